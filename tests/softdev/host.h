@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * host.h: what the files of the host side share; the engine does not see it.
+ *
+ * Objects live behind handles, as the kernel's do: a handle is an index into one table, is good only for the context that
+ * made it, and only as the kind of object that it was made for. Everything here is called with sd_lock held unless said.
+ */
+#ifndef SOFTDEV_HOST_H
+#define SOFTDEV_HOST_H
+
+#include <sys/types.h>
+#include "dev.h"
+
+#define SD_MAX_FD 65536
+#define SD_MAX_CQ 65536u
+#define SD_MAX_MR 65536u
+#define SD_MAX_UAR 65536u
+#define SD_GIDS 16                /* entries of the GID table; most are empty */
+#define SD_COMP_VECTORS 4
+#define SD_MAX_SGE 30
+#define SD_MAX_RQ_DESC 512
+#define SD_CMD_FD_SIZE (1ll << 32)
+#define SD_UAR_FIRST_PAGE 0x10000 /* doorbell page of page id n: page SD_UAR_FIRST_PAGE + n of the command fd */
+
+#define sd_container(ptr, type, member) ((type *)((char *)(ptr) - offsetof(type, member)))
+
+enum sd_fd_kind {
+	SD_FD_NONE,
+	SD_FD_CMD,
+	SD_FD_CHANNEL,
+	SD_FD_ORPHAN,             /* came over fork: the child has no device behind it */
+};
+
+struct sd_ctx {
+	int fd;
+	bool ready;               /* GET_CONTEXT was answered */
+	struct sd_channel *async;
+};
+
+/* A queue of events that the program reads from fd. Completion channels and asynchronous event files are the same thing */
+struct sd_channel {
+	int fd;                   /* the program's end; -1 once it closed it */
+	int wfd, rfd;             /* the device's ends; rfd takes back events of an object that goes away */
+	size_t record;            /* bytes of one event */
+	int refs;
+};
+
+/* Objects in the order in which a closed context gets rid of what is left */
+enum sd_kind { SD_NONE, SD_QP, SD_CQ, SD_MR, SD_AH, SD_PD, SD_UAR, SD_KINDS };
+
+struct host_uar {
+	struct sd_uar u;
+	struct sd_ctx *ctx;
+	int refs;                 /* its handle, QPs and CQs */
+	struct host_uar *next;
+};
+
+struct host_cq {
+	struct sd_cq c;
+	uint64_t user_handle;
+	struct sd_channel *async;
+	uint32_t comp_events, async_events; /* sent and not taken back */
+	struct host_cq *next;
+};
+
+struct host_qp {
+	struct sd_qp q;
+	uint64_t user_handle;
+	struct sd_channel *async;
+	uint32_t async_events;
+	struct ibv_qp_cap cap;    /* as the create command had it */
+	struct host_qp *next;
+};
+
+struct host_ah {
+	struct sd_pd *pd;
+};
+
+/* A handle's object is either of the two */
+_Static_assert(!offsetof(struct host_uar, u) && !offsetof(struct host_cq, c) && !offsetof(struct host_qp, q), "the engine's part comes first");
+
+/* ---- objects.c ---- */
+int sd_handle_new(struct sd_ctx *ctx, enum sd_kind kind, void *obj, uint32_t *handle);
+void *sd_handle_get(struct sd_ctx *ctx, enum sd_kind kind, uint32_t handle);
+void sd_handle_free(uint32_t handle);
+
+void sd_fd_set(int fd, enum sd_fd_kind kind, void *ptr);
+enum sd_fd_kind sd_fd_get(int fd, void **ptr);  /* needs no lock */
+void sd_fd_closing(int fd);                     /* takes sd_lock */
+int sd_ctx_open(bool cloexec);                  /* takes sd_lock; an fd or -errno */
+
+bool sd_mem_ok(uint64_t addr, uint64_t len, bool write); /* is it all mapped, readable and, if asked, writable? */
+void sd_once(uint32_t key, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* one stderr line per key */
+
+struct sd_channel *sd_channel_new(size_t record, int *err);
+struct sd_channel *sd_channel_get(int fd, size_t record);
+void sd_channel_put(struct sd_channel *ch);
+struct sd_channel *sd_channel_hold(struct sd_channel *ch);
+
+/* All answer 0 or a positive errno, as the ioctl does */
+int sd_pd_create(struct sd_ctx *ctx, uint32_t *handle, uint32_t *pdn);
+int sd_mr_create(struct sd_ctx *ctx, struct sd_pd *pd, uint64_t start, uint64_t length, uint64_t iova, uint32_t access, uint32_t *handle,
+		 uint32_t *key);
+int sd_mr_change(struct sd_mr *mr, uint32_t flags, struct sd_pd *pd, uint64_t start, uint64_t length, uint64_t iova, uint32_t access);
+int sd_uar_create(struct sd_ctx *ctx, uint32_t *handle, uint32_t *page_id);
+struct sd_uar *sd_uar_get(struct sd_ctx *ctx, uint32_t page_id);
+int sd_ah_create(struct sd_ctx *ctx, struct sd_pd *pd, uint32_t *handle);
+int sd_destroy(struct sd_ctx *ctx, enum sd_kind kind, uint32_t handle, uint32_t *events, uint32_t *async_events);
+
+struct sd_cq_args {
+	uint64_t buf, db, user_handle;
+	uint32_t entries, cqe_size, page_id;
+	bool ignore_overrun;
+	struct sd_channel *channel, *async;
+};
+int sd_cq_create(struct sd_ctx *ctx, const struct sd_cq_args *a, uint32_t *handle, uint32_t *cqn);
+
+/* ---- qp.c ---- */
+struct mlx5_ib_create_qp;
+struct ib_uverbs_modify_qp;
+struct ib_uverbs_query_qp_resp;
+struct sd_qp_args {
+	struct sd_pd *pd;
+	struct sd_cq *send_cq, *recv_cq;
+	struct sd_channel *async;
+	uint64_t user_handle;
+	struct ibv_qp_cap cap;
+	bool sig_all;
+	const struct mlx5_ib_create_qp *drv;
+};
+int sd_qp_create(struct sd_ctx *ctx, struct sd_qp_args *a, uint32_t *handle, uint32_t *qpn);
+int sd_qp_modify(struct sd_qp *qp, const struct ib_uverbs_modify_qp *cmd);
+void sd_qp_query(struct sd_qp *qp, struct ib_uverbs_query_qp_resp *resp);
+void sd_qp_free(struct host_qp *hq);
+int sd_qp_add(struct host_qp *hq);              /* objects.c: gives it a number and puts it into the table */
+void sd_uar_put(struct sd_uar *u);
+
+/* ---- uverbs.c ---- */
+int sd_ioctl(struct sd_ctx *ctx, void *arg);    /* takes sd_lock; 0 or a positive errno */
+
+/* ---- port.c: the device's identity; constant, no lock ---- */
+bool sd_link_ib(void);
+extern const char sd_node_guid[8], sd_sys_image_guid[8];
+int sd_gid(unsigned index, union ibv_gid *gid, unsigned *type); /* 0, ENODATA for an empty entry, EINVAL */
+uint16_t sd_lid(void);
+unsigned sd_pkeys(void);
+#define SD_FW_VER ((20ull << 32) | (31ull << 16) | 1014)
+#define SD_PART_ID 4123           /* ConnectX-6: PCI device id 0x101b */
+#define SD_CDEV_MAJOR 231
+#define SD_CDEV_MINOR 192
+const char *sd_tree(void);        /* directory in which the sysfs and /dev files lie under their own names; NULL with errno */
+
+#endif

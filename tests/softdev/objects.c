@@ -1,0 +1,795 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * objects.c: the device's tables: contexts, handles, PDs, MRs, doorbell pages, CQs, event channels; their reference counts.
+ */
+#define _GNU_SOURCE
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <rdma/ib_user_verbs.h>
+#include <rdma/mlx5-abi.h>
+#include "host.h"
+
+#define PAGE 4096ull
+
+pthread_mutex_t sd_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static struct handle {
+	enum sd_kind kind;
+	struct sd_ctx *ctx;
+	void *obj;
+} *handles;
+static uint32_t handle_cnt, handle_hint;
+
+/* What an fd is to the device. The kind is read without a lock: every close() of the program passes here */
+static uint8_t fd_kind[SD_MAX_FD];
+static void *fd_ptr[SD_MAX_FD];
+
+/* Numbers are used in turn, so that one that has just died does not come back at once */
+struct numbers {
+	void **at;
+	uint32_t max, first, next;
+};
+static struct numbers qps = { .max = SD_MAX_QP, .first = 0x40 };
+static struct numbers cqs = { .max = SD_MAX_CQ, .first = 0x40 };
+static struct numbers mrs = { .max = SD_MAX_MR, .first = 1 };
+static struct numbers uars = { .max = SD_MAX_UAR, .first = 1 };
+static uint8_t mr_variant[SD_MAX_MR];
+
+static struct host_qp *qp_list, **qp_tail = &qp_list;
+static struct host_cq *cq_list, **cq_tail = &cq_list;
+static struct host_uar *uar_list;
+static uint32_t next_pdn = 1;
+static bool started, orphaned;
+
+void sd_once(uint32_t key, const char *fmt, ...)
+{
+	static uint32_t seen[64];
+	static unsigned n;
+	va_list ap;
+
+	for (unsigned i = 0; i < n; i++)
+		if (seen[i] == key)
+			return;
+	if (n == sizeof(seen) / sizeof(seen[0]))
+		return;
+	seen[n++] = key;
+	fputs("softdev: ", stderr);
+	va_start(ap, fmt);
+	vfprintf(stderr, fmt, ap);
+	va_end(ap);
+	fputc('\n', stderr);
+}
+
+static int number_new(struct numbers *n, void *obj, uint32_t *number)
+{
+	if (!n->at) {
+		n->at = calloc(n->max, sizeof(*n->at));
+		if (!n->at)
+			return ENOMEM;
+		n->next = n->first;
+	}
+	for (uint32_t tries = n->first; tries < n->max; tries++) {
+		uint32_t i = n->next;
+
+		n->next = i + 1 < n->max ? i + 1 : n->first;
+		if (!n->at[i]) {
+			n->at[i] = obj;
+			*number = i;
+			return 0;
+		}
+	}
+	return ENOMEM;
+}
+
+static void *number_get(const struct numbers *n, uint32_t i)
+{
+	return n->at && i < n->max ? n->at[i] : NULL;
+}
+
+/* ---- handles ---- */
+
+int sd_handle_new(struct sd_ctx *ctx, enum sd_kind kind, void *obj, uint32_t *handle)
+{
+	uint32_t i;
+
+	for (i = handle_hint; i < handle_cnt; i++)
+		if (handles[i].kind == SD_NONE)
+			break;
+	if (i == handle_cnt) {
+		uint32_t cnt = handle_cnt ? 2 * handle_cnt : 256;
+		struct handle *h = cnt <= 1u << 22 ? realloc(handles, cnt * sizeof(*h)) : NULL;
+
+		if (!h)
+			return ENOMEM;
+		memset(h + handle_cnt, 0, (cnt - handle_cnt) * sizeof(*h));
+		handles = h;
+		handle_cnt = cnt;
+	}
+	handles[i] = (struct handle){ kind, ctx, obj };
+	handle_hint = i + 1;
+	*handle = i;
+	return 0;
+}
+
+void *sd_handle_get(struct sd_ctx *ctx, enum sd_kind kind, uint32_t handle)
+{
+	if (handle >= handle_cnt || handles[handle].kind != kind || handles[handle].ctx != ctx)
+		return NULL;
+	return handles[handle].obj;
+}
+
+void sd_handle_free(uint32_t handle)
+{
+	handles[handle] = (struct handle){ .kind = SD_NONE };
+	if (handle < handle_hint)
+		handle_hint = handle;
+}
+
+/* ---- fds ---- */
+
+void sd_fd_set(int fd, enum sd_fd_kind kind, void *ptr)
+{
+	fd_ptr[fd] = ptr;
+	__atomic_store_n(&fd_kind[fd], kind, __ATOMIC_RELEASE);
+}
+
+enum sd_fd_kind sd_fd_get(int fd, void **ptr)
+{
+	enum sd_fd_kind kind = SD_FD_NONE;
+
+	if (fd >= 0 && fd < SD_MAX_FD)
+		kind = __atomic_load_n(&fd_kind[fd], __ATOMIC_ACQUIRE);
+	if (kind != SD_FD_NONE && ptr)
+		*ptr = fd_ptr[fd];
+	return kind;
+}
+
+static void ctx_free(struct sd_ctx *ctx)
+{
+	uint32_t a, b;
+
+	for (enum sd_kind kind = SD_NONE + 1; kind < SD_KINDS; kind++)
+		for (uint32_t i = 0; i < handle_cnt; i++)
+			if (handles[i].kind == kind && handles[i].ctx == ctx)
+				sd_destroy(ctx, kind, i, &a, &b);
+	if (ctx->async)
+		sd_channel_put(ctx->async);
+	free(ctx);
+}
+
+void sd_fd_closing(int fd)
+{
+	void *ptr = NULL;
+	enum sd_fd_kind kind;
+
+	pthread_mutex_lock(&sd_lock);
+	kind = sd_fd_get(fd, &ptr);
+	if (kind != SD_FD_NONE)
+		sd_fd_set(fd, SD_FD_NONE, NULL);
+	if (kind == SD_FD_CMD) {
+		ctx_free(ptr);
+	} else if (kind == SD_FD_CHANNEL) {
+		((struct sd_channel *)ptr)->fd = -1;
+		sd_channel_put(ptr);
+	}
+	pthread_mutex_unlock(&sd_lock);
+}
+
+/*
+ * A child has no engine thread, and its parent goes on with the device. What it inherited is dead to it; if the parent had
+ * opened nothing, the child may.
+ */
+static void before_fork(void)
+{
+	pthread_mutex_lock(&sd_lock);
+}
+
+static void parent_after_fork(void)
+{
+	pthread_mutex_unlock(&sd_lock);
+}
+
+static void child_after_fork(void)
+{
+	for (int fd = 0; fd < SD_MAX_FD; fd++)
+		if (fd_kind[fd] != SD_FD_NONE)
+			sd_fd_set(fd, SD_FD_ORPHAN, NULL);
+	orphaned |= started;
+	qp_list = NULL;
+	qp_tail = &qp_list;
+	cq_list = NULL;
+	cq_tail = &cq_list;
+	uar_list = NULL;
+	handle_cnt = 0;
+	handles = NULL;
+	pthread_mutex_unlock(&sd_lock);
+}
+
+static void watch_forks(void)
+{
+	pthread_atfork(before_fork, parent_after_fork, child_after_fork);
+}
+
+/* The page from which libmlx5 turns a CQE's timestamp into wall-clock time: the device's clock is CLOCK_MONOTONIC in ns */
+static void write_clock_info(int fd)
+{
+	struct mlx5_ib_clock_info ci = { .mult = 1, .mask = ~0ull, .overflow_period = ~0ull >> 2 };
+	struct timespec mono, real;
+
+	clock_gettime(CLOCK_MONOTONIC, &mono);
+	clock_gettime(CLOCK_REALTIME, &real);
+	ci.cycles = mono.tv_sec * 1000000000ull + mono.tv_nsec;
+	ci.nsec = real.tv_sec * 1000000000ull + real.tv_nsec;
+	if (pwrite(fd, &ci, sizeof(ci), (off_t)(MLX5_IB_MMAP_CLOCK_INFO << 8) * PAGE) != sizeof(ci))
+		sd_once(0xffff0001, "no clock information: %m");
+}
+
+int sd_ctx_open(bool cloexec)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
+	struct sd_ctx *ctx;
+	int fd, err = 0;
+
+	pthread_once(&once, watch_forks);
+	if (orphaned) {
+		sd_once(0xffff0002, "a child of fork() cannot open a device that its parent had opened");
+		return -ENODEV;
+	}
+	pthread_mutex_lock(&starting);
+	if (!started) {
+		err = sd_engine_start();
+		started = !err;
+	}
+	pthread_mutex_unlock(&starting);
+	if (err)
+		return err;
+
+	fd = memfd_create("uverbs0", cloexec ? MFD_CLOEXEC : 0);
+	if (fd < 0)
+		return -errno;
+	ctx = calloc(1, sizeof(*ctx));
+	if (!ctx || fd >= SD_MAX_FD || ftruncate(fd, SD_CMD_FD_SIZE)) {
+		err = !ctx ? -ENOMEM : fd >= SD_MAX_FD ? -EMFILE : -errno;
+		free(ctx);
+		close(fd);
+		return err;
+	}
+	ctx->fd = fd;
+	write_clock_info(fd);
+	pthread_mutex_lock(&sd_lock);
+	sd_fd_set(fd, SD_FD_CMD, ctx);
+	pthread_mutex_unlock(&sd_lock);
+	return fd;
+}
+
+/* ---- memory of the program ---- */
+
+/* The kernel pins pages and refuses what is not there; this asks the map. Lines are "start-end rwxp ...", in order */
+bool sd_mem_ok(uint64_t addr, uint64_t len, bool write)
+{
+	uint64_t at = addr, end = addr + len;
+	char *line = NULL;
+	size_t size = 0;
+	FILE *f;
+
+	if (!addr || !len || end < addr)
+		return false;
+	f = fopen("/proc/self/maps", "re");
+	if (!f)
+		return true;
+	while (at < end && getline(&line, &size, f) > 0) {
+		unsigned long long from, to;
+		char perm[5];
+
+		if (sscanf(line, "%llx-%llx %4s", &from, &to, perm) != 3 || to <= at)
+			continue;
+		if (from > at || perm[0] != 'r' || (write && perm[1] != 'w'))
+			break;
+		at = to;
+	}
+	free(line);
+	fclose(f);
+	return at >= end;
+}
+
+/* ---- event channels ---- */
+
+/*
+ * A pipe, so that read() and poll() in the program need no help. The device keeps a reader of its own with its own
+ * O_NONBLOCK: it takes back the events of a destroyed object, and no write ever raises SIGPIPE.
+ */
+struct sd_channel *sd_channel_new(size_t record, int *err)
+{
+	struct sd_channel *ch = calloc(1, sizeof(*ch));
+	char path[32];
+	int p[2];
+
+	*err = ENOMEM;
+	if (!ch)
+		return NULL;
+	if (pipe2(p, O_CLOEXEC)) {
+		*err = errno;
+		free(ch);
+		return NULL;
+	}
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", p[0]);
+	*ch = (struct sd_channel){ .fd = p[0], .wfd = p[1], .rfd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC), .record = record, .refs = 1 };
+	if (ch->rfd < 0 || fcntl(p[1], F_SETFL, O_NONBLOCK) || p[0] >= SD_MAX_FD) {
+		*err = p[0] >= SD_MAX_FD ? EMFILE : errno;
+		if (ch->rfd >= 0)
+			close(ch->rfd);
+		close(p[0]);
+		close(p[1]);
+		free(ch);
+		return NULL;
+	}
+	sd_fd_set(ch->fd, SD_FD_CHANNEL, ch);
+	return ch;
+}
+
+struct sd_channel *sd_channel_get(int fd, size_t record)
+{
+	void *ch = NULL;
+
+	if (sd_fd_get(fd, &ch) != SD_FD_CHANNEL || ((struct sd_channel *)ch)->record != record)
+		return NULL;
+	return ch;
+}
+
+struct sd_channel *sd_channel_hold(struct sd_channel *ch)
+{
+	if (ch)
+		ch->refs++;
+	return ch;
+}
+
+void sd_channel_put(struct sd_channel *ch)
+{
+	if (!ch || --ch->refs)
+		return;
+	close(ch->wfd);
+	close(ch->rfd);
+	free(ch);
+}
+
+static bool channel_send(struct sd_channel *ch, const void *event)
+{
+	if (!ch || ch->fd < 0)
+		return false;
+	while (write(ch->wfd, event, ch->record) != (ssize_t)ch->record) {
+		int size = fcntl(ch->wfd, F_GETPIPE_SZ);
+
+		if (errno == EINTR)
+			continue;
+		if (errno != EAGAIN || size <= 0 || fcntl(ch->wfd, F_SETPIPE_SZ, 2 * size) < 0) {
+			sd_once(0xffff0003, "an event channel is full; events are lost");
+			return false;
+		}
+	}
+	return true;
+}
+
+/* Takes the events of one object back that the program has not read; returns how many */
+static uint32_t channel_take_back(struct sd_channel *ch, uint64_t element)
+{
+	struct ib_uverbs_async_event_desc *keep = NULL;
+	uint8_t event[sizeof(*keep)];
+	size_t n = 0, room = 0;
+	uint32_t taken = 0;
+
+	if (!ch)
+		return 0;
+	/* Both kinds of event start with the object's user handle */
+	while (read(ch->rfd, event, ch->record) == (ssize_t)ch->record) {
+		uint64_t of;
+
+		memcpy(&of, event, sizeof(of));
+		if (of == element) {
+			taken++;
+			continue;
+		}
+		if (n == room) {
+			void *more = realloc(keep, (room ? 2 * room : 64) * sizeof(*keep));
+
+			if (!more)
+				break;
+			keep = more;
+			room = room ? 2 * room : 64;
+		}
+		memcpy(&keep[n++], event, ch->record);
+	}
+	for (size_t i = 0; i < n; i++)
+		channel_send(ch, &keep[i]);
+	free(keep);
+	return taken;
+}
+
+void sd_cq_event(struct sd_cq *cq)
+{
+	struct host_cq *hc = sd_container(cq, struct host_cq, c);
+	struct ib_uverbs_comp_event_desc ev = { .cq_handle = hc->user_handle };
+
+	if (channel_send(cq->channel, &ev))
+		hc->comp_events++;
+}
+
+void sd_async_cq(struct sd_cq *cq, enum ibv_event_type type)
+{
+	struct host_cq *hc = sd_container(cq, struct host_cq, c);
+	struct ib_uverbs_async_event_desc ev = { .element = hc->user_handle, .event_type = type };
+
+	if (channel_send(hc->async, &ev))
+		hc->async_events++;
+}
+
+void sd_async_qp(struct sd_qp *qp, enum ibv_event_type type)
+{
+	struct host_qp *hq = sd_container(qp, struct host_qp, q);
+	struct ib_uverbs_async_event_desc ev = { .element = hq->user_handle, .event_type = type };
+
+	if (channel_send(hq->async, &ev))
+		hq->async_events++;
+}
+
+/* ---- PDs, address handles ---- */
+
+int sd_pd_create(struct sd_ctx *ctx, uint32_t *handle, uint32_t *pdn)
+{
+	struct sd_pd *pd = calloc(1, sizeof(*pd));
+	int err = pd ? sd_handle_new(ctx, SD_PD, pd, handle) : ENOMEM;
+
+	if (err) {
+		free(pd);
+		return err;
+	}
+	pd->pdn = *pdn = next_pdn++ & 0xffffff;
+	return 0;
+}
+
+int sd_ah_create(struct sd_ctx *ctx, struct sd_pd *pd, uint32_t *handle)
+{
+	struct host_ah *ah = calloc(1, sizeof(*ah));
+	int err = ah ? sd_handle_new(ctx, SD_AH, ah, handle) : ENOMEM;
+
+	if (err) {
+		free(ah);
+		return err;
+	}
+	ah->pd = pd;
+	pd->refs++;
+	return 0;
+}
+
+/* ---- MRs: key = slot << 24 | index << 8 | variant ---- */
+
+struct sd_mr *sd_mr_find(uint32_t key)
+{
+	struct sd_mr *mr = number_get(&mrs, key >> 8 & 0xffff);
+
+	return mr && mr->key == key ? mr : NULL;
+}
+
+static int mr_check(uint64_t start, uint64_t length, uint64_t iova, uint32_t access)
+{
+	const uint32_t writes = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
+	const uint32_t known = writes | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE;
+
+	if (access & IBV_ACCESS_ON_DEMAND)
+		return EOPNOTSUPP;
+	if (access & ~known)
+		return EINVAL;
+	if ((access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) && !(access & IBV_ACCESS_LOCAL_WRITE))
+		return EINVAL;
+	if (!length || start + length < start || iova + length < iova || (start ^ iova) % PAGE)
+		return EINVAL;
+	return sd_mem_ok(start, length, access & writes) ? 0 : EFAULT;
+}
+
+static void mr_new_key(struct sd_mr *mr, uint32_t index)
+{
+	mr->key = sd_fabric_slot() << 24 | index << 8 | ++mr_variant[index];
+}
+
+int sd_mr_create(struct sd_ctx *ctx, struct sd_pd *pd, uint64_t start, uint64_t length, uint64_t iova, uint32_t access, uint32_t *handle,
+		 uint32_t *key)
+{
+	struct sd_mr *mr;
+	uint32_t index;
+	int err = mr_check(start, length, iova, access);
+
+	if (err)
+		return err;
+	mr = calloc(1, sizeof(*mr));
+	if (!mr)
+		return ENOMEM;
+	err = number_new(&mrs, mr, &index);
+	if (err) {
+		free(mr);
+		return err;
+	}
+	err = sd_handle_new(ctx, SD_MR, mr, handle);
+	if (err) {
+		mrs.at[index] = NULL;
+		free(mr);
+		return err;
+	}
+	*mr = (struct sd_mr){ .pd = pd, .iova = iova, .length = length, .addr = (uint8_t *)(uintptr_t)start, .access = access };
+	mr_new_key(mr, index);
+	pd->refs++;
+	*key = mr->key;
+	return 0;
+}
+
+/* To the engine the old MR is gone and a new one is there: its key changes, whatever else does */
+int sd_mr_change(struct sd_mr *mr, uint32_t flags, struct sd_pd *pd, uint64_t start, uint64_t length, uint64_t iova, uint32_t access)
+{
+	int err;
+
+	if (!flags || flags & ~(IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS))
+		return EINVAL;
+	if (!(flags & IBV_REREG_MR_CHANGE_TRANSLATION)) {
+		start = (uintptr_t)mr->addr;
+		length = mr->length;
+		iova = mr->iova;
+	}
+	if (!(flags & IBV_REREG_MR_CHANGE_ACCESS))
+		access = mr->access;
+	err = mr_check(start, length, iova, access);
+	if (err)
+		return err;
+	sd_engine_mr_destroyed(mr);
+	if (flags & IBV_REREG_MR_CHANGE_PD) {
+		mr->pd->refs--;
+		pd->refs++;
+		mr->pd = pd;
+	}
+	mr->addr = (uint8_t *)(uintptr_t)start;
+	mr->length = length;
+	mr->iova = iova;
+	mr->access = access;
+	mr_new_key(mr, mr->key >> 8 & 0xffff);
+	return 0;
+}
+
+/* ---- doorbell pages ---- */
+
+int sd_uar_create(struct sd_ctx *ctx, uint32_t *handle, uint32_t *page_id)
+{
+	struct host_uar *hu = calloc(1, sizeof(*hu));
+	int err;
+
+	if (!hu)
+		return ENOMEM;
+	err = number_new(&uars, hu, page_id);
+	if (err)
+		goto free_uar;
+	hu->u.page_id = *page_id;
+	hu->ctx = ctx;
+	hu->refs = 1;
+	hu->u.page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, ctx->fd, (off_t)(SD_UAR_FIRST_PAGE + *page_id) * PAGE);
+	if (hu->u.page == MAP_FAILED) {
+		err = errno;
+		goto free_number;
+	}
+	err = sd_handle_new(ctx, SD_UAR, hu, handle);
+	if (err)
+		goto unmap;
+	hu->next = uar_list;
+	uar_list = hu;
+	return 0;
+unmap:
+	munmap(hu->u.page, PAGE);
+free_number:
+	uars.at[*page_id] = NULL;
+free_uar:
+	free(hu);
+	return err;
+}
+
+struct sd_uar *sd_uar_get(struct sd_ctx *ctx, uint32_t page_id)
+{
+	struct host_uar *hu = number_get(&uars, page_id);
+
+	if (!hu || hu->ctx != ctx)
+		return NULL;
+	hu->refs++;
+	return &hu->u;
+}
+
+void sd_uar_put(struct sd_uar *u)
+{
+	struct host_uar *hu = sd_container(u, struct host_uar, u), **at;
+
+	if (--hu->refs)
+		return;
+	for (at = &uar_list; *at != hu; at = &(*at)->next)
+		;
+	*at = hu->next;
+	uars.at[u->page_id] = NULL;
+	/* A later page of this number must start empty, as it would come from another context's file anyway */
+	memset(u->page, 0, PAGE);
+	munmap(u->page, PAGE);
+	free(hu);
+}
+
+struct sd_uar *sd_uar_next(struct sd_uar *u)
+{
+	struct host_uar *hu = u ? sd_container(u, struct host_uar, u)->next : uar_list;
+
+	return hu ? &hu->u : NULL;
+}
+
+/* ---- CQs ---- */
+
+int sd_cq_create(struct sd_ctx *ctx, const struct sd_cq_args *a, uint32_t *handle, uint32_t *cqn)
+{
+	struct host_cq *hc;
+	struct sd_uar *uar;
+	int err;
+
+	if (a->entries < 2 || a->entries > SD_MAX_CQE || a->entries & (a->entries - 1) || (a->cqe_size != 64 && a->cqe_size != 128))
+		return EINVAL;
+	if (a->db % 8 || a->buf % 64)
+		return EINVAL;
+	if (!sd_mem_ok(a->db, 8, true) || !sd_mem_ok(a->buf, (uint64_t)a->entries * a->cqe_size, true))
+		return EFAULT;
+	uar = sd_uar_get(ctx, a->page_id);
+	if (!uar)
+		return EINVAL;
+	hc = calloc(1, sizeof(*hc));
+	err = hc ? number_new(&cqs, hc, cqn) : ENOMEM;
+	if (err)
+		goto put_uar;
+	err = sd_handle_new(ctx, SD_CQ, hc, handle);
+	if (err)
+		goto free_number;
+
+	hc->c = (struct sd_cq){ .cqn = *cqn, .buf = (uint8_t *)(uintptr_t)a->buf, .cqe_cnt = a->entries, .cqe_size = a->cqe_size,
+				.dbrec = (volatile uint32_t *)(uintptr_t)a->db, .uar = uar, .channel = sd_channel_hold(a->channel),
+				.ignore_overrun = a->ignore_overrun, .arm_seen = 0xffffffff };
+	hc->user_handle = a->user_handle;
+	hc->async = sd_channel_hold(a->async);
+	/* The first arm at consumer index 0 writes 0 here and must be told from "never armed" */
+	hc->c.dbrec[1] = 0xffffffff;
+	*cq_tail = hc;
+	cq_tail = &hc->next;
+	return 0;
+free_number:
+	cqs.at[*cqn] = NULL;
+put_uar:
+	free(hc);
+	sd_uar_put(uar);
+	return err;
+}
+
+static void cq_free(struct host_cq *hc)
+{
+	struct host_cq **at;
+
+	sd_engine_cq_destroyed(&hc->c);
+	for (at = &cq_list; *at != hc; at = &(*at)->next)
+		;
+	*at = hc->next;
+	if (!*at)
+		cq_tail = at;
+	cqs.at[hc->c.cqn] = NULL;
+	sd_uar_put(hc->c.uar);
+	sd_channel_put(hc->c.channel);
+	sd_channel_put(hc->async);
+	free(hc);
+}
+
+struct sd_cq *sd_cq_find(uint32_t cqn)
+{
+	struct host_cq *hc = number_get(&cqs, cqn);
+
+	return hc ? &hc->c : NULL;
+}
+
+struct sd_cq *sd_cq_next(struct sd_cq *cq)
+{
+	struct host_cq *hc = cq ? sd_container(cq, struct host_cq, c)->next : cq_list;
+
+	return hc ? &hc->c : NULL;
+}
+
+/* ---- QPs: their table; the rest is in qp.c ---- */
+
+int sd_qp_add(struct host_qp *hq)
+{
+	uint32_t index;
+	int err = number_new(&qps, hq, &index);
+
+	if (err)
+		return err;
+	hq->q.qpn = sd_fabric_slot() << 16 | index;
+	*qp_tail = hq;
+	qp_tail = &hq->next;
+	return 0;
+}
+
+static void qp_remove(struct host_qp *hq)
+{
+	struct host_qp **at;
+
+	for (at = &qp_list; *at != hq; at = &(*at)->next)
+		;
+	*at = hq->next;
+	if (!*at)
+		qp_tail = at;
+	qps.at[hq->q.qpn & 0xffff] = NULL;
+	sd_qp_free(hq);
+}
+
+struct sd_qp *sd_qp_find(uint32_t qpn)
+{
+	struct host_qp *hq = number_get(&qps, qpn & 0xffff);
+
+	return hq && hq->q.qpn == qpn ? &hq->q : NULL;
+}
+
+struct sd_qp *sd_qp_next(struct sd_qp *qp)
+{
+	struct host_qp *hq = qp ? sd_container(qp, struct host_qp, q)->next : qp_list;
+
+	return hq ? &hq->q : NULL;
+}
+
+/* ---- the end of any of them ---- */
+
+int sd_destroy(struct sd_ctx *ctx, enum sd_kind kind, uint32_t handle, uint32_t *events, uint32_t *async_events)
+{
+	void *obj = sd_handle_get(ctx, kind, handle);
+	struct host_qp *hq = obj;
+	struct host_cq *hc = obj;
+	struct sd_mr *mr = obj;
+
+	*events = *async_events = 0;
+	if (!obj)
+		return ENOENT;
+	switch (kind) {
+	case SD_PD:
+		if (((struct sd_pd *)obj)->refs)
+			return EBUSY;
+		free(obj);
+		break;
+	case SD_AH:
+		((struct host_ah *)obj)->pd->refs--;
+		free(obj);
+		break;
+	case SD_MR:
+		sd_engine_mr_destroyed(mr);
+		mrs.at[mr->key >> 8 & 0xffff] = NULL;
+		mr->pd->refs--;
+		free(mr);
+		break;
+	case SD_UAR:
+		sd_uar_put(&((struct host_uar *)obj)->u);
+		break;
+	case SD_CQ:
+		if (hc->c.refs)
+			return EBUSY;
+		*events = hc->comp_events - channel_take_back(hc->c.channel, hc->user_handle);
+		*async_events = hc->async_events - channel_take_back(hc->async, hc->user_handle);
+		cq_free(hc);
+		break;
+	case SD_QP:
+		sd_engine_qp_destroyed(&hq->q);
+		*async_events = hq->async_events - channel_take_back(hq->async, hq->user_handle);
+		qp_remove(hq);
+		break;
+	default:
+		return EINVAL;
+	}
+	sd_handle_free(handle);
+	return 0;
+}

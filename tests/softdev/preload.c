@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * preload.c: the libc calls through which libibverbs and its friends find, open and command a device.
+ *
+ * Paths of InfiniBand classes and devices are led into the tree that port.c makes; the command device itself is a memfd.
+ * All else goes on to the next definition of the same function, looked up at its first use: other objects' constructors may
+ * well come before ours.
+ */
+#undef _FORTIFY_SOURCE            /* its inline wrappers would be redefined here */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/netlink.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+#include <rdma/rdma_user_ioctl_cmds.h>
+#include "host.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* next_ is the function that we stand before; it is there for every name below, on every libc that this device is for */
+#define NEXT(name)                                                         \
+	static __typeof__(name) *next_;                                    \
+	if (!__atomic_load_n(&next_, __ATOMIC_RELAXED))                    \
+		__atomic_store_n(&next_, (__typeof__(next_))dlsym(RTLD_NEXT, #name), __ATOMIC_RELAXED)
+
+#define CDEV "/dev/infiniband/uverbs0"
+
+/* The old names of the stat family and the checked ones of a fortified program; no header has them */
+int __xstat(int ver, const char *path, struct stat *st);
+int __xstat64(int ver, const char *path, struct stat64 *st);
+int __lxstat(int ver, const char *path, struct stat *st);
+int __lxstat64(int ver, const char *path, struct stat64 *st);
+int __fxstat(int ver, int fd, struct stat *st);
+int __fxstat64(int ver, int fd, struct stat64 *st);
+int __open_2(const char *path, int flags);
+int __open64_2(const char *path, int flags);
+int __openat_2(int dir, const char *path, int flags);
+int __openat64_2(int dir, const char *path, int flags);
+ssize_t __readlink_chk(const char *path, char *buf, size_t len, size_t size);
+char *__realpath_chk(const char *path, char *buf, size_t size);
+
+static bool begins(const char *path, const char *with)
+{
+	return !strncmp(path, with, strlen(with));
+}
+
+static __attribute__((noinline)) bool ours(const char *path)
+{
+	if (!path || path[0] != '/')
+		return false;
+	return begins(path, "/sys/class/infiniband") || begins(path, "/dev/infiniband") || begins(path, "/sys/devices/pci7f00:00") ||
+	       begins(path, "/sys/bus/pci/devices/7f00:");
+}
+
+/* Where a path is really to be looked up: as it is, or in the tree; NULL with errno */
+static const char *lead(const char *path, char *buf)
+{
+	const char *tree;
+
+	if (!ours(path))
+		return path;
+	tree = sd_tree();
+	if (!tree) {
+		errno = ENOENT;
+		return NULL;
+	}
+	if (snprintf(buf, PATH_MAX, "%s%s", tree, path) >= PATH_MAX) {
+		errno = ENAMETOOLONG;
+		return NULL;
+	}
+	return buf;
+}
+
+#define LEAD(path, fail)                                                   \
+	char led_[PATH_MAX];                                               \
+	const char *at_ = lead(path, led_);                                \
+	if (!at_)                                                          \
+		return fail
+
+static bool is_cdev(const char *path)
+{
+	return ours(path) && !strcmp(path, CDEV);
+}
+
+static int open_cdev(int flags)
+{
+	int fd;
+
+	if ((flags & O_ACCMODE) != O_RDWR && (flags & O_ACCMODE) != O_WRONLY) {
+		errno = EACCES;
+		return -1;
+	}
+	fd = sd_ctx_open(flags & O_CLOEXEC);
+	if (fd < 0) {
+		errno = -fd;
+		return -1;
+	}
+	return fd;
+}
+
+/* ---- open ---- */
+
+#define HAS_MODE(flags) ((flags) & O_CREAT || ((flags) & O_TMPFILE) == O_TMPFILE)
+
+#define OPEN(name)                                                         \
+	EXPORT int name(const char *path, int flags, ...)                  \
+	{                                                                  \
+		mode_t mode = 0;                                           \
+		va_list ap;                                                \
+		NEXT(name);                                                \
+		if (HAS_MODE(flags)) {                                     \
+			va_start(ap, flags);                               \
+			mode = va_arg(ap, mode_t);                         \
+			va_end(ap);                                        \
+		}                                                          \
+		if (is_cdev(path))                                         \
+			return open_cdev(flags);                           \
+		LEAD(path, -1);                                            \
+		return next_(at_, flags, mode);                            \
+	}
+OPEN(open)
+OPEN(open64)
+
+#define OPENAT(name)                                                       \
+	EXPORT int name(int dir, const char *path, int flags, ...)         \
+	{                                                                  \
+		mode_t mode = 0;                                           \
+		va_list ap;                                                \
+		NEXT(name);                                                \
+		if (HAS_MODE(flags)) {                                     \
+			va_start(ap, flags);                               \
+			mode = va_arg(ap, mode_t);                         \
+			va_end(ap);                                        \
+		}                                                          \
+		if (is_cdev(path))                                         \
+			return open_cdev(flags);                           \
+		LEAD(path, -1);                                            \
+		return next_(dir, at_, flags, mode);                       \
+	}
+OPENAT(openat)
+OPENAT(openat64)
+
+#define OPEN_2(name)                                                       \
+	EXPORT int name(const char *path, int flags)                       \
+	{                                                                  \
+		NEXT(name);                                                \
+		if (is_cdev(path))                                         \
+			return open_cdev(flags);                           \
+		LEAD(path, -1);                                            \
+		return next_(at_, flags);                                  \
+	}
+OPEN_2(__open_2)
+OPEN_2(__open64_2)
+
+#define OPENAT_2(name)                                                     \
+	EXPORT int name(int dir, const char *path, int flags)              \
+	{                                                                  \
+		NEXT(name);                                                \
+		if (is_cdev(path))                                         \
+			return open_cdev(flags);                           \
+		LEAD(path, -1);                                            \
+		return next_(dir, at_, flags);                             \
+	}
+OPENAT_2(__openat_2)
+OPENAT_2(__openat64_2)
+
+#define FOPEN(name)                                                        \
+	EXPORT FILE *name(const char *path, const char *mode)              \
+	{                                                                  \
+		NEXT(name);                                                \
+		LEAD(path, NULL);                                          \
+		return next_(at_, mode);                                   \
+	}
+FOPEN(fopen)
+FOPEN(fopen64)
+
+EXPORT DIR *opendir(const char *path)
+{
+	NEXT(opendir);
+	LEAD(path, NULL);
+	return next_(at_);
+}
+
+/* ---- stat: a command fd and its path are a character device ---- */
+
+#define MAKE_CDEV(st)                                                      \
+	((st)->st_mode = S_IFCHR | 0666, (st)->st_rdev = makedev(SD_CDEV_MAJOR, SD_CDEV_MINOR), (st)->st_size = 0)
+
+#define STAT(name, type)                                                   \
+	EXPORT int name(const char *path, type *st)                        \
+	{                                                                  \
+		int ret;                                                   \
+		NEXT(name);                                                \
+		LEAD(path, -1);                                            \
+		ret = next_(at_, st);                                      \
+		if (!ret && is_cdev(path))                                 \
+			MAKE_CDEV(st);                                     \
+		return ret;                                                \
+	}
+STAT(stat, struct stat)
+STAT(stat64, struct stat64)
+STAT(lstat, struct stat)
+STAT(lstat64, struct stat64)
+
+#define XSTAT(name, type)                                                  \
+	EXPORT int name(int ver, const char *path, type *st)               \
+	{                                                                  \
+		int ret;                                                   \
+		NEXT(name);                                                \
+		LEAD(path, -1);                                            \
+		ret = next_(ver, at_, st);                                 \
+		if (!ret && is_cdev(path))                                 \
+			MAKE_CDEV(st);                                     \
+		return ret;                                                \
+	}
+XSTAT(__xstat, struct stat)
+XSTAT(__xstat64, struct stat64)
+XSTAT(__lxstat, struct stat)
+XSTAT(__lxstat64, struct stat64)
+
+#define FSTAT(name, type)                                                  \
+	EXPORT int name(int fd, type *st)                                  \
+	{                                                                  \
+		int ret;                                                   \
+		NEXT(name);                                                \
+		ret = next_(fd, st);                                       \
+		if (!ret && sd_fd_get(fd, NULL) == SD_FD_CMD)              \
+			MAKE_CDEV(st);                                     \
+		return ret;                                                \
+	}
+FSTAT(fstat, struct stat)
+FSTAT(fstat64, struct stat64)
+
+#define FXSTAT(name, type)                                                 \
+	EXPORT int name(int ver, int fd, type *st)                         \
+	{                                                                  \
+		int ret;                                                   \
+		NEXT(name);                                                \
+		ret = next_(ver, fd, st);                                  \
+		if (!ret && sd_fd_get(fd, NULL) == SD_FD_CMD)              \
+			MAKE_CDEV(st);                                     \
+		return ret;                                                \
+	}
+FXSTAT(__fxstat, struct stat)
+FXSTAT(__fxstat64, struct stat64)
+
+EXPORT int fstatat(int dir, const char *path, struct stat *st, int flags)
+{
+	int ret;
+
+	NEXT(fstatat);
+	LEAD(path, -1);
+	ret = next_(dir, at_, st, flags);
+	if (!ret && (is_cdev(path) || (flags & AT_EMPTY_PATH && sd_fd_get(dir, NULL) == SD_FD_CMD)))
+		MAKE_CDEV(st);
+	return ret;
+}
+
+EXPORT int access(const char *path, int mode)
+{
+	NEXT(access);
+	LEAD(path, -1);
+	return next_(at_, mode);
+}
+
+/* ---- links ---- */
+
+EXPORT ssize_t readlink(const char *path, char *buf, size_t len)
+{
+	NEXT(readlink);
+	LEAD(path, -1);
+	return next_(at_, buf, len);
+}
+
+EXPORT ssize_t __readlink_chk(const char *path, char *buf, size_t len, size_t size)
+{
+	NEXT(__readlink_chk);
+	LEAD(path, -1);
+	return next_(at_, buf, len, size);
+}
+
+/* The answer must be a path under /sys again, as if the tree were there */
+static char *real_path(const char *path, char *buf, char *(*next)(const char *, char *))
+{
+	char found[PATH_MAX];
+	const char *tree;
+
+	LEAD(path, NULL);
+	if (at_ == path)
+		return next(path, buf);
+	if (!next(at_, found))
+		return NULL;
+	tree = sd_tree();
+	/* The fabric's directory may itself lie behind links */
+	if (!next(tree, led_) || !begins(found, led_)) {
+		errno = ENOENT;
+		return NULL;
+	}
+	if (!buf)
+		return strdup(found + strlen(led_));
+	return strcpy(buf, found + strlen(led_));
+}
+
+EXPORT char *realpath(const char *path, char *buf)
+{
+	NEXT(realpath);
+	return real_path(path, buf, next_);
+}
+
+EXPORT char *__realpath_chk(const char *path, char *buf, size_t size)
+{
+	NEXT(realpath);
+	if (size < PATH_MAX)
+		abort();
+	return real_path(path, buf, next_);
+}
+
+EXPORT char *canonicalize_file_name(const char *path)
+{
+	return realpath(path, NULL);
+}
+
+/* ---- fds ---- */
+
+EXPORT int socket(int domain, int type, int protocol)
+{
+	NEXT(socket);
+	/* Without the RDMA netlink, libibverbs looks at sysfs */
+	if (domain == AF_NETLINK && protocol == NETLINK_RDMA) {
+		errno = EPROTONOSUPPORT;
+		return -1;
+	}
+	return next_(domain, type, protocol);
+}
+
+EXPORT int ioctl(int fd, unsigned long request, ...)
+{
+	void *arg, *ctx = NULL;
+	enum sd_fd_kind kind;
+	va_list ap;
+	int err;
+
+	NEXT(ioctl);
+	va_start(ap, request);
+	arg = va_arg(ap, void *);
+	va_end(ap);
+	kind = request == RDMA_VERBS_IOCTL ? sd_fd_get(fd, &ctx) : SD_FD_NONE;
+	if (kind != SD_FD_CMD && kind != SD_FD_ORPHAN)
+		return next_(fd, request, arg);
+	err = kind == SD_FD_CMD ? sd_ioctl(ctx, arg) : EIO;
+	if (!err)
+		return 0;
+	errno = err;
+	return -1;
+}
+
+EXPORT int close(int fd)
+{
+	NEXT(close);
+	if (sd_fd_get(fd, NULL) != SD_FD_NONE)
+		sd_fd_closing(fd);
+	return next_(fd);
+}

@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * qp.c: queue pairs as the commands see them: creation, the state machine, query.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <rdma/ib_user_verbs.h>
+#include <rdma/mlx5-abi.h>
+#include "host.h"
+
+static bool power_of_2(uint32_t n)
+{
+	return n && !(n & (n - 1));
+}
+
+int sd_qp_create(struct sd_ctx *ctx, struct sd_qp_args *a, uint32_t *handle, uint32_t *qpn)
+{
+	const uint32_t scatter = MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_ALLOW_SCATTER_CQE;
+	const struct mlx5_ib_create_qp *drv = a->drv;
+	uint64_t rq_bytes = 0, sq_bytes = (uint64_t)drv->sq_wqe_count << 6;
+	struct host_qp *hq;
+	struct sd_uar *uar;
+	struct sd_qp *qp;
+	int err;
+
+	/* Signatures, packet-based credits and the rest are capabilities that this device does not claim */
+	if (!(drv->flags & MLX5_QP_FLAG_UAR_PAGE_INDEX) || drv->flags & ~(scatter | MLX5_QP_FLAG_UAR_PAGE_INDEX))
+		return EINVAL;
+	if (a->cap.max_send_wr > SD_MAX_SQ_WQEBB || a->cap.max_recv_wr > SD_MAX_RQ_WR || a->cap.max_send_sge > SD_MAX_SGE ||
+	    a->cap.max_recv_sge > SD_MAX_SGE + 2 || a->cap.max_inline_data > SD_MAX_SQ_DESC)
+		return EINVAL;
+	if (drv->sq_wqe_count > SD_MAX_SQ_WQEBB || (drv->sq_wqe_count && !power_of_2(drv->sq_wqe_count)))
+		return EINVAL;
+	if (!drv->sq_wqe_count != !a->cap.max_send_wr)
+		return EINVAL;
+	if (a->cap.max_recv_wr) {
+		if (!power_of_2(drv->rq_wqe_count) || drv->rq_wqe_count > SD_MAX_RQ_WR || drv->rq_wqe_shift < 4 ||
+		    drv->rq_wqe_shift > 9)
+			return EINVAL;
+		rq_bytes = (uint64_t)drv->rq_wqe_count << drv->rq_wqe_shift;
+		if (rq_bytes % 64)
+			return EINVAL;
+	}
+	if (!(sq_bytes + rq_bytes) || drv->buf_addr % 64 || drv->db_addr % 8)
+		return EINVAL;
+	if (drv->uidx > 0xffffff)
+		return EINVAL;
+	if (!sd_mem_ok(drv->buf_addr, sq_bytes + rq_bytes, false) || !sd_mem_ok(drv->db_addr, 8, false))
+		return EFAULT;
+
+	uar = sd_uar_get(ctx, drv->bfreg_index);
+	if (!uar)
+		return EINVAL;
+	hq = calloc(1, sizeof(*hq));
+	err = hq ? sd_handle_new(ctx, SD_QP, hq, handle) : ENOMEM;
+	if (err)
+		goto put_uar;
+	qp = &hq->q;
+	*qp = (struct sd_qp){ .uidx = drv->uidx, .type = IBV_QPT_RC, .state = IBV_QPS_RESET, .ctx = ctx, .pd = a->pd, .send_cq = a->send_cq,
+			      .recv_cq = a->recv_cq, .uar = uar, .sig_all = a->sig_all, .wqebb_cnt = drv->sq_wqe_count,
+			      .max_inline = a->cap.max_inline_data, .max_send_sge = a->cap.max_send_sge };
+	qp->dbrec = (volatile uint32_t *)(uintptr_t)drv->db_addr;
+	qp->sq = (uint8_t *)(uintptr_t)drv->buf_addr + rq_bytes;
+	if (rq_bytes) {
+		qp->rq = (uint8_t *)(uintptr_t)drv->buf_addr;
+		qp->rq_cnt = drv->rq_wqe_count;
+		qp->rq_shift = drv->rq_wqe_shift;
+		qp->max_recv_sge = 1u << (drv->rq_wqe_shift - 4);
+	}
+	/* As the kernel's driver: the requester's side only where every WQE is signaled, or where it is asked for by name */
+	qp->scatter_cqe_rsp = drv->flags & MLX5_QP_FLAG_SCATTER_CQE;
+	qp->scatter_cqe_req = qp->scatter_cqe_rsp && (a->sig_all || drv->flags & MLX5_QP_FLAG_ALLOW_SCATTER_CQE);
+	qp->attr.qp_state = IBV_QPS_RESET;
+	hq->cap = a->cap;
+	hq->user_handle = a->user_handle;
+	err = sd_qp_add(hq);
+	if (err)
+		goto free_handle;
+	hq->async = sd_channel_hold(a->async);
+	qp->pd->refs++;
+	qp->send_cq->refs++;
+	qp->recv_cq->refs++;
+	sd_engine_qp_created(qp);
+	*qpn = qp->qpn;
+	return 0;
+free_handle:
+	sd_handle_free(*handle);
+put_uar:
+	free(hq);
+	sd_uar_put(uar);
+	return err;
+}
+
+void sd_qp_free(struct host_qp *hq)
+{
+	hq->q.pd->refs--;
+	hq->q.send_cq->refs--;
+	hq->q.recv_cq->refs--;
+	sd_uar_put(hq->q.uar);
+	sd_channel_put(hq->async);
+	free(hq);
+}
+
+/* ---- the state machine of an RC QP: ib_modify_qp_is_ok()'s table ---- */
+
+#define STATES (IBV_QPS_ERR + 1)
+
+static const struct {
+	bool valid;
+	int required, optional;
+} transitions[STATES][STATES] = {
+	[IBV_QPS_RESET] = {
+		[IBV_QPS_RESET] = { .valid = true },
+		[IBV_QPS_INIT] = { .valid = true, .required = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS },
+	},
+	[IBV_QPS_INIT] = {
+		[IBV_QPS_RESET] = { .valid = true },
+		[IBV_QPS_ERR] = { .valid = true },
+		[IBV_QPS_INIT] = { .valid = true, .optional = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS },
+		[IBV_QPS_RTR] = { .valid = true,
+				  .required = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+					      IBV_QP_MIN_RNR_TIMER,
+				  .optional = IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX },
+	},
+	[IBV_QPS_RTR] = {
+		[IBV_QPS_RESET] = { .valid = true },
+		[IBV_QPS_ERR] = { .valid = true },
+		[IBV_QPS_RTS] = { .valid = true,
+				  .required = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC,
+				  .optional = IBV_QP_CUR_STATE | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER |
+					      IBV_QP_PATH_MIG_STATE },
+	},
+	[IBV_QPS_RTS] = {
+		[IBV_QPS_RESET] = { .valid = true },
+		[IBV_QPS_ERR] = { .valid = true },
+		[IBV_QPS_RTS] = { .valid = true,
+				  .optional = IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE |
+					      IBV_QP_MIN_RNR_TIMER },
+		[IBV_QPS_SQD] = { .valid = true, .optional = IBV_QP_EN_SQD_ASYNC_NOTIFY },
+	},
+	[IBV_QPS_SQD] = {
+		[IBV_QPS_RESET] = { .valid = true },
+		[IBV_QPS_ERR] = { .valid = true },
+		[IBV_QPS_RTS] = { .valid = true,
+				  .optional = IBV_QP_CUR_STATE | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER |
+					      IBV_QP_PATH_MIG_STATE },
+		[IBV_QPS_SQD] = { .valid = true,
+				  .optional = IBV_QP_PORT | IBV_QP_AV | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+					      IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS |
+					      IBV_QP_PKEY_INDEX | IBV_QP_MIN_RNR_TIMER | IBV_QP_PATH_MIG_STATE },
+	},
+	[IBV_QPS_SQE] = {
+		[IBV_QPS_RESET] = { .valid = true },
+		[IBV_QPS_ERR] = { .valid = true },
+		[IBV_QPS_RTS] = { .valid = true },
+	},
+	[IBV_QPS_ERR] = {
+		[IBV_QPS_RESET] = { .valid = true },
+		[IBV_QPS_ERR] = { .valid = true },
+	},
+};
+
+static bool transition_ok(enum ibv_qp_state from, enum ibv_qp_state to, int mask)
+{
+	const int required = transitions[from][to].required;
+
+	if (mask & IBV_QP_CUR_STATE && (from < IBV_QPS_RTR || from > IBV_QPS_SQE))
+		return false;
+	return transitions[from][to].valid && (mask & required) == required &&
+	       !(mask & ~(required | transitions[from][to].optional | IBV_QP_STATE));
+}
+
+static bool path_ok(const struct ib_uverbs_qp_dest *d)
+{
+	if (d->port_num != 1 || d->sl > 15)
+		return false;
+	/* RoCE has no LIDs: without a GRH there is no address. A GRH names one of our own GIDs */
+	if (!sd_link_ib() && !d->is_global)
+		return false;
+	return !d->is_global || !sd_gid(d->sgid_index, NULL, NULL);
+}
+
+static bool values_ok(const struct ib_uverbs_modify_qp *c, int mask)
+{
+	const uint32_t access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
+				IBV_ACCESS_MW_BIND;
+
+	if (mask & IBV_QP_PORT && c->port_num != 1)
+		return false;
+	if (mask & IBV_QP_PKEY_INDEX && c->pkey_index >= sd_pkeys())
+		return false;
+	if (mask & IBV_QP_ACCESS_FLAGS && c->qp_access_flags & ~access)
+		return false;
+	if (mask & IBV_QP_AV && !path_ok(&c->dest))
+		return false;
+	if (mask & IBV_QP_ALT_PATH) /* path migration is a capability that this device does not claim */
+		return false;
+	if (mask & IBV_QP_PATH_MIG_STATE && c->path_mig_state != IBV_MIG_MIGRATED)
+		return false;
+	if (mask & IBV_QP_PATH_MTU && (c->path_mtu < IBV_MTU_256 || c->path_mtu > IBV_MTU_4096))
+		return false;
+	if (mask & IBV_QP_MAX_QP_RD_ATOMIC && c->max_rd_atomic > SD_MAX_RD_ATOMIC)
+		return false;
+	if (mask & IBV_QP_MAX_DEST_RD_ATOMIC && c->max_dest_rd_atomic > SD_MAX_RD_ATOMIC)
+		return false;
+	if (mask & IBV_QP_DEST_QPN && c->dest_qp_num > 0xffffff)
+		return false;
+	if (mask & IBV_QP_MIN_RNR_TIMER && c->min_rnr_timer > 31)
+		return false;
+	if (mask & IBV_QP_TIMEOUT && c->timeout > 31)
+		return false;
+	if (mask & IBV_QP_RETRY_CNT && c->retry_cnt > 7)
+		return false;
+	return !(mask & IBV_QP_RNR_RETRY && c->rnr_retry > 7);
+}
+
+static void path_set(struct ibv_ah_attr *ah, const struct ib_uverbs_qp_dest *d)
+{
+	memcpy(ah->grh.dgid.raw, d->dgid, 16);
+	ah->grh.flow_label = d->flow_label & 0xfffff;
+	ah->grh.sgid_index = d->sgid_index;
+	ah->grh.hop_limit = d->hop_limit;
+	ah->grh.traffic_class = d->traffic_class;
+	ah->dlid = d->dlid;
+	ah->sl = d->sl;
+	ah->src_path_bits = d->src_path_bits;
+	ah->static_rate = d->static_rate;
+	ah->is_global = d->is_global;
+	ah->port_num = d->port_num;
+}
+
+int sd_qp_modify(struct sd_qp *qp, const struct ib_uverbs_modify_qp *c)
+{
+	struct ibv_qp_attr *at = &qp->attr;
+	enum ibv_qp_state from = qp->state, to;
+	int mask = c->attr_mask;
+
+	if ((mask & IBV_QP_STATE && c->qp_state > IBV_QPS_ERR) || (mask & IBV_QP_CUR_STATE && c->cur_qp_state > IBV_QPS_ERR))
+		return EINVAL;
+	/* The caller's idea of the current state; ours is the truth when they differ */
+	if (mask & IBV_QP_CUR_STATE && c->cur_qp_state != from)
+		return EINVAL;
+	to = mask & IBV_QP_STATE ? (enum ibv_qp_state)c->qp_state : from;
+	if (!transition_ok(from, to, mask) || !values_ok(c, mask))
+		return EINVAL;
+
+	if (mask & IBV_QP_ACCESS_FLAGS)
+		at->qp_access_flags = c->qp_access_flags;
+	if (mask & IBV_QP_PKEY_INDEX)
+		at->pkey_index = c->pkey_index;
+	if (mask & IBV_QP_PORT)
+		at->port_num = c->port_num;
+	if (mask & IBV_QP_AV)
+		path_set(&at->ah_attr, &c->dest);
+	if (mask & IBV_QP_PATH_MTU)
+		at->path_mtu = c->path_mtu;
+	if (mask & IBV_QP_TIMEOUT)
+		at->timeout = c->timeout;
+	if (mask & IBV_QP_RETRY_CNT)
+		at->retry_cnt = c->retry_cnt;
+	if (mask & IBV_QP_RNR_RETRY)
+		at->rnr_retry = c->rnr_retry;
+	if (mask & IBV_QP_RQ_PSN)
+		at->rq_psn = c->rq_psn & 0xffffff;
+	if (mask & IBV_QP_SQ_PSN)
+		at->sq_psn = c->sq_psn & 0xffffff;
+	if (mask & IBV_QP_MAX_QP_RD_ATOMIC)
+		at->max_rd_atomic = c->max_rd_atomic;
+	if (mask & IBV_QP_MAX_DEST_RD_ATOMIC)
+		at->max_dest_rd_atomic = c->max_dest_rd_atomic;
+	if (mask & IBV_QP_MIN_RNR_TIMER)
+		at->min_rnr_timer = c->min_rnr_timer;
+	if (mask & IBV_QP_DEST_QPN)
+		at->dest_qp_num = c->dest_qp_num;
+	if (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY)
+		at->en_sqd_async_notify = c->en_sqd_async_notify;
+	if (to == IBV_QPS_RESET)
+		memset(at, 0, sizeof(*at));
+	qp->state = at->qp_state = to;
+	if (from != IBV_QPS_RESET || to != IBV_QPS_RESET)
+		sd_engine_qp_modified(qp, from, mask);
+	return 0;
+}
+
+void sd_qp_query(struct sd_qp *qp, struct ib_uverbs_query_qp_resp *r)
+{
+	const struct host_qp *hq = sd_container(qp, struct host_qp, q);
+	const struct ibv_qp_attr *at = &qp->attr;
+	const struct ibv_ah_attr *ah = &at->ah_attr;
+
+	memset(r, 0, sizeof(*r));
+	memcpy(r->dest.dgid, ah->grh.dgid.raw, 16);
+	r->dest.flow_label = ah->grh.flow_label;
+	r->dest.dlid = ah->dlid;
+	r->dest.sgid_index = ah->grh.sgid_index;
+	r->dest.hop_limit = ah->grh.hop_limit;
+	r->dest.traffic_class = ah->grh.traffic_class;
+	r->dest.sl = ah->sl;
+	r->dest.src_path_bits = ah->src_path_bits;
+	r->dest.static_rate = ah->static_rate;
+	r->dest.is_global = ah->is_global;
+	r->dest.port_num = ah->port_num;
+	r->max_send_wr = hq->cap.max_send_wr;
+	r->max_recv_wr = hq->cap.max_recv_wr;
+	r->max_send_sge = hq->cap.max_send_sge;
+	r->max_recv_sge = qp->max_recv_sge;
+	r->max_inline_data = hq->cap.max_inline_data;
+	r->rq_psn = at->rq_psn;
+	r->sq_psn = at->sq_psn;
+	r->dest_qp_num = at->dest_qp_num;
+	r->qp_access_flags = at->qp_access_flags;
+	r->pkey_index = at->pkey_index;
+	r->qp_state = r->cur_qp_state = qp->state;
+	r->path_mtu = at->path_mtu;
+	r->max_rd_atomic = at->max_rd_atomic;
+	r->max_dest_rd_atomic = at->max_dest_rd_atomic;
+	r->min_rnr_timer = at->min_rnr_timer;
+	r->port_num = at->port_num;
+	r->timeout = at->timeout;
+	r->retry_cnt = at->retry_cnt;
+	r->rnr_retry = at->rnr_retry;
+	r->sq_sig_all = qp->sig_all;
+}

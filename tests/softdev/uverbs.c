@@ -1,0 +1,793 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * uverbs.c: the commands: decode, check, answer.
+ *
+ * All come through one ioctl: an object, a method, and attributes. An attribute's id is its place in one of two name spaces,
+ * the core's and the driver's (from 0x1000 on). Input of 8 bytes or less is in the attribute itself; output is a pointer. The
+ * INVOKE_WRITE method wraps the older write() commands: a core structure and driver data, each in and out.
+ */
+#define _GNU_SOURCE
+#include <endian.h>
+#include <errno.h>
+#include <net/if.h>
+#include <string.h>
+#include <rdma/ib_user_ioctl_cmds.h>
+#include <rdma/ib_user_ioctl_verbs.h>
+#include <rdma/ib_user_verbs.h>
+#include <rdma/mlx5-abi.h>
+#include <rdma/mlx5_user_ioctl_cmds.h>
+#include <rdma/mlx5_user_ioctl_verbs.h>
+#include <rdma/rdma_user_ioctl_cmds.h>
+#include "host.h"
+
+#define ATTRS 32
+#define DRIVER(id) (ATTRS + ((id) & 0xfff)) /* place of a driver attribute */
+
+struct cmd {
+	struct sd_ctx *ctx;
+	struct ib_uverbs_attr *at[2 * ATTRS];
+};
+
+/* ---- attributes ---- */
+
+static unsigned place(unsigned id)
+{
+	return id & UVERBS_UDATA_DRIVER_DATA_FLAG ? DRIVER(id) : id;
+}
+
+static struct ib_uverbs_attr *attr(const struct cmd *c, unsigned id)
+{
+	return c->at[place(id)];
+}
+
+/* Where the input of an attribute lies; NULL when there is none */
+static const void *in_data(const struct ib_uverbs_attr *a)
+{
+	if (!a)
+		return NULL;
+	return a->len <= sizeof(a->data) ? (const void *)&a->data : (const void *)(uintptr_t)a->data;
+}
+
+static uint64_t in_u64(const struct cmd *c, unsigned id, uint64_t otherwise)
+{
+	const struct ib_uverbs_attr *a = attr(c, id);
+
+	if (!a)
+		return otherwise;
+	return a->len == 4 ? (uint32_t)a->data : a->data;
+}
+
+/* An input structure: a shorter one is filled up with zeros; what we do not know must be zero */
+static int in_struct(const struct ib_uverbs_attr *a, void *to, size_t size)
+{
+	const uint8_t *from = in_data(a);
+	size_t len = a ? a->len : 0;
+
+	memset(to, 0, size);
+	if (len && !from)
+		return EFAULT;
+	for (size_t i = size; i < len; i++)
+		if (from[i])
+			return EOPNOTSUPP;
+	if (len)
+		memcpy(to, from, len < size ? len : size);
+	return 0;
+}
+
+static int out_struct(struct ib_uverbs_attr *a, const void *from, size_t size)
+{
+	uint8_t *to;
+
+	if (!a || !a->len)
+		return 0;
+	to = (uint8_t *)(uintptr_t)a->data;
+	if (!to)
+		return EFAULT;
+	memcpy(to, from, a->len < size ? a->len : size);
+	if (a->len > size)
+		memset(to + size, 0, a->len - size);
+	a->flags |= UVERBS_ATTR_F_VALID_OUTPUT;
+	return 0;
+}
+
+#define OUT(c, id, value) out_struct(attr(c, id), &(value), sizeof(value))
+
+static void *in_obj(const struct cmd *c, unsigned id, enum sd_kind kind)
+{
+	const struct ib_uverbs_attr *a = attr(c, id);
+
+	return a && a->data <= UINT32_MAX ? sd_handle_get(c->ctx, kind, a->data) : NULL;
+}
+
+static void out_obj(const struct cmd *c, unsigned id, uint32_t handle)
+{
+	attr(c, id)->data = handle;
+	attr(c, id)->flags |= UVERBS_ATTR_F_VALID_OUTPUT;
+}
+
+/* ---- device ---- */
+
+static int get_context(struct cmd *c)
+{
+	struct mlx5_ib_alloc_ucontext_req_v2 req;
+	struct mlx5_ib_alloc_ucontext_resp resp = {
+		.qp_tab_size = SD_MAX_QP,
+		.bf_reg_size = 512,
+		.tot_bfregs = 0, /* doorbell pages come one by one, as objects */
+		.cache_line_size = 64,
+		.max_sq_desc_sz = SD_MAX_SQ_DESC,
+		.max_rq_desc_sz = SD_MAX_RQ_DESC,
+		.max_send_wqebb = SD_MAX_SQ_WQEBB,
+		.max_recv_wr = SD_MAX_RQ_WR,
+		.max_srq_recv_wr = SD_MAX_RQ_WR - 1,
+		.num_ports = 1,
+		.response_length = sizeof(resp),
+		.cqe_version = 1,
+		.cmds_supp_uhw = MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE | MLX5_USER_CMDS_SUPP_UHW_CREATE_AH,
+		.eth_min_inline = MLX5_USER_INLINE_MODE_NONE,
+		.clock_info_versions = 1 << MLX5_IB_CLOCK_INFO_V1,
+		.log_uar_size = 12,
+		.num_uars_per_page = 1,
+	};
+	const uint32_t vectors = SD_COMP_VECTORS;
+	const uint64_t core = IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS;
+	int err = in_struct(attr(c, UVERBS_ATTR_UHW_IN), &req, sizeof(req));
+
+	if (err)
+		return err;
+	if (c->ctx->ready)
+		return EINVAL;
+	/* A kernel whose firmware has no user contexts says just this to DEVX; libmlx5 comes again without */
+	if (req.flags & MLX5_IB_ALLOC_UCTX_DEVX)
+		return EINVAL;
+	if (req.max_cqe_version < 1 || !(req.lib_caps & MLX5_LIB_CAP_DYN_UAR))
+		return EINVAL;
+	err = OUT(c, UVERBS_ATTR_UHW_OUT, resp);
+	if (!err)
+		err = OUT(c, UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, vectors);
+	if (!err)
+		err = OUT(c, UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT, core);
+	c->ctx->ready = !err;
+	return err;
+}
+
+static void fill_port(struct ib_uverbs_query_port_resp *p)
+{
+	*p = (struct ib_uverbs_query_port_resp){
+		.port_cap_flags = IB_UVERBS_PCF_CM_SUP | (sd_link_ib() ? IB_UVERBS_PCF_SYS_IMAGE_GUID_SUP : IB_UVERBS_PCF_IP_BASED_GIDS),
+		.max_msg_sz = SD_MAX_MSG,
+		.gid_tbl_len = SD_GIDS,
+		.pkey_tbl_len = sd_pkeys(),
+		.lid = sd_lid(),
+		.sm_lid = sd_lid(),
+		.state = IBV_PORT_ACTIVE,
+		.max_mtu = IBV_MTU_4096,
+		.active_mtu = IBV_MTU_4096,
+		.max_vl_num = sd_link_ib() ? 4 : 0,
+		.subnet_timeout = sd_link_ib() ? 18 : 0,
+		.active_width = 2, /* 4X */
+		.active_speed = 32, /* EDR */
+		.phys_state = 5, /* LinkUp */
+		.link_layer = sd_link_ib() ? IBV_LINK_LAYER_INFINIBAND : IBV_LINK_LAYER_ETHERNET,
+	};
+}
+
+static int query_port(struct cmd *c)
+{
+	struct ib_uverbs_query_port_resp_ex resp = { .port_cap_flags2 = 0 };
+
+	if (in_u64(c, UVERBS_ATTR_QUERY_PORT_PORT_NUM, 0) != 1)
+		return EINVAL;
+	fill_port(&resp.legacy_resp);
+	return OUT(c, UVERBS_ATTR_QUERY_PORT_RESP, resp);
+}
+
+static int fill_gid(unsigned index, struct ib_uverbs_gid_entry *e)
+{
+	union ibv_gid gid;
+	unsigned type;
+	int err = sd_gid(index, &gid, &type);
+
+	if (err)
+		return err;
+	memset(e, 0, sizeof(*e));
+	memcpy(e->gid, gid.raw, sizeof(e->gid));
+	e->gid_index = index;
+	e->port_num = 1;
+	e->gid_type = type;
+	e->netdev_ifindex = sd_link_ib() ? 0 : if_nametoindex("lo");
+	return 0;
+}
+
+static int query_gid_entry(struct cmd *c)
+{
+	uint64_t index = in_u64(c, UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX, 0);
+	struct ib_uverbs_gid_entry e;
+	int err;
+
+	if (in_u64(c, UVERBS_ATTR_QUERY_GID_ENTRY_PORT, 0) != 1 || index >= SD_GIDS || in_u64(c, UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS, 0))
+		return EINVAL;
+	err = fill_gid(index, &e);
+	return err ? err : OUT(c, UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY, e);
+}
+
+static int query_gid_table(struct cmd *c)
+{
+	struct ib_uverbs_attr *a = attr(c, UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES);
+	uint64_t size = in_u64(c, UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE, 0), n = 0;
+	uint8_t *to = (uint8_t *)(uintptr_t)a->data;
+	struct ib_uverbs_gid_entry e;
+
+	if (!size || size > 4096 || in_u64(c, UVERBS_ATTR_QUERY_GID_TABLE_FLAGS, 0))
+		return EINVAL;
+	if (!to)
+		return EFAULT;
+	for (unsigned i = 0; i < SD_GIDS; i++) {
+		if (fill_gid(i, &e))
+			continue;
+		if ((n + 1) * size > a->len)
+			return EINVAL;
+		memset(to + n * size, 0, size);
+		memcpy(to + n * size, &e, size < sizeof(e) ? size : sizeof(e));
+		n++;
+	}
+	a->flags |= UVERBS_ATTR_F_VALID_OUTPUT;
+	return OUT(c, UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES, n);
+}
+
+static int async_event_alloc(struct cmd *c)
+{
+	struct ib_uverbs_attr *a = attr(c, UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE);
+	struct sd_channel *ch;
+	int err;
+
+	ch = sd_channel_new(sizeof(struct ib_uverbs_async_event_desc), &err);
+	if (!ch)
+		return err;
+	if (!c->ctx->async)
+		c->ctx->async = sd_channel_hold(ch);
+	a->data_s64 = ch->fd;
+	a->flags |= UVERBS_ATTR_F_VALID_OUTPUT;
+	return 0;
+}
+
+/* The channel that a create command names for asynchronous events, or the context's own */
+static int event_fd(struct cmd *c, unsigned id, struct sd_channel **ch)
+{
+	const struct ib_uverbs_attr *a = attr(c, id);
+
+	*ch = c->ctx->async;
+	if (!a)
+		return 0;
+	*ch = a->data <= INT32_MAX ? sd_channel_get(a->data, sizeof(struct ib_uverbs_async_event_desc)) : NULL;
+	return *ch ? 0 : EBADF;
+}
+
+/* ---- doorbell pages ---- */
+
+static int uar_alloc(struct cmd *c)
+{
+	uint64_t type = in_u64(c, MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE, 0), offset;
+	const uint32_t length = 4096;
+	uint32_t handle, page_id;
+	int err;
+
+	if (type != MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF && type != MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC)
+		return EOPNOTSUPP;
+	err = sd_uar_create(c->ctx, &handle, &page_id);
+	if (err)
+		return err;
+	offset = (SD_UAR_FIRST_PAGE + page_id) * 4096ull;
+	OUT(c, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, offset);
+	OUT(c, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, length);
+	OUT(c, MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, page_id);
+	out_obj(c, MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, handle);
+	return 0;
+}
+
+/* The device has no user contexts, so it never gets as far as looking at the command. libmlx5 asks at every open: no fuss */
+static int devx_other(struct cmd *c)
+{
+	(void)c;
+	return EINVAL;
+}
+
+/* ---- CQ, QP ---- */
+
+static int cq_create(struct cmd *c)
+{
+	uint64_t cqe = in_u64(c, UVERBS_ATTR_CREATE_CQ_CQE, 0), flags = in_u64(c, UVERBS_ATTR_CREATE_CQ_FLAGS, 0);
+	const struct ib_uverbs_attr *fd = attr(c, UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL);
+	struct mlx5_ib_create_cq_resp resp = { .cqn = 0 };
+	struct mlx5_ib_create_cq drv;
+	struct sd_cq_args a = { .user_handle = in_u64(c, UVERBS_ATTR_CREATE_CQ_USER_HANDLE, 0) };
+	uint32_t handle, answer = cqe;
+	int err = in_struct(attr(c, UVERBS_ATTR_UHW_IN), &drv, sizeof(drv));
+
+	if (!err)
+		err = event_fd(c, UVERBS_ATTR_CREATE_CQ_EVENT_FD, &a.async);
+	if (err)
+		return err;
+	if (in_u64(c, UVERBS_ATTR_CREATE_CQ_COMP_VECTOR, 0) >= SD_COMP_VECTORS || cqe < 1 || cqe >= SD_MAX_CQE)
+		return EINVAL;
+	if (flags & ~(uint64_t)(IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION | IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN))
+		return EOPNOTSUPP;
+	if (drv.cqe_comp_en || drv.flags & ~MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX)
+		return EOPNOTSUPP;
+	if (!(drv.flags & MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX))
+		return EINVAL;
+	if (fd) {
+		a.channel = fd->data <= INT32_MAX ? sd_channel_get(fd->data, sizeof(struct ib_uverbs_comp_event_desc)) : NULL;
+		if (!a.channel)
+			return EBADF;
+	}
+	a.buf = drv.buf_addr;
+	a.db = drv.db_addr;
+	a.entries = cqe + 1;
+	a.cqe_size = drv.cqe_size;
+	a.page_id = drv.uar_page_index;
+	a.ignore_overrun = flags & IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN;
+	err = sd_cq_create(c->ctx, &a, &handle, &resp.cqn);
+	if (err)
+		return err;
+	OUT(c, UVERBS_ATTR_UHW_OUT, resp);
+	OUT(c, UVERBS_ATTR_CREATE_CQ_RESP_CQE, answer);
+	out_obj(c, UVERBS_ATTR_CREATE_CQ_HANDLE, handle);
+	return 0;
+}
+
+static int cq_destroy(struct cmd *c)
+{
+	struct ib_uverbs_destroy_cq_resp resp;
+	int err = sd_destroy(c->ctx, SD_CQ, attr(c, UVERBS_ATTR_DESTROY_CQ_HANDLE)->data, &resp.comp_events_reported,
+			     &resp.async_events_reported);
+
+	return err ? err : OUT(c, UVERBS_ATTR_DESTROY_CQ_RESP, resp);
+}
+
+static int qp_create(struct cmd *c)
+{
+	uint64_t type = in_u64(c, UVERBS_ATTR_CREATE_QP_TYPE, 0), flags = in_u64(c, UVERBS_ATTR_CREATE_QP_FLAGS, 0);
+	struct mlx5_ib_create_qp_resp resp = { .bfreg_index = 1u << 31 }; /* none: the page was named */
+	struct mlx5_ib_create_qp drv;
+	struct ib_uverbs_qp_cap cap;
+	struct sd_qp_args a = { .drv = &drv, .user_handle = in_u64(c, UVERBS_ATTR_CREATE_QP_USER_HANDLE, 0) };
+	uint32_t handle, qpn;
+	int err = in_struct(attr(c, UVERBS_ATTR_UHW_IN), &drv, sizeof(drv));
+
+	if (type != IB_UVERBS_QPT_RC) {
+		sd_once(0xffff0100 + (type & 0xff), "queue pairs of type %u are not supported", (unsigned)type);
+		return EOPNOTSUPP;
+	}
+	if (attr(c, UVERBS_ATTR_CREATE_QP_SRQ_HANDLE)) {
+		sd_once(0xffff0200, "queue pairs with a shared receive queue are not supported");
+		return EOPNOTSUPP;
+	}
+	if (!err)
+		err = in_struct(attr(c, UVERBS_ATTR_CREATE_QP_CAP), &cap, sizeof(cap));
+	if (!err)
+		err = event_fd(c, UVERBS_ATTR_CREATE_QP_EVENT_FD, &a.async);
+	if (err)
+		return err;
+	if (flags & ~(uint64_t)IB_UVERBS_QP_CREATE_SQ_SIG_ALL)
+		return EINVAL;
+	a.pd = in_obj(c, UVERBS_ATTR_CREATE_QP_PD_HANDLE, SD_PD);
+	a.send_cq = in_obj(c, UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE, SD_CQ);
+	a.recv_cq = in_obj(c, UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE, SD_CQ);
+	if (!a.pd || !a.send_cq || !a.recv_cq)
+		return EINVAL;
+	a.sig_all = flags & IB_UVERBS_QP_CREATE_SQ_SIG_ALL;
+	a.cap = (struct ibv_qp_cap){ cap.max_send_wr, cap.max_recv_wr, cap.max_send_sge, cap.max_recv_sge, cap.max_inline_data };
+	err = sd_qp_create(c->ctx, &a, &handle, &qpn);
+	if (err)
+		return err;
+	OUT(c, UVERBS_ATTR_UHW_OUT, resp);
+	OUT(c, UVERBS_ATTR_CREATE_QP_RESP_CAP, cap);
+	OUT(c, UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, qpn);
+	out_obj(c, UVERBS_ATTR_CREATE_QP_HANDLE, handle);
+	return 0;
+}
+
+static int qp_destroy(struct cmd *c)
+{
+	struct ib_uverbs_destroy_qp_resp resp;
+	uint32_t none;
+	int err = sd_destroy(c->ctx, SD_QP, attr(c, UVERBS_ATTR_DESTROY_QP_HANDLE)->data, &none, &resp.events_reported);
+
+	return err ? err : OUT(c, UVERBS_ATTR_DESTROY_QP_RESP, resp);
+}
+
+/* PD, AH, MR, doorbell page: the handle is the first attribute of its name space, and there is no answer */
+static int destroy(struct cmd *c, enum sd_kind kind, unsigned id)
+{
+	uint32_t events, async;
+
+	return sd_destroy(c->ctx, kind, attr(c, id)->data, &events, &async);
+}
+
+static int pd_destroy(struct cmd *c)
+{
+	return destroy(c, SD_PD, UVERBS_ATTR_DESTROY_PD_HANDLE);
+}
+
+static int ah_destroy(struct cmd *c)
+{
+	return destroy(c, SD_AH, UVERBS_ATTR_DESTROY_AH_HANDLE);
+}
+
+static int mr_destroy(struct cmd *c)
+{
+	return destroy(c, SD_MR, UVERBS_ATTR_DESTROY_MR_HANDLE);
+}
+
+static int uar_destroy(struct cmd *c)
+{
+	return destroy(c, SD_UAR, MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE);
+}
+
+static int query_mr(struct cmd *c)
+{
+	struct sd_mr *mr = in_obj(c, UVERBS_ATTR_QUERY_MR_HANDLE, SD_MR);
+
+	if (!mr)
+		return EINVAL;
+	OUT(c, UVERBS_ATTR_QUERY_MR_RESP_LKEY, mr->key);
+	OUT(c, UVERBS_ATTR_QUERY_MR_RESP_RKEY, mr->key);
+	OUT(c, UVERBS_ATTR_QUERY_MR_RESP_LENGTH, mr->length);
+	return OUT(c, UVERBS_ATTR_QUERY_MR_RESP_IOVA, mr->iova);
+}
+
+/* ---- the write() commands ---- */
+
+static void fill_device(struct ib_uverbs_query_device_resp *d)
+{
+	*d = (struct ib_uverbs_query_device_resp){
+		.fw_ver = SD_FW_VER,
+		.max_mr_size = ~0ull,
+		.page_size_cap = 0xfffffffffffff000,
+		.vendor_id = 0x15b3,
+		.vendor_part_id = SD_PART_ID,
+		.max_qp = SD_MAX_QP - 0x40,
+		.max_qp_wr = SD_MAX_SQ_WQEBB,
+		.device_cap_flags = IBV_DEVICE_BAD_PKEY_CNTR | IBV_DEVICE_BAD_QKEY_CNTR | IBV_DEVICE_PORT_ACTIVE_EVENT |
+				    IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN,
+		.max_sge = SD_MAX_SGE,
+		.max_sge_rd = SD_MAX_SGE,
+		.max_cq = SD_MAX_CQ - 0x40,
+		.max_cqe = SD_MAX_CQE - 1,
+		.max_mr = SD_MAX_MR - 1,
+		.max_pd = 1 << 22,
+		.max_qp_rd_atom = SD_MAX_RD_ATOMIC,
+		.max_res_rd_atom = SD_MAX_RD_ATOMIC * (SD_MAX_QP - 0x40),
+		.max_qp_init_rd_atom = SD_MAX_RD_ATOMIC,
+		.atomic_cap = IBV_ATOMIC_HCA,
+		.max_ah = 0x7fffffff,
+		.max_pkeys = sd_pkeys(),
+		.local_ca_ack_delay = 16,
+		.phys_port_cnt = 1,
+	};
+	memcpy(&d->node_guid, sd_node_guid, sizeof(d->node_guid));
+	memcpy(&d->sys_image_guid, sd_sys_image_guid, sizeof(d->sys_image_guid));
+}
+
+static int w_query_device(struct cmd *c)
+{
+	struct ib_uverbs_query_device_resp resp;
+
+	fill_device(&resp);
+	return OUT(c, UVERBS_ATTR_CORE_OUT, resp);
+}
+
+static int w_ex_query_device(struct cmd *c)
+{
+	struct mlx5_ib_query_device_resp drv = { .response_length = sizeof(drv) };
+	struct ib_uverbs_ex_query_device_resp resp = {
+		.response_length = sizeof(resp),
+		.timestamp_mask = ~0ull,
+		.hca_core_clock = 1000000, /* kHz: CQE timestamps are in ns */
+	};
+	struct ib_uverbs_ex_query_device req;
+	int err = in_struct(attr(c, UVERBS_ATTR_CORE_IN), &req, sizeof(req));
+
+	if (err || req.comp_mask || req.reserved)
+		return err ? err : EINVAL;
+	fill_device(&resp.base);
+	if (attr(c, UVERBS_ATTR_CORE_OUT)->len < sizeof(resp))
+		resp.response_length = attr(c, UVERBS_ATTR_CORE_OUT)->len;
+	err = OUT(c, UVERBS_ATTR_CORE_OUT, resp);
+	return err ? err : OUT(c, UVERBS_ATTR_UHW_OUT, drv);
+}
+
+static int w_query_port(struct cmd *c)
+{
+	struct ib_uverbs_query_port req;
+	struct ib_uverbs_query_port_resp resp;
+	int err = in_struct(attr(c, UVERBS_ATTR_CORE_IN), &req, sizeof(req));
+
+	if (err || req.port_num != 1)
+		return err ? err : EINVAL;
+	fill_port(&resp);
+	return OUT(c, UVERBS_ATTR_CORE_OUT, resp);
+}
+
+static int w_alloc_pd(struct cmd *c)
+{
+	struct ib_uverbs_alloc_pd_resp resp = { .pd_handle = 0 };
+	struct mlx5_ib_alloc_pd_resp drv;
+	int err = sd_pd_create(c->ctx, &resp.pd_handle, &drv.pdn);
+
+	if (err)
+		return err;
+	OUT(c, UVERBS_ATTR_UHW_OUT, drv);
+	return OUT(c, UVERBS_ATTR_CORE_OUT, resp);
+}
+
+static int w_create_ah(struct cmd *c)
+{
+	struct mlx5_ib_create_ah_resp drv = { .response_length = sizeof(drv) };
+	struct ib_uverbs_create_ah_resp resp = { .ah_handle = 0 };
+	struct ib_uverbs_create_ah req;
+	struct sd_pd *pd;
+	int err = in_struct(attr(c, UVERBS_ATTR_CORE_IN), &req, sizeof(req));
+
+	if (err)
+		return err;
+	pd = sd_handle_get(c->ctx, SD_PD, req.pd_handle);
+	if (!pd || req.attr.port_num != 1)
+		return EINVAL;
+	if (!sd_link_ib() && !req.attr.is_global)
+		return EINVAL;
+	if (req.attr.is_global && sd_gid(req.attr.grh.sgid_index, NULL, NULL))
+		return EINVAL;
+	/* Everybody is on this machine and has this adapter's address */
+	memcpy(drv.dmac, sd_node_guid, 3);
+	memcpy(drv.dmac + 3, sd_node_guid + 5, 3);
+	err = sd_ah_create(c->ctx, pd, &resp.ah_handle);
+	if (err)
+		return err;
+	OUT(c, UVERBS_ATTR_UHW_OUT, drv);
+	return OUT(c, UVERBS_ATTR_CORE_OUT, resp);
+}
+
+static int w_reg_mr(struct cmd *c)
+{
+	struct ib_uverbs_reg_mr_resp resp = { .mr_handle = 0 };
+	struct ib_uverbs_reg_mr req;
+	struct sd_pd *pd;
+	int err = in_struct(attr(c, UVERBS_ATTR_CORE_IN), &req, sizeof(req));
+
+	if (err)
+		return err;
+	pd = sd_handle_get(c->ctx, SD_PD, req.pd_handle);
+	if (!pd)
+		return EINVAL;
+	err = sd_mr_create(c->ctx, pd, req.start, req.length, req.hca_va, req.access_flags, &resp.mr_handle, &resp.lkey);
+	if (err)
+		return err;
+	resp.rkey = resp.lkey;
+	return OUT(c, UVERBS_ATTR_CORE_OUT, resp);
+}
+
+static int w_rereg_mr(struct cmd *c)
+{
+	struct ib_uverbs_rereg_mr_resp resp = { .lkey = 0 };
+	struct ib_uverbs_rereg_mr req;
+	struct sd_pd *pd = NULL;
+	struct sd_mr *mr;
+	int err = in_struct(attr(c, UVERBS_ATTR_CORE_IN), &req, sizeof(req));
+
+	if (err)
+		return err;
+	mr = sd_handle_get(c->ctx, SD_MR, req.mr_handle);
+	if (req.flags & IBV_REREG_MR_CHANGE_PD)
+		pd = sd_handle_get(c->ctx, SD_PD, req.pd_handle);
+	if (!mr || (req.flags & IBV_REREG_MR_CHANGE_PD && !pd))
+		return EINVAL;
+	err = sd_mr_change(mr, req.flags, pd, req.start, req.length, req.hca_va, req.access_flags);
+	if (err)
+		return err;
+	resp.lkey = resp.rkey = mr->key;
+	return OUT(c, UVERBS_ATTR_CORE_OUT, resp);
+}
+
+static int w_create_comp_channel(struct cmd *c)
+{
+	struct ib_uverbs_create_comp_channel_resp resp;
+	struct sd_channel *ch;
+	int err;
+
+	ch = sd_channel_new(sizeof(struct ib_uverbs_comp_event_desc), &err);
+	if (!ch)
+		return err;
+	resp.fd = ch->fd;
+	return OUT(c, UVERBS_ATTR_CORE_OUT, resp);
+}
+
+static int w_query_qp(struct cmd *c)
+{
+	struct ib_uverbs_query_qp_resp resp;
+	struct ib_uverbs_query_qp req;
+	struct sd_qp *qp;
+	int err = in_struct(attr(c, UVERBS_ATTR_CORE_IN), &req, sizeof(req));
+
+	if (err)
+		return err;
+	qp = sd_handle_get(c->ctx, SD_QP, req.qp_handle);
+	if (!qp)
+		return EINVAL;
+	sd_qp_query(qp, &resp);
+	return OUT(c, UVERBS_ATTR_CORE_OUT, resp);
+}
+
+static int w_modify_qp(struct cmd *c)
+{
+	struct ib_uverbs_modify_qp req;
+	struct sd_qp *qp;
+	int err = in_struct(attr(c, UVERBS_ATTR_CORE_IN), &req, sizeof(req));
+
+	if (err)
+		return err;
+	qp = sd_handle_get(c->ctx, SD_QP, req.qp_handle);
+	return qp ? sd_qp_modify(qp, &req) : EINVAL;
+}
+
+static int w_ex_modify_qp(struct cmd *c)
+{
+	struct ib_uverbs_ex_modify_qp_resp resp = { .response_length = sizeof(resp) };
+	struct mlx5_ib_modify_qp_resp drv = { .response_length = sizeof(drv) };
+	struct ib_uverbs_ex_modify_qp req;
+	struct mlx5_ib_modify_qp in;
+	struct sd_qp *qp;
+	int err = in_struct(attr(c, UVERBS_ATTR_CORE_IN), &req, sizeof(req));
+
+	if (!err)
+		err = in_struct(attr(c, UVERBS_ATTR_UHW_IN), &in, sizeof(in));
+	if (err)
+		return err;
+	if (in.comp_mask || in.burst_info.max_burst_sz || in.burst_info.typical_pkt_sz || in.ece_options)
+		return EOPNOTSUPP;
+	qp = sd_handle_get(c->ctx, SD_QP, req.base.qp_handle);
+	if (!qp)
+		return EINVAL;
+	err = sd_qp_modify(qp, &req.base);
+	if (err)
+		return err;
+	OUT(c, UVERBS_ATTR_UHW_OUT, drv);
+	return OUT(c, UVERBS_ATTR_CORE_OUT, resp);
+}
+
+#define EX(cmd) (IB_USER_VERBS_CMD_FLAG_EXTENDED | (cmd))
+
+static const struct {
+	uint32_t command;
+	uint16_t in, out;         /* bytes of core data that there must be */
+	int (*run)(struct cmd *);
+} writes[] = {
+	{ IB_USER_VERBS_CMD_QUERY_DEVICE, 0, sizeof(struct ib_uverbs_query_device_resp), w_query_device },
+	{ EX(IB_USER_VERBS_EX_CMD_QUERY_DEVICE), 8, offsetof(struct ib_uverbs_ex_query_device_resp, odp_caps), w_ex_query_device },
+	{ IB_USER_VERBS_CMD_QUERY_PORT, 16, sizeof(struct ib_uverbs_query_port_resp), w_query_port },
+	{ IB_USER_VERBS_CMD_ALLOC_PD, 0, sizeof(struct ib_uverbs_alloc_pd_resp), w_alloc_pd },
+	{ IB_USER_VERBS_CMD_CREATE_AH, sizeof(struct ib_uverbs_create_ah), 4, w_create_ah },
+	{ IB_USER_VERBS_CMD_REG_MR, sizeof(struct ib_uverbs_reg_mr), sizeof(struct ib_uverbs_reg_mr_resp), w_reg_mr },
+	{ IB_USER_VERBS_CMD_REREG_MR, sizeof(struct ib_uverbs_rereg_mr), sizeof(struct ib_uverbs_rereg_mr_resp), w_rereg_mr },
+	{ IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL, 0, sizeof(struct ib_uverbs_create_comp_channel_resp), w_create_comp_channel },
+	{ IB_USER_VERBS_CMD_QUERY_QP, sizeof(struct ib_uverbs_query_qp), 0, w_query_qp },
+	{ IB_USER_VERBS_CMD_MODIFY_QP, offsetof(struct ib_uverbs_modify_qp, driver_data), 0, w_modify_qp },
+	{ EX(IB_USER_VERBS_EX_CMD_MODIFY_QP), offsetof(struct ib_uverbs_modify_qp, driver_data), 0, w_ex_modify_qp },
+};
+
+static int invoke_write(struct cmd *c)
+{
+	uint64_t command = in_u64(c, UVERBS_ATTR_WRITE_CMD, ~0ull);
+	const struct ib_uverbs_attr *in = attr(c, UVERBS_ATTR_CORE_IN), *out = attr(c, UVERBS_ATTR_CORE_OUT);
+
+	for (size_t i = 0; i < sizeof(writes) / sizeof(writes[0]); i++) {
+		if (writes[i].command != command)
+			continue;
+		/* libibverbs finds out with a command that is too short whether this method exists: ENOSPC says so */
+		if ((in ? in->len : 0) < writes[i].in || (out ? out->len : 0) < writes[i].out)
+			return ENOSPC;
+		if (!c->ctx->ready)
+			return EINVAL;
+		return writes[i].run(c);
+	}
+	sd_once(0x80000000 | (command & 0xff) | (command >> 23 & 0x100), "write command %u%s is not supported", (unsigned)(command & 0xff),
+		command & IB_USER_VERBS_CMD_FLAG_EXTENDED ? " (extended)" : "");
+	return EOPNOTSUPP;
+}
+
+/* ---- dispatch ---- */
+
+#define BIT(id) (1ull << ((id) & UVERBS_UDATA_DRIVER_DATA_FLAG ? DRIVER(id) : (id)))
+#define UHW (BIT(UVERBS_ATTR_UHW_IN) | BIT(UVERBS_ATTR_UHW_OUT))
+
+static const struct method {
+	uint16_t object, method;
+	uint64_t required, known; /* attributes; known beside the required ones */
+	int (*run)(struct cmd *);
+} methods[] = {
+	{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE, BIT(UVERBS_ATTR_WRITE_CMD),
+	  BIT(UVERBS_ATTR_CORE_IN) | BIT(UVERBS_ATTR_CORE_OUT) | UHW, invoke_write },
+	{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_GET_CONTEXT, UHW,
+	  BIT(UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS) | BIT(UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT), get_context },
+	{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_PORT, BIT(UVERBS_ATTR_QUERY_PORT_PORT_NUM) | BIT(UVERBS_ATTR_QUERY_PORT_RESP), 0, query_port },
+	{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_ENTRY,
+	  BIT(UVERBS_ATTR_QUERY_GID_ENTRY_PORT) | BIT(UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX) | BIT(UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY),
+	  BIT(UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS), query_gid_entry },
+	{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_TABLE,
+	  BIT(UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE) | BIT(UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES),
+	  BIT(UVERBS_ATTR_QUERY_GID_TABLE_FLAGS) | BIT(UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES), query_gid_table },
+	{ UVERBS_OBJECT_ASYNC_EVENT, UVERBS_METHOD_ASYNC_EVENT_ALLOC, BIT(UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE), 0, async_event_alloc },
+	{ UVERBS_OBJECT_PD, UVERBS_METHOD_PD_DESTROY, BIT(UVERBS_ATTR_DESTROY_PD_HANDLE), 0, pd_destroy },
+	{ UVERBS_OBJECT_AH, UVERBS_METHOD_AH_DESTROY, BIT(UVERBS_ATTR_DESTROY_AH_HANDLE), 0, ah_destroy },
+	{ UVERBS_OBJECT_MR, UVERBS_METHOD_MR_DESTROY, BIT(UVERBS_ATTR_DESTROY_MR_HANDLE), 0, mr_destroy },
+	{ UVERBS_OBJECT_MR, UVERBS_METHOD_QUERY_MR, BIT(UVERBS_ATTR_QUERY_MR_HANDLE),
+	  BIT(UVERBS_ATTR_QUERY_MR_RESP_LKEY) | BIT(UVERBS_ATTR_QUERY_MR_RESP_RKEY) | BIT(UVERBS_ATTR_QUERY_MR_RESP_LENGTH) |
+	  BIT(UVERBS_ATTR_QUERY_MR_RESP_IOVA), query_mr },
+	{ UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_CREATE,
+	  BIT(UVERBS_ATTR_CREATE_CQ_HANDLE) | BIT(UVERBS_ATTR_CREATE_CQ_CQE) | BIT(UVERBS_ATTR_CREATE_CQ_USER_HANDLE) | BIT(UVERBS_ATTR_UHW_IN),
+	  BIT(UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL) | BIT(UVERBS_ATTR_CREATE_CQ_COMP_VECTOR) | BIT(UVERBS_ATTR_CREATE_CQ_FLAGS) |
+	  BIT(UVERBS_ATTR_CREATE_CQ_RESP_CQE) | BIT(UVERBS_ATTR_CREATE_CQ_EVENT_FD) | UHW, cq_create },
+	{ UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_DESTROY, BIT(UVERBS_ATTR_DESTROY_CQ_HANDLE), BIT(UVERBS_ATTR_DESTROY_CQ_RESP), cq_destroy },
+	{ UVERBS_OBJECT_QP, UVERBS_METHOD_QP_CREATE,
+	  BIT(UVERBS_ATTR_CREATE_QP_HANDLE) | BIT(UVERBS_ATTR_CREATE_QP_USER_HANDLE) | BIT(UVERBS_ATTR_CREATE_QP_CAP) |
+	  BIT(UVERBS_ATTR_CREATE_QP_TYPE) | BIT(UVERBS_ATTR_UHW_IN),
+	  (BIT(UVERBS_ATTR_CREATE_QP_RESP_QP_NUM + 1) - 1) | UHW, qp_create },
+	{ UVERBS_OBJECT_QP, UVERBS_METHOD_QP_DESTROY, BIT(UVERBS_ATTR_DESTROY_QP_HANDLE), BIT(UVERBS_ATTR_DESTROY_QP_RESP), qp_destroy },
+	{ MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC,
+	  BIT(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE) | BIT(MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE) | BIT(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET) |
+	  BIT(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH) | BIT(MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID), 0, uar_alloc },
+	{ MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_DESTROY, BIT(MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE), 0, uar_destroy },
+	{ MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_OTHER, 0,
+	  BIT(MLX5_IB_ATTR_DEVX_OTHER_CMD_IN) | BIT(MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT), devx_other },
+};
+
+static int run(struct sd_ctx *ctx, struct ib_uverbs_ioctl_hdr *hdr)
+{
+	const struct method *m, *end = methods + sizeof(methods) / sizeof(methods[0]);
+	struct cmd c = { .ctx = ctx };
+	uint64_t have = 0;
+
+	if (hdr->length != sizeof(*hdr) + hdr->num_attrs * sizeof(hdr->attrs[0]) || hdr->reserved1 || hdr->reserved2 ||
+	    hdr->driver_id != RDMA_DRIVER_MLX5)
+		return EINVAL;
+	for (m = methods; m < end; m++)
+		if (m->object == hdr->object_id && m->method == hdr->method_id)
+			break;
+	if (m == end) {
+		sd_once((uint32_t)hdr->object_id << 16 | hdr->method_id, "object 0x%x method 0x%x is not supported", hdr->object_id,
+			hdr->method_id);
+		return EOPNOTSUPP;
+	}
+	if (!ctx->ready && m->run != get_context && m->run != invoke_write)
+		return EINVAL;
+	for (unsigned i = 0; i < hdr->num_attrs; i++) {
+		struct ib_uverbs_attr *a = &hdr->attrs[i];
+		unsigned id = a->attr_id;
+		bool known = (id & ~UVERBS_UDATA_DRIVER_DATA_FLAG) < ATTRS && (m->required | m->known) & BIT(id);
+
+		if (!known && a->flags & UVERBS_ATTR_F_MANDATORY)
+			return EPROTONOSUPPORT;
+		if (!known)
+			continue;
+		if (have & BIT(id))
+			return EINVAL;
+		have |= BIT(id);
+		c.at[place(id)] = a;
+	}
+	if ((have & m->required) != m->required)
+		return EINVAL;
+	return m->run(&c);
+}
+
+int sd_ioctl(struct sd_ctx *ctx, void *arg)
+{
+	int err;
+
+	if (!arg)
+		return EFAULT;
+	pthread_mutex_lock(&sd_lock);
+	err = run(ctx, arg);
+	pthread_mutex_unlock(&sd_lock);
+	return err;
+}
