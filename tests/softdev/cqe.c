@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * cqe.c: what the device writes into a CQ, and when it tells.
+ *
+ * A CQE's body is written first and its last byte, with the owner bit, after a release barrier. A CQ overruns when the
+ * consumer index in its record says that every slot is still in use; it is dead from then on, and so are its QPs.
+ *
+ * Arming takes two stores of the program: the record says what is wanted, the register that it was asked for. Only the register
+ * makes the engine look at the records, so a program that forgets it gets no event.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "eng.h"
+
+struct held {
+	struct rcq *q;
+	bool has64, event;
+	uint8_t data64[64];
+	struct mlx5_cqe64 c;
+};
+
+struct cqs {
+	bool armed, solicited;
+	uint32_t ci;                    /* 24 bits: what the program had consumed when it armed */
+	uint32_t event_pi;              /* pi after the last CQE that a solicited-only arm waits for */
+	struct held *held;
+	size_t n, cap;
+};
+
+static struct cqs *cqs_get(struct sd_cq *cq)
+{
+	if (!cq->eng)
+		cq->eng = calloc(1, sizeof(struct cqs));
+	return cq->eng;
+}
+
+static bool overruns(struct sd_cq *cq, uint32_t n)
+{
+	uint32_t used = (cq->pi - be32toh(__atomic_load_n(&cq->dbrec[0], __ATOMIC_ACQUIRE))) & 0xffffff;
+
+	/* A consumer ahead of the producer makes no sense, but it does no harm either */
+	return !cq->ignore_overrun && used < 0x800000 && used + n > cq->cqe_cnt;
+}
+
+static inline uint64_t *slot_of(struct sd_cq *cq, uint32_t pi)
+{
+	return (uint64_t *)(void *)(cq->buf + (size_t)(pi & (cq->cqe_cnt - 1)) * cq->cqe_size + cq->cqe_size - 64);
+}
+
+/* Stores of their own rather than memcpy(): nothing in between may be reordered past the owner byte, or be seen by a sanitizer */
+static inline void slot_write(uint64_t *slot, const uint64_t *c, uint8_t op_own)
+{
+	uint32_t half;
+	uint16_t counter;
+	int i;
+
+	memcpy(&half, (const uint8_t *)c + 56, 4);
+	memcpy(&counter, (const uint8_t *)c + 60, 2);
+	for (i = 0; i < 7; i++)
+		__atomic_store_n(slot + i, c[i], __ATOMIC_RELAXED);
+	__atomic_store_n((uint32_t *)(void *)((uint8_t *)slot + 56), half, __ATOMIC_RELAXED);
+	__atomic_store_n((uint16_t *)(void *)((uint8_t *)slot + 60), counter, __ATOMIC_RELAXED);
+	__atomic_store_n((uint8_t *)slot + 62, ((const uint8_t *)c)[62], __ATOMIC_RELAXED);
+	__atomic_store_n((uint8_t *)slot + 63, op_own, __ATOMIC_RELEASE);
+}
+
+static void arm_check(struct sd_cq *cq, struct cqs *s)
+{
+	uint32_t newest = s->solicited ? s->event_pi : cq->pi;
+	uint32_t behind = (cq->pi - s->ci) & 0xffffff;
+
+	if (!s->armed || behind >= 0x800000 || (int32_t)(newest - (cq->pi - behind)) <= 0)
+		return;
+	s->armed = false;
+	sd_cq_event(cq);
+}
+
+static void arm_record(struct sd_cq *cq)
+{
+	uint32_t v = be32toh(__atomic_load_n(&cq->dbrec[1], __ATOMIC_ACQUIRE));
+	struct cqs *s = cqs_get(cq);
+
+	if (v == cq->arm_seen || !s)
+		return;
+	cq->arm_seen = v;
+	s->armed = true;
+	s->solicited = v >> 24 & 1;
+	s->ci = v & 0xffffff;
+	arm_check(cq, s);
+}
+
+void cqe_arms(struct sd_uar *uar)
+{
+	uint64_t *reg = (uint64_t *)(void *)(uar->page + 0x20);
+	struct sd_cq *cq;
+
+	/* CQs share the register: the value names only the last that was armed */
+	if (!__atomic_load_n(reg, __ATOMIC_RELAXED) || !__atomic_exchange_n(reg, 0, __ATOMIC_ACQ_REL))
+		return;
+	for (cq = sd_cq_next(NULL); cq; cq = sd_cq_next(cq))
+		if (cq->uar == uar && cq->channel && !cq->overrun)
+			arm_record(cq);
+}
+
+static void deliver(struct sd_cq *cq, const struct mlx5_cqe64 *c, const uint8_t *data64, bool event)
+{
+	struct cqs *s = cqs_get(cq);
+	uint64_t *slot = slot_of(cq, cq->pi), body[8];
+	int i;
+
+	if (cq->overrun)
+		return;
+	if (overruns(cq, 1)) {
+		cq->overrun = true;
+		eng_cq_died = true;
+		sd_async_cq(cq, IBV_EVENT_CQ_ERR);
+		return;
+	}
+	if (data64 && cq->cqe_size == 128) {
+		memcpy(body, data64, 64);
+		for (i = 0; i < 8; i++)
+			__atomic_store_n(slot - 8 + i, body[i], __ATOMIC_RELAXED);
+	}
+	memcpy(body, c, 64);
+	slot_write(slot, body, (c->op_own & ~1u) | !!(cq->pi & cq->cqe_cnt));
+	cq->pi++;
+	if (s) {
+		if (event)
+			s->event_pi = cq->pi;
+		if (s->armed)
+			arm_check(cq, s);
+	}
+}
+
+void cqe_put(struct sd_cq *cq, struct rcq *q, const struct mlx5_cqe64 *c, const uint8_t *data64, bool event)
+{
+	struct cqs *s;
+	struct held *h;
+
+	if (!eng_is_stepped) {
+		deliver(cq, c, data64, event);
+		return;
+	}
+	s = cqs_get(cq);
+	if (s && s->n == s->cap) {
+		size_t cap = s->cap ? 2 * s->cap : 16;
+
+		h = realloc(s->held, cap * sizeof *h);
+		if (!h)
+			return;
+		s->held = h;
+		s->cap = cap;
+	}
+	if (!s)
+		return;
+	h = &s->held[s->n++];
+	h->q = q;
+	h->c = *c;
+	h->event = event;
+	h->has64 = data64;
+	if (data64)
+		memcpy(h->data64, data64, 64);
+}
+
+void cqe_error(struct sd_cq *cq, struct rcq *q, bool responder, uint8_t opcode, uint16_t idx, uint8_t synd, uint8_t vendor)
+{
+	struct mlx5_cqe64 c;
+	struct mlx5_err_cqe e;
+
+	memset(&e, 0, sizeof e);
+	e.srqn = htobe32(q->qp->uidx);
+	e.vendor_err_synd = vendor;
+	e.syndrome = synd;
+	e.s_wqe_opcode_qpn = htobe32((uint32_t)opcode << 24 | q->qp->qpn);
+	e.wqe_counter = htobe16(idx);
+	e.op_own = (responder ? MLX5_CQE_RESP_ERR : MLX5_CQE_REQ_ERR) << 4;
+	_Static_assert(sizeof e == 64 && sizeof c == 64, "a CQE");
+	memcpy(&c, &e, sizeof c);
+	cqe_put(cq, q, &c, NULL, true);
+}
+
+int cqe_release(struct sd_cq *cq, unsigned n)
+{
+	struct cqs *s = cqs_get(cq);
+	unsigned i;
+
+	if (!s)
+		return 0;
+	for (i = 0; i < n && i < s->n; i++)
+		deliver(cq, &s->held[i].c, s->held[i].has64 ? s->held[i].data64 : NULL, s->held[i].event);
+	s->n -= i;
+	if (i)
+		memmove(s->held, s->held + i, s->n * sizeof *s->held);
+	return i;
+}
+
+/* A QP that is gone or reset: libmlx5 takes its CQEs out of the ring, and could not place one that comes later */
+void cqe_purge(struct sd_cq *cq, struct rcq *q)
+{
+	struct cqs *s = cq->eng;
+	size_t i, k = 0;
+
+	if (!s)
+		return;
+	for (i = 0; i < s->n; i++)
+		if (s->held[i].q != q)
+			s->held[k++] = s->held[i];
+	s->n = k;
+}
+
+void cqe_gone(struct sd_cq *cq)
+{
+	struct cqs *s = cq->eng;
+
+	cq->eng = NULL;
+	if (s)
+		free(s->held);
+	free(s);
+}
+
+/* ---- softdev.h; defined without it, since its declarations are weak ---- */
+__attribute__((visibility("default")))
+int softdev_inject_cqes(uint32_t cqn, const void *cqe64, unsigned n, uint16_t step)
+{
+	uint64_t c[8];
+	struct sd_cq *cq;
+	uint16_t counter;
+	uint8_t op_own, op;
+	unsigned i;
+	int ret = n;
+
+	memcpy(c, cqe64, 64);
+	op_own = ((uint8_t *)c)[63] & ~1u;
+	op = op_own >> 4;
+	memcpy(&counter, (uint8_t *)c + 60, 2);
+	pthread_mutex_lock(&sd_lock);
+	cq = sd_cq_find(cqn);
+	if (!cq) {
+		ret = -ENOENT;
+	} else if (cq->overrun || n > SD_MAX_CQE || overruns(cq, n)) {
+		ret = -ENOSPC;
+	} else {
+		struct cqs *s = cq->eng;
+
+		for (i = 0; i < n; i++) {
+			slot_write(slot_of(cq, cq->pi), c, op_own | !!(cq->pi & cq->cqe_cnt));
+			cq->pi++;
+			counter = htobe16((uint16_t)(be16toh(counter) + step));
+			memcpy((uint8_t *)c + 60, &counter, 2);
+		}
+		if (n && cq->channel) {
+			s = cqs_get(cq);
+			if (s && (op_own & 2 || op == MLX5_CQE_REQ_ERR || op == MLX5_CQE_RESP_ERR))
+				s->event_pi = cq->pi;
+			cqe_arms(cq->uar);
+			if (s && s->armed)
+				arm_check(cq, s);
+		}
+	}
+	pthread_mutex_unlock(&sd_lock);
+	return ret;
+}

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * eng.h: what the files of the engine share; the host side does not see it.
+ *
+ *   mem.c     key checks, and copies that survive unmapped memory
+ *   cqe.c     CQEs: owner bit, overrun, arming, the CQEs that a stepped device holds back
+ *   sq.c      requester: WQE fetch, decode, execution, retries, completion, flush
+ *   rx.c      responder: receive queue, remote access, answers
+ *   wire.c    slots, sockets, frames between processes
+ *   engine.c  doorbells, the thread, the stepped interface, the host side's hooks
+ *
+ * A message between two QPs is a row of frames. Between QPs of one process the requester calls rx_request() itself with a list
+ * of where its bytes lie, and gets the answer back; between processes the same frames go through a socket, and the answers
+ * come later. Everything runs with sd_lock held.
+ */
+#ifndef SOFTDEV_ENG_H
+#define SOFTDEV_ENG_H
+
+#include <endian.h>
+#include <stdint.h>
+#include <stdbool.h>
+#include <sys/uio.h>
+#include <infiniband/mlx5dv.h>
+#include "dev.h"
+
+#define ENG_SEGS 64                     /* segments of a list: a send WQE of 1008 bytes has at most 62 */
+#define ENG_OPS 256                     /* send WQEs of one QP under way */
+#define ENG_CHUNK_LOCAL (256u << 10)    /* bytes that one step copies inside a process: bounds the time under sd_lock */
+#define ENG_CHUNK_WIRE (64u << 10)      /* payload of one frame */
+#define ENG_JOBS (SD_MAX_RD_ATOMIC + 1) /* a responder's answers under way: READs, atomics, one last NAK */
+#define ENG_WQE_MAX 1024u
+
+struct seg {
+	uint64_t addr;
+	uint32_t len, key;
+	const uint8_t *inl;             /* not NULL: the bytes themselves, in the device's copy of the WQE */
+};
+
+struct seglist {
+	unsigned n;
+	uint64_t total;
+	struct seg s[ENG_SEGS];
+};
+
+/* Answers of a responder. The first three are no error */
+enum reply {
+	RP_ACK,                         /* the message is complete */
+	RP_MORE,                        /* so far so good */
+	RP_STALE,                       /* belongs to an attempt that was answered already: no answer */
+	RP_RNR,
+	RP_UNREACH,                     /* nobody there, or not ready: a NIC would not answer at all */
+	RP_INVAL,
+	RP_ACCESS,
+	RP_OPERR,
+	RP_SRC_FAULT,                   /* only inside a process: the requester's own memory failed */
+};
+
+enum frame_kind { FR_REQ = 1, FR_ACK, FR_NAK, FR_READ, FR_ATOMIC };
+
+/* Host byte order: both ends are on one machine */
+struct frame {
+	uint32_t len;                   /* bytes of payload that follow */
+	uint8_t kind;
+	uint8_t opcode;                 /* FR_REQ: MLX5_OPCODE_* */
+	uint8_t solicited;
+	uint8_t code;                   /* FR_NAK: enum reply */
+	uint32_t dst, src;              /* QPNs */
+	uint32_t psn;                   /* one per message, not per packet; starts at sq_psn */
+	uint32_t epoch;                 /* of the requester; an answer carries it back, so one to an earlier connection is known */
+	uint32_t imm;                   /* as in the WQE; FR_NAK: the RNR timer's code */
+	uint32_t rkey;
+	uint64_t raddr;
+	uint64_t total;                 /* bytes of the whole message */
+	uint64_t off;                   /* where this frame's payload lies in it */
+	uint64_t swap_add, compare;     /* FR_ATOMIC: swap_add is the old value */
+};
+
+/* A send WQE under way */
+struct op {
+	uint32_t psn;
+	uint16_t idx;                   /* its first WQEBB */
+	uint8_t bbs;
+	uint8_t opcode;
+	uint8_t ce;
+	bool sent;                      /* all of it */
+	bool done;
+	bool local;                     /* never went to the responder: NOP or local error */
+	uint8_t synd, vendor;           /* of its error CQE; 0: none */
+	bool to_cqe;                    /* the response goes into the CQE */
+	uint64_t total, off;            /* READ: bytes received */
+	struct seglist *segs;           /* READ and atomics: where the response goes */
+	uint8_t resp[32];
+};
+
+/* A responder's answer under way */
+struct job {
+	uint8_t kind;                   /* FR_READ, FR_ATOMIC, FR_NAK */
+	uint8_t code;
+	uint32_t psn, epoch, rkey;
+	uint64_t raddr, total, off, value;
+};
+
+/* The engine's part of a QP */
+struct rcq {
+	struct sd_qp *qp;
+	struct rcq *next, **prev;       /* all */
+	bool err;                       /* in the error state, and flushed once */
+	uint32_t gen;                   /* grows when everything under way is dropped */
+
+	/* requester */
+	uint16_t sq_ci;                 /* next WQEBB to fetch */
+	uint16_t sq_pi;                 /* the record, when the doorbell last rang */
+	uint32_t npsn, epoch;
+	struct op *ops;
+	unsigned head, count;
+	unsigned rd;                    /* READs and atomics among them */
+	bool streaming;                 /* the youngest op is not sent yet; body holds it */
+	bool halted;                    /* an op failed and waits for its elders */
+	bool draining;
+	unsigned rnr_left, retry_left;
+	uint64_t wait_until;            /* ns */
+	uint64_t wait_step;             /* stepped: not again in this call */
+	struct {
+		struct seglist segs;
+		uint64_t off;
+		uint64_t raddr, swap_add, compare;
+		uint32_t rkey, imm;
+		uint8_t fm;
+		bool se;
+		uint8_t wqe[ENG_WQE_MAX];
+	} body;
+
+	/* responder */
+	uint16_t rq_ci;
+	uint32_t rpsn;
+	bool in_msg, comm_est;
+	bool nak_wait;                  /* RNR was answered: what comes before the retry is dropped */
+	bool nak_fatal;
+	uint8_t msg_op;
+	uint64_t msg_off;
+	struct seglist rx;
+	bool ack_due;
+	uint32_t ack_psn, ack_epoch;
+	struct job jobs[ENG_JOBS];
+	unsigned njobs;
+
+	/* the other process */
+	unsigned slot;
+	uint64_t inst;
+};
+
+extern struct rcq *eng_all;
+extern bool eng_is_stepped;
+extern uint64_t eng_step;               /* counts the stepped interface's calls */
+extern bool eng_cq_died;                /* some CQ overran: its QPs must stop */
+
+uint64_t eng_now(void);                 /* ns */
+void eng_wake(void);
+
+/* ---- mem.c ---- */
+enum { MEM_OK, MEM_SRC, MEM_DST };
+uint8_t *mem_check(struct sd_pd *pd, uint32_t key, uint64_t addr, uint64_t len, unsigned access); /* NULL: refused */
+bool mem_segs_ok(struct sd_pd *pd, const struct seglist *l, unsigned access);
+/* The pieces [off, off + len) of a list as iovecs, ENG_SEGS at most; false: a key is refused */
+bool mem_vec(struct sd_pd *pd, const struct seglist *l, uint64_t off, uint64_t len, unsigned access, struct iovec *v, unsigned *n);
+int mem_copy(const struct iovec *dst, unsigned nd, const struct iovec *src, unsigned ns, uint64_t len);
+int mem_atomic(uint8_t *p, bool cs, uint64_t swap_add, uint64_t compare, uint64_t *old); /* 0 or -1: not accessible */
+
+/* ---- cqe.c ---- */
+void cqe_put(struct sd_cq *cq, struct rcq *q, const struct mlx5_cqe64 *c, const uint8_t *data64, bool event);
+void cqe_error(struct sd_cq *cq, struct rcq *q, bool responder, uint8_t opcode, uint16_t idx, uint8_t synd, uint8_t vendor);
+void cqe_purge(struct sd_cq *cq, struct rcq *q);
+int cqe_release(struct sd_cq *cq, unsigned n);
+void cqe_arms(struct sd_uar *uar);      /* looks at the arm register of a page and at the records behind it */
+void cqe_gone(struct sd_cq *cq);
+
+/* ---- sq.c ---- */
+bool sq_ring(struct rcq *q);            /* takes the doorbell record; is there something to do? */
+bool sq_run(struct rcq *q, unsigned max, unsigned *executed);
+void sq_response(struct rcq *q, const struct frame *f, const uint8_t *payload);
+void sq_peer_dead(struct rcq *q);
+void sq_enter_err(struct rcq *q);
+bool sq_flush(struct rcq *q);
+void sq_reset(struct rcq *q);
+
+/* ---- rx.c ---- */
+struct rx_out {
+	uint8_t *ptr;                   /* READ: where this frame's bytes lie */
+	uint64_t value;                 /* atomic: the old value */
+};
+enum reply rx_request(struct rcq *q, const struct frame *f, const struct iovec *src, unsigned ns, struct rx_out *out);
+void rx_frame(unsigned slot, uint64_t inst, const struct frame *f, const uint8_t *payload); /* a request from another process */
+void rx_access_fault(struct rcq *q);
+bool rx_run(struct rcq *q);             /* sends what answers it can */
+void rx_drop(struct rcq *q);            /* the QP goes away: what is due is sent or refused now */
+
+/* ---- wire.c ---- */
+int wire_join(void);                    /* without sd_lock */
+unsigned wire_slot(void);
+uint64_t wire_instance(unsigned slot);  /* a number that only the process now holding the slot has; 0: nobody */
+bool wire_room(unsigned slot);          /* may payload be queued? */
+/* 0, -EPIPE: that process is gone, -EAGAIN: not now, -EFAULT: the payload's memory */
+int wire_send(unsigned slot, uint64_t inst, struct frame *f, const struct iovec *v, unsigned n);
+bool wire_poll(void);
+bool wire_flush(void);
+void wire_sleep(uint64_t ns);           /* without sd_lock; ends early when something arrives or wire_wake() was called */
+void wire_wake(void);
+void wire_check(void);                  /* asks whether the processes talked to are still alive */
+void eng_frame(unsigned slot, uint64_t inst, const struct frame *f, const uint8_t *payload);
+void eng_peer_dead(unsigned slot, uint64_t inst);
+
+#endif

@@ -1,0 +1,553 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * engine.c: what makes the device go: doorbells, the engine thread, the stepped interface, the hooks of the host side.
+ *
+ * A doorbell is a write to one of the four registers of a doorbell page. The engine takes the register's value and leaves
+ * zero, and only then looks at the records of the page's QPs: a record without a register write starts nothing, and a write that
+ * comes while it looks is seen the next time. QPs share registers, so the value alone does not tell whose records to read.
+ *
+ * The thread looks around without sleeping while there was work within the last SPIN, then sleeps on the sockets for a time
+ * that grows from NAP_MIN to NAP_MAX. Nothing but looking tells of a doorbell, hence the short sleep.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+#include "eng.h"
+
+#define SPIN 30000ull           /* ns */
+#define NAP_MIN 50000ull
+#define NAP_MAX 1000000ull
+#define NAP_EMPTY 50000000ull   /* no QP and no CQ: creating a QP wakes */
+#define BREATH 1000000ull       /* after so long without sleep the lock is left alone for a moment: the mutex is not fair */
+
+struct rcq *eng_all;
+bool eng_is_stepped, eng_cq_died;
+uint64_t eng_step;
+
+static bool started, strict;
+static int manual = -1;
+static bool asleep, busy;
+
+uint64_t eng_now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000000000ull + t.tv_nsec;
+}
+
+/* Something was queued for later: the loop must not count itself idle */
+void eng_wake(void)
+{
+	busy = true;
+	if (asleep)
+		wire_wake();
+}
+
+bool sd_stepped(void)
+{
+	const char *env = getenv("SOFTDEV_MANUAL");
+
+	return started ? eng_is_stepped : manual >= 0 ? manual : env && *env == '1';
+}
+
+/* ---- doorbells ---- */
+
+static void strict_note(const char *what, uint64_t value)
+{
+	static unsigned count;
+
+	if (!count++)
+		fprintf(stderr, "softdev: doorbell %016llx: %s (said once)\n", (unsigned long long)be64toh(value), what);
+}
+
+/* SOFTDEV_STRICT=1: does what was written to the register fit what lies in the ring? */
+static void strict_look(struct sd_uar *uar, unsigned reg, uint64_t value)
+{
+	uint32_t copy[64], hi = be64toh(value) >> 32, lo = (uint32_t)be64toh(value);
+	volatile uint32_t *at = (volatile uint32_t *)(void *)(uar->page + reg);
+	struct sd_qp *qp = sd_qp_find(lo >> 8);
+	struct rcq *q = qp ? qp->eng : NULL;
+	unsigned bbs = ((lo & 0x3f) + 3) / 4, words, i;
+	uint8_t ring[256];
+	bool copied = false;
+
+	if (!q || qp->uar != uar) {
+		strict_note("no QP of this page has that number", value);
+		return;
+	}
+	words = (bbs < 4 ? bbs : 4) * 16;
+	copy[0] = htobe32(hi);
+	copy[1] = htobe32(lo);
+	for (i = 2; i < words; i++) {
+		copy[i] = at[i];
+		copied |= copy[i] != 0;
+	}
+	for (i = 0; i < words / 16; i++)
+		memcpy(ring + 64 * i, qp->sq + ((((hi >> 8) + i) & (qp->wqebb_cnt - 1)) << 6), 64);
+	if (memcmp(ring, copy, 8) != 0)
+		strict_note("the WQE at that index begins otherwise", value);
+	else if (copied && words && memcmp(ring, copy, words * 4) != 0 && !__atomic_load_n((uint64_t *)(void *)at, __ATOMIC_ACQUIRE))
+		strict_note("BlueFlame copy and ring differ", value);
+	/* So that a plain doorbell can be told from a copy the next time */
+	for (i = 2; copied && i < 64; i++)
+		at[i] = 0;
+}
+
+static bool doorbells(void)
+{
+	static const uint16_t regs[] = { 0x800, 0x900, 0xa00, 0xb00 };
+	struct sd_uar *uar;
+	bool did = false;
+
+	for (uar = sd_uar_next(NULL); uar; uar = sd_uar_next(uar)) {
+		bool rang = false;
+		struct rcq *q;
+		unsigned i;
+
+		for (i = 0; i < 4; i++) {
+			uint64_t *reg = (uint64_t *)(void *)(uar->page + regs[i]), v;
+
+			if (!__atomic_load_n(reg, __ATOMIC_RELAXED))
+				continue;
+			v = __atomic_exchange_n(reg, 0, __ATOMIC_ACQ_REL);
+			rang = true;
+			if (strict)
+				strict_look(uar, regs[i], v);
+		}
+		for (q = eng_all; rang && q; q = q->next)
+			if (q->qp->uar == uar)
+				sq_ring(q);
+		did |= rang;
+		cqe_arms(uar);
+	}
+	return did;
+}
+
+/* ---- work ---- */
+
+/* An overrun CQ takes its QPs along. Done here, where no QP is in the middle of something */
+static void bury_cqs(void)
+{
+	struct rcq *q;
+
+	while (eng_cq_died) {
+		eng_cq_died = false;
+		for (q = eng_all; q; q = q->next)
+			if (!q->err && (q->qp->send_cq->overrun || q->qp->recv_cq->overrun)) {
+				sq_enter_err(q);
+				sd_async_qp(q->qp, IBV_EVENT_QP_FATAL);
+			}
+	}
+}
+
+static bool work(void)
+{
+	bool did = doorbells();
+	struct rcq *q;
+	unsigned n = 0;
+
+	did |= wire_poll();
+	for (q = eng_all; q; q = q->next) {
+		did |= rx_run(q);
+		did |= q->err ? sq_flush(q) : sq_run(q, 64, &n);
+	}
+	did |= wire_flush();
+	bury_cqs();
+	return did;
+}
+
+static uint64_t next_timer(uint64_t now, uint64_t nap)
+{
+	struct rcq *q;
+
+	for (q = eng_all; q; q = q->next)
+		if (q->wait_until && !q->err) {
+			uint64_t left = q->wait_until > now ? q->wait_until - now : 0;
+
+			nap = left < nap ? left : nap;
+		}
+	return nap;
+}
+
+static void *engine(void *arg)
+{
+	uint64_t last = eng_now(), breath = last, nap = NAP_MIN;
+
+	(void)arg;
+	/* The engine stands for hardware: it should run as soon as it has something to do */
+	setpriority(PRIO_PROCESS, syscall(SYS_gettid), -10);
+	for (;;) {
+		uint64_t now, sleep;
+		bool did, empty;
+
+		pthread_mutex_lock(&sd_lock);
+		asleep = busy = false;
+		did = work() || busy;
+		wire_check();
+		now = eng_now();
+		empty = !eng_all && !sd_cq_next(NULL);
+		sleep = empty ? NAP_EMPTY : nap;
+		if (did) {
+			last = now;
+			nap = NAP_MIN;
+			sleep = 0;
+		} else if (now - last < SPIN && !empty) {
+			sleep = 0;
+		} else {
+			sleep = next_timer(now, sleep);
+			asleep = true;
+		}
+		pthread_mutex_unlock(&sd_lock);
+		if (sleep) {
+			wire_sleep(sleep);
+			nap = nap + nap / 4 < NAP_MAX ? nap + nap / 4 : NAP_MAX;
+			breath = eng_now();
+		} else if (now - breath > BREATH) {
+			struct timespec t = { 0, 1000 };
+
+			nanosleep(&t, NULL);
+			breath = eng_now();
+		}
+	}
+	return NULL;
+}
+
+/* ---- the host side's hooks ---- */
+
+int sd_engine_start(void)
+{
+	const char *env = getenv("SOFTDEV_STRICT");
+	sigset_t all, old;
+	pthread_attr_t attr;
+	pthread_t t;
+	int ret;
+
+	pthread_mutex_lock(&sd_lock);
+	if (started) {
+		pthread_mutex_unlock(&sd_lock);
+		return 0;
+	}
+	strict = env && *env == '1';
+	eng_is_stepped = sd_stepped();
+	ret = eng_is_stepped ? 0 : wire_join();
+	if (!ret && !eng_is_stepped) {
+		sigfillset(&all);
+		pthread_sigmask(SIG_SETMASK, &all, &old);
+		pthread_attr_init(&attr);
+		pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+		ret = -pthread_create(&t, &attr, engine, NULL);
+		pthread_attr_destroy(&attr);
+		pthread_sigmask(SIG_SETMASK, &old, NULL);
+	}
+	started = !ret;
+	pthread_mutex_unlock(&sd_lock);
+	return ret;
+}
+
+unsigned sd_fabric_slot(void)
+{
+	return eng_is_stepped ? 1 : wire_slot();
+}
+
+void sd_engine_qp_created(struct sd_qp *qp)
+{
+	struct rcq *q = calloc(1, sizeof *q);
+
+	if (q)
+		q->ops = calloc(ENG_OPS, sizeof *q->ops);
+	if (!q || !q->ops) {
+		free(q);
+		return;
+	}
+	q->qp = qp;
+	q->next = eng_all;
+	q->prev = &eng_all;
+	if (eng_all)
+		eng_all->prev = &q->next;
+	eng_all = q;
+	qp->eng = q;
+	eng_wake();
+}
+
+static void forget(struct rcq *q)
+{
+	rx_drop(q);
+	sq_reset(q);
+	q->rq_ci = 0;
+	q->in_msg = q->comm_est = q->nak_wait = q->nak_fatal = q->draining = false;
+	cqe_purge(q->qp->send_cq, q);
+	cqe_purge(q->qp->recv_cq, q);
+}
+
+void sd_engine_qp_modified(struct sd_qp *qp, enum ibv_qp_state from, int mask)
+{
+	struct rcq *q = qp->eng;
+
+	(void)mask;
+	if (!q)
+		return;
+	switch (qp->state) {
+	case IBV_QPS_RESET:
+		forget(q);
+		break;
+	case IBV_QPS_INIT:
+		break;
+	case IBV_QPS_RTR:
+		if (from == IBV_QPS_RTR)
+			break;
+		q->rpsn = qp->attr.rq_psn & 0xffffff;
+		q->in_msg = q->nak_wait = q->nak_fatal = q->comm_est = false;
+		/* The process that now has the number is the one meant; no later holder of its slot is */
+		q->slot = qp->attr.dest_qp_num >> 16;
+		q->inst = eng_is_stepped ? 0 : wire_instance(q->slot);
+		break;
+	case IBV_QPS_RTS:
+		if (from == IBV_QPS_RTR) {
+			q->npsn = qp->attr.sq_psn & 0xffffff;
+			if (getrandom(&q->epoch, sizeof q->epoch, GRND_NONBLOCK) != sizeof q->epoch)
+				q->epoch++;
+		}
+		q->rnr_left = qp->attr.rnr_retry & 7;
+		q->retry_left = qp->attr.retry_cnt & 7;
+		q->draining = false;
+		break;
+	case IBV_QPS_SQD:
+		q->draining = from == IBV_QPS_RTS && qp->attr.en_sqd_async_notify;
+		if (q->draining && !q->count) {
+			q->draining = false;
+			sd_async_qp(qp, IBV_EVENT_SQ_DRAINED);
+		}
+		break;
+	default:
+		rx_drop(q);
+		sq_enter_err(q);
+		break;
+	}
+	bury_cqs();
+	if (!eng_is_stepped)
+		wire_flush();
+	eng_wake();
+}
+
+void sd_engine_qp_destroyed(struct sd_qp *qp)
+{
+	struct rcq *q = qp->eng;
+
+	if (!q)
+		return;
+	forget(q);
+	if (!eng_is_stepped)
+		wire_flush();
+	*q->prev = q->next;
+	if (q->next)
+		q->next->prev = q->prev;
+	qp->eng = NULL;
+	free(q->ops);
+	free(q);
+}
+
+void sd_engine_cq_destroyed(struct sd_cq *cq)
+{
+	cqe_gone(cq);
+}
+
+/* Keys are looked up for every piece that is copied: nothing remembers an MR */
+void sd_engine_mr_destroyed(struct sd_mr *mr)
+{
+	(void)mr;
+}
+
+/* ---- from the wire ---- */
+
+void eng_frame(unsigned slot, uint64_t inst, const struct frame *f, const uint8_t *payload)
+{
+	struct sd_qp *qp;
+	struct rcq *q;
+
+	if (f->kind == FR_REQ) {
+		rx_frame(slot, inst, f, payload);
+		return;
+	}
+	qp = sd_qp_find(f->dst);
+	q = qp ? qp->eng : NULL;
+	if (q && q->slot == slot && q->inst == inst)
+		sq_response(q, f, payload);
+}
+
+void eng_peer_dead(unsigned slot, uint64_t inst)
+{
+	struct rcq *q;
+
+	for (q = eng_all; q; q = q->next)
+		if (q->slot == slot && q->inst == inst) {
+			q->njobs = 0;
+			q->ack_due = false;
+			sq_peer_dead(q);
+		}
+}
+
+/* ---- the stepped interface: softdev.h, whose declarations are weak, is not included ---- */
+
+#define SD_API __attribute__((visibility("default")))
+
+SD_API int softdev_manual(int on)
+{
+	int ret = 0;
+
+	pthread_mutex_lock(&sd_lock);
+	if (started)
+		ret = -EBUSY;
+	else
+		manual = !!on;
+	pthread_mutex_unlock(&sd_lock);
+	return ret;
+}
+
+static void arms(void)
+{
+	struct sd_uar *uar;
+
+	for (uar = sd_uar_next(NULL); uar; uar = sd_uar_next(uar))
+		cqe_arms(uar);
+}
+
+/* One WQE of each QP in turn, until n or until no QP can go on */
+static unsigned step_all(unsigned n)
+{
+	unsigned done = 0, before;
+	struct rcq *q;
+
+	do {
+		before = done;
+		for (q = eng_all; q && done < n; q = q->next) {
+			sq_ring(q);
+			if (q->err)
+				sq_flush(q);
+			else
+				sq_run(q, 1, &done);
+			bury_cqs();
+		}
+	} while (done < n && done != before);
+	return done;
+}
+
+static unsigned step_one(struct rcq *q, unsigned n)
+{
+	unsigned done = 0;
+
+	sq_ring(q);
+	if (q->err)
+		sq_flush(q);
+	else
+		sq_run(q, n, &done);
+	bury_cqs();
+	return done;
+}
+
+SD_API int softdev_execute(uint32_t qpn, unsigned n)
+{
+	struct sd_qp *qp;
+	int ret;
+
+	pthread_mutex_lock(&sd_lock);
+	if (!sd_stepped()) {
+		ret = -EPERM;
+	} else {
+		eng_step++;
+		arms();
+		qp = qpn ? sd_qp_find(qpn) : NULL;
+		if (!qpn)
+			ret = step_all(n);
+		else
+			ret = qp && qp->eng ? (int)step_one(qp->eng, n) : -ENOENT;
+	}
+	pthread_mutex_unlock(&sd_lock);
+	return ret;
+}
+
+static unsigned complete_all(unsigned n)
+{
+	struct sd_cq *cq;
+	unsigned done = 0;
+
+	for (cq = sd_cq_next(NULL); cq && done < n; cq = sd_cq_next(cq))
+		done += cqe_release(cq, n - done);
+	bury_cqs();
+	return done;
+}
+
+SD_API int softdev_complete(uint32_t cqn, unsigned n)
+{
+	struct sd_cq *cq;
+	int ret;
+
+	pthread_mutex_lock(&sd_lock);
+	if (!sd_stepped()) {
+		ret = -EPERM;
+	} else {
+		arms();
+		cq = cqn ? sd_cq_find(cqn) : NULL;
+		if (!cqn)
+			ret = complete_all(n);
+		else
+			ret = cq ? cqe_release(cq, n) : -ENOENT;
+		bury_cqs();
+	}
+	pthread_mutex_unlock(&sd_lock);
+	return ret;
+}
+
+SD_API int softdev_run(void)
+{
+	int ret = 0;
+
+	pthread_mutex_lock(&sd_lock);
+	if (!sd_stepped()) {
+		ret = -EPERM;
+	} else {
+		unsigned n, c;
+
+		eng_step++;
+		arms();
+		do {
+			n = step_all(-1u);
+			c = complete_all(-1u);
+			ret += n;
+		} while (n || c);
+	}
+	pthread_mutex_unlock(&sd_lock);
+	return ret;
+}
+
+SD_API int softdev_skip(uint32_t qpn)
+{
+	struct sd_qp *qp;
+	struct rcq *q;
+	int ret = -ENOENT;
+
+	pthread_mutex_lock(&sd_lock);
+	if (!sd_stepped()) {
+		ret = -EPERM;
+	} else {
+		qp = sd_qp_find(qpn);
+		q = qp ? qp->eng : NULL;
+		if (q) {
+			uint16_t pi = be32toh(__atomic_load_n(&qp->dbrec[1], __ATOMIC_ACQUIRE));
+
+			ret = (uint16_t)(pi - q->sq_ci);
+			q->sq_ci = q->sq_pi = pi;
+		}
+	}
+	pthread_mutex_unlock(&sd_lock);
+	return ret;
+}

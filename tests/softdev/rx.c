@@ -1,0 +1,435 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * rx.c: the responder.
+ *
+ * Requests are executed in the order of their PSN. A request that finds no receive WQE is answered with RNR and all that
+ * follow are dropped until it comes again, as on the wire. What a NIC would leave unanswered (no such QP, wrong state, wrong
+ * PSN) is answered RP_UNREACH, which the requester counts as a lost packet: it saves waiting for a timer.
+ */
+#include <errno.h>
+#include <string.h>
+#include "eng.h"
+
+/* The responder fails by itself: its QP stops. An event tells of it where no receive CQE does */
+static void fail(struct rcq *q, enum ibv_event_type *event)
+{
+	bool was = q->err;
+
+	sq_enter_err(q);
+	if (event && !was)
+		sd_async_qp(q->qp, *event);
+}
+
+static enum reply fail_event(struct rcq *q, enum reply r)
+{
+	enum ibv_event_type event = r == RP_ACCESS ? IBV_EVENT_QP_ACCESS_ERR : r == RP_INVAL ? IBV_EVENT_QP_REQ_ERR : IBV_EVENT_QP_FATAL;
+
+	fail(q, &event);
+	return r;
+}
+
+/* The failing message had taken a receive WQE: its CQE tells */
+static enum reply fail_recv(struct rcq *q, enum reply r, uint8_t synd, uint8_t vendor)
+{
+	cqe_error(q->qp->recv_cq, q, true, 0, q->rq_ci++, synd, vendor);
+	fail(q, NULL);
+	return r;
+}
+
+void rx_access_fault(struct rcq *q)
+{
+	fail_event(q, RP_ACCESS);
+}
+
+static bool rq_empty(struct rcq *q)
+{
+	return !q->qp->rq || (be32toh(__atomic_load_n(&q->qp->dbrec[0], __ATOMIC_ACQUIRE)) & 0xffff) == q->rq_ci;
+}
+
+/* Reads the receive WQE at rq_ci: data segments up to the stride's end or to the one with the invalid key */
+static bool rq_fetch(struct rcq *q)
+{
+	struct sd_qp *qp = q->qp;
+	struct mlx5_wqe_data_seg d[ENG_SEGS];
+	uint16_t posted = (be32toh(__atomic_load_n(&qp->dbrec[0], __ATOMIC_ACQUIRE)) & 0xffff) - q->rq_ci;
+	unsigned max = (1u << qp->rq_shift) / sizeof d[0], i;
+	struct iovec v, w;
+
+	if (posted > qp->rq_cnt)
+		return false;
+	max = max < ENG_SEGS ? max : ENG_SEGS;
+	v = (struct iovec){ d, max * sizeof d[0] };
+	w = (struct iovec){ qp->rq + ((size_t)(q->rq_ci & (qp->rq_cnt - 1)) << qp->rq_shift), v.iov_len };
+	if (mem_copy(&v, 1, &w, 1, v.iov_len) != MEM_OK)
+		return false;
+	q->rx.n = 0;
+	q->rx.total = 0;
+	for (i = 0; i < max; i++) {
+		uint32_t len = be32toh(d[i].byte_count), key = be32toh(d[i].lkey);
+
+		if (key == MLX5_INVALID_LKEY)
+			break;
+		len = len ? len & 0x7fffffff : 1u << 31;
+		q->rx.s[q->rx.n++] = (struct seg){ be64toh(d[i].addr), len, key, NULL };
+		q->rx.total += len;
+	}
+	return true;
+}
+
+static void recv_cqe(struct rcq *q, const struct frame *f, uint8_t opcode, const uint8_t *data)
+{
+	struct sd_qp *qp = q->qp;
+	uint8_t data64[64], format = 0;
+	struct mlx5_cqe64 c;
+
+	memset(&c, 0, sizeof c);
+	if (data && qp->recv_cq->cqe_size == 128) {
+		memset(data64, 0, sizeof data64);
+		memcpy(data64, data, f->total);
+		format = 8;
+	} else if (data) {
+		memcpy(&c, data, f->total);
+		format = 4;
+	}
+	c.srqn_uidx = htobe32(qp->uidx);
+	c.imm_inval_pkey = f->opcode == MLX5_OPCODE_SEND || f->opcode == MLX5_OPCODE_RDMA_WRITE ? 0 : f->imm;
+	c.byte_cnt = htobe32(f->total);
+	c.timestamp = htobe64(eng_now());
+	c.sop_drop_qpn = htobe32(qp->qpn);
+	c.wqe_counter = htobe16(q->rq_ci++);
+	c.op_own = opcode << 4 | format | (f->solicited ? 2 : 0);
+	cqe_put(qp->recv_cq, q, &c, format == 8 ? data64 : NULL, f->solicited);
+}
+
+/* A message in several frames: each must continue the one before, else it belongs to an attempt that has been answered */
+static bool continues(struct rcq *q, const struct frame *f)
+{
+	return q->in_msg && q->msg_op == f->opcode && q->msg_off == f->off;
+}
+
+static enum reply advance(struct rcq *q, const struct frame *f)
+{
+	q->msg_off += f->len;
+	if (q->msg_off < f->total)
+		return RP_MORE;
+	q->in_msg = false;
+	q->rpsn = (q->rpsn + 1) & 0xffffff;
+	return RP_ACK;
+}
+
+static void begin(struct rcq *q, const struct frame *f)
+{
+	q->in_msg = true;
+	q->msg_op = f->opcode;
+	q->msg_off = 0;
+}
+
+static enum reply rx_send(struct rcq *q, const struct frame *f, const struct iovec *src, unsigned ns)
+{
+	struct sd_qp *qp = q->qp;
+	struct iovec dst[ENG_SEGS];
+	uint8_t small[64], opcode;
+	bool to_cqe;
+	unsigned nd;
+	enum reply r;
+
+	if (f->off == 0) {
+		q->in_msg = false;
+		if (rq_empty(q)) {
+			q->nak_wait = true;
+			return RP_RNR;
+		}
+		if (!rq_fetch(q))
+			return fail_event(q, RP_OPERR);
+		if (f->total > q->rx.total)
+			return fail_recv(q, RP_INVAL, MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR, 0x6b);
+		begin(q, f);
+	} else if (!continues(q, f)) {
+		return RP_STALE;
+	}
+	if (!mem_vec(qp->pd, &q->rx, f->off, f->len, IBV_ACCESS_LOCAL_WRITE, dst, &nd))
+		return fail_recv(q, RP_OPERR, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0x51);
+	/* Scattered to the CQE, the payload does not go to memory at all: libmlx5 copies it there */
+	to_cqe = qp->scatter_cqe_rsp && f->total && f->total == f->len && f->total <= (qp->recv_cq->cqe_size == 128 ? 64 : 32);
+	if (to_cqe) {
+		dst[0] = (struct iovec){ small, f->len };
+		nd = 1;
+	}
+	switch (mem_copy(dst, nd, src, ns, f->len)) {
+	case MEM_SRC:
+		return RP_SRC_FAULT;
+	case MEM_DST:
+		return fail_recv(q, RP_OPERR, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0x52);
+	}
+	r = advance(q, f);
+	if (r == RP_ACK) {
+		opcode = f->opcode == MLX5_OPCODE_SEND_IMM ? MLX5_CQE_RESP_SEND_IMM :
+			 f->opcode == MLX5_OPCODE_SEND_INVAL ? MLX5_CQE_RESP_SEND_INV : MLX5_CQE_RESP_SEND;
+		recv_cqe(q, f, opcode, to_cqe ? small : NULL);
+	}
+	return r;
+}
+
+static enum reply rx_write(struct rcq *q, const struct frame *f, const struct iovec *src, unsigned ns)
+{
+	bool imm = f->opcode == MLX5_OPCODE_RDMA_WRITE_IMM;
+	struct sd_qp *qp = q->qp;
+	struct iovec dst;
+	enum reply r;
+
+	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE))
+		return fail_event(q, RP_INVAL);
+	if (f->off == 0) {
+		q->in_msg = false;
+		if (f->total && !mem_check(qp->pd, f->rkey, f->raddr, f->total, IBV_ACCESS_REMOTE_WRITE))
+			return fail_event(q, RP_ACCESS);
+		begin(q, f);
+	} else if (!continues(q, f)) {
+		return RP_STALE;
+	}
+	/* The receive WQE is needed only at the end; looking at once saves writing twice */
+	if (imm && rq_empty(q)) {
+		q->in_msg = false;
+		q->nak_wait = true;
+		return RP_RNR;
+	}
+	if (f->len) {
+		/* Again for each piece: the key may have gone meanwhile */
+		dst.iov_base = mem_check(qp->pd, f->rkey, f->raddr + f->off, f->len, IBV_ACCESS_REMOTE_WRITE);
+		dst.iov_len = f->len;
+		if (!dst.iov_base)
+			return fail_event(q, RP_ACCESS);
+		switch (mem_copy(&dst, 1, src, ns, f->len)) {
+		case MEM_SRC:
+			return RP_SRC_FAULT;
+		case MEM_DST:
+			return fail_event(q, RP_ACCESS);
+		}
+	}
+	r = advance(q, f);
+	if (r == RP_ACK && imm)
+		recv_cqe(q, f, MLX5_CQE_RESP_WR_IMM, NULL);
+	return r;
+}
+
+static enum reply rx_read(struct rcq *q, const struct frame *f, struct rx_out *out)
+{
+	struct sd_qp *qp = q->qp;
+
+	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_READ) || !qp->attr.max_dest_rd_atomic)
+		return fail_event(q, RP_INVAL);
+	if (f->off == 0) {
+		q->in_msg = false;
+		if (f->total && !mem_check(qp->pd, f->rkey, f->raddr, f->total, IBV_ACCESS_REMOTE_READ))
+			return fail_event(q, RP_ACCESS);
+		begin(q, f);
+	} else if (!continues(q, f)) {
+		return RP_STALE;
+	}
+	out->ptr = NULL;
+	if (f->len) {
+		out->ptr = mem_check(qp->pd, f->rkey, f->raddr + f->off, f->len, IBV_ACCESS_REMOTE_READ);
+		if (!out->ptr)
+			return fail_event(q, RP_ACCESS);
+	}
+	return advance(q, f);
+}
+
+static enum reply rx_atomic(struct rcq *q, const struct frame *f, struct rx_out *out)
+{
+	struct sd_qp *qp = q->qp;
+	uint8_t *p;
+
+	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) || !qp->attr.max_dest_rd_atomic || f->raddr & 7)
+		return fail_event(q, RP_INVAL);
+	p = mem_check(qp->pd, f->rkey, f->raddr, 8, IBV_ACCESS_REMOTE_ATOMIC);
+	if (!p)
+		return fail_event(q, RP_ACCESS);
+	if ((uintptr_t)p & 7)
+		return fail_event(q, RP_INVAL);
+	if (mem_atomic(p, f->opcode == MLX5_OPCODE_ATOMIC_CS, f->swap_add, f->compare, &out->value) != 0)
+		return fail_event(q, RP_ACCESS);
+	q->rpsn = (q->rpsn + 1) & 0xffffff;
+	return RP_ACK;
+}
+
+enum reply rx_request(struct rcq *q, const struct frame *f, const struct iovec *src, unsigned ns, struct rx_out *out)
+{
+	struct sd_qp *qp = q->qp;
+
+	if (q->err || qp->type != IBV_QPT_RC || f->src != qp->attr.dest_qp_num ||
+	    (qp->state != IBV_QPS_RTR && qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_SQD))
+		return q->nak_fatal ? RP_STALE : RP_UNREACH;
+	if (qp->recv_cq->overrun || qp->send_cq->overrun)
+		return RP_UNREACH;
+	if (f->psn != q->rpsn)
+		return q->nak_wait ? RP_STALE : RP_UNREACH;
+	if (f->off == 0)
+		q->nak_wait = false;
+	if (qp->state == IBV_QPS_RTR && !q->comm_est) {
+		q->comm_est = true;
+		sd_async_qp(qp, IBV_EVENT_COMM_EST);
+	}
+	if (f->total > SD_MAX_MSG || f->off > f->total || f->len > f->total - f->off)
+		return fail_event(q, RP_INVAL);
+	if (f->len == 0 && f->off != f->total)
+		return fail_event(q, RP_INVAL);
+	switch (f->opcode) {
+	case MLX5_OPCODE_SEND:
+	case MLX5_OPCODE_SEND_IMM:
+	case MLX5_OPCODE_SEND_INVAL:
+		return rx_send(q, f, src, ns);
+	case MLX5_OPCODE_RDMA_WRITE:
+	case MLX5_OPCODE_RDMA_WRITE_IMM:
+		return rx_write(q, f, src, ns);
+	case MLX5_OPCODE_RDMA_READ:
+		return rx_read(q, f, out);
+	case MLX5_OPCODE_ATOMIC_CS:
+	case MLX5_OPCODE_ATOMIC_FA:
+		return rx_atomic(q, f, out);
+	}
+	return fail_event(q, RP_INVAL);
+}
+
+/* ---- answers to another process ---- */
+
+static int answer(struct rcq *q, uint8_t kind, uint8_t code, uint32_t psn, uint32_t epoch, uint64_t value)
+{
+	struct frame a = {
+		.kind = kind, .code = code, .psn = psn, .epoch = epoch, .src = q->qp->qpn, .dst = q->qp->attr.dest_qp_num,
+		.imm = q->qp->attr.min_rnr_timer, .swap_add = value,
+	};
+
+	return wire_send(q->slot, q->inst, &a, NULL, 0);
+}
+
+/* An acknowledge covers all before it, so only the last one is kept; it goes out before any other answer */
+static void flush_ack(struct rcq *q)
+{
+	if (q->ack_due)
+		answer(q, FR_ACK, 0, q->ack_psn, q->ack_epoch, 0);
+	q->ack_due = false;
+}
+
+void rx_frame(unsigned slot, uint64_t inst, const struct frame *f, const uint8_t *payload)
+{
+	struct sd_qp *qp = sd_qp_find(f->dst);
+	struct rcq *q = qp ? qp->eng : NULL;
+	struct iovec src = { (void *)payload, f->len };
+	struct rx_out out = { NULL, 0 };
+	enum reply r = RP_UNREACH;
+	struct job *j;
+
+	if (q && q->slot == slot && q->inst == inst) {
+		bool rd = f->opcode == MLX5_OPCODE_RDMA_READ || f->opcode == MLX5_OPCODE_ATOMIC_CS || f->opcode == MLX5_OPCODE_ATOMIC_FA;
+		struct frame g = *f;
+
+		if (rd) {
+			/* A READ is asked for at once and answered in pieces */
+			g.off = 0;
+			g.total = f->opcode == MLX5_OPCODE_RDMA_READ ? f->total : 8;
+			g.len = g.total <= SD_MAX_MSG ? g.total : 0;
+		}
+		if (rd && !q->err && f->psn == q->rpsn && q->njobs >= qp->attr.max_dest_rd_atomic)
+			r = fail_event(q, RP_INVAL);
+		else
+			r = rx_request(q, &g, &src, 1, &out);
+		if (r == RP_ACK && rd && q->njobs < ENG_JOBS) {
+			j = &q->jobs[q->njobs++];
+			*j = (struct job){
+				.kind = f->opcode == MLX5_OPCODE_RDMA_READ ? FR_READ : FR_ATOMIC, .psn = f->psn, .epoch = f->epoch,
+				.rkey = f->rkey, .raddr = f->raddr, .total = g.total, .value = out.value,
+			};
+			eng_wake();
+			return;
+		}
+	}
+	switch (r) {
+	case RP_ACK:
+		q->ack_due = true;
+		q->ack_psn = f->psn;
+		q->ack_epoch = f->epoch;
+		break;
+	case RP_INVAL:
+	case RP_ACCESS:
+	case RP_OPERR:
+		/* Behind the answers to earlier READs: they were executed. What else the peer has sent gets no answer */
+		q->nak_fatal = true;
+		if (q->njobs < ENG_JOBS)
+			q->jobs[q->njobs++] = (struct job){ .kind = FR_NAK, .code = r, .psn = f->psn, .epoch = f->epoch };
+		break;
+	case RP_RNR:
+	case RP_UNREACH:
+		if (q && q->slot == slot && q->inst == inst)
+			flush_ack(q);
+		{
+			struct frame a = { .kind = FR_NAK, .code = r, .psn = f->psn, .epoch = f->epoch, .src = f->dst, .dst = f->src };
+
+			a.imm = qp ? qp->attr.min_rnr_timer : 0;
+			wire_send(slot, inst, &a, NULL, 0);
+		}
+		break;
+	default:
+		break;
+	}
+}
+
+static bool read_piece(struct rcq *q, struct job *j)
+{
+	uint64_t len = j->total - j->off < ENG_CHUNK_WIRE ? j->total - j->off : ENG_CHUNK_WIRE;
+	struct frame a = {
+		.kind = FR_READ, .psn = j->psn, .epoch = j->epoch, .src = q->qp->qpn, .dst = q->qp->attr.dest_qp_num,
+		.len = len, .off = j->off, .total = j->total,
+	};
+	struct iovec v = { NULL, len };
+	int ret;
+
+	if (len)
+		v.iov_base = mem_check(q->qp->pd, j->rkey, j->raddr + j->off, len, IBV_ACCESS_REMOTE_READ);
+	ret = len && !v.iov_base ? -EFAULT : wire_send(q->slot, q->inst, &a, &v, 1);
+	if (ret == -EFAULT) {
+		q->njobs = j - q->jobs + 1;
+		*j = (struct job){ .kind = FR_NAK, .code = RP_ACCESS, .psn = j->psn, .epoch = j->epoch };
+		fail_event(q, RP_ACCESS);
+		return true;
+	}
+	if (ret == -EAGAIN)
+		return false;
+	j->off += len;
+	if (j->off >= j->total || ret == -EPIPE)
+		memmove(q->jobs, q->jobs + 1, --q->njobs * sizeof *j);
+	return true;
+}
+
+bool rx_run(struct rcq *q)
+{
+	bool did = false;
+
+	if (q->ack_due && wire_room(q->slot)) {
+		flush_ack(q);
+		did = true;
+	}
+	while (q->njobs && wire_room(q->slot)) {
+		struct job *j = &q->jobs[0];
+
+		flush_ack(q);
+		if (j->kind == FR_READ) {
+			if (!read_piece(q, j))
+				break;
+		} else {
+			if (answer(q, j->kind, j->code, j->psn, j->epoch, j->value) == -EAGAIN)
+				break;
+			memmove(q->jobs, q->jobs + 1, --q->njobs * sizeof *j);
+		}
+		did = true;
+	}
+	return did;
+}
+
+void rx_drop(struct rcq *q)
+{
+	flush_ack(q);
+	if (q->njobs)
+		answer(q, FR_NAK, q->jobs[0].kind == FR_NAK ? q->jobs[0].code : RP_UNREACH, q->jobs[0].psn, q->jobs[0].epoch, 0);
+	q->njobs = 0;
+}

@@ -1,0 +1,660 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * sq.c: the requester.
+ *
+ * A WQE is copied out of the ring once, checked, and executed from the copy. It becomes an "op" until its answer is there; ops
+ * complete in order, so an op that failed waits for its elders, then its error CQE goes out and the QP stops. Going back for a
+ * retry forgets the op and all younger ones and fetches their WQEs again: they are still in the ring.
+ *
+ * Time: RNR waits what the responder asked for up to 1 ms and a twentieth of what is beyond, so tests are quick and the order
+ * of the codes stays. A request that nobody takes is tried again after the QP's timeout, taken between 1 and 200 ms, retry_cnt
+ * times: about 1.5 s at most. On a stepped device no time passes: a WQE that must wait is tried once in each
+ * softdev_execute() or softdev_run() call, and each such call counts as one retry.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "eng.h"
+
+#define CE_FIRST_ERR 1
+#define BUDGET (1u << 20)       /* bytes that one sq_run() moves */
+
+static bool is_rd(uint8_t opcode)
+{
+	return opcode == MLX5_OPCODE_RDMA_READ || opcode == MLX5_OPCODE_ATOMIC_CS || opcode == MLX5_OPCODE_ATOMIC_FA;
+}
+
+static struct op *op_at(struct rcq *q, unsigned i)
+{
+	return &q->ops[(q->head + i) % ENG_OPS];
+}
+
+static void op_free(struct rcq *q, struct op *op)
+{
+	if (op->segs)
+		q->rd--;
+	free(op->segs);
+	op->segs = NULL;
+}
+
+static void drop_from(struct rcq *q, unsigned i)
+{
+	while (q->count > i)
+		op_free(q, op_at(q, --q->count));
+	q->streaming = false;
+}
+
+void sq_reset(struct rcq *q)
+{
+	drop_from(q, 0);
+	q->gen++;
+	q->sq_ci = q->sq_pi = 0;
+	q->halted = q->err = false;
+	q->wait_until = q->wait_step = 0;
+}
+
+bool sq_ring(struct rcq *q)
+{
+	struct sd_qp *qp = q->qp;
+	uint16_t pi = be32toh(__atomic_load_n(&qp->dbrec[1], __ATOMIC_ACQUIRE));
+
+	/* libmlx5 clears the record only after the command that resets the QP */
+	if (qp->state < IBV_QPS_RTR)
+		return false;
+	if ((uint16_t)(pi - q->sq_ci) > qp->wqebb_cnt) {
+		/* More than the ring holds: no index can be trusted any more */
+		q->sq_pi = q->sq_ci;
+		if (!q->err && qp->state >= IBV_QPS_RTS) {
+			sq_enter_err(q);
+			sd_async_qp(qp, IBV_EVENT_QP_FATAL);
+		}
+		return false;
+	}
+	q->sq_pi = pi;
+	return q->sq_ci != q->sq_pi;
+}
+
+/* Copies up to bytes of the ring from WQEBB idx on; false: not accessible */
+static bool ring_read(struct rcq *q, uint16_t idx, void *to, unsigned bytes)
+{
+	size_t size = (size_t)q->qp->wqebb_cnt << 6, at = (size_t)(idx & (q->qp->wqebb_cnt - 1)) << 6;
+	size_t first = size - at < bytes ? size - at : bytes;
+	struct iovec d = { to, bytes }, s[2] = { { q->qp->sq + at, first }, { q->qp->sq, bytes - first } };
+
+	return mem_copy(&d, 1, s, first < bytes ? 2 : 1, bytes) == MEM_OK;
+}
+
+/* ---- flush ---- */
+
+bool sq_flush(struct rcq *q)
+{
+	struct sd_qp *qp = q->qp;
+	bool did = false;
+	uint16_t pi;
+
+	while (q->sq_ci != q->sq_pi) {
+		struct mlx5_wqe_ctrl_seg c;
+		unsigned bbs, left = (uint16_t)(q->sq_pi - q->sq_ci);
+
+		if (!ring_read(q, q->sq_ci, &c, sizeof c)) {
+			q->sq_ci = q->sq_pi;
+			break;
+		}
+		bbs = ((be32toh(c.qpn_ds) & 0x3f) + 3) / 4;
+		bbs = bbs ? bbs : 1;
+		if ((c.fm_ce_se >> 2 & 3) != CE_FIRST_ERR)
+			cqe_error(qp->send_cq, q, false, be32toh(c.opmod_idx_opcode) & 0xff, q->sq_ci,
+				  MLX5_CQE_SYNDROME_WR_FLUSH_ERR, 0xf9);
+		q->sq_ci += bbs < left ? bbs : left;
+		did = true;
+	}
+	if (!qp->rq)
+		return did;
+	pi = be32toh(__atomic_load_n(&qp->dbrec[0], __ATOMIC_ACQUIRE));
+	if ((uint16_t)(pi - q->rq_ci) > qp->rq_cnt)
+		return did;
+	for (; q->rq_ci != pi; did = true)
+		cqe_error(qp->recv_cq, q, true, 0, q->rq_ci++, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, 0xf9);
+	return did;
+}
+
+void sq_enter_err(struct rcq *q)
+{
+	if (q->err)
+		return;
+	q->err = true;
+	q->gen++;
+	q->qp->state = IBV_QPS_ERR;
+	if (q->count)
+		q->sq_ci = op_at(q, 0)->idx;
+	drop_from(q, 0);
+	q->halted = q->in_msg = false;
+	if (eng_is_stepped)
+		sq_ring(q);
+	sq_flush(q);
+}
+
+/* ---- completion ---- */
+
+static void good_cqe(struct rcq *q, struct op *op)
+{
+	struct mlx5_cqe64 c;
+	uint8_t format = 0;
+
+	memset(&c, 0, sizeof c);
+	if (op->to_cqe) {
+		memcpy(&c, op->resp, sizeof op->resp);
+		format = 4;
+	}
+	c.srqn_uidx = htobe32(q->qp->uidx);
+	if (is_rd(op->opcode))
+		c.byte_cnt = htobe32(op->total);
+	c.timestamp = htobe64(eng_now());
+	c.sop_drop_qpn = htobe32((uint32_t)op->opcode << 24 | q->qp->qpn);
+	c.wqe_counter = htobe16(op->idx);
+	c.op_own = MLX5_CQE_REQ << 4 | format;
+	cqe_put(q->qp->send_cq, q, &c, NULL, false);
+}
+
+static void retire(struct rcq *q)
+{
+	while (q->count && op_at(q, 0)->done) {
+		struct op op = *op_at(q, 0);
+
+		op_free(q, op_at(q, 0));
+		q->head = (q->head + 1) % ENG_OPS;
+		q->count--;
+		if (op.synd) {
+			cqe_error(q->qp->send_cq, q, false, op.opcode, op.idx, op.synd, op.vendor);
+			if (!q->count)
+				q->sq_ci = op.idx + op.bbs;
+			sq_enter_err(q);
+			return;
+		}
+		if (op.ce & 2 || q->qp->sig_all)
+			good_cqe(q, &op);
+	}
+	if (q->draining && !q->count) {
+		q->draining = false;
+		sd_async_qp(q->qp, IBV_EVENT_SQ_DRAINED);
+	}
+}
+
+/* Op i has failed; younger ones are forgotten until the flush */
+static void fail(struct rcq *q, unsigned i, uint8_t synd, uint8_t vendor)
+{
+	struct op *op = op_at(q, i);
+
+	drop_from(q, i + 1);
+	q->sq_ci = op->idx + op->bbs;
+	op->done = true;
+	op->synd = synd;
+	op->vendor = vendor;
+	q->halted = true;
+	retire(q);
+}
+
+static void fail_oldest(struct rcq *q, uint8_t synd, uint8_t vendor)
+{
+	unsigned i;
+
+	for (i = 0; i < q->count && op_at(q, i)->done; i++)
+		;
+	if (i < q->count)
+		fail(q, i, synd, vendor);
+}
+
+static void again(struct rcq *q, unsigned i, uint64_t us)
+{
+	struct op *op = op_at(q, i);
+
+	q->sq_ci = op->idx;
+	q->npsn = op->psn;
+	drop_from(q, i);
+	q->wait_until = eng_now() + us * 1000;
+	q->wait_step = eng_step;
+}
+
+static uint64_t rnr_us(unsigned code)
+{
+	static const uint16_t tens[32] = { 0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
+					   2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152 };
+	uint64_t us = code & 31 ? tens[code & 31] * 10u : 655360;
+
+	return us <= 1000 ? us : 1000 + (us - 1000) / 20;
+}
+
+static uint64_t timeout_us(struct rcq *q)
+{
+	unsigned t = q->qp->attr.timeout & 31;
+	uint64_t us = t && t < 16 ? 4096ull << t >> 10 : 200000;
+
+	return us < 1000 ? 1000 : us < 200000 ? us : 200000;
+}
+
+static void refill(struct rcq *q)
+{
+	q->rnr_left = q->qp->attr.rnr_retry & 7;
+	q->retry_left = q->qp->attr.retry_cnt & 7;
+}
+
+/* What the responder said about op i */
+static void take_reply(struct rcq *q, unsigned i, enum reply r, unsigned rnr_timer)
+{
+	switch (r) {
+	case RP_RNR:
+		if (q->rnr_left == 0) {
+			fail(q, i, MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR, 0x87);
+			return;
+		}
+		if (q->rnr_left != 7)
+			q->rnr_left--;
+		again(q, i, rnr_us(rnr_timer));
+		return;
+	case RP_UNREACH:
+		if (q->retry_left == 0) {
+			fail_oldest(q, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, 0x81);
+			return;
+		}
+		q->retry_left--;
+		again(q, i, timeout_us(q));
+		return;
+	case RP_INVAL:
+		fail(q, i, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR, 0x8a);
+		return;
+	case RP_ACCESS:
+		fail(q, i, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR, 0x88);
+		return;
+	case RP_OPERR:
+		fail(q, i, MLX5_CQE_SYNDROME_REMOTE_OP_ERR, 0x89);
+		return;
+	case RP_SRC_FAULT:
+		fail(q, i, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0x52);
+		return;
+	default:
+		return;
+	}
+}
+
+void sq_peer_dead(struct rcq *q)
+{
+	if (!q->err)
+		fail_oldest(q, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, 0x81);
+}
+
+/* ---- fetch and decode ---- */
+
+/* Data segments from at to end; false: one runs past the end */
+static bool parse_data(const uint8_t *at, const uint8_t *end, struct seglist *l, bool *has_inline)
+{
+	l->n = 0;
+	l->total = 0;
+	*has_inline = false;
+	while (at < end) {
+		struct mlx5_wqe_data_seg d;
+		struct seg *s = &l->s[l->n];
+		uint32_t bc;
+
+		memcpy(&d, at, sizeof d);
+		bc = be32toh(d.byte_count);
+		if (bc & MLX5_INLINE_SEG) {
+			bc &= ~MLX5_INLINE_SEG;
+			if (bc > (size_t)(end - at) - 4)
+				return false;
+			*s = (struct seg){ 0, bc, 0, at + 4 };
+			*has_inline = true;
+			at += (bc + 4 + 15) & ~15u;
+		} else {
+			*s = (struct seg){ be64toh(d.addr), bc ? bc : 1u << 31, be32toh(d.lkey), NULL };
+			at += sizeof d;
+			if (bc == 0 && s->key == MLX5_INVALID_LKEY)
+				continue;
+		}
+		l->total += s->len;
+		l->n++;
+	}
+	return true;
+}
+
+/* The WQE in body.wqe, of ds * 16 bytes: fills op and body. Returns the syndrome */
+static uint8_t decode(struct rcq *q, struct op *op, const struct mlx5_wqe_ctrl_seg *c, unsigned ds)
+{
+	const uint8_t *at = q->body.wqe + 16, *end = q->body.wqe + ds * 16;
+	struct sd_qp *qp = q->qp;
+	struct mlx5_wqe_raddr_seg r;
+	struct mlx5_wqe_atomic_seg a;
+	bool remote = is_rd(op->opcode), inl;
+
+	q->body.imm = c->imm;
+	q->body.fm = c->fm_ce_se >> 5;
+	q->body.se = c->fm_ce_se & MLX5_WQE_CTRL_SOLICITED;
+	q->body.off = 0;
+	switch (op->opcode) {
+	case MLX5_OPCODE_NOP:
+		q->body.segs.n = 0;
+		return 0;
+	case MLX5_OPCODE_RDMA_WRITE:
+	case MLX5_OPCODE_RDMA_WRITE_IMM:
+		remote = true;
+		break;
+	case MLX5_OPCODE_SEND:
+	case MLX5_OPCODE_SEND_IMM:
+	case MLX5_OPCODE_SEND_INVAL:
+	case MLX5_OPCODE_RDMA_READ:
+	case MLX5_OPCODE_ATOMIC_CS:
+	case MLX5_OPCODE_ATOMIC_FA:
+		break;
+	default:
+		return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+	}
+	if (remote) {
+		if (end - at < (ptrdiff_t)sizeof r)
+			return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+		memcpy(&r, at, sizeof r);
+		at += sizeof r;
+		q->body.raddr = be64toh(r.raddr);
+		q->body.rkey = be32toh(r.rkey);
+	}
+	if (op->opcode == MLX5_OPCODE_ATOMIC_CS || op->opcode == MLX5_OPCODE_ATOMIC_FA) {
+		if (end - at < (ptrdiff_t)sizeof a)
+			return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+		memcpy(&a, at, sizeof a);
+		at += sizeof a;
+		q->body.swap_add = be64toh(a.swap_add);
+		q->body.compare = be64toh(a.compare);
+	}
+	if (!parse_data(at, end, &q->body.segs, &inl))
+		return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+	op->total = q->body.segs.total;
+	if (!is_rd(op->opcode)) {
+		if (op->total > SD_MAX_MSG)
+			return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
+		return mem_segs_ok(qp->pd, &q->body.segs, 0) ? 0 : MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+	}
+	if (inl || !qp->attr.max_rd_atomic)
+		return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+	if (op->opcode == MLX5_OPCODE_RDMA_READ ? op->total > SD_MAX_MSG : op->total != 8)
+		return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
+	return mem_segs_ok(qp->pd, &q->body.segs, IBV_ACCESS_LOCAL_WRITE) ? 0 : MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+}
+
+/* Takes the next WQE out of the ring and makes it an op. False: it must wait */
+static bool launch(struct rcq *q)
+{
+	struct sd_qp *qp = q->qp;
+	unsigned left = (uint16_t)(q->sq_pi - q->sq_ci), ds;
+	unsigned bytes = left << 6 < ENG_WQE_MAX ? left << 6 : ENG_WQE_MAX;
+	struct mlx5_wqe_ctrl_seg c;
+	struct op *op = op_at(q, q->count);
+	uint8_t synd = 0;
+
+	*op = (struct op){ .idx = q->sq_ci, .bbs = 1, .psn = q->npsn };
+	memset(&c, 0, sizeof c);
+	if (!ring_read(q, q->sq_ci, q->body.wqe, bytes)) {
+		synd = MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+	} else {
+		memcpy(&c, q->body.wqe, sizeof c);
+		op->opcode = be32toh(c.opmod_idx_opcode) & 0xff;
+		op->ce = c.fm_ce_se >> 2 & 3;
+		ds = be32toh(c.qpn_ds) & 0xff;
+		if (ds < 1 || ds * 16 > SD_MAX_SQ_DESC || ds * 16 > bytes || be32toh(c.qpn_ds) >> 8 != qp->qpn ||
+		    (be32toh(c.opmod_idx_opcode) >> 8 & 0xffff) != q->sq_ci) {
+			synd = MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+		} else {
+			op->bbs = (ds + 3) / 4;
+			synd = decode(q, op, &c, ds);
+		}
+	}
+	/* Any fence waits for the answers to earlier READs and atomics; the strong one for everything */
+	if (!synd && q->body.fm && (q->body.fm == 3 ? q->count : q->rd))
+		return false;
+	if (!synd && is_rd(op->opcode)) {
+		unsigned max = qp->attr.max_rd_atomic < SD_MAX_RD_ATOMIC ? qp->attr.max_rd_atomic : SD_MAX_RD_ATOMIC;
+		size_t size = offsetof(struct seglist, s) + q->body.segs.n * sizeof(struct seg);
+
+		if (q->rd >= max)
+			return false;
+		op->segs = malloc(size);
+		if (!op->segs)
+			return false;
+		memcpy(op->segs, &q->body.segs, size);
+		q->rd++;
+		/* With a 128-byte CQE libmlx5 44 looks for a requester's data in the wrong place: there, memory it is */
+		op->to_cqe = qp->scatter_cqe_req && (op->ce & 2 || qp->sig_all) && op->total && op->total <= 32 &&
+			     qp->send_cq->cqe_size == 64;
+	}
+	q->count++;
+	q->sq_ci += op->bbs;
+	if (synd || op->opcode == MLX5_OPCODE_NOP) {
+		op->local = op->done = true;
+		if (synd)
+			fail(q, q->count - 1, synd, synd == MLX5_CQE_SYNDROME_LOCAL_PROT_ERR ? 0x51 : 0x68);
+		return true;
+	}
+	q->npsn = (q->npsn + 1) & 0xffffff;
+	q->streaming = true;
+	return true;
+}
+
+/* ---- execution ---- */
+
+/* Bytes of a READ or an atomic have come for the requester; false: its own memory refuses them */
+static bool take_data(struct rcq *q, struct op *op, uint64_t off, uint64_t len, const void *src)
+{
+	struct iovec dst[ENG_SEGS], s = { (void *)src, len };
+	unsigned nd;
+	int ret;
+
+	if (!mem_vec(q->qp->pd, op->segs, off, len, IBV_ACCESS_LOCAL_WRITE, dst, &nd))
+		return false;
+	if (op->to_cqe) {
+		dst[0] = (struct iovec){ op->resp + off, len };
+		nd = 1;
+	}
+	ret = mem_copy(dst, nd, &s, 1, len);
+	return ret != MEM_DST && (ret != MEM_SRC || (errno = EFAULT, false));
+}
+
+static void make_frame(struct rcq *q, const struct op *op, uint64_t len, struct frame *f)
+{
+	*f = (struct frame){
+		.len = len, .kind = FR_REQ, .opcode = op->opcode, .solicited = q->body.se, .dst = q->qp->attr.dest_qp_num,
+		.src = q->qp->qpn, .psn = op->psn, .epoch = q->epoch, .imm = q->body.imm, .rkey = q->body.rkey,
+		.raddr = q->body.raddr, .total = op->total, .off = q->body.off, .swap_add = q->body.swap_add,
+		.compare = q->body.compare,
+	};
+}
+
+/* The next piece of the streaming op, to a QP of this process. Returns the bytes moved */
+static uint64_t step_local(struct rcq *q)
+{
+	unsigned last = q->count - 1, ns = 0, gen = q->gen;
+	struct op *op = op_at(q, last);
+	struct sd_qp *pqp = sd_qp_find(q->qp->attr.dest_qp_num);
+	struct rcq *p = pqp ? pqp->eng : NULL;
+	uint64_t left = op->total - q->body.off, len = left < ENG_CHUNK_LOCAL ? left : ENG_CHUNK_LOCAL;
+	struct iovec src[ENG_SEGS];
+	struct rx_out out = { NULL, 0 };
+	enum reply r = RP_UNREACH;
+	struct frame f;
+
+	make_frame(q, op, len, &f);
+	if (!op->segs && !mem_vec(q->qp->pd, &q->body.segs, q->body.off, len, 0, src, &ns)) {
+		fail(q, last, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0x51);
+		return 0;
+	}
+	if (p)
+		r = rx_request(p, &f, src, ns, &out);
+	if (q->gen != gen)
+		return 0;               /* a QP connected to itself has failed */
+	if (r != RP_ACK && r != RP_MORE) {
+		take_reply(q, last, r, p ? p->qp->attr.min_rnr_timer : 0);
+		return 0;
+	}
+	refill(q);
+	if (op->segs && len) {
+		const void *from = out.ptr;
+
+		if (op->opcode != MLX5_OPCODE_RDMA_READ)
+			from = &out.value;
+		errno = 0;
+		if (!take_data(q, op, q->body.off, len, from)) {
+			if (errno == EFAULT) {
+				rx_access_fault(p);
+				if (q->gen == gen)
+					take_reply(q, last, RP_ACCESS, 0);
+			} else {
+				fail(q, last, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0x52);
+			}
+			return 0;
+		}
+	}
+	q->body.off += len;
+	if (r == RP_ACK) {
+		op->sent = op->done = true;
+		q->streaming = false;
+		retire(q);
+	}
+	return len + 256;
+}
+
+/* The same through a socket; 0 and still streaming: no room */
+static uint64_t step_wire(struct rcq *q)
+{
+	unsigned last = q->count - 1, n = 0;
+	struct op *op = op_at(q, last);
+	uint64_t left = op->total - q->body.off, len = left < ENG_CHUNK_WIRE ? left : ENG_CHUNK_WIRE;
+	struct iovec src[ENG_SEGS];
+	struct frame f;
+	int ret;
+
+	if (!wire_room(q->slot))
+		return 0;
+	if (op->segs)
+		len = 0;
+	make_frame(q, op, len, &f);
+	if (!mem_vec(q->qp->pd, &q->body.segs, q->body.off, len, 0, src, &n))
+		ret = -EFAULT;
+	else
+		ret = wire_send(q->slot, q->inst, &f, src, n);
+	if (ret == -EAGAIN)
+		return 0;
+	if (ret == -EFAULT) {
+		fail(q, last, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0x52);
+		return 0;
+	}
+	if (ret) {
+		sq_peer_dead(q);
+		return 0;
+	}
+	q->body.off += len;
+	if (op->segs || q->body.off >= op->total) {
+		op->sent = true;
+		q->streaming = false;
+	}
+	return len + 256;
+}
+
+/* Executes up to max WQEs, adding to *executed; true: something moved */
+bool sq_run(struct rcq *q, unsigned max, unsigned *executed)
+{
+	struct sd_qp *qp = q->qp;
+	uint64_t moved = 0;
+	unsigned n = 0;
+	bool did = false;
+
+	while (!q->err && !q->halted && !qp->send_cq->overrun && !qp->recv_cq->overrun) {
+		if (!q->streaming) {
+			if (n >= max || (moved >= BUDGET && !eng_is_stepped) || qp->state != IBV_QPS_RTS || q->sq_ci == q->sq_pi ||
+			    q->count == ENG_OPS)
+				break;
+			if (eng_is_stepped ? q->wait_step == eng_step : q->wait_until && eng_now() < q->wait_until)
+				break;
+			q->wait_until = 0;
+			if (!launch(q))
+				break;
+			did = true;
+			n++;
+			if (!q->streaming)
+				retire(q);
+			continue;
+		}
+		if (moved >= BUDGET && !eng_is_stepped)
+			break;
+		if (qp->attr.dest_qp_num >> 16 == sd_fabric_slot() || eng_is_stepped) {
+			uint16_t ci = q->sq_ci;
+			uint64_t m = step_local(q);
+
+			/* Sent back to wait: not executed */
+			if (!m && !q->err && !q->halted && q->sq_ci != ci)
+				n--;
+			moved += m;
+		} else {
+			uint64_t m = step_wire(q);
+
+			if (!m && q->streaming)
+				break;
+			moved += m;
+		}
+		did = true;
+	}
+	*executed += n;
+	return did;
+}
+
+/* ---- answers from another process ---- */
+
+void sq_response(struct rcq *q, const struct frame *f, const uint8_t *payload)
+{
+	struct op *op = NULL;
+	unsigned i;
+
+	if (q->err || f->epoch != q->epoch || f->src != q->qp->attr.dest_qp_num)
+		return;
+	for (i = 0; i < q->count; i++) {
+		op = op_at(q, i);
+		if (!op->local && op->psn == f->psn)
+			break;
+	}
+	if (i == q->count)
+		return;
+	switch (f->kind) {
+	case FR_ACK:
+	case FR_NAK: {
+		unsigned k;
+
+		/* Covers all before it; READs and atomics wait for their data */
+		for (k = 0; k < i + (f->kind == FR_ACK); k++)
+			if (op_at(q, k)->sent && !op_at(q, k)->segs)
+				op_at(q, k)->done = true;
+		if (f->kind == FR_ACK)
+			refill(q);
+		else if (!op->done && (q->halted ? f->code != RP_RNR && f->code != RP_UNREACH : true))
+			take_reply(q, i, f->code, f->imm);
+		break;
+	}
+	case FR_READ:
+		if (op->opcode != MLX5_OPCODE_RDMA_READ || op->done || f->off != op->off || f->len > op->total - op->off ||
+		    (!f->len && op->total))
+			return;
+		if (!take_data(q, op, f->off, f->len, payload)) {
+			fail(q, i, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0x52);
+			return;
+		}
+		op->off += f->len;
+		op->done = op->off == op->total;
+		refill(q);
+		break;
+	case FR_ATOMIC:
+		if ((op->opcode != MLX5_OPCODE_ATOMIC_CS && op->opcode != MLX5_OPCODE_ATOMIC_FA) || op->done)
+			return;
+		if (!take_data(q, op, 0, 8, &f->swap_add)) {
+			fail(q, i, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0x52);
+			return;
+		}
+		op->done = true;
+		refill(q);
+		break;
+	}
+	retire(q);
+}
