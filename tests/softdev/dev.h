@@ -64,6 +64,7 @@ struct sd_cq {
 	struct sd_uar *uar;
 	struct sd_channel *channel;
 	bool ignore_overrun;
+	bool timestamp;           /* asked for at create: CQEs carry CLOCK_MONOTONIC in ns, big-endian, at 0x30 */
 	bool overrun;             /* dead: an overrun happened */
 	uint32_t pi;              /* CQEs produced, never masked */
 	uint32_t arm_seen;        /* host order value of the arm record last acted on; 0xffffffff at create */

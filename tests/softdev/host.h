@@ -110,7 +110,7 @@ int sd_destroy(struct sd_ctx *ctx, enum sd_kind kind, uint32_t handle, uint32_t 
 struct sd_cq_args {
 	uint64_t buf, db, user_handle;
 	uint32_t entries, cqe_size, page_id;
-	bool ignore_overrun;
+	bool ignore_overrun, timestamp;
 	struct sd_channel *channel, *async;
 };
 int sd_cq_create(struct sd_ctx *ctx, const struct sd_cq_args *a, uint32_t *handle, uint32_t *cqn);

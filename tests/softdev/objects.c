@@ -655,7 +655,7 @@ int sd_cq_create(struct sd_ctx *ctx, const struct sd_cq_args *a, uint32_t *handl
 
 	hc->c = (struct sd_cq){ .cqn = *cqn, .buf = (uint8_t *)(uintptr_t)a->buf, .cqe_cnt = a->entries, .cqe_size = a->cqe_size,
 				.dbrec = (volatile uint32_t *)(uintptr_t)a->db, .uar = uar, .channel = sd_channel_hold(a->channel),
-				.ignore_overrun = a->ignore_overrun, .arm_seen = 0xffffffff };
+				.ignore_overrun = a->ignore_overrun, .timestamp = a->timestamp, .arm_seen = 0xffffffff };
 	hc->user_handle = a->user_handle;
 	hc->async = sd_channel_hold(a->async);
 	/* The first arm at consumer index 0 writes 0 here and must be told from "never armed" */

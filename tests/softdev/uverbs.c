@@ -327,6 +327,7 @@ static int cq_create(struct cmd *c)
 	a.cqe_size = drv.cqe_size;
 	a.page_id = drv.uar_page_index;
 	a.ignore_overrun = flags & IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN;
+	a.timestamp = flags & IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION;
 	err = sd_cq_create(c->ctx, &a, &handle, &resp.cqn);
 	if (err)
 		return err;

@@ -1,0 +1,1858 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * device.c: is the device that the other tests stand on right? Driven through libibverbs alone; what a queue's memory looks
+ * like is asked of mlx5dv only to write there what libmlx5 never would.
+ *
+ * Two queue pairs of this process talk to each other. A test that expects nothing to happen says so with a short wait.
+ */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <endian.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include <infiniband/mlx5dv.h>
+#include <infiniband/verbs.h>
+
+#define SIZE (1u << 20)           /* bytes of each side's buffer */
+#define HALF (SIZE / 2)
+#define ALL_ACCESS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
+#define ARRAY(a) (sizeof(a) / sizeof((a)[0]))
+
+#define INIT_MASK (IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)
+#define RTR_MASK (IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER)
+#define RTS_MASK (IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC)
+
+static struct ibv_device **list;
+static struct ibv_context *ctx;
+static struct ibv_pd *pd;
+static struct ibv_port_attr port;
+static union ibv_gid gid;
+static int sgid;
+
+struct side {
+	struct ibv_qp *qp;
+	struct ibv_cq *scq, *rcq;
+	uint8_t *buf;
+	struct ibv_mr *mr;
+};
+
+/* What a test wants different from the usual */
+struct how {
+	struct ibv_qp_cap cap;
+	int cqe;
+	bool sig_all;
+	uint64_t ops;             /* send_ops_flags: for ibv_wr_* */
+	int access;               /* of the memory regions */
+	int qp_access;
+	int rnr_retry, retry_cnt, timeout;
+	int inline_;
+	struct ibv_comp_channel *channel;
+	bool td;
+};
+
+static const struct how usual = {
+	.cap = { .max_send_wr = 64, .max_recv_wr = 64, .max_send_sge = 4, .max_recv_sge = 4, .max_inline_data = 64 },
+	.cqe = 256, .access = ALL_ACCESS, .qp_access = ALL_ACCESS, .rnr_retry = 7, .retry_cnt = 3, .timeout = 1,
+};
+
+/* ---- tools ---- */
+
+static double now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec + t.tv_nsec * 1e-9;
+}
+
+/* The next completion, within five seconds */
+static struct ibv_wc next_wc(struct ibv_cq *cq)
+{
+	double end = now() + 5;
+	struct ibv_wc wc;
+	int n;
+
+	memset(&wc, 0, sizeof(wc));
+	do {
+		n = ibv_poll_cq(cq, 1, &wc);
+		if (n)
+			break;
+		usleep(20);
+	} while (now() < end);
+	assert_int_equal(n, 1);
+	return wc;
+}
+
+static void expect(struct ibv_cq *cq, uint64_t wr_id, enum ibv_wc_status status)
+{
+	struct ibv_wc wc = next_wc(cq);
+
+	if (wc.status != status)
+		print_error("wr %d: %s, not %s\n", (int)wc.wr_id, ibv_wc_status_str(wc.status), ibv_wc_status_str(status));
+	assert_int_equal(wc.status, status);
+	assert_int_equal(wc.wr_id, wr_id);
+}
+
+static struct ibv_wc expect_op(struct ibv_cq *cq, uint64_t wr_id, enum ibv_wc_opcode opcode)
+{
+	struct ibv_wc wc = next_wc(cq);
+
+	if (wc.status)
+		print_error("wr %d: %s\n", (int)wc.wr_id, ibv_wc_status_str(wc.status));
+	assert_int_equal(wc.status, IBV_WC_SUCCESS);
+	assert_int_equal(wc.wr_id, wr_id);
+	assert_int_equal(wc.opcode, opcode);
+	return wc;
+}
+
+static void expect_nothing(struct ibv_cq *cq)
+{
+	struct ibv_wc wc;
+
+	usleep(5000);
+	assert_int_equal(ibv_poll_cq(cq, 1, &wc), 0);
+}
+
+static void fill(uint8_t *p, size_t n, unsigned seed)
+{
+	for (size_t i = 0; i < n; i++)
+		p[i] = (seed = seed * 1103515245 + 12345) >> 16;
+}
+
+static bool all_bytes(const uint8_t *p, size_t n, uint8_t b)
+{
+	for (size_t i = 0; i < n; i++)
+		if (p[i] != b)
+			return false;
+	return true;
+}
+
+static struct ibv_qp_attr attr_for(enum ibv_qp_state state, uint32_t dest, const struct how *how)
+{
+	struct ibv_qp_attr a;
+
+	memset(&a, 0, sizeof(a));
+	a.qp_state = state;
+	a.cur_qp_state = IBV_QPS_RTS;
+	a.port_num = 1;
+	a.qp_access_flags = how->qp_access;
+	a.path_mtu = IBV_MTU_1024;
+	a.dest_qp_num = dest;
+	a.rq_psn = 0x123456;
+	a.sq_psn = 0x123456;
+	a.max_dest_rd_atomic = 16;
+	a.max_rd_atomic = 16;
+	a.min_rnr_timer = 1;
+	a.timeout = how->timeout;
+	a.retry_cnt = how->retry_cnt;
+	a.rnr_retry = how->rnr_retry;
+	a.ah_attr.port_num = 1;
+	a.ah_attr.dlid = port.lid;
+	a.path_mig_state = IBV_MIG_MIGRATED;
+	if (port.link_layer == IBV_LINK_LAYER_ETHERNET) {
+		a.ah_attr.is_global = 1;
+		a.ah_attr.grh.dgid = gid;
+		a.ah_attr.grh.sgid_index = sgid;
+		a.ah_attr.grh.hop_limit = 64;
+	}
+	return a;
+}
+
+static int move(struct ibv_qp *qp, enum ibv_qp_state state, uint32_t dest, const struct how *how)
+{
+	struct ibv_qp_attr a = attr_for(state, dest, how);
+
+	return ibv_modify_qp(qp, &a, state == IBV_QPS_INIT ? INIT_MASK : state == IBV_QPS_RTR ? RTR_MASK : state == IBV_QPS_RTS ? RTS_MASK :
+			     IBV_QP_STATE);
+}
+
+static void bring_up(struct ibv_qp *qp, uint32_t dest, const struct how *how)
+{
+	assert_int_equal(move(qp, IBV_QPS_INIT, dest, how), 0);
+	assert_int_equal(move(qp, IBV_QPS_RTR, dest, how), 0);
+	assert_int_equal(move(qp, IBV_QPS_RTS, dest, how), 0);
+}
+
+static enum ibv_qp_state state_of(struct ibv_qp *qp)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr a;
+
+	assert_int_equal(ibv_query_qp(qp, &a, IBV_QP_STATE, &init), 0);
+	return a.qp_state;
+}
+
+static void open_side(struct side *s, const struct how *how)
+{
+	s->buf = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_ptr_not_equal(s->buf, MAP_FAILED);
+	s->mr = ibv_reg_mr(pd, s->buf, SIZE, how->access);
+	assert_non_null(s->mr);
+	s->scq = ibv_create_cq(ctx, how->cqe, s, how->channel, 0);
+	s->rcq = ibv_create_cq(ctx, how->cqe, s, how->channel, 0);
+	assert_non_null(s->scq);
+	assert_non_null(s->rcq);
+	if (how->ops) {
+		struct ibv_qp_init_attr_ex init = { .send_cq = s->scq, .recv_cq = s->rcq, .cap = how->cap, .qp_type = IBV_QPT_RC,
+						    .sq_sig_all = how->sig_all, .pd = pd, .send_ops_flags = how->ops,
+						    .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS };
+
+		s->qp = ibv_create_qp_ex(ctx, &init);
+	} else {
+		struct ibv_qp_init_attr init = { .send_cq = s->scq, .recv_cq = s->rcq, .cap = how->cap, .qp_type = IBV_QPT_RC,
+						 .sq_sig_all = how->sig_all };
+
+		s->qp = ibv_create_qp(pd, &init);
+	}
+	assert_non_null(s->qp);
+}
+
+static void open_pair(struct side s[2], const struct how *how)
+{
+	open_side(&s[0], how);
+	open_side(&s[1], how);
+	bring_up(s[0].qp, s[1].qp->qp_num, how);
+	bring_up(s[1].qp, s[0].qp->qp_num, how);
+}
+
+static void close_side(struct side *s)
+{
+	assert_int_equal(ibv_destroy_qp(s->qp), 0);
+	assert_int_equal(ibv_destroy_cq(s->scq), 0);
+	assert_int_equal(ibv_destroy_cq(s->rcq), 0);
+	assert_int_equal(ibv_dereg_mr(s->mr), 0);
+	munmap(s->buf, SIZE);
+}
+
+static void close_pair(struct side s[2])
+{
+	close_side(&s[0]);
+	close_side(&s[1]);
+}
+
+static struct ibv_sge sge(const struct side *s, size_t off, uint32_t len)
+{
+	return (struct ibv_sge){ .addr = (uintptr_t)s->buf + off, .length = len, .lkey = s->mr->lkey };
+}
+
+static int post_recv(struct side *s, uint64_t id, struct ibv_sge *sg, int n)
+{
+	struct ibv_recv_wr wr = { .wr_id = id, .sg_list = sg, .num_sge = n }, *bad;
+
+	return ibv_post_recv(s->qp, &wr, &bad);
+}
+
+static void recv_at(struct side *s, uint64_t id, size_t off, uint32_t len)
+{
+	struct ibv_sge sg = sge(s, off, len);
+
+	assert_int_equal(post_recv(s, id, &sg, 1), 0);
+}
+
+/* A request whose remote side is at offset roff of the other's buffer */
+static struct ibv_send_wr request(enum ibv_wr_opcode op, uint64_t id, struct ibv_sge *sg, int n, const struct side *to, size_t roff)
+{
+	struct ibv_send_wr wr = { .wr_id = id, .sg_list = sg, .num_sge = n, .opcode = op, .send_flags = IBV_SEND_SIGNALED };
+
+	if (op == IBV_WR_ATOMIC_CMP_AND_SWP || op == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+		wr.wr.atomic.remote_addr = (uintptr_t)to->buf + roff;
+		wr.wr.atomic.rkey = to->mr->rkey;
+	} else {
+		wr.wr.rdma.remote_addr = (uintptr_t)to->buf + roff;
+		wr.wr.rdma.rkey = to->mr->rkey;
+	}
+	return wr;
+}
+
+static void post(struct side *s, struct ibv_send_wr *wr)
+{
+	struct ibv_send_wr *bad;
+
+	assert_int_equal(ibv_post_send(s->qp, wr, &bad), 0);
+}
+
+/* ---- the device ---- */
+
+static void attributes(void **state)
+{
+	struct ibv_device_attr_ex ex;
+	struct ibv_device_attr a;
+	struct ibv_port_attr p;
+	union ibv_gid g;
+	uint16_t pkey;
+	int full = 0;
+
+	(void)state;
+	assert_int_equal(ibv_query_device(ctx, &a), 0);
+	assert_int_equal(a.vendor_id, 0x15b3);
+	assert_int_equal(a.max_qp_wr, 32768);
+	assert_int_equal(a.max_sge, 30);
+	assert_int_equal(a.max_qp_rd_atom, 16);
+	assert_int_equal(a.atomic_cap, IBV_ATOMIC_HCA);
+	assert_int_equal(a.phys_port_cnt, 1);
+	assert_true(strlen(a.fw_ver) > 0);
+	assert_int_equal(a.node_guid, ibv_get_device_guid(ctx->device));
+	assert_int_equal(ibv_query_device_ex(ctx, NULL, &ex), 0);
+	assert_memory_equal(&ex.orig_attr, &a, sizeof(a));
+	assert_int_equal(port.state, IBV_PORT_ACTIVE);
+	assert_int_equal(port.active_mtu, IBV_MTU_4096);
+	assert_int_equal(ibv_query_port(ctx, 0, &p), EINVAL);
+	assert_int_equal(ibv_query_port(ctx, 2, &p), EINVAL);
+	for (int i = 0; i < port.gid_tbl_len; i++) {
+		assert_int_equal(ibv_query_gid(ctx, 1, i, &g), 0);
+		full += g.global.interface_id != 0;
+	}
+	assert_int_equal(full, port.link_layer == IBV_LINK_LAYER_ETHERNET ? 4 : 1);
+	assert_int_not_equal(ibv_query_gid(ctx, 1, port.gid_tbl_len, &g), 0);
+	assert_int_equal(ibv_query_pkey(ctx, 1, 0, &pkey), 0);
+	assert_int_equal(be16toh(pkey), 0xffff);
+	assert_int_equal(ibv_get_pkey_index(ctx, 1, pkey), 0);
+}
+
+static void gid_table(void **state)
+{
+	struct ibv_gid_entry e[32], one;
+	ssize_t n = ibv_query_gid_table(ctx, e, ARRAY(e), 0);
+
+	(void)state;
+	assert_int_equal(n, port.link_layer == IBV_LINK_LAYER_ETHERNET ? 4 : 1);
+	for (ssize_t i = 0; i < n; i++) {
+		assert_int_equal(ibv_query_gid_ex(ctx, 1, e[i].gid_index, &one, 0), 0);
+		assert_memory_equal(&one, &e[i], sizeof(one));
+		assert_int_equal(e[i].gid_type, port.link_layer != IBV_LINK_LAYER_ETHERNET ? IBV_GID_TYPE_IB :
+				 i & 1 ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_ROCE_V1);
+	}
+	assert_int_equal(ibv_query_gid_ex(ctx, 1, n, &one, 0), ENODATA);
+	assert_int_equal(ibv_query_gid_ex(ctx, 1, port.gid_tbl_len, &one, 0), EINVAL);
+	assert_int_equal(ibv_query_gid_ex(ctx, 2, 0, &one, 0), EINVAL);
+}
+
+static void life_cycles(void **state)
+{
+	struct ibv_qp_init_attr init = { .cap = usual.cap, .qp_type = IBV_QPT_RC };
+	struct ibv_pd *p = ibv_alloc_pd(ctx);
+	struct ibv_comp_channel *ch = ibv_create_comp_channel(ctx);
+	static uint8_t buf[8192];
+	struct ibv_mr *mr;
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+
+	(void)state;
+	assert_non_null(p);
+	assert_non_null(ch);
+	mr = ibv_reg_mr(p, buf, sizeof(buf), ALL_ACCESS);
+	assert_non_null(mr);
+	cq = ibv_create_cq(ctx, 100, NULL, ch, 0);
+	assert_non_null(cq);
+	assert_int_equal(cq->cqe, 127);
+	init.send_cq = init.recv_cq = cq;
+	qp = ibv_create_qp(p, &init);
+	assert_non_null(qp);
+	assert_true(init.cap.max_send_wr >= 64 && init.cap.max_recv_wr >= 64 && init.cap.max_inline_data >= 64);
+	assert_int_equal(state_of(qp), IBV_QPS_RESET);
+
+	assert_int_equal(ibv_dealloc_pd(p), EBUSY);
+	assert_int_equal(ibv_destroy_cq(cq), EBUSY);
+	assert_int_equal(ibv_destroy_comp_channel(ch), EBUSY);
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+	assert_int_equal(ibv_dealloc_pd(p), EBUSY);
+	assert_int_equal(ibv_destroy_qp(qp), 0);
+	assert_int_equal(ibv_destroy_cq(cq), 0);
+	assert_int_equal(ibv_destroy_comp_channel(ch), 0);
+	assert_int_equal(ibv_dealloc_pd(p), 0);
+}
+
+static void refusals(void **state)
+{
+	struct ibv_qp_init_attr init = { .cap = usual.cap, .qp_type = IBV_QPT_RC };
+	struct ibv_cq *cq = ibv_create_cq(ctx, 1, NULL, NULL, 0);
+	static uint8_t buf[8192];
+
+	(void)state;
+	assert_non_null(cq);
+	assert_null(ibv_create_cq(ctx, 0, NULL, NULL, 0));
+	assert_null(ibv_create_cq(ctx, 1 << 23, NULL, NULL, 0));
+	assert_null(ibv_create_cq(ctx, 10, NULL, NULL, 999));
+	assert_null(ibv_reg_mr(pd, buf, 0, ALL_ACCESS));
+	assert_null(ibv_reg_mr(pd, (void *)4096, 4096, ALL_ACCESS));
+	assert_int_equal(errno, EFAULT);
+	assert_null(ibv_reg_mr(pd, buf, (size_t)1 << 46, IBV_ACCESS_LOCAL_WRITE));
+	assert_null(ibv_reg_mr(pd, buf, sizeof(buf), IBV_ACCESS_REMOTE_WRITE));
+	assert_int_equal(errno, EINVAL);
+	assert_null(ibv_reg_mr(pd, buf, sizeof(buf), IBV_ACCESS_ON_DEMAND));
+	assert_null(ibv_reg_mr_iova(pd, buf, sizeof(buf), (uintptr_t)buf + 1, ALL_ACCESS));
+	init.send_cq = init.recv_cq = cq;
+	init.cap.max_send_wr = 1 << 20;
+	assert_null(ibv_create_qp(pd, &init));
+	init.cap = usual.cap;
+	init.cap.max_send_sge = 100;
+	assert_null(ibv_create_qp(pd, &init));
+	init.cap = usual.cap;
+	init.cap.max_inline_data = 4096;
+	assert_null(ibv_create_qp(pd, &init));
+	assert_int_equal(ibv_destroy_cq(cq), 0);
+}
+
+/* Memory that may not be written may be sent from, and no more */
+static void read_only_memory(void **state)
+{
+	void *p = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct ibv_mr *mr;
+
+	(void)state;
+	assert_null(ibv_reg_mr(pd, p, 4096, IBV_ACCESS_LOCAL_WRITE));
+	mr = ibv_reg_mr(pd, p, 4096, IBV_ACCESS_REMOTE_READ);
+	assert_non_null(mr);
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+	munmap(p, 4096);
+}
+
+static void keys(void **state)
+{
+	static uint8_t buf[4096];
+	struct ibv_mr *mr[300];
+	uint32_t old;
+
+	(void)state;
+	for (unsigned i = 0; i < ARRAY(mr); i++) {
+		mr[i] = ibv_reg_mr(pd, buf, sizeof(buf), ALL_ACCESS);
+		assert_non_null(mr[i]);
+		assert_int_equal(mr[i]->lkey, mr[i]->rkey);
+		for (unsigned j = 0; j < i; j++)
+			assert_int_not_equal(mr[i]->lkey, mr[j]->lkey);
+	}
+	old = mr[0]->lkey;
+	assert_int_equal(ibv_rereg_mr(mr[0], IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, IBV_ACCESS_LOCAL_WRITE), 0);
+	assert_int_equal(mr[0]->lkey >> 8, old >> 8);
+	assert_int_not_equal(mr[0]->lkey, old);
+	for (unsigned i = 0; i < ARRAY(mr); i++)
+		assert_int_equal(ibv_dereg_mr(mr[i]), 0);
+}
+
+static void thread_domain(void **state)
+{
+	struct ibv_td_init_attr ti = { .comp_mask = 0 };
+	struct ibv_td *td = ibv_alloc_td(ctx, &ti);
+	struct ibv_parent_domain_init_attr pi = { .pd = pd, .td = td };
+	struct ibv_cq *cq = ibv_create_cq(ctx, 10, NULL, NULL, 0);
+	struct ibv_qp_init_attr init = { .send_cq = cq, .recv_cq = cq, .cap = usual.cap, .qp_type = IBV_QPT_RC };
+	struct ibv_pd *parent;
+	struct ibv_qp *qp;
+
+	(void)state;
+	assert_non_null(td);
+	parent = ibv_alloc_parent_domain(ctx, &pi);
+	assert_non_null(parent);
+	qp = ibv_create_qp(parent, &init);
+	assert_non_null(qp);
+	assert_int_equal(ibv_destroy_qp(qp), 0);
+	assert_int_equal(ibv_destroy_cq(cq), 0);
+	assert_int_equal(ibv_dealloc_pd(parent), 0);
+	assert_int_equal(ibv_dealloc_td(td), 0);
+}
+
+/* A context that is closed with everything still there */
+static void abandoned(void **state)
+{
+	struct ibv_context *c = ibv_open_device(list[0]);
+	struct ibv_pd *p;
+	struct ibv_cq *cq;
+	struct ibv_qp_init_attr init = { .cap = usual.cap, .qp_type = IBV_QPT_RC };
+	struct ibv_qp *qp;
+	static uint8_t buf[4096];
+
+	(void)state;
+	assert_non_null(c);
+	p = ibv_alloc_pd(c);
+	cq = ibv_create_cq(c, 10, NULL, ibv_create_comp_channel(c), 0);
+	init.send_cq = init.recv_cq = cq;
+	qp = ibv_create_qp(p, &init);
+	assert_non_null(qp);
+	assert_non_null(ibv_reg_mr(p, buf, sizeof(buf), ALL_ACCESS));
+	bring_up(qp, qp->qp_num, &usual);
+	assert_int_equal(ibv_close_device(c), 0);
+}
+
+/* ---- the state machine: what the InfiniBand architecture and the kernel have, written down once more ---- */
+
+static const struct {
+	enum ibv_qp_state from, to;
+	int required, optional;
+} legal[] = {
+	{ IBV_QPS_RESET, IBV_QPS_RESET, 0, 0 },
+	{ IBV_QPS_RESET, IBV_QPS_INIT, INIT_MASK & ~IBV_QP_STATE, 0 },
+	{ IBV_QPS_INIT, IBV_QPS_RESET, 0, 0 },
+	{ IBV_QPS_INIT, IBV_QPS_ERR, 0, 0 },
+	{ IBV_QPS_INIT, IBV_QPS_INIT, 0, INIT_MASK & ~IBV_QP_STATE },
+	{ IBV_QPS_INIT, IBV_QPS_RTR, RTR_MASK & ~IBV_QP_STATE, IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX },
+	{ IBV_QPS_RTR, IBV_QPS_RESET, 0, 0 },
+	{ IBV_QPS_RTR, IBV_QPS_ERR, 0, 0 },
+	{ IBV_QPS_RTR, IBV_QPS_RTS, RTS_MASK & ~IBV_QP_STATE,
+	  IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER | IBV_QP_PATH_MIG_STATE },
+	{ IBV_QPS_RTS, IBV_QPS_RESET, 0, 0 },
+	{ IBV_QPS_RTS, IBV_QPS_ERR, 0, 0 },
+	{ IBV_QPS_RTS, IBV_QPS_RTS, 0, IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER | IBV_QP_PATH_MIG_STATE },
+	{ IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY },
+	{ IBV_QPS_SQD, IBV_QPS_RESET, 0, 0 },
+	{ IBV_QPS_SQD, IBV_QPS_ERR, 0, 0 },
+	{ IBV_QPS_SQD, IBV_QPS_RTS, 0, IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER | IBV_QP_PATH_MIG_STATE },
+	{ IBV_QPS_SQD, IBV_QPS_SQD, 0, IBV_QP_PORT | IBV_QP_AV | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC |
+	  IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_MIN_RNR_TIMER | IBV_QP_PATH_MIG_STATE },
+	{ IBV_QPS_ERR, IBV_QPS_RESET, 0, 0 },
+	{ IBV_QPS_ERR, IBV_QPS_ERR, 0, 0 },
+};
+
+static void bring_to(struct ibv_qp *qp, enum ibv_qp_state state)
+{
+	static const enum ibv_qp_state way[] = { IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD };
+
+	for (unsigned i = 0; i < ARRAY(way); i++) {
+		assert_int_equal(move(qp, way[i], qp->qp_num, &usual), 0);
+		if (way[i] == state || (state == IBV_QPS_ERR && way[i] == IBV_QPS_RTS))
+			break;
+	}
+	if (state == IBV_QPS_ERR)
+		assert_int_equal(move(qp, state, 0, &usual), 0);
+	assert_int_equal(state_of(qp), state);
+}
+
+static void try(struct ibv_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to, int mask, int want)
+{
+	struct ibv_qp_attr a = attr_for(to, qp->qp_num, &usual);
+	int err;
+
+	if (state_of(qp) != from)
+		bring_to(qp, from);
+	a.cur_qp_state = from;
+	err = ibv_modify_qp(qp, &a, mask | IBV_QP_STATE);
+	if (err != want)
+		print_error("from %d to %d with mask 0x%x: %d\n", from, to, mask, err);
+	assert_int_equal(err, want);
+	assert_int_equal(state_of(qp), err ? from : to);
+}
+
+static void state_machine(void **state)
+{
+	static const enum ibv_qp_state states[] = { IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPS_ERR };
+	struct ibv_cq *cq = ibv_create_cq(ctx, 10, NULL, NULL, 0);
+	struct ibv_qp_init_attr init = { .send_cq = cq, .recv_cq = cq, .cap = usual.cap, .qp_type = IBV_QPT_RC };
+	struct ibv_qp *qp = ibv_create_qp(pd, &init);
+
+	(void)state;
+	assert_non_null(qp);
+	for (unsigned f = 0; f < ARRAY(states); f++)
+		for (unsigned t = 0; t <= ARRAY(states); t++) {
+			enum ibv_qp_state from = states[f], to = t < ARRAY(states) ? states[t] : IBV_QPS_SQE;
+			unsigned i;
+
+			for (i = 0; i < ARRAY(legal); i++)
+				if (legal[i].from == from && legal[i].to == to)
+					break;
+			if (i == ARRAY(legal)) {
+				try(qp, from, to, 0, EINVAL);
+				try(qp, from, to, to == IBV_QPS_INIT ? INIT_MASK : to == IBV_QPS_RTR ? RTR_MASK : RTS_MASK, EINVAL);
+				continue;
+			}
+			try(qp, from, to, legal[i].required, 0);
+			try(qp, from, to, legal[i].required | legal[i].optional, 0);
+			for (int bit = 1 << 1; bit < IBV_QP_RATE_LIMIT; bit <<= 1)
+				if (legal[i].required & bit)
+					try(qp, from, to, legal[i].required & ~bit, EINVAL);
+				else
+					try(qp, from, to, legal[i].required | bit, legal[i].optional & bit ? 0 : EINVAL);
+		}
+	assert_int_equal(ibv_destroy_qp(qp), 0);
+	assert_int_equal(ibv_destroy_cq(cq), 0);
+}
+
+#define BAD(from, to, mask, field, value)                                  \
+	do {                                                               \
+		struct ibv_qp_attr a_ = attr_for(to, qp->qp_num, &usual);  \
+		bring_to(qp, from);                                        \
+		a_.field = value;                                          \
+		assert_int_equal(ibv_modify_qp(qp, &a_, mask), EINVAL);    \
+		assert_int_equal(state_of(qp), from);                      \
+	} while (0)
+
+static void bad_values(void **state)
+{
+	struct ibv_cq *cq = ibv_create_cq(ctx, 10, NULL, NULL, 0);
+	struct ibv_qp_init_attr init = { .send_cq = cq, .recv_cq = cq, .cap = usual.cap, .qp_type = IBV_QPT_RC };
+	struct ibv_qp *qp = ibv_create_qp(pd, &init);
+
+	(void)state;
+	BAD(IBV_QPS_RESET, IBV_QPS_INIT, INIT_MASK, port_num, 0);
+	BAD(IBV_QPS_RESET, IBV_QPS_INIT, INIT_MASK, port_num, 2);
+	BAD(IBV_QPS_RESET, IBV_QPS_INIT, INIT_MASK, pkey_index, 200);
+	BAD(IBV_QPS_RESET, IBV_QPS_INIT, INIT_MASK, qp_access_flags, 1 << 12);
+	BAD(IBV_QPS_RESET, 7, INIT_MASK, port_num, 1);
+	BAD(IBV_QPS_INIT, IBV_QPS_RTR, RTR_MASK, path_mtu, 0);
+	BAD(IBV_QPS_INIT, IBV_QPS_RTR, RTR_MASK, path_mtu, 6);
+	BAD(IBV_QPS_INIT, IBV_QPS_RTR, RTR_MASK, dest_qp_num, 1 << 24);
+	BAD(IBV_QPS_INIT, IBV_QPS_RTR, RTR_MASK, max_dest_rd_atomic, 17);
+	BAD(IBV_QPS_INIT, IBV_QPS_RTR, RTR_MASK, min_rnr_timer, 32);
+	BAD(IBV_QPS_INIT, IBV_QPS_RTR, RTR_MASK, ah_attr.port_num, 2);
+	if (port.link_layer == IBV_LINK_LAYER_ETHERNET) {
+		BAD(IBV_QPS_INIT, IBV_QPS_RTR, RTR_MASK, ah_attr.is_global, 0);
+		BAD(IBV_QPS_INIT, IBV_QPS_RTR, RTR_MASK, ah_attr.grh.sgid_index, 9);
+	}
+	BAD(IBV_QPS_RTR, IBV_QPS_RTS, RTS_MASK, max_rd_atomic, 17);
+	BAD(IBV_QPS_RTR, IBV_QPS_RTS, RTS_MASK, timeout, 32);
+	BAD(IBV_QPS_RTR, IBV_QPS_RTS, RTS_MASK, retry_cnt, 8);
+	BAD(IBV_QPS_RTR, IBV_QPS_RTS, RTS_MASK, rnr_retry, 8);
+	BAD(IBV_QPS_RTS, IBV_QPS_RTS, IBV_QP_STATE | IBV_QP_CUR_STATE, cur_qp_state, IBV_QPS_SQD);
+	assert_int_equal(ibv_destroy_qp(qp), 0);
+	assert_int_equal(ibv_destroy_cq(cq), 0);
+}
+
+static void query(void **state)
+{
+	struct ibv_cq *cq = ibv_create_cq(ctx, 10, NULL, NULL, 0);
+	struct ibv_qp_init_attr init = { .send_cq = cq, .recv_cq = cq, .cap = usual.cap, .qp_type = IBV_QPT_RC, .sq_sig_all = 1 }, got;
+	struct ibv_qp *qp = ibv_create_qp(pd, &init);
+	struct ibv_qp_attr want, a;
+
+	(void)state;
+	bring_to(qp, IBV_QPS_RTS);
+	want = attr_for(IBV_QPS_RTS, qp->qp_num, &usual);
+	assert_int_equal(ibv_query_qp(qp, &a, IBV_QP_STATE, &got), 0);
+	assert_int_equal(a.qp_state, IBV_QPS_RTS);
+	assert_int_equal(a.dest_qp_num, qp->qp_num);
+	assert_int_equal(a.path_mtu, want.path_mtu);
+	assert_int_equal(a.rq_psn, want.rq_psn);
+	assert_int_equal(a.sq_psn, want.sq_psn);
+	assert_int_equal(a.qp_access_flags, want.qp_access_flags);
+	assert_int_equal(a.timeout, want.timeout);
+	assert_int_equal(a.retry_cnt, want.retry_cnt);
+	assert_int_equal(a.rnr_retry, want.rnr_retry);
+	assert_int_equal(a.max_rd_atomic, 16);
+	assert_int_equal(a.max_dest_rd_atomic, 16);
+	assert_int_equal(a.min_rnr_timer, want.min_rnr_timer);
+	assert_int_equal(a.port_num, 1);
+	assert_memory_equal(&a.ah_attr.grh.dgid, &want.ah_attr.grh.dgid, 16);
+	assert_int_equal(a.ah_attr.dlid, want.ah_attr.dlid);
+	assert_int_equal(got.cap.max_send_wr, init.cap.max_send_wr);
+	assert_int_equal(got.cap.max_recv_wr, init.cap.max_recv_wr);
+	assert_int_equal(got.cap.max_inline_data, init.cap.max_inline_data);
+	assert_int_equal(ibv_destroy_qp(qp), 0);
+	assert_int_equal(ibv_destroy_cq(cq), 0);
+}
+
+/* ---- data ---- */
+
+static const uint32_t sizes[] = { 1, 4, 31, 32, 33, 63, 64, 65, 255, 1024, 1025, 4096, 5000, 70000, HALF };
+
+static void writes(struct side s[2], uint32_t len, bool imm)
+{
+	struct ibv_sge sg = sge(&s[0], 8, len);
+	struct ibv_send_wr wr = request(imm ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE, 7, &sg, 1, &s[1], 64);
+	struct ibv_wc wc;
+
+	fill(s[0].buf, SIZE, len);
+	memset(s[1].buf, 0xaa, SIZE);
+	wr.imm_data = htobe32(0x11223344);
+	if (imm)
+		recv_at(&s[1], 9, HALF + 4096, 16);
+	post(&s[0], &wr);
+	expect_op(s[0].scq, 7, IBV_WC_RDMA_WRITE);
+	if (imm) {
+		wc = expect_op(s[1].rcq, 9, IBV_WC_RECV_RDMA_WITH_IMM);
+		assert_true(wc.wc_flags & IBV_WC_WITH_IMM);
+		assert_int_equal(be32toh(wc.imm_data), 0x11223344);
+		assert_int_equal(wc.byte_len, len);
+		assert_int_equal(wc.qp_num, s[1].qp->qp_num);
+	}
+	assert_memory_equal(s[1].buf + 64, s[0].buf + 8, len);
+	assert_true(all_bytes(s[1].buf, 64, 0xaa) && all_bytes(s[1].buf + 64 + len, SIZE - 64 - len, 0xaa));
+}
+
+static void sends(struct side s[2], uint32_t len, bool imm)
+{
+	struct ibv_sge sg = sge(&s[0], 8, len);
+	struct ibv_send_wr wr = request(imm ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND, 7, &sg, 1, &s[1], 0);
+	struct ibv_wc wc;
+
+	fill(s[0].buf, SIZE, len);
+	memset(s[1].buf, 0xaa, SIZE);
+	wr.imm_data = htobe32(0x55667788);
+	recv_at(&s[1], 9, 64, len + 1);
+	post(&s[0], &wr);
+	expect_op(s[0].scq, 7, IBV_WC_SEND);
+	wc = expect_op(s[1].rcq, 9, IBV_WC_RECV);
+	assert_int_equal(!!(wc.wc_flags & IBV_WC_WITH_IMM), imm);
+	if (imm)
+		assert_int_equal(be32toh(wc.imm_data), 0x55667788);
+	assert_int_equal(wc.byte_len, len);
+	assert_memory_equal(s[1].buf + 64, s[0].buf + 8, len);
+	assert_true(all_bytes(s[1].buf, 64, 0xaa) && all_bytes(s[1].buf + 64 + len, SIZE - 64 - len, 0xaa));
+}
+
+static void reads(struct side s[2], uint32_t len)
+{
+	struct ibv_sge sg = sge(&s[0], 64, len);
+	struct ibv_send_wr wr = request(IBV_WR_RDMA_READ, 7, &sg, 1, &s[1], 8);
+	struct ibv_wc wc;
+
+	fill(s[1].buf, SIZE, len);
+	memset(s[0].buf, 0xaa, SIZE);
+	post(&s[0], &wr);
+	wc = expect_op(s[0].scq, 7, IBV_WC_RDMA_READ);
+	assert_int_equal(wc.byte_len, len);
+	assert_memory_equal(s[0].buf + 64, s[1].buf + 8, len);
+	assert_true(all_bytes(s[0].buf, 64, 0xaa) && all_bytes(s[0].buf + 64 + len, SIZE - 64 - len, 0xaa));
+}
+
+static void atomics(struct side s[2])
+{
+	struct ibv_sge sg = sge(&s[0], 0, 8);
+	struct ibv_send_wr wr = request(IBV_WR_ATOMIC_CMP_AND_SWP, 1, &sg, 1, &s[1], 8);
+	volatile uint64_t *here = (uint64_t *)s[0].buf, *there = (uint64_t *)(s[1].buf + 8);
+
+	*there = 100;
+	wr.wr.atomic.compare_add = 100;
+	wr.wr.atomic.swap = 0x123456789abcdef0;
+	post(&s[0], &wr);
+	expect_op(s[0].scq, 1, IBV_WC_COMP_SWAP);
+	assert_int_equal(*here, 100);
+	assert_int_equal(*there, 0x123456789abcdef0);
+	wr.wr_id = 2;
+	post(&s[0], &wr); /* does not compare equal now */
+	expect_op(s[0].scq, 2, IBV_WC_COMP_SWAP);
+	assert_int_equal(*here, 0x123456789abcdef0);
+	assert_int_equal(*there, 0x123456789abcdef0);
+	wr = request(IBV_WR_ATOMIC_FETCH_AND_ADD, 3, &sg, 1, &s[1], 8);
+	wr.wr.atomic.compare_add = 0x10;
+	post(&s[0], &wr);
+	expect_op(s[0].scq, 3, IBV_WC_FETCH_ADD);
+	assert_int_equal(*here, 0x123456789abcdef0);
+	assert_int_equal(*there, 0x123456789abcdf00);
+}
+
+static void every_opcode(struct side s[2])
+{
+	for (unsigned i = 0; i < ARRAY(sizes); i++) {
+		writes(s, sizes[i], false);
+		writes(s, sizes[i], true);
+		sends(s, sizes[i], false);
+		sends(s, sizes[i], true);
+		reads(s, sizes[i]);
+	}
+	atomics(s);
+}
+
+static void opcodes(void **state)
+{
+	struct side s[2];
+
+	(void)state;
+	open_pair(s, &usual);
+	every_opcode(s);
+	close_pair(s);
+}
+
+/* Every WQE signaled: libmlx5 then lets the device put small READ results into the CQE */
+static void opcodes_sig_all(void **state)
+{
+	struct how how = usual;
+	struct side s[2];
+
+	(void)state;
+	how.sig_all = true;
+	open_pair(s, &how);
+	every_opcode(s);
+	close_pair(s);
+}
+
+static void opcodes_128(void **state)
+{
+	struct how how = usual;
+	struct side s[2];
+
+	(void)state;
+	setenv("MLX5_CQE_SIZE", "128", 1);
+	how.sig_all = true;
+	open_pair(s, &how);
+	unsetenv("MLX5_CQE_SIZE");
+	every_opcode(s);
+	close_pair(s);
+}
+
+/* Without data: the message is there all the same */
+static void empty_messages(void **state)
+{
+	struct ibv_send_wr wr;
+	struct side s[2];
+	struct ibv_wc wc;
+
+	(void)state;
+	open_pair(s, &usual);
+	memset(s[1].buf, 0xaa, SIZE);
+	assert_int_equal(post_recv(&s[1], 1, NULL, 0), 0);
+	wr = request(IBV_WR_SEND, 2, NULL, 0, &s[1], 0);
+	post(&s[0], &wr);
+	expect_op(s[0].scq, 2, IBV_WC_SEND);
+	wc = expect_op(s[1].rcq, 1, IBV_WC_RECV);
+	assert_int_equal(wc.byte_len, 0);
+	/* An empty access needs no valid key */
+	wr = request(IBV_WR_RDMA_WRITE, 3, NULL, 0, &s[1], 0);
+	wr.wr.rdma.rkey = 0;
+	post(&s[0], &wr);
+	expect_op(s[0].scq, 3, IBV_WC_RDMA_WRITE);
+	assert_true(all_bytes(s[1].buf, SIZE, 0xaa));
+	close_pair(s);
+}
+
+/* The same through the extended interface */
+static void wr_interface(void **state)
+{
+	struct how how = usual;
+	struct side s[2];
+	struct ibv_qp_ex *qx;
+	struct ibv_sge sg[3];
+	struct ibv_data_buf in[2];
+	volatile uint64_t *there;
+	struct ibv_wc wc;
+
+	(void)state;
+	how.ops = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
+		  IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+	open_pair(s, &how);
+	qx = ibv_qp_to_qp_ex(s[0].qp);
+	there = (uint64_t *)(s[1].buf + 4096);
+	fill(s[0].buf, SIZE, 99);
+	memset(s[1].buf, 0, SIZE);
+	*there = 5;
+
+	ibv_wr_start(qx);
+	qx->wr_id = 1;
+	qx->wr_flags = IBV_SEND_SIGNALED;
+	ibv_wr_rdma_write(qx, s[1].mr->rkey, (uintptr_t)s[1].buf);
+	ibv_wr_set_sge(qx, s[0].mr->lkey, (uintptr_t)s[0].buf, 3000);
+	qx->wr_id = 2;
+	ibv_wr_rdma_write(qx, s[1].mr->rkey, (uintptr_t)s[1].buf + 8192);
+	in[0] = (struct ibv_data_buf){ s[0].buf + 1, 13 };
+	in[1] = (struct ibv_data_buf){ s[0].buf + 100, 40 };
+	ibv_wr_set_inline_data_list(qx, 2, in);
+	qx->wr_id = 3;
+	ibv_wr_rdma_write(qx, s[1].mr->rkey, (uintptr_t)s[1].buf + 12288);
+	for (int i = 0; i < 3; i++)
+		sg[i] = sge(&s[0], 1000 * i, 500 + i);
+	ibv_wr_set_sge_list(qx, 3, sg);
+	qx->wr_id = 4;
+	ibv_wr_atomic_cmp_swp(qx, s[1].mr->rkey, (uintptr_t)there, 5, 6);
+	ibv_wr_set_sge(qx, s[0].mr->lkey, (uintptr_t)s[0].buf + HALF, 8);
+	qx->wr_id = 5;
+	ibv_wr_atomic_fetch_add(qx, s[1].mr->rkey, (uintptr_t)there, 10);
+	ibv_wr_set_sge(qx, s[0].mr->lkey, (uintptr_t)s[0].buf + HALF + 8, 8);
+	qx->wr_id = 6;
+	ibv_wr_rdma_read(qx, s[1].mr->rkey, (uintptr_t)s[1].buf);
+	ibv_wr_set_sge(qx, s[0].mr->lkey, (uintptr_t)s[0].buf + HALF + 64, 3000);
+	assert_int_equal(ibv_wr_complete(qx), 0);
+	expect_op(s[0].scq, 1, IBV_WC_RDMA_WRITE);
+	expect_op(s[0].scq, 2, IBV_WC_RDMA_WRITE);
+	expect_op(s[0].scq, 3, IBV_WC_RDMA_WRITE);
+	expect_op(s[0].scq, 4, IBV_WC_COMP_SWAP);
+	expect_op(s[0].scq, 5, IBV_WC_FETCH_ADD);
+	expect_op(s[0].scq, 6, IBV_WC_RDMA_READ);
+	assert_memory_equal(s[1].buf, s[0].buf, 3000);
+	assert_memory_equal(s[1].buf + 8192, s[0].buf + 1, 13);
+	assert_memory_equal(s[1].buf + 8205, s[0].buf + 100, 40);
+	assert_memory_equal(s[1].buf + 12288, s[0].buf, 500);
+	assert_memory_equal(s[1].buf + 12788, s[0].buf + 1000, 501);
+	assert_memory_equal(s[1].buf + 13289, s[0].buf + 2000, 502);
+	assert_memory_equal(s[0].buf + HALF + 64, s[0].buf, 3000);
+	assert_int_equal(*(uint64_t *)(s[0].buf + HALF), 5);
+	assert_int_equal(*(uint64_t *)(s[0].buf + HALF + 8), 6);
+	assert_int_equal(*there, 16);
+
+	recv_at(&s[1], 20, HALF, 100);
+	recv_at(&s[1], 21, HALF + 128, 100);
+	recv_at(&s[1], 22, HALF + 256, 100);
+	ibv_wr_start(qx);
+	qx->wr_id = 7;
+	ibv_wr_send(qx);
+	ibv_wr_set_inline_data(qx, s[0].buf, 50);
+	qx->wr_id = 8;
+	ibv_wr_send_imm(qx, htobe32(77));
+	ibv_wr_set_sge(qx, s[0].mr->lkey, (uintptr_t)s[0].buf + 50, 60);
+	qx->wr_id = 9;
+	ibv_wr_rdma_write_imm(qx, s[1].mr->rkey, (uintptr_t)s[1].buf + HALF + 512, htobe32(78));
+	ibv_wr_set_sge(qx, s[0].mr->lkey, (uintptr_t)s[0].buf + 7, 9);
+	assert_int_equal(ibv_wr_complete(qx), 0);
+	expect_op(s[0].scq, 7, IBV_WC_SEND);
+	expect_op(s[0].scq, 8, IBV_WC_SEND);
+	expect_op(s[0].scq, 9, IBV_WC_RDMA_WRITE);
+	wc = expect_op(s[1].rcq, 20, IBV_WC_RECV);
+	assert_int_equal(wc.byte_len, 50);
+	wc = expect_op(s[1].rcq, 21, IBV_WC_RECV);
+	assert_int_equal(be32toh(wc.imm_data), 77);
+	wc = expect_op(s[1].rcq, 22, IBV_WC_RECV_RDMA_WITH_IMM);
+	assert_int_equal(be32toh(wc.imm_data), 78);
+	assert_memory_equal(s[1].buf + HALF, s[0].buf, 50);
+	assert_memory_equal(s[1].buf + HALF + 128, s[0].buf + 50, 60);
+	assert_memory_equal(s[1].buf + HALF + 512, s[0].buf + 7, 9);
+
+	/* Aborted: as if it had never been */
+	ibv_wr_start(qx);
+	qx->wr_id = 10;
+	ibv_wr_rdma_write(qx, s[1].mr->rkey, (uintptr_t)s[1].buf);
+	ibv_wr_set_sge(qx, s[0].mr->lkey, (uintptr_t)s[0].buf, 3000);
+	ibv_wr_abort(qx);
+	expect_nothing(s[0].scq);
+	close_pair(s);
+}
+
+static void gather_and_scatter(void **state)
+{
+	struct ibv_sge from[3], to[4];
+	struct ibv_send_wr wr;
+	struct side s[2];
+	struct ibv_wc wc;
+
+	(void)state;
+	open_pair(s, &usual);
+	fill(s[0].buf, SIZE, 5);
+	memset(s[1].buf, 0xaa, SIZE);
+	for (int i = 0; i < 3; i++)
+		from[i] = sge(&s[0], 10000 * i + i, 1001 + 777 * i);
+	to[0] = sge(&s[1], 100, 1);
+	to[1] = sge(&s[1], 200, 2000);
+	to[2] = sge(&s[1], 50000, 3);
+	to[3] = sge(&s[1], 60000, 4000);
+	assert_int_equal(post_recv(&s[1], 1, to, 4), 0);
+	wr = request(IBV_WR_SEND, 2, from, 3, &s[1], 0);
+	post(&s[0], &wr);
+	expect_op(s[0].scq, 2, IBV_WC_SEND);
+	wc = expect_op(s[1].rcq, 1, IBV_WC_RECV);
+	assert_int_equal(wc.byte_len, 1001 + 1778 + 2555);
+	{
+		uint8_t *flat = malloc(wc.byte_len), *got = malloc(wc.byte_len);
+
+		memcpy(flat, s[0].buf, 1001);
+		memcpy(flat + 1001, s[0].buf + 10001, 1778);
+		memcpy(flat + 2779, s[0].buf + 20002, 2555);
+		memcpy(got, s[1].buf + 100, 1);
+		memcpy(got + 1, s[1].buf + 200, 2000);
+		memcpy(got + 2001, s[1].buf + 50000, 3);
+		memcpy(got + 2004, s[1].buf + 60000, wc.byte_len - 2004);
+		assert_memory_equal(flat, got, wc.byte_len);
+		free(flat);
+		free(got);
+	}
+	assert_int_equal(s[1].buf[101], 0xaa);
+	assert_int_equal(s[1].buf[50003], 0xaa);
+	/* READ into several places */
+	fill(s[1].buf, SIZE, 6);
+	wr = request(IBV_WR_RDMA_READ, 3, from, 3, &s[1], 12345);
+	post(&s[0], &wr);
+	expect_op(s[0].scq, 3, IBV_WC_RDMA_READ);
+	assert_memory_equal(s[0].buf, s[1].buf + 12345, 1001);
+	assert_memory_equal(s[0].buf + 10001, s[1].buf + 12345 + 1001, 1778);
+	assert_memory_equal(s[0].buf + 20002, s[1].buf + 12345 + 2779, 2555);
+	close_pair(s);
+}
+
+/* Inline data are taken at the post: they need no key, and may change at once */
+static void inline_data(void **state)
+{
+	struct how how = usual;
+	struct ibv_send_wr wr;
+	struct ibv_sge sg[2];
+	struct side s[2];
+	uint8_t data[600], copy[600];
+
+	(void)state;
+	how.cap.max_inline_data = 600;
+	open_pair(s, &how);
+	for (uint32_t len = 0; len <= 600; len += 29) {
+		fill(data, sizeof(data), len);
+		memcpy(copy, data, sizeof(data));
+		memset(s[1].buf, 0xaa, 4096);
+		sg[0] = (struct ibv_sge){ .addr = (uintptr_t)data, .length = len / 3, .lkey = 0xdead };
+		sg[1] = (struct ibv_sge){ .addr = (uintptr_t)data + len / 3, .length = len - len / 3, .lkey = 0 };
+		wr = request(IBV_WR_RDMA_WRITE, len, sg, 2, &s[1], 3);
+		wr.send_flags |= IBV_SEND_INLINE;
+		post(&s[0], &wr);
+		memset(data, 0, sizeof(data));
+		expect_op(s[0].scq, len, IBV_WC_RDMA_WRITE);
+		assert_memory_equal(s[1].buf + 3, copy, len);
+		assert_int_equal(s[1].buf[3 + len], 0xaa);
+	}
+	close_pair(s);
+}
+
+/* A fenced send waits for the READ before it, whose result it sends on */
+static void fence(void **state)
+{
+	struct ibv_sge a, b;
+	struct ibv_send_wr wr[2];
+	struct side s[2];
+
+	(void)state;
+	open_pair(s, &usual);
+	for (int i = 0; i < 20; i++) {
+		fill(s[1].buf, HALF, i + 1);
+		a = sge(&s[0], 0, 70000);
+		b = sge(&s[0], 0, 70000);
+		wr[0] = request(IBV_WR_RDMA_READ, 1, &a, 1, &s[1], 0);
+		wr[1] = request(IBV_WR_RDMA_WRITE, 2, &b, 1, &s[1], HALF);
+		wr[1].send_flags |= IBV_SEND_FENCE;
+		wr[0].next = &wr[1];
+		post(&s[0], wr);
+		expect_op(s[0].scq, 1, IBV_WC_RDMA_READ);
+		expect_op(s[0].scq, 2, IBV_WC_RDMA_WRITE);
+		assert_memory_equal(s[1].buf + HALF, s[1].buf, 70000);
+	}
+	close_pair(s);
+}
+
+static void unsignaled(void **state)
+{
+	struct ibv_sge sg[10];
+	struct ibv_send_wr wr[10];
+	struct side s[2];
+
+	(void)state;
+	open_pair(s, &usual);
+	fill(s[0].buf, 4096, 1);
+	for (int i = 0; i < 10; i++) {
+		sg[i] = sge(&s[0], 100 * i, 100);
+		wr[i] = request(IBV_WR_RDMA_WRITE, i, &sg[i], 1, &s[1], 100 * i);
+		wr[i].send_flags = i == 9 ? IBV_SEND_SIGNALED : 0;
+		wr[i].next = i < 9 ? &wr[i + 1] : NULL;
+	}
+	post(&s[0], wr);
+	expect_op(s[0].scq, 9, IBV_WC_RDMA_WRITE);
+	expect_nothing(s[0].scq);
+	assert_memory_equal(s[0].buf, s[1].buf, 1000);
+	close_pair(s);
+}
+
+/* The rings go round several times, with WQEs of every size */
+static void wrap_around(void **state)
+{
+	struct how how = usual;
+	struct ibv_send_wr wr;
+	struct ibv_sge sg[4];
+	struct side s[2];
+	struct ibv_wc wc;
+
+	(void)state;
+	how.cap.max_send_wr = 8;
+	how.cap.max_recv_wr = 8;
+	how.cap.max_inline_data = 200;
+	how.cqe = 15;
+	open_pair(s, &how);
+	fill(s[0].buf, SIZE, 11);
+	for (unsigned i = 0; i < 2000; i++) {
+		uint32_t len = 1 + i % 190, from = i % 1000;
+		int n = 1 + i % 4;
+
+		for (int j = 0; j < n; j++)
+			sg[j] = sge(&s[0], from + j * 50, 50);
+		if (i % 3 == 0) {
+			n = 1;
+			sg[0] = sge(&s[0], from, len);
+		} else {
+			len = 50 * n;
+		}
+		recv_at(&s[1], i, 256 * (i % 16), 256);
+		wr = request(IBV_WR_SEND, i, sg, n, &s[1], 0);
+		wr.send_flags = IBV_SEND_SIGNALED | (i % 3 ? 0 : IBV_SEND_INLINE);
+		post(&s[0], &wr);
+		expect_op(s[0].scq, i, IBV_WC_SEND);
+		wc = expect_op(s[1].rcq, i, IBV_WC_RECV);
+		assert_int_equal(wc.byte_len, len);
+		assert_memory_equal(s[1].buf + 256 * (i % 16), s[0].buf + from, len);
+	}
+	close_pair(s);
+}
+
+/* A QP that is its own peer */
+static void self(void **state)
+{
+	struct ibv_send_wr wr;
+	struct ibv_sge sg;
+	struct side s;
+
+	(void)state;
+	open_side(&s, &usual);
+	bring_up(s.qp, s.qp->qp_num, &usual);
+	fill(s.buf, 4096, 3);
+	recv_at(&s, 1, 4096, 4096);
+	sg = sge(&s, 0, 4096);
+	wr = request(IBV_WR_SEND, 2, &sg, 1, &s, 0);
+	post(&s, &wr);
+	expect_op(s.scq, 2, IBV_WC_SEND);
+	expect_op(s.rcq, 1, IBV_WC_RECV);
+	assert_memory_equal(s.buf, s.buf + 4096, 4096);
+	close_side(&s);
+}
+
+/* An address of its own choosing for the same memory */
+static void iova(void **state)
+{
+	struct ibv_send_wr wr;
+	struct ibv_sge sg;
+	struct side s[2];
+	struct ibv_mr *mr;
+
+	(void)state;
+	open_pair(s, &usual);
+	mr = ibv_reg_mr_iova(pd, s[1].buf, 8192, 0x7000, ALL_ACCESS);
+	assert_non_null(mr);
+	fill(s[0].buf, 4096, 8);
+	sg = sge(&s[0], 0, 4096);
+	wr = request(IBV_WR_RDMA_WRITE, 1, &sg, 1, &s[1], 0);
+	wr.wr.rdma.remote_addr = 0x7000 + 100;
+	wr.wr.rdma.rkey = mr->rkey;
+	post(&s[0], &wr);
+	expect_op(s[0].scq, 1, IBV_WC_RDMA_WRITE);
+	assert_memory_equal(s[1].buf + 100, s[0].buf, 4096);
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+	close_pair(s);
+}
+
+/* Reset and up again: the rings start afresh */
+static void reset_and_reuse(void **state)
+{
+	struct side s[2];
+
+	(void)state;
+	open_pair(s, &usual);
+	for (int i = 0; i < 3; i++) {
+		writes(s, 100, true);
+		sends(s, 200, false);
+		recv_at(&s[1], 50, 0, 64); /* stays behind */
+		for (int j = 0; j < 2; j++)
+			assert_int_equal(move(s[j].qp, IBV_QPS_RESET, 0, &usual), 0);
+		for (int j = 0; j < 2; j++)
+			bring_up(s[j].qp, s[!j].qp->qp_num, &usual);
+	}
+	close_pair(s);
+}
+
+/* ---- errors ---- */
+
+/* The first request fails, what is behind it flushes, and the QP is in the error state */
+static void fails_with(struct side s[2], struct ibv_send_wr *wr, enum ibv_wc_status status)
+{
+	struct ibv_sge sg = sge(&s[0], 0, 8);
+	struct ibv_send_wr later = request(IBV_WR_RDMA_WRITE, 101, &sg, 1, &s[1], 0);
+
+	recv_at(&s[0], 100, 0, 64);
+	wr->wr_id = 77;
+	wr->next = &later;
+	post(&s[0], wr);
+	expect(s[0].scq, 77, status);
+	expect(s[0].scq, 101, IBV_WC_WR_FLUSH_ERR);
+	expect(s[0].rcq, 100, IBV_WC_WR_FLUSH_ERR);
+	assert_int_equal(state_of(s[0].qp), IBV_QPS_ERR);
+	/* What is posted now flushes as well, signaled or not */
+	later.wr_id = 102;
+	later.send_flags = 0;
+	post(&s[0], &later);
+	expect(s[0].scq, 102, IBV_WC_WR_FLUSH_ERR);
+	recv_at(&s[0], 103, 0, 64);
+	expect(s[0].rcq, 103, IBV_WC_WR_FLUSH_ERR);
+}
+
+static void local_length(void **state)
+{
+	struct ibv_send_wr wr;
+	struct ibv_sge sg;
+	struct side s[2];
+
+	(void)state;
+	open_pair(s, &usual);
+	memset(s[1].buf, 0xaa, SIZE);
+	recv_at(&s[1], 1, 0, 99);
+	recv_at(&s[1], 2, 0, 99);
+	sg = sge(&s[0], 0, 100);
+	wr = request(IBV_WR_SEND, 3, &sg, 1, &s[1], 0);
+	fails_with(s, &wr, IBV_WC_REM_INV_REQ_ERR);
+	expect(s[1].rcq, 1, IBV_WC_LOC_LEN_ERR);
+	expect(s[1].rcq, 2, IBV_WC_WR_FLUSH_ERR);
+	assert_int_equal(state_of(s[1].qp), IBV_QPS_ERR);
+	assert_true(all_bytes(s[1].buf + 99, SIZE - 99, 0xaa));
+	close_pair(s);
+}
+
+static void local_protection(void **state)
+{
+	static const enum ibv_wr_opcode ops[] = { IBV_WR_RDMA_WRITE, IBV_WR_SEND, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD };
+	struct ibv_send_wr wr;
+	struct ibv_sge sg[2];
+	struct side s[2];
+
+	(void)state;
+	for (unsigned i = 0; i < ARRAY(ops); i++) {
+		for (int what = 0; what < 4; what++) {
+			open_pair(s, &usual);
+			recv_at(&s[1], 1, 0, 4096);
+			sg[0] = sge(&s[0], 0, 8);
+			if (what == 0)
+				sg[0].lkey ^= 0x80;             /* a variant that is not there */
+			else if (what == 1)
+				sg[0].addr = (uintptr_t)s[0].buf + SIZE - 7;
+			else if (what == 2)
+				sg[0].addr = (uintptr_t)s[0].buf - 1;
+			else
+				sg[0].addr = UINT64_MAX - 3;    /* addr + length wraps */
+			wr = request(ops[i], 3, sg, 1, &s[1], 0);
+			fails_with(s, &wr, IBV_WC_LOC_PROT_ERR);
+			assert_int_equal(state_of(s[1].qp), IBV_QPS_RTS);
+			close_pair(s);
+		}
+	}
+	/* The second of two segments */
+	open_pair(s, &usual);
+	sg[0] = sge(&s[0], 0, 8);
+	sg[1] = sge(&s[0], SIZE - 4, 8);
+	wr = request(IBV_WR_RDMA_WRITE, 3, sg, 2, &s[1], 0);
+	fails_with(s, &wr, IBV_WC_LOC_PROT_ERR);
+	close_pair(s);
+}
+
+/* The key is good, but it may not be written to locally */
+static void local_write_permission(void **state)
+{
+	struct how how = usual;
+	struct ibv_send_wr wr;
+	struct ibv_sge sg;
+	struct side s[2];
+
+	(void)state;
+	how.access = IBV_ACCESS_REMOTE_READ;
+	open_pair(s, &how);
+	sg = sge(&s[0], 0, 8);
+	wr = request(IBV_WR_RDMA_READ, 3, &sg, 1, &s[1], 0);
+	fails_with(s, &wr, IBV_WC_LOC_PROT_ERR);
+	close_pair(s);
+	open_pair(s, &how);
+	recv_at(&s[1], 1, 0, 4096);
+	sg = sge(&s[0], 0, 8);
+	wr = request(IBV_WR_SEND, 3, &sg, 1, &s[1], 0);
+	fails_with(s, &wr, IBV_WC_REM_OP_ERR);
+	expect(s[1].rcq, 1, IBV_WC_LOC_PROT_ERR);
+	close_pair(s);
+}
+
+/* A memory region is good only within its protection domain */
+static void other_domain(void **state)
+{
+	struct ibv_pd *p = ibv_alloc_pd(ctx);
+	struct ibv_send_wr wr;
+	struct ibv_sge sg;
+	struct side s[2];
+	struct ibv_mr *mr;
+
+	(void)state;
+	open_pair(s, &usual);
+	mr = ibv_reg_mr(p, s[0].buf, SIZE, ALL_ACCESS);
+	sg = sge(&s[0], 0, 8);
+	sg.lkey = mr->lkey;
+	wr = request(IBV_WR_RDMA_WRITE, 3, &sg, 1, &s[1], 0);
+	fails_with(s, &wr, IBV_WC_LOC_PROT_ERR);
+	close_pair(s);
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+	open_pair(s, &usual);
+	mr = ibv_reg_mr(p, s[1].buf, SIZE, ALL_ACCESS);
+	sg = sge(&s[0], 0, 8);
+	wr = request(IBV_WR_RDMA_WRITE, 3, &sg, 1, &s[1], 0);
+	wr.wr.rdma.rkey = mr->rkey;
+	fails_with(s, &wr, IBV_WC_REM_ACCESS_ERR);
+	close_pair(s);
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+	assert_int_equal(ibv_dealloc_pd(p), 0);
+}
+
+static void remote_access(void **state)
+{
+	static const struct {
+		enum ibv_wr_opcode op;
+		int needs;
+	} ops[] = {
+		{ IBV_WR_RDMA_WRITE, IBV_ACCESS_REMOTE_WRITE },
+		{ IBV_WR_RDMA_READ, IBV_ACCESS_REMOTE_READ },
+		{ IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_ACCESS_REMOTE_ATOMIC },
+		{ IBV_WR_ATOMIC_CMP_AND_SWP, IBV_ACCESS_REMOTE_ATOMIC },
+	};
+	struct ibv_send_wr wr;
+	struct ibv_sge sg;
+	struct side s[2];
+	struct how how;
+
+	(void)state;
+	for (unsigned i = 0; i < ARRAY(ops); i++)
+		for (int what = 0; what < 5; what++) {
+			size_t off = 0;
+
+			how = usual;
+			if (what == 0)
+				how.access &= ~ops[i].needs;
+			else if (what == 1)
+				off = SIZE;
+			else if (what == 2)
+				off = SIZE - 7;
+			open_pair(s, &how);
+			memset(s[1].buf, 0xaa, SIZE);
+			sg = sge(&s[0], 0, 8);
+			if (ops[i].needs == IBV_ACCESS_REMOTE_ATOMIC && what == 2)
+				off = SIZE; /* would be unaligned, which is another error */
+			wr = request(ops[i].op, 3, &sg, 1, &s[1], off);
+			if (what == 3)
+				ops[i].needs == IBV_ACCESS_REMOTE_ATOMIC ? (wr.wr.atomic.rkey ^= 0x40) : (wr.wr.rdma.rkey ^= 0x40);
+			else if (what == 4)
+				ops[i].needs == IBV_ACCESS_REMOTE_ATOMIC ? (wr.wr.atomic.remote_addr = UINT64_MAX - 7) :
+									   (wr.wr.rdma.remote_addr = UINT64_MAX - 3);
+			fails_with(s, &wr, IBV_WC_REM_ACCESS_ERR);
+			assert_true(all_bytes(s[1].buf, SIZE, 0xaa));
+			close_pair(s);
+		}
+}
+
+/* The region would allow it, the queue pair does not */
+static void qp_access(void **state)
+{
+	static const enum ibv_wr_opcode ops[] = { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD };
+	struct how how = usual;
+	struct ibv_send_wr wr;
+	struct ibv_sge sg;
+	struct side s[2];
+	struct ibv_wc wc;
+
+	(void)state;
+	how.qp_access = IBV_ACCESS_LOCAL_WRITE;
+	for (unsigned i = 0; i < ARRAY(ops); i++) {
+		open_pair(s, &how);
+		sg = sge(&s[0], 0, 8);
+		wr = request(ops[i], 3, &sg, 1, &s[1], 0);
+		post(&s[0], &wr);
+		wc = next_wc(s[0].scq);
+		assert_true(wc.status == IBV_WC_REM_INV_REQ_ERR || wc.status == IBV_WC_REM_ACCESS_ERR);
+		close_pair(s);
+	}
+}
+
+static void unaligned_atomic(void **state)
+{
+	struct ibv_send_wr wr;
+	struct ibv_sge sg;
+	struct side s[2];
+
+	(void)state;
+	open_pair(s, &usual);
+	sg = sge(&s[0], 0, 8);
+	wr = request(IBV_WR_ATOMIC_FETCH_AND_ADD, 3, &sg, 1, &s[1], 4);
+	fails_with(s, &wr, IBV_WC_REM_INV_REQ_ERR);
+	close_pair(s);
+}
+
+static void receiver_not_ready(void **state)
+{
+	struct how how = usual;
+	struct ibv_send_wr wr;
+	struct ibv_sge sg;
+	struct side s[2];
+
+	(void)state;
+	how.rnr_retry = 2;
+	open_pair(s, &how);
+	sg = sge(&s[0], 0, 8);
+	wr = request(IBV_WR_SEND, 3, &sg, 1, &s[1], 0);
+	fails_with(s, &wr, IBV_WC_RNR_RETRY_EXC_ERR);
+	assert_int_equal(state_of(s[1].qp), IBV_QPS_RTS);
+	close_pair(s);
+	/* 7 is for ever: the receive may come late */
+	how.rnr_retry = 7;
+	open_pair(s, &how);
+	sg = sge(&s[0], 0, 8);
+	wr = request(IBV_WR_SEND, 3, &sg, 1, &s[1], 0);
+	post(&s[0], &wr);
+	expect_nothing(s[0].scq);
+	recv_at(&s[1], 1, 0, 8);
+	expect_op(s[0].scq, 3, IBV_WC_SEND);
+	expect_op(s[1].rcq, 1, IBV_WC_RECV);
+	close_pair(s);
+}
+
+static void nobody_there(void **state)
+{
+	struct how how = usual;
+	struct ibv_send_wr wr;
+	struct ibv_sge sg;
+	struct side s[2];
+
+	(void)state;
+	how.retry_cnt = 1;
+	open_pair(s, &how);
+	assert_int_equal(move(s[1].qp, IBV_QPS_RESET, 0, &how), 0);
+	sg = sge(&s[0], 0, 8);
+	wr = request(IBV_WR_RDMA_WRITE, 3, &sg, 1, &s[1], 0);
+	fails_with(s, &wr, IBV_WC_RETRY_EXC_ERR);
+	close_pair(s);
+}
+
+/* What was done before the error completes before it, and nothing twice */
+static void error_in_the_middle(void **state)
+{
+	struct ibv_send_wr wr[6];
+	struct ibv_sge sg[6];
+	struct side s[2];
+
+	(void)state;
+	open_pair(s, &usual);
+	fill(s[0].buf, 4096, 9);
+	memset(s[1].buf, 0xaa, 4096);
+	for (int i = 0; i < 6; i++) {
+		sg[i] = sge(&s[0], 8 * i, 8);
+		wr[i] = request(IBV_WR_RDMA_WRITE, i, &sg[i], 1, &s[1], 8 * i);
+		wr[i].send_flags = i == 1 || i == 4 ? 0 : IBV_SEND_SIGNALED;
+		wr[i].next = i < 5 ? &wr[i + 1] : NULL;
+	}
+	wr[3].wr.rdma.rkey ^= 1;
+	post(&s[0], wr);
+	expect(s[0].scq, 0, IBV_WC_SUCCESS);
+	expect(s[0].scq, 2, IBV_WC_SUCCESS);
+	expect(s[0].scq, 3, IBV_WC_REM_ACCESS_ERR);
+	expect(s[0].scq, 4, IBV_WC_WR_FLUSH_ERR);
+	expect(s[0].scq, 5, IBV_WC_WR_FLUSH_ERR);
+	expect_nothing(s[0].scq);
+	assert_memory_equal(s[1].buf, s[0].buf, 24);
+	assert_true(all_bytes(s[1].buf + 24, 24, 0xaa));
+	close_pair(s);
+}
+
+/* The program's own way into the error state */
+static void flush_by_modify(void **state)
+{
+	struct side s[2];
+
+	(void)state;
+	open_pair(s, &usual);
+	for (int i = 0; i < 5; i++)
+		recv_at(&s[0], i, 0, 8);
+	assert_int_equal(move(s[0].qp, IBV_QPS_ERR, 0, &usual), 0);
+	for (int i = 0; i < 5; i++)
+		expect(s[0].rcq, i, IBV_WC_WR_FLUSH_ERR);
+	expect_nothing(s[0].rcq);
+	close_pair(s);
+}
+
+/* A stale key is seen, also when its number is in use again */
+static void stale_key(void **state)
+{
+	struct ibv_send_wr wr;
+	struct ibv_sge sg;
+	struct side s[2];
+	uint32_t old;
+
+	(void)state;
+	open_pair(s, &usual);
+	old = s[1].mr->rkey;
+	assert_int_equal(ibv_rereg_mr(s[1].mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, s[1].buf, SIZE, 0), 0);
+	sg = sge(&s[0], 0, 8);
+	wr = request(IBV_WR_RDMA_WRITE, 3, &sg, 1, &s[1], 0);
+	post(&s[0], &wr);
+	expect_op(s[0].scq, 3, IBV_WC_RDMA_WRITE);
+	wr.wr.rdma.rkey = old;
+	fails_with(s, &wr, IBV_WC_REM_ACCESS_ERR);
+	close_pair(s);
+}
+
+/* Registered, then unmapped under the device's feet: a NIC would still have the page; we only must not crash */
+static void unmapped(void **state)
+{
+	struct ibv_send_wr wr;
+	struct ibv_sge sg;
+	struct side s[2];
+	struct ibv_mr *mr;
+	void *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	(void)state;
+	open_pair(s, &usual);
+	mr = ibv_reg_mr(pd, p, 4096, ALL_ACCESS);
+	assert_non_null(mr);
+	munmap(p, 4096);
+	sg = (struct ibv_sge){ .addr = (uintptr_t)p, .length = 4096, .lkey = mr->lkey };
+	wr = request(IBV_WR_RDMA_WRITE, 3, &sg, 1, &s[1], 0);
+	post(&s[0], &wr);
+	assert_int_not_equal(next_wc(s[0].scq).status, IBV_WC_SUCCESS);
+	assert_int_equal(ibv_dereg_mr(mr), 0);
+	close_pair(s);
+}
+
+/* ---- events ---- */
+
+static bool readable(int fd, int ms)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+
+	return poll(&p, 1, ms) == 1;
+}
+
+static void comp_events(void **state)
+{
+	struct how how = usual;
+	struct ibv_send_wr wr;
+	struct ibv_sge sg;
+	struct side s[2];
+	struct ibv_cq *cq;
+	void *arg;
+
+	(void)state;
+	how.channel = ibv_create_comp_channel(ctx);
+	assert_non_null(how.channel);
+	open_pair(s, &how);
+	sg = sge(&s[0], 0, 8);
+	wr = request(IBV_WR_RDMA_WRITE, 1, &sg, 1, &s[1], 0);
+
+	/* Not armed: no event */
+	post(&s[0], &wr);
+	expect(s[0].scq, 1, IBV_WC_SUCCESS);
+	assert_false(readable(how.channel->fd, 20));
+	/* Armed: one event, and only one */
+	for (int i = 0; i < 5; i++) {
+		assert_int_equal(ibv_req_notify_cq(s[0].scq, 0), 0);
+		assert_false(readable(how.channel->fd, 5));
+		post(&s[0], &wr);
+		post(&s[0], &wr);
+		assert_true(readable(how.channel->fd, 5000));
+		assert_int_equal(ibv_get_cq_event(how.channel, &cq, &arg), 0);
+		assert_ptr_equal(cq, s[0].scq);
+		assert_ptr_equal(arg, &s[0]);
+		ibv_ack_cq_events(cq, 1);
+		expect(s[0].scq, 1, IBV_WC_SUCCESS);
+		expect(s[0].scq, 1, IBV_WC_SUCCESS);
+		assert_false(readable(how.channel->fd, 5));
+	}
+	/* Solicited only */
+	assert_int_equal(ibv_req_notify_cq(s[1].rcq, 1), 0);
+	for (int i = 0; i < 2; i++) {
+		recv_at(&s[1], i, 0, 8);
+		wr = request(IBV_WR_SEND, 2, &sg, 1, &s[1], 0);
+		wr.send_flags |= i ? IBV_SEND_SOLICITED : 0;
+		post(&s[0], &wr);
+		expect(s[0].scq, 2, IBV_WC_SUCCESS);
+		expect(s[1].rcq, i, IBV_WC_SUCCESS);
+		assert_int_equal(readable(how.channel->fd, i ? 5000 : 20), i);
+	}
+	assert_int_equal(ibv_get_cq_event(how.channel, &cq, &arg), 0);
+	assert_ptr_equal(cq, s[1].rcq);
+	ibv_ack_cq_events(cq, 1);
+	/* Events of two queues, one never read: destroy takes it back and does not wait for it */
+	assert_int_equal(ibv_req_notify_cq(s[0].scq, 0), 0);
+	assert_int_equal(ibv_req_notify_cq(s[1].rcq, 0), 0);
+	recv_at(&s[1], 5, 0, 8);
+	post(&s[0], &wr);
+	expect(s[0].scq, 2, IBV_WC_SUCCESS);
+	expect(s[1].rcq, 5, IBV_WC_SUCCESS);
+	close_side(&s[0]);
+	assert_true(readable(how.channel->fd, 5000));
+	assert_int_equal(ibv_get_cq_event(how.channel, &cq, &arg), 0);
+	assert_ptr_equal(cq, s[1].rcq);
+	ibv_ack_cq_events(cq, 1);
+	assert_false(readable(how.channel->fd, 5));
+	close_side(&s[1]);
+	assert_int_equal(ibv_destroy_comp_channel(how.channel), 0);
+}
+
+/* Armed after the CQE has come: the event comes at once, as the CQE is one the program has not taken */
+static void late_arm(void **state)
+{
+	struct how how = usual;
+	struct ibv_send_wr wr;
+	struct ibv_sge sg;
+	struct side s[2];
+	struct ibv_cq *cq;
+	void *arg;
+
+	(void)state;
+	how.channel = ibv_create_comp_channel(ctx);
+	open_pair(s, &how);
+	sg = sge(&s[0], 0, 8);
+	wr = request(IBV_WR_RDMA_WRITE, 1, &sg, 1, &s[1], 0);
+	post(&s[0], &wr);
+	usleep(20000);
+	assert_int_equal(ibv_req_notify_cq(s[0].scq, 0), 0);
+	assert_true(readable(how.channel->fd, 5000));
+	assert_int_equal(ibv_get_cq_event(how.channel, &cq, &arg), 0);
+	ibv_ack_cq_events(cq, 1);
+	expect(s[0].scq, 1, IBV_WC_SUCCESS);
+	close_pair(s);
+	assert_int_equal(ibv_destroy_comp_channel(how.channel), 0);
+}
+
+static void async_events(void **state)
+{
+	struct ibv_async_event ev;
+	struct ibv_send_wr wr;
+	struct ibv_sge sg;
+	struct side s[2];
+	int n = 0;
+
+	(void)state;
+	while (readable(ctx->async_fd, 0)) { /* of earlier tests: destroyed objects leave none behind */
+		assert_int_equal(ibv_get_async_event(ctx, &ev), 0);
+		ibv_ack_async_event(&ev);
+		n++;
+	}
+	assert_int_equal(n, 0);
+	/* The responder of a forbidden access hears of it; not reading the event must not hold up the destruction */
+	for (int i = 0; i < 2; i++) {
+		open_pair(s, &usual);
+		sg = sge(&s[0], 0, 8);
+		wr = request(IBV_WR_RDMA_WRITE, 3, &sg, 1, &s[1], SIZE);
+		post(&s[0], &wr);
+		expect(s[0].scq, 3, IBV_WC_REM_ACCESS_ERR);
+		assert_true(readable(ctx->async_fd, 1000));
+		if (!i) {
+			assert_int_equal(ibv_get_async_event(ctx, &ev), 0);
+			assert_int_equal(ev.event_type, IBV_EVENT_QP_ACCESS_ERR);
+			assert_ptr_equal(ev.element.qp, s[1].qp);
+			ibv_ack_async_event(&ev);
+		}
+		close_pair(s);
+		assert_false(readable(ctx->async_fd, 5));
+	}
+}
+
+/* ---- hostile programs ---- */
+
+static uint32_t rnd(void)
+{
+	static uint64_t x = 88172645463325252ull;
+
+	x ^= x << 13;
+	x ^= x >> 7;
+	x ^= x << 17;
+	return x >> 16;
+}
+
+/*
+ * WQEs written by hand: control segments that look right and are not, and plain noise. Whatever the device makes of them, it
+ * and its other queue pairs live on.
+ */
+static void hostile_wqes(void **state)
+{
+	struct side s[2], good[2];
+
+	(void)state;
+	open_pair(good, &usual);
+	for (int round = 0; round < 150; round++) {
+		struct mlx5dv_qp dq = { .comp_mask = 0 };
+		struct mlx5dv_obj obj;
+		struct ibv_wc wc;
+		unsigned n = 1 + rnd() % 8;
+		uint32_t *w;
+
+		open_pair(s, &usual);
+		obj.qp.in = s[0].qp;
+		obj.qp.out = &dq;
+		assert_int_equal(mlx5dv_init_obj(&obj, MLX5DV_OBJ_QP), 0);
+		for (unsigned i = 0; i < dq.sq.wqe_cnt * 16; i++)
+			((uint32_t *)dq.sq.buf)[i] = rnd() & (round & 8 ? 0x0f00ff0f : ~0u);
+		for (unsigned i = 0; i < n; i++) {
+			static const uint8_t ops[] = { 0x00, 0x05, 0x08, 0x09, 0x0a, 0x0b, 0x0d, 0x0e, 0x10, 0x11, 0x12, 0x13, 0x1f, 0x20,
+						       0x22, 0x25, 0x29, 0x2d };
+
+			w = (uint32_t *)((uint8_t *)dq.sq.buf + 64 * i);
+			if (round % 4 == 0)
+				continue;
+			/* The right index and number; opcode, size and segments at random, near the right ones */
+			w[0] = htobe32((round % 4 == 3 ? rnd() & 0xff000000 : 0) | i << 8 | ops[rnd() % ARRAY(ops)]);
+			w[1] = htobe32(s[0].qp->qp_num << 8 | (rnd() & (round & 16 ? 0x3f : 7)));
+			w[2] = htobe32(rnd() & 0xe0);
+			if (rnd() & 1) {
+				w[6] = htobe32(s[1].mr->rkey);
+				*(uint64_t *)(w + 4) = htobe64((uintptr_t)s[1].buf + rnd() % SIZE);
+				w[8] = htobe32(rnd() & 1 ? 0x80000000 | (rnd() & 0xfff) : rnd() & 0x7fffffff);
+				w[9] = htobe32(s[0].mr->lkey);
+			}
+		}
+		__atomic_thread_fence(__ATOMIC_SEQ_CST);
+		/* The record: some too far, some far too far */
+		dq.dbrec[MLX5_SND_DBR] = htobe32(round % 5 == 4 ? rnd() : n);
+		__atomic_thread_fence(__ATOMIC_SEQ_CST);
+		*(volatile uint64_t *)dq.bf.reg = *(uint64_t *)dq.sq.buf;
+		for (int i = 0; i < 50 && ibv_poll_cq(s[0].scq, 1, &wc) == 0; i++)
+			usleep(20);
+		while (ibv_poll_cq(s[0].scq, 1, &wc) > 0)
+			;
+		/* Receive WQEs of noise, and more of them than fit */
+		for (unsigned i = 0; i < dq.rq.wqe_cnt * dq.rq.stride / 4; i++)
+			((uint32_t *)dq.rq.buf)[i] = rnd();
+		dq.dbrec[MLX5_RCV_DBR] = htobe32(round % 3 ? rnd() & 0xffff : 3);
+		{
+			struct ibv_sge sg = sge(&s[1], 0, 100);
+			struct ibv_send_wr wr = request(IBV_WR_SEND, 1, &sg, 1, &s[0], 0);
+
+			post(&s[1], &wr);
+			usleep(100);
+		}
+		close_pair(s);
+	}
+	writes(good, 5000, true);
+	sends(good, 5000, true);
+	reads(good, 5000);
+	close_pair(good);
+}
+
+/* A CQ that overruns is dead, and says so; what else there is lives on */
+static void overrun(void **state)
+{
+	struct ibv_async_event ev;
+	struct how how = usual;
+	struct ibv_send_wr wr;
+	struct ibv_sge sg;
+	struct side s[2];
+
+	(void)state;
+	how.cqe = 3;
+	open_pair(s, &how);
+	sg = sge(&s[0], 0, 8);
+	wr = request(IBV_WR_RDMA_WRITE, 1, &sg, 1, &s[1], 0);
+	for (int i = 0; i < 10; i++)
+		post(&s[0], &wr);
+	assert_true(readable(ctx->async_fd, 1000));
+	assert_int_equal(ibv_get_async_event(ctx, &ev), 0);
+	assert_int_equal(ev.event_type, IBV_EVENT_CQ_ERR);
+	assert_ptr_equal(ev.element.cq, s[0].scq);
+	ibv_ack_async_event(&ev);
+	close_pair(s);
+	assert_false(readable(ctx->async_fd, 5));
+	open_pair(s, &usual);
+	writes(s, 100, false);
+	close_pair(s);
+}
+
+static int open_and_close(void)
+{
+	int n, ok = 0;
+	struct ibv_device **l = ibv_get_device_list(&n);
+	struct ibv_context *c = l && n ? ibv_open_device(l[0]) : NULL;
+
+	if (c) {
+		struct ibv_pd *p = ibv_alloc_pd(c);
+
+		ok = p && !ibv_dealloc_pd(p) && !ibv_close_device(c);
+	}
+	return ok;
+}
+
+static int forked_opens(void)
+{
+	int status;
+	pid_t pid = fork();
+
+	if (!pid)
+		_exit(open_and_close() ? 0 : 1);
+	return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
+}
+
+static int before_opened;
+
+/* A child may open the device if its parent has not; if it has, the child is refused and the parent does not notice */
+static void forks(void **state)
+{
+	struct side s[2];
+
+	(void)state;
+	assert_true(before_opened);
+	open_pair(s, &usual);
+	assert_false(forked_opens());
+	writes(s, 5000, true);
+	sends(s, 64, false);
+	close_pair(s);
+}
+
+static int setup(void **state)
+{
+	int n;
+
+	(void)state;
+	list = ibv_get_device_list(&n);
+	if (!list || !n)
+		return -1;
+	ctx = ibv_open_device(list[0]);
+	if (!ctx || ibv_query_port(ctx, 1, &port))
+		return -1;
+	sgid = port.link_layer == IBV_LINK_LAYER_ETHERNET ? 3 : 0;
+	pd = ibv_alloc_pd(ctx);
+	return !pd || ibv_query_gid(ctx, 1, sgid, &gid);
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	if (ibv_dealloc_pd(pd) || ibv_close_device(ctx))
+		return -1;
+	ibv_free_device_list(list);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(attributes),
+		cmocka_unit_test(gid_table),
+		cmocka_unit_test(life_cycles),
+		cmocka_unit_test(refusals),
+		cmocka_unit_test(read_only_memory),
+		cmocka_unit_test(keys),
+		cmocka_unit_test(thread_domain),
+		cmocka_unit_test(abandoned),
+		cmocka_unit_test(state_machine),
+		cmocka_unit_test(bad_values),
+		cmocka_unit_test(query),
+		cmocka_unit_test(opcodes),
+		cmocka_unit_test(opcodes_sig_all),
+		cmocka_unit_test(opcodes_128),
+		cmocka_unit_test(empty_messages),
+		cmocka_unit_test(wr_interface),
+		cmocka_unit_test(gather_and_scatter),
+		cmocka_unit_test(inline_data),
+		cmocka_unit_test(fence),
+		cmocka_unit_test(unsignaled),
+		cmocka_unit_test(wrap_around),
+		cmocka_unit_test(self),
+		cmocka_unit_test(iova),
+		cmocka_unit_test(reset_and_reuse),
+		cmocka_unit_test(local_length),
+		cmocka_unit_test(local_protection),
+		cmocka_unit_test(local_write_permission),
+		cmocka_unit_test(other_domain),
+		cmocka_unit_test(remote_access),
+		cmocka_unit_test(qp_access),
+		cmocka_unit_test(unaligned_atomic),
+		cmocka_unit_test(receiver_not_ready),
+		cmocka_unit_test(nobody_there),
+		cmocka_unit_test(error_in_the_middle),
+		cmocka_unit_test(flush_by_modify),
+		cmocka_unit_test(stale_key),
+		cmocka_unit_test(unmapped),
+		cmocka_unit_test(comp_events),
+		cmocka_unit_test(late_arm),
+		cmocka_unit_test(async_events),
+		cmocka_unit_test(hostile_wqes),
+		cmocka_unit_test(overrun),
+		cmocka_unit_test(forks),
+	};
+
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	before_opened = forked_opens();
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
