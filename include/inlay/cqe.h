@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * inlay/cqe.h: what a completion looks like. Pure: functions of the 64 bytes; queue.h finds them and gives them back.
+ *
+ *   +0    32 bytes    packet information of a receive, or 32 bytes of payload scattered to the CQE
+ *   +32   srqn_uidx   user index of the QP (CQE version 1), low 24 bits
+ *   +36   imm         immediate, invalidated rkey
+ *   +44   byte_cnt    bytes received, read, or swapped; of a send or write it says nothing
+ *   +48   timestamp
+ *   +56   sop | qpn   opcode of the send WQE << 24 | QPN            both send and receive side
+ *   +60   wqe_counter first WQEBB of the send WQE, or index of the receive WQE
+ *   +63   op_own      opcode << 4 | scatter 64, scatter 32, solicited, owner
+ *
+ * An error CQE (struct mlx5_err_cqe) keeps +32, +56, +60 and +63 and has the vendor's syndrome at +54, the syndrome at +55.
+ *
+ * Where libmlx5 would copy scattered payload back to the receive buffer, inlay leaves it where it is: see inlay_cqe_payload. A QP made with
+ * MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE never does that.
+ *
+ * Threads: pure functions of their arguments. A CQE belongs to the caller until it is freed by inlay_cq_advance.
+ * Sources: mlx5dv.h (struct layouts), libmlx5's cq.c (meaning), the PRM's "Completion Queue Entry" and "Completion with Error" tables.
+ */
+#ifndef INLAY_CQE_H
+#define INLAY_CQE_H
+
+#include <stdio.h>
+#include <infiniband/mlx5dv.h>
+#include <inlay/base.h>
+
+enum inlay_cqe_bits {
+	INLAY_CQE_OWNER = 1 << 0,
+	INLAY_CQE_SOLICITED = 1 << 1,
+	INLAY_CQE_SCATTER_32 = 1 << 2,
+	INLAY_CQE_SCATTER_64 = 1 << 3,
+};
+
+INLAY_STATIC_ASSERT(sizeof(struct mlx5_cqe64) == 64, "CQE");
+INLAY_STATIC_ASSERT(offsetof(struct mlx5_cqe64, srqn_uidx) == 32, "CQE");
+INLAY_STATIC_ASSERT(offsetof(struct mlx5_cqe64, imm_inval_pkey) == 36, "CQE");
+INLAY_STATIC_ASSERT(offsetof(struct mlx5_cqe64, byte_cnt) == 44, "CQE");
+INLAY_STATIC_ASSERT(offsetof(struct mlx5_cqe64, timestamp) == 48, "CQE");
+INLAY_STATIC_ASSERT(offsetof(struct mlx5_cqe64, sop_drop_qpn) == 56, "CQE");
+INLAY_STATIC_ASSERT(offsetof(struct mlx5_cqe64, wqe_counter) == 60, "CQE");
+INLAY_STATIC_ASSERT(offsetof(struct mlx5_cqe64, op_own) == 63, "CQE");
+INLAY_STATIC_ASSERT(sizeof(struct mlx5_err_cqe) == 64, "error CQE");
+INLAY_STATIC_ASSERT(offsetof(struct mlx5_err_cqe, srqn) == 32, "error CQE");
+INLAY_STATIC_ASSERT(offsetof(struct mlx5_err_cqe, vendor_err_synd) == 54, "error CQE");
+INLAY_STATIC_ASSERT(offsetof(struct mlx5_err_cqe, syndrome) == 55, "error CQE");
+INLAY_STATIC_ASSERT(offsetof(struct mlx5_err_cqe, s_wqe_opcode_qpn) == 56, "error CQE");
+INLAY_STATIC_ASSERT(offsetof(struct mlx5_err_cqe, wqe_counter) == 60, "error CQE");
+INLAY_STATIC_ASSERT(offsetof(struct mlx5_err_cqe, op_own) == 63, "error CQE");
+
+/* ------------------------------------------------------------------------------------------------------------------------
+ * Errors and printing
+ */
+
+/* The syndrome of an error CQE, MLX5_CQE_SYNDROME_*. Meaningless unless inlay_cqe_is_error. */
+INLAY_FN uint8_t inlay_cqe_syndrome(const struct mlx5_cqe64 *cqe)
+{
+	return ((const uint8_t *)cqe)[offsetof(struct mlx5_err_cqe, syndrome)];
+}
+
+/* The vendor's syndrome: what a vendor's support asks for. Meaningless unless inlay_cqe_is_error. */
+INLAY_FN uint8_t inlay_cqe_vendor_syndrome(const struct mlx5_cqe64 *cqe)
+{
+	return ((const uint8_t *)cqe)[offsetof(struct mlx5_err_cqe, vendor_err_synd)];
+}
+
+/* What a syndrome means, in words; "unknown syndrome" for any other. Never NULL. */
+INLAY_COLD const char *inlay_syndrome_text(uint8_t syndrome)
+{
+	switch (syndrome) {
+	case MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR: return "local length error";
+	case MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR: return "local QP operation error";
+	case MLX5_CQE_SYNDROME_LOCAL_PROT_ERR: return "local protection error";
+	case MLX5_CQE_SYNDROME_WR_FLUSH_ERR: return "work request flushed";
+	case MLX5_CQE_SYNDROME_MW_BIND_ERR: return "memory window bind error";
+	case MLX5_CQE_SYNDROME_BAD_RESP_ERR: return "bad response";
+	case MLX5_CQE_SYNDROME_LOCAL_ACCESS_ERR: return "local access error";
+	case MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR: return "remote invalid request";
+	case MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR: return "remote access error";
+	case MLX5_CQE_SYNDROME_REMOTE_OP_ERR: return "remote operation error";
+	case MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR: return "transport retry counter exceeded";
+	case MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR: return "RNR retry counter exceeded";
+	case MLX5_CQE_SYNDROME_REMOTE_ABORTED_ERR: return "remote aborted";
+	default: return "unknown syndrome";
+	}
+}
+
+/*
+ * The status that ibv_poll_cq would report: IBV_WC_SUCCESS unless the CQE is an error, IBV_WC_GENERAL_ERR for a syndrome that is
+ * not known. Source: libmlx5's table, mlx5_handle_error_cqe.
+ */
+INLAY_COLD enum ibv_wc_status inlay_cqe_status(const struct mlx5_cqe64 *cqe)
+{
+	uint8_t opcode = cqe->op_own >> 4;
+
+	if (opcode != MLX5_CQE_REQ_ERR && opcode != MLX5_CQE_RESP_ERR)
+		return IBV_WC_SUCCESS;
+	switch (inlay_cqe_syndrome(cqe)) {
+	case MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR: return IBV_WC_LOC_LEN_ERR;
+	case MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR: return IBV_WC_LOC_QP_OP_ERR;
+	case MLX5_CQE_SYNDROME_LOCAL_PROT_ERR: return IBV_WC_LOC_PROT_ERR;
+	case MLX5_CQE_SYNDROME_WR_FLUSH_ERR: return IBV_WC_WR_FLUSH_ERR;
+	case MLX5_CQE_SYNDROME_MW_BIND_ERR: return IBV_WC_MW_BIND_ERR;
+	case MLX5_CQE_SYNDROME_BAD_RESP_ERR: return IBV_WC_BAD_RESP_ERR;
+	case MLX5_CQE_SYNDROME_LOCAL_ACCESS_ERR: return IBV_WC_LOC_ACCESS_ERR;
+	case MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR: return IBV_WC_REM_INV_REQ_ERR;
+	case MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR: return IBV_WC_REM_ACCESS_ERR;
+	case MLX5_CQE_SYNDROME_REMOTE_OP_ERR: return IBV_WC_REM_OP_ERR;
+	case MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR: return IBV_WC_RETRY_EXC_ERR;
+	case MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR: return IBV_WC_RNR_RETRY_EXC_ERR;
+	case MLX5_CQE_SYNDROME_REMOTE_ABORTED_ERR: return IBV_WC_REM_ABORT_ERR;
+	default: return IBV_WC_GENERAL_ERR;
+	}
+}
+
+/* The name of a CQE opcode, inlay_cqe_opcode's value. Never NULL. */
+INLAY_COLD const char *inlay_cqe_opcode_name(uint8_t opcode)
+{
+	switch (opcode) {
+	case MLX5_CQE_REQ: return "REQ";
+	case MLX5_CQE_RESP_WR_IMM: return "RESP_WR_IMM";
+	case MLX5_CQE_RESP_SEND: return "RESP_SEND";
+	case MLX5_CQE_RESP_SEND_IMM: return "RESP_SEND_IMM";
+	case MLX5_CQE_RESP_SEND_INV: return "RESP_SEND_INV";
+	case MLX5_CQE_RESIZE_CQ: return "RESIZE_CQ";
+	case MLX5_CQE_NO_PACKET: return "NO_PACKET";
+	case MLX5_CQE_SIG_ERR: return "SIG_ERR";
+	case MLX5_CQE_REQ_ERR: return "REQ_ERR";
+	case MLX5_CQE_RESP_ERR: return "RESP_ERR";
+	case MLX5_CQE_INVALID: return "INVALID";
+	default: return "unknown CQE opcode";
+	}
+}
+
+/* Prints a CQE: one line of fields, four of raw words. Calls stdio; for debugging. */
+INLAY_COLD void inlay_cqe_print(FILE *out, const struct mlx5_cqe64 *cqe)
+{
+	uint32_t w[16], i;
+	uint8_t opcode = cqe->op_own >> 4;
+
+	__builtin_memcpy(w, cqe, sizeof(w));
+	fprintf(out, "  %s qpn 0x%x uidx 0x%x wqe_counter %u byte_cnt %u imm 0x%08x owner %u", inlay_cqe_opcode_name(opcode),
+		inlay_from_be32(w[14]) & 0xffffff, inlay_from_be32(w[8]) & 0xffffff, inlay_from_be32(w[15]) >> 16,
+		inlay_from_be32(w[11]), inlay_from_be32(w[9]), cqe->op_own & 1);
+	if (opcode == MLX5_CQE_REQ_ERR || opcode == MLX5_CQE_RESP_ERR)
+		fprintf(out, " syndrome 0x%02x (%s) vendor 0x%02x", inlay_cqe_syndrome(cqe),
+			inlay_syndrome_text(inlay_cqe_syndrome(cqe)), inlay_cqe_vendor_syndrome(cqe));
+	fputc('\n', out);
+	for (i = 0; i < 16; i += 4)
+		fprintf(out, "  +%-3u %08x %08x %08x %08x\n", i * 4, inlay_from_be32(w[i]), inlay_from_be32(w[i + 1]),
+			inlay_from_be32(w[i + 2]), inlay_from_be32(w[i + 3]));
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------
+ * Data path: fields in host order unless the name says _be. They call nothing.
+ */
+
+/* MLX5_CQE_REQ for the send side, MLX5_CQE_RESP_* for the receive side, MLX5_CQE_REQ_ERR or MLX5_CQE_RESP_ERR. */
+INLAY_FN uint8_t inlay_cqe_opcode(const struct mlx5_cqe64 *cqe)
+{
+	return cqe->op_own >> 4;
+}
+
+/* Whether the CQE is anything but good news: REQ_ERR, RESP_ERR (or the never valid 15). */
+INLAY_FN int inlay_cqe_is_error(const struct mlx5_cqe64 *cqe)
+{
+	return (int)INLAY_UNLIKELY(cqe->op_own >= MLX5_CQE_REQ_ERR << 4);
+}
+
+/* Whether it completes a send WQE (well or not) rather than a receive. */
+INLAY_FN int inlay_cqe_is_send(const struct mlx5_cqe64 *cqe)
+{
+	return inlay_cqe_opcode(cqe) == MLX5_CQE_REQ || inlay_cqe_opcode(cqe) == MLX5_CQE_REQ_ERR;
+}
+
+/* Number of the QP that the WQE was posted to. */
+INLAY_FN uint32_t inlay_cqe_qpn(const struct mlx5_cqe64 *cqe)
+{
+	return inlay_from_be32(cqe->sop_drop_qpn) & 0xffffff;
+}
+
+/* Opcode of the send WQE, MLX5_OPCODE_*; of a receive it says nothing. */
+INLAY_FN uint8_t inlay_cqe_send_opcode(const struct mlx5_cqe64 *cqe)
+{
+	return (uint8_t)(inlay_from_be32(cqe->sop_drop_qpn) >> 24);
+}
+
+/* Send side: the first WQEBB of the WQE; receive side: the index of the receive WQE; both modulo 2^16. */
+INLAY_FN uint16_t inlay_cqe_wqe_counter(const struct mlx5_cqe64 *cqe)
+{
+	return inlay_from_be16(cqe->wqe_counter);
+}
+
+/* Bytes received, or read by an RDMA read or atomic. */
+INLAY_FN uint32_t inlay_cqe_byte_count(const struct mlx5_cqe64 *cqe)
+{
+	return inlay_from_be32(cqe->byte_cnt);
+}
+
+/* The immediate as the peer gave it (ibv_wc.imm_data). Of RESP_SEND_IMM and RESP_WR_IMM only. */
+INLAY_FN uint32_t inlay_cqe_imm_be(const struct mlx5_cqe64 *cqe)
+{
+	return cqe->imm_inval_pkey;
+}
+
+/* The rkey that the peer invalidated (ibv_wc.invalidated_rkey). Of RESP_SEND_INV only. */
+INLAY_FN uint32_t inlay_cqe_invalidated_rkey(const struct mlx5_cqe64 *cqe)
+{
+	return inlay_from_be32(cqe->imm_inval_pkey);
+}
+
+/* The device's clock when the CQE was made, in its ticks (ibv_wc_read_completion_ts). Not of an error CQE. */
+INLAY_FN uint64_t inlay_cqe_timestamp(const struct mlx5_cqe64 *cqe)
+{
+	return inlay_from_be64(cqe->timestamp);
+}
+
+/*
+ * The payload, when the device scattered it to the CQE rather than to the buffer: up to 32 bytes in the CQE itself, or up to 64 in the
+ * first half of a 128-byte CQE. NULL: it is in the buffer. Valid until the CQE is freed. A byte count that the place cannot
+ * hold (a device gone mad) answers NULL.
+ */
+INLAY_FN const void *inlay_cqe_payload(const struct mlx5_cqe64 *cqe)
+{
+	if (INLAY_LIKELY(!(cqe->op_own & (INLAY_CQE_SCATTER_32 | INLAY_CQE_SCATTER_64))))
+		return NULL;
+	if (cqe->op_own & INLAY_CQE_SCATTER_32)
+		return inlay_cqe_byte_count(cqe) <= 32 ? cqe : NULL;
+	return inlay_cqe_byte_count(cqe) <= 64 ? cqe - 1 : NULL;
+}
+
+#endif

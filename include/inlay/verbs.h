@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * inlay/verbs.h: takes over queues made with libibverbs, and makes doorbell registers for them. Set-up only; calls libibverbs and libmlx5.
+ *
+ *   struct inlay_uar uar;  struct inlay_sq sq;  struct inlay_cq cq;
+ *
+ *   inlay_uar_create(&uar, pd);                a register of the queue's own
+ *   attr.send_cq = attr.recv_cq = ibcq;
+ *   qp = ibv_create_qp(uar.pd, &attr);         note the PD: it carries the register
+ *   ... ibv_modify_qp to RTS as ever ...
+ *   inlay_sq_from_qp(&sq, qp, &uar);
+ *   inlay_cq_from_cq(&cq, ibcq);
+ *
+ * What taking over means. From then on the caller posts and polls through inlay alone: libmlx5 keeps counters of its own for each queue,
+ * which nobody can see or set, and the first ibv_post_send or ibv_poll_cq after a take-over writes over what inlay wrote. The
+ * verbs objects stay the caller's: modify, query and destroy them as ever. Send queue, receive queue and CQ of one QP are
+ * taken over one by one: the receive side may stay with ibv_post_recv, as long as its CQ is not taken over.
+ *
+ * What is refused is what can be seen: a device that is not mlx5, a queue of a kind or size that inlay does not know, a queue already
+ * posted to, a CQ already used. What cannot be seen, and is the caller's to get right:
+ *   - Compressed CQEs: a CQ made with MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE must not be taken over.
+ *   - WQE signatures (mlx5dv's or the environment's MLX5_QP_SIGNATURE): the device would reject unsigned WQEs.
+ *   - Counters that have come round: a queue posted to exactly 65,536 times looks fresh.
+ *   - A CQ shared with queues that libmlx5 still posts to: their credit comes back only through ibv_poll_cq.
+ *   - sq_sig_all: it is libmlx5 that sets the bit in each WQE. inlay signals what is posted with INLAY_SIGNALED.
+ *   - An exclusive register: that the QP's register is not another QP's is seen for registers of inlay_uar_create; INLAY_UAR_EXCLUSIVE in
+ *     inlay_uar_from_qp takes the caller's word for it.
+ *   - Scatter to CQE: small payloads come in the CQE unless the QP was made with MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE; look with
+ *     inlay_cqe_payload.
+ *
+ * A CQ that was taken over is no longer cleaned by libmlx5 when a QP is reset or destroyed: call inlay_cq_clean (queue.h) with its number.
+ *
+ * Threads: as the verbs that each function calls; the objects filled belong to the caller.
+ * Sources: mlx5dv_init_obj(3), mlx5dv_query_device(3), ibv_alloc_td(3), ibv_alloc_parent_domain(3), ibv_query_qp(3); libmlx5's mlx5.c.
+ */
+#ifndef INLAY_VERBS_H
+#define INLAY_VERBS_H
+
+#include <infiniband/mlx5dv.h>
+#include <infiniband/verbs.h>
+#include <inlay/base.h>
+#include <inlay/queue.h>
+
+/*
+ * Makes a doorbell register for one queue: a thread domain and a parent domain over pd, so that a QP created in uar->pd gets a register that
+ * libmlx5 hands to nobody else. The mode is INLAY_UAR_EXCLUSIVE; set uar->mode to INLAY_UAR_LOCKED before the first queue is
+ * attached to share it.
+ *
+ * The register itself is known when inlay_sq_from_qp attaches the first QP.
+ *
+ * Returns 0; -ENOTSUP when pd's device is not mlx5; else the negative errno of ibv_alloc_td or ibv_alloc_parent_domain. On failure nothing is
+ * left behind.
+ */
+INLAY_COLD int inlay_uar_create(struct inlay_uar *uar, struct ibv_pd *pd)
+{
+	struct ibv_parent_domain_init_attr parent;
+	struct ibv_td_init_attr attr;
+	int err;
+
+	if (!mlx5dv_is_supported(pd->context->device))
+		return -ENOTSUP;
+	__builtin_memset(uar, 0, sizeof(*uar));
+	__builtin_memset(&attr, 0, sizeof(attr));
+	uar->mode = INLAY_UAR_EXCLUSIVE;
+	uar->td = ibv_alloc_td(pd->context, &attr);
+	if (!uar->td)
+		return errno ? -errno : -ENOMEM;
+	__builtin_memset(&parent, 0, sizeof(parent));
+	parent.pd = pd;
+	parent.td = uar->td;
+	uar->pd = ibv_alloc_parent_domain(pd->context, &parent);
+	if (!uar->pd) {
+		err = errno ? -errno : -ENOMEM;
+		ibv_dealloc_td(uar->td);
+		uar->td = NULL;
+		return err;
+	}
+	return 0;
+}
+
+/*
+ * Frees what inlay_uar_create made. Destroy the QPs in uar->pd and inlay_sq_fini their queues first.
+ *
+ * Returns 0; -EBUSY when a queue or a QP is left (nothing is freed then); -EINVAL for a register not made by inlay_uar_create.
+ */
+INLAY_COLD int inlay_uar_destroy(struct inlay_uar *uar)
+{
+	int err;
+
+	if (!uar->td)
+		return -EINVAL;
+	if (uar->queues)
+		return -EBUSY;
+	if (uar->pd) {
+		err = ibv_dealloc_pd(uar->pd);
+		if (err)
+			return -err;
+		uar->pd = NULL;
+	}
+	err = ibv_dealloc_td(uar->td);
+	if (err)
+		return -err;
+	__builtin_memset(uar, 0, sizeof(*uar));
+	return 0;
+}
+
+/* mlx5dv's view of a QP, after the checks that all take-overs share. */
+INLAY_COLD int inlay_dv_qp(struct ibv_qp *qp, struct mlx5dv_qp *dv)
+{
+	struct mlx5dv_obj obj;
+
+	if (!mlx5dv_is_supported(qp->context->device) || qp->qp_type != IBV_QPT_RC)
+		return -ENOTSUP;
+	__builtin_memset(&obj, 0, sizeof(obj));
+	__builtin_memset(dv, 0, sizeof(*dv));
+	obj.qp.in = qp;
+	obj.qp.out = dv;
+	return -mlx5dv_init_obj(&obj, MLX5DV_OBJ_QP);
+}
+
+/*
+ * Describes the doorbell register of a QP, in memory that all queues on this register share.
+ *
+ * mode  INLAY_UAR_DOORBELL when in doubt. INLAY_UAR_EXCLUSIVE and INLAY_UAR_LOCKED take the caller's word that no other inlay_uar, and no QP
+ *       driven by libmlx5, rings the same register: QPs of one context share registers freely.
+ *
+ * Returns 0; -ENOTSUP for a QP that is not an RC QP of an mlx5 device; -EINVAL for a mode that cannot be.
+ */
+INLAY_COLD int inlay_uar_from_qp(struct inlay_uar *uar, struct ibv_qp *qp, uint32_t mode)
+{
+	struct mlx5dv_qp dv;
+	int err = inlay_dv_qp(qp, &dv);
+
+	return err ? err : inlay_uar_init(uar, dv.bf.reg, dv.bf.size, mode);
+}
+
+/*
+ * Takes over the send queue of an RC QP that nothing has been posted to since its creation or reset.
+ *
+ * uar  from inlay_uar_from_qp for this QP or one on the same register, or from inlay_uar_create for a QP created in uar->pd
+ *
+ * Returns 0; -ENOTSUP for a QP that is not an RC QP of an mlx5 device or a ring that inlay does not know; -EBUSY when the send queue was
+ * posted to or the register is exclusive and has a queue; -EINVAL when the QP rings another register than uar's, or has no send queue; else
+ * the negative errno of ibv_query_qp. On failure sq and uar are as they were.
+ */
+INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct inlay_uar *uar)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+	struct inlay_uar reg;
+	struct mlx5dv_qp dv;
+	uint32_t inline_ds, sge_ds, max_ds;
+	int err = inlay_dv_qp(qp, &dv);
+
+	if (err)
+		return err;
+	if (!dv.sq.wqe_cnt)
+		return -EINVAL;
+	if (dv.sq.stride != INLAY_WQEBB)
+		return -ENOTSUP;
+	if (dv.dbrec[MLX5_SND_DBR])
+		return -EBUSY;
+	if (uar->td && qp->pd != uar->pd)
+		return -EINVAL;
+	err = inlay_uar_init(&reg, dv.bf.reg, dv.bf.size, uar->mode);
+	if (err)
+		return err;
+	if (uar->reg && uar->reg != reg.reg)
+		return -EINVAL;
+	err = ibv_query_qp(qp, &attr, IBV_QP_CAP, &init);
+	if (err)
+		return -err;
+	/* The longest WQE as libmlx5 sizes it for RC: control, remote address and atomic segment, then the longer of both payloads. */
+	inline_ds = 3 + (init.cap.max_inline_data + 4 + INLAY_DS - 1) / INLAY_DS;
+	sge_ds = 3 + init.cap.max_send_sge;
+	max_ds = inline_ds > sge_ds ? inline_ds : sge_ds;
+	if (max_ds > INLAY_MAX_DS)
+		max_ds = INLAY_MAX_DS;
+	if (!uar->reg) {
+		/* A register of inlay_uar_create shows itself with its first QP. */
+		reg.td = uar->td;
+		reg.pd = uar->pd;
+		err = inlay_sq_init(sq, dv.sq.buf, dv.sq.wqe_cnt, (volatile uint32_t *)dv.dbrec, qp->qp_num, max_ds, &reg);
+		if (!err)
+			*uar = reg;
+		sq->uar = err ? sq->uar : uar;
+		return err;
+	}
+	return inlay_sq_init(sq, dv.sq.buf, dv.sq.wqe_cnt, (volatile uint32_t *)dv.dbrec, qp->qp_num, max_ds, uar);
+}
+
+/*
+ * Takes over the receive queue of an RC QP that nothing has been posted to since its creation or reset.
+ *
+ * Returns 0; -ENOTSUP for a QP that is not an RC QP of an mlx5 device; -EBUSY when the queue was posted to; -EINVAL when the QP has no
+ * receive queue of its own (none, or an SRQ).
+ */
+INLAY_COLD int inlay_rq_from_qp(struct inlay_rq *rq, struct ibv_qp *qp)
+{
+	struct mlx5dv_qp dv;
+	int err = inlay_dv_qp(qp, &dv);
+
+	if (err)
+		return err;
+	if (!dv.rq.wqe_cnt || qp->srq)
+		return -EINVAL;
+	if (dv.dbrec[MLX5_RCV_DBR])
+		return -EBUSY;
+	return inlay_rq_init(rq, dv.rq.buf, dv.rq.wqe_cnt, dv.rq.stride, (volatile uint32_t *)dv.dbrec);
+}
+
+/*
+ * Takes over a CQ that no completion has come to. Do it before its QPs are posted to.
+ *
+ * Returns 0; -ENOTSUP when it is not of an mlx5 device or its CQEs are neither 64 nor 128 bytes long; -EBUSY when a completion has been there.
+ *
+ * mlx5dv_init_obj marks the CQ as taken over even when inlay then refuses it with -EBUSY or -ENOTSUP: libmlx5 goes on polling it but no longer
+ * cleans it when a QP is destroyed.
+ */
+INLAY_COLD int inlay_cq_from_cq(struct inlay_cq *cq, struct ibv_cq *ibcq)
+{
+	struct mlx5dv_obj obj;
+	struct mlx5dv_cq dv;
+	uint32_t i;
+	int err;
+
+	if (!mlx5dv_is_supported(ibcq->context->device))
+		return -ENOTSUP;
+	__builtin_memset(&obj, 0, sizeof(obj));
+	__builtin_memset(&dv, 0, sizeof(dv));
+	obj.cq.in = ibcq;
+	obj.cq.out = &dv;
+	err = mlx5dv_init_obj(&obj, MLX5DV_OBJ_CQ);
+	if (err)
+		return -err;
+	if (dv.cqe_size != 64 && dv.cqe_size != 128)
+		return -ENOTSUP;
+	for (i = 0; i < dv.cqe_cnt; i++) {
+		const uint8_t *slot = (const uint8_t *)dv.buf + (size_t)i * dv.cqe_size + (dv.cqe_size - 64);
+
+		if (slot[63] >> 4 != MLX5_CQE_INVALID)
+			return -EBUSY;
+	}
+	return inlay_cq_init(cq, dv.buf, dv.cqe_cnt, dv.cqe_size, (volatile uint32_t *)dv.dbrec, dv.cq_uar, dv.cqn);
+}
+
+#endif

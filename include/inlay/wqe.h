@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * inlay/wqe.h: what a work-queue entry looks like: segments, opcodes, encoders into memory, and a printer.
+ *
+ * The idea. A send WQE is a run of 16-byte units (the DS count) in a ring of 64-byte units (WQEBBs): a control segment, what the
+ * opcode needs (remote address, atomic operands), then the local data as pointers or inline. Encoders here fill memory and
+ * know nothing of rings' indices, credit or doorbells; queue.h places and rings.
+ *
+ *        0        4         8   9     11       12
+ *   +0   | opmod  | qpn<<8  |sig| rsvd|fm|ce|se| imm / rkey to invalidate |   control
+ *        | index  | DS      |
+ *        | opcode |         |
+ *   +16  | remote address   | rkey             | 0                        |   remote address   (RDMA, atomic)
+ *   +32  | swap or add      | compare or 0                                |   atomic           (atomic)
+ *   +..  | byte count       | lkey             | local address            |   data pointer     (one per SGE)
+ *   +..  | 1<<31 | count    | payload ...                                 |   inline data      (padded to 16)
+ *
+ * All fields are big-endian, the payload excepted.
+ *
+ * The cursor. A WQE starts on a WQEBB and may run past the end of the ring: it goes on at the beginning, exactly as libmlx5's
+ * does. struct inlay_cursor says where the next segment goes and how many units have been written; it is passed and
+ * returned by value, so that with constant segments the count folds and, inside one WQEBB, so does the test for the end of
+ * the ring. Segments never straddle the end: the ring is a multiple of 64 bytes, and the cursor steps by 16. Only the payload of
+ * an inline segment does; inlay_seg_inline splits it.
+ *
+ * A data segment whose byte count is 0 means 2^31 bytes to the device. An empty SGE is therefore left out, as libmlx5 does.
+ *
+ * Threads: pure functions of their arguments.
+ * Sources: mlx5dv.h (struct layouts), Linux include/linux/mlx5/qp.h (fence modes), the ConnectX PRM's "Work Queue Element" chapter;
+ * libmlx5's qp.c for what is left out, padded or zeroed.
+ */
+#ifndef INLAY_WQE_H
+#define INLAY_WQE_H
+
+#include <stdio.h>
+#include <infiniband/mlx5dv.h>
+#include <inlay/base.h>
+
+#define INLAY_WQEBB 64u     /* bytes */
+#define INLAY_DS 16u        /* bytes */
+#define INLAY_MAX_DS 63u    /* the DS field has six bits */
+
+/*
+ * Flags of a post. The low byte is the fm_ce_se byte of the control segment as it stands. At most one fence.
+ *
+ *   INLAY_SIGNALED    a CQE when the WQE is done           IBV_SEND_SIGNALED
+ *   INLAY_SOLICITED   the peer's CQE is a solicited event  IBV_SEND_SOLICITED
+ *   INLAY_INLINE      the payload is copied into the WQE   IBV_SEND_INLINE
+ *
+ * The five fence modes, by the field's value; a fence holds back its own WQE:
+ *   0  none
+ *   1  INLAY_FENCE_INITIATOR_SMALL  until local operations before it (UMR, invalidate) are done
+ *   2  INLAY_FENCE                  until all reads and atomics before it are done
+ *   3  INLAY_FENCE_STRONG           until all before it are done
+ *   4  INLAY_FENCE_SMALL_AND_FENCE  1 and 2 together: what libmlx5 writes for IBV_SEND_FENCE
+ */
+enum inlay_post_flags {
+	INLAY_SOLICITED = 1 << 1,
+	INLAY_SIGNALED = 2 << 2,
+	INLAY_FENCE_INITIATOR_SMALL = 1 << 5,
+	INLAY_FENCE = 2 << 5,
+	INLAY_FENCE_STRONG = 3 << 5,
+	INLAY_FENCE_SMALL_AND_FENCE = 4 << 5,
+	INLAY_INLINE = 1 << 8,
+};
+
+INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_ctrl_seg) == 16, "control segment");
+INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_ctrl_seg, opmod_idx_opcode) == 0, "control segment");
+INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_ctrl_seg, qpn_ds) == 4, "control segment");
+INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_ctrl_seg, signature) == 8, "control segment");
+INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_ctrl_seg, fm_ce_se) == 11, "control segment");
+INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_ctrl_seg, imm) == 12, "control segment");
+INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_raddr_seg) == 16, "remote address segment");
+INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_raddr_seg, raddr) == 0, "remote address segment");
+INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_raddr_seg, rkey) == 8, "remote address segment");
+INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_atomic_seg) == 16, "atomic segment");
+INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_atomic_seg, swap_add) == 0, "atomic segment");
+INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_atomic_seg, compare) == 8, "atomic segment");
+INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_data_seg) == 16, "data segment");
+INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_data_seg, byte_count) == 0, "data segment");
+INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_data_seg, lkey) == 4, "data segment");
+INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_data_seg, addr) == 8, "data segment");
+INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_inl_data_seg) == 4, "inline segment");
+
+/* ------------------------------------------------------------------------------------------------------------------------
+ * Printing
+ */
+
+/* The name of a send opcode (MLX5_OPCODE_*), "unknown opcode" for what this header does not know. Never NULL. */
+INLAY_COLD const char *inlay_opcode_name(uint8_t opcode)
+{
+	switch (opcode) {
+	case MLX5_OPCODE_NOP: return "NOP";
+	case MLX5_OPCODE_SEND: return "SEND";
+	case MLX5_OPCODE_SEND_IMM: return "SEND_IMM";
+	case MLX5_OPCODE_SEND_INVAL: return "SEND_INVAL";
+	case MLX5_OPCODE_RDMA_WRITE: return "RDMA_WRITE";
+	case MLX5_OPCODE_RDMA_WRITE_IMM: return "RDMA_WRITE_IMM";
+	case MLX5_OPCODE_RDMA_READ: return "RDMA_READ";
+	case MLX5_OPCODE_ATOMIC_CS: return "ATOMIC_CS";
+	case MLX5_OPCODE_ATOMIC_FA: return "ATOMIC_FA";
+	default: return "unknown opcode";
+	}
+}
+
+/* 16 bytes of the ring, at unit `unit` from the WQE's start, copied out so that no alignment or wrap is left to care about. */
+INLAY_COLD void inlay_wqe_unit(const void *ring, uint32_t bytes, uint32_t index, uint32_t unit, uint32_t out[4])
+{
+	uint64_t at = ((uint64_t)index * INLAY_WQEBB + (uint64_t)unit * INLAY_DS) % bytes;
+
+	__builtin_memcpy(out, (const uint8_t *)ring + at, INLAY_DS);
+}
+
+/*
+ * Prints one send WQE of an RC queue as annotated segments, one line each, raw words first.
+ *
+ * out    where to
+ * ring   beginning of the ring; bytes its size, a multiple of 64, more than 0
+ * index  the WQE's first WQEBB; taken modulo the ring
+ *
+ * Reads no more than the 63 units a WQE can have, whatever the ring holds: hostile bytes print as what they are.
+ * Calls stdio; for debugging, and for the tests' mismatches.
+ */
+INLAY_COLD void inlay_wqe_print(FILE *out, const void *ring, uint32_t bytes, uint32_t index)
+{
+	uint32_t w[4], unit, ds, opcode, left;
+
+	if (bytes < INLAY_WQEBB || bytes % INLAY_WQEBB) {
+		fprintf(out, "wqe: a ring of %u bytes is no ring\n", bytes);
+		return;
+	}
+	inlay_wqe_unit(ring, bytes, index, 0, w);
+	opcode = inlay_from_be32(w[0]) & 0xff;
+	ds = inlay_from_be32(w[1]) & 0x3f;
+	fprintf(out, "  +0    %08x %08x %08x %08x  ctrl    %s index %u opmod 0x%x qpn 0x%x ds %u sig 0x%x fm %u ce %u se %u imm 0x%x\n",
+		inlay_from_be32(w[0]), inlay_from_be32(w[1]), inlay_from_be32(w[2]), inlay_from_be32(w[3]),
+		inlay_opcode_name((uint8_t)opcode), (inlay_from_be32(w[0]) >> 8) & 0xffff, inlay_from_be32(w[0]) >> 24,
+		inlay_from_be32(w[1]) >> 8, ds, inlay_from_be32(w[2]) >> 24, (inlay_from_be32(w[2]) >> 5) & 7,
+		(inlay_from_be32(w[2]) >> 2) & 3, (inlay_from_be32(w[2]) >> 1) & 1, inlay_from_be32(w[3]));
+	for (unit = 1, left = 0; unit < ds; unit++) {
+		inlay_wqe_unit(ring, bytes, index, unit, w);
+		fprintf(out, "  +%-4u %08x %08x %08x %08x  ", unit * INLAY_DS, inlay_from_be32(w[0]), inlay_from_be32(w[1]),
+			inlay_from_be32(w[2]), inlay_from_be32(w[3]));
+		if (left) {
+			left = left > INLAY_DS ? left - INLAY_DS : 0;
+			fprintf(out, "payload\n");
+		} else if (unit == 1 && (opcode == MLX5_OPCODE_RDMA_WRITE || opcode == MLX5_OPCODE_RDMA_WRITE_IMM ||
+					 opcode == MLX5_OPCODE_RDMA_READ || opcode == MLX5_OPCODE_ATOMIC_CS ||
+					 opcode == MLX5_OPCODE_ATOMIC_FA)) {
+			fprintf(out, "raddr   0x%08x%08x rkey 0x%x\n", inlay_from_be32(w[0]), inlay_from_be32(w[1]),
+				inlay_from_be32(w[2]));
+		} else if (unit == 2 && (opcode == MLX5_OPCODE_ATOMIC_CS || opcode == MLX5_OPCODE_ATOMIC_FA)) {
+			fprintf(out, "atomic  swap_add 0x%08x%08x compare 0x%08x%08x\n", inlay_from_be32(w[0]),
+				inlay_from_be32(w[1]), inlay_from_be32(w[2]), inlay_from_be32(w[3]));
+		} else if (inlay_from_be32(w[0]) & MLX5_INLINE_SEG) {
+			uint32_t count = inlay_from_be32(w[0]) & ~(uint32_t)MLX5_INLINE_SEG;
+
+			left = count > INLAY_DS - 4 ? count - (INLAY_DS - 4) : 0;
+			fprintf(out, "inline  %u bytes\n", count);
+		} else {
+			fprintf(out, "data    %u bytes lkey 0x%x addr 0x%08x%08x\n", inlay_from_be32(w[0]), inlay_from_be32(w[1]),
+				inlay_from_be32(w[2]), inlay_from_be32(w[3]));
+		}
+	}
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------
+ * Data path: encoders. Each fills one segment at seg, which is 16-byte aligned and has room. They call nothing.
+ */
+
+INLAY_ALWAYS void inlay_put32(void *at, uint32_t value)
+{
+	__builtin_memcpy(at, &value, sizeof(value));
+}
+
+INLAY_ALWAYS void inlay_put64(void *at, uint64_t value)
+{
+	__builtin_memcpy(at, &value, sizeof(value));
+}
+
+/*
+ * Control segment.
+ *
+ * index    the WQE's first WQEBB, never masked; the low 16 bits go in
+ * opcode   MLX5_OPCODE_*; opmod is 0
+ * qpn8     QPN << 8
+ * ds       the WQE's length in 16-byte units, this segment included, 1 .. 63
+ * flags    enum inlay_post_flags; bits above the low byte are ignored
+ * imm_be   immediate as it shall arrive, or the big-endian rkey to invalidate, or 0
+ *
+ * Same bytes as libmlx5's post_send (signature off).
+ */
+INLAY_ALWAYS void inlay_wqe_ctrl(void *seg, uint32_t index, uint8_t opcode, uint64_t qpn8, uint32_t ds, uint32_t flags,
+				 uint32_t imm_be)
+{
+	uint64_t head = (uint64_t)(uint16_t)index << 40 | (uint64_t)opcode << 32 | qpn8 | ds;
+
+	inlay_put64(seg, inlay_to_be64(head));
+	inlay_put64((uint8_t *)seg + 8, ((uint64_t)(flags & 0xff) << 24) | ((uint64_t)imm_be << 32));
+}
+
+/* Remote address segment: raddr and rkey in host order. */
+INLAY_ALWAYS void inlay_wqe_raddr(void *seg, uint64_t raddr, uint32_t rkey)
+{
+	inlay_put64(seg, inlay_to_be64(raddr));
+	inlay_put64((uint8_t *)seg + 8, inlay_to_be32(rkey));
+}
+
+/* Atomic segment, operands in host order. Fetch-and-add: the addend and 0. Compare-and-swap: the swap value and what to compare with. */
+INLAY_ALWAYS void inlay_wqe_atomic(void *seg, uint64_t swap_add, uint64_t compare)
+{
+	inlay_put64(seg, inlay_to_be64(swap_add));
+	inlay_put64((uint8_t *)seg + 8, inlay_to_be64(compare));
+}
+
+/* Data pointer segment, host order. len in bytes, 1 .. 2^31 - 1; the device reads 0 as 2^31, so leave an empty one out. */
+INLAY_ALWAYS void inlay_wqe_data(void *seg, uint64_t addr, uint32_t len, uint32_t lkey)
+{
+	INLAY_CHECK(len && !(len & MLX5_INLINE_SEG), "a data segment holds 1 to 2^31 - 1 bytes");
+	inlay_put32(seg, inlay_to_be32(len));
+	inlay_put32((uint8_t *)seg + 4, inlay_to_be32(lkey));
+	inlay_put64((uint8_t *)seg + 8, inlay_to_be64(addr));
+}
+
+/* The segment that ends a receive WQE which holds fewer SGEs than its stride has room for. */
+INLAY_ALWAYS void inlay_wqe_data_end(void *seg)
+{
+	inlay_put64(seg, (uint64_t)inlay_to_be32(MLX5_INVALID_LKEY) << 32);
+	inlay_put64((uint8_t *)seg + 8, 0);
+}
+
+/*
+ * Copies len bytes without a call. A constant length becomes a few moves; any other one 16 bytes at a time, then the
+ * bits of the rest. The empty asm keeps the compiler from turning the loop back into a call of memcpy.
+ */
+INLAY_ALWAYS void inlay_copy(void *to, const void *from, size_t len)
+{
+	uint8_t *d = (uint8_t *)to;
+	const uint8_t *s = (const uint8_t *)from;
+
+	if (__builtin_constant_p(len) && len <= 64) {
+		__builtin_memcpy(d, s, len);
+		return;
+	}
+	for (; len >= 16; len -= 16, d += 16, s += 16) {
+		__builtin_memcpy(d, s, 16);
+		__asm__ volatile("" ::: "memory");
+	}
+	if (len & 8) {
+		__builtin_memcpy(d, s, 8);
+		d += 8;
+		s += 8;
+	}
+	if (len & 4) {
+		__builtin_memcpy(d, s, 4);
+		d += 4;
+		s += 4;
+	}
+	if (len & 2) {
+		__builtin_memcpy(d, s, 2);
+		d += 2;
+		s += 2;
+	}
+	if (len & 1)
+		*d = *s;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------
+ * Data path: the cursor. Made by inlay_sq_begin (queue.h), or by hand for a WQE in the caller's own memory.
+ */
+struct inlay_cursor {
+	uint8_t *at;       /* where the next segment goes; may equal end until it does */
+	uint8_t *wqe;      /* the control segment, written last */
+	uint8_t *begin;    /* the ring */
+	uint8_t *end;
+	uint32_t index;    /* of the WQE's first WQEBB, never masked */
+	uint32_t ds;       /* 16-byte units written so far, the control segment's included */
+};
+
+/*
+ * The place of the next segment. Invariant: a WQE starts on a WQEBB and the ring ends on one, so that only a segment whose unit
+ * number is a multiple of 4 can find itself at the end. With a constant ds the test folds.
+ */
+INLAY_ALWAYS uint8_t *inlay_seg_at(struct inlay_cursor c)
+{
+	if (c.ds % 4 == 0 && INLAY_UNLIKELY(c.at == c.end))
+		return c.begin;
+	return c.at;
+}
+
+INLAY_ALWAYS struct inlay_cursor inlay_seg_done(struct inlay_cursor c, uint8_t *seg)
+{
+	c.at = seg + INLAY_DS;
+	c.ds++;
+	return c;
+}
+
+/* Appends a remote address segment; see inlay_wqe_raddr. Returns the cursor behind it. */
+INLAY_ALWAYS struct inlay_cursor inlay_seg_raddr(struct inlay_cursor c, uint64_t raddr, uint32_t rkey)
+{
+	uint8_t *seg = inlay_seg_at(c);
+
+	inlay_wqe_raddr(seg, raddr, rkey);
+	return inlay_seg_done(c, seg);
+}
+
+/* Appends an atomic segment; see inlay_wqe_atomic. */
+INLAY_ALWAYS struct inlay_cursor inlay_seg_atomic(struct inlay_cursor c, uint64_t swap_add, uint64_t compare)
+{
+	uint8_t *seg = inlay_seg_at(c);
+
+	inlay_wqe_atomic(seg, swap_add, compare);
+	return inlay_seg_done(c, seg);
+}
+
+/* Appends a data pointer segment; see inlay_wqe_data. len must not be 0. */
+INLAY_ALWAYS struct inlay_cursor inlay_seg_data(struct inlay_cursor c, uint64_t addr, uint32_t len, uint32_t lkey)
+{
+	uint8_t *seg = inlay_seg_at(c);
+
+	inlay_wqe_data(seg, addr, len, lkey);
+	return inlay_seg_done(c, seg);
+}
+
+/* Appends a data pointer segment for each SGE that is not empty. */
+INLAY_ALWAYS struct inlay_cursor inlay_seg_sges(struct inlay_cursor c, const struct ibv_sge *sge, uint32_t num_sge)
+{
+	uint32_t i;
+
+	for (i = 0; i < num_sge; i++)
+		if (INLAY_LIKELY(sge[i].length))
+			c = inlay_seg_data(c, sge[i].addr, sge[i].length, sge[i].lkey);
+	return c;
+}
+
+/* Copies into the ring from `at` on, going on at its beginning where it ends; returns the place behind. len is at most a WQE's. */
+INLAY_ALWAYS uint8_t *inlay_copy_wrap(struct inlay_cursor c, uint8_t *at, const void *from, uint32_t len)
+{
+	uint32_t room = (uint32_t)(c.end - at);
+
+	if (INLAY_UNLIKELY(len > room)) {
+		inlay_copy(at, from, room);
+		inlay_copy(c.begin, (const uint8_t *)from + room, len - room);
+		return c.begin + (len - room);
+	}
+	inlay_copy(at, from, len);
+	return at + len;
+}
+
+/*
+ * Appends an inline segment: a 4-byte header and len bytes copied from data, padded to 16 (the padding keeps what the ring
+ * held). Nothing at all for len 0, as libmlx5 does.
+ */
+INLAY_ALWAYS struct inlay_cursor inlay_seg_inline(struct inlay_cursor c, const void *data, uint32_t len)
+{
+	uint32_t units = (len + 4 + INLAY_DS - 1) / INLAY_DS, head = inlay_to_be32(len | (uint32_t)MLX5_INLINE_SEG);
+	uint8_t *seg;
+
+	if (!len)
+		return c;
+	seg = inlay_seg_at(c);
+	__builtin_memcpy(seg, &head, 4);
+	if (__builtin_constant_p(c.ds) && __builtin_constant_p(len) && c.ds % 4 + units <= 4)
+		inlay_copy(seg + 4, data, len); /* stays inside one WQEBB */
+	else
+		inlay_copy_wrap(c, seg + 4, data, len);
+	c.at = seg + units * INLAY_DS;
+	if (c.at > c.end)
+		c.at -= c.end - c.begin;
+	c.ds += units;
+	return c;
+}
+
+/* The same from a gather list, all of it in one inline segment: IBV_SEND_INLINE with several SGEs. total is the sum of the lengths. */
+INLAY_ALWAYS struct inlay_cursor inlay_seg_inlinev(struct inlay_cursor c, const struct ibv_sge *sge, uint32_t num_sge,
+						   uint32_t total)
+{
+	uint32_t units = (total + 4 + INLAY_DS - 1) / INLAY_DS, head = inlay_to_be32(total | (uint32_t)MLX5_INLINE_SEG), i;
+	uint8_t *seg, *at;
+
+	if (!total)
+		return c;
+	seg = inlay_seg_at(c);
+	__builtin_memcpy(seg, &head, 4);
+	for (i = 0, at = seg + 4; i < num_sge; i++)
+		at = inlay_copy_wrap(c, at, (const void *)(uintptr_t)sge[i].addr, sge[i].length);
+	c.at = seg + units * INLAY_DS;
+	if (c.at > c.end)
+		c.at -= c.end - c.begin;
+	c.ds += units;
+	return c;
+}
+
+#endif
