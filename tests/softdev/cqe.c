@@ -14,6 +14,7 @@
 #include "eng.h"
 
 struct held {
+	struct sd_cq *cq;
 	struct rcq *q;
 	bool has64, event;
 	uint8_t data64[64];
@@ -27,6 +28,14 @@ struct cqs {
 	struct held *held;
 	size_t n, cap;
 };
+
+/*
+ * CQEs of one batch of frames from another process, not written before the answers are on their way: a program that has
+ * seen its message may end at once, and a NIC would still have acknowledged it.
+ */
+static struct held *late;
+static size_t nlate, late_cap;
+static bool deferring;
 
 static struct cqs *cqs_get(struct sd_cq *cq)
 {
@@ -133,34 +142,47 @@ static void deliver(struct sd_cq *cq, const struct mlx5_cqe64 *c, const uint8_t 
 	}
 }
 
+static void keep(struct held **list, size_t *n, size_t *cap, const struct held *h)
+{
+	if (*n == *cap) {
+		size_t more = *cap ? 2 * *cap : 16;
+		struct held *l = realloc(*list, more * sizeof *l);
+
+		if (!l)
+			return;
+		*list = l;
+		*cap = more;
+	}
+	(*list)[(*n)++] = *h;
+}
+
 void cqe_put(struct sd_cq *cq, struct rcq *q, const struct mlx5_cqe64 *c, const uint8_t *data64, bool event)
 {
-	struct cqs *s;
-	struct held *h;
+	struct held h = { .cq = cq, .q = q, .c = *c, .event = event, .has64 = data64 };
+	struct cqs *s = cqs_get(cq);
 
-	if (!eng_is_stepped) {
+	if (!eng_is_stepped && !deferring) {
 		deliver(cq, c, data64, event);
 		return;
 	}
-	s = cqs_get(cq);
-	if (s && s->n == s->cap) {
-		size_t cap = s->cap ? 2 * s->cap : 16;
-
-		h = realloc(s->held, cap * sizeof *h);
-		if (!h)
-			return;
-		s->held = h;
-		s->cap = cap;
-	}
-	if (!s)
-		return;
-	h = &s->held[s->n++];
-	h->q = q;
-	h->c = *c;
-	h->event = event;
-	h->has64 = data64;
 	if (data64)
-		memcpy(h->data64, data64, 64);
+		memcpy(h.data64, data64, 64);
+	if (deferring)
+		keep(&late, &nlate, &late_cap, &h);
+	else if (s)
+		keep(&s->held, &s->n, &s->cap, &h);
+}
+
+void cqe_defer(bool on)
+{
+	size_t i;
+
+	deferring = on;
+	if (on)
+		return;
+	for (i = 0; i < nlate; i++)
+		deliver(late[i].cq, &late[i].c, late[i].has64 ? late[i].data64 : NULL, late[i].event);
+	nlate = 0;
 }
 
 void cqe_error(struct sd_cq *cq, struct rcq *q, bool responder, uint8_t opcode, uint16_t idx, uint8_t synd, uint8_t vendor)

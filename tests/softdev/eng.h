@@ -169,6 +169,7 @@ int mem_atomic(uint8_t *p, bool cs, uint64_t swap_add, uint64_t compare, uint64_
 /* ---- cqe.c ---- */
 void cqe_put(struct sd_cq *cq, struct rcq *q, const struct mlx5_cqe64 *c, const uint8_t *data64, bool event);
 void cqe_error(struct sd_cq *cq, struct rcq *q, bool responder, uint8_t opcode, uint16_t idx, uint8_t synd, uint8_t vendor);
+void cqe_defer(bool on);               /* off: what was kept back meanwhile is delivered */
 void cqe_purge(struct sd_cq *cq, struct rcq *q);
 int cqe_release(struct sd_cq *cq, unsigned n);
 void cqe_arms(struct sd_uar *uar);      /* looks at the arm register of a page and at the records behind it */
@@ -192,6 +193,7 @@ enum reply rx_request(struct rcq *q, const struct frame *f, const struct iovec *
 void rx_frame(unsigned slot, uint64_t inst, const struct frame *f, const uint8_t *payload); /* a request from another process */
 void rx_access_fault(struct rcq *q);
 bool rx_run(struct rcq *q);             /* sends what answers it can */
+void rx_answers(void);                  /* all QPs: what answers can be sent are on their way afterwards */
 void rx_drop(struct rcq *q);            /* the QP goes away: what is due is sent or refused now */
 
 /* ---- wire.c ---- */

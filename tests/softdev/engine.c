@@ -79,7 +79,8 @@ static void strict_look(struct sd_uar *uar, unsigned reg, uint64_t value)
 	struct rcq *q = qp ? qp->eng : NULL;
 	unsigned bbs = ((lo & 0x3f) + 3) / 4, words, i;
 	uint8_t ring[256];
-	bool copied = false;
+	uint64_t until = eng_now() + 20000000;
+	bool copied, same;
 
 	if (!q || qp->uar != uar) {
 		strict_note("no QP of this page has that number", value);
@@ -88,15 +89,24 @@ static void strict_look(struct sd_uar *uar, unsigned reg, uint64_t value)
 	words = (bbs < 4 ? bbs : 4) * 16;
 	copy[0] = htobe32(hi);
 	copy[1] = htobe32(lo);
-	for (i = 2; i < words; i++) {
-		copy[i] = at[i];
-		copied |= copy[i] != 0;
-	}
 	for (i = 0; i < words / 16; i++)
 		memcpy(ring + 64 * i, qp->sq + ((((hi >> 8) + i) & (qp->wqebb_cnt - 1)) << 6), 64);
-	if (memcmp(ring, copy, 8) != 0)
+	if (words && memcmp(ring, copy, 8) != 0) {
 		strict_note("the WQE at that index begins otherwise", value);
-	else if (copied && words && memcmp(ring, copy, words * 4) != 0 && !__atomic_load_n((uint64_t *)(void *)at, __ATOMIC_ACQUIRE))
+		return;
+	}
+	/* The rest of the copy may still be on its way, or the next write may be there already */
+	do {
+		copied = false;
+		for (i = 2; i < words; i++) {
+			copy[i] = at[i];
+			copied |= copy[i] != 0;
+		}
+		if (__atomic_load_n((uint64_t *)(void *)(uar->page + reg), __ATOMIC_ACQUIRE))
+			return;
+		same = !copied || memcmp(ring, copy, words * 4) == 0;
+	} while (!same && (sched_yield(), eng_now() < until));
+	if (!same)
 		strict_note("BlueFlame copy and ring differ", value);
 	/* So that a plain doorbell can be told from a copy the next time */
 	for (i = 2; copied && i < 64; i++)

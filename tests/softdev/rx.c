@@ -426,6 +426,16 @@ bool rx_run(struct rcq *q)
 	return did;
 }
 
+void rx_answers(void)
+{
+	struct rcq *q;
+
+	for (q = eng_all; q; q = q->next)
+		if (q->ack_due || q->njobs)
+			rx_run(q);
+	wire_flush();
+}
+
 void rx_drop(struct rcq *q)
 {
 	flush_ack(q);

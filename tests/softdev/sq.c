@@ -438,21 +438,19 @@ static bool launch(struct rcq *q)
 
 /* ---- execution ---- */
 
-/* Bytes of a READ or an atomic have come for the requester; false: its own memory refuses them */
-static bool take_data(struct rcq *q, struct op *op, uint64_t off, uint64_t len, const void *src)
+/* Bytes of a READ or an atomic have come for the requester: MEM_DST when its own memory refuses them */
+static int take_data(struct rcq *q, struct op *op, uint64_t off, uint64_t len, const void *src)
 {
 	struct iovec dst[ENG_SEGS], s = { (void *)src, len };
 	unsigned nd;
-	int ret;
 
 	if (!mem_vec(q->qp->pd, op->segs, off, len, IBV_ACCESS_LOCAL_WRITE, dst, &nd))
-		return false;
+		return MEM_DST;
 	if (op->to_cqe) {
 		dst[0] = (struct iovec){ op->resp + off, len };
 		nd = 1;
 	}
-	ret = mem_copy(dst, nd, &s, 1, len);
-	return ret != MEM_DST && (ret != MEM_SRC || (errno = EFAULT, false));
+	return mem_copy(dst, nd, &s, 1, len);
 }
 
 static void make_frame(struct rcq *q, const struct op *op, uint64_t len, struct frame *f)
@@ -497,15 +495,14 @@ static uint64_t step_local(struct rcq *q)
 
 		if (op->opcode != MLX5_OPCODE_RDMA_READ)
 			from = &out.value;
-		errno = 0;
-		if (!take_data(q, op, q->body.off, len, from)) {
-			if (errno == EFAULT) {
-				rx_access_fault(p);
-				if (q->gen == gen)
-					take_reply(q, last, RP_ACCESS, 0);
-			} else {
-				fail(q, last, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0x52);
-			}
+		switch (take_data(q, op, q->body.off, len, from)) {
+		case MEM_SRC:
+			rx_access_fault(p);
+			if (q->gen == gen)
+				take_reply(q, last, RP_ACCESS, 0);
+			return 0;
+		case MEM_DST:
+			fail(q, last, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0x52);
 			return 0;
 		}
 	}
@@ -637,7 +634,7 @@ void sq_response(struct rcq *q, const struct frame *f, const uint8_t *payload)
 		if (op->opcode != MLX5_OPCODE_RDMA_READ || op->done || f->off != op->off || f->len > op->total - op->off ||
 		    (!f->len && op->total))
 			return;
-		if (!take_data(q, op, f->off, f->len, payload)) {
+		if (take_data(q, op, f->off, f->len, payload) != MEM_OK) {
 			fail(q, i, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0x52);
 			return;
 		}
@@ -648,7 +645,7 @@ void sq_response(struct rcq *q, const struct frame *f, const uint8_t *payload)
 	case FR_ATOMIC:
 		if ((op->opcode != MLX5_OPCODE_ATOMIC_CS && op->opcode != MLX5_OPCODE_ATOMIC_FA) || op->done)
 			return;
-		if (!take_data(q, op, 0, 8, &f->swap_add)) {
+		if (take_data(q, op, 0, 8, &f->swap_add) != MEM_OK) {
 			fail(q, i, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0x52);
 			return;
 		}

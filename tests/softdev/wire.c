@@ -132,6 +132,33 @@ static bool take_lock(unsigned slot)
 	return true;
 }
 
+/* What killed processes left: a slot whose lock can be had is nobody's */
+static void sweep(void)
+{
+	struct flock l = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+	struct stat a, b;
+	char name[32];
+	unsigned i;
+
+	for (i = 1; i < SD_MAX_SLOTS; i++) {
+		int fd;
+
+		snprintf(name, sizeof name, "%u.lock", i);
+		fd = i == my_slot ? -1 : fd_open(dirfd_, name, O_RDWR | O_NOFOLLOW, 0);
+		if (fd < 0)
+			continue;
+		if (fcntl(fd, F_SETLK, &l) == 0 && fstat(fd, &a) == 0 && fstatat(dirfd_, name, &b, AT_SYMLINK_NOFOLLOW) == 0 &&
+		    a.st_ino == b.st_ino) {
+			char sock[32];
+
+			snprintf(sock, sizeof sock, "%u.sock", i);
+			unlinkat(dirfd_, sock, 0);
+			unlinkat(dirfd_, name, 0);
+		}
+		fd_close(fd);
+	}
+}
+
 static void leave(void)
 {
 	char name[32];
@@ -196,6 +223,7 @@ int wire_join(void)
 		my_slot = 0;
 		return ret;
 	}
+	sweep();
 	watch(EPOLL_CTL_ADD, listenfd, EPOLLIN, (uint64_t)ON_LISTEN << 32);
 	watch(EPOLL_CTL_ADD, wakefd, EPOLLIN, (uint64_t)ON_WAKE << 32);
 	return 0;
@@ -238,7 +266,8 @@ static void out_close(struct out *o)
 	o->head = o->len = o->cap = 0;
 }
 
-static void in_read(struct in *in);
+static bool in_read(struct in *in);
+static bool accept_one(void);
 
 static void out_dead(unsigned slot)
 {
@@ -250,16 +279,13 @@ static void out_dead(unsigned slot)
 		return;
 	out_close(o);
 	o->dead = true;
-	/* It may have answered before it went */
+	/* It may have answered before it went, even on a connection that waits to be accepted */
+	while (accept_one())
+		;
 	for (i = 0; i < top_in; i++)
-		if (ins[i].used && ins[i].hello && ins[i].slot == slot && ins[i].inst == inst)
-			while (ins[i].used && !ins[i].dead && ins[i].len < IN_BUF) {
-				size_t before = ins[i].len;
-
-				in_read(&ins[i]);
-				if (ins[i].used && ins[i].len == before)
-					break;
-			}
+		while (ins[i].used && !ins[i].dead && (!ins[i].hello || (ins[i].slot == slot && ins[i].inst == inst)))
+			if (!in_read(&ins[i]))
+				break;
 	eng_peer_dead(slot, inst);
 }
 
@@ -358,21 +384,20 @@ static bool out_flush(unsigned slot)
 	struct out *o = &outs[slot];
 	bool did = false, wait;
 
-	while (o->open && o->len) {
+	if (!o->open)
+		return false;
+
+	while (o->len) {
 		ssize_t n = send(o->fd, o->buf + o->head, o->len, MSG_NOSIGNAL | MSG_DONTWAIT);
 
 		if (n < 0) {
-			if (errno == EAGAIN || errno == EINTR || errno == ENOBUFS)
-				break;
-			out_dead(slot);
-			return true;
+			/* A broken connection shows up in wire_poll(), where nobody is in the middle of something */
+			break;
 		}
 		o->head += n;
 		o->len -= n;
 		did = true;
 	}
-	if (!o->open)
-		return did;
 	if (!o->len)
 		o->head = 0;
 	wait = o->len;
@@ -419,6 +444,7 @@ static void in_close(struct in *in)
 static bool in_parse(struct in *in)
 {
 	size_t at = 0;
+	bool good = true;
 
 	if (!in->hello) {
 		struct hello h;
@@ -427,48 +453,53 @@ static bool in_parse(struct in *in)
 			return true;
 		memcpy(&h, in->buf, sizeof h);
 		if (h.magic != MAGIC || h.size != sizeof(struct frame) || !h.slot || h.slot >= SD_MAX_SLOTS || h.to != my_inst ||
-		    !h.from || h.slot == my_slot || wire_instance(h.slot) != h.from)
+		    !h.from || h.slot == my_slot || (outs[h.slot].inst != h.from && wire_instance(h.slot) != h.from))
 			return false;
 		in->slot = h.slot;
 		in->inst = h.from;
 		in->hello = true;
 		at = sizeof h;
 	}
+	cqe_defer(true);
 	while (in->len - at >= sizeof(struct frame)) {
 		struct frame f;
 
 		memcpy(&f, in->buf + at, sizeof f);
 		if (f.len > ENG_CHUNK_WIRE || f.kind < FR_REQ || f.kind > FR_ATOMIC || f.src >> 16 != in->slot ||
-		    f.dst >> 16 != my_slot)
-			return false;
-		if (f.len && f.kind != FR_REQ && f.kind != FR_READ)
-			return false;
+		    f.dst >> 16 != my_slot || (f.len && f.kind != FR_REQ && f.kind != FR_READ)) {
+			good = false;
+			break;
+		}
 		if (in->len - at < sizeof f + f.len)
 			break;
 		eng_frame(in->slot, in->inst, &f, in->buf + at + sizeof f);
 		at += sizeof f + f.len;
 	}
+	rx_answers();
+	cqe_defer(false);
 	in->len -= at;
 	memmove(in->buf, in->buf + at, in->len);
-	return true;
+	return good;
 }
 
-static void in_read(struct in *in)
+/* False: nothing more for now */
+static bool in_read(struct in *in)
 {
 	ssize_t n = recv(in->fd, in->buf + in->len, IN_BUF - in->len, MSG_DONTWAIT);
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return;
+		return false;
 	if (n <= 0) {
 		in->dead = true;
-		return;
+		return false;
 	}
 	in->len += n;
 	if (!in_parse(in))
 		in->dead = true;
+	return true;
 }
 
-static void accept_one(void)
+static bool accept_one(void)
 {
 	struct ucred who;
 	socklen_t len = sizeof who;
@@ -476,18 +507,19 @@ static void accept_one(void)
 	int fd = accept4(listenfd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 
 	if (fd < 0)
-		return;
+		return false;
 	for (i = 0; i < MAX_IN && ins[i].used; i++)
 		;
 	if (i == MAX_IN || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) != 0 || who.uid != geteuid() ||
 	    !(ins[i].buf = malloc(IN_BUF))) {
 		fd_close(fd);
-		return;
+		return true;
 	}
 	ins[i].used = true;
 	ins[i].fd = fd;
 	top_in = i + 1 > top_in ? i + 1 : top_in;
 	watch(EPOLL_CTL_ADD, fd, EPOLLIN, (uint64_t)ON_IN << 32 | i);
+	return true;
 }
 
 bool wire_poll(void)
