@@ -13,17 +13,25 @@
 #include <cmocka.h>
 #include <endian.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
+#include <rdma/ib_user_ioctl_cmds.h>
+#include <rdma/ib_user_ioctl_verbs.h>
+#include <rdma/ib_user_verbs.h>
+#include <rdma/mlx5-abi.h>
+#include <rdma/mlx5_user_ioctl_cmds.h>
+#include <rdma/rdma_user_ioctl_cmds.h>
 
 #define SIZE (1u << 20)           /* bytes of each side's buffer */
 #define HALF (SIZE / 2)
@@ -57,9 +65,7 @@ struct how {
 	int access;               /* of the memory regions */
 	int qp_access;
 	int rnr_retry, retry_cnt, timeout;
-	int inline_;
 	struct ibv_comp_channel *channel;
-	bool td;
 };
 
 static const struct how usual = {
@@ -1711,6 +1717,298 @@ static void hostile_wqes(void **state)
 	close_pair(good);
 }
 
+/* ---- commands that libmlx5 would not send ---- */
+
+static union {
+	struct ib_uverbs_ioctl_hdr hdr;
+	uint8_t room[sizeof(struct ib_uverbs_ioctl_hdr) + 32 * sizeof(struct ib_uverbs_attr)];
+} raw;
+
+static void raw_start(unsigned object, unsigned method)
+{
+	memset(&raw, 0, sizeof(raw));
+	raw.hdr.object_id = object;
+	raw.hdr.method_id = method;
+	raw.hdr.driver_id = RDMA_DRIVER_MLX5;
+}
+
+static struct ib_uverbs_attr *raw_attr(unsigned id, unsigned len, uint64_t data)
+{
+	struct ib_uverbs_attr *a = &raw.hdr.attrs[raw.hdr.num_attrs++];
+
+	*a = (struct ib_uverbs_attr){ .attr_id = id, .len = len, .flags = UVERBS_ATTR_F_MANDATORY, .data = data };
+	return a;
+}
+
+static int raw_run(int fd)
+{
+	raw.hdr.length = sizeof(raw.hdr) + raw.hdr.num_attrs * sizeof(raw.hdr.attrs[0]);
+	return ioctl(fd, RDMA_VERBS_IOCTL, &raw) ? errno : 0;
+}
+
+static int raw_open(void)
+{
+	struct mlx5_ib_alloc_ucontext_req_v2 req = { .max_cqe_version = 1, .lib_caps = MLX5_LIB_CAP_4K_UAR | MLX5_LIB_CAP_DYN_UAR };
+	struct mlx5_ib_alloc_ucontext_resp resp;
+	int fd = open("/dev/infiniband/uverbs0", O_RDWR | O_CLOEXEC);
+
+	assert_true(fd >= 0);
+	/* Nothing works before there is a context */
+	raw_start(UVERBS_OBJECT_ASYNC_EVENT, UVERBS_METHOD_ASYNC_EVENT_ALLOC);
+	raw_attr(UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE, 0, 0);
+	assert_int_equal(raw_run(fd), EINVAL);
+	raw_start(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_GET_CONTEXT);
+	raw_attr(UVERBS_ATTR_UHW_IN, sizeof(req), (uintptr_t)&req);
+	raw_attr(UVERBS_ATTR_UHW_OUT, sizeof(resp), (uintptr_t)&resp);
+	assert_int_equal(raw_run(fd), 0);
+	assert_int_equal(resp.tot_bfregs, 0);
+	assert_int_equal(resp.cqe_version, 1);
+	assert_int_equal(raw_run(fd), EINVAL); /* once is enough */
+	return fd;
+}
+
+static int raw_write(int fd, uint32_t command, const void *in, unsigned in_len, void *out, unsigned out_len)
+{
+	uint64_t small = 0;
+
+	raw_start(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE);
+	raw_attr(UVERBS_ATTR_WRITE_CMD, 8, command);
+	if (in_len && in_len <= 8)
+		memcpy(&small, in, in_len);
+	if (in_len)
+		raw_attr(UVERBS_ATTR_CORE_IN, in_len, in_len <= 8 ? small : (uintptr_t)in);
+	if (out_len)
+		raw_attr(UVERBS_ATTR_CORE_OUT, out_len, (uintptr_t)out);
+	return raw_run(fd);
+}
+
+static uint32_t raw_uar(int fd)
+{
+	uint32_t length, page_id;
+	uint64_t offset;
+
+	raw_start(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC);
+	raw_attr(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, 0, 0);
+	raw_attr(MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE, 8, 0);
+	raw_attr(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, 8, (uintptr_t)&offset);
+	raw_attr(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, 4, (uintptr_t)&length);
+	raw_attr(MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, 4, (uintptr_t)&page_id);
+	assert_int_equal(raw_run(fd), 0);
+	assert_int_equal(length, 4096);
+	return page_id;
+}
+
+static int raw_cq(int fd, uint32_t cqe, const struct mlx5_ib_create_cq *drv, uint32_t *handle)
+{
+	struct mlx5_ib_create_cq_resp resp;
+	struct ib_uverbs_attr *a;
+	uint32_t got;
+	int err;
+
+	raw_start(UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_CREATE);
+	a = raw_attr(UVERBS_ATTR_CREATE_CQ_HANDLE, 0, 0);
+	raw_attr(UVERBS_ATTR_CREATE_CQ_CQE, 4, cqe);
+	raw_attr(UVERBS_ATTR_CREATE_CQ_USER_HANDLE, 8, 1);
+	raw_attr(UVERBS_ATTR_CREATE_CQ_COMP_VECTOR, 4, 0);
+	raw_attr(UVERBS_ATTR_CREATE_CQ_RESP_CQE, 4, (uintptr_t)&got);
+	raw_attr(UVERBS_ATTR_UHW_IN, sizeof(*drv), (uintptr_t)drv);
+	raw_attr(UVERBS_ATTR_UHW_OUT, sizeof(resp), (uintptr_t)&resp);
+	err = raw_run(fd);
+	if (!err)
+		assert_int_equal(got, cqe);
+	*handle = a->data;
+	return err;
+}
+
+static int raw_qp(int fd, uint32_t p, uint32_t cq, const struct mlx5_ib_create_qp *drv, struct ib_uverbs_qp_cap cap)
+{
+	struct mlx5_ib_create_qp_resp resp;
+	uint32_t qpn;
+
+	raw_start(UVERBS_OBJECT_QP, UVERBS_METHOD_QP_CREATE);
+	raw_attr(UVERBS_ATTR_CREATE_QP_HANDLE, 0, 0);
+	raw_attr(UVERBS_ATTR_CREATE_QP_PD_HANDLE, 0, p);
+	raw_attr(UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE, 0, cq);
+	raw_attr(UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE, 0, cq);
+	raw_attr(UVERBS_ATTR_CREATE_QP_TYPE, 8, IB_UVERBS_QPT_RC);
+	raw_attr(UVERBS_ATTR_CREATE_QP_USER_HANDLE, 8, 2);
+	raw_attr(UVERBS_ATTR_CREATE_QP_CAP, sizeof(cap), (uintptr_t)&cap);
+	raw_attr(UVERBS_ATTR_CREATE_QP_RESP_CAP, sizeof(cap), (uintptr_t)&cap);
+	raw_attr(UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, 4, (uintptr_t)&qpn);
+	raw_attr(UVERBS_ATTR_UHW_IN, sizeof(*drv), (uintptr_t)drv);
+	raw_attr(UVERBS_ATTR_UHW_OUT, sizeof(resp), (uintptr_t)&resp);
+	return raw_run(fd);
+}
+
+#define RAW_CQ(field, value, want)                                         \
+	do {                                                               \
+		struct mlx5_ib_create_cq d_ = cq;                          \
+		d_.field = value;                                          \
+		assert_int_equal(raw_cq(fd, 15, &d_, &handle), want);      \
+	} while (0)
+
+#define RAW_QP(field, value, want)                                         \
+	do {                                                               \
+		struct mlx5_ib_create_qp d_ = qp;                          \
+		d_.field = value;                                          \
+		assert_int_equal(raw_qp(fd, p.pd_handle, handle, &d_, cap), want); \
+	} while (0)
+
+static void hostile_commands(void **state)
+{
+	struct ib_uverbs_qp_cap cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1 };
+	uint8_t *mem = mmap(NULL, 65536 + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct ib_uverbs_alloc_pd_resp p = { .pd_handle = 0 };
+	struct ib_uverbs_query_device_resp dev;
+	int fd = raw_open();
+	uint32_t handle, page = raw_uar(fd);
+	struct mlx5_ib_create_cq cq = { .buf_addr = (uintptr_t)mem, .db_addr = (uintptr_t)mem + 8192, .cqe_size = 64,
+					.flags = MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX, .uar_page_index = page };
+	struct mlx5_ib_create_qp qp = { .buf_addr = (uintptr_t)mem + 16384, .db_addr = (uintptr_t)mem + 8256, .sq_wqe_count = 16,
+					.rq_wqe_count = 16, .rq_wqe_shift = 4, .flags = MLX5_QP_FLAG_UAR_PAGE_INDEX, .bfreg_index = page };
+	uint64_t zero = 0;
+
+	(void)state;
+	assert_int_equal(mprotect(mem + 65536, 4096, PROT_NONE), 0);
+	/* The frame */
+	assert_int_equal(ioctl(fd, RDMA_VERBS_IOCTL, NULL), -1);
+	assert_int_equal(errno, EFAULT);
+	raw_start(UVERBS_OBJECT_PD, UVERBS_METHOD_PD_DESTROY);
+	assert_int_equal(raw_run(fd), EINVAL);
+	raw_attr(UVERBS_ATTR_DESTROY_PD_HANDLE, 0, 12345);
+	assert_int_equal(raw_run(fd), ENOENT);
+	raw.hdr.driver_id++;
+	assert_int_equal(raw_run(fd), EINVAL);
+	raw.hdr.driver_id--;
+	raw.hdr.attrs[0].attr_id = 9;
+	assert_int_equal(raw_run(fd), EPROTONOSUPPORT);
+	raw.hdr.attrs[0].flags = 0;
+	assert_int_equal(raw_run(fd), EINVAL);
+	raw.hdr.method_id = 77;
+	assert_int_equal(raw_run(fd), EOPNOTSUPP);
+	raw.hdr.length--;
+	assert_int_equal(ioctl(fd, RDMA_VERBS_IOCTL, &raw), -1);
+	assert_int_equal(errno, EINVAL);
+	/* Pointers, lengths */
+	assert_int_equal(raw_write(fd, IB_USER_VERBS_CMD_QUERY_DEVICE, NULL, 0, NULL, 0), ENOSPC);
+	assert_int_equal(raw_write(fd, IB_USER_VERBS_CMD_QUERY_DEVICE, NULL, 0, &dev, sizeof(dev)), 0);
+	assert_int_equal(raw_write(fd, IB_USER_VERBS_CMD_QUERY_DEVICE, NULL, 0, (void *)8, sizeof(dev)), EFAULT);
+	assert_int_equal(raw_write(fd, IB_USER_VERBS_CMD_REG_MR, (void *)8, sizeof(struct ib_uverbs_reg_mr), &dev, 12), EFAULT);
+	assert_int_equal(raw_write(fd, 200, NULL, 0, NULL, 0), EOPNOTSUPP);
+	assert_int_equal(raw_write(fd, IB_USER_VERBS_CMD_ALLOC_PD, &zero, 8, &p, 4), 0);
+	/* CQs */
+	assert_int_equal(raw_cq(fd, 0, &cq, &handle), EINVAL);
+	assert_int_equal(raw_cq(fd, 14, &cq, &handle), EINVAL);
+	assert_int_equal(raw_cq(fd, 0xffffffff, &cq, &handle), EINVAL);
+	assert_int_equal(raw_cq(fd, (1 << 20) - 1, &cq, &handle), EFAULT);
+	RAW_CQ(cqe_size, 0, EINVAL);
+	RAW_CQ(cqe_size, 96, EINVAL);
+	RAW_CQ(buf_addr, 0, EFAULT);
+	RAW_CQ(buf_addr, ~0ull << 12, EFAULT);
+	RAW_CQ(buf_addr, (uintptr_t)mem + 1, EINVAL);
+	RAW_CQ(db_addr, (uintptr_t)mem + 4, EINVAL);
+	RAW_CQ(db_addr, 0, EFAULT);
+	RAW_CQ(db_addr, 4096, EFAULT);
+	RAW_CQ(cqe_comp_en, 1, EOPNOTSUPP);
+	RAW_CQ(uar_page_index, page + 1, EINVAL);
+	RAW_CQ(flags, 0, EINVAL);
+	RAW_CQ(cqe_size, 64, 0);
+	/* QPs */
+	RAW_QP(sq_wqe_count, 0, EINVAL);
+	RAW_QP(sq_wqe_count, 15, EINVAL);
+	RAW_QP(sq_wqe_count, 1u << 31, EINVAL);
+	RAW_QP(rq_wqe_count, 0, EINVAL);
+	RAW_QP(rq_wqe_count, 5, EINVAL);
+	RAW_QP(rq_wqe_count, 1u << 31, EINVAL);
+	RAW_QP(rq_wqe_shift, 3, EINVAL);
+	RAW_QP(rq_wqe_shift, 60, EINVAL);
+	RAW_QP(buf_addr, 0, EFAULT);
+	RAW_QP(buf_addr, (uintptr_t)mem + 65536 - 64, EFAULT);
+	RAW_QP(buf_addr, (uintptr_t)mem + 2, EINVAL);
+	RAW_QP(db_addr, (uintptr_t)mem + 2, EINVAL);
+	RAW_QP(db_addr, 0, EFAULT);
+	RAW_QP(bfreg_index, page + 1, EINVAL);
+	RAW_QP(flags, 0, EINVAL);
+	RAW_QP(flags, MLX5_QP_FLAG_UAR_PAGE_INDEX | MLX5_QP_FLAG_SIGNATURE, EINVAL);
+	assert_int_equal(raw_qp(fd, p.pd_handle + 1000, handle, &qp, cap), EINVAL);
+	assert_int_equal(raw_qp(fd, handle, handle, &qp, cap), EINVAL);
+	RAW_QP(rq_wqe_shift, 4, 0);
+	/* Handles of another context are nobody's */
+	raw_start(UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_DESTROY);
+	raw_attr(UVERBS_ATTR_DESTROY_CQ_HANDLE, 0, handle);
+	assert_int_equal(raw_run(ctx->cmd_fd), ENOENT);
+	assert_int_equal(raw_run(fd), EBUSY);
+	assert_int_equal(close(fd), 0);
+	munmap(mem, 65536 + 4096);
+}
+
+/* Commands at random, with pointers that are good, bad and odd */
+static void random_commands(void **state)
+{
+	static const struct {
+		uint16_t object, method, attrs;
+	} methods[] = {
+		{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE, 2 },
+		{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE, 2 },
+		{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE, 2 },
+		{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_PORT, 2 },
+		{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_TABLE, 4 },
+		{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_ENTRY, 4 },
+		{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_GET_CONTEXT, 2 },
+		{ UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_CREATE, 8 },
+		{ UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_DESTROY, 2 },
+		{ UVERBS_OBJECT_QP, UVERBS_METHOD_QP_CREATE, 15 },
+		{ UVERBS_OBJECT_QP, UVERBS_METHOD_QP_DESTROY, 2 },
+		{ UVERBS_OBJECT_PD, UVERBS_METHOD_PD_DESTROY, 1 },
+		{ UVERBS_OBJECT_MR, UVERBS_METHOD_MR_DESTROY, 1 },
+		{ UVERBS_OBJECT_MR, UVERBS_METHOD_QUERY_MR, 5 },
+		{ UVERBS_OBJECT_AH, UVERBS_METHOD_AH_DESTROY, 1 },
+		{ MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC, 5 },
+		{ MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_DESTROY, 1 },
+		{ MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_OTHER, 2 },
+	};
+	static const uint32_t commands[] = { 1, 1u << 31 | 1, 2, 3, 5, 9, 11, 25, 26, 1u << 31 | 26 };
+	static const uint16_t lengths[] = { 0, 4, 8, 12, 16, 20, 24, 40, 64, 128, 312, 4096, 65535 };
+	uint8_t *mem = mmap(NULL, 1 << 16, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	int fd = raw_open(), done = 0;
+
+	(void)state;
+	for (int round = 0; round < 20000; round++) {
+		unsigned m = rnd() % ARRAY(methods), n = methods[m].attrs + rnd() % 3, odd = rnd() % 3;
+		bool driver = methods[m].object >= 0x1000;
+
+		raw_start(methods[m].object, methods[m].method);
+		if (!methods[m].object && methods[m].method == UVERBS_METHOD_INVOKE_WRITE)
+			raw_attr(UVERBS_ATTR_WRITE_CMD, 8, commands[rnd() % ARRAY(commands)]);
+		/* Words that could be sizes, handles and flags, and here and there an address of this very memory */
+		for (unsigned i = 0; i < 64; i++) {
+			unsigned at = rnd() % (65536 / 8);
+
+			((uint64_t *)mem)[at] = rnd() % 3 ? rnd() % 64 : rnd() % 2 ? (uintptr_t)mem + (rnd() & 0xffc0) : rnd();
+		}
+		for (unsigned i = 0; i < n; i++) {
+			unsigned id = i < methods[m].attrs ? (driver ? 0x1000 + i : i) : 0x1000 + i - methods[m].attrs;
+			uint64_t data;
+
+			if (odd == 0 && rnd() % 4 == 0)
+				id = rnd() % 0x40 + (rnd() & 0x1000);
+			if (rnd() % 3 == 0)
+				data = rnd() % 16;
+			else if (rnd() % 16 == 0)
+				data = (uint64_t)rnd() << 33 | 1;
+			else
+				data = (uintptr_t)mem + (rnd() & 0xfff8);
+			raw_attr(id, lengths[rnd() % ARRAY(lengths)], data)->flags = rnd() % 8 == 0;
+		}
+		done += raw_run(fd) == 0;
+	}
+	if (done < 100)
+		print_error("only %d of 20000 did something\n", done);
+	assert_true(done >= 100);
+	assert_int_equal(close(fd), 0);
+	munmap(mem, 1 << 16);
+}
+
 /* A CQ that overruns is dead, and says so; what else there is lives on */
 static void overrun(void **state)
 {
@@ -1848,6 +2146,8 @@ int main(void)
 		cmocka_unit_test(late_arm),
 		cmocka_unit_test(async_events),
 		cmocka_unit_test(hostile_wqes),
+		cmocka_unit_test(hostile_commands),
+		cmocka_unit_test(random_commands),
 		cmocka_unit_test(overrun),
 		cmocka_unit_test(forks),
 	};

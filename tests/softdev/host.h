@@ -95,6 +95,7 @@ void sd_once(uint32_t key, const char *fmt, ...) __attribute__((format(printf, 2
 struct sd_channel *sd_channel_new(size_t record, int *err);
 struct sd_channel *sd_channel_get(int fd, size_t record);
 void sd_channel_put(struct sd_channel *ch);
+void sd_channel_close(struct sd_channel *ch);
 struct sd_channel *sd_channel_hold(struct sd_channel *ch);
 
 /* All answer 0 or a positive errno, as the ioctl does */

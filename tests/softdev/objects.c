@@ -208,7 +208,7 @@ static void child_after_fork(void)
 	cq_list = NULL;
 	cq_tail = &cq_list;
 	uar_list = NULL;
-	handle_cnt = 0;
+	handle_cnt = handle_hint = 0;
 	handles = NULL;
 	pthread_mutex_unlock(&sd_lock);
 }
@@ -359,6 +359,17 @@ void sd_channel_put(struct sd_channel *ch)
 	close(ch->wfd);
 	close(ch->rfd);
 	free(ch);
+}
+
+/* The program's end goes as well: it was never told of it */
+void sd_channel_close(struct sd_channel *ch)
+{
+	int fd = ch->fd;
+
+	sd_fd_set(fd, SD_FD_NONE, NULL);
+	ch->fd = -1;
+	sd_channel_put(ch);
+	close(fd);
 }
 
 static bool channel_send(struct sd_channel *ch, const void *event)

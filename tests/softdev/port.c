@@ -29,9 +29,15 @@ const char sd_sys_image_guid[8] = { 0x02, 0x50, 0x5d, 0, 0, 0x10, 0x1b, 0x01 };
 
 bool sd_link_ib(void)
 {
-	const char *link = getenv("SOFTDEV_LINK");
+	static int ib = -1;
 
-	return link && !strcmp(link, "ib");
+	/* Asked once: a program that changes its environment does not change the cable */
+	if (ib < 0) {
+		const char *link = getenv("SOFTDEV_LINK");
+
+		ib = link && !strcmp(link, "ib");
+	}
+	return ib;
 }
 
 uint16_t sd_lid(void)

@@ -5,12 +5,16 @@
  * All come through one ioctl: an object, a method, and attributes. An attribute's id is its place in one of two name spaces,
  * the core's and the driver's (from 0x1000 on). Input of 8 bytes or less is in the attribute itself; output is a pointer. The
  * INVOKE_WRITE method wraps the older write() commands: a core structure and driver data, each in and out.
+ *
+ * Pointers are the program's: all that they point to is copied the way that answers EFAULT, not SIGSEGV.
  */
 #define _GNU_SOURCE
 #include <endian.h>
 #include <errno.h>
 #include <net/if.h>
 #include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/ib_user_ioctl_verbs.h>
 #include <rdma/ib_user_verbs.h>
@@ -40,12 +44,22 @@ static struct ib_uverbs_attr *attr(const struct cmd *c, unsigned id)
 	return c->at[place(id)];
 }
 
-/* Where the input of an attribute lies; NULL when there is none */
-static const void *in_data(const struct ib_uverbs_attr *a)
+/* 0 or EFAULT. Where a sandbox forbids the call there is only trust */
+static int copy(void *here, uint64_t there, size_t len, bool out)
 {
-	if (!a)
-		return NULL;
-	return a->len <= sizeof(a->data) ? (const void *)&a->data : (const void *)(uintptr_t)a->data;
+	struct iovec h = { here, len }, t = { (void *)(uintptr_t)there, len };
+	ssize_t n;
+
+	if (!len)
+		return 0;
+	n = out ? process_vm_writev(getpid(), &h, 1, &t, 1, 0) : process_vm_readv(getpid(), &h, 1, &t, 1, 0);
+	if (n < 0 && (errno == EPERM || errno == ENOSYS)) {
+		if (!there)
+			return EFAULT;
+		memcpy(out ? t.iov_base : here, out ? here : t.iov_base, len);
+		return 0;
+	}
+	return n == (ssize_t)len ? 0 : EFAULT;
 }
 
 static uint64_t in_u64(const struct cmd *c, unsigned id, uint64_t otherwise)
@@ -60,34 +74,41 @@ static uint64_t in_u64(const struct cmd *c, unsigned id, uint64_t otherwise)
 /* An input structure: a shorter one is filled up with zeros; what we do not know must be zero */
 static int in_struct(const struct ib_uverbs_attr *a, void *to, size_t size)
 {
-	const uint8_t *from = in_data(a);
-	size_t len = a ? a->len : 0;
+	uint8_t more[256];
+	size_t len = a ? a->len : 0, known = len < size ? len : size;
+	int err;
 
 	memset(to, 0, size);
-	if (len && !from)
-		return EFAULT;
-	for (size_t i = size; i < len; i++)
-		if (from[i])
+	if (len <= sizeof(a->data)) {
+		if (len > size)
 			return EOPNOTSUPP;
-	if (len)
-		memcpy(to, from, len < size ? len : size);
-	return 0;
+		if (len)
+			memcpy(to, &a->data, len);
+		return 0;
+	}
+	err = copy(to, a->data, known, false);
+	if (err || len == known)
+		return err;
+	if (len - known > sizeof(more))
+		return EOPNOTSUPP;
+	err = copy(more, a->data + known, len - known, false);
+	for (size_t i = 0; !err && i < len - known; i++)
+		if (more[i])
+			return EOPNOTSUPP;
+	return err;
 }
 
 static int out_struct(struct ib_uverbs_attr *a, const void *from, size_t size)
 {
-	uint8_t *to;
+	static const uint8_t zeros[256];
+	size_t len = a ? a->len : 0, known = len < size ? len : size;
+	int err = copy((void *)(uintptr_t)from, len ? a->data : 0, known, true);
 
-	if (!a || !a->len)
-		return 0;
-	to = (uint8_t *)(uintptr_t)a->data;
-	if (!to)
-		return EFAULT;
-	memcpy(to, from, a->len < size ? a->len : size);
-	if (a->len > size)
-		memset(to + size, 0, a->len - size);
-	a->flags |= UVERBS_ATTR_F_VALID_OUTPUT;
-	return 0;
+	for (size_t at = known; !err && at < len; at += sizeof(zeros))
+		err = copy((void *)(uintptr_t)zeros, a->data + at, len - at < sizeof(zeros) ? len - at : sizeof(zeros), true);
+	if (!err && len)
+		a->flags |= UVERBS_ATTR_F_VALID_OUTPUT;
+	return err;
 }
 
 #define OUT(c, id, value) out_struct(attr(c, id), &(value), sizeof(value))
@@ -103,6 +124,15 @@ static void out_obj(const struct cmd *c, unsigned id, uint32_t handle)
 {
 	attr(c, id)->data = handle;
 	attr(c, id)->flags |= UVERBS_ATTR_F_VALID_OUTPUT;
+}
+
+/* An object whose maker cannot be told of it: as if it had never been */
+static int undo(const struct cmd *c, enum sd_kind kind, uint32_t handle)
+{
+	uint32_t a, b;
+
+	sd_destroy(c->ctx, kind, handle, &a, &b);
+	return EFAULT;
 }
 
 /* ---- device ---- */
@@ -215,20 +245,19 @@ static int query_gid_table(struct cmd *c)
 {
 	struct ib_uverbs_attr *a = attr(c, UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES);
 	uint64_t size = in_u64(c, UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE, 0), n = 0;
-	uint8_t *to = (uint8_t *)(uintptr_t)a->data;
 	struct ib_uverbs_gid_entry e;
+	int err;
 
 	if (!size || size > 4096 || in_u64(c, UVERBS_ATTR_QUERY_GID_TABLE_FLAGS, 0))
 		return EINVAL;
-	if (!to)
-		return EFAULT;
 	for (unsigned i = 0; i < SD_GIDS; i++) {
 		if (fill_gid(i, &e))
 			continue;
 		if ((n + 1) * size > a->len)
 			return EINVAL;
-		memset(to + n * size, 0, size);
-		memcpy(to + n * size, &e, size < sizeof(e) ? size : sizeof(e));
+		err = copy(&e, a->data + n * size, size < sizeof(e) ? size : sizeof(e), true);
+		if (err)
+			return err;
 		n++;
 	}
 	a->flags |= UVERBS_ATTR_F_VALID_OUTPUT;
@@ -278,9 +307,9 @@ static int uar_alloc(struct cmd *c)
 	if (err)
 		return err;
 	offset = (SD_UAR_FIRST_PAGE + page_id) * 4096ull;
-	OUT(c, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, offset);
-	OUT(c, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, length);
-	OUT(c, MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, page_id);
+	if (OUT(c, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, offset) || OUT(c, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, length) ||
+	    OUT(c, MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, page_id))
+		return undo(c, SD_UAR, handle);
 	out_obj(c, MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, handle);
 	return 0;
 }
@@ -331,8 +360,8 @@ static int cq_create(struct cmd *c)
 	err = sd_cq_create(c->ctx, &a, &handle, &resp.cqn);
 	if (err)
 		return err;
-	OUT(c, UVERBS_ATTR_UHW_OUT, resp);
-	OUT(c, UVERBS_ATTR_CREATE_CQ_RESP_CQE, answer);
+	if (OUT(c, UVERBS_ATTR_UHW_OUT, resp) || OUT(c, UVERBS_ATTR_CREATE_CQ_RESP_CQE, answer))
+		return undo(c, SD_CQ, handle);
 	out_obj(c, UVERBS_ATTR_CREATE_CQ_HANDLE, handle);
 	return 0;
 }
@@ -356,8 +385,10 @@ static int qp_create(struct cmd *c)
 	uint32_t handle, qpn;
 	int err = in_struct(attr(c, UVERBS_ATTR_UHW_IN), &drv, sizeof(drv));
 
+	if (type > IB_UVERBS_QPT_DRIVER)
+		return EINVAL;
 	if (type != IB_UVERBS_QPT_RC) {
-		sd_once(0xffff0100 + (type & 0xff), "queue pairs of type %u are not supported", (unsigned)type);
+		sd_once(0xffff0100 + type, "queue pairs of type %u are not supported", (unsigned)type);
 		return EOPNOTSUPP;
 	}
 	if (attr(c, UVERBS_ATTR_CREATE_QP_SRQ_HANDLE)) {
@@ -382,9 +413,9 @@ static int qp_create(struct cmd *c)
 	err = sd_qp_create(c->ctx, &a, &handle, &qpn);
 	if (err)
 		return err;
-	OUT(c, UVERBS_ATTR_UHW_OUT, resp);
-	OUT(c, UVERBS_ATTR_CREATE_QP_RESP_CAP, cap);
-	OUT(c, UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, qpn);
+	if (OUT(c, UVERBS_ATTR_UHW_OUT, resp) || OUT(c, UVERBS_ATTR_CREATE_QP_RESP_CAP, cap) ||
+	    OUT(c, UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, qpn))
+		return undo(c, SD_QP, handle);
 	out_obj(c, UVERBS_ATTR_CREATE_QP_HANDLE, handle);
 	return 0;
 }
@@ -432,9 +463,9 @@ static int query_mr(struct cmd *c)
 
 	if (!mr)
 		return EINVAL;
-	OUT(c, UVERBS_ATTR_QUERY_MR_RESP_LKEY, mr->key);
-	OUT(c, UVERBS_ATTR_QUERY_MR_RESP_RKEY, mr->key);
-	OUT(c, UVERBS_ATTR_QUERY_MR_RESP_LENGTH, mr->length);
+	if (OUT(c, UVERBS_ATTR_QUERY_MR_RESP_LKEY, mr->key) || OUT(c, UVERBS_ATTR_QUERY_MR_RESP_RKEY, mr->key) ||
+	    OUT(c, UVERBS_ATTR_QUERY_MR_RESP_LENGTH, mr->length))
+		return EFAULT;
 	return OUT(c, UVERBS_ATTR_QUERY_MR_RESP_IOVA, mr->iova);
 }
 
@@ -519,8 +550,7 @@ static int w_alloc_pd(struct cmd *c)
 
 	if (err)
 		return err;
-	OUT(c, UVERBS_ATTR_UHW_OUT, drv);
-	return OUT(c, UVERBS_ATTR_CORE_OUT, resp);
+	return OUT(c, UVERBS_ATTR_UHW_OUT, drv) || OUT(c, UVERBS_ATTR_CORE_OUT, resp) ? undo(c, SD_PD, resp.pd_handle) : 0;
 }
 
 static int w_create_ah(struct cmd *c)
@@ -546,8 +576,7 @@ static int w_create_ah(struct cmd *c)
 	err = sd_ah_create(c->ctx, pd, &resp.ah_handle);
 	if (err)
 		return err;
-	OUT(c, UVERBS_ATTR_UHW_OUT, drv);
-	return OUT(c, UVERBS_ATTR_CORE_OUT, resp);
+	return OUT(c, UVERBS_ATTR_UHW_OUT, drv) || OUT(c, UVERBS_ATTR_CORE_OUT, resp) ? undo(c, SD_AH, resp.ah_handle) : 0;
 }
 
 static int w_reg_mr(struct cmd *c)
@@ -566,7 +595,7 @@ static int w_reg_mr(struct cmd *c)
 	if (err)
 		return err;
 	resp.rkey = resp.lkey;
-	return OUT(c, UVERBS_ATTR_CORE_OUT, resp);
+	return OUT(c, UVERBS_ATTR_CORE_OUT, resp) ? undo(c, SD_MR, resp.mr_handle) : 0;
 }
 
 static int w_rereg_mr(struct cmd *c)
@@ -601,7 +630,10 @@ static int w_create_comp_channel(struct cmd *c)
 	if (!ch)
 		return err;
 	resp.fd = ch->fd;
-	return OUT(c, UVERBS_ATTR_CORE_OUT, resp);
+	err = OUT(c, UVERBS_ATTR_CORE_OUT, resp);
+	if (err)
+		sd_channel_close(ch);
+	return err;
 }
 
 static int w_query_qp(struct cmd *c)
@@ -653,8 +685,8 @@ static int w_ex_modify_qp(struct cmd *c)
 	err = sd_qp_modify(qp, &req.base);
 	if (err)
 		return err;
-	OUT(c, UVERBS_ATTR_UHW_OUT, drv);
-	return OUT(c, UVERBS_ATTR_CORE_OUT, resp);
+	err = OUT(c, UVERBS_ATTR_UHW_OUT, drv);
+	return err ? err : OUT(c, UVERBS_ATTR_CORE_OUT, resp);
 }
 
 #define EX(cmd) (IB_USER_VERBS_CMD_FLAG_EXTENDED | (cmd))
@@ -743,52 +775,59 @@ static const struct method {
 	  BIT(MLX5_IB_ATTR_DEVX_OTHER_CMD_IN) | BIT(MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT), devx_other },
 };
 
-static int run(struct sd_ctx *ctx, struct ib_uverbs_ioctl_hdr *hdr)
+static int run(struct sd_ctx *ctx, uint64_t arg)
 {
 	const struct method *m, *end = methods + sizeof(methods) / sizeof(methods[0]);
+	struct ib_uverbs_attr attrs[2 * ATTRS];
+	struct ib_uverbs_ioctl_hdr hdr;
 	struct cmd c = { .ctx = ctx };
 	uint64_t have = 0;
+	int err = copy(&hdr, arg, sizeof(hdr), false);
 
-	if (hdr->length != sizeof(*hdr) + hdr->num_attrs * sizeof(hdr->attrs[0]) || hdr->reserved1 || hdr->reserved2 ||
-	    hdr->driver_id != RDMA_DRIVER_MLX5)
+	if (err)
+		return err;
+	if (hdr.length != sizeof(hdr) + hdr.num_attrs * sizeof(attrs[0]) || hdr.num_attrs > 2 * ATTRS || hdr.reserved1 || hdr.reserved2 ||
+	    hdr.driver_id != RDMA_DRIVER_MLX5)
 		return EINVAL;
 	for (m = methods; m < end; m++)
-		if (m->object == hdr->object_id && m->method == hdr->method_id)
+		if (m->object == hdr.object_id && m->method == hdr.method_id)
 			break;
 	if (m == end) {
-		sd_once((uint32_t)hdr->object_id << 16 | hdr->method_id, "object 0x%x method 0x%x is not supported", hdr->object_id,
-			hdr->method_id);
+		sd_once((uint32_t)hdr.object_id << 16 | hdr.method_id, "object 0x%x method 0x%x is not supported", hdr.object_id, hdr.method_id);
 		return EOPNOTSUPP;
 	}
 	if (!ctx->ready && m->run != get_context && m->run != invoke_write)
 		return EINVAL;
-	for (unsigned i = 0; i < hdr->num_attrs; i++) {
-		struct ib_uverbs_attr *a = &hdr->attrs[i];
-		unsigned id = a->attr_id;
+	err = copy(attrs, arg + sizeof(hdr), hdr.num_attrs * sizeof(attrs[0]), false);
+	if (err)
+		return err;
+	for (unsigned i = 0; i < hdr.num_attrs; i++) {
+		unsigned id = attrs[i].attr_id;
 		bool known = (id & ~UVERBS_UDATA_DRIVER_DATA_FLAG) < ATTRS && (m->required | m->known) & BIT(id);
 
-		if (!known && a->flags & UVERBS_ATTR_F_MANDATORY)
+		if (!known && attrs[i].flags & UVERBS_ATTR_F_MANDATORY)
 			return EPROTONOSUPPORT;
 		if (!known)
 			continue;
 		if (have & BIT(id))
 			return EINVAL;
 		have |= BIT(id);
-		c.at[place(id)] = a;
+		c.at[place(id)] = &attrs[i];
 	}
 	if ((have & m->required) != m->required)
 		return EINVAL;
-	return m->run(&c);
+	err = m->run(&c);
+	if (!err)
+		err = copy(attrs, arg + sizeof(hdr), hdr.num_attrs * sizeof(attrs[0]), true);
+	return err;
 }
 
 int sd_ioctl(struct sd_ctx *ctx, void *arg)
 {
 	int err;
 
-	if (!arg)
-		return EFAULT;
 	pthread_mutex_lock(&sd_lock);
-	err = run(ctx, arg);
+	err = run(ctx, (uintptr_t)arg);
 	pthread_mutex_unlock(&sd_lock);
 	return err;
 }
