@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# inlay is headers: what is built here are its tests, examples and measurements. `make help` lists the targets.
+
+B = build
+PREFIX = /usr/local
+STD = gnu11
+CFLAGS = -O2 -g
+WERROR = -Werror
+PROVE = -j2
+DEVICE =
+ifeq ($(origin CC),default)
+CC = gcc
+endif
+ifndef V
+Q = @
+endif
+
+FLAGS = -std=$(STD) $(CFLAGS) -Wall -Wextra $(WERROR) -pthread -MMD -MP
+INCLUDES = -Iinclude -Itests -Itests/softdev
+VERBS = -libverbs -lmlx5
+VERSION = $(shell sed -n 's/^.define INLAY_VERSION_[MP][A-Z]* //p' include/inlay/base.h | paste -sd.)
+
+# A tests/NAME.c is a program of its own, built unchecked (NAME-0) and checked (NAME-1); beside a NAME.t it belongs to that script.
+# tests/device.c includes nothing of inlay.
+scripts = $(wildcard tests/*.t)
+programs = $(patsubst tests/%.c,%,$(filter-out $(scripts:.t=.c),$(wildcard tests/*.c)))
+tests = $(patsubst %,$(B)/tests/%,$(filter device,$(programs)) $(foreach p,$(filter-out device,$(programs)),$(p)-0 $(p)-1))
+examples = $(patsubst %.c,$(B)/%,$(wildcard examples/*.c))
+benches = $(patsubst %.c,$(B)/%,$(wildcard bench/*.c))
+softdev = $(patsubst tests/%.c,$(B)/%.o,$(wildcard tests/softdev/*.c))
+
+# `make -j2 deps check`: nothing is compiled before deps is done.
+first = $(filter deps,$(MAKECMDGOALS))
+
+.DELETE_ON_ERROR:
+.PHONY: all help deps run check check-all bench bench-all install uninstall clean
+
+all: $(B)/libsoftdev.so $(tests) $(examples) $(benches) ## builds the software device, tests, examples and benchmarks
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@echo
+	@echo "Settings: CC, STD ($(STD)), CFLAGS ($(CFLAGS)), PREFIX ($(PREFIX)), DESTDIR, V=1 shows the commands,"
+	@echo "DEVICE=mlx5_0 runs the tests on that device instead of the software one."
+
+# ---- Debian packages ----
+
+packages = gcc g++ clang make pkg-config libibverbs-dev ibverbs-providers ibverbs-utils perftest libcmocka-dev valgrind perl binutils \
+	libclang-rt-14-dev gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user
+
+deps: ## installs the Debian packages that build and tests need
+	@command -v dpkg-query apt-get >/dev/null || { echo "make deps knows Debian only. Needed here: $(packages)" >&2; exit 1; }; \
+	missing=; for p in $(packages); do \
+		dpkg-query -W -f='$${db:Status-Status}' $$p 2>/dev/null | grep -qx installed || missing="$$missing $$p"; done; \
+	[ -n "$$missing" ] || exit 0; \
+	echo "installing:$$missing"; \
+	sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
+	$$sudo apt-get update -qq && \
+	$$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null
+
+# ---- Building ----
+
+say = @mkdir -p $(@D); echo "  CC    $@"
+compile = $(Q)$(CC) $(FLAGS) -MT $@ -MF $@.d -o $@ $<
+
+$(B)/softdev/%.o: tests/softdev/%.c | $(first)
+	$(say)
+	$(compile) -c -fPIC -fvisibility=hidden
+
+$(B)/libsoftdev.so: $(softdev)
+	@echo "  LD    $@"
+	$(Q)$(CC) $(CFLAGS) -shared -pthread -o $@ $^ -ldl
+
+$(B)/tests/%-0: tests/%.c | $(first)
+	$(say)
+	$(compile) -DINLAY_CHECKED=0 $(INCLUDES) $(VERBS) -lcmocka
+
+$(B)/tests/%-1: tests/%.c | $(first)
+	$(say)
+	$(compile) -DINLAY_CHECKED=1 $(INCLUDES) $(VERBS) -lcmocka
+
+$(B)/tests/%: tests/%.c | $(first)
+	$(say)
+	$(compile) $(INCLUDES) $(VERBS) -lcmocka
+
+$(B)/examples/%: examples/%.c | $(first)
+	$(say)
+	$(compile) -Iinclude $(VERBS)
+
+$(B)/bench/%: bench/%.c | $(first)
+	$(say)
+	$(compile) -Iinclude -Itests/softdev $(VERBS) -ldl -lm
+
+-include $(wildcard $(B)/*/*.d)
+
+# ---- Running ----
+
+run: $(B)/examples/pingpong $(B)/libsoftdev.so ## the example on an mlx5 device, the software one when there is no other
+	@if readlink -f /sys/class/infiniband/*/device/driver | grep -q /mlx5_core$$; then $<; else tests/softdev/run $<; fi
+
+check: all ## all tests, within 10 minutes
+	$(Q)B=$(B) CC=$(CC) DEVICE=$(DEVICE) prove $(PROVE) --timer --exec tests/exec $(tests) $(scripts)
+
+check-all: ## tests with every compiler, standard, optimisation and sanitizer, and the long random ones, within 75 minutes
+	$(Q)tests/matrix
+
+bench: all ## measurements beside what else a user would pick, within 10 minutes
+	$(Q)bench/run
+
+bench-all: all ## all measurements
+	$(Q)bench/run --all
+
+# ---- Installing ----
+
+headers = $(patsubst include/%,%,$(shell find include -name '*.h'))
+
+install: ## headers and inlay.pc below DESTDIR and PREFIX
+	$(Q)for h in $(headers); do install -D -m 644 include/$$h $(DESTDIR)$(PREFIX)/include/$$h || exit 1; done
+	$(Q)install -d $(DESTDIR)$(PREFIX)/share/pkgconfig
+	$(Q)sed 's,@PREFIX@,$(PREFIX),; s,@VERSION@,$(VERSION),' pkgconfig/inlay.pc.in >$(DESTDIR)$(PREFIX)/share/pkgconfig/inlay.pc
+
+uninstall: ## removes what install put there
+	$(Q)rm -rf $(DESTDIR)$(PREFIX)/include/inlay $(DESTDIR)$(PREFIX)/share/pkgconfig/inlay.pc
+
+clean: ## removes everything built
+	rm -rf $(B)
