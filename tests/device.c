@@ -1749,7 +1749,7 @@ static int raw_run(int fd)
 static int raw_open(void)
 {
 	struct mlx5_ib_alloc_ucontext_req_v2 req = { .max_cqe_version = 1, .lib_caps = MLX5_LIB_CAP_4K_UAR | MLX5_LIB_CAP_DYN_UAR };
-	struct mlx5_ib_alloc_ucontext_resp resp;
+	struct mlx5_ib_alloc_ucontext_resp resp = { .tot_bfregs = 1 };
 	int fd = open("/dev/infiniband/uverbs0", O_RDWR | O_CLOEXEC);
 
 	assert_true(fd >= 0);
@@ -1784,8 +1784,8 @@ static int raw_write(int fd, uint32_t command, const void *in, unsigned in_len, 
 
 static uint32_t raw_uar(int fd)
 {
-	uint32_t length, page_id;
-	uint64_t offset;
+	uint32_t length = 0, page_id = 0;
+	uint64_t offset = 0;
 
 	raw_start(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC);
 	raw_attr(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, 0, 0);
@@ -1802,7 +1802,7 @@ static int raw_cq(int fd, uint32_t cqe, const struct mlx5_ib_create_cq *drv, uin
 {
 	struct mlx5_ib_create_cq_resp resp;
 	struct ib_uverbs_attr *a;
-	uint32_t got;
+	uint32_t got = 0;
 	int err;
 
 	raw_start(UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_CREATE);

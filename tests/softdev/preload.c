@@ -185,6 +185,14 @@ OPENAT_2(__openat64_2)
 FOPEN(fopen)
 FOPEN(fopen64)
 
+EXPORT int scandir(const char *path, struct dirent ***list, int (*keep)(const struct dirent *),
+		   int (*order)(const struct dirent **, const struct dirent **))
+{
+	NEXT(scandir);
+	LEAD(path, -1);
+	return next_(at_, list, keep, order);
+}
+
 EXPORT DIR *opendir(const char *path)
 {
 	NEXT(opendir);
@@ -255,6 +263,21 @@ FSTAT(fstat64, struct stat64)
 FXSTAT(__fxstat, struct stat)
 FXSTAT(__fxstat64, struct stat64)
 
+EXPORT int statx(int dir, const char *path, int flags, unsigned mask, struct statx *st)
+{
+	int ret;
+
+	NEXT(statx);
+	LEAD(path, -1);
+	ret = next_(dir, at_, flags, mask, st);
+	if (!ret && is_cdev(path)) {
+		st->stx_mode = S_IFCHR | 0666;
+		st->stx_rdev_major = SD_CDEV_MAJOR;
+		st->stx_rdev_minor = SD_CDEV_MINOR;
+	}
+	return ret;
+}
+
 EXPORT int fstatat(int dir, const char *path, struct stat *st, int flags)
 {
 	int ret;
@@ -272,6 +295,13 @@ EXPORT int access(const char *path, int mode)
 	NEXT(access);
 	LEAD(path, -1);
 	return next_(at_, mode);
+}
+
+EXPORT int faccessat(int dir, const char *path, int mode, int flags)
+{
+	NEXT(faccessat);
+	LEAD(path, -1);
+	return next_(dir, at_, mode, flags);
 }
 
 /* ---- links ---- */
