@@ -408,6 +408,10 @@ static void refusals(void **state)
 	init.cap = usual.cap;
 	init.cap.max_inline_data = 4096;
 	assert_null(ibv_create_qp(pd, &init));
+	init.cap = usual.cap;
+	init.qp_type = IBV_QPT_UD;
+	assert_null(ibv_create_qp(pd, &init));
+	assert_int_equal(errno, EOPNOTSUPP);
 	assert_int_equal(ibv_destroy_cq(cq), 0);
 }
 
@@ -1129,6 +1133,66 @@ static void iova(void **state)
 	assert_memory_equal(s[1].buf + 100, s[0].buf, 4096);
 	assert_int_equal(ibv_dereg_mr(mr), 0);
 	close_pair(s);
+}
+
+/* What mlx5dv can ask for beside verbs; and an extended CQ, whose timestamps become wall-clock time */
+static void vendor_interface(void **state)
+{
+	struct ibv_cq_init_attr_ex ci = { .cqe = 63, .comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS, .flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN,
+					  .wc_flags = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK };
+	struct mlx5dv_cq_init_attr dci = { .comp_mask = MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE, .cqe_comp_res_format = MLX5DV_CQE_RES_FORMAT_HASH };
+	struct mlx5dv_qp_init_attr dqi = { .comp_mask = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS,
+					   .create_flags = MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE };
+	struct ibv_qp_init_attr_ex qi = { .cap = usual.cap, .qp_type = IBV_QPT_RC, .pd = pd, .comp_mask = IBV_QP_INIT_ATTR_PD };
+	struct mlx5dv_context dv = { .comp_mask = MLX5DV_CONTEXT_MASK_CQE_COMPRESION | MLX5DV_CONTEXT_MASK_CLOCK_INFO_UPDATE };
+	struct ibv_poll_cq_attr pa = { .comp_mask = 0 };
+	struct ibv_send_wr wr;
+	struct timespec t;
+	struct ibv_cq_ex *cx;
+	struct mlx5dv_cq dc = { .comp_mask = 0 };
+	struct mlx5dv_obj obj;
+	struct ibv_sge sg;
+	struct side s;
+	int64_t off;
+	double end;
+
+	(void)state;
+	assert_int_equal(mlx5dv_query_device(ctx, &dv), 0);
+	assert_true(dv.flags & MLX5DV_CONTEXT_FLAGS_CQE_V1);
+	assert_int_equal(dv.cqe_comp_caps.max_num, 0);
+	assert_null(mlx5dv_create_cq(ctx, &ci, &dci));
+	open_side(&s, &usual);
+	dci = (struct mlx5dv_cq_init_attr){ .comp_mask = MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE, .cqe_size = 128 };
+	cx = mlx5dv_create_cq(ctx, &ci, &dci);
+	assert_non_null(cx);
+	obj.cq.in = ibv_cq_ex_to_cq(cx);
+	obj.cq.out = &dc;
+	assert_int_equal(mlx5dv_init_obj(&obj, MLX5DV_OBJ_CQ), 0);
+	assert_int_equal(dc.cqe_size, 128);
+	assert_int_equal(dc.cqe_cnt, 64);
+	assert_int_equal(ibv_destroy_qp(s.qp), 0);
+	qi.send_cq = ibv_cq_ex_to_cq(cx);
+	qi.recv_cq = s.rcq;
+	s.qp = mlx5dv_create_qp(ctx, &qi, &dqi);
+	assert_non_null(s.qp);
+	bring_up(s.qp, s.qp->qp_num, &usual);
+	fill(s.buf + 64, 16, 4);
+	sg = sge(&s, 0, 16);
+	wr = request(IBV_WR_RDMA_READ, 5, &sg, 1, &s, 64);
+	post(&s, &wr);
+	for (end = now() + 5; ibv_start_poll(cx, &pa) && now() < end;)
+		usleep(20);
+	assert_int_equal(cx->status, IBV_WC_SUCCESS);
+	assert_int_equal(cx->wr_id, 5);
+	assert_int_equal(ibv_wc_read_opcode(cx), IBV_WC_RDMA_READ);
+	assert_int_equal(ibv_wc_read_byte_len(cx), 16);
+	clock_gettime(CLOCK_REALTIME, &t);
+	off = t.tv_sec * 1000000000ll + t.tv_nsec - (int64_t)ibv_wc_read_completion_wallclock_ns(cx);
+	assert_true(off > -100000000ll && off < 6000000000ll);
+	ibv_end_poll(cx);
+	assert_memory_equal(s.buf, s.buf + 64, 16);
+	close_side(&s);
+	assert_int_equal(ibv_destroy_cq(ibv_cq_ex_to_cq(cx)), 0);
 }
 
 /* Reset and up again: the rings start afresh */
@@ -2128,6 +2192,7 @@ int main(void)
 		cmocka_unit_test(wrap_around),
 		cmocka_unit_test(self),
 		cmocka_unit_test(iova),
+		cmocka_unit_test(vendor_interface),
 		cmocka_unit_test(reset_and_reuse),
 		cmocka_unit_test(local_length),
 		cmocka_unit_test(local_protection),
