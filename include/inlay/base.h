@@ -67,13 +67,6 @@
 /* For set-up, printing and error paths. Inline in name only, so that what nobody calls leaves no trace; cold keeps it out of line. */
 #define INLAY_COLD static inline __attribute__((cold))
 
-/* For the one cold function that a hot one calls. preserve_most: clang then saves no registers around the call; gcc finds that itself. */
-#if defined(__clang__)
-#define INLAY_COLD_CALL static __attribute__((noinline, cold, unused, preserve_most))
-#else
-#define INLAY_COLD_CALL static __attribute__((noinline, cold, unused))
-#endif
-
 #define INLAY_LIKELY(x) __builtin_expect(!!(x), 1)
 #define INLAY_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define INLAY_CACHE_LINE 64

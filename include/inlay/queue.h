@@ -55,36 +55,41 @@ enum inlay_uar_mode {
 
 /* One doorbell register. In caller memory; lives as long as a queue points at it. */
 struct inlay_uar {
-	uint8_t *next;     /* where the next copy or doorbell goes: toggles between the register's two halves; NULL: not known yet */
+	uint8_t *reg;      /* the register, as mlx5dv gives it; NULL: not known yet */
+	uint8_t *next;     /* where the next copy or doorbell goes: toggles between the register's two halves */
 	uint32_t size;     /* bytes of one half, a power of two; 0: the page takes no BlueFlame copies */
 	uint32_t mode;     /* enum inlay_uar_mode */
-	uint32_t copy_ds;  /* longest WQE that may be copied without a lock, in 16-byte units; 0 unless EXCLUSIVE */
 	uint32_t lock;     /* LOCKED only */
 	uint32_t queues;   /* send queues that point here */
-	uint8_t *reg;      /* the register, as mlx5dv gives it */
 	struct ibv_td *td; /* of a register made by inlay_uar_create, else NULL; likewise pd, in which its QPs are created */
 	struct ibv_pd *pd;
 };
 
-/* A send queue. One cache line. Credit is kept in 16-byte units, four to a WQEBB, because that is how a WQE gives its length. */
+/*
+ * A send queue. The first cache line is all that a post and a ring touch of it. Credit is kept in 16-byte units, four to a WQEBB, because that
+ * is how a WQE gives its length.
+ */
 struct inlay_sq {
 	uint8_t *buf;
 	uint8_t *last;            /* the WQE posted last */
-	volatile uint32_t *dbrec; /* the send half of the QP's doorbell record */
-	struct inlay_uar *uar;
+	volatile uint16_t *dbrec; /* the send word of the QP's doorbell record: its low half, big-endian; the high half is 0 */
+	uint8_t *reg;             /* EXCLUSIVE: where the next copy or doorbell goes; NULL: ask uar */
 	uint64_t qpn8;            /* QPN << 8 */
+	/* In this order so that no compiler gathers the stores of a post into a vector, which takes longer. */
+	uint32_t rung;            /* pi at the last doorbell */
 	uint32_t mask4;           /* (WQEBBs in the ring - 1) * 4 */
 	uint32_t pi;              /* WQEBBs posted */
-	uint32_t rung;            /* pi at the last doorbell */
+	uint32_t reg_size;        /* EXCLUSIVE: bytes of one half of the register, which reg toggles by; else 0 */
 	uint32_t pending4;        /* WQEBBs posted and not yet given back, * 4 */
 	uint32_t last_ds;         /* the last WQE's length in 16-byte units */
-	uint32_t max_ds;          /* longest WQE that this QP may post, likewise */
+	struct inlay_uar *uar;
+	uint32_t max_ds;          /* longest WQE that this QP may post, in 16-byte units */
 };
 
 /* A receive queue of a QP. */
 struct inlay_rq {
 	uint8_t *buf;
-	volatile uint32_t *dbrec; /* the receive half */
+	volatile uint16_t *dbrec; /* the receive word, likewise */
 	uint32_t mask;            /* WQEs in the ring, less 1 */
 	uint32_t stride;          /* bytes of a WQE, a power of two */
 	uint32_t pi;              /* WQEs posted */
@@ -107,7 +112,7 @@ struct inlay_cq {
 	uint32_t arm_sn;          /* events seen */
 };
 
-INLAY_STATIC_ASSERT(sizeof(struct inlay_sq) == INLAY_CACHE_LINE, "a post touches one line of its queue");
+INLAY_STATIC_ASSERT(offsetof(struct inlay_sq, uar) == INLAY_CACHE_LINE, "a post touches one line of its queue");
 INLAY_STATIC_ASSERT(sizeof(struct inlay_rq) <= INLAY_CACHE_LINE, "a post touches one line of its queue");
 INLAY_STATIC_ASSERT(sizeof(struct inlay_cq) <= INLAY_CACHE_LINE, "a poll touches one line of its queue");
 INLAY_STATIC_ASSERT(sizeof(struct inlay_uar) <= INLAY_CACHE_LINE, "a doorbell touches one line of its register's object");
@@ -141,7 +146,6 @@ INLAY_COLD int inlay_uar_init(struct inlay_uar *uar, void *reg, uint32_t size, u
 	uar->next = uar->reg;
 	uar->size = size;
 	uar->mode = mode;
-	uar->copy_ds = mode == INLAY_UAR_EXCLUSIVE ? size / INLAY_DS : 0;
 	return 0;
 }
 
@@ -162,14 +166,15 @@ INLAY_COLD int inlay_sq_init(struct inlay_sq *sq, void *buf, uint32_t wqebb_cnt,
 {
 	if (!buf || (uintptr_t)buf % INLAY_WQEBB || !inlay_is_pow2(wqebb_cnt) || wqebb_cnt > 32768 || !dbrec || qpn >> 24)
 		return -EINVAL;
-	if (!max_ds || max_ds > INLAY_MAX_DS || !uar || !uar->next)
+	if (!max_ds || max_ds > INLAY_MAX_DS || !uar || !uar->reg)
 		return -EINVAL;
 	if (uar->mode == INLAY_UAR_EXCLUSIVE && uar->queues)
 		return -EBUSY;
 	uar->queues++;
 	sq->buf = (uint8_t *)buf;
 	sq->last = sq->buf;
-	sq->dbrec = dbrec + MLX5_SND_DBR;
+	dbrec[MLX5_SND_DBR] = 0;
+	sq->dbrec = (volatile uint16_t *)(dbrec + MLX5_SND_DBR) + 1;
 	sq->uar = uar;
 	sq->mask4 = (wqebb_cnt - 1) * 4;
 	sq->pi = 0;
@@ -178,14 +183,19 @@ INLAY_COLD int inlay_sq_init(struct inlay_sq *sq, void *buf, uint32_t wqebb_cnt,
 	sq->qpn8 = (uint64_t)qpn << 8;
 	sq->last_ds = 0;
 	sq->max_ds = max_ds;
+	sq->reg = uar->mode == INLAY_UAR_EXCLUSIVE ? uar->next : NULL;
+	sq->reg_size = uar->mode == INLAY_UAR_EXCLUSIVE ? uar->size : 0;
 	return 0;
 }
 
 /* Unbinds a send queue from its register, which may then take another. The ring is not touched. */
 INLAY_COLD void inlay_sq_fini(struct inlay_sq *sq)
 {
-	if (sq->uar)
-		sq->uar->queues--;
+	if (!sq->uar)
+		return;
+	sq->uar->queues--;
+	if (sq->reg)
+		sq->uar->next = sq->reg;
 	sq->uar = NULL;
 }
 
@@ -200,7 +210,8 @@ INLAY_COLD int inlay_rq_init(struct inlay_rq *rq, void *buf, uint32_t wqe_cnt, u
 	if (!inlay_is_pow2(stride) || stride < INLAY_DS || stride > 1024)
 		return -EINVAL;
 	rq->buf = (uint8_t *)buf;
-	rq->dbrec = dbrec + MLX5_RCV_DBR;
+	dbrec[MLX5_RCV_DBR] = 0;
+	rq->dbrec = (volatile uint16_t *)(dbrec + MLX5_RCV_DBR) + 1;
 	rq->mask = wqe_cnt - 1;
 	rq->stride = stride;
 	rq->pi = 0;
@@ -301,17 +312,17 @@ INLAY_ALWAYS uint8_t *inlay_sq_end(const struct inlay_sq *sq)
 	return sq->buf + ((size_t)sq->mask4 + 4) * INLAY_DS;
 }
 
-/* The register's next half, for a queue that has it alone. */
-INLAY_ALWAYS uint8_t *inlay_uar_toggle(struct inlay_uar *uar)
+/* Where to write now; the next write goes to the register's other half, so that two in a row never merge. */
+INLAY_ALWAYS uint8_t *inlay_uar_toggle(uint8_t **next, uint32_t size)
 {
-	uint8_t *at = uar->next;
+	uint8_t *at = *next;
 
-	uar->next = (uint8_t *)((uintptr_t)at ^ uar->size);
+	*next = (uint8_t *)((uintptr_t)at ^ size);
 	return at;
 }
 
-/* Rings on a register that is not the queue's own: whole WQE (bbs > 0) under the lock, or 8 bytes. */
-INLAY_COLD_CALL void inlay_uar_ring_shared(struct inlay_sq *sq, uint32_t bbs)
+/* Rings on a register that is not the queue's own: the whole WQE of bbs WQEBBs under the lock where that may be, or 8 bytes. */
+INLAY_ALWAYS void inlay_uar_ring_shared(struct inlay_sq *sq, uint32_t bbs)
 {
 	struct inlay_uar *uar = sq->uar;
 
@@ -321,10 +332,10 @@ INLAY_COLD_CALL void inlay_uar_ring_shared(struct inlay_sq *sq, uint32_t bbs)
 				;
 		/* Behind the lock too: on aarch64 taking it does not order the register's memory. */
 		inlay_fence_record_reg();
-		if (bbs && uar->size)
-			inlay_uar_copy(inlay_uar_toggle(uar), sq->last, bbs, sq->buf, inlay_sq_end(sq));
+		if (bbs && bbs * INLAY_WQEBB <= uar->size)
+			inlay_uar_copy(inlay_uar_toggle(&uar->next, uar->size), sq->last, bbs, sq->buf, inlay_sq_end(sq));
 		else
-			inlay_uar_doorbell(inlay_uar_toggle(uar), sq->last);
+			inlay_uar_doorbell(inlay_uar_toggle(&uar->next, uar->size), sq->last);
 		/* Inside the lock: the next owner's write must reach the device after this one. */
 		inlay_fence_reg();
 		__atomic_store_n(&uar->lock, 0, __ATOMIC_RELEASE);
@@ -361,9 +372,11 @@ INLAY_ALWAYS int inlay_sq_begin(struct inlay_sq *sq, uint32_t bbs, struct inlay_
 	uint32_t mask4 = sq->mask4;
 
 	if (INLAY_UNLIKELY((int32_t)sq->pending4 > (int32_t)(mask4 - 4 * (bbs - 1))))
-		return 4 * bbs > mask4 + 4 ? -E2BIG : -EAGAIN;
+		return bbs - 1 > mask4 / 4 ? -E2BIG : -EAGAIN;
 	at->index = sq->pi;
 	at->wqe = sq->buf + (size_t)(at->index * 4 & mask4) * INLAY_DS;
+	/* One pointer from here on, rather than ring and offset: saves clang a register and with it a push and a pop. */
+	__asm__("" : "+r"(at->wqe));
 	at->begin = sq->buf;
 	at->end = inlay_sq_end(sq);
 	at->at = at->wqe + INLAY_DS;
@@ -381,7 +394,7 @@ INLAY_ALWAYS int inlay_sq_begin(struct inlay_sq *sq, uint32_t bbs, struct inlay_
  */
 INLAY_ALWAYS void inlay_sq_commit_imm(struct inlay_sq *sq, struct inlay_cursor at, uint8_t opcode, uint32_t flags, uint32_t imm_be)
 {
-	uint32_t bbs = (at.ds + 3) / 4;
+	uint32_t bbs = (uint32_t)(at.ds + 3) / 4;
 
 	INLAY_CHECK(bbs <= inlay_sq_room(sq), "a WQE is no longer than what inlay_sq_begin was asked for");
 	INLAY_CHECK(at.ds <= sq->max_ds || at.ds <= 4, "a WQE is no longer than the QP's longest");
@@ -389,7 +402,7 @@ INLAY_ALWAYS void inlay_sq_commit_imm(struct inlay_sq *sq, struct inlay_cursor a
 	sq->pi = at.index + bbs;
 	sq->pending4 += 4 * bbs;
 	sq->last = at.wqe;
-	sq->last_ds = at.ds;
+	sq->last_ds = (uint32_t)at.ds;
 }
 
 /* inlay_sq_commit_imm without an immediate. */
@@ -406,7 +419,7 @@ INLAY_ALWAYS void inlay_sq_record(struct inlay_sq *sq)
 	sq->rung = pi;
 	/* The device may fetch the WQE as soon as the record says so. */
 	inlay_fence_wqe_record();
-	*sq->dbrec = inlay_to_be32(pi & 0xffff);
+	*sq->dbrec = inlay_to_be16((uint16_t)pi);
 	/* The device reads the record when the register is written, and must not find the old one. */
 	inlay_fence_record_reg();
 }
@@ -418,16 +431,15 @@ INLAY_ALWAYS void inlay_sq_record(struct inlay_sq *sq)
  */
 INLAY_ALWAYS void inlay_sq_ring_doorbell(struct inlay_sq *sq)
 {
-	struct inlay_uar *uar = sq->uar;
 	uint8_t *wqe = sq->last;
 
 	INLAY_CHECK(sq->pi != sq->rung, "a doorbell is rung for something posted");
 	inlay_sq_record(sq);
-	if (INLAY_UNLIKELY(uar->mode != INLAY_UAR_EXCLUSIVE)) {
+	if (INLAY_UNLIKELY(!sq->reg)) {
 		inlay_uar_ring_shared(sq, 0);
 		return;
 	}
-	inlay_uar_doorbell(inlay_uar_toggle(uar), wqe);
+	inlay_uar_doorbell(inlay_uar_toggle(&sq->reg, sq->reg_size), wqe);
 	/* Pushes the write out of the write-combining buffer, and keeps the next one from merging with it. */
 	inlay_fence_reg();
 }
@@ -443,23 +455,22 @@ INLAY_ALWAYS void inlay_sq_ring(struct inlay_sq *sq)
 	/* Read before the fences, so that what a post in the same function has just stored folds. */
 	uint32_t ds = sq->last_ds, bbs = (ds + 3) / 4;
 	int single = sq->pi - bbs == sq->rung && ds > 1;
-	struct inlay_uar *uar = sq->uar;
 	uint8_t *wqe = sq->last;
 
-	if (INLAY_LIKELY(single && ds <= uar->copy_ds)) {
+	if (INLAY_LIKELY(single && ds * INLAY_DS <= sq->reg_size)) {
 		inlay_sq_record(sq);
 		if (INLAY_LIKELY(bbs == 1))
-			inlay_uar_copy64(inlay_uar_toggle(uar), wqe);
+			inlay_uar_copy64(inlay_uar_toggle(&sq->reg, sq->reg_size), wqe);
 		else
-			inlay_uar_copy(inlay_uar_toggle(uar), wqe, bbs, sq->buf, inlay_sq_end(sq));
+			inlay_uar_copy(inlay_uar_toggle(&sq->reg, sq->reg_size), wqe, bbs, sq->buf, inlay_sq_end(sq));
 		inlay_fence_reg();
 	} else if (sq->pi != sq->rung) {
 		inlay_sq_record(sq);
-		if (uar->mode == INLAY_UAR_EXCLUSIVE) {
-			inlay_uar_doorbell(inlay_uar_toggle(uar), wqe);
+		if (sq->reg) {
+			inlay_uar_doorbell(inlay_uar_toggle(&sq->reg, sq->reg_size), wqe);
 			inlay_fence_reg();
 		} else {
-			inlay_uar_ring_shared(sq, single && ds * INLAY_DS <= uar->size ? bbs : 0);
+			inlay_uar_ring_shared(sq, single ? bbs : 0);
 		}
 	}
 }
@@ -474,14 +485,18 @@ INLAY_ALWAYS void inlay_sq_ring(struct inlay_sq *sq)
  */
 INLAY_ALWAYS int inlay_sq_release(struct inlay_sq *sq, const struct mlx5_cqe64 *cqe)
 {
-	uint32_t counter = inlay_cqe_wqe_counter(cqe);
-	uint32_t ds = sq->buf[(size_t)(counter * 4 & sq->mask4) * INLAY_DS + 7];
-	/*
-	 * What stays outstanding behind that WQE: from its end, rounded up to a WQEBB, to pi. A ring has at most 32768 WQEBBs, so 16
-	 * bits of index tell; two more for the unit.
-	 */
-	uint32_t rest = (0 - ((counter - sq->pi) * 4 + ds)) & 0x3fffc;
+	uint32_t counter = inlay_cqe_wqe_counter(cqe), done, rest;
+	size_t unit = counter * 4 & sq->mask4;
 
+	/* The two empty asm keep clang from spreading the shifts over all terms, which costs more than it saves. */
+	__asm__("" : "+r"(unit));
+	done = (counter - sq->pi) * 4 + sq->buf[unit * INLAY_DS + 7];
+	__asm__("" : "+r"(done));
+	/*
+	 * What stays outstanding: from the end of that WQE, rounded up to a WQEBB, to pi. A ring has at most 32768 WQEBBs, so that 16
+	 * bits of index tell, and two more for the unit.
+	 */
+	rest = (0 - done) & 0x3fffc;
 	if (INLAY_UNLIKELY(rest >= sq->pending4))
 		return -EPROTO;
 	sq->pending4 = rest;
@@ -532,8 +547,8 @@ INLAY_ALWAYS int inlay_post_gather(struct inlay_sq *sq, uint8_t opcode, uint32_t
 			at = inlay_seg_inlinev(at, sge, num_sge, (uint32_t)total);
 	} else if (__builtin_constant_p(num_sge) && num_sge == 1) {
 		if (INLAY_UNLIKELY(!sge->length)) {
+			__asm__ volatile("" : "+r"(sq), "+r"(opcode), "+r"(at.ds) : : "memory");
 			inlay_sq_commit_imm(sq, at, opcode, flags, imm_be);
-			/* Keeps the compiler from merging the two ends, which would make the other one's DS a variable. */
 			__asm__ volatile("" ::: "memory");
 			return 0;
 		}
@@ -717,7 +732,7 @@ INLAY_ALWAYS void inlay_rq_ring(struct inlay_rq *rq)
 {
 	/* The device may take the WQE as soon as the record says so. */
 	inlay_fence_wqe_record();
-	*rq->dbrec = inlay_to_be32(rq->pi & 0xffff);
+	*rq->dbrec = inlay_to_be16((uint16_t)rq->pi);
 }
 
 /*

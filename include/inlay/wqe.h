@@ -190,20 +190,34 @@ INLAY_ALWAYS void inlay_put64(void *at, uint64_t value)
  *
  * Same bytes as libmlx5's post_send (signature off).
  */
-INLAY_ALWAYS void inlay_wqe_ctrl(void *seg, uint32_t index, uint8_t opcode, uint64_t qpn8, uint32_t ds, uint32_t flags,
+INLAY_ALWAYS void inlay_wqe_ctrl(void *seg, uint32_t index, uint8_t opcode, uint64_t qpn8, size_t ds, uint32_t flags,
 				 uint32_t imm_be)
 {
-	uint64_t head = (uint64_t)(uint16_t)index << 40 | (uint64_t)opcode << 32 | qpn8 | ds;
+	uint64_t head = (uint64_t)(uint16_t)index << 40 | qpn8 | (((uint64_t)opcode << 32) + ds);
 
 	inlay_put64(seg, inlay_to_be64(head));
 	inlay_put64((uint8_t *)seg + 8, ((uint64_t)(flags & 0xff) << 24) | ((uint64_t)imm_be << 32));
+}
+
+/* A big-endian word in the low half of 8 bytes, the rest 0. gcc does not know that bswap clears the upper half by itself. */
+INLAY_ALWAYS uint64_t inlay_wide_be32(uint32_t host)
+{
+#if defined(__x86_64__) && !defined(__clang__)
+	uint64_t wide;
+
+	if (!__builtin_constant_p(host)) {
+		__asm__("bswap %k0" : "=r"(wide) : "0"(host));
+		return wide;
+	}
+#endif
+	return inlay_to_be32(host);
 }
 
 /* Remote address segment: raddr and rkey in host order. */
 INLAY_ALWAYS void inlay_wqe_raddr(void *seg, uint64_t raddr, uint32_t rkey)
 {
 	inlay_put64(seg, inlay_to_be64(raddr));
-	inlay_put64((uint8_t *)seg + 8, inlay_to_be32(rkey));
+	inlay_put64((uint8_t *)seg + 8, inlay_wide_be32(rkey));
 }
 
 /* Atomic segment, operands in host order. Fetch-and-add: the addend and 0. Compare-and-swap: the swap value and what to compare with. */
@@ -216,7 +230,7 @@ INLAY_ALWAYS void inlay_wqe_atomic(void *seg, uint64_t swap_add, uint64_t compar
 /* Data pointer segment, host order. len in bytes, 1 .. 2^31 - 1; the device reads 0 as 2^31, so leave an empty one out. */
 INLAY_ALWAYS void inlay_wqe_data(void *seg, uint64_t addr, uint32_t len, uint32_t lkey)
 {
-	INLAY_CHECK(len && !(len & MLX5_INLINE_SEG), "a data segment holds 1 to 2^31 - 1 bytes");
+	INLAY_CHECK(!(len & MLX5_INLINE_SEG), "a data segment holds at most 2^31 - 1 bytes");
 	inlay_put32(seg, inlay_to_be32(len));
 	inlay_put32((uint8_t *)seg + 4, inlay_to_be32(lkey));
 	inlay_put64((uint8_t *)seg + 8, inlay_to_be64(addr));
@@ -273,8 +287,8 @@ struct inlay_cursor {
 	uint8_t *wqe;      /* the control segment, written last */
 	uint8_t *begin;    /* the ring */
 	uint8_t *end;
+	size_t ds;         /* 16-byte units written so far, the control segment's included */
 	uint32_t index;    /* of the WQE's first WQEBB, never masked */
-	uint32_t ds;       /* 16-byte units written so far, the control segment's included */
 };
 
 /*
