@@ -1,0 +1,541 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * wqe.c: the encoders, the cursor, the copy and the printer of wqe.h. No device: what is expected is written down here from mlx5dv.h's
+ * structs, or modelled byte by byte.
+ */
+#include "common.h"
+#include <endian.h>
+#include <sys/mman.h>
+
+/* What an encoder must leave untouched: before and behind the 16 bytes; and it must write each of the 16, whatever was there */
+#define encoded(want, call)                                                                                                      \
+	do {                                                                                                                     \
+		uint8_t mem_[48] __attribute__((aligned(16)));                                                                   \
+		void *seg = mem_ + 16;                                                                                           \
+		int old_;                                                                                                        \
+		for (old_ = 0; old_ < 256; old_ += 255) {                                                                        \
+			memset(mem_, old_, sizeof(mem_));                                                                        \
+			call;                                                                                                    \
+			assert_memory_equal(seg, want, 16);                                                                      \
+			assert_true(all_bytes(mem_, 16, (uint8_t)old_) && all_bytes(mem_ + 32, 16, (uint8_t)old_));              \
+		}                                                                                                                \
+	} while (0)
+
+static void ctrl(void **state)
+{
+	struct mlx5_wqe_ctrl_seg want;
+	int i;
+
+	(void)state;
+	for (i = 0; i < 20000; i++) {
+		uint32_t index = (uint32_t)rnd(), qpn = (uint32_t)rnd() & 0xffffff, ds = 1 + rnd_below(63), flags = rnd_below(0x1000);
+		uint32_t imm = (uint32_t)rnd();
+		uint8_t opcode = (uint8_t)rnd();
+
+		memset(&want, 0, sizeof(want));
+		want.opmod_idx_opcode = htobe32((index & 0xffff) << 8 | opcode);
+		want.qpn_ds = htobe32(qpn << 8 | ds);
+		want.fm_ce_se = (uint8_t)flags;
+		want.imm = imm;
+		encoded(&want, inlay_wqe_ctrl(seg, index, opcode, (uint64_t)qpn << 8, ds, flags, imm));
+	}
+}
+
+/* The same once as bytes, so that not even the struct stands between */
+static void ctrl_bytes(void **state)
+{
+	static const uint8_t want[16] = {0x00, 0xbe, 0xef, 0x08, 0x12, 0x34, 0x56, 0x3f, 0, 0, 0, 0x8a, 0xde, 0xad, 0xfa, 0xce};
+
+	(void)state;
+	encoded(want, inlay_wqe_ctrl(seg, 0xffffbeef, MLX5_OPCODE_RDMA_WRITE, 0x12345600, 63,
+				     INLAY_SIGNALED | INLAY_SOLICITED | INLAY_FENCE_SMALL_AND_FENCE | INLAY_INLINE, htobe32(0xdeadface)));
+}
+
+static void flags(void **state)
+{
+	(void)state;
+	assert_int_equal(INLAY_SIGNALED, MLX5_WQE_CTRL_CQ_UPDATE);
+	assert_int_equal(INLAY_SOLICITED, MLX5_WQE_CTRL_SOLICITED);
+	assert_int_equal(INLAY_FENCE_SMALL_AND_FENCE, MLX5_WQE_CTRL_FENCE);
+	assert_int_equal(INLAY_FENCE_INITIATOR_SMALL, MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE);
+	assert_int_equal(INLAY_FENCE, 0x40);
+	assert_int_equal(INLAY_FENCE_STRONG, 0x60);
+	assert_int_equal(INLAY_INLINE & 0xff, 0);
+}
+
+static void segments(void **state)
+{
+	struct mlx5_wqe_raddr_seg raddr;
+	struct mlx5_wqe_atomic_seg atomic;
+	struct mlx5_wqe_data_seg data;
+	int i;
+
+	(void)state;
+	for (i = 0; i < 20000; i++) {
+		uint64_t a = rnd(), b = rnd();
+		uint32_t key = (uint32_t)rnd(), len = 1 + rnd_below(0x7fffffff);
+
+		memset(&raddr, 0, sizeof(raddr));
+		raddr.raddr = htobe64(a);
+		raddr.rkey = htobe32(key);
+		encoded(&raddr, inlay_wqe_raddr(seg, a, key));
+		atomic.swap_add = htobe64(a);
+		atomic.compare = htobe64(b);
+		encoded(&atomic, inlay_wqe_atomic(seg, a, b));
+		data.byte_count = htobe32(len);
+		data.lkey = htobe32(key);
+		data.addr = htobe64(b);
+		encoded(&data, inlay_wqe_data(seg, b, len, key));
+	}
+	data.byte_count = htobe32(0x7fffffff);
+	data.lkey = htobe32(0x01020304);
+	data.addr = htobe64(0x1122334455667788);
+	encoded(&data, inlay_wqe_data(seg, 0x1122334455667788, 0x7fffffff, 0x01020304));
+	data.byte_count = 0;
+	data.lkey = htobe32(0x100);
+	data.addr = 0;
+	encoded(&data, inlay_wqe_data_end(seg));
+}
+
+#if INLAY_CHECKED
+static void data_of(void *len)
+{
+	uint8_t seg[16];
+
+	inlay_wqe_data(seg, 0x1000, *(uint32_t *)len, 1);
+}
+
+static void data_checks(void **state)
+{
+	uint32_t lens[] = {0x80000000, 0xffffffff};
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < ARRAY(lens); i++)
+		assert_aborts(data_of, &lens[i], "inlay: inlay_wqe_data: a data segment holds at most 2^31 - 1 bytes");
+}
+#endif
+
+/* ---- copy ---- */
+
+static void copy(void **state)
+{
+	uint8_t from[1200], to[1200], want[1200];
+	size_t len, a, b;
+
+	(void)state;
+	fill(from, sizeof(from), 7);
+	for (len = 0; len <= 1024; len += len < 160 ? 1 : 37)
+		for (a = 0; a < 32; a += len < 160 ? 1 : 5)
+			for (b = 0; b < 32; b += len < 160 ? 1 : 3) {
+				memset(to, 0xa5, len + 96);
+				memset(want, 0xa5, len + 96);
+				memcpy(want + a, from + b, len);
+				inlay_copy(to + a, from + b, len);
+				assert_memory_equal(to, want, len + 96);
+			}
+}
+
+/* What a constant length becomes */
+#define COPY_CONST(n)                                                                                                            \
+	do {                                                                                                                     \
+		memset(to, 0xa5, sizeof(to));                                                                                    \
+		memset(want, 0xa5, sizeof(want));                                                                                \
+		memcpy(want + 3, from + 1, n);                                                                                   \
+		inlay_copy(to + 3, from + 1, n);                                                                                 \
+		assert_memory_equal(to, want, sizeof(to));                                                                       \
+	} while (0)
+#define TEN(m, n) m((n)); m((n) + 1); m((n) + 2); m((n) + 3); m((n) + 4); m((n) + 5); m((n) + 6); m((n) + 7); m((n) + 8); m((n) + 9)
+
+static void copy_const(void **state)
+{
+	uint8_t from[128], to[128], want[128];
+
+	(void)state;
+	fill(from, sizeof(from), 8);
+	TEN(COPY_CONST, 0);
+	TEN(COPY_CONST, 10);
+	TEN(COPY_CONST, 20);
+	TEN(COPY_CONST, 30);
+	TEN(COPY_CONST, 40);
+	TEN(COPY_CONST, 50);
+	TEN(COPY_CONST, 60);
+}
+
+/* ---- the cursor ---- */
+
+enum kind { RADDR, ATOMIC, DATA, SGES, INLINE, INLINEV, KINDS };
+
+/* A ring with what lies around it, and the model: what it should hold */
+struct ring {
+	uint8_t mem[64 + 1024 + 64] __attribute__((aligned(64)));
+	uint8_t want[64 + 1024 + 64];
+	uint32_t bytes, start; /* start: of the WQE, a byte offset */
+	uint32_t at;           /* bytes the model has written, from start on */
+	struct inlay_cursor c;
+};
+
+static void ring_begin(struct ring *r, uint32_t bbs, uint32_t index)
+{
+	memset(r->mem, 0xa5, sizeof(r->mem));
+	memset(r->want, 0xa5, sizeof(r->want));
+	r->bytes = bbs * 64;
+	r->start = index % bbs * 64;
+	r->at = 16;
+	r->c.begin = r->mem + 64;
+	r->c.end = r->c.begin + r->bytes;
+	r->c.wqe = r->c.begin + r->start;
+	r->c.at = r->c.wqe + 16;
+	r->c.index = index;
+	r->c.ds = 1;
+}
+
+static void model_put(struct ring *r, const void *data, uint32_t len)
+{
+	const uint8_t *p = (const uint8_t *)data;
+	uint32_t i;
+
+	for (i = 0; i < len; i++)
+		r->want[64 + (r->start + r->at++) % r->bytes] = p[i];
+}
+
+static void model_align(struct ring *r)
+{
+	r->at = (r->at + 15) & ~15u; /* padding keeps what the ring held */
+}
+
+static void ring_same(const struct ring *r)
+{
+	assert_memory_equal(r->mem, r->want, sizeof(r->mem));
+	assert_int_equal(r->c.ds, r->at / 16);
+	/* Where the next segment would go: the end and the beginning are the same place */
+	assert_int_equal((uint32_t)(r->c.at - r->c.begin) % r->bytes, (r->start + r->at) % r->bytes);
+	assert_true(r->c.at >= r->c.begin && r->c.at <= r->c.end);
+}
+
+static void put_data(struct ring *r, uint64_t addr, uint32_t len, uint32_t lkey)
+{
+	struct mlx5_wqe_data_seg seg = {htobe32(len), htobe32(lkey), htobe64(addr)};
+
+	model_put(r, &seg, sizeof(seg));
+}
+
+static uint8_t payload[1024];
+
+/* Appends a segment of that kind, len payload bytes where it has any, to ring and model */
+static void append(struct ring *r, enum kind kind, uint32_t len)
+{
+	uint64_t a = rnd(), b = rnd();
+	uint32_t key = (uint32_t)rnd(), head = htobe32(len | 0x80000000), part, i, n;
+	struct mlx5_wqe_atomic_seg atomic = {htobe64(a), htobe64(b)};
+	struct mlx5_wqe_raddr_seg raddr = {htobe64(a), htobe32(key), 0};
+	struct ibv_sge sge[6];
+
+	switch (kind) {
+	case RADDR:
+		r->c = inlay_seg_raddr(r->c, a, key);
+		model_put(r, &raddr, sizeof(raddr));
+		break;
+	case ATOMIC:
+		r->c = inlay_seg_atomic(r->c, a, b);
+		model_put(r, &atomic, sizeof(atomic));
+		break;
+	case DATA:
+		r->c = inlay_seg_data(r->c, a, len + 1, key);
+		put_data(r, a, len + 1, key);
+		break;
+	case SGES: /* an empty one, a full one, two empty ones */
+		memset(sge, 0, sizeof(sge));
+		sge[1].addr = a;
+		sge[1].length = len + 1;
+		sge[1].lkey = key;
+		r->c = inlay_seg_sges(r->c, sge, 4);
+		put_data(r, a, len + 1, key);
+		break;
+	case INLINE:
+		fill(payload, len, (uint32_t)a);
+		r->c = inlay_seg_inline(r->c, payload, len);
+		if (len) {
+			model_put(r, &head, 4);
+			model_put(r, payload, len);
+			model_align(r);
+		}
+		break;
+	default: /* INLINEV: in six pieces of any length, empty ones among them */
+		fill(payload, len, (uint32_t)a);
+		for (i = n = 0; i < 6; i++, n += part) {
+			part = i == 5 ? len - n : rnd_below(3) ? rnd_below(len - n + 1) : 0;
+			sge[i].addr = (uintptr_t)payload + n;
+			sge[i].length = part;
+			sge[i].lkey = 0;
+		}
+		r->c = inlay_seg_inlinev(r->c, sge, 6, len);
+		if (len) {
+			model_put(r, &head, 4);
+			model_put(r, payload, len);
+			model_align(r);
+		}
+	}
+}
+
+/* Every kind at every unit of WQEs that start at every WQEBB, in rings in which most of them wrap */
+static void cursor(void **state)
+{
+	static const uint32_t sizes[] = {1, 2, 4, 8};
+	uint32_t s, index, before, len, room, kind;
+	struct ring r;
+
+	(void)state;
+	for (s = 0; s < ARRAY(sizes); s++)
+		for (index = 0; index < 2 * sizes[s]; index++)
+			for (before = 0; before + 2 <= sizes[s] * 4; before++)
+				for (kind = 0; kind < KINDS; kind++) {
+					room = sizes[s] * 64 - 16 - before * 16;
+					for (len = 0; len + 4 <= room; len++) {
+						uint32_t i;
+
+						ring_begin(&r, sizes[s], index + (uint32_t)(rnd() & 0xffff0) * sizes[s]);
+						for (i = 0; i < before; i++)
+							append(&r, DATA, 5);
+						append(&r, (enum kind)kind, len);
+						ring_same(&r);
+						if (r.at + 16 <= r.bytes) {
+							append(&r, (enum kind)(rnd_below(4)), 9);
+							ring_same(&r);
+						}
+						if (kind < INLINE)
+							break;
+					}
+				}
+}
+
+/* Random WQEs of many segments, to the last unit of the ring */
+static void cursor_random(void **state)
+{
+	struct ring r;
+	int i;
+
+	(void)state;
+	for (i = 0; i < 100000; i++) {
+		ring_begin(&r, 1u << rnd_below(5), (uint32_t)rnd());
+		while (r.at + 16 <= r.bytes) {
+			uint32_t kind = rnd_below(KINDS), left = r.bytes - r.at;
+
+			append(&r, (enum kind)kind, kind < INLINE ? 1 : rnd_below(left - 3));
+		}
+		ring_same(&r);
+	}
+}
+
+/* Constant unit number and length: the test for the ring's end folds, and the bytes must be the same */
+#define INLINE_CONST(n)                                                                                                          \
+	do {                                                                                                                     \
+		uint32_t head = htobe32((n) | 0x80000000u);                                                                      \
+		ring_begin(&r, 2, 1);                                                                                            \
+		c = r.c;                                                                                                         \
+		c.ds = 1; /* a constant to the compiler */                                                                       \
+		r.c = inlay_seg_inline(c, payload, (n));                                                                         \
+		if (n) {                                                                                                         \
+			model_put(&r, &head, 4);                                                                                 \
+			model_put(&r, payload, (n));                                                                             \
+			model_align(&r);                                                                                         \
+		}                                                                                                                \
+		ring_same(&r);                                                                                                   \
+		ring_begin(&r, 2, 1);                                                                                            \
+		c = inlay_seg_raddr(r.c, 1, 2);                                                                                  \
+		c.ds = 2;                                                                                                        \
+		r.c = inlay_seg_inline(c, payload, (n));                                                                         \
+		model_put(&r, &raddr, 16);                                                                                       \
+		if (n) {                                                                                                         \
+			model_put(&r, &head, 4);                                                                                 \
+			model_put(&r, payload, (n));                                                                             \
+			model_align(&r);                                                                                         \
+		}                                                                                                                \
+		ring_same(&r);                                                                                                   \
+	} while (0)
+
+static void inline_const(void **state)
+{
+	struct mlx5_wqe_raddr_seg raddr = {htobe64(1), htobe32(2), 0};
+	struct inlay_cursor c;
+	struct ring r;
+
+	(void)state;
+	fill(payload, sizeof(payload), 9);
+	TEN(INLINE_CONST, 0);
+	TEN(INLINE_CONST, 10);
+	TEN(INLINE_CONST, 20);
+	TEN(INLINE_CONST, 30);
+	TEN(INLINE_CONST, 40);
+	TEN(INLINE_CONST, 50);
+	TEN(INLINE_CONST, 60);
+	TEN(INLINE_CONST, 70);
+}
+
+/* ---- printing ---- */
+
+static char *printed(const void *ring, uint32_t bytes, uint32_t index)
+{
+	char *text = NULL;
+	size_t len;
+	FILE *out = open_memstream(&text, &len);
+
+	assert_non_null(out);
+	inlay_wqe_print(out, ring, bytes, index);
+	fclose(out);
+	return text;
+}
+
+static void prints(const uint32_t *words, uint32_t bytes, uint32_t index, const char *want)
+{
+	uint32_t ring[256] __attribute__((aligned(64))), i;
+	char *text;
+
+	for (i = 0; i < bytes / 4; i++)
+		ring[i] = htobe32(words[i]);
+	text = printed(ring, bytes, index);
+	assert_string_equal(text, want);
+	free(text);
+}
+
+static void print_golden(void **state)
+{
+	static const uint32_t inl[16] = {
+		0x00012308, 0x00abcd04, 0x00000008, 0, 0x00007f00, 0x12345678, 0xcafe, 0, 0x80000010, 0x61626364, 0x65666768, 0x696a6b6c,
+		0x6d6e6f70, 0, 0, 0,
+	};
+	static const uint32_t cas[16] = {
+		0x00ffff11, 0x00004004, 0x00000048, 0, 0, 0x1000, 0x11, 0, 1, 2, 3, 4, 8, 0x22, 0, 0x2000,
+	};
+	static const uint32_t send[32] = {
+		8, 0x33, 0, 0x9000, 16, 0x33, 0xffffffff, 0xfffffff0, 0, 0, 0, 0, 0, 0, 0, 0,
+		0x0002000b, 0x00004006, 0x00000082, 0x01020304, 1, 0x33, 0, 0x8000, 2, 0x33, 0, 0x8001, 3, 0x33, 0, 0x8002,
+	};
+	static const uint32_t unknown[16] = {
+		0xff000077, 0xffffff02, 0xff0000ff, 0xffffffff, 0xffffffff, 1, 2, 3,
+	};
+	static const uint32_t none[16] = {0};
+
+	(void)state;
+	prints(inl, 64, 0x123,
+	       "  +0    00012308 00abcd04 00000008 00000000  ctrl    RDMA_WRITE index 291 opmod 0x0 qpn 0xabcd ds 4 sig 0x0 fm 0 ce 2 se 0 imm 0x0\n"
+	       "  +16   00007f00 12345678 0000cafe 00000000  raddr   0x00007f0012345678 rkey 0xcafe\n"
+	       "  +32   80000010 61626364 65666768 696a6b6c  inline  16 bytes\n"
+	       "  +48   6d6e6f70 00000000 00000000 00000000  payload\n");
+	prints(cas, 64, 0xffffffff,
+	       "  +0    00ffff11 00004004 00000048 00000000  ctrl    ATOMIC_CS index 65535 opmod 0x0 qpn 0x40 ds 4 sig 0x0 fm 2 ce 2 se 0 imm 0x0\n"
+	       "  +16   00000000 00001000 00000011 00000000  raddr   0x0000000000001000 rkey 0x11\n"
+	       "  +32   00000001 00000002 00000003 00000004  atomic  swap_add 0x0000000100000002 compare 0x0000000300000004\n"
+	       "  +48   00000008 00000022 00000000 00002000  data    8 bytes lkey 0x22 addr 0x0000000000002000\n");
+	/* Wraps: the fourth and fifth data segment lie at the ring's beginning */
+	prints(send, 128, 3,
+	       "  +0    0002000b 00004006 00000082 01020304  ctrl    SEND_IMM index 512 opmod 0x0 qpn 0x40 ds 6 sig 0x0 fm 4 ce 0 se 1 imm 0x1020304\n"
+	       "  +16   00000001 00000033 00000000 00008000  data    1 bytes lkey 0x33 addr 0x0000000000008000\n"
+	       "  +32   00000002 00000033 00000000 00008001  data    2 bytes lkey 0x33 addr 0x0000000000008001\n"
+	       "  +48   00000003 00000033 00000000 00008002  data    3 bytes lkey 0x33 addr 0x0000000000008002\n"
+	       "  +64   00000008 00000033 00000000 00009000  data    8 bytes lkey 0x33 addr 0x0000000000009000\n"
+	       "  +80   00000010 00000033 ffffffff fffffff0  data    16 bytes lkey 0x33 addr 0xfffffffffffffff0\n");
+	prints(unknown, 64, 7,
+	       "  +0    ff000077 ffffff02 ff0000ff ffffffff  ctrl    unknown opcode index 0 opmod 0xff qpn 0xffffff ds 2 sig 0xff fm 7 ce 3 se 1 "
+	       "imm 0xffffffff\n"
+	       "  +16   ffffffff 00000001 00000002 00000003  inline  2147483647 bytes\n");
+	prints(none, 64, 0,
+	       "  +0    00000000 00000000 00000000 00000000  ctrl    NOP index 0 opmod 0x0 qpn 0x0 ds 0 sig 0x0 fm 0 ce 0 se 0 imm 0x0\n");
+}
+
+static void print_no_ring(void **state)
+{
+	static const uint32_t sizes[] = {0, 1, 63, 65, 96, 127, 0xffffffff};
+	char *text, want[64];
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < ARRAY(sizes); i++) {
+		/* Not even looked at: nothing is there */
+		text = printed((const void *)16, sizes[i], 0);
+		snprintf(want, sizeof(want), "wqe: a ring of %u bytes is no ring\n", sizes[i]);
+		assert_string_equal(text, want);
+		free(text);
+	}
+}
+
+/* Random bytes between two pages that cannot be read: any line may come out, never more than 63, and no read leaves the ring */
+static void print_hostile(void **state)
+{
+	uint8_t *mem = (uint8_t *)mmap(NULL, 3 * 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *ring;
+	int i;
+
+	(void)state;
+	assert_true(mem != MAP_FAILED);
+	must(mprotect(mem + 4096, 4096, PROT_READ | PROT_WRITE));
+	for (i = 0; i < 3000; i++) {
+		uint32_t bytes = 64 * (1 + rnd_below(i % 2 ? 4 : 64)), k, lines = 0, ds, index = (uint32_t)rnd();
+		char *text, *p;
+
+		ring = i & 1 ? mem + 4096 : mem + 8192 - bytes;
+		for (k = 0; k < bytes; k++)
+			ring[k] = rnd_below(4) ? (uint8_t)rnd() : 0xff;
+		ds = ring[(uint64_t)index * 64 % bytes + 7] & 0x3f;
+		text = printed(ring, bytes, index);
+		for (p = text; *p; p++)
+			lines += *p == '\n';
+		assert_int_equal(lines, ds ? ds : 1);
+		free(text);
+	}
+	must(munmap(mem, 3 * 4096));
+}
+
+static void names(void **state)
+{
+	static const struct {
+		uint8_t opcode;
+		const char *name;
+	} known[] = {
+		{0x00, "NOP"},	      {0x0a, "SEND"},		{0x0b, "SEND_IMM"},  {0x01, "SEND_INVAL"}, {0x08, "RDMA_WRITE"},
+		{0x09, "RDMA_WRITE_IMM"}, {0x10, "RDMA_READ"}, {0x11, "ATOMIC_CS"}, {0x12, "ATOMIC_FA"},
+	};
+	uint32_t opcode;
+	size_t i;
+
+	(void)state;
+	for (opcode = 0; opcode < 256; opcode++) {
+		const char *want = "unknown opcode";
+
+		for (i = 0; i < ARRAY(known); i++)
+			if (known[i].opcode == opcode)
+				want = known[i].name;
+		assert_string_equal(inlay_opcode_name((uint8_t)opcode), want);
+	}
+}
+
+static int seed(void **state)
+{
+	(void)state;
+	rnd_seed();
+	alarm(120);
+	return 0;
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(ctrl),
+		cmocka_unit_test(ctrl_bytes),
+		cmocka_unit_test(flags),
+		cmocka_unit_test(segments),
+#if INLAY_CHECKED
+		cmocka_unit_test(data_checks),
+#endif
+		cmocka_unit_test(copy),
+		cmocka_unit_test(copy_const),
+		cmocka_unit_test(cursor),
+		cmocka_unit_test(cursor_random),
+		cmocka_unit_test(inline_const),
+		cmocka_unit_test(print_golden),
+		cmocka_unit_test(print_no_ring),
+		cmocka_unit_test(print_hostile),
+		cmocka_unit_test(names),
+	};
+
+	return cmocka_run_group_tests_name("wqe", tests, seed, NULL);
+}
