@@ -56,16 +56,24 @@
 #define INLAY_CHECKED 0
 #endif
 
-/* How functions are declared. A foreign-function interface may define it (to nothing, say) in one translation unit. */
-#ifndef INLAY_FN
+/*
+ * How functions are declared:
+ *
+ *   INLAY_FN      small ones
+ *   INLAY_ALWAYS  those whose constant arguments must fold, whatever the compiler thinks of their size
+ *   INLAY_COLD    set-up, printing and errors, out of the caller's loop; inline in name, so that what nobody calls leaves no trace
+ *
+ * A foreign-function interface defines INLAY_FN itself, to nothing, in one translation unit, and finds all of inlay's functions exported
+ * by that object.
+ */
+#ifdef INLAY_FN
+#define INLAY_ALWAYS INLAY_FN
+#define INLAY_COLD INLAY_FN
+#else
 #define INLAY_FN static inline
-#endif
-
-/* For functions whose constant arguments must fold, whatever the compiler thinks of their size. */
 #define INLAY_ALWAYS static inline __attribute__((always_inline))
-
-/* For set-up, printing and error paths. Inline in name only, so that what nobody calls leaves no trace; cold keeps it out of line. */
 #define INLAY_COLD static inline __attribute__((cold))
+#endif
 
 #define INLAY_LIKELY(x) __builtin_expect(!!(x), 1)
 #define INLAY_UNLIKELY(x) __builtin_expect(!!(x), 0)

@@ -181,10 +181,11 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 		reg.td = uar->td;
 		reg.pd = uar->pd;
 		err = inlay_sq_init(sq, dv.sq.buf, dv.sq.wqe_cnt, (volatile uint32_t *)dv.dbrec, qp->qp_num, max_ds, &reg);
-		if (!err)
-			*uar = reg;
-		sq->uar = err ? sq->uar : uar;
-		return err;
+		if (err)
+			return err;
+		*uar = reg;
+		sq->uar = uar;
+		return 0;
 	}
 	return inlay_sq_init(sq, dv.sq.buf, dv.sq.wqe_cnt, (volatile uint32_t *)dv.dbrec, qp->qp_num, max_ds, uar);
 }
