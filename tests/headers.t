@@ -1,0 +1,186 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# The headers as text for a compiler: each alone and twice, without a warning, in C and C++, with gcc and clang, for both instruction
+# sets; who includes whom; translation units of both kinds in one program; and a data path that calls nothing.
+. tests/tap.sh
+
+warnings="-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wcast-qual -Wpointer-arith -Wundef -Werror"
+headers=$(cd include/inlay && find . -name '*.h' | sed 's,^\./,,' | sort)
+
+# The distribution's libibverbs headers are the same for every instruction set; a cross compiler does not look where they are.
+mkdir "$dir/cross"
+ln -s "$(echo '#include <infiniband/mlx5dv.h>' | gcc -E -x c - | sed -n 's,^# 1 "\(/.*/infiniband\)/mlx5dv.h".*,\1,p')" "$dir/cross/"
+compilers=(
+	"gcc" "g++" "clang" "clang++"
+	"aarch64-linux-gnu-gcc -isystem $dir/cross" "aarch64-linux-gnu-g++ -isystem $dir/cross"
+	"clang --target=aarch64-linux-gnu -isystem $dir/cross" "clang++ --target=aarch64-linux-gnu -isystem $dir/cross"
+)
+
+language() # compiler: its sources' kind and the standards to try
+{
+	case $1 in
+	*++*) echo "c++ c++17 gnu++17" ;;
+	*) echo "c gnu11 gnu17" ;;
+	esac
+}
+
+title() # compiler: without folders
+{
+	sed 's/ -isystem .*//' <<<"$1"
+}
+
+# ---- Each header alone, twice ----
+
+alone() # compiler: every header, every standard, checked and not
+{
+	local header kind standards std checked
+	read -r kind standards < <(language "$1")
+	for header in $headers; do
+		printf '#include <inlay/%s>\n#include <inlay/%s>\n' "$header" "$header" >"$dir/alone.c"
+		for std in $standards; do
+			for checked in 0 1; do
+				echo "inlay/$header -std=$std INLAY_CHECKED $checked"
+				$1 -x $kind -std=$std -O1 $warnings -DINLAY_CHECKED=$checked -Iinclude -c -o "$dir/alone.o" "$dir/alone.c" || return 1
+				[ -z "$(nm -u "$dir/alone.o")" ] || { nm -u "$dir/alone.o"; return 1; }
+			done
+		done
+	done
+}
+
+for compiler in "${compilers[@]}"; do
+	try "each header alone and twice, no warning, nothing undefined: $(title "$compiler")" alone "$compiler"
+done
+
+# ---- Who includes whom ----
+
+declare -A may=(
+	[base.h]=""
+	[wqe.h]="base.h"
+	[cqe.h]="base.h"
+	[queue.h]="base.h cqe.h wqe.h"
+	[verbs.h]="base.h cqe.h queue.h wqe.h"
+	[inlay.h]="$(echo $headers)"
+)
+
+upward() # header: prints what it includes, directly or not, and should not
+{
+	local name=$1 allowed included
+	[ "${may[$name]+there}" ] || { echo "$name is new: say in tests/headers.t what it may include"; return; }
+	allowed=$(printf '%s\n' "$name" ${may[$name]} | sort -u)
+	included=$(echo "#include <inlay/$name>" | gcc -Iinclude -MM -x c - | grep -o 'inlay/[^ ]*\.h' | sed 's,^inlay/,,' | sort -u)
+	comm -13 <(echo "$allowed") <(echo "$included")
+}
+
+for header in $headers; do
+	same "$header includes nothing above it" "" "$(upward "$header")"
+done
+same "inlay.h includes all" "$(for h in $headers; do [ $h = inlay.h ] || echo $h; done)" \
+	"$(sed -n 's,^#include <inlay/\(.*\)>,\1,p' include/inlay/inlay.h | sort)"
+
+# ---- Both kinds of translation unit in one program, and one loaded at run time, on the same queues ----
+
+cat >"$dir/unit.h" <<'EOF'
+#include <inlay/queue.h>
+struct shared { struct inlay_uar uar; struct inlay_sq sq; struct inlay_cq cq; };
+EOF
+cat >"$dir/unit.c" <<'EOF'
+#include "unit.h"
+extern "C" int UNIT(struct shared *s, uint64_t value);
+int UNIT(struct shared *s, uint64_t value)
+{
+	const struct mlx5_cqe64 *cqe;
+
+	if (inlay_post_write_inline(&s->sq, 0x1000, 7, &value, sizeof(value), INLAY_SIGNALED))
+		return -1;
+	inlay_sq_ring(&s->sq);
+	cqe = inlay_cq_peek(&s->cq);
+	if (!cqe || inlay_cqe_is_error(cqe) || inlay_sq_release(&s->sq, cqe))
+		return -1;
+	inlay_cq_advance(&s->cq, 1);
+	return INLAY_CHECKED * 1000 + (int)sizeof(struct shared);
+}
+EOF
+cat >"$dir/main.c" <<'EOF'
+#include "unit.h"
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+int unchecked(struct shared *s, uint64_t value);
+int checked(struct shared *s, uint64_t value);
+static uint8_t ring[512] __attribute__((aligned(4096))), page[4096] __attribute__((aligned(4096)));
+static struct mlx5_cqe64 cqes[8] __attribute__((aligned(4096)));
+int main(int argc, char **argv)
+{
+	uint32_t record[2] = {0, 0}, cq_record[2] = {0, 0}, i;
+	void *object = dlopen(argv[argc - 1], RTLD_NOW);
+	int (*unit[3])(struct shared *s, uint64_t value) = {unchecked, checked, NULL}, size[3] = {0, 0, 0};
+	struct shared s;
+	uint64_t payload, copied;
+
+	if (!object)
+		return puts(dlerror()), 1;
+	*(void **)&unit[2] = dlsym(object, "loaded");
+	for (i = 0; i < 8; i++)
+		cqes[i].op_own = 0xf0;
+	if (inlay_uar_init(&s.uar, page, 256, INLAY_UAR_EXCLUSIVE) || inlay_sq_init(&s.sq, ring, 8, record, 0x123, 8, &s.uar) ||
+	    inlay_cq_init(&s.cq, cqes, 8, 64, cq_record, NULL, 1))
+		return 2;
+	for (i = 0; i < 30; i++) { /* past the end of both rings, each time with another unit */
+		cqes[i % 8].wqe_counter = inlay_to_be16((uint16_t)i);
+		cqes[i % 8].op_own = (i / 8) & 1;
+		size[i % 3] = unit[i % 3](&s, i);
+		memcpy(&payload, ring + i % 8 * 64 + 36, 8);
+		memcpy(&copied, page + i % 2 * 256 + 36, 8);
+		if (size[i % 3] < 0 || payload != i || copied != i || record[1] != inlay_to_be32(i + 1) || cq_record[0] != inlay_to_be32(i + 1))
+			return printf("round %u\n", i), 3;
+	}
+	printf("%d %d %d\n", size[0] == size[1] - 1000, size[1] > 1000, size[0] == size[2] - INLAY_LOADED * 1000);
+	return 0;
+}
+EOF
+sed 's/extern "C" //' "$dir/unit.c" >"$dir/unit_c.c"
+
+units() # checked in the loaded object
+{
+	local make_unit="-O2 -Wall -Wextra -Werror -Iinclude -fPIC"
+	gcc -std=gnu11 $make_unit -DUNIT=unchecked -DINLAY_CHECKED=0 -c -o "$dir/0.o" "$dir/unit_c.c" &&
+	clang++ -x c++ -std=c++17 $make_unit -DUNIT=checked -DINLAY_CHECKED=1 -c -o "$dir/1.o" "$dir/unit.c" &&
+	clang -std=gnu17 $make_unit -DUNIT=loaded -DINLAY_CHECKED=$1 -shared -o "$dir/loaded.so" "$dir/unit_c.c" &&
+	gcc -std=gnu11 $make_unit -DINLAY_LOADED=$1 -o "$dir/units" "$dir/main.c" "$dir/0.o" "$dir/1.o" -ldl &&
+	"$dir/units" "$dir/loaded.so" | tee "$dir/units.out" && grep -qx '1 1 1' "$dir/units.out"
+}
+
+try "unchecked C, checked C++ and a loaded unchecked object drive the same queues" units 0
+try "unchecked C, checked C++ and a loaded checked object drive the same queues" units 1
+
+# ---- The data path calls nothing ----
+# Every function that is not marked cold is made to exist by taking its address, with no argument known: nothing folds. Names that the
+# object leaves undefined are what it would call.
+
+functions=$(sed -n 's/^\(INLAY_FN\|INLAY_ALWAYS\|INLAY_COLD_CALL\) .*[ *]\(inlay_[a-z0-9_]*\)(.*/\2/p' include/inlay/*.h)
+{
+	echo '#include <inlay/inlay.h>'
+	echo 'typedef void (*function)(void);'
+	echo 'extern const function all[];'
+	echo 'const function all[] = {'
+	sed 's/.*/	(function)&,/' <<<"$functions"
+	echo '};'
+} >"$dir/all.c"
+
+undefined() # compiler flags
+{
+	$1 -Iinclude -c -o "$dir/all.o" "$dir/all.c" && nm -u "$dir/all.o" | awk '{ print $2 }' | grep -vx _GLOBAL_OFFSET_TABLE_ | sort
+}
+
+# What a lock on aarch64 calls by default is libgcc's choice between two generations of atomics, not a library's function.
+arm="-mno-outline-atomics"
+same "there is a data path" 1 "$(($(wc -l <<<"$functions") > 50))"
+for compiler in "gcc" "clang" "aarch64-linux-gnu-gcc $arm -isystem $dir/cross" "clang --target=aarch64-linux-gnu $arm -isystem $dir/cross"; do
+	for flags in "-O3" "-O2" "-O2 -fPIC" "-Os" "-O1" "-O0"; do
+		expected=
+		[[ $compiler = clang* && $flags = -O0 ]] && expected=memcpy # for structs passed by value
+		same "$(title "$compiler") $flags: the data path calls ${expected:-nothing}" "$expected" \
+			"$(undefined "$compiler -std=gnu11 $flags" 2>&1)"
+	done
+done
+finish
