@@ -1195,6 +1195,38 @@ static void vendor_interface(void **state)
 	assert_int_equal(ibv_destroy_cq(ibv_cq_ex_to_cq(cx)), 0);
 }
 
+/*
+ * Small READ results come in the CQE where every WQE has one, and libmlx5 copies them at the poll; elsewhere they come into
+ * memory without anybody's help.
+ */
+static void scatter_to_cqe(void **state)
+{
+	struct how how = usual;
+	struct ibv_send_wr wr;
+	struct ibv_sge sg;
+	struct side s[2];
+
+	(void)state;
+	if (getenv("MLX5_SCATTER_TO_CQE"))
+		return;
+	for (int all = 0; all < 2; all++) {
+		how.sig_all = all;
+		open_pair(s, &how);
+		fill(s[1].buf, 16, 4);
+		sg = sge(&s[0], 0, 16);
+		wr = request(IBV_WR_RDMA_READ, 5, &sg, 1, &s[1], 0);
+		post(&s[0], &wr);
+		usleep(50000);
+		if (all)
+			assert_true(all_bytes(s[0].buf, 16, 0));
+		else
+			assert_memory_equal(s[0].buf, s[1].buf, 16);
+		expect_op(s[0].scq, 5, IBV_WC_RDMA_READ);
+		assert_memory_equal(s[0].buf, s[1].buf, 16);
+		close_pair(s);
+	}
+}
+
 /* Reset and up again: the rings start afresh */
 static void reset_and_reuse(void **state)
 {
@@ -2193,6 +2225,7 @@ int main(void)
 		cmocka_unit_test(self),
 		cmocka_unit_test(iova),
 		cmocka_unit_test(vendor_interface),
+		cmocka_unit_test(scatter_to_cqe),
 		cmocka_unit_test(reset_and_reuse),
 		cmocka_unit_test(local_length),
 		cmocka_unit_test(local_protection),
