@@ -7,9 +7,7 @@
 warnings="-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wcast-qual -Wpointer-arith -Wundef -Werror"
 headers=$(cd include/inlay && find . -name '*.h' | sed 's,^\./,,' | sort)
 
-# The distribution's libibverbs headers are the same for every instruction set; a cross compiler does not look where they are.
-mkdir "$dir/cross"
-ln -s "$(echo '#include <infiniband/mlx5dv.h>' | gcc -E -x c - | sed -n 's,^# 1 "\(/.*/infiniband\)/mlx5dv.h".*,\1,p')" "$dir/cross/"
+cross_headers
 compilers=(
 	"gcc" "g++" "clang" "clang++"
 	"aarch64-linux-gnu-gcc -isystem $dir/cross" "aarch64-linux-gnu-g++ -isystem $dir/cross"

@@ -44,6 +44,13 @@ note() # text
 	sed 's/^/# /' <<<"$*"
 }
 
+cross_headers() # $dir/cross: libibverbs' headers, the same for every instruction set, alone, since a cross compiler has others for the rest
+{
+	local path
+	path=$(echo '#include <infiniband/mlx5dv.h>' | gcc -E -x c - | sed -n 's,^# 1 "\(/.*/infiniband\)/mlx5dv.h".*,\1,p')
+	mkdir -p "$dir/cross" && ln -sfn "$path" "$dir/cross/infiniband"
+}
+
 finish() # the plan, last of all, so that a script that ended early is seen
 {
 	echo "1..$n"
