@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * softdev.h: what a program started by tests/softdev/run can ask of the software mlx5 device beside verbs.
+ *
+ * All functions are weak: on a real device, or without the preloaded object, they are NULL; softdev_present() tells. They
+ * may be called from any thread. The numbers (qpn, cqn) are the device's: ibv_qp.qp_num, mlx5dv_cq.cqn.
+ *
+ * A stepped device (softdev_manual(1) before the first ibv_open_device, or run --manual) has no engine thread: nothing
+ * is executed or completed except in the calls below, in the caller's thread, so each step is deterministic.
+ */
+#ifndef SOFTDEV_H
+#define SOFTDEV_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define SOFTDEV_WEAK __attribute__((weak, visibility("default")))
+
+/* Chooses the stepped (1) or the engine-driven (0) device; before the first open. Returns 0, or -EBUSY once one is open. */
+SOFTDEV_WEAK int softdev_manual(int on);
+
+/*
+ * Stepped device: executes up to n send WQEs that the doorbell record of qpn shows (of all QPs, round robin, when qpn is 0),
+ * moving their data, and holds their CQEs back. A WQE that cannot proceed (RNR, fence, flush) stops its QP only.
+ * Returns the number executed, -ENOENT for no such QP, -EPERM when the device is not stepped.
+ */
+SOFTDEV_WEAK int softdev_execute(uint32_t qpn, unsigned n);
+
+/* Stepped device: delivers up to n of the CQEs held back for cqn (all CQs when 0). Returns the number delivered, or as above. */
+SOFTDEV_WEAK int softdev_complete(uint32_t cqn, unsigned n);
+
+/* Stepped device: execute and complete until nothing is left to do. Returns the number of send WQEs executed. */
+SOFTDEV_WEAK int softdev_run(void);
+
+/*
+ * Puts n CQEs into cqn as the device's producer would: each is a copy of the 64 bytes at cqe64 with its owner bit set for
+ * the slot it lands in (body first, owner last) and, from the second on, wqe_counter raised by step. Works on a stepped and
+ * on an engine-driven device. With a 128-byte CQ the first half of each slot is left alone. Cheap: some ten instructions
+ * and a 64-byte copy each, so that a benchmark can refill a CQ.
+ * Returns n, or -ENOENT, or -ENOSPC when the CQ would overrun (nothing is written then; never for a CQ that ignores overrun).
+ */
+SOFTDEV_WEAK int softdev_inject_cqes(uint32_t cqn, const void *cqe64, unsigned n, uint16_t step);
+
+/*
+ * Stepped device: takes everything that the doorbell record of qpn shows as done without executing it and without a CQE:
+ * the QP's consumer index jumps to the record. For benchmarks of posting. Returns the number of WQEBBs skipped or -ENOENT.
+ */
+SOFTDEV_WEAK int softdev_skip(uint32_t qpn);
+
+static inline int softdev_present(void)
+{
+	return &softdev_manual != NULL;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif
