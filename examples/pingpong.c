@@ -1,0 +1,1318 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * pingpong.c: latency and message rate between two queue pairs, by message size. Set up with libibverbs; every post, doorbell and
+ * completion is inlay's. Copy from it what you need:
+ *
+ *   open_device, make_side, connect_side    queues and memory, a doorbell register of one's own
+ *   post, poll_sends, poll_receives         the data path
+ *   run_latency, run_rate                   the two loops
+ *
+ * The two sides are one process (one thread drives both in turn), two processes, or a server and a client. The same loops
+ * serve all three: each is given the sides that live in this process, NULL for the one that does not.
+ *
+ * Verification. All sides hold the same pattern. Message i is the pattern from 64 * (i % 251) on, so no two messages of a row look alike and
+ * nothing needs to be filled between them; checking one is a memcmp, done while the clock is stopped.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <endian.h>
+#include <errno.h>
+#include <getopt.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include <infiniband/verbs.h>
+#include <inlay/inlay.h>
+
+#define MAX_SIZE (8u << 20)
+#define MAX_WINDOW 4096u
+#define MAX_ITERS 10000000u
+#define MAX_MEMORY (256u << 20)      /* bytes of landing slots */
+#define PATTERN_STEPS 251u           /* prime, so that no power of two brings the same bytes back */
+#define SIGNAL_EVERY 32              /* latency: one completion for so many messages */
+#define ACCEPT_FACTOR 12             /* a server waits so many timeouts for its client */
+
+enum op { OP_WRITE, OP_SEND, OP_READ, OP_ATOMIC };
+static const char *const op_names[] = {"write", "send", "read", "atomic"};
+
+/* What both sides must agree on. The client decides; the server checks it as it checks its own arguments. */
+struct plan {
+	uint32_t op, size_min, size_max, iters, window, max_inline, verify, rate_only;
+};
+
+/* How one side is reached, and where its memory is */
+struct address {
+	uint32_t link, lid, qpn, psn, mtu, rkey;
+	uint64_t addr, bytes;
+	union ibv_gid gid;
+};
+
+/* One row of the table: what a loop is to do. iters is 0 in a plan for "as many as fit the size". */
+struct phase {
+	uint32_t size, warmup;
+	uint64_t iters;              /* warm-up included */
+	uint32_t slots, stride;      /* message i lands in slot i % slots */
+	uint32_t batch;              /* messages for one doorbell and one completion */
+};
+
+/* One end of the connection, in this process */
+struct side {
+	struct inlay_uar uar;
+	struct inlay_sq sq;
+	struct inlay_rq rq;
+	struct inlay_cq scq, rcq;
+	struct ibv_qp *qp;
+	struct ibv_cq *ibscq, *ibrcq;
+	struct ibv_mr *mr;
+	uint8_t *mem;                /* the pattern | the atomics' counter | landing slots */
+	uint64_t send_cqes;          /* of this phase */
+	uint64_t receives;           /* posted, of this phase */
+	uint64_t received;
+	struct address self, peer;
+};
+
+struct result {
+	uint32_t size;
+	double lat[5];               /* min, median, p99, p99.9, max, in us */
+	double rate;                 /* messages per second */
+};
+
+static const char *const lat_names[] = {"min", "median", "p99", "p99.9", "max"};
+
+static struct plan plan = {OP_WRITE, 2, 65536, 0, 64, 64, 1, 0};
+static struct {
+	const char *device, *bind, *host, *json, *plot;
+	uint32_t port, mtu, sl, tcp_port, processes, timeout;
+	int gid_index;               /* -1: find one */
+	bool server;
+} opt = {.bind = "127.0.0.1", .port = 1, .tcp_port = 18515, .timeout = 10, .gid_index = -1};
+
+static struct ibv_context *ctx;
+static struct ibv_pd *pd;
+static struct ibv_port_attr port;
+static struct ibv_device_attr device;
+static union ibv_gid own_gid;
+static bool global;                  /* addressed by GID: always on RoCE */
+static struct side *local[2];        /* the sides of this process: client, server */
+static int tcp = -1;                 /* to the other process; -1: there is none */
+static pid_t child;                  /* the other process, when we started it */
+static bool is_child, few_cpus;
+
+/* ------------------------------------------------------------------------------------------------------------------------
+ * Time and trouble
+ */
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* One line on stderr, and the end. */
+static __attribute__((noreturn, format(printf, 1, 2))) void die(const char *format, ...)
+{
+	va_list args;
+
+	if (isatty(STDOUT_FILENO))
+		printf("\r\033[K");
+	fflush(stdout);
+	fprintf(stderr, "pingpong: ");
+	va_start(args, format);
+	vfprintf(stderr, format, args);
+	va_end(args);
+	fputc('\n', stderr);
+	exit(1);
+}
+
+/* The other process has gone. One that we started, or that started us, has said why itself, unless it was killed. */
+static __attribute__((noreturn)) void peer_gone(void)
+{
+	int status = 0;
+
+	if (is_child)
+		exit(1);
+	if (child && waitpid(child, &status, 0) == child && !WIFSIGNALED(status))
+		exit(1);
+	if (child)
+		die("the other process was killed by signal %d", WTERMSIG(status));
+	die("the peer closed the connection");
+}
+
+static bool peer_closed(void)
+{
+	char byte;
+	ssize_t n;
+
+	if (tcp < 0)
+		return false;
+	n = recv(tcp, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+	return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------
+ * The TCP connection: addresses at first, then a token at the end of each phase. Nothing that comes in is believed.
+ */
+
+/* Waits until the socket is ready, at most until end; false: the time is over. */
+static bool tcp_ready(int fd, short events, uint64_t end)
+{
+	struct pollfd p = {fd, events, 0};
+	uint64_t now;
+	int n;
+
+	do {
+		now = now_ns();
+		n = poll(&p, 1, now < end ? (int)((end - now) / 1000000) + 1 : 0);
+	} while ((n < 0 && errno == EINTR) || (n == 0 && now < end));
+	return n > 0;
+}
+
+static void tcp_write(const void *from, size_t len)
+{
+	uint64_t end = now_ns() + opt.timeout * 1000000000ull;
+	const uint8_t *p = from;
+
+	while (len) {
+		ssize_t n;
+
+		if (!tcp_ready(tcp, POLLOUT, end))
+			die("the peer takes nothing for %u s", opt.timeout);
+		n = send(tcp, p, len, MSG_NOSIGNAL | MSG_DONTWAIT);
+		if (n < 0 && (errno == EAGAIN || errno == EINTR))
+			continue;
+		if (n < 0)
+			peer_gone();
+		p += n;
+		len -= (size_t)n;
+	}
+}
+
+static void tcp_read(void *to, size_t len, const char *what)
+{
+	uint64_t end = now_ns() + opt.timeout * 1000000000ull;
+	uint8_t *p = to;
+
+	while (len) {
+		ssize_t n;
+
+		if (!tcp_ready(tcp, POLLIN, end))
+			die("no %s from the peer within %u s", what, opt.timeout);
+		n = recv(tcp, p, len, MSG_DONTWAIT);
+		if (n < 0 && (errno == EAGAIN || errno == EINTR))
+			continue;
+		if (n <= 0)
+			peer_gone();
+		p += n;
+		len -= (size_t)n;
+	}
+}
+
+#define TOKEN_PULSE 0x50554c53u      /* "still at it" */
+#define TOKEN_STEP 0x53544550u
+
+/* Both sides have come as far as this. A client in a long run sends pulses, which only prove that it lives. */
+static void meet(void)
+{
+	uint32_t token = htobe32(TOKEN_STEP);
+
+	if (tcp < 0)
+		return;
+	tcp_write(&token, sizeof(token));
+	do
+		tcp_read(&token, sizeof(token), "word");
+	while (be32toh(token) == TOKEN_PULSE && !local[0]);
+	if (be32toh(token) != TOKEN_STEP)
+		die("the peer is out of step: 0x%08x", be32toh(token));
+}
+
+static void put32(uint8_t **p, uint32_t value)
+{
+	value = htobe32(value);
+	memcpy(*p, &value, sizeof(value));
+	*p += sizeof(value);
+}
+
+static uint32_t get32(const uint8_t **p)
+{
+	uint32_t value;
+
+	memcpy(&value, *p, sizeof(value));
+	*p += sizeof(value);
+	return be32toh(value);
+}
+
+#define HELLO_MAGIC 0x696e6c61u
+#define HELLO_VERSION 1u
+#define HELLO_WORDS (2 + 8 + 6 + 4 + 4)
+
+static void send_hello(const struct address *a)
+{
+	const uint32_t words[] = {HELLO_MAGIC, HELLO_VERSION, plan.op, plan.size_min, plan.size_max, plan.iters, plan.window,
+				  plan.max_inline, plan.verify, plan.rate_only, a->link, a->lid, a->qpn, a->psn, a->mtu, a->rkey,
+				  (uint32_t)(a->addr >> 32), (uint32_t)a->addr, (uint32_t)(a->bytes >> 32), (uint32_t)a->bytes};
+	uint8_t buf[4 * HELLO_WORDS], *p = buf;
+
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+		put32(&p, words[i]);
+	memcpy(p, a->gid.raw, sizeof(a->gid.raw));
+	tcp_write(buf, sizeof(buf));
+}
+
+/* The peer's plan and address. The caller checks the plan; the address is checked in connect_side. */
+static void read_hello(struct plan *their, struct address *a)
+{
+	uint8_t buf[4 * HELLO_WORDS];
+	const uint8_t *p = buf;
+
+	tcp_read(buf, sizeof(buf), "greeting");
+	if (get32(&p) != HELLO_MAGIC)
+		die("the peer is no pingpong");
+	if (get32(&p) != HELLO_VERSION)
+		die("the peer is another version of pingpong");
+	their->op = get32(&p);
+	their->size_min = get32(&p);
+	their->size_max = get32(&p);
+	their->iters = get32(&p);
+	their->window = get32(&p);
+	their->max_inline = get32(&p);
+	their->verify = get32(&p);
+	their->rate_only = get32(&p);
+	a->link = get32(&p);
+	a->lid = get32(&p);
+	a->qpn = get32(&p);
+	a->psn = get32(&p);
+	a->mtu = get32(&p);
+	a->rkey = get32(&p);
+	a->addr = (uint64_t)get32(&p) << 32;
+	a->addr |= get32(&p);
+	a->bytes = (uint64_t)get32(&p) << 32;
+	a->bytes |= get32(&p);
+	memcpy(a->gid.raw, p, sizeof(a->gid.raw));
+}
+
+/* The server's socket, bound and listening. Tells the port, which with --tcp-port 0 is the kernel's choice. */
+static int tcp_listen(void)
+{
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV}, *list;
+	struct sockaddr_storage name;
+	socklen_t len = sizeof(name);
+	char service[16], actual[16] = "?";
+	int fd, on = 1, err;
+
+	snprintf(service, sizeof(service), "%u", opt.tcp_port);
+	err = getaddrinfo(opt.bind, service, &hints, &list);
+	if (err)
+		die("%s: %s", opt.bind, gai_strerror(err));
+	fd = socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) || bind(fd, list->ai_addr, list->ai_addrlen) ||
+	    listen(fd, 1) || getsockname(fd, (struct sockaddr *)&name, &len))
+		die("cannot listen at %s, port %u: %s", opt.bind, opt.tcp_port, strerror(errno));
+	freeaddrinfo(list);
+	getnameinfo((struct sockaddr *)&name, len, NULL, 0, actual, sizeof(actual), NI_NUMERICSERV);
+	printf("waiting for a client at %s, port %s\n", opt.bind, actual);
+	fflush(stdout);
+	return fd;
+}
+
+static void tcp_accept(void)
+{
+	uint64_t end = now_ns() + opt.timeout * ACCEPT_FACTOR * 1000000000ull;
+	int fd = tcp_listen(), on = 1;
+
+	if (!tcp_ready(fd, POLLIN, end))
+		die("no client came within %u s", opt.timeout * ACCEPT_FACTOR);
+	tcp = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
+	if (tcp < 0)
+		die("accept: %s", strerror(errno));
+	setsockopt(tcp, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	close(fd);
+}
+
+static void tcp_connect(void)
+{
+	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV}, *list, *a;
+	uint64_t end = now_ns() + opt.timeout * 1000000000ull;
+	char service[16];
+	int err, on = 1;
+	socklen_t len = sizeof(err);
+
+	snprintf(service, sizeof(service), "%u", opt.tcp_port);
+	err = getaddrinfo(opt.host, service, &hints, &list);
+	if (err)
+		die("%s: %s", opt.host, gai_strerror(err));
+	for (a = list, err = ENOENT; a && tcp < 0; a = a->ai_next) {
+		int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+		err = fd < 0 || connect(fd, a->ai_addr, a->ai_addrlen) ? errno : 0;
+		if (err == EINPROGRESS) {
+			err = ETIMEDOUT;
+			if (tcp_ready(fd, POLLOUT, end))
+				getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len);
+		}
+		if (!err)
+			tcp = fd;
+		else if (fd >= 0)
+			close(fd);
+	}
+	freeaddrinfo(list);
+	if (tcp < 0)
+		die("cannot connect to %s, port %u: %s", opt.host, opt.tcp_port, strerror(err));
+	setsockopt(tcp, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------
+ * Memory: what lies where. Both sides reckon with the same plan and come to the same layout.
+ */
+
+static uint32_t slot_stride(uint32_t size)
+{
+	return (size + 63) / 64 * 64;
+}
+
+static uint64_t counter_at(void)
+{
+	return slot_stride(plan.size_max) + PATTERN_STEPS * 64;
+}
+
+static uint64_t slots_at(void)
+{
+	return (counter_at() + 64 + 4095) / 4096 * 4096;
+}
+
+static uint64_t memory_bytes(void)
+{
+	return slots_at() + (uint64_t)plan.window * slot_stride(plan.size_max);
+}
+
+/* Where message i begins in the pattern. */
+static uint64_t message_at(uint64_t i)
+{
+	return i % PATTERN_STEPS * 64;
+}
+
+/* Where message i lands. */
+static uint64_t landing_at(const struct phase *ph, uint64_t i)
+{
+	return slots_at() + i % ph->slots * ph->stride;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------
+ * Set-up: libibverbs
+ */
+
+/* The best entry of the GID table: RoCE v2 over IPv4, then RoCE v2, then what there is. */
+static void find_gid(void)
+{
+	struct ibv_gid_entry e;
+	int best = -1, rank;
+
+	for (int i = 0; i < port.gid_tbl_len; i++) {
+		if (opt.gid_index >= 0 && i != opt.gid_index)
+			continue;
+		if (ibv_query_gid_ex(ctx, opt.port, (uint32_t)i, &e, 0))
+			continue;
+		rank = e.gid_type != IBV_GID_TYPE_ROCE_V2 ? 0 : memcmp(e.gid.raw, "\0\0\0\0\0\0\0\0\0\0\377\377", 12) ? 1 : 2;
+		if (rank <= best)
+			continue;
+		best = rank;
+		own_gid = e.gid;
+		opt.gid_index = opt.gid_index >= 0 ? opt.gid_index : -2 - i;
+	}
+	if (best < 0 && opt.gid_index >= 0)
+		die("no GID at index %d of %s, port %u", opt.gid_index, ibv_get_device_name(ctx->device), opt.port);
+	if (best < 0)
+		die("%s, port %u has no GID", ibv_get_device_name(ctx->device), opt.port);
+	if (opt.gid_index < 0)
+		opt.gid_index = -2 - opt.gid_index;
+}
+
+static void open_device(void)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL), *dev = NULL;
+	int err;
+
+	for (int i = 0; list && list[i] && !dev; i++)
+		if (opt.device ? !strcmp(opt.device, ibv_get_device_name(list[i])) : mlx5dv_is_supported(list[i]))
+			dev = list[i];
+	if (!dev && opt.device)
+		die("no device %s (ibv_devices lists what there is)", opt.device);
+	if (!dev)
+		die("no mlx5 device (tests/softdev/run starts a program on the software one)");
+	if (!mlx5dv_is_supported(dev))
+		die("%s is not an mlx5 device", opt.device);
+	ctx = ibv_open_device(dev);
+	if (!ctx)
+		die("%s: cannot open: %s", ibv_get_device_name(dev), strerror(errno));
+	ibv_free_device_list(list);
+	err = ibv_query_device(ctx, &device);
+	if (err)
+		die("ibv_query_device: %s", strerror(err));
+	if (!opt.port || opt.port > device.phys_port_cnt)
+		die("%s has no port %u, only 1 to %u", ibv_get_device_name(ctx->device), opt.port, device.phys_port_cnt);
+	err = ibv_query_port(ctx, (uint8_t)opt.port, &port);
+	if (err)
+		die("ibv_query_port: %s", strerror(err));
+	if (port.state != IBV_PORT_ACTIVE)
+		die("%s, port %u is not active: %s", ibv_get_device_name(ctx->device), opt.port, ibv_port_state_str(port.state));
+	global = port.link_layer == IBV_LINK_LAYER_ETHERNET || opt.gid_index >= 0;
+	if (global)
+		find_gid();
+	pd = ibv_alloc_pd(ctx);
+	if (!pd)
+		die("ibv_alloc_pd: %s", strerror(errno));
+}
+
+/* Memory, queues and inlay's view of them. */
+static void make_side(struct side *s)
+{
+	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+	uint32_t depth = plan.window > 2 * SIGNAL_EVERY ? plan.window : 2 * SIGNAL_EVERY;
+	struct ibv_qp_init_attr_ex init = {.qp_type = IBV_QPT_RC, .comp_mask = IBV_QP_INIT_ATTR_PD};
+	/* Receives come to the buffer, however short: one place to look at. The other way: inlay_cqe_payload. */
+	struct mlx5dv_qp_init_attr dv = {.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS,
+					 .create_flags = MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE};
+	uint64_t bytes = memory_bytes();
+	int err;
+
+	s->mem = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (s->mem == MAP_FAILED)
+		die("no memory for %llu bytes", (unsigned long long)bytes);
+	for (uint64_t i = 0; i < counter_at(); i++)
+		s->mem[i] = (uint8_t)(1 + i % PATTERN_STEPS); /* never 0, which is what an untouched slot holds */
+	s->mr = ibv_reg_mr(pd, s->mem, bytes, access);
+	if (!s->mr)
+		die("ibv_reg_mr of %llu bytes: %s", (unsigned long long)bytes, strerror(errno));
+
+	s->ibscq = ibv_create_cq(ctx, (int)depth, NULL, NULL, 0);
+	s->ibrcq = ibv_create_cq(ctx, (int)depth, NULL, NULL, 0);
+	if (!s->ibscq || !s->ibrcq)
+		die("ibv_create_cq: %s", strerror(errno));
+
+	/* A register that nobody else rings, so that a WQE may be copied into it (BlueFlame). It comes with its own PD. */
+	err = inlay_uar_create(&s->uar, pd);
+	if (err)
+		die("inlay_uar_create: %s", strerror(-err));
+	init.pd = s->uar.pd;
+	init.send_cq = s->ibscq;
+	init.recv_cq = s->ibrcq;
+	init.cap.max_send_wr = depth;
+	init.cap.max_recv_wr = plan.window;
+	init.cap.max_send_sge = init.cap.max_recv_sge = 1;
+	init.cap.max_inline_data = plan.max_inline;
+	s->qp = mlx5dv_create_qp(ctx, &init, &dv);
+	if (!s->qp)
+		die("cannot create a QP with %u requests and %u bytes inline: %s", depth, plan.max_inline, strerror(errno));
+
+	err = inlay_sq_from_qp(&s->sq, s->qp, &s->uar);
+	err = err ? err : inlay_rq_from_qp(&s->rq, s->qp);
+	err = err ? err : inlay_cq_from_cq(&s->scq, s->ibscq);
+	err = err ? err : inlay_cq_from_cq(&s->rcq, s->ibrcq);
+	if (err)
+		die("taking over the queues: %s", strerror(-err));
+
+	s->self.link = port.link_layer;
+	s->self.lid = port.lid;
+	s->self.qpn = s->qp->qp_num;
+	s->self.psn = (uint32_t)(now_ns() >> 10) & 0xffffff;
+	s->self.mtu = opt.mtu ? opt.mtu : port.active_mtu;
+	s->self.rkey = s->mr->rkey;
+	s->self.addr = (uintptr_t)s->mem;
+	s->self.bytes = bytes;
+	s->self.gid = own_gid;
+}
+
+/* INIT, RTR, RTS. The peer's address has come from outside. */
+static void connect_side(struct side *s)
+{
+	const struct address *p = &s->peer;
+	const uint8_t rd_atomic = (uint8_t)(device.max_qp_rd_atom < 16 ? device.max_qp_rd_atom : 16);
+	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = (uint8_t)opt.port,
+				.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC};
+	int err;
+
+	if (p->link != s->self.link)
+		die("the peer's port is of another link layer");
+	if (p->lid > 0xffff || p->qpn > 0xffffff || p->psn > 0xffffff || p->mtu < IBV_MTU_256 || p->mtu > IBV_MTU_4096 ||
+	    p->bytes != s->self.bytes || p->addr > UINT64_MAX - p->bytes)
+		die("the peer's address makes no sense");
+
+	err = ibv_modify_qp(s->qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+	if (err)
+		die("cannot bring the QP to INIT: %s", strerror(err));
+	a.qp_state = IBV_QPS_RTR;
+	a.path_mtu = p->mtu < s->self.mtu ? p->mtu : s->self.mtu;
+	a.dest_qp_num = p->qpn;
+	a.rq_psn = p->psn;
+	a.max_dest_rd_atomic = rd_atomic;
+	a.min_rnr_timer = 1; /* 10 us: a receive is missing only for a moment */
+	a.ah_attr.port_num = (uint8_t)opt.port;
+	a.ah_attr.sl = (uint8_t)opt.sl;
+	a.ah_attr.dlid = (uint16_t)p->lid;
+	if (global) {
+		a.ah_attr.is_global = 1;
+		a.ah_attr.grh.dgid = p->gid;
+		a.ah_attr.grh.sgid_index = (uint8_t)opt.gid_index;
+		a.ah_attr.grh.hop_limit = 64;
+	}
+	err = ibv_modify_qp(s->qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+			    IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+	if (err)
+		die("cannot bring the QP to RTR: %s", strerror(err));
+	a.qp_state = IBV_QPS_RTS;
+	a.timeout = 14;  /* 67 ms, */
+	a.retry_cnt = 7; /* seven times: a peer that is gone shows as an error completion within a second or so */
+	a.rnr_retry = 7; /* without end: our own deadline ends it */
+	a.sq_psn = s->self.psn;
+	a.max_rd_atomic = rd_atomic;
+	err = ibv_modify_qp(s->qp, &a, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+			    IBV_QP_MAX_QP_RD_ATOMIC);
+	if (err)
+		die("cannot bring the QP to RTS: %s", strerror(err));
+}
+
+/* The send queue leaves its register and the QP goes before the register does. */
+static void free_side(struct side *s)
+{
+	inlay_sq_fini(&s->sq);
+	if (ibv_destroy_qp(s->qp) || ibv_destroy_cq(s->ibscq) || ibv_destroy_cq(s->ibrcq) || inlay_uar_destroy(&s->uar) ||
+	    ibv_dereg_mr(s->mr))
+		die("cannot take the queues down: %s", strerror(errno));
+	munmap(s->mem, memory_bytes());
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------
+ * The data path
+ */
+
+static __attribute__((noinline, cold, noreturn)) void failed(const struct mlx5_cqe64 *cqe)
+{
+	/* Often the peer has just died, and its closed socket says so better. */
+	if (peer_closed())
+		peer_gone();
+	if (!inlay_cqe_is_error(cqe))
+		die("a completion that fits nothing: %s", inlay_cqe_opcode_name(inlay_cqe_opcode(cqe)));
+	die("%s failed: %s (syndrome 0x%02x, vendor's 0x%02x)", inlay_cqe_is_send(cqe) ? op_names[plan.op] : "receive",
+	    inlay_syndrome_text(inlay_cqe_syndrome(cqe)), inlay_cqe_syndrome(cqe), inlay_cqe_vendor_syndrome(cqe));
+}
+
+/* Posts message i. The device does not see it before a ring. Returns what inlay_post_* returns. */
+static int post(struct side *s, const struct phase *ph, uint64_t i, uint32_t flags)
+{
+	uint64_t landing = landing_at(ph, i), raddr = s->peer.addr;
+	uint8_t *message = s->mem + message_at(i);
+	struct ibv_sge from = {(uintptr_t)message, ph->size, s->mr->lkey};
+	struct ibv_sge to = {(uintptr_t)s->mem + landing, ph->size, s->mr->lkey};
+
+	switch (plan.op) {
+	case OP_WRITE:
+		if (ph->size <= plan.max_inline)
+			return inlay_post_write_inline(&s->sq, raddr + landing, s->peer.rkey, message, ph->size, flags);
+		return inlay_post_write(&s->sq, raddr + landing, s->peer.rkey, &from, 1, flags);
+	case OP_SEND:
+		if (ph->size <= plan.max_inline)
+			return inlay_post_send_inline(&s->sq, message, ph->size, flags);
+		return inlay_post_send(&s->sq, &from, 1, flags);
+	case OP_READ:
+		return inlay_post_read(&s->sq, raddr + message_at(i), s->peer.rkey, &to, 1, flags);
+	default:
+		return inlay_post_fetch_add(&s->sq, raddr + counter_at(), s->peer.rkey, 1, &to, flags);
+	}
+}
+
+/* Takes what has completed on the send side: counts it, gives credit back. */
+static void poll_sends(struct side *s)
+{
+	const struct mlx5_cqe64 *cqe;
+
+	while ((cqe = inlay_cq_peek(&s->scq)) != NULL) {
+		if (inlay_cqe_is_error(cqe) || inlay_sq_release(&s->sq, cqe))
+			failed(cqe);
+		inlay_cq_advance(&s->scq, 1);
+		s->send_cqes++;
+	}
+}
+
+/* Takes one received message, if there is one. */
+static bool poll_receive(struct side *s, const struct phase *ph)
+{
+	const struct mlx5_cqe64 *cqe = inlay_cq_peek(&s->rcq);
+
+	if (!cqe)
+		return false;
+	if (inlay_cqe_is_error(cqe) || inlay_rq_release(&s->rq, cqe))
+		failed(cqe);
+	if (inlay_cqe_byte_count(cqe) != ph->size)
+		die("message %llu has %u bytes, not %u", (unsigned long long)s->received, inlay_cqe_byte_count(cqe), ph->size);
+	inlay_cq_advance(&s->rcq, 1);
+	s->received++;
+	return true;
+}
+
+/* Posts receives for the messages to come: never more than the phase still needs, never more than there are slots. */
+static void post_receives(struct side *s, const struct phase *ph)
+{
+	uint64_t before = s->receives;
+
+	while (s->receives < ph->iters && s->receives - s->received < ph->slots) {
+		struct ibv_sge to = {(uintptr_t)s->mem + landing_at(ph, s->receives), ph->size, s->mr->lkey};
+
+		if (inlay_post_recv(&s->rq, &to, 1))
+			break;
+		s->receives++;
+	}
+	if (s->receives != before)
+		inlay_rq_ring(&s->rq);
+}
+
+/* Is message i here? */
+static bool arrived(struct side *s, const struct phase *ph, uint64_t i)
+{
+	if (plan.op == OP_SEND)
+		return s->received > i || poll_receive(s, ph);
+	if (plan.op == OP_WRITE) {
+		uint64_t last = ph->size - 1;
+
+		if (*(volatile uint8_t *)(s->mem + landing_at(ph, i) + last) != s->mem[message_at(i) + last])
+			return false;
+		/*
+		 * No completion tells of a written message. Adapters write a message in ascending order, so its last byte says that all
+		 * are there; the fence keeps the loads of the others, by compiler or CPU, from being done before that of the last.
+		 */
+		inlay_fence_cqe_owner();
+		return true;
+	}
+	poll_sends(s);
+	return s->send_cqes > i;
+}
+
+/*
+ * Is what landed in the slot of message i what was sent? A written message may need a moment more: that its last byte lands last is what
+ * adapters do, not what the specification promises, and the software device copies with the CPU's string moves, which do not.
+ */
+static void check(const struct side *s, const struct phase *ph, uint64_t i)
+{
+	const uint8_t *got = s->mem + landing_at(ph, i), *want = s->mem + message_at(i);
+	uint64_t old, since;
+	uint32_t k;
+
+	if (!plan.verify)
+		return;
+	if (plan.op == OP_ATOMIC) {
+		memcpy(&old, got, sizeof(old));
+		if (old != i)
+			die("atomic %llu found the counter at %llu", (unsigned long long)i, (unsigned long long)old);
+		return;
+	}
+	for (since = 0; memcmp(got, want, ph->size); inlay_fence_cqe_owner()) {
+		since = since ? since : now_ns();
+		if (plan.op != OP_WRITE || now_ns() - since > 20000000)
+			break;
+	}
+	if (!since || !memcmp(got, want, ph->size))
+		return;
+	for (k = 0; got[k] == want[k] && k < ph->size - 1; k++)
+		;
+	die("message %llu of %u bytes: byte %u is 0x%02x, not 0x%02x", (unsigned long long)i, ph->size, k, got[k], want[k]);
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------
+ * Waiting: a spin that looks up now and then
+ */
+struct wait {
+	uint64_t since, looked;
+	uint32_t spins;
+};
+
+static void spin(struct wait *w)
+{
+	uint64_t now;
+
+	if (++w->spins % 256)
+		return;
+	now = now_ns();
+	w->since = w->since ? w->since : now;
+	if (now - w->looked > 1000000) {
+		w->looked = now;
+		/* Errors show on the send side, whatever is waited for. */
+		for (int k = 0; k < 2; k++)
+			if (local[k])
+				poll_sends(local[k]);
+		if (peer_closed())
+			peer_gone();
+		if (now - w->since > opt.timeout * 1000000000ull)
+			die("nothing has moved for %u s", opt.timeout);
+	}
+	/* Whoever shall answer may be waiting for this very CPU. */
+	if (few_cpus)
+		sched_yield();
+}
+
+/* A line for whoever watches, and for a peer that only waits a sign of life; both at most so often. */
+static void progress(const struct phase *ph, const char *what, uint64_t done)
+{
+	static uint64_t shown, pulsed;
+	uint64_t now = now_ns();
+	uint32_t token = htobe32(TOKEN_PULSE);
+
+	if (tcp >= 0 && local[0] && now - pulsed > 1000000000) {
+		pulsed = now;
+		tcp_write(&token, sizeof(token));
+	}
+	if (is_child || opt.server || !isatty(STDOUT_FILENO) || now - shown < 200000000)
+		return;
+	shown = now;
+	printf("\r%u bytes: %s, %llu of %llu\033[K", ph->size, what, (unsigned long long)done, (unsigned long long)ph->iters);
+	fflush(stdout);
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------
+ * The two measurements. client and server: the sides of this process, NULL for one that is elsewhere.
+ */
+
+/* Clears what the last phase left and posts receives: the server's, and the client's when it will be answered. */
+static void begin_phase(const struct phase *ph, bool answered)
+{
+	for (int k = 0; k < 2; k++) {
+		struct side *s = local[k];
+
+		if (!s)
+			continue;
+		memset(s->mem + counter_at(), 0, memory_bytes() - counter_at());
+		s->send_cqes = s->receives = s->received = 0;
+		if (plan.op == OP_SEND && (k || answered))
+			post_receives(s, ph);
+	}
+	meet();
+}
+
+/* Posts message i and rings, with BlueFlame: the way for a single message. */
+static void send_one(struct side *s, const struct phase *ph, uint64_t i)
+{
+	bool passive = plan.op == OP_READ || plan.op == OP_ATOMIC;
+	uint32_t flags = passive || i % SIGNAL_EVERY == SIGNAL_EVERY - 1 || i == ph->iters - 1 ? INLAY_SIGNALED : 0;
+	struct wait w = {0, 0, 0};
+	int err;
+
+	while ((err = post(s, ph, i, flags)) == -EAGAIN) {
+		poll_sends(s);
+		spin(&w);
+	}
+	if (err)
+		die("cannot post: %s", strerror(-err));
+	inlay_sq_ring(&s->sq);
+}
+
+static void await(struct side *s, const struct phase *ph, uint64_t i)
+{
+	struct wait w = {0, 0, 0};
+
+	while (!arrived(s, ph, i))
+		spin(&w);
+}
+
+/* One message at a time, there and back; reads and atomics are a round trip by themselves. ns: a time for each. */
+static void run_latency(struct side *client, struct side *server, const struct phase *ph, uint64_t *ns)
+{
+	struct wait w = {0, 0, 0};
+	uint64_t start = 0;
+
+	if (plan.op == OP_READ || plan.op == OP_ATOMIC)
+		server = NULL;
+	for (uint64_t i = 0; (client || server) && i < ph->iters; i++) {
+		if (client) {
+			start = now_ns();
+			send_one(client, ph, i);
+		}
+		if (server) {
+			await(server, ph, i);
+			send_one(server, ph, i);
+		}
+		if (client) {
+			await(client, ph, i);
+			ns[i] = now_ns() - start;
+		}
+		/* The clock is stopped. Both ends do the same now, so neither makes the other's next message wait. */
+		for (int k = 0; k < 2; k++) {
+			struct side *s = k ? server : client;
+
+			if (!s)
+				continue;
+			check(s, ph, i);
+			if (plan.op == OP_SEND)
+				post_receives(s, ph);
+			poll_sends(s);
+		}
+		if (i % 256 == 0)
+			progress(ph, "latency", i);
+	}
+	/* Nothing may be under way when the next phase clears the slots: the last message is signaled. */
+	for (int k = 0; k < 2; k++)
+		for (struct side *s = k ? server : client; s && inlay_sq_pending(&s->sq); spin(&w))
+			poll_sends(s);
+}
+
+/* As many as the window allows; a batch of posts has one doorbell and one completion. Returns messages per second. */
+static double run_rate(struct side *client, struct side *server, const struct phase *ph)
+{
+	uint64_t posted = 0, done = 0, checked = 0, start = now_ns(), end;
+	struct wait w = {0, 0, 0};
+
+	while (client ? done < ph->iters : plan.op == OP_SEND && server->received < ph->iters) {
+		uint64_t before = done + (server ? server->received : 0);
+
+		if (client) {
+			uint64_t n = ph->iters - posted < ph->batch ? ph->iters - posted : ph->batch;
+
+			if (n && posted + n - checked <= ph->slots) {
+				for (uint64_t last = posted + n; posted < last; posted++) {
+					int err = post(client, ph, posted, posted == last - 1 ? INLAY_SIGNALED : 0);
+
+					if (err)
+						die("cannot post: %s", strerror(-err));
+				}
+				inlay_sq_ring_doorbell(&client->sq);
+			}
+			poll_sends(client);
+			done = client->send_cqes * ph->batch < ph->iters ? client->send_cqes * ph->batch : ph->iters;
+			if (plan.op == OP_READ || plan.op == OP_ATOMIC)
+				for (; checked < done; checked++)
+					check(client, ph, checked);
+			checked = done;
+		}
+		if (server && plan.op == OP_SEND) {
+			for (uint32_t n = 0; n < 16 && poll_receive(server, ph); n++)
+				check(server, ph, server->received - 1);
+			post_receives(server, ph);
+		}
+		if (done + (server ? server->received : 0) == before) {
+			spin(&w);
+		} else {
+			w.since = 0;
+			progress(ph, "rate", done);
+		}
+	}
+	end = now_ns();
+	/* A write announces itself to nobody: what can be checked are the messages that still lie in their slots. */
+	if (plan.op == OP_WRITE) {
+		meet();
+		for (uint64_t i = ph->iters > ph->slots ? ph->iters - ph->slots : 0; server && i < ph->iters; i++)
+			check(server, ph, i);
+	}
+	return (double)ph->iters / ((double)(end - start) / 1e9);
+}
+
+static int by_value(const void *a, const void *b)
+{
+	uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* Percentile p of n sorted values: the smallest that at least so many of them do not exceed. */
+static uint64_t percentile(const uint64_t *v, uint64_t n, double p)
+{
+	uint64_t k = (uint64_t)(p / 100 * (double)n + 0.999999);
+
+	return v[k ? k - 1 : 0];
+}
+
+static void measure(uint32_t size, struct result *r)
+{
+	const bool there_and_back = plan.op == OP_WRITE || plan.op == OP_SEND;
+	struct phase ph = {.size = size, .slots = 2, .stride = slot_stride(size)};
+	uint64_t *ns, n = plan.iters ? plan.iters : size <= 8192 ? 2000 : 1000;
+
+	r->size = size;
+	if (!plan.rate_only) {
+		ph.warmup = (uint32_t)(n < 1000 ? n / 10 : 100);
+		ph.iters = n + ph.warmup;
+		ns = calloc(ph.iters, sizeof(*ns));
+		if (!ns)
+			die("no memory for %llu samples", (unsigned long long)ph.iters);
+		begin_phase(&ph, true);
+		run_latency(local[0], local[1], &ph, ns);
+		meet();
+		qsort(ns + ph.warmup, n, sizeof(*ns), by_value);
+		for (int k = 0; k < 5; k++)
+			r->lat[k] = (double)percentile(ns + ph.warmup, n, (const double[]){0, 50, 99, 99.9, 100}[k]) / 1e3 /
+				    (there_and_back ? 2 : 1);
+		free(ns);
+	}
+	ph.iters = plan.iters ? plan.iters : size <= 4096 ? 20000 : 20000ull * 4096 / size + 500;
+	ph.slots = plan.window;
+	ph.batch = plan.window / 4 ? plan.window / 4 : 1;
+	begin_phase(&ph, false);
+	r->rate = run_rate(local[0], local[1], &ph);
+	meet();
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------
+ * Results
+ */
+
+static const char *mode_text(void)
+{
+	return opt.host ? "a server and a client" : child ? "two processes" : "one process";
+}
+
+static void print_head(bool software)
+{
+	printf("pingpong: %s, port %u (%s), %s, %s\n", ibv_get_device_name(ctx->device), opt.port,
+	       port.link_layer == IBV_LINK_LAYER_ETHERNET ? "RoCE" : "InfiniBand", op_names[plan.op], mode_text());
+	if (software)
+		printf("This is the software device: the times are those of a program on this machine's CPUs, not of a network.\n");
+	if (!plan.rate_only)
+		printf("Latency in us, %s; ", plan.op == OP_WRITE || plan.op == OP_SEND ? "half the round trip" : "the round trip");
+	printf("rate with %u messages under way, %u to a doorbell.\n\n%9s", plan.window, plan.window / 4 ? plan.window / 4 : 1, "bytes");
+	for (int k = 0; k < 5 && !plan.rate_only; k++)
+		printf(" %9s", lat_names[k]);
+	printf(" %11s %10s\n", "messages/s", "MB/s");
+}
+
+static void print_row(const struct result *r)
+{
+	if (isatty(STDOUT_FILENO))
+		printf("\r\033[K");
+	printf("%9u", r->size);
+	for (int k = 0; k < 5 && !plan.rate_only; k++)
+		printf(" %9.2f", r->lat[k]);
+	printf(" %11.0f %10.1f\n", r->rate, r->rate * r->size / 1e6);
+	fflush(stdout);
+}
+
+static void print_verified(void)
+{
+	static const char *const rate[] = {"of the rate's messages the last window's", "and of the rate's messages",
+					   "and of the rate's messages", "also of the rate's"};
+
+	if (!plan.verify)
+		printf("\nNothing was verified.\n");
+	else if (plan.op == OP_WRITE && plan.rate_only)
+		printf("\nVerified: every byte of the messages that lay in the window at the end.\n");
+	else if (plan.op == OP_WRITE)
+		printf("\nVerified: every byte of the latency's messages, %s.\n", rate[plan.op]);
+	else
+		printf("\nVerified: every %s.\n", plan.op == OP_ATOMIC ? "old value of the counter" : "byte of every message");
+}
+
+static void write_json(FILE *f, const struct result *r, int n, bool software)
+{
+	fprintf(f, "{\"program\": \"pingpong\", \"inlay\": \"%d.%d.%d\", \"device\": \"%s\", \"firmware\": \"%s\", \"software_device\": %s,\n",
+		INLAY_VERSION_MAJOR, INLAY_VERSION_MINOR, INLAY_VERSION_PATCH, ibv_get_device_name(ctx->device), device.fw_ver,
+		software ? "true" : "false");
+	fprintf(f, " \"port\": %u, \"link\": \"%s\", \"op\": \"%s\", \"sides\": \"%s\", \"window\": %u, \"inline\": %u, \"verify\": %s,\n",
+		opt.port, port.link_layer == IBV_LINK_LAYER_ETHERNET ? "RoCE" : "InfiniBand", op_names[plan.op], mode_text(), plan.window,
+		plan.max_inline, plan.verify ? "true" : "false");
+	fprintf(f, " \"latency_is\": \"%s\",\n \"results\": [", plan.op == OP_WRITE || plan.op == OP_SEND ? "half round trip" : "round trip");
+	for (int i = 0; i < n; i++, r++) {
+		fprintf(f, "%s\n  {\"bytes\": %u", i ? "," : "", r->size);
+		for (int k = 0; k < 5 && !plan.rate_only; k++)
+			fprintf(f, "%s\"%s\": %.3f%s", k ? ", " : ", \"latency_us\": {", lat_names[k], r->lat[k], k == 4 ? "}" : "");
+		fprintf(f, ", \"messages_per_s\": %.0f, \"bytes_per_s\": %.0f}", r->rate, r->rate * r->size);
+	}
+	fprintf(f, "\n ]}\n");
+	if (fclose(f))
+		die("%s: %s", opt.json, strerror(errno));
+}
+
+static void draw(const struct result *r, int n, bool software)
+{
+	FILE *g = popen("gnuplot", "w");
+
+	if (!g)
+		die("cannot start gnuplot: %s", strerror(errno));
+	fprintf(g, "set terminal png size 900,600\nset output '");
+	for (const char *c = opt.plot; *c; c++)
+		fprintf(g, "%s%c", *c == '\'' ? "'" : "", *c);
+	fprintf(g, "'\n$d << EOD\n");
+	for (int i = 0; i < n; i++)
+		fprintf(g, "%u %g %g %g\n", r[i].size, r[i].lat[1], r[i].lat[2], r[i].rate);
+	fprintf(g, "EOD\nset title 'RDMA %s%s' noenhanced\nset logscale x 2\nset xlabel 'bytes'\nset grid\nset key top left\n",
+		op_names[plan.op], software ? " on the software device: not a network' . '" : "");
+	fprintf(g, "set y2tics\nset ytics nomirror\nset yrange [0:*]\nset y2range [0:*]\nset xrange [%g:%g]\n", r[0].size / 1.5,
+		r[n - 1].size * 1.5);
+	if (plan.rate_only)
+		fprintf(g, "set ylabel 'messages/s'\nunset y2tics\nplot $d using 1:4 with linespoints title 'messages/s'\n");
+	else
+		fprintf(g, "set ylabel 'latency, us'\nset y2label 'messages/s'\nplot $d using 1:2 with linespoints title 'median latency', "
+			"$d using 1:3 with linespoints title '99 %% latency', $d using 1:4 axes x1y2 with linespoints title 'messages/s'\n");
+	if (pclose(g) != 0)
+		die("gnuplot could not draw %s", opt.plot);
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------
+ * Arguments and the run
+ */
+
+static void usage(void)
+{
+	printf("usage: pingpong [OPTION]... [server | client HOST]\n\n"
+	       "Latency and message rate between two queue pairs of an mlx5 device, by message size. Without a role both sides run here.\n\n"
+	       "  --device D         verbs device; the default is the first mlx5 device\n"
+	       "  --port P           its port (1)\n"
+	       "  --gid-index G      RoCE: entry of the GID table; the default is RoCE v2's, of an IPv4 address if there is one\n"
+	       "  --mtu M            256, 512, 1024, 2048 or 4096 bytes; the default is the port's\n"
+	       "  --sl S             service level, 0 to 15 (0)\n"
+	       "  --tcp-port T       where server and client meet (18515); for a server 0 means any free port, which it tells\n"
+	       "  --bind ADDR        address that the server listens at (127.0.0.1)\n"
+	       "  --timeout S        seconds without a sign of the peer until it is given up (10; a server waits 12 times that to be found)\n"
+	       "  --processes N      without a role: 1 or 2; the default is 2 from four CPUs on; $PINGPONG_PROCESSES is another way to say it\n");
+	printf("What the client measures; a server takes it from its client:\n"
+	       "  --op OP            write, send, read or atomic (write)\n"
+	       "  --size N           one size, or --sizes A-B: the powers of two from A to B (2-65536), k and M are understood\n"
+	       "  --iters N          messages for each figure (about 2000 for latency, 20000 for rate)\n"
+	       "  --window N         messages under way when the rate is measured (64)\n"
+	       "  --inline N         payloads up to N bytes travel in the work request (64)\n"
+	       "  --rate             only the rate\n"
+	       "  --no-verify        do not check what arrives. The default, --verify, checks every byte of every message while the clock is\n"
+	       "                     stopped; for a rate the clock runs on, and of writes the last window's messages are checked\n"
+	       "  --json FILE        results for programs\n"
+	       "  --plot FILE.png    a picture, by gnuplot\n");
+}
+
+/* A number from min to max, with k or M behind it for 2^10 and 2^20. */
+static uint32_t number(const char *option, const char *text, uint32_t min, uint32_t max)
+{
+	char *end;
+	unsigned long long n;
+
+	errno = 0;
+	n = strtoull(text, &end, 10);
+	if (*end == 'k' || *end == 'K' || *end == 'M') {
+		n = n > MAX_MEMORY ? n : n << (*end == 'M' ? 20 : 10);
+		end++;
+	}
+	if (*text < '0' || *text > '9' || *end || errno || n < min || n > max)
+		die("%s is a number from %u to %u, not '%s'", option, min, max, text);
+	return (uint32_t)n;
+}
+
+/* NULL, or what is wrong with a plan: our own, or one that a client sent. */
+static const char *plan_fault(const struct plan *p)
+{
+	if (p->op > OP_ATOMIC || p->verify > 1 || p->rate_only > 1)
+		return "no such operation";
+	if (p->size_min < 1 || p->size_min > p->size_max || p->size_max > MAX_SIZE)
+		return "sizes go from 1 byte to 8 MB, the smaller one first";
+	if (p->op == OP_ATOMIC && (p->size_min != 8 || p->size_max != 8))
+		return "an atomic has 8 bytes";
+	if (p->iters > MAX_ITERS)
+		return "too many iterations";
+	if (p->window < 2 || p->window > MAX_WINDOW)
+		return "a window has 2 to 4096 messages";
+	if (p->max_inline > 1024)
+		return "at most 1024 bytes are inline";
+	if ((uint64_t)p->window * slot_stride(p->size_max) > MAX_MEMORY)
+		return "window times size is more than 256 MB";
+	return NULL;
+}
+
+static void parse(int argc, char **argv)
+{
+	static const struct option longs[] = {
+		{"device", 1, NULL, 'd'}, {"port", 1, NULL, 'p'}, {"gid-index", 1, NULL, 'g'}, {"mtu", 1, NULL, 'm'}, {"sl", 1, NULL, 'l'},
+		{"tcp-port", 1, NULL, 't'}, {"bind", 1, NULL, 'b'}, {"timeout", 1, NULL, 'T'}, {"processes", 1, NULL, 'P'},
+		{"op", 1, NULL, 'o'}, {"size", 1, NULL, 's'}, {"sizes", 1, NULL, 'S'}, {"iters", 1, NULL, 'n'}, {"window", 1, NULL, 'w'},
+		{"inline", 1, NULL, 'i'}, {"rate", 0, NULL, 'r'}, {"verify", 0, NULL, 'v'}, {"no-verify", 0, NULL, 'V'},
+		{"json", 1, NULL, 'j'}, {"plot", 1, NULL, 'x'}, {"help", 0, NULL, 'h'}, {NULL, 0, NULL, 0}};
+	const char *env = getenv("PINGPONG_PROCESSES"), *fault;
+	bool sized = false;
+	char *dash;
+	uint32_t n;
+	int c;
+
+	if (env && *env)
+		opt.processes = number("PINGPONG_PROCESSES", env, 1, 2);
+	while ((c = getopt_long(argc, argv, "h", longs, NULL)) != -1) {
+		switch (c) {
+		case 'd': opt.device = optarg; break;
+		case 'p': opt.port = number("--port", optarg, 1, 255); break;
+		case 'g': opt.gid_index = (int)number("--gid-index", optarg, 0, 255); break;
+		case 'm':
+			n = number("--mtu", optarg, 256, 4096);
+			if (n & (n - 1))
+				die("--mtu is 256, 512, 1024, 2048 or 4096, not %u", n);
+			opt.mtu = (uint32_t)__builtin_ctz(n) - 7; /* IBV_MTU_256 is 1 */
+			break;
+		case 'l': opt.sl = number("--sl", optarg, 0, 15); break;
+		case 't': opt.tcp_port = number("--tcp-port", optarg, 0, 65535); break;
+		case 'b': opt.bind = optarg; break;
+		case 'T': opt.timeout = number("--timeout", optarg, 1, 3600); break;
+		case 'P': opt.processes = number("--processes", optarg, 1, 2); break;
+		case 'o':
+			for (plan.op = 0; plan.op <= OP_ATOMIC && strcmp(optarg, op_names[plan.op]); plan.op++)
+				;
+			if (plan.op > OP_ATOMIC)
+				die("--op is write, send, read or atomic, not '%s'", optarg);
+			break;
+		case 's': plan.size_min = plan.size_max = number("--size", optarg, 1, MAX_SIZE); sized = true; break;
+		case 'S':
+			dash = strchr(optarg, '-');
+			if (!dash)
+				die("--sizes is two numbers, A-B, not '%s'", optarg);
+			*dash = 0;
+			plan.size_min = number("--sizes", optarg, 1, MAX_SIZE);
+			plan.size_max = number("--sizes", dash + 1, 1, MAX_SIZE);
+			sized = true;
+			break;
+		case 'n': plan.iters = number("--iters", optarg, 1, MAX_ITERS); break;
+		case 'w': plan.window = number("--window", optarg, 2, MAX_WINDOW); break;
+		case 'i': plan.max_inline = number("--inline", optarg, 0, 1024); break;
+		case 'r': plan.rate_only = 1; break;
+		case 'v': plan.verify = 1; break;
+		case 'V': plan.verify = 0; break;
+		case 'j': opt.json = optarg; break;
+		case 'x': opt.plot = optarg; break;
+		case 'h': usage(); exit(0);
+		default: exit(2); /* getopt_long has said why */
+		}
+	}
+	if (plan.op == OP_ATOMIC && !sized)
+		plan.size_min = plan.size_max = 8;
+	fault = plan_fault(&plan);
+	if (fault)
+		die("%s", fault);
+	argc -= optind;
+	argv += optind;
+	if (argc && !strcmp(argv[0], "server") && argc == 1)
+		opt.server = true;
+	else if (argc && !strcmp(argv[0], "client") && argc == 2)
+		opt.host = argv[1];
+	else if (argc)
+		die("the arguments are nothing, or 'server', or 'client HOST' (try --help)");
+	if (opt.server && (opt.json || opt.plot))
+		die("the results are the client's: give it --json and --plot");
+	if (opt.host && !opt.tcp_port)
+		die("a client needs the port that its server told (--tcp-port)");
+}
+
+/* Takes our half of two processes, or both halves of one; connects TCP. The device is opened where an error is said only once. */
+static void take_sides(void)
+{
+	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+	int pair[2];
+
+	few_cpus = cpus < 4;
+	if (opt.server) {
+		open_device();
+		tcp_accept();
+	} else if (opt.host) {
+		open_device();
+		tcp_connect();
+	} else if (opt.processes ? opt.processes == 2 : cpus >= 4) {
+		/* Before the device is opened: neither its registers nor its memory survive a fork. */
+		if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair))
+			die("socketpair: %s", strerror(errno));
+		child = fork();
+		if (child < 0)
+			die("fork: %s", strerror(errno));
+		is_child = !child;
+		tcp = pair[is_child];
+		close(pair[!is_child]);
+		if (!is_child)
+			open_device();
+	} else {
+		open_device();
+	}
+}
+
+/* Makes the sides of this process and connects them, with each other or with the peer's. */
+static void set_up(struct side sides[2])
+{
+	bool client = !opt.server && !is_child;
+	struct side *s = &sides[client ? 0 : 1];
+	struct plan theirs = plan;
+	const char *fault;
+
+	if (tcp < 0) {
+		local[0] = &sides[0];
+		local[1] = &sides[1];
+		make_side(local[0]);
+		make_side(local[1]);
+		sides[0].peer = sides[1].self;
+		sides[1].peer = sides[0].self;
+		connect_side(local[0]);
+		connect_side(local[1]);
+		return;
+	}
+	if (client) {
+		make_side(s);
+		send_hello(&s->self);
+		read_hello(&theirs, &s->peer);
+		if (memcmp(&theirs, &plan, sizeof(plan)))
+			die("the server answers another question");
+	} else {
+		read_hello(&theirs, &s->peer);
+		fault = plan_fault(&theirs);
+		if (fault)
+			die("the client wants what cannot be: %s", fault);
+		plan = theirs;
+		if (is_child)
+			open_device();
+		make_side(s);
+		send_hello(&s->self);
+	}
+	local[client ? 0 : 1] = s;
+	connect_side(s);
+	meet();
+}
+
+int main(int argc, char **argv)
+{
+	static struct side sides[2];
+	struct result results[32];
+	bool software, quiet;
+	FILE *json = NULL;
+	int n = 0, status = 0;
+
+	signal(SIGPIPE, SIG_IGN);
+	parse(argc, argv);
+	/* What would spoil the end of a long run is better known before it. */
+	if (opt.plot && system("command -v gnuplot >/dev/null 2>&1"))
+		die("--plot needs gnuplot, which is not installed");
+	if (opt.json && !(json = fopen(opt.json, "we")))
+		die("%s: %s", opt.json, strerror(errno));
+
+	take_sides();
+	set_up(sides);
+	software = dlsym(RTLD_DEFAULT, "softdev_manual") != NULL;
+	quiet = opt.server || is_child;
+	if (!quiet)
+		print_head(software);
+	for (uint32_t size = plan.size_min; size <= plan.size_max; size = 2u << (31 - __builtin_clz(size))) {
+		measure(size, &results[n]);
+		if (!quiet)
+			print_row(&results[n]);
+		n++;
+	}
+	for (int k = 0; k < 2; k++)
+		if (local[k])
+			free_side(local[k]);
+	if (opt.server)
+		printf("served a client: %s, %u to %u bytes\n", op_names[plan.op], plan.size_min, plan.size_max);
+	if (child && (waitpid(child, &status, 0) != child || status))
+		die("the other process did not end well");
+	if (quiet)
+		return 0;
+	print_verified();
+	if (json)
+		write_json(json, results, n, software);
+	if (opt.plot)
+		draw(results, n, software);
+	return 0;
+}
