@@ -25,7 +25,7 @@
 
 #define SPIN 30000ull           /* ns */
 #define NAP_MIN 50000ull
-#define NAP_MAX 1000000ull
+#define NAP_MAX 2000000ull
 #define NAP_EMPTY 50000000ull   /* no QP and no CQ: creating a QP wakes */
 #define BREATH 1000000ull       /* after so long without sleep the lock is left alone for a moment: the mutex is not fair */
 
@@ -220,7 +220,7 @@ static void *engine(void *arg)
 		pthread_mutex_unlock(&sd_lock);
 		if (sleep) {
 			wire_sleep(sleep);
-			nap = nap + nap / 4 < NAP_MAX ? nap + nap / 4 : NAP_MAX;
+			nap = nap + nap / 8 < NAP_MAX ? nap + nap / 8 : NAP_MAX;
 			breath = eng_now();
 		} else if (now - breath > BREATH) {
 			struct timespec t = { 0, 1000 };

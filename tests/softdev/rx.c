@@ -306,9 +306,8 @@ static int answer(struct rcq *q, uint8_t kind, uint8_t code, uint32_t psn, uint3
 /* An acknowledge covers all before it, so only the last one is kept; it goes out before any other answer */
 static void flush_ack(struct rcq *q)
 {
-	if (q->ack_due)
-		answer(q, FR_ACK, 0, q->ack_psn, q->ack_epoch, 0);
-	q->ack_due = false;
+	if (q->ack_due && answer(q, FR_ACK, 0, q->ack_psn, q->ack_epoch, 0) != -EAGAIN)
+		q->ack_due = false;
 }
 
 void rx_frame(unsigned slot, uint64_t inst, const struct frame *f, const uint8_t *payload)
@@ -353,19 +352,18 @@ void rx_frame(unsigned slot, uint64_t inst, const struct frame *f, const uint8_t
 	case RP_INVAL:
 	case RP_ACCESS:
 	case RP_OPERR:
-		/* Behind the answers to earlier READs: they were executed. What else the peer has sent gets no answer */
+		/* What else the peer has sent gets no answer */
 		q->nak_fatal = true;
-		if (q->njobs < ENG_JOBS)
-			q->jobs[q->njobs++] = (struct job){ .kind = FR_NAK, .code = r, .psn = f->psn, .epoch = f->epoch };
-		break;
+		/* fall through */
 	case RP_RNR:
 	case RP_UNREACH:
-		if (q && q->slot == slot && q->inst == inst)
-			flush_ack(q);
-		{
+		if (q && q->slot == slot && q->inst == inst) {
+			/* Behind the answers to earlier READs: they were executed */
+			if (q->njobs < ENG_JOBS)
+				q->jobs[q->njobs++] = (struct job){ .kind = FR_NAK, .code = r, .psn = f->psn, .epoch = f->epoch };
+		} else {
 			struct frame a = { .kind = FR_NAK, .code = r, .psn = f->psn, .epoch = f->epoch, .src = f->dst, .dst = f->src };
 
-			a.imm = qp ? qp->attr.min_rnr_timer : 0;
 			wire_send(slot, inst, &a, NULL, 0);
 		}
 		break;
@@ -407,12 +405,14 @@ bool rx_run(struct rcq *q)
 
 	if (q->ack_due && wire_room(q->slot)) {
 		flush_ack(q);
-		did = true;
+		did = !q->ack_due;
 	}
 	while (q->njobs && wire_room(q->slot)) {
 		struct job *j = &q->jobs[0];
 
 		flush_ack(q);
+		if (q->ack_due)
+			break;
 		if (j->kind == FR_READ) {
 			if (!read_piece(q, j))
 				break;
