@@ -1,0 +1,1348 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * rings.c: queue.h on plain memory, without a device: arguments, credit, what a doorbell writes where, indices that come round, the
+ * receive ring, the completion ring. Each against a model that knows nothing of how the header keeps its state.
+ */
+#include "common.h"
+#include <endian.h>
+
+#define QPN 0xabcdef
+#define REG 256
+
+/* A send queue on plain memory */
+struct raw {
+	uint8_t reg[2 * REG] __attribute__((aligned(2 * REG)));
+	uint32_t dbrec[2];
+	uint8_t *buf;
+	uint32_t bbs;
+	struct inlay_uar uar;
+	struct inlay_sq sq;
+};
+
+static struct raw *raw_make(uint32_t bbs, uint32_t max_ds, uint32_t mode)
+{
+	struct raw *r = (struct raw *)pages(sizeof(*r));
+
+	r->buf = (uint8_t *)pages((size_t)bbs * 64);
+	r->bbs = bbs;
+	must(inlay_uar_init(&r->uar, r->reg, REG, mode));
+	must(inlay_sq_init(&r->sq, r->buf, bbs, r->dbrec, QPN, max_ds, &r->uar));
+	return r;
+}
+
+static void raw_free(struct raw *r)
+{
+	free(r->buf);
+	free(r);
+}
+
+/* As if that many WQEBBs had been posted and completed before */
+static void raw_preset(struct raw *r, uint32_t pi)
+{
+	r->sq.pi = pi;
+	r->sq.rung = pi;
+}
+
+static struct mlx5_cqe64 cqe_of(uint32_t opcode, uint32_t qpn, uint32_t counter)
+{
+	struct mlx5_cqe64 cqe;
+
+	memset(&cqe, 0, sizeof(cqe));
+	cqe.sop_drop_qpn = htobe32(qpn);
+	cqe.wqe_counter = htobe16((uint16_t)counter);
+	cqe.op_own = (uint8_t)(opcode << 4);
+	return cqe;
+}
+
+/* Byte `offset` of the WQE that starts at WQEBB `index`, seen as what a ring is */
+static uint8_t byte_at(const struct raw *r, uint32_t index, uint32_t offset)
+{
+	return r->buf[((size_t)index % r->bbs * 64 + offset) % ((size_t)r->bbs * 64)];
+}
+
+static uint32_t be32_at(const struct raw *r, uint32_t index, uint32_t offset)
+{
+	return (uint32_t)byte_at(r, index, offset) << 24 | (uint32_t)byte_at(r, index, offset + 1) << 16 |
+	       (uint32_t)byte_at(r, index, offset + 2) << 8 | byte_at(r, index, offset + 3);
+}
+
+static uint64_t be64_at(const struct raw *r, uint32_t index, uint32_t offset)
+{
+	return (uint64_t)be32_at(r, index, offset) << 32 | be32_at(r, index, offset + 4);
+}
+
+/* ---- arguments ---- */
+
+static void uar_arguments(void **state)
+{
+	static uint8_t mem[1024] __attribute__((aligned(1024)));
+	struct inlay_uar uar;
+	uint32_t mode, size;
+
+	(void)state;
+	for (mode = INLAY_UAR_DOORBELL; mode <= INLAY_UAR_LOCKED; mode++) {
+		must(inlay_uar_init(&uar, mem, 0, mode));
+		must(inlay_uar_init(&uar, mem + 8, 0, mode));
+		for (size = 64; size <= 512; size *= 2)
+			must(inlay_uar_init(&uar, mem, size, mode));
+		assert_int_equal(inlay_uar_init(&uar, NULL, 256, mode), -EINVAL);
+		assert_int_equal(inlay_uar_init(&uar, mem + 4, 0, mode), -EINVAL);
+		assert_int_equal(inlay_uar_init(&uar, mem + 256, 256, mode), -EINVAL);
+		assert_int_equal(inlay_uar_init(&uar, mem, 32, mode), -EINVAL);
+		assert_int_equal(inlay_uar_init(&uar, mem, 96, mode), -EINVAL);
+		assert_int_equal(inlay_uar_init(&uar, mem, 255, mode), -EINVAL);
+	}
+	assert_int_equal(inlay_uar_init(&uar, mem, 256, INLAY_UAR_LOCKED + 1), -EINVAL);
+	assert_int_equal(inlay_uar_init(&uar, mem, 256, 0xffffffff), -EINVAL);
+}
+
+static void sq_arguments(void **state)
+{
+	static const uint32_t cnt_bad[] = {0, 3, 5, 63, 65536, 0x80000000, 0xffffffff}, ds_bad[] = {0, 64, 0xffffffff};
+	static const uint32_t qpn_bad[] = {0x1000000, 0xffffffff};
+	uint8_t mem[2 * REG] __attribute__((aligned(2 * REG))), *buf = (uint8_t *)pages(32768 * 64);
+	struct inlay_uar uar, uar_was, none;
+	struct inlay_sq sq, was;
+	uint32_t dbrec[2], cnt;
+	size_t i;
+
+	(void)state;
+	memset(&none, 0, sizeof(none));
+	must(inlay_uar_init(&uar, mem, REG, INLAY_UAR_EXCLUSIVE));
+	for (cnt = 1; cnt <= 32768; cnt *= 2) {
+		must(inlay_sq_init(&sq, buf, cnt, dbrec, 0xffffff, 63, &uar));
+		assert_int_equal(inlay_sq_room(&sq), cnt);
+		assert_int_equal(inlay_sq_pending(&sq), 0);
+		inlay_sq_fini(&sq);
+	}
+	memset(&sq, 0x5a, sizeof(sq));
+	was = sq;
+	uar_was = uar;
+	for (i = 0; i < ARRAY(cnt_bad); i++)
+		assert_int_equal(inlay_sq_init(&sq, buf, cnt_bad[i], dbrec, 1, 16, &uar), -EINVAL);
+	for (i = 0; i < ARRAY(ds_bad); i++)
+		assert_int_equal(inlay_sq_init(&sq, buf, 64, dbrec, 1, ds_bad[i], &uar), -EINVAL);
+	for (i = 0; i < ARRAY(qpn_bad); i++)
+		assert_int_equal(inlay_sq_init(&sq, buf, 64, dbrec, qpn_bad[i], 16, &uar), -EINVAL);
+	assert_int_equal(inlay_sq_init(&sq, NULL, 64, dbrec, 1, 16, &uar), -EINVAL);
+	assert_int_equal(inlay_sq_init(&sq, buf + 32, 64, dbrec, 1, 16, &uar), -EINVAL);
+	assert_int_equal(inlay_sq_init(&sq, buf, 64, NULL, 1, 16, &uar), -EINVAL);
+	assert_int_equal(inlay_sq_init(&sq, buf, 64, dbrec, 1, 16, NULL), -EINVAL);
+	assert_int_equal(inlay_sq_init(&sq, buf, 64, dbrec, 1, 16, &none), -EINVAL);
+	assert_memory_equal(&sq, &was, sizeof(sq));
+	assert_memory_equal(&uar, &uar_was, sizeof(uar));
+	free(buf);
+}
+
+/* An exclusive register takes one queue at a time, the others any number */
+static void uar_owners(void **state)
+{
+	uint8_t mem[2 * REG] __attribute__((aligned(2 * REG))), buf[256] __attribute__((aligned(64)));
+	struct inlay_uar uar, uar_was;
+	struct inlay_sq a, b, was;
+	uint32_t dbrec[2];
+
+	(void)state;
+	must(inlay_uar_init(&uar, mem, REG, INLAY_UAR_EXCLUSIVE));
+	must(inlay_sq_init(&a, buf, 4, dbrec, 1, 16, &uar));
+	memset(&b, 0x5a, sizeof(b));
+	was = b;
+	uar_was = uar;
+	assert_int_equal(inlay_sq_init(&b, buf, 4, dbrec, 2, 16, &uar), -EBUSY);
+	assert_memory_equal(&b, &was, sizeof(b));
+	assert_memory_equal(&uar, &uar_was, sizeof(uar));
+	inlay_sq_fini(&a);
+	inlay_sq_fini(&a); /* twice does no harm */
+	must(inlay_sq_init(&b, buf, 4, dbrec, 2, 16, &uar));
+	assert_int_equal(inlay_sq_init(&a, buf, 4, dbrec, 1, 16, &uar), -EBUSY);
+	inlay_sq_fini(&b);
+	must(inlay_uar_init(&uar, mem, REG, INLAY_UAR_LOCKED));
+	must(inlay_sq_init(&a, buf, 4, dbrec, 1, 16, &uar));
+	must(inlay_sq_init(&b, buf, 4, dbrec, 2, 16, &uar));
+	must(inlay_uar_init(&uar, mem, REG, INLAY_UAR_DOORBELL));
+	must(inlay_sq_init(&a, buf, 4, dbrec, 1, 16, &uar));
+	must(inlay_sq_init(&b, buf, 4, dbrec, 2, 16, &uar));
+}
+
+static void rq_arguments(void **state)
+{
+	static const uint32_t cnt_bad[] = {0, 3, 33, 65536, 0xffffffff}, stride_bad[] = {0, 8, 24, 48, 2048, 0xffffffff};
+	uint8_t *buf = (uint8_t *)pages(4096);
+	struct inlay_rq rq;
+	uint32_t dbrec[2], n;
+	size_t i;
+
+	(void)state;
+	for (n = 1; n <= 32768; n *= 2)
+		must(inlay_rq_init(&rq, buf, n, 64, dbrec));
+	for (n = 16; n <= 1024; n *= 2)
+		must(inlay_rq_init(&rq, buf, 4, n, dbrec));
+	for (i = 0; i < ARRAY(cnt_bad); i++)
+		assert_int_equal(inlay_rq_init(&rq, buf, cnt_bad[i], 64, dbrec), -EINVAL);
+	for (i = 0; i < ARRAY(stride_bad); i++)
+		assert_int_equal(inlay_rq_init(&rq, buf, 4, stride_bad[i], dbrec), -EINVAL);
+	assert_int_equal(inlay_rq_init(&rq, NULL, 4, 64, dbrec), -EINVAL);
+	assert_int_equal(inlay_rq_init(&rq, buf + 8, 4, 64, dbrec), -EINVAL);
+	assert_int_equal(inlay_rq_init(&rq, buf, 4, 64, NULL), -EINVAL);
+	free(buf);
+}
+
+static void cq_arguments(void **state)
+{
+	static const uint32_t cnt_bad[] = {0, 3, 100, (1u << 22) + 1, 1u << 23, 0xffffffff}, size_bad[] = {0, 32, 63, 65, 96, 256};
+	uint8_t *buf = (uint8_t *)pages(4096);
+	struct inlay_cq cq;
+	uint32_t dbrec[2];
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < ARRAY(cnt_bad); i++)
+		assert_int_equal(inlay_cq_init(&cq, buf, cnt_bad[i], 64, dbrec, NULL, 1), -EINVAL);
+	for (i = 0; i < ARRAY(size_bad); i++)
+		assert_int_equal(inlay_cq_init(&cq, buf, 8, size_bad[i], dbrec, NULL, 1), -EINVAL);
+	assert_int_equal(inlay_cq_init(&cq, NULL, 8, 64, dbrec, NULL, 1), -EINVAL);
+	assert_int_equal(inlay_cq_init(&cq, buf + 32, 8, 64, dbrec, NULL, 1), -EINVAL);
+	assert_int_equal(inlay_cq_init(&cq, buf, 8, 64, NULL, NULL, 1), -EINVAL);
+	assert_int_equal(inlay_cq_init(&cq, buf, 8, 64, dbrec, NULL, 0x1000000), -EINVAL);
+	assert_true(all_bytes(buf, 4096, 0));
+	must(inlay_cq_init(&cq, buf, 8, 64, dbrec, NULL, 0xffffff));
+	free(buf);
+}
+
+/* ---- what a post writes ---- */
+
+/* Posts one thing of many, at random; *ds becomes what the WQE must be long. Checks the WQE in the ring, byte for byte */
+static int post_any(struct raw *r, uint32_t max_ds, uint32_t flags, uint32_t *ds)
+{
+	static uint8_t payload[2048];
+	uint32_t index = r->sq.pi, opcode, num = rnd_below(rnd_below(4) ? 6 : 64), i, total = 0, at, imm = (uint32_t)rnd(), want_imm = 0;
+	uint64_t raddr = rnd(), one = rnd(), two = rnd();
+	uint32_t rkey = (uint32_t)rnd(), what = rnd_below(10);
+	bool remote = false, atomic = false, in = false;
+	struct ibv_sge sge[64];
+	int ret;
+
+	if (!*payload)
+		fill(payload, sizeof(payload), 77);
+	if (what == 9)
+		num = 0;
+	for (i = 0; i < num; i++) {
+		sge[i].addr = rnd();
+		sge[i].length = rnd_below(5) ? 1 + rnd_below(0x7fffffff) : 0;
+		sge[i].lkey = (uint32_t)rnd();
+	}
+	if (what < 5 && rnd_below(2)) {
+		in = true;
+		flags |= INLAY_INLINE;
+		num = rnd_below(5);
+		for (i = 0; i < num; i++) {
+			sge[i].addr = (uintptr_t)payload + rnd_below(1024);
+			sge[i].length = rnd_below(rnd_below(4) ? 30 : 200);
+			total += sge[i].length;
+		}
+	}
+	switch (what) {
+	case 0:
+		opcode = MLX5_OPCODE_SEND;
+		ret = inlay_post_send(&r->sq, sge, num, flags);
+		break;
+	case 1:
+		opcode = MLX5_OPCODE_SEND_IMM;
+		want_imm = imm;
+		ret = inlay_post_send_imm(&r->sq, htobe32(imm), sge, num, flags);
+		break;
+	case 2:
+		opcode = MLX5_OPCODE_SEND_INVAL;
+		want_imm = imm;
+		ret = inlay_post_send_inv(&r->sq, imm, sge, num, flags);
+		break;
+	case 3:
+		opcode = MLX5_OPCODE_RDMA_WRITE;
+		remote = true;
+		ret = inlay_post_write(&r->sq, raddr, rkey, sge, num, flags);
+		break;
+	case 4:
+		opcode = MLX5_OPCODE_RDMA_WRITE_IMM;
+		remote = true;
+		want_imm = imm;
+		ret = inlay_post_write_imm(&r->sq, raddr, rkey, htobe32(imm), sge, num, flags);
+		break;
+	case 5:
+		opcode = MLX5_OPCODE_RDMA_READ;
+		remote = true;
+		ret = inlay_post_read(&r->sq, raddr, rkey, sge, num, flags);
+		break;
+	case 6:
+		opcode = MLX5_OPCODE_ATOMIC_FA;
+		remote = atomic = true;
+		num = 1;
+		two = 0;
+		ret = inlay_post_fetch_add(&r->sq, raddr, rkey, one, sge, flags);
+		sge[0].length = 8;
+		break;
+	case 7:
+		opcode = MLX5_OPCODE_ATOMIC_CS;
+		remote = atomic = true;
+		num = 1;
+		ret = inlay_post_cmp_swap(&r->sq, raddr, rkey, two, one, sge, flags);
+		sge[0].length = 8;
+		break;
+	case 8: /* one SGE, a constant to the compiler */
+		opcode = MLX5_OPCODE_SEND;
+		num = 1;
+		sge[0].addr = raddr;
+		sge[0].length = rnd_below(3) ? 64 : 0;
+		sge[0].lkey = rkey;
+		ret = inlay_post_send(&r->sq, sge, 1, flags);
+		break;
+	default:
+		opcode = MLX5_OPCODE_NOP;
+		ret = inlay_post_nop(&r->sq, flags);
+	}
+	*ds = 1 + remote + atomic;
+	if (in)
+		*ds += total ? (total + 4 + 15) / 16 : 0;
+	else
+		for (i = 0; i < num; i++)
+			*ds += sge[i].length != 0;
+	if (*ds > 4 && *ds > max_ds) {
+		assert_int_equal(ret, -EINVAL);
+		return ret;
+	}
+	if (ret)
+		return ret;
+	assert_int_equal(be32_at(r, index, 0), (index & 0xffff) << 8 | opcode);
+	assert_int_equal(be32_at(r, index, 4), QPN << 8 | *ds);
+	assert_int_equal(be32_at(r, index, 8), flags & 0xff);
+	assert_int_equal(be32_at(r, index, 12), want_imm);
+	at = 16;
+	if (remote) {
+		assert_true(be64_at(r, index, at) == raddr);
+		assert_int_equal(be32_at(r, index, at + 8), rkey);
+		assert_int_equal(be32_at(r, index, at + 12), 0);
+		at += 16;
+	}
+	if (atomic) {
+		assert_true(be64_at(r, index, at) == one);
+		assert_true(be64_at(r, index, at + 8) == two);
+		at += 16;
+	}
+	if (in && total) {
+		uint32_t k;
+
+		assert_int_equal(be32_at(r, index, at), 0x80000000 | total);
+		at += 4;
+		for (i = 0; i < num; i++)
+			for (k = 0; k < sge[i].length; k++)
+				assert_int_equal(byte_at(r, index, at++), ((const uint8_t *)(uintptr_t)sge[i].addr)[k]);
+	}
+	for (i = 0; i < num && !in; i++) {
+		if (!sge[i].length)
+			continue;
+		assert_int_equal(be32_at(r, index, at), sge[i].length);
+		assert_int_equal(be32_at(r, index, at + 4), sge[i].lkey);
+		assert_true(be64_at(r, index, at + 8) == sge[i].addr);
+		at += 16;
+	}
+	assert_int_equal(r->sq.pi, index + (*ds + 3) / 4);
+	return 0;
+}
+
+/* ---- credit ---- */
+
+struct out {
+	uint32_t index, bbs;
+	bool signaled;
+};
+
+/*
+ * Random posts, doorbells and completions on one ring against a list of what is outstanding. The first posts come to lie before the index
+ * comes round, whichever way: at 2^16 and at 2^32.
+ */
+static void credit_model(uint32_t bbs, uint32_t preset, uint32_t steps, uint32_t max_ds, bool bodies)
+{
+	static struct out list[32768];
+	struct raw *r = raw_make(bbs, max_ds, INLAY_UAR_DOORBELL);
+	uint32_t head = 0, count = 0, pending = 0, pi = preset, s, i, k;
+	struct inlay_sq was;
+
+	raw_preset(r, preset);
+	for (s = 0; s < steps; s++) {
+		/* In long stretches that fill it and that drain it, so that full and empty happen in rings of any size */
+		bool filling = (s / (bbs + 7)) % 2 == 0;
+
+		assert_int_equal(inlay_sq_pending(&r->sq), pending);
+		assert_int_equal(inlay_sq_room(&r->sq), bbs - pending);
+		assert_int_equal(r->sq.pi, pi);
+		if (rnd_below(8) < (filling ? 6 : 1)) {
+			uint32_t flags = rnd_below(4) ? 0 : INLAY_SIGNALED, ds, need;
+			struct inlay_cursor at;
+			int ret;
+
+			was = r->sq;
+			if (bodies) {
+				ret = post_any(r, max_ds, flags, &ds);
+				if (ret == -EINVAL) {
+					assert_memory_equal(&r->sq, &was, sizeof(was));
+					continue;
+				}
+				need = (ds + 3) / 4;
+			} else {
+				ds = 1 + rnd_below(max_ds);
+				need = (ds + 3) / 4;
+				ret = inlay_sq_begin(&r->sq, need, &at);
+				if (!ret) {
+					while (at.ds < ds)
+						at = inlay_seg_data(at, 0x0101010101010101u * rnd_below(256), 1, 0x02020202);
+					inlay_sq_commit(&r->sq, at, MLX5_OPCODE_SEND, flags);
+				}
+			}
+			if (need > bbs) {
+				assert_int_equal(ret, -E2BIG);
+			} else if (need > bbs - pending) {
+				assert_int_equal(ret, -EAGAIN);
+			} else {
+				must(ret);
+				i = (head + count++) % 32768;
+				list[i].index = pi;
+				list[i].bbs = need;
+				list[i].signaled = flags & INLAY_SIGNALED;
+				pi += need;
+				pending += need;
+				continue;
+			}
+			assert_memory_equal(&r->sq, &was, sizeof(was));
+		} else if (rnd_below(3) == 0) {
+			inlay_sq_ring(&r->sq);
+			assert_int_equal(r->dbrec[1], pi == preset ? 0 : htobe32(pi & 0xffff));
+		} else if (rnd_below(4) == 0 && bbs < 32768) {
+			/* A counter that is not outstanding: before or behind; then nothing changes */
+			uint32_t wrong = pi + rnd_below(65536 - pending);
+			struct mlx5_cqe64 cqe = cqe_of(MLX5_CQE_REQ, QPN, wrong);
+
+			if (!bodies || !pending) {
+				was = r->sq;
+				assert_int_equal(inlay_sq_release(&r->sq, &cqe), -EPROTO);
+				assert_memory_equal(&r->sq, &was, sizeof(was));
+			}
+		} else if (count) {
+			/* One of the signaled ones, not always the oldest: a CQE covers all before it */
+			k = rnd_below(count);
+			for (i = 0; i < count; i++, k = (k + 1) % count)
+				if (list[(head + k) % 32768].signaled)
+					break;
+			if (i < count || rnd_below(8) == 0) { /* an error CQE names unsignaled ones as well */
+				struct out *o = &list[(head + k) % 32768];
+				struct mlx5_cqe64 cqe = cqe_of(o->signaled ? MLX5_CQE_REQ : MLX5_CQE_REQ_ERR, QPN, o->index);
+
+				must(inlay_sq_release(&r->sq, &cqe));
+				pending = pi - (o->index + o->bbs);
+				head = (head + k + 1) % 32768;
+				count -= k + 1;
+				was = r->sq;
+				assert_int_equal(inlay_sq_release(&r->sq, &cqe), -EPROTO); /* it is not outstanding any more */
+				assert_memory_equal(&r->sq, &was, sizeof(was));
+			}
+		}
+	}
+	raw_free(r);
+}
+
+static void credit(void **state)
+{
+	static const uint32_t presets[] = {0, 0xfff0, 0xfffffff0, 0x7ffffff3, 0xfffe0001};
+	uint32_t bbs;
+	size_t i;
+
+	(void)state;
+	for (bbs = 1; bbs <= 32768; bbs *= 2)
+		for (i = 0; i < ARRAY(presets); i++)
+			credit_model(bbs, presets[i], bbs < 4096 ? 50000 : 200000, 63, false);
+}
+
+static void credit_bodies(void **state)
+{
+	uint32_t bbs;
+
+	(void)state;
+	for (bbs = 1; bbs <= 32768; bbs *= 2) {
+		credit_model(bbs, 0xfffffff0 - bbs, 20000, 63, true);
+		credit_model(bbs, 0xfff0, 20000, 5 + rnd_below(20), true);
+	}
+}
+
+/*
+ * A counter outside of what is outstanding, whatever the ring holds there: the slot of an old WQE may by now be the middle of a new one,
+ * and its payload is the program's. Nothing of it may pass for a length.
+ */
+static void release_stale(void **state)
+{
+	struct raw *r = raw_make(16, 63, INLAY_UAR_DOORBELL);
+	uint8_t payload[256];
+	struct inlay_sq was;
+	uint32_t byte, back;
+
+	(void)state;
+	for (byte = 0; byte < 256; byte++) {
+		struct mlx5_cqe64 cqe;
+		uint32_t i;
+
+		for (i = 0; i < 4; i++) {
+			memset(payload, (int)byte, sizeof(payload));
+			must(inlay_post_send_inline(&r->sq, payload, 236, 0));
+		}
+		/* All 16 are outstanding: the 16 before them are not, and lie in the same slots */
+		for (back = 17; back <= 32; back++) {
+			cqe = cqe_of(MLX5_CQE_REQ, QPN, r->sq.pi - back);
+			was = r->sq;
+			assert_int_equal(inlay_sq_release(&r->sq, &cqe), -EPROTO);
+			assert_memory_equal(&r->sq, &was, sizeof(was));
+		}
+		cqe = cqe_of(MLX5_CQE_REQ, QPN, r->sq.pi - 4);
+		must(inlay_sq_release(&r->sq, &cqe));
+		assert_int_equal(inlay_sq_pending(&r->sq), 0);
+	}
+	raw_free(r);
+}
+
+/* A counter that was never posted, whose slot has not been written yet */
+static void release_future(void **state)
+{
+	uint32_t posted, ahead;
+
+	(void)state;
+	for (posted = 0; posted < 8; posted++) {
+		struct raw *r = raw_make(8, 16, INLAY_UAR_DOORBELL);
+		struct inlay_sq was;
+		uint32_t i;
+
+		for (i = 0; i < posted; i++)
+			must(inlay_post_nop(&r->sq, 0));
+		was = r->sq;
+		for (ahead = 0; ahead < 8 - posted; ahead++) {
+			struct mlx5_cqe64 cqe = cqe_of(MLX5_CQE_REQ, QPN, posted + ahead);
+
+			assert_int_equal(inlay_sq_release(&r->sq, &cqe), -EPROTO);
+			assert_memory_equal(&r->sq, &was, sizeof(was));
+		}
+		raw_free(r);
+	}
+}
+
+/* A full ring refuses and writes nothing, neither into the ring nor into its own state */
+static void full(void **state)
+{
+	uint32_t bbs, i;
+
+	(void)state;
+	for (bbs = 1; bbs <= 32768; bbs *= 2) {
+		struct raw *r = raw_make(bbs, 63, INLAY_UAR_EXCLUSIVE);
+		uint8_t *copy = (uint8_t *)pages((size_t)bbs * 64), data[1024] = {1};
+		struct ibv_sge sge[64];
+		struct inlay_cursor at;
+		struct inlay_sq was;
+		struct mlx5_cqe64 cqe;
+
+		for (i = 0; i < 64; i++) {
+			sge[i].addr = i;
+			sge[i].length = 1;
+			sge[i].lkey = 3;
+		}
+		for (i = 0; i < bbs; i++)
+			must(inlay_post_write_inline(&r->sq, i, i, data, 8, 0));
+		assert_int_equal(inlay_sq_room(&r->sq), 0);
+		memcpy(copy, r->buf, (size_t)bbs * 64);
+		was = r->sq;
+		assert_int_equal(inlay_post_write_inline(&r->sq, 1, 2, data, 8, 0), -EAGAIN);
+		assert_int_equal(inlay_post_nop(&r->sq, 0), -EAGAIN);
+		assert_int_equal(inlay_post_send(&r->sq, sge, 3, 0), -EAGAIN);
+		assert_int_equal(inlay_post_fetch_add(&r->sq, 0, 0, 1, sge, 0), -EAGAIN);
+		assert_int_equal(inlay_post_cmp_swap(&r->sq, 0, 0, 1, 2, sge, 0), -EAGAIN);
+		assert_int_equal(inlay_post_read(&r->sq, 0, 0, sge, 1, 0), -EAGAIN);
+		assert_int_equal(inlay_post_send(&r->sq, sge, 62, 0), bbs < 16 ? -E2BIG : -EAGAIN);
+		assert_int_equal(inlay_post_send(&r->sq, sge, 63, 0), -EINVAL);
+		assert_int_equal(inlay_post_send(&r->sq, sge, 64, 0), -EINVAL);
+		assert_int_equal(inlay_post_send_inline(&r->sq, data, 988, 0), bbs < 16 ? -E2BIG : -EAGAIN);
+		assert_int_equal(inlay_post_send_inline(&r->sq, data, 989, 0), -EINVAL);
+		assert_int_equal(inlay_post_send_inline(&r->sq, data, 0xffffffff, 0), -EINVAL);
+		for (i = 0; i < 64; i++)
+			sge[i].length = 0x40000001; /* their sum passes 2^32 */
+		assert_int_equal(inlay_post_send(&r->sq, sge, 4, INLAY_INLINE), -EINVAL);
+		assert_int_equal(inlay_post_send(&r->sq, sge, 64, INLAY_INLINE), -EINVAL);
+		assert_int_equal(inlay_sq_begin(&r->sq, bbs, &at), -EAGAIN);
+		assert_int_equal(inlay_sq_begin(&r->sq, bbs + 1, &at), -E2BIG);
+		assert_int_equal(inlay_sq_begin(&r->sq, 2 * bbs, &at), -E2BIG);
+		assert_int_equal(inlay_sq_begin(&r->sq, 65536, &at), -E2BIG);
+		assert_memory_equal(&r->sq, &was, sizeof(was));
+		assert_memory_equal(r->buf, copy, (size_t)bbs * 64);
+		inlay_sq_ring(&r->sq);
+		/* One comes back, one goes in */
+		cqe = cqe_of(MLX5_CQE_REQ, QPN, 0);
+		must(inlay_sq_release(&r->sq, &cqe));
+		assert_int_equal(inlay_sq_room(&r->sq), 1);
+		must(inlay_post_nop(&r->sq, 0));
+		assert_int_equal(inlay_post_nop(&r->sq, 0), -EAGAIN);
+		free(copy);
+		raw_free(r);
+	}
+}
+
+/* The QP's longest WQE is the limit, one WQEBB excepted */
+static void longest(void **state)
+{
+	uint8_t data[1024] = {0};
+	struct ibv_sge sge[64];
+	uint32_t max_ds, n;
+
+	(void)state;
+	for (n = 0; n < 64; n++) {
+		sge[n].addr = n;
+		sge[n].length = 7;
+		sge[n].lkey = 1;
+	}
+	for (max_ds = 1; max_ds <= 63; max_ds++) {
+		struct raw *r = raw_make(32768, max_ds, INLAY_UAR_DOORBELL);
+		uint32_t most = max_ds > 4 ? max_ds : 4;
+
+		for (n = 0; n <= 64; n++) {
+			assert_int_equal(inlay_post_send(&r->sq, sge, n, 0), 1 + n <= most ? 0 : -EINVAL);
+			assert_int_equal(inlay_post_write(&r->sq, 0, 0, sge, n, 0), 2 + n <= most ? 0 : -EINVAL);
+			assert_int_equal(inlay_post_read(&r->sq, 0, 0, sge, n, 0), 2 + n <= most ? 0 : -EINVAL);
+		}
+		for (n = 0; n <= 1020; n++) {
+			uint32_t ds = n ? (n + 4 + 15) / 16 : 0;
+
+			assert_int_equal(inlay_post_send_inline(&r->sq, data, n, 0), 1 + ds <= most ? 0 : -EINVAL);
+			assert_int_equal(inlay_post_write_inline(&r->sq, 0, 0, data, n, 0), 2 + ds <= most ? 0 : -EINVAL);
+		}
+		raw_free(r);
+	}
+}
+
+/* ---- the register ---- */
+
+enum { NOTHING, DOORBELL, COPY };
+
+/* Which half of a register was written, and what: fails when anything else was */
+static void reg_is(struct raw *r, uint32_t half, int what, uint32_t index, uint32_t ds)
+{
+	uint32_t bytes = what == NOTHING ? 0 : what == DOORBELL ? 8 : (ds + 3) / 4 * 64, i;
+
+	for (i = 0; i < bytes; i++)
+		assert_int_equal(r->reg[half * REG + i], byte_at(r, index, i));
+	assert_true(all_bytes(r->reg + half * REG + bytes, REG - bytes, 0xee));
+	assert_true(all_bytes(r->reg + !half * REG, REG, 0xee));
+	memset(r->reg, 0xee, sizeof(r->reg));
+}
+
+static void post_ds(struct raw *r, uint32_t ds)
+{
+	struct inlay_cursor at;
+
+	must(inlay_sq_begin(&r->sq, (ds + 3) / 4, &at));
+	while (at.ds < ds)
+		at = inlay_seg_data(at, rnd(), 1 + rnd_below(100), 3);
+	inlay_sq_commit(&r->sq, at, MLX5_OPCODE_SEND, INLAY_SIGNALED);
+}
+
+static void drain(struct raw *r, uint32_t index)
+{
+	struct mlx5_cqe64 cqe = cqe_of(MLX5_CQE_REQ, QPN, index);
+
+	must(inlay_sq_release(&r->sq, &cqe));
+	assert_int_equal(inlay_sq_pending(&r->sq), 0);
+}
+
+/* Every WQE length at every place of a small ring: what is copied, what only rings, and into which half */
+static void doorbells(uint32_t mode)
+{
+	struct raw *r = raw_make(16, 63, mode);
+	uint32_t half = 0, ds, i, index, first;
+
+	memset(r->reg, 0xee, sizeof(r->reg));
+	raw_preset(r, 0xffffff00);
+	inlay_sq_ring(&r->sq); /* nothing was posted */
+	reg_is(r, 0, NOTHING, 0, 0);
+	assert_int_equal(r->dbrec[1], 0);
+	for (ds = 1; ds <= 63; ds++)
+		for (i = 0; i < 32; i++) {
+			int what = mode != INLAY_UAR_DOORBELL && ds > 1 && ds <= REG / 16 ? COPY : DOORBELL;
+
+			/* One: copied if it fits */
+			index = r->sq.pi;
+			post_ds(r, ds);
+			inlay_sq_ring(&r->sq);
+			assert_int_equal(r->dbrec[1], htobe32(r->sq.pi & 0xffff));
+			assert_int_equal(r->dbrec[0], 0);
+			reg_is(r, half, what, index, ds);
+			half ^= mode != INLAY_UAR_DOORBELL;
+			inlay_sq_ring(&r->sq); /* and once only */
+			reg_is(r, 0, NOTHING, 0, 0);
+			drain(r, index);
+
+			/* One, with nothing but the doorbell */
+			index = r->sq.pi;
+			post_ds(r, ds);
+			inlay_sq_ring_doorbell(&r->sq);
+			assert_int_equal(r->dbrec[1], htobe32(r->sq.pi & 0xffff));
+			reg_is(r, half, DOORBELL, index, ds);
+			half ^= mode != INLAY_UAR_DOORBELL;
+			inlay_sq_ring(&r->sq);
+			reg_is(r, 0, NOTHING, 0, 0);
+			drain(r, index);
+
+			/* Several: the doorbell names the last one */
+			first = r->sq.pi;
+			post_ds(r, 1 + rnd_below(8));
+			if (inlay_sq_room(&r->sq) < (ds + 3) / 4) {
+				inlay_sq_ring_doorbell(&r->sq);
+				half ^= mode != INLAY_UAR_DOORBELL;
+				memset(r->reg, 0xee, sizeof(r->reg));
+				drain(r, first);
+				continue;
+			}
+			index = r->sq.pi;
+			post_ds(r, ds);
+			inlay_sq_ring(&r->sq);
+			assert_int_equal(r->dbrec[1], htobe32(r->sq.pi & 0xffff));
+			reg_is(r, half, DOORBELL, index, ds);
+			half ^= mode != INLAY_UAR_DOORBELL;
+			drain(r, index);
+		}
+	raw_free(r);
+}
+
+static void doorbells_shared(void **state)
+{
+	(void)state;
+	doorbells(INLAY_UAR_DOORBELL);
+}
+
+static void doorbells_exclusive(void **state)
+{
+	(void)state;
+	doorbells(INLAY_UAR_EXCLUSIVE);
+}
+
+static void doorbells_locked(void **state)
+{
+	(void)state;
+	doorbells(INLAY_UAR_LOCKED);
+}
+
+/* A page without BlueFlame: 8 bytes whatever the mode, always at the same place */
+static void doorbells_no_bf(void **state)
+{
+	uint8_t *buf = (uint8_t *)pages(16 * 64), data[8] = {5};
+	uint64_t reg[2];
+	uint32_t dbrec[2], mode, i;
+	struct inlay_uar uar;
+	struct inlay_sq sq;
+
+	(void)state;
+	for (mode = 0; mode <= INLAY_UAR_LOCKED; mode++) {
+		must(inlay_uar_init(&uar, &reg[0], 0, mode));
+		must(inlay_sq_init(&sq, buf, 16, dbrec, QPN, 16, &uar));
+		for (i = 0; i < 4; i++) {
+			reg[0] = reg[1] = 0xeeeeeeeeeeeeeeee;
+			must(inlay_post_send_inline(&sq, data, 8, 0));
+			if (i & 1)
+				inlay_sq_ring(&sq);
+			else
+				inlay_sq_ring_doorbell(&sq);
+			assert_memory_equal(&reg[0], buf + i * 64, 8);
+			assert_true(reg[1] == 0xeeeeeeeeeeeeeeee);
+			assert_int_equal(dbrec[1], htobe32(i + 1));
+		}
+	}
+	free(buf);
+}
+
+/* Queues that follow each other on a register, or share it under the lock, never write the same half twice in a row */
+static void halves(void **state)
+{
+	uint8_t reg[2 * REG] __attribute__((aligned(2 * REG))), *buf = (uint8_t *)pages(2 * 64 * 64);
+	uint32_t dbrec[2][2], i, half = 0;
+	struct inlay_uar uar;
+	struct inlay_sq sq[2];
+
+	(void)state;
+	must(inlay_uar_init(&uar, reg, REG, INLAY_UAR_LOCKED));
+	for (i = 0; i < 2; i++)
+		must(inlay_sq_init(&sq[i], buf + i * 64 * 64, 64, dbrec[i], i, 16, &uar));
+	for (i = 0; i < 64; i++, half ^= 1) {
+		struct inlay_sq *one = &sq[rnd_below(2)];
+
+		memset(reg, 0xee, sizeof(reg));
+		must(inlay_post_send_inline(one, "abcd", 4, 0));
+		inlay_sq_ring(one);
+		assert_true(all_bytes(reg + !half * REG, REG, 0xee));
+		assert_memory_equal(reg + half * REG, one->buf + (one->pi - 1) * 64, 64);
+	}
+	half = 0;
+	must(inlay_uar_init(&uar, reg, REG, INLAY_UAR_EXCLUSIVE));
+	for (i = 0; i < 64; i++, half ^= 1) {
+		memset(reg, 0xee, sizeof(reg));
+		must(inlay_sq_init(&sq[0], buf, 64, dbrec[0], 1, 16, &uar));
+		must(inlay_post_send_inline(&sq[0], "abcd", 4, 0));
+		inlay_sq_ring(&sq[0]);
+		assert_true(all_bytes(reg + !half * REG, REG, 0xee));
+		assert_memory_equal(reg + half * REG, buf, 64);
+		inlay_sq_fini(&sq[0]);
+	}
+	free(buf);
+}
+
+/* More posts than the index in a WQE, a record and a CQE can count */
+static void indices(void **state)
+{
+	struct raw *r = raw_make(64, 16, INLAY_UAR_EXCLUSIVE);
+	uint32_t i, index;
+
+	(void)state;
+	raw_preset(r, 0xffff0000);
+	for (i = 0; i < 200000; i++) {
+		index = r->sq.pi;
+		must(inlay_post_write_inline(&r->sq, i, 1, &i, 4, INLAY_SIGNALED));
+		inlay_sq_ring(&r->sq);
+		assert_int_equal(index, 0xffff0000 + i);
+		assert_int_equal(be32_at(r, index, 0), (i & 0xffff) << 8 | MLX5_OPCODE_RDMA_WRITE);
+		assert_int_equal(be64_at(r, index, 16), i);
+		assert_int_equal(r->dbrec[1], htobe32((i + 1) & 0xffff));
+		drain(r, i);
+	}
+	raw_free(r);
+}
+
+#if INLAY_CHECKED
+static void commit_beyond(void *arg)
+{
+	struct raw *r = (struct raw *)arg;
+	struct inlay_cursor at;
+	int i;
+
+	must(inlay_sq_begin(&r->sq, 1, &at));
+	for (i = 0; i < 8; i++)
+		at = inlay_seg_data(at, 0, 1, 1);
+	inlay_sq_commit(&r->sq, at, MLX5_OPCODE_SEND, 0);
+}
+
+static void ring_nothing(void *arg)
+{
+	inlay_sq_ring_doorbell(&((struct raw *)arg)->sq);
+}
+
+static void read_inline(void *arg)
+{
+	struct ibv_sge sge = {0, 8, 0};
+
+	inlay_post_read(&((struct raw *)arg)->sq, 0, 0, &sge, 1, INLAY_INLINE);
+}
+
+static void atomic_inline(void *arg)
+{
+	struct ibv_sge sge = {0, 8, 0};
+
+	inlay_post_fetch_add(&((struct raw *)arg)->sq, 0, 0, 1, &sge, INLAY_INLINE);
+}
+
+static void checks(void **state)
+{
+	struct raw *r = raw_make(2, 5, INLAY_UAR_EXCLUSIVE);
+
+	(void)state;
+	assert_aborts(commit_beyond, r, "inlay: inlay_sq_commit_imm: ");
+	assert_aborts(ring_nothing, r, "inlay: inlay_sq_ring_doorbell: a doorbell is rung for something posted\n");
+	assert_aborts(read_inline, r, "inlay: inlay_post_read: a read has no payload to inline\n");
+	assert_aborts(atomic_inline, r, "inlay: inlay_post_atomic: an atomic has no payload to inline\n");
+	raw_free(r);
+	r = raw_make(64, 5, INLAY_UAR_EXCLUSIVE);
+	assert_aborts(commit_beyond, r, "a WQE is no longer than the QP's longest\n");
+	raw_free(r);
+}
+#endif
+
+/* ---- the receive ring ---- */
+
+static void rq_seg_is(const uint8_t *at, const struct ibv_sge *sge)
+{
+	struct mlx5_wqe_data_seg seg, end = {0, htobe32(0x100), 0};
+
+	if (sge) {
+		seg.byte_count = htobe32(sge->length);
+		seg.lkey = htobe32(sge->lkey);
+		seg.addr = htobe64(sge->addr);
+	}
+	assert_memory_equal(at, sge ? &seg : &end, sizeof(seg));
+}
+
+/* Random posts, rings and completions against two counters; the WQE's bytes at every post */
+static void rq_model(uint32_t cnt, uint32_t stride, uint32_t steps)
+{
+	uint8_t *buf = (uint8_t *)pages((size_t)cnt * stride);
+	uint32_t dbrec[2] = {0, 0x5a5a5a5a}, posted = 0, done = 0, i, k, n, s;
+	struct ibv_sge sge[80];
+	struct inlay_rq rq, was;
+
+	must(inlay_rq_init(&rq, buf, cnt, stride, dbrec));
+	for (s = 0; s < steps; s++) {
+		bool filling = (s / (cnt + 5)) % 2 == 0;
+
+		if (rnd_below(8) < (filling ? 6 : 1)) {
+			uint8_t *wqe = buf + (size_t)(posted % cnt) * stride;
+			int ret;
+
+			n = rnd_below(stride / 16 + 2);
+			for (i = 0; i < n; i++) {
+				sge[i].addr = rnd();
+				sge[i].length = rnd_below(4) ? 1 + rnd_below(0x7fffffff) : 0;
+				sge[i].lkey = (uint32_t)rnd();
+			}
+			was = rq;
+			ret = inlay_post_recv(&rq, sge, n);
+			if (posted - done == cnt || n > stride / 16) {
+				assert_int_equal(ret, posted - done == cnt ? -EAGAIN : -EINVAL);
+				assert_memory_equal(&rq, &was, sizeof(rq));
+				continue;
+			}
+			must(ret);
+			posted++;
+			for (i = k = 0; i < n; i++)
+				if (sge[i].length)
+					rq_seg_is(wqe + 16 * k++, &sge[i]);
+			if (k < stride / 16)
+				rq_seg_is(wqe + 16 * k, NULL);
+		} else if (rnd_below(3) == 0) {
+			inlay_rq_ring(&rq);
+			assert_int_equal(dbrec[0], htobe32(posted & 0xffff));
+			assert_int_equal(dbrec[1], 0x5a5a5a5a);
+		} else if (posted != done) {
+			/* In order, or several at once */
+			struct mlx5_cqe64 cqe;
+
+			k = rnd_below(4) ? 0 : rnd_below(posted - done);
+			cqe = cqe_of(rnd_below(2) ? MLX5_CQE_RESP_SEND : MLX5_CQE_RESP_ERR, QPN, done + k);
+			must(inlay_rq_release(&rq, &cqe));
+			done += k + 1;
+		} else {
+			struct mlx5_cqe64 cqe = cqe_of(MLX5_CQE_RESP_SEND, QPN, posted + rnd_below(65536));
+
+			was = rq;
+			assert_int_equal(inlay_rq_release(&rq, &cqe), -EPROTO);
+			assert_memory_equal(&rq, &was, sizeof(rq));
+		}
+	}
+	free(buf);
+}
+
+static void rq_random(void **state)
+{
+	uint32_t cnt, stride;
+
+	(void)state;
+	for (cnt = 1; cnt <= 32768; cnt *= 4)
+		for (stride = 16; stride <= 1024; stride *= 4)
+			rq_model(cnt, stride, 20000 + 4 * cnt);
+	rq_model(32768, 64, 400000); /* past 2^16 */
+	rq_model(2, 32, 400000);
+}
+
+/* A full ring writes nothing */
+static void rq_full(void **state)
+{
+	uint8_t *buf = (uint8_t *)pages(8 * 64), copy[8 * 64];
+	struct ibv_sge sge = {0x1000, 64, 5};
+	struct mlx5_cqe64 cqe;
+	struct inlay_rq rq;
+	uint32_t dbrec[2];
+	int i;
+
+	(void)state;
+	must(inlay_rq_init(&rq, buf, 8, 64, dbrec));
+	for (i = 0; i < 8; i++)
+		must(inlay_post_recv(&rq, &sge, 1));
+	memcpy(copy, buf, sizeof(copy));
+	sge.addr = 0x2000;
+	assert_int_equal(inlay_post_recv(&rq, &sge, 1), -EAGAIN);
+	assert_int_equal(inlay_post_recv(&rq, NULL, 0), -EAGAIN);
+	assert_memory_equal(buf, copy, sizeof(copy));
+	cqe = cqe_of(MLX5_CQE_RESP_SEND, QPN, 0);
+	must(inlay_rq_release(&rq, &cqe));
+	must(inlay_post_recv(&rq, &sge, 1));
+	rq_seg_is(buf, &sge);
+	assert_int_equal(inlay_post_recv(&rq, &sge, 1), -EAGAIN);
+	free(buf);
+}
+
+/* Counters that name no receive outstanding, though the ring has a slot for each: behind what was posted, and what is done already */
+static void rq_release_wrong(void **state)
+{
+	uint8_t *buf = (uint8_t *)pages(8 * 64);
+	struct ibv_sge sge = {0x1000, 64, 5};
+	struct inlay_rq rq, was;
+	struct mlx5_cqe64 cqe;
+	uint32_t dbrec[2], counter, i;
+
+	(void)state;
+	must(inlay_rq_init(&rq, buf, 8, 64, dbrec));
+	for (i = 0; i < 5; i++)
+		must(inlay_post_recv(&rq, &sge, 1));
+	cqe = cqe_of(MLX5_CQE_RESP_SEND, QPN, 1);
+	must(inlay_rq_release(&rq, &cqe));
+	was = rq;
+	for (counter = 0; counter < 65536; counter++) {
+		cqe = cqe_of(MLX5_CQE_RESP_SEND, QPN, counter);
+		if (counter >= 2 && counter < 5)
+			continue;
+		if (inlay_rq_release(&rq, &cqe) != -EPROTO)
+			fail_msg("counter %u was taken where 2, 3 and 4 are outstanding", counter);
+		assert_memory_equal(&rq, &was, sizeof(rq));
+	}
+	free(buf);
+}
+
+/* ---- the completion ring ---- */
+
+struct rawcq {
+	uint32_t dbrec[2];
+	uint32_t uar[32];
+	uint8_t *buf;
+	uint32_t cnt, size;
+	uint32_t pi; /* the producer's: the device writes here next */
+	uint32_t ci; /* what the model says is freed */
+	struct inlay_cq cq;
+};
+
+static struct rawcq *rawcq_make(uint32_t cnt, uint32_t size)
+{
+	struct rawcq *c = (struct rawcq *)pages(sizeof(*c));
+	uint32_t i;
+
+	c->cnt = cnt;
+	c->size = size;
+	c->buf = (uint8_t *)pages((size_t)cnt * size);
+	/* As a new CQ comes from libmlx5: all CQEs invalid, owner bit 0 */
+	for (i = 0; i < cnt; i++)
+		c->buf[(size_t)i * size + size - 1] = 0xf0;
+	must(inlay_cq_init(&c->cq, c->buf, cnt, size, c->dbrec, c->uar, 0x123456));
+	return c;
+}
+
+static void rawcq_free(struct rawcq *c)
+{
+	free(c->buf);
+	free(c);
+}
+
+/* The device's part: CQE number pi, its body first and its owner bit last */
+static void produce(struct rawcq *c, uint32_t qpn, uint32_t tag)
+{
+	struct mlx5_cqe64 *cqe = (struct mlx5_cqe64 *)(c->buf + (size_t)(c->pi % c->cnt) * c->size + c->size - 64);
+
+	assert_true(c->pi - c->ci < c->cnt);
+	if (c->size == 128)
+		fill(cqe - 1, 64, tag);
+	fill(cqe, 32, tag);
+	cqe->byte_cnt = htobe32(tag);
+	cqe->sop_drop_qpn = htobe32(tag << 24 | qpn);
+	cqe->wqe_counter = htobe16((uint16_t)tag);
+	cqe->op_own = (uint8_t)(MLX5_CQE_RESP_SEND << 4 | (c->pi / c->cnt & 1));
+	c->pi++;
+}
+
+static void is_tag(const struct rawcq *c, const struct mlx5_cqe64 *cqe, uint32_t qpn, uint32_t tag)
+{
+	assert_non_null(cqe);
+	assert_int_equal(inlay_cqe_byte_count(cqe), tag);
+	assert_int_equal(inlay_cqe_qpn(cqe), qpn);
+	assert_int_equal(inlay_cqe_wqe_counter(cqe), tag & 0xffff);
+	assert_int_equal(inlay_cqe_opcode(cqe), MLX5_CQE_RESP_SEND);
+	assert_int_equal(differs(cqe, 32, tag), 32);
+	if (c->size == 128)
+		assert_int_equal(differs(cqe - 1, 64, tag), 64);
+}
+
+/* Random arrivals and batches over many laps, in all ways to look and to free */
+static void cq_model(uint32_t cnt, uint32_t size, uint32_t steps)
+{
+	const struct mlx5_cqe64 *cqes[70];
+	struct rawcq *c = rawcq_make(cnt, size);
+	uint32_t told = 0, s, i, n, max;
+
+	for (s = 0; s < steps; s++) {
+		bool filling = (s / (cnt / 4 + 5)) % 2 == 0;
+
+		if (rnd_below(8) < (filling ? 6 : 2) && c->pi - c->ci < c->cnt) {
+			for (n = rnd_below(3) ? 1 : 1 + rnd_below(cnt); n && c->pi - c->ci < c->cnt; n--)
+				produce(c, c->pi & 0xffff, c->pi);
+			continue;
+		}
+		switch (rnd_below(4)) {
+		case 0:
+			for (i = 0; i < 2; i++) { /* looking twice shows the same */
+				const struct mlx5_cqe64 *cqe = inlay_cq_peek(&c->cq);
+
+				if (c->pi == c->ci)
+					assert_null(cqe);
+				else
+					is_tag(c, cqe, c->ci & 0xffff, c->ci);
+			}
+			if (c->pi == c->ci)
+				break;
+			if (rnd_below(2)) {
+				inlay_cq_advance(&c->cq, 1);
+				told = ++c->ci;
+			} else {
+				inlay_cq_advance_quiet(&c->cq, 1);
+				c->ci++;
+			}
+			break;
+		default:
+			max = rnd_below(70);
+			n = inlay_cq_peek_many(&c->cq, cqes, max);
+			assert_int_equal(n, c->pi - c->ci < max ? c->pi - c->ci : max);
+			for (i = 0; i < n; i++)
+				is_tag(c, cqes[i], (c->ci + i) & 0xffff, c->ci + i);
+			i = rnd_below(n + 1); /* freeing less than was shown is fine, nothing too */
+			if (rnd_below(2)) {
+				inlay_cq_advance(&c->cq, i);
+				told = c->ci + i;
+			} else {
+				inlay_cq_advance_quiet(&c->cq, i);
+			}
+			c->ci += i;
+		}
+		assert_int_equal(c->dbrec[0], htobe32(told & 0xffffff));
+		if (rnd_below(16) == 0) {
+			inlay_cq_update(&c->cq);
+			told = c->ci;
+			assert_int_equal(c->dbrec[0], htobe32(told & 0xffffff));
+		}
+	}
+	rawcq_free(c);
+}
+
+static void cq_random(void **state)
+{
+	uint32_t cnt;
+
+	(void)state;
+	for (cnt = 1; cnt <= 4096; cnt *= 2) {
+		cq_model(cnt, 64, 20000);
+		cq_model(cnt, 128, 20000);
+	}
+}
+
+/* The consumer index passes 24 and 32 bits, in both steps: one by one and in a batch */
+static void cq_indices(void **state)
+{
+	static const uint32_t at[] = {0xffffff - 20, 0x7fffffff - 20, 0xffffffff - 20};
+	struct rawcq *c;
+	uint32_t i, k;
+
+	(void)state;
+	for (k = 0; k < ARRAY(at); k++) {
+		c = rawcq_make(8, 64);
+		/* As if so many had come and gone */
+		inlay_cq_advance(&c->cq, at[k]);
+		c->ci = c->pi = at[k];
+		for (i = 0; i < 8; i++)
+			c->buf[i * 64 + 63] = (uint8_t)(0x20 | ((at[k] / 8 - (i >= at[k] % 8)) & 1));
+		for (i = 0; i < 64; i++) {
+			assert_null(inlay_cq_peek(&c->cq));
+			produce(c, 7, c->pi);
+			produce(c, 7, c->pi);
+			is_tag(c, inlay_cq_peek(&c->cq), 7, at[k] + 2 * i);
+			if (i & 1) {
+				inlay_cq_advance(&c->cq, 2);
+			} else {
+				inlay_cq_advance(&c->cq, 1);
+				is_tag(c, inlay_cq_peek(&c->cq), 7, at[k] + 2 * i + 1);
+				inlay_cq_advance(&c->cq, 1);
+			}
+			c->ci += 2;
+			assert_int_equal(c->dbrec[0], htobe32((at[k] + 2 * i + 2) & 0xffffff));
+		}
+		rawcq_free(c);
+	}
+}
+
+/* CQEs that came before the take-over are kept, slots without one are not taken for CQEs */
+static void cq_init_arrived(void **state)
+{
+	uint32_t n, size, i, dbrec[2];
+
+	(void)state;
+	for (size = 64; size <= 128; size += 64)
+		for (n = 0; n <= 8; n++) {
+			uint8_t *buf = (uint8_t *)pages((size_t)8 * size);
+			struct inlay_cq cq;
+
+			for (i = 0; i < 8; i++)
+				buf[(size_t)i * size + size - 1] = i < n ? 0x20 : 0xf0;
+			must(inlay_cq_init(&cq, buf, 8, size, dbrec, NULL, 1));
+			for (i = 0; i < n; i++) {
+				assert_ptr_equal(inlay_cq_peek(&cq), buf + (size_t)i * size + size - 64);
+				inlay_cq_advance(&cq, 1);
+			}
+			assert_null(inlay_cq_peek(&cq));
+			free(buf);
+		}
+}
+
+/* ---- cleaning ---- */
+
+struct entry {
+	uint32_t qpn, tag;
+};
+
+/* Random CQEs of a few QPs, now and then one of them is cleaned out; what stays, and its order, must be the model's */
+static void clean_model(uint32_t cnt, uint32_t size, uint32_t steps)
+{
+	struct rawcq *c = rawcq_make(cnt, size);
+	struct entry list[256];
+	uint32_t n = 0, s, i, k, tag = 0, qpn, removed;
+
+	assert_true(cnt <= ARRAY(list));
+	for (s = 0; s < steps; s++) {
+		switch (rnd_below(4)) {
+		case 0:
+		case 1:
+			for (i = rnd_below(rnd_below(3) ? 4 : 2 * cnt); i && n < cnt; i--, n++) {
+				list[n].qpn = 0xfffff0 + rnd_below(3);
+				list[n].tag = ++tag;
+				produce(c, list[n].qpn, tag);
+			}
+			break;
+		case 2:
+			for (i = rnd_below(cnt + 1); i && n; i--) {
+				is_tag(c, inlay_cq_peek(&c->cq), list[0].qpn, list[0].tag);
+				inlay_cq_advance(&c->cq, 1);
+				c->ci++;
+				memmove(list, list + 1, --n * sizeof(list[0]));
+			}
+			break;
+		default:
+			qpn = 0xfffff0 + rnd_below(4); /* one of which has none */
+			for (i = k = removed = 0; i < n; i++)
+				if (list[i].qpn == qpn)
+					removed++;
+				else
+					list[k++] = list[i];
+			n = k;
+			assert_int_equal(inlay_cq_clean(&c->cq, qpn), removed);
+			c->ci += removed;
+			if (removed)
+				assert_int_equal(c->dbrec[0], htobe32(c->ci & 0xffffff));
+		}
+		/* All that is there, and nothing behind it */
+		{
+			const struct mlx5_cqe64 *cqes[257];
+
+			assert_int_equal(inlay_cq_peek_many(&c->cq, cqes, 257), n);
+			for (i = 0; i < n; i++)
+				is_tag(c, cqes[i], list[i].qpn, list[i].tag);
+		}
+	}
+	rawcq_free(c);
+}
+
+static void clean(void **state)
+{
+	uint32_t cnt;
+
+	(void)state;
+	for (cnt = 1; cnt <= 256; cnt *= 2) {
+		clean_model(cnt, 64, cnt < 64 ? 20000 : 2000);
+		clean_model(cnt, 128, cnt < 64 ? 5000 : 1000);
+	}
+}
+
+/* ---- arming ---- */
+
+static void arm(void **state)
+{
+	struct rawcq *c = rawcq_make(8, 64);
+	uint32_t sn, i;
+
+	(void)state;
+	for (sn = 0; sn < 9; sn++)
+		for (i = 0; i < 2; i++) {
+			uint32_t word = (sn & 3) << 28 | i << 24 | (c->ci & 0xffffff);
+
+			produce(c, 1, c->pi);
+			inlay_cq_advance_quiet(&c->cq, 1);
+			c->ci++;
+			word++;
+			memset(c->uar, 0xee, sizeof(c->uar));
+			must(inlay_cq_arm(&c->cq, (int)i));
+			/* The consumer index that the arm word speaks of is in the record too */
+			assert_int_equal(c->dbrec[0], htobe32(c->ci & 0xffffff));
+			assert_int_equal(c->dbrec[1], htobe32(word));
+			assert_int_equal(c->uar[8], htobe32(word));
+			assert_int_equal(c->uar[9], htobe32(0x123456));
+			assert_true(all_bytes(c->uar, 0x20, 0xee) && all_bytes(c->uar + 10, sizeof(c->uar) - 0x28, 0xee));
+			if (i)
+				inlay_cq_event(&c->cq);
+		}
+	rawcq_free(c);
+}
+
+static void arm_without_page(void **state)
+{
+	uint8_t *buf = (uint8_t *)pages(8 * 64);
+	uint32_t dbrec[2] = {1, 2};
+	struct inlay_cq cq;
+
+	(void)state;
+	must(inlay_cq_init(&cq, buf, 8, 64, dbrec, NULL, 1));
+	assert_int_equal(inlay_cq_arm(&cq, 0), -ENOTSUP);
+	assert_int_equal(inlay_cq_arm(&cq, 1), -ENOTSUP);
+	assert_int_equal(dbrec[1], 2);
+	free(buf);
+}
+
+static int seed(void **state)
+{
+	(void)state;
+	rnd_seed();
+	alarm(120);
+	return 0;
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(uar_arguments),
+		cmocka_unit_test(sq_arguments),
+		cmocka_unit_test(uar_owners),
+		cmocka_unit_test(rq_arguments),
+		cmocka_unit_test(cq_arguments),
+		cmocka_unit_test(credit),
+		cmocka_unit_test(credit_bodies),
+		cmocka_unit_test(release_stale),
+		cmocka_unit_test(release_future),
+		cmocka_unit_test(full),
+		cmocka_unit_test(longest),
+		cmocka_unit_test(doorbells_shared),
+		cmocka_unit_test(doorbells_exclusive),
+		cmocka_unit_test(doorbells_locked),
+		cmocka_unit_test(doorbells_no_bf),
+		cmocka_unit_test(halves),
+		cmocka_unit_test(indices),
+#if INLAY_CHECKED
+		cmocka_unit_test(checks),
+#endif
+		cmocka_unit_test(rq_random),
+		cmocka_unit_test(rq_full),
+		cmocka_unit_test(rq_release_wrong),
+		cmocka_unit_test(cq_random),
+		cmocka_unit_test(cq_indices),
+		cmocka_unit_test(cq_init_arrived),
+		cmocka_unit_test(clean),
+		cmocka_unit_test(arm),
+		cmocka_unit_test(arm_without_page),
+	};
+
+	return cmocka_run_group_tests_name("rings", tests, seed, NULL);
+}
