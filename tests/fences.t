@@ -1,0 +1,145 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# The fences stand where they must, in the instructions that are executed, on x86-64 and aarch64 (see fences.pl): WQE before record
+# before register, owner byte before the rest of a CQE, last look at a CQE before the record that frees it. Then the same with a fence
+# taken out or a store out of place, which must be found.
+. tests/tap.sh
+
+# What each scenario of fences.c must look like. On x86-64 the plain fences are the compiler's alone and leave no instruction.
+declare -A x86=(
+	[copy]='wqe rec [sfence] reg [sfence]'
+	[copy_long]='wqe rec [sfence] reg [sfence]'
+	[doorbell]='wqe rec [sfence] reg [sfence]'
+	[batch]='wqe rec [sfence] reg [sfence]'
+	[shared]='wqe rec [sfence] reg [sfence]'
+	[locked]='wqe rec [sfence] lock [sfence] reg [sfence] lock'
+	[receive]='rwqe rrec'
+	[poll]='own cqe free'
+	[poll_many]='own cqe free'
+	[poll_nothing]='own'
+	[arm]='free armrec [sfence] arm [sfence]'
+)
+declare -A arm=(
+	[copy]='wqe [dmb oshst] rec [dsb st] reg [dsb st]'
+	[copy_long]='wqe [dmb oshst] rec [dsb st] reg [dsb st]'
+	[doorbell]='wqe [dmb oshst] rec [dsb st] reg [dsb st]'
+	[batch]='wqe [dmb oshst] rec [dsb st] reg [dsb st]'
+	[shared]='wqe [dmb oshst] rec [dsb st] reg [dsb st]'
+	[locked]='wqe [dmb oshst] rec [dsb st] lock [dsb st] reg [dsb st] lock'
+	[receive]='rwqe [dmb oshst] rrec'
+	[poll]='own [dmb oshld] cqe [dmb osh] free'
+	[poll_many]='own [dmb oshld] cqe [dmb osh] free'
+	[poll_nothing]='own'
+	[arm]='[dmb osh] free armrec [dsb st] arm [dsb st]'
+)
+
+freestanding="-std=gnu11 -nostdlib -static -fno-stack-protector -fno-pie"
+cross_headers
+
+# Each: compiler, objdump, qemu
+builds_x86=("gcc;objdump;qemu-x86_64" "clang;objdump;qemu-x86_64")
+builds_arm=(
+	"aarch64-linux-gnu-gcc -mno-outline-atomics -isystem $dir/cross;aarch64-linux-gnu-objdump;qemu-aarch64"
+	"clang --target=aarch64-linux-gnu -mno-outline-atomics -isystem $dir/cross;aarch64-linux-gnu-objdump;qemu-aarch64"
+)
+
+trace() # build include-folder flags...: the scenarios, into $dir/trace
+{
+	local compiler objdump qemu include=$2
+	IFS=';' read -r compiler objdump qemu <<<"$1"
+	shift 2
+	rm -f "$dir/program" "$dir/trace"
+	$compiler $freestanding "$@" -I"$include" -o "$dir/program" tests/fences.c &&
+		perl tests/fences.pl "$objdump" nm "$qemu" "$dir/program" >"$dir/trace"
+}
+
+did() # scenario: without its count; what is loaded of a CQE once its owner byte has been looked at may be the owner byte again
+{
+	sed -n "s/^$1 [0-9]*: //p" "$dir/trace" | sed -E 's/(\] |own )((own|cqe) ?)*(cqe|own)/\1cqe/'
+}
+
+whole() # isa build title flags...
+{
+	local -n expected=$1
+	local build=$2 title=$3 scenario
+	shift 3
+	try "$title builds and runs" trace "$build" include "$@"
+	for scenario in copy copy_long doorbell batch shared locked receive poll poll_many poll_nothing arm; do
+		same "$title: $scenario: ${expected[$scenario]}" "${expected[$scenario]}" "$(did $scenario)"
+	done
+}
+
+without() # fence: a copy of the headers in which that fence is empty, in $dir/mutant
+{
+	rm -rf "$dir/mutant"
+	cp -r include "$dir/mutant"
+	awk -v fence="$1" '
+		$0 ~ "void " fence "\\(" { inside = 1 }
+		inside { sub(/volatile\("[a-z ]+"/, "volatile(\"\"") }
+		/^}/ { inside = 0 }
+		{ print }' include/inlay/base.h >"$dir/mutant/inlay/base.h"
+	! cmp -s include/inlay/base.h "$dir/mutant/inlay/base.h"
+}
+
+caught() # isa build name scenario include flags...: good when the scenario does not look as it must
+{
+	local -n expected=$1
+	local build=$2 name=$3 scenario=$4 include=$5 found
+	shift 5
+	if trace "$build" "$include" -O2 "$@" 2>"$dir/out"; then
+		found=$(did "$scenario")
+		echo "$scenario: $found" >"$dir/out"
+		[ -n "$found" ] && [ "$found" != "${expected[$scenario]}" ]
+	else
+		false
+	fi
+	result $? "found: $name"
+}
+
+mutants() # isa build title
+{
+	local on fence scenario mutant
+	while read -r on fence scenario; do
+		[ "$on" = both ] || [ "$on" = "$1" ] || continue
+		try "$fence can be taken out" without "$fence"
+		caught "$1" "$2" "$3 without $fence" "$scenario" "$dir/mutant"
+	done <<-EOF
+	arm inlay_fence_wqe_record copy
+	arm inlay_fence_wqe_record receive
+	both inlay_fence_record_reg copy
+	both inlay_fence_record_reg doorbell
+	both inlay_fence_record_reg arm
+	both inlay_fence_reg copy
+	both inlay_fence_reg locked
+	arm inlay_fence_cqe_owner poll
+	arm inlay_fence_cqe_owner poll_many
+	arm inlay_fence_cqe_free poll
+	EOF
+	for mutant in RECORD_FIRST:copy REGISTER_FIRST:copy WQE_LATE:copy BODY_FIRST:poll FREED_EARLY:poll; do
+		caught "$1" "$2" "$3 with MUTANT_${mutant%:*}" "${mutant#*:}" include "-DMUTANT_${mutant%:*}"
+	done
+}
+
+all() # isa builds...
+{
+	local isa=$1 build title level
+	shift
+	for build in "$@"; do
+		title=${build%%;*}
+		title=${title%% -m*}
+		title=${title%% -isystem*}
+		for level in -O2 -O3 -Os; do
+			whole $isa "$build" "$title $level" $level
+			[ $level = -O2 ] && note "$title -O2, instructions executed:" $(sed 's/^\([a-z_]*\) \([0-9]*\):.*/\1 \2/' "$dir/trace")
+		done
+		mutants $isa "$build" "$title"
+	done
+}
+
+if [ "$(uname -m)" = x86_64 ]; then
+	all x86 "${builds_x86[@]}"
+else
+	skip "x86-64" "built on x86-64 only"
+fi
+all arm "${builds_arm[@]}"
+finish
