@@ -105,7 +105,6 @@ struct rcq {
 	struct sd_qp *qp;
 	struct rcq *next, **prev;       /* all */
 	bool err;                       /* in the error state, and flushed once */
-	uint32_t gen;                   /* grows when everything under way is dropped */
 
 	/* requester */
 	uint16_t sq_ci;                 /* next WQEBB to fetch */
@@ -152,6 +151,7 @@ struct rcq {
 extern struct rcq *eng_all;
 extern bool eng_is_stepped;
 extern uint64_t eng_step;               /* counts the stepped interface's calls */
+extern struct rcq *eng_self;            /* the QP that is its own responder just now */
 extern bool eng_cq_died;                /* some CQ overran: its QPs must stop */
 
 uint64_t eng_now(void);                 /* ns */

@@ -8,6 +8,11 @@
  *
  * The thread looks around without sleeping while there was work within the last SPIN, then sleeps on the sockets for a time
  * that grows from NAP_MIN to NAP_MAX. Nothing but looking tells of a doorbell, hence the short sleep.
+ *
+ * A stepped device has no thread, no fabric and no time: slot 1 always, records alone count (but an arm needs its register), and
+ * a WQE that must wait (RNR, nobody there) is tried once, and counts one retry, in each softdev_execute() or softdev_run() call.
+ *
+ * SOFTDEV_STRICT=1 compares what is written to the registers with the ring, and says once on stderr what does not fit.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -86,6 +91,9 @@ static void strict_look(struct sd_uar *uar, unsigned reg, uint64_t value)
 		strict_note("no QP of this page has that number", value);
 		return;
 	}
+	/* Already executed, on the doorbell of another: its slot may be in use again */
+	if ((uint16_t)((hi >> 8) - q->sq_ci) >= (uint16_t)(be32toh(__atomic_load_n(&qp->dbrec[1], __ATOMIC_ACQUIRE)) - q->sq_ci))
+		return;
 	words = (bbs < 4 ? bbs : 4) * 16;
 	copy[0] = htobe32(hi);
 	copy[1] = htobe32(lo);
