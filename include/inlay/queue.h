@@ -780,7 +780,7 @@ INLAY_ALWAYS const struct mlx5_cqe64 *inlay_cq_peek(const struct inlay_cq *cq)
 {
 	const struct mlx5_cqe64 *cqe = (const struct mlx5_cqe64 *)cq->next;
 
-	if ((*(const volatile uint8_t *)&cqe->op_own ^ cq->lap) & INLAY_CQE_OWNER)
+	if (INLAY_UNLIKELY((*(const volatile uint8_t *)&cqe->op_own ^ cq->lap) & INLAY_CQE_OWNER))
 		return NULL;
 	/* The device writes the owner bit last: nothing of the CQE or of the data it speaks of may be loaded before it. */
 	inlay_fence_cqe_owner();
