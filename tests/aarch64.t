@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# The test programs that need no device, on the other instruction set: cross-compiled, linked statically, run by qemu. A program needs
+# none when it leaves no function of libibverbs or libmlx5 undefined; aarch64.c stands for cmocka.
+# LEVELS are the optimisation levels to build with, -O2.
+. tests/tap.sh
+
+cross_headers
+for header in /usr/include/cmocka*.h; do
+	ln -s "$header" "$dir/cross/"
+done
+flags="-std=gnu11 -Wall -Wextra -Werror -Iinclude -Itests -Itests/softdev -isystem $dir/cross"
+ran=0
+
+passes() # qemu's program: all of its tests, and as many as it announced
+{
+	local out status
+	out=$(qemu-aarch64 "$1")
+	status=$?
+	echo "$out"
+	[ $status = 0 ] && [ "$(grep -c '^ok' <<<"$out")" = "$(sed -n 's/^1\.\.//p' <<<"$out")" ]
+}
+
+for compiler in "aarch64-linux-gnu-gcc" "clang --target=aarch64-linux-gnu"; do
+	for level in ${LEVELS:--O2}; do
+		try "$compiler $level: tests/aarch64.c builds" $compiler $flags $level -c -o "$dir/cmocka.o" tests/aarch64.c
+		for source in tests/*.c; do
+			name=$(basename "$source" .c)
+			[ -e "tests/$name.t" ] && continue
+			for checked in 0 1; do
+				title="$compiler $level: $name, INLAY_CHECKED $checked"
+				$compiler $flags $level -DINLAY_CHECKED=$checked -c -o "$dir/$name.o" "$source" >"$dir/out" 2>&1 ||
+					{ result 1 "$title builds"; continue; }
+				aarch64-linux-gnu-nm -u "$dir/$name.o" | grep -qE ' (ibv|mlx5dv)_' && continue
+				try "$title links" $compiler -static -o "$dir/$name" "$dir/$name.o" "$dir/cmocka.o"
+				try "$title passes" passes "$dir/$name"
+				ran=$((ran + 1))
+			done
+		done
+	done
+done
+try "there are such programs" [ $ran -gt 0 ]
+finish
