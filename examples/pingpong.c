@@ -872,7 +872,7 @@ static double run_rate(struct side *client, struct side *server, const struct ph
 	uint64_t posted = 0, done = 0, checked = 0, start = now_ns(), end;
 	struct wait w = {0, 0, 0};
 
-	while (client ? done < ph->iters : plan.op == OP_SEND && server->received < ph->iters) {
+	while ((client && done < ph->iters) || (server && plan.op == OP_SEND && server->received < ph->iters)) {
 		uint64_t before = done + (server ? server->received : 0);
 
 		if (client) {

@@ -1,0 +1,305 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# What a user of examples/pingpong sees: figures, files, and one clear line whenever something is wrong. Started from the repository's
+# root. DEVICE=name runs it on that device instead of the software one.
+
+pingpong=${PINGPONG:-build/examples/pingpong}
+tmp=$(mktemp -d) || exit 1
+trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$tmp"' EXIT
+count=0
+export SOFTDEV_FABRIC="$tmp/fabric"
+unset PINGPONG_PROCESSES
+if [ -n "$DEVICE" ]; then
+	cmd=("$pingpong" --device "$DEVICE")
+else
+	cmd=(tests/softdev/run "$pingpong")
+fi
+
+[ -x "$pingpong" ] || { echo "Bail out! $pingpong is not there: run make first"; exit 1; }
+
+# say OK DESCRIPTION: one line of TAP; what the programs said goes along when it failed
+say()
+{
+	count=$((count + 1))
+	if [ "$1" -eq 0 ]; then
+		echo "ok $count - $2"
+	else
+		echo "not ok $count - $2"
+		for f in out err peer.out peer.err; do
+			[ -s "$tmp/$f" ] && sed "s/^/# $f: /" "$tmp/$f"
+		done
+	fi
+	rm -f "$tmp"/out "$tmp"/err "$tmp"/peer.out "$tmp"/peer.err
+}
+
+skip()
+{
+	count=$((count + 1))
+	echo "ok $count - $1 # SKIP $2"
+}
+
+# pp ARGUMENT...: runs it to its end
+pp()
+{
+	timeout -k 1 30 "${cmd[@]}" "$@" >"$tmp/out" 2>"$tmp/err"
+}
+
+one_line()
+{
+	[ "$(wc -l <"$1")" -eq 1 ]
+}
+
+# refused DESCRIPTION PATTERN ARGUMENT...: ends with an error that says so in one line
+refused()
+{
+	local what=$1 pattern=$2
+	shift 2
+	pp "$@"
+	local rc=$?
+	[ $rc -gt 0 ] && [ $rc -lt 124 ] && one_line "$tmp/err" && grep -q -e "$pattern" "$tmp/err"
+	say $? "$what"
+}
+
+# serve ARGUMENT...: a server in the background; sets $server and $port. No `timeout` around it: ends() sees to that.
+serve()
+{
+	local k
+	"${cmd[@]}" --tcp-port 0 "$@" server >"$tmp/peer.out" 2>"$tmp/peer.err" &
+	server=$!
+	for ((k = 0; k < 100; k++)); do
+		port=$(sed -n 's/^waiting .* port //p' "$tmp/peer.out" 2>/dev/null)
+		[ -n "$port" ] && return 0
+		kill -0 $server 2>/dev/null || break
+		sleep 0.05
+	done
+	port=1
+}
+
+# ends PID SECONDS: its exit code; 124 when it had to be killed
+ends()
+{
+	local k
+	for ((k = 0; k < $2 * 20; k++)); do
+		kill -0 "$1" 2>/dev/null || break
+		sleep 0.05
+	done
+	[ "$k" -lt $(($2 * 20)) ] || kill -9 "$1"
+	wait "$1" 2>/dev/null
+	local rc=$?
+	[ "$k" -lt $(($2 * 20)) ] || rc=124
+	return $rc
+}
+
+# server_refuses DESCRIPTION PATTERN: the server ends with an error of one line, without help
+server_refuses()
+{
+	ends "$server" 10
+	local rc=$?
+	[ $rc -gt 0 ] && [ $rc -lt 124 ] && one_line "$tmp/peer.err" && grep -q -e "$2" "$tmp/peer.err"
+	say $? "$1"
+}
+
+# ---- figures ----
+few="--iters 60"
+for link in roce ib; do
+	if [ -n "$DEVICE" ] && [ $link = ib ]; then
+		skip "InfiniBand" "the link layer of $DEVICE is what it is"
+		continue
+	fi
+	[ -n "$DEVICE" ] || cmd=(tests/softdev/run --link $link "$pingpong")
+	for processes in 1 2; do
+		for op in write send read atomic; do
+			pp --op $op --processes $processes $few $([ $op = atomic ] || echo --sizes 1-16k) &&
+				grep -q "Verified" "$tmp/out" && [ ! -s "$tmp/err" ]
+			say $? "$op, $link, $processes process(es)"
+		done
+	done
+done
+[ -n "$DEVICE" ] || cmd=(tests/softdev/run "$pingpong")
+
+for op in write send read atomic; do
+	pp --op $op --rate --iters 3001 --window 50 && grep -q "messages/s" "$tmp/out" && ! grep -q "median" "$tmp/out"
+	say $? "$op, only the rate"
+done
+pp --sizes 100-3000 $few --inline 200 --mtu 512 --sl 3 --no-verify && grep -q "Nothing was verified" "$tmp/out" &&
+	[ "$(grep -cE '^ +[0-9]+ ' "$tmp/out")" -eq 6 ]
+say $? "sizes that are no powers of two, other inline, MTU and service level"
+
+if [ -n "$DEVICE" ]; then
+	skip "says that it is the software device" "it is not"
+else
+	pp --size 8 $few && grep -q "software device: the times .* not of a network" "$tmp/out" && grep -q "mlx5_0" "$tmp/out"
+	say $? "says that it is the software device"
+fi
+
+for op in write send read; do
+	serve
+	timeout -k 1 30 "${cmd[@]}" --op $op --sizes 8-4k $few --tcp-port "$port" client 127.0.0.1 >"$tmp/out" 2>"$tmp/err"
+	rc=$?
+	ends "$server" 5 && [ $rc -eq 0 ] && grep -q "Verified" "$tmp/out" && grep -q "served a client: $op, 8 to 4096" "$tmp/peer.out"
+	say $? "a server and a client, $op"
+done
+
+# ---- files ----
+if ! command -v jq >/dev/null; then
+	skip "--json" "no jq"
+else
+	pp --sizes 8-64 $few --json "$tmp/r.json" &&
+		[ "$(jq '[.results[] | select(.latency_us.min <= .latency_us.median and .latency_us["p99.9"] <= .latency_us.max
+			and .messages_per_s > 0)] | length' "$tmp/r.json")" = 4 ]
+	say $? "--json"
+	pp --op read --rate --size 32 $few --json "$tmp/r.json" && jq -e '.op == "read" and (.results[0] | has("latency_us") | not)' \
+		"$tmp/r.json" >/dev/null
+	say $? "--json of a rate"
+fi
+if ! command -v gnuplot >/dev/null; then
+	refused "--plot without gnuplot" "gnuplot" --size 8 $few --plot "$tmp/p.png"
+else
+	pp --sizes 8-64 $few --plot "$tmp/it's a picture.png" && [ "$(head -c 8 "$tmp/it's a picture.png" | od -An -tx1 | tr -d ' ')" = 89504e470d0a1a0a ]
+	say $? "--plot"
+	mkdir "$tmp/bin" && for t in sh dirname; do ln -s "$(command -v $t)" "$tmp/bin/$t"; done
+	PATH="$tmp/bin" /usr/bin/env -i PATH="$tmp/bin" SOFTDEV_SO="$SOFTDEV_SO" SOFTDEV_FABRIC="$SOFTDEV_FABRIC" \
+		"$(command -v timeout)" 10 "${cmd[@]}" --size 8 --plot "$tmp/q.png" >"$tmp/out" 2>"$tmp/err"
+	[ $? -eq 1 ] && one_line "$tmp/err" && grep -q "gnuplot, which is not installed" "$tmp/err"
+	say $? "--plot without gnuplot"
+fi
+refused "--json into nowhere" "No such file" --json "$tmp/none/r.json" --size 8
+
+# ---- arguments ----
+refused "an unknown option" "nonsense" --nonsense
+refused "an unknown operation" "write, send, read or atomic" --op swap
+refused "a size that is no number" "number" --size 8x
+refused "a negative size" "number" --size -8
+refused "size 0" "number" --size 0
+refused "too large a size" "number" --size 1024M
+refused "sizes the wrong way round" "smaller one first" --sizes 64-8
+refused "one size for two" "two numbers" --sizes 64
+refused "too large a window" "number" --window 100000
+refused "a window of more memory than allowed" "256 MB" --size 8M --window 4096
+refused "an odd MTU" "mtu" --mtu 1000
+refused "an atomic of 16 bytes" "8 bytes" --op atomic --size 16
+refused "an unknown role" "server" pitcher
+refused "a client of nobody" "server" client
+refused "a server with results" "client" --json "$tmp/r.json" server
+refused "no such device" "no device nothing_7" --device nothing_7
+refused "no such port" "has no port 9" --port 9
+refused "no such GID" "no GID at index 200" --gid-index 200
+refused "nobody listens there" "cannot connect" --tcp-port 1 client 127.0.0.1
+refused "no such address to listen at" "" --bind 192.0.2.1 server
+pp --help && grep -q "^usage" "$tmp/out"
+say $? "--help"
+
+if [ -n "$DEVICE" ] || [ -e /sys/class/infiniband ] && [ -n "$(ls /sys/class/infiniband)" ]; then
+	skip "no device" "there is one"
+else
+	timeout -k 1 10 "$pingpong" >"$tmp/out" 2>"$tmp/err"
+	[ $? -eq 1 ] && one_line "$tmp/err" && grep -q "no mlx5 device" "$tmp/err"
+	say $? "no device, one process"
+	timeout -k 1 10 "$pingpong" --processes 2 >"$tmp/out" 2>"$tmp/err"
+	[ $? -eq 1 ] && one_line "$tmp/err" && grep -q "no mlx5 device" "$tmp/err"
+	say $? "no device, two processes"
+fi
+
+# ---- hostile bytes ----
+# hello WORD...: the greeting of a client, from 32-bit words in hexadecimal
+hello()
+{
+	local w
+	for w in 696e6c61 00000001 "$@"; do
+		printf "\\x${w:0:2}\\x${w:2:2}\\x${w:4:2}\\x${w:6:2}"
+	done
+}
+
+serve
+head -c 5000 /dev/urandom 2>/dev/null >"/dev/tcp/127.0.0.1/$port"
+server_refuses "random bytes" "no pingpong"
+
+serve
+hello 00000000 00000008 00000008 ffffffff 00000040 00000040 00000001 00000000 \
+	0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 2>/dev/null >"$tmp/hello"
+head -c 96 /dev/zero >>"$tmp/hello"
+head -c 96 "$tmp/hello" >"/dev/tcp/127.0.0.1/$port"
+server_refuses "too many iterations" "too many iterations"
+
+# A good plan in front of any address, one by one bad
+bad_plan()
+{
+	serve
+	{ hello $2; head -c 96 /dev/zero; } | head -c 96 >"/dev/tcp/127.0.0.1/$port"
+	server_refuses "$1" "$3"
+}
+bad_plan "an operation from nowhere" "00000009 00000008 00000008 00000064 00000040 00000040 00000001 00000000" "cannot be"
+bad_plan "a size of 2 GB" "00000000 00000008 80000000 00000064 00000040 00000040 00000001 00000000" "cannot be"
+bad_plan "a window of 2^32 - 1" "00000000 00000008 00000008 00000064 ffffffff 00000040 00000001 00000000" "cannot be"
+bad_plan "inline of 2^32 - 1" "00000000 00000008 00000008 00000064 00000040 ffffffff 00000001 00000000" "cannot be"
+bad_plan "more memory than allowed" "00000000 00000008 00800000 00000064 00001000 00000040 00000001 00000000" "cannot be"
+bad_plan "an address of zeros" "00000000 00000008 00000008 00000064 00000040 00000040 00000001 00000000" "peer's"
+
+serve
+printf inla >"/dev/tcp/127.0.0.1/$port"
+server_refuses "a connection closed early" "closed the connection"
+serve --timeout 1
+exec 9<>"/dev/tcp/127.0.0.1/$port"
+server_refuses "a client that says nothing" "no greeting"
+exec 9>&-
+
+# A server that is none, for a client: listens, answers with random bytes
+timeout 20 perl -MIO::Socket::INET -e '$| = 1; $s = IO::Socket::INET->new(Listen => 1, LocalAddr => "127.0.0.1") or die; print $s->sockport, "\n";
+	$c = $s->accept; open($r, "<", "/dev/urandom"); read($r, $b, 5000); print $c $b; $c->flush; sleep 10' >"$tmp/port" &
+liar=$!
+for ((k = 0; k < 100; k++)); do
+	[ -s "$tmp/port" ] && break
+	sleep 0.05
+done
+refused "a server that is none" "no pingpong" --tcp-port "$(cat "$tmp/port")" client 127.0.0.1
+kill $liar 2>/dev/null
+wait $liar 2>/dev/null
+
+# ---- a peer dies ----
+# dies SIGNAL WHO OP: of a server and a client, one gets the signal in the middle; the other must end by itself
+dies()
+{
+	local client survivor victim err
+	serve --timeout 3
+	"${cmd[@]}" --timeout 3 --op "$3" --size 8 --iters 10000000 --tcp-port "$port" client 127.0.0.1 >"$tmp/out" 2>"$tmp/err" &
+	client=$!
+	sleep 0.7
+	if [ "$2" = client ]; then
+		victim=$client survivor=$server err=$tmp/peer.err
+	else
+		victim=$server survivor=$client err=$tmp/err
+	fi
+	# Waited for at once where the shell would otherwise report the kill
+	{ kill -"$1" "$victim"; [ "$1" != KILL ] || wait "$victim"; } 2>/dev/null
+	ends "$survivor" 8
+	local rc=$?
+	{ kill -9 "$victim"; wait "$victim"; } 2>/dev/null
+	[ $rc -gt 0 ] && [ $rc -lt 124 ] && one_line "$err"
+	say $? "the $2 gets SIG$1, $3"
+}
+dies KILL client write
+dies KILL server write
+dies KILL client send
+dies KILL server send
+dies KILL client read
+dies KILL server read
+dies STOP server write
+dies STOP client send
+
+"${cmd[@]}" --processes 2 --size 8 --iters 10000000 >"$tmp/out" 2>"$tmp/err" &
+parent=$!
+sleep 0.7
+child=$(cat /proc/$parent/task/$parent/children 2>/dev/null)
+if [ -z "$child" ]; then
+	kill -9 $parent
+	wait $parent 2>/dev/null
+	skip "one of two processes is killed" "/proc does not tell children"
+else
+	kill -9 $child
+	ends $parent 8
+	rc=$?
+	[ $rc -eq 1 ] && one_line "$tmp/err" && grep -q "killed by signal 9" "$tmp/err"
+	say $? "one of two processes is killed"
+fi
+
+echo "1..$count"
