@@ -1,0 +1,582 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * verbs.c: verbs.h: what is taken over, what is refused and with which answer, what a refusal leaves behind, registers of one's own. What
+ * taken-over queues then do is in queue.c.
+ */
+#include "common.h"
+#include <endian.h>
+
+/* Calls and asserts the refusal, and that the object is as it was */
+#define refused(object, call, answer)                                                                                            \
+	do {                                                                                                                     \
+		unsigned char was_[sizeof(object)];                                                                              \
+		memcpy(was_, &(object), sizeof(object));                                                                         \
+		assert_int_equal(call, answer);                                                                                  \
+		assert_memory_equal(&(object), was_, sizeof(object));                                                            \
+	} while (0)
+
+static struct opt small(void)
+{
+	struct opt opt = usual;
+
+	opt.cap.max_send_wr = opt.cap.max_recv_wr = 16;
+	opt.cqe = 63;
+	opt.bytes = 4096;
+	return opt;
+}
+
+/* What inlay knows of a queue is what libmlx5 made and the device has */
+static void taken(void **state)
+{
+	struct opt opt = usual;
+	struct mlx5dv_obj obj;
+	struct mlx5dv_qp qp;
+	struct mlx5dv_cq cq;
+	struct end a, b;
+	uint32_t wr;
+
+	(void)state;
+	for (wr = 1; wr <= 1024; wr *= 4) {
+		opt.cap.max_send_wr = opt.cap.max_recv_wr = wr;
+		opt.cqe = (int)(2 * wr - 1);
+		opt.cqe_size = wr & 0x55 ? 64 : 128;
+		ends_make(&a, &b, &opt);
+		memset(&obj, 0, sizeof(obj));
+		memset(&qp, 0, sizeof(qp));
+		memset(&cq, 0, sizeof(cq));
+		obj.qp.in = a.qp;
+		obj.qp.out = &qp;
+		obj.cq.in = a.scq;
+		obj.cq.out = &cq;
+		must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_QP | MLX5DV_OBJ_CQ));
+		end_take(&a, INLAY_UAR_DOORBELL);
+		assert_ptr_equal(a.uar.reg, qp.bf.reg);
+		assert_int_equal(a.uar.size, qp.bf.size);
+		assert_int_equal(inlay_sq_room(&a.sq), qp.sq.wqe_cnt);
+		assert_int_equal(inlay_sq_pending(&a.sq), 0);
+		assert_ptr_equal(a.sq.buf, qp.sq.buf);
+		assert_ptr_equal(a.rq.buf, qp.rq.buf);
+		assert_ptr_equal(inlay_cq_slot(&a.cq, 0), (uint8_t *)cq.buf + cq.cqe_size - 64);
+		assert_ptr_equal(inlay_cq_slot(&a.cq, 1), (uint8_t *)cq.buf + 2 * cq.cqe_size - 64);
+		assert_ptr_equal(inlay_cq_slot(&a.cq, cq.cqe_cnt), inlay_cq_slot(&a.cq, 0));
+		assert_int_equal(a.cq.cqn, cq.cqn);
+		assert_null(inlay_cq_peek(&a.cq));
+		assert_null(inlay_cq_peek(&a.rxcq));
+		end_free(&a);
+		end_free(&b);
+	}
+}
+
+static void uar_modes(void **state)
+{
+	struct opt opt = small();
+	struct end a;
+	struct inlay_uar uar;
+	uint32_t mode;
+
+	(void)state;
+	end_make(&a, &opt);
+	memset(&uar, 0x5a, sizeof(uar));
+	for (mode = INLAY_UAR_LOCKED + 1; mode < 8; mode++)
+		refused(uar, inlay_uar_from_qp(&uar, a.qp, mode), -EINVAL);
+	for (mode = INLAY_UAR_DOORBELL; mode <= INLAY_UAR_LOCKED; mode++) {
+		must(inlay_uar_from_qp(&uar, a.qp, mode));
+		assert_int_equal(uar.mode, mode);
+		assert_int_equal(uar.queues, 0);
+		assert_null(uar.td);
+	}
+	end_free(&a);
+}
+
+/* ---- queues in use ---- */
+
+/* Posts through libmlx5 first: the send side, the receive side, or both */
+static void posted(void **state)
+{
+	struct opt opt = small();
+	struct ibv_send_wr swr, *sbad;
+	struct ibv_recv_wr rwr, *rbad;
+	struct inlay_sq sq;
+	struct inlay_rq rq;
+	struct ibv_sge sge;
+	struct ibv_wc wc;
+	struct end a, b;
+	double end = now() + DEADLINE;
+	int n;
+
+	(void)state;
+	ends_make(&a, &b, &opt);
+	must(inlay_uar_from_qp(&a.uar, a.qp, INLAY_UAR_DOORBELL));
+	must(inlay_uar_from_qp(&b.uar, b.qp, INLAY_UAR_DOORBELL));
+	memset(&sq, 0x5a, sizeof(sq));
+	memset(&rq, 0x5a, sizeof(rq));
+	memset(&swr, 0, sizeof(swr));
+	memset(&rwr, 0, sizeof(rwr));
+	sge = sge_of(&b, 0, 64);
+	rwr.sg_list = &sge;
+	rwr.num_sge = 1;
+	must(ibv_post_recv(b.qp, &rwr, &rbad));
+	refused(rq, inlay_rq_from_qp(&rq, b.qp), -EBUSY);
+	/* The send side of that QP is still fresh, and the receive side of the other */
+	must(inlay_sq_from_qp(&b.sq, b.qp, &b.uar));
+	must(inlay_rq_from_qp(&a.rq, a.qp));
+	sge = sge_of(&a, 0, 64);
+	swr.sg_list = &sge;
+	swr.num_sge = 1;
+	swr.opcode = IBV_WR_SEND;
+	swr.send_flags = IBV_SEND_SIGNALED;
+	must(ibv_post_send(a.qp, &swr, &sbad));
+	refused(sq, inlay_sq_from_qp(&sq, a.qp, &a.uar), -EBUSY);
+	assert_int_equal(a.uar.queues, 0);
+	do {
+		step();
+		n = ibv_poll_cq(a.scq, 1, &wc);
+	} while (!n && now() < end);
+	assert_int_equal(n, 1);
+	assert_int_equal(wc.status, IBV_WC_SUCCESS);
+	/* Polled or not, it has been posted to */
+	refused(sq, inlay_sq_from_qp(&sq, a.qp, &a.uar), -EBUSY);
+	end_free(&a);
+	end_free(&b);
+}
+
+/* A CQ that a completion has come to, polled or not */
+static void cq_used(void **state)
+{
+	struct opt opt = small();
+	struct inlay_cq cq;
+	int polled;
+
+	(void)state;
+	for (polled = 0; polled < 2; polled++)
+		for (opt.cqe_size = 64; opt.cqe_size <= 128; opt.cqe_size += 64) {
+			struct ibv_send_wr wr, *bad;
+			struct ibv_sge sge;
+			struct ibv_wc wc;
+			struct mlx5dv_obj obj;
+			struct mlx5dv_cq dv;
+			struct end a, b;
+			double end = now() + DEADLINE;
+			volatile uint8_t *own;
+
+			ends_make(&a, &b, &opt);
+			memset(&wr, 0, sizeof(wr));
+			sge = sge_of(&a, 0, 64);
+			wr.sg_list = &sge;
+			wr.num_sge = 1;
+			wr.opcode = IBV_WR_RDMA_WRITE;
+			wr.send_flags = IBV_SEND_SIGNALED;
+			wr.wr.rdma.remote_addr = raddr_of(&b, 0);
+			wr.wr.rdma.rkey = b.mr->rkey;
+			must(ibv_post_send(a.qp, &wr, &bad));
+			memset(&obj, 0, sizeof(obj));
+			memset(&dv, 0, sizeof(dv));
+			obj.cq.in = a.scq;
+			obj.cq.out = &dv;
+			must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_CQ));
+			own = (uint8_t *)dv.buf + dv.cqe_size - 1;
+			while (*own >> 4 == MLX5_CQE_INVALID && now() < end)
+				step();
+			assert_int_equal(*own >> 4, MLX5_CQE_REQ);
+			if (polled)
+				assert_int_equal(ibv_poll_cq(a.scq, 1, &wc), 1);
+			memset(&cq, 0x5a, sizeof(cq));
+			refused(cq, inlay_cq_from_cq(&cq, a.scq), -EBUSY);
+			/* libmlx5 still polls it, as it was */
+			if (!polled)
+				assert_int_equal(ibv_poll_cq(a.scq, 1, &wc), 1);
+			assert_int_equal(wc.status, IBV_WC_SUCCESS);
+			/* The other CQ has seen nothing */
+			must(inlay_cq_from_cq(&cq, a.rcq));
+			end_free(&a);
+			end_free(&b);
+		}
+}
+
+/* What came through inlay counts as well: nobody takes a queue over twice by mistake once it has been used */
+static void taken_twice(void **state)
+{
+	struct opt opt = small();
+	struct inlay_sq sq;
+	struct inlay_rq rq;
+	struct inlay_cq cq;
+	struct ibv_sge sge;
+	struct end a, b;
+
+	(void)state;
+	ends_make(&a, &b, &opt);
+	end_take(&a, INLAY_UAR_DOORBELL);
+	end_take(&b, INLAY_UAR_DOORBELL);
+	sge = sge_of(&b, 0, 64);
+	must(inlay_post_recv(&b.rq, &sge, 1));
+	inlay_rq_ring(&b.rq);
+	must(inlay_post_send_inline(&a.sq, "x", 1, INLAY_SIGNALED));
+	inlay_sq_ring(&a.sq);
+	sent(&a);
+	cqe_wait(&b.rxcq);
+	memset(&sq, 0x5a, sizeof(sq));
+	memset(&rq, 0x5a, sizeof(rq));
+	memset(&cq, 0x5a, sizeof(cq));
+	refused(sq, inlay_sq_from_qp(&sq, a.qp, &a.uar), -EBUSY);
+	refused(rq, inlay_rq_from_qp(&rq, b.qp), -EBUSY);
+	refused(cq, inlay_cq_from_cq(&cq, a.scq), -EBUSY);
+	refused(cq, inlay_cq_from_cq(&cq, b.rcq), -EBUSY);
+	assert_int_equal(a.uar.queues, 1);
+	end_free(&a);
+	end_free(&b);
+}
+
+/* After RESET a queue is fresh, whoever used it before */
+static void reset(void **state)
+{
+	struct opt opt = small();
+	struct ibv_recv_wr rwr, *rbad;
+	struct ibv_send_wr swr, *sbad;
+	struct ibv_sge sge;
+	struct end a, b;
+	int round, i;
+
+	(void)state;
+	ends_make(&a, &b, &opt);
+	memset(&rwr, 0, sizeof(rwr));
+	memset(&swr, 0, sizeof(swr));
+	sge = sge_of(&b, 0, 64);
+	rwr.sg_list = &sge;
+	rwr.num_sge = 1;
+	must(ibv_post_recv(b.qp, &rwr, &rbad));
+	swr.opcode = IBV_WR_SEND;
+	must(ibv_post_send(a.qp, &swr, &sbad)); /* unsignaled: no completion on this side */
+	settle();
+	for (round = 0; round < 4; round++) {
+		qp_to(a.qp, IBV_QPS_RESET);
+		qp_to(b.qp, IBV_QPS_RESET);
+		if (!round) {
+			must(inlay_cq_from_cq(&a.cq, a.scq));
+			must(inlay_cq_from_cq(&b.cq, b.scq));
+		}
+		ends_connect(&a, &b);
+		must(inlay_uar_from_qp(&a.uar, a.qp, INLAY_UAR_DOORBELL));
+		must(inlay_sq_from_qp(&a.sq, a.qp, &a.uar));
+		must(inlay_rq_from_qp(&b.rq, b.qp));
+		assert_int_equal(a.sq.pi, 0);
+		for (i = 0; i < 10 + round; i++) {
+			fill(a.buf, 64, (uint32_t)(100 * round + i));
+			must(inlay_post_write_inline(&a.sq, raddr_of(&b, 0), b.mr->rkey, a.buf, 64, INLAY_SIGNALED));
+			inlay_sq_ring(&a.sq);
+			sent(&a);
+			assert_int_equal(differs(b.buf, 64, (uint32_t)(100 * round + i)), 64);
+		}
+		inlay_sq_fini(&a.sq);
+	}
+	expect_nothing(&a.cq);
+	end_free(&a);
+	end_free(&b);
+}
+
+/* ---- queues that are not there, or not of a kind that inlay knows ---- */
+
+static void no_queue(void **state)
+{
+	struct opt opt = small();
+	struct ibv_srq_init_attr srq_attr;
+	struct ibv_qp_init_attr attr;
+	struct inlay_sq sq;
+	struct inlay_rq rq;
+	struct inlay_uar uar;
+	struct ibv_srq *srq;
+	struct ibv_qp *qp;
+	struct ibv_cq *cq = cq_make(&opt);
+
+	(void)state;
+	memset(&sq, 0x5a, sizeof(sq));
+	memset(&rq, 0x5a, sizeof(rq));
+	/* No receives */
+	opt.cap.max_recv_wr = 0;
+	qp = qp_make(&opt, cq, cq);
+	refused(rq, inlay_rq_from_qp(&rq, qp), -EINVAL);
+	must(inlay_uar_from_qp(&uar, qp, INLAY_UAR_DOORBELL));
+	must(inlay_sq_from_qp(&sq, qp, &uar));
+	must(ibv_destroy_qp(qp));
+	/* No sends */
+	opt = small();
+	opt.cap.max_send_wr = 0;
+	qp = qp_make(&opt, cq, cq);
+	memset(&sq, 0x5a, sizeof(sq));
+	must(inlay_uar_from_qp(&uar, qp, INLAY_UAR_DOORBELL));
+	refused(sq, inlay_sq_from_qp(&sq, qp, &uar), -EINVAL);
+	assert_int_equal(uar.queues, 0);
+	must(inlay_rq_from_qp(&rq, qp));
+	must(ibv_destroy_qp(qp));
+	/* Receives from a shared queue */
+	memset(&srq_attr, 0, sizeof(srq_attr));
+	srq_attr.attr.max_wr = 16;
+	srq_attr.attr.max_sge = 1;
+	srq = ibv_create_srq(dev.pd, &srq_attr);
+	if (!srq) {
+		print_message("# this device has no SRQ: a QP with one is not tried\n");
+	} else {
+		memset(&attr, 0, sizeof(attr));
+		attr.qp_type = IBV_QPT_RC;
+		attr.send_cq = attr.recv_cq = cq;
+		attr.srq = srq;
+		attr.cap.max_send_wr = 16;
+		attr.cap.max_send_sge = 1;
+		qp = ibv_create_qp(dev.pd, &attr);
+		assert_non_null(qp);
+		memset(&rq, 0x5a, sizeof(rq));
+		refused(rq, inlay_rq_from_qp(&rq, qp), -EINVAL);
+		must(ibv_destroy_qp(qp));
+		must(ibv_destroy_srq(srq));
+	}
+	must(ibv_destroy_cq(cq));
+}
+
+static void other_types(void **state)
+{
+	static const enum ibv_qp_type types[] = {IBV_QPT_UD, IBV_QPT_UC, IBV_QPT_RAW_PACKET};
+	struct opt opt = small();
+	struct ibv_cq *cq = cq_make(&opt);
+	struct inlay_uar uar, mine;
+	struct inlay_sq sq;
+	struct inlay_rq rq;
+	struct ibv_qp *rc = qp_make(&opt, cq, cq);
+	size_t i;
+
+	(void)state;
+	must(inlay_uar_from_qp(&mine, rc, INLAY_UAR_DOORBELL));
+	memset(&uar, 0x5a, sizeof(uar));
+	memset(&sq, 0x5a, sizeof(sq));
+	memset(&rq, 0x5a, sizeof(rq));
+	for (i = 0; i < ARRAY(types); i++) {
+		struct ibv_qp_init_attr attr;
+		enum ibv_qp_type was = rc->qp_type;
+		struct ibv_qp *qp;
+
+		memset(&attr, 0, sizeof(attr));
+		attr.qp_type = types[i];
+		attr.send_cq = attr.recv_cq = cq;
+		attr.cap = opt.cap;
+		attr.cap.max_inline_data = 0;
+		qp = ibv_create_qp(dev.pd, &attr);
+		if (!qp) /* a device without: the type is all that is looked at, so tell a lie */
+			rc->qp_type = types[i];
+		refused(uar, inlay_uar_from_qp(&uar, qp ? qp : rc, INLAY_UAR_DOORBELL), -ENOTSUP);
+		refused(sq, inlay_sq_from_qp(&sq, qp ? qp : rc, &mine), -ENOTSUP);
+		refused(rq, inlay_rq_from_qp(&rq, qp ? qp : rc), -ENOTSUP);
+		rc->qp_type = was;
+		if (qp)
+			must(ibv_destroy_qp(qp));
+	}
+	assert_int_equal(mine.queues, 0);
+	must(ibv_destroy_qp(rc));
+	must(ibv_destroy_cq(cq));
+}
+
+/* ---- registers ---- */
+
+/* A register that is not the QP's */
+static void foreign(void **state)
+{
+	struct opt opt = small();
+	struct inlay_uar one, other, of_a;
+	struct inlay_sq sq;
+	struct end a, b, c;
+
+	(void)state;
+	must(inlay_uar_create(&one, dev.pd));
+	must(inlay_uar_create(&other, dev.pd));
+	end_make(&a, &opt);
+	opt.pd = one.pd;
+	end_make(&b, &opt);
+	opt.pd = other.pd;
+	end_make(&c, &opt);
+	must(inlay_uar_from_qp(&of_a, a.qp, INLAY_UAR_DOORBELL));
+	memset(&sq, 0x5a, sizeof(sq));
+	refused(sq, inlay_sq_from_qp(&sq, b.qp, &of_a), -EINVAL);
+	/* Made for another domain, before and after its register is known */
+	refused(one, inlay_sq_from_qp(&sq, a.qp, &one), -EINVAL);
+	refused(one, inlay_sq_from_qp(&sq, c.qp, &one), -EINVAL);
+	must(inlay_sq_from_qp(&b.sq, b.qp, &one));
+	refused(one, inlay_sq_from_qp(&sq, a.qp, &one), -EINVAL);
+	refused(one, inlay_sq_from_qp(&sq, c.qp, &one), -EINVAL);
+	refused(sq, inlay_sq_from_qp(&sq, c.qp, &one), -EINVAL);
+	assert_int_equal(one.queues, 1);
+	assert_int_equal(other.queues, 0);
+	assert_int_equal(of_a.queues, 0);
+	must(inlay_sq_from_qp(&c.sq, c.qp, &other));
+	assert_ptr_not_equal(one.reg, other.reg);
+	inlay_sq_fini(&b.sq);
+	inlay_sq_fini(&c.sq);
+	end_free(&a);
+	end_free(&b);
+	end_free(&c);
+	must(inlay_uar_destroy(&one));
+	must(inlay_uar_destroy(&other));
+}
+
+static void life_cycle(void **state)
+{
+	struct opt opt = small();
+	struct inlay_uar uar, never;
+	struct end a, b;
+	int i;
+
+	(void)state;
+	memset(&never, 0, sizeof(never));
+	assert_int_equal(inlay_uar_destroy(&never), -EINVAL);
+	/* Made and not used */
+	must(inlay_uar_create(&uar, dev.pd));
+	must(inlay_uar_destroy(&uar));
+	assert_int_equal(inlay_uar_destroy(&uar), -EINVAL);
+	for (i = 0; i < 40; i++) {
+		must(inlay_uar_create(&uar, dev.pd));
+		assert_int_equal(uar.mode, INLAY_UAR_EXCLUSIVE);
+		assert_non_null(uar.pd);
+		assert_ptr_not_equal(uar.pd, dev.pd);
+		opt.pd = uar.pd;
+		end_make(&a, &opt);
+		/* A QP is left */
+		assert_int_equal(inlay_uar_destroy(&uar), -EBUSY);
+		end_make(&b, &opt);
+		ends_connect(&a, &b);
+		must(inlay_sq_from_qp(&a.sq, a.qp, &uar));
+		must(inlay_cq_from_cq(&a.cq, a.scq));
+		/* A queue is left */
+		assert_int_equal(inlay_uar_destroy(&uar), -EBUSY);
+		assert_int_equal(inlay_sq_from_qp(&b.sq, b.qp, &uar), -EBUSY);
+		/* Refused, and it still works */
+		must(inlay_post_write_inline(&a.sq, raddr_of(&b, 0), b.mr->rkey, "alive", 6, INLAY_SIGNALED));
+		inlay_sq_ring(&a.sq);
+		sent(&a);
+		assert_string_equal(b.buf, "alive");
+		inlay_sq_fini(&a.sq);
+		assert_int_equal(inlay_uar_destroy(&uar), -EBUSY); /* the QPs are still there */
+		end_free(&a);
+		assert_int_equal(inlay_uar_destroy(&uar), -EBUSY);
+		end_free(&b);
+		must(inlay_uar_destroy(&uar));
+	}
+}
+
+/* The register's mode, chosen before the first queue: locked and doorbell-only take several */
+static void modes_shared(void **state)
+{
+	uint32_t mode, i;
+
+	(void)state;
+	for (mode = INLAY_UAR_DOORBELL; mode <= INLAY_UAR_LOCKED; mode++) {
+		uint32_t most = mode == INLAY_UAR_EXCLUSIVE ? 1 : 3;
+		struct opt opt = small();
+		struct inlay_uar uar;
+		struct end e[3];
+
+		must(inlay_uar_create(&uar, dev.pd));
+		uar.mode = mode;
+		opt.pd = uar.pd;
+		for (i = 0; i < 3; i++) {
+			end_make(&e[i], &opt);
+			assert_int_equal(inlay_sq_from_qp(&e[i].sq, e[i].qp, &uar), i < most ? 0 : -EBUSY);
+			assert_int_equal(uar.mode, mode);
+			assert_int_equal(uar.queues, i < most ? i + 1 : most);
+			assert_ptr_equal(e[i].sq.uar, i < most ? &uar : NULL);
+		}
+		for (i = 0; i < most; i++)
+			inlay_sq_fini(&e[i].sq);
+		for (i = 0; i < 3; i++)
+			end_free(&e[i]);
+		must(inlay_uar_destroy(&uar));
+	}
+}
+
+/* Many at once, until the device or the library has no more: the answer is an error code, and all of them go again */
+static void many(void **state)
+{
+	static struct inlay_uar uars[64];
+	uint32_t n, i;
+	int ret = 0;
+
+	(void)state;
+	for (n = 0; n < ARRAY(uars) && !ret; n += !ret)
+		ret = inlay_uar_create(&uars[n], dev.pd);
+	assert_true(ret <= 0);
+	assert_true(n >= 16);
+	for (i = 0; i < n; i++)
+		must(inlay_uar_destroy(&uars[i]));
+}
+
+/* A set-up that fails half way: nothing is left behind */
+static void failing(void **state)
+{
+	struct verbs_context *vctx = verbs_get_ctx(dev.ctx);
+	struct inlay_uar uar;
+
+	(void)state;
+	assert_non_null(vctx);
+	/* Without the entry of parent domains, ibv_alloc_parent_domain says so: and the thread domain made before goes again */
+	{
+		struct ibv_pd *(*saved)(struct ibv_context *, struct ibv_parent_domain_init_attr *) = vctx->alloc_parent_domain;
+		int i;
+
+		vctx->alloc_parent_domain = NULL;
+		for (i = 0; i < 3; i++) {
+			assert_int_equal(inlay_uar_create(&uar, dev.pd), -EOPNOTSUPP);
+			assert_null(uar.td);
+			assert_int_equal(inlay_uar_destroy(&uar), -EINVAL);
+		}
+		vctx->alloc_parent_domain = saved;
+	}
+	{
+		struct ibv_td *(*saved)(struct ibv_context *, struct ibv_td_init_attr *) = vctx->alloc_td;
+
+		vctx->alloc_td = NULL;
+		assert_int_equal(inlay_uar_create(&uar, dev.pd), -EOPNOTSUPP);
+		assert_int_equal(inlay_uar_destroy(&uar), -EINVAL);
+		vctx->alloc_td = saved;
+	}
+	must(inlay_uar_create(&uar, dev.pd));
+	must(inlay_uar_destroy(&uar));
+}
+
+/* A QP that the device does not know any more cannot be queried: that is said, and nothing has changed */
+static void query_fails(void **state)
+{
+	struct opt opt = small();
+	struct inlay_uar uar;
+	struct inlay_sq sq;
+	uint32_t handle;
+	struct end a;
+
+	(void)state;
+	end_make(&a, &opt);
+	must(inlay_uar_from_qp(&uar, a.qp, INLAY_UAR_EXCLUSIVE));
+	memset(&sq, 0x5a, sizeof(sq));
+	handle = a.qp->handle;
+	a.qp->handle = 0xfffff;
+	refused(sq, inlay_sq_from_qp(&sq, a.qp, &uar) < 0, 1);
+	assert_int_equal(uar.queues, 0);
+	a.qp->handle = handle;
+	must(inlay_sq_from_qp(&a.sq, a.qp, &uar));
+	end_free(&a);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(taken),
+		cmocka_unit_test(uar_modes),
+		cmocka_unit_test(posted),
+		cmocka_unit_test(cq_used),
+		cmocka_unit_test(taken_twice),
+		cmocka_unit_test(reset),
+		cmocka_unit_test(no_queue),
+		cmocka_unit_test(other_types),
+		cmocka_unit_test(foreign),
+		cmocka_unit_test(life_cycle),
+		cmocka_unit_test(modes_shared),
+		cmocka_unit_test(many),
+		cmocka_unit_test(failing),
+		cmocka_unit_test(query_fails),
+	};
+
+	return cmocka_run_group_tests_name("verbs", tests, dev_open, dev_close);
+}
