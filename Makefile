@@ -7,6 +7,8 @@ STD = gnu11
 CFLAGS = -O2 -g
 WERROR = -Werror
 PROVE = -j2
+SANITIZE =
+SCRIPTS = $(scripts)
 DEVICE =
 ifeq ($(origin CC),default)
 CC = gcc
@@ -15,7 +17,7 @@ ifndef V
 Q = @
 endif
 
-FLAGS = -std=$(STD) $(CFLAGS) -Wall -Wextra $(WERROR) -pthread -MMD -MP
+FLAGS = -std=$(STD) $(CFLAGS) -Wall -Wextra $(WERROR) -pthread -MMD -MP $(SANITIZE:%=-fsanitize=%)
 INCLUDES = -Iinclude -Itests -Itests/softdev
 VERBS = -libverbs -lmlx5
 VERSION = $(shell sed -n 's/^.define INLAY_VERSION_[MP][A-Z]* //p' include/inlay/base.h | paste -sd.)
@@ -28,6 +30,12 @@ tests = $(patsubst %,$(B)/tests/%,$(filter device,$(programs)) $(foreach p,$(fil
 examples = $(patsubst %.c,$(B)/%,$(wildcard examples/*.c))
 benches = $(patsubst %.c,$(B)/%,$(wildcard bench/*.c))
 softdev = $(patsubst tests/%.c,$(B)/%.o,$(wildcard tests/softdev/*.c))
+
+# A sanitizer wants to be loaded before all else, so that the device cannot be preloaded: it is linked into each test program instead.
+ifneq ($(SANITIZE),)
+linked = $(softdev) -rdynamic -ldl
+$(tests): $(softdev)
+endif
 
 # `make -j2 deps check`: nothing is compiled before deps is done.
 first = $(filter deps,$(MAKECMDGOALS))
@@ -69,19 +77,19 @@ $(B)/softdev/%.o: tests/softdev/%.c | $(first)
 
 $(B)/libsoftdev.so: $(softdev)
 	@echo "  LD    $@"
-	$(Q)$(CC) $(CFLAGS) -shared -pthread -o $@ $^ -ldl
+	$(Q)$(CC) $(CFLAGS) -shared -pthread -o $@ $^ $(SANITIZE:%=-fsanitize=%) -ldl
 
 $(B)/tests/%-0: tests/%.c | $(first)
 	$(say)
-	$(compile) -DINLAY_CHECKED=0 $(INCLUDES) $(VERBS) -lcmocka
+	$(compile) -DINLAY_CHECKED=0 $(INCLUDES) $(linked) $(VERBS) -lcmocka
 
 $(B)/tests/%-1: tests/%.c | $(first)
 	$(say)
-	$(compile) -DINLAY_CHECKED=1 $(INCLUDES) $(VERBS) -lcmocka
+	$(compile) -DINLAY_CHECKED=1 $(INCLUDES) $(linked) $(VERBS) -lcmocka
 
 $(B)/tests/%: tests/%.c | $(first)
 	$(say)
-	$(compile) $(INCLUDES) $(VERBS) -lcmocka
+	$(compile) $(INCLUDES) $(linked) $(VERBS) -lcmocka
 
 $(B)/examples/%: examples/%.c | $(first)
 	$(say)
@@ -99,7 +107,7 @@ run: $(B)/examples/pingpong $(B)/libsoftdev.so ## the example on an mlx5 device,
 	@if readlink -f /sys/class/infiniband/*/device/driver | grep -q /mlx5_core$$; then $<; else tests/softdev/run $<; fi
 
 check: all ## all tests, within 10 minutes
-	$(Q)B=$(B) CC=$(CC) DEVICE=$(DEVICE) prove $(PROVE) --timer --exec tests/exec $(tests) $(scripts)
+	$(Q)B=$(B) CC="$(CC)" DEVICE=$(DEVICE) SOFTDEV_LINKED=$(SANITIZE) prove $(PROVE) --timer --exec tests/exec $(tests) $(SCRIPTS)
 
 check-all: ## tests with every compiler, standard, optimisation and sanitizer, and the long random ones, within 75 minutes
 	$(Q)tests/matrix

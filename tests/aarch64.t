@@ -17,7 +17,7 @@ passes() # qemu's program: all of its tests, and as many as it announced
 	local out status
 	out=$(qemu-aarch64 "$1")
 	status=$?
-	echo "$out"
+	grep -v '^ok' <<<"$out"
 	[ $status = 0 ] && [ "$(grep -c '^ok' <<<"$out")" = "$(sed -n 's/^1\.\.//p' <<<"$out")" ]
 }
 
