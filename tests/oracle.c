@@ -1497,7 +1497,7 @@ static void limits_of(const struct ibv_qp_cap *cap, uint64_t ops)
 
 	trio_open(&T, cap, ops, INLAY_UAR_EXCLUSIVE);
 	before = T.sq;
-	/* inlay's own limit is no longer than the WQE that the QP was made for: inline data, its header, the longest opcode's segments */
+	/* inlay's limit is no longer than the WQE that the QP was made for: payload, its header, the longest opcode's segments */
 	assert_true(T.sq.max_ds * 16 <= T.cap.max_inline_data + 4 + (ops == LEAN ? 48 : 192));
 	for (op = SEND; op <= READ; op++)
 		for (len = 0; len <= 1100; len++)
