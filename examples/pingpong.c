@@ -55,9 +55,7 @@ struct plan {
 
 /* How one side is reached, and where its memory is */
 struct address {
-	uint32_t link, lid, qpn, psn, mtu, rkey;
-	uint64_t addr, bytes;
-	union ibv_gid gid;
+	uint32_t link, lid, qpn, psn, mtu, rkey, addr_high, addr_low, bytes, gid[4];
 };
 
 /* One row of the table: what a loop is to do. iters is 0 in a plan for "as many as fit the size". */
@@ -82,6 +80,7 @@ struct side {
 	uint64_t receives;           /* posted, of this phase */
 	uint64_t received;
 	struct address self, peer;
+	uint64_t raddr;              /* the peer's memory */
 };
 
 struct result {
@@ -182,37 +181,18 @@ static bool tcp_ready(int fd, short events, uint64_t end)
 	return n > 0;
 }
 
-static void tcp_write(const void *from, size_t len)
+/* Sends or receives all of buf; what: the name of what is waited for. */
+static void tcp_move(bool out, void *buf, size_t len, const char *what)
 {
 	uint64_t end = now_ns() + opt.timeout * 1000000000ull;
-	const uint8_t *p = from;
+	uint8_t *p = buf;
 
 	while (len) {
 		ssize_t n;
 
-		if (!tcp_ready(tcp, POLLOUT, end))
-			die("the peer takes nothing for %u s", opt.timeout);
-		n = send(tcp, p, len, MSG_NOSIGNAL | MSG_DONTWAIT);
-		if (n < 0 && (errno == EAGAIN || errno == EINTR))
-			continue;
-		if (n < 0)
-			peer_gone();
-		p += n;
-		len -= (size_t)n;
-	}
-}
-
-static void tcp_read(void *to, size_t len, const char *what)
-{
-	uint64_t end = now_ns() + opt.timeout * 1000000000ull;
-	uint8_t *p = to;
-
-	while (len) {
-		ssize_t n;
-
-		if (!tcp_ready(tcp, POLLIN, end))
-			die("no %s from the peer within %u s", what, opt.timeout);
-		n = recv(tcp, p, len, MSG_DONTWAIT);
+		if (!tcp_ready(tcp, out ? POLLOUT : POLLIN, end))
+			die("%s the peer within %u s", what, opt.timeout);
+		n = out ? send(tcp, p, len, MSG_NOSIGNAL | MSG_DONTWAIT) : recv(tcp, p, len, MSG_DONTWAIT);
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
 			continue;
 		if (n <= 0)
@@ -220,6 +200,11 @@ static void tcp_read(void *to, size_t len, const char *what)
 		p += n;
 		len -= (size_t)n;
 	}
+}
+
+static void tcp_write(void *from, size_t len)
+{
+	tcp_move(true, from, len, "nothing is taken by");
 }
 
 #define TOKEN_PULSE 0x50554c53u      /* "still at it" */
@@ -234,75 +219,46 @@ static void meet(void)
 		return;
 	tcp_write(&token, sizeof(token));
 	do
-		tcp_read(&token, sizeof(token), "word");
+		tcp_move(false, &token, sizeof(token), "no word from");
 	while (be32toh(token) == TOKEN_PULSE && !local[0]);
 	if (be32toh(token) != TOKEN_STEP)
 		die("the peer is out of step: 0x%08x", be32toh(token));
 }
 
-static void put32(uint8_t **p, uint32_t value)
-{
-	value = htobe32(value);
-	memcpy(*p, &value, sizeof(value));
-	*p += sizeof(value);
-}
-
-static uint32_t get32(const uint8_t **p)
-{
-	uint32_t value;
-
-	memcpy(&value, *p, sizeof(value));
-	*p += sizeof(value);
-	return be32toh(value);
-}
-
+/*
+ * A greeting is a magic number, the plan and the address, word by word in network order. Both are structs of words and nothing else, so that
+ * a loop can convert them.
+ */
 #define HELLO_MAGIC 0x696e6c61u
 #define HELLO_VERSION 1u
-#define HELLO_WORDS (2 + 8 + 6 + 4 + 4)
+#define PLAN_WORDS (sizeof(struct plan) / 4)
+#define ADDRESS_WORDS (sizeof(struct address) / 4)
 
 static void send_hello(const struct address *a)
 {
-	const uint32_t words[] = {HELLO_MAGIC, HELLO_VERSION, plan.op, plan.size_min, plan.size_max, plan.iters, plan.window,
-				  plan.max_inline, plan.verify, plan.rate_only, a->link, a->lid, a->qpn, a->psn, a->mtu, a->rkey,
-				  (uint32_t)(a->addr >> 32), (uint32_t)a->addr, (uint32_t)(a->bytes >> 32), (uint32_t)a->bytes};
-	uint8_t buf[4 * HELLO_WORDS], *p = buf;
+	uint32_t words[2 + PLAN_WORDS + ADDRESS_WORDS] = {HELLO_MAGIC, HELLO_VERSION};
 
-	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-		put32(&p, words[i]);
-	memcpy(p, a->gid.raw, sizeof(a->gid.raw));
-	tcp_write(buf, sizeof(buf));
+	memcpy(words + 2, &plan, sizeof(plan));
+	memcpy(words + 2 + PLAN_WORDS, a, sizeof(*a));
+	for (size_t i = 0; i < sizeof(words) / 4; i++)
+		words[i] = htobe32(words[i]);
+	tcp_write(words, sizeof(words));
 }
 
-/* The peer's plan and address. The caller checks the plan; the address is checked in connect_side. */
-static void read_hello(struct plan *their, struct address *a)
+/* The peer's plan and address, neither of which is checked here: plan_fault and connect_side do. */
+static void read_hello(struct plan *theirs, struct address *a)
 {
-	uint8_t buf[4 * HELLO_WORDS];
-	const uint8_t *p = buf;
+	uint32_t words[2 + PLAN_WORDS + ADDRESS_WORDS];
 
-	tcp_read(buf, sizeof(buf), "greeting");
-	if (get32(&p) != HELLO_MAGIC)
+	tcp_move(false, words, sizeof(words), "no greeting from");
+	for (size_t i = 0; i < sizeof(words) / 4; i++)
+		words[i] = be32toh(words[i]);
+	if (words[0] != HELLO_MAGIC)
 		die("the peer is no pingpong");
-	if (get32(&p) != HELLO_VERSION)
+	if (words[1] != HELLO_VERSION)
 		die("the peer is another version of pingpong");
-	their->op = get32(&p);
-	their->size_min = get32(&p);
-	their->size_max = get32(&p);
-	their->iters = get32(&p);
-	their->window = get32(&p);
-	their->max_inline = get32(&p);
-	their->verify = get32(&p);
-	their->rate_only = get32(&p);
-	a->link = get32(&p);
-	a->lid = get32(&p);
-	a->qpn = get32(&p);
-	a->psn = get32(&p);
-	a->mtu = get32(&p);
-	a->rkey = get32(&p);
-	a->addr = (uint64_t)get32(&p) << 32;
-	a->addr |= get32(&p);
-	a->bytes = (uint64_t)get32(&p) << 32;
-	a->bytes |= get32(&p);
-	memcpy(a->gid.raw, p, sizeof(a->gid.raw));
+	memcpy(theirs, words + 2, sizeof(*theirs));
+	memcpy(a, words + 2 + PLAN_WORDS, sizeof(*a));
 }
 
 /* The server's socket, bound and listening. Tells the port, which with --tcp-port 0 is the kernel's choice. */
@@ -531,9 +487,12 @@ static void make_side(struct side *s)
 	s->self.psn = (uint32_t)(now_ns() >> 10) & 0xffffff;
 	s->self.mtu = opt.mtu ? opt.mtu : port.active_mtu;
 	s->self.rkey = s->mr->rkey;
-	s->self.addr = (uintptr_t)s->mem;
-	s->self.bytes = bytes;
-	s->self.gid = own_gid;
+	s->self.addr_high = (uint32_t)((uintptr_t)s->mem >> 32);
+	s->self.addr_low = (uint32_t)(uintptr_t)s->mem;
+	s->self.bytes = (uint32_t)bytes;
+	for (int i = 0; i < 4; i++)
+		s->self.gid[i] = (uint32_t)own_gid.raw[4 * i] << 24 | (uint32_t)own_gid.raw[4 * i + 1] << 16 |
+				 (uint32_t)own_gid.raw[4 * i + 2] << 8 | own_gid.raw[4 * i + 3];
 }
 
 /* INIT, RTR, RTS. The peer's address has come from outside. */
@@ -545,10 +504,11 @@ static void connect_side(struct side *s)
 				.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC};
 	int err;
 
+	s->raddr = (uint64_t)p->addr_high << 32 | p->addr_low;
 	if (p->link != s->self.link)
 		die("the peer's port is of another link layer");
 	if (p->lid > 0xffff || p->qpn > 0xffffff || p->psn > 0xffffff || p->mtu < IBV_MTU_256 || p->mtu > IBV_MTU_4096 ||
-	    p->bytes != s->self.bytes || p->addr > UINT64_MAX - p->bytes)
+	    p->bytes != s->self.bytes || s->raddr > UINT64_MAX - p->bytes)
 		die("the peer's address makes no sense");
 
 	err = ibv_modify_qp(s->qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
@@ -565,7 +525,8 @@ static void connect_side(struct side *s)
 	a.ah_attr.dlid = (uint16_t)p->lid;
 	if (global) {
 		a.ah_attr.is_global = 1;
-		a.ah_attr.grh.dgid = p->gid;
+		for (int i = 0; i < 16; i++)
+			a.ah_attr.grh.dgid.raw[i] = (uint8_t)(p->gid[i / 4] >> (24 - i % 4 * 8));
 		a.ah_attr.grh.sgid_index = (uint8_t)opt.gid_index;
 		a.ah_attr.grh.hop_limit = 64;
 	}
@@ -613,7 +574,7 @@ static __attribute__((noinline, cold, noreturn)) void failed(const struct mlx5_c
 /* Posts message i. The device does not see it before a ring. Returns what inlay_post_* returns. */
 static int post(struct side *s, const struct phase *ph, uint64_t i, uint32_t flags)
 {
-	uint64_t landing = landing_at(ph, i), raddr = s->peer.addr;
+	uint64_t landing = landing_at(ph, i), raddr = s->raddr;
 	uint8_t *message = s->mem + message_at(i);
 	struct ibv_sge from = {(uintptr_t)message, ph->size, s->mr->lkey};
 	struct ibv_sge to = {(uintptr_t)s->mem + landing, ph->size, s->mr->lkey};
@@ -745,7 +706,8 @@ static void spin(struct wait *w)
 	if (++w->spins % 256)
 		return;
 	now = now_ns();
-	w->since = w->since ? w->since : now;
+	if (!w->since)
+		w->since = w->looked = now;
 	if (now - w->looked > 1000000) {
 		w->looked = now;
 		/* Errors show on the send side, whatever is waited for. */
@@ -997,15 +959,11 @@ static void print_row(const struct result *r)
 
 static void print_verified(void)
 {
-	static const char *const rate[] = {"of the rate's messages the last window's", "and of the rate's messages",
-					   "and of the rate's messages", "also of the rate's"};
-
 	if (!plan.verify)
 		printf("\nNothing was verified.\n");
-	else if (plan.op == OP_WRITE && plan.rate_only)
-		printf("\nVerified: every byte of the messages that lay in the window at the end.\n");
 	else if (plan.op == OP_WRITE)
-		printf("\nVerified: every byte of the latency's messages, %s.\n", rate[plan.op]);
+		printf("\nVerified: every byte of %sthe messages that lay in the window at the end of a rate.\n",
+		       plan.rate_only ? "" : "the latency's messages, and of ");
 	else
 		printf("\nVerified: every %s.\n", plan.op == OP_ATOMIC ? "old value of the counter" : "byte of every message");
 }
