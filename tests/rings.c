@@ -877,14 +877,17 @@ static void rq_seg_is(const uint8_t *at, const struct ibv_sge *sge)
 }
 
 /* Random posts, rings and completions against two counters; the WQE's bytes at every post */
-static void rq_model(uint32_t cnt, uint32_t stride, uint32_t steps)
+static void rq_model(uint32_t cnt, uint32_t stride, uint32_t preset, uint32_t steps)
 {
 	uint8_t *buf = (uint8_t *)pages((size_t)cnt * stride);
-	uint32_t dbrec[2] = {0, 0x5a5a5a5a}, posted = 0, done = 0, i, k, n, s;
+	uint32_t dbrec[2] = {0, 0x5a5a5a5a}, posted = preset, done = preset, i, k, n, s;
 	struct ibv_sge sge[80];
 	struct inlay_rq rq, was;
 
 	must(inlay_rq_init(&rq, buf, cnt, stride, dbrec));
+	/* As if so many had come and gone */
+	rq.pi += preset;
+	rq.limit += preset;
 	for (s = 0; s < steps; s++) {
 		bool filling = (s / (cnt + 5)) % 2 == 0;
 
@@ -942,9 +945,9 @@ static void rq_random(void **state)
 	(void)state;
 	for (cnt = 1; cnt <= 32768; cnt *= 4)
 		for (stride = 16; stride <= 1024; stride *= 4)
-			rq_model(cnt, stride, 20000 + 4 * cnt);
-	rq_model(32768, 64, 400000); /* past 2^16 */
-	rq_model(2, 32, 400000);
+			rq_model(cnt, stride, 0xfffff000, 20000 + 4 * cnt); /* past 2^32 */
+	rq_model(32768, 64, 0, 400000); /* past 2^16 */
+	rq_model(2, 32, 0, 400000);
 }
 
 /* A full ring writes nothing */

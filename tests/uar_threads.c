@@ -9,7 +9,7 @@
 #include <endian.h>
 #include <pthread.h>
 
-#define THREADS 4
+#define THREADS 3
 #define REG 256
 #define BBS 64
 
@@ -21,7 +21,7 @@
 #endif
 #endif
 #ifndef MEETINGS
-#define MEETINGS 20000
+#define MEETINGS 8000
 #endif
 
 struct poster {
@@ -76,11 +76,12 @@ static void good(bool ok)
 /* All wait for all. The waiting is busy, so that they go on at the same time */
 static void meet(void)
 {
-	uint32_t turn = __atomic_load_n(&met, __ATOMIC_ACQUIRE) / THREADS;
+	uint32_t turn = __atomic_load_n(&met, __ATOMIC_ACQUIRE) / THREADS, spin = 0;
 
 	__atomic_fetch_add(&met, 1, __ATOMIC_ACQ_REL);
 	while (__atomic_load_n(&met, __ATOMIC_ACQUIRE) / THREADS == turn)
-		sched_yield();
+		if (++spin > 2000)
+			sched_yield();
 }
 
 /* A WQE whose payload tells the queue and the post, and whose remote address tells the queue */
