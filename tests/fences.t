@@ -111,8 +111,8 @@ mutants() # isa build title
 	both inlay_fence_record_reg arm
 	both inlay_fence_reg copy
 	both inlay_fence_reg locked
-	arm inlay_fence_cqe_owner poll
-	arm inlay_fence_cqe_owner poll_many
+	arm inlay_fence_polled poll
+	arm inlay_fence_polled poll_many
 	arm inlay_fence_cqe_free poll
 	EOF
 	for mutant in RECORD_FIRST:copy REGISTER_FIRST:copy WQE_LATE:copy BODY_FIRST:poll FREED_EARLY:poll; do

@@ -139,7 +139,8 @@ INLAY_FN uint64_t inlay_from_be64(uint64_t be)
  *   inlay_fence_wqe_record    -         dmb oshst    stores to a WQE | the doorbell record that hands it over
  *   inlay_fence_record_reg    sfence    dsb st       the doorbell record | a write to the doorbell register
  *   inlay_fence_reg           sfence    dsb st       a write to the register | whatever follows
- *   inlay_fence_cqe_owner     -         dmb oshld    the load of a CQE's owner bit | loads of its body and of the data
+ *   inlay_fence_polled        -         dmb oshld    the load of what is polled (a CQE's owner bit, the last byte of an RDMA write) | loads of
+ *                                                    what the device wrote before it
  *   inlay_fence_cqe_free      -         dmb osh      the last use of a CQE | the consumer record that frees it
  *
  * x86-64: stores to write-back memory become visible in program order, and so do loads, devices included; only the
@@ -176,7 +177,7 @@ INLAY_ALWAYS void inlay_fence_reg(void)
 #endif
 }
 
-INLAY_ALWAYS void inlay_fence_cqe_owner(void)
+INLAY_ALWAYS void inlay_fence_polled(void)
 {
 #if defined(__aarch64__)
 	__asm__ volatile("dmb oshld" ::: "memory");

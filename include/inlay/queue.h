@@ -783,23 +783,31 @@ INLAY_ALWAYS const struct mlx5_cqe64 *inlay_cq_peek(const struct inlay_cq *cq)
 	if (INLAY_UNLIKELY((*(const volatile uint8_t *)&cqe->op_own ^ cq->lap) & INLAY_CQE_OWNER))
 		return NULL;
 	/* The device writes the owner bit last: nothing of the CQE or of the data it speaks of may be loaded before it. */
-	inlay_fence_cqe_owner();
+	inlay_fence_polled();
 	return cqe;
 }
 
 /* Up to max completions, oldest first, into cqes. Returns how many. Free them with one inlay_cq_advance. */
 INLAY_ALWAYS uint32_t inlay_cq_peek_many(const struct inlay_cq *cq, const struct mlx5_cqe64 **cqes, uint32_t max)
 {
-	uint32_t n;
+	const uint8_t *next = cq->next;
+	uint32_t lap = cq->lap, n;
 
 	if (max > cq->mask + 1)
 		max = cq->mask + 1;
 	for (n = 0; n < max; n++) {
-		cqes[n] = inlay_cq_slot(cq, cq->ci + n);
-		if (!inlay_cq_valid(cq, cq->ci + n, cqes[n]))
+		const struct mlx5_cqe64 *cqe = (const struct mlx5_cqe64 *)next;
+
+		if ((*(const volatile uint8_t *)&cqe->op_own ^ lap) & INLAY_CQE_OWNER)
 			break;
+		cqes[n] = cqe;
+		next += cq->stride;
+		if (INLAY_UNLIKELY(next == cq->end)) {
+			next = cq->begin;
+			lap ^= INLAY_CQE_OWNER;
+		}
 	}
-	inlay_fence_cqe_owner();
+	inlay_fence_polled();
 	return n;
 }
 
@@ -880,7 +888,7 @@ INLAY_COLD uint32_t inlay_cq_clean(struct inlay_cq *cq, uint32_t qpn)
 
 	while (end - cq->ci <= cq->mask && inlay_cq_valid(cq, end, inlay_cq_slot(cq, end)))
 		end++;
-	inlay_fence_cqe_owner();
+	inlay_fence_polled();
 	/* From the newest down: what stays moves up into the gap, and takes the owner bit of the slot it lands in. */
 	for (index = end; index-- != cq->ci;) {
 		const struct mlx5_cqe64 *from = inlay_cq_slot(cq, index);

@@ -164,6 +164,7 @@ bool mem_segs_ok(struct sd_pd *pd, const struct seglist *l, unsigned access);
 /* The pieces [off, off + len) of a list as iovecs, ENG_SEGS at most; false: a key is refused */
 bool mem_vec(struct sd_pd *pd, const struct seglist *l, uint64_t off, uint64_t len, unsigned access, struct iovec *v, unsigned *n);
 int mem_copy(const struct iovec *dst, unsigned nd, const struct iovec *src, unsigned ns, uint64_t len);
+int mem_copy_in_order(uint8_t *dst, const struct iovec *src, unsigned ns, uint64_t len); /* len > 0 */
 int mem_atomic(uint8_t *p, bool cs, uint64_t swap_add, uint64_t compare, uint64_t *old); /* 0 or -1: not accessible */
 
 /* ---- cqe.c ---- */

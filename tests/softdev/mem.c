@@ -104,6 +104,24 @@ int mem_copy(const struct iovec *dst, unsigned nd, const struct iovec *src, unsi
 	return slow_copy(dst, src, len);
 }
 
+/*
+ * A write's last byte lands last, as adapters do and as programs rely on that spin on it. The kernel's copy promises no order within itself,
+ * so that byte is a copy of its own.
+ */
+int mem_copy_in_order(uint8_t *dst, const struct iovec *src, unsigned ns, uint64_t len)
+{
+	struct iovec d = { dst, len - 1 }, last;
+	int err = mem_copy(&d, 1, src, ns, len - 1);
+
+	if (err != MEM_OK)
+		return err;
+	for (len--; len >= src->iov_len; src++)
+		len -= src->iov_len;
+	d = (struct iovec){ dst + d.iov_len, 1 };
+	last = (struct iovec){ (char *)src->iov_base + len, 1 };
+	return mem_copy(&d, 1, &last, 1, 1);
+}
+
 int mem_atomic(uint8_t *p, bool cs, uint64_t swap_add, uint64_t compare, uint64_t *old)
 {
 	long page = sysconf(_SC_PAGESIZE);

@@ -176,7 +176,7 @@ static enum reply rx_write(struct rcq *q, const struct frame *f, const struct io
 {
 	bool imm = f->opcode == MLX5_OPCODE_RDMA_WRITE_IMM;
 	struct sd_qp *qp = q->qp;
-	struct iovec dst;
+	uint8_t *dst;
 	enum reply r;
 
 	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE))
@@ -197,11 +197,10 @@ static enum reply rx_write(struct rcq *q, const struct frame *f, const struct io
 	}
 	if (f->len) {
 		/* Again for each piece: the key may have gone meanwhile */
-		dst.iov_base = mem_check(qp->pd, f->rkey, f->raddr + f->off, f->len, IBV_ACCESS_REMOTE_WRITE);
-		dst.iov_len = f->len;
-		if (!dst.iov_base)
+		dst = mem_check(qp->pd, f->rkey, f->raddr + f->off, f->len, IBV_ACCESS_REMOTE_WRITE);
+		if (!dst)
 			return fail_event(q, RP_ACCESS);
-		switch (mem_copy(&dst, 1, src, ns, f->len)) {
+		switch (mem_copy_in_order(dst, src, ns, f->len)) {
 		case MEM_SRC:
 			return RP_SRC_FAULT;
 		case MEM_DST:
