@@ -516,6 +516,15 @@ static void many(void **state)
 		must(inlay_uar_destroy(&uars[i]));
 }
 
+static int (*dealloc_td)(struct ibv_td *);
+static uint32_t deallocs;
+
+static int counting_dealloc_td(struct ibv_td *td)
+{
+	deallocs++;
+	return dealloc_td(td);
+}
+
 /* A set-up that fails half way: nothing is left behind */
 static void failing(void **state)
 {
@@ -529,13 +538,16 @@ static void failing(void **state)
 		struct ibv_pd *(*saved)(struct ibv_context *, struct ibv_parent_domain_init_attr *) = vctx->alloc_parent_domain;
 		int i;
 
+		dealloc_td = vctx->dealloc_td;
+		vctx->dealloc_td = counting_dealloc_td;
 		vctx->alloc_parent_domain = NULL;
 		for (i = 0; i < 3; i++) {
 			assert_int_equal(inlay_uar_create(&uar, dev.pd), -EOPNOTSUPP);
-			assert_null(uar.td);
+			assert_int_equal(deallocs, i + 1);
 			assert_int_equal(inlay_uar_destroy(&uar), -EINVAL);
 		}
 		vctx->alloc_parent_domain = saved;
+		vctx->dealloc_td = dealloc_td;
 	}
 	{
 		struct ibv_td *(*saved)(struct ibv_context *, struct ibv_td_init_attr *) = vctx->alloc_td;

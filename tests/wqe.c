@@ -418,25 +418,29 @@ static void print_golden(void **state)
 
 	(void)state;
 	prints(inl, 64, 0x123,
-	       "  +0    00012308 00abcd04 00000008 00000000  ctrl    RDMA_WRITE index 291 opmod 0x0 qpn 0xabcd ds 4 sig 0x0 fm 0 ce 2 se 0 imm 0x0\n"
+	       "  +0    00012308 00abcd04 00000008 00000000  "
+	       "ctrl    RDMA_WRITE index 291 opmod 0x0 qpn 0xabcd ds 4 sig 0x0 fm 0 ce 2 se 0 imm 0x0\n"
 	       "  +16   00007f00 12345678 0000cafe 00000000  raddr   0x00007f0012345678 rkey 0xcafe\n"
 	       "  +32   80000010 61626364 65666768 696a6b6c  inline  16 bytes\n"
 	       "  +48   6d6e6f70 00000000 00000000 00000000  payload\n");
 	prints(cas, 64, 0xffffffff,
-	       "  +0    00ffff11 00004004 00000048 00000000  ctrl    ATOMIC_CS index 65535 opmod 0x0 qpn 0x40 ds 4 sig 0x0 fm 2 ce 2 se 0 imm 0x0\n"
+	       "  +0    00ffff11 00004004 00000048 00000000  "
+	       "ctrl    ATOMIC_CS index 65535 opmod 0x0 qpn 0x40 ds 4 sig 0x0 fm 2 ce 2 se 0 imm 0x0\n"
 	       "  +16   00000000 00001000 00000011 00000000  raddr   0x0000000000001000 rkey 0x11\n"
 	       "  +32   00000001 00000002 00000003 00000004  atomic  swap_add 0x0000000100000002 compare 0x0000000300000004\n"
 	       "  +48   00000008 00000022 00000000 00002000  data    8 bytes lkey 0x22 addr 0x0000000000002000\n");
 	/* Wraps: the fourth and fifth data segment lie at the ring's beginning */
 	prints(send, 128, 3,
-	       "  +0    0002000b 00004006 00000082 01020304  ctrl    SEND_IMM index 512 opmod 0x0 qpn 0x40 ds 6 sig 0x0 fm 4 ce 0 se 1 imm 0x1020304\n"
+	       "  +0    0002000b 00004006 00000082 01020304  "
+	       "ctrl    SEND_IMM index 512 opmod 0x0 qpn 0x40 ds 6 sig 0x0 fm 4 ce 0 se 1 imm 0x1020304\n"
 	       "  +16   00000001 00000033 00000000 00008000  data    1 bytes lkey 0x33 addr 0x0000000000008000\n"
 	       "  +32   00000002 00000033 00000000 00008001  data    2 bytes lkey 0x33 addr 0x0000000000008001\n"
 	       "  +48   00000003 00000033 00000000 00008002  data    3 bytes lkey 0x33 addr 0x0000000000008002\n"
 	       "  +64   00000008 00000033 00000000 00009000  data    8 bytes lkey 0x33 addr 0x0000000000009000\n"
 	       "  +80   00000010 00000033 ffffffff fffffff0  data    16 bytes lkey 0x33 addr 0xfffffffffffffff0\n");
 	prints(unknown, 64, 7,
-	       "  +0    ff000077 ffffff02 ff0000ff ffffffff  ctrl    unknown opcode index 0 opmod 0xff qpn 0xffffff ds 2 sig 0xff fm 7 ce 3 se 1 "
+	       "  +0    ff000077 ffffff02 ff0000ff ffffffff  "
+	       "ctrl    unknown opcode index 0 opmod 0xff qpn 0xffffff ds 2 sig 0xff fm 7 ce 3 se 1 "
 	       "imm 0xffffffff\n"
 	       "  +16   ffffffff 00000001 00000002 00000003  inline  2147483647 bytes\n");
 	prints(none, 64, 0,
