@@ -93,7 +93,7 @@ static const struct {
 };
 
 /*
- * One message of num pieces with lens[] bytes from a's buffer (READ: into it), their places a prime apart, to (READ: from) 0x40000 in b's. The
+ * One message of num pieces with lens[] bytes from a's buffer (READ: into it), to (READ: from) 0x40000 in b's. The
  * bytes on both sides are checked, and that nothing around the target was touched.
  */
 static void one(struct pair *p, enum op op, uint32_t num, const uint32_t *lens, uint32_t flags)
