@@ -29,6 +29,7 @@ programs = $(patsubst tests/%.c,%,$(filter-out $(scripts:.t=.c),$(wildcard tests
 tests = $(patsubst %,$(B)/tests/%,$(filter device,$(programs)) $(foreach p,$(filter-out device,$(programs)),$(p)-0 $(p)-1))
 examples = $(patsubst %.c,$(B)/%,$(wildcard examples/*.c))
 benches = $(patsubst %.c,$(B)/%,$(wildcard bench/*.c))
+library = $(B)/libsoftdev.so
 softdev = $(patsubst tests/%.c,$(B)/%.o,$(wildcard tests/softdev/*.c))
 
 # A sanitizer wants to be loaded before all else, so that the device cannot be preloaded: it is linked into each test program instead.
@@ -43,7 +44,7 @@ first = $(filter deps,$(MAKECMDGOALS))
 .DELETE_ON_ERROR:
 .PHONY: all help deps run check check-all bench bench-all install uninstall clean
 
-all: $(B)/libsoftdev.so $(tests) $(examples) $(benches) ## builds the software device, tests, examples and benchmarks
+all: $(library) $(tests) $(examples) $(benches) ## builds the software device, tests, examples and benchmarks
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
