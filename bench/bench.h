@@ -171,7 +171,7 @@ static inline void bench_open(struct bench *b, int own, int start_poll)
 	attr.pd = b->pd;
 	b->peer = ibv_create_qp_ex(b->ctx, &attr);
 	if (own) {
-		NEED(!inlay_uar_create(&b->uar, b->pd), "inlay_uar_create");
+		NEED(!inlay_uar_create(&b->uar, b->pd, INLAY_UAR_EXCLUSIVE), "inlay_uar_create");
 		attr.pd = b->uar.pd;
 	}
 	b->qp = ibv_create_qp_ex(b->ctx, &attr);

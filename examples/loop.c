@@ -75,7 +75,7 @@ int main(void)
 	struct ibv_context *ctx = open_mlx5();
 	need(ctx != NULL, "opening an mlx5 device");
 	struct ibv_pd *pd = ibv_alloc_pd(ctx);
-	need(pd && !inlay_uar_create(&uar, pd), "a doorbell register");
+	need(pd && !inlay_uar_create(&uar, pd, INLAY_UAR_EXCLUSIVE), "a doorbell register");
 	struct ibv_mr *mr = ibv_reg_mr(pd, &target, sizeof(target), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	struct ibv_cq *ibcq = ibv_create_cq(ctx, 16, NULL, NULL, 0);
 	need(mr && ibcq, "ibv_reg_mr or ibv_create_cq");

@@ -460,7 +460,7 @@ static void make_side(struct side *s)
 		die("ibv_create_cq: %s", strerror(errno));
 
 	/* A register that nobody else rings, so that a WQE may be copied into it (BlueFlame). It comes with its own PD. */
-	err = inlay_uar_create(&s->uar, pd);
+	err = inlay_uar_create(&s->uar, pd, INLAY_UAR_EXCLUSIVE);
 	if (err)
 		die("inlay_uar_create: %s", strerror(-err));
 	init.pd = s->uar.pd;
@@ -615,7 +615,7 @@ static bool poll_receive(struct side *s, const struct phase *ph)
 
 	if (!cqe)
 		return false;
-	if (inlay_cqe_is_error(cqe) || inlay_rq_release(&s->rq, cqe))
+	if (inlay_cqe_is_error(cqe) || inlay_rq_release(&s->rq, 1))
 		failed(cqe);
 	if (inlay_cqe_byte_count(cqe) != ph->size)
 		die("message %llu has %u bytes, not %u", (unsigned long long)s->received, inlay_cqe_byte_count(cqe), ph->size);

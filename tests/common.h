@@ -413,10 +413,17 @@ UNUSED static void ends_make(struct end *a, struct end *b, const struct opt *opt
 	ends_connect(a, b);
 }
 
+/* A QP's register in any mode: here nobody else rings it */
+UNUSED static void uar_of(struct inlay_uar *uar, struct ibv_qp *qp, uint32_t mode)
+{
+	must(inlay_uar_from_qp(uar, qp));
+	must(inlay_uar_init(uar, uar->reg, uar->size, mode));
+}
+
 /* Takes everything over, the register in the given mode */
 UNUSED static void end_take(struct end *e, uint32_t mode)
 {
-	must(inlay_uar_from_qp(&e->uar, e->qp, mode));
+	uar_of(&e->uar, e->qp, mode);
 	must(inlay_sq_from_qp(&e->sq, e->qp, &e->uar));
 	if (e->opt.cap.max_recv_wr)
 		must(inlay_rq_from_qp(&e->rq, e->qp));

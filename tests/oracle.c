@@ -534,7 +534,7 @@ static void trio_open(struct trio *t, const struct ibv_qp_cap *cap, uint64_t ops
 	t->cqn = view_cq(t->cq).cqn;
 	lib_open(&t->a, t->cq, cap, ops, &t->cap);
 	lib_open(&t->b, t->cq, cap, ops, NULL);
-	must(inlay_uar_create(&t->uar, dev.pd));
+	must(inlay_uar_create(&t->uar, dev.pd, INLAY_UAR_EXCLUSIVE));
 	t->uar.mode = mode;
 	t->qp = make_qp(t->uar.pd, t->cq, cap, ops, &cap_c);
 	assert_memory_equal(&cap_c, &t->cap, sizeof(cap_c));
@@ -1330,7 +1330,7 @@ static void doorbells_by_hand(void **state)
 	qp = make_qp(dev.pd, T.cq, &cap, LEAN, NULL);
 	for (mode = 0; mode < 2; mode++) {
 		if (mode) {
-			must(inlay_uar_from_qp(&uar, qp, INLAY_UAR_DOORBELL));
+			must(inlay_uar_from_qp(&uar, qp));
 			must(inlay_sq_from_qp(&sq, qp, &uar));
 		} else {
 			sq = T.sq;
@@ -1640,8 +1640,7 @@ static void rx_complete(struct trio *t, uint32_t n)
 	for (i = 0; i < 2 * n; i++)
 		assert_true(wc[i].status == IBV_WC_SUCCESS && wc[i].wr_id == t->rtail + i % n);
 	t->rtail += n;
-	cqe_for(&cqe, MLX5_CQE_RESP_SEND, 0, t->qp->qp_num, 0, (uint16_t)(t->rtail - 1));
-	must(inlay_rq_release(&t->in_rq, &cqe));
+	must(inlay_rq_release(&t->in_rq, n));
 }
 
 static int rx_post_lib(struct lib *l, const struct req *r, unsigned n, uint32_t wr_id)
@@ -2128,10 +2127,10 @@ static void scattered(void **state)
 				assert_int_equal(wc.status, IBV_WC_SUCCESS);
 				got = inlay_cq_peek(&q.cq);
 				assert_non_null(got);
-				assert_non_null(inlay_cqe_payload(got));
+				assert_non_null(inlay_cqe_payload(got, q.cq.stride));
 				assert_memory_equal(buf[0], want, len);
 				assert_memory_equal(buf[1], want, len);
-				assert_memory_equal(inlay_cqe_payload(got), buf[0], len);
+				assert_memory_equal(inlay_cqe_payload(got, q.cq.stride), buf[0], len);
 				inlay_cq_advance(&q.cq, 1);
 				cases++;
 			}
@@ -2158,7 +2157,7 @@ static void scattered(void **state)
 			got = inlay_cq_peek(&q.cq);
 			assert_non_null(got);
 			assert_memory_equal(buf[0], want, len);
-			assert_memory_equal(inlay_cqe_payload(got), buf[0], len);
+			assert_memory_equal(inlay_cqe_payload(got, q.cq.stride), buf[0], len);
 			assert_true(all_bytes(buf[0] + len, 64 - len, 0));
 			inlay_cq_advance(&q.cq, 1);
 			cases++;

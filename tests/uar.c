@@ -86,7 +86,7 @@ static uint32_t look(const struct inlay_uar *uar, struct self *selves, uint32_t 
 		if (all_bytes(reg + 8, uar->size - 8, 0xee)) {
 			/* A doorbell: names a WQE of that QP */
 			for (k = 0; k < 8; k++)
-				assert_int_equal(reg[k], selves[i].e.sq.buf[(index * 64 & (selves[i].e.sq.mask4 * 16)) + k]);
+				assert_int_equal(reg[k], selves[i].e.sq.buf[((size_t)(index & selves[i].e.sq.mask) * 64) + k]);
 			continue;
 		}
 		assert_in_range(bytes, 64, uar->size);
@@ -94,7 +94,7 @@ static uint32_t look(const struct inlay_uar *uar, struct self *selves, uint32_t 
 		for (k = 0; k < bytes; k++) {
 			const struct inlay_sq *sq = &selves[i].e.sq;
 
-			assert_int_equal(reg[k], sq->buf[((size_t)index * 64 + k) % ((size_t)(sq->mask4 + 4) * 16)]);
+			assert_int_equal(reg[k], sq->buf[((size_t)index * 64 + k) % (((size_t)sq->mask + 1) * 64)]);
 		}
 		/* Behind it lies what an earlier, longer copy left, or nothing */
 	}
@@ -112,7 +112,7 @@ static void shared(void **state)
 	(void)state;
 	for (i = 0; i < QPS; i++) {
 		self_make(&s[i], i, NULL, &usual);
-		must(inlay_uar_from_qp(&s[i].e.uar, s[i].e.qp, INLAY_UAR_DOORBELL));
+		must(inlay_uar_from_qp(&s[i].e.uar, s[i].e.qp));
 		must(inlay_sq_from_qp(&s[i].e.sq, s[i].e.qp, &s[i].e.uar));
 		for (k = 0; k < i; k++)
 			same += s[k].e.uar.reg == s[i].e.uar.reg;
@@ -156,7 +156,7 @@ static void own(void **state)
 
 	(void)state;
 	for (i = 0; i < QPS; i++) {
-		must(inlay_uar_create(&uar[i], dev.pd));
+		must(inlay_uar_create(&uar[i], dev.pd, INLAY_UAR_EXCLUSIVE));
 		assert_int_equal(uar[i].mode, INLAY_UAR_EXCLUSIVE);
 		self_make(&s[i], i, uar[i].pd, &usual);
 		must(inlay_sq_from_qp(&s[i].e.sq, s[i].e.qp, &uar[i]));
@@ -167,7 +167,7 @@ static void own(void **state)
 	}
 	for (i = 0; i < QPS; i++) {
 		self_make(&extra, 99, NULL, &usual);
-		must(inlay_uar_from_qp(&extra.e.uar, extra.e.qp, INLAY_UAR_DOORBELL));
+		must(inlay_uar_from_qp(&extra.e.uar, extra.e.qp));
 		for (k = 0; k < QPS; k++)
 			assert_ptr_not_equal(extra.e.uar.reg, uar[k].reg);
 		end_free(&extra.e);
@@ -285,7 +285,7 @@ static void threads_locked(void **state)
 	(void)state;
 	opt.cap.max_send_wr = 256;
 	opt.cqe = 511;
-	must(inlay_uar_create(&uar, dev.pd));
+	must(inlay_uar_create(&uar, dev.pd, INLAY_UAR_EXCLUSIVE));
 	uar.mode = INLAY_UAR_LOCKED;
 	for (i = 0; i < THREADS; i++) {
 		self_make(&s[i], i, uar.pd, &opt);
@@ -311,7 +311,7 @@ static void threads_doorbell(void **state)
 	(void)state;
 	opt.cap.max_send_wr = 256;
 	opt.cqe = 511;
-	must(inlay_uar_create(&uar, dev.pd));
+	must(inlay_uar_create(&uar, dev.pd, INLAY_UAR_EXCLUSIVE));
 	uar.mode = INLAY_UAR_DOORBELL;
 	for (i = 0; i < THREADS; i++) {
 		self_make(&s[i], i, uar.pd, &opt);

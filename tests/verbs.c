@@ -78,13 +78,17 @@ static void uar_modes(void **state)
 	end_make(&a, &opt);
 	memset(&uar, 0x5a, sizeof(uar));
 	for (mode = INLAY_UAR_LOCKED + 1; mode < 8; mode++)
-		refused(uar, inlay_uar_from_qp(&uar, a.qp, mode), -EINVAL);
+		refused(uar, inlay_uar_create(&uar, dev.pd, mode), -EINVAL);
 	for (mode = INLAY_UAR_DOORBELL; mode <= INLAY_UAR_LOCKED; mode++) {
-		must(inlay_uar_from_qp(&uar, a.qp, mode));
+		must(inlay_uar_create(&uar, dev.pd, mode));
 		assert_int_equal(uar.mode, mode);
-		assert_int_equal(uar.queues, 0);
-		assert_null(uar.td);
+		must(inlay_uar_destroy(&uar));
 	}
+	/* A register that others may ring is for 8-byte doorbells */
+	must(inlay_uar_from_qp(&uar, a.qp));
+	assert_int_equal(uar.mode, INLAY_UAR_DOORBELL);
+	assert_int_equal(uar.queues, 0);
+	assert_null(uar.td);
 	end_free(&a);
 }
 
@@ -106,8 +110,8 @@ static void posted(void **state)
 
 	(void)state;
 	ends_make(&a, &b, &opt);
-	must(inlay_uar_from_qp(&a.uar, a.qp, INLAY_UAR_DOORBELL));
-	must(inlay_uar_from_qp(&b.uar, b.qp, INLAY_UAR_DOORBELL));
+	must(inlay_uar_from_qp(&a.uar, a.qp));
+	must(inlay_uar_from_qp(&b.uar, b.qp));
 	memset(&sq, 0x5a, sizeof(sq));
 	memset(&rq, 0x5a, sizeof(rq));
 	memset(&swr, 0, sizeof(swr));
@@ -255,7 +259,7 @@ static void reset(void **state)
 			must(inlay_cq_from_cq(&b.cq, b.scq));
 		}
 		ends_connect(&a, &b);
-		must(inlay_uar_from_qp(&a.uar, a.qp, INLAY_UAR_DOORBELL));
+		must(inlay_uar_from_qp(&a.uar, a.qp));
 		must(inlay_sq_from_qp(&a.sq, a.qp, &a.uar));
 		must(inlay_rq_from_qp(&b.rq, b.qp));
 		assert_int_equal(a.sq.pi, 0);
@@ -294,7 +298,7 @@ static void no_queue(void **state)
 	opt.cap.max_recv_wr = 0;
 	qp = qp_make(&opt, cq, cq);
 	refused(rq, inlay_rq_from_qp(&rq, qp), -EINVAL);
-	must(inlay_uar_from_qp(&uar, qp, INLAY_UAR_DOORBELL));
+	must(inlay_uar_from_qp(&uar, qp));
 	must(inlay_sq_from_qp(&sq, qp, &uar));
 	must(ibv_destroy_qp(qp));
 	/* No sends */
@@ -302,7 +306,7 @@ static void no_queue(void **state)
 	opt.cap.max_send_wr = 0;
 	qp = qp_make(&opt, cq, cq);
 	memset(&sq, 0x5a, sizeof(sq));
-	must(inlay_uar_from_qp(&uar, qp, INLAY_UAR_DOORBELL));
+	must(inlay_uar_from_qp(&uar, qp));
 	refused(sq, inlay_sq_from_qp(&sq, qp, &uar), -EINVAL);
 	assert_int_equal(uar.queues, 0);
 	must(inlay_rq_from_qp(&rq, qp));
@@ -343,7 +347,7 @@ static void other_types(void **state)
 	size_t i;
 
 	(void)state;
-	must(inlay_uar_from_qp(&mine, rc, INLAY_UAR_DOORBELL));
+	must(inlay_uar_from_qp(&mine, rc));
 	memset(&uar, 0x5a, sizeof(uar));
 	memset(&sq, 0x5a, sizeof(sq));
 	memset(&rq, 0x5a, sizeof(rq));
@@ -360,7 +364,7 @@ static void other_types(void **state)
 		qp = ibv_create_qp(dev.pd, &attr);
 		if (!qp) /* a device without: the type is all that is looked at, so tell a lie */
 			rc->qp_type = types[i];
-		refused(uar, inlay_uar_from_qp(&uar, qp ? qp : rc, INLAY_UAR_DOORBELL), -ENOTSUP);
+		refused(uar, inlay_uar_from_qp(&uar, qp ? qp : rc), -ENOTSUP);
 		refused(sq, inlay_sq_from_qp(&sq, qp ? qp : rc, &mine), -ENOTSUP);
 		refused(rq, inlay_rq_from_qp(&rq, qp ? qp : rc), -ENOTSUP);
 		rc->qp_type = was;
@@ -383,14 +387,14 @@ static void foreign(void **state)
 	struct end a, b, c;
 
 	(void)state;
-	must(inlay_uar_create(&one, dev.pd));
-	must(inlay_uar_create(&other, dev.pd));
+	must(inlay_uar_create(&one, dev.pd, INLAY_UAR_EXCLUSIVE));
+	must(inlay_uar_create(&other, dev.pd, INLAY_UAR_EXCLUSIVE));
 	end_make(&a, &opt);
 	opt.pd = one.pd;
 	end_make(&b, &opt);
 	opt.pd = other.pd;
 	end_make(&c, &opt);
-	must(inlay_uar_from_qp(&of_a, a.qp, INLAY_UAR_DOORBELL));
+	must(inlay_uar_from_qp(&of_a, a.qp));
 	memset(&sq, 0x5a, sizeof(sq));
 	refused(sq, inlay_sq_from_qp(&sq, b.qp, &of_a), -EINVAL);
 	/* Made for another domain, before and after its register is known */
@@ -426,11 +430,11 @@ static void life_cycle(void **state)
 	memset(&never, 0, sizeof(never));
 	assert_int_equal(inlay_uar_destroy(&never), -EINVAL);
 	/* Made and not used */
-	must(inlay_uar_create(&uar, dev.pd));
+	must(inlay_uar_create(&uar, dev.pd, INLAY_UAR_EXCLUSIVE));
 	must(inlay_uar_destroy(&uar));
 	assert_int_equal(inlay_uar_destroy(&uar), -EINVAL);
 	for (i = 0; i < 40; i++) {
-		must(inlay_uar_create(&uar, dev.pd));
+		must(inlay_uar_create(&uar, dev.pd, INLAY_UAR_EXCLUSIVE));
 		assert_int_equal(uar.mode, INLAY_UAR_EXCLUSIVE);
 		assert_non_null(uar.pd);
 		assert_ptr_not_equal(uar.pd, dev.pd);
@@ -482,7 +486,7 @@ static void modes_shared(void **state)
 		struct inlay_uar uar;
 		struct end e[3];
 
-		must(inlay_uar_create(&uar, dev.pd));
+		must(inlay_uar_create(&uar, dev.pd, INLAY_UAR_EXCLUSIVE));
 		uar.mode = mode;
 		opt.pd = uar.pd;
 		for (i = 0; i < 3; i++) {
@@ -509,7 +513,7 @@ static void many(void **state)
 
 	(void)state;
 	for (n = 0; n < ARRAY(uars) && !ret; n += !ret)
-		ret = inlay_uar_create(&uars[n], dev.pd);
+		ret = inlay_uar_create(&uars[n], dev.pd, INLAY_UAR_EXCLUSIVE);
 	assert_true(ret <= 0);
 	assert_true(n >= 16);
 	for (i = 0; i < n; i++)
@@ -542,7 +546,7 @@ static void failing(void **state)
 		vctx->dealloc_td = counting_dealloc_td;
 		vctx->alloc_parent_domain = NULL;
 		for (i = 0; i < 3; i++) {
-			assert_int_equal(inlay_uar_create(&uar, dev.pd), -EOPNOTSUPP);
+			assert_int_equal(inlay_uar_create(&uar, dev.pd, INLAY_UAR_EXCLUSIVE), -EOPNOTSUPP);
 			assert_int_equal(deallocs, i + 1);
 			assert_int_equal(inlay_uar_destroy(&uar), -EINVAL);
 		}
@@ -553,11 +557,11 @@ static void failing(void **state)
 		struct ibv_td *(*saved)(struct ibv_context *, struct ibv_td_init_attr *) = vctx->alloc_td;
 
 		vctx->alloc_td = NULL;
-		assert_int_equal(inlay_uar_create(&uar, dev.pd), -EOPNOTSUPP);
+		assert_int_equal(inlay_uar_create(&uar, dev.pd, INLAY_UAR_EXCLUSIVE), -EOPNOTSUPP);
 		assert_int_equal(inlay_uar_destroy(&uar), -EINVAL);
 		vctx->alloc_td = saved;
 	}
-	must(inlay_uar_create(&uar, dev.pd));
+	must(inlay_uar_create(&uar, dev.pd, INLAY_UAR_EXCLUSIVE));
 	must(inlay_uar_destroy(&uar));
 }
 
@@ -572,7 +576,7 @@ static void query_fails(void **state)
 
 	(void)state;
 	end_make(&a, &opt);
-	must(inlay_uar_from_qp(&uar, a.qp, INLAY_UAR_EXCLUSIVE));
+	must(inlay_uar_from_qp(&uar, a.qp));
 	memset(&sq, 0x5a, sizeof(sq));
 	handle = a.qp->handle;
 	a.qp->handle = 0xfffff;

@@ -137,18 +137,19 @@ INLAY_FN uint64_t inlay_from_be64(uint64_t be)
  *
  *   name                      x86-64    aarch64      stands between
  *   inlay_fence_wqe_record    -         dmb oshst    stores to a WQE | the doorbell record that hands it over
- *   inlay_fence_record_reg    sfence    dsb st       the doorbell record | a write to the doorbell register
+ *   inlay_fence_record_reg    sfence    dmb oshst    the doorbell record | a write to the doorbell register
  *   inlay_fence_reg           sfence    dsb st       a write to the register | whatever follows
  *   inlay_fence_polled        -         dmb oshld    the load of what is polled (a CQE's owner bit, the last byte of an RDMA write) | loads of
  *                                                    what the device wrote before it
- *   inlay_fence_cqe_free      -         dmb osh      the last use of a CQE | the consumer record that frees it
+ *   inlay_fence_cqe_free      -         dmb oshld    the last loads from a CQE | the consumer record that frees it
  *
  * x86-64: stores to write-back memory become visible in program order, and so do loads, devices included; only the
  * write-combining register page needs sfence, once to keep the register write behind the record, once to push it out
  * and to keep the next one from merging with it. libmlx5 spends an lfence on a CQE; write-back memory does not need it.
  *
- * aarch64: the outer-shareable domain is the one the device is in. dsb rather than dmb before the register because
- * the record lies in normal memory and the register in device or non-cacheable memory, as libmlx5 does.
+ * aarch64: the outer-shareable domain is the one the device is in, and a dmb orders stores to normal memory before those to the register as
+ * well. The one dsb is there for its other effect: it waits until the register write has left, as sfence does. oshld orders earlier
+ * loads before later loads and stores.
  */
 INLAY_ALWAYS void inlay_fence_wqe_record(void)
 {
@@ -162,7 +163,7 @@ INLAY_ALWAYS void inlay_fence_wqe_record(void)
 INLAY_ALWAYS void inlay_fence_record_reg(void)
 {
 #if defined(__aarch64__)
-	__asm__ volatile("dsb st" ::: "memory");
+	__asm__ volatile("dmb oshst" ::: "memory");
 #else
 	__asm__ volatile("sfence" ::: "memory");
 #endif
@@ -186,14 +187,10 @@ INLAY_ALWAYS void inlay_fence_polled(void)
 #endif
 }
 
-/*
- * On aarch64 a CQE's last loads must not slip behind the store that lets the device overwrite it: a full dmb, since oshst orders
- * stores only.
- */
 INLAY_ALWAYS void inlay_fence_cqe_free(void)
 {
 #if defined(__aarch64__)
-	__asm__ volatile("dmb osh" ::: "memory");
+	__asm__ volatile("dmb oshld" ::: "memory");
 #else
 	__asm__ volatile("" ::: "memory");
 #endif

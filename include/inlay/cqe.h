@@ -13,7 +13,9 @@
  *
  * An error CQE (struct mlx5_err_cqe) keeps +32, +56, +60 and +63 and has the vendor's syndrome at +54, the syndrome at +55.
  *
- * Where libmlx5 would copy scattered payload back to the receive buffer, inlay leaves it where it is: see inlay_cqe_payload. A QP made with
+ * Scatter to CQE. On a QP made by ibv_create_qp the device puts a received payload of up to 32 bytes (64 in a 128-byte CQE) into the CQE and
+ * not into the buffer; on one made with MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE or sq_sig_all also what an RDMA read or an atomic
+ * brings back. Where libmlx5 would copy it to the buffer, inlay leaves it: see inlay_cqe_payload. A QP made with
  * MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE never does that.
  *
  * Threads: pure functions of their arguments. A CQE belongs to the caller until it is freed by inlay_cq_advance.
@@ -31,6 +33,7 @@ enum inlay_cqe_bits {
 	INLAY_CQE_SOLICITED = 1 << 1,
 	INLAY_CQE_SCATTER_32 = 1 << 2,
 	INLAY_CQE_SCATTER_64 = 1 << 3,
+	INLAY_CQE_ERROR = 1 << 7, /* of the opcode: set in SIG_ERR, REQ_ERR, RESP_ERR and INVALID, clear in all good ones */
 };
 
 INLAY_STATIC_ASSERT(sizeof(struct mlx5_cqe64) == 64, "CQE");
@@ -87,15 +90,17 @@ INLAY_COLD const char *inlay_syndrome_text(uint8_t syndrome)
 }
 
 /*
- * The status that ibv_poll_cq would report: IBV_WC_SUCCESS unless the CQE is an error, IBV_WC_GENERAL_ERR for a syndrome that is
+ * The status that ibv_poll_cq would report: IBV_WC_SUCCESS unless inlay_cqe_is_error, IBV_WC_GENERAL_ERR for a syndrome or an opcode that is
  * not known. Source: libmlx5's table, mlx5_handle_error_cqe.
  */
 INLAY_COLD enum ibv_wc_status inlay_cqe_status(const struct mlx5_cqe64 *cqe)
 {
 	uint8_t opcode = cqe->op_own >> 4;
 
-	if (opcode != MLX5_CQE_REQ_ERR && opcode != MLX5_CQE_RESP_ERR)
+	if (!(cqe->op_own & INLAY_CQE_ERROR))
 		return IBV_WC_SUCCESS;
+	if (opcode != MLX5_CQE_REQ_ERR && opcode != MLX5_CQE_RESP_ERR)
+		return IBV_WC_GENERAL_ERR;
 	switch (inlay_cqe_syndrome(cqe)) {
 	case MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR: return IBV_WC_LOC_LEN_ERR;
 	case MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR: return IBV_WC_LOC_QP_OP_ERR;
@@ -162,10 +167,10 @@ INLAY_FN uint8_t inlay_cqe_opcode(const struct mlx5_cqe64 *cqe)
 	return cqe->op_own >> 4;
 }
 
-/* Whether the CQE is anything but good news: REQ_ERR, RESP_ERR (or the never valid 15). */
-INLAY_FN int inlay_cqe_is_error(const struct mlx5_cqe64 *cqe)
+/* Whether the CQE is anything but good news: REQ_ERR or RESP_ERR, or an opcode that an RC queue never sees. See inlay_cqe_status. */
+INLAY_ALWAYS int inlay_cqe_is_error(const struct mlx5_cqe64 *cqe)
 {
-	return (int)INLAY_UNLIKELY(cqe->op_own >= MLX5_CQE_REQ_ERR << 4);
+	return (int)INLAY_UNLIKELY((cqe->op_own & INLAY_CQE_ERROR) != 0);
 }
 
 /* Whether it completes a send WQE (well or not) rather than a receive. */
@@ -218,16 +223,16 @@ INLAY_FN uint64_t inlay_cqe_timestamp(const struct mlx5_cqe64 *cqe)
 
 /*
  * The payload, when the device scattered it to the CQE rather than to the buffer: up to 32 bytes in the CQE itself, or up to 64 in the
- * first half of a 128-byte CQE. NULL: it is in the buffer. Valid until the CQE is freed. A byte count that the place cannot
- * hold (a device gone mad) answers NULL.
+ * first half of a 128-byte CQE. cqe_size is the CQ's, 64 or 128 (inlay_cq.stride). NULL: it is in the buffer. Valid until the CQE is
+ * freed. What cannot be (a byte count beyond the place, 64 bytes of a 64-byte CQE: a device gone mad) answers NULL too.
  */
-INLAY_FN const void *inlay_cqe_payload(const struct mlx5_cqe64 *cqe)
+INLAY_FN const void *inlay_cqe_payload(const struct mlx5_cqe64 *cqe, uint32_t cqe_size)
 {
 	if (INLAY_LIKELY(!(cqe->op_own & (INLAY_CQE_SCATTER_32 | INLAY_CQE_SCATTER_64))))
 		return NULL;
 	if (cqe->op_own & INLAY_CQE_SCATTER_32)
 		return inlay_cqe_byte_count(cqe) <= 32 ? cqe : NULL;
-	return inlay_cqe_byte_count(cqe) <= 64 ? cqe - 1 : NULL;
+	return cqe_size == 128 && inlay_cqe_byte_count(cqe) <= 64 ? cqe - 1 : NULL;
 }
 
 #endif

@@ -28,13 +28,15 @@
  * nowhere, and two queues that copy WQEs into one register at the same time corrupt each other. So every queue points at the one
  * inlay_uar of its register, and the mode says what is allowed:
  *
- *   INLAY_UAR_DOORBELL   8-byte doorbells only. Stores of 8 bytes do not mix, so any number of queues and threads may share the
- *                        register, libmlx5's included. The default on taking over a QP.
+ *   INLAY_UAR_DOORBELL   8-byte doorbells only. Stores of 8 bytes do not mix, so any number of inlay's queues and threads may share the
+ *                        register. What taking over a QP gives. Beside a QP that libmlx5 drives and that copies into the same register:
+ *                        never seen to fail, and not proven either; a register of one's own is the safe way.
  *   INLAY_UAR_EXCLUSIVE  one queue; BlueFlame copies for single WQEs up to the register's size. The register must have
  *                        been made for it (verbs.h: inlay_uar_create). A second queue is refused with -EBUSY.
  *   INLAY_UAR_LOCKED     several inlay queues, any threads; BlueFlame copies under the object's lock.
  *
- * Threads: every queue has one owner at a time. Only struct inlay_uar may be shared, as its mode says.
+ * Threads: every queue has one owner at a time. Only the register may be shared, as its mode says; attaching queues to it and detaching
+ * them (inlay_sq_init, inlay_sq_from_qp, inlay_sq_fini) is for one thread at a time. After fork() only the parent uses the queues.
  *
  * Set-up is in verbs.h, which fills these structs from ibv objects. Who has rings from elsewhere calls inlay_sq_init and its sisters.
  * Sources: libmlx5's qp.c and cq.c (what the device is told and when), the PRM's "Doorbells" and "UAR" chapters.
@@ -46,6 +48,10 @@
 #include <inlay/base.h>
 #include <inlay/cqe.h>
 #include <inlay/wqe.h>
+
+/* The doorbell record is written by halves; memory of any declared type may hold it. */
+typedef uint16_t inlay_record __attribute__((may_alias));
+typedef uint64_t inlay_doorbell __attribute__((may_alias));
 
 enum inlay_uar_mode {
 	INLAY_UAR_DOORBELL,
@@ -65,31 +71,29 @@ struct inlay_uar {
 	struct ibv_pd *pd;
 };
 
-/*
- * A send queue. The first cache line is all that a post and a ring touch of it. Credit is kept in 16-byte units, four to a WQEBB, because that
- * is how a WQE gives its length.
- */
+/* A send queue. The first cache line is all that a post, a ring and a release touch of it. */
 struct inlay_sq {
 	uint8_t *buf;
 	uint8_t *last;            /* the WQE posted last */
-	volatile uint16_t *dbrec; /* the send word of the QP's doorbell record: its low half, big-endian; the high half is 0 */
+	volatile inlay_record *dbrec; /* the send word of the QP's doorbell record: its low half, big-endian; the high half is 0 */
 	uint8_t *reg;             /* EXCLUSIVE: where the next copy or doorbell goes; NULL: ask uar */
 	uint64_t qpn8;            /* QPN << 8 */
 	/* In this order so that no compiler gathers the stores of a post into a vector, which takes longer. */
 	uint32_t rung;            /* pi at the last doorbell */
-	uint32_t mask4;           /* (WQEBBs in the ring - 1) * 4 */
+	uint32_t mask;            /* WQEBBs in the ring, less 1 */
 	uint32_t pi;              /* WQEBBs posted */
 	uint32_t reg_size;        /* EXCLUSIVE: bytes of one half of the register, which reg toggles by; else 0 */
-	uint32_t pending4;        /* WQEBBs posted and not yet given back, * 4 */
+	uint32_t pending;         /* WQEBBs posted and not yet given back */
 	uint32_t last_ds;         /* the last WQE's length in 16-byte units */
 	struct inlay_uar *uar;
 	uint32_t max_ds;          /* longest WQE that this QP may post, in 16-byte units */
+	uint32_t atomics;         /* whether the device does atomics as verbs defines them */
 };
 
 /* A receive queue of a QP. */
 struct inlay_rq {
 	uint8_t *buf;
-	volatile uint16_t *dbrec; /* the receive word, likewise */
+	volatile inlay_record *dbrec; /* the receive word, likewise */
 	uint32_t mask;            /* WQEs in the ring, less 1 */
 	uint32_t stride;          /* bytes of a WQE, a power of two */
 	uint32_t pi;              /* WQEs posted */
@@ -174,15 +178,16 @@ INLAY_COLD int inlay_sq_init(struct inlay_sq *sq, void *buf, uint32_t wqebb_cnt,
 	sq->buf = (uint8_t *)buf;
 	sq->last = sq->buf;
 	dbrec[MLX5_SND_DBR] = 0;
-	sq->dbrec = (volatile uint16_t *)(dbrec + MLX5_SND_DBR) + 1;
+	sq->dbrec = (volatile inlay_record *)(dbrec + MLX5_SND_DBR) + 1;
 	sq->uar = uar;
-	sq->mask4 = (wqebb_cnt - 1) * 4;
+	sq->mask = wqebb_cnt - 1;
 	sq->pi = 0;
-	sq->pending4 = 0;
+	sq->pending = 0;
 	sq->rung = 0;
 	sq->qpn8 = (uint64_t)qpn << 8;
 	sq->last_ds = 0;
 	sq->max_ds = max_ds;
+	sq->atomics = 1;
 	sq->reg = uar->mode == INLAY_UAR_EXCLUSIVE ? uar->next : NULL;
 	sq->reg_size = uar->mode == INLAY_UAR_EXCLUSIVE ? uar->size : 0;
 	return 0;
@@ -211,7 +216,7 @@ INLAY_COLD int inlay_rq_init(struct inlay_rq *rq, void *buf, uint32_t wqe_cnt, u
 		return -EINVAL;
 	rq->buf = (uint8_t *)buf;
 	dbrec[MLX5_RCV_DBR] = 0;
-	rq->dbrec = (volatile uint16_t *)(dbrec + MLX5_RCV_DBR) + 1;
+	rq->dbrec = (volatile inlay_record *)(dbrec + MLX5_RCV_DBR) + 1;
 	rq->mask = wqe_cnt - 1;
 	rq->stride = stride;
 	rq->pi = 0;
@@ -303,13 +308,13 @@ INLAY_ALWAYS void inlay_uar_doorbell(uint8_t *reg, const uint8_t *ctrl)
 	uint64_t db;
 
 	__builtin_memcpy(&db, ctrl, sizeof(db));
-	*(volatile uint64_t *)reg = db;
+	__atomic_store_n((inlay_doorbell *)reg, db, __ATOMIC_RELAXED);
 }
 
 /* The ring's end. */
 INLAY_ALWAYS uint8_t *inlay_sq_end(const struct inlay_sq *sq)
 {
-	return sq->buf + ((size_t)sq->mask4 + 4) * INLAY_DS;
+	return sq->buf + ((size_t)sq->mask + 1) * INLAY_WQEBB;
 }
 
 /* Where to write now; the next write goes to the register's other half, so that two in a row never merge. */
@@ -321,6 +326,16 @@ INLAY_ALWAYS uint8_t *inlay_uar_toggle(uint8_t **next, uint32_t size)
 	return at;
 }
 
+/* Tells the CPU that this is a wait. */
+INLAY_ALWAYS void inlay_relax(void)
+{
+#if defined(__aarch64__)
+	__asm__ volatile("yield");
+#else
+	__asm__ volatile("pause");
+#endif
+}
+
 /* Rings on a register that is not the queue's own: the whole WQE of bbs WQEBBs under the lock where that may be, or 8 bytes. */
 INLAY_ALWAYS void inlay_uar_ring_shared(struct inlay_sq *sq, uint32_t bbs)
 {
@@ -329,9 +344,8 @@ INLAY_ALWAYS void inlay_uar_ring_shared(struct inlay_sq *sq, uint32_t bbs)
 	if (uar->mode == INLAY_UAR_LOCKED) {
 		while (__atomic_exchange_n(&uar->lock, 1, __ATOMIC_ACQUIRE))
 			while (__atomic_load_n(&uar->lock, __ATOMIC_RELAXED))
-				;
-		/* Behind the lock too: on aarch64 taking it does not order the register's memory. */
-		inlay_fence_record_reg();
+				inlay_relax();
+		/* No fence here: the caller has put one behind the record, and a write under the lock before this one was pushed out. */
 		if (bbs && bbs * INLAY_WQEBB <= uar->size)
 			inlay_uar_copy(inlay_uar_toggle(&uar->next, uar->size), sq->last, bbs, sq->buf, inlay_sq_end(sq));
 		else
@@ -349,32 +363,39 @@ INLAY_ALWAYS void inlay_uar_ring_shared(struct inlay_sq *sq, uint32_t bbs)
  * Data path: sending
  */
 
+/* The index of the WQE to be posted next: what inlay_cqe_wqe_counter of its completion will say. */
+INLAY_FN uint16_t inlay_sq_index(const struct inlay_sq *sq)
+{
+	return (uint16_t)sq->pi;
+}
+
 /* WQEBBs that may be posted now. */
 INLAY_FN uint32_t inlay_sq_room(const struct inlay_sq *sq)
 {
-	return (sq->mask4 + 4 - sq->pending4) / 4;
+	return sq->mask + 1 - sq->pending;
 }
 
 /* WQEBBs that were posted and whose credit has not come back. */
 INLAY_FN uint32_t inlay_sq_pending(const struct inlay_sq *sq)
 {
-	return sq->pending4 / 4;
+	return sq->pending;
 }
 
 /*
- * Begins a WQE of at most bbs WQEBBs and sets *at behind its control segment.
+ * Begins a WQE of at most bbs WQEBBs, 1 .. 16, and sets *at behind its control segment. n 16-byte units take (n + 3) / 4 WQEBBs.
  *
  * Returns 0; -EAGAIN when the ring has no room for it now, -E2BIG when it never will. Nothing is written or reserved: a WQE begun and
  * not committed is forgotten.
  */
 INLAY_ALWAYS int inlay_sq_begin(struct inlay_sq *sq, uint32_t bbs, struct inlay_cursor *at)
 {
-	uint32_t mask4 = sq->mask4;
+	uint32_t mask = sq->mask;
 
-	if (INLAY_UNLIKELY((int32_t)sq->pending4 > (int32_t)(mask4 - 4 * (bbs - 1))))
-		return bbs - 1 > mask4 / 4 ? -E2BIG : -EAGAIN;
+	INLAY_CHECK(bbs - 1 < 65536, "a WQE has at least one WQEBB, and no more than the largest ring");
+	if (INLAY_UNLIKELY((int32_t)sq->pending > (int32_t)(mask - (bbs - 1))))
+		return bbs - 1 > mask ? -E2BIG : -EAGAIN;
 	at->index = sq->pi;
-	at->wqe = sq->buf + (size_t)(at->index * 4 & mask4) * INLAY_DS;
+	at->wqe = sq->buf + (size_t)(at->index & mask) * INLAY_WQEBB;
 	/* One pointer from here on, rather than ring and offset: saves clang a register and with it a push and a pop. */
 	__asm__("" : "+r"(at->wqe));
 	at->begin = sq->buf;
@@ -400,7 +421,7 @@ INLAY_ALWAYS void inlay_sq_commit_imm(struct inlay_sq *sq, struct inlay_cursor a
 	INLAY_CHECK(at.ds <= sq->max_ds || at.ds <= 4, "a WQE is no longer than the QP's longest");
 	inlay_wqe_ctrl(at.wqe, at.index, opcode, sq->qpn8, at.ds, flags, imm_be);
 	sq->pi = at.index + bbs;
-	sq->pending4 += 4 * bbs;
+	sq->pending += bbs;
 	sq->last = at.wqe;
 	sq->last_ds = (uint32_t)at.ds;
 }
@@ -485,21 +506,23 @@ INLAY_ALWAYS void inlay_sq_ring(struct inlay_sq *sq)
  */
 INLAY_ALWAYS int inlay_sq_release(struct inlay_sq *sq, const struct mlx5_cqe64 *cqe)
 {
-	uint32_t counter = inlay_cqe_wqe_counter(cqe), done, rest;
-	size_t unit = counter * 4 & sq->mask4;
+	uint32_t counter = inlay_cqe_wqe_counter(cqe), more;
+	size_t slot = counter & sq->mask;
+	/* How many WQEBBs were posted behind the named one; 16 bits tell, since a ring has at most 32768. */
+	uint32_t behind = (uint16_t)~(counter - sq->pi);
 
-	/* The two empty asm keep clang from spreading the shifts over all terms, which costs more than it saves. */
-	__asm__("" : "+r"(unit));
-	done = (counter - sq->pi) * 4 + sq->buf[unit * INLAY_DS + 7];
-	__asm__("" : "+r"(done));
-	/*
-	 * What stays outstanding: from the end of that WQE, rounded up to a WQEBB, to pi. A ring has at most 32768 WQEBBs, so that 16
-	 * bits of index tell, and two more for the unit.
-	 */
-	rest = (0 - done) & 0x3fffc;
-	if (INLAY_UNLIKELY(rest >= sq->pending4))
+#if defined(__clang__)
+	/* Keeps it on this side of the branch, where one copy of the counter serves both. gcc knows. */
+	__asm__("" : "+r"(slot));
+#endif
+	/* Neither gone by nor yet to come: only then is what the ring holds there that WQE's length. */
+	if (INLAY_UNLIKELY(behind >= sq->pending))
 		return -EPROTO;
-	sq->pending4 = rest;
+	/* Its WQEBBs, less the first; a length of 0, which no WQE has, comes out beyond everything. */
+	more = (sq->buf[slot * INLAY_WQEBB + 7] - 1u) / 4;
+	if (INLAY_UNLIKELY((int32_t)(behind - more) < 0))
+		return -EPROTO;
+	sq->pending = behind - more;
 	return 0;
 }
 
@@ -578,7 +601,7 @@ INLAY_ALWAYS int inlay_post_gather(struct inlay_sq *sq, uint8_t opcode, uint32_t
  * than the ring; -EINVAL when it is longer than the QP's longest (too many SGEs or too long inline). Not visible to the device before
  * inlay_sq_ring().
  *
- * Same bytes as ibv_post_send with the IBV_WR_* opcode of the same name and the IBV_SEND_* flags given in wqe.h.
+ * Same bytes as ibv_post_send with the IBV_WR_* opcode of the same name and the IBV_SEND_* flags given in wqe.h (verbs has no NOP).
  */
 
 /* NOP: nothing but a completion, if signaled. */
@@ -658,6 +681,8 @@ INLAY_ALWAYS int inlay_post_atomic(struct inlay_sq *sq, uint8_t opcode, const st
 	int err;
 
 	INLAY_CHECK(!(flags & INLAY_INLINE), "an atomic has no payload to inline");
+	if (INLAY_UNLIKELY(!sq->atomics))
+		return -ENOTSUP;
 	err = inlay_sq_begin(sq, 1, &at);
 	if (INLAY_UNLIKELY(err))
 		return err;
@@ -670,7 +695,7 @@ INLAY_ALWAYS int inlay_post_atomic(struct inlay_sq *sq, uint8_t opcode, const st
 
 /*
  * Atomic fetch-and-add on 8 bytes at raddr, 8-byte aligned. add in host order. The old value comes to sge, in host order; sge->length is
- * taken as 8.
+ * taken as 8. -ENOTSUP when the device does no atomics.
  */
 INLAY_ALWAYS int inlay_post_fetch_add(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint64_t add, const struct ibv_sge *sge,
 				      uint32_t flags)
@@ -735,20 +760,23 @@ INLAY_ALWAYS void inlay_rq_ring(struct inlay_rq *rq)
 	*rq->dbrec = inlay_to_be16((uint16_t)rq->pi);
 }
 
-/*
- * Gives back the receive WQE that a completion names, and all before it. Good and error completions alike.
- *
- * cqe  a CQE of this queue's QP and of its receive side
- *
- * Returns 0, or -EPROTO when the CQE names a WQE that is not outstanding; then nothing has changed.
- */
-INLAY_ALWAYS int inlay_rq_release(struct inlay_rq *rq, const struct mlx5_cqe64 *cqe)
+/* Receive WQEs that may be posted now. */
+INLAY_FN uint32_t inlay_rq_room(const struct inlay_rq *rq)
 {
-	uint32_t limit = rq->limit + ((inlay_cqe_wqe_counter(cqe) - rq->limit) & rq->mask) + 1;
+	return rq->limit - rq->pi;
+}
 
-	if (INLAY_UNLIKELY(limit - rq->pi > rq->mask + 1))
+/*
+ * Gives back the n oldest receive WQEs: one for each completion of this queue's QP and of its receive side, good or error. They complete in
+ * the order in which they were posted.
+ *
+ * Returns 0, or -EPROTO when fewer are outstanding (completions of another queue, a device gone mad); then nothing has changed.
+ */
+INLAY_ALWAYS int inlay_rq_release(struct inlay_rq *rq, uint32_t n)
+{
+	if (INLAY_UNLIKELY(n > rq->mask + 1 - inlay_rq_room(rq)))
 		return -EPROTO;
-	rq->limit = limit;
+	rq->limit += n;
 	return 0;
 }
 
@@ -779,11 +807,20 @@ INLAY_ALWAYS int inlay_cq_valid(const struct inlay_cq *cq, uint32_t index, const
 INLAY_ALWAYS const struct mlx5_cqe64 *inlay_cq_peek(const struct inlay_cq *cq)
 {
 	const struct mlx5_cqe64 *cqe = (const struct mlx5_cqe64 *)cq->next;
+	uint8_t op_own = *(const volatile uint8_t *)&cqe->op_own ^ (uint8_t)cq->lap;
 
-	if (INLAY_UNLIKELY((*(const volatile uint8_t *)&cqe->op_own ^ cq->lap) & INLAY_CQE_OWNER))
-		return NULL;
+	/* One test for the two rare answers: the slot is the device's, or holds an error. */
+	if (INLAY_UNLIKELY(op_own & (INLAY_CQE_ERROR | INLAY_CQE_OWNER))) {
+		if (op_own & INLAY_CQE_OWNER)
+			return NULL;
+		inlay_fence_polled();
+		return cqe;
+	}
 	/* The device writes the owner bit last: nothing of the CQE or of the data it speaks of may be loaded before it. */
 	inlay_fence_polled();
+	/* What the test has shown, told once more behind the fence: the caller's inlay_cqe_is_error then folds to no. */
+	if (cqe->op_own & INLAY_CQE_ERROR)
+		__builtin_unreachable();
 	return cqe;
 }
 
@@ -851,8 +888,9 @@ INLAY_ALWAYS void inlay_cq_advance(struct inlay_cq *cq, uint32_t n)
  * Asks for one event on the CQ's completion channel when the next completion comes (solicited 0), or the next that is solicited or an error
  * (solicited 1).
  *
- * A completion that came before the arming took effect raises no event, so: arm, then peek once more, and only then sleep. After each
- * event call inlay_cq_event. Returns 0, or -ENOTSUP when the CQ has no doorbell page. Same bytes as ibv_req_notify_cq.
+ * mlx5 raises the event at once when a completion newer than the last one freed is there already; verbs promises no such thing, so a program
+ * that is to be portable arms, then peeks once more, and only then sleeps. After each event call inlay_cq_event. Returns 0, or
+ * -ENOTSUP when the CQ has no doorbell page. Same bytes as ibv_req_notify_cq.
  */
 INLAY_FN int inlay_cq_arm(struct inlay_cq *cq, int solicited)
 {
@@ -864,7 +902,7 @@ INLAY_FN int inlay_cq_arm(struct inlay_cq *cq, int solicited)
 	inlay_cq_update(cq);
 	cq->dbrec[1] = inlay_to_be32(word);
 	inlay_fence_record_reg();
-	*(volatile uint64_t *)(cq->uar + 0x20) = inlay_to_be64((uint64_t)word << 32 | cq->cqn);
+	__atomic_store_n((inlay_doorbell *)(cq->uar + 0x20), inlay_to_be64((uint64_t)word << 32 | cq->cqn), __ATOMIC_RELAXED);
 	inlay_fence_reg();
 	return 0;
 }
@@ -898,14 +936,18 @@ INLAY_COLD uint32_t inlay_cq_clean(struct inlay_cq *cq, uint32_t qpn)
 		} else if (removed) {
 			struct mlx5_cqe64 *to = (struct mlx5_cqe64 *)(uintptr_t)inlay_cq_slot(cq, index + removed);
 			uint8_t owner = to->op_own & INLAY_CQE_OWNER;
-			size_t ahead = cq->stride - sizeof(*to); /* a 128-byte CQE's first half, which may hold payload */
 
-			__builtin_memcpy((uint8_t *)to - ahead, (const uint8_t *)from - ahead, cq->stride);
+			if (cq->stride == 128) /* its first half may hold payload */
+				inlay_copy(to - 1, from - 1, 64);
+			inlay_copy(to, from, 64);
 			to->op_own = (uint8_t)((to->op_own & ~INLAY_CQE_OWNER) | owner);
 		}
 	}
-	if (removed)
+	if (removed) {
+		/* What was moved must be in place before the slots below it are free. */
+		inlay_fence_wqe_record();
 		inlay_cq_advance(cq, removed);
+	}
 	return removed;
 }
 

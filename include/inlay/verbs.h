@@ -4,29 +4,34 @@
  *
  *   struct inlay_uar uar;  struct inlay_sq sq;  struct inlay_cq cq;
  *
- *   inlay_uar_create(&uar, pd);                a register of the queue's own
+ *   inlay_uar_create(&uar, pd, INLAY_UAR_EXCLUSIVE);   a register of the queue's own
  *   attr.send_cq = attr.recv_cq = ibcq;
- *   qp = ibv_create_qp(uar.pd, &attr);         note the PD: it carries the register
+ *   qp = ibv_create_qp(uar.pd, &attr);                 note the PD: it carries the register
  *   ... ibv_modify_qp to RTS as ever ...
  *   inlay_sq_from_qp(&sq, qp, &uar);
  *   inlay_cq_from_cq(&cq, ibcq);
+ *   ...
+ *   inlay_sq_fini(&sq);  ibv_destroy_qp(qp);  inlay_uar_destroy(&uar);   down again, in this order
  *
  * What taking over means. From then on the caller posts and polls through inlay alone: libmlx5 keeps counters of its own for each queue,
  * which nobody can see or set, and the first ibv_post_send or ibv_poll_cq after a take-over writes over what inlay wrote. The
  * verbs objects stay the caller's: modify, query and destroy them as ever. Send queue, receive queue and CQ of one QP are
  * taken over one by one: the receive side may stay with ibv_post_recv, as long as its CQ is not taken over.
  *
+ * After an error: ibv_modify_qp to RESET, inlay_cq_clean, inlay_sq_fini; then to RTS as ever, and take over anew.
+ *
  * What is refused is what can be seen: a device that is not mlx5, a queue of a kind or size that inlay does not know, a queue already
- * posted to, a CQ already used. What cannot be seen, and is the caller's to get right:
+ * posted to, a CQ already used, sq_sig_all (it is libmlx5 that sets the bit in each WQE; inlay signals what is posted with
+ * INLAY_SIGNALED), atomics on a device that has none. What cannot be seen, and is the caller's to get right:
  *   - Compressed CQEs: a CQ made with MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE must not be taken over.
  *   - WQE signatures (mlx5dv's or the environment's MLX5_QP_SIGNATURE): the device would reject unsigned WQEs.
  *   - Counters that have come round: a queue posted to exactly 65,536 times looks fresh.
  *   - A CQ shared with queues that libmlx5 still posts to: their credit comes back only through ibv_poll_cq.
- *   - sq_sig_all: it is libmlx5 that sets the bit in each WQE. inlay signals what is posted with INLAY_SIGNALED.
- *   - An exclusive register: that the QP's register is not another QP's is seen for registers of inlay_uar_create; INLAY_UAR_EXCLUSIVE in
- *     inlay_uar_from_qp takes the caller's word for it.
- *   - Scatter to CQE: small payloads come in the CQE unless the QP was made with MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE; look with
- *     inlay_cqe_payload.
+ *   - A register's other users: every QP created in uar->pd must be taken over through this uar, or its post by libmlx5 copies into a
+ *     register that inlay holds for its own.
+ *   - ibv_resize_cq: a CQ is not resized, neither before it is taken over nor after.
+ *   - MLX5_SHUT_UP_BF in the environment: libmlx5 then copies no WQEs; inlay does not look, and copies into a register made for it.
+ *   - Scatter to CQE: small payloads come in the CQE unless the QP was made with MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE; see cqe.h.
  *
  * A CQ that was taken over is no longer cleaned by libmlx5 when a QP is reset or destroyed: call inlay_cq_clean (queue.h) with its number.
  *
@@ -42,26 +47,28 @@
 #include <inlay/queue.h>
 
 /*
- * Makes a doorbell register for one queue: a thread domain and a parent domain over pd, so that a QP created in uar->pd gets a register that
- * libmlx5 hands to nobody else. The mode is INLAY_UAR_EXCLUSIVE; set uar->mode to INLAY_UAR_LOCKED before the first queue is
- * attached to share it.
+ * Makes a doorbell register: a thread domain and a parent domain over pd, so that a QP created in uar->pd gets a register that libmlx5 hands to
+ * no QP outside. The register itself is known when inlay_sq_from_qp attaches the first QP.
  *
- * The register itself is known when inlay_sq_from_qp attaches the first QP.
+ * mode  INLAY_UAR_EXCLUSIVE for one queue, INLAY_UAR_LOCKED for several; with INLAY_UAR_DOORBELL it is merely apart from others
  *
- * Returns 0; -ENOTSUP when pd's device is not mlx5; else the negative errno of ibv_alloc_td or ibv_alloc_parent_domain. On failure nothing is
- * left behind.
+ * Returns 0; -EINVAL for a mode that cannot be; -ENOTSUP when pd's device is not mlx5, or cannot map such a register (some virtual
+ * machines: inlay_uar_from_qp then serves); else the negative errno of ibv_alloc_td or ibv_alloc_parent_domain. On failure
+ * nothing is left behind.
  */
-INLAY_COLD int inlay_uar_create(struct inlay_uar *uar, struct ibv_pd *pd)
+INLAY_COLD int inlay_uar_create(struct inlay_uar *uar, struct ibv_pd *pd, uint32_t mode)
 {
 	struct ibv_parent_domain_init_attr parent;
 	struct ibv_td_init_attr attr;
 	int err;
 
+	if (mode > INLAY_UAR_LOCKED)
+		return -EINVAL;
 	if (!mlx5dv_is_supported(pd->context->device))
 		return -ENOTSUP;
 	__builtin_memset(uar, 0, sizeof(*uar));
 	__builtin_memset(&attr, 0, sizeof(attr));
-	uar->mode = INLAY_UAR_EXCLUSIVE;
+	uar->mode = mode;
 	uar->td = ibv_alloc_td(pd->context, &attr);
 	if (!uar->td)
 		return errno ? -errno : -ENOMEM;
@@ -81,7 +88,8 @@ INLAY_COLD int inlay_uar_create(struct inlay_uar *uar, struct ibv_pd *pd)
 /*
  * Frees what inlay_uar_create made. Destroy the QPs in uar->pd and inlay_sq_fini their queues first.
  *
- * Returns 0; -EBUSY when a queue or a QP is left (nothing is freed then); -EINVAL for a register not made by inlay_uar_create.
+ * Returns 0; -EBUSY when a queue or a QP is left (then nothing is freed, and it may be called again); -EINVAL for a register not made by
+ * inlay_uar_create.
  */
 INLAY_COLD int inlay_uar_destroy(struct inlay_uar *uar)
 {
@@ -119,19 +127,18 @@ INLAY_COLD int inlay_dv_qp(struct ibv_qp *qp, struct mlx5dv_qp *dv)
 }
 
 /*
- * Describes the doorbell register of a QP, in memory that all queues on this register share.
+ * Describes the doorbell register that libmlx5 gave a QP, in memory that all queues on this register may share. QPs of one context share such
+ * registers freely, so the mode is INLAY_UAR_DOORBELL, the one that is right whoever else rings it. For BlueFlame see inlay_uar_create;
+ * who made a thread domain by other means describes its register with inlay_uar_init.
  *
- * mode  INLAY_UAR_DOORBELL when in doubt. INLAY_UAR_EXCLUSIVE and INLAY_UAR_LOCKED take the caller's word that no other inlay_uar, and no QP
- *       driven by libmlx5, rings the same register: QPs of one context share registers freely.
- *
- * Returns 0; -ENOTSUP for a QP that is not an RC QP of an mlx5 device; -EINVAL for a mode that cannot be.
+ * Returns 0; -ENOTSUP for a QP that is not an RC QP of an mlx5 device.
  */
-INLAY_COLD int inlay_uar_from_qp(struct inlay_uar *uar, struct ibv_qp *qp, uint32_t mode)
+INLAY_COLD int inlay_uar_from_qp(struct inlay_uar *uar, struct ibv_qp *qp)
 {
 	struct mlx5dv_qp dv;
 	int err = inlay_dv_qp(qp, &dv);
 
-	return err ? err : inlay_uar_init(uar, dv.bf.reg, dv.bf.size, mode);
+	return err ? err : inlay_uar_init(uar, dv.bf.reg, dv.bf.size, INLAY_UAR_DOORBELL);
 }
 
 /*
@@ -139,13 +146,14 @@ INLAY_COLD int inlay_uar_from_qp(struct inlay_uar *uar, struct ibv_qp *qp, uint3
  *
  * uar  from inlay_uar_from_qp for this QP or one on the same register, or from inlay_uar_create for a QP created in uar->pd
  *
- * Returns 0; -ENOTSUP for a QP that is not an RC QP of an mlx5 device or a ring that inlay does not know; -EBUSY when the send queue was
+ * Returns 0; -ENOTSUP for a QP that is not an RC QP of an mlx5 device, has sq_sig_all, or a ring that inlay does not know; -EBUSY when the send queue was
  * posted to or the register is exclusive and has a queue; -EINVAL when the QP rings another register than uar's, or has no send queue; else
- * the negative errno of ibv_query_qp. On failure sq and uar are as they were.
+ * the negative errno of ibv_query_qp or ibv_query_device. On failure sq and uar are as they were.
  */
 INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct inlay_uar *uar)
 {
 	struct ibv_qp_init_attr init;
+	struct ibv_device_attr device;
 	struct ibv_qp_attr attr;
 	struct inlay_uar reg;
 	struct mlx5dv_qp dv;
@@ -168,8 +176,12 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 	if (uar->reg && uar->reg != reg.reg)
 		return -EINVAL;
 	err = ibv_query_qp(qp, &attr, IBV_QP_CAP, &init);
+	if (!err)
+		err = ibv_query_device(qp->context, &device);
 	if (err)
 		return -err;
+	if (init.sq_sig_all)
+		return -ENOTSUP;
 	/* The longest WQE as libmlx5 sizes it for RC: control, remote address and atomic segment, then the longer of both payloads. */
 	inline_ds = 3 + (init.cap.max_inline_data + 4 + INLAY_DS - 1) / INLAY_DS;
 	sge_ds = 3 + init.cap.max_send_sge;
@@ -180,14 +192,15 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 		/* A register of inlay_uar_create shows itself with its first QP. */
 		reg.td = uar->td;
 		reg.pd = uar->pd;
-		err = inlay_sq_init(sq, dv.sq.buf, dv.sq.wqe_cnt, (volatile uint32_t *)dv.dbrec, qp->qp_num, max_ds, &reg);
-		if (err)
-			return err;
-		*uar = reg;
-		sq->uar = uar;
-		return 0;
 	}
-	return inlay_sq_init(sq, dv.sq.buf, dv.sq.wqe_cnt, (volatile uint32_t *)dv.dbrec, qp->qp_num, max_ds, uar);
+	err = inlay_sq_init(sq, dv.sq.buf, dv.sq.wqe_cnt, (volatile uint32_t *)dv.dbrec, qp->qp_num, max_ds, uar->reg ? uar : &reg);
+	if (err)
+		return err;
+	if (!uar->reg)
+		*uar = reg;
+	sq->uar = uar;
+	sq->atomics = device.atomic_cap != IBV_ATOMIC_NONE;
+	return 0;
 }
 
 /*

@@ -227,7 +227,7 @@ INLAY_ALWAYS void inlay_wqe_atomic(void *seg, uint64_t swap_add, uint64_t compar
 	inlay_put64((uint8_t *)seg + 8, inlay_to_be64(compare));
 }
 
-/* Data pointer segment, host order. len in bytes, 1 .. 2^31 - 1; the device reads 0 as 2^31, so leave an empty one out. */
+/* Data pointer segment, host order. len in bytes, at most 2^31 - 1; the device reads 0 as 2^31, so an empty one must stay outside DS. */
 INLAY_ALWAYS void inlay_wqe_data(void *seg, uint64_t addr, uint32_t len, uint32_t lkey)
 {
 	INLAY_CHECK(!(len & MLX5_INLINE_SEG), "a data segment holds at most 2^31 - 1 bytes");
@@ -244,8 +244,9 @@ INLAY_ALWAYS void inlay_wqe_data_end(void *seg)
 }
 
 /*
- * Copies len bytes without a call. A constant length becomes a few moves; any other one 16 bytes at a time, then the
- * bits of the rest. The empty asm keeps the compiler from turning the loop back into a call of memcpy.
+ * Copies len bytes without a call, and touches no byte beyond them. A constant length becomes a few moves. Any other one: 16 bytes at a time,
+ * the last move overlapping the one before; short ones as two moves that overlap, so that there is no tail to branch over. The
+ * empty asm keeps the compiler from turning the loop back into a call of memcpy.
  */
 INLAY_ALWAYS void inlay_copy(void *to, const void *from, size_t len)
 {
@@ -254,29 +255,26 @@ INLAY_ALWAYS void inlay_copy(void *to, const void *from, size_t len)
 
 	if (__builtin_constant_p(len) && len <= 64) {
 		__builtin_memcpy(d, s, len);
-		return;
-	}
-	for (; len >= 16; len -= 16, d += 16, s += 16) {
-		__builtin_memcpy(d, s, 16);
-		__asm__ volatile("" ::: "memory");
-	}
-	if (len & 8) {
+	} else if (len >= 16) {
+		const uint8_t *last_s = s + len - 16;
+		uint8_t *last_d = d + len - 16;
+
+		for (; d < last_d; d += 16, s += 16) {
+			__builtin_memcpy(d, s, 16);
+			__asm__ volatile("" ::: "memory");
+		}
+		__builtin_memcpy(last_d, last_s, 16);
+	} else if (len >= 8) {
 		__builtin_memcpy(d, s, 8);
-		d += 8;
-		s += 8;
-	}
-	if (len & 4) {
+		__builtin_memcpy(d + len - 8, s + len - 8, 8);
+	} else if (len >= 4) {
 		__builtin_memcpy(d, s, 4);
-		d += 4;
-		s += 4;
+		__builtin_memcpy(d + len - 4, s + len - 4, 4);
+	} else if (len) {
+		d[0] = s[0];
+		d[len / 2] = s[len / 2];
+		d[len - 1] = s[len - 1];
 	}
-	if (len & 2) {
-		__builtin_memcpy(d, s, 2);
-		d += 2;
-		s += 2;
-	}
-	if (len & 1)
-		*d = *s;
 }
 
 /* ------------------------------------------------------------------------------------------------------------------------
@@ -309,7 +307,11 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_done(struct inlay_cursor c, uint8_t *
 	return c;
 }
 
-/* Appends a remote address segment; see inlay_wqe_raddr. Returns the cursor behind it. */
+/*
+ * All inlay_seg_* need room: the WQE that was begun must be long enough for what is appended.
+ *
+ * Appends a remote address segment; see inlay_wqe_raddr. Returns the cursor behind it.
+ */
 INLAY_ALWAYS struct inlay_cursor inlay_seg_raddr(struct inlay_cursor c, uint64_t raddr, uint32_t rkey)
 {
 	uint8_t *seg = inlay_seg_at(c);
@@ -341,6 +343,19 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_sges(struct inlay_cursor c, const str
 {
 	uint32_t i;
 
+	/* Far from the ring's end, which is nearly always, no segment needs to look for it. */
+	if (INLAY_LIKELY(!__builtin_constant_p(num_sge) && (size_t)(c.end - c.at) >= num_sge * INLAY_DS)) {
+		uint8_t *begin = c.at;
+
+		for (i = 0; i < num_sge; i++) {
+			if (INLAY_UNLIKELY(!sge[i].length))
+				continue;
+			inlay_wqe_data(c.at, sge[i].addr, sge[i].length, sge[i].lkey);
+			c.at += INLAY_DS;
+		}
+		c.ds += (size_t)(c.at - begin) / INLAY_DS;
+		return c;
+	}
 	for (i = 0; i < num_sge; i++)
 		if (INLAY_LIKELY(sge[i].length))
 			c = inlay_seg_data(c, sge[i].addr, sge[i].length, sge[i].lkey);
