@@ -311,6 +311,12 @@ INLAY_ALWAYS void inlay_uar_doorbell(uint8_t *reg, const uint8_t *ctrl)
 	__atomic_store_n((inlay_doorbell *)reg, db, __ATOMIC_RELAXED);
 }
 
+/* Where WQEBB `index` lies. */
+INLAY_ALWAYS uint8_t *inlay_sq_wqe(const struct inlay_sq *sq, uint32_t index)
+{
+	return sq->buf + (size_t)(index & sq->mask) * INLAY_WQEBB;
+}
+
 /* The ring's end. */
 INLAY_ALWAYS uint8_t *inlay_sq_end(const struct inlay_sq *sq)
 {
@@ -506,20 +512,24 @@ INLAY_ALWAYS void inlay_sq_ring(struct inlay_sq *sq)
  */
 INLAY_ALWAYS int inlay_sq_release(struct inlay_sq *sq, const struct mlx5_cqe64 *cqe)
 {
-	uint32_t counter = inlay_cqe_wqe_counter(cqe), more;
-	size_t slot = counter & sq->mask;
-	/* How many WQEBBs were posted behind the named one; 16 bits tell, since a ring has at most 32768. */
-	uint32_t behind = (uint16_t)~(counter - sq->pi);
+	uint32_t counter = inlay_cqe_wqe_counter(cqe), behind, more;
+	const uint8_t *wqe;
 
 #if defined(__clang__)
-	/* Keeps it on this side of the branch, where one copy of the counter serves both. gcc knows. */
-	__asm__("" : "+r"(slot));
+	/* Made on this side of the branch, where one instruction copies the counter and widens it; on the other clang takes two. */
+	wqe = inlay_sq_wqe(sq, counter);
+	__asm__("" : "+r"(wqe));
 #endif
+	/* How many WQEBBs were posted behind the named one; 16 bits tell, since a ring has at most 32768. */
+	behind = (uint16_t)~(counter - sq->pi);
 	/* Neither gone by nor yet to come: only then is what the ring holds there that WQE's length. */
 	if (INLAY_UNLIKELY(behind >= sq->pending))
 		return -EPROTO;
+#if !defined(__clang__)
+	wqe = inlay_sq_wqe(sq, counter); /* and here gcc */
+#endif
 	/* Its WQEBBs, less the first; a length of 0, which no WQE has, comes out beyond everything. */
-	more = (sq->buf[slot * INLAY_WQEBB + 7] - 1u) / 4;
+	more = (wqe[7] - 1u) / 4;
 	if (INLAY_UNLIKELY((int32_t)(behind - more) < 0))
 		return -EPROTO;
 	sq->pending = behind - more;
