@@ -12,7 +12,7 @@ declare -A x86=(
 	[doorbell]='wqe rec [sfence] reg [sfence]'
 	[batch]='wqe rec [sfence] reg [sfence]'
 	[shared]='wqe rec [sfence] reg [sfence]'
-	[locked]='wqe rec [sfence] lock [sfence] reg [sfence] lock'
+	[locked]='wqe rec [sfence] lock reg [sfence] lock'
 	[receive]='rwqe rrec'
 	[poll]='own cqe free'
 	[poll_many]='own cqe free'
@@ -20,17 +20,17 @@ declare -A x86=(
 	[arm]='free armrec [sfence] arm [sfence]'
 )
 declare -A arm=(
-	[copy]='wqe [dmb oshst] rec [dsb st] reg [dsb st]'
-	[copy_long]='wqe [dmb oshst] rec [dsb st] reg [dsb st]'
-	[doorbell]='wqe [dmb oshst] rec [dsb st] reg [dsb st]'
-	[batch]='wqe [dmb oshst] rec [dsb st] reg [dsb st]'
-	[shared]='wqe [dmb oshst] rec [dsb st] reg [dsb st]'
-	[locked]='wqe [dmb oshst] rec [dsb st] lock [dsb st] reg [dsb st] lock'
+	[copy]='wqe [dmb oshst] rec [dmb oshst] reg [dsb st]'
+	[copy_long]='wqe [dmb oshst] rec [dmb oshst] reg [dsb st]'
+	[doorbell]='wqe [dmb oshst] rec [dmb oshst] reg [dsb st]'
+	[batch]='wqe [dmb oshst] rec [dmb oshst] reg [dsb st]'
+	[shared]='wqe [dmb oshst] rec [dmb oshst] reg [dsb st]'
+	[locked]='wqe [dmb oshst] rec [dmb oshst] lock reg [dsb st] lock'
 	[receive]='rwqe [dmb oshst] rrec'
-	[poll]='own [dmb oshld] cqe [dmb osh] free'
-	[poll_many]='own [dmb oshld] cqe [dmb osh] free'
+	[poll]='own [dmb oshld] cqe [dmb oshld] free'
+	[poll_many]='own [dmb oshld] cqe [dmb oshld] free'
 	[poll_nothing]='own'
-	[arm]='[dmb osh] free armrec [dsb st] arm [dsb st]'
+	[arm]='[dmb oshld] free armrec [dmb oshst] arm [dsb st]'
 )
 
 freestanding="-std=gnu11 -nostdlib -static -fno-stack-protector -fno-pie"
