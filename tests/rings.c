@@ -996,6 +996,32 @@ static void rq_release_wrong(void **state)
 	free(buf);
 }
 
+/* On a device without atomics they are refused and nothing is written; the index of what comes next is what a completion will say */
+static void no_atomics(void **state)
+{
+	struct raw *r = raw_make(8, 63, INLAY_UAR_EXCLUSIVE);
+	struct ibv_sge sge = {0x1000, 8, 5};
+	uint8_t copy[8 * 64];
+	struct inlay_sq was;
+	uint32_t i;
+
+	(void)state;
+	r->sq.atomics = 0;
+	was = r->sq;
+	memcpy(copy, r->buf, sizeof(copy));
+	assert_int_equal(inlay_post_fetch_add(&r->sq, 0x2000, 7, 1, &sge, 0), -ENOTSUP);
+	assert_int_equal(inlay_post_cmp_swap(&r->sq, 0x2000, 7, 1, 2, &sge, 0), -ENOTSUP);
+	assert_memory_equal(&r->sq, &was, sizeof(was));
+	assert_memory_equal(r->buf, copy, sizeof(copy));
+	for (i = 0; i < 3; i++) {
+		uint16_t index = inlay_sq_index(&r->sq);
+
+		must(inlay_post_write(&r->sq, 0x2000, 7, &sge, 1, INLAY_SIGNALED));
+		assert_int_equal(be32_at(r, index, 0) >> 8 & 0xffff, index);
+	}
+	raw_free(r);
+}
+
 /* ---- the completion ring ---- */
 
 struct rawcq {
@@ -1318,6 +1344,7 @@ int main(void)
 		cmocka_unit_test(release_stale),
 		cmocka_unit_test(release_future),
 		cmocka_unit_test(full),
+		cmocka_unit_test(no_atomics),
 		cmocka_unit_test(longest),
 		cmocka_unit_test(doorbells_shared),
 		cmocka_unit_test(doorbells_exclusive),

@@ -565,6 +565,41 @@ static void failing(void **state)
 	must(inlay_uar_destroy(&uar));
 }
 
+/* sq_sig_all is libmlx5's doing in each WQE: such a QP is refused, and the register stays free for another */
+static void signals_all(void **state)
+{
+	struct opt opt = small();
+	struct ibv_qp_init_attr init;
+	struct inlay_uar uar;
+	struct inlay_sq sq;
+	struct ibv_qp *qp;
+	struct end a;
+
+	(void)state;
+	end_make(&a, &opt);
+	memset(&init, 0, sizeof(init));
+	init.send_cq = init.recv_cq = a.scq;
+	init.cap = opt.cap;
+	init.qp_type = IBV_QPT_RC;
+	init.sq_sig_all = 1;
+	must(inlay_uar_create(&uar, dev.pd, INLAY_UAR_EXCLUSIVE));
+	qp = ibv_create_qp(uar.pd, &init);
+	assert_non_null(qp);
+	memset(&sq, 0x5a, sizeof(sq));
+	refused(sq, inlay_sq_from_qp(&sq, qp, &uar), -ENOTSUP);
+	assert_int_equal(uar.queues, 0);
+	must(ibv_destroy_qp(qp));
+	init.sq_sig_all = 0;
+	qp = ibv_create_qp(uar.pd, &init);
+	assert_non_null(qp);
+	must(inlay_sq_from_qp(&sq, qp, &uar));
+	assert_int_not_equal(sq.atomics, 0);
+	inlay_sq_fini(&sq);
+	must(ibv_destroy_qp(qp));
+	must(inlay_uar_destroy(&uar));
+	end_free(&a);
+}
+
 /* A QP that the device does not know any more cannot be queried: that is said, and nothing has changed */
 static void query_fails(void **state)
 {
@@ -603,6 +638,7 @@ int main(void)
 		cmocka_unit_test(modes_shared),
 		cmocka_unit_test(many),
 		cmocka_unit_test(failing),
+		cmocka_unit_test(signals_all),
 		cmocka_unit_test(query_fails),
 	};
 
