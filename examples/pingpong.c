@@ -459,11 +459,14 @@ static void make_side(struct side *s)
 	if (!s->ibscq || !s->ibrcq)
 		die("ibv_create_cq: %s", strerror(errno));
 
-	/* A register that nobody else rings, so that a WQE may be copied into it (BlueFlame). It comes with its own PD. */
+	/*
+	 * A register that nobody else rings, so that a WQE may be copied into it (BlueFlame). It comes with its own PD. Where there is none
+	 * to be had (some virtual machines), the QP's own does, with doorbells only.
+	 */
 	err = inlay_uar_create(&s->uar, pd, INLAY_UAR_EXCLUSIVE);
-	if (err)
+	if (err && err != -ENOTSUP)
 		die("inlay_uar_create: %s", strerror(-err));
-	init.pd = s->uar.pd;
+	init.pd = err ? pd : s->uar.pd;
 	init.send_cq = s->ibscq;
 	init.recv_cq = s->ibrcq;
 	init.cap.max_send_wr = depth;
@@ -474,7 +477,8 @@ static void make_side(struct side *s)
 	if (!s->qp)
 		die("cannot create a QP with %u requests and %u bytes inline: %s", depth, plan.max_inline, strerror(errno));
 
-	err = inlay_sq_from_qp(&s->sq, s->qp, &s->uar);
+	err = init.pd == pd ? inlay_uar_from_qp(&s->uar, s->qp) : 0;
+	err = err ? err : inlay_sq_from_qp(&s->sq, s->qp, &s->uar);
 	err = err ? err : inlay_rq_from_qp(&s->rq, s->qp);
 	err = err ? err : inlay_cq_from_cq(&s->scq, s->ibscq);
 	err = err ? err : inlay_cq_from_cq(&s->rcq, s->ibrcq);
@@ -550,7 +554,7 @@ static void connect_side(struct side *s)
 static void free_side(struct side *s)
 {
 	inlay_sq_fini(&s->sq);
-	if (ibv_destroy_qp(s->qp) || ibv_destroy_cq(s->ibscq) || ibv_destroy_cq(s->ibrcq) || inlay_uar_destroy(&s->uar) ||
+	if (ibv_destroy_qp(s->qp) || ibv_destroy_cq(s->ibscq) || ibv_destroy_cq(s->ibrcq) || (s->uar.td && inlay_uar_destroy(&s->uar)) ||
 	    ibv_dereg_mr(s->mr))
 		die("cannot take the queues down: %s", strerror(errno));
 	munmap(s->mem, memory_bytes());
