@@ -3,7 +3,6 @@
 # The README's complete program is examples/loop.c, to the letter, and runs; its segment-by-segment example compiles.
 . tests/tap.sh
 
-
 # blocks are counted by their openings: 1 the loop, 2 the program, 3 the cursor
 extract() # number
 {
@@ -29,4 +28,6 @@ fi
 	echo '}'
 } >"$dir/cursor.c"
 try "the README's cursor example compiles" "$CC" -std=gnu11 -Wall -Wextra -Werror -O2 -Iinclude -c "$dir/cursor.c" -o "$dir/cursor.o"
+if grep -nE '@[A-Z]+@' README.md >"$dir/out"; then false; fi
+result $? "nothing is left to fill in"
 finish
