@@ -75,7 +75,7 @@ struct inlay_uar {
 struct inlay_sq {
 	uint8_t *buf;
 	uint8_t *last;            /* the WQE posted last */
-	volatile inlay_record *dbrec; /* the send word of the QP's doorbell record: its low half, big-endian; the high half is 0 */
+	volatile inlay_record *dbrec; /* the send word of the QP's doorbell record: its low half, big-endian */
 	uint8_t *reg;             /* EXCLUSIVE: where the next copy or doorbell goes; NULL: ask uar */
 	uint64_t qpn8;            /* QPN << 8 */
 	/* In this order so that no compiler gathers the stores of a post into a vector, which takes longer. */
