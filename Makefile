@@ -58,7 +58,7 @@ packages = gcc g++ clang make pkg-config libibverbs-dev ibverbs-providers ibverb
 	gnuplot-nox perl binutils libclang-rt-14-dev gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user
 
 deps: ## installs the Debian packages that build and tests need
-	@command -v dpkg-query apt-get >/dev/null || { echo "make deps knows Debian only. Needed here: $(packages)" >&2; exit 1; }; \
+	@{ command -v dpkg-query && command -v apt-get; } >/dev/null || { echo "make deps knows Debian only. Needed here: $(packages)" >&2; exit 1; }; \
 	missing=; for p in $(packages); do \
 		dpkg-query -W -f='$${db:Status-Status}' $$p 2>/dev/null | grep -qx installed || missing="$$missing $$p"; done; \
 	[ -n "$$missing" ] || exit 0; \
@@ -108,28 +108,36 @@ run: $(B)/examples/pingpong $(B)/libsoftdev.so ## the example on an mlx5 device,
 	@if readlink -f /sys/class/infiniband/*/device/driver | grep -q /mlx5_core$$; then $<; else tests/softdev/run $<; fi
 
 check: all ## all tests, within 10 minutes
+	@[ -z "$(DEVICE)" ] || [ -e /sys/class/infiniband/$(DEVICE) ] || { echo "no device $(DEVICE) in /sys/class/infiniband" >&2; exit 2; }
 	$(Q)B=$(B) CC="$(CC)" DEVICE=$(DEVICE) SOFTDEV_LINKED=$(SANITIZE) prove $(PROVE) --timer --exec tests/exec $(tests) $(SCRIPTS)
 
 check-all: ## tests with every compiler, standard, optimisation and sanitizer, and the long random ones, within 75 minutes
 	$(Q)tests/matrix
 
 bench: all ## measurements beside what else a user would pick, within 10 minutes
-	$(Q)bench/run
+	$(Q)CC="$(CC)" bench/run
 
 bench-all: all ## all measurements
-	$(Q)bench/run --all
+	$(Q)CC="$(CC)" bench/run --all
 
 # ---- Installing ----
 
 headers = $(patsubst include/%,%,$(shell find include -name '*.h'))
 
+to = $(DESTDIR)$(PREFIX)
+absolute = case '$(PREFIX)' in /*) ;; *) echo "PREFIX=$(PREFIX) is not an absolute path" >&2; exit 2 ;; esac
+
 install: ## headers and inlay.pc below DESTDIR and PREFIX
-	$(Q)for h in $(headers); do install -D -m 644 include/$$h $(DESTDIR)$(PREFIX)/include/$$h || exit 1; done
-	$(Q)install -d $(DESTDIR)$(PREFIX)/share/pkgconfig
-	$(Q)sed 's,@PREFIX@,$(PREFIX),; s,@VERSION@,$(VERSION),' pkgconfig/inlay.pc.in >$(DESTDIR)$(PREFIX)/share/pkgconfig/inlay.pc
+	$(Q)$(absolute)
+	$(Q)for h in $(headers); do install -D -m 644 "include/$$h" '$(to)'/include/"$$h" || exit 1; done
+	$(Q)install -d '$(to)/share/pkgconfig'
+	$(Q){ echo 'prefix=$(PREFIX)'; sed 's/@VERSION@/$(VERSION)/' pkgconfig/inlay.pc.in; } >'$(to)/share/pkgconfig/inlay.pc'
 
 uninstall: ## removes what install put there
-	$(Q)rm -rf $(DESTDIR)$(PREFIX)/include/inlay $(DESTDIR)$(PREFIX)/share/pkgconfig/inlay.pc
+	$(Q)$(absolute)
+	$(Q)for h in $(headers); do rm -f '$(to)'/include/"$$h" || exit 1; done
+	$(Q)rm -f '$(to)/share/pkgconfig/inlay.pc'
+	$(Q)[ ! -d '$(to)/include/inlay' ] || rmdir --ignore-fail-on-non-empty '$(to)/include/inlay'
 
 clean: ## removes everything built
 	rm -rf $(B)

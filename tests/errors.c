@@ -491,6 +491,65 @@ static void flush_opcodes(void **state)
 	pair_free(&p);
 }
 
+/* The steps themselves: executed WQEs hold their completions back until these are asked for, in order, a few at a time */
+static void steps(void **state)
+{
+	struct opt opt = usual;
+	struct mlx5dv_cq cq;
+	struct mlx5dv_obj obj;
+	struct pair p;
+	uint64_t value;
+	uint32_t i;
+
+	(void)state;
+	if (!stepped()) {
+		print_message("steps are the software device's\n");
+		skip();
+	}
+	pair_make(&p, &opt);
+	memset(&obj, 0, sizeof(obj));
+	memset(&cq, 0, sizeof(cq));
+	obj.cq.in = p.a.scq;
+	obj.cq.out = &cq;
+	must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_CQ));
+	memset(p.b.buf, 0, 64);
+	for (i = 0; i < 5; i++) {
+		value = 100 + i;
+		must(inlay_post_write_inline(&p.a.sq, raddr_of(&p.b, 8 * i), p.b.mr->rkey, &value, sizeof(value), INLAY_SIGNALED));
+	}
+	/* The record is what counts: nothing has been shown yet */
+	assert_int_equal(softdev_execute(p.a.qp->qp_num, 5), 0);
+	inlay_sq_ring(&p.a.sq);
+	assert_int_equal(softdev_execute(p.a.qp->qp_num, 2), 2);
+	for (i = 0; i < 5; i++) {
+		memcpy(&value, p.b.buf + 8 * i, sizeof(value));
+		assert_int_equal(value, i < 2 ? 100 + i : 0);
+	}
+	assert_null(inlay_cq_peek(&p.a.cq));
+	assert_int_equal(softdev_complete(cq.cqn, 1), 1);
+	assert_non_null(inlay_cq_peek(&p.a.cq));
+	assert_int_equal(inlay_cqe_wqe_counter(inlay_cq_peek(&p.a.cq)), 0);
+	inlay_cq_advance(&p.a.cq, 1);
+	assert_null(inlay_cq_peek(&p.a.cq));
+	assert_int_equal(softdev_execute(0, 100), 3);
+	assert_int_equal(softdev_execute(0, 100), 0);
+	assert_null(inlay_cq_peek(&p.a.cq));
+	assert_int_equal(softdev_complete(0, 100), 4);
+	assert_int_equal(softdev_complete(cq.cqn, 1), 0);
+	for (i = 1; i < 5; i++) {
+		const struct mlx5_cqe64 *cqe = inlay_cq_peek(&p.a.cq);
+
+		assert_non_null(cqe);
+		assert_int_equal(inlay_cqe_wqe_counter(cqe), i);
+		must(inlay_sq_release(&p.a.sq, cqe));
+		inlay_cq_advance(&p.a.cq, 1);
+	}
+	assert_int_equal(inlay_sq_pending(&p.a.sq), 0);
+	assert_int_equal(softdev_execute(0xfffffe, 1), -ENOENT);
+	assert_int_equal(softdev_complete(0xfffffe, 1), -ENOENT);
+	pair_free(&p);
+}
+
 static int open_stepped(void **state)
 {
 	if (softdev_present() && softdev_manual(1))
@@ -501,6 +560,7 @@ static int open_stepped(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(steps),
 		cmocka_unit_test(local_protection),
 		cmocka_unit_test(local_bounds),
 		cmocka_unit_test(local_length),

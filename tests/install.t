@@ -59,4 +59,11 @@ same "inlay.pc knows nothing of DESTDIR" "" "$(grep -F "$dir" "$dir/stage/opt/in
 user "DESTDIR" "$dir/stage" /opt/inlay
 try "uninstall" make --no-print-directory uninstall DESTDIR="$dir/stage" PREFIX=/opt/inlay
 same "nothing is left" "" "$(find "$dir/stage" ! -type d -o -name inlay ! -path '*/opt/inlay')"
+try "install into a folder with a blank" make --no-print-directory install DESTDIR="$dir/a b" PREFIX=/usr
+mkdir -p "$dir/a" && >"$dir/a/stays" && >"$dir/a b/usr/include/inlay/mine.h"
+try "uninstall" make --no-print-directory uninstall DESTDIR="$dir/a b" PREFIX=/usr
+same "only what was installed has gone" "a b/usr/include/inlay/mine.h
+a/stays" "$(cd "$dir" && find 'a b' a -type f | sort)"
+make --no-print-directory install PREFIX=relative >"$dir/out" 2>&1 && false
+same "a relative PREFIX is refused" "PREFIX=relative is not an absolute path" "$(grep -o 'PREFIX=.*path' "$dir/out")"
 finish

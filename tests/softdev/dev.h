@@ -82,7 +82,6 @@ struct sd_qp {
 	struct sd_cq *send_cq, *recv_cq;
 	struct sd_uar *uar;
 	bool sig_all;
-	bool scatter_fcs;         /* unused by RC */
 	bool scatter_cqe_rsp, scatter_cqe_req; /* the create command asked for scatter to CQE on the responder / requester side */
 	volatile uint32_t *dbrec; /* [0] receive, [1] send; big-endian */
 	uint8_t *sq;              /* the program's ring, wqebb_cnt << 6 bytes */
@@ -99,7 +98,6 @@ struct sd_qp {
 struct sd_mr *sd_mr_find(uint32_t key);          /* NULL: no such key */
 struct sd_qp *sd_qp_find(uint32_t qpn);
 struct sd_cq *sd_cq_find(uint32_t cqn);
-struct sd_qp *sd_qp_next(struct sd_qp *qp);      /* iterates all; NULL starts and ends */
 struct sd_cq *sd_cq_next(struct sd_cq *cq);
 struct sd_uar *sd_uar_next(struct sd_uar *uar);
 void sd_cq_event(struct sd_cq *cq);              /* the CQ was armed and has a CQE: one completion event on its channel */

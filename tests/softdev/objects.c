@@ -748,13 +748,6 @@ struct sd_qp *sd_qp_find(uint32_t qpn)
 	return hq && hq->q.qpn == qpn ? &hq->q : NULL;
 }
 
-struct sd_qp *sd_qp_next(struct sd_qp *qp)
-{
-	struct host_qp *hq = qp ? sd_container(qp, struct host_qp, q)->next : qp_list;
-
-	return hq ? &hq->q : NULL;
-}
-
 /* ---- the end of any of them ---- */
 
 int sd_destroy(struct sd_ctx *ctx, enum sd_kind kind, uint32_t handle, uint32_t *events, uint32_t *async_events)
