@@ -152,15 +152,12 @@ static __attribute__((noreturn)) void peer_gone(void)
 	die("the peer closed the connection");
 }
 
-static bool peer_closed(void)
+/* Has the peer closed the connection, or does it within so many ms? Asks for the end itself: unread pulses may lie before it. */
+static bool peer_closed(int ms)
 {
-	char byte;
-	ssize_t n;
+	struct pollfd p = {tcp, POLLRDHUP, 0};
 
-	if (tcp < 0)
-		return false;
-	n = recv(tcp, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-	return n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+	return tcp >= 0 && poll(&p, 1, ms) > 0 && p.revents & (POLLRDHUP | POLLHUP | POLLERR);
 }
 
 /* ------------------------------------------------------------------------------------------------------------------------
@@ -566,8 +563,8 @@ static void free_side(struct side *s)
 
 static __attribute__((noinline, cold, noreturn)) void failed(const struct mlx5_cqe64 *cqe)
 {
-	/* Often the peer has just died, and its closed socket says so better. */
-	if (peer_closed())
+	/* Often the peer has just died, and its closed socket says so better. Of what it had open, that may be closed last. */
+	if (peer_closed(500))
 		peer_gone();
 	if (!inlay_cqe_is_error(cqe))
 		die("a completion that fits nothing: %s", inlay_cqe_opcode_name(inlay_cqe_opcode(cqe)));
@@ -710,7 +707,7 @@ static void spin(struct wait *w)
 		for (int k = 0; k < 2; k++)
 			if (local[k])
 				poll_sends(local[k]);
-		if (peer_closed())
+		if (peer_closed(0))
 			peer_gone();
 		if (now - w->since > opt.timeout * 1000000000ull)
 			die("nothing has moved for %u s", opt.timeout);

@@ -140,6 +140,48 @@ for op in write send read; do
 	say $? "a server and a client, $op"
 done
 
+# ---- what is verified ----
+# A memcmp that damages what landed: at its 50th message of 1000 bytes, byte 5
+cat >"$tmp/flip.c" <<'EOF'
+#include <stddef.h>
+int memcmp(const void *a, const void *b, size_t n)
+{
+	static int calls;
+	unsigned char *x = (unsigned char *)a;
+	const unsigned char *y = b;
+	if (n == 1000 && ++calls == 50)
+		x[5] ^= 1;
+	for (; n && *x == *y; n--, x++, y++)
+		;
+	return n ? *x - *y : 0;
+}
+EOF
+if ! "${CC:-cc}" -O1 -fno-builtin -shared -fPIC -o "$tmp/flip.so" "$tmp/flip.c" 2>/dev/null; then
+	skip "damage is found" "no compiler"
+elif ! nm -D "$pingpong" 2>/dev/null | grep -q 'U memcmp'; then
+	skip "damage is found" "this build's memcmp is not the library's"
+else
+	# damaged DESCRIPTION ARGUMENT...
+	damaged()
+	{
+		local what=$1
+		shift
+		LD_PRELOAD="${LD_PRELOAD:+$LD_PRELOAD:}$tmp/flip.so" pp --size 1000 --iters 3000 "$@"
+		local rc=$?
+		[ $rc -gt 0 ] && [ $rc -lt 124 ] && one_line "$tmp/err" && grep -qE "byte 5 is 0x[0-9a-f]{2}, not 0x[0-9a-f]{2}$" "$tmp/err"
+		say $? "damage is found: $what"
+	}
+	for op in write send read; do
+		damaged "latency, $op" --op $op
+	done
+	damaged "two processes" --processes 2
+	for op in send read; do
+		damaged "rate, $op" --op $op --rate
+	done
+	LD_PRELOAD="${LD_PRELOAD:+$LD_PRELOAD:}$tmp/flip.so" pp --size 1000 --iters 3000 --no-verify
+	say $? "damage is not looked for with --no-verify"
+fi
+
 # ---- files ----
 if ! command -v jq >/dev/null; then
 	skip "--json" "no jq"
@@ -256,14 +298,16 @@ kill $liar 2>/dev/null
 wait $liar 2>/dev/null
 
 # ---- a peer dies ----
-# dies SIGNAL WHO OP: of a server and a client, one gets the signal in the middle; the other must end by itself
+# dies SIGNAL WHO OP [SECONDS]: of a server and a client, one gets the signal in the middle; the other must end by itself. That a peer was killed is
+# seen at once and said; that one is stopped shows only by its silence.
 dies()
 {
-	local client survivor victim err
-	serve --timeout 3
-	"${cmd[@]}" --timeout 3 --op "$3" --size 8 --iters 10000000 --tcp-port "$port" client 127.0.0.1 >"$tmp/out" 2>"$tmp/err" &
+	local client survivor victim err timeout=10 within=3 says="the peer closed the connection"
+	[ "$1" = KILL ] || timeout=3 within=8 says=
+	serve --timeout $timeout
+	"${cmd[@]}" --timeout $timeout --op "$3" --size 8 --iters 10000000 --tcp-port "$port" client 127.0.0.1 >"$tmp/out" 2>"$tmp/err" &
 	client=$!
-	sleep 0.7
+	sleep "${4:-0.7}"
 	if [ "$2" = client ]; then
 		victim=$client survivor=$server err=$tmp/peer.err
 	else
@@ -271,14 +315,15 @@ dies()
 	fi
 	# Waited for at once where the shell would otherwise report the kill
 	{ kill -"$1" "$victim"; [ "$1" != KILL ] || wait "$victim"; } 2>/dev/null
-	ends "$survivor" 8
+	ends "$survivor" $within
 	local rc=$?
 	{ kill -9 "$victim"; wait "$victim"; } 2>/dev/null
-	[ $rc -gt 0 ] && [ $rc -lt 124 ] && one_line "$err"
+	[ $rc -gt 0 ] && [ $rc -lt 124 ] && one_line "$err" && grep -q -e "$says" "$err"
 	say $? "the $2 gets SIG$1, $3"
 }
 dies KILL client write
 dies KILL server write
+dies KILL client write 2.5 # so late that it has sent pulses, which nobody has read
 dies KILL client send
 dies KILL server send
 dies KILL client read
@@ -296,7 +341,7 @@ if [ -z "$child" ]; then
 	skip "one of two processes is killed" "/proc does not tell children"
 else
 	kill -9 $child
-	ends $parent 8
+	ends $parent 3
 	rc=$?
 	[ $rc -eq 1 ] && one_line "$tmp/err" && grep -q "killed by signal 9" "$tmp/err"
 	say $? "one of two processes is killed"
