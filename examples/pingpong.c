@@ -10,8 +10,8 @@
  * The two sides are one process (one thread drives both in turn), two processes, or a server and a client. The same loops
  * serve all three: each is given the sides that live in this process, NULL for the one that does not.
  *
- * Verification. All sides hold the same pattern. Message i is the pattern from 64 * (i % 251) on, so no two messages of a row look alike and
- * nothing needs to be filled between them; checking one is a memcmp, done while the clock is stopped.
+ * Verification. All sides hold the same pattern. Message i is the pattern from 64 * (i % 4099) on, so no two messages of a row look alike and
+ * nothing needs to be filled between them; checking one is a memcmp. The clock is stopped for it, but in a rate of sends, reads or atomics.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -41,7 +41,8 @@
 #define MAX_WINDOW 4096u
 #define MAX_ITERS 10000000u
 #define MAX_MEMORY (256u << 20)      /* bytes of landing slots */
-#define PATTERN_STEPS 251u           /* prime, so that no power of two brings the same bytes back */
+#define CHECKED_MEMORY (4u << 20)    /* bytes of landing slots that a rate of writes may use beyond its window, to be checked less often */
+#define PATTERN_STEPS 4099u          /* a prime above MAX_WINDOW: whatever lay in a slot before was another message */
 #define SIGNAL_EVERY 32              /* latency: one completion for so many messages */
 #define ACCEPT_FACTOR 12             /* a server waits so many timeouts for its client */
 
@@ -227,7 +228,7 @@ static void meet(void)
  * a loop can convert them.
  */
 #define HELLO_MAGIC 0x696e6c61u
-#define HELLO_VERSION 1u
+#define HELLO_VERSION 2u             /* 2: another pattern, more slots */
 #define PLAN_WORDS (sizeof(struct plan) / 4)
 #define ADDRESS_WORDS (sizeof(struct address) / 4)
 
@@ -347,9 +348,49 @@ static uint64_t slots_at(void)
 	return (counter_at() + 64 + 4095) / 4096 * 4096;
 }
 
+/* Does a rate pause to have its messages checked? A write announces itself to nobody, so it can be checked only while nothing moves. */
+static bool rate_pauses(void)
+{
+	return plan.verify && plan.op == OP_WRITE;
+}
+
+/* How many slots a rate has: a window of them, or more where that means fewer pauses. */
+static uint32_t rate_slots(uint32_t size, uint64_t bytes)
+{
+	uint64_t n = bytes / slot_stride(size);
+
+	n = n < MAX_WINDOW ? n : MAX_WINDOW;
+	return rate_pauses() && n > plan.window ? (uint32_t)n : plan.window;
+}
+
+static uint64_t slot_bytes(void)
+{
+	return (uint64_t)rate_slots(plan.size_max, CHECKED_MEMORY) * slot_stride(plan.size_max);
+}
+
 static uint64_t memory_bytes(void)
 {
-	return slots_at() + (uint64_t)plan.window * slot_stride(plan.size_max);
+	return slots_at() + slot_bytes();
+}
+
+/*
+ * Byte i of the pattern, those before it being there. A hash, so that it has no period. It is never 0, which is what an untouched slot
+ * holds. And as the last byte of a written message tells that it is there, it must differ from that of the message that lay in the
+ * same of latency's two slots before: 128 bytes back, or after the pattern's last step, so many ahead.
+ */
+static uint8_t pattern(const uint8_t *mem, uint32_t i)
+{
+	const uint32_t back = 2 * 64, around = (PATTERN_STEPS - 2) * 64;
+	uint32_t x = i;
+	uint8_t byte;
+
+	x = (x ^ x >> 16) * 0x7feb352du;
+	x = (x ^ x >> 15) * 0x846ca68bu;
+	x ^= x >> 16;
+	do
+		byte = (uint8_t)(1 + x++ % 255);
+	while ((i >= back && byte == mem[i - back]) || (i >= around && byte == mem[i - around]));
+	return byte;
 }
 
 /* Where message i begins in the pattern. */
@@ -445,8 +486,8 @@ static void make_side(struct side *s)
 	s->mem = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (s->mem == MAP_FAILED)
 		die("no memory for %llu bytes", (unsigned long long)bytes);
-	for (uint64_t i = 0; i < counter_at(); i++)
-		s->mem[i] = (uint8_t)(1 + i % PATTERN_STEPS); /* never 0, which is what an untouched slot holds */
+	for (uint32_t i = 0; i < counter_at(); i++)
+		s->mem[i] = pattern(s->mem, i);
 	s->mr = ibv_reg_mr(pd, s->mem, bytes, access);
 	if (!s->mr)
 		die("ibv_reg_mr of %llu bytes: %s", (unsigned long long)bytes, strerror(errno));
@@ -821,19 +862,19 @@ static void run_latency(struct side *client, struct side *server, const struct p
 			poll_sends(s);
 }
 
-/* As many as the window allows; a batch of posts has one doorbell and one completion. Returns messages per second. */
-static double run_rate(struct side *client, struct side *server, const struct phase *ph)
+/* Messages from to to - 1, as many at a time as the window allows; a batch of posts has one doorbell and one completion. */
+static void run_stretch(struct side *client, struct side *server, const struct phase *ph, uint64_t from, uint64_t to)
 {
-	uint64_t posted = 0, done = 0, checked = 0, start = now_ns(), end;
+	uint64_t posted = from, done = from, checked = from;
 	struct wait w = {0, 0, 0};
 
-	while ((client && done < ph->iters) || (server && plan.op == OP_SEND && server->received < ph->iters)) {
+	while ((client && done < to) || (server && plan.op == OP_SEND && server->received < to)) {
 		uint64_t before = done + (server ? server->received : 0);
 
 		if (client) {
-			uint64_t n = ph->iters - posted < ph->batch ? ph->iters - posted : ph->batch;
+			uint64_t n = to - posted < ph->batch ? to - posted : ph->batch;
 
-			if (n && posted + n - checked <= ph->slots) {
+			if (n && posted + n - checked <= plan.window) {
 				for (uint64_t last = posted + n; posted < last; posted++) {
 					int err = post(client, ph, posted, posted == last - 1 ? INLAY_SIGNALED : 0);
 
@@ -843,7 +884,8 @@ static double run_rate(struct side *client, struct side *server, const struct ph
 				inlay_sq_ring_doorbell(&client->sq);
 			}
 			poll_sends(client);
-			done = client->send_cqes * ph->batch < ph->iters ? client->send_cqes * ph->batch : ph->iters;
+			/* Every stretch but the last is of whole batches, so that completions count the messages. */
+			done = client->send_cqes * ph->batch < to ? client->send_cqes * ph->batch : to;
 			if (plan.op == OP_READ || plan.op == OP_ATOMIC)
 				for (; checked < done; checked++)
 					check(client, ph, checked);
@@ -861,14 +903,29 @@ static double run_rate(struct side *client, struct side *server, const struct ph
 			progress(ph, "rate", done);
 		}
 	}
-	end = now_ns();
-	/* A write announces itself to nobody: what can be checked are the messages that still lie in their slots. */
-	if (plan.op == OP_WRITE) {
+}
+
+/*
+ * Returns messages per second. Checked writes go in stretches of as many messages as there are slots. Between two of them nothing is
+ * under way, the clock is stopped, and the server looks at every slot before the client may write to it again.
+ */
+static double run_rate(struct side *client, struct side *server, const struct phase *ph)
+{
+	uint64_t stretch = rate_pauses() ? ph->slots / ph->batch * ph->batch : ph->iters, to, start, ns = 0;
+
+	for (uint64_t from = 0; from < ph->iters; from = to) {
+		to = ph->iters - from < stretch ? ph->iters : from + stretch;
+		start = now_ns();
+		run_stretch(client, server, ph, from, to);
+		ns += now_ns() - start;
+		if (!rate_pauses())
+			continue;
 		meet();
-		for (uint64_t i = ph->iters > ph->slots ? ph->iters - ph->slots : 0; server && i < ph->iters; i++)
+		for (uint64_t i = from; server && i < to; i++)
 			check(server, ph, i);
+		meet();
 	}
-	return (double)ph->iters / ((double)(end - start) / 1e9);
+	return (double)ph->iters / ((double)ns / 1e9);
 }
 
 static int by_value(const void *a, const void *b)
@@ -909,7 +966,7 @@ static void measure(uint32_t size, struct result *r)
 		free(ns);
 	}
 	ph.iters = plan.iters ? plan.iters : size <= 4096 ? 20000 : 20000ull * 4096 / size + 500;
-	ph.slots = plan.window;
+	ph.slots = rate_slots(size, slot_bytes());
 	ph.batch = plan.window / 4 ? plan.window / 4 : 1;
 	begin_phase(&ph, false);
 	r->rate = run_rate(local[0], local[1], &ph);
@@ -955,8 +1012,8 @@ static void print_verified(void)
 	if (!plan.verify)
 		printf("\nNothing was verified.\n");
 	else if (plan.op == OP_WRITE)
-		printf("\nVerified: every byte of %sthe messages that lay in the window at the end of a rate.\n",
-		       plan.rate_only ? "" : "the latency's messages, and of ");
+		printf("\nVerified: every byte of every message. For that a rate of writes drains its window from time to time, for each size after\n"
+		       "as many messages as have room, 4096 at most; with --no-verify it does not.\n");
 	else
 		printf("\nVerified: every %s.\n", plan.op == OP_ATOMIC ? "old value of the counter" : "byte of every message");
 }
@@ -1030,8 +1087,8 @@ static void usage(void)
 	       "  --window N         messages under way when the rate is measured (64)\n"
 	       "  --inline N         payloads up to N bytes travel in the work request (64)\n"
 	       "  --rate             only the rate\n"
-	       "  --no-verify        do not check what arrives. The default, --verify, checks every byte of every message while the clock is\n"
-	       "                     stopped; for a rate the clock runs on, and of writes the last window's messages are checked\n"
+	       "  --no-verify        do not check what arrives. The default, --verify, checks every byte of every message, for latencies and\n"
+	       "                     writes while the clock is stopped. For that a rate of writes drains its window from time to time\n"
 	       "  --json FILE        results for programs\n"
 	       "  --plot FILE.png    a picture, by gnuplot\n");
 }

@@ -118,7 +118,7 @@ done
 [ -n "$DEVICE" ] || cmd=(tests/softdev/run "$pingpong")
 
 for op in write send read atomic; do
-	pp --op $op --rate --iters 3001 --window 50 && grep -q "messages/s" "$tmp/out" && ! grep -q "median" "$tmp/out"
+	pp --op $op --rate --iters 9001 --window 50 && grep -q "messages/s" "$tmp/out" && ! grep -q "median" "$tmp/out"
 	say $? "$op, only the rate"
 done
 pp --sizes 100-3000 $few --inline 200 --mtu 512 --sl 3 --no-verify && grep -q "Nothing was verified" "$tmp/out" &&
@@ -141,7 +141,7 @@ for op in write send read; do
 done
 
 # ---- what is verified ----
-# A memcmp that damages what landed: at its 50th message of 1000 bytes, byte 5
+# A memcmp that damages what landed: at the 50th message of one of two sizes, byte 5
 cat >"$tmp/flip.c" <<'EOF'
 #include <stddef.h>
 int memcmp(const void *a, const void *b, size_t n)
@@ -149,7 +149,7 @@ int memcmp(const void *a, const void *b, size_t n)
 	static int calls;
 	unsigned char *x = (unsigned char *)a;
 	const unsigned char *y = b;
-	if (n == 1000 && ++calls == 50)
+	if ((n == 1000 || n == 4096000) && ++calls == 50)
 		x[5] ^= 1;
 	for (; n && *x == *y; n--, x++, y++)
 		;
@@ -174,10 +174,11 @@ else
 	for op in write send read; do
 		damaged "latency, $op" --op $op
 	done
-	damaged "two processes" --processes 2
-	for op in send read; do
+	for op in write send read; do
 		damaged "rate, $op" --op $op --rate
 	done
+	damaged "rate, two processes" --processes 2 --rate
+	damaged "rate, window after window" --rate --size 4000k --window 3 --iters 60
 	LD_PRELOAD="${LD_PRELOAD:+$LD_PRELOAD:}$tmp/flip.so" pp --size 1000 --iters 3000 --no-verify
 	say $? "damage is not looked for with --no-verify"
 fi
@@ -247,7 +248,7 @@ fi
 hello()
 {
 	local w
-	for w in 696e6c61 00000001 "$@"; do
+	for w in 696e6c61 00000002 "$@"; do
 		printf "\\x${w:0:2}\\x${w:2:2}\\x${w:4:2}\\x${w:6:2}"
 	done
 }
