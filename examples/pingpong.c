@@ -267,6 +267,7 @@ static int tcp_listen(void)
 	socklen_t len = sizeof(name);
 	char service[16], actual[16] = "?";
 	int fd, on = 1, err;
+	bool loopback;
 
 	snprintf(service, sizeof(service), "%u", opt.tcp_port);
 	err = getaddrinfo(opt.bind, service, &hints, &list);
@@ -278,7 +279,9 @@ static int tcp_listen(void)
 		die("cannot listen at %s, port %u: %s", opt.bind, opt.tcp_port, strerror(errno));
 	freeaddrinfo(list);
 	getnameinfo((struct sockaddr *)&name, len, NULL, 0, actual, sizeof(actual), NI_NUMERICSERV);
-	printf("waiting for a client at %s, port %s\n", opt.bind, actual);
+	loopback = name.ss_family == AF_INET6 ? IN6_IS_ADDR_LOOPBACK(&((struct sockaddr_in6 *)&name)->sin6_addr) :
+						ntohl(((struct sockaddr_in *)&name)->sin_addr.s_addr) >> 24 == 127;
+	printf("waiting for a client at %s, port %s%s\n", opt.bind, actual, loopback ? " (--bind ADDR for other machines)" : "");
 	fflush(stdout);
 	return fd;
 }
@@ -512,6 +515,12 @@ static void make_side(struct side *s)
 	init.cap.max_send_sge = init.cap.max_recv_sge = 1;
 	init.cap.max_inline_data = plan.max_inline;
 	s->qp = mlx5dv_create_qp(ctx, &init, &dv);
+	if (!s->qp && errno == EINVAL && plan.max_inline) {
+		init.cap.max_inline_data = 0;
+		if (mlx5dv_create_qp(ctx, &init, &dv))
+			die("the device takes no QP with %u bytes inline", plan.max_inline);
+		errno = EINVAL;
+	}
 	if (!s->qp)
 		die("cannot create a QP with %u requests and %u bytes inline: %s", depth, plan.max_inline, strerror(errno));
 
@@ -1040,7 +1049,7 @@ static void write_json(FILE *f, const struct result *r, int n, bool software)
 
 static void draw(const struct result *r, int n, bool software)
 {
-	FILE *g = popen("gnuplot", "w");
+	FILE *g = popen("gnuplot >/dev/null 2>&1", "w");
 
 	if (!g)
 		die("cannot start gnuplot: %s", strerror(errno));
@@ -1077,7 +1086,7 @@ static void usage(void)
 	       "  --mtu M            256, 512, 1024, 2048 or 4096 bytes; the default is the port's\n"
 	       "  --sl S             service level, 0 to 15 (0)\n"
 	       "  --tcp-port T       where server and client meet (18515); for a server 0 means any free port, which it tells\n"
-	       "  --bind ADDR        address that the server listens at (127.0.0.1)\n"
+	       "  --bind ADDR        address that the server listens at (127.0.0.1: for this machine only)\n"
 	       "  --timeout S        seconds without a sign of the peer until it is given up (10; a server waits 12 times that to be found)\n"
 	       "  --processes N      without a role: 1 or 2; the default is 2 from four CPUs on; $PINGPONG_PROCESSES is another way to say it\n");
 	printf("What the client measures; a server takes it from its client:\n"
@@ -1212,9 +1221,11 @@ static void parse(int argc, char **argv)
 /* Takes our half of two processes, or both halves of one; connects TCP. The device is opened where an error is said only once. */
 static void take_sides(void)
 {
-	long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-	int pair[2];
+	cpu_set_t set;
+	int pair[2], cpus;
 
+	/* Those that we may use, which taskset or a container may have made fewer. It fails only where there are more than 1024. */
+	cpus = sched_getaffinity(0, sizeof(set), &set) ? CPU_SETSIZE : CPU_COUNT(&set);
 	few_cpus = cpus < 4;
 	if (opt.server) {
 		open_device();
@@ -1285,7 +1296,7 @@ int main(int argc, char **argv)
 	static struct side sides[2];
 	struct result results[32];
 	bool software, quiet;
-	FILE *json = NULL;
+	FILE *json = NULL, *picture;
 	int n = 0, status = 0;
 
 	signal(SIGPIPE, SIG_IGN);
@@ -1293,6 +1304,9 @@ int main(int argc, char **argv)
 	/* What would spoil the end of a long run is better known before it. */
 	if (opt.plot && system("command -v gnuplot >/dev/null 2>&1"))
 		die("--plot needs gnuplot, which is not installed");
+	/* Only opened, so that an older picture outlives a run that fails. */
+	if (opt.plot && (!(picture = fopen(opt.plot, "ae")) || fclose(picture)))
+		die("%s: %s", opt.plot, strerror(errno));
 	if (opt.json && !(json = fopen(opt.json, "we")))
 		die("%s: %s", opt.json, strerror(errno));
 
@@ -1315,9 +1329,12 @@ int main(int argc, char **argv)
 		printf("served a client: %s, %u to %u bytes\n", op_names[plan.op], plan.size_min, plan.size_max);
 	if (child && (waitpid(child, &status, 0) != child || status))
 		die("the other process did not end well");
+	if (!quiet)
+		print_verified();
+	if (fflush(stdout) || ferror(stdout))
+		die("the results could not all be written to standard output");
 	if (quiet)
 		return 0;
-	print_verified();
 	if (json)
 		write_json(json, results, n, software);
 	if (opt.plot)

@@ -67,7 +67,7 @@ serve()
 	"${cmd[@]}" --tcp-port 0 "$@" server >"$tmp/peer.out" 2>"$tmp/peer.err" &
 	server=$!
 	for ((k = 0; k < 100; k++)); do
-		port=$(sed -n 's/^waiting .* port //p' "$tmp/peer.out" 2>/dev/null)
+		port=$(sed -n 's/^waiting .* port \([0-9]*\).*/\1/p' "$tmp/peer.out" 2>/dev/null)
 		[ -n "$port" ] && return 0
 		kill -0 $server 2>/dev/null || break
 		sleep 0.05
@@ -206,7 +206,14 @@ else
 	[ $? -eq 1 ] && one_line "$tmp/err" && grep -q "gnuplot, which is not installed" "$tmp/err"
 	say $? "--plot without gnuplot"
 fi
+if command -v gnuplot >/dev/null; then
+	refused "--plot into nowhere" "No such file" --plot "$tmp/none/p.png" --size 8
+fi
 refused "--json into nowhere" "No such file" --json "$tmp/none/r.json" --size 8
+
+"${cmd[@]}" --size 8 $few >/dev/full 2>"$tmp/err"
+[ $? -eq 1 ] && one_line "$tmp/err" && grep -q "standard output" "$tmp/err"
+say $? "results that cannot be written"
 
 # ---- arguments ----
 refused "an unknown option" "nonsense" --nonsense
@@ -221,6 +228,7 @@ refused "too large a window" "number" --window 100000
 refused "a window of more memory than allowed" "256 MB" --size 8M --window 4096
 refused "an odd MTU" "mtu" --mtu 1000
 refused "an atomic of 16 bytes" "8 bytes" --op atomic --size 16
+[ -n "$DEVICE" ] || refused "more inline than the device takes" "no QP with 1024 bytes inline" --inline 1024 --size 8
 refused "an unknown role" "server" pitcher
 refused "a client of nobody" "server" client
 refused "a server with results" "client" --json "$tmp/r.json" server
