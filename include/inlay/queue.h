@@ -580,6 +580,10 @@ INLAY_ALWAYS int inlay_post_gather(struct inlay_sq *sq, uint8_t opcode, uint32_t
 			at = inlay_seg_inlinev(at, sge, num_sge, (uint32_t)total);
 	} else if (__builtin_constant_p(num_sge) && num_sge == 1) {
 		if (INLAY_UNLIKELY(!sge->length)) {
+			/*
+			 * The two asm are empty. They hide what this end shares with the one below, which a compiler would else merge: DS
+			 * would be a variable there, and the commit of every post longer for the sake of an empty one.
+			 */
 			__asm__ volatile("" : "+r"(sq), "+r"(opcode), "+r"(at.ds) : : "memory");
 			inlay_sq_commit_imm(sq, at, opcode, flags, imm_be);
 			__asm__ volatile("" ::: "memory");

@@ -146,9 +146,10 @@ INLAY_COLD int inlay_uar_from_qp(struct inlay_uar *uar, struct ibv_qp *qp)
  *
  * uar  from inlay_uar_from_qp for this QP or one on the same register, or from inlay_uar_create for a QP created in uar->pd
  *
- * Returns 0; -ENOTSUP for a QP that is not an RC QP of an mlx5 device, has sq_sig_all, or a ring that inlay does not know; -EBUSY when the send queue was
- * posted to or the register is exclusive and has a queue; -EINVAL when the QP rings another register than uar's, or has no send queue; else
- * the negative errno of ibv_query_qp or ibv_query_device. On failure sq and uar are as they were.
+ * Returns 0; -ENOTSUP for a QP that is not an RC QP of an mlx5 device, has sq_sig_all, or a ring that inlay does not know; -EBUSY when the
+ * send queue was posted to or the register is exclusive and has a queue; -EINVAL when the QP rings another register than uar's, was not
+ * created in uar->pd, or has no send queue; else the negative errno of ibv_query_qp or ibv_query_device. On failure sq and uar are as
+ * they were.
  */
 INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct inlay_uar *uar)
 {

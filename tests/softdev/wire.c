@@ -482,7 +482,7 @@ static bool in_parse(struct in *in)
 	return good;
 }
 
-/* False: nothing more for now */
+/* False: the socket holds nothing now, or has come to its end */
 static bool in_read(struct in *in)
 {
 	ssize_t n = recv(in->fd, in->buf + in->len, IN_BUF - in->len, MSG_DONTWAIT);
