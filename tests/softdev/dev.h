@@ -4,11 +4,14 @@
  *
  *   host side   preload.c   libc calls that libibverbs makes: paths, opens, ioctls
  *               uverbs.c    the uverbs commands: decode, check, answer
- *               objects.c   PD, MR, CQ, QP, UAR, channels: tables, reference counts, events
+ *               objects.c   PD, MR, MW, DM, AH, CQ, SRQ, WQ, UAR, channels: tables, reference counts, events
  *   engine      engine.c    doorbells, WQE fetch and execution, CQEs, errors and flush, the stepped interface
  *               wire.c      messages between the devices of two processes
+ *               trap.c      the device that works when its doorbell page is written to, in the caller's thread
+ *               fault.c     what goes wrong on demand
  *
- * One device per process, shared by all its contexts; sd_lock guards every object. The engine thread (absent when stepped)
+ * A process has SOFTDEV_DEVICES devices of one port each, which differ in name and address and share everything else: tables, numbers,
+ * engine. sd_lock guards every object. The engine thread (absent when stepped)
  * takes it for a bounded batch of work. Memory that the program owns (rings, records, MRs) is touched through the program's own
  * pointers, never while trusting what is in it: a length, index or key read from a ring is checked before use, and read once.
  */
@@ -45,12 +48,18 @@ struct sd_mr {
 	uint64_t iova, length;
 	uint8_t *addr;            /* where iova lies in this process */
 	uint32_t access;          /* IBV_ACCESS_* */
+	uint8_t mw;               /* 0: an MR; 1, 2: a memory window of that type, of which only key and pd count while it is unbound */
+	struct sd_mr *under;      /* a window: the MR it is bound to, NULL while it is unbound; binding is the engine's */
+	uint32_t qpn;             /* a bound window of type 2: the one QP that may use it */
+	int windows;              /* an MR: windows bound to it, which keep it from being deregistered */
 };
 
 struct sd_uar {
 	uint32_t page_id;
 	uint8_t *page;            /* 4096 bytes; the device's own mapping of the doorbell page. Registers at 0x800, 0x900, 0xa00,
 	                             0xb00: two BlueFlame registers of two 256-byte halves; CQ arm doorbell at 0x20 */
+	int fd;                   /* the same page in the program: mappings of this file at this offset, other than page */
+	uint64_t offset;
 };
 
 struct sd_channel;                /* completion channel; objects.c */
@@ -72,8 +81,24 @@ struct sd_cq {
 	void *eng;                /* the engine's own, NULL at create */
 };
 
+/* The ring is a linked list: next_wqe_index of each entry names the one to be taken after it */
+struct sd_srq {
+	uint32_t srqn, uidx;
+	struct sd_ctx *ctx;
+	struct sd_pd *pd;
+	uint8_t *buf;             /* the program's ring: wqe_cnt << wqe_shift bytes */
+	uint32_t wqe_cnt, wqe_shift; /* wqe_cnt a power of two */
+	volatile uint32_t *dbrec; /* [0]: WQEs posted, 16 bits, big-endian */
+	uint32_t limit;           /* armed: IBV_EVENT_SRQ_LIMIT_REACHED when fewer WQEs are left, and back to 0 */
+	uint32_t max_wr, max_sge;
+	int refs;                 /* QPs */
+	void *eng;                /* the engine's own, NULL at create */
+};
+
 struct sd_qp {
 	uint32_t qpn;
+	unsigned dev;             /* which of the process's devices */
+	struct sd_srq *srq;       /* NULL without one; rq is NULL with one */
 	uint32_t uidx;            /* goes to CQE 0x20 (srqn_uidx) */
 	enum ibv_qp_type type;
 	enum ibv_qp_state state;
@@ -99,6 +124,16 @@ struct sd_mr *sd_mr_find(uint32_t key);          /* NULL: no such key */
 struct sd_qp *sd_qp_find(uint32_t qpn);
 struct sd_cq *sd_cq_find(uint32_t cqn);
 struct sd_cq *sd_cq_next(struct sd_cq *cq);
+struct sd_mr *sd_mr_index(uint32_t key);         /* whatever the key's low byte, which binding a window changes */
+struct sd_srq *sd_srq_find(uint32_t srqn);
+struct sd_srq *sd_srq_next(struct sd_srq *srq);
+struct sd_qp *sd_qp_next(struct sd_qp *qp);
+bool sd_mcast_attached(struct sd_qp *qp, const uint8_t gid[16], uint16_t lid); /* a UD QP that takes what is sent to this group; lid counts on IB without GRH */
+bool sd_port_is(unsigned dev, const uint8_t *gid, uint16_t lid); /* is this an address of that device's port? gid NULL: by lid alone (IB) */
+uint16_t sd_lid(unsigned dev);
+int sd_gid(unsigned dev, unsigned index, union ibv_gid *gid, unsigned *type); /* 0, ENODATA for an empty entry, EINVAL; needs no lock */
+void sd_port_mac(unsigned dev, uint8_t mac[6]);
+void sd_async_srq(struct sd_srq *srq, enum ibv_event_type type);
 struct sd_uar *sd_uar_next(struct sd_uar *uar);
 void sd_cq_event(struct sd_cq *cq);              /* the CQ was armed and has a CQE: one completion event on its channel */
 void sd_async_cq(struct sd_cq *cq, enum ibv_event_type type);
@@ -114,7 +149,16 @@ void sd_engine_qp_created(struct sd_qp *qp);
 void sd_engine_qp_modified(struct sd_qp *qp, enum ibv_qp_state from, int mask); /* state and attr are the new ones; RESET zeroes counters, ERR flushes */
 void sd_engine_qp_destroyed(struct sd_qp *qp);   /* before the rings go away; nothing touches them afterwards */
 void sd_engine_cq_destroyed(struct sd_cq *cq);
-void sd_engine_mr_destroyed(struct sd_mr *mr);
-bool sd_stepped(void);                           /* softdev_manual(1) or SOFTDEV_MANUAL=1 in the environment */
+void sd_engine_mr_destroyed(struct sd_mr *mr);   /* MR or window; an unbound window has no more to lose than its key */
+void sd_engine_srq_changed(struct sd_srq *srq);  /* created, or limit set by modify_srq: looked at at once */
+void sd_engine_srq_destroyed(struct sd_srq *srq);
+int sd_engine_cq_resize(struct sd_cq *cq, uint8_t *buf, uint32_t cqe_cnt, uint32_t cqe_size); /* CQE RESIZE_CQ into the old ring, all later ones
+                                                    into the new; 0 or a positive errno (what is there does not fit) */
+bool sd_stepped(void);                           /* softdev_manual(1) or SOFTDEV_MANUAL=1 in the environment; also when trapping */
+bool sd_trapping(void);                          /* SOFTDEV_TRAP=1: only a write to a doorbell page starts work, in the thread that wrote */
+void sd_trap_page(struct sd_uar *uar);           /* at each QP's and CQ's creation: write-protects the program's mappings of the page; nothing
+                                                    when not trapping */
+int sd_fault_setup(void);                        /* each set-up call of the program (all uverbs commands but queries): 0, or the errno that the
+                                                    fault specification wants it to fail with. Without sd_lock */
 
 #endif

@@ -142,8 +142,6 @@ int sd_ioctl(struct sd_ctx *ctx, void *arg);    /* takes sd_lock; 0 or a positiv
 /* ---- port.c: the device's identity; constant, no lock ---- */
 bool sd_link_ib(void);
 extern const char sd_node_guid[8], sd_sys_image_guid[8];
-int sd_gid(unsigned index, union ibv_gid *gid, unsigned *type); /* 0, ENODATA for an empty entry, EINVAL */
-uint16_t sd_lid(void);
 unsigned sd_pkeys(void);
 #define SD_FW_VER ((20ull << 32) | (31ull << 16) | 1014)
 #define SD_PART_ID 4123           /* ConnectX-6: PCI device id 0x101b */

@@ -797,3 +797,12 @@ int sd_destroy(struct sd_ctx *ctx, enum sd_kind kind, uint32_t handle, uint32_t 
 	sd_handle_free(handle);
 	return 0;
 }
+
+struct sd_mr *sd_mr_index(uint32_t key) { return number_get(&mrs, key >> 8 & 0xffff); }
+struct sd_srq *sd_srq_find(uint32_t srqn) { (void)srqn; return NULL; }
+struct sd_srq *sd_srq_next(struct sd_srq *srq) { (void)srq; return NULL; }
+struct sd_qp *sd_qp_next(struct sd_qp *qp) { struct host_qp *hq = qp ? sd_container(qp, struct host_qp, q)->next : qp_list; return hq ? &hq->q : NULL; }
+bool sd_mcast_attached(struct sd_qp *qp, const uint8_t gid[16], uint16_t lid) { (void)qp; (void)gid; (void)lid; return false; }
+bool sd_port_is(unsigned dev, const uint8_t *gid, uint16_t lid) { (void)dev; (void)gid; (void)lid; return true; }
+void sd_port_mac(unsigned dev, uint8_t mac[6]) { (void)dev; memset(mac, 0, 6); }
+void sd_async_srq(struct sd_srq *srq, enum ibv_event_type type) { (void)srq; (void)type; }

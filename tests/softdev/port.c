@@ -40,8 +40,9 @@ bool sd_link_ib(void)
 	return ib;
 }
 
-uint16_t sd_lid(void)
+uint16_t sd_lid(unsigned dev)
 {
+	(void)dev;
 	return sd_link_ib() ? 1 : 0;
 }
 
@@ -54,8 +55,9 @@ unsigned sd_pkeys(void)
  * InfiniBand: one GID, the subnet prefix and the port's GUID. RoCE: the link-local address and an IPv4 address, each as
  * version 1 and version 2, as a fresh port has them.
  */
-int sd_gid(unsigned index, union ibv_gid *gid, unsigned *type)
+int sd_gid(unsigned dev, unsigned index, union ibv_gid *gid, unsigned *type)
 {
+	(void)dev;
 	static const uint8_t link_local[16] = { 0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x5d, 0xff, 0xfe, 0x10, 0x1b, 0 };
 	static const uint8_t ipv4[16] = { [10] = 0xff, 0xff, 10, 0, 0, 1 };
 	union ibv_gid g = { .global = { 0 } };
@@ -197,8 +199,8 @@ static void list_entries(void)
 	add(false, IBDEV "/ports/1/phys_state", "5: LinkUp\n");
 	add(false, IBDEV "/ports/1/link_layer", "%s\n", sd_link_ib() ? "InfiniBand" : "Ethernet");
 	add(false, IBDEV "/ports/1/rate", "100 Gb/sec (4X EDR)\n");
-	add(false, IBDEV "/ports/1/lid", "0x%x\n", sd_lid());
-	add(false, IBDEV "/ports/1/sm_lid", "0x%x\n", sd_lid());
+	add(false, IBDEV "/ports/1/lid", "0x%x\n", sd_lid(0));
+	add(false, IBDEV "/ports/1/sm_lid", "0x%x\n", sd_lid(0));
 	add(false, IBDEV "/ports/1/lid_mask_count", "0\n");
 	add(false, IBDEV "/ports/1/sm_sl", "0\n");
 	add(false, IBDEV "/ports/1/cap_mask", "0x00010000\n");
@@ -209,7 +211,7 @@ static void list_entries(void)
 	for (unsigned i = 0; i < SD_GIDS; i++) {
 		union ibv_gid g = { .global = { 0 } };
 		unsigned type = 0;
-		bool here = !sd_gid(i, &g, &type);
+		bool here = !sd_gid(0, i, &g, &type);
 		char text[48], *at = text;
 
 		for (int j = 0; j < 16; j += 2)

@@ -178,7 +178,7 @@ static bool path_ok(const struct ib_uverbs_qp_dest *d)
 	/* RoCE has no LIDs: without a GRH there is no address. A GRH names one of our own GIDs */
 	if (!sd_link_ib() && !d->is_global)
 		return false;
-	return !d->is_global || !sd_gid(d->sgid_index, NULL, NULL);
+	return !d->is_global || !sd_gid(0, d->sgid_index, NULL, NULL);
 }
 
 static bool values_ok(const struct ib_uverbs_modify_qp *c, int mask)

@@ -188,8 +188,8 @@ static void fill_port(struct ib_uverbs_query_port_resp *p)
 		.max_msg_sz = SD_MAX_MSG,
 		.gid_tbl_len = SD_GIDS,
 		.pkey_tbl_len = sd_pkeys(),
-		.lid = sd_lid(),
-		.sm_lid = sd_lid(),
+		.lid = sd_lid(0),
+		.sm_lid = sd_lid(0),
 		.state = IBV_PORT_ACTIVE,
 		.max_mtu = IBV_MTU_4096,
 		.active_mtu = IBV_MTU_4096,
@@ -216,7 +216,7 @@ static int fill_gid(unsigned index, struct ib_uverbs_gid_entry *e)
 {
 	union ibv_gid gid;
 	unsigned type;
-	int err = sd_gid(index, &gid, &type);
+	int err = sd_gid(0, index, &gid, &type);
 
 	if (err)
 		return err;
@@ -568,7 +568,7 @@ static int w_create_ah(struct cmd *c)
 		return EINVAL;
 	if (!sd_link_ib() && !req.attr.is_global)
 		return EINVAL;
-	if (req.attr.is_global && sd_gid(req.attr.grh.sgid_index, NULL, NULL))
+	if (req.attr.is_global && sd_gid(0, req.attr.grh.sgid_index, NULL, NULL))
 		return EINVAL;
 	/* Everybody is on this machine and has this adapter's address */
 	memcpy(drv.dmac, sd_node_guid, 3);
