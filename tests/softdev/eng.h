@@ -7,6 +7,7 @@
  *   sq.c      requester: WQE fetch, decode, execution, retries, completion, flush
  *   rx.c      responder: receive queue, remote access, answers
  *   wire.c    slots, sockets, frames between processes
+ *   fault.c   what goes wrong on demand
  *   engine.c  doorbells, the thread, the stepped interface, the host side's hooks
  *
  * A message between two QPs is a row of frames. Between QPs of one process the requester calls rx_request() itself with a list
@@ -211,5 +212,16 @@ void wire_wake(void);
 void wire_check(void);                  /* asks whether the processes talked to are still alive */
 void eng_frame(unsigned slot, uint64_t inst, const struct frame *f, const uint8_t *payload);
 void eng_peer_dead(unsigned slot, uint64_t inst);
+
+/* ---- fault.c ---- */
+struct fault_act {
+	bool drop, dup, corrupt;
+	uint32_t delay_us;
+	uint8_t syndrome;               /* the requester's error CQE has it; 0: none */
+};
+/* The requester asks once for each try of a message, before its first byte goes out: a retry is the next message of the count */
+struct fault_act fault_message(void);
+bool fault_silent(void);                /* the device has fallen silent: requests to it are answered RP_UNREACH */
+int fault_start(void);                  /* SOFTDEV_FAULT: 0 or -EINVAL, with a message */
 
 #endif

@@ -257,7 +257,9 @@ int sd_engine_start(void)
 	}
 	strict = env && *env == '1';
 	eng_is_stepped = sd_stepped();
-	ret = eng_is_stepped ? 0 : wire_join();
+	ret = fault_start();
+	if (!ret && !eng_is_stepped)
+		ret = wire_join();
 	if (!ret && !eng_is_stepped) {
 		sigfillset(&all);
 		pthread_sigmask(SIG_SETMASK, &all, &old);
@@ -575,4 +577,3 @@ void sd_engine_srq_destroyed(struct sd_srq *srq) { (void)srq; }
 int sd_engine_cq_resize(struct sd_cq *cq, uint8_t *buf, uint32_t cqe_cnt, uint32_t cqe_size) { (void)cq; (void)buf; (void)cqe_cnt; (void)cqe_size; return EOPNOTSUPP; }
 bool sd_trapping(void) { return false; }
 void sd_trap_page(struct sd_uar *uar) { (void)uar; }
-int sd_fault_setup(void) { return 0; }

@@ -261,7 +261,7 @@ enum reply rx_request(struct rcq *q, const struct frame *f, const struct iovec *
 	if (q->err || qp->type != IBV_QPT_RC || f->src != qp->attr.dest_qp_num ||
 	    (qp->state != IBV_QPS_RTR && qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_SQD))
 		return q->nak_fatal ? RP_STALE : RP_UNREACH;
-	if (qp->recv_cq->overrun || qp->send_cq->overrun)
+	if (qp->recv_cq->overrun || qp->send_cq->overrun || fault_silent())
 		return RP_UNREACH;
 	if (f->psn != q->rpsn)
 		return q->nak_wait ? RP_STALE : RP_UNREACH;

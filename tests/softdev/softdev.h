@@ -51,6 +51,28 @@ SOFTDEV_WEAK int softdev_inject_cqes(uint32_t cqn, const void *cqe64, unsigned n
  */
 SOFTDEV_WEAK int softdev_skip(uint32_t qpn);
 
+/*
+ * What shall go wrong, from now on; the environment's SOFTDEV_FAULT (run --fault) says it from the start. NULL: nothing. Both counts
+ * start again. Returns 0, or -EINVAL, with a line on stderr, for a specification that is not right: the old one stays.
+ *
+ *   SPEC   = FAULT[,FAULT]...
+ *   FAULT  = drop@WHICH            the message is lost
+ *          | delay=TIME@WHICH      it leaves that much later: a number, and us (which is the default), ms or s
+ *          | dup@WHICH             it arrives twice
+ *          | corrupt@WHICH         a bit of it is wrong when it arrives
+ *          | syndrome=N@WHICH      it fails with an error CQE of that syndrome, 1 to 255 or 0x01 to 0xff
+ *          | die@WHICH             the process ends at once, by SIGKILL, before the message leaves
+ *          | silent@WHICH          from that message on the device neither sends nor answers
+ *          | setup[=ERRNO]@WHICH   the set-up call fails; a name or a number, ENOMEM where none is given
+ *   WHICH  = N | FIRST-LAST | FIRST- | *    the last three also with /EVERY: FIRST, FIRST + EVERY, ...
+ *          | /EVERY               EVERY, 2 EVERY, ...
+ *
+ * Messages are those that this process sends as a requester, of all its QPs, counted from 1, each try of its own: the retry of
+ * message 3 is message 4 if nothing else is sent meanwhile. Set-up calls are the process's verbs calls that reach the kernel and are
+ * no queries: open, alloc, reg, create, modify, destroy; counted from 1.
+ */
+SOFTDEV_WEAK int softdev_fault(const char *spec);
+
 static inline int softdev_present(void)
 {
 	return &softdev_manual != NULL;
