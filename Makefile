@@ -23,10 +23,10 @@ VERBS = -libverbs -lmlx5
 VERSION = $(shell sed -n 's/^.define INLAY_VERSION_[MP][A-Z]* //p' include/inlay/base.h | paste -sd.)
 
 # A tests/NAME.c is a program of its own, built unchecked (NAME-0) and checked (NAME-1); beside a NAME.t it belongs to that script.
-# tests/device.c includes nothing of inlay.
+# The tests of the device, device*.c, include nothing of inlay: each is built once.
 scripts = $(wildcard tests/*.t)
 programs = $(patsubst tests/%.c,%,$(filter-out $(scripts:.t=.c),$(wildcard tests/*.c)))
-tests = $(patsubst %,$(B)/tests/%,$(filter device,$(programs)) $(foreach p,$(filter-out device,$(programs)),$(p)-0 $(p)-1))
+tests = $(patsubst %,$(B)/tests/%,$(filter device%,$(programs)) $(foreach p,$(filter-out device%,$(programs)),$(p)-0 $(p)-1))
 examples = $(patsubst %.c,$(B)/%,$(wildcard examples/*.c))
 benches = $(patsubst %.c,$(B)/%,$(wildcard bench/*.c))
 library = $(B)/libsoftdev.so
