@@ -6,7 +6,13 @@
  * consumer index in its record says that every slot is still in use; it is dead from then on, and so are its QPs.
  *
  * Arming takes two stores of the program: the record says what is wanted, the register that it was asked for. Only the register
- * makes the engine look at the records, so a program that forgets it gets no event.
+ * makes the engine look at the records, so a program that forgets it gets no event. An armed CQ tells of the first CQE at or behind
+ * the consumer index of the arm that no event has told of yet, at once when it is there already: the index is what keeps
+ * a CQE between the last poll and the arm from being lost, and the adapter's last_notified_index what keeps a program that arms before it
+ * polls, as perftest does, from being told of the same CQE twice.
+ *
+ * A CQ that is resized gets a CQE that says so into the old ring; all later ones go to the new ring, at the index behind it. libmlx5
+ * copies what lies before it to places one further on, so that its indices meet ours again.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -25,6 +31,7 @@ struct cqs {
 	bool armed, solicited;
 	uint32_t ci;                    /* 24 bits: what the program had consumed when it armed */
 	uint32_t event_pi;              /* pi after the last CQE that a solicited-only arm waits for */
+	uint32_t notified;              /* pi at the last event */
 	struct held *held;
 	size_t n, cap;
 };
@@ -79,18 +86,20 @@ static void arm_check(struct sd_cq *cq, struct cqs *s)
 	uint32_t newest = s->solicited ? s->event_pi : cq->pi;
 	uint32_t behind = (cq->pi - s->ci) & 0xffffff;
 
-	if (!s->armed || behind >= 0x800000 || (int32_t)(newest - (cq->pi - behind)) <= 0)
+	if (!s->armed || behind >= 0x800000 || (int32_t)(newest - (cq->pi - behind)) <= 0 || (int32_t)(newest - s->notified) <= 0)
 		return;
 	s->armed = false;
+	s->notified = cq->pi;
 	sd_cq_event(cq);
 }
 
-static void arm_record(struct sd_cq *cq)
+/* The register names one CQ: there, asking for the same once more counts as well */
+static void arm_record(struct sd_cq *cq, bool named)
 {
 	uint32_t v = be32toh(__atomic_load_n(&cq->dbrec[1], __ATOMIC_ACQUIRE));
 	struct cqs *s = cqs_get(cq);
 
-	if (v == cq->arm_seen || !s)
+	if (!s || (v == cq->arm_seen && (!named || v == 0xffffffff)))
 		return;
 	cq->arm_seen = v;
 	s->armed = true;
@@ -99,17 +108,26 @@ static void arm_record(struct sd_cq *cq)
 	arm_check(cq, s);
 }
 
-void cqe_arms(struct sd_uar *uar)
+void cqe_arm(struct sd_uar *uar, uint64_t value)
 {
-	uint64_t *reg = (uint64_t *)(void *)(uar->page + 0x20);
+	uint32_t named = be64toh(value) & 0xffffff;
 	struct sd_cq *cq;
 
 	/* CQs share the register: the value names only the last that was armed */
-	if (!__atomic_load_n(reg, __ATOMIC_RELAXED) || !__atomic_exchange_n(reg, 0, __ATOMIC_ACQ_REL))
-		return;
 	for (cq = sd_cq_next(NULL); cq; cq = sd_cq_next(cq))
 		if (cq->uar == uar && cq->channel && !cq->overrun)
-			arm_record(cq);
+			arm_record(cq, cq->cqn == named);
+}
+
+void cqe_arms(struct sd_uar *uar)
+{
+	uint64_t *reg = (uint64_t *)(void *)(uar->page + 0x20), v;
+
+	if (!__atomic_load_n(reg, __ATOMIC_RELAXED))
+		return;
+	v = __atomic_exchange_n(reg, 0, __ATOMIC_ACQ_REL);
+	if (v)
+		cqe_arm(uar, v);
 }
 
 static void deliver(struct sd_cq *cq, const struct mlx5_cqe64 *c, const uint8_t *data64, bool event)
@@ -229,6 +247,32 @@ void cqe_purge(struct sd_cq *cq, struct rcq *q)
 		if (s->held[i].q != q)
 			s->held[k++] = s->held[i];
 	s->n = k;
+}
+
+int sd_engine_cq_resize(struct sd_cq *cq, uint8_t *buf, uint32_t cqe_cnt, uint32_t cqe_size)
+{
+	uint32_t used = (cq->pi - be32toh(__atomic_load_n(&cq->dbrec[0], __ATOMIC_ACQUIRE))) & 0xffffff;
+	uint64_t body[8] = { 0 };
+	struct cqs *s = cqs_get(cq);
+
+	if (!s)
+		return ENOMEM;
+	/* The CQE size is part of what the program's QPs were made for */
+	if (cqe_size != cq->cqe_size || !cqe_cnt || cqe_cnt & (cqe_cnt - 1) || cq->overrun)
+		return EINVAL;
+	/* The old ring must have room for one more CQE, the new one for what is in the old. Whoever ignores overrun keeps no record */
+	if (!cq->ignore_overrun && used < 0x800000 && (used + 1 > cq->cqe_cnt || used > cqe_cnt))
+		return EINVAL;
+	cqe_arms(cq->uar);
+	slot_write(slot_of(cq, cq->pi), body, MLX5_CQE_RESIZE_CQ << 4 | !!(cq->pi & cq->cqe_cnt));
+	cq->pi++;
+	cq->buf = buf;
+	cq->cqe_cnt = cqe_cnt;
+	/* What waits in the old ring moves on by one, and with it all that counts in indices */
+	s->ci = (s->ci + 1) & 0xffffff;
+	s->event_pi++;
+	s->notified++;
+	return 0;
 }
 
 void cqe_gone(struct sd_cq *cq)

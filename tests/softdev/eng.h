@@ -175,6 +175,7 @@ void cqe_defer(bool on);               /* off: what was kept back meanwhile is d
 void cqe_purge(struct sd_cq *cq, struct rcq *q);
 int cqe_release(struct sd_cq *cq, unsigned n);
 void cqe_arms(struct sd_uar *uar);      /* looks at the arm register of a page and at the records behind it */
+void cqe_arm(struct sd_uar *uar, uint64_t value); /* the same, of a register whose value was taken already */
 void cqe_gone(struct sd_cq *cq);
 
 /* ---- sq.c ---- */

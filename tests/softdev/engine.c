@@ -574,6 +574,5 @@ SD_API int softdev_skip(uint32_t qpn)
 
 void sd_engine_srq_changed(struct sd_srq *srq) { (void)srq; }
 void sd_engine_srq_destroyed(struct sd_srq *srq) { (void)srq; }
-int sd_engine_cq_resize(struct sd_cq *cq, uint8_t *buf, uint32_t cqe_cnt, uint32_t cqe_size) { (void)cq; (void)buf; (void)cqe_cnt; (void)cqe_size; return EOPNOTSUPP; }
 bool sd_trapping(void) { return false; }
 void sd_trap_page(struct sd_uar *uar) { (void)uar; }
