@@ -134,7 +134,7 @@ static void refusals(void **state)
 	init.cap.max_inline_data = 4096;
 	assert_null(ibv_create_qp(pd, &init));
 	init.cap = usual.cap;
-	init.qp_type = IBV_QPT_UD;
+	init.qp_type = IBV_QPT_RAW_PACKET;
 	assert_null(ibv_create_qp(pd, &init));
 	assert_int_equal(errno, EOPNOTSUPP);
 	assert_int_equal(ibv_destroy_cq(cq), 0);

@@ -13,6 +13,7 @@
 
 #define SD_MAX_FD 65536
 #define SD_MAX_CQ 65536u
+#define SD_MAX_SRQ 65536u
 #define SD_MAX_MR 65536u
 #define SD_MAX_UAR 65536u
 #define SD_GIDS 16                /* entries of the GID table; most are empty */
@@ -33,6 +34,8 @@ enum sd_fd_kind {
 
 struct sd_ctx {
 	int fd;
+	unsigned dev;             /* which device it was opened for */
+	bool closing;
 	bool ready;               /* GET_CONTEXT was answered */
 	struct sd_channel *async;
 };
@@ -46,7 +49,7 @@ struct sd_channel {
 };
 
 /* Objects in the order in which a closed context gets rid of what is left */
-enum sd_kind { SD_NONE, SD_QP, SD_CQ, SD_MR, SD_AH, SD_PD, SD_UAR, SD_KINDS };
+enum sd_kind { SD_NONE, SD_QP, SD_SRQ, SD_CQ, SD_MR, SD_AH, SD_PD, SD_UAR, SD_KINDS };
 
 struct host_uar {
 	struct sd_uar u;
@@ -63,13 +66,28 @@ struct host_cq {
 	struct host_cq *next;
 };
 
+struct host_mcast {
+	uint8_t gid[16];
+	uint16_t lid;
+	struct host_mcast *next;
+};
+
 struct host_qp {
 	struct sd_qp q;
 	uint64_t user_handle;
 	struct sd_channel *async;
 	uint32_t async_events;
 	struct ibv_qp_cap cap;    /* as the create command had it */
+	struct host_mcast *groups;
 	struct host_qp *next;
+};
+
+struct host_srq {
+	struct sd_srq s;
+	uint64_t user_handle;
+	struct sd_channel *async;
+	uint32_t async_events;
+	struct host_srq *next;
 };
 
 struct host_ah {
@@ -77,7 +95,8 @@ struct host_ah {
 };
 
 /* A handle's object is either of the two */
-_Static_assert(!offsetof(struct host_uar, u) && !offsetof(struct host_cq, c) && !offsetof(struct host_qp, q), "the engine's part comes first");
+_Static_assert(!offsetof(struct host_uar, u) && !offsetof(struct host_cq, c) && !offsetof(struct host_qp, q) && !offsetof(struct host_srq, s),
+	       "the engine's part comes first");
 
 /* ---- objects.c ---- */
 int sd_handle_new(struct sd_ctx *ctx, enum sd_kind kind, void *obj, uint32_t *handle);
@@ -92,11 +111,21 @@ int sd_ctx_open(bool cloexec);                  /* takes sd_lock; an fd or -errn
 bool sd_mem_ok(uint64_t addr, uint64_t len, bool write); /* is it all mapped, readable and, if asked, writable? */
 void sd_once(uint32_t key, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* one stderr line per key */
 
+/* Numbers are used in turn, so that one that has just died does not come back at once */
+struct sd_numbers {
+	void **at;
+	uint32_t max, first, next;
+};
+int sd_number_new(struct sd_numbers *n, void *obj, uint32_t *number);
+void *sd_number_get(const struct sd_numbers *n, uint32_t i);
+
 struct sd_channel *sd_channel_new(size_t record, int *err);
 struct sd_channel *sd_channel_get(int fd, size_t record);
 void sd_channel_put(struct sd_channel *ch);
 void sd_channel_close(struct sd_channel *ch);
 struct sd_channel *sd_channel_hold(struct sd_channel *ch);
+bool sd_channel_send(struct sd_channel *ch, const void *event);
+uint32_t sd_channel_take_back(struct sd_channel *ch, uint64_t element);
 
 /* All answer 0 or a positive errno, as the ioctl does */
 int sd_pd_create(struct sd_ctx *ctx, uint32_t *handle, uint32_t *pdn);
@@ -105,7 +134,8 @@ int sd_mr_create(struct sd_ctx *ctx, struct sd_pd *pd, uint64_t start, uint64_t 
 int sd_mr_change(struct sd_mr *mr, uint32_t flags, struct sd_pd *pd, uint64_t start, uint64_t length, uint64_t iova, uint32_t access);
 int sd_uar_create(struct sd_ctx *ctx, uint32_t *handle, uint32_t *page_id);
 struct sd_uar *sd_uar_get(struct sd_ctx *ctx, uint32_t page_id);
-int sd_ah_create(struct sd_ctx *ctx, struct sd_pd *pd, uint32_t *handle);
+struct ib_uverbs_ah_attr;
+int sd_ah_create(struct sd_ctx *ctx, struct sd_pd *pd, const struct ib_uverbs_ah_attr *at, uint32_t *handle, uint8_t dmac[6]);
 int sd_destroy(struct sd_ctx *ctx, enum sd_kind kind, uint32_t handle, uint32_t *events, uint32_t *async_events);
 
 struct sd_cq_args {
@@ -121,8 +151,10 @@ struct mlx5_ib_create_qp;
 struct ib_uverbs_modify_qp;
 struct ib_uverbs_query_qp_resp;
 struct sd_qp_args {
+	enum ibv_qp_type type;
 	struct sd_pd *pd;
 	struct sd_cq *send_cq, *recv_cq;
+	struct sd_srq *srq;
 	struct sd_channel *async;
 	uint64_t user_handle;
 	struct ibv_qp_cap cap;
@@ -133,8 +165,13 @@ int sd_qp_create(struct sd_ctx *ctx, struct sd_qp_args *a, uint32_t *handle, uin
 int sd_qp_modify(struct sd_qp *qp, const struct ib_uverbs_modify_qp *cmd);
 void sd_qp_query(struct sd_qp *qp, struct ib_uverbs_query_qp_resp *resp);
 void sd_qp_free(struct host_qp *hq);
+int sd_qp_mcast(struct sd_qp *qp, const uint8_t gid[16], uint16_t lid, bool attach);
 int sd_qp_add(struct host_qp *hq);              /* objects.c: gives it a number and puts it into the table */
 void sd_uar_put(struct sd_uar *u);
+
+/* ---- srq.c ---- */
+void sd_srq_free(struct host_srq *hs);
+void sd_srq_forked(void);                       /* the child has none */
 
 /* ---- uverbs.c ---- */
 int sd_ioctl(struct sd_ctx *ctx, void *arg);    /* takes sd_lock; 0 or a positive errno */
@@ -143,6 +180,7 @@ int sd_ioctl(struct sd_ctx *ctx, void *arg);    /* takes sd_lock; 0 or a positiv
 bool sd_link_ib(void);
 extern const char sd_node_guid[8], sd_sys_image_guid[8];
 unsigned sd_pkeys(void);
+int sd_resolve(const uint8_t gid[16], uint8_t mac[6]); /* RoCE: the MAC address behind a GID, or ETIMEDOUT as when nobody answers */
 #define SD_FW_VER ((20ull << 32) | (31ull << 16) | 1014)
 #define SD_PART_ID 4123           /* ConnectX-6: PCI device id 0x101b */
 #define SD_CDEV_MAJOR 231

@@ -32,15 +32,10 @@ static uint32_t handle_cnt, handle_hint;
 static uint8_t fd_kind[SD_MAX_FD];
 static void *fd_ptr[SD_MAX_FD];
 
-/* Numbers are used in turn, so that one that has just died does not come back at once */
-struct numbers {
-	void **at;
-	uint32_t max, first, next;
-};
-static struct numbers qps = { .max = SD_MAX_QP, .first = 0x40 };
-static struct numbers cqs = { .max = SD_MAX_CQ, .first = 0x40 };
-static struct numbers mrs = { .max = SD_MAX_MR, .first = 1 };
-static struct numbers uars = { .max = SD_MAX_UAR, .first = 1 };
+static struct sd_numbers qps = { .max = SD_MAX_QP, .first = 0x40 };
+static struct sd_numbers cqs = { .max = SD_MAX_CQ, .first = 0x40 };
+static struct sd_numbers mrs = { .max = SD_MAX_MR, .first = 1 };
+static struct sd_numbers uars = { .max = SD_MAX_UAR, .first = 1 };
 static uint8_t mr_variant[SD_MAX_MR];
 
 static struct host_qp *qp_list, **qp_tail = &qp_list;
@@ -68,7 +63,7 @@ void sd_once(uint32_t key, const char *fmt, ...)
 	fputc('\n', stderr);
 }
 
-static int number_new(struct numbers *n, void *obj, uint32_t *number)
+int sd_number_new(struct sd_numbers *n, void *obj, uint32_t *number)
 {
 	if (!n->at) {
 		n->at = calloc(n->max, sizeof(*n->at));
@@ -89,7 +84,7 @@ static int number_new(struct numbers *n, void *obj, uint32_t *number)
 	return ENOMEM;
 }
 
-static void *number_get(const struct numbers *n, uint32_t i)
+void *sd_number_get(const struct sd_numbers *n, uint32_t i)
 {
 	return n->at && i < n->max ? n->at[i] : NULL;
 }
@@ -156,6 +151,7 @@ static void ctx_free(struct sd_ctx *ctx)
 {
 	uint32_t a, b;
 
+	ctx->closing = true;
 	for (enum sd_kind kind = SD_NONE + 1; kind < SD_KINDS; kind++)
 		for (uint32_t i = 0; i < handle_cnt; i++)
 			if (handles[i].kind == kind && handles[i].ctx == ctx)
@@ -208,6 +204,7 @@ static void child_after_fork(void)
 	cq_list = NULL;
 	cq_tail = &cq_list;
 	uar_list = NULL;
+	sd_srq_forked();
 	handle_cnt = handle_hint = 0;
 	handles = NULL;
 	pthread_mutex_unlock(&sd_lock);
@@ -372,7 +369,7 @@ void sd_channel_close(struct sd_channel *ch)
 	close(fd);
 }
 
-static bool channel_send(struct sd_channel *ch, const void *event)
+bool sd_channel_send(struct sd_channel *ch, const void *event)
 {
 	if (!ch || ch->fd < 0)
 		return false;
@@ -390,7 +387,7 @@ static bool channel_send(struct sd_channel *ch, const void *event)
 }
 
 /* Takes the events of one object back that the program has not read; returns how many */
-static uint32_t channel_take_back(struct sd_channel *ch, uint64_t element)
+uint32_t sd_channel_take_back(struct sd_channel *ch, uint64_t element)
 {
 	struct ib_uverbs_async_event_desc *keep = NULL;
 	uint8_t event[sizeof(*keep)];
@@ -419,7 +416,7 @@ static uint32_t channel_take_back(struct sd_channel *ch, uint64_t element)
 		memcpy(&keep[n++], event, ch->record);
 	}
 	for (size_t i = 0; i < n; i++)
-		channel_send(ch, &keep[i]);
+		sd_channel_send(ch, &keep[i]);
 	free(keep);
 	return taken;
 }
@@ -429,7 +426,7 @@ void sd_cq_event(struct sd_cq *cq)
 	struct host_cq *hc = sd_container(cq, struct host_cq, c);
 	struct ib_uverbs_comp_event_desc ev = { .cq_handle = hc->user_handle };
 
-	if (channel_send(cq->channel, &ev))
+	if (sd_channel_send(cq->channel, &ev))
 		hc->comp_events++;
 }
 
@@ -438,7 +435,7 @@ void sd_async_cq(struct sd_cq *cq, enum ibv_event_type type)
 	struct host_cq *hc = sd_container(cq, struct host_cq, c);
 	struct ib_uverbs_async_event_desc ev = { .element = hc->user_handle, .event_type = type };
 
-	if (channel_send(hc->async, &ev))
+	if (sd_channel_send(hc->async, &ev))
 		hc->async_events++;
 }
 
@@ -447,7 +444,7 @@ void sd_async_qp(struct sd_qp *qp, enum ibv_event_type type)
 	struct host_qp *hq = sd_container(qp, struct host_qp, q);
 	struct ib_uverbs_async_event_desc ev = { .element = hq->user_handle, .event_type = type };
 
-	if (channel_send(hq->async, &ev))
+	if (sd_channel_send(hq->async, &ev))
 		hq->async_events++;
 }
 
@@ -466,11 +463,21 @@ int sd_pd_create(struct sd_ctx *ctx, uint32_t *handle, uint32_t *pdn)
 	return 0;
 }
 
-int sd_ah_create(struct sd_ctx *ctx, struct sd_pd *pd, uint32_t *handle)
+/* RoCE has no LIDs: its address is the GID, and the answer the MAC address that it stands for */
+int sd_ah_create(struct sd_ctx *ctx, struct sd_pd *pd, const struct ib_uverbs_ah_attr *at, uint32_t *handle, uint8_t dmac[6])
 {
-	struct host_ah *ah = calloc(1, sizeof(*ah));
-	int err = ah ? sd_handle_new(ctx, SD_AH, ah, handle) : ENOMEM;
+	struct host_ah *ah;
+	int err = at->port_num != 1 || (!sd_link_ib() && !at->is_global) ? EINVAL : 0;
 
+	memset(dmac, 0, 6);
+	if (!err && at->is_global)
+		err = sd_gid(ctx->dev, at->grh.sgid_index, NULL, NULL);
+	if (!err && !sd_link_ib())
+		err = sd_resolve(at->grh.dgid, dmac);
+	if (err)
+		return err;
+	ah = calloc(1, sizeof(*ah));
+	err = ah ? sd_handle_new(ctx, SD_AH, ah, handle) : ENOMEM;
 	if (err) {
 		free(ah);
 		return err;
@@ -484,9 +491,14 @@ int sd_ah_create(struct sd_ctx *ctx, struct sd_pd *pd, uint32_t *handle)
 
 struct sd_mr *sd_mr_find(uint32_t key)
 {
-	struct sd_mr *mr = number_get(&mrs, key >> 8 & 0xffff);
+	struct sd_mr *mr = sd_number_get(&mrs, key >> 8 & 0xffff);
 
 	return mr && mr->key == key ? mr : NULL;
+}
+
+struct sd_mr *sd_mr_index(uint32_t key)
+{
+	return sd_number_get(&mrs, key >> 8 & 0xffff);
 }
 
 static int mr_check(uint64_t start, uint64_t length, uint64_t iova, uint32_t access)
@@ -522,7 +534,7 @@ int sd_mr_create(struct sd_ctx *ctx, struct sd_pd *pd, uint64_t start, uint64_t 
 	mr = calloc(1, sizeof(*mr));
 	if (!mr)
 		return ENOMEM;
-	err = number_new(&mrs, mr, &index);
+	err = sd_number_new(&mrs, mr, &index);
 	if (err) {
 		free(mr);
 		return err;
@@ -580,7 +592,7 @@ int sd_uar_create(struct sd_ctx *ctx, uint32_t *handle, uint32_t *page_id)
 
 	if (!hu)
 		return ENOMEM;
-	err = number_new(&uars, hu, page_id);
+	err = sd_number_new(&uars, hu, page_id);
 	if (err)
 		goto free_uar;
 	hu->u.page_id = *page_id;
@@ -608,7 +620,7 @@ free_uar:
 
 struct sd_uar *sd_uar_get(struct sd_ctx *ctx, uint32_t page_id)
 {
-	struct host_uar *hu = number_get(&uars, page_id);
+	struct host_uar *hu = sd_number_get(&uars, page_id);
 
 	if (!hu || hu->ctx != ctx)
 		return NULL;
@@ -657,7 +669,7 @@ int sd_cq_create(struct sd_ctx *ctx, const struct sd_cq_args *a, uint32_t *handl
 	if (!uar)
 		return EINVAL;
 	hc = calloc(1, sizeof(*hc));
-	err = hc ? number_new(&cqs, hc, cqn) : ENOMEM;
+	err = hc ? sd_number_new(&cqs, hc, cqn) : ENOMEM;
 	if (err)
 		goto put_uar;
 	err = sd_handle_new(ctx, SD_CQ, hc, handle);
@@ -701,7 +713,7 @@ static void cq_free(struct host_cq *hc)
 
 struct sd_cq *sd_cq_find(uint32_t cqn)
 {
-	struct host_cq *hc = number_get(&cqs, cqn);
+	struct host_cq *hc = sd_number_get(&cqs, cqn);
 
 	return hc ? &hc->c : NULL;
 }
@@ -718,7 +730,7 @@ struct sd_cq *sd_cq_next(struct sd_cq *cq)
 int sd_qp_add(struct host_qp *hq)
 {
 	uint32_t index;
-	int err = number_new(&qps, hq, &index);
+	int err = sd_number_new(&qps, hq, &index);
 
 	if (err)
 		return err;
@@ -743,9 +755,16 @@ static void qp_remove(struct host_qp *hq)
 
 struct sd_qp *sd_qp_find(uint32_t qpn)
 {
-	struct host_qp *hq = number_get(&qps, qpn & 0xffff);
+	struct host_qp *hq = sd_number_get(&qps, qpn & 0xffff);
 
 	return hq && hq->q.qpn == qpn ? &hq->q : NULL;
+}
+
+struct sd_qp *sd_qp_next(struct sd_qp *qp)
+{
+	struct host_qp *hq = qp ? sd_container(qp, struct host_qp, q)->next : qp_list;
+
+	return hq ? &hq->q : NULL;
 }
 
 /* ---- the end of any of them ---- */
@@ -754,6 +773,7 @@ int sd_destroy(struct sd_ctx *ctx, enum sd_kind kind, uint32_t handle, uint32_t 
 {
 	void *obj = sd_handle_get(ctx, kind, handle);
 	struct host_qp *hq = obj;
+	struct host_srq *hs = obj;
 	struct host_cq *hc = obj;
 	struct sd_mr *mr = obj;
 
@@ -782,13 +802,22 @@ int sd_destroy(struct sd_ctx *ctx, enum sd_kind kind, uint32_t handle, uint32_t 
 	case SD_CQ:
 		if (hc->c.refs)
 			return EBUSY;
-		*events = hc->comp_events - channel_take_back(hc->c.channel, hc->user_handle);
-		*async_events = hc->async_events - channel_take_back(hc->async, hc->user_handle);
+		*events = hc->comp_events - sd_channel_take_back(hc->c.channel, hc->user_handle);
+		*async_events = hc->async_events - sd_channel_take_back(hc->async, hc->user_handle);
 		cq_free(hc);
 		break;
+	case SD_SRQ:
+		if (hs->s.refs)
+			return EBUSY;
+		sd_engine_srq_destroyed(&hs->s);
+		*async_events = hs->async_events - sd_channel_take_back(hs->async, hs->user_handle);
+		sd_srq_free(hs);
+		break;
 	case SD_QP:
+		if (hq->groups && !ctx->closing)
+			return EBUSY;
 		sd_engine_qp_destroyed(&hq->q);
-		*async_events = hq->async_events - channel_take_back(hq->async, hq->user_handle);
+		*async_events = hq->async_events - sd_channel_take_back(hq->async, hq->user_handle);
 		qp_remove(hq);
 		break;
 	default:
@@ -797,12 +826,3 @@ int sd_destroy(struct sd_ctx *ctx, enum sd_kind kind, uint32_t handle, uint32_t 
 	sd_handle_free(handle);
 	return 0;
 }
-
-struct sd_mr *sd_mr_index(uint32_t key) { return number_get(&mrs, key >> 8 & 0xffff); }
-struct sd_srq *sd_srq_find(uint32_t srqn) { (void)srqn; return NULL; }
-struct sd_srq *sd_srq_next(struct sd_srq *srq) { (void)srq; return NULL; }
-struct sd_qp *sd_qp_next(struct sd_qp *qp) { struct host_qp *hq = qp ? sd_container(qp, struct host_qp, q)->next : qp_list; return hq ? &hq->q : NULL; }
-bool sd_mcast_attached(struct sd_qp *qp, const uint8_t gid[16], uint16_t lid) { (void)qp; (void)gid; (void)lid; return false; }
-bool sd_port_is(unsigned dev, const uint8_t *gid, uint16_t lid) { (void)dev; (void)gid; (void)lid; return true; }
-void sd_port_mac(unsigned dev, uint8_t mac[6]) { (void)dev; memset(mac, 0, 6); }
-void sd_async_srq(struct sd_srq *srq, enum ibv_event_type type) { (void)srq; (void)type; }

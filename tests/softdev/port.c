@@ -79,6 +79,58 @@ int sd_gid(unsigned dev, unsigned index, union ibv_gid *gid, unsigned *type)
 	return 0;
 }
 
+void sd_port_mac(unsigned dev, uint8_t mac[6])
+{
+	(void)dev;
+	memcpy(mac, sd_node_guid, 3);
+	memcpy(mac + 3, sd_node_guid + 5, 3);
+}
+
+static bool has_gid(unsigned dev, const uint8_t *gid)
+{
+	union ibv_gid g;
+
+	for (unsigned i = 0; i < SD_GIDS; i++)
+		if (!sd_gid(dev, i, &g, NULL) && !memcmp(g.raw, gid, 16))
+			return true;
+	return false;
+}
+
+/* On InfiniBand what comes is what has the LID; a GRH must fit as well. RoCE knows nothing but GIDs */
+bool sd_port_is(unsigned dev, const uint8_t *gid, uint16_t lid)
+{
+	if (sd_link_ib())
+		return lid == sd_lid(dev) && (!gid || has_gid(dev, gid));
+	return gid && has_gid(dev, gid);
+}
+
+/*
+ * As the kernel finds a destination's MAC address: of a group by rule, of a port of this fabric by asking it, of another link-local
+ * address out of its lower half.
+ */
+int sd_resolve(const uint8_t gid[16], uint8_t mac[6])
+{
+	static const uint8_t link_local[8] = { 0xfe, 0x80 }, v4[12] = { [10] = 0xff, 0xff };
+
+	if (gid[0] == 0xff) {
+		mac[0] = mac[1] = 0x33;
+		memcpy(mac + 2, gid + 12, 4);
+		return 0;
+	}
+	if (!memcmp(gid, v4, 12) && gid[12] >> 4 == 0xe) {
+		memcpy(mac, (const uint8_t[]){ 0x01, 0x00, 0x5e, gid[13] & 0x7f, gid[14], gid[15] }, 6);
+		return 0;
+	}
+	if (has_gid(0, gid)) {
+		sd_port_mac(0, mac);
+		return 0;
+	}
+	if (memcmp(gid, link_local, 8) != 0)
+		return ETIMEDOUT;
+	memcpy(mac, (const uint8_t[]){ gid[8] ^ 2, gid[9], gid[10], gid[13], gid[14], gid[15] }, 6);
+	return 0;
+}
+
 /* ---- the fabric's directory ---- */
 
 static int make_own_dir(const char *path)

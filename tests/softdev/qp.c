@@ -34,7 +34,8 @@ int sd_qp_create(struct sd_ctx *ctx, struct sd_qp_args *a, uint32_t *handle, uin
 		return EINVAL;
 	if (!drv->sq_wqe_count != !a->cap.max_send_wr)
 		return EINVAL;
-	if (a->cap.max_recv_wr) {
+	/* With a shared receive queue there is none of its own, whatever the program asks for */
+	if (a->cap.max_recv_wr && !a->srq) {
 		if (!power_of_2(drv->rq_wqe_count) || drv->rq_wqe_count > SD_MAX_RQ_WR || drv->rq_wqe_shift < 4 ||
 		    drv->rq_wqe_shift > 9)
 			return EINVAL;
@@ -57,7 +58,7 @@ int sd_qp_create(struct sd_ctx *ctx, struct sd_qp_args *a, uint32_t *handle, uin
 	if (err)
 		goto put_uar;
 	qp = &hq->q;
-	*qp = (struct sd_qp){ .uidx = drv->uidx, .type = IBV_QPT_RC, .state = IBV_QPS_RESET, .ctx = ctx, .pd = a->pd, .send_cq = a->send_cq,
+	*qp = (struct sd_qp){ .dev = ctx->dev, .srq = a->srq, .uidx = drv->uidx, .type = a->type, .state = IBV_QPS_RESET, .ctx = ctx, .pd = a->pd, .send_cq = a->send_cq,
 			      .recv_cq = a->recv_cq, .uar = uar, .sig_all = a->sig_all, .wqebb_cnt = drv->sq_wqe_count,
 			      .max_inline = a->cap.max_inline_data, .max_send_sge = a->cap.max_send_sge };
 	qp->dbrec = (volatile uint32_t *)(uintptr_t)drv->db_addr;
@@ -68,11 +69,16 @@ int sd_qp_create(struct sd_ctx *ctx, struct sd_qp_args *a, uint32_t *handle, uin
 		qp->rq_shift = drv->rq_wqe_shift;
 		qp->max_recv_sge = 1u << (drv->rq_wqe_shift - 4);
 	}
-	/* As the kernel's driver: the requester's side only where every WQE is signaled, or where it is asked for by name */
-	qp->scatter_cqe_rsp = drv->flags & MLX5_QP_FLAG_SCATTER_CQE;
-	qp->scatter_cqe_req = qp->scatter_cqe_rsp && (a->sig_all || drv->flags & MLX5_QP_FLAG_ALLOW_SCATTER_CQE);
+	/*
+	 * As the kernel's driver: a datagram, with its GRH, never; the requester's side only where there are answers, and every WQE
+	 * is signaled or it is asked for by name
+	 */
+	qp->scatter_cqe_rsp = drv->flags & MLX5_QP_FLAG_SCATTER_CQE && a->type != IBV_QPT_UD;
+	qp->scatter_cqe_req = qp->scatter_cqe_rsp && a->type == IBV_QPT_RC && (a->sig_all || drv->flags & MLX5_QP_FLAG_ALLOW_SCATTER_CQE);
 	qp->attr.qp_state = IBV_QPS_RESET;
 	hq->cap = a->cap;
+	if (!rq_bytes)
+		hq->cap.max_recv_wr = 0;
 	hq->user_handle = a->user_handle;
 	err = sd_qp_add(hq);
 	if (err)
@@ -81,6 +87,8 @@ int sd_qp_create(struct sd_ctx *ctx, struct sd_qp_args *a, uint32_t *handle, uin
 	qp->pd->refs++;
 	qp->send_cq->refs++;
 	qp->recv_cq->refs++;
+	if (qp->srq)
+		qp->srq->refs++;
 	sd_engine_qp_created(qp);
 	*qpn = qp->qpn;
 	return 0;
@@ -97,63 +105,88 @@ void sd_qp_free(struct host_qp *hq)
 	hq->q.pd->refs--;
 	hq->q.send_cq->refs--;
 	hq->q.recv_cq->refs--;
+	if (hq->q.srq)
+		hq->q.srq->refs--;
+	for (struct host_mcast *m; (m = hq->groups);) {
+		hq->groups = m->next;
+		free(m);
+	}
 	sd_uar_put(hq->q.uar);
 	sd_channel_put(hq->async);
 	free(hq);
 }
 
-/* ---- the state machine of an RC QP: ib_modify_qp_is_ok()'s table ---- */
+/* ---- the state machine: ib_modify_qp_is_ok()'s table ---- */
 
 #define STATES (IBV_QPS_ERR + 1)
 
+enum { RC, UC, UD, TYPES };
+
+/* What any connected QP, or both kinds of it, may say in the same breath */
+#define FIRST (IBV_QP_PKEY_INDEX | IBV_QP_PORT)
+#define PATH (IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN)
+#define ALT (IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS)
+#define MIG (ALT | IBV_QP_PATH_MIG_STATE)
+
 static const struct {
 	bool valid;
-	int required, optional;
+	int required[TYPES], optional[TYPES];
 } transitions[STATES][STATES] = {
 	[IBV_QPS_RESET] = {
 		[IBV_QPS_RESET] = { .valid = true },
-		[IBV_QPS_INIT] = { .valid = true, .required = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS },
+		[IBV_QPS_INIT] = { .valid = true,
+				   .required = { [RC] = FIRST | IBV_QP_ACCESS_FLAGS, [UC] = FIRST | IBV_QP_ACCESS_FLAGS,
+						 [UD] = FIRST | IBV_QP_QKEY } },
 	},
 	[IBV_QPS_INIT] = {
 		[IBV_QPS_RESET] = { .valid = true },
 		[IBV_QPS_ERR] = { .valid = true },
-		[IBV_QPS_INIT] = { .valid = true, .optional = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS },
+		[IBV_QPS_INIT] = { .valid = true,
+				   .optional = { [RC] = FIRST | IBV_QP_ACCESS_FLAGS, [UC] = FIRST | IBV_QP_ACCESS_FLAGS,
+						 [UD] = FIRST | IBV_QP_QKEY } },
 		[IBV_QPS_RTR] = { .valid = true,
-				  .required = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-					      IBV_QP_MIN_RNR_TIMER,
-				  .optional = IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX },
+				  .required = { [RC] = PATH | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER, [UC] = PATH },
+				  .optional = { [RC] = ALT | IBV_QP_PKEY_INDEX, [UC] = ALT | IBV_QP_PKEY_INDEX,
+						[UD] = IBV_QP_PKEY_INDEX | IBV_QP_QKEY } },
 	},
 	[IBV_QPS_RTR] = {
 		[IBV_QPS_RESET] = { .valid = true },
 		[IBV_QPS_ERR] = { .valid = true },
 		[IBV_QPS_RTS] = { .valid = true,
-				  .required = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC,
-				  .optional = IBV_QP_CUR_STATE | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER |
-					      IBV_QP_PATH_MIG_STATE },
+				  .required = { [RC] = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+						       IBV_QP_MAX_QP_RD_ATOMIC,
+						[UC] = IBV_QP_SQ_PSN, [UD] = IBV_QP_SQ_PSN },
+				  .optional = { [RC] = IBV_QP_CUR_STATE | MIG | IBV_QP_MIN_RNR_TIMER, [UC] = IBV_QP_CUR_STATE | MIG,
+						[UD] = IBV_QP_CUR_STATE | IBV_QP_QKEY } },
 	},
 	[IBV_QPS_RTS] = {
 		[IBV_QPS_RESET] = { .valid = true },
 		[IBV_QPS_ERR] = { .valid = true },
 		[IBV_QPS_RTS] = { .valid = true,
-				  .optional = IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE |
-					      IBV_QP_MIN_RNR_TIMER },
-		[IBV_QPS_SQD] = { .valid = true, .optional = IBV_QP_EN_SQD_ASYNC_NOTIFY },
+				  .optional = { [RC] = IBV_QP_CUR_STATE | MIG | IBV_QP_MIN_RNR_TIMER, [UC] = IBV_QP_CUR_STATE | MIG,
+						[UD] = IBV_QP_CUR_STATE | IBV_QP_QKEY } },
+		[IBV_QPS_SQD] = { .valid = true,
+				  .optional = { [RC] = IBV_QP_EN_SQD_ASYNC_NOTIFY, [UC] = IBV_QP_EN_SQD_ASYNC_NOTIFY,
+						[UD] = IBV_QP_EN_SQD_ASYNC_NOTIFY } },
 	},
 	[IBV_QPS_SQD] = {
 		[IBV_QPS_RESET] = { .valid = true },
 		[IBV_QPS_ERR] = { .valid = true },
 		[IBV_QPS_RTS] = { .valid = true,
-				  .optional = IBV_QP_CUR_STATE | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER |
-					      IBV_QP_PATH_MIG_STATE },
+				  .optional = { [RC] = IBV_QP_CUR_STATE | MIG | IBV_QP_MIN_RNR_TIMER, [UC] = IBV_QP_CUR_STATE | MIG,
+						[UD] = IBV_QP_CUR_STATE | IBV_QP_QKEY } },
 		[IBV_QPS_SQD] = { .valid = true,
-				  .optional = IBV_QP_PORT | IBV_QP_AV | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-					      IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS |
-					      IBV_QP_PKEY_INDEX | IBV_QP_MIN_RNR_TIMER | IBV_QP_PATH_MIG_STATE },
+				  .optional = { [RC] = IBV_QP_PORT | IBV_QP_AV | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+						       IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC | MIG | IBV_QP_PKEY_INDEX |
+						       IBV_QP_MIN_RNR_TIMER,
+						[UC] = IBV_QP_AV | MIG | IBV_QP_PKEY_INDEX, [UD] = IBV_QP_PKEY_INDEX | IBV_QP_QKEY } },
 	},
+	/* Where a send error leaves a QP of an unreliable type; of an RC QP it is the error state */
 	[IBV_QPS_SQE] = {
 		[IBV_QPS_RESET] = { .valid = true },
 		[IBV_QPS_ERR] = { .valid = true },
-		[IBV_QPS_RTS] = { .valid = true },
+		[IBV_QPS_RTS] = { .valid = true,
+				  .optional = { [UC] = IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS, [UD] = IBV_QP_CUR_STATE | IBV_QP_QKEY } },
 	},
 	[IBV_QPS_ERR] = {
 		[IBV_QPS_RESET] = { .valid = true },
@@ -161,27 +194,27 @@ static const struct {
 	},
 };
 
-static bool transition_ok(enum ibv_qp_state from, enum ibv_qp_state to, int mask)
+static bool transition_ok(enum ibv_qp_type type, enum ibv_qp_state from, enum ibv_qp_state to, int mask)
 {
-	const int required = transitions[from][to].required;
+	const int t = type == IBV_QPT_UD ? UD : type == IBV_QPT_UC ? UC : RC, required = transitions[from][to].required[t];
 
 	if (mask & IBV_QP_CUR_STATE && (from < IBV_QPS_RTR || from > IBV_QPS_SQE))
 		return false;
 	return transitions[from][to].valid && (mask & required) == required &&
-	       !(mask & ~(required | transitions[from][to].optional | IBV_QP_STATE));
+	       !(mask & ~(required | transitions[from][to].optional[t] | IBV_QP_STATE));
 }
 
-static bool path_ok(const struct ib_uverbs_qp_dest *d)
+static bool path_ok(unsigned dev, const struct ib_uverbs_qp_dest *d)
 {
 	if (d->port_num != 1 || d->sl > 15)
 		return false;
 	/* RoCE has no LIDs: without a GRH there is no address. A GRH names one of our own GIDs */
 	if (!sd_link_ib() && !d->is_global)
 		return false;
-	return !d->is_global || !sd_gid(0, d->sgid_index, NULL, NULL);
+	return !d->is_global || !sd_gid(dev, d->sgid_index, NULL, NULL);
 }
 
-static bool values_ok(const struct ib_uverbs_modify_qp *c, int mask)
+static bool values_ok(unsigned dev, const struct ib_uverbs_modify_qp *c, int mask)
 {
 	const uint32_t access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
 				IBV_ACCESS_MW_BIND;
@@ -192,7 +225,7 @@ static bool values_ok(const struct ib_uverbs_modify_qp *c, int mask)
 		return false;
 	if (mask & IBV_QP_ACCESS_FLAGS && c->qp_access_flags & ~access)
 		return false;
-	if (mask & IBV_QP_AV && !path_ok(&c->dest))
+	if (mask & IBV_QP_AV && !path_ok(dev, &c->dest))
 		return false;
 	if (mask & IBV_QP_ALT_PATH) /* path migration is a capability that this device does not claim */
 		return false;
@@ -242,7 +275,7 @@ int sd_qp_modify(struct sd_qp *qp, const struct ib_uverbs_modify_qp *c)
 	if (mask & IBV_QP_CUR_STATE && c->cur_qp_state != from)
 		return EINVAL;
 	to = mask & IBV_QP_STATE ? (enum ibv_qp_state)c->qp_state : from;
-	if (!transition_ok(from, to, mask) || !values_ok(c, mask))
+	if (!transition_ok(qp->type, from, to, mask) || !values_ok(qp->dev, c, mask))
 		return EINVAL;
 
 	if (mask & IBV_QP_ACCESS_FLAGS)
@@ -251,6 +284,8 @@ int sd_qp_modify(struct sd_qp *qp, const struct ib_uverbs_modify_qp *c)
 		at->pkey_index = c->pkey_index;
 	if (mask & IBV_QP_PORT)
 		at->port_num = c->port_num;
+	if (mask & IBV_QP_QKEY)
+		at->qkey = c->qkey;
 	if (mask & IBV_QP_AV)
 		path_set(&at->ah_attr, &c->dest);
 	if (mask & IBV_QP_PATH_MTU)
@@ -306,6 +341,7 @@ void sd_qp_query(struct sd_qp *qp, struct ib_uverbs_query_qp_resp *r)
 	r->max_send_sge = hq->cap.max_send_sge;
 	r->max_recv_sge = qp->max_recv_sge;
 	r->max_inline_data = hq->cap.max_inline_data;
+	r->qkey = at->qkey;
 	r->rq_psn = at->rq_psn;
 	r->sq_psn = at->sq_psn;
 	r->dest_qp_num = at->dest_qp_num;
@@ -321,4 +357,51 @@ void sd_qp_query(struct sd_qp *qp, struct ib_uverbs_query_qp_resp *r)
 	r->retry_cnt = at->retry_cnt;
 	r->rnr_retry = at->rnr_retry;
 	r->sq_sig_all = qp->sig_all;
+}
+
+/* ---- multicast groups ---- */
+
+static bool multicast(const uint8_t gid[16])
+{
+	static const uint8_t v4[12] = { [10] = 0xff, 0xff };
+
+	return gid[0] == 0xff || (!memcmp(gid, v4, 12) && gid[12] >> 4 == 0xe);
+}
+
+/* Attaching twice is as good as once; only what was attached can be detached */
+int sd_qp_mcast(struct sd_qp *qp, const uint8_t gid[16], uint16_t lid, bool attach)
+{
+	struct host_qp *hq = sd_container(qp, struct host_qp, q);
+	struct host_mcast **at, *m;
+
+	for (at = &hq->groups; (m = *at); at = &m->next)
+		if (m->lid == lid && !memcmp(m->gid, gid, 16))
+			break;
+	if (!attach) {
+		if (!m)
+			return EINVAL;
+		*at = m->next;
+		free(m);
+		return 0;
+	}
+	if (m)
+		return 0;
+	if (!multicast(gid) || qp->type != IBV_QPT_UD || (sd_link_ib() && (lid < 0xc000 || lid == 0xffff)))
+		return EINVAL;
+	m = calloc(1, sizeof(*m));
+	if (!m)
+		return ENOMEM;
+	memcpy(m->gid, gid, 16);
+	m->lid = lid;
+	*at = m;
+	return 0;
+}
+
+bool sd_mcast_attached(struct sd_qp *qp, const uint8_t gid[16], uint16_t lid)
+{
+	const struct host_mcast *m = sd_container(qp, struct host_qp, q)->groups;
+
+	while (m && (gid ? memcmp(m->gid, gid, 16) != 0 : m->lid != lid))
+		m = m->next;
+	return m;
 }

@@ -15,22 +15,9 @@
 #include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
-#include <rdma/ib_user_ioctl_cmds.h>
-#include <rdma/ib_user_ioctl_verbs.h>
-#include <rdma/ib_user_verbs.h>
-#include <rdma/mlx5-abi.h>
-#include <rdma/mlx5_user_ioctl_cmds.h>
-#include <rdma/mlx5_user_ioctl_verbs.h>
-#include <rdma/rdma_user_ioctl_cmds.h>
-#include "host.h"
+#include "cmd.h"
 
-#define ATTRS 32
-#define DRIVER(id) (ATTRS + ((id) & 0xfff)) /* place of a driver attribute */
-
-struct cmd {
-	struct sd_ctx *ctx;
-	struct ib_uverbs_attr *at[2 * ATTRS];
-};
+#define DRIVER(id) (SD_ATTRS + ((id) & 0xfff)) /* place of a driver attribute */
 
 /* ---- attributes ---- */
 
@@ -39,13 +26,13 @@ static unsigned place(unsigned id)
 	return id & UVERBS_UDATA_DRIVER_DATA_FLAG ? DRIVER(id) : id;
 }
 
-static struct ib_uverbs_attr *attr(const struct cmd *c, unsigned id)
+struct ib_uverbs_attr *sd_attr(const struct sd_cmd *c, unsigned id)
 {
 	return c->at[place(id)];
 }
 
 /* 0 or EFAULT. Where a sandbox forbids the call there is only trust */
-static int copy(void *here, uint64_t there, size_t len, bool out)
+int sd_copy(void *here, uint64_t there, size_t len, bool out)
 {
 	struct iovec h = { here, len }, t = { (void *)(uintptr_t)there, len };
 	ssize_t n;
@@ -62,9 +49,9 @@ static int copy(void *here, uint64_t there, size_t len, bool out)
 	return n == (ssize_t)len ? 0 : EFAULT;
 }
 
-static uint64_t in_u64(const struct cmd *c, unsigned id, uint64_t otherwise)
+uint64_t sd_in_u64(const struct sd_cmd *c, unsigned id, uint64_t otherwise)
 {
-	const struct ib_uverbs_attr *a = attr(c, id);
+	const struct ib_uverbs_attr *a = sd_attr(c, id);
 
 	if (!a)
 		return otherwise;
@@ -72,7 +59,7 @@ static uint64_t in_u64(const struct cmd *c, unsigned id, uint64_t otherwise)
 }
 
 /* An input structure: a shorter one is filled up with zeros; what we do not know must be zero */
-static int in_struct(const struct ib_uverbs_attr *a, void *to, size_t size)
+int sd_in(const struct ib_uverbs_attr *a, void *to, size_t size)
 {
 	uint8_t more[256];
 	size_t len = a ? a->len : 0, known = len < size ? len : size;
@@ -86,48 +73,46 @@ static int in_struct(const struct ib_uverbs_attr *a, void *to, size_t size)
 			memcpy(to, &a->data, len);
 		return 0;
 	}
-	err = copy(to, a->data, known, false);
+	err = sd_copy(to, a->data, known, false);
 	if (err || len == known)
 		return err;
 	if (len - known > sizeof(more))
 		return EOPNOTSUPP;
-	err = copy(more, a->data + known, len - known, false);
+	err = sd_copy(more, a->data + known, len - known, false);
 	for (size_t i = 0; !err && i < len - known; i++)
 		if (more[i])
 			return EOPNOTSUPP;
 	return err;
 }
 
-static int out_struct(struct ib_uverbs_attr *a, const void *from, size_t size)
+int sd_out(struct ib_uverbs_attr *a, const void *from, size_t size)
 {
 	static const uint8_t zeros[256];
 	size_t len = a ? a->len : 0, known = len < size ? len : size;
-	int err = copy((void *)(uintptr_t)from, len ? a->data : 0, known, true);
+	int err = sd_copy((void *)(uintptr_t)from, len ? a->data : 0, known, true);
 
 	for (size_t at = known; !err && at < len; at += sizeof(zeros))
-		err = copy((void *)(uintptr_t)zeros, a->data + at, len - at < sizeof(zeros) ? len - at : sizeof(zeros), true);
+		err = sd_copy((void *)(uintptr_t)zeros, a->data + at, len - at < sizeof(zeros) ? len - at : sizeof(zeros), true);
 	if (!err && len)
 		a->flags |= UVERBS_ATTR_F_VALID_OUTPUT;
 	return err;
 }
 
-#define OUT(c, id, value) out_struct(attr(c, id), &(value), sizeof(value))
-
-static void *in_obj(const struct cmd *c, unsigned id, enum sd_kind kind)
+void *sd_in_obj(const struct sd_cmd *c, unsigned id, enum sd_kind kind)
 {
-	const struct ib_uverbs_attr *a = attr(c, id);
+	const struct ib_uverbs_attr *a = sd_attr(c, id);
 
 	return a && a->data <= UINT32_MAX ? sd_handle_get(c->ctx, kind, a->data) : NULL;
 }
 
-static void out_obj(const struct cmd *c, unsigned id, uint32_t handle)
+void sd_out_obj(const struct sd_cmd *c, unsigned id, uint32_t handle)
 {
-	attr(c, id)->data = handle;
-	attr(c, id)->flags |= UVERBS_ATTR_F_VALID_OUTPUT;
+	sd_attr(c, id)->data = handle;
+	sd_attr(c, id)->flags |= UVERBS_ATTR_F_VALID_OUTPUT;
 }
 
 /* An object whose maker cannot be told of it: as if it had never been */
-static int undo(const struct cmd *c, enum sd_kind kind, uint32_t handle)
+int sd_undo(const struct sd_cmd *c, enum sd_kind kind, uint32_t handle)
 {
 	uint32_t a, b;
 
@@ -137,7 +122,7 @@ static int undo(const struct cmd *c, enum sd_kind kind, uint32_t handle)
 
 /* ---- device ---- */
 
-static int get_context(struct cmd *c)
+static int get_context(struct sd_cmd *c)
 {
 	struct mlx5_ib_alloc_ucontext_req_v2 req;
 	struct mlx5_ib_alloc_ucontext_resp resp = {
@@ -161,7 +146,7 @@ static int get_context(struct cmd *c)
 	};
 	const uint32_t vectors = SD_COMP_VECTORS;
 	const uint64_t core = IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS;
-	int err = in_struct(attr(c, UVERBS_ATTR_UHW_IN), &req, sizeof(req));
+	int err = sd_in(sd_attr(c, UVERBS_ATTR_UHW_IN), &req, sizeof(req));
 
 	if (err)
 		return err;
@@ -172,11 +157,11 @@ static int get_context(struct cmd *c)
 		return EINVAL;
 	if (req.max_cqe_version < 1 || !(req.lib_caps & MLX5_LIB_CAP_DYN_UAR))
 		return EINVAL;
-	err = OUT(c, UVERBS_ATTR_UHW_OUT, resp);
+	err = SD_OUT(c, UVERBS_ATTR_UHW_OUT, resp);
 	if (!err)
-		err = OUT(c, UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, vectors);
+		err = SD_OUT(c, UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, vectors);
 	if (!err)
-		err = OUT(c, UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT, core);
+		err = SD_OUT(c, UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT, core);
 	c->ctx->ready = !err;
 	return err;
 }
@@ -202,14 +187,14 @@ static void fill_port(struct ib_uverbs_query_port_resp *p)
 	};
 }
 
-static int query_port(struct cmd *c)
+static int query_port(struct sd_cmd *c)
 {
 	struct ib_uverbs_query_port_resp_ex resp = { .port_cap_flags2 = 0 };
 
-	if (in_u64(c, UVERBS_ATTR_QUERY_PORT_PORT_NUM, 0) != 1)
+	if (sd_in_u64(c, UVERBS_ATTR_QUERY_PORT_PORT_NUM, 0) != 1)
 		return EINVAL;
 	fill_port(&resp.legacy_resp);
-	return OUT(c, UVERBS_ATTR_QUERY_PORT_RESP, resp);
+	return SD_OUT(c, UVERBS_ATTR_QUERY_PORT_RESP, resp);
 }
 
 static int fill_gid(unsigned index, struct ib_uverbs_gid_entry *e)
@@ -229,44 +214,44 @@ static int fill_gid(unsigned index, struct ib_uverbs_gid_entry *e)
 	return 0;
 }
 
-static int query_gid_entry(struct cmd *c)
+static int query_gid_entry(struct sd_cmd *c)
 {
-	uint64_t index = in_u64(c, UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX, 0);
+	uint64_t index = sd_in_u64(c, UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX, 0);
 	struct ib_uverbs_gid_entry e;
 	int err;
 
-	if (in_u64(c, UVERBS_ATTR_QUERY_GID_ENTRY_PORT, 0) != 1 || index >= SD_GIDS || in_u64(c, UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS, 0))
+	if (sd_in_u64(c, UVERBS_ATTR_QUERY_GID_ENTRY_PORT, 0) != 1 || index >= SD_GIDS || sd_in_u64(c, UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS, 0))
 		return EINVAL;
 	err = fill_gid(index, &e);
-	return err ? err : OUT(c, UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY, e);
+	return err ? err : SD_OUT(c, UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY, e);
 }
 
-static int query_gid_table(struct cmd *c)
+static int query_gid_table(struct sd_cmd *c)
 {
-	struct ib_uverbs_attr *a = attr(c, UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES);
-	uint64_t size = in_u64(c, UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE, 0), n = 0;
+	struct ib_uverbs_attr *a = sd_attr(c, UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES);
+	uint64_t size = sd_in_u64(c, UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE, 0), n = 0;
 	struct ib_uverbs_gid_entry e;
 	int err;
 
-	if (!size || size > 4096 || in_u64(c, UVERBS_ATTR_QUERY_GID_TABLE_FLAGS, 0))
+	if (!size || size > 4096 || sd_in_u64(c, UVERBS_ATTR_QUERY_GID_TABLE_FLAGS, 0))
 		return EINVAL;
 	for (unsigned i = 0; i < SD_GIDS; i++) {
 		if (fill_gid(i, &e))
 			continue;
 		if ((n + 1) * size > a->len)
 			return EINVAL;
-		err = copy(&e, a->data + n * size, size < sizeof(e) ? size : sizeof(e), true);
+		err = sd_copy(&e, a->data + n * size, size < sizeof(e) ? size : sizeof(e), true);
 		if (err)
 			return err;
 		n++;
 	}
 	a->flags |= UVERBS_ATTR_F_VALID_OUTPUT;
-	return OUT(c, UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES, n);
+	return SD_OUT(c, UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES, n);
 }
 
-static int async_event_alloc(struct cmd *c)
+static int async_event_alloc(struct sd_cmd *c)
 {
-	struct ib_uverbs_attr *a = attr(c, UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE);
+	struct ib_uverbs_attr *a = sd_attr(c, UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE);
 	struct sd_channel *ch;
 	int err;
 
@@ -281,9 +266,9 @@ static int async_event_alloc(struct cmd *c)
 }
 
 /* The channel that a create command names for asynchronous events, or the context's own */
-static int event_fd(struct cmd *c, unsigned id, struct sd_channel **ch)
+int sd_event_fd(struct sd_cmd *c, unsigned id, struct sd_channel **ch)
 {
-	const struct ib_uverbs_attr *a = attr(c, id);
+	const struct ib_uverbs_attr *a = sd_attr(c, id);
 
 	*ch = c->ctx->async;
 	if (!a)
@@ -294,9 +279,9 @@ static int event_fd(struct cmd *c, unsigned id, struct sd_channel **ch)
 
 /* ---- doorbell pages ---- */
 
-static int uar_alloc(struct cmd *c)
+static int uar_alloc(struct sd_cmd *c)
 {
-	uint64_t type = in_u64(c, MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE, 0), offset;
+	uint64_t type = sd_in_u64(c, MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE, 0), offset;
 	const uint32_t length = 4096;
 	uint32_t handle, page_id;
 	int err;
@@ -307,15 +292,15 @@ static int uar_alloc(struct cmd *c)
 	if (err)
 		return err;
 	offset = (SD_UAR_FIRST_PAGE + page_id) * 4096ull;
-	if (OUT(c, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, offset) || OUT(c, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, length) ||
-	    OUT(c, MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, page_id))
-		return undo(c, SD_UAR, handle);
-	out_obj(c, MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, handle);
+	if (SD_OUT(c, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, offset) || SD_OUT(c, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, length) ||
+	    SD_OUT(c, MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, page_id))
+		return sd_undo(c, SD_UAR, handle);
+	sd_out_obj(c, MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, handle);
 	return 0;
 }
 
 /* The device has no user contexts, so it never gets as far as looking at the command. libmlx5 asks at every open: no fuss */
-static int devx_other(struct cmd *c)
+static int devx_other(struct sd_cmd *c)
 {
 	(void)c;
 	return EINVAL;
@@ -323,21 +308,21 @@ static int devx_other(struct cmd *c)
 
 /* ---- CQ, QP ---- */
 
-static int cq_create(struct cmd *c)
+static int cq_create(struct sd_cmd *c)
 {
-	uint64_t cqe = in_u64(c, UVERBS_ATTR_CREATE_CQ_CQE, 0), flags = in_u64(c, UVERBS_ATTR_CREATE_CQ_FLAGS, 0);
-	const struct ib_uverbs_attr *fd = attr(c, UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL);
+	uint64_t cqe = sd_in_u64(c, UVERBS_ATTR_CREATE_CQ_CQE, 0), flags = sd_in_u64(c, UVERBS_ATTR_CREATE_CQ_FLAGS, 0);
+	const struct ib_uverbs_attr *fd = sd_attr(c, UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL);
 	struct mlx5_ib_create_cq_resp resp = { .cqn = 0 };
 	struct mlx5_ib_create_cq drv;
-	struct sd_cq_args a = { .user_handle = in_u64(c, UVERBS_ATTR_CREATE_CQ_USER_HANDLE, 0) };
+	struct sd_cq_args a = { .user_handle = sd_in_u64(c, UVERBS_ATTR_CREATE_CQ_USER_HANDLE, 0) };
 	uint32_t handle, answer = cqe;
-	int err = in_struct(attr(c, UVERBS_ATTR_UHW_IN), &drv, sizeof(drv));
+	int err = sd_in(sd_attr(c, UVERBS_ATTR_UHW_IN), &drv, sizeof(drv));
 
 	if (!err)
-		err = event_fd(c, UVERBS_ATTR_CREATE_CQ_EVENT_FD, &a.async);
+		err = sd_event_fd(c, UVERBS_ATTR_CREATE_CQ_EVENT_FD, &a.async);
 	if (err)
 		return err;
-	if (in_u64(c, UVERBS_ATTR_CREATE_CQ_COMP_VECTOR, 0) >= SD_COMP_VECTORS || cqe < 1 || cqe >= SD_MAX_CQE)
+	if (sd_in_u64(c, UVERBS_ATTR_CREATE_CQ_COMP_VECTOR, 0) >= SD_COMP_VECTORS || cqe < 1 || cqe >= SD_MAX_CQE)
 		return EINVAL;
 	if (flags & ~(uint64_t)(IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION | IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN))
 		return EOPNOTSUPP;
@@ -360,113 +345,116 @@ static int cq_create(struct cmd *c)
 	err = sd_cq_create(c->ctx, &a, &handle, &resp.cqn);
 	if (err)
 		return err;
-	if (OUT(c, UVERBS_ATTR_UHW_OUT, resp) || OUT(c, UVERBS_ATTR_CREATE_CQ_RESP_CQE, answer))
-		return undo(c, SD_CQ, handle);
-	out_obj(c, UVERBS_ATTR_CREATE_CQ_HANDLE, handle);
+	if (SD_OUT(c, UVERBS_ATTR_UHW_OUT, resp) || SD_OUT(c, UVERBS_ATTR_CREATE_CQ_RESP_CQE, answer))
+		return sd_undo(c, SD_CQ, handle);
+	sd_out_obj(c, UVERBS_ATTR_CREATE_CQ_HANDLE, handle);
 	return 0;
 }
 
-static int cq_destroy(struct cmd *c)
+static int cq_destroy(struct sd_cmd *c)
 {
 	struct ib_uverbs_destroy_cq_resp resp;
-	int err = sd_destroy(c->ctx, SD_CQ, attr(c, UVERBS_ATTR_DESTROY_CQ_HANDLE)->data, &resp.comp_events_reported,
+	int err = sd_destroy(c->ctx, SD_CQ, sd_attr(c, UVERBS_ATTR_DESTROY_CQ_HANDLE)->data, &resp.comp_events_reported,
 			     &resp.async_events_reported);
 
-	return err ? err : OUT(c, UVERBS_ATTR_DESTROY_CQ_RESP, resp);
+	return err ? err : SD_OUT(c, UVERBS_ATTR_DESTROY_CQ_RESP, resp);
 }
 
-static int qp_create(struct cmd *c)
+static int qp_create(struct sd_cmd *c)
 {
-	uint64_t type = in_u64(c, UVERBS_ATTR_CREATE_QP_TYPE, 0), flags = in_u64(c, UVERBS_ATTR_CREATE_QP_FLAGS, 0);
+	uint64_t type = sd_in_u64(c, UVERBS_ATTR_CREATE_QP_TYPE, 0), flags = sd_in_u64(c, UVERBS_ATTR_CREATE_QP_FLAGS, 0);
 	struct mlx5_ib_create_qp_resp resp = { .bfreg_index = 1u << 31 }; /* none: the page was named */
 	struct mlx5_ib_create_qp drv;
 	struct ib_uverbs_qp_cap cap;
-	struct sd_qp_args a = { .drv = &drv, .user_handle = in_u64(c, UVERBS_ATTR_CREATE_QP_USER_HANDLE, 0) };
+	struct sd_qp_args a = { .drv = &drv, .user_handle = sd_in_u64(c, UVERBS_ATTR_CREATE_QP_USER_HANDLE, 0) };
 	uint32_t handle, qpn;
-	int err = in_struct(attr(c, UVERBS_ATTR_UHW_IN), &drv, sizeof(drv));
+	int err = sd_in(sd_attr(c, UVERBS_ATTR_UHW_IN), &drv, sizeof(drv));
 
 	if (type > IB_UVERBS_QPT_DRIVER)
 		return EINVAL;
-	if (type != IB_UVERBS_QPT_RC) {
+	if (type != IB_UVERBS_QPT_RC && type != IB_UVERBS_QPT_UC && type != IB_UVERBS_QPT_UD) {
 		sd_once(0xffff0100 + type, "queue pairs of type %u are not supported", (unsigned)type);
 		return EOPNOTSUPP;
 	}
-	if (attr(c, UVERBS_ATTR_CREATE_QP_SRQ_HANDLE)) {
-		sd_once(0xffff0200, "queue pairs with a shared receive queue are not supported");
-		return EOPNOTSUPP;
-	}
 	if (!err)
-		err = in_struct(attr(c, UVERBS_ATTR_CREATE_QP_CAP), &cap, sizeof(cap));
+		err = sd_in(sd_attr(c, UVERBS_ATTR_CREATE_QP_CAP), &cap, sizeof(cap));
 	if (!err)
-		err = event_fd(c, UVERBS_ATTR_CREATE_QP_EVENT_FD, &a.async);
+		err = sd_event_fd(c, UVERBS_ATTR_CREATE_QP_EVENT_FD, &a.async);
 	if (err)
 		return err;
 	if (flags & ~(uint64_t)IB_UVERBS_QP_CREATE_SQ_SIG_ALL)
 		return EINVAL;
-	a.pd = in_obj(c, UVERBS_ATTR_CREATE_QP_PD_HANDLE, SD_PD);
-	a.send_cq = in_obj(c, UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE, SD_CQ);
-	a.recv_cq = in_obj(c, UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE, SD_CQ);
-	if (!a.pd || !a.send_cq || !a.recv_cq)
+	a.pd = sd_in_obj(c, UVERBS_ATTR_CREATE_QP_PD_HANDLE, SD_PD);
+	a.send_cq = sd_in_obj(c, UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE, SD_CQ);
+	a.recv_cq = sd_in_obj(c, UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE, SD_CQ);
+	a.srq = sd_in_obj(c, UVERBS_ATTR_CREATE_QP_SRQ_HANDLE, SD_SRQ);
+	if (!a.pd || !a.send_cq || !a.recv_cq || !a.srq != !sd_attr(c, UVERBS_ATTR_CREATE_QP_SRQ_HANDLE))
 		return EINVAL;
+	if (sd_attr(c, UVERBS_ATTR_CREATE_QP_XRCD_HANDLE) || sd_attr(c, UVERBS_ATTR_CREATE_QP_IND_TABLE_HANDLE) ||
+	    sd_attr(c, UVERBS_ATTR_CREATE_QP_SOURCE_QPN))
+		return EINVAL;
+	a.type = (enum ibv_qp_type)type;
 	a.sig_all = flags & IB_UVERBS_QP_CREATE_SQ_SIG_ALL;
 	a.cap = (struct ibv_qp_cap){ cap.max_send_wr, cap.max_recv_wr, cap.max_send_sge, cap.max_recv_sge, cap.max_inline_data };
 	err = sd_qp_create(c->ctx, &a, &handle, &qpn);
 	if (err)
 		return err;
-	if (OUT(c, UVERBS_ATTR_UHW_OUT, resp) || OUT(c, UVERBS_ATTR_CREATE_QP_RESP_CAP, cap) ||
-	    OUT(c, UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, qpn))
-		return undo(c, SD_QP, handle);
-	out_obj(c, UVERBS_ATTR_CREATE_QP_HANDLE, handle);
+	if (a.srq || !cap.max_recv_wr)
+		cap.max_recv_wr = cap.max_recv_sge = 0;
+	if (SD_OUT(c, UVERBS_ATTR_UHW_OUT, resp) || SD_OUT(c, UVERBS_ATTR_CREATE_QP_RESP_CAP, cap) ||
+	    SD_OUT(c, UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, qpn))
+		return sd_undo(c, SD_QP, handle);
+	sd_out_obj(c, UVERBS_ATTR_CREATE_QP_HANDLE, handle);
 	return 0;
 }
 
-static int qp_destroy(struct cmd *c)
+static int qp_destroy(struct sd_cmd *c)
 {
 	struct ib_uverbs_destroy_qp_resp resp;
 	uint32_t none;
-	int err = sd_destroy(c->ctx, SD_QP, attr(c, UVERBS_ATTR_DESTROY_QP_HANDLE)->data, &none, &resp.events_reported);
+	int err = sd_destroy(c->ctx, SD_QP, sd_attr(c, UVERBS_ATTR_DESTROY_QP_HANDLE)->data, &none, &resp.events_reported);
 
-	return err ? err : OUT(c, UVERBS_ATTR_DESTROY_QP_RESP, resp);
+	return err ? err : SD_OUT(c, UVERBS_ATTR_DESTROY_QP_RESP, resp);
 }
 
 /* PD, AH, MR, doorbell page: the handle is the first attribute of its name space, and there is no answer */
-static int destroy(struct cmd *c, enum sd_kind kind, unsigned id)
+int sd_cmd_destroy(struct sd_cmd *c, enum sd_kind kind, unsigned id)
 {
 	uint32_t events, async;
 
-	return sd_destroy(c->ctx, kind, attr(c, id)->data, &events, &async);
+	return sd_destroy(c->ctx, kind, sd_attr(c, id)->data, &events, &async);
 }
 
-static int pd_destroy(struct cmd *c)
+static int pd_destroy(struct sd_cmd *c)
 {
-	return destroy(c, SD_PD, UVERBS_ATTR_DESTROY_PD_HANDLE);
+	return sd_cmd_destroy(c, SD_PD, UVERBS_ATTR_DESTROY_PD_HANDLE);
 }
 
-static int ah_destroy(struct cmd *c)
+static int ah_destroy(struct sd_cmd *c)
 {
-	return destroy(c, SD_AH, UVERBS_ATTR_DESTROY_AH_HANDLE);
+	return sd_cmd_destroy(c, SD_AH, UVERBS_ATTR_DESTROY_AH_HANDLE);
 }
 
-static int mr_destroy(struct cmd *c)
+static int mr_destroy(struct sd_cmd *c)
 {
-	return destroy(c, SD_MR, UVERBS_ATTR_DESTROY_MR_HANDLE);
+	return sd_cmd_destroy(c, SD_MR, UVERBS_ATTR_DESTROY_MR_HANDLE);
 }
 
-static int uar_destroy(struct cmd *c)
+static int uar_destroy(struct sd_cmd *c)
 {
-	return destroy(c, SD_UAR, MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE);
+	return sd_cmd_destroy(c, SD_UAR, MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE);
 }
 
-static int query_mr(struct cmd *c)
+static int query_mr(struct sd_cmd *c)
 {
-	struct sd_mr *mr = in_obj(c, UVERBS_ATTR_QUERY_MR_HANDLE, SD_MR);
+	struct sd_mr *mr = sd_in_obj(c, UVERBS_ATTR_QUERY_MR_HANDLE, SD_MR);
 
 	if (!mr)
 		return EINVAL;
-	if (OUT(c, UVERBS_ATTR_QUERY_MR_RESP_LKEY, mr->key) || OUT(c, UVERBS_ATTR_QUERY_MR_RESP_RKEY, mr->key) ||
-	    OUT(c, UVERBS_ATTR_QUERY_MR_RESP_LENGTH, mr->length))
+	if (SD_OUT(c, UVERBS_ATTR_QUERY_MR_RESP_LKEY, mr->key) || SD_OUT(c, UVERBS_ATTR_QUERY_MR_RESP_RKEY, mr->key) ||
+	    SD_OUT(c, UVERBS_ATTR_QUERY_MR_RESP_LENGTH, mr->length))
 		return EFAULT;
-	return OUT(c, UVERBS_ATTR_QUERY_MR_RESP_IOVA, mr->iova);
+	return SD_OUT(c, UVERBS_ATTR_QUERY_MR_RESP_IOVA, mr->iova);
 }
 
 /* ---- the write() commands ---- */
@@ -493,7 +481,13 @@ static void fill_device(struct ib_uverbs_query_device_resp *d)
 		.max_res_rd_atom = SD_MAX_RD_ATOMIC * (SD_MAX_QP - 0x40),
 		.max_qp_init_rd_atom = SD_MAX_RD_ATOMIC,
 		.atomic_cap = IBV_ATOMIC_HCA,
+		.max_mcast_grp = 1 << 21,
+		.max_mcast_qp_attach = 240,
+		.max_total_mcast_qp_attach = 240u << 21,
 		.max_ah = 0x7fffffff,
+		.max_srq = SD_MAX_SRQ - 0x40,
+		.max_srq_wr = SD_MAX_RQ_WR - 1,
+		.max_srq_sge = SD_MAX_RQ_DESC / 16 - 1,
 		.max_pkeys = sd_pkeys(),
 		.local_ca_ack_delay = 16,
 		.phys_port_cnt = 1,
@@ -502,15 +496,15 @@ static void fill_device(struct ib_uverbs_query_device_resp *d)
 	memcpy(&d->sys_image_guid, sd_sys_image_guid, sizeof(d->sys_image_guid));
 }
 
-static int w_query_device(struct cmd *c)
+static int w_query_device(struct sd_cmd *c)
 {
 	struct ib_uverbs_query_device_resp resp;
 
 	fill_device(&resp);
-	return OUT(c, UVERBS_ATTR_CORE_OUT, resp);
+	return SD_OUT(c, UVERBS_ATTR_CORE_OUT, resp);
 }
 
-static int w_ex_query_device(struct cmd *c)
+static int w_ex_query_device(struct sd_cmd *c)
 {
 	struct mlx5_ib_query_device_resp drv = { .response_length = sizeof(drv) };
 	struct ib_uverbs_ex_query_device_resp resp = {
@@ -519,30 +513,30 @@ static int w_ex_query_device(struct cmd *c)
 		.hca_core_clock = 1000000, /* kHz: CQE timestamps are in ns */
 	};
 	struct ib_uverbs_ex_query_device req;
-	int err = in_struct(attr(c, UVERBS_ATTR_CORE_IN), &req, sizeof(req));
+	int err = sd_in(sd_attr(c, UVERBS_ATTR_CORE_IN), &req, sizeof(req));
 
 	if (err || req.comp_mask || req.reserved)
 		return err ? err : EINVAL;
 	fill_device(&resp.base);
-	if (attr(c, UVERBS_ATTR_CORE_OUT)->len < sizeof(resp))
-		resp.response_length = attr(c, UVERBS_ATTR_CORE_OUT)->len;
-	err = OUT(c, UVERBS_ATTR_CORE_OUT, resp);
-	return err ? err : OUT(c, UVERBS_ATTR_UHW_OUT, drv);
+	if (sd_attr(c, UVERBS_ATTR_CORE_OUT)->len < sizeof(resp))
+		resp.response_length = sd_attr(c, UVERBS_ATTR_CORE_OUT)->len;
+	err = SD_OUT(c, UVERBS_ATTR_CORE_OUT, resp);
+	return err ? err : SD_OUT(c, UVERBS_ATTR_UHW_OUT, drv);
 }
 
-static int w_query_port(struct cmd *c)
+static int w_query_port(struct sd_cmd *c)
 {
 	struct ib_uverbs_query_port req;
 	struct ib_uverbs_query_port_resp resp;
-	int err = in_struct(attr(c, UVERBS_ATTR_CORE_IN), &req, sizeof(req));
+	int err = sd_in(sd_attr(c, UVERBS_ATTR_CORE_IN), &req, sizeof(req));
 
 	if (err || req.port_num != 1)
 		return err ? err : EINVAL;
 	fill_port(&resp);
-	return OUT(c, UVERBS_ATTR_CORE_OUT, resp);
+	return SD_OUT(c, UVERBS_ATTR_CORE_OUT, resp);
 }
 
-static int w_alloc_pd(struct cmd *c)
+static int w_alloc_pd(struct sd_cmd *c)
 {
 	struct ib_uverbs_alloc_pd_resp resp = { .pd_handle = 0 };
 	struct mlx5_ib_alloc_pd_resp drv;
@@ -550,41 +544,34 @@ static int w_alloc_pd(struct cmd *c)
 
 	if (err)
 		return err;
-	return OUT(c, UVERBS_ATTR_UHW_OUT, drv) || OUT(c, UVERBS_ATTR_CORE_OUT, resp) ? undo(c, SD_PD, resp.pd_handle) : 0;
+	return SD_OUT(c, UVERBS_ATTR_UHW_OUT, drv) || SD_OUT(c, UVERBS_ATTR_CORE_OUT, resp) ? sd_undo(c, SD_PD, resp.pd_handle) : 0;
 }
 
-static int w_create_ah(struct cmd *c)
+static int w_create_ah(struct sd_cmd *c)
 {
 	struct mlx5_ib_create_ah_resp drv = { .response_length = sizeof(drv) };
 	struct ib_uverbs_create_ah_resp resp = { .ah_handle = 0 };
 	struct ib_uverbs_create_ah req;
 	struct sd_pd *pd;
-	int err = in_struct(attr(c, UVERBS_ATTR_CORE_IN), &req, sizeof(req));
+	int err = sd_in(sd_attr(c, UVERBS_ATTR_CORE_IN), &req, sizeof(req));
 
 	if (err)
 		return err;
 	pd = sd_handle_get(c->ctx, SD_PD, req.pd_handle);
-	if (!pd || req.attr.port_num != 1)
+	if (!pd)
 		return EINVAL;
-	if (!sd_link_ib() && !req.attr.is_global)
-		return EINVAL;
-	if (req.attr.is_global && sd_gid(0, req.attr.grh.sgid_index, NULL, NULL))
-		return EINVAL;
-	/* Everybody is on this machine and has this adapter's address */
-	memcpy(drv.dmac, sd_node_guid, 3);
-	memcpy(drv.dmac + 3, sd_node_guid + 5, 3);
-	err = sd_ah_create(c->ctx, pd, &resp.ah_handle);
+	err = sd_ah_create(c->ctx, pd, &req.attr, &resp.ah_handle, drv.dmac);
 	if (err)
 		return err;
-	return OUT(c, UVERBS_ATTR_UHW_OUT, drv) || OUT(c, UVERBS_ATTR_CORE_OUT, resp) ? undo(c, SD_AH, resp.ah_handle) : 0;
+	return SD_OUT(c, UVERBS_ATTR_UHW_OUT, drv) || SD_OUT(c, UVERBS_ATTR_CORE_OUT, resp) ? sd_undo(c, SD_AH, resp.ah_handle) : 0;
 }
 
-static int w_reg_mr(struct cmd *c)
+static int w_reg_mr(struct sd_cmd *c)
 {
 	struct ib_uverbs_reg_mr_resp resp = { .mr_handle = 0 };
 	struct ib_uverbs_reg_mr req;
 	struct sd_pd *pd;
-	int err = in_struct(attr(c, UVERBS_ATTR_CORE_IN), &req, sizeof(req));
+	int err = sd_in(sd_attr(c, UVERBS_ATTR_CORE_IN), &req, sizeof(req));
 
 	if (err)
 		return err;
@@ -595,16 +582,16 @@ static int w_reg_mr(struct cmd *c)
 	if (err)
 		return err;
 	resp.rkey = resp.lkey;
-	return OUT(c, UVERBS_ATTR_CORE_OUT, resp) ? undo(c, SD_MR, resp.mr_handle) : 0;
+	return SD_OUT(c, UVERBS_ATTR_CORE_OUT, resp) ? sd_undo(c, SD_MR, resp.mr_handle) : 0;
 }
 
-static int w_rereg_mr(struct cmd *c)
+static int w_rereg_mr(struct sd_cmd *c)
 {
 	struct ib_uverbs_rereg_mr_resp resp = { .lkey = 0 };
 	struct ib_uverbs_rereg_mr req;
 	struct sd_pd *pd = NULL;
 	struct sd_mr *mr;
-	int err = in_struct(attr(c, UVERBS_ATTR_CORE_IN), &req, sizeof(req));
+	int err = sd_in(sd_attr(c, UVERBS_ATTR_CORE_IN), &req, sizeof(req));
 
 	if (err)
 		return err;
@@ -617,10 +604,10 @@ static int w_rereg_mr(struct cmd *c)
 	if (err)
 		return err;
 	resp.lkey = resp.rkey = mr->key;
-	return OUT(c, UVERBS_ATTR_CORE_OUT, resp);
+	return SD_OUT(c, UVERBS_ATTR_CORE_OUT, resp);
 }
 
-static int w_create_comp_channel(struct cmd *c)
+static int w_create_comp_channel(struct sd_cmd *c)
 {
 	struct ib_uverbs_create_comp_channel_resp resp;
 	struct sd_channel *ch;
@@ -630,18 +617,18 @@ static int w_create_comp_channel(struct cmd *c)
 	if (!ch)
 		return err;
 	resp.fd = ch->fd;
-	err = OUT(c, UVERBS_ATTR_CORE_OUT, resp);
+	err = SD_OUT(c, UVERBS_ATTR_CORE_OUT, resp);
 	if (err)
 		sd_channel_close(ch);
 	return err;
 }
 
-static int w_query_qp(struct cmd *c)
+static int w_query_qp(struct sd_cmd *c)
 {
 	struct ib_uverbs_query_qp_resp resp;
 	struct ib_uverbs_query_qp req;
 	struct sd_qp *qp;
-	int err = in_struct(attr(c, UVERBS_ATTR_CORE_IN), &req, sizeof(req));
+	int err = sd_in(sd_attr(c, UVERBS_ATTR_CORE_IN), &req, sizeof(req));
 
 	if (err)
 		return err;
@@ -649,14 +636,14 @@ static int w_query_qp(struct cmd *c)
 	if (!qp)
 		return EINVAL;
 	sd_qp_query(qp, &resp);
-	return OUT(c, UVERBS_ATTR_CORE_OUT, resp);
+	return SD_OUT(c, UVERBS_ATTR_CORE_OUT, resp);
 }
 
-static int w_modify_qp(struct cmd *c)
+static int w_modify_qp(struct sd_cmd *c)
 {
 	struct ib_uverbs_modify_qp req;
 	struct sd_qp *qp;
-	int err = in_struct(attr(c, UVERBS_ATTR_CORE_IN), &req, sizeof(req));
+	int err = sd_in(sd_attr(c, UVERBS_ATTR_CORE_IN), &req, sizeof(req));
 
 	if (err)
 		return err;
@@ -664,17 +651,39 @@ static int w_modify_qp(struct cmd *c)
 	return qp ? sd_qp_modify(qp, &req) : EINVAL;
 }
 
-static int w_ex_modify_qp(struct cmd *c)
+static int mcast(struct sd_cmd *c, bool attach)
+{
+	struct ib_uverbs_attach_mcast req;
+	struct sd_qp *qp;
+	int err = sd_in(sd_attr(c, UVERBS_ATTR_CORE_IN), &req, sizeof(req));
+
+	if (err)
+		return err;
+	qp = sd_handle_get(c->ctx, SD_QP, req.qp_handle);
+	return qp ? sd_qp_mcast(qp, req.gid, req.mlid, attach) : EINVAL;
+}
+
+static int w_attach_mcast(struct sd_cmd *c)
+{
+	return mcast(c, true);
+}
+
+static int w_detach_mcast(struct sd_cmd *c)
+{
+	return mcast(c, false);
+}
+
+static int w_ex_modify_qp(struct sd_cmd *c)
 {
 	struct ib_uverbs_ex_modify_qp_resp resp = { .response_length = sizeof(resp) };
 	struct mlx5_ib_modify_qp_resp drv = { .response_length = sizeof(drv) };
 	struct ib_uverbs_ex_modify_qp req;
 	struct mlx5_ib_modify_qp in;
 	struct sd_qp *qp;
-	int err = in_struct(attr(c, UVERBS_ATTR_CORE_IN), &req, sizeof(req));
+	int err = sd_in(sd_attr(c, UVERBS_ATTR_CORE_IN), &req, sizeof(req));
 
 	if (!err)
-		err = in_struct(attr(c, UVERBS_ATTR_UHW_IN), &in, sizeof(in));
+		err = sd_in(sd_attr(c, UVERBS_ATTR_UHW_IN), &in, sizeof(in));
 	if (err)
 		return err;
 	if (in.comp_mask || in.burst_info.max_burst_sz || in.burst_info.typical_pkt_sz || in.ece_options)
@@ -685,8 +694,8 @@ static int w_ex_modify_qp(struct cmd *c)
 	err = sd_qp_modify(qp, &req.base);
 	if (err)
 		return err;
-	err = OUT(c, UVERBS_ATTR_UHW_OUT, drv);
-	return err ? err : OUT(c, UVERBS_ATTR_CORE_OUT, resp);
+	err = SD_OUT(c, UVERBS_ATTR_UHW_OUT, drv);
+	return err ? err : SD_OUT(c, UVERBS_ATTR_CORE_OUT, resp);
 }
 
 #define EX(cmd) (IB_USER_VERBS_CMD_FLAG_EXTENDED | (cmd))
@@ -694,7 +703,7 @@ static int w_ex_modify_qp(struct cmd *c)
 static const struct {
 	uint32_t command;
 	uint16_t in, out;         /* bytes of core data that there must be */
-	int (*run)(struct cmd *);
+	int (*run)(struct sd_cmd *);
 } writes[] = {
 	{ IB_USER_VERBS_CMD_QUERY_DEVICE, 0, sizeof(struct ib_uverbs_query_device_resp), w_query_device },
 	{ EX(IB_USER_VERBS_EX_CMD_QUERY_DEVICE), 8, offsetof(struct ib_uverbs_ex_query_device_resp, odp_caps), w_ex_query_device },
@@ -706,13 +715,17 @@ static const struct {
 	{ IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL, 0, sizeof(struct ib_uverbs_create_comp_channel_resp), w_create_comp_channel },
 	{ IB_USER_VERBS_CMD_QUERY_QP, sizeof(struct ib_uverbs_query_qp), 0, w_query_qp },
 	{ IB_USER_VERBS_CMD_MODIFY_QP, offsetof(struct ib_uverbs_modify_qp, driver_data), 0, w_modify_qp },
+	{ IB_USER_VERBS_CMD_ATTACH_MCAST, offsetof(struct ib_uverbs_attach_mcast, driver_data), 0, w_attach_mcast },
+	{ IB_USER_VERBS_CMD_DETACH_MCAST, offsetof(struct ib_uverbs_detach_mcast, driver_data), 0, w_detach_mcast },
+	{ IB_USER_VERBS_CMD_MODIFY_SRQ, sizeof(struct ib_uverbs_modify_srq), 0, sd_cmd_srq_modify },
+	{ IB_USER_VERBS_CMD_QUERY_SRQ, offsetof(struct ib_uverbs_query_srq, driver_data), sizeof(struct ib_uverbs_query_srq_resp), sd_cmd_srq_query },
 	{ EX(IB_USER_VERBS_EX_CMD_MODIFY_QP), offsetof(struct ib_uverbs_modify_qp, driver_data), 0, w_ex_modify_qp },
 };
 
-static int invoke_write(struct cmd *c)
+static int invoke_write(struct sd_cmd *c)
 {
-	uint64_t command = in_u64(c, UVERBS_ATTR_WRITE_CMD, ~0ull);
-	const struct ib_uverbs_attr *in = attr(c, UVERBS_ATTR_CORE_IN), *out = attr(c, UVERBS_ATTR_CORE_OUT);
+	uint64_t command = sd_in_u64(c, UVERBS_ATTR_WRITE_CMD, ~0ull);
+	const struct ib_uverbs_attr *in = sd_attr(c, UVERBS_ATTR_CORE_IN), *out = sd_attr(c, UVERBS_ATTR_CORE_OUT);
 
 	for (size_t i = 0; i < sizeof(writes) / sizeof(writes[0]); i++) {
 		if (writes[i].command != command)
@@ -737,7 +750,7 @@ static int invoke_write(struct cmd *c)
 static const struct method {
 	uint16_t object, method;
 	uint64_t required, known; /* attributes; known beside the required ones */
-	int (*run)(struct cmd *);
+	int (*run)(struct sd_cmd *);
 } methods[] = {
 	{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE, BIT(UVERBS_ATTR_WRITE_CMD),
 	  BIT(UVERBS_ATTR_CORE_IN) | BIT(UVERBS_ATTR_CORE_OUT) | UHW, invoke_write },
@@ -767,6 +780,12 @@ static const struct method {
 	  BIT(UVERBS_ATTR_CREATE_QP_TYPE) | BIT(UVERBS_ATTR_UHW_IN),
 	  (BIT(UVERBS_ATTR_CREATE_QP_RESP_QP_NUM + 1) - 1) | UHW, qp_create },
 	{ UVERBS_OBJECT_QP, UVERBS_METHOD_QP_DESTROY, BIT(UVERBS_ATTR_DESTROY_QP_HANDLE), BIT(UVERBS_ATTR_DESTROY_QP_RESP), qp_destroy },
+	{ UVERBS_OBJECT_SRQ, UVERBS_METHOD_SRQ_CREATE,
+	  BIT(UVERBS_ATTR_CREATE_SRQ_HANDLE) | BIT(UVERBS_ATTR_CREATE_SRQ_PD_HANDLE) | BIT(UVERBS_ATTR_CREATE_SRQ_USER_HANDLE) |
+	  BIT(UVERBS_ATTR_CREATE_SRQ_MAX_WR) | BIT(UVERBS_ATTR_CREATE_SRQ_MAX_SGE) | BIT(UVERBS_ATTR_CREATE_SRQ_TYPE) | BIT(UVERBS_ATTR_UHW_IN),
+	  (BIT(UVERBS_ATTR_CREATE_SRQ_RESP_SRQ_NUM + 1) - 1) | UHW, sd_cmd_srq_create },
+	{ UVERBS_OBJECT_SRQ, UVERBS_METHOD_SRQ_DESTROY, BIT(UVERBS_ATTR_DESTROY_SRQ_HANDLE), BIT(UVERBS_ATTR_DESTROY_SRQ_RESP),
+	  sd_cmd_srq_destroy },
 	{ MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC,
 	  BIT(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE) | BIT(MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE) | BIT(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET) |
 	  BIT(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH) | BIT(MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID), 0, uar_alloc },
@@ -778,15 +797,15 @@ static const struct method {
 static int run(struct sd_ctx *ctx, uint64_t arg)
 {
 	const struct method *m, *end = methods + sizeof(methods) / sizeof(methods[0]);
-	struct ib_uverbs_attr attrs[2 * ATTRS];
+	struct ib_uverbs_attr attrs[2 * SD_ATTRS];
 	struct ib_uverbs_ioctl_hdr hdr;
-	struct cmd c = { .ctx = ctx };
+	struct sd_cmd c = { .ctx = ctx };
 	uint64_t have = 0;
-	int err = copy(&hdr, arg, sizeof(hdr), false);
+	int err = sd_copy(&hdr, arg, sizeof(hdr), false);
 
 	if (err)
 		return err;
-	if (hdr.length != sizeof(hdr) + hdr.num_attrs * sizeof(attrs[0]) || hdr.num_attrs > 2 * ATTRS || hdr.reserved1 || hdr.reserved2 ||
+	if (hdr.length != sizeof(hdr) + hdr.num_attrs * sizeof(attrs[0]) || hdr.num_attrs > 2 * SD_ATTRS || hdr.reserved1 || hdr.reserved2 ||
 	    hdr.driver_id != RDMA_DRIVER_MLX5)
 		return EINVAL;
 	for (m = methods; m < end; m++)
@@ -798,12 +817,12 @@ static int run(struct sd_ctx *ctx, uint64_t arg)
 	}
 	if (!ctx->ready && m->run != get_context && m->run != invoke_write)
 		return EINVAL;
-	err = copy(attrs, arg + sizeof(hdr), hdr.num_attrs * sizeof(attrs[0]), false);
+	err = sd_copy(attrs, arg + sizeof(hdr), hdr.num_attrs * sizeof(attrs[0]), false);
 	if (err)
 		return err;
 	for (unsigned i = 0; i < hdr.num_attrs; i++) {
 		unsigned id = attrs[i].attr_id;
-		bool known = (id & ~UVERBS_UDATA_DRIVER_DATA_FLAG) < ATTRS && (m->required | m->known) & BIT(id);
+		bool known = (id & ~UVERBS_UDATA_DRIVER_DATA_FLAG) < SD_ATTRS && (m->required | m->known) & BIT(id);
 
 		if (!known && attrs[i].flags & UVERBS_ATTR_F_MANDATORY)
 			return EPROTONOSUPPORT;
@@ -818,7 +837,7 @@ static int run(struct sd_ctx *ctx, uint64_t arg)
 		return EINVAL;
 	err = m->run(&c);
 	if (!err)
-		err = copy(attrs, arg + sizeof(hdr), hdr.num_attrs * sizeof(attrs[0]), true);
+		err = sd_copy(attrs, arg + sizeof(hdr), hdr.num_attrs * sizeof(attrs[0]), true);
 	return err;
 }
 

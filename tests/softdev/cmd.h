@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * cmd.h: a command while it is carried out: its attributes in and out, and the functions that carry out each, by file.
+ */
+#ifndef SOFTDEV_CMD_H
+#define SOFTDEV_CMD_H
+
+#include <rdma/ib_user_ioctl_cmds.h>
+#include <rdma/ib_user_ioctl_verbs.h>
+#include <rdma/ib_user_verbs.h>
+#include <rdma/mlx5-abi.h>
+#include <rdma/mlx5_user_ioctl_cmds.h>
+#include <rdma/mlx5_user_ioctl_verbs.h>
+#include <rdma/rdma_user_ioctl_cmds.h>
+#include "host.h"
+
+#define SD_ATTRS 32               /* attributes of the core's and of the driver's name space */
+
+struct sd_cmd {
+	struct sd_ctx *ctx;
+	struct ib_uverbs_attr *at[2 * SD_ATTRS];
+};
+
+/* All that return an int: 0 or a positive errno */
+int sd_copy(void *here, uint64_t there, size_t len, bool out);
+struct ib_uverbs_attr *sd_attr(const struct sd_cmd *c, unsigned id); /* NULL: not there */
+uint64_t sd_in_u64(const struct sd_cmd *c, unsigned id, uint64_t otherwise);
+int sd_in(const struct ib_uverbs_attr *a, void *to, size_t size);
+int sd_out(struct ib_uverbs_attr *a, const void *from, size_t size);
+#define SD_OUT(c, id, value) sd_out(sd_attr(c, id), &(value), sizeof(value))
+void *sd_in_obj(const struct sd_cmd *c, unsigned id, enum sd_kind kind);
+void sd_out_obj(const struct sd_cmd *c, unsigned id, uint32_t handle);
+int sd_undo(const struct sd_cmd *c, enum sd_kind kind, uint32_t handle); /* EFAULT: the object's maker cannot be told of it */
+int sd_event_fd(struct sd_cmd *c, unsigned id, struct sd_channel **ch);
+int sd_cmd_destroy(struct sd_cmd *c, enum sd_kind kind, unsigned id);   /* what has neither events nor an answer */
+
+/* ---- srq.c ---- */
+int sd_cmd_srq_create(struct sd_cmd *c);
+int sd_cmd_srq_destroy(struct sd_cmd *c);
+int sd_cmd_srq_modify(struct sd_cmd *c);
+int sd_cmd_srq_query(struct sd_cmd *c);
+
+#endif

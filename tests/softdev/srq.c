@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * srq.c: shared receive queues, objects and commands.
+ *
+ * The program's library makes the ring larger than what its caller asked for, and what it says here is the whole of it: the entries
+ * of max_wr + 1, rounded up to a power of two, each of one link and max_sge pointers.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cmd.h"
+
+#define LINK 16u                  /* bytes of an entry before its first pointer */
+
+static struct sd_numbers srqs = { .max = SD_MAX_SRQ, .first = 0x40 };
+static struct host_srq *list, **tail = &list;
+
+static uint32_t round_up(uint32_t n)
+{
+	uint32_t p = 1;
+
+	while (p < n)
+		p <<= 1;
+	return p;
+}
+
+int sd_cmd_srq_create(struct sd_cmd *c)
+{
+	uint64_t type = sd_in_u64(c, UVERBS_ATTR_CREATE_SRQ_TYPE, 0), max_wr = sd_in_u64(c, UVERBS_ATTR_CREATE_SRQ_MAX_WR, 0),
+		 max_sge = sd_in_u64(c, UVERBS_ATTR_CREATE_SRQ_MAX_SGE, 0);
+	struct sd_pd *pd = sd_in_obj(c, UVERBS_ATTR_CREATE_SRQ_PD_HANDLE, SD_PD);
+	struct mlx5_ib_create_srq_resp resp = { .srqn = 0 };
+	struct mlx5_ib_create_srq drv;
+	struct sd_channel *async;
+	uint32_t index, handle, wr, stride;
+	struct host_srq *hs;
+	int err = sd_in(sd_attr(c, UVERBS_ATTR_UHW_IN), &drv, sizeof(drv));
+
+	if (!err)
+		err = sd_event_fd(c, UVERBS_ATTR_CREATE_SRQ_EVENT_FD, &async);
+	if (err)
+		return err;
+	if (type != IB_UVERBS_SRQT_BASIC) {
+		sd_once(0xffff0300 + (type & 0xff), "shared receive queues of type %u are not supported", (unsigned)type);
+		return EOPNOTSUPP;
+	}
+	if (!pd || max_wr >= SD_MAX_RQ_WR || max_sge >= SD_MAX_RQ_DESC / 16)
+		return EINVAL;
+	/* Signatures are a capability that this device does not claim */
+	if (drv.flags || drv.reserved0 || drv.reserved1)
+		return EINVAL;
+	wr = round_up(max_wr + 1);
+	stride = round_up(LINK + 16 * max_sge);
+	stride = stride < 32 ? 32 : stride;
+	if (drv.buf_addr % 64 || drv.db_addr % 8)
+		return EINVAL;
+	if (!sd_mem_ok(drv.buf_addr, (uint64_t)wr * stride, true) || !sd_mem_ok(drv.db_addr, 8, false))
+		return EFAULT;
+	hs = calloc(1, sizeof(*hs));
+	err = hs ? sd_number_new(&srqs, hs, &index) : ENOMEM;
+	if (err)
+		goto free;
+	err = sd_handle_new(c->ctx, SD_SRQ, hs, &handle);
+	if (err) {
+		srqs.at[index] = NULL;
+		goto free;
+	}
+	/* A QP's completions carry the QP's user index, not that of a basic SRQ */
+	hs->s = (struct sd_srq){ .srqn = sd_fabric_slot() << 16 | index, .uidx = 0xffffff, .ctx = c->ctx, .pd = pd,
+				 .buf = (uint8_t *)(uintptr_t)drv.buf_addr, .wqe_cnt = wr, .wqe_shift = __builtin_ctz(stride),
+				 .dbrec = (volatile uint32_t *)(uintptr_t)drv.db_addr, .max_wr = wr - 1, .max_sge = max_sge };
+	hs->user_handle = sd_in_u64(c, UVERBS_ATTR_CREATE_SRQ_USER_HANDLE, 0);
+	hs->async = sd_channel_hold(async);
+	pd->refs++;
+	*tail = hs;
+	tail = &hs->next;
+	sd_engine_srq_changed(&hs->s);
+
+	resp.srqn = hs->s.srqn;
+	if (SD_OUT(c, UVERBS_ATTR_UHW_OUT, resp) || SD_OUT(c, UVERBS_ATTR_CREATE_SRQ_RESP_MAX_WR, hs->s.max_wr) ||
+	    SD_OUT(c, UVERBS_ATTR_CREATE_SRQ_RESP_MAX_SGE, hs->s.max_sge))
+		return sd_undo(c, SD_SRQ, handle);
+	sd_out_obj(c, UVERBS_ATTR_CREATE_SRQ_HANDLE, handle);
+	return 0;
+free:
+	free(hs);
+	return err;
+}
+
+void sd_srq_free(struct host_srq *hs)
+{
+	struct host_srq **at;
+
+	for (at = &list; *at != hs; at = &(*at)->next)
+		;
+	*at = hs->next;
+	if (!*at)
+		tail = at;
+	srqs.at[hs->s.srqn & 0xffff] = NULL;
+	hs->s.pd->refs--;
+	sd_channel_put(hs->async);
+	free(hs);
+}
+
+void sd_srq_forked(void)
+{
+	list = NULL;
+	tail = &list;
+}
+
+int sd_cmd_srq_destroy(struct sd_cmd *c)
+{
+	struct ib_uverbs_destroy_srq_resp resp;
+	uint32_t none;
+	int err = sd_destroy(c->ctx, SD_SRQ, sd_attr(c, UVERBS_ATTR_DESTROY_SRQ_HANDLE)->data, &none, &resp.events_reported);
+
+	return err ? err : SD_OUT(c, UVERBS_ATTR_DESTROY_SRQ_RESP, resp);
+}
+
+/* An SRQ cannot be resized; a limit stays armed until it is reached, once */
+int sd_cmd_srq_modify(struct sd_cmd *c)
+{
+	struct ib_uverbs_modify_srq req;
+	struct sd_srq *srq;
+	int err = sd_in(sd_attr(c, UVERBS_ATTR_CORE_IN), &req, sizeof(req));
+
+	if (err)
+		return err;
+	srq = sd_handle_get(c->ctx, SD_SRQ, req.srq_handle);
+	if (!srq || req.attr_mask & IBV_SRQ_MAX_WR)
+		return EINVAL;
+	if (!(req.attr_mask & IBV_SRQ_LIMIT))
+		return 0;
+	if (req.srq_limit >= srq->wqe_cnt)
+		return EINVAL;
+	srq->limit = req.srq_limit;
+	sd_engine_srq_changed(srq);
+	return 0;
+}
+
+int sd_cmd_srq_query(struct sd_cmd *c)
+{
+	struct ib_uverbs_query_srq_resp resp;
+	struct ib_uverbs_query_srq req;
+	struct sd_srq *srq;
+	int err = sd_in(sd_attr(c, UVERBS_ATTR_CORE_IN), &req, sizeof(req));
+
+	if (err)
+		return err;
+	srq = sd_handle_get(c->ctx, SD_SRQ, req.srq_handle);
+	if (!srq)
+		return EINVAL;
+	resp = (struct ib_uverbs_query_srq_resp){ .max_wr = srq->max_wr, .max_sge = srq->max_sge, .srq_limit = srq->limit };
+	return SD_OUT(c, UVERBS_ATTR_CORE_OUT, resp);
+}
+
+/* ---- for the engine ---- */
+
+struct sd_srq *sd_srq_find(uint32_t srqn)
+{
+	struct host_srq *hs = sd_number_get(&srqs, srqn & 0xffff);
+
+	return hs && hs->s.srqn == srqn ? &hs->s : NULL;
+}
+
+struct sd_srq *sd_srq_next(struct sd_srq *srq)
+{
+	struct host_srq *hs = srq ? sd_container(srq, struct host_srq, s)->next : list;
+
+	return hs ? &hs->s : NULL;
+}
+
+void sd_async_srq(struct sd_srq *srq, enum ibv_event_type type)
+{
+	struct host_srq *hs = sd_container(srq, struct host_srq, s);
+	struct ib_uverbs_async_event_desc ev = { .element = hs->user_handle, .event_type = type };
+
+	if (sd_channel_send(hs->async, &ev))
+		hs->async_events++;
+}
