@@ -158,7 +158,7 @@ bool sd_stepped(void);                           /* softdev_manual(1) or SOFTDEV
 bool sd_trapping(void);                          /* SOFTDEV_TRAP=1: only a write to a doorbell page starts work, in the thread that wrote */
 void sd_trap_page(struct sd_uar *uar);           /* at each QP's and CQ's creation: write-protects the program's mappings of the page; nothing
                                                     when not trapping */
-int sd_fault_setup(void);                        /* each set-up call of the program (all uverbs commands but queries): 0, or the errno that the
-                                                    fault specification wants it to fail with. Without sd_lock */
+int sd_fault_setup(void);                        /* each set-up call of the program (all uverbs commands but those that ask or destroy):
+                                                    0, or the errno that the fault specification wants it to fail with. Without sd_lock */
 
 #endif

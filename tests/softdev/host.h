@@ -106,7 +106,7 @@ void sd_handle_free(uint32_t handle);
 void sd_fd_set(int fd, enum sd_fd_kind kind, void *ptr);
 enum sd_fd_kind sd_fd_get(int fd, void **ptr);  /* needs no lock */
 void sd_fd_closing(int fd);                     /* takes sd_lock */
-int sd_ctx_open(bool cloexec);                  /* takes sd_lock; an fd or -errno */
+int sd_ctx_open(unsigned dev, bool cloexec);    /* takes sd_lock; an fd or -errno */
 
 bool sd_mem_ok(uint64_t addr, uint64_t len, bool write); /* is it all mapped, readable and, if asked, writable? */
 void sd_once(uint32_t key, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* one stderr line per key */
@@ -176,15 +176,18 @@ void sd_srq_forked(void);                       /* the child has none */
 /* ---- uverbs.c ---- */
 int sd_ioctl(struct sd_ctx *ctx, void *arg);    /* takes sd_lock; 0 or a positive errno */
 
-/* ---- port.c: the device's identity; constant, no lock ---- */
+/* ---- port.c: the devices' identity; constant, no lock ---- */
 bool sd_link_ib(void);
-extern const char sd_node_guid[8], sd_sys_image_guid[8];
+#define SD_MAX_DEVICES 8u
+unsigned sd_devices(void);        /* how many there are: mlx5_0 and so on */
+void sd_node_guid(unsigned dev, uint8_t guid[8]);
+void sd_sys_image_guid(uint8_t guid[8]); /* one adapter, so the same for all */
 unsigned sd_pkeys(void);
 int sd_resolve(const uint8_t gid[16], uint8_t mac[6]); /* RoCE: the MAC address behind a GID, or ETIMEDOUT as when nobody answers */
 #define SD_FW_VER ((20ull << 32) | (31ull << 16) | 1014)
 #define SD_PART_ID 4123           /* ConnectX-6: PCI device id 0x101b */
 #define SD_CDEV_MAJOR 231
-#define SD_CDEV_MINOR 192
+#define SD_CDEV_MINOR 192         /* of the first */
 const char *sd_tree(void);        /* directory in which the sysfs and /dev files lie under their own names; NULL with errno */
 
 #endif

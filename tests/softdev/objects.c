@@ -229,11 +229,12 @@ static void write_clock_info(int fd)
 		sd_once(0xffff0001, "no clock information: %m");
 }
 
-int sd_ctx_open(bool cloexec)
+int sd_ctx_open(unsigned dev, bool cloexec)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
 	struct sd_ctx *ctx;
+	char name[16];
 	int fd, err = 0;
 
 	pthread_once(&once, watch_forks);
@@ -250,7 +251,8 @@ int sd_ctx_open(bool cloexec)
 	if (err)
 		return err;
 
-	fd = memfd_create("uverbs0", cloexec ? MFD_CLOEXEC : 0);
+	snprintf(name, sizeof(name), "uverbs%u", dev);
+	fd = memfd_create(name, cloexec ? MFD_CLOEXEC : 0);
 	if (fd < 0)
 		return -errno;
 	ctx = calloc(1, sizeof(*ctx));
@@ -261,6 +263,7 @@ int sd_ctx_open(bool cloexec)
 		return err;
 	}
 	ctx->fd = fd;
+	ctx->dev = dev;
 	write_clock_info(fd);
 	pthread_mutex_lock(&sd_lock);
 	sd_fd_set(fd, SD_FD_CMD, ctx);
@@ -596,9 +599,11 @@ int sd_uar_create(struct sd_ctx *ctx, uint32_t *handle, uint32_t *page_id)
 	if (err)
 		goto free_uar;
 	hu->u.page_id = *page_id;
+	hu->u.fd = ctx->fd;
+	hu->u.offset = (SD_UAR_FIRST_PAGE + *page_id) * PAGE;
 	hu->ctx = ctx;
 	hu->refs = 1;
-	hu->u.page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, ctx->fd, (off_t)(SD_UAR_FIRST_PAGE + *page_id) * PAGE);
+	hu->u.page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, ctx->fd, (off_t)hu->u.offset);
 	if (hu->u.page == MAP_FAILED) {
 		err = errno;
 		goto free_number;
@@ -683,6 +688,7 @@ int sd_cq_create(struct sd_ctx *ctx, const struct sd_cq_args *a, uint32_t *handl
 	hc->async = sd_channel_hold(a->async);
 	/* The first arm at consumer index 0 writes 0 here and must be told from "never armed" */
 	hc->c.dbrec[1] = 0xffffffff;
+	sd_trap_page(uar);
 	*cq_tail = hc;
 	cq_tail = &hc->next;
 	return 0;

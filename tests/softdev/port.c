@@ -19,13 +19,41 @@
 #include <fcntl.h>
 #include "host.h"
 
-/* A PCI domain that no machine has, so that a path into it is always ours */
-#define PCI "/sys/devices/pci7f00:00/7f00:00:00.0"
-#define IBDEV PCI "/infiniband/mlx5_0"
-#define UVERBS PCI "/infiniband_verbs/uverbs0"
+/*
+ * Functions of one adapter in a PCI domain that no machine has, so that a path into it is always ours. Each has one port, as every
+ * function of a ConnectX has: a card of two ports is two devices.
+ */
+#define PCI_BUS "/sys/devices/pci7f00:00/"
+#define PCI_NAME "7f00:00:00."
+static const uint8_t link_local[8] = { 0xfe, 0x80 }, mapped_v4[12] = { [10] = 0xff, 0xff };
 
-const char sd_node_guid[8] = { 0x02, 0x50, 0x5d, 0, 0, 0x10, 0x1b, 0x00 };
-const char sd_sys_image_guid[8] = { 0x02, 0x50, 0x5d, 0, 0, 0x10, 0x1b, 0x01 };
+unsigned sd_devices(void)
+{
+	static unsigned n;
+
+	/* Asked once, as the link layer is */
+	if (!n) {
+		const char *env = getenv("SOFTDEV_DEVICES");
+		unsigned long asked = env && *env ? strtoul(env, NULL, 10) : 1;
+
+		if (asked < 1 || asked > SD_MAX_DEVICES)
+			sd_once(0xffff0012, "SOFTDEV_DEVICES=%s is not a number from 1 to %u", env, SD_MAX_DEVICES);
+		n = asked < 1 ? 1 : asked > SD_MAX_DEVICES ? SD_MAX_DEVICES : asked;
+	}
+	return n;
+}
+
+/* What tells the devices apart is the last byte */
+void sd_node_guid(unsigned dev, uint8_t guid[8])
+{
+	memcpy(guid, (const uint8_t[]){ 0x02, 0x50, 0x5d, 0, 0, 0x10, 0x1b, dev << 4 }, 8);
+}
+
+void sd_sys_image_guid(uint8_t guid[8])
+{
+	sd_node_guid(0, guid);
+	guid[7] = 1;
+}
 
 bool sd_link_ib(void)
 {
@@ -42,8 +70,7 @@ bool sd_link_ib(void)
 
 uint16_t sd_lid(unsigned dev)
 {
-	(void)dev;
-	return sd_link_ib() ? 1 : 0;
+	return sd_link_ib() ? 1 + dev : 0;
 }
 
 unsigned sd_pkeys(void)
@@ -57,10 +84,8 @@ unsigned sd_pkeys(void)
  */
 int sd_gid(unsigned dev, unsigned index, union ibv_gid *gid, unsigned *type)
 {
-	(void)dev;
-	static const uint8_t link_local[16] = { 0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0x50, 0x5d, 0xff, 0xfe, 0x10, 0x1b, 0 };
-	static const uint8_t ipv4[16] = { [10] = 0xff, 0xff, 10, 0, 0, 1 };
 	union ibv_gid g = { .global = { 0 } };
+	uint8_t mac[6];
 
 	if (index >= SD_GIDS)
 		return EINVAL;
@@ -68,9 +93,14 @@ int sd_gid(unsigned dev, unsigned index, union ibv_gid *gid, unsigned *type)
 		return ENODATA;
 	if (sd_link_ib()) {
 		memcpy(g.raw, link_local, 8);
-		memcpy(g.raw + 8, sd_node_guid, 8);
+		sd_node_guid(dev, g.raw + 8);
+	} else if (index < 2) {
+		memcpy(g.raw, link_local, 8);
+		sd_port_mac(dev, mac);
+		memcpy(g.raw + 8, (const uint8_t[]){ mac[0] ^ 2, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5] }, 8);
 	} else {
-		memcpy(g.raw, index < 2 ? link_local : ipv4, 16);
+		memcpy(g.raw, mapped_v4, 12);
+		memcpy(g.raw + 12, (const uint8_t[]){ 10, 0, 0, 1 + dev }, 4);
 	}
 	if (gid)
 		*gid = g;
@@ -81,9 +111,11 @@ int sd_gid(unsigned dev, unsigned index, union ibv_gid *gid, unsigned *type)
 
 void sd_port_mac(unsigned dev, uint8_t mac[6])
 {
-	(void)dev;
-	memcpy(mac, sd_node_guid, 3);
-	memcpy(mac + 3, sd_node_guid + 5, 3);
+	uint8_t guid[8];
+
+	sd_node_guid(dev, guid);
+	memcpy(mac, guid, 3);
+	memcpy(mac + 3, guid + 5, 3);
 }
 
 static bool has_gid(unsigned dev, const uint8_t *gid)
@@ -110,21 +142,21 @@ bool sd_port_is(unsigned dev, const uint8_t *gid, uint16_t lid)
  */
 int sd_resolve(const uint8_t gid[16], uint8_t mac[6])
 {
-	static const uint8_t link_local[8] = { 0xfe, 0x80 }, v4[12] = { [10] = 0xff, 0xff };
-
 	if (gid[0] == 0xff) {
 		mac[0] = mac[1] = 0x33;
 		memcpy(mac + 2, gid + 12, 4);
 		return 0;
 	}
-	if (!memcmp(gid, v4, 12) && gid[12] >> 4 == 0xe) {
+	if (!memcmp(gid, mapped_v4, 12) && gid[12] >> 4 == 0xe) {
 		memcpy(mac, (const uint8_t[]){ 0x01, 0x00, 0x5e, gid[13] & 0x7f, gid[14], gid[15] }, 6);
 		return 0;
 	}
-	if (has_gid(0, gid)) {
-		sd_port_mac(0, mac);
-		return 0;
-	}
+	/* Another process may have more devices than this one */
+	for (unsigned dev = 0; dev < SD_MAX_DEVICES; dev++)
+		if (has_gid(dev, gid)) {
+			sd_port_mac(dev, mac);
+			return 0;
+		}
 	if (memcmp(gid, link_local, 8) != 0)
 		return ETIMEDOUT;
 	memcpy(mac, (const uint8_t[]){ gid[8] ^ 2, gid[9], gid[10], gid[13], gid[14], gid[15] }, 6);
@@ -198,87 +230,124 @@ static void __attribute__((format(printf, 3, 4))) add(bool link, const char *pat
 	va_end(ap);
 }
 
-static void guid_text(char *to, const char *guid)
+static void guid_text(char *to, const uint8_t *g)
 {
-	const uint8_t *g = (const uint8_t *)guid;
-
 	sprintf(to, "%02x%02x:%02x%02x:%02x%02x:%02x%02x", g[0], g[1], g[2], g[3], g[4], g[5], g[6], g[7]);
 }
 
-static void list_entries(void)
+static void __attribute__((format(printf, 3, 4))) add_below(const char *dir, const char *name, const char *fmt, ...)
 {
-	char guid[24], path[160];
+	char path[160], text[128];
+	va_list ap;
 
-	add(false, "/dev/infiniband/uverbs0", "%s", "");
-	add(false, "/sys/class/infiniband_verbs/abi_version", "6\n");
-	add(true, "/sys/class/infiniband_verbs/uverbs0", "../../devices/pci7f00:00/7f00:00:00.0/infiniband_verbs/uverbs0");
-	add(true, "/sys/class/infiniband/mlx5_0", "../../devices/pci7f00:00/7f00:00:00.0/infiniband/mlx5_0");
-	add(true, "/sys/bus/pci/devices/7f00:00:00.0", "../../../devices/pci7f00:00/7f00:00:00.0");
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	add(false, path, "%s", text);
+}
 
-	add(false, PCI "/vendor", "0x15b3\n");
-	add(false, PCI "/device", "0x101b\n");
-	add(false, PCI "/subsystem_vendor", "0x15b3\n");
-	add(false, PCI "/subsystem_device", "0x0007\n");
-	add(false, PCI "/class", "0x020700\n");
-	add(false, PCI "/modalias", "pci:v000015B3d0000101Bsv000015B3sd00000007bc02sc07i00\n");
-	add(false, PCI "/numa_node", "-1\n");
-	add(false, PCI "/local_cpus", "ffffffff\n");
-	add(false, PCI "/local_cpulist", "0-31\n");
-	add(false, PCI "/max_link_speed", "16.0 GT/s PCIe\n");
-	add(false, PCI "/current_link_speed", "16.0 GT/s PCIe\n");
-	add(false, PCI "/max_link_width", "16\n");
-	add(false, PCI "/current_link_width", "16\n");
+static void list_port(unsigned dev, const char *port)
+{
+	char name[32];
 
-	add(false, UVERBS "/ibdev", "mlx5_0\n");
-	add(false, UVERBS "/dev", "%u:%u\n", SD_CDEV_MAJOR, SD_CDEV_MINOR);
-	add(false, UVERBS "/abi_version", "1\n");
-	add(true, UVERBS "/device", "../../../7f00:00:00.0");
-
-	add(true, IBDEV "/device", "../../../7f00:00:00.0");
-	add(false, IBDEV "/node_type", "1: CA\n");
-	guid_text(guid, sd_node_guid);
-	add(false, IBDEV "/node_guid", "%s\n", guid);
-	guid_text(guid, sd_sys_image_guid);
-	add(false, IBDEV "/sys_image_guid", "%s\n", guid);
-	add(false, IBDEV "/node_desc", "software device\n");
-	add(false, IBDEV "/fw_ver", "%u.%u.%04u\n", (unsigned)(SD_FW_VER >> 32), (unsigned)(SD_FW_VER >> 16 & 0xffff),
-	    (unsigned)(SD_FW_VER & 0xffff));
-	add(false, IBDEV "/hw_rev", "0\n");
-	add(false, IBDEV "/hca_type", "MT%u\n", SD_PART_ID);
-	add(false, IBDEV "/board_id", "MT_0000000223\n");
-
-	add(false, IBDEV "/ports/1/state", "4: ACTIVE\n");
-	add(false, IBDEV "/ports/1/phys_state", "5: LinkUp\n");
-	add(false, IBDEV "/ports/1/link_layer", "%s\n", sd_link_ib() ? "InfiniBand" : "Ethernet");
-	add(false, IBDEV "/ports/1/rate", "100 Gb/sec (4X EDR)\n");
-	add(false, IBDEV "/ports/1/lid", "0x%x\n", sd_lid(0));
-	add(false, IBDEV "/ports/1/sm_lid", "0x%x\n", sd_lid(0));
-	add(false, IBDEV "/ports/1/lid_mask_count", "0\n");
-	add(false, IBDEV "/ports/1/sm_sl", "0\n");
-	add(false, IBDEV "/ports/1/cap_mask", "0x00010000\n");
+	add_below(port, "state", "4: ACTIVE\n");
+	add_below(port, "phys_state", "5: LinkUp\n");
+	add_below(port, "link_layer", "%s\n", sd_link_ib() ? "InfiniBand" : "Ethernet");
+	add_below(port, "rate", "100 Gb/sec (4X EDR)\n");
+	add_below(port, "lid", "0x%x\n", sd_lid(dev));
+	add_below(port, "sm_lid", "0x%x\n", sd_lid(0));
+	add_below(port, "lid_mask_count", "0\n");
+	add_below(port, "sm_sl", "0\n");
+	add_below(port, "cap_mask", "0x00010000\n");
 	for (unsigned i = 0; i < sd_pkeys(); i++) {
-		snprintf(path, sizeof(path), IBDEV "/ports/1/pkeys/%u", i);
-		add(false, path, "0x%04x\n", i ? 0 : 0xffff);
+		snprintf(name, sizeof(name), "pkeys/%u", i);
+		add_below(port, name, "0x%04x\n", i ? 0 : 0xffff);
 	}
 	for (unsigned i = 0; i < SD_GIDS; i++) {
 		union ibv_gid g = { .global = { 0 } };
 		unsigned type = 0;
-		bool here = !sd_gid(0, i, &g, &type);
+		bool here = !sd_gid(dev, i, &g, &type);
 		char text[48], *at = text;
 
 		for (int j = 0; j < 16; j += 2)
 			at += sprintf(at, "%s%02x%02x", j ? ":" : "", g.raw[j], g.raw[j + 1]);
-		snprintf(path, sizeof(path), IBDEV "/ports/1/gids/%u", i);
-		add(false, path, "%s\n", text);
+		snprintf(name, sizeof(name), "gids/%u", i);
+		add_below(port, name, "%s\n", text);
 		if (!here)
 			continue;
-		snprintf(path, sizeof(path), IBDEV "/ports/1/gid_attrs/types/%u", i);
-		add(false, path, "%s\n", type == IBV_GID_TYPE_ROCE_V2 ? "RoCE v2" : "IB/RoCE v1");
+		snprintf(name, sizeof(name), "gid_attrs/types/%u", i);
+		add_below(port, name, "%s\n", type == IBV_GID_TYPE_ROCE_V2 ? "RoCE v2" : "IB/RoCE v1");
 		if (!sd_link_ib()) {
-			snprintf(path, sizeof(path), IBDEV "/ports/1/gid_attrs/ndevs/%u", i);
-			add(false, path, "lo\n");
+			/* The one network interface that every machine has */
+			snprintf(name, sizeof(name), "gid_attrs/ndevs/%u", i);
+			add_below(port, name, "lo\n");
 		}
 	}
+}
+
+static void list_device(unsigned dev)
+{
+	char pci[48], ibdev[96], uverbs[96], port[128], path[128], guid[24];
+	uint8_t raw[8];
+
+	snprintf(pci, sizeof(pci), PCI_BUS PCI_NAME "%u", dev);
+	snprintf(ibdev, sizeof(ibdev), "%s/infiniband/mlx5_%u", pci, dev);
+	snprintf(uverbs, sizeof(uverbs), "%s/infiniband_verbs/uverbs%u", pci, dev);
+	snprintf(port, sizeof(port), "%s/ports/1", ibdev);
+
+	snprintf(path, sizeof(path), "/dev/infiniband/uverbs%u", dev);
+	add(false, path, "%s", "");
+	snprintf(path, sizeof(path), "/sys/class/infiniband_verbs/uverbs%u", dev);
+	add(true, path, "../../%s", uverbs + strlen("/sys/"));
+	snprintf(path, sizeof(path), "/sys/class/infiniband/mlx5_%u", dev);
+	add(true, path, "../../%s", ibdev + strlen("/sys/"));
+	snprintf(path, sizeof(path), "/sys/bus/pci/devices/" PCI_NAME "%u", dev);
+	add(true, path, "../../../%s", pci + strlen("/sys/"));
+
+	add_below(pci, "vendor", "0x15b3\n");
+	add_below(pci, "device", "0x101b\n");
+	add_below(pci, "subsystem_vendor", "0x15b3\n");
+	add_below(pci, "subsystem_device", "0x0007\n");
+	add_below(pci, "class", "0x020700\n");
+	add_below(pci, "modalias", "pci:v000015B3d0000101Bsv000015B3sd00000007bc02sc07i00\n");
+	add_below(pci, "numa_node", "-1\n");
+	add_below(pci, "local_cpus", "ffffffff\n");
+	add_below(pci, "local_cpulist", "0-31\n");
+	add_below(pci, "max_link_speed", "16.0 GT/s PCIe\n");
+	add_below(pci, "current_link_speed", "16.0 GT/s PCIe\n");
+	add_below(pci, "max_link_width", "16\n");
+	add_below(pci, "current_link_width", "16\n");
+
+	add_below(uverbs, "ibdev", "mlx5_%u\n", dev);
+	add_below(uverbs, "dev", "%u:%u\n", SD_CDEV_MAJOR, SD_CDEV_MINOR + dev);
+	add_below(uverbs, "abi_version", "1\n");
+	snprintf(path, sizeof(path), "%s/device", uverbs);
+	add(true, path, "../../../" PCI_NAME "%u", dev);
+
+	snprintf(path, sizeof(path), "%s/device", ibdev);
+	add(true, path, "../../../" PCI_NAME "%u", dev);
+	add_below(ibdev, "node_type", "1: CA\n");
+	sd_node_guid(dev, raw);
+	guid_text(guid, raw);
+	add_below(ibdev, "node_guid", "%s\n", guid);
+	sd_sys_image_guid(raw);
+	guid_text(guid, raw);
+	add_below(ibdev, "sys_image_guid", "%s\n", guid);
+	add_below(ibdev, "node_desc", "software device\n");
+	add_below(ibdev, "fw_ver", "%u.%u.%04u\n", (unsigned)(SD_FW_VER >> 32), (unsigned)(SD_FW_VER >> 16 & 0xffff),
+		  (unsigned)(SD_FW_VER & 0xffff));
+	add_below(ibdev, "hw_rev", "0\n");
+	add_below(ibdev, "hca_type", "MT%u\n", SD_PART_ID);
+	add_below(ibdev, "board_id", "MT_0000000223\n");
+	list_port(dev, port);
+}
+
+static void list_entries(void)
+{
+	add(false, "/sys/class/infiniband_verbs/abi_version", "6\n");
+	for (unsigned dev = 0; dev < sd_devices(); dev++)
+		list_device(dev);
 }
 
 static int make_parents(char *path, size_t from)

@@ -34,7 +34,7 @@
 	if (!__atomic_load_n(&next_, __ATOMIC_RELAXED))                    \
 		__atomic_store_n(&next_, (__typeof__(next_))dlsym(RTLD_NEXT, #name), __ATOMIC_RELAXED)
 
-#define CDEV "/dev/infiniband/uverbs0"
+#define CDEV "/dev/infiniband/uverbs"
 
 /* The old names of the stat family and the checked ones of a fortified program; no header has them */
 int __xstat(int ver, const char *path, struct stat *st);
@@ -88,12 +88,17 @@ static const char *lead(const char *path, char *buf)
 	if (!at_)                                                          \
 		return fail
 
-static bool is_cdev(const char *path)
+/* The number of the device whose command file this is, or -1 */
+static int cdev(const char *path)
 {
-	return ours(path) && !strcmp(path, CDEV);
+	const char *n = path + sizeof(CDEV) - 1;
+
+	if (!ours(path) || !begins(path, CDEV) || *n < '0' || *n >= '0' + (int)sd_devices() || n[1])
+		return -1;
+	return *n - '0';
 }
 
-static int open_cdev(int flags)
+static int open_cdev(int dev, int flags)
 {
 	int fd;
 
@@ -101,7 +106,7 @@ static int open_cdev(int flags)
 		errno = EACCES;
 		return -1;
 	}
-	fd = sd_ctx_open(flags & O_CLOEXEC);
+	fd = sd_ctx_open(dev, flags & O_CLOEXEC);
 	if (fd < 0) {
 		errno = -fd;
 		return -1;
@@ -124,8 +129,8 @@ static int open_cdev(int flags)
 			mode = va_arg(ap, mode_t);                         \
 			va_end(ap);                                        \
 		}                                                          \
-		if (is_cdev(path))                                         \
-			return open_cdev(flags);                           \
+		if (cdev(path) >= 0)                                       \
+			return open_cdev(cdev(path), flags);               \
 		LEAD(path, -1);                                            \
 		return next_(at_, flags, mode);                            \
 	}
@@ -143,8 +148,8 @@ OPEN(open64)
 			mode = va_arg(ap, mode_t);                         \
 			va_end(ap);                                        \
 		}                                                          \
-		if (is_cdev(path))                                         \
-			return open_cdev(flags);                           \
+		if (cdev(path) >= 0)                                       \
+			return open_cdev(cdev(path), flags);               \
 		LEAD(path, -1);                                            \
 		return next_(dir, at_, flags, mode);                       \
 	}
@@ -155,8 +160,8 @@ OPENAT(openat64)
 	EXPORT int name(const char *path, int flags)                       \
 	{                                                                  \
 		NEXT(name);                                                \
-		if (is_cdev(path))                                         \
-			return open_cdev(flags);                           \
+		if (cdev(path) >= 0)                                       \
+			return open_cdev(cdev(path), flags);               \
 		LEAD(path, -1);                                            \
 		return next_(at_, flags);                                  \
 	}
@@ -167,8 +172,8 @@ OPEN_2(__open64_2)
 	EXPORT int name(int dir, const char *path, int flags)              \
 	{                                                                  \
 		NEXT(name);                                                \
-		if (is_cdev(path))                                         \
-			return open_cdev(flags);                           \
+		if (cdev(path) >= 0)                                       \
+			return open_cdev(cdev(path), flags);               \
 		LEAD(path, -1);                                            \
 		return next_(dir, at_, flags);                             \
 	}
@@ -202,8 +207,15 @@ EXPORT DIR *opendir(const char *path)
 
 /* ---- stat: a command fd and its path are a character device ---- */
 
-#define MAKE_CDEV(st)                                                      \
-	((st)->st_mode = S_IFCHR | 0666, (st)->st_rdev = makedev(SD_CDEV_MAJOR, SD_CDEV_MINOR), (st)->st_size = 0)
+#define MAKE_CDEV(st, dev)                                                 \
+	((st)->st_mode = S_IFCHR | 0666, (st)->st_rdev = makedev(SD_CDEV_MAJOR, SD_CDEV_MINOR + (dev)), (st)->st_size = 0)
+
+static int fd_cdev(int fd)
+{
+	void *ctx;
+
+	return sd_fd_get(fd, &ctx) == SD_FD_CMD ? (int)((struct sd_ctx *)ctx)->dev : -1;
+}
 
 #define STAT(name, type)                                                   \
 	EXPORT int name(const char *path, type *st)                        \
@@ -212,8 +224,8 @@ EXPORT DIR *opendir(const char *path)
 		NEXT(name);                                                \
 		LEAD(path, -1);                                            \
 		ret = next_(at_, st);                                      \
-		if (!ret && is_cdev(path))                                 \
-			MAKE_CDEV(st);                                     \
+		if (!ret && cdev(path) >= 0)                               \
+			MAKE_CDEV(st, cdev(path));                         \
 		return ret;                                                \
 	}
 STAT(stat, struct stat)
@@ -228,8 +240,8 @@ STAT(lstat64, struct stat64)
 		NEXT(name);                                                \
 		LEAD(path, -1);                                            \
 		ret = next_(ver, at_, st);                                 \
-		if (!ret && is_cdev(path))                                 \
-			MAKE_CDEV(st);                                     \
+		if (!ret && cdev(path) >= 0)                               \
+			MAKE_CDEV(st, cdev(path));                         \
 		return ret;                                                \
 	}
 XSTAT(__xstat, struct stat)
@@ -243,8 +255,8 @@ XSTAT(__lxstat64, struct stat64)
 		int ret;                                                   \
 		NEXT(name);                                                \
 		ret = next_(fd, st);                                       \
-		if (!ret && sd_fd_get(fd, NULL) == SD_FD_CMD)              \
-			MAKE_CDEV(st);                                     \
+		if (!ret && fd_cdev(fd) >= 0)                              \
+			MAKE_CDEV(st, fd_cdev(fd));                        \
 		return ret;                                                \
 	}
 FSTAT(fstat, struct stat)
@@ -256,8 +268,8 @@ FSTAT(fstat64, struct stat64)
 		int ret;                                                   \
 		NEXT(name);                                                \
 		ret = next_(ver, fd, st);                                  \
-		if (!ret && sd_fd_get(fd, NULL) == SD_FD_CMD)              \
-			MAKE_CDEV(st);                                     \
+		if (!ret && fd_cdev(fd) >= 0)                              \
+			MAKE_CDEV(st, fd_cdev(fd));                        \
 		return ret;                                                \
 	}
 FXSTAT(__fxstat, struct stat)
@@ -270,23 +282,24 @@ EXPORT int statx(int dir, const char *path, int flags, unsigned mask, struct sta
 	NEXT(statx);
 	LEAD(path, -1);
 	ret = next_(dir, at_, flags, mask, st);
-	if (!ret && is_cdev(path)) {
+	if (!ret && cdev(path) >= 0) {
 		st->stx_mode = S_IFCHR | 0666;
 		st->stx_rdev_major = SD_CDEV_MAJOR;
-		st->stx_rdev_minor = SD_CDEV_MINOR;
+		st->stx_rdev_minor = SD_CDEV_MINOR + cdev(path);
 	}
 	return ret;
 }
 
 EXPORT int fstatat(int dir, const char *path, struct stat *st, int flags)
 {
-	int ret;
+	int ret, dev;
 
 	NEXT(fstatat);
 	LEAD(path, -1);
 	ret = next_(dir, at_, st, flags);
-	if (!ret && (is_cdev(path) || (flags & AT_EMPTY_PATH && sd_fd_get(dir, NULL) == SD_FD_CMD)))
-		MAKE_CDEV(st);
+	dev = flags & AT_EMPTY_PATH && !*path ? fd_cdev(dir) : cdev(path);
+	if (!ret && dev >= 0)
+		MAKE_CDEV(st, dev);
 	return ret;
 }
 

@@ -90,6 +90,7 @@ int sd_qp_create(struct sd_ctx *ctx, struct sd_qp_args *a, uint32_t *handle, uin
 	if (qp->srq)
 		qp->srq->refs++;
 	sd_engine_qp_created(qp);
+	sd_trap_page(uar);
 	*qpn = qp->qpn;
 	return 0;
 free_handle:

@@ -166,14 +166,14 @@ static int get_context(struct sd_cmd *c)
 	return err;
 }
 
-static void fill_port(struct ib_uverbs_query_port_resp *p)
+static void fill_port(unsigned dev, struct ib_uverbs_query_port_resp *p)
 {
 	*p = (struct ib_uverbs_query_port_resp){
 		.port_cap_flags = IB_UVERBS_PCF_CM_SUP | (sd_link_ib() ? IB_UVERBS_PCF_SYS_IMAGE_GUID_SUP : IB_UVERBS_PCF_IP_BASED_GIDS),
 		.max_msg_sz = SD_MAX_MSG,
 		.gid_tbl_len = SD_GIDS,
 		.pkey_tbl_len = sd_pkeys(),
-		.lid = sd_lid(0),
+		.lid = sd_lid(dev),
 		.sm_lid = sd_lid(0),
 		.state = IBV_PORT_ACTIVE,
 		.max_mtu = IBV_MTU_4096,
@@ -193,15 +193,15 @@ static int query_port(struct sd_cmd *c)
 
 	if (sd_in_u64(c, UVERBS_ATTR_QUERY_PORT_PORT_NUM, 0) != 1)
 		return EINVAL;
-	fill_port(&resp.legacy_resp);
+	fill_port(c->ctx->dev, &resp.legacy_resp);
 	return SD_OUT(c, UVERBS_ATTR_QUERY_PORT_RESP, resp);
 }
 
-static int fill_gid(unsigned index, struct ib_uverbs_gid_entry *e)
+static int fill_gid(unsigned dev, unsigned index, struct ib_uverbs_gid_entry *e)
 {
 	union ibv_gid gid;
 	unsigned type;
-	int err = sd_gid(0, index, &gid, &type);
+	int err = sd_gid(dev, index, &gid, &type);
 
 	if (err)
 		return err;
@@ -222,7 +222,7 @@ static int query_gid_entry(struct sd_cmd *c)
 
 	if (sd_in_u64(c, UVERBS_ATTR_QUERY_GID_ENTRY_PORT, 0) != 1 || index >= SD_GIDS || sd_in_u64(c, UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS, 0))
 		return EINVAL;
-	err = fill_gid(index, &e);
+	err = fill_gid(c->ctx->dev, index, &e);
 	return err ? err : SD_OUT(c, UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY, e);
 }
 
@@ -236,7 +236,7 @@ static int query_gid_table(struct sd_cmd *c)
 	if (!size || size > 4096 || sd_in_u64(c, UVERBS_ATTR_QUERY_GID_TABLE_FLAGS, 0))
 		return EINVAL;
 	for (unsigned i = 0; i < SD_GIDS; i++) {
-		if (fill_gid(i, &e))
+		if (fill_gid(c->ctx->dev, i, &e))
 			continue;
 		if ((n + 1) * size > a->len)
 			return EINVAL;
@@ -459,7 +459,7 @@ static int query_mr(struct sd_cmd *c)
 
 /* ---- the write() commands ---- */
 
-static void fill_device(struct ib_uverbs_query_device_resp *d)
+static void fill_device(unsigned dev, struct ib_uverbs_query_device_resp *d)
 {
 	*d = (struct ib_uverbs_query_device_resp){
 		.fw_ver = SD_FW_VER,
@@ -492,15 +492,15 @@ static void fill_device(struct ib_uverbs_query_device_resp *d)
 		.local_ca_ack_delay = 16,
 		.phys_port_cnt = 1,
 	};
-	memcpy(&d->node_guid, sd_node_guid, sizeof(d->node_guid));
-	memcpy(&d->sys_image_guid, sd_sys_image_guid, sizeof(d->sys_image_guid));
+	sd_node_guid(dev, (uint8_t *)&d->node_guid);
+	sd_sys_image_guid((uint8_t *)&d->sys_image_guid);
 }
 
 static int w_query_device(struct sd_cmd *c)
 {
 	struct ib_uverbs_query_device_resp resp;
 
-	fill_device(&resp);
+	fill_device(c->ctx->dev, &resp);
 	return SD_OUT(c, UVERBS_ATTR_CORE_OUT, resp);
 }
 
@@ -517,7 +517,7 @@ static int w_ex_query_device(struct sd_cmd *c)
 
 	if (err || req.comp_mask || req.reserved)
 		return err ? err : EINVAL;
-	fill_device(&resp.base);
+	fill_device(c->ctx->dev, &resp.base);
 	if (sd_attr(c, UVERBS_ATTR_CORE_OUT)->len < sizeof(resp))
 		resp.response_length = sd_attr(c, UVERBS_ATTR_CORE_OUT)->len;
 	err = SD_OUT(c, UVERBS_ATTR_CORE_OUT, resp);
@@ -532,7 +532,7 @@ static int w_query_port(struct sd_cmd *c)
 
 	if (err || req.port_num != 1)
 		return err ? err : EINVAL;
-	fill_port(&resp);
+	fill_port(c->ctx->dev, &resp);
 	return SD_OUT(c, UVERBS_ATTR_CORE_OUT, resp);
 }
 
@@ -700,46 +700,62 @@ static int w_ex_modify_qp(struct sd_cmd *c)
 
 #define EX(cmd) (IB_USER_VERBS_CMD_FLAG_EXTENDED | (cmd))
 
-static const struct {
+enum effect { OTHER, SETUP };     /* SETUP makes or changes something, OTHER asks or destroys */
+
+static const struct write {
 	uint32_t command;
 	uint16_t in, out;         /* bytes of core data that there must be */
 	int (*run)(struct sd_cmd *);
+	enum effect effect;
 } writes[] = {
-	{ IB_USER_VERBS_CMD_QUERY_DEVICE, 0, sizeof(struct ib_uverbs_query_device_resp), w_query_device },
-	{ EX(IB_USER_VERBS_EX_CMD_QUERY_DEVICE), 8, offsetof(struct ib_uverbs_ex_query_device_resp, odp_caps), w_ex_query_device },
-	{ IB_USER_VERBS_CMD_QUERY_PORT, 16, sizeof(struct ib_uverbs_query_port_resp), w_query_port },
-	{ IB_USER_VERBS_CMD_ALLOC_PD, 0, sizeof(struct ib_uverbs_alloc_pd_resp), w_alloc_pd },
-	{ IB_USER_VERBS_CMD_CREATE_AH, sizeof(struct ib_uverbs_create_ah), 4, w_create_ah },
-	{ IB_USER_VERBS_CMD_REG_MR, sizeof(struct ib_uverbs_reg_mr), sizeof(struct ib_uverbs_reg_mr_resp), w_reg_mr },
-	{ IB_USER_VERBS_CMD_REREG_MR, sizeof(struct ib_uverbs_rereg_mr), sizeof(struct ib_uverbs_rereg_mr_resp), w_rereg_mr },
-	{ IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL, 0, sizeof(struct ib_uverbs_create_comp_channel_resp), w_create_comp_channel },
-	{ IB_USER_VERBS_CMD_QUERY_QP, sizeof(struct ib_uverbs_query_qp), 0, w_query_qp },
-	{ IB_USER_VERBS_CMD_MODIFY_QP, offsetof(struct ib_uverbs_modify_qp, driver_data), 0, w_modify_qp },
-	{ IB_USER_VERBS_CMD_ATTACH_MCAST, offsetof(struct ib_uverbs_attach_mcast, driver_data), 0, w_attach_mcast },
-	{ IB_USER_VERBS_CMD_DETACH_MCAST, offsetof(struct ib_uverbs_detach_mcast, driver_data), 0, w_detach_mcast },
-	{ IB_USER_VERBS_CMD_MODIFY_SRQ, sizeof(struct ib_uverbs_modify_srq), 0, sd_cmd_srq_modify },
-	{ IB_USER_VERBS_CMD_QUERY_SRQ, offsetof(struct ib_uverbs_query_srq, driver_data), sizeof(struct ib_uverbs_query_srq_resp), sd_cmd_srq_query },
-	{ EX(IB_USER_VERBS_EX_CMD_MODIFY_QP), offsetof(struct ib_uverbs_modify_qp, driver_data), 0, w_ex_modify_qp },
+	{ IB_USER_VERBS_CMD_QUERY_DEVICE, 0, sizeof(struct ib_uverbs_query_device_resp), w_query_device, OTHER },
+	{ EX(IB_USER_VERBS_EX_CMD_QUERY_DEVICE), 8, offsetof(struct ib_uverbs_ex_query_device_resp, odp_caps), w_ex_query_device, OTHER },
+	{ IB_USER_VERBS_CMD_QUERY_PORT, 16, sizeof(struct ib_uverbs_query_port_resp), w_query_port, OTHER },
+	{ IB_USER_VERBS_CMD_ALLOC_PD, 0, sizeof(struct ib_uverbs_alloc_pd_resp), w_alloc_pd, SETUP },
+	{ IB_USER_VERBS_CMD_CREATE_AH, sizeof(struct ib_uverbs_create_ah), 4, w_create_ah, SETUP },
+	{ IB_USER_VERBS_CMD_REG_MR, sizeof(struct ib_uverbs_reg_mr), sizeof(struct ib_uverbs_reg_mr_resp), w_reg_mr, SETUP },
+	{ IB_USER_VERBS_CMD_REREG_MR, sizeof(struct ib_uverbs_rereg_mr), sizeof(struct ib_uverbs_rereg_mr_resp), w_rereg_mr, SETUP },
+	{ IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL, 0, sizeof(struct ib_uverbs_create_comp_channel_resp), w_create_comp_channel, SETUP },
+	{ IB_USER_VERBS_CMD_QUERY_QP, sizeof(struct ib_uverbs_query_qp), 0, w_query_qp, OTHER },
+	{ IB_USER_VERBS_CMD_MODIFY_QP, offsetof(struct ib_uverbs_modify_qp, driver_data), 0, w_modify_qp, SETUP },
+	{ IB_USER_VERBS_CMD_ATTACH_MCAST, offsetof(struct ib_uverbs_attach_mcast, driver_data), 0, w_attach_mcast, SETUP },
+	{ IB_USER_VERBS_CMD_DETACH_MCAST, offsetof(struct ib_uverbs_detach_mcast, driver_data), 0, w_detach_mcast, OTHER },
+	{ IB_USER_VERBS_CMD_MODIFY_SRQ, sizeof(struct ib_uverbs_modify_srq), 0, sd_cmd_srq_modify, SETUP },
+	{ IB_USER_VERBS_CMD_QUERY_SRQ, offsetof(struct ib_uverbs_query_srq, driver_data), sizeof(struct ib_uverbs_query_srq_resp), sd_cmd_srq_query, OTHER },
+	{ EX(IB_USER_VERBS_EX_CMD_MODIFY_QP), offsetof(struct ib_uverbs_modify_qp, driver_data), 0, w_ex_modify_qp, SETUP },
 };
+
+static const struct write *find_write(const struct sd_cmd *c)
+{
+	uint64_t command = sd_in_u64(c, UVERBS_ATTR_WRITE_CMD, ~0ull);
+
+	for (size_t i = 0; i < sizeof(writes) / sizeof(writes[0]); i++)
+		if (writes[i].command == command)
+			return &writes[i];
+	return NULL;
+}
+
+/* libibverbs finds out with a command that is too short whether this method exists: ENOSPC says so */
+static bool too_short(const struct sd_cmd *c, const struct write *w)
+{
+	const struct ib_uverbs_attr *in = sd_attr(c, UVERBS_ATTR_CORE_IN), *out = sd_attr(c, UVERBS_ATTR_CORE_OUT);
+
+	return (in ? in->len : 0) < w->in || (out ? out->len : 0) < w->out;
+}
 
 static int invoke_write(struct sd_cmd *c)
 {
 	uint64_t command = sd_in_u64(c, UVERBS_ATTR_WRITE_CMD, ~0ull);
-	const struct ib_uverbs_attr *in = sd_attr(c, UVERBS_ATTR_CORE_IN), *out = sd_attr(c, UVERBS_ATTR_CORE_OUT);
+	const struct write *w = find_write(c);
 
-	for (size_t i = 0; i < sizeof(writes) / sizeof(writes[0]); i++) {
-		if (writes[i].command != command)
-			continue;
-		/* libibverbs finds out with a command that is too short whether this method exists: ENOSPC says so */
-		if ((in ? in->len : 0) < writes[i].in || (out ? out->len : 0) < writes[i].out)
-			return ENOSPC;
-		if (!c->ctx->ready)
-			return EINVAL;
-		return writes[i].run(c);
+	if (!w) {
+		sd_once(0x80000000 | (command & 0xff) | (command >> 23 & 0x100), "write command %u%s is not supported",
+			(unsigned)(command & 0xff), command & IB_USER_VERBS_CMD_FLAG_EXTENDED ? " (extended)" : "");
+		return EOPNOTSUPP;
 	}
-	sd_once(0x80000000 | (command & 0xff) | (command >> 23 & 0x100), "write command %u%s is not supported", (unsigned)(command & 0xff),
-		command & IB_USER_VERBS_CMD_FLAG_EXTENDED ? " (extended)" : "");
-	return EOPNOTSUPP;
+	if (too_short(c, w))
+		return ENOSPC;
+	return c->ctx->ready ? w->run(c) : EINVAL;
 }
 
 /* ---- dispatch ---- */
@@ -751,76 +767,74 @@ static const struct method {
 	uint16_t object, method;
 	uint64_t required, known; /* attributes; known beside the required ones */
 	int (*run)(struct sd_cmd *);
+	enum effect effect;
 } methods[] = {
 	{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE, BIT(UVERBS_ATTR_WRITE_CMD),
-	  BIT(UVERBS_ATTR_CORE_IN) | BIT(UVERBS_ATTR_CORE_OUT) | UHW, invoke_write },
+	  BIT(UVERBS_ATTR_CORE_IN) | BIT(UVERBS_ATTR_CORE_OUT) | UHW, invoke_write, OTHER },
 	{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_GET_CONTEXT, UHW,
-	  BIT(UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS) | BIT(UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT), get_context },
-	{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_PORT, BIT(UVERBS_ATTR_QUERY_PORT_PORT_NUM) | BIT(UVERBS_ATTR_QUERY_PORT_RESP), 0, query_port },
+	  BIT(UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS) | BIT(UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT), get_context, SETUP },
+	{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_PORT, BIT(UVERBS_ATTR_QUERY_PORT_PORT_NUM) | BIT(UVERBS_ATTR_QUERY_PORT_RESP), 0, query_port, OTHER },
 	{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_ENTRY,
 	  BIT(UVERBS_ATTR_QUERY_GID_ENTRY_PORT) | BIT(UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX) | BIT(UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY),
-	  BIT(UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS), query_gid_entry },
+	  BIT(UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS), query_gid_entry, OTHER },
 	{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_TABLE,
 	  BIT(UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE) | BIT(UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES),
-	  BIT(UVERBS_ATTR_QUERY_GID_TABLE_FLAGS) | BIT(UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES), query_gid_table },
-	{ UVERBS_OBJECT_ASYNC_EVENT, UVERBS_METHOD_ASYNC_EVENT_ALLOC, BIT(UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE), 0, async_event_alloc },
-	{ UVERBS_OBJECT_PD, UVERBS_METHOD_PD_DESTROY, BIT(UVERBS_ATTR_DESTROY_PD_HANDLE), 0, pd_destroy },
-	{ UVERBS_OBJECT_AH, UVERBS_METHOD_AH_DESTROY, BIT(UVERBS_ATTR_DESTROY_AH_HANDLE), 0, ah_destroy },
-	{ UVERBS_OBJECT_MR, UVERBS_METHOD_MR_DESTROY, BIT(UVERBS_ATTR_DESTROY_MR_HANDLE), 0, mr_destroy },
+	  BIT(UVERBS_ATTR_QUERY_GID_TABLE_FLAGS) | BIT(UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES), query_gid_table, OTHER },
+	{ UVERBS_OBJECT_ASYNC_EVENT, UVERBS_METHOD_ASYNC_EVENT_ALLOC, BIT(UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE), 0, async_event_alloc, SETUP },
+	{ UVERBS_OBJECT_PD, UVERBS_METHOD_PD_DESTROY, BIT(UVERBS_ATTR_DESTROY_PD_HANDLE), 0, pd_destroy, OTHER },
+	{ UVERBS_OBJECT_AH, UVERBS_METHOD_AH_DESTROY, BIT(UVERBS_ATTR_DESTROY_AH_HANDLE), 0, ah_destroy, OTHER },
+	{ UVERBS_OBJECT_MR, UVERBS_METHOD_MR_DESTROY, BIT(UVERBS_ATTR_DESTROY_MR_HANDLE), 0, mr_destroy, OTHER },
 	{ UVERBS_OBJECT_MR, UVERBS_METHOD_QUERY_MR, BIT(UVERBS_ATTR_QUERY_MR_HANDLE),
 	  BIT(UVERBS_ATTR_QUERY_MR_RESP_LKEY) | BIT(UVERBS_ATTR_QUERY_MR_RESP_RKEY) | BIT(UVERBS_ATTR_QUERY_MR_RESP_LENGTH) |
-	  BIT(UVERBS_ATTR_QUERY_MR_RESP_IOVA), query_mr },
+	  BIT(UVERBS_ATTR_QUERY_MR_RESP_IOVA), query_mr, OTHER },
 	{ UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_CREATE,
 	  BIT(UVERBS_ATTR_CREATE_CQ_HANDLE) | BIT(UVERBS_ATTR_CREATE_CQ_CQE) | BIT(UVERBS_ATTR_CREATE_CQ_USER_HANDLE) | BIT(UVERBS_ATTR_UHW_IN),
 	  BIT(UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL) | BIT(UVERBS_ATTR_CREATE_CQ_COMP_VECTOR) | BIT(UVERBS_ATTR_CREATE_CQ_FLAGS) |
-	  BIT(UVERBS_ATTR_CREATE_CQ_RESP_CQE) | BIT(UVERBS_ATTR_CREATE_CQ_EVENT_FD) | UHW, cq_create },
-	{ UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_DESTROY, BIT(UVERBS_ATTR_DESTROY_CQ_HANDLE), BIT(UVERBS_ATTR_DESTROY_CQ_RESP), cq_destroy },
+	  BIT(UVERBS_ATTR_CREATE_CQ_RESP_CQE) | BIT(UVERBS_ATTR_CREATE_CQ_EVENT_FD) | UHW, cq_create, SETUP },
+	{ UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_DESTROY, BIT(UVERBS_ATTR_DESTROY_CQ_HANDLE), BIT(UVERBS_ATTR_DESTROY_CQ_RESP), cq_destroy, OTHER },
 	{ UVERBS_OBJECT_QP, UVERBS_METHOD_QP_CREATE,
 	  BIT(UVERBS_ATTR_CREATE_QP_HANDLE) | BIT(UVERBS_ATTR_CREATE_QP_USER_HANDLE) | BIT(UVERBS_ATTR_CREATE_QP_CAP) |
 	  BIT(UVERBS_ATTR_CREATE_QP_TYPE) | BIT(UVERBS_ATTR_UHW_IN),
-	  (BIT(UVERBS_ATTR_CREATE_QP_RESP_QP_NUM + 1) - 1) | UHW, qp_create },
-	{ UVERBS_OBJECT_QP, UVERBS_METHOD_QP_DESTROY, BIT(UVERBS_ATTR_DESTROY_QP_HANDLE), BIT(UVERBS_ATTR_DESTROY_QP_RESP), qp_destroy },
+	  (BIT(UVERBS_ATTR_CREATE_QP_RESP_QP_NUM + 1) - 1) | UHW, qp_create, SETUP },
+	{ UVERBS_OBJECT_QP, UVERBS_METHOD_QP_DESTROY, BIT(UVERBS_ATTR_DESTROY_QP_HANDLE), BIT(UVERBS_ATTR_DESTROY_QP_RESP), qp_destroy, OTHER },
 	{ UVERBS_OBJECT_SRQ, UVERBS_METHOD_SRQ_CREATE,
 	  BIT(UVERBS_ATTR_CREATE_SRQ_HANDLE) | BIT(UVERBS_ATTR_CREATE_SRQ_PD_HANDLE) | BIT(UVERBS_ATTR_CREATE_SRQ_USER_HANDLE) |
 	  BIT(UVERBS_ATTR_CREATE_SRQ_MAX_WR) | BIT(UVERBS_ATTR_CREATE_SRQ_MAX_SGE) | BIT(UVERBS_ATTR_CREATE_SRQ_TYPE) | BIT(UVERBS_ATTR_UHW_IN),
-	  (BIT(UVERBS_ATTR_CREATE_SRQ_RESP_SRQ_NUM + 1) - 1) | UHW, sd_cmd_srq_create },
+	  (BIT(UVERBS_ATTR_CREATE_SRQ_RESP_SRQ_NUM + 1) - 1) | UHW, sd_cmd_srq_create, SETUP },
 	{ UVERBS_OBJECT_SRQ, UVERBS_METHOD_SRQ_DESTROY, BIT(UVERBS_ATTR_DESTROY_SRQ_HANDLE), BIT(UVERBS_ATTR_DESTROY_SRQ_RESP),
-	  sd_cmd_srq_destroy },
+	  sd_cmd_srq_destroy, OTHER },
 	{ MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC,
 	  BIT(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE) | BIT(MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE) | BIT(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET) |
-	  BIT(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH) | BIT(MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID), 0, uar_alloc },
-	{ MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_DESTROY, BIT(MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE), 0, uar_destroy },
+	  BIT(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH) | BIT(MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID), 0, uar_alloc, SETUP },
+	{ MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_DESTROY, BIT(MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE), 0, uar_destroy, OTHER },
 	{ MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_OTHER, 0,
-	  BIT(MLX5_IB_ATTR_DEVX_OTHER_CMD_IN) | BIT(MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT), devx_other },
+	  BIT(MLX5_IB_ATTR_DEVX_OTHER_CMD_IN) | BIT(MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT), devx_other, OTHER },
 };
 
-static int run(struct sd_ctx *ctx, uint64_t arg)
+/* Finds the method and puts the attributes in their places; answers as sd_ioctl() does */
+static int decode(struct sd_cmd *c, uint64_t arg, struct ib_uverbs_ioctl_hdr *hdr, struct ib_uverbs_attr *attrs, const struct method **found)
 {
 	const struct method *m, *end = methods + sizeof(methods) / sizeof(methods[0]);
-	struct ib_uverbs_attr attrs[2 * SD_ATTRS];
-	struct ib_uverbs_ioctl_hdr hdr;
-	struct sd_cmd c = { .ctx = ctx };
 	uint64_t have = 0;
-	int err = sd_copy(&hdr, arg, sizeof(hdr), false);
+	int err = sd_copy(hdr, arg, sizeof(*hdr), false);
 
 	if (err)
 		return err;
-	if (hdr.length != sizeof(hdr) + hdr.num_attrs * sizeof(attrs[0]) || hdr.num_attrs > 2 * SD_ATTRS || hdr.reserved1 || hdr.reserved2 ||
-	    hdr.driver_id != RDMA_DRIVER_MLX5)
+	if (hdr->length != sizeof(*hdr) + hdr->num_attrs * sizeof(attrs[0]) || hdr->num_attrs > 2 * SD_ATTRS || hdr->reserved1 ||
+	    hdr->reserved2 || hdr->driver_id != RDMA_DRIVER_MLX5)
 		return EINVAL;
 	for (m = methods; m < end; m++)
-		if (m->object == hdr.object_id && m->method == hdr.method_id)
+		if (m->object == hdr->object_id && m->method == hdr->method_id)
 			break;
 	if (m == end) {
-		sd_once((uint32_t)hdr.object_id << 16 | hdr.method_id, "object 0x%x method 0x%x is not supported", hdr.object_id, hdr.method_id);
+		sd_once((uint32_t)hdr->object_id << 16 | hdr->method_id, "object 0x%x method 0x%x is not supported", hdr->object_id,
+			hdr->method_id);
 		return EOPNOTSUPP;
 	}
-	if (!ctx->ready && m->run != get_context && m->run != invoke_write)
-		return EINVAL;
-	err = sd_copy(attrs, arg + sizeof(hdr), hdr.num_attrs * sizeof(attrs[0]), false);
+	err = sd_copy(attrs, arg + sizeof(*hdr), hdr->num_attrs * sizeof(attrs[0]), false);
 	if (err)
 		return err;
-	for (unsigned i = 0; i < hdr.num_attrs; i++) {
+	for (unsigned i = 0; i < hdr->num_attrs; i++) {
 		unsigned id = attrs[i].attr_id;
 		bool known = (id & ~UVERBS_UDATA_DRIVER_DATA_FLAG) < SD_ATTRS && (m->required | m->known) & BIT(id);
 
@@ -831,22 +845,44 @@ static int run(struct sd_ctx *ctx, uint64_t arg)
 		if (have & BIT(id))
 			return EINVAL;
 		have |= BIT(id);
-		c.at[place(id)] = &attrs[i];
+		c->at[place(id)] = &attrs[i];
 	}
-	if ((have & m->required) != m->required)
-		return EINVAL;
-	err = m->run(&c);
-	if (!err)
-		err = sd_copy(attrs, arg + sizeof(hdr), hdr.num_attrs * sizeof(attrs[0]), true);
-	return err;
+	*found = m;
+	return (have & m->required) == m->required ? 0 : EINVAL;
+}
+
+/* What a fault specification counts */
+static bool is_setup(const struct sd_cmd *c, const struct method *m)
+{
+	const struct write *w;
+
+	if (m->run != invoke_write)
+		return m->effect == SETUP;
+	w = find_write(c);
+	return w && w->effect == SETUP && !too_short(c, w);
 }
 
 int sd_ioctl(struct sd_ctx *ctx, void *arg)
 {
+	struct ib_uverbs_attr attrs[2 * SD_ATTRS];
+	struct ib_uverbs_ioctl_hdr hdr;
+	struct sd_cmd c = { .ctx = ctx };
+	const struct method *m;
 	int err;
 
 	pthread_mutex_lock(&sd_lock);
-	err = run(ctx, (uintptr_t)arg);
+	err = decode(&c, (uintptr_t)arg, &hdr, attrs, &m);
+	if (!err && is_setup(&c, m)) {
+		pthread_mutex_unlock(&sd_lock);
+		err = sd_fault_setup();
+		pthread_mutex_lock(&sd_lock);
+	}
+	if (!err && !ctx->ready && m->run != get_context && m->run != invoke_write)
+		err = EINVAL;
+	if (!err)
+		err = m->run(&c);
+	if (!err)
+		err = sd_copy(attrs, (uintptr_t)arg + sizeof(hdr), hdr.num_attrs * sizeof(attrs[0]), true);
 	pthread_mutex_unlock(&sd_lock);
 	return err;
 }
