@@ -79,8 +79,8 @@ static uint32_t revive(struct pair *p)
 		inlay_sq_fini(&e->sq);
 		if (e->qp) {
 			qp_to(e->qp, IBV_QPS_RESET);
-			left += inlay_cq_clean(&e->cq, e->qp->qp_num);
-			left += inlay_cq_clean(&e->rxcq, e->qp->qp_num);
+			left += inlay_cq_clean(&e->cq, e->qp->qp_num, NULL);
+			left += inlay_cq_clean(&e->rxcq, e->qp->qp_num, NULL);
 		} else {
 			e->qp = qp_make(&p->opt, e->scq, e->rcq);
 		}

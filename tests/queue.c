@@ -855,8 +855,8 @@ static void reuse(void **state)
 		inlay_sq_fini(&old.sq);
 		must(ibv_destroy_qp(old.qp));
 		old.qp = NULL;
-		assert_int_equal(inlay_cq_clean(&old.cq, qpn), 10);
-		assert_int_equal(inlay_cq_clean(&old.cq, qpn), 0);
+		assert_int_equal(inlay_cq_clean(&old.cq, qpn, NULL), 10);
+		assert_int_equal(inlay_cq_clean(&old.cq, qpn, NULL), 0);
 		for (i = 0; i < 10; i++) {
 			const struct mlx5_cqe64 *cqe = inlay_cq_peek(&old.cq);
 
@@ -874,7 +874,7 @@ static void reuse(void **state)
 			inject(&old.cq, qpn, 3);
 			inject(&old.cq, other.qp->qp_num, 1);
 			inject(&old.cq, qpn, 8);
-			assert_int_equal(inlay_cq_clean(&old.cq, qpn), 11);
+			assert_int_equal(inlay_cq_clean(&old.cq, qpn, NULL), 11);
 			assert_non_null(inlay_cq_peek(&old.cq));
 			assert_int_equal(inlay_cqe_qpn(inlay_cq_peek(&old.cq)), other.qp->qp_num);
 			inlay_cq_advance(&old.cq, 1);

@@ -1251,7 +1251,7 @@ static void clean_model(uint32_t cnt, uint32_t size, uint32_t steps)
 				else
 					list[k++] = list[i];
 			n = k;
-			assert_int_equal(inlay_cq_clean(&c->cq, qpn), removed);
+			assert_int_equal(inlay_cq_clean(&c->cq, qpn, NULL), removed);
 			c->ci += removed;
 			if (removed)
 				assert_int_equal(c->dbrec[0], htobe32(c->ci & 0xffffff));

@@ -337,7 +337,7 @@ static void no_queue(void **state)
 
 static void other_types(void **state)
 {
-	static const enum ibv_qp_type types[] = {IBV_QPT_UD, IBV_QPT_UC, IBV_QPT_RAW_PACKET};
+	static const enum ibv_qp_type types[] = {IBV_QPT_RAW_PACKET, IBV_QPT_XRC_SEND, IBV_QPT_DRIVER};
 	struct opt opt = small();
 	struct ibv_cq *cq = cq_make(&opt);
 	struct inlay_uar uar, mine;

@@ -381,7 +381,7 @@ static char *printed(const void *ring, uint32_t bytes, uint32_t index)
 	FILE *out = open_memstream(&text, &len);
 
 	assert_non_null(out);
-	inlay_wqe_print(out, ring, bytes, index);
+	inlay_wqe_print(out, ring, bytes, index, 0);
 	fclose(out);
 	return text;
 }
@@ -496,7 +496,7 @@ static void names(void **state)
 		const char *name;
 	} known[] = {
 		{0x00, "NOP"},	      {0x0a, "SEND"},		{0x0b, "SEND_IMM"},  {0x01, "SEND_INVAL"}, {0x08, "RDMA_WRITE"},
-		{0x09, "RDMA_WRITE_IMM"}, {0x10, "RDMA_READ"}, {0x11, "ATOMIC_CS"}, {0x12, "ATOMIC_FA"},
+		{0x09, "RDMA_WRITE_IMM"}, {0x10, "RDMA_READ"}, {0x11, "ATOMIC_CS"}, {0x12, "ATOMIC_FA"}, {0x25, "UMR"},
 	};
 	uint32_t opcode;
 	size_t i;

@@ -2,7 +2,10 @@
 /*
  * inlay/cqe.h: what a completion looks like. Pure: functions of the 64 bytes; queue.h finds them and gives them back.
  *
- *   +0    32 bytes    packet information of a receive, or 32 bytes of payload scattered to the CQE
+ *   +0    32 bytes    packet information of a receive, or 32 bytes of payload scattered to the CQE:
+ *   +17   ml_path     the low bits of the LID it was sent to
+ *   +22   slid        LID of the sender
+ *   +24   flags_rqpn  UD: GRH << 28 | SL << 24 | QPN of the sender
  *   +32   srqn_uidx   user index of the QP (CQE version 1), low 24 bits
  *   +36   imm         immediate, invalidated rkey
  *   +44   byte_cnt    bytes received, read, or swapped; of a send or write it says nothing
@@ -36,7 +39,12 @@ enum inlay_cqe_bits {
 	INLAY_CQE_ERROR = 1 << 7, /* of the opcode: set in SIG_ERR, REQ_ERR, RESP_ERR and INVALID, clear in all good ones */
 };
 
+#define INLAY_GRH 40u /* bytes in front of a UD payload in the receive buffer, counted by inlay_cqe_byte_count */
+
 INLAY_STATIC_ASSERT(sizeof(struct mlx5_cqe64) == 64, "CQE");
+INLAY_STATIC_ASSERT(offsetof(struct mlx5_cqe64, ml_path) == 17, "CQE");
+INLAY_STATIC_ASSERT(offsetof(struct mlx5_cqe64, slid) == 22, "CQE");
+INLAY_STATIC_ASSERT(offsetof(struct mlx5_cqe64, flags_rqpn) == 24, "CQE");
 INLAY_STATIC_ASSERT(offsetof(struct mlx5_cqe64, srqn_uidx) == 32, "CQE");
 INLAY_STATIC_ASSERT(offsetof(struct mlx5_cqe64, imm_inval_pkey) == 36, "CQE");
 INLAY_STATIC_ASSERT(offsetof(struct mlx5_cqe64, byte_cnt) == 44, "CQE");
@@ -213,6 +221,41 @@ INLAY_FN uint32_t inlay_cqe_imm_be(const struct mlx5_cqe64 *cqe)
 INLAY_FN uint32_t inlay_cqe_invalidated_rkey(const struct mlx5_cqe64 *cqe)
 {
 	return inlay_from_be32(cqe->imm_inval_pkey);
+}
+
+/*
+ * What a receive of a UD QP says of its sender: see also ibv_init_ah_from_wc(3). Meaningless when the payload lies in the first half of the CQE
+ * (inlay_cqe_payload), which no UD QP does.
+ *
+ * The sender's QPN (ibv_wc.src_qp).
+ */
+INLAY_FN uint32_t inlay_cqe_src_qpn(const struct mlx5_cqe64 *cqe)
+{
+	return inlay_from_be32(cqe->flags_rqpn) & 0xffffff;
+}
+
+/* The service level it came with (ibv_wc.sl). */
+INLAY_FN uint8_t inlay_cqe_sl(const struct mlx5_cqe64 *cqe)
+{
+	return inlay_from_be32(cqe->flags_rqpn) >> 24 & 0xf;
+}
+
+/* Whether the first INLAY_GRH bytes of the buffer hold a GRH or an IP header (IBV_WC_GRH). The payload lies behind them either way. */
+INLAY_FN int inlay_cqe_has_grh(const struct mlx5_cqe64 *cqe)
+{
+	return (inlay_from_be32(cqe->flags_rqpn) >> 28 & 3) != 0;
+}
+
+/* LID of the sender (ibv_wc.slid); InfiniBand only. */
+INLAY_FN uint16_t inlay_cqe_slid(const struct mlx5_cqe64 *cqe)
+{
+	return inlay_from_be16(cqe->slid);
+}
+
+/* The low bits of the LID that it was sent to (ibv_wc.dlid_path_bits). */
+INLAY_FN uint8_t inlay_cqe_path_bits(const struct mlx5_cqe64 *cqe)
+{
+	return cqe->ml_path & 0x7f;
 }
 
 /* The device's clock when the CQE was made, in its ticks (ibv_wc_read_completion_ts). Not of an error CQE. */

@@ -11,5 +11,6 @@
 #include <inlay/cqe.h>
 #include <inlay/queue.h>
 #include <inlay/verbs.h>
+#include <inlay/dm.h>
 
 #endif

@@ -13,12 +13,14 @@
  *   ...
  *   inlay_sq_fini(&sq);  ibv_destroy_qp(qp);  inlay_uar_destroy(&uar);   down again, in this order
  *
+ * Likewise inlay_rq_from_qp, inlay_rq_from_wq, inlay_srq_from_srq; inlay_av_from_ah makes of an address handle what a datagram's WQE says.
+ *
  * What taking over means. From then on the caller posts and polls through inlay alone: libmlx5 keeps counters of its own for each queue,
  * which nobody can see or set, and the first ibv_post_send or ibv_poll_cq after a take-over writes over what inlay wrote. The
  * verbs objects stay the caller's: modify, query and destroy them as ever. Send queue, receive queue and CQ of one QP are
  * taken over one by one: the receive side may stay with ibv_post_recv, as long as its CQ is not taken over.
  *
- * After an error: ibv_modify_qp to RESET, inlay_cq_clean, inlay_sq_fini; then to RTS as ever, and take over anew.
+ * After an error the queues need not be taken over anew: see queue.h.
  *
  * What is refused is what can be seen: a device that is not mlx5, a queue of a kind or size that inlay does not know, a queue already
  * posted to, a CQ already used, sq_sig_all (it is libmlx5 that sets the bit in each WQE; inlay signals what is posted with
@@ -117,7 +119,9 @@ INLAY_COLD int inlay_dv_qp(struct ibv_qp *qp, struct mlx5dv_qp *dv)
 {
 	struct mlx5dv_obj obj;
 
-	if (!mlx5dv_is_supported(qp->context->device) || qp->qp_type != IBV_QPT_RC)
+	if (!mlx5dv_is_supported(qp->context->device))
+		return -ENOTSUP;
+	if (qp->qp_type != IBV_QPT_RC && qp->qp_type != IBV_QPT_UC && qp->qp_type != IBV_QPT_UD)
 		return -ENOTSUP;
 	__builtin_memset(&obj, 0, sizeof(obj));
 	__builtin_memset(dv, 0, sizeof(*dv));
@@ -131,7 +135,7 @@ INLAY_COLD int inlay_dv_qp(struct ibv_qp *qp, struct mlx5dv_qp *dv)
  * registers freely, so the mode is INLAY_UAR_DOORBELL, the one that is right whoever else rings it. For BlueFlame see inlay_uar_create;
  * who made a thread domain by other means describes its register with inlay_uar_init.
  *
- * Returns 0; -ENOTSUP for a QP that is not an RC QP of an mlx5 device.
+ * Returns 0; -ENOTSUP for a QP that is not an RC, UC or UD QP of an mlx5 device.
  */
 INLAY_COLD int inlay_uar_from_qp(struct inlay_uar *uar, struct ibv_qp *qp)
 {
@@ -142,11 +146,11 @@ INLAY_COLD int inlay_uar_from_qp(struct inlay_uar *uar, struct ibv_qp *qp)
 }
 
 /*
- * Takes over the send queue of an RC QP that nothing has been posted to since its creation or reset.
+ * Takes over the send queue of an RC, UC or UD QP that nothing has been posted to since its creation or reset.
  *
  * uar  from inlay_uar_from_qp for this QP or one on the same register, or from inlay_uar_create for a QP created in uar->pd
  *
- * Returns 0; -ENOTSUP for a QP that is not an RC QP of an mlx5 device, has sq_sig_all, or a ring that inlay does not know; -EBUSY when the
+ * Returns 0; -ENOTSUP for a QP that is of another kind or not of an mlx5 device, has sq_sig_all, or a ring that inlay does not know; -EBUSY when the
  * send queue was posted to or the register is exclusive and has a queue; -EINVAL when the QP rings another register than uar's, was not
  * created in uar->pd, or has no send queue; else the negative errno of ibv_query_qp or ibv_query_device. On failure sq and uar are as
  * they were.
@@ -158,7 +162,7 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 	struct ibv_qp_attr attr;
 	struct inlay_uar reg;
 	struct mlx5dv_qp dv;
-	uint32_t inline_ds, sge_ds, max_ds;
+	uint32_t fixed_ds, inline_ds, sge_ds, max_ds;
 	int err = inlay_dv_qp(qp, &dv);
 
 	if (err)
@@ -183,9 +187,13 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 		return -err;
 	if (init.sq_sig_all)
 		return -ENOTSUP;
-	/* The longest WQE as libmlx5 sizes it for RC: control, remote address and atomic segment, then the longer of both payloads. */
-	inline_ds = 3 + (init.cap.max_inline_data + 4 + INLAY_DS - 1) / INLAY_DS;
-	sge_ds = 3 + init.cap.max_send_sge;
+	/*
+	 * The longest WQE as libmlx5 sizes it: control and address vector, or control, remote address and atomic segment; then the longer of
+	 * both payloads.
+	 */
+	fixed_ds = qp->qp_type == IBV_QPT_UD ? 4 : 3;
+	inline_ds = fixed_ds + (init.cap.max_inline_data + 4 + INLAY_DS - 1) / INLAY_DS;
+	sge_ds = fixed_ds + init.cap.max_send_sge;
 	max_ds = inline_ds > sge_ds ? inline_ds : sge_ds;
 	if (max_ds > INLAY_MAX_DS)
 		max_ds = INLAY_MAX_DS;
@@ -200,14 +208,15 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 	if (!uar->reg)
 		*uar = reg;
 	sq->uar = uar;
-	sq->atomics = device.atomic_cap != IBV_ATOMIC_NONE;
+	sq->atomics = device.atomic_cap != IBV_ATOMIC_NONE && qp->qp_type == IBV_QPT_RC;
+	sq->type = qp->qp_type;
 	return 0;
 }
 
 /*
- * Takes over the receive queue of an RC QP that nothing has been posted to since its creation or reset.
+ * Takes over the receive queue of an RC, UC or UD QP that nothing has been posted to since its creation or reset.
  *
- * Returns 0; -ENOTSUP for a QP that is not an RC QP of an mlx5 device; -EBUSY when the queue was posted to; -EINVAL when the QP has no
+ * Returns 0; -ENOTSUP for a QP that is of another kind or not of an mlx5 device; -EBUSY when the queue was posted to; -EINVAL when the QP has no
  * receive queue of its own (none, or an SRQ).
  */
 INLAY_COLD int inlay_rq_from_qp(struct inlay_rq *rq, struct ibv_qp *qp)
@@ -222,6 +231,112 @@ INLAY_COLD int inlay_rq_from_qp(struct inlay_rq *rq, struct ibv_qp *qp)
 	if (dv.dbrec[MLX5_RCV_DBR])
 		return -EBUSY;
 	return inlay_rq_init(rq, dv.rq.buf, dv.rq.wqe_cnt, dv.rq.stride, (volatile uint32_t *)dv.dbrec);
+}
+
+/*
+ * Takes over the ring of a WQ (ibv_create_wq) that nothing has been posted to since its creation or reset. A WQ with striding
+ * (mlx5dv_create_wq) has entries of another form, and must not be taken over.
+ *
+ * Returns 0; -ENOTSUP when it is not of an mlx5 device; -EBUSY when it was posted to; else the negative errno of mlx5dv_init_obj.
+ */
+INLAY_COLD int inlay_rq_from_wq(struct inlay_rq *rq, struct ibv_wq *wq)
+{
+	struct mlx5dv_rwq dv;
+	struct mlx5dv_obj obj;
+	int err;
+
+	if (!mlx5dv_is_supported(wq->context->device))
+		return -ENOTSUP;
+	__builtin_memset(&obj, 0, sizeof(obj));
+	__builtin_memset(&dv, 0, sizeof(dv));
+	obj.rwq.in = wq;
+	obj.rwq.out = &dv;
+	err = mlx5dv_init_obj(&obj, MLX5DV_OBJ_RWQ);
+	if (err)
+		return -err;
+	if (dv.dbrec[0])
+		return -EBUSY;
+	return inlay_rq_init(rq, dv.buf, dv.wqe_cnt, dv.stride, (volatile uint32_t *)dv.dbrec);
+}
+
+/*
+ * Takes over a basic shared receive queue that nothing has been posted to. One with tag matching, or with a doorbell record that has come round
+ * after 65,536 posts, cannot be told from it. WQE signatures (MLX5_SRQ_SIGNATURE in the environment) are not seen either.
+ *
+ * libmlx5 keeps further entries in the same ring, for receives that meet a page fault of on-demand paging and are posted again. It
+ * does that while polling; inlay does not, so that with IBV_ACCESS_ON_DEMAND memory such a receive ends in an error CQE.
+ *
+ * Returns 0; -ENOTSUP when it is not of an mlx5 device or has a ring that inlay does not know; -EBUSY when it was posted to; else the negative
+ * errno of mlx5dv_init_obj.
+ */
+INLAY_COLD int inlay_srq_from_srq(struct inlay_srq *srq, struct ibv_srq *ibsrq)
+{
+	struct mlx5dv_srq dv;
+	struct mlx5dv_obj obj;
+	int err;
+
+	if (!mlx5dv_is_supported(ibsrq->context->device))
+		return -ENOTSUP;
+	__builtin_memset(&obj, 0, sizeof(obj));
+	__builtin_memset(&dv, 0, sizeof(dv));
+	obj.srq.in = ibsrq;
+	obj.srq.out = &dv;
+	err = mlx5dv_init_obj(&obj, MLX5DV_OBJ_SRQ);
+	if (err)
+		return -err;
+	if (dv.dbrec[0] || dv.head)
+		return -EBUSY;
+	/* The free list of a fresh SRQ runs from entry 0 to the tail, one by one; behind it lie libmlx5's further entries. */
+	err = inlay_srq_init(srq, dv.buf, dv.tail + 1, dv.stride, (volatile uint32_t *)dv.dbrec);
+	return err == -EINVAL ? -ENOTSUP : err;
+}
+
+/*
+ * Makes the address vector of datagrams to a peer: path from the address handle, of which nothing is needed afterwards; qpn and qkey of
+ * the peer as inlay_av_init has them.
+ *
+ * Returns 0; -ENOTSUP when the handle is not of an mlx5 device; else the negative errno of mlx5dv_init_obj.
+ */
+INLAY_COLD int inlay_av_from_ah(struct inlay_av *av, struct ibv_ah *ah, uint32_t qpn, uint32_t qkey)
+{
+	struct mlx5dv_ah dv;
+	struct mlx5dv_obj obj;
+	int err;
+
+	if (!mlx5dv_is_supported(ah->context->device))
+		return -ENOTSUP;
+	__builtin_memset(&obj, 0, sizeof(obj));
+	__builtin_memset(&dv, 0, sizeof(dv));
+	obj.ah.in = ah;
+	obj.ah.out = &dv;
+	err = mlx5dv_init_obj(&obj, MLX5DV_OBJ_AH);
+	if (err)
+		return -err;
+	inlay_av_init(av, dv.av, qpn, qkey);
+	return 0;
+}
+
+/*
+ * The number by which device commands and memory key contexts know a PD.
+ *
+ * Returns 0; -ENOTSUP when the PD is not of an mlx5 device; else the negative errno of mlx5dv_init_obj.
+ */
+INLAY_COLD int inlay_pdn_from_pd(uint32_t *pdn, struct ibv_pd *pd)
+{
+	struct mlx5dv_pd dv;
+	struct mlx5dv_obj obj;
+	int err;
+
+	if (!mlx5dv_is_supported(pd->context->device))
+		return -ENOTSUP;
+	__builtin_memset(&obj, 0, sizeof(obj));
+	__builtin_memset(&dv, 0, sizeof(dv));
+	obj.pd.in = pd;
+	obj.pd.out = &dv;
+	err = mlx5dv_init_obj(&obj, MLX5DV_OBJ_PD);
+	if (!err)
+		*pdn = dv.pdn;
+	return -err;
 }
 
 /*

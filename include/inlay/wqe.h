@@ -10,6 +10,7 @@
  *   +0   | opmod  | qpn<<8  |sig| rsvd|fm|ce|se| imm / rkey to invalidate |   control
  *        | index  | DS      |
  *        | opcode |         |
+ *   +16  | address vector: qkey, QPN, path, MAC, GID                       |   address vector   (UD: 48 bytes)
  *   +16  | remote address   | rkey             | 0                        |   remote address   (RDMA, atomic)
  *   +32  | swap or add      | compare or 0                                |   atomic           (atomic)
  *   +..  | byte count       | lkey             | local address            |   data pointer     (one per SGE)
@@ -22,6 +23,9 @@
  * returned by value, so that with constant segments the count folds and, inside one WQEBB, so does the test for the end of
  * the ring. Segments never straddle the end: the ring is a multiple of 64 bytes, and the cursor steps by 16. Only the payload of
  * an inline segment does; inlay_seg_inline splits it.
+ *
+ * Receives. A receive WQE is a run of data segments, ended by one with the key 0x100 where the stride has room for more. In a shared
+ * receive queue each entry starts with 16 bytes of its own, whose be16 at +2 names the entry that follows in the list.
  *
  * A data segment whose byte count is 0 means 2^31 bytes to the device. An empty SGE is therefore left out, as libmlx5 does.
  *
@@ -81,6 +85,32 @@ INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_data_seg, byte_count) == 0, "data s
 INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_data_seg, lkey) == 4, "data segment");
 INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_data_seg, addr) == 8, "data segment");
 INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_inl_data_seg) == 4, "inline segment");
+INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_av) == 48, "address vector");
+INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_av, dqp_dct) == 8, "address vector");
+INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_av, stat_rate_sl) == 12, "address vector");
+INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_av, rlid) == 14, "address vector");
+INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_av, rmac) == 20, "address vector");
+INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_av, grh_gid_fl) == 28, "address vector");
+INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_av, rgid) == 32, "address vector");
+INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_srq_next_seg) == 16, "SRQ entry");
+INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_srq_next_seg, next_wqe_index) == 2, "SRQ entry");
+INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_umr_ctrl_seg) == 48, "UMR control segment");
+INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_umr_ctrl_seg, klm_octowords) == 4, "UMR control segment");
+INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_umr_ctrl_seg, mkey_mask) == 8, "UMR control segment");
+INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_mkey_context_seg) == 64, "memory key context");
+INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_mkey_context_seg, access_flags) == 2, "memory key context");
+INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_mkey_context_seg, qpn_mkey) == 4, "memory key context");
+INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_mkey_context_seg, start_addr) == 16, "memory key context");
+INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_mkey_context_seg, len) == 24, "memory key context");
+INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_umr_klm_seg) == 16, "KLM");
+
+/*
+ * Where a datagram goes, as its WQE says it: the device's address vector, all of it big-endian. Made once for each peer, by inlay_av_init or, from
+ * an address handle, by inlay_av_from_ah (verbs.h). Nothing in it refers to the address handle.
+ */
+struct inlay_av {
+	struct mlx5_wqe_av av;
+};
 
 /* ------------------------------------------------------------------------------------------------------------------------
  * Printing
@@ -99,6 +129,7 @@ INLAY_COLD const char *inlay_opcode_name(uint8_t opcode)
 	case MLX5_OPCODE_RDMA_READ: return "RDMA_READ";
 	case MLX5_OPCODE_ATOMIC_CS: return "ATOMIC_CS";
 	case MLX5_OPCODE_ATOMIC_FA: return "ATOMIC_FA";
+	case MLX5_OPCODE_UMR: return "UMR";
 	default: return "unknown opcode";
 	}
 }
@@ -112,16 +143,17 @@ INLAY_COLD void inlay_wqe_unit(const void *ring, uint32_t bytes, uint32_t index,
 }
 
 /*
- * Prints one send WQE of an RC queue as annotated segments, one line each, raw words first.
+ * Prints one send WQE as annotated segments, one line each, raw words first.
  *
  * out    where to
  * ring   beginning of the ring; bytes its size, a multiple of 64, more than 0
  * index  the WQE's first WQEBB; taken modulo the ring
+ * ud     whether the queue is a UD QP's: an address vector then follows the control segment
  *
  * Reads no more than the 63 units a WQE can have, whatever the ring holds: hostile bytes print as what they are.
  * Calls stdio; for debugging, and for the tests' mismatches.
  */
-INLAY_COLD void inlay_wqe_print(FILE *out, const void *ring, uint32_t bytes, uint32_t index)
+INLAY_COLD void inlay_wqe_print(FILE *out, const void *ring, uint32_t bytes, uint32_t index, int ud)
 {
 	uint32_t w[4], unit, ds, opcode, left;
 
@@ -144,6 +176,13 @@ INLAY_COLD void inlay_wqe_print(FILE *out, const void *ring, uint32_t bytes, uin
 		if (left) {
 			left = left > INLAY_DS ? left - INLAY_DS : 0;
 			fprintf(out, "payload\n");
+		} else if (ud && unit == 1) {
+			fprintf(out, "av      qkey 0x%x qpn 0x%x sl %u lid %u\n", inlay_from_be32(w[0]), inlay_from_be32(w[2]) & 0xffffff,
+				inlay_from_be32(w[3]) >> 24 & 15, inlay_from_be32(w[3]) & 0xffff);
+		} else if (ud && unit < 4) {
+			fprintf(out, "%s\n", unit == 2 ? "av      MAC, traffic class, hop limit, flow label" : "av      GID");
+		} else if (opcode == MLX5_OPCODE_UMR) {
+			fprintf(out, "%s\n", unit < 4 ? "umr" : unit < 8 ? "mkey" : "klm");
 		} else if (unit == 1 && (opcode == MLX5_OPCODE_RDMA_WRITE || opcode == MLX5_OPCODE_RDMA_WRITE_IMM ||
 					 opcode == MLX5_OPCODE_RDMA_READ || opcode == MLX5_OPCODE_ATOMIC_CS ||
 					 opcode == MLX5_OPCODE_ATOMIC_FA)) {
@@ -244,6 +283,39 @@ INLAY_ALWAYS void inlay_wqe_data_end(void *seg)
 }
 
 /*
+ * Fills an address vector.
+ *
+ * from  of an address handle (mlx5dv_ah.av), or the caller's own: path, MAC and GID are taken from it
+ * qpn   the peer's QP, 24 bits; 0xffffff for a multicast group
+ * qkey  the peer's; with bit 31 set the device sends the QP's own in its stead
+ *
+ * Same bytes as libmlx5's for the address handle, in the long form (MLX5_EXTENDED_UD_AV).
+ */
+INLAY_FN void inlay_av_init(struct inlay_av *av, const struct mlx5_wqe_av *from, uint32_t qpn, uint32_t qkey)
+{
+	INLAY_CHECK(!(qpn >> 24), "a QPN has 24 bits");
+	av->av = *from;
+	av->av.dqp_dct = inlay_to_be32(qpn | MLX5_EXTENDED_UD_AV);
+	av->av.key.qkey.qkey = inlay_to_be32(qkey);
+}
+
+/* The number of the entry that follows in a shared receive queue's list: written, and read. */
+INLAY_ALWAYS void inlay_wqe_next(void *wqe, uint16_t index)
+{
+	uint16_t be = inlay_to_be16(index);
+
+	__builtin_memcpy((uint8_t *)wqe + 2, &be, sizeof(be));
+}
+
+INLAY_ALWAYS uint16_t inlay_wqe_next_of(const void *wqe)
+{
+	uint16_t be;
+
+	__builtin_memcpy(&be, (const uint8_t *)wqe + 2, sizeof(be));
+	return inlay_from_be16(be);
+}
+
+/*
  * Copies len bytes without a call, and touches no byte beyond them. A constant length becomes a few moves. Any other one: 16 bytes at a time,
  * the last move overlapping the one before; short ones as two moves that overlap, so that there is no tail to branch over. The
  * empty asm keeps the compiler from turning the loop back into a call of memcpy.
@@ -318,6 +390,79 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_raddr(struct inlay_cursor c, uint64_t
 
 	inlay_wqe_raddr(seg, raddr, rkey);
 	return inlay_seg_done(c, seg);
+}
+
+/* Appends an address vector: the first segment of a UD WQE, which with the control segment fills a WQEBB. */
+INLAY_ALWAYS struct inlay_cursor inlay_seg_av(struct inlay_cursor c, const struct inlay_av *av)
+{
+	INLAY_CHECK(c.ds == 1, "an address vector follows the control segment");
+	__builtin_memcpy(c.at, av, sizeof(*av));
+	c.at += sizeof(*av);
+	c.ds += sizeof(*av) / INLAY_DS;
+	return c;
+}
+
+/* Appends a block of 16-byte units, all 0, which must not straddle the end of the ring. *seg: where it begins. */
+INLAY_ALWAYS struct inlay_cursor inlay_seg_zero(struct inlay_cursor c, uint32_t units, uint8_t **seg)
+{
+	uint32_t i;
+
+	*seg = inlay_seg_at(c);
+	for (i = 0; i < 2 * units; i++)
+		inlay_put64(*seg + 8 * i, 0);
+	c.at = *seg + units * INLAY_DS;
+	c.ds += units;
+	return c;
+}
+
+/*
+ * Appends what changes the key of a memory window: UMR control and memory key context, and the memory behind it when there is any.
+ *
+ *   +16   flags | klm_octowords | mkey_mask                          which parts of the key change
+ *   +64   free | access | QPN << 8 | low byte | start | length       what they change to
+ *   +128  length | lkey | address | 48 bytes of 0                    the memory
+ *
+ * qpn     type 2: the QP that the window belongs to; 0 for a window of type 1
+ * rkey    the key that the window has afterwards, of which the low byte goes in
+ * memory  addr, length (1 .. 2^31 bytes) and lkey of the memory; NULL makes the window free (invalidates it)
+ * access  IBV_ACCESS_*; with IBV_ACCESS_ZERO_BASED the window's addresses start at 0
+ *
+ * Same bytes as libmlx5's IBV_WR_BIND_MW and IBV_WR_LOCAL_INV; what libmlx5 leaves as the ring had it is 0 here.
+ */
+INLAY_FN struct inlay_cursor inlay_seg_umr(struct inlay_cursor c, uint32_t qpn, uint32_t rkey, const struct ibv_sge *memory,
+					   uint32_t access)
+{
+	uint64_t mask = MLX5_WQE_UMR_CTRL_MKEY_MASK_FREE | MLX5_WQE_UMR_CTRL_MKEY_MASK_MKEY;
+	uint8_t *umr, *mkey, *klm, flags = MLX5_WQE_UMR_CTRL_FLAG_TRNSLATION_OFFSET | MLX5_WQE_UMR_CTRL_FLAG_INLINE;
+
+	c = inlay_seg_zero(c, 3, &umr);
+	c = inlay_seg_zero(c, 4, &mkey);
+	if (qpn)
+		mask |= MLX5_WQE_UMR_CTRL_MKEY_MASK_QPN;
+	if (memory) {
+		mask |= MLX5_WQE_UMR_CTRL_MKEY_MASK_LEN | MLX5_WQE_UMR_CTRL_MKEY_MASK_START_ADDR |
+			MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_LOCAL_WRITE | MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_READ |
+			MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_WRITE | MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_ATOMIC;
+		flags |= qpn ? MLX5_WQE_UMR_CTRL_FLAG_CHECK_FREE : 0;
+		umr[5] = 4; /* the KLM's block, in 16-byte units */
+		mkey[2] = (uint8_t)((access & IBV_ACCESS_LOCAL_WRITE ? MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_LOCAL_WRITE : 0) |
+				    (access & IBV_ACCESS_REMOTE_WRITE ? MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_WRITE : 0) |
+				    (access & IBV_ACCESS_REMOTE_READ ? MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_READ : 0) |
+				    (access & IBV_ACCESS_REMOTE_ATOMIC ? MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_ATOMIC : 0));
+		inlay_put64(mkey + 16, access & IBV_ACCESS_ZERO_BASED ? 0 : inlay_to_be64(memory->addr));
+		inlay_put64(mkey + 24, inlay_to_be64(memory->length));
+		c = inlay_seg_zero(c, 4, &klm);
+		inlay_put32(klm, inlay_to_be32(memory->length));
+		inlay_put32(klm + 4, inlay_to_be32(memory->lkey));
+		inlay_put64(klm + 8, inlay_to_be64(memory->addr));
+	} else {
+		flags |= qpn ? MLX5_WQE_UMR_CTRL_FLAG_CHECK_QPN : 0;
+		mkey[0] = MLX5_WQE_MKEY_CONTEXT_FREE;
+	}
+	umr[0] = flags;
+	inlay_put64(umr + 8, inlay_to_be64(mask));
+	inlay_put32(mkey + 4, inlay_to_be32((rkey & 0xff) | (qpn && memory ? qpn : 0xffffff) << 8));
+	return c;
 }
 
 /* Appends an atomic segment; see inlay_wqe_atomic. */

@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * inlay/queue/cq.h: completion queue: poll, free, arm.
+ *
+ *   const struct mlx5_cqe64 *cqe = inlay_cq_peek(&cq);               NULL: nothing there
+ *   if (cqe) {
+ *           ... decode with cqe.h, release the queue it belongs to ...
+ *           inlay_cq_advance(&cq, 1);                                the slot back to the device
+ *   }
+ *
+ * A CQE is the caller's when its owner bit equals the ring's lap. It stays where the device put it until it is freed; with scatter to
+ * CQE the payload is in it, and can be used in place until then.
+ *
+ * Events. Verbs' channel, armed by inlay's doorbell:
+ *
+ *   for (;;) {
+ *           while ((cqe = inlay_cq_peek(&cq)))
+ *                   ... use, inlay_cq_advance(&cq, 1) ...
+ *           inlay_cq_arm(&cq, 0);
+ *           if (inlay_cq_peek(&cq))
+ *                   continue;                                        came between the last look and the arming
+ *           ibv_get_cq_event(channel, &ibcq, &context);              sleeps
+ *           inlay_cq_event(&cq);
+ *           ibv_ack_cq_events(ibcq, 1);
+ *   }
+ *
+ * The race at arming: a completion may come after the last look and before the device sees the arm. mlx5 compares the consumer index in the
+ * arm with its own producer's and raises the event at once if it is behind, so nothing is lost; verbs does not promise it,
+ * hence the second look. Who then goes on polling leaves the CQ armed, and finds one event more in the channel later: harmless, as long as each
+ * one taken is counted by inlay_cq_event. The arm carries the number of events taken (arm_sn): an arm with a number that the device has seen
+ * fire is not a new one.
+ *
+ * Threads: one owner at a time. Only ibv_get_cq_event may be in another thread, if the queue is handed over with the event.
+ * Sources: libmlx5's cq.c (mlx5_arm_cq, __mlx5_cq_clean), the PRM's "Completion Queues" chapter.
+ */
+#ifndef INLAY_QUEUE_CQ_H
+#define INLAY_QUEUE_CQ_H
+
+#include <infiniband/mlx5dv.h>
+#include <inlay/base.h>
+#include <inlay/cqe.h>
+#include <inlay/wqe.h>
+#include <inlay/queue/srq.h>
+#include <inlay/queue/uar.h>
+
+/* A completion queue. */
+struct inlay_cq {
+	uint8_t *next;            /* the slot of CQE number ci */
+	uint8_t *begin;           /* the first slot's CQE: 64 bytes into the buffer when slots are 128 bytes long */
+	uint8_t *end;             /* begin and all slots */
+	volatile uint32_t *dbrec; /* consumer index, arm word */
+	uint32_t ci;              /* CQEs freed */
+	uint32_t mask;            /* CQEs in the ring, less 1 */
+	uint32_t stride;          /* 64 or 128 */
+	uint32_t lap;             /* the owner bit that makes the slot at next the caller's */
+	uint8_t *uar;             /* doorbell page */
+	uint32_t cqn;
+	uint32_t arm_sn;          /* events seen */
+};
+
+INLAY_STATIC_ASSERT(sizeof(struct inlay_cq) <= INLAY_CACHE_LINE, "a poll touches one line of its queue");
+
+/* ------------------------------------------------------------------------------------------------------------------------
+ * Set-up
+ */
+
+/*
+ * Describes a fresh completion ring, in which no CQE has been consumed yet.
+ *
+ * buf       the ring; cqe_cnt its CQEs, a power of two, 1 .. 2^22; cqe_size 64 or 128 bytes
+ * dbrec     consumer index and arm word
+ * uar       the doorbell page (mlx5dv_cq.cq_uar); may be NULL for a CQ that is never armed
+ *
+ * Marks every slot that still has no CQE as the device's: an invalid opcode with the owner bit of "not yet". inlay_cq_peek then needs to look
+ * at the owner bit alone, in the first lap too. The mark is a compare-and-swap, so a CQE that arrives meanwhile is kept.
+ *
+ * Returns 0; -EINVAL for an argument out of its range.
+ */
+INLAY_COLD int inlay_cq_init(struct inlay_cq *cq, void *buf, uint32_t cqe_cnt, uint32_t cqe_size, volatile uint32_t *dbrec, void *uar,
+			     uint32_t cqn)
+{
+	uint32_t i;
+
+	if (!buf || (uintptr_t)buf % INLAY_CACHE_LINE || !inlay_is_pow2(cqe_cnt) || cqe_cnt > 1u << 22 || !dbrec)
+		return -EINVAL;
+	if ((cqe_size != 64 && cqe_size != 128) || cqn >> 24)
+		return -EINVAL;
+	cq->begin = (uint8_t *)buf + (cqe_size - 64);
+	cq->end = cq->begin + (size_t)cqe_cnt * cqe_size;
+	cq->next = cq->begin;
+	cq->lap = 0;
+	cq->mask = cqe_cnt - 1;
+	cq->stride = cqe_size;
+	cq->ci = 0;
+	cq->arm_sn = 0;
+	cq->dbrec = dbrec;
+	cq->uar = (uint8_t *)uar;
+	cq->cqn = cqn;
+	for (i = 0; i < cqe_cnt; i++) {
+		struct mlx5_cqe64 *cqe = (struct mlx5_cqe64 *)(cq->begin + (size_t)i * cqe_size);
+		uint8_t none = MLX5_CQE_INVALID << 4;
+
+		__atomic_compare_exchange_n(&cqe->op_own, &none, (uint8_t)(none | INLAY_CQE_OWNER), 0, __ATOMIC_RELAXED,
+					    __ATOMIC_RELAXED);
+	}
+	return 0;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------
+ * Data path
+ */
+
+/* The slot of completion `index`, whether or not it holds one. */
+INLAY_ALWAYS const struct mlx5_cqe64 *inlay_cq_slot(const struct inlay_cq *cq, uint32_t index)
+{
+	return (const struct mlx5_cqe64 *)(cq->begin + (size_t)(index & cq->mask) * cq->stride);
+}
+
+/* Whether that slot is the caller's: the device flips the owner bit from one lap to the next, and the first lap writes 0. */
+INLAY_ALWAYS int inlay_cq_valid(const struct inlay_cq *cq, uint32_t index, const struct mlx5_cqe64 *cqe)
+{
+	uint32_t lap = (index & (cq->mask + 1)) != 0;
+
+	return !((*(const volatile uint8_t *)&cqe->op_own ^ lap) & INLAY_CQE_OWNER);
+}
+
+/*
+ * The oldest completion not yet freed, or NULL when there is none. The CQE is the caller's until inlay_cq_advance; peeking again
+ * gives the same one.
+ *
+ * Compressed CQEs are not understood: the CQ must have been made without compression.
+ */
+INLAY_ALWAYS const struct mlx5_cqe64 *inlay_cq_peek(const struct inlay_cq *cq)
+{
+	const struct mlx5_cqe64 *cqe = (const struct mlx5_cqe64 *)cq->next;
+	uint8_t op_own = *(const volatile uint8_t *)&cqe->op_own ^ (uint8_t)cq->lap;
+
+	/* One test for the two rare answers: the slot is the device's, or holds an error. */
+	if (INLAY_UNLIKELY(op_own & (INLAY_CQE_ERROR | INLAY_CQE_OWNER))) {
+		if (op_own & INLAY_CQE_OWNER)
+			return NULL;
+		inlay_fence_polled();
+		return cqe;
+	}
+	/* The device writes the owner bit last: nothing of the CQE or of the data it speaks of may be loaded before it. */
+	inlay_fence_polled();
+	/* What the test has shown, told once more behind the fence: the caller's inlay_cqe_is_error then folds to no. */
+	if (cqe->op_own & INLAY_CQE_ERROR)
+		__builtin_unreachable();
+	return cqe;
+}
+
+/* Up to max completions, oldest first, into cqes. Returns how many. Free them with one inlay_cq_advance. */
+INLAY_ALWAYS uint32_t inlay_cq_peek_many(const struct inlay_cq *cq, const struct mlx5_cqe64 **cqes, uint32_t max)
+{
+	const uint8_t *next = cq->next;
+	uint32_t lap = cq->lap, n;
+
+	if (max > cq->mask + 1)
+		max = cq->mask + 1;
+	for (n = 0; n < max; n++) {
+		const struct mlx5_cqe64 *cqe = (const struct mlx5_cqe64 *)next;
+
+		if ((*(const volatile uint8_t *)&cqe->op_own ^ lap) & INLAY_CQE_OWNER)
+			break;
+		cqes[n] = cqe;
+		next += cq->stride;
+		if (INLAY_UNLIKELY(next == cq->end)) {
+			next = cq->begin;
+			lap ^= INLAY_CQE_OWNER;
+		}
+	}
+	inlay_fence_polled();
+	return n;
+}
+
+/*
+ * Frees n completions without telling the device: for batches that end with inlay_cq_update, and for a CQ that ignores overrun
+ * (IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN), which never needs to be told.
+ */
+INLAY_ALWAYS void inlay_cq_advance_quiet(struct inlay_cq *cq, uint32_t n)
+{
+	cq->ci += n;
+	if (__builtin_constant_p(n) && n == 1) {
+		uint8_t *next = cq->next + cq->stride;
+
+		if (INLAY_UNLIKELY(next == cq->end)) {
+			next = cq->begin;
+			cq->lap ^= INLAY_CQE_OWNER;
+		}
+		cq->next = next;
+		return;
+	}
+	cq->next = cq->begin + (size_t)(cq->ci & cq->mask) * cq->stride;
+	cq->lap = (cq->ci & (cq->mask + 1)) != 0;
+}
+
+/* Tells the device how far the ring has been freed. */
+INLAY_ALWAYS void inlay_cq_update(struct inlay_cq *cq)
+{
+	/* The device may overwrite the slots as soon as the record says so. */
+	inlay_fence_cqe_free();
+	*cq->dbrec = inlay_to_be32(cq->ci & 0xffffff);
+}
+
+/* Frees n completions, which inlay_cq_peek or inlay_cq_peek_many have shown, and tells the device. */
+INLAY_ALWAYS void inlay_cq_advance(struct inlay_cq *cq, uint32_t n)
+{
+	inlay_cq_advance_quiet(cq, n);
+	inlay_cq_update(cq);
+}
+
+/*
+ * Asks for one event on the CQ's completion channel when the next completion comes (solicited 0), or the next that is solicited or an error
+ * (solicited 1).
+ *
+ * mlx5 raises the event at once when a completion newer than the last one freed is there already; verbs promises no such thing, so a program
+ * that is to be portable arms, then peeks once more, and only then sleeps. After each event call inlay_cq_event. Returns 0, or
+ * -ENOTSUP when the CQ has no doorbell page. Same bytes as ibv_req_notify_cq.
+ */
+INLAY_FN int inlay_cq_arm(struct inlay_cq *cq, int solicited)
+{
+	uint32_t word = (cq->arm_sn & 3) << 28 | (solicited ? 1u << 24 : 0) | (cq->ci & 0xffffff);
+
+	if (!cq->uar)
+		return -ENOTSUP;
+	/* The consumer index that the device compares with must not be older than the arm word's. */
+	inlay_cq_update(cq);
+	cq->dbrec[1] = inlay_to_be32(word);
+	inlay_fence_record_reg();
+	__atomic_store_n((inlay_doorbell *)(cq->uar + 0x20), inlay_to_be64((uint64_t)word << 32 | cq->cqn), __ATOMIC_RELAXED);
+	inlay_fence_reg();
+	return 0;
+}
+
+/* An event of this CQ was taken from its channel (ibv_get_cq_event): the next arming is a new one. */
+INLAY_FN void inlay_cq_event(struct inlay_cq *cq)
+{
+	cq->arm_sn++;
+}
+
+/*
+ * Removes the completions of a QP that have not been freed, keeping all others and their order: what libmlx5 does by itself when a QP is
+ * destroyed or reset, and no longer does for a CQ that was taken over. Call it when the QP no longer produces (in RESET, or
+ * destroyed), before its number can come back. srq is the queue that the QP received through, or NULL: the entries that its removed receives
+ * had taken are given back. Returns how many were removed.
+ *
+ * Source: libmlx5's cq.c, __mlx5_cq_clean.
+ */
+INLAY_COLD uint32_t inlay_cq_clean(struct inlay_cq *cq, uint32_t qpn, struct inlay_srq *srq)
+{
+	uint32_t end = cq->ci, index, removed = 0;
+
+	while (end - cq->ci <= cq->mask && inlay_cq_valid(cq, end, inlay_cq_slot(cq, end)))
+		end++;
+	inlay_fence_polled();
+	/* From the newest down: what stays moves up into the gap, and takes the owner bit of the slot it lands in. */
+	for (index = end; index-- != cq->ci;) {
+		const struct mlx5_cqe64 *from = inlay_cq_slot(cq, index);
+
+		if (inlay_cqe_qpn(from) == qpn) {
+			if (srq && !inlay_cqe_is_send(from))
+				inlay_srq_release(srq, from);
+			removed++;
+		} else if (removed) {
+			struct mlx5_cqe64 *to = (struct mlx5_cqe64 *)(uintptr_t)inlay_cq_slot(cq, index + removed);
+			uint8_t owner = to->op_own & INLAY_CQE_OWNER;
+
+			if (cq->stride == 128) /* its first half may hold payload */
+				inlay_copy(to - 1, from - 1, 64);
+			inlay_copy(to, from, 64);
+			to->op_own = (uint8_t)((to->op_own & ~INLAY_CQE_OWNER) | owner);
+		}
+	}
+	if (removed) {
+		/* What was moved must be in place before the slots below it are free. */
+		inlay_fence_wqe_record();
+		inlay_cq_advance(cq, removed);
+	}
+	return removed;
+}
+
+#endif

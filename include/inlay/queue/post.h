@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * inlay/queue/post.h: what is posted to a send queue: one function for each operation.
+ *
+ *   inlay_post_write(&sq, raddr, rkey, &sge, 1, INLAY_SIGNALED);     fills the ring; the device does not look yet
+ *   inlay_post_send_inline(&sq, data, 8, 0);
+ *   inlay_sq_ring(&sq);                                              one doorbell for both
+ *
+ * Which operation goes where:
+ *
+ *          send, send_imm   send_inv   write, write_imm   read, atomics   bind_mw, local_inv   ud_send, ud_send_imm
+ *   RC     yes              yes        yes                yes             yes
+ *   UC     yes                         yes                                yes
+ *   UD                                                                                         yes
+ *
+ * The device completes an operation that its QP does not know with an error; INLAY_CHECKED aborts before. A NOP goes everywhere.
+ *
+ * Threads: one owner of the queue at a time.
+ * Sources: libmlx5's _mlx5_post_send and the mlx5_send_wr_* setters (qp.c); the PRM's "Send Work Queue Entry" chapter.
+ */
+#ifndef INLAY_QUEUE_POST_H
+#define INLAY_QUEUE_POST_H
+
+#include <infiniband/mlx5dv.h>
+#include <infiniband/verbs.h>
+#include <inlay/base.h>
+#include <inlay/wqe.h>
+#include <inlay/queue/sq.h>
+
+/* Where an RDMA operation goes: what the remote address segment holds. */
+struct inlay_remote {
+	uint64_t addr;
+	uint32_t rkey;
+};
+
+/* Whether the queue's type of QP, when it is known, has the operation. */
+INLAY_FN int inlay_post_fits(const struct inlay_sq *sq, uint8_t opcode, int ud)
+{
+	int rdma = opcode == MLX5_OPCODE_RDMA_WRITE || opcode == MLX5_OPCODE_RDMA_WRITE_IMM || opcode == MLX5_OPCODE_UMR;
+	int send = opcode == MLX5_OPCODE_SEND || opcode == MLX5_OPCODE_SEND_IMM;
+
+	return !sq->type || (sq->type == IBV_QPT_RC && !ud) || (sq->type == IBV_QPT_UC && !ud && (rdma || send)) ||
+	       (sq->type == IBV_QPT_UD && ud && send);
+}
+
+/*
+ * All SGE-carrying posts. remote NULL: no remote address segment; av NULL: no address vector; not both. Everything that the caller knows at
+ * compile time folds.
+ */
+INLAY_ALWAYS int inlay_post_gather(struct inlay_sq *sq, uint8_t opcode, uint32_t imm_be, const struct inlay_remote *remote,
+				   const struct inlay_av *av, const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
+{
+	uint32_t fixed = av ? 4 : remote ? 2 : 1, ds = fixed, i;
+	struct inlay_cursor at;
+	uint64_t total = 0;
+	int err;
+
+	INLAY_CHECK(opcode == MLX5_OPCODE_NOP || inlay_post_fits(sq, opcode, av != NULL), "the QP's type knows the operation");
+	if (flags & INLAY_INLINE) {
+		for (i = 0; i < num_sge; i++)
+			total += sge[i].length;
+		if (total > INLAY_MAX_DS * INLAY_DS)
+			return -EINVAL;
+		ds += total ? (uint32_t)(total + 4 + INLAY_DS - 1) / INLAY_DS : 0;
+	} else if (__builtin_constant_p(num_sge) && (fixed + num_sge + 3) / 4 == (fixed + 3) / 4) {
+		ds += num_sge; /* as many WQEBBs, whichever of them are empty */
+	} else {
+		if (num_sge > INLAY_MAX_DS)
+			return -EINVAL;
+		for (i = 0; i < num_sge; i++)
+			ds += sge[i].length != 0;
+	}
+	/* A WQE of one WQEBB is legal on every QP: for short constant payloads the test folds away. */
+	if (ds > 4 && ds > sq->max_ds)
+		return -EINVAL;
+	err = inlay_sq_begin(sq, (ds + 3) / 4, &at);
+	if (INLAY_UNLIKELY(err))
+		return err;
+	if (remote)
+		at = inlay_seg_raddr(at, remote->addr, remote->rkey);
+	if (av)
+		at = inlay_seg_av(at, av);
+	if (flags & INLAY_INLINE) {
+		if (__builtin_constant_p(num_sge) && num_sge == 1)
+			at = inlay_seg_inline(at, (const void *)(uintptr_t)sge->addr, sge->length);
+		else
+			at = inlay_seg_inlinev(at, sge, num_sge, (uint32_t)total);
+	} else if (__builtin_constant_p(num_sge) && num_sge == 1) {
+		if (INLAY_UNLIKELY(!sge->length)) {
+			/*
+			 * The two asm are empty. They hide what this end shares with the one below, which a compiler would else merge: DS
+			 * would be a variable there, and the commit of every post longer for the sake of an empty one.
+			 */
+			__asm__ volatile("" : "+r"(sq), "+r"(opcode), "+r"(at.ds) : : "memory");
+			inlay_sq_commit_imm(sq, at, opcode, flags, imm_be);
+			__asm__ volatile("" ::: "memory");
+			return 0;
+		}
+		at = inlay_seg_data(at, sge->addr, sge->length, sge->lkey);
+	} else {
+		at = inlay_seg_sges(at, sge, num_sge);
+	}
+	inlay_sq_commit_imm(sq, at, opcode, flags, imm_be);
+	return 0;
+}
+
+/*
+ * What all inlay_post_* functions share.
+ *
+ *   +0   ctrl     opcode, index, QPN, DS, flags, immediate
+ *   +16  raddr    remote address, rkey                         RDMA and atomics
+ *   +16  av       address vector                               UD
+ *   +32  atomic   operands                                     atomics
+ *   +..  data     pointers to local memory, or the payload     wraps at the ring's end
+ *
+ * raddr    remote virtual address; rkey as the peer gave it, host order
+ * av       UD: the peer's address vector; it is copied now
+ * sge      local memory, host order; num_sge of them, empty ones are left out. A constant num_sge folds. A sum of 0 bytes is legal
+ * imm_be   immediate, as it shall arrive in the peer's CQE (ibv_send_wr.imm_data)
+ * flags    INLAY_SIGNALED | INLAY_SOLICITED | one INLAY_FENCE_* | INLAY_INLINE; constants fold. With INLAY_INLINE the payload is copied
+ *          now and lkey is not looked at; it may not be given to reads and atomics, which have none
+ *
+ * Return 0; -EAGAIN when the ring has no room (nothing was written; poll, release, post again); -E2BIG when the WQE is larger
+ * than the ring; -EINVAL when it is longer than the QP's longest (too many SGEs or too long inline). Not visible to the device before
+ * inlay_sq_ring().
+ *
+ * Same bytes as ibv_post_send with the IBV_WR_* opcode of the same name and the IBV_SEND_* flags given in wqe.h (verbs has no NOP).
+ */
+
+/* NOP: nothing but a completion, if signaled. */
+INLAY_ALWAYS int inlay_post_nop(struct inlay_sq *sq, uint32_t flags)
+{
+	return inlay_post_gather(sq, MLX5_OPCODE_NOP, 0, NULL, NULL, NULL, 0, flags & ~(uint32_t)INLAY_INLINE);
+}
+
+/* Send. */
+INLAY_ALWAYS int inlay_post_send(struct inlay_sq *sq, const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
+{
+	return inlay_post_gather(sq, MLX5_OPCODE_SEND, 0, NULL, NULL, sge, num_sge, flags);
+}
+
+/* Send with immediate. */
+INLAY_ALWAYS int inlay_post_send_imm(struct inlay_sq *sq, uint32_t imm_be, const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
+{
+	return inlay_post_gather(sq, MLX5_OPCODE_SEND_IMM, imm_be, NULL, NULL, sge, num_sge, flags);
+}
+
+/* Send, and invalidate rkey (host order) at the peer. */
+INLAY_ALWAYS int inlay_post_send_inv(struct inlay_sq *sq, uint32_t rkey, const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
+{
+	return inlay_post_gather(sq, MLX5_OPCODE_SEND_INVAL, inlay_to_be32(rkey), NULL, NULL, sge, num_sge, flags);
+}
+
+/* RDMA write. */
+INLAY_ALWAYS int inlay_post_write(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const struct ibv_sge *sge, uint32_t num_sge,
+				  uint32_t flags)
+{
+	struct inlay_remote remote = {raddr, rkey};
+
+	return inlay_post_gather(sq, MLX5_OPCODE_RDMA_WRITE, 0, &remote, NULL, sge, num_sge, flags);
+}
+
+/* RDMA write with immediate. */
+INLAY_ALWAYS int inlay_post_write_imm(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint32_t imm_be, const struct ibv_sge *sge,
+				      uint32_t num_sge, uint32_t flags)
+{
+	struct inlay_remote remote = {raddr, rkey};
+
+	return inlay_post_gather(sq, MLX5_OPCODE_RDMA_WRITE_IMM, imm_be, &remote, NULL, sge, num_sge, flags);
+}
+
+/* RDMA read into the SGEs. */
+INLAY_ALWAYS int inlay_post_read(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const struct ibv_sge *sge, uint32_t num_sge,
+				 uint32_t flags)
+{
+	struct inlay_remote remote = {raddr, rkey};
+
+	INLAY_CHECK(!(flags & INLAY_INLINE), "a read has no payload to inline");
+	return inlay_post_gather(sq, MLX5_OPCODE_RDMA_READ, 0, &remote, NULL, sge, num_sge, flags & ~(uint32_t)INLAY_INLINE);
+}
+
+/* Send of a single buffer, copied into the WQE: inlay_post_send with INLAY_INLINE. len in bytes. */
+INLAY_ALWAYS int inlay_post_send_inline(struct inlay_sq *sq, const void *data, uint32_t len, uint32_t flags)
+{
+	struct ibv_sge sge = {(uintptr_t)data, len, 0};
+
+	return inlay_post_send(sq, &sge, 1, flags | INLAY_INLINE);
+}
+
+/* RDMA write of a single buffer, copied into the WQE: inlay_post_write with INLAY_INLINE. len in bytes. */
+INLAY_ALWAYS int inlay_post_write_inline(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const void *data, uint32_t len,
+					 uint32_t flags)
+{
+	struct ibv_sge sge = {(uintptr_t)data, len, 0};
+
+	return inlay_post_write(sq, raddr, rkey, &sge, 1, flags | INLAY_INLINE);
+}
+
+/* Both atomics: control, remote address, operands and one data pointer fill one WQEBB to the last byte. */
+INLAY_ALWAYS int inlay_post_atomic(struct inlay_sq *sq, uint8_t opcode, const struct inlay_remote *remote, uint64_t swap_add,
+				   uint64_t compare, const struct ibv_sge *sge, uint32_t flags)
+{
+	struct inlay_cursor at;
+	int err;
+
+	INLAY_CHECK(!(flags & INLAY_INLINE), "an atomic has no payload to inline");
+	INLAY_CHECK(inlay_post_fits(sq, opcode, 0), "the QP's type knows the operation");
+	if (INLAY_UNLIKELY(!sq->atomics))
+		return -ENOTSUP;
+	err = inlay_sq_begin(sq, 1, &at);
+	if (INLAY_UNLIKELY(err))
+		return err;
+	at = inlay_seg_raddr(at, remote->addr, remote->rkey);
+	at = inlay_seg_atomic(at, swap_add, compare);
+	at = inlay_seg_data(at, sge->addr, 8, sge->lkey);
+	inlay_sq_commit(sq, at, opcode, flags);
+	return 0;
+}
+
+/*
+ * Atomic fetch-and-add on 8 bytes at raddr, 8-byte aligned. add in host order. The old value comes to sge, in host order; sge->length is
+ * taken as 8. -ENOTSUP when the device does no atomics.
+ */
+INLAY_ALWAYS int inlay_post_fetch_add(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint64_t add, const struct ibv_sge *sge,
+				      uint32_t flags)
+{
+	struct inlay_remote remote = {raddr, rkey};
+
+	return inlay_post_atomic(sq, MLX5_OPCODE_ATOMIC_FA, &remote, add, 0, sge, flags);
+}
+
+/* Atomic compare-and-swap: where 8 bytes at raddr equal compare they become swap. Otherwise as inlay_post_fetch_add. */
+INLAY_ALWAYS int inlay_post_cmp_swap(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint64_t compare, uint64_t swap,
+				     const struct ibv_sge *sge, uint32_t flags)
+{
+	struct inlay_remote remote = {raddr, rkey};
+
+	return inlay_post_atomic(sq, MLX5_OPCODE_ATOMIC_CS, &remote, swap, compare, sge, flags);
+}
+
+/* Datagram: a send of a UD QP to the peer that av names. At most the port's MTU, and in one piece. */
+INLAY_ALWAYS int inlay_post_ud_send(struct inlay_sq *sq, const struct inlay_av *av, const struct ibv_sge *sge, uint32_t num_sge,
+				    uint32_t flags)
+{
+	return inlay_post_gather(sq, MLX5_OPCODE_SEND, 0, NULL, av, sge, num_sge, flags);
+}
+
+/* Datagram with immediate. */
+INLAY_ALWAYS int inlay_post_ud_send_imm(struct inlay_sq *sq, const struct inlay_av *av, uint32_t imm_be, const struct ibv_sge *sge,
+					uint32_t num_sge, uint32_t flags)
+{
+	return inlay_post_gather(sq, MLX5_OPCODE_SEND_IMM, imm_be, NULL, av, sge, num_sge, flags);
+}
+
+/* Datagram of a single buffer, copied into the WQE: inlay_post_ud_send with INLAY_INLINE. len in bytes. */
+INLAY_ALWAYS int inlay_post_ud_send_inline(struct inlay_sq *sq, const struct inlay_av *av, const void *data, uint32_t len, uint32_t flags)
+{
+	struct ibv_sge sge = {(uintptr_t)data, len, 0};
+
+	return inlay_post_ud_send(sq, av, &sge, 1, flags | INLAY_INLINE);
+}
+
+/* Both changes of a memory window's key. key: the window as it is now. */
+INLAY_FN int inlay_post_umr(struct inlay_sq *sq, uint32_t key, uint32_t qpn, uint32_t rkey, const struct ibv_sge *memory, uint32_t access,
+			    uint32_t flags)
+{
+	struct inlay_cursor at;
+	int err;
+
+	INLAY_CHECK(inlay_post_fits(sq, MLX5_OPCODE_UMR, 0), "the QP's type knows the operation");
+	err = inlay_sq_begin(sq, memory ? 3 : 2, &at);
+	if (INLAY_UNLIKELY(err))
+		return err;
+	at = inlay_seg_umr(at, qpn, rkey, memory, access);
+	inlay_sq_commit_imm(sq, at, MLX5_OPCODE_UMR, flags, inlay_to_be32(key));
+	return 0;
+}
+
+/*
+ * Binds a memory window, or with bind->length 0 unbinds it.
+ *
+ * mw    from ibv_alloc_mw; mw->rkey and mw->type are read, and nothing of it is written
+ * rkey  the window's key from then on: mw->rkey with another low byte (ibv_inc_rkey). Store it in mw->rkey once it is posted
+ * bind  memory, 2^31 bytes at most, of an MR that has IBV_ACCESS_MW_BIND; access as IBV_ACCESS_*
+ *
+ * As inlay_post_* return, and -ENOTSUP for more than 2^31 bytes. Same bytes as IBV_WR_BIND_MW (ibv_bind_mw for a window of type 1).
+ *
+ * What is posted next and uses the window waits for it only with INLAY_FENCE_INITIATOR_SMALL, which libmlx5 adds by itself.
+ */
+INLAY_FN int inlay_post_bind_mw(struct inlay_sq *sq, const struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *bind,
+				uint32_t flags)
+{
+	uint32_t qpn = mw->type == IBV_MW_TYPE_2 ? (uint32_t)(sq->qpn8 >> 8) : 0;
+	struct ibv_sge memory;
+
+	if (!bind->length)
+		return inlay_post_umr(sq, mw->rkey, qpn, rkey, NULL, 0, flags);
+	if (bind->length > 1u << 31)
+		return -ENOTSUP;
+	memory.addr = bind->addr;
+	memory.length = (uint32_t)bind->length;
+	memory.lkey = bind->mr->lkey;
+	return inlay_post_umr(sq, mw->rkey, qpn, rkey, &memory, bind->mw_access_flags, flags);
+}
+
+/*
+ * Invalidates rkey (host order), a memory window of type 2 that is bound to this QP. Same bytes as IBV_WR_LOCAL_INV; fence what follows as
+ * after inlay_post_bind_mw.
+ */
+INLAY_FN int inlay_post_local_inv(struct inlay_sq *sq, uint32_t rkey, uint32_t flags)
+{
+	return inlay_post_umr(sq, rkey, (uint32_t)(sq->qpn8 >> 8), 0, NULL, 0, flags);
+}
+
+#endif

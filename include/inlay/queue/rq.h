@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * inlay/queue/rq.h: receive queue of a QP, or of a WQ of its own (ibv_create_wq).
+ *
+ *   inlay_post_recv(&rq, &sge, 1);  inlay_rq_ring(&rq);               shows the device what was posted; there is no register
+ *   ...
+ *   inlay_rq_release(&rq, 1);                                        one receive completion: its WQE may be posted anew
+ *
+ * WQEs complete in the order in which they were posted. Indices grow without bound and are masked at use.
+ *
+ * Threads: one owner at a time.
+ * Sources: libmlx5's mlx5_post_recv and mlx5_post_wq_recv (qp.c).
+ */
+#ifndef INLAY_QUEUE_RQ_H
+#define INLAY_QUEUE_RQ_H
+
+#include <infiniband/mlx5dv.h>
+#include <infiniband/verbs.h>
+#include <inlay/base.h>
+#include <inlay/wqe.h>
+#include <inlay/queue/uar.h>
+
+/* A receive queue. */
+struct inlay_rq {
+	uint8_t *buf;
+	volatile inlay_record *dbrec; /* the receive word, likewise */
+	uint32_t mask;            /* WQEs in the ring, less 1 */
+	uint32_t stride;          /* bytes of a WQE, a power of two */
+	uint32_t pi;              /* WQEs posted */
+	uint32_t limit;
+	uint32_t max_sge;         /* stride / 16 */
+};
+
+INLAY_STATIC_ASSERT(sizeof(struct inlay_rq) <= INLAY_CACHE_LINE, "a post touches one line of its queue");
+
+/* ------------------------------------------------------------------------------------------------------------------------
+ * Set-up
+ */
+
+/*
+ * Describes a fresh receive ring of wqe_cnt WQEs (a power of two, 1 .. 32768) of stride bytes (a power of two, 16 .. 1024).
+ * Returns 0, or -EINVAL.
+ */
+INLAY_COLD int inlay_rq_init(struct inlay_rq *rq, void *buf, uint32_t wqe_cnt, uint32_t stride, volatile uint32_t *dbrec)
+{
+	if (!buf || (uintptr_t)buf % INLAY_DS || !inlay_is_pow2(wqe_cnt) || wqe_cnt > 32768 || !dbrec)
+		return -EINVAL;
+	if (!inlay_is_pow2(stride) || stride < INLAY_DS || stride > 1024)
+		return -EINVAL;
+	rq->buf = (uint8_t *)buf;
+	dbrec[MLX5_RCV_DBR] = 0;
+	rq->dbrec = (volatile inlay_record *)(dbrec + MLX5_RCV_DBR) + 1;
+	rq->mask = wqe_cnt - 1;
+	rq->stride = stride;
+	rq->pi = 0;
+	rq->limit = wqe_cnt;
+	rq->max_sge = stride / INLAY_DS;
+	return 0;
+}
+
+/* The queue as it was when it was taken over: after ibv_modify_qp to RESET (ibv_modify_wq for a WQ), before anything is posted. */
+INLAY_COLD void inlay_rq_reset(struct inlay_rq *rq)
+{
+	rq->pi = 0;
+	rq->limit = rq->mask + 1;
+	*rq->dbrec = 0;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------
+ * Data path
+ */
+
+/*
+ * Fills the next receive WQE.
+ *
+ *   +0   data     pointer | pointer | ...
+ *   +..  end      lkey 0x100, when the stride has room for more
+ *
+ * sge  host order, num_sge of them, empty ones are left out
+ *
+ * Returns 0; -EAGAIN when the ring is full (nothing was written); -EINVAL for more SGEs than a WQE holds. Not visible to the device before
+ * inlay_rq_ring(). Same bytes as ibv_post_recv.
+ */
+INLAY_ALWAYS int inlay_post_recv(struct inlay_rq *rq, const struct ibv_sge *sge, uint32_t num_sge)
+{
+	uint8_t *seg, *end;
+	uint32_t i;
+
+	if (INLAY_UNLIKELY(rq->limit == rq->pi))
+		return -EAGAIN;
+	if (INLAY_UNLIKELY(num_sge > rq->max_sge))
+		return -EINVAL;
+	seg = rq->buf + (size_t)(rq->pi & rq->mask) * rq->stride;
+	end = seg + rq->stride;
+	for (i = 0; i < num_sge; i++) {
+		if (INLAY_UNLIKELY(!sge[i].length))
+			continue;
+		inlay_wqe_data(seg, sge[i].addr, sge[i].length, sge[i].lkey);
+		seg += INLAY_DS;
+	}
+	if (seg != end)
+		inlay_wqe_data_end(seg);
+	rq->pi++;
+	return 0;
+}
+
+/* Shows the device all receives posted so far: the doorbell record; a receive queue has no register. */
+INLAY_ALWAYS void inlay_rq_ring(struct inlay_rq *rq)
+{
+	/* The device may take the WQE as soon as the record says so. */
+	inlay_fence_wqe_record();
+	*rq->dbrec = inlay_to_be16((uint16_t)rq->pi);
+}
+
+/* Receive WQEs that may be posted now. */
+INLAY_FN uint32_t inlay_rq_room(const struct inlay_rq *rq)
+{
+	return rq->limit - rq->pi;
+}
+
+/* Receive WQEs that were posted and not given back. A QP in the error state owes a flush CQE for each of them. */
+INLAY_FN uint32_t inlay_rq_pending(const struct inlay_rq *rq)
+{
+	return rq->mask + 1 - inlay_rq_room(rq);
+}
+
+/*
+ * Gives back the n oldest receive WQEs: one for each completion of this queue's QP and of its receive side, good or error. They complete in
+ * the order in which they were posted.
+ *
+ * Returns 0, or -EPROTO when fewer are outstanding (completions of another queue, a device gone mad); then nothing has changed.
+ */
+INLAY_ALWAYS int inlay_rq_release(struct inlay_rq *rq, uint32_t n)
+{
+	if (INLAY_UNLIKELY(n > inlay_rq_pending(rq)))
+		return -EPROTO;
+	rq->limit += n;
+	return 0;
+}
+
+#endif

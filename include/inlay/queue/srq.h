@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * inlay/queue/srq.h: shared receive queue.
+ *
+ *   uint32_t i = inlay_srq_index(&srq);                              which entry comes next: file what belongs to it under i
+ *   inlay_post_srq_recv(&srq, &sge, 1);  inlay_srq_ring(&srq);
+ *   ...
+ *   i = inlay_cqe_wqe_counter(cqe);                                  the entry that this receive took
+ *   inlay_srq_release(&srq, cqe);                                    which may be posted anew
+ *
+ * Entries complete in any order: QPs share them, and one message may take longer than the next. So the ring is a linked list, and the same
+ * links are the device's order and the free list, hidden in the entries:
+ *
+ *        device's next                head                    tail
+ *   ... --> entry --> entry --> entry --> entry --> entry --> entry
+ *          posted                         free; released entries are appended behind tail
+ *
+ *   +0   next      be16 at +2: number of the entry that follows
+ *   +16  data      pointer | pointer | ...  and an end (key 0x100) when there is room for more
+ *
+ * The last free entry is never posted: a link must lead on from what is posted. While an entry is free, its first byte count is all ones,
+ * which no posted entry has: a completion that names a free entry (a device gone mad, a CQE counted twice) is refused and the
+ * list stays whole.
+ *
+ * A QP in the error state gives none of the entries back that it has not begun: they stay for the others. It raises
+ * IBV_EVENT_QP_LAST_WQE_REACHED when it will take no more; reset it or destroy it only then, and after its CQ has been emptied. The limit
+ * event is verbs' (ibv_modify_srq with IBV_SRQ_LIMIT).
+ *
+ * Threads: one owner at a time.
+ * Sources: libmlx5's srq.c; the PRM's "Shared Receive Queue" chapter; ibv_modify_srq(3), ibv_modify_qp(3).
+ */
+#ifndef INLAY_QUEUE_SRQ_H
+#define INLAY_QUEUE_SRQ_H
+
+#include <infiniband/mlx5dv.h>
+#include <infiniband/verbs.h>
+#include <inlay/base.h>
+#include <inlay/cqe.h>
+#include <inlay/wqe.h>
+#include <inlay/queue/uar.h>
+
+#define INLAY_SRQ_FREE 0xffffffffu /* the first byte count of a free entry */
+
+struct inlay_srq {
+	uint8_t *buf;
+	volatile inlay_record *dbrec; /* low half of the record, big-endian: WQEs posted */
+	uint32_t head;            /* the entry that is posted next */
+	uint32_t tail;            /* the entry that was freed last */
+	uint32_t room;            /* free entries, the last one not counted */
+	uint32_t stride;          /* bytes of an entry, a power of two */
+	uint32_t max_sge;         /* stride / 16 - 1 */
+	uint32_t wqe_cnt;         /* entries */
+	uint32_t pi;              /* entries posted */
+};
+
+INLAY_STATIC_ASSERT(sizeof(struct inlay_srq) <= INLAY_CACHE_LINE, "a post touches one line of its queue");
+
+/* ------------------------------------------------------------------------------------------------------------------------
+ * Set-up
+ */
+
+/* Where entry `index` lies. */
+INLAY_ALWAYS uint8_t *inlay_srq_wqe(const struct inlay_srq *srq, uint32_t index)
+{
+	return srq->buf + (size_t)index * srq->stride;
+}
+
+/*
+ * Describes a fresh shared receive queue and links all its entries into the free list.
+ *
+ * buf      the entries, 16-byte aligned; wqe_cnt of them, 2 .. 32768, of which one is never posted
+ * stride   bytes of an entry, a power of two, 32 .. 1024
+ * dbrec    the SRQ's doorbell record: one word
+ *
+ * Returns 0, or -EINVAL for an argument out of its range.
+ */
+INLAY_COLD int inlay_srq_init(struct inlay_srq *srq, void *buf, uint32_t wqe_cnt, uint32_t stride, volatile uint32_t *dbrec)
+{
+	uint32_t i, next;
+
+	if (!buf || (uintptr_t)buf % INLAY_DS || wqe_cnt < 2 || wqe_cnt > 32768 || !dbrec)
+		return -EINVAL;
+	if (!stride || stride & (stride - 1) || stride < 2 * INLAY_DS || stride > 1024)
+		return -EINVAL;
+	srq->buf = (uint8_t *)buf;
+	srq->stride = stride;
+	srq->wqe_cnt = wqe_cnt;
+	srq->max_sge = stride / INLAY_DS - 1;
+	srq->head = 0;
+	srq->tail = wqe_cnt - 1;
+	srq->room = wqe_cnt - 1;
+	srq->pi = 0;
+	dbrec[0] = 0;
+	srq->dbrec = (volatile inlay_record *)dbrec + 1;
+	for (i = 0; i < wqe_cnt; i++) {
+		next = i + 1 < wqe_cnt ? i + 1 : 0;
+		inlay_wqe_next(inlay_srq_wqe(srq, i), (uint16_t)next);
+		inlay_put32(inlay_srq_wqe(srq, i) + INLAY_DS, INLAY_SRQ_FREE);
+	}
+	return 0;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------
+ * Data path
+ */
+
+/* Entries that may be posted now. */
+INLAY_FN uint32_t inlay_srq_room(const struct inlay_srq *srq)
+{
+	return srq->room;
+}
+
+/* Entries that were posted and not given back. */
+INLAY_FN uint32_t inlay_srq_pending(const struct inlay_srq *srq)
+{
+	return srq->wqe_cnt - 1 - srq->room;
+}
+
+/* The entry that is posted next: what inlay_cqe_wqe_counter of its completion will say. Means nothing while there is no room. */
+INLAY_FN uint16_t inlay_srq_index(const struct inlay_srq *srq)
+{
+	return (uint16_t)srq->head;
+}
+
+/*
+ * Fills the next entry.
+ *
+ * sge  host order, num_sge of them; empty ones are left out (libmlx5 writes them, and the device would read them as 2^31 bytes)
+ *
+ * Returns 0; -EAGAIN when no entry is free (nothing was written); -EINVAL for more SGEs than an entry holds. Not visible to the device
+ * before inlay_srq_ring(). Same bytes as ibv_post_srq_recv.
+ */
+INLAY_ALWAYS int inlay_post_srq_recv(struct inlay_srq *srq, const struct ibv_sge *sge, uint32_t num_sge)
+{
+	uint8_t *wqe, *seg;
+	uint32_t i;
+
+	if (INLAY_UNLIKELY(!srq->room))
+		return -EAGAIN;
+	if (INLAY_UNLIKELY(num_sge > srq->max_sge))
+		return -EINVAL;
+	wqe = inlay_srq_wqe(srq, srq->head);
+	seg = wqe + INLAY_DS;
+	for (i = 0; i < num_sge; i++) {
+		if (INLAY_UNLIKELY(!sge[i].length))
+			continue;
+		inlay_wqe_data(seg, sge[i].addr, sge[i].length, sge[i].lkey);
+		seg += INLAY_DS;
+	}
+	if (seg != wqe + srq->stride)
+		inlay_wqe_data_end(seg);
+	srq->head = inlay_wqe_next_of(wqe);
+	INLAY_CHECK(srq->head < srq->wqe_cnt, "nobody else writes the entries' links");
+	srq->room--;
+	srq->pi++;
+	return 0;
+}
+
+/* Shows the device all entries posted so far: the doorbell record; there is no register. */
+INLAY_ALWAYS void inlay_srq_ring(struct inlay_srq *srq)
+{
+	/* The device may take the entry as soon as the record says so. */
+	inlay_fence_wqe_record();
+	*srq->dbrec = inlay_to_be16((uint16_t)srq->pi);
+}
+
+/*
+ * Gives back the entry that a receive completion names, good or error.
+ *
+ * cqe  a CQE of the receive side of a QP that receives through this queue
+ *
+ * Returns 0, or -EPROTO when the CQE names an entry that is not posted (a completion of another queue, a device gone mad); then
+ * nothing has changed.
+ */
+INLAY_ALWAYS int inlay_srq_release(struct inlay_srq *srq, const struct mlx5_cqe64 *cqe)
+{
+	uint32_t index = inlay_cqe_wqe_counter(cqe), first;
+	uint8_t *wqe;
+
+	if (INLAY_UNLIKELY(index >= srq->wqe_cnt))
+		return -EPROTO;
+	wqe = inlay_srq_wqe(srq, index);
+	__builtin_memcpy(&first, wqe + INLAY_DS, sizeof(first));
+	if (INLAY_UNLIKELY(first == INLAY_SRQ_FREE))
+		return -EPROTO;
+	inlay_put32(wqe + INLAY_DS, INLAY_SRQ_FREE);
+	inlay_wqe_next(inlay_srq_wqe(srq, srq->tail), (uint16_t)index);
+	srq->tail = index;
+	srq->room++;
+	return 0;
+}
+
+#endif
