@@ -6,6 +6,9 @@
  *   cqe.c     CQEs: owner bit, overrun, arming, the CQEs that a stepped device holds back
  *   sq.c      requester: WQE fetch, decode, execution, retries, completion, flush
  *   rx.c      responder: receive queue, remote access, answers
+ *   rxsrq.c   shared receive queues
+ *   ud.c      datagrams: address vectors, multicast, the 40 bytes in front
+ *   window.c  memory windows: bind and invalidate
  *   wire.c    slots, sockets, frames between processes
  *   fault.c   what goes wrong on demand
  *   engine.c  doorbells, the thread, the stepped interface, the host side's hooks
@@ -13,6 +16,9 @@
  * A message between two QPs is a row of frames. Between QPs of one process the requester calls rx_request() itself with a list
  * of where its bytes lie, and gets the answer back; between processes the same frames go through a socket, and the answers
  * come later. Everything runs with sd_lock held.
+ *
+ * UC uses the same frames without any answer: the requester is done when the last one has left, and what the responder cannot take
+ * is lost. A datagram is one frame of its own kind, which carries its way in front of its payload.
  */
 #ifndef SOFTDEV_ENG_H
 #define SOFTDEV_ENG_H
@@ -30,6 +36,7 @@
 #define ENG_CHUNK_WIRE (64u << 10)      /* payload of one frame */
 #define ENG_JOBS (SD_MAX_RD_ATOMIC + 1) /* a responder's answers under way: READs, atomics, one last NAK */
 #define ENG_WQE_MAX 1024u
+#define UC_NO_PSN 0xffffffffu
 
 struct seg {
 	uint64_t addr;
@@ -56,7 +63,7 @@ enum reply {
 	RP_SRC_FAULT,                   /* only inside a process: the requester's own memory failed */
 };
 
-enum frame_kind { FR_REQ = 1, FR_ACK, FR_NAK, FR_READ, FR_ATOMIC };
+enum frame_kind { FR_REQ = 1, FR_ACK, FR_NAK, FR_READ, FR_ATOMIC, FR_UD };
 
 /* Host byte order: both ends are on one machine */
 struct frame {
@@ -65,6 +72,8 @@ struct frame {
 	uint8_t opcode;                 /* FR_REQ: MLX5_OPCODE_* */
 	uint8_t solicited;
 	uint8_t code;                   /* FR_NAK: enum reply */
+	uint8_t type;                   /* FR_REQ: enum ibv_qp_type of the requester */
+	bool dup;                       /* FR_REQ: a copy, which only a fault makes */
 	uint32_t dst, src;              /* QPNs */
 	uint32_t psn;                   /* one per message, not per packet; starts at sq_psn */
 	uint32_t epoch;                 /* of the requester; an answer carries it back, so one to an earlier connection is known */
@@ -74,6 +83,22 @@ struct frame {
 	uint64_t total;                 /* bytes of the whole message */
 	uint64_t off;                   /* where this frame's payload lies in it */
 	uint64_t swap_add, compare;     /* FR_ATOMIC: swap_add is the old value */
+};
+
+#define UD_MTU 4096u
+#define UD_GRH 40u
+#define UD_MCAST 0xffffffu              /* the QPN that stands for a multicast group */
+
+enum ud_l3 { UD_PLAIN, UD_IS_GRH, UD_IS_IPV6, UD_IS_IPV4 };
+
+/* A datagram's way, as the address vector and the sender's port have it; host byte order but for the addresses */
+struct ud_path {
+	uint32_t qkey, flow;
+	uint16_t dlid, slid;
+	uint8_t l3;                     /* enum ud_l3 */
+	bool ib, mcast;
+	uint8_t sl, tclass, hops;
+	uint8_t dmac[6], sgid[16], dgid[16];
 };
 
 /* A send WQE under way */
@@ -87,7 +112,9 @@ struct op {
 	bool done;
 	bool local;                     /* never went to the responder: NOP or local error */
 	uint8_t synd, vendor;           /* of its error CQE; 0: none */
+	bool fatal;                     /* its error stops the QP whatever its type */
 	bool to_cqe;                    /* the response goes into the CQE */
+	bool corrupt, dup;              /* faults */
 	uint64_t total, off;            /* READ: bytes received */
 	struct seglist *segs;           /* READ and atomics: where the response goes */
 	uint8_t resp[32];
@@ -127,12 +154,18 @@ struct rcq {
 		uint32_t rkey, imm;
 		uint8_t fm;
 		bool se;
+		bool held;              /* not on its way yet: a fault delays it */
+		uint32_t dqpn;          /* UD */
+		struct ud_path path;
 		uint8_t wqe[ENG_WQE_MAX];
 	} body;
 
 	/* responder */
 	uint16_t rq_ci;
+	bool wqe_held;                  /* a receive WQE is taken and its CQE not written yet: rx has it */
+	uint16_t wqe_idx;               /* its index */
 	uint32_t rpsn;
+	uint32_t uc_psn;                /* UC: of the message seen last, UC_NO_PSN before the first */
 	bool in_msg, comm_est;
 	bool nak_wait;                  /* RNR was answered: what comes before the retry is dropped */
 	bool nak_fatal;
@@ -160,12 +193,15 @@ void eng_wake(void);
 
 /* ---- mem.c ---- */
 enum { MEM_OK, MEM_SRC, MEM_DST };
-uint8_t *mem_check(struct sd_pd *pd, uint32_t key, uint64_t addr, uint64_t len, unsigned access); /* NULL: refused */
-bool mem_segs_ok(struct sd_pd *pd, const struct seglist *l, unsigned access);
+#define MEM_REMOTE (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
+uint8_t *mem_check(struct sd_qp *qp, uint32_t key, uint64_t addr, uint64_t len, unsigned access); /* NULL: refused */
+bool mem_segs_ok(struct sd_qp *qp, const struct seglist *l, unsigned access);
 /* The pieces [off, off + len) of a list as iovecs, ENG_SEGS at most; false: a key is refused */
-bool mem_vec(struct sd_pd *pd, const struct seglist *l, uint64_t off, uint64_t len, unsigned access, struct iovec *v, unsigned *n);
+bool mem_vec(struct sd_qp *qp, const struct seglist *l, uint64_t off, uint64_t len, unsigned access, struct iovec *v, unsigned *n);
 int mem_copy(const struct iovec *dst, unsigned nd, const struct iovec *src, unsigned ns, uint64_t len);
 int mem_copy_in_order(uint8_t *dst, const struct iovec *src, unsigned ns, uint64_t len); /* len > 0 */
+/* The bytes with one bit of them wrong, at most ENG_CHUNK_LOCAL of them; the answer is good until the next call. NULL: not readable */
+const uint8_t *mem_spoil(const struct iovec *src, unsigned ns, uint64_t len);
 int mem_atomic(uint8_t *p, bool cs, uint64_t swap_add, uint64_t compare, uint64_t *old); /* 0 or -1: not accessible */
 
 /* ---- cqe.c ---- */
@@ -188,6 +224,11 @@ bool sq_flush(struct rcq *q);
 void sq_reset(struct rcq *q);
 
 /* ---- rx.c ---- */
+enum { RX_NONE = -1, RX_BAD = -2 };
+void rx_scatter(struct rcq *q, const struct mlx5_wqe_data_seg *d, unsigned max); /* fills q->rx */
+int rx_take(struct rcq *q);             /* the next receive WQE into q->rx; 0, or why not. It stays taken until its CQE is written */
+void rx_error(struct rcq *q, uint8_t synd, uint8_t vendor); /* the error CQE of the WQE taken */
+void rx_fail(struct rcq *q, const enum ibv_event_type *event); /* the QP stops; an event tells of it where no receive CQE does */
 struct rx_out {
 	uint8_t *ptr;                   /* READ: where this frame's bytes lie */
 	uint64_t value;                 /* atomic: the old value */
@@ -199,10 +240,26 @@ bool rx_run(struct rcq *q);             /* sends what answers it can */
 void rx_answers(void);                  /* all QPs: what answers can be sent are on their way afterwards */
 void rx_drop(struct rcq *q);            /* the QP goes away: what is due is sent or refused now */
 
+/* ---- rxsrq.c ---- */
+bool srq_empty(struct sd_srq *srq);
+int srq_take(struct rcq *q);
+
+/* ---- ud.c ---- */
+uint8_t ud_decode(struct rcq *q, const uint8_t **at, const uint8_t *end); /* the address vector; returns the syndrome */
+bool ud_send(struct rcq *q, struct op *op, uint8_t *synd, bool *stop); /* false: no room. stop: a message to itself has failed the QP */
+void ud_frame(const struct frame *f, const uint8_t *payload);
+
+/* ---- window.c ---- */
+uint8_t window_umr(struct rcq *q, const struct mlx5_wqe_ctrl_seg *c, const uint8_t *at, const uint8_t *end); /* returns the syndrome */
+bool window_invalid(struct sd_qp *qp, uint32_t key); /* may a SEND with invalidate not name this key? */
+void window_free(struct sd_mr *mw);
+
 /* ---- wire.c ---- */
 int wire_join(void);                    /* without sd_lock */
 unsigned wire_slot(void);
 uint64_t wire_instance(unsigned slot);  /* a number that only the process now holding the slot has; 0: nobody */
+uint64_t wire_peer(unsigned slot);      /* the same, without asking the kernel where there is a connection */
+unsigned wire_others(uint8_t *slots);   /* who else is on the fabric: SD_MAX_SLOTS at most */
 bool wire_room(unsigned slot);          /* may payload be queued? */
 /* 0, -EPIPE: that process is gone, -EAGAIN: not now, -EFAULT: the payload's memory */
 int wire_send(unsigned slot, uint64_t inst, struct frame *f, const struct iovec *v, unsigned n);

@@ -304,6 +304,7 @@ static void forget(struct rcq *q)
 	rx_drop(q);
 	sq_reset(q);
 	q->rq_ci = 0;
+	q->wqe_held = false;
 	q->in_msg = q->comm_est = q->nak_wait = q->nak_fatal = q->draining = false;
 	cqe_purge(q->qp->send_cq, q);
 	cqe_purge(q->qp->recv_cq, q);
@@ -326,7 +327,10 @@ void sd_engine_qp_modified(struct sd_qp *qp, enum ibv_qp_state from, int mask)
 		if (from == IBV_QPS_RTR)
 			break;
 		q->rpsn = qp->attr.rq_psn & 0xffffff;
+		q->uc_psn = UC_NO_PSN;
 		q->in_msg = q->nak_wait = q->nak_fatal = q->comm_est = false;
+		if (qp->type == IBV_QPT_UD)
+			break;
 		/* The process that now has the number is the one meant; no later holder of its slot is */
 		q->slot = qp->attr.dest_qp_num >> 16;
 		q->inst = eng_is_stepped ? 0 : wire_instance(q->slot);
@@ -381,10 +385,11 @@ void sd_engine_cq_destroyed(struct sd_cq *cq)
 	cqe_gone(cq);
 }
 
-/* Keys are looked up for every piece that is copied: nothing remembers an MR */
+/* Keys are looked up for every piece that is copied: nothing remembers an MR but the windows on it, and those the host side counts */
 void sd_engine_mr_destroyed(struct sd_mr *mr)
 {
-	(void)mr;
+	if (mr->mw)
+		window_free(mr);
 }
 
 /* ---- from the wire ---- */
@@ -396,6 +401,10 @@ void eng_frame(unsigned slot, uint64_t inst, const struct frame *f, const uint8_
 
 	if (f->kind == FR_REQ) {
 		rx_frame(slot, inst, f, payload);
+		return;
+	}
+	if (f->kind == FR_UD) {
+		ud_frame(f, payload);
 		return;
 	}
 	qp = sd_qp_find(f->dst);
@@ -572,7 +581,5 @@ SD_API int softdev_skip(uint32_t qpn)
 	return ret;
 }
 
-void sd_engine_srq_changed(struct sd_srq *srq) { (void)srq; }
-void sd_engine_srq_destroyed(struct sd_srq *srq) { (void)srq; }
 bool sd_trapping(void) { return false; }
 void sd_trap_page(struct sd_uar *uar) { (void)uar; }

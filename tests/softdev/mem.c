@@ -5,34 +5,38 @@
  * SIGSEGV. (It also keeps sanitizers from taking a DMA for a data race.)
  */
 #define _GNU_SOURCE
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include "eng.h"
 
-uint8_t *mem_check(struct sd_pd *pd, uint32_t key, uint64_t addr, uint64_t len, unsigned access)
+uint8_t *mem_check(struct sd_qp *qp, uint32_t key, uint64_t addr, uint64_t len, unsigned access)
 {
 	struct sd_mr *mr = sd_mr_find(key);
 
-	if (!mr || mr->pd != pd || (mr->access & access) != access)
+	if (!mr || mr->pd != qp->pd || (mr->access & access) != access)
+		return NULL;
+	/* A window is for the other side only, while it is bound, and one of type 2 only through its QP */
+	if (mr->mw && (!(access & MEM_REMOTE) || !mr->under || (mr->mw == 2 && mr->qpn != qp->qpn)))
 		return NULL;
 	if (addr < mr->iova || addr - mr->iova > mr->length || len > mr->length - (addr - mr->iova))
 		return NULL;
 	return mr->addr + (addr - mr->iova);
 }
 
-bool mem_segs_ok(struct sd_pd *pd, const struct seglist *l, unsigned access)
+bool mem_segs_ok(struct sd_qp *qp, const struct seglist *l, unsigned access)
 {
 	unsigned i;
 
 	for (i = 0; i < l->n; i++)
-		if (!l->s[i].inl && !mem_check(pd, l->s[i].key, l->s[i].addr, l->s[i].len, access))
+		if (!l->s[i].inl && !mem_check(qp, l->s[i].key, l->s[i].addr, l->s[i].len, access))
 			return false;
 	return true;
 }
 
-bool mem_vec(struct sd_pd *pd, const struct seglist *l, uint64_t off, uint64_t len, unsigned access, struct iovec *v, unsigned *n)
+bool mem_vec(struct sd_qp *qp, const struct seglist *l, uint64_t off, uint64_t len, unsigned access, struct iovec *v, unsigned *n)
 {
 	unsigned i, k = 0;
 
@@ -46,7 +50,7 @@ bool mem_vec(struct sd_pd *pd, const struct seglist *l, uint64_t off, uint64_t l
 			continue;
 		}
 		part = s->len - off < len ? s->len - off : len;
-		p = s->inl ? (uint8_t *)s->inl + off : mem_check(pd, s->key, s->addr + off, part, access);
+		p = s->inl ? (uint8_t *)s->inl + off : mem_check(qp, s->key, s->addr + off, part, access);
 		if (!p)
 			return false;
 		v[k].iov_base = p;
@@ -120,6 +124,21 @@ int mem_copy_in_order(uint8_t *dst, const struct iovec *src, unsigned ns, uint64
 	d = (struct iovec){ dst + d.iov_len, 1 };
 	last = (struct iovec){ (char *)src->iov_base + len, 1 };
 	return mem_copy(&d, 1, &last, 1, 1);
+}
+
+const uint8_t *mem_spoil(const struct iovec *src, unsigned ns, uint64_t len)
+{
+	static uint8_t *copy;
+	struct iovec d;
+
+	if (!copy)
+		copy = malloc(ENG_CHUNK_LOCAL);
+	d = (struct iovec){ copy, len };
+	if (!copy || len > ENG_CHUNK_LOCAL || mem_copy(&d, 1, src, ns, len) != MEM_OK)
+		return NULL;
+	if (len)
+		copy[len / 2] ^= 0x10;
+	return copy;
 }
 
 int mem_atomic(uint8_t *p, bool cs, uint64_t swap_add, uint64_t compare, uint64_t *old)

@@ -5,13 +5,16 @@
  * Requests are executed in the order of their PSN. A request that finds no receive WQE is answered with RNR and all that
  * follow are dropped until it comes again, as on the wire. What a NIC would leave unanswered (no such QP, wrong state, wrong
  * PSN) is answered RP_UNREACH, which the requester counts as a lost packet: it saves waiting for a timer.
+ *
+ * UC: no answers. A message starts with whatever PSN; only the one seen last is known as such, and a second copy of it is dropped. A
+ * message that cannot be taken (no receive WQE, too long for it, a key or a right that is missing) is lost and stops nothing. What
+ * stops the QP is a fault of its own, as with RC: a receive WQE that cannot be read, or that names memory which cannot be written.
  */
 #include <errno.h>
 #include <string.h>
 #include "eng.h"
 
-/* The responder fails by itself: its QP stops. An event tells of it where no receive CQE does */
-static void fail(struct rcq *q, enum ibv_event_type *event)
+void rx_fail(struct rcq *q, const enum ibv_event_type *event)
 {
 	bool was = q->err;
 
@@ -26,16 +29,31 @@ static enum reply fail_event(struct rcq *q, enum reply r)
 {
 	enum ibv_event_type event = r == RP_ACCESS ? IBV_EVENT_QP_ACCESS_ERR : r == RP_INVAL ? IBV_EVENT_QP_REQ_ERR : IBV_EVENT_QP_FATAL;
 
-	fail(q, &event);
+	rx_fail(q, &event);
+	return r;
+}
+
+/* A request that asks for what it may not have */
+static enum reply refuse(struct rcq *q, enum reply r)
+{
+	if (q->qp->type != IBV_QPT_UC)
+		return fail_event(q, r);
+	q->in_msg = false;
 	return r;
 }
 
 /* The failing message had taken a receive WQE: its CQE tells */
 static enum reply fail_recv(struct rcq *q, enum reply r, uint8_t synd, uint8_t vendor)
 {
-	cqe_error(q->qp->recv_cq, q, true, 0, q->rq_ci++, synd, vendor);
-	fail(q, NULL);
+	rx_error(q, synd, vendor);
+	rx_fail(q, NULL);
 	return r;
+}
+
+void rx_error(struct rcq *q, uint8_t synd, uint8_t vendor)
+{
+	cqe_error(q->qp->recv_cq, q, true, 0, q->wqe_idx, synd, vendor);
+	q->wqe_held = false;
 }
 
 void rx_access_fault(struct rcq *q)
@@ -43,27 +61,22 @@ void rx_access_fault(struct rcq *q)
 	fail_event(q, RP_ACCESS);
 }
 
+/* ---- receive WQEs ---- */
+
 static bool rq_empty(struct rcq *q)
 {
+	if (q->wqe_held)
+		return false;
+	if (q->qp->srq)
+		return srq_empty(q->qp->srq);
 	return !q->qp->rq || (be32toh(__atomic_load_n(&q->qp->dbrec[0], __ATOMIC_ACQUIRE)) & 0xffff) == q->rq_ci;
 }
 
-/* Reads the receive WQE at rq_ci: data segments up to the stride's end or to the one with the invalid key */
-static bool rq_fetch(struct rcq *q)
+/* Data segments up to the stride's end or to the one with the invalid key */
+void rx_scatter(struct rcq *q, const struct mlx5_wqe_data_seg *d, unsigned max)
 {
-	struct sd_qp *qp = q->qp;
-	struct mlx5_wqe_data_seg d[ENG_SEGS];
-	uint16_t posted = (be32toh(__atomic_load_n(&qp->dbrec[0], __ATOMIC_ACQUIRE)) & 0xffff) - q->rq_ci;
-	unsigned max = (1u << qp->rq_shift) / sizeof d[0], i;
-	struct iovec v, w;
+	unsigned i;
 
-	if (posted > qp->rq_cnt)
-		return false;
-	max = max < ENG_SEGS ? max : ENG_SEGS;
-	v = (struct iovec){ d, max * sizeof d[0] };
-	w = (struct iovec){ qp->rq + ((size_t)(q->rq_ci & (qp->rq_cnt - 1)) << qp->rq_shift), v.iov_len };
-	if (mem_copy(&v, 1, &w, 1, v.iov_len) != MEM_OK)
-		return false;
 	q->rx.n = 0;
 	q->rx.total = 0;
 	for (i = 0; i < max; i++) {
@@ -75,7 +88,36 @@ static bool rq_fetch(struct rcq *q)
 		q->rx.s[q->rx.n++] = (struct seg){ be64toh(d[i].addr), len, key, NULL };
 		q->rx.total += len;
 	}
-	return true;
+}
+
+int rx_take(struct rcq *q)
+{
+	struct sd_qp *qp = q->qp;
+	struct mlx5_wqe_data_seg d[ENG_SEGS];
+	struct iovec v, w;
+	uint16_t posted;
+	unsigned max;
+
+	/* Taken for a message that did not come to its end */
+	if (q->wqe_held)
+		return 0;
+	if (qp->srq)
+		return srq_take(q);
+	if (rq_empty(q))
+		return RX_NONE;
+	posted = (be32toh(__atomic_load_n(&qp->dbrec[0], __ATOMIC_ACQUIRE)) & 0xffff) - q->rq_ci;
+	if (posted > qp->rq_cnt)
+		return RX_BAD;
+	max = (1u << qp->rq_shift) / sizeof d[0];
+	max = max < ENG_SEGS ? max : ENG_SEGS;
+	v = (struct iovec){ d, max * sizeof d[0] };
+	w = (struct iovec){ qp->rq + ((size_t)(q->rq_ci & (qp->rq_cnt - 1)) << qp->rq_shift), v.iov_len };
+	if (mem_copy(&v, 1, &w, 1, v.iov_len) != MEM_OK)
+		return RX_BAD;
+	rx_scatter(q, d, max);
+	q->wqe_idx = q->rq_ci++;
+	q->wqe_held = true;
+	return 0;
 }
 
 static void recv_cqe(struct rcq *q, const struct frame *f, uint8_t opcode, const uint8_t *data)
@@ -98,15 +140,16 @@ static void recv_cqe(struct rcq *q, const struct frame *f, uint8_t opcode, const
 	c.byte_cnt = htobe32(f->total);
 	c.timestamp = htobe64(eng_now());
 	c.sop_drop_qpn = htobe32(qp->qpn);
-	c.wqe_counter = htobe16(q->rq_ci++);
+	c.wqe_counter = htobe16(q->wqe_idx);
 	c.op_own = opcode << 4 | format | (f->solicited ? 2 : 0);
+	q->wqe_held = false;
 	cqe_put(qp->recv_cq, q, &c, format == 8 ? data64 : NULL, f->solicited);
 }
 
 /* A message in several frames: each must continue the one before, else it belongs to an attempt that has been answered */
 static bool continues(struct rcq *q, const struct frame *f)
 {
-	return q->in_msg && q->msg_op == f->opcode && q->msg_off == f->off;
+	return q->in_msg && q->msg_op == f->opcode && q->msg_off == f->off && (q->qp->type != IBV_QPT_UC || q->uc_psn == f->psn);
 }
 
 static enum reply advance(struct rcq *q, const struct frame *f)
@@ -126,6 +169,14 @@ static void begin(struct rcq *q, const struct frame *f)
 	q->msg_off = 0;
 }
 
+/* Nothing to receive it with */
+static enum reply not_ready(struct rcq *q)
+{
+	q->in_msg = false;
+	q->nak_wait = q->qp->type == IBV_QPT_RC;
+	return RP_RNR;
+}
+
 static enum reply rx_send(struct rcq *q, const struct frame *f, const struct iovec *src, unsigned ns)
 {
 	struct sd_qp *qp = q->qp;
@@ -137,19 +188,21 @@ static enum reply rx_send(struct rcq *q, const struct frame *f, const struct iov
 
 	if (f->off == 0) {
 		q->in_msg = false;
-		if (rq_empty(q)) {
-			q->nak_wait = true;
-			return RP_RNR;
-		}
-		if (!rq_fetch(q))
+		switch (rx_take(q)) {
+		case RX_NONE:
+			return not_ready(q);
+		case RX_BAD:
 			return fail_event(q, RP_OPERR);
+		}
+		if (f->total > q->rx.total && qp->type == IBV_QPT_UC)
+			return refuse(q, RP_INVAL);
 		if (f->total > q->rx.total)
 			return fail_recv(q, RP_INVAL, MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR, 0x6b);
 		begin(q, f);
 	} else if (!continues(q, f)) {
 		return RP_STALE;
 	}
-	if (!mem_vec(qp->pd, &q->rx, f->off, f->len, IBV_ACCESS_LOCAL_WRITE, dst, &nd))
+	if (!mem_vec(qp, &q->rx, f->off, f->len, IBV_ACCESS_LOCAL_WRITE, dst, &nd))
 		return fail_recv(q, RP_OPERR, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0x51);
 	/* Scattered to the CQE, the payload does not go to memory at all: libmlx5 copies it there */
 	to_cqe = qp->scatter_cqe_rsp && f->total && f->total == f->len && f->total <= (qp->recv_cq->cqe_size == 128 ? 64 : 32);
@@ -180,36 +233,36 @@ static enum reply rx_write(struct rcq *q, const struct frame *f, const struct io
 	enum reply r;
 
 	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE))
-		return fail_event(q, RP_INVAL);
+		return refuse(q, RP_INVAL);
 	if (f->off == 0) {
 		q->in_msg = false;
-		if (f->total && !mem_check(qp->pd, f->rkey, f->raddr, f->total, IBV_ACCESS_REMOTE_WRITE))
-			return fail_event(q, RP_ACCESS);
+		if (f->total && !mem_check(qp, f->rkey, f->raddr, f->total, IBV_ACCESS_REMOTE_WRITE))
+			return refuse(q, RP_ACCESS);
 		begin(q, f);
 	} else if (!continues(q, f)) {
 		return RP_STALE;
 	}
 	/* The receive WQE is needed only at the end; looking at once saves writing twice */
-	if (imm && rq_empty(q)) {
-		q->in_msg = false;
-		q->nak_wait = true;
-		return RP_RNR;
-	}
+	if (imm && rq_empty(q))
+		return not_ready(q);
 	if (f->len) {
 		/* Again for each piece: the key may have gone meanwhile */
-		dst = mem_check(qp->pd, f->rkey, f->raddr + f->off, f->len, IBV_ACCESS_REMOTE_WRITE);
+		dst = mem_check(qp, f->rkey, f->raddr + f->off, f->len, IBV_ACCESS_REMOTE_WRITE);
 		if (!dst)
-			return fail_event(q, RP_ACCESS);
+			return refuse(q, RP_ACCESS);
 		switch (mem_copy_in_order(dst, src, ns, f->len)) {
 		case MEM_SRC:
 			return RP_SRC_FAULT;
 		case MEM_DST:
-			return fail_event(q, RP_ACCESS);
+			return refuse(q, RP_ACCESS);
 		}
 	}
 	r = advance(q, f);
-	if (r == RP_ACK && imm)
+	if (r == RP_ACK && imm) {
+		if (rx_take(q) != 0)
+			return fail_event(q, RP_OPERR);
 		recv_cqe(q, f, MLX5_CQE_RESP_WR_IMM, NULL);
+	}
 	return r;
 }
 
@@ -221,7 +274,7 @@ static enum reply rx_read(struct rcq *q, const struct frame *f, struct rx_out *o
 		return fail_event(q, RP_INVAL);
 	if (f->off == 0) {
 		q->in_msg = false;
-		if (f->total && !mem_check(qp->pd, f->rkey, f->raddr, f->total, IBV_ACCESS_REMOTE_READ))
+		if (f->total && !mem_check(qp, f->rkey, f->raddr, f->total, IBV_ACCESS_REMOTE_READ))
 			return fail_event(q, RP_ACCESS);
 		begin(q, f);
 	} else if (!continues(q, f)) {
@@ -229,7 +282,7 @@ static enum reply rx_read(struct rcq *q, const struct frame *f, struct rx_out *o
 	}
 	out->ptr = NULL;
 	if (f->len) {
-		out->ptr = mem_check(qp->pd, f->rkey, f->raddr + f->off, f->len, IBV_ACCESS_REMOTE_READ);
+		out->ptr = mem_check(qp, f->rkey, f->raddr + f->off, f->len, IBV_ACCESS_REMOTE_READ);
 		if (!out->ptr)
 			return fail_event(q, RP_ACCESS);
 	}
@@ -243,7 +296,7 @@ static enum reply rx_atomic(struct rcq *q, const struct frame *f, struct rx_out 
 
 	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) || !qp->attr.max_dest_rd_atomic || f->raddr & 7)
 		return fail_event(q, RP_INVAL);
-	p = mem_check(qp->pd, f->rkey, f->raddr, 8, IBV_ACCESS_REMOTE_ATOMIC);
+	p = mem_check(qp, f->rkey, f->raddr, 8, IBV_ACCESS_REMOTE_ATOMIC);
 	if (!p)
 		return fail_event(q, RP_ACCESS);
 	if ((uintptr_t)p & 7)
@@ -258,13 +311,22 @@ enum reply rx_request(struct rcq *q, const struct frame *f, const struct iovec *
 {
 	struct sd_qp *qp = q->qp;
 
-	if (q->err || qp->type != IBV_QPT_RC || f->src != qp->attr.dest_qp_num ||
-	    (qp->state != IBV_QPS_RTR && qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_SQD))
+	if (q->err || qp->type != f->type || f->src != qp->attr.dest_qp_num ||
+	    (qp->state != IBV_QPS_RTR && qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_SQD && qp->state != IBV_QPS_SQE))
 		return q->nak_fatal ? RP_STALE : RP_UNREACH;
 	if (qp->recv_cq->overrun || qp->send_cq->overrun || fault_silent())
 		return RP_UNREACH;
-	if (f->psn != q->rpsn)
+	if (qp->type == IBV_QPT_UC) {
+		if (f->off == 0 && f->psn == q->uc_psn)
+			return RP_STALE;
+		if (f->off == 0)
+			q->uc_psn = f->psn;
+	} else if (f->dup) {
+		/* Its PSN was there already. Also when that one was sent back to wait: this is not the attempt that is waited for */
+		return RP_STALE;
+	} else if (f->psn != q->rpsn) {
 		return q->nak_wait ? RP_STALE : RP_UNREACH;
+	}
 	if (f->off == 0)
 		q->nak_wait = false;
 	if (qp->state == IBV_QPS_RTR && !q->comm_est) {
@@ -272,9 +334,12 @@ enum reply rx_request(struct rcq *q, const struct frame *f, const struct iovec *
 		sd_async_qp(qp, IBV_EVENT_COMM_EST);
 	}
 	if (f->total > SD_MAX_MSG || f->off > f->total || f->len > f->total - f->off)
-		return fail_event(q, RP_INVAL);
+		return refuse(q, RP_INVAL);
 	if (f->len == 0 && f->off != f->total)
-		return fail_event(q, RP_INVAL);
+		return refuse(q, RP_INVAL);
+	if (qp->type == IBV_QPT_UC && f->opcode != MLX5_OPCODE_SEND && f->opcode != MLX5_OPCODE_SEND_IMM &&
+	    f->opcode != MLX5_OPCODE_RDMA_WRITE && f->opcode != MLX5_OPCODE_RDMA_WRITE_IMM)
+		return refuse(q, RP_INVAL);
 	switch (f->opcode) {
 	case MLX5_OPCODE_SEND:
 	case MLX5_OPCODE_SEND_IMM:
@@ -320,6 +385,11 @@ void rx_frame(unsigned slot, uint64_t inst, const struct frame *f, const uint8_t
 	enum reply r = RP_UNREACH;
 	struct job *j;
 
+	if (f->type == IBV_QPT_UC) {
+		if (q && q->slot == slot && q->inst == inst)
+			rx_request(q, f, &src, 1, &out);
+		return;
+	}
 	if (q && q->slot == slot && q->inst == inst) {
 		bool rd = f->opcode == MLX5_OPCODE_RDMA_READ || f->opcode == MLX5_OPCODE_ATOMIC_CS || f->opcode == MLX5_OPCODE_ATOMIC_FA;
 		struct frame g = *f;
@@ -384,7 +454,7 @@ static bool read_piece(struct rcq *q, struct job *j)
 	int ret;
 
 	if (len)
-		v.iov_base = mem_check(q->qp->pd, j->rkey, j->raddr + j->off, len, IBV_ACCESS_REMOTE_READ);
+		v.iov_base = mem_check(q->qp, j->rkey, j->raddr + j->off, len, IBV_ACCESS_REMOTE_READ);
 	ret = len && !v.iov_base ? -EFAULT : wire_send(q->slot, q->inst, &a, &v, 1);
 	if (ret == -EFAULT) {
 		q->njobs = j - q->jobs + 1;

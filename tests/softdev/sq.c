@@ -6,6 +6,10 @@
  * complete in order, so an op that failed waits for its elders, then its error CQE goes out and the QP stops. Going back for a
  * retry forgets the op and all younger ones and fetches their WQEs again: they are still in the ring.
  *
+ * UC and UD have no answers: an op is done when it has left. Its error moves the QP to SQE, as the InfiniBand architecture has it and mlx5
+ * does: the WQEs behind it are flushed, so are those posted until the program takes the QP back to RTS, and the receive side
+ * goes on. An error that a fault specification asks for stops a QP of any type.
+ *
  * Time: RNR waits what the responder asked for up to 1 ms and a twentieth of what is beyond, so tests are quick and the order
  * of the codes stays. A request that nobody takes is tried again after the QP's timeout, taken between 1 and 200 ms, retry_cnt
  * times: about 1.5 s at most. On a stepped device no time passes: a WQE that must wait is tried once in each
@@ -87,11 +91,10 @@ static bool ring_read(struct rcq *q, uint16_t idx, void *to, unsigned bytes)
 
 /* ---- flush ---- */
 
-bool sq_flush(struct rcq *q)
+static bool flush_sends(struct rcq *q)
 {
 	struct sd_qp *qp = q->qp;
 	bool did = false;
-	uint16_t pi;
 
 	while (q->sq_ci != q->sq_pi) {
 		struct mlx5_wqe_ctrl_seg c;
@@ -109,6 +112,20 @@ bool sq_flush(struct rcq *q)
 		q->sq_ci += bbs < left ? bbs : left;
 		did = true;
 	}
+	return did;
+}
+
+bool sq_flush(struct rcq *q)
+{
+	struct sd_qp *qp = q->qp;
+	bool did = flush_sends(q);
+	uint16_t pi;
+
+	if (q->wqe_held) {
+		rx_error(q, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, 0xf9);
+		did = true;
+	}
+	/* What lies in an SRQ is not this QP's */
 	if (!qp->rq)
 		return did;
 	pi = be32toh(__atomic_load_n(&qp->dbrec[0], __ATOMIC_ACQUIRE));
@@ -132,6 +149,20 @@ void sq_enter_err(struct rcq *q)
 	if (eng_is_stepped)
 		sq_ring(q);
 	sq_flush(q);
+	if (q->qp->srq)
+		sd_async_qp(q->qp, IBV_EVENT_QP_LAST_WQE_REACHED);
+}
+
+static void enter_sqe(struct rcq *q)
+{
+	q->qp->state = IBV_QPS_SQE;
+	drop_from(q, 0);
+	q->halted = false;
+	q->wait_until = 0;
+	if (eng_is_stepped)
+		sq_ring(q);
+	if (!q->err)
+		flush_sends(q);
 }
 
 /* ---- completion ---- */
@@ -168,7 +199,10 @@ static void retire(struct rcq *q)
 			cqe_error(q->qp->send_cq, q, false, op.opcode, op.idx, op.synd, op.vendor);
 			if (!q->count)
 				q->sq_ci = op.idx + op.bbs;
-			sq_enter_err(q);
+			if (q->qp->type == IBV_QPT_RC || op.fatal)
+				sq_enter_err(q);
+			else
+				enter_sqe(q);
 			return;
 		}
 		if (op.ce & 2 || q->qp->sig_all)
@@ -278,7 +312,7 @@ static void take_reply(struct rcq *q, unsigned i, enum reply r, unsigned rnr_tim
 
 void sq_peer_dead(struct rcq *q)
 {
-	if (!q->err)
+	if (!q->err && q->qp->type == IBV_QPT_RC)
 		fail_oldest(q, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, 0x81);
 }
 
@@ -316,6 +350,27 @@ static bool parse_data(const uint8_t *at, const uint8_t *end, struct seglist *l,
 	return true;
 }
 
+/* Which operations a QP of this type has */
+static bool has_opcode(enum ibv_qp_type type, uint8_t opcode)
+{
+	switch (opcode) {
+	case MLX5_OPCODE_NOP:
+	case MLX5_OPCODE_SEND:
+	case MLX5_OPCODE_SEND_IMM:
+		return true;
+	case MLX5_OPCODE_RDMA_WRITE:
+	case MLX5_OPCODE_RDMA_WRITE_IMM:
+	case MLX5_OPCODE_UMR:
+		return type != IBV_QPT_UD;
+	case MLX5_OPCODE_SEND_INVAL:
+	case MLX5_OPCODE_RDMA_READ:
+	case MLX5_OPCODE_ATOMIC_CS:
+	case MLX5_OPCODE_ATOMIC_FA:
+		return type == IBV_QPT_RC;
+	}
+	return false;
+}
+
 /* The WQE in body.wqe, of ds * 16 bytes: fills op and body. Returns the syndrome */
 static uint8_t decode(struct rcq *q, struct op *op, const struct mlx5_wqe_ctrl_seg *c, unsigned ds)
 {
@@ -323,29 +378,23 @@ static uint8_t decode(struct rcq *q, struct op *op, const struct mlx5_wqe_ctrl_s
 	struct sd_qp *qp = q->qp;
 	struct mlx5_wqe_raddr_seg r;
 	struct mlx5_wqe_atomic_seg a;
-	bool remote = is_rd(op->opcode), inl;
+	bool remote = is_rd(op->opcode) || op->opcode == MLX5_OPCODE_RDMA_WRITE || op->opcode == MLX5_OPCODE_RDMA_WRITE_IMM, inl;
 
 	q->body.imm = c->imm;
 	q->body.fm = c->fm_ce_se >> 5;
 	q->body.se = c->fm_ce_se & MLX5_WQE_CTRL_SOLICITED;
 	q->body.off = 0;
-	switch (op->opcode) {
-	case MLX5_OPCODE_NOP:
+	if (!has_opcode(qp->type, op->opcode))
+		return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+	if (op->opcode == MLX5_OPCODE_NOP || op->opcode == MLX5_OPCODE_UMR) {
 		q->body.segs.n = 0;
 		return 0;
-	case MLX5_OPCODE_RDMA_WRITE:
-	case MLX5_OPCODE_RDMA_WRITE_IMM:
-		remote = true;
-		break;
-	case MLX5_OPCODE_SEND:
-	case MLX5_OPCODE_SEND_IMM:
-	case MLX5_OPCODE_SEND_INVAL:
-	case MLX5_OPCODE_RDMA_READ:
-	case MLX5_OPCODE_ATOMIC_CS:
-	case MLX5_OPCODE_ATOMIC_FA:
-		break;
-	default:
-		return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+	}
+	if (qp->type == IBV_QPT_UD) {
+		uint8_t synd = ud_decode(q, &at, end);
+
+		if (synd)
+			return synd;
 	}
 	if (remote) {
 		if (end - at < (ptrdiff_t)sizeof r)
@@ -367,22 +416,63 @@ static uint8_t decode(struct rcq *q, struct op *op, const struct mlx5_wqe_ctrl_s
 		return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
 	op->total = q->body.segs.total;
 	if (!is_rd(op->opcode)) {
-		if (op->total > SD_MAX_MSG)
+		if (op->total > (qp->type == IBV_QPT_UD ? UD_MTU : SD_MAX_MSG))
 			return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
-		return mem_segs_ok(qp->pd, &q->body.segs, 0) ? 0 : MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+		return mem_segs_ok(qp, &q->body.segs, 0) ? 0 : MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
 	}
 	if (inl || !qp->attr.max_rd_atomic)
 		return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
 	if (op->opcode == MLX5_OPCODE_RDMA_READ ? op->total > SD_MAX_MSG : op->total != 8)
 		return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
-	return mem_segs_ok(qp->pd, &q->body.segs, IBV_ACCESS_LOCAL_WRITE) ? 0 : MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+	return mem_segs_ok(qp, &q->body.segs, IBV_ACCESS_LOCAL_WRITE) ? 0 : MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+}
+
+static uint8_t vendor_of(uint8_t synd)
+{
+	return synd == MLX5_CQE_SYNDROME_LOCAL_PROT_ERR ? 0x51 : synd == MLX5_CQE_SYNDROME_MW_BIND_ERR ? 0x78 : 0x68;
+}
+
+/* All of the youngest op has left, and nobody will answer */
+static void gone(struct rcq *q)
+{
+	struct op *op = op_at(q, q->count - 1);
+
+	op->sent = op->done = true;
+	q->streaming = false;
+	retire(q);
+}
+
+/* What a fault specification wants of the youngest op, before its first byte goes */
+static void faults(struct rcq *q)
+{
+	struct fault_act act = fault_message();
+	unsigned last = q->count - 1;
+	struct op *op = op_at(q, last);
+
+	op->corrupt = act.corrupt;
+	op->dup = act.dup;
+	q->body.held = false;
+	if (act.syndrome) {
+		op->fatal = true;
+		fail(q, last, act.syndrome, 0);
+	} else if (act.drop && q->qp->type != IBV_QPT_RC) {
+		gone(q);
+	} else if (act.drop && q->retry_left == 0) {
+		fail(q, last, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, 0x81);
+	} else if (act.drop) {
+		take_reply(q, last, RP_UNREACH, 0);
+	} else if (act.delay_us) {
+		q->body.held = true;
+		q->wait_until = eng_now() + act.delay_us * 1000ull;
+		q->wait_step = eng_step;
+	}
 }
 
 /* Takes the next WQE out of the ring and makes it an op. False: it must wait */
 static bool launch(struct rcq *q)
 {
 	struct sd_qp *qp = q->qp;
-	unsigned left = (uint16_t)(q->sq_pi - q->sq_ci), ds;
+	unsigned left = (uint16_t)(q->sq_pi - q->sq_ci), ds = 0;
 	unsigned bytes = left << 6 < ENG_WQE_MAX ? left << 6 : ENG_WQE_MAX;
 	struct mlx5_wqe_ctrl_seg c;
 	struct op *op = op_at(q, q->count);
@@ -408,6 +498,11 @@ static bool launch(struct rcq *q)
 	/* Any fence waits for the answers to earlier READs and atomics; the strong one for everything */
 	if (!synd && q->body.fm && (q->body.fm == 3 ? q->count : q->rd))
 		return false;
+	/* A retry of an elder would execute it again */
+	if (!synd && op->opcode == MLX5_OPCODE_UMR && q->count)
+		return false;
+	if (!synd && op->opcode == MLX5_OPCODE_UMR)
+		synd = window_umr(q, &c, q->body.wqe + 16, q->body.wqe + ds * 16);
 	if (!synd && is_rd(op->opcode)) {
 		unsigned max = qp->attr.max_rd_atomic < SD_MAX_RD_ATOMIC ? qp->attr.max_rd_atomic : SD_MAX_RD_ATOMIC;
 		size_t size = offsetof(struct seglist, s) + q->body.segs.n * sizeof(struct seg);
@@ -425,14 +520,15 @@ static bool launch(struct rcq *q)
 	}
 	q->count++;
 	q->sq_ci += op->bbs;
-	if (synd || op->opcode == MLX5_OPCODE_NOP) {
+	if (synd || op->opcode == MLX5_OPCODE_NOP || op->opcode == MLX5_OPCODE_UMR) {
 		op->local = op->done = true;
 		if (synd)
-			fail(q, q->count - 1, synd, synd == MLX5_CQE_SYNDROME_LOCAL_PROT_ERR ? 0x51 : 0x68);
+			fail(q, q->count - 1, synd, vendor_of(synd));
 		return true;
 	}
 	q->npsn = (q->npsn + 1) & 0xffffff;
 	q->streaming = true;
+	faults(q);
 	return true;
 }
 
@@ -444,8 +540,13 @@ static int take_data(struct rcq *q, struct op *op, uint64_t off, uint64_t len, c
 	struct iovec dst[ENG_SEGS], s = { (void *)src, len };
 	unsigned nd;
 
-	if (!mem_vec(q->qp->pd, op->segs, off, len, IBV_ACCESS_LOCAL_WRITE, dst, &nd))
+	if (!mem_vec(q->qp, op->segs, off, len, IBV_ACCESS_LOCAL_WRITE, dst, &nd))
 		return MEM_DST;
+	if (op->corrupt && off == 0) {
+		s.iov_base = (void *)mem_spoil(&s, 1, len);
+		if (!s.iov_base)
+			return MEM_SRC;
+	}
 	if (op->to_cqe) {
 		dst[0] = (struct iovec){ op->resp + off, len };
 		nd = 1;
@@ -456,11 +557,45 @@ static int take_data(struct rcq *q, struct op *op, uint64_t off, uint64_t len, c
 static void make_frame(struct rcq *q, const struct op *op, uint64_t len, struct frame *f)
 {
 	*f = (struct frame){
-		.len = len, .kind = FR_REQ, .opcode = op->opcode, .solicited = q->body.se, .dst = q->qp->attr.dest_qp_num,
+		.len = len, .kind = FR_REQ, .type = q->qp->type, .opcode = op->opcode, .solicited = q->body.se, .dst = q->qp->attr.dest_qp_num,
 		.src = q->qp->qpn, .psn = op->psn, .epoch = q->epoch, .imm = q->body.imm, .rkey = q->body.rkey,
 		.raddr = q->body.raddr, .total = op->total, .off = q->body.off, .swap_add = q->body.swap_add,
 		.compare = q->body.compare,
 	};
+}
+
+/* The bytes of a piece, or of the spoiled copy that a fault makes of the first; false: the op has failed */
+static bool piece(struct rcq *q, struct op *op, uint64_t len, struct iovec *src, unsigned *ns)
+{
+	bool ok = mem_vec(q->qp, &q->body.segs, q->body.off, len, 0, src, ns);
+
+	if (ok && op->corrupt && q->body.off == 0) {
+		src[0] = (struct iovec){ (void *)mem_spoil(src, *ns, len), len };
+		*ns = 1;
+		ok = src[0].iov_base;
+	}
+	if (!ok)
+		fail(q, q->count - 1, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0x51);
+	return ok;
+}
+
+/* The op has left, and a fault wants it to come twice: its first piece does, and the responder knows its PSN by now */
+static void send_twice(struct rcq *q, struct op *op, struct rcq *p, uint64_t chunk)
+{
+	struct iovec src[ENG_SEGS];
+	struct rx_out out;
+	unsigned ns = 0;
+	struct frame f;
+
+	q->body.off = 0;
+	make_frame(q, op, op->segs ? 0 : op->total < chunk ? op->total : chunk, &f);
+	f.dup = true;
+	if (!mem_vec(q->qp, &q->body.segs, 0, f.len, 0, src, &ns))
+		return;
+	if (p)
+		rx_request(p, &f, src, ns, &out);
+	else
+		wire_send(q->slot, q->inst, &f, src, ns);
 }
 
 /* The next piece of the streaming op, to a QP of this process. Returns the bytes moved */
@@ -477,14 +612,20 @@ static uint64_t step_local(struct rcq *q)
 	struct frame f;
 
 	make_frame(q, op, len, &f);
-	if (!op->segs && !mem_vec(q->qp->pd, &q->body.segs, q->body.off, len, 0, src, &ns)) {
-		fail(q, last, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0x51);
+	if (!op->segs && !piece(q, op, len, src, &ns))
 		return 0;
-	}
 	eng_self = p == q ? q : NULL;
 	if (p)
 		r = rx_request(p, &f, src, ns, &out);
+	if (p && op->dup && (r == RP_ACK || q->qp->type == IBV_QPT_UC))
+		send_twice(q, op, p, ENG_CHUNK_LOCAL);
 	eng_self = NULL;
+	if (q->qp->type == IBV_QPT_UC && r != RP_ACK && r != RP_MORE && r != RP_SRC_FAULT) {
+		gone(q);
+		if (p == q && r == RP_OPERR)
+			sq_enter_err(q);
+		return len + 256;
+	}
 	if (r != RP_ACK && r != RP_MORE) {
 		take_reply(q, last, r, p ? p->qp->attr.min_rnr_timer : 0);
 		return 0;
@@ -507,11 +648,8 @@ static uint64_t step_local(struct rcq *q)
 		}
 	}
 	q->body.off += len;
-	if (r == RP_ACK) {
-		op->sent = op->done = true;
-		q->streaming = false;
-		retire(q);
-	}
+	if (r == RP_ACK)
+		gone(q);
 	return len + 256;
 }
 
@@ -530,15 +668,18 @@ static uint64_t step_wire(struct rcq *q)
 	if (op->segs)
 		len = 0;
 	make_frame(q, op, len, &f);
-	if (!mem_vec(q->qp->pd, &q->body.segs, q->body.off, len, 0, src, &n))
-		ret = -EFAULT;
-	else
-		ret = wire_send(q->slot, q->inst, &f, src, n);
+	if (!piece(q, op, len, src, &n))
+		return 0;
+	ret = wire_send(q->slot, q->inst, &f, src, n);
 	if (ret == -EAGAIN)
 		return 0;
 	if (ret == -EFAULT) {
 		fail(q, last, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0x52);
 		return 0;
+	}
+	if (ret && q->qp->type == IBV_QPT_UC) {
+		gone(q);
+		return 256;
 	}
 	if (ret) {
 		sq_peer_dead(q);
@@ -546,10 +687,33 @@ static uint64_t step_wire(struct rcq *q)
 	}
 	q->body.off += len;
 	if (op->segs || q->body.off >= op->total) {
+		if (op->dup)
+			send_twice(q, op, NULL, ENG_CHUNK_WIRE);
 		op->sent = true;
 		q->streaming = false;
+		if (q->qp->type == IBV_QPT_UC)
+			gone(q);
 	}
 	return len + 256;
+}
+
+/* A datagram is one piece */
+static uint64_t step_ud(struct rcq *q)
+{
+	struct op *op = op_at(q, q->count - 1);
+	uint64_t moved = op->total + 256;
+	uint8_t synd = 0;
+	bool stop = false;
+
+	if (!ud_send(q, op, &synd, &stop))
+		return 0;
+	if (synd)
+		fail(q, q->count - 1, synd, 0x52);
+	else
+		gone(q);
+	if (stop)
+		sq_enter_err(q);
+	return moved;
 }
 
 /* Executes up to max WQEs, adding to *executed; true: something moved */
@@ -559,7 +723,10 @@ bool sq_run(struct rcq *q, unsigned max, unsigned *executed)
 	uint64_t moved = 0;
 	unsigned n = 0;
 	bool did = false;
+	uint16_t ci;
 
+	if (qp->state == IBV_QPS_SQE && !q->err)
+		return flush_sends(q);
 	while (!q->err && !q->halted && !qp->send_cq->overrun && !qp->recv_cq->overrun) {
 		if (!q->streaming) {
 			if (n >= max || (moved >= BUDGET && !eng_is_stepped) || qp->state != IBV_QPS_RTS || q->sq_ci == q->sq_pi ||
@@ -568,19 +735,34 @@ bool sq_run(struct rcq *q, unsigned max, unsigned *executed)
 			if (eng_is_stepped ? q->wait_step == eng_step : q->wait_until && eng_now() < q->wait_until)
 				break;
 			q->wait_until = 0;
+			ci = q->sq_ci;
 			if (!launch(q))
 				break;
 			did = true;
-			n++;
+			n += q->sq_ci != ci;
 			if (!q->streaming)
 				retire(q);
 			continue;
 		}
+		if (q->body.held) {
+			if (eng_is_stepped ? q->wait_step == eng_step : eng_now() < q->wait_until)
+				break;
+			q->body.held = false;
+			q->wait_until = 0;
+		}
 		if (moved >= BUDGET && !eng_is_stepped)
 			break;
-		if (qp->attr.dest_qp_num >> 16 == sd_fabric_slot() || eng_is_stepped) {
-			uint16_t ci = q->sq_ci;
-			uint64_t m = step_local(q);
+		if (qp->type == IBV_QPT_UD) {
+			uint64_t m = step_ud(q);
+
+			if (!m)
+				break;
+			moved += m;
+		} else if (qp->attr.dest_qp_num >> 16 == sd_fabric_slot() || eng_is_stepped) {
+			uint64_t m;
+
+			ci = q->sq_ci;
+			m = step_local(q);
 
 			/* Sent back to wait: not executed */
 			if (!m && !q->err && !q->halted && q->sq_ci != ci)
@@ -606,7 +788,7 @@ void sq_response(struct rcq *q, const struct frame *f, const uint8_t *payload)
 	struct op *op = NULL;
 	unsigned i;
 
-	if (q->err || f->epoch != q->epoch || f->src != q->qp->attr.dest_qp_num)
+	if (q->err || q->qp->type != IBV_QPT_RC || f->epoch != q->epoch || f->src != q->qp->attr.dest_qp_num)
 		return;
 	for (i = 0; i < q->count; i++) {
 		op = op_at(q, i);

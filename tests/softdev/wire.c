@@ -254,6 +254,35 @@ uint64_t wire_instance(unsigned slot)
 	return inst;
 }
 
+uint64_t wire_peer(unsigned slot)
+{
+	return slot && slot < SD_MAX_SLOTS && outs[slot].open && !outs[slot].dead ? outs[slot].inst : wire_instance(slot);
+}
+
+/* The directory is read again only when it has changed, or so lately that its time stamp need not show the next change */
+unsigned wire_others(uint8_t *slots)
+{
+	static uint8_t known[SD_MAX_SLOTS];
+	static unsigned n;
+	static struct timespec seen;
+	struct timespec now;
+	struct stat st;
+	unsigned i;
+
+	_Static_assert(SD_MAX_SLOTS <= 256, "a slot fits a byte");
+	if (dirfd_ < 0 || fstat(dirfd_, &st) != 0)
+		return 0;
+	if (st.st_mtim.tv_sec != seen.tv_sec || st.st_mtim.tv_nsec != seen.tv_nsec) {
+		for (i = 1, n = 0; i < SD_MAX_SLOTS; i++)
+			if (i != my_slot && wire_instance(i))
+				known[n++] = i;
+		clock_gettime(CLOCK_REALTIME, &now);
+		seen = now.tv_sec - st.st_mtim.tv_sec > 1 ? st.st_mtim : (struct timespec){ 0, 0 };
+	}
+	memcpy(slots, known, n);
+	return n;
+}
+
 /* ---- outgoing ---- */
 
 static void out_close(struct out *o)
@@ -465,8 +494,9 @@ static bool in_parse(struct in *in)
 		struct frame f;
 
 		memcpy(&f, in->buf + at, sizeof f);
-		if (f.len > ENG_CHUNK_WIRE || f.kind < FR_REQ || f.kind > FR_ATOMIC || f.src >> 16 != in->slot ||
-		    f.dst >> 16 != my_slot || (f.len && f.kind != FR_REQ && f.kind != FR_READ)) {
+		if (f.len > ENG_CHUNK_WIRE || f.kind < FR_REQ || f.kind > FR_UD || f.src >> 16 != in->slot ||
+		    (f.dst >> 16 != my_slot && (f.kind != FR_UD || f.dst != UD_MCAST)) ||
+		    (f.len && f.kind != FR_REQ && f.kind != FR_READ && f.kind != FR_UD)) {
 			good = false;
 			break;
 		}

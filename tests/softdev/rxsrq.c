@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * rxsrq.c: receive WQEs of many QPs in one ring.
+ *
+ * The ring is a linked list. The device goes along it from entry 0, by the index that each entry holds for its successor, and the
+ * record counts what was posted. An entry's successor is read when the entry is taken: by then the program has long written it, and
+ * does not touch it before the CQE gave the entry back. An index beyond the ring, or more posted than it holds, breaks the SRQ:
+ * one IBV_EVENT_SRQ_ERR, and each QP that wants to receive with it stops. A list that goes round in a circle hurts only the program.
+ */
+#include <stdlib.h>
+#include "eng.h"
+
+struct srqs {
+	uint16_t head;                  /* the entry to be taken next */
+	uint16_t taken;                 /* so many so far */
+	bool broken;
+};
+
+static struct srqs *srqs_get(struct sd_srq *srq)
+{
+	if (!srq->eng)
+		srq->eng = calloc(1, sizeof(struct srqs));
+	return srq->eng;
+}
+
+static uint16_t left(struct sd_srq *srq, const struct srqs *s)
+{
+	return be32toh(__atomic_load_n(&srq->dbrec[0], __ATOMIC_ACQUIRE)) - s->taken;
+}
+
+static int breaks(struct sd_srq *srq, struct srqs *s)
+{
+	if (!s->broken)
+		sd_async_srq(srq, IBV_EVENT_SRQ_ERR);
+	s->broken = true;
+	return RX_BAD;
+}
+
+static void limit_check(struct sd_srq *srq, const struct srqs *s)
+{
+	if (!srq->limit || s->broken || left(srq, s) >= srq->limit)
+		return;
+	srq->limit = 0;
+	sd_async_srq(srq, IBV_EVENT_SRQ_LIMIT_REACHED);
+}
+
+bool srq_empty(struct sd_srq *srq)
+{
+	struct srqs *s = srqs_get(srq);
+
+	return !s || (!s->broken && !left(srq, s));
+}
+
+int srq_take(struct rcq *q)
+{
+	struct sd_srq *srq = q->qp->srq;
+	struct srqs *s = srqs_get(srq);
+	struct {
+		struct mlx5_wqe_srq_next_seg next;
+		struct mlx5_wqe_data_seg d[ENG_SEGS];
+	} w;
+	unsigned max = ((1u << srq->wqe_shift) - sizeof w.next) / sizeof w.d[0];
+	struct iovec v, r;
+
+	if (srq_empty(srq))
+		return RX_NONE;
+	if (s->broken || left(srq, s) > srq->wqe_cnt || s->head >= srq->wqe_cnt)
+		return breaks(srq, s);
+	max = max < ENG_SEGS ? max : ENG_SEGS;
+	v = (struct iovec){ &w, sizeof w.next + max * sizeof w.d[0] };
+	r = (struct iovec){ srq->buf + ((size_t)s->head << srq->wqe_shift), v.iov_len };
+	if (mem_copy(&v, 1, &r, 1, v.iov_len) != MEM_OK)
+		return breaks(srq, s);
+	rx_scatter(q, w.d, max);
+	q->wqe_idx = s->head;
+	q->wqe_held = true;
+	s->head = be16toh(w.next.next_wqe_index);
+	s->taken++;
+	limit_check(srq, s);
+	return 0;
+}
+
+void sd_engine_srq_changed(struct sd_srq *srq)
+{
+	struct srqs *s = srqs_get(srq);
+
+	if (s)
+		limit_check(srq, s);
+}
+
+void sd_engine_srq_destroyed(struct sd_srq *srq)
+{
+	free(srq->eng);
+	srq->eng = NULL;
+}
