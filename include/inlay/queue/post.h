@@ -238,18 +238,28 @@ INLAY_ALWAYS int inlay_post_cmp_swap(struct inlay_sq *sq, uint64_t raddr, uint32
 	return inlay_post_atomic(sq, MLX5_OPCODE_ATOMIC_CS, &remote, swap, compare, sge, flags);
 }
 
+/* All datagrams. That there is an address vector is said to the compiler, so that no test of it is left. */
+INLAY_ALWAYS int inlay_post_datagram(struct inlay_sq *sq, uint8_t opcode, uint32_t imm_be, const struct inlay_av *av,
+				     const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
+{
+	INLAY_CHECK(av != NULL, "a datagram goes somewhere");
+	if (!av)
+		__builtin_unreachable();
+	return inlay_post_gather(sq, opcode, imm_be, NULL, av, sge, num_sge, flags);
+}
+
 /* Datagram: a send of a UD QP to the peer that av names. At most the port's MTU, and in one piece. */
 INLAY_ALWAYS int inlay_post_ud_send(struct inlay_sq *sq, const struct inlay_av *av, const struct ibv_sge *sge, uint32_t num_sge,
 				    uint32_t flags)
 {
-	return inlay_post_gather(sq, MLX5_OPCODE_SEND, 0, NULL, av, sge, num_sge, flags);
+	return inlay_post_datagram(sq, MLX5_OPCODE_SEND, 0, av, sge, num_sge, flags);
 }
 
 /* Datagram with immediate. */
 INLAY_ALWAYS int inlay_post_ud_send_imm(struct inlay_sq *sq, const struct inlay_av *av, uint32_t imm_be, const struct ibv_sge *sge,
 					uint32_t num_sge, uint32_t flags)
 {
-	return inlay_post_gather(sq, MLX5_OPCODE_SEND_IMM, imm_be, NULL, av, sge, num_sge, flags);
+	return inlay_post_datagram(sq, MLX5_OPCODE_SEND_IMM, imm_be, av, sge, num_sge, flags);
 }
 
 /* Datagram of a single buffer, copied into the WQE: inlay_post_ud_send with INLAY_INLINE. len in bytes. */
