@@ -34,6 +34,17 @@ int sd_undo(const struct sd_cmd *c, enum sd_kind kind, uint32_t handle); /* EFAU
 int sd_event_fd(struct sd_cmd *c, unsigned id, struct sd_channel **ch);
 int sd_cmd_destroy(struct sd_cmd *c, enum sd_kind kind, unsigned id);   /* what has neither events nor an answer */
 
+/* ---- mr.c ---- */
+int sd_cmd_mr_reg(struct sd_cmd *c);
+int sd_cmd_mr_rereg(struct sd_cmd *c);
+int sd_cmd_mr_query(struct sd_cmd *c);
+int sd_cmd_mr_destroy(struct sd_cmd *c);
+int sd_cmd_mw_alloc(struct sd_cmd *c);
+int sd_cmd_mw_destroy(struct sd_cmd *c);
+int sd_cmd_dm_alloc(struct sd_cmd *c);
+int sd_cmd_dm_free(struct sd_cmd *c);
+int sd_cmd_dm_reg(struct sd_cmd *c);
+
 /* ---- srq.c ---- */
 int sd_cmd_srq_create(struct sd_cmd *c);
 int sd_cmd_srq_destroy(struct sd_cmd *c);

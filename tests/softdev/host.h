@@ -18,6 +18,9 @@
 #define SD_MAX_UAR 65536u
 #define SD_GIDS 16                /* entries of the GID table; most are empty */
 #define SD_COMP_VECTORS 4
+#define SD_MAX_CQ_COUNT 0xffff    /* moderation: CQEs, and microseconds */
+#define SD_MAX_CQ_PERIOD 0xfff
+#define SD_MAX_DM (128u << 10)     /* bytes of device memory */
 #define SD_MAX_SGE 30
 #define SD_MAX_RQ_DESC 512
 #define SD_CMD_FD_SIZE (1ll << 32)
@@ -49,7 +52,7 @@ struct sd_channel {
 };
 
 /* Objects in the order in which a closed context gets rid of what is left */
-enum sd_kind { SD_NONE, SD_QP, SD_SRQ, SD_CQ, SD_MR, SD_AH, SD_PD, SD_UAR, SD_KINDS };
+enum sd_kind { SD_NONE, SD_QP, SD_SRQ, SD_CQ, SD_MW, SD_MR, SD_DM, SD_AH, SD_PD, SD_UAR, SD_KINDS };
 
 struct host_uar {
 	struct sd_uar u;
@@ -94,8 +97,21 @@ struct host_ah {
 	struct sd_pd *pd;
 };
 
+struct host_dm {
+	unsigned dev;
+	uint64_t length, taken;   /* bytes; its pages, one bit each */
+	uint8_t *addr;            /* the device's own mapping */
+	int refs;                 /* MRs */
+};
+
+struct host_mr {
+	struct sd_mr m;
+	struct host_dm *dm;       /* NULL: the program's memory */
+};
+
 /* A handle's object is either of the two */
-_Static_assert(!offsetof(struct host_uar, u) && !offsetof(struct host_cq, c) && !offsetof(struct host_qp, q) && !offsetof(struct host_srq, s),
+_Static_assert(!offsetof(struct host_uar, u) && !offsetof(struct host_cq, c) && !offsetof(struct host_qp, q) && !offsetof(struct host_srq, s) &&
+	       !offsetof(struct host_mr, m),
 	       "the engine's part comes first");
 
 /* ---- objects.c ---- */
@@ -129,9 +145,6 @@ uint32_t sd_channel_take_back(struct sd_channel *ch, uint64_t element);
 
 /* All answer 0 or a positive errno, as the ioctl does */
 int sd_pd_create(struct sd_ctx *ctx, uint32_t *handle, uint32_t *pdn);
-int sd_mr_create(struct sd_ctx *ctx, struct sd_pd *pd, uint64_t start, uint64_t length, uint64_t iova, uint32_t access, uint32_t *handle,
-		 uint32_t *key);
-int sd_mr_change(struct sd_mr *mr, uint32_t flags, struct sd_pd *pd, uint64_t start, uint64_t length, uint64_t iova, uint32_t access);
 int sd_uar_create(struct sd_ctx *ctx, uint32_t *handle, uint32_t *page_id);
 struct sd_uar *sd_uar_get(struct sd_ctx *ctx, uint32_t page_id);
 struct ib_uverbs_ah_attr;
@@ -145,6 +158,7 @@ struct sd_cq_args {
 	struct sd_channel *channel, *async;
 };
 int sd_cq_create(struct sd_ctx *ctx, const struct sd_cq_args *a, uint32_t *handle, uint32_t *cqn);
+int sd_cq_resize(struct sd_cq *cq, uint32_t cqe, uint64_t buf, uint32_t cqe_size);
 
 /* ---- qp.c ---- */
 struct mlx5_ib_create_qp;
@@ -168,6 +182,10 @@ void sd_qp_free(struct host_qp *hq);
 int sd_qp_mcast(struct sd_qp *qp, const uint8_t gid[16], uint16_t lid, bool attach);
 int sd_qp_add(struct host_qp *hq);              /* objects.c: gives it a number and puts it into the table */
 void sd_uar_put(struct sd_uar *u);
+
+/* ---- mr.c: EBUSY for what is in use ---- */
+int sd_mr_free(struct host_mr *hm);
+int sd_dm_free(struct host_dm *dm);
 
 /* ---- srq.c ---- */
 void sd_srq_free(struct host_srq *hs);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * objects.c: the device's tables: contexts, handles, PDs, MRs, doorbell pages, CQs, event channels; their reference counts.
+ * objects.c: the device's tables: contexts, handles, PDs, doorbell pages, CQs, event channels; their reference counts.
  */
 #define _GNU_SOURCE
 #include <endian.h>
@@ -34,9 +34,7 @@ static void *fd_ptr[SD_MAX_FD];
 
 static struct sd_numbers qps = { .max = SD_MAX_QP, .first = 0x40 };
 static struct sd_numbers cqs = { .max = SD_MAX_CQ, .first = 0x40 };
-static struct sd_numbers mrs = { .max = SD_MAX_MR, .first = 1 };
 static struct sd_numbers uars = { .max = SD_MAX_UAR, .first = 1 };
-static uint8_t mr_variant[SD_MAX_MR];
 
 static struct host_qp *qp_list, **qp_tail = &qp_list;
 static struct host_cq *cq_list, **cq_tail = &cq_list;
@@ -490,102 +488,6 @@ int sd_ah_create(struct sd_ctx *ctx, struct sd_pd *pd, const struct ib_uverbs_ah
 	return 0;
 }
 
-/* ---- MRs: key = slot << 24 | index << 8 | variant ---- */
-
-struct sd_mr *sd_mr_find(uint32_t key)
-{
-	struct sd_mr *mr = sd_number_get(&mrs, key >> 8 & 0xffff);
-
-	return mr && mr->key == key ? mr : NULL;
-}
-
-struct sd_mr *sd_mr_index(uint32_t key)
-{
-	return sd_number_get(&mrs, key >> 8 & 0xffff);
-}
-
-static int mr_check(uint64_t start, uint64_t length, uint64_t iova, uint32_t access)
-{
-	const uint32_t writes = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
-	const uint32_t known = writes | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE;
-
-	if (access & IBV_ACCESS_ON_DEMAND)
-		return EOPNOTSUPP;
-	if (access & ~known)
-		return EINVAL;
-	if ((access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) && !(access & IBV_ACCESS_LOCAL_WRITE))
-		return EINVAL;
-	if (!length || start + length < start || iova + length < iova || (start ^ iova) % PAGE)
-		return EINVAL;
-	return sd_mem_ok(start, length, access & writes) ? 0 : EFAULT;
-}
-
-static void mr_new_key(struct sd_mr *mr, uint32_t index)
-{
-	mr->key = sd_fabric_slot() << 24 | index << 8 | ++mr_variant[index];
-}
-
-int sd_mr_create(struct sd_ctx *ctx, struct sd_pd *pd, uint64_t start, uint64_t length, uint64_t iova, uint32_t access, uint32_t *handle,
-		 uint32_t *key)
-{
-	struct sd_mr *mr;
-	uint32_t index;
-	int err = mr_check(start, length, iova, access);
-
-	if (err)
-		return err;
-	mr = calloc(1, sizeof(*mr));
-	if (!mr)
-		return ENOMEM;
-	err = sd_number_new(&mrs, mr, &index);
-	if (err) {
-		free(mr);
-		return err;
-	}
-	err = sd_handle_new(ctx, SD_MR, mr, handle);
-	if (err) {
-		mrs.at[index] = NULL;
-		free(mr);
-		return err;
-	}
-	*mr = (struct sd_mr){ .pd = pd, .iova = iova, .length = length, .addr = (uint8_t *)(uintptr_t)start, .access = access };
-	mr_new_key(mr, index);
-	pd->refs++;
-	*key = mr->key;
-	return 0;
-}
-
-/* To the engine the old MR is gone and a new one is there: its key changes, whatever else does */
-int sd_mr_change(struct sd_mr *mr, uint32_t flags, struct sd_pd *pd, uint64_t start, uint64_t length, uint64_t iova, uint32_t access)
-{
-	int err;
-
-	if (!flags || flags & ~(IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS))
-		return EINVAL;
-	if (!(flags & IBV_REREG_MR_CHANGE_TRANSLATION)) {
-		start = (uintptr_t)mr->addr;
-		length = mr->length;
-		iova = mr->iova;
-	}
-	if (!(flags & IBV_REREG_MR_CHANGE_ACCESS))
-		access = mr->access;
-	err = mr_check(start, length, iova, access);
-	if (err)
-		return err;
-	sd_engine_mr_destroyed(mr);
-	if (flags & IBV_REREG_MR_CHANGE_PD) {
-		mr->pd->refs--;
-		pd->refs++;
-		mr->pd = pd;
-	}
-	mr->addr = (uint8_t *)(uintptr_t)start;
-	mr->length = length;
-	mr->iova = iova;
-	mr->access = access;
-	mr_new_key(mr, mr->key >> 8 & 0xffff);
-	return 0;
-}
-
 /* ---- doorbell pages ---- */
 
 int sd_uar_create(struct sd_ctx *ctx, uint32_t *handle, uint32_t *page_id)
@@ -700,6 +602,26 @@ put_uar:
 	return err;
 }
 
+/* cqe counts the entries as at creation, one less than the ring has */
+int sd_cq_resize(struct sd_cq *cq, uint32_t cqe, uint64_t buf, uint32_t cqe_size)
+{
+	uint32_t entries = 1;
+
+	if (!cqe || cqe > SD_MAX_CQE)
+		return EINVAL;
+	while (entries < cqe + 1)
+		entries <<= 1;
+	if (entries > SD_MAX_CQE)
+		return EINVAL;
+	if (entries == cq->cqe_cnt)
+		return 0;
+	if ((cqe_size != 64 && cqe_size != 128) || buf % 64)
+		return EINVAL;
+	if (!sd_mem_ok(buf, (uint64_t)entries * cqe_size, true))
+		return EFAULT;
+	return sd_engine_cq_resize(cq, (uint8_t *)(uintptr_t)buf, entries, cqe_size);
+}
+
 static void cq_free(struct host_cq *hc)
 {
 	struct host_cq **at;
@@ -781,7 +703,7 @@ int sd_destroy(struct sd_ctx *ctx, enum sd_kind kind, uint32_t handle, uint32_t 
 	struct host_qp *hq = obj;
 	struct host_srq *hs = obj;
 	struct host_cq *hc = obj;
-	struct sd_mr *mr = obj;
+	int err;
 
 	*events = *async_events = 0;
 	if (!obj)
@@ -796,11 +718,16 @@ int sd_destroy(struct sd_ctx *ctx, enum sd_kind kind, uint32_t handle, uint32_t 
 		((struct host_ah *)obj)->pd->refs--;
 		free(obj);
 		break;
+	case SD_MW:
 	case SD_MR:
-		sd_engine_mr_destroyed(mr);
-		mrs.at[mr->key >> 8 & 0xffff] = NULL;
-		mr->pd->refs--;
-		free(mr);
+		err = sd_mr_free(obj);
+		if (err)
+			return err;
+		break;
+	case SD_DM:
+		err = sd_dm_free(obj);
+		if (err)
+			return err;
 		break;
 	case SD_UAR:
 		sd_uar_put(&((struct host_uar *)obj)->u);

@@ -435,26 +435,9 @@ static int ah_destroy(struct sd_cmd *c)
 	return sd_cmd_destroy(c, SD_AH, UVERBS_ATTR_DESTROY_AH_HANDLE);
 }
 
-static int mr_destroy(struct sd_cmd *c)
-{
-	return sd_cmd_destroy(c, SD_MR, UVERBS_ATTR_DESTROY_MR_HANDLE);
-}
-
 static int uar_destroy(struct sd_cmd *c)
 {
 	return sd_cmd_destroy(c, SD_UAR, MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE);
-}
-
-static int query_mr(struct sd_cmd *c)
-{
-	struct sd_mr *mr = sd_in_obj(c, UVERBS_ATTR_QUERY_MR_HANDLE, SD_MR);
-
-	if (!mr)
-		return EINVAL;
-	if (SD_OUT(c, UVERBS_ATTR_QUERY_MR_RESP_LKEY, mr->key) || SD_OUT(c, UVERBS_ATTR_QUERY_MR_RESP_RKEY, mr->key) ||
-	    SD_OUT(c, UVERBS_ATTR_QUERY_MR_RESP_LENGTH, mr->length))
-		return EFAULT;
-	return SD_OUT(c, UVERBS_ATTR_QUERY_MR_RESP_IOVA, mr->iova);
 }
 
 /* ---- the write() commands ---- */
@@ -470,12 +453,14 @@ static void fill_device(unsigned dev, struct ib_uverbs_query_device_resp *d)
 		.max_qp = SD_MAX_QP - 0x40,
 		.max_qp_wr = SD_MAX_SQ_WQEBB,
 		.device_cap_flags = IBV_DEVICE_BAD_PKEY_CNTR | IBV_DEVICE_BAD_QKEY_CNTR | IBV_DEVICE_PORT_ACTIVE_EVENT |
-				    IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN,
+				    IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_MEM_WINDOW |
+				    IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS,
 		.max_sge = SD_MAX_SGE,
 		.max_sge_rd = SD_MAX_SGE,
 		.max_cq = SD_MAX_CQ - 0x40,
 		.max_cqe = SD_MAX_CQE - 1,
 		.max_mr = SD_MAX_MR - 1,
+		.max_mw = SD_MAX_MR - 1,
 		.max_pd = 1 << 22,
 		.max_qp_rd_atom = SD_MAX_RD_ATOMIC,
 		.max_res_rd_atom = SD_MAX_RD_ATOMIC * (SD_MAX_QP - 0x40),
@@ -511,6 +496,8 @@ static int w_ex_query_device(struct sd_cmd *c)
 		.response_length = sizeof(resp),
 		.timestamp_mask = ~0ull,
 		.hca_core_clock = 1000000, /* kHz: CQE timestamps are in ns */
+		.cq_moderation_caps = { SD_MAX_CQ_COUNT, SD_MAX_CQ_PERIOD, 0 },
+		.max_dm_size = SD_MAX_DM,
 	};
 	struct ib_uverbs_ex_query_device req;
 	int err = sd_in(sd_attr(c, UVERBS_ATTR_CORE_IN), &req, sizeof(req));
@@ -518,6 +505,7 @@ static int w_ex_query_device(struct sd_cmd *c)
 	if (err || req.comp_mask || req.reserved)
 		return err ? err : EINVAL;
 	fill_device(c->ctx->dev, &resp.base);
+	resp.device_cap_flags_ex = resp.base.device_cap_flags;
 	if (sd_attr(c, UVERBS_ATTR_CORE_OUT)->len < sizeof(resp))
 		resp.response_length = sd_attr(c, UVERBS_ATTR_CORE_OUT)->len;
 	err = SD_OUT(c, UVERBS_ATTR_CORE_OUT, resp);
@@ -566,47 +554,6 @@ static int w_create_ah(struct sd_cmd *c)
 	return SD_OUT(c, UVERBS_ATTR_UHW_OUT, drv) || SD_OUT(c, UVERBS_ATTR_CORE_OUT, resp) ? sd_undo(c, SD_AH, resp.ah_handle) : 0;
 }
 
-static int w_reg_mr(struct sd_cmd *c)
-{
-	struct ib_uverbs_reg_mr_resp resp = { .mr_handle = 0 };
-	struct ib_uverbs_reg_mr req;
-	struct sd_pd *pd;
-	int err = sd_in(sd_attr(c, UVERBS_ATTR_CORE_IN), &req, sizeof(req));
-
-	if (err)
-		return err;
-	pd = sd_handle_get(c->ctx, SD_PD, req.pd_handle);
-	if (!pd)
-		return EINVAL;
-	err = sd_mr_create(c->ctx, pd, req.start, req.length, req.hca_va, req.access_flags, &resp.mr_handle, &resp.lkey);
-	if (err)
-		return err;
-	resp.rkey = resp.lkey;
-	return SD_OUT(c, UVERBS_ATTR_CORE_OUT, resp) ? sd_undo(c, SD_MR, resp.mr_handle) : 0;
-}
-
-static int w_rereg_mr(struct sd_cmd *c)
-{
-	struct ib_uverbs_rereg_mr_resp resp = { .lkey = 0 };
-	struct ib_uverbs_rereg_mr req;
-	struct sd_pd *pd = NULL;
-	struct sd_mr *mr;
-	int err = sd_in(sd_attr(c, UVERBS_ATTR_CORE_IN), &req, sizeof(req));
-
-	if (err)
-		return err;
-	mr = sd_handle_get(c->ctx, SD_MR, req.mr_handle);
-	if (req.flags & IBV_REREG_MR_CHANGE_PD)
-		pd = sd_handle_get(c->ctx, SD_PD, req.pd_handle);
-	if (!mr || (req.flags & IBV_REREG_MR_CHANGE_PD && !pd))
-		return EINVAL;
-	err = sd_mr_change(mr, req.flags, pd, req.start, req.length, req.hca_va, req.access_flags);
-	if (err)
-		return err;
-	resp.lkey = resp.rkey = mr->key;
-	return SD_OUT(c, UVERBS_ATTR_CORE_OUT, resp);
-}
-
 static int w_create_comp_channel(struct sd_cmd *c)
 {
 	struct ib_uverbs_create_comp_channel_resp resp;
@@ -649,6 +596,45 @@ static int w_modify_qp(struct sd_cmd *c)
 		return err;
 	qp = sd_handle_get(c->ctx, SD_QP, req.qp_handle);
 	return qp ? sd_qp_modify(qp, &req) : EINVAL;
+}
+
+static int w_resize_cq(struct sd_cmd *c)
+{
+	struct ib_uverbs_resize_cq_resp resp = { .cqe = 0 };
+	struct mlx5_ib_resize_cq drv;
+	struct ib_uverbs_resize_cq req;
+	struct sd_cq *cq;
+	int err = sd_in(sd_attr(c, UVERBS_ATTR_CORE_IN), &req, sizeof(req));
+
+	if (!err)
+		err = sd_in(sd_attr(c, UVERBS_ATTR_UHW_IN), &drv, sizeof(drv));
+	if (err)
+		return err;
+	cq = sd_handle_get(c->ctx, SD_CQ, req.cq_handle);
+	if (!cq || drv.reserved0 || drv.reserved1)
+		return EINVAL;
+	err = sd_cq_resize(cq, req.cqe, drv.buf_addr, drv.cqe_size);
+	if (err)
+		return err;
+	resp.cqe = cq->cqe_cnt - 1;
+	return SD_OUT(c, UVERBS_ATTR_CORE_OUT, resp);
+}
+
+/* Moderation may hold events back; this device never finds a reason to */
+static int w_ex_modify_cq(struct sd_cmd *c)
+{
+	struct ib_uverbs_ex_modify_cq req;
+	int err = sd_in(sd_attr(c, UVERBS_ATTR_CORE_IN), &req, sizeof(req));
+
+	if (err)
+		return err;
+	if (!req.attr_mask || req.reserved)
+		return EINVAL;
+	if (req.attr_mask > IBV_CQ_ATTR_MODERATE)
+		return EOPNOTSUPP;
+	if (!sd_handle_get(c->ctx, SD_CQ, req.cq_handle) || req.attr.cq_period > SD_MAX_CQ_PERIOD)
+		return EINVAL;
+	return 0;
 }
 
 static int mcast(struct sd_cmd *c, bool attach)
@@ -713,8 +699,12 @@ static const struct write {
 	{ IB_USER_VERBS_CMD_QUERY_PORT, 16, sizeof(struct ib_uverbs_query_port_resp), w_query_port, OTHER },
 	{ IB_USER_VERBS_CMD_ALLOC_PD, 0, sizeof(struct ib_uverbs_alloc_pd_resp), w_alloc_pd, SETUP },
 	{ IB_USER_VERBS_CMD_CREATE_AH, sizeof(struct ib_uverbs_create_ah), 4, w_create_ah, SETUP },
-	{ IB_USER_VERBS_CMD_REG_MR, sizeof(struct ib_uverbs_reg_mr), sizeof(struct ib_uverbs_reg_mr_resp), w_reg_mr, SETUP },
-	{ IB_USER_VERBS_CMD_REREG_MR, sizeof(struct ib_uverbs_rereg_mr), sizeof(struct ib_uverbs_rereg_mr_resp), w_rereg_mr, SETUP },
+	{ IB_USER_VERBS_CMD_REG_MR, sizeof(struct ib_uverbs_reg_mr), sizeof(struct ib_uverbs_reg_mr_resp), sd_cmd_mr_reg, SETUP },
+	{ IB_USER_VERBS_CMD_REREG_MR, sizeof(struct ib_uverbs_rereg_mr), sizeof(struct ib_uverbs_rereg_mr_resp), sd_cmd_mr_rereg, SETUP },
+	{ IB_USER_VERBS_CMD_ALLOC_MW, offsetof(struct ib_uverbs_alloc_mw, driver_data), sizeof(struct ib_uverbs_alloc_mw_resp), sd_cmd_mw_alloc,
+	  SETUP },
+	{ IB_USER_VERBS_CMD_RESIZE_CQ, offsetof(struct ib_uverbs_resize_cq, driver_data), 4, w_resize_cq, SETUP },
+	{ EX(IB_USER_VERBS_EX_CMD_MODIFY_CQ), sizeof(struct ib_uverbs_ex_modify_cq), 0, w_ex_modify_cq, SETUP },
 	{ IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL, 0, sizeof(struct ib_uverbs_create_comp_channel_resp), w_create_comp_channel, SETUP },
 	{ IB_USER_VERBS_CMD_QUERY_QP, sizeof(struct ib_uverbs_query_qp), 0, w_query_qp, OTHER },
 	{ IB_USER_VERBS_CMD_MODIFY_QP, offsetof(struct ib_uverbs_modify_qp, driver_data), 0, w_modify_qp, SETUP },
@@ -783,10 +773,20 @@ static const struct method {
 	{ UVERBS_OBJECT_ASYNC_EVENT, UVERBS_METHOD_ASYNC_EVENT_ALLOC, BIT(UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE), 0, async_event_alloc, SETUP },
 	{ UVERBS_OBJECT_PD, UVERBS_METHOD_PD_DESTROY, BIT(UVERBS_ATTR_DESTROY_PD_HANDLE), 0, pd_destroy, OTHER },
 	{ UVERBS_OBJECT_AH, UVERBS_METHOD_AH_DESTROY, BIT(UVERBS_ATTR_DESTROY_AH_HANDLE), 0, ah_destroy, OTHER },
-	{ UVERBS_OBJECT_MR, UVERBS_METHOD_MR_DESTROY, BIT(UVERBS_ATTR_DESTROY_MR_HANDLE), 0, mr_destroy, OTHER },
+	{ UVERBS_OBJECT_MR, UVERBS_METHOD_MR_DESTROY, BIT(UVERBS_ATTR_DESTROY_MR_HANDLE), 0, sd_cmd_mr_destroy, OTHER },
 	{ UVERBS_OBJECT_MR, UVERBS_METHOD_QUERY_MR, BIT(UVERBS_ATTR_QUERY_MR_HANDLE),
 	  BIT(UVERBS_ATTR_QUERY_MR_RESP_LKEY) | BIT(UVERBS_ATTR_QUERY_MR_RESP_RKEY) | BIT(UVERBS_ATTR_QUERY_MR_RESP_LENGTH) |
-	  BIT(UVERBS_ATTR_QUERY_MR_RESP_IOVA), query_mr, OTHER },
+	  BIT(UVERBS_ATTR_QUERY_MR_RESP_IOVA), sd_cmd_mr_query, OTHER },
+	{ UVERBS_OBJECT_MR, UVERBS_METHOD_DM_MR_REG,
+	  BIT(UVERBS_ATTR_REG_DM_MR_HANDLE) | BIT(UVERBS_ATTR_REG_DM_MR_OFFSET) | BIT(UVERBS_ATTR_REG_DM_MR_LENGTH) |
+	  BIT(UVERBS_ATTR_REG_DM_MR_PD_HANDLE) | BIT(UVERBS_ATTR_REG_DM_MR_ACCESS_FLAGS) | BIT(UVERBS_ATTR_REG_DM_MR_DM_HANDLE) |
+	  BIT(UVERBS_ATTR_REG_DM_MR_RESP_LKEY) | BIT(UVERBS_ATTR_REG_DM_MR_RESP_RKEY), 0, sd_cmd_dm_reg, SETUP },
+	{ UVERBS_OBJECT_MW, UVERBS_METHOD_MW_DESTROY, BIT(UVERBS_ATTR_DESTROY_MW_HANDLE), 0, sd_cmd_mw_destroy, OTHER },
+	{ UVERBS_OBJECT_DM, UVERBS_METHOD_DM_ALLOC,
+	  BIT(UVERBS_ATTR_ALLOC_DM_HANDLE) | BIT(UVERBS_ATTR_ALLOC_DM_LENGTH) | BIT(UVERBS_ATTR_ALLOC_DM_ALIGNMENT) |
+	  BIT(MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET) | BIT(MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX),
+	  BIT(MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE), sd_cmd_dm_alloc, SETUP },
+	{ UVERBS_OBJECT_DM, UVERBS_METHOD_DM_FREE, BIT(UVERBS_ATTR_FREE_DM_HANDLE), 0, sd_cmd_dm_free, OTHER },
 	{ UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_CREATE,
 	  BIT(UVERBS_ATTR_CREATE_CQ_HANDLE) | BIT(UVERBS_ATTR_CREATE_CQ_CQE) | BIT(UVERBS_ATTR_CREATE_CQ_USER_HANDLE) | BIT(UVERBS_ATTR_UHW_IN),
 	  BIT(UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL) | BIT(UVERBS_ATTR_CREATE_CQ_COMP_VECTOR) | BIT(UVERBS_ATTR_CREATE_CQ_FLAGS) |

@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * mr.c: memory that the device may touch, objects and commands: memory regions, memory windows, device memory.
+ *
+ * Regions and windows are entries of one table. A key is slot << 24 | index << 8 | variant. The variant is the next one for each region
+ * and window made; binding a window changes it again, to what the work request says.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include "cmd.h"
+
+#define PAGE 4096ull
+#define WRITES (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND)
+
+static struct sd_numbers mrs = { .max = SD_MAX_MR, .first = 1 };
+static uint8_t variant[SD_MAX_MR];
+
+struct sd_mr *sd_mr_find(uint32_t key)
+{
+	struct sd_mr *mr = sd_number_get(&mrs, key >> 8 & 0xffff);
+
+	return mr && mr->key == key ? mr : NULL;
+}
+
+struct sd_mr *sd_mr_index(uint32_t key)
+{
+	return sd_number_get(&mrs, key >> 8 & 0xffff);
+}
+
+static int access_check(uint32_t access)
+{
+	if (access & IBV_ACCESS_ON_DEMAND)
+		return EOPNOTSUPP;
+	if (access & ~(WRITES | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE))
+		return EINVAL;
+	return access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) && !(access & IBV_ACCESS_LOCAL_WRITE) ? EINVAL : 0;
+}
+
+static int mr_check(uint64_t start, uint64_t length, uint64_t iova, uint32_t access)
+{
+	int err = access_check(access);
+
+	if (err)
+		return err;
+	if (!length || start + length < start || iova + length < iova || (start ^ iova) % PAGE)
+		return EINVAL;
+	return sd_mem_ok(start, length, access & WRITES) ? 0 : EFAULT;
+}
+
+static void new_key(struct sd_mr *mr, uint32_t index)
+{
+	mr->key = sd_fabric_slot() << 24 | index << 8 | ++variant[index];
+}
+
+/* A key, a handle and a reference to the PD for what is to be one of the three */
+static int add(struct sd_ctx *ctx, enum sd_kind kind, const struct sd_mr *as, uint32_t *handle, struct host_mr **made)
+{
+	struct host_mr *hm = calloc(1, sizeof(*hm));
+	uint32_t index;
+	int err = hm ? sd_number_new(&mrs, hm, &index) : ENOMEM;
+
+	if (err)
+		goto free;
+	err = sd_handle_new(ctx, kind, hm, handle);
+	if (err) {
+		mrs.at[index] = NULL;
+		goto free;
+	}
+	hm->m = *as;
+	hm->m.pd->refs++;
+	new_key(&hm->m, index);
+	*made = hm;
+	return 0;
+free:
+	free(hm);
+	return err;
+}
+
+/* To the engine the old MR is gone and a new one is there: its key changes, whatever else does */
+static int mr_change(struct sd_mr *mr, uint32_t flags, struct sd_pd *pd, uint64_t start, uint64_t length, uint64_t iova, uint32_t access)
+{
+	int err;
+
+	if (!flags || flags & ~(IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS))
+		return EINVAL;
+	if (mr->windows)
+		return EBUSY;
+	if (sd_container(mr, struct host_mr, m)->dm)
+		return EOPNOTSUPP;
+	if (!(flags & IBV_REREG_MR_CHANGE_TRANSLATION)) {
+		start = (uintptr_t)mr->addr;
+		length = mr->length;
+		iova = mr->iova;
+	}
+	if (!(flags & IBV_REREG_MR_CHANGE_ACCESS))
+		access = mr->access;
+	err = mr_check(start, length, iova, access);
+	if (err)
+		return err;
+	sd_engine_mr_destroyed(mr);
+	if (flags & IBV_REREG_MR_CHANGE_PD) {
+		mr->pd->refs--;
+		pd->refs++;
+		mr->pd = pd;
+	}
+	mr->addr = (uint8_t *)(uintptr_t)start;
+	mr->length = length;
+	mr->iova = iova;
+	mr->access = access;
+	new_key(mr, mr->key >> 8 & 0xffff);
+	return 0;
+}
+
+int sd_cmd_mr_query(struct sd_cmd *c)
+{
+	struct sd_mr *mr = sd_in_obj(c, UVERBS_ATTR_QUERY_MR_HANDLE, SD_MR);
+
+	if (!mr)
+		return EINVAL;
+	if (SD_OUT(c, UVERBS_ATTR_QUERY_MR_RESP_LKEY, mr->key) || SD_OUT(c, UVERBS_ATTR_QUERY_MR_RESP_RKEY, mr->key) ||
+	    SD_OUT(c, UVERBS_ATTR_QUERY_MR_RESP_LENGTH, mr->length))
+		return EFAULT;
+	return SD_OUT(c, UVERBS_ATTR_QUERY_MR_RESP_IOVA, mr->iova);
+}
+
+
+int sd_cmd_mr_reg(struct sd_cmd *c)
+{
+	struct ib_uverbs_reg_mr_resp resp = { .mr_handle = 0 };
+	struct ib_uverbs_reg_mr req;
+	struct host_mr *hm;
+	struct sd_pd *pd;
+	int err = sd_in(sd_attr(c, UVERBS_ATTR_CORE_IN), &req, sizeof(req));
+
+	if (err)
+		return err;
+	pd = sd_handle_get(c->ctx, SD_PD, req.pd_handle);
+	if (!pd)
+		return EINVAL;
+	err = mr_check(req.start, req.length, req.hca_va, req.access_flags);
+	if (!err)
+		err = add(c->ctx, SD_MR, &(struct sd_mr){ .pd = pd, .iova = req.hca_va, .length = req.length, .access = req.access_flags,
+							  .addr = (uint8_t *)(uintptr_t)req.start }, &resp.mr_handle, &hm);
+	if (err)
+		return err;
+	resp.lkey = resp.rkey = hm->m.key;
+	return SD_OUT(c, UVERBS_ATTR_CORE_OUT, resp) ? sd_undo(c, SD_MR, resp.mr_handle) : 0;
+}
+
+int sd_cmd_mr_rereg(struct sd_cmd *c)
+{
+	struct ib_uverbs_rereg_mr_resp resp = { .lkey = 0 };
+	struct ib_uverbs_rereg_mr req;
+	struct sd_pd *pd = NULL;
+	struct sd_mr *mr;
+	int err = sd_in(sd_attr(c, UVERBS_ATTR_CORE_IN), &req, sizeof(req));
+
+	if (err)
+		return err;
+	mr = sd_handle_get(c->ctx, SD_MR, req.mr_handle);
+	if (req.flags & IBV_REREG_MR_CHANGE_PD)
+		pd = sd_handle_get(c->ctx, SD_PD, req.pd_handle);
+	if (!mr || (req.flags & IBV_REREG_MR_CHANGE_PD && !pd))
+		return EINVAL;
+	err = mr_change(mr, req.flags, pd, req.start, req.length, req.hca_va, req.access_flags);
+	if (err)
+		return err;
+	resp.lkey = resp.rkey = mr->key;
+	return SD_OUT(c, UVERBS_ATTR_CORE_OUT, resp);
+}
+
+
+int sd_cmd_mr_destroy(struct sd_cmd *c)
+{
+	return sd_cmd_destroy(c, SD_MR, UVERBS_ATTR_DESTROY_MR_HANDLE);
+}
+
+/* A region stays while a window is bound to it; a window may go in any state */
+int sd_mr_free(struct host_mr *hm)
+{
+	struct sd_mr *mr = &hm->m;
+	uint32_t index = mr->key >> 8 & 0xffff;
+
+	if (mr->windows)
+		return EBUSY;
+	sd_engine_mr_destroyed(mr);
+	if (mr->under) {
+		mr->under->windows--;
+		mr->under = NULL;
+	}
+	if (hm->dm)
+		hm->dm->refs--;
+	mrs.at[index] = NULL;
+	variant[index] = mr->key;
+	mr->pd->refs--;
+	free(hm);
+	return 0;
+}
+
+/* ---- memory windows: here they are made and unmade; binding and invalidating are work requests ---- */
+
+int sd_cmd_mw_alloc(struct sd_cmd *c)
+{
+	struct ib_uverbs_alloc_mw_resp resp = { .mw_handle = 0 };
+	struct ib_uverbs_alloc_mw req;
+	struct mlx5_ib_alloc_mw drv;
+	struct host_mr *hm;
+	struct sd_pd *pd;
+	int err = sd_in(sd_attr(c, UVERBS_ATTR_CORE_IN), &req, sizeof(req));
+
+	if (!err)
+		err = sd_in(sd_attr(c, UVERBS_ATTR_UHW_IN), &drv, sizeof(drv));
+	if (err)
+		return err;
+	if (drv.comp_mask || drv.reserved1 || drv.reserved2)
+		return EOPNOTSUPP;
+	pd = sd_handle_get(c->ctx, SD_PD, req.pd_handle);
+	if (!pd || (req.mw_type != IBV_MW_TYPE_1 && req.mw_type != IBV_MW_TYPE_2))
+		return EINVAL;
+	err = add(c->ctx, SD_MW, &(struct sd_mr){ .pd = pd, .mw = req.mw_type }, &resp.mw_handle, &hm);
+	if (err)
+		return err;
+	resp.rkey = hm->m.key;
+	return SD_OUT(c, UVERBS_ATTR_CORE_OUT, resp) ? sd_undo(c, SD_MW, resp.mw_handle) : 0;
+}
+
+int sd_cmd_mw_destroy(struct sd_cmd *c)
+{
+	return sd_cmd_destroy(c, SD_MW, UVERBS_ATTR_DESTROY_MW_HANDLE);
+}
+
+/* ---- device memory ---- */
+
+/*
+ * It lies in the command file, where the program maps it, and is given out in pages; all contexts of a device share its amount, so a page
+ * of one is not there for another.
+ */
+#define PAGES (SD_MAX_DM / PAGE)
+
+_Static_assert(PAGES <= 64, "one bit each");
+static uint64_t taken[SD_MAX_DEVICES];
+
+int sd_cmd_dm_alloc(struct sd_cmd *c)
+{
+	uint64_t length = sd_in_u64(c, UVERBS_ATTR_ALLOC_DM_LENGTH, 0), align = sd_in_u64(c, UVERBS_ATTR_ALLOC_DM_ALIGNMENT, 0), pages, start = 0;
+	struct ib_uverbs_attr *type = sd_attr(c, MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE);
+	uint64_t *map = &taken[c->ctx->dev], mask;
+	struct host_dm *dm;
+	uint32_t handle;
+	uint16_t page;
+	int err;
+
+	if (type && type->data != MLX5_IB_UAPI_DM_TYPE_MEMIC)
+		return EOPNOTSUPP;
+	if (!length || length > SD_MAX_DM || align > 12)
+		return EINVAL;
+	pages = (length + PAGE - 1) / PAGE;
+	mask = pages == 64 ? ~0ull : (1ull << pages) - 1;
+	for (page = 0; page + pages <= PAGES && *map >> page & mask; page++)
+		;
+	if (page + pages > PAGES)
+		return ENOMEM;
+	dm = calloc(1, sizeof(*dm));
+	if (!dm)
+		return ENOMEM;
+	*dm = (struct host_dm){ .dev = c->ctx->dev, .length = length, .taken = mask << page };
+	dm->addr = mmap(NULL, pages * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, c->ctx->fd,
+			(off_t)(MLX5_IB_MMAP_DEVICE_MEM << 8 | page) * PAGE);
+	if (dm->addr == MAP_FAILED) {
+		err = errno;
+		free(dm);
+		return err;
+	}
+	err = sd_handle_new(c->ctx, SD_DM, dm, &handle);
+	if (err) {
+		munmap(dm->addr, pages * PAGE);
+		free(dm);
+		return err;
+	}
+	*map |= dm->taken;
+	if (SD_OUT(c, MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET, start) || SD_OUT(c, MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX, page))
+		return sd_undo(c, SD_DM, handle);
+	sd_out_obj(c, UVERBS_ATTR_ALLOC_DM_HANDLE, handle);
+	return 0;
+}
+
+int sd_cmd_dm_free(struct sd_cmd *c)
+{
+	return sd_cmd_destroy(c, SD_DM, UVERBS_ATTR_FREE_DM_HANDLE);
+}
+
+int sd_dm_free(struct host_dm *dm)
+{
+	if (dm->refs)
+		return EBUSY;
+	munmap(dm->addr, (dm->length + PAGE - 1) / PAGE * PAGE);
+	taken[dm->dev] &= ~dm->taken;
+	free(dm);
+	return 0;
+}
+
+int sd_cmd_dm_reg(struct sd_cmd *c)
+{
+	const uint32_t allowed = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
+				 IBV_ACCESS_ZERO_BASED | IBV_ACCESS_OPTIONAL_RANGE;
+	uint64_t offset = sd_in_u64(c, UVERBS_ATTR_REG_DM_MR_OFFSET, 0), length = sd_in_u64(c, UVERBS_ATTR_REG_DM_MR_LENGTH, 0);
+	uint32_t access = sd_in_u64(c, UVERBS_ATTR_REG_DM_MR_ACCESS_FLAGS, 0), handle;
+	struct host_dm *dm = sd_in_obj(c, UVERBS_ATTR_REG_DM_MR_DM_HANDLE, SD_DM);
+	struct sd_pd *pd = sd_in_obj(c, UVERBS_ATTR_REG_DM_MR_PD_HANDLE, SD_PD);
+	struct host_mr *hm;
+	int err = access_check(access);
+
+	if (err)
+		return err;
+	if (!dm || !pd || access & ~allowed || !(access & IBV_ACCESS_ZERO_BASED))
+		return EINVAL;
+	if (!length || offset > dm->length || length > dm->length - offset)
+		return EINVAL;
+	err = add(c->ctx, SD_MR, &(struct sd_mr){ .pd = pd, .length = length, .addr = dm->addr + offset, .access = access }, &handle, &hm);
+	if (err)
+		return err;
+	hm->dm = dm;
+	dm->refs++;
+	if (SD_OUT(c, UVERBS_ATTR_REG_DM_MR_RESP_LKEY, hm->m.key) || SD_OUT(c, UVERBS_ATTR_REG_DM_MR_RESP_RKEY, hm->m.key))
+		return sd_undo(c, SD_MR, handle);
+	sd_out_obj(c, UVERBS_ATTR_REG_DM_MR_HANDLE, handle);
+	return 0;
+}
