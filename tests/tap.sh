@@ -44,6 +44,71 @@ note() # text
 	sed 's/^/# /' <<<"$*"
 }
 
+# A TCP port on which nobody listens. Somebody may come before us: both() then tries another
+free_port()
+{
+	local port
+	while :; do
+		port=$((20000 + RANDOM % 12000))
+		(exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || break
+	done
+	echo $port
+}
+
+listening() # port
+{
+	local hex
+	hex=$(printf ':%04X' "$1")
+	awk -v p="$hex" '$4 == "0A" && substr($2, length($2) - 4) == p { f = 1 } END { exit !f }' /proc/net/tcp /proc/net/tcp6 2>/dev/null
+}
+
+# Server and client of one program that takes -p PORT and a host, each its own process and its own device on one fabric: good when
+# both are. $server_by and $client_by are words to stand before the command, such as another wrapper. What they said is
+# in $dir/server.out and $dir/client.out, and together in $dir/out.
+both() # options of tests/softdev/run, command...
+{
+	local opts=$1 port server s c tries i
+	shift
+	for tries in 1 2 3; do
+		port=$(free_port)
+		timeout "${PAIR_TIMEOUT:-60}" tests/softdev/run --fabric "$dir/fabric" $opts $server_by "$@" -p "$port" >"$dir/server.out" 2>&1 &
+		server=$!
+		for i in {1..100}; do
+			listening "$port" && break
+			kill -0 $server 2>/dev/null || break
+			sleep 0.05
+		done
+		timeout "${PAIR_TIMEOUT:-60}" tests/softdev/run --fabric "$dir/fabric" $opts $client_by "$@" -p "$port" 127.0.0.1 \
+			>"$dir/client.out" 2>&1
+		c=$?
+		# A client that found nobody leaves a server that waits for ever
+		[ $c = 0 ] || kill $server 2>/dev/null
+		wait $server
+		s=$?
+		[ $s = 0 ] && [ $c = 0 ] && break
+		grep -qi 'address already in use\|listen' "$dir/server.out" || break
+	done
+	{
+		echo "server, status $s:"
+		cat "$dir/server.out"
+		echo "client, status $c:"
+		cat "$dir/client.out"
+	} >"$dir/out"
+	[ $s = 0 ] && [ $c = 0 ]
+}
+
+pair() # name, options of tests/softdev/run, command...: one test
+{
+	local name=$1 opts=$2
+	shift 2
+	if ! command -v "$1" >/dev/null; then
+		skip "$name" "$1 is not installed"
+		return
+	fi
+	both "$opts" "$@"
+	result $? "$name"
+}
+
 cross_headers() # $dir/cross: libibverbs' headers, the same for every instruction set, alone, since a cross compiler has others for the rest
 {
 	local path
