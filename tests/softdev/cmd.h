@@ -45,6 +45,13 @@ int sd_cmd_dm_alloc(struct sd_cmd *c);
 int sd_cmd_dm_free(struct sd_cmd *c);
 int sd_cmd_dm_reg(struct sd_cmd *c);
 
+/* ---- wq.c ---- */
+int sd_cmd_wq_create(struct sd_cmd *c);
+int sd_cmd_wq_destroy(struct sd_cmd *c);
+int sd_cmd_wq_modify(struct sd_cmd *c);
+int sd_cmd_ind_tbl_create(struct sd_cmd *c);
+int sd_cmd_ind_tbl_destroy(struct sd_cmd *c);
+
 /* ---- srq.c ---- */
 int sd_cmd_srq_create(struct sd_cmd *c);
 int sd_cmd_srq_destroy(struct sd_cmd *c);

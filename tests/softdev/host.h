@@ -14,6 +14,9 @@
 #define SD_MAX_FD 65536
 #define SD_MAX_CQ 65536u
 #define SD_MAX_SRQ 65536u
+#define SD_MAX_WQ 65536u
+#define SD_MAX_IND_TBL 4096u
+#define SD_MAX_IND_TBL_SIZE 512u
 #define SD_MAX_MR 65536u
 #define SD_MAX_UAR 65536u
 #define SD_GIDS 16                /* entries of the GID table; most are empty */
@@ -52,7 +55,7 @@ struct sd_channel {
 };
 
 /* Objects in the order in which a closed context gets rid of what is left */
-enum sd_kind { SD_NONE, SD_QP, SD_SRQ, SD_CQ, SD_MW, SD_MR, SD_DM, SD_AH, SD_PD, SD_UAR, SD_KINDS };
+enum sd_kind { SD_NONE, SD_QP, SD_IND_TBL, SD_WQ, SD_SRQ, SD_CQ, SD_MW, SD_MR, SD_DM, SD_AH, SD_PD, SD_UAR, SD_KINDS };
 
 struct host_uar {
 	struct sd_uar u;
@@ -186,6 +189,12 @@ void sd_uar_put(struct sd_uar *u);
 /* ---- mr.c: EBUSY for what is in use ---- */
 int sd_mr_free(struct host_mr *hm);
 int sd_dm_free(struct host_dm *dm);
+
+/* ---- wq.c ---- */
+struct host_wq;
+struct host_ind_tbl;
+int sd_wq_free(struct host_wq *wq);             /* EBUSY while it is in a table */
+void sd_ind_tbl_free(struct host_ind_tbl *t);
 
 /* ---- srq.c ---- */
 void sd_srq_free(struct host_srq *hs);

@@ -718,6 +718,14 @@ int sd_destroy(struct sd_ctx *ctx, enum sd_kind kind, uint32_t handle, uint32_t 
 		((struct host_ah *)obj)->pd->refs--;
 		free(obj);
 		break;
+	case SD_IND_TBL:
+		sd_ind_tbl_free(obj);
+		break;
+	case SD_WQ:
+		err = sd_wq_free(obj);
+		if (err)
+			return err;
+		break;
 	case SD_MW:
 	case SD_MR:
 		err = sd_mr_free(obj);

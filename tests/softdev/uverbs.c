@@ -506,6 +506,12 @@ static int w_ex_query_device(struct sd_cmd *c)
 		return err ? err : EINVAL;
 	fill_device(c->ctx->dev, &resp.base);
 	resp.device_cap_flags_ex = resp.base.device_cap_flags;
+	if (!sd_link_ib()) {
+		/* Of the QP types that would deliver to a WQ there is none */
+		resp.rss_caps.max_rwq_indirection_tables = SD_MAX_IND_TBL - 1;
+		resp.rss_caps.max_rwq_indirection_table_size = SD_MAX_IND_TBL_SIZE;
+		resp.max_wq_type_rq = SD_MAX_WQ - 0x40;
+	}
 	if (sd_attr(c, UVERBS_ATTR_CORE_OUT)->len < sizeof(resp))
 		resp.response_length = sd_attr(c, UVERBS_ATTR_CORE_OUT)->len;
 	err = SD_OUT(c, UVERBS_ATTR_CORE_OUT, resp);
@@ -705,6 +711,9 @@ static const struct write {
 	  SETUP },
 	{ IB_USER_VERBS_CMD_RESIZE_CQ, offsetof(struct ib_uverbs_resize_cq, driver_data), 4, w_resize_cq, SETUP },
 	{ EX(IB_USER_VERBS_EX_CMD_MODIFY_CQ), sizeof(struct ib_uverbs_ex_modify_cq), 0, w_ex_modify_cq, SETUP },
+	{ EX(IB_USER_VERBS_EX_CMD_MODIFY_WQ), sizeof(struct ib_uverbs_ex_modify_wq), 0, sd_cmd_wq_modify, SETUP },
+	{ EX(IB_USER_VERBS_EX_CMD_CREATE_RWQ_IND_TBL), 12, sizeof(struct ib_uverbs_ex_create_rwq_ind_table_resp), sd_cmd_ind_tbl_create,
+	  SETUP },
 	{ IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL, 0, sizeof(struct ib_uverbs_create_comp_channel_resp), w_create_comp_channel, SETUP },
 	{ IB_USER_VERBS_CMD_QUERY_QP, sizeof(struct ib_uverbs_query_qp), 0, w_query_qp, OTHER },
 	{ IB_USER_VERBS_CMD_MODIFY_QP, offsetof(struct ib_uverbs_modify_qp, driver_data), 0, w_modify_qp, SETUP },
@@ -803,6 +812,15 @@ static const struct method {
 	  (BIT(UVERBS_ATTR_CREATE_SRQ_RESP_SRQ_NUM + 1) - 1) | UHW, sd_cmd_srq_create, SETUP },
 	{ UVERBS_OBJECT_SRQ, UVERBS_METHOD_SRQ_DESTROY, BIT(UVERBS_ATTR_DESTROY_SRQ_HANDLE), BIT(UVERBS_ATTR_DESTROY_SRQ_RESP),
 	  sd_cmd_srq_destroy, OTHER },
+	{ UVERBS_OBJECT_WQ, UVERBS_METHOD_WQ_CREATE,
+	  BIT(UVERBS_ATTR_CREATE_WQ_HANDLE) | BIT(UVERBS_ATTR_CREATE_WQ_PD_HANDLE) | BIT(UVERBS_ATTR_CREATE_WQ_CQ_HANDLE) |
+	  BIT(UVERBS_ATTR_CREATE_WQ_USER_HANDLE) | BIT(UVERBS_ATTR_CREATE_WQ_TYPE) | BIT(UVERBS_ATTR_CREATE_WQ_MAX_WR) |
+	  BIT(UVERBS_ATTR_CREATE_WQ_MAX_SGE) | BIT(UVERBS_ATTR_UHW_IN),
+	  (BIT(UVERBS_ATTR_CREATE_WQ_RESP_WQ_NUM + 1) - 1) | UHW, sd_cmd_wq_create, SETUP },
+	{ UVERBS_OBJECT_WQ, UVERBS_METHOD_WQ_DESTROY, BIT(UVERBS_ATTR_DESTROY_WQ_HANDLE), BIT(UVERBS_ATTR_DESTROY_WQ_RESP),
+	  sd_cmd_wq_destroy, OTHER },
+	{ UVERBS_OBJECT_RWQ_IND_TBL, UVERBS_METHOD_RWQ_IND_TBL_DESTROY, BIT(UVERBS_ATTR_DESTROY_RWQ_IND_TBL_HANDLE), 0,
+	  sd_cmd_ind_tbl_destroy, OTHER },
 	{ MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC,
 	  BIT(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE) | BIT(MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE) | BIT(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET) |
 	  BIT(MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH) | BIT(MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID), 0, uar_alloc, SETUP },

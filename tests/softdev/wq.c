@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * wq.c: receive work queues that are objects of their own, and tables of them.
+ *
+ * They exist for raw packet QPs that spread what comes in over several queues. Such QPs are refused, so nothing is ever delivered to a WQ
+ * and it completes nothing; but it can be made, brought to its state, taken over and posted to. The engine knows nothing of it.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cmd.h"
+
+static struct sd_numbers wqs = { .max = SD_MAX_WQ, .first = 0x40 }, tables = { .max = SD_MAX_IND_TBL, .first = 1 };
+
+struct host_wq {
+	uint32_t wqn;
+	struct sd_pd *pd;
+	struct sd_cq *cq;
+	enum ibv_wq_state state;
+	int refs;                 /* entries of tables */
+};
+
+struct host_ind_tbl {
+	uint32_t number, cnt;
+	struct host_wq *wq[];
+};
+
+int sd_cmd_wq_create(struct sd_cmd *c)
+{
+	uint32_t max_wr = sd_in_u64(c, UVERBS_ATTR_CREATE_WQ_MAX_WR, 0), max_sge = sd_in_u64(c, UVERBS_ATTR_CREATE_WQ_MAX_SGE, 0), wqn, handle;
+	struct mlx5_ib_create_wq_resp resp = { .response_length = sizeof(resp) };
+	struct sd_pd *pd = sd_in_obj(c, UVERBS_ATTR_CREATE_WQ_PD_HANDLE, SD_PD);
+	struct sd_cq *cq = sd_in_obj(c, UVERBS_ATTR_CREATE_WQ_CQ_HANDLE, SD_CQ);
+	struct mlx5_ib_create_wq drv;
+	struct sd_channel *async;
+	struct host_wq *wq;
+	int err = sd_in(sd_attr(c, UVERBS_ATTR_UHW_IN), &drv, sizeof(drv));
+
+	if (!err)
+		err = sd_event_fd(c, UVERBS_ATTR_CREATE_WQ_EVENT_FD, &async);
+	if (err)
+		return err;
+	if (!pd || !cq || sd_in_u64(c, UVERBS_ATTR_CREATE_WQ_TYPE, 0) != IBV_WQT_RQ)
+		return EINVAL;
+	/* Striding, signatures, VLAN stripping and the rest are capabilities that this device does not claim */
+	if (drv.comp_mask || sd_in_u64(c, UVERBS_ATTR_CREATE_WQ_FLAGS, 0))
+		return EOPNOTSUPP;
+	if (drv.flags || drv.user_index > 0xffffff || max_wr > SD_MAX_RQ_WR || max_sge > SD_MAX_RQ_DESC / 16)
+		return EINVAL;
+	if (!drv.rq_wqe_count || drv.rq_wqe_count & (drv.rq_wqe_count - 1) || drv.rq_wqe_count > SD_MAX_RQ_WR || drv.rq_wqe_shift < 4 ||
+	    drv.rq_wqe_shift > 9 || drv.buf_addr % 64 || drv.db_addr % 8)
+		return EINVAL;
+	if (!sd_mem_ok(drv.buf_addr, (uint64_t)drv.rq_wqe_count << drv.rq_wqe_shift, false) || !sd_mem_ok(drv.db_addr, 8, false))
+		return EFAULT;
+	wq = calloc(1, sizeof(*wq));
+	err = wq ? sd_number_new(&wqs, wq, &wqn) : ENOMEM;
+	if (err)
+		goto free;
+	err = sd_handle_new(c->ctx, SD_WQ, wq, &handle);
+	if (err) {
+		wqs.at[wqn] = NULL;
+		goto free;
+	}
+	*wq = (struct host_wq){ .wqn = wqn, .pd = pd, .cq = cq, .state = IBV_WQS_RESET };
+	pd->refs++;
+	cq->refs++;
+	if (SD_OUT(c, UVERBS_ATTR_UHW_OUT, resp) || SD_OUT(c, UVERBS_ATTR_CREATE_WQ_RESP_MAX_WR, max_wr) ||
+	    SD_OUT(c, UVERBS_ATTR_CREATE_WQ_RESP_MAX_SGE, max_sge) || SD_OUT(c, UVERBS_ATTR_CREATE_WQ_RESP_WQ_NUM, wqn))
+		return sd_undo(c, SD_WQ, handle);
+	sd_out_obj(c, UVERBS_ATTR_CREATE_WQ_HANDLE, handle);
+	return 0;
+free:
+	free(wq);
+	return err;
+}
+
+int sd_wq_free(struct host_wq *wq)
+{
+	if (wq->refs)
+		return EBUSY;
+	wqs.at[wq->wqn] = NULL;
+	wq->pd->refs--;
+	wq->cq->refs--;
+	free(wq);
+	return 0;
+}
+
+int sd_cmd_wq_destroy(struct sd_cmd *c)
+{
+	struct ib_uverbs_ex_destroy_wq_resp resp = { .events_reported = 0 };
+	uint32_t a, b;
+	int err = sd_destroy(c->ctx, SD_WQ, sd_attr(c, UVERBS_ATTR_DESTROY_WQ_HANDLE)->data, &a, &b);
+
+	return err ? err : SD_OUT(c, UVERBS_ATTR_DESTROY_WQ_RESP, resp.events_reported);
+}
+
+int sd_cmd_wq_modify(struct sd_cmd *c)
+{
+	struct ib_uverbs_ex_modify_wq req;
+	struct mlx5_ib_modify_wq drv;
+	struct host_wq *wq;
+	int err = sd_in(sd_attr(c, UVERBS_ATTR_CORE_IN), &req, sizeof(req));
+
+	if (!err)
+		err = sd_in(sd_attr(c, UVERBS_ATTR_UHW_IN), &drv, sizeof(drv));
+	if (err)
+		return err;
+	wq = sd_handle_get(c->ctx, SD_WQ, req.wq_handle);
+	if (!wq || !req.attr_mask || req.attr_mask > (IBV_WQ_ATTR_STATE | IBV_WQ_ATTR_CURR_STATE | IBV_WQ_ATTR_FLAGS))
+		return EINVAL;
+	if (drv.comp_mask || drv.reserved || (req.attr_mask & IBV_WQ_ATTR_FLAGS && req.flags_mask))
+		return EOPNOTSUPP;
+	if (req.attr_mask & IBV_WQ_ATTR_CURR_STATE && req.curr_wq_state != wq->state)
+		return EINVAL;
+	if (!(req.attr_mask & IBV_WQ_ATTR_STATE))
+		return 0;
+	/* Out of an error leads only a reset, and into one only what works */
+	if (req.wq_state > IBV_WQS_ERR || (wq->state == IBV_WQS_ERR && req.wq_state == IBV_WQS_RDY) ||
+	    (wq->state == IBV_WQS_RESET && req.wq_state == IBV_WQS_ERR))
+		return EINVAL;
+	wq->state = (enum ibv_wq_state)req.wq_state;
+	return 0;
+}
+
+/* ---- tables ---- */
+
+int sd_cmd_ind_tbl_create(struct sd_cmd *c)
+{
+	struct ib_uverbs_ex_create_rwq_ind_table_resp resp = { .response_length = sizeof(resp) };
+	struct mlx5_ib_create_rwq_ind_tbl_resp drv = { .response_length = sizeof(drv) };
+	struct {
+		uint32_t comp_mask, log_size, handles[SD_MAX_IND_TBL_SIZE];
+	} req;
+	struct host_ind_tbl *t;
+	uint32_t n;
+	int err = sd_in(sd_attr(c, UVERBS_ATTR_CORE_IN), &req, sizeof(req));
+
+	if (err)
+		return err;
+	if (req.comp_mask)
+		return EOPNOTSUPP;
+	if (req.log_size >= 32 || 1u << req.log_size > SD_MAX_IND_TBL_SIZE)
+		return EINVAL;
+	n = 1u << req.log_size;
+	if (sd_attr(c, UVERBS_ATTR_CORE_IN)->len < 8 + 4 * n)
+		return EINVAL;
+	t = calloc(1, sizeof(*t) + n * sizeof(t->wq[0]));
+	if (!t)
+		return ENOMEM;
+	for (uint32_t i = 0; i < n; i++) {
+		t->wq[i] = sd_handle_get(c->ctx, SD_WQ, req.handles[i]);
+		if (!t->wq[i]) {
+			err = EINVAL;
+			goto free;
+		}
+	}
+	err = sd_number_new(&tables, t, &t->number);
+	if (err)
+		goto free;
+	err = sd_handle_new(c->ctx, SD_IND_TBL, t, &resp.ind_tbl_handle);
+	if (err) {
+		tables.at[t->number] = NULL;
+		goto free;
+	}
+	t->cnt = n;
+	for (uint32_t i = 0; i < n; i++)
+		t->wq[i]->refs++;
+	resp.ind_tbl_num = t->number;
+	if (SD_OUT(c, UVERBS_ATTR_UHW_OUT, drv) || SD_OUT(c, UVERBS_ATTR_CORE_OUT, resp))
+		return sd_undo(c, SD_IND_TBL, resp.ind_tbl_handle);
+	return 0;
+free:
+	free(t);
+	return err;
+}
+
+void sd_ind_tbl_free(struct host_ind_tbl *t)
+{
+	for (uint32_t i = 0; i < t->cnt; i++)
+		t->wq[i]->refs--;
+	tables.at[t->number] = NULL;
+	free(t);
+}
+
+int sd_cmd_ind_tbl_destroy(struct sd_cmd *c)
+{
+	return sd_cmd_destroy(c, SD_IND_TBL, UVERBS_ATTR_DESTROY_RWQ_IND_TBL_HANDLE);
+}
