@@ -34,6 +34,15 @@ int sd_undo(const struct sd_cmd *c, enum sd_kind kind, uint32_t handle); /* EFAU
 int sd_event_fd(struct sd_cmd *c, unsigned id, struct sd_channel **ch);
 int sd_cmd_destroy(struct sd_cmd *c, enum sd_kind kind, unsigned id);   /* what has neither events nor an answer */
 
+/* ---- device.c ---- */
+int sd_cmd_get_context(struct sd_cmd *c);
+int sd_cmd_query_port(struct sd_cmd *c);
+int sd_cmd_query_gid_entry(struct sd_cmd *c);
+int sd_cmd_query_gid_table(struct sd_cmd *c);
+int sd_cmd_query_device(struct sd_cmd *c);
+int sd_cmd_query_device_ex(struct sd_cmd *c);
+int sd_cmd_query_port_legacy(struct sd_cmd *c);
+
 /* ---- mr.c ---- */
 int sd_cmd_mr_reg(struct sd_cmd *c);
 int sd_cmd_mr_rereg(struct sd_cmd *c);

@@ -4,7 +4,9 @@
  *
  *   host side   preload.c   libc calls that libibverbs makes: paths, opens, ioctls
  *               uverbs.c    the uverbs commands: decode, check, answer
- *               objects.c   PD, MR, MW, DM, AH, CQ, SRQ, WQ, UAR, channels: tables, reference counts, events
+ *               device.c    the device's attributes; port.c: its identity and its files in sysfs
+ *               objects.c   PD, AH, CQ, UAR, channels: tables, reference counts, events
+ *               qp.c, srq.c, mr.c, wq.c   QPs; SRQs; MRs, memory windows and device memory; WQs: objects and commands
  *   engine      engine.c    doorbells, WQE fetch and execution, CQEs, errors and flush, the stepped interface
  *               wire.c      messages between the devices of two processes
  *               trap.c      the device that works when its doorbell page is written to, in the caller's thread

@@ -205,17 +205,20 @@ static bool transition_ok(enum ibv_qp_type type, enum ibv_qp_state from, enum ib
 	       !(mask & ~(required | transitions[from][to].optional[t] | IBV_QP_STATE));
 }
 
-static bool path_ok(unsigned dev, const struct ib_uverbs_qp_dest *d)
+/* RoCE has no LIDs: without a GRH there is no address. A GRH names one of our own GIDs, and one that somebody has */
+static int path_check(unsigned dev, const struct ib_uverbs_qp_dest *d)
 {
-	if (d->port_num != 1 || d->sl > 15)
-		return false;
-	/* RoCE has no LIDs: without a GRH there is no address. A GRH names one of our own GIDs */
-	if (!sd_link_ib() && !d->is_global)
-		return false;
-	return !d->is_global || !sd_gid(dev, d->sgid_index, NULL, NULL);
+	uint8_t mac[6];
+	int err = 0;
+
+	if (d->port_num != 1 || d->sl > 15 || (!sd_link_ib() && !d->is_global))
+		return EINVAL;
+	if (d->is_global)
+		err = sd_gid(dev, d->sgid_index, NULL, NULL);
+	return err || sd_link_ib() ? err : sd_resolve(d->dgid, mac);
 }
 
-static bool values_ok(unsigned dev, const struct ib_uverbs_modify_qp *c, int mask)
+static bool values_ok(const struct ib_uverbs_modify_qp *c, int mask)
 {
 	const uint32_t access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
 				IBV_ACCESS_MW_BIND;
@@ -225,8 +228,6 @@ static bool values_ok(unsigned dev, const struct ib_uverbs_modify_qp *c, int mas
 	if (mask & IBV_QP_PKEY_INDEX && c->pkey_index >= sd_pkeys())
 		return false;
 	if (mask & IBV_QP_ACCESS_FLAGS && c->qp_access_flags & ~access)
-		return false;
-	if (mask & IBV_QP_AV && !path_ok(dev, &c->dest))
 		return false;
 	if (mask & IBV_QP_ALT_PATH) /* path migration is a capability that this device does not claim */
 		return false;
@@ -268,7 +269,7 @@ int sd_qp_modify(struct sd_qp *qp, const struct ib_uverbs_modify_qp *c)
 {
 	struct ibv_qp_attr *at = &qp->attr;
 	enum ibv_qp_state from = qp->state, to;
-	int mask = c->attr_mask;
+	int mask = c->attr_mask, err;
 
 	if ((mask & IBV_QP_STATE && c->qp_state > IBV_QPS_ERR) || (mask & IBV_QP_CUR_STATE && c->cur_qp_state > IBV_QPS_ERR))
 		return EINVAL;
@@ -276,8 +277,11 @@ int sd_qp_modify(struct sd_qp *qp, const struct ib_uverbs_modify_qp *c)
 	if (mask & IBV_QP_CUR_STATE && c->cur_qp_state != from)
 		return EINVAL;
 	to = mask & IBV_QP_STATE ? (enum ibv_qp_state)c->qp_state : from;
-	if (!transition_ok(qp->type, from, to, mask) || !values_ok(qp->dev, c, mask))
+	if (!transition_ok(qp->type, from, to, mask) || !values_ok(c, mask))
 		return EINVAL;
+	err = mask & IBV_QP_AV ? path_check(qp->dev, &c->dest) : 0;
+	if (err)
+		return err;
 
 	if (mask & IBV_QP_ACCESS_FLAGS)
 		at->qp_access_flags = c->qp_access_flags;

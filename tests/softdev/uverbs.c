@@ -11,7 +11,6 @@
 #define _GNU_SOURCE
 #include <endian.h>
 #include <errno.h>
-#include <net/if.h>
 #include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -120,134 +119,7 @@ int sd_undo(const struct sd_cmd *c, enum sd_kind kind, uint32_t handle)
 	return EFAULT;
 }
 
-/* ---- device ---- */
-
-static int get_context(struct sd_cmd *c)
-{
-	struct mlx5_ib_alloc_ucontext_req_v2 req;
-	struct mlx5_ib_alloc_ucontext_resp resp = {
-		.qp_tab_size = SD_MAX_QP,
-		.bf_reg_size = 512,
-		.tot_bfregs = 0, /* doorbell pages come one by one, as objects */
-		.cache_line_size = 64,
-		.max_sq_desc_sz = SD_MAX_SQ_DESC,
-		.max_rq_desc_sz = SD_MAX_RQ_DESC,
-		.max_send_wqebb = SD_MAX_SQ_WQEBB,
-		.max_recv_wr = SD_MAX_RQ_WR,
-		.max_srq_recv_wr = SD_MAX_RQ_WR - 1,
-		.num_ports = 1,
-		.response_length = sizeof(resp),
-		.cqe_version = 1,
-		.cmds_supp_uhw = MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE | MLX5_USER_CMDS_SUPP_UHW_CREATE_AH,
-		.eth_min_inline = MLX5_USER_INLINE_MODE_NONE,
-		.clock_info_versions = 1 << MLX5_IB_CLOCK_INFO_V1,
-		.log_uar_size = 12,
-		.num_uars_per_page = 1,
-	};
-	const uint32_t vectors = SD_COMP_VECTORS;
-	const uint64_t core = IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS;
-	int err = sd_in(sd_attr(c, UVERBS_ATTR_UHW_IN), &req, sizeof(req));
-
-	if (err)
-		return err;
-	if (c->ctx->ready)
-		return EINVAL;
-	/* A kernel whose firmware has no user contexts says just this to DEVX; libmlx5 comes again without */
-	if (req.flags & MLX5_IB_ALLOC_UCTX_DEVX)
-		return EINVAL;
-	if (req.max_cqe_version < 1 || !(req.lib_caps & MLX5_LIB_CAP_DYN_UAR))
-		return EINVAL;
-	err = SD_OUT(c, UVERBS_ATTR_UHW_OUT, resp);
-	if (!err)
-		err = SD_OUT(c, UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, vectors);
-	if (!err)
-		err = SD_OUT(c, UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT, core);
-	c->ctx->ready = !err;
-	return err;
-}
-
-static void fill_port(unsigned dev, struct ib_uverbs_query_port_resp *p)
-{
-	*p = (struct ib_uverbs_query_port_resp){
-		.port_cap_flags = IB_UVERBS_PCF_CM_SUP | (sd_link_ib() ? IB_UVERBS_PCF_SYS_IMAGE_GUID_SUP : IB_UVERBS_PCF_IP_BASED_GIDS),
-		.max_msg_sz = SD_MAX_MSG,
-		.gid_tbl_len = SD_GIDS,
-		.pkey_tbl_len = sd_pkeys(),
-		.lid = sd_lid(dev),
-		.sm_lid = sd_lid(0),
-		.state = IBV_PORT_ACTIVE,
-		.max_mtu = IBV_MTU_4096,
-		.active_mtu = IBV_MTU_4096,
-		.max_vl_num = sd_link_ib() ? 4 : 0,
-		.subnet_timeout = sd_link_ib() ? 18 : 0,
-		.active_width = 2, /* 4X */
-		.active_speed = 32, /* EDR */
-		.phys_state = 5, /* LinkUp */
-		.link_layer = sd_link_ib() ? IBV_LINK_LAYER_INFINIBAND : IBV_LINK_LAYER_ETHERNET,
-	};
-}
-
-static int query_port(struct sd_cmd *c)
-{
-	struct ib_uverbs_query_port_resp_ex resp = { .port_cap_flags2 = 0 };
-
-	if (sd_in_u64(c, UVERBS_ATTR_QUERY_PORT_PORT_NUM, 0) != 1)
-		return EINVAL;
-	fill_port(c->ctx->dev, &resp.legacy_resp);
-	return SD_OUT(c, UVERBS_ATTR_QUERY_PORT_RESP, resp);
-}
-
-static int fill_gid(unsigned dev, unsigned index, struct ib_uverbs_gid_entry *e)
-{
-	union ibv_gid gid;
-	unsigned type;
-	int err = sd_gid(dev, index, &gid, &type);
-
-	if (err)
-		return err;
-	memset(e, 0, sizeof(*e));
-	memcpy(e->gid, gid.raw, sizeof(e->gid));
-	e->gid_index = index;
-	e->port_num = 1;
-	e->gid_type = type;
-	e->netdev_ifindex = sd_link_ib() ? 0 : if_nametoindex("lo");
-	return 0;
-}
-
-static int query_gid_entry(struct sd_cmd *c)
-{
-	uint64_t index = sd_in_u64(c, UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX, 0);
-	struct ib_uverbs_gid_entry e;
-	int err;
-
-	if (sd_in_u64(c, UVERBS_ATTR_QUERY_GID_ENTRY_PORT, 0) != 1 || index >= SD_GIDS || sd_in_u64(c, UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS, 0))
-		return EINVAL;
-	err = fill_gid(c->ctx->dev, index, &e);
-	return err ? err : SD_OUT(c, UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY, e);
-}
-
-static int query_gid_table(struct sd_cmd *c)
-{
-	struct ib_uverbs_attr *a = sd_attr(c, UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES);
-	uint64_t size = sd_in_u64(c, UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE, 0), n = 0;
-	struct ib_uverbs_gid_entry e;
-	int err;
-
-	if (!size || size > 4096 || sd_in_u64(c, UVERBS_ATTR_QUERY_GID_TABLE_FLAGS, 0))
-		return EINVAL;
-	for (unsigned i = 0; i < SD_GIDS; i++) {
-		if (fill_gid(c->ctx->dev, i, &e))
-			continue;
-		if ((n + 1) * size > a->len)
-			return EINVAL;
-		err = sd_copy(&e, a->data + n * size, size < sizeof(e) ? size : sizeof(e), true);
-		if (err)
-			return err;
-		n++;
-	}
-	a->flags |= UVERBS_ATTR_F_VALID_OUTPUT;
-	return SD_OUT(c, UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES, n);
-}
+/* ---- events ---- */
 
 static int async_event_alloc(struct sd_cmd *c)
 {
@@ -373,7 +245,9 @@ static int qp_create(struct sd_cmd *c)
 	if (type > IB_UVERBS_QPT_DRIVER)
 		return EINVAL;
 	if (type != IB_UVERBS_QPT_RC && type != IB_UVERBS_QPT_UC && type != IB_UVERBS_QPT_UD) {
-		sd_once(0xffff0100 + type, "queue pairs of type %u are not supported", (unsigned)type);
+		/* Who asks for the driver's own types only wants to know whether there are any */
+		if (type != IB_UVERBS_QPT_DRIVER)
+			sd_once(0xffff0100 + type, "queue pairs of type %u are not supported", (unsigned)type);
 		return EOPNOTSUPP;
 	}
 	if (!err)
@@ -441,94 +315,6 @@ static int uar_destroy(struct sd_cmd *c)
 }
 
 /* ---- the write() commands ---- */
-
-static void fill_device(unsigned dev, struct ib_uverbs_query_device_resp *d)
-{
-	*d = (struct ib_uverbs_query_device_resp){
-		.fw_ver = SD_FW_VER,
-		.max_mr_size = ~0ull,
-		.page_size_cap = 0xfffffffffffff000,
-		.vendor_id = 0x15b3,
-		.vendor_part_id = SD_PART_ID,
-		.max_qp = SD_MAX_QP - 0x40,
-		.max_qp_wr = SD_MAX_SQ_WQEBB,
-		.device_cap_flags = IBV_DEVICE_BAD_PKEY_CNTR | IBV_DEVICE_BAD_QKEY_CNTR | IBV_DEVICE_PORT_ACTIVE_EVENT |
-				    IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_MEM_WINDOW |
-				    IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS,
-		.max_sge = SD_MAX_SGE,
-		.max_sge_rd = SD_MAX_SGE,
-		.max_cq = SD_MAX_CQ - 0x40,
-		.max_cqe = SD_MAX_CQE - 1,
-		.max_mr = SD_MAX_MR - 1,
-		.max_mw = SD_MAX_MR - 1,
-		.max_pd = 1 << 22,
-		.max_qp_rd_atom = SD_MAX_RD_ATOMIC,
-		.max_res_rd_atom = SD_MAX_RD_ATOMIC * (SD_MAX_QP - 0x40),
-		.max_qp_init_rd_atom = SD_MAX_RD_ATOMIC,
-		.atomic_cap = IBV_ATOMIC_HCA,
-		.max_mcast_grp = 1 << 21,
-		.max_mcast_qp_attach = 240,
-		.max_total_mcast_qp_attach = 240u << 21,
-		.max_ah = 0x7fffffff,
-		.max_srq = SD_MAX_SRQ - 0x40,
-		.max_srq_wr = SD_MAX_RQ_WR - 1,
-		.max_srq_sge = SD_MAX_RQ_DESC / 16 - 1,
-		.max_pkeys = sd_pkeys(),
-		.local_ca_ack_delay = 16,
-		.phys_port_cnt = 1,
-	};
-	sd_node_guid(dev, (uint8_t *)&d->node_guid);
-	sd_sys_image_guid((uint8_t *)&d->sys_image_guid);
-}
-
-static int w_query_device(struct sd_cmd *c)
-{
-	struct ib_uverbs_query_device_resp resp;
-
-	fill_device(c->ctx->dev, &resp);
-	return SD_OUT(c, UVERBS_ATTR_CORE_OUT, resp);
-}
-
-static int w_ex_query_device(struct sd_cmd *c)
-{
-	struct mlx5_ib_query_device_resp drv = { .response_length = sizeof(drv) };
-	struct ib_uverbs_ex_query_device_resp resp = {
-		.response_length = sizeof(resp),
-		.timestamp_mask = ~0ull,
-		.hca_core_clock = 1000000, /* kHz: CQE timestamps are in ns */
-		.cq_moderation_caps = { SD_MAX_CQ_COUNT, SD_MAX_CQ_PERIOD, 0 },
-		.max_dm_size = SD_MAX_DM,
-	};
-	struct ib_uverbs_ex_query_device req;
-	int err = sd_in(sd_attr(c, UVERBS_ATTR_CORE_IN), &req, sizeof(req));
-
-	if (err || req.comp_mask || req.reserved)
-		return err ? err : EINVAL;
-	fill_device(c->ctx->dev, &resp.base);
-	resp.device_cap_flags_ex = resp.base.device_cap_flags;
-	if (!sd_link_ib()) {
-		/* Of the QP types that would deliver to a WQ there is none */
-		resp.rss_caps.max_rwq_indirection_tables = SD_MAX_IND_TBL - 1;
-		resp.rss_caps.max_rwq_indirection_table_size = SD_MAX_IND_TBL_SIZE;
-		resp.max_wq_type_rq = SD_MAX_WQ - 0x40;
-	}
-	if (sd_attr(c, UVERBS_ATTR_CORE_OUT)->len < sizeof(resp))
-		resp.response_length = sd_attr(c, UVERBS_ATTR_CORE_OUT)->len;
-	err = SD_OUT(c, UVERBS_ATTR_CORE_OUT, resp);
-	return err ? err : SD_OUT(c, UVERBS_ATTR_UHW_OUT, drv);
-}
-
-static int w_query_port(struct sd_cmd *c)
-{
-	struct ib_uverbs_query_port req;
-	struct ib_uverbs_query_port_resp resp;
-	int err = sd_in(sd_attr(c, UVERBS_ATTR_CORE_IN), &req, sizeof(req));
-
-	if (err || req.port_num != 1)
-		return err ? err : EINVAL;
-	fill_port(c->ctx->dev, &resp);
-	return SD_OUT(c, UVERBS_ATTR_CORE_OUT, resp);
-}
 
 static int w_alloc_pd(struct sd_cmd *c)
 {
@@ -700,9 +486,9 @@ static const struct write {
 	int (*run)(struct sd_cmd *);
 	enum effect effect;
 } writes[] = {
-	{ IB_USER_VERBS_CMD_QUERY_DEVICE, 0, sizeof(struct ib_uverbs_query_device_resp), w_query_device, OTHER },
-	{ EX(IB_USER_VERBS_EX_CMD_QUERY_DEVICE), 8, offsetof(struct ib_uverbs_ex_query_device_resp, odp_caps), w_ex_query_device, OTHER },
-	{ IB_USER_VERBS_CMD_QUERY_PORT, 16, sizeof(struct ib_uverbs_query_port_resp), w_query_port, OTHER },
+	{ IB_USER_VERBS_CMD_QUERY_DEVICE, 0, sizeof(struct ib_uverbs_query_device_resp), sd_cmd_query_device, OTHER },
+	{ EX(IB_USER_VERBS_EX_CMD_QUERY_DEVICE), 8, offsetof(struct ib_uverbs_ex_query_device_resp, odp_caps), sd_cmd_query_device_ex, OTHER },
+	{ IB_USER_VERBS_CMD_QUERY_PORT, 16, sizeof(struct ib_uverbs_query_port_resp), sd_cmd_query_port_legacy, OTHER },
 	{ IB_USER_VERBS_CMD_ALLOC_PD, 0, sizeof(struct ib_uverbs_alloc_pd_resp), w_alloc_pd, SETUP },
 	{ IB_USER_VERBS_CMD_CREATE_AH, sizeof(struct ib_uverbs_create_ah), 4, w_create_ah, SETUP },
 	{ IB_USER_VERBS_CMD_REG_MR, sizeof(struct ib_uverbs_reg_mr), sizeof(struct ib_uverbs_reg_mr_resp), sd_cmd_mr_reg, SETUP },
@@ -771,14 +557,14 @@ static const struct method {
 	{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE, BIT(UVERBS_ATTR_WRITE_CMD),
 	  BIT(UVERBS_ATTR_CORE_IN) | BIT(UVERBS_ATTR_CORE_OUT) | UHW, invoke_write, OTHER },
 	{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_GET_CONTEXT, UHW,
-	  BIT(UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS) | BIT(UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT), get_context, SETUP },
-	{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_PORT, BIT(UVERBS_ATTR_QUERY_PORT_PORT_NUM) | BIT(UVERBS_ATTR_QUERY_PORT_RESP), 0, query_port, OTHER },
+	  BIT(UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS) | BIT(UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT), sd_cmd_get_context, SETUP },
+	{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_PORT, BIT(UVERBS_ATTR_QUERY_PORT_PORT_NUM) | BIT(UVERBS_ATTR_QUERY_PORT_RESP), 0, sd_cmd_query_port, OTHER },
 	{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_ENTRY,
 	  BIT(UVERBS_ATTR_QUERY_GID_ENTRY_PORT) | BIT(UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX) | BIT(UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY),
-	  BIT(UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS), query_gid_entry, OTHER },
+	  BIT(UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS), sd_cmd_query_gid_entry, OTHER },
 	{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_TABLE,
 	  BIT(UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE) | BIT(UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES),
-	  BIT(UVERBS_ATTR_QUERY_GID_TABLE_FLAGS) | BIT(UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES), query_gid_table, OTHER },
+	  BIT(UVERBS_ATTR_QUERY_GID_TABLE_FLAGS) | BIT(UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES), sd_cmd_query_gid_table, OTHER },
 	{ UVERBS_OBJECT_ASYNC_EVENT, UVERBS_METHOD_ASYNC_EVENT_ALLOC, BIT(UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE), 0, async_event_alloc, SETUP },
 	{ UVERBS_OBJECT_PD, UVERBS_METHOD_PD_DESTROY, BIT(UVERBS_ATTR_DESTROY_PD_HANDLE), 0, pd_destroy, OTHER },
 	{ UVERBS_OBJECT_AH, UVERBS_METHOD_AH_DESTROY, BIT(UVERBS_ATTR_DESTROY_AH_HANDLE), 0, ah_destroy, OTHER },
@@ -895,7 +681,7 @@ int sd_ioctl(struct sd_ctx *ctx, void *arg)
 		err = sd_fault_setup();
 		pthread_mutex_lock(&sd_lock);
 	}
-	if (!err && !ctx->ready && m->run != get_context && m->run != invoke_write)
+	if (!err && !ctx->ready && m->run != sd_cmd_get_context && m->run != invoke_write)
 		err = EINVAL;
 	if (!err)
 		err = m->run(&c);
