@@ -196,13 +196,14 @@ static void states_ud(void **state)
 /* ---- values ---- */
 
 /* From a state with the usual mask and one value that is not good */
-#define BAD(from, to, mask, field, value)                                  \
+#define BAD(from, to, mask, field, value) REFUSED(from, to, mask, field, value, EINVAL)
+#define REFUSED(from, to, mask, field, value, error)                       \
 	do {                                                               \
 		struct how how_ = how_for(qp->qp_type);                    \
 		struct ibv_qp_attr a_ = attr_for(to, qp->qp_num, &how_);   \
 		bring_to(qp, from);                                        \
 		a_.field = value;                                          \
-		assert_int_equal(ibv_modify_qp(qp, &a_, mask), EINVAL);    \
+		assert_int_equal(ibv_modify_qp(qp, &a_, mask), error);     \
 		assert_int_equal(state_of(qp), from);                      \
 	} while (0)
 
@@ -228,7 +229,8 @@ static void bad_values(void **state)
 			BAD(IBV_QPS_INIT, IBV_QPS_RTR, rtr, ah_attr.port_num, 2);
 			if (is_roce()) {
 				BAD(IBV_QPS_INIT, IBV_QPS_RTR, rtr, ah_attr.is_global, 0);
-				BAD(IBV_QPS_INIT, IBV_QPS_RTR, rtr, ah_attr.grh.sgid_index, 9);
+				BAD(IBV_QPS_INIT, IBV_QPS_RTR, rtr, ah_attr.grh.sgid_index, 200);
+				REFUSED(IBV_QPS_INIT, IBV_QPS_RTR, rtr, ah_attr.grh.sgid_index, 9, ENODATA); /* an empty entry */
 			}
 		}
 		if (types[i] == IBV_QPT_RC) {
