@@ -194,6 +194,8 @@ static enum reply rx_send(struct rcq *q, const struct frame *f, const struct iov
 		case RX_BAD:
 			return fail_event(q, RP_OPERR);
 		}
+		if (f->opcode == MLX5_OPCODE_SEND_INVAL && window_invalid(qp, be32toh(f->imm)))
+			return fail_event(q, RP_ACCESS);
 		if (f->total > q->rx.total && qp->type == IBV_QPT_UC)
 			return refuse(q, RP_INVAL);
 		if (f->total > q->rx.total)
@@ -217,6 +219,12 @@ static enum reply rx_send(struct rcq *q, const struct frame *f, const struct iov
 		return fail_recv(q, RP_OPERR, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0x52);
 	}
 	r = advance(q, f);
+	/* The key may have gone meanwhile; it goes now, before the program is told */
+	if (r == RP_ACK && f->opcode == MLX5_OPCODE_SEND_INVAL) {
+		if (window_invalid(qp, be32toh(f->imm)))
+			return fail_event(q, RP_ACCESS);
+		window_free(sd_mr_find(be32toh(f->imm)));
+	}
 	if (r == RP_ACK) {
 		opcode = f->opcode == MLX5_OPCODE_SEND_IMM ? MLX5_CQE_RESP_SEND_IMM :
 			 f->opcode == MLX5_OPCODE_SEND_INVAL ? MLX5_CQE_RESP_SEND_INV : MLX5_CQE_RESP_SEND;
