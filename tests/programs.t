@@ -15,6 +15,17 @@ result $? "ibv_devinfo -v, stepped, InfiniBand"
 "$run" --no-such-option true >"$dir/out" 2>&1
 [ $? = 2 ] && "$run" --help >>"$dir/out" 2>&1
 result $? "run refuses what it does not know"
+good=0
+for bad in "--fault drop" "--fault drop@0" "--fault syndrome=256@1" "--fault setup=ENONSENSE@1" "--fault drop@3," "--devices 0" "--devices 9" \
+	"--manual --trap"; do
+	"$run" $bad true >>"$dir/out" 2>&1
+	[ $? = 2 ] || { good=1; echo "not refused: $bad" >>"$dir/out"; }
+done
+for fine in "--fault drop@1" "--fault delay=2ms@3-/4,dup@*,setup=EIO@7" "--devices 8" "--trap"; do
+	"$run" $fine true >>"$dir/out" 2>&1 || { good=1; echo "refused: $fine" >>"$dir/out"; }
+done
+[ $good = 0 ]
+result $? "run looks at its options' values"
 "$run" sh -c 'exit 37' >"$dir/out" 2>&1
 [ $? = 37 ]
 result $? "run returns the program's status"

@@ -113,9 +113,9 @@ void cqe_arm(struct sd_uar *uar, uint64_t value)
 	uint32_t named = be64toh(value) & 0xffffff;
 	struct sd_cq *cq;
 
-	/* CQs share the register: the value names only the last that was armed */
+	/* CQs share the register: unless each write is caught, the value names only the last that was armed */
 	for (cq = sd_cq_next(NULL); cq; cq = sd_cq_next(cq))
-		if (cq->uar == uar && cq->channel && !cq->overrun)
+		if (cq->uar == uar && cq->channel && !cq->overrun && (cq->cqn == named || !eng_is_trap))
 			arm_record(cq, cq->cqn == named);
 }
 
@@ -179,7 +179,7 @@ void cqe_put(struct sd_cq *cq, struct rcq *q, const struct mlx5_cqe64 *c, const 
 	struct held h = { .cq = cq, .q = q, .c = *c, .event = event, .has64 = data64 };
 	struct cqs *s = cqs_get(cq);
 
-	if (!eng_is_stepped && !deferring) {
+	if ((!eng_is_stepped || eng_is_trap) && !deferring) {
 		deliver(cq, c, data64, event);
 		return;
 	}

@@ -11,6 +11,7 @@
  *   window.c  memory windows: bind and invalidate
  *   wire.c    slots, sockets, frames between processes
  *   fault.c   what goes wrong on demand
+ *   trap.c    stores to a doorbell page, caught one by one
  *   engine.c  doorbells, the thread, the stepped interface, the host side's hooks
  *
  * A message between two QPs is a row of frames. Between QPs of one process the requester calls rx_request() itself with a list
@@ -184,6 +185,7 @@ struct rcq {
 
 extern struct rcq *eng_all;
 extern bool eng_is_stepped;
+extern bool eng_is_trap;                /* then stepped as well: each write to a doorbell page is a step */
 extern uint64_t eng_step;               /* counts the stepped interface's calls */
 extern struct rcq *eng_self;            /* the QP that is its own responder just now */
 extern bool eng_cq_died;                /* some CQ overran: its QPs must stop */
@@ -281,5 +283,10 @@ struct fault_act {
 struct fault_act fault_message(void);
 bool fault_silent(void);                /* the device has fallen silent: requests to it are answered RP_UNREACH */
 int fault_start(void);                  /* SOFTDEV_FAULT: 0 or -EINVAL, with a message */
+
+/* ---- trap.c ---- */
+int trap_start(void);                   /* 0 or -errno, with a message */
+bool eng_manual(void);                  /* the program called softdev_manual(1) */
+void eng_trapped(struct sd_uar *uar, unsigned off, const uint8_t *bytes, unsigned len); /* the program wrote these to the page */
 
 #endif

@@ -12,6 +12,10 @@
  * A stepped device has no thread, no fabric and no time: slot 1 always, records alone count (but an arm needs its register), and
  * a WQE that must wait (RNR, nobody there) is tried once, and counts one retry, in each softdev_execute() or softdev_run() call.
  *
+ * A trapping device (trap.c) is a stepped one that takes steps by itself: each write of the program to a doorbell page is one, each
+ * change of a QP's state, and each softdev_run(). A write is a doorbell of the one QP that it names, whose record is read then and only
+ * then; after it everything that was rung earlier and had to wait is tried again. CQEs are not held back.
+ *
  * SOFTDEV_STRICT=1 compares what is written to the registers with the ring, and says once on stderr what does not fit.
  */
 #define _GNU_SOURCE
@@ -35,12 +39,13 @@
 #define BREATH 1000000ull       /* after so long without sleep the lock is left alone for a moment: the mutex is not fair */
 
 struct rcq *eng_all;
-bool eng_is_stepped, eng_cq_died;
+bool eng_is_stepped, eng_is_trap, eng_cq_died;
 uint64_t eng_step;
 
 static bool started, strict;
 static int manual = -1;
 static bool asleep, busy;
+static pid_t pid;
 
 uint64_t eng_now(void)
 {
@@ -58,11 +63,18 @@ void eng_wake(void)
 		wire_wake();
 }
 
+bool eng_manual(void)
+{
+	return manual == 1;
+}
+
 bool sd_stepped(void)
 {
 	const char *env = getenv("SOFTDEV_MANUAL");
 
-	return started ? eng_is_stepped : manual >= 0 ? manual : env && *env == '1';
+	if (started)
+		return eng_is_stepped;
+	return sd_trapping() || (manual >= 0 ? manual : env && *env == '1');
 }
 
 /* ---- doorbells ---- */
@@ -149,6 +161,22 @@ static bool doorbells(void)
 		cqe_arms(uar);
 	}
 	return did;
+}
+
+/* The same for a trapping device: the WQE's beginning when the register is written, the rest as it comes */
+static void strict_trap(struct sd_uar *uar, unsigned reg, unsigned off, const uint8_t *bytes, unsigned len)
+{
+	uint64_t value = *(uint64_t *)(void *)(uar->page + reg);
+	struct sd_qp *qp = sd_qp_find((uint32_t)be64toh(value) >> 8);
+	uint32_t idx = be64toh(value) >> 40 & 0xffff, i;
+
+	if (!qp || qp->uar != uar || !value)
+		return;
+	for (i = 0; i < len; i++)
+		if (bytes[i] != qp->sq[((idx << 6) + off - reg + i) & ((qp->wqebb_cnt << 6) - 1)]) {
+			strict_note(off == reg ? "the WQE at that index begins otherwise" : "BlueFlame copy and ring differ", value);
+			return;
+		}
 }
 
 /* ---- work ---- */
@@ -257,7 +285,11 @@ int sd_engine_start(void)
 	}
 	strict = env && *env == '1';
 	eng_is_stepped = sd_stepped();
+	eng_is_trap = sd_trapping();
+	pid = getpid();
 	ret = fault_start();
+	if (!ret && eng_is_trap)
+		ret = trap_start();
 	if (!ret && !eng_is_stepped)
 		ret = wire_join();
 	if (!ret && !eng_is_stepped) {
@@ -299,8 +331,37 @@ void sd_engine_qp_created(struct sd_qp *qp)
 	eng_wake();
 }
 
+/* What a path that forgets to ring leaves behind. The record may be gone with the program's memory */
+static void report_unrung(struct rcq *q)
+{
+	uint32_t record;
+	struct iovec to = { &record, sizeof record }, from = { (void *)(uintptr_t)&q->qp->dbrec[1], sizeof record };
+	uint16_t n;
+
+	if (!eng_is_trap || mem_copy(&to, 1, &from, 1, sizeof record) != MEM_OK)
+		return;
+	n = be32toh(record) - q->sq_pi;
+	if (n && n <= q->qp->wqebb_cnt)
+		fprintf(stderr, "softdev: qp 0x%x: %u WQEBBs posted and never rung\n", q->qp->qpn, n);
+}
+
+__attribute__((destructor)) static void at_unload(void)
+{
+	struct rcq *q;
+
+	/* A program that ends while one of its threads is in the device says nothing */
+	if (!eng_is_trap || getpid() != pid || pthread_mutex_trylock(&sd_lock) != 0)
+		return;
+	for (q = eng_all; q; q = q->next)
+		report_unrung(q);
+	pthread_mutex_unlock(&sd_lock);
+}
+
+static unsigned step_all(unsigned n);
+
 static void forget(struct rcq *q)
 {
+	report_unrung(q);
 	rx_drop(q);
 	sq_reset(q);
 	q->rq_ci = 0;
@@ -360,6 +421,10 @@ void sd_engine_qp_modified(struct sd_qp *qp, enum ibv_qp_state from, int mask)
 	bury_cqs();
 	if (!eng_is_stepped)
 		wire_flush();
+	if (eng_is_trap) {
+		eng_step++;
+		step_all(-1u);
+	}
 	eng_wake();
 }
 
@@ -459,7 +524,8 @@ static unsigned step_all(unsigned n)
 	do {
 		before = done;
 		for (q = eng_all; q && done < n; q = q->next) {
-			sq_ring(q);
+			if (!eng_is_trap)
+				sq_ring(q);
 			if (q->err)
 				sq_flush(q);
 			else
@@ -483,13 +549,44 @@ static unsigned step_one(struct rcq *q, unsigned n)
 	return done;
 }
 
+void eng_trapped(struct sd_uar *uar, unsigned off, const uint8_t *bytes, unsigned len)
+{
+	static const uint16_t regs[] = { 0x800, 0x900, 0xa00, 0xb00 };
+	uint64_t v;
+	unsigned i;
+
+	memcpy(uar->page + off, bytes, len);
+	eng_step++;
+	for (i = 0; i < 4; i++) {
+		if (strict && off >= regs[i] && off < regs[i] + 0x100u && off + len >= regs[i] + 8u)
+			strict_trap(uar, regs[i], off, bytes, len);
+		/* Two halves are as good as one store: the second counts */
+		if (off < regs[i] + 8u && off + len >= regs[i] + 8u) {
+			struct sd_qp *qp;
+
+			v = *(uint64_t *)(void *)(uar->page + regs[i]);
+			qp = sd_qp_find((uint32_t)be64toh(v) >> 8);
+			if (qp && qp->uar == uar && qp->eng)
+				sq_ring(qp->eng);
+			else
+				strict_note("no QP of this page has that number", v);
+		}
+	}
+	if (off < 0x28 && off + len >= 0x28) {
+		v = *(uint64_t *)(void *)(uar->page + 0x20);
+		memset(uar->page + 0x20, 0, 8);
+		cqe_arm(uar, v);
+	}
+	step_all(-1u);
+}
+
 SD_API int softdev_execute(uint32_t qpn, unsigned n)
 {
 	struct sd_qp *qp;
 	int ret;
 
 	pthread_mutex_lock(&sd_lock);
-	if (!sd_stepped()) {
+	if (!sd_stepped() || eng_is_trap) {
 		ret = -EPERM;
 	} else {
 		eng_step++;
@@ -521,7 +618,7 @@ SD_API int softdev_complete(uint32_t cqn, unsigned n)
 	int ret;
 
 	pthread_mutex_lock(&sd_lock);
-	if (!sd_stepped()) {
+	if (!sd_stepped() || eng_is_trap) {
 		ret = -EPERM;
 	} else {
 		arms();
@@ -547,7 +644,8 @@ SD_API int softdev_run(void)
 		unsigned n, c;
 
 		eng_step++;
-		arms();
+		if (!eng_is_trap)
+			arms();
 		do {
 			n = step_all(-1u);
 			c = complete_all(-1u);
@@ -565,7 +663,7 @@ SD_API int softdev_skip(uint32_t qpn)
 	int ret = -ENOENT;
 
 	pthread_mutex_lock(&sd_lock);
-	if (!sd_stepped()) {
+	if (!sd_stepped() || eng_is_trap) {
 		ret = -EPERM;
 	} else {
 		qp = sd_qp_find(qpn);
@@ -580,6 +678,3 @@ SD_API int softdev_skip(uint32_t qpn)
 	pthread_mutex_unlock(&sd_lock);
 	return ret;
 }
-
-bool sd_trapping(void) { return false; }
-void sd_trap_page(struct sd_uar *uar) { (void)uar; }

@@ -7,6 +7,14 @@
  *
  * A stepped device (softdev_manual(1) before the first ibv_open_device, or run --manual) has no engine thread: nothing
  * is executed or completed except in the calls below, in the caller's thread, so each step is deterministic.
+ *
+ * A trapping device (SOFTDEV_TRAP=1, or run --trap; x86-64) has no engine thread either: the store to a doorbell page is what makes it
+ * work, at once and in the thread that stores. A doorbell makes it read the record of the QP that it names, and of no other; an
+ * arm, that of its CQ. So a path that forgets to ring, or rings before it writes the record, gets nowhere, and what was never rung is told on
+ * stderr when the QP is reset or destroyed, or the program ends. No time passes on it: what has to wait (RNR, nobody there, a
+ * message that is delayed) and receives that are posted to a QP in error, for which there is no doorbell, are looked at again at the next
+ * store to any doorbell page, at the next change of a QP's state, and in softdev_run(). Each of these counts as one retry. It reaches nobody but its
+ * own process. SIGSEGV and SIGTRAP cannot be blocked on it; a debugger that steps through a store to a doorbell page is not for it.
  */
 #ifndef SOFTDEV_H
 #define SOFTDEV_H
@@ -20,7 +28,10 @@ extern "C" {
 
 #define SOFTDEV_WEAK __attribute__((weak, visibility("default")))
 
-/* Chooses the stepped (1) or the engine-driven (0) device; before the first open. Returns 0, or -EBUSY once one is open. */
+/*
+ * Chooses the stepped (1) or the engine-driven (0) device, which SOFTDEV_TRAP=1 makes a trapping one; before the first open. Returns 0, or
+ * -EBUSY once one is open.
+ */
 SOFTDEV_WEAK int softdev_manual(int on);
 
 /*
@@ -33,7 +44,10 @@ SOFTDEV_WEAK int softdev_execute(uint32_t qpn, unsigned n);
 /* Stepped device: delivers up to n of the CQEs held back for cqn (all CQs when 0). Returns the number delivered, or as above. */
 SOFTDEV_WEAK int softdev_complete(uint32_t cqn, unsigned n);
 
-/* Stepped device: execute and complete until nothing is left to do. Returns the number of send WQEs executed. */
+/*
+ * Stepped device: execute and complete until nothing is left to do. Returns the number of send WQEs executed, -EPERM when the device is not
+ * stepped. Trapping device: the same for what was rung; the other calls of a stepped device answer -EPERM there.
+ */
 SOFTDEV_WEAK int softdev_run(void);
 
 /*

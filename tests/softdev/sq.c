@@ -146,7 +146,7 @@ void sq_enter_err(struct rcq *q)
 		q->sq_ci = op_at(q, 0)->idx;
 	drop_from(q, 0);
 	q->halted = q->in_msg = false;
-	if (eng_is_stepped)
+	if (eng_is_stepped && !eng_is_trap)
 		sq_ring(q);
 	sq_flush(q);
 	if (q->qp->srq)
@@ -159,7 +159,7 @@ static void enter_sqe(struct rcq *q)
 	drop_from(q, 0);
 	q->halted = false;
 	q->wait_until = 0;
-	if (eng_is_stepped)
+	if (eng_is_stepped && !eng_is_trap)
 		sq_ring(q);
 	if (!q->err)
 		flush_sends(q);
