@@ -29,8 +29,9 @@ programs = $(patsubst tests/%.c,%,$(filter-out $(scripts:.t=.c),$(wildcard tests
 tests = $(patsubst %,$(B)/tests/%,$(filter device%,$(programs)) $(foreach p,$(filter-out device%,$(programs)),$(p)-0 $(p)-1))
 examples = $(patsubst %.c,$(B)/%,$(wildcard examples/*.c))
 benches = $(patsubst %.c,$(B)/%,$(wildcard bench/*.c))
-library = $(B)/libsoftdev.so
+library = $(B)/libsoftdev.so $(B)/libinlay-shim.so
 softdev = $(patsubst tests/%.c,$(B)/%.o,$(wildcard tests/softdev/*.c))
+shim = $(patsubst examples/%.c,$(B)/examples/%.o,$(wildcard examples/shim/*.c))
 
 # A sanitizer wants to be loaded before all else, so that the device cannot be preloaded: it is linked into each test program instead.
 ifneq ($(SANITIZE),)
@@ -80,6 +81,14 @@ $(B)/libsoftdev.so: $(softdev)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(CFLAGS) -shared -pthread -o $@ $^ $(SANITIZE:%=-fsanitize=%) -ldl
 
+$(B)/examples/shim/%.o: examples/shim/%.c | $(first)
+	$(say)
+	$(compile) -c -fPIC -fvisibility=hidden -Iinclude
+
+$(B)/libinlay-shim.so: $(shim)
+	@echo "  LD    $@"
+	$(Q)$(CC) $(CFLAGS) -shared -pthread -o $@ $^ $(SANITIZE:%=-fsanitize=%) $(VERBS) -ldl
+
 $(B)/tests/%-0: tests/%.c | $(first)
 	$(say)
 	$(compile) -DINLAY_CHECKED=0 $(INCLUDES) $(linked) $(VERBS) -lcmocka
@@ -100,7 +109,7 @@ $(B)/bench/%: bench/%.c | $(first)
 	$(say)
 	$(compile) -Iinclude -Itests/softdev $(VERBS) -ldl -lm
 
--include $(wildcard $(B)/*/*.d)
+-include $(wildcard $(B)/*/*.d $(B)/*/*/*.d)
 
 # ---- Running ----
 

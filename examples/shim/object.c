@@ -1,0 +1,661 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The way in. A preloaded function of the same name comes before libibverbs' and libmlx5's; what those two keep as function pointers of a
+ * context is replaced when it is opened. Each replacement calls what it replaces.
+ */
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "shim.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* What comes after us under this name. */
+#define NEXT(name) ({ \
+	static __typeof__(&name) next_; \
+	\
+	if (!next_) \
+		next_ = (__typeof__(next_))dlsym(RTLD_NEXT, #name); \
+	next_; \
+})
+
+/* Held while objects come and go; never while libibverbs may wait for the program. */
+static pthread_mutex_t shim_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static struct {
+	uint64_t qps, sends, recvs, completions, left;
+} total;
+
+static bool verbose;
+
+__attribute__((format(printf, 1, 2))) static void say(const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	fputs("inlay-shim: ", stderr);
+	vfprintf(stderr, format, args);
+	fputc('\n', stderr);
+	va_end(args);
+}
+
+int (*shim_real_init_obj)(struct mlx5dv_obj *obj, uint64_t type);
+
+__attribute__((constructor)) static void begin(void)
+{
+	const char *env = getenv("INLAY_SHIM_VERBOSE");
+
+	verbose = env && *env && strcmp(env, "0");
+	shim_real_init_obj = NEXT(mlx5dv_init_obj);
+}
+
+/* Of a mlx5dv_init_obj that the program calls: a CQ that it looks into it may poll, and clean, itself. libmlx5 takes it so too. */
+EXPORT int mlx5dv_init_obj(struct mlx5dv_obj *obj, uint64_t type)
+{
+	struct shim_cq *cq = type & MLX5DV_OBJ_CQ ? shim_find(obj->cq.in) : NULL;
+
+	if (cq)
+		cq->programs = true;
+	return NEXT(mlx5dv_init_obj)(obj, type);
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------
+ * Completion queues
+ */
+
+static void count_cq(struct shim_cq *cq)
+{
+	total.completions += cq->q.ci;
+}
+
+static void remember_cq(struct ibv_cq *ibcq, const struct ibv_cq_init_attr_ex *attr, bool extended, bool covered)
+{
+	struct shim_cq *cq = ibcq ? calloc(1, sizeof(*cq)) : NULL;
+
+	if (!cq)
+		return; /* not even noticed: libmlx5's */
+	cq->kind = SHIM_CQ;
+	cq->context = shim_find(ibcq->context);
+	cq->cq = ibcq;
+	cq->attr = *attr;
+	cq->extended = extended;
+	cq->owner = covered ? SHIM_NOBODY : SHIM_LIBMLX5;
+	pthread_mutex_lock(&shim_lock);
+	shim_insert(ibcq, cq);
+	pthread_mutex_unlock(&shim_lock);
+}
+
+EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, void *cq_context, struct ibv_comp_channel *channel, int vector)
+{
+	struct ibv_cq *cq = NEXT(ibv_create_cq)(context, cqe, cq_context, channel, vector);
+	struct ibv_cq_init_attr_ex attr = {.cqe = cqe, .cq_context = cq_context, .channel = channel, .comp_vector = vector};
+
+	if (shim_find(context))
+		remember_cq(cq, &attr, false, true);
+	return cq;
+}
+
+/* What inlay does not give: the wall clock's time, which needs the device's own, and tags. */
+static bool covers_cq(const struct ibv_cq_init_attr_ex *attr)
+{
+	return !(attr->wc_flags & (IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK | IBV_WC_EX_WITH_TM_INFO));
+}
+
+static struct ibv_cq_ex *create_cq_ex(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr)
+{
+	struct shim_context *c = shim_find(context);
+	struct ibv_cq_ex *cq = c->create_cq_ex(context, attr);
+
+	if (cq)
+		remember_cq(ibv_cq_ex_to_cq(cq), attr, true, covers_cq(attr));
+	return cq;
+}
+
+EXPORT struct ibv_cq_ex *mlx5dv_create_cq(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr, struct mlx5dv_cq_init_attr *dv)
+{
+	struct ibv_cq_ex *cq = NEXT(mlx5dv_create_cq)(context, attr, dv);
+
+	if (cq && shim_find(context))
+		remember_cq(ibv_cq_ex_to_cq(cq), attr, true,
+			    covers_cq(attr) && !(dv && dv->comp_mask & MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE));
+	return cq;
+}
+
+/* Makes a CQ inlay's, if it is nobody's. Returns whether it is now. */
+static bool take_cq(struct ibv_cq *ibcq)
+{
+	struct shim_cq *cq = shim_find(ibcq);
+
+	if (!cq || cq->owner != SHIM_NOBODY)
+		return cq && cq->owner == SHIM_INLAY;
+	if (inlay_cq_from_cq(&cq->q, ibcq)) {
+		cq->owner = SHIM_LIBMLX5;
+		return false;
+	}
+	__atomic_store_n(&cq->owner, SHIM_INLAY, __ATOMIC_RELEASE);
+	if (cq->extended)
+		shim_poll_install((struct ibv_cq_ex *)ibcq);
+	return true;
+}
+
+/* The CQ that something of libmlx5's may complete to, for one that the program named. NULL and errno when there can be none. */
+static struct ibv_cq *leave_cq(struct ibv_cq *ibcq)
+{
+	struct shim_cq *cq = ibcq ? shim_find(ibcq) : NULL;
+
+	if (!cq)
+		return ibcq;
+	if (cq->owner == SHIM_NOBODY)
+		cq->owner = SHIM_LIBMLX5;
+	if (cq->owner == SHIM_LIBMLX5)
+		return ibcq;
+	if (!cq->second) {
+		struct ibv_cq *second = cq->extended ?
+			(struct ibv_cq *)cq->context->create_cq_ex(ibcq->context, &cq->attr) :
+			NEXT(ibv_create_cq)(ibcq->context, cq->attr.cqe, cq->attr.cq_context, cq->attr.channel, cq->attr.comp_vector);
+
+		if (!second)
+			return NULL;
+		shim_insert(second, cq);
+		__atomic_store_n(&cq->second, second, __ATOMIC_RELEASE);
+	}
+	return cq->second;
+}
+
+EXPORT int ibv_resize_cq(struct ibv_cq *ibcq, int cqe)
+{
+	struct shim_cq *cq = shim_find(ibcq);
+
+	if (cq && cq->owner == SHIM_INLAY) {
+		say("a CQ that inlay polls is not resized");
+		return ENOTSUP;
+	}
+	return NEXT(ibv_resize_cq)(ibcq, cqe);
+}
+
+EXPORT int ibv_destroy_cq(struct ibv_cq *ibcq)
+{
+	struct shim_cq *cq = shim_find(ibcq);
+	int err;
+
+	if (!cq)
+		return NEXT(ibv_destroy_cq)(ibcq);
+	if (cq->second) {
+		err = NEXT(ibv_destroy_cq)(cq->second);
+		if (err)
+			return err;
+		pthread_mutex_lock(&shim_lock);
+		shim_remove(cq->second);
+		pthread_mutex_unlock(&shim_lock);
+		cq->second = NULL;
+	}
+	pthread_mutex_lock(&shim_lock);
+	shim_remove(ibcq);
+	pthread_mutex_unlock(&shim_lock);
+	err = NEXT(ibv_destroy_cq)(ibcq);
+	pthread_mutex_lock(&shim_lock);
+	if (err) {
+		shim_insert(ibcq, cq);
+	} else {
+		count_cq(cq);
+		free(cq);
+	}
+	pthread_mutex_unlock(&shim_lock);
+	return err;
+}
+
+EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **ibcq, void **cq_context)
+{
+	int err = NEXT(ibv_get_cq_event)(channel, ibcq, cq_context);
+	struct shim_cq *cq = err ? NULL : shim_find(*ibcq);
+
+	if (cq && cq->owner == SHIM_INLAY)
+		*ibcq = shim_event(cq, *ibcq);
+	return err;
+}
+
+EXPORT void ibv_ack_cq_events(struct ibv_cq *ibcq, unsigned int events)
+{
+	struct shim_cq *cq = shim_find(ibcq);
+
+	if (cq && cq->second) {
+		uint32_t there = __atomic_load_n(&cq->second_events, __ATOMIC_RELAXED), its;
+
+		do
+			its = events < there ? events : there;
+		while (!__atomic_compare_exchange_n(&cq->second_events, &there, there - its, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+		NEXT(ibv_ack_cq_events)(cq->second, its);
+		events -= its;
+	}
+	NEXT(ibv_ack_cq_events)(ibcq, events);
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------
+ * Queue pairs
+ */
+
+/* Why inlay does not drive such a QP; NULL when it does. */
+static const char *uncovered(const struct ibv_qp_init_attr_ex *attr, const struct mlx5dv_qp_init_attr *dv)
+{
+	const uint64_t dv_flags = MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE | MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE |
+				  MLX5DV_QP_CREATE_PACKET_BASED_CREDIT_MODE;
+
+	if (attr->qp_type != IBV_QPT_RC)
+		return "its type";
+	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) ||
+	    attr->comp_mask & ~(uint32_t)(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS))
+		return "its attributes";
+	if (attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS && attr->create_flags)
+		return "its creation flags";
+	if (dv && (dv->comp_mask & ~(uint64_t)MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS ||
+		   (dv->comp_mask & MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS && dv->create_flags & ~dv_flags)))
+		return "its mlx5 attributes";
+	if (getenv("MLX5_QP_SIGNATURE"))
+		return "signatures";
+	if (attr->srq)
+		return "its SRQ";
+	return NULL;
+}
+
+/* Which of the three creates: they take the same attributes. */
+struct maker {
+	struct shim_context *context;
+	struct mlx5dv_qp_init_attr *dv;
+	enum { PLAIN, EX, DV } how;
+};
+
+static struct ibv_qp *make(const struct maker *maker, struct ibv_qp_init_attr_ex *attr)
+{
+	switch (maker->how) {
+	case PLAIN:
+		return NEXT(ibv_create_qp)(attr->pd, (struct ibv_qp_init_attr *)attr);
+	case EX:
+		return maker->context->create_qp_ex(maker->context->context, attr);
+	default:
+		return NEXT(mlx5dv_create_qp)(maker->context->context, attr, maker->dv);
+	}
+}
+
+/* Describes the rings of a QP that is fresh or was reset. */
+static int fresh(struct shim_qp *qp, const struct mlx5dv_qp *dv)
+{
+	struct shim_sq *sq = &qp->sq;
+	struct shim_rq *rq = &qp->rq;
+	int err = 0;
+
+	sq->head = sq->tail = sq->done = 0;
+	sq->fence = 0;
+	sq->max_sge = -1;
+	if (sq->sends)
+		err = inlay_sq_init(&sq->q, dv->sq.buf, dv->sq.wqe_cnt, (volatile uint32_t *)dv->dbrec, qp->qpn, INLAY_MAX_DS, &qp->uar);
+	sq->q.atomics = qp->context->atomics;
+	rq->head = rq->tail = rq->released = 0;
+	rq->ready = false;
+	if (!err && rq->wr_ids)
+		err = inlay_rq_init(&rq->q, dv->rq.buf, dv->rq.wqe_cnt, dv->rq.stride, (volatile uint32_t *)dv->dbrec);
+	return err;
+}
+
+static int look(struct shim_qp *qp, struct mlx5dv_qp *dv)
+{
+	struct mlx5dv_obj obj = {.qp = {.in = qp->qp, .out = dv}};
+
+	*dv = (struct mlx5dv_qp){0};
+	return shim_real_init_obj(&obj, MLX5DV_OBJ_QP);
+}
+
+/* Not inlay_sq_from_qp: it refuses sq_sig_all, since it leaves INLAY_SIGNALED to its caller; this one gives it with every post. */
+static int take_qp(struct shim_qp *qp)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+	struct inlay_uar uar;
+	struct mlx5dv_qp dv;
+
+	if (look(qp, &dv) || ibv_query_qp(qp->qp, &attr, IBV_QP_CAP, &init))
+		return -1;
+	if (inlay_uar_init(&uar, dv.bf.reg, dv.bf.size, qp->uar.pd ? INLAY_UAR_EXCLUSIVE : INLAY_UAR_DOORBELL))
+		return -1;
+	uar.td = qp->uar.td;
+	uar.pd = qp->uar.pd;
+	qp->uar = uar;
+	if (dv.sq.wqe_cnt) {
+		qp->sq.sends = calloc(dv.sq.wqe_cnt, sizeof(*qp->sq.sends));
+		if (!qp->sq.sends || dv.sq.stride != INLAY_WQEBB || !init.cap.max_send_wr)
+			return -1;
+		qp->sq.max_sends = init.cap.max_send_wr;
+		qp->sq.max_wqebbs = dv.sq.wqe_cnt / init.cap.max_send_wr;
+	}
+	qp->max_send_sge = (int32_t)init.cap.max_send_sge;
+	qp->sq.max_inline = init.cap.max_inline_data;
+	qp->sq.always = init.sq_sig_all ? INLAY_SIGNALED : 0;
+	if (dv.rq.wqe_cnt && !qp->qp->srq) {
+		qp->rq.wr_ids = calloc(dv.rq.wqe_cnt, sizeof(*qp->rq.wr_ids));
+		if (!qp->rq.wr_ids)
+			return -1;
+	}
+	return fresh(qp, &dv);
+}
+
+static void count_qp(const struct shim_qp *qp)
+{
+	total.sends += qp->sq.head;
+	total.recvs += qp->rq.head;
+}
+
+static void free_qp(struct shim_qp *qp)
+{
+	inlay_sq_fini(&qp->sq.q);
+	inlay_uar_destroy(&qp->uar);
+	free(qp->sq.sends);
+	free(qp->rq.wr_ids);
+	free(qp);
+}
+
+/* A QP of inlay's: in a domain of its own where that can be had, in the program's else. */
+static struct ibv_qp *create_inlay(const struct maker *maker, struct ibv_qp_init_attr_ex *attr)
+{
+	struct shim_qp *qp = aligned_alloc(INLAY_CACHE_LINE, sizeof(*qp));
+	const char *shut = getenv("MLX5_SHUT_UP_BF");
+	struct ibv_qp_init_attr_ex asked = *attr;
+	struct shim_qp ***part;
+
+	if (!qp)
+		return NULL;
+	memset(qp, 0, sizeof(*qp));
+	qp->kind = SHIM_QP;
+	qp->context = maker->context;
+	qp->pd = attr->pd;
+	if (!(shut && strcmp(shut, "0")) && attr->cap.max_send_wr && !inlay_uar_create(&qp->uar, attr->pd, INLAY_UAR_EXCLUSIVE)) {
+		attr->pd = qp->uar.pd;
+		qp->qp = make(maker, attr);
+		attr->pd = qp->pd;
+		if (!qp->qp) {
+			inlay_uar_destroy(&qp->uar);
+			*attr = asked;
+		}
+	}
+	if (!qp->qp)
+		qp->qp = make(maker, attr);
+	if (!qp->qp) {
+		free(qp);
+		return NULL;
+	}
+	qp->qpn = qp->qp->qp_num;
+	part = &maker->context->qps[qp->qpn >> 12];
+	if (!*part)
+		*part = calloc(4096, sizeof(**part));
+	if (!*part || take_qp(qp)) {
+		NEXT(ibv_destroy_qp)(qp->qp);
+		free_qp(qp);
+		errno = ENOMEM;
+		return NULL;
+	}
+	qp->qp->pd = qp->pd;
+	(*part)[qp->qpn & 0xfff] = qp;
+	shim_insert(qp->qp, qp);
+	qp->send_cq = shim_find(attr->send_cq);
+	qp->recv_cq = shim_find(attr->recv_cq);
+	qp->extended = ibv_qp_to_qp_ex(qp->qp) != NULL;
+	if (qp->extended)
+		shim_wr_install(ibv_qp_to_qp_ex(qp->qp));
+	total.qps++;
+	if (verbose)
+		say("QP 0x%x is inlay's: %u sends%s, %u receives, %s", qp->qpn, qp->sq.max_sends, qp->extended ? " with ibv_wr_*" : "",
+		    qp->rq.wr_ids ? qp->rq.q.mask + 1 : 0, qp->sq.q.reg ? "a register of its own" : "a shared register");
+	return qp->qp;
+}
+
+static struct ibv_qp *create_libmlx5(const struct maker *maker, struct ibv_qp_init_attr_ex *attr, const char *why)
+{
+	struct ibv_cq *send_cq = attr->send_cq, *recv_cq = attr->recv_cq;
+	struct ibv_qp *qp = NULL;
+
+	attr->send_cq = leave_cq(send_cq);
+	attr->recv_cq = leave_cq(recv_cq);
+	if (!attr->send_cq == !send_cq && !attr->recv_cq == !recv_cq)
+		qp = make(maker, attr);
+	attr->send_cq = send_cq;
+	attr->recv_cq = recv_cq;
+	if (qp && (verbose || !total.left))
+		say("QP 0x%x is libmlx5's, because of %s%s", qp->qp_num, why, verbose ? "" : " (others are not mentioned)");
+	total.left += qp != NULL;
+	return qp;
+}
+
+static struct ibv_qp *create_qp(const struct maker *maker, struct ibv_qp_init_attr_ex *attr)
+{
+	const char *why = uncovered(attr, maker->dv);
+	struct ibv_qp *qp;
+
+	pthread_mutex_lock(&shim_lock);
+	if (!why && !(take_cq(attr->send_cq) & take_cq(attr->recv_cq)))
+		why = "its CQ";
+	qp = why ? create_libmlx5(maker, attr, why) : create_inlay(maker, attr);
+	pthread_mutex_unlock(&shim_lock);
+	return qp;
+}
+
+EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
+{
+	struct maker maker = {shim_find(pd->context), NULL, PLAIN};
+	struct ibv_qp_init_attr_ex ex = {.pd = pd};
+	struct ibv_qp *qp;
+
+	if (!maker.context)
+		return NEXT(ibv_create_qp)(pd, attr);
+	memcpy(&ex, attr, sizeof(*attr)); /* which begins like the other, and whose padding is where comp_mask lies */
+	ex.comp_mask = IBV_QP_INIT_ATTR_PD;
+	qp = create_qp(&maker, &ex);
+	if (qp)
+		memcpy(attr, &ex, sizeof(*attr));
+	return qp;
+}
+
+static struct ibv_qp *create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr)
+{
+	struct maker maker = {shim_find(context), NULL, EX};
+
+	return create_qp(&maker, attr);
+}
+
+EXPORT struct ibv_qp *mlx5dv_create_qp(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr, struct mlx5dv_qp_init_attr *dv)
+{
+	struct maker maker = {shim_find(context), dv, DV};
+
+	return maker.context ? create_qp(&maker, attr) : NEXT(mlx5dv_create_qp)(context, attr, dv);
+}
+
+/* Both CQs of a QP, in the order of their addresses. */
+static void lock_cqs(struct shim_qp *qp)
+{
+	struct shim_cq *a = qp->send_cq < qp->recv_cq ? qp->send_cq : qp->recv_cq;
+	struct shim_cq *b = a == qp->send_cq ? qp->recv_cq : qp->send_cq;
+
+	shim_acquire(&a->lock);
+	if (b != a)
+		shim_acquire(&b->lock);
+}
+
+static void unlock_cqs(struct shim_qp *qp)
+{
+	shim_release(&qp->send_cq->lock);
+	if (qp->recv_cq != qp->send_cq)
+		shim_release(&qp->recv_cq->lock);
+}
+
+EXPORT int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
+{
+	int err = NEXT(ibv_modify_qp)(ibqp, attr, mask);
+	struct shim_qp *qp = err ? NULL : shim_find(ibqp);
+	struct mlx5dv_qp dv;
+
+	if (!qp || !(mask & IBV_QP_STATE))
+		return err;
+	switch (attr->qp_state) {
+	case IBV_QPS_RESET:
+		lock_cqs(qp);
+		shim_clean(qp);
+		inlay_sq_fini(&qp->sq.q);
+		count_qp(qp);
+		err = look(qp, &dv) || fresh(qp, &dv) ? EIO : 0;
+		unlock_cqs(qp);
+		break;
+	case IBV_QPS_INIT:
+		qp->rq.ready = true;
+		break;
+	case IBV_QPS_RTS:
+		qp->sq.max_sge = qp->max_send_sge;
+		break;
+	default:
+		break;
+	}
+	/* libmlx5 has put its own ibv_wr_complete there. */
+	if (qp->extended)
+		shim_wr_install(ibv_qp_to_qp_ex(ibqp));
+	return err;
+}
+
+EXPORT int ibv_destroy_qp(struct ibv_qp *ibqp)
+{
+	struct shim_qp *qp = shim_find(ibqp), **entry;
+	int err;
+
+	if (!qp)
+		return NEXT(ibv_destroy_qp)(ibqp);
+	pthread_mutex_lock(&shim_lock);
+	shim_remove(ibqp);
+	pthread_mutex_unlock(&shim_lock);
+	if (qp->uar.pd)
+		ibqp->pd = qp->uar.pd;
+	err = NEXT(ibv_destroy_qp)(ibqp);
+	pthread_mutex_lock(&shim_lock);
+	if (err) {
+		ibqp->pd = qp->pd;
+		shim_insert(ibqp, qp);
+	} else {
+		lock_cqs(qp);
+		shim_clean(qp);
+		entry = &qp->context->qps[qp->qpn >> 12][qp->qpn & 0xfff];
+		if (*entry == qp) /* the number may have come back already */
+			*entry = NULL;
+		unlock_cqs(qp);
+		count_qp(qp);
+		free_qp(qp);
+	}
+	pthread_mutex_unlock(&shim_lock);
+	return err;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------
+ * What else completes to a CQ
+ */
+
+static struct ibv_wq *create_wq(struct ibv_context *context, struct ibv_wq_init_attr *attr)
+{
+	struct shim_context *c = shim_find(context);
+	struct ibv_cq *cq = attr->cq;
+	struct ibv_wq *wq;
+
+	pthread_mutex_lock(&shim_lock);
+	attr->cq = leave_cq(cq);
+	pthread_mutex_unlock(&shim_lock);
+	wq = attr->cq ? c->create_wq(context, attr) : NULL;
+	attr->cq = cq;
+	return wq;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------
+ * Contexts
+ */
+
+static struct ibv_mr *alloc_null_mr(struct ibv_pd *pd)
+{
+	struct shim_context *c = shim_find(pd->context);
+	struct ibv_mr *mr = c->alloc_null_mr(pd);
+
+	if (mr) {
+		c->null_lkey = mr->lkey;
+		c->has_null_mr = true;
+	}
+	return mr;
+}
+
+static struct ibv_context *opened(struct ibv_context *context)
+{
+	struct verbs_context *vctx = context ? verbs_get_ctx(context) : NULL;
+	struct ibv_device_attr attr;
+	struct shim_context *c;
+
+	if (!vctx || !mlx5dv_is_supported(context->device) || ibv_query_device(context, &attr))
+		return context;
+	c = calloc(1, sizeof(*c));
+	if (!c)
+		return context;
+	c->context = context;
+	c->ops = context->ops;
+	c->atomics = attr.atomic_cap != IBV_ATOMIC_NONE;
+	context->ops.post_send = shim_post_send;
+	context->ops.post_recv = shim_post_recv;
+	context->ops.poll_cq = shim_poll_cq;
+	context->ops.req_notify_cq = shim_req_notify_cq;
+#define REPLACE(name) (c->name = vctx->name, vctx->name = name)
+	REPLACE(create_qp_ex);
+	REPLACE(create_cq_ex);
+	REPLACE(create_wq);
+	REPLACE(alloc_null_mr);
+	pthread_mutex_lock(&shim_lock);
+	shim_insert(context, c);
+	pthread_mutex_unlock(&shim_lock);
+	return context;
+}
+
+EXPORT struct ibv_context *ibv_open_device(struct ibv_device *device)
+{
+	return opened(NEXT(ibv_open_device)(device));
+}
+
+EXPORT struct ibv_context *mlx5dv_open_device(struct ibv_device *device, struct mlx5dv_context_attr *attr)
+{
+	return opened(NEXT(mlx5dv_open_device)(device, attr));
+}
+
+EXPORT int ibv_close_device(struct ibv_context *context)
+{
+	struct shim_context *c = shim_find(context);
+	int err = NEXT(ibv_close_device)(context), i;
+
+	if (err || !c)
+		return err;
+	pthread_mutex_lock(&shim_lock);
+	shim_remove(context);
+	pthread_mutex_unlock(&shim_lock);
+	for (i = 0; i < 4096; i++)
+		free(c->qps[i]);
+	free(c);
+	return 0;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------
+ * The account, for INLAY_SHIM_VERBOSE
+ */
+
+static void count(const void *object, void *value)
+{
+	if (*(enum shim_kind *)value == SHIM_QP)
+		count_qp(value);
+	else if (*(enum shim_kind *)value == SHIM_CQ && ((struct shim_cq *)value)->cq == object)
+		count_cq(value);
+}
+
+__attribute__((destructor)) static void end(void)
+{
+	if (!verbose)
+		return;
+	shim_each(count);
+	say("by inlay: %llu QPs, %llu sends, %llu receives, %llu completions; by libmlx5: %llu QPs", (unsigned long long)total.qps,
+	    (unsigned long long)total.sends, (unsigned long long)total.recvs, (unsigned long long)total.completions,
+	    (unsigned long long)total.left);
+}

@@ -1,0 +1,443 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Completing: what inlay finds in the CQ becomes what libmlx5 would have told the program. */
+#include <stdio.h>
+#include "shim.h"
+
+enum {
+	POLL_ERROR = -2, /* libmlx5's: a completion of a QP that there is not, or a device gone mad */
+};
+
+/* ------------------------------------------------------------------------------------------------------------------------
+ * One completion, for ibv_poll_cq and ibv_start_poll alike
+ */
+
+/*
+ * Copies the payload of a completion to the memory that the WQE's data segments name; what verbs promises even where the device put it
+ * into the CQE. `segs` of them, of which the ring may hold `before` up to its end; the others follow at its beginning.
+ */
+static enum ibv_wc_status scatter(const struct shim_context *context, const uint8_t *seg, uint32_t segs, uint32_t before,
+				  const uint8_t *begin, const uint8_t *payload, uint32_t left)
+{
+	uint32_t i;
+
+	for (i = 0; i < segs && left; i++, seg += INLAY_DS) {
+		struct mlx5_wqe_data_seg data;
+		uint32_t length;
+
+		if (i == before)
+			seg = begin;
+		__builtin_memcpy(&data, seg, sizeof(data));
+		length = inlay_from_be32(data.byte_count);
+		if (length > left)
+			length = left;
+		if (!context->has_null_mr || inlay_from_be32(data.lkey) != context->null_lkey)
+			__builtin_memcpy((void *)(uintptr_t)inlay_from_be64(data.addr), payload, length);
+		payload += length;
+		left -= length;
+	}
+	return left ? IBV_WC_LOC_LEN_ERR : IBV_WC_SUCCESS;
+}
+
+/* What an RDMA read or an atomic brought back. */
+static enum ibv_wc_status scatter_send(const struct shim_qp *qp, const struct mlx5_cqe64 *cqe, const void *payload)
+{
+	const struct inlay_sq *q = &qp->sq.q;
+	const uint8_t *wqe = inlay_sq_wqe(q, inlay_cqe_wqe_counter(cqe));
+	uint32_t units = wqe[7] & 0x3f, fixed = 2, length = inlay_cqe_byte_count(cqe);
+
+	if (inlay_cqe_send_opcode(cqe) != MLX5_OPCODE_RDMA_READ) {
+		fixed = 3;
+		length = 8;
+	}
+	return scatter(qp->context, wqe + fixed * INLAY_DS, units - fixed, (uint32_t)(inlay_sq_end(q) - wqe) / INLAY_DS - fixed, q->buf,
+		       payload, length);
+}
+
+static enum ibv_wc_status scatter_recv(const struct shim_qp *qp, uint32_t index, const struct mlx5_cqe64 *cqe, const void *payload)
+{
+	const struct inlay_rq *q = &qp->rq.q;
+
+	return scatter(qp->context, q->buf + (size_t)(index & q->mask) * q->stride, q->max_sge, q->max_sge, NULL, payload,
+		       inlay_cqe_byte_count(cqe));
+}
+
+/* libmlx5 shows what neither a peer's absence nor a QP's end explains; so does the shim. */
+static void show(const struct mlx5_cqe64 *cqe)
+{
+	uint8_t syndrome = inlay_cqe_syndrome(cqe);
+
+	if (syndrome == MLX5_CQE_SYNDROME_WR_FLUSH_ERR || syndrome == MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR)
+		return;
+	fprintf(stderr, "inlay-shim: completion with error:\n");
+	inlay_cqe_print(stderr, cqe);
+}
+
+/*
+ * Completes the WQE that a CQE names: finds its wr_id and status, brings the payload to where it belongs, and lets the WQE's place be used
+ * again. *opcode is set where the CQE does not tell it. Returns 0 or POLL_ERROR.
+ */
+INLAY_ALWAYS int complete(struct shim_cq *cq, const struct mlx5_cqe64 *cqe, uint64_t *wr_id, enum ibv_wc_status *status, uint32_t *opcode)
+{
+	struct shim_qp *qp = shim_qp_by_number(cq->context, inlay_cqe_qpn(cqe));
+	const void *payload = NULL;
+
+	if (INLAY_UNLIKELY(!qp))
+		return POLL_ERROR;
+	*status = IBV_WC_SUCCESS;
+	if (inlay_cqe_is_error(cqe)) {
+		*status = inlay_cqe_status(cqe);
+		show(cqe);
+	} else {
+		payload = inlay_cqe_payload(cqe, cq->q.stride);
+	}
+	if (inlay_cqe_is_send(cqe)) {
+		struct shim_send *send = &qp->sq.sends[inlay_cqe_wqe_counter(cqe) & qp->sq.q.mask];
+
+		if (INLAY_UNLIKELY(payload))
+			*status = scatter_send(qp, cqe, payload);
+		*wr_id = send->wr_id;
+		*opcode = send->opcode;
+		__atomic_store_n(&qp->sq.done, inlay_cqe_wqe_counter(cqe), __ATOMIC_RELEASE);
+		__atomic_store_n(&qp->sq.tail, send->number + 1, __ATOMIC_RELEASE);
+	} else {
+		uint32_t tail = qp->rq.tail;
+
+		if (INLAY_UNLIKELY(payload))
+			*status = scatter_recv(qp, tail, cqe, payload);
+		*wr_id = qp->rq.wr_ids[tail & qp->rq.q.mask];
+		__atomic_store_n(&qp->rq.tail, tail + 1, __ATOMIC_RELEASE);
+	}
+	return 0;
+}
+
+static uint32_t send_opcode(const struct mlx5_cqe64 *cqe, uint32_t recorded)
+{
+	switch (inlay_cqe_send_opcode(cqe)) {
+	case MLX5_OPCODE_RDMA_WRITE_IMM:
+	case MLX5_OPCODE_RDMA_WRITE: return IBV_WC_RDMA_WRITE;
+	case MLX5_OPCODE_SEND_IMM:
+	case MLX5_OPCODE_SEND:
+	case MLX5_OPCODE_SEND_INVAL: return IBV_WC_SEND;
+	case MLX5_OPCODE_RDMA_READ: return IBV_WC_RDMA_READ;
+	case MLX5_OPCODE_ATOMIC_CS: return IBV_WC_COMP_SWAP;
+	case MLX5_OPCODE_ATOMIC_FA: return IBV_WC_FETCH_ADD;
+	default: return recorded;
+	}
+}
+
+/* The packet's fields, which a receive's CQE has. */
+static uint32_t flags_rqpn(const struct mlx5_cqe64 *cqe)
+{
+	return inlay_from_be32(cqe->flags_rqpn);
+}
+
+static unsigned int grh_flag(const struct mlx5_cqe64 *cqe)
+{
+	return flags_rqpn(cqe) >> 28 & 3 ? IBV_WC_GRH : 0;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------
+ * ibv_poll_cq
+ */
+
+/* Of a send. A field that libmlx5 leaves as the program had it is left here too. */
+INLAY_ALWAYS void fill_send(struct ibv_wc *wc, const struct mlx5_cqe64 *cqe, uint32_t opcode)
+{
+	uint8_t sent = inlay_cqe_send_opcode(cqe);
+
+	wc->opcode = send_opcode(cqe, opcode);
+	if (sent == MLX5_OPCODE_RDMA_WRITE_IMM || sent == MLX5_OPCODE_SEND_IMM)
+		wc->wc_flags |= IBV_WC_WITH_IMM;
+	if (sent == MLX5_OPCODE_RDMA_READ)
+		wc->byte_len = inlay_cqe_byte_count(cqe);
+	else if (sent == MLX5_OPCODE_ATOMIC_CS || sent == MLX5_OPCODE_ATOMIC_FA)
+		wc->byte_len = 8;
+}
+
+INLAY_ALWAYS void fill_recv(struct ibv_wc *wc, const struct mlx5_cqe64 *cqe)
+{
+	wc->byte_len = inlay_cqe_byte_count(cqe);
+	if (INLAY_UNLIKELY(wc->status != IBV_WC_SUCCESS))
+		return;
+	wc->opcode = IBV_WC_RECV;
+	switch (inlay_cqe_opcode(cqe)) {
+	case MLX5_CQE_RESP_WR_IMM:
+		wc->opcode = IBV_WC_RECV_RDMA_WITH_IMM;
+		/* fall through */
+	case MLX5_CQE_RESP_SEND_IMM:
+		wc->wc_flags |= IBV_WC_WITH_IMM;
+		wc->imm_data = inlay_cqe_imm_be(cqe);
+		break;
+	case MLX5_CQE_RESP_SEND_INV:
+		wc->wc_flags |= IBV_WC_WITH_INV;
+		wc->invalidated_rkey = inlay_cqe_invalidated_rkey(cqe);
+		break;
+	}
+	wc->slid = inlay_from_be16(cqe->slid);
+	wc->sl = flags_rqpn(cqe) >> 24 & 0xf;
+	wc->src_qp = flags_rqpn(cqe) & 0xffffff;
+	wc->dlid_path_bits = cqe->ml_path & 0x7f;
+	wc->wc_flags |= grh_flag(cqe);
+	wc->pkey_index = inlay_from_be32(cqe->imm_inval_pkey) & 0xffff;
+}
+
+int shim_poll_cq(struct ibv_cq *ibcq, int entries, struct ibv_wc *wc)
+{
+	struct shim_cq *cq = shim_find(ibcq);
+	int n, err = 0;
+
+	if (INLAY_UNLIKELY(!cq || cq->owner != SHIM_INLAY))
+		return ((struct shim_context *)shim_find(ibcq->context))->ops.poll_cq(ibcq, entries, wc);
+	shim_acquire(&cq->lock);
+	for (n = 0; n < entries; n++, wc++) {
+		const struct mlx5_cqe64 *cqe = inlay_cq_peek(&cq->q);
+		uint32_t opcode = 0;
+
+		if (!cqe)
+			break;
+		wc->wc_flags = 0;
+		wc->qp_num = inlay_cqe_qpn(cqe);
+		err = complete(cq, cqe, &wc->wr_id, &wc->status, &opcode);
+		if (INLAY_LIKELY(!err)) {
+			if (inlay_cqe_is_error(cqe))
+				wc->vendor_err = inlay_cqe_vendor_syndrome(cqe);
+			else if (inlay_cqe_opcode(cqe) == MLX5_CQE_REQ)
+				fill_send(wc, cqe, opcode);
+			else
+				fill_recv(wc, cqe);
+		}
+		inlay_cq_advance_quiet(&cq->q, 1);
+		if (INLAY_UNLIKELY(err))
+			break;
+	}
+	if (n || err)
+		inlay_cq_update(&cq->q);
+	shim_release(&cq->lock);
+	if (INLAY_UNLIKELY(err))
+		return err;
+	if (INLAY_UNLIKELY(cq->second != NULL) && n < entries) {
+		int more = cq->context->ops.poll_cq(cq->second, entries - n, wc);
+
+		n = more < 0 ? more : n + more;
+	}
+	return n;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------
+ * ibv_start_poll, ibv_next_poll, ibv_end_poll
+ */
+
+static struct ibv_cq_ex *second_of(struct shim_cq *cq)
+{
+	return (struct ibv_cq_ex *)cq->second;
+}
+
+/* Between start and end, what the program reads is either the CQ's own (cq->cqe) or the second's. */
+static int own_next(struct shim_cq *cq, struct ibv_cq_ex *ex)
+{
+	const struct mlx5_cqe64 *cqe = inlay_cq_peek(&cq->q);
+	int err;
+
+	if (!cqe)
+		return ENOENT;
+	cq->cqe = cqe;
+	err = complete(cq, cqe, &ex->wr_id, &ex->status, &cq->send_opcode);
+	inlay_cq_advance_quiet(&cq->q, 1);
+	return err;
+}
+
+static int second_start(struct shim_cq *cq, struct ibv_cq_ex *ex)
+{
+	struct ibv_poll_cq_attr attr = {};
+	int err = ibv_start_poll(second_of(cq), &attr);
+
+	if (err)
+		return err;
+	cq->cqe = NULL;
+	ex->wr_id = second_of(cq)->wr_id;
+	ex->status = second_of(cq)->status;
+	return 0;
+}
+
+static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
+{
+	struct shim_cq *cq = shim_find(ex);
+	int err;
+
+	if (INLAY_UNLIKELY(attr->comp_mask))
+		return EINVAL;
+	shim_acquire(&cq->lock);
+	err = own_next(cq, ex);
+	if (err == ENOENT && INLAY_UNLIKELY(cq->second != NULL))
+		err = second_start(cq, ex);
+	if (err) {
+		if (err != ENOENT)
+			inlay_cq_update(&cq->q);
+		shim_release(&cq->lock);
+		return err;
+	}
+	cq->poller = pthread_self();
+	cq->polling = true;
+	return 0;
+}
+
+static int next_poll(struct ibv_cq_ex *ex)
+{
+	struct shim_cq *cq = shim_find(ex);
+	int err;
+
+	if (INLAY_UNLIKELY(!cq->cqe)) {
+		err = ibv_next_poll(second_of(cq));
+		ex->wr_id = second_of(cq)->wr_id;
+		ex->status = second_of(cq)->status;
+		return err;
+	}
+	err = own_next(cq, ex);
+	if (err == ENOENT && INLAY_UNLIKELY(cq->second != NULL))
+		err = second_start(cq, ex);
+	return err;
+}
+
+static void end_poll(struct ibv_cq_ex *ex)
+{
+	struct shim_cq *cq = shim_find(ex);
+
+	if (INLAY_UNLIKELY(!cq->cqe))
+		ibv_end_poll(second_of(cq));
+	inlay_cq_update(&cq->q);
+	cq->polling = false;
+	shim_release(&cq->lock);
+}
+
+/* ibv_wc_read_NAME: of the CQE, or of libmlx5's where the completion is the second CQ's. */
+#define READ(type, name, value) \
+static type read_##name(struct ibv_cq_ex *ex) \
+{ \
+	struct shim_cq *cq = shim_find(ex); \
+	const struct mlx5_cqe64 *cqe = cq->cqe; \
+	\
+	if (INLAY_UNLIKELY(!cqe)) \
+		return second_of(cq)->read_##name(second_of(cq)); \
+	return value; \
+}
+
+static enum ibv_wc_opcode opcode_of(const struct shim_cq *cq)
+{
+	switch (inlay_cqe_opcode(cq->cqe)) {
+	case MLX5_CQE_REQ: return send_opcode(cq->cqe, cq->send_opcode);
+	case MLX5_CQE_RESP_WR_IMM: return IBV_WC_RECV_RDMA_WITH_IMM;
+	case MLX5_CQE_RESP_SEND:
+	case MLX5_CQE_RESP_SEND_IMM:
+	case MLX5_CQE_RESP_SEND_INV: return IBV_WC_RECV;
+	default: return 0;
+	}
+}
+
+static unsigned int flags_of(const struct mlx5_cqe64 *cqe)
+{
+	unsigned int flags = grh_flag(cqe);
+
+	switch (inlay_cqe_opcode(cqe)) {
+	case MLX5_CQE_RESP_WR_IMM:
+	case MLX5_CQE_RESP_SEND_IMM: return flags | IBV_WC_WITH_IMM;
+	case MLX5_CQE_RESP_SEND_INV: return flags | IBV_WC_WITH_INV;
+	default: return flags;
+	}
+}
+
+READ(enum ibv_wc_opcode, opcode, opcode_of(cq))
+READ(unsigned int, wc_flags, flags_of(cqe))
+READ(uint32_t, vendor_err, inlay_cqe_vendor_syndrome(cqe))
+READ(uint32_t, byte_len, inlay_cqe_byte_count(cqe))
+READ(__be32, imm_data, inlay_cqe_opcode(cqe) == MLX5_CQE_RESP_SEND_INV ? inlay_cqe_invalidated_rkey(cqe) : inlay_cqe_imm_be(cqe))
+READ(uint32_t, qp_num, inlay_cqe_qpn(cqe))
+READ(uint32_t, src_qp, flags_rqpn(cqe) & 0xffffff)
+READ(uint32_t, slid, inlay_from_be16(cqe->slid))
+READ(uint8_t, sl, flags_rqpn(cqe) >> 24 & 0xf)
+READ(uint8_t, dlid_path_bits, cqe->ml_path & 0x7f)
+READ(uint64_t, completion_ts, inlay_cqe_timestamp(cqe))
+READ(uint16_t, cvlan, inlay_from_be16(cqe->vlan_info))
+READ(uint32_t, flow_tag, inlay_from_be32(cqe->sop_drop_qpn) & 0xffffff)
+
+/* A reader that the program did not ask for stays what libmlx5 left there. */
+void shim_poll_install(struct ibv_cq_ex *ex)
+{
+	ex->start_poll = start_poll;
+	ex->next_poll = next_poll;
+	ex->end_poll = end_poll;
+#define INSTALL(name) if (ex->read_##name) ex->read_##name = read_##name
+	INSTALL(opcode);
+	INSTALL(wc_flags);
+	INSTALL(vendor_err);
+	INSTALL(byte_len);
+	INSTALL(imm_data);
+	INSTALL(qp_num);
+	INSTALL(src_qp);
+	INSTALL(slid);
+	INSTALL(sl);
+	INSTALL(dlid_path_bits);
+	INSTALL(completion_ts);
+	INSTALL(cvlan);
+	INSTALL(flow_tag);
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------
+ * Events, and the end of a QP
+ */
+
+/*
+ * libmlx5 takes no lock to arm a CQ or to count its events, so that a program may do so between ibv_start_poll and ibv_end_poll: whoever
+ * holds the lock already does not take it again. Returns what leave() wants.
+ */
+static bool enter(struct shim_cq *cq)
+{
+	if (__atomic_load_n(&cq->polling, __ATOMIC_RELAXED) && pthread_equal(cq->poller, pthread_self()))
+		return false;
+	shim_acquire(&cq->lock);
+	return true;
+}
+
+static void leave(struct shim_cq *cq, bool entered)
+{
+	if (entered)
+		shim_release(&cq->lock);
+}
+
+int shim_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
+{
+	struct shim_cq *cq = shim_find(ibcq);
+	bool entered;
+	int err;
+
+	if (INLAY_UNLIKELY(!cq || cq->owner != SHIM_INLAY))
+		return ((struct shim_context *)shim_find(ibcq->context))->ops.req_notify_cq(ibcq, solicited_only);
+	entered = enter(cq);
+	err = -inlay_cq_arm(&cq->q, solicited_only);
+	leave(cq, entered);
+	if (!err && cq->second)
+		err = cq->context->ops.req_notify_cq(cq->second, solicited_only);
+	return err;
+}
+
+/* An event was taken from the channel, of the CQ itself or of its second. Returns the CQ that the program knows. */
+struct ibv_cq *shim_event(struct shim_cq *cq, struct ibv_cq *from)
+{
+	if (from == cq->cq) {
+		bool entered = enter(cq);
+
+		inlay_cq_event(&cq->q);
+		leave(cq, entered);
+	} else {
+		__atomic_fetch_add(&cq->second_events, 1, __ATOMIC_RELAXED);
+	}
+	return cq->cq;
+}
+
+/* Takes a QP that was reset or destroyed out of its CQs, which are locked: libmlx5 no longer does, since they are inlay's. */
+void shim_clean(struct shim_qp *qp)
+{
+	if (!qp->recv_cq->programs)
+		inlay_cq_clean(&qp->recv_cq->q, qp->qpn);
+	if (qp->send_cq != qp->recv_cq && !qp->send_cq->programs)
+		inlay_cq_clean(&qp->send_cq->q, qp->qpn);
+}

@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Posting: verbs' work requests become inlay's posts. What is refused, and with which errno, is what libmlx5 refuses. */
+#include "shim.h"
+
+/* ------------------------------------------------------------------------------------------------------------------------
+ * What ibv_post_send and ibv_wr_* share
+ */
+
+/* Gives the headers the credit of all sends that were polled since: that of the last one, and so of all before it. */
+static void settle(struct shim_sq *sq)
+{
+	struct mlx5_cqe64 cqe;
+
+	cqe.wqe_counter = inlay_to_be16(__atomic_load_n(&sq->done, __ATOMIC_ACQUIRE));
+	/* -EPROTO: nothing was polled since the last time */
+	inlay_sq_release(&sq->q, &cqe);
+}
+
+/* Whether one more send may be posted: as many as verbs promised, whatever else the ring would hold. Sees to it that the ring has room too. */
+static inline bool room(struct shim_sq *sq)
+{
+	if (INLAY_UNLIKELY(sq->head - __atomic_load_n(&sq->tail, __ATOMIC_ACQUIRE) >= sq->max_sends))
+		return false;
+	if (INLAY_UNLIKELY(inlay_sq_room(&sq->q) < sq->max_wqebbs))
+		settle(sq);
+	return true;
+}
+
+static inline uint32_t flags_of(struct shim_sq *sq, unsigned int send_flags)
+{
+	uint32_t flags = sq->always;
+
+	if (send_flags & IBV_SEND_SIGNALED)
+		flags |= INLAY_SIGNALED;
+	if (send_flags & IBV_SEND_SOLICITED)
+		flags |= INLAY_SOLICITED;
+	return flags | (send_flags & IBV_SEND_FENCE ? (uint32_t)INLAY_FENCE_SMALL_AND_FENCE : sq->fence);
+}
+
+/* Remembers the send that begins at WQEBB `index` and is being posted. */
+static inline void remember(struct shim_sq *sq, uint16_t index, uint64_t wr_id, uint32_t opcode)
+{
+	struct shim_send *send = &sq->sends[index & sq->q.mask];
+
+	send->wr_id = wr_id;
+	send->number = sq->head++;
+	send->opcode = opcode;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------
+ * ibv_post_send
+ */
+
+/* One work request. num_sge and inlined are constants where that pays. */
+INLAY_ALWAYS int post(struct shim_qp *qp, const struct ibv_send_wr *wr, uint32_t num_sge, uint32_t flags)
+{
+	struct inlay_sq *q = &qp->sq.q;
+	const struct ibv_sge *sge = wr->sg_list;
+
+	switch (wr->opcode) {
+	case IBV_WR_SEND:
+		return inlay_post_send(q, sge, num_sge, flags);
+	case IBV_WR_SEND_WITH_IMM:
+		return inlay_post_send_imm(q, wr->imm_data, sge, num_sge, flags);
+	case IBV_WR_SEND_WITH_INV:
+		return inlay_post_send_inv(q, wr->invalidate_rkey, sge, num_sge, flags);
+	case IBV_WR_RDMA_WRITE:
+		return inlay_post_write(q, wr->wr.rdma.remote_addr, wr->wr.rdma.rkey, sge, num_sge, flags);
+	case IBV_WR_RDMA_WRITE_WITH_IMM:
+		return inlay_post_write_imm(q, wr->wr.rdma.remote_addr, wr->wr.rdma.rkey, wr->imm_data, sge, num_sge, flags);
+	case IBV_WR_RDMA_READ:
+		return inlay_post_read(q, wr->wr.rdma.remote_addr, wr->wr.rdma.rkey, sge, num_sge, flags & ~(uint32_t)INLAY_INLINE);
+	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+		return num_sge != 1 ? -EINVAL : inlay_post_fetch_add(q, wr->wr.atomic.remote_addr, wr->wr.atomic.rkey,
+								      wr->wr.atomic.compare_add, sge, flags & ~(uint32_t)INLAY_INLINE);
+	case IBV_WR_ATOMIC_CMP_AND_SWP:
+		return num_sge != 1 ? -EINVAL : inlay_post_cmp_swap(q, wr->wr.atomic.remote_addr, wr->wr.atomic.rkey,
+								     wr->wr.atomic.compare_add, wr->wr.atomic.swap, sge,
+								     flags & ~(uint32_t)INLAY_INLINE);
+	default:
+		return -EINVAL;
+	}
+}
+
+static int post_one(struct shim_qp *qp, const struct ibv_send_wr *wr)
+{
+	struct shim_sq *sq = &qp->sq;
+	uint32_t flags, index;
+	uint64_t total = 0;
+	int i, err;
+
+	if (INLAY_UNLIKELY(!room(sq) || wr->num_sge > sq->max_sge))
+		return ENOMEM;
+	flags = flags_of(sq, wr->send_flags);
+	index = inlay_sq_index(&sq->q);
+	if (wr->send_flags & IBV_SEND_INLINE) {
+		for (i = 0; i < wr->num_sge; i++)
+			total += wr->sg_list[i].length;
+		if (INLAY_UNLIKELY(total > sq->max_inline))
+			return ENOMEM;
+		err = wr->num_sge == 1 ? post(qp, wr, 1, flags | INLAY_INLINE) : post(qp, wr, wr->num_sge, flags | INLAY_INLINE);
+	} else {
+		err = wr->num_sge == 1 ? post(qp, wr, 1, flags) : post(qp, wr, wr->num_sge, flags);
+	}
+	if (INLAY_UNLIKELY(err))
+		return -err;
+	sq->fence = 0;
+	remember(sq, index, wr->wr_id, 0);
+	return 0;
+}
+
+int shim_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)
+{
+	struct shim_qp *qp = shim_find(ibqp);
+	int err = 0;
+
+	if (INLAY_UNLIKELY(!qp))
+		return ((struct shim_context *)shim_find(ibqp->context))->ops.post_send(ibqp, wr, bad_wr);
+	shim_acquire(&qp->sq.lock);
+	for (; wr; wr = wr->next) {
+		err = post_one(qp, wr);
+		if (INLAY_UNLIKELY(err)) {
+			*bad_wr = wr;
+			break;
+		}
+	}
+	/* What came before a bad one goes out. One alone is copied into the register, several ring a doorbell. */
+	inlay_sq_ring(&qp->sq.q);
+	shim_release(&qp->sq.lock);
+	return err;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------
+ * ibv_wr_*: the WQE is built as the calls come, with inlay's cursor
+ */
+
+static struct shim_sq *sq_of(struct ibv_qp_ex *ex)
+{
+	return &((struct shim_qp *)shim_find(ex))->sq;
+}
+
+static void wr_start(struct ibv_qp_ex *ex)
+{
+	struct shim_sq *sq = sq_of(ex);
+
+	shim_acquire(&sq->lock);
+	sq->err = 0;
+	sq->begun = sq->head;
+}
+
+/* Takes back what was posted since ibv_wr_start: no doorbell has told the device of it. */
+static void undo(struct shim_sq *sq)
+{
+	sq->q.pending -= sq->q.pi - sq->q.rung;
+	sq->q.pi = sq->q.rung;
+	sq->head = sq->begun;
+}
+
+static int wr_complete(struct ibv_qp_ex *ex)
+{
+	struct shim_sq *sq = sq_of(ex);
+	int err = INLAY_UNLIKELY(sq->max_sge < 0) ? EINVAL : sq->err;
+
+	if (INLAY_UNLIKELY(err))
+		undo(sq);
+	else
+		inlay_sq_ring(&sq->q);
+	shim_release(&sq->lock);
+	return err;
+}
+
+static void wr_abort(struct ibv_qp_ex *ex)
+{
+	struct shim_sq *sq = sq_of(ex);
+
+	undo(sq);
+	shim_release(&sq->lock);
+}
+
+/* An error stays until ibv_wr_complete reports it; the calls in between do nothing. */
+static void fail(struct shim_sq *sq, int err)
+{
+	if (!sq->err)
+		sq->err = err;
+}
+
+/* Every builder begins here. setters: how many calls complete the WQE. */
+INLAY_ALWAYS bool begin(struct shim_sq *sq, struct ibv_qp_ex *ex, uint8_t opcode, uint32_t imm_be, uint8_t setters)
+{
+	if (INLAY_UNLIKELY(!room(sq) || inlay_sq_begin(&sq->q, 1, &sq->at)))
+		fail(sq, ENOMEM);
+	if (INLAY_UNLIKELY(sq->err))
+		return false;
+	sq->opcode = opcode;
+	sq->imm_be = imm_be;
+	sq->flags = flags_of(sq, ex->wr_flags);
+	sq->fence = 0;
+	sq->missing = setters;
+	return true;
+}
+
+/* Every setter ends here; the last one completes the WQE. */
+INLAY_ALWAYS void set(struct shim_sq *sq, struct ibv_qp_ex *ex, struct inlay_cursor at)
+{
+	sq->at = at;
+	if (INLAY_UNLIKELY(--sq->missing))
+		return;
+	remember(sq, (uint16_t)at.index, ex->wr_id, 0);
+	inlay_sq_commit_imm(&sq->q, at, sq->opcode, sq->flags, sq->imm_be);
+}
+
+INLAY_ALWAYS void wr_plain(struct ibv_qp_ex *ex, uint8_t opcode, uint32_t imm_be)
+{
+	begin(sq_of(ex), ex, opcode, imm_be, 1);
+}
+
+static void wr_send(struct ibv_qp_ex *ex)
+{
+	wr_plain(ex, MLX5_OPCODE_SEND, 0);
+}
+
+static void wr_send_imm(struct ibv_qp_ex *ex, __be32 imm_data)
+{
+	wr_plain(ex, MLX5_OPCODE_SEND_IMM, imm_data);
+}
+
+static void wr_send_inv(struct ibv_qp_ex *ex, uint32_t invalidate_rkey)
+{
+	wr_plain(ex, MLX5_OPCODE_SEND_INVAL, inlay_to_be32(invalidate_rkey));
+}
+
+INLAY_ALWAYS void wr_remote(struct ibv_qp_ex *ex, uint8_t opcode, uint32_t imm_be, uint32_t rkey, uint64_t remote_addr)
+{
+	struct shim_sq *sq = sq_of(ex);
+
+	if (INLAY_LIKELY(begin(sq, ex, opcode, imm_be, 1)))
+		sq->at = inlay_seg_raddr(sq->at, remote_addr, rkey);
+}
+
+static void wr_rdma_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote_addr)
+{
+	wr_remote(ex, MLX5_OPCODE_RDMA_WRITE, 0, rkey, remote_addr);
+}
+
+static void wr_rdma_write_imm(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote_addr, __be32 imm_data)
+{
+	wr_remote(ex, MLX5_OPCODE_RDMA_WRITE_IMM, imm_data, rkey, remote_addr);
+}
+
+static void wr_rdma_read(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote_addr)
+{
+	wr_remote(ex, MLX5_OPCODE_RDMA_READ, 0, rkey, remote_addr);
+}
+
+INLAY_ALWAYS void wr_atomic(struct ibv_qp_ex *ex, uint8_t opcode, uint32_t rkey, uint64_t remote_addr, uint64_t swap_add, uint64_t compare)
+{
+	struct shim_sq *sq = sq_of(ex);
+
+	if (INLAY_LIKELY(begin(sq, ex, opcode, 0, 1)))
+		sq->at = inlay_seg_atomic(inlay_seg_raddr(sq->at, remote_addr, rkey), swap_add, compare);
+}
+
+static void wr_atomic_cmp_swp(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote_addr, uint64_t compare, uint64_t swap)
+{
+	wr_atomic(ex, MLX5_OPCODE_ATOMIC_CS, rkey, remote_addr, swap, compare);
+}
+
+static void wr_atomic_fetch_add(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote_addr, uint64_t add)
+{
+	wr_atomic(ex, MLX5_OPCODE_ATOMIC_FA, rkey, remote_addr, add, 0);
+}
+
+static void wr_set_sge(struct ibv_qp_ex *ex, uint32_t lkey, uint64_t addr, uint32_t length)
+{
+	struct shim_sq *sq = sq_of(ex);
+
+	if (INLAY_LIKELY(!sq->err))
+		set(sq, ex, length ? inlay_seg_data(sq->at, addr, length, lkey) : sq->at);
+}
+
+static void wr_set_sge_list(struct ibv_qp_ex *ex, size_t num_sge, const struct ibv_sge *sg_list)
+{
+	struct shim_sq *sq = sq_of(ex);
+
+	if (INLAY_UNLIKELY((int64_t)num_sge > sq->max_sge))
+		fail(sq, ENOMEM);
+	if (INLAY_LIKELY(!sq->err))
+		set(sq, ex, inlay_seg_sges(sq->at, sg_list, (uint32_t)num_sge));
+}
+
+static void wr_set_inline_data(struct ibv_qp_ex *ex, void *addr, size_t length)
+{
+	struct shim_sq *sq = sq_of(ex);
+
+	if (INLAY_UNLIKELY(length > sq->max_inline))
+		fail(sq, ENOMEM);
+	if (INLAY_LIKELY(!sq->err))
+		set(sq, ex, inlay_seg_inline(sq->at, addr, (uint32_t)length));
+}
+
+static void wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t num_buf, const struct ibv_data_buf *buf_list)
+{
+	struct shim_sq *sq = sq_of(ex);
+	struct ibv_sge sge[INLAY_MAX_DS * INLAY_DS];
+	size_t total = 0, i;
+	uint32_t n = 0;
+
+	for (i = 0; i < num_buf; i++) {
+		total += buf_list[i].length;
+		if (total > sq->max_inline) {
+			fail(sq, ENOMEM);
+			break;
+		}
+		if (buf_list[i].length)
+			sge[n++] = (struct ibv_sge){.addr = (uintptr_t)buf_list[i].addr, .length = (uint32_t)buf_list[i].length};
+	}
+	if (INLAY_LIKELY(!sq->err))
+		set(sq, ex, inlay_seg_inlinev(sq->at, sge, n, (uint32_t)total));
+}
+
+void shim_wr_install(struct ibv_qp_ex *ex)
+{
+	ex->wr_start = wr_start;
+	ex->wr_complete = wr_complete;
+	ex->wr_abort = wr_abort;
+	ex->wr_set_sge = wr_set_sge;
+	ex->wr_set_sge_list = wr_set_sge_list;
+	ex->wr_set_inline_data = wr_set_inline_data;
+	ex->wr_set_inline_data_list = wr_set_inline_data_list;
+	ex->wr_send = wr_send;
+	ex->wr_send_imm = wr_send_imm;
+	ex->wr_send_inv = wr_send_inv;
+	ex->wr_rdma_write = wr_rdma_write;
+	ex->wr_rdma_write_imm = wr_rdma_write_imm;
+	ex->wr_rdma_read = wr_rdma_read;
+	ex->wr_atomic_cmp_swp = wr_atomic_cmp_swp;
+	ex->wr_atomic_fetch_add = wr_atomic_fetch_add;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------
+ * ibv_post_recv
+ */
+int shim_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
+{
+	struct shim_qp *qp = shim_find(ibqp);
+	struct shim_rq *rq;
+	int err = 0;
+
+	if (INLAY_UNLIKELY(!qp))
+		return ((struct shim_context *)shim_find(ibqp->context))->ops.post_recv(ibqp, wr, bad_wr);
+	rq = &qp->rq;
+	shim_acquire(&rq->lock);
+	for (; wr; wr = wr->next) {
+		if (INLAY_UNLIKELY(!rq->wr_ids)) {
+			err = ENOMEM; /* no receive queue, or an SRQ's */
+		} else {
+			if (INLAY_UNLIKELY(!inlay_rq_room(&rq->q))) {
+				uint32_t tail = __atomic_load_n(&rq->tail, __ATOMIC_ACQUIRE);
+
+				inlay_rq_release(&rq->q, tail - rq->released);
+				rq->released = tail;
+			}
+			if (INLAY_UNLIKELY(!rq->ready))
+				err = EINVAL;
+			else
+				err = -inlay_post_recv(&rq->q, wr->sg_list, (uint32_t)wr->num_sge);
+		}
+		if (INLAY_UNLIKELY(err)) {
+			if (err == EAGAIN)
+				err = ENOMEM;
+			*bad_wr = wr;
+			break;
+		}
+		rq->wr_ids[rq->head++ & rq->q.mask] = wr->wr_id;
+	}
+	if (INLAY_LIKELY(rq->wr_ids))
+		inlay_rq_ring(&rq->q);
+	shim_release(&rq->lock);
+	return err;
+}

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * libinlay-shim.so: preloaded, it runs unmodified verbs programs on inlay's data path. libibverbs and libmlx5 still create, modify and
+ * destroy everything; posting and polling, which programs do through function pointers, goes to inlay's headers instead of libmlx5.
+ *
+ *   object.c  the way in: functions of libibverbs and libmlx5 that are replaced, who owns which queue, taking over
+ *   post.c    ibv_post_send, ibv_wr_*, ibv_post_recv, ibv_post_srq_recv, ibv_bind_mw
+ *   poll.c    ibv_poll_cq, ibv_start_poll and ibv_wc_read_*, events
+ *   table.c   from a program's pointer to what the shim knows about it
+ *
+ * Who owns what. A queue is driven by inlay or by libmlx5, never by both. It is decided when a QP is created:
+ *
+ *   - a QP is inlay's when inlay knows its kind (shim_covers) and nothing that it completes to or receives from is libmlx5's;
+ *     else it is libmlx5's as a whole: both its queues
+ *   - a CQ is nobody's until it gets its first QP, and then its owner's for good
+ *   - so is an SRQ, but its first receive decides too
+ *   - a QP of libmlx5 on a CQ of inlay's gets a second CQ, which the program never sees: it is polled by libmlx5's functions whenever the first
+ *     is found empty, armed with the first, and its events are reported as the first's
+ *   - a QP of libmlx5 on an SRQ of inlay's cannot be, and is refused with ENOTSUP
+ *
+ * A decision at the first post would leave more of these mixed programs to one owner, but a QP that has a doorbell register of its own was
+ * created for one of the two.
+ *
+ * The register. BlueFlame copies need a register that no other queue writes to. Every QP of inlay's is created in a parent domain of its own
+ * (inlay_uar_create), which the program does not see either: its QP says the PD that it asked for, and the other one is put back
+ * while libmlx5 destroys it. Where there are no more registers, the QP has the one that libmlx5 picks, shared, and rings doorbells only.
+ *
+ * Threads. As with libmlx5 any thread may use any queue: each queue has a lock. A post never waits for a poll or the other way round, so that a
+ * program may poll between ibv_wr_start and ibv_wr_complete: the poll leaves in `tail` and `done` what was completed, and the
+ * next post that needs the room gives it to the headers.
+ */
+#ifndef SHIM_H
+#define SHIM_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <infiniband/mlx5dv.h>
+#include <infiniband/verbs.h>
+
+/* What the headers ask libmlx5 is asked past the shim's own mlx5dv_init_obj, which is there for programs. */
+extern int (*shim_real_init_obj)(struct mlx5dv_obj *obj, uint64_t type);
+#define mlx5dv_init_obj(obj, type) shim_real_init_obj(obj, type)
+#include <inlay/inlay.h>
+#undef mlx5dv_init_obj
+
+enum shim_owner {
+	SHIM_NOBODY,
+	SHIM_INLAY,
+	SHIM_LIBMLX5,
+};
+
+/* What shim_find finds; each begins with its kind. */
+enum shim_kind {
+	SHIM_CONTEXT,
+	SHIM_QP,
+	SHIM_CQ,
+	SHIM_SRQ,
+};
+
+struct shim_context {
+	enum shim_kind kind;
+	struct ibv_context *context;
+	struct ibv_context_ops ops;       /* libmlx5's, as they were, and below those that libibverbs keeps elsewhere */
+	struct ibv_qp *(*create_qp_ex)(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr);
+	struct ibv_cq_ex *(*create_cq_ex)(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr);
+	struct ibv_srq *(*create_srq_ex)(struct ibv_context *context, struct ibv_srq_init_attr_ex *attr);
+	struct ibv_wq *(*create_wq)(struct ibv_context *context, struct ibv_wq_init_attr *attr);
+	struct ibv_mr *(*alloc_null_mr)(struct ibv_pd *pd);
+	struct shim_qp **qps[4096];       /* by QPN: its upper 12 bits, then the lower */
+	bool atomics;
+	bool has_null_mr;
+	uint32_t null_lkey;               /* of memory that swallows what is written to it */
+};
+
+/* What is remembered of a posted send. */
+struct shim_send {
+	uint64_t wr_id;
+	uint32_t number;                  /* how many were posted before it */
+	uint32_t opcode;                  /* enum ibv_wc_opcode of one whose completion does not tell it */
+};
+
+struct shim_sq {
+	struct inlay_sq q;
+	struct shim_send *sends;          /* by the first WQEBB */
+	uint32_t lock;
+	uint32_t head;                    /* sends posted */
+	uint32_t max_sends;
+	int32_t max_sge;                  /* -1: the QP's state does not let it send */
+	uint32_t max_inline;
+	uint32_t max_wqebbs;              /* of the longest WQE; as many for each of max_sends fit the ring */
+	uint32_t always;                  /* INLAY_SIGNALED with sq_sig_all */
+	uint32_t fence;                   /* of the next post: behind a binding or an invalidation */
+	/* Between ibv_wr_start and ibv_wr_complete */
+	struct inlay_cursor at;
+	uint8_t *address;                 /* of a datagram: where its address vector goes */
+	int32_t err;
+	uint32_t begun;                   /* head at the start */
+	uint32_t imm_be;
+	uint16_t flags;
+	uint8_t opcode;
+	uint8_t missing;                  /* setters that are still to come */
+	/* Written by who polls */
+	uint32_t tail __attribute__((aligned(INLAY_CACHE_LINE))); /* sends completed */
+	uint16_t done;                    /* what the last completion named */
+};
+
+struct shim_rq {
+	struct inlay_rq q;
+	uint64_t *wr_ids;
+	uint32_t lock;
+	uint32_t head;                    /* receives posted */
+	uint32_t released;                /* receives that q knows to be done */
+	bool ready;                       /* whether the QP's state takes receives */
+	uint32_t tail __attribute__((aligned(INLAY_CACHE_LINE))); /* receives completed; written by who polls */
+};
+
+struct shim_srq {
+	enum shim_kind kind;
+	struct ibv_srq *srq;
+	enum shim_owner owner;
+	uint32_t lock;
+	uint64_t posted;
+};
+
+struct shim_qp {
+	enum shim_kind kind;
+	struct shim_sq sq;
+	struct shim_rq rq;
+	struct shim_srq *srq;
+	struct shim_cq *send_cq, *recv_cq;
+	struct ibv_qp *qp;
+	struct shim_context *context;
+	struct inlay_uar uar;
+	struct ibv_pd *pd;                /* the program's */
+	uint32_t qpn;
+	int32_t max_send_sge;
+	bool extended;                    /* has ibv_wr_* */
+};
+
+struct shim_cq {
+	enum shim_kind kind;
+	struct inlay_cq q;
+	const struct mlx5_cqe64 *cqe;     /* what ibv_wc_read_* speak of; NULL: they speak of the second CQ's */
+	uint32_t send_opcode;             /* enum ibv_wc_opcode, where the CQE does not tell it */
+	uint32_t lock;
+	struct shim_context *context;
+	struct ibv_cq *cq;
+	struct ibv_cq *second;            /* libmlx5's, for QPs that inlay does not know */
+	bool extended;                    /* made by ibv_create_cq_ex */
+	bool programs;                    /* mlx5dv_init_obj gave it to the program, which cleans it itself */
+	enum shim_owner owner;
+	pthread_t poller;                 /* who is between ibv_start_poll and ibv_end_poll */
+	bool polling;
+	uint32_t second_events;           /* of the second CQ, reported as the first's and not yet acknowledged by the program */
+	struct ibv_cq_init_attr_ex attr;  /* as it was asked for */
+};
+
+/* table.c: the program's pointers. Looking up takes no lock; the other two are for whoever holds shim_lock. */
+void *shim_find(const void *object);
+void shim_insert(const void *object, void *value);
+void shim_remove(const void *object);
+void shim_each(void (*visit)(const void *object, void *value));
+
+/* post.c */
+int shim_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr);
+int shim_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr);
+void shim_wr_install(struct ibv_qp_ex *qp);
+
+/* poll.c */
+int shim_poll_cq(struct ibv_cq *cq, int entries, struct ibv_wc *wc);
+int shim_req_notify_cq(struct ibv_cq *cq, int solicited_only);
+void shim_poll_install(struct ibv_cq_ex *cq);
+struct ibv_cq *shim_event(struct shim_cq *cq, struct ibv_cq *from);
+void shim_clean(struct shim_qp *qp);
+
+static inline struct shim_qp *shim_qp_by_number(struct shim_context *context, uint32_t qpn)
+{
+	struct shim_qp **part = context->qps[qpn >> 12];
+
+	return part ? part[qpn & 0xfff] : NULL;
+}
+
+static inline void shim_acquire(uint32_t *lock)
+{
+	while (INLAY_UNLIKELY(__atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE)))
+		while (__atomic_load_n(lock, __ATOMIC_RELAXED))
+			inlay_relax();
+}
+
+static inline void shim_release(uint32_t *lock)
+{
+	__atomic_store_n(lock, 0, __ATOMIC_RELEASE);
+}
+
+#endif
