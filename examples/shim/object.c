@@ -65,7 +65,7 @@ EXPORT int mlx5dv_init_obj(struct mlx5dv_obj *obj, uint64_t type)
  * Completion queues
  */
 
-static void count_cq(struct shim_cq *cq)
+static void count_cq(const struct shim_cq *cq)
 {
 	total.completions += cq->q.ci;
 }
@@ -123,13 +123,20 @@ EXPORT struct ibv_cq_ex *mlx5dv_create_cq(struct ibv_context *context, struct ib
 	return cq;
 }
 
+static bool lost_cq(struct ibv_cq *ibcq)
+{
+	struct shim_cq *cq = shim_find(ibcq);
+
+	return !cq || cq->owner == SHIM_LIBMLX5;
+}
+
 /* Makes a CQ inlay's, if it is nobody's. Returns whether it is now. */
 static bool take_cq(struct ibv_cq *ibcq)
 {
 	struct shim_cq *cq = shim_find(ibcq);
 
-	if (!cq || cq->owner != SHIM_NOBODY)
-		return cq && cq->owner == SHIM_INLAY;
+	if (cq->owner == SHIM_INLAY)
+		return true;
 	if (inlay_cq_from_cq(&cq->q, ibcq)) {
 		cq->owner = SHIM_LIBMLX5;
 		return false;
@@ -233,16 +240,168 @@ EXPORT void ibv_ack_cq_events(struct ibv_cq *ibcq, unsigned int events)
 }
 
 /* ------------------------------------------------------------------------------------------------------------------------
+ * Shared receive queues
+ */
+
+static void count_srq(const struct shim_srq *srq)
+{
+	total.recvs += srq->q.pi;
+}
+
+static void remember_srq(struct ibv_srq *ibsrq)
+{
+	struct shim_srq *srq = ibsrq ? calloc(1, sizeof(*srq)) : NULL;
+
+	if (!srq)
+		return;
+	srq->kind = SHIM_SRQ;
+	if (getenv("MLX5_SRQ_SIGNATURE"))
+		srq->owner = SHIM_LIBMLX5;
+	pthread_mutex_lock(&shim_lock);
+	shim_insert(ibsrq, srq);
+	pthread_mutex_unlock(&shim_lock);
+}
+
+EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
+{
+	struct ibv_srq *srq = NEXT(ibv_create_srq)(pd, attr);
+
+	if (shim_find(pd->context))
+		remember_srq(srq);
+	return srq;
+}
+
+/* One of a kind that inlay does not know may complete to a CQ of its own accord. */
+static struct ibv_srq *create_srq_ex(struct ibv_context *context, struct ibv_srq_init_attr_ex *attr)
+{
+	struct shim_context *c = shim_find(context);
+	bool basic = !(attr->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) || attr->srq_type == IBV_SRQT_BASIC;
+	struct ibv_cq *cq = attr->comp_mask & IBV_SRQ_INIT_ATTR_CQ ? attr->cq : NULL;
+	struct ibv_srq *srq;
+
+	if (cq && !basic) {
+		pthread_mutex_lock(&shim_lock);
+		attr->cq = leave_cq(cq);
+		pthread_mutex_unlock(&shim_lock);
+		if (!attr->cq) {
+			attr->cq = cq;
+			return NULL;
+		}
+	}
+	srq = c->create_srq_ex(context, attr);
+	if (cq)
+		attr->cq = cq;
+	if (basic)
+		remember_srq(srq);
+	return srq;
+}
+
+static bool lost_srq(struct ibv_srq *ibsrq)
+{
+	struct shim_srq *srq = shim_find(ibsrq);
+
+	return !srq || srq->owner == SHIM_LIBMLX5;
+}
+
+/* Makes an SRQ inlay's, if it is nobody's. Returns whether it is now. */
+static bool take_srq(struct ibv_srq *ibsrq)
+{
+	struct shim_srq *srq = shim_find(ibsrq);
+
+	if (!srq || srq->owner != SHIM_NOBODY)
+		return srq && srq->owner == SHIM_INLAY;
+	if (!inlay_srq_from_srq(&srq->q, ibsrq))
+		srq->wr_ids = calloc(srq->q.wqe_cnt, sizeof(*srq->wr_ids));
+	__atomic_store_n(&srq->owner, srq->wr_ids ? SHIM_INLAY : SHIM_LIBMLX5, __ATOMIC_RELEASE);
+	return srq->wr_ids != NULL;
+}
+
+/* For the first receive. */
+bool shim_take_srq(struct ibv_srq *ibsrq)
+{
+	bool taken;
+
+	if (lost_srq(ibsrq))
+		return false;
+	pthread_mutex_lock(&shim_lock);
+	taken = take_srq(ibsrq);
+	pthread_mutex_unlock(&shim_lock);
+	return taken;
+}
+
+EXPORT int ibv_destroy_srq(struct ibv_srq *ibsrq)
+{
+	struct shim_srq *srq = shim_find(ibsrq);
+	int err;
+
+	if (!srq)
+		return NEXT(ibv_destroy_srq)(ibsrq);
+	pthread_mutex_lock(&shim_lock);
+	shim_remove(ibsrq);
+	pthread_mutex_unlock(&shim_lock);
+	err = NEXT(ibv_destroy_srq)(ibsrq);
+	pthread_mutex_lock(&shim_lock);
+	if (err) {
+		shim_insert(ibsrq, srq);
+	} else {
+		count_srq(srq);
+		free(srq->wr_ids);
+		free(srq);
+	}
+	pthread_mutex_unlock(&shim_lock);
+	return err;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------
+ * Address handles: libmlx5 is asked once for the address vector of each
+ */
+
+const struct mlx5_wqe_av *shim_av(struct ibv_ah *ibah)
+{
+	struct shim_ah *ah = shim_find(ibah);
+	struct mlx5dv_ah dv = {};
+	struct mlx5dv_obj obj = {.ah = {.in = ibah, .out = &dv}};
+
+	if (INLAY_LIKELY(ah != NULL))
+		return ah->av;
+	ah = shim_real_init_obj(&obj, MLX5DV_OBJ_AH) ? NULL : calloc(1, sizeof(*ah));
+	if (!ah)
+		return NULL;
+	ah->kind = SHIM_AH;
+	ah->av = dv.av;
+	pthread_mutex_lock(&shim_lock);
+	if (shim_find(ibah))
+		free(ah); /* another thread was faster */
+	else
+		shim_insert(ibah, ah);
+	pthread_mutex_unlock(&shim_lock);
+	return dv.av;
+}
+
+EXPORT int ibv_destroy_ah(struct ibv_ah *ibah)
+{
+	struct shim_ah *ah = shim_find(ibah);
+
+	if (ah) {
+		pthread_mutex_lock(&shim_lock);
+		shim_remove(ibah);
+		pthread_mutex_unlock(&shim_lock);
+		free(ah);
+	}
+	return NEXT(ibv_destroy_ah)(ibah);
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------
  * Queue pairs
  */
 
-/* Why inlay does not drive such a QP; NULL when it does. */
+/* Why inlay does not drive such a QP; NULL when it does: then what the QP uses has become inlay's. */
 static const char *uncovered(const struct ibv_qp_init_attr_ex *attr, const struct mlx5dv_qp_init_attr *dv)
 {
 	const uint64_t dv_flags = MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE | MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE |
 				  MLX5DV_QP_CREATE_PACKET_BASED_CREDIT_MODE;
 
-	if (attr->qp_type != IBV_QPT_RC)
+	if (attr->qp_type != IBV_QPT_RC && attr->qp_type != IBV_QPT_UC && attr->qp_type != IBV_QPT_UD)
 		return "its type";
 	if (!(attr->comp_mask & IBV_QP_INIT_ATTR_PD) ||
 	    attr->comp_mask & ~(uint32_t)(IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS))
@@ -254,9 +413,19 @@ static const char *uncovered(const struct ibv_qp_init_attr_ex *attr, const struc
 		return "its mlx5 attributes";
 	if (getenv("MLX5_QP_SIGNATURE"))
 		return "signatures";
-	if (attr->srq)
+	/* First whether all of them can be, then to take them: what cannot be is best found before anything is decided. */
+	if (!attr->send_cq || !attr->recv_cq || lost_cq(attr->send_cq) || lost_cq(attr->recv_cq))
+		return "its CQ";
+	if (attr->srq && lost_srq(attr->srq))
 		return "its SRQ";
-	return NULL;
+	if (!take_cq(attr->send_cq) || !take_cq(attr->recv_cq))
+		return "its CQ";
+	return attr->srq && !take_srq(attr->srq) ? "its SRQ" : NULL;
+}
+
+static const char *type_name(enum ibv_qp_type type)
+{
+	return type == IBV_QPT_RC ? "RC" : type == IBV_QPT_UC ? "UC" : "UD";
 }
 
 /* Which of the three creates: they take the same attributes. */
@@ -278,32 +447,14 @@ static struct ibv_qp *make(const struct maker *maker, struct ibv_qp_init_attr_ex
 	}
 }
 
-/* Describes the rings of a QP that is fresh or was reset. */
-static int fresh(struct shim_qp *qp, const struct mlx5dv_qp *dv)
+/* What the shim counts, and what a QP in RESET may do. */
+static void restart(struct shim_qp *qp)
 {
-	struct shim_sq *sq = &qp->sq;
-	struct shim_rq *rq = &qp->rq;
-	int err = 0;
-
-	sq->head = sq->tail = sq->done = 0;
-	sq->fence = 0;
-	sq->max_sge = -1;
-	if (sq->sends)
-		err = inlay_sq_init(&sq->q, dv->sq.buf, dv->sq.wqe_cnt, (volatile uint32_t *)dv->dbrec, qp->qpn, INLAY_MAX_DS, &qp->uar);
-	sq->q.atomics = qp->context->atomics;
-	rq->head = rq->tail = rq->released = 0;
-	rq->ready = false;
-	if (!err && rq->wr_ids)
-		err = inlay_rq_init(&rq->q, dv->rq.buf, dv->rq.wqe_cnt, dv->rq.stride, (volatile uint32_t *)dv->dbrec);
-	return err;
-}
-
-static int look(struct shim_qp *qp, struct mlx5dv_qp *dv)
-{
-	struct mlx5dv_obj obj = {.qp = {.in = qp->qp, .out = dv}};
-
-	*dv = (struct mlx5dv_qp){0};
-	return shim_real_init_obj(&obj, MLX5DV_OBJ_QP);
+	qp->sq.head = qp->sq.tail = qp->sq.done = 0;
+	qp->sq.fence = 0;
+	qp->sq.max_sge = -1;
+	qp->rq.head = qp->rq.tail = qp->rq.released = 0;
+	qp->rq.ready = false;
 }
 
 /* Not inlay_sq_from_qp: it refuses sq_sig_all, since it leaves INLAY_SIGNALED to its caller; this one gives it with every post. */
@@ -312,9 +463,10 @@ static int take_qp(struct shim_qp *qp)
 	struct ibv_qp_init_attr init;
 	struct ibv_qp_attr attr;
 	struct inlay_uar uar;
-	struct mlx5dv_qp dv;
+	struct mlx5dv_qp dv = {};
+	struct mlx5dv_obj obj = {.qp = {.in = qp->qp, .out = &dv}};
 
-	if (look(qp, &dv) || ibv_query_qp(qp->qp, &attr, IBV_QP_CAP, &init))
+	if (shim_real_init_obj(&obj, MLX5DV_OBJ_QP) || ibv_query_qp(qp->qp, &attr, IBV_QP_CAP, &init))
 		return -1;
 	if (inlay_uar_init(&uar, dv.bf.reg, dv.bf.size, qp->uar.pd ? INLAY_UAR_EXCLUSIVE : INLAY_UAR_DOORBELL))
 		return -1;
@@ -327,16 +479,21 @@ static int take_qp(struct shim_qp *qp)
 			return -1;
 		qp->sq.max_sends = init.cap.max_send_wr;
 		qp->sq.max_wqebbs = dv.sq.wqe_cnt / init.cap.max_send_wr;
+		if (inlay_sq_init(&qp->sq.q, dv.sq.buf, dv.sq.wqe_cnt, (volatile uint32_t *)dv.dbrec, qp->qpn, INLAY_MAX_DS, &qp->uar))
+			return -1;
+		qp->sq.q.atomics = qp->context->atomics;
+		qp->sq.q.type = qp->qp->qp_type;
 	}
 	qp->max_send_sge = (int32_t)init.cap.max_send_sge;
 	qp->sq.max_inline = init.cap.max_inline_data;
 	qp->sq.always = init.sq_sig_all ? INLAY_SIGNALED : 0;
 	if (dv.rq.wqe_cnt && !qp->qp->srq) {
 		qp->rq.wr_ids = calloc(dv.rq.wqe_cnt, sizeof(*qp->rq.wr_ids));
-		if (!qp->rq.wr_ids)
+		if (!qp->rq.wr_ids || inlay_rq_from_qp(&qp->rq.q, qp->qp))
 			return -1;
 	}
-	return fresh(qp, &dv);
+	restart(qp);
+	return 0;
 }
 
 static void count_qp(const struct shim_qp *qp)
@@ -396,6 +553,7 @@ static struct ibv_qp *create_inlay(const struct maker *maker, struct ibv_qp_init
 	qp->qp->pd = qp->pd;
 	(*part)[qp->qpn & 0xfff] = qp;
 	shim_insert(qp->qp, qp);
+	qp->srq = attr->srq ? shim_find(attr->srq) : NULL;
 	qp->send_cq = shim_find(attr->send_cq);
 	qp->recv_cq = shim_find(attr->recv_cq);
 	qp->extended = ibv_qp_to_qp_ex(qp->qp) != NULL;
@@ -403,16 +561,26 @@ static struct ibv_qp *create_inlay(const struct maker *maker, struct ibv_qp_init
 		shim_wr_install(ibv_qp_to_qp_ex(qp->qp));
 	total.qps++;
 	if (verbose)
-		say("QP 0x%x is inlay's: %u sends%s, %u receives, %s", qp->qpn, qp->sq.max_sends, qp->extended ? " with ibv_wr_*" : "",
-		    qp->rq.wr_ids ? qp->rq.q.mask + 1 : 0, qp->sq.q.reg ? "a register of its own" : "a shared register");
+		say("QP 0x%x is inlay's: %s, %u sends%s, %s%u receives, %s", qp->qpn, type_name(qp->qp->qp_type), qp->sq.max_sends,
+		    qp->extended ? " with ibv_wr_*" : "", qp->srq ? "an SRQ's " : "",
+		    qp->srq ? qp->srq->q.wqe_cnt - 1 : qp->rq.wr_ids ? qp->rq.q.mask + 1 : 0,
+		    qp->sq.q.reg ? "a register of its own" : "a shared register");
 	return qp->qp;
 }
 
 static struct ibv_qp *create_libmlx5(const struct maker *maker, struct ibv_qp_init_attr_ex *attr, const char *why)
 {
 	struct ibv_cq *send_cq = attr->send_cq, *recv_cq = attr->recv_cq;
+	struct shim_srq *srq = attr->srq ? shim_find(attr->srq) : NULL;
 	struct ibv_qp *qp = NULL;
 
+	if (srq && srq->owner == SHIM_INLAY) {
+		say("refused: a QP of libmlx5's (because of %s) on an SRQ that is inlay's already", why);
+		errno = ENOTSUP;
+		return NULL;
+	}
+	if (srq)
+		srq->owner = SHIM_LIBMLX5;
 	attr->send_cq = leave_cq(send_cq);
 	attr->recv_cq = leave_cq(recv_cq);
 	if (!attr->send_cq == !send_cq && !attr->recv_cq == !recv_cq)
@@ -431,8 +599,6 @@ static struct ibv_qp *create_qp(const struct maker *maker, struct ibv_qp_init_at
 	struct ibv_qp *qp;
 
 	pthread_mutex_lock(&shim_lock);
-	if (!why && !(take_cq(attr->send_cq) & take_cq(attr->recv_cq)))
-		why = "its CQ";
 	qp = why ? create_libmlx5(maker, attr, why) : create_inlay(maker, attr);
 	pthread_mutex_unlock(&shim_lock);
 	return qp;
@@ -490,7 +656,6 @@ EXPORT int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask
 {
 	int err = NEXT(ibv_modify_qp)(ibqp, attr, mask);
 	struct shim_qp *qp = err ? NULL : shim_find(ibqp);
-	struct mlx5dv_qp dv;
 
 	if (!qp || !(mask & IBV_QP_STATE))
 		return err;
@@ -498,9 +663,12 @@ EXPORT int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask
 	case IBV_QPS_RESET:
 		lock_cqs(qp);
 		shim_clean(qp);
-		inlay_sq_fini(&qp->sq.q);
 		count_qp(qp);
-		err = look(qp, &dv) || fresh(qp, &dv) ? EIO : 0;
+		if (qp->sq.sends)
+			inlay_sq_reset(&qp->sq.q);
+		if (qp->rq.wr_ids)
+			inlay_rq_reset(&qp->rq.q);
+		restart(qp);
 		unlock_cqs(qp);
 		break;
 	case IBV_QPS_INIT:
@@ -599,11 +767,14 @@ static struct ibv_context *opened(struct ibv_context *context)
 	c->atomics = attr.atomic_cap != IBV_ATOMIC_NONE;
 	context->ops.post_send = shim_post_send;
 	context->ops.post_recv = shim_post_recv;
+	context->ops.post_srq_recv = shim_post_srq_recv;
+	context->ops.bind_mw = shim_bind_mw;
 	context->ops.poll_cq = shim_poll_cq;
 	context->ops.req_notify_cq = shim_req_notify_cq;
 #define REPLACE(name) (c->name = vctx->name, vctx->name = name)
 	REPLACE(create_qp_ex);
 	REPLACE(create_cq_ex);
+	REPLACE(create_srq_ex);
 	REPLACE(create_wq);
 	REPLACE(alloc_null_mr);
 	pthread_mutex_lock(&shim_lock);
@@ -646,6 +817,8 @@ static void count(const void *object, void *value)
 {
 	if (*(enum shim_kind *)value == SHIM_QP)
 		count_qp(value);
+	else if (*(enum shim_kind *)value == SHIM_SRQ)
+		count_srq(value);
 	else if (*(enum shim_kind *)value == SHIM_CQ && ((struct shim_cq *)value)->cq == object)
 		count_cq(value);
 }

@@ -61,6 +61,14 @@ static enum ibv_wc_status scatter_recv(const struct shim_qp *qp, uint32_t index,
 		       inlay_cqe_byte_count(cqe));
 }
 
+static enum ibv_wc_status scatter_srq(const struct shim_qp *qp, const struct mlx5_cqe64 *cqe, const void *payload)
+{
+	const struct inlay_srq *q = &qp->srq->q;
+
+	return scatter(qp->context, inlay_srq_wqe(q, inlay_cqe_wqe_counter(cqe)) + INLAY_DS, q->max_sge, q->max_sge, NULL, payload,
+		       inlay_cqe_byte_count(cqe));
+}
+
 /* libmlx5 shows what neither a peer's absence nor a QP's end explains; so does the shim. */
 static void show(const struct mlx5_cqe64 *cqe)
 {
@@ -99,6 +107,21 @@ INLAY_ALWAYS int complete(struct shim_cq *cq, const struct mlx5_cqe64 *cqe, uint
 		*opcode = send->opcode;
 		__atomic_store_n(&qp->sq.done, inlay_cqe_wqe_counter(cqe), __ATOMIC_RELEASE);
 		__atomic_store_n(&qp->sq.tail, send->number + 1, __ATOMIC_RELEASE);
+	} else if (qp->srq) {
+		struct shim_srq *srq = qp->srq;
+		uint16_t index = inlay_cqe_wqe_counter(cqe);
+		int err;
+
+		if (INLAY_UNLIKELY(index >= srq->q.wqe_cnt))
+			return POLL_ERROR;
+		if (INLAY_UNLIKELY(payload))
+			*status = scatter_srq(qp, cqe, payload);
+		*wr_id = srq->wr_ids[index];
+		shim_acquire(&srq->lock);
+		err = inlay_srq_release(&srq->q, cqe);
+		shim_release(&srq->lock);
+		if (INLAY_UNLIKELY(err))
+			return POLL_ERROR;
 	} else {
 		uint32_t tail = qp->rq.tail;
 
@@ -436,8 +459,12 @@ struct ibv_cq *shim_event(struct shim_cq *cq, struct ibv_cq *from)
 /* Takes a QP that was reset or destroyed out of its CQs, which are locked: libmlx5 no longer does, since they are inlay's. */
 void shim_clean(struct shim_qp *qp)
 {
+	if (qp->srq)
+		shim_acquire(&qp->srq->lock);
 	if (!qp->recv_cq->programs)
-		inlay_cq_clean(&qp->recv_cq->q, qp->qpn);
+		inlay_cq_clean(&qp->recv_cq->q, qp->qpn, qp->srq ? &qp->srq->q : NULL);
+	if (qp->srq)
+		shim_release(&qp->srq->lock);
 	if (qp->send_cq != qp->recv_cq && !qp->send_cq->programs)
-		inlay_cq_clean(&qp->send_cq->q, qp->qpn);
+		inlay_cq_clean(&qp->send_cq->q, qp->qpn, NULL);
 }

@@ -77,9 +77,44 @@ INLAY_ALWAYS int post(struct shim_qp *qp, const struct ibv_send_wr *wr, uint32_t
 		return num_sge != 1 ? -EINVAL : inlay_post_cmp_swap(q, wr->wr.atomic.remote_addr, wr->wr.atomic.rkey,
 								     wr->wr.atomic.compare_add, wr->wr.atomic.swap, sge,
 								     flags & ~(uint32_t)INLAY_INLINE);
+	case IBV_WR_LOCAL_INV:
+		return inlay_post_local_inv(q, wr->invalidate_rkey, flags);
+	case IBV_WR_BIND_MW:
+		return inlay_post_bind_mw(q, wr->bind_mw.mw, wr->bind_mw.rkey, &wr->bind_mw.bind_info, flags);
 	default:
 		return -EINVAL;
 	}
+}
+
+/* One datagram, likewise. */
+INLAY_ALWAYS int post_ud(struct shim_qp *qp, const struct ibv_send_wr *wr, uint32_t num_sge, uint32_t flags)
+{
+	const struct mlx5_wqe_av *to = shim_av(wr->wr.ud.ah);
+	struct inlay_av av;
+
+	if (INLAY_UNLIKELY(!to))
+		return -ENOMEM;
+	inlay_av_init(&av, to, wr->wr.ud.remote_qpn, wr->wr.ud.remote_qkey);
+	switch (wr->opcode) {
+	case IBV_WR_SEND:
+		return inlay_post_ud_send(&qp->sq.q, &av, wr->sg_list, num_sge, flags);
+	case IBV_WR_SEND_WITH_IMM:
+		return inlay_post_ud_send_imm(&qp->sq.q, &av, wr->imm_data, wr->sg_list, num_sge, flags);
+	default:
+		return -EINVAL;
+	}
+}
+
+/* What the compiler is told of a post: one SGE or any number, inline or not. */
+INLAY_ALWAYS int post_any(struct shim_qp *qp, const struct ibv_send_wr *wr, uint32_t num_sge, uint32_t flags)
+{
+	return qp->sq.q.type == IBV_QPT_UD ? post_ud(qp, wr, num_sge, flags) : post(qp, wr, num_sge, flags);
+}
+
+/* The opcode of a completion whose CQE says no more than that a key was changed. */
+static uint32_t changes_key(const struct ibv_send_wr *wr)
+{
+	return wr->opcode == IBV_WR_BIND_MW ? IBV_WC_BIND_MW : wr->opcode == IBV_WR_LOCAL_INV ? IBV_WC_LOCAL_INV : 0;
 }
 
 static int post_one(struct shim_qp *qp, const struct ibv_send_wr *wr)
@@ -98,14 +133,14 @@ static int post_one(struct shim_qp *qp, const struct ibv_send_wr *wr)
 			total += wr->sg_list[i].length;
 		if (INLAY_UNLIKELY(total > sq->max_inline))
 			return ENOMEM;
-		err = wr->num_sge == 1 ? post(qp, wr, 1, flags | INLAY_INLINE) : post(qp, wr, wr->num_sge, flags | INLAY_INLINE);
+		err = wr->num_sge == 1 ? post_any(qp, wr, 1, flags | INLAY_INLINE) : post_any(qp, wr, wr->num_sge, flags | INLAY_INLINE);
 	} else {
-		err = wr->num_sge == 1 ? post(qp, wr, 1, flags) : post(qp, wr, wr->num_sge, flags);
+		err = wr->num_sge == 1 ? post_any(qp, wr, 1, flags) : post_any(qp, wr, wr->num_sge, flags);
 	}
 	if (INLAY_UNLIKELY(err))
 		return -err;
-	sq->fence = 0;
-	remember(sq, index, wr->wr_id, 0);
+	remember(sq, index, wr->wr_id, changes_key(wr));
+	sq->fence = changes_key(wr) ? INLAY_FENCE_INITIATOR_SMALL : 0;
 	return 0;
 }
 
@@ -146,6 +181,7 @@ static void wr_start(struct ibv_qp_ex *ex)
 	shim_acquire(&sq->lock);
 	sq->err = 0;
 	sq->begun = sq->head;
+	sq->begun_fence = sq->fence;
 }
 
 /* Takes back what was posted since ibv_wr_start: no doorbell has told the device of it. */
@@ -154,6 +190,7 @@ static void undo(struct shim_sq *sq)
 	sq->q.pending -= sq->q.pi - sq->q.rung;
 	sq->q.pi = sq->q.rung;
 	sq->head = sq->begun;
+	sq->fence = sq->begun_fence;
 }
 
 static int wr_complete(struct ibv_qp_ex *ex)
@@ -209,9 +246,18 @@ INLAY_ALWAYS void set(struct shim_sq *sq, struct ibv_qp_ex *ex, struct inlay_cur
 	inlay_sq_commit_imm(&sq->q, at, sq->opcode, sq->flags, sq->imm_be);
 }
 
+/* A datagram's address may be set before or after its data: its place is kept. */
 INLAY_ALWAYS void wr_plain(struct ibv_qp_ex *ex, uint8_t opcode, uint32_t imm_be)
 {
-	begin(sq_of(ex), ex, opcode, imm_be, 1);
+	struct shim_sq *sq = sq_of(ex);
+
+	if (sq->q.type != IBV_QPT_UD) {
+		begin(sq, ex, opcode, imm_be, 1);
+	} else if (begin(sq, ex, opcode, imm_be, 2)) {
+		sq->address = sq->at;
+		sq->at.at += sizeof(struct inlay_av);
+		sq->at.ds += sizeof(struct inlay_av) / INLAY_DS;
+	}
 }
 
 static void wr_send(struct ibv_qp_ex *ex)
@@ -318,8 +364,55 @@ static void wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t num_buf, const 
 		set(sq, ex, inlay_seg_inlinev(sq->at, sge, n, (uint32_t)total));
 }
 
+static void wr_set_ud_addr(struct ibv_qp_ex *ex, struct ibv_ah *ah, uint32_t remote_qpn, uint32_t remote_qkey)
+{
+	const struct mlx5_wqe_av *to = shim_av(ah);
+	struct shim_sq *sq = sq_of(ex);
+	struct inlay_av av;
+
+	if (INLAY_UNLIKELY(!to))
+		fail(sq, ENOMEM);
+	if (INLAY_UNLIKELY(sq->err))
+		return;
+	inlay_av_init(&av, to, remote_qpn, remote_qkey);
+	inlay_seg_av(sq->address, &av);
+	set(sq, ex, sq->at);
+}
+
+/* Both changes of a memory window's key are complete as they are. */
+static void changed_key(struct shim_sq *sq, struct ibv_qp_ex *ex, int err, uint16_t index, uint32_t opcode)
+{
+	if (INLAY_UNLIKELY(err)) {
+		fail(sq, -err);
+		return;
+	}
+	remember(sq, index, ex->wr_id, opcode);
+	sq->fence = INLAY_FENCE_INITIATOR_SMALL;
+}
+
+static void wr_local_inv(struct ibv_qp_ex *ex, uint32_t invalidate_rkey)
+{
+	struct shim_sq *sq = sq_of(ex);
+	uint16_t index = inlay_sq_index(&sq->q);
+
+	if (INLAY_LIKELY(begin(sq, ex, MLX5_OPCODE_UMR, 0, 0)))
+		changed_key(sq, ex, inlay_post_local_inv(&sq->q, invalidate_rkey, sq->flags), index, IBV_WC_LOCAL_INV);
+}
+
+static void wr_bind_mw(struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *bind_info)
+{
+	struct shim_sq *sq = sq_of(ex);
+	uint16_t index = inlay_sq_index(&sq->q);
+
+	if (INLAY_LIKELY(begin(sq, ex, MLX5_OPCODE_UMR, 0, 0)))
+		changed_key(sq, ex, inlay_post_bind_mw(&sq->q, mw, rkey, bind_info, sq->flags), index, IBV_WC_BIND_MW);
+}
+
+/* Fills in what the QP's type has; libmlx5 does the same, whatever the program said it would use. */
 void shim_wr_install(struct ibv_qp_ex *ex)
 {
+	uint32_t type = ex->qp_base.qp_type;
+
 	ex->wr_start = wr_start;
 	ex->wr_complete = wr_complete;
 	ex->wr_abort = wr_abort;
@@ -329,16 +422,45 @@ void shim_wr_install(struct ibv_qp_ex *ex)
 	ex->wr_set_inline_data_list = wr_set_inline_data_list;
 	ex->wr_send = wr_send;
 	ex->wr_send_imm = wr_send_imm;
+	if (type == IBV_QPT_UD) {
+		ex->wr_set_ud_addr = wr_set_ud_addr;
+		return;
+	}
 	ex->wr_send_inv = wr_send_inv;
 	ex->wr_rdma_write = wr_rdma_write;
 	ex->wr_rdma_write_imm = wr_rdma_write_imm;
+	ex->wr_bind_mw = wr_bind_mw;
+	ex->wr_local_inv = wr_local_inv;
+	if (type == IBV_QPT_UC)
+		return;
 	ex->wr_rdma_read = wr_rdma_read;
 	ex->wr_atomic_cmp_swp = wr_atomic_cmp_swp;
 	ex->wr_atomic_fetch_add = wr_atomic_fetch_add;
 }
 
 /* ------------------------------------------------------------------------------------------------------------------------
- * ibv_post_recv
+ * ibv_bind_mw: a window of type 1, whose key the provider chooses
+ */
+int shim_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind)
+{
+	struct ibv_send_wr wr = {.wr_id = bind->wr_id, .opcode = IBV_WR_BIND_MW, .send_flags = bind->send_flags}, *bad;
+	int err;
+
+	if (INLAY_UNLIKELY(!shim_find(qp)))
+		return ((struct shim_context *)shim_find(qp->context))->ops.bind_mw(qp, mw, bind);
+	if (bind->bind_info.mw_access_flags & IBV_ACCESS_ZERO_BASED)
+		return errno = EINVAL;
+	wr.bind_mw.mw = mw;
+	wr.bind_mw.rkey = ibv_inc_rkey(mw->rkey);
+	wr.bind_mw.bind_info = bind->bind_info;
+	err = shim_post_send(qp, &wr, &bad);
+	if (!err)
+		mw->rkey = wr.bind_mw.rkey;
+	return err;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------
+ * ibv_post_recv, ibv_post_srq_recv
  */
 int shim_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
 {
@@ -376,5 +498,29 @@ int shim_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_
 	if (INLAY_LIKELY(rq->wr_ids))
 		inlay_rq_ring(&rq->q);
 	shim_release(&rq->lock);
+	return err;
+}
+
+int shim_post_srq_recv(struct ibv_srq *ibsrq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
+{
+	struct shim_srq *srq = shim_find(ibsrq);
+	int err = 0;
+
+	if (INLAY_UNLIKELY(!srq || srq->owner != SHIM_INLAY) && !shim_take_srq(ibsrq))
+		return ((struct shim_context *)shim_find(ibsrq->context))->ops.post_srq_recv(ibsrq, wr, bad_wr);
+	shim_acquire(&srq->lock);
+	for (; wr; wr = wr->next) {
+		uint16_t index = inlay_srq_index(&srq->q);
+
+		err = inlay_post_srq_recv(&srq->q, wr->sg_list, (uint32_t)wr->num_sge);
+		if (INLAY_UNLIKELY(err)) {
+			err = err == -EAGAIN ? ENOMEM : -err;
+			*bad_wr = wr;
+			break;
+		}
+		srq->wr_ids[index] = wr->wr_id;
+	}
+	inlay_srq_ring(&srq->q);
+	shim_release(&srq->lock);
 	return err;
 }

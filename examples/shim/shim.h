@@ -55,6 +55,7 @@ enum shim_kind {
 	SHIM_QP,
 	SHIM_CQ,
 	SHIM_SRQ,
+	SHIM_AH,
 };
 
 struct shim_context {
@@ -92,9 +93,10 @@ struct shim_sq {
 	uint32_t fence;                   /* of the next post: behind a binding or an invalidation */
 	/* Between ibv_wr_start and ibv_wr_complete */
 	struct inlay_cursor at;
-	uint8_t *address;                 /* of a datagram: where its address vector goes */
+	struct inlay_cursor address;      /* of a datagram: where its address vector goes */
 	int32_t err;
 	uint32_t begun;                   /* head at the start */
+	uint32_t begun_fence;             /* likewise */
 	uint32_t imm_be;
 	uint16_t flags;
 	uint8_t opcode;
@@ -116,10 +118,15 @@ struct shim_rq {
 
 struct shim_srq {
 	enum shim_kind kind;
-	struct ibv_srq *srq;
-	enum shim_owner owner;
+	struct inlay_srq q;
+	uint64_t *wr_ids;                 /* by entry */
 	uint32_t lock;
-	uint64_t posted;
+	enum shim_owner owner;
+};
+
+struct shim_ah {
+	enum shim_kind kind;
+	struct mlx5_wqe_av *av;           /* libmlx5's */
 };
 
 struct shim_qp {
@@ -161,9 +168,15 @@ void shim_insert(const void *object, void *value);
 void shim_remove(const void *object);
 void shim_each(void (*visit)(const void *object, void *value));
 
+/* object.c */
+bool shim_take_srq(struct ibv_srq *srq);
+const struct mlx5_wqe_av *shim_av(struct ibv_ah *ah);
+
 /* post.c */
 int shim_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr);
 int shim_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr);
+int shim_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr);
+int shim_bind_mw(struct ibv_qp *qp, struct ibv_mw *mw, struct ibv_mw_bind *bind);
 void shim_wr_install(struct ibv_qp_ex *qp);
 
 /* poll.c */
