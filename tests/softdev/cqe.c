@@ -102,8 +102,9 @@ static void arm_record(struct sd_cq *cq, bool named)
 	if (!s || (v == cq->arm_seen && (!named || v == 0xffffffff)))
 		return;
 	cq->arm_seen = v;
+	/* Who asked for any completion gets any, whatever else is asked for meanwhile */
+	s->solicited = v >> 24 & 1 && (!s->armed || s->solicited);
 	s->armed = true;
-	s->solicited = v >> 24 & 1;
 	s->ci = v & 0xffffff;
 	arm_check(cq, s);
 }
