@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * rings.c: queue.h on plain memory, without a device: arguments, credit, what a doorbell writes where, indices that come round, the
- * receive ring, the completion ring. Each against a model that knows nothing of how the header keeps its state.
+ * receive ring, the shared receive queue's list, the completion ring. Each against a model that knows nothing of how the header keeps its state.
  */
 #include "common.h"
 #include <endian.h>
@@ -217,8 +217,12 @@ static int post_any(struct raw *r, uint32_t max_ds, uint32_t flags, uint32_t *ds
 	static uint8_t payload[2048];
 	uint32_t index = r->sq.pi, opcode, num = rnd_below(rnd_below(4) ? 6 : 64), i, total = 0, at, imm = (uint32_t)rnd(), want_imm = 0;
 	uint64_t raddr = rnd(), one = rnd(), two = rnd();
-	uint32_t rkey = (uint32_t)rnd(), what = rnd_below(10);
-	bool remote = false, atomic = false, in = false;
+	uint32_t rkey = (uint32_t)rnd(), what = rnd_below(14), access = rnd_below(16), qpn = 0, key = rkey;
+	bool remote = false, atomic = false, in = false, ud = false, umr = false;
+	struct ibv_mw_bind_info bind;
+	struct inlay_av av;
+	struct ibv_mr mr;
+	struct ibv_mw mw;
 	struct ibv_sge sge[64];
 	int ret;
 
@@ -231,7 +235,7 @@ static int post_any(struct raw *r, uint32_t max_ds, uint32_t flags, uint32_t *ds
 		sge[i].length = rnd_below(5) ? 1 + rnd_below(0x7fffffff) : 0;
 		sge[i].lkey = (uint32_t)rnd();
 	}
-	if (what < 5 && rnd_below(2)) {
+	if ((what < 5 || what == 10 || what == 11) && rnd_below(2)) {
 		in = true;
 		flags |= INLAY_INLINE;
 		num = rnd_below(5);
@@ -295,17 +299,51 @@ static int post_any(struct raw *r, uint32_t max_ds, uint32_t flags, uint32_t *ds
 		sge[0].lkey = rkey;
 		ret = inlay_post_send(&r->sq, sge, 1, flags);
 		break;
+	case 10:
+	case 11:
+		ud = true;
+		fill(&av, sizeof(av), imm);
+		opcode = what == 10 ? MLX5_OPCODE_SEND : MLX5_OPCODE_SEND_IMM;
+		want_imm = what == 10 ? 0 : imm;
+		ret = what == 10 ? inlay_post_ud_send(&r->sq, &av, sge, num, flags) :
+				   inlay_post_ud_send_imm(&r->sq, &av, htobe32(imm), sge, num, flags);
+		break;
+	case 12:
+		umr = true;
+		opcode = MLX5_OPCODE_UMR;
+		memset(&mw, 0, sizeof(mw));
+		mw.rkey = want_imm = imm;
+		mw.type = rnd_below(2) ? IBV_MW_TYPE_2 : IBV_MW_TYPE_1;
+		qpn = mw.type == IBV_MW_TYPE_2 ? QPN : 0;
+		mr.lkey = (uint32_t)two;
+		bind.mr = &mr;
+		bind.addr = raddr;
+		bind.length = num = rnd_below(4) ? 1 + rnd_below(0x80000000) : 0;
+		bind.mw_access_flags = (access & 1 ? IBV_ACCESS_REMOTE_READ : 0) | (access & 2 ? IBV_ACCESS_REMOTE_WRITE : 0) |
+				       (access & 4 ? IBV_ACCESS_REMOTE_ATOMIC : 0) | (access & 8 ? IBV_ACCESS_ZERO_BASED : 0);
+		ret = inlay_post_bind_mw(&r->sq, &mw, rkey, &bind, flags);
+		break;
+	case 13:
+		umr = true;
+		opcode = MLX5_OPCODE_UMR;
+		want_imm = rkey;
+		qpn = QPN;
+		key = num = 0;
+		ret = inlay_post_local_inv(&r->sq, rkey, flags);
+		break;
 	default:
 		opcode = MLX5_OPCODE_NOP;
 		ret = inlay_post_nop(&r->sq, flags);
 	}
-	*ds = 1 + remote + atomic;
-	if (in)
+	*ds = 1 + remote + atomic + 3 * ud;
+	if (umr)
+		*ds = num ? 12 : 8;
+	else if (in)
 		*ds += total ? (total + 4 + 15) / 16 : 0;
 	else
 		for (i = 0; i < num; i++)
 			*ds += sge[i].length != 0;
-	if (*ds > 4 && *ds > max_ds) {
+	if (*ds > 4 && *ds > max_ds && !umr) {
 		assert_int_equal(ret, -EINVAL);
 		return ret;
 	}
@@ -316,6 +354,32 @@ static int post_any(struct raw *r, uint32_t max_ds, uint32_t flags, uint32_t *ds
 	assert_int_equal(be32_at(r, index, 8), flags & 0xff);
 	assert_int_equal(be32_at(r, index, 12), want_imm);
 	at = 16;
+	if (umr) {
+		const bool zero = access & 8;
+
+		/* flags | KLMs | mask; free and rights | QPN and key | start, length; length, key and address of the memory */
+		assert_int_equal(be32_at(r, index, at), num ? qpn ? 0xb0000000 : 0x90000000 : qpn ? 0x98000000 : 0x90000000);
+		assert_int_equal(be32_at(r, index, at + 4), num ? 4 << 16 : 0);
+		assert_true(be64_at(r, index, at + 8) == ((num ? 0x3c0041u : 0) | 0x20002000u | (qpn ? 0x4000u : 0)));
+		assert_int_equal(be32_at(r, index, at + 48), num ? (access & 1) << 12 | (access & 2) << 12 | (access & 4) << 12 : 0x40000000);
+		assert_int_equal(be32_at(r, index, at + 52), (num && qpn ? qpn : 0xffffff) << 8 | (key & 0xff));
+		assert_true(be64_at(r, index, at + 64) == (num && !zero ? raddr : 0));
+		assert_true(be64_at(r, index, at + 72) == num);
+		for (i = 16; i < 48; i += 8)
+			assert_true(be64_at(r, index, at + i) == 0 && be64_at(r, index, at + 64 + i) == 0);
+		assert_true(be64_at(r, index, at + 56) == 0);
+		if (num) {
+			assert_int_equal(be32_at(r, index, at + 112), num);
+			assert_int_equal(be32_at(r, index, at + 116), mr.lkey);
+			assert_true(be64_at(r, index, at + 120) == raddr);
+			for (i = 128; i < 176; i += 8)
+				assert_true(be64_at(r, index, at + i) == 0);
+		}
+		num = 0;
+	}
+	if (ud)
+		for (i = 0; i < 48; i++)
+			assert_int_equal(byte_at(r, index, at++), ((const uint8_t *)&av)[i]);
 	if (remote) {
 		assert_true(be64_at(r, index, at) == raddr);
 		assert_int_equal(be32_at(r, index, at + 8), rkey);
@@ -372,6 +436,8 @@ static void credit_model(uint32_t bbs, uint32_t preset, uint32_t steps, uint32_t
 		bool filling = (s / (bbs + 7)) % 2 == 0;
 
 		assert_int_equal(inlay_sq_pending(&r->sq), pending);
+		if (rnd_below(bbs + 8) < 8)
+			assert_int_equal(inlay_sq_owed(&r->sq), count);
 		assert_int_equal(inlay_sq_room(&r->sq), bbs - pending);
 		assert_int_equal(r->sq.pi, pi);
 		if (rnd_below(8) < (filling ? 6 : 1)) {
@@ -469,6 +535,59 @@ static void credit_bodies(void **state)
 		credit_model(bbs, 0xfffffff0 - bbs, 20000, 63, true);
 		credit_model(bbs, 0xfff0, 20000, 5 + rnd_below(20), true);
 	}
+}
+
+/* A queue that is reset is the queue that was made, whatever has happened to it; only its place in the register stays */
+static void resets(void **state)
+{
+	uint32_t mode, i, ds, lap;
+
+	(void)state;
+	for (mode = INLAY_UAR_DOORBELL; mode <= INLAY_UAR_LOCKED; mode++) {
+		struct raw *r = raw_make(64, 63, mode);
+		struct inlay_sq fresh = r->sq;
+
+		for (lap = 0; lap < 200; lap++) {
+			for (i = rnd_below(300); i; i--) {
+				post_any(r, 63, 0, &ds);
+				if (rnd_below(3) == 0)
+					inlay_sq_ring(&r->sq);
+			}
+			assert_int_not_equal(r->uar.queues, 0);
+			inlay_sq_reset(&r->sq);
+			assert_int_equal(r->dbrec[1], 0);
+			assert_int_equal(inlay_sq_room(&r->sq), 64);
+			assert_int_equal(inlay_sq_owed(&r->sq), 0);
+			fresh.reg = r->sq.reg;
+			assert_memory_equal(&r->sq, &fresh, sizeof(fresh));
+			/* Nothing is left to ring, and the first WQE is WQE 0 again */
+			memset(r->reg, 0xee, sizeof(r->reg));
+			inlay_sq_ring(&r->sq);
+			assert_true(all_bytes(r->reg, sizeof(r->reg), 0xee));
+			must(inlay_post_nop(&r->sq, 0));
+			assert_int_equal(be32_at(r, 0, 0), MLX5_OPCODE_NOP);
+			inlay_sq_ring(&r->sq);
+			assert_int_equal(r->dbrec[1], htobe32(1));
+		}
+		raw_free(r);
+	}
+}
+
+/* Whatever stands in the ring where WQEs should be: the count ends, and never exceeds the WQEBBs */
+static void owed_hostile(void **state)
+{
+	struct raw *r = raw_make(64, 63, INLAY_UAR_DOORBELL);
+	uint32_t i, k;
+
+	(void)state;
+	for (i = 0; i < 2000; i++) {
+		r->sq.pi = (uint32_t)rnd();
+		r->sq.pending = rnd_below(65);
+		for (k = 0; k < 64; k++)
+			r->buf[64 * k + 7] = (uint8_t)rnd();
+		assert_in_range(inlay_sq_owed(&r->sq), (r->sq.pending + 15) / 16, r->sq.pending);
+	}
+	raw_free(r);
 }
 
 /*
@@ -846,11 +965,131 @@ static void atomic_inline(void *arg)
 	inlay_post_fetch_add(&((struct raw *)arg)->sq, 0, 0, 1, &sge, INLAY_INLINE);
 }
 
+static void av_behind_raddr(void *arg)
+{
+	struct inlay_cursor at;
+	struct inlay_av av;
+
+	memset(&av, 0, sizeof(av));
+	if (!inlay_sq_begin(&((struct raw *)arg)->sq, 2, &at))
+		inlay_seg_av(inlay_seg_raddr(at, 0, 0), &av);
+}
+
+static void av_of_long_qpn(void *arg)
+{
+	struct mlx5_wqe_av from;
+	struct inlay_av av;
+
+	(void)arg;
+	memset(&from, 0, sizeof(from));
+	inlay_av_init(&av, &from, 0x1000000, 0);
+}
+
+static void long_segment(void *arg)
+{
+	struct ibv_sge sge = {0, 0x80000000, 0};
+
+	inlay_post_send(&((struct raw *)arg)->sq, &sge, 1, 0);
+}
+
+static void broken_link(void *arg)
+{
+	uint8_t buf[4 * 32] __attribute__((aligned(64)));
+	struct ibv_sge sge = {0, 1, 0};
+	struct inlay_srq srq;
+	uint32_t dbrec[2];
+
+	(void)arg;
+	if (inlay_srq_init(&srq, buf, 4, 32, dbrec))
+		return;
+	buf[3] = 4;
+	inlay_post_srq_recv(&srq, &sge, 1);
+}
+
+/* Every operation, and the types of QP that have it */
+enum { RC = 1, UC = 2, UD = 4 };
+
+static int post_op(struct inlay_sq *sq, uint32_t op)
+{
+	struct ibv_sge sge = {0x1000, 8, 5};
+	struct ibv_mw_bind_info bind;
+	struct inlay_av av;
+	struct ibv_mr mr;
+	struct ibv_mw mw;
+
+	memset(&av, 0, sizeof(av));
+	memset(&mr, 0, sizeof(mr));
+	memset(&mw, 0, sizeof(mw));
+	mw.type = IBV_MW_TYPE_2;
+	bind.mr = &mr;
+	bind.addr = 0x1000;
+	bind.length = 8;
+	bind.mw_access_flags = IBV_ACCESS_REMOTE_READ;
+	switch (op) {
+	case 0: return inlay_post_send(sq, &sge, 1, 0);
+	case 1: return inlay_post_send_imm(sq, 1, &sge, 1, 0);
+	case 2: return inlay_post_send_inv(sq, 1, &sge, 1, 0);
+	case 3: return inlay_post_write(sq, 1, 1, &sge, 1, 0);
+	case 4: return inlay_post_write_imm(sq, 1, 1, 1, &sge, 1, 0);
+	case 5: return inlay_post_read(sq, 1, 1, &sge, 1, 0);
+	case 6: return inlay_post_fetch_add(sq, 1, 1, 1, &sge, 0);
+	case 7: return inlay_post_cmp_swap(sq, 1, 1, 1, 1, &sge, 0);
+	case 8: return inlay_post_bind_mw(sq, &mw, 1, &bind, 0);
+	case 9: return inlay_post_local_inv(sq, 1, 0);
+	case 10: return inlay_post_ud_send(sq, &av, &sge, 1, 0);
+	case 11: return inlay_post_ud_send_imm(sq, &av, 1, &sge, 1, 0);
+	case 12: return inlay_post_ud_send_inline(sq, &av, &av, 8, 0);
+	case 13: return inlay_post_send_inline(sq, &av, 8, 0);
+	case 14: return inlay_post_write_inline(sq, 1, 1, &av, 8, 0);
+	default: return inlay_post_nop(sq, 0);
+	}
+}
+
+static const uint8_t knows[] = {RC | UC, RC | UC, RC, RC | UC, RC | UC, RC, RC, RC, RC | UC, RC | UC, UD, UD, UD, RC | UC, RC | UC, RC | UC | UD};
+
+struct op_on {
+	struct raw *r;
+	uint32_t op;
+};
+
+static void post_unknown(void *arg)
+{
+	struct op_on *o = (struct op_on *)arg;
+
+	post_op(&o->r->sq, o->op);
+}
+
+static void operations(void **state)
+{
+	static const uint32_t types[] = {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD};
+	uint32_t t, op;
+
+	(void)state;
+	for (t = 0; t < 3; t++)
+		for (op = 0; op < ARRAY(knows); op++) {
+			struct op_on o = {raw_make(16, 16, INLAY_UAR_DOORBELL), op};
+
+			o.r->sq.type = types[t];
+			if (knows[op] & 1 << t)
+				must(post_op(&o.r->sq, op));
+			else
+				assert_aborts(post_unknown, &o, "the QP's type knows the operation\n");
+			/* A queue of which it is not known takes all */
+			o.r->sq.type = 0;
+			must(post_op(&o.r->sq, op));
+			raw_free(o.r);
+		}
+}
+
 static void checks(void **state)
 {
 	struct raw *r = raw_make(2, 5, INLAY_UAR_EXCLUSIVE);
 
 	(void)state;
+	assert_aborts(av_behind_raddr, r, "inlay: inlay_seg_av: an address vector follows the control segment\n");
+	assert_aborts(av_of_long_qpn, r, "inlay: inlay_av_init: a QPN has 24 bits\n");
+	assert_aborts(long_segment, r, "inlay: inlay_wqe_data: a data segment holds at most 2^31 - 1 bytes\n");
+	assert_aborts(broken_link, r, "inlay: inlay_post_srq_recv: nobody else writes the entries' links\n");
 	assert_aborts(commit_beyond, r, "inlay: inlay_sq_commit_imm: ");
 	assert_aborts(ring_nothing, r, "inlay: inlay_sq_ring_doorbell: a doorbell is rung for something posted\n");
 	assert_aborts(read_inline, r, "inlay: inlay_post_read: a read has no payload to inline\n");
@@ -882,9 +1121,10 @@ static void rq_model(uint32_t cnt, uint32_t stride, uint32_t preset, uint32_t st
 	uint8_t *buf = (uint8_t *)pages((size_t)cnt * stride);
 	uint32_t dbrec[2] = {0, 0x5a5a5a5a}, posted = preset, done = preset, i, k, n, s;
 	struct ibv_sge sge[80];
-	struct inlay_rq rq, was;
+	struct inlay_rq rq, was, fresh;
 
 	must(inlay_rq_init(&rq, buf, cnt, stride, dbrec));
+	fresh = rq;
 	/* As if so many had come and gone */
 	rq.pi += preset;
 	rq.limit += preset;
@@ -930,7 +1170,13 @@ static void rq_model(uint32_t cnt, uint32_t stride, uint32_t preset, uint32_t st
 			assert_memory_equal(&rq, &was, sizeof(rq));
 		}
 		assert_int_equal(inlay_rq_room(&rq), cnt - (posted - done));
+		assert_int_equal(inlay_rq_pending(&rq), posted - done);
 	}
+	/* Reset, it is the queue that was made */
+	inlay_rq_reset(&rq);
+	assert_memory_equal(&rq, &fresh, sizeof(rq));
+	assert_int_equal(dbrec[0], 0);
+	assert_int_equal(dbrec[1], 0x5a5a5a5a);
 	free(buf);
 }
 
@@ -1020,6 +1266,248 @@ static void no_atomics(void **state)
 		assert_int_equal(be32_at(r, index, 0) >> 8 & 0xffff, index);
 	}
 	raw_free(r);
+}
+
+/* ---- the shared receive queue ---- */
+
+static void srq_arguments(void **state)
+{
+	static const uint32_t cnt_bad[] = {0, 1, 32769, 65536, 0xffffffff}, stride_bad[] = {0, 8, 16, 24, 48, 96, 2048, 0x80000000, 0xffffffff};
+	uint8_t *buf = (uint8_t *)pages(32768 * 32);
+	uint32_t dbrec[2] = {5, 5}, n;
+	struct inlay_srq srq;
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < ARRAY(cnt_bad); i++)
+		assert_int_equal(inlay_srq_init(&srq, buf, cnt_bad[i], 32, dbrec), -EINVAL);
+	for (i = 0; i < ARRAY(stride_bad); i++)
+		assert_int_equal(inlay_srq_init(&srq, buf, 16, stride_bad[i], dbrec), -EINVAL);
+	assert_int_equal(inlay_srq_init(&srq, NULL, 16, 32, dbrec), -EINVAL);
+	assert_int_equal(inlay_srq_init(&srq, buf + 8, 16, 32, dbrec), -EINVAL);
+	assert_int_equal(inlay_srq_init(&srq, buf, 16, 32, NULL), -EINVAL);
+	assert_true(all_bytes(buf, 32768 * 32, 0));
+	assert_int_equal(dbrec[0], 5);
+	for (n = 32; n <= 1024; n *= 2)
+		must(inlay_srq_init(&srq, buf, 16, n, dbrec));
+	for (n = 2; n <= 32768; n += 1 + n / 3) {
+		must(inlay_srq_init(&srq, buf, n, 32, dbrec));
+		assert_int_equal(inlay_srq_room(&srq), n - 1);
+		assert_int_equal(inlay_srq_pending(&srq), 0);
+		assert_int_equal(inlay_srq_index(&srq), 0);
+		assert_int_equal(dbrec[0], 0);
+	}
+	assert_int_equal(dbrec[1], 5);
+	free(buf);
+}
+
+enum { AT_HOME, POSTED, TAKEN };
+
+struct srq_model {
+	struct inlay_srq srq;
+	uint8_t *buf;
+	uint32_t dbrec[2];
+	uint32_t cnt, stride;
+	uint8_t *is;              /* of each entry: free, posted, taken by the device */
+	uint32_t *home, homes;    /* the free ones in the order in which they will be posted */
+	uint32_t *line, lines;    /* the posted ones in the order in which the device takes them */
+	uint32_t *out, outs;      /* the taken ones */
+	uint32_t device;          /* the entry that the device takes next */
+	uint32_t pi, rung, taken; /* posted, shown, taken so far */
+};
+
+static uint32_t next_of(const struct srq_model *m, uint32_t index)
+{
+	const uint8_t *at = m->buf + (size_t)index * m->stride;
+
+	return (uint32_t)at[2] << 8 | at[3];
+}
+
+/* The list in memory: all the free entries, each once and marked so, in the model's order; and the queue's own idea of it */
+static void srq_whole(const struct srq_model *m)
+{
+	uint32_t i, at = m->srq.head;
+
+	for (i = 0; i < m->homes; i++) {
+		const uint8_t *wqe = m->buf + (size_t)m->home[i] * m->stride;
+
+		assert_int_equal(at, m->home[i]);
+		assert_true(all_bytes(wqe + 16, 4, 0xff));
+		if (i + 1 == m->homes)
+			assert_int_equal(m->srq.tail, at);
+		at = next_of(m, at);
+	}
+	/* What is posted is linked in order and leads on to what is free */
+	for (i = 0, at = m->device; i < m->lines; i++) {
+		assert_int_equal(at, m->line[i]);
+		assert_false(all_bytes(m->buf + (size_t)at * m->stride + 16, 4, 0xff));
+		at = next_of(m, at);
+	}
+	assert_int_equal(at, m->home[0]);
+	assert_int_equal(m->homes + m->lines + m->outs, m->cnt);
+}
+
+static void srq_post(struct srq_model *m)
+{
+	uint32_t n = rnd_below(m->stride / 16 + 2), i, k, index = m->home[0];
+	uint8_t *wqe = m->buf + (size_t)index * m->stride, link[16];
+	struct inlay_srq was = m->srq;
+	struct ibv_sge sge[80];
+	int ret;
+
+	for (i = 0; i < n; i++) {
+		sge[i].addr = rnd();
+		sge[i].length = rnd_below(4) ? 1 + rnd_below(0x7fffffff) : 0;
+		sge[i].lkey = (uint32_t)rnd();
+	}
+	assert_int_equal(inlay_srq_index(&m->srq), index);
+	memcpy(link, wqe, 16);
+	ret = inlay_post_srq_recv(&m->srq, sge, n);
+	if (m->homes == 1 || n > m->stride / 16 - 1) {
+		assert_int_equal(ret, m->homes == 1 ? -EAGAIN : -EINVAL);
+		assert_memory_equal(&m->srq, &was, sizeof(was));
+		assert_true(all_bytes(wqe + 16, 4, 0xff));
+		return;
+	}
+	must(ret);
+	assert_memory_equal(wqe, link, 16);
+	for (i = k = 0; i < n; i++)
+		if (sge[i].length)
+			rq_seg_is(wqe + 16 + 16 * k++, &sge[i]);
+	if (k < m->stride / 16 - 1)
+		rq_seg_is(wqe + 16 + 16 * k, NULL);
+	memmove(m->home, m->home + 1, --m->homes * sizeof(m->home[0]));
+	m->line[m->lines++] = index;
+	m->is[index] = POSTED;
+	m->pi++;
+}
+
+/* A completion that names that entry, whoever took it */
+static void srq_give(struct srq_model *m, uint32_t index)
+{
+	struct mlx5_cqe64 cqe = cqe_of(rnd_below(2) ? MLX5_CQE_RESP_SEND : MLX5_CQE_RESP_ERR, 1 + rnd_below(5), index);
+	struct inlay_srq was = m->srq;
+
+	if (index < m->cnt && m->is[index] != AT_HOME) {
+		must(inlay_srq_release(&m->srq, &cqe));
+		m->is[index] = AT_HOME;
+		m->home[m->homes++] = index;
+		was = m->srq;
+	}
+	/* Not posted, beyond the end, or for the second time */
+	assert_int_equal(inlay_srq_release(&m->srq, &cqe), -EPROTO);
+	assert_memory_equal(&m->srq, &was, sizeof(was));
+}
+
+static void srq_model(uint32_t cnt, uint32_t stride, uint32_t preset, uint32_t steps)
+{
+	struct srq_model model, *m = &model;
+	uint32_t s, i, n;
+
+	memset(m, 0, sizeof(*m));
+	m->cnt = cnt;
+	m->stride = stride;
+	m->buf = (uint8_t *)pages((size_t)cnt * stride);
+	m->is = (uint8_t *)pages(cnt);
+	m->home = (uint32_t *)pages(cnt * 4);
+	m->line = (uint32_t *)pages(cnt * 4);
+	m->out = (uint32_t *)pages(cnt * 4);
+	m->dbrec[1] = 0x5a5a5a5a;
+	fill(m->buf, (size_t)cnt * stride, preset);
+	must(inlay_srq_init(&m->srq, m->buf, cnt, stride, m->dbrec));
+	for (i = 0; i < cnt; i++)
+		m->home[m->homes++] = i;
+	/* As if so many had come and gone */
+	m->pi = m->rung = m->taken = m->srq.pi = preset;
+	for (s = 0; s < steps; s++) {
+		bool filling = (s / (2 * cnt + 5)) % 2 == 0;
+
+		if (rnd_below(8) < (filling ? 5 : 1)) {
+			srq_post(m);
+		} else if (rnd_below(4) == 0) {
+			inlay_srq_ring(&m->srq);
+			m->rung = m->pi;
+			assert_int_equal(m->dbrec[0], htobe32(m->pi & 0xffff));
+		} else if (rnd_below(2) && m->taken != m->rung) {
+			/* The device goes along the list that is in memory, as far as it has been shown */
+			for (n = 1 + rnd_below(m->rung - m->taken); n; n--, m->taken++) {
+				assert_int_equal(m->device, m->line[0]);
+				m->is[m->device] = TAKEN;
+				m->out[m->outs++] = m->device;
+				m->device = next_of(m, m->device);
+				memmove(m->line, m->line + 1, --m->lines * sizeof(m->line[0]));
+			}
+		} else if (m->outs && rnd_below(8)) {
+			i = rnd_below(m->outs);
+			n = m->out[i];
+			m->out[i] = m->out[--m->outs];
+			srq_give(m, n);
+		} else {
+			n = rnd_below(2) ? m->home[rnd_below(m->homes)] : cnt + rnd_below(65536 - cnt);
+			srq_give(m, n);
+		}
+		assert_int_equal(inlay_srq_room(&m->srq), m->homes - 1);
+		assert_int_equal(inlay_srq_pending(&m->srq), m->lines + m->outs);
+		if (rnd_below(cnt) < 4)
+			srq_whole(m);
+	}
+	assert_int_equal(m->dbrec[1], 0x5a5a5a5a);
+	free(m->buf);
+	free(m->is);
+	free(m->home);
+	free(m->line);
+	free(m->out);
+}
+
+static void srq_random(void **state)
+{
+	static const uint32_t presets[] = {0, 0xfff0, 0xfffffff0};
+	uint32_t cnt, i;
+
+	(void)state;
+	for (cnt = 2; cnt <= 1024; cnt *= 2)
+		for (i = 0; i < ARRAY(presets); i++)
+			srq_model(cnt + (i == 1 && cnt > 2 ? rnd_below(cnt) : 0), 32u << rnd_below(6), presets[i], 30000);
+	for (i = 0; i < 2; i++)
+		srq_model(1 + 64 * i + 2, 32, 5, 70000);
+}
+
+/*
+ * A device gone mad: completions name entries that it has not taken, in any order and many times over. What is refused changes nothing, and
+ * whatever is accepted, the free list holds each free entry once.
+ */
+static void srq_mad(void **state)
+{
+	uint8_t buf[64 * 32] __attribute__((aligned(64))), seen[64];
+	uint32_t dbrec[2] = {0, 0}, s, i, at;
+	struct ibv_sge sge = {1, 1, 1};
+	struct inlay_srq srq;
+
+	(void)state;
+	must(inlay_srq_init(&srq, buf, 64, 32, dbrec));
+	for (s = 0; s < 300000; s++) {
+		struct mlx5_cqe64 cqe = cqe_of(MLX5_CQE_RESP_SEND, 1, rnd_below(4) ? rnd_below(70) : (uint32_t)rnd());
+		uint32_t room = inlay_srq_room(&srq);
+		int ret = rnd_below(2) ? inlay_srq_release(&srq, &cqe) : inlay_post_srq_recv(&srq, &sge, 1);
+
+		if (ret)
+			assert_int_equal(inlay_srq_room(&srq), room);
+		if (s % 16)
+			continue;
+		memset(seen, 0, sizeof(seen));
+		for (i = 0, at = srq.head; i <= inlay_srq_room(&srq); i++) {
+			assert_in_range(at, 0, 63);
+			assert_int_equal(seen[at], 0);
+			seen[at] = 1;
+			assert_true(all_bytes(buf + 32 * at + 16, 4, 0xff));
+			if (i == inlay_srq_room(&srq))
+				assert_int_equal(at, srq.tail);
+			at = (uint32_t)buf[32 * at + 2] << 8 | buf[32 * at + 3];
+		}
+		for (i = 0; i < 64; i++)
+			if (!seen[i])
+				assert_false(all_bytes(buf + 32 * i + 16, 4, 0xff));
+	}
 }
 
 /* ---- the completion ring ---- */
@@ -1279,6 +1767,77 @@ static void clean(void **state)
 	}
 }
 
+/*
+ * QPs that receive through one shared queue leave completions behind: what is removed gives its entry back, once, and what stays keeps it.
+ * Send completions, whose counters mean something else, give none.
+ */
+static void clean_srq(void **state)
+{
+	uint8_t buf[64 * 32] __attribute__((aligned(64)));
+	uint32_t dbrec[2] = {0, 0}, s, i, n, qpn, removed, receives;
+	struct ibv_sge sge = {1, 1, 1};
+	struct rawcq *c = rawcq_make(64, 64);
+	struct entry list[64];
+	struct inlay_srq srq;
+	bool send[64];
+
+	(void)state;
+	must(inlay_srq_init(&srq, buf, 64, 32, dbrec));
+	for (s = n = 0; s < 20000; s++) {
+		struct mlx5_cqe64 *cqe;
+
+		while (n < 60 && inlay_srq_room(&srq) && rnd_below(8)) {
+			cqe = (struct mlx5_cqe64 *)(c->buf + (size_t)(c->pi % 64) * 64);
+			list[n].qpn = 0x100 + rnd_below(4);
+			list[n].tag = inlay_srq_index(&srq);
+			send[n] = rnd_below(4) == 0;
+			produce(c, list[n].qpn, list[n].tag);
+			if (send[n])
+				cqe->op_own = (uint8_t)((cqe->op_own & 1) | (rnd_below(2) ? MLX5_CQE_REQ : MLX5_CQE_REQ_ERR) << 4);
+			else if (rnd_below(4) == 0)
+				cqe->op_own = (uint8_t)((cqe->op_own & 1) | MLX5_CQE_RESP_ERR << 4);
+			if (!send[n])
+				must(inlay_post_srq_recv(&srq, &sge, 1));
+			n++;
+		}
+		qpn = 0x100 + rnd_below(5);
+		for (i = removed = receives = 0; i < n; i++) {
+			removed += list[i].qpn == qpn;
+			receives += list[i].qpn == qpn && !send[i];
+		}
+		i = inlay_srq_pending(&srq);
+		assert_int_equal(inlay_cq_clean(&c->cq, qpn, &srq), removed);
+		c->ci += removed;
+		assert_int_equal(inlay_srq_pending(&srq), i - receives);
+		for (i = removed = 0; i < n; i++) {
+			if (list[i].qpn == qpn)
+				continue;
+			send[removed] = send[i];
+			list[removed++] = list[i];
+		}
+		n = removed;
+		/* The oldest one or two are polled as ever */
+		for (i = rnd_below(3); i && n; i--, n--) {
+			const struct mlx5_cqe64 *got = inlay_cq_peek(&c->cq);
+
+			assert_non_null(got);
+			assert_int_equal(inlay_cqe_qpn(got), list[0].qpn);
+			assert_int_equal(inlay_cqe_wqe_counter(got), list[0].tag);
+			assert_int_equal(inlay_cqe_is_send(got), send[0]);
+			if (!send[0])
+				must(inlay_srq_release(&srq, got));
+			inlay_cq_advance(&c->cq, 1);
+			c->ci++;
+			memmove(send, send + 1, (n - 1) * sizeof(send[0]));
+			memmove(list, list + 1, (n - 1) * sizeof(list[0]));
+		}
+		for (i = receives = 0; i < n; i++)
+			receives += !send[i];
+		assert_int_equal(inlay_srq_pending(&srq), receives);
+	}
+	rawcq_free(c);
+}
+
 /* ---- arming ---- */
 
 static void arm(void **state)
@@ -1341,6 +1900,8 @@ int main(void)
 		cmocka_unit_test(cq_arguments),
 		cmocka_unit_test(credit),
 		cmocka_unit_test(credit_bodies),
+		cmocka_unit_test(resets),
+		cmocka_unit_test(owed_hostile),
 		cmocka_unit_test(release_stale),
 		cmocka_unit_test(release_future),
 		cmocka_unit_test(full),
@@ -1354,14 +1915,19 @@ int main(void)
 		cmocka_unit_test(indices),
 #if INLAY_CHECKED
 		cmocka_unit_test(checks),
+		cmocka_unit_test(operations),
 #endif
 		cmocka_unit_test(rq_random),
 		cmocka_unit_test(rq_full),
 		cmocka_unit_test(rq_release_wrong),
+		cmocka_unit_test(srq_arguments),
+		cmocka_unit_test(srq_random),
+		cmocka_unit_test(srq_mad),
 		cmocka_unit_test(cq_random),
 		cmocka_unit_test(cq_indices),
 		cmocka_unit_test(cq_init_arrived),
 		cmocka_unit_test(clean),
+		cmocka_unit_test(clean_srq),
 		cmocka_unit_test(arm),
 		cmocka_unit_test(arm_without_page),
 	};
