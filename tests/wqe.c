@@ -374,6 +374,8 @@ static void inline_const(void **state)
 
 /* ---- printing ---- */
 
+static int ud; /* of what type the queue is that is printed */
+
 static char *printed(const void *ring, uint32_t bytes, uint32_t index)
 {
 	char *text = NULL;
@@ -381,7 +383,7 @@ static char *printed(const void *ring, uint32_t bytes, uint32_t index)
 	FILE *out = open_memstream(&text, &len);
 
 	assert_non_null(out);
-	inlay_wqe_print(out, ring, bytes, index, 0);
+	inlay_wqe_print(out, ring, bytes, index, ud);
 	fclose(out);
 	return text;
 }
@@ -489,6 +491,165 @@ static void print_hostile(void **state)
 	must(munmap(mem, 3 * 4096));
 }
 
+/* What a UD queue's WQE and a change of a window's key look like; and the same bytes on a queue that is no UD queue */
+static void print_datagram(void **state)
+{
+	static const uint32_t send[32] = {
+		0x0000020a, 0x00004706, 0x0000000a, 0, 0x11223344, 0, 0x800012ab, 0x05001234, 0xaabb, 0xccddeeff, 0x40, 0x80000001,
+		0xfe800000, 0, 0, 1,
+		64, 0x33, 0, 0x8000, 0x80000003, 0x61626300, 0, 0,
+	};
+	static const uint32_t bind[48] = {
+		0x00000025, 0x0000470c, 0x00000008, 0x1100, 0xb0000000, 0x00040000, 0, 0x203c6041, 0, 0, 0, 0, 0, 0, 0, 0,
+	};
+	static const char *const inside = "  +%-4u 00000000 00000000 00000000 00000000  %s\n";
+	char want[2000];
+	uint32_t unit, len;
+
+	(void)state;
+	ud = 1;
+	prints(send, 128, 0,
+	       "  +0    0000020a 00004706 0000000a 00000000  "
+	       "ctrl    SEND index 2 opmod 0x0 qpn 0x47 ds 6 sig 0x0 fm 0 ce 2 se 1 imm 0x0\n"
+	       "  +16   11223344 00000000 800012ab 05001234  av      qkey 0x11223344 qpn 0x12ab sl 5 lid 4660\n"
+	       "  +32   0000aabb ccddeeff 00000040 80000001  av      MAC, traffic class, hop limit, flow label\n"
+	       "  +48   fe800000 00000000 00000000 00000001  av      GID\n"
+	       "  +64   00000040 00000033 00000000 00008000  data    64 bytes lkey 0x33 addr 0x0000000000008000\n"
+	       "  +80   80000003 61626300 00000000 00000000  inline  3 bytes\n");
+	ud = 0;
+	len = (uint32_t)snprintf(want, sizeof(want),
+				 "  +0    00000025 0000470c 00000008 00001100  "
+				 "ctrl    UMR index 0 opmod 0x0 qpn 0x47 ds 12 sig 0x0 fm 0 ce 2 se 0 imm 0x1100\n"
+				 "  +16   b0000000 00040000 00000000 203c6041  umr\n");
+	for (unit = 2; unit < 12; unit++)
+		len += (uint32_t)snprintf(want + len, sizeof(want) - len, inside, unit * 16, unit < 4 ? "umr" : unit < 8 ? "mkey" : "klm");
+	prints(bind, 192, 0, want);
+}
+
+/* ---- datagrams, windows, shared receives ---- */
+
+/* All of the path comes from the address handle's; number and key are the caller's, and the form is the long one */
+static void av(void **state)
+{
+	uint8_t from[48], to[48];
+	uint32_t i, k;
+
+	(void)state;
+	for (i = 0; i < 2000; i++) {
+		uint32_t qpn = (uint32_t)rnd() & 0xffffff, qkey = (uint32_t)rnd();
+		struct mlx5_wqe_av path;
+		struct inlay_av made;
+
+		fill(from, sizeof(from), i);
+		memcpy(&path, from, sizeof(path));
+		inlay_av_init(&made, &path, qpn, qkey);
+		memcpy(to, &made, sizeof(to));
+		for (k = 0; k < 48; k++)
+			if (k < 4)
+				assert_int_equal(to[k], qkey >> (24 - 8 * k) & 0xff);
+			else if (k >= 8 && k < 12)
+				assert_int_equal(to[k], (k == 8 ? 0x80 : qpn >> (24 - 8 * (k - 8))) & 0xff);
+			else
+				assert_int_equal(to[k], from[k]);
+	}
+}
+
+/* The link of an entry, of all values, and nothing beside it */
+static void links(void **state)
+{
+	uint32_t i;
+
+	(void)state;
+	for (i = 0; i < 65536; i++) {
+		uint8_t entry[16];
+
+		memset(entry, 0x5a, sizeof(entry));
+		inlay_wqe_next(entry, (uint16_t)i);
+		assert_int_equal(inlay_wqe_next_of(entry), i);
+		assert_int_equal(entry[2], i >> 8);
+		assert_int_equal(entry[3], i & 0xff);
+		assert_true(all_bytes(entry, 2, 0x5a) && all_bytes(entry + 4, 12, 0x5a));
+	}
+}
+
+#define DIGEST 0x51343c5132ad0ff3ull
+
+/*
+ * What datagrams, windows and shared receives put into their rings, in a long series that is the same everywhere: one number of all the
+ * bytes, so that compilers, optimisations and instruction sets can be held against each other. The bytes themselves are rings.c's.
+ */
+static void digest(void **state)
+{
+	static uint8_t wqes[64 * 64] __attribute__((aligned(64))), entries[32 * 64] __attribute__((aligned(64))), reg[512] __attribute__((aligned(512)));
+	uint32_t i, k, n, dbrec[2] = {0, 0}, srq_dbrec[2] = {0, 0};
+	uint64_t hash = 0xcbf29ce484222325, seed = rnd_state;
+	struct inlay_srq srq;
+	struct inlay_uar uar;
+	struct inlay_sq sq;
+
+	(void)state;
+	rnd_state = 4711;
+	memset(wqes, 0, sizeof(wqes));
+	must(inlay_uar_init(&uar, reg, 256, INLAY_UAR_DOORBELL));
+	must(inlay_sq_init(&sq, wqes, 64, dbrec, 0x123456, 63, &uar));
+	must(inlay_srq_init(&srq, entries, 32, 64, srq_dbrec));
+	for (i = 0; i < 4000; i++) {
+		uint8_t payload[700];
+		struct ibv_mw_bind_info bind;
+		struct ibv_sge sge[8];
+		struct inlay_av to;
+		struct ibv_mr mr;
+		struct ibv_mw mw;
+
+		fill(&to, sizeof(to), i);
+		fill(payload, sizeof(payload), i + 1);
+		for (k = 0; k < 8; k++) {
+			sge[k].addr = rnd();
+			sge[k].length = rnd_below(5) ? 1 + rnd_below(1 << 30) : 0;
+			sge[k].lkey = (uint32_t)rnd();
+		}
+		mr.lkey = sge[0].lkey;
+		mw.rkey = sge[1].lkey;
+		mw.type = i % 2 ? IBV_MW_TYPE_1 : IBV_MW_TYPE_2;
+		bind.mr = &mr;
+		bind.addr = sge[0].addr;
+		bind.length = sge[0].length;
+		bind.mw_access_flags = i & 0x2e;
+		n = rnd_below(9);
+		k = rnd_below(600);
+		switch (rnd_below(6)) {
+		case 0: must(inlay_post_ud_send(&sq, &to, sge, n, INLAY_SIGNALED)); break;
+		case 1: must(inlay_post_ud_send(&sq, &to, sge, 1, INLAY_SOLICITED)); break;
+		case 2: must(inlay_post_ud_send_imm(&sq, &to, sge[2].lkey, sge, n, INLAY_SIGNALED)); break;
+		case 3: must(inlay_post_ud_send_inline(&sq, &to, payload, k, 0)); break;
+		case 4: must(inlay_post_bind_mw(&sq, &mw, sge[3].lkey, &bind, INLAY_FENCE_STRONG)); break;
+		case 5: must(inlay_post_local_inv(&sq, sge[3].lkey, INLAY_SIGNALED)); break;
+		}
+		sq.pending = 0;
+		n = rnd_below(5);
+		if (inlay_post_srq_recv(&srq, sge, n) == 0)
+			inlay_srq_ring(&srq);
+		if (rnd_below(4) || !inlay_srq_room(&srq)) {
+			struct mlx5_cqe64 cqe;
+
+			memset(&cqe, 0, sizeof(cqe));
+			cqe.wqe_counter = htobe16((uint16_t)rnd_below(34));
+			inlay_srq_release(&srq, &cqe);
+		}
+		if (i % 7)
+			continue;
+		inlay_sq_ring(&sq);
+		for (k = 0; k < sizeof(wqes); k++)
+			hash = (hash ^ wqes[k]) * 0x100000001b3;
+		for (k = 0; k < sizeof(entries); k++)
+			hash = (hash ^ entries[k]) * 0x100000001b3;
+		hash = (hash ^ dbrec[1] ^ (uint64_t)srq_dbrec[0] << 32) * 0x100000001b3;
+	}
+	rnd_state = seed;
+	if (hash != DIGEST)
+		fail_msg("all bytes together: 0x%llx", (unsigned long long)hash);
+}
+
 static void names(void **state)
 {
 	static const struct {
@@ -536,8 +697,12 @@ int main(void)
 		cmocka_unit_test(cursor_random),
 		cmocka_unit_test(inline_const),
 		cmocka_unit_test(print_golden),
+		cmocka_unit_test(print_datagram),
 		cmocka_unit_test(print_no_ring),
 		cmocka_unit_test(print_hostile),
+		cmocka_unit_test(av),
+		cmocka_unit_test(links),
+		cmocka_unit_test(digest),
 		cmocka_unit_test(names),
 	};
 
