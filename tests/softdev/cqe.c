@@ -32,6 +32,7 @@ struct cqs {
 	uint32_t ci;                    /* 24 bits: what the program had consumed when it armed */
 	uint32_t event_pi;              /* pi after the last CQE that a solicited-only arm waits for */
 	uint32_t notified;              /* pi at the last event */
+	uint32_t resizes, resize_ci;    /* indices that no slot of the ring has: the record counts them at the next poll */
 	struct held *held;
 	size_t n, cap;
 };
@@ -51,12 +52,22 @@ static struct cqs *cqs_get(struct sd_cq *cq)
 	return cq->eng;
 }
 
+/* Slots that hold what the program has not consumed. A consumer ahead of the producer makes no sense, but it does no harm either */
+static uint32_t used(struct sd_cq *cq)
+{
+	uint32_t ci = be32toh(__atomic_load_n(&cq->dbrec[0], __ATOMIC_ACQUIRE)), n = (cq->pi - ci) & 0xffffff;
+	struct cqs *s = cq->eng;
+
+	if (s && s->resizes && ci != s->resize_ci)
+		s->resizes = 0;
+	if (s)
+		n -= s->resizes;
+	return n < 0x800000 ? n : 0;
+}
+
 static bool overruns(struct sd_cq *cq, uint32_t n)
 {
-	uint32_t used = (cq->pi - be32toh(__atomic_load_n(&cq->dbrec[0], __ATOMIC_ACQUIRE))) & 0xffffff;
-
-	/* A consumer ahead of the producer makes no sense, but it does no harm either */
-	return !cq->ignore_overrun && used < 0x800000 && used + n > cq->cqe_cnt;
+	return !cq->ignore_overrun && used(cq) + n > cq->cqe_cnt;
 }
 
 static inline uint64_t *slot_of(struct sd_cq *cq, uint32_t pi)
@@ -252,7 +263,7 @@ void cqe_purge(struct sd_cq *cq, struct rcq *q)
 
 int sd_engine_cq_resize(struct sd_cq *cq, uint8_t *buf, uint32_t cqe_cnt, uint32_t cqe_size)
 {
-	uint32_t used = (cq->pi - be32toh(__atomic_load_n(&cq->dbrec[0], __ATOMIC_ACQUIRE))) & 0xffffff;
+	uint32_t n = used(cq);
 	uint64_t body[8] = { 0 };
 	struct cqs *s = cqs_get(cq);
 
@@ -262,11 +273,13 @@ int sd_engine_cq_resize(struct sd_cq *cq, uint8_t *buf, uint32_t cqe_cnt, uint32
 	if (cqe_size != cq->cqe_size || !cqe_cnt || cqe_cnt & (cqe_cnt - 1) || cq->overrun)
 		return EINVAL;
 	/* The old ring must have room for one more CQE, the new one for what is in the old. Whoever ignores overrun keeps no record */
-	if (!cq->ignore_overrun && used < 0x800000 && (used + 1 > cq->cqe_cnt || used > cqe_cnt))
+	if (!cq->ignore_overrun && (n + 1 > cq->cqe_cnt || n > cqe_cnt))
 		return EINVAL;
 	cqe_arms(cq->uar);
 	slot_write(slot_of(cq, cq->pi), body, MLX5_CQE_RESIZE_CQ << 4 | !!(cq->pi & cq->cqe_cnt));
 	cq->pi++;
+	s->resizes++;
+	s->resize_ci = be32toh(__atomic_load_n(&cq->dbrec[0], __ATOMIC_ACQUIRE));
 	cq->buf = buf;
 	cq->cqe_cnt = cqe_cnt;
 	/* What waits in the old ring moves on by one, and with it all that counts in indices */
