@@ -14,6 +14,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/netlink.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -198,11 +199,118 @@ EXPORT int scandir(const char *path, struct dirent ***list, int (*keep)(const st
 	return next_(at_, list, keep, order);
 }
 
+/*
+ * In which order a directory of the tree is read is the file system's whim, and libibverbs' list of devices is in that order. As sysfs
+ * keeps to the order in which the devices came, so do we: these directories are read at once, and sorted.
+ */
+struct listing {
+	DIR *dir;
+	struct dirent *entries;
+	size_t cnt, at;
+	struct listing *next;
+};
+static struct listing *listings;
+static pthread_mutex_t listings_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(((const struct dirent *)a)->d_name, ((const struct dirent *)b)->d_name);
+}
+
+static void list_sorted(DIR *dir)
+{
+	struct listing *l = calloc(1, sizeof(*l));
+	struct dirent *e, *more;
+
+	NEXT(readdir);
+	while (l && (e = next_(dir))) {
+		more = realloc(l->entries, (l->cnt + 1) * sizeof(*more));
+		if (!more)
+			break;
+		l->entries = more;
+		more[l->cnt] = (struct dirent){ .d_ino = e->d_ino, .d_off = l->cnt, .d_reclen = e->d_reclen, .d_type = e->d_type };
+		strcpy(more[l->cnt++].d_name, e->d_name);
+	}
+	if (!l)
+		return;
+	if (l->cnt)
+		qsort(l->entries, l->cnt, sizeof(*l->entries), by_name);
+	l->dir = dir;
+	pthread_mutex_lock(&listings_lock);
+	l->next = listings;
+	__atomic_store_n(&listings, l, __ATOMIC_RELEASE);
+	pthread_mutex_unlock(&listings_lock);
+}
+
+/* With the lock held when there is one, which is only for these directories */
+static struct listing **listing_of(DIR *dir)
+{
+	struct listing **at;
+
+	if (!__atomic_load_n(&listings, __ATOMIC_ACQUIRE))
+		return NULL;
+	pthread_mutex_lock(&listings_lock);
+	for (at = &listings; *at; at = &(*at)->next)
+		if ((*at)->dir == dir)
+			return at;
+	pthread_mutex_unlock(&listings_lock);
+	return NULL;
+}
+
 EXPORT DIR *opendir(const char *path)
 {
+	DIR *dir;
+
 	NEXT(opendir);
 	LEAD(path, NULL);
-	return next_(at_);
+	dir = next_(at_);
+	if (dir && at_ != path)
+		list_sorted(dir);
+	return dir;
+}
+
+#define READDIR(name, type)                                                \
+	EXPORT type *name(DIR *dir)                                        \
+	{                                                                  \
+		struct listing **l = listing_of(dir);                      \
+		type *e = NULL;                                            \
+		NEXT(name);                                                \
+		if (!l)                                                    \
+			return next_(dir);                                 \
+		if ((*l)->at < (*l)->cnt)                                  \
+			e = (type *)(void *)&(*l)->entries[(*l)->at++];    \
+		pthread_mutex_unlock(&listings_lock);                      \
+		return e;                                                  \
+	}
+_Static_assert(sizeof(struct dirent) == sizeof(struct dirent64), "64 bits everywhere");
+READDIR(readdir, struct dirent)
+READDIR(readdir64, struct dirent64)
+
+EXPORT void rewinddir(DIR *dir)
+{
+	struct listing **l = listing_of(dir);
+
+	NEXT(rewinddir);
+	if (l) {
+		(*l)->at = 0;
+		pthread_mutex_unlock(&listings_lock);
+	}
+	next_(dir);
+}
+
+EXPORT int closedir(DIR *dir)
+{
+	struct listing **l = listing_of(dir), *gone;
+
+	NEXT(closedir);
+	if (l) {
+		gone = *l;
+		__atomic_store_n(l, gone->next, __ATOMIC_RELEASE);
+		pthread_mutex_unlock(&listings_lock);
+		free(gone->entries);
+		free(gone);
+	}
+	return next_(dir);
 }
 
 /* ---- stat: a command fd and its path are a character device ---- */
