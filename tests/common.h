@@ -9,6 +9,7 @@
  *   INLAY_TEST_DEVICE     name of the device; else the first mlx5 one
  *   INLAY_TEST_GID_INDEX  GID of RoCE's address, 0
  *   INLAY_TEST_SEED       where the random numbers begin, 1
+ *   INLAY_TEST_AGAIN      set by again_with: this is the second run
  */
 #ifndef TESTS_COMMON_H
 #define TESTS_COMMON_H
@@ -42,6 +43,7 @@
 #define ARRAY(a) (sizeof(a) / sizeof((a)[0]))
 #define UNUSED __attribute__((unused))
 #define ALL_ACCESS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
+#define QKEY 0x11223344         /* of all UD queue pairs */
 #define DEADLINE 10.0           /* seconds that a completion may take: never reached unless something is broken */
 
 /* A call that must give 0 */
@@ -234,6 +236,8 @@ UNUSED static int dev_close(void **state)
 
 /* What a test wants of a pair; start from usual */
 struct opt {
+	enum ibv_qp_type type;            /* 0: RC */
+	struct ibv_srq *srq;
 	struct ibv_qp_cap cap;
 	int cqe;                          /* of each CQ */
 	int cqe_size;                     /* 64 or 128 */
@@ -306,7 +310,8 @@ UNUSED static struct ibv_qp *qp_make(const struct opt *opt, struct ibv_cq *scq, 
 
 	memset(&attr, 0, sizeof(attr));
 	memset(&dv, 0, sizeof(dv));
-	attr.qp_type = IBV_QPT_RC;
+	attr.qp_type = opt->type ? opt->type : IBV_QPT_RC;
+	attr.srq = opt->srq;
 	attr.send_cq = scq;
 	attr.recv_cq = rcq;
 	attr.cap = opt->cap;
@@ -328,13 +333,33 @@ UNUSED static void qp_init(struct ibv_qp *qp, const struct opt *opt)
 	memset(&a, 0, sizeof(a));
 	a.qp_state = IBV_QPS_INIT;
 	a.port_num = 1;
+	a.qkey = QKEY;
 	a.qp_access_flags = (unsigned int)opt->qp_access;
-	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+			   (qp->qp_type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS)));
+}
+
+/* The way to the port itself: to a GID on RoCE, to the LID on InfiniBand */
+UNUSED static struct ibv_ah_attr own_path(void)
+{
+	struct ibv_ah_attr ah;
+
+	memset(&ah, 0, sizeof(ah));
+	ah.port_num = 1;
+	ah.dlid = dev.port.lid;
+	if (dev.port.link_layer == IBV_LINK_LAYER_ETHERNET) {
+		ah.is_global = 1;
+		ah.grh.dgid = dev.gid;
+		ah.grh.sgid_index = (uint8_t)dev.gid_index;
+		ah.grh.hop_limit = 64;
+	}
+	return ah;
 }
 
 /* INIT to RTS; the other end has number dest */
 UNUSED static void qp_connect(struct ibv_qp *qp, uint32_t dest, const struct opt *opt)
 {
+	const bool rc = qp->qp_type == IBV_QPT_RC, ud = qp->qp_type == IBV_QPT_UD;
 	struct ibv_qp_attr a;
 
 	memset(&a, 0, sizeof(a));
@@ -344,24 +369,17 @@ UNUSED static void qp_connect(struct ibv_qp *qp, uint32_t dest, const struct opt
 	a.rq_psn = 0xfffff0; /* so that it comes round early */
 	a.max_dest_rd_atomic = opt->rd_atomic;
 	a.min_rnr_timer = 1;
-	a.ah_attr.port_num = 1;
-	a.ah_attr.dlid = dev.port.lid;
-	if (dev.port.link_layer == IBV_LINK_LAYER_ETHERNET) {
-		a.ah_attr.is_global = 1;
-		a.ah_attr.grh.dgid = dev.gid;
-		a.ah_attr.grh.sgid_index = (uint8_t)dev.gid_index;
-		a.ah_attr.grh.hop_limit = 64;
-	}
-	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-			   IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+	a.ah_attr = own_path();
+	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | (ud ? 0 : IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN) |
+			   (rc ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0)));
 	a.qp_state = IBV_QPS_RTS;
 	a.timeout = opt->timeout;
 	a.retry_cnt = opt->retry_cnt;
 	a.rnr_retry = opt->rnr_retry;
 	a.sq_psn = 0xfffff0;
 	a.max_rd_atomic = opt->rd_atomic;
-	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-			   IBV_QP_MAX_QP_RD_ATOMIC));
+	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN |
+			   (rc ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC : 0)));
 }
 
 UNUSED static void qp_to(struct ibv_qp *qp, enum ibv_qp_state state)
@@ -425,7 +443,7 @@ UNUSED static void end_take(struct end *e, uint32_t mode)
 {
 	uar_of(&e->uar, e->qp, mode);
 	must(inlay_sq_from_qp(&e->sq, e->qp, &e->uar));
-	if (e->opt.cap.max_recv_wr)
+	if (e->opt.cap.max_recv_wr && !e->opt.srq)
 		must(inlay_rq_from_qp(&e->rq, e->qp));
 	must(inlay_cq_from_cq(&e->cq, e->scq));
 	if (!e->opt.one_cq)
@@ -481,6 +499,27 @@ UNUSED static void expect_nothing(struct inlay_cq *cq)
 {
 	settle();
 	assert_null(inlay_cq_peek(cq));
+}
+
+/* ---- another device ---- */
+
+/* The whole program once more on the software device that one variable makes another one: what a device is, is settled when it is opened */
+UNUSED static int again_with(const char *name, const char *value)
+{
+	int status;
+	pid_t pid;
+
+	if (!softdev_present() || getenv(name) || getenv("INLAY_TEST_AGAIN"))
+		return 0;
+	fflush(NULL);
+	pid = fork();
+	if (!pid) {
+		setenv("INLAY_TEST_AGAIN", "1", 1);
+		setenv(name, value, 1);
+		execl("/proc/self/exe", name, NULL);
+		_exit(127);
+	}
+	return pid < 0 || waitpid(pid, &status, 0) != pid || status != 0;
 }
 
 /* ---- aborts ---- */
