@@ -188,10 +188,10 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 	if (init.sq_sig_all)
 		return -ENOTSUP;
 	/*
-	 * The longest WQE as libmlx5 sizes it: control and address vector, or control, remote address and atomic segment; then the longer of
-	 * both payloads.
+	 * The longest WQE as libmlx5 sizes it: control and address vector, or control, remote address and (RC) atomic segment; then the longer
+	 * of both payloads.
 	 */
-	fixed_ds = qp->qp_type == IBV_QPT_UD ? 4 : 3;
+	fixed_ds = qp->qp_type == IBV_QPT_UD ? 4 : qp->qp_type == IBV_QPT_UC ? 2 : 3;
 	inline_ds = fixed_ds + (init.cap.max_inline_data + 4 + INLAY_DS - 1) / INLAY_DS;
 	sge_ds = fixed_ds + init.cap.max_send_sge;
 	max_ds = inline_ds > sge_ds ? inline_ds : sge_ds;
