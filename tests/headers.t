@@ -64,6 +64,7 @@ declare -A may=(
 	[queue.h]="base.h cqe.h wqe.h $(cd include/inlay && echo queue/*.h)"
 	[verbs.h]="base.h cqe.h queue.h wqe.h $(cd include/inlay && echo queue/*.h)"
 	[dm.h]="base.h"
+	[mmap/lookup.h]="base.h"
 	[inlay.h]="$(echo $headers)"
 )
 
