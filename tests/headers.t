@@ -65,6 +65,8 @@ declare -A may=(
 	[verbs.h]="base.h cqe.h queue.h wqe.h $(cd include/inlay && echo queue/*.h)"
 	[dm.h]="base.h"
 	[mmap/lookup.h]="base.h"
+	[mmap/map.h]="base.h mmap/lookup.h"
+	[mmap.h]="base.h $(cd include/inlay && echo mmap/*.h)"
 	[inlay.h]="$(echo $headers)"
 )
 

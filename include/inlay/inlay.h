@@ -12,5 +12,6 @@
 #include <inlay/queue.h>
 #include <inlay/verbs.h>
 #include <inlay/dm.h>
+#include <inlay/mmap.h>
 
 #endif

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * inlay/mmap.h: memory: where it is, who may reach it, by which keys.
+ *
+ *   mmap/lookup.h  from an address and a length to a range and its keys
+ *   mmap/map.h     the memory map: ranges, devices, permissions, states
+ *   mmap/blob.h    a map in another process: export and import
+ */
+#ifndef INLAY_MMAP_H
+#define INLAY_MMAP_H
+
+#include <inlay/mmap/lookup.h>
+#include <inlay/mmap/map.h>
+
+#endif
