@@ -66,6 +66,7 @@ declare -A may=(
 	[dm.h]="base.h"
 	[mmap/lookup.h]="base.h"
 	[mmap/map.h]="base.h mmap/lookup.h"
+	[mmap/blob.h]="base.h mmap/lookup.h mmap/map.h"
 	[mmap.h]="base.h $(cd include/inlay && echo mmap/*.h)"
 	[inlay.h]="$(echo $headers)"
 )

@@ -11,5 +11,6 @@
 
 #include <inlay/mmap/lookup.h>
 #include <inlay/mmap/map.h>
+#include <inlay/mmap/blob.h>
 
 #endif
