@@ -68,6 +68,9 @@ declare -A may=(
 	[mmap/map.h]="base.h mmap/lookup.h"
 	[mmap/blob.h]="base.h mmap/lookup.h mmap/map.h"
 	[mmap.h]="base.h $(cd include/inlay && echo mmap/*.h)"
+	[memdomain/domain.h]="base.h"
+	[memdomain/system.h]="base.h wqe.h memdomain/domain.h"
+	[memdomain.h]="base.h wqe.h $(cd include/inlay && echo memdomain/*.h)"
 	[inlay.h]="$(echo $headers)"
 )
 

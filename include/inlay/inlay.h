@@ -13,5 +13,6 @@
 #include <inlay/verbs.h>
 #include <inlay/dm.h>
 #include <inlay/mmap.h>
+#include <inlay/memdomain.h>
 
 #endif

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * memdomain_threads.c: one registry of memory domains under threads that create, destroy, walk, set callbacks and operate, on plain memory: made
+ * to be built with -fsanitize=thread too. Takes no device.
+ *
+ * A creator poisons a domain's memory as soon as destroy gives it back, so that who still looks at it finds nonsense. Some domains stay for the
+ * whole run: every walk finds each of them once, in order.
+ */
+#include "common.h"
+#include <pthread.h>
+#include <sys/uio.h>
+
+#define CREATORS 2
+#define WALKERS 2
+#define SLOTS 6
+#define STAY 3
+#define MEMORY 256
+
+#if defined(__SANITIZE_THREAD__)
+#define WALKS 6000
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define WALKS 6000
+#endif
+#endif
+#ifndef WALKS
+#define WALKS 60000
+#endif
+
+struct user {
+	uint64_t magic; /* a function of the domain's address */
+	uint64_t calls; /* of its callback; for one that stays */
+};
+
+static struct inlay_memdomain_registry reg;
+static uint8_t stay_memory[STAY][MEMORY] __attribute__((aligned(64)));
+static uint8_t memory[CREATORS][SLOTS][MEMORY] __attribute__((aligned(64)));
+static struct inlay_memdomain *stay[STAY];
+static uint32_t bad, walkers_left, rounds, busy, seen, called;
+static const char *const stay_ids[STAY] = {"stays", NULL, "stays"};
+
+static void good(bool ok)
+{
+	if (!ok)
+		__atomic_fetch_add(&bad, 1, __ATOMIC_RELAXED);
+}
+
+static uint64_t magic_of(const void *d)
+{
+	return ((uintptr_t)d ^ 0x5bd1e995) * 0x9e3779b97f4a7c15;
+}
+
+static struct inlay_memdomain *make(void *at, const char *id)
+{
+	struct user user = {magic_of(at), 0};
+	struct inlay_memdomain_ctx ctx = {sizeof(ctx), &user, sizeof(user)};
+	struct inlay_memdomain *d = NULL;
+
+	good(inlay_memdomain_create(&d, &reg, at, MEMORY, 1000, &ctx, id) == 0 && d == at);
+	return d;
+}
+
+/* Finds its domain whole, and the registry free for use: a lock held around a callback would never be got */
+static int memzero(struct inlay_memdomain *d, void *ctx, const struct iovec *iov, uint32_t n, inlay_memdomain_done done, void *arg)
+{
+	struct user *user = (struct user *)inlay_memdomain_user_context(d, NULL);
+
+	(void)ctx;
+	(void)iov;
+	(void)done;
+	(void)arg;
+	good(user && user->magic == magic_of(d));
+	if (n == 2)
+		inlay_memdomain_put(inlay_memdomain_first(&reg, "stays"));
+	__atomic_fetch_add(&called, 1, __ATOMIC_RELAXED);
+	return 0;
+}
+
+static void *creator(void *arg)
+{
+	uint8_t(*own)[MEMORY] = (uint8_t(*)[MEMORY])arg;
+	static const char *const ids[] = {"comes", NULL, "stays!"};
+	uint32_t state[SLOTS] = {0}, i, x = (uint32_t)(uintptr_t)own;
+
+	/* For as long as anybody walks */
+	while (__atomic_load_n(&walkers_left, __ATOMIC_ACQUIRE)) {
+		uint32_t s = (x = x * 1103515245 + 12345) >> 16;
+		struct inlay_memdomain *d = (struct inlay_memdomain *)(void *)own[s % SLOTS];
+		int err;
+
+		if (!state[s % SLOTS]) {
+			d = make(own[s % SLOTS], ids[s / SLOTS % 3]);
+			good(inlay_memdomain_set_memzero(d, memzero) == 0);
+			state[s % SLOTS] = 1;
+			__atomic_fetch_add(&rounds, 1, __ATOMIC_RELAXED);
+		} else {
+			err = inlay_memdomain_destroy(d);
+			good(err == 0 || err == -EBUSY);
+			if (err) {
+				__atomic_fetch_add(&busy, 1, __ATOMIC_RELAXED);
+				continue;
+			}
+			memset(d, 0xdd, MEMORY);
+			state[s % SLOTS] = 0;
+		}
+	}
+	for (i = 0; i < SLOTS; i++)
+		if (state[i])
+			while (inlay_memdomain_destroy((struct inlay_memdomain *)(void *)own[i]))
+				sched_yield();
+	return NULL;
+}
+
+static void *walker(void *arg)
+{
+	const char *ids[] = {NULL, "comes", "stays", "nobody"};
+	uint32_t turn, stays, i;
+	struct iovec iov = {NULL, 0};
+
+	for (turn = (uint32_t)(uintptr_t)arg; turn < WALKS; turn++) {
+		const char *id = ids[turn % 4];
+		struct inlay_memdomain *d = inlay_memdomain_first(&reg, id), *kept = NULL;
+
+		good(id || d == inlay_memdomain_system(&reg));
+		for (stays = 0; d; d = inlay_memdomain_next(d, id)) {
+			struct user *user = (struct user *)inlay_memdomain_user_context(d, NULL);
+			int rc;
+
+			good(!id || (inlay_memdomain_id(d) && !strcmp(inlay_memdomain_id(d), id)));
+			good(d == inlay_memdomain_system(&reg) || (user && user->magic == magic_of(d)));
+			if (stays < STAY && d == stay[stays])
+				stays++;
+			else
+				for (i = 0; i < STAY; i++)
+					good(d != stay[i] || !strcmp(id ? id : "", "stays"));
+			rc = inlay_memdomain_memzero(d, NULL, &iov, 1 + turn % 2, NULL, NULL);
+			good(rc == 0 || rc == -ENOTSUP);
+			good(inlay_memdomain_set_memzero(stay[turn % STAY], turn / 8 % 2 ? memzero : NULL) == 0);
+			/* Sometimes one is kept beyond the walk, and the walk left early */
+			if (turn % 5 == 0 && !kept)
+				kept = inlay_memdomain_hold(d);
+			if (turn % 64 == 9 && d != inlay_memdomain_system(&reg)) {
+				inlay_memdomain_put(d);
+				stays = STAY;
+				break;
+			}
+			__atomic_fetch_add(&seen, 1, __ATOMIC_RELAXED);
+		}
+		good(id || stays == STAY);
+		if (kept && kept != inlay_memdomain_system(&reg))
+			good(((struct user *)inlay_memdomain_user_context(kept, NULL))->magic == magic_of(kept));
+		if (turn % 10 == 0)
+			sched_yield();
+		inlay_memdomain_put(kept);
+	}
+	__atomic_fetch_sub(&walkers_left, 1, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+static void together(void **state)
+{
+	pthread_t threads[CREATORS + WALKERS];
+	struct inlay_memdomain *d;
+	uint32_t i;
+
+	(void)state;
+	must(inlay_memdomain_registry_init(&reg));
+	for (i = 0; i < STAY; i++)
+		stay[i] = make(stay_memory[i], stay_ids[i]);
+	walkers_left = WALKERS;
+	for (i = 0; i < CREATORS; i++)
+		must(pthread_create(&threads[i], NULL, creator, memory[i]));
+	for (i = 0; i < WALKERS; i++)
+		must(pthread_create(&threads[CREATORS + i], NULL, walker, (void *)(uintptr_t)i));
+	for (i = 0; i < CREATORS + WALKERS; i++)
+		must(pthread_join(threads[i], NULL));
+	assert_int_equal(bad, 0);
+	assert_int_equal(inlay_memdomain_count(&reg), 1 + STAY);
+	d = inlay_memdomain_first(&reg, NULL);
+	for (i = 0; i < STAY; i++) {
+		d = inlay_memdomain_next(d, NULL);
+		assert_ptr_equal(d, stay[i]);
+	}
+	assert_null(inlay_memdomain_next(d, NULL));
+	for (i = 0; i < STAY; i++) {
+		assert_int_equal(stay[i]->holders, 0);
+		must(inlay_memdomain_destroy(stay[i]));
+	}
+	must(inlay_memdomain_registry_fini(&reg));
+	print_message("# %u created, %u seen, %u callbacks, %u destroys found a holder\n", rounds, seen, called, busy);
+	assert_true(rounds > 100 && called > 100 && busy > 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {cmocka_unit_test(together)};
+
+	alarm(120);
+	return cmocka_run_group_tests_name("memdomain_threads", tests, NULL, NULL);
+}
