@@ -472,6 +472,8 @@ static void refused(void **state)
 	r[3] = r[2];
 	assert_int_equal(inlay_lookup_add(&l, &r[3]), -EEXIST);
 	assert_int_equal(inlay_lookup_build(&l, r, 4), -EEXIST);
+	r[3] = range_of(0x2fff, 2, 3);
+	assert_int_equal(inlay_lookup_build(&l, r, 4), -EEXIST);
 	assert_int_equal(inlay_lookup_remove(&l, 0x3000, 0xfff), -ENOENT);
 	assert_int_equal(inlay_lookup_remove(&l, 0x3001, 0xfff), -ENOENT);
 	assert_int_equal(inlay_lookup_remove(&l, 0, 0), -ENOENT);
