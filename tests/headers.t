@@ -65,6 +65,7 @@ declare -A may=(
 	[verbs.h]="base.h cqe.h queue.h wqe.h $(cd include/inlay && echo queue/*.h)"
 	[dm.h]="base.h"
 	[mmap/lookup.h]="base.h"
+	[mmap/cache.h]="base.h mmap/lookup.h"
 	[mmap/map.h]="base.h mmap/lookup.h"
 	[mmap/blob.h]="base.h mmap/lookup.h mmap/map.h"
 	[mmap.h]="base.h $(cd include/inlay && echo mmap/*.h)"

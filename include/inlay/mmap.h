@@ -5,6 +5,7 @@
  *   mmap/lookup.h  from an address and a length to a range and its keys
  *   mmap/map.h     the memory map: ranges, devices, permissions, states
  *   mmap/blob.h    a map in another process: export and import
+ *   mmap/cache.h   a registration cache, for buffers of anybody's
  */
 #ifndef INLAY_MMAP_H
 #define INLAY_MMAP_H
@@ -12,5 +13,6 @@
 #include <inlay/mmap/lookup.h>
 #include <inlay/mmap/map.h>
 #include <inlay/mmap/blob.h>
+#include <inlay/mmap/cache.h>
 
 #endif
