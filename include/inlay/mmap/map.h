@@ -62,9 +62,9 @@
  *   - Memory for state is the caller's, and its amount is known: inlay_mmap_size.
  *   - start either registers all or leaves the map as it was, with nothing registered.
  *
- * Should a deregistration fail (memory windows that are still bound do that), stop, destroy and a start that must undo itself answer -EPERM,
- * -EPERM and the error that came first. What could not be deregistered is kept, the map finds nothing any more and behaves as a started
- * one; stop or destroy may be called again and goes on.
+ * Should a deregistration fail, because the kernel finds the region in use, stop and destroy answer -EPERM, and a start that cannot undo itself
+ * the error that came first. What could not be deregistered is kept, the map finds nothing any more and is otherwise as a started one;
+ * stop or destroy may be called again and goes on.
  *
  * Addresses. A range is found by the address at which the network knows it: of host memory and dmabuf the virtual address that the caller says; of
  * device memory 0 on, as dm.h has it; of ranges with the caller's keys, what these keys say.
