@@ -761,12 +761,53 @@ static void device(void **state)
 	free(memory);
 }
 
+/* ---- the example, which wires the cache to the kernel's reports of unmapped memory ---- */
+
+static void example(void **state)
+{
+	const char *b = getenv("B"), *linked = getenv("SOFTDEV_LINKED");
+	char path[4096], said[256] = "";
+	int p[2], status;
+	ssize_t n;
+	pid_t pid;
+
+	(void)state;
+	snprintf(path, sizeof(path), "%s/examples/regcache", b && *b ? b : "build");
+	if (access(path, X_OK) || (linked && *linked)) {
+		print_message("# skipped: %s was not built, or has no device\n", path);
+		skip();
+	}
+	must(pipe(p));
+	fflush(NULL);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid) {
+		alarm(30);
+		dup2(p[1], STDERR_FILENO);
+		close(p[0]);
+		close(p[1]);
+		execl(path, path, (char *)NULL);
+		_exit(127);
+	}
+	close(p[1]);
+	n = read(p[0], said, sizeof(said) - 1);
+	close(p[0]);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	said[n > 0 ? n : 0] = 0;
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
+		print_message("# %s", said);
+		skip();
+	}
+	if (status)
+		fail_msg("status 0x%x: %s", status, said);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(any),      cmocka_unit_test(large),    cmocka_unit_test(lru),
 		cmocka_unit_test(zombies),  cmocka_unit_test(unions),   cmocka_unit_test(failures),
-		cmocka_unit_test(extremes), cmocka_unit_test(device),
+		cmocka_unit_test(extremes), cmocka_unit_test(device),   cmocka_unit_test(example),
 #if INLAY_CHECKED
 		cmocka_unit_test(checked),
 #endif
