@@ -56,7 +56,8 @@ help: ## this list
 # ---- Debian packages ----
 
 packages = gcc g++ clang make pkg-config libibverbs-dev ibverbs-providers ibverbs-utils perftest libcmocka-dev valgrind hyperfine jq \
-	gnuplot-nox perl binutils libclang-rt-14-dev gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user
+	gnuplot-nox perl binutils libclang-rt-14-dev gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user \
+	libssl-dev
 
 deps: ## installs the Debian packages that build and tests need
 	@{ command -v dpkg-query && command -v apt-get; } >/dev/null || { echo "make deps knows Debian only. Needed here: $(packages)" >&2; exit 1; }; \
@@ -108,6 +109,9 @@ $(B)/examples/%: examples/%.c | $(first)
 $(B)/bench/%: bench/%.c | $(first)
 	$(say)
 	$(compile) -Iinclude -Itests/softdev $(VERBS) -ldl -lm
+
+# They authenticate blobs with a library's code
+$(B)/tests/blob-0 $(B)/tests/blob-1 $(B)/examples/shared_memory: VERBS += -lcrypto
 
 -include $(wildcard $(B)/*/*.d $(B)/*/*/*.d)
 
