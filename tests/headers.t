@@ -71,7 +71,8 @@ declare -A may=(
 	[mmap.h]="base.h $(cd include/inlay && echo mmap/*.h)"
 	[memdomain/domain.h]="base.h"
 	[memdomain/system.h]="base.h wqe.h memdomain/domain.h"
-	[memdomain.h]="base.h wqe.h $(cd include/inlay && echo memdomain/*.h)"
+	[memdomain/rdma.h]="base.h cqe.h wqe.h queue/uar.h queue/sq.h queue/post.h mmap/lookup.h mmap/map.h memdomain/domain.h"
+	[memdomain.h]="base.h cqe.h wqe.h queue/uar.h queue/sq.h queue/post.h mmap/lookup.h mmap/map.h $(cd include/inlay && echo memdomain/*.h)"
 	[inlay.h]="$(echo $headers)"
 )
 

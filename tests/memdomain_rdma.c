@@ -1,0 +1,867 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * memdomain_rdma.c: the RDMA domain of memdomain.h: keys of a map by both ways, pulls and pushes between two ends against a byte model,
+ * everything that is refused, errors. The device is stepped.
+ */
+#include "common.h"
+#include <sys/uio.h>
+
+#define BYTES 65536u
+#define EDGE1 6001u              /* where a's map goes from one range to the next */
+#define EDGE2 30001u
+#define READ_ONLY 60000u         /* a's last range, which is not written */
+#define FAR_EDGE 11111u          /* where b's map does */
+#define OPS_MAX 8u
+
+static struct inlay_memdomain_registry reg;
+static struct inlay_memdomain_rdma r;
+static struct inlay_memdomain_rdma_op ops[OPS_MAX];
+static struct inlay_mmap map, theirs, imported;
+static uint8_t map_memory[16384] __attribute__((aligned(64))), their_memory[16384] __attribute__((aligned(64)));
+static uint8_t import_memory[16384] __attribute__((aligned(64))), blob[1024];
+static struct end a, b;
+
+struct word {
+	int calls, rc;
+};
+
+static void word(void *arg, int rc)
+{
+	struct word *w = (struct word *)arg;
+
+	w->calls++;
+	w->rc = rc;
+}
+
+static void said(const struct word *w, int calls, int rc)
+{
+	assert_int_equal(w->calls, calls);
+	assert_int_equal(w->rc, rc);
+}
+
+static struct inlay_memdomain_peer peer_of(const uint32_t *rkeys, uint32_t n, uint32_t flags)
+{
+	struct inlay_memdomain_peer p;
+
+	p.size = sizeof(p);
+	p.rkeys = rkeys;
+	p.num_rkeys = n;
+	p.flags = flags;
+	p.map = NULL;
+	return p;
+}
+
+static struct iovec vec(const struct end *e, size_t at, size_t len)
+{
+	struct iovec iov;
+
+	iov.iov_base = e->buf + at;
+	iov.iov_len = len;
+	return iov;
+}
+
+/* Both ends, maps of both, the domain over a's */
+static void up(const struct opt *opt, uint32_t num_ops)
+{
+	size_t len = sizeof(blob);
+
+	ends_make(&a, &b, opt);
+	end_take(&a, INLAY_UAR_DOORBELL);
+	must(inlay_mmap_create(&map, map_memory, sizeof(map_memory), 2, 8));
+	must(inlay_mmap_add_dev(&map, dev.pd));
+	must(inlay_mmap_add_memrange(&map, a.buf, EDGE1));
+	must(inlay_mmap_add_memrange(&map, a.buf + EDGE1, EDGE2 - EDGE1));
+	must(inlay_mmap_add_memrange(&map, a.buf + EDGE2, READ_ONLY - EDGE2));
+	must(inlay_mmap_add_memrange(&map, a.buf + READ_ONLY, BYTES - READ_ONLY));
+	must(inlay_mmap_set_permissions(&map, INLAY_LOCAL_READ_WRITE | INLAY_RDMA_READ));
+	must(inlay_mmap_limit_memrange(&map, a.buf + READ_ONLY, BYTES - READ_ONLY, INLAY_RDMA_READ));
+	must(inlay_mmap_start(&map));
+	must(inlay_mmap_create(&theirs, their_memory, sizeof(their_memory), 1, 8));
+	must(inlay_mmap_add_dev(&theirs, dev.pd));
+	must(inlay_mmap_add_memrange(&theirs, b.buf, FAR_EDGE));
+	must(inlay_mmap_add_memrange(&theirs, b.buf + FAR_EDGE, READ_ONLY - FAR_EDGE));
+	must(inlay_mmap_add_memrange(&theirs, b.buf + READ_ONLY, BYTES - READ_ONLY));
+	must(inlay_mmap_set_permissions(&theirs, INLAY_LOCAL_READ_WRITE | INLAY_RDMA_READ | INLAY_RDMA_WRITE));
+	must(inlay_mmap_limit_memrange(&theirs, b.buf + READ_ONLY, BYTES - READ_ONLY, INLAY_RDMA_READ));
+	must(inlay_mmap_start(&theirs));
+	must(inlay_mmap_export_rdma(&theirs, dev.pd, blob, &len));
+	must(inlay_mmap_create_from_export(&imported, import_memory, sizeof(import_memory), dev.pd, blob, len, NULL));
+	must(inlay_memdomain_registry_init(&reg));
+	must(inlay_memdomain_rdma_create(&r, &reg, &map, dev.pd, "rdma"));
+	if (num_ops)
+		must(inlay_memdomain_rdma_attach(&r, &a.sq, ops, num_ops));
+}
+
+static void down(void)
+{
+	assert_int_equal(inlay_memdomain_rdma_pending(&r), 0);
+	must(inlay_memdomain_rdma_destroy(&r));
+	must(inlay_memdomain_registry_fini(&reg));
+	must(inlay_mmap_destroy(&imported));
+	must(inlay_mmap_destroy(&theirs));
+	must(inlay_mmap_destroy(&map));
+	inlay_sq_fini(&a.sq);
+	end_free(&a);
+	end_free(&b);
+}
+
+static struct opt small(void)
+{
+	struct opt opt = usual;
+
+	opt.bytes = BYTES;
+	opt.cap.max_inline_data = 0;
+	return opt;
+}
+
+/* The next completion as a poll loop takes it; what the domain says to it */
+static int take(void)
+{
+	const struct mlx5_cqe64 *cqe = cqe_wait(&a.cq);
+	int rc;
+
+	must(inlay_sq_release(&a.sq, cqe));
+	rc = inlay_memdomain_rdma_completed(&r, cqe);
+	inlay_cq_advance(&a.cq, 1);
+	return rc;
+}
+
+/* The queue, to see that a refusal leaves it alone */
+static void same_queue(const struct inlay_sq *was)
+{
+	assert_int_equal(a.sq.pi, was->pi);
+	assert_int_equal(a.sq.pending, was->pending);
+	assert_int_equal(a.sq.rung, was->rung);
+	assert_ptr_equal(a.sq.last, was->last);
+	assert_int_equal(a.sq.last_ds, was->last_ds);
+}
+
+/* ---- set-up ---- */
+
+static void setup_answers(void **state)
+{
+	struct opt opt = small();
+	struct inlay_memdomain_rdma other;
+	struct inlay_memdomain_rdma_ctx *ctx;
+	struct inlay_memdomain *d;
+	struct ibv_pd *pd = ibv_alloc_pd(dev.ctx);
+	char id[INLAY_MEMDOMAIN_ID + 1];
+	struct inlay_sq sq;
+	size_t size;
+
+	(void)state;
+	assert_non_null(pd);
+	up(&opt, 0);
+	memset(id, 'x', sizeof(id));
+	id[INLAY_MEMDOMAIN_ID] = 0;
+	assert_int_equal(inlay_memdomain_rdma_create(NULL, &reg, &map, dev.pd, "x"), -EINVAL);
+	assert_int_equal(inlay_memdomain_rdma_create(&other, NULL, &map, dev.pd, "x"), -EINVAL);
+	assert_int_equal(inlay_memdomain_rdma_create(&other, &reg, NULL, dev.pd, "x"), -EINVAL);
+	assert_int_equal(inlay_memdomain_rdma_create(&other, &reg, &map, NULL, "x"), -EINVAL);
+	assert_int_equal(inlay_memdomain_rdma_create(&other, &reg, &map, pd, "x"), -ENODEV);
+	assert_int_equal(inlay_memdomain_rdma_create(&other, &reg, &imported, dev.pd, "x"), -ENOTSUP);
+	assert_int_equal(inlay_memdomain_rdma_create(&other, &reg, &map, dev.pd, id), -ENOMEM);
+	assert_int_equal(inlay_memdomain_count(&reg), 2);
+	id[INLAY_MEMDOMAIN_ID - 1] = 0;
+	must(inlay_memdomain_rdma_create(&other, &reg, &map, dev.pd, id));
+	assert_string_equal(inlay_memdomain_id(&other.domain), id);
+	assert_ptr_equal(other.map, &map);
+	must(inlay_memdomain_rdma_destroy(&other));
+	must(inlay_memdomain_rdma_create(&other, &reg, &map, dev.pd, NULL));
+	assert_null(inlay_memdomain_id(&other.domain));
+	must(inlay_memdomain_rdma_destroy(&other));
+	must(inlay_memdomain_rdma_destroy(NULL));
+
+	/* Found and read as SPDK's users do */
+	d = inlay_memdomain_first(&reg, "rdma");
+	assert_ptr_equal(d, &r);
+	assert_int_equal(inlay_memdomain_type(d), INLAY_MEMDOMAIN_RDMA);
+	ctx = (struct inlay_memdomain_rdma_ctx *)inlay_memdomain_user_context(d, &size);
+	assert_int_equal(size, sizeof(*ctx));
+	assert_int_equal(ctx->size, sizeof(*ctx));
+	assert_ptr_equal(ctx->ibv_pd, dev.pd);
+	assert_int_equal(inlay_memdomain_rdma_destroy(&r), -EBUSY);
+	inlay_memdomain_put(d);
+	must(inlay_memdomain_rdma_destroy(&r));
+	must(inlay_memdomain_rdma_create(&r, &reg, &map, dev.pd, "rdma"));
+
+	/* A queue */
+	memset(&sq, 0, sizeof(sq));
+	sq.max_ds = 63;
+	assert_int_equal(inlay_memdomain_rdma_attach(NULL, &sq, ops, 8), -EINVAL);
+	assert_int_equal(inlay_memdomain_rdma_attach(&r, NULL, ops, 8), -EINVAL);
+	assert_int_equal(inlay_memdomain_rdma_attach(&r, &sq, NULL, 8), -EINVAL);
+	assert_int_equal(inlay_memdomain_rdma_attach(&r, &sq, ops, 0), -EINVAL);
+	assert_int_equal(inlay_memdomain_rdma_attach(&r, &sq, ops, 6), -EINVAL);
+	sq.type = IBV_QPT_UD;
+	assert_int_equal(inlay_memdomain_rdma_attach(&r, &sq, ops, 8), -ENOTSUP);
+	assert_true(!r.domain.pull && !r.domain.push && !r.domain.transfer && r.domain.translate);
+	sq.type = IBV_QPT_UC;
+	must(inlay_memdomain_rdma_attach(&r, &sq, ops, 8));
+	assert_true(!r.domain.pull && r.domain.push && r.domain.transfer);
+	sq.type = 0;
+	must(inlay_memdomain_rdma_attach(&r, &sq, ops, 1));
+	assert_true(r.domain.pull && r.domain.push && r.domain.transfer && !r.domain.memzero && !r.domain.invalidate);
+	r.begun++;
+	assert_int_equal(inlay_memdomain_rdma_attach(&r, &sq, ops, 1), -EBUSY);
+	assert_int_equal(inlay_memdomain_rdma_detach(&r), -EBUSY);
+	assert_int_equal(inlay_memdomain_rdma_destroy(&r), -EBUSY);
+	r.begun--;
+	assert_int_equal(inlay_memdomain_rdma_detach(NULL), -EINVAL);
+	must(inlay_memdomain_rdma_detach(&r));
+	assert_true(!r.domain.pull && !r.domain.push && !r.domain.transfer && r.domain.translate);
+	down();
+	must(ibv_dealloc_pd(pd));
+}
+
+/* ---- translation ---- */
+
+static void translations(void **state)
+{
+	struct opt opt = small();
+	const size_t edges[] = {0, EDGE1, EDGE2, READ_ONLY, BYTES};
+	struct inlay_memdomain_translation_ctx ctx;
+	struct inlay_memdomain_rdma far, stranger;
+	struct inlay_mmap more;
+	uint8_t *memory = (uint8_t *)pages(8192), *more_memory = (uint8_t *)pages(8192);
+	struct ibv_pd *pd = ibv_alloc_pd(dev.ctx), *pd3 = ibv_alloc_pd(dev.ctx);
+	struct inlay_memdomain *plain, *accel;
+	struct inlay_memdomain_result res;
+	struct inlay_keys keys, want;
+	struct inlay_uar uar;
+	struct ibv_qp qp;
+	uint32_t i, turn;
+
+	(void)state;
+	assert_true(pd && pd3);
+	up(&opt, 0);
+	/* The map with a second device */
+	must(inlay_mmap_stop(&map));
+	assert_int_equal(inlay_memdomain_rdma_translate(&r, a.buf, 1, &keys), -ENOENT);
+	assert_int_equal(inlay_memdomain_translate(&r.domain, NULL, &r.domain, NULL, a.buf, 1, &res), -ENOENT);
+	assert_int_equal(inlay_mmap_set_max_num_devices(&map, 2), -EPERM);
+	must(inlay_memdomain_rdma_destroy(&r));
+	must(inlay_mmap_destroy(&map));
+	must(inlay_mmap_create(&map, map_memory, sizeof(map_memory), 2, 8));
+	must(inlay_mmap_set_max_num_devices(&map, 2));
+	must(inlay_mmap_add_dev(&map, dev.pd));
+	must(inlay_mmap_add_dev(&map, pd));
+	for (i = 0; i < 4; i++)
+		must(inlay_mmap_add_memrange(&map, a.buf + edges[i], edges[i + 1] - edges[i]));
+	must(inlay_mmap_start(&map));
+	must(inlay_memdomain_rdma_create(&r, &reg, &map, dev.pd, "rdma"));
+	must(inlay_memdomain_rdma_create(&far, &reg, &map, pd, "second"));
+	must(inlay_mmap_create(&more, more_memory, 8192, 1, 2));
+	must(inlay_mmap_add_dev(&more, pd3));
+	must(inlay_mmap_set_memrange(&more, memory, 4096));
+	must(inlay_mmap_start(&more));
+	must(inlay_memdomain_rdma_create(&stranger, &reg, &more, pd3, "stranger"));
+	must(inlay_memdomain_create(&plain, &reg, memory + 4096, 128, INLAY_MEMDOMAIN_RDMA, NULL, NULL));
+	must(inlay_memdomain_create(&accel, &reg, memory + 4096 + 128, 128, INLAY_MEMDOMAIN_ACCEL, NULL, NULL));
+
+	memset(&qp, 0, sizeof(qp));
+	ctx.size = sizeof(ctx);
+	ctx.rdma.ibv_qp = &qp;
+	must(inlay_uar_create(&uar, pd, INLAY_UAR_DOORBELL));
+	for (turn = 0; turn < 20000; turn++) {
+		size_t at = rnd_below(BYTES + 40), len = rnd() & 1 ? 1 + rnd_below(64) : 1 + rnd_below(BYTES);
+		int range = -1;
+
+		if (turn % 3 == 0) { /* at the edges */
+			at = edges[rnd_below(5)] - 1 + rnd_below(3);
+			len = 1 + rnd_below(2);
+		}
+		for (i = 0; i < 4; i++)
+			if (at >= edges[i] && at < edges[i + 1] && len <= edges[i + 1] - at)
+				range = (int)i;
+		memset(&keys, 0x5a, sizeof(keys));
+		assert_int_equal(inlay_memdomain_rdma_translate(&r, a.buf + at, len, &keys), range < 0 ? -ENOENT : 0);
+		assert_int_equal(inlay_memdomain_translate(&r.domain, NULL, &r.domain, NULL, a.buf + at, len, &res), range < 0 ? -ENOENT : 0);
+		if (range < 0)
+			continue;
+		must(inlay_mmap_keys(&map, (uint32_t)range, 0, &want));
+		assert_memory_equal(&keys, &want, sizeof(want));
+		assert_memory_equal(&res.rdma, &want, sizeof(want));
+		assert_ptr_equal(res.iov.iov_base, a.buf + at);
+		assert_int_equal(res.iov.iov_len, len);
+		assert_int_equal(res.iov_count, 1);
+		assert_int_equal(res.size, sizeof(res));
+		assert_null(res.iovs);
+		assert_ptr_equal(res.dst_domain, &r);
+		/* The second device, in every way it can be named */
+		must(inlay_mmap_keys(&map, (uint32_t)range, 1, &want));
+		assert_int_not_equal(want.lkey, keys.lkey);
+		must(inlay_memdomain_rdma_translate(&far, a.buf + at, len, &keys));
+		assert_memory_equal(&keys, &want, sizeof(want));
+		must(inlay_memdomain_translate(&far.domain, NULL, plain, NULL, a.buf + at, len, &res));
+		assert_memory_equal(&res.rdma, &want, sizeof(want));
+		must(inlay_memdomain_translate(&r.domain, NULL, &far.domain, NULL, a.buf + at, len, &res));
+		assert_memory_equal(&res.rdma, &want, sizeof(want));
+		assert_ptr_equal(res.dst_domain, &far);
+		qp.pd = turn & 1 ? pd : uar.pd; /* a parent domain over it */
+		must(inlay_memdomain_translate(&r.domain, NULL, &r.domain, &ctx, a.buf + at, len, &res));
+		assert_memory_equal(&res.rdma, &want, sizeof(want));
+		/* The QP says more than the domain; a context too short says nothing */
+		qp.pd = dev.pd;
+		must(inlay_memdomain_translate(&r.domain, NULL, &far.domain, &ctx, a.buf + at, len, &res));
+		assert_int_not_equal(res.rdma.lkey, want.lkey);
+		ctx.size = sizeof(ctx) - 1;
+		must(inlay_memdomain_translate(&r.domain, NULL, &far.domain, &ctx, a.buf + at, len, &res));
+		assert_memory_equal(&res.rdma, &want, sizeof(want));
+		ctx.size = sizeof(ctx);
+		/* To this process */
+		must(inlay_memdomain_translate(&r.domain, NULL, inlay_memdomain_system(&reg), NULL, a.buf + at, len, &res));
+		assert_ptr_equal(res.iov.iov_base, a.buf + at);
+		assert_int_equal(res.rdma.lkey | res.rdma.rkey, 0);
+	}
+	assert_int_equal(inlay_memdomain_translate(&r.domain, NULL, &stranger.domain, NULL, a.buf, 8, &res), -ENODEV);
+	assert_int_equal(inlay_memdomain_translate(&r.domain, NULL, accel, NULL, a.buf, 8, &res), -ENOTSUP);
+	qp.pd = pd3;
+	assert_int_equal(inlay_memdomain_translate(&r.domain, NULL, &r.domain, &ctx, a.buf, 8, &res), -ENODEV);
+	must(inlay_memdomain_destroy(plain));
+	must(inlay_memdomain_destroy(accel));
+	must(inlay_memdomain_rdma_destroy(&stranger));
+	must(inlay_memdomain_rdma_destroy(&far));
+	must(inlay_uar_destroy(&uar));
+	must(inlay_mmap_destroy(&more));
+	must(inlay_mmap_stop(&map));
+	down();
+	must(ibv_dealloc_pd(pd));
+	must(ibv_dealloc_pd(pd3));
+	free(memory);
+	free(more_memory);
+}
+
+/* ---- pulls and pushes against a byte model ---- */
+
+static uint8_t model_a[BYTES], model_b[BYTES];
+
+/* Pieces of `total` bytes in [from, from + 2 * total + ...), with gaps; returns how many */
+static uint32_t cut(struct iovec *iov, uint8_t *area, size_t from, uint32_t total, uint32_t max)
+{
+	uint32_t n = 1 + rnd_below(max), i;
+
+	for (i = 0; i < n; i++) {
+		uint32_t len = i == n - 1 ? total : rnd_below((rnd() & 1 ? total : 2 * total / (n - i)) + 1);
+
+		if (len > total)
+			len = total;
+		if (rnd_below(8) == 0 && i != n - 1)
+			len = 0;
+		from += rnd_below(8);
+		iov[i].iov_base = area + from;
+		iov[i].iov_len = len;
+		from += len;
+		total -= len;
+	}
+	return n;
+}
+
+/* dst in `to`'s area takes what src has in `from`'s, byte by byte, in the models */
+static void model_copy(const struct iovec *dst, const uint8_t *to_area, uint8_t *to, const struct iovec *src, uint32_t n, const uint8_t *from_area,
+		       const uint8_t *from)
+{
+	size_t at = 0, i;
+	uint32_t k;
+
+	for (k = 0; k < n; k++)
+		for (i = 0; i < src[k].iov_len; i++) {
+			while (at == dst->iov_len) {
+				dst++;
+				at = 0;
+			}
+			to[(const uint8_t *)dst->iov_base - to_area + at++] = from[(const uint8_t *)src[k].iov_base - from_area + i];
+		}
+}
+
+static void end_to_end(void **state)
+{
+	enum { MAX = 40, SLICE = 7000 };
+	struct opt opt = small();
+	struct iovec ours[OPS_MAX][MAX], far[OPS_MAX][MAX];
+	uint32_t rkeys[MAX], posted = 0, full = 0, n_wqes = 0, turn, i, k, own = 0;
+	struct word words[OPS_MAX];
+	struct inlay_sq was;
+	struct ibv_mr *mr2;
+	double end = now() + 2.0;
+
+	(void)state;
+	opt.cap.max_send_sge = 6;
+	opt.cap.max_send_wr = 4; /* small enough to be full at times */
+	up(&opt, OPS_MAX);
+	mr2 = ibv_reg_mr(dev.pd, b.buf, BYTES, ALL_ACCESS);
+	assert_non_null(mr2);
+	fill(a.buf, BYTES, 1);
+	fill(b.buf, BYTES, 2);
+	memcpy(model_a, a.buf, BYTES);
+	memcpy(model_b, b.buf, BYTES);
+	for (turn = 0; turn < 6000 && now() < end; turn++) {
+		uint32_t burst = 1 + rnd_below(OPS_MAX), done = 0, accepted = 0;
+		bool quiet = rnd() & 1;
+
+		memset(words, 0, sizeof(words));
+		for (i = 0; i < burst; i++) {
+			uint32_t total = rnd_below(4) ? rnd_below(300) : rnd_below(6000), way = rnd_below(4), n, m;
+			struct inlay_memdomain_peer peer = peer_of(rkeys, 1, quiet ? INLAY_MEMDOMAIN_NO_RING : 0);
+			int rc;
+
+			/* A slice for each, so that the order within a burst does not matter; the last of a's is not written */
+			n = cut(ours[i], a.buf, (size_t)i * SLICE, total, MAX);
+			m = cut(far[i], b.buf, (size_t)i * SLICE, total, rnd_below(4) ? 3 : MAX);
+			for (k = 0; k < MAX; k++)
+				rkeys[k] = rnd() & 1 ? b.mr->rkey : mr2->rkey;
+			if (way == 1) {
+				peer.num_rkeys = m;
+			} else if (way == 2) {
+				peer.num_rkeys = 0;
+				peer.map = &imported;
+			}
+			if (rnd_below(16) == 0 && inlay_sq_room(&a.sq) > 3) { /* the queue's owner posts between */
+				must(inlay_post_nop(&a.sq, INLAY_SIGNALED));
+				own++;
+			}
+			was = a.sq;
+			if (rnd() & 1) {
+				rc = inlay_memdomain_pull(&r.domain, &peer, far[i], m, ours[i], n, word, &words[i]);
+				if (!rc)
+					model_copy(ours[i], a.buf, model_a, far[i], m, b.buf, model_b);
+			} else {
+				rc = inlay_memdomain_push(&r.domain, &peer, far[i], m, ours[i], n, word, &words[i]);
+				if (!rc)
+					model_copy(far[i], b.buf, model_b, ours[i], n, a.buf, model_a);
+			}
+			if (rc) {
+				assert_true(rc == -EAGAIN || (rc == -E2BIG && !was.pending));
+				same_queue(&was);
+				words[i].calls = -1;
+				full++;
+				continue;
+			}
+			assert_int_equal(words[i].calls, total ? 0 : 1);
+			if (total) {
+				accepted++;
+				n_wqes += a.sq.pi - was.pi > 1;
+				assert_true(quiet ? a.sq.rung == was.rung : a.sq.rung == a.sq.pi);
+			}
+		}
+		posted += accepted;
+		assert_int_equal(inlay_memdomain_rdma_pending(&r), accepted);
+		assert_int_equal(inlay_mmap_get_num_bufs(&map), accepted);
+		if (accepted)
+			assert_int_equal(inlay_mmap_stop(&map), -EPERM);
+		inlay_sq_ring(&a.sq);
+		while (done < accepted || own) {
+			int rc = take();
+
+			assert_true(rc == 1 || (rc == -ENOENT && own));
+			done += rc == 1;
+			own -= rc == -ENOENT;
+		}
+		for (i = 0; i < burst; i++)
+			if (words[i].calls >= 0)
+				said(&words[i], 1, 0);
+		expect_nothing(&a.cq);
+		assert_int_equal(inlay_sq_pending(&a.sq), 0);
+		if (memcmp(a.buf, model_a, BYTES) || memcmp(b.buf, model_b, BYTES))
+			fail_msg("turn %u: memory is not as the model says", turn);
+	}
+	print_message("# %u operations, %u of several WQEs, %u did not fit in %u\n", posted, n_wqes, full, a.sq.mask + 1);
+	assert_true(posted > 100 && n_wqes > 10 && full > 3);
+	assert_int_equal(inlay_mmap_get_num_bufs(&map), 0);
+	must(ibv_dereg_mr(mr2));
+	must(inlay_memdomain_rdma_detach(&r));
+	down();
+}
+
+/* ---- what is refused, and leaves the queue as it was ---- */
+
+static void refusals(void **state)
+{
+	struct opt opt = small();
+	struct iovec near[3], far[3], huge[2];
+	struct inlay_memdomain_peer peer, bad;
+	struct inlay_memdomain_result res;
+	struct inlay_memdomain *other;
+	uint8_t *memory = (uint8_t *)pages(4096);
+	struct inlay_sq was;
+	struct word w = {0, 0};
+	uint32_t i, room, rkey;
+
+	(void)state;
+	up(&opt, 4);
+	rkey = b.mr->rkey;
+	peer = peer_of(&rkey, 1, 0);
+	near[0] = vec(&a, 0, 100);
+	near[1] = vec(&a, 200, 100);
+	far[0] = vec(&b, 0, 150);
+	far[1] = vec(&b, 300, 50);
+	huge[0] = vec(&a, 0, SIZE_MAX);
+	huge[1] = vec(&a, 0, 1);
+	was = a.sq;
+	/* Contexts */
+	bad = peer;
+	bad.size--;
+	assert_int_equal(inlay_memdomain_pull(&r.domain, NULL, far, 2, near, 2, word, &w), -EINVAL);
+	assert_int_equal(inlay_memdomain_push(&r.domain, NULL, far, 2, near, 2, word, &w), -EINVAL);
+	assert_int_equal(inlay_memdomain_pull(&r.domain, &bad, far, 2, near, 2, word, &w), -EINVAL);
+	bad = peer_of(NULL, 1, 0);
+	assert_int_equal(inlay_memdomain_pull(&r.domain, &bad, far, 2, near, 2, word, &w), -EINVAL);
+	bad = peer_of(&rkey, 3, 0);
+	assert_int_equal(inlay_memdomain_push(&r.domain, &bad, far, 2, near, 2, word, &w), -EINVAL);
+	bad = peer_of(&rkey, 0, 0);
+	assert_int_equal(inlay_memdomain_push(&r.domain, &bad, far, 2, near, 2, word, &w), -EINVAL);
+	/* Lengths */
+	assert_int_equal(inlay_memdomain_pull(&r.domain, &peer, far, 2, near, 1, word, &w), -EINVAL);
+	assert_int_equal(inlay_memdomain_push(&r.domain, &peer, far, 1, near, 2, word, &w), -EINVAL);
+	assert_int_equal(inlay_memdomain_push(&r.domain, &peer, far, 1, huge, 2, word, &w), -EINVAL);
+	assert_int_equal(inlay_memdomain_pull(&r.domain, &peer, far, 2, huge, 2, word, &w), -EINVAL);
+	/* Memory that is not in the map, in the first piece or in the last, after WQEs that have been written */
+	far[0] = vec(&b, 0, 100);
+	far[1] = vec(&b, 300, 100);
+	near[1].iov_base = a.buf + BYTES - 50;
+	assert_int_equal(inlay_memdomain_push(&r.domain, &peer, far, 2, near, 2, word, &w), -ENOENT);
+	near[1].iov_base = memory;
+	assert_int_equal(inlay_memdomain_push(&r.domain, &peer, far, 2, near, 2, word, &w), -ENOENT);
+	/* A pull into what is only read; a push from there is good */
+	near[1].iov_base = a.buf + READ_ONLY;
+	assert_int_equal(inlay_memdomain_pull(&r.domain, &peer, far, 2, near, 2, word, &w), -EPERM);
+	/* The peer's map: not there; not granted for a push */
+	bad = peer_of(NULL, 0, 0);
+	bad.map = &imported;
+	near[1] = vec(&a, 200, 100);
+	far[1] = vec(&b, BYTES - 99, 100);
+	assert_int_equal(inlay_memdomain_pull(&r.domain, &bad, far, 2, near, 2, word, &w), -ENOENT);
+	far[1] = vec(&b, READ_ONLY, 100);
+	assert_int_equal(inlay_memdomain_push(&r.domain, &bad, far, 2, near, 2, word, &w), -EPERM);
+	/* Sources of a transfer */
+	must(inlay_memdomain_create(&other, &reg, memory, 128, 1000, NULL, NULL));
+	assert_int_equal(inlay_memdomain_transfer(&r.domain, &peer, far, 2, other, NULL, near, 2, NULL, word, &w), -ENOTSUP);
+	must(inlay_memdomain_translate(&r.domain, NULL, &r.domain, NULL, a.buf + 1000, 200, &res));
+	res.dst_domain = other;
+	assert_int_equal(inlay_memdomain_transfer(&r.domain, &peer, far, 2, other, NULL, near, 2, &res, word, &w), -EINVAL);
+	res.dst_domain = &r.domain;
+	assert_int_equal(inlay_memdomain_transfer(&r.domain, NULL, far, 2, other, NULL, near, 2, &res, word, &w), -EINVAL);
+	res.iov.iov_len = 201;
+	assert_int_equal(inlay_memdomain_transfer(&r.domain, &peer, far, 2, other, NULL, near, 2, &res, word, &w), -EINVAL);
+	res.iov_count = 2;
+	assert_int_equal(inlay_memdomain_transfer(&r.domain, &peer, far, 2, other, NULL, near, 2, &res, word, &w), -EINVAL);
+	assert_int_equal(inlay_memdomain_memzero(&r.domain, &peer, far, 2, word, &w), -ENOTSUP);
+	same_queue(&was);
+	said(&w, 0, 0);
+	assert_int_equal(inlay_mmap_get_num_bufs(&map), 0);
+	assert_int_equal(inlay_memdomain_rdma_pending(&r), 0);
+
+	/* As many as may be under way */
+	far[0] = vec(&b, 0, 8);
+	near[0] = vec(&a, READ_ONLY, 8);
+	for (i = 0; i < 4; i++)
+		must(inlay_memdomain_push(&r.domain, &peer, far, 1, near, 1, word, &w));
+	was = a.sq;
+	assert_int_equal(inlay_memdomain_push(&r.domain, &peer, far, 1, near, 1, word, &w), -EAGAIN);
+	same_queue(&was);
+	assert_int_equal(take(), 1);
+	said(&w, 1, 0);
+	must(inlay_memdomain_push(&r.domain, &peer, far, 1, near, 1, word, &w));
+	for (i = 0; i < 4; i++)
+		assert_int_equal(take(), 1);
+	said(&w, 5, 0);
+
+	/* A queue that is full but for one */
+	room = inlay_sq_room(&a.sq);
+	for (i = 0; i < room - 1; i++)
+		must(inlay_post_nop(&a.sq, i == room - 2 ? INLAY_SIGNALED : 0));
+	was = a.sq;
+	far[0] = vec(&b, 0, 4);
+	far[1] = vec(&b, 100, 4);
+	assert_int_equal(inlay_memdomain_push(&r.domain, &peer, far, 2, near, 1, word, &w), -EAGAIN);
+	same_queue(&was);
+	near[0].iov_len = 4;
+	must(inlay_memdomain_push(&r.domain, &peer, far, 1, near, 1, word, &w));
+	assert_int_equal(take(), -ENOENT);
+	assert_int_equal(take(), 1);
+	said(&w, 6, 0);
+	/* More WQEs than the ring has, though nothing is in it */
+	{
+		struct iovec *many = (struct iovec *)pages((room + 1) * sizeof(*many));
+
+		for (i = 0; i <= room; i++)
+			many[i] = vec(&b, i, 1);
+		near[0] = vec(&a, 0, room + 1);
+		was = a.sq;
+		assert_int_equal(inlay_memdomain_push(&r.domain, &peer, many, room + 1, near, 1, word, &w), -E2BIG);
+		same_queue(&was);
+		near[0].iov_len = room;
+		must(inlay_memdomain_push(&r.domain, &peer, many, room, near, 1, word, &w));
+		assert_int_equal(inlay_sq_room(&a.sq), 0);
+		assert_int_equal(take(), 1);
+		free(many);
+	}
+	said(&w, 7, 0);
+	expect_nothing(&a.cq);
+	must(inlay_memdomain_destroy(other));
+	down();
+	free(memory);
+}
+
+/* ---- transfers ---- */
+
+static void transfers(void **state)
+{
+	struct opt opt = small();
+	struct iovec near[2], far[2];
+	struct inlay_memdomain_peer peer;
+	struct inlay_memdomain_result res;
+	struct inlay_memdomain *sys;
+	struct word w = {0, 0};
+	uint32_t rkey;
+
+	(void)state;
+	up(&opt, 4);
+	sys = inlay_memdomain_system(&reg);
+	must(inlay_memdomain_system_attach(sys));
+	rkey = b.mr->rkey;
+	peer = peer_of(&rkey, 1, 0);
+	fill(a.buf, BYTES, 3);
+	near[0] = vec(&a, 10, 100);
+	near[1] = vec(&a, 500, 50);
+	far[0] = vec(&b, 0, 30);
+	far[1] = vec(&b, 1000, 200);
+	/* From here */
+	must(inlay_memdomain_transfer(&r.domain, &peer, far, 2, NULL, NULL, near, 2, NULL, word, &w));
+	assert_int_equal(take(), 1);
+	said(&w, 1, 0);
+	assert_memory_equal(b.buf, a.buf + 10, 30);
+	assert_memory_equal(b.buf + 1000, a.buf + 40, 70);
+	assert_memory_equal(b.buf + 1070, a.buf + 500, 50);
+	/* Out of what was translated: by its key, not by the map's; src_iov is not looked at */
+	must(inlay_memdomain_translate(&r.domain, NULL, &r.domain, NULL, a.buf + 2000, 60, &res));
+	res.rdma.lkey = a.mr->lkey;
+	must(inlay_memdomain_transfer(&r.domain, &peer, far, 2, &r.domain, NULL, near, 2, &res, word, &w));
+	assert_int_equal(take(), 1);
+	said(&w, 2, 0);
+	assert_memory_equal(b.buf, a.buf + 2000, 30);
+	assert_memory_equal(b.buf + 1000, a.buf + 2030, 30);
+	res.iov_count = 2;
+	res.iovs = near;
+	must(inlay_memdomain_transfer(&r.domain, &peer, far, 2, &r.domain, NULL, near, 0, &res, word, &w));
+	assert_int_equal(take(), 1);
+	assert_memory_equal(b.buf, a.buf + 10, 30);
+	assert_memory_equal(b.buf + 1070, a.buf + 500, 50);
+	said(&w, 3, 0);
+	/* From the peer to the system domain: the domain's pull */
+	fill(b.buf, BYTES, 4);
+	must(inlay_memdomain_transfer(sys, NULL, near, 2, &r.domain, &peer, far, 1, NULL, word, &w));
+	assert_int_equal(w.calls, 3);
+	assert_int_equal(take(), 1);
+	said(&w, 4, 0);
+	assert_memory_equal(a.buf + 10, b.buf, 30);
+	assert_int_equal(differs(a.buf, 10, 3), 10);
+	/* Nobody wants the word */
+	assert_int_equal(inlay_memdomain_push(&r.domain, &peer, far, 1, near, 1, NULL, NULL), -EINVAL);
+	must(inlay_memdomain_push(&r.domain, &peer, far + 1, 1, near, 1, NULL, NULL));
+	assert_int_equal(take(), 1);
+	near[0].iov_len = 0;
+	must(inlay_memdomain_push(&r.domain, &peer, far, 1, near, 1, NULL, NULL));
+	expect_nothing(&a.cq);
+	down();
+}
+
+/* ---- errors ---- */
+
+static void errors(void **state)
+{
+	struct opt opt = small();
+	struct iovec near, far[4];
+	struct inlay_memdomain_peer peer, wrong;
+	struct word w[4];
+	uint32_t rkey, none, bad_at, i, taken, ended;
+
+	(void)state;
+	for (bad_at = 0; bad_at < 4; bad_at++) {
+		uint32_t keys[4];
+
+		up(&opt, 4);
+		memset(w, 0, sizeof(w));
+		rkey = b.mr->rkey;
+		none = rkey ^ 0x5500;
+		for (i = 0; i < 4; i++) {
+			keys[i] = i == bad_at ? none : rkey;
+			far[i] = vec(&b, i * 100, 25);
+		}
+		peer = peer_of(&rkey, 1, INLAY_MEMDOMAIN_NO_RING);
+		wrong = peer_of(keys, 4, INLAY_MEMDOMAIN_NO_RING);
+		near = vec(&a, 0, 100);
+		/* Four operations of four WQEs: a good one, one with a wrong key somewhere, two behind it */
+		for (i = 0; i < 4; i++)
+			must(inlay_memdomain_push(&r.domain, i == 1 ? &wrong : &peer, far, 4, &near, 1, word, &w[i]));
+		inlay_sq_ring(&a.sq);
+		for (taken = ended = 0; ended < 4; taken++) {
+			int rc = take();
+
+			assert_true(rc == 0 || rc == 1);
+			ended += rc == 1;
+			for (i = 0; i < 4; i++)
+				assert_int_equal(w[i].calls, i < ended);
+			assert_true(taken < 16);
+		}
+		/* The good one's; of the bad one what came from the error on; all of the others */
+		assert_int_equal(taken, 1 + (4 - bad_at) + 8);
+		said(&w[0], 1, 0);
+		for (i = 1; i < 4; i++)
+			said(&w[i], 1, -EIO);
+		assert_int_equal(inlay_sq_pending(&a.sq), 0);
+		assert_int_equal(inlay_mmap_get_num_bufs(&map), 0);
+		expect_nothing(&a.cq);
+		/* A queue in error: accepted, and fails */
+		must(inlay_memdomain_pull(&r.domain, &peer, far, 1, &near, 1, word, &w[0]));
+		inlay_sq_ring(&a.sq);
+		assert_int_equal(take(), 1);
+		said(&w[0], 2, -EIO);
+		/* Reset with operations under way */
+		for (i = 0; i < 3; i++)
+			must(inlay_memdomain_push(&r.domain, &peer, far, 4, &near, 1, word, &w[i]));
+		assert_int_equal(inlay_memdomain_rdma_detach(&r), -EBUSY);
+		assert_int_equal(inlay_memdomain_rdma_destroy(&r), -EBUSY);
+		qp_to(a.qp, IBV_QPS_RESET);
+		qp_to(b.qp, IBV_QPS_RESET);
+		inlay_cq_clean(&a.cq, a.qp->qp_num, NULL);
+		inlay_sq_reset(&a.sq);
+		assert_int_equal(inlay_memdomain_rdma_abort(&r), 3);
+		assert_int_equal(inlay_memdomain_rdma_abort(&r), 0);
+		said(&w[0], 3, -ECANCELED);
+		said(&w[1], 2, -ECANCELED);
+		said(&w[2], 2, -ECANCELED);
+		assert_int_equal(inlay_mmap_get_num_bufs(&map), 0);
+		/* And on */
+		ends_connect(&a, &b);
+		must(inlay_memdomain_push(&r.domain, &peer, far, 4, &near, 1, word, &w[3]));
+		inlay_sq_ring(&a.sq);
+		assert_int_equal(take(), 1);
+		said(&w[3], 2, 0);
+		down();
+	}
+}
+
+/* done begins the next one, in a table of one */
+struct chain {
+	struct inlay_memdomain_peer *peer;
+	struct iovec *far, *near;
+	int left, rc;
+};
+
+static void next(void *arg, int rc)
+{
+	struct chain *c = (struct chain *)arg;
+
+	c->rc |= rc;
+	if (c->left-- > 0)
+		c->rc |= inlay_memdomain_push(&r.domain, c->peer, c->far, 1, c->near, 1, next, c);
+}
+
+static void chained(void **state)
+{
+	struct opt opt = small();
+	struct inlay_memdomain_peer peer;
+	struct iovec near, far;
+	struct chain c;
+	uint32_t rkey, n = 0;
+
+	(void)state;
+	up(&opt, 1);
+	rkey = b.mr->rkey;
+	peer = peer_of(&rkey, 1, 0);
+	near = vec(&a, 0, 100);
+	far = vec(&b, 0, 100);
+	c.peer = &peer;
+	c.far = &far;
+	c.near = &near;
+	c.left = 100;
+	c.rc = 0;
+	must(inlay_memdomain_push(&r.domain, &peer, &far, 1, &near, 1, next, &c));
+	while (inlay_memdomain_rdma_pending(&r)) {
+		assert_int_equal(take(), 1);
+		n++;
+	}
+	assert_int_equal(n, 101);
+	assert_int_equal(c.rc, 0);
+	down();
+}
+
+/* ---- completions that the device did not make ---- */
+
+static int completed(uint32_t index, uint8_t opcode, uint32_t qpn, uint8_t bits)
+{
+	struct mlx5_cqe64 cqe;
+
+	memset(&cqe, 0, sizeof(cqe));
+	cqe.op_own = (uint8_t)(opcode << 4 | bits);
+	cqe.sop_drop_qpn = inlay_to_be32(qpn);
+	cqe.wqe_counter = inlay_to_be16((uint16_t)index);
+	return inlay_memdomain_rdma_completed(&r, &cqe);
+}
+
+static void strange_completions(void **state)
+{
+	struct opt opt = small();
+	struct inlay_memdomain_peer peer;
+	struct iovec near, far[3];
+	struct word w[3];
+	uint32_t rkey, qpn, i, p;
+
+	(void)state;
+	up(&opt, 4);
+	qpn = a.qp->qp_num;
+	rkey = b.mr->rkey;
+	peer = peer_of(&rkey, 1, INLAY_MEMDOMAIN_NO_RING);
+	near = vec(&a, 0, 30);
+	for (i = 0; i < 3; i++)
+		far[i] = vec(&b, i * 100, 10);
+	memset(w, 0, sizeof(w));
+	a.sq.pi = a.sq.rung = 65535; /* so that the indices come round within the first */
+	p = a.sq.pi;
+	assert_int_equal(completed(p, MLX5_CQE_REQ, qpn, 0), -ENOENT); /* none under way */
+	must(inlay_memdomain_push(&r.domain, &peer, far, 3, &near, 1, word, &w[0])); /* p .. p + 2 */
+	must(inlay_post_nop(&a.sq, INLAY_SIGNALED));                               /* p + 3 */
+	must(inlay_memdomain_push(&r.domain, &peer, far, 3, &near, 1, word, &w[1])); /* p + 4 .. p + 6 */
+	must(inlay_memdomain_push(&r.domain, &peer, far, 3, &near, 1, word, &w[2])); /* p + 7 .. p + 9 */
+	assert_int_equal(a.sq.pi, p + 10);
+	assert_int_equal(completed(p + 2, MLX5_CQE_REQ, qpn + 1, 0), -ENOENT);
+	assert_int_equal(completed(p + 2, MLX5_CQE_RESP_SEND, qpn, 0), -ENOENT);
+	assert_int_equal(completed(p + 2, MLX5_CQE_RESP_ERR, qpn, 0), -ENOENT);
+	assert_int_equal(completed(p - 1, MLX5_CQE_REQ, qpn, 0), -ENOENT);
+	assert_int_equal(completed(p + 3, MLX5_CQE_REQ, qpn, 0), -ENOENT);
+	assert_int_equal(completed(p + 10, MLX5_CQE_REQ, qpn, 0), -ENOENT);
+	for (i = 4; i < 10; i++) {
+		assert_int_equal(completed(p + i, MLX5_CQE_REQ, qpn, 0), -EPROTO);
+		assert_int_equal(completed(p + i, MLX5_CQE_REQ_ERR, qpn, 0), -EPROTO);
+	}
+	assert_int_equal(completed(p, MLX5_CQE_REQ, qpn, 0), -EPROTO); /* good, and not signaled */
+	assert_int_equal(completed(p + 1, MLX5_CQE_REQ, qpn, 0), -EPROTO);
+	assert_int_equal(inlay_memdomain_rdma_pending(&r), 3);
+	said(&w[0], 0, 0);
+	assert_int_equal(completed(p + 2, MLX5_CQE_REQ, qpn, 0), 1);
+	said(&w[0], 1, 0);
+	assert_int_equal(completed(p + 2, MLX5_CQE_REQ, qpn, 0), -ENOENT); /* twice */
+	/* Data in the CQE */
+	assert_int_equal(completed(p + 6, MLX5_CQE_REQ, qpn, INLAY_CQE_SCATTER_32), 1);
+	said(&w[1], 1, -EIO);
+	/* An error before the last one */
+	assert_int_equal(completed(p + 8, MLX5_CQE_REQ_ERR, qpn, 0), 0);
+	said(&w[2], 0, 0);
+	assert_int_equal(completed(p + 9, MLX5_CQE_REQ, qpn, 0), 1);
+	said(&w[2], 1, -EIO);
+	inlay_sq_reset(&a.sq);
+	must(inlay_memdomain_rdma_detach(&r));
+	assert_int_equal(completed(p, MLX5_CQE_REQ, qpn, 0), -ENOENT);
+	down();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(setup_answers), cmocka_unit_test(translations), cmocka_unit_test(end_to_end), cmocka_unit_test(refusals),
+		cmocka_unit_test(transfers), cmocka_unit_test(errors), cmocka_unit_test(chained), cmocka_unit_test(strange_completions),
+	};
+
+	return cmocka_run_group_tests_name("memdomain_rdma", tests, dev_open, dev_close);
+}
