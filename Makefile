@@ -111,7 +111,7 @@ $(B)/bench/%: bench/%.c | $(first)
 	$(compile) -Iinclude -Itests/softdev $(VERBS) -ldl -lm
 
 # They authenticate blobs with a library's code
-$(B)/tests/blob-0 $(B)/tests/blob-1 $(B)/examples/shared_memory: VERBS += -lcrypto
+$(foreach p,blob shared_memory,$(B)/tests/$(p)-0 $(B)/tests/$(p)-1) $(B)/examples/shared_memory: VERBS += -lcrypto
 
 -include $(wildcard $(B)/*/*.d $(B)/*/*/*.d)
 
