@@ -75,7 +75,7 @@ static bool same_range(const struct inlay_range *a, const struct inlay_range *b)
 }
 
 static struct inlay_hit hit;
-static uint32_t forms[6]; /* tables seen: empty, plain, wide, 2 segments, up to 4, more */
+static uint32_t forms[6]; /* tables seen: empty, plain, wide, 1 cut, up to 3, more */
 
 static void look(const struct inlay_lookup *l, uint64_t addr, uint64_t len)
 {
@@ -96,10 +96,10 @@ static void count_form(const struct inlay_lookup *l)
 
 	if (!t->num)
 		forms[0]++;
-	else if (t->segments == 1 && t->window == 1)
+	else if (!t->cuts && t->window == 1)
 		forms[1]++;
 	else
-		forms[t->segments == 1 ? 2 : t->segments == 2 ? 3 : t->segments <= 4 ? 4 : 5]++;
+		forms[!t->cuts ? 2 : t->cuts == 1 ? 3 : t->cuts <= 3 ? 4 : 5]++;
 	assert_int_equal(t->num, models);
 	assert_int_equal(inlay_lookup_count(l), models);
 }
@@ -293,7 +293,7 @@ static void any(void **state)
 	/* Every form of a table has been there */
 	for (i = 0; i < ARRAY(forms); i++)
 		assert_true(forms[i] > 50 / SLOW);
-	print_message("# %" PRIu64 " lookups; tables: %u empty, %u plain, %u wide, %u of 2 segments, %u of 3 or 4, %u of more\n", lookups, forms[0],
+	print_message("# %" PRIu64 " lookups; tables: %u empty, %u plain, %u wide, %u with a cut, %u with 2 or 3, %u with more\n", lookups, forms[0],
 		      forms[1], forms[2], forms[3], forms[4], forms[5]);
 }
 

@@ -24,7 +24,7 @@
  * A lookup is three dependent loads, the table, the word, the range, and no branch on where the address lies. There are up to 64 words a range
  * (8, when there are many), as fine as it takes for one range at most to begin in a bucket. Where it cannot be that fine, three beginnings
  * are compared; beyond, the bucket is searched. When gaps between the ranges are so large that most of the buckets would
- * lie in them, there are up to eight segments with buckets of their own.
+ * lie in them, up to seven are cut out: what lies behind a cut is moved down by as much before the bucket is chosen.
  *
  *   word | ... | word | word | head                       | range 0 | range 1 | ... | end marks
  *   bucket      1      0     ^ struct inlay_lookup_table
@@ -66,7 +66,7 @@
 #include <inlay/base.h>
 
 #define INLAY_LOOKUP_MAX (1u << 24)   /* ranges of one lookup */
-#define INLAY_LOOKUP_SEGMENTS 8u
+#define INLAY_LOOKUP_CUTS 7u
 
 /* A range and what it gives. Its memory is [start, start + len); start + len may be 2^64. */
 struct inlay_range {
@@ -78,29 +78,33 @@ struct inlay_range {
 	uint32_t id;              /* the caller's */
 };
 
-/* Buckets of one part of the address space */
-struct inlay_lookup_segment {
-	uint64_t base;            /* where its first range starts */
-	uint64_t limit;           /* from there to its last byte */
-	int64_t word;             /* of its first bucket, counted from the head */
-	uint64_t shift;           /* log2 of a bucket's bytes */
+/* A large gap between ranges, cut out of the buckets */
+struct inlay_lookup_cut {
+	uint64_t last;            /* addresses above this one are moved */
+	uint64_t gap;             /* down by so much */
 };
 
-/* The head of a table: words before it, ranges behind it. */
+/* What table it is, when it is not a plain one */
+enum inlay_lookup_kind {
+	INLAY_LOOKUP_ANY,         /* with several cuts, or a cut and three beginnings; a plain one; an empty one */
+	INLAY_LOOKUP_CUT,         /* one cut, one beginning a bucket */
+	INLAY_LOOKUP_WIDE,        /* no cut, three beginnings */
+};
+
+/* The head of a table: words before it, ranges behind it. A table without cuts, with one beginning a bucket, is plain. */
 struct inlay_lookup_table {
-	/* What a lookup takes in a plain table: one segment, one beginning a bucket */
 	uint64_t below;           /* the first range's start - 1 */
 	uint64_t floor;           /* ~limit; all ones in a table that is not plain */
-	uint64_t wide_floor;      /* ~limit in a table of one segment and three beginnings a bucket; else all ones */
 	uint64_t generation;      /* from 1, never twice */
-	uint32_t shift;
+	uint32_t shift;           /* log2 of a bucket's bytes */
+	uint16_t kind;            /* enum inlay_lookup_kind */
+	uint8_t window;           /* beginnings that are compared: 1 or 3 */
+	uint8_t cuts;
+	uint64_t lowest;          /* ~limit, the limit being the offset of the last byte behind all cuts */
 	uint32_t num;             /* ranges */
-	/* In others */
-	uint32_t segments;        /* 0: empty */
-	uint32_t window;          /* beginnings that are compared: 1 or 3 */
-	uint64_t reserved[2];
-	uint64_t last[INLAY_LOOKUP_SEGMENTS]; /* last byte of each segment; all ones from the last one on */
-	struct inlay_lookup_segment segment[INLAY_LOOKUP_SEGMENTS];
+	uint32_t reserved0;
+	struct inlay_lookup_cut cut[INLAY_LOOKUP_CUTS];
+	uint64_t reserved[4];
 };
 
 struct inlay_lookup {
@@ -121,8 +125,7 @@ struct inlay_hit {
 };
 
 INLAY_STATIC_ASSERT(sizeof(struct inlay_range) == 32, "two ranges a line");
-INLAY_STATIC_ASSERT(sizeof(struct inlay_lookup_segment) == 32, "two segments a line");
-INLAY_STATIC_ASSERT(offsetof(struct inlay_lookup_table, last) == INLAY_CACHE_LINE, "a plain table's head is one line");
+INLAY_STATIC_ASSERT(offsetof(struct inlay_lookup_table, cut) == 48, "a plain table's head is one line, and that of a table with one cut");
 INLAY_STATIC_ASSERT(sizeof(struct inlay_lookup_table) % INLAY_CACHE_LINE == 0, "ranges begin on a line");
 INLAY_STATIC_ASSERT(sizeof(struct inlay_lookup) == INLAY_CACHE_LINE, "one line");
 INLAY_STATIC_ASSERT(sizeof(struct inlay_hit) == 32, "half a line");
@@ -182,13 +185,25 @@ INLAY_COLD uint32_t inlay_lookup_bits(uint64_t x)
 	return x ? 64 - (uint32_t)__builtin_clzll(x) : 0;
 }
 
-/*
- * The bucket size of n ranges e, in at most `words` buckets: as large as it can be without more ranges that share a bucket with the one
- * `apart` places before (but for one in 64). Returns its log2; *shared: how many do.
- */
-INLAY_COLD uint32_t inlay_lookup_fit(const struct inlay_range *e, uint32_t n, uint32_t apart, uint64_t words, uint32_t *shared)
+/* Where addr comes when the cuts are out, counted from the first range. */
+INLAY_FN uint64_t inlay_lookup_offset(const struct inlay_lookup_table *t, uint64_t addr)
 {
-	uint64_t limit = e[n - 1].start - e[0].start + (e[n - 1].len - 1);
+	uint64_t offset = addr - t->below - 1;
+	uint32_t k;
+
+	for (k = 0; k < t->cuts; k++)
+		offset -= addr > t->cut[k].last ? t->cut[k].gap : 0;
+	return offset;
+}
+
+/*
+ * The bucket size of n ranges, in at most `words` buckets: as large as it can be without more ranges that share a bucket with the one
+ * `apart` places before (but for one in 64, unless apart is 1). Returns its log2; *shared: how many do.
+ */
+INLAY_COLD uint32_t inlay_lookup_fit(const struct inlay_lookup_table *t, uint32_t n, uint32_t apart, uint64_t words, uint32_t *shared)
+{
+	const struct inlay_range *e = inlay_lookup_first(t);
+	uint64_t limit = inlay_lookup_offset(t, e[n - 1].start + (e[n - 1].len - 1));
 	uint32_t together[65], shift = 0, sum = 0, most, i;
 
 	for (i = 0; i < 65; i++) {
@@ -197,7 +212,7 @@ INLAY_COLD uint32_t inlay_lookup_fit(const struct inlay_range *e, uint32_t n, ui
 	}
 	/* Two offsets share a bucket of 2^s bytes when no bit from s on tells them apart. */
 	for (i = 0; i + apart < n; i++)
-		together[inlay_lookup_bits((e[i].start - e[0].start) ^ (e[i + apart].start - e[0].start))]++;
+		together[inlay_lookup_bits(inlay_lookup_offset(t, e[i].start) ^ inlay_lookup_offset(t, e[i + apart].start))]++;
 	while (shift < 63 && limit >> shift >= words)
 		shift++;
 	for (i = 0; i <= shift; i++)
@@ -209,43 +224,22 @@ INLAY_COLD uint32_t inlay_lookup_fit(const struct inlay_range *e, uint32_t n, ui
 	return shift;
 }
 
-/* Writes the words of one segment: n ranges from `from` on, buckets from `first` on. Returns the bucket behind its last one. */
-INLAY_COLD uint32_t inlay_lookup_fill(struct inlay_lookup_table *t, struct inlay_lookup_segment *s, uint32_t from, uint32_t n, uint32_t first,
-				      uint32_t shift)
-{
-	const struct inlay_range *e = inlay_lookup_first(t) + from;
-	uint32_t *word = (uint32_t *)(void *)t - 1 - first;
-	uint64_t buckets, b;
-	uint32_t i = 0;
-
-	s->base = e[0].start;
-	s->limit = e[n - 1].start - e[0].start + (e[n - 1].len - 1);
-	s->word = -1 - (int64_t)first;
-	s->shift = shift;
-	buckets = (s->limit >> shift) + 1;
-	for (b = 0; b < buckets; b++) {
-		while (i + 1 < n && e[i + 1].start - s->base <= b << shift)
-			i++;
-		*word-- = (uint32_t)(sizeof(*t) + (from + i) * sizeof(*e));
-	}
-	return first + (uint32_t)buckets;
-}
-
 /*
- * Where to cut n ranges e, at the largest gaps between them: cut[] gets the numbers of the ranges that begin a segment, the first
- * 0. Returns how many: 1 when cutting would not make the covered part of the address space four times denser.
+ * Cuts the largest gaps out, when that makes what is left of the address space four times denser; as few as bring most of it. What remains
+ * of a gap is less than the ranges' mean distance, so that what was aligned to a bucket stays so.
  */
-INLAY_COLD uint32_t inlay_lookup_cut(const struct inlay_range *e, uint32_t n, uint32_t *cut)
+INLAY_COLD void inlay_lookup_cut_gaps(struct inlay_lookup_table *t, uint32_t n)
 {
-	uint64_t gap[INLAY_LOOKUP_SEGMENTS], span = e[n - 1].start - e[0].start + (e[n - 1].len - 1), rest = span, all = span, g;
-	uint32_t at[INLAY_LOOKUP_SEGMENTS], found = 0, segments = 1, i, k;
+	const struct inlay_range *e = inlay_lookup_first(t);
+	uint64_t gap[INLAY_LOOKUP_CUTS], span = e[n - 1].start - e[0].start + (e[n - 1].len - 1), rest = span, all = span, g, unit;
+	uint32_t at[INLAY_LOOKUP_CUTS], found = 0, i, k;
 
 	/* The largest ones, in falling order */
 	for (i = 1; i < n; i++) {
 		g = e[i].start - (e[i - 1].start + (e[i - 1].len - 1)) - 1;
-		if (found == INLAY_LOOKUP_SEGMENTS - 1 && g <= gap[found - 1])
+		if (found == INLAY_LOOKUP_CUTS && g <= gap[found - 1])
 			continue;
-		k = found < INLAY_LOOKUP_SEGMENTS - 1 ? found++ : found - 1;
+		k = found < INLAY_LOOKUP_CUTS ? found++ : found - 1;
 		for (; k && gap[k - 1] < g; k--) {
 			gap[k] = gap[k - 1];
 			at[k] = at[k - 1];
@@ -255,76 +249,74 @@ INLAY_COLD uint32_t inlay_lookup_cut(const struct inlay_range *e, uint32_t n, ui
 	}
 	for (k = 0; k < found; k++)
 		all -= gap[k];
-	cut[0] = 0;
 	if (all > span / 4)
-		return 1;
-	/* As few as bring most of it */
+		return;
+	unit = (uint64_t)1 << (inlay_lookup_bits(all / n | 1) - 1);
 	for (k = 0; k < found && rest / 2 > all; k++) {
 		rest -= gap[k];
-		for (i = segments++; i > 1 && cut[i - 1] > at[k]; i--)
-			cut[i] = cut[i - 1];
-		cut[i] = at[k];
+		t->cut[k].last = e[at[k]].start - gap[k] - 1;
+		t->cut[k].gap = gap[k] & ~(unit - 1);
+		t->cuts++;
 	}
-	return segments;
 }
 
 /* Makes the index of a table whose ranges are there, in order. */
 INLAY_COLD void inlay_lookup_index(struct inlay_lookup_table *t, uint32_t n)
 {
 	struct inlay_range *e = inlay_lookup_entries(t);
-	uint32_t cut[INLAY_LOOKUP_SEGMENTS + 1], shift[INLAY_LOOKUP_SEGMENTS], shared, sum = 0, segments = 1, first = 0, window = 1, i, k;
-	uint64_t words = inlay_lookup_words(n);
+	uint32_t *word = (uint32_t *)(void *)t - 1;
+	uint64_t words = inlay_lookup_words(n), limit, b;
+	uint32_t shared, i, k;
 
 	/* The end marks begin behind any address but the last, and hold nothing. */
 	for (i = 0; i < 4; i++) {
 		e[n + i].start = UINT64_MAX;
 		e[n + i].len = 0;
 	}
-	for (k = 0; k < INLAY_LOOKUP_SEGMENTS; k++) {
-		t->last[k] = UINT64_MAX;
-		t->segment[k].base = t->segment[k].limit = t->segment[k].shift = 0;
-		t->segment[k].word = -1;
+	for (k = 0; k < INLAY_LOOKUP_CUTS; k++) {
+		t->cut[k].last = UINT64_MAX;
+		t->cut[k].gap = 0;
 		INLAY_LOOKUP_NO_CALL;
 	}
 	t->num = n;
 	t->window = 1;
+	t->cuts = 0;
+	t->kind = INLAY_LOOKUP_ANY;
 	t->shift = 63;
-	/* A table that is not plain refuses all addresses but one: that at which the first range starts, which is rightly found in the first
-	   bucket. In an empty one it is address 0. */
-	t->floor = t->wide_floor = UINT64_MAX;
+	/* As a plain table, one that is not refuses all addresses but one: that at which the first range starts, which is rightly found in the
+	   first bucket. In an empty one it is address 0. */
+	t->floor = t->lowest = UINT64_MAX;
 	t->below = n ? e[0].start - 1 : UINT64_MAX;
-	t->segments = 0;
-	((uint32_t *)(void *)t)[-1] = (uint32_t)sizeof(*t);
-	((uint32_t *)(void *)t)[-2] = (uint32_t)sizeof(*t);
+	word[0] = word[-1] = (uint32_t)sizeof(*t);
 	if (!n)
 		return;
-	cut[0] = 0;
-	shift[0] = inlay_lookup_fit(e, n, 1, words, &sum);
-	if (sum > n / 64) {
-		segments = inlay_lookup_cut(e, n, cut);
-		cut[segments] = n;
-		for (window = 1; window <= 3; window += 2) {
-			for (k = 0, sum = 0; k < segments; k++) {
-				shift[k] = inlay_lookup_fit(e + cut[k], cut[k + 1] - cut[k], window, words * (cut[k + 1] - cut[k]) / n, &shared);
-				sum += shared;
-			}
-			if (window == 3 || sum <= n / 64)
-				break;
-		}
+	t->shift = inlay_lookup_fit(t, n, 1, words, &shared);
+	if (shared > n / 64) {
+		inlay_lookup_cut_gaps(t, n);
+		if (t->cuts)
+			t->shift = inlay_lookup_fit(t, n, 1, words, &shared);
 	}
-	cut[segments] = n;
-	for (k = 0; k < segments; k++) {
-		first = inlay_lookup_fill(t, &t->segment[k], cut[k], cut[k + 1] - cut[k], first, shift[k]);
-		if (k + 1 < segments)
-			t->last[k] = t->segment[k].base + t->segment[k].limit;
+	if (shared > n / 64) {
+		t->window = 3;
+		t->shift = inlay_lookup_fit(t, n, 3, words, &shared);
 	}
-	*((uint32_t *)(void *)t - 1 - first) = (uint32_t)(sizeof(*t) + (n - 1) * sizeof(*e));
-	t->segments = segments;
-	t->window = window;
-	t->shift = shift[0];
-	/* With its highest bit set, an offset would not shift down as a negative number does: such a table counts as one of segments. */
-	if (segments == 1 && t->segment[0].limit >> 63 == 0)
-		*(window == 1 ? &t->floor : &t->wide_floor) = ~t->segment[0].limit;
+	limit = inlay_lookup_offset(t, e[n - 1].start + (e[n - 1].len - 1));
+	t->lowest = ~limit;
+	for (b = i = 0; b <= limit >> t->shift; b++) {
+		while (i + 1 < n && inlay_lookup_offset(t, e[i + 1].start) <= b << t->shift)
+			i++;
+		*word-- = (uint32_t)(sizeof(*t) + i * sizeof(*e));
+	}
+	*word = (uint32_t)(sizeof(*t) + (n - 1) * sizeof(*e));
+	/* With its highest bit set, an offset would not shift down as a negative number does. */
+	if (limit >> 63)
+		return;
+	if (!t->cuts && t->window == 1)
+		t->floor = ~limit;
+	else if (!t->cuts)
+		t->kind = INLAY_LOOKUP_WIDE;
+	else if (t->cuts == 1 && t->window == 1)
+		t->kind = INLAY_LOOKUP_CUT;
 }
 
 /* The table that is not current. */
@@ -529,11 +521,10 @@ INLAY_ALWAYS int inlay_lookup_holds(uint64_t start, uint64_t bytes, uint64_t add
 	return INLAY_LIKELY(offset < bytes) && INLAY_LIKELY(bytes - offset >= len);
 }
 
-/* The last range that starts at or before addr, which lies in this segment: where more begin in a bucket than a lookup compares. */
-INLAY_COLD const struct inlay_range *inlay_lookup_search(const struct inlay_lookup_table *t, const struct inlay_lookup_segment *s,
-							 uint64_t addr)
+/* The last range that starts at or before addr, between first and last: where more begin in a bucket than a lookup compares. */
+INLAY_COLD const struct inlay_range *inlay_lookup_search(const struct inlay_lookup_table *t, uint64_t addr)
 {
-	const uint32_t *bucket = (const uint32_t *)(const void *)t + (s->word - (int64_t)((addr - s->base) >> s->shift));
+	const uint32_t *bucket = (const uint32_t *)(const void *)t - 1 - (int64_t)(inlay_lookup_offset(t, addr) >> t->shift);
 	uint32_t low = bucket[0], high = bucket[-1], mid;
 
 	while (low < high) {
@@ -552,34 +543,16 @@ INLAY_ALWAYS const struct inlay_range *inlay_lookup_bucket(const struct inlay_lo
 	return (const struct inlay_range *)(const void *)((const uint8_t *)t + ((const uint32_t *)(const void *)t)[word]);
 }
 
-/* In a table of segments; also what is outside of any other. */
-INLAY_ALWAYS const struct inlay_range *inlay_lookup_segmented(const struct inlay_lookup_table *t, uint64_t addr, uint64_t len)
+/* All ones when addr is above last, else 0. */
+INLAY_ALWAYS uint64_t inlay_lookup_above(uint64_t addr, uint64_t last)
 {
-	const struct inlay_lookup_segment *s = t->segment + (addr > t->last[0]);
-	const struct inlay_range *e;
-	uint64_t offset;
-
-	if (t->segments > 2) {
-		s += (addr > t->last[1]) + (addr > t->last[2]);
-		if (t->segments > 4)
-			s += (addr > t->last[3]) + (addr > t->last[4]) + (addr > t->last[5]) + (addr > t->last[6]);
-	}
-	offset = addr - s->base;
-	if (INLAY_UNLIKELY(offset > s->limit))
-		return NULL;
-	e = inlay_lookup_bucket(t, s->word - (int64_t)(offset >> (s->shift & 63)));
-	if (t->window == 1)
-		e += e[1].start <= addr;
-	else
-		e += (e[1].start <= addr) + (e[2].start <= addr) + (e[3].start <= addr);
-	if (INLAY_UNLIKELY(e[1].start <= addr))
-		e = inlay_lookup_search(t, s, addr);
-	return inlay_lookup_holds(e->start, e->len, addr, len) ? e : NULL;
+	return (uint64_t)0 - (uint64_t)(addr > last);
 }
 
-/* In this table. */
+/* In this table. An address in a gap that was cut out comes to any bucket: no range there holds it. */
 INLAY_ALWAYS const struct inlay_range *inlay_lookup_in(const struct inlay_lookup_table *t, uint64_t addr, uint64_t len)
 {
+	const struct inlay_lookup_cut *c = t->cut;
 	/* Minus the offset, minus one: minus the bucket, minus one, when shifted down. */
 	uint64_t down = t->below - addr;
 	const struct inlay_range *e;
@@ -587,14 +560,39 @@ INLAY_ALWAYS const struct inlay_range *inlay_lookup_in(const struct inlay_lookup
 	if (INLAY_LIKELY(down >= t->floor)) {
 		e = inlay_lookup_bucket(t, (int64_t)down >> (t->shift & 63));
 		e += e[1].start <= addr;
-	} else if (down >= t->wide_floor) {
+	} else if (t->kind == INLAY_LOOKUP_CUT) {
+		down += c->gap & inlay_lookup_above(addr, c->last);
+		if (INLAY_UNLIKELY(down < t->lowest))
+			return NULL;
+		e = inlay_lookup_bucket(t, (int64_t)down >> (t->shift & 63));
+		e += e[1].start <= addr;
+	} else if (t->kind == INLAY_LOOKUP_WIDE) {
+		if (INLAY_UNLIKELY(down < t->lowest))
+			return NULL;
 		e = inlay_lookup_bucket(t, (int64_t)down >> (t->shift & 63));
 		e += (e[1].start <= addr) + (e[2].start <= addr) + (e[3].start <= addr);
 	} else {
-		return inlay_lookup_segmented(t, addr, len);
+		if (t->cuts) {
+			down += c[0].gap & inlay_lookup_above(addr, c[0].last);
+			if (t->cuts > 1) {
+				down += c[1].gap & inlay_lookup_above(addr, c[1].last);
+				down += c[2].gap & inlay_lookup_above(addr, c[2].last);
+			}
+			if (t->cuts > 3) {
+				down += c[3].gap & inlay_lookup_above(addr, c[3].last);
+				down += c[4].gap & inlay_lookup_above(addr, c[4].last);
+				down += c[5].gap & inlay_lookup_above(addr, c[5].last);
+				down += c[6].gap & inlay_lookup_above(addr, c[6].last);
+			}
+		}
+		if (INLAY_UNLIKELY(down < t->lowest))
+			return NULL;
+		e = inlay_lookup_bucket(t, -1 - (int64_t)(~down >> (t->shift & 63)));
+		/* One beginning would do where the window is 1. */
+		e += (e[1].start <= addr) + (e[2].start <= addr) + (e[3].start <= addr);
 	}
 	if (INLAY_UNLIKELY(e[1].start <= addr))
-		e = inlay_lookup_search(t, t->segment, addr);
+		e = inlay_lookup_search(t, addr);
 	return inlay_lookup_holds(e->start, e->len, addr, len) ? e : NULL;
 }
 
