@@ -478,6 +478,7 @@ static void walks(void **state)
 	walk_is("xx", NULL, 0);
 	assert_null(inlay_memdomain_first(NULL, NULL));
 	assert_null(inlay_memdomain_system(NULL));
+	assert_int_equal(inlay_memdomain_count(NULL), 0);
 	assert_null(inlay_memdomain_next(NULL, NULL));
 	assert_null(inlay_memdomain_next(NULL, "x"));
 	assert_null(inlay_memdomain_hold(NULL));
@@ -799,7 +800,7 @@ static int forwarded(struct inlay_memdomain *src, void *ctx, const struct iovec 
 static void system_answers(void **state)
 {
 	struct iovec src[2] = {{from, 8}, {from + 100, 8}}, dst[3] = {{to, 5}, {to + 50, 5}, {to + 100, 6}}, huge[2] = {{from, SIZE_MAX}, {from, 1}};
-	struct iovec null[2] = {{from, 8}, {NULL, 8}}, none[2] = {{NULL, 0}, {from, 0}};
+	struct iovec shorter[2] = {{to, 5}, {to + 50, 10}}, null[2] = {{from, 8}, {NULL, 8}}, none[2] = {{NULL, 0}, {from, 0}};
 	struct inlay_memdomain *sys, *own, *other;
 	struct inlay_memdomain_result res;
 	const struct {
@@ -807,7 +808,7 @@ static void system_answers(void **state)
 		uint32_t dst_n, src_n;
 		int answer;
 	} rows[] = {
-		{dst, src, 3, 2, 0}, {dst, src, 2, 2, -EINVAL}, {dst, src, 0, 2, -EINVAL}, {dst, src, 0, 0, 0}, {dst, src, 3, 0, 0},
+		{dst, src, 3, 2, 0}, {dst, src, 2, 2, -EINVAL}, {shorter, src, 2, 2, -EINVAL}, {dst, src, 0, 2, -EINVAL}, {dst, src, 0, 0, 0}, {dst, src, 3, 0, 0},
 		{dst, huge, 3, 2, -EINVAL}, {huge, src, 2, 2, -EINVAL}, {dst, null, 3, 2, -EINVAL}, {null, src, 2, 2, -EINVAL},
 		{dst, none, 3, 2, 0}, {none, src, 2, 2, -EINVAL}, {none, none, 2, 2, 0},
 	};

@@ -4,6 +4,7 @@
  * everything that is refused, errors. The device is stepped.
  */
 #include "common.h"
+#include <endian.h>
 #include <sys/uio.h>
 
 #define BYTES 65536u
@@ -787,6 +788,142 @@ static void chained(void **state)
 	down();
 }
 
+/* ---- how operations are cut into WQEs ---- */
+
+/* WQE number n (of those from the ring's begin on): its opcode, remote address, whether it is signaled, and the lengths of its gather entries */
+struct wqe {
+	uint8_t opcode, signaled;
+	uint64_t raddr, bytes, first_addr;
+	uint32_t rkey, lkey, sges, bbs;
+};
+
+static struct wqe wqe_at(const uint8_t *ring, uint32_t bb)
+{
+	const uint8_t *at = ring + bb * 64;
+	struct wqe w;
+	uint32_t ds = at[7] & 0x3f, i, word_;
+	uint64_t addr;
+
+	w.opcode = at[3];
+	w.signaled = (at[11] & 8) != 0;
+	w.bbs = (ds + 3) / 4;
+	w.sges = ds - 2;
+	memcpy(&addr, at + 16, 8);
+	w.raddr = be64toh(addr);
+	memcpy(&word_, at + 24, 4);
+	w.rkey = be32toh(word_);
+	w.bytes = 0;
+	w.first_addr = 0;
+	w.lkey = 0;
+	for (i = 0; i < w.sges; i++) {
+		memcpy(&word_, at + 32 + 16 * i, 4);
+		w.bytes += be32toh(word_);
+		memcpy(&word_, at + 36 + 16 * i, 4);
+		w.lkey = be32toh(word_);
+		memcpy(&addr, at + 40 + 16 * i, 8);
+		if (!i)
+			w.first_addr = be64toh(addr);
+	}
+	return w;
+}
+
+/* No memory stands behind these addresses: nothing is rung */
+static void shapes(void **state)
+{
+	const uint64_t gib = 1u << 30, near_at = 0, far_at = 0x7000000000;
+	uint8_t *ring = (uint8_t *)pages(256 * 64), page[1024] __attribute__((aligned(1024)));
+	uint32_t record[2] = {0, 0}, rkey = 0x1234, i, bb;
+	struct inlay_memdomain_peer peer = peer_of(&rkey, 1, INLAY_MEMDOMAIN_NO_RING);
+	struct inlay_memdomain_result res;
+	struct inlay_keys keys = {77, 78};
+	struct inlay_memdomain_rdma raw;
+	struct iovec near, far, many[100];
+	struct word w = {0, 0};
+	struct inlay_uar uar;
+	struct inlay_mmap m;
+	struct inlay_sq sq;
+	uint64_t done;
+	uint32_t max_ds;
+
+	(void)state;
+	must(inlay_memdomain_registry_init(&reg));
+	must(inlay_mmap_create(&m, map_memory, sizeof(map_memory), 1, 1));
+	must(inlay_mmap_set_keys_memrange(&m, dev.pd, near_at, 16 * gib, keys));
+	must(inlay_mmap_set_permissions(&m, INLAY_LOCAL_READ_WRITE));
+	must(inlay_mmap_start(&m));
+	must(inlay_uar_init(&uar, page, 256, INLAY_UAR_DOORBELL));
+	must(inlay_memdomain_rdma_create(&raw, &reg, &m, dev.pd, NULL));
+	for (max_ds = 1; max_ds <= 63; max_ds++) {
+		const uint32_t sges = max_ds < 4 ? 2 : max_ds - 2 < 30 ? max_ds - 2 : 30;
+
+		must(inlay_sq_init(&sq, ring, 256, record, 0x123, max_ds, &uar));
+		must(inlay_memdomain_rdma_attach(&raw, &sq, ops, 2));
+		/* Longer than a message: from address 0 */
+		near.iov_base = NULL;
+		near.iov_len = 3 * gib + 5;
+		far.iov_base = (void *)(uintptr_t)far_at;
+		far.iov_len = near.iov_len;
+		must(inlay_memdomain_push(&raw.domain, &peer, &far, 1, &near, 1, word, &w));
+		for (i = 0; i < 4; i++) {
+			struct wqe q = wqe_at(ring, i);
+
+			assert_int_equal(q.opcode, MLX5_OPCODE_RDMA_WRITE);
+			assert_int_equal(q.raddr, far_at + i * gib);
+			assert_int_equal(q.first_addr, near_at + i * gib);
+			assert_int_equal(q.bytes, i == 3 ? 5 : gib);
+			assert_int_equal(q.sges, 1);
+			assert_int_equal(q.rkey, rkey);
+			assert_int_equal(q.lkey, 77);
+			assert_int_equal(q.signaled, i == 3);
+		}
+		assert_int_equal(sq.pi, 4);
+		assert_int_equal(sq.rung, 0);
+		/* Many pieces here, one there */
+		for (i = 0; i < 100; i++) {
+			many[i].iov_base = (void *)(uintptr_t)(near_at + 1000 * i);
+			many[i].iov_len = i + 1;
+		}
+		far.iov_len = 5050;
+		must(inlay_memdomain_pull(&raw.domain, &peer, &far, 1, many, 100, word, &w));
+		for (i = 0, bb = 4, done = 0; i < 100; i += sges) {
+			struct wqe q = wqe_at(ring, bb);
+
+			assert_int_equal(q.opcode, MLX5_OPCODE_RDMA_READ);
+			assert_int_equal(q.sges, 100 - i < sges ? 100 - i : sges);
+			assert_int_equal(q.raddr, far_at + done);
+			assert_int_equal(q.first_addr, near_at + 1000 * i);
+			assert_int_equal(q.signaled, i + sges >= 100);
+			done += q.bytes;
+			bb += q.bbs;
+		}
+		assert_int_equal(done, 5050);
+		assert_int_equal(sq.pi, bb);
+		assert_int_equal(inlay_memdomain_rdma_abort(&raw), 2);
+		said(&w, 2, -ECANCELED);
+		w.calls = 0;
+		/* By the key of what was translated, of which the map need not know */
+		must(inlay_memdomain_translate(&raw.domain, NULL, &raw.domain, NULL, many[1].iov_base, 8, &res));
+		assert_int_equal(res.rdma.lkey, 77);
+		assert_int_equal(res.rdma.rkey, 78);
+		res.rdma.lkey = 99;
+		res.iov.iov_base = (void *)(uintptr_t)(100 * gib);
+		far.iov_len = 8;
+		must(inlay_memdomain_transfer(&raw.domain, &peer, &far, 1, NULL, NULL, many, 100, &res, NULL, NULL));
+		assert_int_equal(wqe_at(ring, bb).lkey, 99);
+		assert_int_equal(wqe_at(ring, bb).first_addr, 100 * gib);
+		assert_int_equal(wqe_at(ring, bb).bytes, 8);
+		assert_int_equal(inlay_memdomain_rdma_abort(&raw), 1);
+		inlay_sq_fini(&sq);
+		must(inlay_memdomain_rdma_detach(&raw));
+	}
+	/* What the CPU may not reach is not the system domain's */
+	assert_int_equal(inlay_memdomain_translate(&raw.domain, NULL, inlay_memdomain_system(&reg), NULL, many[1].iov_base, 8, &res), -ENOTSUP);
+	must(inlay_memdomain_rdma_destroy(&raw));
+	must(inlay_memdomain_registry_fini(&reg));
+	must(inlay_mmap_destroy(&m));
+	free(ring);
+}
+
 /* ---- completions that the device did not make ---- */
 
 static int completed(uint32_t index, uint8_t opcode, uint32_t qpn, uint8_t bits)
@@ -860,7 +997,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(setup_answers), cmocka_unit_test(translations), cmocka_unit_test(end_to_end), cmocka_unit_test(refusals),
-		cmocka_unit_test(transfers), cmocka_unit_test(errors), cmocka_unit_test(chained), cmocka_unit_test(strange_completions),
+		cmocka_unit_test(transfers), cmocka_unit_test(errors), cmocka_unit_test(chained), cmocka_unit_test(shapes),
+		cmocka_unit_test(strange_completions),
 	};
 
 	return cmocka_run_group_tests_name("memdomain_rdma", tests, dev_open, dev_close);

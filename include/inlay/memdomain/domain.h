@@ -226,7 +226,7 @@ INLAY_FN struct inlay_memdomain *inlay_memdomain_system(struct inlay_memdomain_r
 /* Domains that a walk would find. Threads: any time; another thread may change it at once. */
 INLAY_COLD uint32_t inlay_memdomain_count(struct inlay_memdomain_registry *reg)
 {
-	return __atomic_load_n(&reg->count, __ATOMIC_RELAXED);
+	return reg ? __atomic_load_n(&reg->count, __ATOMIC_RELAXED) : 0;
 }
 
 /* "RDMA", "DMA", "ACCEL", "VENDOR_SPECIFIC" for 1000 .. 1999, "UNKNOWN" for all others. */

@@ -158,7 +158,7 @@ INLAY_FN int inlay_memdomain_rdma_dev(const struct inlay_memdomain_rdma *r, stru
  * The domain's translate: to a domain of type RDMA, address and keys for its device; to a system domain, the address, where it is one of this process.
  *
  * Returns 0; -ENOENT when no single range of the map holds [addr, addr + len); -ENODEV when the map has not the destination's device; -ENOTSUP for a
- * destination of another type, and for device memory to a system domain.
+ * destination of another type, and for memory that is no host memory to a system domain.
  */
 INLAY_FN int inlay_memdomain_rdma_translate_cb(struct inlay_memdomain *src, void *src_ctx, struct inlay_memdomain *dst,
 					       struct inlay_memdomain_translation_ctx *dst_ctx, void *addr, size_t len,
