@@ -664,6 +664,16 @@ static void transfers(void **state)
 	near[0].iov_len = 0;
 	must(inlay_memdomain_push(&r.domain, &peer, far, 1, near, 1, NULL, NULL));
 	expect_nothing(&a.cq);
+	/* The map stopped, and started again: other keys, and the same range is remembered */
+	near[0].iov_len = 30;
+	must(inlay_mmap_stop(&map));
+	assert_int_equal(inlay_memdomain_push(&r.domain, &peer, far, 1, near, 1, word, &w), -ENOENT);
+	must(inlay_mmap_start(&map));
+	memset(b.buf, 0, 30);
+	must(inlay_memdomain_push(&r.domain, &peer, far, 1, near, 1, word, &w));
+	assert_int_equal(take(), 1);
+	said(&w, 5, 0);
+	assert_memory_equal(b.buf, a.buf + 10, 30);
 	down();
 }
 

@@ -495,7 +495,7 @@ INLAY_FN uint32_t inlay_memdomain_rdma_abort(struct inlay_memdomain_rdma *r)
  * Creates a domain of type RDMA over a map; its user context is a struct inlay_memdomain_rdma_ctx with pd, as SPDK's RDMA domains have.
  *
  * r    of the caller, aligned as a cache line, until inlay_memdomain_rdma_destroy answers 0
- * map  of this process's memory; its devices stay as they are meanwhile. It may be started and stopped
+ * map  of this process's memory; it outlives the domain, and keeps its devices meanwhile. It may be stopped, and started again
  * pd   one of its devices
  * id   NULL, or a name of less than INLAY_MEMDOMAIN_ID bytes
  *
