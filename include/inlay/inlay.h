@@ -13,6 +13,7 @@
 #include <inlay/verbs.h>
 #include <inlay/dm.h>
 #include <inlay/mmap.h>
+#include <inlay/buf.h>
 #include <inlay/memdomain.h>
 
 #endif
