@@ -164,6 +164,16 @@ INLAY_COLD int inlay_store_error(const struct inlay_store *s, const struct inlay
 	return inlay_store_keys(s->dev, mmap, r, &keys) ? -ENOENT : -ENOMEM;
 }
 
+/* The same; the compiler is told that it is one. */
+INLAY_ALWAYS int inlay_store_refuse(const struct inlay_store *s, const struct inlay_mmap *mmap, const void *addr, size_t len, size_t data_len)
+{
+	int err = inlay_store_error(s, mmap, addr, len, data_len);
+
+	if (!err)
+		__builtin_unreachable();
+	return err;
+}
+
 /* ------------------------------------------------------------------------------------------------------------------------
  * Data path
  */
@@ -195,7 +205,7 @@ INLAY_ALWAYS int inlay_inventory_get_by_args(struct inlay_inventory *inv, struct
 
 	if (INLAY_UNLIKELY(!r) || INLAY_UNLIKELY(s->free <= s->floor) || INLAY_UNLIKELY(data_len > INLAY_BUF_WINDOW) ||
 	    INLAY_UNLIKELY(inlay_store_keys(s->dev, mmap, r, &keys)))
-		return inlay_store_error(s, mmap, addr, len, data_len);
+		return inlay_store_refuse(s, mmap, addr, len, data_len);
 	*buf = inlay_store_take(s);
 	inlay_buf_fill(*buf, 0, mmap, r->id, &keys, addr, len, data, (uint32_t)data_len);
 	inlay_mmap_hold(mmap);
@@ -253,7 +263,7 @@ refused:
 	/* The numbers are still on the stack. */
 	for (n = i; i--;)
 		inlay_buf_set_state(bufs[i], 0);
-	return inlay_store_error(s, mmap, args[n].addr, args[n].len, args[n].data_len);
+	return inlay_store_refuse(s, mmap, args[n].addr, args[n].len, args[n].data_len);
 }
 
 /* A copy of one descriptor, which is there to be taken. */

@@ -368,7 +368,7 @@ INLAY_ALWAYS int inlay_magazine_get_by_args(struct inlay_magazine *mag, struct i
 
 	if (INLAY_UNLIKELY(!r) || INLAY_UNLIKELY(__atomic_load_n(&s->floor, __ATOMIC_RELAXED)) || INLAY_UNLIKELY(data_len > INLAY_BUF_WINDOW) ||
 	    INLAY_UNLIKELY(inlay_store_keys(s->dev, mmap, r, &keys)))
-		return inlay_store_error(s, mmap, addr, len, data_len);
+		return inlay_store_refuse(s, mmap, addr, len, data_len);
 	err = inlay_magazine_take(mag, mmap, buf);
 	if (INLAY_UNLIKELY(err))
 		return err;
