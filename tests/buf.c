@@ -6,10 +6,10 @@
  * INLAY_TEST_STEPS  of the random run
  */
 #include "common.h"
+#include "given.h"
 
 #define RANGES 3
 #define RANGE_BYTES 65536u
-#define AT(n) aligned_alloc(64, ((n) + 63) / 64 * 64)
 
 /* ---- maps ---- */
 
@@ -26,7 +26,7 @@ static void map_make(struct map *t, int devices, bool threads)
 	uint32_t i;
 
 	memset(t, 0, sizeof(*t));
-	t->state = AT(inlay_mmap_size(2, RANGES));
+	t->state = given(inlay_mmap_size(2, RANGES));
 	t->mem = (uint8_t *)pages(RANGES * 2 * RANGE_BYTES);
 	must(inlay_mmap_create(&t->m, t->state, inlay_mmap_size(2, RANGES), 2, RANGES));
 	must(inlay_mmap_set_max_num_devices(&t->m, 2));
@@ -50,7 +50,7 @@ static void map_free(struct map *t)
 	must(inlay_mmap_destroy(&t->m));
 	if (t->pd2)
 		must(ibv_dealloc_pd(t->pd2));
-	free(t->state);
+	given_free(t->state);
 	free(t->mem);
 }
 
@@ -58,7 +58,7 @@ static struct inlay_inventory *inventory_make(uint32_t num)
 {
 	struct inlay_inventory *inv = NULL;
 
-	must(inlay_inventory_create(AT(inlay_inventory_size(num)), inlay_inventory_size(num), num, &inv));
+	must(inlay_inventory_create(given(inlay_inventory_size(num)), inlay_inventory_size(num), num, &inv));
 	return inv;
 }
 
@@ -73,7 +73,7 @@ static struct inlay_inventory *inventory_started(uint32_t num)
 static void inventory_free(struct inlay_inventory *inv)
 {
 	must(inlay_inventory_destroy(inv));
-	free(inv);
+	given_free(inv);
 }
 
 /* ---- one buffer ---- */
@@ -340,7 +340,7 @@ static void inventory_states(void **state)
 	for (f = 0; f < ARRAY(results); f++) {
 		for (s = 0; s < STATES; s++) {
 			inv = inventory_in((enum state)s);
-			more = AT(inlay_inventory_expand_size(inv, 3));
+			more = given(inlay_inventory_expand_size(inv, 3));
 			args.addr = args.data = t.mem;
 			args.len = args.data_len = 64;
 			b = NULL;
@@ -368,7 +368,7 @@ static void inventory_states(void **state)
 				must(inlay_buf_dec_refcount(b, NULL));
 			}
 			inventory_free(inv);
-			free(more);
+			given_free(more);
 		}
 	}
 	/* The mmap's state */
@@ -387,7 +387,7 @@ static void inventory_states(void **state)
 static void inventory_arguments(void **state)
 {
 	size_t size = inlay_inventory_size(4);
-	uint8_t *memory = (uint8_t *)AT(size + 64);
+	uint8_t *memory = (uint8_t *)given(size + 64);
 	struct inlay_inventory *inv = NULL;
 	struct inlay_buf *b[4];
 	struct map t;
@@ -469,7 +469,7 @@ static void inventory_arguments(void **state)
 	assert_ptr_equal(b[0], b[3]);
 	must(inlay_buf_dec_refcount(b[0], NULL));
 	must(inlay_inventory_destroy(inv));
-	free(memory);
+	given_free(memory);
 	map_free(&t);
 }
 
@@ -545,7 +545,7 @@ static void devices(void **state)
 	assert_int_equal(inlay_buf_rkey(c), keys0.rkey);
 	assert_int_equal(inlay_buf_put((struct inlay_buf *[]){a, b, c}, 3), 3);
 	/* Pool and array */
-	must(inlay_pool_create(AT(inlay_pool_size(4)), inlay_pool_size(4), 4, 64, &t.m, &pool));
+	must(inlay_pool_create(given(inlay_pool_size(4)), inlay_pool_size(4), 4, 64, &t.m, &pool));
 	must(inlay_pool_set_dev(pool, 2));
 	assert_int_equal(inlay_pool_start(pool), -ENOENT);
 	must(inlay_pool_set_dev(pool, 1));
@@ -556,7 +556,7 @@ static void devices(void **state)
 	assert_int_equal(inlay_buf_lkey(a), keys.lkey);
 	must(inlay_buf_dec_refcount(a, NULL));
 	must(inlay_pool_destroy(pool));
-	free(pool);
+	given_free(pool);
 	must(inlay_array_create(&array, 4));
 	must(inlay_array_set_params(&array, &t.m, 64, 0));
 	must(inlay_array_set_dev(&array, 2));
@@ -703,7 +703,7 @@ static void expanded(void **state)
 	must(inlay_inventory_get_by_data(inv, &t.m, t.mem, 64, &b[0]));
 	for (k = 0; k < 3; k++) {
 		size = inlay_inventory_expand_size(inv, 3);
-		piece[k] = (uint8_t *)AT(size + 64);
+		piece[k] = (uint8_t *)given(size + 64);
 		assert_int_equal(inlay_inventory_expand(inv, NULL, size, 3), -EINVAL);
 		assert_int_equal(inlay_inventory_expand(inv, piece[k], size - 64, 3), -EINVAL);
 		assert_int_equal(inlay_inventory_expand(inv, piece[k] + 8, size, 3), -EINVAL);
@@ -734,7 +734,7 @@ static void expanded(void **state)
 	inventory_free(inv);
 	inventory_free(other);
 	for (k = 0; k < 3; k++)
-		free(piece[k]);
+		given_free(piece[k]);
 	map_free(&t);
 }
 
@@ -753,7 +753,7 @@ static void pool_states(void **state)
 		{0, 0, 0},                   /* destroy */
 	};
 	size_t size = inlay_pool_size(3);
-	void *memory = AT(size);
+	void *memory = given(size);
 	struct inlay_pool *pool = NULL;
 	struct inlay_buf *b = NULL;
 	struct map t;
@@ -814,7 +814,7 @@ static void pool_states(void **state)
 	assert_int_equal(inlay_buf_lkey(b), inlay_mmap_find(&t.m, inlay_buf_head(b), 64)->lkey);
 	must(inlay_buf_dec_refcount(b, NULL));
 	must(inlay_pool_destroy(pool));
-	free(memory);
+	given_free(memory);
 	map_free(&t);
 }
 
@@ -858,13 +858,13 @@ static void pool_slices(void **state)
 			for (num = (uint32_t)n; num <= n + 1; num++) {
 				if (!num)
 					continue;
-				must(inlay_pool_create(AT(inlay_pool_size(num)), inlay_pool_size(num), num, shapes[k].element, &t.m, &pool));
+				must(inlay_pool_create(given(inlay_pool_size(num)), inlay_pool_size(num), num, shapes[k].element, &t.m, &pool));
 				must(inlay_pool_set_element_alignment(pool, shapes[k].alignment));
 				if (num > n) {
 					assert_int_equal(inlay_pool_start(pool), -ENODEV);
 					assert_int_equal(inlay_mmap_get_num_bufs(&t.m), 0);
 					must(inlay_pool_destroy(pool));
-					free(pool);
+					given_free(pool);
 					continue;
 				}
 				must(inlay_pool_start(pool));
@@ -901,7 +901,7 @@ static void pool_slices(void **state)
 				assert_int_equal(inlay_mmap_get_num_bufs(&t.m), num + 1);
 				assert_int_equal(inlay_buf_put(b, num), num);
 				must(inlay_pool_destroy(pool));
-				free(pool);
+				given_free(pool);
 				free(b);
 			}
 		}
@@ -1350,12 +1350,12 @@ static void model_seldom(void)
 			break;
 		n = 1 + rnd_below(8);
 		size = inlay_inventory_expand_size(M.inv[o], n);
-		M.pieces[M.num_pieces] = AT(size);
+		M.pieces[M.num_pieces] = given(size);
 		if (answered(inlay_inventory_expand(M.inv[o], M.pieces[M.num_pieces], size, n), M.started[o] ? 0 : -EBADFD)) {
 			M.num[o] += n;
 			M.num_pieces++;
 		} else {
-			free(M.pieces[M.num_pieces]);
+			given_free(M.pieces[M.num_pieces]);
 		}
 		break;
 	case 3:
@@ -1380,7 +1380,7 @@ static void model_seldom(void)
 static void beside_model(void **state)
 {
 	const char *env = getenv("INLAY_TEST_STEPS");
-	uint64_t steps = env && *env ? strtoull(env, NULL, 0) : 2000000, i;
+	uint64_t steps = env && *env ? strtoull(env, NULL, 0) : 5000000, i;
 	struct node *n;
 	uint32_t k;
 
@@ -1396,7 +1396,7 @@ static void beside_model(void **state)
 	must(inlay_inventory_set_dev(M.inv[1], 1));
 	must(inlay_inventory_start(M.inv[0]));
 	must(inlay_inventory_start(M.inv[1]));
-	must(inlay_pool_create(AT(inlay_pool_size(16)), inlay_pool_size(16), 16, 1000, &M.maps[0].m, &M.pool));
+	must(inlay_pool_create(given(inlay_pool_size(16)), inlay_pool_size(16), 16, 1000, &M.maps[0].m, &M.pool));
 	must(inlay_pool_set_element_alignment(M.pool, 64));
 	must(inlay_pool_start(M.pool));
 	M.started[0] = M.started[1] = M.started[POOL] = true;
@@ -1442,11 +1442,11 @@ static void beside_model(void **state)
 	model_check();
 	assert_true(M.done > steps / 4 && M.refused > steps / 50);
 	must(inlay_pool_destroy(M.pool));
-	free(M.pool);
+	given_free(M.pool);
 	inventory_free(M.inv[0]);
 	inventory_free(M.inv[1]);
 	for (k = 0; k < M.num_pieces; k++)
-		free(M.pieces[k]);
+		given_free(M.pieces[k]);
 	for (k = 0; k < MAPS; k++)
 		map_free(&M.maps[k]);
 }
@@ -1608,7 +1608,7 @@ static struct bare bare_make(void)
 
 	memset(&x, 0, sizeof(x));
 	x.mem = (uint8_t *)pages(4096);
-	must(inlay_mmap_create(&x.m, AT(inlay_mmap_size(1, 1)), inlay_mmap_size(1, 1), 1, 1));
+	must(inlay_mmap_create(&x.m, given(inlay_mmap_size(1, 1)), inlay_mmap_size(1, 1), 1, 1));
 	must(inlay_mmap_set_memrange(&x.m, x.mem, 4096));
 	must(inlay_mmap_start(&x.m));
 	x.inv = inventory_started(2);

@@ -186,9 +186,10 @@ INLAY_COLD int inlay_store_stop(struct inlay_store *s)
  * Data path: what owners of descriptors do
  */
 
+/* Others may change the count of a shared one meanwhile. */
 INLAY_ALWAYS uint64_t inlay_buf_state(const struct inlay_buf *buf)
 {
-	return *(const inlay_buf_word *)(const void *)((const uint8_t *)buf + offsetof(struct inlay_buf, refcount));
+	return __atomic_load_n((const inlay_buf_word *)(const void *)((const uint8_t *)buf + offsetof(struct inlay_buf, refcount)), __ATOMIC_RELAXED);
 }
 
 INLAY_ALWAYS void inlay_buf_set_state(struct inlay_buf *buf, uint64_t state)

@@ -157,7 +157,7 @@ INLAY_COLD int inlay_store_error(const struct inlay_store *s, const struct inlay
 	const struct inlay_range *r = inlay_mmap_find(mmap, addr, len);
 	struct inlay_keys keys;
 
-	if (s->floor || !inlay_mmap_started(mmap))
+	if (__atomic_load_n(&s->floor, __ATOMIC_RELAXED) || !inlay_mmap_started(mmap))
 		return -EBADFD;
 	if (data_len > INLAY_BUF_WINDOW || !r)
 		return -EINVAL;

@@ -246,6 +246,8 @@ INLAY_FN uint32_t inlay_shared_num_free(struct inlay_shared *shared)
 	free = s->free;
 	for (m = (const struct inlay_magazine *)s->magazines; m; m = m->next)
 		free += __atomic_load_n(&m->free, __ATOMIC_RELAXED);
+	/* One that moves from magazine to magazine meanwhile may be counted twice. */
+	free = free < s->num ? free : s->num;
 	inlay_store_unlock(s);
 	return free;
 }

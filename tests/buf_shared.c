@@ -1,0 +1,577 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * buf_shared.c: an inventory for many threads: its rules and errors, and threads at work, each of which frees what others got: producers and consumers,
+ * references in several hands, lists, growth and stop meanwhile. Made to be built with -fsanitize=thread too. Takes no device.
+ */
+#include "common.h"
+#include "given.h"
+#include <pthread.h>
+
+#define THREADS 4
+#define BYTES (1u << 20)
+
+#if defined(__SANITIZE_THREAD__)
+#define ROUNDS 100000
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define ROUNDS 100000
+#endif
+#endif
+#ifndef ROUNDS
+#define ROUNDS 1000000
+#endif
+
+static struct inlay_mmap map, second;
+static uint8_t *mem;
+static struct inlay_shared *shared;
+static struct inlay_magazine magazines[THREADS];
+static uint32_t bad; /* what went wrong in the threads, where cmocka cannot fail */
+
+#define expect(cond) ((cond) ? (void)0 : (void)__atomic_store_n(&bad, __LINE__, __ATOMIC_RELAXED))
+
+static void map_open(struct inlay_mmap *m, bool threads)
+{
+	must(inlay_mmap_create(m, given(inlay_mmap_size(1, 2)), inlay_mmap_size(1, 2), 1, 2));
+	must(inlay_mmap_add_memrange(m, mem, BYTES / 2));
+	must(inlay_mmap_add_memrange(m, mem + BYTES / 2, BYTES / 2));
+	if (threads)
+		must(inlay_mmap_enable_thread_safety(m));
+	must(inlay_mmap_start(m));
+}
+
+static void map_close(struct inlay_mmap *m)
+{
+	void *state = m->lookup.table[0] < m->lookup.table[1] ? (void *)m->lookup.table[0] : (void *)m->lookup.table[1];
+
+	state = (uint8_t *)state - inlay_lookup_index_bytes(2);
+	must(inlay_mmap_destroy(m));
+	given_free(state);
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	rnd_seed();
+	alarm(300);
+	mem = (uint8_t *)pages(BYTES);
+	map_open(&map, true);
+	map_open(&second, true);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	map_close(&map);
+	map_close(&second);
+	free(mem);
+	return 0;
+}
+
+static void shared_make(uint32_t num)
+{
+	must(inlay_shared_create(given(inlay_shared_size(num)), inlay_shared_size(num), num, &shared));
+	must(inlay_shared_start(shared));
+	bad = 0;
+}
+
+/* Everything is back: no descriptor and no count is missing */
+static void shared_free(uint32_t num)
+{
+	if (bad)
+		fail_msg("line %u", bad);
+	assert_int_equal(inlay_shared_num_elements(shared), num);
+	assert_int_equal(inlay_shared_num_free(shared), num);
+	assert_int_equal(inlay_mmap_get_num_bufs(&map), 0);
+	assert_int_equal(inlay_mmap_get_num_bufs(&second), 0);
+	must(inlay_shared_destroy(shared));
+	given_free(shared);
+}
+
+static void run(void *(*fn)(void *))
+{
+	pthread_t t[THREADS];
+	uintptr_t i;
+
+	for (i = 0; i < THREADS; i++)
+		must(pthread_create(&t[i], NULL, fn, (void *)i));
+	for (i = 0; i < THREADS; i++)
+		must(pthread_join(t[i], NULL));
+}
+
+/* Random numbers of a thread's own */
+static uint32_t below(uint64_t *seed, uint32_t n)
+{
+	*seed = *seed * 6364136223846793005 + 1442695040888963407;
+	return (uint32_t)((*seed >> 32) * n >> 32);
+}
+
+/* ---- by one thread ---- */
+
+static void rules(void **state)
+{
+	struct inlay_magazine *a = &magazines[0], *b = &magazines[1];
+	struct inlay_buf *x = NULL, *y = NULL, *z = NULL, *all[600];
+	struct inlay_buf_args args[8];
+	struct inlay_inventory *plain = NULL;
+	struct inlay_mmap single;
+	size_t size = inlay_shared_size(600);
+	void *memory = given(size), *more;
+	uint16_t prev = 7;
+	uint32_t i;
+
+	(void)state;
+	map_open(&single, false);
+	assert_int_equal(inlay_shared_create(NULL, size, 600, &shared), -EINVAL);
+	assert_int_equal(inlay_shared_create(memory, size - 1, 600, &shared), -EINVAL);
+	assert_int_equal(inlay_shared_create((uint8_t *)memory + 4, size, 600, &shared), -EINVAL);
+	assert_int_equal(inlay_shared_create(memory, size, 0, &shared), -EINVAL);
+	must(inlay_shared_create(memory, size, 600, &shared));
+	must(inlay_shared_set_user_data(shared, 3));
+	must(inlay_shared_set_dev(shared, 0));
+	assert_int_equal(inlay_magazine_attach((struct inlay_magazine *)((uintptr_t)a + 8), shared), -EINVAL);
+	must(inlay_magazine_attach(a, shared));
+	must(inlay_magazine_attach(b, shared));
+	assert_int_equal(inlay_magazine_get_by_data(a, &map, mem, 64, &x), -EBADFD);
+	assert_int_equal(inlay_shared_stop(shared), -EBADFD);
+	more = given(inlay_shared_expand_size(shared, 10));
+	assert_int_equal(inlay_shared_expand(shared, more, inlay_shared_expand_size(shared, 10), 10), -EBADFD);
+	given_free(more);
+	must(inlay_shared_start(shared));
+	assert_int_equal(inlay_shared_start(shared), -EBADFD);
+	assert_int_equal(inlay_shared_set_user_data(shared, 4), -EBADFD);
+	assert_int_equal(inlay_shared_set_dev(shared, 1), -EBADFD);
+	assert_int_equal(inlay_shared_get_user_data(shared), 3);
+	assert_int_equal(inlay_magazine_get_by_data(a, &map, mem - 1, 64, &x), -EINVAL);
+	assert_int_equal(inlay_magazine_get_by_data(a, &map, mem + BYTES / 2 - 1, 2, &x), -EINVAL);
+	assert_int_equal(inlay_magazine_get_by_data(a, &map, mem, 1ull << 31, &x), -EINVAL);
+	assert_int_equal(inlay_magazine_get_by_data(a, &single, mem, 64, &x), -EPERM);
+	must(inlay_mmap_stop(&single));
+	assert_int_equal(inlay_magazine_get_by_data(a, &single, mem, 64, &x), -EBADFD);
+	assert_int_equal(inlay_shared_num_free(shared), 600);
+	/* Windows and references, given back by another magazine, by none */
+	must(inlay_magazine_get_by_args(a, &map, mem + 100, 64, mem + 110, 5, &x));
+	assert_ptr_equal(inlay_buf_head(x), mem + 100);
+	assert_ptr_equal(inlay_buf_data(x), mem + 110);
+	assert_int_equal(inlay_buf_len(x), 64);
+	assert_int_equal(inlay_buf_data_len(x), 5);
+	must(inlay_magazine_get_by_addr(a, &map, mem + 200, 64, &y));
+	assert_int_equal(inlay_buf_data_len(y), 0);
+	assert_int_equal(inlay_shared_num_free(shared), 598);
+	assert_int_equal(inlay_shared_destroy(shared), -EBUSY);
+	must(inlay_buf_inc_refcount(x, &prev));
+	assert_int_equal(prev, 1);
+	must(inlay_magazine_dec_refcount(b, x, &prev));
+	assert_int_equal(prev, 2);
+	must(inlay_magazine_dec_refcount(b, x, &prev));
+	assert_int_equal(prev, 1);
+	prev = 7;
+	assert_int_equal(inlay_magazine_dec_refcount(a, x, &prev), -EBADFD);
+	assert_int_equal(inlay_buf_dec_refcount(x, &prev), -EBADFD);
+	assert_int_equal(inlay_buf_inc_refcount(x, &prev), -EBADFD);
+	assert_int_equal(prev, 7);
+	must(inlay_buf_inc_refcount(y, NULL));
+	must(inlay_buf_dec_refcount(y, &prev));
+	assert_int_equal(prev, 2);
+	must(inlay_buf_dec_refcount(y, &prev));
+	assert_int_equal(inlay_shared_num_free(shared), 600);
+	for (i = 1, must(inlay_magazine_get_by_data(a, &map, mem, 64, &x)); i < UINT16_MAX; i++)
+		must(inlay_buf_inc_refcount(x, NULL));
+	assert_int_equal(inlay_buf_inc_refcount(x, NULL), -E2BIG);
+	while (i--)
+		must(i % 2 ? inlay_buf_dec_refcount(x, NULL) : inlay_magazine_dec_refcount(a, x, NULL));
+	assert_int_equal(inlay_shared_num_free(shared), 600);
+	/* The count of an mmap: never too low, exact when magazines are flushed */
+	must(inlay_magazine_get_by_data(a, &map, mem, 64, &x));
+	assert_true(inlay_mmap_get_num_bufs(&map) >= 1);
+	inlay_magazine_flush(a);
+	inlay_magazine_flush(b);
+	assert_int_equal(inlay_mmap_get_num_bufs(&map), 1);
+	assert_int_equal(inlay_mmap_stop(&map), -EPERM);
+	must(inlay_magazine_dec_refcount(b, x, NULL));
+	assert_int_equal(inlay_mmap_stop(&map), -EPERM);
+	inlay_magazine_flush(b);
+	must(inlay_mmap_stop(&map));
+	assert_int_equal(inlay_magazine_get_by_data(a, &map, mem, 64, &x), -EBADFD);
+	must(inlay_mmap_start(&map));
+	/* Lists of several inventories */
+	must(inlay_inventory_create(given(inlay_inventory_size(4)), inlay_inventory_size(4), 4, &plain));
+	must(inlay_inventory_start(plain));
+	for (i = 0; i < 4; i++) {
+		must(inlay_magazine_get_by_data(a, &map, mem, 64, &x));
+		must(inlay_inventory_get_by_data(plain, &second, mem, 64, &y));
+		must(inlay_magazine_get_by_data(a, &second, mem, 64, &z));
+		must(inlay_buf_chain_list(x, y));
+		must(inlay_buf_chain_list(x, z));
+		assert_int_equal(inlay_magazine_dec_refcount(a, y, NULL), -EPERM);
+		assert_int_equal(inlay_magazine_dec_refcount(a, z, NULL), -EPERM);
+		assert_int_equal(inlay_magazine_dup(a, y, &z), -EPERM);
+		must(inlay_magazine_dup(b, x, &z));
+		assert_int_equal(inlay_buf_list_len(z), 3);
+		assert_int_equal(inlay_shared_num_free(shared), 595);
+		must(i % 2 ? inlay_magazine_dec_refcount(b, x, NULL) : inlay_buf_dec_refcount(x, NULL));
+		must(i < 2 ? inlay_magazine_dec_refcount(a, z, NULL) : inlay_buf_dec_refcount(z, NULL));
+		assert_int_equal(inlay_magazine_dup(a, x, &z), -EINVAL);
+		assert_int_equal(inlay_inventory_num_free(plain), 4);
+		assert_int_equal(inlay_shared_num_free(shared), 600);
+	}
+	must(inlay_inventory_destroy(plain));
+	given_free(plain);
+	/* All of them, by batches and one by one; then none; all different */
+	inlay_magazine_flush(a);
+	inlay_magazine_flush(b);
+	for (i = 0; i < 8; i++) {
+		args[i].addr = args[i].data = mem + 64 * i;
+		args[i].len = args[i].data_len = 64;
+	}
+	for (i = 0; i < 592; i += 8)
+		if (inlay_magazine_get(i % 16 ? a : b, &map, args, 8, all + i))
+			must(inlay_magazine_get(i % 16 ? b : a, &map, args, 8, all + i));
+	for (; i < 600; i++)
+		if (inlay_magazine_get_by_data(a, &map, mem, 64, &all[i]))
+			must(inlay_magazine_get_by_data(b, &map, mem, 64, &all[i]));
+	assert_int_equal(inlay_magazine_get_by_data(a, &map, mem, 64, &x), -ENOMEM);
+	assert_int_equal(inlay_magazine_get_by_data(b, &map, mem, 64, &x), -ENOMEM);
+	assert_int_equal(inlay_magazine_dup(b, all[0], &x), -ENOMEM);
+	assert_int_equal(inlay_shared_num_free(shared), 0);
+	for (i = 0; i < 600; i++) {
+		inlay_buf_set_data_len(all[i], 0);
+		assert_int_equal(inlay_buf_refcount(all[i]), 1);
+	}
+	assert_int_equal(inlay_magazine_put(b, all, 5), 5);
+	assert_int_equal(inlay_magazine_get(b, &map, args, 8, all), -ENOMEM);
+	assert_int_equal(inlay_shared_num_free(shared), 5);
+	must(inlay_magazine_get(b, &map, args, 5, all));
+	args[3].addr = mem - 1;
+	assert_int_equal(inlay_magazine_put(a, all, 600), 600);
+	assert_int_equal(inlay_magazine_get(b, &map, args, 8, all + 8), -EINVAL);
+	assert_int_equal(inlay_magazine_put(a, all, 600), 0);
+	assert_int_equal(inlay_shared_num_free(shared), 600);
+	assert_true(a->flushes > 0 && b->refills > 0);
+	assert_int_equal(inlay_shared_destroy(shared), -EBUSY);
+	inlay_magazine_detach(a);
+	inlay_magazine_detach(b);
+	must(inlay_shared_stop(shared));
+	shared_free(600);
+	map_close(&single);
+}
+
+/* Credit in more mmaps than a magazine has places for */
+static void many_maps(void **state)
+{
+	enum { MAPS = 12 };
+	static struct inlay_mmap maps[MAPS];
+	struct inlay_buf *bufs[400];
+	uint32_t of[400], live[MAPS], i, k, n = 0;
+
+	(void)state;
+	shared_make(1000);
+	memset(live, 0, sizeof(live));
+	for (i = 0; i < MAPS; i++)
+		map_open(&maps[i], true);
+	must(inlay_magazine_attach(&magazines[0], shared));
+	must(inlay_magazine_attach(&magazines[1], shared));
+	for (i = 0; i < 200000; i++) {
+		if (n == 400 || (n && rnd_below(2))) {
+			k = rnd_below(n);
+			live[of[k]]--;
+			must(inlay_magazine_dec_refcount(&magazines[rnd_below(2)], bufs[k], NULL));
+			bufs[k] = bufs[--n];
+			of[k] = of[n];
+		} else {
+			of[n] = rnd_below(rnd_below(2) ? 2 : MAPS);
+			live[of[n]]++;
+			must(inlay_magazine_get_by_data(&magazines[rnd_below(2)], &maps[of[n]], mem, 64, &bufs[n]));
+			n++;
+		}
+		k = rnd_below(MAPS);
+		if (inlay_mmap_get_num_bufs(&maps[k]) < live[k])
+			fail_msg("%u live, counted %lu", live[k], (unsigned long)inlay_mmap_get_num_bufs(&maps[k]));
+		if (i % 5000 == 0) {
+			inlay_magazine_flush(&magazines[0]);
+			inlay_magazine_flush(&magazines[1]);
+			for (k = 0; k < MAPS; k++)
+				assert_int_equal(inlay_mmap_get_num_bufs(&maps[k]), live[k]);
+			assert_int_equal(inlay_shared_num_free(shared), 1000 - n);
+		}
+	}
+	while (n--)
+		must(inlay_buf_dec_refcount(bufs[n], NULL));
+	inlay_magazine_detach(&magazines[1]);
+	inlay_magazine_detach(&magazines[0]);
+	for (k = 0; k < MAPS; k++) {
+		assert_int_equal(inlay_mmap_get_num_bufs(&maps[k]), 0);
+		map_close(&maps[k]);
+	}
+	shared_free(1000);
+}
+
+/* ---- producer to consumer ---- */
+
+#define RING 512
+
+/* One producer, one consumer; plain memory of the buffers is handed over by the tail's release */
+struct ring {
+	struct inlay_buf *slot[RING];
+	uint32_t head __attribute__((aligned(64)));
+	uint32_t tail __attribute__((aligned(64)));
+};
+
+static struct ring rings[THREADS];
+
+static void ring_put(struct ring *r, struct inlay_buf *b)
+{
+	while (r->tail - __atomic_load_n(&r->head, __ATOMIC_ACQUIRE) == RING)
+		sched_yield();
+	r->slot[r->tail % RING] = b;
+	__atomic_store_n(&r->tail, r->tail + 1, __ATOMIC_RELEASE);
+}
+
+static struct inlay_buf *ring_get(struct ring *r)
+{
+	struct inlay_buf *b;
+
+	while (r->head == __atomic_load_n(&r->tail, __ATOMIC_ACQUIRE))
+		sched_yield();
+	b = r->slot[r->head % RING];
+	__atomic_store_n(&r->head, r->head + 1, __ATOMIC_RELEASE);
+	return b;
+}
+
+/* What the producer's buffer number n is: both sides know */
+static void shape(uint32_t who, uint32_t n, uint32_t *at, uint32_t *len, uint32_t *count)
+{
+	uint64_t seed = (uint64_t)who << 32 | n;
+
+	below(&seed, 2);
+	*at = below(&seed, BYTES / 2 - 4096) + (n % 2 ? BYTES / 2 : 0);
+	*len = 1 + below(&seed, 4000);
+	*count = n % 16 ? 1 : 1 + below(&seed, 5);
+}
+
+/* Threads 0 and 1 produce for 2 and 3. Every sixteenth is a list. */
+static void *produce(void *arg)
+{
+	uint32_t who = (uint32_t)(uintptr_t)arg, pair = who % 2, n, i, k, at, len, count;
+	struct inlay_magazine *mag = &magazines[who];
+	struct inlay_buf *b = NULL, *head, *e;
+
+	expect(!inlay_magazine_attach(mag, shared));
+	for (n = 0; n < ROUNDS && !__atomic_load_n(&bad, __ATOMIC_RELAXED); n++) {
+		shape(pair, n, &at, &len, &count);
+		if (who < 2) {
+			head = NULL;
+			for (i = 0; i < count; i++) {
+				while (inlay_magazine_get_by_args(mag, n % 3 ? &map : &second, mem + at, len + 64, mem + at + i, len, &b))
+					sched_yield();
+				if (head)
+					expect(!inlay_buf_chain_list(head, b));
+				else
+					head = b;
+			}
+			ring_put(&rings[pair], head);
+		} else {
+			b = ring_get(&rings[pair]);
+			expect(inlay_buf_list_len(b) == (int)count);
+			for (e = b, k = 0; e; e = inlay_buf_next(e), k++)
+				expect(inlay_buf_head(e) == mem + at && inlay_buf_data(e) == mem + at + k && inlay_buf_data_len(e) == len &&
+				       inlay_buf_len(e) == len + 64 && inlay_buf_mmap(e) == (n % 3 ? &map : &second));
+			expect(!inlay_magazine_dec_refcount(mag, b, NULL));
+		}
+	}
+	/* Half a magazine at a time: not once for each buffer */
+	expect(who < 2 ? mag->refills <= ROUNDS / 32 : mag->flushes <= ROUNDS / 32 && mag->flushes > ROUNDS / 200);
+	inlay_magazine_detach(mag);
+	return NULL;
+}
+
+static void producer_consumer(void **state)
+{
+	(void)state;
+	memset(rings, 0, sizeof(rings));
+	shared_make(4096);
+	run(produce);
+	shared_free(4096);
+}
+
+/* ---- anybody's ---- */
+
+#define SLOTS 64
+
+static struct inlay_buf *market[SLOTS];
+static uint8_t owned[8192]; /* by a descriptor's number: in somebody's hands */
+static uint32_t got_total;
+static bool by_number;    /* descriptors are numbered below 8192 */
+
+/* Gets, and swaps with whatever lies in a slot of the market, and gives that back */
+static void *swap(void *arg)
+{
+	uint32_t who = (uint32_t)(uintptr_t)arg, i, slot;
+	struct inlay_magazine *mag = &magazines[who];
+	struct inlay_buf *b = NULL, *x;
+	uint64_t seed = who + 1;
+	int err;
+
+	expect(!inlay_magazine_attach(mag, shared));
+	for (i = 0; i < ROUNDS; i++) {
+		err = inlay_magazine_get_by_data(mag, &map, mem + below(&seed, 8192) * 64, 64, &b);
+		if (!err) {
+			/* A descriptor that two have got would be seen here */
+			expect(!by_number || !__atomic_exchange_n(&owned[b->index & 8191], 1, __ATOMIC_RELAXED));
+			__atomic_fetch_add(&got_total, 1, __ATOMIC_RELAXED);
+			inlay_buf_set_data_len(b, who + 1);
+		} else {
+			expect(err == -ENOMEM || err == -EBADFD);
+			b = NULL;
+		}
+		slot = below(&seed, SLOTS);
+		x = __atomic_exchange_n(&market[slot], b, __ATOMIC_ACQ_REL);
+		if (x) {
+			expect(inlay_buf_data_len(x) >= 1 && inlay_buf_data_len(x) <= THREADS);
+			expect(!by_number || __atomic_exchange_n(&owned[x->index & 8191], 0, __ATOMIC_RELAXED));
+			expect(!(below(&seed, 8) ? inlay_magazine_dec_refcount(mag, x, NULL) : inlay_buf_dec_refcount(x, NULL)));
+		}
+		if (below(&seed, 20000) == 0)
+			inlay_magazine_flush(mag);
+	}
+	inlay_magazine_detach(mag);
+	return NULL;
+}
+
+static void market_clear(void)
+{
+	uint32_t i;
+
+	for (i = 0; i < SLOTS; i++) {
+		if (market[i])
+			must(inlay_buf_dec_refcount(market[i], NULL));
+		market[i] = NULL;
+	}
+}
+
+static void anybody(void **state)
+{
+	uint32_t sizes[] = {4000, 900, 40, 3}, i;
+
+	(void)state;
+	for (i = 0; i < ARRAY(sizes); i++) {
+		memset(owned, 0, sizeof(owned));
+		by_number = true;
+		got_total = 0;
+		shared_make(sizes[i]);
+		run(swap);
+		assert_true(got_total > (i ? 1000 : ROUNDS));
+		assert_true(inlay_shared_num_free(shared) < sizes[i] || sizes[i] == 3);
+		market_clear();
+		shared_free(sizes[i]);
+	}
+}
+
+/* Growth, starts and stops while others work */
+static void *disturb(void *arg)
+{
+	void **pieces = (void **)arg;
+	uint32_t i;
+	size_t size;
+
+	for (i = 0; i < 20; i++) {
+		size = inlay_shared_expand_size(shared, 50);
+		pieces[i] = given(size);
+		expect(!inlay_shared_expand(shared, pieces[i], size, 50));
+		expect(inlay_shared_num_elements(shared) == 100 + 50 * (i + 1));
+		expect(inlay_shared_num_free(shared) <= 100 + 50 * (i + 1));
+		expect(!inlay_shared_stop(shared));
+		sched_yield();
+		expect(!inlay_shared_start(shared));
+		sched_yield();
+		usleep(100);
+	}
+	return NULL;
+}
+
+static void disturbed(void **state)
+{
+	void *pieces[20];
+	pthread_t t;
+	uint32_t i;
+
+	(void)state;
+	by_number = false;
+	shared_make(100);
+	must(pthread_create(&t, NULL, disturb, pieces));
+	run(swap);
+	must(pthread_join(t, NULL));
+	market_clear();
+	shared_free(1100);
+	for (i = 0; i < 20; i++)
+		given_free(pieces[i]);
+}
+
+/* ---- references in several hands ---- */
+
+static struct inlay_buf *common[2];
+static uint32_t last_ones;
+
+/* Thread 0 gets a buffer with a reference for each; all give theirs back at about the same time, in either way */
+static void *together(void *arg)
+{
+	static uint32_t arrived;
+	uint32_t who = (uint32_t)(uintptr_t)arg, i, k;
+	struct inlay_magazine *mag = &magazines[who];
+	struct inlay_buf *b = NULL;
+	uint16_t prev = 0;
+
+	expect(!inlay_magazine_attach(mag, shared));
+	for (i = 1; i <= ROUNDS / 30; i++) {
+		if (!who) {
+			expect(!inlay_magazine_get_by_data(mag, &map, mem, 64, &b));
+			for (k = 1; k < THREADS; k++)
+				expect(!inlay_buf_inc_refcount(b, NULL));
+			if (i % 2) {
+				struct inlay_buf *e = NULL;
+
+				expect(!inlay_magazine_get_by_data(mag, &map, mem, 64, &e));
+				expect(!inlay_buf_chain_list(b, e));
+			}
+			common[i % 2] = b;
+		}
+		/* All meet */
+		__atomic_fetch_add(&arrived, 1, __ATOMIC_ACQ_REL);
+		while (__atomic_load_n(&arrived, __ATOMIC_ACQUIRE) < i * THREADS)
+			sched_yield();
+		b = common[i % 2];
+		if (i % 3 == 0) {
+			expect(!inlay_buf_inc_refcount(b, NULL));
+			expect(!inlay_buf_dec_refcount(b, &prev) && prev > 1);
+		}
+		expect(!(i % 5 ? inlay_magazine_dec_refcount(mag, b, &prev) : inlay_buf_dec_refcount(b, &prev)));
+		if (prev == 1)
+			__atomic_fetch_add(&last_ones, 1, __ATOMIC_RELAXED);
+	}
+	inlay_magazine_detach(mag);
+	return NULL;
+}
+
+static void references(void **state)
+{
+	(void)state;
+	last_ones = 0;
+	shared_make(2048);
+	run(together);
+	assert_int_equal(last_ones, ROUNDS / 30);
+	shared_free(2048);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(rules),
+		cmocka_unit_test(many_maps),
+		cmocka_unit_test(producer_consumer),
+		cmocka_unit_test(anybody),
+		cmocka_unit_test(disturbed),
+		cmocka_unit_test(references),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}
