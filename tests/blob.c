@@ -525,6 +525,17 @@ static void pci(void **unused)
 	}
 	for (i = 0; i < len; i++)
 		assert_true(try_import(blob, i, &right) != -ENOTSUP);
+	/* An empty range, and one beyond the end */
+	for (i = 0; i < 2; i++) {
+		s = r;
+		if (i)
+			s.start = UINT64_MAX - 0x1ffe;
+		else
+			s.len = 0;
+		inlay_blob_set_range(blob, &head, 0, &s);
+		must(inlay_blob_seal(blob, &head, &right));
+		assert_int_equal(try_import(blob, len, &right), -EINVAL);
+	}
 	/* Both of its permissions at once, or one of RDMA's */
 	for (i = INLAY_PCI_ANY; i; i = i == INLAY_PCI_ANY ? INLAY_RDMA_READ : 0) {
 		head.permissions = r.access = (uint32_t)i;
