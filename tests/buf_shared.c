@@ -114,6 +114,7 @@ static void rules(void **state)
 	struct inlay_buf *x = NULL, *y = NULL, *z = NULL, *all[600];
 	struct inlay_buf_args args[8];
 	struct inlay_inventory *plain = NULL;
+	struct inlay_shared *other = NULL;
 	struct inlay_mmap single;
 	size_t size = inlay_shared_size(600);
 	void *memory = given(size), *more;
@@ -217,6 +218,21 @@ static void rules(void **state)
 	}
 	must(inlay_inventory_destroy(plain));
 	given_free(plain);
+	/* And of two shared ones, which the first one's magazine gives back to both */
+	must(inlay_shared_create(given(inlay_shared_size(4)), inlay_shared_size(4), 4, &other));
+	must(inlay_shared_start(other));
+	must(inlay_magazine_attach(&magazines[2], other));
+	must(inlay_magazine_get_by_data(a, &map, mem, 64, &x));
+	must(inlay_magazine_get_by_data(&magazines[2], &map, mem, 64, &y));
+	must(inlay_buf_chain_list(x, y));
+	must(inlay_magazine_dec_refcount(a, x, NULL));
+	must(inlay_magazine_get_by_data(&magazines[2], &map, mem, 64, &y));
+	must(inlay_magazine_dec_refcount(a, y, NULL));
+	assert_int_equal(inlay_shared_num_free(shared), 600);
+	assert_int_equal(inlay_shared_num_free(other), 4);
+	inlay_magazine_detach(&magazines[2]);
+	must(inlay_shared_destroy(other));
+	given_free(other);
 	/* All of them, by batches and one by one; then none; all different */
 	inlay_magazine_flush(a);
 	inlay_magazine_flush(b);
