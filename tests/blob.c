@@ -546,6 +546,61 @@ static void pci(void **unused)
 	}
 }
 
+/* Thousands of ranges, added in any order, every third one granted */
+static void many(void **unused)
+{
+	const uint32_t n = 5000;
+	uint32_t *order = (uint32_t *)pages(n * sizeof(*order)), i, k, found = 0;
+	struct inlay_mmap_import how;
+	struct inlay_mmap m;
+	uint8_t *blob;
+	void *memory;
+	struct map x;
+	size_t len, size;
+
+	(void)unused;
+	map_make(&x, n);
+	for (i = 0; i < n; i++) {
+		k = rnd_below(i + 1);
+		order[i] = order[k];
+		order[k] = i;
+	}
+	for (i = 0; i < n; i++) {
+		add(&x, ((uint64_t)order[i] << 20) + 0x4000, 1 + (order[i] & 0xfffff), order[i]);
+		if (order[i] % 3)
+			limit(&x, ((uint64_t)order[i] << 20) + 0x4000, 1 + (order[i] & 0xfffff), INLAY_LOCAL_READ_WRITE);
+	}
+	must(inlay_mmap_set_permissions(&x.m, INLAY_RDMA_WRITE));
+	must(inlay_mmap_set_mac(&x.m, &right));
+	must(inlay_mmap_start(&x.m));
+	len = inlay_mmap_export_size(&x.m);
+	assert_int_equal(len, 32 + 24 * ((n + 2) / 3) + 32 + 4);
+	blob = (uint8_t *)pages(len);
+	must(inlay_mmap_export_rdma(&x.m, fake, blob, &len));
+	map_free(&x);
+	size = inlay_mmap_import_size(blob, len);
+	memory = pages(size);
+	memset(&how, 0, sizeof(how));
+	how.mac = &right;
+	must(inlay_mmap_create_from_export(&m, memory, size, fake, blob, len, &how));
+	for (i = 0; i < n; i++) {
+		uint64_t addr = ((uint64_t)i << 20) + 0x4000;
+		uint32_t rkey = ~i;
+		int err = inlay_mmap_remote(&m, addr, 1 + (i & 0xfffff), INLAY_RDMA_WRITE, &rkey);
+
+		assert_int_equal(err, i % 3 ? -ENOENT : 0);
+		if (!err)
+			assert_int_equal(rkey, i);
+		found += !err;
+		assert_int_equal(inlay_mmap_remote(&m, addr, 2 + (i & 0xfffff), INLAY_RDMA_WRITE, &rkey), -ENOENT);
+	}
+	assert_int_equal(found, (n + 2) / 3);
+	must(inlay_mmap_destroy(&m));
+	free(memory);
+	free(blob);
+	free(order);
+}
+
 /* Whatever comes, with a checksum that is right more often than not */
 static void random_bytes(void **unused)
 {
@@ -618,6 +673,7 @@ int main(void)
 		cmocka_unit_test(resealed),
 		cmocka_unit_test(authenticated),
 		cmocka_unit_test(pci),
+		cmocka_unit_test(many),
 		cmocka_unit_test(random_bytes),
 	};
 
