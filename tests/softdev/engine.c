@@ -366,6 +366,7 @@ static void forget(struct rcq *q)
 	sq_reset(q);
 	q->rq_ci = 0;
 	q->wqe_held = false;
+	q->starves = 0;
 	q->in_msg = q->comm_est = q->nak_wait = q->nak_fatal = q->draining = false;
 	cqe_purge(q->qp->send_cq, q);
 	cqe_purge(q->qp->recv_cq, q);

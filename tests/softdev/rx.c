@@ -63,6 +63,8 @@ void rx_access_fault(struct rcq *q)
 
 /* ---- receive WQEs ---- */
 
+#define PATIENCE 30000000ull    /* ns */
+
 static bool rq_empty(struct rcq *q)
 {
 	if (q->wqe_held)
@@ -117,7 +119,29 @@ int rx_take(struct rcq *q)
 	rx_scatter(q, d, max);
 	q->wqe_idx = q->rq_ci++;
 	q->wqe_held = true;
+	q->starves = 0;
 	return 0;
+}
+
+/*
+ * A message of UC or UD that finds no receive WQE is lost. But a program that has to share a processor with its own device and with its
+ * peer's would lose what it never loses beside an adapter, so one that comes from another process waits for the program to have
+ * had its turn. Once: after that, all are lost until there is a receive WQE again.
+ */
+bool rx_starves(const struct frame *f)
+{
+	struct sd_qp *qp = f->dst == UD_MCAST ? NULL : sd_qp_find(f->dst);
+	struct rcq *q = qp ? qp->eng : NULL;
+	uint64_t now;
+
+	if (!q || q->err || qp->state < IBV_QPS_RTR || qp->state > IBV_QPS_SQE || !rq_empty(q))
+		return false;
+	if (f->kind == FR_UD ? qp->type != IBV_QPT_UD :
+	    f->kind != FR_REQ || qp->type != IBV_QPT_UC || f->off || f->opcode == MLX5_OPCODE_RDMA_WRITE)
+		return false;
+	now = eng_now();
+	q->starves = q->starves ? q->starves : now;
+	return now - q->starves < PATIENCE;
 }
 
 static void recv_cqe(struct rcq *q, const struct frame *f, uint8_t opcode, const uint8_t *data)
