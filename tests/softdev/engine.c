@@ -25,6 +25,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -232,6 +233,8 @@ static void *engine(void *arg)
 	(void)arg;
 	/* The engine stands for hardware: it should run as soon as it has something to do */
 	setpriority(PRIO_PROCESS, syscall(SYS_gettid), -10);
+	/* A nap should be as long as it is meant to be: the usual slack is as long again */
+	prctl(PR_SET_TIMERSLACK, 1000);
 	for (;;) {
 		uint64_t now, sleep;
 		bool did, empty;

@@ -82,8 +82,9 @@ SOFTDEV_WEAK int softdev_skip(uint32_t qpn);
  *          | /EVERY               EVERY, 2 EVERY, ...
  *
  * Messages are those that this process sends as a requester, of all its QPs, counted from 1, each try of its own: the retry of
- * message 3 is message 4 if nothing else is sent meanwhile. Set-up calls are the process's verbs calls that reach the kernel and are
- * no queries: open, alloc, reg, create, modify, destroy; counted from 1.
+ * message 3 is message 4 if nothing else is sent meanwhile. Set-up calls are the process's verbs calls that reach the kernel and make or
+ * change something: open, alloc, reg, create, modify, resize, attach, not queries and not destruction; counted from 1. libmlx5 itself
+ * gets over some that fail: to open a device takes up to three.
  */
 SOFTDEV_WEAK int softdev_fault(const char *spec);
 
