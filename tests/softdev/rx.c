@@ -16,13 +16,11 @@
 
 void rx_fail(struct rcq *q, const enum ibv_event_type *event)
 {
-	bool was = q->err;
-
+	if (event && !q->err)
+		sd_async_qp(q->qp, *event);
 	/* A QP connected to itself: its failing request gets its own CQE first, and stops the QP then */
 	if (q != eng_self)
 		sq_enter_err(q);
-	if (event && !was)
-		sd_async_qp(q->qp, *event);
 }
 
 static enum reply fail_event(struct rcq *q, enum reply r)
