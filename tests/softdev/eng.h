@@ -75,6 +75,7 @@ struct frame {
 	uint8_t code;                   /* FR_NAK: enum reply */
 	uint8_t type;                   /* FR_REQ: enum ibv_qp_type of the requester */
 	uint8_t dup;                    /* FR_REQ: a copy, which only a fault makes */
+	uint8_t dev;                    /* FR_REQ: which device the requester's path leads to */
 	uint32_t dst, src;              /* QPNs */
 	uint32_t psn;                   /* one per message, not per packet; starts at sq_psn */
 	uint32_t epoch;                 /* of the requester; an answer carries it back, so one to an earlier connection is known */
@@ -180,6 +181,7 @@ struct rcq {
 	unsigned njobs;
 
 	/* the other process */
+	uint8_t path_dev;               /* which of its devices the address belongs to */
 	unsigned slot;
 	uint64_t inst;
 };

@@ -379,9 +379,10 @@ void sd_engine_qp_modified(struct sd_qp *qp, enum ibv_qp_state from, int mask)
 {
 	struct rcq *q = qp->eng;
 
-	(void)mask;
 	if (!q)
 		return;
+	if (mask & IBV_QP_AV)
+		q->path_dev = sd_port_at(qp->attr.ah_attr.is_global ? qp->attr.ah_attr.grh.dgid.raw : NULL, qp->attr.ah_attr.dlid);
 	switch (qp->state) {
 	case IBV_QPS_RESET:
 		forget(q);

@@ -341,7 +341,7 @@ enum reply rx_request(struct rcq *q, const struct frame *f, const struct iovec *
 {
 	struct sd_qp *qp = q->qp;
 
-	if (q->err || qp->type != f->type || f->src != qp->attr.dest_qp_num ||
+	if (q->err || qp->type != f->type || f->src != qp->attr.dest_qp_num || f->dev != qp->dev ||
 	    (qp->state != IBV_QPS_RTR && qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_SQD && qp->state != IBV_QPS_SQE))
 		return q->nak_fatal ? RP_STALE : RP_UNREACH;
 	if (qp->recv_cq->overrun || qp->send_cq->overrun || fault_silent())
