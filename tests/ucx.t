@@ -1,0 +1,204 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Debian's UCX, unmodified, on the software device as two processes: ucx.c, which verifies every byte of every kind of message, and
+# ucx_perftest, on UCP and on the transports by themselves (UCT). What UCX says about its endpoints shows that the data went
+# over the transport in question; no other is allowed but datagrams to connect. Then both with the posts and polls of libmlx5
+# replaced by inlay's, for the transports that use them. UCX_MATRIX=1 adds all tests with more sizes, and more random data.
+. tests/tap.sh
+
+if ! command -v ucx_perftest >/dev/null || ! pkg-config --exists ucx; then
+	skip "UCX" "ucx-utils and libucx-dev are not installed"
+	finish
+	exit
+fi
+try "ucx.c" $CC -std=gnu11 -O2 -g -Wall -Wextra -Werror $(pkg-config --cflags ucx) -o "$dir/ucx" tests/ucx.c $(pkg-config --libs ucx)
+
+export UCX_NET_DEVICES=mlx5_0:1 UCX_WARN_UNUSED_ENV_VARS=n UCX_LOG_LEVEL=info
+export INLAY_SHIM_VERBOSE=1 INLAY_SHIM_SO=${INLAY_SHIM_SO:-$B/libinlay-shim.so}
+shim=examples/shim/run
+rounds=1
+[ -z "$UCX_MATRIX" ] || rounds=10
+
+# $over, and the variables by which UCX uses nothing else: a reliable connection is made through datagrams
+transport() # name
+{
+	over=$1
+	case $1 in
+	rc_*) export UCX_TLS=$1,${1/rc/ud}:aux ;;
+	*) export UCX_TLS=$1 ;;
+	esac
+}
+
+# The shim had all QPs of the sides it was started on, and did something; nothing of it was on the others
+shims_account()
+{
+	local side by
+	for side in server client; do
+		by=${side}_by
+		if [ -z "${!by}" ]; then
+			! grep -q inlay-shim "$dir/$side.out" || return
+		else
+			awk '/^inlay-shim: by inlay:/ { n++; if ($4 < 2 || $6 < 100 || $8 < 100 || $10 < 100 || $14 != 0) bad = 1 }
+				END { exit bad || n != 1 }' "$dir/$side.out" || return
+		fi
+	done
+}
+
+# ---- ucx.c ----
+
+verify() # what, options of tests/softdev/run, options of ucx...
+{
+	local what=$1 opts=$2
+	shift 2
+	both "$opts" "$dir/ucx" -t "$over/mlx5_0:1" "$@" && [ "$(grep -c '^Verified [0-9]* bytes' "$dir/out")" = 2 ] && shims_account
+	result $? "$over, $what: every byte"
+}
+
+for t in rc_verbs ud_verbs rc_mlx5 ud_mlx5; do
+	transport $t
+	verify RoCE "" -r $rounds
+	verify InfiniBand "--link ib" -r $rounds
+	UCX_RC_TIMEOUT=4ms verify "messages lost" "--fault drop@/300"
+	verify "messages twice" "--fault dup@/10"
+
+	UCX_UD_TIMEOUT=1s UCX_RC_TIMEOUT=4ms both "" "$dir/ucx" -t "$over/mlx5_0:1" -g && grep -q '^told after' "$dir/client.out"
+	result $? "$over: a peer that goes"
+done
+
+# Would it be seen?
+for t in rc_verbs rc_mlx5; do
+	transport $t
+	! both "--fault corrupt@40" "$dir/ucx" -k put -z 200000 -r 60 && grep -q 'put: wrong data' "$dir/out"
+	result $? "$over: a damaged bit is found"
+done
+transport ud_verbs
+! both "" "$dir/ucx" -t rc_verbs/mlx5_0:1 && grep -q 'not only rc_verbs' "$dir/out"
+result $? "the wrong transport is found"
+
+# ---- ucx_perftest ----
+
+# batch FILE: lines "TEST SIZE COUNT [OPTION]..." become a batch file, each test with a name of its own. An option without argument must
+# not be the last of a line, where it would spoil the next one's
+batch()
+{
+	awk 'NF { t = $1; s = $2; n = $3; $1 = $2 = $3 = ""; print "t" NR "_" t, "-t", t, $0, "-s", s, "-n", n, "-w 2" }' >"$1"
+}
+
+# A batch goes on after a test that failed and ends well: all of them must have given figures, and nothing else been said
+perftest() # what, options of tests/softdev/run, batch, option...
+{
+	local what=$1 opts=$2 file=$3
+	shift 3
+	both "$opts" ucx_perftest -b "$file" -f "$@" && ! grep 'UCX  *ERROR\|UCX  *FATAL' "$dir/out" && shims_account &&
+		awk 'NR == FNR { want[$1]; n++; next } ($1 in want) && $2 > 0 && $NF > 0 { delete want[$1]; n-- } END { exit n != 0 }' \
+			"$file" "$dir/client.out" &&
+		case " $* " in
+		*" -x "*) ;;
+		*) [ "$(grep -o 'ep_cfg.*' "$dir/out" | grep -o '([^)]*)' | sort -u)" = "($over/mlx5_0:1)" ] ;;
+		esac
+	result $? "$over, $what"
+}
+
+batch "$dir/ucp" <<-EOT
+	ucp_put_lat 8 20
+	ucp_put_bw 65536 10
+	ucp_put_bw 1048576 3
+	ucp_get 8 20
+	ucp_get 1048576 3
+	tag_lat 8 20
+	tag_lat 8 20 -C
+	tag_lat 2000 20 -U
+	tag_bw 65536 10
+	tag_bw 1048576 3
+	tag_sync_lat 8 20
+	tag_sync_bw 65536 10
+	ucp_am_lat 8 20
+	ucp_am_bw 1048576 3
+	ucp_add 8 20
+	ucp_fadd 8 20
+	ucp_swap 8 20
+	ucp_cswap 8 20
+	stream_lat 8 20
+	stream_bw 65536 10 -r recv_data
+EOT
+
+# A transport's own: datagrams have only active messages, and a device without masked atomics has no swap
+batch "$dir/uct_ud" <<-EOT
+	am_lat 8 20 -D short
+	am_lat 64 20 -D bcopy
+	am_bw 1000 20 -D zcopy
+	am_bw 64,100,1000 20 -D zcopy
+	am_bw 1000 20 -D bcopy
+EOT
+batch "$dir/uct_rc" <<-EOT
+	am_lat 8 20 -D short
+	am_lat 64 20 -D bcopy
+	am_bw 8000 20 -D bcopy
+	am_bw 64,100,1000 20 -D zcopy
+	put_lat 8 20 -D short
+	put_lat 8000 20 -D bcopy
+	put_bw 8 100 -D short
+	put_bw 65536 10 -D zcopy
+	put_bw 1048576 3 -D zcopy
+	get 8 20 -D bcopy
+	get 8000 20 -D bcopy
+	get 1048576 3 -D zcopy
+	add_lat 8 20
+	add_mr 8 100
+	fadd 8 20
+	cswap 8 20
+EOT
+
+for t in rc_verbs ud_verbs rc_mlx5 ud_mlx5; do
+	transport $t
+	perftest "RoCE: ucx_perftest, $(wc -l <"$dir/ucp") tests" "" "$dir/ucp"
+	uct=$dir/uct_${t%_*}
+	perftest "RoCE: ucx_perftest of the transport, $(wc -l <"$uct") tests" "" "$uct" -d mlx5_0:1 -x $t
+	perftest "InfiniBand: ucx_perftest of the transport, $(wc -l <"$uct") tests" "--link ib" "$uct" -d mlx5_0:1 -x $t
+done
+
+# ---- on inlay: what of UCX calls libibverbs to post and poll ----
+
+for t in rc_verbs ud_verbs; do
+	transport $t
+	for sides in server client both; do
+		server_by= client_by=
+		[ $sides = client ] || server_by=$shim
+		[ $sides = server ] || client_by=$shim
+		verify "shim on $sides" "" -r $rounds
+		[ $sides != both ] || verify "shim on both, InfiniBand" "--link ib" -r $rounds
+	done
+	perftest "shim on both: ucx_perftest, $(wc -l <"$dir/ucp") tests" "" "$dir/ucp"
+	uct=$dir/uct_${t%_*}
+	perftest "shim on both: ucx_perftest of the transport, $(wc -l <"$uct") tests" "" "$uct" -d mlx5_0:1 -x $t
+	server_by= client_by=
+done
+
+# ---- more of the same ----
+
+if [ -n "$UCX_MATRIX" ]; then
+	PAIR_TIMEOUT=200
+	for s in 8 200 4096 8192 65536 1048576; do
+		n=$((s < 60000 ? 40 : s < 1000000 ? 12 : 4))
+		for test in ucp_put_lat ucp_put_bw ucp_get tag_lat tag_bw "tag_bw -C" "tag_bw -U" tag_sync_lat tag_sync_bw ucp_am_lat ucp_am_bw \
+			stream_lat stream_bw "stream_bw -r recv_data"; do
+			set -- $test
+			echo "$1 $s $n ${*:2}"
+		done
+	done | batch "$dir/more"
+	for opts in "" "--link ib"; do
+		for t in rc_verbs ud_verbs rc_mlx5 ud_mlx5; do
+			transport $t
+			perftest "${opts:-RoCE}: ucx_perftest, $(wc -l <"$dir/more") tests" "$opts" "$dir/more"
+			case $t in
+			*_verbs)
+				server_by=$shim client_by=$shim
+				perftest "${opts:-RoCE}: shim on both: ucx_perftest, $(wc -l <"$dir/more") tests" "$opts" "$dir/more"
+				server_by= client_by=
+				;;
+			esac
+		done
+	done
+fi
+
+finish
