@@ -3,6 +3,7 @@
  * oracle_mw.c: memory windows bound and invalidated on RC and UC QPs, byte for byte as libmlx5's, and the fence that libmlx5 then puts into the
  * WQE behind by itself: see oracle.h. The device is stepped.
  */
+#include "common.h"
 #include "oracle_send.h"
 
 #define WINDOW_OPS (1 << BIND1 | 1 << BIND2 | 1 << INV)

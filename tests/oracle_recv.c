@@ -2,6 +2,7 @@
 /*
  * oracle_recv.c: receive queues of QPs of every kind, byte for byte as libmlx5's: see oracle.h. The device is stepped.
  */
+#include "common.h"
 #include "oracle.h"
 
 /* ---- tests: receive queue ---- */

@@ -494,7 +494,7 @@ UNUSED static void full_of(const struct ibv_qp_cap *cap)
 		if (ds > fixed)
 			req_inline(&r, (ds - fixed) * 16 - 4);
 		/* The one too many by ibv_post_send: ibv_wr_* would build it over the WQE before */
-		for (n = 0; !post_lib(&T.a, n < T.cap.max_send_wr ? n & 1 : POST_SEND, &r, 1, 0); n++)
+		for (n = 0; !post_lib(&T.a, n < T.cap.max_send_wr ? n & 1 : (uint32_t)POST_SEND, &r, 1, 0); n++)
 			;
 		assert_int_equal(n, T.cap.max_send_wr);
 		for (k = 0; !in_plain(&T.sq, &r); k++)
