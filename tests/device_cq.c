@@ -162,6 +162,38 @@ static void resize_128(void **state)
 	close_self(&s);
 }
 
+/* A resize takes no room: with what waits, as many fit as the new size says, and one more does not */
+static void resize_full(void **state)
+{
+	struct side s;
+
+	(void)state;
+	for (int more = 0; more < 2; more++) {
+		open_self(&s, 31, NULL);
+		memset(s.buf, 1, 8);
+		write_some(&s, 0, 6);
+		landed(&s, 1);
+		must(ibv_resize_cq(s.scq, 63));
+		must(ibv_resize_cq(s.scq, 7));
+		must(ibv_resize_cq(s.scq, 15));
+		assert_int_equal(s.scq->cqe, 15);
+		memset(s.buf, 2, 8);
+		write_some(&s, 6, 10 + more);
+		if (more) {
+			assert_ptr_equal(expect_event(ctx, IBV_EVENT_CQ_ERR), s.scq);
+		} else {
+			landed(&s, 2);
+			assert_false(readable(ctx->async_fd, 2));
+			for (unsigned j = 0; j < 16; j++)
+				expect_op(s.scq, j, IBV_WC_RDMA_WRITE);
+			write_some(&s, 50, 16);
+			for (unsigned j = 0; j < 16; j++)
+				expect_op(s.scq, 50 + j, IBV_WC_RDMA_WRITE);
+		}
+		close_self(&s);
+	}
+}
+
 /* Armed before, and still after */
 static void resize_armed(void **state)
 {
@@ -246,6 +278,8 @@ static void overrun(void **state)
 	assert_ptr_equal(expect_event(ctx, IBV_EVENT_CQ_ERR), s.scq);
 	write_some(&other, 5, 1);
 	expect_op(other.scq, 5, IBV_WC_RDMA_WRITE);
+	assert_int_equal(state_of(s.qp), IBV_QPS_ERR);
+	assert_int_equal(state_of(other.qp), IBV_QPS_RTS);
 	/* What was in it before is good */
 	for (int i = 0; i < 16 && ibv_poll_cq(s.scq, 1, &wc) == 1; i++) {
 		assert_int_equal(wc.wr_id, i);
@@ -506,6 +540,7 @@ int main(void)
 		cmocka_unit_test(resize_refused),
 		cmocka_unit_test(resize_under_traffic),
 		cmocka_unit_test(resize_128),
+		cmocka_unit_test(resize_full),
 		cmocka_unit_test(resize_armed),
 		cmocka_unit_test(ignore_overrun),
 		cmocka_unit_test(exactly_full),

@@ -484,6 +484,39 @@ static void extended(void **state)
 	must(ibv_dealloc_mw(mw));
 }
 
+/* An unreliable connection may have windows, too; what it does not reach is lost without a word */
+static void unreliable(void **state)
+{
+	struct how how = windowed();
+	struct ibv_mw *mw[2];
+	struct side s[2];
+
+	(void)state;
+	how.type = IBV_QPT_UC;
+	how.qp_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+	open_pair(s, &how);
+	fill(s[0].buf, 4096, 8);
+	memset(s[1].buf, 0xaa, SIZE);
+	mw[0] = window(IBV_MW_TYPE_1);
+	mw[1] = window(IBV_MW_TYPE_2);
+	must(bind1(&s[1], mw[0], &s[1], 0, 4096, IBV_ACCESS_REMOTE_WRITE));
+	expect_op(s[1].scq, 70, IBV_WC_BIND_MW);
+	bind2(&s[1], mw[1], ibv_inc_rkey(mw[1]->rkey), info_of(&s[1], 4096, 4096, IBV_ACCESS_REMOTE_WRITE), 0);
+	for (int i = 0; i < 2; i++) {
+		write_to(&s[0], mw[i]->rkey, (uintptr_t)s[1].buf + 4096 * i, 4096, IBV_WC_SUCCESS);
+		usleep(1000);
+		assert_memory_equal(s[1].buf + 4096 * i, s[0].buf, 4096);
+	}
+	invalidate(&s[1], mw[1]->rkey, 0);
+	memset(s[1].buf, 0xaa, SIZE);
+	write_to(&s[0], mw[1]->rkey, (uintptr_t)s[1].buf + 4096, 4096, IBV_WC_SUCCESS);
+	usleep(1000);
+	assert_true(all_bytes(s[1].buf, SIZE, 0xaa));
+	must(ibv_dealloc_mw(mw[0]));
+	must(ibv_dealloc_mw(mw[1]));
+	close_pair(s);
+}
+
 /* ---- device memory ---- */
 
 static size_t dm_max(void)
@@ -646,6 +679,7 @@ int main(void)
 		cmocka_unit_test(send_with_invalidate),
 		cmocka_unit_test(bad_invalidate),
 		cmocka_unit_test(extended),
+		cmocka_unit_test(unreliable),
 		cmocka_unit_test(dm_copies),
 		cmocka_unit_test(dm_transfers),
 		cmocka_unit_test(dm_objects),
