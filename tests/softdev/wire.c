@@ -35,6 +35,7 @@
 #define ROOM (512u << 10)               /* payload is queued while less than this waits */
 #define HARD (8u << 20)                 /* and no answer beyond this, which only a peer that does not read can reach */
 #define IN_BUF (512u << 10)
+#define STALL_NAP 100000ull             /* ns */
 #define MAX_IN (2 * SD_MAX_SLOTS)
 
 struct hello {
@@ -69,6 +70,7 @@ static pid_t my_pid;
 static int dirfd_ = -1, lockfd = -1, listenfd = -1, epfd = -1, wakefd = -1;
 static unsigned top_out, top_in;        /* one beyond the highest in use */
 static uint64_t last_check;
+static bool any_stalled;
 
 /* close() and open() are the host side's own in this object; these are the kernel's */
 static void fd_close(int fd)
@@ -518,6 +520,8 @@ static bool in_parse(struct in *in, bool may_stall)
 	if (stalled != in->stalled)
 		watch(EPOLL_CTL_MOD, in->fd, stalled ? 0 : EPOLLIN, (uint64_t)ON_IN << 32 | (in - ins));
 	in->stalled = stalled;
+	if (stalled)
+		__atomic_store_n(&any_stalled, true, __ATOMIC_RELAXED);
 	return good;
 }
 
@@ -577,6 +581,7 @@ bool wire_poll(void)
 
 	if (epfd < 0)
 		return false;
+	__atomic_store_n(&any_stalled, false, __ATOMIC_RELAXED);
 	for (k = 0; k < top_in; k++) {
 		if (!ins[k].used || !ins[k].stalled)
 			continue;
@@ -640,7 +645,11 @@ void wire_wake(void)
 void wire_sleep(uint64_t ns)
 {
 	struct pollfd p = { epfd, POLLIN, 0 };
-	struct timespec t = { ns / 1000000000, ns % 1000000000 };
+	struct timespec t;
 
+	/* The socket is not looked at while a frame from it waits, and nothing tells of a receive WQE */
+	if (ns > STALL_NAP && __atomic_load_n(&any_stalled, __ATOMIC_RELAXED))
+		ns = STALL_NAP;
+	t = (struct timespec){ ns / 1000000000, ns % 1000000000 };
 	ppoll(&p, 1, &t, NULL);
 }
