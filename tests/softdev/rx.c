@@ -415,7 +415,8 @@ void rx_frame(unsigned slot, uint64_t inst, const struct frame *f, const uint8_t
 	enum reply r = RP_UNREACH;
 	struct job *j;
 
-	if (f->type == IBV_QPT_UC) {
+	/* No answers: UC has none, and a copy got its own with the first */
+	if (f->type == IBV_QPT_UC || f->dup) {
 		if (q && q->slot == slot && q->inst == inst)
 			rx_request(q, f, &src, 1, &out);
 		return;
