@@ -12,7 +12,7 @@
  * A stepped device has no thread, no fabric and no time: slot 1 always, records alone count (but an arm needs its register), and
  * a WQE that must wait (RNR, nobody there) is tried once, and counts one retry, in each softdev_execute() or softdev_run() call.
  *
- * A trapping device (trap.c) is a stepped one that takes steps by itself: each write of the program to a doorbell page is one, each
+ * A trapping device (trap.c) is a stepped one that takes steps by itself: each write of the program to a register is one, each
  * change of a QP's state, and each softdev_run(). A write is a doorbell of the one QP that it names, whose record is read then and only
  * then; after it everything that was rung earlier and had to wait is tried again. CQEs are not held back.
  *
@@ -557,11 +557,11 @@ static unsigned step_one(struct rcq *q, unsigned n)
 void eng_trapped(struct sd_uar *uar, unsigned off, const uint8_t *bytes, unsigned len)
 {
 	static const uint16_t regs[] = { 0x800, 0x900, 0xa00, 0xb00 };
+	bool rang = false;
 	uint64_t v;
 	unsigned i;
 
 	memcpy(uar->page + off, bytes, len);
-	eng_step++;
 	for (i = 0; i < 4; i++) {
 		if (strict && off >= regs[i] && off < regs[i] + 0x100u && off + len >= regs[i] + 8u)
 			strict_trap(uar, regs[i], off, bytes, len);
@@ -569,6 +569,7 @@ void eng_trapped(struct sd_uar *uar, unsigned off, const uint8_t *bytes, unsigne
 		if (off < regs[i] + 8u && off + len >= regs[i] + 8u) {
 			struct sd_qp *qp;
 
+			rang = true;
 			v = *(uint64_t *)(void *)(uar->page + regs[i]);
 			qp = sd_qp_find((uint32_t)be64toh(v) >> 8);
 			if (qp && qp->uar == uar && qp->eng)
@@ -581,8 +582,13 @@ void eng_trapped(struct sd_uar *uar, unsigned off, const uint8_t *bytes, unsigne
 		v = *(uint64_t *)(void *)(uar->page + 0x20);
 		memset(uar->page + 0x20, 0, 8);
 		cqe_arm(uar, v);
+		rang = true;
 	}
-	step_all(-1u);
+	/* The rest of a BlueFlame copy is no step of its own */
+	if (rang) {
+		eng_step++;
+		step_all(-1u);
+	}
 }
 
 SD_API int softdev_execute(uint32_t qpn, unsigned n)
