@@ -165,7 +165,7 @@ static void identities(void **state)
 	(void)state;
 	for (int i = 0; i < DEVICES; i++) {
 		struct ibv_device_attr a, b;
-		char name[16];
+		char name[24];
 
 		snprintf(name, sizeof(name), "mlx5_%d", i);
 		assert_string_equal(ibv_get_device_name(list[i]), name);
@@ -371,11 +371,11 @@ int main(void)
 		cmocka_unit_test(wrong_address),
 		cmocka_unit_test(not_shared),
 	};
-	char n[4];
+	char n[16];
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);
 	if (!softdev_present()) {
-		print_message("1..0 # SKIP as many devices as one wants need the software device\n");
+		print_message("# skipped: as many devices as one wants need the software device\n1..0\n");
 		return 0;
 	}
 	snprintf(n, sizeof(n), "%d", DEVICES);

@@ -82,11 +82,6 @@ static struct users {
 	unsigned which;
 } users[2];
 
-static struct users *user_of(int sig)
-{
-	return sig == SIGSEGV ? &users[0] : sig == SIGTRAP ? &users[1] : NULL;
-}
-
 /* ---- one instruction ---- */
 
 static const uint8_t gregs[16] = { REG_RAX, REG_RCX, REG_RDX, REG_RBX, REG_RSP, REG_RBP, REG_RSI, REG_RDI,
@@ -448,6 +443,11 @@ void sd_trap_page(struct sd_uar *uar)
 #if !defined(SANITIZER) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 
 #define EXPORT __attribute__((visibility("default")))
+
+static struct users *user_of(int sig)
+{
+	return sig == SIGSEGV ? &users[0] : sig == SIGTRAP ? &users[1] : NULL;
+}
 
 static bool wanted(void)
 {
