@@ -76,7 +76,7 @@ static __thread __attribute__((tls_model("initial-exec"))) struct {
 	uint8_t buf[3 * STORE_MAX];
 } me;
 
-/* The program's own handlers; two places each, so that one is whole while the other is written */
+/* The program's own handlers, for SIGSEGV and SIGTRAP; two places each, so that one is whole while the other is written */
 static struct users {
 	struct sigaction act[2];
 	unsigned which;
