@@ -57,9 +57,8 @@ verify() # what, options of tests/softdev/run, options of ucx...
 for t in rc_verbs ud_verbs rc_mlx5 ud_mlx5; do
 	transport $t
 	verify RoCE "" -r $rounds
-	verify InfiniBand "--link ib" -r $rounds
-	UCX_RC_TIMEOUT=4ms verify "messages lost" "--fault drop@/300"
-	verify "messages twice" "--fault dup@/10"
+	UCX_RC_TIMEOUT=4ms verify "InfiniBand, messages lost, late and twice" "--link ib --fault drop@/500,delay=300@/40,dup@/30"
+	[ -z "$UCX_MATRIX" ] || verify InfiniBand "--link ib" -r $rounds
 
 	UCX_UD_TIMEOUT=1s UCX_RC_TIMEOUT=4ms both "" "$dir/ucx" -t "$over/mlx5_0:1" -g && grep -q '^told after' "$dir/client.out"
 	result $? "$over: a peer that goes"
@@ -153,7 +152,6 @@ for t in rc_verbs ud_verbs rc_mlx5 ud_mlx5; do
 	transport $t
 	perftest "RoCE: ucx_perftest, $(wc -l <"$dir/ucp") tests" "" "$dir/ucp"
 	uct=$dir/uct_${t%_*}
-	perftest "RoCE: ucx_perftest of the transport, $(wc -l <"$uct") tests" "" "$uct" -d mlx5_0:1 -x $t
 	perftest "InfiniBand: ucx_perftest of the transport, $(wc -l <"$uct") tests" "--link ib" "$uct" -d mlx5_0:1 -x $t
 done
 
@@ -165,12 +163,11 @@ for t in rc_verbs ud_verbs; do
 		server_by= client_by=
 		[ $sides = client ] || server_by=$shim
 		[ $sides = server ] || client_by=$shim
-		verify "shim on $sides" "" -r $rounds
-		[ $sides != both ] || verify "shim on both, InfiniBand" "--link ib" -r $rounds
+		verify "shim on $sides" "$([ $sides = both ] || echo --link ib)" -r $rounds
 	done
-	perftest "shim on both: ucx_perftest, $(wc -l <"$dir/ucp") tests" "" "$dir/ucp"
+	perftest "RoCE, shim on both: ucx_perftest, $(wc -l <"$dir/ucp") tests" "" "$dir/ucp"
 	uct=$dir/uct_${t%_*}
-	perftest "shim on both: ucx_perftest of the transport, $(wc -l <"$uct") tests" "" "$uct" -d mlx5_0:1 -x $t
+	perftest "InfiniBand, shim on both: ucx_perftest of the transport, $(wc -l <"$uct") tests" "--link ib" "$uct" -d mlx5_0:1 -x $t
 	server_by= client_by=
 done
 
@@ -186,14 +183,14 @@ if [ -n "$UCX_MATRIX" ]; then
 			echo "$1 $s $n ${*:2}"
 		done
 	done | batch "$dir/more"
-	for opts in "" "--link ib"; do
+	for link in roce ib; do
 		for t in rc_verbs ud_verbs rc_mlx5 ud_mlx5; do
 			transport $t
-			perftest "${opts:-RoCE}: ucx_perftest, $(wc -l <"$dir/more") tests" "$opts" "$dir/more"
+			perftest "$link: ucx_perftest, $(wc -l <"$dir/more") tests" "--link $link" "$dir/more"
 			case $t in
 			*_verbs)
 				server_by=$shim client_by=$shim
-				perftest "${opts:-RoCE}: shim on both: ucx_perftest, $(wc -l <"$dir/more") tests" "$opts" "$dir/more"
+				perftest "$link, shim on both: ucx_perftest, $(wc -l <"$dir/more") tests" "--link $link" "$dir/more"
 				server_by= client_by=
 				;;
 			esac
