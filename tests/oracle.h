@@ -93,6 +93,7 @@ struct lib {
 	struct ibv_qp_ex *qpx;  /* NULL: created without the ibv_wr_* interface */
 	struct ibv_td *td;
 	struct ibv_pd *pd;
+	struct ibv_wq *wq;      /* in the place of a QP */
 	uint8_t *ring, *reg, *rq;
 	uint32_t *dbrec;
 	uint32_t uidx;          /* how a CQE names it */
@@ -1018,7 +1019,7 @@ UNUSED static int rx_post_lib(struct lib *l, const struct req *r, unsigned n, ui
 		wr[i].sg_list = (struct ibv_sge *)(uintptr_t)r[i].sge;
 		wr[i].num_sge = (int)r[i].nsge;
 	}
-	return ibv_post_recv(l->qp, wr, &bad);
+	return l->wq ? ibv_post_wq_recv(l->wq, wr, &bad) : ibv_post_recv(l->qp, wr, &bad);
 }
 
 /* ---- runs ---- */
@@ -1125,9 +1126,11 @@ UNUSED static int close_group(void **state)
 
 	if (!softdev_present())
 		return 0;
-	for (i = 0; i < MAX_PEERS; i++)
+	for (i = 0; i < MAX_PEERS; i++) {
 		if (peers[i] && ibv_destroy_ah(peers[i]))
 			return -1;
+		peers[i] = NULL;
+	}
 	for (i = 0; i < ARRAY(mrs); i++)
 		if (ibv_dereg_mr(mrs[i]))
 			return -1;
