@@ -533,6 +533,37 @@ static void communication_established(void **state)
 	close_pair(s);
 }
 
+/* A send queue that is drained holds what is posted until it is let go on; it says so once it has nothing under way */
+static void drained(void **state)
+{
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1 };
+	struct side s;
+
+	(void)state;
+	open_self(&s, 63, NULL);
+	for (int round = 0; round < 3; round++) {
+		memset(s.buf, 2 * round + 1, 8);
+		write_some(&s, 0, 3);
+		for (int i = 0; i < 3; i++)
+			expect_op(s.scq, i, IBV_WC_RDMA_WRITE);
+		a.qp_state = IBV_QPS_SQD;
+		must(ibv_modify_qp(s.qp, &a, IBV_QP_STATE | (round < 2 ? IBV_QP_EN_SQD_ASYNC_NOTIFY : 0)));
+		if (round < 2)
+			assert_ptr_equal(expect_event(ctx, IBV_EVENT_SQ_DRAINED), s.qp);
+		assert_false(readable(ctx->async_fd, 2));
+		memset(s.buf, 2 * round + 2, 8);
+		write_some(&s, 5, 2);
+		expect_nothing(s.scq);
+		assert_int_equal(s.buf[HALF], 2 * round + 1);
+		a.qp_state = IBV_QPS_RTS;
+		must(ibv_modify_qp(s.qp, &a, IBV_QP_STATE));
+		expect_op(s.scq, 5, IBV_WC_RDMA_WRITE);
+		expect_op(s.scq, 6, IBV_WC_RDMA_WRITE);
+		assert_int_equal(s.buf[HALF], 2 * round + 2);
+	}
+	close_self(&s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -551,6 +582,7 @@ int main(void)
 		cmocka_unit_test(whose_event),
 		cmocka_unit_test(request_error),
 		cmocka_unit_test(communication_established),
+		cmocka_unit_test(drained),
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);
