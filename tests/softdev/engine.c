@@ -412,7 +412,7 @@ void sd_engine_qp_modified(struct sd_qp *qp, enum ibv_qp_state from, int mask)
 		q->draining = false;
 		break;
 	case IBV_QPS_SQD:
-		q->draining = from == IBV_QPS_RTS && qp->attr.en_sqd_async_notify;
+		q->draining = from == IBV_QPS_RTS && mask & IBV_QP_EN_SQD_ASYNC_NOTIFY && qp->attr.en_sqd_async_notify;
 		if (q->draining && !q->count) {
 			q->draining = false;
 			sd_async_qp(qp, IBV_EVENT_SQ_DRAINED);
