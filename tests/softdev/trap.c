@@ -275,8 +275,8 @@ static void on_segv(int sig, siginfo_t *info, void *ctx)
 	base = base_register(ip);
 	if (base < 0) {
 		char line[160];
-		int n = snprintf(line, sizeof line, "softdev: the instruction at %p writes to a doorbell page in a way that cannot be followed:",
-				 (const void *)ip);
+		int n = snprintf(line, sizeof line, "softdev: the instruction at %p writes to a doorbell page in a way that cannot be "
+				 "followed:", (const void *)ip);
 
 		for (i = 0; i < 12; i++)
 			n += snprintf(line + n, sizeof line - n, " %02x", ip[i]);
