@@ -697,7 +697,7 @@ static void errors(const struct how *how)
 		printf("left in the CQ at RESET\n");
 		must(post_op(&ends[0], &ops[9], 0x600), "post");
 		must(post_op(&ends[0], &ops[9], 0x601), "post");
-		usleep(20000);
+		usleep(50000);
 		to_state(&ends[0], IBV_QPS_RESET);
 		to_state(&ends[1], IBV_QPS_RESET);
 		drain("send", ends, ends[0].scq, 0);
@@ -717,12 +717,16 @@ static void leftovers(const struct how *how)
 	make_end(&ends[1], how, false, &ends[0]);
 	connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
 	connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
-	for (i = 0; i < 3; i++) {
-		must(post_op(&ends[0], &ops[9], 0x600u + (uint64_t)i), "post");
-		usleep(5000);
-		must(post_op(&ends[1], &ops[9], 0x700u + (uint64_t)i), "post");
-		usleep(5000);
+	for (i = 0; i < 6; i++) {
+		struct end *from = &ends[i % 2], *to = &ends[1 - i % 2];
+		double end = now() + 5;
+
+		fill(from, 10u + (unsigned int)i);
+		must(post_op(from, &ops[9], (i % 2 ? 0x700u : 0x600u) + (uint64_t)i / 2), "post");
+		while (memcmp(from->buf, to->buf + BYTES, ops[9].length) && now() < end)
+			usleep(100);
 	}
+	usleep(50000); /* for the last one's completion, which may not be looked for */
 	free_qp(&ends[0]);
 	drain("cq", ends, ends[1].scq, 3);
 	free_end(&ends[1], !how->one_cq);

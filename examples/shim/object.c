@@ -450,7 +450,7 @@ static struct ibv_qp *make(const struct maker *maker, struct ibv_qp_init_attr_ex
 /* What the shim counts, and what a QP in RESET may do. */
 static void restart(struct shim_qp *qp)
 {
-	qp->sq.head = qp->sq.tail = qp->sq.done = 0;
+	qp->sq.head = qp->sq.tail = qp->sq.done = qp->sq.room = 0;
 	qp->sq.fence = 0;
 	qp->sq.max_sge = -1;
 	qp->rq.head = qp->rq.tail = qp->rq.released = 0;
@@ -478,7 +478,6 @@ static int take_qp(struct shim_qp *qp)
 		if (!qp->sq.sends || dv.sq.stride != INLAY_WQEBB || !init.cap.max_send_wr)
 			return -1;
 		qp->sq.max_sends = init.cap.max_send_wr;
-		qp->sq.max_wqebbs = dv.sq.wqe_cnt / init.cap.max_send_wr;
 		if (inlay_sq_init(&qp->sq.q, dv.sq.buf, dv.sq.wqe_cnt, (volatile uint32_t *)dv.dbrec, qp->qpn, INLAY_MAX_DS, &qp->uar))
 			return -1;
 		qp->sq.q.atomics = qp->context->atomics;

@@ -85,10 +85,10 @@ struct shim_sq {
 	struct shim_send *sends;          /* by the first WQEBB */
 	uint32_t lock;
 	uint32_t head;                    /* sends posted */
+	uint32_t room;                    /* sends that may be posted without looking at tail */
 	uint32_t max_sends;
 	int32_t max_sge;                  /* -1: the QP's state does not let it send */
 	uint32_t max_inline;
-	uint32_t max_wqebbs;              /* of the longest WQE; as many for each of max_sends fit the ring */
 	uint32_t always;                  /* INLAY_SIGNALED with sq_sig_all */
 	uint32_t fence;                   /* of the next post: behind a binding or an invalidation */
 	/* Between ibv_wr_start and ibv_wr_complete */
@@ -162,8 +162,39 @@ struct shim_cq {
 	struct ibv_cq_init_attr_ex attr;  /* as it was asked for */
 };
 
-/* table.c: the program's pointers. Looking up takes no lock; the other two are for whoever holds shim_lock. */
-void *shim_find(const void *object);
+/* table.c: the program's pointers. Looking up takes no lock; the others are for whoever holds shim_lock. */
+struct shim_table {
+	struct shim_table *older;
+	uint32_t used;                    /* slots that have or had a key */
+	uint32_t shift;                   /* 64 - log2 of the number of slots */
+	struct {
+		const void *key;          /* NULL: never used */
+		void *value;
+	} slots[];
+};
+
+extern struct shim_table *shim_table;
+
+static inline uint64_t shim_hash(const struct shim_table *t, const void *key)
+{
+	return (uint64_t)(uintptr_t)key * 0x9e3779b97f4a7c15ull >> t->shift;
+}
+
+static inline void *shim_find(const void *object)
+{
+	const struct shim_table *t = __atomic_load_n(&shim_table, __ATOMIC_ACQUIRE);
+	uint64_t i;
+
+	for (i = shim_hash(t, object);; i = (i + 1) & (~0ull >> t->shift)) {
+		const void *key = __atomic_load_n(&t->slots[i].key, __ATOMIC_ACQUIRE);
+
+		if (INLAY_LIKELY(key == object))
+			return t->slots[i].value;
+		if (!key)
+			return NULL;
+	}
+}
+
 void shim_insert(const void *object, void *value);
 void shim_remove(const void *object);
 void shim_each(void (*visit)(const void *object, void *value));
