@@ -335,6 +335,37 @@ static void one_channel(void **state)
 	must(ibv_destroy_comp_channel(ch));
 }
 
+/* Armed again before anything is polled: what an event has told of already brings no second one */
+static void armed_before_polled(void **state)
+{
+	struct ibv_comp_channel *ch = ibv_create_comp_channel(ctx);
+	struct ibv_cq *cq;
+	struct side s;
+	void *arg;
+
+	(void)state;
+	open_self(&s, 63, ch);
+	must(ibv_req_notify_cq(s.scq, 0));
+	for (int i = 0; i < 6; i++) {
+		write_some(&s, i, 1);
+		assert_true(readable(ch->fd, 2000));
+		must(ibv_get_cq_event(ch, &cq, &arg));
+		assert_ptr_equal(cq, s.scq);
+		ibv_ack_cq_events(cq, 1);
+		must(ibv_req_notify_cq(s.scq, 0));
+		assert_false(readable(ch->fd, 5));
+		/* Two wait, then both are taken */
+		if (i & 1) {
+			expect_op(s.scq, i - 1, IBV_WC_RDMA_WRITE);
+			expect_op(s.scq, i, IBV_WC_RDMA_WRITE);
+			must(ibv_req_notify_cq(s.scq, 0));
+			assert_false(readable(ch->fd, 5));
+		}
+	}
+	close_self(&s);
+	must(ibv_destroy_comp_channel(ch));
+}
+
 /* Solicited only: completions that ask for it, and errors, which always do */
 static void solicited(void **state)
 {
@@ -577,6 +608,7 @@ int main(void)
 		cmocka_unit_test(exactly_full),
 		cmocka_unit_test(overrun),
 		cmocka_unit_test(one_channel),
+		cmocka_unit_test(armed_before_polled),
 		cmocka_unit_test(solicited),
 		cmocka_unit_test(acknowledgements),
 		cmocka_unit_test(whose_event),

@@ -372,6 +372,18 @@ static void on_fault(int sig, siginfo_t *info, void *context)
 	mprotect((void *)((uintptr_t)info->si_addr & ~4095ul), 4096, PROT_READ | PROT_WRITE);
 }
 
+static struct side *handlers_side;
+static struct ring *handlers_ring;
+
+static void post_in_handler(int sig)
+{
+	uint64_t *w = put(handlers_ring, &handlers_side[0], 300, 100, &handlers_side[1], 300);
+
+	(void)sig;
+	record(handlers_ring);
+	ring(handlers_ring, w);
+}
+
 static void other_signals(void **state)
 {
 	struct sigaction act, was_alarm, was_fault;
@@ -398,6 +410,30 @@ static void other_signals(void **state)
 	must(setitimer(ITIMER_VIRTUAL, &never, NULL));
 	assert_true(signals > 0);
 	must(sigaction(SIGVTALRM, &was_alarm, NULL));
+	/* Rung where all signals are blocked: by the thread, and in a handler */
+	{
+		sigset_t all, before;
+		uint64_t *w;
+
+		memset(s[1].buf, 0xaa, 1024);
+		sigfillset(&all);
+		must(pthread_sigmask(SIG_BLOCK, &all, &before));
+		w = put(&r, &s[0], 0, 100, &s[1], 0);
+		record(&r);
+		ring(&r, w);
+		must(pthread_sigmask(SIG_SETMASK, &before, NULL));
+		arrived(&s[1], 0, &s[0], 0, 100);
+		handlers_side = s;
+		handlers_ring = &r;
+		act.sa_handler = post_in_handler;
+		act.sa_mask = all;
+		must(sigaction(SIGUSR1, &act, NULL));
+		must(raise(SIGUSR1));
+		arrived(&s[1], 300, &s[0], 300, 100);
+		act.sa_handler = SIG_DFL;
+		must(sigaction(SIGUSR1, &act, NULL));
+		sigemptyset(&act.sa_mask);
+	}
 	/* A fault that is the program's is the program's */
 	act.sa_handler = NULL;
 	act.sa_sigaction = on_fault;
