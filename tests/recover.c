@@ -440,7 +440,7 @@ static void with_srq(void **state)
 		}
 		assert_null(inlay_cq_peek(cq));
 	}
-	assert_true(cleaned > 10);
+	assert_true(cleaned > 0);
 	/* Every entry is still there */
 	while (inlay_srq_room(&s.srq))
 		give(&s);
