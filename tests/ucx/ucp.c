@@ -1,37 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * ucx.c: two processes talk through UCP and look at every byte that arrives. ucx.t builds it and starts it on each transport.
+ * ucp.c: two processes talk through UCP and look at every byte that arrives. ucx.t builds it and starts it on each transport.
  *
- *   ucx [-p port] [-t transport] [-r rounds] [-k kind] [-z size] [-s seed] [-g] [host]      without a host: the server
+ *   ucp [-p port] [-t transport] [-r rounds] [-k kind] [-z size] [-s seed] [-g] [host]      without a host: the server
  *
  *   -t   every lane of the connection that has data must be of this transport on this device, such as rc_verbs/mlx5_0:1
  *   -r   of all kinds and sizes; the first has fixed sizes, the others random ones
  *   -k   only this kind, as named below; -z only this size
  *   -g   after the first message the server goes without a word: the client must be told
  *
- * Both sides do the same at the same time, each being sender and receiver. They meet over a TCP connection before and after each
- * step, making progress meanwhile: what one side does to the other's memory is there when they have met.
+ * The sides meet before and after each step, making progress meanwhile: what one does to the other's memory is there when they have met.
  */
-#include <arpa/inet.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <netinet/tcp.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
 #include <ucp/api/ucp.h>
-
-#define MAX ((size_t)1 << 20)
-#define AROUND 256              /* bytes before and behind a message that must stay as they were */
-#define ROOM (MAX + 4 * AROUND)
-#define LIMIT 120               /* seconds */
+#include "both.h"
 
 static ucp_context_h context;
 static ucp_worker_h worker;
@@ -41,101 +22,11 @@ static ucp_mem_h memh;
 static uint8_t *win;            /* the peer puts to and gets from it */
 static uint64_t peer_win;
 static uint8_t *src, *dst;
-static int sock = -1, me;
-static uint64_t seed;
-static const char *doing = "setting up";
-static size_t doing_size;
-static unsigned long checked;
 static volatile bool peer_gone;
-
-static void die(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
-static void die(const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	fprintf(stderr, "%s: %s, %zu bytes, seed %llu: ", me ? "client" : "server", doing, doing_size, (unsigned long long)seed);
-	vfprintf(stderr, fmt, ap);
-	fputc('\n', stderr);
-	va_end(ap);
-	exit(1);
-}
-
-static void ok(ucs_status_t s, const char *what)
-{
-	if (s != UCS_OK)
-		die("%s: %s", what, ucs_status_string(s));
-}
-
-static void out_of_time(int sig)
-{
-	static const char text[] = "ucx: out of time: ";
-	ssize_t r;
-
-	(void)sig;
-	r = write(2, text, sizeof text - 1);
-	r = write(2, doing, strlen(doing));
-	r = write(2, "\n", 1);
-	(void)r;
-	_exit(1);
-}
-
-/* ---- random bytes that both sides know ---- */
-
-static uint64_t mix(uint64_t x)
-{
-	x += 0x9e3779b97f4a7c15;
-	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
-	x = (x ^ x >> 27) * 0x94d049bb133111eb;
-	return x ^ x >> 31;
-}
-
-static uint64_t step;           /* the same on both sides */
-
-/* Of this step: number n of the given side */
-static uint64_t chance(int side, unsigned n)
-{
-	return mix(mix(seed ^ mix(step)) ^ (uint64_t)side << 32 ^ n);
-}
-
-static void fill(uint8_t *p, size_t len, uint64_t key)
-{
-	uint64_t v;
-	size_t i;
-
-	for (i = 0; i + 8 <= len; i += 8) {
-		v = mix(key + i);
-		memcpy(p + i, &v, 8);
-	}
-	if (i < len) {
-		v = mix(key + i);
-		memcpy(p + i, &v, len - i);
-	}
-}
-
-static void check(const uint8_t *p, size_t len, uint64_t key, const char *what)
-{
-	uint64_t v, f;
-	size_t i, n;
-
-	for (i = 0; i < len; i += 8) {
-		v = mix(key + i);
-		n = len - i < 8 ? len - i : 8;
-		if (memcmp(p + i, &v, n) != 0) {
-			f = 0;
-			memcpy(&f, p + i, n);
-			die("%s: wrong data at byte %zu to %zu of %zu: %016llx, not %016llx", what, i, i + n - 1, len, (unsigned long long)f,
-			    (unsigned long long)v);
-		}
-	}
-	checked += len;
-}
-
-/* ---- progress, and meeting ---- */
 
 static void progress(void)
 {
-	if (!ucp_worker_progress(worker))
+	if (!worker || !ucp_worker_progress(worker))
 		sched_yield();
 }
 
@@ -149,54 +40,6 @@ static ucs_status_t wait_for(void *req)
 		progress();
 	ucp_request_free(req);
 	return s;
-}
-
-static void tell(const void *p, size_t len)
-{
-	ssize_t n;
-
-	for (; len; p = (const uint8_t *)p + n, len -= n) {
-		n = send(sock, p, len, MSG_NOSIGNAL);
-		if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
-			progress();
-			n = 0;
-		} else if (n < 0) {
-			die("send: %s", strerror(errno));
-		}
-	}
-}
-
-static void hear(void *p, size_t len)
-{
-	ssize_t n;
-
-	for (; len; p = (uint8_t *)p + n, len -= n) {
-		n = recv(sock, p, len, 0);
-		if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
-			if (worker)
-				progress();
-			n = 0;
-		} else if (n <= 0) {
-			die("the other side is gone");
-		}
-	}
-}
-
-/* The word of each is known to both */
-static uint64_t meet_with(uint64_t word)
-{
-	uint64_t mine[2] = { step, word }, theirs[2];
-
-	tell(mine, sizeof mine);
-	hear(theirs, sizeof theirs);
-	if (theirs[0] != step)
-		die("the other side is at step %llu", (unsigned long long)theirs[0]);
-	return theirs[1];
-}
-
-static void meet(void)
-{
-	meet_with(0);
 }
 
 static void flush(ucp_ep_h to)
@@ -615,38 +458,6 @@ static void one(unsigned kind, size_t size)
 
 /* ---- set-up ---- */
 
-static void connect_tcp(const char *host, uint16_t port)
-{
-	struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons(port) };
-	int yes = 1, s, i;
-
-	if (inet_pton(AF_INET, host ? host : "127.0.0.1", &a.sin_addr) != 1)
-		die("%s is not an address", host);
-	if (host) {
-		for (i = 0; i < 200; i++) {
-			sock = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-			if (connect(sock, (struct sockaddr *)&a, sizeof a) == 0)
-				break;
-			close(sock);
-			sock = -1;
-			usleep(50000);
-		}
-		if (sock < 0)
-			die("connect: %s", strerror(errno));
-	} else {
-		s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-		setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-		if (bind(s, (struct sockaddr *)&a, sizeof a) != 0 || listen(s, 1) != 0)
-			die("listen: %s", strerror(errno));
-		sock = accept(s, NULL, NULL);
-		if (sock < 0)
-			die("accept: %s", strerror(errno));
-		close(s);
-	}
-	setsockopt(sock, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-	fcntl(sock, F_SETFL, O_NONBLOCK);
-}
-
 static void failed(void *arg, ucp_ep_h e, ucs_status_t status)
 {
 	(void)e;
@@ -667,21 +478,6 @@ static ucp_ep_h endpoint(const ucp_address_t *address, bool *may_fail)
 	}
 	ok(ucp_ep_create(worker, &p, &e), "ep_create");
 	return e;
-}
-
-/* Length, bytes; the caller frees */
-static void *swap_blob(const void *mine, uint64_t len, uint64_t *got)
-{
-	void *p;
-
-	tell(&len, sizeof len);
-	tell(mine, len);
-	hear(got, sizeof *got);
-	p = malloc(*got);
-	if (!p)
-		die("no memory");
-	hear(p, *got);
-	return p;
 }
 
 static void start(bool *may_fail)
@@ -726,10 +522,7 @@ static void start(bool *may_fail)
 	free(p);
 	ucp_rkey_buffer_release(packed);
 	peer_win = meet_with((uint64_t)(uintptr_t)win);
-	p = swap_blob(&seed, sizeof seed, &got);
-	if (!me)
-		memcpy(&seed, p, sizeof seed);
-	free(p);
+	agree_on_seed();
 }
 
 /* Each lane but those for connecting and for keeping alive is of this transport */
@@ -783,7 +576,7 @@ static void lose_peer(void)
 
 static void usage(void)
 {
-	fprintf(stderr, "usage: ucx [-p port] [-t transport/device] [-r rounds] [-k kind] [-z size] [-s seed] [-g] [host]\n");
+	fprintf(stderr, "usage: ucp [-p port] [-t transport/device] [-r rounds] [-k kind] [-z size] [-s seed] [-g] [host]\n");
 	exit(2);
 }
 
@@ -812,10 +605,7 @@ int main(int argc, char **argv)
 		;
 	if (argc - optind > 1 || size > MAX || (kind && k == KINDS))
 		usage();
-	me = optind < argc;
-	signal(SIGALRM, out_of_time);
-	alarm(LIMIT);
-	connect_tcp(argv[optind], port);
+	begin(argv[optind], port);
 	start(&go);
 
 	/* The first message connects */
