@@ -360,6 +360,68 @@ UNUSED static void post(struct side *s, struct ibv_send_wr *wr)
 	assert_int_equal(ibv_post_send(s->qp, wr, &bad), 0);
 }
 
+/* ---- messages, and whether each byte of them came where it should, and none elsewhere ---- */
+
+UNUSED static void writes(struct side s[2], uint32_t len, bool imm)
+{
+	struct ibv_sge sg = sge(&s[0], 8, len);
+	struct ibv_send_wr wr = request(imm ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE, 7, &sg, 1, &s[1], 64);
+	struct ibv_wc wc;
+
+	fill(s[0].buf, SIZE, len);
+	memset(s[1].buf, 0xaa, SIZE);
+	wr.imm_data = htobe32(0x11223344);
+	if (imm)
+		recv_at(&s[1], 9, HALF + 4096, 16);
+	post(&s[0], &wr);
+	expect_op(s[0].scq, 7, IBV_WC_RDMA_WRITE);
+	if (imm) {
+		wc = expect_op(s[1].rcq, 9, IBV_WC_RECV_RDMA_WITH_IMM);
+		assert_true(wc.wc_flags & IBV_WC_WITH_IMM);
+		assert_int_equal(be32toh(wc.imm_data), 0x11223344);
+		assert_int_equal(wc.byte_len, len);
+		assert_int_equal(wc.qp_num, s[1].qp->qp_num);
+	}
+	assert_memory_equal(s[1].buf + 64, s[0].buf + 8, len);
+	assert_true(all_bytes(s[1].buf, 64, 0xaa) && all_bytes(s[1].buf + 64 + len, SIZE - 64 - len, 0xaa));
+}
+
+UNUSED static void sends(struct side s[2], uint32_t len, bool imm)
+{
+	struct ibv_sge sg = sge(&s[0], 8, len);
+	struct ibv_send_wr wr = request(imm ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND, 7, &sg, 1, &s[1], 0);
+	struct ibv_wc wc;
+
+	fill(s[0].buf, SIZE, len);
+	memset(s[1].buf, 0xaa, SIZE);
+	wr.imm_data = htobe32(0x55667788);
+	recv_at(&s[1], 9, 64, len + 1);
+	post(&s[0], &wr);
+	expect_op(s[0].scq, 7, IBV_WC_SEND);
+	wc = expect_op(s[1].rcq, 9, IBV_WC_RECV);
+	assert_int_equal(!!(wc.wc_flags & IBV_WC_WITH_IMM), imm);
+	if (imm)
+		assert_int_equal(be32toh(wc.imm_data), 0x55667788);
+	assert_int_equal(wc.byte_len, len);
+	assert_memory_equal(s[1].buf + 64, s[0].buf + 8, len);
+	assert_true(all_bytes(s[1].buf, 64, 0xaa) && all_bytes(s[1].buf + 64 + len, SIZE - 64 - len, 0xaa));
+}
+
+UNUSED static void reads(struct side s[2], uint32_t len)
+{
+	struct ibv_sge sg = sge(&s[0], 64, len);
+	struct ibv_send_wr wr = request(IBV_WR_RDMA_READ, 7, &sg, 1, &s[1], 8);
+	struct ibv_wc wc;
+
+	fill(s[1].buf, SIZE, len);
+	memset(s[0].buf, 0xaa, SIZE);
+	post(&s[0], &wr);
+	wc = expect_op(s[0].scq, 7, IBV_WC_RDMA_READ);
+	assert_int_equal(wc.byte_len, len);
+	assert_memory_equal(s[0].buf + 64, s[1].buf + 8, len);
+	assert_true(all_bytes(s[0].buf, 64, 0xaa) && all_bytes(s[0].buf + 64 + len, SIZE - 64 - len, 0xaa));
+}
+
 /* ---- the group ---- */
 
 UNUSED static int setup(void **state)

@@ -453,6 +453,15 @@ static void not_for_us(void **state)
 	wr = datagram(IBV_WR_SEND, 11, NULL, 0, ah, s[1].qp->qp_num);
 	lost(s, wr);
 	must(ibv_destroy_ah(ah));
+	/* The right LID, and a GRH that means somebody else */
+	if (!is_roce()) {
+		a = to_self(0);
+		a.grh.dgid.raw[13] ^= 0x55;
+		ah = ah_of(a);
+		wr = datagram(IBV_WR_SEND, 12, NULL, 0, ah, s[1].qp->qp_num);
+		lost(s, wr);
+		must(ibv_destroy_ah(ah));
+	}
 	close_pair(s);
 }
 
