@@ -152,7 +152,9 @@ static void closed(enum ibv_mw_type type, int way, uint32_t turn)
 	start = zero ? 0 : raddr_of(&b, BASE);
 	/* So that binds begin everywhere in the ring, and go over its end */
 	for (i = 0; i < turn; i++) {
-		must(inlay_post_nop(&b.sq, INLAY_SIGNALED));
+		must(inlay_post_nop(&b.sq, i + 1 == turn || i % 64 == 63 ? INLAY_SIGNALED : 0));
+		if (i + 1 < turn && i % 64 != 63)
+			continue;
 		inlay_sq_ring(&b.sq);
 		sent(&b);
 	}
