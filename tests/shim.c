@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What a verbs program sees, as text: run by shim.t on libmlx5 and on the shim, which must read the same to the last field. Of each completion
- * all fields are shown that were written (each is filled with a pattern before), of each refused post its errno and place.
+ * What a verbs program sees, as text: run by shim.t on libmlx5 and on the shim, which must read the same to the last field. Of each
+ * completion all fields are shown that were written (each is filled with a pattern before), of each refused post its errno and place.
  *
  * Plain verbs, with both ends in this process; nothing of inlay. What depends on the run (numbers of QPs, keys, times) is not shown.
  */
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -249,7 +250,8 @@ static void show_wc(const char *queue, const struct end *ends, const struct ibv_
 		show("imm", wc->imm_data);
 	fprintf(out, " qp %s src_qp %s", who(ends, wc->qp_num), who(ends, wc->src_qp));
 	show("flags", wc->wc_flags);
-	fprintf(out, " pkey %x slid %x sl %x path %x\n", wc->wc_flags & IBV_WC_WITH_INV ? 0 : wc->pkey_index, wc->slid, wc->sl, wc->dlid_path_bits);
+	fprintf(out, " pkey %x slid %x sl %x path %x\n", wc->wc_flags & IBV_WC_WITH_INV ? 0 : wc->pkey_index, wc->slid, wc->sl,
+		wc->dlid_path_bits);
 }
 
 static void show_ex(const char *queue, const struct end *ends, struct ibv_cq_ex *cq)
@@ -266,7 +268,8 @@ static void show_ex(const char *queue, const struct end *ends, struct ibv_cq_ex 
 	if (opcode & IBV_WC_RECV || opcode == IBV_WC_RDMA_READ)
 		fprintf(out, " byte_len %x", ibv_wc_read_byte_len(cq));
 	if (opcode & IBV_WC_RECV)
-		fprintf(out, " imm %x src_qp %s slid %x sl %x path %x", ibv_wc_read_wc_flags(cq) & IBV_WC_WITH_INV ? 0 : ibv_wc_read_imm_data(cq),
+		fprintf(out, " imm %x src_qp %s slid %x sl %x path %x",
+			ibv_wc_read_wc_flags(cq) & IBV_WC_WITH_INV ? 0 : ibv_wc_read_imm_data(cq),
 		       who(ends, ibv_wc_read_src_qp(cq)), ibv_wc_read_slid(cq), ibv_wc_read_sl(cq), ibv_wc_read_dlid_path_bits(cq));
 	fprintf(out, " time %s\n", ibv_wc_read_completion_ts(cq) ? "yes" : "no");
 }
@@ -567,7 +570,8 @@ static int recv_list(struct end *e, int n, int sges)
 
 static void refusals(void)
 {
-	static const struct how how = {.name = "refusals", .type = IBV_QPT_RC, .wr = true}, srq = {.name = "srq", .type = IBV_QPT_RC, .srq = true};
+	static const struct how how = {.name = "refusals", .type = IBV_QPT_RC, .wr = true};
+	static const struct how srq = {.name = "srq", .type = IBV_QPT_RC, .srq = true};
 	static const struct op op = {"write", IBV_WR_RDMA_WRITE, 8, SIG, 1, false};
 	struct ibv_qp_ex *ex;
 	struct end ends[2];
@@ -593,7 +597,7 @@ static void refusals(void)
 	drain("send", ends, ends[0].scq, 2);
 	list_of(&ends[0], &op, 4, 3, spoil_sges);
 	drain("send", ends, ends[0].scq, 3);
-	/* The first of its list: behind a good one libmlx5 rings with this one's control segment, and the good one waits for the next post. */
+	/* The first of its list: behind a good one libmlx5 rings with this one's control segment, and the good one waits for the next. */
 	list_of(&ends[0], &op, 4, 0, spoil_inline);
 	drain("send", ends, ends[0].scq, 0);
 	list_of(&ends[0], &op, 3, 0, spoil_opcode);
@@ -797,7 +801,8 @@ static void events(struct how how)
 static void windows(void)
 {
 	static const struct how how = {.name = "windows", .type = IBV_QPT_RC};
-	static const struct op write = {"write", IBV_WR_RDMA_WRITE, 8, SIG, 1, false}, inv = {"send", IBV_WR_SEND_WITH_INV, 8, SIG, 1, true};
+	static const struct op write = {"write", IBV_WR_RDMA_WRITE, 8, SIG, 1, false};
+	static const struct op inv = {"send", IBV_WR_SEND_WITH_INV, 8, SIG, 1, true};
 	struct ibv_mw_bind_info info;
 	struct ibv_send_wr wr, *bad;
 	struct ibv_mw *one, *two;
@@ -868,6 +873,149 @@ static void windows(void)
 		must(ibv_dealloc_mw(one), "free");
 	free_end(&ends[0], true);
 	free_end(&ends[1], true);
+}
+
+/* ---- a CQ that is resized before it is polled ---- */
+
+static void resizes(const struct how *how)
+{
+	struct end ends[2];
+	int i, lap;
+
+	printf("== resize, %s\n", how->name);
+	make_end(&ends[0], how, true, NULL);
+	make_end(&ends[1], how, false, &ends[0]);
+	connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
+	connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
+	must(ibv_resize_cq(ends[0].scq, 200), "resize");
+	printf("%d\n", ends[0].scq->cqe);
+	for (i = 0; i < 3; i++)
+		must(post_op(&ends[0], &ops[9], 0x800u + (uint64_t)i), "post");
+	usleep(50000);
+	must(ibv_resize_cq(ends[0].scq, 20), "resize");
+	must(ibv_resize_cq(ends[0].scq, 20), "resize");
+	printf("%d\n", ends[0].scq->cqe);
+	for (lap = 0; lap < 30; lap++) {
+		for (i = 0; i < 3; i++)
+			must(post_op(&ends[0], &ops[9], 0x810u + (uint64_t)(lap * 3 + i)), "post");
+		drain("send", ends, ends[0].scq, lap ? 3 : 6);
+	}
+	free_end(&ends[0], true);
+	free_end(&ends[1], true);
+}
+
+/* ---- many QPs on one CQ ---- */
+
+#define MANY 300
+
+static void many(void)
+{
+	static const struct how how = {.name = "many", .type = IBV_QPT_RC, .one_cq = true};
+	static struct end ends[MANY];
+	struct end two[2];
+	int i, k;
+
+	printf("== many\n");
+	for (i = 0; i < MANY; i++)
+		make_end(&ends[i], &how, i == 0, &ends[0]);
+	for (i = 0; i < MANY; i += MANY / 10) {
+		k = MANY - 1 - i;
+		connect_end(&ends[i], &ends[k], IBV_QPS_RTS);
+		connect_end(&ends[k], &ends[i], IBV_QPS_RTS);
+		two[0] = ends[i];
+		two[1] = ends[k];
+		must(post_op(&ends[i], &ops[9], 0x100u + (uint64_t)i), "post");
+		drain("cq", two, ends[0].scq, 1);
+		must(post_op(&ends[k], &ops[10], 0x100u + (uint64_t)k), "post");
+		drain("cq", two, ends[0].scq, 1);
+	}
+	for (i = MANY; i-- > 0;)
+		free_end(&ends[i], i == 0);
+}
+
+/* ---- threads: on one QP, and on one CQ ---- */
+
+#define THREADS 4
+#define EACH 500
+
+static struct {
+	struct end ends[2];
+	unsigned int polled[THREADS * EACH], left, room;
+} crowd;
+
+/* Every other ten by ibv_wr_*. Only what there is room for: where there is none, libmlx5's ibv_wr_* write over the request before. */
+static void *poster(void *arg)
+{
+	uint64_t wr_id = (uint64_t)(uintptr_t)arg * EACH, end = wr_id + EACH;
+	struct ibv_send_wr wr, *bad;
+	double limit = now() + 20;
+	struct ibv_sge sge[8];
+
+	while (wr_id < end && now() < limit) {
+		unsigned int room = __atomic_load_n(&crowd.room, __ATOMIC_ACQUIRE);
+
+		if (!room || !__atomic_compare_exchange_n(&crowd.room, &room, room - 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+			usleep(10);
+			continue;
+		}
+		fill_wr(&crowd.ends[0], &ops[9 + wr_id % 2], &wr, sge, wr_id);
+		if (wr_id / 10 % 2 ? post_wr(&crowd.ends[0], &wr) : ibv_post_send(crowd.ends[0].qp, &wr, &bad))
+			break;
+		wr_id++;
+	}
+	return (void *)(uintptr_t)(end - wr_id);
+}
+
+static void *poller(void *arg)
+{
+	double limit = now() + 20;
+	struct ibv_wc wc[3];
+	int n, i;
+
+	(void)arg;
+	while (__atomic_load_n(&crowd.left, __ATOMIC_ACQUIRE) && now() < limit) {
+		n = ibv_poll_cq(crowd.ends[0].scq, 3, wc);
+		for (i = 0; i < n; i++) {
+			if (wc[i].status == IBV_WC_SUCCESS && wc[i].wr_id < THREADS * EACH)
+				__atomic_fetch_add(&crowd.polled[wc[i].wr_id], 1, __ATOMIC_RELAXED);
+			__atomic_fetch_sub(&crowd.left, 1, __ATOMIC_RELEASE);
+			__atomic_fetch_add(&crowd.room, 1, __ATOMIC_RELEASE);
+		}
+		if (n <= 0)
+			usleep(10);
+	}
+	return NULL;
+}
+
+static void threads(void)
+{
+	static const struct how how = {.name = "threads", .type = IBV_QPT_RC, .wr = true};
+	pthread_t posters[THREADS], pollers[THREADS];
+	unsigned int i, once = 0;
+	void *left;
+
+	printf("== threads\n");
+	make_end(&crowd.ends[0], &how, true, NULL);
+	make_end(&crowd.ends[1], &how, false, &crowd.ends[0]);
+	connect_end(&crowd.ends[0], &crowd.ends[1], IBV_QPS_RTS);
+	connect_end(&crowd.ends[1], &crowd.ends[0], IBV_QPS_RTS);
+	crowd.left = THREADS * EACH;
+	crowd.room = crowd.ends[0].cap.max_send_wr;
+	for (i = 0; i < THREADS; i++) {
+		must(pthread_create(&posters[i], NULL, poster, (void *)(uintptr_t)i), "thread");
+		must(pthread_create(&pollers[i], NULL, poller, NULL), "thread");
+	}
+	for (i = 0; i < THREADS; i++) {
+		must(pthread_join(posters[i], &left), "thread");
+		if (left)
+			printf("thread %u did not post %u\n", i, (unsigned int)(uintptr_t)left);
+		must(pthread_join(pollers[i], NULL), "thread");
+	}
+	for (i = 0; i < THREADS * EACH; i++)
+		once += crowd.polled[i] == 1;
+	printf("%u sends were completed once\n", once);
+	free_end(&crowd.ends[0], true);
+	free_end(&crowd.ends[1], true);
 }
 
 /* ---- all ---- */
@@ -941,6 +1089,10 @@ int main(void)
 	events(shared);
 	events(ex);
 	windows();
+	resizes(&plain);
+	resizes(&ex);
+	many();
+	threads();
 	must(ibv_dealloc_pd(pd), "dealloc PD");
 	must(ibv_close_device(ctx), "close");
 	printf("== end\n");

@@ -123,6 +123,17 @@ EXPORT struct ibv_cq_ex *mlx5dv_create_cq(struct ibv_context *context, struct ib
 	return cq;
 }
 
+/* Describes a CQ that may hold completions already: inlay_cq_from_cq would refuse it. */
+static int look_at_cq(struct inlay_cq *q, struct ibv_cq *ibcq)
+{
+	struct mlx5dv_cq dv = {};
+	struct mlx5dv_obj obj = {.cq = {.in = ibcq, .out = &dv}};
+
+	if (shim_real_init_obj(&obj, MLX5DV_OBJ_CQ))
+		return -EINVAL;
+	return inlay_cq_init(q, dv.buf, dv.cqe_cnt, dv.cqe_size, (volatile uint32_t *)dv.dbrec, dv.cq_uar, dv.cqn);
+}
+
 static bool lost_cq(struct ibv_cq *ibcq)
 {
 	struct shim_cq *cq = shim_find(ibcq);
@@ -171,15 +182,46 @@ static struct ibv_cq *leave_cq(struct ibv_cq *ibcq)
 	return cq->second;
 }
 
+/*
+ * libmlx5 carries over what has not been polled, from where it believes that polling stands: for a CQ of inlay's that is the beginning. So
+ * this works until a completion has been polled, and is refused afterwards. The device's mark of the resize takes one place of the order.
+ */
+static int resize(struct shim_cq *cq, int cqe)
+{
+	struct inlay_cq q;
+	uint32_t i;
+	int before = cq->cq->cqe, err;
+
+	if (cq->q.ci != cq->resized) {
+		say("a CQ that inlay has polled is not resized");
+		return ENOTSUP;
+	}
+	err = NEXT(ibv_resize_cq)(cq->cq, cqe);
+	if (err || cq->cq->cqe == before)
+		return err;
+	if (look_at_cq(&q, cq->cq))
+		return EIO;
+	q.arm_sn = cq->q.arm_sn;
+	cq->resized++;
+	/* The places of the marks are empty, and gone by in this lap. */
+	for (i = 0; i < cq->resized; i++)
+		((struct mlx5_cqe64 *)(uintptr_t)inlay_cq_slot(&q, i))->op_own = MLX5_CQE_INVALID << 4;
+	inlay_cq_advance_quiet(&q, cq->resized);
+	cq->q = q;
+	return 0;
+}
+
 EXPORT int ibv_resize_cq(struct ibv_cq *ibcq, int cqe)
 {
 	struct shim_cq *cq = shim_find(ibcq);
+	int err;
 
-	if (cq && cq->owner == SHIM_INLAY) {
-		say("a CQ that inlay polls is not resized");
-		return ENOTSUP;
-	}
-	return NEXT(ibv_resize_cq)(ibcq, cqe);
+	if (!cq || cq->owner != SHIM_INLAY)
+		return NEXT(ibv_resize_cq)(ibcq, cqe);
+	shim_acquire(&cq->lock);
+	err = resize(cq, cqe);
+	shim_release(&cq->lock);
+	return !err && cq->second ? NEXT(ibv_resize_cq)(cq->second, cqe) : err;
 }
 
 EXPORT int ibv_destroy_cq(struct ibv_cq *ibcq)

@@ -7,8 +7,8 @@
  */
 
 /*
- * Looks how many sends may be posted: as many as verbs promised, whatever else the ring would hold, less those that were not polled. Gives the
- * headers the credit of the last one that was, and so of all before it; the ring then has room for that many, however long.
+ * Looks how many sends may be posted: as many as verbs promised, whatever else the ring would hold, less those that were not polled. Gives
+ * the headers the credit of the last one that was, and so of all before it; the ring then has room for that many, however long.
  */
 static bool refill(struct shim_sq *sq)
 {
@@ -226,8 +226,8 @@ static void fail(struct shim_sq *sq, int err)
 }
 
 /*
- * Every builder begins here, and goes on with *at, which it leaves in sq->at. setters: how many calls complete the WQE. Returns false when there
- * is or was an error.
+ * Every builder begins here, and goes on with *at, which it leaves in sq->at. setters: how many calls complete the WQE. Returns false when
+ * there is or was an error.
  */
 INLAY_ALWAYS bool begin(struct shim_sq *sq, struct ibv_qp_ex *ex, uint8_t opcode, uint32_t imm_be, uint8_t setters, struct inlay_cursor *at)
 {
