@@ -2,7 +2,8 @@
 /*
  * device.h: what the tests of the device (tests/device*.c) share. They drive it through libibverbs alone and never include inlay.
  *
- * Two sides of this process talk to each other over port 1 of one device. Every function here fails the running test by itself.
+ * Two sides of this process talk to each other over port 1 of one device: $INLAY_TEST_DEVICE, or the first. Every function here fails the
+ * running test by itself.
  */
 #ifndef TESTS_DEVICE_H
 #define TESTS_DEVICE_H
@@ -426,13 +427,21 @@ UNUSED static void reads(struct side s[2], uint32_t len)
 
 UNUSED static int setup(void **state)
 {
-	int n;
+	const char *name = getenv("INLAY_TEST_DEVICE");
+	struct ibv_device *first;
+	int n, at = 0;
 
 	(void)state;
 	alarm(120); /* the last resort against hanging */
 	list = ibv_get_device_list(&n);
-	if (!list || !n)
+	while (list && name && *name && at < n && strcmp(ibv_get_device_name(list[at]), name))
+		at++;
+	if (!list || at >= n)
 		return -1;
+	/* The one that is meant comes first */
+	first = list[at];
+	list[at] = list[0];
+	list[0] = first;
 	ctx = ibv_open_device(list[0]);
 	if (!ctx || ibv_query_port(ctx, 1, &port))
 		return -1;
