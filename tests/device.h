@@ -45,6 +45,18 @@
 #define RTR_MASK (IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER)
 #define RTS_MASK (IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC)
 
+/* A sanitizer stands where the device would keep its SIGSEGV from cmocka, and traps are x86-64's */
+#if !defined(__x86_64__) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define NO_TRAPS 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define NO_TRAPS 1
+#endif
+#endif
+#ifndef NO_TRAPS
+#define NO_TRAPS 0
+#endif
+
 /* A call that must give 0 */
 #define must(call) assert_int_equal(call, 0)
 

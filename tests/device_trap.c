@@ -9,18 +9,6 @@
 #include <emmintrin.h>
 #endif
 
-/* A sanitizer stands where the device would keep its SIGSEGV from cmocka, and traps are x86-64's */
-#if !defined(__x86_64__) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define NO_TRAPS 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define NO_TRAPS 1
-#endif
-#endif
-#ifndef NO_TRAPS
-#define NO_TRAPS 0
-#endif
-
 static struct how how;
 static struct ibv_wc wc;
 
