@@ -442,6 +442,33 @@ static void places(void **state)
 	must(ibv_destroy_comp_channel(ch));
 }
 
+/* Armed again and again with nothing consumed in between: only the number of events taken tells the armings apart */
+static void unconsumed(void **state)
+{
+	struct ibv_comp_channel *ch = channel_make();
+	struct end a, b;
+	uint32_t n, round, i;
+
+	(void)state;
+	pair_make(&a, &b, ch);
+	for (round = n = 0; round < 10; round++) {
+		for (i = 0; i < 9; i++) {
+			must(inlay_cq_arm(&b.rxcq, 0));
+			send_word(&a, n + i, INLAY_SIGNALED);
+			if (take(ch, SLEEP_MS) != b.rcq)
+				fail_msg("asleep for ever behind message %u of 9", i);
+			inlay_cq_event(&b.rxcq);
+			sent(&a);
+		}
+		for (i = 0; i < 9; i++)
+			consume(&b, n++);
+	}
+	assert_null(take(ch, 5));
+	end_free(&a);
+	end_free(&b);
+	must(ibv_destroy_comp_channel(ch));
+}
+
 /* ---- what wakes who waits for solicited ones ---- */
 
 /* Not a send's completion, not a plain receive; an error does, whichever side it is of */
@@ -501,12 +528,14 @@ int main(void)
 		cmocka_unit_test(provoked),
 		cmocka_unit_test(solicited),
 		cmocka_unit_test(two_queues),
+		cmocka_unit_test(unconsumed),
 		cmocka_unit_test(errors_wake),
 	}, by_hand[] = {
 		cmocka_unit_test(look_twice),
 		cmocka_unit_test(look_once),
 		cmocka_unit_test(solicited),
 		cmocka_unit_test(two_queues),
+		cmocka_unit_test(unconsumed),
 		cmocka_unit_test(places),
 		cmocka_unit_test(errors_wake),
 	};
