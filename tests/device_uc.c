@@ -197,6 +197,34 @@ static void no_receive(void **state)
 	close_pair(s);
 }
 
+/* More than the receive has room for: it is lost, nothing comes behind the room, and the sender does not know */
+static void receive_too_short(void **state)
+{
+	static const uint32_t sizes[] = { 100, 5000 };
+
+	(void)state;
+	for (unsigned i = 0; i < ARRAY(sizes); i++) {
+		struct how how = how_uc();
+		struct ibv_send_wr wr;
+		struct ibv_sge sg;
+		struct side s[2];
+		struct ibv_wc wc;
+
+		open_pair(s, &how);
+		memset(s[1].buf, 0xaa, 65536);
+		recv_at(&s[1], 1, 0, sizes[i] - 1);
+		sg = sge(&s[0], 0, sizes[i]);
+		wr = request(IBV_WR_SEND, 2, &sg, 1, &s[1], 0);
+		post(&s[0], &wr);
+		expect_op(s[0].scq, 2, IBV_WC_SEND);
+		usleep(2000);
+		assert_true(ibv_poll_cq(s[1].rcq, 1, &wc) == 0 || wc.status != IBV_WC_SUCCESS);
+		assert_true(all_bytes(s[1].buf + sizes[i] - 1, 65536 - sizes[i], 0xaa));
+		assert_int_equal(state_of(s[0].qp), IBV_QPS_RTS);
+		close_pair(s);
+	}
+}
+
 /* Nobody there, or nobody who is ready: the sender does not know */
 static void nobody_there(void **state)
 {
@@ -323,6 +351,7 @@ int main(void)
 		cmocka_unit_test(in_order),
 		cmocka_unit_test(wr_interface),
 		cmocka_unit_test(no_receive),
+		cmocka_unit_test(receive_too_short),
 		cmocka_unit_test(nobody_there),
 		cmocka_unit_test(forbidden),
 		cmocka_unit_test(no_answers),
