@@ -215,13 +215,13 @@ static void loop(uint32_t count, int look, uint32_t burst)
 	must(ibv_destroy_comp_channel(ch));
 }
 
-static void look_twice(void **state)
+UNUSED static void look_twice(void **state)
 {
 	(void)state;
 	loop(stepped() ? 400 : 1500, LOOK_TWICE, 0);
 }
 
-static void look_once(void **state)
+UNUSED static void look_once(void **state)
 {
 	(void)state;
 	loop(stepped() ? 400 : 1500, LOOK_ONCE, 0);
@@ -291,7 +291,7 @@ static void provoked(void **state)
 }
 
 /* Only the last message of a burst wakes the receiver, which then finds them all */
-static void solicited(void **state)
+UNUSED static void solicited(void **state)
 {
 	(void)state;
 	loop(stepped() ? 400 : 1500, LOOK_TWICE, 5);
@@ -299,7 +299,7 @@ static void solicited(void **state)
 }
 
 /* Two queues on one channel: the event says which; the other one's messages wait for theirs */
-static void two_queues(void **state)
+UNUSED static void two_queues(void **state)
 {
 	const uint32_t count = stepped() ? 400 : 1500;
 	struct ibv_comp_channel *ch = channel_make();
@@ -531,10 +531,12 @@ int main(void)
 		cmocka_unit_test(unconsumed),
 		cmocka_unit_test(errors_wake),
 	}, by_hand[] = {
+#ifndef __SANITIZE_THREAD__ /* the device works in both threads there, and writes what the other one polls, as a NIC does */
 		cmocka_unit_test(look_twice),
 		cmocka_unit_test(look_once),
 		cmocka_unit_test(solicited),
 		cmocka_unit_test(two_queues),
+#endif
 		cmocka_unit_test(unconsumed),
 		cmocka_unit_test(places),
 		cmocka_unit_test(errors_wake),
