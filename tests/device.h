@@ -42,7 +42,8 @@
 #define GRH_BYTES 40
 
 #define INIT_MASK (IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)
-#define RTR_MASK (IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER)
+#define RTR_MASK (IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | \
+		  IBV_QP_MIN_RNR_TIMER)
 #define RTS_MASK (IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC)
 
 /* A sanitizer stands where the device would keep its SIGSEGV from cmocka, and traps are x86-64's */
@@ -253,7 +254,8 @@ UNUSED static int mask_for(enum ibv_qp_type type, enum ibv_qp_state state)
 	};
 	unsigned i = type == IBV_QPT_UC ? 1 : type == IBV_QPT_UD ? 2 : 0;
 
-	return state == IBV_QPS_INIT ? masks[i].init : state == IBV_QPS_RTR ? masks[i].rtr : state == IBV_QPS_RTS ? masks[i].rts : IBV_QP_STATE;
+	return state == IBV_QPS_INIT ? masks[i].init : state == IBV_QPS_RTR ? masks[i].rtr : state == IBV_QPS_RTS ? masks[i].rts :
+	       IBV_QP_STATE;
 }
 
 UNUSED static int move(struct ibv_qp *qp, enum ibv_qp_state state, uint32_t dest, const struct how *how)
@@ -290,14 +292,14 @@ UNUSED static void open_side(struct side *s, const struct how *how)
 	assert_non_null(s->scq);
 	assert_non_null(s->rcq);
 	if (how->ops) {
-		struct ibv_qp_init_attr_ex init = { .send_cq = s->scq, .recv_cq = s->rcq, .srq = how->srq, .cap = how->cap, .qp_type = how->type,
-						    .sq_sig_all = how->sig_all, .pd = pd, .send_ops_flags = how->ops,
+		struct ibv_qp_init_attr_ex init = { .send_cq = s->scq, .recv_cq = s->rcq, .srq = how->srq, .cap = how->cap,
+						    .qp_type = how->type, .sq_sig_all = how->sig_all, .pd = pd, .send_ops_flags = how->ops,
 						    .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS };
 
 		s->qp = ibv_create_qp_ex(ctx, &init);
 	} else {
-		struct ibv_qp_init_attr init = { .send_cq = s->scq, .recv_cq = s->rcq, .srq = how->srq, .cap = how->cap, .qp_type = how->type,
-						 .sq_sig_all = how->sig_all };
+		struct ibv_qp_init_attr init = { .send_cq = s->scq, .recv_cq = s->rcq, .srq = how->srq, .cap = how->cap,
+						 .qp_type = how->type, .sq_sig_all = how->sig_all };
 
 		s->qp = ibv_create_qp(pd, &init);
 	}

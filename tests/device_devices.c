@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* device_devices.c: several devices in one process: each is somebody, they reach each other, and what belongs to one is no good at another */
+/* device_devices.c: several devices in one process: each is somebody, they reach each other, and what is one's is no good at another */
 #include "device.h"
 
 #define DEVICES 3

@@ -53,12 +53,16 @@ static const enum ibv_qp_type types[] = { IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD };
 
 static void grammar(void **state)
 {
-	static const char *const good[] = { "drop@1", "drop@*", "delay=5@1-3", "delay=5us@1-", "delay=2ms@/4", "delay=1s@900", "dup@3-/4", "corrupt@1-9/3",
-					    "syndrome=19@5", "syndrome=0x13@5", "die@1000000", "silent@1000000", "setup@1000000",
-					    "setup=EPERM@1000000", "setup=12@1000000", "drop@5,dup@6,setup=ENOMEM@1000" };
-	static const char *const bad[] = { "", "drop", "drop@", "drop@0", "drop@-1", "drop@3-2", "drop@x", "drop@1,", ",drop@1", "drop=1@1", "delay@1",
-					   "delay=@1", "delay=5h@1", "syndrome=0@1", "syndrome=256@1", "syndrome@1", "setup=@1", "setup=EWHAT@1", "setup=0@1",
-					   "break@1", "drop@1 ", "drop@1/0", "drop@/0", "drop@1;dup@2" };
+	static const char *const good[] = {
+		"drop@1", "drop@*", "delay=5@1-3", "delay=5us@1-", "delay=2ms@/4", "delay=1s@900", "dup@3-/4", "corrupt@1-9/3",
+		"syndrome=19@5", "syndrome=0x13@5", "die@1000000", "silent@1000000", "setup@1000000", "setup=EPERM@1000000",
+		"setup=12@1000000", "drop@5,dup@6,setup=ENOMEM@1000"
+	};
+	static const char *const bad[] = {
+		"", "drop", "drop@", "drop@0", "drop@-1", "drop@3-2", "drop@x", "drop@1,", ",drop@1", "drop=1@1", "delay@1",
+		"delay=@1", "delay=5h@1", "syndrome=0@1", "syndrome=256@1", "syndrome@1", "setup=@1", "setup=EWHAT@1",
+		"setup=0@1", "break@1", "drop@1 ", "drop@1/0", "drop@/0", "drop@1;dup@2"
+	};
 
 	(void)state;
 	need_softdev();
@@ -342,9 +346,9 @@ static void syndrome(void **state)
 		enum ibv_wc_status status;
 	} errors[] = {
 		{ 0x01, IBV_WC_LOC_LEN_ERR }, { 0x02, IBV_WC_LOC_QP_OP_ERR }, { 0x04, IBV_WC_LOC_PROT_ERR }, { 0x05, IBV_WC_WR_FLUSH_ERR },
-		{ 0x06, IBV_WC_MW_BIND_ERR }, { 0x10, IBV_WC_BAD_RESP_ERR }, { 0x11, IBV_WC_LOC_ACCESS_ERR }, { 0x12, IBV_WC_REM_INV_REQ_ERR },
-		{ 0x13, IBV_WC_REM_ACCESS_ERR }, { 0x14, IBV_WC_REM_OP_ERR }, { 0x15, IBV_WC_RETRY_EXC_ERR }, { 0x16, IBV_WC_RNR_RETRY_EXC_ERR },
-		{ 0x22, IBV_WC_REM_ABORT_ERR }, { 0x77, IBV_WC_GENERAL_ERR },
+		{ 0x06, IBV_WC_MW_BIND_ERR }, { 0x10, IBV_WC_BAD_RESP_ERR }, { 0x11, IBV_WC_LOC_ACCESS_ERR },
+		{ 0x12, IBV_WC_REM_INV_REQ_ERR }, { 0x13, IBV_WC_REM_ACCESS_ERR }, { 0x14, IBV_WC_REM_OP_ERR },
+		{ 0x15, IBV_WC_RETRY_EXC_ERR }, { 0x16, IBV_WC_RNR_RETRY_EXC_ERR }, { 0x22, IBV_WC_REM_ABORT_ERR }, { 0x77, IBV_WC_GENERAL_ERR },
 	};
 
 	(void)state;

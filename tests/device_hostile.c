@@ -95,11 +95,12 @@ static struct ibv_ah *ah;
 /* One good request of a kind that the type has */
 static void good_request(struct side s[2], enum ibv_qp_type type, struct ibv_sge sg[2])
 {
-	static const enum ibv_wr_opcode rc[] = { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_INV, IBV_WR_RDMA_READ,
-						 IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW };
+	static const enum ibv_wr_opcode rc[] = { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_SEND, IBV_WR_SEND_WITH_INV,
+						 IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_BIND_MW };
 	static const enum ibv_wr_opcode uc[] = { IBV_WR_RDMA_WRITE, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND, IBV_WR_BIND_MW };
 	static const enum ibv_wr_opcode ud[] = { IBV_WR_SEND, IBV_WR_SEND_WITH_IMM };
-	enum ibv_wr_opcode op = type == IBV_QPT_RC ? rc[rnd() % ARRAY(rc)] : type == IBV_QPT_UC ? uc[rnd() % ARRAY(uc)] : ud[rnd() % ARRAY(ud)];
+	enum ibv_wr_opcode op = type == IBV_QPT_RC ? rc[rnd() % ARRAY(rc)] : type == IBV_QPT_UC ? uc[rnd() % ARRAY(uc)] :
+				ud[rnd() % ARRAY(ud)];
 	struct ibv_send_wr wr;
 
 	sg[0] = sge(&s[0], rnd() % 1000, op == IBV_WR_ATOMIC_FETCH_AND_ADD ? 8 : 1 + rnd() % 60);

@@ -438,7 +438,8 @@ static void extended(void **state)
 	struct ibv_wc wc;
 
 	(void)state;
-	how.ops = IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE;
+	how.ops = IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_SEND |
+		  IBV_QP_EX_WITH_RDMA_WRITE;
 	open_pair(s, &how);
 	qx[0] = ibv_qp_to_qp_ex(s[0].qp);
 	qx[1] = ibv_qp_to_qp_ex(s[1].qp);

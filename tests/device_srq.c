@@ -417,7 +417,8 @@ static void refusals(void **state)
 /* Both interfaces to make one, and what mlx5dv knows of it */
 static void extended(void **state)
 {
-	struct ibv_srq_init_attr_ex init = { .attr = { .max_wr = 50, .max_sge = 3 }, .comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD,
+	struct ibv_srq_init_attr_ex init = { .attr = { .max_wr = 50, .max_sge = 3 },
+					     .comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD,
 					     .srq_type = IBV_SRQT_BASIC, .pd = pd };
 	struct ibv_srq *srq = ibv_create_srq_ex(ctx, &init), *other = a_srq(10, 1);
 	struct mlx5dv_srq d = { .comp_mask = MLX5DV_SRQ_MASK_SRQN }, e = { .comp_mask = MLX5DV_SRQ_MASK_SRQN };

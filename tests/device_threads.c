@@ -76,7 +76,8 @@ static void messages(struct task *t, enum ibv_qp_type type)
 		struct ibv_sge to = { .addr = (uintptr_t)buf + 32768, .length = 8192, .lkey = mr->lkey },
 			       sg = { .addr = (uintptr_t)buf, .length = len, .lkey = mr->lkey };
 		struct ibv_recv_wr rwr = { .wr_id = 7, .sg_list = &to, .num_sge = 1 }, *rbad;
-		struct ibv_send_wr wr = { .wr_id = 8, .sg_list = &sg, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED }, *bad;
+		struct ibv_send_wr wr = { .wr_id = 8, .sg_list = &sg, .num_sge = 1, .opcode = IBV_WR_SEND,
+				  .send_flags = IBV_SEND_SIGNALED }, *bad;
 		unsigned got = 0;
 		struct ibv_wc wc;
 
@@ -141,7 +142,8 @@ static void come_and_go(struct task *t)
 		struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_1);
 		struct ibv_qp *qp = cq ? new_qp(t, any(t) % 2 ? IBV_QPT_RC : IBV_QPT_UC, cq, NULL) : NULL;
 		struct ibv_sge sg;
-		struct ibv_send_wr wr = { .wr_id = 1, .sg_list = &sg, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED }, *bad;
+		struct ibv_send_wr wr = { .wr_id = 1, .sg_list = &sg, .num_sge = 1, .opcode = IBV_WR_RDMA_WRITE,
+				  .send_flags = IBV_SEND_SIGNALED }, *bad;
 		struct ibv_mw_bind b = { .wr_id = 2, .send_flags = IBV_SEND_SIGNALED };
 		struct ibv_wc wc;
 

@@ -16,8 +16,8 @@ static const uint32_t sizes[] = { 1, 4, 31, 64, 65, 1024, 1025, 4096, 5000, 7000
 static void transfer(struct side s[2], bool write, bool imm, uint32_t len, unsigned flags)
 {
 	struct ibv_sge sg = sge(&s[0], 8, len);
-	struct ibv_send_wr wr = request(write ? imm ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE : imm ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND,
-					7, &sg, 1, &s[1], 64);
+	enum ibv_wr_opcode op = write ? imm ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE : imm ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
+	struct ibv_send_wr wr = request(op, 7, &sg, 1, &s[1], 64);
 	struct ibv_wc wc;
 	double end = now() + 5;
 
@@ -141,7 +141,8 @@ static void wr_interface(void **state)
 	close_pair(s);
 	/* Operations that they do not have */
 	{
-		static const uint64_t not[] = { IBV_QP_EX_WITH_RDMA_READ, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP };
+		static const uint64_t not[] = { IBV_QP_EX_WITH_RDMA_READ, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
+						IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP };
 		struct ibv_cq *cq = ibv_create_cq(ctx, 10, NULL, NULL, 0);
 		struct ibv_qp_init_attr_ex init = { .send_cq = cq, .recv_cq = cq, .cap = usual.cap, .qp_type = IBV_QPT_UC, .pd = pd,
 						    .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS };
@@ -280,7 +281,7 @@ static void forbidden(void **state)
 	}
 }
 
-/* READs and atomics need answers, which there are none of: the device refuses such a WQE; the send queue stops, the receive queue does not */
+/* READs and atomics need answers, of which there are none: such a WQE is refused; the send queue stops, the receive queue does not */
 static void no_answers(void **state)
 {
 	static const enum ibv_wr_opcode ops[] = { IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_CMP_AND_SWP };

@@ -48,7 +48,8 @@ static struct mlx5dv_rwq dv_of(struct ibv_wq *wq)
 
 static void made_and_moved(void **state)
 {
-	struct ibv_wq_attr a = { .attr_mask = IBV_WQ_ATTR_STATE | IBV_WQ_ATTR_CURR_STATE, .curr_wq_state = IBV_WQS_ERR, .wq_state = IBV_WQS_RESET };
+	struct ibv_wq_attr a = { .attr_mask = IBV_WQ_ATTR_STATE | IBV_WQ_ATTR_CURR_STATE, .curr_wq_state = IBV_WQS_ERR,
+				 .wq_state = IBV_WQS_RESET };
 	struct ibv_wq *wq = a_wq(64, 4), *other = a_wq(10, 1);
 
 	(void)state;
