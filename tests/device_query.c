@@ -283,7 +283,7 @@ static void query_gives_what_was_set(void **state)
 			assert_null(got.srq);
 			assert_int_equal(got.qp_type, type);
 			assert_int_equal(got.sq_sig_all, 1);
-			assert_true(got.cap.max_send_wr >= 64 && got.cap.max_recv_wr >= 64 && got.cap.max_send_sge >= 4 && 
+			assert_true(got.cap.max_send_wr >= 64 && got.cap.max_recv_wr >= 64 && got.cap.max_send_sge >= 4 &&
 				    got.cap.max_recv_sge >= 4 && got.cap.max_inline_data >= 64);
 			assert_memory_equal(&a.cap, &got.cap, sizeof(a.cap));
 			if (type == IBV_QPT_UD)
