@@ -29,14 +29,14 @@ differ() # name, options of tests/softdev/run, environment...: runs tests/shim.c
 	result $? "$name: $(grep -c . "$dir/plain.txt") lines the same"
 }
 
-try "tests/shim.c" "$CC" -std=gnu11 -O2 -g -Wall -Wextra -Werror tests/shim.c -o "$dir/shim" -pthread -libverbs -lmlx5
+try "tests/shim.c" $CC -std=gnu11 -O2 -g -Wall -Wextra -Werror tests/shim.c -o "$dir/shim" -pthread -libverbs -lmlx5
 differ "what a program sees" ""
 differ "what a program sees, InfiniBand" "--link ib"
 differ "what a program sees, CQEs of 128 bytes" "" MLX5_CQE_SIZE=128
 differ "what a program sees, doorbells only" "" MLX5_SHUT_UP_BF=1
 
 # The headers' rules for their callers hold for the shim
-try "checked" "$CC" -std=gnu11 -O2 -g -Wall -Wextra -Werror -DINLAY_CHECKED=1 -Iinclude -fPIC -fvisibility=hidden -shared -pthread \
+try "checked" $CC -std=gnu11 -O2 -g -Wall -Wextra -Werror -DINLAY_CHECKED=1 -Iinclude -fPIC -fvisibility=hidden -shared -pthread \
 	examples/shim/*.c -o "$dir/checked.so" -libverbs -lmlx5 -ldl
 differ "what a program sees, checked" "" INLAY_SHIM_SO="$dir/checked.so"
 
