@@ -34,6 +34,7 @@ differ "what a program sees" ""
 differ "what a program sees, InfiniBand" "--link ib"
 differ "what a program sees, CQEs of 128 bytes" "" MLX5_CQE_SIZE=128
 differ "what a program sees, doorbells only" "" MLX5_SHUT_UP_BF=1
+differ "what a program sees, on a device that sees nothing but doorbells" "--trap"
 
 # The headers' rules for their callers hold for the shim
 try "checked" $CC -std=gnu11 -O2 -g -Wall -Wextra -Werror -DINLAY_CHECKED=1 -Iinclude -fPIC -fvisibility=hidden -shared -pthread \
