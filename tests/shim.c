@@ -573,6 +573,7 @@ static void refusals(void)
 	static const struct how how = {.name = "refusals", .type = IBV_QPT_RC, .wr = true};
 	static const struct how srq = {.name = "srq", .type = IBV_QPT_RC, .srq = true};
 	static const struct op op = {"write", IBV_WR_RDMA_WRITE, 8, SIG, 1, false};
+	struct op longest = {"write, inline", IBV_WR_RDMA_WRITE, 0, SIG | INL, 1, false};
 	struct ibv_qp_ex *ex;
 	struct end ends[2];
 	int n, i;
@@ -607,6 +608,12 @@ static void refusals(void)
 	drain("send", ends, ends[0].scq, (int)ends[0].cap.max_send_wr);
 	list_of(&ends[0], &op, 3, -1, NULL);
 	drain("send", ends, ends[0].scq, 3);
+	printf("the longest there are, as many as there is room for\n");
+	longest.length = ends[0].cap.max_inline_data;
+	for (i = 0; i < 5; i++) {
+		list_of(&ends[0], &longest, 30, -1, NULL);
+		drain("send", ends, ends[0].scq, (int)ends[0].cap.max_send_wr);
+	}
 	printf("receives: %u\n", ends[0].cap.max_recv_wr);
 	recv_list(&ends[0], 2, 5);
 	n = recv_list(&ends[0], 70, 1);
@@ -643,11 +650,23 @@ static void refusals(void)
 	free_end(&ends[0], true);
 	free_end(&ends[1], true);
 
-	make_end(&ends[0], &srq, true, NULL);
 	printf("SRQ\n");
-	recv_list(&ends[0], 2, 9 - 1);
-	printf("  %d\n", recv_list(&ends[0], 70, 1));
+	make_end(&ends[0], &srq, true, NULL);
+	make_end(&ends[1], &srq, false, &ends[0]);
+	connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
+	connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
+	recv_list(&ends[1], 2, 8);
+	n = recv_list(&ends[1], 70, 1);
+	printf("  %d\n", n);
+	for (n = 0; n < 3; n++) {
+		for (i = 0; i < 5; i++)
+			must(post_op(&ends[0], &ops[0], 0x80u + (uint64_t)i), "post");
+		drain("send", ends, ends[0].scq, 5);
+		drain("recv", ends, ends[1].rcq, 5);
+		recv_list(&ends[1], 70, 1);
+	}
 	free_end(&ends[0], true);
+	free_end(&ends[1], true);
 }
 
 /* ---- errors, RESET, and what is left in CQs ---- */

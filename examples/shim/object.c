@@ -67,7 +67,7 @@ EXPORT int mlx5dv_init_obj(struct mlx5dv_obj *obj, uint64_t type)
 
 static void count_cq(const struct shim_cq *cq)
 {
-	total.completions += cq->q.ci;
+	total.completions += cq->q.ci - cq->resized;
 }
 
 static void remember_cq(struct ibv_cq *ibcq, const struct ibv_cq_init_attr_ex *attr, bool extended, bool covered)
