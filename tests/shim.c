@@ -749,7 +749,7 @@ static void leftovers(const struct how *how)
 		while (memcmp(from->buf, to->buf + BYTES, ops[9].length) && now() < end)
 			usleep(100);
 	}
-	usleep(50000); /* for the last one's completion, which may not be looked for */
+	usleep(200000); /* for the last one's completion, which may not be looked for */
 	free_qp(&ends[0]);
 	drain("cq", ends, ends[1].scq, 3);
 	free_end(&ends[1], !how->one_cq);

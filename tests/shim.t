@@ -12,12 +12,16 @@ export INLAY_SHIM_SO=${INLAY_SHIM_SO:-$B/libinlay-shim.so}
 
 # ---- the same to the last field ----
 
-differ() # name, options of tests/softdev/run, environment...: runs tests/shim.c twice
+differ() # name, options of tests/softdev/run, environment...: runs tests/shim.c without the shim and with it, both at once
 {
-	local name=$1 opts=$2
+	local name=$1 opts=$2 plain ours
 	shift 2
-	if ! env "$@" timeout 120 tests/softdev/run --fabric "$dir/fabric" $opts "$dir/shim" >"$dir/plain.txt" 2>"$dir/out" ||
-	   ! env "$@" timeout 120 tests/softdev/run --fabric "$dir/fabric" $opts $shim "$dir/shim" >"$dir/shim.txt" 2>"$dir/out"; then
+	env "$@" timeout 120 tests/softdev/run --fabric "$dir/fabric-plain" $opts "$dir/shim" >"$dir/plain.txt" 2>"$dir/plain.err" &
+	plain=$!
+	env "$@" timeout 120 tests/softdev/run --fabric "$dir/fabric" $opts $shim "$dir/shim" >"$dir/shim.txt" 2>"$dir/out"
+	ours=$?
+	wait $plain
+	if [ $? != 0 ] || [ $ours != 0 ]; then
 		tail -n 5 "$dir"/*.txt >>"$dir/out"
 		result 1 "$name"
 		return

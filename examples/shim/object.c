@@ -636,10 +636,11 @@ static struct ibv_qp *create_libmlx5(const struct maker *maker, struct ibv_qp_in
 
 static struct ibv_qp *create_qp(const struct maker *maker, struct ibv_qp_init_attr_ex *attr)
 {
-	const char *why = uncovered(attr, maker->dv);
+	const char *why;
 	struct ibv_qp *qp;
 
 	pthread_mutex_lock(&shim_lock);
+	why = uncovered(attr, maker->dv);
 	qp = why ? create_libmlx5(maker, attr, why) : create_inlay(maker, attr);
 	pthread_mutex_unlock(&shim_lock);
 	return qp;

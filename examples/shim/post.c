@@ -53,7 +53,7 @@ static inline void remember(struct shim_sq *sq, uint16_t index, uint64_t wr_id, 
  * ibv_post_send
  */
 
-/* One work request. num_sge and inlined are constants where that pays. */
+/* One work request. num_sge and INLAY_INLINE in flags are constants where that pays. */
 INLAY_ALWAYS int post(struct shim_qp *qp, const struct ibv_send_wr *wr, uint32_t num_sge, uint32_t flags)
 {
 	struct inlay_sq *q = &qp->sq.q;
@@ -107,7 +107,6 @@ INLAY_ALWAYS int post_ud(struct shim_qp *qp, const struct ibv_send_wr *wr, uint3
 	}
 }
 
-/* What the compiler is told of a post: one SGE or any number, inline or not. */
 INLAY_ALWAYS int post_any(struct shim_qp *qp, const struct ibv_send_wr *wr, uint32_t num_sge, uint32_t flags)
 {
 	return qp->sq.q.type == IBV_QPT_UD ? post_ud(qp, wr, num_sge, flags) : post(qp, wr, num_sge, flags);
