@@ -51,11 +51,18 @@ __attribute__((constructor)) static void begin(void)
 	shim_real_init_obj = NEXT(mlx5dv_init_obj);
 }
 
-/* Of a mlx5dv_init_obj that the program calls: a CQ that it looks into it may poll, and clean, itself. libmlx5 takes it so too. */
+/*
+ * Of a mlx5dv_init_obj that the program calls: a CQ that it looks into it may poll, and clean, itself. libmlx5 takes it so too. An SRQ that
+ * nobody has, it is going to fill itself: that is known here, before a QP on it makes CQs inlay's and then is not.
+ */
 EXPORT int mlx5dv_init_obj(struct mlx5dv_obj *obj, uint64_t type)
 {
 	struct shim_cq *cq = type & MLX5DV_OBJ_CQ ? shim_find(obj->cq.in) : NULL;
+	struct shim_srq *srq = type & MLX5DV_OBJ_SRQ ? shim_find(obj->srq.in) : NULL;
+	enum shim_owner nobody = SHIM_NOBODY;
 
+	if (srq)
+		__atomic_compare_exchange_n(&srq->owner, &nobody, SHIM_LIBMLX5, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 	if (cq)
 		cq->programs = true;
 	return NEXT(mlx5dv_init_obj)(obj, type);
