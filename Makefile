@@ -147,7 +147,7 @@ uninstall: ## removes what install put there
 	$(Q)$(absolute)
 	$(Q)for h in $(headers); do rm -f '$(to)'/include/"$$h" || exit 1; done
 	$(Q)rm -f '$(to)/share/pkgconfig/inlay.pc'
-	$(Q)[ ! -d '$(to)/include/inlay' ] || rmdir --ignore-fail-on-non-empty '$(to)/include/inlay'
+	$(Q)[ ! -d '$(to)/include/inlay' ] || find '$(to)/include/inlay' -depth -type d -empty -delete
 
 clean: ## removes everything built
 	rm -rf $(B)
