@@ -29,9 +29,9 @@ declare -A arm=(
 	[batch]='wqe [dmb oshst] rec [dmb oshst] reg [dsb st]'
 	[shared]='wqe [dmb oshst] rec [dmb oshst] reg [dsb st]'
 	[locked]='wqe [dmb oshst] rec [dmb oshst] lock reg [dsb st] lock'
-	[receive]='rwqe [dmb oshst] rrec'
+	[receive]='rwqe [dmb osh] rrec'
 	[datagram]='wqe [dmb oshst] rec [dmb oshst] reg [dsb st]'
-	[shared_receive]='swqe [dmb oshst] srec'
+	[shared_receive]='swqe [dmb osh] srec'
 	[shared_poll]='own [dmb oshld] cqe swqe [dmb oshld] free'
 	[poll]='own [dmb oshld] cqe [dmb oshld] free'
 	[poll_many]='own [dmb oshld] cqe [dmb oshld] free'
@@ -111,8 +111,8 @@ mutants() # isa build title
 		caught "$1" "$2" "$3 without $fence" "$scenario" "$dir/mutant"
 	done <<-EOF
 	arm inlay_fence_wqe_record copy
-	arm inlay_fence_wqe_record receive
-	arm inlay_fence_wqe_record shared_receive
+	arm inlay_fence_recv_record receive
+	arm inlay_fence_recv_record shared_receive
 	arm inlay_fence_polled shared_poll
 	both inlay_fence_record_reg copy
 	both inlay_fence_record_reg doorbell
