@@ -39,7 +39,7 @@ for compiler in gcc clang; do
 	ceiling $compiler inlay_poll_quiet 400 30 "peek, error test, credit, quiet advance"
 	ceiling $compiler inlay_ud_inline 200 94 "8-byte inline datagram, record, BlueFlame of two WQEBBs"
 	ceiling $compiler inlay_ud_sge 200 71 "one-SGE datagram, record, 8-byte doorbell"
-	ceiling $compiler inlay_srq_give 200 36 "one-SGE entry of a shared receive queue, record"
+	ceiling $compiler inlay_srq_give 200 33 "one-SGE entry of a shared receive queue, record"
 	ceiling $compiler inlay_srq_poll 200 38 "peek, error test, entry back to the shared receive queue, advance"
 	note "$compiler: empty poll: $(count inlay_poll_empty 800 "$dir/$compiler" inlay) instructions"
 done
