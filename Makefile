@@ -57,7 +57,7 @@ help: ## this list
 
 packages = gcc g++ clang make pkg-config libibverbs-dev ibverbs-providers ibverbs-utils perftest libcmocka-dev valgrind hyperfine jq \
 	gnuplot-nox perl binutils libclang-rt-14-dev gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user \
-	libssl-dev
+	ucx-utils libucx-dev libssl-dev
 
 deps: ## installs the Debian packages that build and tests need
 	@{ command -v dpkg-query && command -v apt-get; } >/dev/null || { echo "make deps knows Debian only. Needed here: $(packages)" >&2; exit 1; }; \
@@ -150,7 +150,7 @@ uninstall: ## removes what install put there
 	$(Q)$(absolute)
 	$(Q)for h in $(headers); do rm -f '$(to)'/include/"$$h" || exit 1; done
 	$(Q)rm -f '$(to)/share/pkgconfig/inlay.pc'
-	$(Q)[ ! -d '$(to)/include/inlay' ] || rmdir --ignore-fail-on-non-empty '$(to)/include/inlay'
+	$(Q)[ ! -d '$(to)/include/inlay' ] || find '$(to)/include/inlay' -depth -type d -empty -delete
 
 clean: ## removes everything built
 	rm -rf $(B)

@@ -26,12 +26,12 @@ for compiler in "aarch64-linux-gnu-gcc" "clang --target=aarch64-linux-gnu"; do
 		try "$compiler $level: tests/aarch64.c builds" $compiler $flags $level -c -o "$dir/cmocka.o" tests/aarch64.c
 		for source in tests/*.c; do
 			name=$(basename "$source" .c)
-			[ -e "tests/$name.t" ] && continue
+			# Which of them need no library, the programs built for this machine tell.
+			[ -e "$B/tests/$name-0" ] && ! nm -D -u "$B/tests/$name-0" | grep -qE ' (ibv|mlx5dv)_' || continue
 			for checked in 0 1; do
 				title="$compiler $level: $name, INLAY_CHECKED $checked"
 				$compiler $flags $level -DINLAY_CHECKED=$checked -c -o "$dir/$name.o" "$source" >"$dir/out" 2>&1 ||
 					{ result 1 "$title builds"; continue; }
-				aarch64-linux-gnu-nm -u "$dir/$name.o" | grep -qE ' (ibv|mlx5dv)_' && continue
 				try "$title links" $compiler -static -o "$dir/$name" "$dir/$name.o" "$dir/cmocka.o"
 				try "$title passes" passes "$dir/$name"
 				ran=$((ran + 1))

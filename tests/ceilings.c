@@ -82,6 +82,62 @@ COUNTED int inlay_poll_empty(struct ep *ep)
 	return poll_one(ep, 0);
 }
 
+COUNTED int inlay_ud_inline(struct inlay_sq *sq, const struct inlay_av *av, const uint64_t *value)
+{
+	int err = inlay_post_ud_send_inline(sq, av, value, sizeof(*value), INLAY_SIGNALED);
+
+	if (err)
+		return err;
+	inlay_sq_ring(sq);
+	return 0;
+}
+
+COUNTED int inlay_ud_sge(struct inlay_sq *sq, const struct inlay_av *av, uint64_t addr, uint32_t len, uint32_t lkey)
+{
+	struct ibv_sge sge = {addr, len, lkey};
+	int err = inlay_post_ud_send(sq, av, &sge, 1, INLAY_SIGNALED);
+
+	if (err)
+		return err;
+	inlay_sq_ring_doorbell(sq);
+	return 0;
+}
+
+COUNTED int inlay_srq_give(struct inlay_srq *srq, uint64_t addr, uint32_t len, uint32_t lkey)
+{
+	struct ibv_sge sge = {addr, len, lkey};
+	int err = inlay_post_srq_recv(srq, &sge, 1);
+
+	if (err)
+		return err;
+	inlay_srq_ring(srq);
+	return 0;
+}
+
+struct shared {
+	struct inlay_srq srq;
+	struct inlay_cq cq;
+	int err;
+} __attribute__((aligned(64)));
+
+__attribute__((noinline, cold)) int shared_error(struct shared *s, const struct mlx5_cqe64 *cqe)
+{
+	s->err = (int)inlay_cqe_status(cqe);
+	return -s->err;
+}
+
+COUNTED int inlay_srq_poll(struct shared *s)
+{
+	const struct mlx5_cqe64 *cqe = inlay_cq_peek(&s->cq);
+
+	if (!cqe)
+		return 0;
+	if (inlay_cqe_is_error(cqe) || inlay_srq_release(&s->srq, cqe))
+		return shared_error(s, cqe);
+	inlay_cq_advance(&s->cq, 1);
+	return 1;
+}
+
 static void need(int ok, const char *what)
 {
 	if (!ok) {
@@ -92,6 +148,7 @@ static void need(int ok, const char *what)
 
 static uint8_t ring[RING * 64] __attribute__((aligned(4096))), reg[4096] __attribute__((aligned(4096)));
 static struct mlx5_cqe64 cqes[RING] __attribute__((aligned(4096)));
+static uint8_t wide_ring[2 * RING * 64] __attribute__((aligned(4096))), entries[RING * 32] __attribute__((aligned(4096)));
 
 /* One WQE and one completion a round, through each pair of functions. */
 static void run_inlay(int inlined, int quiet)
@@ -112,6 +169,42 @@ static void run_inlay(int inlined, int quiet)
 		need((quiet ? inlay_poll_quiet(&ep) : inlay_poll(&ep)) == 1, "poll");
 	}
 	need(inlay_sq_pending(&ep.sq) == 0 && inlay_from_be32(record[1]) == ROUNDS, "what the rounds leave behind");
+}
+
+/* Datagrams of two WQEBBs: their ring does not come round either, nor is it ever full */
+static void run_datagrams(int inlined)
+{
+	uint32_t record[2] = {0, 0}, i;
+	struct inlay_uar uar;
+	struct inlay_av av;
+	struct inlay_sq sq;
+	uint64_t value = 5;
+
+	memset(&av, 0x11, sizeof(av));
+	need(!inlay_uar_init(&uar, reg, 256, INLAY_UAR_EXCLUSIVE) &&
+	     !inlay_sq_init(&sq, wide_ring, 2 * RING, record, 0x1234, 16, &uar), "rings");
+	for (i = 0; i < ROUNDS; i++)
+		need(!(inlined ? inlay_ud_inline(&sq, &av, &value) : inlay_ud_sge(&sq, &av, 0x2000 + i, 8, 5)), "post");
+	need(inlay_sq_pending(&sq) == 2 * ROUNDS && inlay_from_be32(record[1]) == 2 * ROUNDS, "what the rounds leave behind");
+}
+
+/* One entry and one completion a round */
+static void run_shared(void)
+{
+	uint32_t record[2] = {0, 0}, cq_record[2] = {0, 0}, i;
+	struct shared s;
+
+	memset(cqes, 0xf0, sizeof(cqes));
+	need(!inlay_srq_init(&s.srq, entries, RING, 32, record) && !inlay_cq_init(&s.cq, cqes, RING, 64, cq_record, NULL, 3), "rings");
+	for (i = 0; i < ROUNDS; i++) {
+		uint16_t index = inlay_srq_index(&s.srq);
+
+		need(!inlay_srq_give(&s.srq, 0x2000 + i, 64, 5), "post");
+		cqes[i].wqe_counter = inlay_to_be16(index);
+		cqes[i].op_own = MLX5_CQE_RESP_SEND << 4;
+		need(inlay_srq_poll(&s) == 1, "poll");
+	}
+	need(inlay_srq_pending(&s.srq) == 0 && inlay_from_be32(record[0]) == ROUNDS, "what the rounds leave behind");
 }
 
 #ifdef __x86_64__
@@ -158,6 +251,92 @@ COUNTED int libmlx5_poll(struct ibv_cq *cq, struct ibv_wc *wc)
 COUNTED int libmlx5_poll_empty(struct ibv_cq *cq, struct ibv_wc *wc)
 {
 	return ibv_poll_cq(cq, 1, wc);
+}
+
+COUNTED int libmlx5_ud_inline(struct ibv_qp *qp, struct ibv_send_wr *wr)
+{
+	struct ibv_send_wr *bad;
+
+	return ibv_post_send(qp, wr, &bad);
+}
+
+COUNTED int libmlx5_ud_sge(struct ibv_qp *qp, struct ibv_send_wr *wr)
+{
+	struct ibv_send_wr *bad;
+
+	return ibv_post_send(qp, wr, &bad);
+}
+
+COUNTED int libmlx5_srq_give(struct ibv_srq *srq, struct ibv_recv_wr *wr)
+{
+	struct ibv_recv_wr *bad;
+
+	return ibv_post_srq_recv(srq, wr, &bad);
+}
+
+COUNTED int libmlx5_srq_poll(struct ibv_cq *cq, struct ibv_wc *wc)
+{
+	return ibv_poll_cq(cq, 1, wc);
+}
+
+/* Datagrams from a queue pair to itself, received through a shared queue. */
+static void run_libmlx5_datagrams(void)
+{
+	struct ibv_ah_attr path = own_path();
+	struct ibv_srq_init_attr srq_attr;
+	struct ibv_cq *scq, *rcq;
+	struct ibv_recv_wr rwr;
+	struct ibv_send_wr wr;
+	struct opt opt = usual;
+	struct ibv_sge sge, to;
+	struct ibv_srq *srq;
+	struct ibv_mr *mr;
+	struct ibv_qp *qp;
+	struct ibv_ah *ah;
+	struct ibv_wc wc;
+	void *buf = pages(4096);
+	int i, how, err;
+
+	scq = cq_make(&usual);
+	rcq = cq_make(&usual);
+	mr = ibv_reg_mr(dev.pd, buf, 4096, ALL_ACCESS);
+	ah = ibv_create_ah(dev.pd, &path);
+	memset(&srq_attr, 0, sizeof(srq_attr));
+	srq_attr.attr.max_wr = RING;
+	srq_attr.attr.max_sge = 1;
+	srq = ibv_create_srq(dev.pd, &srq_attr);
+	opt.type = IBV_QPT_UD;
+	opt.srq = srq;
+	qp = qp_make(&opt, scq, rcq);
+	need(mr && ah && srq && qp, "queue pair");
+	qp_init(qp, &opt);
+	qp_connect(qp, 0, &opt);
+	memset(&wr, 0, sizeof(wr));
+	memset(&rwr, 0, sizeof(rwr));
+	sge.addr = (uintptr_t)buf;
+	sge.length = 8;
+	sge.lkey = mr->lkey;
+	to.addr = (uintptr_t)buf + 64;
+	to.length = 64;
+	to.lkey = mr->lkey;
+	wr.sg_list = &sge;
+	wr.num_sge = 1;
+	wr.opcode = IBV_WR_SEND;
+	wr.wr.ud.ah = ah;
+	wr.wr.ud.remote_qpn = qp->qp_num;
+	wr.wr.ud.remote_qkey = QKEY;
+	rwr.sg_list = &to;
+	rwr.num_sge = 1;
+	for (i = 0; i < ROUNDS; i++)
+		for (how = 0; how < 2; how++) {
+			need(!libmlx5_srq_give(srq, &rwr), "receive");
+			wr.send_flags = IBV_SEND_SIGNALED | (how ? IBV_SEND_INLINE : 0);
+			err = how ? libmlx5_ud_inline(qp, &wr) : libmlx5_ud_sge(qp, &wr);
+			need(!err, "post");
+			softdev_run();
+			need(ibv_poll_cq(scq, 1, &wc) == 1 && wc.status == IBV_WC_SUCCESS, "poll");
+			need(libmlx5_srq_poll(rcq, &wc) == 1 && wc.status == IBV_WC_SUCCESS && wc.byte_len == 48, "poll of the receive");
+		}
 }
 
 /* A queue pair that writes into its own buffer. */
@@ -216,6 +395,7 @@ static void run_libmlx5(void)
 			need(libmlx5_poll(cq, &wc) == 1 && wc.status == IBV_WC_SUCCESS, "poll");
 		}
 	}
+	run_libmlx5_datagrams();
 }
 #else
 static void run_libmlx5(void)
@@ -230,9 +410,13 @@ int main(int argc, char **argv)
 
 	if (argc == 2 && !strcmp(argv[1], "libmlx5"))
 		run_libmlx5();
-	else if (argc == 2 && !strcmp(argv[1], "inlay"))
+	else if (argc == 2 && !strcmp(argv[1], "inlay")) {
 		for (i = 0; i < 4; i++)
 			run_inlay(i & 1, i >> 1);
+		run_datagrams(0);
+		run_datagrams(1);
+		run_shared();
+	}
 	else
 		need(0, "inlay or libmlx5?");
 	return 0;

@@ -37,6 +37,10 @@ for compiler in gcc clang; do
 	ceiling $compiler inlay_sge 400 52 "one-SGE RDMA write, record, 8-byte doorbell"
 	ceiling $compiler inlay_poll 400 36 "peek, error test, credit, advance"
 	ceiling $compiler inlay_poll_quiet 400 30 "peek, error test, credit, quiet advance"
+	ceiling $compiler inlay_ud_inline 200 94 "8-byte inline datagram, record, BlueFlame of two WQEBBs"
+	ceiling $compiler inlay_ud_sge 200 71 "one-SGE datagram, record, 8-byte doorbell"
+	ceiling $compiler inlay_srq_give 200 33 "one-SGE entry of a shared receive queue, record"
+	ceiling $compiler inlay_srq_poll 200 38 "peek, error test, entry back to the shared receive queue, advance"
 	note "$compiler: empty poll: $(count inlay_poll_empty 800 "$dir/$compiler" inlay) instructions"
 done
 
@@ -46,7 +50,7 @@ cross_headers
 for compiler in "aarch64-linux-gnu-gcc" "clang --target=aarch64-linux-gnu"; do
 	if $compiler -std=gnu11 -O2 -Iinclude -isystem "$dir/cross" -c -o "$dir/arm.o" tests/ceilings.c 2>"$dir/out"; then
 		note "$compiler, instructions in the function:" $(nm -S "$dir/arm.o" | while read -r _ size _ name; do
-			[[ $name = inlay_*e || $name = inlay_poll* ]] && echo "$name $((16#$size / 4))"; done)
+			[[ $name = inlay_*e || $name = inlay_*poll* ]] && echo "$name $((16#$size / 4))"; done)
 	fi
 done
 
@@ -69,6 +73,10 @@ else
 	libmlx5_wr_sge 200 ibv_wr_*, one-SGE RDMA write
 	libmlx5_poll 800 ibv_poll_cq, one completion
 	libmlx5_poll_empty 800 ibv_poll_cq, nothing there
+	libmlx5_ud_inline 200 ibv_post_send, 8-byte inline datagram
+	libmlx5_ud_sge 200 ibv_post_send, one-SGE datagram
+	libmlx5_srq_give 400 ibv_post_srq_recv, one SGE
+	libmlx5_srq_poll 400 ibv_poll_cq, one receive of a shared receive queue
 	EOF
 fi
 finish

@@ -522,6 +522,24 @@ UNUSED static int again_with(const char *name, const char *value)
 	return pid < 0 || waitpid(pid, &status, 0) != pid || status != 0;
 }
 
+#if defined(__has_feature)
+#define SANITIZED (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
+#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#else
+#define SANITIZED 0
+#endif
+
+/* And on the one that works only when its doorbell page is written to: whoever posts and does not ring waits for ever */
+UNUSED static int again_trapped(void)
+{
+#if defined(__x86_64__) && !SANITIZED
+	return again_with("SOFTDEV_TRAP", "1");
+#else
+	return 0;
+#endif
+}
+
 /* ---- aborts ---- */
 
 /* Runs fn in a child and asserts that it aborts and says `text` on stderr. For raw memory: a child has no device */

@@ -150,7 +150,7 @@ static void lengths(void **state)
 				struct ibv_sge sge[4];
 				struct inlay_av back;
 
-				step = len < 140 ? 1 : 61;
+				step = len < 140 ? 1 : 157;
 				if (len < longest() && len + step > longest())
 					step = longest() - len;
 				fill(a.buf + here, len, imm);
@@ -228,7 +228,7 @@ static void peers(void **state)
 			post_recv(&e[i], 64 * k, 64);
 	}
 	room = inlay_sq_room(&a.sq);
-	for (i = 0; i < 3000; i++) {
+	for (i = 0; i < 1500; i++) {
 		uint64_t word[2], said;
 		uint32_t to = rnd_below(N), at;
 
@@ -282,7 +282,7 @@ static void with_libmlx5(void **state)
 	qp_init(b.qp, &opt);
 	qp_connect(b.qp, 0, &opt);
 	av = av_to(&b);
-	for (i = 0; i < 300; i++) {
+	for (i = 0; i < 120; i++) {
 		uint32_t len = rnd_below(i % 3 ? 100 : longest() + 1), tag = (uint32_t)rnd();
 		struct ibv_sge sge = sge_of(&b, 0x1000, INLAY_GRH + len);
 		struct ibv_recv_wr rwr, *rbad;
@@ -373,12 +373,12 @@ static void groups(void **state)
 	/* The sender 0, 1 and 2; 3 is none of them */
 	for (i = 0; i < 3; i++)
 		must(ibv_attach_mcast(e[i].qp, &gid, 0xc017));
-	for (round = 0; round < 20; round++) {
-		uint32_t members = round < 10 ? 3 : 2; /* 2 leaves half way */
+	for (round = 0; round < 10; round++) {
+		uint32_t members = round < 5 ? 3 : 2; /* 2 leaves half way */
 
-		if (round == 10)
+		if (round == 5)
 			must(ibv_detach_mcast(e[2].qp, &gid, 0xc017));
-		for (i = 0; i < (round <= 10 ? 4 : 2); i++)
+		for (i = 0; i < (round <= 5 ? 4 : 2); i++)
 			post_recv(&e[i], 0x1000, INLAY_GRH + 64);
 		fill(e[0].buf, 64, round);
 		must(inlay_post_ud_send_inline(&e[0].sq, &av, e[0].buf, 64, INLAY_SIGNALED));
@@ -439,10 +439,10 @@ static void full_ring(void **state)
 		size = inlay_sq_room(&a.sq);
 		assert_in_range(size, 16, 256);
 		posted = got = recvs = refused = wrapped = largest = run = pending = 0;
-		while (got < 4000) {
+		while (got < 2000) {
 			const struct mlx5_cqe64 *cqe;
 
-			for (; recvs < 4000 && recvs - got < window; recvs++)
+			for (; recvs < 2000 && recvs - got < window; recvs++)
 				post_recv(&b, slot * (recvs % window), slot);
 			while (posted < recvs) {
 				uint32_t len = rnd_below(rnd_below(4) ? 60 : 301), num = 1 + rnd_below(14), at, before = a.sq.pi;
@@ -458,7 +458,7 @@ static void full_ring(void **state)
 					sge[i] = sge_of(&a, slot * (posted % window) + at, part);
 					at += part;
 				}
-				flags = run > 2 || rnd_below(3) == 0 || posted + 1 == 4000 ? INLAY_SIGNALED : 0;
+				flags = run > 2 || rnd_below(3) == 0 || posted + 1 == 2000 ? INLAY_SIGNALED : 0;
 				ret = inlay_post_ud_send(&a.sq, &av, sge, num, flags | (rnd_below(2) ? INLAY_INLINE : 0));
 				if (ret) {
 					assert_int_equal(ret, -EAGAIN);
@@ -518,7 +518,7 @@ static void full_ring(void **state)
 		}
 		while (inlay_sq_pending(&a.sq))
 			sent(&a);
-		assert_true(refused > 100 && wrapped > 100 && largest > 4);
+		assert_true(refused > 10 && wrapped > 10 && largest > 4);
 		inlay_sq_fini(&a.sq);
 		end_free(&a);
 		end_free(&b);
@@ -544,7 +544,7 @@ static void lost(void **state)
 	bad[0] = av_of(&path, b.qp->qp_num, QKEY + 1);
 	bad[1] = av_of(&path, b.qp->qp_num + 100, QKEY);
 	bad[2] = good;
-	for (i = 0; i < 60; i++) {
+	for (i = 0; i < 24; i++) {
 		bool none = i % 4 == 3;
 
 		if (!none)
@@ -660,5 +660,5 @@ int main(void)
 	};
 
 	return cmocka_run_group_tests_name("datagram", tests, dev_open, dev_close) || again_with("SOFTDEV_MANUAL", "1") ||
-	       again_with("SOFTDEV_LINK", "ib");
+	       again_with("SOFTDEV_LINK", "ib") || again_trapped();
 }

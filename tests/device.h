@@ -2,7 +2,8 @@
 /*
  * device.h: what the tests of the device (tests/device*.c) share. They drive it through libibverbs alone and never include inlay.
  *
- * Two sides of this process talk to each other over port 1 of one device. Every function here fails the running test by itself.
+ * Two sides of this process talk to each other over port 1 of one device: $INLAY_TEST_DEVICE, or the first. Every function here fails the
+ * running test by itself.
  */
 #ifndef TESTS_DEVICE_H
 #define TESTS_DEVICE_H
@@ -41,8 +42,21 @@
 #define GRH_BYTES 40
 
 #define INIT_MASK (IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)
-#define RTR_MASK (IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER)
+#define RTR_MASK (IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | \
+		  IBV_QP_MIN_RNR_TIMER)
 #define RTS_MASK (IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC)
+
+/* A sanitizer stands where the device would keep its SIGSEGV from cmocka, and traps are x86-64's */
+#if !defined(__x86_64__) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define NO_TRAPS 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define NO_TRAPS 1
+#endif
+#endif
+#ifndef NO_TRAPS
+#define NO_TRAPS 0
+#endif
 
 /* A call that must give 0 */
 #define must(call) assert_int_equal(call, 0)
@@ -240,7 +254,8 @@ UNUSED static int mask_for(enum ibv_qp_type type, enum ibv_qp_state state)
 	};
 	unsigned i = type == IBV_QPT_UC ? 1 : type == IBV_QPT_UD ? 2 : 0;
 
-	return state == IBV_QPS_INIT ? masks[i].init : state == IBV_QPS_RTR ? masks[i].rtr : state == IBV_QPS_RTS ? masks[i].rts : IBV_QP_STATE;
+	return state == IBV_QPS_INIT ? masks[i].init : state == IBV_QPS_RTR ? masks[i].rtr : state == IBV_QPS_RTS ? masks[i].rts :
+	       IBV_QP_STATE;
 }
 
 UNUSED static int move(struct ibv_qp *qp, enum ibv_qp_state state, uint32_t dest, const struct how *how)
@@ -277,14 +292,14 @@ UNUSED static void open_side(struct side *s, const struct how *how)
 	assert_non_null(s->scq);
 	assert_non_null(s->rcq);
 	if (how->ops) {
-		struct ibv_qp_init_attr_ex init = { .send_cq = s->scq, .recv_cq = s->rcq, .srq = how->srq, .cap = how->cap, .qp_type = how->type,
-						    .sq_sig_all = how->sig_all, .pd = pd, .send_ops_flags = how->ops,
+		struct ibv_qp_init_attr_ex init = { .send_cq = s->scq, .recv_cq = s->rcq, .srq = how->srq, .cap = how->cap,
+						    .qp_type = how->type, .sq_sig_all = how->sig_all, .pd = pd, .send_ops_flags = how->ops,
 						    .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS };
 
 		s->qp = ibv_create_qp_ex(ctx, &init);
 	} else {
-		struct ibv_qp_init_attr init = { .send_cq = s->scq, .recv_cq = s->rcq, .srq = how->srq, .cap = how->cap, .qp_type = how->type,
-						 .sq_sig_all = how->sig_all };
+		struct ibv_qp_init_attr init = { .send_cq = s->scq, .recv_cq = s->rcq, .srq = how->srq, .cap = how->cap,
+						 .qp_type = how->type, .sq_sig_all = how->sig_all };
 
 		s->qp = ibv_create_qp(pd, &init);
 	}
@@ -360,17 +375,87 @@ UNUSED static void post(struct side *s, struct ibv_send_wr *wr)
 	assert_int_equal(ibv_post_send(s->qp, wr, &bad), 0);
 }
 
+/* ---- messages, and whether each byte of them came where it should, and none elsewhere ---- */
+
+UNUSED static void writes(struct side s[2], uint32_t len, bool imm)
+{
+	struct ibv_sge sg = sge(&s[0], 8, len);
+	struct ibv_send_wr wr = request(imm ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE, 7, &sg, 1, &s[1], 64);
+	struct ibv_wc wc;
+
+	fill(s[0].buf, SIZE, len);
+	memset(s[1].buf, 0xaa, SIZE);
+	wr.imm_data = htobe32(0x11223344);
+	if (imm)
+		recv_at(&s[1], 9, HALF + 4096, 16);
+	post(&s[0], &wr);
+	expect_op(s[0].scq, 7, IBV_WC_RDMA_WRITE);
+	if (imm) {
+		wc = expect_op(s[1].rcq, 9, IBV_WC_RECV_RDMA_WITH_IMM);
+		assert_true(wc.wc_flags & IBV_WC_WITH_IMM);
+		assert_int_equal(be32toh(wc.imm_data), 0x11223344);
+		assert_int_equal(wc.byte_len, len);
+		assert_int_equal(wc.qp_num, s[1].qp->qp_num);
+	}
+	assert_memory_equal(s[1].buf + 64, s[0].buf + 8, len);
+	assert_true(all_bytes(s[1].buf, 64, 0xaa) && all_bytes(s[1].buf + 64 + len, SIZE - 64 - len, 0xaa));
+}
+
+UNUSED static void sends(struct side s[2], uint32_t len, bool imm)
+{
+	struct ibv_sge sg = sge(&s[0], 8, len);
+	struct ibv_send_wr wr = request(imm ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND, 7, &sg, 1, &s[1], 0);
+	struct ibv_wc wc;
+
+	fill(s[0].buf, SIZE, len);
+	memset(s[1].buf, 0xaa, SIZE);
+	wr.imm_data = htobe32(0x55667788);
+	recv_at(&s[1], 9, 64, len + 1);
+	post(&s[0], &wr);
+	expect_op(s[0].scq, 7, IBV_WC_SEND);
+	wc = expect_op(s[1].rcq, 9, IBV_WC_RECV);
+	assert_int_equal(!!(wc.wc_flags & IBV_WC_WITH_IMM), imm);
+	if (imm)
+		assert_int_equal(be32toh(wc.imm_data), 0x55667788);
+	assert_int_equal(wc.byte_len, len);
+	assert_memory_equal(s[1].buf + 64, s[0].buf + 8, len);
+	assert_true(all_bytes(s[1].buf, 64, 0xaa) && all_bytes(s[1].buf + 64 + len, SIZE - 64 - len, 0xaa));
+}
+
+UNUSED static void reads(struct side s[2], uint32_t len)
+{
+	struct ibv_sge sg = sge(&s[0], 64, len);
+	struct ibv_send_wr wr = request(IBV_WR_RDMA_READ, 7, &sg, 1, &s[1], 8);
+	struct ibv_wc wc;
+
+	fill(s[1].buf, SIZE, len);
+	memset(s[0].buf, 0xaa, SIZE);
+	post(&s[0], &wr);
+	wc = expect_op(s[0].scq, 7, IBV_WC_RDMA_READ);
+	assert_int_equal(wc.byte_len, len);
+	assert_memory_equal(s[0].buf + 64, s[1].buf + 8, len);
+	assert_true(all_bytes(s[0].buf, 64, 0xaa) && all_bytes(s[0].buf + 64 + len, SIZE - 64 - len, 0xaa));
+}
+
 /* ---- the group ---- */
 
 UNUSED static int setup(void **state)
 {
-	int n;
+	const char *name = getenv("INLAY_TEST_DEVICE");
+	struct ibv_device *first;
+	int n, at = 0;
 
 	(void)state;
 	alarm(120); /* the last resort against hanging */
 	list = ibv_get_device_list(&n);
-	if (!list || !n)
+	while (list && name && *name && at < n && strcmp(ibv_get_device_name(list[at]), name))
+		at++;
+	if (!list || at >= n)
 		return -1;
+	/* The one that is meant comes first */
+	first = list[at];
+	list[at] = list[0];
+	list[0] = first;
 	ctx = ibv_open_device(list[0]);
 	if (!ctx || ibv_query_port(ctx, 1, &port))
 		return -1;

@@ -162,6 +162,38 @@ static void resize_128(void **state)
 	close_self(&s);
 }
 
+/* A resize takes no room: with what waits, as many fit as the new size says, and one more does not */
+static void resize_full(void **state)
+{
+	struct side s;
+
+	(void)state;
+	for (int more = 0; more < 2; more++) {
+		open_self(&s, 31, NULL);
+		memset(s.buf, 1, 8);
+		write_some(&s, 0, 6);
+		landed(&s, 1);
+		must(ibv_resize_cq(s.scq, 63));
+		must(ibv_resize_cq(s.scq, 7));
+		must(ibv_resize_cq(s.scq, 15));
+		assert_int_equal(s.scq->cqe, 15);
+		memset(s.buf, 2, 8);
+		write_some(&s, 6, 10 + more);
+		if (more) {
+			assert_ptr_equal(expect_event(ctx, IBV_EVENT_CQ_ERR), s.scq);
+		} else {
+			landed(&s, 2);
+			assert_false(readable(ctx->async_fd, 2));
+			for (unsigned j = 0; j < 16; j++)
+				expect_op(s.scq, j, IBV_WC_RDMA_WRITE);
+			write_some(&s, 50, 16);
+			for (unsigned j = 0; j < 16; j++)
+				expect_op(s.scq, 50 + j, IBV_WC_RDMA_WRITE);
+		}
+		close_self(&s);
+	}
+}
+
 /* Armed before, and still after */
 static void resize_armed(void **state)
 {
@@ -246,6 +278,8 @@ static void overrun(void **state)
 	assert_ptr_equal(expect_event(ctx, IBV_EVENT_CQ_ERR), s.scq);
 	write_some(&other, 5, 1);
 	expect_op(other.scq, 5, IBV_WC_RDMA_WRITE);
+	assert_int_equal(state_of(s.qp), IBV_QPS_ERR);
+	assert_int_equal(state_of(other.qp), IBV_QPS_RTS);
 	/* What was in it before is good */
 	for (int i = 0; i < 16 && ibv_poll_cq(s.scq, 1, &wc) == 1; i++) {
 		assert_int_equal(wc.wr_id, i);
@@ -298,6 +332,37 @@ static void one_channel(void **state)
 	}
 	for (unsigned i = 0; i < ARRAY(s); i++)
 		close_self(&s[i]);
+	must(ibv_destroy_comp_channel(ch));
+}
+
+/* Armed again before anything is polled: what an event has told of already brings no second one */
+static void armed_before_polled(void **state)
+{
+	struct ibv_comp_channel *ch = ibv_create_comp_channel(ctx);
+	struct ibv_cq *cq;
+	struct side s;
+	void *arg;
+
+	(void)state;
+	open_self(&s, 63, ch);
+	must(ibv_req_notify_cq(s.scq, 0));
+	for (int i = 0; i < 6; i++) {
+		write_some(&s, i, 1);
+		assert_true(readable(ch->fd, 2000));
+		must(ibv_get_cq_event(ch, &cq, &arg));
+		assert_ptr_equal(cq, s.scq);
+		ibv_ack_cq_events(cq, 1);
+		must(ibv_req_notify_cq(s.scq, 0));
+		assert_false(readable(ch->fd, 5));
+		/* Two wait, then both are taken */
+		if (i & 1) {
+			expect_op(s.scq, i - 1, IBV_WC_RDMA_WRITE);
+			expect_op(s.scq, i, IBV_WC_RDMA_WRITE);
+			must(ibv_req_notify_cq(s.scq, 0));
+			assert_false(readable(ch->fd, 5));
+		}
+	}
+	close_self(&s);
 	must(ibv_destroy_comp_channel(ch));
 }
 
@@ -499,6 +564,37 @@ static void communication_established(void **state)
 	close_pair(s);
 }
 
+/* A send queue that is drained holds what is posted until it is let go on; it says so once it has nothing under way */
+static void drained(void **state)
+{
+	struct ibv_qp_attr a = { .qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1 };
+	struct side s;
+
+	(void)state;
+	open_self(&s, 63, NULL);
+	for (int round = 0; round < 3; round++) {
+		memset(s.buf, 2 * round + 1, 8);
+		write_some(&s, 0, 3);
+		for (int i = 0; i < 3; i++)
+			expect_op(s.scq, i, IBV_WC_RDMA_WRITE);
+		a.qp_state = IBV_QPS_SQD;
+		must(ibv_modify_qp(s.qp, &a, IBV_QP_STATE | (round < 2 ? IBV_QP_EN_SQD_ASYNC_NOTIFY : 0)));
+		if (round < 2)
+			assert_ptr_equal(expect_event(ctx, IBV_EVENT_SQ_DRAINED), s.qp);
+		assert_false(readable(ctx->async_fd, 2));
+		memset(s.buf, 2 * round + 2, 8);
+		write_some(&s, 5, 2);
+		expect_nothing(s.scq);
+		assert_int_equal(s.buf[HALF], 2 * round + 1);
+		a.qp_state = IBV_QPS_RTS;
+		must(ibv_modify_qp(s.qp, &a, IBV_QP_STATE));
+		expect_op(s.scq, 5, IBV_WC_RDMA_WRITE);
+		expect_op(s.scq, 6, IBV_WC_RDMA_WRITE);
+		assert_int_equal(s.buf[HALF], 2 * round + 2);
+	}
+	close_self(&s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -506,16 +602,19 @@ int main(void)
 		cmocka_unit_test(resize_refused),
 		cmocka_unit_test(resize_under_traffic),
 		cmocka_unit_test(resize_128),
+		cmocka_unit_test(resize_full),
 		cmocka_unit_test(resize_armed),
 		cmocka_unit_test(ignore_overrun),
 		cmocka_unit_test(exactly_full),
 		cmocka_unit_test(overrun),
 		cmocka_unit_test(one_channel),
+		cmocka_unit_test(armed_before_polled),
 		cmocka_unit_test(solicited),
 		cmocka_unit_test(acknowledgements),
 		cmocka_unit_test(whose_event),
 		cmocka_unit_test(request_error),
 		cmocka_unit_test(communication_established),
+		cmocka_unit_test(drained),
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);

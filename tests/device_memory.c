@@ -438,7 +438,8 @@ static void extended(void **state)
 	struct ibv_wc wc;
 
 	(void)state;
-	how.ops = IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE;
+	how.ops = IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_SEND |
+		  IBV_QP_EX_WITH_RDMA_WRITE;
 	open_pair(s, &how);
 	qx[0] = ibv_qp_to_qp_ex(s[0].qp);
 	qx[1] = ibv_qp_to_qp_ex(s[1].qp);
@@ -482,6 +483,39 @@ static void extended(void **state)
 	write_to(&s[0], key, (uintptr_t)s[1].buf, 1, IBV_WC_REM_ACCESS_ERR);
 	close_pair(s);
 	must(ibv_dealloc_mw(mw));
+}
+
+/* An unreliable connection may have windows, too; what it does not reach is lost without a word */
+static void unreliable(void **state)
+{
+	struct how how = windowed();
+	struct ibv_mw *mw[2];
+	struct side s[2];
+
+	(void)state;
+	how.type = IBV_QPT_UC;
+	how.qp_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+	open_pair(s, &how);
+	fill(s[0].buf, 4096, 8);
+	memset(s[1].buf, 0xaa, SIZE);
+	mw[0] = window(IBV_MW_TYPE_1);
+	mw[1] = window(IBV_MW_TYPE_2);
+	must(bind1(&s[1], mw[0], &s[1], 0, 4096, IBV_ACCESS_REMOTE_WRITE));
+	expect_op(s[1].scq, 70, IBV_WC_BIND_MW);
+	bind2(&s[1], mw[1], ibv_inc_rkey(mw[1]->rkey), info_of(&s[1], 4096, 4096, IBV_ACCESS_REMOTE_WRITE), 0);
+	for (int i = 0; i < 2; i++) {
+		write_to(&s[0], mw[i]->rkey, (uintptr_t)s[1].buf + 4096 * i, 4096, IBV_WC_SUCCESS);
+		usleep(1000);
+		assert_memory_equal(s[1].buf + 4096 * i, s[0].buf, 4096);
+	}
+	invalidate(&s[1], mw[1]->rkey, 0);
+	memset(s[1].buf, 0xaa, SIZE);
+	write_to(&s[0], mw[1]->rkey, (uintptr_t)s[1].buf + 4096, 4096, IBV_WC_SUCCESS);
+	usleep(1000);
+	assert_true(all_bytes(s[1].buf, SIZE, 0xaa));
+	must(ibv_dealloc_mw(mw[0]));
+	must(ibv_dealloc_mw(mw[1]));
+	close_pair(s);
 }
 
 /* ---- device memory ---- */
@@ -633,6 +667,74 @@ static void dm_objects(void **state)
 	}
 }
 
+/* All of it, and no more; what is freed is there again */
+static void dm_limits(void **state)
+{
+	struct ibv_alloc_dm_attr a = { .length = dm_max() };
+	struct ibv_dm *dm;
+
+	(void)state;
+	for (int i = 0; i < 3; i++) {
+		dm = device_memory(dm_max());
+		must(ibv_memcpy_to_dm(dm, dm_max() - 4, &i, 4));
+		assert_null(ibv_alloc_dm(ctx, &a));
+		must(ibv_free_dm(dm));
+	}
+}
+
+/* A context that is closed with everything still there leaves nothing taken */
+static void abandoned(void **state)
+{
+	static uint8_t buf[8192];
+
+	(void)state;
+	for (int i = 0; i < 3; i++) {
+		struct ibv_srq_init_attr si = { .attr = { .max_wr = 8, .max_sge = 1 } };
+		struct ibv_qp_init_attr qi = { .cap = usual.cap, .qp_type = IBV_QPT_RC };
+		struct ibv_mw_bind b = { .wr_id = 1, .send_flags = IBV_SEND_SIGNALED };
+		struct ibv_alloc_dm_attr a = { .length = dm_max() };
+		struct ibv_context *c = ibv_open_device(list[0]);
+		struct ibv_qp_attr attr;
+		union ibv_gid group;
+		struct ibv_mw *mw;
+		struct ibv_dm *dm;
+		struct ibv_pd *p;
+		struct ibv_qp *qp, *ud;
+		struct how how = usual;
+
+		assert_non_null(c);
+		p = ibv_alloc_pd(c);
+		b.bind_info.mr = ibv_reg_mr(p, buf, sizeof(buf), ALL_ACCESS | IBV_ACCESS_MW_BIND);
+		b.bind_info.addr = (uintptr_t)buf;
+		b.bind_info.length = 4096;
+		b.bind_info.mw_access_flags = IBV_ACCESS_REMOTE_READ;
+		assert_non_null(b.bind_info.mr);
+		qi.send_cq = qi.recv_cq = ibv_create_cq(c, 10, NULL, NULL, 0);
+		qi.srq = ibv_create_srq(p, &si);
+		qp = ibv_create_qp(p, &qi);
+		assert_non_null(qp);
+		bring_up(qp, qp->qp_num, &usual);
+		mw = ibv_alloc_mw(p, IBV_MW_TYPE_1);
+		assert_non_null(mw);
+		must(ibv_bind_mw(qp, mw, &b));
+		expect_op(qi.send_cq, 1, IBV_WC_BIND_MW);
+		dm = ibv_alloc_dm(c, &a);
+		assert_non_null(dm);
+		assert_non_null(ibv_reg_dm_mr(p, dm, 0, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ZERO_BASED));
+		attr = attr_for(IBV_QPS_RTR, 0, &usual);
+		assert_non_null(ibv_create_ah(p, &attr.ah_attr));
+		qi.qp_type = how.type = IBV_QPT_UD;
+		ud = ibv_create_qp(p, &qi);
+		assert_non_null(ud);
+		bring_up(ud, 0, &how);
+		memset(&group, 0, sizeof(group));
+		group.raw[0] = 0xff;
+		group.raw[1] = 0x12;
+		must(ibv_attach_mcast(ud, &group, 0xc000));
+		must(ibv_close_device(c));
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -646,9 +748,12 @@ int main(void)
 		cmocka_unit_test(send_with_invalidate),
 		cmocka_unit_test(bad_invalidate),
 		cmocka_unit_test(extended),
+		cmocka_unit_test(unreliable),
 		cmocka_unit_test(dm_copies),
 		cmocka_unit_test(dm_transfers),
 		cmocka_unit_test(dm_objects),
+		cmocka_unit_test(dm_limits),
+		cmocka_unit_test(abandoned),
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);

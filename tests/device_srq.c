@@ -417,7 +417,8 @@ static void refusals(void **state)
 /* Both interfaces to make one, and what mlx5dv knows of it */
 static void extended(void **state)
 {
-	struct ibv_srq_init_attr_ex init = { .attr = { .max_wr = 50, .max_sge = 3 }, .comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD,
+	struct ibv_srq_init_attr_ex init = { .attr = { .max_wr = 50, .max_sge = 3 },
+					     .comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD,
 					     .srq_type = IBV_SRQT_BASIC, .pd = pd };
 	struct ibv_srq *srq = ibv_create_srq_ex(ctx, &init), *other = a_srq(10, 1);
 	struct mlx5dv_srq d = { .comp_mask = MLX5DV_SRQ_MASK_SRQN }, e = { .comp_mask = MLX5DV_SRQ_MASK_SRQN };
@@ -530,6 +531,39 @@ static void last_wqe(void **state)
 	must(ibv_destroy_srq(srq));
 }
 
+/* A receive whose key is not good stops the QP that took it; the others have the next */
+static void bad_key(void **state)
+{
+	struct ibv_srq *srq = a_srq(16, 1);
+	struct ibv_recv_wr rwr = { .wr_id = 1, .num_sge = 1 }, *bad;
+	struct side rx[2], tx[2];
+	struct ibv_send_wr wr;
+	struct ibv_sge sg;
+
+	(void)state;
+	for (int i = 0; i < 2; i++)
+		open_to(&rx[i], &tx[i], &usual, srq);
+	sg = sge(&rx[0], 0, 64);
+	sg.lkey ^= 0x40;
+	rwr.sg_list = &sg;
+	must(ibv_post_srq_recv(srq, &rwr, &bad));
+	must(post_one(srq, 2, &rx[1], 0, 64));
+	sg = sge(&tx[0], 0, 64);
+	wr = request(IBV_WR_SEND, 5, &sg, 1, &rx[0], 0);
+	post(&tx[0], &wr);
+	expect(tx[0].scq, 5, IBV_WC_REM_OP_ERR);
+	expect(rx[0].rcq, 1, IBV_WC_LOC_PROT_ERR);
+	assert_int_equal(state_of(rx[0].qp), IBV_QPS_ERR);
+	assert_ptr_equal(expect_event(ctx, IBV_EVENT_QP_LAST_WQE_REACHED), rx[0].qp);
+	message(&tx[1], 0, 64);
+	expect_op(rx[1].rcq, 2, IBV_WC_RECV);
+	for (int i = 0; i < 2; i++) {
+		close_side(&tx[i]);
+		close_side(&rx[i]);
+	}
+	must(ibv_destroy_srq(srq));
+}
+
 /* One CQ for everything */
 static void one_cq(void **state)
 {
@@ -595,6 +629,7 @@ int main(void)
 		cmocka_unit_test(extended),
 		cmocka_unit_test(destroyed),
 		cmocka_unit_test(last_wqe),
+		cmocka_unit_test(bad_key),
 		cmocka_unit_test(one_cq),
 	};
 

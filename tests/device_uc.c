@@ -16,8 +16,8 @@ static const uint32_t sizes[] = { 1, 4, 31, 64, 65, 1024, 1025, 4096, 5000, 7000
 static void transfer(struct side s[2], bool write, bool imm, uint32_t len, unsigned flags)
 {
 	struct ibv_sge sg = sge(&s[0], 8, len);
-	struct ibv_send_wr wr = request(write ? imm ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE : imm ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND,
-					7, &sg, 1, &s[1], 64);
+	enum ibv_wr_opcode op = write ? imm ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE : imm ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
+	struct ibv_send_wr wr = request(op, 7, &sg, 1, &s[1], 64);
 	struct ibv_wc wc;
 	double end = now() + 5;
 
@@ -141,7 +141,8 @@ static void wr_interface(void **state)
 	close_pair(s);
 	/* Operations that they do not have */
 	{
-		static const uint64_t not[] = { IBV_QP_EX_WITH_RDMA_READ, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP };
+		static const uint64_t not[] = { IBV_QP_EX_WITH_RDMA_READ, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
+						IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP };
 		struct ibv_cq *cq = ibv_create_cq(ctx, 10, NULL, NULL, 0);
 		struct ibv_qp_init_attr_ex init = { .send_cq = cq, .recv_cq = cq, .cap = usual.cap, .qp_type = IBV_QPT_UC, .pd = pd,
 						    .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS };
@@ -195,6 +196,34 @@ static void no_receive(void **state)
 	assert_int_equal(state_of(s[0].qp), IBV_QPS_RTS);
 	assert_int_equal(state_of(s[1].qp), IBV_QPS_RTS);
 	close_pair(s);
+}
+
+/* More than the receive has room for: it is lost, nothing comes behind the room, and the sender does not know */
+static void receive_too_short(void **state)
+{
+	static const uint32_t sizes[] = { 100, 5000 };
+
+	(void)state;
+	for (unsigned i = 0; i < ARRAY(sizes); i++) {
+		struct how how = how_uc();
+		struct ibv_send_wr wr;
+		struct ibv_sge sg;
+		struct side s[2];
+		struct ibv_wc wc;
+
+		open_pair(s, &how);
+		memset(s[1].buf, 0xaa, 65536);
+		recv_at(&s[1], 1, 0, sizes[i] - 1);
+		sg = sge(&s[0], 0, sizes[i]);
+		wr = request(IBV_WR_SEND, 2, &sg, 1, &s[1], 0);
+		post(&s[0], &wr);
+		expect_op(s[0].scq, 2, IBV_WC_SEND);
+		usleep(2000);
+		assert_true(ibv_poll_cq(s[1].rcq, 1, &wc) == 0 || wc.status != IBV_WC_SUCCESS);
+		assert_true(all_bytes(s[1].buf + sizes[i] - 1, 65536 - sizes[i], 0xaa));
+		assert_int_equal(state_of(s[0].qp), IBV_QPS_RTS);
+		close_pair(s);
+	}
 }
 
 /* Nobody there, or nobody who is ready: the sender does not know */
@@ -252,7 +281,7 @@ static void forbidden(void **state)
 	}
 }
 
-/* READs and atomics need answers, which there are none of: the device refuses such a WQE; the send queue stops, the receive queue does not */
+/* READs and atomics need answers, of which there are none: such a WQE is refused; the send queue stops, the receive queue does not */
 static void no_answers(void **state)
 {
 	static const enum ibv_wr_opcode ops[] = { IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_CMP_AND_SWP };
@@ -323,6 +352,7 @@ int main(void)
 		cmocka_unit_test(in_order),
 		cmocka_unit_test(wr_interface),
 		cmocka_unit_test(no_receive),
+		cmocka_unit_test(receive_too_short),
 		cmocka_unit_test(nobody_there),
 		cmocka_unit_test(forbidden),
 		cmocka_unit_test(no_answers),

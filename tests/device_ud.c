@@ -453,6 +453,15 @@ static void not_for_us(void **state)
 	wr = datagram(IBV_WR_SEND, 11, NULL, 0, ah, s[1].qp->qp_num);
 	lost(s, wr);
 	must(ibv_destroy_ah(ah));
+	/* The right LID, and a GRH that means somebody else */
+	if (!is_roce()) {
+		a = to_self(0);
+		a.grh.dgid.raw[13] ^= 0x55;
+		ah = ah_of(a);
+		wr = datagram(IBV_WR_SEND, 12, NULL, 0, ah, s[1].qp->qp_num);
+		lost(s, wr);
+		must(ibv_destroy_ah(ah));
+	}
 	close_pair(s);
 }
 
@@ -544,6 +553,34 @@ static void receive_too_short(void **state)
 	assert_int_equal(state_of(s[0].qp), IBV_QPS_RTS);
 	assert_int_equal(state_of(s[1].qp), IBV_QPS_ERR);
 	close_pair(s);
+	must(ibv_destroy_ah(ah));
+}
+
+/* A receive whose key is not good takes the message with it */
+static void receive_unprotected(void **state)
+{
+	struct ibv_ah *ah = usual_ah();
+	struct ibv_send_wr wr;
+	struct ibv_sge sg;
+	struct side s[2];
+
+	(void)state;
+	for (int what = 0; what < 2; what++) {
+		open_pair(s, how_ud());
+		sg = sge(&s[1], what ? SIZE - 50 : 0, 100);
+		sg.lkey ^= what ? 0 : 0x40;
+		assert_int_equal(post_recv(&s[1], 1, &sg, 1), 0);
+		recv_at(&s[1], 2, 0, 100);
+		sg = sge(&s[0], 0, 16);
+		wr = datagram(IBV_WR_SEND, 3, &sg, 1, ah, s[1].qp->qp_num);
+		post(&s[0], &wr);
+		expect_op(s[0].scq, 3, IBV_WC_SEND);
+		expect(s[1].rcq, 1, IBV_WC_LOC_PROT_ERR);
+		expect(s[1].rcq, 2, IBV_WC_WR_FLUSH_ERR);
+		assert_int_equal(state_of(s[1].qp), IBV_QPS_ERR);
+		assert_int_equal(state_of(s[0].qp), IBV_QPS_RTS);
+		close_pair(s);
+	}
 	must(ibv_destroy_ah(ah));
 }
 
@@ -800,6 +837,7 @@ int main(void)
 		cmocka_unit_test(controlled_key),
 		cmocka_unit_test(no_receive),
 		cmocka_unit_test(receive_too_short),
+		cmocka_unit_test(receive_unprotected),
 		cmocka_unit_test(send_fails),
 		cmocka_unit_test(flush_by_modify),
 		cmocka_unit_test(bad_handles),

@@ -10,14 +10,16 @@
 #define SCENARIO __attribute__((noinline, used))
 #define DEVICE_SEES __attribute__((aligned(4096), used))
 
-uint8_t wqes[64 * 64] DEVICE_SEES, rwqes[64 * 64] DEVICE_SEES, reg[4096] DEVICE_SEES, cq_page[4096] DEVICE_SEES;
+uint8_t wqes[64 * 64] DEVICE_SEES, rwqes[64 * 64] DEVICE_SEES, swqes[64 * 64] DEVICE_SEES, reg[4096] DEVICE_SEES, cq_page[4096] DEVICE_SEES;
 struct mlx5_cqe64 cqes[64] DEVICE_SEES;
-uint32_t record[2] DEVICE_SEES, rrecord[2] DEVICE_SEES, cq_record[2] DEVICE_SEES;
+uint32_t record[2] DEVICE_SEES, rrecord[2] DEVICE_SEES, srecord[2] DEVICE_SEES, cq_record[2] DEVICE_SEES;
 struct inlay_uar uar DEVICE_SEES;
 char lock_offset[offsetof(struct inlay_uar, lock)] DEVICE_SEES; /* its size is the offset */
 
 struct inlay_sq sq;
 struct inlay_rq rq;
+struct inlay_srq srq;
+struct inlay_av av;
 struct inlay_cq cq;
 uint64_t payload[64];
 uint32_t sum;
@@ -74,6 +76,41 @@ SCENARIO void s_locked(void)
 {
 	inlay_post_send_inline(&sq, payload, 8, INLAY_SIGNALED);
 	inlay_sq_ring(&sq);
+}
+
+/* Its address vector fills a WQEBB, and the payload lies in the next. */
+SCENARIO void s_datagram(void)
+{
+	inlay_post_ud_send_inline(&sq, &av, payload, 8, INLAY_SIGNALED);
+	inlay_sq_ring(&sq);
+}
+
+SCENARIO void s_shared_receive(void)
+{
+	struct ibv_sge sge = {0x2000, 64, 5};
+
+#ifdef MUTANT_SHARED_RECORD_FIRST
+	*(volatile uint32_t *)&srecord[0] = 1;
+#endif
+	inlay_post_srq_recv(&srq, &sge, 1);
+	inlay_srq_ring(&srq);
+#ifdef MUTANT_ENTRY_LATE
+	*(volatile uint8_t *)&swqes[31] = 1;
+#endif
+}
+
+/* The entry goes back to the list, which the device sees again only when it is posted. */
+SCENARIO int s_shared_poll(void)
+{
+	const struct mlx5_cqe64 *cqe = inlay_cq_peek(&cq);
+
+	if (!cqe || inlay_cqe_is_error(cqe))
+		return -1;
+	sum += inlay_cqe_byte_count(cqe);
+	if (inlay_srq_release(&srq, cqe))
+		return -1;
+	inlay_cq_advance(&cq, 1);
+	return 0;
 }
 
 SCENARIO void s_receive(void)
@@ -145,11 +182,12 @@ __attribute__((noinline)) void set_up_receiving(void)
 	uint32_t i;
 
 	inlay_rq_init(&rq, rwqes, 64, 64, rrecord);
+	inlay_srq_init(&srq, swqes, 64, 64, srecord);
 	for (i = 0; i < 64; i++)
 		cqes[i].op_own = 0xf0;
 	inlay_cq_init(&cq, cqes, 64, 64, cq_record, cq_page, 3);
-	for (i = 0; i < 3; i++)
-		cqes[i].op_own = MLX5_CQE_REQ << 4;
+	for (i = 0; i < 4; i++)
+		cqes[i].op_own = (i == 1 ? MLX5_CQE_RESP_SEND : MLX5_CQE_REQ) << 4;
 }
 
 __attribute__((noinline)) void end(void)
@@ -169,6 +207,8 @@ void _start(void)
 	s_copy();
 	s_copy_long();
 	set_up(INLAY_UAR_EXCLUSIVE);
+	s_datagram();
+	set_up(INLAY_UAR_EXCLUSIVE);
 	s_doorbell();
 	s_batch();
 	set_up(INLAY_UAR_DOORBELL);
@@ -177,6 +217,8 @@ void _start(void)
 	set_up(INLAY_UAR_LOCKED);
 	s_locked();
 	s_receive();
+	s_shared_receive();
+	s_shared_poll();
 	s_poll_many();
 	s_poll_nothing();
 	s_arm();

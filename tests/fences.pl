@@ -6,7 +6,9 @@
 # (function s_NAME) what it did to the memory that the device sees and which fences stood between, in the order of execution:
 #
 #   wqe rwqe     a store to a WQE of the send or receive ring
+#   swqe         a store to an entry of the shared receive queue
 #   rec rrec     a store to a doorbell record
+#   srec         a store to the shared receive queue's
 #   reg lock     a store to the doorbell register; to the lock of a shared one
 #   own cqe      a load of a CQE's last byte, which holds the owner bit; of the rest of a CQE
 #   free armrec  a store to the CQ's consumer index; to its arm word
@@ -34,7 +36,7 @@ for (`$objdump -d --no-show-raw-insn $program`) {
 sub named # address, loaded or stored
 {
 	my ($at, $how) = @_;
-	my %what = (wqes => 'wqe', rwqes => 'rwqe', record => 'rec', rrecord => 'rrec', reg => 'reg', cq_page => 'arm');
+	my %what = (wqes => 'wqe', rwqes => 'rwqe', swqes => 'swqe', srecord => 'srec', record => 'rec', rrecord => 'rrec', reg => 'reg', cq_page => 'arm');
 	for my $name (keys %symbol) {
 		my ($begin, $size) = @{$symbol{$name}};
 		next if $at < $begin || $at >= $begin + $size;

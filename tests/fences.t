@@ -14,6 +14,9 @@ declare -A x86=(
 	[shared]='wqe rec [sfence] reg [sfence]'
 	[locked]='wqe rec [sfence] lock reg [sfence] lock'
 	[receive]='rwqe rrec'
+	[datagram]='wqe rec [sfence] reg [sfence]'
+	[shared_receive]='swqe srec'
+	[shared_poll]='own cqe swqe free'
 	[poll]='own cqe free'
 	[poll_many]='own cqe free'
 	[poll_nothing]='own'
@@ -26,7 +29,10 @@ declare -A arm=(
 	[batch]='wqe [dmb oshst] rec [dmb oshst] reg [dsb st]'
 	[shared]='wqe [dmb oshst] rec [dmb oshst] reg [dsb st]'
 	[locked]='wqe [dmb oshst] rec [dmb oshst] lock reg [dsb st] lock'
-	[receive]='rwqe [dmb oshst] rrec'
+	[receive]='rwqe [dmb osh] rrec'
+	[datagram]='wqe [dmb oshst] rec [dmb oshst] reg [dsb st]'
+	[shared_receive]='swqe [dmb osh] srec'
+	[shared_poll]='own [dmb oshld] cqe swqe [dmb oshld] free'
 	[poll]='own [dmb oshld] cqe [dmb oshld] free'
 	[poll_many]='own [dmb oshld] cqe [dmb oshld] free'
 	[poll_nothing]='own'
@@ -64,7 +70,7 @@ whole() # isa build title flags...
 	local build=$2 title=$3 scenario
 	shift 3
 	try "$title builds and runs" trace "$build" include "$@"
-	for scenario in copy copy_long doorbell batch shared locked receive poll poll_many poll_nothing arm; do
+	for scenario in copy copy_long datagram doorbell batch shared locked receive shared_receive shared_poll poll poll_many poll_nothing arm; do
 		same "$title: $scenario: ${expected[$scenario]}" "${expected[$scenario]}" "$(did $scenario)"
 	done
 }
@@ -105,7 +111,9 @@ mutants() # isa build title
 		caught "$1" "$2" "$3 without $fence" "$scenario" "$dir/mutant"
 	done <<-EOF
 	arm inlay_fence_wqe_record copy
-	arm inlay_fence_wqe_record receive
+	arm inlay_fence_recv_record receive
+	arm inlay_fence_recv_record shared_receive
+	arm inlay_fence_polled shared_poll
 	both inlay_fence_record_reg copy
 	both inlay_fence_record_reg doorbell
 	both inlay_fence_record_reg arm
@@ -115,7 +123,8 @@ mutants() # isa build title
 	arm inlay_fence_polled poll_many
 	arm inlay_fence_cqe_free poll
 	EOF
-	for mutant in RECORD_FIRST:copy REGISTER_FIRST:copy WQE_LATE:copy BODY_FIRST:poll FREED_EARLY:poll; do
+	for mutant in RECORD_FIRST:copy REGISTER_FIRST:copy WQE_LATE:copy BODY_FIRST:poll FREED_EARLY:poll SHARED_RECORD_FIRST:shared_receive \
+		ENTRY_LATE:shared_receive; do
 		caught "$1" "$2" "$3 with MUTANT_${mutant%:*}" "${mutant#*:}" include "-DMUTANT_${mutant%:*}"
 	done
 }

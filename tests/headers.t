@@ -32,15 +32,17 @@ title() # compiler: without folders
 alone() # compiler: every header, every standard, checked and not
 {
 	local header kind standards std checked
-	read -r kind standards < <(language "$1")
+	read -r kind first standards < <(language "$1")
 	for header in $headers; do
 		printf '#include <inlay/%s>\n#include <inlay/%s>\n' "$header" "$header" >"$dir/alone.c"
+		for checked in 0 1; do
+			echo "inlay/$header -std=$first INLAY_CHECKED $checked"
+			$1 -x $kind -std=$first -O1 $warnings -DINLAY_CHECKED=$checked -Iinclude -c -o "$dir/alone.o" "$dir/alone.c" || return 1
+			[ -z "$(nm -u "$dir/alone.o")" ] || { nm -u "$dir/alone.o"; return 1; }
+		done
 		for std in $standards; do
-			for checked in 0 1; do
-				echo "inlay/$header -std=$std INLAY_CHECKED $checked"
-				$1 -x $kind -std=$std -O1 $warnings -DINLAY_CHECKED=$checked -Iinclude -c -o "$dir/alone.o" "$dir/alone.c" || return 1
-				[ -z "$(nm -u "$dir/alone.o")" ] || { nm -u "$dir/alone.o"; return 1; }
-			done
+			echo "inlay/$header -std=$std"
+			$1 -x $kind -std=$std $warnings -Iinclude -fsyntax-only "$dir/alone.c" || return 1
 		done
 	done
 }

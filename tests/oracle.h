@@ -93,6 +93,7 @@ struct lib {
 	struct ibv_qp_ex *qpx;  /* NULL: created without the ibv_wr_* interface */
 	struct ibv_td *td;
 	struct ibv_pd *pd;
+	struct ibv_wq *wq;      /* in the place of a QP */
 	uint8_t *ring, *reg, *rq;
 	uint32_t *dbrec;
 	uint32_t uidx;          /* how a CQE names it */
@@ -369,7 +370,7 @@ UNUSED static int post_lib(struct lib *l, unsigned api, const struct req *r, uns
 UNUSED static uint32_t in_flags(const struct req *r)
 {
 	return (r->flags & SIG ? INLAY_SIGNALED : 0) | (r->flags & SOL ? INLAY_SOLICITED : 0) |
-	       (r->flags & FENCE ? INLAY_FENCE_SMALL_AND_FENCE : T.fence) | (r->inl ? INLAY_INLINE : 0);
+	       (r->flags & FENCE ? (uint32_t)INLAY_FENCE_SMALL_AND_FENCE : T.fence) | (r->inl ? INLAY_INLINE : 0);
 }
 
 /* What an application whose arguments are variables writes; with constants, what folds */
@@ -489,6 +490,8 @@ UNUSED static void qp_up(struct ibv_qp *qp)
 	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN));
 }
 
+static struct ibv_srq *srq_of_qps; /* of the QPs made while it is there */
+
 UNUSED static struct ibv_qp *make_qp(struct ibv_pd *pd, struct ibv_cq *cq, const struct ibv_qp_cap *cap, uint64_t ops,
 			      struct ibv_qp_cap *granted)
 {
@@ -499,6 +502,7 @@ UNUSED static struct ibv_qp *make_qp(struct ibv_pd *pd, struct ibv_cq *cq, const
 	attr.qp_type = K->type;
 	attr.send_cq = cq;
 	attr.recv_cq = cq;
+	attr.srq = srq_of_qps;
 	attr.cap = *cap;
 	attr.pd = pd;
 	attr.comp_mask = IBV_QP_INIT_ATTR_PD;
@@ -545,22 +549,22 @@ UNUSED static struct mlx5dv_cq view_cq(struct ibv_cq *cq)
  * of a thread domain that was freed comes back as its last owner left it). One empty RDMA write to itself, executed, shows
  * both; a datagram, which nobody receives, does so too.
  */
-UNUSED static void lib_probe(struct lib *l, uint32_t size)
+UNUSED static void probe_post(struct lib *l)
+{
+	struct req r;
+
+	req_init(&r, K->type == IBV_QPT_UD ? SEND : WRITE, SIG);
+	must(post_lib(l, POST_SEND, &r, 1, 77));
+}
+
+UNUSED static void probe_end(struct lib *l)
 {
 	struct ibv_cq *cq = l->qp->send_cq;
 	struct mlx5dv_cq dv = view_cq(cq);
-	uint32_t at = be32toh(dv.dbrec[0]) & (dv.cqe_cnt - 1), half;
+	uint32_t at = be32toh(dv.dbrec[0]) & (dv.cqe_cnt - 1);
 	struct mlx5_cqe64 *cqe = (struct mlx5_cqe64 *)((uint8_t *)dv.buf + (size_t)at * dv.cqe_size + (dv.cqe_size - 64));
 	struct ibv_wc wc;
-	struct req r;
 
-	memset(l->reg, 0, 2 * size);
-	req_init(&r, K->type == IBV_QPT_UD ? SEND : WRITE, SIG);
-	must(post_lib(l, POST_SEND, &r, 1, 77));
-	for (half = 0; half < 2 && all_bytes(l->reg + half * size, size, 0); half++)
-		;
-	assert_true(half < 2 && all_bytes(l->reg + !half * size, size, 0));
-	l->half = !half;
 	softdev_run();
 	assert_int_equal(cqe->op_own >> 4, MLX5_CQE_REQ);
 	l->uidx = be32toh(cqe->srqn_uidx) & 0xffffff;
@@ -571,6 +575,19 @@ UNUSED static void lib_probe(struct lib *l, uint32_t size)
 	/* Back to the beginning of the ring: RESET zeroes libmlx5's counters, the device's and the record */
 	qp_to(l->qp, IBV_QPS_RESET);
 	qp_up(l->qp);
+}
+
+UNUSED static void lib_probe(struct lib *l, uint32_t size)
+{
+	uint32_t half;
+
+	memset(l->reg, 0, 2 * size);
+	probe_post(l);
+	for (half = 0; half < 2 && all_bytes(l->reg + half * size, size, 0); half++)
+		;
+	assert_true(half < 2 && all_bytes(l->reg + !half * size, size, 0));
+	l->half = !half;
+	probe_end(l);
 }
 
 UNUSED static void lib_open(struct lib *l, struct ibv_cq *cq, const struct ibv_qp_cap *cap, uint64_t ops, struct ibv_qp_cap *granted)
@@ -1002,7 +1019,7 @@ UNUSED static int rx_post_lib(struct lib *l, const struct req *r, unsigned n, ui
 		wr[i].sg_list = (struct ibv_sge *)(uintptr_t)r[i].sge;
 		wr[i].num_sge = (int)r[i].nsge;
 	}
-	return ibv_post_recv(l->qp, wr, &bad);
+	return l->wq ? ibv_post_wq_recv(l->wq, wr, &bad) : ibv_post_recv(l->qp, wr, &bad);
 }
 
 /* ---- runs ---- */
@@ -1109,9 +1126,11 @@ UNUSED static int close_group(void **state)
 
 	if (!softdev_present())
 		return 0;
-	for (i = 0; i < MAX_PEERS; i++)
+	for (i = 0; i < MAX_PEERS; i++) {
 		if (peers[i] && ibv_destroy_ah(peers[i]))
 			return -1;
+		peers[i] = NULL;
+	}
 	for (i = 0; i < ARRAY(mrs); i++)
 		if (ibv_dereg_mr(mrs[i]))
 			return -1;

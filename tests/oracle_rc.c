@@ -2,6 +2,7 @@
 /*
  * oracle_rc.c: the send queue of an RC QP, byte for byte as libmlx5's: see oracle.h. The device is stepped.
  */
+#include "common.h"
 #include "oracle_send.h"
 
 /* ---- constants ---- */

@@ -1,8 +1,109 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * oracle_recv.c: receive queues of QPs of every kind, byte for byte as libmlx5's: see oracle.h. The device is stepped.
+ * oracle_recv.c: receive queues, of QPs of every kind and of their own (WQs), byte for byte as libmlx5's: see oracle.h. The device is stepped.
  */
+#include "common.h"
 #include "oracle.h"
+
+/* ---- WQs ---- */
+
+static bool wqs; /* three WQs in the place of three QPs */
+static struct ibv_wq *in_wq;
+
+static struct ibv_wq *make_wq(struct ibv_cq *cq, const struct ibv_qp_cap *cap)
+{
+	struct ibv_wq_init_attr init;
+	struct ibv_wq_attr attr;
+	struct ibv_wq *wq;
+
+	memset(&init, 0, sizeof(init));
+	memset(&attr, 0, sizeof(attr));
+	init.wq_type = IBV_WQT_RQ;
+	init.max_wr = cap->max_recv_wr;
+	init.max_sge = cap->max_recv_sge;
+	init.pd = dev.pd;
+	init.cq = cq;
+	wq = ibv_create_wq(dev.ctx, &init);
+	assert_non_null(wq);
+	attr.attr_mask = IBV_WQ_ATTR_STATE;
+	attr.wq_state = IBV_WQS_RDY;
+	must(ibv_modify_wq(wq, &attr));
+	return wq;
+}
+
+static struct mlx5dv_rwq view_wq(struct ibv_wq *wq)
+{
+	struct mlx5dv_obj obj;
+	struct mlx5dv_rwq dv;
+
+	memset(&obj, 0, sizeof(obj));
+	memset(&dv, 0, sizeof(dv));
+	obj.rwq.in = wq;
+	obj.rwq.out = &dv;
+	must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_RWQ));
+	return dv;
+}
+
+/* A WQ sends nothing that would show its number in CQEs: it is the lowest that is free, which a QP had that is gone again */
+static void lib_wq(struct lib *l, struct ibv_cq *cq, const struct ibv_qp_cap *cap)
+{
+	struct ibv_qp_cap small;
+	struct mlx5dv_rwq dv;
+	uint32_t uidx;
+
+	memset(&small, 0, sizeof(small));
+	small.max_send_wr = 1;
+	small.max_send_sge = 1;
+	lib_open(l, cq, &small, 0, NULL);
+	uidx = l->uidx;
+	lib_close(l);
+	memset(l, 0, sizeof(*l));
+	l->wq = make_wq(cq, cap);
+	l->uidx = uidx;
+	dv = view_wq(l->wq);
+	l->rq = (uint8_t *)dv.buf;
+	l->dbrec = (uint32_t *)dv.dbrec;
+}
+
+static void rx_open(struct trio *t, const struct ibv_qp_cap *cap)
+{
+	struct mlx5dv_rwq dv;
+
+	if (!wqs) {
+		trio_open(t, cap, K->lean, INLAY_UAR_EXCLUSIVE);
+		return;
+	}
+	memset(t, 0, sizeof(*t));
+	t->cq = ibv_create_cq(dev.ctx, (int)(2 * cap->max_recv_wr < 64 ? 63 : 4 * cap->max_recv_wr), NULL, NULL, 0);
+	assert_non_null(t->cq);
+	t->cqn = view_cq(t->cq).cqn;
+	lib_wq(&t->a, t->cq, cap);
+	lib_wq(&t->b, t->cq, cap);
+	in_wq = make_wq(t->cq, cap);
+	must(inlay_rq_from_wq(&t->in_rq, in_wq));
+	dv = view_wq(in_wq);
+	t->rq = (uint8_t *)dv.buf;
+	t->dbrec = (uint32_t *)dv.dbrec;
+	t->rq_cnt = dv.wqe_cnt;
+	t->rq_stride = dv.stride;
+}
+
+static void rx_close(struct trio *t)
+{
+	if (!wqs) {
+		trio_close(t);
+		return;
+	}
+	must(ibv_destroy_wq(in_wq));
+	must(ibv_destroy_wq(t->a.wq));
+	must(ibv_destroy_wq(t->b.wq));
+	must(ibv_destroy_cq(t->cq));
+}
+
+static uint32_t rx_number(const struct lib *l)
+{
+	return l->wq ? l->wq->wq_num : l->qp->qp_num;
+}
 
 /* ---- tests: receive queue ---- */
 
@@ -15,9 +116,9 @@ static void rx_complete(struct trio *t, uint32_t n)
 
 	if (!n)
 		return;
-	cqe_for(&cqe, MLX5_CQE_RESP_SEND, 0, t->a.qp->qp_num, t->a.uidx, (uint16_t)t->rtail);
+	cqe_for(&cqe, MLX5_CQE_RESP_SEND, 0, rx_number(&t->a), t->a.uidx, (uint16_t)t->rtail);
 	assert_int_equal(softdev_inject_cqes(t->cqn, &cqe, n, 1), n);
-	cqe_for(&cqe, MLX5_CQE_RESP_SEND, 0, t->b.qp->qp_num, t->b.uidx, (uint16_t)t->rtail);
+	cqe_for(&cqe, MLX5_CQE_RESP_SEND, 0, rx_number(&t->b), t->b.uidx, (uint16_t)t->rtail);
 	assert_int_equal(softdev_inject_cqes(t->cqn, &cqe, n, 1), n);
 	assert_int_equal(ibv_poll_cq(t->cq, (int)(2 * n), wc), 2 * n);
 	for (i = 0; i < 2 * n; i++)
@@ -102,7 +203,7 @@ static void receive_table(void **state)
 			cap.max_send_sge = 1;
 			cap.max_recv_wr = counts[c];
 			cap.max_recv_sge = sges[s];
-			trio_open(&T, &cap, K->lean, INLAY_UAR_EXCLUSIVE);
+			rx_open(&T, &cap);
 			most = T.rq_stride / 16;
 			if (most > MAX_SGE + 4)
 				most = MAX_SGE + 4;
@@ -131,7 +232,7 @@ static void receive_table(void **state)
 				rx_run(&T, &r, 1);
 			assert_int_equal(rx_post_lib(&T.a, &r, 1, 0), ENOMEM);
 			assert_int_equal(inlay_post_recv(&T.in_rq, r.sge, r.nsge), -EAGAIN);
-			trio_close(&T);
+			rx_close(&T);
 		}
 	counted("receive table");
 }
@@ -139,19 +240,21 @@ static void receive_table(void **state)
 static void receive_random(void **state)
 {
 	static struct req r[MAX_BATCH];
+	/* The others do the same in a ring of the same kind: they need not see the large ones */
+	bool first = K->type == IBV_QPT_RC && !wqs;
 	uint32_t i, k, n, room, runs;
 
 	(void)state;
 	need_softdev("the oracle");
-	for (runs = 0; runs < 40; runs++) {
+	for (runs = 0; runs < (first ? 40u : 12u); runs++) {
 		struct ibv_qp_cap cap;
 
 		memset(&cap, 0, sizeof(cap));
 		cap.max_send_wr = 1;
 		cap.max_send_sge = 1;
-		cap.max_recv_wr = 1 + rnd_below(runs % 4 ? 64 : 1024);
+		cap.max_recv_wr = 1 + rnd_below(runs % 4 || !first ? 64 : 1024);
 		cap.max_recv_sge = 1 + rnd_below(rnd_below(2) ? 4 : MAX_SGE);
-		trio_open(&T, &cap, K->lean, INLAY_UAR_EXCLUSIVE);
+		rx_open(&T, &cap);
 		/* The first goes round its 16 bits */
 		while (T.rhead < (runs ? 2000u : 140000u)) {
 			if (rnd_below(2))
@@ -170,9 +273,57 @@ static void receive_random(void **state)
 			}
 			rx_run(&T, r, n);
 		}
-		trio_close(&T);
+		rx_close(&T);
 	}
 	counted("receive at random");
+}
+
+static void reset(struct ibv_wq *wq)
+{
+	struct ibv_wq_attr attr;
+
+	memset(&attr, 0, sizeof(attr));
+	attr.attr_mask = IBV_WQ_ATTR_STATE;
+	attr.wq_state = IBV_WQS_RESET;
+	must(ibv_modify_wq(wq, &attr));
+	attr.wq_state = IBV_WQS_RDY;
+	must(ibv_modify_wq(wq, &attr));
+}
+
+/* To RESET and back, with some posted or none: all three begin anew. One that was posted to is not taken over before */
+static void wq_reset(void **state)
+{
+	const struct ibv_qp_cap cap = {.max_recv_wr = 16, .max_recv_sge = 3};
+	struct inlay_rq other;
+	uint32_t runs, k;
+	struct req r;
+
+	(void)state;
+	need_softdev("the oracle");
+	rx_open(&T, &cap);
+	for (runs = 0; runs < 500; runs++) {
+		for (k = rnd_below(T.rq_cnt + 1); k; k--) {
+			req_init(&r, SEND, 0);
+			while (r.nsge < 1 + runs % 3)
+				req_pointer(&r, some_length());
+			rx_run(&T, &r, 1);
+		}
+		assert_int_equal(inlay_rq_from_wq(&other, in_wq), T.rhead ? -EBUSY : 0);
+		if (rnd_below(2))
+			rx_complete(&T, rnd_below(T.rhead - T.rtail + 1));
+		reset(T.a.wq);
+		reset(T.b.wq);
+		reset(in_wq);
+		/* libmlx5 zeroes the record of a WQ that it makes ready; whether inlay does must show */
+		T.dbrec[MLX5_RCV_DBR] = htobe32(0x1234);
+		inlay_rq_reset(&T.in_rq);
+		T.rhead = T.rtail = 0;
+		assert_int_equal(inlay_rq_room(&T.in_rq), T.rq_cnt);
+		assert_int_equal(be32toh(T.a.dbrec[MLX5_RCV_DBR]), 0);
+		assert_int_equal(be32toh(T.dbrec[MLX5_RCV_DBR]), 0);
+	}
+	rx_close(&T);
+	counted("WQs reset");
 }
 
 int main(void)
@@ -183,6 +334,11 @@ int main(void)
 		cmocka_unit_test(receive_table),
 		cmocka_unit_test(receive_random),
 	};
+	const struct CMUnitTest wq_tests[] = {
+		cmocka_unit_test(receive_table),
+		cmocka_unit_test(receive_random),
+		cmocka_unit_test(wq_reset),
+	};
 	unsigned i;
 	int bad = 0;
 
@@ -190,5 +346,7 @@ int main(void)
 		about(kinds[i]);
 		bad |= _cmocka_run_group_tests(names[i], tests, ARRAY(tests), open_group, close_group);
 	}
-	return bad;
+	about(&rc_kind);
+	wqs = true;
+	return bad | cmocka_run_group_tests_name("oracle: receives, WQs", wq_tests, open_group, close_group);
 }

@@ -310,6 +310,19 @@ UNUSED static void req_random(struct req *r, const struct trio *t)
 	}
 }
 
+/* n of them; the interface of libmlx5's that knows them all */
+UNUSED static unsigned batch_random(struct req *r, unsigned n, const struct trio *t)
+{
+	unsigned api = t->a.qpx ? rnd_below(APIS) : (unsigned)POST_SEND, i;
+
+	for (i = 0; i < n; i++) {
+		req_random(&r[i], t);
+		if (r[i].op == BIND1)
+			api = POST_SEND; /* ibv_wr_bind_mw is for type 2 */
+	}
+	return api;
+}
+
 UNUSED static void random_runs(void **state)
 {
 	static struct req r[MAX_BATCH];
@@ -332,7 +345,7 @@ UNUSED static void random_runs(void **state)
 		trio_open(&T, &cap, with, rnd_below(4) ? INLAY_UAR_EXCLUSIVE : INLAY_UAR_LOCKED);
 		rings++;
 		while (requests < until && requests < want) {
-			uint32_t n, i, most, api;
+			uint32_t n, most, api;
 
 			if (rnd_below(2))
 				complete(&T, rnd_below(T.head - T.tail + 1));
@@ -340,12 +353,7 @@ UNUSED static void random_runs(void **state)
 				complete(&T, 1 + rnd_below(T.head - T.tail));
 			most = T.cap.max_send_wr - (T.head - T.tail);
 			n = 1 + (rnd_below(2) ? 0 : rnd_below(most < MAX_BATCH ? most : MAX_BATCH));
-			api = T.a.qpx ? rnd_below(APIS) : POST_SEND;
-			for (i = 0; i < n; i++) {
-				req_random(&r[i], &T);
-				if (r[i].op == BIND1)
-					api = POST_SEND; /* ibv_wr_bind_mw is for type 2 */
-			}
+			api = batch_random(r, n, &T);
 			run(&T, api, rnd_below(WAYS), n > 1 && rnd_below(2), r, n);
 		}
 		complete_all(&T);
@@ -360,7 +368,8 @@ UNUSED static void index_wraps(void **state)
 {
 	const struct ibv_qp_cap cap = {.max_send_wr = 64, .max_send_sge = 1};
 	static struct req r[MAX_BATCH];
-	uint32_t n, i;
+	uint32_t n;
+	unsigned api;
 
 	(void)state;
 	need_softdev("the oracle");
@@ -369,9 +378,8 @@ UNUSED static void index_wraps(void **state)
 		n = 1 + rnd_below(MAX_BATCH);
 		if (T.head - T.tail + n > T.cap.max_send_wr)
 			complete_all(&T);
-		for (i = 0; i < n; i++)
-			req_random(&r[i], &T);
-		run(&T, rnd_below(APIS), PLAIN, false, r, n);
+		api = batch_random(r, n, &T);
+		run(&T, api, PLAIN, false, r, n);
 	}
 	complete_all(&T);
 	trio_close(&T);
@@ -486,7 +494,7 @@ UNUSED static void full_of(const struct ibv_qp_cap *cap)
 		if (ds > fixed)
 			req_inline(&r, (ds - fixed) * 16 - 4);
 		/* The one too many by ibv_post_send: ibv_wr_* would build it over the WQE before */
-		for (n = 0; !post_lib(&T.a, n < T.cap.max_send_wr ? n & 1 : POST_SEND, &r, 1, 0); n++)
+		for (n = 0; !post_lib(&T.a, n < T.cap.max_send_wr ? n & 1 : (uint32_t)POST_SEND, &r, 1, 0); n++)
 			;
 		assert_int_equal(n, T.cap.max_send_wr);
 		for (k = 0; !in_plain(&T.sq, &r); k++)

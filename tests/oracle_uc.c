@@ -4,6 +4,7 @@
  *
  * libmlx5 posts a send with invalidate too, which no UC responder knows; inlay does not have it there.
  */
+#include "common.h"
 #include "oracle_send.h"
 
 int main(void)

@@ -3,6 +3,7 @@
  * oracle_ud.c: datagrams, byte for byte as libmlx5's: see oracle.h. The address handles are of every kind that the port has, and the whole
  * program runs again on an InfiniBand port. The device is stepped.
  */
+#include "common.h"
 #include "oracle_send.h"
 
 /* ---- constants ---- */

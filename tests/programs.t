@@ -41,5 +41,21 @@ pair "ib_write_bw, 64 KiB" "" ib_write_bw -n 200 -s 65536
 pair "ib_send_lat, 8 bytes" "" ib_send_lat -n 200 -s 8
 pair "ib_send_lat, 20000 bytes, InfiniBand" "--link ib" ib_send_lat -n 200 -s 20000
 pair "ib_read_bw, 64 KiB" "" ib_read_bw -n 200 -s 65536
+pair "ib_read_lat, 8 bytes" "" ib_read_lat -n 100 -s 8
+pair "ib_atomic_lat, fetch and add" "" ib_atomic_lat -n 100
+pair "ib_atomic_bw, compare and swap" "" ib_atomic_bw -n 100 -A CMP_AND_SWAP
+pair "ibv_uc_pingpong" "" ibv_uc_pingpong -g 3 -n 100
+pair "ibv_ud_pingpong" "" ibv_ud_pingpong -g 3 -n 100
+pair "ibv_ud_pingpong, InfiniBand, with events" "--link ib" ibv_ud_pingpong -n 100 -e
+pair "ibv_srq_pingpong" "" ibv_srq_pingpong -g 3 -n 100
+pair "ib_write_lat, UC" "" ib_write_lat -c UC -n 100 -s 8
+pair "ib_send_bw, UC" "" ib_send_bw -c UC -n 100 -s 1024
+pair "ib_send_lat, UD" "" ib_send_lat -c UD -n 100 -s 8
+pair "ib_send_bw, UD, 2 QPs" "" ib_send_bw -c UD -n 100 -s 1024 -q 2
+pair "ib_send_bw, SRQ, 4 QPs" "" ib_send_bw -n 100 -s 1024 -q 4 --use-srq
+pair "ib_send_lat, events" "" ib_send_lat -n 100 -s 8 -e
+pair "ib_send_bw, both ways, by ibv_post_send" "" ib_send_bw -n 100 -s 64 -b --use_old_post_send
+pair "ib_write_bw, lists of 10" "" ib_write_bw -n 100 -s 1024 -l 10
+pair "ib_write_lat, 60 bytes inline" "" ib_write_lat -n 100 -s 60 -I 64
 
 finish

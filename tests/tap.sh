@@ -71,7 +71,8 @@ both() # options of tests/softdev/run, command...
 	shift
 	for tries in 1 2 3; do
 		port=$(free_port)
-		timeout "${PAIR_TIMEOUT:-60}" tests/softdev/run --fabric "$dir/fabric" $opts $server_by "$@" -p "$port" >"$dir/server.out" 2>&1 &
+		timeout "${PAIR_TIMEOUT:-60}" tests/softdev/run --fabric "$dir/fabric" $opts $server_by "$@" -p "$port" \
+			>"$dir/server.out" 2>"$dir/server.err" &
 		server=$!
 		for i in {1..100}; do
 			listening "$port" && break
@@ -79,12 +80,15 @@ both() # options of tests/softdev/run, command...
 			sleep 0.05
 		done
 		timeout "${PAIR_TIMEOUT:-60}" tests/softdev/run --fabric "$dir/fabric" $opts $client_by "$@" -p "$port" 127.0.0.1 \
-			>"$dir/client.out" 2>&1
+			>"$dir/client.out" 2>"$dir/client.err"
 		c=$?
 		# A client that found nobody leaves a server that waits for ever
 		[ $c = 0 ] || kill $server 2>/dev/null
 		wait $server
 		s=$?
+		# Not into one file at once, where the one would cut lines of the other
+		cat "$dir/server.err" >>"$dir/server.out"
+		cat "$dir/client.err" >>"$dir/client.out"
 		[ $s = 0 ] && [ $c = 0 ] && break
 		grep -qi 'address already in use\|listen' "$dir/server.out" || break
 	done

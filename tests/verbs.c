@@ -622,6 +622,223 @@ static void query_fails(void **state)
 	end_free(&a);
 }
 
+/* ---- the other kinds ---- */
+
+/* RC, UC and UD: what each may post is its type's, and each is fresh only once */
+static void types(void **state)
+{
+	static const enum ibv_qp_type all[] = {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD};
+	struct ibv_recv_wr rwr, *rbad;
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr attr;
+	struct opt opt = small();
+	struct inlay_sq sq;
+	struct inlay_rq rq;
+	struct ibv_sge sge;
+	struct end a, b;
+	uint32_t t;
+
+	(void)state;
+	for (t = 0; t < 3; t++) {
+		uint32_t fixed = all[t] == IBV_QPT_UD ? 4 : all[t] == IBV_QPT_UC ? 2 : 3, in;
+
+		opt.type = all[t];
+		ends_make(&a, &b, &opt);
+		end_take(&a, INLAY_UAR_DOORBELL);
+		assert_int_equal(a.sq.type, all[t]);
+		assert_int_equal(!!a.sq.atomics, all[t] == IBV_QPT_RC);
+		must(ibv_query_qp(a.qp, &attr, IBV_QP_CAP, &init));
+		in = (init.cap.max_inline_data + 4 + 15) / 16;
+		assert_int_equal(a.sq.max_ds, fixed + (in > init.cap.max_send_sge ? in : init.cap.max_send_sge));
+		assert_true(inlay_rq_room(&a.rq) >= opt.cap.max_recv_wr);
+		/* Posted to by libmlx5: the receive queue is not fresh, the send queue still is */
+		memset(&rwr, 0, sizeof(rwr));
+		sge = sge_of(&b, 0, 64);
+		rwr.sg_list = &sge;
+		rwr.num_sge = 1;
+		must(ibv_post_recv(b.qp, &rwr, &rbad));
+		memset(&rq, 0x5a, sizeof(rq));
+		refused(rq, inlay_rq_from_qp(&rq, b.qp), -EBUSY);
+		must(inlay_uar_from_qp(&b.uar, b.qp));
+		must(inlay_sq_from_qp(&b.sq, b.qp, &b.uar));
+		must(inlay_post_nop(&b.sq, 0));
+		inlay_sq_ring(&b.sq);
+		memset(&sq, 0x5a, sizeof(sq));
+		refused(sq, inlay_sq_from_qp(&sq, b.qp, &b.uar), -EBUSY);
+		end_free(&a);
+		end_free(&b);
+	}
+}
+
+static void srq_taken(void **state)
+{
+	struct ibv_srq_init_attr attr;
+	struct ibv_recv_wr wr, *bad;
+	struct inlay_srq srq;
+	struct mlx5dv_srq dv;
+	struct mlx5dv_obj obj;
+	uint32_t n, sge;
+
+	(void)state;
+	for (n = 1; n <= 8192; n *= 4)
+		for (sge = 1; sge <= 16; sge *= 4) {
+			struct ibv_srq *ib;
+
+			memset(&attr, 0, sizeof(attr));
+			attr.attr.max_wr = n;
+			attr.attr.max_sge = sge;
+			ib = ibv_create_srq(dev.pd, &attr);
+			assert_non_null(ib);
+			memset(&obj, 0, sizeof(obj));
+			memset(&dv, 0, sizeof(dv));
+			obj.srq.in = ib;
+			obj.srq.out = &dv;
+			must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_SRQ));
+			must(inlay_srq_from_srq(&srq, ib));
+			assert_ptr_equal(srq.buf, dv.buf);
+			assert_int_equal(srq.stride, dv.stride);
+			assert_int_equal(srq.wqe_cnt, dv.tail + 1);
+			assert_true(inlay_srq_room(&srq) >= n);
+			assert_true(srq.max_sge >= sge);
+			/* Taken over twice while nothing was posted is the same again; once it was, by either, it is not fresh */
+			must(inlay_srq_from_srq(&srq, ib));
+			memset(&wr, 0, sizeof(wr));
+			if (n & 5) {
+				must(inlay_post_srq_recv(&srq, NULL, 0));
+				inlay_srq_ring(&srq);
+			} else {
+				must(ibv_post_srq_recv(ib, &wr, &bad));
+			}
+			memset(&srq, 0x5a, sizeof(srq));
+			refused(srq, inlay_srq_from_srq(&srq, ib), -EBUSY);
+			must(ibv_destroy_srq(ib));
+		}
+}
+
+static void wq_taken(void **state)
+{
+	struct opt opt = small();
+	struct ibv_wq_init_attr attr;
+	struct ibv_recv_wr wr, *bad;
+	struct ibv_cq *cq = cq_make(&opt);
+	struct mlx5dv_obj obj;
+	struct mlx5dv_rwq dv;
+	struct inlay_rq rq;
+	struct ibv_sge sge;
+	struct ibv_wq *wq;
+
+	(void)state;
+	memset(&attr, 0, sizeof(attr));
+	attr.wq_type = IBV_WQT_RQ;
+	attr.max_wr = 32;
+	attr.max_sge = 2;
+	attr.pd = dev.pd;
+	attr.cq = cq;
+	wq = ibv_create_wq(dev.ctx, &attr);
+	if (!wq) {
+		must(ibv_destroy_cq(cq));
+		print_message("this device has no WQs\n");
+		skip();
+	}
+	memset(&obj, 0, sizeof(obj));
+	memset(&dv, 0, sizeof(dv));
+	obj.rwq.in = wq;
+	obj.rwq.out = &dv;
+	must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_RWQ));
+	must(inlay_rq_from_wq(&rq, wq));
+	assert_ptr_equal(rq.buf, dv.buf);
+	assert_int_equal(rq.stride, dv.stride);
+	assert_int_equal(inlay_rq_room(&rq), dv.wqe_cnt);
+	assert_true(inlay_rq_room(&rq) >= 32);
+	memset(&wr, 0, sizeof(wr));
+	memset(&sge, 0, sizeof(sge));
+	wr.sg_list = &sge;
+	must(ibv_post_wq_recv(wq, &wr, &bad));
+	memset(&rq, 0x5a, sizeof(rq));
+	refused(rq, inlay_rq_from_wq(&rq, wq), -EBUSY);
+	must(ibv_destroy_wq(wq));
+	must(ibv_destroy_cq(cq));
+}
+
+/* Each PD has a number of its own, the one that libmlx5 tells the device */
+static void pdn(void **state)
+{
+	struct ibv_pd *pds[8];
+	uint32_t n[8], i, k;
+
+	(void)state;
+	for (i = 0; i < 8; i++) {
+		struct mlx5dv_obj obj;
+		struct mlx5dv_pd dv;
+
+		pds[i] = ibv_alloc_pd(dev.ctx);
+		assert_non_null(pds[i]);
+		memset(&obj, 0, sizeof(obj));
+		memset(&dv, 0, sizeof(dv));
+		obj.pd.in = pds[i];
+		obj.pd.out = &dv;
+		must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_PD));
+		must(inlay_pdn_from_pd(&n[i], pds[i]));
+		assert_int_equal(n[i], dv.pdn);
+		for (k = 0; k < i; k++)
+			assert_int_not_equal(n[i], n[k]);
+	}
+	for (i = 0; i < 8; i++)
+		must(ibv_dealloc_pd(pds[i]));
+}
+
+/* Objects of a device that is not mlx5: all that is looked at is whose it is */
+static void not_mlx5(void **state)
+{
+	static uint8_t device[4096] __attribute__((aligned(64)));
+	struct ibv_context context;
+	struct inlay_uar uar;
+	struct inlay_srq srq;
+	struct inlay_av av;
+	struct inlay_sq sq;
+	struct inlay_rq rq;
+	struct inlay_cq cq;
+	struct inlay_dm dm;
+	struct ibv_srq ib_srq;
+	struct ibv_qp qp;
+	struct ibv_wq wq;
+	struct ibv_cq ib_cq;
+	struct ibv_ah ah;
+	struct ibv_pd pd;
+	struct ibv_dm ib_dm;
+	uint32_t n = 7;
+
+	(void)state;
+	memset(&context, 0, sizeof(context));
+	context.device = (struct ibv_device *)(void *)device;
+	memset(&qp, 0, sizeof(qp));
+	memset(&wq, 0, sizeof(wq));
+	memset(&ib_srq, 0, sizeof(ib_srq));
+	memset(&ib_cq, 0, sizeof(ib_cq));
+	memset(&ah, 0, sizeof(ah));
+	memset(&pd, 0, sizeof(pd));
+	memset(&ib_dm, 0, sizeof(ib_dm));
+	qp.context = wq.context = ib_srq.context = ib_cq.context = ah.context = pd.context = ib_dm.context = &context;
+	qp.qp_type = IBV_QPT_RC;
+	memset(&uar, 0x5a, sizeof(uar));
+	memset(&srq, 0x5a, sizeof(srq));
+	memset(&av, 0x5a, sizeof(av));
+	memset(&sq, 0x5a, sizeof(sq));
+	memset(&rq, 0x5a, sizeof(rq));
+	memset(&cq, 0x5a, sizeof(cq));
+	memset(&dm, 0x5a, sizeof(dm));
+	refused(uar, inlay_uar_create(&uar, &pd, INLAY_UAR_EXCLUSIVE), -ENOTSUP);
+	refused(uar, inlay_uar_from_qp(&uar, &qp), -ENOTSUP);
+	refused(sq, inlay_sq_from_qp(&sq, &qp, &uar), -ENOTSUP);
+	refused(rq, inlay_rq_from_qp(&rq, &qp), -ENOTSUP);
+	refused(rq, inlay_rq_from_wq(&rq, &wq), -ENOTSUP);
+	refused(srq, inlay_srq_from_srq(&srq, &ib_srq), -ENOTSUP);
+	refused(cq, inlay_cq_from_cq(&cq, &ib_cq), -ENOTSUP);
+	refused(av, inlay_av_from_ah(&av, &ah, 1, 1), -ENOTSUP);
+	refused(n, inlay_pdn_from_pd(&n, &pd), -ENOTSUP);
+	refused(dm, inlay_dm_from_dm(&dm, &ib_dm), -ENOTSUP);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -640,6 +857,11 @@ int main(void)
 		cmocka_unit_test(failing),
 		cmocka_unit_test(signals_all),
 		cmocka_unit_test(query_fails),
+		cmocka_unit_test(types),
+		cmocka_unit_test(srq_taken),
+		cmocka_unit_test(wq_taken),
+		cmocka_unit_test(pdn),
+		cmocka_unit_test(not_mlx5),
 	};
 
 	return cmocka_run_group_tests_name("verbs", tests, dev_open, dev_close);

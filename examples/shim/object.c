@@ -51,11 +51,18 @@ __attribute__((constructor)) static void begin(void)
 	shim_real_init_obj = NEXT(mlx5dv_init_obj);
 }
 
-/* Of a mlx5dv_init_obj that the program calls: a CQ that it looks into it may poll, and clean, itself. libmlx5 takes it so too. */
+/*
+ * Of a mlx5dv_init_obj that the program calls: a CQ that it looks into it may poll, and clean, itself. libmlx5 takes it so too. An SRQ that
+ * nobody has, it is going to fill itself: that is known here, before a QP on it makes CQs inlay's and then is not.
+ */
 EXPORT int mlx5dv_init_obj(struct mlx5dv_obj *obj, uint64_t type)
 {
 	struct shim_cq *cq = type & MLX5DV_OBJ_CQ ? shim_find(obj->cq.in) : NULL;
+	struct shim_srq *srq = type & MLX5DV_OBJ_SRQ ? shim_find(obj->srq.in) : NULL;
+	enum shim_owner nobody = SHIM_NOBODY;
 
+	if (srq)
+		__atomic_compare_exchange_n(&srq->owner, &nobody, SHIM_LIBMLX5, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 	if (cq)
 		cq->programs = true;
 	return NEXT(mlx5dv_init_obj)(obj, type);
@@ -67,7 +74,7 @@ EXPORT int mlx5dv_init_obj(struct mlx5dv_obj *obj, uint64_t type)
 
 static void count_cq(const struct shim_cq *cq)
 {
-	total.completions += cq->q.ci;
+	total.completions += cq->q.ci - cq->resized;
 }
 
 static void remember_cq(struct ibv_cq *ibcq, const struct ibv_cq_init_attr_ex *attr, bool extended, bool covered)
@@ -123,6 +130,17 @@ EXPORT struct ibv_cq_ex *mlx5dv_create_cq(struct ibv_context *context, struct ib
 	return cq;
 }
 
+/* Describes a CQ that may hold completions already: inlay_cq_from_cq would refuse it. */
+static int look_at_cq(struct inlay_cq *q, struct ibv_cq *ibcq)
+{
+	struct mlx5dv_cq dv = {};
+	struct mlx5dv_obj obj = {.cq = {.in = ibcq, .out = &dv}};
+
+	if (shim_real_init_obj(&obj, MLX5DV_OBJ_CQ))
+		return -EINVAL;
+	return inlay_cq_init(q, dv.buf, dv.cqe_cnt, dv.cqe_size, (volatile uint32_t *)dv.dbrec, dv.cq_uar, dv.cqn);
+}
+
 static bool lost_cq(struct ibv_cq *ibcq)
 {
 	struct shim_cq *cq = shim_find(ibcq);
@@ -171,15 +189,46 @@ static struct ibv_cq *leave_cq(struct ibv_cq *ibcq)
 	return cq->second;
 }
 
+/*
+ * libmlx5 carries over what has not been polled, from where it believes that polling stands: for a CQ of inlay's that is the beginning. So
+ * this works until a completion has been polled, and is refused afterwards. The device's mark of the resize takes one place of the order.
+ */
+static int resize(struct shim_cq *cq, int cqe)
+{
+	struct inlay_cq q;
+	uint32_t i;
+	int before = cq->cq->cqe, err;
+
+	if (cq->q.ci != cq->resized) {
+		say("a CQ that inlay has polled is not resized");
+		return ENOTSUP;
+	}
+	err = NEXT(ibv_resize_cq)(cq->cq, cqe);
+	if (err || cq->cq->cqe == before)
+		return err;
+	if (look_at_cq(&q, cq->cq))
+		return EIO;
+	q.arm_sn = cq->q.arm_sn;
+	cq->resized++;
+	/* The places of the marks are empty, and gone by in this lap. */
+	for (i = 0; i < cq->resized; i++)
+		((struct mlx5_cqe64 *)(uintptr_t)inlay_cq_slot(&q, i))->op_own = MLX5_CQE_INVALID << 4;
+	inlay_cq_advance_quiet(&q, cq->resized);
+	cq->q = q;
+	return 0;
+}
+
 EXPORT int ibv_resize_cq(struct ibv_cq *ibcq, int cqe)
 {
 	struct shim_cq *cq = shim_find(ibcq);
+	int err;
 
-	if (cq && cq->owner == SHIM_INLAY) {
-		say("a CQ that inlay polls is not resized");
-		return ENOTSUP;
-	}
-	return NEXT(ibv_resize_cq)(ibcq, cqe);
+	if (!cq || cq->owner != SHIM_INLAY)
+		return NEXT(ibv_resize_cq)(ibcq, cqe);
+	shim_acquire(&cq->lock);
+	err = resize(cq, cqe);
+	shim_release(&cq->lock);
+	return !err && cq->second ? NEXT(ibv_resize_cq)(cq->second, cqe) : err;
 }
 
 EXPORT int ibv_destroy_cq(struct ibv_cq *ibcq)
@@ -450,7 +499,7 @@ static struct ibv_qp *make(const struct maker *maker, struct ibv_qp_init_attr_ex
 /* What the shim counts, and what a QP in RESET may do. */
 static void restart(struct shim_qp *qp)
 {
-	qp->sq.head = qp->sq.tail = qp->sq.done = 0;
+	qp->sq.head = qp->sq.tail = qp->sq.done = qp->sq.room = 0;
 	qp->sq.fence = 0;
 	qp->sq.max_sge = -1;
 	qp->rq.head = qp->rq.tail = qp->rq.released = 0;
@@ -478,7 +527,6 @@ static int take_qp(struct shim_qp *qp)
 		if (!qp->sq.sends || dv.sq.stride != INLAY_WQEBB || !init.cap.max_send_wr)
 			return -1;
 		qp->sq.max_sends = init.cap.max_send_wr;
-		qp->sq.max_wqebbs = dv.sq.wqe_cnt / init.cap.max_send_wr;
 		if (inlay_sq_init(&qp->sq.q, dv.sq.buf, dv.sq.wqe_cnt, (volatile uint32_t *)dv.dbrec, qp->qpn, INLAY_MAX_DS, &qp->uar))
 			return -1;
 		qp->sq.q.atomics = qp->context->atomics;
@@ -595,10 +643,11 @@ static struct ibv_qp *create_libmlx5(const struct maker *maker, struct ibv_qp_in
 
 static struct ibv_qp *create_qp(const struct maker *maker, struct ibv_qp_init_attr_ex *attr)
 {
-	const char *why = uncovered(attr, maker->dv);
+	const char *why;
 	struct ibv_qp *qp;
 
 	pthread_mutex_lock(&shim_lock);
+	why = uncovered(attr, maker->dv);
 	qp = why ? create_libmlx5(maker, attr, why) : create_inlay(maker, attr);
 	pthread_mutex_unlock(&shim_lock);
 	return qp;

@@ -250,6 +250,12 @@ int shim_poll_cq(struct ibv_cq *ibcq, int entries, struct ibv_wc *wc)
  * ibv_start_poll, ibv_next_poll, ibv_end_poll
  */
 
+/* What no CQ of inlay's can tell: there the shim keeps its own pointer, so that these calls need not look it up. */
+static struct shim_cq *cq_of(struct ibv_cq_ex *ex)
+{
+	return (struct shim_cq *)ex->read_tm_info;
+}
+
 static struct ibv_cq_ex *second_of(struct shim_cq *cq)
 {
 	return (struct ibv_cq_ex *)cq->second;
@@ -284,7 +290,7 @@ static int second_start(struct shim_cq *cq, struct ibv_cq_ex *ex)
 
 static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 {
-	struct shim_cq *cq = shim_find(ex);
+	struct shim_cq *cq = cq_of(ex);
 	int err;
 
 	if (INLAY_UNLIKELY(attr->comp_mask))
@@ -306,7 +312,7 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
 
 static int next_poll(struct ibv_cq_ex *ex)
 {
-	struct shim_cq *cq = shim_find(ex);
+	struct shim_cq *cq = cq_of(ex);
 	int err;
 
 	if (INLAY_UNLIKELY(!cq->cqe)) {
@@ -323,7 +329,7 @@ static int next_poll(struct ibv_cq_ex *ex)
 
 static void end_poll(struct ibv_cq_ex *ex)
 {
-	struct shim_cq *cq = shim_find(ex);
+	struct shim_cq *cq = cq_of(ex);
 
 	if (INLAY_UNLIKELY(!cq->cqe))
 		ibv_end_poll(second_of(cq));
@@ -336,7 +342,7 @@ static void end_poll(struct ibv_cq_ex *ex)
 #define READ(type, name, value) \
 static type read_##name(struct ibv_cq_ex *ex) \
 { \
-	struct shim_cq *cq = shim_find(ex); \
+	struct shim_cq *cq = cq_of(ex); \
 	const struct mlx5_cqe64 *cqe = cq->cqe; \
 	\
 	if (INLAY_UNLIKELY(!cqe)) \
@@ -385,6 +391,7 @@ READ(uint32_t, flow_tag, inlay_from_be32(cqe->sop_drop_qpn) & 0xffffff)
 /* A reader that the program did not ask for stays what libmlx5 left there. */
 void shim_poll_install(struct ibv_cq_ex *ex)
 {
+	ex->read_tm_info = (void (*)(struct ibv_cq_ex *, struct ibv_wc_tm_info *))shim_find(ex);
 	ex->start_poll = start_poll;
 	ex->next_poll = next_poll;
 	ex->end_poll = end_poll;

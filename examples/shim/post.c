@@ -6,35 +6,36 @@
  * What ibv_post_send and ibv_wr_* share
  */
 
-/* Gives the headers the credit of all sends that were polled since: that of the last one, and so of all before it. */
-static void settle(struct shim_sq *sq)
+/*
+ * Looks how many sends may be posted: as many as verbs promised, whatever else the ring would hold, less those that were not polled. Gives
+ * the headers the credit of the last one that was, and so of all before it; the ring then has room for that many, however long.
+ */
+static bool refill(struct shim_sq *sq)
 {
+	uint32_t tail = __atomic_load_n(&sq->tail, __ATOMIC_ACQUIRE);
 	struct mlx5_cqe64 cqe;
 
-	cqe.wqe_counter = inlay_to_be16(__atomic_load_n(&sq->done, __ATOMIC_ACQUIRE));
-	/* -EPROTO: nothing was polled since the last time */
-	inlay_sq_release(&sq->q, &cqe);
-}
-
-/* Whether one more send may be posted: as many as verbs promised, whatever else the ring would hold. Sees to it that the ring has room too. */
-static inline bool room(struct shim_sq *sq)
-{
-	if (INLAY_UNLIKELY(sq->head - __atomic_load_n(&sq->tail, __ATOMIC_ACQUIRE) >= sq->max_sends))
+	sq->room = sq->max_sends - (sq->head - tail);
+	if (!sq->room)
 		return false;
-	if (INLAY_UNLIKELY(inlay_sq_room(&sq->q) < sq->max_wqebbs))
-		settle(sq);
+	cqe.wqe_counter = inlay_to_be16(__atomic_load_n(&sq->done, __ATOMIC_RELAXED));
+	inlay_sq_release(&sq->q, &cqe); /* -EPROTO: there was none */
 	return true;
 }
 
+/* Whether one more send may be posted. */
+static inline bool room(struct shim_sq *sq)
+{
+	return INLAY_LIKELY(sq->room) || refill(sq);
+}
+
+/* INLAY_* of a request's IBV_SEND_*: bits are moved rather than tested. */
 static inline uint32_t flags_of(struct shim_sq *sq, unsigned int send_flags)
 {
-	uint32_t flags = sq->always;
+	uint32_t signaled = (send_flags & IBV_SEND_SIGNALED) * (INLAY_SIGNALED / IBV_SEND_SIGNALED);
+	uint32_t solicited = (send_flags & IBV_SEND_SOLICITED) / (IBV_SEND_SOLICITED / INLAY_SOLICITED);
 
-	if (send_flags & IBV_SEND_SIGNALED)
-		flags |= INLAY_SIGNALED;
-	if (send_flags & IBV_SEND_SOLICITED)
-		flags |= INLAY_SOLICITED;
-	return flags | (send_flags & IBV_SEND_FENCE ? (uint32_t)INLAY_FENCE_SMALL_AND_FENCE : sq->fence);
+	return sq->always | signaled | solicited | (send_flags & IBV_SEND_FENCE ? (uint32_t)INLAY_FENCE_SMALL_AND_FENCE : sq->fence);
 }
 
 /* Remembers the send that begins at WQEBB `index` and is being posted. */
@@ -44,6 +45,7 @@ static inline void remember(struct shim_sq *sq, uint16_t index, uint64_t wr_id, 
 
 	send->wr_id = wr_id;
 	send->number = sq->head++;
+	sq->room--;
 	send->opcode = opcode;
 }
 
@@ -51,7 +53,7 @@ static inline void remember(struct shim_sq *sq, uint16_t index, uint64_t wr_id, 
  * ibv_post_send
  */
 
-/* One work request. num_sge and inlined are constants where that pays. */
+/* One work request. num_sge and INLAY_INLINE in flags are constants where that pays. */
 INLAY_ALWAYS int post(struct shim_qp *qp, const struct ibv_send_wr *wr, uint32_t num_sge, uint32_t flags)
 {
 	struct inlay_sq *q = &qp->sq.q;
@@ -105,7 +107,6 @@ INLAY_ALWAYS int post_ud(struct shim_qp *qp, const struct ibv_send_wr *wr, uint3
 	}
 }
 
-/* What the compiler is told of a post: one SGE or any number, inline or not. */
 INLAY_ALWAYS int post_any(struct shim_qp *qp, const struct ibv_send_wr *wr, uint32_t num_sge, uint32_t flags)
 {
 	return qp->sq.q.type == IBV_QPT_UD ? post_ud(qp, wr, num_sge, flags) : post(qp, wr, num_sge, flags);
@@ -169,9 +170,10 @@ int shim_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr, struct ibv_send_
  * ibv_wr_*: the WQE is built as the calls come, with inlay's cursor
  */
 
+/* What nobody calls on a QP of inlay's: there the shim keeps its own pointer, so that these calls, four a post, need not look it up. */
 static struct shim_sq *sq_of(struct ibv_qp_ex *ex)
 {
-	return &((struct shim_qp *)shim_find(ex))->sq;
+	return (struct shim_sq *)ex->wr_set_xrc_srqn;
 }
 
 static void wr_start(struct ibv_qp_ex *ex)
@@ -189,6 +191,7 @@ static void undo(struct shim_sq *sq)
 {
 	sq->q.pending -= sq->q.pi - sq->q.rung;
 	sq->q.pi = sq->q.rung;
+	sq->room += sq->head - sq->begun;
 	sq->head = sq->begun;
 	sq->fence = sq->begun_fence;
 }
@@ -221,16 +224,19 @@ static void fail(struct shim_sq *sq, int err)
 		sq->err = err;
 }
 
-/* Every builder begins here. setters: how many calls complete the WQE. */
-INLAY_ALWAYS bool begin(struct shim_sq *sq, struct ibv_qp_ex *ex, uint8_t opcode, uint32_t imm_be, uint8_t setters)
+/*
+ * Every builder begins here, and goes on with *at, which it leaves in sq->at. setters: how many calls complete the WQE. Returns false when
+ * there is or was an error.
+ */
+INLAY_ALWAYS bool begin(struct shim_sq *sq, struct ibv_qp_ex *ex, uint8_t opcode, uint32_t imm_be, uint8_t setters, struct inlay_cursor *at)
 {
-	if (INLAY_UNLIKELY(!room(sq) || inlay_sq_begin(&sq->q, 1, &sq->at)))
+	if (INLAY_UNLIKELY(!room(sq) || inlay_sq_begin(&sq->q, 1, at)))
 		fail(sq, ENOMEM);
 	if (INLAY_UNLIKELY(sq->err))
 		return false;
 	sq->opcode = opcode;
 	sq->imm_be = imm_be;
-	sq->flags = flags_of(sq, ex->wr_flags);
+	sq->flags = (uint16_t)flags_of(sq, ex->wr_flags);
 	sq->fence = 0;
 	sq->missing = setters;
 	return true;
@@ -239,9 +245,10 @@ INLAY_ALWAYS bool begin(struct shim_sq *sq, struct ibv_qp_ex *ex, uint8_t opcode
 /* Every setter ends here; the last one completes the WQE. */
 INLAY_ALWAYS void set(struct shim_sq *sq, struct ibv_qp_ex *ex, struct inlay_cursor at)
 {
-	sq->at = at;
-	if (INLAY_UNLIKELY(--sq->missing))
+	if (INLAY_UNLIKELY(--sq->missing)) {
+		sq->at = at;
 		return;
+	}
 	remember(sq, (uint16_t)at.index, ex->wr_id, 0);
 	inlay_sq_commit_imm(&sq->q, at, sq->opcode, sq->flags, sq->imm_be);
 }
@@ -250,14 +257,17 @@ INLAY_ALWAYS void set(struct shim_sq *sq, struct ibv_qp_ex *ex, struct inlay_cur
 INLAY_ALWAYS void wr_plain(struct ibv_qp_ex *ex, uint8_t opcode, uint32_t imm_be)
 {
 	struct shim_sq *sq = sq_of(ex);
+	bool ud = sq->q.type == IBV_QPT_UD;
+	struct inlay_cursor at;
 
-	if (sq->q.type != IBV_QPT_UD) {
-		begin(sq, ex, opcode, imm_be, 1);
-	} else if (begin(sq, ex, opcode, imm_be, 2)) {
-		sq->address = sq->at;
-		sq->at.at += sizeof(struct inlay_av);
-		sq->at.ds += sizeof(struct inlay_av) / INLAY_DS;
+	if (INLAY_UNLIKELY(!begin(sq, ex, opcode, imm_be, ud ? 2 : 1, &at)))
+		return;
+	if (ud) {
+		sq->address = at;
+		at.at += sizeof(struct inlay_av);
+		at.ds += sizeof(struct inlay_av) / INLAY_DS;
 	}
+	sq->at = at;
 }
 
 static void wr_send(struct ibv_qp_ex *ex)
@@ -278,9 +288,10 @@ static void wr_send_inv(struct ibv_qp_ex *ex, uint32_t invalidate_rkey)
 INLAY_ALWAYS void wr_remote(struct ibv_qp_ex *ex, uint8_t opcode, uint32_t imm_be, uint32_t rkey, uint64_t remote_addr)
 {
 	struct shim_sq *sq = sq_of(ex);
+	struct inlay_cursor at;
 
-	if (INLAY_LIKELY(begin(sq, ex, opcode, imm_be, 1)))
-		sq->at = inlay_seg_raddr(sq->at, remote_addr, rkey);
+	if (INLAY_LIKELY(begin(sq, ex, opcode, imm_be, 1, &at)))
+		sq->at = inlay_seg_raddr(at, remote_addr, rkey);
 }
 
 static void wr_rdma_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote_addr)
@@ -301,9 +312,10 @@ static void wr_rdma_read(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote_ad
 INLAY_ALWAYS void wr_atomic(struct ibv_qp_ex *ex, uint8_t opcode, uint32_t rkey, uint64_t remote_addr, uint64_t swap_add, uint64_t compare)
 {
 	struct shim_sq *sq = sq_of(ex);
+	struct inlay_cursor at;
 
-	if (INLAY_LIKELY(begin(sq, ex, opcode, 0, 1)))
-		sq->at = inlay_seg_atomic(inlay_seg_raddr(sq->at, remote_addr, rkey), swap_add, compare);
+	if (INLAY_LIKELY(begin(sq, ex, opcode, 0, 1, &at)))
+		sq->at = inlay_seg_atomic(inlay_seg_raddr(at, remote_addr, rkey), swap_add, compare);
 }
 
 static void wr_atomic_cmp_swp(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote_addr, uint64_t compare, uint64_t swap)
@@ -394,8 +406,9 @@ static void wr_local_inv(struct ibv_qp_ex *ex, uint32_t invalidate_rkey)
 {
 	struct shim_sq *sq = sq_of(ex);
 	uint16_t index = inlay_sq_index(&sq->q);
+	struct inlay_cursor at;
 
-	if (INLAY_LIKELY(begin(sq, ex, MLX5_OPCODE_UMR, 0, 0)))
+	if (INLAY_LIKELY(begin(sq, ex, MLX5_OPCODE_UMR, 0, 0, &at)))
 		changed_key(sq, ex, inlay_post_local_inv(&sq->q, invalidate_rkey, sq->flags), index, IBV_WC_LOCAL_INV);
 }
 
@@ -403,8 +416,9 @@ static void wr_bind_mw(struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t rkey, c
 {
 	struct shim_sq *sq = sq_of(ex);
 	uint16_t index = inlay_sq_index(&sq->q);
+	struct inlay_cursor at;
 
-	if (INLAY_LIKELY(begin(sq, ex, MLX5_OPCODE_UMR, 0, 0)))
+	if (INLAY_LIKELY(begin(sq, ex, MLX5_OPCODE_UMR, 0, 0, &at)))
 		changed_key(sq, ex, inlay_post_bind_mw(&sq->q, mw, rkey, bind_info, sq->flags), index, IBV_WC_BIND_MW);
 }
 
@@ -412,6 +426,9 @@ static void wr_bind_mw(struct ibv_qp_ex *ex, struct ibv_mw *mw, uint32_t rkey, c
 void shim_wr_install(struct ibv_qp_ex *ex)
 {
 	uint32_t type = ex->qp_base.qp_type;
+	struct shim_qp *qp = shim_find(ex);
+
+	ex->wr_set_xrc_srqn = (void (*)(struct ibv_qp_ex *, uint32_t))&qp->sq;
 
 	ex->wr_start = wr_start;
 	ex->wr_complete = wr_complete;

@@ -10,24 +10,29 @@
  *
  * Who owns what. A queue is driven by inlay or by libmlx5, never by both. It is decided when a QP is created:
  *
- *   - a QP is inlay's when inlay knows its kind (shim_covers) and nothing that it completes to or receives from is libmlx5's;
- *     else it is libmlx5's as a whole: both its queues
+ *   - a QP is inlay's when inlay knows its kind (RC, UC or UD, and nothing out of the ordinary: `uncovered` in object.c) and nothing that
+ *     it completes to or receives from is libmlx5's; else it is libmlx5's as a whole, both its queues
  *   - a CQ is nobody's until it gets its first QP, and then its owner's for good
  *   - so is an SRQ, but its first receive decides too
- *   - a QP of libmlx5 on a CQ of inlay's gets a second CQ, which the program never sees: it is polled by libmlx5's functions whenever the first
- *     is found empty, armed with the first, and its events are reported as the first's
- *   - a QP of libmlx5 on an SRQ of inlay's cannot be, and is refused with ENOTSUP
+ *   - a QP of libmlx5's on a CQ of inlay's gets a second CQ, which the program does not see: libmlx5's functions poll it whenever the
+ *     first is found empty, it is armed with the first, and its events are reported as the first's (now and then one too many)
+ *   - a QP of libmlx5's on an SRQ of inlay's cannot be, and is refused with ENOTSUP
  *
  * A decision at the first post would leave more of these mixed programs to one owner, but a QP that has a doorbell register of its own was
  * created for one of the two.
  *
- * The register. BlueFlame copies need a register that no other queue writes to. Every QP of inlay's is created in a parent domain of its own
- * (inlay_uar_create), which the program does not see either: its QP says the PD that it asked for, and the other one is put back
- * while libmlx5 destroys it. Where there are no more registers, the QP has the one that libmlx5 picks, shared, and rings doorbells only.
+ * The register. BlueFlame copies need a register that no other queue writes to. Every QP of inlay's is created in a parent domain of its
+ * own (inlay_uar_create), which the program does not see either: its QP says the PD that it asked for, and the other one is put back while
+ * libmlx5 destroys it. Where there are no more registers, the QP has the one that libmlx5 picks, shared, and rings doorbells only.
  *
- * Threads. As with libmlx5 any thread may use any queue: each queue has a lock. A post never waits for a poll or the other way round, so that a
- * program may poll between ibv_wr_start and ibv_wr_complete: the poll leaves in `tail` and `done` what was completed, and the
- * next post that needs the room gives it to the headers.
+ * What differs. A program that goes by mlx5dv_init_obj and posts and polls by itself is left alone. Resizing a CQ that was polled is refused
+ * (ENOTSUP). A receive of an SRQ that meets a page fault of on-demand paging ends in an error, where libmlx5 posts it again. Operations that
+ * a UD QP does not have are refused with EINVAL, where libmlx5 lets the device find out. MLX5_STALL_CQ_POLL and MLX5_SINGLE_THREADED are not
+ * known. A CQ that tells the wall clock's time or tags, or whose CQEs are compressed, is libmlx5's.
+ *
+ * Threads. As with libmlx5 any thread may use any queue: each queue has a lock. A post never waits for a poll or the other way round, so
+ * that a program may poll between ibv_wr_start and ibv_wr_complete: the poll leaves in `tail` and `done` what was completed, and the next
+ * post that needs the room gives it to the headers.
  */
 #ifndef SHIM_H
 #define SHIM_H
@@ -85,10 +90,10 @@ struct shim_sq {
 	struct shim_send *sends;          /* by the first WQEBB */
 	uint32_t lock;
 	uint32_t head;                    /* sends posted */
+	uint32_t room;                    /* sends that may be posted without looking at tail */
 	uint32_t max_sends;
 	int32_t max_sge;                  /* -1: the QP's state does not let it send */
 	uint32_t max_inline;
-	uint32_t max_wqebbs;              /* of the longest WQE; as many for each of max_sends fit the ring */
 	uint32_t always;                  /* INLAY_SIGNALED with sq_sig_all */
 	uint32_t fence;                   /* of the next post: behind a binding or an invalidation */
 	/* Between ibv_wr_start and ibv_wr_complete */
@@ -158,12 +163,44 @@ struct shim_cq {
 	enum shim_owner owner;
 	pthread_t poller;                 /* who is between ibv_start_poll and ibv_end_poll */
 	bool polling;
+	uint32_t resized;                 /* how often */
 	uint32_t second_events;           /* of the second CQ, reported as the first's and not yet acknowledged by the program */
 	struct ibv_cq_init_attr_ex attr;  /* as it was asked for */
 };
 
-/* table.c: the program's pointers. Looking up takes no lock; the other two are for whoever holds shim_lock. */
-void *shim_find(const void *object);
+/* table.c: the program's pointers. Looking up takes no lock; the others are for whoever holds shim_lock. */
+struct shim_table {
+	struct shim_table *older;
+	uint32_t used;                    /* slots that have or had a key */
+	uint32_t shift;                   /* 64 - log2 of the number of slots */
+	struct {
+		const void *key;          /* NULL: never used */
+		void *value;
+	} slots[];
+};
+
+extern struct shim_table *shim_table;
+
+static inline uint64_t shim_hash(const struct shim_table *t, const void *key)
+{
+	return (uint64_t)(uintptr_t)key * 0x9e3779b97f4a7c15ull >> t->shift;
+}
+
+static inline void *shim_find(const void *object)
+{
+	const struct shim_table *t = __atomic_load_n(&shim_table, __ATOMIC_ACQUIRE);
+	uint64_t i;
+
+	for (i = shim_hash(t, object);; i = (i + 1) & (~0ull >> t->shift)) {
+		const void *key = __atomic_load_n(&t->slots[i].key, __ATOMIC_ACQUIRE);
+
+		if (INLAY_LIKELY(key == object))
+			return t->slots[i].value;
+		if (!key)
+			return NULL;
+	}
+}
+
 void shim_insert(const void *object, void *value);
 void shim_remove(const void *object);
 void shim_each(void (*visit)(const void *object, void *value));

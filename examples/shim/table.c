@@ -6,51 +6,18 @@
 #include <stdlib.h>
 #include "shim.h"
 
-struct slot {
-	const void *key; /* NULL: never used */
-	void *value;
-};
-
-struct table {
-	struct table *older;
-	uint32_t used;   /* slots that have or had a key */
-	uint32_t shift;  /* 64 - log2 of the number of slots */
-	struct slot slots[];
-};
-
-static struct table *table;
+static struct shim_table first = {.shift = 64 - 8, .slots = {[255] = {NULL, NULL}}};
+struct shim_table *shim_table = &first;
 static const char removed; /* the key of a slot whose object is gone */
 
-static uint64_t size_of(const struct table *t)
+static uint64_t size_of(const struct shim_table *t)
 {
 	return 1ull << (64 - t->shift);
 }
 
-static uint64_t first(const struct table *t, const void *key)
+static void put(struct shim_table *t, const void *object, void *value)
 {
-	return (uint64_t)(uintptr_t)key / 16 * 0x9e3779b97f4a7c15ull >> t->shift;
-}
-
-void *shim_find(const void *object)
-{
-	const struct table *t = __atomic_load_n(&table, __ATOMIC_ACQUIRE);
-	uint64_t i;
-
-	if (INLAY_UNLIKELY(!t))
-		return NULL;
-	for (i = first(t, object);; i = (i + 1) & (size_of(t) - 1)) {
-		const void *key = __atomic_load_n(&t->slots[i].key, __ATOMIC_ACQUIRE);
-
-		if (INLAY_LIKELY(key == object))
-			return t->slots[i].value;
-		if (!key)
-			return NULL;
-	}
-}
-
-static void put(struct table *t, const void *object, void *value)
-{
-	uint64_t i = first(t, object);
+	uint64_t i = shim_hash(t, object);
 
 	while (t->slots[i].key && t->slots[i].key != &removed)
 		i = (i + 1) & (size_of(t) - 1);
@@ -63,12 +30,12 @@ void shim_each(void (*visit)(const void *object, void *value))
 {
 	uint64_t i;
 
-	for (i = 0; table && i < size_of(table); i++)
-		if (table->slots[i].key && table->slots[i].key != &removed)
-			visit(table->slots[i].key, table->slots[i].value);
+	for (i = 0; i < size_of(shim_table); i++)
+		if (shim_table->slots[i].key && shim_table->slots[i].key != &removed)
+			visit(shim_table->slots[i].key, shim_table->slots[i].value);
 }
 
-static struct table *larger;
+static struct shim_table *larger;
 
 static void move(const void *object, void *value)
 {
@@ -77,27 +44,27 @@ static void move(const void *object, void *value)
 
 void shim_insert(const void *object, void *value)
 {
-	if (!table || table->used >= size_of(table) / 2) {
-		uint32_t shift = table ? table->shift - 1 : 64 - 8;
+	if (shim_table->used >= size_of(shim_table) / 2) {
+		uint32_t shift = shim_table->shift - 1;
 
-		larger = calloc(1, sizeof(*larger) + (sizeof(struct slot) << (64 - shift)));
+		larger = calloc(1, sizeof(*larger) + (sizeof(larger->slots[0]) << (64 - shift)));
 		if (!larger)
 			abort();
 		larger->shift = shift;
-		larger->older = table;
+		larger->older = shim_table;
 		shim_each(move);
-		__atomic_store_n(&table, larger, __ATOMIC_RELEASE);
+		__atomic_store_n(&shim_table, larger, __ATOMIC_RELEASE);
 	}
-	put(table, object, value);
+	put(shim_table, object, value);
 }
 
 void shim_remove(const void *object)
 {
 	uint64_t i;
 
-	for (i = first(table, object); table->slots[i].key; i = (i + 1) & (size_of(table) - 1)) {
-		if (table->slots[i].key == object) {
-			__atomic_store_n(&table->slots[i].key, &removed, __ATOMIC_RELEASE);
+	for (i = shim_hash(shim_table, object); shim_table->slots[i].key; i = (i + 1) & (size_of(shim_table) - 1)) {
+		if (shim_table->slots[i].key == object) {
+			__atomic_store_n(&shim_table->slots[i].key, &removed, __ATOMIC_RELEASE);
 			return;
 		}
 	}

@@ -137,6 +137,8 @@ INLAY_FN uint64_t inlay_from_be64(uint64_t be)
  *
  *   name                      x86-64    aarch64      stands between
  *   inlay_fence_wqe_record    -         dmb oshst    stores to a WQE | the doorbell record that hands it over
+ *   inlay_fence_recv_record   -         dmb osh      stores to a receive WQE, and the last loads from the buffer that it names | the doorbell
+ *                                                    record that hands both to the device
  *   inlay_fence_record_reg    sfence    dmb oshst    the doorbell record | a write to the doorbell register
  *   inlay_fence_reg           sfence    dsb st       a write to the register | whatever follows
  *   inlay_fence_polled        -         dmb oshld    the load of what is polled (a CQE's owner bit, the last byte of an RDMA write) | loads of
@@ -149,12 +151,21 @@ INLAY_FN uint64_t inlay_from_be64(uint64_t be)
  *
  * aarch64: the outer-shareable domain is the one the device is in, and a dmb orders stores to normal memory before those to the register as
  * well. The one dsb is there for its other effect: it waits until the register write has left, as sfence does. oshld orders earlier
- * loads before later loads and stores.
+ * loads before later loads and stores; osh everything before everything behind, which only handing a buffer back needs.
  */
 INLAY_ALWAYS void inlay_fence_wqe_record(void)
 {
 #if defined(__aarch64__)
 	__asm__ volatile("dmb oshst" ::: "memory");
+#else
+	__asm__ volatile("" ::: "memory");
+#endif
+}
+
+INLAY_ALWAYS void inlay_fence_recv_record(void)
+{
+#if defined(__aarch64__)
+	__asm__ volatile("dmb osh" ::: "memory");
 #else
 	__asm__ volatile("" ::: "memory");
 #endif

@@ -175,7 +175,7 @@ INLAY_FN uint8_t inlay_cqe_opcode(const struct mlx5_cqe64 *cqe)
 	return cqe->op_own >> 4;
 }
 
-/* Whether the CQE is anything but good news: REQ_ERR or RESP_ERR, or an opcode that an RC queue never sees. See inlay_cqe_status. */
+/* Whether the CQE is anything but good news: REQ_ERR or RESP_ERR, or an opcode that none of inlay's queues ever sees. See inlay_cqe_status. */
 INLAY_ALWAYS int inlay_cqe_is_error(const struct mlx5_cqe64 *cqe)
 {
 	return (int)INLAY_UNLIKELY((cqe->op_own & INLAY_CQE_ERROR) != 0);
@@ -264,14 +264,22 @@ INLAY_FN uint64_t inlay_cqe_timestamp(const struct mlx5_cqe64 *cqe)
 	return inlay_from_be64(cqe->timestamp);
 }
 
+/* Whether the payload is in the CQE: the buffer then holds what it held before. */
+INLAY_FN int inlay_cqe_is_scattered(const struct mlx5_cqe64 *cqe)
+{
+	return (cqe->op_own & (INLAY_CQE_SCATTER_32 | INLAY_CQE_SCATTER_64)) != 0;
+}
+
 /*
  * The payload, when the device scattered it to the CQE rather than to the buffer: up to 32 bytes in the CQE itself, or up to 64 in the
  * first half of a 128-byte CQE. cqe_size is the CQ's, 64 or 128 (inlay_cq.stride). NULL: it is in the buffer. Valid until the CQE is
- * freed. What cannot be (a byte count beyond the place, 64 bytes of a 64-byte CQE: a device gone mad) answers NULL too.
+ * freed. What cannot be (a byte count beyond the place, 64 bytes of a 64-byte CQE: a device gone mad) answers NULL too, and is told from a
+ * payload in the buffer by inlay_cqe_is_scattered. The device looks at the place and not at the buffer: a payload here may be
+ * longer than what the receive WQE had room for, which libmlx5 reports as IBV_WC_LOC_LEN_ERR.
  */
 INLAY_FN const void *inlay_cqe_payload(const struct mlx5_cqe64 *cqe, uint32_t cqe_size)
 {
-	if (INLAY_LIKELY(!(cqe->op_own & (INLAY_CQE_SCATTER_32 | INLAY_CQE_SCATTER_64))))
+	if (INLAY_LIKELY(!inlay_cqe_is_scattered(cqe)))
 		return NULL;
 	if (cqe->op_own & INLAY_CQE_SCATTER_32)
 		return inlay_cqe_byte_count(cqe) <= 32 ? cqe : NULL;

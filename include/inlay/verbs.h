@@ -27,6 +27,8 @@
  * INLAY_SIGNALED), atomics on a device that has none. What cannot be seen, and is the caller's to get right:
  *   - Compressed CQEs: a CQ made with MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE must not be taken over.
  *   - WQE signatures (mlx5dv's or the environment's MLX5_QP_SIGNATURE): the device would reject unsigned WQEs.
+ *   - An SRQ whose receives complete to a CQ that libmlx5 still polls: it would give entries back to a list that is not its own any more.
+ *   - ibv_req_notify_cq: it arms with libmlx5's own count of what was polled; inlay_cq_arm does it.
  *   - Counters that have come round: a queue posted to exactly 65,536 times looks fresh.
  *   - A CQ shared with queues that libmlx5 still posts to: their credit comes back only through ibv_poll_cq.
  *   - A register's other users: every QP created in uar->pd must be taken over through this uar, or its post by libmlx5 copies into a
@@ -114,20 +116,26 @@ INLAY_COLD int inlay_uar_destroy(struct inlay_uar *uar)
 	return 0;
 }
 
-/* mlx5dv's view of a QP, after the checks that all take-overs share. */
+/* mlx5dv_init_obj for an object of this context. Returns 0; -ENOTSUP when it is not of an mlx5 device; else mlx5dv_init_obj's negative errno. */
+INLAY_COLD int inlay_dv_init(struct ibv_context *context, struct mlx5dv_obj *obj, uint64_t type)
+{
+	if (!mlx5dv_is_supported(context->device))
+		return -ENOTSUP;
+	return -mlx5dv_init_obj(obj, type);
+}
+
+/* mlx5dv's view of a QP. Returns what inlay_dv_init does, and -ENOTSUP for a type of QP that inlay does not know. */
 INLAY_COLD int inlay_dv_qp(struct ibv_qp *qp, struct mlx5dv_qp *dv)
 {
 	struct mlx5dv_obj obj;
 
-	if (!mlx5dv_is_supported(qp->context->device))
-		return -ENOTSUP;
 	if (qp->qp_type != IBV_QPT_RC && qp->qp_type != IBV_QPT_UC && qp->qp_type != IBV_QPT_UD)
 		return -ENOTSUP;
 	__builtin_memset(&obj, 0, sizeof(obj));
 	__builtin_memset(dv, 0, sizeof(*dv));
 	obj.qp.in = qp;
 	obj.qp.out = dv;
-	return -mlx5dv_init_obj(&obj, MLX5DV_OBJ_QP);
+	return inlay_dv_init(qp->context, &obj, MLX5DV_OBJ_QP);
 }
 
 /*
@@ -135,7 +143,8 @@ INLAY_COLD int inlay_dv_qp(struct ibv_qp *qp, struct mlx5dv_qp *dv)
  * registers freely, so the mode is INLAY_UAR_DOORBELL, the one that is right whoever else rings it. For BlueFlame see inlay_uar_create;
  * who made a thread domain by other means describes its register with inlay_uar_init.
  *
- * Returns 0; -ENOTSUP for a QP that is not an RC, UC or UD QP of an mlx5 device.
+ * Returns 0; -ENOTSUP for a QP that is not an RC, UC or UD QP of an mlx5 device; -EINVAL for a register that cannot be; else the negative errno
+ * of mlx5dv_init_obj.
  */
 INLAY_COLD int inlay_uar_from_qp(struct inlay_uar *uar, struct ibv_qp *qp)
 {
@@ -217,7 +226,7 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
  * Takes over the receive queue of an RC, UC or UD QP that nothing has been posted to since its creation or reset.
  *
  * Returns 0; -ENOTSUP for a QP that is of another kind or not of an mlx5 device; -EBUSY when the queue was posted to; -EINVAL when the QP has no
- * receive queue of its own (none, or an SRQ).
+ * receive queue of its own (none, or an SRQ); else the negative errno of mlx5dv_init_obj.
  */
 INLAY_COLD int inlay_rq_from_qp(struct inlay_rq *rq, struct ibv_qp *qp)
 {
@@ -235,9 +244,9 @@ INLAY_COLD int inlay_rq_from_qp(struct inlay_rq *rq, struct ibv_qp *qp)
 
 /*
  * Takes over the ring of a WQ (ibv_create_wq) that nothing has been posted to since its creation or reset. A WQ with striding
- * (mlx5dv_create_wq) has entries of another form, and must not be taken over.
+ * (mlx5dv_create_wq) has entries of another form, and must not be taken over. Post once it is in RDY: see rq.h.
  *
- * Returns 0; -ENOTSUP when it is not of an mlx5 device; -EBUSY when it was posted to; else the negative errno of mlx5dv_init_obj.
+ * Returns 0; -ENOTSUP when it is not of an mlx5 device; -EBUSY when it was posted to; -EINVAL for a ring that inlay does not know; else the negative errno of mlx5dv_init_obj.
  */
 INLAY_COLD int inlay_rq_from_wq(struct inlay_rq *rq, struct ibv_wq *wq)
 {
@@ -245,22 +254,21 @@ INLAY_COLD int inlay_rq_from_wq(struct inlay_rq *rq, struct ibv_wq *wq)
 	struct mlx5dv_obj obj;
 	int err;
 
-	if (!mlx5dv_is_supported(wq->context->device))
-		return -ENOTSUP;
 	__builtin_memset(&obj, 0, sizeof(obj));
 	__builtin_memset(&dv, 0, sizeof(dv));
 	obj.rwq.in = wq;
 	obj.rwq.out = &dv;
-	err = mlx5dv_init_obj(&obj, MLX5DV_OBJ_RWQ);
+	err = inlay_dv_init(wq->context, &obj, MLX5DV_OBJ_RWQ);
 	if (err)
-		return -err;
+		return err;
 	if (dv.dbrec[0])
 		return -EBUSY;
 	return inlay_rq_init(rq, dv.buf, dv.wqe_cnt, dv.stride, (volatile uint32_t *)dv.dbrec);
 }
 
 /*
- * Takes over a basic shared receive queue that nothing has been posted to. One with tag matching, or with a doorbell record that has come round
+ * Takes over a basic shared receive queue that nothing has been posted to, and with it goes each CQ that its receives complete to
+ * (inlay_cq_from_cq): srq.h says why. One with tag matching, or with a doorbell record that has come round
  * after 65,536 posts, cannot be told from it. WQE signatures (MLX5_SRQ_SIGNATURE in the environment) are not seen either.
  *
  * libmlx5 keeps further entries in the same ring, for receives that meet a page fault of on-demand paging and are posted again. It
@@ -275,15 +283,13 @@ INLAY_COLD int inlay_srq_from_srq(struct inlay_srq *srq, struct ibv_srq *ibsrq)
 	struct mlx5dv_obj obj;
 	int err;
 
-	if (!mlx5dv_is_supported(ibsrq->context->device))
-		return -ENOTSUP;
 	__builtin_memset(&obj, 0, sizeof(obj));
 	__builtin_memset(&dv, 0, sizeof(dv));
 	obj.srq.in = ibsrq;
 	obj.srq.out = &dv;
-	err = mlx5dv_init_obj(&obj, MLX5DV_OBJ_SRQ);
+	err = inlay_dv_init(ibsrq->context, &obj, MLX5DV_OBJ_SRQ);
 	if (err)
-		return -err;
+		return err;
 	if (dv.dbrec[0] || dv.head)
 		return -EBUSY;
 	/* The free list of a fresh SRQ runs from entry 0 to the tail, one by one; behind it lie libmlx5's further entries. */
@@ -303,15 +309,13 @@ INLAY_COLD int inlay_av_from_ah(struct inlay_av *av, struct ibv_ah *ah, uint32_t
 	struct mlx5dv_obj obj;
 	int err;
 
-	if (!mlx5dv_is_supported(ah->context->device))
-		return -ENOTSUP;
 	__builtin_memset(&obj, 0, sizeof(obj));
 	__builtin_memset(&dv, 0, sizeof(dv));
 	obj.ah.in = ah;
 	obj.ah.out = &dv;
-	err = mlx5dv_init_obj(&obj, MLX5DV_OBJ_AH);
+	err = inlay_dv_init(ah->context, &obj, MLX5DV_OBJ_AH);
 	if (err)
-		return -err;
+		return err;
 	inlay_av_init(av, dv.av, qpn, qkey);
 	return 0;
 }
@@ -327,22 +331,21 @@ INLAY_COLD int inlay_pdn_from_pd(uint32_t *pdn, struct ibv_pd *pd)
 	struct mlx5dv_obj obj;
 	int err;
 
-	if (!mlx5dv_is_supported(pd->context->device))
-		return -ENOTSUP;
 	__builtin_memset(&obj, 0, sizeof(obj));
 	__builtin_memset(&dv, 0, sizeof(dv));
 	obj.pd.in = pd;
 	obj.pd.out = &dv;
-	err = mlx5dv_init_obj(&obj, MLX5DV_OBJ_PD);
+	err = inlay_dv_init(pd->context, &obj, MLX5DV_OBJ_PD);
 	if (!err)
 		*pdn = dv.pdn;
-	return -err;
+	return err;
 }
 
 /*
  * Takes over a CQ that no completion has come to. Do it before its QPs are posted to.
  *
- * Returns 0; -ENOTSUP when it is not of an mlx5 device or its CQEs are neither 64 nor 128 bytes long; -EBUSY when a completion has been there.
+ * Returns 0; -ENOTSUP when it is not of an mlx5 device or its CQEs are neither 64 nor 128 bytes long; -EBUSY when a completion has been there;
+ * -EINVAL for a ring that inlay does not know; else the negative errno of mlx5dv_init_obj.
  *
  * mlx5dv_init_obj marks the CQ as taken over even when inlay then refuses it with -EBUSY or -ENOTSUP: libmlx5 goes on polling it but no longer
  * cleans it when a QP is destroyed.
@@ -354,15 +357,13 @@ INLAY_COLD int inlay_cq_from_cq(struct inlay_cq *cq, struct ibv_cq *ibcq)
 	uint32_t i;
 	int err;
 
-	if (!mlx5dv_is_supported(ibcq->context->device))
-		return -ENOTSUP;
 	__builtin_memset(&obj, 0, sizeof(obj));
 	__builtin_memset(&dv, 0, sizeof(dv));
 	obj.cq.in = ibcq;
 	obj.cq.out = &dv;
-	err = mlx5dv_init_obj(&obj, MLX5DV_OBJ_CQ);
+	err = inlay_dv_init(ibcq->context, &obj, MLX5DV_OBJ_CQ);
 	if (err)
-		return -err;
+		return err;
 	if (dv.cqe_size != 64 && dv.cqe_size != 128)
 		return -ENOTSUP;
 	for (i = 0; i < dv.cqe_cnt; i++) {

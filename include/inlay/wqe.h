@@ -207,6 +207,7 @@ INLAY_COLD void inlay_wqe_print(FILE *out, const void *ring, uint32_t bytes, uin
  * Data path: encoders. Each fills one segment at seg, which is 16-byte aligned and has room. They call nothing.
  */
 
+/* Stores of what is in the device's byte order already, to any alignment. */
 INLAY_ALWAYS void inlay_put32(void *at, uint32_t value)
 {
 	__builtin_memcpy(at, &value, sizeof(value));
@@ -299,6 +300,24 @@ INLAY_FN void inlay_av_init(struct inlay_av *av, const struct mlx5_wqe_av *from,
 	av->av.key.qkey.qkey = inlay_to_be32(qkey);
 }
 
+/*
+ * The data segments of a receive WQE: one for each SGE that is not empty, and the end where there is room for it before `end`. There must be room
+ * for num_sge of them.
+ */
+INLAY_ALWAYS void inlay_wqe_recv(uint8_t *seg, const uint8_t *end, const struct ibv_sge *sge, uint32_t num_sge)
+{
+	uint32_t i;
+
+	for (i = 0; i < num_sge; i++) {
+		if (INLAY_UNLIKELY(!sge[i].length))
+			continue;
+		inlay_wqe_data(seg, sge[i].addr, sge[i].length, sge[i].lkey);
+		seg += INLAY_DS;
+	}
+	if (seg != end)
+		inlay_wqe_data_end(seg);
+}
+
 /* The number of the entry that follows in a shared receive queue's list: written, and read. */
 INLAY_ALWAYS void inlay_wqe_next(void *wqe, uint16_t index)
 {
@@ -372,6 +391,7 @@ INLAY_ALWAYS uint8_t *inlay_seg_at(struct inlay_cursor c)
 	return c.at;
 }
 
+/* The cursor behind a segment of one unit that was written at seg. */
 INLAY_ALWAYS struct inlay_cursor inlay_seg_done(struct inlay_cursor c, uint8_t *seg)
 {
 	c.at = seg + INLAY_DS;

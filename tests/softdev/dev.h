@@ -132,6 +132,8 @@ struct sd_srq *sd_srq_next(struct sd_srq *srq);
 struct sd_qp *sd_qp_next(struct sd_qp *qp);
 bool sd_mcast_attached(struct sd_qp *qp, const uint8_t gid[16], uint16_t lid); /* a UD QP that takes what is sent to this group; lid counts on IB without GRH */
 bool sd_port_is(unsigned dev, const uint8_t *gid, uint16_t lid); /* is this an address of that device's port? gid NULL: by lid alone (IB) */
+#define SD_NO_DEV 0xffu
+unsigned sd_port_at(const uint8_t *gid, uint16_t lid); /* the device with that address, of any process of the fabric: each has the same; SD_NO_DEV */
 uint16_t sd_lid(unsigned dev);
 int sd_gid(unsigned dev, unsigned index, union ibv_gid *gid, unsigned *type); /* 0, ENODATA for an empty entry, EINVAL; needs no lock */
 void sd_port_mac(unsigned dev, uint8_t mac[6]);

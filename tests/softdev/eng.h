@@ -74,7 +74,8 @@ struct frame {
 	uint8_t solicited;
 	uint8_t code;                   /* FR_NAK: enum reply */
 	uint8_t type;                   /* FR_REQ: enum ibv_qp_type of the requester */
-	bool dup;                       /* FR_REQ: a copy, which only a fault makes */
+	uint8_t dup;                    /* FR_REQ: a copy, which only a fault makes */
+	uint8_t dev;                    /* FR_REQ: which device the requester's path leads to */
 	uint32_t dst, src;              /* QPNs */
 	uint32_t psn;                   /* one per message, not per packet; starts at sq_psn */
 	uint32_t epoch;                 /* of the requester; an answer carries it back, so one to an earlier connection is known */
@@ -97,7 +98,7 @@ struct ud_path {
 	uint32_t qkey, flow;
 	uint16_t dlid, slid;
 	uint8_t l3;                     /* enum ud_l3 */
-	bool ib, mcast;
+	uint8_t ib, mcast;              /* 0 or 1 */
 	uint8_t sl, tclass, hops;
 	uint8_t dmac[6], sgid[16], dgid[16];
 };
@@ -165,6 +166,7 @@ struct rcq {
 	uint16_t rq_ci;
 	bool wqe_held;                  /* a receive WQE is taken and its CQE not written yet: rx has it */
 	uint16_t wqe_idx;               /* its index */
+	uint64_t starves;               /* ns: since then there is none; 0: there was one the last time */
 	uint32_t rpsn;
 	uint32_t uc_psn;                /* UC: of the message seen last, UC_NO_PSN before the first */
 	bool in_msg, comm_est;
@@ -179,6 +181,7 @@ struct rcq {
 	unsigned njobs;
 
 	/* the other process */
+	uint8_t path_dev;               /* which of its devices the address belongs to */
 	unsigned slot;
 	uint64_t inst;
 };
@@ -229,6 +232,7 @@ void sq_reset(struct rcq *q);
 enum { RX_NONE = -1, RX_BAD = -2 };
 void rx_scatter(struct rcq *q, const struct mlx5_wqe_data_seg *d, unsigned max); /* fills q->rx */
 int rx_take(struct rcq *q);             /* the next receive WQE into q->rx; 0, or why not. It stays taken until its CQE is written */
+bool rx_starves(const struct frame *f); /* shall it wait for a receive WQE? */
 void rx_error(struct rcq *q, uint8_t synd, uint8_t vendor); /* the error CQE of the WQE taken */
 void rx_fail(struct rcq *q, const enum ibv_event_type *event); /* the QP stops; an event tells of it where no receive CQE does */
 struct rx_out {

@@ -12,7 +12,7 @@
  * A stepped device has no thread, no fabric and no time: slot 1 always, records alone count (but an arm needs its register), and
  * a WQE that must wait (RNR, nobody there) is tried once, and counts one retry, in each softdev_execute() or softdev_run() call.
  *
- * A trapping device (trap.c) is a stepped one that takes steps by itself: each write of the program to a doorbell page is one, each
+ * A trapping device (trap.c) is a stepped one that takes steps by itself: each write of the program to a register is one, each
  * change of a QP's state, and each softdev_run(). A write is a doorbell of the one QP that it names, whose record is read then and only
  * then; after it everything that was rung earlier and had to wait is tried again. CQEs are not held back.
  *
@@ -25,6 +25,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -232,6 +233,8 @@ static void *engine(void *arg)
 	(void)arg;
 	/* The engine stands for hardware: it should run as soon as it has something to do */
 	setpriority(PRIO_PROCESS, syscall(SYS_gettid), -10);
+	/* A nap should be as long as it is meant to be: the usual slack is as long again */
+	prctl(PR_SET_TIMERSLACK, 1000);
 	for (;;) {
 		uint64_t now, sleep;
 		bool did, empty;
@@ -366,6 +369,7 @@ static void forget(struct rcq *q)
 	sq_reset(q);
 	q->rq_ci = 0;
 	q->wqe_held = false;
+	q->starves = 0;
 	q->in_msg = q->comm_est = q->nak_wait = q->nak_fatal = q->draining = false;
 	cqe_purge(q->qp->send_cq, q);
 	cqe_purge(q->qp->recv_cq, q);
@@ -375,9 +379,10 @@ void sd_engine_qp_modified(struct sd_qp *qp, enum ibv_qp_state from, int mask)
 {
 	struct rcq *q = qp->eng;
 
-	(void)mask;
 	if (!q)
 		return;
+	if (mask & IBV_QP_AV)
+		q->path_dev = sd_port_at(qp->attr.ah_attr.is_global ? qp->attr.ah_attr.grh.dgid.raw : NULL, qp->attr.ah_attr.dlid);
 	switch (qp->state) {
 	case IBV_QPS_RESET:
 		forget(q);
@@ -407,7 +412,7 @@ void sd_engine_qp_modified(struct sd_qp *qp, enum ibv_qp_state from, int mask)
 		q->draining = false;
 		break;
 	case IBV_QPS_SQD:
-		q->draining = from == IBV_QPS_RTS && qp->attr.en_sqd_async_notify;
+		q->draining = from == IBV_QPS_RTS && mask & IBV_QP_EN_SQD_ASYNC_NOTIFY && qp->attr.en_sqd_async_notify;
 		if (q->draining && !q->count) {
 			q->draining = false;
 			sd_async_qp(qp, IBV_EVENT_SQ_DRAINED);
@@ -552,11 +557,11 @@ static unsigned step_one(struct rcq *q, unsigned n)
 void eng_trapped(struct sd_uar *uar, unsigned off, const uint8_t *bytes, unsigned len)
 {
 	static const uint16_t regs[] = { 0x800, 0x900, 0xa00, 0xb00 };
+	bool rang = false;
 	uint64_t v;
 	unsigned i;
 
 	memcpy(uar->page + off, bytes, len);
-	eng_step++;
 	for (i = 0; i < 4; i++) {
 		if (strict && off >= regs[i] && off < regs[i] + 0x100u && off + len >= regs[i] + 8u)
 			strict_trap(uar, regs[i], off, bytes, len);
@@ -564,6 +569,7 @@ void eng_trapped(struct sd_uar *uar, unsigned off, const uint8_t *bytes, unsigne
 		if (off < regs[i] + 8u && off + len >= regs[i] + 8u) {
 			struct sd_qp *qp;
 
+			rang = true;
 			v = *(uint64_t *)(void *)(uar->page + regs[i]);
 			qp = sd_qp_find((uint32_t)be64toh(v) >> 8);
 			if (qp && qp->uar == uar && qp->eng)
@@ -576,8 +582,13 @@ void eng_trapped(struct sd_uar *uar, unsigned off, const uint8_t *bytes, unsigne
 		v = *(uint64_t *)(void *)(uar->page + 0x20);
 		memset(uar->page + 0x20, 0, 8);
 		cqe_arm(uar, v);
+		rang = true;
 	}
-	step_all(-1u);
+	/* The rest of a BlueFlame copy is no step of its own */
+	if (rang) {
+		eng_step++;
+		step_all(-1u);
+	}
 }
 
 SD_API int softdev_execute(uint32_t qpn, unsigned n)

@@ -136,6 +136,15 @@ bool sd_port_is(unsigned dev, const uint8_t *gid, uint16_t lid)
 	return gid && has_gid(dev, gid);
 }
 
+unsigned sd_port_at(const uint8_t *gid, uint16_t lid)
+{
+	/* Another process may have more devices than this one */
+	for (unsigned dev = 0; dev < SD_MAX_DEVICES; dev++)
+		if (sd_port_is(dev, gid, lid))
+			return dev;
+	return SD_NO_DEV;
+}
+
 /*
  * As the kernel finds a destination's MAC address: of a group by rule, of a port of this fabric by asking it, of another link-local
  * address out of its lower half.

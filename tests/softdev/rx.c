@@ -16,13 +16,11 @@
 
 void rx_fail(struct rcq *q, const enum ibv_event_type *event)
 {
-	bool was = q->err;
-
+	if (event && !q->err)
+		sd_async_qp(q->qp, *event);
 	/* A QP connected to itself: its failing request gets its own CQE first, and stops the QP then */
 	if (q != eng_self)
 		sq_enter_err(q);
-	if (event && !was)
-		sd_async_qp(q->qp, *event);
 }
 
 static enum reply fail_event(struct rcq *q, enum reply r)
@@ -62,6 +60,8 @@ void rx_access_fault(struct rcq *q)
 }
 
 /* ---- receive WQEs ---- */
+
+#define PATIENCE 30000000ull    /* ns */
 
 static bool rq_empty(struct rcq *q)
 {
@@ -117,7 +117,29 @@ int rx_take(struct rcq *q)
 	rx_scatter(q, d, max);
 	q->wqe_idx = q->rq_ci++;
 	q->wqe_held = true;
+	q->starves = 0;
 	return 0;
+}
+
+/*
+ * A message of UC or UD that finds no receive WQE is lost. But a program that has to share a processor with its own device and with its
+ * peer's would lose what it never loses beside an adapter, so one that comes from another process waits for the program to have
+ * had its turn. Once: after that, all are lost until there is a receive WQE again.
+ */
+bool rx_starves(const struct frame *f)
+{
+	struct sd_qp *qp = f->dst == UD_MCAST ? NULL : sd_qp_find(f->dst);
+	struct rcq *q = qp ? qp->eng : NULL;
+	uint64_t now;
+
+	if (!q || q->err || qp->state < IBV_QPS_RTR || qp->state > IBV_QPS_SQE || !rq_empty(q))
+		return false;
+	if (f->kind == FR_UD ? qp->type != IBV_QPT_UD :
+	    f->kind != FR_REQ || qp->type != IBV_QPT_UC || f->off || f->opcode == MLX5_OPCODE_RDMA_WRITE)
+		return false;
+	now = eng_now();
+	q->starves = q->starves ? q->starves : now;
+	return now - q->starves < PATIENCE;
 }
 
 static void recv_cqe(struct rcq *q, const struct frame *f, uint8_t opcode, const uint8_t *data)
@@ -319,7 +341,7 @@ enum reply rx_request(struct rcq *q, const struct frame *f, const struct iovec *
 {
 	struct sd_qp *qp = q->qp;
 
-	if (q->err || qp->type != f->type || f->src != qp->attr.dest_qp_num ||
+	if (q->err || qp->type != f->type || f->src != qp->attr.dest_qp_num || f->dev != qp->dev ||
 	    (qp->state != IBV_QPS_RTR && qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_SQD && qp->state != IBV_QPS_SQE))
 		return q->nak_fatal ? RP_STALE : RP_UNREACH;
 	if (qp->recv_cq->overrun || qp->send_cq->overrun || fault_silent())
@@ -393,7 +415,8 @@ void rx_frame(unsigned slot, uint64_t inst, const struct frame *f, const uint8_t
 	enum reply r = RP_UNREACH;
 	struct job *j;
 
-	if (f->type == IBV_QPT_UC) {
+	/* No answers: UC has none, and a copy got its own with the first */
+	if (f->type == IBV_QPT_UC || f->dup) {
 		if (q && q->slot == slot && q->inst == inst)
 			rx_request(q, f, &src, 1, &out);
 		return;

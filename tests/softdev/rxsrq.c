@@ -74,6 +74,7 @@ int srq_take(struct rcq *q)
 	rx_scatter(q, w.d, max);
 	q->wqe_idx = s->head;
 	q->wqe_held = true;
+	q->starves = 0;
 	s->head = be16toh(w.next.next_wqe_index);
 	s->taken++;
 	limit_check(srq, s);

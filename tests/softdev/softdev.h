@@ -10,11 +10,12 @@
  *
  * A trapping device (SOFTDEV_TRAP=1, or run --trap; x86-64) has no engine thread either: the store to a doorbell page is what makes it
  * work, at once and in the thread that stores. A doorbell makes it read the record of the QP that it names, and of no other; an
- * arm, that of its CQ. So a path that forgets to ring, or rings before it writes the record, gets nowhere, and what was never rung is told on
- * stderr when the QP is reset or destroyed, or the program ends. No time passes on it: what has to wait (RNR, nobody there, a
- * message that is delayed) and receives that are posted to a QP in error, for which there is no doorbell, are looked at again at the next
- * store to any doorbell page, at the next change of a QP's state, and in softdev_run(). Each of these counts as one retry. It reaches nobody but its
- * own process. SIGSEGV and SIGTRAP cannot be blocked on it; a debugger that steps through a store to a doorbell page is not for it.
+ * arm, that of its CQ. So a path that forgets to ring, or rings before it writes the record, gets nowhere, and what was never rung
+ * is told on stderr when the QP is reset or destroyed, or the program ends. No time passes on it: what has to wait (RNR, nobody
+ * there, a message that is delayed) and receives that are posted to a QP in error, for which there is no doorbell, are looked at again
+ * at the next store to any register of a doorbell page, at the next change of a QP's state, and in softdev_run(). Each of these
+ * counts as one retry. It reaches nobody but its own process. SIGSEGV and SIGTRAP cannot be blocked on it; a debugger that steps
+ * through a store to a doorbell page is not for it.
  */
 #ifndef SOFTDEV_H
 #define SOFTDEV_H
@@ -82,8 +83,9 @@ SOFTDEV_WEAK int softdev_skip(uint32_t qpn);
  *          | /EVERY               EVERY, 2 EVERY, ...
  *
  * Messages are those that this process sends as a requester, of all its QPs, counted from 1, each try of its own: the retry of
- * message 3 is message 4 if nothing else is sent meanwhile. Set-up calls are the process's verbs calls that reach the kernel and are
- * no queries: open, alloc, reg, create, modify, destroy; counted from 1.
+ * message 3 is message 4 if nothing else is sent meanwhile. Set-up calls are the process's verbs calls that reach the kernel and make or
+ * change something: open, alloc, reg, create, modify, resize, attach, not queries and not destruction; counted from 1. libmlx5 itself
+ * gets over some that fail: to open a device takes up to three.
  */
 SOFTDEV_WEAK int softdev_fault(const char *spec);
 

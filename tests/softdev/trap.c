@@ -76,16 +76,11 @@ static __thread __attribute__((tls_model("initial-exec"))) struct {
 	uint8_t buf[3 * STORE_MAX];
 } me;
 
-/* The program's own handlers; two places each, so that one is whole while the other is written */
+/* The program's own handlers, for SIGSEGV and SIGTRAP; two places each, so that one is whole while the other is written */
 static struct users {
 	struct sigaction act[2];
 	unsigned which;
 } users[2];
-
-static struct users *user_of(int sig)
-{
-	return sig == SIGSEGV ? &users[0] : sig == SIGTRAP ? &users[1] : NULL;
-}
 
 /* ---- one instruction ---- */
 
@@ -280,8 +275,8 @@ static void on_segv(int sig, siginfo_t *info, void *ctx)
 	base = base_register(ip);
 	if (base < 0) {
 		char line[160];
-		int n = snprintf(line, sizeof line, "softdev: the instruction at %p writes to a doorbell page in a way that cannot be followed:",
-				 (const void *)ip);
+		int n = snprintf(line, sizeof line, "softdev: the instruction at %p writes to a doorbell page in a way that cannot be "
+				 "followed:", (const void *)ip);
 
 		for (i = 0; i < 12; i++)
 			n += snprintf(line + n, sizeof line - n, " %02x", ip[i]);
@@ -448,6 +443,11 @@ void sd_trap_page(struct sd_uar *uar)
 #if !defined(SANITIZER) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 
 #define EXPORT __attribute__((visibility("default")))
+
+static struct users *user_of(int sig)
+{
+	return sig == SIGSEGV ? &users[0] : sig == SIGTRAP ? &users[1] : NULL;
+}
 
 static bool wanted(void)
 {

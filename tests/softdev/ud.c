@@ -58,7 +58,7 @@ uint8_t ud_decode(struct rcq *q, const uint8_t **at, const uint8_t *end)
 	memcpy(&av, *at, size);
 	*at += size;
 
-	*p = (struct ud_path){ .ib = sd_lid(qp->dev) };
+	*p = (struct ud_path){ .ib = sd_lid(qp->dev) != 0 };
 	q->body.dqpn = dqp & 0xffffff;
 	p->mcast = q->body.dqpn == UD_MCAST;
 	p->qkey = be32toh(av.key.qkey.qkey);
@@ -238,7 +238,7 @@ void ud_frame(const struct frame *f, const uint8_t *payload)
 	if (f->len < sizeof p || f->len - sizeof p > UD_MTU || (f->opcode != MLX5_OPCODE_SEND && f->opcode != MLX5_OPCODE_SEND_IMM))
 		return;
 	memcpy(&p, payload, sizeof p);
-	if (p.l3 > UD_IS_IPV4 || p.mcast != (f->dst == UD_MCAST))
+	if (p.l3 > UD_IS_IPV4 || p.sl > 15 || p.mcast != (f->dst == UD_MCAST))
 		return;
 	g.total = f->len - sizeof p;
 	deliver(NULL, &g, &p, payload + sizeof p);
@@ -278,8 +278,8 @@ bool ud_send(struct rcq *q, struct op *op, uint8_t *synd, bool *stop)
 		.src = q->qp->qpn, .psn = op->psn, .imm = q->body.imm, .total = op->total,
 	};
 	while (copies--) {
-		if (here)
-			*stop |= !deliver(q, &f, &q->body.path, data);
+		if (here && !*stop)
+			*stop = !deliver(q, &f, &q->body.path, data);
 		if (eng_is_stepped || (here && !q->body.path.mcast))
 			continue;
 		if (!q->body.path.mcast) {

@@ -10,7 +10,8 @@
  * A connection carries frames one way, from the process that made it; the other way has its own. It begins with a hello that
  * names both instances, so that nobody talks to a successor in a slot. All that arrives is checked; a peer that breaks the
  * format is cut off. Incoming frames are always taken, whatever the state of the outgoing queues (answers wait in the QPs,
- * which bounds them): two processes that send to each other cannot block each other.
+ * which bounds them): two processes that send to each other cannot block each other. Only a message that finds no receive WQE and
+ * would be lost holds up what is behind it, for a moment: see rx_starves().
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -34,6 +35,7 @@
 #define ROOM (512u << 10)               /* payload is queued while less than this waits */
 #define HARD (8u << 20)                 /* and no answer beyond this, which only a peer that does not read can reach */
 #define IN_BUF (512u << 10)
+#define STALL_NAP 100000ull             /* ns */
 #define MAX_IN (2 * SD_MAX_SLOTS)
 
 struct hello {
@@ -53,6 +55,7 @@ struct out {
 struct in {
 	int fd;
 	bool used, hello, dead;
+	bool stalled;                   /* a frame waits a little for a receive WQE */
 	unsigned slot;
 	uint64_t inst;
 	uint8_t *buf;
@@ -67,6 +70,7 @@ static pid_t my_pid;
 static int dirfd_ = -1, lockfd = -1, listenfd = -1, epfd = -1, wakefd = -1;
 static unsigned top_out, top_in;        /* one beyond the highest in use */
 static uint64_t last_check;
+static bool any_stalled;
 
 /* close() and open() are the host side's own in this object; these are the kernel's */
 static void fd_close(int fd)
@@ -470,10 +474,10 @@ static void in_close(struct in *in)
 }
 
 /* Hands over the whole frames in the buffer; false: the peer breaks the format */
-static bool in_parse(struct in *in)
+static bool in_parse(struct in *in, bool may_stall)
 {
+	bool good = true, stalled = false;
 	size_t at = 0;
-	bool good = true;
 
 	if (!in->hello) {
 		struct hello h;
@@ -502,6 +506,10 @@ static bool in_parse(struct in *in)
 		}
 		if (in->len - at < sizeof f + f.len)
 			break;
+		if (may_stall && rx_starves(&f)) {
+			stalled = true;
+			break;
+		}
 		eng_frame(in->slot, in->inst, &f, in->buf + at + sizeof f);
 		at += sizeof f + f.len;
 	}
@@ -509,14 +517,25 @@ static bool in_parse(struct in *in)
 	cqe_defer(false);
 	in->len -= at;
 	memmove(in->buf, in->buf + at, in->len);
+	if (stalled != in->stalled)
+		watch(EPOLL_CTL_MOD, in->fd, stalled ? 0 : EPOLLIN, (uint64_t)ON_IN << 32 | (in - ins));
+	in->stalled = stalled;
+	if (stalled)
+		__atomic_store_n(&any_stalled, true, __ATOMIC_RELAXED);
 	return good;
 }
 
 /* False: the socket holds nothing now, or has come to its end */
 static bool in_read(struct in *in)
 {
-	ssize_t n = recv(in->fd, in->buf + in->len, IN_BUF - in->len, MSG_DONTWAIT);
+	ssize_t n;
 
+	/* What comes from a process that is about to end does not wait */
+	if (in->stalled && !in_parse(in, false)) {
+		in->dead = true;
+		return false;
+	}
+	n = recv(in->fd, in->buf + in->len, IN_BUF - in->len, MSG_DONTWAIT);
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return false;
 	if (n <= 0) {
@@ -524,7 +543,7 @@ static bool in_read(struct in *in)
 		return false;
 	}
 	in->len += n;
-	if (!in_parse(in))
+	if (!in_parse(in, true))
 		in->dead = true;
 	return true;
 }
@@ -555,15 +574,25 @@ static bool accept_one(void)
 bool wire_poll(void)
 {
 	struct epoll_event e[16];
+	bool did = false;
 	uint64_t junk;
+	unsigned k;
 	int n, i;
 
 	if (epfd < 0)
 		return false;
+	__atomic_store_n(&any_stalled, false, __ATOMIC_RELAXED);
+	for (k = 0; k < top_in; k++) {
+		if (!ins[k].used || !ins[k].stalled)
+			continue;
+		ins[k].dead |= !in_parse(&ins[k], true);
+		did |= !ins[k].stalled;
+		if (ins[k].dead)
+			in_close(&ins[k]);
+	}
 	n = epoll_wait(epfd, e, 16, 0);
 	for (i = 0; i < n; i++) {
-		unsigned k = (uint32_t)e[i].data.u64;
-
+		k = (uint32_t)e[i].data.u64;
 		switch (e[i].data.u64 >> 32) {
 		case ON_LISTEN:
 			accept_one();
@@ -588,7 +617,7 @@ bool wire_poll(void)
 			break;
 		}
 	}
-	return n > 0;
+	return did || n > 0;
 }
 
 /* A killed process may live on in a child that holds its sockets: ask for its lock now and then */
@@ -616,7 +645,11 @@ void wire_wake(void)
 void wire_sleep(uint64_t ns)
 {
 	struct pollfd p = { epfd, POLLIN, 0 };
-	struct timespec t = { ns / 1000000000, ns % 1000000000 };
+	struct timespec t;
 
+	/* The socket is not looked at while a frame from it waits, and nothing tells of a receive WQE */
+	if (ns > STALL_NAP && __atomic_load_n(&any_stalled, __ATOMIC_RELAXED))
+		ns = STALL_NAP;
+	t = (struct timespec){ ns / 1000000000, ns % 1000000000 };
 	ppoll(&p, 1, &t, NULL);
 }

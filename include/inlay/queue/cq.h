@@ -16,7 +16,8 @@
  *   for (;;) {
  *           while ((cqe = inlay_cq_peek(&cq)))
  *                   ... use, inlay_cq_advance(&cq, 1) ...
- *           inlay_cq_arm(&cq, 0);
+ *           if (inlay_cq_arm(&cq, 0))
+ *                   break;                                           a CQ without a doorbell page
  *           if (inlay_cq_peek(&cq))
  *                   continue;                                        came between the last look and the arming
  *           ibv_get_cq_event(channel, &ibcq, &context);              sleeps
@@ -25,8 +26,9 @@
  *   }
  *
  * The race at arming: a completion may come after the last look and before the device sees the arm. mlx5 compares the consumer index in the
- * arm with its own producer's and raises the event at once if it is behind, so nothing is lost; verbs does not promise it,
- * hence the second look. Who then goes on polling leaves the CQ armed, and finds one event more in the channel later: harmless, as long as each
+ * arm with its own producer's and raises the event at once for a completion that no event has told of yet; verbs does not
+ * promise it, hence the second look. A completion that was there when an event was raised, and was left in the ring, raises no other: poll until
+ * nothing is there before arming. Who then goes on polling leaves the CQ armed, and finds one event more in the channel later: harmless, as long as each
  * one taken is counted by inlay_cq_event. The arm carries the number of events taken (arm_sn): an arm with a number that the device has seen
  * fire is not a new one.
  *
@@ -214,8 +216,8 @@ INLAY_ALWAYS void inlay_cq_advance(struct inlay_cq *cq, uint32_t n)
  * Asks for one event on the CQ's completion channel when the next completion comes (solicited 0), or the next that is solicited or an error
  * (solicited 1).
  *
- * mlx5 raises the event at once when a completion newer than the last one freed is there already; verbs promises no such thing, so a program
- * that is to be portable arms, then peeks once more, and only then sleeps. After each event call inlay_cq_event. Returns 0, or
+ * Poll until nothing is there, arm, peek once more, and only then sleep: an event is raised for a completion that none has told of, not for
+ * one that was left in the ring; see the manual above. After each event call inlay_cq_event. Returns 0, or
  * -ENOTSUP when the CQ has no doorbell page. Same bytes as ibv_req_notify_cq.
  */
 INLAY_FN int inlay_cq_arm(struct inlay_cq *cq, int solicited)

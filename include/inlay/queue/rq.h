@@ -8,6 +8,9 @@
  *
  * WQEs complete in the order in which they were posted. Indices grow without bound and are masked at use.
  *
+ * A WQ's record is cleared by its way from RESET to RDY (libmlx5's mlx5_modify_wq): take over or reset, move it to RDY, and only then post. A
+ * QP takes receives from INIT on.
+ *
  * Threads: one owner at a time.
  * Sources: libmlx5's mlx5_post_recv and mlx5_post_wq_recv (qp.c).
  */
@@ -23,11 +26,11 @@
 /* A receive queue. */
 struct inlay_rq {
 	uint8_t *buf;
-	volatile inlay_record *dbrec; /* the receive word, likewise */
+	volatile inlay_record *dbrec; /* the receive word of the doorbell record: its low half, big-endian */
 	uint32_t mask;            /* WQEs in the ring, less 1 */
 	uint32_t stride;          /* bytes of a WQE, a power of two */
 	uint32_t pi;              /* WQEs posted */
-	uint32_t limit;
+	uint32_t limit;           /* pi may go so far: WQEs given back, and the ring */
 	uint32_t max_sge;         /* stride / 16 */
 };
 
@@ -76,30 +79,22 @@ INLAY_COLD void inlay_rq_reset(struct inlay_rq *rq)
  *   +0   data     pointer | pointer | ...
  *   +..  end      lkey 0x100, when the stride has room for more
  *
- * sge  host order, num_sge of them, empty ones are left out
+ * sge  host order, num_sge of them, of at most 2^31 - 1 bytes each; empty ones are left out
  *
  * Returns 0; -EAGAIN when the ring is full (nothing was written); -EINVAL for more SGEs than a WQE holds. Not visible to the device before
  * inlay_rq_ring(). Same bytes as ibv_post_recv.
  */
 INLAY_ALWAYS int inlay_post_recv(struct inlay_rq *rq, const struct ibv_sge *sge, uint32_t num_sge)
 {
-	uint8_t *seg, *end;
-	uint32_t i;
+	uint8_t *wqe;
 
 	if (INLAY_UNLIKELY(rq->limit == rq->pi))
 		return -EAGAIN;
-	if (INLAY_UNLIKELY(num_sge > rq->max_sge))
+	/* Every WQE has room for one. */
+	if (!(__builtin_constant_p(num_sge) && num_sge <= 1) && INLAY_UNLIKELY(num_sge > rq->max_sge))
 		return -EINVAL;
-	seg = rq->buf + (size_t)(rq->pi & rq->mask) * rq->stride;
-	end = seg + rq->stride;
-	for (i = 0; i < num_sge; i++) {
-		if (INLAY_UNLIKELY(!sge[i].length))
-			continue;
-		inlay_wqe_data(seg, sge[i].addr, sge[i].length, sge[i].lkey);
-		seg += INLAY_DS;
-	}
-	if (seg != end)
-		inlay_wqe_data_end(seg);
+	wqe = rq->buf + (size_t)(rq->pi & rq->mask) * rq->stride;
+	inlay_wqe_recv(wqe, wqe + rq->stride, sge, num_sge);
 	rq->pi++;
 	return 0;
 }
@@ -107,8 +102,8 @@ INLAY_ALWAYS int inlay_post_recv(struct inlay_rq *rq, const struct ibv_sge *sge,
 /* Shows the device all receives posted so far: the doorbell record; a receive queue has no register. */
 INLAY_ALWAYS void inlay_rq_ring(struct inlay_rq *rq)
 {
-	/* The device may take the WQE as soon as the record says so. */
-	inlay_fence_wqe_record();
+	/* The device may take the WQE, and write to its buffer, as soon as the record says so. */
+	inlay_fence_recv_record();
 	*rq->dbrec = inlay_to_be16((uint16_t)rq->pi);
 }
 

@@ -31,7 +31,10 @@
 #include <inlay/wqe.h>
 #include <inlay/queue/uar.h>
 
-/* A send queue. The first cache line is all that a post, a ring and a release touch of it. */
+/*
+ * A send queue. The first cache line is all that a post, a ring on a register of its own and a release touch of it; WQEs longer than one WQEBB,
+ * atomics and shared registers look at the second.
+ */
 struct inlay_sq {
 	uint8_t *buf;
 	uint8_t *last;            /* the WQE posted last */
@@ -51,7 +54,7 @@ struct inlay_sq {
 	uint32_t type;            /* enum ibv_qp_type; 0: not known, nothing is checked against it */
 };
 
-INLAY_STATIC_ASSERT(offsetof(struct inlay_sq, uar) == INLAY_CACHE_LINE, "a post touches one line of its queue");
+INLAY_STATIC_ASSERT(offsetof(struct inlay_sq, uar) == INLAY_CACHE_LINE, "a short post touches one line of its queue");
 
 /* ------------------------------------------------------------------------------------------------------------------------
  * Set-up
@@ -124,9 +127,9 @@ INLAY_COLD void inlay_sq_reset(struct inlay_sq *sq)
 }
 
 /*
- * How many WQEs are outstanding: posted, and their credit not given back. A QP in the error state owes a flush CQE for each of them, less
- * those that were done unsignaled before it failed, so that no more completions than this are yet to come; all have come
- * when inlay_sq_pending is 0, since the last WQE is flushed whether signaled or not.
+ * How many WQEs are outstanding: posted, and their credit not given back. A QP in the error state owes a flush CQE for each of them, signaled or
+ * not, less those that were done unsignaled before it failed: no more completions than this are yet to come, perhaps fewer. Which of them
+ * was the last to come is told by a WQE that cannot have been done: see queue.h, "A QP in error".
  */
 INLAY_COLD uint32_t inlay_sq_owed(const struct inlay_sq *sq)
 {
@@ -159,7 +162,7 @@ INLAY_ALWAYS uint8_t *inlay_sq_end(const struct inlay_sq *sq)
 }
 
 /* Rings on a register that is not the queue's own: the whole WQE of bbs WQEBBs under the lock where that may be, or 8 bytes. */
-INLAY_ALWAYS void inlay_uar_ring_shared(struct inlay_sq *sq, uint32_t bbs)
+INLAY_ALWAYS void inlay_sq_ring_shared(struct inlay_sq *sq, uint32_t bbs)
 {
 	struct inlay_uar *uar = sq->uar;
 
@@ -276,7 +279,7 @@ INLAY_ALWAYS void inlay_sq_ring_doorbell(struct inlay_sq *sq)
 	INLAY_CHECK(sq->pi != sq->rung, "a doorbell is rung for something posted");
 	inlay_sq_record(sq);
 	if (INLAY_UNLIKELY(!sq->reg)) {
-		inlay_uar_ring_shared(sq, 0);
+		inlay_sq_ring_shared(sq, 0);
 		return;
 	}
 	inlay_uar_doorbell(inlay_uar_toggle(&sq->reg, sq->reg_size), wqe);
@@ -310,7 +313,7 @@ INLAY_ALWAYS void inlay_sq_ring(struct inlay_sq *sq)
 			inlay_uar_doorbell(inlay_uar_toggle(&sq->reg, sq->reg_size), wqe);
 			inlay_fence_reg();
 		} else {
-			inlay_uar_ring_shared(sq, single ? bbs : 0);
+			inlay_sq_ring_shared(sq, single ? bbs : 0);
 		}
 	}
 }

@@ -19,8 +19,11 @@
  *   +16  data      pointer | pointer | ...  and an end (key 0x100) when there is room for more
  *
  * The last free entry is never posted: a link must lead on from what is posted. While an entry is free, its first byte count is all ones,
- * which no posted entry has: a completion that names a free entry (a device gone mad, a CQE counted twice) is refused and the
+ * which no legal posted entry has: a completion that names a free entry (a device gone mad, a CQE counted twice) is refused and the
  * list stays whole.
+ *
+ * All that receives through the queue completes to CQs that are inlay's: libmlx5 gives back an entry with every completion that it polls or
+ * cleans away, to a list of its own that it takes this one for.
  *
  * A QP in the error state gives none of the entries back that it has not begun: they stay for the others. It raises
  * IBV_EVENT_QP_LAST_WQE_REACHED when it will take no more; reset it or destroy it only then, and after its CQ has been emptied. The limit
@@ -59,12 +62,6 @@ INLAY_STATIC_ASSERT(sizeof(struct inlay_srq) <= INLAY_CACHE_LINE, "a post touche
  * Set-up
  */
 
-/* Where entry `index` lies. */
-INLAY_ALWAYS uint8_t *inlay_srq_wqe(const struct inlay_srq *srq, uint32_t index)
-{
-	return srq->buf + (size_t)index * srq->stride;
-}
-
 /*
  * Describes a fresh shared receive queue and links all its entries into the free list.
  *
@@ -76,11 +73,12 @@ INLAY_ALWAYS uint8_t *inlay_srq_wqe(const struct inlay_srq *srq, uint32_t index)
  */
 INLAY_COLD int inlay_srq_init(struct inlay_srq *srq, void *buf, uint32_t wqe_cnt, uint32_t stride, volatile uint32_t *dbrec)
 {
-	uint32_t i, next;
+	uint8_t *wqe;
+	uint32_t i;
 
 	if (!buf || (uintptr_t)buf % INLAY_DS || wqe_cnt < 2 || wqe_cnt > 32768 || !dbrec)
 		return -EINVAL;
-	if (!stride || stride & (stride - 1) || stride < 2 * INLAY_DS || stride > 1024)
+	if (!inlay_is_pow2(stride) || stride < 2 * INLAY_DS || stride > 1024)
 		return -EINVAL;
 	srq->buf = (uint8_t *)buf;
 	srq->stride = stride;
@@ -92,10 +90,9 @@ INLAY_COLD int inlay_srq_init(struct inlay_srq *srq, void *buf, uint32_t wqe_cnt
 	srq->pi = 0;
 	dbrec[0] = 0;
 	srq->dbrec = (volatile inlay_record *)dbrec + 1;
-	for (i = 0; i < wqe_cnt; i++) {
-		next = i + 1 < wqe_cnt ? i + 1 : 0;
-		inlay_wqe_next(inlay_srq_wqe(srq, i), (uint16_t)next);
-		inlay_put32(inlay_srq_wqe(srq, i) + INLAY_DS, INLAY_SRQ_FREE);
+	for (i = 0, wqe = srq->buf; i < wqe_cnt; i++, wqe += stride) {
+		inlay_wqe_next(wqe, (uint16_t)(i + 1 < wqe_cnt ? i + 1 : 0));
+		inlay_put32(wqe + INLAY_DS, INLAY_SRQ_FREE);
 	}
 	return 0;
 }
@@ -103,6 +100,12 @@ INLAY_COLD int inlay_srq_init(struct inlay_srq *srq, void *buf, uint32_t wqe_cnt
 /* ------------------------------------------------------------------------------------------------------------------------
  * Data path
  */
+
+/* Where entry `index` lies. */
+INLAY_ALWAYS uint8_t *inlay_srq_wqe(const struct inlay_srq *srq, uint32_t index)
+{
+	return srq->buf + (size_t)index * srq->stride;
+}
 
 /* Entries that may be posted now. */
 INLAY_FN uint32_t inlay_srq_room(const struct inlay_srq *srq)
@@ -125,30 +128,23 @@ INLAY_FN uint16_t inlay_srq_index(const struct inlay_srq *srq)
 /*
  * Fills the next entry.
  *
- * sge  host order, num_sge of them; empty ones are left out (libmlx5 writes them, and the device would read them as 2^31 bytes)
+ * sge  host order, num_sge of them, of at most 2^31 - 1 bytes each; empty ones are left out (libmlx5 writes them, and the device would read them as 2^31 bytes)
  *
  * Returns 0; -EAGAIN when no entry is free (nothing was written); -EINVAL for more SGEs than an entry holds. Not visible to the device
  * before inlay_srq_ring(). Same bytes as ibv_post_srq_recv.
  */
 INLAY_ALWAYS int inlay_post_srq_recv(struct inlay_srq *srq, const struct ibv_sge *sge, uint32_t num_sge)
 {
-	uint8_t *wqe, *seg;
-	uint32_t i;
+	uint32_t stride = srq->stride;
+	uint8_t *wqe;
 
 	if (INLAY_UNLIKELY(!srq->room))
 		return -EAGAIN;
-	if (INLAY_UNLIKELY(num_sge > srq->max_sge))
+	/* Every entry has room for one. */
+	if (!(__builtin_constant_p(num_sge) && num_sge <= 1) && INLAY_UNLIKELY(num_sge > srq->max_sge))
 		return -EINVAL;
-	wqe = inlay_srq_wqe(srq, srq->head);
-	seg = wqe + INLAY_DS;
-	for (i = 0; i < num_sge; i++) {
-		if (INLAY_UNLIKELY(!sge[i].length))
-			continue;
-		inlay_wqe_data(seg, sge[i].addr, sge[i].length, sge[i].lkey);
-		seg += INLAY_DS;
-	}
-	if (seg != wqe + srq->stride)
-		inlay_wqe_data_end(seg);
+	wqe = srq->buf + (size_t)srq->head * stride;
+	inlay_wqe_recv(wqe + INLAY_DS, wqe + stride, sge, num_sge);
 	srq->head = inlay_wqe_next_of(wqe);
 	INLAY_CHECK(srq->head < srq->wqe_cnt, "nobody else writes the entries' links");
 	srq->room--;
@@ -159,8 +155,8 @@ INLAY_ALWAYS int inlay_post_srq_recv(struct inlay_srq *srq, const struct ibv_sge
 /* Shows the device all entries posted so far: the doorbell record; there is no register. */
 INLAY_ALWAYS void inlay_srq_ring(struct inlay_srq *srq)
 {
-	/* The device may take the entry as soon as the record says so. */
-	inlay_fence_wqe_record();
+	/* The device may take the entry, and write to its buffer, as soon as the record says so. */
+	inlay_fence_recv_record();
 	*srq->dbrec = inlay_to_be16((uint16_t)srq->pi);
 }
 

@@ -1,0 +1,1119 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What a verbs program sees, as text: run by shim.t on libmlx5 and on the shim, which must read the same to the last field. Of each
+ * completion all fields are shown that were written (each is filled with a pattern before), of each refused post its errno and place.
+ *
+ * Plain verbs, with both ends in this process; nothing of inlay. What depends on the run (numbers of QPs, keys, times) is not shown.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <infiniband/mlx5dv.h>
+#include <infiniband/verbs.h>
+
+#define BYTES 4096u
+#define QKEY 0x1234u
+#define ALL_ACCESS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC | \
+		    IBV_ACCESS_MW_BIND)
+
+static struct ibv_context *ctx;
+static struct ibv_pd *pd;
+static union ibv_gid gid;
+static struct ibv_port_attr port;
+
+static void *need(void *p, const char *what)
+{
+	if (!p) {
+		printf("no %s: %s\n", what, strerror(errno));
+		exit(1);
+	}
+	return p;
+}
+
+static void must(int err, const char *what)
+{
+	if (err) {
+		printf("%s: %s\n", what, strerror(err));
+		exit(1);
+	}
+}
+
+/* ---- what a scenario is made of ---- */
+
+struct how {
+	const char *name;
+	enum ibv_qp_type type;
+	bool ex_cq;   /* ibv_create_cq_ex and ibv_start_poll, else ibv_poll_cq */
+	bool wr;      /* ibv_wr_*, else ibv_post_send */
+	bool srq;
+	bool one_cq;  /* both ends and sides complete to one */
+	bool sig_all;
+	bool strange; /* the second end's QP is of a kind that inlay does not know */
+	struct ibv_comp_channel *channel;
+};
+
+struct end {
+	const struct how *how;
+	struct ibv_cq *scq, *rcq;
+	struct ibv_srq *srq;
+	struct ibv_qp *qp;
+	struct ibv_ah *ah;
+	struct ibv_mr *mr;
+	uint8_t *buf; /* half of it sends, half receives */
+	uint32_t peer;
+	uint32_t peer_rkey;
+	uint64_t peer_addr;
+	struct ibv_qp_cap cap;
+};
+
+static struct ibv_cq *make_cq(const struct how *how)
+{
+	struct ibv_cq_init_attr_ex attr = {
+		.cqe = 63,
+		.channel = how->channel,
+		.wc_flags = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP,
+	};
+
+	if (how->ex_cq)
+		return ibv_cq_ex_to_cq(need(ibv_create_cq_ex(ctx, &attr), "extended CQ"));
+	return need(ibv_create_cq(ctx, 63, NULL, how->channel, 0), "CQ");
+}
+
+static void make_end(struct end *e, const struct how *how, bool first, struct end *other)
+{
+	struct ibv_qp_init_attr_ex attr = {
+		.cap = {.max_send_wr = 13, .max_recv_wr = 13, .max_send_sge = 3, .max_recv_sge = 3, .max_inline_data = 100},
+		.qp_type = how->type,
+		.sq_sig_all = how->sig_all,
+		.comp_mask = IBV_QP_INIT_ATTR_PD,
+		.pd = pd,
+	};
+	struct ibv_srq_init_attr srq = {.attr = {.max_wr = 13, .max_sge = 3}};
+
+	memset(e, 0, sizeof(*e));
+	e->how = how;
+	e->buf = need(aligned_alloc(4096, 2 * BYTES), "memory");
+	memset(e->buf, 0, 2 * BYTES);
+	e->mr = need(ibv_reg_mr(pd, e->buf, 2 * BYTES, ALL_ACCESS), "MR");
+	if (how->one_cq && !first) {
+		e->scq = e->rcq = other->scq;
+	} else {
+		e->scq = make_cq(how);
+		e->rcq = how->one_cq ? e->scq : make_cq(how);
+	}
+	if (how->srq)
+		e->srq = need(ibv_create_srq(pd, &srq), "SRQ");
+	attr.send_cq = e->scq;
+	attr.recv_cq = e->rcq;
+	attr.srq = e->srq;
+	if (how->wr) {
+		attr.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+		attr.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+		if (how->type != IBV_QPT_UD)
+			attr.send_ops_flags |= IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+	}
+	if (how->strange && !first) {
+		struct mlx5dv_qp_init_attr dv = {
+			.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS,
+			.send_ops_flags = MLX5DV_QP_EX_WITH_RAW_WQE,
+		};
+
+		e->qp = need(mlx5dv_create_qp(ctx, &attr, &dv), "strange QP");
+	} else {
+		e->qp = need(ibv_create_qp_ex(ctx, &attr), "QP");
+	}
+	e->cap = attr.cap;
+	if (e->qp->pd != pd)
+		printf("the QP says another PD\n");
+}
+
+static void connect_end(struct end *e, struct end *to, enum ibv_qp_state last)
+{
+	struct ibv_qp_attr a = {
+		.qp_state = IBV_QPS_INIT,
+		.port_num = 1,
+		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
+		.qkey = QKEY,
+	};
+	struct ibv_ah_attr ah = {.port_num = 1, .dlid = port.lid};
+	bool rc = e->how->type == IBV_QPT_RC, ud = e->how->type == IBV_QPT_UD;
+
+	if (port.link_layer == IBV_LINK_LAYER_ETHERNET) {
+		ah.is_global = 1;
+		ah.grh.dgid = gid;
+		ah.grh.hop_limit = 64;
+	}
+	e->peer = to->qp->qp_num;
+	e->peer_rkey = to->mr->rkey;
+	e->peer_addr = (uintptr_t)to->buf + BYTES;
+	must(ibv_modify_qp(e->qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | (ud ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS)), "INIT");
+	if (last == IBV_QPS_INIT)
+		return;
+	a.qp_state = IBV_QPS_RTR;
+	a.path_mtu = IBV_MTU_1024;
+	a.dest_qp_num = e->peer;
+	a.max_dest_rd_atomic = 4;
+	a.min_rnr_timer = 1;
+	a.ah_attr = ah;
+	must(ibv_modify_qp(e->qp, &a, IBV_QP_STATE | (ud ? 0 : IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN) |
+			   (rc ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0)), "RTR");
+	a.qp_state = IBV_QPS_RTS;
+	a.timeout = 12;
+	a.retry_cnt = 7;
+	a.rnr_retry = 7;
+	a.max_rd_atomic = 4;
+	must(ibv_modify_qp(e->qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN |
+			   (rc ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC : 0)), "RTS");
+	if (ud && !e->ah)
+		e->ah = need(ibv_create_ah(pd, &ah), "AH");
+}
+
+static void to_state(struct end *e, enum ibv_qp_state state)
+{
+	struct ibv_qp_attr a = {.qp_state = state};
+
+	must(ibv_modify_qp(e->qp, &a, IBV_QP_STATE), "modify");
+}
+
+static void free_qp(struct end *e)
+{
+	must(ibv_destroy_qp(e->qp), "destroy QP");
+	e->qp = NULL;
+}
+
+static void free_end(struct end *e, bool cqs)
+{
+	if (e->qp)
+		free_qp(e);
+	if (e->ah)
+		must(ibv_destroy_ah(e->ah), "destroy AH");
+	if (e->srq)
+		must(ibv_destroy_srq(e->srq), "destroy SRQ");
+	if (cqs) {
+		must(ibv_destroy_cq(e->scq), "destroy CQ");
+		if (e->rcq != e->scq)
+			must(ibv_destroy_cq(e->rcq), "destroy CQ");
+	}
+	must(ibv_dereg_mr(e->mr), "deregister");
+	free(e->buf);
+}
+
+/* ---- completions as text ---- */
+
+static double now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static const char *who(const struct end *ends, uint32_t qpn)
+{
+	static char text[16];
+
+	if (ends[0].qp && qpn == ends[0].qp->qp_num)
+		return "a";
+	if (ends[1].qp && qpn == ends[1].qp->qp_num)
+		return "b";
+	snprintf(text, sizeof(text), qpn == 0x5a5a5a5a ? "-" : qpn ? "?" : "0");
+	return text;
+}
+
+static FILE *out;
+
+static void show(const char *name, uint32_t value)
+{
+	if (value == 0x5a5a5a5a)
+		fprintf(out, " %s -", name);
+	else
+		fprintf(out, " %s %x", name, value);
+}
+
+static void show_wc(const char *queue, const struct end *ends, const struct ibv_wc *wc)
+{
+	fprintf(out, "  %s wr_id %llx status %s", queue, (unsigned long long)wc->wr_id, ibv_wc_status_str(wc->status));
+	show("opcode", wc->opcode);
+	show("vendor_err", wc->vendor_err);
+	show("byte_len", wc->byte_len);
+	if (wc->status == IBV_WC_SUCCESS && wc->wc_flags & IBV_WC_WITH_INV)
+		fprintf(out, " (a key invalidated)");
+	else
+		show("imm", wc->imm_data);
+	fprintf(out, " qp %s src_qp %s", who(ends, wc->qp_num), who(ends, wc->src_qp));
+	show("flags", wc->wc_flags);
+	fprintf(out, " pkey %x slid %x sl %x path %x\n", wc->wc_flags & IBV_WC_WITH_INV ? 0 : wc->pkey_index, wc->slid, wc->sl,
+		wc->dlid_path_bits);
+}
+
+static void show_ex(const char *queue, const struct end *ends, struct ibv_cq_ex *cq)
+{
+	enum ibv_wc_opcode opcode;
+
+	fprintf(out, "  %s wr_id %llx status %s", queue, (unsigned long long)cq->wr_id, ibv_wc_status_str(cq->status));
+	if (cq->status != IBV_WC_SUCCESS) {
+		fprintf(out, " vendor_err %x qp %s\n", ibv_wc_read_vendor_err(cq), who(ends, ibv_wc_read_qp_num(cq)));
+		return;
+	}
+	opcode = ibv_wc_read_opcode(cq);
+	fprintf(out, " opcode %x flags %x qp %s", opcode, ibv_wc_read_wc_flags(cq), who(ends, ibv_wc_read_qp_num(cq)));
+	if (opcode & IBV_WC_RECV || opcode == IBV_WC_RDMA_READ)
+		fprintf(out, " byte_len %x", ibv_wc_read_byte_len(cq));
+	if (opcode & IBV_WC_RECV)
+		fprintf(out, " imm %x src_qp %s slid %x sl %x path %x",
+			ibv_wc_read_wc_flags(cq) & IBV_WC_WITH_INV ? 0 : ibv_wc_read_imm_data(cq),
+		       who(ends, ibv_wc_read_src_qp(cq)), ibv_wc_read_slid(cq), ibv_wc_read_sl(cq), ibv_wc_read_dlid_path_bits(cq));
+	fprintf(out, " time %s\n", ibv_wc_read_completion_ts(cq) ? "yes" : "no");
+}
+
+/* Shows n completions of a CQ, in polls of at most three, and that there are no more. */
+static void take(const char *queue, const struct end *ends, struct ibv_cq *cq, int n)
+{
+	struct ibv_poll_cq_attr attr = {};
+	double end = now() + 5;
+	struct ibv_wc wc[3];
+	int got, i;
+
+	while (n > 0 && now() < end) {
+		if (!ends->how->ex_cq) {
+			memset(wc, 0x5a, sizeof(wc));
+			got = ibv_poll_cq(cq, n < 3 ? n : 3, wc);
+			for (i = 0; i < got; i++, n--)
+				show_wc(queue, ends, &wc[i]);
+			if (got < 0) {
+				fprintf(out, "  %s: poll says %d\n", queue, got);
+				return;
+			}
+		} else if (!ibv_start_poll((struct ibv_cq_ex *)cq, &attr)) {
+			do {
+				show_ex(queue, ends, (struct ibv_cq_ex *)cq);
+				n--;
+			} while (n > 0 && !ibv_next_poll((struct ibv_cq_ex *)cq));
+			ibv_end_poll((struct ibv_cq_ex *)cq);
+		}
+	}
+	if (n)
+		fprintf(out, "  %s: %d completions are missing\n", queue, n);
+	got = ends->how->ex_cq ? ibv_start_poll((struct ibv_cq_ex *)cq, &attr) : ibv_poll_cq(cq, 1, wc);
+	if (got != (ends->how->ex_cq ? ENOENT : 0))
+		fprintf(out, "  %s: more than expected, %d\n", queue, got);
+}
+
+static int by_text(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Verbs does not promise an order between two QPs: where it may differ, the lines are sorted. */
+static void drain(const char *queue, const struct end *ends, struct ibv_cq *cq, int n)
+{
+	char *text, *line, *rest, *lines[100];
+	size_t size, count = 0, i;
+
+	out = need(open_memstream(&text, &size), "stream");
+	take(queue, ends, cq, n);
+	fclose(out);
+	for (line = strtok_r(text, "\n", &rest); line && count < 100; line = strtok_r(NULL, "\n", &rest))
+		lines[count++] = line;
+	if (ends->how->strange && ends->how->one_cq)
+		qsort(lines, count, sizeof(lines[0]), by_text);
+	for (i = 0; i < count; i++)
+		puts(lines[i]);
+	free(text);
+}
+
+static unsigned int sum(const uint8_t *p, size_t n)
+{
+	unsigned int s = 1;
+
+	while (n--)
+		s = s * 31 + *p++;
+	return s;
+}
+
+/* ---- posts ---- */
+
+static void fill(struct end *e, unsigned int seed)
+{
+	unsigned int i;
+
+	for (i = 0; i < BYTES; i++)
+		e->buf[i] = (uint8_t)(seed * 7 + i * 13 + i / 256);
+}
+
+static int post_recv(struct end *e, uint64_t wr_id, uint32_t length, int num_sge)
+{
+	struct ibv_sge sge[8];
+	struct ibv_recv_wr wr = {.wr_id = wr_id, .sg_list = sge, .num_sge = num_sge}, *bad = NULL;
+	int i;
+
+	for (i = 0; i < num_sge && i < 8; i++)
+		sge[i] = (struct ibv_sge){(uintptr_t)e->buf + BYTES + (uint32_t)i * length, length, e->mr->lkey};
+	return e->srq ? ibv_post_srq_recv(e->srq, &wr, &bad) : ibv_post_recv(e->qp, &wr, &bad);
+}
+
+struct op {
+	const char *name;
+	enum ibv_wr_opcode opcode;
+	uint32_t length;
+	unsigned int flags;
+	int num_sge;
+	bool takes; /* takes a receive */
+};
+
+static void fill_wr(struct end *e, const struct op *op, struct ibv_send_wr *wr, struct ibv_sge *sge, uint64_t wr_id)
+{
+	uint32_t left = op->length, at = 0;
+	int i;
+
+	memset(wr, 0, sizeof(*wr));
+	for (i = 0; i < op->num_sge; i++) {
+		uint32_t part = i == op->num_sge - 1 ? left : left / 2;
+
+		sge[i] = (struct ibv_sge){(uintptr_t)e->buf + at, part, e->mr->lkey};
+		at += part;
+		left -= part;
+	}
+	wr->wr_id = wr_id;
+	wr->opcode = op->opcode;
+	wr->send_flags = op->flags;
+	wr->sg_list = sge;
+	wr->num_sge = op->num_sge;
+	wr->imm_data = htobe32(0x1a2b3c00 + (uint32_t)wr_id);
+	if (e->how->type == IBV_QPT_UD) {
+		wr->wr.ud.ah = e->ah;
+		wr->wr.ud.remote_qpn = e->peer;
+		wr->wr.ud.remote_qkey = QKEY;
+	} else if (op->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || op->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+		wr->wr.atomic.remote_addr = e->peer_addr + 1024;
+		wr->wr.atomic.rkey = e->peer_rkey;
+		wr->wr.atomic.compare_add = 5;
+		wr->wr.atomic.swap = 77;
+	} else {
+		wr->wr.rdma.remote_addr = e->peer_addr;
+		wr->wr.rdma.rkey = e->peer_rkey;
+	}
+}
+
+/* The same by ibv_wr_*. */
+static int post_wr(struct end *e, const struct ibv_send_wr *wr)
+{
+	struct ibv_qp_ex *ex = need(ibv_qp_to_qp_ex(e->qp), "ibv_wr_*");
+	struct ibv_data_buf data[3];
+	int i;
+
+	ibv_wr_start(ex);
+	ex->wr_id = wr->wr_id;
+	ex->wr_flags = wr->send_flags;
+	switch (wr->opcode) {
+	case IBV_WR_SEND: ibv_wr_send(ex); break;
+	case IBV_WR_SEND_WITH_IMM: ibv_wr_send_imm(ex, wr->imm_data); break;
+	case IBV_WR_RDMA_WRITE: ibv_wr_rdma_write(ex, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr); break;
+	case IBV_WR_RDMA_WRITE_WITH_IMM: ibv_wr_rdma_write_imm(ex, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr, wr->imm_data); break;
+	case IBV_WR_RDMA_READ: ibv_wr_rdma_read(ex, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr); break;
+	case IBV_WR_ATOMIC_CMP_AND_SWP:
+		ibv_wr_atomic_cmp_swp(ex, wr->wr.atomic.rkey, wr->wr.atomic.remote_addr, wr->wr.atomic.compare_add, wr->wr.atomic.swap);
+		break;
+	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+		ibv_wr_atomic_fetch_add(ex, wr->wr.atomic.rkey, wr->wr.atomic.remote_addr, wr->wr.atomic.compare_add);
+		break;
+	default: return -1;
+	}
+	if (e->how->type == IBV_QPT_UD && wr->wr_id % 2)
+		ibv_wr_set_ud_addr(ex, e->ah, e->peer, QKEY);
+	if (wr->send_flags & IBV_SEND_INLINE) {
+		for (i = 0; i < wr->num_sge; i++)
+			data[i] = (struct ibv_data_buf){(void *)(uintptr_t)wr->sg_list[i].addr, wr->sg_list[i].length};
+		if (wr->num_sge == 1)
+			ibv_wr_set_inline_data(ex, data[0].addr, data[0].length);
+		else
+			ibv_wr_set_inline_data_list(ex, (size_t)wr->num_sge, data);
+	} else if (wr->num_sge == 1) {
+		ibv_wr_set_sge(ex, wr->sg_list->lkey, wr->sg_list->addr, wr->sg_list->length);
+	} else {
+		ibv_wr_set_sge_list(ex, (size_t)wr->num_sge, wr->sg_list);
+	}
+	if (e->how->type == IBV_QPT_UD && wr->wr_id % 2 == 0)
+		ibv_wr_set_ud_addr(ex, e->ah, e->peer, QKEY);
+	return ibv_wr_complete(ex);
+}
+
+static int post_op(struct end *e, const struct op *op, uint64_t wr_id)
+{
+	struct ibv_send_wr wr, *bad = NULL;
+	struct ibv_sge sge[8];
+
+	fill_wr(e, op, &wr, sge, wr_id);
+	return e->how->wr ? post_wr(e, &wr) : ibv_post_send(e->qp, &wr, &bad);
+}
+
+#define SIG IBV_SEND_SIGNALED
+#define INL IBV_SEND_INLINE
+
+static const struct op ops[] = {
+	{"send", IBV_WR_SEND, 8, SIG, 1, true},
+	{"send, inline", IBV_WR_SEND, 60, SIG | INL, 1, true},
+	{"send, nothing", IBV_WR_SEND, 0, SIG, 0, true},
+	{"send, three pieces", IBV_WR_SEND, 700, SIG, 3, true},
+	{"send, inline pieces", IBV_WR_SEND, 100, SIG | INL, 3, true},
+	{"send, unsignaled", IBV_WR_SEND, 16, 0, 1, true},
+	{"send, solicited, fenced", IBV_WR_SEND, 33, SIG | IBV_SEND_SOLICITED | IBV_SEND_FENCE, 1, true},
+	{"send with immediate", IBV_WR_SEND_WITH_IMM, 24, SIG, 2, true},
+	{"send with immediate, inline", IBV_WR_SEND_WITH_IMM, 3, SIG | INL, 1, true},
+	/* UC from here */
+	{"write", IBV_WR_RDMA_WRITE, 900, SIG, 2, false},
+	{"write, inline", IBV_WR_RDMA_WRITE, 90, SIG | INL, 1, false},
+	{"write with immediate", IBV_WR_RDMA_WRITE_WITH_IMM, 32, SIG, 1, true},
+	{"write, nothing", IBV_WR_RDMA_WRITE, 0, SIG, 1, false},
+	/* RC from here */
+	{"read", IBV_WR_RDMA_READ, 500, SIG, 2, false},
+	{"read, small", IBV_WR_RDMA_READ, 20, SIG, 2, false},
+	{"fetch and add", IBV_WR_ATOMIC_FETCH_AND_ADD, 8, SIG, 1, false},
+	{"compare and swap", IBV_WR_ATOMIC_CMP_AND_SWP, 8, SIG, 1, false},
+};
+
+static unsigned int ops_of(enum ibv_qp_type type)
+{
+	return type == IBV_QPT_UD ? 9 : type == IBV_QPT_UC ? 13 : sizeof(ops) / sizeof(ops[0]);
+}
+
+/* Every operation, each alone, three times around the rings. */
+static void all_ops(struct end *ends)
+{
+	struct end *a = &ends[0], *b = &ends[1];
+	unsigned int lap, i, n = ops_of(a->how->type);
+	uint64_t wr_id = 0x1000;
+
+	for (lap = 0; lap < 3; lap++) {
+		for (i = 0; i < n; i++, wr_id++) {
+			const struct op *op = &ops[i];
+			bool signaled = op->flags & SIG || a->how->sig_all;
+
+			printf("%s\n", op->name);
+			fill(a, lap * 50 + i);
+			memset(b->buf + BYTES, 0, 1000);
+			if (op->takes)
+				must(post_recv(b, 0x8000 + wr_id, 400, 3), "post receive");
+			must(post_op(a, op, wr_id), op->name);
+			if (a->how->one_cq) {
+				drain("cq", ends, a->scq, signaled + op->takes);
+			} else {
+				if (op->takes)
+					drain("recv", ends, b->rcq, 1);
+				if (signaled)
+					drain("send", ends, a->scq, 1);
+			}
+			if (!signaled && !op->takes)
+				usleep(1000);
+			printf("  there %08x here %08x\n", sum(b->buf + BYTES, 1100), sum(a->buf, 1000));
+		}
+	}
+}
+
+/* ---- refusals ---- */
+
+static void list_of(struct end *e, const struct op *op, int n, int odd, void (*spoil)(struct ibv_send_wr *wr))
+{
+	struct ibv_send_wr wr[40], *bad = NULL;
+	struct ibv_sge sge[40][8];
+	int i, err;
+
+	for (i = 0; i < n; i++) {
+		fill_wr(e, op, &wr[i], sge[i], 0x100u + (uint32_t)i);
+		if (i == odd)
+			spoil(&wr[i]);
+		wr[i].next = i < n - 1 ? &wr[i + 1] : NULL;
+	}
+	err = ibv_post_send(e->qp, wr, &bad);
+	printf("  %s at %d\n", err ? strerror(err) : "posted", bad ? (int)(bad - wr) : -1);
+}
+
+static void spoil_opcode(struct ibv_send_wr *wr)
+{
+	wr->opcode = (enum ibv_wr_opcode)99;
+}
+
+static void spoil_sges(struct ibv_send_wr *wr)
+{
+	wr->num_sge = 5;
+}
+
+static void spoil_inline(struct ibv_send_wr *wr)
+{
+	wr->send_flags |= IBV_SEND_INLINE;
+	wr->sg_list->length = 2000;
+}
+
+static int recv_list(struct end *e, int n, int sges)
+{
+	struct ibv_recv_wr wr[80], *bad = NULL;
+	struct ibv_sge sge = {(uintptr_t)e->buf + BYTES, 64, e->mr->lkey}, many[8];
+	int i, err;
+
+	for (i = 0; i < 8; i++)
+		many[i] = sge;
+	for (i = 0; i < n; i++)
+		wr[i] = (struct ibv_recv_wr){.wr_id = 0x900u + (uint32_t)i, .next = i < n - 1 ? &wr[i + 1] : NULL, .sg_list = many,
+					     .num_sge = i == n - 1 ? sges : 1};
+	err = e->srq ? ibv_post_srq_recv(e->srq, wr, &bad) : ibv_post_recv(e->qp, wr, &bad);
+	printf("  %s at %d\n", err ? strerror(err) : "posted", bad ? (int)(bad - wr) : -1);
+	return bad ? (int)(bad - wr) : n;
+}
+
+static void refusals(void)
+{
+	static const struct how how = {.name = "refusals", .type = IBV_QPT_RC, .wr = true};
+	static const struct how srq = {.name = "srq", .type = IBV_QPT_RC, .srq = true};
+	static const struct op op = {"write", IBV_WR_RDMA_WRITE, 8, SIG, 1, false};
+	struct op longest = {"write, inline", IBV_WR_RDMA_WRITE, 0, SIG | INL, 1, false};
+	struct ibv_qp_ex *ex;
+	struct end ends[2];
+	int n, i;
+
+	printf("== refusals\n");
+	make_end(&ends[0], &how, true, NULL);
+	make_end(&ends[1], &how, false, &ends[0]);
+	ex = ibv_qp_to_qp_ex(ends[0].qp);
+	printf("in RESET\n");
+	list_of(&ends[0], &op, 2, -1, NULL);
+	recv_list(&ends[0], 1, 1);
+	printf("  ibv_wr_*: %s\n", strerror(post_op(&ends[0], &op, 1)));
+	connect_end(&ends[0], &ends[1], IBV_QPS_INIT);
+	printf("in INIT\n");
+	list_of(&ends[0], &op, 2, -1, NULL);
+	n = recv_list(&ends[0], 1, 1);
+	to_state(&ends[0], IBV_QPS_RESET);
+	connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
+	connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
+	printf("bad ones among good ones\n");
+	list_of(&ends[0], &op, 4, 2, spoil_opcode);
+	drain("send", ends, ends[0].scq, 2);
+	list_of(&ends[0], &op, 4, 3, spoil_sges);
+	drain("send", ends, ends[0].scq, 3);
+	/* The first of its list: behind a good one libmlx5 rings with this one's control segment, and the good one waits for the next. */
+	list_of(&ends[0], &op, 4, 0, spoil_inline);
+	drain("send", ends, ends[0].scq, 0);
+	list_of(&ends[0], &op, 3, 0, spoil_opcode);
+	drain("send", ends, ends[0].scq, 0);
+	printf("more than there is room for: %u sends\n", ends[0].cap.max_send_wr);
+	list_of(&ends[0], &op, 30, -1, NULL);
+	drain("send", ends, ends[0].scq, (int)ends[0].cap.max_send_wr);
+	list_of(&ends[0], &op, 3, -1, NULL);
+	drain("send", ends, ends[0].scq, 3);
+	printf("the longest there are, as many as there is room for\n");
+	longest.length = ends[0].cap.max_inline_data;
+	for (i = 0; i < 5; i++) {
+		list_of(&ends[0], &longest, 30, -1, NULL);
+		drain("send", ends, ends[0].scq, (int)ends[0].cap.max_send_wr);
+	}
+	printf("receives: %u\n", ends[0].cap.max_recv_wr);
+	recv_list(&ends[0], 2, 5);
+	n = recv_list(&ends[0], 70, 1);
+	printf("  %d\n", n);
+	printf("ibv_wr_*, more than there is room for\n");
+	ibv_wr_start(ex);
+	ex->wr_flags = SIG;
+	for (i = 0; i < 30; i++) {
+		ex->wr_id = (uint64_t)i;
+		ibv_wr_rdma_write(ex, ends[0].peer_rkey, ends[0].peer_addr);
+		ibv_wr_set_sge(ex, ends[0].mr->lkey, (uintptr_t)ends[0].buf, 8);
+	}
+	printf("  %s\n", strerror(ibv_wr_complete(ex)));
+	drain("send", ends, ends[0].scq, 0);
+	printf("ibv_wr_*, too long inline\n");
+	ibv_wr_start(ex);
+	ibv_wr_rdma_write(ex, ends[0].peer_rkey, ends[0].peer_addr);
+	ibv_wr_set_inline_data(ex, ends[0].buf, 2000);
+	printf("  %s\n", strerror(ibv_wr_complete(ex)));
+	printf("ibv_wr_*, aborted, then three at once with a poll between\n");
+	ibv_wr_start(ex);
+	ibv_wr_rdma_write(ex, ends[0].peer_rkey, ends[0].peer_addr);
+	ibv_wr_set_sge(ex, ends[0].mr->lkey, (uintptr_t)ends[0].buf, 8);
+	ibv_wr_abort(ex);
+	ibv_wr_start(ex);
+	for (i = 0; i < 3; i++) {
+		ex->wr_id = 0x70u + (uint64_t)i;
+		ibv_wr_rdma_write(ex, ends[0].peer_rkey, ends[0].peer_addr);
+		ibv_wr_set_sge(ex, ends[0].mr->lkey, (uintptr_t)ends[0].buf, 8);
+		drain("send", ends, ends[0].scq, 0);
+	}
+	printf("  %s\n", strerror(ibv_wr_complete(ex)));
+	drain("send", ends, ends[0].scq, 3);
+	free_end(&ends[0], true);
+	free_end(&ends[1], true);
+
+	printf("SRQ\n");
+	make_end(&ends[0], &srq, true, NULL);
+	make_end(&ends[1], &srq, false, &ends[0]);
+	connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
+	connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
+	recv_list(&ends[1], 2, 8);
+	n = recv_list(&ends[1], 70, 1);
+	printf("  %d\n", n);
+	for (n = 0; n < 3; n++) {
+		for (i = 0; i < 5; i++)
+			must(post_op(&ends[0], &ops[0], 0x80u + (uint64_t)i), "post");
+		drain("send", ends, ends[0].scq, 5);
+		drain("recv", ends, ends[1].rcq, 5);
+		recv_list(&ends[1], 70, 1);
+	}
+	free_end(&ends[0], true);
+	free_end(&ends[1], true);
+}
+
+/* ---- errors, RESET, and what is left in CQs ---- */
+
+static void errors(const struct how *how)
+{
+	static const struct op sends[] = {{"send", IBV_WR_SEND, 8, SIG, 1, true}, {"send", IBV_WR_SEND, 8, 0, 1, true}};
+	struct ibv_send_wr wr, *bad;
+	struct ibv_sge sge[8];
+	struct end ends[2];
+	int lap, i;
+
+	printf("== errors, %s\n", how->name);
+	make_end(&ends[0], how, true, NULL);
+	make_end(&ends[1], how, false, &ends[0]);
+	for (lap = 0; lap < 3; lap++) {
+		connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
+		connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
+		printf("a write to where none may\n");
+		for (i = 0; i < 3; i++)
+			must(post_recv(&ends[0], 0x300u + (uint64_t)i, 100, 1), "post receive");
+		fill_wr(&ends[0], &ops[9], &wr, sge, 0x200);
+		wr.wr.rdma.rkey ^= 0x5500;
+		must(ibv_post_send(ends[0].qp, &wr, &bad), "post");
+		drain("send", ends, ends[0].scq, 1);
+		for (i = 0; i < 4; i++)
+			must(post_op(&ends[0], &sends[i % 2], 0x210u + (uint64_t)i), "post");
+		to_state(&ends[0], IBV_QPS_ERR);
+		drain("send", ends, ends[0].scq, 4);
+		if (!how->srq)
+			drain("recv", ends, ends[0].rcq, 3);
+		to_state(&ends[0], IBV_QPS_RESET);
+		to_state(&ends[1], IBV_QPS_RESET);
+
+		connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
+		connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
+		printf("after RESET; one that does not fit\n");
+		must(post_recv(&ends[1], 0x400, 16, 1), "post receive");
+		must(post_recv(&ends[1], 0x401, 4, 1), "post receive");
+		must(post_op(&ends[0], &ops[0], 0x500), "post");
+		drain("send", ends, ends[0].scq, 1);
+		drain("recv", ends, ends[1].rcq, 1);
+		must(post_op(&ends[0], &ops[0], 0x501), "post");
+		drain("send", ends, ends[0].scq, 1);
+		drain("recv", ends, ends[1].rcq, 1);
+		to_state(&ends[0], IBV_QPS_RESET);
+		to_state(&ends[1], IBV_QPS_RESET);
+
+		connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
+		connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
+		printf("left in the CQ at RESET\n");
+		must(post_op(&ends[0], &ops[9], 0x600), "post");
+		must(post_op(&ends[0], &ops[9], 0x601), "post");
+		usleep(50000);
+		to_state(&ends[0], IBV_QPS_RESET);
+		to_state(&ends[1], IBV_QPS_RESET);
+		drain("send", ends, ends[0].scq, 0);
+	}
+	free_end(&ends[0], true);
+	free_end(&ends[1], true);
+}
+
+/* Completions of a QP that is destroyed go; those of the others in the same CQ stay. */
+static void leftovers(const struct how *how)
+{
+	struct end ends[2];
+	int i;
+
+	printf("== leftovers, %s\n", how->name);
+	make_end(&ends[0], how, true, NULL);
+	make_end(&ends[1], how, false, &ends[0]);
+	connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
+	connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
+	for (i = 0; i < 6; i++) {
+		struct end *from = &ends[i % 2], *to = &ends[1 - i % 2];
+		double end = now() + 5;
+
+		fill(from, 10u + (unsigned int)i);
+		must(post_op(from, &ops[9], (i % 2 ? 0x700u : 0x600u) + (uint64_t)i / 2), "post");
+		while (memcmp(from->buf, to->buf + BYTES, ops[9].length) && now() < end)
+			usleep(100);
+	}
+	usleep(200000); /* for the last one's completion, which may not be looked for */
+	free_qp(&ends[0]);
+	drain("cq", ends, ends[1].scq, 3);
+	free_end(&ends[1], !how->one_cq);
+	free_end(&ends[0], true);
+}
+
+/* ---- events ---- */
+
+static void events(struct how how)
+{
+	struct ibv_comp_channel *channel = need(ibv_create_comp_channel(ctx), "channel");
+	struct pollfd fd = {.fd = channel->fd, .events = POLLIN};
+	struct ibv_cq *cq;
+	struct end ends[2];
+	unsigned int seen;
+	void *context;
+	int lap;
+
+	how.channel = channel;
+	printf("== events, %s\n", how.name);
+	make_end(&ends[0], &how, true, NULL);
+	make_end(&ends[1], &how, false, &ends[0]);
+	connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
+	connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
+	/* A CQ that stands for two raises an event too many now and then: solicited ones are not asked for there. */
+	for (lap = 0, seen = 0; lap < 6; lap += how.strange && how.one_cq ? 3 : 1) {
+		bool solicited = lap % 3 % 2;
+		int sender = lap / 3; /* the second end too, so that each kind of QP is asked */
+
+		must(ibv_req_notify_cq(ends[!sender].rcq, solicited), "notify");
+		must(post_recv(&ends[!sender], 0x40, 200, 1), "post receive");
+		must(post_op(&ends[sender], &ops[0], 0x50), "post");
+		printf("for %s: ", solicited ? "solicited" : "any");
+		printf("%s\n", poll(&fd, 1, solicited ? 50 : 5000) == 1 ? "an event" : "none");
+		if (poll(&fd, 1, 0) == 1) {
+			must(ibv_get_cq_event(channel, &cq, &context), "event");
+			printf("  of the right CQ: %s\n", cq == ends[!sender].rcq ? "yes" : "no");
+			if (how.one_cq || !sender)
+				seen++;
+			else
+				ibv_ack_cq_events(cq, 1);
+		}
+		drain("recv", ends, ends[!sender].rcq, how.one_cq ? 2 : 1);
+		if (!how.one_cq)
+			drain("send", ends, ends[sender].scq, 1);
+		if (!solicited)
+			continue;
+		must(post_recv(&ends[!sender], 0x41, 200, 1), "post receive");
+		must(post_op(&ends[sender], &ops[6], 0x51), "post");
+		printf("then a solicited one: %s\n", poll(&fd, 1, 5000) == 1 ? "an event" : "none");
+		must(ibv_get_cq_event(channel, &cq, &context), "event");
+		if (how.one_cq || !sender)
+			seen++;
+		else
+			ibv_ack_cq_events(cq, 1);
+		drain("recv", ends, ends[!sender].rcq, how.one_cq ? 2 : 1);
+		if (!how.one_cq)
+			drain("send", ends, ends[sender].scq, 1);
+	}
+	ibv_ack_cq_events(ends[1].rcq, seen);
+	free_end(&ends[1], !how.one_cq);
+	free_end(&ends[0], true);
+	must(ibv_destroy_comp_channel(channel), "destroy channel");
+}
+
+/* ---- memory windows ---- */
+
+static void windows(void)
+{
+	static const struct how how = {.name = "windows", .type = IBV_QPT_RC};
+	static const struct op write = {"write", IBV_WR_RDMA_WRITE, 8, SIG, 1, false};
+	static const struct op inv = {"send", IBV_WR_SEND_WITH_INV, 8, SIG, 1, true};
+	struct ibv_mw_bind_info info;
+	struct ibv_send_wr wr, *bad;
+	struct ibv_mw *one, *two;
+	struct ibv_sge sge[8];
+	struct end ends[2];
+	uint32_t key;
+
+	printf("== memory windows\n");
+	make_end(&ends[0], &how, true, NULL);
+	make_end(&ends[1], &how, false, &ends[0]);
+	connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
+	connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
+	info = (struct ibv_mw_bind_info){ends[1].mr, (uintptr_t)ends[1].buf + BYTES, 64, IBV_ACCESS_REMOTE_WRITE};
+	one = ibv_alloc_mw(pd, IBV_MW_TYPE_1);
+	two = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
+	if (one) {
+		struct ibv_mw_bind bind = {.wr_id = 0x21, .send_flags = SIG, .bind_info = info};
+
+		key = one->rkey;
+		printf("type 1\n");
+		must(ibv_bind_mw(ends[1].qp, one, &bind), "bind");
+		printf("  key changed by %x\n", one->rkey - key);
+		drain("send", ends, ends[1].scq, 1);
+		ends[0].peer_rkey = one->rkey;
+		must(post_op(&ends[0], &write, 0x22), "write");
+		drain("send", ends, ends[0].scq, 1);
+	}
+	if (two) {
+		printf("type 2, bound, written to and invalidated here\n");
+		fill_wr(&ends[1], &write, &wr, sge, 0x23);
+		wr.opcode = IBV_WR_BIND_MW;
+		wr.bind_mw.mw = two;
+		wr.bind_mw.rkey = ibv_inc_rkey(two->rkey);
+		wr.bind_mw.bind_info = info;
+		must(ibv_post_send(ends[1].qp, &wr, &bad), "bind");
+		two->rkey = wr.bind_mw.rkey;
+		drain("send", ends, ends[1].scq, 1);
+		ends[0].peer_rkey = two->rkey;
+		must(post_op(&ends[0], &write, 0x24), "write");
+		drain("send", ends, ends[0].scq, 1);
+		wr.opcode = IBV_WR_LOCAL_INV;
+		wr.invalidate_rkey = two->rkey;
+		wr.wr_id = 0x25;
+		must(ibv_post_send(ends[1].qp, &wr, &bad), "invalidate");
+		must(post_op(&ends[1], &ops[9], 0x26), "write");
+		drain("send", ends, ends[1].scq, 2);
+		printf("bound again, and invalidated by the peer\n");
+		wr.opcode = IBV_WR_BIND_MW;
+		wr.wr_id = 0x27;
+		wr.bind_mw.mw = two;
+		wr.bind_mw.rkey = ibv_inc_rkey(two->rkey);
+		wr.bind_mw.bind_info = info;
+		must(ibv_post_send(ends[1].qp, &wr, &bad), "bind");
+		two->rkey = wr.bind_mw.rkey;
+		drain("send", ends, ends[1].scq, 1);
+		must(post_recv(&ends[1], 0x28, 64, 1), "post receive");
+		fill_wr(&ends[0], &inv, &wr, sge, 0x29);
+		wr.invalidate_rkey = two->rkey;
+		must(ibv_post_send(ends[0].qp, &wr, &bad), "send");
+		drain("recv", ends, ends[1].rcq, 1);
+		drain("send", ends, ends[0].scq, 1);
+		printf("written to when invalid\n");
+		must(post_op(&ends[0], &write, 0x2a), "write");
+		drain("send", ends, ends[0].scq, 1);
+		must(ibv_dealloc_mw(two), "free");
+	}
+	if (one)
+		must(ibv_dealloc_mw(one), "free");
+	free_end(&ends[0], true);
+	free_end(&ends[1], true);
+}
+
+/* ---- a CQ that is resized before it is polled ---- */
+
+static void resizes(const struct how *how)
+{
+	struct end ends[2];
+	int i, lap;
+
+	printf("== resize, %s\n", how->name);
+	make_end(&ends[0], how, true, NULL);
+	make_end(&ends[1], how, false, &ends[0]);
+	connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
+	connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
+	must(ibv_resize_cq(ends[0].scq, 200), "resize");
+	printf("%d\n", ends[0].scq->cqe);
+	for (i = 0; i < 3; i++)
+		must(post_op(&ends[0], &ops[9], 0x800u + (uint64_t)i), "post");
+	usleep(50000);
+	must(ibv_resize_cq(ends[0].scq, 20), "resize");
+	must(ibv_resize_cq(ends[0].scq, 20), "resize");
+	printf("%d\n", ends[0].scq->cqe);
+	for (lap = 0; lap < 30; lap++) {
+		for (i = 0; i < 3; i++)
+			must(post_op(&ends[0], &ops[9], 0x810u + (uint64_t)(lap * 3 + i)), "post");
+		drain("send", ends, ends[0].scq, lap ? 3 : 6);
+	}
+	free_end(&ends[0], true);
+	free_end(&ends[1], true);
+}
+
+/* ---- many QPs on one CQ ---- */
+
+#define MANY 300
+
+static void many(void)
+{
+	static const struct how how = {.name = "many", .type = IBV_QPT_RC, .one_cq = true};
+	static struct end ends[MANY];
+	struct end two[2];
+	int i, k;
+
+	printf("== many\n");
+	for (i = 0; i < MANY; i++)
+		make_end(&ends[i], &how, i == 0, &ends[0]);
+	for (i = 0; i < MANY; i += MANY / 10) {
+		k = MANY - 1 - i;
+		connect_end(&ends[i], &ends[k], IBV_QPS_RTS);
+		connect_end(&ends[k], &ends[i], IBV_QPS_RTS);
+		two[0] = ends[i];
+		two[1] = ends[k];
+		must(post_op(&ends[i], &ops[9], 0x100u + (uint64_t)i), "post");
+		drain("cq", two, ends[0].scq, 1);
+		must(post_op(&ends[k], &ops[10], 0x100u + (uint64_t)k), "post");
+		drain("cq", two, ends[0].scq, 1);
+	}
+	for (i = MANY; i-- > 0;)
+		free_end(&ends[i], i == 0);
+}
+
+/* ---- threads: on one QP, and on one CQ ---- */
+
+#define THREADS 4
+#define EACH 500
+
+static struct {
+	struct end ends[2];
+	unsigned int polled[THREADS * EACH], left, room;
+} crowd;
+
+/* Every other ten by ibv_wr_*. Only what there is room for: where there is none, libmlx5's ibv_wr_* write over the request before. */
+static void *poster(void *arg)
+{
+	uint64_t wr_id = (uint64_t)(uintptr_t)arg * EACH, end = wr_id + EACH;
+	struct ibv_send_wr wr, *bad;
+	double limit = now() + 20;
+	struct ibv_sge sge[8];
+
+	while (wr_id < end && now() < limit) {
+		unsigned int room = __atomic_load_n(&crowd.room, __ATOMIC_ACQUIRE);
+
+		if (!room || !__atomic_compare_exchange_n(&crowd.room, &room, room - 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+			usleep(10);
+			continue;
+		}
+		fill_wr(&crowd.ends[0], &ops[9 + wr_id % 2], &wr, sge, wr_id);
+		if (wr_id / 10 % 2 ? post_wr(&crowd.ends[0], &wr) : ibv_post_send(crowd.ends[0].qp, &wr, &bad))
+			break;
+		wr_id++;
+	}
+	return (void *)(uintptr_t)(end - wr_id);
+}
+
+static void *poller(void *arg)
+{
+	double limit = now() + 20;
+	struct ibv_wc wc[3];
+	int n, i;
+
+	(void)arg;
+	while (__atomic_load_n(&crowd.left, __ATOMIC_ACQUIRE) && now() < limit) {
+		n = ibv_poll_cq(crowd.ends[0].scq, 3, wc);
+		for (i = 0; i < n; i++) {
+			if (wc[i].status == IBV_WC_SUCCESS && wc[i].wr_id < THREADS * EACH)
+				__atomic_fetch_add(&crowd.polled[wc[i].wr_id], 1, __ATOMIC_RELAXED);
+			__atomic_fetch_sub(&crowd.left, 1, __ATOMIC_RELEASE);
+			__atomic_fetch_add(&crowd.room, 1, __ATOMIC_RELEASE);
+		}
+		if (n <= 0)
+			usleep(10);
+	}
+	return NULL;
+}
+
+static void threads(void)
+{
+	static const struct how how = {.name = "threads", .type = IBV_QPT_RC, .wr = true};
+	pthread_t posters[THREADS], pollers[THREADS];
+	unsigned int i, once = 0;
+	void *left;
+
+	printf("== threads\n");
+	make_end(&crowd.ends[0], &how, true, NULL);
+	make_end(&crowd.ends[1], &how, false, &crowd.ends[0]);
+	connect_end(&crowd.ends[0], &crowd.ends[1], IBV_QPS_RTS);
+	connect_end(&crowd.ends[1], &crowd.ends[0], IBV_QPS_RTS);
+	crowd.left = THREADS * EACH;
+	crowd.room = crowd.ends[0].cap.max_send_wr;
+	for (i = 0; i < THREADS; i++) {
+		must(pthread_create(&posters[i], NULL, poster, (void *)(uintptr_t)i), "thread");
+		must(pthread_create(&pollers[i], NULL, poller, NULL), "thread");
+	}
+	for (i = 0; i < THREADS; i++) {
+		must(pthread_join(posters[i], &left), "thread");
+		if (left)
+			printf("thread %u did not post %u\n", i, (unsigned int)(uintptr_t)left);
+		must(pthread_join(pollers[i], NULL), "thread");
+	}
+	for (i = 0; i < THREADS * EACH; i++)
+		once += crowd.polled[i] == 1;
+	printf("%u sends were completed once\n", once);
+	free_end(&crowd.ends[0], true);
+	free_end(&crowd.ends[1], true);
+}
+
+/* ---- all ---- */
+
+static void scenario(const struct how *how)
+{
+	struct end ends[2];
+
+	printf("== %s\n", how->name);
+	make_end(&ends[0], how, true, NULL);
+	make_end(&ends[1], how, false, &ends[0]);
+	connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
+	connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
+	all_ops(ends);
+	free_end(&ends[1], !how->one_cq);
+	free_end(&ends[0], true);
+}
+
+int main(void)
+{
+	static const struct how hows[] = {
+		{.name = "RC", .type = IBV_QPT_RC},
+		{.name = "RC, all signaled", .type = IBV_QPT_RC, .sig_all = true},
+		{.name = "RC, ibv_wr", .type = IBV_QPT_RC, .wr = true, .one_cq = true},
+		{.name = "RC, extended CQ", .type = IBV_QPT_RC, .ex_cq = true, .sig_all = true},
+		{.name = "RC, SRQ, extended CQ, ibv_wr", .type = IBV_QPT_RC, .ex_cq = true, .wr = true, .srq = true},
+		{.name = "RC, SRQ", .type = IBV_QPT_RC, .srq = true, .one_cq = true},
+		{.name = "UC", .type = IBV_QPT_UC, .wr = true},
+		{.name = "UC, SRQ", .type = IBV_QPT_UC, .ex_cq = true, .srq = true},
+		{.name = "UD", .type = IBV_QPT_UD},
+		{.name = "UD, ibv_wr", .type = IBV_QPT_UD, .wr = true, .ex_cq = true},
+		{.name = "UD, SRQ, ibv_wr, all signaled", .type = IBV_QPT_UD, .wr = true, .srq = true, .sig_all = true},
+	};
+	/* The second end is of a kind that inlay does not know. */
+	static const struct how strange[] = {
+		{.name = "a strange QP on a CQ of its own", .type = IBV_QPT_RC, .strange = true},
+		{.name = "a strange QP on a CQ that is in use", .type = IBV_QPT_RC, .strange = true, .one_cq = true},
+		{.name = "a strange QP on an extended CQ that is in use", .type = IBV_QPT_RC, .strange = true, .one_cq = true, .ex_cq = true},
+	};
+	static const struct how shared = {.name = "one CQ", .type = IBV_QPT_RC, .one_cq = true};
+	static const struct how plain = {.name = "RC", .type = IBV_QPT_RC}, srq = {.name = "SRQ", .type = IBV_QPT_RC, .srq = true};
+	static const struct how ex = {.name = "extended CQ", .type = IBV_QPT_RC, .ex_cq = true};
+	struct ibv_device **list;
+	unsigned int i;
+	int n = 0;
+
+	alarm(100);
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	list = ibv_get_device_list(&n);
+	for (i = 0; list && i < (unsigned int)n && !ctx; i++)
+		if (mlx5dv_is_supported(list[i]))
+			ctx = ibv_open_device(list[i]);
+	need(ctx, "mlx5 device");
+	ibv_free_device_list(list);
+	pd = need(ibv_alloc_pd(ctx), "PD");
+	must(ibv_query_port(ctx, 1, &port), "port");
+	must(ibv_query_gid(ctx, 1, 0, &gid), "GID");
+	for (i = 0; i < sizeof(hows) / sizeof(hows[0]); i++)
+		scenario(&hows[i]);
+	for (i = 0; i < sizeof(strange) / sizeof(strange[0]); i++) {
+		scenario(&strange[i]);
+		leftovers(&strange[i]);
+		events(strange[i]);
+	}
+	refusals();
+	errors(&plain);
+	errors(&srq);
+	errors(&ex);
+	leftovers(&shared);
+	events(plain);
+	events(shared);
+	events(ex);
+	windows();
+	resizes(&plain);
+	resizes(&ex);
+	many();
+	threads();
+	must(ibv_dealloc_pd(pd), "dealloc PD");
+	must(ibv_close_device(ctx), "close");
+	printf("== end\n");
+	return 0;
+}

@@ -1,0 +1,160 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# examples/shim: unmodified programs on inlay's data path, on the software device, with the shim on one side and on both. First
+# tests/shim.c, whose account of what a program sees must be the same without the shim and with it. Then those that come with libibverbs
+# and perftest: each must succeed, and the shim must have been in its way.
+#
+# SHIM_ALL=1 tries every program with every option that concerns posting and polling.
+. tests/tap.sh
+
+shim="examples/shim/run --verbose"
+export INLAY_SHIM_SO=${INLAY_SHIM_SO:-$B/libinlay-shim.so}
+
+# ---- the same to the last field ----
+
+differ() # name, options of tests/softdev/run, environment...: runs tests/shim.c without the shim and with it, both at once
+{
+	local name=$1 opts=$2 plain ours
+	shift 2
+	env "$@" timeout 120 tests/softdev/run --fabric "$dir/fabric-plain" $opts "$dir/shim" >"$dir/plain.txt" 2>"$dir/plain.err" &
+	plain=$!
+	env "$@" timeout 120 tests/softdev/run --fabric "$dir/fabric" $opts $shim "$dir/shim" >"$dir/shim.txt" 2>"$dir/out"
+	ours=$?
+	wait $plain
+	if [ $? != 0 ] || [ $ours != 0 ]; then
+		tail -n 5 "$dir"/*.txt >>"$dir/out"
+		result 1 "$name"
+		return
+	fi
+	grep -h '^inlay-shim: by inlay' "$dir/out" >"$dir/account"
+	diff "$dir/plain.txt" "$dir/shim.txt" >"$dir/out" && grep -q '^== end' "$dir/plain.txt" &&
+		! grep 'are missing' "$dir/plain.txt" >>"$dir/out" &&
+		grep -Eq ' [0-9]{3,} sends, [0-9]{3,} receives, [0-9]{4,} completions' "$dir/account"
+	result $? "$name: $(grep -c . "$dir/plain.txt") lines the same"
+}
+
+try "tests/shim.c" $CC -std=gnu11 -O2 -g -Wall -Wextra -Werror tests/shim.c -o "$dir/shim" -pthread -libverbs -lmlx5
+differ "what a program sees" ""
+differ "what a program sees, InfiniBand" "--link ib"
+differ "what a program sees, CQEs of 128 bytes" "" MLX5_CQE_SIZE=128
+differ "what a program sees, doorbells only" "" MLX5_SHUT_UP_BF=1
+differ "what a program sees, on a device that sees nothing but doorbells" "--trap"
+
+# The headers' rules for their callers hold for the shim
+try "checked" $CC -std=gnu11 -O2 -g -Wall -Wextra -Werror -DINLAY_CHECKED=1 -Iinclude -fPIC -fvisibility=hidden -shared -pthread \
+	examples/shim/*.c -o "$dir/checked.so" -libverbs -lmlx5 -ldl
+differ "what a program sees, checked" "" INLAY_SHIM_SO="$dir/checked.so"
+
+# ---- programs ----
+
+# Whether inlay did it all there, and something, unless it was at a server that only looks on
+worked() # file program
+{
+	grep -q 'inlay-shim: by inlay: [1-9][0-9]* QPs, .* by libmlx5: 0 QPs$' "$1" || return
+	case ${1##*/}:$2 in
+	server.out:ib_write_bw|server.out:ib_read_*|server.out:ib_atomic_*) ;;
+	*) ! grep -q 'inlay-shim: by inlay: .* 0 sends, 0 receives, ' "$1" ;;
+	esac
+}
+
+sides() # s, c or b (both), options of tests/softdev/run, command...
+{
+	local where=$1 opts=$2 status=0 server_by= client_by=
+	shift 2
+	[ "$where" = c ] || server_by=$shim
+	[ "$where" = s ] || client_by=$shim
+	if ! command -v "$1" >/dev/null; then
+		skip "$*" "$1 is not installed"
+		return
+	fi
+	both "$opts" "$@" || status=1
+	[ -z "$server_by" ] || worked "$dir/server.out" "$1" || { status=1; echo "the server's shim did not do it all" >>"$dir/out"; }
+	[ -z "$client_by" ] || worked "$dir/client.out" "$1" || { status=1; echo "the client's shim did not do it all" >>"$dir/out"; }
+	case $where in s) where="at the server" ;; c) where="at the client" ;; b) where="at both" ;; esac
+	result $status "$*${opts:+ ($opts)}, $where"
+}
+
+at() # sides, command...: on RoCE, at each of the sides
+{
+	local where=$1 side
+	shift
+	for side in ${where//,/ }; do
+		sides "$side" "" "$@"
+	done
+}
+
+perftest() # connection: the programs that know it
+{
+	case $1 in
+	RC) echo ib_{write,send,read,atomic}_{lat,bw} ;;
+	UC) echo ib_{write,send}_{lat,bw} ;;
+	UD) echo ib_send_{lat,bw} ;;
+	esac
+}
+
+if [ -n "$SHIM_ALL" ]; then
+	for program in rc uc ud srq; do
+		for options in "" -e "-s 64" "-s 1024 -n 50"; do
+			at s,c,b ibv_${program}_pingpong -g 3 -n 100 $options
+		done
+	done
+	at b ibv_rc_pingpong -g 3 -n 100 -t
+	at b ibv_rc_pingpong -g 3 -n 100 -c -s 65536
+	sides b "--link ib" ibv_ud_pingpong -n 100
+	for connection in RC UC UD; do
+		for program in $(perftest $connection); do
+			command="$program -c $connection -n 100"
+			sized=$command
+			[[ $program = *atomic* ]] || sized="$command -s 8"
+			at s,c,b $sized
+			at b $sized --use_old_post_send
+			[[ $program = *write* ]] || at s,b $sized -e
+			if [[ $program != *atomic* ]]; then
+				at c,b $command -s 1024
+				[ $connection = UD ] || at b $command -s 20000
+			fi
+			[ $connection = UD ] || sides b "--link ib" $sized
+			if [[ $program = *write* || $program = *send* ]]; then
+				at b $sized -I 0
+				at b $command -s 60 -I 64
+				at b $command -s 200 -I 220 --use_old_post_send
+			fi
+			if [[ $program = *bw ]]; then
+				at c,b $sized -q 4
+				at b $sized -b
+				at b $sized -l 10 -t 60
+				at b $sized -Q 1 -t 5
+				at b $sized -q 3 --use_old_post_send -b
+				[ "$program $connection" != "ib_send_bw RC" ] || at b $sized -r 16 -t 16
+			fi
+			if [[ $program = *send* && $connection != UC ]]; then
+				at s,c,b $sized --use-srq
+				[[ $program != *bw ]] || at b $sized --use-srq -q 4 --use_old_post_send
+			fi
+			[[ $program != *atomic* ]] || at b $command -A CMP_AND_SWAP
+		done
+	done
+	finish
+	exit
+fi
+
+at s,c ibv_rc_pingpong -g 3 -n 100
+at b ibv_rc_pingpong -g 3 -n 100 -c -e
+for program in uc ud srq; do
+	at b ibv_${program}_pingpong -g 3 -n 100
+	at c ibv_${program}_pingpong -g 3 -n 100 -e
+done
+for program in $(perftest RC); do
+	size="-s 8"
+	[[ $program != *atomic* ]] || size=
+	at s,c,b $program -n 100 $size
+done
+for command in "ib_write_lat -c UC -s 8" "ib_write_bw -c UC -s 1024 -q 2" "ib_send_lat -c UC -s 8" "ib_send_bw -c UC -s 1024" \
+	"ib_send_lat -c UD -s 8" "ib_send_bw -c UD -s 1024 -q 2" "ib_write_lat -s 20000" "ib_write_lat -s 60 -I 64" "ib_write_lat -s 8 -I 0" \
+	"ib_write_bw -s 8 -q 4" "ib_write_bw -s 1024 -l 10" "ib_send_bw -s 1024 --use-srq" "ib_send_lat -s 8 --use-srq" \
+	"ib_send_lat -s 8 -e" "ib_read_bw -s 1024 -e" "ib_send_bw -s 64 -b --use_old_post_send" "ib_write_lat -s 8 --use_old_post_send" \
+	"ib_atomic_bw -A CMP_AND_SWAP"; do
+	at b $command -n 100
+done
+sides b "--link ib" ib_write_lat -n 100 -s 8
+finish

@@ -1,0 +1,491 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * uct.c: two processes talk through one transport of UCT and look at every byte that arrives: each operation that it offers, short,
+ * from a buffer of its own (bcopy) and from the program's memory (zcopy), at the limits that it names and at random sizes; atomics
+ * as the device does them. ucx.t builds it and starts it.
+ *
+ *   uct [-p port] -t transport -d device [-r rounds] [-s seed] [host]      without a host: the server
+ */
+#include <uct/api/uct.h>
+#include "both.h"
+
+#define AM_ID 11
+#define BURST 30                /* operations between two meetings */
+#define PIECES 4
+
+static uct_component_h component;
+static uct_md_h md;
+static uct_md_attr_t md_attr;
+static ucs_async_context_t *async;
+static uct_worker_h worker;
+static uct_iface_h iface;
+static uct_iface_attr_t attr;
+static uct_ep_h ep;
+static uct_mem_h src_memh, dst_memh, win_memh;
+static uct_rkey_bundle_t rkey;
+static uint8_t *win, *src, *dst;
+static uint64_t peer_win;
+static unsigned kinds;          /* tested */
+
+static void progress(void)
+{
+	if (!worker || !uct_worker_progress(worker))
+		sched_yield();
+}
+
+static void completed(uct_completion_t *c)
+{
+	(void)c;
+}
+
+static uct_completion_t wait_one(void)
+{
+	return (uct_completion_t){ .func = completed, .count = 1, .status = UCS_OK };
+}
+
+static void flush(void)
+{
+	ucs_status_t s;
+
+	while ((s = uct_ep_flush(ep, UCT_FLUSH_FLAG_LOCAL, NULL)) == UCS_INPROGRESS || s == UCS_ERR_NO_RESOURCE)
+		progress();
+	ok(s, "flush");
+}
+
+/* Posts, again while the queue is full, and waits for the end if there is one to wait for */
+#define POST(what, call, completion) \
+	do { \
+		ssize_t status_; \
+		uct_completion_t *c_ = (completion); \
+		while ((status_ = (call)) == UCS_ERR_NO_RESOURCE) \
+			progress(); \
+		if (status_ < 0 && status_ != UCS_INPROGRESS) \
+			die("%s: %s", what, ucs_status_string((ucs_status_t)status_)); \
+		if (status_ == UCS_INPROGRESS && c_) { \
+			while (c_->count) \
+				progress(); \
+			ok(c_->status, what); \
+		} \
+	} while (0)
+
+static size_t pack(void *to, void *from_size)
+{
+	struct iovec *v = from_size;
+
+	memcpy(to, v->iov_base, v->iov_len);
+	return v->iov_len;
+}
+
+static void unpack(void *to, const void *data, size_t size)
+{
+	memcpy(to, data, size);
+}
+
+/* One to PIECES pieces of the same memory, in order; returns how many */
+static unsigned cut(uct_iov_t v[PIECES], uint8_t *p, size_t size, uct_mem_h memh, size_t max, uint64_t x)
+{
+	unsigned n = 1 + x % (max < PIECES ? max : PIECES), i;
+
+	for (i = 0; i < n; i++) {
+		size_t len = i + 1 == n ? size : (x >> 8 * (i + 1) & 0xff) * size / 600;
+
+		v[i] = (uct_iov_t){ .buffer = p, .length = len, .memh = memh, .count = 1 };
+		p += len;
+		size -= len;
+	}
+	return n;
+}
+
+/* ---- sizes ---- */
+
+/* Number n of this step; the first are the limits themselves, and what is beside them */
+static size_t size_of(int side, unsigned n, size_t min, size_t max)
+{
+	size_t room = max < MAX ? max : MAX, low = min > 8 ? min : 8;
+
+	if (room < low)
+		return room;
+	switch (n) {
+	case 0: return room;
+	case 1: return low;
+	case 2: return room > low ? room - 1 : room;
+	case 3: return low + (room - low) / 2;
+	}
+	return low + (chance(side, 1000 + n) >> 8) % (((room - low) >> (chance(side, 1000 + n) & 0xff) % 10) + 1);
+}
+
+/* ---- one-sided ---- */
+
+enum how { SHORT, BCOPY, ZCOPY };
+
+static void put(enum how how)
+{
+	size_t min = how == ZCOPY ? attr.cap.put.min_zcopy : 0, at, size;
+	size_t max = how == SHORT ? attr.cap.put.max_short : how == BCOPY ? attr.cap.put.max_bcopy : attr.cap.put.max_zcopy;
+	unsigned n, k;
+
+	for (n = 0; n < BURST; n++) {
+		size = doing_size = size_of(me, n, min, max);
+		at = AROUND + chance(me, n) % 64;
+		fill(src + at, size, chance(me, 100 + n));
+		/* What the peer sends is as long as the same formula says for it */
+		fill(win, ROOM, chance(me, 200 + n));
+		meet();
+		if (how == SHORT) {
+			POST("put_short", uct_ep_put_short(ep, src + at, size, peer_win + at, rkey.rkey), NULL);
+		} else if (how == BCOPY) {
+			struct iovec v = { src + at, size };
+
+			POST("put_bcopy", uct_ep_put_bcopy(ep, pack, &v, peer_win + at, rkey.rkey), NULL);
+		} else {
+			uct_completion_t c = wait_one();
+			uct_iov_t v[PIECES];
+
+			k = cut(v, src + at, size, src_memh, attr.cap.put.max_iov, chance(me, 300 + n));
+			POST("put_zcopy", uct_ep_put_zcopy(ep, v, k, peer_win + at, rkey.rkey, &c), &c);
+		}
+		flush();
+		meet();
+		size = size_of(!me, n, min, max);
+		at = AROUND + chance(!me, n) % 64;
+		check(win + at, size, chance(!me, 100 + n), "put");
+		fill(dst, ROOM, chance(me, 200 + n));
+		fill(dst + at, size, chance(!me, 100 + n));
+		if (memcmp(win, dst, ROOM) != 0)
+			die("put: bytes around the message have changed");
+		meet();
+	}
+}
+
+static void get(enum how how)
+{
+	size_t min = how == ZCOPY ? attr.cap.get.min_zcopy : 0, max = how == BCOPY ? attr.cap.get.max_bcopy : attr.cap.get.max_zcopy, at, size;
+	uint64_t theirs = chance(!me, 1);
+	unsigned n, k;
+
+	fill(win, ROOM, chance(me, 1));
+	meet();
+	for (n = 0; n < BURST; n++) {
+		uct_completion_t c = wait_one();
+
+		size = doing_size = size_of(me, n, min, max);
+		/* The check knows the bytes from a multiple of 8 on */
+		at = AROUND + chance(me, 50 + n) % 64;
+		fill(dst, ROOM, chance(me, 200 + n));
+		if (how == BCOPY) {
+			POST("get_bcopy", uct_ep_get_bcopy(ep, unpack, dst + at, size, peer_win + n * 8, rkey.rkey, &c), &c);
+		} else {
+			uct_iov_t v[PIECES];
+
+			k = cut(v, dst + at, size, dst_memh, attr.cap.get.max_iov, chance(me, 300 + n));
+			POST("get_zcopy", uct_ep_get_zcopy(ep, v, k, peer_win + n * 8, rkey.rkey, &c), &c);
+		}
+		check(dst + at, size, theirs + n * 8, "get");
+		fill(src, ROOM, chance(me, 200 + n));
+		fill(src + at, size, theirs + n * 8);
+		if (memcmp(src, dst, ROOM) != 0)
+			die("get: bytes around the message have changed");
+	}
+	flush();
+	meet();
+}
+
+/* ---- active messages: they come in order ---- */
+
+static unsigned arrived;
+static size_t am_min, am_max;
+
+static ucs_status_t am_arrived(void *arg, void *data, size_t length, unsigned flags)
+{
+	uint64_t header;
+	size_t size = size_of(!me, arrived, am_min, am_max);
+
+	(void)arg;
+	(void)flags;
+	if (length != size || length < sizeof header)
+		die("active message %u: %zu bytes, not %zu", arrived, length, size);
+	memcpy(&header, data, sizeof header);
+	if (header != chance(!me, 400 + arrived))
+		die("active message %u: another header", arrived);
+	check((uint8_t *)data + sizeof header, length - sizeof header, chance(!me, 100 + arrived), "active message");
+	arrived++;
+	return UCS_OK;
+}
+
+static void am(enum how how)
+{
+	uint64_t header;
+	size_t size, body;
+	unsigned n, k;
+
+	am_min = sizeof header + (how == ZCOPY ? attr.cap.am.min_zcopy : 0);
+	am_max = how == SHORT ? attr.cap.am.max_short : how == BCOPY ? attr.cap.am.max_bcopy : attr.cap.am.max_zcopy;
+	arrived = 0;
+	meet();
+	for (n = 0; n < BURST; n++) {
+		uint8_t *at = src + n * 32768;
+
+		size = doing_size = size_of(me, n, am_min, am_max);
+		body = size - sizeof header;
+		header = chance(me, 400 + n);
+		memcpy(at, &header, sizeof header);
+		fill(at + sizeof header, body, chance(me, 100 + n));
+		if (how == SHORT) {
+			POST("am_short", uct_ep_am_short(ep, AM_ID, header, at + sizeof header, body), NULL);
+		} else if (how == BCOPY) {
+			struct iovec v = { at, size };
+
+			POST("am_bcopy", uct_ep_am_bcopy(ep, AM_ID, pack, &v, 0), NULL);
+		} else {
+			uct_iov_t v[PIECES];
+
+			/* No completion: flush() waits until the memory is free again */
+			k = cut(v, at + sizeof header, body, src_memh, attr.cap.am.max_iov, chance(me, 300 + n));
+			POST("am_zcopy", uct_ep_am_zcopy(ep, AM_ID, &header, sizeof header, v, k, 0, NULL), NULL);
+		}
+	}
+	while (arrived < BURST)
+		progress();
+	flush();
+	meet();
+}
+
+/* ---- atomics of 64 bits: each side on a word of the other's, then both on one word ---- */
+
+static void atomics(enum how how)
+{
+	uint64_t model = chance(!me, 1), *word = (uint64_t *)win, x, old, found;
+	unsigned n, op;
+
+	(void)how;
+	memset(win, 0x5a, 3 * AROUND);
+	word[AROUND / 8] = chance(me, 1);
+	meet();
+	for (n = 0; n < 100; n++) {
+		uct_completion_t c = wait_one();
+
+		op = chance(me, 100 + n) % 3;
+		x = chance(me, 300 + n);
+		old = model;
+		found = ~old;
+		switch (op) {
+		case 0:
+			POST("atomic add", uct_ep_atomic64_post(ep, UCT_ATOMIC_OP_ADD, x, peer_win + AROUND, rkey.rkey), NULL);
+			model += x;
+			continue;
+		case 1:
+			POST("fetch and add", uct_ep_atomic64_fetch(ep, UCT_ATOMIC_OP_ADD, x, &found, peer_win + AROUND, rkey.rkey, &c), &c);
+			model += x;
+			break;
+		case 2: {
+			/* Every other one must not take place */
+			uint64_t compare = chance(me, 500 + n) & 1 ? model : ~model;
+
+			POST("compare and swap", uct_ep_atomic_cswap64(ep, compare, x, peer_win + AROUND, rkey.rkey, &found, &c), &c);
+			if (compare == model)
+				model = x;
+			break;
+		}
+		}
+		if (found != old)
+			die("atomic %u: the old value is %llx, not %llx", op, (unsigned long long)found, (unsigned long long)old);
+	}
+	flush();
+	model = meet_with(model);
+	if (word[AROUND / 8] != model)
+		die("atomics: the word is %llx, not %llx", (unsigned long long)word[AROUND / 8], (unsigned long long)model);
+	for (n = 0; n < 3 * AROUND; n++)
+		if ((n < AROUND || n >= AROUND + 8) && win[n] != 0x5a)
+			die("atomics: a byte beside the word has changed");
+	checked += 3 * AROUND;
+	meet();
+}
+
+static const struct {
+	const char *name;
+	uint64_t cap;
+	void (*run)(enum how how);
+	enum how how;
+} tests[] = {
+	{ "put, short", UCT_IFACE_FLAG_PUT_SHORT, put, SHORT },
+	{ "put, bcopy", UCT_IFACE_FLAG_PUT_BCOPY, put, BCOPY },
+	{ "put, zcopy", UCT_IFACE_FLAG_PUT_ZCOPY, put, ZCOPY },
+	{ "get, bcopy", UCT_IFACE_FLAG_GET_BCOPY, get, BCOPY },
+	{ "get, zcopy", UCT_IFACE_FLAG_GET_ZCOPY, get, ZCOPY },
+	{ "active message, short", UCT_IFACE_FLAG_AM_SHORT, am, SHORT },
+	{ "active message, bcopy", UCT_IFACE_FLAG_AM_BCOPY, am, BCOPY },
+	{ "active message, zcopy", UCT_IFACE_FLAG_AM_ZCOPY, am, ZCOPY },
+	{ "atomics", UCT_IFACE_FLAG_ATOMIC_DEVICE, atomics, SHORT },
+};
+
+#define TESTS (sizeof tests / sizeof tests[0])
+
+/* ---- set-up ---- */
+
+static bool has(uct_md_h m, const char *transport, const char *device)
+{
+	uct_tl_resource_desc_t *r;
+	unsigned n, i;
+	bool found = false;
+
+	ok(uct_md_query_tl_resources(m, &r, &n), "query_tl_resources");
+	for (i = 0; i < n; i++)
+		found = found || (strcmp(r[i].tl_name, transport) == 0 && strcmp(r[i].dev_name, device) == 0);
+	uct_release_tl_resource_list(r);
+	return found;
+}
+
+static void find(const char *transport, const char *device)
+{
+	uct_component_h *c;
+	unsigned n, i, k;
+
+	ok(uct_query_components(&c, &n), "query_components");
+	for (i = 0; i < n && !md; i++) {
+		uct_component_attr_t a = { .field_mask = UCT_COMPONENT_ATTR_FIELD_MD_RESOURCE_COUNT };
+
+		ok(uct_component_query(c[i], &a), "component_query");
+		if (!a.md_resource_count)
+			continue;
+		a.field_mask = UCT_COMPONENT_ATTR_FIELD_MD_RESOURCES;
+		a.md_resources = calloc(a.md_resource_count, sizeof *a.md_resources);
+		if (!a.md_resources)
+			die("no memory");
+		ok(uct_component_query(c[i], &a), "component_query");
+		for (k = 0; k < a.md_resource_count && !md; k++) {
+			uct_md_config_t *config;
+
+			ok(uct_md_config_read(c[i], NULL, NULL, &config), "md_config_read");
+			if (uct_md_open(c[i], a.md_resources[k].md_name, config, &md) != UCS_OK)
+				md = NULL;
+			uct_config_release(config);
+			if (md && !has(md, transport, device)) {
+				uct_md_close(md);
+				md = NULL;
+			}
+		}
+		component = c[i];
+		free(a.md_resources);
+	}
+	uct_release_component_list(c);
+	if (!md)
+		die("no %s on %s", transport, device);
+	ok(uct_md_query(md, &md_attr), "md_query");
+}
+
+static uint8_t *memory(uct_mem_h *memh)
+{
+	void *p;
+
+	if (posix_memalign(&p, 4096, ROOM) != 0)
+		die("no memory");
+	memset(p, 0, ROOM);
+	ok(uct_md_mem_reg(md, p, ROOM, UCT_MD_MEM_ACCESS_ALL, memh), "mem_reg");
+	return p;
+}
+
+static void start(const char *transport, const char *device)
+{
+	uct_iface_params_t ip = {
+		.field_mask = UCT_IFACE_PARAM_FIELD_OPEN_MODE | UCT_IFACE_PARAM_FIELD_DEVICE | UCT_IFACE_PARAM_FIELD_RX_HEADROOM,
+		.open_mode = UCT_IFACE_OPEN_MODE_DEVICE, .mode.device = { .tl_name = transport, .dev_name = device }, .rx_headroom = 0,
+	};
+	uct_ep_params_t pp = { .field_mask = UCT_EP_PARAM_FIELD_IFACE };
+	uct_iface_config_t *config;
+	uint8_t dev[256], epa[256], key[256];
+	void *their_dev, *their_ep, *their_key;
+	uint64_t n;
+
+	find(transport, device);
+	ok(ucs_async_context_create(UCS_ASYNC_MODE_THREAD_SPINLOCK, &async), "async_context_create");
+	ok(uct_worker_create(async, UCS_THREAD_MODE_SINGLE, &worker), "worker_create");
+	ok(uct_md_iface_config_read(md, transport, NULL, NULL, &config), "iface_config_read");
+	ok(uct_iface_open(md, worker, &ip, config, &iface), "iface_open");
+	uct_config_release(config);
+	uct_iface_progress_enable(iface, UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
+	ok(uct_iface_query(iface, &attr), "iface_query");
+	ok(uct_iface_set_am_handler(iface, AM_ID, am_arrived, NULL, 0), "set_am_handler");
+	if (!(attr.cap.flags & UCT_IFACE_FLAG_CONNECT_TO_EP) || attr.device_addr_len > sizeof dev || attr.ep_addr_len > sizeof epa ||
+	    md_attr.rkey_packed_size > sizeof key)
+		die("%s is not as expected", transport);
+	win = memory(&win_memh);
+	src = memory(&src_memh);
+	dst = memory(&dst_memh);
+
+	pp.iface = iface;
+	ok(uct_ep_create(&pp, &ep), "ep_create");
+	ok(uct_iface_get_device_address(iface, (uct_device_addr_t *)dev), "get_device_address");
+	ok(uct_ep_get_address(ep, (uct_ep_addr_t *)epa), "get_address");
+	ok(uct_md_mkey_pack(md, win_memh, key), "mkey_pack");
+	their_dev = swap_blob(dev, attr.device_addr_len, &n);
+	their_ep = swap_blob(epa, attr.ep_addr_len, &n);
+	their_key = swap_blob(key, md_attr.rkey_packed_size, &n);
+	ok(uct_ep_connect_to_ep(ep, their_dev, their_ep), "connect_to_ep");
+	if (attr.cap.flags & (UCT_IFACE_FLAG_PUT_SHORT | UCT_IFACE_FLAG_GET_BCOPY))
+		ok(uct_rkey_unpack(component, their_key, &rkey), "rkey_unpack");
+	free(their_dev);
+	free(their_ep);
+	free(their_key);
+	peer_win = meet_with((uint64_t)(uintptr_t)win);
+	agree_on_seed();
+}
+
+static void stop(void)
+{
+	if (rkey.rkey)
+		uct_rkey_release(component, &rkey);
+	uct_ep_destroy(ep);
+	uct_md_mem_dereg(md, win_memh);
+	uct_md_mem_dereg(md, src_memh);
+	uct_md_mem_dereg(md, dst_memh);
+	uct_iface_close(iface);
+	uct_worker_destroy(worker);
+	ucs_async_context_destroy(async);
+	uct_md_close(md);
+}
+
+static void usage(void)
+{
+	fprintf(stderr, "usage: uct [-p port] -t transport -d device [-r rounds] [-s seed] [host]\n");
+	exit(2);
+}
+
+int main(int argc, char **argv)
+{
+	const char *transport = NULL, *device = NULL;
+	unsigned rounds = 1, r, k;
+	uint16_t port = 13400;
+	int c;
+
+	seed = (uint64_t)time(NULL) << 20 ^ getpid();
+	while ((c = getopt(argc, argv, "p:t:d:r:s:")) != -1)
+		switch (c) {
+		case 'p': port = atoi(optarg); break;
+		case 't': transport = optarg; break;
+		case 'd': device = optarg; break;
+		case 'r': rounds = atoi(optarg); break;
+		case 's': seed = strtoull(optarg, NULL, 0); break;
+		default: usage();
+		}
+	if (argc - optind > 1 || !transport || !device)
+		usage();
+	begin(argv[optind], port);
+	start(transport, device);
+	for (r = 0; r < rounds; r++)
+		for (k = 0; k < TESTS; k++)
+			if (attr.cap.flags & tests[k].cap) {
+				step++;
+				doing = tests[k].name;
+				tests[k].run(tests[k].how);
+				if (!r)
+					printf("%s\n", tests[k].name);
+				kinds += !r;
+			}
+	doing = "closing";
+	step++;
+	flush();
+	meet();
+	stop();
+	printf("Verified %lu bytes of %u kinds, seed %llu.\n", checked, kinds, (unsigned long long)seed);
+	return 0;
+}
