@@ -191,7 +191,7 @@ int main(void)
 	struct ibv_device **list = ibv_get_device_list(NULL);
 	struct ibv_context *ctx = list && list[0] ? ibv_open_device(list[0]) : NULL;
 	struct ibv_pd *pd = ctx ? ibv_alloc_pd(ctx) : NULL;
-	struct inlay_cache_ops ops = {watched_reg, watched_dereg, NULL};
+	struct inlay_cache_ops ops = {watched_reg, watched_dereg, NULL, IBV_ACCESS_LOCAL_WRITE, 0};
 	void *memory = aligned_alloc(64, inlay_cache_size(ENTRIES));
 	static struct monitor m;
 	struct inlay_cache c;

@@ -484,6 +484,67 @@ static void authenticated(void **unused)
 	map_free(&x);
 }
 
+/* The other side writes into the blob while it is looked at: right before or after its code is made */
+static struct {
+	uint8_t *blob;
+	size_t at;
+	uint8_t change;
+	int after;
+} writer;
+
+static int hmac_beside_writer(void *key, const void *data, size_t len, uint8_t *code)
+{
+	int err;
+
+	if (!writer.after)
+		writer.blob[writer.at] ^= writer.change;
+	err = hmac(key, data, len, code);
+	if (writer.after)
+		writer.blob[writer.at] ^= writer.change;
+	return err;
+}
+
+static void written_meanwhile(void **unused)
+{
+	const struct inlay_mac beside = {hmac_beside_writer, secret, 32};
+	struct inlay_mmap m, straight;
+	struct inlay_mmap_import how;
+	uint8_t blob[256], first[256];
+	void *memory[2];
+	struct map x;
+	size_t len, size;
+	uint32_t i;
+
+	(void)unused;
+	some_map(&x, &right);
+	len = export_to(&x, first, sizeof(first));
+	map_free(&x);
+	size = inlay_mmap_import_size(first, len);
+	memory[0] = pages(size);
+	memory[1] = pages(size);
+	memset(&how, 0, sizeof(how));
+	how.mac = &right;
+	must(inlay_mmap_create_from_export(&straight, memory[0], size, fake, first, len, &how));
+	how.mac = &beside;
+	writer.blob = blob;
+	for (writer.after = 0; writer.after < 2; writer.after++)
+		for (writer.at = 0; writer.at < len; writer.at++)
+			for (writer.change = 1; writer.change; writer.change = (uint8_t)(writer.change << 1)) {
+				memcpy(blob, first, len);
+				must(inlay_mmap_create_from_export(&m, memory[1], size, fake, blob, len, &how));
+				assert_int_not_equal(blob[writer.at], first[writer.at]);
+				assert_int_equal(inlay_mmap_get_num_ranges(&m), inlay_mmap_get_num_ranges(&straight));
+				assert_int_equal(inlay_mmap_get_permissions(&m), inlay_mmap_get_permissions(&straight));
+				for (i = 0; i < inlay_mmap_get_num_ranges(&m); i++)
+					assert_memory_equal(inlay_mmap_get_range(&m, i), inlay_mmap_get_range(&straight, i),
+							    sizeof(struct inlay_range));
+				must(inlay_mmap_destroy(&m));
+			}
+	must(inlay_mmap_destroy(&straight));
+	free(memory[0]);
+	free(memory[1]);
+}
+
 /* A blob for PCI is written and read; made use of it is where the device can */
 static void pci(void **unused)
 {
@@ -672,6 +733,7 @@ int main(void)
 		cmocka_unit_test(flipped_and_cut),
 		cmocka_unit_test(resealed),
 		cmocka_unit_test(authenticated),
+		cmocka_unit_test(written_meanwhile),
 		cmocka_unit_test(pci),
 		cmocka_unit_test(many),
 		cmocka_unit_test(random_bytes),

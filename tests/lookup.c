@@ -500,7 +500,7 @@ static void refused(void **state)
 	free(memory);
 }
 
-/* Until quiet, the old table is as it was, and no change is taken; a last hit forgets with each change */
+/* Until quiet, the old table is as it was, and no change is taken; a last hit is of the current table only */
 static void quiet(void **state)
 {
 	const struct inlay_range *old, *now_found;
@@ -519,7 +519,6 @@ static void quiet(void **state)
 	old = inlay_lookup_hit(&l, &mine, 0x1800, 8);
 	assert_int_equal(old->id, 1);
 	assert_ptr_equal(inlay_lookup_hit(&l, &mine, 0x1000, 0x1000), old);
-	assert_int_equal(mine.generation, l.current->generation);
 	copy = *old;
 	must(inlay_lookup_build(&l, &b, 1));
 	assert_memory_equal(old, &copy, sizeof(copy)); /* still in a reader's hands */

@@ -30,6 +30,40 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 	return real(mr);
 }
 
+/* A library, a kernel and a device that know one dmabuf: memory of this process at the range's address. Without it, the real one is asked. */
+static struct {
+	int good_fd;                    /* 0: the real one */
+	uint32_t calls;                 /* successful */
+	struct ibv_pd *pd[MAX_DEVS];
+	uint64_t offset[MAX_DEVS], iova[MAX_DEVS];
+	size_t length[MAX_DEVS];
+	int fd[MAX_DEVS], access[MAX_DEVS];
+	struct ibv_mr *mr[MAX_DEVS];
+} dmabuf;
+
+struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access)
+{
+	static struct ibv_mr *(*real)(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, int fd, int access);
+	uint32_t n = dmabuf.calls;
+
+	if (!real)
+		*(void **)&real = dlsym(RTLD_NEXT, "ibv_reg_dmabuf_mr");
+	if (!dmabuf.good_fd)
+		return real(pd, offset, length, iova, fd, access);
+	if (fd != dmabuf.good_fd || n == MAX_DEVS) {
+		errno = EBADF;
+		return NULL;
+	}
+	dmabuf.calls++;
+	dmabuf.pd[n] = pd;
+	dmabuf.offset[n] = offset;
+	dmabuf.length[n] = length;
+	dmabuf.iova[n] = iova;
+	dmabuf.fd[n] = fd;
+	dmabuf.access[n] = access;
+	return dmabuf.mr[n] = ibv_reg_mr(pd, (void *)(uintptr_t)iova, length, access);
+}
+
 struct map {
 	struct inlay_mmap m;
 	void *memory;
@@ -631,6 +665,116 @@ static void kinds(void **unused)
 	assert_int_equal(inlay_mmap_cap_create_from_export_pci(dev.ctx), 0);
 }
 
+/* A dmabuf that is taken: what libibverbs is told, and that the region is the range's */
+static void dmabuf_registered(void **unused)
+{
+	const struct inlay_range *r;
+	struct inlay_keys keys;
+	struct map x;
+	uint32_t d;
+
+	(void)unused;
+	map_make(&x, 2, 2);
+	must(inlay_mmap_set_max_num_devices(&x.m, 2));
+	must(inlay_mmap_add_dev(&x.m, pds[0]));
+	must(inlay_mmap_add_dev(&x.m, pds[1]));
+	must(inlay_mmap_add_memrange(&x.m, area, PAGE));
+	must(inlay_mmap_add_dmabuf_memrange(&x.m, 77, area + 4 * PAGE + 24, 0x3018, 3 * PAGE - 30));
+	must(inlay_mmap_set_permissions(&x.m, INLAY_LOCAL_READ_WRITE | INLAY_RDMA_READ | INLAY_RELAXED_ORDERING));
+	must(inlay_mmap_limit_memrange(&x.m, area + 4 * PAGE + 24, 3 * PAGE - 30, INLAY_LOCAL_READ_WRITE | INLAY_RDMA_READ));
+	memset(&dmabuf, 0, sizeof(dmabuf));
+	dmabuf.good_fd = 77;
+	must(inlay_mmap_start(&x.m));
+	assert_int_equal(dmabuf.calls, 2);
+	assert_ptr_equal(dmabuf.pd[0], pds[0]);
+	assert_ptr_equal(dmabuf.pd[1], pds[1]);
+	for (d = 0; d < 2; d++) {
+		assert_int_equal(dmabuf.offset[d], 0x3018);
+		assert_int_equal(dmabuf.length[d], 3 * PAGE - 30);
+		assert_int_equal(dmabuf.iova[d], (uintptr_t)area + 4 * PAGE + 24);
+		assert_int_equal(dmabuf.fd[d], 77);
+		assert_int_equal(dmabuf.access[d], IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);
+		must(inlay_mmap_keys(&x.m, 1, d, &keys));
+		assert_int_equal(keys.lkey, dmabuf.mr[d]->lkey);
+		assert_int_equal(keys.rkey, dmabuf.mr[d]->rkey);
+	}
+	r = inlay_mmap_find(&x.m, area + 4 * PAGE + 24, 3 * PAGE - 30);
+	assert_non_null(r);
+	assert_int_equal(r->lkey, dmabuf.mr[0]->lkey);
+	assert_null(inlay_mmap_find(&x.m, area + 4 * PAGE + 23, 1));
+	must(inlay_mmap_stop(&x.m));
+	nothing_registered();
+	/* Another file is refused by the same library: nothing stays, by set_ as by add_ */
+	dmabuf.good_fd = 78;
+	assert_int_equal(inlay_mmap_start(&x.m), -EBADF);
+	map_free(&x);
+	nothing_registered();
+	map_make(&x, 1, 1);
+	must(inlay_mmap_add_dev(&x.m, pds[2]));
+	must(inlay_mmap_set_dmabuf_memrange(&x.m, 78, area + PAGE, 0, PAGE));
+	dmabuf.calls = 0;
+	must(inlay_mmap_start(&x.m));
+	assert_int_equal(dmabuf.calls, 1);
+	assert_int_equal(dmabuf.access[0], 0);
+	assert_int_equal(dmabuf.iova[0], (uintptr_t)area + PAGE);
+	map_free(&x);
+	nothing_registered();
+	dmabuf.good_fd = 0;
+}
+
+/* ---- the last hit ---- */
+
+/* Kept beyond the end of its map, through the next one in the same memory: it answers for the next one */
+static void hit_outlives(void **unused)
+{
+	struct inlay_keys keys = {1, 2};
+	struct inlay_hit hit;
+	uint8_t blob[256];
+	size_t len = sizeof(blob), size;
+	const struct inlay_range *r;
+	struct map x, from;
+	uint32_t i;
+
+	(void)unused;
+	memset(&hit, 0, sizeof(hit));
+	map_make(&x, 1, 4);
+	for (i = 0; i < 4; i++)
+		must(inlay_mmap_add_memrange(&x.m, area + 2 * i * PAGE, 2 * PAGE));
+	must(inlay_mmap_start(&x.m));
+	assert_ptr_equal(inlay_mmap_hit(&x.m, &hit, area + 7 * PAGE, 10), inlay_mmap_find(&x.m, area + 7 * PAGE, 10));
+	assert_ptr_equal(inlay_mmap_hit(&x.m, &hit, area + 7 * PAGE, 10), inlay_mmap_find(&x.m, area + 7 * PAGE, 10));
+	must(inlay_mmap_destroy(&x.m));
+	must(inlay_mmap_create(&x.m, x.memory, x.size, 1, 4));
+	must(inlay_mmap_add_memrange(&x.m, area + 16 * PAGE, 64));
+	must(inlay_mmap_start(&x.m));
+	assert_null(inlay_mmap_hit(&x.m, &hit, area + 7 * PAGE, 10));
+	r = inlay_mmap_hit(&x.m, &hit, area + 16 * PAGE, 64);
+	assert_non_null(r);
+	assert_int_equal(r->len, 64);
+	map_free(&x);
+
+	/* The same range imported again, by another key */
+	for (i = 0; i < 3; i++) {
+		map_make(&from, 1, 1);
+		keys.rkey = 100 + i;
+		must(inlay_mmap_set_keys_memrange(&from.m, pds[0], 0x10000, 0x1000, keys));
+		must(inlay_mmap_set_permissions(&from.m, INLAY_RDMA_WRITE));
+		must(inlay_mmap_start(&from.m));
+		len = sizeof(blob);
+		must(inlay_mmap_export_rdma(&from.m, pds[0], blob, &len));
+		map_free(&from);
+		size = inlay_mmap_import_size(blob, len);
+		if (!i)
+			x.memory = pages(size);
+		must(inlay_mmap_create_from_export(&x.m, x.memory, size, pds[0], blob, len, NULL));
+		r = inlay_mmap_hit(&x.m, &hit, (void *)(uintptr_t)0x10800, 8);
+		assert_non_null(r);
+		assert_int_equal(r->rkey, 100 + i);
+		must(inlay_mmap_destroy(&x.m));
+	}
+	free(x.memory);
+}
+
 /* ---- the free callback ---- */
 
 static struct {
@@ -826,7 +970,7 @@ static void failing_start(void **unused)
 		assert_int_equal(inlay_mmap_start(&x.m), k > 6 ? 0 : k & 1 ? -ENOMEM : -EAGAIN);
 		must(softdev_fault(NULL));
 		if (k <= 6) {
-			/* As it was, but that the lookup has come to a new generation of the same emptiness */
+			/* As it was, but that the lookup's other table is the current one, as empty */
 			was.lookup = x.m.lookup;
 			assert_memory_equal(&was, &x.m, sizeof(was));
 			assert_int_equal(inlay_lookup_count(&x.m.lookup), 0);
@@ -1194,7 +1338,9 @@ int main(void)
 		cmocka_unit_test(limits),
 		cmocka_unit_test(devices),
 		cmocka_unit_test(kinds),
+		cmocka_unit_test(dmabuf_registered),
 		cmocka_unit_test(free_callback),
+		cmocka_unit_test(hit_outlives),
 		cmocka_unit_test(counting),
 #if INLAY_CHECKED
 		cmocka_unit_test(rules),

@@ -18,6 +18,7 @@
 #define PAGES 200u            /* of the pretended address space */
 #define BASE 0x7000000000ull
 #define MOST 24u
+#define LOCAL 1u              /* the access bit that opens nothing to others */
 
 /* ---- callbacks that register nothing, and know what is registered ---- */
 
@@ -78,6 +79,7 @@ static void *fake_cache(uint32_t max, uint64_t max_bytes)
 	ops.reg = fake_reg;
 	ops.dereg = fake_dereg;
 	ops.context = &fake;
+	ops.local = LOCAL;
 	fake.forbidden_page = UINT64_MAX;
 	must(inlay_cache_init(&cache, memory, inlay_cache_size(max), max, max_bytes, PAGE, &ops));
 	return memory;
@@ -177,6 +179,8 @@ static int model_enter(uint64_t first, uint64_t last, uint32_t access, uint32_t 
 	const uint64_t bad = (fake.forbidden_page - BASE) / PAGE;
 	struct known *k;
 
+	if (knowns >= max || model_bytes() + (last - first + 1) * PAGE > max_bytes)
+		model_out(first, last);
 	while (knowns >= max || model_bytes() + (last - first + 1) * PAGE > max_bytes)
 		if (!model_evict())
 			return -ENOSPC;
@@ -184,6 +188,7 @@ static int model_enter(uint64_t first, uint64_t last, uint32_t access, uint32_t 
 		return -fake.refuse;
 	if (bad >= first && bad <= last && (!fake.forbidden_access || access & fake.forbidden_access))
 		return -EFAULT;
+	model_out(first, last);
 	k = &known[knowns++];
 	memset(k, 0, sizeof(*k));
 	k->first = first;
@@ -193,6 +198,24 @@ static int model_enter(uint64_t first, uint64_t last, uint32_t access, uint32_t 
 	k->key = ++model_key;
 	expect.registered++;
 	return 0;
+}
+
+/* Page by page: would one grant others what neither its entry nor the get does? */
+static bool model_opens(uint64_t all_first, uint64_t all_last, uint64_t first, uint64_t last, uint32_t access, uint32_t all_access)
+{
+	uint64_t page;
+	uint32_t i;
+
+	for (page = all_first; page <= all_last; page++) {
+		uint32_t grants = page >= first && page <= last ? access : 0;
+
+		for (i = 0; i < knowns; i++)
+			if (!known[i].zombie && known[i].first <= page && known[i].last >= page)
+				grants |= known[i].access;
+		if (all_access & ~grants & ~LOCAL)
+			return true;
+	}
+	return false;
 }
 
 /* What a get should do; the place of what it should give is the last one */
@@ -220,8 +243,8 @@ static int model_get(uint64_t first, uint64_t last, uint32_t access, uint32_t ma
 			all_last = known[i].last > all_last ? known[i].last : all_last;
 			all_access |= known[i].access;
 		}
-	model_out(first, last);
-	if ((all_first != first || all_last != last || all_access != access) && (all_last - all_first + 1) * PAGE <= max_bytes) {
+	if ((all_first != first || all_last != last || all_access != access) && (all_last - all_first + 1) * PAGE <= max_bytes &&
+	    !model_opens(all_first, all_last, first, last, access, all_access)) {
 		err = model_enter(all_first, all_last, all_access, max, max_bytes);
 		expect.merged += !err;
 	}
@@ -352,7 +375,7 @@ static void any(void **state)
 		default:
 			addr = BASE + rnd_below(PAGES * PAGE);
 			len = rnd_below(2) ? rnd_below(2 * PAGE) : rnd_below(10) ? rnd_below(12 * PAGE) : rnd_below(PAGES * PAGE);
-			access = rnd_below(4) ? 1 : rnd_below(16);
+			access = rnd_below(4) ? rnd_below(8) ? 7 : 6 : rnd_below(16);
 			/* Now and then the same again: the way of the one that was used last */
 			i = knowns ? knowns - 1 : 0;
 			if (knowns && rnd_below(2)) {
@@ -526,6 +549,96 @@ static void zombies(void **state)
 	free(memory);
 }
 
+/* What others may do to a page is what was asked for it: a get beside does not widen it, nor does it widen that one */
+static void permissions(void **state)
+{
+	struct inlay_cache_entry *remote, *a, *b;
+	void *memory = fake_cache(8, UINT64_MAX);
+
+	(void)state;
+	/* 64 bytes that others may write, and a megabyte beside them that they may not */
+	remote = got(BASE, 64, 7);
+	a = got(BASE + 64, 0x100000, LOCAL);
+	assert_int_equal(a->access, LOCAL);
+	assert_int_equal(a->start, BASE);
+	assert_int_equal(a->len, 0x101000);
+	assert_int_equal(remote->len, PAGE); /* in use: as it was */
+	assert_int_equal(cache.counts.zombies, 1);
+	assert_int_equal(cache.counts.entries, 1);
+	assert_ptr_equal(got(BASE, 64, LOCAL), a);
+	inlay_cache_put(&cache, a);
+	inlay_cache_put(&cache, a);
+	inlay_cache_put(&cache, remote);
+	/* The other way round: the new one is opened, what was there is not */
+	b = got(BASE, 64, 7);
+	assert_int_equal(b->len, PAGE);
+	assert_int_equal(b->access, 7);
+	assert_int_equal(cache.counts.entries, 1);
+	assert_int_equal(cache.counts.merged, 0);
+	inlay_cache_put(&cache, b);
+	/* The same for others, more for this process: a union */
+	a = got(BASE, 2 * PAGE, 6);
+	assert_int_equal(a->access, 7);
+	assert_int_equal(a->len, 2 * PAGE);
+	inlay_cache_put(&cache, a);
+	a = got(BASE + PAGE, 2 * PAGE, 6);
+	assert_int_equal(a->access, 7);
+	assert_int_equal(a->len, 3 * PAGE);
+	assert_int_equal(cache.counts.merged, 2);
+	inlay_cache_put(&cache, a);
+	/* Around all of it, with more for others: all pages were asked for with all */
+	a = got(BASE, 3 * PAGE, 8);
+	assert_int_equal(a->access, 15);
+	inlay_cache_put(&cache, a);
+	/* But one more page was not */
+	a = got(BASE, 4 * PAGE, 8);
+	assert_int_equal(a->access, 8);
+	assert_int_equal(a->len, 4 * PAGE);
+	inlay_cache_put(&cache, a);
+	must(inlay_cache_fini(&cache));
+	free(memory);
+}
+
+/* A get that fails leaves what it overlaps, used or not, unless that had to go for room */
+static void kept(void **state)
+{
+	struct inlay_cache_entry *a, *b, *none = NULL;
+	void *memory = fake_cache(4, 8 * PAGE);
+	uint32_t a_key, i;
+
+	(void)state;
+	inlay_cache_put(&cache, a = got(BASE, 2 * PAGE, 1));
+	b = got(BASE + 3 * PAGE, PAGE, 1);
+	a_key = a->lkey;
+	fake.forbidden_page = BASE + 2 * PAGE;
+	for (i = 0; i < 5; i++) {
+		assert_int_equal(inlay_cache_get(&cache, BASE + PAGE, 3 * PAGE, 1, &none), -EFAULT);
+		assert_int_equal(cache.counts.entries, 2);
+		assert_int_equal(cache.counts.zombies, 0);
+		assert_int_equal(fake.now, 2);
+	}
+	/* Writing is refused: who reads has not lost anything */
+	fake.forbidden_page = BASE;
+	fake.forbidden_access = 2;
+	assert_int_equal(inlay_cache_get(&cache, BASE, PAGE, 2, &none), -EFAULT);
+	assert_ptr_equal(got(BASE, 2 * PAGE, 1), a);
+	assert_int_equal(a->lkey, a_key);
+	assert_ptr_equal(got(BASE + 3 * PAGE, 1, 1), b);
+	assert_int_equal(cache.counts.misses, 2 + 5 + 1);
+	for (i = 0; i < 2; i++)
+		inlay_cache_put(&cache, b);
+	inlay_cache_put(&cache, a);
+	/* No room for 6 beside them: they go first */
+	fake.forbidden_access = 0;
+	fake.forbidden_page = BASE + 5 * PAGE;
+	assert_int_equal(inlay_cache_get(&cache, BASE, 6 * PAGE, 1, &none), -EFAULT);
+	assert_int_equal(fake.now, 0);
+	assert_int_equal(cache.counts.evicted, 0);
+	assert_null(none);
+	must(inlay_cache_fini(&cache));
+	free(memory);
+}
+
 /* Overlaps become one, with all access; where that cannot be, what was asked for alone */
 static void unions(void **state)
 {
@@ -533,10 +646,10 @@ static void unions(void **state)
 	void *memory = fake_cache(8, 16 * PAGE);
 
 	(void)state;
-	inlay_cache_put(&cache, a = got(BASE, 2 * PAGE, 1));
-	inlay_cache_put(&cache, got(BASE + 2 * PAGE, PAGE, 4)); /* a neighbour stays one */
+	inlay_cache_put(&cache, a = got(BASE, 2 * PAGE, 6));
+	inlay_cache_put(&cache, got(BASE + 2 * PAGE, PAGE, 7)); /* a neighbour stays one */
 	assert_int_equal(cache.counts.entries, 2);
-	c = got(BASE + PAGE + 5, PAGE, 2);
+	c = got(BASE + PAGE + 5, PAGE, 6);
 	assert_int_equal(cache.counts.entries, 1);
 	assert_int_equal(c->start, BASE);
 	assert_int_equal(c->len, 3 * PAGE);
@@ -806,7 +919,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(any),      cmocka_unit_test(large),    cmocka_unit_test(lru),
-		cmocka_unit_test(zombies),  cmocka_unit_test(unions),   cmocka_unit_test(failures),
+		cmocka_unit_test(zombies),  cmocka_unit_test(unions),   cmocka_unit_test(permissions), cmocka_unit_test(kept), cmocka_unit_test(failures),
 		cmocka_unit_test(extremes), cmocka_unit_test(device),   cmocka_unit_test(example),
 #if INLAY_CHECKED
 		cmocka_unit_test(checked),

@@ -93,7 +93,7 @@ struct inlay_memdomain_rdma {
 	uint32_t ended;
 	uint32_t reserved[3];
 	struct inlay_hit hit;             /* the queue's owner's */
-	uint64_t reserved2[4];
+	uint32_t reserved2[15];
 } __attribute__((aligned(INLAY_CACHE_LINE)));
 
 INLAY_STATIC_ASSERT(sizeof(struct inlay_memdomain_rdma_op) == 32, "two operations a line");

@@ -47,11 +47,16 @@
  *
  *   -EPROTO    shorter than any blob, another magic, another version
  *   -EINVAL    a length that is not the blob's, or not what its counts make
+ *              (inlay_mmap_create_from_export looks at the memory that it was given here)
  *   -EBADMSG   the checksum; the code, or one where none should be, or none where one should be
  *   -EINVAL    unknown kinds or bits, nothing granted, a range that is empty, overlaps another or goes beyond the end of the address space,
  *              or that grants what the head does not
  *
+ * The blob may lie where the other side can write, in a ring that it fills by RDMA for instance: inlay_mmap_create_from_export copies it first, and
+ * looks at, has authenticated and uses the copy. inlay_blob_check looks at the bytes in place: who goes on reading these copies them himself.
+ *
  * Threads: as map.h's set-up.
+ * Sources: DOCA's documentation of doca_mmap (export and create_from_export); RFC 3720, appendix B.4 (CRC-32C and its examples).
  */
 #ifndef INLAY_MMAP_BLOB_H
 #define INLAY_MMAP_BLOB_H
@@ -115,14 +120,17 @@ INLAY_COLD uint64_t inlay_blob_get(const uint8_t *at, uint32_t bytes)
 INLAY_COLD uint32_t inlay_crc32c(const void *data, size_t len)
 {
 	const uint8_t *p = (const uint8_t *)data;
-	uint32_t crc = 0xffffffffu;
-	size_t i;
-	int bit;
+	uint32_t table[16], crc = 0xffffffffu, i, bit;
+	size_t at;
 
-	for (i = 0; i < len; i++) {
-		crc ^= p[i];
-		for (bit = 0; bit < 8; bit++)
-			crc = crc >> 1 ^ (0x82f63b78u & (0u - (crc & 1)));
+	/* Of what four bits make */
+	for (i = 0; i < 16; i++)
+		for (table[i] = i, bit = 0; bit < 4; bit++)
+			table[i] = table[i] >> 1 ^ (0x82f63b78u & (0u - (table[i] & 1)));
+	for (at = 0; at < len; at++) {
+		crc ^= p[at];
+		crc = crc >> 4 ^ table[crc & 15];
+		crc = crc >> 4 ^ table[crc & 15];
 	}
 	return ~crc;
 }
@@ -382,17 +390,17 @@ INLAY_COLD size_t inlay_mmap_import_size(const void *blob, size_t len)
  * memory     for its ranges, on a cache line; the caller's, and the map's until it is destroyed
  * size       its bytes, at least inlay_mmap_import_size(blob, len)
  * pd         its one device: of the queues that are to be used with it
- * blob, len  not needed any more when this returns
+ * blob, len  copied into memory, which it does not overlap, before anything but its length is believed
  * how        the code that the blob must carry, user data; NULL: neither
  *
  * Returns 0; an error of the table at the top; -EINVAL also for an argument out of its range; -ENOMEM when size is too small; -ENOTSUP for a
- * blob of PCI that is sound; what the mac returned. On failure *m is as it was.
+ * blob of PCI that is sound; what the mac returned. On failure *m is as it was, and memory may have been written.
  */
 INLAY_COLD int inlay_mmap_create_from_export(struct inlay_mmap *m, void *memory, size_t size, struct ibv_pd *pd, const void *blob, size_t len,
 					     const struct inlay_mmap_import *how)
 {
 	const struct inlay_mac *mac = how ? how->mac : NULL;
-	const uint8_t *bytes = (const uint8_t *)blob;
+	uint8_t *bytes = (uint8_t *)memory;
 	struct inlay_mmap made;
 	struct inlay_blob head;
 	uint32_t i;
@@ -400,6 +408,17 @@ INLAY_COLD int inlay_mmap_create_from_export(struct inlay_mmap *m, void *memory,
 
 	if (!m || !pd || !blob || (mac && (!mac->make || mac->bytes < 16 || mac->bytes > 64 || mac->bytes % 4)))
 		return -EINVAL;
+	err = inlay_blob_head(&head, (const uint8_t *)blob, len);
+	if (err)
+		return err;
+	if (head.code_bytes != (mac ? mac->bytes : 0))
+		return -EBADMSG;
+	if (!memory || (uintptr_t)memory % INLAY_CACHE_LINE || !inlay_mmap_size(1, head.ranges))
+		return -EINVAL;
+	if (size < inlay_mmap_size(1, head.ranges))
+		return -ENOMEM;
+	/* To where the first table's words will be: they take more than a blob of as many ranges, and are not written before the ranges are read. */
+	__builtin_memcpy(bytes, blob, len);
 	err = inlay_blob_check(&head, bytes, len, mac);
 	if (err)
 		return err;

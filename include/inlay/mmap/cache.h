@@ -21,15 +21,22 @@
  * -----
  * - An entry covers whole pages (page: 4096, or that of the huge pages underneath), so that small neighbours share one.
  * - A get is a hit when one entry holds all of it and grants all of its access bits. Else it is a miss, and something is registered.
- * - Entries that can be found never overlap. A miss that overlaps some takes them out and registers the union of all, with the union of their
- *   access; when that fails or exceeds the limits, its own pages with its own access. What was taken out is as after invalidate. Entries
- *   that only touch stay apart.
+ * - Entries that can be found never overlap. A miss that overlaps some registers the union of all, with the union of their access; when that
+ *   would open pages to others, fails or exceeds the limits, its own pages with its own access. Once that is registered, those that it
+ *   overlaps are taken out, as by invalidate: of overlapping ones, the one that was asked for last is found. Entries that only touch stay apart.
+ * - No page comes to grant what nobody asked of it, but for bits that concern this process alone (ops.local): a get of local memory beside 64
+ *   bytes that may be written from outside registers its own pages without that. Who uses both in turn, on one page, has each get register
+ *   anew: keep such memory on pages of its own.
  * - An entry in use (more gets than puts) is never evicted nor deregistered. Taken out by invalidate, flush or a union, it becomes a zombie: its
  *   keys stay good for whoever has it, it is found no more, and its last put deregisters it. A get of its range registers anew.
- * - Entries and bytes, zombies included, never exceed the limits, not even while something is being registered. To make room, the least
- *   recently used idle entry is evicted; what counts is the last get; one found in use when an eviction looks for a victim counts as used then.
+ * - Entries and bytes, zombies included, never exceed the limits, not even while something is being registered. To make room, those that the new
+ *   one overlaps are taken out before it is registered, and if need be the least recently used idle entries evicted; what counts is the
+ *   last get; one found in use when an eviction looks for a victim counts as used then. Overlapping buffers that are used in turn, and together
+ *   exceed max_bytes, are registered anew each time.
  * - When registering fails for want of resources (-ENOMEM, -EAGAIN, -ENOSPC), idle entries are evicted, 1, 2, 4, ... at a time, and it is
- *   tried again, until none is idle. Another error (-EFAULT: not mapped) is reported at once, and evicts nothing.
+ *   tried again, until none is idle. Another error (-EFAULT: not mapped) is reported at once.
+ * - A get that fails so leaves all entries as they were, if the limits had room for it beside them. Else what went to make room is gone; and
+ *   so is all that was idle after one for want of room or resources.
  *
  * Found are the entries by inlay/mmap/lookup.h's table, whose index is made anew once there have been enough lookups since the last
  * change to pay for it; until then they are searched by halves. The entry that was used last is looked at first.
@@ -69,6 +76,8 @@ struct inlay_cache_ops {
 	/* Undoes it. When it fails, the cache counts that and forgets the entry. */
 	int (*dereg)(void *context, struct inlay_cache_entry *e);
 	void *context;
+	uint32_t local;           /* access bits that open nothing to others: any entry may have them in addition. 0: there is none */
+	uint32_t reserved;
 };
 
 struct inlay_cache_counts {
@@ -177,6 +186,8 @@ INLAY_COLD void inlay_cache_pd(struct inlay_cache_ops *ops, struct ibv_pd *pd)
 	ops->reg = inlay_cache_reg_mr;
 	ops->dereg = inlay_cache_dereg_mr;
 	ops->context = pd;
+	ops->local = IBV_ACCESS_LOCAL_WRITE;
+	ops->reserved = 0;
 }
 
 /* ---- what a miss is made of ---- */
@@ -266,17 +277,35 @@ INLAY_COLD int inlay_cache_make_room(struct inlay_cache *c, uint64_t len)
 	return 0;
 }
 
-/* Registers, when there is room, and enters it: the newest, with one use. */
+/* The entries that overlap [start, last]: *from up to *to - 1. */
+INLAY_COLD void inlay_cache_overlap(const struct inlay_cache *c, uint64_t start, uint64_t last, uint32_t *from, uint32_t *to)
+{
+	const struct inlay_range *r = inlay_lookup_first(c->table);
+
+	*from = inlay_lookup_rank(c->table, start);
+	if (*from && start - r[*from - 1].start < r[*from - 1].len)
+		--*from;
+	*to = inlay_lookup_rank(c->table, last);
+}
+
+/*
+ * Registers it, and enters it in place of what it overlaps: the newest, with one use. Where the limits have room for it beside them, these are
+ * there until it is registered, and stay when it is not.
+ */
 INLAY_COLD int inlay_cache_enter(struct inlay_cache *c, uint64_t start, uint64_t len, uint32_t access, struct inlay_cache_entry **out)
 {
 	struct inlay_range *r = inlay_lookup_entries(c->table);
 	struct inlay_cache_entry *e;
-	uint32_t at, i;
+	uint32_t from, to, at, i;
 	int err;
 
-	err = inlay_cache_make_room(c, len);
-	if (err)
-		return err;
+	if (!c->unused || c->counts.bytes > c->max_bytes - len) {
+		inlay_cache_overlap(c, start, start + (len - 1), &from, &to);
+		inlay_cache_take_out(c, from, to);
+		err = inlay_cache_make_room(c, len);
+		if (err)
+			return err;
+	}
 	e = c->unused;
 	e->start = start;
 	e->len = len;
@@ -289,6 +318,8 @@ INLAY_COLD int inlay_cache_enter(struct inlay_cache *c, uint64_t start, uint64_t
 	c->unused = e->older;
 	e->uses = 1;
 	e->state = INLAY_CACHE_LIVE;
+	inlay_cache_overlap(c, start, start + (len - 1), &from, &to);
+	inlay_cache_take_out(c, from, to);
 	inlay_cache_link(c, e);
 	at = inlay_lookup_rank(c->table, start);
 	for (i = c->table->num; i > at; i--) {
@@ -309,15 +340,26 @@ INLAY_COLD int inlay_cache_enter(struct inlay_cache *c, uint64_t start, uint64_t
 	return 0;
 }
 
-/* The entries that overlap [start, last]: *from up to *to - 1. */
-INLAY_COLD void inlay_cache_overlap(const struct inlay_cache *c, uint64_t start, uint64_t last, uint32_t *from, uint32_t *to)
+/*
+ * Would a union of entries `from` to `to` - 1 and [start, last], with access `all`, open a page to others in a way that neither its entry nor
+ * this get does?
+ */
+INLAY_COLD int inlay_cache_opens(const struct inlay_cache *c, uint32_t from, uint32_t to, uint64_t start, uint64_t last, uint32_t access,
+				 uint32_t all)
 {
 	const struct inlay_range *r = inlay_lookup_first(c->table);
+	uint64_t alone = last - start + 1; /* bytes that are in no entry */
+	uint32_t i;
 
-	*from = inlay_lookup_rank(c->table, start);
-	if (*from && start - r[*from - 1].start < r[*from - 1].len)
-		--*from;
-	*to = inlay_lookup_rank(c->table, last);
+	for (i = from; i < to; i++) {
+		uint64_t end = r[i].start + (r[i].len - 1), low = r[i].start > start ? r[i].start : start, high = end < last ? end : last;
+		int inside = r[i].start >= start && end <= last;
+
+		if (all & ~(r[i].access | (inside ? access : 0) | c->ops.local))
+			return 1;
+		alone -= high - low + 1;
+	}
+	return alone && all & ~(access | c->ops.local);
 }
 
 /* A get that found nothing. */
@@ -349,9 +391,9 @@ INLAY_COLD int inlay_cache_miss(struct inlay_cache *c, uint64_t addr, uint64_t l
 		all_last = end > all_last ? end : all_last;
 		all_access |= r[i].access;
 	}
-	inlay_cache_take_out(c, from, to);
 	all_len = all_last - all_start + 1; /* 0: all of the address space */
-	if ((all_len != len || all_access != access) && all_len && all_len <= c->max_bytes) {
+	if ((all_len != len || all_access != access) && all_len && all_len <= c->max_bytes &&
+	    !inlay_cache_opens(c, from, to, start, last, access, all_access)) {
 		err = inlay_cache_enter(c, all_start, all_len, all_access, out);
 		c->counts.merged += !err;
 	}

@@ -55,10 +55,12 @@
  *
  * Removing a range whose memory then goes away is the same: its keys may be in use until readers are quiet.
  *
- * The last hit, struct inlay_hit, is a thread's own, zeroed at first, and belongs to one lookup. It remembers a range together with the table's
- * generation, so that a change of the table makes it forget. It never outlives a table: a hit's range comes from the current one.
+ * The last hit, struct inlay_hit, is a thread's own, zeroed at first. It remembers the place of a range, and whether the range there, in the
+ * table that is current now, holds what is asked for is looked at each time: so it may be kept through any change, and through the end of a lookup
+ * for the next one; at worst it is no help. It is best kept for one lookup.
  *
  * Threads: as above. A lookup object that nobody changes may be read by all.
+ * Sources: liburcu's and DPDK's rte_rcu's documentation (quiescent states); the index is after no other.
  */
 #ifndef INLAY_MMAP_LOOKUP_H
 #define INLAY_MMAP_LOOKUP_H
@@ -95,14 +97,14 @@ enum inlay_lookup_kind {
 struct inlay_lookup_table {
 	uint64_t below;           /* the first range's start - 1 */
 	uint64_t floor;           /* ~limit; all ones in a table that is not plain */
-	uint64_t generation;      /* from 1, never twice */
+	uint64_t lowest;          /* ~limit, the limit being the offset of the last byte behind all cuts */
 	uint32_t shift;           /* log2 of a bucket's bytes */
 	uint16_t kind;            /* enum inlay_lookup_kind */
 	uint8_t window;           /* beginnings that are compared: 1 or 3 */
 	uint8_t cuts;
-	uint64_t lowest;          /* ~limit, the limit being the offset of the last byte behind all cuts */
 	uint32_t num;             /* ranges */
 	uint32_t reserved0;
+	uint64_t reserved1;
 	struct inlay_lookup_cut cut[INLAY_LOOKUP_CUTS];
 	uint64_t reserved[4];
 };
@@ -111,24 +113,20 @@ struct inlay_lookup {
 	const struct inlay_lookup_table *current; /* the only word that readers and the writer share */
 	/* The writer's */
 	struct inlay_lookup_table *table[2];
-	uint64_t generation;
 	uint32_t max_ranges;
 	uint32_t busy;            /* the table that is not current may be in use */
-	uint64_t reserved[3];
+	uint64_t reserved[4];
 };
 
 /* A thread's last hit. Zeroed, it remembers nothing. */
 struct inlay_hit {
-	uint64_t start, len;
-	const struct inlay_range *range;
-	uint64_t generation;
+	uint32_t at;              /* the range's place in the order of addresses */
 };
 
 INLAY_STATIC_ASSERT(sizeof(struct inlay_range) == 32, "two ranges a line");
 INLAY_STATIC_ASSERT(offsetof(struct inlay_lookup_table, cut) == 48, "a plain table's head is one line, and that of a table with one cut");
 INLAY_STATIC_ASSERT(sizeof(struct inlay_lookup_table) % INLAY_CACHE_LINE == 0, "ranges begin on a line");
 INLAY_STATIC_ASSERT(sizeof(struct inlay_lookup) == INLAY_CACHE_LINE, "one line");
-INLAY_STATIC_ASSERT(sizeof(struct inlay_hit) == 32, "half a line");
 
 /* ------------------------------------------------------------------------------------------------------------------------
  * Set-up, and the writer's side
@@ -329,7 +327,6 @@ INLAY_COLD struct inlay_lookup_table *inlay_lookup_other(const struct inlay_look
 INLAY_COLD void inlay_lookup_publish(struct inlay_lookup *l, struct inlay_lookup_table *t, uint32_t n)
 {
 	inlay_lookup_index(t, n);
-	t->generation = ++l->generation;
 	l->busy = 1;
 	/* Whoever sees the pointer sees the table. */
 	__atomic_store_n(&l->current, t, __ATOMIC_RELEASE);
@@ -356,10 +353,7 @@ INLAY_COLD int inlay_lookup_init(struct inlay_lookup *l, void *memory, size_t si
 		l->table[i] = (struct inlay_lookup_table *)(void *)(at + inlay_lookup_index_bytes(max_ranges));
 		at += inlay_lookup_table_bytes(max_ranges);
 		inlay_lookup_index(l->table[i], 0);
-		l->table[i]->generation = 0;
 	}
-	l->generation = 1;
-	l->table[0]->generation = 1;
 	l->current = l->table[0];
 	return 0;
 }
@@ -609,17 +603,13 @@ INLAY_ALWAYS const struct inlay_range *inlay_lookup_find(const struct inlay_look
 INLAY_ALWAYS const struct inlay_range *inlay_lookup_hit(const struct inlay_lookup *l, struct inlay_hit *hit, uint64_t addr, uint64_t len)
 {
 	const struct inlay_lookup_table *t = __atomic_load_n(&l->current, __ATOMIC_ACQUIRE);
-	const struct inlay_range *e;
+	const struct inlay_range *e = inlay_lookup_first(t) + hit->at;
 
-	if (inlay_lookup_holds(hit->start, hit->len, addr, len) && INLAY_LIKELY(hit->generation == t->generation))
-		return hit->range;
+	if (INLAY_LIKELY(hit->at < t->num) && inlay_lookup_holds(e->start, e->len, addr, len))
+		return e;
 	e = inlay_lookup_in(t, addr, len);
-	if (e) {
-		hit->start = e->start;
-		hit->len = e->len;
-		hit->range = e;
-		hit->generation = t->generation;
-	}
+	if (e)
+		hit->at = (uint32_t)(e - inlay_lookup_first(t));
 	return e;
 }
 
