@@ -103,7 +103,7 @@ struct inlay_lookup_table {
 	uint8_t window;           /* beginnings that are compared: 1 or 3 */
 	uint8_t cuts;
 	uint32_t num;             /* ranges */
-	uint32_t reserved0;
+	uint32_t bytes;           /* of all ranges */
 	uint64_t reserved1;
 	struct inlay_lookup_cut cut[INLAY_LOOKUP_CUTS];
 	uint64_t reserved[4];
@@ -120,7 +120,7 @@ struct inlay_lookup {
 
 /* A thread's last hit. Zeroed, it remembers nothing. */
 struct inlay_hit {
-	uint32_t at;              /* the range's place in the order of addresses */
+	uint32_t at;              /* bytes from the first range to this one */
 };
 
 INLAY_STATIC_ASSERT(sizeof(struct inlay_range) == 32, "two ranges a line");
@@ -277,6 +277,7 @@ INLAY_COLD void inlay_lookup_index(struct inlay_lookup_table *t, uint32_t n)
 		INLAY_LOOKUP_NO_CALL;
 	}
 	t->num = n;
+	t->bytes = n * (uint32_t)sizeof(*e);
 	t->window = 1;
 	t->cuts = 0;
 	t->kind = INLAY_LOOKUP_ANY;
@@ -603,13 +604,13 @@ INLAY_ALWAYS const struct inlay_range *inlay_lookup_find(const struct inlay_look
 INLAY_ALWAYS const struct inlay_range *inlay_lookup_hit(const struct inlay_lookup *l, struct inlay_hit *hit, uint64_t addr, uint64_t len)
 {
 	const struct inlay_lookup_table *t = __atomic_load_n(&l->current, __ATOMIC_ACQUIRE);
-	const struct inlay_range *e = inlay_lookup_first(t) + hit->at;
+	const struct inlay_range *e = (const struct inlay_range *)(const void *)((const uint8_t *)(t + 1) + hit->at);
 
-	if (INLAY_LIKELY(hit->at < t->num) && inlay_lookup_holds(e->start, e->len, addr, len))
+	if (INLAY_LIKELY(hit->at < t->bytes) && inlay_lookup_holds(e->start, e->len, addr, len))
 		return e;
 	e = inlay_lookup_in(t, addr, len);
 	if (e)
-		hit->at = (uint32_t)(e - inlay_lookup_first(t));
+		hit->at = (uint32_t)((const uint8_t *)e - (const uint8_t *)(t + 1));
 	return e;
 }
 
