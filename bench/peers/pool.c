@@ -1,0 +1,693 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * pool.c: what it costs to get a buffer and to give it back, by inlay's inventory and by others; see rounds.h for the arguments.
+ *
+ *   one       one is got and given back
+ *   burst     32 are got one by one, then given back one by one
+ *   bulk      32 are got by one call, and given back by one
+ *   shuffled  131072 objects of 64 bytes, 8 MB, are got, then given back in a random order
+ *   pair      as one, by two threads at once, from one pool; time is that of a thread
+ *   pass      a thread gets, another gives back; 32 at a time are passed by a ring
+ *
+ * An operation is a get and a release. inlay's get looks up the range of the buffer, and writes a descriptor with its keys, window and count; the others
+ * give an object that nobody has written to. Contenders:
+ *
+ *   inlay        inlay_inventory_get_by_args (bulk: _get) and inlay_buf_dec_refcount (_put); with threads, inlay_magazine_...
+ *   inlay_known  with inlay_inventory_dec_refcount, which is told the inventory
+ *   ucs_mpool    UCX's library; with threads under a spin lock, as it has none
+ *   rte_mempool  DPDK, a cache of 512 an lcore
+ *   malloc       glibc
+ *   mpool_inline written here: what ucs_mpool_get_inline and ucs_mpool_put_inline do. It leaves out all that inlay does but the
+ *                free list: lookup, keys, descriptor, counts, states
+ *   NAME_fill    and the object is filled with what a descriptor holds, without a lookup
+ */
+#include <pthread.h>
+#include <rte_config.h>
+#undef RTE_USE_LIBBSD /* its headers need not be there */
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_launch.h>
+#include <rte_lcore.h>
+#include <rte_mempool.h>
+#include <inlay/buf.h>
+#include <ucs/datastruct/mpool.h>
+#include "rounds.h"
+
+#define OBJECTS 131072u
+#define BURST 32u
+#define STRIDE 2048u
+#define SPAN ((uint64_t)BURST * STRIDE * 64)
+
+/* What a user of a plain pool keeps in an object */
+struct object {
+	void *data;
+	uint32_t data_len, lkey;
+	void *head;
+	uint64_t len;
+	void *owner;
+	uint32_t rkey, id;
+	uint64_t count;
+	uint64_t user;
+};
+
+static struct inlay_mmap map, safe;
+static struct inlay_inventory *inv;
+static struct inlay_shared *shared;
+static ucs_mpool_t ucs, ucs_locked;
+static struct rte_mempool *rte;
+static uint8_t *memory;
+static struct inlay_keys keys = {0x1100, 0x1101};
+struct list_pool;
+
+/* What a loop has in registers, as a user's would */
+struct own {
+	struct inlay_inventory *inv;
+	struct inlay_mmap *map;
+	struct rte_mempool *rte;
+	ucs_mpool_t *ucs;
+	struct list_pool *list;
+	uint8_t *memory;
+	struct inlay_magazine *mag;
+	uint64_t *sum;
+	uint32_t lkey, rkey;
+};
+
+static void *page_alloc(size_t size)
+{
+	void *p = aligned_alloc(4096, (size + 4095) / 4096 * 4096);
+
+	NEED(p, "aligned_alloc");
+	memset(p, 0, size);
+	return p;
+}
+
+/* ---- A free list as ucs_mpool's, inlined ---- */
+
+struct element {
+	union {
+		struct element *next;
+		struct list_pool *pool;
+	} u;
+};
+
+struct list_pool {
+	struct element *free;
+};
+
+static struct list_pool list_pool;
+
+static __attribute__((noinline)) void *list_grow(struct list_pool *p)
+{
+	(void)p;
+	die("the free list is empty");
+}
+
+static inline __attribute__((always_inline)) void *list_get(struct list_pool *p)
+{
+	struct element *e = p->free;
+
+	if (__builtin_expect(!e, 0))
+		return list_grow(p);
+	p->free = e->u.next;
+	e->u.pool = p;
+	return e + 1;
+}
+
+static inline __attribute__((always_inline)) void list_put(void *object)
+{
+	struct element *e = (struct element *)object - 1;
+	struct list_pool *p = e->u.pool;
+
+	e->u.next = p->free;
+	p->free = e;
+}
+
+/* Objects on cache lines, each behind its header: as ucs_mpool lays them out */
+static void list_make(struct list_pool *p, uint32_t n)
+{
+	uint8_t *at = page_alloc((size_t)(n + 1) * 128);
+	uint32_t i;
+
+	for (i = n; i--;) {
+		struct element *e = (struct element *)(void *)(at + 64 + (size_t)i * 128) - 1;
+
+		e->u.next = p->free;
+		p->free = e;
+	}
+}
+
+static struct inlay_magazine magazine[2];
+static struct {
+	uint64_t sum __attribute__((aligned(128)));
+} reads[2];
+
+static inline __attribute__((always_inline)) struct own own(unsigned me)
+{
+	struct own x = {inv, &map, rte, &ucs, &list_pool, memory, &magazine[me], &reads[me].sum, keys.lkey, keys.rkey};
+
+	return x;
+}
+
+static inline __attribute__((always_inline)) struct own own_shared(unsigned me)
+{
+	struct own x = own(me);
+
+	x.map = &safe;
+	x.ucs = &ucs_locked;
+	return x;
+}
+
+/* ---- One by one ---- */
+
+static inline __attribute__((always_inline)) void fill(struct own x, void *object, uint64_t i)
+{
+	struct object *o = object;
+	void *at = x.memory + i % (SPAN / STRIDE) * STRIDE;
+
+	o->data = at;
+	o->data_len = STRIDE;
+	o->lkey = x.lkey;
+	o->head = at;
+	o->len = STRIDE;
+	o->owner = x.map;
+	o->rkey = x.rkey;
+	o->id = 0;
+	o->count = 1;
+}
+
+static inline __attribute__((always_inline)) void *get_inlay(struct own x, uint64_t i)
+{
+	void *at = x.memory + i % (SPAN / STRIDE) * STRIDE;
+	struct inlay_buf *buf;
+
+	if (__builtin_expect(inlay_inventory_get_by_args(x.inv, x.map, at, STRIDE, at, STRIDE, &buf), 0))
+		die("inlay_inventory_get_by_args failed");
+	return buf;
+}
+
+static inline __attribute__((always_inline)) void put_inlay(struct own x, void *object)
+{
+	if (__builtin_expect(inlay_buf_dec_refcount(object, NULL), 0))
+		die("inlay_buf_dec_refcount failed");
+}
+
+#define get_inlay_known get_inlay
+
+static inline __attribute__((always_inline)) void put_inlay_known(struct own x, void *object)
+{
+	if (__builtin_expect(inlay_inventory_dec_refcount(x.inv, object, NULL), 0))
+		die("inlay_inventory_dec_refcount failed");
+}
+
+static inline __attribute__((always_inline)) void *get_ucs_mpool(struct own x, uint64_t i)
+{
+	(void)i;
+	return ucs_mpool_get(x.ucs);
+}
+
+static inline __attribute__((always_inline)) void put_ucs_mpool(struct own x, void *object)
+{
+	ucs_mpool_put(object);
+}
+
+static inline __attribute__((always_inline)) void *get_rte_mempool(struct own x, uint64_t i)
+{
+	void *object;
+
+	(void)i;
+	if (__builtin_expect(rte_mempool_get(x.rte, &object), 0))
+		die("rte_mempool_get failed");
+	return object;
+}
+
+static inline __attribute__((always_inline)) void put_rte_mempool(struct own x, void *object)
+{
+	rte_mempool_put(x.rte, object);
+}
+
+static inline __attribute__((always_inline)) void *get_malloc(struct own x, uint64_t i)
+{
+	(void)i;
+	return malloc(sizeof(struct object));
+}
+
+static inline __attribute__((always_inline)) void put_malloc(struct own x, void *object)
+{
+	free(object);
+}
+
+static inline __attribute__((always_inline)) void *get_mpool_inline(struct own x, uint64_t i)
+{
+	(void)i;
+	return list_get(x.list);
+}
+
+static inline __attribute__((always_inline)) void put_mpool_inline(struct own x, void *object)
+{
+	list_put(object);
+}
+
+#define FILLED(name) \
+	static inline __attribute__((always_inline)) void *get_##name##_fill(struct own x, uint64_t i) \
+	{ \
+		void *object = get_##name(x, i); \
+		fill(x, object, i); \
+		return object; \
+	} \
+	static inline __attribute__((always_inline)) void put_##name##_fill(struct own x, void *object) \
+	{ \
+		if (--((struct object *)object)->count) \
+			die("the count is wrong"); \
+		put_##name(x, object); \
+	}
+FILLED(ucs_mpool)
+FILLED(rte_mempool)
+FILLED(malloc)
+FILLED(mpool_inline)
+
+/* The loop alone */
+static inline __attribute__((always_inline)) void *get_none(struct own x, uint64_t i)
+{
+	return x.memory + i % (SPAN / STRIDE) * STRIDE;
+}
+
+static inline __attribute__((always_inline)) void put_none(struct own x, void *object)
+{
+	(void)x;
+	(void)object;
+}
+
+static void *all[OBJECTS], *mixed[OBJECTS];
+static uint32_t order[OBJECTS];
+
+/* What the compiler cannot see through: an object that is in use, by somebody */
+#define USED(object) __asm__ volatile("" : "+r"(object) : : "memory")
+
+#define LOOPS(name) \
+	BENCH_FN void run_one_##name(uint64_t ops) \
+	{ \
+		const struct own x = own(0); \
+		for (uint64_t i = 0; i < ops; i++) { \
+			void *object = get_##name(x, i); \
+			USED(object); \
+			put_##name(x, object); \
+		} \
+	} \
+	BENCH_FN void run_burst_##name(uint64_t ops) \
+	{ \
+		const struct own x = own(0); \
+		void *objects[BURST]; \
+		for (uint64_t i = 0; i < ops; i += BURST) { \
+			for (uint64_t k = 0; k < BURST; k++) { \
+				objects[k] = get_##name(x, i + k); \
+				USED(objects[k]); \
+			} \
+			for (uint64_t k = 0; k < BURST; k++) \
+				put_##name(x, objects[k]); \
+		} \
+	} \
+	BENCH_FN void run_shuffled_get_##name(void) \
+	{ \
+		const struct own x = own(0); \
+		for (uint64_t i = 0; i < OBJECTS; i++) \
+			all[i] = get_##name(x, i); \
+	} \
+	BENCH_FN void run_shuffled_put_##name(void) \
+	{ \
+		const struct own x = own(0); \
+		for (uint64_t i = 0; i < OBJECTS; i++) \
+			put_##name(x, mixed[i]); \
+	} \
+	static double time_one_##name(uint64_t ops) \
+	{ \
+		double t = now(); \
+		run_one_##name(ops); \
+		return now() - t; \
+	} \
+	static double time_burst_##name(uint64_t ops) \
+	{ \
+		double t = now(); \
+		run_burst_##name(ops); \
+		return now() - t; \
+	} \
+	/* Mixing is not timed; the first time, it mixes a pool that is in order. */ \
+	static double time_shuffled_##name(uint64_t ops) \
+	{ \
+		double sum = 0, t; \
+		for (uint64_t k = 0; k < ops; k += OBJECTS) { \
+			t = now(); \
+			run_shuffled_get_##name(); \
+			sum += now() - t; \
+			for (uint32_t i = 0; i < OBJECTS; i++) \
+				mixed[i] = all[order[i]]; \
+			t = now(); \
+			run_shuffled_put_##name(); \
+			sum += now() - t; \
+		} \
+		return sum; \
+	}
+
+LOOPS(none)
+LOOPS(inlay)
+LOOPS(inlay_known)
+LOOPS(ucs_mpool)
+LOOPS(rte_mempool)
+LOOPS(malloc)
+LOOPS(mpool_inline)
+LOOPS(ucs_mpool_fill)
+LOOPS(rte_mempool_fill)
+LOOPS(malloc_fill)
+LOOPS(mpool_inline_fill)
+
+/* ---- In bulk ---- */
+
+BENCH_FN void run_bulk_inlay(uint64_t ops)
+{
+	const struct own x = own(0);
+	struct inlay_buf_args args[BURST];
+	struct inlay_buf *bufs[BURST];
+
+	for (uint64_t i = 0; i < ops; i += BURST) {
+		for (uint64_t k = 0; k < BURST; k++) {
+			args[k].addr = args[k].data = x.memory + (i + k) % (SPAN / STRIDE) * STRIDE;
+			args[k].len = args[k].data_len = STRIDE;
+		}
+		if (inlay_inventory_get(x.inv, x.map, args, BURST, bufs))
+			die("inlay_inventory_get failed");
+		__asm__ volatile("" : : "r"(bufs) : "memory");
+		if (inlay_buf_put(bufs, BURST) != BURST)
+			die("inlay_buf_put failed");
+	}
+}
+
+static inline __attribute__((always_inline)) void bulk_rte(uint64_t ops, int filled)
+{
+	const struct own x = own(0);
+	void *objects[BURST];
+
+	for (uint64_t i = 0; i < ops; i += BURST) {
+		if (rte_mempool_get_bulk(x.rte, objects, BURST))
+			die("rte_mempool_get_bulk failed");
+		for (uint64_t k = 0; filled && k < BURST; k++)
+			fill(x, objects[k], i + k);
+		__asm__ volatile("" : : "r"(objects) : "memory");
+		for (uint64_t k = 0; filled && k < BURST; k++)
+			if (--((struct object *)objects[k])->count)
+				die("the count is wrong");
+		rte_mempool_put_bulk(x.rte, objects, BURST);
+	}
+}
+
+BENCH_FN void run_bulk_rte_mempool(uint64_t ops)
+{
+	bulk_rte(ops, 0);
+}
+
+BENCH_FN void run_bulk_rte_mempool_fill(uint64_t ops)
+{
+	bulk_rte(ops, 1);
+}
+
+#define TIME_BULK(name) \
+	static double time_bulk_##name(uint64_t ops) \
+	{ \
+		double t = now(); \
+		run_bulk_##name(ops); \
+		return now() - t; \
+	}
+TIME_BULK(inlay)
+TIME_BULK(rte_mempool)
+TIME_BULK(rte_mempool_fill)
+
+/* ---- Two threads ---- */
+
+static pthread_spinlock_t ucs_lock;
+
+static inline __attribute__((always_inline)) void *share_get_inlay(struct own x, uint64_t i)
+{
+	void *at = x.memory + i % (SPAN / STRIDE) * STRIDE;
+	struct inlay_buf *buf;
+
+	if (__builtin_expect(inlay_magazine_get_by_args(x.mag, x.map, at, STRIDE, at, STRIDE, &buf), 0))
+		die("inlay_magazine_get_by_args failed");
+	return buf;
+}
+
+static inline __attribute__((always_inline)) void share_put_inlay(struct own x, void *object)
+{
+	if (__builtin_expect(inlay_magazine_dec_refcount(x.mag, object, NULL), 0))
+		die("inlay_magazine_dec_refcount failed");
+}
+
+static inline __attribute__((always_inline)) void *share_get_ucs_mpool(struct own x, uint64_t i)
+{
+	void *object;
+
+	(void)i;
+	pthread_spin_lock(&ucs_lock);
+	object = ucs_mpool_get(x.ucs);
+	pthread_spin_unlock(&ucs_lock);
+	return object;
+}
+
+static inline __attribute__((always_inline)) void share_put_ucs_mpool(struct own x, void *object)
+{
+	(void)x;
+	pthread_spin_lock(&ucs_lock);
+	ucs_mpool_put(object);
+	pthread_spin_unlock(&ucs_lock);
+}
+
+#define share_get_rte_mempool get_rte_mempool
+#define share_put_rte_mempool put_rte_mempool
+#define share_get_malloc get_malloc
+#define share_put_malloc put_malloc
+#define share_get_none get_none
+#define share_put_none put_none
+#define share_get_rte_mempool_fill get_rte_mempool_fill
+#define share_get_malloc_fill get_malloc_fill
+#define share_get_inlay_read share_get_inlay
+
+/* Who gives it back has posted it before, or looked into it. */
+static inline __attribute__((always_inline)) void share_put_rte_mempool_fill(struct own x, void *object)
+{
+	*x.sum += ((struct object *)object)->lkey;
+	put_rte_mempool_fill(x, object);
+}
+
+static inline __attribute__((always_inline)) void share_put_malloc_fill(struct own x, void *object)
+{
+	*x.sum += ((struct object *)object)->lkey;
+	put_malloc_fill(x, object);
+}
+
+static inline __attribute__((always_inline)) void share_put_inlay_read(struct own x, void *object)
+{
+	*x.sum += inlay_buf_lkey(object);
+	share_put_inlay(x, object);
+}
+
+/* Handed over 32 at a time, up to 1024 */
+#define RING 1024u
+static struct {
+	void *slot[RING];
+	uint64_t head __attribute__((aligned(128)));
+	uint64_t tail __attribute__((aligned(128)));
+} ring;
+
+static inline void relax(void)
+{
+#if defined(__x86_64__)
+	__asm__ volatile("pause");
+#else
+	__asm__ volatile("yield" ::: "memory");
+#endif
+}
+
+#define THREADS(name) \
+	BENCH_FN void run_pair_##name(unsigned me, uint64_t ops) \
+	{ \
+		const struct own x = own_shared(me); \
+		for (uint64_t i = 0; i < ops; i++) { \
+			void *object = share_get_##name(x, i); \
+			USED(object); \
+			share_put_##name(x, object); \
+		} \
+	} \
+	BENCH_FN void run_pass_##name(unsigned me, uint64_t ops) \
+	{ \
+		const struct own x = own_shared(me); \
+		uint64_t at = 0; \
+		for (uint64_t i = 0; !me && i < ops; i += BURST) { \
+			while (i + BURST - at > RING) { \
+				at = __atomic_load_n(&ring.tail, __ATOMIC_ACQUIRE); \
+				if (i + BURST - at > RING) \
+					relax(); \
+			} \
+			for (uint64_t k = i; k < i + BURST; k++) { \
+				void *object = share_get_##name(x, k); \
+				USED(object); \
+				ring.slot[k % RING] = object; \
+			} \
+			__atomic_store_n(&ring.head, i + BURST, __ATOMIC_RELEASE); \
+		} \
+		for (uint64_t i = 0; me && i < ops; i += BURST) { \
+			while (at - i < BURST) { \
+				at = __atomic_load_n(&ring.head, __ATOMIC_ACQUIRE); \
+				if (at - i < BURST) \
+					relax(); \
+			} \
+			for (uint64_t k = i; k < i + BURST; k++) { \
+				void *object = ring.slot[k % RING]; \
+				USED(object); \
+				share_put_##name(x, object); \
+			} \
+			__atomic_store_n(&ring.tail, i + BURST, __ATOMIC_RELEASE); \
+		} \
+	} \
+	static double time_pair_##name(uint64_t ops) \
+	{ \
+		return both(run_pair_##name, ops); \
+	} \
+	static double time_pass_##name(uint64_t ops) \
+	{ \
+		ring.head = ring.tail = 0; \
+		return both(run_pass_##name, ops); \
+	}
+
+struct job {
+	void (*run)(unsigned me, uint64_t ops);
+	uint64_t ops;
+	unsigned ready;
+};
+
+static int other(void *arg)
+{
+	struct job *job = arg;
+
+	__atomic_store_n(&job->ready, 1, __ATOMIC_RELEASE);
+	while (__atomic_load_n(&job->ready, __ATOMIC_ACQUIRE) != 2)
+		relax();
+	job->run(1, job->ops);
+	return 0;
+}
+
+/* From when both are there until both are done */
+static double both(void (*run)(unsigned me, uint64_t ops), uint64_t ops)
+{
+	struct job job = {run, ops, 0};
+	unsigned lcore = rte_get_next_lcore(-1, 1, 0);
+	double t;
+
+	NEED(!rte_eal_remote_launch(other, &job, lcore), "rte_eal_remote_launch");
+	while (!__atomic_load_n(&job.ready, __ATOMIC_ACQUIRE))
+		relax();
+	t = now();
+	__atomic_store_n(&job.ready, 2, __ATOMIC_RELEASE);
+	run(0, ops);
+	NEED(!rte_eal_wait_lcore(lcore), "rte_eal_wait_lcore");
+	return now() - t;
+}
+
+THREADS(none)
+THREADS(inlay)
+THREADS(inlay_read)
+THREADS(ucs_mpool)
+THREADS(rte_mempool)
+THREADS(malloc)
+THREADS(rte_mempool_fill)
+THREADS(malloc_fill)
+
+/* ---- Making them ---- */
+
+static void make_map(struct inlay_mmap *m, int threads)
+{
+	static struct ibv_pd pd; /* keys that are given name a device, and ask nothing of it */
+	size_t size = inlay_mmap_size(1, 1);
+
+	NEED(!inlay_mmap_create(m, page_alloc(size), size, 1, 1), "inlay_mmap_create");
+	NEED(!inlay_mmap_set_keys_memrange(m, &pd, (uintptr_t)memory, SPAN, keys), "inlay_mmap_set_keys_memrange");
+	if (threads)
+		NEED(!inlay_mmap_enable_thread_safety(m), "inlay_mmap_enable_thread_safety");
+	NEED(!inlay_mmap_start(m), "inlay_mmap_start");
+}
+
+static void make_ucs(ucs_mpool_t *p, uint32_t n)
+{
+	static ucs_mpool_ops_t ops = {.chunk_alloc = ucs_mpool_chunk_mmap, .chunk_release = ucs_mpool_chunk_munmap};
+
+	void *first;
+
+	NEED(ucs_mpool_init(p, 0, sizeof(struct object), 0, 64, n, n, &ops, "bench") == UCS_OK, "ucs_mpool_init");
+	/* All of it is made with the first one. */
+	first = ucs_mpool_get(p);
+	NEED(first, "ucs_mpool_get");
+	ucs_mpool_put(first);
+}
+
+static void make(void)
+{
+	char *eal[] = {"pool", "--no-huge", "--no-pci", "--no-shconf", "--no-telemetry", "-m", "256", "--lcores", "0@0,1@1", "--log-level", "error", NULL};
+	uint32_t i, j, swap;
+
+	if (rte_eal_init(11, eal) < 0)
+		die(rte_strerror(rte_errno));
+	rte = rte_mempool_create("bench", OBJECTS + 1024, sizeof(struct object), 512, 0, NULL, NULL, NULL, NULL, SOCKET_ID_ANY, 0);
+	NEED(rte, "rte_mempool_create");
+	memory = page_alloc(SPAN);
+	make_map(&map, 0);
+	make_map(&safe, 1);
+	NEED(!inlay_inventory_create(page_alloc(inlay_inventory_size(OBJECTS)), inlay_inventory_size(OBJECTS), OBJECTS, &inv),
+	     "inlay_inventory_create");
+	NEED(!inlay_inventory_start(inv), "inlay_inventory_start");
+	NEED(!inlay_shared_create(page_alloc(inlay_shared_size(OBJECTS)), inlay_shared_size(OBJECTS), OBJECTS, &shared), "inlay_shared_create");
+	NEED(!inlay_shared_start(shared), "inlay_shared_start");
+	for (i = 0; i < 2; i++)
+		NEED(!inlay_magazine_attach(&magazine[i], shared), "inlay_magazine_attach");
+	make_ucs(&ucs, OBJECTS);
+	make_ucs(&ucs_locked, OBJECTS);
+	pthread_spin_init(&ucs_lock, PTHREAD_PROCESS_PRIVATE);
+	list_make(&list_pool, OBJECTS);
+	for (i = 0; i < OBJECTS; i++) {
+		j = (uint32_t)(rnd() % (i + 1));
+		order[i] = i;
+		swap = order[j];
+		order[j] = order[i];
+		order[i] = swap;
+	}
+}
+
+#define ROW(of, name) {#name, time_##of##_##name}
+#define ALL(of) ROW(of, none), ROW(of, inlay), ROW(of, inlay_known), ROW(of, ucs_mpool), ROW(of, rte_mempool), ROW(of, malloc), ROW(of, mpool_inline), \
+	ROW(of, ucs_mpool_fill), ROW(of, rte_mempool_fill), ROW(of, malloc_fill), ROW(of, mpool_inline_fill)
+
+int main(int argc, char **argv)
+{
+	static const struct contender one[] = {ALL(one)}, burst[] = {ALL(burst)}, shuffled[] = {ALL(shuffled)};
+	static const struct contender bulk[] = {ROW(bulk, inlay), ROW(bulk, rte_mempool), ROW(bulk, rte_mempool_fill)};
+	static const struct contender pair[] = {ROW(pair, none), ROW(pair, inlay), ROW(pair, inlay_read), ROW(pair, ucs_mpool), ROW(pair, rte_mempool), ROW(pair, malloc),
+		ROW(pair, rte_mempool_fill), ROW(pair, malloc_fill)};
+	static const struct contender pass[] = {ROW(pass, none), ROW(pass, inlay), ROW(pass, inlay_read), ROW(pass, ucs_mpool), ROW(pass, rte_mempool),
+		ROW(pass, malloc), ROW(pass, rte_mempool_fill), ROW(pass, malloc_fill)};
+
+	rounds_args(argc, argv);
+	make();
+	/* In order first: the other cases find pools that nobody has shuffled. */
+	if (wanted("one"))
+		rounds("one", one, 11, 200000, 60);
+	if (wanted("burst"))
+		rounds("burst", burst, 11, 6400 * BURST, 60);
+	if (wanted("bulk"))
+		rounds("bulk", bulk, 3, 6400 * BURST, 60);
+	if (wanted("pair"))
+		rounds("pair", pair, 8, 200000, 60);
+	if (wanted("pass"))
+		rounds("pass", pass, 8, 1600 * BURST, 60);
+	if (wanted("shuffled"))
+		rounds("shuffled", shuffled, 11, OBJECTS, 8);
+	if (only_case)
+		die("no such case");
+	if (inlay_inventory_num_free(inv) != OBJECTS || inlay_shared_num_free(shared) != OBJECTS)
+		die("buffers were lost");
+	return 0;
+}
