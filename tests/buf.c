@@ -293,6 +293,63 @@ static void lists(void **state)
 	map_free(&t);
 }
 
+/* Lists whose descriptors are so far apart that a part of them cannot be a list of its own */
+static void far_lists(void **state)
+{
+	static const uint64_t place[] = {100, 0, 100, 200}; /* GiB */
+	struct inlay_inventory *inv[ARRAY(place)];
+	struct inlay_buf *b[ARRAY(place)], *x = NULL;
+	size_t size = inlay_inventory_size(4), all = 201ull << 30;
+	uint8_t *space = (uint8_t *)mmap(NULL, all, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0), *at;
+	struct map t;
+	uint32_t i;
+	enum { H, A, B, T };
+
+	(void)state;
+	assert_true(space != MAP_FAILED);
+	map_make(&t, 1, false);
+	for (i = 0; i < ARRAY(place); i++) {
+		at = space + (place[i] << 30) + i * 65536;
+		must(mprotect(at, 4096, PROT_READ | PROT_WRITE));
+		must(inlay_inventory_create(at, size, 4, &inv[i]));
+		must(inlay_inventory_start(inv[i]));
+		must(inlay_inventory_get_by_data(inv[i], &t.m, t.mem, 64, &b[i]));
+	}
+	assert_int_equal(inlay_buf_chain_list(b[A], b[T]), -ERANGE);
+	assert_false(inlay_buf_in_list(b[A]) || inlay_buf_in_list(b[T]));
+	/* What would be cut off is too long: a .. t */
+	must(inlay_buf_chain_list(b[H], b[A]));
+	must(inlay_buf_chain_list(b[H], b[B]));
+	must(inlay_buf_chain_list(b[H], b[T]));
+	assert_int_equal(inlay_buf_unchain_list(b[H], b[A]), -ERANGE);
+	assert_int_equal(inlay_buf_list_len(b[H]), 4);
+	assert_ptr_equal(inlay_buf_last(b[H]), b[T]);
+	assert_false(inlay_buf_is_first(b[A]));
+	must(inlay_buf_unchain_list(b[H], b[B]));
+	assert_int_equal(inlay_buf_list_len(b[H]), 2);
+	assert_ptr_equal(inlay_buf_last(b[H]), b[A]);
+	assert_ptr_equal(inlay_buf_last(b[B]), b[T]);
+	must(inlay_buf_unchain_list(b[H], b[A]));
+	must(inlay_buf_unchain_list(b[B], b[T]));
+	/* What would be left is too long: a, h, t; then b */
+	must(inlay_buf_chain_list(b[H], b[T]));
+	must(inlay_buf_chain_list(b[H], b[B]));
+	must(inlay_buf_chain_list(b[A], b[H]));
+	assert_int_equal(inlay_buf_unchain_list(b[A], b[B]), -ERANGE);
+	assert_int_equal(inlay_buf_list_len(b[A]), 4);
+	assert_ptr_equal(inlay_buf_last(b[A]), b[B]);
+	assert_ptr_equal(inlay_buf_next(b[T]), b[B]);
+	must(inlay_inventory_get_by_data(inv[A], &t.m, t.mem, 64, &x));
+	must(inlay_buf_chain_list(b[A], x));
+	must(inlay_buf_dec_refcount(b[A], NULL));
+	for (i = 0; i < ARRAY(place); i++) {
+		assert_int_equal(inlay_inventory_num_free(inv[i]), 4);
+		must(inlay_inventory_destroy(inv[i]));
+	}
+	must(munmap(space, all));
+	map_free(&t);
+}
+
 /* ---- inventories ---- */
 
 enum state { FRESH, STARTED, STOPPED, STATES };
@@ -767,6 +824,47 @@ static void expanded(void **state)
 	map_free(&t);
 }
 
+/* All pieces from one reservation, as the manual has it: each begins where the one before ends */
+static void reserved(void **state)
+{
+	size_t bytes = 64ull << 30, used = inlay_inventory_size(5), need;
+	uint8_t *space = (uint8_t *)mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	struct inlay_inventory *inv = NULL;
+	struct inlay_buf *buf = NULL, *head = NULL;
+	struct map t;
+	uint32_t num = 5, more;
+
+	(void)state;
+	assert_true(space != MAP_FAILED);
+	map_make(&t, 1, false);
+	must(inlay_inventory_create(space, used, num, &inv));
+	must(inlay_inventory_start(inv));
+	for (more = 1; more < 5000; more = more * 3 + 1) {
+		must(inlay_inventory_get_by_data(inv, &t.m, t.mem, 64, &buf));
+		if (head)
+			must(inlay_buf_chain_list(head, buf));
+		else
+			head = buf;
+		need = inlay_inventory_expand_size(inv, more);
+		must(inlay_inventory_expand(inv, space + used, need, more));
+		used += need;
+		num += more;
+		assert_int_equal(inlay_inventory_num_elements(inv), num);
+	}
+	/* At the far end too */
+	need = inlay_inventory_expand_size(inv, 7);
+	must(inlay_inventory_expand(inv, space + bytes - need, need, 7));
+	num += 7;
+	while (!inlay_inventory_get_by_data(inv, &t.m, t.mem, 64, &buf))
+		must(inlay_buf_chain_list(head, buf));
+	assert_int_equal(inlay_buf_list_len(head), (int)num);
+	must(inlay_buf_dec_refcount(head, NULL));
+	assert_int_equal(inlay_inventory_num_free(inv), num);
+	must(inlay_inventory_destroy(inv));
+	must(munmap(space, bytes));
+	map_free(&t);
+}
+
 /* ---- pools ---- */
 
 static void pool_states(void **state)
@@ -944,11 +1042,12 @@ static void pool_slices(void **state)
 static void arrays(void **state)
 {
 	static const int results[][STATES] = {
-		{0, -EBADFD, 0},             /* start */
+		{0, -EBADFD, -EBADFD},       /* start */
 		{-EBADFD, 0, -EBADFD},       /* stop */
-		{0, -EBADFD, 0},             /* set_params */
+		{0, -EBADFD, -EBADFD},       /* set_params */
 		{-EBADFD, 0, -EBADFD},       /* get */
 		{0, 0, 0},                   /* destroy */
+		{0, -EBADFD, -EBADFD},       /* set_dev */
 	};
 	struct inlay_array array;
 	struct ibv_sge sge;
@@ -968,7 +1067,8 @@ static void arrays(void **state)
 			if (s == STOPPED)
 				must(inlay_array_stop(&array));
 			got = f == 0 ? inlay_array_start(&array) : f == 1 ? inlay_array_stop(&array) :
-			      f == 2 ? inlay_array_set_params(&array, &t.m, 10, 5) : f == 3 ? inlay_array_get(&array, 3, &sge) : inlay_array_destroy(&array);
+			      f == 2 ? inlay_array_set_params(&array, &t.m, 10, 5) : f == 3 ? inlay_array_get(&array, 3, &sge) :
+			      f == 4 ? inlay_array_destroy(&array) : inlay_array_set_dev(&array, 0);
 			if (got != results[f][s])
 				fail_msg("function %u in state %u: %d", f, s, got);
 			assert_int_equal(inlay_mmap_get_num_bufs(&t.m), array.started);
@@ -1732,6 +1832,7 @@ int main(void)
 		cmocka_unit_test(windows),
 		cmocka_unit_test(references),
 		cmocka_unit_test(lists),
+		cmocka_unit_test(far_lists),
 		cmocka_unit_test(inventory_states),
 		cmocka_unit_test(inventory_arguments),
 		cmocka_unit_test(restarted),
@@ -1740,6 +1841,7 @@ int main(void)
 		cmocka_unit_test(batches),
 		cmocka_unit_test(copies),
 		cmocka_unit_test(expanded),
+		cmocka_unit_test(reserved),
 		cmocka_unit_test(pool_states),
 		cmocka_unit_test(pool_slices),
 		cmocka_unit_test(arrays),

@@ -207,4 +207,14 @@ INLAY_ALWAYS void inlay_fence_cqe_free(void)
 #endif
 }
 
+/* Tells the CPU that this is a wait. */
+INLAY_ALWAYS void inlay_relax(void)
+{
+#if defined(__aarch64__)
+	__asm__ volatile("yield");
+#else
+	__asm__ volatile("pause");
+#endif
+}
+
 #endif

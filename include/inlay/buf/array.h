@@ -9,10 +9,12 @@
  *   sge = inlay_array_sge(&array, i);
  *
  *                  fresh     started   stopped
- *   set_params     0         -EBADFD   0
- *   start          0         -EBADFD   0           -EBADFD before set_params, and when the mmap is not started
+ *   set_params     0         -EBADFD   -EBADFD     set_dev likewise
+ *   start          0         -EBADFD   -EBADFD     -EBADFD before set_params, and when the mmap is not started
  *   stop           -EBADFD   0         -EBADFD
  *   destroy        0         0         0
+ *
+ * An array is started once, as DOCA has it; for another time it is destroyed and created, which takes no memory.
  *
  * DOCA makes such arrays for GPUs and DPAs and hands them a handle; what the handle stands for there is this struct: it may be copied while it is
  * started. A started array counts as one buffer of its mmap.
@@ -37,7 +39,7 @@ struct inlay_array {
 	struct inlay_mmap *mmap;
 	uint64_t offset;
 	uint32_t dev;
-	uint32_t reserved;
+	uint32_t frozen;         /* was started once */
 };
 
 INLAY_STATIC_ASSERT(sizeof(struct inlay_array) <= INLAY_CACHE_LINE, "one line");
@@ -59,11 +61,11 @@ INLAY_COLD int inlay_array_create(struct inlay_array *array, uint32_t num)
 /*
  * Where the elements lie: one behind the other, from byte `offset` of the mmap's first range on.
  *
- * Returns 0; -EBADFD when the array is started; -EINVAL for no mmap, and for elements of 0 bytes or above 2^31 - 1.
+ * Returns 0; -EBADFD after the start; -EINVAL for no mmap, and for elements of 0 bytes or above 2^31 - 1.
  */
 INLAY_COLD int inlay_array_set_params(struct inlay_array *array, struct inlay_mmap *mmap, size_t element_size, uint64_t offset)
 {
-	if (array->started)
+	if (array->frozen)
 		return -EBADFD;
 	if (!mmap || !element_size || element_size > 0x7fffffff)
 		return -EINVAL;
@@ -73,17 +75,17 @@ INLAY_COLD int inlay_array_set_params(struct inlay_array *array, struct inlay_mm
 	return 0;
 }
 
-/* The keys shall be those of this device, by the order of adding to the mmap; 0 before. Returns 0, or -EBADFD when the array is started. */
+/* The keys shall be those of this device, by the order of adding to the mmap; 0 before. Returns 0, or -EBADFD after the start. */
 INLAY_COLD int inlay_array_set_dev(struct inlay_array *array, uint32_t dev)
 {
-	if (array->started)
+	if (array->frozen)
 		return -EBADFD;
 	array->dev = dev;
 	return 0;
 }
 
 /*
- * Returns 0; -EBADFD when the array is started, has no parameters, or its mmap is not started; -ENOMEM when the range is too small; -ENOENT
+ * Returns 0; -EBADFD when the array was started before, has no parameters, or its mmap is not started; -ENOMEM when the range is too small; -ENOENT
  * when the mmap has no such device as the array is for.
  */
 INLAY_COLD int inlay_array_start(struct inlay_array *array)
@@ -91,7 +93,7 @@ INLAY_COLD int inlay_array_start(struct inlay_array *array)
 	const struct inlay_range *r;
 	struct inlay_keys keys;
 
-	if (array->started || !array->mmap || !inlay_mmap_started(array->mmap))
+	if (array->frozen || !array->mmap || !inlay_mmap_started(array->mmap))
 		return -EBADFD;
 	r = inlay_mmap_get_range(array->mmap, 0);
 	if (array->offset > r->len || (r->len - array->offset) / array->element_size < array->num)
@@ -103,7 +105,7 @@ INLAY_COLD int inlay_array_start(struct inlay_array *array)
 	array->base = (uint8_t *)(uintptr_t)(r->start + array->offset);
 	array->lkey = keys.lkey;
 	array->rkey = keys.rkey;
-	array->started = 1;
+	array->started = array->frozen = 1;
 	inlay_mmap_hold(array->mmap);
 	return 0;
 }

@@ -39,6 +39,7 @@
  *
  * Threads: one owner of a buffer, and of its list, at a time; a buffer is returned to its inventory by whoever owns the inventory. Buffers
  * of a shared inventory are handed from thread to thread, and their reference counts are atomic; see buf/shared.h.
+ * Sources: DOCA's documentation of doca_buf; struct ibv_sge of libibverbs.
  */
 #ifndef INLAY_BUF_BUF_H
 #define INLAY_BUF_BUF_H
@@ -255,11 +256,7 @@ INLAY_ALWAYS void inlay_store_lock(struct inlay_store *s)
 {
 	while (__atomic_exchange_n(&s->lock, 1, __ATOMIC_ACQUIRE))
 		while (__atomic_load_n(&s->lock, __ATOMIC_RELAXED))
-#if defined(__aarch64__)
-			__asm__ volatile("yield");
-#else
-			__asm__ volatile("pause");
-#endif
+			inlay_relax();
 }
 
 INLAY_ALWAYS void inlay_store_unlock(struct inlay_store *s)
@@ -527,11 +524,13 @@ INLAY_ALWAYS int inlay_buf_chain_list_tail(struct inlay_buf *list1, const struct
  * Cuts a list in two: list2, an element of it, becomes the head of what follows, with a count of 1. Takes as long as it is far from
  * list1 to there.
  *
- * Returns 0; -EPERM when list1 is not a head; -EINVAL when list2 is not behind it.
+ * Returns 0; -EPERM when list1 is not a head; -EINVAL when list2 is not behind it; -ERANGE when one of both would have its first and its last more
+ * than 128 GiB apart. Nothing is changed then.
  */
 INLAY_FN int inlay_buf_unchain_list(struct inlay_buf *list1, struct inlay_buf *list2)
 {
 	struct inlay_buf *before = list1, *next, *tail;
+	int32_t last1, last2;
 
 	if (list1->flags & INLAY_BUF_ELEMENT)
 		return -EPERM;
@@ -540,9 +539,13 @@ INLAY_FN int inlay_buf_unchain_list(struct inlay_buf *list1, struct inlay_buf *l
 	if (!next)
 		return -EINVAL;
 	tail = inlay_buf_last(list1);
+	last1 = inlay_buf_distance(list1, before);
+	last2 = inlay_buf_distance(list2, tail);
+	if ((!last1 && before != list1) || (!last2 && tail != list2))
+		return -ERANGE;
 	before->next = 0;
-	list1->last = inlay_buf_distance(list1, before);
-	list2->last = inlay_buf_distance(list2, tail);
+	list1->last = last1;
+	list2->last = last2;
 	list2->flags &= (uint16_t)~INLAY_BUF_ELEMENT;
 	return 0;
 }

@@ -28,6 +28,20 @@
  *     head, which stands for its list, the whole list is copied: this is why DOCA takes heads and no other elements.
  *   - Not started: -EBADFD for every get (DOCA names the code for dup and expand only).
  *
+ * Growing. All memory of an inventory lies within 128 GiB of it, or expand answers -ERANGE and changes nothing: a number is a distance, and
+ * a get knows of no pieces. Two blocks of malloc are often further apart: glibc takes small ones from behind the program and large ones by
+ * mmap, terabytes away. Cut the pieces from one reservation, which costs addresses, and memory only as it is used. Sizes are whole lines.
+ *
+ *   space = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+ *   used = inlay_inventory_size(256);
+ *   inlay_inventory_create(space, used, 256, &inv);
+ *   ...
+ *   need = inlay_inventory_expand_size(inv, 4096);
+ *   if (used + need <= bytes && inlay_inventory_expand(inv, space + used, need, 4096) == 0)
+ *           used += need;
+ *
+ * Or let mmap give every piece, the first one too: mappings lie side by side as a rule. Or create it with the final number at once.
+ *
  * The counts of an mmap. Every buffer counts in its mmap, which cannot be stopped before the last one is back.
  *
  * Threads: one owner at a time, who gives back its buffers too. For more, buf/shared.h.
@@ -144,7 +158,7 @@ INLAY_COLD int inlay_inventory_destroy(struct inlay_inventory *inv)
  * size    its bytes, at least inlay_inventory_expand_size(inv, num)
  *
  * Returns 0; -EBADFD when it is not started; -EINVAL for an argument out of its range; -ERANGE for memory more than 128 GiB from the
- * inventory's (another allocation of the same kind is near; a static array and the heap may not be).
+ * inventory's ("Growing" says where to take it from): nothing is changed, and memory elsewhere may do.
  */
 INLAY_COLD int inlay_inventory_expand(struct inlay_inventory *inv, void *memory, size_t size, uint32_t num)
 {
@@ -196,8 +210,8 @@ INLAY_FN uint32_t inlay_inventory_num_free(const struct inlay_inventory *inv)
  * Returns 0; -EINVAL when no single range holds it, or for a window above 2^31 - 1 bytes; -ENOMEM when no descriptor is free; -EBADFD when
  * inventory or mmap is not started; -ENOENT when the mmap has no such device as the inventory is for.
  */
-INLAY_ALWAYS int inlay_inventory_get_by_args(struct inlay_inventory *inv, struct inlay_mmap *mmap, void *addr, size_t len, void *data, size_t data_len,
-					     struct inlay_buf **buf)
+INLAY_ALWAYS int inlay_inventory_get_by_args(struct inlay_inventory *inv, struct inlay_mmap *mmap, void *addr, size_t len, void *data,
+					     size_t data_len, struct inlay_buf **buf)
 {
 	struct inlay_store *s = &inv->store;
 	const struct inlay_range *r = inlay_store_range(&s->hint, mmap, (uintptr_t)addr, len);
@@ -219,7 +233,8 @@ INLAY_ALWAYS int inlay_inventory_get_by_addr(struct inlay_inventory *inv, struct
 }
 
 /* The same with a window over all of it. */
-INLAY_ALWAYS int inlay_inventory_get_by_data(struct inlay_inventory *inv, struct inlay_mmap *mmap, void *data, size_t data_len, struct inlay_buf **buf)
+INLAY_ALWAYS int inlay_inventory_get_by_data(struct inlay_inventory *inv, struct inlay_mmap *mmap, void *data, size_t data_len,
+					     struct inlay_buf **buf)
 {
 	return inlay_inventory_get_by_args(inv, mmap, data, data_len, data, data_len, buf);
 }

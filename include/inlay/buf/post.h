@@ -17,6 +17,7 @@
  * Receives: inlay_buf_sges into an array, and from there into inlay_post_recv or inlay_post_srq_recv.
  *
  * Threads: as queue/post.h.
+ * Sources: the PRM's chapter on send WQEs (data segments); the rest is queue/post.h's and buf/buf.h's.
  */
 #ifndef INLAY_BUF_POST_H
 #define INLAY_BUF_POST_H

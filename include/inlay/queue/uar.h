@@ -135,14 +135,4 @@ INLAY_ALWAYS uint8_t *inlay_uar_toggle(uint8_t **next, uint32_t size)
 	return at;
 }
 
-/* Tells the CPU that this is a wait. */
-INLAY_ALWAYS void inlay_relax(void)
-{
-#if defined(__aarch64__)
-	__asm__ volatile("yield");
-#else
-	__asm__ volatile("pause");
-#endif
-}
-
 #endif
