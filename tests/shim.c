@@ -1037,6 +1037,59 @@ static void threads(void)
 	free_end(&crowd.ends[1], true);
 }
 
+/* ---- a QP is modified while another thread is between ibv_wr_start and ibv_wr_complete ---- */
+
+static struct {
+	struct ibv_qp_ex *ex;
+	unsigned int posts;
+	bool stop;
+} restless;
+
+static void *starter(void *arg)
+{
+	(void)arg;
+	while (!__atomic_load_n(&restless.stop, __ATOMIC_RELAXED)) {
+		ibv_wr_start(restless.ex);
+		if (ibv_wr_complete(restless.ex))
+			break;
+		__atomic_fetch_add(&restless.posts, 1, __ATOMIC_RELAXED);
+	}
+	return NULL;
+}
+
+static void modifies(void)
+{
+	static const struct how how = {.name = "modifies", .type = IBV_QPT_RC, .wr = true};
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS, .min_rnr_timer = 12};
+	unsigned int before = 0, i;
+	struct end ends[2];
+	pthread_t thread;
+	double limit;
+
+	printf("== modified while others post\n");
+	make_end(&ends[0], &how, true, NULL);
+	make_end(&ends[1], &how, false, &ends[0]);
+	connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
+	restless.ex = ibv_qp_to_qp_ex(ends[0].qp);
+	must(pthread_create(&thread, NULL, starter, NULL), "thread");
+	for (i = 0; i < 20000; i++) {
+		must(ibv_modify_qp(ends[0].qp, &attr, IBV_QP_STATE | IBV_QP_MIN_RNR_TIMER), "modify");
+		if (i % 1000)
+			continue;
+		for (limit = now() + 5; __atomic_load_n(&restless.posts, __ATOMIC_RELAXED) == before && now() < limit;)
+			usleep(100);
+		if (before == __atomic_load_n(&restless.posts, __ATOMIC_RELAXED)) {
+			printf("the other thread is stuck\n");
+			exit(1);
+		}
+		before = __atomic_load_n(&restless.posts, __ATOMIC_RELAXED);
+	}
+	__atomic_store_n(&restless.stop, true, __ATOMIC_RELAXED);
+	must(pthread_join(thread, NULL), "thread");
+	free_end(&ends[0], true);
+	free_end(&ends[1], true);
+}
+
 /* ---- all ---- */
 
 static void scenario(const struct how *how)
@@ -1112,6 +1165,7 @@ int main(void)
 	resizes(&ex);
 	many();
 	threads();
+	modifies();
 	must(ibv_dealloc_pd(pd), "dealloc PD");
 	must(ibv_close_device(ctx), "close");
 	printf("== end\n");

@@ -701,37 +701,51 @@ static void unlock_cqs(struct shim_qp *qp)
 		shim_release(&qp->recv_cq->lock);
 }
 
+/* A QP that has become RESET: nothing comes of it any more, and none of its posts succeeds. The order of locks is the one of posts. */
+static void reset_qp(struct shim_qp *qp)
+{
+	lock_cqs(qp);
+	shim_clean(qp);
+	unlock_cqs(qp);
+	shim_acquire(&qp->sq.lock);
+	shim_acquire(&qp->rq.lock);
+	count_qp(qp);
+	if (qp->sq.sends)
+		inlay_sq_reset(&qp->sq.q);
+	if (qp->rq.wr_ids)
+		inlay_rq_reset(&qp->rq.q);
+	restart(qp);
+	shim_release(&qp->rq.lock);
+	shim_release(&qp->sq.lock);
+}
+
+/*
+ * On the way to RESET and to RTS libmlx5 puts its own ibv_wr_complete into the QP, which knows nothing of our lock: nobody may be between
+ * ibv_wr_start and ibv_wr_complete until ours is back.
+ */
 EXPORT int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 {
-	int err = NEXT(ibv_modify_qp)(ibqp, attr, mask);
-	struct shim_qp *qp = err ? NULL : shim_find(ibqp);
+	struct shim_qp *qp = mask & IBV_QP_STATE ? shim_find(ibqp) : NULL;
+	bool puts = qp && (attr->qp_state == IBV_QPS_RESET || attr->qp_state == IBV_QPS_RTS);
+	int err;
 
-	if (!qp || !(mask & IBV_QP_STATE))
-		return err;
-	switch (attr->qp_state) {
-	case IBV_QPS_RESET:
-		lock_cqs(qp);
-		shim_clean(qp);
-		count_qp(qp);
-		if (qp->sq.sends)
-			inlay_sq_reset(&qp->sq.q);
-		if (qp->rq.wr_ids)
-			inlay_rq_reset(&qp->rq.q);
-		restart(qp);
-		unlock_cqs(qp);
-		break;
-	case IBV_QPS_INIT:
-		qp->rq.ready = true;
-		break;
-	case IBV_QPS_RTS:
-		qp->sq.max_sge = qp->max_send_sge;
-		break;
-	default:
-		break;
+	if (puts)
+		shim_acquire(&qp->sq.lock);
+	err = NEXT(ibv_modify_qp)(ibqp, attr, mask);
+	if (puts) {
+		if (!err)
+			qp->sq.max_sge = attr->qp_state == IBV_QPS_RTS ? qp->max_send_sge : -1;
+		if (qp->extended)
+			shim_wr_install(ibv_qp_to_qp_ex(ibqp));
+		shim_release(&qp->sq.lock);
 	}
-	/* libmlx5 has put its own ibv_wr_complete there. */
-	if (qp->extended)
-		shim_wr_install(ibv_qp_to_qp_ex(ibqp));
+	if (qp && !err && attr->qp_state == IBV_QPS_INIT) {
+		shim_acquire(&qp->rq.lock);
+		qp->rq.ready = true;
+		shim_release(&qp->rq.lock);
+	}
+	if (qp && !err && attr->qp_state == IBV_QPS_RESET)
+		reset_qp(qp);
 	return err;
 }
 
