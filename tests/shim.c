@@ -56,6 +56,7 @@ struct how {
 	bool srq;
 	bool one_cq;  /* both ends and sides complete to one */
 	bool sig_all;
+	unsigned int sends; /* 0: 13 */
 	bool strange; /* the second end's QP is of a kind that inlay does not know */
 	struct ibv_comp_channel *channel;
 };
@@ -74,6 +75,8 @@ struct end {
 	struct ibv_qp_cap cap;
 };
 
+static unsigned int stranges; /* how many were made, which are all that may be libmlx5's */
+
 static struct ibv_cq *make_cq(const struct how *how)
 {
 	struct ibv_cq_init_attr_ex attr = {
@@ -90,7 +93,7 @@ static struct ibv_cq *make_cq(const struct how *how)
 static void make_end(struct end *e, const struct how *how, bool first, struct end *other)
 {
 	struct ibv_qp_init_attr_ex attr = {
-		.cap = {.max_send_wr = 13, .max_recv_wr = 13, .max_send_sge = 3, .max_recv_sge = 3, .max_inline_data = 100},
+		.cap = {.max_send_wr = how->sends ? how->sends : 13, .max_recv_wr = 13, .max_send_sge = 3, .max_recv_sge = 3, .max_inline_data = 100},
 		.qp_type = how->type,
 		.sq_sig_all = how->sig_all,
 		.comp_mask = IBV_QP_INIT_ATTR_PD,
@@ -127,6 +130,7 @@ static void make_end(struct end *e, const struct how *how, bool first, struct en
 		};
 
 		e->qp = need(mlx5dv_create_qp(ctx, &attr, &dv), "strange QP");
+		stranges++;
 	} else {
 		e->qp = need(ibv_create_qp_ex(ctx, &attr), "QP");
 	}
@@ -815,6 +819,51 @@ static void events(struct how how)
 	must(ibv_destroy_comp_channel(channel), "destroy channel");
 }
 
+/* The only source of the event is a strange QP, made after its CQ was armed or before. More completions than the CQ had room for at first. */
+static void late(bool after, bool early)
+{
+	static const struct op op = {"write", IBV_WR_RDMA_WRITE, 8, SIG, 1, false};
+	struct how how = {.name = "late", .type = IBV_QPT_RC, .strange = true, .sends = 100};
+	struct pollfd fd = {.events = POLLIN};
+	struct end ends[2], first;
+	struct ibv_cq *cq;
+	void *context;
+	int i;
+
+	printf("== a strange QP made %s its CQ was asked for an event, resized %s\n", after ? "after" : "before", early ? "early" : "late");
+	how.channel = need(ibv_create_comp_channel(ctx), "channel");
+	fd.fd = how.channel->fd;
+	make_end(&first, &how, true, NULL);
+	how.one_cq = true;
+	if (early)
+		must(ibv_resize_cq(first.rcq, 200), "resize");
+	ends[0].scq = first.rcq;
+	if (after)
+		must(ibv_req_notify_cq(first.rcq, 0), "notify");
+	make_end(&ends[1], &how, false, &ends[0]);
+	if (!early)
+		must(ibv_resize_cq(first.rcq, 200), "resize");
+	if (!after)
+		must(ibv_req_notify_cq(first.rcq, 0), "notify");
+	connect_end(&first, &ends[1], IBV_QPS_RTS);
+	connect_end(&ends[1], &first, IBV_QPS_RTS);
+	ends[0] = first;
+	must(post_op(&ends[1], &op, 0x100), "post");
+	printf("%s\n", poll(&fd, 1, 5000) == 1 ? "an event" : "none");
+	if (poll(&fd, 1, 0) == 1) {
+		must(ibv_get_cq_event(how.channel, &cq, &context), "event");
+		printf("  of the right CQ: %s\n", cq == first.rcq ? "yes" : "no");
+		ibv_ack_cq_events(cq, 1);
+	}
+	for (i = 1; i < 100; i++)
+		must(post_op(&ends[1], &op, 0x100u + (uint64_t)i), "post");
+	usleep(100000);
+	drain("cq", ends, first.rcq, 100);
+	free_end(&ends[1], false);
+	free_end(&first, true);
+	must(ibv_destroy_comp_channel(how.channel), "destroy channel");
+}
+
 /* ---- memory windows ---- */
 
 static void windows(void)
@@ -892,6 +941,48 @@ static void windows(void)
 		must(ibv_dealloc_mw(one), "free");
 	free_end(&ends[0], true);
 	free_end(&ends[1], true);
+}
+
+/* ---- a QP that cannot be made leaves its CQ and SRQ as they were ---- */
+
+static void impossible(void)
+{
+	static const struct how how = {.name = "impossible", .type = IBV_QPT_RC, .srq = true};
+	struct ibv_qp_init_attr attr = {.cap = {4, 4, 1, 1, 0}, .qp_type = IBV_QPT_RAW_PACKET};
+	struct ibv_qp_init_attr_ex ex = {.cap = {1 << 24, 4, 1, 1, 0}, .qp_type = IBV_QPT_RC, .comp_mask = IBV_QP_INIT_ATTR_PD, .pd = pd};
+	struct ibv_srq_init_attr srq = {.attr = {.max_wr = 13, .max_sge = 3}};
+	struct mlx5dv_qp_init_attr dv = {
+		.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS,
+		.send_ops_flags = MLX5DV_QP_EX_WITH_RAW_WQE,
+	};
+	struct ibv_qp *qp;
+
+	printf("== impossible QPs\n");
+	attr.send_cq = attr.recv_cq = ex.send_cq = ex.recv_cq = make_cq(&how);
+	ex.srq = need(ibv_create_srq(pd, &srq), "SRQ");
+	printf("%s\n", ibv_create_qp(pd, &attr) ? "made" : "refused");
+	printf("%s\n", ibv_create_qp_ex(ctx, &ex) ? "made" : "refused");
+	printf("%s\n", mlx5dv_create_qp(ctx, &ex, &dv) ? "made" : "refused");
+	/* An ordinary one, which is inlay's then: it is not counted as libmlx5's. */
+	attr.qp_type = IBV_QPT_RC;
+	attr.srq = ex.srq;
+	qp = need(ibv_create_qp(pd, &attr), "QP");
+	must(ibv_destroy_qp(qp), "destroy QP");
+	/* And the other way round: a strange one where an ordinary one could not be made. */
+	must(ibv_destroy_srq(ex.srq), "destroy SRQ");
+	must(ibv_destroy_cq(ex.send_cq), "destroy CQ");
+	ex.send_cq = ex.recv_cq = make_cq(&how);
+	ex.srq = need(ibv_create_srq(pd, &srq), "SRQ");
+	printf("%s\n", ibv_create_qp_ex(ctx, &ex) ? "made" : "refused");
+	ex.cap.max_send_wr = 4;
+	qp = mlx5dv_create_qp(ctx, &ex, &dv);
+	printf("%s\n", qp ? "made" : strerror(errno));
+	if (qp) {
+		stranges++;
+		must(ibv_destroy_qp(qp), "destroy QP");
+	}
+	must(ibv_destroy_srq(ex.srq), "destroy SRQ");
+	must(ibv_destroy_cq(ex.send_cq), "destroy CQ");
 }
 
 /* ---- a CQ that is resized before it is polled ---- */
@@ -1072,7 +1163,7 @@ static void modifies(void)
 	connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
 	restless.ex = ibv_qp_to_qp_ex(ends[0].qp);
 	must(pthread_create(&thread, NULL, starter, NULL), "thread");
-	for (i = 0; i < 20000; i++) {
+	for (i = 0; i < 60000; i++) {
 		must(ibv_modify_qp(ends[0].qp, &attr, IBV_QP_STATE | IBV_QP_MIN_RNR_TIMER), "modify");
 		if (i % 1000)
 			continue;
@@ -1160,6 +1251,11 @@ int main(void)
 	events(plain);
 	events(shared);
 	events(ex);
+	late(false, false);
+	late(false, true);
+	late(true, false);
+	late(true, true);
+	impossible();
 	windows();
 	resizes(&plain);
 	resizes(&ex);
@@ -1168,6 +1264,6 @@ int main(void)
 	modifies();
 	must(ibv_dealloc_pd(pd), "dealloc PD");
 	must(ibv_close_device(ctx), "close");
-	printf("== end\n");
+	printf("%u strange QPs\n== end\n", stranges);
 	return 0;
 }

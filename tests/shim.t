@@ -29,7 +29,8 @@ differ() # name, options of tests/softdev/run, environment...: runs tests/shim.c
 	grep -h '^inlay-shim: by inlay' "$dir/out" >"$dir/account"
 	diff "$dir/plain.txt" "$dir/shim.txt" >"$dir/out" && grep -q '^== end' "$dir/plain.txt" &&
 		! grep 'are missing' "$dir/plain.txt" >>"$dir/out" &&
-		grep -Eq ' [0-9]{3,} sends, [0-9]{3,} receives, [0-9]{4,} completions' "$dir/account"
+		grep -Eq ' [0-9]{3,} sends, [0-9]{3,} receives, [0-9]{4,} completions' "$dir/account" &&
+		grep -q "by libmlx5: $(sed -n 's/ strange QPs$//p' "$dir/shim.txt") QPs$" "$dir/account"
 	result $? "$name: $(grep -c . "$dir/plain.txt") lines the same"
 }
 

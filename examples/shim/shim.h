@@ -149,6 +149,11 @@ struct shim_qp {
 	bool extended;                    /* has ibv_wr_* */
 };
 
+enum {
+	SHIM_ARMED_SOLICITED = 1,
+	SHIM_ARMED = 2,
+};
+
 struct shim_cq {
 	enum shim_kind kind;
 	struct inlay_cq q;
@@ -164,6 +169,7 @@ struct shim_cq {
 	pthread_t poller;                 /* who is between ibv_start_poll and ibv_end_poll */
 	bool polling;
 	uint32_t resized;                 /* how often */
+	uint32_t armed;                   /* SHIM_ARMED*: what the program has ever asked for */
 	uint32_t second_events;           /* of the second CQ, reported as the first's and not yet acknowledged by the program */
 	struct ibv_cq_init_attr_ex attr;  /* as it was asked for */
 };
@@ -235,6 +241,11 @@ static inline void shim_acquire(uint32_t *lock)
 	while (INLAY_UNLIKELY(__atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE)))
 		while (__atomic_load_n(lock, __ATOMIC_RELAXED))
 			inlay_relax();
+}
+
+static inline bool shim_try(uint32_t *lock)
+{
+	return !__atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE);
 }
 
 static inline void shim_release(uint32_t *lock)
