@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -57,6 +58,7 @@ struct how {
 	bool one_cq;  /* both ends and sides complete to one */
 	bool sig_all;
 	unsigned int sends; /* 0: 13 */
+	unsigned int recvs; /* likewise, and the CQ takes as many more */
 	bool strange; /* the second end's QP is of a kind that inlay does not know */
 	struct ibv_comp_channel *channel;
 };
@@ -80,26 +82,26 @@ static unsigned int stranges; /* how many were made, which are all that may be l
 static struct ibv_cq *make_cq(const struct how *how)
 {
 	struct ibv_cq_init_attr_ex attr = {
-		.cqe = 63,
+		.cqe = 63 + how->recvs,
 		.channel = how->channel,
 		.wc_flags = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP,
 	};
 
 	if (how->ex_cq)
 		return ibv_cq_ex_to_cq(need(ibv_create_cq_ex(ctx, &attr), "extended CQ"));
-	return need(ibv_create_cq(ctx, 63, NULL, how->channel, 0), "CQ");
+	return need(ibv_create_cq(ctx, 63 + (int)how->recvs, NULL, how->channel, 0), "CQ");
 }
 
 static void make_end(struct end *e, const struct how *how, bool first, struct end *other)
 {
 	struct ibv_qp_init_attr_ex attr = {
-		.cap = {.max_send_wr = how->sends ? how->sends : 13, .max_recv_wr = 13, .max_send_sge = 3, .max_recv_sge = 3, .max_inline_data = 100},
+		.cap = {.max_send_wr = how->sends ? how->sends : 13, .max_recv_wr = how->recvs ? how->recvs : 13, .max_send_sge = 3, .max_recv_sge = 3, .max_inline_data = 100},
 		.qp_type = how->type,
 		.sq_sig_all = how->sig_all,
 		.comp_mask = IBV_QP_INIT_ATTR_PD,
 		.pd = pd,
 	};
-	struct ibv_srq_init_attr srq = {.attr = {.max_wr = 13, .max_sge = 3}};
+	struct ibv_srq_init_attr srq = {.attr = {.max_wr = how->recvs ? how->recvs : 13, .max_sge = 3}};
 
 	memset(e, 0, sizeof(*e));
 	e->how = how;
@@ -866,6 +868,90 @@ static void late(bool after, bool early)
 
 /* ---- memory windows ---- */
 
+/* What was written to the send ring, but for numbers and keys: control segments, and what is to be changed of a key. */
+static void show_ring(const char *name, struct end *e, unsigned int count)
+{
+	struct mlx5dv_qp dv = {};
+	struct mlx5dv_obj obj = {.qp = {.in = e->qp, .out = &dv}};
+	unsigned int at = 0, i;
+
+	must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_QP), "mlx5dv_init_obj");
+	printf("%s: what was posted\n", name);
+	for (i = 0; i < count; i++) {
+		const uint8_t *wqe = (const uint8_t *)dv.sq.buf + (size_t)(at % dv.sq.wqe_cnt) * dv.sq.stride;
+		unsigned int units = wqe[7] & 0x3f, k;
+
+		printf("  %02x%02x%02x%02x units %u flags %02x", wqe[0], wqe[1], wqe[2], wqe[3], units, wqe[11]);
+		for (k = 16; k < 32 && wqe[3] == MLX5_OPCODE_UMR; k++)
+			printf(" %02x", wqe[k]);
+		printf("\n");
+		at += (units + 3) / 4;
+	}
+}
+
+/* What follows a change of a key waits for it, and what follows that does not; fences that the program asks for come on top. */
+static void fences(bool by_wr)
+{
+	static const struct how hows[] = {{.name = "fences, ibv_post_send", .type = IBV_QPT_RC, .sends = 64},
+					  {.name = "fences, ibv_wr", .type = IBV_QPT_RC, .wr = true, .sends = 64}};
+	static const struct op fenced = {"write", IBV_WR_RDMA_WRITE, 8, SIG | IBV_SEND_FENCE, 1, false};
+	struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
+	struct ibv_send_wr wr, *bad;
+	struct ibv_mw_bind_info info;
+	struct ibv_qp_ex *ex;
+	struct ibv_sge sge[8];
+	struct end ends[2];
+	unsigned int i, n = 0;
+
+	if (!mw)
+		return;
+	printf("== %s\n", hows[by_wr].name);
+	make_end(&ends[0], &hows[by_wr], true, NULL);
+	make_end(&ends[1], &hows[by_wr], false, &ends[0]);
+	connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
+	connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
+	info = (struct ibv_mw_bind_info){ends[0].mr, (uintptr_t)ends[0].buf, 64, IBV_ACCESS_REMOTE_WRITE};
+	ex = ibv_qp_to_qp_ex(ends[0].qp);
+	for (i = 0; i < 6; i++) {
+		bool binds = i % 2 == 0;
+		uint32_t key = binds ? ibv_inc_rkey(mw->rkey) : mw->rkey;
+
+		if (by_wr) {
+			ibv_wr_start(ex);
+			ex->wr_id = n;
+			ex->wr_flags = SIG | (i >= 4 ? IBV_SEND_FENCE : 0);
+			if (binds)
+				ibv_wr_bind_mw(ex, mw, key, &info);
+			else
+				ibv_wr_local_inv(ex, key);
+			must(ibv_wr_complete(ex), "change of a key");
+		} else {
+			fill_wr(&ends[0], &fenced, &wr, sge, n);
+			wr.opcode = binds ? IBV_WR_BIND_MW : IBV_WR_LOCAL_INV;
+			wr.num_sge = 0;
+			wr.send_flags = SIG | (i >= 4 ? IBV_SEND_FENCE : 0);
+			wr.bind_mw.mw = mw;
+			wr.bind_mw.rkey = key;
+			wr.bind_mw.bind_info = info;
+			if (!binds)
+				wr.invalidate_rkey = key;
+			must(ibv_post_send(ends[0].qp, &wr, &bad), "change of a key");
+		}
+		mw->rkey = key;
+		n++;
+		/* Another follows at once, or a write, or a fenced one, or two writes. */
+		if (i == 0)
+			continue;
+		must(post_op(&ends[0], i == 2 ? &fenced : &ops[9], n++), "write");
+		must(post_op(&ends[0], &ops[9], n++), "write");
+	}
+	drain("send", ends, ends[0].scq, (int)n);
+	show_ring(hows[by_wr].name, &ends[0], n);
+	must(ibv_dealloc_mw(mw), "free");
+	free_end(&ends[0], true);
+	free_end(&ends[1], true);
+}
+
 static void windows(void)
 {
 	static const struct how how = {.name = "windows", .type = IBV_QPT_RC};
@@ -1043,89 +1129,132 @@ static void many(void)
 		free_end(&ends[i], i == 0);
 }
 
-/* ---- threads: on one QP, and on one CQ ---- */
+/*
+ * ---- threads ----
+ *
+ * Two post to one QP, by ibv_post_send and by ibv_wr_*; what they send is received by another QP, once from a queue of its own and once from
+ * an SRQ. All completes to one CQ, which two others poll; each posts a new receive for one that is completed.
+ */
 
-#define THREADS 4
-#define EACH 500
+#define EACH 15000
+#define RECVS 40
 
 static struct {
 	struct end ends[2];
-	unsigned int polled[THREADS * EACH], left, room;
+	uint8_t sent[2 * EACH], taken[2 * EACH]; /* how often each was completed */
+	uint32_t slots[64];                      /* what is posted as receive */
+	unsigned int room, sends, recvs, wrong;
 } crowd;
 
-/* Every other ten by ibv_wr_*. Only what there is room for: where there is none, libmlx5's ibv_wr_* write over the request before. */
+static void count_one(uint8_t *counts, uint64_t which)
+{
+	if (which >= 2 * EACH || __atomic_fetch_add(&counts[which], 1, __ATOMIC_RELAXED))
+		__atomic_fetch_add(&crowd.wrong, 1, __ATOMIC_RELAXED);
+}
+
+/* A receive writes to a place of its own, which its wr_id names, and which says after it which message came. */
+static void repost(uint64_t slot)
+{
+	struct end *e = &crowd.ends[1];
+	struct ibv_sge sge = {(uintptr_t)e->buf + slot * 16, 8, e->mr->lkey};
+	struct ibv_recv_wr wr = {.wr_id = slot, .sg_list = &sge, .num_sge = 1}, *bad;
+
+	if (__atomic_exchange_n(&crowd.slots[slot], 1, __ATOMIC_ACQ_REL) ||
+	    (e->srq ? ibv_post_srq_recv(e->srq, &wr, &bad) : ibv_post_recv(e->qp, &wr, &bad)))
+		__atomic_fetch_add(&crowd.wrong, 1, __ATOMIC_RELAXED);
+}
+
+/* Only what there is room for: where there is none, libmlx5's ibv_wr_* write over the request before. */
 static void *poster(void *arg)
 {
-	uint64_t wr_id = (uint64_t)(uintptr_t)arg * EACH, end = wr_id + EACH;
-	struct ibv_send_wr wr, *bad;
-	double limit = now() + 20;
-	struct ibv_sge sge[8];
+	uint64_t i = (uint64_t)(uintptr_t)arg * EACH, end = i + EACH;
+	struct end *e = &crowd.ends[0];
+	double limit = now() + 30;
+	struct ibv_sge sge;
+	struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = SIG | INL}, *bad;
 
-	while (wr_id < end && now() < limit) {
+	while (i < end && now() < limit) {
 		unsigned int room = __atomic_load_n(&crowd.room, __ATOMIC_ACQUIRE);
 
 		if (!room || !__atomic_compare_exchange_n(&crowd.room, &room, room - 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
-			usleep(10);
+			sched_yield();
 			continue;
 		}
-		fill_wr(&crowd.ends[0], &ops[9 + wr_id % 2], &wr, sge, wr_id);
-		if (wr_id / 10 % 2 ? post_wr(&crowd.ends[0], &wr) : ibv_post_send(crowd.ends[0].qp, &wr, &bad))
+		wr.wr_id = i;
+		sge = (struct ibv_sge){(uintptr_t)&i, sizeof(i), 0};
+		if (i % 16 < 8 ? post_wr(e, &wr) : ibv_post_send(e->qp, &wr, &bad))
 			break;
-		wr_id++;
+		i++;
 	}
-	return (void *)(uintptr_t)(end - wr_id);
+	return (void *)(uintptr_t)(end - i);
 }
 
 static void *poller(void *arg)
 {
-	double limit = now() + 20;
-	struct ibv_wc wc[3];
+	double limit = now() + 30;
+	struct ibv_wc wc[4];
+	uint64_t which;
 	int n, i;
 
 	(void)arg;
-	while (__atomic_load_n(&crowd.left, __ATOMIC_ACQUIRE) && now() < limit) {
-		n = ibv_poll_cq(crowd.ends[0].scq, 3, wc);
+	while (__atomic_load_n(&crowd.sends, __ATOMIC_ACQUIRE) + __atomic_load_n(&crowd.recvs, __ATOMIC_ACQUIRE) < 4 * EACH && now() < limit) {
+		n = ibv_poll_cq(crowd.ends[0].scq, 4, wc);
+		if (n < 0)
+			__atomic_fetch_add(&crowd.wrong, 1, __ATOMIC_RELAXED);
 		for (i = 0; i < n; i++) {
-			if (wc[i].status == IBV_WC_SUCCESS && wc[i].wr_id < THREADS * EACH)
-				__atomic_fetch_add(&crowd.polled[wc[i].wr_id], 1, __ATOMIC_RELAXED);
-			__atomic_fetch_sub(&crowd.left, 1, __ATOMIC_RELEASE);
-			__atomic_fetch_add(&crowd.room, 1, __ATOMIC_RELEASE);
+			if (wc[i].status != IBV_WC_SUCCESS) {
+				__atomic_fetch_add(&crowd.wrong, 1, __ATOMIC_RELAXED);
+			} else if (wc[i].opcode == IBV_WC_SEND) {
+				count_one(crowd.sent, wc[i].wr_id);
+				__atomic_fetch_add(&crowd.room, 1, __ATOMIC_RELEASE);
+				__atomic_fetch_add(&crowd.sends, 1, __ATOMIC_RELEASE);
+			} else if (wc[i].wr_id >= 64 || !__atomic_exchange_n(&crowd.slots[wc[i].wr_id], 0, __ATOMIC_ACQ_REL)) {
+				__atomic_fetch_add(&crowd.wrong, 1, __ATOMIC_RELAXED);
+			} else {
+				memcpy(&which, crowd.ends[1].buf + wc[i].wr_id * 16, sizeof(which));
+				count_one(crowd.taken, which);
+				repost(wc[i].wr_id);
+				__atomic_fetch_add(&crowd.recvs, 1, __ATOMIC_RELEASE);
+			}
 		}
 		if (n <= 0)
-			usleep(10);
+			sched_yield();
 	}
 	return NULL;
 }
 
-static void threads(void)
+static void threads(const struct how *how)
 {
-	static const struct how how = {.name = "threads", .type = IBV_QPT_RC, .wr = true};
-	pthread_t posters[THREADS], pollers[THREADS];
-	unsigned int i, once = 0;
+	pthread_t posters[2], pollers[2];
+	unsigned int i, sent = 0, taken = 0;
 	void *left;
 
-	printf("== threads\n");
-	make_end(&crowd.ends[0], &how, true, NULL);
-	make_end(&crowd.ends[1], &how, false, &crowd.ends[0]);
+	printf("== threads, %s\n", how->name);
+	memset(&crowd, 0, sizeof(crowd));
+	make_end(&crowd.ends[0], how, true, NULL);
+	make_end(&crowd.ends[1], how, false, &crowd.ends[0]);
 	connect_end(&crowd.ends[0], &crowd.ends[1], IBV_QPS_RTS);
 	connect_end(&crowd.ends[1], &crowd.ends[0], IBV_QPS_RTS);
-	crowd.left = THREADS * EACH;
 	crowd.room = crowd.ends[0].cap.max_send_wr;
-	for (i = 0; i < THREADS; i++) {
+	for (i = 0; i < RECVS; i++)
+		repost(i);
+	for (i = 0; i < 2; i++) {
 		must(pthread_create(&posters[i], NULL, poster, (void *)(uintptr_t)i), "thread");
 		must(pthread_create(&pollers[i], NULL, poller, NULL), "thread");
 	}
-	for (i = 0; i < THREADS; i++) {
+	for (i = 0; i < 2; i++) {
 		must(pthread_join(posters[i], &left), "thread");
 		if (left)
 			printf("thread %u did not post %u\n", i, (unsigned int)(uintptr_t)left);
 		must(pthread_join(pollers[i], NULL), "thread");
 	}
-	for (i = 0; i < THREADS * EACH; i++)
-		once += crowd.polled[i] == 1;
-	printf("%u sends were completed once\n", once);
+	for (i = 0; i < 2 * EACH; i++) {
+		sent += crowd.sent[i] == 1;
+		taken += crowd.taken[i] == 1;
+	}
+	printf("%u sends were completed once, %u messages taken once, %u times wrong\n", sent, taken, crowd.wrong);
+	free_end(&crowd.ends[1], false);
 	free_end(&crowd.ends[0], true);
-	free_end(&crowd.ends[1], true);
 }
 
 /* ---- a QP is modified while another thread is between ibv_wr_start and ibv_wr_complete ---- */
@@ -1219,6 +1348,8 @@ int main(void)
 		{.name = "a strange QP on an extended CQ that is in use", .type = IBV_QPT_RC, .strange = true, .one_cq = true, .ex_cq = true},
 	};
 	static const struct how shared = {.name = "one CQ", .type = IBV_QPT_RC, .one_cq = true};
+	static const struct how crowd_rq = {.name = "a receive queue", .type = IBV_QPT_RC, .wr = true, .one_cq = true, .recvs = RECVS};
+	static const struct how crowd_srq = {.name = "an SRQ", .type = IBV_QPT_RC, .wr = true, .one_cq = true, .srq = true, .recvs = RECVS};
 	static const struct how plain = {.name = "RC", .type = IBV_QPT_RC}, srq = {.name = "SRQ", .type = IBV_QPT_RC, .srq = true};
 	static const struct how ex = {.name = "extended CQ", .type = IBV_QPT_RC, .ex_cq = true};
 	struct ibv_device **list;
@@ -1257,10 +1388,13 @@ int main(void)
 	late(true, true);
 	impossible();
 	windows();
+	fences(false);
+	fences(true);
 	resizes(&plain);
 	resizes(&ex);
 	many();
-	threads();
+	threads(&crowd_rq);
+	threads(&crowd_srq);
 	modifies();
 	must(ibv_dealloc_pd(pd), "dealloc PD");
 	must(ibv_close_device(ctx), "close");
