@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# The whole matrix of programs that come with libibverbs and perftest, for the tests/*.t scripts that run it, each in its own way: perftest's
-# lat and bw programs for write, read, send and atomic over RC, UC and UD where each exists, with events, inline sizes, lists, several QPs
-# and an SRQ.
+# The whole matrix of programs that come with libibverbs and perftest, for the tests/*.t scripts that run it, each in its own way:
+# perftest's lat and bw programs for write, read, send and atomic over RC, UC and UD where each exists, with events, inline sizes, lists,
+# several QPs and an SRQ.
 
 perftest() # connection: the programs that know it
 {

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Programs that know nothing of the software device run on it. ibv_devinfo by itself; as two processes, each with its own device on one
 # fabric, ibv_{rc,uc,ud,srq}_pingpong and perftest's lat and bw programs for write, read, send and atomic over RC, UC and UD where each
-# exists, with events, inline data or none, lists, several QPs and an SRQ. Also what tests/softdev/run does by itself: its options, its status.
+# exists, with events, inline data or none, lists, several QPs and an SRQ. Also what tests/softdev/run does by itself: its options, its
+# status.
 #
 # PROGRAMS_ALL=1 tries every pair of programs that tests/shim.t can try with the shim, as it is without.
 . tests/tap.sh
@@ -21,8 +22,8 @@ result $? "ibv_devinfo -v, stepped, InfiniBand"
 [ $? = 2 ] && "$run" --help >>"$dir/out" 2>&1
 result $? "run refuses what it does not know"
 good=0
-for bad in "--fault drop" "--fault drop@0" "--fault syndrome=256@1" "--fault setup=ENONSENSE@1" "--fault drop@3," "--devices 0" "--devices 9" \
-	"--manual --trap"; do
+for bad in "--fault drop" "--fault drop@0" "--fault syndrome=256@1" "--fault setup=ENONSENSE@1" "--fault drop@3," "--devices 0" \
+	"--devices 9" "--manual --trap"; do
 	"$run" $bad true >>"$dir/out" 2>&1
 	[ $? = 2 ] || { good=1; echo "not refused: $bad" >>"$dir/out"; }
 done
