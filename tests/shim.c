@@ -552,6 +552,17 @@ static void spoil_sges(struct ibv_send_wr *wr)
 	wr->num_sge = 5;
 }
 
+static void spoil_count(struct ibv_send_wr *wr)
+{
+	wr->num_sge = -1;
+}
+
+static void spoil_count_inline(struct ibv_send_wr *wr)
+{
+	wr->num_sge = -1;
+	wr->send_flags |= IBV_SEND_INLINE;
+}
+
 static void spoil_inline(struct ibv_send_wr *wr)
 {
 	wr->send_flags |= IBV_SEND_INLINE;
@@ -609,6 +620,12 @@ static void refusals(void)
 	drain("send", ends, ends[0].scq, 0);
 	list_of(&ends[0], &op, 3, 0, spoil_opcode);
 	drain("send", ends, ends[0].scq, 0);
+	printf("fewer pieces than none\n");
+	list_of(&ends[0], &op, 2, 1, spoil_count);
+	drain("send", ends, ends[0].scq, 2);
+	list_of(&ends[0], &op, 3, 1, spoil_count_inline);
+	drain("send", ends, ends[0].scq, 3);
+	recv_list(&ends[1], 2, -1);
 	printf("more than there is room for: %u sends\n", ends[0].cap.max_send_wr);
 	list_of(&ends[0], &op, 30, -1, NULL);
 	drain("send", ends, ends[0].scq, (int)ends[0].cap.max_send_wr);
@@ -1164,6 +1181,21 @@ static void repost(uint64_t slot)
 		__atomic_fetch_add(&crowd.wrong, 1, __ATOMIC_RELAXED);
 }
 
+/* The other poster comes in between, if it may. */
+static int post_slowly(struct end *e, const struct ibv_send_wr *wr, bool slowly)
+{
+	struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(e->qp);
+
+	ibv_wr_start(ex);
+	ex->wr_id = wr->wr_id;
+	ex->wr_flags = wr->send_flags;
+	ibv_wr_send(ex);
+	if (slowly)
+		usleep(1);
+	ibv_wr_set_inline_data(ex, (void *)(uintptr_t)wr->sg_list->addr, wr->sg_list->length);
+	return ibv_wr_complete(ex);
+}
+
 /* Only what there is room for: where there is none, libmlx5's ibv_wr_* write over the request before. */
 static void *poster(void *arg)
 {
@@ -1182,7 +1214,7 @@ static void *poster(void *arg)
 		}
 		wr.wr_id = i;
 		sge = (struct ibv_sge){(uintptr_t)&i, sizeof(i), 0};
-		if (i % 16 < 8 ? post_wr(e, &wr) : ibv_post_send(e->qp, &wr, &bad))
+		if (i % 16 < 8 ? post_slowly(e, &wr, i % 64 == 0) : ibv_post_send(e->qp, &wr, &bad))
 			break;
 		i++;
 	}
@@ -1255,6 +1287,91 @@ static void threads(const struct how *how)
 	printf("%u sends were completed once, %u messages taken once, %u times wrong\n", sent, taken, crowd.wrong);
 	free_end(&crowd.ends[1], false);
 	free_end(&crowd.ends[0], true);
+}
+
+/* Two fill one receive queue or SRQ at once, as fast as they can: each post succeeds once, and together as many as there is room for. */
+
+#define DEEP 8192
+
+static struct {
+	struct end end;
+	pthread_barrier_t start;
+	uint8_t taken[2 * DEEP];
+	unsigned int posted;
+} deep;
+
+static void *filler(void *arg)
+{
+	struct ibv_recv_wr wr[4], *bad;
+	struct end *e = &deep.end;
+	struct ibv_sge sge = {(uintptr_t)e->buf + BYTES, 8, e->mr->lkey};
+	uint64_t wr_id = (uint64_t)(uintptr_t)arg * DEEP;
+	unsigned int i;
+	int err = 0;
+
+	pthread_barrier_wait(&deep.start);
+	while (!err) {
+		for (i = 0; i < 4; i++)
+			wr[i] = (struct ibv_recv_wr){.wr_id = wr_id + i, .next = i < 3 ? &wr[i + 1] : NULL, .sg_list = &sge, .num_sge = 1};
+		bad = &wr[4];
+		err = e->srq ? ibv_post_srq_recv(e->srq, wr, &bad) : ibv_post_recv(e->qp, wr, &bad);
+		__atomic_fetch_add(&deep.posted, err ? (unsigned int)(bad - wr) : 4, __ATOMIC_RELAXED);
+		wr_id += 4;
+	}
+	return NULL;
+}
+
+static void fill_at_once(const struct how *how)
+{
+	unsigned int lap, i, polled, once, spurious = 0, wrong = 0;
+	pthread_t fillers[2];
+	struct end from;
+	double limit;
+	struct ibv_wc wc;
+
+	printf("== two fill %s\n", how->name);
+	make_end(&from, how, true, NULL);
+	make_end(&deep.end, how, false, &from);
+	must(pthread_barrier_init(&deep.start, NULL, 2), "barrier");
+	for (lap = 0; lap < 5; lap++) {
+		connect_end(&deep.end, &from, IBV_QPS_RTS);
+		connect_end(&from, &deep.end, IBV_QPS_RTS);
+		memset(deep.taken, 0, sizeof(deep.taken));
+		deep.posted = 0;
+		for (i = 0; i < 2; i++)
+			must(pthread_create(&fillers[i], NULL, filler, (void *)(uintptr_t)i), "thread");
+		for (i = 0; i < 2; i++)
+			must(pthread_join(fillers[i], NULL), "thread");
+		/* All are taken again: those of a queue pair in error, those of an SRQ by as many messages. */
+		if (!how->srq)
+			to_state(&deep.end, IBV_QPS_ERR);
+		limit = now() + 10;
+		for (polled = once = i = 0; polled < deep.posted && now() < limit;) {
+			if (how->srq && i < deep.posted && i - polled < 8) {
+				must(post_op(&from, &ops[0], 0x1), "post");
+				i++;
+			}
+			while (how->srq && ibv_poll_cq(from.scq, 1, &wc) == 1)
+				;
+			if (ibv_poll_cq(deep.end.rcq, 1, &wc) != 1)
+				continue;
+			polled++;
+			if (wc.wr_id < 2 * DEEP && wc.status == (how->srq ? IBV_WC_SUCCESS : IBV_WC_WR_FLUSH_ERR))
+				deep.taken[wc.wr_id]++;
+			else
+				wrong++;
+		}
+		for (i = 0; i < 2 * DEEP; i++) {
+			once += deep.taken[i] == 1;
+			spurious += deep.taken[i] > 1;
+		}
+		printf("%u posted, %u polled, %u once, %u more often, %u wrong\n", deep.posted, polled, once, spurious, wrong);
+		to_state(&deep.end, IBV_QPS_RESET);
+		to_state(&from, IBV_QPS_RESET);
+	}
+	pthread_barrier_destroy(&deep.start);
+	free_end(&deep.end, true);
+	free_end(&from, true);
 }
 
 /* ---- a QP is modified while another thread is between ibv_wr_start and ibv_wr_complete ---- */
@@ -1348,6 +1465,8 @@ int main(void)
 		{.name = "a strange QP on an extended CQ that is in use", .type = IBV_QPT_RC, .strange = true, .one_cq = true, .ex_cq = true},
 	};
 	static const struct how shared = {.name = "one CQ", .type = IBV_QPT_RC, .one_cq = true};
+	static const struct how deep_rq = {.name = "a receive queue", .type = IBV_QPT_RC, .recvs = DEEP};
+	static const struct how deep_srq = {.name = "an SRQ", .type = IBV_QPT_RC, .srq = true, .recvs = DEEP - 1};
 	static const struct how crowd_rq = {.name = "a receive queue", .type = IBV_QPT_RC, .wr = true, .one_cq = true, .recvs = RECVS};
 	static const struct how crowd_srq = {.name = "an SRQ", .type = IBV_QPT_RC, .wr = true, .one_cq = true, .srq = true, .recvs = RECVS};
 	static const struct how plain = {.name = "RC", .type = IBV_QPT_RC}, srq = {.name = "SRQ", .type = IBV_QPT_RC, .srq = true};
@@ -1395,6 +1514,8 @@ int main(void)
 	many();
 	threads(&crowd_rq);
 	threads(&crowd_srq);
+	fill_at_once(&deep_rq);
+	fill_at_once(&deep_srq);
 	modifies();
 	must(ibv_dealloc_pd(pd), "dealloc PD");
 	must(ibv_close_device(ctx), "close");
