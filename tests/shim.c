@@ -95,7 +95,8 @@ static struct ibv_cq *make_cq(const struct how *how)
 static void make_end(struct end *e, const struct how *how, bool first, struct end *other)
 {
 	struct ibv_qp_init_attr_ex attr = {
-		.cap = {.max_send_wr = how->sends ? how->sends : 13, .max_recv_wr = how->recvs ? how->recvs : 13, .max_send_sge = 3, .max_recv_sge = 3, .max_inline_data = 100},
+		.cap = {how->sends ? how->sends : 13, how->recvs ? how->recvs : 13, .max_send_sge = 3, .max_recv_sge = 3,
+			.max_inline_data = 100},
 		.qp_type = how->type,
 		.sq_sig_all = how->sig_all,
 		.comp_mask = IBV_QP_INIT_ATTR_PD,
@@ -838,7 +839,7 @@ static void events(struct how how)
 	must(ibv_destroy_comp_channel(channel), "destroy channel");
 }
 
-/* The only source of the event is a strange QP, made after its CQ was armed or before. More completions than the CQ had room for at first. */
+/* The only source of the event is a strange QP, made after its CQ was armed or before. Then more completions than the CQ had room for. */
 static void late(bool after, bool early)
 {
 	static const struct op op = {"write", IBV_WR_RDMA_WRITE, 8, SIG, 1, false};
@@ -1149,8 +1150,8 @@ static void many(void)
 /*
  * ---- threads ----
  *
- * Two post to one QP, by ibv_post_send and by ibv_wr_*; what they send is received by another QP, once from a queue of its own and once from
- * an SRQ. All completes to one CQ, which two others poll; each posts a new receive for one that is completed.
+ * Two post to one QP, by ibv_post_send and by ibv_wr_*; what they send is received by another QP, once from a queue of its own and once
+ * from an SRQ. All completes to one CQ, which two others poll; each posts a new receive for one that is completed.
  */
 
 #define EACH 15000
@@ -1160,7 +1161,7 @@ static struct {
 	struct end ends[2];
 	uint8_t sent[2 * EACH], taken[2 * EACH]; /* how often each was completed */
 	uint32_t slots[64];                      /* what is posted as receive */
-	unsigned int room, sends, recvs, wrong;
+	unsigned int room, done, wrong;
 } crowd;
 
 static void count_one(uint8_t *counts, uint64_t which)
@@ -1229,7 +1230,7 @@ static void *poller(void *arg)
 	int n, i;
 
 	(void)arg;
-	while (__atomic_load_n(&crowd.sends, __ATOMIC_ACQUIRE) + __atomic_load_n(&crowd.recvs, __ATOMIC_ACQUIRE) < 4 * EACH && now() < limit) {
+	while (__atomic_load_n(&crowd.done, __ATOMIC_ACQUIRE) < 4 * EACH && now() < limit) {
 		n = ibv_poll_cq(crowd.ends[0].scq, 4, wc);
 		if (n < 0)
 			__atomic_fetch_add(&crowd.wrong, 1, __ATOMIC_RELAXED);
@@ -1239,14 +1240,14 @@ static void *poller(void *arg)
 			} else if (wc[i].opcode == IBV_WC_SEND) {
 				count_one(crowd.sent, wc[i].wr_id);
 				__atomic_fetch_add(&crowd.room, 1, __ATOMIC_RELEASE);
-				__atomic_fetch_add(&crowd.sends, 1, __ATOMIC_RELEASE);
+				__atomic_fetch_add(&crowd.done, 1, __ATOMIC_RELEASE);
 			} else if (wc[i].wr_id >= 64 || !__atomic_exchange_n(&crowd.slots[wc[i].wr_id], 0, __ATOMIC_ACQ_REL)) {
 				__atomic_fetch_add(&crowd.wrong, 1, __ATOMIC_RELAXED);
 			} else {
 				memcpy(&which, crowd.ends[1].buf + wc[i].wr_id * 16, sizeof(which));
 				count_one(crowd.taken, which);
 				repost(wc[i].wr_id);
-				__atomic_fetch_add(&crowd.recvs, 1, __ATOMIC_RELEASE);
+				__atomic_fetch_add(&crowd.done, 1, __ATOMIC_RELEASE);
 			}
 		}
 		if (n <= 0)
@@ -1443,7 +1444,34 @@ static void scenario(const struct how *how)
 	free_end(&ends[0], true);
 }
 
-int main(void)
+/* A strange QP on a CQ that an ordinary one has and the program looks into: only without the shim. Sends one message, too. */
+static int one(bool look)
+{
+	static const struct how how = {.name = "one", .type = IBV_QPT_RC, .one_cq = true};
+	struct mlx5dv_qp_init_attr dv = {
+		.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS,
+		.send_ops_flags = MLX5DV_QP_EX_WITH_RAW_WQE,
+	};
+	struct ibv_qp_init_attr_ex ex = {.cap = {4, 4, 1, 1, 0}, .qp_type = IBV_QPT_RC, .comp_mask = IBV_QP_INIT_ATTR_PD, .pd = pd};
+	struct mlx5dv_cq cq;
+	struct mlx5dv_obj obj = {.cq = {.out = &cq}};
+	struct end ends[2];
+
+	make_end(&ends[0], &how, true, NULL);
+	make_end(&ends[1], &how, false, &ends[0]);
+	connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
+	connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
+	must(post_op(&ends[0], &ops[9], 1), "post");
+	drain("cq", ends, ends[0].scq, 1);
+	if (look) {
+		obj.cq.in = ex.send_cq = ex.recv_cq = ends[0].scq;
+		must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_CQ), "mlx5dv_init_obj");
+		printf("a strange one: %s\n", mlx5dv_create_qp(ctx, &ex, &dv) ? "made" : strerror(errno));
+	}
+	return 0;
+}
+
+int main(int argc, char **argv)
 {
 	static const struct how hows[] = {
 		{.name = "RC", .type = IBV_QPT_RC},
@@ -1462,7 +1490,7 @@ int main(void)
 	static const struct how strange[] = {
 		{.name = "a strange QP on a CQ of its own", .type = IBV_QPT_RC, .strange = true},
 		{.name = "a strange QP on a CQ that is in use", .type = IBV_QPT_RC, .strange = true, .one_cq = true},
-		{.name = "a strange QP on an extended CQ that is in use", .type = IBV_QPT_RC, .strange = true, .one_cq = true, .ex_cq = true},
+		{.name = "a strange QP on an extended CQ in use", .type = IBV_QPT_RC, .strange = true, .one_cq = true, .ex_cq = true},
 	};
 	static const struct how shared = {.name = "one CQ", .type = IBV_QPT_RC, .one_cq = true};
 	static const struct how deep_rq = {.name = "a receive queue", .type = IBV_QPT_RC, .recvs = DEEP};
@@ -1486,6 +1514,8 @@ int main(void)
 	pd = need(ibv_alloc_pd(ctx), "PD");
 	must(ibv_query_port(ctx, 1, &port), "port");
 	must(ibv_query_gid(ctx, 1, 0, &gid), "GID");
+	if (argc > 1)
+		return one(!strcmp(argv[1], "look"));
 	for (i = 0; i < sizeof(hows) / sizeof(hows[0]); i++)
 		scenario(&hows[i]);
 	for (i = 0; i < sizeof(strange) / sizeof(strange[0]); i++) {

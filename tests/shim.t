@@ -47,6 +47,26 @@ try "checked" $CC -std=gnu11 -O2 -g -Wall -Wextra -Werror -DINLAY_CHECKED=1 -Iin
 	examples/shim/*.c -o "$dir/checked.so" -libverbs -lmlx5 -ldl
 differ "what a program sees, checked" "" INLAY_SHIM_SO="$dir/checked.so"
 
+# ---- what only the shim says ----
+
+run="timeout 20 tests/softdev/run --fabric $dir/fabric"
+$run $shim "$dir/shim" look >"$dir/out" 2>&1 && grep -q '^a strange one: Operation not supported' "$dir/out" &&
+	grep -q 'refused: ' "$dir/out"
+result $? "a QP of libmlx5's on a CQ of inlay's that the program looks into is refused aloud"
+
+# A QP that cannot be asked about is made all the same, by libmlx5
+cat >"$dir/dumb.c" <<EOF
+#include <infiniband/verbs.h>
+int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
+{
+	return (void)qp, (void)attr, (void)mask, (void)init, 12;
+}
+EOF
+$CC -fPIC -shared "$dir/dumb.c" -o "$dir/dumb.so"
+LD_PRELOAD="$dir/dumb.so" $run $shim "$dir/shim" one >"$dir/out" 2>&1 && grep -q 'wr_id 1 status success' "$dir/out" &&
+	grep -q 'by inlay: 0 QPs, .* by libmlx5: 2 QPs$' "$dir/out"
+result $? "a QP that cannot be described is libmlx5's"
+
 # ---- programs ----
 
 # Whether inlay did it all there, and something, unless it was at a server that only looks on
@@ -103,8 +123,8 @@ for program in $(perftest RC); do
 	at s,c,b $program -n 100 $size
 done
 for command in "ib_write_lat -c UC -s 8" "ib_write_bw -c UC -s 1024 -q 2" "ib_send_lat -c UC -s 8" "ib_send_bw -c UC -s 1024" \
-	"ib_send_lat -c UD -s 8" "ib_send_bw -c UD -s 1024 -q 2" "ib_write_lat -s 20000" "ib_write_lat -s 60 -I 64" "ib_write_lat -s 8 -I 0" \
-	"ib_write_bw -s 8 -q 4" "ib_write_bw -s 1024 -l 10" "ib_send_bw -s 1024 --use-srq" "ib_send_lat -s 8 --use-srq" \
+	"ib_send_lat -c UD -s 8" "ib_send_bw -c UD -s 1024 -q 2" "ib_write_lat -s 20000" "ib_write_lat -s 60 -I 64" \
+	"ib_write_lat -s 8 -I 0" "ib_write_bw -s 8 -q 4" "ib_write_bw -s 1024 -l 10" "ib_send_bw -s 1024 --use-srq" "ib_send_lat -s 8 --use-srq" \
 	"ib_send_lat -s 8 -e" "ib_read_bw -s 1024 -e" "ib_send_bw -s 64 -b --use_old_post_send" "ib_write_lat -s 8 --use_old_post_send" \
 	"ib_atomic_bw -A CMP_AND_SWAP"; do
 	at b $command -n 100

@@ -25,8 +25,9 @@
  * own (inlay_uar_create), which the program does not see either: its QP says the PD that it asked for, and the other one is put back while
  * libmlx5 destroys it. Where there are no more registers, the QP has the one that libmlx5 picks, shared, and rings doorbells only.
  *
- * What differs. A program that goes by mlx5dv_init_obj and posts and polls by itself is left alone; one that has looked into a CQ of inlay's
- * so gets no QP of libmlx5's on it (ENOTSUP). A program that opens libibverbs by dlopen and its functions by dlsym goes past the shim.
+ * What differs. A program that goes by mlx5dv_init_obj and posts and polls by itself is left alone; one that has looked into a CQ of
+ * inlay's so gets no QP of libmlx5's on it (ENOTSUP). A program that opens libibverbs by dlopen and takes its functions by dlsym
+ * goes past the shim.
  * Resizing a CQ that was polled is refused (ENOTSUP). A receive of an SRQ that meets a page fault of on-demand paging ends in an error,
  * where libmlx5 posts it again. Operations that a QP's type does not have (TSO, on all of them), and atomics with other than one piece, are
  * refused with EINVAL, where libmlx5 lets the device find out. Pieces of a request that binds or invalidates are not posted. ibv_bind_mw
@@ -35,7 +36,8 @@
  *
  * Threads. As with libmlx5 any thread may use any queue: each queue has a lock. A post never waits for a poll or the other way round, so
  * that a program may poll between ibv_wr_start and ibv_wr_complete: the poll leaves in `tail` and `done` what was completed, and the next
- * post that needs the room gives it to the headers. ibv_modify_qp to RESET or RTS waits for who is between ibv_wr_start and ibv_wr_complete.
+ * post that needs the room gives it to the headers. ibv_modify_qp to RESET or RTS waits for who is between ibv_wr_start and
+ * ibv_wr_complete.
  */
 #ifndef SHIM_H
 #define SHIM_H
