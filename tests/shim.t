@@ -124,7 +124,8 @@ for program in $(perftest RC); do
 done
 for command in "ib_write_lat -c UC -s 8" "ib_write_bw -c UC -s 1024 -q 2" "ib_send_lat -c UC -s 8" "ib_send_bw -c UC -s 1024" \
 	"ib_send_lat -c UD -s 8" "ib_send_bw -c UD -s 1024 -q 2" "ib_write_lat -s 20000" "ib_write_lat -s 60 -I 64" \
-	"ib_write_lat -s 8 -I 0" "ib_write_bw -s 8 -q 4" "ib_write_bw -s 1024 -l 10" "ib_send_bw -s 1024 --use-srq" "ib_send_lat -s 8 --use-srq" \
+	"ib_write_lat -s 8 -I 0" "ib_write_bw -s 8 -q 4" "ib_write_bw -s 1024 -l 10" \
+	"ib_send_bw -s 1024 --use-srq" "ib_send_lat -s 8 --use-srq" \
 	"ib_send_lat -s 8 -e" "ib_read_bw -s 1024 -e" "ib_send_bw -s 64 -b --use_old_post_send" "ib_write_lat -s 8 --use_old_post_send" \
 	"ib_atomic_bw -A CMP_AND_SWAP"; do
 	at b $command -n 100
