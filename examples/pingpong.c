@@ -10,8 +10,9 @@
  * The two sides are one process (one thread drives both in turn), two processes, or a server and a client. The same loops
  * serve all three: each is given the sides that live in this process, NULL for the one that does not.
  *
- * Verification. All sides hold the same pattern. Message i is the pattern from 64 * (i % 4099) on, so no two messages of a row look alike and
- * nothing needs to be filled between them; checking one is a memcmp. The clock is stopped for it, but in a rate of sends, reads or atomics.
+ * Verification. All sides hold the same pattern. Message i is the pattern from 64 * (i % 4099) on, so no two messages of a row look alike
+ * and nothing needs to be filled between them; checking one is a memcmp. The clock is stopped for it, but in a rate of sends, reads or
+ * atomics.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -224,8 +225,8 @@ static void meet(void)
 }
 
 /*
- * A greeting is a magic number, the plan and the address, word by word in network order. Both are structs of words and nothing else, so that
- * a loop can convert them.
+ * A greeting is a magic number, the plan and the address, word by word in network order. Both are structs of words and nothing else, so
+ * that a loop can convert them.
  */
 #define HELLO_MAGIC 0x696e6c61u
 #define HELLO_VERSION 2u             /* 2: another pattern, more slots */
@@ -1021,21 +1022,23 @@ static void print_verified(void)
 	if (!plan.verify)
 		printf("\nNothing was verified.\n");
 	else if (plan.op == OP_WRITE)
-		printf("\nVerified: every byte of every message. For that a rate of writes drains its window from time to time, for each size after\n"
-		       "as many messages as have room, 4096 at most; with --no-verify it does not.\n");
+		printf("\nVerified: every byte of every message. For that a rate of writes drains its window from time to time, for "
+		       "each size after\nas many messages as have room, 4096 at most; with --no-verify it does not.\n");
 	else
 		printf("\nVerified: every %s.\n", plan.op == OP_ATOMIC ? "old value of the counter" : "byte of every message");
 }
 
 static void write_json(FILE *f, const struct result *r, int n, bool software)
 {
-	fprintf(f, "{\"program\": \"pingpong\", \"inlay\": \"%d.%d.%d\", \"device\": \"%s\", \"firmware\": \"%s\", \"software_device\": %s,\n",
+	fprintf(f, "{\"program\": \"pingpong\", \"inlay\": \"%d.%d.%d\", \"device\": \"%s\", \"firmware\": \"%s\", "
+		"\"software_device\": %s,\n",
 		INLAY_VERSION_MAJOR, INLAY_VERSION_MINOR, INLAY_VERSION_PATCH, ibv_get_device_name(ctx->device), device.fw_ver,
 		software ? "true" : "false");
 	fprintf(f, " \"port\": %u, \"link\": \"%s\", \"op\": \"%s\", \"sides\": \"%s\", \"window\": %u, \"inline\": %u, \"verify\": %s,\n",
 		opt.port, port.link_layer == IBV_LINK_LAYER_ETHERNET ? "RoCE" : "InfiniBand", op_names[plan.op], mode_text(), plan.window,
 		plan.max_inline, plan.verify ? "true" : "false");
-	fprintf(f, " \"latency_is\": \"%s\",\n \"results\": [", plan.op == OP_WRITE || plan.op == OP_SEND ? "half round trip" : "round trip");
+	fprintf(f, " \"latency_is\": \"%s\",\n \"results\": [",
+		plan.op == OP_WRITE || plan.op == OP_SEND ? "half round trip" : "round trip");
 	for (int i = 0; i < n; i++, r++) {
 		fprintf(f, "%s\n  {\"bytes\": %u", i ? "," : "", r->size);
 		for (int k = 0; k < 5 && !plan.rate_only; k++)
@@ -1067,7 +1070,8 @@ static void draw(const struct result *r, int n, bool software)
 		fprintf(g, "set ylabel 'messages/s'\nunset y2tics\nplot $d using 1:4 with linespoints title 'messages/s'\n");
 	else
 		fprintf(g, "set ylabel 'latency, us'\nset y2label 'messages/s'\nplot $d using 1:2 with linespoints title 'median latency', "
-			"$d using 1:3 with linespoints title '99 %% latency', $d using 1:4 axes x1y2 with linespoints title 'messages/s'\n");
+			"$d using 1:3 with linespoints title '99 %% latency', "
+			"$d using 1:4 axes x1y2 with linespoints title 'messages/s'\n");
 	if (pclose(g) != 0)
 		die("gnuplot could not draw %s", opt.plot);
 }
@@ -1079,7 +1083,8 @@ static void draw(const struct result *r, int n, bool software)
 static void usage(void)
 {
 	printf("usage: pingpong [OPTION]... [server | client HOST]\n\n"
-	       "Latency and message rate between two queue pairs of an mlx5 device, by message size. Without a role both sides run here.\n\n"
+	       "Latency and message rate between two queue pairs of an mlx5 device, by message size. "
+	       "Without a role both sides run here.\n\n"
 	       "  --device D         verbs device; the default is the first mlx5 device\n"
 	       "  --port P           its port (1)\n"
 	       "  --gid-index G      RoCE: entry of the GID table; the default is RoCE v2's, of an IPv4 address if there is one\n"
@@ -1087,8 +1092,10 @@ static void usage(void)
 	       "  --sl S             service level, 0 to 15 (0)\n"
 	       "  --tcp-port T       where server and client meet (18515); for a server 0 means any free port, which it tells\n"
 	       "  --bind ADDR        address that the server listens at (127.0.0.1: for this machine only)\n"
-	       "  --timeout S        seconds without a sign of the peer until it is given up (10; a server waits 12 times that to be found)\n"
-	       "  --processes N      without a role: 1 or 2; the default is 2 from four CPUs on; $PINGPONG_PROCESSES is another way to say it\n");
+	       "  --timeout S        seconds without a sign of the peer until it is given up "
+	       "(10; a server waits 12 times that to be found)\n"
+	       "  --processes N      without a role: 1 or 2; the default is 2 from four CPUs on; "
+	       "$PINGPONG_PROCESSES is another way to say it\n");
 	printf("What the client measures; a server takes it from its client:\n"
 	       "  --op OP            write, send, read or atomic (write)\n"
 	       "  --size N           one size, or --sizes A-B: the powers of two from A to B (2-65536), k and M are understood\n"
@@ -1096,7 +1103,8 @@ static void usage(void)
 	       "  --window N         messages under way when the rate is measured (64)\n"
 	       "  --inline N         payloads up to N bytes travel in the work request (64)\n"
 	       "  --rate             only the rate\n"
-	       "  --no-verify        do not check what arrives. The default, --verify, checks every byte of every message, for latencies and\n"
+	       "  --no-verify        do not check what arrives. The default, --verify, checks every byte of every message, "
+	       "for latencies and\n"
 	       "                     writes while the clock is stopped. For that a rate of writes drains its window from time to time\n"
 	       "  --json FILE        results for programs\n"
 	       "  --plot FILE.png    a picture, by gnuplot\n");

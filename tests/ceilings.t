@@ -10,7 +10,8 @@ count() # function rounds program...: instructions a call, with what it calls; "
 {
 	local function=$1 rounds=$2 total
 	shift 2
-	total=$("${device[@]}" valgrind --tool=callgrind --callgrind-out-file=/dev/null --toggle-collect="$function" "$@" 2>"$dir/valgrind" &&
+	total=$("${device[@]}" valgrind --tool=callgrind --callgrind-out-file=/dev/null --toggle-collect="$function" \
+		"$@" 2>"$dir/valgrind" &&
 		sed -n 's/.*Collected : *//p' "$dir/valgrind")
 	[ "${total:-0}" -gt 0 ] || { cat "$dir/valgrind" >&2; echo "?"; return; }
 	echo $(((total + rounds - 1) / rounds))

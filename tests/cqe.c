@@ -55,7 +55,8 @@ static void sender(void **state)
 
 	(void)state;
 	for (i = 0; i < 20000; i++) {
-		uint32_t qpn = (uint32_t)rnd() & 0xffffff, sl = rnd_below(16), grh = rnd_below(4), lid = rnd_below(65536), path = rnd_below(128);
+		uint32_t qpn = (uint32_t)rnd() & 0xffffff, sl = rnd_below(16), grh = rnd_below(4), lid = rnd_below(65536),
+			path = rnd_below(128);
 
 		noise(raw, sizeof(raw));
 		raw[17] = (uint8_t)((raw[17] & 0x80) | path);
@@ -188,7 +189,8 @@ static void statuses(void **state)
 			memcpy(&cqe, &err, sizeof(cqe));
 			assert_int_equal(inlay_cqe_syndrome(&cqe), synd);
 			assert_int_equal(inlay_cqe_vendor_syndrome(&cqe), op);
-			assert_int_equal(inlay_cqe_status(&cqe), op < 0x80 ? IBV_WC_SUCCESS : op >> 4 == 13 || op >> 4 == 14 ? status : IBV_WC_GENERAL_ERR);
+			assert_int_equal(inlay_cqe_status(&cqe),
+					 op < 0x80 ? IBV_WC_SUCCESS : op >> 4 == 13 || op >> 4 == 14 ? status : IBV_WC_GENERAL_ERR);
 		}
 	}
 }
@@ -297,15 +299,15 @@ static void print_golden(void **state)
 	       "  +32  ff000012 deadbeef 00000000 00000064\n"
 	       "  +48  00000000 00000009 00abcdef ffff0033\n");
 	prints(err,
-	       "  REQ_ERR qpn 0x41 uidx 0x7 wqe_counter 10 byte_cnt 0 imm 0x00000000 owner 0 syndrome 0x15 (transport retry counter exceeded) "
-	       "vendor 0x88\n"
+	       "  REQ_ERR qpn 0x41 uidx 0x7 wqe_counter 10 byte_cnt 0 imm 0x00000000 owner 0 "
+	       "syndrome 0x15 (transport retry counter exceeded) vendor 0x88\n"
 	       "  +0   00000000 00000000 00000000 00000000\n"
 	       "  +16  00000000 00000000 00000000 00000000\n"
 	       "  +32  00000007 00000000 00000000 00000000\n"
 	       "  +48  00000000 00008815 08000041 000a00d0\n");
 	prints(odd,
-	       "  RESP_ERR qpn 0xffffff uidx 0x0 wqe_counter 65535 byte_cnt 4294967295 imm 0x00000000 owner 1 syndrome 0xff (unknown syndrome) "
-	       "vendor 0x00\n"
+	       "  RESP_ERR qpn 0xffffff uidx 0x0 wqe_counter 65535 byte_cnt 4294967295 imm 0x00000000 owner 1 "
+	       "syndrome 0xff (unknown syndrome) vendor 0x00\n"
 	       "  +0   00000000 00000000 00000000 00000000\n"
 	       "  +16  00000000 00000000 00000000 00000000\n"
 	       "  +32  00000000 00000000 00000000 ffffffff\n"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * datagram.c: unreliable datagrams: every length over every kind of GID, answers to whoever the CQE names, several peers, groups, libmlx5 on
- * the other side, WQEs of several WQEBBs around a full ring, what is lost, and a send queue that has stopped and goes on.
+ * datagram.c: unreliable datagrams: every length over every kind of GID, answers to whoever the CQE names, several peers, groups, libmlx5
+ * on the other side, WQEs of several WQEBBs around a full ring, what is lost, and a send queue that has stopped and goes on.
  */
 #include "common.h"
 #include <endian.h>
@@ -579,8 +579,8 @@ static void lost(void **state)
 }
 
 /*
- * A datagram that cannot be sent stops the send queue only. What was behind it is flushed; once the QP is back in RTS the ring goes on where
- * it is, without a reset, and receives never stopped.
+ * A datagram that cannot be sent stops the send queue only. What was behind it is flushed; once the QP is back in RTS the ring goes on
+ * where it is, without a reset, and receives never stopped.
  */
 static void stopped(void **state)
 {

@@ -4,6 +4,7 @@
  * stores. WQEs are written here by hand, so that each step of a post can be left out or come at the wrong time.
  */
 #include "device.h"
+#include <dirent.h>
 #include <sys/time.h>
 #ifdef __x86_64__
 #include <emmintrin.h>
@@ -120,6 +121,68 @@ static void at_once(void **state)
 		arrived(&s[1], 128 * (i % 64), &s[0], i, 100);
 	}
 	close_pair(s);
+}
+
+static unsigned own_threads(void)
+{
+	DIR *d = opendir("/proc/self/task");
+	const struct dirent *e;
+	unsigned n = 0;
+
+	assert_non_null(d);
+	while ((e = readdir(d)))
+		n += e->d_name[0] != '.';
+	closedir(d);
+	return n;
+}
+
+/* With a device open and at work, in both directions and asked for events, this thread is the only one; so its first poll after the
+ * doorbell finds the completion, for who else could put it there later */
+static void no_thread(void **state)
+{
+	struct ibv_comp_channel *ch = ibv_create_comp_channel(ctx);
+	struct ibv_send_wr wr, *bad;
+	struct how h = how;
+	struct ibv_sge sg;
+	struct side s[2];
+	struct ring r;
+
+	(void)state;
+	assert_int_equal(own_threads(), 1);
+	fresh_pair(s, &r);
+	for (unsigned i = 0; i < 50; i++) {
+		const uint64_t *w = put(&r, &s[0], i, 4096, &s[1], 0);
+		int n;
+
+		record(&r);
+		ring(&r, w);
+		n = ibv_poll_cq(s[0].scq, 1, &wc);
+		assert_int_equal(n, 1);
+		assert_int_equal(wc.status, IBV_WC_SUCCESS);
+		assert_int_equal(ibv_poll_cq(s[0].scq, 1, &wc), 0);
+	}
+	assert_int_equal(own_threads(), 1);
+	close_pair(s);
+	h.channel = ch;
+	open_pair(s, &h);
+	sg = sge(&s[0], 0, 4096);
+	for (unsigned i = 0; i < 50; i++) {
+		must(ibv_req_notify_cq(s[0].scq, 0));
+		recv_at(&s[1], i, 0, 4096);
+		wr = request(i % 2 ? IBV_WR_SEND : IBV_WR_RDMA_READ, i, &sg, 1, &s[1], HALF);
+		must(ibv_post_send(s[0].qp, &wr, &bad));
+		assert_int_equal(ibv_poll_cq(s[0].scq, 1, &wc), 1);
+		assert_int_equal(wc.status, IBV_WC_SUCCESS);
+		assert_int_equal(ibv_poll_cq(s[1].rcq, 1, &wc), i % 2);
+	}
+	assert_int_equal(own_threads(), 1);
+	for (struct ibv_cq *cq; readable(ch->fd, 0); ibv_ack_cq_events(cq, 1)) {
+		void *arg;
+
+		must(ibv_get_cq_event(ch, &cq, &arg));
+	}
+	close_pair(s);
+	must(ibv_destroy_comp_channel(ch));
 }
 
 /* A WQE in the ring, and even in the record, that was not rung for is none */
@@ -508,6 +571,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(at_once),
+		cmocka_unit_test(no_thread),
 		cmocka_unit_test(not_rung),
 		cmocka_unit_test(rung_too_early),
 		cmocka_unit_test(record_behind),

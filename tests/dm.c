@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * dm.c: device memory: the CPU's way against a shadow of it, with every offset and length that is refused; RDMA sees what the CPU wrote and the
- * other way round; libibverbs' copies beside inlay's.
+ * dm.c: device memory: the CPU's way against a shadow of it, with every offset and length that is refused; RDMA sees what the CPU wrote and
+ * the other way round; libibverbs' copies beside inlay's.
  */
 #include "common.h"
 #include <endian.h>

@@ -413,7 +413,8 @@ static void transport(void **state)
 		inlay_sq_ring(&p.a.sq);
 		for (k = 0; k < 5; k++) {
 			cqe = k ? error(&p.a.cq, &p.a, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, IBV_WC_WR_FLUSH_ERR, first + k) :
-				  error(&p.a.cq, &p.a, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, IBV_WC_RETRY_EXC_ERR, first);
+				  error(&p.a.cq, &p.a, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, IBV_WC_RETRY_EXC_ERR,
+					first);
 			assert_int_equal(inlay_cqe_send_opcode(cqe), MLX5_OPCODE_RDMA_WRITE);
 			must(inlay_sq_release(&p.a.sq, cqe));
 			assert_int_equal(inlay_sq_pending(&p.a.sq), 4 - k);
@@ -481,7 +482,8 @@ static void flush_opcodes(void **state)
 	expect_nothing(&p.a.cq);
 	qp_to(p.a.qp, IBV_QPS_ERR);
 	for (i = 0; i < ARRAY(opcodes); i++) {
-		const struct mlx5_cqe64 *cqe = error(&p.a.cq, &p.a, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, IBV_WC_WR_FLUSH_ERR, i);
+		const struct mlx5_cqe64 *cqe = error(&p.a.cq, &p.a, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR,
+						      IBV_WC_WR_FLUSH_ERR, i);
 
 		assert_int_equal(inlay_cqe_send_opcode(cqe), opcodes[i]);
 		must(inlay_sq_release(&p.a.sq, cqe));

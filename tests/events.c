@@ -141,7 +141,8 @@ static void *sends(void *arg)
 		step();
 		/* Mostly wait until it is consumed, so that the receiver is about to sleep when the next one comes */
 		if (!s->burst && (x >> 40) % 8)
-			while (__atomic_load_n(&s->got, __ATOMIC_ACQUIRE) + 1 < i && now() < end && !__atomic_load_n(&s->failed, __ATOMIC_RELAXED))
+			while (__atomic_load_n(&s->got, __ATOMIC_ACQUIRE) + 1 < i && now() < end &&
+				!__atomic_load_n(&s->failed, __ATOMIC_RELAXED))
 				step();
 		for (spin = (uint32_t)(x >> 44) % ((x >> 60) ? 600 : 30000); spin; spin--)
 			;
@@ -152,8 +153,8 @@ static void *sends(void *arg)
 enum { LOOK_TWICE, LOOK_ONCE };
 
 /*
- * The manual's loop. Without the second look it stands on what mlx5 does and verbs does not promise: that a completion which came before the
- * device saw the arm raises its event at once.
+ * The manual's loop. Without the second look it stands on what mlx5 does and verbs does not promise: that a completion which came before
+ * the device saw the arm raises its event at once.
  */
 static void loop(uint32_t count, int look, uint32_t burst)
 {
@@ -189,7 +190,8 @@ static void loop(uint32_t count, int look, uint32_t burst)
 		if (!of) {
 			s.failed = 1;
 			pthread_join(thread, NULL);
-			fail_msg("asleep for ever behind message %u, %s", got, inlay_cq_peek(&b.rxcq) ? "which is there" : "which is not there");
+			fail_msg("asleep for ever behind message %u, %s", got,
+				 inlay_cq_peek(&b.rxcq) ? "which is there" : "which is not there");
 		}
 		assert_ptr_equal(of, b.rcq);
 		inlay_cq_event(&b.rxcq);
@@ -236,9 +238,9 @@ static void spin(uint32_t n)
 }
 
 /*
- * The race itself: a message is on its way while the receiver looks for the last time, arms and looks again, slowly. How long it waits before is
- * trimmed until the messages come at all of these places. Every other round goes to sleep whatever the second look shows: the event
- * of what came before the device saw the arming must be there all the same.
+ * The race itself: a message is on its way while the receiver looks for the last time, arms and looks again, slowly. How long it waits
+ * before is trimmed until the messages come at all of these places. Every other round goes to sleep whatever the second look shows: the
+ * event of what came before the device saw the arming must be there all the same.
  */
 static void provoked(void **state)
 {
@@ -270,7 +272,8 @@ static void provoked(void **state)
 			}
 			if (n % 2 || !inlay_cq_peek(&b.rxcq)) {
 				if (take(ch, SLEEP_MS) != b.rcq)
-					fail_msg("asleep for ever behind message %u, %s", n, inlay_cq_peek(&b.rxcq) ? "which is there" : "which is not there");
+					fail_msg("asleep for ever behind message %u, %s", n,
+						 inlay_cq_peek(&b.rxcq) ? "which is there" : "which is not there");
 				inlay_cq_event(&b.rxcq);
 			}
 		}
@@ -281,7 +284,8 @@ static void provoked(void **state)
 		while (take(ch, 0))
 			inlay_cq_event(&b.rxcq);
 	}
-	print_message("# before the last look %u, until the arming %u, until the second look %u, behind it %u\n", before, raced, at_once, slept);
+	print_message("# before the last look %u, until the arming %u, until the second look %u, behind it %u\n", before, raced, at_once,
+		slept);
 	if (softdev_present())
 		assert_true(raced > 50 && at_once > 50 && slept > 50);
 	drain(ch, &b.rxcq);
@@ -384,8 +388,8 @@ static void come(struct end *a, uint32_t rxcqn, uint32_t n, bool solicits)
 }
 
 /*
- * look, arm, look, sleep: up to two completions at each of the three places between them, solicited or not, in all combinations. Asleep with
- * a message that should have woken is wrong; so is an event where none was due.
+ * look, arm, look, sleep: up to two completions at each of the three places between them, solicited or not, in all combinations. Asleep
+ * with a message that should have woken is wrong; so is an event where none was due.
  */
 static void places(void **state)
 {

@@ -36,7 +36,8 @@ for (`$objdump -d --no-show-raw-insn $program`) {
 sub named # address, loaded or stored
 {
 	my ($at, $how) = @_;
-	my %what = (wqes => 'wqe', rwqes => 'rwqe', swqes => 'swqe', srecord => 'srec', record => 'rec', rrecord => 'rrec', reg => 'reg', cq_page => 'arm');
+	my %what = (wqes => 'wqe', rwqes => 'rwqe', swqes => 'swqe', srecord => 'srec', record => 'rec', rrecord => 'rrec',
+		reg => 'reg', cq_page => 'arm');
 	for my $name (keys %symbol) {
 		my ($begin, $size) = @{$symbol{$name}};
 		next if $at < $begin || $at >= $begin + $size;

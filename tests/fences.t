@@ -70,7 +70,8 @@ whole() # isa build title flags...
 	local build=$2 title=$3 scenario
 	shift 3
 	try "$title builds and runs" trace "$build" include "$@"
-	for scenario in copy copy_long datagram doorbell batch shared locked receive shared_receive shared_poll poll poll_many poll_nothing arm; do
+	for scenario in copy copy_long datagram doorbell batch shared locked receive shared_receive shared_poll poll \
+		poll_many poll_nothing arm; do
 		same "$title: $scenario: ${expected[$scenario]}" "${expected[$scenario]}" "$(did $scenario)"
 	done
 }
@@ -123,8 +124,8 @@ mutants() # isa build title
 	arm inlay_fence_polled poll_many
 	arm inlay_fence_cqe_free poll
 	EOF
-	for mutant in RECORD_FIRST:copy REGISTER_FIRST:copy WQE_LATE:copy BODY_FIRST:poll FREED_EARLY:poll SHARED_RECORD_FIRST:shared_receive \
-		ENTRY_LATE:shared_receive; do
+	for mutant in RECORD_FIRST:copy REGISTER_FIRST:copy WQE_LATE:copy BODY_FIRST:poll FREED_EARLY:poll \
+		SHARED_RECORD_FIRST:shared_receive ENTRY_LATE:shared_receive; do
 		caught "$1" "$2" "$3 with MUTANT_${mutant%:*}" "${mutant#*:}" include "-DMUTANT_${mutant%:*}"
 	done
 }
@@ -139,7 +140,8 @@ all() # isa builds...
 		title=${title%% -isystem*}
 		for level in -O2 -O3 -Os; do
 			whole $isa "$build" "$title $level" $level
-			[ $level = -O2 ] && note "$title -O2, instructions executed:" $(sed 's/^\([a-z_]*\) \([0-9]*\):.*/\1 \2/' "$dir/trace")
+			[ $level = -O2 ] &&
+				note "$title -O2, instructions executed:" $(sed 's/^\([a-z_]*\) \([0-9]*\):.*/\1 \2/' "$dir/trace")
 		done
 		mutants $isa "$build" "$title"
 	done

@@ -37,7 +37,8 @@ alone() # compiler: every header, every standard, checked and not
 		printf '#include <inlay/%s>\n#include <inlay/%s>\n' "$header" "$header" >"$dir/alone.c"
 		for checked in 0 1; do
 			echo "inlay/$header -std=$first INLAY_CHECKED $checked"
-			$1 -x $kind -std=$first -O1 $warnings -DINLAY_CHECKED=$checked -Iinclude -c -o "$dir/alone.o" "$dir/alone.c" || return 1
+			$1 -x $kind -std=$first -O1 $warnings -DINLAY_CHECKED=$checked -Iinclude -c -o "$dir/alone.o" "$dir/alone.c" ||
+				return 1
 			[ -z "$(nm -u "$dir/alone.o")" ] || { nm -u "$dir/alone.o"; return 1; }
 		done
 		for std in $standards; do
@@ -154,7 +155,8 @@ int main(int argc, char **argv)
 		size[i % 3] = unit[i % 3](&s, i);
 		memcpy(&payload, ring + i % 8 * 64 + 36, 8);
 		memcpy(&copied, page + i % 2 * 256 + 36, 8);
-		if (size[i % 3] < 0 || payload != i || copied != i || record[1] != inlay_to_be32(i + 1) || cq_record[0] != inlay_to_be32(i + 1))
+		if (size[i % 3] < 0 || payload != i || copied != i || record[1] != inlay_to_be32(i + 1) ||
+		    cq_record[0] != inlay_to_be32(i + 1))
 			return printf("round %u\n", i), 3;
 	}
 	printf("%d %d %d\n", size[0] == size[1] - 1000, size[1] > 1000, size[0] == size[2] - INLAY_LOADED * 1000);
@@ -180,7 +182,8 @@ try "unchecked C, checked C++ and a loaded checked object drive the same queues"
 # Every function that is not marked cold is made to exist by taking its address, with no argument known: nothing folds. Names that the
 # object leaves undefined are what it would call.
 
-functions=$(sed -n 's/^\(INLAY_FN\|INLAY_ALWAYS\|INLAY_COLD_CALL\) .*[ *]\(inlay_[a-z0-9_]*\)(.*/\2/p' include/inlay/*.h include/inlay/*/*.h)
+functions=$(sed -n 's/^\(INLAY_FN\|INLAY_ALWAYS\|INLAY_COLD_CALL\) .*[ *]\(inlay_[a-z0-9_]*\)(.*/\2/p' \
+	include/inlay/*.h include/inlay/*/*.h)
 {
 	echo '#include <inlay/inlay.h>'
 	echo 'typedef void (*function)(void);'
@@ -198,7 +201,8 @@ undefined() # compiler flags
 # What a lock on aarch64 calls by default is libgcc's choice between two generations of atomics, not a library's function.
 arm="-mno-outline-atomics"
 same "there is a data path" 1 "$(($(wc -l <<<"$functions") > 50))"
-for compiler in "gcc" "clang" "aarch64-linux-gnu-gcc $arm -isystem $dir/cross" "clang --target=aarch64-linux-gnu $arm -isystem $dir/cross"; do
+for compiler in "gcc" "clang" "aarch64-linux-gnu-gcc $arm -isystem $dir/cross" \
+	"clang --target=aarch64-linux-gnu $arm -isystem $dir/cross"; do
 	for flags in "-O3" "-O2" "-O2 -fPIC" "-Os" "-O1" "-O0"; do
 		expected=
 		[[ $compiler = clang* && $flags = -O0 ]] && expected=memcpy # for structs passed by value

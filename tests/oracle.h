@@ -35,7 +35,8 @@ enum { SIG = 1, SOL = 2, FENCE = 4, FLAG_SETS = 8 };
 enum { POST_SEND, WR, APIS };
 enum { PLAIN, CONST, CURSOR, WAYS };
 
-static const char *const op_name[OPS] = {"SEND", "SEND_IMM", "SEND_INV", "WRITE", "WRITE_IMM", "READ", "CAS", "FAA", "BIND1", "BIND2", "INV"};
+static const char *const op_name[OPS] = {"SEND", "SEND_IMM", "SEND_INV", "WRITE", "WRITE_IMM", "READ", "CAS", "FAA", "BIND1", "BIND2",
+					  "INV"};
 static const uint8_t op_code[OPS] = {MLX5_OPCODE_SEND, MLX5_OPCODE_SEND_IMM, MLX5_OPCODE_SEND_INVAL, MLX5_OPCODE_RDMA_WRITE,
 				     MLX5_OPCODE_RDMA_WRITE_IMM, MLX5_OPCODE_RDMA_READ, MLX5_OPCODE_ATOMIC_CS,
 				     MLX5_OPCODE_ATOMIC_FA, MLX5_OPCODE_UMR, MLX5_OPCODE_UMR, MLX5_OPCODE_UMR};
@@ -65,8 +66,8 @@ struct kind {
 
 UNUSED static const struct kind rc_kind = {IBV_QPT_RC, 1 << SEND | 1 << SEND_IMM | 1 << SEND_INV | 1 << WRITE | 1 << WRITE_IMM | 1 << READ |
 					   1 << CAS | 1 << FAA, RC_LEAN, RC_LEAN | WINDOWS, 16, 48, 192, 908, 764};
-UNUSED static const struct kind uc_kind = {IBV_QPT_UC, 1 << SEND | 1 << SEND_IMM | 1 << WRITE | 1 << WRITE_IMM, UC_LEAN, UC_LEAN | WINDOWS, 16,
-					   32, 192, 924, 764};
+UNUSED static const struct kind uc_kind = {IBV_QPT_UC, 1 << SEND | 1 << SEND_IMM | 1 << WRITE | 1 << WRITE_IMM, UC_LEAN, UC_LEAN | WINDOWS,
+					   16, 32, 192, 924, 764};
 UNUSED static const struct kind ud_kind = {IBV_QPT_UD, 1 << SEND | 1 << SEND_IMM, UD_LEAN, UD_LEAN, 64, 64, 64, 892, 892};
 
 /* A request, in a form of neither side */

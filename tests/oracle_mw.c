@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * oracle_mw.c: memory windows bound and invalidated on RC and UC QPs, byte for byte as libmlx5's, and the fence that libmlx5 then puts into the
- * WQE behind by itself: see oracle.h. The device is stepped.
+ * oracle_mw.c: memory windows bound and invalidated on RC and UC QPs, byte for byte as libmlx5's, and the fence that libmlx5 then puts into
+ * the WQE behind by itself: see oracle.h. The device is stepped.
  */
 #include "common.h"
 #include "oracle_send.h"
@@ -92,7 +92,8 @@ static void bits(void **state)
 				r.mw.rkey = r.imm = 1u << (k - 96);
 			else if (k < 64 + 96)
 				r.mw.rkey = r.imm = ~(1u << (k - 128));
-			r.rkey = op == BIND1 ? ibv_inc_rkey(r.mw.rkey) : (r.mw.rkey & ~0xffu) | (k < 160 ? rnd_below(256) : 1u << (k - 160));
+			r.rkey = op == BIND1 ? ibv_inc_rkey(r.mw.rkey)
+					       : (r.mw.rkey & ~0xffu) | (k < 160 ? rnd_below(256) : 1u << (k - 160));
 			complete_all(&T);
 			run(&T, POST_SEND, PLAIN, false, &r, 1);
 		}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * oracle_poll.c: are completions found, read and given back as libmlx5 does it? The same CQEs go into three CQs: one polled by ibv_poll_cq, one
- * by ibv_start_poll, one by inlay. See oracle.h. The device is stepped.
+ * oracle_poll.c: are completions found, read and given back as libmlx5 does it? The same CQEs go into three CQs: one polled by ibv_poll_cq,
+ * one by ibv_start_poll, one by inlay. See oracle.h. The device is stepped.
  */
 #include "common.h"
 #include "oracle.h"
@@ -171,7 +171,8 @@ static void cqe_check(const struct mlx5_cqe64 *cqe, const struct ibv_wc *wc, str
 #undef SAME
 	if (bad) {
 		fprintf(report_to,
-			"libmlx5: status %d opcode %d byte_len %u imm 0x%x qp_num 0x%x vendor 0x%x flags 0x%x src_qp 0x%x slid %u sl %u path %u; "
+			"libmlx5: status %d opcode %d byte_len %u imm 0x%x qp_num 0x%x vendor 0x%x flags 0x%x "
+			"src_qp 0x%x slid %u sl %u path %u; "
 			"inlay: status %d\n", wc->status, wc->opcode, wc->byte_len, wc->imm_data, wc->qp_num, wc->vendor_err, wc->wc_flags,
 			wc->src_qp, wc->slid, wc->sl, wc->dlid_path_bits, status);
 		inlay_cqe_print(report_to, cqe);
@@ -286,7 +287,10 @@ static void completions(void **state)
 	counted(entries ? "completions, SRQ" : "completions");
 }
 
-/* The same of QPs with an SRQ. What libmlx5 makes of its list of free entries, each of which completes many times here, is nobody's concern */
+/*
+ * The same of QPs with an SRQ. What libmlx5 makes of its list of free entries, each of which completes many times here, is nobody's
+ * concern
+ */
 static void completions_srq(void **state)
 {
 	struct ibv_srq_init_attr attr;

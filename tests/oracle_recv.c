@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * oracle_recv.c: receive queues, of QPs of every kind and of their own (WQs), byte for byte as libmlx5's: see oracle.h. The device is stepped.
+ * oracle_recv.c: receive queues, of QPs of every kind and of their own (WQs), byte for byte as libmlx5's: see oracle.h.
+ * The device is stepped.
  */
 #include "common.h"
 #include "oracle.h"

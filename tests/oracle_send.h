@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * oracle_send.h: the tests of a send queue that are the same for every kind of QP: tables of every opcode, length, gather list, flag and ring
- * position that wraps, doorbells, limits, and requests at random. What a kind has beside is in its own program.
+ * oracle_send.h: the tests of a send queue that are the same for every kind of QP: tables of every opcode, length, gather list, flag and
+ * ring position that wraps, doorbells, limits, and requests at random. What a kind has beside is in its own program.
  */
 #ifndef TESTS_ORACLE_SEND_H
 #define TESTS_ORACLE_SEND_H

@@ -193,8 +193,8 @@ static int check_srq(const struct trio_srq *q, const uint16_t *fresh, unsigned n
 	if ((uint32_t)va.head != free_entry(q, 0) || (uint32_t)va.tail != free_entry(q, room - 1))
 		fail_msg("libmlx5's list goes from %d to %d", va.head, va.tail);
 	if (inlay_srq_room(&q->in) != room - 1 || inlay_srq_index(&q->in) != free_entry(q, 0)) {
-		fprintf(report_to, "list: libmlx5 %u free from %u on, inlay %u from %u on\n", room - 1, free_entry(q, 0), inlay_srq_room(&q->in),
-			inlay_srq_index(&q->in));
+		fprintf(report_to, "list: libmlx5 %u free from %u on, inlay %u from %u on\n", room - 1, free_entry(q, 0),
+			inlay_srq_room(&q->in), inlay_srq_index(&q->in));
 		return 1;
 	}
 	if (q->va.dbrec[0] != q->vb.dbrec[0] || be32toh(q->va.dbrec[0]) != (q->posted & 0xffff))
@@ -286,7 +286,8 @@ static int srq_run(struct trio_srq *q, const struct req *lib, const struct req *
 /* Completes one that is posted, the i-th oldest */
 static void srq_complete(struct trio_srq *q, uint32_t i)
 {
-	static const uint8_t ops[] = {MLX5_CQE_RESP_SEND, MLX5_CQE_RESP_SEND_IMM, MLX5_CQE_RESP_SEND_INV, MLX5_CQE_RESP_WR_IMM, MLX5_CQE_RESP_ERR};
+	static const uint8_t ops[] = {MLX5_CQE_RESP_SEND, MLX5_CQE_RESP_SEND_IMM, MLX5_CQE_RESP_SEND_INV, MLX5_CQE_RESP_WR_IMM,
+		MLX5_CQE_RESP_ERR};
 	uint16_t index = q->out[i];
 	struct mlx5_cqe64 cqe;
 	struct ibv_wc wc[2];
@@ -434,8 +435,8 @@ static void srq_table(void **state)
 }
 
 /*
- * Where they differ. libmlx5 writes an empty buffer as a segment of 0 bytes, which the device reads as 2^31; inlay leaves it out, as both do in
- * all other queues: what it writes is what libmlx5 writes for the list without it.
+ * Where they differ. libmlx5 writes an empty buffer as a segment of 0 bytes, which the device reads as 2^31; inlay leaves it out, as both
+ * do in all other queues: what it writes is what libmlx5 writes for the list without it.
  */
 static void empty_ones(void **state)
 {
@@ -553,9 +554,9 @@ static struct ibv_qp *make_receiver(struct ibv_srq *srq, struct ibv_cq *send_cq,
 }
 
 /*
- * Two queues side by side, one posted to and polled by libmlx5 and one by inlay. Three QPs receive through each, what each sends to itself; which
- * one sends, and whose completions are taken first, is drawn. Message n of one must lie where message n of the other does, and complete
- * the request that was posted at the same time.
+ * Two queues side by side, one posted to and polled by libmlx5 and one by inlay. Three QPs receive through each, what each sends to itself;
+ * which one sends, and whose completions are taken first, is drawn. Message n of one must lie where message n of the other does, and
+ * complete the request that was posted at the same time.
  */
 static void executed(void **state)
 {
@@ -679,9 +680,10 @@ static uint32_t cqn_of(struct ibv_cq *cq, const struct mlx5dv_cq *other)
 }
 
 /*
- * Returns how many were removed. libmlx5 removes the completions of a QP from its CQs when the QP is reset or destroyed, and gives back what receives of theirs had taken of an
- * SRQ; but not from a CQ that mlx5dv has shown to somebody. So nobody looks at this one until the end: its number comes from the doorbell
- * page, and the number of its QPs in CQEs from their send side, which has another CQ. The same CQEs go into inlay's.
+ * Returns how many were removed. libmlx5 removes the completions of a QP from its CQs when the QP is reset or destroyed, and gives back
+ * what receives of theirs had taken of an SRQ; but not from a CQ that mlx5dv has shown to somebody. So nobody looks at this one until the
+ * end: its number comes from the doorbell page, and the number of its QPs in CQEs from their send side, which has another CQ. The same CQEs
+ * go into inlay's.
  */
 static uint32_t cleaned_of(uint32_t cqes, uint32_t cqe_size)
 {

@@ -198,7 +198,8 @@ fi
 if ! command -v gnuplot >/dev/null; then
 	refused "--plot without gnuplot" "gnuplot" --size 8 $few --plot "$tmp/p.png"
 else
-	pp --sizes 8-64 $few --plot "$tmp/it's a picture.png" && [ "$(head -c 8 "$tmp/it's a picture.png" | od -An -tx1 | tr -d ' ')" = 89504e470d0a1a0a ]
+	pp --sizes 8-64 $few --plot "$tmp/it's a picture.png" &&
+		[ "$(head -c 8 "$tmp/it's a picture.png" | od -An -tx1 | tr -d ' ')" = 89504e470d0a1a0a ]
 	say $? "--plot"
 	mkdir "$tmp/bin" && for t in sh dirname; do ln -s "$(command -v $t)" "$tmp/bin/$t"; done
 	PATH="$tmp/bin" /usr/bin/env -i PATH="$tmp/bin" SOFTDEV_SO="$SOFTDEV_SO" SOFTDEV_FABRIC="$SOFTDEV_FABRIC" \
@@ -295,7 +296,8 @@ server_refuses "a client that says nothing" "no greeting"
 exec 9>&-
 
 # A server that is none, for a client: listens, answers with random bytes
-timeout 20 perl -MIO::Socket::INET -e '$| = 1; $s = IO::Socket::INET->new(Listen => 1, LocalAddr => "127.0.0.1") or die; print $s->sockport, "\n";
+timeout 20 perl -MIO::Socket::INET -e '$| = 1; $s = IO::Socket::INET->new(Listen => 1, LocalAddr => "127.0.0.1") or die;
+	print $s->sockport, "\n";
 	$c = $s->accept; open($r, "<", "/dev/urandom"); read($r, $b, 5000); print $c $b; $c->flush; sleep 10' >"$tmp/port" &
 liar=$!
 for ((k = 0; k < 100; k++)); do
@@ -307,8 +309,8 @@ kill $liar 2>/dev/null
 wait $liar 2>/dev/null
 
 # ---- a peer dies ----
-# dies SIGNAL WHO OP [SECONDS]: of a server and a client, one gets the signal in the middle; the other must end by itself. That a peer was killed is
-# seen at once and said; that one is stopped shows only by its silence.
+# dies SIGNAL WHO OP [SECONDS]: of a server and a client, one gets the signal in the middle; the other must end by itself. That a peer was
+# killed is seen at once and said; that one is stopped shows only by its silence.
 dies()
 {
 	local client survivor victim err timeout=10 within=3 says="the peer closed the connection"

@@ -1,7 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Programs that know nothing of the software device run on it: ibv_devinfo, ibv_rc_pingpong and perftest as two processes.
+# Programs that know nothing of the software device run on it. ibv_devinfo by itself; as two processes, each with its own device on one
+# fabric, ibv_{rc,uc,ud,srq}_pingpong and perftest's lat and bw programs for write, read, send and atomic over RC, UC and UD where each
+# exists, with events, inline data or none, lists, several QPs and an SRQ. Also what tests/softdev/run does by itself: its options, its
+# status.
+#
+# PROGRAMS_ALL=1 tries every pair of programs that tests/shim.t can try with the shim, as it is without.
 . tests/tap.sh
+. tests/perftest.sh
 
 run=tests/softdev/run
 
@@ -16,8 +22,8 @@ result $? "ibv_devinfo -v, stepped, InfiniBand"
 [ $? = 2 ] && "$run" --help >>"$dir/out" 2>&1
 result $? "run refuses what it does not know"
 good=0
-for bad in "--fault drop" "--fault drop@0" "--fault syndrome=256@1" "--fault setup=ENONSENSE@1" "--fault drop@3," "--devices 0" "--devices 9" \
-	"--manual --trap"; do
+for bad in "--fault drop" "--fault drop@0" "--fault syndrome=256@1" "--fault setup=ENONSENSE@1" "--fault drop@3," "--devices 0" \
+	"--devices 9" "--manual --trap"; do
 	"$run" $bad true >>"$dir/out" 2>&1
 	[ $? = 2 ] || { good=1; echo "not refused: $bad" >>"$dir/out"; }
 done
@@ -29,6 +35,19 @@ result $? "run looks at its options' values"
 "$run" sh -c 'exit 37' >"$dir/out" 2>&1
 [ $? = 37 ]
 result $? "run returns the program's status"
+
+# How perftest.sh has its pairs run: each once, since the sides are the same here
+sides() # side, options of tests/softdev/run, command...
+{
+	local opts=$2
+	shift 2
+	pair "$*${opts:+ ($opts)}" "$opts" "$@"
+}
+
+at() # sides, command...
+{
+	sides "" "" "${@:2}"
+}
 
 pair "ibv_rc_pingpong, RoCE" "" ibv_rc_pingpong -g 3 -n 200 -c
 pair "ibv_rc_pingpong, RoCE v1, 64 KiB" "" ibv_rc_pingpong -g 0 -n 50 -s 65536 -c
@@ -57,5 +76,20 @@ pair "ib_send_lat, events" "" ib_send_lat -n 100 -s 8 -e
 pair "ib_send_bw, both ways, by ibv_post_send" "" ib_send_bw -n 100 -s 64 -b --use_old_post_send
 pair "ib_write_bw, lists of 10" "" ib_write_bw -n 100 -s 1024 -l 10
 pair "ib_write_lat, 60 bytes inline" "" ib_write_lat -n 100 -s 60 -I 64
+pair "ib_write_lat, nothing inline" "" ib_write_lat -n 100 -s 8 -I 0
+pair "ib_write_lat, 200 bytes inline" "" ib_write_lat -n 100 -s 200 -I 220
+pair "ib_write_bw, UC" "" ib_write_bw -c UC -n 100 -s 1024
+pair "ib_send_lat, UC" "" ib_send_lat -c UC -n 100 -s 8
+pair "ib_read_lat, events" "" ib_read_lat -n 100 -s 8 -e
+pair "ib_read_bw, events, 4 QPs" "" ib_read_bw -n 100 -s 1024 -e -q 4
+pair "ib_atomic_lat, events" "" ib_atomic_lat -n 100 -e
+pair "ib_atomic_bw, 4 QPs" "" ib_atomic_bw -n 100 -q 4
+pair "ib_send_lat, SRQ" "" ib_send_lat -n 100 -s 8 --use-srq
+pair "ib_send_bw, UD, SRQ" "" ib_send_bw -c UD -n 100 -s 1024 --use-srq
+pair "ib_send_bw, short queues" "" ib_send_bw -n 100 -s 8 -r 16 -t 16
+# perftest's group is an IPv6 address, and it refuses it beside its own choice of a GID, which is IPv4's
+pair "ib_send_bw, multicast" "" ib_send_bw -c UD -g -x 1 -n 100 -s 1024
+pair "ib_send_lat, multicast, an IPv4 group" "" ib_send_lat -c UD -g -M 0:0:0:0:0:0:0:0:0:0:255:255:239:1:1:1 -n 100 -s 8
 
+[ -z "$PROGRAMS_ALL" ] || every_program
 finish

@@ -254,7 +254,8 @@ static void lengths(const struct opt *opt)
 	}
 	/* What is too long is refused: the longest WQE is the QP's, whichever way it is filled */
 	{
-		uint32_t sge_ds = 3 + init.cap.max_send_sge, inl_ds = 3 + (max_inline + 4 + 15) / 16, ds = sge_ds > inl_ds ? sge_ds : inl_ds;
+		uint32_t sge_ds = 3 + init.cap.max_send_sge, inl_ds = 3 + (max_inline + 4 + 15) / 16;
+		uint32_t ds = sge_ds > inl_ds ? sge_ds : inl_ds;
 		struct ibv_sge many[64];
 
 		for (i = 0; i < 64; i++)
@@ -514,7 +515,8 @@ static void full(void **state)
 		}
 		word = 0xffffffff;
 		for (i = 0; i < 3; i++)
-			assert_int_equal(inlay_post_write_inline(&p.a.sq, raddr_of(&p.b, 0), p.b.mr->rkey, &word, 4, INLAY_SIGNALED), -EAGAIN);
+			assert_int_equal(inlay_post_write_inline(&p.a.sq, raddr_of(&p.b, 0), p.b.mr->rkey, &word, 4, INLAY_SIGNALED),
+				-EAGAIN);
 		expect_nothing(&p.a.cq);
 		for (i = 0; i < room; i++) {
 			memcpy(&word, p.b.buf + 4 * i, 4);

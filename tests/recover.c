@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * recover.c: a queue pair in error and back, many times on the same objects: every way into the error, what is owed against a list of what was
- * posted, polled to the end or cleaned away, reset without a new take-over, traffic again. RC, UC and UD; and with a shared receive
+ * recover.c: a queue pair in error and back, many times on the same objects: every way into the error, what is owed against a list of what
+ * was posted, polled to the end or cleaned away, reset without a new take-over, traffic again. RC, UC and UD; and with a shared receive
  * queue, whose entries stay for the others.
  */
 #include "common.h"
@@ -322,8 +322,8 @@ static void take(struct shared *s, struct inlay_cq *cq, const struct end *b, uin
 }
 
 /*
- * Two receivers share a queue and a CQ. One fails, by a message that is too long or by hand, with completions of both in the CQ: what it had
- * taken comes back, what it had not stays for the other, which never notices. Back again it receives as before.
+ * Two receivers share a queue and a CQ. One fails, by a message that is too long or by hand, with completions of both in the CQ: what it
+ * had taken comes back, what it had not stays for the other, which never notices. Back again it receives as before.
  */
 static void with_srq(void **state)
 {

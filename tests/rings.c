@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * rings.c: queue.h on plain memory, without a device: arguments, credit, what a doorbell writes where, indices that come round, the
- * receive ring, the shared receive queue's list, the completion ring. Each against a model that knows nothing of how the header keeps its state.
+ * receive ring, the shared receive queue's list, the completion ring. Each against a model that knows nothing of how the header keeps its
+ * state.
  */
 #include "common.h"
 #include <endian.h>
@@ -361,7 +362,8 @@ static int post_any(struct raw *r, uint32_t max_ds, uint32_t flags, uint32_t *ds
 		assert_int_equal(be32_at(r, index, at), num ? qpn ? 0xb0000000 : 0x90000000 : qpn ? 0x98000000 : 0x90000000);
 		assert_int_equal(be32_at(r, index, at + 4), num ? 4 << 16 : 0);
 		assert_true(be64_at(r, index, at + 8) == ((num ? 0x3c0041u : 0) | 0x20002000u | (qpn ? 0x4000u : 0)));
-		assert_int_equal(be32_at(r, index, at + 48), num ? (access & 1) << 12 | (access & 2) << 12 | (access & 4) << 12 : 0x40000000);
+		assert_int_equal(be32_at(r, index, at + 48),
+				 num ? (access & 1) << 12 | (access & 2) << 12 | (access & 4) << 12 : 0x40000000);
 		assert_int_equal(be32_at(r, index, at + 52), (num && qpn ? qpn : 0xffffff) << 8 | (key & 0xff));
 		assert_true(be64_at(r, index, at + 64) == (num && !zero ? raddr : 0));
 		assert_true(be64_at(r, index, at + 72) == num);
@@ -1045,7 +1047,8 @@ static int post_op(struct inlay_sq *sq, uint32_t op)
 	}
 }
 
-static const uint8_t knows[] = {RC | UC, RC | UC, RC, RC | UC, RC | UC, RC, RC, RC, RC | UC, RC | UC, UD, UD, UD, RC | UC, RC | UC, RC | UC | UD};
+static const uint8_t knows[] = {RC | UC, RC | UC, RC, RC | UC, RC | UC, RC, RC, RC, RC | UC, RC | UC, UD, UD, UD, RC | UC, RC | UC,
+				RC | UC | UD};
 
 struct op_on {
 	struct raw *r;
@@ -1272,7 +1275,8 @@ static void no_atomics(void **state)
 
 static void srq_arguments(void **state)
 {
-	static const uint32_t cnt_bad[] = {0, 1, 32769, 65536, 0xffffffff}, stride_bad[] = {0, 8, 16, 24, 48, 96, 2048, 0x80000000, 0xffffffff};
+	static const uint32_t cnt_bad[] = {0, 1, 32769, 65536, 0xffffffff},
+		stride_bad[] = {0, 8, 16, 24, 48, 96, 2048, 0x80000000, 0xffffffff};
 	uint8_t *buf = (uint8_t *)pages(32768 * 32);
 	uint32_t dbrec[2] = {5, 5}, n;
 	struct inlay_srq srq;

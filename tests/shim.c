@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -56,6 +57,8 @@ struct how {
 	bool srq;
 	bool one_cq;  /* both ends and sides complete to one */
 	bool sig_all;
+	unsigned int sends; /* 0: 13 */
+	unsigned int recvs; /* likewise, and the CQ takes as many more */
 	bool strange; /* the second end's QP is of a kind that inlay does not know */
 	struct ibv_comp_channel *channel;
 };
@@ -74,29 +77,32 @@ struct end {
 	struct ibv_qp_cap cap;
 };
 
+static unsigned int stranges; /* how many were made, which are all that may be libmlx5's */
+
 static struct ibv_cq *make_cq(const struct how *how)
 {
 	struct ibv_cq_init_attr_ex attr = {
-		.cqe = 63,
+		.cqe = 63 + how->recvs,
 		.channel = how->channel,
 		.wc_flags = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP,
 	};
 
 	if (how->ex_cq)
 		return ibv_cq_ex_to_cq(need(ibv_create_cq_ex(ctx, &attr), "extended CQ"));
-	return need(ibv_create_cq(ctx, 63, NULL, how->channel, 0), "CQ");
+	return need(ibv_create_cq(ctx, 63 + (int)how->recvs, NULL, how->channel, 0), "CQ");
 }
 
 static void make_end(struct end *e, const struct how *how, bool first, struct end *other)
 {
 	struct ibv_qp_init_attr_ex attr = {
-		.cap = {.max_send_wr = 13, .max_recv_wr = 13, .max_send_sge = 3, .max_recv_sge = 3, .max_inline_data = 100},
+		.cap = {how->sends ? how->sends : 13, how->recvs ? how->recvs : 13, .max_send_sge = 3, .max_recv_sge = 3,
+			.max_inline_data = 100},
 		.qp_type = how->type,
 		.sq_sig_all = how->sig_all,
 		.comp_mask = IBV_QP_INIT_ATTR_PD,
 		.pd = pd,
 	};
-	struct ibv_srq_init_attr srq = {.attr = {.max_wr = 13, .max_sge = 3}};
+	struct ibv_srq_init_attr srq = {.attr = {.max_wr = how->recvs ? how->recvs : 13, .max_sge = 3}};
 
 	memset(e, 0, sizeof(*e));
 	e->how = how;
@@ -127,6 +133,7 @@ static void make_end(struct end *e, const struct how *how, bool first, struct en
 		};
 
 		e->qp = need(mlx5dv_create_qp(ctx, &attr, &dv), "strange QP");
+		stranges++;
 	} else {
 		e->qp = need(ibv_create_qp_ex(ctx, &attr), "QP");
 	}
@@ -546,6 +553,17 @@ static void spoil_sges(struct ibv_send_wr *wr)
 	wr->num_sge = 5;
 }
 
+static void spoil_count(struct ibv_send_wr *wr)
+{
+	wr->num_sge = -1;
+}
+
+static void spoil_count_inline(struct ibv_send_wr *wr)
+{
+	wr->num_sge = -1;
+	wr->send_flags |= IBV_SEND_INLINE;
+}
+
 static void spoil_inline(struct ibv_send_wr *wr)
 {
 	wr->send_flags |= IBV_SEND_INLINE;
@@ -603,6 +621,12 @@ static void refusals(void)
 	drain("send", ends, ends[0].scq, 0);
 	list_of(&ends[0], &op, 3, 0, spoil_opcode);
 	drain("send", ends, ends[0].scq, 0);
+	printf("fewer pieces than none\n");
+	list_of(&ends[0], &op, 2, 1, spoil_count);
+	drain("send", ends, ends[0].scq, 2);
+	list_of(&ends[0], &op, 3, 1, spoil_count_inline);
+	drain("send", ends, ends[0].scq, 3);
+	recv_list(&ends[1], 2, -1);
 	printf("more than there is room for: %u sends\n", ends[0].cap.max_send_wr);
 	list_of(&ends[0], &op, 30, -1, NULL);
 	drain("send", ends, ends[0].scq, (int)ends[0].cap.max_send_wr);
@@ -815,7 +839,136 @@ static void events(struct how how)
 	must(ibv_destroy_comp_channel(channel), "destroy channel");
 }
 
+/* The only source of the event is a strange QP, made after its CQ was armed or before. Then more completions than the CQ had room for. */
+static void late(bool after, bool early)
+{
+	static const struct op op = {"write", IBV_WR_RDMA_WRITE, 8, SIG, 1, false};
+	struct how how = {.name = "late", .type = IBV_QPT_RC, .strange = true, .sends = 100};
+	struct pollfd fd = {.events = POLLIN};
+	struct end ends[2], first;
+	struct ibv_cq *cq;
+	void *context;
+	int i;
+
+	printf("== a strange QP made %s its CQ was asked for an event, resized %s\n", after ? "after" : "before", early ? "early" : "late");
+	how.channel = need(ibv_create_comp_channel(ctx), "channel");
+	fd.fd = how.channel->fd;
+	make_end(&first, &how, true, NULL);
+	how.one_cq = true;
+	if (early)
+		must(ibv_resize_cq(first.rcq, 200), "resize");
+	ends[0].scq = first.rcq;
+	if (after)
+		must(ibv_req_notify_cq(first.rcq, 0), "notify");
+	make_end(&ends[1], &how, false, &ends[0]);
+	if (!early)
+		must(ibv_resize_cq(first.rcq, 200), "resize");
+	if (!after)
+		must(ibv_req_notify_cq(first.rcq, 0), "notify");
+	connect_end(&first, &ends[1], IBV_QPS_RTS);
+	connect_end(&ends[1], &first, IBV_QPS_RTS);
+	ends[0] = first;
+	must(post_op(&ends[1], &op, 0x100), "post");
+	printf("%s\n", poll(&fd, 1, 5000) == 1 ? "an event" : "none");
+	if (poll(&fd, 1, 0) == 1) {
+		must(ibv_get_cq_event(how.channel, &cq, &context), "event");
+		printf("  of the right CQ: %s\n", cq == first.rcq ? "yes" : "no");
+		ibv_ack_cq_events(cq, 1);
+	}
+	for (i = 1; i < 100; i++)
+		must(post_op(&ends[1], &op, 0x100u + (uint64_t)i), "post");
+	usleep(100000);
+	drain("cq", ends, first.rcq, 100);
+	free_end(&ends[1], false);
+	free_end(&first, true);
+	must(ibv_destroy_comp_channel(how.channel), "destroy channel");
+}
+
 /* ---- memory windows ---- */
+
+/* What was written to the send ring, but for numbers and keys: control segments, and what is to be changed of a key. */
+static void show_ring(const char *name, struct end *e, unsigned int count)
+{
+	struct mlx5dv_qp dv = {};
+	struct mlx5dv_obj obj = {.qp = {.in = e->qp, .out = &dv}};
+	unsigned int at = 0, i;
+
+	must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_QP), "mlx5dv_init_obj");
+	printf("%s: what was posted\n", name);
+	for (i = 0; i < count; i++) {
+		const uint8_t *wqe = (const uint8_t *)dv.sq.buf + (size_t)(at % dv.sq.wqe_cnt) * dv.sq.stride;
+		unsigned int units = wqe[7] & 0x3f, k;
+
+		printf("  %02x%02x%02x%02x units %u flags %02x", wqe[0], wqe[1], wqe[2], wqe[3], units, wqe[11]);
+		for (k = 16; k < 32 && wqe[3] == MLX5_OPCODE_UMR; k++)
+			printf(" %02x", wqe[k]);
+		printf("\n");
+		at += (units + 3) / 4;
+	}
+}
+
+/* What follows a change of a key waits for it, and what follows that does not; fences that the program asks for come on top. */
+static void fences(bool by_wr)
+{
+	static const struct how hows[] = {{.name = "fences, ibv_post_send", .type = IBV_QPT_RC, .sends = 64},
+					  {.name = "fences, ibv_wr", .type = IBV_QPT_RC, .wr = true, .sends = 64}};
+	static const struct op fenced = {"write", IBV_WR_RDMA_WRITE, 8, SIG | IBV_SEND_FENCE, 1, false};
+	struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
+	struct ibv_send_wr wr, *bad;
+	struct ibv_mw_bind_info info;
+	struct ibv_qp_ex *ex;
+	struct ibv_sge sge[8];
+	struct end ends[2];
+	unsigned int i, n = 0;
+
+	if (!mw)
+		return;
+	printf("== %s\n", hows[by_wr].name);
+	make_end(&ends[0], &hows[by_wr], true, NULL);
+	make_end(&ends[1], &hows[by_wr], false, &ends[0]);
+	connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
+	connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
+	info = (struct ibv_mw_bind_info){ends[0].mr, (uintptr_t)ends[0].buf, 64, IBV_ACCESS_REMOTE_WRITE};
+	ex = ibv_qp_to_qp_ex(ends[0].qp);
+	for (i = 0; i < 6; i++) {
+		bool binds = i % 2 == 0;
+		uint32_t key = binds ? ibv_inc_rkey(mw->rkey) : mw->rkey;
+
+		if (by_wr) {
+			ibv_wr_start(ex);
+			ex->wr_id = n;
+			ex->wr_flags = SIG | (i >= 4 ? IBV_SEND_FENCE : 0);
+			if (binds)
+				ibv_wr_bind_mw(ex, mw, key, &info);
+			else
+				ibv_wr_local_inv(ex, key);
+			must(ibv_wr_complete(ex), "change of a key");
+		} else {
+			fill_wr(&ends[0], &fenced, &wr, sge, n);
+			wr.opcode = binds ? IBV_WR_BIND_MW : IBV_WR_LOCAL_INV;
+			wr.num_sge = 0;
+			wr.send_flags = SIG | (i >= 4 ? IBV_SEND_FENCE : 0);
+			wr.bind_mw.mw = mw;
+			wr.bind_mw.rkey = key;
+			wr.bind_mw.bind_info = info;
+			if (!binds)
+				wr.invalidate_rkey = key;
+			must(ibv_post_send(ends[0].qp, &wr, &bad), "change of a key");
+		}
+		mw->rkey = key;
+		n++;
+		/* Another follows at once, or a write, or a fenced one, or two writes. */
+		if (i == 0)
+			continue;
+		must(post_op(&ends[0], i == 2 ? &fenced : &ops[9], n++), "write");
+		must(post_op(&ends[0], &ops[9], n++), "write");
+	}
+	drain("send", ends, ends[0].scq, (int)n);
+	show_ring(hows[by_wr].name, &ends[0], n);
+	must(ibv_dealloc_mw(mw), "free");
+	free_end(&ends[0], true);
+	free_end(&ends[1], true);
+}
 
 static void windows(void)
 {
@@ -894,6 +1047,48 @@ static void windows(void)
 	free_end(&ends[1], true);
 }
 
+/* ---- a QP that cannot be made leaves its CQ and SRQ as they were ---- */
+
+static void impossible(void)
+{
+	static const struct how how = {.name = "impossible", .type = IBV_QPT_RC, .srq = true};
+	struct ibv_qp_init_attr attr = {.cap = {4, 4, 1, 1, 0}, .qp_type = IBV_QPT_RAW_PACKET};
+	struct ibv_qp_init_attr_ex ex = {.cap = {1 << 24, 4, 1, 1, 0}, .qp_type = IBV_QPT_RC, .comp_mask = IBV_QP_INIT_ATTR_PD, .pd = pd};
+	struct ibv_srq_init_attr srq = {.attr = {.max_wr = 13, .max_sge = 3}};
+	struct mlx5dv_qp_init_attr dv = {
+		.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS,
+		.send_ops_flags = MLX5DV_QP_EX_WITH_RAW_WQE,
+	};
+	struct ibv_qp *qp;
+
+	printf("== impossible QPs\n");
+	attr.send_cq = attr.recv_cq = ex.send_cq = ex.recv_cq = make_cq(&how);
+	ex.srq = need(ibv_create_srq(pd, &srq), "SRQ");
+	printf("%s\n", ibv_create_qp(pd, &attr) ? "made" : "refused");
+	printf("%s\n", ibv_create_qp_ex(ctx, &ex) ? "made" : "refused");
+	printf("%s\n", mlx5dv_create_qp(ctx, &ex, &dv) ? "made" : "refused");
+	/* An ordinary one, which is inlay's then: it is not counted as libmlx5's. */
+	attr.qp_type = IBV_QPT_RC;
+	attr.srq = ex.srq;
+	qp = need(ibv_create_qp(pd, &attr), "QP");
+	must(ibv_destroy_qp(qp), "destroy QP");
+	/* And the other way round: a strange one where an ordinary one could not be made. */
+	must(ibv_destroy_srq(ex.srq), "destroy SRQ");
+	must(ibv_destroy_cq(ex.send_cq), "destroy CQ");
+	ex.send_cq = ex.recv_cq = make_cq(&how);
+	ex.srq = need(ibv_create_srq(pd, &srq), "SRQ");
+	printf("%s\n", ibv_create_qp_ex(ctx, &ex) ? "made" : "refused");
+	ex.cap.max_send_wr = 4;
+	qp = mlx5dv_create_qp(ctx, &ex, &dv);
+	printf("%s\n", qp ? "made" : strerror(errno));
+	if (qp) {
+		stranges++;
+		must(ibv_destroy_qp(qp), "destroy QP");
+	}
+	must(ibv_destroy_srq(ex.srq), "destroy SRQ");
+	must(ibv_destroy_cq(ex.send_cq), "destroy CQ");
+}
+
 /* ---- a CQ that is resized before it is polled ---- */
 
 static void resizes(const struct how *how)
@@ -952,89 +1147,285 @@ static void many(void)
 		free_end(&ends[i], i == 0);
 }
 
-/* ---- threads: on one QP, and on one CQ ---- */
+/*
+ * ---- threads ----
+ *
+ * Two post to one QP, by ibv_post_send and by ibv_wr_*; what they send is received by another QP, once from a queue of its own and once
+ * from an SRQ. All completes to one CQ, which two others poll; each posts a new receive for one that is completed.
+ */
 
-#define THREADS 4
-#define EACH 500
+#define EACH 15000
+#define RECVS 40
 
 static struct {
 	struct end ends[2];
-	unsigned int polled[THREADS * EACH], left, room;
+	uint8_t sent[2 * EACH], taken[2 * EACH]; /* how often each was completed */
+	uint32_t slots[64];                      /* what is posted as receive */
+	unsigned int room, done, wrong;
 } crowd;
 
-/* Every other ten by ibv_wr_*. Only what there is room for: where there is none, libmlx5's ibv_wr_* write over the request before. */
+static void count_one(uint8_t *counts, uint64_t which)
+{
+	if (which >= 2 * EACH || __atomic_fetch_add(&counts[which], 1, __ATOMIC_RELAXED))
+		__atomic_fetch_add(&crowd.wrong, 1, __ATOMIC_RELAXED);
+}
+
+/* A receive writes to a place of its own, which its wr_id names, and which says after it which message came. */
+static void repost(uint64_t slot)
+{
+	struct end *e = &crowd.ends[1];
+	struct ibv_sge sge = {(uintptr_t)e->buf + slot * 16, 8, e->mr->lkey};
+	struct ibv_recv_wr wr = {.wr_id = slot, .sg_list = &sge, .num_sge = 1}, *bad;
+
+	if (__atomic_exchange_n(&crowd.slots[slot], 1, __ATOMIC_ACQ_REL) ||
+	    (e->srq ? ibv_post_srq_recv(e->srq, &wr, &bad) : ibv_post_recv(e->qp, &wr, &bad)))
+		__atomic_fetch_add(&crowd.wrong, 1, __ATOMIC_RELAXED);
+}
+
+/* The other poster comes in between, if it may. */
+static int post_slowly(struct end *e, const struct ibv_send_wr *wr, bool slowly)
+{
+	struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(e->qp);
+
+	ibv_wr_start(ex);
+	ex->wr_id = wr->wr_id;
+	ex->wr_flags = wr->send_flags;
+	ibv_wr_send(ex);
+	if (slowly)
+		usleep(1);
+	ibv_wr_set_inline_data(ex, (void *)(uintptr_t)wr->sg_list->addr, wr->sg_list->length);
+	return ibv_wr_complete(ex);
+}
+
+/* Only what there is room for: where there is none, libmlx5's ibv_wr_* write over the request before. */
 static void *poster(void *arg)
 {
-	uint64_t wr_id = (uint64_t)(uintptr_t)arg * EACH, end = wr_id + EACH;
-	struct ibv_send_wr wr, *bad;
-	double limit = now() + 20;
-	struct ibv_sge sge[8];
+	uint64_t i = (uint64_t)(uintptr_t)arg * EACH, end = i + EACH;
+	struct end *e = &crowd.ends[0];
+	double limit = now() + 30;
+	struct ibv_sge sge;
+	struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = SIG | INL}, *bad;
 
-	while (wr_id < end && now() < limit) {
+	while (i < end && now() < limit) {
 		unsigned int room = __atomic_load_n(&crowd.room, __ATOMIC_ACQUIRE);
 
 		if (!room || !__atomic_compare_exchange_n(&crowd.room, &room, room - 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
-			usleep(10);
+			sched_yield();
 			continue;
 		}
-		fill_wr(&crowd.ends[0], &ops[9 + wr_id % 2], &wr, sge, wr_id);
-		if (wr_id / 10 % 2 ? post_wr(&crowd.ends[0], &wr) : ibv_post_send(crowd.ends[0].qp, &wr, &bad))
+		wr.wr_id = i;
+		sge = (struct ibv_sge){(uintptr_t)&i, sizeof(i), 0};
+		if (i % 16 < 8 ? post_slowly(e, &wr, i % 64 == 0) : ibv_post_send(e->qp, &wr, &bad))
 			break;
-		wr_id++;
+		i++;
 	}
-	return (void *)(uintptr_t)(end - wr_id);
+	return (void *)(uintptr_t)(end - i);
 }
 
 static void *poller(void *arg)
 {
-	double limit = now() + 20;
-	struct ibv_wc wc[3];
+	double limit = now() + 30;
+	struct ibv_wc wc[4];
+	uint64_t which;
 	int n, i;
 
 	(void)arg;
-	while (__atomic_load_n(&crowd.left, __ATOMIC_ACQUIRE) && now() < limit) {
-		n = ibv_poll_cq(crowd.ends[0].scq, 3, wc);
+	while (__atomic_load_n(&crowd.done, __ATOMIC_ACQUIRE) < 4 * EACH && now() < limit) {
+		n = ibv_poll_cq(crowd.ends[0].scq, 4, wc);
+		if (n < 0)
+			__atomic_fetch_add(&crowd.wrong, 1, __ATOMIC_RELAXED);
 		for (i = 0; i < n; i++) {
-			if (wc[i].status == IBV_WC_SUCCESS && wc[i].wr_id < THREADS * EACH)
-				__atomic_fetch_add(&crowd.polled[wc[i].wr_id], 1, __ATOMIC_RELAXED);
-			__atomic_fetch_sub(&crowd.left, 1, __ATOMIC_RELEASE);
-			__atomic_fetch_add(&crowd.room, 1, __ATOMIC_RELEASE);
+			if (wc[i].status != IBV_WC_SUCCESS) {
+				__atomic_fetch_add(&crowd.wrong, 1, __ATOMIC_RELAXED);
+			} else if (wc[i].opcode == IBV_WC_SEND) {
+				count_one(crowd.sent, wc[i].wr_id);
+				__atomic_fetch_add(&crowd.room, 1, __ATOMIC_RELEASE);
+				__atomic_fetch_add(&crowd.done, 1, __ATOMIC_RELEASE);
+			} else if (wc[i].wr_id >= 64 || !__atomic_exchange_n(&crowd.slots[wc[i].wr_id], 0, __ATOMIC_ACQ_REL)) {
+				__atomic_fetch_add(&crowd.wrong, 1, __ATOMIC_RELAXED);
+			} else {
+				memcpy(&which, crowd.ends[1].buf + wc[i].wr_id * 16, sizeof(which));
+				count_one(crowd.taken, which);
+				repost(wc[i].wr_id);
+				__atomic_fetch_add(&crowd.done, 1, __ATOMIC_RELEASE);
+			}
 		}
 		if (n <= 0)
-			usleep(10);
+			sched_yield();
 	}
 	return NULL;
 }
 
-static void threads(void)
+static void threads(const struct how *how)
 {
-	static const struct how how = {.name = "threads", .type = IBV_QPT_RC, .wr = true};
-	pthread_t posters[THREADS], pollers[THREADS];
-	unsigned int i, once = 0;
+	pthread_t posters[2], pollers[2];
+	unsigned int i, sent = 0, taken = 0;
 	void *left;
 
-	printf("== threads\n");
-	make_end(&crowd.ends[0], &how, true, NULL);
-	make_end(&crowd.ends[1], &how, false, &crowd.ends[0]);
+	printf("== threads, %s\n", how->name);
+	memset(&crowd, 0, sizeof(crowd));
+	make_end(&crowd.ends[0], how, true, NULL);
+	make_end(&crowd.ends[1], how, false, &crowd.ends[0]);
 	connect_end(&crowd.ends[0], &crowd.ends[1], IBV_QPS_RTS);
 	connect_end(&crowd.ends[1], &crowd.ends[0], IBV_QPS_RTS);
-	crowd.left = THREADS * EACH;
 	crowd.room = crowd.ends[0].cap.max_send_wr;
-	for (i = 0; i < THREADS; i++) {
+	for (i = 0; i < RECVS; i++)
+		repost(i);
+	for (i = 0; i < 2; i++) {
 		must(pthread_create(&posters[i], NULL, poster, (void *)(uintptr_t)i), "thread");
 		must(pthread_create(&pollers[i], NULL, poller, NULL), "thread");
 	}
-	for (i = 0; i < THREADS; i++) {
+	for (i = 0; i < 2; i++) {
 		must(pthread_join(posters[i], &left), "thread");
 		if (left)
 			printf("thread %u did not post %u\n", i, (unsigned int)(uintptr_t)left);
 		must(pthread_join(pollers[i], NULL), "thread");
 	}
-	for (i = 0; i < THREADS * EACH; i++)
-		once += crowd.polled[i] == 1;
-	printf("%u sends were completed once\n", once);
+	for (i = 0; i < 2 * EACH; i++) {
+		sent += crowd.sent[i] == 1;
+		taken += crowd.taken[i] == 1;
+	}
+	printf("%u sends were completed once, %u messages taken once, %u times wrong\n", sent, taken, crowd.wrong);
+	free_end(&crowd.ends[1], false);
 	free_end(&crowd.ends[0], true);
-	free_end(&crowd.ends[1], true);
+}
+
+/* Two fill one receive queue or SRQ at once, as fast as they can: each post succeeds once, and together as many as there is room for. */
+
+#define DEEP 8192
+
+static struct {
+	struct end end;
+	pthread_barrier_t start;
+	uint8_t taken[2 * DEEP];
+	unsigned int posted;
+} deep;
+
+static void *filler(void *arg)
+{
+	struct ibv_recv_wr wr[4], *bad;
+	struct end *e = &deep.end;
+	struct ibv_sge sge = {(uintptr_t)e->buf + BYTES, 8, e->mr->lkey};
+	uint64_t wr_id = (uint64_t)(uintptr_t)arg * DEEP;
+	unsigned int i;
+	int err = 0;
+
+	pthread_barrier_wait(&deep.start);
+	while (!err) {
+		for (i = 0; i < 4; i++)
+			wr[i] = (struct ibv_recv_wr){.wr_id = wr_id + i, .next = i < 3 ? &wr[i + 1] : NULL, .sg_list = &sge, .num_sge = 1};
+		bad = &wr[4];
+		err = e->srq ? ibv_post_srq_recv(e->srq, wr, &bad) : ibv_post_recv(e->qp, wr, &bad);
+		__atomic_fetch_add(&deep.posted, err ? (unsigned int)(bad - wr) : 4, __ATOMIC_RELAXED);
+		wr_id += 4;
+	}
+	return NULL;
+}
+
+static void fill_at_once(const struct how *how)
+{
+	unsigned int lap, i, polled, once, spurious = 0, wrong = 0;
+	pthread_t fillers[2];
+	struct end from;
+	double limit;
+	struct ibv_wc wc;
+
+	printf("== two fill %s\n", how->name);
+	make_end(&from, how, true, NULL);
+	make_end(&deep.end, how, false, &from);
+	must(pthread_barrier_init(&deep.start, NULL, 2), "barrier");
+	for (lap = 0; lap < 5; lap++) {
+		connect_end(&deep.end, &from, IBV_QPS_RTS);
+		connect_end(&from, &deep.end, IBV_QPS_RTS);
+		memset(deep.taken, 0, sizeof(deep.taken));
+		deep.posted = 0;
+		for (i = 0; i < 2; i++)
+			must(pthread_create(&fillers[i], NULL, filler, (void *)(uintptr_t)i), "thread");
+		for (i = 0; i < 2; i++)
+			must(pthread_join(fillers[i], NULL), "thread");
+		/* All are taken again: those of a queue pair in error, those of an SRQ by as many messages. */
+		if (!how->srq)
+			to_state(&deep.end, IBV_QPS_ERR);
+		limit = now() + 10;
+		for (polled = once = i = 0; polled < deep.posted && now() < limit;) {
+			if (how->srq && i < deep.posted && i - polled < 8) {
+				must(post_op(&from, &ops[0], 0x1), "post");
+				i++;
+			}
+			while (how->srq && ibv_poll_cq(from.scq, 1, &wc) == 1)
+				;
+			if (ibv_poll_cq(deep.end.rcq, 1, &wc) != 1)
+				continue;
+			polled++;
+			if (wc.wr_id < 2 * DEEP && wc.status == (how->srq ? IBV_WC_SUCCESS : IBV_WC_WR_FLUSH_ERR))
+				deep.taken[wc.wr_id]++;
+			else
+				wrong++;
+		}
+		for (i = 0; i < 2 * DEEP; i++) {
+			once += deep.taken[i] == 1;
+			spurious += deep.taken[i] > 1;
+		}
+		printf("%u posted, %u polled, %u once, %u more often, %u wrong\n", deep.posted, polled, once, spurious, wrong);
+		to_state(&deep.end, IBV_QPS_RESET);
+		to_state(&from, IBV_QPS_RESET);
+	}
+	pthread_barrier_destroy(&deep.start);
+	free_end(&deep.end, true);
+	free_end(&from, true);
+}
+
+/* ---- a QP is modified while another thread is between ibv_wr_start and ibv_wr_complete ---- */
+
+static struct {
+	struct ibv_qp_ex *ex;
+	unsigned int posts;
+	bool stop;
+} restless;
+
+static void *starter(void *arg)
+{
+	(void)arg;
+	while (!__atomic_load_n(&restless.stop, __ATOMIC_RELAXED)) {
+		ibv_wr_start(restless.ex);
+		if (ibv_wr_complete(restless.ex))
+			break;
+		__atomic_fetch_add(&restless.posts, 1, __ATOMIC_RELAXED);
+	}
+	return NULL;
+}
+
+static void modifies(void)
+{
+	static const struct how how = {.name = "modifies", .type = IBV_QPT_RC, .wr = true};
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS, .min_rnr_timer = 12};
+	unsigned int before = 0, i;
+	struct end ends[2];
+	pthread_t thread;
+	double limit;
+
+	printf("== modified while others post\n");
+	make_end(&ends[0], &how, true, NULL);
+	make_end(&ends[1], &how, false, &ends[0]);
+	connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
+	restless.ex = ibv_qp_to_qp_ex(ends[0].qp);
+	must(pthread_create(&thread, NULL, starter, NULL), "thread");
+	for (i = 0; i < 60000; i++) {
+		must(ibv_modify_qp(ends[0].qp, &attr, IBV_QP_STATE | IBV_QP_MIN_RNR_TIMER), "modify");
+		if (i % 1000)
+			continue;
+		for (limit = now() + 5; __atomic_load_n(&restless.posts, __ATOMIC_RELAXED) == before && now() < limit;)
+			usleep(100);
+		if (before == __atomic_load_n(&restless.posts, __ATOMIC_RELAXED)) {
+			printf("the other thread is stuck\n");
+			exit(1);
+		}
+		before = __atomic_load_n(&restless.posts, __ATOMIC_RELAXED);
+	}
+	__atomic_store_n(&restless.stop, true, __ATOMIC_RELAXED);
+	must(pthread_join(thread, NULL), "thread");
+	free_end(&ends[0], true);
+	free_end(&ends[1], true);
 }
 
 /* ---- all ---- */
@@ -1053,7 +1444,34 @@ static void scenario(const struct how *how)
 	free_end(&ends[0], true);
 }
 
-int main(void)
+/* A strange QP on a CQ that an ordinary one has and the program looks into: only without the shim. Sends one message, too. */
+static int one(bool look)
+{
+	static const struct how how = {.name = "one", .type = IBV_QPT_RC, .one_cq = true};
+	struct mlx5dv_qp_init_attr dv = {
+		.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS,
+		.send_ops_flags = MLX5DV_QP_EX_WITH_RAW_WQE,
+	};
+	struct ibv_qp_init_attr_ex ex = {.cap = {4, 4, 1, 1, 0}, .qp_type = IBV_QPT_RC, .comp_mask = IBV_QP_INIT_ATTR_PD, .pd = pd};
+	struct mlx5dv_cq cq;
+	struct mlx5dv_obj obj = {.cq = {.out = &cq}};
+	struct end ends[2];
+
+	make_end(&ends[0], &how, true, NULL);
+	make_end(&ends[1], &how, false, &ends[0]);
+	connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
+	connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
+	must(post_op(&ends[0], &ops[9], 1), "post");
+	drain("cq", ends, ends[0].scq, 1);
+	if (look) {
+		obj.cq.in = ex.send_cq = ex.recv_cq = ends[0].scq;
+		must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_CQ), "mlx5dv_init_obj");
+		printf("a strange one: %s\n", mlx5dv_create_qp(ctx, &ex, &dv) ? "made" : strerror(errno));
+	}
+	return 0;
+}
+
+int main(int argc, char **argv)
 {
 	static const struct how hows[] = {
 		{.name = "RC", .type = IBV_QPT_RC},
@@ -1072,9 +1490,13 @@ int main(void)
 	static const struct how strange[] = {
 		{.name = "a strange QP on a CQ of its own", .type = IBV_QPT_RC, .strange = true},
 		{.name = "a strange QP on a CQ that is in use", .type = IBV_QPT_RC, .strange = true, .one_cq = true},
-		{.name = "a strange QP on an extended CQ that is in use", .type = IBV_QPT_RC, .strange = true, .one_cq = true, .ex_cq = true},
+		{.name = "a strange QP on an extended CQ in use", .type = IBV_QPT_RC, .strange = true, .one_cq = true, .ex_cq = true},
 	};
 	static const struct how shared = {.name = "one CQ", .type = IBV_QPT_RC, .one_cq = true};
+	static const struct how deep_rq = {.name = "a receive queue", .type = IBV_QPT_RC, .recvs = DEEP};
+	static const struct how deep_srq = {.name = "an SRQ", .type = IBV_QPT_RC, .srq = true, .recvs = DEEP - 1};
+	static const struct how crowd_rq = {.name = "a receive queue", .type = IBV_QPT_RC, .wr = true, .one_cq = true, .recvs = RECVS};
+	static const struct how crowd_srq = {.name = "an SRQ", .type = IBV_QPT_RC, .wr = true, .one_cq = true, .srq = true, .recvs = RECVS};
 	static const struct how plain = {.name = "RC", .type = IBV_QPT_RC}, srq = {.name = "SRQ", .type = IBV_QPT_RC, .srq = true};
 	static const struct how ex = {.name = "extended CQ", .type = IBV_QPT_RC, .ex_cq = true};
 	struct ibv_device **list;
@@ -1092,6 +1514,8 @@ int main(void)
 	pd = need(ibv_alloc_pd(ctx), "PD");
 	must(ibv_query_port(ctx, 1, &port), "port");
 	must(ibv_query_gid(ctx, 1, 0, &gid), "GID");
+	if (argc > 1)
+		return one(!strcmp(argv[1], "look"));
 	for (i = 0; i < sizeof(hows) / sizeof(hows[0]); i++)
 		scenario(&hows[i]);
 	for (i = 0; i < sizeof(strange) / sizeof(strange[0]); i++) {
@@ -1107,13 +1531,24 @@ int main(void)
 	events(plain);
 	events(shared);
 	events(ex);
+	late(false, false);
+	late(false, true);
+	late(true, false);
+	late(true, true);
+	impossible();
 	windows();
+	fences(false);
+	fences(true);
 	resizes(&plain);
 	resizes(&ex);
 	many();
-	threads();
+	threads(&crowd_rq);
+	threads(&crowd_srq);
+	fill_at_once(&deep_rq);
+	fill_at_once(&deep_srq);
+	modifies();
 	must(ibv_dealloc_pd(pd), "dealloc PD");
 	must(ibv_close_device(ctx), "close");
-	printf("== end\n");
+	printf("%u strange QPs\n== end\n", stranges);
 	return 0;
 }

@@ -6,6 +6,7 @@
 #
 # SHIM_ALL=1 tries every program with every option that concerns posting and polling.
 . tests/tap.sh
+. tests/perftest.sh
 
 shim="examples/shim/run --verbose"
 export INLAY_SHIM_SO=${INLAY_SHIM_SO:-$B/libinlay-shim.so}
@@ -29,7 +30,8 @@ differ() # name, options of tests/softdev/run, environment...: runs tests/shim.c
 	grep -h '^inlay-shim: by inlay' "$dir/out" >"$dir/account"
 	diff "$dir/plain.txt" "$dir/shim.txt" >"$dir/out" && grep -q '^== end' "$dir/plain.txt" &&
 		! grep 'are missing' "$dir/plain.txt" >>"$dir/out" &&
-		grep -Eq ' [0-9]{3,} sends, [0-9]{3,} receives, [0-9]{4,} completions' "$dir/account"
+		grep -Eq ' [0-9]{3,} sends, [0-9]{3,} receives, [0-9]{4,} completions' "$dir/account" &&
+		grep -q "by libmlx5: $(sed -n 's/ strange QPs$//p' "$dir/shim.txt") QPs$" "$dir/account"
 	result $? "$name: $(grep -c . "$dir/plain.txt") lines the same"
 }
 
@@ -44,6 +46,26 @@ differ "what a program sees, on a device that sees nothing but doorbells" "--tra
 try "checked" $CC -std=gnu11 -O2 -g -Wall -Wextra -Werror -DINLAY_CHECKED=1 -Iinclude -fPIC -fvisibility=hidden -shared -pthread \
 	examples/shim/*.c -o "$dir/checked.so" -libverbs -lmlx5 -ldl
 differ "what a program sees, checked" "" INLAY_SHIM_SO="$dir/checked.so"
+
+# ---- what only the shim says ----
+
+run="timeout 20 tests/softdev/run --fabric $dir/fabric"
+$run $shim "$dir/shim" look >"$dir/out" 2>&1 && grep -q '^a strange one: Operation not supported' "$dir/out" &&
+	grep -q 'refused: ' "$dir/out"
+result $? "a QP of libmlx5's on a CQ of inlay's that the program looks into is refused aloud"
+
+# A QP that cannot be asked about is made all the same, by libmlx5
+cat >"$dir/dumb.c" <<EOF
+#include <infiniband/verbs.h>
+int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
+{
+	return (void)qp, (void)attr, (void)mask, (void)init, 12;
+}
+EOF
+$CC -fPIC -shared "$dir/dumb.c" -o "$dir/dumb.so"
+LD_PRELOAD="$dir/dumb.so" $run $shim "$dir/shim" one >"$dir/out" 2>&1 && grep -q 'wr_id 1 status success' "$dir/out" &&
+	grep -q 'by inlay: 0 QPs, .* by libmlx5: 2 QPs$' "$dir/out"
+result $? "a QP that cannot be described is libmlx5's"
 
 # ---- programs ----
 
@@ -83,57 +105,8 @@ at() # sides, command...: on RoCE, at each of the sides
 	done
 }
 
-perftest() # connection: the programs that know it
-{
-	case $1 in
-	RC) echo ib_{write,send,read,atomic}_{lat,bw} ;;
-	UC) echo ib_{write,send}_{lat,bw} ;;
-	UD) echo ib_send_{lat,bw} ;;
-	esac
-}
-
 if [ -n "$SHIM_ALL" ]; then
-	for program in rc uc ud srq; do
-		for options in "" -e "-s 64" "-s 1024 -n 50"; do
-			at s,c,b ibv_${program}_pingpong -g 3 -n 100 $options
-		done
-	done
-	at b ibv_rc_pingpong -g 3 -n 100 -t
-	at b ibv_rc_pingpong -g 3 -n 100 -c -s 65536
-	sides b "--link ib" ibv_ud_pingpong -n 100
-	for connection in RC UC UD; do
-		for program in $(perftest $connection); do
-			command="$program -c $connection -n 100"
-			sized=$command
-			[[ $program = *atomic* ]] || sized="$command -s 8"
-			at s,c,b $sized
-			at b $sized --use_old_post_send
-			[[ $program = *write* ]] || at s,b $sized -e
-			if [[ $program != *atomic* ]]; then
-				at c,b $command -s 1024
-				[ $connection = UD ] || at b $command -s 20000
-			fi
-			[ $connection = UD ] || sides b "--link ib" $sized
-			if [[ $program = *write* || $program = *send* ]]; then
-				at b $sized -I 0
-				at b $command -s 60 -I 64
-				at b $command -s 200 -I 220 --use_old_post_send
-			fi
-			if [[ $program = *bw ]]; then
-				at c,b $sized -q 4
-				at b $sized -b
-				at b $sized -l 10 -t 60
-				at b $sized -Q 1 -t 5
-				at b $sized -q 3 --use_old_post_send -b
-				[ "$program $connection" != "ib_send_bw RC" ] || at b $sized -r 16 -t 16
-			fi
-			if [[ $program = *send* && $connection != UC ]]; then
-				at s,c,b $sized --use-srq
-				[[ $program != *bw ]] || at b $sized --use-srq -q 4 --use_old_post_send
-			fi
-			[[ $program != *atomic* ]] || at b $command -A CMP_AND_SWAP
-		done
-	done
+	every_program
 	finish
 	exit
 fi
@@ -150,8 +123,9 @@ for program in $(perftest RC); do
 	at s,c,b $program -n 100 $size
 done
 for command in "ib_write_lat -c UC -s 8" "ib_write_bw -c UC -s 1024 -q 2" "ib_send_lat -c UC -s 8" "ib_send_bw -c UC -s 1024" \
-	"ib_send_lat -c UD -s 8" "ib_send_bw -c UD -s 1024 -q 2" "ib_write_lat -s 20000" "ib_write_lat -s 60 -I 64" "ib_write_lat -s 8 -I 0" \
-	"ib_write_bw -s 8 -q 4" "ib_write_bw -s 1024 -l 10" "ib_send_bw -s 1024 --use-srq" "ib_send_lat -s 8 --use-srq" \
+	"ib_send_lat -c UD -s 8" "ib_send_bw -c UD -s 1024 -q 2" "ib_write_lat -s 20000" "ib_write_lat -s 60 -I 64" \
+	"ib_write_lat -s 8 -I 0" "ib_write_bw -s 8 -q 4" "ib_write_bw -s 1024 -l 10" \
+	"ib_send_bw -s 1024 --use-srq" "ib_send_lat -s 8 --use-srq" \
 	"ib_send_lat -s 8 -e" "ib_read_bw -s 1024 -e" "ib_send_bw -s 64 -b --use_old_post_send" "ib_write_lat -s 8 --use_old_post_send" \
 	"ib_atomic_bw -A CMP_AND_SWAP"; do
 	at b $command -n 100

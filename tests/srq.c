@@ -99,9 +99,9 @@ static struct inlay_av av_to(const struct end *e)
 enum { PAIRS = 4, DATAGRAM = PAIRS - 1 };
 
 /*
- * Three RC queue pairs and one of datagrams receive from one queue, each into a CQ of its own. What came is looked at, kept for a while, and
- * given back in random order. A message says who sent it and its number, so that none is lost, doubled or mixed up; each entry's memory is
- * written by the one message that took it.
+ * Three RC queue pairs and one of datagrams receive from one queue, each into a CQ of its own. What came is looked at, kept for a while,
+ * and given back in random order. A message says who sent it and its number, so that none is lost, doubled or mixed up; each entry's memory
+ * is written by the one message that took it.
  */
 static void several(void **state)
 {

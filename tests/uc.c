@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * uc.c: unreliable connections: sends, writes and immediates of every length, messages that are lost, what stops the sender; and payload that
- * the device leaves in the CQE, on every type of QP.
+ * uc.c: unreliable connections: sends, writes and immediates of every length, messages that are lost, what stops the sender; and payload
+ * that the device leaves in the CQE, on every type of QP.
  */
 #include "common.h"
 #include <endian.h>
@@ -155,7 +155,8 @@ static void credit(void **state)
 
 		for (i = 0; i < run; i++) {
 			word = (uint64_t)run << 32 | i;
-			must(inlay_post_write_inline(&p.a.sq, raddr_of(&p.b, 8 * i), p.b.mr->rkey, &word, 8, i + 1 == run ? INLAY_SIGNALED : 0));
+			must(inlay_post_write_inline(&p.a.sq, raddr_of(&p.b, 8 * i), p.b.mr->rkey, &word, 8,
+						     i + 1 == run ? INLAY_SIGNALED : 0));
 		}
 		if (run == room)
 			assert_int_equal(inlay_post_nop(&p.a.sq, 0), -EAGAIN);

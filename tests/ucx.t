@@ -12,7 +12,8 @@ if ! command -v ucx_perftest >/dev/null || ! pkg-config --exists ucx; then
 	exit
 fi
 for p in ucp uct; do
-	try "ucx/$p.c" $CC -std=gnu11 -O2 -g -Wall -Wextra -Werror $(pkg-config --cflags ucx) -o "$dir/$p" tests/ucx/$p.c $(pkg-config --libs ucx)
+	try "ucx/$p.c" $CC -std=gnu11 -O2 -g -Wall -Wextra -Werror $(pkg-config --cflags ucx) -o "$dir/$p" tests/ucx/$p.c \
+		$(pkg-config --libs ucx)
 done
 
 export UCX_NET_DEVICES=mlx5_0:1 UCX_WARN_UNUSED_ENV_VARS=n UCX_LOG_LEVEL=info
@@ -60,7 +61,8 @@ verify_uct() # what, options of tests/softdev/run: datagrams have only active me
 {
 	local kinds=9
 	[ $over = ${over#ud} ] || kinds=3
-	both "$2" "$dir/uct" -t $over -d mlx5_0:1 -r $rounds && [ "$(grep -c "^Verified .* of $kinds kinds" "$dir/out")" = 2 ] && shims_account
+	both "$2" "$dir/uct" -t $over -d mlx5_0:1 -r $rounds && [ "$(grep -c "^Verified .* of $kinds kinds" "$dir/out")" = 2 ] &&
+		shims_account
 	result $? "$over, $1, the transport by itself: every byte"
 }
 
@@ -206,8 +208,9 @@ for t in rc_verbs ud_verbs rc_mlx5 ud_mlx5; do
 			case $t,$test in
 			ud_*,[!a]*) continue ;;
 			esac
-			UCX_LOG_LEVEL=warn SOFTDEV_TRAP=1 timeout 30 tests/softdev/run $by ucx_perftest -l -f -d mlx5_0:1 -x $t -n 300 -w 5 -t $test \
-				>"$dir/one" 2>&1 && grep -q '^ *300 .*[0-9]$' "$dir/one" || { cat "$dir/one"; echo "failed: $test"; }
+			UCX_LOG_LEVEL=warn SOFTDEV_TRAP=1 timeout 30 tests/softdev/run $by \
+				ucx_perftest -l -f -d mlx5_0:1 -x $t -n 300 -w 5 -t $test >"$dir/one" 2>&1 &&
+				grep -q '^ *300 .*[0-9]$' "$dir/one" || { cat "$dir/one"; echo "failed: $test"; }
 		done >"$dir/out"
 		[ ! -s "$dir/out" ]
 		result $? "$t, trapped${by:+, with the shim}: ucx_perftest with itself"
@@ -220,8 +223,8 @@ if [ -n "$UCX_MATRIX" ]; then
 	PAIR_TIMEOUT=200
 	for s in 8 200 4096 8192 65536 1048576; do
 		n=$((s < 60000 ? 40 : s < 1000000 ? 12 : 4))
-		for test in ucp_put_lat ucp_put_bw ucp_get tag_lat tag_bw "tag_bw -C" "tag_bw -U" tag_sync_lat tag_sync_bw ucp_am_lat ucp_am_bw \
-			stream_lat stream_bw "stream_bw -r recv_data"; do
+		for test in ucp_put_lat ucp_put_bw ucp_get tag_lat tag_bw "tag_bw -C" "tag_bw -U" tag_sync_lat tag_sync_bw ucp_am_lat \
+			ucp_am_bw stream_lat stream_bw "stream_bw -r recv_data"; do
 			set -- $test
 			echo "$1 $s $n ${*:2}"
 		done
@@ -233,7 +236,8 @@ if [ -n "$UCX_MATRIX" ]; then
 			case $t in
 			*_verbs)
 				server_by=$shim client_by=$shim
-				perftest "$link, shim on both: ucx_perftest, $(wc -l <"$dir/tests_more") tests" "--link $link" "$dir/tests_more"
+				perftest "$link, shim on both: ucx_perftest, $(wc -l <"$dir/tests_more") tests" \
+					"--link $link" "$dir/tests_more"
 				server_by= client_by=
 				;;
 			esac

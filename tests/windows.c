@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * windows.c: memory windows: bound, used by the peer, closed in every way, and refused from then on; at every place of the ring; on RC and UC,
- * of both types.
+ * windows.c: memory windows: bound, used by the peer, closed in every way, and refused from then on; at every place of the ring; on RC and
+ * UC, of both types.
  */
 #include "common.h"
 #include <endian.h>

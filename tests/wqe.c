@@ -580,7 +580,8 @@ static void links(void **state)
  */
 static void digest(void **state)
 {
-	static uint8_t wqes[64 * 64] __attribute__((aligned(64))), entries[32 * 64] __attribute__((aligned(64))), reg[512] __attribute__((aligned(512)));
+	static uint8_t wqes[64 * 64] __attribute__((aligned(64))), entries[32 * 64] __attribute__((aligned(64))),
+		reg[512] __attribute__((aligned(512)));
 	uint32_t i, k, n, dbrec[2] = {0, 0}, srq_dbrec[2] = {0, 0};
 	uint64_t hash = 0xcbf29ce484222325, seed = rnd_state;
 	struct inlay_srq srq;

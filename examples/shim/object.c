@@ -4,6 +4,7 @@
  * context is replaced when it is opened. Each replacement calls what it replaces.
  */
 #include <dlfcn.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,12 +60,15 @@ EXPORT int mlx5dv_init_obj(struct mlx5dv_obj *obj, uint64_t type)
 {
 	struct shim_cq *cq = type & MLX5DV_OBJ_CQ ? shim_find(obj->cq.in) : NULL;
 	struct shim_srq *srq = type & MLX5DV_OBJ_SRQ ? shim_find(obj->srq.in) : NULL;
-	enum shim_owner nobody = SHIM_NOBODY;
 
-	if (srq)
-		__atomic_compare_exchange_n(&srq->owner, &nobody, SHIM_LIBMLX5, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+	pthread_mutex_lock(&shim_lock);
+	if (srq && srq->owner == SHIM_NOBODY)
+		__atomic_store_n(&srq->owner, SHIM_LIBMLX5, __ATOMIC_RELEASE);
 	if (cq)
 		cq->programs = true;
+	if (cq && cq->second)
+		say("a CQ that stands for two is looked into: of the QPs of libmlx5's on it nothing is seen there");
+	pthread_mutex_unlock(&shim_lock);
 	return NEXT(mlx5dv_init_obj)(obj, type);
 }
 
@@ -165,28 +169,45 @@ static bool take_cq(struct ibv_cq *ibcq)
 	return true;
 }
 
-/* The CQ that something of libmlx5's may complete to, for one that the program named. NULL and errno when there can be none. */
-static struct ibv_cq *leave_cq(struct ibv_cq *ibcq)
+/*
+ * The CQ that something of libmlx5's may complete to, for one that the program named. NULL and errno when there can be none. Whose the CQ
+ * is, is decided when that something has been made: by left_cq.
+ */
+static struct ibv_cq *other_cq(struct ibv_cq *ibcq)
 {
 	struct shim_cq *cq = ibcq ? shim_find(ibcq) : NULL;
 
-	if (!cq)
-		return ibcq;
-	if (cq->owner == SHIM_NOBODY)
-		cq->owner = SHIM_LIBMLX5;
-	if (cq->owner == SHIM_LIBMLX5)
+	if (!cq || cq->owner != SHIM_INLAY)
 		return ibcq;
 	if (!cq->second) {
-		struct ibv_cq *second = cq->extended ?
-			(struct ibv_cq *)cq->context->create_cq_ex(ibcq->context, &cq->attr) :
-			NEXT(ibv_create_cq)(ibcq->context, cq->attr.cqe, cq->attr.cq_context, cq->attr.channel, cq->attr.comp_vector);
+		struct ibv_cq *second;
+		uint32_t armed;
 
+		if (cq->programs) {
+			say("refused: a QP of libmlx5's on a CQ that is inlay's and that the program looks into itself");
+			errno = ENOTSUP;
+			return NULL;
+		}
+		second = cq->extended ? (struct ibv_cq *)cq->context->create_cq_ex(ibcq->context, &cq->attr) :
+			 NEXT(ibv_create_cq)(ibcq->context, cq->attr.cqe, cq->attr.cq_context, cq->attr.channel, cq->attr.comp_vector);
 		if (!second)
 			return NULL;
 		shim_insert(second, cq);
-		__atomic_store_n(&cq->second, second, __ATOMIC_RELEASE);
+		__atomic_store_n(&cq->second, second, __ATOMIC_SEQ_CST);
+		/* What the program asked for before, it expects of this one too. Who asks now, sees it or is seen here. */
+		armed = __atomic_load_n(&cq->armed, __ATOMIC_SEQ_CST);
+		if (armed)
+			cq->context->ops.req_notify_cq(second, !(armed & SHIM_ARMED));
 	}
 	return cq->second;
+}
+
+static void left_cq(struct ibv_cq *ibcq)
+{
+	struct shim_cq *cq = ibcq ? shim_find(ibcq) : NULL;
+
+	if (cq && cq->owner == SHIM_NOBODY)
+		cq->owner = SHIM_LIBMLX5;
 }
 
 /*
@@ -223,12 +244,23 @@ EXPORT int ibv_resize_cq(struct ibv_cq *ibcq, int cqe)
 	struct shim_cq *cq = shim_find(ibcq);
 	int err;
 
-	if (!cq || cq->owner != SHIM_INLAY)
+	if (!cq)
 		return NEXT(ibv_resize_cq)(ibcq, cqe);
-	shim_acquire(&cq->lock);
-	err = resize(cq, cqe);
-	shim_release(&cq->lock);
-	return !err && cq->second ? NEXT(ibv_resize_cq)(cq->second, cqe) : err;
+	if (cq->owner != SHIM_INLAY) {
+		err = NEXT(ibv_resize_cq)(ibcq, cqe);
+	} else {
+		shim_acquire(&cq->lock);
+		err = resize(cq, cqe);
+		shim_release(&cq->lock);
+		if (!err && cq->second)
+			err = NEXT(ibv_resize_cq)(cq->second, cqe);
+	}
+	if (!err) {
+		pthread_mutex_lock(&shim_lock);
+		cq->attr.cqe = (uint32_t)cqe; /* a second one will be as large */
+		pthread_mutex_unlock(&shim_lock);
+	}
+	return err;
 }
 
 EXPORT int ibv_destroy_cq(struct ibv_cq *ibcq)
@@ -328,20 +360,20 @@ static struct ibv_srq *create_srq_ex(struct ibv_context *context, struct ibv_srq
 	struct ibv_cq *cq = attr->comp_mask & IBV_SRQ_INIT_ATTR_CQ ? attr->cq : NULL;
 	struct ibv_srq *srq;
 
-	if (cq && !basic) {
-		pthread_mutex_lock(&shim_lock);
-		attr->cq = leave_cq(cq);
-		pthread_mutex_unlock(&shim_lock);
-		if (!attr->cq) {
-			attr->cq = cq;
-			return NULL;
-		}
+	if (basic) {
+		srq = c->create_srq_ex(context, attr);
+		remember_srq(srq);
+		return srq;
 	}
-	srq = c->create_srq_ex(context, attr);
+	pthread_mutex_lock(&shim_lock);
+	if (cq)
+		attr->cq = other_cq(cq);
+	srq = cq && !attr->cq ? NULL : c->create_srq_ex(context, attr);
 	if (cq)
 		attr->cq = cq;
-	if (basic)
-		remember_srq(srq);
+	if (srq)
+		left_cq(cq);
+	pthread_mutex_unlock(&shim_lock);
 	return srq;
 }
 
@@ -444,7 +476,7 @@ EXPORT int ibv_destroy_ah(struct ibv_ah *ibah)
  * Queue pairs
  */
 
-/* Why inlay does not drive such a QP; NULL when it does: then what the QP uses has become inlay's. */
+/* Why inlay cannot drive such a QP; NULL when it can. Decides nothing: a creation that fails leaves everything as it was. */
 static const char *uncovered(const struct ibv_qp_init_attr_ex *attr, const struct mlx5dv_qp_init_attr *dv)
 {
 	const uint64_t dv_flags = MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE | MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE |
@@ -462,14 +494,9 @@ static const char *uncovered(const struct ibv_qp_init_attr_ex *attr, const struc
 		return "its mlx5 attributes";
 	if (getenv("MLX5_QP_SIGNATURE"))
 		return "signatures";
-	/* First whether all of them can be, then to take them: what cannot be is best found before anything is decided. */
 	if (!attr->send_cq || !attr->recv_cq || lost_cq(attr->send_cq) || lost_cq(attr->recv_cq))
 		return "its CQ";
-	if (attr->srq && lost_srq(attr->srq))
-		return "its SRQ";
-	if (!take_cq(attr->send_cq) || !take_cq(attr->recv_cq))
-		return "its CQ";
-	return attr->srq && !take_srq(attr->srq) ? "its SRQ" : NULL;
+	return attr->srq && lost_srq(attr->srq) ? "its SRQ" : NULL;
 }
 
 static const char *type_name(enum ibv_qp_type type)
@@ -550,6 +577,16 @@ static void count_qp(const struct shim_qp *qp)
 	total.recvs += qp->rq.head;
 }
 
+/* Makes everything inlay's that a QP is about to need. Returns what could not be; NULL when all is. */
+static const char *take_all(struct shim_qp *qp, const struct ibv_qp_init_attr_ex *attr)
+{
+	if (take_qp(qp))
+		return "what is to be known of it";
+	if (!take_cq(attr->send_cq) || !take_cq(attr->recv_cq))
+		return "its CQ";
+	return attr->srq && !take_srq(attr->srq) ? "its SRQ" : NULL;
+}
+
 static void free_qp(struct shim_qp *qp)
 {
 	inlay_sq_fini(&qp->sq.q);
@@ -559,14 +596,36 @@ static void free_qp(struct shim_qp *qp)
 	free(qp);
 }
 
-/* A QP of inlay's: in a domain of its own where that can be had, in the program's else. */
-static struct ibv_qp *create_inlay(const struct maker *maker, struct ibv_qp_init_attr_ex *attr)
+/* Where the QP of a number is kept; NULL when there is no memory. The number's last owner may still be leaving its CQs. */
+static struct shim_qp **place_of(struct shim_context *context, uint32_t qpn)
+{
+	struct shim_qp ***part = &context->qps[qpn >> 12], **place;
+
+	if (!*part)
+		*part = calloc(4096, sizeof(**part));
+	if (!*part)
+		return NULL;
+	place = &(*part)[qpn & 0xfff];
+	while (*place) {
+		pthread_mutex_unlock(&shim_lock);
+		sched_yield();
+		pthread_mutex_lock(&shim_lock);
+	}
+	return place;
+}
+
+/*
+ * A QP of inlay's: in a domain of its own where that can be had, in the program's else. NULL and *why NULL when libmlx5 does not make it
+ * either; NULL and *why when it turns out only now that inlay cannot drive it.
+ */
+static struct ibv_qp *create_inlay(const struct maker *maker, struct ibv_qp_init_attr_ex *attr, const char **why)
 {
 	struct shim_qp *qp = aligned_alloc(INLAY_CACHE_LINE, sizeof(*qp));
 	const char *shut = getenv("MLX5_SHUT_UP_BF");
 	struct ibv_qp_init_attr_ex asked = *attr;
-	struct shim_qp ***part;
+	struct shim_qp **place;
 
+	*why = qp ? NULL : "memory";
 	if (!qp)
 		return NULL;
 	memset(qp, 0, sizeof(*qp));
@@ -589,17 +648,16 @@ static struct ibv_qp *create_inlay(const struct maker *maker, struct ibv_qp_init
 		return NULL;
 	}
 	qp->qpn = qp->qp->qp_num;
-	part = &maker->context->qps[qp->qpn >> 12];
-	if (!*part)
-		*part = calloc(4096, sizeof(**part));
-	if (!*part || take_qp(qp)) {
+	place = place_of(maker->context, qp->qpn);
+	*why = place ? take_all(qp, attr) : "memory";
+	if (*why) {
 		NEXT(ibv_destroy_qp)(qp->qp);
 		free_qp(qp);
-		errno = ENOMEM;
+		*attr = asked;
 		return NULL;
 	}
 	qp->qp->pd = qp->pd;
-	(*part)[qp->qpn & 0xfff] = qp;
+	__atomic_store_n(place, qp, __ATOMIC_RELEASE);
 	shim_insert(qp->qp, qp);
 	qp->srq = attr->srq ? shim_find(attr->srq) : NULL;
 	qp->send_cq = shim_find(attr->send_cq);
@@ -627,14 +685,18 @@ static struct ibv_qp *create_libmlx5(const struct maker *maker, struct ibv_qp_in
 		errno = ENOTSUP;
 		return NULL;
 	}
-	if (srq)
-		srq->owner = SHIM_LIBMLX5;
-	attr->send_cq = leave_cq(send_cq);
-	attr->recv_cq = leave_cq(recv_cq);
+	attr->send_cq = other_cq(send_cq);
+	attr->recv_cq = !attr->send_cq == !send_cq ? other_cq(recv_cq) : NULL;
 	if (!attr->send_cq == !send_cq && !attr->recv_cq == !recv_cq)
 		qp = make(maker, attr);
 	attr->send_cq = send_cq;
 	attr->recv_cq = recv_cq;
+	if (qp) {
+		left_cq(send_cq);
+		left_cq(recv_cq);
+		if (srq)
+			__atomic_store_n(&srq->owner, SHIM_LIBMLX5, __ATOMIC_RELEASE);
+	}
 	if (qp && (verbose || !total.left))
 		say("QP 0x%x is libmlx5's, because of %s%s", qp->qp_num, why, verbose ? "" : " (others are not mentioned)");
 	total.left += qp != NULL;
@@ -643,12 +705,15 @@ static struct ibv_qp *create_libmlx5(const struct maker *maker, struct ibv_qp_in
 
 static struct ibv_qp *create_qp(const struct maker *maker, struct ibv_qp_init_attr_ex *attr)
 {
+	struct ibv_qp *qp = NULL;
 	const char *why;
-	struct ibv_qp *qp;
 
 	pthread_mutex_lock(&shim_lock);
 	why = uncovered(attr, maker->dv);
-	qp = why ? create_libmlx5(maker, attr, why) : create_inlay(maker, attr);
+	if (!why)
+		qp = create_inlay(maker, attr, &why);
+	if (why)
+		qp = create_libmlx5(maker, attr, why);
 	pthread_mutex_unlock(&shim_lock);
 	return qp;
 }
@@ -694,6 +759,17 @@ static void lock_cqs(struct shim_qp *qp)
 		shim_acquire(&b->lock);
 }
 
+/* The same for who holds shim_lock: it is not kept while one waits for a poll, during which the program may need it. */
+static void lock_cqs_too(struct shim_qp *qp)
+{
+	while (!shim_try(&qp->send_cq->lock) || (qp->recv_cq != qp->send_cq && !shim_try(&qp->recv_cq->lock) &&
+						 (shim_release(&qp->send_cq->lock), true))) {
+		pthread_mutex_unlock(&shim_lock);
+		sched_yield();
+		pthread_mutex_lock(&shim_lock);
+	}
+}
+
 static void unlock_cqs(struct shim_qp *qp)
 {
 	shim_release(&qp->send_cq->lock);
@@ -701,43 +777,57 @@ static void unlock_cqs(struct shim_qp *qp)
 		shim_release(&qp->recv_cq->lock);
 }
 
+/* A QP that has become RESET: nothing comes of it any more, and none of its posts succeeds. The order of locks is the one of posts. */
+static void reset_qp(struct shim_qp *qp)
+{
+	lock_cqs(qp);
+	shim_clean(qp);
+	unlock_cqs(qp);
+	shim_acquire(&qp->sq.lock);
+	shim_acquire(&qp->rq.lock);
+	count_qp(qp);
+	if (qp->sq.sends)
+		inlay_sq_reset(&qp->sq.q);
+	if (qp->rq.wr_ids)
+		inlay_rq_reset(&qp->rq.q);
+	restart(qp);
+	shim_release(&qp->rq.lock);
+	shim_release(&qp->sq.lock);
+}
+
+/*
+ * On the way to RESET and to RTS libmlx5 puts its own ibv_wr_complete into the QP, which knows nothing of our lock: nobody may be between
+ * ibv_wr_start and ibv_wr_complete until ours is back.
+ */
 EXPORT int ibv_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
 {
-	int err = NEXT(ibv_modify_qp)(ibqp, attr, mask);
-	struct shim_qp *qp = err ? NULL : shim_find(ibqp);
+	struct shim_qp *qp = mask & IBV_QP_STATE ? shim_find(ibqp) : NULL;
+	bool puts = qp && (attr->qp_state == IBV_QPS_RESET || attr->qp_state == IBV_QPS_RTS);
+	int err;
 
-	if (!qp || !(mask & IBV_QP_STATE))
-		return err;
-	switch (attr->qp_state) {
-	case IBV_QPS_RESET:
-		lock_cqs(qp);
-		shim_clean(qp);
-		count_qp(qp);
-		if (qp->sq.sends)
-			inlay_sq_reset(&qp->sq.q);
-		if (qp->rq.wr_ids)
-			inlay_rq_reset(&qp->rq.q);
-		restart(qp);
-		unlock_cqs(qp);
-		break;
-	case IBV_QPS_INIT:
-		qp->rq.ready = true;
-		break;
-	case IBV_QPS_RTS:
-		qp->sq.max_sge = qp->max_send_sge;
-		break;
-	default:
-		break;
+	if (puts)
+		shim_acquire(&qp->sq.lock);
+	err = NEXT(ibv_modify_qp)(ibqp, attr, mask);
+	if (puts) {
+		if (!err)
+			qp->sq.max_sge = attr->qp_state == IBV_QPS_RTS ? qp->max_send_sge : -1;
+		if (qp->extended)
+			shim_wr_install(ibv_qp_to_qp_ex(ibqp));
+		shim_release(&qp->sq.lock);
 	}
-	/* libmlx5 has put its own ibv_wr_complete there. */
-	if (qp->extended)
-		shim_wr_install(ibv_qp_to_qp_ex(ibqp));
+	if (qp && !err && attr->qp_state == IBV_QPS_INIT) {
+		shim_acquire(&qp->rq.lock);
+		qp->rq.ready = true;
+		shim_release(&qp->rq.lock);
+	}
+	if (qp && !err && attr->qp_state == IBV_QPS_RESET)
+		reset_qp(qp);
 	return err;
 }
 
 EXPORT int ibv_destroy_qp(struct ibv_qp *ibqp)
 {
-	struct shim_qp *qp = shim_find(ibqp), **entry;
+	struct shim_qp *qp = shim_find(ibqp);
 	int err;
 
 	if (!qp)
@@ -753,11 +843,10 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *ibqp)
 		ibqp->pd = qp->pd;
 		shim_insert(ibqp, qp);
 	} else {
-		lock_cqs(qp);
+		/* A new QP of this number waits in place_of until the old one's completions are gone. */
+		lock_cqs_too(qp);
 		shim_clean(qp);
-		entry = &qp->context->qps[qp->qpn >> 12][qp->qpn & 0xfff];
-		if (*entry == qp) /* the number may have come back already */
-			*entry = NULL;
+		qp->context->qps[qp->qpn >> 12][qp->qpn & 0xfff] = NULL;
 		unlock_cqs(qp);
 		count_qp(qp);
 		free_qp(qp);
@@ -777,10 +866,12 @@ static struct ibv_wq *create_wq(struct ibv_context *context, struct ibv_wq_init_
 	struct ibv_wq *wq;
 
 	pthread_mutex_lock(&shim_lock);
-	attr->cq = leave_cq(cq);
-	pthread_mutex_unlock(&shim_lock);
+	attr->cq = other_cq(cq);
 	wq = attr->cq ? c->create_wq(context, attr) : NULL;
 	attr->cq = cq;
+	if (wq)
+		left_cq(cq);
+	pthread_mutex_unlock(&shim_lock);
 	return wq;
 }
 

@@ -436,16 +436,22 @@ static void leave(struct shim_cq *cq, bool entered)
 int shim_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 {
 	struct shim_cq *cq = shim_find(ibcq);
+	uint32_t asked = solicited_only ? SHIM_ARMED_SOLICITED : SHIM_ARMED;
+	struct ibv_cq *second;
 	bool entered;
 	int err;
 
+	/* Before looking for the second: who is making it looks whether this was asked for. */
+	if (cq && !(__atomic_load_n(&cq->armed, __ATOMIC_RELAXED) & asked))
+		__atomic_fetch_or(&cq->armed, asked, __ATOMIC_SEQ_CST);
 	if (INLAY_UNLIKELY(!cq || cq->owner != SHIM_INLAY))
 		return ((struct shim_context *)shim_find(ibcq->context))->ops.req_notify_cq(ibcq, solicited_only);
 	entered = enter(cq);
 	err = -inlay_cq_arm(&cq->q, solicited_only);
 	leave(cq, entered);
-	if (!err && cq->second)
-		err = cq->context->ops.req_notify_cq(cq->second, solicited_only);
+	second = __atomic_load_n(&cq->second, __ATOMIC_SEQ_CST);
+	if (!err && second)
+		err = cq->context->ops.req_notify_cq(second, solicited_only);
 	return err;
 }
 

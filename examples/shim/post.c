@@ -2,6 +2,12 @@
 /* Posting: verbs' work requests become inlay's posts. What is refused, and with which errno, is what libmlx5 refuses. */
 #include "shim.h"
 
+/* To libmlx5 fewer than none are none. */
+static inline uint32_t sges_of(int num_sge)
+{
+	return num_sge > 0 ? (uint32_t)num_sge : 0;
+}
+
 /* ------------------------------------------------------------------------------------------------------------------------
  * What ibv_post_send and ibv_wr_* share
  */
@@ -121,22 +127,23 @@ static uint32_t changes_key(const struct ibv_send_wr *wr)
 static int post_one(struct shim_qp *qp, const struct ibv_send_wr *wr)
 {
 	struct shim_sq *sq = &qp->sq;
-	uint32_t flags, index;
+	uint32_t flags, index, num_sge = sges_of(wr->num_sge);
 	uint64_t total = 0;
-	int i, err;
+	uint32_t i;
+	int err;
 
 	if (INLAY_UNLIKELY(!room(sq) || wr->num_sge > sq->max_sge))
 		return ENOMEM;
 	flags = flags_of(sq, wr->send_flags);
 	index = inlay_sq_index(&sq->q);
 	if (wr->send_flags & IBV_SEND_INLINE) {
-		for (i = 0; i < wr->num_sge; i++)
+		for (i = 0; i < num_sge; i++)
 			total += wr->sg_list[i].length;
 		if (INLAY_UNLIKELY(total > sq->max_inline))
 			return ENOMEM;
-		err = wr->num_sge == 1 ? post_any(qp, wr, 1, flags | INLAY_INLINE) : post_any(qp, wr, wr->num_sge, flags | INLAY_INLINE);
+		err = num_sge == 1 ? post_any(qp, wr, 1, flags | INLAY_INLINE) : post_any(qp, wr, num_sge, flags | INLAY_INLINE);
 	} else {
-		err = wr->num_sge == 1 ? post_any(qp, wr, 1, flags) : post_any(qp, wr, wr->num_sge, flags);
+		err = num_sge == 1 ? post_any(qp, wr, 1, flags) : post_any(qp, wr, num_sge, flags);
 	}
 	if (INLAY_UNLIKELY(err))
 		return -err;
@@ -502,7 +509,7 @@ int shim_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_
 			if (INLAY_UNLIKELY(!rq->ready))
 				err = EINVAL;
 			else
-				err = -inlay_post_recv(&rq->q, wr->sg_list, (uint32_t)wr->num_sge);
+				err = -inlay_post_recv(&rq->q, wr->sg_list, sges_of(wr->num_sge));
 		}
 		if (INLAY_UNLIKELY(err)) {
 			if (err == EAGAIN)
@@ -529,7 +536,7 @@ int shim_post_srq_recv(struct ibv_srq *ibsrq, struct ibv_recv_wr *wr, struct ibv
 	for (; wr; wr = wr->next) {
 		uint16_t index = inlay_srq_index(&srq->q);
 
-		err = inlay_post_srq_recv(&srq->q, wr->sg_list, (uint32_t)wr->num_sge);
+		err = inlay_post_srq_recv(&srq->q, wr->sg_list, sges_of(wr->num_sge));
 		if (INLAY_UNLIKELY(err)) {
 			err = err == -EAGAIN ? ENOMEM : -err;
 			*bad_wr = wr;

@@ -25,14 +25,19 @@
  * own (inlay_uar_create), which the program does not see either: its QP says the PD that it asked for, and the other one is put back while
  * libmlx5 destroys it. Where there are no more registers, the QP has the one that libmlx5 picks, shared, and rings doorbells only.
  *
- * What differs. A program that goes by mlx5dv_init_obj and posts and polls by itself is left alone. Resizing a CQ that was polled is refused
- * (ENOTSUP). A receive of an SRQ that meets a page fault of on-demand paging ends in an error, where libmlx5 posts it again. Operations that
- * a UD QP does not have are refused with EINVAL, where libmlx5 lets the device find out. MLX5_STALL_CQ_POLL and MLX5_SINGLE_THREADED are not
+ * What differs. A program that goes by mlx5dv_init_obj and posts and polls by itself is left alone; one that has looked into a CQ of
+ * inlay's so gets no QP of libmlx5's on it (ENOTSUP). A program that opens libibverbs by dlopen and takes its functions by dlsym
+ * goes past the shim.
+ * Resizing a CQ that was polled is refused (ENOTSUP). A receive of an SRQ that meets a page fault of on-demand paging ends in an error,
+ * where libmlx5 posts it again. Operations that a QP's type does not have (TSO, on all of them), and atomics with other than one piece, are
+ * refused with EINVAL, where libmlx5 lets the device find out. Pieces of a request that binds or invalidates are not posted. ibv_bind_mw
+ * does not refuse the null MR and memory of the device, which then end in an error. MLX5_STALL_CQ_POLL and MLX5_SINGLE_THREADED are not
  * known. A CQ that tells the wall clock's time or tags, or whose CQEs are compressed, is libmlx5's.
  *
  * Threads. As with libmlx5 any thread may use any queue: each queue has a lock. A post never waits for a poll or the other way round, so
  * that a program may poll between ibv_wr_start and ibv_wr_complete: the poll leaves in `tail` and `done` what was completed, and the next
- * post that needs the room gives it to the headers.
+ * post that needs the room gives it to the headers. ibv_modify_qp to RESET or RTS waits for who is between ibv_wr_start and
+ * ibv_wr_complete.
  */
 #ifndef SHIM_H
 #define SHIM_H
@@ -149,6 +154,11 @@ struct shim_qp {
 	bool extended;                    /* has ibv_wr_* */
 };
 
+enum {
+	SHIM_ARMED_SOLICITED = 1,
+	SHIM_ARMED = 2,
+};
+
 struct shim_cq {
 	enum shim_kind kind;
 	struct inlay_cq q;
@@ -164,6 +174,7 @@ struct shim_cq {
 	pthread_t poller;                 /* who is between ibv_start_poll and ibv_end_poll */
 	bool polling;
 	uint32_t resized;                 /* how often */
+	uint32_t armed;                   /* SHIM_ARMED*: what the program has ever asked for */
 	uint32_t second_events;           /* of the second CQ, reported as the first's and not yet acknowledged by the program */
 	struct ibv_cq_init_attr_ex attr;  /* as it was asked for */
 };
@@ -235,6 +246,11 @@ static inline void shim_acquire(uint32_t *lock)
 	while (INLAY_UNLIKELY(__atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE)))
 		while (__atomic_load_n(lock, __ATOMIC_RELAXED))
 			inlay_relax();
+}
+
+static inline bool shim_try(uint32_t *lock)
+{
+	return !__atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE);
 }
 
 static inline void shim_release(uint32_t *lock)

@@ -137,12 +137,12 @@ INLAY_FN uint64_t inlay_from_be64(uint64_t be)
  *
  *   name                      x86-64    aarch64      stands between
  *   inlay_fence_wqe_record    -         dmb oshst    stores to a WQE | the doorbell record that hands it over
- *   inlay_fence_recv_record   -         dmb osh      stores to a receive WQE, and the last loads from the buffer that it names | the doorbell
- *                                                    record that hands both to the device
+ *   inlay_fence_recv_record   -         dmb osh      stores to a receive WQE, and the last loads from the buffer that it names | the
+ *                                                    doorbell record that hands both to the device
  *   inlay_fence_record_reg    sfence    dmb oshst    the doorbell record | a write to the doorbell register
  *   inlay_fence_reg           sfence    dsb st       a write to the register | whatever follows
- *   inlay_fence_polled        -         dmb oshld    the load of what is polled (a CQE's owner bit, the last byte of an RDMA write) | loads of
- *                                                    what the device wrote before it
+ *   inlay_fence_polled        -         dmb oshld    the load of what is polled (a CQE's owner bit, the last byte of an RDMA write) |
+ *                                                    loads of what the device wrote before it
  *   inlay_fence_cqe_free      -         dmb oshld    the last loads from a CQE | the consumer record that frees it
  *
  * x86-64: stores to write-back memory become visible in program order, and so do loads, devices included; only the

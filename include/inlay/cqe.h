@@ -16,8 +16,8 @@
  *
  * An error CQE (struct mlx5_err_cqe) keeps +32, +56, +60 and +63 and has the vendor's syndrome at +54, the syndrome at +55.
  *
- * Scatter to CQE. On a QP made by ibv_create_qp the device puts a received payload of up to 32 bytes (64 in a 128-byte CQE) into the CQE and
- * not into the buffer; on one made with MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE or sq_sig_all also what an RDMA read or an atomic
+ * Scatter to CQE. On a QP made by ibv_create_qp the device puts a received payload of up to 32 bytes (64 in a 128-byte CQE) into the CQE
+ * and not into the buffer; on one made with MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE or sq_sig_all also what an RDMA read or an atomic
  * brings back. Where libmlx5 would copy it to the buffer, inlay leaves it: see inlay_cqe_payload. A QP made with
  * MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE never does that.
  *
@@ -98,8 +98,8 @@ INLAY_COLD const char *inlay_syndrome_text(uint8_t syndrome)
 }
 
 /*
- * The status that ibv_poll_cq would report: IBV_WC_SUCCESS unless inlay_cqe_is_error, IBV_WC_GENERAL_ERR for a syndrome or an opcode that is
- * not known. Source: libmlx5's table, mlx5_handle_error_cqe.
+ * The status that ibv_poll_cq would report: IBV_WC_SUCCESS unless inlay_cqe_is_error, IBV_WC_GENERAL_ERR for a syndrome or an opcode that
+ * is not known. Source: libmlx5's table, mlx5_handle_error_cqe.
  */
 INLAY_COLD enum ibv_wc_status inlay_cqe_status(const struct mlx5_cqe64 *cqe)
 {
@@ -175,7 +175,10 @@ INLAY_FN uint8_t inlay_cqe_opcode(const struct mlx5_cqe64 *cqe)
 	return cqe->op_own >> 4;
 }
 
-/* Whether the CQE is anything but good news: REQ_ERR or RESP_ERR, or an opcode that none of inlay's queues ever sees. See inlay_cqe_status. */
+/*
+ * Whether the CQE is anything but good news: REQ_ERR or RESP_ERR, or an opcode that none of inlay's queues ever sees. See
+ * inlay_cqe_status.
+ */
 INLAY_ALWAYS int inlay_cqe_is_error(const struct mlx5_cqe64 *cqe)
 {
 	return (int)INLAY_UNLIKELY((cqe->op_own & INLAY_CQE_ERROR) != 0);
@@ -224,8 +227,8 @@ INLAY_FN uint32_t inlay_cqe_invalidated_rkey(const struct mlx5_cqe64 *cqe)
 }
 
 /*
- * What a receive of a UD QP says of its sender: see also ibv_init_ah_from_wc(3). Meaningless when the payload lies in the first half of the CQE
- * (inlay_cqe_payload), which no UD QP does.
+ * What a receive of a UD QP says of its sender: see also ibv_init_ah_from_wc(3). Meaningless when the payload lies in the first half of the
+ * CQE (inlay_cqe_payload), which no UD QP does.
  *
  * The sender's QPN (ibv_wc.src_qp).
  */

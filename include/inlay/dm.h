@@ -10,9 +10,9 @@
  *   inlay_dm_write(&dm, 64, &value, 8);                          the CPU's way; RDMA's: address 64 with mr's key
  *
  * The device takes accesses of 4 aligned bytes: neither offset nor length may be otherwise, and what is longer than 4 bytes may be
- * seen half written by the network. The mapping is write-combining: writes linger, merge and change places on their way, and nothing is certain to
- * have arrived before inlay_fence_reg() (base.h), which belongs between data and the flag that announces it, and behind the flag. Reading
- * costs a round trip over PCIe for every 4 bytes.
+ * seen half written by the network. The mapping is write-combining: writes linger, merge and change places on their way, and nothing is
+ * certain to have arrived before inlay_fence_reg() (base.h), which belongs between data and the flag that announces it, and behind the
+ * flag. Reading costs a round trip over PCIe for every 4 bytes.
  *
  * Threads: the caller orders accesses to the same bytes.
  * Sources: ibv_alloc_dm(3), mlx5dv_init_obj(3), libmlx5's mlx5_access_dm (verbs.c).
@@ -75,8 +75,8 @@ INLAY_FN int inlay_dm_check(const struct inlay_dm *dm, uint64_t offset, uint64_t
 }
 
 /*
- * Writes len bytes at offset, both multiples of 4, from memory of any alignment. Returns 0; -EINVAL for another offset or length; -EFAULT beyond
- * the end. As ibv_memcpy_to_dm: where it has arrived only inlay_fence_reg() tells.
+ * Writes len bytes at offset, both multiples of 4, from memory of any alignment. Returns 0; -EINVAL for another offset or length; -EFAULT
+ * beyond the end. As ibv_memcpy_to_dm: where it has arrived only inlay_fence_reg() tells.
  */
 INLAY_FN int inlay_dm_write(const struct inlay_dm *dm, uint64_t offset, const void *from, uint64_t len)
 {

@@ -26,16 +26,16 @@
  * A QP in error. The device flushes what is outstanding, and each flush CQE gives its credit back as any other does. To go on:
  *
  *   ibv_modify_qp to ERR, unless it is there already               stops it; with an SRQ, wait for IBV_EVENT_QP_LAST_WQE_REACHED
- *   inlay_post_nop(&sq, INLAY_SIGNALED);  inlay_sq_ring(&sq)       one that can only be flushed: its completion is the last. Without it, a last
- *                                                                  WQE that was done unsignaled would be waited for in vain
+ *   inlay_post_nop(&sq, INLAY_SIGNALED);  inlay_sq_ring(&sq)       one that can only be flushed: its completion is the last. Without it, a
+ *                                                                  last WQE that was done unsignaled would be waited for in vain
  *   poll and release until inlay_sq_pending and inlay_rq_pending are 0    inlay_sq_owed: completions yet to come, at most
  *   ibv_modify_qp to RESET
  *   inlay_cq_clean(&cq, qpn, its SRQ or NULL)                      each of its CQs. For who does not care for the rest: from RESET on
  *   inlay_sq_reset(&sq);  inlay_rq_reset(&rq)
  *   ibv_modify_qp to INIT, RTR, RTS; post
  *
- * Room for completions. A CQ is to hold one CQE for each WQE that can be outstanding in the queues that complete to it: where it overruns, it is
- * dead, and its QPs go into error without a CQE that says so (IBV_EVENT_CQ_ERR does).
+ * Room for completions. A CQ is to hold one CQE for each WQE that can be outstanding in the queues that complete to it: where it overruns,
+ * it is dead, and its QPs go into error without a CQE that says so (IBV_EVENT_CQ_ERR does).
  *
  * Threads: every queue has one owner at a time. Only the register may be shared, as its mode says; attaching queues to it and detaching
  * them (inlay_sq_init, inlay_sq_from_qp, inlay_sq_fini) is for one thread at a time. After fork() only the parent uses the queues.

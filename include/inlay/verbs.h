@@ -51,8 +51,8 @@
 #include <inlay/queue.h>
 
 /*
- * Makes a doorbell register: a thread domain and a parent domain over pd, so that a QP created in uar->pd gets a register that libmlx5 hands to
- * no QP outside. The register itself is known when inlay_sq_from_qp attaches the first QP.
+ * Makes a doorbell register: a thread domain and a parent domain over pd, so that a QP created in uar->pd gets a register that libmlx5
+ * hands to no QP outside. The register itself is known when inlay_sq_from_qp attaches the first QP.
  *
  * mode  INLAY_UAR_EXCLUSIVE for one queue, INLAY_UAR_LOCKED for several; with INLAY_UAR_DOORBELL it is merely apart from others
  *
@@ -116,7 +116,10 @@ INLAY_COLD int inlay_uar_destroy(struct inlay_uar *uar)
 	return 0;
 }
 
-/* mlx5dv_init_obj for an object of this context. Returns 0; -ENOTSUP when it is not of an mlx5 device; else mlx5dv_init_obj's negative errno. */
+/*
+ * mlx5dv_init_obj for an object of this context. Returns 0; -ENOTSUP when it is not of an mlx5 device; else mlx5dv_init_obj's negative
+ * errno.
+ */
 INLAY_COLD int inlay_dv_init(struct ibv_context *context, struct mlx5dv_obj *obj, uint64_t type)
 {
 	if (!mlx5dv_is_supported(context->device))
@@ -139,12 +142,12 @@ INLAY_COLD int inlay_dv_qp(struct ibv_qp *qp, struct mlx5dv_qp *dv)
 }
 
 /*
- * Describes the doorbell register that libmlx5 gave a QP, in memory that all queues on this register may share. QPs of one context share such
- * registers freely, so the mode is INLAY_UAR_DOORBELL, the one that is right whoever else rings it. For BlueFlame see inlay_uar_create;
- * who made a thread domain by other means describes its register with inlay_uar_init.
+ * Describes the doorbell register that libmlx5 gave a QP, in memory that all queues on this register may share. QPs of one context share
+ * such registers freely, so the mode is INLAY_UAR_DOORBELL, the one that is right whoever else rings it. For BlueFlame see
+ * inlay_uar_create; who made a thread domain by other means describes its register with inlay_uar_init.
  *
- * Returns 0; -ENOTSUP for a QP that is not an RC, UC or UD QP of an mlx5 device; -EINVAL for a register that cannot be; else the negative errno
- * of mlx5dv_init_obj.
+ * Returns 0; -ENOTSUP for a QP that is not an RC, UC or UD QP of an mlx5 device; -EINVAL for a register that cannot be; else the negative
+ * errno of mlx5dv_init_obj.
  */
 INLAY_COLD int inlay_uar_from_qp(struct inlay_uar *uar, struct ibv_qp *qp)
 {
@@ -159,10 +162,10 @@ INLAY_COLD int inlay_uar_from_qp(struct inlay_uar *uar, struct ibv_qp *qp)
  *
  * uar  from inlay_uar_from_qp for this QP or one on the same register, or from inlay_uar_create for a QP created in uar->pd
  *
- * Returns 0; -ENOTSUP for a QP that is of another kind or not of an mlx5 device, has sq_sig_all, or a ring that inlay does not know; -EBUSY when the
- * send queue was posted to or the register is exclusive and has a queue; -EINVAL when the QP rings another register than uar's, was not
- * created in uar->pd, or has no send queue; else the negative errno of ibv_query_qp or ibv_query_device. On failure sq and uar are as
- * they were.
+ * Returns 0; -ENOTSUP for a QP that is of another kind or not of an mlx5 device, has sq_sig_all, or a ring that inlay does not know; -EBUSY
+ * when the send queue was posted to or the register is exclusive and has a queue; -EINVAL when the QP rings another register than uar's,
+ * was not created in uar->pd, or has no send queue; else the negative errno of ibv_query_qp or ibv_query_device. On failure sq and uar are
+ * as they were.
  */
 INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct inlay_uar *uar)
 {
@@ -197,8 +200,8 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 	if (init.sq_sig_all)
 		return -ENOTSUP;
 	/*
-	 * The longest WQE as libmlx5 sizes it: control and address vector, or control, remote address and (RC) atomic segment; then the longer
-	 * of both payloads.
+	 * The longest WQE as libmlx5 sizes it: control and address vector, or control, remote address and (RC) atomic segment; then the
+	 * longer of both payloads.
 	 */
 	fixed_ds = qp->qp_type == IBV_QPT_UD ? 4 : qp->qp_type == IBV_QPT_UC ? 2 : 3;
 	inline_ds = fixed_ds + (init.cap.max_inline_data + 4 + INLAY_DS - 1) / INLAY_DS;
@@ -225,8 +228,8 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 /*
  * Takes over the receive queue of an RC, UC or UD QP that nothing has been posted to since its creation or reset.
  *
- * Returns 0; -ENOTSUP for a QP that is of another kind or not of an mlx5 device; -EBUSY when the queue was posted to; -EINVAL when the QP has no
- * receive queue of its own (none, or an SRQ); else the negative errno of mlx5dv_init_obj.
+ * Returns 0; -ENOTSUP for a QP that is of another kind or not of an mlx5 device; -EBUSY when the queue was posted to; -EINVAL when the QP
+ * has no receive queue of its own (none, or an SRQ); else the negative errno of mlx5dv_init_obj.
  */
 INLAY_COLD int inlay_rq_from_qp(struct inlay_rq *rq, struct ibv_qp *qp)
 {
@@ -246,7 +249,8 @@ INLAY_COLD int inlay_rq_from_qp(struct inlay_rq *rq, struct ibv_qp *qp)
  * Takes over the ring of a WQ (ibv_create_wq) that nothing has been posted to since its creation or reset. A WQ with striding
  * (mlx5dv_create_wq) has entries of another form, and must not be taken over. Post once it is in RDY: see rq.h.
  *
- * Returns 0; -ENOTSUP when it is not of an mlx5 device; -EBUSY when it was posted to; -EINVAL for a ring that inlay does not know; else the negative errno of mlx5dv_init_obj.
+ * Returns 0; -ENOTSUP when it is not of an mlx5 device; -EBUSY when it was posted to; -EINVAL for a ring that inlay does not know; else the
+ * negative errno of mlx5dv_init_obj.
  */
 INLAY_COLD int inlay_rq_from_wq(struct inlay_rq *rq, struct ibv_wq *wq)
 {
@@ -274,8 +278,8 @@ INLAY_COLD int inlay_rq_from_wq(struct inlay_rq *rq, struct ibv_wq *wq)
  * libmlx5 keeps further entries in the same ring, for receives that meet a page fault of on-demand paging and are posted again. It
  * does that while polling; inlay does not, so that with IBV_ACCESS_ON_DEMAND memory such a receive ends in an error CQE.
  *
- * Returns 0; -ENOTSUP when it is not of an mlx5 device or has a ring that inlay does not know; -EBUSY when it was posted to; else the negative
- * errno of mlx5dv_init_obj.
+ * Returns 0; -ENOTSUP when it is not of an mlx5 device or has a ring that inlay does not know; -EBUSY when it was posted to; else the
+ * negative errno of mlx5dv_init_obj.
  */
 INLAY_COLD int inlay_srq_from_srq(struct inlay_srq *srq, struct ibv_srq *ibsrq)
 {
@@ -344,11 +348,11 @@ INLAY_COLD int inlay_pdn_from_pd(uint32_t *pdn, struct ibv_pd *pd)
 /*
  * Takes over a CQ that no completion has come to. Do it before its QPs are posted to.
  *
- * Returns 0; -ENOTSUP when it is not of an mlx5 device or its CQEs are neither 64 nor 128 bytes long; -EBUSY when a completion has been there;
- * -EINVAL for a ring that inlay does not know; else the negative errno of mlx5dv_init_obj.
+ * Returns 0; -ENOTSUP when it is not of an mlx5 device or its CQEs are neither 64 nor 128 bytes long; -EBUSY when a completion has been
+ * there; -EINVAL for a ring that inlay does not know; else the negative errno of mlx5dv_init_obj.
  *
- * mlx5dv_init_obj marks the CQ as taken over even when inlay then refuses it with -EBUSY or -ENOTSUP: libmlx5 goes on polling it but no longer
- * cleans it when a QP is destroyed.
+ * mlx5dv_init_obj marks the CQ as taken over even when inlay then refuses it with -EBUSY or -ENOTSUP: libmlx5 goes on polling it but no
+ * longer cleans it when a QP is destroyed.
  */
 INLAY_COLD int inlay_cq_from_cq(struct inlay_cq *cq, struct ibv_cq *ibcq)
 {

@@ -105,8 +105,8 @@ INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_mkey_context_seg, len) == 24, "memo
 INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_umr_klm_seg) == 16, "KLM");
 
 /*
- * Where a datagram goes, as its WQE says it: the device's address vector, all of it big-endian. Made once for each peer, by inlay_av_init or, from
- * an address handle, by inlay_av_from_ah (verbs.h). Nothing in it refers to the address handle.
+ * Where a datagram goes, as its WQE says it: the device's address vector, all of it big-endian. Made once for each peer, by inlay_av_init
+ * or, from an address handle, by inlay_av_from_ah (verbs.h). Nothing in it refers to the address handle.
  */
 struct inlay_av {
 	struct mlx5_wqe_av av;
@@ -301,8 +301,8 @@ INLAY_FN void inlay_av_init(struct inlay_av *av, const struct mlx5_wqe_av *from,
 }
 
 /*
- * The data segments of a receive WQE: one for each SGE that is not empty, and the end where there is room for it before `end`. There must be room
- * for num_sge of them.
+ * The data segments of a receive WQE: one for each SGE that is not empty, and the end where there is room for it before `end`. There must
+ * be room for num_sge of them.
  */
 INLAY_ALWAYS void inlay_wqe_recv(uint8_t *seg, const uint8_t *end, const struct ibv_sge *sge, uint32_t num_sge)
 {
@@ -335,8 +335,8 @@ INLAY_ALWAYS uint16_t inlay_wqe_next_of(const void *wqe)
 }
 
 /*
- * Copies len bytes without a call, and touches no byte beyond them. A constant length becomes a few moves. Any other one: 16 bytes at a time,
- * the last move overlapping the one before; short ones as two moves that overlap, so that there is no tail to branch over. The
+ * Copies len bytes without a call, and touches no byte beyond them. A constant length becomes a few moves. Any other one: 16 bytes at a
+ * time, the last move overlapping the one before; short ones as two moves that overlap, so that there is no tail to branch over. The
  * empty asm keeps the compiler from turning the loop back into a call of memcpy.
  */
 INLAY_ALWAYS void inlay_copy(void *to, const void *from, size_t len)

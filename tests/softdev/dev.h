@@ -130,10 +130,12 @@ struct sd_mr *sd_mr_index(uint32_t key);         /* whatever the key's low byte,
 struct sd_srq *sd_srq_find(uint32_t srqn);
 struct sd_srq *sd_srq_next(struct sd_srq *srq);
 struct sd_qp *sd_qp_next(struct sd_qp *qp);
-bool sd_mcast_attached(struct sd_qp *qp, const uint8_t gid[16], uint16_t lid); /* a UD QP that takes what is sent to this group; lid counts on IB without GRH */
+bool sd_mcast_attached(struct sd_qp *qp, const uint8_t gid[16], uint16_t lid); /* a UD QP that takes what is sent to
+                                                    this group; lid counts on IB without GRH */
 bool sd_port_is(unsigned dev, const uint8_t *gid, uint16_t lid); /* is this an address of that device's port? gid NULL: by lid alone (IB) */
 #define SD_NO_DEV 0xffu
-unsigned sd_port_at(const uint8_t *gid, uint16_t lid); /* the device with that address, of any process of the fabric: each has the same; SD_NO_DEV */
+unsigned sd_port_at(const uint8_t *gid, uint16_t lid); /* the device with that address, of any process of the fabric: each has the
+                                                    same; SD_NO_DEV */
 uint16_t sd_lid(unsigned dev);
 int sd_gid(unsigned dev, unsigned index, union ibv_gid *gid, unsigned *type); /* 0, ENODATA for an empty entry, EINVAL; needs no lock */
 void sd_port_mac(unsigned dev, uint8_t mac[6]);
@@ -142,26 +144,27 @@ struct sd_uar *sd_uar_next(struct sd_uar *uar);
 void sd_cq_event(struct sd_cq *cq);              /* the CQ was armed and has a CQE: one completion event on its channel */
 void sd_async_cq(struct sd_cq *cq, enum ibv_event_type type);
 void sd_async_qp(struct sd_qp *qp, enum ibv_event_type type);
-const char *sd_fabric_dir(void);                 /* where the processes of one fabric meet: $SOFTDEV_FABRIC or the user's own directory; made, mode
-                                                    0700 and ours. NULL with errno set when it cannot be. Needs no lock */
+const char *sd_fabric_dir(void);                 /* where the processes of one fabric meet: $SOFTDEV_FABRIC or the user's own directory;
+                                                    made, mode 0700 and ours. NULL with errno set when it cannot be. Needs no lock */
 
 /* ---- engine, for the host side; all with sd_lock held unless said ---- */
 int sd_engine_start(void);                       /* first open of a device; joins the fabric, starts the thread unless stepped; 0 or -errno.
                                                     Called without sd_lock */
 unsigned sd_fabric_slot(void);                   /* this process's slot, 1.. SD_MAX_SLOTS - 1; valid after sd_engine_start */
 void sd_engine_qp_created(struct sd_qp *qp);
-void sd_engine_qp_modified(struct sd_qp *qp, enum ibv_qp_state from, int mask); /* state and attr are the new ones; RESET zeroes counters, ERR flushes */
+void sd_engine_qp_modified(struct sd_qp *qp, enum ibv_qp_state from, int mask); /* state and attr are the new ones; RESET
+                                                    zeroes counters, ERR flushes */
 void sd_engine_qp_destroyed(struct sd_qp *qp);   /* before the rings go away; nothing touches them afterwards */
 void sd_engine_cq_destroyed(struct sd_cq *cq);
 void sd_engine_mr_destroyed(struct sd_mr *mr);   /* MR or window; an unbound window has no more to lose than its key */
 void sd_engine_srq_changed(struct sd_srq *srq);  /* created, or limit set by modify_srq: looked at at once */
 void sd_engine_srq_destroyed(struct sd_srq *srq);
-int sd_engine_cq_resize(struct sd_cq *cq, uint8_t *buf, uint32_t cqe_cnt, uint32_t cqe_size); /* CQE RESIZE_CQ into the old ring, all later ones
-                                                    into the new; 0 or a positive errno (what is there does not fit) */
+int sd_engine_cq_resize(struct sd_cq *cq, uint8_t *buf, uint32_t cqe_cnt, uint32_t cqe_size); /* CQE RESIZE_CQ into the old ring, all
+                                                    later ones into the new; 0 or a positive errno (what is there does not fit) */
 bool sd_stepped(void);                           /* softdev_manual(1) or SOFTDEV_MANUAL=1 in the environment; also when trapping */
 bool sd_trapping(void);                          /* SOFTDEV_TRAP=1: only a write to a doorbell page starts work, in the thread that wrote */
-void sd_trap_page(struct sd_uar *uar);           /* at each QP's and CQ's creation: write-protects the program's mappings of the page; nothing
-                                                    when not trapping */
+void sd_trap_page(struct sd_uar *uar);           /* at each QP's and CQ's creation: write-protects the program's mappings of the page;
+                                                    nothing when not trapping */
 int sd_fault_setup(void);                        /* each set-up call of the program (all uverbs commands but those that ask or destroy):
                                                     0, or the errno that the fault specification wants it to fail with. Without sd_lock */
 

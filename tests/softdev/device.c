@@ -105,7 +105,8 @@ int sd_cmd_query_gid_entry(struct sd_cmd *c)
 	struct ib_uverbs_gid_entry e;
 	int err;
 
-	if (sd_in_u64(c, UVERBS_ATTR_QUERY_GID_ENTRY_PORT, 0) != 1 || index >= SD_GIDS || sd_in_u64(c, UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS, 0))
+	if (sd_in_u64(c, UVERBS_ATTR_QUERY_GID_ENTRY_PORT, 0) != 1 || index >= SD_GIDS ||
+		sd_in_u64(c, UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS, 0))
 		return EINVAL;
 	err = fill_gid(c->ctx->dev, index, &e);
 	return err ? err : SD_OUT(c, UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY, e);

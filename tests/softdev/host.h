@@ -113,8 +113,8 @@ struct host_mr {
 };
 
 /* A handle's object is either of the two */
-_Static_assert(!offsetof(struct host_uar, u) && !offsetof(struct host_cq, c) && !offsetof(struct host_qp, q) && !offsetof(struct host_srq, s) &&
-	       !offsetof(struct host_mr, m),
+_Static_assert(!offsetof(struct host_uar, u) && !offsetof(struct host_cq, c) && !offsetof(struct host_qp, q) &&
+	       !offsetof(struct host_srq, s) && !offsetof(struct host_mr, m),
 	       "the engine's part comes first");
 
 /* ---- objects.c ---- */

@@ -109,8 +109,8 @@ int mem_copy(const struct iovec *dst, unsigned nd, const struct iovec *src, unsi
 }
 
 /*
- * A write's last byte lands last, as adapters do and as programs rely on that spin on it. The kernel's copy promises no order within itself,
- * so that byte is a copy of its own.
+ * A write's last byte lands last, as adapters do and as programs rely on that spin on it. The kernel's copy promises no order within
+ * itself, so that byte is a copy of its own.
  */
 int mem_copy_in_order(uint8_t *dst, const struct iovec *src, unsigned ns, uint64_t len)
 {

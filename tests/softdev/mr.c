@@ -245,7 +245,8 @@ static uint64_t taken[SD_MAX_DEVICES];
 
 int sd_cmd_dm_alloc(struct sd_cmd *c)
 {
-	uint64_t length = sd_in_u64(c, UVERBS_ATTR_ALLOC_DM_LENGTH, 0), align = sd_in_u64(c, UVERBS_ATTR_ALLOC_DM_ALIGNMENT, 0), pages, start = 0;
+	uint64_t length = sd_in_u64(c, UVERBS_ATTR_ALLOC_DM_LENGTH, 0), align = sd_in_u64(c, UVERBS_ATTR_ALLOC_DM_ALIGNMENT, 0);
+	uint64_t pages, start = 0;
 	struct ib_uverbs_attr *type = sd_attr(c, MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE);
 	uint64_t *map = &taken[c->ctx->dev], mask;
 	struct host_dm *dm;

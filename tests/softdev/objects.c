@@ -320,7 +320,9 @@ struct sd_channel *sd_channel_new(size_t record, int *err)
 		return NULL;
 	}
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", p[0]);
-	*ch = (struct sd_channel){ .fd = p[0], .wfd = p[1], .rfd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC), .record = record, .refs = 1 };
+	*ch = (struct sd_channel){
+		.fd = p[0], .wfd = p[1], .rfd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC), .record = record, .refs = 1,
+	};
 	if (ch->rfd < 0 || fcntl(p[1], F_SETFL, O_NONBLOCK) || p[0] >= SD_MAX_FD) {
 		*err = p[0] >= SD_MAX_FD ? EMFILE : errno;
 		if (ch->rfd >= 0)

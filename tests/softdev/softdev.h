@@ -5,6 +5,9 @@
  * All functions are weak: on a real device, or without the preloaded object, they are NULL; softdev_present() tells. They
  * may be called from any thread. The numbers (qpn, cqn) are the device's: ibv_qp.qp_num, mlx5dv_cq.cqn.
  *
+ * There are one to eight devices (SOFTDEV_DEVICES, or run --devices), each with one port, number 1, as each function of a ConnectX has: the
+ * second port of a card is a device of its own.
+ *
  * A stepped device (softdev_manual(1) before the first ibv_open_device, or run --manual) has no engine thread: nothing
  * is executed or completed except in the calls below, in the caller's thread, so each step is deterministic.
  *

@@ -557,7 +557,8 @@ static int take_data(struct rcq *q, struct op *op, uint64_t off, uint64_t len, c
 static void make_frame(struct rcq *q, const struct op *op, uint64_t len, struct frame *f)
 {
 	*f = (struct frame){
-		.len = len, .kind = FR_REQ, .type = q->qp->type, .opcode = op->opcode, .solicited = q->body.se, .dst = q->qp->attr.dest_qp_num,
+		.len = len, .kind = FR_REQ, .type = q->qp->type, .opcode = op->opcode, .solicited = q->body.se,
+		.dst = q->qp->attr.dest_qp_num,
 		.dev = q->path_dev, .src = q->qp->qpn, .psn = op->psn, .epoch = q->epoch, .imm = q->body.imm, .rkey = q->body.rkey,
 		.raddr = q->body.raddr, .total = op->total, .off = q->body.off, .swap_add = q->body.swap_add,
 		.compare = q->body.compare,

@@ -487,14 +487,15 @@ static const struct write {
 	enum effect effect;
 } writes[] = {
 	{ IB_USER_VERBS_CMD_QUERY_DEVICE, 0, sizeof(struct ib_uverbs_query_device_resp), sd_cmd_query_device, OTHER },
-	{ EX(IB_USER_VERBS_EX_CMD_QUERY_DEVICE), 8, offsetof(struct ib_uverbs_ex_query_device_resp, odp_caps), sd_cmd_query_device_ex, OTHER },
+	{ EX(IB_USER_VERBS_EX_CMD_QUERY_DEVICE), 8, offsetof(struct ib_uverbs_ex_query_device_resp, odp_caps), sd_cmd_query_device_ex,
+	  OTHER },
 	{ IB_USER_VERBS_CMD_QUERY_PORT, 16, sizeof(struct ib_uverbs_query_port_resp), sd_cmd_query_port_legacy, OTHER },
 	{ IB_USER_VERBS_CMD_ALLOC_PD, 0, sizeof(struct ib_uverbs_alloc_pd_resp), w_alloc_pd, SETUP },
 	{ IB_USER_VERBS_CMD_CREATE_AH, sizeof(struct ib_uverbs_create_ah), 4, w_create_ah, SETUP },
 	{ IB_USER_VERBS_CMD_REG_MR, sizeof(struct ib_uverbs_reg_mr), sizeof(struct ib_uverbs_reg_mr_resp), sd_cmd_mr_reg, SETUP },
 	{ IB_USER_VERBS_CMD_REREG_MR, sizeof(struct ib_uverbs_rereg_mr), sizeof(struct ib_uverbs_rereg_mr_resp), sd_cmd_mr_rereg, SETUP },
-	{ IB_USER_VERBS_CMD_ALLOC_MW, offsetof(struct ib_uverbs_alloc_mw, driver_data), sizeof(struct ib_uverbs_alloc_mw_resp), sd_cmd_mw_alloc,
-	  SETUP },
+	{ IB_USER_VERBS_CMD_ALLOC_MW, offsetof(struct ib_uverbs_alloc_mw, driver_data), sizeof(struct ib_uverbs_alloc_mw_resp),
+	  sd_cmd_mw_alloc, SETUP },
 	{ IB_USER_VERBS_CMD_RESIZE_CQ, offsetof(struct ib_uverbs_resize_cq, driver_data), 4, w_resize_cq, SETUP },
 	{ EX(IB_USER_VERBS_EX_CMD_MODIFY_CQ), sizeof(struct ib_uverbs_ex_modify_cq), 0, w_ex_modify_cq, SETUP },
 	{ EX(IB_USER_VERBS_EX_CMD_MODIFY_WQ), sizeof(struct ib_uverbs_ex_modify_wq), 0, sd_cmd_wq_modify, SETUP },
@@ -506,7 +507,8 @@ static const struct write {
 	{ IB_USER_VERBS_CMD_ATTACH_MCAST, offsetof(struct ib_uverbs_attach_mcast, driver_data), 0, w_attach_mcast, SETUP },
 	{ IB_USER_VERBS_CMD_DETACH_MCAST, offsetof(struct ib_uverbs_detach_mcast, driver_data), 0, w_detach_mcast, OTHER },
 	{ IB_USER_VERBS_CMD_MODIFY_SRQ, sizeof(struct ib_uverbs_modify_srq), 0, sd_cmd_srq_modify, SETUP },
-	{ IB_USER_VERBS_CMD_QUERY_SRQ, offsetof(struct ib_uverbs_query_srq, driver_data), sizeof(struct ib_uverbs_query_srq_resp), sd_cmd_srq_query, OTHER },
+	{ IB_USER_VERBS_CMD_QUERY_SRQ, offsetof(struct ib_uverbs_query_srq, driver_data), sizeof(struct ib_uverbs_query_srq_resp),
+	  sd_cmd_srq_query, OTHER },
 	{ EX(IB_USER_VERBS_EX_CMD_MODIFY_QP), offsetof(struct ib_uverbs_modify_qp, driver_data), 0, w_ex_modify_qp, SETUP },
 };
 
@@ -558,14 +560,16 @@ static const struct method {
 	  BIT(UVERBS_ATTR_CORE_IN) | BIT(UVERBS_ATTR_CORE_OUT) | UHW, invoke_write, OTHER },
 	{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_GET_CONTEXT, UHW,
 	  BIT(UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS) | BIT(UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT), sd_cmd_get_context, SETUP },
-	{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_PORT, BIT(UVERBS_ATTR_QUERY_PORT_PORT_NUM) | BIT(UVERBS_ATTR_QUERY_PORT_RESP), 0, sd_cmd_query_port, OTHER },
+	{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_PORT, BIT(UVERBS_ATTR_QUERY_PORT_PORT_NUM) | BIT(UVERBS_ATTR_QUERY_PORT_RESP), 0,
+	  sd_cmd_query_port, OTHER },
 	{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_ENTRY,
 	  BIT(UVERBS_ATTR_QUERY_GID_ENTRY_PORT) | BIT(UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX) | BIT(UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY),
 	  BIT(UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS), sd_cmd_query_gid_entry, OTHER },
 	{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_TABLE,
 	  BIT(UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE) | BIT(UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES),
 	  BIT(UVERBS_ATTR_QUERY_GID_TABLE_FLAGS) | BIT(UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES), sd_cmd_query_gid_table, OTHER },
-	{ UVERBS_OBJECT_ASYNC_EVENT, UVERBS_METHOD_ASYNC_EVENT_ALLOC, BIT(UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE), 0, async_event_alloc, SETUP },
+	{ UVERBS_OBJECT_ASYNC_EVENT, UVERBS_METHOD_ASYNC_EVENT_ALLOC, BIT(UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE), 0, async_event_alloc,
+	  SETUP },
 	{ UVERBS_OBJECT_PD, UVERBS_METHOD_PD_DESTROY, BIT(UVERBS_ATTR_DESTROY_PD_HANDLE), 0, pd_destroy, OTHER },
 	{ UVERBS_OBJECT_AH, UVERBS_METHOD_AH_DESTROY, BIT(UVERBS_ATTR_DESTROY_AH_HANDLE), 0, ah_destroy, OTHER },
 	{ UVERBS_OBJECT_MR, UVERBS_METHOD_MR_DESTROY, BIT(UVERBS_ATTR_DESTROY_MR_HANDLE), 0, sd_cmd_mr_destroy, OTHER },
@@ -583,18 +587,22 @@ static const struct method {
 	  BIT(MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE), sd_cmd_dm_alloc, SETUP },
 	{ UVERBS_OBJECT_DM, UVERBS_METHOD_DM_FREE, BIT(UVERBS_ATTR_FREE_DM_HANDLE), 0, sd_cmd_dm_free, OTHER },
 	{ UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_CREATE,
-	  BIT(UVERBS_ATTR_CREATE_CQ_HANDLE) | BIT(UVERBS_ATTR_CREATE_CQ_CQE) | BIT(UVERBS_ATTR_CREATE_CQ_USER_HANDLE) | BIT(UVERBS_ATTR_UHW_IN),
+	  BIT(UVERBS_ATTR_CREATE_CQ_HANDLE) | BIT(UVERBS_ATTR_CREATE_CQ_CQE) | BIT(UVERBS_ATTR_CREATE_CQ_USER_HANDLE) |
+	  BIT(UVERBS_ATTR_UHW_IN),
 	  BIT(UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL) | BIT(UVERBS_ATTR_CREATE_CQ_COMP_VECTOR) | BIT(UVERBS_ATTR_CREATE_CQ_FLAGS) |
 	  BIT(UVERBS_ATTR_CREATE_CQ_RESP_CQE) | BIT(UVERBS_ATTR_CREATE_CQ_EVENT_FD) | UHW, cq_create, SETUP },
-	{ UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_DESTROY, BIT(UVERBS_ATTR_DESTROY_CQ_HANDLE), BIT(UVERBS_ATTR_DESTROY_CQ_RESP), cq_destroy, OTHER },
+	{ UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_DESTROY, BIT(UVERBS_ATTR_DESTROY_CQ_HANDLE), BIT(UVERBS_ATTR_DESTROY_CQ_RESP), cq_destroy,
+	  OTHER },
 	{ UVERBS_OBJECT_QP, UVERBS_METHOD_QP_CREATE,
 	  BIT(UVERBS_ATTR_CREATE_QP_HANDLE) | BIT(UVERBS_ATTR_CREATE_QP_USER_HANDLE) | BIT(UVERBS_ATTR_CREATE_QP_CAP) |
 	  BIT(UVERBS_ATTR_CREATE_QP_TYPE) | BIT(UVERBS_ATTR_UHW_IN),
 	  (BIT(UVERBS_ATTR_CREATE_QP_RESP_QP_NUM + 1) - 1) | UHW, qp_create, SETUP },
-	{ UVERBS_OBJECT_QP, UVERBS_METHOD_QP_DESTROY, BIT(UVERBS_ATTR_DESTROY_QP_HANDLE), BIT(UVERBS_ATTR_DESTROY_QP_RESP), qp_destroy, OTHER },
+	{ UVERBS_OBJECT_QP, UVERBS_METHOD_QP_DESTROY, BIT(UVERBS_ATTR_DESTROY_QP_HANDLE), BIT(UVERBS_ATTR_DESTROY_QP_RESP), qp_destroy,
+	  OTHER },
 	{ UVERBS_OBJECT_SRQ, UVERBS_METHOD_SRQ_CREATE,
 	  BIT(UVERBS_ATTR_CREATE_SRQ_HANDLE) | BIT(UVERBS_ATTR_CREATE_SRQ_PD_HANDLE) | BIT(UVERBS_ATTR_CREATE_SRQ_USER_HANDLE) |
-	  BIT(UVERBS_ATTR_CREATE_SRQ_MAX_WR) | BIT(UVERBS_ATTR_CREATE_SRQ_MAX_SGE) | BIT(UVERBS_ATTR_CREATE_SRQ_TYPE) | BIT(UVERBS_ATTR_UHW_IN),
+	  BIT(UVERBS_ATTR_CREATE_SRQ_MAX_WR) | BIT(UVERBS_ATTR_CREATE_SRQ_MAX_SGE) | BIT(UVERBS_ATTR_CREATE_SRQ_TYPE) |
+	  BIT(UVERBS_ATTR_UHW_IN),
 	  (BIT(UVERBS_ATTR_CREATE_SRQ_RESP_SRQ_NUM + 1) - 1) | UHW, sd_cmd_srq_create, SETUP },
 	{ UVERBS_OBJECT_SRQ, UVERBS_METHOD_SRQ_DESTROY, BIT(UVERBS_ATTR_DESTROY_SRQ_HANDLE), BIT(UVERBS_ATTR_DESTROY_SRQ_RESP),
 	  sd_cmd_srq_destroy, OTHER },
@@ -616,7 +624,8 @@ static const struct method {
 };
 
 /* Finds the method and puts the attributes in their places; answers as sd_ioctl() does */
-static int decode(struct sd_cmd *c, uint64_t arg, struct ib_uverbs_ioctl_hdr *hdr, struct ib_uverbs_attr *attrs, const struct method **found)
+static int decode(struct sd_cmd *c, uint64_t arg, struct ib_uverbs_ioctl_hdr *hdr, struct ib_uverbs_attr *attrs,
+	const struct method **found)
 {
 	const struct method *m, *end = methods + sizeof(methods) / sizeof(methods[0]);
 	uint64_t have = 0;

@@ -27,7 +27,8 @@ struct host_ind_tbl {
 
 int sd_cmd_wq_create(struct sd_cmd *c)
 {
-	uint32_t max_wr = sd_in_u64(c, UVERBS_ATTR_CREATE_WQ_MAX_WR, 0), max_sge = sd_in_u64(c, UVERBS_ATTR_CREATE_WQ_MAX_SGE, 0), wqn, handle;
+	uint32_t max_wr = sd_in_u64(c, UVERBS_ATTR_CREATE_WQ_MAX_WR, 0), max_sge = sd_in_u64(c, UVERBS_ATTR_CREATE_WQ_MAX_SGE, 0);
+	uint32_t wqn, handle;
 	struct mlx5_ib_create_wq_resp resp = { .response_length = sizeof(resp) };
 	struct sd_pd *pd = sd_in_obj(c, UVERBS_ATTR_CREATE_WQ_PD_HANDLE, SD_PD);
 	struct sd_cq *cq = sd_in_obj(c, UVERBS_ATTR_CREATE_WQ_CQ_HANDLE, SD_CQ);

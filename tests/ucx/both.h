@@ -113,8 +113,8 @@ static void check(const uint8_t *p, size_t len, uint64_t key, const char *what)
 		if (memcmp(p + i, &v, n) != 0) {
 			f = 0;
 			memcpy(&f, p + i, n);
-			die("%s: wrong data at byte %zu to %zu of %zu: %016llx, not %016llx", what, i, i + n - 1, len, (unsigned long long)f,
-			    (unsigned long long)v);
+			die("%s: wrong data at byte %zu to %zu of %zu: %016llx, not %016llx", what, i, i + n - 1, len,
+			    (unsigned long long)f, (unsigned long long)v);
 		}
 	}
 	checked += len;

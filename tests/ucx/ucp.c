@@ -400,7 +400,8 @@ static void counter(size_t size)
 	static uint8_t seen[2 * N];
 	uint64_t one = 1, old, at = me ? peer_win : (uint64_t)(uintptr_t)win, i, theirs, last = 0;
 	ucp_request_param_t p = {
-		.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FIELD_REPLY_BUFFER, .datatype = ucp_dt_make_contig(8), .reply_buffer = &old,
+		.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE | UCP_OP_ATTR_FIELD_REPLY_BUFFER, .datatype = ucp_dt_make_contig(8),
+		.reply_buffer = &old,
 	};
 
 	(void)size;
@@ -430,7 +431,8 @@ static const struct {
 	void (*run)(size_t size);
 } kinds[] = {
 	{ "put", put }, { "get", get }, { "tag", tag_expected }, { "tag, unexpected", tag_unexpected }, { "tag, synchronous", tag_sync },
-	{ "tag, truncated", tag_truncated }, { "active message", active }, { "stream", stream }, { "atomics", atomics }, { "counter", counter },
+	{ "tag, truncated", tag_truncated }, { "active message", active }, { "stream", stream }, { "atomics", atomics },
+	{ "counter", counter },
 };
 
 #define KINDS (sizeof kinds / sizeof kinds[0])

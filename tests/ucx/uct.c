@@ -159,7 +159,8 @@ static void put(enum how how)
 
 static void get(enum how how)
 {
-	size_t min = how == ZCOPY ? attr.cap.get.min_zcopy : 0, max = how == BCOPY ? attr.cap.get.max_bcopy : attr.cap.get.max_zcopy, at, size;
+	size_t min = how == ZCOPY ? attr.cap.get.min_zcopy : 0, max = how == BCOPY ? attr.cap.get.max_bcopy : attr.cap.get.max_zcopy;
+	size_t at, size;
 	uint64_t theirs = chance(!me, 1);
 	unsigned n, k;
 
@@ -274,7 +275,8 @@ static void atomics(enum how how)
 			model += x;
 			continue;
 		case 1:
-			POST("fetch and add", uct_ep_atomic64_fetch(ep, UCT_ATOMIC_OP_ADD, x, &found, peer_win + AROUND, rkey.rkey, &c), &c);
+			POST("fetch and add", uct_ep_atomic64_fetch(ep, UCT_ATOMIC_OP_ADD, x, &found, peer_win + AROUND, rkey.rkey, &c),
+				&c);
 			model += x;
 			break;
 		case 2: {

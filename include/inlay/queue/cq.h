@@ -27,10 +27,10 @@
  *
  * The race at arming: a completion may come after the last look and before the device sees the arm. mlx5 compares the consumer index in the
  * arm with its own producer's and raises the event at once for a completion that no event has told of yet; verbs does not
- * promise it, hence the second look. A completion that was there when an event was raised, and was left in the ring, raises no other: poll until
- * nothing is there before arming. Who then goes on polling leaves the CQ armed, and finds one event more in the channel later: harmless, as long as each
- * one taken is counted by inlay_cq_event. The arm carries the number of events taken (arm_sn): an arm with a number that the device has seen
- * fire is not a new one.
+ * promise it, hence the second look. A completion that was there when an event was raised, and was left in the ring, raises no other: poll
+ * until nothing is there before arming. Who then goes on polling leaves the CQ armed, and finds one event more in the channel later:
+ * harmless, as long as each one taken is counted by inlay_cq_event. The arm carries the number of events taken (arm_sn): an arm with a
+ * number that the device has seen fire is not a new one.
  *
  * Threads: one owner at a time. Only ibv_get_cq_event may be in another thread, if the queue is handed over with the event.
  * Sources: libmlx5's cq.c (mlx5_arm_cq, __mlx5_cq_clean), the PRM's "Completion Queues" chapter.
@@ -73,8 +73,8 @@ INLAY_STATIC_ASSERT(sizeof(struct inlay_cq) <= INLAY_CACHE_LINE, "a poll touches
  * dbrec     consumer index and arm word
  * uar       the doorbell page (mlx5dv_cq.cq_uar); may be NULL for a CQ that is never armed
  *
- * Marks every slot that still has no CQE as the device's: an invalid opcode with the owner bit of "not yet". inlay_cq_peek then needs to look
- * at the owner bit alone, in the first lap too. The mark is a compare-and-swap, so a CQE that arrives meanwhile is kept.
+ * Marks every slot that still has no CQE as the device's: an invalid opcode with the owner bit of "not yet". inlay_cq_peek then needs to
+ * look at the owner bit alone, in the first lap too. The mark is a compare-and-swap, so a CQE that arrives meanwhile is kept.
  *
  * Returns 0; -EINVAL for an argument out of its range.
  */
@@ -244,8 +244,8 @@ INLAY_FN void inlay_cq_event(struct inlay_cq *cq)
 /*
  * Removes the completions of a QP that have not been freed, keeping all others and their order: what libmlx5 does by itself when a QP is
  * destroyed or reset, and no longer does for a CQ that was taken over. Call it when the QP no longer produces (in RESET, or
- * destroyed), before its number can come back. srq is the queue that the QP received through, or NULL: the entries that its removed receives
- * had taken are given back. Returns how many were removed.
+ * destroyed), before its number can come back. srq is the queue that the QP received through, or NULL: the entries that its removed
+ * receives had taken are given back. Returns how many were removed.
  *
  * Source: libmlx5's cq.c, __mlx5_cq_clean.
  */

@@ -271,8 +271,8 @@ INLAY_ALWAYS int inlay_post_ud_send_inline(struct inlay_sq *sq, const struct inl
 }
 
 /*
- * Both changes of a memory window's key. key: the window's as it is now, host order; qpn, rkey, memory and access as inlay_seg_umr has them.
- * Returns what inlay_sq_begin does.
+ * Both changes of a memory window's key. key: the window's as it is now, host order; qpn, rkey, memory and access as inlay_seg_umr has
+ * them. Returns what inlay_sq_begin does.
  */
 INLAY_FN int inlay_post_umr(struct inlay_sq *sq, uint32_t key, uint32_t qpn, uint32_t rkey, const struct ibv_sge *memory, uint32_t access,
 			    uint32_t flags)

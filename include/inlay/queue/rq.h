@@ -8,8 +8,8 @@
  *
  * WQEs complete in the order in which they were posted. Indices grow without bound and are masked at use.
  *
- * A WQ's record is cleared by its way from RESET to RDY (libmlx5's mlx5_modify_wq): take over or reset, move it to RDY, and only then post. A
- * QP takes receives from INIT on.
+ * A WQ's record is cleared by its way from RESET to RDY (libmlx5's mlx5_modify_wq): take over or reset, move it to RDY, and only then post.
+ * A QP takes receives from INIT on.
  *
  * Threads: one owner at a time.
  * Sources: libmlx5's mlx5_post_recv and mlx5_post_wq_recv (qp.c).

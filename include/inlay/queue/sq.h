@@ -32,8 +32,8 @@
 #include <inlay/queue/uar.h>
 
 /*
- * A send queue. The first cache line is all that a post, a ring on a register of its own and a release touch of it; WQEs longer than one WQEBB,
- * atomics and shared registers look at the second.
+ * A send queue. The first cache line is all that a post, a ring on a register of its own and a release touch of it; WQEs longer than one
+ * WQEBB, atomics and shared registers look at the second.
  */
 struct inlay_sq {
 	uint8_t *buf;
@@ -113,8 +113,8 @@ INLAY_COLD void inlay_sq_fini(struct inlay_sq *sq)
 }
 
 /*
- * The queue as it was when it was taken over, on the same register: after ibv_modify_qp to RESET, before anything is posted. The credit of all
- * that was outstanding is back.
+ * The queue as it was when it was taken over, on the same register: after ibv_modify_qp to RESET, before anything is posted. The credit of
+ * all that was outstanding is back.
  */
 INLAY_COLD void inlay_sq_reset(struct inlay_sq *sq)
 {
@@ -127,9 +127,9 @@ INLAY_COLD void inlay_sq_reset(struct inlay_sq *sq)
 }
 
 /*
- * How many WQEs are outstanding: posted, and their credit not given back. A QP in the error state owes a flush CQE for each of them, signaled or
- * not, less those that were done unsignaled before it failed: no more completions than this are yet to come, perhaps fewer. Which of them
- * was the last to come is told by a WQE that cannot have been done: see queue.h, "A QP in error".
+ * How many WQEs are outstanding: posted, and their credit not given back. A QP in the error state owes a flush CQE for each of them,
+ * signaled or not, less those that were done unsignaled before it failed: no more completions than this are yet to come, perhaps fewer.
+ * Which of them was the last to come is told by a WQE that cannot have been done: see queue.h, "A QP in error".
  */
 INLAY_COLD uint32_t inlay_sq_owed(const struct inlay_sq *sq)
 {

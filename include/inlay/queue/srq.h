@@ -128,7 +128,8 @@ INLAY_FN uint16_t inlay_srq_index(const struct inlay_srq *srq)
 /*
  * Fills the next entry.
  *
- * sge  host order, num_sge of them, of at most 2^31 - 1 bytes each; empty ones are left out (libmlx5 writes them, and the device would read them as 2^31 bytes)
+ * sge  host order, num_sge of them, of at most 2^31 - 1 bytes each; empty ones are left out (libmlx5 writes them, and the device would read
+ *      them as 2^31 bytes)
  *
  * Returns 0; -EAGAIN when no entry is free (nothing was written); -EINVAL for more SGEs than an entry holds. Not visible to the device
  * before inlay_srq_ring(). Same bytes as ibv_post_srq_recv.
