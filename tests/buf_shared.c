@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * buf_shared.c: an inventory for many threads: its rules and errors, and threads at work, each of which frees what others got: producers and consumers,
- * references in several hands, lists, growth and stop meanwhile. Made to be built with -fsanitize=thread too. Takes no device.
+ * buf_shared.c: an inventory for many threads: its rules and errors, and threads at work, each of which frees what others got: producers and
+ * consumers, references in several hands, lists, growth and stop meanwhile. Made to be built with -fsanitize=thread too. Takes no device.
  */
 #include "common.h"
 #include "given.h"
 #include <pthread.h>
+#include <signal.h>
 
 #define THREADS 4
 #define BYTES (1u << 20)
@@ -322,6 +323,135 @@ static void many_maps(void **state)
 	shared_free(1000);
 }
 
+/* Four mmaps that look for their credit in the same place: none of their counts is touched once each has got some. Then a fifth one. */
+static void credits(void **state)
+{
+	static struct inlay_mmap maps[64];
+	struct inlay_magazine *mag = &magazines[0];
+	struct inlay_mmap *m[5];
+	struct inlay_buf *b[5] = {NULL};
+	uint64_t count[5];
+	uint32_t i, k, n = 0;
+
+	(void)state;
+	shared_make(1000);
+	for (i = 0; i < ARRAY(maps); i++)
+		map_open(&maps[i], true);
+	must(inlay_magazine_attach(mag, shared));
+	for (i = 0; i < ARRAY(maps) && n < ARRAY(m); i++)
+		if (inlay_magazine_home(mag, &maps[i]) == inlay_magazine_home(mag, &maps[0]))
+			m[n++] = &maps[i];
+	assert_int_equal(n, ARRAY(m));
+	for (k = 0; k < 4; k++) {
+		must(inlay_magazine_get_by_data(mag, m[k], mem, 64, &b[k]));
+		must(inlay_magazine_dec_refcount(mag, b[k], NULL));
+		count[k] = inlay_mmap_get_num_bufs(m[k]);
+	}
+	for (k = 0; k < 4; k++) {
+		assert_non_null(inlay_magazine_credit(mag, m[k]));
+		assert_ptr_equal(inlay_magazine_credit(mag, m[k])->mmap, m[k]);
+	}
+	for (i = 0; i < 1000; i++) {
+		for (k = 0; k < 4; k++)
+			must(inlay_magazine_get_by_data(mag, m[k], mem, 64, &b[k]));
+		for (k = 0; k < 4; k++) {
+			must(inlay_magazine_dec_refcount(mag, b[k], NULL));
+			assert_int_equal(inlay_mmap_get_num_bufs(m[k]), count[k]);
+		}
+	}
+	/* The fifth takes the place of the one that is idle, which gets its count back; of the others, nothing changes */
+	for (i = 0; i < 20; i++) {
+		for (k = 0; k < 5; k++)
+			if (k != 1)
+				must(inlay_magazine_get_by_data(mag, m[k], mem, 64, &b[k]));
+		for (k = 0; k < 5; k++)
+			if (k != 1)
+				must(inlay_magazine_dec_refcount(mag, b[k], NULL));
+	}
+	assert_null(inlay_magazine_credit(mag, m[1]));
+	assert_int_equal(inlay_mmap_get_num_bufs(m[1]), 0);
+	for (k = 0; k < 5; k++) {
+		if (k == 1)
+			continue;
+		assert_non_null(inlay_magazine_credit(mag, m[k]));
+		assert_int_equal(inlay_mmap_get_num_bufs(m[k]), inlay_magazine_credit(mag, m[k])->num);
+	}
+	inlay_magazine_detach(mag);
+	for (i = 0; i < ARRAY(maps); i++)
+		map_close(&maps[i]);
+	shared_free(1000);
+}
+
+/* ---- growth ---- */
+
+static uint8_t *untouched;
+static size_t untouched_bytes;
+static uint32_t touched, touched_locked;
+
+static void touch(int sig, siginfo_t *info, void *context)
+{
+	uintptr_t at = (uintptr_t)info->si_addr;
+
+	(void)context;
+	if (at - (uintptr_t)untouched >= untouched_bytes ||
+	    mprotect((void *)(at & ~(uintptr_t)4095), 4096, PROT_READ | PROT_WRITE)) {
+		signal(sig, SIG_DFL); /* and comes again */
+		return;
+	}
+	touched++;
+	touched_locked += __atomic_load_n(&shared->store.lock, __ATOMIC_RELAXED);
+}
+
+/* No page of new memory is touched for the first time while others wait for the lock */
+static void outside(void **state)
+{
+	struct sigaction action, before;
+	struct inlay_buf *b[600], *last = NULL;
+	uint32_t i;
+	size_t size;
+
+	(void)state;
+	shared_make(600);
+	must(inlay_magazine_attach(&magazines[0], shared));
+	for (i = 0; i < 600; i++)
+		must(inlay_magazine_get_by_data(&magazines[0], &map, mem, 64, &b[i]));
+	assert_int_equal(inlay_magazine_put(&magazines[0], b, 300), 300);
+	size = inlay_shared_expand_size(shared, 3000);
+	untouched_bytes = (size + 4095) / 4096 * 4096;
+	untouched = (uint8_t *)mmap(NULL, untouched_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_true(untouched != MAP_FAILED);
+	memset(&action, 0, sizeof(action));
+	action.sa_sigaction = touch;
+	action.sa_flags = SA_SIGINFO;
+	touched = touched_locked = 0;
+	must(sigaction(SIGSEGV, &action, &before));
+	must(inlay_shared_expand(shared, untouched, size, 3000));
+	must(sigaction(SIGSEGV, &before, NULL));
+	assert_int_equal(touched, untouched_bytes / 4096);
+	assert_int_equal(touched_locked, 0);
+	/* The others are above the new ones: taken first; all are there */
+	assert_int_equal(inlay_shared_num_free(shared), 3300);
+	for (i = 0; i < 300; i++) {
+		must(inlay_magazine_get_by_data(&magazines[0], &map, mem, 64, &b[i]));
+		assert_true((uint8_t *)b[i] < untouched || (uint8_t *)b[i] >= untouched + untouched_bytes);
+	}
+	for (i = 0; i < 3000; i++) {
+		struct inlay_buf *x = NULL;
+
+		must(inlay_magazine_get_by_data(&magazines[0], &map, mem, 64, &x));
+		assert_true((uint8_t *)x >= untouched && (uint8_t *)x < untouched + untouched_bytes);
+		if (last)
+			must(inlay_buf_chain_list(last, x));
+		else
+			last = x;
+	}
+	must(inlay_magazine_dec_refcount(&magazines[0], last, NULL));
+	assert_int_equal(inlay_magazine_put(&magazines[0], b, 600), 600);
+	inlay_magazine_detach(&magazines[0]);
+	shared_free(3600);
+	must(munmap(untouched, untouched_bytes));
+}
+
 /* ---- producer to consumer ---- */
 
 #define RING 512
@@ -583,6 +713,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(rules),
 		cmocka_unit_test(many_maps),
+		cmocka_unit_test(credits),
+		cmocka_unit_test(outside),
 		cmocka_unit_test(producer_consumer),
 		cmocka_unit_test(anybody),
 		cmocka_unit_test(disturbed),

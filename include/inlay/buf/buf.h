@@ -126,23 +126,40 @@ INLAY_COLD size_t inlay_store_bytes(uint64_t num, uint64_t depth)
 	return (size_t)(num * sizeof(struct inlay_buf) + (depth * sizeof(int32_t) + INLAY_CACHE_LINE - 1) / INLAY_CACHE_LINE * INLAY_CACHE_LINE);
 }
 
-/* Makes num descriptors at `bufs` and puts their numbers on the stack behind them, the first one on top, above what the store has already. */
-INLAY_COLD void inlay_store_add(struct inlay_store *s, struct inlay_buf *bufs, uint32_t num, uint16_t flags)
+/*
+ * Makes num descriptors at `bufs` and puts their numbers at the bottom of the stack behind them, the first one on top. The stack is of `size` bytes
+ * with the descriptors, all written to, so that who puts numbers on it under a lock does not wait for its pages. Changes nothing of the store.
+ */
+INLAY_COLD void inlay_store_make(const struct inlay_store *s, struct inlay_buf *bufs, size_t size, uint32_t num, uint16_t flags)
 {
 	int32_t *stack = (int32_t *)(void *)(bufs + num), at = (int32_t)inlay_store_lines(s, bufs);
 	uint32_t i;
 
-	__builtin_memset(bufs, 0, num * sizeof(*bufs));
-	for (i = 0; i < s->free; i++)
-		stack[i] = s->stack[i];
+	__builtin_memset(bufs, 0, size);
 	for (i = 0; i < num; i++) {
 		bufs[i].flags = flags;
 		bufs[i].index = at + (int32_t)i;
-		stack[s->free + num - 1 - i] = at + (int32_t)i;
+		stack[num - 1 - i] = at + (int32_t)i;
 	}
+}
+
+/* They are the store's: their stack takes the place of the one it has, below whose numbers theirs are. */
+INLAY_COLD void inlay_store_adopt(struct inlay_store *s, struct inlay_buf *bufs, uint32_t num)
+{
+	int32_t *stack = (int32_t *)(void *)(bufs + num);
+
+	if (s->free)
+		__builtin_memcpy(stack + num, s->stack, s->free * sizeof(*stack));
 	s->stack = stack;
 	s->free += num;
 	s->num += num;
+}
+
+/* The first ones */
+INLAY_COLD void inlay_store_add(struct inlay_store *s, struct inlay_buf *bufs, uint32_t num, uint16_t flags)
+{
+	inlay_store_make(s, bufs, inlay_store_bytes(num, num), num, flags);
+	inlay_store_adopt(s, bufs, num);
 }
 
 /* The check of every create: memory on a line, large enough. */
@@ -151,18 +168,17 @@ INLAY_COLD int inlay_store_check(const void *memory, size_t size, size_t need)
 	return !memory || (uintptr_t)memory % INLAY_CACHE_LINE || !need || size < need ? -EINVAL : 0;
 }
 
-/* More descriptors in memory of their own; see inlay_inventory_expand. */
-INLAY_COLD int inlay_store_expand(struct inlay_store *s, void *memory, size_t size, uint32_t num, uint16_t flags)
+/* May there be more descriptors in memory of their own? See inlay_inventory_expand. */
+INLAY_COLD int inlay_store_expandable(const struct inlay_store *s, const void *memory, size_t size, uint32_t num)
 {
 	int64_t at = inlay_store_lines(s, memory);
 
-	if (s->floor)
+	if (__atomic_load_n(&s->floor, __ATOMIC_RELAXED))
 		return -EBADFD;
 	if (inlay_store_check(memory, size, inlay_store_bytes(num, (uint64_t)s->num + num)))
 		return -EINVAL;
 	if (at < -(1ll << 31) || at + num >= 1ll << 31)
 		return -ERANGE;
-	inlay_store_add(s, (struct inlay_buf *)memory, num, flags);
 	return 0;
 }
 

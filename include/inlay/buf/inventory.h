@@ -162,7 +162,14 @@ INLAY_COLD int inlay_inventory_destroy(struct inlay_inventory *inv)
  */
 INLAY_COLD int inlay_inventory_expand(struct inlay_inventory *inv, void *memory, size_t size, uint32_t num)
 {
-	return inlay_store_expand(&inv->store, memory, size, num, 0);
+	struct inlay_store *s = &inv->store;
+	int err = inlay_store_expandable(s, memory, size, num);
+
+	if (err)
+		return err;
+	inlay_store_make(s, (struct inlay_buf *)memory, inlay_store_bytes(num, (uint64_t)s->num + num), num, 0);
+	inlay_store_adopt(s, (struct inlay_buf *)memory, num);
+	return 0;
 }
 
 /* Which error a get has come upon. */

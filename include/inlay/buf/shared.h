@@ -15,6 +15,10 @@
  * nothing that is shared. An empty magazine takes half its size from the depot, a full one brings half: a producer and a consumer take the lock
  * once for 128 buffers each.
  *
+ * The lock is held for as long as it takes to copy 128 numbers (expand: all that are free, 4 bytes each), and a thread that finds it taken
+ * spins: nothing here calls the system, so that a data path can be bound to anything. With more busy threads than CPUs, the holder may lose its
+ * CPU, and who waits then spends its own time slice: some milliseconds, once in a great many refills. Threads on CPUs of their own never see it.
+ *
  *   depot  | .................... |  lock
  *             ^ 128       | 128
  *          magazine    magazine
@@ -23,7 +27,8 @@
  * What lies in magazines is out of others' reach: while there are n of them, a get may answer -ENOMEM with up to 256 (n - 1) descriptors free.
  *
  * The count of an mmap would be shared by all of them too. So magazines also hold credit in it, for several mmaps: buffers that count as live and
- * are not got yet. inlay_mmap_get_num_bufs is then too high, never too low; before an mmap is stopped, every thread flushes or
+ * are not got yet. A fifth mmap takes the place of one that was not used lately; when there is none, its count is changed for each buffer.
+ * inlay_mmap_get_num_bufs is then too high, never too low; before an mmap is stopped, every thread flushes or
  * detaches its magazine (-EPERM from inlay_mmap_stop says that one did not). The mmap must be in thread-safe mode.
  *
  * A buffer is handed to another thread by anything that orders memory (a lock, a queue, a release store and an acquire load): its
@@ -32,7 +37,8 @@
  *
  * States and errors are those of an inventory.
  *
- * Threads: every function says who may call it; a magazine has one owner at a time.
+ * Threads: every function says who may call it, except inlay_magazine_*, which are the magazine's owner's; it has one at a time.
+ * Sources: DOCA's documentation of doca_buf_inventory; Bonwick and Adams, "Magazines and Vmem" (USENIX 2001), for magazines and depot.
  */
 #ifndef INLAY_BUF_SHARED_H
 #define INLAY_BUF_SHARED_H
@@ -53,7 +59,8 @@ struct inlay_shared {
 /* Live buffers that an mmap has been told of, and that are not */
 struct inlay_credit {
 	struct inlay_mmap *mmap;
-	uint64_t num;
+	uint32_t num;
+	uint32_t used;                   /* since the hand was here */
 };
 
 /* A thread's own. In the caller's memory, on a cache line; attach makes it. */
@@ -64,7 +71,8 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_magazine {
 	struct inlay_magazine *next;     /* of the attached ones */
 	uint64_t refills;                /* how often the depot was asked, and brought to */
 	uint64_t flushes;
-	uint64_t reserved[3];
+	uint32_t hand;                   /* which credit is next to be asked whether it is idle */
+	uint32_t reserved[5];
 	struct inlay_credit credit[INLAY_MAGAZINE_CREDITS];
 	int32_t stack[INLAY_MAGAZINE];
 };
@@ -130,7 +138,11 @@ INLAY_COLD int inlay_shared_stop(struct inlay_shared *shared)
 	return inlay_store_stop(&shared->store);
 }
 
-/* More descriptors, as inlay_inventory_expand; by any thread, at any time. */
+/*
+ * More descriptors, as inlay_inventory_expand; by any thread, at any time. The others wait only for a copy of the numbers that are free. Of two that
+ * expand at the same time one may see -EINVAL, because there are more numbers than it has asked the size for: then it asks again. What the
+ * memory holds after an error is undefined.
+ */
 INLAY_COLD size_t inlay_shared_expand_size(struct inlay_shared *shared, uint32_t num)
 {
 	size_t bytes;
@@ -143,11 +155,22 @@ INLAY_COLD size_t inlay_shared_expand_size(struct inlay_shared *shared, uint32_t
 
 INLAY_COLD int inlay_shared_expand(struct inlay_shared *shared, void *memory, size_t size, uint32_t num)
 {
+	struct inlay_store *s = &shared->store;
+	size_t bytes;
 	int err;
 
-	inlay_store_lock(&shared->store);
-	err = inlay_store_expand(&shared->store, memory, size, num, INLAY_BUF_SHARED);
-	inlay_store_unlock(&shared->store);
+	inlay_store_lock(s);
+	err = inlay_store_expandable(s, memory, size, num);
+	bytes = inlay_store_bytes(num, (uint64_t)s->num + num);
+	inlay_store_unlock(s);
+	if (err)
+		return err;
+	inlay_store_make(s, (struct inlay_buf *)memory, bytes, num, INLAY_BUF_SHARED);
+	inlay_store_lock(s);
+	err = inlay_store_expandable(s, memory, size, num);
+	if (!err)
+		inlay_store_adopt(s, (struct inlay_buf *)memory, num);
+	inlay_store_unlock(s);
 	return err;
 }
 
@@ -192,6 +215,7 @@ INLAY_COLD void inlay_magazine_flush(struct inlay_magazine *mag)
 			inlay_mmap_drop_many(mag->credit[i].mmap, mag->credit[i].num);
 		mag->credit[i].num = 0;
 		mag->credit[i].mmap = NULL;
+		mag->credit[i].used = 0;
 	}
 	inlay_store_lock(s);
 	for (i = 0; i < n; i++)
@@ -252,7 +276,7 @@ INLAY_FN uint32_t inlay_shared_num_free(struct inlay_shared *shared)
 	return free;
 }
 
-/* Half a magazine from the depot, into an empty one. Returns how many there were to be had. */
+/* Half a magazine from the depot, into an empty one, by its owner. Returns how many there were to be had. */
 INLAY_FN uint32_t inlay_magazine_refill(struct inlay_magazine *mag)
 {
 	struct inlay_store *s = mag->store;
@@ -270,7 +294,7 @@ INLAY_FN uint32_t inlay_magazine_refill(struct inlay_magazine *mag)
 	return n;
 }
 
-/* Half of a full magazine to the depot. */
+/* Half of a full magazine to the depot, by its owner. */
 INLAY_FN void inlay_magazine_half(struct inlay_magazine *mag)
 {
 	struct inlay_store *s = mag->store;
@@ -284,47 +308,98 @@ INLAY_FN void inlay_magazine_half(struct inlay_magazine *mag)
 	mag->flushes++;
 }
 
-/* Where credit in an mmap is kept. */
-INLAY_ALWAYS struct inlay_credit *inlay_magazine_credit(struct inlay_magazine *mag, const struct inlay_mmap *mmap)
+/* Where credit in an mmap is looked for first */
+INLAY_ALWAYS struct inlay_credit *inlay_magazine_home(struct inlay_magazine *mag, const struct inlay_mmap *mmap)
 {
 	return &mag->credit[((uint32_t)((uintptr_t)mmap / INLAY_CACHE_LINE) * 2654435761u) >> 30];
 }
 
-/* Fresh credit. -EPERM when the mmap is for one thread. */
-INLAY_FN int inlay_magazine_borrow(struct inlay_credit *c, struct inlay_mmap *mmap)
+/* And then. NULL: there is none. */
+INLAY_FN struct inlay_credit *inlay_magazine_search(struct inlay_magazine *mag, const struct inlay_mmap *mmap)
+{
+	uint32_t i;
+
+	for (i = 0; i < INLAY_MAGAZINE_CREDITS; i++)
+		if (mag->credit[i].mmap == mmap)
+			return &mag->credit[i];
+	return NULL;
+}
+
+INLAY_ALWAYS struct inlay_credit *inlay_magazine_credit(struct inlay_magazine *mag, const struct inlay_mmap *mmap)
+{
+	struct inlay_credit *c = inlay_magazine_home(mag, mmap);
+
+	return INLAY_LIKELY(c->mmap == mmap) ? c : inlay_magazine_search(mag, mmap);
+}
+
+/*
+ * A place for credit in an mmap that has none: its home or another that nobody has, else what the hand points at, when that was not used since the
+ * hand was there last. NULL: it was; the hand goes on.
+ */
+INLAY_FN struct inlay_credit *inlay_magazine_place(struct inlay_magazine *mag, struct inlay_mmap *mmap)
+{
+	struct inlay_credit *c = inlay_magazine_home(mag, mmap);
+
+	if (c->mmap)
+		c = inlay_magazine_search(mag, NULL);
+	if (!c) {
+		c = &mag->credit[mag->hand];
+		mag->hand = (mag->hand + 1) % INLAY_MAGAZINE_CREDITS;
+		if (c->used) {
+			c->used = 0;
+			return NULL;
+		}
+		if (c->num)
+			inlay_mmap_drop_many(c->mmap, c->num);
+	}
+	c->mmap = mmap;
+	c->num = 0;
+	c->used = 1;
+	return c;
+}
+
+/* One buffer more in an mmap in which there is no credit. -EPERM when the mmap is for one thread. */
+INLAY_FN int inlay_magazine_borrow(struct inlay_magazine *mag, struct inlay_credit *c, struct inlay_mmap *mmap)
 {
 	if (!mmap->thread_safe)
 		return -EPERM;
-	if (c->num)
-		inlay_mmap_drop_many(c->mmap, c->num);
+	if (!c)
+		c = inlay_magazine_place(mag, mmap);
+	if (!c) {
+		inlay_mmap_hold(mmap);
+		return 0;
+	}
 	inlay_mmap_hold_many(mmap, INLAY_MAGAZINE / 2);
-	c->mmap = mmap;
-	c->num = INLAY_MAGAZINE / 2;
+	c->num = INLAY_MAGAZINE / 2 - 1;
+	c->used = 1;
 	return 0;
 }
 
 /* One buffer less in an mmap in which there is no credit, or too much. */
-INLAY_FN void inlay_magazine_repay(struct inlay_credit *c, struct inlay_mmap *mmap)
+INLAY_FN void inlay_magazine_repay(struct inlay_magazine *mag, struct inlay_credit *c, struct inlay_mmap *mmap)
 {
-	if (!c->num) {
-		c->mmap = mmap;
-		c->num = 1;
-	} else if (c->mmap == mmap) {
+	if (c) {
 		inlay_mmap_drop_many(mmap, INLAY_MAGAZINE);
 		c->num -= INLAY_MAGAZINE - 1;
-	} else {
-		inlay_mmap_drop(mmap);
+		return;
 	}
+	c = inlay_magazine_place(mag, mmap);
+	if (c)
+		c->num = 1;
+	else
+		inlay_mmap_drop(mmap);
 }
 
 INLAY_ALWAYS void inlay_magazine_drop(struct inlay_magazine *mag, struct inlay_mmap *mmap)
 {
 	struct inlay_credit *c = inlay_magazine_credit(mag, mmap);
 
-	if (INLAY_LIKELY(c->mmap == mmap) && INLAY_LIKELY(c->num < 2 * INLAY_MAGAZINE))
+	if (INLAY_LIKELY(c != NULL) && INLAY_LIKELY(c->num < 2 * INLAY_MAGAZINE)) {
 		c->num++;
-	else
-		inlay_magazine_repay(c, mmap);
+		c->used = 1;
+	} else {
+		inlay_magazine_repay(mag, c, mmap);
+	}
 }
 
 INLAY_ALWAYS void inlay_magazine_push(struct inlay_magazine *mag, int32_t index)
@@ -343,13 +418,15 @@ INLAY_ALWAYS int inlay_magazine_take(struct inlay_magazine *mag, struct inlay_mm
 
 	if (INLAY_UNLIKELY(!mag->free) && !inlay_magazine_refill(mag))
 		return -ENOMEM;
-	if (INLAY_UNLIKELY(c->mmap != mmap) || INLAY_UNLIKELY(!c->num)) {
-		int err = inlay_magazine_borrow(c, mmap);
+	if (INLAY_UNLIKELY(!c) || INLAY_UNLIKELY(!c->num)) {
+		int err = inlay_magazine_borrow(mag, c, mmap);
 
 		if (err)
 			return err;
+	} else {
+		c->num--;
+		c->used = 1;
 	}
-	c->num--;
 	free = mag->free - 1;
 	__atomic_store_n(&mag->free, free, __ATOMIC_RELAXED);
 	*buf = inlay_store_buf(mag->store, mag->stack[free]);
