@@ -374,7 +374,7 @@ static void credits(void **state)
 		if (k == 1)
 			continue;
 		assert_non_null(inlay_magazine_credit(mag, m[k]));
-		assert_int_equal(inlay_mmap_get_num_bufs(m[k]), inlay_magazine_credit(mag, m[k])->num);
+		assert_int_equal(inlay_mmap_get_num_bufs(m[k]), inlay_credit_num(inlay_magazine_credit(mag, m[k])));
 	}
 	inlay_magazine_detach(mag);
 	for (i = 0; i < ARRAY(maps); i++)

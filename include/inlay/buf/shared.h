@@ -59,9 +59,15 @@ struct inlay_shared {
 /* Live buffers that an mmap has been told of, and that are not */
 struct inlay_credit {
 	struct inlay_mmap *mmap;
-	uint32_t num;
-	uint32_t used;                   /* since the hand was here */
+	uint64_t word;                   /* how many; from bit 32 on, how often that was changed since the hand was here */
 };
+
+#define INLAY_CREDIT_USED (1ull << 32)
+
+INLAY_ALWAYS uint32_t inlay_credit_num(const struct inlay_credit *c)
+{
+	return (uint32_t)c->word;
+}
 
 /* A thread's own. In the caller's memory, on a cache line; attach makes it. */
 struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_magazine {
@@ -211,11 +217,10 @@ INLAY_COLD void inlay_magazine_flush(struct inlay_magazine *mag)
 	uint32_t i, n = mag->free;
 
 	for (i = 0; i < INLAY_MAGAZINE_CREDITS; i++) {
-		if (mag->credit[i].num)
-			inlay_mmap_drop_many(mag->credit[i].mmap, mag->credit[i].num);
-		mag->credit[i].num = 0;
+		if (inlay_credit_num(&mag->credit[i]))
+			inlay_mmap_drop_many(mag->credit[i].mmap, inlay_credit_num(&mag->credit[i]));
+		mag->credit[i].word = 0;
 		mag->credit[i].mmap = NULL;
-		mag->credit[i].used = 0;
 	}
 	inlay_store_lock(s);
 	for (i = 0; i < n; i++)
@@ -345,16 +350,15 @@ INLAY_FN struct inlay_credit *inlay_magazine_place(struct inlay_magazine *mag, s
 	if (!c) {
 		c = &mag->credit[mag->hand];
 		mag->hand = (mag->hand + 1) % INLAY_MAGAZINE_CREDITS;
-		if (c->used) {
-			c->used = 0;
+		if (c->word >= INLAY_CREDIT_USED) {
+			c->word = inlay_credit_num(c);
 			return NULL;
 		}
-		if (c->num)
-			inlay_mmap_drop_many(c->mmap, c->num);
+		if (c->word)
+			inlay_mmap_drop_many(c->mmap, c->word);
 	}
 	c->mmap = mmap;
-	c->num = 0;
-	c->used = 1;
+	c->word = INLAY_CREDIT_USED;
 	return c;
 }
 
@@ -370,8 +374,7 @@ INLAY_FN int inlay_magazine_borrow(struct inlay_magazine *mag, struct inlay_cred
 		return 0;
 	}
 	inlay_mmap_hold_many(mmap, INLAY_MAGAZINE / 2);
-	c->num = INLAY_MAGAZINE / 2 - 1;
-	c->used = 1;
+	c->word = INLAY_CREDIT_USED + INLAY_MAGAZINE / 2 - 1;
 	return 0;
 }
 
@@ -380,12 +383,12 @@ INLAY_FN void inlay_magazine_repay(struct inlay_magazine *mag, struct inlay_cred
 {
 	if (c) {
 		inlay_mmap_drop_many(mmap, INLAY_MAGAZINE);
-		c->num -= INLAY_MAGAZINE - 1;
+		c->word -= INLAY_MAGAZINE - 1;
 		return;
 	}
 	c = inlay_magazine_place(mag, mmap);
 	if (c)
-		c->num = 1;
+		c->word++;
 	else
 		inlay_mmap_drop(mmap);
 }
@@ -394,12 +397,10 @@ INLAY_ALWAYS void inlay_magazine_drop(struct inlay_magazine *mag, struct inlay_m
 {
 	struct inlay_credit *c = inlay_magazine_credit(mag, mmap);
 
-	if (INLAY_LIKELY(c != NULL) && INLAY_LIKELY(c->num < 2 * INLAY_MAGAZINE)) {
-		c->num++;
-		c->used = 1;
-	} else {
+	if (INLAY_LIKELY(c != NULL) && INLAY_LIKELY(inlay_credit_num(c) < 2 * INLAY_MAGAZINE))
+		c->word += INLAY_CREDIT_USED + 1;
+	else
 		inlay_magazine_repay(mag, c, mmap);
-	}
 }
 
 INLAY_ALWAYS void inlay_magazine_push(struct inlay_magazine *mag, int32_t index)
@@ -418,14 +419,13 @@ INLAY_ALWAYS int inlay_magazine_take(struct inlay_magazine *mag, struct inlay_mm
 
 	if (INLAY_UNLIKELY(!mag->free) && !inlay_magazine_refill(mag))
 		return -ENOMEM;
-	if (INLAY_UNLIKELY(!c) || INLAY_UNLIKELY(!c->num)) {
+	if (INLAY_UNLIKELY(!c) || INLAY_UNLIKELY(!inlay_credit_num(c))) {
 		int err = inlay_magazine_borrow(mag, c, mmap);
 
 		if (err)
 			return err;
 	} else {
-		c->num--;
-		c->used = 1;
+		c->word += INLAY_CREDIT_USED - 1;
 	}
 	free = mag->free - 1;
 	__atomic_store_n(&mag->free, free, __ATOMIC_RELAXED);
