@@ -783,6 +783,21 @@ static void lengths(void **state)
 				assert_true(all_bytes(to + 16 + a, len, 0));
 				assert_true(all_bytes(to, 16 + a, 0xee) && all_bytes(to + 16 + a + len, 16, 0xee));
 			}
+	/* Around whole lines, wherever in its line the destination begins */
+	for (len = 60; len < 330; len += len % 64 < 61 && len % 64 > 3 ? 13 : 1)
+		for (a = 0; a < 64; a++) {
+			memset(to, 0xee, len + 160);
+			inlay_memdomain_copy(to + 64 + a, from + 3 * a % 64, len);
+			assert_memory_equal(to + 64 + a, from + 3 * a % 64, len);
+			assert_true(all_bytes(to, 64 + a, 0xee) && all_bytes(to + 64 + a + len, 16, 0xee));
+			inlay_memdomain_zero(to + 64 + a, len);
+			assert_true(all_bytes(to + 64 + a, len, 0));
+			assert_true(all_bytes(to, 64 + a, 0xee) && all_bytes(to + 64 + a + len, 16, 0xee));
+			/* Each byte onto itself */
+			memcpy(to + 64 + a, from + a, len);
+			inlay_memdomain_copy(to + 64 + a, to + 64 + a, len);
+			assert_memory_equal(to + 64 + a, from + a, len);
+		}
 }
 
 static int forwarded(struct inlay_memdomain *src, void *ctx, const struct iovec *src_iov, uint32_t src_n, const struct iovec *dst_iov,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * memdomain_threads.c: one registry of memory domains under threads that create, destroy, walk, set callbacks and operate, on plain memory: made
- * to be built with -fsanitize=thread too. Takes no device.
+ * memdomain_threads.c: one registry of memory domains under threads that create, destroy, walk, set callbacks and operate, on plain memory; and
+ * two RDMA domains over one map, each with a queue and a thread of its own. Made to be built with -fsanitize=thread too. Takes no device.
  *
  * A creator poisons a domain's memory as soon as destroy gives it back, so that who still looks at it finds nonsense. Some domains stay for the
  * whole run: every walk finds each of them once, in order.
@@ -191,9 +191,180 @@ static void together(void **state)
 	assert_true(rounds > 100 && called > 100 && busy > 0);
 }
 
+/* ---- two domains over one map, each with a queue of its own, on two threads ---- */
+
+#define RING 64u
+#define OPS 8u
+
+static struct inlay_mmap map;
+static uint8_t area[4096] __attribute__((aligned(4096)));
+static struct ibv_pd some_pd;
+static pthread_barrier_t begin;
+
+static struct side {
+	struct inlay_memdomain_rdma domain;
+	struct inlay_memdomain_rdma_op ops[OPS];
+	struct inlay_sq sq;
+	struct inlay_uar uar;
+	uint8_t ring[RING * 64] __attribute__((aligned(4096)));
+	uint8_t page[4096] __attribute__((aligned(4096)));
+	uint32_t record[2];
+	uint32_t begun, done, refused;
+} sides[2];
+
+static void sides_make(int thread_safe)
+{
+	const struct inlay_keys keys = {11, 12};
+	size_t size = inlay_mmap_size(1, 1);
+	uint32_t i;
+
+	memset(sides, 0, sizeof(sides));
+	must(inlay_memdomain_registry_init(&reg));
+	must(inlay_mmap_create(&map, pages(size), size, 1, 1));
+	must(inlay_mmap_set_keys_memrange(&map, &some_pd, (uintptr_t)area, sizeof(area), keys));
+	must(inlay_mmap_set_permissions(&map, INLAY_LOCAL_READ_WRITE));
+	if (thread_safe)
+		must(inlay_mmap_enable_thread_safety(&map));
+	must(inlay_mmap_start(&map));
+	for (i = 0; i < 2; i++) {
+		must(inlay_uar_init(&sides[i].uar, sides[i].page, 256, INLAY_UAR_EXCLUSIVE));
+		must(inlay_sq_init(&sides[i].sq, sides[i].ring, RING, sides[i].record, 0x100 + i, 8, &sides[i].uar));
+		must(inlay_memdomain_rdma_create(&sides[i].domain, &reg, &map, &some_pd, NULL));
+		must(inlay_memdomain_rdma_attach(&sides[i].domain, &sides[i].sq, sides[i].ops, OPS));
+	}
+}
+
+static void counted(void *arg, int rc)
+{
+	good(rc == 0);
+	((struct side *)arg)->done++;
+}
+
+/* The queue's owner, and the device too: completes the oldest operation */
+static void complete(struct side *s)
+{
+	struct mlx5_cqe64 cqe;
+
+	memset(&cqe, 0, sizeof(cqe));
+	cqe.op_own = MLX5_CQE_REQ << 4;
+	cqe.sop_drop_qpn = inlay_to_be32(s->sq.qpn8 >> 8);
+	cqe.wqe_counter = inlay_to_be16(s->ops[s->domain.ended % OPS].last);
+	good(inlay_sq_release(&s->sq, &cqe) == 0);
+	good(inlay_memdomain_rdma_completed(&s->domain, &cqe) == 1);
+}
+
+static void *owner(void *arg)
+{
+	struct side *s = (struct side *)arg;
+	struct inlay_memdomain_peer peer;
+	struct iovec far, near[2];
+	uint32_t rkey = 5, x = (uint32_t)(uintptr_t)s;
+
+	memset(&peer, 0, sizeof(peer));
+	peer.size = sizeof(peer);
+	peer.rkeys = &rkey;
+	peer.num_rkeys = 1;
+	far.iov_base = (void *)(uintptr_t)0x5000;
+	far.iov_len = 100;
+	near[0].iov_base = area + 50;
+	near[0].iov_len = 60;
+	near[1].iov_base = area + 500;
+	near[1].iov_len = 40;
+	pthread_barrier_wait(&begin);
+	while (s->begun < 5 * WALKS) {
+		int err = (x = x * 1103515245 + 12345) >> 31 ? inlay_memdomain_pull(&s->domain.domain, &peer, &far, 1, near, 2, counted, s) :
+							       inlay_memdomain_push(&s->domain.domain, &peer, &far, 1, near, 2, counted, s);
+
+		if (err) {
+			good(err == -EAGAIN);
+			s->refused++;
+		} else {
+			s->begun++;
+		}
+		while (inlay_memdomain_rdma_pending(&s->domain) && (err || (x >> 20) % 3 == 0)) {
+			complete(s);
+			x = x * 1103515245 + 12345;
+			err = 0;
+		}
+	}
+	while (inlay_memdomain_rdma_pending(&s->domain))
+		complete(s);
+	return NULL;
+}
+
+static void both(void)
+{
+	pthread_t threads[2];
+	uint32_t i;
+
+	must(pthread_barrier_init(&begin, NULL, 2));
+	for (i = 0; i < 2; i++)
+		must(pthread_create(&threads[i], NULL, owner, &sides[i]));
+	for (i = 0; i < 2; i++)
+		must(pthread_join(threads[i], NULL));
+	pthread_barrier_destroy(&begin);
+}
+
+static void two_queues(void **state)
+{
+	uint32_t i;
+
+	(void)state;
+	bad = 0;
+	sides_make(1);
+	both();
+	assert_int_equal(bad, 0);
+	assert_int_equal(inlay_mmap_get_num_bufs(&map), 0);
+	for (i = 0; i < 2; i++) {
+		assert_int_equal(sides[i].begun, 5 * WALKS);
+		assert_int_equal(sides[i].done, sides[i].begun);
+		assert_true(sides[i].refused > 0);
+		must(inlay_memdomain_rdma_destroy(&sides[i].domain));
+	}
+	must(inlay_mmap_stop(&map));
+	must(inlay_memdomain_registry_fini(&reg));
+}
+
+#if INLAY_CHECKED && WALKS > 6000
+static void until_they_meet(void *unused)
+{
+	time_t end = time(NULL) + 60;
+
+	(void)unused;
+	while (time(NULL) < end) {
+		sides[0].begun = sides[1].begun = 0;
+		both();
+	}
+}
+
+/* The same over a map that is not thread-safe is found out */
+static void plain_map(void **state)
+{
+	uint32_t i;
+
+	(void)state;
+	sides_make(0);
+	assert_aborts(until_they_meet, NULL, "a map whose bufs several threads hold is thread-safe");
+	/* One thread may own both queues */
+	for (i = 0; i < 2; i++) {
+		must(pthread_barrier_init(&begin, NULL, 1));
+		owner(&sides[i]);
+		pthread_barrier_destroy(&begin);
+		must(inlay_memdomain_rdma_destroy(&sides[i].domain));
+	}
+	must(inlay_mmap_stop(&map));
+	must(inlay_memdomain_registry_fini(&reg));
+}
+#endif
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(together)};
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(together), cmocka_unit_test(two_queues),
+#if INLAY_CHECKED && WALKS > 6000
+		cmocka_unit_test(plain_map),
+#endif
+	};
 
 	alarm(120);
 	return cmocka_run_group_tests_name("memdomain_threads", tests, NULL, NULL);

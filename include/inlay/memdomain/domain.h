@@ -186,7 +186,13 @@ INLAY_COLD void inlay_memdomain_unlock(struct inlay_memdomain_registry *reg)
 	__atomic_store_n(&reg->lock, 0, __ATOMIC_RELEASE);
 }
 
-/* Makes a registry with the system domain alone in it: type DMA, id "system", no callback set. Threads: before anybody uses it. */
+/*
+ * Makes a registry with the system domain alone in it: type DMA, id "system", no callback set.
+ *
+ * reg  of the caller, aligned as a cache line (as the struct is, but malloc does not see to it), until inlay_memdomain_registry_fini answers 0
+ *
+ * Returns 0, or -EINVAL for NULL and for one that is not aligned. Threads: before anybody uses it.
+ */
 INLAY_COLD int inlay_memdomain_registry_init(struct inlay_memdomain_registry *reg)
 {
 	if (!reg || (uintptr_t)reg % INLAY_CACHE_LINE)

@@ -16,8 +16,8 @@
  *           inlay_cq_advance(&cq, 1);
  *   }
  *
- * Pull and push. One side of each is the peer's memory, addressed as the peer's keys have it; which keys, struct inlay_memdomain_peer says, given as the
- * operation's context. The other side is this process's, and lies in the map, in any of its ranges: the local keys are looked up. A pull
+ * Pull and push. One side of each is the peer's memory, addressed as the peer's keys have it; which keys, struct inlay_memdomain_peer says, given
+ * as the operation's context. The other side is this process's, and lies in the map, in any of its ranges: the local keys are looked up. A pull
  * writes there, and needs INLAY_LOCAL_READ_WRITE. The pieces of both sides may be split as they like:
  *
  *   theirs   |---------------|--------|         one read or write for each piece of theirs (or each 2^30 bytes),
@@ -25,7 +25,7 @@
  *
  * The last one is signaled, and its completion ends the operation: done(arg, 0); or done(arg, -EIO) when one of them failed, once the device no
  * longer touches the memory. Of an operation that is not accepted nothing is posted. One of no bytes is done when it returns. The map counts
- * operations under way as bufs, and cannot be stopped meanwhile.
+ * operations under way as bufs, and cannot be stopped meanwhile: see Threads.
  *
  * Transfer to the domain is a push from this process's memory, or from what a translation to the domain describes, by that one's key. There is no
  * memzero: RDMA has none.
@@ -35,7 +35,10 @@
  *
  * A QP that scatters what it reads to CQEs (cqe.h) is not for pull: an operation whose data are in a CQE ends with -EIO.
  *
- * Threads: translations by any number; all else by the queue's owner.
+ * Threads: translations by any number; all else by the queue's owner. An operation holds the map, and its end lets go of it, as bufs do
+ * (inlay_mmap_hold): when owners of queues of several domains over one map are different threads, or one of them is another than the owner of an
+ * inventory with bufs of the map, the map must be thread-safe (inlay_mmap_enable_thread_safety before its start). No function sees who
+ * calls it; INLAY_CHECKED=1 aborts when two meet at the map's count.
  * Sources: SPDK's lib/rdma_utils and module/accel/mlx5 (what users of such a domain expect); rdma-core's mlx5 (gather entries of a read).
  */
 #ifndef INLAY_MEMDOMAIN_RDMA_H
@@ -155,7 +158,8 @@ INLAY_FN int inlay_memdomain_rdma_dev(const struct inlay_memdomain_rdma *r, stru
 }
 
 /*
- * The domain's translate: to a domain of type RDMA, address and keys for its device; to a system domain, the address, where it is one of this process.
+ * The domain's translate: to a domain of type RDMA, address and keys for its device; to a system domain, the address, where it is one of this
+ * process.
  *
  * Returns 0; -ENOENT when no single range of the map holds [addr, addr + len); -ENODEV when the map has not the destination's device; -ENOTSUP for a
  * destination of another type, and for memory that is no host memory to a system domain.
@@ -540,7 +544,8 @@ INLAY_COLD int inlay_memdomain_rdma_create(struct inlay_memdomain_rdma *r, struc
  * sq   of a QP of the domain's protection domain
  * ops  of the caller, num_ops of them, a power of two: as many operations may be under way
  *
- * Returns 0; -EINVAL; -EBUSY while operations are under way on another; -ENOTSUP for a QP that does no RDMA.
+ * Returns 0; -EINVAL; -EBUSY while operations are under way on another; -ENOTSUP for a QP that does no RDMA. Other threads that use the map's bufs:
+ * see Threads at the top.
  */
 INLAY_COLD int inlay_memdomain_rdma_attach(struct inlay_memdomain_rdma *r, struct inlay_sq *sq, struct inlay_memdomain_rdma_op *ops,
 					   uint32_t num_ops)

@@ -70,7 +70,9 @@
  * device memory 0 on, as dm.h has it; of ranges with the caller's keys, what these keys say.
  *
  * Threads: the set-up functions are for one thread, while no other uses the map. inlay_mmap_find and the other lookups may be called by any
- * number of threads on a started or imported map. inlay_mmap_hold and inlay_mmap_drop: by one thread, or in thread-safe mode by all.
+ * number of threads on a started or imported map. inlay_mmap_hold and inlay_mmap_drop: by one thread at a time, whatever it holds for (an
+ * inventory, an operation of a memory domain), or in thread-safe mode by all at once. INLAY_CHECKED=1 notices two that meet there in a map that is
+ * not thread-safe.
  * Sources: DOCA's documentation of doca_mmap; ibv_reg_mr(3), ibv_reg_dm_mr(3) with ibv_alloc_dm(3).
  */
 #ifndef INLAY_MMAP_MAP_H
@@ -174,7 +176,8 @@ struct inlay_mmap {
 	/* Written by who holds bufs */
 	uint64_t bufs;
 	uint32_t thread_safe;
-	uint32_t reserved2[13];
+	uint32_t counting;              /* checked builds: somebody is at bufs, in a map that is not thread-safe */
+	uint32_t reserved2[12];
 };
 
 INLAY_STATIC_ASSERT(offsetof(struct inlay_mmap, state) == INLAY_CACHE_LINE, "what lookups read is a line of its own");
@@ -358,7 +361,8 @@ INLAY_COLD int inlay_mmap_takes(const struct inlay_mmap *m, int set)
 }
 
 /*
- * Puts a range behind the others, where the state allows.
+ * Puts a range behind the others, where the state allows. In rising or falling order of addresses it takes no longer with many ranges than with few;
+ * in any other order all are looked at: some 65,536 of them come in seconds, not milliseconds. Who has so many sorts them first.
  *
  * Returns 0; -EBADFD and -EPERM by state; -EINVAL when it is empty, or goes beyond the end of the address space; -EEXIST when it overlaps
  * another; -ENOMEM when there are max_ranges.
@@ -473,7 +477,7 @@ INLAY_COLD int inlay_mmap_set_memrange(struct inlay_mmap *m, void *addr, size_t 
 /*
  * The map's memory: len bytes of a dmabuf, from offset on. Once.
  *
- * fd    of the dmabuf; open until the map has been started
+ * fd    of the dmabuf; open while the map is being started, each time
  * addr  the address by which the range is to be known, where the process has it mapped, for instance; it and offset are equally far from a page
  *
  * Returns as inlay_mmap_put_range. That the device, its driver or the kernel cannot do it is seen at start: -ENOTSUP, or what ibv_reg_dmabuf_mr
@@ -486,7 +490,8 @@ INLAY_COLD int inlay_mmap_set_dmabuf_memrange(struct inlay_mmap *m, int fd, void
 
 /*
  * The map's memory: len bytes of device memory, from offset on. Once. It is known by addresses from 0 on, so there can be one such range.
- * All of the map's devices must be on dm's context: start answers -EINVAL otherwise.
+ * All of the map's devices must be on dm's context: start answers -EINVAL otherwise. Each start uses dm:
+ * it is not freed (ibv_free_dm) before the range has been taken away or the map destroyed.
  *
  * Returns as inlay_mmap_put_range.
  */
@@ -507,7 +512,12 @@ INLAY_COLD int inlay_mmap_set_keys_memrange(struct inlay_mmap *m, struct ibv_pd 
 	return inlay_mmap_put_keys(m, pd, addr, len, keys, 1);
 }
 
-/* One range more, of any of the four kinds: before set_memrange or after or without it. */
+/*
+ * One range more, of any of the four kinds: before set_memrange or after or without it. Arguments as the set_... function of that kind has them.
+ *
+ * All four return as inlay_mmap_put_range; inlay_mmap_add_keys_memrange also -EPERM when devices have been added, and -EINVAL for another
+ * pd than that of the ranges with keys that are there.
+ */
 INLAY_COLD int inlay_mmap_add_memrange(struct inlay_mmap *m, void *addr, size_t len)
 {
 	return inlay_mmap_put_host(m, addr, len, 0);
@@ -528,7 +538,7 @@ INLAY_COLD int inlay_mmap_add_keys_memrange(struct inlay_mmap *m, struct ibv_pd 
 	return inlay_mmap_put_keys(m, pd, addr, len, keys, 0);
 }
 
-/* The place of the range that is exactly [addr, addr + len), or -ENOENT. */
+/* The place of the range that is exactly [addr, addr + len), or -ENOENT. Looks at all in turn. */
 INLAY_COLD int64_t inlay_mmap_range_index(const struct inlay_mmap *m, const void *addr, size_t len)
 {
 	uint32_t i;
@@ -540,8 +550,8 @@ INLAY_COLD int64_t inlay_mmap_range_index(const struct inlay_mmap *m, const void
 }
 
 /*
- * Takes away the range that is exactly [addr, addr + len), however it came. Those behind it move up by one. Returns 0; -EBADFD and -EPERM by state;
- * -ENOENT. The one of set_memrange cannot be set again: add another.
+ * Takes away the range that is exactly [addr, addr + len), however it came. Those behind it move up by one, and all are looked at: time grows with
+ * their number. The one of set_memrange cannot be set again: add another. Returns 0; -EBADFD and -EPERM by state; -ENOENT.
  */
 INLAY_COLD int inlay_mmap_rm_memrange(struct inlay_mmap *m, const void *addr, size_t len)
 {
@@ -571,7 +581,7 @@ INLAY_COLD int inlay_mmap_rm_memrange(struct inlay_mmap *m, const void *addr, si
 
 /*
  * Grants no more than mask on the range that is exactly [addr, addr + len): of the map's permissions those that are in mask too. Nothing granted
- * to RDMA: the range is in no blob.
+ * to RDMA: the range is in no blob. The range is looked for among all: time grows with their number.
  *
  * Returns 0; -EBADFD and -EPERM by state; -EINVAL for an unknown bit; -ENOENT.
  */
@@ -964,44 +974,47 @@ INLAY_FN int inlay_mmap_remote(const struct inlay_mmap *m, uint64_t addr, uint64
 	return 0;
 }
 
-/* One live buf more. */
-INLAY_ALWAYS void inlay_mmap_hold(struct inlay_mmap *m)
+/* Adds to the live bufs, where one thread may. Two that meet would lose some. */
+INLAY_ALWAYS void inlay_mmap_count(struct inlay_mmap *m, uint64_t n)
 {
-	INLAY_CHECK(inlay_mmap_started(m), "bufs are made of a map that is started or imported");
-	if (m->thread_safe)
-		__atomic_fetch_add(&m->bufs, 1, __ATOMIC_RELAXED);
-	else
-		m->bufs++;
+	INLAY_CHECK(!__atomic_exchange_n(&m->counting, 1, __ATOMIC_RELAXED), "a map whose bufs several threads hold is thread-safe");
+	m->bufs += n;
+#if INLAY_CHECKED
+	__atomic_store_n(&m->counting, 0, __ATOMIC_RELAXED);
+#endif
 }
 
-/* One less. */
-INLAY_ALWAYS void inlay_mmap_drop(struct inlay_mmap *m)
-{
-	INLAY_CHECK(__atomic_load_n(&m->bufs, __ATOMIC_RELAXED), "a buf is dropped once");
-	/* Whoever finds that none is left, and stops, comes after all that was done with them. */
-	if (m->thread_safe)
-		__atomic_fetch_sub(&m->bufs, 1, __ATOMIC_RELEASE);
-	else
-		m->bufs--;
-}
-
-/* Several at once. */
+/* Several live bufs more. */
 INLAY_ALWAYS void inlay_mmap_hold_many(struct inlay_mmap *m, uint64_t n)
 {
 	INLAY_CHECK(inlay_mmap_started(m), "bufs are made of a map that is started or imported");
 	if (m->thread_safe)
 		__atomic_fetch_add(&m->bufs, n, __ATOMIC_RELAXED);
 	else
-		m->bufs += n;
+		inlay_mmap_count(m, n);
 }
 
+/* Several less. */
 INLAY_ALWAYS void inlay_mmap_drop_many(struct inlay_mmap *m, uint64_t n)
 {
 	INLAY_CHECK(__atomic_load_n(&m->bufs, __ATOMIC_RELAXED) >= n, "a buf is dropped once");
+	/* Whoever finds that none is left, and stops, comes after all that was done with them. */
 	if (m->thread_safe)
 		__atomic_fetch_sub(&m->bufs, n, __ATOMIC_RELEASE);
 	else
-		m->bufs -= n;
+		inlay_mmap_count(m, (uint64_t)0 - n);
+}
+
+/* One more. */
+INLAY_ALWAYS void inlay_mmap_hold(struct inlay_mmap *m)
+{
+	inlay_mmap_hold_many(m, 1);
+}
+
+/* One less. */
+INLAY_ALWAYS void inlay_mmap_drop(struct inlay_mmap *m)
+{
+	inlay_mmap_drop_many(m, 1);
 }
 
 #endif
