@@ -271,7 +271,7 @@ static void *owner(void *arg)
 	near[1].iov_base = area + 500;
 	near[1].iov_len = 40;
 	pthread_barrier_wait(&begin);
-	while (s->begun < 5 * WALKS) {
+	while (s->begun < 50 * WALKS) {
 		int err = (x = x * 1103515245 + 12345) >> 31 ? inlay_memdomain_pull(&s->domain.domain, &peer, &far, 1, near, 2, counted, s) :
 							       inlay_memdomain_push(&s->domain.domain, &peer, &far, 1, near, 2, counted, s);
 
@@ -316,7 +316,7 @@ static void two_queues(void **state)
 	assert_int_equal(bad, 0);
 	assert_int_equal(inlay_mmap_get_num_bufs(&map), 0);
 	for (i = 0; i < 2; i++) {
-		assert_int_equal(sides[i].begun, 5 * WALKS);
+		assert_int_equal(sides[i].begun, 50 * WALKS);
 		assert_int_equal(sides[i].done, sides[i].begun);
 		assert_true(sides[i].refused > 0);
 		must(inlay_memdomain_rdma_destroy(&sides[i].domain));
