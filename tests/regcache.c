@@ -919,7 +919,8 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(any),      cmocka_unit_test(large),    cmocka_unit_test(lru),
-		cmocka_unit_test(zombies),  cmocka_unit_test(unions),   cmocka_unit_test(permissions), cmocka_unit_test(kept), cmocka_unit_test(failures),
+		cmocka_unit_test(zombies),  cmocka_unit_test(unions),   cmocka_unit_test(permissions),
+		cmocka_unit_test(kept),     cmocka_unit_test(failures),
 		cmocka_unit_test(extremes), cmocka_unit_test(device),   cmocka_unit_test(example),
 #if INLAY_CHECKED
 		cmocka_unit_test(checked),

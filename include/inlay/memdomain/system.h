@@ -87,9 +87,10 @@ INLAY_FN void inlay_memdomain_copy(uint8_t *to, const uint8_t *from, size_t len)
 /* Zeroes any number of bytes. */
 INLAY_FN void inlay_memdomain_zero(uint8_t *at, size_t len)
 {
-	uint64_t zero[2] = {0, 0};
+	uint64_t zero[2];
 	size_t n;
 
+	zero[0] = zero[1] = 0; /* with an initialiser, some compiler calls memset */
 #if defined(__x86_64__)
 	if (len >= INLAY_MEMDOMAIN_STRING) {
 		__asm__ volatile("rep stosb" : "+D"(at), "+c"(len) : "a"(zero[0]) : "memory");
