@@ -72,7 +72,9 @@ static bool overruns(struct sd_cq *cq, uint32_t n)
 
 static inline uint64_t *slot_of(struct sd_cq *cq, uint32_t pi)
 {
-	return (uint64_t *)(void *)(cq->buf + (size_t)(pi & (cq->cqe_cnt - 1)) * cq->cqe_size + cq->cqe_size - 64);
+	uint32_t i = cq->collapsed ? 0 : pi & (cq->cqe_cnt - 1);
+
+	return (uint64_t *)(void *)(cq->buf + (size_t)i * cq->cqe_size + cq->cqe_size - 64);
 }
 
 /* Stores of their own rather than memcpy(): nothing in between may be reordered past the owner byte, or be seen by a sanitizer */
@@ -127,7 +129,7 @@ void cqe_arm(struct sd_uar *uar, uint64_t value)
 
 	/* CQs share the register: unless each write is caught, the value names only the last that was armed */
 	for (cq = sd_cq_next(NULL); cq; cq = sd_cq_next(cq))
-		if (cq->uar == uar && cq->channel && !cq->overrun && (cq->cqn == named || !eng_is_trap))
+		if (cq->uar == uar && (cq->channel || cq->subscribed) && !cq->overrun && (cq->cqn == named || !eng_is_trap))
 			arm_record(cq, cq->cqn == named);
 }
 
@@ -289,6 +291,22 @@ int sd_engine_cq_resize(struct sd_cq *cq, uint8_t *buf, uint32_t cqe_cnt, uint32
 	return 0;
 }
 
+void sd_engine_cq_look(struct sd_cq *cq, struct sd_cq_look *l)
+{
+	struct cqs *s = cq->eng;
+
+	cqe_arms(cq->uar);
+	*l = (struct sd_cq_look){ .producer = cq->pi & 0xffffff };
+	if (!cq->ignore_overrun)
+		l->consumer = be32toh(__atomic_load_n(&cq->dbrec[0], __ATOMIC_ACQUIRE)) & 0xffffff;
+	if (s) {
+		l->armed = s->armed;
+		l->solicited = s->armed && s->solicited;
+		l->notified = s->notified & 0xffffff;
+		l->solicit = s->event_pi & 0xffffff;
+	}
+}
+
 void cqe_gone(struct sd_cq *cq)
 {
 	struct cqs *s = cq->eng;
@@ -329,7 +347,7 @@ int softdev_inject_cqes(uint32_t cqn, const void *cqe64, unsigned n, uint16_t st
 			counter = htobe16((uint16_t)(be16toh(counter) + step));
 			memcpy((uint8_t *)c + 60, &counter, 2);
 		}
-		if (n && cq->channel) {
+		if (n && (cq->channel || cq->subscribed)) {
 			s = cqs_get(cq);
 			if (s && (op_own & 2 || op == MLX5_CQE_REQ_ERR || op == MLX5_CQE_RESP_ERR))
 				s->event_pi = cq->pi;

@@ -68,6 +68,9 @@ struct sd_channel;                /* completion channel; objects.c */
 
 struct sd_cq {
 	uint32_t cqn;
+	struct sd_ctx *ctx;
+	bool subscribed;          /* may tell of completions without a channel */
+	bool collapsed;           /* every CQE lands in slot 0 */
 	uint8_t *buf;             /* the program's ring */
 	uint32_t cqe_cnt;         /* power of two */
 	uint32_t cqe_size;        /* 64 or 128; the 64-byte CQE is the second half of 128 */
@@ -83,8 +86,12 @@ struct sd_cq {
 	void *eng;                /* the engine's own, NULL at create */
 };
 
-/* The ring is a linked list: next_wqe_index of each entry names the one to be taken after it */
+/*
+ * What many QPs receive from. The ring is a linked list, where next_wqe_index of each entry names the one to be taken after it, or cyclic:
+ * then its entries look the same and are taken one after the other
+ */
 struct sd_srq {
+	bool cyclic;
 	uint32_t srqn, uidx;
 	struct sd_ctx *ctx;
 	struct sd_pd *pd;
@@ -97,6 +104,10 @@ struct sd_srq {
 	void *eng;                /* the engine's own, NULL at create */
 };
 
+/* Beside verbs' own types. A DCT is a QP that only receives, from whoever knows its key; it is ready to receive for as long as it lives */
+#define SD_QPT_DCI ((enum ibv_qp_type)0x40)
+#define SD_QPT_DCT ((enum ibv_qp_type)0x41)
+
 struct sd_qp {
 	uint32_t qpn;
 	unsigned dev;             /* which of the process's devices */
@@ -107,10 +118,14 @@ struct sd_qp {
 	struct sd_ctx *ctx;
 	struct sd_pd *pd;
 	struct sd_cq *send_cq, *recv_cq;
-	struct sd_uar *uar;
+	struct sd_uar *uar;       /* NULL where there is nothing to ring */
 	bool sig_all;
-	bool scatter_cqe_rsp, scatter_cqe_req; /* the create command asked for scatter to CQE on the responder / requester side */
-	volatile uint32_t *dbrec; /* [0] receive, [1] send; big-endian */
+	bool no_dbrec;            /* its send record is not read: a doorbell's value says how far to go */
+	bool loopback;            /* its peer is on its own device, whatever its address says */
+	uint8_t scatter_rsp, scatter_req; /* payload goes into the CQE on the responder / requester side up to so many bytes: 0, 32, 64 */
+	uint64_t dc_key;          /* DCT: what a DCI must know */
+	uint32_t dc_violations;   /* DCT: requests of those who did not */
+	volatile uint32_t *dbrec; /* [0] receive, [1] send; big-endian. NULL for a DCT */
 	uint8_t *sq;              /* the program's ring, wqebb_cnt << 6 bytes */
 	uint32_t wqebb_cnt;
 	uint8_t *rq;              /* rq_cnt << rq_shift bytes; NULL without one */
@@ -158,6 +173,17 @@ void sd_engine_qp_destroyed(struct sd_qp *qp);   /* before the rings go away; no
 void sd_engine_cq_destroyed(struct sd_cq *cq);
 void sd_engine_mr_destroyed(struct sd_mr *mr);   /* MR or window; an unbound window has no more to lose than its key */
 void sd_engine_srq_changed(struct sd_srq *srq);  /* created, or limit set by modify_srq: looked at at once */
+struct sd_qp_look {
+	uint32_t sq_hw, sq_sw, rq_hw, rq_sw; /* WQEs or WQEBBs: taken by the device, posted by the program */
+	uint32_t next_send_psn, next_rcv_psn, last_acked_psn, ssn;
+};
+void sd_engine_qp_look(struct sd_qp *qp, struct sd_qp_look *l);
+struct sd_cq_look {
+	bool armed, solicited;
+	uint32_t producer, consumer, notified, solicit; /* indices; of the last event, and of what was solicited last */
+};
+void sd_engine_cq_look(struct sd_cq *cq, struct sd_cq_look *l);
+void sd_engine_srq_look(struct sd_srq *srq, uint32_t *hw, uint32_t *sw, bool *broken);
 void sd_engine_srq_destroyed(struct sd_srq *srq);
 int sd_engine_cq_resize(struct sd_cq *cq, uint8_t *buf, uint32_t cqe_cnt, uint32_t cqe_size); /* CQE RESIZE_CQ into the old ring, all
                                                     later ones into the new; 0 or a positive errno (what is there does not fit) */

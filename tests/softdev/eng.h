@@ -8,6 +8,7 @@
  *   rx.c      responder: receive queue, remote access, answers
  *   rxsrq.c   shared receive queues
  *   ud.c      datagrams: address vectors, multicast, the 40 bytes in front
+ *   dc.c      dynamically connected: whom a DCI talks to, and a DCT's connections
  *   window.c  memory windows: bind and invalidate
  *   wire.c    slots, sockets, frames between processes
  *   fault.c   what goes wrong on demand
@@ -38,6 +39,12 @@
 #define ENG_JOBS (SD_MAX_RD_ATOMIC + 1) /* a responder's answers under way: READs, atomics, one last NAK */
 #define ENG_WQE_MAX 1024u
 #define UC_NO_PSN 0xffffffffu
+
+/* Are there answers? */
+static inline bool reliable(const struct sd_qp *qp)
+{
+	return qp->type != IBV_QPT_UC && qp->type != IBV_QPT_UD;
+}
 
 struct seg {
 	uint64_t addr;
@@ -85,6 +92,7 @@ struct frame {
 	uint64_t total;                 /* bytes of the whole message */
 	uint64_t off;                   /* where this frame's payload lies in it */
 	uint64_t swap_add, compare;     /* FR_ATOMIC: swap_add is the old value */
+	uint64_t dc_key;                /* FR_REQ of a DCI */
 };
 
 #define UD_MTU 4096u
@@ -115,11 +123,11 @@ struct op {
 	bool local;                     /* never went to the responder: NOP or local error */
 	uint8_t synd, vendor;           /* of its error CQE; 0: none */
 	bool fatal;                     /* its error stops the QP whatever its type */
-	bool to_cqe;                    /* the response goes into the CQE */
+	uint8_t to_cqe;                 /* the response goes into the CQE: of that many bytes' room */
 	bool corrupt, dup;              /* faults */
 	uint64_t total, off;            /* READ: bytes received */
 	struct seglist *segs;           /* READ and atomics: where the response goes */
-	uint8_t resp[32];
+	uint8_t resp[64];
 };
 
 /* A responder's answer under way */
@@ -133,12 +141,13 @@ struct job {
 /* The engine's part of a QP */
 struct rcq {
 	struct sd_qp *qp;
-	struct rcq *next, **prev;       /* all */
+	struct rcq *next, **prev;       /* all. A DCT has one for each connection */
 	bool err;                       /* in the error state, and flushed once */
 
 	/* requester */
 	uint16_t sq_ci;                 /* next WQEBB to fetch */
 	uint16_t sq_pi;                 /* the record, when the doorbell last rang */
+	uint16_t rung;                  /* without a record: behind the WQE that a doorbell named last */
 	uint32_t npsn, epoch;
 	struct op *ops;
 	unsigned head, count;
@@ -157,7 +166,8 @@ struct rcq {
 		uint8_t fm;
 		bool se;
 		bool held;              /* not on its way yet: a fault delays it */
-		uint32_t dqpn;          /* UD */
+		uint32_t dqpn;          /* UD, DCI */
+		uint64_t dc_key;        /* DCI */
 		struct ud_path path;
 		uint8_t wqe[ENG_WQE_MAX];
 	} body;
@@ -180,10 +190,12 @@ struct rcq {
 	struct job jobs[ENG_JOBS];
 	unsigned njobs;
 
-	/* the other process */
+	/* the peer, of a DCI the one that it talks to at the time */
 	uint8_t path_dev;               /* which of its devices the address belongs to */
-	unsigned slot;
+	uint32_t peer;                  /* its QPN */
+	unsigned slot;                  /* its process */
 	uint64_t inst;
+	uint64_t dc_key;
 };
 
 extern struct rcq *eng_all;
@@ -208,6 +220,11 @@ int mem_copy_in_order(uint8_t *dst, const struct iovec *src, unsigned ns, uint64
 /* The bytes with one bit of them wrong, at most ENG_CHUNK_LOCAL of them; the answer is good until the next call. NULL: not readable */
 const uint8_t *mem_spoil(const struct iovec *src, unsigned ns, uint64_t len);
 int mem_atomic(uint8_t *p, bool cs, uint64_t swap_add, uint64_t compare, uint64_t *old); /* 0 or -1: not accessible */
+
+/* ---- engine.c ---- */
+struct rcq *eng_rcq_new(struct sd_qp *qp);
+void eng_rcq_free(struct rcq *q);
+void eng_forget(struct rcq *q);         /* as a QP that was just made: nothing is under way, no CQE is held back */
 
 /* ---- cqe.c ---- */
 void cqe_put(struct sd_cq *cq, struct rcq *q, const struct mlx5_cqe64 *c, const uint8_t *data64, bool event);
@@ -250,8 +267,14 @@ void rx_drop(struct rcq *q);            /* the QP goes away: what is due is sent
 bool srq_empty(struct sd_srq *srq);
 int srq_take(struct rcq *q);
 
+/* ---- dc.c ---- */
+bool dc_aim(struct rcq *q);             /* the DCI's peer is that of the WQE in body; false: earlier ones must be answered first */
+struct rcq *dc_responder(struct sd_qp *dct, unsigned slot, uint64_t inst, const struct frame *f); /* the DCT's side of the connection that
+                                                    the request belongs to; NULL: none, and none can be made for it */
+void dc_destroyed(struct sd_qp *qp);    /* a DCT, or a DCI of this process: its connections */
+
 /* ---- ud.c ---- */
-uint8_t ud_decode(struct rcq *q, const uint8_t **at, const uint8_t *end); /* the address vector; returns the syndrome */
+uint8_t ud_decode(struct rcq *q, const uint8_t **at, const uint8_t *end); /* the address vector, a DCI's as well; returns the syndrome */
 bool ud_send(struct rcq *q, struct op *op, uint8_t *synd, bool *stop); /* false: no room. stop: a message to itself has failed the QP */
 void ud_frame(const struct frame *f, const uint8_t *payload);
 

@@ -134,9 +134,36 @@ static void strict_look(struct sd_uar *uar, unsigned reg, uint64_t value)
 		at[i] = 0;
 }
 
+static const uint16_t regs[] = { 0x800, 0x900, 0xa00, 0xb00 };
+
+/*
+ * A QP without a record: the doorbell's value is the beginning of the last WQE. Where QPs share a register the value of one may cover that
+ * of another before it is seen, so such a QP needs its registers for itself.
+ */
+static void rung(struct sd_uar *uar, uint64_t value)
+{
+	uint32_t hi = be64toh(value) >> 32, lo = (uint32_t)be64toh(value);
+	struct sd_qp *qp = sd_qp_find(lo >> 8);
+	struct rcq *q = qp ? qp->eng : NULL;
+	uint16_t end = (hi >> 8) + ((lo & 0x3f) + 3) / 4;
+
+	if (q && qp->no_dbrec && qp->uar == uar && qp->state >= IBV_QPS_RTR && (int16_t)(end - q->rung) > 0)
+		q->rung = end;
+}
+
+/* A stepped device looks at registers for these alone */
+static void all_rung(void)
+{
+	struct sd_uar *uar;
+	unsigned i;
+
+	for (uar = sd_uar_next(NULL); uar; uar = sd_uar_next(uar))
+		for (i = 0; i < 4; i++)
+			rung(uar, __atomic_exchange_n((uint64_t *)(void *)(uar->page + regs[i]), 0, __ATOMIC_ACQ_REL));
+}
+
 static bool doorbells(void)
 {
-	static const uint16_t regs[] = { 0x800, 0x900, 0xa00, 0xb00 };
 	struct sd_uar *uar;
 	bool did = false;
 
@@ -152,6 +179,7 @@ static bool doorbells(void)
 				continue;
 			v = __atomic_exchange_n(reg, 0, __ATOMIC_ACQ_REL);
 			rang = true;
+			rung(uar, v);
 			if (strict)
 				strict_look(uar, regs[i], v);
 		}
@@ -314,15 +342,15 @@ unsigned sd_fabric_slot(void)
 	return eng_is_stepped ? 1 : wire_slot();
 }
 
-void sd_engine_qp_created(struct sd_qp *qp)
+struct rcq *eng_rcq_new(struct sd_qp *qp)
 {
 	struct rcq *q = calloc(1, sizeof *q);
 
-	if (q)
+	if (q && qp->wqebb_cnt)
 		q->ops = calloc(ENG_OPS, sizeof *q->ops);
-	if (!q || !q->ops) {
+	if (!q || (qp->wqebb_cnt && !q->ops)) {
 		free(q);
-		return;
+		return NULL;
 	}
 	q->qp = qp;
 	q->next = eng_all;
@@ -330,7 +358,23 @@ void sd_engine_qp_created(struct sd_qp *qp)
 	if (eng_all)
 		eng_all->prev = &q->next;
 	eng_all = q;
-	qp->eng = q;
+	return q;
+}
+
+void eng_rcq_free(struct rcq *q)
+{
+	*q->prev = q->next;
+	if (q->next)
+		q->next->prev = q->prev;
+	free(q->ops);
+	free(q);
+}
+
+void sd_engine_qp_created(struct sd_qp *qp)
+{
+	/* A DCT gets one for each connection */
+	if (qp->type != SD_QPT_DCT)
+		qp->eng = eng_rcq_new(qp);
 	eng_wake();
 }
 
@@ -341,7 +385,7 @@ static void report_unrung(struct rcq *q)
 	struct iovec to = { &record, sizeof record }, from = { (void *)(uintptr_t)&q->qp->dbrec[1], sizeof record };
 	uint16_t n;
 
-	if (!eng_is_trap || mem_copy(&to, 1, &from, 1, sizeof record) != MEM_OK)
+	if (!eng_is_trap || !q->qp->wqebb_cnt || q->qp->no_dbrec || mem_copy(&to, 1, &from, 1, sizeof record) != MEM_OK)
 		return;
 	n = be32toh(record) - q->sq_pi;
 	if (n && n <= q->qp->wqebb_cnt)
@@ -362,7 +406,7 @@ __attribute__((destructor)) static void at_unload(void)
 
 static unsigned step_all(unsigned n);
 
-static void forget(struct rcq *q)
+void eng_forget(struct rcq *q)
 {
 	report_unrung(q);
 	rx_drop(q);
@@ -381,11 +425,13 @@ void sd_engine_qp_modified(struct sd_qp *qp, enum ibv_qp_state from, int mask)
 
 	if (!q)
 		return;
-	if (mask & IBV_QP_AV)
+	if (qp->loopback)
+		q->path_dev = qp->dev;
+	else if (mask & IBV_QP_AV)
 		q->path_dev = sd_port_at(qp->attr.ah_attr.is_global ? qp->attr.ah_attr.grh.dgid.raw : NULL, qp->attr.ah_attr.dlid);
 	switch (qp->state) {
 	case IBV_QPS_RESET:
-		forget(q);
+		eng_forget(q);
 		break;
 	case IBV_QPS_INIT:
 		break;
@@ -395,10 +441,12 @@ void sd_engine_qp_modified(struct sd_qp *qp, enum ibv_qp_state from, int mask)
 		q->rpsn = qp->attr.rq_psn & 0xffffff;
 		q->uc_psn = UC_NO_PSN;
 		q->in_msg = q->nak_wait = q->nak_fatal = q->comm_est = false;
-		if (qp->type == IBV_QPT_UD)
+		/* A datagram says itself where it goes; a DCI is not yet aimed at anybody */
+		q->peer = qp->type == SD_QPT_DCI ? UD_MCAST : qp->attr.dest_qp_num;
+		if (qp->type == IBV_QPT_UD || qp->type == SD_QPT_DCI)
 			break;
 		/* The process that now has the number is the one meant; no later holder of its slot is */
-		q->slot = qp->attr.dest_qp_num >> 16;
+		q->slot = q->peer >> 16;
 		q->inst = eng_is_stepped ? 0 : wire_instance(q->slot);
 		break;
 	case IBV_QPS_RTS:
@@ -437,17 +485,33 @@ void sd_engine_qp_destroyed(struct sd_qp *qp)
 {
 	struct rcq *q = qp->eng;
 
+	if (qp->type == SD_QPT_DCT || qp->type == SD_QPT_DCI)
+		dc_destroyed(qp);
 	if (!q)
 		return;
-	forget(q);
+	eng_forget(q);
 	if (!eng_is_stepped)
 		wire_flush();
-	*q->prev = q->next;
-	if (q->next)
-		q->next->prev = q->prev;
 	qp->eng = NULL;
-	free(q->ops);
-	free(q);
+	eng_rcq_free(q);
+}
+
+void sd_engine_qp_look(struct sd_qp *qp, struct sd_qp_look *l)
+{
+	struct rcq *q = qp->eng;
+
+	*l = (struct sd_qp_look){ 0 };
+	if (!q)
+		return;
+	/* A WQE that waits for its answer is still the program's to look at */
+	l->sq_hw = q->sq_ci;
+	l->sq_sw = qp->no_dbrec ? q->rung : be32toh(__atomic_load_n(&qp->dbrec[1], __ATOMIC_ACQUIRE)) & 0xffff;
+	l->rq_hw = q->rq_ci;
+	l->rq_sw = be32toh(__atomic_load_n(&qp->dbrec[0], __ATOMIC_ACQUIRE));
+	l->next_send_psn = q->npsn;
+	l->next_rcv_psn = q->rpsn;
+	l->last_acked_psn = ((q->count ? q->ops[q->head].psn : q->npsn) - 1) & 0xffffff;
+	l->ssn = (q->npsn - qp->attr.sq_psn) & 0xffffff;
 }
 
 void sd_engine_cq_destroyed(struct sd_cq *cq)
@@ -556,7 +620,6 @@ static unsigned step_one(struct rcq *q, unsigned n)
 
 void eng_trapped(struct sd_uar *uar, unsigned off, const uint8_t *bytes, unsigned len)
 {
-	static const uint16_t regs[] = { 0x800, 0x900, 0xa00, 0xb00 };
 	bool rang = false;
 	uint64_t v;
 	unsigned i;
@@ -571,6 +634,7 @@ void eng_trapped(struct sd_uar *uar, unsigned off, const uint8_t *bytes, unsigne
 
 			rang = true;
 			v = *(uint64_t *)(void *)(uar->page + regs[i]);
+			rung(uar, v);
 			qp = sd_qp_find((uint32_t)be64toh(v) >> 8);
 			if (qp && qp->uar == uar && qp->eng)
 				sq_ring(qp->eng);
@@ -602,6 +666,7 @@ SD_API int softdev_execute(uint32_t qpn, unsigned n)
 	} else {
 		eng_step++;
 		arms();
+		all_rung();
 		qp = qpn ? sd_qp_find(qpn) : NULL;
 		if (!qpn)
 			ret = step_all(n);
@@ -655,8 +720,10 @@ SD_API int softdev_run(void)
 		unsigned n, c;
 
 		eng_step++;
-		if (!eng_is_trap)
+		if (!eng_is_trap) {
 			arms();
+			all_rung();
+		}
 		do {
 			n = step_all(-1u);
 			c = complete_all(-1u);

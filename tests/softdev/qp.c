@@ -73,8 +73,12 @@ int sd_qp_create(struct sd_ctx *ctx, struct sd_qp_args *a, uint32_t *handle, uin
 	 * As the kernel's driver: a datagram, with its GRH, never; the requester's side only where there are answers, and every WQE
 	 * is signaled or it is asked for by name
 	 */
-	qp->scatter_cqe_rsp = drv->flags & MLX5_QP_FLAG_SCATTER_CQE && a->type != IBV_QPT_UD;
-	qp->scatter_cqe_req = qp->scatter_cqe_rsp && a->type == IBV_QPT_RC && (a->sig_all || drv->flags & MLX5_QP_FLAG_ALLOW_SCATTER_CQE);
+	if (drv->flags & MLX5_QP_FLAG_SCATTER_CQE && a->type != IBV_QPT_UD)
+		qp->scatter_rsp = a->recv_cq->cqe_size == 128 ? 64 : 32;
+	/* With a 128-byte CQE libmlx5 44 looks for a requester's data in the wrong place: there, memory it is */
+	if (qp->scatter_rsp && a->type == IBV_QPT_RC && (a->sig_all || drv->flags & MLX5_QP_FLAG_ALLOW_SCATTER_CQE) &&
+	    a->send_cq->cqe_size == 64)
+		qp->scatter_req = 32;
 	qp->attr.qp_state = IBV_QPS_RESET;
 	hq->cap = a->cap;
 	if (!rq_bytes)

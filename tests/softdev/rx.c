@@ -16,6 +16,12 @@
 
 void rx_fail(struct rcq *q, const enum ibv_event_type *event)
 {
+	/* It ends the connection and the DCI, and the DCT goes on with others */
+	if (q->qp->type == SD_QPT_DCT) {
+		q->nak_fatal = true;
+		q->in_msg = false;
+		return;
+	}
 	if (event && !q->err)
 		sd_async_qp(q->qp, *event);
 	/* A QP connected to itself: its failing request gets its own CQE first, and stops the QP then */
@@ -34,7 +40,7 @@ static enum reply fail_event(struct rcq *q, enum reply r)
 /* A request that asks for what it may not have */
 static enum reply refuse(struct rcq *q, enum reply r)
 {
-	if (q->qp->type != IBV_QPT_UC)
+	if (reliable(q->qp))
 		return fail_event(q, r);
 	q->in_msg = false;
 	return r;
@@ -149,7 +155,7 @@ static void recv_cqe(struct rcq *q, const struct frame *f, uint8_t opcode, const
 	struct mlx5_cqe64 c;
 
 	memset(&c, 0, sizeof c);
-	if (data && qp->recv_cq->cqe_size == 128) {
+	if (data && qp->scatter_rsp == 64) {
 		memset(data64, 0, sizeof data64);
 		memcpy(data64, data, f->total);
 		format = 8;
@@ -195,7 +201,7 @@ static void begin(struct rcq *q, const struct frame *f)
 static enum reply not_ready(struct rcq *q)
 {
 	q->in_msg = false;
-	q->nak_wait = q->qp->type == IBV_QPT_RC;
+	q->nak_wait = reliable(q->qp);
 	return RP_RNR;
 }
 
@@ -229,7 +235,7 @@ static enum reply rx_send(struct rcq *q, const struct frame *f, const struct iov
 	if (!mem_vec(qp, &q->rx, f->off, f->len, IBV_ACCESS_LOCAL_WRITE, dst, &nd))
 		return fail_recv(q, RP_OPERR, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0x51);
 	/* Scattered to the CQE, the payload does not go to memory at all: libmlx5 copies it there */
-	to_cqe = qp->scatter_cqe_rsp && f->total && f->total == f->len && f->total <= (qp->recv_cq->cqe_size == 128 ? 64 : 32);
+	to_cqe = f->total && f->total == f->len && f->total <= qp->scatter_rsp;
 	if (to_cqe) {
 		dst[0] = (struct iovec){ small, f->len };
 		nd = 1;
@@ -341,8 +347,8 @@ enum reply rx_request(struct rcq *q, const struct frame *f, const struct iovec *
 {
 	struct sd_qp *qp = q->qp;
 
-	if (q->err || qp->type != f->type || f->src != qp->attr.dest_qp_num || f->dev != qp->dev ||
-	    (qp->state != IBV_QPS_RTR && qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_SQD && qp->state != IBV_QPS_SQE))
+	if (q->err || (qp->type == SD_QPT_DCT ? SD_QPT_DCI : qp->type) != f->type || f->src != q->peer || f->dev != qp->dev ||
+	    (qp->type == SD_QPT_DCT && q->nak_fatal) || (qp->state != IBV_QPS_RTR && qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_SQD && qp->state != IBV_QPS_SQE))
 		return q->nak_fatal ? RP_STALE : RP_UNREACH;
 	if (qp->recv_cq->overrun || qp->send_cq->overrun || fault_silent())
 		return RP_UNREACH;
@@ -359,7 +365,7 @@ enum reply rx_request(struct rcq *q, const struct frame *f, const struct iovec *
 	}
 	if (f->off == 0)
 		q->nak_wait = false;
-	if (qp->state == IBV_QPS_RTR && !q->comm_est) {
+	if (qp->state == IBV_QPS_RTR && !q->comm_est && qp->type != SD_QPT_DCT) {
 		q->comm_est = true;
 		sd_async_qp(qp, IBV_EVENT_COMM_EST);
 	}
@@ -392,7 +398,7 @@ enum reply rx_request(struct rcq *q, const struct frame *f, const struct iovec *
 static int answer(struct rcq *q, uint8_t kind, uint8_t code, uint32_t psn, uint32_t epoch, uint64_t value)
 {
 	struct frame a = {
-		.kind = kind, .code = code, .psn = psn, .epoch = epoch, .src = q->qp->qpn, .dst = q->qp->attr.dest_qp_num,
+		.kind = kind, .code = code, .psn = psn, .epoch = epoch, .src = q->qp->qpn, .dst = q->peer,
 		.imm = q->qp->attr.min_rnr_timer, .swap_add = value,
 	};
 
@@ -409,7 +415,7 @@ static void flush_ack(struct rcq *q)
 void rx_frame(unsigned slot, uint64_t inst, const struct frame *f, const uint8_t *payload)
 {
 	struct sd_qp *qp = sd_qp_find(f->dst);
-	struct rcq *q = qp ? qp->eng : NULL;
+	struct rcq *q = !qp ? NULL : qp->type == SD_QPT_DCT ? dc_responder(qp, slot, inst, f) : qp->eng;
 	struct iovec src = { (void *)payload, f->len };
 	struct rx_out out = { NULL, 0 };
 	enum reply r = RP_UNREACH;
@@ -478,7 +484,7 @@ static bool read_piece(struct rcq *q, struct job *j)
 {
 	uint64_t len = j->total - j->off < ENG_CHUNK_WIRE ? j->total - j->off : ENG_CHUNK_WIRE;
 	struct frame a = {
-		.kind = FR_READ, .psn = j->psn, .epoch = j->epoch, .src = q->qp->qpn, .dst = q->qp->attr.dest_qp_num,
+		.kind = FR_READ, .psn = j->psn, .epoch = j->epoch, .src = q->qp->qpn, .dst = q->peer,
 		.len = len, .off = j->off, .total = j->total,
 	};
 	struct iovec v = { NULL, len };

@@ -2,8 +2,8 @@
 /*
  * rxsrq.c: receive WQEs of many QPs in one ring.
  *
- * The ring is a linked list. The device goes along it from entry 0, by the index that each entry holds for its successor, and the
- * record counts what was posted. An entry's successor is read when the entry is taken: by then the program has long written it, and
+ * The ring is a linked list. The device goes along it from entry 0, by the index that each entry holds for its successor (in a cyclic
+ * one, simply to the next), and the record counts what was posted. An entry's successor is read when the entry is taken: by then the program has long written it, and
  * does not touch it before the CQE gave the entry back. An index beyond the ring, or more posted than it holds, breaks the SRQ:
  * one IBV_EVENT_SRQ_ERR, and each QP that wants to receive with it stops. A list that goes round in a circle hurts only the program.
  */
@@ -75,7 +75,7 @@ int srq_take(struct rcq *q)
 	q->wqe_idx = s->head;
 	q->wqe_held = true;
 	q->starves = 0;
-	s->head = be16toh(w.next.next_wqe_index);
+	s->head = srq->cyclic ? (s->head + 1u) & (srq->wqe_cnt - 1) : be16toh(w.next.next_wqe_index);
 	s->taken++;
 	limit_check(srq, s);
 	return 0;
@@ -87,6 +87,15 @@ void sd_engine_srq_changed(struct sd_srq *srq)
 
 	if (s)
 		limit_check(srq, s);
+}
+
+void sd_engine_srq_look(struct sd_srq *srq, uint32_t *hw, uint32_t *sw, bool *broken)
+{
+	const struct srqs *s = srqs_get(srq);
+
+	*hw = s ? s->taken : 0;
+	*sw = be32toh(__atomic_load_n(&srq->dbrec[0], __ATOMIC_ACQUIRE)) & 0xffff;
+	*broken = s && s->broken;
 }
 
 void sd_engine_srq_destroyed(struct sd_srq *srq)

@@ -53,7 +53,7 @@ static void drop_from(struct rcq *q, unsigned i)
 void sq_reset(struct rcq *q)
 {
 	drop_from(q, 0);
-	q->sq_ci = q->sq_pi = 0;
+	q->sq_ci = q->sq_pi = q->rung = 0;
 	q->halted = q->err = false;
 	q->wait_until = q->wait_step = 0;
 }
@@ -61,11 +61,12 @@ void sq_reset(struct rcq *q)
 bool sq_ring(struct rcq *q)
 {
 	struct sd_qp *qp = q->qp;
-	uint16_t pi = be32toh(__atomic_load_n(&qp->dbrec[1], __ATOMIC_ACQUIRE));
+	uint16_t pi;
 
 	/* libmlx5 clears the record only after the command that resets the QP */
-	if (qp->state < IBV_QPS_RTR)
+	if (qp->state < IBV_QPS_RTR || !qp->wqebb_cnt)
 		return false;
+	pi = qp->no_dbrec ? q->rung : be32toh(__atomic_load_n(&qp->dbrec[1], __ATOMIC_ACQUIRE));
 	if ((uint16_t)(pi - q->sq_ci) > qp->wqebb_cnt) {
 		/* More than the ring holds: no index can be trusted any more */
 		q->sq_pi = q->sq_ci;
@@ -149,7 +150,7 @@ void sq_enter_err(struct rcq *q)
 	if (eng_is_stepped && !eng_is_trap)
 		sq_ring(q);
 	sq_flush(q);
-	if (q->qp->srq)
+	if (q->qp->srq && q->qp->type != SD_QPT_DCT)
 		sd_async_qp(q->qp, IBV_EVENT_QP_LAST_WQE_REACHED);
 }
 
@@ -173,9 +174,11 @@ static void good_cqe(struct rcq *q, struct op *op)
 	uint8_t format = 0;
 
 	memset(&c, 0, sizeof c);
-	if (op->to_cqe) {
-		memcpy(&c, op->resp, sizeof op->resp);
+	if (op->to_cqe == 32) {
+		memcpy(&c, op->resp, 32);
 		format = 4;
+	} else if (op->to_cqe) {
+		format = 8;
 	}
 	c.srqn_uidx = htobe32(q->qp->uidx);
 	if (is_rd(op->opcode))
@@ -184,7 +187,7 @@ static void good_cqe(struct rcq *q, struct op *op)
 	c.sop_drop_qpn = htobe32((uint32_t)op->opcode << 24 | q->qp->qpn);
 	c.wqe_counter = htobe16(op->idx);
 	c.op_own = MLX5_CQE_REQ << 4 | format;
-	cqe_put(q->qp->send_cq, q, &c, NULL, false);
+	cqe_put(q->qp->send_cq, q, &c, format == 8 ? op->resp : NULL, false);
 }
 
 static void retire(struct rcq *q)
@@ -199,7 +202,7 @@ static void retire(struct rcq *q)
 			cqe_error(q->qp->send_cq, q, false, op.opcode, op.idx, op.synd, op.vendor);
 			if (!q->count)
 				q->sq_ci = op.idx + op.bbs;
-			if (q->qp->type == IBV_QPT_RC || op.fatal)
+			if (reliable(q->qp) || op.fatal)
 				sq_enter_err(q);
 			else
 				enter_sqe(q);
@@ -312,7 +315,7 @@ static void take_reply(struct rcq *q, unsigned i, enum reply r, unsigned rnr_tim
 
 void sq_peer_dead(struct rcq *q)
 {
-	if (!q->err && q->qp->type == IBV_QPT_RC)
+	if (!q->err && reliable(q->qp))
 		fail_oldest(q, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, 0x81);
 }
 
@@ -360,13 +363,15 @@ static bool has_opcode(enum ibv_qp_type type, uint8_t opcode)
 		return true;
 	case MLX5_OPCODE_RDMA_WRITE:
 	case MLX5_OPCODE_RDMA_WRITE_IMM:
-	case MLX5_OPCODE_UMR:
 		return type != IBV_QPT_UD;
+	case MLX5_OPCODE_UMR:
+		return type == IBV_QPT_RC || type == IBV_QPT_UC;
 	case MLX5_OPCODE_SEND_INVAL:
+		return type == IBV_QPT_RC;
 	case MLX5_OPCODE_RDMA_READ:
 	case MLX5_OPCODE_ATOMIC_CS:
 	case MLX5_OPCODE_ATOMIC_FA:
-		return type == IBV_QPT_RC;
+		return type == IBV_QPT_RC || type == SD_QPT_DCI;
 	}
 	return false;
 }
@@ -390,7 +395,7 @@ static uint8_t decode(struct rcq *q, struct op *op, const struct mlx5_wqe_ctrl_s
 		q->body.segs.n = 0;
 		return 0;
 	}
-	if (qp->type == IBV_QPT_UD) {
+	if (qp->type == IBV_QPT_UD || qp->type == SD_QPT_DCI) {
 		uint8_t synd = ud_decode(q, &at, end);
 
 		if (synd)
@@ -455,7 +460,7 @@ static void faults(struct rcq *q)
 	if (act.syndrome) {
 		op->fatal = true;
 		fail(q, last, act.syndrome, 0);
-	} else if (act.drop && q->qp->type != IBV_QPT_RC) {
+	} else if (act.drop && !reliable(q->qp)) {
 		gone(q);
 	} else if (act.drop && q->retry_left == 0) {
 		fail(q, last, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, 0x81);
@@ -503,6 +508,8 @@ static bool launch(struct rcq *q)
 		return false;
 	if (!synd && op->opcode == MLX5_OPCODE_UMR)
 		synd = window_umr(q, &c, q->body.wqe + 16, q->body.wqe + ds * 16);
+	if (!synd && qp->type == SD_QPT_DCI && op->opcode != MLX5_OPCODE_NOP && !dc_aim(q))
+		return false;
 	if (!synd && is_rd(op->opcode)) {
 		unsigned max = qp->attr.max_rd_atomic < SD_MAX_RD_ATOMIC ? qp->attr.max_rd_atomic : SD_MAX_RD_ATOMIC;
 		size_t size = offsetof(struct seglist, s) + q->body.segs.n * sizeof(struct seg);
@@ -514,9 +521,8 @@ static bool launch(struct rcq *q)
 			return false;
 		memcpy(op->segs, &q->body.segs, size);
 		q->rd++;
-		/* With a 128-byte CQE libmlx5 44 looks for a requester's data in the wrong place: there, memory it is */
-		op->to_cqe = qp->scatter_cqe_req && (op->ce & 2 || qp->sig_all) && op->total && op->total <= 32 &&
-			     qp->send_cq->cqe_size == 64;
+		if ((op->ce & 2 || qp->sig_all) && op->total && op->total <= qp->scatter_req)
+			op->to_cqe = qp->scatter_req;
 	}
 	q->count++;
 	q->sq_ci += op->bbs;
@@ -558,7 +564,7 @@ static void make_frame(struct rcq *q, const struct op *op, uint64_t len, struct 
 {
 	*f = (struct frame){
 		.len = len, .kind = FR_REQ, .type = q->qp->type, .opcode = op->opcode, .solicited = q->body.se,
-		.dst = q->qp->attr.dest_qp_num,
+		.dst = q->peer, .dc_key = q->dc_key,
 		.dev = q->path_dev, .src = q->qp->qpn, .psn = op->psn, .epoch = q->epoch, .imm = q->body.imm, .rkey = q->body.rkey,
 		.raddr = q->body.raddr, .total = op->total, .off = q->body.off, .swap_add = q->body.swap_add,
 		.compare = q->body.compare,
@@ -604,7 +610,7 @@ static uint64_t step_local(struct rcq *q)
 {
 	unsigned last = q->count - 1, ns = 0;
 	struct op *op = op_at(q, last);
-	struct sd_qp *pqp = sd_qp_find(q->qp->attr.dest_qp_num);
+	struct sd_qp *pqp = sd_qp_find(q->peer);
 	struct rcq *p = pqp ? pqp->eng : NULL;
 	uint64_t left = op->total - q->body.off, len = left < ENG_CHUNK_LOCAL ? left : ENG_CHUNK_LOCAL;
 	struct iovec src[ENG_SEGS];
@@ -615,6 +621,8 @@ static uint64_t step_local(struct rcq *q)
 	make_frame(q, op, len, &f);
 	if (!op->segs && !piece(q, op, len, src, &ns))
 		return 0;
+	if (pqp && pqp->type == SD_QPT_DCT)
+		p = dc_responder(pqp, sd_fabric_slot(), 0, &f);
 	eng_self = p == q ? q : NULL;
 	if (p)
 		r = rx_request(p, &f, src, ns, &out);
@@ -759,7 +767,7 @@ bool sq_run(struct rcq *q, unsigned max, unsigned *executed)
 			if (!m)
 				break;
 			moved += m;
-		} else if (qp->attr.dest_qp_num >> 16 == sd_fabric_slot() || eng_is_stepped) {
+		} else if (q->peer >> 16 == sd_fabric_slot() || eng_is_stepped) {
 			uint64_t m;
 
 			ci = q->sq_ci;
@@ -789,7 +797,7 @@ void sq_response(struct rcq *q, const struct frame *f, const uint8_t *payload)
 	struct op *op = NULL;
 	unsigned i;
 
-	if (q->err || q->qp->type != IBV_QPT_RC || f->epoch != q->epoch || f->src != q->qp->attr.dest_qp_num)
+	if (q->err || !reliable(q->qp) || f->epoch != q->epoch || f->src != q->peer)
 		return;
 	for (i = 0; i < q->count; i++) {
 		op = op_at(q, i);

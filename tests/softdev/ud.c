@@ -62,6 +62,7 @@ uint8_t ud_decode(struct rcq *q, const uint8_t **at, const uint8_t *end)
 	q->body.dqpn = dqp & 0xffffff;
 	p->mcast = q->body.dqpn == UD_MCAST;
 	p->qkey = be32toh(av.key.qkey.qkey);
+	q->body.dc_key = be64toh(av.key.dc_key);
 	if (p->qkey & OWN_QKEY)
 		p->qkey = qp->attr.qkey;
 	flow = be32toh(av.grh_gid_fl);

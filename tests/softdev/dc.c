@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * dc.c: dynamically connected transport.
+ *
+ * A DCI is a requester that is connected to one DCT at a time: each of its WQEs names the DCT, the way to it and its key. When one names
+ * another DCT than the one before, all earlier messages must be answered first, then the DCI connects anew: that is a new epoch in its
+ * requests, and needs no message of its own. A DCT answers each DCI as a responder of its own, which starts at the PSN of the epoch's first
+ * request. What a request does wrong ends that connection, and with it the DCI, but not the DCT. A DCI that does not know the key is not
+ * answered at all.
+ */
+#include <string.h>
+#include "eng.h"
+
+static unsigned device_of(const struct ud_path *p)
+{
+	unsigned dev = sd_port_at(p->l3 ? p->dgid : NULL, p->dlid);
+	uint8_t mac[6];
+
+	if (dev == SD_NO_DEV || p->ib)
+		return dev;
+	sd_port_mac(dev, mac);
+	return memcmp(mac, p->dmac, sizeof mac) ? SD_NO_DEV : dev;
+}
+
+bool dc_aim(struct rcq *q)
+{
+	unsigned dev = device_of(&q->body.path);
+
+	if (q->peer == q->body.dqpn && q->dc_key == q->body.dc_key && q->path_dev == dev)
+		return true;
+	if (q->count)
+		return false;
+	q->peer = q->body.dqpn;
+	q->dc_key = q->body.dc_key;
+	q->path_dev = dev;
+	q->slot = q->peer >> 16;
+	q->inst = eng_is_stepped ? 0 : wire_peer(q->slot);
+	q->epoch++;
+	return true;
+}
+
+static struct rcq *find(struct sd_qp *dct, unsigned slot, uint32_t dci)
+{
+	struct rcq *q;
+
+	for (q = eng_all; q; q = q->next)
+		if (q->qp == dct && q->slot == slot && q->peer == dci)
+			return q;
+	return NULL;
+}
+
+struct rcq *dc_responder(struct sd_qp *dct, unsigned slot, uint64_t inst, const struct frame *f)
+{
+	struct rcq *q;
+
+	if (f->type != SD_QPT_DCI)
+		return NULL;
+	if (f->dc_key != dct->dc_key) {
+		dct->dc_violations++;
+		return NULL;
+	}
+	q = find(dct, slot, f->src);
+	if (q && q->inst == inst && q->epoch == f->epoch)
+		return q;
+	/* In the middle of a message nobody connects */
+	if (f->off || f->dup)
+		return NULL;
+	if (!q)
+		q = eng_rcq_new(dct);
+	if (!q)
+		return NULL;
+	q->slot = slot;
+	q->inst = inst;
+	q->peer = f->src;
+	q->epoch = f->epoch;
+	q->rpsn = f->psn;
+	q->in_msg = q->nak_wait = q->nak_fatal = q->ack_due = false;
+	q->njobs = 0;
+	return q;
+}
+
+void dc_destroyed(struct sd_qp *qp)
+{
+	struct rcq *q, *next;
+
+	for (q = eng_all; q; q = next) {
+		next = q->next;
+		if (q->qp == qp ? qp->type != SD_QPT_DCT : q->qp->type != SD_QPT_DCT || q->peer != qp->qpn || q->slot != sd_fabric_slot())
+			continue;
+		eng_forget(q);
+		eng_rcq_free(q);
+	}
+}
