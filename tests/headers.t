@@ -83,6 +83,14 @@ declare -A may=(
 	[memdomain/system.h]="base.h wqe.h memdomain/domain.h"
 	[memdomain/rdma.h]="base.h cqe.h wqe.h queue/uar.h queue/sq.h queue/post.h mmap/lookup.h mmap/map.h memdomain/domain.h"
 	[memdomain.h]="base.h cqe.h wqe.h queue/uar.h queue/sq.h queue/post.h mmap/lookup.h mmap/map.h $(cd include/inlay && echo memdomain/*.h)"
+	[devx/ifc/bits.h]="base.h"
+	[devx/ifc/cmd.h]="base.h devx/ifc/bits.h"
+	[devx/ifc/cq.h]="base.h devx/ifc/bits.h devx/ifc/cmd.h"
+	[devx/ifc/qp.h]="base.h devx/ifc/bits.h devx/ifc/cmd.h"
+	[devx/ifc/mkey.h]="base.h devx/ifc/bits.h devx/ifc/cmd.h"
+	[devx/ifc/wq.h]="base.h devx/ifc/bits.h devx/ifc/cmd.h"
+	[devx/ifc/srq.h]="base.h devx/ifc/bits.h devx/ifc/cmd.h devx/ifc/wq.h"
+	[devx/ifc.h]="base.h $(cd include/inlay && echo devx/ifc/*.h)"
 	[inlay.h]="$(echo $headers)"
 )
 

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * inlay/devx/ifc/bits.h: fields of the device's big-endian structures.
+ *
+ * A structure of a command is a C struct of dwords; a field of it is a constant that says where its first bit is and how many there are,
+ * counted as the device's reference does: bit 0 is the most significant bit of byte 0.
+ *
+ *   bit     0         8         16        24        31 | 32
+ *   dword   |  byte 0 |  byte 1 |  byte 2 |  byte 3  | |  byte 4 ...
+ *
+ *   enum inlay_cqc_field {
+ *           INLAY_CQC_LOG_CQ_SIZE = INLAY_BITS(0x63, 5),        byte 12, after its 3 upper bits
+ *           ...
+ *   };
+ *
+ *   struct inlay_create_cq_in in;
+ *
+ *   memset(&in, 0, sizeof(in));
+ *   inlay_cmd_in_set(&in.cmd, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_CREATE_CQ);
+ *   inlay_cqc_set(&in.cqc, INLAY_CQC_LOG_CQ_SIZE, 8);
+ *   inlay_cqc_set(&in.cqc, INLAY_CQC_UAR_PAGE, page);
+ *
+ * A field of 1 .. 32 bits lies in one dword, one of 64 bits in two, high one first. Longer ones (an address, a key, a list) are members of
+ * their struct by name. Every struct has its own two accessors, and its own enum of fields, so that a compiler warns of a field of
+ * another struct. With the field known and the struct zeroed in the same function, what is left of any number of sets is one store
+ * per dword; a get is one load.
+ *
+ * Source: the "PRM notation" that Linux's mlx5_ifc.h and rdma-core's DEVX_SET share.
+ */
+#ifndef INLAY_DEVX_IFC_BITS_H
+#define INLAY_DEVX_IFC_BITS_H
+
+#include <inlay/base.h>
+
+typedef uint32_t inlay_dword __attribute__((may_alias)); /* big-endian */
+
+/* A field: the number of its first bit, and its width, 1 .. 32 or 64. */
+#define INLAY_BITS(offset, width) ((width) << 24 | (offset))
+
+/*
+ * The value of a field, host order.
+ *
+ * at     the structure, 4-byte aligned
+ * field  of INLAY_BITS
+ */
+INLAY_ALWAYS uint64_t inlay_bits_get(const void *at, uint32_t field)
+{
+	uint32_t offset = field & 0xffffff, width = field >> 24;
+	const inlay_dword *dword = (const inlay_dword *)at + offset / 32;
+
+	if (width == 64)
+		return (uint64_t)inlay_from_be32(dword[0]) << 32 | inlay_from_be32(dword[1]);
+	return inlay_from_be32(dword[0]) >> (32 - width - offset % 32) & 0xffffffffu >> (32 - width);
+}
+
+/*
+ * Writes a field and leaves its neighbours as they are.
+ *
+ * at     the structure, 4-byte aligned
+ * field  of INLAY_BITS
+ * value  host order. Checked mode: it fits the width; else its upper bits are cut off
+ */
+INLAY_ALWAYS void inlay_bits_set(void *at, uint32_t field, uint64_t value)
+{
+	uint32_t offset = field & 0xffffff, width = field >> 24, shift, mask;
+	inlay_dword *dword = (inlay_dword *)at + offset / 32;
+
+	if (width == 64) {
+		dword[0] = inlay_to_be32((uint32_t)(value >> 32));
+		dword[1] = inlay_to_be32((uint32_t)value);
+		return;
+	}
+	INLAY_CHECK(value >> width == 0, "a value fits the width of its field");
+	shift = 32 - width - offset % 32;
+	mask = 0xffffffffu >> (32 - width) << shift;
+	dword[0] = (dword[0] & ~inlay_to_be32(mask)) | inlay_to_be32((uint32_t)value << shift & mask);
+}
+
+/*
+ * The accessors of struct inlay_NAME, whose fields are enum inlay_NAME_field:
+ *
+ *   uint64_t inlay_NAME_get(const struct inlay_NAME *at, enum inlay_NAME_field field);
+ *   void inlay_NAME_set(struct inlay_NAME *at, enum inlay_NAME_field field, uint64_t value);
+ *
+ * as inlay_bits_get and inlay_bits_set. size is the struct's, in bytes, and is asserted.
+ */
+#define INLAY_LAYOUT(name, size)                                                                                                 \
+	INLAY_STATIC_ASSERT(sizeof(struct inlay_##name) == (size), "the size of struct inlay_" #name);                           \
+	INLAY_ALWAYS uint64_t inlay_##name##_get(const struct inlay_##name *at, enum inlay_##name##_field field)                 \
+	{                                                                                                                        \
+		return inlay_bits_get(at, (uint32_t)field);                                                                      \
+	}                                                                                                                        \
+	INLAY_ALWAYS void inlay_##name##_set(struct inlay_##name *at, enum inlay_##name##_field field, uint64_t value)           \
+	{                                                                                                                        \
+		inlay_bits_set(at, (uint32_t)field, value);                                                                      \
+	}                                                                                                                        \
+	INLAY_STATIC_ASSERT(sizeof(struct inlay_##name) % 4 == 0, "whole dwords")
+
+/* That a member, such as a context inside a command, begins at a bit. */
+#define INLAY_LAYOUT_AT(name, member, bit)                                                                                       \
+	INLAY_STATIC_ASSERT(offsetof(struct inlay_##name, member) * 8 == (bit), "where " #member " is in struct inlay_" #name)
+
+#endif
