@@ -161,6 +161,8 @@ struct sd_cq_args {
 	struct sd_channel *channel, *async;
 };
 int sd_cq_create(struct sd_ctx *ctx, const struct sd_cq_args *a, uint32_t *handle, uint32_t *cqn);
+int sd_cq_add(struct host_cq *hc);              /* gives it a number and puts it into the table */
+void sd_cq_remove(struct host_cq *hc);          /* out of the engine and the table, with all that it holds; frees it */
 int sd_cq_resize(struct sd_cq *cq, uint32_t cqe, uint64_t buf, uint32_t cqe_size);
 
 /* ---- qp.c ---- */
@@ -184,6 +186,7 @@ void sd_qp_query(struct sd_qp *qp, struct ib_uverbs_query_qp_resp *resp);
 void sd_qp_free(struct host_qp *hq);
 int sd_qp_mcast(struct sd_qp *qp, const uint8_t gid[16], uint16_t lid, bool attach);
 int sd_qp_add(struct host_qp *hq);              /* objects.c: gives it a number and puts it into the table */
+void sd_qp_remove(struct host_qp *hq);          /* the way back, and sd_qp_free(); the engine has done with it */
 void sd_uar_put(struct sd_uar *u);
 
 /* ---- mr.c: EBUSY for what is in use ---- */
@@ -197,7 +200,8 @@ int sd_wq_free(struct host_wq *wq);             /* EBUSY while it is in a table 
 void sd_ind_tbl_free(struct host_ind_tbl *t);
 
 /* ---- srq.c ---- */
-void sd_srq_free(struct host_srq *hs);
+int sd_srq_add(struct host_srq *hs);            /* gives it a number and puts it into the table */
+void sd_srq_free(struct host_srq *hs);          /* the way back; the engine has done with it */
 void sd_srq_forked(void);                       /* the child has none */
 
 /* ---- uverbs.c ---- */

@@ -562,6 +562,17 @@ struct sd_uar *sd_uar_next(struct sd_uar *u)
 
 /* ---- CQs ---- */
 
+int sd_cq_add(struct host_cq *hc)
+{
+	int err = sd_number_new(&cqs, hc, &hc->c.cqn);
+
+	if (err)
+		return err;
+	*cq_tail = hc;
+	cq_tail = &hc->next;
+	return 0;
+}
+
 int sd_cq_create(struct sd_ctx *ctx, const struct sd_cq_args *a, uint32_t *handle, uint32_t *cqn)
 {
 	struct host_cq *hc;
@@ -578,33 +589,31 @@ int sd_cq_create(struct sd_ctx *ctx, const struct sd_cq_args *a, uint32_t *handl
 	if (!uar)
 		return EINVAL;
 	hc = calloc(1, sizeof(*hc));
-	err = hc ? sd_number_new(&cqs, hc, cqn) : ENOMEM;
+	err = hc ? sd_handle_new(ctx, SD_CQ, hc, handle) : ENOMEM;
 	if (err)
 		goto put_uar;
-	err = sd_handle_new(ctx, SD_CQ, hc, handle);
-	if (err)
-		goto free_number;
-
-	hc->c = (struct sd_cq){ .cqn = *cqn, .buf = (uint8_t *)(uintptr_t)a->buf, .cqe_cnt = a->entries, .cqe_size = a->cqe_size,
-				.dbrec = (volatile uint32_t *)(uintptr_t)a->db, .uar = uar, .channel = sd_channel_hold(a->channel),
+	hc->c = (struct sd_cq){ .ctx = ctx, .buf = (uint8_t *)(uintptr_t)a->buf, .cqe_cnt = a->entries, .cqe_size = a->cqe_size,
+				.dbrec = (volatile uint32_t *)(uintptr_t)a->db, .uar = uar, .channel = a->channel,
 				.ignore_overrun = a->ignore_overrun, .timestamp = a->timestamp, .arm_seen = 0xffffffff };
 	hc->user_handle = a->user_handle;
+	err = sd_cq_add(hc);
+	if (err)
+		goto free_handle;
+	sd_channel_hold(a->channel);
 	hc->async = sd_channel_hold(a->async);
 	/* The first arm at consumer index 0 writes 0 here and must be told from "never armed" */
 	hc->c.dbrec[1] = 0xffffffff;
 	sd_trap_page(uar);
-	*cq_tail = hc;
-	cq_tail = &hc->next;
+	*cqn = hc->c.cqn;
 	return 0;
-free_number:
-	cqs.at[*cqn] = NULL;
+free_handle:
+	sd_handle_free(*handle);
 put_uar:
 	free(hc);
 	sd_uar_put(uar);
 	return err;
 }
 
-/* cqe counts the entries as at creation, one less than the ring has */
 int sd_cq_resize(struct sd_cq *cq, uint32_t cqe, uint64_t buf, uint32_t cqe_size)
 {
 	uint32_t entries = 1;
@@ -624,7 +633,7 @@ int sd_cq_resize(struct sd_cq *cq, uint32_t cqe, uint64_t buf, uint32_t cqe_size
 	return sd_engine_cq_resize(cq, (uint8_t *)(uintptr_t)buf, entries, cqe_size);
 }
 
-static void cq_free(struct host_cq *hc)
+void sd_cq_remove(struct host_cq *hc)
 {
 	struct host_cq **at;
 
@@ -670,7 +679,7 @@ int sd_qp_add(struct host_qp *hq)
 	return 0;
 }
 
-static void qp_remove(struct host_qp *hq)
+void sd_qp_remove(struct host_qp *hq)
 {
 	struct host_qp **at;
 
@@ -747,7 +756,7 @@ int sd_destroy(struct sd_ctx *ctx, enum sd_kind kind, uint32_t handle, uint32_t 
 			return EBUSY;
 		*events = hc->comp_events - sd_channel_take_back(hc->c.channel, hc->user_handle);
 		*async_events = hc->async_events - sd_channel_take_back(hc->async, hc->user_handle);
-		cq_free(hc);
+		sd_cq_remove(hc);
 		break;
 	case SD_SRQ:
 		if (hs->s.refs)
@@ -761,7 +770,7 @@ int sd_destroy(struct sd_ctx *ctx, enum sd_kind kind, uint32_t handle, uint32_t 
 			return EBUSY;
 		sd_engine_qp_destroyed(&hq->q);
 		*async_events = hq->async_events - sd_channel_take_back(hq->async, hq->user_handle);
-		qp_remove(hq);
+		sd_qp_remove(hq);
 		break;
 	default:
 		return EINVAL;

@@ -116,7 +116,8 @@ void sd_qp_free(struct host_qp *hq)
 		hq->groups = m->next;
 		free(m);
 	}
-	sd_uar_put(hq->q.uar);
+	if (hq->q.uar)
+		sd_uar_put(hq->q.uar);
 	sd_channel_put(hq->async);
 	free(hq);
 }

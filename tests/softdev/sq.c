@@ -421,7 +421,7 @@ static uint8_t decode(struct rcq *q, struct op *op, const struct mlx5_wqe_ctrl_s
 		return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
 	op->total = q->body.segs.total;
 	if (!is_rd(op->opcode)) {
-		if (op->total > (qp->type == IBV_QPT_UD ? UD_MTU : SD_MAX_MSG))
+		if (op->total > (qp->type == IBV_QPT_UD ? UD_MTU : SD_MAX_MSG) || (qp->max_msg && op->total > qp->max_msg))
 			return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
 		return mem_segs_ok(qp, &q->body.segs, 0) ? 0 : MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
 	}

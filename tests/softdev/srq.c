@@ -24,6 +24,19 @@ static uint32_t round_up(uint32_t n)
 	return p;
 }
 
+int sd_srq_add(struct host_srq *hs)
+{
+	uint32_t index;
+	int err = sd_number_new(&srqs, hs, &index);
+
+	if (err)
+		return err;
+	hs->s.srqn = sd_fabric_slot() << 16 | index;
+	*tail = hs;
+	tail = &hs->next;
+	return 0;
+}
+
 int sd_cmd_srq_create(struct sd_cmd *c)
 {
 	uint64_t type = sd_in_u64(c, UVERBS_ATTR_CREATE_SRQ_TYPE, 0), max_wr = sd_in_u64(c, UVERBS_ATTR_CREATE_SRQ_MAX_WR, 0),
@@ -32,7 +45,7 @@ int sd_cmd_srq_create(struct sd_cmd *c)
 	struct mlx5_ib_create_srq_resp resp = { .srqn = 0 };
 	struct mlx5_ib_create_srq drv;
 	struct sd_channel *async;
-	uint32_t index, handle, wr, stride;
+	uint32_t handle, wr, stride;
 	struct host_srq *hs;
 	int err = sd_in(sd_attr(c, UVERBS_ATTR_UHW_IN), &drv, sizeof(drv));
 
@@ -57,23 +70,21 @@ int sd_cmd_srq_create(struct sd_cmd *c)
 	if (!sd_mem_ok(drv.buf_addr, (uint64_t)wr * stride, true) || !sd_mem_ok(drv.db_addr, 8, false))
 		return EFAULT;
 	hs = calloc(1, sizeof(*hs));
-	err = hs ? sd_number_new(&srqs, hs, &index) : ENOMEM;
+	err = hs ? sd_handle_new(c->ctx, SD_SRQ, hs, &handle) : ENOMEM;
 	if (err)
 		goto free;
-	err = sd_handle_new(c->ctx, SD_SRQ, hs, &handle);
-	if (err) {
-		srqs.at[index] = NULL;
-		goto free;
-	}
 	/* A QP's completions carry the QP's user index, not that of a basic SRQ */
-	hs->s = (struct sd_srq){ .srqn = sd_fabric_slot() << 16 | index, .uidx = 0xffffff, .ctx = c->ctx, .pd = pd,
-				 .buf = (uint8_t *)(uintptr_t)drv.buf_addr, .wqe_cnt = wr, .wqe_shift = __builtin_ctz(stride),
+	hs->s = (struct sd_srq){ .uidx = 0xffffff, .ctx = c->ctx, .pd = pd, .buf = (uint8_t *)(uintptr_t)drv.buf_addr,
+				 .wqe_cnt = wr, .wqe_shift = __builtin_ctz(stride),
 				 .dbrec = (volatile uint32_t *)(uintptr_t)drv.db_addr, .max_wr = wr - 1, .max_sge = max_sge };
 	hs->user_handle = sd_in_u64(c, UVERBS_ATTR_CREATE_SRQ_USER_HANDLE, 0);
+	err = sd_srq_add(hs);
+	if (err) {
+		sd_handle_free(handle);
+		goto free;
+	}
 	hs->async = sd_channel_hold(async);
 	pd->refs++;
-	*tail = hs;
-	tail = &hs->next;
 	sd_engine_srq_changed(&hs->s);
 
 	resp.srqn = hs->s.srqn;
