@@ -90,6 +90,11 @@ declare -A may=(
 	[devx/ifc/mkey.h]="base.h devx/ifc/bits.h devx/ifc/cmd.h"
 	[devx/ifc/wq.h]="base.h devx/ifc/bits.h devx/ifc/cmd.h"
 	[devx/ifc/srq.h]="base.h devx/ifc/bits.h devx/ifc/cmd.h devx/ifc/wq.h"
+	[devx/call.h]="base.h devx/ifc/bits.h devx/ifc/cmd.h"
+	[devx/umem.h]="base.h"
+	[devx/event.h]="base.h devx/call.h devx/ifc/bits.h devx/ifc/cmd.h"
+	[devx/uar.h]="base.h wqe.h queue/uar.h devx/call.h devx/ifc/bits.h devx/ifc/cmd.h"
+	[devx.h]="$(cd include/inlay && echo base.h wqe.h cqe.h queue.h queue/*.h verbs.h devx/*.h devx/*/*.h)"
 	[devx/ifc.h]="base.h $(cd include/inlay && echo devx/ifc/*.h)"
 	[inlay.h]="$(echo $headers)"
 )

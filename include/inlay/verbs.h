@@ -346,6 +346,28 @@ INLAY_COLD int inlay_pdn_from_pd(uint32_t *pdn, struct ibv_pd *pd)
 }
 
 /*
+ * The number by which device commands know an SRQ, and QPs made by them receive through it.
+ *
+ * Returns 0; -ENOTSUP when the SRQ is not of an mlx5 device; else the negative errno of mlx5dv_init_obj.
+ */
+INLAY_COLD int inlay_srqn_from_srq(uint32_t *srqn, struct ibv_srq *srq)
+{
+	struct mlx5dv_srq dv;
+	struct mlx5dv_obj obj;
+	int err;
+
+	__builtin_memset(&obj, 0, sizeof(obj));
+	__builtin_memset(&dv, 0, sizeof(dv));
+	dv.comp_mask = MLX5DV_SRQ_MASK_SRQN;
+	obj.srq.in = srq;
+	obj.srq.out = &dv;
+	err = inlay_dv_init(srq->context, &obj, MLX5DV_OBJ_SRQ);
+	if (!err)
+		*srqn = dv.srqn;
+	return err;
+}
+
+/*
  * Takes over a CQ that no completion has come to. Do it before its QPs are posted to.
  *
  * Returns 0; -ENOTSUP when it is not of an mlx5 device or its CQEs are neither 64 nor 128 bytes long; -EBUSY when a completion has been

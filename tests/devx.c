@@ -1,0 +1,450 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * devx.c: device commands on their way: what is refused before the kernel sees it, what becomes of each status under kernels of both kinds, error
+ * texts, events taken apart, answers.
+ *
+ * Of libmlx5's calls this program has its own, which answer as a kernel would: each kind of it on any machine. Those that a test
+ * does not script go on to libmlx5.
+ */
+#include "common.h"
+#include <dlfcn.h>
+
+/* ---- A kernel to order ---- */
+
+enum kernel {
+	REAL,
+	TODAY, /* a failed command: EREMOTEIO, and the outbox is there */
+	OLD,   /* the errno of its status, and the outbox as it was */
+	REFUSES /* `refusal`, and the outbox as it was */
+};
+
+static struct {
+	enum kernel kernel;
+	int refusal;
+	uint8_t status;
+	uint32_t syndrome;
+	bool handle_anyway; /* a create that fails and succeeds */
+	int calls, destroyed;
+	size_t inlen, outlen;
+	uint8_t before; /* what the outbox held when the call came */
+} script;
+
+/* What the driver's own table says: written down once more, as devx.md has it and not as the header has */
+static const struct {
+	uint8_t status;
+	int error;
+} mapping[] = {
+	{0x01, EIO}, {0x02, EINVAL}, {0x03, EINVAL}, {0x04, EIO}, {0x05, EINVAL}, {0x06, EBUSY}, {0x08, ENOMEM}, {0x09, EINVAL},
+	{0x0a, EINVAL}, {0x0f, EAGAIN}, {0x10, EINVAL}, {0x30, EINVAL}, {0x40, EINVAL}, {0x50, EIO}, {0x51, EIO}, {0x07, EIO}, {0xff, EIO},
+};
+
+static int scripted(size_t inlen, void *out, size_t outlen)
+{
+	uint8_t *box = (uint8_t *)out;
+	size_t i;
+
+	script.calls++;
+	script.inlen = inlen;
+	script.outlen = outlen;
+	for (script.before = 0, i = 0; i < outlen; i++)
+		script.before |= box[i];
+	if (script.kernel == REFUSES)
+		return script.refusal;
+	if (!script.status)
+		return 0;
+	if (script.kernel == OLD) {
+		for (i = 0; i < ARRAY(mapping); i++)
+			if (mapping[i].status == script.status)
+				return mapping[i].error;
+		return EIO;
+	}
+	box[0] = script.status;
+	for (i = 0; i < 4; i++)
+		box[4 + i] = (uint8_t)(script.syndrome >> (24 - 8 * i));
+	return EREMOTEIO;
+}
+
+#define NEXT(name) __typeof__(&name) next = (__typeof__(&name))(uintptr_t)dlsym(RTLD_NEXT, #name)
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+int mlx5dv_devx_general_cmd(struct ibv_context *context, const void *in, size_t inlen, void *out, size_t outlen)
+{
+	NEXT(mlx5dv_devx_general_cmd);
+
+	return script.kernel == REAL ? next(context, in, inlen, out, outlen) : scripted(inlen, out, outlen);
+}
+
+struct mlx5dv_devx_obj *mlx5dv_devx_obj_create(struct ibv_context *context, const void *in, size_t inlen, void *out, size_t outlen)
+{
+	NEXT(mlx5dv_devx_obj_create);
+
+	if (script.kernel == REAL)
+		return next(context, in, inlen, out, outlen);
+	errno = scripted(inlen, out, outlen);
+	return !errno || script.handle_anyway ? (struct mlx5dv_devx_obj *)&script : NULL;
+}
+
+int mlx5dv_devx_obj_modify(struct mlx5dv_devx_obj *obj, const void *in, size_t inlen, void *out, size_t outlen)
+{
+	NEXT(mlx5dv_devx_obj_modify);
+
+	return script.kernel == REAL ? next(obj, in, inlen, out, outlen) : scripted(inlen, out, outlen);
+}
+
+int mlx5dv_devx_obj_query(struct mlx5dv_devx_obj *obj, const void *in, size_t inlen, void *out, size_t outlen)
+{
+	NEXT(mlx5dv_devx_obj_query);
+
+	return script.kernel == REAL ? next(obj, in, inlen, out, outlen) : scripted(inlen, out, outlen);
+}
+
+int mlx5dv_devx_obj_destroy(struct mlx5dv_devx_obj *obj)
+{
+	NEXT(mlx5dv_devx_obj_destroy);
+
+	if (script.kernel == REAL)
+		return next(obj);
+	script.destroyed++;
+	return script.kernel == REFUSES ? script.refusal : 0;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+/* Every test begins and ends with the real one */
+static int reset(void **state)
+{
+	(void)state;
+	memset(&script, 0, sizeof(script));
+	return 0;
+}
+
+/* The four ways that a command goes */
+static int send_by(int way, const void *in, size_t inlen, void *out, size_t outlen, struct inlay_devx_error *error)
+{
+	struct mlx5dv_devx_obj *obj = (struct mlx5dv_devx_obj *)&script;
+	int err;
+
+	switch (way) {
+	case 0:
+		return inlay_devx_command(NULL, in, inlen, out, outlen, error);
+	case 1:
+		err = inlay_devx_create(NULL, in, inlen, out, outlen, &obj, error);
+		assert_int_equal(obj != NULL, err == 0);
+		return err;
+	case 2:
+		return inlay_devx_modify(obj, in, inlen, out, outlen, error);
+	default:
+		return inlay_devx_query(obj, in, inlen, out, outlen, error);
+	}
+}
+
+#define WAYS 4
+
+static void an_inbox(uint8_t in[16], uint16_t opcode, uint16_t op_mod)
+{
+	memset(in, 0, 16);
+	in[0] = (uint8_t)(opcode >> 8);
+	in[1] = (uint8_t)opcode;
+	in[6] = (uint8_t)(op_mod >> 8);
+	in[7] = (uint8_t)op_mod;
+}
+
+/* ---- Tests ---- */
+
+static void short_boxes_are_refused_before_the_kernel_sees_them(void **state)
+{
+	static const size_t bad[] = {0, 1, 4, 12, 15, 17, 18, 19, 22, 65536, 65540};
+	static uint8_t in[65600], out[65600];
+	struct inlay_devx_error error;
+	size_t i;
+	int way;
+
+	(void)state;
+	script.kernel = TODAY;
+	for (way = 0; way < WAYS; way++) {
+		for (i = 0; i < ARRAY(bad); i++) {
+			memset(out, 0x5a, sizeof(out));
+			memset(&error, 0xff, sizeof(error));
+			assert_int_equal(send_by(way, in, bad[i], out, 16, &error), -EINVAL);
+			assert_int_equal(error.err, -EINVAL);
+			assert_int_equal(error.status, 0);
+			assert_int_equal(error.syndrome, 0);
+			assert_int_equal(send_by(way, in, 16, out, bad[i], NULL), -EINVAL);
+			assert_true(all_bytes(out, sizeof(out), 0x5a));
+		}
+		assert_int_equal(send_by(way, NULL, 16, out, 16, NULL), -EINVAL);
+		assert_int_equal(send_by(way, in, 16, NULL, 16, NULL), -EINVAL);
+	}
+	assert_int_equal(script.calls, 0);
+	/* The shortest and the longest go through as they are */
+	for (way = 0; way < WAYS; way++) {
+		must(send_by(way, in, 16, out, 16, NULL));
+		must(send_by(way, in, 65532, out, 65532, NULL));
+		assert_int_equal(script.inlen, 65532);
+		assert_int_equal(script.outlen, 65532);
+	}
+	assert_int_equal(script.calls, 2 * WAYS);
+}
+
+static void each_status_is_the_same_errno_under_kernels_of_both_kinds(void **state)
+{
+	struct inlay_devx_error error;
+	uint8_t in[16], out[32];
+	size_t i;
+	int way;
+
+	(void)state;
+	an_inbox(in, 0x500, 0x1234);
+	for (way = 0; way < WAYS; way++) {
+		for (i = 0; i < ARRAY(mapping); i++) {
+			script.status = mapping[i].status;
+			script.syndrome = 0xab1c2d3e;
+			script.kernel = TODAY;
+			memset(out, 0xee, sizeof(out));
+			assert_int_equal(send_by(way, in, 16, out, 32, &error), -mapping[i].error);
+			assert_int_equal(script.before, 0); /* nothing old in the outbox */
+			assert_int_equal(error.opcode, 0x500);
+			assert_int_equal(error.op_mod, 0x1234);
+			assert_int_equal(error.status, mapping[i].status);
+			assert_int_equal(error.syndrome, 0xab1c2d3e);
+			assert_int_equal(error.err, -mapping[i].error);
+
+			script.kernel = OLD;
+			memset(out, 0xee, sizeof(out));
+			assert_int_equal(send_by(way, in, 16, out, 32, &error), -mapping[i].error);
+			assert_int_equal(error.opcode, 0x500);
+			assert_int_equal(error.status, 0); /* it does not tell */
+			assert_int_equal(error.syndrome, 0);
+			assert_int_equal(error.err, -mapping[i].error);
+			assert_true(all_bytes(out, sizeof(out), 0));
+		}
+		script.status = 0;
+		script.kernel = TODAY;
+		memset(&error, 0xff, sizeof(error));
+		must(send_by(way, in, 16, out, 32, &error));
+		assert_int_equal(error.err, 0);
+		assert_int_equal(error.status, 0);
+		assert_int_equal(error.opcode, 0x500);
+	}
+}
+
+static void what_the_kernel_refuses_is_its_errno(void **state)
+{
+	static const int refusals[] = {EINVAL, EOPNOTSUPP, ENOMEM, ENXIO, EPERM};
+	struct inlay_devx_error error;
+	uint8_t in[16], out[16];
+	size_t i;
+	int way;
+
+	(void)state;
+	an_inbox(in, 0x802, 0);
+	script.kernel = REFUSES;
+	for (way = 0; way < WAYS; way++) {
+		for (i = 0; i < ARRAY(refusals); i++) {
+			script.refusal = refusals[i];
+			assert_int_equal(send_by(way, in, 16, out, 16, &error), -refusals[i]);
+			assert_int_equal(error.status, 0);
+			assert_int_equal(error.err, -refusals[i]);
+		}
+	}
+	/* EREMOTEIO without a status is no success */
+	script.refusal = EREMOTEIO;
+	for (way = 0; way < WAYS; way++)
+		assert_int_equal(send_by(way, in, 16, out, 16, &error), -EIO);
+	script.refusal = EBUSY;
+	assert_int_equal(inlay_devx_destroy((struct mlx5dv_devx_obj *)&script), -EBUSY);
+}
+
+static void a_handle_that_comes_with_an_error_is_given_back(void **state)
+{
+	struct mlx5dv_devx_obj *obj;
+	uint8_t in[16], out[16];
+
+	(void)state;
+	an_inbox(in, 0x400, 0);
+	script.kernel = TODAY;
+	script.status = 0x05;
+	script.handle_anyway = true;
+	assert_int_equal(inlay_devx_create(NULL, in, 16, out, 16, &obj, NULL), -EINVAL);
+	assert_null(obj);
+	assert_int_equal(script.destroyed, 1);
+}
+
+static void texts_of_errors(void **state)
+{
+	struct inlay_devx_error error;
+	char text[INLAY_DEVX_TEXT], *longest = text;
+	unsigned status, cut;
+
+	(void)state;
+	memset(&error, 0, sizeof(error));
+	error.opcode = 0x500;
+	error.status = 0x05;
+	error.syndrome = 0x1b2c3d;
+	error.err = -EINVAL;
+	assert_string_equal(inlay_devx_error_text(&error, text, sizeof(text)),
+			    "CREATE_QP (0x500), op_mod 0: bad resource: not there, or not yours (status 0x05, syndrome 0x001b2c3d): "
+			    "Invalid argument");
+	error.status = 0;
+	error.err = -EOPNOTSUPP;
+	error.op_mod = 7;
+	error.opcode = 0x7ff;
+	assert_string_equal(inlay_devx_error_text(&error, text, sizeof(text)), "opcode 0x7ff, op_mod 7: Operation not supported");
+	/* Every status has a text of its own, or none at all; every text fits */
+	error.op_mod = 0xffff;
+	error.syndrome = 0xffffffff;
+	error.err = -EPROTONOSUPPORT;
+	for (status = 0; status < 256; status++) {
+		bool known = status == 0;
+		size_t i;
+
+		for (i = 0; i < ARRAY(mapping) - 2; i++)
+			known |= mapping[i].status == status;
+		assert_int_equal(!strcmp(inlay_devx_status_text((uint8_t)status), "unknown status"), !known);
+		error.status = (uint8_t)status;
+		for (error.opcode = 0x100; error.opcode < 0xd00; error.opcode++) {
+			longest = inlay_devx_error_text(&error, text, sizeof(text));
+			assert_true(strlen(longest) < sizeof(text) - 1);
+		}
+	}
+	for (cut = 0; cut < 100; cut++) {
+		memset(text, 'x', sizeof(text));
+		inlay_devx_error_text(&error, text, cut);
+		assert_true(all_bytes(text + cut, sizeof(text) - cut, 'x'));
+		assert_true(!cut || strnlen(text, cut) < cut);
+	}
+}
+
+/* ---- Events ---- */
+
+static void put(uint8_t *at, uint32_t value, unsigned bytes)
+{
+	for (; bytes--; value >>= 8)
+		at[bytes] = (uint8_t)value;
+}
+
+static void events_are_taken_apart(void **state)
+{
+	/* Where the number is by type, as the reference has it */
+	static const struct {
+		uint8_t type, at, kind_at;
+	} table[] = {
+		{0x00, 0x38, 0}, {0x01, 0x38, 0x34}, {0x02, 0x38, 0x34}, {0x03, 0x38, 0x34}, {0x05, 0x38, 0x34}, {0x07, 0x38, 0x34},
+		{0x10, 0x38, 0x34}, {0x11, 0x38, 0x34}, {0x12, 0x38, 0x34}, {0x13, 0x38, 0x34}, {0x14, 0x38, 0x34}, {0x04, 0x20, 0},
+		{0x18, 0x34, 0}, {0x1c, 0x38, 0}, {0x1d, 0x38, 0},
+	};
+	struct inlay_devx_event event;
+	uint8_t eqe[64];
+	size_t i;
+
+	(void)state;
+	event.cookie = 0x1122334455667788;
+	for (i = 0; i < ARRAY(table); i++) {
+		memset(eqe, 0, sizeof(eqe));
+		eqe[1] = table[i].type;
+		eqe[3] = 9;
+		put(eqe + table[i].at, 0xfe123456, 4);
+		if (table[i].kind_at)
+			eqe[table[i].kind_at] = 2;
+		if (table[i].type == 0x04)
+			eqe[0x2b] = 1;
+		inlay_devx_event_parse(&event, eqe, 64);
+		assert_true(event.cookie == 0x1122334455667788);
+		assert_int_equal(event.type, table[i].type);
+		assert_int_equal(event.subtype, 9);
+		assert_int_equal(event.number, 0x123456);
+		assert_int_equal(event.kind, table[i].kind_at ? 2 : table[i].type >= 0x1c ? 6 : 0);
+		assert_int_equal(event.syndrome, table[i].type == 0x04);
+		assert_int_equal(event.object_type, 0);
+		assert_int_equal(event.bytes, 64);
+		assert_memory_equal(&event.eqe, eqe, 64);
+	}
+	memset(eqe, 0, sizeof(eqe));
+	eqe[1] = 0x09;
+	eqe[3] = 4;
+	eqe[0x28] = 0x20;
+	inlay_devx_event_parse(&event, eqe, 64);
+	assert_int_equal(event.number, 2);
+	assert_int_equal(event.subtype, 4);
+	memset(eqe, 0, sizeof(eqe));
+	eqe[1] = 0x27;
+	put(eqe + 0x22, 0xff02, 2);
+	put(eqe + 0x24, 0x87654321, 4);
+	inlay_devx_event_parse(&event, eqe, 64);
+	assert_int_equal(event.object_type, 0xff02);
+	assert_true(event.number == 0x87654321);
+}
+
+/* Random bytes, cut anywhere: the entry lies at the very end of readable memory, and what is not there counts as 0 */
+static void events_of_any_bytes_and_length(void **state)
+{
+	struct inlay_devx_event event, whole;
+	uint8_t padded[64];
+	size_t bytes;
+	int i;
+
+	(void)state;
+	for (i = 0; i < 20000; i++) {
+		uint8_t *eqe;
+
+		bytes = rnd_below(65);
+		eqe = (uint8_t *)malloc(bytes ? bytes : 1); /* valgrind and sanitizers see what is read behind it */
+		assert_non_null(eqe);
+		fill(eqe, bytes, (uint32_t)rnd());
+		if (bytes > 1 && rnd_below(2))
+			eqe[1] = (uint8_t)rnd_below(0x20);
+		memset(padded, 0, sizeof(padded));
+		memcpy(padded, eqe, bytes);
+		memset(&event, 0x77, sizeof(event));
+		event.cookie = 5;
+		whole = event;
+		inlay_devx_event_parse(&event, eqe, bytes);
+		inlay_devx_event_parse(&whole, padded, 64);
+		free(eqe);
+		assert_int_equal(event.bytes, bytes);
+		whole.bytes = event.bytes;
+		if (bytes)
+			assert_memory_equal(&event, &whole, sizeof(event));
+	}
+}
+
+/* ---- A device ---- */
+
+static void a_context_for_commands(void **state)
+{
+	struct ibv_device **list;
+	struct ibv_context *ctx = NULL;
+
+	(void)state;
+	list = ibv_get_device_list(NULL);
+	assert_non_null(list);
+	if (inlay_devx_open(&ctx, dev.ctx->device)) {
+		print_message("# skipped: the device does no commands\n");
+		ibv_free_device_list(list);
+		skip();
+	}
+	assert_non_null(ctx);
+	must(ibv_close_device(ctx));
+	ibv_free_device_list(list);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(short_boxes_are_refused_before_the_kernel_sees_them, reset, reset),
+		cmocka_unit_test_setup_teardown(each_status_is_the_same_errno_under_kernels_of_both_kinds, reset, reset),
+		cmocka_unit_test_setup_teardown(what_the_kernel_refuses_is_its_errno, reset, reset),
+		cmocka_unit_test_setup_teardown(a_handle_that_comes_with_an_error_is_given_back, reset, reset),
+		cmocka_unit_test_setup_teardown(texts_of_errors, reset, reset),
+		cmocka_unit_test(events_are_taken_apart),
+		cmocka_unit_test(events_of_any_bytes_and_length),
+		cmocka_unit_test(a_context_for_commands),
+	};
+
+	return cmocka_run_group_tests(tests, dev_open, dev_close);
+}
