@@ -61,6 +61,21 @@ int sd_cmd_wq_modify(struct sd_cmd *c);
 int sd_cmd_ind_tbl_create(struct sd_cmd *c);
 int sd_cmd_ind_tbl_destroy(struct sd_cmd *c);
 
+/* ---- devx.c, umem.c ---- */
+int sd_cmd_devx_other(struct sd_cmd *c);
+int sd_cmd_devx_create(struct sd_cmd *c);
+int sd_cmd_devx_modify(struct sd_cmd *c);
+int sd_cmd_devx_query(struct sd_cmd *c);
+int sd_cmd_devx_query_async(struct sd_cmd *c);
+int sd_cmd_devx_destroy(struct sd_cmd *c);
+int sd_cmd_devx_query_uar(struct sd_cmd *c);
+int sd_cmd_devx_query_eqn(struct sd_cmd *c);
+int sd_cmd_devx_async_cmd_fd(struct sd_cmd *c);
+int sd_cmd_devx_async_event_fd(struct sd_cmd *c);
+int sd_cmd_devx_subscribe(struct sd_cmd *c);
+int sd_cmd_umem_reg(struct sd_cmd *c);
+int sd_cmd_umem_dereg(struct sd_cmd *c);
+
 /* ---- srq.c ---- */
 int sd_cmd_srq_create(struct sd_cmd *c);
 int sd_cmd_srq_destroy(struct sd_cmd *c);

@@ -6,6 +6,7 @@
  *               uverbs.c    the uverbs commands: decode, check, answer
  *               device.c    the device's attributes; port.c: its identity and its files in sysfs
  *               objects.c   PD, AH, CQ, UAR, channels: tables, reference counts, events
+ *               devx.h      device commands: devx.c, devxfd.c, umem.c and the firmware, fw*.c
  *               qp.c, srq.c, mr.c, wq.c   QPs; SRQs; MRs, memory windows and device memory; WQs: objects and commands
  *   engine      engine.c    doorbells, WQE fetch and execution, CQEs, errors and flush, the stepped interface
  *               wire.c      messages between the devices of two processes
@@ -41,6 +42,7 @@ struct sd_ctx;                    /* one opened uverbs fd; objects.c */
 
 struct sd_pd {
 	uint32_t pdn;
+	struct sd_ctx *ctx;
 	int refs;                 /* MRs and QPs */
 };
 

@@ -37,16 +37,21 @@ int sd_cmd_get_context(struct sd_cmd *c)
 		return err;
 	if (c->ctx->ready)
 		return EINVAL;
-	/* A kernel whose firmware has no user contexts says just this to DEVX; libmlx5 comes again without */
-	if (req.flags & MLX5_IB_ALLOC_UCTX_DEVX)
-		return EINVAL;
 	if (req.max_cqe_version < 1 || !(req.lib_caps & MLX5_LIB_CAP_DYN_UAR))
 		return EINVAL;
+	/* A kernel whose firmware has no user contexts says EINVAL to DEVX; libmlx5 comes again without */
+	if (req.flags & MLX5_IB_ALLOC_UCTX_DEVX) {
+		err = sd_devx_on() ? sd_uid_new(c->ctx) : EINVAL;
+		if (err)
+			return err;
+	}
 	err = SD_OUT(c, UVERBS_ATTR_UHW_OUT, resp);
 	if (!err)
 		err = SD_OUT(c, UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, vectors);
 	if (!err)
 		err = SD_OUT(c, UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT, core);
+	if (err)
+		sd_uid_free(c->ctx);
 	c->ctx->ready = !err;
 	return err;
 }
@@ -154,7 +159,7 @@ static void fill_device(unsigned dev, struct ib_uverbs_query_device_resp *d)
 		.max_cqe = SD_MAX_CQE - 1,
 		.max_mr = SD_MAX_MR - 1,
 		.max_mw = SD_MAX_MR - 1,
-		.max_pd = 1 << 22,
+		.max_pd = SD_MAX_PD - 1,
 		.max_qp_rd_atom = SD_MAX_RD_ATOMIC,
 		.max_res_rd_atom = SD_MAX_RD_ATOMIC * (SD_MAX_QP - 0x40),
 		.max_qp_init_rd_atom = SD_MAX_RD_ATOMIC,

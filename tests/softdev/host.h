@@ -19,6 +19,9 @@
 #define SD_MAX_IND_TBL_SIZE 512u
 #define SD_MAX_MR 65536u
 #define SD_MAX_UAR 65536u
+#define SD_MAX_PD 65536u
+#define SD_MAX_UMEM 65536u
+#define SD_MAX_UCTX 4096u
 #define SD_GIDS 16                /* entries of the GID table; most are empty */
 #define SD_COMP_VECTORS 4
 #define SD_MAX_CQ_COUNT 0xffff    /* moderation: CQEs, and microseconds */
@@ -35,6 +38,7 @@ enum sd_fd_kind {
 	SD_FD_NONE,
 	SD_FD_CMD,
 	SD_FD_CHANNEL,
+	SD_FD_DEVX,               /* outcomes of asynchronous queries, or events: devxfd.c */
 	SD_FD_ORPHAN,             /* came over fork: the child has no device behind it */
 };
 
@@ -43,6 +47,7 @@ struct sd_ctx {
 	unsigned dev;             /* which device it was opened for */
 	bool closing;
 	bool ready;               /* GET_CONTEXT was answered */
+	uint32_t uid;             /* of device commands; 0: none were asked for */
 	struct sd_channel *async;
 };
 
@@ -55,7 +60,7 @@ struct sd_channel {
 };
 
 /* Objects in the order in which a closed context gets rid of what is left */
-enum sd_kind { SD_NONE, SD_QP, SD_IND_TBL, SD_WQ, SD_SRQ, SD_CQ, SD_MW, SD_MR, SD_DM, SD_AH, SD_PD, SD_UAR, SD_KINDS };
+enum sd_kind { SD_NONE, SD_DEVX, SD_UMEM, SD_QP, SD_IND_TBL, SD_WQ, SD_SRQ, SD_CQ, SD_MW, SD_MR, SD_DM, SD_AH, SD_PD, SD_UAR, SD_KINDS };
 
 struct host_uar {
 	struct sd_uar u;
@@ -69,6 +74,7 @@ struct host_cq {
 	uint64_t user_handle;
 	struct sd_channel *async;
 	uint32_t comp_events, async_events; /* sent and not taken back */
+	struct sd_devx_obj *devx;
 	struct host_cq *next;
 };
 
@@ -85,6 +91,7 @@ struct host_qp {
 	uint32_t async_events;
 	struct ibv_qp_cap cap;    /* as the create command had it */
 	struct host_mcast *groups;
+	struct sd_devx_obj *devx; /* NULL: a verbs object; so for the others */
 	struct host_qp *next;
 };
 
@@ -93,6 +100,7 @@ struct host_srq {
 	uint64_t user_handle;
 	struct sd_channel *async;
 	uint32_t async_events;
+	struct sd_devx_obj *devx;
 	struct host_srq *next;
 };
 
@@ -120,6 +128,7 @@ _Static_assert(!offsetof(struct host_uar, u) && !offsetof(struct host_cq, c) && 
 /* ---- objects.c ---- */
 int sd_handle_new(struct sd_ctx *ctx, enum sd_kind kind, void *obj, uint32_t *handle);
 void *sd_handle_get(struct sd_ctx *ctx, enum sd_kind kind, uint32_t handle);
+void *sd_handle_any(struct sd_ctx *ctx, uint32_t handle, enum sd_kind *kind);
 void sd_handle_free(uint32_t handle);
 
 void sd_fd_set(int fd, enum sd_fd_kind kind, void *ptr);
@@ -148,6 +157,11 @@ uint32_t sd_channel_take_back(struct sd_channel *ch, uint64_t element);
 
 /* All answer 0 or a positive errno, as the ioctl does */
 int sd_pd_create(struct sd_ctx *ctx, uint32_t *handle, uint32_t *pdn);
+int sd_pd_new(struct sd_ctx *ctx, struct sd_pd **pd); /* without a handle */
+int sd_pd_free(struct sd_pd *pd);               /* EBUSY while something is in it */
+struct sd_pd *sd_pd_find(uint32_t pdn);
+int sd_uid_new(struct sd_ctx *ctx);
+void sd_uid_free(struct sd_ctx *ctx);
 int sd_uar_create(struct sd_ctx *ctx, uint32_t *handle, uint32_t *page_id);
 struct sd_uar *sd_uar_get(struct sd_ctx *ctx, uint32_t page_id);
 struct ib_uverbs_ah_attr;
@@ -198,11 +212,21 @@ struct host_wq;
 struct host_ind_tbl;
 int sd_wq_free(struct host_wq *wq);             /* EBUSY while it is in a table */
 void sd_ind_tbl_free(struct host_ind_tbl *t);
+uint32_t sd_wq_number(const struct host_wq *wq);
+uint32_t sd_ind_tbl_number(const struct host_ind_tbl *t);
 
 /* ---- srq.c ---- */
 int sd_srq_add(struct host_srq *hs);            /* gives it a number and puts it into the table */
 void sd_srq_free(struct host_srq *hs);          /* the way back; the engine has done with it */
 void sd_srq_forked(void);                       /* the child has none */
+
+/* ---- devx.c, devxfd.c ---- */
+struct sd_devx_file;
+bool sd_devx_on(void);            /* needs no lock */
+ssize_t sd_devx_read(int fd, void *buf, size_t size); /* takes sd_lock; bytes or -errno */
+void sd_devx_file_closed(struct sd_devx_file *f);
+void sd_devx_files_orphan(struct sd_ctx *ctx);
+void sd_devx_forked(void);
 
 /* ---- uverbs.c ---- */
 int sd_ioctl(struct sd_ctx *ctx, void *arg);    /* takes sd_lock; 0 or a positive errno */

@@ -13,9 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#include <rdma/ib_user_verbs.h>
-#include <rdma/mlx5-abi.h>
-#include "host.h"
+#include "devx.h"
 
 #define PAGE 4096ull
 
@@ -35,11 +33,12 @@ static void *fd_ptr[SD_MAX_FD];
 static struct sd_numbers qps = { .max = SD_MAX_QP, .first = 0x40 };
 static struct sd_numbers cqs = { .max = SD_MAX_CQ, .first = 0x40 };
 static struct sd_numbers uars = { .max = SD_MAX_UAR, .first = 1 };
+static struct sd_numbers pds = { .max = SD_MAX_PD, .first = 1 };
+static struct sd_numbers uids = { .max = SD_MAX_UCTX, .first = 1 };
 
 static struct host_qp *qp_list, **qp_tail = &qp_list;
 static struct host_cq *cq_list, **cq_tail = &cq_list;
 static struct host_uar *uar_list;
-static uint32_t next_pdn = 1;
 static bool started, orphaned;
 
 void sd_once(uint32_t key, const char *fmt, ...)
@@ -119,6 +118,14 @@ void *sd_handle_get(struct sd_ctx *ctx, enum sd_kind kind, uint32_t handle)
 	return handles[handle].obj;
 }
 
+void *sd_handle_any(struct sd_ctx *ctx, uint32_t handle, enum sd_kind *kind)
+{
+	if (handle >= handle_cnt || handles[handle].kind == SD_NONE || handles[handle].ctx != ctx)
+		return NULL;
+	*kind = handles[handle].kind;
+	return handles[handle].obj;
+}
+
 void sd_handle_free(uint32_t handle)
 {
 	handles[handle] = (struct handle){ .kind = SD_NONE };
@@ -145,15 +152,27 @@ enum sd_fd_kind sd_fd_get(int fd, void **ptr)
 	return kind;
 }
 
-static void ctx_free(struct sd_ctx *ctx)
+static bool destroy_all(struct sd_ctx *ctx, enum sd_kind kind)
 {
+	bool any = false;
 	uint32_t a, b;
 
+	for (uint32_t i = 0; i < handle_cnt; i++)
+		if (handles[i].kind == kind && handles[i].ctx == ctx)
+			any |= !sd_destroy(ctx, kind, i, &a, &b);
+	return any;
+}
+
+static void ctx_free(struct sd_ctx *ctx)
+{
 	ctx->closing = true;
+	sd_devx_files_orphan(ctx);
+	/* Of what commands made, one thing may be in use by another */
+	while (destroy_all(ctx, SD_DEVX))
+		;
 	for (enum sd_kind kind = SD_NONE + 1; kind < SD_KINDS; kind++)
-		for (uint32_t i = 0; i < handle_cnt; i++)
-			if (handles[i].kind == kind && handles[i].ctx == ctx)
-				sd_destroy(ctx, kind, i, &a, &b);
+		destroy_all(ctx, kind);
+	sd_uid_free(ctx);
 	if (ctx->async)
 		sd_channel_put(ctx->async);
 	free(ctx);
@@ -173,6 +192,8 @@ void sd_fd_closing(int fd)
 	} else if (kind == SD_FD_CHANNEL) {
 		((struct sd_channel *)ptr)->fd = -1;
 		sd_channel_put(ptr);
+	} else if (kind == SD_FD_DEVX) {
+		sd_devx_file_closed(ptr);
 	}
 	pthread_mutex_unlock(&sd_lock);
 }
@@ -203,6 +224,7 @@ static void child_after_fork(void)
 	cq_tail = &cq_list;
 	uar_list = NULL;
 	sd_srq_forked();
+	sd_devx_forked();
 	handle_cnt = handle_hint = 0;
 	handles = NULL;
 	pthread_mutex_unlock(&sd_lock);
@@ -429,7 +451,9 @@ void sd_cq_event(struct sd_cq *cq)
 	struct host_cq *hc = sd_container(cq, struct host_cq, c);
 	struct ib_uverbs_comp_event_desc ev = { .cq_handle = hc->user_handle };
 
-	if (sd_channel_send(cq->channel, &ev))
+	if (hc->devx)
+		sd_devx_event(hc->devx, 0, 0);
+	else if (sd_channel_send(cq->channel, &ev))
 		hc->comp_events++;
 }
 
@@ -438,7 +462,9 @@ void sd_async_cq(struct sd_cq *cq, enum ibv_event_type type)
 	struct host_cq *hc = sd_container(cq, struct host_cq, c);
 	struct ib_uverbs_async_event_desc ev = { .element = hc->user_handle, .event_type = type };
 
-	if (sd_channel_send(hc->async, &ev))
+	if (hc->devx)
+		sd_devx_event(hc->devx, sd_devx_event_type(type), 1);
+	else if (sd_channel_send(hc->async, &ev))
 		hc->async_events++;
 }
 
@@ -447,23 +473,67 @@ void sd_async_qp(struct sd_qp *qp, enum ibv_event_type type)
 	struct host_qp *hq = sd_container(qp, struct host_qp, q);
 	struct ib_uverbs_async_event_desc ev = { .element = hq->user_handle, .event_type = type };
 
-	if (sd_channel_send(hq->async, &ev))
+	if (hq->devx)
+		sd_devx_event(hq->devx, sd_devx_event_type(type), 0);
+	else if (sd_channel_send(hq->async, &ev))
 		hq->async_events++;
 }
 
 /* ---- PDs, address handles ---- */
 
-int sd_pd_create(struct sd_ctx *ctx, uint32_t *handle, uint32_t *pdn)
+int sd_pd_new(struct sd_ctx *ctx, struct sd_pd **made)
 {
 	struct sd_pd *pd = calloc(1, sizeof(*pd));
-	int err = pd ? sd_handle_new(ctx, SD_PD, pd, handle) : ENOMEM;
+	int err = pd ? sd_number_new(&pds, pd, &pd->pdn) : ENOMEM;
 
 	if (err) {
 		free(pd);
 		return err;
 	}
-	pd->pdn = *pdn = next_pdn++ & 0xffffff;
+	pd->ctx = ctx;
+	*made = pd;
 	return 0;
+}
+
+int sd_pd_free(struct sd_pd *pd)
+{
+	if (pd->refs)
+		return EBUSY;
+	pds.at[pd->pdn] = NULL;
+	free(pd);
+	return 0;
+}
+
+struct sd_pd *sd_pd_find(uint32_t pdn)
+{
+	return sd_number_get(&pds, pdn);
+}
+
+int sd_pd_create(struct sd_ctx *ctx, uint32_t *handle, uint32_t *pdn)
+{
+	struct sd_pd *pd;
+	int err = sd_pd_new(ctx, &pd);
+
+	if (err)
+		return err;
+	err = sd_handle_new(ctx, SD_PD, pd, handle);
+	if (err)
+		sd_pd_free(pd);
+	else
+		*pdn = pd->pdn;
+	return err;
+}
+
+int sd_uid_new(struct sd_ctx *ctx)
+{
+	return sd_number_new(&uids, ctx, &ctx->uid);
+}
+
+void sd_uid_free(struct sd_ctx *ctx)
+{
+	if (ctx->uid)
+		uids.at[ctx->uid] = NULL;
+	ctx->uid = 0;
 }
 
 /* RoCE has no LIDs: its address is the GID, and the answer the MAC address that it stands for */
@@ -721,9 +791,19 @@ int sd_destroy(struct sd_ctx *ctx, enum sd_kind kind, uint32_t handle, uint32_t 
 		return ENOENT;
 	switch (kind) {
 	case SD_PD:
-		if (((struct sd_pd *)obj)->refs)
-			return EBUSY;
-		free(obj);
+		err = sd_pd_free(obj);
+		if (err)
+			return err;
+		break;
+	case SD_DEVX:
+		err = sd_devx_free(obj);
+		if (err)
+			return err;
+		break;
+	case SD_UMEM:
+		err = sd_umem_free(obj);
+		if (err)
+			return err;
 		break;
 	case SD_AH:
 		((struct host_ah *)obj)->pd->refs--;

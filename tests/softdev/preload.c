@@ -48,6 +48,7 @@ int __open_2(const char *path, int flags);
 int __open64_2(const char *path, int flags);
 int __openat_2(int dir, const char *path, int flags);
 int __openat64_2(int dir, const char *path, int flags);
+ssize_t __read_chk(int fd, void *buf, size_t len, size_t size);
 ssize_t __readlink_chk(const char *path, char *buf, size_t len, size_t size);
 char *__realpath_chk(const char *path, char *buf, size_t size);
 
@@ -514,6 +515,29 @@ EXPORT int ioctl(int fd, unsigned long request, ...)
 		return 0;
 	errno = err;
 	return -1;
+}
+
+/* What is read from the files of device commands does not come through a pipe */
+static ssize_t devx_read(int fd, void *buf, size_t len)
+{
+	ssize_t n = sd_devx_read(fd, buf, len);
+
+	if (n >= 0)
+		return n;
+	errno = -n;
+	return -1;
+}
+
+EXPORT ssize_t read(int fd, void *buf, size_t len)
+{
+	NEXT(read);
+	return sd_fd_get(fd, NULL) == SD_FD_DEVX ? devx_read(fd, buf, len) : next_(fd, buf, len);
+}
+
+EXPORT ssize_t __read_chk(int fd, void *buf, size_t len, size_t size)
+{
+	NEXT(__read_chk);
+	return sd_fd_get(fd, NULL) == SD_FD_DEVX && len <= size ? devx_read(fd, buf, len) : next_(fd, buf, len, size);
 }
 
 EXPORT int close(int fd)

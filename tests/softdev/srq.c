@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include "cmd.h"
+#include "devx.h"
 
 #define LINK 16u                  /* bytes of an entry before its first pointer */
 
@@ -186,6 +186,8 @@ void sd_async_srq(struct sd_srq *srq, enum ibv_event_type type)
 	struct host_srq *hs = sd_container(srq, struct host_srq, s);
 	struct ib_uverbs_async_event_desc ev = { .element = hs->user_handle, .event_type = type };
 
-	if (sd_channel_send(hs->async, &ev))
+	if (hs->devx)
+		sd_devx_event(hs->devx, sd_devx_event_type(type), 0);
+	else if (sd_channel_send(hs->async, &ev))
 		hs->async_events++;
 }

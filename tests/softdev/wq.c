@@ -86,6 +86,16 @@ int sd_wq_free(struct host_wq *wq)
 	return 0;
 }
 
+uint32_t sd_wq_number(const struct host_wq *wq)
+{
+	return wq->wqn;
+}
+
+uint32_t sd_ind_tbl_number(const struct host_ind_tbl *t)
+{
+	return t->number;
+}
+
 int sd_cmd_wq_destroy(struct sd_cmd *c)
 {
 	struct ib_uverbs_ex_destroy_wq_resp resp = { .events_reported = 0 };

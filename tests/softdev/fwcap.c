@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * fwcap.c: what the firmware says that the device can do. Everything that is claimed here, works; what is not listed is 0.
+ */
+#include <string.h>
+#include "devx.h"
+
+#define CAPS 0x1000u              /* bytes of the answer behind its header */
+
+struct cap {
+	uint16_t bit, width;
+	uint64_t value;
+};
+
+/* ---- type 0 ---- */
+
+static const struct cap general[] = {
+	{ 0x20, 1, 1 },           /* hca_cap_2 */
+	{ 0x80, 8, 15 },          /* log_max_srq_sz */
+	{ 0x88, 8, 15 },          /* log_max_qp_sz */
+	{ 0x90, 1, 1 },           /* event_cap */
+	{ 0x9b, 5, 16 },          /* log_max_qp */
+	{ 0xab, 5, 16 },          /* log_max_srq */
+	{ 0xc8, 8, 22 },          /* log_max_cq_sz */
+	{ 0xdb, 5, 16 },          /* log_max_cq */
+	{ 0xe8, 1, 1 },           /* relaxed_ordering_write */
+	{ 0xe9, 1, 1 },           /* relaxed_ordering_read */
+	{ 0xea, 6, 16 },          /* log_max_mkey */
+	{ 0x109, 7, 63 },         /* log_max_mrw_sz */
+	{ 0x12a, 6, 4 },          /* log_max_ra_req_dc */
+	{ 0x13a, 6, 4 },          /* log_max_ra_res_dc */
+	{ 0x14a, 6, 4 },          /* log_max_ra_req_qp */
+	{ 0x15a, 6, 4 },          /* log_max_ra_res_qp */
+	{ 0x170, 16, 1 },         /* gid_table_size: 16 entries */
+	{ 0x186, 10, 255 },       /* max_qp_cnt: counter sets */
+	{ 0x1a8, 1, 1 },          /* device_memory */
+	{ 0x1ab, 5, 16 },         /* local_ca_ack_delay */
+	{ 0x1b8, 8, 1 },          /* num_ports */
+	{ 0x1c3, 5, 30 },         /* log_max_msg */
+	{ 0x1fc, 4, 1 },          /* cqe_version */
+	{ 0x207, 1, 1 },          /* umr_modify_entity_size_disabled */
+	{ 0x209, 1, 1 },          /* umr_indirect_mkey_disabled */
+	{ 0x215, 1, 1 },          /* sctr_data_cqe */
+	{ 0x21e, 1, 1 },          /* atomic */
+	{ 0x220, 1, 1 },          /* cq_oi */
+	{ 0x221, 1, 1 },          /* cq_resize */
+	{ 0x222, 1, 1 },          /* cq_moderation */
+	{ 0x23d, 3, 7 },          /* ud, uc, rc */
+	{ 0x240, 1, 1 },          /* uar_4k */
+	{ 0x252, 1, 1 },          /* umem_uid_0 */
+	{ 0x260, 1, 1 },          /* bf */
+	{ 0x26b, 5, 9 },          /* log_bf_reg_size */
+	{ 0x290, 16, SD_MAX_SQ_DESC }, /* max_wqe_sz_sq */
+	{ 0x2b0, 16, SD_MAX_RQ_DESC }, /* max_wqe_sz_rq */
+	{ 0x2d0, 16, SD_MAX_SQ_DESC }, /* max_wqe_sz_sq_dc */
+	{ 0x323, 5, 12 },         /* log_max_transport_domain */
+	{ 0x32b, 5, 16 },         /* log_max_pd */
+	{ 0x33b, 5, 12 },         /* log_max_xrcd */
+	{ 0x3db, 5, 15 },         /* log_max_wq_sz */
+	{ 0x463, 5, 12 },         /* log_max_uctx */
+	{ 0x46b, 5, 16 },         /* log_max_umem */
+	{ 0x4e0, 32, 1000000 },   /* device_frequency_khz: timestamps are in ns */
+	{ 0x520, 32, 1 },         /* num_of_uars_per_page */
+	{ 0 },
+};
+
+_Static_assert(SD_MAX_PD == 1u << 16 && SD_MAX_UMEM == 1u << 16 && SD_MAX_UCTX == 1u << 12 && SD_MAX_QP == 1u << 16 &&
+	       SD_MAX_CQ == 1u << 16 && SD_MAX_SRQ == 1u << 16 && SD_MAX_MR == 1u << 16 && SD_MAX_CQE == 1u << 22 &&
+	       SD_MAX_SQ_WQEBB == 1u << 15 && SD_MAX_RQ_WR == 1u << 15 && SD_MAX_RD_ATOMIC == 1 << 4 && SD_MAX_MSG == 1u << 30 &&
+	       SD_GIDS == 16,
+	       "as the table has it");
+
+/* ---- the others ---- */
+
+static const struct cap general_2[] = { { 0 } };
+
+/* 8-byte atomics that answer in the host's byte order of the adapter, which libmlx5 turns around: big-endian. CS and FA */
+static const struct cap atomic[] = {
+	{ 0x90, 16, 3 }, { 0xb0, 16, 1 << 3 }, { 0xd0, 16, 1 << 3 }, { 0x280, 16, 1 << 3 }, { 0x2a0, 16, 1 << 3 }, { 0 },
+};
+
+static const struct cap roce[] = {
+	{ 0x98, 8, 5 },           /* roce_version: v1 and v2 */
+	{ 0xb0, 16, 4791 }, { 0xc0, 16, 0xffff }, { 0xd0, 16, 0xc000 }, { 0xf0, 16, SD_GIDS }, { 0 },
+};
+
+static const struct cap device_memory[] = {
+	{ 0x0, 1, 1 },            /* memic */
+	{ 0x2b, 5, 12 }, { 0x38, 8, 12 }, { 0x80, 32, SD_MAX_DM / 4096 }, { 0xa0, 32, SD_MAX_DM }, { 0 },
+};
+
+static const struct cap none[] = { { 0 } };
+
+/* The events that may be subscribed to: type n is bit n % 64 of the big-endian word n / 64 */
+#define AFFILIATED (1ull << 0x01 | 1ull << 0x02 | 1ull << 0x03 | 1ull << 0x04 | 1ull << 0x05 | 1ull << 0x07 | 1ull << 0x10 | \
+		    1ull << 0x11 | 1ull << 0x12 | 1ull << 0x13 | 1ull << 0x14 | 1ull << 0x18 | 1ull << 0x1c | 1ull << 0x1d)
+#define UNAFFILIATED (1ull << 0x09)
+
+static const struct cap events[] = { { 0x0, 64, AFFILIATED }, { 0x100, 64, UNAFFILIATED }, { 0 } };
+
+bool sd_fw_event_ok(uint16_t type, const struct sd_devx_obj *o)
+{
+	if (type > 63)
+		return false;
+	return (o && !type) || (o ? AFFILIATED : UNAFFILIATED) >> type & 1;
+}
+
+static const struct cap *caps_of(unsigned type)
+{
+	switch (type) {
+	case 0x00:
+		return general;
+	case 0x01:
+		return sd_link_ib() ? NULL : none;
+	case 0x02:
+		return none;      /* ODP: no operation of any transport */
+	case 0x03:
+		return atomic;
+	case 0x04:
+		return sd_link_ib() ? NULL : roce;
+	case 0x0f:
+		return device_memory;
+	case 0x14:
+		return events;
+	case 0x20:
+		return general_2;
+	default:
+		return NULL;
+	}
+}
+
+/* The maximum is what is current: there is nothing that the kernel would have set otherwise */
+uint8_t sd_fw_query_hca_cap(struct sd_devx_cmd *c)
+{
+	const struct cap *cap = caps_of(c->op_mod >> 1);
+	uint8_t v[CAPS] = { 0 };
+
+	if (!cap)
+		return SD_FAIL(c, SD_ST_BAD_PARAM);
+	for (; cap->width; cap++)
+		sd_set(v, cap->bit, cap->width, cap->value);
+	if (c->op_mod >> 1 == 0) {
+		sd_set(v, 0x30, 16, c->ctx->dev);      /* vhca_id */
+		sd_set(v, 0x1b6, 2, !sd_link_ib());    /* port_type */
+		sd_set(v, 0x21d, 1, !sd_link_ib());    /* roce */
+		sd_set(v, 0x21c, 1, !sd_link_ib());    /* eth_net_offloads */
+	}
+	sd_devx_answer(c, 16, v, sizeof(v));
+	return SD_ST_OK;
+}
