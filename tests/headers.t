@@ -96,6 +96,10 @@ declare -A may=(
 	[devx/uar.h]="base.h wqe.h queue/uar.h devx/call.h devx/ifc/bits.h devx/ifc/cmd.h"
 	[devx.h]="$(cd include/inlay && echo base.h wqe.h cqe.h queue.h queue/*.h verbs.h devx/*.h devx/*/*.h)"
 	[devx/ifc.h]="base.h $(cd include/inlay && echo devx/ifc/*.h)"
+	[match/scan.h]="base.h"
+	[match/table.h]="base.h match/scan.h"
+	[match/mpi.h]="base.h"
+	[match.h]="base.h $(cd include/inlay && echo match/*.h)"
 	[inlay.h]="$(echo $headers)"
 )
 

@@ -16,5 +16,6 @@
 #include <inlay/mmap.h>
 #include <inlay/buf.h>
 #include <inlay/memdomain.h>
+#include <inlay/match.h>
 
 #endif

@@ -1,0 +1,831 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * match.c: the software matcher against two plain lists that are searched from the front; full tables of every size; tags chosen to collide;
+ * stale handles; the order beside hardware; scans; MPI's three numbers in one. Takes no device.
+ *
+ * Environment: MATCH_OPS, operations against the lists, 2000000.
+ */
+#include "common.h"
+#include <inttypes.h>
+#include <inlay/match.h>
+
+#define EXACT INLAY_MATCH_EXACT
+
+static struct inlay_match m;
+static void *memory;
+
+static void table(uint32_t entries, uint64_t seed)
+{
+	free(memory);
+	memory = aligned_alloc(64, inlay_match_size(entries));
+	assert_non_null(memory);
+	memset(memory, 0xa5, entries > 100000 ? 0 : inlay_match_size(entries));
+	memset(&m, 0x5a, sizeof(m));
+	must(inlay_match_init(&m, memory, inlay_match_size(entries), entries, seed));
+}
+
+/* ---- the model: what is posted, in order, and what has arrived, in order ---- */
+
+struct item {
+	uint64_t tag, mask, cookie, handle;
+	bool hw;
+};
+
+struct items {
+	struct item at[1024];
+	uint32_t n;
+};
+
+static struct items receives, messages;
+
+static bool matches(uint64_t message, uint64_t tag, uint64_t mask)
+{
+	return (message & mask) == (tag & mask);
+}
+
+static struct item *first_receive(uint64_t tag)
+{
+	uint32_t i;
+
+	for (i = 0; i < receives.n; i++)
+		if (matches(tag, receives.at[i].tag, receives.at[i].mask))
+			return &receives.at[i];
+	return NULL;
+}
+
+static struct item *first_message(uint64_t tag, uint64_t mask)
+{
+	uint32_t i;
+
+	for (i = 0; i < messages.n; i++)
+		if (matches(messages.at[i].tag, tag, mask))
+			return &messages.at[i];
+	return NULL;
+}
+
+static void out(struct items *list, struct item *item)
+{
+	uint32_t i = (uint32_t)(item - list->at);
+
+	memmove(item, item + 1, (--list->n - i) * sizeof(*item));
+}
+
+static struct item *in(struct items *list, uint64_t tag, uint64_t mask, uint64_t cookie, uint64_t handle)
+{
+	struct item *item = &list->at[list->n++];
+
+	item->tag = tag;
+	item->mask = mask;
+	item->cookie = cookie;
+	item->handle = handle;
+	item->hw = false;
+	return item;
+}
+
+/* Could a receive of this tag and mask and a posted one that is not in hardware take the same message? */
+static bool overlaps(uint64_t tag, uint64_t mask)
+{
+	uint32_t i;
+
+	for (i = 0; i < receives.n; i++)
+		if (!receives.at[i].hw && matches(tag & mask, receives.at[i].tag, receives.at[i].mask & mask))
+			return true;
+	return false;
+}
+
+/* ---- operations on both ---- */
+
+static uint64_t cookies;
+
+static void same(const struct inlay_match_found *found, const struct item *item, uint32_t kind)
+{
+	if (found->cookie != item->cookie || found->tag != (item->tag & item->mask) || found->mask != item->mask ||
+	    found->handle != item->handle || found->kind != kind || found->in_hw != item->hw ||
+	    (item->hw && found->hw != (uint32_t)item->cookie))
+		fail_msg("found %" PRIu64 " (0x%" PRIx64 ", 0x%" PRIx64 "), not %" PRIu64 " (0x%" PRIx64 ", 0x%" PRIx64 ")", found->cookie,
+			 found->tag, found->mask, item->cookie, item->tag, item->mask);
+}
+
+static void expect(int got, int expected)
+{
+	if (got != expected)
+		fail_msg("%d, not %d, after %" PRIu64 " operations with %u receives and %u messages of %u", got, expected, cookies, receives.n,
+			 messages.n, m.entries);
+}
+
+static void post(uint64_t tag, uint64_t mask, bool offload)
+{
+	struct item *item = first_message(tag, mask);
+	struct inlay_match_found found;
+	int blocked = inlay_match_older_software(&m, tag, mask), status;
+
+	if (mask == EXACT)
+		expect(blocked, overlaps(tag, mask));
+	else if (!blocked)
+		assert_false(overlaps(tag, mask));
+	status = inlay_match_post(&m, tag, mask, ++cookies, &found);
+	if (item) {
+		expect(status, 1);
+		same(&found, item, INLAY_MATCH_UNEXPECTED);
+		out(&messages, item);
+		return;
+	}
+	expect(status, receives.n + messages.n == m.entries ? -ENOSPC : 0);
+	if (status)
+		return;
+	item = in(&receives, tag, mask, cookies, found.handle);
+	same(&found, item, INLAY_MATCH_POSTED);
+	if (offload && !blocked) {
+		must(inlay_match_set_hw(&m, found.handle, (uint32_t)cookies));
+		item->hw = true;
+	}
+}
+
+static void arrive(uint64_t tag)
+{
+	struct item *item = first_receive(tag);
+	struct inlay_match_found found;
+	int status = inlay_match_arrive(&m, tag, ++cookies, &found);
+
+	if (item) {
+		expect(status, 1);
+		same(&found, item, INLAY_MATCH_POSTED);
+		out(&receives, item);
+		return;
+	}
+	expect(status, receives.n + messages.n == m.entries ? -ENOSPC : 0);
+	if (!status)
+		same(&found, in(&messages, tag, EXACT, cookies, found.handle), INLAY_MATCH_UNEXPECTED);
+}
+
+static void probe(uint64_t tag, uint64_t mask, bool take)
+{
+	struct item *item = first_message(tag, mask);
+	struct inlay_match_found found;
+
+	expect(take ? inlay_match_mprobe(&m, tag, mask, &found) : inlay_match_probe(&m, tag, mask, &found), item ? 0 : -ENOENT);
+	if (item)
+		same(&found, item, INLAY_MATCH_UNEXPECTED);
+	if (item && take)
+		out(&messages, item);
+}
+
+/* Takes one out by its handle, wherever it stands; twice, the second time in vain. The other kind's function does not know it. */
+static void cancel(uint32_t i)
+{
+	struct item item = receives.at[i];
+	struct inlay_match_found found;
+
+	expect(inlay_match_drop(&m, item.handle, &found), -ENOENT);
+	expect(inlay_match_cancel(&m, item.handle, &found), 0);
+	same(&found, &item, INLAY_MATCH_POSTED);
+	expect(inlay_match_cancel(&m, item.handle, &found), -ENOENT);
+	expect(inlay_match_set_hw(&m, item.handle, 1), -ENOENT);
+	expect(inlay_match_clear_hw(&m, item.handle), -ENOENT);
+	out(&receives, &receives.at[i]);
+}
+
+static void drop(uint32_t i)
+{
+	struct item item = messages.at[i];
+	struct inlay_match_found found;
+
+	expect(inlay_match_cancel(&m, item.handle, &found), -ENOENT);
+	expect(inlay_match_drop(&m, item.handle, &found), 0);
+	same(&found, &item, INLAY_MATCH_UNEXPECTED);
+	expect(inlay_match_drop(&m, item.handle, &found), -ENOENT);
+	out(&messages, &messages.at[i]);
+}
+
+/* Takes one back from hardware: the newest of its tag and mask. */
+static void take_back(uint32_t i)
+{
+	uint32_t k;
+
+	for (k = receives.n - 1; k > i; k--)
+		if (receives.at[k].hw && receives.at[k].mask == receives.at[i].mask && matches(receives.at[k].tag, receives.at[i].tag, receives.at[i].mask))
+			break;
+	if (!receives.at[k].hw)
+		return;
+	must(inlay_match_clear_hw(&m, receives.at[k].handle));
+	receives.at[k].hw = false;
+}
+
+/* Everything is there once, and nothing else; the counters say so too. */
+static void compare(void)
+{
+	struct inlay_match_found found;
+	uint32_t at = 0, seen = 0, i;
+	struct items *list;
+
+	assert_int_equal(inlay_match_posted(&m), receives.n);
+	assert_int_equal(inlay_match_unexpected(&m), messages.n);
+	assert_int_equal(inlay_match_room(&m), m.entries - receives.n - messages.n);
+	while (inlay_match_next(&m, &at, &found)) {
+		list = found.kind == INLAY_MATCH_POSTED ? &receives : &messages;
+		for (i = 0; i < list->n && list->at[i].handle != found.handle; i++)
+			;
+		assert_true(i < list->n);
+		same(&found, &list->at[i], found.kind);
+		seen++;
+	}
+	assert_int_equal(seen, receives.n + messages.n);
+}
+
+/* Down to an empty table, in one of several ways */
+static void drain(void)
+{
+	while (receives.n || messages.n) {
+		if (receives.n && rnd_below(2))
+			arrive(receives.at[rnd_below(receives.n)].tag);
+		else if (receives.n)
+			cancel(rnd_below(receives.n));
+		if (messages.n && rnd_below(2))
+			post(messages.at[rnd_below(messages.n)].tag, rnd_below(2) ? EXACT : 0, false);
+		else if (messages.n)
+			drop(rnd_below(messages.n));
+	}
+	compare();
+	assert_int_equal(m.live, 0);
+	assert_int_equal(m.list.live | m.list.hw | m.log.live | m.list.end | m.log.end, 0);
+	for (uint32_t i = 0; i < inlay_match_buckets(m.entries); i++)
+		assert_int_equal(m.bucket[i], 0);
+}
+
+/* ---- tags and masks ---- */
+
+/* The number that undoes the table's multiplication: with it, whoever knows the seed chooses hashes */
+static uint64_t inverse(void)
+{
+	uint64_t x = m.multiplier;
+	int i;
+
+	for (i = 0; i < 5; i++)
+		x *= 2 - m.multiplier * x;
+	assert_true(x * m.multiplier == 1);
+	return x;
+}
+
+/* Tag number i of those whose hashes begin in one bucket and go one level deeper each, up to 64 - log2(buckets) */
+static uint64_t deep_tag(uint32_t i)
+{
+	uint64_t ones = ((uint64_t)1 << m.shift) - 1;
+
+	return ((uint64_t)5 << m.shift | (ones & ~(ones >> (i % (m.shift + 1))))) * inverse();
+}
+
+enum tags { RANDOM, SMALL, STRIDE, POWERS, BUCKET, DEEP, MPI, NUM_TAGS };
+
+static void tags_make(uint64_t *tags, uint32_t n, uint32_t kind)
+{
+	const struct inlay_mpi_layout usual = inlay_mpi_usual();
+	uint32_t i;
+
+	for (i = 0; i < n; i++) {
+		switch (kind) {
+		case RANDOM: tags[i] = rnd(); break;
+		case SMALL: tags[i] = i; break;
+		case STRIDE: tags[i] = 7 + (uint64_t)i * 1021; break;
+		case POWERS: tags[i] = (uint64_t)1 << i % 64 | (uint64_t)1 << rnd_below(64); break;
+		case BUCKET: tags[i] = ((uint64_t)3 << m.shift | i) * inverse(); break;
+		case DEEP: tags[i] = deep_tag(i); break;
+		default: must(inlay_mpi_pack(usual, rnd_below(2), (int32_t)rnd_below(16), (int32_t)rnd_below(16), &tags[i]));
+		}
+	}
+}
+
+static uint32_t masks_make(uint64_t *masks, uint32_t kind)
+{
+	const struct inlay_mpi_layout usual = inlay_mpi_usual();
+	uint32_t n = 0, i;
+	uint64_t tag;
+
+	masks[n++] = EXACT;
+	if (kind > 0) {
+		must(inlay_mpi_pack_recv(usual, 0, INLAY_MPI_ANY, 1, &tag, &masks[n++]));
+		must(inlay_mpi_pack_recv(usual, 0, 1, INLAY_MPI_ANY, &tag, &masks[n++]));
+		must(inlay_mpi_pack_recv(usual, 0, INLAY_MPI_ANY, INLAY_MPI_ANY, &tag, &masks[n++]));
+	}
+	if (kind > 1)
+		masks[n++] = 0;
+	if (kind > 2) /* with the exact one, 9: every class */
+		for (i = 0; i < 4; i++)
+			masks[n++] = rnd() | rnd();
+	if (kind > 3) /* more than there are classes */
+		for (i = 0; i < 5; i++)
+			masks[n++] = rnd() | rnd() | rnd();
+	if (kind > 4)
+		for (i = 0; i < 30; i++)
+			masks[n++] = (uint64_t)1 << rnd_below(64) | (uint64_t)1 << rnd_below(64);
+	return n;
+}
+
+/* ---- tests ---- */
+
+static void any(void **state)
+{
+	uint64_t ops, done, masks[64], tags[256], mask, tag;
+	uint32_t round, universe, num_masks, wild, i, kind, few, offload, op;
+	const char *env = getenv("MATCH_OPS");
+	bool grow_posted = false;
+
+	(void)state;
+	ops = env && *env ? strtoull(env, NULL, 0) : 2000000;
+	for (done = 0, round = 0; done < ops; round++) {
+		table(round % 3 ? 64 + rnd_below(450) : 64, rnd());
+		kind = round % NUM_TAGS;
+		universe = 1 + rnd_below(round % 2 ? 256 : 12);
+		tags_make(tags, universe, kind);
+		num_masks = masks_make(masks, round % 6);
+		wild = rnd_below(101);
+		offload = rnd_below(2) * rnd_below(101);
+		few = rnd_below(2) * rnd_below(16);
+		for (i = 0; i < 6000; i++, done++) {
+			if (!rnd_below(200))
+				grow_posted = !grow_posted;
+			tag = tags[rnd_below(universe)];
+			if (!rnd_below(50))
+				tag ^= (uint64_t)1 << rnd_below(64);
+			mask = rnd_below(100) < wild ? masks[rnd_below(num_masks)] : EXACT;
+			op = rnd_below(100);
+			if (op < few)
+				op = 100;
+			if (op < (grow_posted ? 52 : 25))
+				post(tag, mask, rnd_below(100) < offload);
+			else if (op < 78)
+				arrive(tag);
+			else if (op < 82)
+				probe(tag, mask, false);
+			else if (op < 85)
+				probe(tag, mask, true);
+			else if (op < 89 && receives.n)
+				cancel(rnd_below(receives.n));
+			else if (op < 91 && messages.n)
+				drop(rnd_below(messages.n));
+			else if (op < 94 && receives.n)
+				take_back(rnd_below(receives.n));
+			else if (op >= 100 && receives.n && grow_posted)
+				cancel(receives.n - 1);
+			else if (op >= 100 && receives.n)
+				cancel(0);
+		}
+		compare();
+		drain();
+	}
+	print_message("# %" PRIu64 " operations, %u tables\n", done, round);
+}
+
+/* A full table of each size says so, and works; every entry is found, in another order than it came in. */
+static void full(void **state)
+{
+	static const uint32_t sizes[] = {64, 65, 127, 1000, 4096, 65536, 1048576};
+	struct inlay_match_found found;
+	uint32_t s, i, n, at, step;
+	uint64_t mask;
+
+	(void)state;
+	for (s = 0; s < ARRAY(sizes); s++) {
+		n = sizes[s];
+		table(n, s);
+		for (step = n / 3 | 1; n % step == 0 || (n % 3 == 0 && step % 3 == 0); step += 2)
+			;
+		/* Receives: by exact tag, and by a class */
+		for (mask = EXACT; mask; mask = mask == EXACT ? ~(uint64_t)0xff : 0) {
+			for (i = 0; i < n; i++)
+				assert_int_equal(inlay_match_post(&m, (uint64_t)i << 8, mask, i, &found), 0);
+			assert_int_equal(inlay_match_post(&m, (uint64_t)n << 8, mask, 0, &found), -ENOSPC);
+			assert_int_equal(inlay_match_post(&m, (uint64_t)n << 8, 1, 0, &found), -ENOSPC);
+			assert_int_equal(inlay_match_arrive(&m, (uint64_t)n << 8, 0, &found), -ENOSPC);
+			assert_int_equal(inlay_match_room(&m), 0);
+			for (i = at = 0; i < n; i++, at = (uint32_t)(((uint64_t)at + step) % n)) {
+				assert_int_equal(inlay_match_arrive(&m, (uint64_t)at << 8, 0, &found), 1);
+				assert_int_equal(found.cookie, at);
+			}
+			assert_int_equal(inlay_match_posted(&m), 0);
+		}
+		/* Messages: by exact tag; by a class; the oldest of all */
+		for (i = 0; i < n; i++)
+			assert_int_equal(inlay_match_arrive(&m, (uint64_t)i << 8, i, &found), 0);
+		assert_int_equal(inlay_match_arrive(&m, 1, 0, &found), -ENOSPC);
+		assert_int_equal(inlay_match_post(&m, 1, EXACT, 0, &found), -ENOSPC);
+		assert_int_equal(inlay_match_post(&m, 1, 0xff, 0, &found), -ENOSPC);
+		for (i = at = 0; i < n; i++, at = (uint32_t)(((uint64_t)at + step) % n)) {
+			if (i % 3 == 0) {
+				assert_int_equal(inlay_match_post(&m, (uint64_t)at << 8, ~(uint64_t)0xff, 0, &found), 1);
+			} else {
+				assert_int_equal(inlay_match_post(&m, (uint64_t)at << 8, EXACT, 0, &found), 1);
+			}
+			assert_int_equal(found.cookie, at);
+		}
+		assert_int_equal(inlay_match_unexpected(&m), 0);
+		for (i = 0; i < n; i++)
+			assert_int_equal(inlay_match_arrive(&m, (uint64_t)i * 1021, i, &found), 0);
+		for (i = 0; i < n; i++) {
+			assert_int_equal(inlay_match_post(&m, 0, i % 2 ? 0 : (uint64_t)1 << 63, 0, &found), 1);
+			assert_int_equal(found.cookie, i);
+		}
+	}
+}
+
+/* Nodes from the bucket to where the tag is, or would be */
+static uint32_t depth(uint64_t tag)
+{
+	uint64_t hash = tag * m.multiplier, path = hash << (64 - m.shift) | hash >> m.shift;
+	uint32_t ref = m.bucket[hash >> m.shift], n = 0;
+
+	for (; ref; ref = m.entry[ref >> 5].node.child[path >> 63], path = path << 1 | path >> 63) {
+		n++;
+		if (m.entry[ref >> 5].tag == tag)
+			break;
+	}
+	return n;
+}
+
+/* Tags chosen with the seed known share a bucket and make the longest path there can be; the bound holds, and so does the order. Tags chosen for
+   another seed share nothing. */
+static void chosen(void **state)
+{
+	struct inlay_match_found found;
+	uint64_t tags[4096];
+	uint32_t i, k, most, length;
+
+	(void)state;
+	table(4096, 1);
+	length = m.shift + 1;
+	for (i = 0; i < length; i++)
+		tags[i] = deep_tag(i);
+	for (i = 0; i < length; i++)
+		assert_int_equal(inlay_match_post(&m, tags[i], EXACT, i, &found), 0);
+	for (i = most = 0; i < length; i++)
+		most = depth(tags[i]) > most ? depth(tags[i]) : most;
+	assert_int_equal(most, length);
+	assert_true(most <= 65);
+	for (k = 0; k < length; k++) { /* the first stands for all: out it goes, and a leaf moves up */
+		i = k % 2 ? length - 1 - k / 2 : k / 2;
+		assert_int_equal(inlay_match_arrive(&m, tags[i], 0, &found), 1);
+		assert_int_equal(found.cookie, i);
+	}
+	/* All 4096 in one bucket, hashes otherwise random: no list, a tree */
+	for (i = 0; i < 4096; i++) {
+		tags[i] = ((uint64_t)9 << m.shift | (rnd() & (((uint64_t)1 << m.shift) - 1))) * inverse();
+		assert_int_equal(inlay_match_arrive(&m, tags[i], i, &found), 0);
+	}
+	for (i = most = 0; i < 4096; i++)
+		most = depth(tags[i]) > most ? depth(tags[i]) : most;
+	assert_in_range(most, 12, 40);
+	/* and for another seed they are as good as any */
+	table(4096, 2);
+	for (i = 0; i < 4096; i++)
+		assert_int_equal(inlay_match_arrive(&m, tags[i], i, &found), 0);
+	for (i = most = 0; i < 4096; i++)
+		most = depth(tags[i]) > most ? depth(tags[i]) : most;
+	assert_in_range(most, 1, 10);
+	for (i = 0; i < 4096; i++) {
+		assert_int_equal(inlay_match_post(&m, tags[i], EXACT, i, &found), 1);
+		assert_int_equal(found.cookie, i);
+	}
+}
+
+static void strides(void **state)
+{
+	static const uint64_t stride[] = {1, 2, 3, 1021, 4096, 65536, 65537, 1 << 20, (uint64_t)1 << 32, (uint64_t)1 << 44, ((uint64_t)1 << 32) + 1};
+	struct inlay_match_found found;
+	uint32_t s, i, n = 16384, deepest = 0;
+	uint64_t sum;
+
+	(void)state;
+	for (s = 0; s < ARRAY(stride); s++) {
+		table(n, s + 100);
+		for (i = 0; i < n; i++)
+			assert_int_equal(inlay_match_post(&m, i * stride[s], EXACT, i, &found), 0);
+		for (i = 0, sum = 0; i < n; i++) {
+			deepest = depth(i * stride[s]) > deepest ? depth(i * stride[s]) : deepest;
+			sum += depth(i * stride[s]);
+		}
+		assert_true(sum < 4 * (uint64_t)n);
+		for (i = n; i--;) {
+			assert_int_equal(inlay_match_arrive(&m, i * stride[s], 0, &found), 1);
+			assert_int_equal(found.cookie, i);
+		}
+	}
+	assert_true(deepest <= 20);
+}
+
+/* Handles of entries that are out, of entries that came after, and made up ones */
+static void stale(void **state)
+{
+	struct inlay_match_found a, b, found;
+	uint32_t i;
+
+	(void)state;
+	table(64, 0);
+	for (i = 0; i < 100; i++)
+		assert_int_equal(inlay_match_cancel(&m, i < 50 ? i : rnd(), &found), -ENOENT);
+	assert_int_equal(inlay_match_post(&m, 1, EXACT, 1, &a), 0);
+	assert_int_equal(inlay_match_arrive(&m, 1, 2, &found), 1);
+	assert_int_equal(inlay_match_cancel(&m, a.handle, &found), -ENOENT);
+	assert_int_equal(inlay_match_post(&m, 1, EXACT, 3, &b), 0);
+	assert_int_equal(a.handle & 0x1fffff, b.handle & 0x1fffff); /* the same entry again */
+	assert_int_equal(inlay_match_cancel(&m, a.handle, &found), -ENOENT);
+	assert_int_equal(inlay_match_set_hw(&m, a.handle, 0), -ENOENT);
+	assert_int_equal(inlay_match_cancel(&m, b.handle ^ (uint64_t)1 << 21, &found), -ENOENT);
+	assert_int_equal(inlay_match_cancel(&m, b.handle ^ (uint64_t)1 << 63, &found), -ENOENT);
+	must(inlay_match_cancel(&m, b.handle, &found));
+	assert_int_equal(found.cookie, 3);
+	assert_int_equal(inlay_match_arrive(&m, 1, 4, &a), 0);
+	assert_int_equal(inlay_match_cancel(&m, a.handle, &found), -ENOENT);
+	must(inlay_match_mprobe(&m, 1, 0, &found));
+	assert_int_equal(inlay_match_drop(&m, a.handle, &found), -ENOENT);
+	assert_int_equal(inlay_match_room(&m), 64);
+}
+
+/* Order is kept where 32 bits, and the bits of a handle, come round. */
+static void sequence(void **state)
+{
+	static const uint64_t masks[] = {EXACT, 0xff, 0xfff, 0};
+	static const int bits[] = {31, 32, 43, 63};
+	struct inlay_match_found found;
+	uint64_t handle[40];
+	uint32_t b, i;
+
+	(void)state;
+	for (b = 0; b < ARRAY(bits); b++) {
+		table(64, b);
+		m.seq = ((uint64_t)1 << bits[b]) - 20;
+		for (i = 0; i < 40; i++) {
+			assert_int_equal(inlay_match_post(&m, 0x1234, masks[(i + b) % 4], i, &found), 0);
+			handle[i] = found.handle;
+		}
+		for (i = 0; i < 40; i += 2) {
+			assert_int_equal(inlay_match_arrive(&m, 0x1234, 0, &found), 1);
+			assert_int_equal(found.cookie, i);
+			assert_int_equal(found.handle, handle[i]);
+			must(inlay_match_cancel(&m, handle[i + 1], &found));
+			assert_int_equal(found.cookie, i + 1);
+		}
+		m.seq = ((uint64_t)1 << bits[b]) - 20;
+		for (i = 0; i < 40; i++)
+			assert_int_equal(inlay_match_arrive(&m, i % 3, i, &found), 0);
+		for (i = 0; i < 40; i++) {
+			assert_int_equal(inlay_match_post(&m, 0, 4, 0, &found), 1);
+			assert_int_equal(found.cookie, i);
+		}
+	}
+}
+
+/* Masks come and go: a class that is not used makes room, and one that is, does not. */
+static void classes(void **state)
+{
+	struct inlay_match_found found;
+	uint64_t handle[12];
+	uint32_t i, round;
+
+	(void)state;
+	table(64, 3);
+	for (round = 0; round < 5; round++) {
+		for (i = 0; i < 12; i++) {
+			assert_int_equal(inlay_match_post(&m, 0, (uint64_t)1 << (i + 12 * round), i, &found), 0);
+			handle[i] = found.handle;
+		}
+		assert_int_equal(m.list.live, 4);
+		assert_int_equal(m.live, 0x1fe);
+		for (i = 0; i < 12; i++) { /* each in turn is the oldest, the last ones in the list */
+			assert_int_equal(inlay_match_arrive(&m, 0, 0, &found), 1);
+			assert_int_equal(found.handle, handle[i]);
+		}
+		assert_int_equal(m.list.live | m.live, 0);
+	}
+	/* Messages under all classes, and in the log; all forgotten with their messages */
+	for (i = 0; i < 40; i++)
+		assert_int_equal(inlay_match_arrive(&m, i, i, &found), 0);
+	for (i = 0; i < 12; i++)
+		assert_int_equal(inlay_match_probe(&m, EXACT, (uint64_t)1 << (i + 12), &found), -ENOENT);
+	for (i = 1; i < 9; i++)
+		assert_int_equal(m.cls[i].entered, 40);
+	assert_int_equal(m.log.live, 40);
+	for (i = 0; i < 40; i++) {
+		assert_int_equal(inlay_match_post(&m, 39 - i, EXACT, 0, &found), 1);
+		assert_int_equal(found.cookie, 39 - i);
+	}
+	for (i = 1; i < 9; i++)
+		assert_int_equal(m.cls[i].entered | m.cls[i].last, 0);
+	assert_int_equal(m.log.live | m.log.last | m.log.end, 0);
+}
+
+/* Both scans, in what instructions they were built with, against words */
+static void scans(void **state)
+{
+	static uint64_t tags[300], masks[300];
+	uint32_t round, n, at, i, k, expected;
+	uint64_t tag, mask;
+
+	(void)state;
+	for (round = 0; round < 20000; round++) {
+		n = rnd_below(ARRAY(tags));
+		for (i = 0; i < n; i++) {
+			masks[i] = rnd() & rnd() & rnd();
+			tags[i] = rnd() & masks[i] & (rnd_below(4) ? 0 : EXACT);
+			if (!rnd_below(3)) {
+				tags[i] = 1;
+				masks[i] = 0;
+			}
+			if (!rnd_below(3))
+				masks[i] = EXACT;
+		}
+		tag = rnd() & rnd() & rnd();
+		if (n && rnd_below(2))
+			tag = tags[rnd_below(n)] | (uint64_t)1 << rnd_below(64);
+		mask = rnd() & rnd() & rnd();
+		at = rnd_below(n + 1);
+		for (expected = at; expected < n && (tag & masks[expected]) != tags[expected]; expected++)
+			;
+		assert_int_equal(inlay_match_scan(tags, masks, at, n, tag), expected);
+		assert_int_equal(inlay_match_scan_words(tags, masks, at, n, tag), expected);
+		for (k = at; k < n && (tag & mask) != (tags[k] & mask); k++)
+			;
+		assert_int_equal(inlay_match_search(tags, at, n, tag, mask), k);
+		assert_int_equal(inlay_match_search_words(tags, at, n, tag, mask), k);
+	}
+	for (round = 0; round < 20000; round++) {
+		at = rnd_below(ARRAY(tags) - 8);
+		tag = tags[at + rnd_below(8)];
+		for (i = 0, k = 0, expected = 0; i < 8; i++) {
+			expected |= (uint32_t)((tag & masks[at + i]) == tags[at + i]) << i;
+			k |= (uint32_t)((tag & masks[round % 300]) == (tags[at + i] & masks[round % 300])) << i;
+		}
+		assert_int_equal(inlay_match_scan_eight(tags + at, masks + at, tag), expected);
+		assert_int_equal(inlay_match_search_eight(tags + at, tag, masks[round % 300]), k);
+	}
+	print_message("# vectors of %d bits, 0: none\n", INLAY_MATCH_SIMD);
+}
+
+/* A table of which each size's memory is used to its last byte and no further */
+static void refused(void **state)
+{
+	uint64_t line[8] __attribute__((aligned(64)));
+
+	(void)state;
+	assert_int_equal(inlay_match_size(0), 0);
+	assert_int_equal(inlay_match_size(63), 0);
+	assert_int_equal(inlay_match_size(1048577), 0);
+	assert_true(inlay_match_size(64) > 0 && inlay_match_size(64) % 64 == 0);
+	assert_true(inlay_match_size(1048576) % 64 == 0 && inlay_match_size(1048576) < (size_t)1048576 * 264);
+	assert_int_equal(inlay_match_init(&m, line, SIZE_MAX, 63, 0), -EINVAL);
+	assert_int_equal(inlay_match_init(&m, line, SIZE_MAX, 1048577, 0), -EINVAL);
+	assert_int_equal(inlay_match_init(&m, NULL, SIZE_MAX, 64, 0), -EINVAL);
+	assert_int_equal(inlay_match_init(&m, (uint8_t *)line + 8, SIZE_MAX, 64, 0), -EINVAL);
+	assert_int_equal(inlay_match_init(&m, line, inlay_match_size(64) - 1, 64, 0), -ENOBUFS);
+}
+
+/* What hardware's side asks */
+static void hardware(void **state)
+{
+	const uint64_t any_tag = ~(uint64_t)0xff;
+	struct inlay_match_found a, b, c, found;
+
+	(void)state;
+	table(64, 4);
+	assert_int_equal(inlay_match_older_software(&m, 0x501, EXACT), 0);
+	assert_int_equal(inlay_match_post(&m, 0x501, EXACT, 1, &a), 0);
+	assert_int_equal(inlay_match_older_software(&m, 0x501, EXACT), 1);
+	assert_int_equal(inlay_match_older_software(&m, 0x502, EXACT), 0);
+	assert_int_equal(inlay_match_older_software(&m, 0x600, any_tag), 1); /* may be: an exact one hashes another way */
+	must(inlay_match_set_hw(&m, a.handle, 17));
+	must(inlay_match_set_hw(&m, a.handle, 18));
+	assert_int_equal(inlay_match_older_software(&m, 0x501, EXACT), 0);
+	assert_int_equal(inlay_match_older_software(&m, 0x500, any_tag), 0);
+	assert_int_equal(inlay_match_post(&m, 0x500, any_tag, 2, &b), 0);
+	assert_int_equal(inlay_match_older_software(&m, 0x501, EXACT), 1);
+	assert_int_equal(inlay_match_older_software(&m, 0x601, EXACT), 0);
+	assert_int_equal(inlay_match_older_software(&m, 0x600, any_tag), 0);
+	assert_int_equal(inlay_match_older_software(&m, 0x500, any_tag), 1);
+	must(inlay_match_set_hw(&m, b.handle, 19));
+	assert_int_equal(inlay_match_older_software(&m, 0x501, EXACT), 0);
+	assert_int_equal(inlay_match_post(&m, 0x501, EXACT, 3, &c), 0); /* behind a, software only */
+	assert_int_equal(inlay_match_older_software(&m, 0x501, EXACT), 1);
+	/* Hardware says that a message is unexpected which it had a receive for: order decides which */
+	assert_int_equal(inlay_match_arrive(&m, 0x501, 0, &found), 1);
+	assert_int_equal(found.cookie, 1);
+	assert_int_equal(found.in_hw, 1);
+	assert_int_equal(found.hw, 18);
+	/* Hardware consumes one */
+	must(inlay_match_cancel(&m, b.handle, &found));
+	assert_int_equal(found.in_hw, 1);
+	assert_int_equal(inlay_match_arrive(&m, 0x501, 0, &found), 1);
+	assert_int_equal(found.cookie, 3);
+	assert_int_equal(found.in_hw, 0);
+	/* Taken back */
+	assert_int_equal(inlay_match_post(&m, 7, EXACT, 4, &a), 0);
+	must(inlay_match_set_hw(&m, a.handle, 20));
+	must(inlay_match_clear_hw(&m, a.handle));
+	must(inlay_match_clear_hw(&m, a.handle));
+	assert_int_equal(inlay_match_older_software(&m, 7, EXACT), 1);
+	must(inlay_match_cancel(&m, a.handle, &found));
+	assert_int_equal(found.in_hw, 0);
+	assert_int_equal(m.cls[0].hw, 0);
+}
+
+#if INLAY_CHECKED
+static void hw_behind(void *arg)
+{
+	struct inlay_match_found a, b;
+
+	(void)arg;
+	inlay_match_post(&m, 1, EXACT, 1, &a);
+	inlay_match_post(&m, 1, EXACT, 2, &b);
+	inlay_match_set_hw(&m, b.handle, 0);
+}
+
+static void hw_before(void *arg)
+{
+	struct inlay_match_found a, b;
+
+	(void)arg;
+	inlay_match_post(&m, 1, EXACT, 1, &a);
+	inlay_match_post(&m, 1, EXACT, 2, &b);
+	inlay_match_set_hw(&m, a.handle, 0);
+	inlay_match_set_hw(&m, b.handle, 0);
+	inlay_match_clear_hw(&m, a.handle);
+}
+#endif
+
+static void checked(void **state)
+{
+	(void)state;
+#if INLAY_CHECKED
+	table(64, 5);
+	assert_aborts(hw_behind, NULL, "no receive in hardware is behind one of the same tag that is not");
+	assert_aborts(hw_before, NULL, "no receive in hardware is behind one of the same tag that is not");
+#else
+	print_message("# skipped: unchecked build\n");
+	skip();
+#endif
+}
+
+static void mpi(void **state)
+{
+	struct inlay_mpi_layout l = inlay_mpi_usual();
+	uint64_t packed, mask, other = 0;
+	uint32_t i, c, s, t;
+
+	(void)state;
+	assert_int_equal(inlay_mpi_tag_max(l), 67108863);
+	must(inlay_mpi_pack(l, 0x1234, 0x2abcde, 0x3456789, &packed));
+	assert_true(packed == 0x1234aaf37b456789);
+	assert_int_equal(inlay_mpi_context(l, packed), 0x1234);
+	assert_int_equal(inlay_mpi_source(l, packed), 0x2abcde);
+	assert_int_equal(inlay_mpi_tag(l, packed), 0x3456789);
+	must(inlay_mpi_pack(l, 0xffff, 0x3fffff, 0x3ffffff, &packed));
+	assert_true(packed == EXACT);
+	assert_int_equal(inlay_mpi_pack(l, 0x10000, 0, 0, &packed), -EINVAL);
+	assert_int_equal(inlay_mpi_pack(l, 0, 0x400000, 0, &packed), -EINVAL);
+	assert_int_equal(inlay_mpi_pack(l, 0, 0, 0x4000000, &packed), -EINVAL);
+	assert_int_equal(inlay_mpi_pack(l, 0, -1, 0, &packed), -EINVAL);
+	assert_int_equal(inlay_mpi_pack(l, 0, 0, -1, &packed), -EINVAL);
+	must(inlay_mpi_pack_recv(l, 5, INLAY_MPI_ANY, 7, &packed, &mask));
+	assert_true(packed == ((uint64_t)5 << 48 | 7) && mask == 0xffff000003ffffff);
+	must(inlay_mpi_pack_recv(l, 5, 6, INLAY_MPI_ANY, &packed, &mask));
+	assert_true(packed == ((uint64_t)5 << 48 | 6 << 26) && mask == 0xfffffffffc000000);
+	must(inlay_mpi_pack_recv(l, 5, INLAY_MPI_ANY, INLAY_MPI_ANY, &packed, &mask));
+	assert_true(packed == (uint64_t)5 << 48 && mask == 0xffff000000000000);
+	must(inlay_mpi_pack_recv(l, 5, 6, 7, &packed, &mask));
+	assert_true(mask == EXACT);
+	assert_int_equal(inlay_mpi_pack_recv(l, 5, -2, 7, &packed, &mask), -EINVAL);
+	assert_int_equal(inlay_mpi_pack_recv(l, 5, 6, -2, &packed, &mask), -EINVAL);
+	assert_int_equal(inlay_mpi_pack_recv(l, 0x10000, INLAY_MPI_ANY, INLAY_MPI_ANY, &packed, &mask), -EINVAL);
+	for (i = 0; i < 20000; i++) {
+		c = rnd_below(40);
+		s = rnd_below(40);
+		t = rnd_below(40);
+		if (!c || !s || !t || c > 32 || s > 31 || t > 31 || c + s + t > 64) {
+			assert_int_equal(inlay_mpi_layout_init(&l, c, s, t), -EINVAL);
+			continue;
+		}
+		must(inlay_mpi_layout_init(&l, c, s, t));
+		c = (uint32_t)(rnd() >> (64 - c));
+		s = (uint32_t)(rnd() >> (64 - s));
+		t = (uint32_t)(rnd() >> (64 - t));
+		must(inlay_mpi_pack(l, c, (int32_t)s, (int32_t)t, &packed));
+		assert_int_equal(inlay_mpi_context(l, packed), c);
+		assert_int_equal(inlay_mpi_source(l, packed), s);
+		assert_int_equal(inlay_mpi_tag(l, packed), t);
+		must(inlay_mpi_pack_recv(l, c, INLAY_MPI_ANY, (int32_t)t, &other, &mask));
+		assert_true(((other ^ packed) & mask) == 0 && (other & ~mask) == 0);
+		must(inlay_mpi_pack_recv(l, c, (int32_t)s, INLAY_MPI_ANY, &other, &mask));
+		assert_true(((other ^ packed) & mask) == 0 && (other & ~mask) == 0);
+	}
+	assert_int_equal(inlay_mpi_layout_init(&l, 0xfffffff0, 31, 31), -EINVAL);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(any),      cmocka_unit_test(full),    cmocka_unit_test(chosen), cmocka_unit_test(strides),
+		cmocka_unit_test(stale),    cmocka_unit_test(sequence), cmocka_unit_test(classes), cmocka_unit_test(scans),
+		cmocka_unit_test(refused),  cmocka_unit_test(hardware), cmocka_unit_test(checked), cmocka_unit_test(mpi),
+	};
+
+	rnd_seed();
+	alarm(800);
+	return cmocka_run_group_tests_name("match", tests, NULL, NULL);
+}
