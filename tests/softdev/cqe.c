@@ -21,7 +21,7 @@
 
 struct held {
 	struct sd_cq *cq;
-	struct rcq *q;
+	const void *of;
 	bool has64, event;
 	uint8_t data64[64];
 	struct mlx5_cqe64 c;
@@ -188,9 +188,9 @@ static void keep(struct held **list, size_t *n, size_t *cap, const struct held *
 	(*list)[(*n)++] = *h;
 }
 
-void cqe_put(struct sd_cq *cq, struct rcq *q, const struct mlx5_cqe64 *c, const uint8_t *data64, bool event)
+void cqe_put(struct sd_cq *cq, const void *of, const struct mlx5_cqe64 *c, const uint8_t *data64, bool event)
 {
-	struct held h = { .cq = cq, .q = q, .c = *c, .event = event, .has64 = data64 };
+	struct held h = { .cq = cq, .of = of, .c = *c, .event = event, .has64 = data64 };
 	struct cqs *s = cqs_get(cq);
 
 	if ((!eng_is_stepped || eng_is_trap) && !deferring) {
@@ -250,7 +250,7 @@ int cqe_release(struct sd_cq *cq, unsigned n)
 }
 
 /* A QP that is gone or reset: libmlx5 takes its CQEs out of the ring, and could not place one that comes later */
-void cqe_purge(struct sd_cq *cq, struct rcq *q)
+void cqe_purge(struct sd_cq *cq, const void *of)
 {
 	struct cqs *s = cq->eng;
 	size_t i, k = 0;
@@ -258,7 +258,7 @@ void cqe_purge(struct sd_cq *cq, struct rcq *q)
 	if (!s)
 		return;
 	for (i = 0; i < s->n; i++)
-		if (s->held[i].q != q)
+		if (s->held[i].of != of)
 			s->held[k++] = s->held[i];
 	s->n = k;
 }

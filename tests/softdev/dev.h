@@ -9,6 +9,7 @@
  *               devx.h      device commands: devx.c, devxfd.c, umem.c and the firmware, fw*.c
  *               qp.c, srq.c, mr.c, wq.c   QPs; SRQs; MRs, memory windows and device memory; WQs: objects and commands
  *   engine      engine.c    doorbells, WQE fetch and execution, CQEs, errors and flush, the stepped interface
+ *               tm.c        tag matching
  *               wire.c      messages between the devices of two processes
  *               trap.c      the device that works when its doorbell page is written to, in the caller's thread
  *               fault.c     what goes wrong on demand
@@ -35,6 +36,8 @@
 #define SD_MAX_SQ_DESC 1008u      /* bytes of one send WQE */
 #define SD_MAX_MSG (1u << 30)
 #define SD_MAX_RD_ATOMIC 16
+#define SD_LOG_TM_LIST 12u        /* log2 of the entries of a tag-matching list, one of which is the dummy */
+#define SD_MAX_RNDV_HDR 64u       /* bytes of a rendezvous request that the device itself answers */
 
 extern pthread_mutex_t sd_lock;
 
@@ -102,6 +105,7 @@ struct sd_srq {
 	volatile uint32_t *dbrec; /* [0]: WQEs posted, 16 bits, big-endian */
 	uint32_t limit;           /* armed: IBV_EVENT_SRQ_LIMIT_REACHED when fewer WQEs are left, and back to 0 */
 	uint32_t max_wr, max_sge;
+	struct sd_tm *tm;         /* tag matching, from sd_tm_new(); NULL: none */
 	int refs;                 /* QPs */
 	void *eng;                /* the engine's own, NULL at create */
 };
@@ -187,7 +191,16 @@ struct sd_cq_look {
 };
 void sd_engine_cq_look(struct sd_cq *cq, struct sd_cq_look *l);
 void sd_engine_srq_look(struct sd_srq *srq, uint32_t *hw, uint32_t *sw, bool *broken);
-void sd_engine_srq_destroyed(struct sd_srq *srq);
+void sd_engine_srq_destroyed(struct sd_srq *srq); /* its tag matching as well */
+/*
+ * Tag matching (tm.c). Makes srq match, before any QP has it: a list of 2^log_list_size entries, 1 .. SD_LOG_TM_LIST, the dummy among them,
+ * whose first append fills entry 0; cq gets all its CQEs, which carry srq->uidx, and is held until the SRQ goes away; rndv: the device
+ * reads what a rendezvous offers. RC QPs and DCTs may have it. An RC QP that is connected to itself is a command QP: its WQEs of opcode
+ * 0x28 are list operations. QPs without a send queue (wqebb_cnt 0) do rendezvous as well as those with one. Returns 0, EINVAL, ENOMEM
+ */
+int sd_tm_new(struct sd_srq *srq, unsigned log_list_size, struct sd_cq *cq, bool rndv);
+void sd_tm_free(struct sd_srq *srq);             /* only for an SRQ that never came to be; nothing where there is none */
+void sd_tm_query(const struct sd_srq *srq, uint16_t *append_next, uint16_t *sw_phase, uint16_t *hw_phase);
 int sd_engine_cq_resize(struct sd_cq *cq, uint8_t *buf, uint32_t cqe_cnt, uint32_t cqe_size); /* CQE RESIZE_CQ into the old ring, all
                                                     later ones into the new; 0 or a positive errno (what is there does not fit) */
 bool sd_stepped(void);                           /* softdev_manual(1) or SOFTDEV_MANUAL=1 in the environment; also when trapping */

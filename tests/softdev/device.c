@@ -196,6 +196,8 @@ int sd_cmd_query_device_ex(struct sd_cmd *c)
 		.hca_core_clock = 1000000, /* kHz: CQE timestamps are in ns */
 		.cq_moderation_caps = { SD_MAX_CQ_COUNT, SD_MAX_CQ_PERIOD, 0 },
 		.max_dm_size = SD_MAX_DM,
+		.tm_caps = { .max_rndv_hdr_size = SD_MAX_RNDV_HDR, .max_num_tags = (1u << SD_LOG_TM_LIST) - 1, .flags = IBV_TM_CAP_RC,
+			     .max_ops = SD_MAX_SQ_WQEBB, .max_sge = 1 },
 	};
 	struct ib_uverbs_ex_query_device req;
 	int err = sd_in(sd_attr(c, UVERBS_ATTR_CORE_IN), &req, sizeof(req));

@@ -7,6 +7,7 @@
  *   sq.c      requester: WQE fetch, decode, execution, retries, completion, flush
  *   rx.c      responder: receive queue, remote access, answers
  *   rxsrq.c   shared receive queues
+ *   tm.c      tag matching: list operations, what messages do with the list, rendezvous
  *   ud.c      datagrams: address vectors, multicast, the 40 bytes in front
  *   dc.c      dynamically connected: whom a DCI talks to, and a DCT's connections
  *   window.c  memory windows: bind and invalidate
@@ -39,6 +40,7 @@
 #define ENG_JOBS (SD_MAX_RD_ATOMIC + 1) /* a responder's answers under way: READs, atomics, one last NAK */
 #define ENG_WQE_MAX 1024u
 #define UC_NO_PSN 0xffffffffu
+#define ENG_TM_HEAD SD_MAX_RNDV_HDR
 
 /* Are there answers? */
 static inline bool reliable(const struct sd_qp *qp)
@@ -125,6 +127,7 @@ struct op {
 	bool fatal;                     /* its error stops the QP whatever its type */
 	uint8_t to_cqe;                 /* the response goes into the CQE: of that many bytes' room */
 	bool corrupt, dup;              /* faults */
+	struct rndv *rndv;              /* no WQE but the device's own, for this rendezvous: idx is that of the next WQE, bbs 0 */
 	uint64_t total, off;            /* READ: bytes received */
 	struct seglist *segs;           /* READ and atomics: where the response goes */
 	uint8_t resp[64];
@@ -185,6 +188,19 @@ struct rcq {
 	uint8_t msg_op;
 	uint64_t msg_off;
 	struct seglist rx;
+	struct {                        /* tag matching: the message under way */
+		bool begun;             /* its first bytes were taken; else what follows is only what was found for it */
+		bool tagged;            /* it has matched entry, and goes to its buffer */
+		bool two;               /* two CQEs: one for the match, one for the data */
+		uint8_t app_op;         /* of its last CQE */
+		uint16_t skip;          /* bytes of header that are not scattered */
+		uint32_t entry, epoch;
+		uint64_t total;
+		struct rndv *job;       /* a rendezvous that begins when all of the request is there */
+		struct seglist to;
+		uint8_t head[ENG_TM_HEAD];
+	} tm;
+	struct rndv *rndv;              /* rendezvous under way */
 	bool ack_due;
 	uint32_t ack_psn, ack_epoch;
 	struct job jobs[ENG_JOBS];
@@ -204,6 +220,7 @@ extern bool eng_is_trap;                /* then stepped as well: each write to a
 extern uint64_t eng_step;               /* counts the stepped interface's calls */
 extern struct rcq *eng_self;            /* the QP that is its own responder just now */
 extern bool eng_cq_died;                /* some CQ overran: its QPs must stop */
+bool eng_cqs_dead(const struct sd_qp *qp);
 
 uint64_t eng_now(void);                 /* ns */
 void eng_wake(void);
@@ -227,10 +244,11 @@ void eng_rcq_free(struct rcq *q);
 void eng_forget(struct rcq *q);         /* as a QP that was just made: nothing is under way, no CQE is held back */
 
 /* ---- cqe.c ---- */
-void cqe_put(struct sd_cq *cq, struct rcq *q, const struct mlx5_cqe64 *c, const uint8_t *data64, bool event);
+/* of: what takes along the CQEs that are held back when it goes away: a QP's rcq, a tag-matching SRQ's sd_tm */
+void cqe_put(struct sd_cq *cq, const void *of, const struct mlx5_cqe64 *c, const uint8_t *data64, bool event);
 void cqe_error(struct sd_cq *cq, struct rcq *q, bool responder, uint8_t opcode, uint16_t idx, uint8_t synd, uint8_t vendor);
 void cqe_defer(bool on);               /* off: what was kept back meanwhile is delivered */
-void cqe_purge(struct sd_cq *cq, struct rcq *q);
+void cqe_purge(struct sd_cq *cq, const void *of);
 int cqe_release(struct sd_cq *cq, unsigned n);
 void cqe_arms(struct sd_uar *uar);      /* looks at the arm register of a page and at the records behind it */
 void cqe_arm(struct sd_uar *uar, uint64_t value); /* the same, of a register whose value was taken already */
@@ -246,7 +264,7 @@ bool sq_flush(struct rcq *q);
 void sq_reset(struct rcq *q);
 
 /* ---- rx.c ---- */
-enum { RX_NONE = -1, RX_BAD = -2 };
+enum { RX_NONE = -1, RX_BAD = -2, RX_SRC = -3, RX_KEY = -4 }; /* the last two: tm_begin() alone */
 void rx_scatter(struct rcq *q, const struct mlx5_wqe_data_seg *d, unsigned max); /* fills q->rx */
 int rx_take(struct rcq *q);             /* the next receive WQE into q->rx; 0, or why not. It stays taken until its CQE is written */
 bool rx_starves(const struct frame *f); /* shall it wait for a receive WQE? */
@@ -272,6 +290,25 @@ bool dc_aim(struct rcq *q);             /* the DCI's peer is that of the WQE in 
 struct rcq *dc_responder(struct sd_qp *dct, unsigned slot, uint64_t inst, const struct frame *f); /* the DCT's side of the connection that
                                                     the request belongs to; NULL: none, and none can be made for it */
 void dc_destroyed(struct sd_qp *qp);    /* a DCT, or a DCI of this process: its connections */
+
+/* ---- tm.c ---- */
+struct sd_cq *tm_cq(const struct sd_qp *qp);    /* where what the QP receives is told of; NULL: it has no tag matching */
+uint8_t tm_command(struct rcq *q, uint16_t idx, const uint8_t *at, const uint8_t *end); /* a WQE of opcode 0x28; returns the syndrome */
+/*
+ * The first piece of a SEND: where it goes. 0, or why not, as rx_take() and: RX_SRC the sender's memory, RX_KEY the tagged buffer's.
+ * The other functions are about this message until one of the last three has been called
+ */
+int tm_begin(struct rcq *q, const struct frame *f, const struct iovec *src, unsigned ns);
+void tm_taken(struct rcq *q);                   /* a piece was copied: a match stands, an unexpected message counts */
+bool tm_inline(const struct rcq *q, uint64_t bytes); /* may so many go to the CQE? */
+void tm_done(struct rcq *q, const struct frame *f, uint8_t opcode, const uint8_t *data); /* data: what goes to the CQE, or NULL */
+void tm_error(struct rcq *q, uint8_t synd, uint8_t vendor);
+void tm_flush(struct rcq *q);                   /* the QP stops: rendezvous as well */
+/* The requester's side */
+bool tm_pending(const struct rcq *q);
+void tm_request(struct rcq *q, struct op *op);  /* the next request of those pending, into op and body */
+void tm_launched(struct rndv *j, bool yes);     /* or sent back to wait */
+void tm_answered(struct rcq *q, struct rndv *j);
 
 /* ---- ud.c ---- */
 uint8_t ud_decode(struct rcq *q, const uint8_t **at, const uint8_t *end); /* the address vector, a DCI's as well; returns the syndrome */

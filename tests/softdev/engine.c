@@ -210,6 +210,13 @@ static void strict_trap(struct sd_uar *uar, unsigned reg, unsigned off, const ui
 
 /* ---- work ---- */
 
+bool eng_cqs_dead(const struct sd_qp *qp)
+{
+	const struct sd_cq *tm = tm_cq(qp);
+
+	return qp->send_cq->overrun || qp->recv_cq->overrun || (tm && tm->overrun);
+}
+
 /* An overrun CQ takes its QPs along. Done here, where no QP is in the middle of something */
 static void bury_cqs(void)
 {
@@ -218,7 +225,7 @@ static void bury_cqs(void)
 	while (eng_cq_died) {
 		eng_cq_died = false;
 		for (q = eng_all; q; q = q->next)
-			if (!q->err && (q->qp->send_cq->overrun || q->qp->recv_cq->overrun)) {
+			if (!q->err && eng_cqs_dead(q->qp)) {
 				sq_enter_err(q);
 				sd_async_qp(q->qp, IBV_EVENT_QP_FATAL);
 			}
@@ -344,11 +351,12 @@ unsigned sd_fabric_slot(void)
 
 struct rcq *eng_rcq_new(struct sd_qp *qp)
 {
+	bool asks = qp->wqebb_cnt || tm_cq(qp); /* a rendezvous needs no send queue */
 	struct rcq *q = calloc(1, sizeof *q);
 
-	if (q && qp->wqebb_cnt)
+	if (q && asks)
 		q->ops = calloc(ENG_OPS, sizeof *q->ops);
-	if (!q || (qp->wqebb_cnt && !q->ops)) {
+	if (!q || (asks && !q->ops)) {
 		free(q);
 		return NULL;
 	}
@@ -411,6 +419,7 @@ void eng_forget(struct rcq *q)
 	report_unrung(q);
 	rx_drop(q);
 	sq_reset(q);
+	tm_flush(q);
 	q->rq_ci = 0;
 	q->wqe_held = false;
 	q->starves = 0;
@@ -589,19 +598,22 @@ static unsigned step_all(unsigned n)
 {
 	unsigned done = 0, before;
 	struct rcq *q;
+	bool did;
 
 	do {
 		before = done;
+		did = false;
 		for (q = eng_all; q && done < n; q = q->next) {
 			if (!eng_is_trap)
 				sq_ring(q);
 			if (q->err)
 				sq_flush(q);
 			else
-				sq_run(q, 1, &done);
+				did |= sq_run(q, 1, &done);
 			bury_cqs();
 		}
-	} while (done < n && done != before);
+		/* What the device does by itself is no WQE */
+	} while (done < n && (done != before || did));
 	return done;
 }
 

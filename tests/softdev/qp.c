@@ -34,6 +34,8 @@ int sd_qp_create(struct sd_ctx *ctx, struct sd_qp_args *a, uint32_t *handle, uin
 		return EINVAL;
 	if (!drv->sq_wqe_count != !a->cap.max_send_wr)
 		return EINVAL;
+	if (a->srq && a->srq->tm && a->type != IBV_QPT_RC)
+		return EINVAL;
 	/* With a shared receive queue there is none of its own, whatever the program asks for */
 	if (a->cap.max_recv_wr && !a->srq) {
 		if (!power_of_2(drv->rq_wqe_count) || drv->rq_wqe_count > SD_MAX_RQ_WR || drv->rq_wqe_shift < 4 ||
@@ -274,7 +276,7 @@ int sd_qp_modify(struct sd_qp *qp, const struct ib_uverbs_modify_qp *c)
 {
 	struct ibv_qp_attr *at = &qp->attr;
 	enum ibv_qp_state from = qp->state, to;
-	int mask = c->attr_mask, err;
+	int mask = c->attr_mask, err = 0;
 
 	if ((mask & IBV_QP_STATE && c->qp_state > IBV_QPS_ERR) || (mask & IBV_QP_CUR_STATE && c->cur_qp_state > IBV_QPS_ERR))
 		return EINVAL;
@@ -284,7 +286,9 @@ int sd_qp_modify(struct sd_qp *qp, const struct ib_uverbs_modify_qp *c)
 	to = mask & IBV_QP_STATE ? (enum ibv_qp_state)c->qp_state : from;
 	if (!transition_ok(qp->type, from, to, mask) || !values_ok(c, mask))
 		return EINVAL;
-	err = mask & IBV_QP_AV ? path_check(qp->dev, &c->dest) : 0;
+	/* What stays with tag matching's command QP needs no way on a network, and libmlx5 gives it none */
+	if (mask & IBV_QP_AV && !(qp->srq && qp->srq->tm && c->dest_qp_num == qp->qpn))
+		err = path_check(qp->dev, &c->dest);
 	if (err)
 		return err;
 

@@ -56,6 +56,10 @@ static enum reply fail_recv(struct rcq *q, enum reply r, uint8_t synd, uint8_t v
 
 void rx_error(struct rcq *q, uint8_t synd, uint8_t vendor)
 {
+	if (tm_cq(q->qp)) {
+		tm_error(q, synd, vendor);
+		return;
+	}
 	cqe_error(q->qp->recv_cq, q, true, 0, q->wqe_idx, synd, vendor);
 	q->wqe_held = false;
 }
@@ -151,6 +155,7 @@ bool rx_starves(const struct frame *f)
 static void recv_cqe(struct rcq *q, const struct frame *f, uint8_t opcode, const uint8_t *data)
 {
 	struct sd_qp *qp = q->qp;
+	struct sd_cq *tm = tm_cq(qp);
 	uint8_t data64[64], format = 0;
 	struct mlx5_cqe64 c;
 
@@ -163,7 +168,7 @@ static void recv_cqe(struct rcq *q, const struct frame *f, uint8_t opcode, const
 		memcpy(&c, data, f->total);
 		format = 4;
 	}
-	c.srqn_uidx = htobe32(qp->uidx);
+	c.srqn_uidx = htobe32(tm ? qp->srq->uidx : qp->uidx);
 	c.imm_inval_pkey = f->opcode == MLX5_OPCODE_SEND || f->opcode == MLX5_OPCODE_RDMA_WRITE ? 0 : f->imm;
 	c.byte_cnt = htobe32(f->total);
 	c.timestamp = htobe64(eng_now());
@@ -171,7 +176,7 @@ static void recv_cqe(struct rcq *q, const struct frame *f, uint8_t opcode, const
 	c.wqe_counter = htobe16(q->wqe_idx);
 	c.op_own = opcode << 4 | format | (f->solicited ? 2 : 0);
 	q->wqe_held = false;
-	cqe_put(qp->recv_cq, q, &c, format == 8 ? data64 : NULL, f->solicited);
+	cqe_put(tm ? tm : qp->recv_cq, tm ? (void *)qp->srq->tm : q, &c, format == 8 ? data64 : NULL, f->solicited);
 }
 
 /* A message in several frames: each must continue the one before, else it belongs to an attempt that has been answered */
@@ -205,47 +210,78 @@ static enum reply not_ready(struct rcq *q)
 	return RP_RNR;
 }
 
+/* What lies behind the first skip bytes */
+static const struct iovec *behind(const struct iovec *v, unsigned *n, size_t skip, struct iovec part[ENG_SEGS])
+{
+	unsigned i = 0;
+
+	while (i < *n && skip >= v[i].iov_len)
+		skip -= v[i++].iov_len;
+	*n -= i;
+	memcpy(part, v + i, *n * sizeof *part);
+	if (*n)
+		part[0] = (struct iovec){ (char *)part[0].iov_base + skip, part[0].iov_len - skip };
+	return part;
+}
+
 static enum reply rx_send(struct rcq *q, const struct frame *f, const struct iovec *src, unsigned ns)
 {
 	struct sd_qp *qp = q->qp;
-	struct iovec dst[ENG_SEGS];
+	bool tm = tm_cq(qp);
+	struct iovec dst[ENG_SEGS], part[ENG_SEGS];
+	const struct seglist *to;
 	uint8_t small[64], opcode;
-	bool to_cqe;
-	unsigned nd;
+	uint64_t off, len, total;
+	unsigned nd, skip;
 	enum reply r;
+	bool to_cqe;
 
 	if (f->off == 0) {
 		q->in_msg = false;
-		switch (rx_take(q)) {
+		switch (tm ? tm_begin(q, f, src, ns) : rx_take(q)) {
 		case RX_NONE:
 			return not_ready(q);
 		case RX_BAD:
 			return fail_event(q, RP_OPERR);
+		case RX_SRC:
+			return RP_SRC_FAULT;
+		case RX_KEY:
+			return fail_recv(q, RP_OPERR, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0x51);
 		}
 		if (f->opcode == MLX5_OPCODE_SEND_INVAL && window_invalid(qp, be32toh(f->imm)))
 			return fail_event(q, RP_ACCESS);
 		if (f->total > q->rx.total && qp->type == IBV_QPT_UC)
 			return refuse(q, RP_INVAL);
-		if (f->total > q->rx.total)
+		if (tm && q->tm.tagged ? f->total - q->tm.skip > q->tm.to.total : f->total > q->rx.total)
 			return fail_recv(q, RP_INVAL, MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR, 0x6b);
 		begin(q, f);
 	} else if (!continues(q, f)) {
 		return RP_STALE;
 	}
-	if (!mem_vec(qp, &q->rx, f->off, f->len, IBV_ACCESS_LOCAL_WRITE, dst, &nd))
+	/* The header of a message that goes to a tagged buffer stays out of it */
+	skip = tm && q->tm.tagged ? q->tm.skip : 0;
+	to = tm && q->tm.tagged ? &q->tm.to : &q->rx;
+	total = f->total - skip;
+	off = f->off ? f->off - skip : 0;
+	len = f->off ? f->len : f->len - skip;
+	if (skip && !f->off)
+		src = behind(src, &ns, skip, part);
+	if (!mem_vec(qp, to, off, len, IBV_ACCESS_LOCAL_WRITE, dst, &nd))
 		return fail_recv(q, RP_OPERR, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0x51);
 	/* Scattered to the CQE, the payload does not go to memory at all: libmlx5 copies it there */
-	to_cqe = f->total && f->total == f->len && f->total <= qp->scatter_rsp;
+	to_cqe = total && total == len && total <= qp->scatter_rsp && (!tm || tm_inline(q, total));
 	if (to_cqe) {
-		dst[0] = (struct iovec){ small, f->len };
+		dst[0] = (struct iovec){ small, len };
 		nd = 1;
 	}
-	switch (mem_copy(dst, nd, src, ns, f->len)) {
+	switch (mem_copy(dst, nd, src, ns, len)) {
 	case MEM_SRC:
 		return RP_SRC_FAULT;
 	case MEM_DST:
 		return fail_recv(q, RP_OPERR, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0x52);
 	}
+	if (tm)
+		tm_taken(q);
 	r = advance(q, f);
 	/* The key may have gone meanwhile; it goes now, before the program is told */
 	if (r == RP_ACK && f->opcode == MLX5_OPCODE_SEND_INVAL) {
@@ -256,7 +292,7 @@ static enum reply rx_send(struct rcq *q, const struct frame *f, const struct iov
 	if (r == RP_ACK) {
 		opcode = f->opcode == MLX5_OPCODE_SEND_IMM ? MLX5_CQE_RESP_SEND_IMM :
 			 f->opcode == MLX5_OPCODE_SEND_INVAL ? MLX5_CQE_RESP_SEND_INV : MLX5_CQE_RESP_SEND;
-		recv_cqe(q, f, opcode, to_cqe ? small : NULL);
+		(tm ? tm_done : recv_cqe)(q, f, opcode, to_cqe ? small : NULL);
 	}
 	return r;
 }
@@ -350,7 +386,7 @@ enum reply rx_request(struct rcq *q, const struct frame *f, const struct iovec *
 	if (q->err || (qp->type == SD_QPT_DCT ? SD_QPT_DCI : qp->type) != f->type || f->src != q->peer || f->dev != qp->dev ||
 	    (qp->type == SD_QPT_DCT && q->nak_fatal) || (qp->state != IBV_QPS_RTR && qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_SQD && qp->state != IBV_QPS_SQE))
 		return q->nak_fatal ? RP_STALE : RP_UNREACH;
-	if (qp->recv_cq->overrun || qp->send_cq->overrun || fault_silent())
+	if (eng_cqs_dead(qp) || fault_silent())
 		return RP_UNREACH;
 	if (qp->type == IBV_QPT_UC) {
 		if (f->off == 0 && f->psn == q->uc_psn)

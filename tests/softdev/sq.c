@@ -30,6 +30,12 @@ static bool is_rd(uint8_t opcode)
 	return opcode == MLX5_OPCODE_RDMA_READ || opcode == MLX5_OPCODE_ATOMIC_CS || opcode == MLX5_OPCODE_ATOMIC_FA;
 }
 
+/* Carried out here; nothing goes to the peer */
+static bool is_local(uint8_t opcode)
+{
+	return opcode == MLX5_OPCODE_NOP || opcode == MLX5_OPCODE_UMR || opcode == MLX5_OPCODE_TAG_MATCHING;
+}
+
 static struct op *op_at(struct rcq *q, unsigned i)
 {
 	return &q->ops[(q->head + i) % ENG_OPS];
@@ -37,6 +43,8 @@ static struct op *op_at(struct rcq *q, unsigned i)
 
 static void op_free(struct rcq *q, struct op *op)
 {
+	if (op->rndv)
+		tm_launched(op->rndv, false);
 	if (op->segs)
 		q->rd--;
 	free(op->segs);
@@ -122,6 +130,7 @@ bool sq_flush(struct rcq *q)
 	bool did = flush_sends(q);
 	uint16_t pi;
 
+	tm_flush(q);
 	if (q->wqe_held) {
 		rx_error(q, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, 0xf9);
 		did = true;
@@ -199,7 +208,8 @@ static void retire(struct rcq *q)
 		q->head = (q->head + 1) % ENG_OPS;
 		q->count--;
 		if (op.synd) {
-			cqe_error(q->qp->send_cq, q, false, op.opcode, op.idx, op.synd, op.vendor);
+			if (!op.rndv)
+				cqe_error(q->qp->send_cq, q, false, op.opcode, op.idx, op.synd, op.vendor);
 			if (!q->count)
 				q->sq_ci = op.idx + op.bbs;
 			if (reliable(q->qp) || op.fatal)
@@ -208,7 +218,9 @@ static void retire(struct rcq *q)
 				enter_sqe(q);
 			return;
 		}
-		if (op.ce & 2 || q->qp->sig_all)
+		if (op.rndv)
+			tm_answered(q, op.rndv);
+		else if (op.ce & 2 || q->qp->sig_all)
 			good_cqe(q, &op);
 	}
 	if (q->draining && !q->count) {
@@ -372,6 +384,8 @@ static bool has_opcode(enum ibv_qp_type type, uint8_t opcode)
 	case MLX5_OPCODE_ATOMIC_CS:
 	case MLX5_OPCODE_ATOMIC_FA:
 		return type == IBV_QPT_RC || type == SD_QPT_DCI;
+	case MLX5_OPCODE_TAG_MATCHING:
+		return type == IBV_QPT_RC;
 	}
 	return false;
 }
@@ -391,7 +405,7 @@ static uint8_t decode(struct rcq *q, struct op *op, const struct mlx5_wqe_ctrl_s
 	q->body.off = 0;
 	if (!has_opcode(qp->type, op->opcode))
 		return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
-	if (op->opcode == MLX5_OPCODE_NOP || op->opcode == MLX5_OPCODE_UMR) {
+	if (is_local(op->opcode)) {
 		q->body.segs.n = 0;
 		return 0;
 	}
@@ -473,6 +487,37 @@ static void faults(struct rcq *q)
 	}
 }
 
+/* A READ or an atomic remembers where its data go. False: it must wait */
+static bool await_data(struct rcq *q, struct op *op)
+{
+	unsigned wanted = q->qp->attr.max_rd_atomic, max = wanted < SD_MAX_RD_ATOMIC ? wanted : SD_MAX_RD_ATOMIC;
+	size_t size = offsetof(struct seglist, s) + q->body.segs.n * sizeof(struct seg);
+
+	op->segs = q->rd < max ? malloc(size) : NULL;
+	if (!op->segs)
+		return false;
+	memcpy(op->segs, &q->body.segs, size);
+	q->rd++;
+	return true;
+}
+
+/* Begins what tag matching asks for, which is no WQE. False: it must wait */
+static bool launch_own(struct rcq *q)
+{
+	struct op *op = op_at(q, q->count);
+
+	*op = (struct op){ .idx = q->sq_ci, .psn = q->npsn };
+	tm_request(q, op);
+	if (is_rd(op->opcode) && !await_data(q, op))
+		return false;
+	tm_launched(op->rndv, true);
+	q->count++;
+	q->npsn = (q->npsn + 1) & 0xffffff;
+	q->streaming = true;
+	faults(q);
+	return true;
+}
+
 /* Takes the next WQE out of the ring and makes it an op. False: it must wait */
 static bool launch(struct rcq *q)
 {
@@ -504,29 +549,23 @@ static bool launch(struct rcq *q)
 	if (!synd && q->body.fm && (q->body.fm == 3 ? q->count : q->rd))
 		return false;
 	/* A retry of an elder would execute it again */
-	if (!synd && op->opcode == MLX5_OPCODE_UMR && q->count)
+	if (!synd && is_local(op->opcode) && op->opcode != MLX5_OPCODE_NOP && q->count)
 		return false;
 	if (!synd && op->opcode == MLX5_OPCODE_UMR)
 		synd = window_umr(q, &c, q->body.wqe + 16, q->body.wqe + ds * 16);
 	if (!synd && qp->type == SD_QPT_DCI && op->opcode != MLX5_OPCODE_NOP && !dc_aim(q))
 		return false;
+	if (!synd && op->opcode == MLX5_OPCODE_TAG_MATCHING)
+		synd = tm_command(q, q->sq_ci, q->body.wqe + 16, q->body.wqe + ds * 16);
 	if (!synd && is_rd(op->opcode)) {
-		unsigned max = qp->attr.max_rd_atomic < SD_MAX_RD_ATOMIC ? qp->attr.max_rd_atomic : SD_MAX_RD_ATOMIC;
-		size_t size = offsetof(struct seglist, s) + q->body.segs.n * sizeof(struct seg);
-
-		if (q->rd >= max)
+		if (!await_data(q, op))
 			return false;
-		op->segs = malloc(size);
-		if (!op->segs)
-			return false;
-		memcpy(op->segs, &q->body.segs, size);
-		q->rd++;
 		if ((op->ce & 2 || qp->sig_all) && op->total && op->total <= qp->scatter_req)
 			op->to_cqe = qp->scatter_req;
 	}
 	q->count++;
 	q->sq_ci += op->bbs;
-	if (synd || op->opcode == MLX5_OPCODE_NOP || op->opcode == MLX5_OPCODE_UMR) {
+	if (synd || is_local(op->opcode)) {
 		op->local = op->done = true;
 		if (synd)
 			fail(q, q->count - 1, synd, vendor_of(synd));
@@ -736,16 +775,18 @@ bool sq_run(struct rcq *q, unsigned max, unsigned *executed)
 
 	if (qp->state == IBV_QPS_SQE && !q->err)
 		return flush_sends(q);
-	while (!q->err && !q->halted && !qp->send_cq->overrun && !qp->recv_cq->overrun) {
+	while (!q->err && !q->halted && !eng_cqs_dead(qp)) {
 		if (!q->streaming) {
-			if (n >= max || (moved >= BUDGET && !eng_is_stepped) || qp->state != IBV_QPS_RTS || q->sq_ci == q->sq_pi ||
-			    q->count == ENG_OPS)
+			bool own = tm_pending(q);
+
+			if ((moved >= BUDGET && !eng_is_stepped) || qp->state != IBV_QPS_RTS || q->count == ENG_OPS ||
+			    (!own && (n >= max || q->sq_ci == q->sq_pi)))
 				break;
 			if (eng_is_stepped ? q->wait_step == eng_step : q->wait_until && eng_now() < q->wait_until)
 				break;
 			q->wait_until = 0;
 			ci = q->sq_ci;
-			if (!launch(q))
+			if (own ? !launch_own(q) : !launch(q))
 				break;
 			did = true;
 			n += q->sq_ci != ci;

@@ -3,7 +3,8 @@
  * srq.c: shared receive queues, objects and commands.
  *
  * The program's library makes the ring larger than what its caller asked for, and what it says here is the whole of it: the entries
- * of max_wr + 1, rounded up to a power of two, each of one link and max_sge pointers.
+ * of max_wr + 1, rounded up to a power of two, each of one link and max_sge pointers. A tag-matching SRQ has, beside a CQ, a list that
+ * holds as many tags as the next larger power of two, less one.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -37,11 +38,19 @@ int sd_srq_add(struct host_srq *hs)
 	return 0;
 }
 
+/* The kernel's: with one more entry than tags, log2 of the list */
+static unsigned log_of(uint64_t tags)
+{
+	return 64 - __builtin_clzll(tags);
+}
+
 int sd_cmd_srq_create(struct sd_cmd *c)
 {
 	uint64_t type = sd_in_u64(c, UVERBS_ATTR_CREATE_SRQ_TYPE, 0), max_wr = sd_in_u64(c, UVERBS_ATTR_CREATE_SRQ_MAX_WR, 0),
 		 max_sge = sd_in_u64(c, UVERBS_ATTR_CREATE_SRQ_MAX_SGE, 0);
+	uint64_t tags = sd_in_u64(c, UVERBS_ATTR_CREATE_SRQ_MAX_NUM_TAGS, 0);
 	struct sd_pd *pd = sd_in_obj(c, UVERBS_ATTR_CREATE_SRQ_PD_HANDLE, SD_PD);
+	struct sd_cq *cq = sd_in_obj(c, UVERBS_ATTR_CREATE_SRQ_CQ_HANDLE, SD_CQ);
 	struct mlx5_ib_create_srq_resp resp = { .srqn = 0 };
 	struct mlx5_ib_create_srq drv;
 	struct sd_channel *async;
@@ -53,7 +62,7 @@ int sd_cmd_srq_create(struct sd_cmd *c)
 		err = sd_event_fd(c, UVERBS_ATTR_CREATE_SRQ_EVENT_FD, &async);
 	if (err)
 		return err;
-	if (type != IB_UVERBS_SRQT_BASIC) {
+	if (type != IB_UVERBS_SRQT_BASIC && type != IB_UVERBS_SRQT_TM) {
 		sd_once(0xffff0300 + (type & 0xff), "shared receive queues of type %u are not supported", (unsigned)type);
 		return EOPNOTSUPP;
 	}
@@ -69,6 +78,8 @@ int sd_cmd_srq_create(struct sd_cmd *c)
 		return EINVAL;
 	if (!sd_mem_ok(drv.buf_addr, (uint64_t)wr * stride, true) || !sd_mem_ok(drv.db_addr, 8, false))
 		return EFAULT;
+	if (type == IB_UVERBS_SRQT_TM && (!cq || !tags || log_of(tags) > SD_LOG_TM_LIST || drv.uidx >= 0xffffff))
+		return EINVAL;
 	hs = calloc(1, sizeof(*hs));
 	err = hs ? sd_handle_new(c->ctx, SD_SRQ, hs, &handle) : ENOMEM;
 	if (err)
@@ -77,12 +88,16 @@ int sd_cmd_srq_create(struct sd_cmd *c)
 	hs->s = (struct sd_srq){ .uidx = 0xffffff, .ctx = c->ctx, .pd = pd, .buf = (uint8_t *)(uintptr_t)drv.buf_addr,
 				 .wqe_cnt = wr, .wqe_shift = __builtin_ctz(stride),
 				 .dbrec = (volatile uint32_t *)(uintptr_t)drv.db_addr, .max_wr = wr - 1, .max_sge = max_sge };
+	if (type == IB_UVERBS_SRQT_TM) {
+		hs->s.uidx = drv.uidx;
+		err = sd_tm_new(&hs->s, log_of(tags), cq, true);
+		if (err)
+			goto free_handle;
+	}
 	hs->user_handle = sd_in_u64(c, UVERBS_ATTR_CREATE_SRQ_USER_HANDLE, 0);
 	err = sd_srq_add(hs);
-	if (err) {
-		sd_handle_free(handle);
-		goto free;
-	}
+	if (err)
+		goto free_handle;
 	hs->async = sd_channel_hold(async);
 	pd->refs++;
 	sd_engine_srq_changed(&hs->s);
@@ -93,6 +108,9 @@ int sd_cmd_srq_create(struct sd_cmd *c)
 		return sd_undo(c, SD_SRQ, handle);
 	sd_out_obj(c, UVERBS_ATTR_CREATE_SRQ_HANDLE, handle);
 	return 0;
+free_handle:
+	sd_tm_free(&hs->s);
+	sd_handle_free(handle);
 free:
 	free(hs);
 	return err;
