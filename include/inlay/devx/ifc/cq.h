@@ -41,7 +41,6 @@ enum inlay_cqc_field {
 	INLAY_CQC_DBR_UMEM_ID = INLAY_BITS(0x20, 32),
 	INLAY_CQC_PAGE_OFFSET = INLAY_BITS(0x54, 6),             /* 0 with a umem */
 	INLAY_CQC_MINI_CQE_RES_FORMAT_EXT = INLAY_BITS(0x5c, 2), /* extends mini_cqe_res_format */
-	INLAY_CQC_CQ_TIMESTAMP_FORMAT = INLAY_BITS(0x5e, 2),     /* enum inlay_ts_format; leave 0 */
 	INLAY_CQC_LOG_CQ_SIZE = INLAY_BITS(0x63, 5),             /* log2 of the CQEs */
 	INLAY_CQC_UAR_PAGE = INLAY_BITS(0x68, 24),               /* where it is armed */
 	INLAY_CQC_CQ_PERIOD = INLAY_BITS(0x84, 12),              /* moderation, microseconds; 0 none */

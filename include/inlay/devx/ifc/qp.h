@@ -85,7 +85,6 @@ enum inlay_qpc_field {
 	INLAY_QPC_ST = INLAY_BITS(0x08, 8),                      /* enum inlay_qp_st */
 	INLAY_QPC_ISOLATE_VL_TC = INLAY_BITS(0x12, 1),
 	INLAY_QPC_PM_STATE = INLAY_BITS(0x13, 2),                /* INLAY_QP_PM_MIGRATED, in CREATE_QP and RST2INIT */
-	INLAY_QPC_RDMA_WR_DISABLED = INLAY_BITS(0x15, 1),        /* DCI; needs dci_no_rdma_wr_optimized_performance */
 	INLAY_QPC_REQ_E2E_CREDIT_MODE = INLAY_BITS(0x16, 2),
 	INLAY_QPC_OFFLOAD_TYPE = INLAY_BITS(0x18, 4),            /* 1: rendezvous QP of a tag-matching XRQ, with no_sq */
 	INLAY_QPC_END_PADDING_MODE = INLAY_BITS(0x1c, 2),        /* 0 as it is, 1 pad to the cache line */
@@ -102,13 +101,11 @@ enum inlay_qpc_field {
 	INLAY_QPC_NO_SQ = INLAY_BITS(0x50, 1),
 	INLAY_QPC_LOG_SQ_SIZE = INLAY_BITS(0x51, 4),             /* log2 of the WQEBBs, 64 bytes each */
 	INLAY_QPC_TS_FORMAT = INLAY_BITS(0x58, 2),               /* enum inlay_ts_format */
-	INLAY_QPC_DATA_IN_ORDER = INLAY_BITS(0x5a, 1),
 	INLAY_QPC_RLKY = INLAY_BITS(0x5b, 1),                    /* reserved lkey allowed; privileged */
 	INLAY_QPC_ULP_STATELESS_OFFLOAD_MODE = INLAY_BITS(0x5c, 4),
 	INLAY_QPC_COUNTER_SET_ID = INLAY_BITS(0x60, 8),
 	INLAY_QPC_UAR_PAGE = INLAY_BITS(0x68, 24),               /* doorbells from another UAR are dropped */
 	INLAY_QPC_SEND_DBR_MODE = INLAY_BITS(0x80, 2),           /* enum inlay_send_dbr_mode */
-	INLAY_QPC_FULL_HANDSHAKE = INLAY_BITS(0x83, 1),          /* DCI */
 	INLAY_QPC_USER_INDEX = INLAY_BITS(0x88, 24),             /* in CQEs when cqe_version is 1; 0xffffff none */
 	INLAY_QPC_LOG_PAGE_SIZE = INLAY_BITS(0xa3, 5),           /* log2 of the page minus 12; 0 with a umem */
 	INLAY_QPC_REMOTE_QPN = INLAY_BITS(0xa8, 24),
@@ -260,7 +257,6 @@ struct inlay_create_qp_in {
 };
 
 enum inlay_create_qp_in_field {
-	INLAY_CREATE_QP_IN_QPC_EXT = INLAY_BITS(0x40, 1),          /* a struct inlay_qpc_ext follows */
 	INLAY_CREATE_QP_IN_OPT_PARAM_MASK = INLAY_BITS(0x80, 32),  /* 0 */
 	INLAY_CREATE_QP_IN_ECE = INLAY_BITS(0xa0, 32),
 	INLAY_CREATE_QP_IN_WQ_UMEM_OFFSET = INLAY_BITS(0x800, 64), /* bytes */
