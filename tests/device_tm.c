@@ -11,6 +11,7 @@
 #define RVH 16
 #define MTU 1024                  /* device.h's path */
 #define ALL 0xffffffffffffffffull
+#define MATCHED (IBV_WC_TM_MATCH | IBV_WC_TM_DATA_VALID)
 
 /* What an extended CQ tells of one completion */
 struct done {
@@ -18,7 +19,7 @@ struct done {
 	enum ibv_wc_opcode opcode;
 	unsigned flags;
 	uint64_t wr_id;
-	uint32_t len, qpn;
+	uint32_t len, qpn, imm;
 	struct ibv_wc_tm_info tm;
 };
 
@@ -61,6 +62,7 @@ static bool done_within(struct ibv_cq_ex *cq, struct done *d, double seconds)
 	d->flags = ibv_wc_read_wc_flags(cq) & ~(unsigned)IBV_WC_GRH;
 	d->len = ibv_wc_read_byte_len(cq);
 	d->qpn = ibv_wc_read_qp_num(cq);
+	d->imm = be32toh(ibv_wc_read_imm_data(cq));
 	ibv_wc_read_tm_info(cq, &d->tm);
 	ibv_end_poll(cq);
 	return true;
@@ -293,7 +295,6 @@ static void creation(void **state)
 	assert_null(try_srq(cq, 16, 0, 8));
 	assert_null(try_srq(cq, 16, max + 1, 8));
 	assert_int_equal(errno, EINVAL);
-	assert_null(try_srq(cq, 16, 8, 0));
 	assert_null(try_srq(cq, 1u << 20, 8, 8));
 	srq = try_srq(cq, 16, max, 8);
 	assert_non_null(srq);
@@ -363,7 +364,7 @@ static void operations(void **state)
 	wr[0] = add_wr(11, NULL, 0x55, ALL, 0);
 	post_ops(&t, wr);
 	eager(&t.tx, 0x11, 1, 0, 32);
-	expect_done(t.cq, 1010, IBV_WC_TM_RECV, IBV_WC_TM_MATCH | IBV_WC_TM_DATA_VALID);
+	expect_done(t.cq, 1010, IBV_WC_TM_RECV, MATCHED);
 	assert_int_equal(del(&t, 12, wr[0].tm.handle, 0).status, IBV_WC_SUCCESS);
 	/* A list of operations, with one doorbell */
 	sg = sge(&t.rx, 0, 64);
@@ -418,7 +419,7 @@ static void full(void **state)
 					continue;
 				}
 				eager(&t.tx, 100 + i, i, i, 64);
-				expect_done(t.cq, 1000 + i, IBV_WC_TM_RECV, IBV_WC_TM_MATCH | IBV_WC_TM_DATA_VALID);
+				expect_done(t.cq, 1000 + i, IBV_WC_TM_RECV, MATCHED);
 				assert_memory_equal(t.rx.buf + 128 * i, t.tx.buf + i, 64);
 			}
 		}
@@ -448,7 +449,7 @@ static void eager_sizes(void **state)
 			add(&t, i, 64, len + 1, tag, ALL);
 			eager(&t.tx, tag, 0xc0ffee00 + i, 3, len);
 			if (len <= MTU - TMH) {
-				d = expect_done(t.cq, 1000 + i, IBV_WC_TM_RECV, IBV_WC_TM_MATCH | IBV_WC_TM_DATA_VALID);
+				d = expect_done(t.cq, 1000 + i, IBV_WC_TM_RECV, MATCHED);
 			} else {
 				d = expect_done(t.cq, 1000 + i, IBV_WC_TM_RECV, IBV_WC_TM_MATCH);
 				assert_int_equal(d.tm.tag, tag);
@@ -488,7 +489,7 @@ static void order_and_masks(void **state)
 		struct done d;
 
 		eager(&t.tx, messages[i].tag, i, i, 100);
-		d = expect_done(t.cq, 1000 + messages[i].hit, IBV_WC_TM_RECV, IBV_WC_TM_MATCH | IBV_WC_TM_DATA_VALID);
+		d = expect_done(t.cq, 1000 + messages[i].hit, IBV_WC_TM_RECV, MATCHED);
 		assert_int_equal(d.tm.tag, messages[i].tag);
 		assert_memory_equal(t.rx.buf + 128 * messages[i].hit, t.tx.buf + i, 100);
 	}
@@ -497,6 +498,549 @@ static void order_and_masks(void **state)
 	expect_done(t.cq, 50, IBV_WC_TM_RECV, 0);
 	t.unexpected++;
 	assert_int_equal(del(&t, 60, never, IBV_OPS_TM_SYNC).status, IBV_WC_SUCCESS);
+	close_tm(&t);
+}
+
+/* ---- unexpected messages, and the phase ---- */
+
+/* One that finds no tag: whole in the SRQ's buffer. The program has not counted it yet */
+static void unexpected(struct match *t, uint64_t tag)
+{
+	struct ibv_tmh h = tmh_of(IBV_TMH_EAGER, tag, 0x1234);
+	struct done d;
+
+	untagged(t, 900, HALF, 1024);
+	eager(&t->tx, tag, 0x1234, 5, 100);
+	d = expect_done(t->cq, 900, IBV_WC_TM_RECV, 0);
+	assert_int_equal(d.len, TMH + 100);
+	assert_int_equal(d.qpn, t->rx.qp->qp_num);
+	assert_memory_equal(t->rx.buf + HALF, &h, TMH);
+	assert_memory_equal(t->rx.buf + HALF + TMH, t->tx.buf + 5, 100);
+}
+
+static void expected(struct match *t, uint64_t tag, uint64_t recv_id)
+{
+	eager(&t->tx, tag, 1, 5, 100);
+	expect_done(t->cq, recv_id, IBV_WC_TM_RECV, MATCHED);
+}
+
+/* A tag that is added before the device knows that the program has seen all unexpected messages matches nothing until then */
+static void phase(void **state)
+{
+	struct ibv_ops_wr wr;
+	uint32_t h[4];
+	struct match t;
+
+	(void)state;
+	open_tm(&t, 64, 16, 64);
+	add(&t, 1, 0, 128, 1, ALL);
+	unexpected(&t, 2);
+	/* Not counted yet: the tag before it is good, the one behind is not */
+	wr = add_wr(2, NULL, 2, ALL, IBV_OPS_SIGNALED);
+	post_ops(&t, &wr);
+	h[0] = wr.tm.handle;
+	/* libmlx5 compares with the count that the program gave last, as the device does not tell it of this message */
+	expect_done(t.cq, 2, IBV_WC_TM_ADD, IBV_WC_TM_SYNC_REQ);
+	expected(&t, 1, 1001);
+	unexpected(&t, 2);
+	assert_int_equal(del(&t, 3, h[0], 0).status, IBV_WC_SUCCESS);
+	/* A count that is behind changes nothing */
+	t.unexpected = 1;
+	{
+		struct ibv_sge sg = sge(&t.rx, 256, 128);
+
+		wr = add_wr(4, &sg, 2, ALL, IBV_OPS_SIGNALED | IBV_OPS_TM_SYNC);
+		post_ops(&t, &wr);
+		expect_done(t.cq, 4, IBV_WC_TM_ADD, IBV_WC_TM_SYNC_REQ);
+	}
+	unexpected(&t, 2);
+	t.unexpected = 3;
+	sync_now(&t, 5);
+	expected(&t, 2, 1004);
+	/* An ADD brings the count as well, for itself and for those before it; so does a DEL */
+	unexpected(&t, 3);
+	for (int i = 0; i < 3; i++) {
+		struct ibv_sge sg = sge(&t.rx, 128 * i, 128);
+
+		wr = add_wr(10 + i, &sg, 3, ALL, 0);
+		if (i == 2) {
+			t.unexpected++;
+			wr.flags = IBV_OPS_TM_SYNC;
+		}
+		post_ops(&t, &wr);
+		h[i] = wr.tm.handle;
+	}
+	for (int i = 0; i < 3; i++)
+		expected(&t, 3, 1010 + i);
+	unexpected(&t, 4);
+	for (int i = 0; i < 2; i++) {
+		struct ibv_sge sg = sge(&t.rx, 128 * i, 128);
+
+		wr = add_wr(20 + i, &sg, 4, ALL, 0);
+		post_ops(&t, &wr);
+		h[i] = wr.tm.handle;
+	}
+	t.unexpected++;
+	assert_int_equal(del(&t, 30, h[0], IBV_OPS_TM_SYNC).status, IBV_WC_SUCCESS);
+	expected(&t, 4, 1021);
+	close_tm(&t);
+}
+
+/* Without an SRQ buffer an unexpected message waits at its sender, uncounted, and takes the tag that has come meanwhile */
+static void not_ready(void **state)
+{
+	struct match t;
+	struct ibv_tmh h = tmh_of(IBV_TMH_EAGER, 5, 6);
+
+	(void)state;
+	open_tm(&t, 16, 16, 64);
+	send_raw(&t.tx, &h, TMH, 0, 64);
+	nothing_done(t.cq);
+	add(&t, 1, 0, 64, 5, ALL);
+	sent(&t.tx);
+	expect_done(t.cq, 1001, IBV_WC_TM_RECV, MATCHED);
+	send_raw(&t.tx, &h, TMH, 0, 64);
+	nothing_done(t.cq);
+	untagged(&t, 2, 0, 1024);
+	sent(&t.tx);
+	expect_done(t.cq, 2, IBV_WC_TM_RECV, 0);
+	close_tm(&t);
+}
+
+/* What has no header, or not all of it, or one of another kind, is nobody's business but the program's, and not counted */
+static void without_tag(void **state)
+{
+	static const struct {
+		uint8_t op;
+		uint32_t len;
+	} messages[] = { { IBV_TMH_NO_TAG, 1 }, { IBV_TMH_NO_TAG, 16 }, { IBV_TMH_NO_TAG, 4000 }, { IBV_TMH_FIN, 32 }, { IBV_TMH_FIN, 3 },
+			 { IBV_TMH_EAGER, 1 }, { IBV_TMH_EAGER, 15 }, { IBV_TMH_RNDV, 16 }, { IBV_TMH_RNDV, 31 }, { 4, 100 }, { 255, 16 },
+			 { IBV_TMH_NO_TAG, 0 } };
+
+	(void)state;
+	for (int cqe = 64; cqe <= 128; cqe += 64) {
+		struct match t;
+
+		open_tm(&t, 64, 16, cqe);
+		add(&t, 1, 0, 4096, 0, 0);
+		for (unsigned i = 0; i < ARRAY(messages); i++) {
+			uint32_t len = messages[i].len, head = len < 64 ? len : 64;
+			uint8_t bytes[64];
+			struct done d;
+
+			fill(bytes, sizeof(bytes), i);
+			bytes[0] = messages[i].op;
+			memset(t.rx.buf, 0xaa, SIZE);
+			untagged(&t, i, HALF, 8192);
+			send_raw(&t.tx, bytes, head, 9, len - head);
+			sent(&t.tx);
+			d = expect_done(t.cq, i, IBV_WC_TM_NO_TAG, 0);
+			assert_int_equal(d.len, len);
+			assert_memory_equal(t.rx.buf + HALF, bytes, head);
+			assert_memory_equal(t.rx.buf + HALF + head, t.tx.buf + 9, len - head);
+			assert_true(all_bytes(t.rx.buf + HALF + len, 100, 0xaa));
+		}
+		/* Still in step */
+		add(&t, 2, 0, 4096, 1, ALL);
+		expected(&t, 1, 1001);
+		expected(&t, 1, 1002);
+		close_tm(&t);
+	}
+}
+
+/* An immediate comes with the last completion of its message */
+static void immediate(void **state)
+{
+	struct ibv_tmh h = tmh_of(IBV_TMH_EAGER, 5, 6);
+	struct match t;
+
+	(void)state;
+	open_tm(&t, 16, 16, 64);
+	for (int i = 0; i < 3; i++) {
+		uint32_t len = i == 1 ? 5000 : 50;
+		struct ibv_sge sg[2] = { sge(&t.tx, HEAD, TMH), sge(&t.tx, 0, len) };
+		struct ibv_send_wr wr = request(IBV_WR_SEND_WITH_IMM, 77, sg, 2, &t.tx, 0);
+		struct done d;
+
+		memcpy(t.tx.buf + HEAD, &h, TMH);
+		wr.imm_data = htobe32(0xabcd0000 + i);
+		if (i < 2)
+			add(&t, i, 0, 8192, 5, ALL);
+		else
+			untagged(&t, 1000 + i, 0, 8192);
+		post(&t.tx, &wr);
+		sent(&t.tx);
+		if (i == 1)
+			expect_done(t.cq, 1001, IBV_WC_TM_RECV, IBV_WC_TM_MATCH);
+		d = expect_done(t.cq, 1000 + i, IBV_WC_TM_RECV,
+				IBV_WC_WITH_IMM | (i == 0 ? MATCHED : i == 1 ? IBV_WC_TM_DATA_VALID : 0));
+		assert_int_equal(d.imm, 0xabcd0000 + i);
+	}
+	close_tm(&t);
+}
+
+/* Many QPs on one SRQ match in one list */
+static void several(void **state)
+{
+	struct side rx[5], tx[5];
+	struct match t;
+
+	(void)state;
+	open_tm(&t, 64, 64, 64);
+	for (int i = 0; i < 5; i++)
+		connect_to(&t, &rx[i], &tx[i]);
+	for (int i = 0; i < 40; i++)
+		add(&t, i, 128 * i, 128, i & 1 ? 7 : 8, ALL);
+	for (int i = 0; i < 40; i++) {
+		int who = (i * 3 + i / 7) % 5, hit = i < 20 ? 2 * i + 1 : 2 * (i - 20);
+		struct done d;
+
+		eager(&tx[who], i < 20 ? 7 : 8, i, i, 100);
+		d = expect_done(t.cq, 1000 + hit, IBV_WC_TM_RECV, MATCHED);
+		assert_int_equal(d.qpn, rx[who].qp->qp_num);
+		assert_memory_equal(t.rx.buf + 128 * hit, tx[who].buf + i, 100);
+	}
+	for (int i = 0; i < 5; i++) {
+		close_side(&tx[i]);
+		close_side_but_cqs(&rx[i]);
+	}
+	close_tm(&t);
+}
+
+/* The counts are 16 bits wide */
+static void many_unexpected(void **state)
+{
+	const uint32_t n = 70000;
+	struct match t;
+	uint32_t i, k;
+
+	(void)state;
+	open_tm(&t, 64, 16, 64);
+	for (i = 0; i < n; i += 32) {
+		for (k = 0; k < 32; k++)
+			untagged(&t, k, 64 * k, 64);
+		for (k = 0; k < 32; k++) {
+			struct ibv_tmh h = tmh_of(IBV_TMH_EAGER, i + k, 0);
+			struct ibv_sge sg = sge(&t.tx, HEAD + TMH * k, TMH);
+			struct ibv_send_wr wr = request(IBV_WR_SEND, 77, &sg, 1, &t.tx, 0);
+
+			memcpy(t.tx.buf + HEAD + TMH * k, &h, TMH);
+			wr.send_flags = k == 31 ? IBV_SEND_SIGNALED : 0;
+			post(&t.tx, &wr);
+		}
+		sent(&t.tx);
+		for (k = 0; k < 32; k++) {
+			struct done d = next_done(t.cq);
+
+			assert_int_equal(d.status, IBV_WC_SUCCESS);
+			assert_int_equal(d.wr_id, k);
+			/* Is what the program has not acknowledged too much? */
+			assert_int_equal(!!(d.flags & IBV_WC_TM_SYNC_REQ), i + k + 1 - t.unexpected > 0x3fff);
+			assert_int_equal(be64toh(((struct ibv_tmh *)(void *)(t.rx.buf + 64 * k))->tag), i + k);
+		}
+		if (i == 1600 || i == 32000 || i == 65504) {
+			struct ibv_ops_wr wr = add_wr(i, NULL, i, ALL, IBV_OPS_SIGNALED | IBV_OPS_TM_SYNC);
+			struct done d;
+
+			t.unexpected = i + 32;
+			post_ops(&t, &wr);
+			d = next_done(t.cq);
+			/* libmlx5: the device's count has 16 bits, and the program's is compared as it is */
+			assert_int_equal(d.flags, i == 65504 ? IBV_WC_TM_SYNC_REQ : 0);
+			send_raw(&t.tx, &(struct ibv_tmh){ .opcode = IBV_TMH_EAGER, .tag = htobe64(i) }, TMH, 0, 0);
+			sent(&t.tx);
+			expect_done(t.cq, 1000 + i, IBV_WC_TM_RECV, MATCHED);
+		}
+	}
+	close_tm(&t);
+}
+
+/* ---- removal ---- */
+
+static void removal(void **state)
+{
+	struct ibv_ops_wr wr;
+	struct match t;
+	uint32_t h[3];
+
+	(void)state;
+	open_tm(&t, 16, 3, 64);
+	for (unsigned i = 0; i < 3; i++)
+		h[i] = add(&t, i, 128 * i, 128, 9, ALL);
+	/* From the middle; it matches no more, the others still do, and in their order */
+	assert_int_equal(del(&t, 10, h[1], 0).status, IBV_WC_SUCCESS);
+	expected(&t, 9, 1000);
+	expected(&t, 9, 1002);
+	/* Too late: the message was there before. Both completions come, in their order */
+	h[0] = add(&t, 3, 0, 128, 9, ALL);
+	{
+		struct ibv_tmh hd = tmh_of(IBV_TMH_EAGER, 9, 1);
+
+		send_raw(&t.tx, &hd, TMH, 5, 100);
+		sent(&t.tx);
+	}
+	wr = (struct ibv_ops_wr){ .wr_id = 11, .opcode = IBV_WR_TAG_DEL, .flags = IBV_OPS_SIGNALED };
+	wr.tm.handle = h[0];
+	post_ops(&t, &wr);
+	expect_done(t.cq, 1003, IBV_WC_TM_RECV, MATCHED);
+	{
+		struct done d = next_done(t.cq);
+
+		assert_int_equal(d.status, IBV_WC_TM_ERR);
+		assert_int_equal(d.wr_id, 11);
+		assert_int_equal(d.opcode, IBV_WC_TM_DEL);
+	}
+	/* All places are free again */
+	for (unsigned i = 0; i < 3; i++)
+		h[i] = add(&t, 20 + i, 128 * i, 128, 9, ALL);
+	for (unsigned i = 0; i < 3; i++)
+		expected(&t, 9, 1020 + i);
+	close_tm(&t);
+}
+
+/* ---- rendezvous ---- */
+
+struct request {
+	struct ibv_tmh h;
+	struct ibv_rvh r;
+	uint8_t extra[SIZE / 8];
+};
+
+static struct request rndv_of(struct match *t, uint64_t tag, size_t off, uint32_t len, size_t extra)
+{
+	struct request q = { .h = tmh_of(IBV_TMH_RNDV, tag, 0x77770000 + (uint32_t)tag) };
+
+	q.r = (struct ibv_rvh){ htobe64((uintptr_t)t->tx.buf + off), htobe32(t->tx.mr->rkey), htobe32(len) };
+	fill(q.extra, extra, 3);
+	return q;
+}
+
+static void offer(struct match *t, const struct request *q, size_t extra)
+{
+	/* Too long for where headers usually are */
+	memcpy(t->tx.buf + HALF + HALF / 2, q, TMH + RVH + extra);
+	send_raw(&t->tx, NULL, 0, HALF + HALF / 2, TMH + RVH + extra);
+	sent(&t->tx);
+}
+
+#define FIN_AT (HALF + 4096)      /* in tx's buffer */
+
+static void fin_room(struct match *t, uint64_t id)
+{
+	memset(t->tx.buf + FIN_AT, 0, 64);
+	recv_at(&t->tx, id, FIN_AT, 64);
+}
+
+static struct ibv_wc plain_wc(struct ibv_cq *cq)
+{
+	double end = now() + 5;
+	struct ibv_wc wc;
+	int n;
+
+	memset(&wc, 0, sizeof(wc));
+	do {
+		go();
+		n = ibv_poll_cq(cq, 1, &wc);
+	} while (!n && now() < end && usleep(20) == 0);
+	assert_int_equal(n, 1);
+	return wc;
+}
+
+static void fin_comes(struct match *t, uint64_t id, const struct request *q)
+{
+	struct ibv_wc wc = plain_wc(t->tx.rcq);
+
+	assert_int_equal(wc.status, IBV_WC_SUCCESS);
+	assert_int_equal(wc.wr_id, id);
+	assert_int_equal(wc.byte_len, TMH + RVH);
+	assert_int_equal(t->tx.buf[FIN_AT], IBV_TMH_FIN);
+	assert_memory_equal(t->tx.buf + FIN_AT + 1, (const uint8_t *)q + 1, TMH + RVH - 1);
+}
+
+static void match_and_data(struct match *t, uint64_t recv_id, const struct request *q)
+{
+	struct done d = expect_done(t->cq, recv_id, IBV_WC_TM_RECV, IBV_WC_TM_MATCH);
+
+	assert_int_equal(d.tm.tag, be64toh(q->h.tag));
+	assert_int_equal(d.tm.priv, be32toh(q->h.app_ctx));
+	assert_int_equal(d.qpn, t->rx.qp->qp_num);
+	d = expect_done(t->cq, recv_id, IBV_WC_TM_RECV, IBV_WC_TM_DATA_VALID);
+	assert_int_equal(d.len, be32toh(q->r.len));
+	assert_int_equal(d.qpn, t->rx.qp->qp_num);
+	/* libmlx5: what was matched is not in this one */
+	assert_int_equal(d.tm.tag, 0);
+}
+
+/* Match, data read by the device, and FIN, with or without a send queue for the device to share with the program */
+static void rendezvous(void **state)
+{
+	static const uint32_t sizes[] = { 0, 1, 64, 1000, 65536, 300000 };
+	static const size_t extras[] = { 0, 1, 32 };
+
+	(void)state;
+	for (int kind = 0; kind < 3; kind++) {
+		struct match t;
+
+		open_tm(&t, 16, 8, kind == 1 ? 128 : 64);
+		if (kind == 2) {
+			close_side(&t.tx);
+			close_side_but_cqs(&t.rx);
+			t.how.cap.max_send_wr = 0;
+			{
+				struct how how = usual;
+
+				open_side(&t.tx, &how);
+				how = t.how;
+				how.srq = t.srq;
+				how.cq = ibv_cq_ex_to_cq(t.cq);
+				open_side(&t.rx, &how);
+				bring_up(t.tx.qp, t.rx.qp->qp_num, &how);
+				bring_up(t.rx.qp, t.tx.qp->qp_num, &how);
+				fill(t.tx.buf, SIZE, 1);
+			}
+		}
+		for (unsigned i = 0; i < ARRAY(sizes) * ARRAY(extras); i++) {
+			uint32_t len = sizes[i % ARRAY(sizes)];
+			size_t extra = extras[i / ARRAY(sizes)];
+			struct request q = rndv_of(&t, 50 + i, 7, len, extra);
+
+			memset(t.rx.buf, 0xaa, SIZE);
+			fin_room(&t, i);
+			add(&t, i, 64, len, 50 + i, ALL);
+			offer(&t, &q, extra);
+			match_and_data(&t, 1000 + i, &q);
+			fin_comes(&t, i, &q);
+			assert_memory_equal(t.rx.buf + 64, t.tx.buf + 7, len);
+			assert_true(all_bytes(t.rx.buf, 64, 0xaa) && all_bytes(t.rx.buf + 64 + len, 4096, 0xaa));
+		}
+		/* The list counts none of these */
+		add(&t, 500, 0, 100, 1, ALL);
+		expected(&t, 1, 1500);
+		close_tm(&t);
+	}
+}
+
+/* Several at once; their number goes beyond what may be read at a time */
+static void rendezvous_queue(void **state)
+{
+	enum { N = 40, LEN = 9000 };
+	struct request q;
+	struct match t;
+
+	(void)state;
+	open_tm(&t, 16, 64, 64);
+	for (int i = 0; i < N; i++) {
+		recv_at(&t.tx, i, FIN_AT + 64 * i, 64);
+		add(&t, i, i * LEN, LEN, i, ALL);
+	}
+	for (int i = 0; i < N; i++) {
+		q = rndv_of(&t, N - 1 - i, i, LEN - i, 0);
+		offer(&t, &q, 0);
+	}
+	{
+		bool matched[N] = { false }, read[N] = { false };
+
+		for (int i = 0; i < 2 * N; i++) {
+			struct done d = next_done(t.cq);
+			int k = d.wr_id - 1000;
+
+			assert_int_equal(d.status, IBV_WC_SUCCESS);
+			assert_true(k >= 0 && k < N && !read[k]);
+			assert_int_equal(d.flags, matched[k] ? IBV_WC_TM_DATA_VALID : IBV_WC_TM_MATCH);
+			read[k] = matched[k];
+			matched[k] = true;
+			if (read[k])
+				assert_memory_equal(t.rx.buf + k * LEN, t.tx.buf + N - 1 - k, LEN - (N - 1 - k));
+		}
+	}
+	for (int i = 0; i < N; i++) {
+		struct ibv_wc wc = plain_wc(t.tx.rcq);
+
+		assert_int_equal(wc.wr_id, i);
+		assert_int_equal(be64toh(((struct ibv_tmh *)(void *)(t.tx.buf + FIN_AT + 64 * i))->tag), N - 1 - i);
+	}
+	close_tm(&t);
+}
+
+/* No tag: the program finds the request in the SRQ's buffer, and the message counts */
+static void rendezvous_unexpected(void **state)
+{
+	struct request q;
+	struct match t;
+	struct done d;
+
+	(void)state;
+	open_tm(&t, 16, 16, 64);
+	for (unsigned extra = 0; extra <= 1000; extra += 250) {
+		q = rndv_of(&t, 5, 0, 1000, extra);
+		untagged(&t, 1, HALF, 4096);
+		offer(&t, &q, extra);
+		d = expect_done(t.cq, 1, IBV_WC_TM_RECV, 0);
+		assert_int_equal(d.len, TMH + RVH + extra);
+		assert_memory_equal(t.rx.buf + HALF, &q, TMH + RVH + extra);
+	}
+	{
+		struct ibv_ops_wr wr = add_wr(2, NULL, 5, ALL, IBV_OPS_SIGNALED);
+
+		post_ops(&t, &wr);
+		expect_done(t.cq, 2, IBV_WC_TM_ADD, IBV_WC_TM_SYNC_REQ);
+		t.unexpected = 5;
+		assert_int_equal(del(&t, 3, wr.tm.handle, IBV_OPS_TM_SYNC).status, IBV_WC_SUCCESS);
+	}
+	close_tm(&t);
+}
+
+/* The buffer is too small, or the request is not one for the device: it is the program's, and lies in the tagged buffer */
+static void rendezvous_by_software(void **state)
+{
+	static const struct {
+		uint32_t len, room;
+		size_t extra;
+	} cases[] = { { 1000, 999, 0 }, { 1000, 64, 32 }, { 0xffffffff, 4096, 1 }, { 100, 4096, 33 }, { 100, 4096, 900 } };
+	struct match t;
+
+	(void)state;
+	for (int cqe = 64; cqe <= 128; cqe += 64) {
+		open_tm(&t, 16, 8, cqe);
+		for (unsigned i = 0; i < ARRAY(cases); i++) {
+			struct request q = rndv_of(&t, 5, 0, cases[i].len, cases[i].extra);
+			struct done d;
+
+			memset(t.rx.buf, 0xaa, SIZE);
+			add(&t, i, 64, cases[i].room, 5, ALL);
+			offer(&t, &q, cases[i].extra);
+			d = next_done(t.cq);
+			assert_int_equal(d.status, IBV_WC_TM_RNDV_INCOMPLETE);
+			assert_int_equal(d.wr_id, 1000 + i);
+			assert_int_equal(d.opcode, IBV_WC_TM_RECV);
+			assert_int_equal(d.flags, MATCHED);
+			assert_int_equal(d.len, TMH + RVH + cases[i].extra);
+			assert_int_equal(d.tm.tag, 5);
+			assert_memory_equal(t.rx.buf + 64, &q, TMH + RVH + cases[i].extra);
+			assert_true(all_bytes(t.rx.buf + 64 + TMH + RVH + cases[i].extra, 1000, 0xaa));
+		}
+		close_tm(&t);
+	}
+	/* A QP that may not read */
+	open_tm(&t, 16, 8, 64);
+	{
+		struct request q = rndv_of(&t, 5, 0, 100, 0);
+		struct ibv_qp_attr a = attr_for(IBV_QPS_RTS, 0, &t.how);
+		struct done d;
+
+		must(move(t.rx.qp, IBV_QPS_RESET, 0, &t.how));
+		must(move(t.tx.qp, IBV_QPS_RESET, 0, &t.how));
+		bring_up(t.tx.qp, t.rx.qp->qp_num, &t.how);
+		must(move(t.rx.qp, IBV_QPS_INIT, 0, &t.how));
+		must(move(t.rx.qp, IBV_QPS_RTR, t.tx.qp->qp_num, &t.how));
+		a.max_rd_atomic = 0;
+		must(ibv_modify_qp(t.rx.qp, &a, RTS_MASK));
+		add(&t, 1, 0, 4096, 5, ALL);
+		offer(&t, &q, 0);
+		d = next_done(t.cq);
+		assert_int_equal(d.status, IBV_WC_TM_RNDV_INCOMPLETE);
+		assert_memory_equal(t.rx.buf, &q, TMH + RVH);
+	}
 	close_tm(&t);
 }
 
@@ -511,6 +1055,17 @@ int main(int argc, char **argv)
 		test(full),
 		test(eager_sizes),
 		test(order_and_masks),
+		test(phase),
+		test(not_ready),
+		test(without_tag),
+		test(immediate),
+		test(several),
+		test(many_unexpected),
+		test(removal),
+		test(rendezvous),
+		test(rendezvous_queue),
+		test(rendezvous_unexpected),
+		test(rendezvous_by_software),
 	};
 	int failed;
 

@@ -45,11 +45,12 @@ int sd_qp_create(struct sd_ctx *ctx, struct sd_qp_args *a, uint32_t *handle, uin
 		if (rq_bytes % 64)
 			return EINVAL;
 	}
-	if (!(sq_bytes + rq_bytes) || drv->buf_addr % 64 || drv->db_addr % 8)
+	/* A QP that only receives into a list of tags has no ring at all */
+	if ((!(sq_bytes + rq_bytes) && !(a->srq && a->srq->tm)) || drv->buf_addr % 64 || drv->db_addr % 8)
 		return EINVAL;
 	if (drv->uidx > 0xffffff)
 		return EINVAL;
-	if (!sd_mem_ok(drv->buf_addr, sq_bytes + rq_bytes, false) || !sd_mem_ok(drv->db_addr, 8, false))
+	if ((sq_bytes + rq_bytes && !sd_mem_ok(drv->buf_addr, sq_bytes + rq_bytes, false)) || !sd_mem_ok(drv->db_addr, 8, false))
 		return EFAULT;
 
 	uar = sd_uar_get(ctx, drv->bfreg_index);
