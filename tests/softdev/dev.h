@@ -49,6 +49,20 @@ struct sd_pd {
 	int refs;                 /* MRs and QPs */
 };
 
+/* An entry of an indirect key: so many bytes of what another key names */
+struct sd_klm {
+	uint32_t length, key;
+	uint64_t addr;
+};
+
+enum sd_key_kind {
+	SD_KEY_MTT,               /* addr */
+	SD_KEY_KLM,               /* list, one entry after the other */
+	SD_KEY_KSM,               /* list, of entries of 1 << log_entity bytes */
+	SD_KEY_ALIAS,             /* another function's key, as long as it is the one that was permitted */
+	SD_KEY_FREE,              /* nothing until a UMR fills it */
+};
+
 struct sd_mr {
 	uint32_t key;             /* lkey and rkey; the low byte varies so that a stale key is seen */
 	struct sd_pd *pd;
@@ -59,6 +73,13 @@ struct sd_mr {
 	struct sd_mr *under;      /* a window: the MR it is bound to, NULL while it is unbound; binding is the engine's */
 	uint32_t qpn;             /* a bound window of type 2: the one QP that may use it */
 	int windows;              /* an MR: windows bound to it, which keep it from being deregistered */
+	enum sd_key_kind kind;
+	bool no_local_read;
+	uint64_t serial;          /* no other has it, ever: index and variant come again */
+	struct sd_klm *list;
+	uint32_t entries, log_entity;
+	uint64_t alias_serial;    /* of the key behind an alias; iova, length and access do not count */
+	uint32_t alias_key;
 };
 
 struct sd_uar {

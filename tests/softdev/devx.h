@@ -84,7 +84,7 @@ struct sd_devx_op {
 };
 
 /* Tables of handlers; fw.c lists them */
-extern const struct sd_devx_op sd_fw_ops[];
+extern const struct sd_devx_op sd_fw_ops[], sd_fw_mkey_ops[];
 
 /*
  * The way out of a handler that fails. The syndrome is firmware's own number; SD_FAIL() makes it from the line, so that one seen in a test

@@ -34,6 +34,7 @@
 #include "dev.h"
 
 #define ENG_SEGS 64                     /* segments of a list: a send WQE of 1008 bytes has at most 62 */
+#define ENG_IOVS 1024                   /* pieces of memory that one chunk may lie in: more than ENG_SEGS only through indirect keys */
 #define ENG_OPS 256                     /* send WQEs of one QP under way */
 #define ENG_CHUNK_LOCAL (256u << 10)    /* bytes that one step copies inside a process: bounds the time under sd_lock */
 #define ENG_CHUNK_WIRE (64u << 10)      /* payload of one frame */
@@ -228,12 +229,15 @@ void eng_wake(void);
 /* ---- mem.c ---- */
 enum { MEM_OK, MEM_SRC, MEM_DST };
 #define MEM_REMOTE (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
-uint8_t *mem_check(struct sd_qp *qp, uint32_t key, uint64_t addr, uint64_t len, unsigned access); /* NULL: refused */
+#define MEM_ALL (IBV_ACCESS_LOCAL_WRITE | MEM_REMOTE) /* none of them: a local read */
+bool mem_ok(struct sd_qp *qp, uint32_t key, uint64_t addr, uint64_t len, unsigned access);
+/* The same, and where it lies: ENG_IOVS pieces at most, more of them are refused as well */
+bool mem_pieces(struct sd_qp *qp, uint32_t key, uint64_t addr, uint64_t len, unsigned access, struct iovec *v, unsigned *n);
 bool mem_segs_ok(struct sd_qp *qp, const struct seglist *l, unsigned access);
-/* The pieces [off, off + len) of a list as iovecs, ENG_SEGS at most; false: a key is refused */
+/* The pieces [off, off + len) of a list as iovecs, ENG_IOVS at most; false: a key is refused */
 bool mem_vec(struct sd_qp *qp, const struct seglist *l, uint64_t off, uint64_t len, unsigned access, struct iovec *v, unsigned *n);
 int mem_copy(const struct iovec *dst, unsigned nd, const struct iovec *src, unsigned ns, uint64_t len);
-int mem_copy_in_order(uint8_t *dst, const struct iovec *src, unsigned ns, uint64_t len); /* len > 0 */
+int mem_copy_in_order(const struct iovec *dst, unsigned nd, const struct iovec *src, unsigned ns, uint64_t len); /* len > 0 */
 /* The bytes with one bit of them wrong, at most ENG_CHUNK_LOCAL of them; the answer is good until the next call. NULL: not readable */
 const uint8_t *mem_spoil(const struct iovec *src, unsigned ns, uint64_t len);
 int mem_atomic(uint8_t *p, bool cs, uint64_t swap_add, uint64_t compare, uint64_t *old); /* 0 or -1: not accessible */
@@ -271,7 +275,8 @@ bool rx_starves(const struct frame *f); /* shall it wait for a receive WQE? */
 void rx_error(struct rcq *q, uint8_t synd, uint8_t vendor); /* the error CQE of the WQE taken */
 void rx_fail(struct rcq *q, const enum ibv_event_type *event); /* the QP stops; an event tells of it where no receive CQE does */
 struct rx_out {
-	uint8_t *ptr;                   /* READ: where this frame's bytes lie */
+	unsigned n;
+	struct iovec v[ENG_IOVS];       /* READ: where this frame's bytes lie */
 	uint64_t value;                 /* atomic: the old value */
 };
 enum reply rx_request(struct rcq *q, const struct frame *f, const struct iovec *src, unsigned ns, struct rx_out *out);

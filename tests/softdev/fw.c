@@ -13,7 +13,7 @@
 
 /* ---- dispatch ---- */
 
-static const struct sd_devx_op *const tables[] = { sd_fw_ops };
+static const struct sd_devx_op *const tables[] = { sd_fw_ops, sd_fw_mkey_ops };
 
 uint8_t sd_devx_fail(struct sd_devx_cmd *c, uint8_t status, uint32_t syndrome)
 {

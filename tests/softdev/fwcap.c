@@ -26,7 +26,10 @@ static const struct cap general[] = {
 	{ 0xe8, 1, 1 },           /* relaxed_ordering_write */
 	{ 0xe9, 1, 1 },           /* relaxed_ordering_read */
 	{ 0xea, 6, 16 },          /* log_max_mkey */
+	{ 0x100, 8, 4 },          /* max_indirection */
+	{ 0x108, 1, 1 },          /* fixed_buffer_size: KSM */
 	{ 0x109, 7, 63 },         /* log_max_mrw_sz */
+	{ 0x11a, 6, 16 },         /* log_max_klm_list_size */
 	{ 0x12a, 6, 4 },          /* log_max_ra_req_dc */
 	{ 0x13a, 6, 4 },          /* log_max_ra_res_dc */
 	{ 0x14a, 6, 4 },          /* log_max_ra_req_qp */
@@ -61,6 +64,7 @@ static const struct cap general[] = {
 	{ 0x46b, 5, 16 },         /* log_max_umem */
 	{ 0x4e0, 32, 1000000 },   /* device_frequency_khz: timestamps are in ns */
 	{ 0x520, 32, 1 },         /* num_of_uars_per_page */
+	{ 0x5b2, 1, 1 },          /* crossing_vhca_mkey */
 	{ 0 },
 };
 
@@ -72,7 +76,12 @@ _Static_assert(SD_MAX_PD == 1u << 16 && SD_MAX_UMEM == 1u << 16 && SD_MAX_UCTX =
 
 /* ---- the others ---- */
 
-static const struct cap general_2[] = { { 0 } };
+static const struct cap general_2[] = {
+	{ 0xe0, 32, 0x100 },      /* cross_vhca_object_to_object_supported: an alias of another function's key */
+	{ 0x100, 64, 4 },         /* allowed_object_for_other_vhca_access: keys */
+	{ 0x1ab, 5, 12 },         /* log_min_mkey_entity_size */
+	{ 0 },
+};
 
 /* 8-byte atomics that answer in the host's byte order of the adapter, which libmlx5 turns around: big-endian. CS and FA */
 static const struct cap atomic[] = {

@@ -118,6 +118,10 @@ struct host_dm {
 struct host_mr {
 	struct sd_mr m;
 	struct host_dm *dm;       /* NULL: the program's memory */
+	struct sd_umem *umem;     /* of a key that a command made */
+	uint8_t mkc[64];          /* its context, or an alias' */
+	bool command, permitted;  /* made by one; another function may have an alias of it */
+	uint8_t secret[32];       /* with this */
 };
 
 /* A handle's object is either of the two */
@@ -205,6 +209,7 @@ void sd_uar_put(struct sd_uar *u);
 
 /* ---- mr.c: EBUSY for what is in use ---- */
 int sd_mr_free(struct host_mr *hm);
+int sd_mr_add(struct host_mr *hm, int variant); /* a key, a reference to the PD; the key's low byte, or -1: the next one */
 int sd_dm_free(struct host_dm *dm);
 
 /* ---- wq.c ---- */

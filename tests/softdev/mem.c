@@ -12,18 +12,117 @@
 #include <unistd.h>
 #include "eng.h"
 
-uint8_t *mem_check(struct sd_qp *qp, uint32_t key, uint64_t addr, uint64_t len, unsigned access)
+/* ---- keys ---- */
+
+#define DEPTH 4                         /* of indirect keys in indirect keys */
+
+struct walk {
+	struct sd_pd *pd;               /* NULL: behind an alias, where the other function's count */
+	uint32_t qpn;
+	struct iovec *v;                /* NULL: only asks */
+	unsigned n;
+};
+
+static bool add(struct walk *w, uint8_t *p, uint64_t len)
+{
+	struct iovec *last = w->v && w->n ? &w->v[w->n - 1] : NULL;
+
+	if (!w->v || !len)
+		return true;
+	if (last && (uint8_t *)last->iov_base + last->iov_len == p) {
+		last->iov_len += len;
+		return true;
+	}
+	if (w->n == ENG_IOVS)
+		return false;
+	w->v[w->n++] = (struct iovec){ p, len };
+	return true;
+}
+
+static bool walk(struct walk *w, uint32_t key, uint64_t addr, uint64_t len, unsigned access, unsigned depth);
+
+/* What an entry of a list names is written to or read locally, whatever rights the list's own key has given */
+static bool walk_list(struct walk *w, const struct sd_mr *mr, uint64_t off, uint64_t len, unsigned access, unsigned depth)
+{
+	unsigned inner = access & (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) ? IBV_ACCESS_LOCAL_WRITE : 0;
+	uint32_t i = 0;
+
+	if (!depth)
+		return false;
+	if (mr->kind == SD_KEY_KSM) {
+		if (off >> mr->log_entity >= mr->entries)
+			return !len;
+		i = off >> mr->log_entity;
+		off &= (1ull << mr->log_entity) - 1;
+	}
+	for (; len && i < mr->entries; i++) {
+		const struct sd_klm *e = &mr->list[i];
+		uint64_t size = mr->kind == SD_KEY_KSM ? 1ull << mr->log_entity : e->length, part;
+
+		if (off >= size) {
+			off -= size;
+			continue;
+		}
+		part = size - off < len ? size - off : len;
+		if (!walk(w, e->key, e->addr + off, part, inner, depth - 1))
+			return false;
+		len -= part;
+		off = 0;
+	}
+	return !len;
+}
+
+static bool walk(struct walk *w, uint32_t key, uint64_t addr, uint64_t len, unsigned access, unsigned depth)
 {
 	struct sd_mr *mr = sd_mr_find(key);
 
-	if (!mr || mr->pd != qp->pd || (mr->access & access) != access)
-		return NULL;
+	if (!mr || mr->kind == SD_KEY_FREE || (w->pd && mr->pd != w->pd))
+		return false;
+	if (mr->kind == SD_KEY_ALIAS) {
+		struct walk beyond = { .v = w->v, .n = w->n };
+		struct sd_mr *to = sd_mr_find(mr->alias_key);
+
+		if (!w->pd || !to || to->serial != mr->alias_serial)
+			return false;
+		beyond.pd = to->pd;
+		if (!walk(&beyond, mr->alias_key, addr, len, access, depth))
+			return false;
+		w->n = beyond.n;
+		return true;
+	}
+	if ((mr->access & access) != access || (!(access & MEM_ALL) && mr->no_local_read))
+		return false;
 	/* A window is for the other side only, while it is bound, and one of type 2 only through its QP */
-	if (mr->mw && (!(access & MEM_REMOTE) || !mr->under || (mr->mw == 2 && mr->qpn != qp->qpn)))
-		return NULL;
+	if (mr->mw && (!(access & MEM_REMOTE) || !mr->under || (mr->mw == 2 && mr->qpn != w->qpn)))
+		return false;
 	if (addr < mr->iova || addr - mr->iova > mr->length || len > mr->length - (addr - mr->iova))
-		return NULL;
-	return mr->addr + (addr - mr->iova);
+		return false;
+	if (mr->kind == SD_KEY_MTT)
+		return add(w, mr->addr + (addr - mr->iova), len);
+	return walk_list(w, mr, addr - mr->iova, len, access, depth);
+}
+
+bool mem_ok(struct sd_qp *qp, uint32_t key, uint64_t addr, uint64_t len, unsigned access)
+{
+	struct walk w = { .pd = qp->pd, .qpn = qp->qpn };
+
+	return walk(&w, key, addr, len, access, DEPTH);
+}
+
+static bool more_pieces(struct sd_qp *qp, uint32_t key, uint64_t addr, uint64_t len, unsigned access, struct iovec *v, unsigned *n)
+{
+	struct walk w = { .pd = qp->pd, .qpn = qp->qpn, .v = v, .n = *n };
+
+	if (!walk(&w, key, addr, len, access, DEPTH))
+		return false;
+	*n = w.n;
+	return true;
+}
+
+bool mem_pieces(struct sd_qp *qp, uint32_t key, uint64_t addr, uint64_t len, unsigned access, struct iovec *v, unsigned *n)
+{
+	*n = 0;
+	return more_pieces(qp, key, addr, len, access, v, n);
 }
 
 bool mem_segs_ok(struct sd_qp *qp, const struct seglist *l, unsigned access)
@@ -31,36 +130,39 @@ bool mem_segs_ok(struct sd_qp *qp, const struct seglist *l, unsigned access)
 	unsigned i;
 
 	for (i = 0; i < l->n; i++)
-		if (!l->s[i].inl && !mem_check(qp, l->s[i].key, l->s[i].addr, l->s[i].len, access))
+		if (!l->s[i].inl && !mem_ok(qp, l->s[i].key, l->s[i].addr, l->s[i].len, access))
 			return false;
 	return true;
 }
 
 bool mem_vec(struct sd_qp *qp, const struct seglist *l, uint64_t off, uint64_t len, unsigned access, struct iovec *v, unsigned *n)
 {
-	unsigned i, k = 0;
+	unsigned i;
 
+	*n = 0;
 	for (i = 0; i < l->n && len; i++) {
 		const struct seg *s = &l->s[i];
 		uint64_t part;
-		uint8_t *p;
 
 		if (off >= s->len) {
 			off -= s->len;
 			continue;
 		}
 		part = s->len - off < len ? s->len - off : len;
-		p = s->inl ? (uint8_t *)s->inl + off : mem_check(qp, s->key, s->addr + off, part, access);
-		if (!p)
+		if (s->inl) {
+			if (*n == ENG_IOVS)
+				return false;
+			v[(*n)++] = (struct iovec){ (uint8_t *)s->inl + off, part };
+		} else if (!more_pieces(qp, s->key, s->addr + off, part, access, v, n)) {
 			return false;
-		v[k].iov_base = p;
-		v[k++].iov_len = part;
+		}
 		len -= part;
 		off = 0;
 	}
-	*n = k;
 	return len == 0;
 }
+
+/* ---- copies ---- */
 
 /* A pid that is ours also after a fork */
 static ssize_t self_copy(const struct iovec *local, unsigned nl, const struct iovec *remote, unsigned nr, bool write)
@@ -112,18 +214,26 @@ int mem_copy(const struct iovec *dst, unsigned nd, const struct iovec *src, unsi
  * A write's last byte lands last, as adapters do and as programs rely on that spin on it. The kernel's copy promises no order within
  * itself, so that byte is a copy of its own.
  */
-int mem_copy_in_order(uint8_t *dst, const struct iovec *src, unsigned ns, uint64_t len)
+int mem_copy_in_order(const struct iovec *dst, unsigned nd, const struct iovec *src, unsigned ns, uint64_t len)
 {
-	struct iovec d = { dst, len - 1 }, last;
-	int err = mem_copy(&d, 1, src, ns, len - 1);
+	struct iovec body[ENG_IOVS], d, s;
+	uint64_t left = --len;
+	unsigned n = 0;
+	int err;
 
+	for (; n < nd && left >= dst[n].iov_len; n++) {
+		body[n] = dst[n];
+		left -= dst[n].iov_len;
+	}
+	d = (struct iovec){ (uint8_t *)dst[n].iov_base + left, 1 };
+	body[n] = (struct iovec){ dst[n].iov_base, left };
+	err = mem_copy(body, n + 1, src, ns, len);
 	if (err != MEM_OK)
 		return err;
-	for (len--; len >= src->iov_len; src++)
-		len -= src->iov_len;
-	d = (struct iovec){ dst + d.iov_len, 1 };
-	last = (struct iovec){ (char *)src->iov_base + len, 1 };
-	return mem_copy(&d, 1, &last, 1, 1);
+	for (left = len; left >= src->iov_len; src++)
+		left -= src->iov_len;
+	s = (struct iovec){ (char *)src->iov_base + left, 1 };
+	return mem_copy(&d, 1, &s, 1, 1);
 }
 
 const uint8_t *mem_spoil(const struct iovec *src, unsigned ns, uint64_t len)

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include "cmd.h"
+#include "devx.h"
 
 #define PAGE 4096ull
 #define WRITES (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND)
@@ -22,7 +22,8 @@ struct sd_mr *sd_mr_find(uint32_t key)
 {
 	struct sd_mr *mr = sd_number_get(&mrs, key >> 8 & 0xffff);
 
-	return mr && mr->key == key ? mr : NULL;
+	/* Nobody can tell the device an alias' low byte, so it does not count */
+	return mr && !((mr->key ^ key) >> (mr->kind == SD_KEY_ALIAS ? 8 : 0)) ? mr : NULL;
 }
 
 struct sd_mr *sd_mr_index(uint32_t key)
@@ -55,28 +56,41 @@ static void new_key(struct sd_mr *mr, uint32_t index)
 	mr->key = sd_fabric_slot() << 24 | index << 8 | ++variant[index];
 }
 
+int sd_mr_add(struct host_mr *hm, int low)
+{
+	static uint64_t serial;
+	uint32_t index;
+	int err = sd_number_new(&mrs, hm, &index);
+
+	if (err)
+		return err;
+	hm->m.pd->refs++;
+	hm->m.serial = ++serial;
+	if (low >= 0)
+		variant[index] = low - 1;
+	new_key(&hm->m, index);
+	return 0;
+}
+
 /* A key, a handle and a reference to the PD for what is to be one of the three */
 static int add(struct sd_ctx *ctx, enum sd_kind kind, const struct sd_mr *as, uint32_t *handle, struct host_mr **made)
 {
 	struct host_mr *hm = calloc(1, sizeof(*hm));
-	uint32_t index;
-	int err = hm ? sd_number_new(&mrs, hm, &index) : ENOMEM;
+	int err = hm ? sd_handle_new(ctx, kind, hm, handle) : ENOMEM;
 
-	if (err)
-		goto free;
-	err = sd_handle_new(ctx, kind, hm, handle);
 	if (err) {
-		mrs.at[index] = NULL;
-		goto free;
+		free(hm);
+		return err;
 	}
 	hm->m = *as;
-	hm->m.pd->refs++;
-	new_key(&hm->m, index);
+	err = sd_mr_add(hm, -1);
+	if (err) {
+		sd_handle_free(*handle);
+		free(hm);
+		return err;
+	}
 	*made = hm;
 	return 0;
-free:
-	free(hm);
-	return err;
 }
 
 /* To the engine the old MR is gone and a new one is there: its key changes, whatever else does */
@@ -196,6 +210,8 @@ int sd_mr_free(struct host_mr *hm)
 	mrs.at[index] = NULL;
 	variant[index] = mr->key;
 	mr->pd->refs--;
+	sd_umem_put(hm->umem);
+	free(mr->list);
 	free(hm);
 	return 0;
 }

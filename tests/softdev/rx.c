@@ -211,7 +211,7 @@ static enum reply not_ready(struct rcq *q)
 }
 
 /* What lies behind the first skip bytes */
-static const struct iovec *behind(const struct iovec *v, unsigned *n, size_t skip, struct iovec part[ENG_SEGS])
+static const struct iovec *behind(const struct iovec *v, unsigned *n, size_t skip, struct iovec part[ENG_IOVS])
 {
 	unsigned i = 0;
 
@@ -228,7 +228,7 @@ static enum reply rx_send(struct rcq *q, const struct frame *f, const struct iov
 {
 	struct sd_qp *qp = q->qp;
 	bool tm = tm_cq(qp);
-	struct iovec dst[ENG_SEGS], part[ENG_SEGS];
+	struct iovec dst[ENG_IOVS], part[ENG_IOVS];
 	const struct seglist *to;
 	uint8_t small[64], opcode;
 	uint64_t off, len, total;
@@ -301,14 +301,15 @@ static enum reply rx_write(struct rcq *q, const struct frame *f, const struct io
 {
 	bool imm = f->opcode == MLX5_OPCODE_RDMA_WRITE_IMM;
 	struct sd_qp *qp = q->qp;
-	uint8_t *dst;
+	struct iovec dst[ENG_IOVS];
 	enum reply r;
+	unsigned nd;
 
 	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE))
 		return refuse(q, RP_INVAL);
 	if (f->off == 0) {
 		q->in_msg = false;
-		if (f->total && !mem_check(qp, f->rkey, f->raddr, f->total, IBV_ACCESS_REMOTE_WRITE))
+		if (f->total && !mem_ok(qp, f->rkey, f->raddr, f->total, IBV_ACCESS_REMOTE_WRITE))
 			return refuse(q, RP_ACCESS);
 		begin(q, f);
 	} else if (!continues(q, f)) {
@@ -319,10 +320,9 @@ static enum reply rx_write(struct rcq *q, const struct frame *f, const struct io
 		return not_ready(q);
 	if (f->len) {
 		/* Again for each piece: the key may have gone meanwhile */
-		dst = mem_check(qp, f->rkey, f->raddr + f->off, f->len, IBV_ACCESS_REMOTE_WRITE);
-		if (!dst)
+		if (!mem_pieces(qp, f->rkey, f->raddr + f->off, f->len, IBV_ACCESS_REMOTE_WRITE, dst, &nd))
 			return refuse(q, RP_ACCESS);
-		switch (mem_copy_in_order(dst, src, ns, f->len)) {
+		switch (mem_copy_in_order(dst, nd, src, ns, f->len)) {
 		case MEM_SRC:
 			return RP_SRC_FAULT;
 		case MEM_DST:
@@ -346,32 +346,33 @@ static enum reply rx_read(struct rcq *q, const struct frame *f, struct rx_out *o
 		return fail_event(q, RP_INVAL);
 	if (f->off == 0) {
 		q->in_msg = false;
-		if (f->total && !mem_check(qp, f->rkey, f->raddr, f->total, IBV_ACCESS_REMOTE_READ))
+		if (f->total && !mem_ok(qp, f->rkey, f->raddr, f->total, IBV_ACCESS_REMOTE_READ))
 			return fail_event(q, RP_ACCESS);
 		begin(q, f);
 	} else if (!continues(q, f)) {
 		return RP_STALE;
 	}
-	out->ptr = NULL;
-	if (f->len) {
-		out->ptr = mem_check(qp, f->rkey, f->raddr + f->off, f->len, IBV_ACCESS_REMOTE_READ);
-		if (!out->ptr)
-			return fail_event(q, RP_ACCESS);
-	}
+	out->n = 0;
+	/* For another process it is asked for as a whole, and read piece by piece afterwards */
+	if (f->len && f->len <= ENG_CHUNK_LOCAL &&
+	    !mem_pieces(qp, f->rkey, f->raddr + f->off, f->len, IBV_ACCESS_REMOTE_READ, out->v, &out->n))
+		return fail_event(q, RP_ACCESS);
 	return advance(q, f);
 }
 
 static enum reply rx_atomic(struct rcq *q, const struct frame *f, struct rx_out *out)
 {
 	struct sd_qp *qp = q->qp;
+	struct iovec v[ENG_IOVS];
 	uint8_t *p;
+	unsigned n;
 
 	if (!(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) || !qp->attr.max_dest_rd_atomic || f->raddr & 7)
 		return fail_event(q, RP_INVAL);
-	p = mem_check(qp, f->rkey, f->raddr, 8, IBV_ACCESS_REMOTE_ATOMIC);
-	if (!p)
+	if (!mem_pieces(qp, f->rkey, f->raddr, 8, IBV_ACCESS_REMOTE_ATOMIC, v, &n))
 		return fail_event(q, RP_ACCESS);
-	if ((uintptr_t)p & 7)
+	p = v[0].iov_base;
+	if (n != 1 || (uintptr_t)p & 7)
 		return fail_event(q, RP_INVAL);
 	if (mem_atomic(p, f->opcode == MLX5_OPCODE_ATOMIC_CS, f->swap_add, f->compare, &out->value) != 0)
 		return fail_event(q, RP_ACCESS);
@@ -453,8 +454,8 @@ void rx_frame(unsigned slot, uint64_t inst, const struct frame *f, const uint8_t
 	struct sd_qp *qp = sd_qp_find(f->dst);
 	struct rcq *q = !qp ? NULL : qp->type == SD_QPT_DCT ? dc_responder(qp, slot, inst, f) : qp->eng;
 	struct iovec src = { (void *)payload, f->len };
-	struct rx_out out = { NULL, 0 };
 	enum reply r = RP_UNREACH;
+	struct rx_out out;
 	struct job *j;
 
 	/* No answers: UC has none, and a copy got its own with the first */
@@ -481,7 +482,7 @@ void rx_frame(unsigned slot, uint64_t inst, const struct frame *f, const uint8_t
 			j = &q->jobs[q->njobs++];
 			*j = (struct job){
 				.kind = f->opcode == MLX5_OPCODE_RDMA_READ ? FR_READ : FR_ATOMIC, .psn = f->psn, .epoch = f->epoch,
-				.rkey = f->rkey, .raddr = f->raddr, .total = g.total, .value = out.value,
+				.rkey = f->rkey, .raddr = f->raddr, .total = g.total, .value = f->opcode == MLX5_OPCODE_RDMA_READ ? 0 : out.value,
 			};
 			eng_wake();
 			return;
@@ -523,12 +524,12 @@ static bool read_piece(struct rcq *q, struct job *j)
 		.kind = FR_READ, .psn = j->psn, .epoch = j->epoch, .src = q->qp->qpn, .dst = q->peer,
 		.len = len, .off = j->off, .total = j->total,
 	};
-	struct iovec v = { NULL, len };
-	int ret;
+	struct iovec v[ENG_IOVS];
+	unsigned n = 0;
+	int ret = -EFAULT;
 
-	if (len)
-		v.iov_base = mem_check(q->qp, j->rkey, j->raddr + j->off, len, IBV_ACCESS_REMOTE_READ);
-	ret = len && !v.iov_base ? -EFAULT : wire_send(q->slot, q->inst, &a, &v, 1);
+	if (!len || mem_pieces(q->qp, j->rkey, j->raddr + j->off, len, IBV_ACCESS_REMOTE_READ, v, &n))
+		ret = wire_send(q->slot, q->inst, &a, v, n);
 	if (ret == -EFAULT) {
 		q->njobs = j - q->jobs + 1;
 		*j = (struct job){ .kind = FR_NAK, .code = RP_ACCESS, .psn = j->psn, .epoch = j->epoch };

@@ -580,23 +580,25 @@ static bool launch(struct rcq *q)
 /* ---- execution ---- */
 
 /* Bytes of a READ or an atomic have come for the requester: MEM_DST when its own memory refuses them */
-static int take_data(struct rcq *q, struct op *op, uint64_t off, uint64_t len, const void *src)
+static int take_data(struct rcq *q, struct op *op, uint64_t off, uint64_t len, const struct iovec *src, unsigned ns)
 {
-	struct iovec dst[ENG_SEGS], s = { (void *)src, len };
+	struct iovec dst[ENG_IOVS], bad;
 	unsigned nd;
 
 	if (!mem_vec(q->qp, op->segs, off, len, IBV_ACCESS_LOCAL_WRITE, dst, &nd))
 		return MEM_DST;
 	if (op->corrupt && off == 0) {
-		s.iov_base = (void *)mem_spoil(&s, 1, len);
-		if (!s.iov_base)
+		bad = (struct iovec){ (void *)mem_spoil(src, ns, len), len };
+		if (!bad.iov_base)
 			return MEM_SRC;
+		src = &bad;
+		ns = 1;
 	}
 	if (op->to_cqe) {
 		dst[0] = (struct iovec){ op->resp + off, len };
 		nd = 1;
 	}
-	return mem_copy(dst, nd, &s, 1, len);
+	return mem_copy(dst, nd, src, ns, len);
 }
 
 static void make_frame(struct rcq *q, const struct op *op, uint64_t len, struct frame *f)
@@ -628,7 +630,7 @@ static bool piece(struct rcq *q, struct op *op, uint64_t len, struct iovec *src,
 /* The op has left, and a fault wants it to come twice: its first piece does, and the responder knows its PSN by now */
 static void send_twice(struct rcq *q, struct op *op, struct rcq *p, uint64_t chunk)
 {
-	struct iovec src[ENG_SEGS];
+	struct iovec src[ENG_IOVS];
 	struct rx_out out;
 	unsigned ns = 0;
 	struct frame f;
@@ -652,11 +654,13 @@ static uint64_t step_local(struct rcq *q)
 	struct sd_qp *pqp = sd_qp_find(q->peer);
 	struct rcq *p = pqp ? pqp->eng : NULL;
 	uint64_t left = op->total - q->body.off, len = left < ENG_CHUNK_LOCAL ? left : ENG_CHUNK_LOCAL;
-	struct iovec src[ENG_SEGS];
-	struct rx_out out = { NULL, 0 };
+	struct iovec src[ENG_IOVS];
+	struct rx_out out;
 	enum reply r = RP_UNREACH;
 	struct frame f;
 
+	out.n = 0;
+	out.value = 0;
 	make_frame(q, op, len, &f);
 	if (!op->segs && !piece(q, op, len, src, &ns))
 		return 0;
@@ -680,11 +684,11 @@ static uint64_t step_local(struct rcq *q)
 	}
 	refill(q);
 	if (op->segs && len) {
-		const void *from = out.ptr;
-
-		if (op->opcode != MLX5_OPCODE_RDMA_READ)
-			from = &out.value;
-		switch (take_data(q, op, q->body.off, len, from)) {
+		if (op->opcode != MLX5_OPCODE_RDMA_READ) {
+			out.v[0] = (struct iovec){ &out.value, len };
+			out.n = 1;
+		}
+		switch (take_data(q, op, q->body.off, len, out.v, out.n)) {
 		case MEM_SRC:
 			if (p != q)
 				rx_access_fault(p);
@@ -707,7 +711,7 @@ static uint64_t step_wire(struct rcq *q)
 	unsigned last = q->count - 1, n = 0;
 	struct op *op = op_at(q, last);
 	uint64_t left = op->total - q->body.off, len = left < ENG_CHUNK_WIRE ? left : ENG_CHUNK_WIRE;
-	struct iovec src[ENG_SEGS];
+	struct iovec src[ENG_IOVS];
 	struct frame f;
 	int ret;
 
@@ -866,7 +870,7 @@ void sq_response(struct rcq *q, const struct frame *f, const uint8_t *payload)
 		if (op->opcode != MLX5_OPCODE_RDMA_READ || op->done || f->off != op->off || f->len > op->total - op->off ||
 		    (!f->len && op->total))
 			return;
-		if (take_data(q, op, f->off, f->len, payload) != MEM_OK) {
+		if (take_data(q, op, f->off, f->len, &(struct iovec){ (void *)payload, f->len }, 1) != MEM_OK) {
 			fail(q, i, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0x52);
 			return;
 		}
@@ -877,7 +881,7 @@ void sq_response(struct rcq *q, const struct frame *f, const uint8_t *payload)
 	case FR_ATOMIC:
 		if ((op->opcode != MLX5_OPCODE_ATOMIC_CS && op->opcode != MLX5_OPCODE_ATOMIC_FA) || op->done)
 			return;
-		if (take_data(q, op, 0, 8, &f->swap_add) != MEM_OK) {
+		if (take_data(q, op, 0, 8, &(struct iovec){ (void *)&f->swap_add, 8 }, 1) != MEM_OK) {
 			fail(q, i, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0x52);
 			return;
 		}

@@ -307,7 +307,7 @@ static int rendezvous(struct rcq *q)
 	j->buf = tm_of(q)->at[j->entry].buf;
 	j->buf.len = be32toh(r.len);
 	q->tm.job = j;
-	return j->buf.len && !mem_check(q->qp, j->buf.key, j->buf.addr, j->buf.len, IBV_ACCESS_LOCAL_WRITE) ? RX_KEY : 0;
+	return j->buf.len && !mem_ok(q->qp, j->buf.key, j->buf.addr, j->buf.len, IBV_ACCESS_LOCAL_WRITE) ? RX_KEY : 0;
 }
 
 int tm_begin(struct rcq *q, const struct frame *f, const struct iovec *src, unsigned ns)

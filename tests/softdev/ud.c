@@ -181,7 +181,7 @@ static bool receive(struct rcq *q, const struct frame *f, const struct ud_path *
 {
 	const enum ibv_event_type fatal = IBV_EVENT_QP_FATAL;
 	struct sd_qp *qp = q->qp;
-	struct iovec dst[ENG_SEGS], src;
+	struct iovec dst[ENG_IOVS], src;
 	uint8_t h[UD_GRH];
 	unsigned n, hlen;
 
@@ -259,7 +259,7 @@ bool ud_send(struct rcq *q, struct op *op, uint8_t *synd, bool *stop)
 {
 	unsigned slot = q->body.dqpn >> 16, n, i, copies = op->dup ? 2 : 1;
 	bool here = eng_is_stepped || slot == sd_fabric_slot() || q->body.path.mcast;
-	struct iovec src[ENG_SEGS], v[2];
+	struct iovec src[ENG_IOVS], v[2];
 	static uint8_t data[UD_MTU];
 	uint8_t slots[SD_MAX_SLOTS];
 	struct frame f;
