@@ -104,6 +104,12 @@ declare -A may=(
 	[match/table.h]="base.h match/scan.h"
 	[match/mpi.h]="base.h"
 	[match.h]="base.h $(cd include/inlay && echo match/*.h)"
+	[tag/wire.h]="base.h wqe.h"
+	[tag/send.h]="base.h cqe.h wqe.h queue/uar.h queue/sq.h queue/post.h tag/wire.h"
+	[tag/list.h]="base.h cqe.h wqe.h queue/uar.h queue/sq.h tag/wire.h"
+	[tag/verbs.h]="base.h cqe.h wqe.h queue/uar.h queue/sq.h tag/wire.h tag/list.h"
+	[tag/recv.h]="base.h cqe.h wqe.h queue/uar.h queue/sq.h match.h $(cd include/inlay && echo match/*.h) tag/wire.h tag/list.h"
+	[tag.h]="base.h cqe.h wqe.h queue/uar.h queue/sq.h queue/post.h match.h $(cd include/inlay && echo match/*.h tag/*.h)"
 	[inlay.h]="$(echo $headers)"
 )
 

@@ -17,5 +17,6 @@
 #include <inlay/buf.h>
 #include <inlay/memdomain.h>
 #include <inlay/match.h>
+#include <inlay/tag.h>
 
 #endif
