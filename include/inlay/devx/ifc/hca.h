@@ -293,13 +293,14 @@ struct inlay_odp_cap {
 	struct inlay_odp_ops ud;
 	struct inlay_odp_ops xrc;
 	struct inlay_odp_ops dc;
+	uint32_t more[55];
 };
 
 enum inlay_odp_cap_field {
 	INLAY_ODP_CAP_SIG = INLAY_BITS(0x40, 1)
 };
 
-INLAY_LAYOUT(odp_cap, 0x24);
+INLAY_LAYOUT(odp_cap, 0x100);
 INLAY_LAYOUT_AT(odp_cap, rc, 0x80);
 INLAY_LAYOUT_AT(odp_cap, uc, 0xa0);
 INLAY_LAYOUT_AT(odp_cap, ud, 0xc0);

@@ -1,0 +1,369 @@
+#!/usr/bin/perl
+# SPDX-License-Identifier: BSD-3-Clause
+# Usage: ifc.pl INLAY LINUX SCRATCH CC
+#
+# Compares the layouts of include/inlay/devx/ifc (INLAY: the include folder) with those of Linux (LINUX: its include folder), by the
+# compiler: every field's first bit and width, every member's place and size, every struct's size, and the values of enums where the
+# kernel has a name for them. Linux's headers are read with a few words of ours before them (SCRATCH/shim), as they are and where they are.
+#
+# Says what differs, what is only here and has no second source below, and at the end:
+#
+#   fields N                 that are defined here
+#   compared N               with a field of Linux's, by M comparisons
+#   structs N  values N      sizes and enum values compared
+#   only here NAME: source   for every field that this Linux has not
+#
+# Status 0 when all agree and every field is in Linux or has its source here.
+use strict;
+use warnings;
+
+my ($inlay, $linux, $scratch, $cc) = @ARGV;
+
+# ---- What is called what ----
+
+# Struct here: structs of Linux, mlx5_ifc_..._bits; those of the same name are not listed. Empty: Linux has none.
+my %struct = (
+	wqc => 'wq', tmc => 'tag_matching_topology_context', klm => '', alias => '', create_alias_in => '', create_alias_out => '',
+	allow_other_vhca_access_in => '', set_xrq_dc_params_entry_in => '', eqe => 'eqe',
+	modify_qp_in => 'rst2init_qp_in init2rtr_qp_in rtr2rts_qp_in rts2rts_qp_in sqerr2rts_qp_in init2init_qp_in',
+	hca_cap => 'cmd_hca_cap', hca_cap_2 => 'cmd_hca_cap_2', atomic_cap => 'atomic_caps', event_cap => 'device_event_cap',
+	odp_ops => 'odp_per_transport_service_cap', eth_cap => 'per_protocol_networking_offload_caps',
+	rx_hash => 'rx_hash_field_select', roce_addr => 'roce_addr_layout', access_register_user_in => 'access_register_in',
+	general_in => 'general_obj_in_cmd_hdr', general_out => 'general_obj_out_cmd_hdr',
+	cmd_in => 'query_cq_in query_qp_in qp_2err_in qp_2rst_in query_mkey_in query_rmp_in query_sq_in query_rq_in query_xrq_in
+		query_xrc_srq_in query_dct_in query_tis_in query_tir_in query_rqt_in arm_xrq_in arm_xrc_srq_in arm_rq_in arm_dct_in
+		alloc_pd_in alloc_xrcd_in alloc_transport_domain_in alloc_q_counter_in create_psv_in query_hca_cap_in query_adapter_in
+		query_lag_in',
+	cmd_out => 'create_cq_out modify_cq_out create_qp_out rst2init_qp_out init2rtr_qp_out rtr2rts_qp_out rts2rts_qp_out
+		sqerr2rts_qp_out init2init_qp_out qp_2err_out qp_2rst_out create_mkey_out create_rmp_out modify_rmp_out create_sq_out
+		modify_sq_out create_rq_out modify_rq_out create_xrq_out create_xrc_srq_out create_dct_out create_tis_out
+		modify_tis_out create_tir_out modify_tir_out create_rqt_out modify_rqt_out arm_xrq_out arm_xrc_srq_out arm_rq_out
+		alloc_pd_out alloc_xrcd_out alloc_transport_domain_out alloc_q_counter_out',
+);
+
+# The names in Linux of fields and members that are not the same in lower case. Several: each is compared where there is one. With a dot in
+# front it is looked for in that struct instead; + adds bits.
+my %name = (
+	'cmd_in.NUMBER' => 'cqn qpn mkey_index rmpn sqn rqn xrqn xrc_srqn dctn dct_number tisn tirn rqtn srq_number pd',
+	'cmd_in.VHCA_TUNNEL_ID' => '.general_obj_in_cmd_hdr.vhca_tunnel_id',
+	'cmd_in.UID' => 'uid .create_cq_in.uid .create_qp_in.uid .create_mkey_in.uid .create_rmp_in.uid .create_sq_in.uid
+		.create_rq_in.uid .create_xrq_in.uid .create_xrc_srq_in.uid .create_dct_in.uid .create_tis_in.uid .create_tir_in.uid
+		.create_rqt_in.uid .modify_cq_in.uid .modify_rmp_in.uid .modify_sq_in.uid .modify_rq_in.uid',
+	'cmd_out.NUMBER' => 'cqn qpn mkey_index rmpn sqn rqn xrqn xrc_srqn dctn tisn tirn rqtn pd xrcd transport_domain',
+	'eqe.CQ_ERROR_CQN' => 'event_data.cq_error.cqn', 'eqe.CQ_ERROR_SYNDROME' => 'event_data.cq_error.syndrome',
+	'eqe.OBJ_TYPE' => '.affiliated_event_header.obj_type+0x100', 'eqe.OBJ_ID' => '.affiliated_event_header.obj_id+0x100',
+	'eqe.QP_TYPE' => 'event_data.qp_events.type',
+	'eqe.NUMBER' => 'event_data.qp_events.qpn_rqn_sqn event_data.dct_events.dct_number event_data.comp_event.cq_number',
+	'modify_cq_in.FIELD_SELECT' => 'modify_field_select_resize_field_select',
+	'create_qp_in.QPN' => 'input_qpn', 'hca_cap.RELAXED_ORDERING_READ' => 'relaxed_ordering_read_pci_enabled',
+	'qpc.primary' => 'primary_address_path', 'qpc.secondary' => 'secondary_address_path',
+	'xrqc.tm' => 'tag_matching_topology_context', 'query_hca_cap_out.cap' => 'capability',
+	'tirc.outer' => 'rx_hash_field_selector_outer', 'tirc.inner' => 'rx_hash_field_selector_inner',
+	'query_mkey_out.klm' => 'bsf0_klm0_pas_mtt0_1', # the first of its two
+	'query_hca_vport_context_out.ctx' => 'hca_vport_context', 'query_roce_address_out.addr' => 'roce_address',
+	'query_adapter_out.psid' => 'query_adapter_struct.vsd_contd_psid', 'query_adapter_out.vsd' => 'query_adapter_struct.vsd',
+	map({ ("odp_cap.$_" => "${_}_odp_caps") } qw(rc uc ud xrc dc)),
+	map({ ("query_adapter_out.$_" => 'query_adapter_struct.' . lc) } qw(IEEE_VENDOR_ID VSD_VENDOR_ID)),
+	map({ ("query_lag_out.$_" => 'ctx.' . lc) }
+		qw(FDB_SELECTION_MODE PORT_SELECT_MODE LAG_STATE ACTIVE_PORT TX_REMAP_AFFINITY_2 TX_REMAP_AFFINITY_1)),
+);
+my %context = ( # members that hold an object's context, in whatever command
+	cqc => 'cq_context', mkc => 'memory_key_mkey_entry', rmpc => 'ctx rmp_context', sqc => 'ctx sq_context', rqc => 'ctx rq_context',
+	xrqc => 'xrq_context', xrc_srqc => 'xrc_srq_context_entry', dctc => 'dct_context_entry', tisc => 'ctx tis_context',
+	tirc => 'ctx tir_context', rqtc => 'ctx rqt_context',
+);
+
+# Fields that Linux has as a C struct's: place, width
+my %plain = (
+	'klm.BYTE_COUNT' => 'offsetof(struct mlx5_klm, bcount) * 8, 32', 'klm.MKEY' => 'offsetof(struct mlx5_klm, key) * 8, 32',
+	'klm.ADDRESS' => 'offsetof(struct mlx5_klm, va) * 8, 64',
+	'eqe.XRQ_ERROR_XRQN' => 'offsetof(struct mlx5_eqe, data.xrq_err.type_xrqn) * 8 + 8, 24',
+);
+
+# Fields newer than Debian 12's Linux, or that the kernel has no use for, and where else the same is written. DPDK: its mlx5_prm.h. UCX: its
+# ib_mlx5_ifc.h. rdma-core: its private mlx5_ifc.h, or the PRM structs of its tests.
+my %second = (
+	'cqc.DBR_UMEM_ID' => 'DPDK, UCX, rdma-core',
+	'cqc.MINI_CQE_RES_FORMAT_EXT' => 'DPDK, UCX',
+	'create_cq_in.CQ_UMEM_OFFSET' => 'DPDK, UCX, rdma-core',
+	'create_cq_in.CQ_UMEM_ID' => 'DPDK, UCX, rdma-core',
+	'create_mkey_in.MKEY_UMEM_ID' => 'DPDK, UCX, rdma-core',
+	'create_mkey_in.MKEY_UMEM_OFFSET' => 'DPDK, UCX, rdma-core',
+	'ads.LOG_RTM' => 'UCX, rdma-core',
+	'qpc.SEND_DBR_MODE' => 'UCX, rdma-core',
+	'qpc.DBR_UMEM_ID' => 'DPDK, UCX, rdma-core',
+	'create_qp_in.WQ_UMEM_OFFSET' => 'DPDK, UCX, Linux 6.12',
+	'create_qp_in.WQ_UMEM_ID' => 'DPDK, UCX, rdma-core, Linux 6.12',
+	'wqc.DBR_UMEM_ID' => 'DPDK, UCX, Linux 6.12',
+	'wqc.WQ_UMEM_ID' => 'DPDK, UCX, Linux 6.12',
+	'wqc.WQ_UMEM_OFFSET' => 'DPDK, Linux 6.12',
+	'xrqc.DC' => 'UCX',
+	'set_xrq_dc_params_entry_in.ACK_TIMEOUT' => 'UCX',
+	'set_xrq_dc_params_entry_in.MTU' => 'UCX',
+	'set_xrq_dc_params_entry_in.PKEY_TABLE_INDEX' => 'UCX',
+	'set_xrq_dc_params_entry_in.REVERSE_SL' => 'UCX',
+	'set_xrq_dc_params_entry_in.SL' => 'UCX',
+	'set_xrq_dc_params_entry_in.DC_ACCESS_KEY' => 'UCX',
+	'dctc.OFFLOAD_TYPE' => 'UCX',
+	'hca_cap.ACCESS_REGISTER_USER' => 'DPDK, rdma-core',
+	'hca_cap.DMA_MMO_QP' => 'UCX, rdma-core',
+	'hca_cap.LOG_DMA_MMO_MAX_SIZE' => 'DPDK, rdma-core',
+	'hca_cap.IB_STRIDING_WQ' => 'rdma-core',
+	'hca_cap.PCI_RELAXED_ORDERED_READ' => 'DPDK, Linux 6.12 and rdma-core as relaxed_ordering_read',
+	'hca_cap_2.CROSS_VHCA_OBJECT_TO_OBJECT_SUPPORTED' => 'DPDK, UCX, rdma-core, Linux 6.12',
+	'hca_cap_2.ALLOWED_OBJECT_FOR_OTHER_VHCA_ACCESS' => 'DPDK, UCX, rdma-core, Linux 6.12',
+	'hca_cap_2.SEND_DBR_MODE_NO_DBR_INT' => 'rdma-core',
+	'hca_cap_2.SEND_DBR_MODE_NO_DBR_EXT' => 'rdma-core',
+	'general_in.ALIAS_OBJECT' => 'DPDK, UCX, Linux 6.12',
+	'alias.VHCA_ID_TO_BE_ACCESSED' => 'DPDK, UCX, Linux 6.12',
+	'alias.STATUS' => 'DPDK, UCX, Linux 6.12',
+	'alias.OBJECT_ID_TO_BE_ACCESSED' => 'DPDK, UCX, Linux 6.12',
+	'alias.METADATA_PD' => 'UCX; metadata: DPDK, Linux 6.12',
+	'alias.access_key' => 'DPDK, UCX, Linux 6.12',
+	'allow_other_vhca_access_in.OBJECT_TYPE_TO_BE_ACCESSED' => 'DPDK, UCX, Linux 6.12',
+	'allow_other_vhca_access_in.OBJECT_ID_TO_BE_ACCESSED' => 'DPDK, UCX, Linux 6.12',
+	'allow_other_vhca_access_in.access_key' => 'DPDK, UCX, Linux 6.12',
+);
+
+# Enum here: how Linux spells its values; %s is the end of the name
+my %enum = (
+	cmd_op => 'MLX5_CMD_OP_%s', cmd_status => 'MLX5_CMD_STAT_%s MLX5_CMD_STAT_%s_ERR', event_type => 'MLX5_EVENT_TYPE_%s',
+	qp_opt => 'MLX5_QP_OPTPAR_%s', qp_st => 'MLX5_QP_ST_%s MLX5_QPC_ST_%s', qp_state => 'MLX5_QPC_STATE_%s',
+	qp_pm => 'MLX5_QP_PM_%s MLX5_QPC_PM_STATE_%s', atomic_mode => 'MLX5_QPC_ATOMIC_MODE_%s MLX5_QPC_ATOMIC_MODE_%sB',
+	cs_req => 'MLX5_QPC_CS_REQ_%sB', cs_res => 'MLX5_QPC_CS_RES_%sB', mkey_mode => 'MLX5_MKC_ACCESS_MODE_%s',
+	wq_type => 'MLX5_WQ_TYPE_%s MLX5_WQ_TYPE_%s_RQ', wq_state => 'MLX5_SQC_STATE_%s MLX5_RQC_STATE_%s MLX5_RMPC_STATE_%s',
+	cq_status => 'MLX5_CQC_STATUS_%s MLX5_CQC_STATUS_CQ_%s', obj_type => 'MLX5_OBJ_TYPE_%s', port_type => 'MLX5_CAP_PORT_TYPE_%s',
+	cq_st => 'MLX5_CQC_ST_%s', modify_cq_select => 'MLX5_CQ_MODIFY_%s', rx_hash_select => 'MLX5_HASH_FIELD_SEL_%s',
+	modify_rq_select => 'MLX5_MODIFY_RQ_IN_MODIFY_BITMASK_%s', cap_type => 'MLX5_CAP_%s', atomic_op => 'MLX5_ATOMIC_OPS_%s',
+	ts_format => 'MLX5_TIMESTAMP_FORMAT_%s', ts_cap => 'MLX5_TIMESTAMP_FORMAT_CAP_%s', dct_state => 'MLX5_DCTC_STATE_%s',
+	cqe_sz => 'MLX5_CQC_CQE_SZ_%s_BYTES', xrq_topology => 'MLX5_XRQC_TOPOLOGY_%s', xrq_offload => 'MLX5_XRQC_OFFLOAD_%s',
+	rq_type => 'MLX5_%s_RQ',
+);
+my %prefix = (cmd_op => 'CMD_OP', cmd_status => 'CMD_STATUS', event_type => 'EVENT', qp_pm => 'QP_PM', mkey_mode => 'MKEY',
+	wq_type => 'WQ', obj_type => 'OBJ', port_type => 'PORT', modify_cq_select => 'MODIFY_CQ', rx_hash_select => 'RX_HASH',
+	modify_rq_select => 'MODIFY_RQ', cap_type => 'CAP', ts_format => 'TS');
+my %value = ('cap_type.ETHERNET' => 'ETHERNET_OFFLOADS', 'cap_type.DEVICE_MEMORY' => 'DEV_MEM', 'cap_type.EVENT' => 'DEV_EVENT',
+	'cmd_status.INTERNAL_ERR' => 'INT_ERR', 'qp_st.RAW' => 'RAW_ETHERTYPE', 'ts_cap.BOTH' => 'FREE_RUNNING_AND_REAL_TIME',
+	'xrq_topology.NONE' => 'NO_SPECIAL_TOPOLOGY', 'rq_type.OWN' => 'NON_ZERO', 'rq_type.SHARED' => 'SRQ', 'rq_type.COLLAPSED' => 'CRQ',
+	'rq_type.NONE' => 'ZERO_LEN', 'atomic_op.MASKED_CMP_SWAP' => 'EXTENDED_CMP_SWAP',
+	'atomic_op.MASKED_FETCH_ADD' => 'EXTENDED_FETCH_ADD', 'cq_st.SOLICITED_ARMED' => 'SOLICITED_NOTIFICATION_REQUEST_ARMED',
+	'cq_st.ARMED' => 'NOTIFICATION_REQUEST_ARMED', 'mkey_mode.KLM' => 'KLMS', 'atomic_mode.IB' => 'IB_SPEC',
+	'modify_cq_select.OI' => 'OVERRUN', 'modify_rq_select.COUNTER_SET_ID' => 'RQ_COUNTER_SET_ID');
+
+# ---- Our headers ----
+
+my (%fields, %members, %values, @structs);
+for my $file (sort glob "$inlay/inlay/devx/ifc/*.h") {
+	open my $in, '<', $file or die "$file: $!\n";
+	my $text = join '', <$in>;
+	$text =~ s{/\*.*?\*/}{}gs;
+	while ($text =~ /^enum inlay_(\w+) \{(.*?)^\};/gms) {
+		my ($enum, $body) = ($1, $2);
+		if ($enum =~ /^(\w+)_field$/) {
+			my ($struct, $upper) = ($1, uc $1);
+			while ($body =~ /^\t(\w+) = (.*?),?\s*$/gm) {
+				my ($constant, $bits) = ($1, $2);
+				$constant =~ /^INLAY_${upper}_(\w+)$/ && $bits =~ /^INLAY_BITS\(0x[0-9a-f]+, \d+\)$/ or
+					die "$file: enum inlay_$enum: $constant = $bits\n";
+				push @{$fields{$struct}}, substr($constant, length "INLAY_${upper}_");
+			}
+		} else {
+			my $upper = $prefix{$enum} || uc $enum;
+			while ($body =~ /INLAY_(\w+) =/g) {
+				my $constant = $1;
+				push @{$values{$enum}}, substr($constant, length "${upper}_") if $constant =~ /^${upper}_/;
+			}
+		}
+	}
+	while ($text =~ /^struct inlay_(\w+) \{\n(.*?)^\};/gms) {
+		my ($struct, $body) = ($1, $2);
+		push @structs, $struct;
+		$body =~ s/union \{.*?\n\t\} (\w+);/uint8_t $1\[4096];/s;
+		while ($body =~ /^\t(struct inlay_\w+|uint\w+) (\w+)(\[\d+\])?;/gm) {
+			my ($type, $member) = ($1, $2);
+			push @{$members{$struct}}, $member unless $member =~ /^(cmd|dword|more)$/;
+			push @{$fields{$struct}}, qw(:OPCODE :OP_MOD) if $type eq "struct inlay_cmd_in";
+			push @{$fields{$struct}}, qw(:STATUS :SYNDROME) if $type eq "struct inlay_cmd_out";
+		}
+	}
+}
+
+# ---- Linux's headers, and words that they take for granted ----
+
+sub put
+{
+	my ($file, $text) = @_;
+	open my $out, '>', "$scratch/$file" or die "$scratch/$file: $!\n";
+	print $out $text;
+	close $out;
+}
+
+mkdir "$scratch/$_" for qw(shim shim/linux shim/linux/mlx5 shim/rdma);
+symlink "$linux/linux/mlx5/$_", "$scratch/shim/linux/mlx5/$_" for qw(mlx5_ifc.h mlx5_ifc_fpga.h device.h);
+put 'shim/linux/types.h', <<'END';
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+typedef uint8_t u8, __u8;
+typedef uint16_t u16, __be16;
+typedef uint32_t u32, __be32;
+typedef uint64_t u64, __be64;
+#define __LITTLE_ENDIAN 1234
+#define PAGE_SIZE 4096
+#define __packed __attribute__((packed))
+#define BIT(n) (1u << (n))
+#define BIT_ULL(n) (1ull << (n))
+#define be16_to_cpu __builtin_bswap16
+#define be32_to_cpu __builtin_bswap32
+struct ib_grh { u8 bytes[40]; };
+END
+put 'shim/rdma/ib_verbs.h', '';
+
+# These stand on half of the kernel: what is wanted of them is cut out.
+my $cut = '';
+for my $file (qw(qp.h cq.h driver.h)) {
+	open my $in, '<', "$linux/linux/mlx5/$file" or die "$linux/linux/mlx5/$file: $!\n";
+	my $text = join '', <$in>;
+	$cut .= "$&\n" while $text =~ /^struct mlx5_klm \{.*?^\};|^enum(?: \w+)? \{[^}]*MLX5_(?:QP_OPTPAR|QP_ST|QP_PM|CQ_MODIFY|ATOMIC_OPS|NON_ZERO)_.*?^\};/gms;
+}
+open my $ifc, '<', "$linux/linux/mlx5/mlx5_ifc.h" or die "$linux/linux/mlx5/mlx5_ifc.h: $!\n";
+my ($names, %spelling) = join '', <$ifc>;
+$spelling{lc $1}{$1} = 1 while $names =~ /\b(\w+)(?:\[0x|;)/g;
+
+my $head = <<END;
+#include <linux/types.h>
+#include <linux/mlx5/device.h>
+$cut
+#include <inlay/devx/ifc.h>
+#include <stdio.h>
+static int differ;
+static void check(const char *ours, const char *theirs, unsigned long at, unsigned long width, unsigned long at2, unsigned long width2)
+{
+	if (at == at2 && width == width2)
+		return;
+	printf("%s is 0x%lx/%lu, %s is 0x%lx/%lu\\n", ours, at, width, theirs, at2, width2);
+	differ = 1;
+}
+END
+
+# ---- What can be compared: each guess is a line of its own, and the compiler says which make no sense ----
+
+my @guess; # [kind, what it is of, line]
+sub kernels
+{
+	my ($struct) = @_;
+	return split ' ', $struct{$struct} // $struct;
+}
+
+sub guess
+{
+	my ($kind, $ours, $place, $theirs, $value) = @_;
+	push @guess, [$kind, $ours, "\tcheck(\"$ours\", \"$theirs\", $place, $value);"];
+}
+
+sub spellings # of a path whose last part may be in another case
+{
+	my ($path) = @_;
+	my ($front, $last) = $path =~ /^(.*\.)?(\w+)$/;
+	return map { ($front // '') . $_ } $spelling{lc $last} ? sort keys %{$spelling{lc $last}} : $last;
+}
+
+for my $struct (sort keys %{{map { $_ => 1 } keys %fields, @structs}}) {
+	for my $field (@{$fields{$struct} // []}, @{$members{$struct} // []}) {
+		my ($bare, $upper) = ($field, uc $struct);
+		$bare =~ s/^://;
+		my $member = $field =~ /^[a-z]/;
+		my $constant = $field =~ /^:/ ? ($struct =~ /_in$/ ? "INLAY_CMD_IN_$bare" : "INLAY_CMD_OUT_$bare") : "INLAY_${upper}_$bare";
+		my $place = $member ? "offsetof(struct inlay_$struct, $field) * 8, sizeof(((struct inlay_$struct *)0)->$field) * 8" :
+			"$constant & 0xffffff, $constant >> 24";
+		$place = "offsetof(struct inlay_$struct, klm) * 8, sizeof(struct inlay_klm) * 8" if "$struct.$field" eq 'query_mkey_out.klm';
+		my @names = split ' ', $name{"$struct.$bare"} // ($member ? $context{$field} : undef) // lc $bare;
+		push @names, lc $bare if $name{"$struct.$bare"} && $struct eq 'hca_cap';
+		@names = "bitmask." . lc $1 if $bare =~ /^BITMASK_(\w+)$/;
+		guess('field', "$struct.$field", $place, 'C', $plain{"$struct.$field"}) if $plain{"$struct.$field"};
+		for my $name (@names) {
+			my ($path, $plus) = $name =~ /^([^+]*)(\+.*)?$/;
+			my @of = $path =~ s/^\.(\w+)\.// ? $1 : kernels($struct);
+			for my $kernel (@of) {
+				my $bits = "struct mlx5_ifc_${kernel}_bits";
+				guess('field', "$struct.$field", $place, "$kernel.$_", "offsetof($bits, $_) " . ($plus // '') .
+					", sizeof((($bits *)0)->$_)") for spellings($path);
+			}
+		}
+	}
+	for my $kernel (kernels($struct)) {
+		guess('struct', "struct $struct", "0, sizeof(struct inlay_$struct) * 8", $kernel, "0, sizeof(struct mlx5_ifc_${kernel}_bits)")
+			unless $struct =~ /^cmd_(in|out)$/;
+	}
+}
+for my $enum (sort keys %enum) {
+	for my $value (@{$values{$enum} // []}) {
+		my $constant = 'INLAY_' . ($prefix{$enum} || uc $enum) . "_$value";
+		for my $spelt (split ' ', $enum{$enum}) {
+			my $theirs = sprintf $spelt, $value{"$enum.$value"} // $value;
+			guess('value', "$enum.$value", "$constant, 0", $theirs, "$theirs, 0");
+		}
+	}
+}
+
+sub program
+{
+	return $head . "int main(void)\n{\n" . join("\n", map { $_->[2] } @_) . "\n\treturn differ;\n}\n";
+}
+
+my $flags = "-std=gnu11 -w -isystem $scratch/shim -I$inlay";
+put 'guess.c', program(@guess);
+my $first = () = ($head . "int main(void)\n{\n") =~ /\n/g;
+my %wrong;
+for (`$cc $flags -fmax-errors=0 -fsyntax-only $scratch/guess.c 2>&1`) {
+	next unless /^(.*?):(\d+):\d+: (?:fatal )?error: (.*)/;
+	die "$1:$2: $3\n" if $1 ne "$scratch/guess.c" || $2 <= $first || $2 > $first + @guess;
+	$wrong{$2 - $first - 1} = 1;
+}
+my @good = @guess[grep { !$wrong{$_} } 0 .. $#guess];
+put 'compare.c', program(@good);
+system("$cc $flags -o $scratch/compare $scratch/compare.c") == 0 or die "the comparison does not compile\n";
+
+# ---- The result ----
+
+my ($status, %found, %count) = (0);
+print `$scratch/compare`;
+$status = 1 if $?;
+for (@good) {
+	$found{$_->[1]}++;
+	$count{$_->[0]}++;
+}
+my %unnamed = map { my $e = $_; map { ("$e.$_" => 1) } grep { !$found{"$e.$_"} } @{$values{$e}} } keys %values;
+my (%all, @missing, $here);
+for my $struct (sort keys %fields) {
+	$all{"$struct.$_"} = 1 for grep { !/^:/ } @{$fields{$struct}};
+}
+for my $struct (sort keys %members) {
+	# Bytes, and what Linux has a counterpart for: a struct that it has not is compared by its own fields.
+	$all{"$struct.$_"} = 1 for grep { $struct{$struct} // 1 || !$fields{$_} } @{$members{$struct}};
+}
+for (sort keys %all) {
+	next if $found{$_};
+	if ($second{$_}) {
+		$here++;
+		push @missing, "only here $_: $second{$_}\n";
+	} else {
+		print "$_ is neither in Linux nor has it a second source\n";
+		$status = 1;
+	}
+}
+for (sort keys %second) {
+	next if $all{$_};
+	print "$_ has a second source and is not defined\n";
+	$status = 1;
+}
+for my $struct (@structs) {
+	next if $found{"struct $struct"} || $struct =~ /^cmd_(in|out)$/ || ($struct{$struct} // 1) eq '';
+	print "struct inlay_$struct has no counterpart\n";
+	$status = 1;
+}
+printf "fields %d\ncompared %d, by %d comparisons\nstructs %d\nvalues %d, %d without a name there\nonly here %d\n%s", scalar keys %all,
+	scalar(grep { $found{$_} } keys %all), $count{field}, scalar(grep { /^struct / } keys %found), $count{value}, scalar keys %unnamed, $here // 0,
+	join '', @missing;
+exit $status;
