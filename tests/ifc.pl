@@ -225,7 +225,8 @@ my $cut = '';
 for my $file (qw(qp.h cq.h driver.h)) {
 	open my $in, '<', "$linux/linux/mlx5/$file" or die "$linux/linux/mlx5/$file: $!\n";
 	my $text = join '', <$in>;
-	$cut .= "$&\n" while $text =~ /^struct mlx5_klm \{.*?^\};|^enum(?: \w+)? \{[^}]*MLX5_(?:QP_OPTPAR|QP_ST|QP_PM|CQ_MODIFY|ATOMIC_OPS|NON_ZERO)_.*?^\};/gms;
+	my $wanted = "QP_OPTPAR|QP_ST|QP_PM|CQ_MODIFY|ATOMIC_OPS|NON_ZERO";
+	$cut .= "$&\n" while $text =~ /^struct mlx5_klm \{.*?^\};|^enum(?: \w+)? \{[^}]*MLX5_(?:$wanted)_.*?^\};/gms;
 }
 open my $ifc, '<', "$linux/linux/mlx5/mlx5_ifc.h" or die "$linux/linux/mlx5/mlx5_ifc.h: $!\n";
 my ($names, %spelling) = join '', <$ifc>;
@@ -277,7 +278,8 @@ for my $struct (sort keys %{{map { $_ => 1 } keys %fields, @structs}}) {
 		my $constant = $field =~ /^:/ ? ($struct =~ /_in$/ ? "INLAY_CMD_IN_$bare" : "INLAY_CMD_OUT_$bare") : "INLAY_${upper}_$bare";
 		my $place = $member ? "offsetof(struct inlay_$struct, $field) * 8, sizeof(((struct inlay_$struct *)0)->$field) * 8" :
 			"$constant & 0xffffff, $constant >> 24";
-		$place = "offsetof(struct inlay_$struct, klm) * 8, sizeof(struct inlay_klm) * 8" if "$struct.$field" eq 'query_mkey_out.klm';
+		$place = "offsetof(struct inlay_$struct, klm) * 8, sizeof(struct inlay_klm) * 8"
+			if "$struct.$field" eq 'query_mkey_out.klm';
 		my @names = split ' ', $name{"$struct.$bare"} // ($member ? $context{$field} : undef) // lc $bare;
 		push @names, lc $bare if $name{"$struct.$bare"} && $struct eq 'hca_cap';
 		@names = "bitmask." . lc $1 if $bare =~ /^BITMASK_(\w+)$/;
@@ -293,7 +295,8 @@ for my $struct (sort keys %{{map { $_ => 1 } keys %fields, @structs}}) {
 		}
 	}
 	for my $kernel (kernels($struct)) {
-		guess('struct', "struct $struct", "0, sizeof(struct inlay_$struct) * 8", $kernel, "0, sizeof(struct mlx5_ifc_${kernel}_bits)")
+		guess('struct', "struct $struct", "0, sizeof(struct inlay_$struct) * 8", $kernel,
+			"0, sizeof(struct mlx5_ifc_${kernel}_bits)")
 			unless $struct =~ /^cmd_(in|out)$/;
 	}
 }
@@ -364,6 +367,7 @@ for my $struct (@structs) {
 	$status = 1;
 }
 printf "fields %d\ncompared %d, by %d comparisons\nstructs %d\nvalues %d, %d without a name there\nonly here %d\n%s", scalar keys %all,
-	scalar(grep { $found{$_} } keys %all), $count{field}, scalar(grep { /^struct / } keys %found), $count{value}, scalar keys %unnamed, $here // 0,
+	scalar(grep { $found{$_} } keys %all), $count{field}, scalar(grep { /^struct / } keys %found), $count{value},
+	scalar keys %unnamed, $here // 0,
 	join '', @missing;
 exit $status;

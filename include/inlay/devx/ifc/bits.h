@@ -33,6 +33,7 @@
 #include <inlay/base.h>
 
 typedef uint32_t inlay_dword __attribute__((may_alias)); /* big-endian */
+typedef uint64_t inlay_two_dwords __attribute__((may_alias, aligned(4)));
 
 /* A field: the number of its first bit, and its width, 1 .. 32 or 64. */
 #define INLAY_BITS(offset, width) ((width) << 24 | (offset))
@@ -49,7 +50,7 @@ INLAY_ALWAYS uint64_t inlay_bits_get(const void *at, uint32_t field)
 	const inlay_dword *dword = (const inlay_dword *)at + offset / 32;
 
 	if (width == 64)
-		return (uint64_t)inlay_from_be32(dword[0]) << 32 | inlay_from_be32(dword[1]);
+		return inlay_from_be64(*(const inlay_two_dwords *)dword);
 	return inlay_from_be32(dword[0]) >> (32 - width - offset % 32) & 0xffffffffu >> (32 - width);
 }
 
@@ -66,8 +67,7 @@ INLAY_ALWAYS void inlay_bits_set(void *at, uint32_t field, uint64_t value)
 	inlay_dword *dword = (inlay_dword *)at + offset / 32;
 
 	if (width == 64) {
-		dword[0] = inlay_to_be32((uint32_t)(value >> 32));
-		dword[1] = inlay_to_be32((uint32_t)value);
+		*(inlay_two_dwords *)dword = inlay_to_be64(value);
 		return;
 	}
 	INLAY_CHECK(value >> width == 0, "a value fits the width of its field");

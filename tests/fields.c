@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Fields of device commands (devx/ifc/bits.h) against a model that moves one bit at a time, and commands against bytes counted by hand. */
+#include "common.h"
+#include <inlay/devx/ifc.h>
+
+#define DWORDS 6
+
+/* Bit `i`, counted as the device's reference does */
+static uint64_t bit(const uint8_t *bytes, size_t i)
+{
+	return bytes[i / 8] >> (7 - i % 8) & 1;
+}
+
+static uint64_t model_get(const uint8_t *bytes, uint32_t offset, uint32_t width)
+{
+	uint64_t value = 0;
+	uint32_t i;
+
+	for (i = 0; i < width; i++)
+		value = value << 1 | bit(bytes, offset + i);
+	return value;
+}
+
+static void model_set(uint8_t *bytes, uint32_t offset, uint32_t width, uint64_t value)
+{
+	uint32_t i;
+
+	for (i = 0; i < width; i++) {
+		size_t at = offset + i;
+
+		bytes[at / 8] = (uint8_t)((bytes[at / 8] & ~(0x80 >> at % 8)) | (value >> (width - 1 - i) & 1) << (7 - at % 8));
+	}
+}
+
+static void random_bytes(uint8_t *at, size_t len)
+{
+	while (len--)
+		*at++ = (uint8_t)rnd();
+}
+
+static uint64_t random_value(uint32_t width)
+{
+	uint64_t value = rnd_below(8) ? rnd() : rnd_below(2) ? ~0ull : 0;
+
+	return value >> (64 - width);
+}
+
+static void one(uint32_t offset, uint32_t width)
+{
+	union {
+		uint32_t dword[DWORDS];
+		uint8_t bytes[DWORDS * 4];
+	} real;
+	uint8_t model[DWORDS * 4];
+	uint32_t field = INLAY_BITS(offset, width);
+	uint64_t value = random_value(width);
+
+	random_bytes(model, sizeof(model));
+	memcpy(real.bytes, model, sizeof(model));
+	assert_int_equal(inlay_bits_get(real.dword, field), model_get(model, offset, width));
+	inlay_bits_set(real.dword, field, value);
+	model_set(model, offset, width, value);
+	assert_memory_equal(real.bytes, model, sizeof(model)); /* and nothing beside it */
+	assert_int_equal(inlay_bits_get(real.dword, field), value);
+}
+
+static void every_place(void **state)
+{
+	uint32_t offset, width, times;
+
+	(void)state;
+	for (times = 0; times < 20; times++) {
+		for (width = 1; width <= 32; width++)
+			for (offset = 0; offset + width <= DWORDS * 32; offset++)
+				if (offset / 32 == (offset + width - 1) / 32)
+					one(offset, width);
+		for (offset = 0; offset + 64 <= DWORDS * 32; offset += 32)
+			one(offset, 64);
+	}
+}
+
+static void many_sets(void **state)
+{
+	struct inlay_qpc qpc;
+	uint8_t model[sizeof(qpc)];
+	static const enum inlay_qpc_field fields[] = {
+		INLAY_QPC_ST, INLAY_QPC_PM_STATE, INLAY_QPC_PD, INLAY_QPC_MTU, INLAY_QPC_LOG_MSG_MAX, INLAY_QPC_LOG_SQ_SIZE,
+		INLAY_QPC_LOG_RQ_SIZE, INLAY_QPC_LOG_RQ_STRIDE, INLAY_QPC_UAR_PAGE, INLAY_QPC_CQN_SND, INLAY_QPC_CQN_RCV,
+		INLAY_QPC_DBR_ADDR, INLAY_QPC_RQ_TYPE, INLAY_QPC_SRQN_RMPN_XRQN, INLAY_QPC_DBR_UMEM_ID, INLAY_QPC_DC_ACCESS_KEY,
+		INLAY_QPC_RRE, INLAY_QPC_RWE, INLAY_QPC_RAE, INLAY_QPC_ATOMIC_MODE, INLAY_QPC_USER_INDEX, INLAY_QPC_Q_KEY,
+	};
+	int i;
+
+	(void)state;
+	memset(&qpc, 0, sizeof(qpc));
+	memset(model, 0, sizeof(model));
+	for (i = 0; i < 20000; i++) {
+		uint32_t field = (uint32_t)fields[rnd_below(ARRAY(fields))];
+		uint64_t value = random_value(field >> 24);
+
+		inlay_qpc_set(&qpc, (enum inlay_qpc_field)field, value);
+		model_set(model, field & 0xffffff, field >> 24, value);
+		assert_int_equal(inlay_qpc_get(&qpc, (enum inlay_qpc_field)field), value);
+	}
+	assert_memory_equal(&qpc, model, sizeof(model));
+}
+
+/* ---- too wide ---- */
+
+struct wide {
+	uint32_t dword[2];
+	uint32_t field;
+	uint64_t value;
+};
+
+static void set_wide(void *arg)
+{
+	struct wide *w = (struct wide *)arg;
+
+	inlay_bits_set(w->dword, w->field, w->value);
+}
+
+static void too_wide(void **state)
+{
+	uint32_t width;
+
+	(void)state;
+	for (width = 1; width <= 32; width++) {
+		uint32_t offset = rnd_below(33 - width);
+		struct wide w = {{0, 0}, 0, 0};
+		uint8_t model[8] = {0};
+
+		w.field = INLAY_BITS(offset, width);
+		w.value = (1ull << width) | (rnd() & ((1ull << width) - 1));
+		if (INLAY_CHECKED) {
+			if (width % 8 <= 1)
+				assert_aborts(set_wide, &w, "inlay: inlay_bits_set: a value fits the width of its field\n");
+			continue;
+		}
+		set_wide(&w); /* the upper bits are cut off and hit nobody */
+		model_set(model, offset, width, w.value & ((1ull << width) - 1));
+		assert_memory_equal(w.dword, model, sizeof(model));
+	}
+}
+
+/* ---- by hand ---- */
+
+static void assert_byte(const void *box, size_t at, uint8_t value)
+{
+	if (((const uint8_t *)box)[at] != value)
+		fail_msg("byte 0x%zx is 0x%02x, not 0x%02x", at, ((const uint8_t *)box)[at], value);
+}
+
+static void by_hand(void **state)
+{
+	struct inlay_create_qp_in qp;
+	struct inlay_create_cq_in cq;
+	struct inlay_mkc mkc;
+	struct inlay_query_hca_cap_out cap;
+	size_t i;
+
+	(void)state;
+	memset(&qp, 0, sizeof(qp));
+	inlay_cmd_in_set(&qp.cmd, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_CREATE_QP);
+	inlay_qpc_set(&qp.qpc, INLAY_QPC_PM_STATE, INLAY_QP_PM_MIGRATED);
+	inlay_qpc_set(&qp.qpc, INLAY_QPC_PD, 0xabcdef);
+	inlay_ads_set(&qp.qpc.primary, INLAY_ADS_VHCA_PORT_NUM, 2);
+	memset(qp.qpc.primary.rgid_rip, 0x5a, sizeof(qp.qpc.primary.rgid_rip));
+	inlay_create_qp_in_set(&qp, INLAY_CREATE_QP_IN_WQ_UMEM_OFFSET, 0x0102030405060708);
+	assert_byte(&qp, 0x00, 0x05);
+	assert_byte(&qp, 0x01, 0x00);
+	assert_byte(&qp, 0x1a, 0x18);
+	assert_byte(&qp, 0x1d, 0xab);
+	assert_byte(&qp, 0x1f, 0xef);
+	assert_byte(&qp, 0x18 + 0x18 + 0x0f, 0);
+	assert_byte(&qp, 0x18 + 0x18 + 0x10, 0x5a);
+	assert_byte(&qp, 0x18 + 0x18 + 0x1f, 0x5a);
+	assert_byte(&qp, 0x18 + 0x18 + 0x20, 0);
+	assert_byte(&qp, 0x18 + 0x18 + 0x25, 2);
+	for (i = 0; i < 8; i++)
+		assert_byte(&qp, 0x100 + i, (uint8_t)(i + 1));
+
+	memset(&cq, 0, sizeof(cq));
+	inlay_cmd_in_set(&cq.cmd, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_CREATE_CQ);
+	inlay_cqc_set(&cq.cqc, INLAY_CQC_LOG_CQ_SIZE, 0x11);
+	inlay_cqc_set(&cq.cqc, INLAY_CQC_UAR_PAGE, 0x123456);
+	inlay_cqc_set(&cq.cqc, INLAY_CQC_CQE_SZ, INLAY_CQE_SZ_128);
+	inlay_create_cq_in_set(&cq, INLAY_CREATE_CQ_IN_CQ_UMEM_ID, 0xa1b2c3d4);
+	assert_byte(&cq, 0x00, 0x04);
+	assert_byte(&cq, 0x11, 0x20);
+	assert_byte(&cq, 0x1c, 0x11);
+	assert_byte(&cq, 0x1d, 0x12);
+	assert_byte(&cq, 0x58, 0xa1);
+	assert_byte(&cq, 0x5b, 0xd4);
+
+	memset(&mkc, 0, sizeof(mkc));
+	for (i = INLAY_MKEY_PA; i <= INLAY_MKEY_CROSSING_VHCA; i++) {
+		inlay_mkc_set_mode(&mkc, (enum inlay_mkey_mode)i);
+		assert_int_equal(inlay_mkc_get_mode(&mkc), i);
+		assert_byte(&mkc, 0, (uint8_t)(i >> 2 << 2));
+		assert_byte(&mkc, 2, (uint8_t)(i & 3));
+	}
+
+	memset(&cap, 0, sizeof(cap));
+	((uint8_t *)&cap)[0x10 + 0x06] = 0x12;
+	((uint8_t *)&cap)[0x10 + 0x07] = 0x34;
+	((uint8_t *)&cap)[4] = 0xde;
+	((uint8_t *)&cap)[7] = 0xad;
+	assert_int_equal(inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_VHCA_ID), 0x1234);
+	assert_int_equal(inlay_cmd_out_get(&cap.cmd, INLAY_CMD_OUT_SYNDROME), 0xde0000ad);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_place),
+		cmocka_unit_test(many_sets),
+		cmocka_unit_test(too_wide),
+		cmocka_unit_test(by_hand),
+	};
+
+	rnd_seed();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
