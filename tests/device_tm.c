@@ -1,261 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * device_tm.c: tag matching as libmlx5 drives it: the list, its phase, what messages do with it, rendezvous, errors. The same runs on a
- * device with an engine, on a stepped one and on a trapping one. Where libmlx5 makes something else of a completion than its manual says,
- * the test names it "libmlx5:".
+ * device_tm.c: tag matching as libmlx5 drives it: the list, its phase, what messages do with it, rendezvous; any order of these against a
+ * plain list; two processes.
  */
-#include "device.h"
-#include <infiniband/tm_types.h>
-
-#define TMH 16
-#define RVH 16
-#define MTU 1024                  /* device.h's path */
-#define ALL 0xffffffffffffffffull
-#define MATCHED (IBV_WC_TM_MATCH | IBV_WC_TM_DATA_VALID)
-
-/* What an extended CQ tells of one completion */
-struct done {
-	enum ibv_wc_status status;
-	enum ibv_wc_opcode opcode;
-	unsigned flags;
-	uint64_t wr_id;
-	uint32_t len, qpn, imm;
-	struct ibv_wc_tm_info tm;
-};
-
-struct match {
-	struct ibv_cq_ex *cq;
-	struct ibv_srq *srq;
-	struct side rx, tx;       /* rx has the SRQ; what comes back to tx lands in a receive queue of its own */
-	struct how how;
-	uint32_t unexpected;      /* as the program counts */
-};
-
-/* On a device that does not go by itself: what there is to do */
-static void go(void)
-{
-	if (softdev_present())
-		softdev_run();
-}
-
-static bool done_within(struct ibv_cq_ex *cq, struct done *d, double seconds)
-{
-	struct ibv_poll_cq_attr at = { .comp_mask = 0 };
-	double end = now() + seconds;
-	int err;
-
-	memset(d, 0, sizeof(*d));
-	do {
-		go();
-		err = ibv_start_poll(cq, &at);
-		if (err != ENOENT)
-			break;
-		usleep(20);
-	} while (now() < end);
-	if (err == ENOENT)
-		return false;
-	must(err);
-	d->status = cq->status;
-	d->wr_id = cq->wr_id;
-	d->opcode = ibv_wc_read_opcode(cq);
-	/* Data of up to 32 bytes lie in the CQE where the flag of a GRH would: libmlx5 reads it all the same */
-	d->flags = ibv_wc_read_wc_flags(cq) & ~(unsigned)IBV_WC_GRH;
-	d->len = ibv_wc_read_byte_len(cq);
-	d->qpn = ibv_wc_read_qp_num(cq);
-	d->imm = be32toh(ibv_wc_read_imm_data(cq));
-	ibv_wc_read_tm_info(cq, &d->tm);
-	ibv_end_poll(cq);
-	return true;
-}
-
-static struct done next_done(struct ibv_cq_ex *cq)
-{
-	struct done d;
-
-	assert_true(done_within(cq, &d, 5));
-	return d;
-}
-
-static void nothing_done(struct ibv_cq_ex *cq)
-{
-	struct done d;
-
-	assert_false(done_within(cq, &d, 0.005));
-}
-
-static struct done expect_done(struct ibv_cq_ex *cq, uint64_t wr_id, enum ibv_wc_opcode opcode, unsigned flags)
-{
-	struct done d = next_done(cq);
-
-	if (d.status || d.wr_id != wr_id || d.opcode != opcode || d.flags != flags)
-		print_error("wr %d: %s, opcode %d, flags 0x%x; not wr %d, opcode %d, flags 0x%x\n", (int)d.wr_id,
-			    ibv_wc_status_str(d.status), d.opcode, d.flags, (int)wr_id, opcode, flags);
-	assert_int_equal(d.status, IBV_WC_SUCCESS);
-	assert_int_equal(d.wr_id, wr_id);
-	assert_int_equal(d.opcode, opcode);
-	assert_int_equal(d.flags, flags);
-	return d;
-}
-
-static struct ibv_cq_ex *a_cq(int cqe, int size)
-{
-	struct ibv_cq_init_attr_ex init = { .cqe = cqe, .wc_flags = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_TM_INFO };
-	struct mlx5dv_cq_init_attr dv = { .comp_mask = MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE, .cqe_size = size };
-	struct ibv_cq_ex *cq = size == 64 ? ibv_create_cq_ex(ctx, &init) : mlx5dv_create_cq(ctx, &init, &dv);
-
-	assert_non_null(cq);
-	return cq;
-}
-
-static struct ibv_srq *try_srq(struct ibv_cq *cq, uint32_t wr, uint32_t tags, uint32_t ops)
-{
-	struct ibv_srq_init_attr_ex init = { .attr = { .max_wr = wr, .max_sge = 1 }, .srq_type = IBV_SRQT_TM, .pd = pd, .cq = cq,
-					     .tm_cap = { tags, ops },
-					     .comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_TM |
-							  (cq ? IBV_SRQ_INIT_ATTR_CQ : 0) };
-
-	return ibv_create_srq_ex(ctx, &init);
-}
-
-static void connect_to(struct match *t, struct side *rx, struct side *tx)
-{
-	struct how how = t->how;
-
-	open_side(tx, &how);
-	how.srq = t->srq;
-	how.cq = ibv_cq_ex_to_cq(t->cq);
-	open_side(rx, &how);
-	bring_up(tx->qp, rx->qp->qp_num, &how);
-	bring_up(rx->qp, tx->qp->qp_num, &how);
-	fill(tx->buf, SIZE, 1);
-	memset(rx->buf, 0xaa, SIZE);
-}
-
-static void open_tm(struct match *t, uint32_t wr, uint32_t tags, int cqe_size)
-{
-	memset(t, 0, sizeof(*t));
-	t->how = usual;
-	t->cq = a_cq(1024, cqe_size);
-	t->srq = try_srq(ibv_cq_ex_to_cq(t->cq), wr, tags, 256);
-	assert_non_null(t->srq);
-	connect_to(t, &t->rx, &t->tx);
-}
-
-static void close_tm(struct match *t)
-{
-	nothing_done(t->cq);
-	close_side(&t->tx);
-	close_side_but_cqs(&t->rx);
-	must(ibv_destroy_srq(t->srq));
-	must(ibv_destroy_cq(ibv_cq_ex_to_cq(t->cq)));
-}
-
-/* ---- list operations: recv_wr_id is 1000 more than wr_id ---- */
-
-static struct ibv_ops_wr add_wr(uint64_t id, struct ibv_sge *sg, uint64_t tag, uint64_t mask, int flags)
-{
-	struct ibv_ops_wr wr = { .wr_id = id, .opcode = IBV_WR_TAG_ADD, .flags = flags };
-
-	wr.tm.add.recv_wr_id = id + 1000;
-	wr.tm.add.sg_list = sg;
-	wr.tm.add.num_sge = sg ? 1 : 0;
-	wr.tm.add.tag = tag;
-	wr.tm.add.mask = mask;
-	return wr;
-}
-
-static void post_ops(struct match *t, struct ibv_ops_wr *wr)
-{
-	struct ibv_ops_wr *bad;
-
-	wr->tm.unexpected_cnt = t->unexpected;
-	must(ibv_post_srq_ops(t->srq, wr, &bad));
-}
-
-/* Signaled, and in step; the completion is taken */
-static uint32_t add(struct match *t, uint64_t id, size_t off, uint32_t len, uint64_t tag, uint64_t mask)
-{
-	struct ibv_sge sg = sge(&t->rx, off, len);
-	struct ibv_ops_wr wr = add_wr(id, len ? &sg : NULL, tag, mask, IBV_OPS_SIGNALED | IBV_OPS_TM_SYNC);
-
-	post_ops(t, &wr);
-	expect_done(t->cq, id, IBV_WC_TM_ADD, 0);
-	return wr.tm.handle;
-}
-
-static struct done del(struct match *t, uint64_t id, uint32_t handle, int flags)
-{
-	struct ibv_ops_wr wr = { .wr_id = id, .opcode = IBV_WR_TAG_DEL, .flags = flags | IBV_OPS_SIGNALED };
-	struct done d;
-
-	wr.tm.handle = handle;
-	post_ops(t, &wr);
-	d = next_done(t->cq);
-	assert_int_equal(d.wr_id, id);
-	assert_int_equal(d.opcode, IBV_WC_TM_DEL);
-	return d;
-}
-
-static void sync_now(struct match *t, uint64_t id)
-{
-	struct ibv_ops_wr wr = { .wr_id = id, .opcode = IBV_WR_TAG_SYNC, .flags = IBV_OPS_SIGNALED | IBV_OPS_TM_SYNC };
-
-	post_ops(t, &wr);
-	expect_done(t->cq, id, IBV_WC_TM_SYNC, 0);
-}
-
-/* ---- messages: a header, and bytes of tx's buffer from off on ---- */
-
-static void untagged(struct match *t, uint64_t id, size_t off, uint32_t len)
-{
-	struct ibv_sge sg = sge(&t->rx, off, len);
-	struct ibv_recv_wr wr = { .wr_id = id, .sg_list = &sg, .num_sge = 1 }, *bad;
-
-	must(ibv_post_srq_recv(t->srq, &wr, &bad));
-}
-
-#define HEAD (SIZE - 4096)        /* where tx builds its headers; they are in use until the send is done */
-
-static void send_raw(struct side *tx, const void *head, uint32_t head_len, size_t off, uint32_t len)
-{
-	struct ibv_sge sg[2] = { sge(tx, HEAD, head_len), sge(tx, off, len) };
-	struct ibv_send_wr wr = request(IBV_WR_SEND, 77, sg, len ? 2 : 1, tx, 0);
-
-	if (!head_len) {
-		wr.sg_list = sg + 1;
-		wr.num_sge = len > 0;
-	}
-	memcpy(tx->buf + HEAD, head, head_len);
-	post(tx, &wr);
-}
-
-static void sent(struct side *tx)
-{
-	double end = now() + 5;
-	struct ibv_wc wc;
-	int n;
-
-	do {
-		go();
-		n = ibv_poll_cq(tx->scq, 1, &wc);
-	} while (!n && now() < end && usleep(20) == 0);
-	assert_int_equal(n, 1);
-	assert_int_equal(wc.status, IBV_WC_SUCCESS);
-	assert_int_equal(wc.wr_id, 77);
-}
-
-static struct ibv_tmh tmh_of(enum ibv_tmh_op op, uint64_t tag, uint32_t ctx_)
-{
-	return (struct ibv_tmh){ .opcode = op, .app_ctx = htobe32(ctx_), .tag = htobe64(tag) };
-}
-
-static void eager(struct side *tx, uint64_t tag, uint32_t ctx_, size_t off, uint32_t len)
-{
-	struct ibv_tmh h = tmh_of(IBV_TMH_EAGER, tag, ctx_);
-
-	send_raw(tx, &h, TMH, off, len);
-	sent(tx);
-}
+#include "device_tm.h"
 
 /* ---- creation ---- */
 
@@ -264,6 +12,7 @@ static void capabilities(void **state)
 	struct ibv_device_attr_ex a;
 
 	(void)state;
+	need_lists();
 	must(ibv_query_device_ex(ctx, NULL, &a));
 	assert_true(a.tm_caps.max_num_tags >= 127);
 	assert_int_equal(a.tm_caps.max_num_tags & (a.tm_caps.max_num_tags + 1), 0);
@@ -284,6 +33,7 @@ static void creation(void **state)
 	uint32_t max;
 
 	(void)state;
+	need_lists();
 	must(ibv_query_device_ex(ctx, NULL, &a));
 	max = a.tm_caps.max_num_tags;
 	assert_non_null(plain);
@@ -518,12 +268,6 @@ static void unexpected(struct match *t, uint64_t tag)
 	assert_memory_equal(t->rx.buf + HALF + TMH, t->tx.buf + 5, 100);
 }
 
-static void expected(struct match *t, uint64_t tag, uint64_t recv_id)
-{
-	eager(&t->tx, tag, 1, 5, 100);
-	expect_done(t->cq, recv_id, IBV_WC_TM_RECV, MATCHED);
-}
-
 /* A tag that is added before the device knows that the program has seen all unexpected messages matches nothing until then */
 static void phase(void **state)
 {
@@ -711,6 +455,8 @@ static void several(void **state)
 static void many_unexpected(void **state)
 {
 	const uint32_t n = 70000;
+	struct ibv_send_wr wr[32];
+	struct ibv_sge sg[32];
 	struct match t;
 	uint32_t i, k;
 
@@ -721,13 +467,14 @@ static void many_unexpected(void **state)
 			untagged(&t, k, 64 * k, 64);
 		for (k = 0; k < 32; k++) {
 			struct ibv_tmh h = tmh_of(IBV_TMH_EAGER, i + k, 0);
-			struct ibv_sge sg = sge(&t.tx, HEAD + TMH * k, TMH);
-			struct ibv_send_wr wr = request(IBV_WR_SEND, 77, &sg, 1, &t.tx, 0);
 
 			memcpy(t.tx.buf + HEAD + TMH * k, &h, TMH);
-			wr.send_flags = k == 31 ? IBV_SEND_SIGNALED : 0;
-			post(&t.tx, &wr);
+			sg[k] = sge(&t.tx, HEAD + TMH * k, TMH);
+			wr[k] = request(IBV_WR_SEND, 77, &sg[k], 1, &t.tx, 0);
+			wr[k].send_flags = k == 31 ? IBV_SEND_SIGNALED : 0;
+			wr[k].next = k == 31 ? NULL : &wr[k + 1];
 		}
+		post(&t.tx, wr);
 		sent(&t.tx);
 		for (k = 0; k < 32; k++) {
 			struct done d = next_done(t.cq);
@@ -739,11 +486,11 @@ static void many_unexpected(void **state)
 			assert_int_equal(be64toh(((struct ibv_tmh *)(void *)(t.rx.buf + 64 * k))->tag), i + k);
 		}
 		if (i == 1600 || i == 32000 || i == 65504) {
-			struct ibv_ops_wr wr = add_wr(i, NULL, i, ALL, IBV_OPS_SIGNALED | IBV_OPS_TM_SYNC);
+			struct ibv_ops_wr one = add_wr(i, NULL, i, ALL, IBV_OPS_SIGNALED | IBV_OPS_TM_SYNC);
 			struct done d;
 
 			t.unexpected = i + 32;
-			post_ops(&t, &wr);
+			post_ops(&t, &one);
 			d = next_done(t.cq);
 			/* libmlx5: the device's count has 16 bits, and the program's is compared as it is */
 			assert_int_equal(d.flags, i == 65504 ? IBV_WC_TM_SYNC_REQ : 0);
@@ -799,77 +546,6 @@ static void removal(void **state)
 }
 
 /* ---- rendezvous ---- */
-
-struct request {
-	struct ibv_tmh h;
-	struct ibv_rvh r;
-	uint8_t extra[SIZE / 8];
-};
-
-static struct request rndv_of(struct match *t, uint64_t tag, size_t off, uint32_t len, size_t extra)
-{
-	struct request q = { .h = tmh_of(IBV_TMH_RNDV, tag, 0x77770000 + (uint32_t)tag) };
-
-	q.r = (struct ibv_rvh){ htobe64((uintptr_t)t->tx.buf + off), htobe32(t->tx.mr->rkey), htobe32(len) };
-	fill(q.extra, extra, 3);
-	return q;
-}
-
-static void offer(struct match *t, const struct request *q, size_t extra)
-{
-	/* Too long for where headers usually are */
-	memcpy(t->tx.buf + HALF + HALF / 2, q, TMH + RVH + extra);
-	send_raw(&t->tx, NULL, 0, HALF + HALF / 2, TMH + RVH + extra);
-	sent(&t->tx);
-}
-
-#define FIN_AT (HALF + 4096)      /* in tx's buffer */
-
-static void fin_room(struct match *t, uint64_t id)
-{
-	memset(t->tx.buf + FIN_AT, 0, 64);
-	recv_at(&t->tx, id, FIN_AT, 64);
-}
-
-static struct ibv_wc plain_wc(struct ibv_cq *cq)
-{
-	double end = now() + 5;
-	struct ibv_wc wc;
-	int n;
-
-	memset(&wc, 0, sizeof(wc));
-	do {
-		go();
-		n = ibv_poll_cq(cq, 1, &wc);
-	} while (!n && now() < end && usleep(20) == 0);
-	assert_int_equal(n, 1);
-	return wc;
-}
-
-static void fin_comes(struct match *t, uint64_t id, const struct request *q)
-{
-	struct ibv_wc wc = plain_wc(t->tx.rcq);
-
-	assert_int_equal(wc.status, IBV_WC_SUCCESS);
-	assert_int_equal(wc.wr_id, id);
-	assert_int_equal(wc.byte_len, TMH + RVH);
-	assert_int_equal(t->tx.buf[FIN_AT], IBV_TMH_FIN);
-	assert_memory_equal(t->tx.buf + FIN_AT + 1, (const uint8_t *)q + 1, TMH + RVH - 1);
-}
-
-static void match_and_data(struct match *t, uint64_t recv_id, const struct request *q)
-{
-	struct done d = expect_done(t->cq, recv_id, IBV_WC_TM_RECV, IBV_WC_TM_MATCH);
-
-	assert_int_equal(d.tm.tag, be64toh(q->h.tag));
-	assert_int_equal(d.tm.priv, be32toh(q->h.app_ctx));
-	assert_int_equal(d.qpn, t->rx.qp->qp_num);
-	d = expect_done(t->cq, recv_id, IBV_WC_TM_RECV, IBV_WC_TM_DATA_VALID);
-	assert_int_equal(d.len, be32toh(q->r.len));
-	assert_int_equal(d.qpn, t->rx.qp->qp_num);
-	/* libmlx5: what was matched is not in this one */
-	assert_int_equal(d.tm.tag, 0);
-}
 
 /* Match, data read by the device, and FIN, with or without a send queue for the device to share with the program */
 static void rendezvous(void **state)
@@ -1044,35 +720,316 @@ static void rendezvous_by_software(void **state)
 	close_tm(&t);
 }
 
-#define test(name) cmocka_unit_test(name)
+/* ---- any order of anything, against a list that is searched from its front ---- */
+
+struct model {
+	struct {
+		uint64_t tag, mask;
+		uint32_t handle, id, room;
+		bool enabled;
+	} e[64];
+	unsigned n;
+	uint16_t hw, sw;
+};
+
+static void model_sync(struct model *m, uint16_t sw)
+{
+	m->sw = sw;
+	for (unsigned i = 0; i < m->n && m->sw == m->hw; i++)
+		m->e[i].enabled = true;
+}
+
+static void model_remove(struct model *m, unsigned i)
+{
+	memmove(m->e + i, m->e + i + 1, (--m->n - i) * sizeof(m->e[0]));
+}
+
+static unsigned model_match(const struct model *m, uint64_t tag)
+{
+	unsigned i;
+
+	for (i = 0; i < m->n; i++)
+		if (m->e[i].enabled && (tag & m->e[i].mask) == m->e[i].tag)
+			break;
+	return i;
+}
+
+enum { TAGS = 40, ROOM = 4096 };
+
+/* While the counts differ, what is added waits */
+static void at_random(void **state)
+{
+	const char *cases = getenv("DEVICE_TM_CASES");
+	unsigned long n = cases ? strtoul(cases, NULL, 0) : 6000, step;
+	static const uint64_t masks[] = { ALL, ALL, ALL, 0xf, 0xf0, 0, 0xff00000000000000ull };
+	unsigned count[8] = { 0 };
+	struct model m = { .n = 0 };
+	struct match t;
+
+	(void)state;
+	open_tm(&t, 64, TAGS, 64);
+	for (step = 0; step < n; step++) {
+		uint64_t tag = rnd() % 4 | (rnd() % 3) << 4 | (rnd() % 8 ? 0 : 0xab00000000000000ull);
+		int flags = rnd() % 3 ? IBV_OPS_TM_SYNC : 0, what = rnd() % 16;
+		struct ibv_ops_wr wr = { .wr_id = step, .flags = flags | IBV_OPS_SIGNALED };
+		struct done d;
+		unsigned hit;
+
+		/* The program tells of what it has handled, and now and then of less */
+		if (flags && rnd() % 4)
+			t.unexpected = m.hw;
+		if (what < 5 && m.n < TAGS) {
+			struct ibv_sge sg;
+
+			m.e[m.n].mask = masks[rnd() % ARRAY(masks)];
+			m.e[m.n].tag = tag & m.e[m.n].mask;
+			m.e[m.n].room = 64 + rnd() % (ROOM - 64);
+			m.e[m.n].id = step + 1000;
+			wr = add_wr(step, &sg, m.e[m.n].tag, m.e[m.n].mask, flags | IBV_OPS_SIGNALED);
+			/* The place in memory goes with the handle, which is known only afterwards: by number of the step */
+			sg = sge(&t.rx, step % (2 * TAGS) * ROOM, m.e[m.n].room);
+			post_ops(&t, &wr);
+			if (flags)
+				model_sync(&m, t.unexpected);
+			m.e[m.n].handle = wr.tm.handle;
+			m.e[m.n].enabled = m.hw == m.sw;
+			m.n++;
+			d = next_done(t.cq);
+			assert_int_equal(d.opcode, IBV_WC_TM_ADD);
+			assert_int_equal(d.status, IBV_WC_SUCCESS);
+			count[0]++;
+		} else if (what < 7 && m.n) {
+			unsigned i = rnd() % m.n;
+
+			wr.opcode = IBV_WR_TAG_DEL;
+			wr.tm.handle = m.e[i].handle;
+			post_ops(&t, &wr);
+			model_remove(&m, i);
+			if (flags)
+				model_sync(&m, t.unexpected);
+			d = next_done(t.cq);
+			assert_int_equal(d.opcode, IBV_WC_TM_DEL);
+			assert_int_equal(d.status, IBV_WC_SUCCESS);
+			count[1]++;
+		} else if (what == 7) {
+			wr.opcode = IBV_WR_TAG_SYNC;
+			post_ops(&t, &wr);
+			if (flags)
+				model_sync(&m, t.unexpected);
+			d = next_done(t.cq);
+			assert_int_equal(d.opcode, IBV_WC_TM_SYNC);
+			count[2]++;
+		} else if (what == 8) {
+			untagged(&t, step, SIZE - 8192, 4096);
+			send_raw(&t.tx, &(struct ibv_tmh){ .tag = htobe64(tag) }, TMH, 0, 0);
+			sent(&t.tx);
+			expect_done(t.cq, step, IBV_WC_TM_NO_TAG, 0);
+			count[3]++;
+		} else {
+			bool rndv = what > 13;
+			uint32_t len = rnd() % (rndv ? ROOM : MTU - TMH), off = rnd() % 4096;
+			struct request q = rndv_of(&t, tag, off, len, 0);
+
+			hit = model_match(&m, tag);
+			if (hit == m.n)
+				untagged(&t, step, SIZE - 8192, 4096);
+			else if (!rndv && len > m.e[hit].room)
+				len = m.e[hit].room;
+			if (rndv && hit < m.n && len <= m.e[hit].room)
+				fin_room(&t, step);
+			if (rndv)
+				offer(&t, &q, 0);
+			else
+				eager(&t.tx, tag, step, off, len);
+			d = next_done(t.cq);
+			if (hit == m.n) {
+				assert_int_equal(d.wr_id, step);
+				assert_int_equal(d.flags & MATCHED, 0);
+				assert_int_equal(d.len, rndv ? TMH + RVH : TMH + len);
+				m.hw++;
+				count[4]++;
+				continue;
+			}
+			assert_int_equal(d.wr_id, m.e[hit].id);
+			assert_int_equal(d.tm.tag, tag);
+			assert_true(d.flags & IBV_WC_TM_MATCH);
+			if (!rndv) {
+				assert_int_equal(d.flags, MATCHED);
+				assert_int_equal(d.len, len);
+			} else if (len <= m.e[hit].room) {
+				assert_int_equal(d.flags, IBV_WC_TM_MATCH);
+				d = expect_done(t.cq, m.e[hit].id, IBV_WC_TM_RECV, IBV_WC_TM_DATA_VALID);
+				fin_comes(&t, step, &q);
+			} else {
+				assert_int_equal(d.status, IBV_WC_TM_RNDV_INCOMPLETE);
+				len = 0;
+			}
+			assert_memory_equal(t.rx.buf + (m.e[hit].id - 1000) % (2 * TAGS) * ROOM, t.tx.buf + off, len);
+			model_remove(&m, hit);
+			count[rndv ? 6 : 5]++;
+		}
+	}
+	print_message("# %lu steps: %u added, %u removed, %u counts alone, %u without tag, %u unexpected, %u eager, %u rendezvous\n", n,
+		      count[0], count[1], count[2], count[3], count[4], count[5], count[6]);
+	for (unsigned i = 0; i < 7; i++)
+		assert_true(count[i] > n / 100);
+	close_tm(&t);
+}
+
+/* ---- two processes ---- */
+
+struct card {
+	uint32_t qpn, rkey;
+	uint64_t addr;
+};
+
+static void exchange(int to, int from, const struct side *s, struct card *theirs)
+{
+	struct card ours = { .qpn = s->qp->qp_num, .rkey = s->mr->rkey, .addr = (uintptr_t)s->buf };
+
+	assert_int_equal(write(to, &ours, sizeof(ours)), sizeof(ours));
+	assert_true(readable(from, 10000));
+	assert_int_equal(read(from, theirs, sizeof(*theirs)), sizeof(*theirs));
+}
+
+enum { MESSAGES = 400, PEER_LEN = 20000 };
+
+static uint32_t peer_len(int i)
+{
+	return i % 5 == 4 ? PEER_LEN - i : i % 5 == 3 ? 3000 + i : i * 2;
+}
+
+/* The sender: a fifth are rendezvous, and it waits for each of their FINs; every third tag is not there when it comes */
+static int peer(void)
+{
+	struct match t = { .how = usual };
+	struct card theirs;
+	char c;
+
+	if (setup(NULL))
+		return 1;
+	open_side(&t.tx, &t.how);
+	fill(t.tx.buf, SIZE, 1);
+	must(move(t.tx.qp, IBV_QPS_INIT, 0, &t.how));
+	exchange(1, 0, &t.tx, &theirs);
+	must(move(t.tx.qp, IBV_QPS_RTR, theirs.qpn, &t.how));
+	must(move(t.tx.qp, IBV_QPS_RTS, theirs.qpn, &t.how));
+	for (int i = 0; i < MESSAGES; i++) {
+		struct request q = rndv_of(&t, i, i, peer_len(i), 0);
+
+		if (i % 5 != 4) {
+			eager(&t.tx, i, i, i, peer_len(i));
+			continue;
+		}
+		fin_room(&t, i);
+		offer(&t, &q, 0);
+		fin_comes(&t, i, &q);
+	}
+	/* What was taken is on its way until the other side says that it has it all */
+	must(read(0, &c, 1) != 1);
+	close_side(&t.tx);
+	return teardown(NULL) ? 1 : 0;
+}
+
+static void receive(struct match *t, int i, const uint8_t *sent_bytes)
+{
+	uint32_t len = peer_len(i);
+	bool late = i % 3 == 2 && i % 5 != 4;
+	size_t at = i % 8 * (size_t)(PEER_LEN + 64);
+	struct done d;
+
+	if (late)
+		untagged(t, i, at, PEER_LEN);
+	else
+		add(t, i, at, PEER_LEN, i, ALL);
+	assert_true(done_within(t->cq, &d, 10));
+	assert_int_equal(d.status, IBV_WC_SUCCESS);
+	assert_int_equal(d.wr_id, late ? i : 1000 + i);
+	if (late) {
+		t->unexpected++;
+		assert_int_equal(d.len, TMH + len);
+		assert_memory_equal(t->rx.buf + at + TMH, sent_bytes + i, len);
+		return;
+	}
+	if (d.flags != MATCHED)
+		d = expect_done(t->cq, 1000 + i, IBV_WC_TM_RECV, IBV_WC_TM_DATA_VALID);
+	assert_int_equal(d.len, len);
+	assert_memory_equal(t->rx.buf + at, sent_bytes + i, len);
+}
+
+static void two_processes(void **state)
+{
+	uint8_t *bytes = malloc(SIZE);
+	int in[2], out[2], status;
+	struct card theirs;
+	struct match t;
+	pid_t pid;
+
+	(void)state;
+	if (softdev_present() && softdev_run() != -EPERM) {
+		print_message("skipped: a device without an engine is alone\n");
+		free(bytes);
+		skip();
+	}
+	fill(bytes, SIZE, 1);
+	must(pipe(in));
+	must(pipe(out));
+	fflush(NULL);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid) {
+		dup2(out[0], 0);
+		dup2(in[1], 1);
+		close(out[1]);
+		close(in[0]);
+		execl("/proc/self/exe", "device_tm", "peer", NULL);
+		_exit(127);
+	}
+	close(out[0]);
+	close(in[1]);
+	open_tm(&t, 16, 8, 64);
+	must(move(t.rx.qp, IBV_QPS_RESET, 0, &t.how));
+	must(move(t.rx.qp, IBV_QPS_INIT, 0, &t.how));
+	exchange(out[1], in[0], &t.rx, &theirs);
+	must(move(t.rx.qp, IBV_QPS_RTR, theirs.qpn, &t.how));
+	must(move(t.rx.qp, IBV_QPS_RTS, theirs.qpn, &t.how));
+	for (int i = 0; i < MESSAGES; i++)
+		receive(&t, i, bytes);
+	assert_int_equal(write(out[1], "x", 1), 1);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	close(out[1]);
+	close(in[0]);
+	close_tm(&t);
+	free(bytes);
+}
 
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		test(capabilities),
-		test(creation),
-		test(operations),
-		test(full),
-		test(eager_sizes),
-		test(order_and_masks),
-		test(phase),
-		test(not_ready),
-		test(without_tag),
-		test(immediate),
-		test(several),
-		test(many_unexpected),
-		test(removal),
-		test(rendezvous),
-		test(rendezvous_queue),
-		test(rendezvous_unexpected),
-		test(rendezvous_by_software),
+		cmocka_unit_test(capabilities),
+		cmocka_unit_test(creation),
+		cmocka_unit_test(operations),
+		cmocka_unit_test(full),
+		cmocka_unit_test(eager_sizes),
+		cmocka_unit_test(order_and_masks),
+		cmocka_unit_test(phase),
+		cmocka_unit_test(not_ready),
+		cmocka_unit_test(without_tag),
+		cmocka_unit_test(immediate),
+		cmocka_unit_test(several),
+		cmocka_unit_test(many_unexpected),
+		cmocka_unit_test(removal),
+		cmocka_unit_test(rendezvous),
+		cmocka_unit_test(rendezvous_queue),
+		cmocka_unit_test(rendezvous_unexpected),
+		cmocka_unit_test(rendezvous_by_software),
+		cmocka_unit_test(at_random),
+		cmocka_unit_test(two_processes),
 	};
-	int failed;
 
-	(void)argc;
-	(void)argv;
+	if (argc == 2 && !strcmp(argv[1], "peer"))
+		return peer();
 	cmocka_set_message_output(CM_OUTPUT_TAP);
-	failed = cmocka_run_group_tests(tests, setup, teardown);
-	failed += again_with("SOFTDEV_MANUAL", "1");
-	return failed;
+	return RUN(tests);
 }

@@ -20,10 +20,11 @@
  * an SRQ WQE whole, as NO_TAG: opcodes NO_TAG and FIN, but also unknown ones and messages too short for what their first byte says
  * (16 bytes, RNDV 32), the empty one among them.
  *   EAGER that matches   payload to the buffer. One packet: CONSUMED_MSG. More than the path's MTU: CONSUMED, then EXPECTED
- *   RNDV that matches    CONSUMED; a READ of RVH.len bytes on the QP that it came on; EXPECTED; to the peer FIN, the TMH and RVH with opcode 2
- *                        Software's, when the buffer is smaller than RVH.len, the SRQ does no rendezvous, the QP is no RC QP (a DCT) or
- *                        may have no READs (max_rd_atomic 0), RVH.len is beyond the largest message, or the request is longer than 64 bytes: then the
- *                        request itself goes to the buffer, CONSUMED_MSG_SW_RNDV, or beyond the MTU CONSUMED_SW_RNDV, then EXPECTED
+ *   RNDV that matches    CONSUMED; a READ of RVH.len bytes on the QP that it came on; EXPECTED; FIN to the peer: the TMH and RVH with
+ *                        opcode 2. It is software's when the buffer is smaller than RVH.len, the SRQ does no rendezvous, the QP is no
+ *                        RC QP (a DCT) or may have no READs (max_rd_atomic 0), RVH.len is beyond the largest message, or the request is
+ *                        longer than 64 bytes: then the request itself goes to the buffer. CONSUMED_MSG_SW_RNDV, or beyond the MTU
+ *                        CONSUMED_SW_RNDV, then EXPECTED
  *   no match             whole to an SRQ WQE: UNEXPECTED
  * Payload, or a request that is software's, longer than its buffer: LOCAL_LENGTH_ERR; a key that the QP's protection domain does not have:
  * LOCAL_PROT_ERR. As with any receive the QP stops. Nobody tells how an adapter says that it was a tagged buffer: here the error CQE has
@@ -288,7 +289,9 @@ static void abandon(struct rcq *q)
 
 static bool for_software(const struct rcq *q, const struct seg *buf, uint64_t request, uint32_t len)
 {
-	return q->qp->type != IBV_QPT_RC || !tm_of(q)->rndv || request > ENG_TM_HEAD || len > buf->len || len > SD_MAX_MSG || !q->qp->attr.max_rd_atomic;
+	bool able = tm_of(q)->rndv && q->qp->type == IBV_QPT_RC && q->qp->attr.max_rd_atomic;
+
+	return !able || request > ENG_TM_HEAD || len > buf->len || len > SD_MAX_MSG;
 }
 
 static int rendezvous(struct rcq *q)

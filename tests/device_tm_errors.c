@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* device_tm_errors.c: tag matching as libmlx5 drives it, when something goes wrong; and step by step */
+#include "device_tm.h"
+
+/*
+ * A message that its tagged buffer cannot hold, and one whose buffer's key is not good. libmlx5: the error is charged to the SRQ's WQE that
+ * the CQE's counter would name; the tag is lost
+ */
+static void bad_tagged_buffer(void **state)
+{
+	static const uint32_t sizes[] = { 65, 1000, 5000 };
+
+	(void)state;
+	for (unsigned i = 0; i < 2 * ARRAY(sizes) + 1; i++) {
+		bool key = i >= ARRAY(sizes), rndv = i == 2 * ARRAY(sizes);
+		uint32_t len = rndv ? 4096 : sizes[i % ARRAY(sizes)];
+		struct ibv_tmh h = tmh_of(IBV_TMH_EAGER, 5, 1);
+		struct ibv_ops_wr wr;
+		struct ibv_sge sg;
+		struct match t;
+		struct done d;
+
+		open_tm(&t, 16, 8, 64);
+		sg = sge(&t.rx, 0, key ? 8192 : 64);
+		sg.lkey ^= key ? 0x5500 : 0;
+		wr = add_wr(1, &sg, 5, ALL, IBV_OPS_SIGNALED);
+		post_ops(&t, &wr);
+		expect_done(t.cq, 1, IBV_WC_TM_ADD, 0);
+		untagged(&t, 42, HALF, 64);
+		if (rndv) {
+			struct request q = rndv_of(&t, 5, 0, len, 0);
+
+			memcpy(t.tx.buf + HALF + HALF / 2, &q, TMH + RVH);
+			send_raw(&t.tx, NULL, 0, HALF + HALF / 2, TMH + RVH);
+		} else {
+			send_raw(&t.tx, &h, TMH, 0, len);
+		}
+		failed_send(&t, key ? IBV_WC_REM_OP_ERR : IBV_WC_REM_INV_REQ_ERR);
+		/* What has come of it before the key was looked at is nothing */
+		d = next_done(t.cq);
+		assert_int_equal(d.status, key ? IBV_WC_LOC_PROT_ERR : IBV_WC_LOC_LEN_ERR);
+		assert_int_equal(d.wr_id, 42);
+		assert_int_equal(state_of(t.rx.qp), IBV_QPS_ERR);
+		close_failed(&t);
+	}
+}
+
+/* The same of an SRQ buffer, and that an unexpected message which fails is not counted */
+static void bad_untagged_buffer(void **state)
+{
+	(void)state;
+	for (int key = 0; key < 2; key++) {
+		struct ibv_sge sg;
+		struct ibv_recv_wr wr = { .wr_id = 3, .sg_list = &sg, .num_sge = 1 }, *bad;
+		struct ibv_tmh h = tmh_of(IBV_TMH_EAGER, 5, 1);
+		struct match t;
+		struct done d;
+
+		open_tm(&t, 16, 8, 64);
+		sg = sge(&t.rx, 0, key ? 8192 : 64);
+		sg.lkey ^= key ? 0x5500 : 0;
+		must(ibv_post_srq_recv(t.srq, &wr, &bad));
+		send_raw(&t.tx, &h, TMH, 0, 64);
+		failed_send(&t, key ? IBV_WC_REM_OP_ERR : IBV_WC_REM_INV_REQ_ERR);
+		d = next_done(t.cq);
+		assert_int_equal(d.status, key ? IBV_WC_LOC_PROT_ERR : IBV_WC_LOC_LEN_ERR);
+		assert_int_equal(d.wr_id, 3);
+		add(&t, 4, 0, 64, 5, ALL);
+		close_failed(&t);
+	}
+}
+
+/* The device reads what it may not, or nobody answers: the match stands and the data do not come. libmlx5: this is IBV_WC_RECV */
+static void cancelled(void **state)
+{
+	(void)state;
+	for (int how = 0; how < 4; how++) {
+		struct request q;
+		struct match t;
+		struct done d;
+
+		open_tm(&t, 16, 8, 64);
+		q = rndv_of(&t, 5, 0, 4096, 0);
+		if (how == 0)
+			q.r.rkey ^= htobe32(0x5500);
+		/* In SQD the QP receives, but does not ask */
+		if (how > 1)
+			must(move(t.rx.qp, IBV_QPS_SQD, 0, &t.how));
+		add(&t, 1, 0, 8192, 5, ALL);
+		if (how == 1) {
+			/* No right to read here */
+			struct ibv_qp_attr a = attr_for(IBV_QPS_RTS, 0, &t.how);
+
+			a.qp_access_flags = IBV_ACCESS_LOCAL_WRITE;
+			must(ibv_modify_qp(t.tx.qp, &a, IBV_QP_STATE | IBV_QP_ACCESS_FLAGS));
+		}
+		offer(&t, &q, 0);
+		d = expect_done(t.cq, 1001, IBV_WC_TM_RECV, IBV_WC_TM_MATCH);
+		assert_int_equal(d.tm.tag, 5);
+		if (how > 1) {
+			nothing_done(t.cq);
+			must(move(t.rx.qp, how == 2 ? IBV_QPS_ERR : IBV_QPS_RESET, 0, &t.how));
+		}
+		d = next_done(t.cq);
+		assert_int_equal(d.status, IBV_WC_TM_RNDV_INCOMPLETE);
+		assert_int_equal(d.wr_id, 1001);
+		assert_int_equal(d.opcode, IBV_WC_RECV);
+		assert_int_equal(d.flags, MATCHED);
+		assert_int_equal(state_of(t.rx.qp), how == 3 ? IBV_QPS_RESET : IBV_QPS_ERR);
+		/* The list is as good as before */
+		assert_int_equal(del(&t, 3, add(&t, 2, 0, 64, 5, ALL), 0).status, IBV_WC_SUCCESS);
+		close_failed(&t);
+	}
+}
+
+/* libmlx5 gives the place of a tag away when it is removed without a completion, even if data are still on their way to it */
+static void removed_too_late(void **state)
+{
+	struct ibv_ops_wr wr = { .opcode = IBV_WR_TAG_DEL };
+	struct ibv_qp_attr a;
+	struct request q;
+	struct match t;
+	struct done d;
+
+	(void)state;
+	open_tm(&t, 16, 8, 64);
+	must(move(t.rx.qp, IBV_QPS_SQD, 0, &t.how));
+	fin_room(&t, 9);
+	q = rndv_of(&t, 5, 0, 4096, 0);
+	wr.tm.handle = add(&t, 1, 0, 8192, 5, ALL);
+	offer(&t, &q, 0);
+	expect_done(t.cq, 1001, IBV_WC_TM_RECV, IBV_WC_TM_MATCH);
+	post_ops(&t, &wr);
+	nothing_done(t.cq);
+	a = attr_for(IBV_QPS_RTS, 0, &t.how);
+	must(ibv_modify_qp(t.rx.qp, &a, IBV_QP_STATE));
+	d = next_done(t.cq);
+	assert_int_equal(d.status, IBV_WC_GENERAL_ERR);
+	fin_comes(&t, 9, &q);
+	assert_memory_equal(t.rx.buf, t.tx.buf, 4096);
+	close_tm(&t);
+}
+
+/* ---- faults: what the device asks of the peer is sent as any message ---- */
+
+static void faults(void **state)
+{
+	/* Message 1 is the offer, 2 the READ, 3 the FIN; a retry is one more */
+	static const struct {
+		const char *spec;
+		bool spoilt, fails, no_fin;
+	} cases[] = { { "drop@2", false, false, false }, { "drop@3", false, false, false }, { "drop@2-4", false, false, false },
+		      { "dup@*", false, false, false }, { "delay=2ms@2-3", false, false, false }, { "corrupt@2", true, false, false },
+		      { "syndrome=0x13@2", false, true, true }, { "syndrome=0x13@3", false, false, true } };
+
+	(void)state;
+	if (!softdev_present()) {
+		print_message("skipped: faults are the software device's\n");
+		skip();
+	}
+	for (unsigned i = 0; i < ARRAY(cases); i++) {
+		struct request q;
+		struct match t;
+		struct done d;
+
+		open_tm(&t, 16, 8, 64);
+		q = rndv_of(&t, 5, 0, 4096, 0);
+		fin_room(&t, 9);
+		add(&t, 1, 0, 8192, 5, ALL);
+		must(softdev_fault(cases[i].spec));
+		offer(&t, &q, 0);
+		expect_done(t.cq, 1001, IBV_WC_TM_RECV, IBV_WC_TM_MATCH);
+		d = next_done(t.cq);
+		assert_int_equal(d.wr_id, 1001);
+		assert_int_equal(d.status, cases[i].fails ? IBV_WC_TM_RNDV_INCOMPLETE : IBV_WC_SUCCESS);
+		if (!cases[i].fails)
+			assert_int_equal(!!memcmp(t.rx.buf, t.tx.buf, 4096), cases[i].spoilt);
+		if (!cases[i].no_fin)
+			fin_comes(&t, 9, &q);
+		else
+			go();
+		must(softdev_fault(NULL));
+		if (cases[i].no_fin) {
+			for (double end = now() + 5; state_of(t.rx.qp) != IBV_QPS_ERR && now() < end;)
+				go();
+			assert_int_equal(state_of(t.rx.qp), IBV_QPS_ERR);
+			assert_int_equal(ibv_poll_cq(t.tx.rcq, 1, &(struct ibv_wc){ .wr_id = 0 }), 0);
+		}
+		close_tm(&t);
+	}
+}
+
+/* ---- the stepped device: what it does by itself is no WQE, and has its turn like one ---- */
+
+static void steps(void **state)
+{
+	struct ibv_sge sg;
+	struct ibv_ops_wr wr;
+	struct request q;
+	struct match t;
+
+	(void)state;
+	if (!softdev_present() || softdev_execute(0, 0) == -EPERM) {
+		print_message("skipped: this device is not stepped\n");
+		skip();
+	}
+	open_tm(&t, 16, 8, 64);
+	sg = sge(&t.rx, 0, 8192);
+	wr = add_wr(1, &sg, 5, ALL, IBV_OPS_SIGNALED);
+	post_ops(&t, &wr);
+	q = rndv_of(&t, 5, 0, 4096, 0);
+	fin_room(&t, 9);
+	memcpy(t.tx.buf + HALF + HALF / 2, &q, TMH + RVH);
+	send_raw(&t.tx, NULL, 0, HALF + HALF / 2, TMH + RVH);
+	/* No tag yet, and no buffer: the message waits, once more where it has its turn before the operation */
+	assert_int_equal(softdev_execute(t.tx.qp->qp_num, 1), 0);
+	assert_int_equal(softdev_run(), 1);
+	assert_int_equal(softdev_run(), 1);
+	assert_memory_equal(t.rx.buf, t.tx.buf, 4096);
+	expect_done(t.cq, 1, IBV_WC_TM_ADD, 0);
+	sent(&t.tx);
+	match_and_data(&t, 1001, &q);
+	fin_comes(&t, 9, &q);
+	/* The match and what follows, one by one */
+	add(&t, 2, 0, 8192, 5, ALL);
+	memset(t.rx.buf, 0, 4096);
+	fin_room(&t, 10);
+	send_raw(&t.tx, NULL, 0, HALF + HALF / 2, TMH + RVH);
+	by_hand = true;
+	assert_int_equal(softdev_execute(t.tx.qp->qp_num, 1), 1);
+	nothing_done(t.cq);
+	assert_int_equal(softdev_complete(0, 2), 2);
+	sent(&t.tx);
+	expect_done(t.cq, 1002, IBV_WC_TM_RECV, IBV_WC_TM_MATCH);
+	assert_true(all_bytes(t.rx.buf, 4096, 0));
+	assert_int_equal(softdev_execute(t.tx.qp->qp_num, 5), 0);
+	assert_int_equal(softdev_complete(0, 5), 0);
+	assert_int_equal(softdev_execute(t.rx.qp->qp_num, 1), 0);
+	assert_memory_equal(t.rx.buf, t.tx.buf, 4096);
+	nothing_done(t.cq);
+	assert_int_equal(softdev_complete(0, 5), 2);
+	expect_done(t.cq, 1002, IBV_WC_TM_RECV, IBV_WC_TM_DATA_VALID);
+	fin_comes(&t, 10, &q);
+	by_hand = false;
+	close_tm(&t);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(bad_tagged_buffer),
+		cmocka_unit_test(bad_untagged_buffer),
+		cmocka_unit_test(cancelled),
+		cmocka_unit_test(removed_too_late),
+		cmocka_unit_test(faults),
+		cmocka_unit_test(steps),
+	};
+
+	cmocka_set_message_output(CM_OUTPUT_TAP);
+	return RUN(tests);
+}
