@@ -135,8 +135,14 @@ struct sd_srq {
 #define SD_QPT_DCI ((enum ibv_qp_type)0x40)
 #define SD_QPT_DCT ((enum ibv_qp_type)0x41)
 
+/* What a counter set counts, of the QPs that name it, as responders */
+struct sd_counters {
+	uint32_t writes, reads, atomics, no_buffer, duplicates;
+};
+
 struct sd_qp {
 	uint32_t qpn;
+	uint8_t counter_set;      /* 0: none */
 	unsigned dev;             /* which of the process's devices */
 	struct sd_srq *srq;       /* NULL without one; rq is NULL with one */
 	uint32_t uidx;            /* goes to CQE 0x20 (srqn_uidx) */
@@ -167,6 +173,7 @@ struct sd_qp {
 /* ---- host side, for the engine; all with sd_lock held ---- */
 struct sd_mr *sd_mr_find(uint32_t key);          /* NULL: no such key */
 struct sd_qp *sd_qp_find(uint32_t qpn);
+struct sd_counters *sd_counters(const struct sd_qp *qp); /* NULL: its set is not there */
 struct sd_cq *sd_cq_find(uint32_t cqn);
 struct sd_cq *sd_cq_next(struct sd_cq *cq);
 struct sd_mr *sd_mr_index(uint32_t key);         /* whatever the key's low byte, which binding a window changes */

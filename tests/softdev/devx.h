@@ -141,6 +141,7 @@ struct sd_domain {
 	unsigned kind;
 	uint32_t number;
 	struct sd_pd *pd;         /* of those that have one */
+	struct sd_counters counters;
 	int refs;
 };
 struct sd_domain *sd_devx_xrcd(const struct sd_devx_cmd *c, uint32_t xrcd);

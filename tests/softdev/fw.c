@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include "devx.h"
 
 #define HEADER 16u
@@ -231,6 +232,31 @@ static uint8_t counters_alloc(struct sd_devx_cmd *c)
 	return domain_new(c, COUNTERS, 0x58, 8);
 }
 
+struct sd_counters *sd_counters(const struct sd_qp *qp)
+{
+	struct sd_domain *d = qp->counter_set ? sd_number_get(&domains[COUNTERS], qp->counter_set) : NULL;
+
+	return d && d->ctx == qp->ctx ? &d->counters : NULL;
+}
+
+static uint8_t counters_query(struct sd_devx_cmd *c)
+{
+	struct sd_domain *d = domain(c, COUNTERS, sd_get(c->in, 0xf8, 8));
+
+	if (!d)
+		return SD_FAIL(c, SD_ST_BAD_RES);
+	if (!sd_clear(c->in, 0xc1, 31))
+		return SD_FAIL(c, SD_ST_BAD_PARAM);
+	sd_set(c->out, 0x80, 32, d->counters.writes);
+	sd_set(c->out, 0xc0, 32, d->counters.reads);
+	sd_set(c->out, 0x100, 32, d->counters.atomics);
+	sd_set(c->out, 0x180, 32, d->counters.no_buffer);
+	sd_set(c->out, 0x200, 32, d->counters.duplicates);
+	if (sd_get(c->in, 0xc0, 1))
+		memset(&d->counters, 0, sizeof(d->counters));
+	return SD_ST_OK;
+}
+
 /* ---- what the device says of itself ---- */
 
 static uint8_t nop(struct sd_devx_cmd *c)
@@ -344,6 +370,49 @@ static uint8_t query_lag(struct sd_devx_cmd *c)
 	return SD_ST_OK;
 }
 
+/*
+ * Registers, those that users may have: the node's description, which is only kept, and the clock, which is only read. A write says in
+ * its data what the register shall be; a read has the register's selectors there, of which these have none.
+ */
+static uint8_t access_register(struct sd_devx_cmd *c)
+{
+	enum { WRITE, READ };
+	static uint8_t description[SD_MAX_DEVICES][64];
+	uint8_t r[64] = { 0 };
+	struct timespec t;
+	size_t len;
+
+	if (c->op_mod > READ)
+		return SD_FAIL(c, SD_ST_BAD_OP);
+	switch (sd_get(c->in, 0x50, 16)) {
+	case 0x6001:
+		len = 64;
+		break;
+	case 0x9055:
+		len = 0x1c;
+		break;
+	default:
+		return SD_FAIL(c, SD_ST_BAD_PARAM);
+	}
+	if (c->inlen < HEADER + len)
+		return SD_FAIL(c, SD_ST_BAD_INLEN);
+	if (c->outlen < HEADER + len)
+		return SD_FAIL(c, SD_ST_BAD_OUTLEN);
+	if (!sd_clear(c->in, 0x40, 16) || !sd_clear(c->in, 0x60, 32) || (c->op_mod == WRITE && len != 64))
+		return SD_FAIL(c, SD_ST_BAD_PARAM);
+	if (len == 64) {
+		if (c->op_mod == WRITE)
+			memcpy(description[c->ctx->dev], c->in + HEADER, len);
+		memcpy(r, description[c->ctx->dev], len);
+	} else {
+		clock_gettime(CLOCK_REALTIME, &t);
+		sd_set(r, 0x80, 32, t.tv_sec);
+		sd_set(r, 0xa2, 30, t.tv_nsec);
+	}
+	sd_devx_answer(c, HEADER, r, len);
+	return SD_ST_OK;
+}
+
 const struct sd_devx_op sd_fw_ops[] = {
 	{ 0x100, 0x10, 0x10, sd_fw_query_hca_cap },
 	{ 0x101, 0x10, 0x110, query_adapter },
@@ -354,10 +423,12 @@ const struct sd_devx_op sd_fw_ops[] = {
 	{ 0x760, 0x10, 0x30, query_roce_address },
 	{ 0x762, 0x10, 0x10, query_hca_vport },
 	{ 0x771, 0x10, 0x10, counters_alloc },
+	{ 0x773, 0x20, 0x100, counters_query },
 	{ 0x800, 0x10, 0x10, pd_alloc },
 	{ 0x80d, 0x10, 0x10, nop },
 	{ 0x80e, 0x10, 0x10, xrcd_alloc },
 	{ 0x816, 0x10, 0x10, td_alloc },
 	{ 0x842, 0x10, 0x10, query_lag },
+	{ 0xb0c, 0x10, 0x10, access_register },
 	{ 0 },
 };

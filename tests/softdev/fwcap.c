@@ -22,6 +22,7 @@ static const struct cap general[] = {
 	{ 0x9b, 5, 16 },          /* log_max_qp */
 	{ 0xab, 5, 16 },          /* log_max_srq */
 	{ 0xc8, 8, 22 },          /* log_max_cq_sz */
+	{ 0xd2, 1, 1 },           /* access_register_user */
 	{ 0xdb, 5, 16 },          /* log_max_cq */
 	{ 0xe8, 1, 1 },           /* relaxed_ordering_write */
 	{ 0xe9, 1, 1 },           /* relaxed_ordering_read */

@@ -205,6 +205,10 @@ static void begin(struct rcq *q, const struct frame *f)
 /* Nothing to receive it with */
 static enum reply not_ready(struct rcq *q)
 {
+	struct sd_counters *c = sd_counters(q->qp);
+
+	if (c)
+		c->no_buffer++;
 	q->in_msg = false;
 	q->nak_wait = reliable(q->qp);
 	return RP_RNR;
@@ -380,9 +384,17 @@ static enum reply rx_atomic(struct rcq *q, const struct frame *f, struct rx_out 
 	return RP_ACK;
 }
 
+static void count(struct sd_counters *c, uint8_t opcode)
+{
+	c->writes += opcode == MLX5_OPCODE_RDMA_WRITE || opcode == MLX5_OPCODE_RDMA_WRITE_IMM;
+	c->reads += opcode == MLX5_OPCODE_RDMA_READ;
+	c->atomics += opcode == MLX5_OPCODE_ATOMIC_CS || opcode == MLX5_OPCODE_ATOMIC_FA;
+}
+
 enum reply rx_request(struct rcq *q, const struct frame *f, const struct iovec *src, unsigned ns, struct rx_out *out)
 {
 	struct sd_qp *qp = q->qp;
+	struct sd_counters *c = sd_counters(qp);
 
 	if (q->err || (qp->type == SD_QPT_DCT ? SD_QPT_DCI : qp->type) != f->type || f->src != q->peer || f->dev != qp->dev ||
 	    (qp->type == SD_QPT_DCT && q->nak_fatal) || (qp->state != IBV_QPS_RTR && qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_SQD && qp->state != IBV_QPS_SQE))
@@ -396,6 +408,8 @@ enum reply rx_request(struct rcq *q, const struct frame *f, const struct iovec *
 			q->uc_psn = f->psn;
 	} else if (f->dup) {
 		/* Its PSN was there already. Also when that one was sent back to wait: this is not the attempt that is waited for */
+		if (c)
+			c->duplicates++;
 		return RP_STALE;
 	} else if (f->psn != q->rpsn) {
 		return q->nak_wait ? RP_STALE : RP_UNREACH;
@@ -413,6 +427,8 @@ enum reply rx_request(struct rcq *q, const struct frame *f, const struct iovec *
 	if (qp->type == IBV_QPT_UC && f->opcode != MLX5_OPCODE_SEND && f->opcode != MLX5_OPCODE_SEND_IMM &&
 	    f->opcode != MLX5_OPCODE_RDMA_WRITE && f->opcode != MLX5_OPCODE_RDMA_WRITE_IMM)
 		return refuse(q, RP_INVAL);
+	if (c && f->off == 0)
+		count(c, f->opcode);
 	switch (f->opcode) {
 	case MLX5_OPCODE_SEND:
 	case MLX5_OPCODE_SEND_IMM:
