@@ -100,8 +100,8 @@ void sd_devx_answer(struct sd_devx_cmd *c, size_t at, const uint8_t *from, size_
 
 /*
  * What a create command made, as the kernel knows it. destroy() is the firmware's destroy command: SD_ST_OK, with obj freed, or a status
- * with nothing changed, which is SD_ST_BUSY for what is in use. The numbers are each kind's own (struct sd_numbers); a general object's is its
- * obj_id.
+ * with nothing changed, which is SD_ST_BUSY for what is in use. The numbers are each kind's own (struct sd_numbers); a general object's
+ * is its obj_id.
  */
 struct sd_devx_obj {
 	struct sd_ctx *ctx;

@@ -230,7 +230,8 @@ static uint8_t general_create(struct sd_devx_cmd *c)
 	pd = sd_devx_pd(c, sd_get(a, 0x180, 32) & 0xffffff);
 	to = sd_get(a, 0x20, 32) <= 0xffffff ? by_index(sd_get(a, 0x20, 32)) : NULL;
 	/* Whether it is not there, not permitted or not permitted with this key is nobody's business */
-	if (!pd || !to || !to->permitted || to->m.pd->ctx->dev != sd_get(a, 0, 16) || memcmp(to->secret, a + 0x80 / 8, sizeof(to->secret)) != 0)
+	if (!pd || !to || !to->permitted || to->m.pd->ctx->dev != sd_get(a, 0, 16) ||
+	    memcmp(to->secret, a + 0x80 / 8, sizeof(to->secret)) != 0)
 		return SD_FAIL(c, SD_ST_BAD_RES);
 	hm = calloc(1, sizeof(*hm));
 	if (!hm)

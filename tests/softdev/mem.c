@@ -44,7 +44,8 @@ static bool walk(struct walk *w, uint32_t key, uint64_t addr, uint64_t len, unsi
 /* What an entry of a list names is written to or read locally, whatever rights the list's own key has given */
 static bool walk_list(struct walk *w, const struct sd_mr *mr, uint64_t off, uint64_t len, unsigned access, unsigned depth)
 {
-	unsigned inner = access & (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) ? IBV_ACCESS_LOCAL_WRITE : 0;
+	const unsigned writes = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+	unsigned inner = access & writes ? IBV_ACCESS_LOCAL_WRITE : 0;
 	uint32_t i = 0;
 
 	if (!depth)

@@ -498,7 +498,8 @@ void rx_frame(unsigned slot, uint64_t inst, const struct frame *f, const uint8_t
 			j = &q->jobs[q->njobs++];
 			*j = (struct job){
 				.kind = f->opcode == MLX5_OPCODE_RDMA_READ ? FR_READ : FR_ATOMIC, .psn = f->psn, .epoch = f->epoch,
-				.rkey = f->rkey, .raddr = f->raddr, .total = g.total, .value = f->opcode == MLX5_OPCODE_RDMA_READ ? 0 : out.value,
+				.rkey = f->rkey, .raddr = f->raddr, .total = g.total,
+				.value = f->opcode == MLX5_OPCODE_RDMA_READ ? 0 : out.value,
 			};
 			eng_wake();
 			return;
