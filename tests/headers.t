@@ -54,6 +54,7 @@ done
 
 # ---- Who includes whom ----
 
+ifc=$(cd include/inlay && echo devx/ifc/*.h)
 declare -A may=(
 	[base.h]=""
 	[wqe.h]="base.h"
@@ -94,11 +95,18 @@ declare -A may=(
 	[devx/ifc/tir.h]="base.h devx/ifc/bits.h devx/ifc/cmd.h"
 	[devx/ifc/object.h]="base.h devx/ifc/bits.h devx/ifc/cmd.h"
 	[devx/ifc/srq.h]="base.h devx/ifc/bits.h devx/ifc/cmd.h devx/ifc/wq.h"
-	[devx/call.h]="base.h devx/ifc/bits.h devx/ifc/cmd.h"
+	[devx/call.h]="base.h $ifc"
 	[devx/umem.h]="base.h"
-	[devx/event.h]="base.h devx/call.h devx/ifc/bits.h devx/ifc/cmd.h"
-	[devx/uar.h]="base.h wqe.h queue/uar.h devx/call.h devx/ifc/bits.h devx/ifc/cmd.h"
-	[devx.h]="$(cd include/inlay && echo base.h wqe.h cqe.h queue.h queue/*.h verbs.h devx/*.h devx/*/*.h)"
+	[devx/event.h]="base.h devx/call.h $ifc"
+	[devx/uar.h]="base.h wqe.h queue/uar.h devx/call.h $ifc"
+	[devx/cq.h]="base.h cqe.h wqe.h queue/uar.h queue/srq.h queue/cq.h devx/call.h devx/uar.h devx/umem.h $ifc"
+	[devx/path.h]="base.h devx/call.h $ifc"
+	[devx/qp.h]="base.h cqe.h wqe.h queue/uar.h queue/sq.h queue/rq.h devx/call.h devx/path.h devx/uar.h devx/umem.h $ifc"
+	[devx/rmp.h]="base.h cqe.h wqe.h queue/uar.h queue/srq.h devx/call.h devx/umem.h $ifc"
+	[devx/xrq.h]="base.h cqe.h wqe.h queue/uar.h queue/srq.h devx/call.h devx/rmp.h devx/umem.h $ifc"
+	[devx/mkey.h]="base.h devx/call.h devx/umem.h $ifc"
+	[devx/dct.h]="base.h devx/call.h devx/path.h $ifc"
+	[devx.h]="base.h wqe.h cqe.h queue.h $(cd include/inlay && echo queue/*.h devx/*.h) $ifc"
 	[devx/ifc.h]="base.h $(cd include/inlay && echo devx/ifc/*.h)"
 	[match/scan.h]="base.h"
 	[match/table.h]="base.h match/scan.h"

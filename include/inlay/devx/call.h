@@ -21,15 +21,17 @@
  *            +4  0           op_mod 16                                                      +4  syndrome 32
  *            +8  what the command is about                                                  +8  the answer
  *
- * The layouts of the commands are in devx/ifc; here only the headers of both boxes are looked at. Which opcode goes which way is the kernel's decision: it has a list for each of the four, and
- * answers -EINVAL to what is not on it. Creating goes through inlay_devx_create, modifying and querying through the object that is
- * meant, all else through inlay_devx_command. An object is destroyed by its handle: no command that destroys gets through.
+ * The layouts of the commands are in devx/ifc; here only the headers of both boxes are looked at. Which opcode goes which way is the
+ * kernel's decision: it has a list for each of the four, and answers -EINVAL to what is not on it. Creating goes through inlay_devx_create,
+ * modifying and querying through the object that is meant, all else through inlay_devx_command. An object is destroyed by its handle: no
+ * command that destroys gets through.
  *
  * When a command fails
  * --------------------
- * Either the kernel refuses it, and its errno is all there is; or the device does, with a status and a syndrome, a number that only its vendor
- * can read. Kernels of today then answer EREMOTEIO and hand the outbox over; those before 5.18 or so answer what the status maps to, and keep
- * the outbox to themselves. Here both give the same error code, the one of the table, and struct inlay_devx_error keeps what is known:
+ * Either the kernel refuses it, and its errno is all there is; or the device does, with a status and a syndrome, a number that only its
+ * vendor can read. Kernels of today then answer EREMOTEIO and hand the outbox over; those before 5.18 or so answer what the status maps to,
+ * and keep the outbox to themselves. Here both give the same error code, the one of the table, and struct inlay_devx_error keeps what is
+ * known:
  *
  *   status 00 OK                          0        0a bad index                     -EINVAL
  *          01 internal error              -EIO     0f no resources                  -EAGAIN
@@ -55,6 +57,7 @@
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
 #include <inlay/devx/ifc/cmd.h>
+#include <inlay/devx/ifc/hca.h>
 
 #define INLAY_DEVX_BOX 16u       /* bytes of the shortest inbox and outbox */
 #define INLAY_DEVX_BOX_MAX 65532u /* of the longest: uverbs counts them in 16 bits */
@@ -64,7 +67,7 @@
 struct inlay_devx_error {
 	uint16_t opcode;
 	uint16_t op_mod;
-	uint8_t status;    /* the device's; 0: it was the kernel, or a library before it, that refused, or an old kernel that does not tell */
+	uint8_t status;    /* the device's; 0: it was the kernel, or a library before it, that refused, or an old one does not tell */
 	uint8_t reserved[3];
 	uint32_t syndrome; /* the device's, opaque */
 	int32_t err;       /* what the call returned: 0 or a negative errno */
@@ -244,8 +247,8 @@ INLAY_COLD void inlay_devx_begin(const void *in, struct inlay_devx_error *error)
 /*
  * Looks at the lengths, and zeroes the outbox. in NULL is as good as too short.
  *
- * Returns 0, or -EINVAL for a box that is shorter than 16 bytes or longer than uverbs can count, or not of whole dwords; then nothing is written
- * but *error.
+ * Returns 0, or -EINVAL for a box that is shorter than 16 bytes or longer than uverbs can count, or not of whole dwords; then nothing is
+ * written but *error.
  */
 INLAY_COLD int inlay_devx_boxes(const void *in, size_t inlen, void *out, size_t outlen, struct inlay_devx_error *error)
 {
@@ -296,8 +299,8 @@ INLAY_COLD int inlay_devx_end(int err, const void *out, struct inlay_devx_error 
  *
  * A context of ibv_open_device can do commands too, where the kernel lets it; this one is refused where it does not.
  *
- * Returns 0; -EOPNOTSUPP when the device is not mlx5; else the negative errno of mlx5dv_open_device: -EPERM, -EINVAL or -EOPNOTSUPP where device,
- * kernel or rights do not allow commands.
+ * Returns 0; -EOPNOTSUPP when the device is not mlx5; else the negative errno of mlx5dv_open_device: -EPERM, -EINVAL or -EOPNOTSUPP where
+ * device, kernel or rights do not allow commands.
  */
 INLAY_COLD int inlay_devx_open(struct ibv_context **ctx, struct ibv_device *device)
 {
@@ -336,8 +339,26 @@ INLAY_COLD int inlay_devx_command(struct ibv_context *ctx, const void *in, size_
 }
 
 /*
- * Destroys an object. Returns 0, or a negative errno: -EBUSY when something else uses it; then it is still there, and it may be called again.
- * Destroying a DCT waits until it is drained.
+ * QUERY_HCA_CAP: what the device can do, as it is set now.
+ *
+ * type  enum inlay_cap_type
+ *
+ * Returns as inlay_devx_command does.
+ */
+INLAY_COLD int inlay_devx_query_cap(struct ibv_context *ctx, uint32_t type, struct inlay_query_hca_cap_out *out,
+				    struct inlay_devx_error *error)
+{
+	struct inlay_cmd_in in;
+
+	__builtin_memset(&in, 0, sizeof(in));
+	inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_QUERY_HCA_CAP);
+	inlay_cmd_in_set(&in, INLAY_CMD_IN_OP_MOD, type << 1 | INLAY_CAP_CURRENT);
+	return inlay_devx_command(ctx, &in, sizeof(in), out, sizeof(*out), error);
+}
+
+/*
+ * Destroys an object. Returns 0, or a negative errno: -EBUSY when something else uses it; then it is still there, and it may be called
+ * again. Destroying a DCT waits until it is drained.
  */
 INLAY_COLD int inlay_devx_destroy(struct mlx5dv_devx_obj *obj)
 {

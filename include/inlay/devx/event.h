@@ -102,8 +102,8 @@ INLAY_COLD void inlay_devx_answers_close(struct mlx5dv_devx_cmd_comp *answers)
  * outlen     bytes of the outbox that is to come: 16 at least, whole dwords
  * wr_id      comes back with the answer
  *
- * Returns 0; -EINVAL for a box of a length that cannot be; -EAGAIN when more than 1 MiB of outboxes are outstanding there: read some; else the
- * negative errno of mlx5dv_devx_obj_query_async. What the device thinks of it comes with the answer.
+ * Returns 0; -EINVAL for a box of a length that cannot be; -EAGAIN when more than 1 MiB of outboxes are outstanding there: read some; else
+ * the negative errno of mlx5dv_devx_obj_query_async. What the device thinks of it comes with the answer.
  */
 INLAY_COLD int inlay_devx_query_async(struct mlx5dv_devx_obj *obj, const void *in, size_t inlen, size_t outlen, uint64_t wr_id,
 				      struct mlx5dv_devx_cmd_comp *answers)
@@ -121,8 +121,8 @@ INLAY_COLD int inlay_devx_query_async(struct mlx5dv_devx_obj *obj, const void *i
  * wr_id     of the query that is answered
  * error     as inlay_devx_query's, but for opcode and op_mod, which an answer does not tell
  *
- * Returns 0; -EINVAL for a buffer of less than 8 + 16 bytes; -ENOSPC when this answer is longer than the buffer: it stays; -EAGAIN when there is
- * none; -EIO when the device is gone; else the negative errno of the outbox's status, and *wr_id is set. *wr_id is UINT64_MAX, and
+ * Returns 0; -EINVAL for a buffer of less than 8 + 16 bytes; -ENOSPC when this answer is longer than the buffer: it stays; -EAGAIN when
+ * there is none; -EIO when the device is gone; else the negative errno of the outbox's status, and *wr_id is set. *wr_id is UINT64_MAX, and
  * error->status 0, when no answer was taken.
  */
 INLAY_COLD int inlay_devx_answer(struct mlx5dv_devx_cmd_comp *answers, uint64_t *buf, size_t len, uint64_t *wr_id,
@@ -192,11 +192,11 @@ INLAY_COLD void inlay_devx_channel_close(struct mlx5dv_devx_event_channel *chann
  * types, n  enum inlay_event_type, 1 .. INLAY_DEVX_SUBSCRIBE_MAX of them
  * cookie    comes back with each event
  *
- * Returns 0; -EINVAL for a number of types that cannot be, or a type that the kernel or the device does not give; else the negative errno of
- * mlx5dv_devx_subscribe_devx_event. On failure nothing is subscribed to.
+ * Returns 0; -EINVAL for a number of types that cannot be, or a type that the kernel or the device does not give; else the negative errno
+ * of mlx5dv_devx_subscribe_devx_event. On failure nothing is subscribed to.
  */
-INLAY_COLD int inlay_devx_subscribe(struct mlx5dv_devx_event_channel *channel, struct mlx5dv_devx_obj *obj, const uint16_t *types, uint32_t n,
-				    uint64_t cookie)
+INLAY_COLD int inlay_devx_subscribe(struct mlx5dv_devx_event_channel *channel, struct mlx5dv_devx_obj *obj, const uint16_t *types,
+				    uint32_t n, uint64_t cookie)
 {
 	uint16_t copy[INLAY_DEVX_SUBSCRIBE_MAX];
 
@@ -207,7 +207,8 @@ INLAY_COLD int inlay_devx_subscribe(struct mlx5dv_devx_event_channel *channel, s
 }
 
 /*
- * Subscribes an eventfd, whose counter goes up by one with each event of this type; the channel then tells nothing of it, but must stay open.
+ * Subscribes an eventfd, whose counter goes up by one with each event of this type; the channel then tells nothing of it, but must stay
+ * open.
  *
  * fd  of eventfd(2)
  *
@@ -222,7 +223,8 @@ INLAY_COLD int inlay_devx_subscribe_fd(struct mlx5dv_devx_event_channel *channel
  * Takes an event queue's entry apart.
  *
  * event       filled, but for the cookie
- * eqe, bytes  the entry; fewer than 64 bytes are taken for the beginning of one, whose rest is 0, and of more the first 64. 0: nothing is known
+ * eqe, bytes  the entry; fewer than 64 bytes are taken for the beginning of one, whose rest is 0, and of more the first 64. 0: nothing is
+ *             known
  */
 INLAY_COLD void inlay_devx_event_parse(struct inlay_devx_event *event, const void *eqe, size_t bytes)
 {
@@ -277,11 +279,11 @@ INLAY_COLD void inlay_devx_event_parse(struct inlay_devx_event *event, const voi
 }
 
 /*
- * Takes an event from the channel; waits for it unless the channel is INLAY_DEVX_NONBLOCK. On a channel with INLAY_DEVX_OMIT_DATA the cookie
- * is all that is filled in.
+ * Takes an event from the channel; waits for it unless the channel is INLAY_DEVX_NONBLOCK. On a channel with INLAY_DEVX_OMIT_DATA the
+ * cookie is all that is filled in.
  *
- * Returns 0; -EAGAIN when there is none; -EOVERFLOW, once, when the kernel had to drop some; -EIO when the device is gone; else the negative
- * errno of mlx5dv_devx_get_event.
+ * Returns 0; -EAGAIN when there is none; -EOVERFLOW, once, when the kernel had to drop some; -EIO when the device is gone; else the
+ * negative errno of mlx5dv_devx_get_event.
  */
 INLAY_COLD int inlay_devx_event_get(struct mlx5dv_devx_event_channel *channel, struct inlay_devx_event *event)
 {

@@ -9,8 +9,8 @@
  *   ...
  *   inlay_devx_uar_free(&uar);                         when all that was made with it is destroyed
  *
- * A register is the only thing that no command gives: libmlx5 asks the kernel for it. The device drops a doorbell that is rung in another page
- * than its queue was created with, silently.
+ * A register is the only thing that no command gives: libmlx5 asks the kernel for it. The device drops a doorbell that is rung in another
+ * page than its queue was created with, silently.
  *
  * Threads: as queue/uar.h has it.
  * Sources: mlx5dv_devx_alloc_uar(3), mlx5dv_devx_query_eqn(3); libmlx5's verbs.c (where the registers are in a page).
@@ -22,8 +22,7 @@
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
 #include <inlay/devx/call.h>
-#include <inlay/devx/ifc/bits.h>
-#include <inlay/devx/ifc/cmd.h>
+#include <inlay/devx/ifc/hca.h>
 #include <inlay/queue/uar.h>
 
 /* A register, and what commands call it. In caller memory; lives as long as a queue was created with it. */
@@ -43,31 +42,27 @@ struct inlay_devx_uar {
  * Asks for a register.
  *
  * ctx   from inlay_devx_open
- * type  MLX5DV_UAR_ALLOC_TYPE_BF: write-combining, of nobody else's, for BlueFlame copies; MLX5DV_UAR_ALLOC_TYPE_NC: for doorbells only. All who
- *       ask libmlx5 44 for NC on one context get the same
+ * type  MLX5DV_UAR_ALLOC_TYPE_BF: write-combining, of nobody else's, for BlueFlame copies; MLX5DV_UAR_ALLOC_TYPE_NC: for doorbells only.
+ *       All who ask libmlx5 44 for NC on one context get the same
  * mode  enum inlay_uar_mode
  *
  * Returns 0; -EINVAL for a mode or register that cannot be; else the negative errno of mlx5dv_devx_alloc_uar (where the machine cannot map
- * write-combining pages, BF fails and NC is left) or, for BF, that of asking the device how large its registers are. On failure nothing is left
- * behind, and uar->devx is NULL.
+ * write-combining pages, BF fails and NC is left) or, for BF, that of asking the device how large its registers are. On failure nothing is
+ * left behind, and uar->devx is NULL.
  */
 INLAY_COLD int inlay_devx_uar_alloc(struct inlay_devx_uar *uar, struct ibv_context *ctx, uint32_t type, uint32_t mode)
 {
-	uint32_t out[0x1010 / 4];
-	struct inlay_cmd_in in;
+	struct inlay_query_hca_cap_out cap;
 	uint32_t size = 0;
 	int err;
 
 	__builtin_memset(uar, 0, sizeof(*uar));
 	if (type == MLX5DV_UAR_ALLOC_TYPE_BF) {
-		__builtin_memset(&in, 0, sizeof(in));
-		inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_QUERY_HCA_CAP);
-		inlay_cmd_in_set(&in, INLAY_CMD_IN_OP_MOD, 1); /* general, current */
-		err = inlay_devx_command(ctx, &in, sizeof(in), out, sizeof(out), NULL);
+		err = inlay_devx_query_cap(ctx, INLAY_CAP_GENERAL, &cap, NULL);
 		if (err)
 			return err;
-		if (inlay_bits_get(out + 4, INLAY_BITS(0x260, 1))) /* bf */
-			size = (1u << inlay_bits_get(out + 4, INLAY_BITS(0x26b, 5))) / 2; /* log_bf_reg_size */
+		if (inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_BF))
+			size = (1u << inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_LOG_BF_REG_SIZE)) / 2;
 	}
 	errno = 0;
 	uar->devx = mlx5dv_devx_alloc_uar(ctx, type);
@@ -100,7 +95,8 @@ INLAY_COLD int inlay_devx_uar_free(struct inlay_devx_uar *uar)
 	return 0;
 }
 
-/* The event queue of a completion vector, 0 .. ctx->num_comp_vectors - 1: what CREATE_CQ asks for. Returns 0 or a negative errno. */
+/* The event queue of a completion vector, 0 .. ctx->num_comp_vectors - 1: what CREATE_CQ asks for. Returns 0, or a
+   negative errno: -ENOENT when there is no such vector. */
 INLAY_COLD int inlay_devx_eqn(uint32_t *eqn, struct ibv_context *ctx, uint32_t vector)
 {
 	return -mlx5dv_devx_query_eqn(ctx, vector, eqn);

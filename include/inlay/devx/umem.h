@@ -11,8 +11,8 @@
  * One umem may hold rings and records of many objects: each is told by struct inlay_devx_place, a umem and an offset into it.
  *
  *   record   any multiple of 8
- *   ring     0; elsewhere a multiple of umem.page, which only inlay_devx_umem_reg_pages sets: the device walks a ring by pages, and the kernel
- *            makes them as large as it is allowed to. With INLAY_DEVX_PAGE they have 4096 bytes
+ *   ring     0; elsewhere a multiple of umem.page, which only inlay_devx_umem_reg_pages sets: the device walks a ring by pages, and the
+ *            kernel makes them as large as it is allowed to. With INLAY_DEVX_PAGE they have 4096 bytes
  *
  * access says what the device may do. Without IBV_ACCESS_LOCAL_WRITE it only reads: enough for the rings of send and receive queues and for
  * their records, not for those of CQs. What a memory key grants is in the key; its umem must grant as much.
@@ -94,8 +94,8 @@ INLAY_COLD int inlay_devx_umem_reg(struct inlay_devx_umem *umem, struct ibv_cont
 /*
  * The same with a word in the size of the device's pages, for several rings in one umem.
  *
- * pages  the sizes allowed, one bit each: INLAY_DEVX_PAGE | 2 * INLAY_DEVX_PAGE | ...; nothing below INLAY_DEVX_PAGE. umem->page becomes the
- *        largest: multiples of it hold whatever the kernel picks
+ * pages  the sizes allowed, one bit each: INLAY_DEVX_PAGE | 2 * INLAY_DEVX_PAGE | ...; nothing below INLAY_DEVX_PAGE. umem->page becomes
+ *        the largest: multiples of it hold whatever the kernel picks
  *
  * Returns as inlay_devx_umem_reg does, and -EINVAL for no size, for one below 4096, and when the memory has none of them.
  */
@@ -166,6 +166,12 @@ INLAY_COLD int inlay_devx_umem_dereg(struct inlay_devx_umem *umem)
 	if (!err)
 		__builtin_memset(umem, 0, sizeof(*umem));
 	return -err;
+}
+
+/* log2 of a power of two. */
+INLAY_COLD uint32_t inlay_devx_log2(uint64_t n)
+{
+	return n ? 63 - (uint32_t)__builtin_clzll(n) : 0;
 }
 
 /* Where the CPU finds len bytes at a place; NULL: outside of the umem, or in one that the CPU cannot reach. */

@@ -261,7 +261,9 @@ INLAY_COLD uint32_t inlay_cq_clean(struct inlay_cq *cq, uint32_t qpn, struct inl
 		const struct mlx5_cqe64 *from = inlay_cq_slot(cq, index);
 
 		if (inlay_cqe_qpn(from) == qpn) {
-			if (srq && !inlay_cqe_is_send(from))
+			if (srq && !inlay_cqe_is_send(from) && srq->cyclic)
+				inlay_srq_release_cyclic(srq, from);
+			else if (srq && !inlay_cqe_is_send(from))
 				inlay_srq_release(srq, from);
 			removed++;
 		} else if (removed) {

@@ -22,6 +22,9 @@
  * which no legal posted entry has: a completion that names a free entry (a device gone mad, a CQE counted twice) is refused and the
  * list stays whole.
  *
+ * A cyclic queue (devx/rmp.h makes one) is walked by the device from entry to entry, whatever their links say, and so posts in that order
+ * too: an entry that comes back before its predecessors waits for them. inlay_srq_release_cyclic is its release; all else is the same.
+ *
  * All that receives through the queue completes to CQs that are inlay's: libmlx5 gives back an entry with every completion that it polls or
  * cleans away, to a list of its own that it takes this one for.
  *
@@ -54,6 +57,7 @@ struct inlay_srq {
 	uint32_t max_sge;         /* stride / 16 - 1 */
 	uint32_t wqe_cnt;         /* entries */
 	uint32_t pi;              /* entries posted */
+	uint32_t cyclic;          /* inlay_srq_init_cyclic's */
 };
 
 INLAY_STATIC_ASSERT(sizeof(struct inlay_srq) <= INLAY_CACHE_LINE, "a post touches one line of its queue");
@@ -88,6 +92,7 @@ INLAY_COLD int inlay_srq_init(struct inlay_srq *srq, void *buf, uint32_t wqe_cnt
 	srq->tail = wqe_cnt - 1;
 	srq->room = wqe_cnt - 1;
 	srq->pi = 0;
+	srq->cyclic = 0;
 	dbrec[0] = 0;
 	srq->dbrec = (volatile inlay_record *)dbrec + 1;
 	for (i = 0, wqe = srq->buf; i < wqe_cnt; i++, wqe += stride) {
@@ -95,6 +100,21 @@ INLAY_COLD int inlay_srq_init(struct inlay_srq *srq, void *buf, uint32_t wqe_cnt
 		inlay_put32(wqe + INLAY_DS, INLAY_SRQ_FREE);
 	}
 	return 0;
+}
+
+/*
+ * The same for a queue that the device walks cyclically. wqe_cnt is a power of two then, 2 .. 32768, and one of them is not posted here
+ * either.
+ *
+ * Returns 0, or -EINVAL for an argument out of its range.
+ */
+INLAY_COLD int inlay_srq_init_cyclic(struct inlay_srq *srq, void *buf, uint32_t wqe_cnt, uint32_t stride, volatile uint32_t *dbrec)
+{
+	int err = inlay_is_pow2(wqe_cnt) ? inlay_srq_init(srq, buf, wqe_cnt, stride, dbrec) : -EINVAL;
+
+	if (!err)
+		srq->cyclic = 1;
+	return err;
 }
 
 /* ------------------------------------------------------------------------------------------------------------------------
@@ -113,7 +133,7 @@ INLAY_FN uint32_t inlay_srq_room(const struct inlay_srq *srq)
 	return srq->room;
 }
 
-/* Entries that were posted and not given back. */
+/* Entries that were posted and not given back; of a cyclic queue also those that came back and wait for their predecessors. */
 INLAY_FN uint32_t inlay_srq_pending(const struct inlay_srq *srq)
 {
 	return srq->wqe_cnt - 1 - srq->room;
@@ -174,6 +194,7 @@ INLAY_ALWAYS int inlay_srq_release(struct inlay_srq *srq, const struct mlx5_cqe6
 	uint32_t index = inlay_cqe_wqe_counter(cqe), first;
 	uint8_t *wqe;
 
+	INLAY_CHECK(!srq->cyclic, "a cyclic queue has a release of its own");
 	if (INLAY_UNLIKELY(index >= srq->wqe_cnt))
 		return -EPROTO;
 	wqe = inlay_srq_wqe(srq, index);
@@ -184,6 +205,34 @@ INLAY_ALWAYS int inlay_srq_release(struct inlay_srq *srq, const struct mlx5_cqe6
 	inlay_wqe_next(inlay_srq_wqe(srq, srq->tail), (uint16_t)index);
 	srq->tail = index;
 	srq->room++;
+	return 0;
+}
+
+/*
+ * The same of a queue of inlay_srq_init_cyclic. The entry may be posted anew when all before it have come back: inlay_srq_room says when.
+ */
+INLAY_ALWAYS int inlay_srq_release_cyclic(struct inlay_srq *srq, const struct mlx5_cqe64 *cqe)
+{
+	uint32_t index = inlay_cqe_wqe_counter(cqe), mask = srq->wqe_cnt - 1, next, first;
+	uint8_t *wqe;
+
+	INLAY_CHECK(srq->cyclic, "a linked list has a release of its own");
+	if (INLAY_UNLIKELY(index > mask))
+		return -EPROTO;
+	wqe = inlay_srq_wqe(srq, index);
+	__builtin_memcpy(&first, wqe + INLAY_DS, sizeof(first));
+	if (INLAY_UNLIKELY(first == INLAY_SRQ_FREE))
+		return -EPROTO;
+	inlay_put32(wqe + INLAY_DS, INLAY_SRQ_FREE);
+	/* Behind tail lie the posted ones, up to head: of these the oldest that have all come back. */
+	while (srq->room < mask) {
+		next = (srq->tail + 1) & mask;
+		__builtin_memcpy(&first, inlay_srq_wqe(srq, next) + INLAY_DS, sizeof(first));
+		if (first != INLAY_SRQ_FREE)
+			break;
+		srq->tail = next;
+		srq->room++;
+	}
 	return 0;
 }
 

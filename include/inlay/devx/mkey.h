@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * inlay/devx/mkey.h: memory keys made by device commands: of memory in a umem, or of pieces that other keys open.
+ *
+ *   struct inlay_devx_mkey_attr attr;
+ *   struct inlay_devx_mkey key;
+ *
+ *   memset(&attr, 0, sizeof(attr));
+ *   attr.pdn = pdn;
+ *   attr.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+ *   attr.addr = (uintptr_t)buffer;                     what posts will say
+ *   attr.len = bytes;
+ *   attr.memory.umem = &umem;
+ *   inlay_devx_mkey_create(&key, ctx, &attr);          key.key is both lkey and rkey
+ *   ...
+ *   inlay_devx_mkey_destroy(&key);                     before its umem or the keys that it is made of
+ *
+ * Pieces. A key over keys (KLM) opens n pieces as one range, in their order and each of its own length. With attr.log_entity all pieces
+ * have 2^log_entity bytes (KSM), and the device finds one without a search. Where a piece begins is told by the offset from attr.addr:
+ *
+ *   attr.addr     + length of piece 0      + length of piece 1
+ *   | piece 0     | piece 1                | ...
+ *     = [sge[0].addr, + sge[0].length) of sge[0].lkey
+ *
+ * The inbox grows with the pieces, and is built in the caller's memory: inlay_devx_mkey_size.
+ *
+ * The low byte of a key is its variant, attr.tag: take another one each time, so that a key that is gone is not mistaken for one whose
+ * index has come back.
+ *
+ * Threads: as device commands.
+ * Sources: devx/ifc/mkey.h; Linux, infiniband/hw/mlx5/devx.c (which keys the kernel lets through); UCX's ib_mlx5dv_md.c (KSM).
+ */
+#ifndef INLAY_DEVX_MKEY_H
+#define INLAY_DEVX_MKEY_H
+
+#include <infiniband/mlx5dv.h>
+#include <infiniband/verbs.h>
+#include <inlay/base.h>
+#include <inlay/devx/call.h>
+#include <inlay/devx/ifc/cmd.h>
+#include <inlay/devx/ifc/mkey.h>
+#include <inlay/devx/umem.h>
+
+#define INLAY_DEVX_PIECES 4078u /* at most: the longest inbox */
+
+/* What is wanted. Zero it first. */
+struct inlay_devx_mkey_attr {
+	uint64_t addr;                  /* where the key's range begins, as posts and peers say it */
+	uint64_t len;                   /* bytes, 1 at least */
+	struct inlay_devx_place memory; /* inlay_devx_mkey_create: what stands behind it. Multiple of 4096, in memory and in the umem */
+	uint32_t pdn;
+	uint32_t access;                /* IBV_ACCESS_LOCAL_WRITE, _REMOTE_*, _RELAXED_ORDERING; reading locally is always granted */
+	uint32_t log_entity;            /* pieces: 0 each of its own length, else log2 of the length of all, 12 .. 31 */
+	uint8_t tag;                    /* low byte of the key */
+	uint8_t reserved[3];
+};
+
+/* A key, and its object. */
+struct inlay_devx_mkey {
+	struct mlx5dv_devx_obj *obj;    /* NULL: there is none */
+	uint32_t key;                   /* lkey and rkey, host order */
+	uint32_t reserved;
+	struct inlay_devx_error error;  /* of the last command on it */
+};
+
+/* ------------------------------------------------------------------------------------------------------------------------
+ * Set-up: all of it
+ */
+
+/* Writes who may do what into a key's context. Returns 0, or -EINVAL for a bit that is not known here, or peers that may write what the
+ * device
+   itself may not. */
+INLAY_COLD int inlay_devx_mkc_access(struct inlay_mkc *mkc, uint32_t access)
+{
+	uint32_t writes = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+
+	if (access & ~(uint32_t)(IBV_ACCESS_LOCAL_WRITE | writes | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_RELAXED_ORDERING))
+		return -EINVAL;
+	if (access & writes && !(access & IBV_ACCESS_LOCAL_WRITE))
+		return -EINVAL;
+	inlay_mkc_set(mkc, INLAY_MKC_LR, 1);
+	inlay_mkc_set(mkc, INLAY_MKC_LW, !!(access & IBV_ACCESS_LOCAL_WRITE));
+	inlay_mkc_set(mkc, INLAY_MKC_RR, !!(access & IBV_ACCESS_REMOTE_READ));
+	inlay_mkc_set(mkc, INLAY_MKC_RW, !!(access & IBV_ACCESS_REMOTE_WRITE));
+	inlay_mkc_set(mkc, INLAY_MKC_A, !!(access & IBV_ACCESS_REMOTE_ATOMIC));
+	inlay_mkc_set(mkc, INLAY_MKC_RELAXED_ORDERING_WRITE, !!(access & IBV_ACCESS_RELAXED_ORDERING));
+	inlay_mkc_set(mkc, INLAY_MKC_RELAXED_ORDERING_READ, !!(access & IBV_ACCESS_RELAXED_ORDERING));
+	return 0;
+}
+
+/* What both kinds of keys have, and sending. */
+INLAY_COLD int inlay_devx_mkey_send(struct inlay_devx_mkey *key, struct ibv_context *ctx, const struct inlay_devx_mkey_attr *attr,
+				    struct inlay_create_mkey_in *in, size_t inlen)
+{
+	struct inlay_cmd_out out;
+	int err = inlay_devx_mkc_access(&in->mkc, attr->access);
+
+	if (err)
+		return err;
+	inlay_cmd_in_set(&in->cmd, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_CREATE_MKEY);
+	inlay_mkc_set(&in->mkc, INLAY_MKC_QPN, 0xffffff);
+	inlay_mkc_set(&in->mkc, INLAY_MKC_MKEY_7_0, attr->tag);
+	inlay_mkc_set(&in->mkc, INLAY_MKC_PD, attr->pdn);
+	inlay_mkc_set(&in->mkc, INLAY_MKC_START_ADDR, attr->addr);
+	inlay_mkc_set(&in->mkc, INLAY_MKC_LEN, attr->len);
+	err = inlay_devx_create(ctx, in, inlen, &out, sizeof(out), &key->obj, &key->error);
+	if (!err)
+		key->key = (uint32_t)inlay_cmd_out_get(&out, INLAY_CMD_OUT_NUMBER) << 8 | attr->tag;
+	return err;
+}
+
+/*
+ * A key of memory in a umem.
+ *
+ * ctx  from inlay_devx_open
+ *
+ * Returns 0; -EINVAL for an attribute that cannot be, memory outside of its umem, or one that does not begin on a page of 4096 bytes (then
+ * the page that it is in can be given, and attr.addr moved likewise); -EPERM when the key grants writing and the umem does not; else the
+ * negative errno of CREATE_MKEY, of which key->error has more. On failure there is no object: key->obj is NULL.
+ */
+INLAY_COLD int inlay_devx_mkey_create(struct inlay_devx_mkey *key, struct ibv_context *ctx, const struct inlay_devx_mkey_attr *attr)
+{
+	const struct inlay_devx_umem *umem = attr->memory.umem;
+	struct inlay_create_mkey_in in;
+	uint64_t octwords;
+
+	__builtin_memset(key, 0, sizeof(*key));
+	if (!umem || !umem->umem || !attr->len || attr->addr % INLAY_DEVX_PAGE || attr->len > UINT64_MAX - attr->addr)
+		return -EINVAL;
+	if (attr->memory.offset > umem->len || attr->len > umem->len - attr->memory.offset || attr->memory.offset % INLAY_DEVX_PAGE ||
+	    (uintptr_t)umem->addr % INLAY_DEVX_PAGE)
+		return -EINVAL;
+	if (attr->access & IBV_ACCESS_LOCAL_WRITE && !(umem->access & IBV_ACCESS_LOCAL_WRITE))
+		return -EPERM;
+	octwords = ((attr->len + INLAY_DEVX_PAGE - 1) / INLAY_DEVX_PAGE + 1) / 2; /* 8 bytes for each page */
+	if (octwords >> 32)
+		return -EINVAL;
+	__builtin_memset(&in, 0, sizeof(in));
+	inlay_mkc_set_mode(&in.mkc, INLAY_MKEY_MTT);
+	inlay_mkc_set(&in.mkc, INLAY_MKC_LOG_PAGE_SIZE, 12);
+	inlay_mkc_set(&in.mkc, INLAY_MKC_TRANSLATIONS_OCTWORD_SIZE, octwords);
+	inlay_create_mkey_in_set(&in, INLAY_CREATE_MKEY_IN_TRANSLATIONS_OCTWORD_ACTUAL_SIZE, octwords);
+	inlay_create_mkey_in_set(&in, INLAY_CREATE_MKEY_IN_MKEY_UMEM_VALID, 1);
+	inlay_create_mkey_in_set(&in, INLAY_CREATE_MKEY_IN_MKEY_UMEM_ID, umem->id);
+	inlay_create_mkey_in_set(&in, INLAY_CREATE_MKEY_IN_MKEY_UMEM_OFFSET, attr->memory.offset);
+	return inlay_devx_mkey_send(key, ctx, attr, &in, sizeof(in));
+}
+
+/* Bytes of memory that inlay_devx_mkey_create_list needs for n pieces, 1 .. INLAY_DEVX_PIECES; 0 for any other n. */
+INLAY_COLD size_t inlay_devx_mkey_size(uint32_t n)
+{
+	return !n || n > INLAY_DEVX_PIECES ? 0 : sizeof(struct inlay_create_mkey_in) + n * sizeof(struct inlay_klm);
+}
+
+/*
+ * A key of pieces that other keys open.
+ *
+ * ctx       from inlay_devx_open
+ * attr      attr->memory is not looked at. attr->access is what this key grants; what the pieces' keys do not grant, they refuse
+ * sge, n    the pieces: address and lkey of each, and its length where log_entity is 0. Keys of the same PD, which outlive this one
+ * box, size memory for the inbox, aligned to 8: inlay_devx_mkey_size(n) bytes at least; not needed afterwards
+ *
+ * Returns 0; -EINVAL for an attribute or a number of pieces that cannot be, or pieces that are shorter than attr->len; -ENOMEM when size is
+ * too small; else the negative errno of CREATE_MKEY, of which key->error has more. KSM needs the capability fixed_buffer_size. On failure
+ * there is no object.
+ */
+INLAY_COLD int inlay_devx_mkey_create_list(struct inlay_devx_mkey *key, struct ibv_context *ctx, const struct inlay_devx_mkey_attr *attr,
+					   const struct ibv_sge *sge, uint32_t n, void *box, size_t size)
+{
+	size_t bytes = inlay_devx_mkey_size(n);
+	struct inlay_create_mkey_in *in = (struct inlay_create_mkey_in *)box;
+	struct inlay_klm *klm;
+	uint64_t total = 0;
+	uint32_t i;
+
+	__builtin_memset(key, 0, sizeof(*key));
+	if (!bytes || !attr->len || attr->len > UINT64_MAX - attr->addr || !box || (uintptr_t)box % 8)
+		return -EINVAL;
+	if (attr->log_entity && (attr->log_entity < 12 || attr->log_entity > 31))
+		return -EINVAL;
+	if (size < bytes)
+		return -ENOMEM;
+	klm = (struct inlay_klm *)(in + 1);
+	__builtin_memset(box, 0, bytes);
+	for (i = 0; i < n; i++) {
+		total += attr->log_entity ? 1ULL << attr->log_entity : sge[i].length;
+		inlay_klm_set(&klm[i], INLAY_KLM_BYTE_COUNT, attr->log_entity ? 0 : sge[i].length);
+		inlay_klm_set(&klm[i], INLAY_KLM_MKEY, sge[i].lkey);
+		inlay_klm_set(&klm[i], INLAY_KLM_ADDRESS, sge[i].addr);
+	}
+	if (total < attr->len)
+		return -EINVAL;
+	inlay_mkc_set_mode(&in->mkc, attr->log_entity ? INLAY_MKEY_KSM : INLAY_MKEY_KLM);
+	inlay_mkc_set(&in->mkc, INLAY_MKC_LOG_PAGE_SIZE, attr->log_entity);
+	inlay_mkc_set(&in->mkc, INLAY_MKC_TRANSLATIONS_OCTWORD_SIZE, n);
+	inlay_create_mkey_in_set(in, INLAY_CREATE_MKEY_IN_TRANSLATIONS_OCTWORD_ACTUAL_SIZE, n);
+	return inlay_devx_mkey_send(key, ctx, attr, in, bytes);
+}
+
+/* Asks the device for the key's context. Returns 0, -EINVAL when there is no object, or the negative errno of QUERY_MKEY. */
+INLAY_COLD int inlay_devx_mkey_query(struct inlay_devx_mkey *key, struct inlay_query_mkey_out *out)
+{
+	struct inlay_cmd_in in;
+
+	if (!key->obj)
+		return -EINVAL;
+	__builtin_memset(&in, 0, sizeof(in));
+	inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_QUERY_MKEY);
+	inlay_cmd_in_set(&in, INLAY_CMD_IN_NUMBER, key->key >> 8);
+	return inlay_devx_query(key->obj, &in, sizeof(in), out, sizeof(*out), &key->error);
+}
+
+/* Destroys the key: what comes with it afterwards is refused. Nothing happens where there is no object. Returns 0, or a negative errno;
+ * then it is
+   as it was. */
+INLAY_COLD int inlay_devx_mkey_destroy(struct inlay_devx_mkey *key)
+{
+	int err = key->obj ? inlay_devx_destroy(key->obj) : 0;
+
+	if (!err)
+		key->obj = NULL;
+	return err;
+}
+
+#endif
