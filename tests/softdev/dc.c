@@ -56,7 +56,7 @@ struct rcq *dc_responder(struct sd_qp *dct, unsigned slot, uint64_t inst, const 
 	if (f->type != SD_QPT_DCI)
 		return NULL;
 	if (f->dc_key != dct->dc_key) {
-		dct->dc_violations++;
+		sd_dct_violated(dct);
 		return NULL;
 	}
 	q = find(dct, slot, f->src);

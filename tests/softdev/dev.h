@@ -194,6 +194,7 @@ struct sd_uar *sd_uar_next(struct sd_uar *uar);
 void sd_cq_event(struct sd_cq *cq);              /* the CQ was armed and has a CQE: one completion event on its channel */
 void sd_async_cq(struct sd_cq *cq, enum ibv_event_type type);
 void sd_async_qp(struct sd_qp *qp, enum ibv_event_type type);
+void sd_dct_violated(struct sd_qp *dct);         /* a request with another key */
 const char *sd_fabric_dir(void);                 /* where the processes of one fabric meet: $SOFTDEV_FABRIC or the user's own directory;
                                                     made, mode 0700 and ours. NULL with errno set when it cannot be. Needs no lock */
 

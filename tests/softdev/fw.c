@@ -8,13 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include "devx.h"
+#include "fwqueue.h"
 
 #define HEADER 16u
 
 /* ---- dispatch ---- */
 
-static const struct sd_devx_op *const tables[] = { sd_fw_ops, sd_fw_mkey_ops };
+static const struct sd_devx_op *const tables[] = {
+	sd_fw_ops, sd_fw_mkey_ops, sd_fw_cq_ops, sd_fw_qp_ops, sd_fw_srq_ops, sd_fw_dct_ops, sd_fw_eth_ops,
+};
 
 uint8_t sd_devx_fail(struct sd_devx_cmd *c, uint8_t status, uint32_t syndrome)
 {

@@ -42,9 +42,11 @@ static const struct cap general[] = {
 	{ 0x1b8, 8, 1 },          /* num_ports */
 	{ 0x1c3, 5, 30 },         /* log_max_msg */
 	{ 0x1fc, 4, 1 },          /* cqe_version */
+	{ 0x200, 1, 1 },          /* compact_address_vector */
 	{ 0x207, 1, 1 },          /* umr_modify_entity_size_disabled */
 	{ 0x209, 1, 1 },          /* umr_indirect_mkey_disabled */
 	{ 0x215, 1, 1 },          /* sctr_data_cqe */
+	{ 0x21a, 1, 1 },          /* dct */
 	{ 0x21e, 1, 1 },          /* atomic */
 	{ 0x220, 1, 1 },          /* cq_oi */
 	{ 0x221, 1, 1 },          /* cq_resize */
@@ -60,6 +62,13 @@ static const struct cap general[] = {
 	{ 0x323, 5, 12 },         /* log_max_transport_domain */
 	{ 0x32b, 5, 16 },         /* log_max_pd */
 	{ 0x33b, 5, 12 },         /* log_max_xrcd */
+	{ 0x363, 5, 16 },         /* log_max_rq */
+	{ 0x36b, 5, 16 },         /* log_max_sq */
+	{ 0x373, 5, 16 },         /* log_max_tir */
+	{ 0x37b, 5, 16 },         /* log_max_tis */
+	{ 0x383, 5, 16 },         /* log_max_rmp */
+	{ 0x38b, 5, 12 },         /* log_max_rqt */
+	{ 0x393, 5, 9 },          /* log_max_rqt_size */
 	{ 0x3db, 5, 15 },         /* log_max_wq_sz */
 	{ 0x463, 5, 12 },         /* log_max_uctx */
 	{ 0x46b, 5, 16 },         /* log_max_umem */
@@ -81,6 +90,7 @@ static const struct cap general_2[] = {
 	{ 0xe0, 32, 0x100 },      /* cross_vhca_object_to_object_supported: an alias of another function's key */
 	{ 0x100, 64, 4 },         /* allowed_object_for_other_vhca_access: keys */
 	{ 0x1ab, 5, 12 },         /* log_min_mkey_entity_size */
+	{ 0x2e0, 1, 1 },          /* send_dbr_mode_no_dbr_int */
 	{ 0 },
 };
 
@@ -90,6 +100,7 @@ static const struct cap atomic[] = {
 };
 
 static const struct cap roce[] = {
+	{ 0x5, 2, 3 },            /* fl_rc_qp_when_roce_disabled, _enabled */
 	{ 0x98, 8, 5 },           /* roce_version: v1 and v2 */
 	{ 0xb0, 16, 4791 }, { 0xc0, 16, 0xffff }, { 0xd0, 16, 0xc000 }, { 0xf0, 16, SD_GIDS }, { 0 },
 };

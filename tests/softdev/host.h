@@ -69,8 +69,12 @@ struct host_uar {
 	struct host_uar *next;
 };
 
+struct sd_umem;
+
 struct host_cq {
 	struct sd_cq c;
+	struct sd_umem *umem[2];  /* of its ring and its record, when a command made it; so for the others */
+	uint8_t cqc[0x40];        /* what commands said of it; fwcq.c */
 	uint64_t user_handle;
 	struct sd_channel *async;
 	uint32_t comp_events, async_events; /* sent and not taken back */
@@ -84,8 +88,13 @@ struct host_mcast {
 	struct host_mcast *next;
 };
 
+#define SD_QPC 0xe8u              /* bytes of a QP's context */
+
 struct host_qp {
 	struct sd_qp q;
+	struct sd_umem *umem[2];
+	uint8_t qpc[SD_QPC];      /* fwqp.c; of a DCT fwdct.c */
+	bool violation_armed;     /* DCT */
 	uint64_t user_handle;
 	struct sd_channel *async;
 	uint32_t async_events;
@@ -95,8 +104,16 @@ struct host_qp {
 	struct host_qp *next;
 };
 
+struct sd_domain;
+#define SD_WQ_CONTEXT 0xc0u       /* bytes of a work queue's context */
+
 struct host_srq {
 	struct sd_srq s;
+	struct sd_umem *umem[2];
+	uint16_t creator;         /* opcode of the command that made it; 0: verbs */
+	struct sd_cq *cq;         /* XRC SRQ, XRQ: its own */
+	struct sd_domain *xrcd;   /* XRC SRQ */
+	uint8_t wqc[SD_WQ_CONTEXT]; /* fwsrq.c */
 	uint64_t user_handle;
 	struct sd_channel *async;
 	uint32_t async_events;
@@ -213,8 +230,31 @@ int sd_mr_add(struct host_mr *hm, int variant); /* a key, a reference to the PD;
 int sd_dm_free(struct host_dm *dm);
 
 /* ---- wq.c ---- */
-struct host_wq;
-struct host_ind_tbl;
+struct host_wq {
+	uint32_t wqn, uidx;
+	struct sd_ctx *ctx;
+	struct sd_pd *pd;         /* NULL when an RMP has it */
+	struct sd_cq *cq;
+	unsigned log_size, log_stride;
+	volatile uint32_t *dbrec; /* NULL when an RMP has it */
+	enum ibv_wq_state state;
+	int refs;                 /* entries of tables, and TIRs */
+	struct sd_srq *rmp;       /* made by DEVX upon one; fweth.c, as what follows */
+	struct sd_umem *umem[2];
+	uint8_t rqc[0xf0];
+};
+
+struct host_ind_tbl {
+	uint32_t number, cnt, max;
+	struct sd_ctx *ctx;
+	int refs;                 /* TIRs */
+	struct host_wq *wq[];     /* max of them */
+};
+int sd_wq_add(struct host_wq *wq);              /* gives it a number and counts it */
+struct host_wq *sd_wq_find(uint32_t wqn);
+bool sd_wq_may(enum ibv_wq_state from, enum ibv_wq_state to);
+int sd_ind_tbl_add(struct host_ind_tbl *t);     /* the same, and its entries */
+struct host_ind_tbl *sd_ind_tbl_find(uint32_t number);
 int sd_wq_free(struct host_wq *wq);             /* EBUSY while it is in a table */
 void sd_ind_tbl_free(struct host_ind_tbl *t);
 uint32_t sd_wq_number(const struct host_wq *wq);

@@ -810,6 +810,8 @@ int sd_destroy(struct sd_ctx *ctx, enum sd_kind kind, uint32_t handle, uint32_t 
 		free(obj);
 		break;
 	case SD_IND_TBL:
+		if (((struct host_ind_tbl *)obj)->refs)
+			return EBUSY;
 		sd_ind_tbl_free(obj);
 		break;
 	case SD_WQ:

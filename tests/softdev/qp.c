@@ -325,8 +325,12 @@ int sd_qp_modify(struct sd_qp *qp, const struct ib_uverbs_modify_qp *c)
 		at->dest_qp_num = c->dest_qp_num;
 	if (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY)
 		at->en_sqd_async_notify = c->en_sqd_async_notify;
-	if (to == IBV_QPS_RESET)
+	if (to == IBV_QPS_RESET) {
 		memset(at, 0, sizeof(*at));
+		/* Commands may have set these */
+		qp->loopback = false;
+		qp->max_msg = 0;
+	}
 	qp->state = at->qp_state = to;
 	if (from != IBV_QPS_RESET || to != IBV_QPS_RESET)
 		sd_engine_qp_modified(qp, from, mask);

@@ -12,23 +12,27 @@
 
 static struct sd_numbers wqs = { .max = SD_MAX_WQ, .first = 0x40 }, tables = { .max = SD_MAX_IND_TBL, .first = 1 };
 
-struct host_wq {
-	uint32_t wqn;
-	struct sd_pd *pd;
-	struct sd_cq *cq;
-	enum ibv_wq_state state;
-	int refs;                 /* entries of tables */
-};
+int sd_wq_add(struct host_wq *wq)
+{
+	int err = sd_number_new(&wqs, wq, &wq->wqn);
 
-struct host_ind_tbl {
-	uint32_t number, cnt;
-	struct host_wq *wq[];
-};
+	if (err)
+		return err;
+	if (wq->pd)
+		wq->pd->refs++;
+	wq->cq->refs++;
+	return 0;
+}
+
+struct host_wq *sd_wq_find(uint32_t wqn)
+{
+	return sd_number_get(&wqs, wqn);
+}
 
 int sd_cmd_wq_create(struct sd_cmd *c)
 {
 	uint32_t max_wr = sd_in_u64(c, UVERBS_ATTR_CREATE_WQ_MAX_WR, 0), max_sge = sd_in_u64(c, UVERBS_ATTR_CREATE_WQ_MAX_SGE, 0);
-	uint32_t wqn, handle;
+	uint32_t handle;
 	struct mlx5_ib_create_wq_resp resp = { .response_length = sizeof(resp) };
 	struct sd_pd *pd = sd_in_obj(c, UVERBS_ATTR_CREATE_WQ_PD_HANDLE, SD_PD);
 	struct sd_cq *cq = sd_in_obj(c, UVERBS_ATTR_CREATE_WQ_CQ_HANDLE, SD_CQ);
@@ -54,19 +58,19 @@ int sd_cmd_wq_create(struct sd_cmd *c)
 	if (!sd_mem_ok(drv.buf_addr, (uint64_t)drv.rq_wqe_count << drv.rq_wqe_shift, false) || !sd_mem_ok(drv.db_addr, 8, false))
 		return EFAULT;
 	wq = calloc(1, sizeof(*wq));
-	err = wq ? sd_number_new(&wqs, wq, &wqn) : ENOMEM;
+	err = wq ? sd_handle_new(c->ctx, SD_WQ, wq, &handle) : ENOMEM;
 	if (err)
 		goto free;
-	err = sd_handle_new(c->ctx, SD_WQ, wq, &handle);
+	*wq = (struct host_wq){ .ctx = c->ctx, .pd = pd, .cq = cq, .state = IBV_WQS_RESET, .log_size = __builtin_ctz(drv.rq_wqe_count),
+				.log_stride = drv.rq_wqe_shift, .uidx = drv.user_index,
+				.dbrec = (volatile uint32_t *)(uintptr_t)drv.db_addr };
+	err = sd_wq_add(wq);
 	if (err) {
-		wqs.at[wqn] = NULL;
+		sd_handle_free(handle);
 		goto free;
 	}
-	*wq = (struct host_wq){ .wqn = wqn, .pd = pd, .cq = cq, .state = IBV_WQS_RESET };
-	pd->refs++;
-	cq->refs++;
 	if (SD_OUT(c, UVERBS_ATTR_UHW_OUT, resp) || SD_OUT(c, UVERBS_ATTR_CREATE_WQ_RESP_MAX_WR, max_wr) ||
-	    SD_OUT(c, UVERBS_ATTR_CREATE_WQ_RESP_MAX_SGE, max_sge) || SD_OUT(c, UVERBS_ATTR_CREATE_WQ_RESP_WQ_NUM, wqn))
+	    SD_OUT(c, UVERBS_ATTR_CREATE_WQ_RESP_MAX_SGE, max_sge) || SD_OUT(c, UVERBS_ATTR_CREATE_WQ_RESP_WQ_NUM, wq->wqn))
 		return sd_undo(c, SD_WQ, handle);
 	sd_out_obj(c, UVERBS_ATTR_CREATE_WQ_HANDLE, handle);
 	return 0;
@@ -80,7 +84,8 @@ int sd_wq_free(struct host_wq *wq)
 	if (wq->refs)
 		return EBUSY;
 	wqs.at[wq->wqn] = NULL;
-	wq->pd->refs--;
+	if (wq->pd)
+		wq->pd->refs--;
 	wq->cq->refs--;
 	free(wq);
 	return 0;
@@ -105,6 +110,12 @@ int sd_cmd_wq_destroy(struct sd_cmd *c)
 	return err ? err : SD_OUT(c, UVERBS_ATTR_DESTROY_WQ_RESP, resp.events_reported);
 }
 
+/* Out of an error leads only a reset, and into one only what works */
+bool sd_wq_may(enum ibv_wq_state from, enum ibv_wq_state to)
+{
+	return !(from == IBV_WQS_ERR && to == IBV_WQS_RDY) && !(from == IBV_WQS_RESET && to == IBV_WQS_ERR);
+}
+
 int sd_cmd_wq_modify(struct sd_cmd *c)
 {
 	struct ib_uverbs_ex_modify_wq req;
@@ -125,15 +136,27 @@ int sd_cmd_wq_modify(struct sd_cmd *c)
 		return EINVAL;
 	if (!(req.attr_mask & IBV_WQ_ATTR_STATE))
 		return 0;
-	/* Out of an error leads only a reset, and into one only what works */
-	if (req.wq_state > IBV_WQS_ERR || (wq->state == IBV_WQS_ERR && req.wq_state == IBV_WQS_RDY) ||
-	    (wq->state == IBV_WQS_RESET && req.wq_state == IBV_WQS_ERR))
+	if (req.wq_state > IBV_WQS_ERR || !sd_wq_may(wq->state, (enum ibv_wq_state)req.wq_state))
 		return EINVAL;
 	wq->state = (enum ibv_wq_state)req.wq_state;
 	return 0;
 }
 
 /* ---- tables ---- */
+
+int sd_ind_tbl_add(struct host_ind_tbl *t)
+{
+	int err = sd_number_new(&tables, t, &t->number);
+
+	for (uint32_t i = 0; !err && i < t->cnt; i++)
+		t->wq[i]->refs++;
+	return err;
+}
+
+struct host_ind_tbl *sd_ind_tbl_find(uint32_t number)
+{
+	return sd_number_get(&tables, number);
+}
 
 int sd_cmd_ind_tbl_create(struct sd_cmd *c)
 {
@@ -158,6 +181,8 @@ int sd_cmd_ind_tbl_create(struct sd_cmd *c)
 	t = calloc(1, sizeof(*t) + n * sizeof(t->wq[0]));
 	if (!t)
 		return ENOMEM;
+	t->ctx = c->ctx;
+	t->cnt = t->max = n;
 	for (uint32_t i = 0; i < n; i++) {
 		t->wq[i] = sd_handle_get(c->ctx, SD_WQ, req.handles[i]);
 		if (!t->wq[i]) {
@@ -165,17 +190,14 @@ int sd_cmd_ind_tbl_create(struct sd_cmd *c)
 			goto free;
 		}
 	}
-	err = sd_number_new(&tables, t, &t->number);
+	err = sd_handle_new(c->ctx, SD_IND_TBL, t, &resp.ind_tbl_handle);
 	if (err)
 		goto free;
-	err = sd_handle_new(c->ctx, SD_IND_TBL, t, &resp.ind_tbl_handle);
+	err = sd_ind_tbl_add(t);
 	if (err) {
-		tables.at[t->number] = NULL;
+		sd_handle_free(resp.ind_tbl_handle);
 		goto free;
 	}
-	t->cnt = n;
-	for (uint32_t i = 0; i < n; i++)
-		t->wq[i]->refs++;
 	resp.ind_tbl_num = t->number;
 	if (SD_OUT(c, UVERBS_ATTR_UHW_OUT, drv) || SD_OUT(c, UVERBS_ATTR_CORE_OUT, resp))
 		return sd_undo(c, SD_IND_TBL, resp.ind_tbl_handle);

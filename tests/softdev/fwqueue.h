@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * fwqueue.h: what the firmware's files for queues share.
+ *
+ *   fwcq.c    CQ
+ *   fwqp.c    QP and its transitions
+ *   fwsrq.c   what many QPs receive from: RMP, XRC SRQ
+ *   fwdct.c   DCT
+ *   fweth.c   SQ, RQ, TIS, TIR, RQT: objects and their states; no packet ever comes to them
+ */
+#ifndef SOFTDEV_FWQUEUE_H
+#define SOFTDEV_FWQUEUE_H
+
+#include <endian.h>
+#include "devx.h"
+
+/* A field of a context; lists of them end with width 0 */
+struct sd_field {
+	uint16_t bit;
+	uint8_t width;
+};
+
+static inline bool sd_fields_clear(const uint8_t *box, const struct sd_field *f)
+{
+	while (f->width && sd_clear(box, f->bit, f->width))
+		f++;
+	return !f->width;
+}
+
+static inline void sd_fields_copy(uint8_t *to, const uint8_t *from, const struct sd_field *f)
+{
+	for (; f->width; f++)
+		sd_set(to, f->bit, f->width, sd_get(from, f->bit, f->width));
+}
+
+extern const struct sd_devx_op sd_fw_cq_ops[], sd_fw_qp_ops[], sd_fw_srq_ops[], sd_fw_dct_ops[], sd_fw_eth_ops[];
+
+/* ---- fwsrq.c: the context that SQ, RQ, RMP and XRQ share ---- */
+struct sd_fw_wq {
+	unsigned type;            /* 0 linked list, 1 cyclic */
+	unsigned log_stride, log_size; /* bytes of an entry, entries */
+	uint8_t *buf;
+	volatile uint32_t *dbrec; /* [0] receive, [1] send */
+	struct sd_umem *umem[2];  /* of the ring, of the record; each with a reference */
+};
+uint8_t sd_fw_wq(struct sd_devx_cmd *c, const uint8_t *wq, unsigned min_stride, unsigned max_stride, struct sd_fw_wq *q);
+void sd_fw_wq_put(struct sd_fw_wq *q);
+void sd_fw_wq_keep(uint8_t *kept, const uint8_t *wq); /* what a query tells as it was given */
+
+/* ---- fwqp.c ---- */
+bool sd_fw_port_ok(uint32_t port);
+bool sd_fw_mtu_ok(uint32_t mtu);
+
+#endif

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * fwsrq.c: what many QPs receive from, by command: RMP, which is also what a plain SRQ of verbs is to the firmware, and XRC SRQ. They share
+ * one number space, since a QP names its shared queue by the number alone.
+ *
+ *   RMP       in 0x100 rmpc: state, wq at 0x180 of it     out 0x48 rmpn
+ *   XRC SRQ   in 0x80 xrc_srqc     0x280 offset in the umem, id 0x2c0     out 0x48 xrc_srqn. Where the context has the id of its record's
+ *             umem nobody says: 0x60/32 is what is free. No XRC QP is offered, so that nothing is ever received with it.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "fwqueue.h"
+
+#define RMPC 0x20u                /* byte of either box */
+#define WQ (RMPC + 0x30u)
+#define XRC 0x10u
+#define XRC_CONTEXT 0x40u         /* bytes */
+#define LINK 16u                  /* bytes of an entry before its first pointer */
+
+enum { RDY = 1, ERR = 3 };
+
+/* What is said of a wq once and for all */
+static const struct sd_field wq_made[] = {
+	{ 0x0, 4 }, { 0x5, 2 }, { 0x2b, 5 }, { 0x48, 24 }, { 0x68, 24 }, { 0x80, 64 }, { 0x10c, 4 }, { 0x113, 5 }, { 0x11b, 5 }, { 0x120, 2 },
+	{ 0x140, 32 }, { 0x160, 32 }, { 0x180, 64 },
+	{ 0 },
+};
+
+uint8_t sd_fw_wq(struct sd_devx_cmd *c, const uint8_t *wq, unsigned min_stride, unsigned max_stride, struct sd_fw_wq *q)
+{
+	uint64_t offset = sd_get(wq, 0x180, 64) + (sd_get(wq, 0x2b, 5) << 6), record = sd_get(wq, 0x80, 64);
+	uint8_t *dbrec, st;
+
+	*q = (struct sd_fw_wq){ .type = sd_get(wq, 0x0, 4), .log_stride = sd_get(wq, 0x10c, 4), .log_size = sd_get(wq, 0x11b, 5) };
+	/* Striding, signatures and the slave's side of cross-domain are not offered */
+	if (q->type > 1 || !sd_clear(wq, 0x4, 1) || !sd_clear(wq, 0x7, 1) || offset % 64 || record % 8)
+		return SD_FAIL(c, SD_ST_BAD_PARAM);
+	if (q->log_stride < min_stride || q->log_stride > max_stride)
+		return SD_FAIL(c, SD_ST_BAD_PARAM);
+	if (q->log_size > 15)
+		return SD_FAIL(c, SD_ST_LIMIT);
+	st = sd_umem_get(c, sd_get(wq, 0x160, 32), offset, 1ull << (q->log_size + q->log_stride), false, &q->umem[0], &q->buf);
+	if (!st)
+		st = sd_umem_get(c, sd_get(wq, 0x140, 32), record, 8, false, &q->umem[1], &dbrec);
+	if (st)
+		sd_fw_wq_put(q);
+	else
+		q->dbrec = (volatile uint32_t *)(void *)dbrec;
+	return st;
+}
+
+void sd_fw_wq_put(struct sd_fw_wq *q)
+{
+	sd_umem_put(q->umem[0]);
+	sd_umem_put(q->umem[1]);
+}
+
+void sd_fw_wq_keep(uint8_t *kept, const uint8_t *wq)
+{
+	sd_fields_copy(kept, wq, wq_made);
+}
+
+static uint8_t destroy(void *obj)
+{
+	struct host_srq *hs = obj;
+	struct sd_umem *u[2] = { hs->umem[0], hs->umem[1] };
+
+	if (hs->s.refs)
+		return SD_ST_BUSY;
+	if (hs->cq)
+		hs->cq->refs--;
+	if (hs->xrcd)
+		hs->xrcd->refs--;
+	sd_engine_srq_destroyed(&hs->s);
+	sd_srq_free(hs);
+	sd_umem_put(u[0]);
+	sd_umem_put(u[1]);
+	return SD_ST_OK;
+}
+
+/* The end of a creation: takes over what q holds, whatever becomes of it */
+static uint8_t finish(struct sd_devx_cmd *c, struct sd_pd *pd, struct sd_cq *cq, struct sd_domain *xrcd, const struct sd_fw_wq *q,
+		      uint32_t limit, const uint8_t *kept)
+{
+	struct host_srq *hs = calloc(1, sizeof(*hs));
+	uint8_t st;
+
+	if (!hs)
+		goto put;
+	hs->s = (struct sd_srq){ .cyclic = q->type == 1, .uidx = 0xffffff, .ctx = c->ctx, .pd = pd, .buf = q->buf, .limit = limit,
+				 .wqe_cnt = 1u << q->log_size, .wqe_shift = q->log_stride, .dbrec = q->dbrec,
+				 .max_wr = (1u << q->log_size) - 1, .max_sge = ((1u << q->log_stride) - LINK) / 16 };
+	memcpy(hs->umem, q->umem, sizeof(hs->umem));
+	memcpy(hs->wqc, kept, sizeof(hs->wqc));
+	hs->creator = c->opcode;
+	if (sd_srq_add(hs))
+		goto put;
+	pd->refs++;
+	hs->cq = cq;
+	hs->xrcd = xrcd;
+	if (cq)
+		cq->refs++;
+	if (xrcd)
+		xrcd->refs++;
+	sd_set(c->out, 0x48, 24, hs->s.srqn);
+	st = sd_devx_made(c, hs->s.srqn, hs, destroy);
+	if (st)
+		destroy(hs);
+	else
+		hs->devx = c->made;
+	return st;
+put:
+	free(hs);
+	sd_umem_put(q->umem[0]);
+	sd_umem_put(q->umem[1]);
+	return SD_FAIL(c, SD_ST_NO_RES);
+}
+
+static struct host_srq *named(struct sd_devx_cmd *c, bool xrc)
+{
+	struct sd_srq *srq = sd_devx_srq(c, sd_get(c->in, 0x48, 24));
+	struct host_srq *hs = srq ? sd_container(srq, struct host_srq, s) : NULL;
+
+	return hs && (hs->creator == 0x705) == xrc ? hs : NULL;
+}
+
+/* ---- RMP ---- */
+
+static uint8_t rmp_create(struct sd_devx_cmd *c)
+{
+	const uint8_t *rmpc = c->in + RMPC, *wq = c->in + WQ;
+	struct sd_pd *pd = sd_devx_pd(c, sd_get(wq, 0x48, 24));
+	uint8_t kept[SD_WQ_CONTEXT] = { 0 }, st;
+	struct sd_fw_wq q;
+
+	if (c->op_mod)
+		return SD_FAIL(c, SD_ST_BAD_OP);
+	/* WQEs without a link are not offered */
+	if (sd_get(rmpc, 0x8, 4) != RDY || sd_get(rmpc, 0x20, 1))
+		return SD_FAIL(c, SD_ST_BAD_PARAM);
+	if (!pd)
+		return SD_FAIL(c, SD_ST_BAD_RES);
+	st = sd_fw_wq(c, wq, 5, 9, &q);
+	if (st)
+		return st;
+	if (sd_get(wq, 0x30, 16) >= 1u << q.log_size && sd_get(wq, 0x30, 16)) {
+		sd_fw_wq_put(&q);
+		return SD_FAIL(c, SD_ST_BAD_PARAM);
+	}
+	sd_fw_wq_keep(kept, wq);
+	return finish(c, pd, NULL, NULL, &q, sd_get(wq, 0x30, 16), kept);
+}
+
+static uint8_t rmp_query(struct sd_devx_cmd *c)
+{
+	struct host_srq *hs = named(c, false);
+	uint8_t rmpc[0x30 + SD_WQ_CONTEXT] = { 0 }, *wq = rmpc + 0x30;
+	uint32_t hw, sw;
+	bool broken;
+
+	if (!hs)
+		return SD_FAIL(c, SD_ST_BAD_RES);
+	sd_engine_srq_look(&hs->s, &hw, &sw, &broken);
+	memcpy(wq, hs->wqc, SD_WQ_CONTEXT);
+	if (!hs->creator) {
+		sd_set(wq, 0x48, 24, hs->s.pd->pdn);
+		sd_set(wq, 0x10c, 4, hs->s.wqe_shift);
+		sd_set(wq, 0x11b, 5, __builtin_ctz(hs->s.wqe_cnt));
+	}
+	sd_set(rmpc, 0x8, 4, broken ? ERR : RDY);
+	sd_set(wq, 0x30, 16, hs->s.limit);
+	sd_set(wq, 0xc0, 32, hw);
+	sd_set(wq, 0xe0, 32, sw);
+	sd_devx_answer(c, RMPC, rmpc, sizeof(rmpc));
+	return SD_ST_OK;
+}
+
+/* It stays ready; what can be set is the limit, once more after each event */
+static uint8_t rmp_modify(struct sd_devx_cmd *c)
+{
+	struct host_srq *hs = named(c, false);
+	uint32_t hw, sw, limit = sd_get(c->in + WQ, 0x30, 16);
+	uint64_t mask = sd_get(c->in, 0x80, 64);
+	bool broken;
+
+	if (c->op_mod)
+		return SD_FAIL(c, SD_ST_BAD_OP);
+	if (!hs)
+		return SD_FAIL(c, SD_ST_BAD_RES);
+	sd_engine_srq_look(&hs->s, &hw, &sw, &broken);
+	if (sd_get(c->in, 0x40, 4) != (broken ? ERR : RDY))
+		return SD_FAIL(c, SD_ST_BAD_RES_STATE);
+	if (mask & ~1ull || sd_get(c->in + RMPC, 0x8, 4) != RDY)
+		return SD_FAIL(c, SD_ST_BAD_PARAM);
+	if (broken)
+		return SD_FAIL(c, SD_ST_BAD_RES_STATE);
+	if (!mask)
+		return SD_ST_OK;
+	if (limit >= hs->s.wqe_cnt)
+		return SD_FAIL(c, SD_ST_BAD_PARAM);
+	hs->s.limit = limit;
+	sd_engine_srq_changed(&hs->s);
+	return SD_ST_OK;
+}
+
+/* ---- XRC SRQ ---- */
+
+static uint8_t xrc_create(struct sd_devx_cmd *c)
+{
+	const uint8_t *x = c->in + XRC;
+	struct sd_pd *pd = sd_devx_pd(c, sd_get(x, 0xc8, 24));
+	struct sd_domain *xrcd = sd_devx_xrcd(c, sd_get(x, 0x28, 24));
+	struct sd_cq *cq = sd_devx_cq(c, sd_get(x, 0x48, 24));
+	uint8_t wq[SD_WQ_CONTEXT] = { 0 }, kept[SD_WQ_CONTEXT] = { 0 }, st;
+	struct sd_fw_wq q;
+
+	if (c->op_mod)
+		return SD_FAIL(c, SD_ST_BAD_OP);
+	if (!sd_clear(x, 0x20, 1) || !sd_clear(x, 0x24, 1))
+		return SD_FAIL(c, SD_ST_BAD_PARAM);
+	if (!pd || !xrcd || !cq)
+		return SD_FAIL(c, SD_ST_BAD_RES);
+	sd_set(wq, 0x10c, 4, 4 + sd_get(x, 0x25, 3));
+	sd_set(wq, 0x11b, 5, sd_get(x, 0x4, 4));
+	sd_set(wq, 0x80, 64, sd_get(x, 0x140, 64) & ~3ull);
+	sd_set(wq, 0x140, 32, sd_get(x, 0x60, 32));
+	sd_set(wq, 0x160, 32, sd_get(c->in, 0x2c0, 32));
+	sd_set(wq, 0x180, 64, sd_get(c->in, 0x280, 64));
+	st = sd_fw_wq(c, wq, 5, 9, &q);
+	if (st)
+		return st;
+	if (sd_get(x, 0xe0, 16) >= 1u << q.log_size && sd_get(x, 0xe0, 16)) {
+		sd_fw_wq_put(&q);
+		return SD_FAIL(c, SD_ST_BAD_PARAM);
+	}
+	/* The context as it was given, for a query: it is the shorter of the two */
+	memcpy(kept, x, XRC_CONTEXT);
+	return finish(c, pd, cq, xrcd, &q, sd_get(x, 0xe0, 16), kept);
+}
+
+static uint8_t xrc_query(struct sd_devx_cmd *c)
+{
+	struct host_srq *hs = named(c, true);
+	uint8_t x[XRC_CONTEXT];
+	uint32_t hw, sw;
+	bool broken;
+
+	if (!hs)
+		return SD_FAIL(c, SD_ST_BAD_RES);
+	sd_engine_srq_look(&hs->s, &hw, &sw, &broken);
+	memcpy(x, hs->wqc, sizeof(x));
+	sd_set(x, 0x0, 4, broken);
+	sd_set(x, 0xe0, 16, hs->s.limit);
+	sd_set(x, 0xf0, 16, (sw - hw) & 0xffff);
+	sd_devx_answer(c, XRC, x, sizeof(x));
+	return SD_ST_OK;
+}
+
+static uint8_t xrc_arm(struct sd_devx_cmd *c)
+{
+	struct host_srq *hs = named(c, true);
+	uint32_t limit = sd_get(c->in, 0x70, 16);
+
+	/* op_mod 1 arms an XRC SRQ */
+	if (c->op_mod > 1)
+		return SD_FAIL(c, SD_ST_BAD_OP);
+	if (!hs)
+		return SD_FAIL(c, SD_ST_BAD_RES);
+	if (limit >= hs->s.wqe_cnt)
+		return SD_FAIL(c, SD_ST_BAD_PARAM);
+	hs->s.limit = limit;
+	sd_engine_srq_changed(&hs->s);
+	return SD_ST_OK;
+}
+
+const struct sd_devx_op sd_fw_srq_ops[] = {
+	{ 0x90c, 0x110, 0x10, rmp_create },
+	{ 0x90d, 0x110, 0x10, rmp_modify },
+	{ 0x90f, 0x10, WQ + SD_WQ_CONTEXT, rmp_query },
+	{ 0x705, 0x110, 0x10, xrc_create },
+	{ 0x707, 0x10, XRC + XRC_CONTEXT, xrc_query },
+	{ 0x708, 0x10, 0x10, xrc_arm },
+	{ 0 },
+};
