@@ -94,9 +94,9 @@ static const struct cap general_2[] = {
 	{ 0 },
 };
 
-/* 8-byte atomics that answer in the host's byte order of the adapter, which libmlx5 turns around: big-endian. CS and FA */
+/* 8-byte atomics, CS and FA, that answer in the host's byte order: without that the kernel would report no atomics to verbs */
 static const struct cap atomic[] = {
-	{ 0x90, 16, 3 }, { 0xb0, 16, 1 << 3 }, { 0xd0, 16, 1 << 3 }, { 0x280, 16, 1 << 3 }, { 0x2a0, 16, 1 << 3 }, { 0 },
+	{ 0x40, 2, 1 }, { 0x90, 16, 3 }, { 0xb0, 16, 1 << 3 }, { 0xd0, 16, 1 << 3 }, { 0x280, 16, 1 << 3 }, { 0x2a0, 16, 1 << 3 }, { 0 },
 };
 
 static const struct cap roce[] = {
