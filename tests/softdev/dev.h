@@ -156,6 +156,7 @@ struct sd_qp {
 	bool no_dbrec;            /* its send record is not read: a doorbell's value says how far to go */
 	bool loopback;            /* its peer is on its own device, whatever its address says */
 	uint8_t scatter_rsp, scatter_req; /* payload goes into the CQE on the responder / requester side up to so many bytes: 0, 32, 64 */
+	bool cqe_atomic_be;       /* an atomic's answer in a CQE is big-endian, as UCX has it of adapters; libmlx5 copies it as it is */
 	uint32_t max_msg;         /* bytes of a message that it sends; 0: SD_MAX_MSG */
 	uint64_t dc_key;          /* DCT: what a DCI must know */
 	uint32_t dc_violations;   /* DCT: requests of those who did not */

@@ -96,6 +96,7 @@ struct frame {
 	uint64_t off;                   /* where this frame's payload lies in it */
 	uint64_t swap_add, compare;     /* FR_ATOMIC: swap_add is the old value */
 	uint64_t dc_key;                /* FR_REQ of a DCI */
+	uint16_t slid;                  /* the same: where it comes from */
 };
 
 #define UD_MTU 4096u

@@ -296,7 +296,7 @@ static uint8_t create(struct sd_devx_cmd *c)
 	qp = &hq->q;
 	*qp = (struct sd_qp){ .dev = c->ctx->dev, .uidx = sd_get(qpc, 0x88, 24), .type = type, .state = IBV_QPS_RESET, .ctx = c->ctx,
 			      .pd = sd_devx_pd(c, sd_get(qpc, 0x28, 24)), .send_cq = sd_devx_cq(c, sd_get(qpc, 0x3e8, 24)),
-			      .recv_cq = sd_devx_cq(c, sd_get(qpc, 0x4e8, 24)), .no_dbrec = sd_get(qpc, 0x80, 2) };
+			      .recv_cq = sd_devx_cq(c, sd_get(qpc, 0x4e8, 24)), .no_dbrec = sd_get(qpc, 0x80, 2), .cqe_atomic_be = true };
 	qp->srq = rq_type == 1 ? sd_devx_srq(c, sd_get(qpc, 0x568, 24)) : NULL;
 	/* An XRC SRQ is for XRC QPs */
 	if (qp->srq && sd_container(qp->srq, struct host_srq, s)->creator == 0x705)

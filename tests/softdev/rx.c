@@ -168,6 +168,11 @@ static void recv_cqe(struct rcq *q, const struct frame *f, uint8_t opcode, const
 		memcpy(&c, data, f->total);
 		format = 4;
 	}
+	/* Who is not connected for good must be told whom to answer */
+	if (qp->type == SD_QPT_DCT) {
+		c.slid = htobe16(f->slid);
+		c.flags_rqpn = htobe32(f->src);
+	}
 	c.srqn_uidx = htobe32(tm ? qp->srq->uidx : qp->uidx);
 	c.imm_inval_pkey = f->opcode == MLX5_OPCODE_SEND || f->opcode == MLX5_OPCODE_RDMA_WRITE ? 0 : f->imm;
 	c.byte_cnt = htobe32(f->total);

@@ -583,7 +583,9 @@ static bool launch(struct rcq *q)
 static int take_data(struct rcq *q, struct op *op, uint64_t off, uint64_t len, const struct iovec *src, unsigned ns)
 {
 	struct iovec dst[ENG_IOVS], bad;
+	uint64_t value;
 	unsigned nd;
+	int err;
 
 	if (!mem_vec(q->qp, op->segs, off, len, IBV_ACCESS_LOCAL_WRITE, dst, &nd))
 		return MEM_DST;
@@ -598,14 +600,20 @@ static int take_data(struct rcq *q, struct op *op, uint64_t off, uint64_t len, c
 		dst[0] = (struct iovec){ op->resp + off, len };
 		nd = 1;
 	}
-	return mem_copy(dst, nd, src, ns, len);
+	err = mem_copy(dst, nd, src, ns, len);
+	if (op->to_cqe && q->qp->cqe_atomic_be && op->opcode != MLX5_OPCODE_RDMA_READ) {
+		memcpy(&value, op->resp, sizeof value);
+		value = htobe64(value);
+		memcpy(op->resp, &value, sizeof value);
+	}
+	return err;
 }
 
 static void make_frame(struct rcq *q, const struct op *op, uint64_t len, struct frame *f)
 {
 	*f = (struct frame){
 		.len = len, .kind = FR_REQ, .type = q->qp->type, .opcode = op->opcode, .solicited = q->body.se,
-		.dst = q->peer, .dc_key = q->dc_key,
+		.dst = q->peer, .dc_key = q->dc_key, .slid = sd_lid(q->qp->dev),
 		.dev = q->path_dev, .src = q->qp->qpn, .psn = op->psn, .epoch = q->epoch, .imm = q->body.imm, .rkey = q->body.rkey,
 		.raddr = q->body.raddr, .total = op->total, .off = q->body.off, .swap_add = q->body.swap_add,
 		.compare = q->body.compare,
