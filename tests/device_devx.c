@@ -1098,6 +1098,7 @@ static void key_klm(void **state)
 static void key_ksm(void **state)
 {
 	struct side s[2];
+	struct ibv_mr *mr;
 	struct key k;
 	uint64_t at;
 
@@ -1122,14 +1123,14 @@ static void key_ksm(void **state)
 	must(mlx5dv_devx_obj_destroy(k.obj));
 
 	/* The memory behind it goes: it is not looked at before it is used */
+	mr = ibv_reg_mr(pd, s[1].buf, SIZE, ALL_ACCESS);
+	assert_non_null(mr);
 	key_init(&k, KSM, KEY_ALL, pdn, 8, 4096, 31);
-	key_entry(&k, 0, s[1].mr->lkey, (uintptr_t)s[1].buf);
+	key_entry(&k, 0, mr->lkey, (uintptr_t)s[1].buf);
 	key_make(&k);
 	assert_int_equal(request_by(s, IBV_WR_RDMA_WRITE, 0, 64, k.key, 8), IBV_WC_SUCCESS);
 	assert_memory_equal(s[1].buf, s[0].buf, 64);
-	must(ibv_dereg_mr(s[1].mr));
-	key_refused(s, IBV_WR_RDMA_WRITE, 64, k.key, 8);
-	s[1].mr = ibv_reg_mr(pd, s[1].buf, SIZE, ALL_ACCESS);
+	must(ibv_dereg_mr(mr));
 	key_refused(s, IBV_WR_RDMA_WRITE, 64, k.key, 8);
 	must(mlx5dv_devx_obj_destroy(k.obj));
 	close_pair(s);
