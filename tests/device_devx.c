@@ -4,6 +4,7 @@
  * capabilities, keys and what goes through them.
  */
 #include "device.h"
+#include <sys/eventfd.h>
 
 #define IN 0x200u                 /* bytes of an inbox, more than most commands want */
 #define OUT 0x200u
@@ -670,7 +671,7 @@ static void async_blocking(void **state)
 	must(mlx5dv_devx_obj_destroy(q));
 }
 
-/* ---- subscriptions; that events come is a matter of the objects that have them ---- */
+/* ---- subscriptions ---- */
 
 static void subscriptions(void **state)
 {
@@ -706,6 +707,284 @@ static void subscriptions(void **state)
 	assert_int_equal(errno, EAGAIN);
 	must(mlx5dv_devx_obj_destroy(o));
 	mlx5dv_devx_destroy_event_channel(ch);
+}
+
+/* A QP of one shared receive queue and no send queue, by command: going into the error state, it tells that it takes no more */
+struct dq {
+	struct mlx5dv_devx_obj *obj;
+	uint32_t number;
+	struct mlx5dv_devx_umem *umem;
+	uint8_t *page;
+	struct ibv_srq *srq;
+	struct ibv_cq *cq;
+};
+
+static uint32_t cq_number(struct ibv_cq *cq)
+{
+	struct mlx5dv_cq dv = { 0 };
+	struct mlx5dv_obj obj = { .cq = { cq, &dv } };
+
+	must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_CQ));
+	return dv.cqn;
+}
+
+static void dq_open(struct dq *d)
+{
+	struct ibv_srq_init_attr attr = { .attr = { .max_wr = 16, .max_sge = 1 } };
+	struct mlx5dv_srq dv = { .comp_mask = MLX5DV_SRQ_MASK_SRQN };
+	struct mlx5dv_obj obj;
+	struct cmd c = command(0x500, 0x110, 16);
+
+	d->page = pages(1);
+	d->umem = mlx5dv_devx_umem_reg(ctx, d->page, 4096, 0);
+	d->cq = ibv_create_cq(ctx, 16, NULL, NULL, 0);
+	d->srq = ibv_create_srq(pd, &attr);
+	assert_true(d->umem && d->cq && d->srq);
+	obj.srq.in = d->srq;
+	obj.srq.out = &dv;
+	must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_SRQ));
+	put(c.in, 0xc0 + 0x13, 2, 3);
+	put(c.in, 0xc0 + 0x28, 24, pdn);
+	put(c.in, 0xc0 + 0x50, 1, 1);
+	put(c.in, 0xc0 + 0x88, 24, 0xffffff);
+	put(c.in, 0xc0 + 0x3e8, 24, cq_number(d->cq));
+	put(c.in, 0xc0 + 0x4e8, 24, cq_number(d->cq));
+	put(c.in, 0xc0 + 0x565, 3, 1);
+	put(c.in, 0xc0 + 0x568, 24, dv.srqn);
+	put(c.in, 0xc0 + 0x720, 32, d->umem->umem_id);
+	put(c.in, 0x840, 32, d->umem->umem_id);
+	d->obj = create(ctx, &c);
+	if (!d->obj)
+		fail_msg("status %x, syndrome %x", status(&c), (unsigned)get(c.out, 0x20, 32));
+	d->number = get(c.out, 0x48, 24);
+}
+
+static void dq_close(struct dq *d)
+{
+	if (d->obj)
+		must(mlx5dv_devx_obj_destroy(d->obj));
+	must(ibv_destroy_srq(d->srq));
+	must(ibv_destroy_cq(d->cq));
+	must(mlx5dv_devx_umem_dereg(d->umem));
+	munmap(d->page, 4096);
+}
+
+/* Into INIT, into the error state, and back */
+static void dq_fails(struct dq *d)
+{
+	struct cmd c = command(0x502, 0x110, 16);
+
+	put(c.in, 0x48, 24, d->number);
+	put(c.in, 0xc0 + 0x13, 2, 3);
+	put(c.in, 0xc0 + 0xc0 + 0x128, 8, 1);
+	must(modify(d->obj, &c));
+	c = command(0x507, 16, 16);
+	put(c.in, 0x48, 24, d->number);
+	must(modify(d->obj, &c));
+	c = command(0x50a, 16, 16);
+	put(c.in, 0x48, 24, d->number);
+	must(modify(d->obj, &c));
+}
+
+static void events(void **state)
+{
+	struct mlx5dv_devx_event_channel *omit = mlx5dv_devx_create_event_channel(ctx, 1), *full = mlx5dv_devx_create_event_channel(ctx, 0);
+	uint16_t last = 0x13, others[] = { 0x05, 0x10, 0x12 };
+	struct {
+		uint64_t cookie;
+		uint8_t eqe[64], guard[8];
+	} e;
+	uint64_t n;
+	struct dq d;
+	int fd;
+
+	(void)state;
+	assert_true(omit && full);
+	dq_open(&d);
+	fd = eventfd(0, EFD_NONBLOCK);
+	must(mlx5dv_devx_subscribe_devx_event(omit, d.obj, 2, &last, 0x1122334455667788));
+	must(mlx5dv_devx_subscribe_devx_event(omit, d.obj, sizeof(others), others, 1));
+	must(mlx5dv_devx_subscribe_devx_event(full, d.obj, 2, &last, 77));
+	must(mlx5dv_devx_subscribe_devx_event(full, d.obj, 2, &last, 78));
+	must(mlx5dv_devx_subscribe_devx_event_fd(full, fd, d.obj, last));
+	must(fcntl(omit->fd, F_SETFL, O_NONBLOCK));
+	must(fcntl(full->fd, F_SETFL, O_NONBLOCK));
+	assert_false(readable(omit->fd, 0) || readable(full->fd, 0));
+	for (int i = 0; i < 3; i++)
+		dq_fails(&d);
+
+	/* The cookie alone, and once only until it is read */
+	assert_true(readable(omit->fd, 1000));
+	assert_int_equal(mlx5dv_devx_get_event(omit, (void *)&e, 4), -1);
+	assert_int_equal(errno, EINVAL);
+	memset(&e, FILL, sizeof(e));
+	assert_int_equal(mlx5dv_devx_get_event(omit, (void *)&e, sizeof(e)), 8);
+	assert_true(e.cookie == 0x1122334455667788 && all_bytes(e.eqe, 64, FILL));
+	assert_int_equal(mlx5dv_devx_get_event(omit, (void *)&e, sizeof(e)), -1);
+	assert_int_equal(errno, EAGAIN);
+	assert_false(readable(omit->fd, 0));
+	dq_fails(&d);
+	assert_int_equal(mlx5dv_devx_get_event(omit, (void *)&e, sizeof(e)), 8);
+
+	/* Cookie and EQE, each time and for each subscription */
+	for (unsigned i = 0; i < 8; i++) {
+		assert_true(readable(full->fd, 1000));
+		memset(&e, FILL, sizeof(e));
+		assert_int_equal(mlx5dv_devx_get_event(full, (void *)&e, i ? sizeof(e) : 71), i ? 72 : -1);
+		if (!i)
+			assert_int_equal(mlx5dv_devx_get_event(full, (void *)&e, 72), 72);
+		assert_int_equal(e.cookie, i & 1 ? 78 : 77);
+		assert_int_equal(e.eqe[1], 0x13);
+		assert_int_equal(e.eqe[0x34], 0);
+		assert_int_equal(get(e.eqe, 0x38 * 8, 32), d.number);
+		assert_true(all_bytes(e.guard, sizeof(e.guard), FILL));
+	}
+	assert_false(readable(full->fd, 0));
+	assert_int_equal(read(fd, &n, sizeof(n)), 8);
+	assert_int_equal(n, 4);
+
+	/* With the object go its subscriptions; what waits stays to be read. With a channel its own */
+	dq_fails(&d);
+	must(mlx5dv_devx_obj_destroy(d.obj));
+	d.obj = NULL;
+	assert_int_equal(mlx5dv_devx_get_event(full, (void *)&e, sizeof(e)), 72);
+	assert_int_equal(mlx5dv_devx_get_event(omit, (void *)&e, sizeof(e)), 8);
+	dq_close(&d);
+	dq_open(&d);
+	must(mlx5dv_devx_subscribe_devx_event(full, d.obj, 2, &last, 1));
+	must(mlx5dv_devx_subscribe_devx_event(omit, d.obj, 2, &last, 2));
+	mlx5dv_devx_destroy_event_channel(full);
+	dq_fails(&d);
+	assert_int_equal(mlx5dv_devx_get_event(omit, (void *)&e, sizeof(e)), 8);
+	assert_int_equal(e.cookie, 2);
+	mlx5dv_devx_destroy_event_channel(omit);
+	dq_fails(&d);
+	dq_close(&d);
+	close(fd);
+}
+
+/* A CQ by command tells of its completions to who subscribed, when it is armed */
+static void completion_events(void **state)
+{
+	struct mlx5dv_devx_event_channel *ch = mlx5dv_devx_create_event_channel(ctx, 0);
+	struct mlx5dv_devx_uar *uar = mlx5dv_devx_alloc_uar(ctx, MLX5DV_UAR_ALLOC_TYPE_BF);
+	uint8_t *p = pages(2), cqe[64] = { 0 };
+	struct mlx5dv_devx_umem *u = mlx5dv_devx_umem_reg(ctx, p, 2 * 4096, IBV_ACCESS_LOCAL_WRITE);
+	struct cmd c = command(0x400, 0x110, 16);
+	struct mlx5dv_devx_obj *cq;
+	uint16_t type = 0;
+	uint32_t eqn, cqn, *record = (uint32_t *)(void *)(p + 4096);
+	uint8_t e[72];
+
+	(void)state;
+	assert_true(ch && uar && u);
+	must(mlx5dv_devx_query_eqn(ctx, 0, &eqn));
+	for (unsigned i = 0; i < 4096; i += 64)
+		p[i + 63] = 0xf0;
+	put(c.in, 0x280, 64, 0);
+	put(c.in, 0x2c0, 32, u->umem_id);
+	put(c.in, 0x80 + 0x20, 32, u->umem_id);
+	put(c.in, 0x80 + 0x63, 5, 6);
+	put(c.in, 0x80 + 0x68, 24, uar->page_id);
+	put(c.in, 0x80 + 0xa0, 32, eqn);
+	put(c.in, 0x80 + 0x1c0, 64, 4096);
+	cq = create(ctx, &c);
+	assert_non_null(cq);
+	cqn = get(c.out, 0x48, 24);
+	must(mlx5dv_devx_subscribe_devx_event(ch, cq, 2, &type, 5));
+	must(fcntl(ch->fd, F_SETFL, O_NONBLOCK));
+	cqe[63] = 0; /* a requester's completion */
+	assert_int_equal(softdev_inject_cqes(cqn, cqe, 1, 0), 1);
+	usleep(10000);
+	assert_false(readable(ch->fd, 0));
+	record[0] = htobe32(1);
+	record[1] = htobe32(1);
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+	*(volatile uint64_t *)(void *)((uint8_t *)uar->base_addr + 0x20) = htobe64((uint64_t)1 << 32 | cqn);
+	assert_int_equal(softdev_inject_cqes(cqn, cqe, 3, 0), 3);
+	assert_true(readable(ch->fd, 2000));
+	assert_int_equal(mlx5dv_devx_get_event(ch, (void *)e, sizeof(e)), 72);
+	assert_int_equal(e[8 + 1], 0);
+	assert_int_equal(get(e, 64 + 0x38 * 8, 32), cqn);
+	assert_int_equal(mlx5dv_devx_get_event(ch, (void *)e, sizeof(e)), -1);
+	assert_int_equal(mlx5dv_devx_umem_dereg(u), EBUSY);
+	must(mlx5dv_devx_obj_destroy(cq));
+	must(mlx5dv_devx_umem_dereg(u));
+	mlx5dv_devx_free_uar(uar);
+	mlx5dv_devx_destroy_event_channel(ch);
+	munmap(p, 2 * 4096);
+}
+
+/* A request to or from addr by a key, at [off, off + len) of the sender's buffer */
+static enum ibv_wc_status request_by(struct side s[2], enum ibv_wr_opcode op, size_t off, uint32_t len, uint32_t key, uint64_t addr)
+{
+	struct ibv_sge sg = sge(&s[0], off, len);
+	struct ibv_send_wr wr = request(op, 7, &sg, 1, &s[1], 0);
+
+	if (op == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+		wr.wr.atomic.remote_addr = addr;
+		wr.wr.atomic.rkey = key;
+		wr.wr.atomic.compare_add = 5;
+	} else {
+		wr.wr.rdma.remote_addr = addr;
+		wr.wr.rdma.rkey = key;
+	}
+	post(&s[0], &wr);
+	return next_wc(s[0].scq).status;
+}
+
+/* What comes to a QP is counted by the set that it names */
+static void counter_sets(void **state)
+{
+	struct mlx5dv_devx_obj *q;
+	struct ibv_sge sg;
+	struct ibv_send_wr wr;
+	uint32_t number;
+	struct side s[2];
+	struct cmd c;
+
+	(void)state;
+	q = simple(ctx, 0x771, &number);
+	open_side(&s[0], &usual);
+	open_side(&s[1], &usual);
+	/* A verbs QP, whose first step is done by command */
+	c = command(0x502, 0x110, 16);
+	put(c.in, 0x48, 24, s[1].qp->qp_num);
+	put(c.in, 0xc0 + 0x13, 2, 3);
+	put(c.in, 0xc0 + 0x60, 8, number);
+	put(c.in, 0xc0 + 0x490, 3, 7);
+	put(c.in, 0xc0 + 0x48c, 4, 1);
+	put(c.in, 0xc0 + 0xc0 + 0x128, 8, 1);
+	must(mlx5dv_devx_qp_modify(s[1].qp, c.in, c.inlen, c.out, c.outlen));
+	must(move(s[1].qp, IBV_QPS_RTR, s[0].qp->qp_num, &usual));
+	must(move(s[1].qp, IBV_QPS_RTS, s[0].qp->qp_num, &usual));
+	bring_up(s[0].qp, s[1].qp->qp_num, &usual);
+	writes(s, 1000, false);
+	writes(s, 1 << 19, false);
+	reads(s, 100);
+	assert_int_equal(request_by(s, IBV_WR_ATOMIC_FETCH_AND_ADD, 0, 8, s[1].mr->rkey, (uintptr_t)s[1].buf), IBV_WC_SUCCESS);
+	sg = sge(&s[0], 0, 8);
+	wr = request(IBV_WR_SEND, 3, &sg, 1, &s[1], 0);
+	post(&s[0], &wr); /* nothing to receive it with, yet */
+	usleep(20000);
+	recv_at(&s[1], 4, 0, 64);
+	expect(s[0].scq, 3, IBV_WC_SUCCESS);
+	c = command(0x773, 0x20, 0x100);
+	put(c.in, 0xf8, 8, number);
+	must(query(q, &c));
+	assert_int_equal(get(c.out, 0x80, 32), 2);
+	assert_int_equal(get(c.out, 0xc0, 32), 1);
+	assert_int_equal(get(c.out, 0x100, 32), 1);
+	assert_true(get(c.out, 0x180, 32) >= 1);
+	/* Read and cleared */
+	put(c.in, 0xc0, 1, 1);
+	must(query(q, &c));
+	assert_int_equal(get(c.out, 0x80, 32), 2);
+	must(query(q, &c));
+	assert_int_equal(get(c.out, 0x80, 32), 0);
+	must(mlx5dv_devx_obj_destroy(q));
+	writes(s, 10, false);
+	close_pair(s);
 }
 
 /* ---- the device itself ---- */
@@ -936,24 +1215,6 @@ static void key_make(struct key *k)
 
 	if (!k->obj)
 		fail_msg("status %x, syndrome %x", st, (unsigned)get(k->out, 0x20, 32));
-}
-
-/* A request to or from addr by a key, at [off, off + len) of the sender's buffer */
-static enum ibv_wc_status request_by(struct side s[2], enum ibv_wr_opcode op, size_t off, uint32_t len, uint32_t key, uint64_t addr)
-{
-	struct ibv_sge sg = sge(&s[0], off, len);
-	struct ibv_send_wr wr = request(op, 7, &sg, 1, &s[1], 0);
-
-	if (op == IBV_WR_ATOMIC_FETCH_AND_ADD) {
-		wr.wr.atomic.remote_addr = addr;
-		wr.wr.atomic.rkey = key;
-		wr.wr.atomic.compare_add = 5;
-	} else {
-		wr.wr.rdma.remote_addr = addr;
-		wr.wr.rdma.rkey = key;
-	}
-	post(&s[0], &wr);
-	return next_wc(s[0].scq).status;
 }
 
 static void renew(struct side s[2])
@@ -1596,6 +1857,9 @@ int main(void)
 		cmocka_unit_test(async_queries),
 		cmocka_unit_test(async_blocking),
 		cmocka_unit_test(subscriptions),
+		cmocka_unit_test(events),
+		cmocka_unit_test(completion_events),
+		cmocka_unit_test(counter_sets),
 		cmocka_unit_test(capabilities),
 		cmocka_unit_test(identity),
 		cmocka_unit_test(registers),

@@ -175,6 +175,7 @@ static void from_bits(struct sd_qp *qp, const uint8_t *qpc)
 	at->timeout = sd_get(qpc, PATH + 0x40, 5);
 	at->retry_cnt = sd_get(qpc, 0x38d, 3);
 	at->rnr_retry = sd_get(qpc, 0x390, 3);
+	qp->counter_set = sd_get(qpc, 0x60, 8);
 	qp->max_msg = 1u << sd_get(qpc, 0x43, 5);
 	/* Its own peer needs no address */
 	qp->loopback = sd_get(qpc, PATH, 1) || (qp->type != SD_QPT_DCI && qp->type != IBV_QPT_UD && at->dest_qp_num == qp->qpn);
