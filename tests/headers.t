@@ -96,6 +96,7 @@ declare -A may=(
 	[devx/ifc/object.h]="base.h devx/ifc/bits.h devx/ifc/cmd.h"
 	[devx/ifc/srq.h]="base.h devx/ifc/bits.h devx/ifc/cmd.h devx/ifc/wq.h"
 	[devx/call.h]="base.h $ifc"
+	[devx/info.h]="base.h devx/call.h $ifc"
 	[devx/umem.h]="base.h"
 	[devx/event.h]="base.h devx/call.h $ifc"
 	[devx/uar.h]="base.h wqe.h queue/uar.h devx/call.h $ifc"

@@ -19,6 +19,7 @@
  *
  *   devx/ifc.h    layouts of commands and contexts; fields by offset and width
  *   devx/call.h   opening, sending, errors
+ *   devx/info.h   what the device can do, as the data path chooses by it
  *   devx/umem.h   memory that commands may name
  *   devx/uar.h    doorbell registers, event queues of completion vectors
  *   devx/event.h  asynchronous queries, events
@@ -56,6 +57,7 @@
 
 #include <inlay/devx/ifc.h>
 #include <inlay/devx/call.h>
+#include <inlay/devx/info.h>
 #include <inlay/devx/umem.h>
 #include <inlay/devx/uar.h>
 #include <inlay/devx/event.h>

@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# examples/devx_info: as text, as JSON for jq, of a device by name; and what it says where there is no device or none that takes commands.
+. tests/tap.sh
+
+on() # options of tests/softdev/run, arguments of devx_info: its output in $dir/said, what it complains of in $dir/err
+{
+	local opts=$1
+	shift
+	if [ -n "$DEVICE" ]; then
+		timeout 60 "$B/examples/devx_info" "$@" >"$dir/said" 2>"$dir/err"
+	else
+		timeout 60 tests/softdev/run --fabric "$dir/fabric" $opts "$B/examples/devx_info" "$@" >"$dir/said" 2>"$dir/err"
+	fi
+}
+
+holds() # jq expression: true of the JSON in $dir/said
+{
+	cp "$dir/said" "$dir/out"
+	[ "$(jq "$1" "$dir/said" 2>&1)" = true ]
+	result $? "$1"
+}
+
+on --devx --help
+same "--help: status" 0 $?
+same "--help: says how it is used" "Usage: devx_info [--json] [DEVICE]" "$(head -n 1 "$dir/said")"
+on --devx --nonsense
+same "an unknown option: status" 2 $?
+on --devx one two
+same "two devices: status" 2 $?
+on --devx no_such_device
+same "no such device: status" 1 $?
+same "no such device: said" "devx_info: there is no device no_such_device" "$(cat "$dir/err")"
+same "no such device: nothing else" "" "$(cat "$dir/said")"
+
+if [ -n "$DEVICE" ]; then
+	on "" --json "$DEVICE"
+	[ $? = 0 ] || { skip "the device's capabilities" "$(cat "$dir/err")"; finish; exit; }
+	holds '.function.num_ports >= 1'
+	finish
+	exit
+fi
+
+on --no-devx
+same "no DEVX: status" 1 $?
+why="devx_info: mlx5_0 takes no commands: Invalid argument (needs mlx5 with DEVX in kernel and firmware)"
+same "no DEVX: said" "$why" "$(cat "$dir/err")"
+
+for link in roce ib; do
+	on "--devx --link $link" --json
+	same "$link: status" 0 $?
+	holds '.device == "mlx5_0"'
+	if [ $link = ib ]; then
+		holds '.function.port_type == "InfiniBand" and .function.roce == false and .roce == null'
+	else
+		holds '.function.port_type == "Ethernet" and .function.roce and (.roce.roce_version | index("v2") != null)'
+		holds '.roce.roce_udp_sport_min == 49152 and .roce.roce_udp_sport_max == 65535'
+	fi
+	holds '.function.log_max_msg == 30 and (.function.vhca_id | type) == "number"'
+	holds '[.transports.rc, .transports.uc, .transports.ud] | all'
+	holds '.doorbells.bf and .doorbells.bf_size == 256 and .doorbells.uar_page_size == 4096'
+	holds '.queues.log_max_cq_sz > 0 and .queues.max_wqe_sq >= 64 and .queues.log_max_uctx > 0'
+	holds '.atomic.atomic_size_qp | index(8) != null'
+	holds '.events.affiliated_events | index("SRQ_LAST_WQE") != null'
+	holds '[.[] | objects | .[]] | length > 90'
+	holds '.device_memory.max_memic_size > 0'
+done
+
+on "--devx --devices 2" --json mlx5_1
+same "the second device: status" 0 $?
+holds '.device == "mlx5_1" and .function.vhca_id == 1'
+
+# Text says the same. Each row of JSON is a line, each group a title.
+on --devx --json
+jq '[.[] | objects | .[]] | length' "$dir/said" >"$dir/rows"
+on --devx
+same "text: status" 0 $?
+same "text: as many rows as JSON" "$(cat "$dir/rows")" "$(grep -c '^  ' "$dir/said")"
+same "text: BlueFlame" "  BlueFlame copy                      256 bytes" "$(grep 'BlueFlame copy' "$dir/said")"
+same "text: the longest message" "  longest message                     1 GiB" "$(grep 'longest message' "$dir/said")"
+same "text: atomics" "  operations                          compare-swap, fetch-add" "$(grep '^  operations  ' "$dir/said")"
+
+# Capabilities that the device has not, or does not answer: the rest is there, and null says so
+on "--devx-errno" --json
+same "an older kernel: status" 0 $?
+holds '.odp == null and .function.log_max_msg == 30'
+finish
