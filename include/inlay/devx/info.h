@@ -208,8 +208,9 @@ struct inlay_devx_info {
  * Set-up: all of it
  */
 
-/* ---- One type each, out of an answer that is whole ---- */
+/* ---- Out of an answer ---- */
 
+/* General capabilities into info. Nothing can be wrong with them: any bytes have a meaning. */
 INLAY_COLD void inlay_devx_info_general(struct inlay_devx_info *info, const struct inlay_hca_cap *cap)
 {
 #define INLAY_INFO_TAKE(field, from) info->field = (uint32_t)inlay_hca_cap_get(cap, INLAY_HCA_CAP_##from)
@@ -318,6 +319,7 @@ INLAY_COLD void inlay_devx_info_general(struct inlay_devx_info *info, const stru
 #undef INLAY_INFO_TAKE
 }
 
+/* One transport of on-demand paging, as bits of enum inlay_info_odp. */
 INLAY_COLD uint32_t inlay_devx_info_odp(const struct inlay_odp_ops *ops)
 {
 	return (uint32_t)(inlay_odp_ops_get(ops, INLAY_ODP_OPS_SEND) * INLAY_INFO_ODP_SEND |
