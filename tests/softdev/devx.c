@@ -3,8 +3,8 @@
  * devx.c: the kernel's part of device commands. It looks at the opcode, at the object that the command is about and at little else, stamps
  * the context's uid, sets the bits that keep a command to registered memory, and hands the rest to the firmware.
  *
- * SOFTDEV_DEVX in the environment: 0 there is no DEVX, 1 there is, errno there is, as in kernels that map a command's status to an errno
- * and keep its outbox.
+ * SOFTDEV_DEVX in the environment: 0 there is no DEVX, 1 there is, which is the default, errno there is, as in kernels that map a command's
+ * status to an errno and keep its outbox.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -25,7 +25,7 @@ static int mode(void)
 	if (m < 0) {
 		const char *env = getenv("SOFTDEV_DEVX");
 
-		m = !env || !*env || !strcmp(env, "0") ? OFF : !strcmp(env, "errno") ? ERRNO : ON;
+		m = env && !strcmp(env, "0") ? OFF : env && !strcmp(env, "errno") ? ERRNO : ON;
 	}
 	return m;
 }

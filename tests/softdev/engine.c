@@ -151,15 +151,21 @@ static void rung(struct sd_uar *uar, uint64_t value)
 		q->rung = end;
 }
 
-/* A stepped device looks at registers for these alone */
+/* A stepped device looks at registers for these alone, and leaves what else is written there to be looked at */
 static void all_rung(void)
 {
 	struct sd_uar *uar;
+	struct sd_qp *qp;
 	unsigned i;
 
 	for (uar = sd_uar_next(NULL); uar; uar = sd_uar_next(uar))
-		for (i = 0; i < 4; i++)
-			rung(uar, __atomic_exchange_n((uint64_t *)(void *)(uar->page + regs[i]), 0, __ATOMIC_ACQ_REL));
+		for (i = 0; i < 4; i++) {
+			uint64_t *reg = (uint64_t *)(void *)(uar->page + regs[i]);
+
+			qp = sd_qp_find((uint32_t)be64toh(__atomic_load_n(reg, __ATOMIC_ACQUIRE)) >> 8);
+			if (qp && qp->no_dbrec)
+				rung(uar, __atomic_exchange_n(reg, 0, __ATOMIC_ACQ_REL));
+		}
 }
 
 static bool doorbells(void)
