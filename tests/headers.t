@@ -55,6 +55,7 @@ done
 # ---- Who includes whom ----
 
 ifc=$(cd include/inlay && echo devx/ifc/*.h)
+below_task="base.h cqe.h wqe.h queue.h verbs.h mmap.h buf.h $(cd include/inlay && echo queue/*.h mmap/*.h buf/*.h)"
 declare -A may=(
 	[base.h]=""
 	[wqe.h]="base.h"
@@ -119,6 +120,17 @@ declare -A may=(
 	[tag/verbs.h]="base.h cqe.h wqe.h queue/uar.h queue/sq.h tag/wire.h tag/list.h"
 	[tag/recv.h]="base.h cqe.h wqe.h queue/uar.h queue/sq.h match.h $(cd include/inlay && echo match/*.h) tag/wire.h tag/list.h"
 	[tag.h]="base.h cqe.h wqe.h queue/uar.h queue/sq.h queue/post.h match.h $(cd include/inlay && echo match/*.h tag/*.h)"
+	[task/wire.h]="base.h wqe.h mmap/lookup.h mmap/map.h mmap/blob.h"
+	[task/link.h]="$below_task task/wire.h"
+	[task/host.h]="$below_task task/wire.h task/link.h"
+	[task/submit.h]="$below_task task/wire.h task/link.h task/host.h"
+	[task/progress.h]="$below_task task/wire.h task/link.h task/host.h task/submit.h"
+	[task/worker.h]="$below_task task/wire.h task/link.h"
+	[task/conn.h]="$below_task task/wire.h task/link.h task/worker.h"
+	[task/serve.h]="$below_task task/wire.h task/link.h task/worker.h task/conn.h"
+	[task/plugin.h]="$below_task task/wire.h task/link.h task/worker.h"
+	[task/group.h]="base.h mmap/lookup.h mmap/map.h mmap/blob.h"
+	[task.h]="$below_task $(cd include/inlay && echo task/*.h)"
 	[inlay.h]="$(echo $headers)"
 )
 

@@ -18,5 +18,6 @@
 #include <inlay/memdomain.h>
 #include <inlay/match.h>
 #include <inlay/tag.h>
+#include <inlay/task.h>
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/task.h: command tasks: a host gives commands to a worker, on a BlueField, another machine or this one, and gets one answer for each. DOCA UROM's
- * worker command task, as inline code on two queue pairs: a command costs about what a send costs.
+ * inlay/task.h: command tasks: a host gives commands to a worker, on a BlueField, another machine or this one, and gets one answer for
+ * each. DOCA UROM's worker command task, as inline code on two queue pairs: a command costs about what a send costs.
  *
  *   host                                                             worker
  *   inlay_task_alloc_init(&host, PLUGIN, done, &task);
@@ -36,5 +36,7 @@
 #include <inlay/task/worker.h>
 #include <inlay/task/conn.h>
 #include <inlay/task/serve.h>
+#include <inlay/task/plugin.h>
+#include <inlay/task/group.h>
 
 #endif

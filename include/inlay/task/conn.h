@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/task/conn.h: a worker's connection to a host: made, connected, taken down; and the numbered objects that a plugin files under it. The manual is
- * worker.h's.
+ * inlay/task/conn.h: a worker's connection to a host: made, connected, taken down; and the numbered objects that a plugin files under it.
+ * The manual is worker.h's.
  *
- *   inlay_task_conn_create --> inlay_task_conn_connect --> commands ... --> broken, by itself or by inlay_task_conn_break --> inlay_task_conn_destroy
+ *   inlay_task_conn_create --> inlay_task_conn_connect --> commands ... --> broken --> inlay_task_conn_destroy
+ *                                                                       by itself, or inlay_task_conn_break
  *
  * Memory of a connection
  *
@@ -42,8 +43,8 @@ INLAY_COLD size_t inlay_task_conn_size(const struct inlay_task_worker_params *p)
 
 	if (inlay_task_worker_check(p))
 		return 0;
-	return (size_t)(num * inlay_task_conn_stride(p) + num * sizeof(struct inlay_task_cmd) + inlay_task_worker_lines((uint64_t)p->credits * 4) +
-			inlay_task_worker_lines((uint64_t)p->plugins * sizeof(void *)));
+	return (size_t)(num * inlay_task_conn_stride(p) + num * sizeof(struct inlay_task_cmd) +
+			inlay_task_worker_lines((uint64_t)p->credits * 4) + inlay_task_worker_lines((uint64_t)p->plugins * sizeof(void *)));
 }
 
 /* The worker's table of connections, anew: one has come or gone. */
@@ -63,8 +64,8 @@ INLAY_COLD void inlay_task_worker_name(struct inlay_task_worker *w)
 }
 
 /*
- * Makes a connection of everything but verbs objects: for inlay_task_conn_create, and for who has queues of another making. c->link.sq and c->link.rq are in
- * place, the rest of *c is zeroed. Posts the receives.
+ * Makes a connection of everything but verbs objects: for inlay_task_conn_create, and for who has queues of another making. c->link.sq and
+ * c->link.rq are in place, the rest of *c is zeroed. Posts the receives.
  *
  * memory  inlay_task_conn_size bytes, of which lkey opens the front part
  *
@@ -166,12 +167,14 @@ INLAY_COLD int inlay_task_conn_free(struct inlay_task_conn *c)
  * memory  for commands and messages, on a cache line, better on a page
  * size    its bytes, at least inlay_task_conn_size(&worker->params)
  *
- * Returns 0; -EINVAL for an argument out of its range; -ENOMEM when size is too small, the worker has as many connections as it may, or the device has
- * not as much; what inlay_task_link_create returns; else the negative errno of the verbs call that failed. On failure nothing is left behind.
+ * Returns 0; -EINVAL for an argument out of its range; -ENOMEM when size is too small, the worker has as many connections as it may, or the
+ * device has not as much; what inlay_task_link_create returns; else the negative errno of the verbs call that failed. On failure nothing is
+ * left behind.
  */
 INLAY_COLD int inlay_task_conn_create(struct inlay_task_conn *c, void *memory, size_t size, struct inlay_task_worker *w)
 {
 	const struct inlay_task_worker_params *p = &w->params;
+	const unsigned access = IBV_ACCESS_LOCAL_WRITE;
 	struct inlay_task_caps caps;
 	int err;
 
@@ -193,7 +196,7 @@ INLAY_COLD int inlay_task_conn_create(struct inlay_task_conn *c, void *memory, s
 	if (err)
 		return err;
 	errno = 0;
-	c->mr = ibv_reg_mr(w->pd, memory, (size_t)(((uint64_t)p->credits + p->spare) * inlay_task_conn_stride(p)), IBV_ACCESS_LOCAL_WRITE);
+	c->mr = ibv_reg_mr(w->pd, memory, (size_t)(((uint64_t)p->credits + p->spare) * inlay_task_conn_stride(p)), access);
 	if (!c->mr)
 		err = errno ? -errno : -ENOMEM;
 	if (!err)
@@ -221,8 +224,8 @@ INLAY_COLD void inlay_task_conn_address(const struct inlay_task_conn *c, uint8_t
  *
  * blob, len  as inlay_task_host_address gave it on the other side
  *
- * Returns 0; an error of inlay_task_address_read; -EBADFD when it is connected, or was; -EINVAL when the host's port is of another link layer; else the
- * negative errno of ibv_modify_qp.
+ * Returns 0; an error of inlay_task_address_read; -EBADFD when it is connected, or was; -EINVAL when the host's port is of another link
+ * layer; else the negative errno of ibv_modify_qp.
  */
 INLAY_COLD int inlay_task_conn_connect(struct inlay_task_conn *c, const void *blob, size_t len)
 {
@@ -240,8 +243,8 @@ INLAY_COLD int inlay_task_conn_connect(struct inlay_task_conn *c, const void *bl
 }
 
 /*
- * Breaks the connection: to the error state. Progress then finds it broken. What its handlers keep stays theirs. Returns 0 or the negative errno of
- * ibv_modify_qp.
+ * Breaks the connection: to the error state. Progress then finds it broken. What its handlers keep stays theirs. Returns 0 or the negative
+ * errno of ibv_modify_qp.
  */
 INLAY_COLD int inlay_task_conn_break(struct inlay_task_conn *c)
 {

@@ -48,48 +48,49 @@
  *   revoke            -EBADFD    -EBADFD   -EBADFD                 0
  *   status            -          as last   -EINPROGRESS            as last
  *
- * In its callback a task is IDLE or QUARANTINE: it may be submitted anew, released, or kept. Callbacks may submit, cancel and flush any task of any
- * host, allocate, and call inlay_task_host_stop; they must not call progress of the same host, nor destroy it.
+ * In its callback a task is IDLE or QUARANTINE: it may be submitted anew, released, or kept. Callbacks may submit, cancel and flush any
+ * task of any host, allocate, and call inlay_task_host_stop; they must not call progress of the same host, nor destroy it.
  *
- * Payload. A task has a buffer of its own for it, of params.payload bytes; inlay_task_set_payload takes one of the caller's instead, or a list. Up
- * to params.max_inline bytes are copied into the WQE. What fits a message beside a head of 32 bytes is gathered by the device from
- * where it lies. A single buffer larger than that goes by a key: a memory window is opened over it (wire.h), the worker reads from it, and the
- * window is closed before the task completes. This takes params.windows, and a buffer whose memory was registered with
+ * Payload. A task has a buffer of its own for it, of params.payload bytes; inlay_task_set_payload takes one of the caller's instead, or a
+ * list. Up to params.max_inline bytes are copied into the WQE. What fits a message beside a head of 32 bytes is gathered by the device from
+ * where it lies. A single buffer larger than that goes by a key: a memory window is opened over it (wire.h), the worker reads from it, and
+ * the window is closed before the task completes. This takes params.windows, and a buffer whose memory was registered with
  * IBV_ACCESS_MW_BIND; inlay_task_register does that.
  *
- * Response. It comes in the answer, and inlay_task_get_response shows it there, uncopied, until the task is submitted again or released. A caller's
- * buffer (inlay_task_set_response) gets the response instead: copied when it came in the message, written by the worker when it is
+ * Response. It comes in the answer, and inlay_task_get_response shows it there, uncopied, until the task is submitted again or released. A
+ * caller's buffer (inlay_task_set_response) gets the response instead: copied when it came in the message, written by the worker when it is
  * longer. For the latter it must be larger than a message's room, and registered like a payload that goes by a key.
  *
- * Memory of the caller's that a task uses must stay as it is, and registered, from submit until its callback, and longer if the task is then in
- * quarantine.
+ * Memory of the caller's that a task uses must stay as it is, and registered, from submit until its callback, and longer if the task is
+ * then in quarantine.
  *
- * Quarantine. A task that was completed early, by its deadline, although its command was sent, is not to be used again as long as the device
- * could still read its payload, or the worker read its payload or write its response through a window. It leaves that state when the late answer
- * comes (its windows are then closed), when its windows have been closed at the caller's request (inlay_task_revoke), when its send
- * is done, if it was only that, or with the end of the queue pair. params.reusable is then called. A worker that uses a revoked window
- * breaks the connection: a refused RDMA access costs a reliable queue pair. A task without windows whose payload was copied, or gathered from its
- * own buffer, has nothing to wait for: it is IDLE in its callback, and its late answer is dropped by its generation.
+ * Quarantine. A task that was completed early, by its deadline, although its command was sent, is not to be used again as long as the
+ * device could still read its payload, or the worker read its payload or write its response through a window. It leaves that state when the
+ * late answer comes (its windows are then closed), when its windows have been closed at the caller's request (inlay_task_revoke), when its
+ * send is done, if it was only that, or with the end of the queue pair. params.reusable is then called. A worker that uses a revoked window
+ * breaks the connection: a refused RDMA access costs a reliable queue pair. A task without windows whose payload was copied, or gathered
+ * from its own buffer, has nothing to wait for: it is IDLE in its callback, and its late answer is dropped by its generation.
  *
- * The in-flight limit is the smaller one of params.in_flight, a power of two, and the worker's credits. A command that was sent and whose answer has
- * not come counts, also when its task was completed early: the worker has still to do with it. inlay_task_host_outstanding tells.
+ * The in-flight limit is the smaller one of params.in_flight, a power of two, and the worker's credits. A command that was sent and whose
+ * answer has not come counts, also when its task was completed early: the worker has still to do with it. inlay_task_host_outstanding
+ * tells.
  *
- * Deadlines. The caller says what time it is, in progress, in any unit (nanoseconds, if params.period has its default), never going back. A deadline is
- * a point of that time and holds for the next submit only. Who uses neither deadlines nor probes may say 0 all the time.
+ * Deadlines. The caller says what time it is, in progress, in any unit (nanoseconds, if params.period has its default), never going back. A
+ * deadline is a point of that time and holds for the next submit only. Who uses neither deadlines nor probes may say 0 all the time.
  *
- * A dead worker. RC tries again what is not acknowledged, and fails: all that is on the wire notices. When nothing is, because all commands have
- * arrived and are being worked on, a zero-byte RDMA write asks: every params.period while commands are outstanding, by progress. So tasks of a dead
- * worker are completed within
+ * A dead worker. RC tries again what is not acknowledged, and fails: all that is on the wire notices. When nothing is, because all commands
+ * have arrived and are being worked on, a zero-byte RDMA write asks: every params.period while commands are outstanding, by progress. So
+ * tasks of a dead worker are completed within
  *
  *   params.period + inlay_task_path_bound(&params.path)       = inlay_task_host_bound(&params)
  *
  * of calls of progress. A worker that lives and does not answer is not dead: deadlines are for that.
  *
- * Sending without a doorbell. inlay_task_submit_quiet only fills the ring; inlay_task_host_flush rings for all. Until then the task can be cancelled. The
- * host itself rings when it closes windows or probes, and then shows the device all that is in the ring.
+ * Sending without a doorbell. inlay_task_submit_quiet only fills the ring; inlay_task_host_flush rings for all. Until then the task can be
+ * cancelled. The host itself rings when it closes windows or probes, and then shows the device all that is in the ring.
  *
- * Progress. It handles at most `max` completions, calls at most as many callbacks, and returns how many it called: of whichever tasks. Who waits
- * for one task looks at that task: while (inlay_task_status(task) == -EINPROGRESS).
+ * Progress. It handles at most `max` completions, calls at most as many callbacks, and returns how many it called: of whichever tasks. Who
+ * waits for one task looks at that task: while (inlay_task_status(task) == -EINPROGRESS).
  *
  * Sleeping. With params.events:
  *
@@ -102,15 +103,15 @@
  *           inlay_task_host_event(&host);                                takes what the descriptor told, if anything
  *   }
  *
- * DOCA's names: doca_urom_worker is a struct inlay_task_host; doca_urom_worker_cmd_task and its doca_task (as_task) are one struct inlay_task. RELEASE in
- * use is -EPERM, allocation without one left -ENOMEM, a full queue -EAGAIN.
+ * DOCA's names: doca_urom_worker is a struct inlay_task_host; doca_urom_worker_cmd_task and its doca_task (as_task) are one struct
+ * inlay_task. RELEASE in use is -EPERM, allocation without one left -ENOMEM, a full queue -EAGAIN.
  *
- * Instructions. A submit of a small payload and its completion are one send, one receive posted, one poll, and what finds the task; sends are
- * signaled four times in a lap of the ring.
+ * Instructions. A submit of a small payload and its completion are one send, one receive posted, one poll, and what finds the task; sends
+ * are signaled four times in a lap of the ring.
  *
  * Threads: a host and its tasks have one owner at a time.
- * Sources: DOCA's documentation of doca_urom and doca_pe (tasks); the InfiniBand specification on memory windows of type 2; Linux's nvme-rdma, which
- * found that a command's memory is free only when both its send and its answer are there.
+ * Sources: DOCA's documentation of doca_urom and doca_pe (tasks); the InfiniBand specification on memory windows of type 2; Linux's
+ * nvme-rdma, which found that a command's memory is free only when both its send and its answer are there.
  */
 #ifndef INLAY_TASK_HOST_H
 #define INLAY_TASK_HOST_H
@@ -342,14 +343,16 @@ INLAY_COLD size_t inlay_task_host_size(const struct inlay_task_host_params *p)
 	if (inlay_task_host_check(p))
 		return 0;
 	return (size_t)(inlay_task_host_arena(p) + (uint64_t)p->tasks * sizeof(struct inlay_task) +
-			inlay_task_lines((uint64_t)p->tasks * sizeof(struct inlay_task_more)) + inlay_task_lines((uint64_t)p->in_flight * 4) +
+			inlay_task_lines((uint64_t)p->tasks * sizeof(struct inlay_task_more)) +
+			inlay_task_lines((uint64_t)p->in_flight * 4) +
 			inlay_task_lines((uint64_t)p->windows * sizeof(struct inlay_task_window)) +
 			inlay_inventory_size(2 * p->tasks) + inlay_mmap_size(1, 1));
 }
 
 /*
- * Registers memory for payloads and responses that go by a key: ibv_reg_mr with IBV_ACCESS_LOCAL_WRITE and IBV_ACCESS_MW_BIND, which lets no one in but
- * through a window. Give the keys to a map with inlay_mmap_add_keys_memrange(map, pd, addr, len, keys). NULL with errno set when it fails.
+ * Registers memory for payloads and responses that go by a key: ibv_reg_mr with IBV_ACCESS_LOCAL_WRITE and IBV_ACCESS_MW_BIND, which lets
+ * no one in but through a window. Give the keys to a map with inlay_mmap_add_keys_memrange(map, pd, addr, len, keys). NULL with errno set
+ * when it fails.
  */
 INLAY_COLD struct ibv_mr *inlay_task_register(struct ibv_pd *pd, void *addr, size_t len, struct inlay_keys *keys)
 {
@@ -470,7 +473,8 @@ INLAY_COLD void inlay_task_host_begin(struct inlay_task_host *h, const struct in
 /*
  * Frees what inlay_task_host_create made; memory is the caller's again. What of it could not be freed is kept, and it may be called again.
  *
- * Returns 0; -EBUSY while a task is in flight, ripe or in quarantine (inlay_task_host_stop and progress end that), or when something is in use.
+ * Returns 0; -EBUSY while a task is in flight, ripe or in quarantine (inlay_task_host_stop and progress end that), or when something is in
+ * use.
  */
 INLAY_COLD int inlay_task_host_destroy(struct inlay_task_host *h)
 {
@@ -601,8 +605,8 @@ INLAY_COLD void inlay_task_host_address(const struct inlay_task_host *h, uint8_t
  * blob, len  as inlay_task_conn_address gave it on the other side
  *
  * Returns 0; an error of inlay_task_address_read; -EBADFD when it is connected, or was; -EINVAL when the worker's port is of another link
- * layer; else the negative errno of ibv_modify_qp. The worker must have connected its end before the first command is sent to it: what comes too
- * early is tried again as a dead peer would be.
+ * layer; else the negative errno of ibv_modify_qp. The worker must have connected its end before the first command is sent to it: what
+ * comes too early is tried again as a dead peer would be.
  */
 INLAY_COLD int inlay_task_host_connect(struct inlay_task_host *h, const void *blob, size_t len)
 {
@@ -620,8 +624,8 @@ INLAY_COLD int inlay_task_host_connect(struct inlay_task_host *h, const void *bl
 }
 
 /*
- * Breaks the connection: no task is submitted any more (-ENOTCONN), and progress completes what is in flight, with -ECONNABORTED. May be called by
- * callbacks. Returns 0, or the negative errno of ibv_modify_qp.
+ * Breaks the connection: no task is submitted any more (-ENOTCONN), and progress completes what is in flight, with -ECONNABORTED. May be
+ * called by callbacks. Returns 0, or the negative errno of ibv_modify_qp.
  */
 INLAY_COLD int inlay_task_host_stop(struct inlay_task_host *h)
 {
@@ -638,8 +642,8 @@ INLAY_COLD int inlay_task_host_fd(const struct inlay_task_host *h)
 }
 
 /*
- * Takes an event from the descriptor, on which one must be, or the call sleeps for it (unless the caller has made it non-blocking). Returns 0;
- * -ENOTSUP without params.events; else the negative errno of ibv_get_cq_event.
+ * Takes an event from the descriptor, on which one must be, or the call sleeps for it (unless the caller has made it non-blocking). Returns
+ * 0; -ENOTSUP without params.events; else the negative errno of ibv_get_cq_event.
  */
 INLAY_COLD int inlay_task_host_event(struct inlay_task_host *h)
 {

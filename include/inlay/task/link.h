@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/task/link.h: one end of a connection between host and worker: a queue pair, its queues, its address. host.h and worker.h build on it; who
- * uses tasks fills a struct inlay_task_path and reads no further.
+ * inlay/task/link.h: one end of a connection between host and worker: a queue pair, its queues, its address. host.h and worker.h build on
+ * it; who uses tasks fills a struct inlay_task_path and reads no further.
  *
  *   inlay_task_link_create(&link, &caps, &path);      a QP in INIT: receives may be posted
  *   inlay_task_link_address(&link, blob);             76 bytes for the other side, passed by the caller
@@ -9,9 +9,9 @@
  *   inlay_task_link_break(&link);                     to the error state: what is outstanding is flushed
  *   inlay_task_link_destroy(&link);
  *
- * How long until a dead peer is noticed. A send, a read, a write or the zero-byte write of a probe that nobody acknowledges is tried again after
- * the QP's timeout, `retries` times; then it fails, and the QP with it. The time of one try is between one and four times 4.096 us * 2^timeout
- * (InfiniBand's specification; a device may round up). So a peer that has gone is noticed within
+ * How long until a dead peer is noticed. A send, a read, a write or the zero-byte write of a probe that nobody acknowledges is tried again
+ * after the QP's timeout, `retries` times; then it fails, and the QP with it. The time of one try is between one and four times 4.096 us *
+ * 2^timeout (InfiniBand's specification; a device may round up). So a peer that has gone is noticed within
  *
  *   4 * (retries + 1) * 4.096 us * 2^timeout      = inlay_task_path_bound(&path)
  *
@@ -83,7 +83,8 @@ INLAY_COLD uint64_t inlay_task_path_bound(const struct inlay_task_path *p)
 }
 
 /* The GID that the path asks for. Returns its index, or a negative errno. */
-INLAY_COLD int inlay_task_path_gid(const struct inlay_task_path *p, struct ibv_context *ctx, const struct ibv_port_attr *port, union ibv_gid *gid)
+INLAY_COLD int inlay_task_path_gid(const struct inlay_task_path *p, struct ibv_context *ctx, const struct ibv_port_attr *port,
+				   union ibv_gid *gid)
 {
 	static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 	struct ibv_gid_entry e;
@@ -116,7 +117,9 @@ INLAY_COLD int inlay_task_link_destroy(struct inlay_task_link *l)
 	return 0;
 }
 
-/* Creates the QP in l->own's register, or in caps->uar's; a device without such registers has the QP's own. Returns 0 or a negative errno. */
+/*
+ * Creates the QP in l->own's register, or in caps->uar's; a device without such registers has the QP's own. Returns 0 or a negative errno.
+ */
 INLAY_COLD int inlay_task_link_qp(struct inlay_task_link *l, const struct inlay_task_caps *caps)
 {
 	struct ibv_qp_init_attr_ex init;
@@ -167,8 +170,8 @@ INLAY_COLD int inlay_task_link_qp(struct inlay_task_link *l, const struct inlay_
  *
  * l  zeroed
  *
- * Returns 0; -EINVAL for a path that cannot be, and for a port that is not there or not active; -ENOENT when the port has no such GID; -ENOTSUP when
- * the device is not mlx5; -ENOMEM; else the negative errno of the call that failed. On failure nothing is left behind.
+ * Returns 0; -EINVAL for a path that cannot be, and for a port that is not there or not active; -ENOENT when the port has no such GID;
+ * -ENOTSUP when the device is not mlx5; -ENOMEM; else the negative errno of the call that failed. On failure nothing is left behind.
  */
 INLAY_COLD int inlay_task_link_create(struct inlay_task_link *l, const struct inlay_task_caps *caps, const struct inlay_task_path *path)
 {
@@ -216,7 +219,8 @@ INLAY_COLD int inlay_task_link_create(struct inlay_task_link *l, const struct in
 /*
  * Connects the QP to the other side's: RTR and RTS. Receives have been posted before.
  *
- * Returns 0; -EINVAL when the other side's port is of another link layer; else the negative errno of ibv_modify_qp: the QP is then of no use.
+ * Returns 0; -EINVAL when the other side's port is of another link layer; else the negative errno of ibv_modify_qp: the QP is then of no
+ * use.
  */
 INLAY_COLD int inlay_task_link_connect(struct inlay_task_link *l, const struct inlay_task_address *peer)
 {

@@ -6,8 +6,9 @@
  *              --anything else--> sort --> settle --> what holds its memory --> ripe --> callback
  *   tend: deadlines, those that wait for a send or for windows to be closed, the probe, callbacks that are due
  *
- * Slots. There are as many as tasks and receives together, and a task always has one. The slot that its answer came in becomes the task's, and the
- * one that it had is posted in its place. So all receives are posted all the time, and an answer lies where it came until the task is used again.
+ * Slots. There are as many as tasks and receives together, and a task always has one. The slot that its answer came in becomes the task's,
+ * and the one that it had is posted in its place. So all receives are posted all the time, and an answer lies where it came until the task
+ * is used again.
  *
  * Threads: as host.h.
  * Sources: as host.h.
@@ -182,8 +183,8 @@ INLAY_COLD int inlay_task_cancel(struct inlay_task *t)
 }
 
 /*
- * Closes the windows of a task in quarantine, which leaves it when that is done, in some later progress. If the worker uses them after all, the
- * connection breaks. A task that waits for its send, or is being closed, needs none of it.
+ * Closes the windows of a task in quarantine, which leaves it when that is done, in some later progress. If the worker uses them after all,
+ * the connection breaks. A task that waits for its send, or is being closed, needs none of it.
  *
  * Returns 0, or -EBADFD when it is not in quarantine.
  */
@@ -199,7 +200,8 @@ INLAY_COLD int inlay_task_revoke(struct inlay_task *t)
 }
 
 /*
- * The connection is at its end: every task is completed, and none is in quarantine, since a queue pair in error neither sends nor lets anyone in.
+ * The connection is at its end: every task is completed, and none is in quarantine, since a queue pair in error neither sends nor lets
+ * anyone in.
  */
 INLAY_COLD void inlay_task_host_break(struct inlay_task_host *h, int why)
 {
@@ -284,8 +286,12 @@ INLAY_COLD void inlay_task_host_settle(struct inlay_task *t, const struct inlay_
 		inlay_task_wait(t);
 }
 
-/* A message that is not a plain answer to a task in flight that nothing holds. Its slot has become `slot`'s. Returns the task that it concerns or NULL. */
-INLAY_COLD struct inlay_task *inlay_task_host_sort(struct inlay_task_host *h, const uint8_t *msg, uint32_t bytes, struct inlay_task_answer *a, int *err)
+/*
+ * A message that is not a plain answer to a task in flight that nothing holds. Its slot has become `slot`'s. Returns the task that it
+ * concerns or NULL.
+ */
+INLAY_COLD struct inlay_task *inlay_task_host_sort(struct inlay_task_host *h, const uint8_t *msg, uint32_t bytes,
+						   struct inlay_task_answer *a, int *err)
 {
 	struct inlay_task *t;
 

@@ -2,15 +2,16 @@
 /*
  * inlay/task/serve.h: a worker's progress: commands received, handed out, answered. The manual is worker.h's.
  *
- *   receive --> [waiting: behind others, for its payload] --> handler --> [kept] --> answer --> [answered: waits for room] --> [sending] --> spare
+ *   receive --> [waiting: behind others, for its payload] --> handler --> [kept]
+ *           --> answer --> [answered: waits for room] --> [sending] --> spare
  *
  * An answer, when the response is small
  *
  *   +0   ctrl     SEND, index, QPN, DS
  *   +16  inline   byte count | head of 32 bytes | response ...
  *
- * Its command's receive is posted again at once. A larger response is gathered from the command's own memory, or from a caller's buffer; then a spare
- * command gets the receive, and the one that was answered becomes spare when its send is done.
+ * Its command's receive is posted again at once. A larger response is gathered from the command's own memory, or from a caller's buffer;
+ * then a spare command gets the receive, and the one that was answered becomes spare when its send is done.
  *
  * Threads: as worker.h.
  * Sources: as worker.h.
@@ -135,6 +136,8 @@ INLAY_ALWAYS int inlay_task_cmd_post_inline(struct inlay_task_cmd *cmd, uint32_t
 
 	if (INLAY_UNLIKELY(inlay_sq_begin(&c->link.sq, (INLAY_DS + 4 + INLAY_TASK_HEAD + len + INLAY_WQEBB - 1) / INLAY_WQEBB, &at)))
 		return -EAGAIN;
+	/* Nothing: it keeps compilers from reckoning with copies that a length which they know does not make. */
+	__asm__("" : "+r"(data));
 	inlay_put32(at.wqe + INLAY_DS, inlay_to_be32((INLAY_TASK_HEAD + len) | (uint32_t)MLX5_INLINE_SEG));
 	inlay_task_head_write(at.wqe + INLAY_DS + 4, inlay_task_first(kind, inlay_task_status_wire(status), len), cmd->context, cmd->plugin,
 			      cmd->destination);
@@ -146,8 +149,8 @@ INLAY_ALWAYS int inlay_task_cmd_post_inline(struct inlay_task_cmd *cmd, uint32_t
 }
 
 /*
- * Posts the answer that a command has in it: status, kind, response_len, and the response in its own memory or in its answer buffer. Returns 0, or -EAGAIN
- * when there is no room in the ring, or no spare command to take its receive.
+ * Posts the answer that a command has in it: status, kind, response_len, and the response in its own memory or in its answer buffer.
+ * Returns 0, or -EAGAIN when there is no room in the ring, or no spare command to take its receive.
  */
 INLAY_FN int inlay_task_cmd_post(struct inlay_task_cmd *cmd)
 {
@@ -175,8 +178,8 @@ INLAY_FN int inlay_task_cmd_post(struct inlay_task_cmd *cmd)
 				return -EAGAIN;
 			segs = 0;
 		}
-		inlay_task_head_write(head, inlay_task_first(cmd->kind, inlay_task_status_wire(cmd->status), len), cmd->context, cmd->plugin,
-				      cmd->destination);
+		inlay_task_head_write(head, inlay_task_first(cmd->kind, inlay_task_status_wire(cmd->status), len), cmd->context,
+				      cmd->plugin, cmd->destination);
 		if (inlay_sq_begin(sq, (4 + segs + 3) / 4, &at))
 			return -EAGAIN; /* there is room, as was seen */
 		at = inlay_seg_inline(at, head, INLAY_TASK_HEAD);
@@ -230,11 +233,11 @@ INLAY_ALWAYS int inlay_task_cmd_status(int status)
 }
 
 /*
- * Answers a command with `status`, 0 or a negative errno, and len bytes at `data`, which are copied: they may lie anywhere, in the command's
- * payload too, but not across cmd->response, unless they begin there. From then on the command is the worker's.
+ * Answers a command with `status`, 0 or a negative errno, and len bytes at `data`, which are copied: they may lie anywhere, in the
+ * command's payload too, but not across cmd->response, unless they begin there. From then on the command is the worker's.
  *
- * Returns 0: it will be answered; -ENOTCONN when the connection has ended, and nobody was told; -E2BIG when len is above cmd->response_room: then
- * nothing has happened, and the command is still the handler's.
+ * Returns 0: it will be answered; -ENOTCONN when the connection has ended, and nobody was told; -E2BIG when len is above
+ * cmd->response_room: then nothing has happened, and the command is still the handler's.
  *
  * What is answered from outside of a handler, and of a plugin's progress, leaves with the next progress, or inlay_task_worker_flush.
  */
@@ -276,13 +279,14 @@ INLAY_FN uint64_t inlay_task_cmd_largest(const struct inlay_task_cmd *cmd)
 }
 
 /*
- * Answers with the windows of a buffer, or a list, of the handler's: gathered into the answer, or written to the host's memory when they are longer than
- * cmd->response_room. The worker takes a reference of its own and gives it back when the device is done; one of a list's pieces at most 16.
+ * Answers with the windows of a buffer, or a list, of the handler's: gathered into the answer, or written to the host's memory when they
+ * are longer than cmd->response_room. The worker takes a reference of its own and gives it back when the device is done; one of a list's
+ * pieces at most 16.
  *
  * buf  registered with the worker's PD; a reference of the handler's stays the handler's
  *
- * Returns as inlay_task_cmd_answer_data; -E2BIG when they are longer than inlay_task_cmd_largest, or are too many pieces; -EINVAL when buf was given back
- * or is not a head: in both cases the command is still the handler's.
+ * Returns as inlay_task_cmd_answer_data; -E2BIG when they are longer than inlay_task_cmd_largest, or are too many pieces; -EINVAL when buf
+ * was given back or is not a head: in both cases the command is still the handler's.
  */
 INLAY_FN int inlay_task_cmd_answer_buf(struct inlay_task_cmd *cmd, int status, struct inlay_buf *buf)
 {
@@ -309,8 +313,8 @@ INLAY_FN void *inlay_task_cmd_state(const struct inlay_task_cmd *cmd)
 }
 
 /*
- * Answers a command with what its plugin's `notification` packs, or with no response when it has none. A length that notification says, and that is
- * larger than the room it had, is answered with -E2BIG. Returns as inlay_task_cmd_answer.
+ * Answers a command with what its plugin's `notification` packs, or with no response when it has none. A length that notification says, and
+ * that is larger than the room it had, is answered with -E2BIG. Returns as inlay_task_cmd_answer.
  */
 INLAY_FN int inlay_task_cmd_notify(struct inlay_task_cmd *cmd, int status)
 {
@@ -364,7 +368,8 @@ INLAY_COLD void inlay_task_conn_end(struct inlay_task_conn *c)
 }
 
 /*
- * Starts to read a command's payload. Returns 0; -EAGAIN when there is no buffer or no room in the ring; -E2BIG when it cannot be read at all.
+ * Starts to read a command's payload. Returns 0; -EAGAIN when there is no buffer or no room in the ring; -E2BIG when it cannot be read at
+ * all.
  */
 INLAY_COLD int inlay_task_cmd_pull(struct inlay_task_cmd *cmd)
 {
@@ -604,7 +609,8 @@ INLAY_ALWAYS uint32_t inlay_task_conn_take(struct inlay_task_conn *c, uint32_t b
 	first = inlay_task_get64(msg);
 	length = (uint32_t)(first >> 32);
 	/* Only what the device has written is believed: the lengths are looked at together with it. */
-	if (INLAY_UNLIKELY((uint64_t)length + INLAY_TASK_HEAD != bytes) || INLAY_UNLIKELY(bytes > (uintptr_t)cmd->response - (uintptr_t)msg) ||
+	if (INLAY_UNLIKELY((uint64_t)length + INLAY_TASK_HEAD != bytes) ||
+	    INLAY_UNLIKELY(bytes > (uintptr_t)cmd->response - (uintptr_t)msg) ||
 	    INLAY_UNLIKELY((uint32_t)first != (INLAY_TASK_COMMAND << 8 | INLAY_TASK_WIRE)) ||
 	    INLAY_UNLIKELY(c->waiting.first != INLAY_TASK_NOBODY) || INLAY_UNLIKELY(c->broken)) {
 		inlay_task_conn_sort(cmd, msg, bytes);
@@ -684,11 +690,11 @@ INLAY_FN int inlay_task_worker_arm(struct inlay_task_worker *w)
  */
 
 /*
- * Takes a connection down, broken or not; its host finds out as if the worker had died. Plugins are told, if they have not been. Memory and *c are the
- * caller's again.
+ * Takes a connection down, broken or not; its host finds out as if the worker had died. Plugins are told, if they have not been. Memory and
+ * *c are the caller's again.
  *
- * Returns 0; -EBUSY while handlers keep commands of it (answer them: nothing is sent once it is broken), or when something of it is in use: it is then
- * broken, and it may be called again.
+ * Returns 0; -EBUSY while handlers keep commands of it (answer them: nothing is sent once it is broken), or when something of it is in use:
+ * it is then broken, and it may be called again.
  */
 INLAY_COLD int inlay_task_conn_destroy(struct inlay_task_conn *c)
 {

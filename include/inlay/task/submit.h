@@ -80,8 +80,8 @@ INLAY_COLD void inlay_task_host_forget(struct inlay_task_host *h, const struct i
  */
 
 /*
- * A task, IDLE, with its own payload buffer (the window empty), plugin and destination 0, no callback, no deadline, user data 0. Returns 0; -ENOMEM when
- * none is free.
+ * A task, IDLE, with its own payload buffer (the window empty), plugin and destination 0, no callback, no deadline, user data 0. Returns 0;
+ * -ENOMEM when none is free.
  */
 INLAY_FN int inlay_task_alloc(struct inlay_task_host *h, struct inlay_task **task)
 {
@@ -125,8 +125,8 @@ INLAY_FN int inlay_task_alloc_init(struct inlay_task_host *h, uint64_t plugin, i
 }
 
 /*
- * Gives a task back. Returns 0; -EPERM while it is in flight or its callback is due; -EBUSY in quarantine: its memory may still be in use; -EBADFD when it
- * was given back.
+ * Gives a task back. Returns 0; -EPERM while it is in flight or its callback is due; -EBUSY in quarantine: its memory may still be in use;
+ * -EBADFD when it was given back.
  */
 INLAY_FN int inlay_task_release(struct inlay_task *t)
 {
@@ -190,8 +190,8 @@ INLAY_FN int inlay_task_set_payload(struct inlay_task *t, struct inlay_buf *payl
 }
 
 /*
- * A buffer of the caller's for the response, which gets room from the start of its window to its end, and the response's length as the window's;
- * NULL: the response stays in the answer. No list. The caller keeps his reference.
+ * A buffer of the caller's for the response, which gets room from the start of its window to its end, and the response's length as the
+ * window's; NULL: the response stays in the answer. No list. The caller keeps his reference.
  */
 INLAY_FN int inlay_task_set_response(struct inlay_task *t, struct inlay_buf *response)
 {
@@ -225,8 +225,8 @@ INLAY_FN struct inlay_buf *inlay_task_get_payload(const struct inlay_task *t)
 }
 
 /*
- * The response of the last completion: the caller's buffer, or one over the answer, good until the task is submitted or released. The window is the
- * response; empty when there is none. Not to be given back.
+ * The response of the last completion: the caller's buffer, or one over the answer, good until the task is submitted or released. The
+ * window is the response; empty when there is none. Not to be given back.
  */
 INLAY_FN struct inlay_buf *inlay_task_get_response(const struct inlay_task *t)
 {
@@ -337,7 +337,8 @@ INLAY_ALWAYS void inlay_task_flies(struct inlay_task *t, uint32_t first)
 }
 
 /* Opens a window over a task's memory: posts the bind, for which there is room. what: its place in more->windows. */
-INLAY_FN void inlay_task_open(struct inlay_task *t, uint32_t what, const void *data, uint32_t len, uint32_t access, struct inlay_task_key *key)
+INLAY_FN void inlay_task_open(struct inlay_task *t, uint32_t what, const void *data, uint32_t len, uint32_t access,
+			      struct inlay_task_key *key)
 {
 	struct inlay_task_host *h = t->host;
 	struct inlay_task_window *w = &h->windows[h->free_window];
@@ -401,6 +402,8 @@ INLAY_FN int inlay_task_submit_other(struct inlay_task *t)
 	c.destination = t->destination;
 	c.flags = flags;
 	c.length = (uint32_t)total;
+	c.payload.rkey = c.response.rkey = 0;
+	c.payload.bytes = c.response.bytes = 0;
 	if (flags & INLAY_TASK_PAYLOAD_KEY) {
 		const struct inlay_buf *buf = t->payload;
 
@@ -433,12 +436,13 @@ INLAY_FN int inlay_task_submit_other(struct inlay_task *t)
 }
 
 /*
- * Posts the task's command; the worker gets it with the next inlay_task_host_flush, or any other doorbell of this host. Nothing is validated beyond what
- * this says: see inlay_task_try_submit.
+ * Posts the task's command; the worker gets it with the next inlay_task_host_flush, or any other doorbell of this host. Nothing is
+ * validated beyond what this says: see inlay_task_try_submit.
  *
- * Returns 0: the task is the host's until its callback. Else it is the caller's, as it was: -EAGAIN when as many are outstanding as may be, the ring is
- * full, or no window is free: progress, and try again; -EBUSY unless it is IDLE; -E2BIG when the payload fits neither a message nor a key (larger than
- * the worker reads, in pieces, more pieces than params.max_gather, no windows); -ENOTCONN when the host is not connected, or no longer.
+ * Returns 0: the task is the host's until its callback. Else it is the caller's, as it was: -EAGAIN when as many are outstanding as may be,
+ * the ring is full, or no window is free: progress, and try again; -EBUSY unless it is IDLE; -E2BIG when the payload fits neither a message
+ * nor a key (larger than the worker reads, in pieces, more pieces than params.max_gather, no windows); -ENOTCONN when the host is not
+ * connected, or no longer.
  */
 INLAY_ALWAYS int inlay_task_submit_quiet(struct inlay_task *t)
 {
@@ -496,8 +500,8 @@ INLAY_COLD int inlay_task_usable(const struct inlay_buf *buf)
 /*
  * inlay_task_submit, which looks first at what a submit takes for granted: for development, as DOCA's.
  *
- * Returns as inlay_task_submit; -EINVAL also when the payload or the response buffer was given back, is not the head of its list, has a window
- * outside of itself or no local key, when its map is not started, or when the response buffer is a list.
+ * Returns as inlay_task_submit; -EINVAL also when the payload or the response buffer was given back, is not the head of its list, has a
+ * window outside of itself or no local key, when its map is not started, or when the response buffer is a list.
  */
 INLAY_COLD int inlay_task_try_submit(struct inlay_task *t)
 {

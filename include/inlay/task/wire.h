@@ -2,8 +2,9 @@
 /*
  * inlay/task/wire.h: what host and worker say to each other: one definition of every message, written and read by the functions here alone.
  *
- * A message is one send of a reliable connection: a head of 32 bytes and what belongs to it. All fields are little-endian, at fixed places, whatever
- * compiler, language or machine either side has. No address of either side's memory, no local key and no struct of a compiler is in it.
+ * A message is one send of a reliable connection: a head of 32 bytes and what belongs to it. All fields are little-endian, at fixed places,
+ * whatever compiler, language or machine either side has. No address of either side's memory, no local key and no struct of a compiler is
+ * in it.
  *
  *   command, host to worker                                     answer, worker to host
  *
@@ -24,16 +25,17 @@
  *   +4   reserved     4   0
  *   +8   bytes        8   what may be reached, from address 0 of the window on
  *
- * Keys. What a key on the wire may be: the key of a memory window of type 2 that the host has bound on this very connection, for this very command,
- * with addresses from 0 on. So it says nothing about where the host's memory is; nobody can use it but the worker's end of this queue pair; it opens
- * the bytes of one payload for reading, or of one response buffer for writing; and the host closes it before it completes the task. A payload's
- * window has `length` bytes.
+ * Keys. What a key on the wire may be: the key of a memory window of type 2 that the host has bound on this very connection, for this very
+ * command, with addresses from 0 on. So it says nothing about where the host's memory is; nobody can use it but the worker's end of this
+ * queue pair; it opens the bytes of one payload for reading, or of one response buffer for writing; and the host closes it before it
+ * completes the task. A payload's window has `length` bytes.
  *
- * Context. An index and a generation, made by the host and found there in a table: see inlay_task_context. To the worker it is eight bytes to be
- * given back. It is never a pointer, and a task that the host completes is the one that its table holds under index and generation, or none.
+ * Context. An index and a generation, made by the host and found there in a table: see inlay_task_context. To the worker it is eight bytes
+ * to be given back. It is never a pointer, and a task that the host completes is the one that its table holds under index and generation,
+ * or none.
  *
- * Lengths. A message says its length twice: by its head, and by the device's byte count. Both must agree to the byte. What is added is compared
- * before it is added, in 64 bits, so that nothing wraps.
+ * Lengths. A message says its length twice: by its head, and by the device's byte count. Both must agree to the byte. What is added is
+ * compared before it is added, in 64 bits, so that nothing wraps.
  *
  * Status. By kind: an ANSWER's or WRITTEN's is the handler's own (0: success). REFUSED: no handler has seen the command to its end;
  * the worker itself says why:
@@ -42,8 +44,9 @@
  *   ENOENT    no such plugin
  *   E2BIG     a payload by key larger than the worker takes
  *
- * Credit. A worker has so many receives posted for a connection as its address says, and posts one anew before it answers a command. So an answer is
- * also the credit for one command, and needs no field. A host has at least as many receives posted as it may have commands outstanding.
+ * Credit. A worker has so many receives posted for a connection as its address says, and posts one anew before it answers a command. So an
+ * answer is also the credit for one command, and needs no field. A host has at least as many receives posted as it may have commands
+ * outstanding.
  *
  * The address blob, by which both sides find each other, is passed by the caller through a channel of his own:
  *
@@ -66,8 +69,8 @@
  *   +72  checksum     4   CRC-32C of all before it
  *
  * Threads: pure functions of their arguments.
- * Sources: DOCA's documentation of doca_urom (urom_worker_cmd, urom_worker_notify); the errno numbers of Linux on x86-64 and aarch64; RFC 3720,
- * appendix B.4 (CRC-32C).
+ * Sources: DOCA's documentation of doca_urom (urom_worker_cmd, urom_worker_notify); the errno numbers of Linux on x86-64 and aarch64; RFC
+ * 3720, appendix B.4 (CRC-32C).
  */
 #ifndef INLAY_TASK_WIRE_H
 #define INLAY_TASK_WIRE_H
@@ -181,8 +184,8 @@ INLAY_COLD void inlay_task_address_write(uint8_t *blob, const struct inlay_task_
  * role  which one it must be of: INLAY_TASK_HOST or INLAY_TASK_WORKER
  * len   bytes that there are
  *
- * Returns 0; -EPROTO when it is shorter than a blob, or has another magic or version; -EBADMSG for a wrong checksum; -EINVAL for a length, role or
- * any other field that cannot be. On failure *a is undefined.
+ * Returns 0; -EPROTO when it is shorter than a blob, or has another magic or version; -EBADMSG for a wrong checksum; -EINVAL for a length,
+ * role or any other field that cannot be. On failure *a is undefined.
  */
 INLAY_COLD int inlay_task_address_read(struct inlay_task_address *a, const void *blob, size_t len, uint32_t role)
 {
@@ -211,7 +214,9 @@ INLAY_COLD int inlay_task_address_read(struct inlay_task_address *a, const void 
 		return -EINVAL;
 	if (a->mtu < IBV_MTU_256 || a->mtu > IBV_MTU_4096 || a->qpn >> 24 || a->psn >> 24)
 		return -EINVAL;
-	if (a->message < INLAY_TASK_MESSAGE_MIN || a->message > INLAY_TASK_MESSAGE_MAX || !a->receives || a->receives > INLAY_TASK_RECEIVES_MAX)
+	if (a->message < INLAY_TASK_MESSAGE_MIN || a->message > INLAY_TASK_MESSAGE_MAX)
+		return -EINVAL;
+	if (!a->receives || a->receives > INLAY_TASK_RECEIVES_MAX)
 		return -EINVAL;
 	return role == INLAY_TASK_HOST && a->largest ? -EINVAL : 0;
 }
@@ -272,7 +277,8 @@ INLAY_ALWAYS void inlay_task_key_write(uint8_t *at, const struct inlay_task_key 
 /* Bytes of a command's head with the keys that these flags add. */
 INLAY_ALWAYS uint32_t inlay_task_command_head(uint32_t flags)
 {
-	return INLAY_TASK_HEAD + (flags & INLAY_TASK_PAYLOAD_KEY ? INLAY_TASK_KEY : 0) + (flags & INLAY_TASK_RESPONSE_KEY ? INLAY_TASK_KEY : 0);
+	return INLAY_TASK_HEAD + (flags & INLAY_TASK_PAYLOAD_KEY ? INLAY_TASK_KEY : 0) +
+	       (flags & INLAY_TASK_RESPONSE_KEY ? INLAY_TASK_KEY : 0);
 }
 
 /* Bytes of payload that a message of this many bytes has room for beside a head without keys; likewise of response. */
@@ -282,8 +288,8 @@ INLAY_ALWAYS uint32_t inlay_task_room(uint32_t message)
 }
 
 /*
- * Writes a command's head and keys to inlay_task_command_head(c->flags) bytes at `at`; c->at is not looked at. Returns how many bytes that were. The
- * payload, if it is not by key, is to follow.
+ * Writes a command's head and keys to inlay_task_command_head(c->flags) bytes at `at`; c->at is not looked at. Returns how many bytes that
+ * were. The payload, if it is not by key, is to follow.
  */
 INLAY_ALWAYS uint32_t inlay_task_command_write(uint8_t *at, const struct inlay_task_command *c)
 {
@@ -314,9 +320,9 @@ INLAY_FN int inlay_task_key_read(struct inlay_task_key *key, const uint8_t *at)
  *
  * bytes  of the message, by the device's count
  *
- * Returns 0 when head, keys and lengths are right: then c->at + c->length == bytes, or, with INLAY_TASK_PAYLOAD_KEY, c->at == bytes and c->length ==
- * c->payload.bytes. Else -EBADMSG: then c->context, plugin and destination are what the head says as far as there is a whole head of this
- * version, and 0 if not, so that it can be answered; the rest is undefined.
+ * Returns 0 when head, keys and lengths are right: then c->at + c->length == bytes, or, with INLAY_TASK_PAYLOAD_KEY, c->at == bytes and
+ * c->length == c->payload.bytes. Else -EBADMSG: then c->context, plugin and destination are what the head says as far as there is a whole
+ * head of this version, and 0 if not, so that it can be answered; the rest is undefined.
  */
 INLAY_FN int inlay_task_command_read(struct inlay_task_command *c, const uint8_t *msg, uint32_t bytes)
 {
@@ -359,7 +365,9 @@ INLAY_ALWAYS uint32_t inlay_task_status_wire(int status)
  */
 INLAY_ALWAYS void inlay_task_answer_write(uint8_t *at, const struct inlay_task_answer *a)
 {
-	inlay_task_head_write(at, inlay_task_first(a->kind, inlay_task_status_wire(a->status), a->length), a->context, a->plugin, a->destination);
+	uint64_t first = inlay_task_first(a->kind, inlay_task_status_wire(a->status), a->length);
+
+	inlay_task_head_write(at, first, a->context, a->plugin, a->destination);
 }
 
 /*
@@ -367,9 +375,9 @@ INLAY_ALWAYS void inlay_task_answer_write(uint8_t *at, const struct inlay_task_a
  *
  * bytes  of the message, by the device's count
  *
- * Returns 0 when kind, status and lengths are right: INLAY_TASK_HEAD + a->length == bytes for INLAY_TASK_ANSWER; bytes == INLAY_TASK_HEAD for the two
- * others, and a->length is 0 and a->status is not for INLAY_TASK_REFUSED. Else -EBADMSG: a->context is what the head says as far as there
- * is a whole head of this version, and else all ones, which no task has; the rest is undefined.
+ * Returns 0 when kind, status and lengths are right: INLAY_TASK_HEAD + a->length == bytes for INLAY_TASK_ANSWER; bytes == INLAY_TASK_HEAD
+ * for the two others, and a->length is 0 and a->status is not for INLAY_TASK_REFUSED. Else -EBADMSG: a->context is what the head says as
+ * far as there is a whole head of this version, and else all ones, which no task has; the rest is undefined.
  */
 INLAY_FN int inlay_task_answer_read(struct inlay_task_answer *a, const uint8_t *msg, uint32_t bytes)
 {

@@ -10,7 +10,8 @@
  *           cmd->response_len = 4;
  *           return 0;                                                   answered with the response
  *   }
- *   static const struct inlay_task_plugin counter = {INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, "counter", NULL, NULL, NULL, NULL, count, NULL, NULL};
+ *   static const struct inlay_task_plugin counter = {INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, "counter",
+ *                                                    NULL, NULL, NULL, NULL, count, NULL, NULL};
  *   static const struct inlay_task_entry plugins[] = {{COUNTER, &counter, NULL}};
  *
  *   p = inlay_task_worker_default();
@@ -24,31 +25,33 @@
  *
  *   0                  answered: success, with cmd->response_len bytes that it has written to cmd->response
  *   a negative errno   answered: that status, with the same bytes
- *   INLAY_TASK_LATER   it keeps the command, payload and all, and answers later by inlay_task_cmd_answer or one of its sisters, from its `progress` or
- *                      from anywhere else in the worker's thread
+ *   INLAY_TASK_LATER   it keeps the command, payload and all, and answers later by inlay_task_cmd_answer or one of its sisters, from its
+ *                      `progress` or from anywhere else in the worker's thread
  *   INLAY_TASK_STALL   not now: it is offered again in the next progress, and the connection's later commands wait behind it
  *
- * Every command that comes is answered once. What is no command, or for no plugin, or too large, is answered by the worker itself (wire.h, REFUSED). A
- * response of at most params.max_inline bytes is copied into the WQE of the answer; up to the room for it (cmd->response_room) it is gathered from
- * cmd->response; a larger one is written to the buffer that the host has granted, if it has: inlay_task_cmd_answer_buf. An answer for which the ring has
- * no room waits its turn; nobody has to try again.
+ * Every command that comes is answered once. What is no command, or for no plugin, or too large, is answered by the worker itself (wire.h,
+ * REFUSED). A response of at most params.max_inline bytes is copied into the WQE of the answer; up to the room for it (cmd->response_room)
+ * it is gathered from cmd->response; a larger one is written to the buffer that the host has granted, if it has: inlay_task_cmd_answer_buf.
+ * An answer for which the ring has no room waits its turn; nobody has to try again.
  *
- * Order. Commands of one connection reach their handlers in the order in which the host submitted them, also when some have their payload read by a key
- * and others not. Answers of handlers that answer at once leave in that order. Nothing is promised between connections.
+ * Order. Commands of one connection reach their handlers in the order in which the host submitted them, also when some have their payload
+ * read by a key and others not. Answers of handlers that answer at once leave in that order. Nothing is promised between connections.
  *
- * Payload by a key. It is read, by one RDMA read, into a buffer of params.pull, and then is where cmd->payload points, as any other; it is given back
- * when the command is answered. Without such a pool, or when it is larger than its elements, the command is refused with -E2BIG.
+ * Payload by a key. It is read, by one RDMA read, into a buffer of params.pull, and then is where cmd->payload points, as any other; it is
+ * given back when the command is answered. Without such a pool, or when it is larger than its elements, the command is refused with -E2BIG.
  *
- * Credits. Each connection has its own receives, params.credits, of which each holds one command until it is answered: a host that floods takes nothing
- * from the others, and a handler that keeps commands slows down its own host only. The receive is posted again before the answer is rung for.
+ * Credits. Each connection has its own receives, params.credits, of which each holds one command until it is answered: a host that floods
+ * takes nothing from the others, and a handler that keeps commands slows down its own host only. The receive is posted again before the
+ * answer is rung for.
  *
- * Many hosts. All connections complete to the worker's one CQ, and are found by queue pair number. A connection breaks alone: by its host's death, by a
- * key that it had no right to, by a send that nobody takes. Its commands that handlers have kept stay theirs: to answer them is no fault, and gives
- * them back; inlay_task_conn_destroy waits for that. The plugins are told (`connection`), and inlay_task_worker_gone names it. With params.period each
- * host is asked by a zero-byte write whether it is there.
+ * Many hosts. All connections complete to the worker's one CQ, and are found by queue pair number. A connection breaks alone: by its host's
+ * death, by a key that it had no right to, by a send that nobody takes. Its commands that handlers have kept stay theirs: to answer them is
+ * no fault, and gives them back; inlay_task_conn_destroy waits for that. The plugins are told (`connection`), and inlay_task_worker_gone
+ * names it. With params.period each host is asked by a zero-byte write whether it is there.
  *
- * Handles. What a plugin gives out to a host, it files under that connection: inlay_task_conn_state is a pointer for each plugin and connection, and
- * struct inlay_task_handles a table of numbered objects with generations for the caller's memory. A number of one host's means nothing with another.
+ * Handles. What a plugin gives out to a host, it files under that connection: inlay_task_conn_state is a pointer for each plugin and
+ * connection, and struct inlay_task_handles a table of numbered objects with generations for the caller's memory. A number of one host's
+ * means nothing with another.
  *
  * Sleeping: as host.h has it, with inlay_task_worker_arm, _fd, _due and _event.
  *
@@ -88,7 +91,8 @@ enum inlay_task_cmd_state {
 };
 
 /*
- * A command, as its handler sees it. The first line is for the handler, but for what is marked; all of it is good until the command is answered.
+ * A command, as its handler sees it. The first line is for the handler, but for what is marked; all of it is good until the command is
+ * answered.
  */
 struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_cmd {
 	const uint8_t *payload;
@@ -129,15 +133,24 @@ struct inlay_task_plugin {
 	int (*open)(void *argument, struct inlay_task_worker *worker, void **plugin);
 	/* With the worker's end */
 	void (*close)(void *plugin);
-	/* What a host must know to use it: *len bytes there are, *len bytes it takes. 0, or -ENOSPC with the length in *len and nothing written */
+	/*
+	 * What a host must know to use it: *len bytes there are, *len bytes it takes. 0, or -ENOSPC with the length in *len and nothing
+	 * written
+	 */
 	int (*address)(void *plugin, void *buf, size_t *len);
-	/* A connection has come (up 1), or has ended (up 0): its objects may go, its kept commands need no answer but must be given back by one */
+	/*
+	 * A connection has come (up 1), or has ended (up 0): its objects may go, its kept commands need no answer but must be given back by
+	 * one
+	 */
 	void (*connection)(void *plugin, struct inlay_task_conn *conn, int up);
 	/* A command: see the top */
 	int (*command)(void *plugin, struct inlay_task_cmd *cmd);
 	/* Once in each progress of the worker. Returns how much it has done */
 	uint32_t (*progress)(void *plugin);
-	/* Packs the response of a command that ends by inlay_task_cmd_notify: at most room bytes to `to`. How many, or a negative errno as its status */
+	/*
+	 * Packs the response of a command that ends by inlay_task_cmd_notify: at most room bytes to `to`. How many, or a negative errno as
+	 * its status
+	 */
 	int64_t (*notification)(void *plugin, struct inlay_task_cmd *cmd, void *to, uint32_t room);
 };
 
@@ -171,7 +184,7 @@ struct inlay_task_worker_params {
 	struct inlay_task_path path;
 	uint32_t connections;           /* at most INLAY_TASK_CONNECTIONS */
 	uint32_t plugins;               /* room for so many entries, at most INLAY_TASK_PLUGINS */
-	uint32_t credits;               /* commands of a connection that are with the worker; a power of two, at most INLAY_TASK_RECEIVES_MAX */
+	uint32_t credits;               /* commands of a connection that are with the worker; as params.in_flight of host.h */
 	uint32_t spare;                 /* further commands whose answer the device is still sending; 1 at least */
 	uint32_t message;               /* bytes of the longest command that it receives, head included */
 	uint32_t response;              /* bytes of cmd->response */
@@ -257,15 +270,18 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_conn {
 INLAY_STATIC_ASSERT(offsetof(struct inlay_task_conn, waiting) == INLAY_CACHE_LINE, "a command touches one line and a half");
 
 /* Of everything that a plugin's inline code shares with the worker it is loaded into */
-#define INLAY_PLUGIN_LAYOUT                                                                                                                     \
-	((uint32_t)(sizeof(struct inlay_task_cmd) + 31 * sizeof(struct inlay_task_conn) + 1009 * sizeof(struct inlay_task_worker) +              \
-		    65537 * sizeof(struct inlay_task_plugin)))
+#define INLAY_PLUGIN_LAYOUT                                                                                                  \
+	((uint32_t)(sizeof(struct inlay_task_cmd) + 31 * sizeof(struct inlay_task_conn) +                                    \
+		    1009 * sizeof(struct inlay_task_worker) + 65537 * sizeof(struct inlay_task_plugin)))
 
 /* ------------------------------------------------------------------------------------------------------------------------
  * Set-up: the worker
  */
 
-/* 16 connections of 32 credits, 16 plugins, messages of 4096 bytes, 96 bytes inline, no payload by key, no events, hosts asked every second. */
+/*
+ * 16 connections of 32 credits, 16 plugins, messages of 4096 bytes, 96 bytes inline, no payload by key, no events, hosts asked every
+ * second.
+ */
 INLAY_COLD struct inlay_task_worker_params inlay_task_worker_default(void)
 {
 	struct inlay_task_worker_params p;
@@ -290,7 +306,9 @@ INLAY_COLD int inlay_task_worker_check(const struct inlay_task_worker_params *p)
 		return -EINVAL;
 	if (!inlay_is_pow2(p->credits) || p->credits > INLAY_TASK_RECEIVES_MAX || !p->spare || p->spare > INLAY_TASK_RECEIVES_MAX)
 		return -EINVAL;
-	if (p->message < INLAY_TASK_MESSAGE_MIN || p->message > INLAY_TASK_MESSAGE_MAX || !p->response || p->response > INLAY_TASK_MESSAGE_MAX)
+	if (p->message < INLAY_TASK_MESSAGE_MIN || p->message > INLAY_TASK_MESSAGE_MAX)
+		return -EINVAL;
+	if (!p->response || p->response > INLAY_TASK_MESSAGE_MAX)
 		return -EINVAL;
 	return p->max_inline > 512 || p->max_inline > p->response ? -EINVAL : 0;
 }
@@ -362,7 +380,10 @@ INLAY_COLD void inlay_task_worker_close(struct inlay_task_worker *w)
 	w->num_progress = 0;
 }
 
-/* Opens a plugin and files it. Returns 0; -EPROTO for another version or layout; -EINVAL without handler; -EEXIST; -ENOMEM; what open returns. */
+/*
+ * Opens a plugin and files it. Returns 0; -EPROTO for another version or layout; -EINVAL without handler; -EEXIST; -ENOMEM; what open
+ * returns.
+ */
 INLAY_COLD int inlay_task_worker_open(struct inlay_task_worker *w, const struct inlay_task_entry *e)
 {
 	uint32_t mask = (1u << (64 - w->slot_shift)) - 1, i;
@@ -397,8 +418,9 @@ INLAY_COLD int inlay_task_worker_open(struct inlay_task_worker *w, const struct 
 }
 
 /*
- * Makes a worker of everything but verbs objects, and opens its plugins: for inlay_task_worker_create, and for who has queues of another making. w->cq
- * is in place; the rest of *w is zeroed. Returns 0, or what inlay_task_worker_open returns; then those opened are closed again.
+ * Makes a worker of everything but verbs objects, and opens its plugins: for inlay_task_worker_create, and for who has queues of another
+ * making. w->cq is in place; the rest of *w is zeroed. Returns 0, or what inlay_task_worker_open returns; then those opened are closed
+ * again.
  */
 INLAY_COLD int inlay_task_worker_init(struct inlay_task_worker *w, void *memory, const struct inlay_task_worker_params *p,
 				      const struct inlay_task_entry *entries, uint32_t num)
@@ -429,8 +451,8 @@ INLAY_COLD int inlay_task_worker_init(struct inlay_task_worker *w, void *memory,
 }
 
 /*
- * Frees what inlay_task_worker_create made, its plugins closed first; memory is the caller's again. What could not be freed is kept, and it may be
- * called again. Returns 0; -EBUSY while it has connections, or when something is in use.
+ * Frees what inlay_task_worker_create made, its plugins closed first; memory is the caller's again. What could not be freed is kept, and it
+ * may be called again. Returns 0; -EBUSY while it has connections, or when something is in use.
  */
 INLAY_COLD int inlay_task_worker_destroy(struct inlay_task_worker *w)
 {
@@ -448,8 +470,8 @@ INLAY_COLD int inlay_task_worker_destroy(struct inlay_task_worker *w)
 	return 0;
 }
 
-INLAY_COLD int inlay_task_worker_make(struct inlay_task_worker *w, void *memory, struct ibv_pd *pd, const struct inlay_task_worker_params *p,
-				      const struct inlay_task_entry *entries, uint32_t num)
+INLAY_COLD int inlay_task_worker_make(struct inlay_task_worker *w, void *memory, struct ibv_pd *pd,
+				      const struct inlay_task_worker_params *p, const struct inlay_task_entry *entries, uint32_t num)
 {
 	uint64_t cqes = (uint64_t)p->connections * (5ull * inlay_task_conn_wqebbs(p) + p->credits);
 	int err;
@@ -482,9 +504,9 @@ INLAY_COLD int inlay_task_worker_make(struct inlay_task_worker *w, void *memory,
  * size     its bytes, at least inlay_task_worker_size(p)
  * entries  num plugins; copied. Their interfaces are not, and must outlive the worker
  *
- * Returns 0; -EINVAL for an argument out of its range, or a plugin without handler; -ENOMEM when size is too small, there are more plugins than
- * p->plugins, or the device has not as much; -EPROTO for a plugin of another version or layout; -EEXIST for two of the same id; what a plugin's open
- * returned; else the negative errno of the verbs call that failed. On failure nothing is left behind.
+ * Returns 0; -EINVAL for an argument out of its range, or a plugin without handler; -ENOMEM when size is too small, there are more plugins
+ * than p->plugins, or the device has not as much; -EPROTO for a plugin of another version or layout; -EEXIST for two of the same id; what a
+ * plugin's open returned; else the negative errno of the verbs call that failed. On failure nothing is left behind.
  */
 INLAY_COLD int inlay_task_worker_create(struct inlay_task_worker *w, void *memory, size_t size, struct ibv_pd *pd,
 					const struct inlay_task_worker_params *p, const struct inlay_task_entry *entries, uint32_t num)
@@ -504,8 +526,8 @@ INLAY_COLD int inlay_task_worker_create(struct inlay_task_worker *w, void *memor
 }
 
 /*
- * What hosts must know of a plugin, as its `address` tells it. *len: bytes at buf; how many it is. Returns 0; -ENOENT for no such plugin; -ENOTSUP
- * when it has none; -ENOSPC, with *len, when buf is too small.
+ * What hosts must know of a plugin, as its `address` tells it. *len: bytes at buf; how many it is. Returns 0; -ENOENT for no such plugin;
+ * -ENOTSUP when it has none; -ENOSPC, with *len, when buf is too small.
  */
 INLAY_COLD int inlay_task_worker_plugin_address(const struct inlay_task_worker *w, uint64_t id, void *buf, size_t *len)
 {
