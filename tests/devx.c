@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * devx.c: device commands on their way: what is refused before the kernel sees it, what becomes of each status under kernels of both kinds, error
- * texts, events taken apart, answers.
+ * devx.c: device commands on their way: what is refused before the kernel sees it, what becomes of each status under kernels of both kinds,
+ * error texts, events taken apart, answers.
  *
  * Of libmlx5's calls this program has its own, which answer as a kernel would: each kind of it on any machine. Those that a test
- * does not script go on to libmlx5.
+ * does not script go on to libmlx5, and there to a device.
+ *
+ * softdev: --manual --devx
  */
 #include "common.h"
 #include <dlfcn.h>
@@ -415,22 +417,163 @@ static void events_of_any_bytes_and_length(void **state)
 
 /* ---- A device ---- */
 
-static void a_context_for_commands(void **state)
+static struct {
+	struct ibv_context *ctx;
+	struct ibv_pd *pd;
+	bool tells; /* this kernel hands the outbox of a failed command over */
+} on;
+
+#define need_devx()                                                                                                              \
+	do {                                                                                                                     \
+		if (inlay_devx_open(&on.ctx, dev.ctx->device)) {                                                                 \
+			assert_false(softdev_present());                                                                         \
+			print_message("# skipped: the device does no commands\n");                                               \
+			skip();                                                                                                  \
+		}                                                                                                                \
+		on.pd = ibv_alloc_pd(on.ctx);                                                                                    \
+		assert_non_null(on.pd);                                                                                          \
+		on.tells = !getenv("SOFTDEV_DEVX") || strcmp(getenv("SOFTDEV_DEVX"), "errno");                                   \
+	} while (0)
+
+static void no_more(void)
 {
-	struct ibv_device **list;
-	struct ibv_context *ctx = NULL;
+	must(ibv_dealloc_pd(on.pd));
+	must(ibv_close_device(on.ctx));
+}
+
+static void command(struct inlay_cmd_in *in, uint32_t opcode, uint32_t op_mod, uint32_t number)
+{
+	memset(in, 0, sizeof(*in));
+	inlay_cmd_in_set(in, INLAY_CMD_IN_OPCODE, opcode);
+	inlay_cmd_in_set(in, INLAY_CMD_IN_OP_MOD, op_mod);
+	inlay_cmd_in_set(in, INLAY_CMD_IN_NUMBER, number);
+}
+
+static void commands_that_belong_to_no_object(void **state)
+{
+	struct inlay_query_hca_cap_out cap;
+	struct inlay_devx_error error;
+	struct inlay_cmd_out out;
+	struct inlay_cmd_in in;
 
 	(void)state;
-	list = ibv_get_device_list(NULL);
-	assert_non_null(list);
-	if (inlay_devx_open(&ctx, dev.ctx->device)) {
-		print_message("# skipped: the device does no commands\n");
-		ibv_free_device_list(list);
-		skip();
-	}
-	assert_non_null(ctx);
-	must(ibv_close_device(ctx));
-	ibv_free_device_list(list);
+	need_devx();
+	must(inlay_devx_query_cap(on.ctx, INLAY_CAP_GENERAL, &cap, &error));
+	assert_int_equal(error.err, 0);
+	assert_true(inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_LOG_MAX_UCTX) > 0);
+	/* A shorter outbox gets as much as it holds */
+	command(&in, INLAY_CMD_OP_QUERY_HCA_CAP, 1, 0);
+	must(inlay_devx_command(on.ctx, &in, sizeof(in), &cap, 0x40, &error));
+	/* The device says no */
+	assert_int_equal(inlay_devx_query_cap(on.ctx, 0x3f, &cap, &error), -EINVAL);
+	assert_int_equal(error.opcode, INLAY_CMD_OP_QUERY_HCA_CAP);
+	assert_int_equal(error.op_mod, 0x7f);
+	assert_int_equal(error.status, on.tells ? INLAY_CMD_STATUS_BAD_PARAM : 0);
+	/* The kernel says no: nothing of it is on its list */
+	command(&in, INLAY_CMD_OP_ALLOC_UAR, 0, 0);
+	assert_int_equal(inlay_devx_command(on.ctx, &in, sizeof(in), &out, sizeof(out), &error), -EINVAL);
+	assert_int_equal(error.status, 0);
+	command(&in, INLAY_CMD_OP_ALLOC_PD, 0, 0);
+	assert_int_equal(inlay_devx_command(on.ctx, &in, sizeof(in), &out, sizeof(out), &error), -EINVAL);
+	assert_int_equal(error.status, 0);
+	no_more();
+}
+
+static void an_object_from_its_creation_to_its_end(void **state)
+{
+	struct inlay_devx_error error;
+	struct mlx5dv_devx_obj *obj;
+	struct inlay_cmd_out out;
+	struct inlay_cmd_in in;
+	uint32_t pdn = 0;
+
+	(void)state;
+	need_devx();
+	command(&in, INLAY_CMD_OP_ALLOC_PD, 0, 0);
+	must(inlay_devx_create(on.ctx, &in, sizeof(in), &out, sizeof(out), &obj, &error));
+	assert_non_null(obj);
+	assert_int_equal(inlay_cmd_out_get(&out, INLAY_CMD_OUT_STATUS), 0);
+	must(inlay_pdn_from_pd(&pdn, on.pd));
+	assert_int_not_equal(inlay_cmd_out_get(&out, INLAY_CMD_OUT_NUMBER), pdn);
+	/* Nothing that queries or modifies a PD */
+	assert_int_equal(inlay_devx_query(obj, &in, sizeof(in), &out, sizeof(out), &error), -EINVAL);
+	assert_int_equal(inlay_devx_modify(obj, &in, sizeof(in), &out, sizeof(out), &error), -EINVAL);
+	/* Another object's number with this one's handle */
+	command(&in, INLAY_CMD_OP_QUERY_CQ, 0, 1);
+	assert_int_equal(inlay_devx_query(obj, &in, sizeof(in), &out, sizeof(out), &error), -EINVAL);
+	assert_int_equal(error.status, 0);
+	must(inlay_devx_destroy(obj));
+	/* Not on the list of what may be created */
+	command(&in, INLAY_CMD_OP_CREATE_EQ, 0, 0);
+	assert_int_equal(inlay_devx_create(on.ctx, &in, sizeof(in), &out, sizeof(out), &obj, &error), -EINVAL);
+	assert_null(obj);
+	no_more();
+}
+
+/* What libibverbs has made, by device commands */
+static void objects_of_verbs(void **state)
+{
+	uint32_t out[0x110 / 4];
+	struct inlay_devx_error error;
+	struct ibv_srq_init_attr srq_attr;
+	struct ibv_qp_init_attr qp_attr;
+	struct inlay_cmd_in in;
+	struct mlx5dv_obj obj;
+	struct mlx5dv_cq dv;
+	struct ibv_srq *srq;
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+	uint32_t srqn = 0;
+
+	(void)state;
+	need_devx();
+	cq = ibv_create_cq(on.ctx, 63, NULL, NULL, 0);
+	assert_non_null(cq);
+	memset(&srq_attr, 0, sizeof(srq_attr));
+	srq_attr.attr.max_wr = 16;
+	srq_attr.attr.max_sge = 1;
+	srq = ibv_create_srq(on.pd, &srq_attr);
+	assert_non_null(srq);
+	memset(&qp_attr, 0, sizeof(qp_attr));
+	qp_attr.qp_type = IBV_QPT_RC;
+	qp_attr.send_cq = qp_attr.recv_cq = cq;
+	qp_attr.cap.max_send_wr = qp_attr.cap.max_recv_wr = 16;
+	qp_attr.cap.max_send_sge = qp_attr.cap.max_recv_sge = 1;
+	qp = ibv_create_qp(on.pd, &qp_attr);
+	assert_non_null(qp);
+
+	memset(&obj, 0, sizeof(obj));
+	memset(&dv, 0, sizeof(dv));
+	obj.cq.in = cq;
+	obj.cq.out = &dv;
+	must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_CQ));
+	command(&in, INLAY_CMD_OP_QUERY_CQ, 0, dv.cqn);
+	must(inlay_devx_verbs_cq_query(cq, &in, sizeof(in), out, sizeof(out), &error));
+	assert_int_equal(inlay_cqc_get((const struct inlay_cqc *)(out + 4), INLAY_CQC_LOG_CQ_SIZE), 6);
+	command(&in, INLAY_CMD_OP_QUERY_CQ, 0, dv.cqn + 1);
+	assert_int_equal(inlay_devx_verbs_cq_query(cq, &in, sizeof(in), out, sizeof(out), &error), -EINVAL);
+	assert_int_equal(inlay_devx_verbs_cq_modify(cq, &in, 8, out, sizeof(out), &error), -EINVAL);
+
+	command(&in, INLAY_CMD_OP_QUERY_QP, 0, qp->qp_num);
+	must(inlay_devx_verbs_qp_query(qp, &in, sizeof(in), out, sizeof(out), &error));
+	assert_int_equal(inlay_qpc_get((const struct inlay_qpc *)(out + 6), INLAY_QPC_STATE), INLAY_QP_STATE_RST);
+	command(&in, INLAY_CMD_OP_2ERR_QP, 0, qp->qp_num);
+	must(inlay_devx_verbs_qp_modify(qp, &in, sizeof(in), out, 16, &error));
+	command(&in, INLAY_CMD_OP_QUERY_QP, 0, qp->qp_num);
+	must(inlay_devx_verbs_qp_query(qp, &in, sizeof(in), out, sizeof(out), &error));
+	assert_int_equal(inlay_qpc_get((const struct inlay_qpc *)(out + 6), INLAY_QPC_STATE), INLAY_QP_STATE_ERR);
+
+	/* A plain SRQ is an RMP */
+	must(inlay_srqn_from_srq(&srqn, srq));
+	command(&in, INLAY_CMD_OP_QUERY_RMP, 0, srqn);
+	must(inlay_devx_verbs_srq_query(srq, &in, sizeof(in), out, sizeof(out), &error));
+	assert_int_equal(inlay_rmpc_get((const struct inlay_rmpc *)(out + 8), INLAY_RMPC_STATE), INLAY_WQ_STATE_RDY);
+	command(&in, INLAY_CMD_OP_QUERY_SRQ, 0, srqn);
+	assert_int_equal(inlay_devx_verbs_srq_query(srq, &in, sizeof(in), out, sizeof(out), &error), -EINVAL);
+	must(ibv_destroy_qp(qp));
+	must(ibv_destroy_srq(srq));
+	must(ibv_destroy_cq(cq));
+	no_more();
 }
 
 int main(void)
@@ -443,8 +586,16 @@ int main(void)
 		cmocka_unit_test_setup_teardown(texts_of_errors, reset, reset),
 		cmocka_unit_test(events_are_taken_apart),
 		cmocka_unit_test(events_of_any_bytes_and_length),
-		cmocka_unit_test(a_context_for_commands),
+		cmocka_unit_test(commands_that_belong_to_no_object),
+		cmocka_unit_test(an_object_from_its_creation_to_its_end),
+		cmocka_unit_test(objects_of_verbs),
 	};
+	int failed = cmocka_run_group_tests(tests, dev_open, dev_close);
 
-	return cmocka_run_group_tests(tests, dev_open, dev_close);
+	/* And the kernel of before */
+	if (softdev_present() && !getenv("INLAY_TEST_AGAIN")) {
+		unsetenv("SOFTDEV_DEVX");
+		failed += again_with("SOFTDEV_DEVX", "errno");
+	}
+	return failed;
 }

@@ -1,0 +1,923 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * devx_objects.c: umems, registers and whole objects by device commands, as their builders make them: what is refused, what a failure
+ * leaves behind (nothing), in which order all of it goes, and that what comes out is a queue.
+ *
+ * softdev: --manual --devx
+ */
+#include "common.h"
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#define PAGE 4096u
+
+static struct {
+	struct ibv_context *ctx;
+	struct ibv_pd *pd;
+	struct ibv_mr *mr;
+	struct inlay_devx_umem umem;
+	uint8_t *memory; /* of the umem, and of mr */
+	uint32_t pdn;
+} on;
+
+#define MEMORY (256u * PAGE)
+#define RECORDS (MEMORY - PAGE) /* records are in the last page, data in the 16 before */
+#define DATA (MEMORY - 17 * PAGE)
+
+static int open_all(void **state)
+{
+	if (dev_open(state))
+		return -1;
+	if (inlay_devx_open(&on.ctx, dev.ctx->device))
+		return softdev_present() ? -1 : 0; /* a real one may not let us: nothing to test */
+	on.pd = ibv_alloc_pd(on.ctx);
+	on.memory = (uint8_t *)pages(MEMORY);
+	on.mr = on.pd ? ibv_reg_mr(on.pd, on.memory, MEMORY, ALL_ACCESS) : NULL;
+	return !on.mr || inlay_pdn_from_pd(&on.pdn, on.pd) ||
+	       inlay_devx_umem_reg_pages(&on.umem, on.ctx, on.memory, MEMORY, IBV_ACCESS_LOCAL_WRITE, PAGE);
+}
+
+/* That it all goes tells that every test has cleaned up behind itself */
+static int close_all(void **state)
+{
+	if (on.ctx && (inlay_devx_umem_dereg(&on.umem) || ibv_dereg_mr(on.mr) || ibv_dealloc_pd(on.pd) || ibv_close_device(on.ctx)))
+		return -1;
+	free(on.memory);
+	return dev_close(state);
+}
+
+#define need_devx()                                                                                                              \
+	do {                                                                                                                     \
+		if (!on.ctx) {                                                                                                   \
+			print_message("# skipped: the device does no commands\n");                                               \
+			skip();                                                                                                  \
+		}                                                                                                                \
+	} while (0)
+
+/* Rings in the order of asking, each from a page of its own; records likewise */
+static uint64_t next_ring, next_record;
+
+static int fresh(void **state)
+{
+	(void)state;
+	next_ring = 0;
+	next_record = RECORDS;
+	return 0;
+}
+
+static struct inlay_devx_place ring(size_t bytes)
+{
+	struct inlay_devx_place place = {&on.umem, next_ring};
+
+	assert_true(bytes > 0);
+	next_ring += (bytes + PAGE - 1) / PAGE * PAGE;
+	assert_true(next_ring <= DATA);
+	return place;
+}
+
+static struct inlay_devx_place record(void)
+{
+	struct inlay_devx_place place = {&on.umem, next_record};
+
+	next_record += 64;
+	return place;
+}
+
+static struct inlay_devx_cq_attr cq_attr(const struct inlay_devx_uar *uar, uint32_t cqes, uint32_t cqe_size)
+{
+	struct inlay_devx_cq_attr attr;
+
+	memset(&attr, 0, sizeof(attr));
+	attr.ring = ring(inlay_devx_cq_size(cqes, cqe_size ? cqe_size : 64));
+	attr.record = record();
+	attr.uar = uar;
+	attr.cqes = cqes;
+	attr.cqe_size = cqe_size;
+	return attr;
+}
+
+static struct inlay_devx_qp_attr qp_attr(struct inlay_devx_uar *uar, uint32_t cqn, uint32_t type)
+{
+	struct inlay_devx_qp_attr attr;
+
+	memset(&attr, 0, sizeof(attr));
+	attr.ring = ring(inlay_devx_qp_size(64, 64, 64));
+	attr.record = record();
+	attr.uar = uar;
+	attr.type = type;
+	attr.pdn = on.pdn;
+	attr.send_cqn = attr.recv_cqn = cqn;
+	attr.sq_bbs = 64;
+	attr.rq_wqes = 64;
+	attr.rq_stride = 64;
+	return attr;
+}
+
+static void said(const struct inlay_devx_error *error, uint8_t status, int err)
+{
+	char text[INLAY_DEVX_TEXT];
+
+	if (error->status != status || error->err != err)
+		fail_msg("%s", inlay_devx_error_text(error, text, sizeof(text)));
+}
+
+/* A call on a builder must do; else the device's own words */
+#define made(call, object)                                                                                                       \
+	do {                                                                                                                     \
+		char text_[INLAY_DEVX_TEXT];                                                                                     \
+		int err_ = (call);                                                                                               \
+                                                                                                                                 \
+		if (err_)                                                                                                        \
+			fail_msg("%s: %d: %s", #call, err_, inlay_devx_error_text(&(object)->error, text_, sizeof(text_)));      \
+	} while (0)
+
+/* ---- Umems, registers ---- */
+
+static void umems(void **state)
+{
+	struct inlay_devx_umem umem, again;
+	struct inlay_devx_place place;
+
+	(void)state;
+	need_devx();
+	must(inlay_devx_umem_reg(&umem, on.ctx, on.memory, 3 * PAGE, IBV_ACCESS_LOCAL_WRITE));
+	assert_ptr_equal(umem.addr, on.memory);
+	assert_int_equal(umem.len, 3 * PAGE);
+	assert_int_equal(umem.page, 0);
+	must(inlay_devx_umem_reg(&again, on.ctx, on.memory, 3 * PAGE, 0));
+	assert_int_not_equal(again.id, umem.id);
+	/* Records anywhere, rings at the beginning */
+	place.umem = &umem;
+	place.offset = 0;
+	assert_ptr_equal(inlay_devx_ring_at(place, 3 * PAGE), on.memory);
+	assert_null(inlay_devx_ring_at(place, 3 * PAGE + 1));
+	place.offset = PAGE;
+	assert_null(inlay_devx_ring_at(place, 64));
+	assert_ptr_equal(inlay_devx_record_at(place), on.memory + PAGE);
+	place.offset = PAGE + 4;
+	assert_null(inlay_devx_record_at(place));
+	place.offset = 3 * PAGE - 8;
+	assert_non_null(inlay_devx_record_at(place));
+	place.offset = 3 * PAGE;
+	assert_null(inlay_devx_record_at(place));
+	place.offset = UINT64_MAX - 7;
+	assert_null(inlay_devx_record_at(place));
+	place.umem = NULL;
+	place.offset = 0;
+	assert_null(inlay_devx_at(place, 0));
+	must(inlay_devx_umem_dereg(&umem));
+	must(inlay_devx_umem_dereg(&umem)); /* nothing */
+	assert_null(umem.umem);
+	place.umem = &umem;
+	assert_null(inlay_devx_at(place, 0));
+	must(inlay_devx_umem_dereg(&again));
+
+	/* Pages */
+	assert_int_equal(inlay_devx_umem_reg_pages(&umem, on.ctx, on.memory, PAGE, 0, 0), -EINVAL);
+	assert_int_equal(inlay_devx_umem_reg_pages(&umem, on.ctx, on.memory, PAGE, 0, PAGE | 2048), -EINVAL);
+	assert_null(umem.umem);
+	must(inlay_devx_umem_reg_pages(&umem, on.ctx, on.memory, 8 * PAGE, 0, 2 * PAGE | PAGE));
+	assert_int_equal(umem.page, 2 * PAGE);
+	place.offset = 2 * PAGE;
+	assert_ptr_equal(inlay_devx_ring_at(place, 64), on.memory + 2 * PAGE);
+	place.offset = PAGE;
+	assert_null(inlay_devx_ring_at(place, 64));
+	must(inlay_devx_umem_dereg(&umem));
+
+	/* What cannot be */
+	assert_int_equal(inlay_devx_umem_reg(&umem, on.ctx, on.memory, PAGE, IBV_ACCESS_REMOTE_WRITE), -EINVAL);
+	assert_null(umem.umem);
+	assert_int_equal(inlay_devx_umem_reg_dmabuf(&umem, on.ctx, -1, 0, PAGE, 0, PAGE, NULL), -EBADF);
+	assert_null(umem.umem);
+	must(inlay_devx_umem_dereg(&umem));
+}
+
+static void registers(void **state)
+{
+	struct inlay_devx_uar a, b, nc;
+	uint32_t eqn = 99;
+
+	(void)state;
+	need_devx();
+	must(inlay_devx_uar_alloc(&a, on.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_EXCLUSIVE));
+	must(inlay_devx_uar_alloc(&b, on.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_LOCKED));
+	must(inlay_devx_uar_alloc(&nc, on.ctx, MLX5DV_UAR_ALLOC_TYPE_NC, INLAY_UAR_DOORBELL));
+	assert_ptr_not_equal(a.uar.reg, b.uar.reg);
+	assert_ptr_not_equal(a.uar.reg, nc.uar.reg);
+	assert_true(a.uar.size >= 64 && inlay_is_pow2(a.uar.size));
+	assert_int_equal(nc.uar.size, 0);
+	assert_int_equal((uintptr_t)a.uar.reg % (2 * a.uar.size), 0);
+	assert_true(a.uar.reg >= a.page && a.uar.reg < a.page + PAGE);
+	assert_int_equal(a.uar.mode, INLAY_UAR_EXCLUSIVE);
+	a.uar.queues = 1;
+	assert_int_equal(inlay_devx_uar_free(&a), -EBUSY);
+	a.uar.queues = 0;
+	must(inlay_devx_uar_free(&a));
+	must(inlay_devx_uar_free(&a));
+	must(inlay_devx_uar_free(&b));
+	must(inlay_devx_uar_free(&nc));
+	assert_int_equal(inlay_devx_uar_alloc(&a, on.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, 77), -EINVAL);
+	assert_null(a.devx);
+	must(inlay_devx_eqn(&eqn, on.ctx, 0));
+	assert_true(eqn < 256 && eqn != 99);
+	assert_true(inlay_devx_eqn(&eqn, on.ctx, 1u << 20) < 0);
+}
+
+/* ---- CQ ---- */
+
+static void completion_queues(void **state)
+{
+	struct inlay_devx_cq_attr attr, bad;
+	struct inlay_query_cq_out out;
+	struct inlay_devx_umem mute;
+	struct inlay_devx_uar uar;
+	struct inlay_devx_cq cq;
+	uint32_t size, i;
+
+	(void)state;
+	need_devx();
+	assert_int_equal(inlay_devx_cq_size(256, 64), 16384);
+	assert_int_equal(inlay_devx_cq_size(256, 128), 32768);
+	assert_int_equal(inlay_devx_cq_size(255, 64), 0);
+	assert_int_equal(inlay_devx_cq_size(256, 32), 0);
+	assert_int_equal(inlay_devx_cq_size(1u << 23, 64), 0);
+	must(inlay_devx_uar_alloc(&uar, on.ctx, MLX5DV_UAR_ALLOC_TYPE_NC, INLAY_UAR_DOORBELL));
+	for (size = 64; size <= 128; size += 64) {
+		attr = cq_attr(&uar, 64, size);
+		memset(on.memory + attr.ring.offset, 0, inlay_devx_cq_size(64, size)); /* 0 would be a completion */
+		memset(on.memory + attr.record.offset, 0xff, 8);
+		made(inlay_devx_cq_create(&cq, on.ctx, &attr), &cq);
+		said(&cq.error, 0, 0);
+		assert_null(inlay_cq_peek(&cq.cq));
+		assert_true(all_bytes(on.memory + attr.record.offset, 4, 0));
+		for (i = 0; i < 64; i++)
+			assert_int_equal(on.memory[attr.ring.offset + (i + 1) * size - 1] >> 4, 0xf);
+		made(inlay_devx_cq_query(&cq, &out), &cq);
+		assert_int_equal(inlay_cqc_get(&out.cqc, INLAY_CQC_LOG_CQ_SIZE), 6);
+		assert_int_equal(inlay_cqc_get(&out.cqc, INLAY_CQC_STATUS), 0);
+		/* The umem is in use */
+		assert_int_equal(inlay_devx_umem_dereg(&on.umem), -EBUSY);
+		must(inlay_devx_cq_destroy(&cq));
+		must(inlay_devx_cq_destroy(&cq));
+		assert_int_equal(inlay_devx_cq_query(&cq, &out), -EINVAL);
+	}
+
+	/* What cannot be */
+#define REFUSED(change, result)                                                                                                  \
+	do {                                                                                                                     \
+		bad = attr;                                                                                                      \
+		change;                                                                                                          \
+		assert_int_equal(inlay_devx_cq_create(&cq, on.ctx, &bad), result);                                               \
+		assert_null(cq.obj);                                                                                             \
+		must(inlay_devx_cq_destroy(&cq));                                                                                \
+	} while (0)
+	must(inlay_devx_umem_reg(&mute, on.ctx, on.memory, PAGE, 0));
+	REFUSED(bad.cqes = 0, -EINVAL);
+	REFUSED(bad.cqes = 63, -EINVAL);
+	REFUSED(bad.cqe_size = 32, -EINVAL);
+	REFUSED(bad.uar = NULL, -EINVAL);
+	REFUSED(bad.flags = 2, -EINVAL);
+	REFUSED(bad.period = 4096, -EINVAL);
+	REFUSED(bad.ring.umem = NULL, -EINVAL);
+	REFUSED(bad.ring.offset += 64, -EINVAL);
+	REFUSED(bad.ring.offset = MEMORY - PAGE, -EINVAL);
+	REFUSED(bad.record.offset += 4, -EINVAL);
+	REFUSED((bad.ring.umem = &mute, bad.ring.offset = 0, bad.cqes = 8), -EPERM);
+	REFUSED(bad.vector = 1u << 20, -ENOENT);
+#undef REFUSED
+	must(inlay_devx_umem_dereg(&mute));
+	must(inlay_devx_uar_free(&uar));
+}
+
+/* ---- QP ---- */
+
+struct pair {
+	struct inlay_devx_uar uar[2];
+	struct inlay_devx_cq cq[2];
+	struct inlay_devx_qp qp[2];
+	struct inlay_devx_path path;
+};
+
+static void pair_make(struct pair *p, uint32_t type, uint32_t flags)
+{
+	struct inlay_devx_address address[2];
+	struct inlay_devx_cq_attr cq;
+	struct inlay_devx_qp_attr qp;
+	int i;
+
+	inlay_devx_path_init(&p->path);
+	p->path.gid_index = (uint8_t)dev.gid_index;
+	p->path.access = ALL_ACCESS & ~IBV_ACCESS_LOCAL_WRITE;
+	p->path.psn = 0xfffffe;
+	p->path.qkey = QKEY;
+	for (i = 0; i < 2; i++) {
+		must(inlay_devx_uar_alloc(&p->uar[i], on.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_EXCLUSIVE));
+		cq = cq_attr(&p->uar[i], 256, 64);
+		made(inlay_devx_cq_create(&p->cq[i], on.ctx, &cq), &p->cq[i]);
+		qp = qp_attr(&p->uar[i], p->cq[i].cq.cqn, type);
+		qp.flags = flags;
+		made(inlay_devx_qp_create(&p->qp[i], on.ctx, &qp), &p->qp[i]);
+		made(inlay_devx_qp_address(&p->qp[i], &p->path, &address[i]), &p->qp[i]);
+	}
+	for (i = 0; i < 2; i++)
+		made(inlay_devx_qp_connect(&p->qp[i], &p->path, type == INLAY_QP_ST_UD ? NULL : &address[!i]), &p->qp[i]);
+}
+
+static void pair_free(struct pair *p)
+{
+	int i;
+
+	for (i = 0; i < 2; i++)
+		must(inlay_devx_qp_destroy(&p->qp[i]));
+	for (i = 0; i < 2; i++) {
+		must(inlay_devx_cq_destroy(&p->cq[i]));
+		must(inlay_devx_uar_free(&p->uar[i]));
+	}
+}
+
+static struct ibv_sge data(size_t offset, uint32_t len)
+{
+	struct ibv_sge sge;
+
+	sge.addr = (uintptr_t)on.memory + DATA + offset;
+	sge.length = len;
+	sge.lkey = on.mr->lkey;
+	return sge;
+}
+
+/* A good completion of this kind, freed; its credit goes back */
+static void done(struct inlay_devx_cq *cq, struct inlay_devx_qp *qp)
+{
+	const struct mlx5_cqe64 *cqe = cqe_wait(&cq->cq);
+
+	if (inlay_cqe_is_error(cqe)) {
+		inlay_cqe_print(stderr, cqe);
+		fail();
+	}
+	assert_int_equal(inlay_cqe_qpn(cqe), qp->qpn);
+	if (inlay_cqe_is_send(cqe))
+		must(inlay_sq_release(&qp->sq, cqe));
+	else
+		must(inlay_rq_release(&qp->rq, 1));
+	inlay_cq_advance(&cq->cq, 1);
+}
+
+static void a_pair_talks(void **state)
+{
+	static const uint32_t types[] = {INLAY_QP_ST_RC, INLAY_QP_ST_UC};
+	struct inlay_query_qp_out out;
+	struct ibv_sge to, from;
+	struct pair p;
+	uint32_t t, i, round;
+
+	(void)state;
+	need_devx();
+	for (t = 0; t < ARRAY(types); t++) {
+		next_ring = 0;
+		next_record = RECORDS;
+		pair_make(&p, types[t], 0);
+		for (i = 0; i < 2; i++) {
+			made(inlay_devx_qp_query(&p.qp[i], &out), &p.qp[i]);
+			assert_int_equal(inlay_qpc_get(&out.qpc, INLAY_QPC_STATE), INLAY_QP_STATE_RTS);
+			assert_int_equal(inlay_qpc_get(&out.qpc, INLAY_QPC_REMOTE_QPN), p.qp[!i].qpn);
+			assert_int_equal(p.qp[i].state, INLAY_QP_STATE_RTS);
+		}
+		for (round = 0; round < 300; round++) { /* several times around */
+			i = round & 1;
+			fill(on.memory + DATA, 1000, round);
+			from = data(0, 1000);
+			to = data(8192, 1024);
+			must(inlay_post_recv(&p.qp[!i].rq, &to, 1));
+			inlay_rq_ring(&p.qp[!i].rq);
+			must(inlay_post_send(&p.qp[i].sq, &from, 1, INLAY_SIGNALED));
+			inlay_sq_ring(&p.qp[i].sq);
+			done(&p.cq[i], &p.qp[i]);
+			done(&p.cq[!i], &p.qp[!i]);
+			assert_int_equal(differs(on.memory + DATA + 8192, 1000, round), 1000);
+			must(inlay_post_write_inline(&p.qp[i].sq, to.addr, on.mr->rkey, &round, 4, INLAY_SIGNALED));
+			inlay_sq_ring(&p.qp[i].sq);
+			done(&p.cq[i], &p.qp[i]);
+			step();
+			assert_memory_equal(on.memory + DATA + 8192, &round, 4);
+		}
+		/* Into the error state and out of it */
+		made(inlay_devx_qp_to_error(&p.qp[0]), &p.qp[0]);
+		must(inlay_post_nop(&p.qp[0].sq, INLAY_SIGNALED));
+		inlay_sq_ring(&p.qp[0].sq);
+		assert_true(inlay_cqe_is_error(cqe_wait(&p.cq[0].cq)));
+		made(inlay_devx_qp_to_reset(&p.qp[0]), &p.qp[0]);
+		assert_int_equal(inlay_cq_clean(&p.cq[0].cq, p.qp[0].qpn, NULL), 1);
+		assert_int_equal(inlay_sq_pending(&p.qp[0].sq), 0);
+		pair_free(&p);
+	}
+}
+
+static void one_talks_to_itself(void **state)
+{
+	struct inlay_devx_cq_attr cqa;
+	struct inlay_devx_qp_attr qpa;
+	struct inlay_devx_path path;
+	struct inlay_devx_uar uar;
+	struct inlay_devx_cq cq;
+	struct inlay_devx_qp qp;
+	struct ibv_sge sge;
+	uint64_t *word = (uint64_t *)(void *)(on.memory + DATA + 4096);
+
+	(void)state;
+	need_devx();
+	inlay_devx_path_init(&path);
+	path.access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+	must(inlay_devx_uar_alloc(&uar, on.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_EXCLUSIVE));
+	cqa = cq_attr(&uar, 64, 64);
+	made(inlay_devx_cq_create(&cq, on.ctx, &cqa), &cq);
+	qpa = qp_attr(&uar, cq.cq.cqn, INLAY_QP_ST_RC);
+	qpa.rq_wqes = 0;
+	made(inlay_devx_qp_create(&qp, on.ctx, &qpa), &qp);
+	made(inlay_devx_qp_connect_self(&qp, &path), &qp);
+	*word = 40;
+	sge = data(0, 8);
+	must(inlay_post_fetch_add(&qp.sq, (uintptr_t)word, on.mr->rkey, 2, &sge, INLAY_SIGNALED));
+	inlay_sq_ring(&qp.sq);
+	done(&cq, &qp);
+	assert_int_equal(*word, 42);
+	assert_int_equal(*(uint64_t *)(void *)(on.memory + DATA), 40);
+	/* A register with a queue, and a CQ with a QP, are not to be had */
+	assert_int_equal(inlay_devx_uar_free(&uar), -EBUSY);
+	assert_int_equal(inlay_devx_cq_destroy(&cq), -EBUSY);
+	{
+		struct inlay_devx_qp second;
+
+		qpa.ring = ring(inlay_devx_qp_size(64, 0, 0));
+		assert_int_equal(inlay_devx_qp_create(&second, on.ctx, &qpa), -EBUSY);
+		assert_null(second.obj);
+		must(inlay_devx_qp_destroy(&second));
+	}
+	must(inlay_devx_qp_destroy(&qp));
+	must(inlay_devx_qp_destroy(&qp));
+	must(inlay_devx_cq_destroy(&cq));
+	must(inlay_devx_uar_free(&uar));
+}
+
+static void queue_pairs_that_cannot_be(void **state)
+{
+	struct inlay_devx_qp_attr attr, bad;
+	struct inlay_devx_address peer;
+	struct inlay_devx_cq_attr cqa;
+	struct inlay_devx_path path;
+	struct inlay_devx_uar uar;
+	struct inlay_devx_cq cq;
+	struct inlay_devx_qp qp;
+
+	(void)state;
+	need_devx();
+	assert_int_equal(inlay_devx_qp_size(64, 64, 64), 8192);
+	assert_int_equal(inlay_devx_qp_size(64, 0, 0), 4096);
+	assert_int_equal(inlay_devx_qp_size(0, 4, 16), 64);
+	assert_int_equal(inlay_devx_qp_size(0, 2, 16), 0);
+	assert_int_equal(inlay_devx_qp_size(63, 0, 0), 0);
+	assert_int_equal(inlay_devx_qp_size(65536, 0, 0), 0);
+	must(inlay_devx_uar_alloc(&uar, on.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_EXCLUSIVE));
+	cqa = cq_attr(&uar, 64, 64);
+	made(inlay_devx_cq_create(&cq, on.ctx, &cqa), &cq);
+	attr = qp_attr(&uar, cq.cq.cqn, INLAY_QP_ST_RC);
+#define REFUSED(change)                                                                                                          \
+	do {                                                                                                                     \
+		bad = attr;                                                                                                      \
+		change;                                                                                                          \
+		assert_int_equal(inlay_devx_qp_create(&qp, on.ctx, &bad), -EINVAL);                                              \
+		assert_null(qp.obj);                                                                                             \
+		assert_int_equal(uar.uar.queues, 0);                                                                             \
+		must(inlay_devx_qp_destroy(&qp));                                                                                \
+	} while (0)
+	REFUSED(bad.type = INLAY_QP_ST_DCT);
+	REFUSED(bad.type = INLAY_QP_ST_RAW);
+	REFUSED(bad.type = INLAY_QP_ST_DCI); /* without a shared queue */
+	REFUSED(bad.sq_bbs = 65);
+	REFUSED(bad.rq_stride = 8);
+	REFUSED(bad.rq_wqes = 3);
+	REFUSED(bad.uar = NULL);
+	REFUSED(bad.max_ds = 64);
+	REFUSED(bad.rq_type = INLAY_RQ_TYPE_SHARED); /* and a queue of its own */
+	REFUSED(bad.rq_type = INLAY_RQ_TYPE_NONE);
+	REFUSED(bad.scatter_req = 16);
+	REFUSED(bad.flags = 8);
+	REFUSED(bad.flags = INLAY_DEVX_QP_RNDV); /* and a send queue */
+	REFUSED(bad.user_index = 1u << 24);
+	REFUSED(bad.ring.offset += 64);
+	REFUSED(bad.ring.umem = NULL);
+	REFUSED(bad.record.umem = NULL);
+	/* These the device refuses */
+	REFUSED(bad.send_cqn = 0xfffff0);
+	said(&qp.error, INLAY_CMD_STATUS_BAD_RES, -EINVAL);
+	assert_int_equal(qp.error.opcode, INLAY_CMD_OP_CREATE_QP);
+	REFUSED(bad.pdn = 0xfffff0);
+	said(&qp.error, INLAY_CMD_STATUS_BAD_RES, -EINVAL);
+#undef REFUSED
+	/* Steps that do not fit */
+	inlay_devx_path_init(&path);
+	made(inlay_devx_qp_create(&qp, on.ctx, &attr), &qp);
+	must(inlay_devx_port_address(&peer, on.ctx, 1, (uint8_t)dev.gid_index));
+	peer.qpn = qp.qpn;
+	peer.psn = 0;
+	assert_int_equal(inlay_devx_qp_to_rts(&qp, &path), -EINVAL);
+	said(&qp.error, INLAY_CMD_STATUS_BAD_QP_STATE, -EINVAL);
+	assert_int_equal(qp.state, INLAY_QP_STATE_RST);
+	made(inlay_devx_qp_to_init(&qp, &path), &qp);
+	assert_int_equal(inlay_devx_qp_to_rtr(&qp, &path, NULL), -EINVAL);
+	peer.link = peer.link == INLAY_DEVX_LINK_IB ? INLAY_DEVX_LINK_ROCE_V2 : INLAY_DEVX_LINK_IB;
+	assert_int_equal(inlay_devx_qp_to_rtr(&qp, &path, &peer), -EINVAL);
+	must(inlay_devx_port_address(&peer, on.ctx, 1, (uint8_t)dev.gid_index));
+	if (peer.link != INLAY_DEVX_LINK_IB) {
+		memset(peer.mac, 0, sizeof(peer.mac));
+		assert_int_equal(inlay_devx_qp_to_rtr(&qp, &path, &peer), -EINVAL);
+		must(inlay_devx_address_resolve(&peer, on.pd, &path));
+		assert_false(all_bytes(peer.mac, sizeof(peer.mac), 0));
+	}
+	made(inlay_devx_qp_to_rtr(&qp, &path, &peer), &qp);
+	made(inlay_devx_qp_to_reset(&qp), &qp);
+	made(inlay_devx_qp_connect(&qp, &path, &peer), &qp);
+	assert_int_equal(inlay_devx_qp_connect(&qp, &path, &peer), -EINVAL); /* is there */
+	assert_int_equal(qp.state, INLAY_QP_STATE_RTS);
+	must(inlay_devx_qp_destroy(&qp));
+	assert_int_equal(inlay_devx_qp_to_error(&qp), -EINVAL);
+	assert_int_equal(inlay_devx_qp_to_init(&qp, &path), -EINVAL);
+	must(inlay_devx_cq_destroy(&cq));
+	must(inlay_devx_uar_free(&uar));
+}
+
+/* The MAC that the device tells of its own GID, and that the kernel finds for it, are one */
+static void addresses(void **state)
+{
+	struct inlay_devx_address mine, found;
+	struct inlay_devx_path path;
+
+	(void)state;
+	need_devx();
+	inlay_devx_path_init(&path);
+	path.gid_index = (uint8_t)dev.gid_index;
+	memset(&mine, 0, sizeof(mine));
+	must(inlay_devx_port_address(&mine, on.ctx, 1, path.gid_index));
+	assert_int_equal(mine.lid, dev.port.lid);
+	assert_int_equal(mine.mtu, dev.port.active_mtu);
+	assert_int_equal(mine.link == INLAY_DEVX_LINK_IB, dev.port.link_layer != IBV_LINK_LAYER_ETHERNET);
+	assert_memory_equal(mine.gid, dev.gid.raw, 16);
+	found = mine;
+	memset(found.mac, 0, sizeof(found.mac));
+	must(inlay_devx_address_resolve(&found, on.pd, &path));
+	assert_memory_equal(&mine, &found, sizeof(mine));
+	assert_true(inlay_devx_port_address(&mine, on.ctx, 9, 0) < 0);
+	if (mine.link != INLAY_DEVX_LINK_IB)
+		assert_int_equal(inlay_devx_port_address(&mine, on.ctx, 1, 15), -ENOENT);
+}
+
+/* ---- Shared queues ---- */
+
+static void shared_receive_queues(void **state)
+{
+	struct inlay_devx_rmp_attr attr;
+	struct inlay_devx_qp_attr qpa;
+	struct inlay_query_rmp_out out;
+	struct inlay_devx_address mine;
+	struct inlay_devx_cq_attr cqa;
+	struct inlay_devx_path path;
+	struct inlay_devx_rmp rmp;
+	struct inlay_devx_uar uar;
+	struct inlay_devx_cq cq;
+	struct inlay_devx_qp qp;
+	struct ibv_sge sge;
+	uint32_t cyclic, i, got, n;
+
+	(void)state;
+	need_devx();
+	assert_int_equal(inlay_devx_rmp_size(16, 64), 1024);
+	assert_int_equal(inlay_devx_rmp_size(17, 64), 0);
+	assert_int_equal(inlay_devx_rmp_size(16, 16), 0);
+	must(inlay_devx_uar_alloc(&uar, on.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_EXCLUSIVE));
+	cqa = cq_attr(&uar, 256, 64);
+	made(inlay_devx_cq_create(&cq, on.ctx, &cqa), &cq);
+	for (cyclic = 0; cyclic < 2; cyclic++) {
+		memset(&attr, 0, sizeof(attr));
+		attr.ring = ring(inlay_devx_rmp_size(16, 64));
+		attr.record = record();
+		attr.pdn = on.pdn;
+		attr.entries = 16;
+		attr.stride = 64;
+		attr.flags = cyclic ? INLAY_DEVX_RMP_CYCLIC : 0;
+		made(inlay_devx_rmp_create(&rmp, on.ctx, &attr), &rmp);
+		assert_int_equal(inlay_srq_room(&rmp.srq), 15);
+		qpa = qp_attr(&uar, cq.cq.cqn, INLAY_QP_ST_RC);
+		qpa.rq_wqes = 0;
+		qpa.rq_type = INLAY_RQ_TYPE_SHARED;
+		qpa.srqn = rmp.rmpn;
+		made(inlay_devx_qp_create(&qp, on.ctx, &qpa), &qp);
+		assert_int_equal(inlay_devx_rmp_destroy(&rmp), -EBUSY);
+		inlay_devx_path_init(&path);
+		made(inlay_devx_qp_address(&qp, &path, &mine), &qp);
+		made(inlay_devx_qp_connect(&qp, &path, &mine), &qp);
+		for (i = 0; i < 100; i += n) {
+			n = 1 + rnd_below(15);
+			for (got = 0; got < n; got++) {
+				sge = data(4096 + 64 * inlay_srq_index(&rmp.srq), 64);
+				must(inlay_post_srq_recv(&rmp.srq, &sge, 1));
+			}
+			inlay_srq_ring(&rmp.srq);
+			for (got = 0; got < n; got++) {
+				uint32_t what = i + got;
+
+				must(inlay_post_send_inline(&qp.sq, &what, 4, INLAY_SIGNALED));
+			}
+			inlay_sq_ring(&qp.sq);
+			for (got = 0; got < 2 * n; got++) {
+				const struct mlx5_cqe64 *cqe = cqe_wait(&cq.cq);
+
+				assert_false(inlay_cqe_is_error(cqe));
+				if (inlay_cqe_is_send(cqe)) {
+					must(inlay_sq_release(&qp.sq, cqe));
+				} else if (cyclic) {
+					must(inlay_srq_release_cyclic(&rmp.srq, cqe));
+					assert_int_equal(inlay_srq_release_cyclic(&rmp.srq, cqe), -EPROTO);
+				} else {
+					must(inlay_srq_release(&rmp.srq, cqe));
+				}
+				inlay_cq_advance(&cq.cq, 1);
+			}
+			assert_int_equal(inlay_srq_room(&rmp.srq), 15);
+		}
+		made(inlay_devx_rmp_query(&rmp, &out), &rmp);
+		assert_int_equal(inlay_rmpc_get(&out.rmpc, INLAY_RMPC_STATE), INLAY_WQ_STATE_RDY);
+		assert_int_equal(inlay_wqc_get(&out.rmpc.wq, INLAY_WQC_WQ_TYPE), cyclic);
+		made(inlay_devx_rmp_arm(&rmp, 4), &rmp);
+		assert_int_equal(inlay_devx_rmp_arm(&rmp, 16), -EINVAL);
+		must(inlay_devx_qp_destroy(&qp));
+		must(inlay_devx_rmp_destroy(&rmp));
+		must(inlay_devx_rmp_destroy(&rmp));
+	}
+	attr.entries = 12;
+	assert_int_equal(inlay_devx_rmp_create(&rmp, on.ctx, &attr), -EINVAL);
+	must(inlay_devx_cq_destroy(&cq));
+	must(inlay_devx_uar_free(&uar));
+}
+
+/*
+ * A cyclic queue against a model: entries come back in any order, what is posted next is always the next, no entry is posted twice,
+ * completions of free entries are refused.
+ */
+static void cyclic_queues_in_any_order(void **state)
+{
+	enum { ENTRIES = 16, STRIDE = 32 };
+	static uint8_t memory[ENTRIES * STRIDE] __attribute__((aligned(64)));
+	struct mlx5_cqe64 cqe;
+	struct inlay_srq srq;
+	bool posted[ENTRIES] = {false};
+	uint32_t next = 0, dbrec = 0, i, round;
+	struct ibv_sge sge;
+
+	(void)state;
+	memset(&cqe, 0, sizeof(cqe));
+	memset(&sge, 0, sizeof(sge));
+	sge.length = 8;
+	assert_int_equal(inlay_srq_init_cyclic(&srq, memory, 12, STRIDE, &dbrec), -EINVAL);
+	assert_int_equal(inlay_srq_init_cyclic(&srq, memory, 1, STRIDE, &dbrec), -EINVAL);
+	must(inlay_srq_init_cyclic(&srq, memory, ENTRIES, STRIDE, &dbrec));
+	for (round = 0; round < 100000; round++) {
+		uint32_t run = 0;
+
+		/* What may be posted: the free ones from here on, but for the last, which is kept */
+		while (run < ENTRIES && !posted[(next + run) % ENTRIES])
+			run++;
+		assert_int_equal(inlay_srq_room(&srq), run - 1);
+		if (rnd_below(2)) {
+			int err = inlay_post_srq_recv(&srq, &sge, 1);
+
+			assert_int_equal(err, run > 1 ? 0 : -EAGAIN);
+			if (!err) {
+				posted[next] = true;
+				next = (next + 1) % ENTRIES;
+				assert_int_equal(inlay_srq_index(&srq), next);
+				inlay_srq_ring(&srq);
+				assert_int_equal(inlay_from_be32(dbrec), (uint16_t)srq.pi);
+			}
+		} else {
+			i = rnd_below(ENTRIES + 2);
+			cqe.wqe_counter = inlay_to_be16((uint16_t)i);
+			assert_int_equal(inlay_srq_release_cyclic(&srq, &cqe), i < ENTRIES && posted[i] ? 0 : -EPROTO);
+			if (i < ENTRIES)
+				posted[i] = false;
+		}
+	}
+}
+
+/* ---- Memory keys ---- */
+
+static void memory_keys(void **state)
+{
+	struct inlay_devx_mkey_attr attr, bad;
+	uint64_t box[64];
+	struct inlay_devx_mkey key, list;
+	struct inlay_query_mkey_out out;
+	struct ibv_sge sge[4];
+	struct pair p;
+	uint64_t value;
+	int i;
+
+	(void)state;
+	need_devx();
+	memset(&attr, 0, sizeof(attr));
+	attr.addr = 0x7000000000;
+	attr.len = 2 * PAGE;
+	attr.memory.umem = &on.umem;
+	attr.memory.offset = DATA;
+	attr.pdn = on.pdn;
+	attr.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+	attr.tag = 0x42;
+	made(inlay_devx_mkey_create(&key, on.ctx, &attr), &key);
+	assert_int_equal(key.key & 0xff, 0x42);
+	made(inlay_devx_mkey_query(&key, &out), &key);
+	assert_true(inlay_mkc_get(&out.mkc, INLAY_MKC_LEN) == attr.len);
+	assert_true(inlay_mkc_get(&out.mkc, INLAY_MKC_START_ADDR) == attr.addr);
+	pair_make(&p, INLAY_QP_ST_RC, 0);
+	value = 0x1122334455667788;
+	must(inlay_post_write_inline(&p.qp[0].sq, attr.addr + PAGE, key.key, &value, 8, INLAY_SIGNALED));
+	inlay_sq_ring(&p.qp[0].sq);
+	done(&p.cq[0], &p.qp[0]);
+	assert_memory_equal(on.memory + DATA + PAGE, &value, 8);
+
+	/* Two pieces in the other order, of different lengths; then of one */
+	for (i = 0; i < 2; i++) {
+		sge[0] = data(3 * PAGE, 4096);
+		sge[1] = data(PAGE, i ? 4096 : 100);
+		attr.addr = 0x10000000;
+		attr.len = 4096 + (i ? 4096 : 100);
+		attr.log_entity = i ? 12 : 0;
+		attr.tag = (uint8_t)(7 + i);
+		assert_int_equal(inlay_devx_mkey_create_list(&list, on.ctx, &attr, sge, 2, box, inlay_devx_mkey_size(2) - 1), -ENOMEM);
+		made(inlay_devx_mkey_create_list(&list, on.ctx, &attr, sge, 2, box, sizeof(box)), &list);
+		memset(on.memory + DATA + PAGE, 0, 8);
+		memset(on.memory + DATA + 3 * PAGE, 0, PAGE);
+		/* Across the border of both */
+		must(inlay_post_write_inline(&p.qp[0].sq, attr.addr + 4096 - 4, list.key, &value, 8, INLAY_SIGNALED));
+		inlay_sq_ring(&p.qp[0].sq);
+		done(&p.cq[0], &p.qp[0]);
+		assert_memory_equal(on.memory + DATA + 3 * PAGE + 4092, &value, 4);
+		assert_memory_equal(on.memory + DATA + PAGE, (uint8_t *)&value + 4, 4);
+		must(inlay_devx_mkey_destroy(&list));
+		must(inlay_devx_mkey_destroy(&list));
+	}
+
+	attr.log_entity = 0;
+	attr.addr = 0x7000000000;
+	attr.len = 2 * PAGE;
+#define REFUSED(change, result)                                                                                                  \
+	do {                                                                                                                     \
+		bad = attr;                                                                                                      \
+		change;                                                                                                          \
+		assert_int_equal(inlay_devx_mkey_create(&list, on.ctx, &bad), result);                                           \
+		assert_null(list.obj);                                                                                           \
+	} while (0)
+	REFUSED(bad.len = 0, -EINVAL);
+	REFUSED(bad.addr += 8, -EINVAL);
+	REFUSED(bad.memory.umem = NULL, -EINVAL);
+	REFUSED(bad.memory.offset = MEMORY, -EINVAL);
+	REFUSED(bad.memory.offset = 64, -EINVAL);
+	REFUSED(bad.access = IBV_ACCESS_REMOTE_WRITE, -EINVAL);
+	REFUSED(bad.access = IBV_ACCESS_MW_BIND, -EINVAL);
+	REFUSED(bad.pdn = 0xfffff0, -EINVAL);
+#undef REFUSED
+	assert_int_equal(inlay_devx_mkey_create_list(&list, on.ctx, &attr, sge, 0, box, sizeof(box)), -EINVAL);
+	assert_int_equal(inlay_devx_mkey_create_list(&list, on.ctx, &attr, sge, 1, box, sizeof(box)), -EINVAL); /* too short */
+	assert_int_equal(inlay_devx_mkey_size(0), 0);
+	assert_int_equal(inlay_devx_mkey_size(INLAY_DEVX_PIECES + 1), 0);
+	assert_true(inlay_devx_mkey_size(INLAY_DEVX_PIECES) <= INLAY_DEVX_BOX_MAX);
+	/* Gone is gone */
+	must(inlay_devx_mkey_destroy(&key));
+	must(inlay_post_write_inline(&p.qp[0].sq, attr.addr, key.key, &value, 8, INLAY_SIGNALED));
+	inlay_sq_ring(&p.qp[0].sq);
+	assert_int_equal(inlay_cqe_syndrome(cqe_wait(&p.cq[0].cq)), MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
+	pair_free(&p);
+}
+
+/* ---- Queries and events ---- */
+
+static void queries_come_back_with_their_numbers(void **state)
+{
+	struct mlx5dv_devx_cmd_comp *answers;
+	struct inlay_devx_error error;
+	struct inlay_cmd_in in;
+	uint64_t buf[(INLAY_DEVX_ANSWER + 0x110) / 8], wr_id, seen = 0;
+	struct pair p;
+	uint32_t i;
+
+	(void)state;
+	need_devx();
+	pair_make(&p, INLAY_QP_ST_RC, 0);
+	must(inlay_devx_answers_open(&answers, on.ctx));
+	for (i = 0; i < 32; i++) {
+		struct inlay_devx_qp *qp = &p.qp[i & 1];
+
+		memset(&in, 0, sizeof(in));
+		inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_QUERY_QP);
+		inlay_cmd_in_set(&in, INLAY_CMD_IN_NUMBER, qp->qpn);
+		must(inlay_devx_query_async(qp->obj, &in, sizeof(in), 0x110, 1000 + i, answers));
+	}
+	assert_int_equal(inlay_devx_query_async(p.qp[0].obj, &in, 12, 0x110, 0, answers), -EINVAL);
+	assert_int_equal(inlay_devx_query_async(p.qp[0].obj, &in, 16, 12, 0, answers), -EINVAL);
+	for (i = 0; i < 32; i++) {
+		struct inlay_query_qp_out out;
+		struct pollfd pfd = {answers->fd, POLLIN, 0};
+
+		assert_int_equal(poll(&pfd, 1, 10000), 1);
+		if (!i) { /* too short: it stays */
+			assert_int_equal(inlay_devx_answer(answers, buf, 24, &wr_id, &error), -ENOSPC);
+			assert_true(wr_id == UINT64_MAX);
+			assert_int_equal(inlay_devx_answer(answers, buf, 16, &wr_id, &error), -EINVAL);
+		}
+		must(inlay_devx_answer(answers, buf, sizeof(buf), &wr_id, &error));
+		assert_true(wr_id >= 1000 && wr_id < 1032);
+		assert_false(seen >> (wr_id - 1000) & 1);
+		seen |= 1ull << (wr_id - 1000);
+		memcpy(&out, buf + 1, sizeof(out));
+		assert_int_equal(inlay_qpc_get(&out.qpc, INLAY_QPC_REMOTE_QPN), p.qp[!(wr_id & 1)].qpn);
+	}
+	assert_true(seen == 0xffffffff);
+	must(fcntl(answers->fd, F_SETFL, fcntl(answers->fd, F_GETFL) | O_NONBLOCK));
+	assert_int_equal(inlay_devx_answer(answers, buf, sizeof(buf), &wr_id, &error), -EAGAIN);
+	inlay_devx_answers_close(answers);
+	pair_free(&p);
+}
+
+static void events_of_objects(void **state)
+{
+	uint16_t comp = INLAY_EVENT_COMP, bad = 0x55, many[17];
+	struct mlx5dv_devx_event_channel *full, *bare;
+	struct inlay_devx_event event;
+	struct pollfd pfd;
+	struct pair p;
+	uint64_t count;
+	int fd;
+
+	(void)state;
+	need_devx();
+	pair_make(&p, INLAY_QP_ST_RC, 0);
+	assert_int_equal(inlay_devx_channel_open(&full, on.ctx, 4), -EINVAL);
+	must(inlay_devx_channel_open(&full, on.ctx, INLAY_DEVX_NONBLOCK));
+	must(inlay_devx_channel_open(&bare, on.ctx, INLAY_DEVX_NONBLOCK | INLAY_DEVX_OMIT_DATA));
+	fd = eventfd(0, EFD_NONBLOCK);
+	assert_true(fd >= 0);
+	must(inlay_devx_subscribe(full, p.cq[0].obj, &comp, 1, 0x1234567890));
+	must(inlay_devx_subscribe(bare, p.cq[0].obj, &comp, 1, 77));
+	must(inlay_devx_subscribe_fd(full, fd, p.cq[0].obj, comp));
+	memset(many, 0, sizeof(many));
+	assert_int_equal(inlay_devx_subscribe(full, p.cq[0].obj, many, 17, 0), -EINVAL);
+	assert_int_equal(inlay_devx_subscribe(full, p.cq[0].obj, many, 0, 0), -EINVAL);
+	assert_int_equal(inlay_devx_subscribe(full, p.cq[0].obj, &bad, 1, 0), -EINVAL);
+	assert_int_equal(inlay_devx_event_get(full, &event), -EAGAIN);
+
+	must(inlay_cq_arm(&p.cq[0].cq, 0));
+	must(inlay_post_nop(&p.qp[0].sq, INLAY_SIGNALED));
+	inlay_sq_ring(&p.qp[0].sq);
+	done(&p.cq[0], &p.qp[0]);
+	pfd.fd = full->fd;
+	pfd.events = POLLIN;
+	assert_int_equal(poll(&pfd, 1, 10000), 1);
+	must(inlay_devx_event_get(full, &event));
+	assert_true(event.cookie == 0x1234567890);
+	assert_int_equal(event.type, INLAY_EVENT_COMP);
+	if (event.bytes)
+		assert_int_equal(event.number, p.cq[0].cq.cqn);
+	assert_int_equal(inlay_devx_event_get(full, &event), -EAGAIN);
+	pfd.fd = bare->fd;
+	assert_int_equal(poll(&pfd, 1, 10000), 1);
+	must(inlay_devx_event_get(bare, &event));
+	assert_true(event.cookie == 77);
+	assert_int_equal(event.bytes, 0);
+	assert_int_equal(inlay_devx_event_get(bare, &event), -EAGAIN);
+	assert_int_equal(read(fd, &count, sizeof(count)), sizeof(count));
+	assert_int_equal(count, 1);
+	close(fd);
+	inlay_devx_channel_close(full);
+	inlay_devx_channel_close(bare);
+	inlay_devx_channel_close(NULL);
+	pair_free(&p);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(umems, fresh),
+		cmocka_unit_test_setup(registers, fresh),
+		cmocka_unit_test_setup(completion_queues, fresh),
+		cmocka_unit_test_setup(addresses, fresh),
+		cmocka_unit_test_setup(queue_pairs_that_cannot_be, fresh),
+		cmocka_unit_test_setup(a_pair_talks, fresh),
+		cmocka_unit_test_setup(one_talks_to_itself, fresh),
+		cmocka_unit_test_setup(shared_receive_queues, fresh),
+		cmocka_unit_test(cyclic_queues_in_any_order),
+		cmocka_unit_test_setup(memory_keys, fresh),
+		cmocka_unit_test_setup(queries_come_back_with_their_numbers, fresh),
+		cmocka_unit_test_setup(events_of_objects, fresh),
+	};
+	int failed = cmocka_run_group_tests(tests, open_all, close_all);
+
+	failed += again_with("SOFTDEV_LINK", "ib");
+	return failed + again_trapped();
+}
