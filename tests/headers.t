@@ -55,7 +55,9 @@ done
 # ---- Who includes whom ----
 
 ifc=$(cd include/inlay && echo devx/ifc/*.h)
-below_task="base.h cqe.h wqe.h queue.h verbs.h mmap.h buf.h $(cd include/inlay && echo queue/*.h mmap/*.h buf/*.h)"
+pci="base.h wqe.h cqe.h queue.h $(cd include/inlay && echo queue/*.h) verbs.h devx/call.h devx/mkey.h devx/umem.h $ifc"
+pci="$pci mmap/lookup.h mmap/map.h mmap/blob.h"
+below_task="$pci mmap.h buf.h $(cd include/inlay && echo mmap/*.h buf/*.h)"
 declare -A may=(
 	[base.h]=""
 	[wqe.h]="base.h"
@@ -73,7 +75,8 @@ declare -A may=(
 	[mmap/cache.h]="base.h mmap/lookup.h"
 	[mmap/map.h]="base.h mmap/lookup.h"
 	[mmap/blob.h]="base.h mmap/lookup.h mmap/map.h"
-	[mmap.h]="base.h $(cd include/inlay && echo mmap/*.h)"
+	[mmap/pci.h]="$pci"
+	[mmap.h]="$pci $(cd include/inlay && echo mmap/*.h)"
 	[buf/buf.h]="base.h mmap/lookup.h mmap/map.h"
 	[buf/inventory.h]="base.h mmap/lookup.h mmap/map.h buf/buf.h"
 	[buf/pool.h]="base.h mmap/lookup.h mmap/map.h buf/buf.h"

@@ -201,10 +201,11 @@ static int call_export_rdma(struct inlay_mmap *m)
 
 static int call_export_pci(struct inlay_mmap *m)
 {
+	static uint8_t keys[4096] __attribute__((aligned(64)));
 	uint8_t blob[256];
 	size_t len = sizeof(blob);
 
-	return inlay_mmap_export_pci(m, pds[0], blob, &len);
+	return inlay_mmap_export_pci(m, pds[0], keys, sizeof(keys), blob, &len);
 }
 
 static int call_dpa(struct inlay_mmap *m)
@@ -376,6 +377,8 @@ static void permissions(void **unused)
 			access |= IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE;
 		if (mask & 8)
 			access |= IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_LOCAL_WRITE;
+		if (mask & 32)
+			access |= IBV_ACCESS_LOCAL_WRITE;
 		if (mask & 64)
 			access |= IBV_ACCESS_RELAXED_ORDERING;
 		assert_int_equal(inlay_mmap_verbs_access(mask), access);

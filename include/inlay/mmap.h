@@ -13,6 +13,7 @@
 #include <inlay/mmap/lookup.h>
 #include <inlay/mmap/map.h>
 #include <inlay/mmap/blob.h>
+#include <inlay/mmap/pci.h>
 #include <inlay/mmap/cache.h>
 
 #endif

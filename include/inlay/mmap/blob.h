@@ -23,7 +23,7 @@
  *   +20  ranges       4    how many, 1 at least
  *   +24  code bytes   4    0, or 16 .. 64
  *   +28  reserved     4    0
- *   +32  only PCI: vhca 4, reserved 4, access key 32: whose memory keys the other side makes aliases of, and the secret that allows it
+ *   +32  only PCI: vhca 4, reserved 4, access key 32: whose memory keys the other side makes aliases of, and the secret for it (pci.h)
  *   ...  for each range: start 8, bytes 8, rkey 4, permissions 4
  *   ...  code         a message authentication code of all before it, when both sides have a key
  *   ...  checksum     4    CRC-32C of all before it
@@ -357,21 +357,6 @@ INLAY_COLD int inlay_mmap_export_rdma(struct inlay_mmap *m, const struct ibv_pd 
 	return err;
 }
 
-/*
- * The same for a process on the other side of PCI: a BlueField's, or its host's. It takes an alias of the memory keys in the other's device, which
- * device commands make and no header here does: see inlay_mmap_cap_export_pci.
- *
- * Returns -EPERM by state, and when no range has a PCI permission; -EINVAL; -ENOENT; else -ENOTSUP. The map is not exported by it.
- */
-INLAY_COLD int inlay_mmap_export_pci(struct inlay_mmap *m, const struct ibv_pd *pd, void *buf, size_t *len)
-{
-	int dev = inlay_mmap_exportable(m, pd, INLAY_PCI_ANY);
-
-	if (dev < 0)
-		return dev;
-	return !len || (!buf && *len) ? -EINVAL : -ENOTSUP;
-}
-
 /* ---- Import ---- */
 
 /* Bytes of memory that a map made from this blob needs: in proportion to its length, whatever it claims. 0: no blob, or more ranges than there may
@@ -381,6 +366,62 @@ INLAY_COLD size_t inlay_mmap_import_size(const void *blob, size_t len)
 	struct inlay_blob head;
 
 	return !blob || inlay_blob_head(&head, (const uint8_t *)blob, len) ? 0 : inlay_mmap_size(1, head.ranges);
+}
+
+/*
+ * All that is looked at before a map is made of a blob, which is copied to memory. head: filled; the rest as inlay_mmap_create_from_export.
+ * Returns 0, or what that does.
+ */
+INLAY_COLD int inlay_mmap_import_check(struct inlay_blob *head, void *memory, size_t size, const struct ibv_pd *pd, const void *blob,
+				       size_t len, const struct inlay_mac *mac)
+{
+	int err;
+
+	if (!pd || !blob || (mac && (!mac->make || mac->bytes < 16 || mac->bytes > 64 || mac->bytes % 4)))
+		return -EINVAL;
+	err = inlay_blob_head(head, (const uint8_t *)blob, len);
+	if (err)
+		return err;
+	if (head->code_bytes != (mac ? mac->bytes : 0))
+		return -EBADMSG;
+	if (!memory || (uintptr_t)memory % INLAY_CACHE_LINE || !inlay_mmap_size(1, head->ranges))
+		return -EINVAL;
+	if (size < inlay_mmap_size(1, head->ranges))
+		return -ENOMEM;
+	/* To where the first table's words will be: they take more than a blob of as many ranges, and are not written before the ranges are read. */
+	__builtin_memcpy(memory, blob, len);
+	return inlay_blob_check(head, (const uint8_t *)memory, len, mac);
+}
+
+/*
+ * A map of the ranges of a blob that inlay_mmap_import_check has put into memory and found sound; it finds nothing yet. The keys are those of
+ * the blob, as rkeys.
+ */
+INLAY_COLD int inlay_mmap_import_make(struct inlay_mmap *made, void *memory, size_t size, struct ibv_pd *pd, const struct inlay_blob *head,
+				      uint64_t user_data)
+{
+	const uint8_t *bytes = (const uint8_t *)memory;
+	uint32_t i;
+	int err;
+
+	err = inlay_mmap_create(made, memory, size, 1, head->ranges);
+	if (err)
+		return err;
+	for (i = 0; i < head->ranges; i++) {
+		inlay_blob_range(bytes, head, i, &made->ranges[i]);
+		made->keys[i].lkey = INLAY_NO_KEY;
+		made->keys[i].rkey = made->ranges[i].rkey;
+		__builtin_memset(&made->sources[i], 0, sizeof(made->sources[i]));
+		made->sources[i].kind = INLAY_MMAP_KEYS;
+		made->sources[i].limit = made->ranges[i].access;
+	}
+	made->num_ranges = head->ranges;
+	made->devs[0] = pd;
+	made->num_devs = 1;
+	made->permissions = head->permissions;
+	made->user_data = user_data;
+	made->flags = INLAY_MMAP_FROM_EXPORT;
+	return 0;
 }
 
 /*
@@ -394,55 +435,28 @@ INLAY_COLD size_t inlay_mmap_import_size(const void *blob, size_t len)
  * how        the code that the blob must carry, user data; NULL: neither
  *
  * Returns 0; an error of the table at the top; -EINVAL also for an argument out of its range; -ENOMEM when size is too small; -ENOTSUP for a
- * blob of PCI that is sound; what the mac returned. On failure *m is as it was, and memory may have been written.
+ * blob of PCI that is sound, which inlay_mmap_create_from_export_pci (pci.h) is for; what the mac returned. On failure *m is as it was, and
+ * memory may have been written.
  */
 INLAY_COLD int inlay_mmap_create_from_export(struct inlay_mmap *m, void *memory, size_t size, struct ibv_pd *pd, const void *blob, size_t len,
 					     const struct inlay_mmap_import *how)
 {
-	const struct inlay_mac *mac = how ? how->mac : NULL;
-	uint8_t *bytes = (uint8_t *)memory;
 	struct inlay_mmap made;
 	struct inlay_blob head;
-	uint32_t i;
 	int err;
 
-	if (!m || !pd || !blob || (mac && (!mac->make || mac->bytes < 16 || mac->bytes > 64 || mac->bytes % 4)))
+	if (!m)
 		return -EINVAL;
-	err = inlay_blob_head(&head, (const uint8_t *)blob, len);
-	if (err)
-		return err;
-	if (head.code_bytes != (mac ? mac->bytes : 0))
-		return -EBADMSG;
-	if (!memory || (uintptr_t)memory % INLAY_CACHE_LINE || !inlay_mmap_size(1, head.ranges))
-		return -EINVAL;
-	if (size < inlay_mmap_size(1, head.ranges))
-		return -ENOMEM;
-	/* To where the first table's words will be: they take more than a blob of as many ranges, and are not written before the ranges are read. */
-	__builtin_memcpy(bytes, blob, len);
-	err = inlay_blob_check(&head, bytes, len, mac);
+	err = inlay_mmap_import_check(&head, memory, size, pd, blob, len, how ? how->mac : NULL);
 	if (err)
 		return err;
 	if (head.kind != INLAY_BLOB_KIND_RDMA)
 		return -ENOTSUP;
-	err = inlay_mmap_create(&made, memory, size, 1, head.ranges);
+	err = inlay_mmap_import_make(&made, memory, size, pd, &head, how ? how->user_data : 0);
 	if (err)
 		return err;
-	for (i = 0; i < head.ranges; i++) {
-		inlay_blob_range(bytes, &head, i, &made.ranges[i]);
-		made.keys[i].lkey = INLAY_NO_KEY;
-		made.keys[i].rkey = made.ranges[i].rkey;
-		__builtin_memset(&made.sources[i], 0, sizeof(made.sources[i]));
-		made.sources[i].kind = INLAY_MMAP_KEYS;
-		made.sources[i].limit = made.ranges[i].access;
-	}
-	made.num_ranges = head.ranges;
 	if (inlay_mmap_publish(&made, head.ranges))
 		return -EINVAL;
-	made.devs[0] = pd;
-	made.num_devs = 1;
-	made.permissions = head.permissions;
-	made.user_data = how ? how->user_data : 0;
-	made.flags = INLAY_MMAP_FROM_EXPORT;
 	made.state = INLAY_MMAP_IMPORTED;
 	*m = made;
 	return 0;

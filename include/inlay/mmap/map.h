@@ -148,6 +148,8 @@ struct inlay_mac {
 
 typedef void (*inlay_mmap_free_cb)(void *addr, size_t len, void *cookie);
 
+struct inlay_mmap_pci; /* pci.h */
+
 struct inlay_mmap {
 	/* Read by who looks up */
 	struct inlay_lookup lookup;     /* empty unless started or imported */
@@ -177,7 +179,10 @@ struct inlay_mmap {
 	uint64_t bufs;
 	uint32_t thread_safe;
 	uint32_t counting;              /* checked builds: somebody is at bufs, in a map that is not thread-safe */
-	uint32_t reserved2[12];
+	/* Set-up: the device's objects of exports and imports over PCI, and how they go */
+	struct inlay_mmap_pci *pci;
+	int (*pci_release)(struct inlay_mmap *m);
+	uint32_t reserved2[8];
 };
 
 INLAY_STATIC_ASSERT(offsetof(struct inlay_mmap, state) == INLAY_CACHE_LINE, "what lookups read is a line of its own");
@@ -630,13 +635,13 @@ INLAY_COLD int inlay_mmap_access_check(uint32_t mask)
 	return mask & ~INLAY_MMAP_ACCESS_ALL || (mask & INLAY_PCI_ANY) == INLAY_PCI_ANY ? -EINVAL : 0;
 }
 
-/* Permissions as IBV_ACCESS_... bits. Who may be written to from outside is written to by the local device, and verbs want to be told. PCI's have
-   no such bit. */
+/* Permissions as IBV_ACCESS_... bits. Who may be written to from outside is written to by the local device, and verbs want to be told.
+   Reading over PCI has no such bit. */
 INLAY_COLD unsigned inlay_mmap_verbs_access(uint32_t mask)
 {
 	unsigned access = 0;
 
-	if (mask & (INLAY_LOCAL_READ_WRITE | INLAY_RDMA_WRITE | INLAY_RDMA_ATOMIC))
+	if (mask & (INLAY_LOCAL_READ_WRITE | INLAY_RDMA_WRITE | INLAY_RDMA_ATOMIC | INLAY_PCI_READ_WRITE))
 		access |= IBV_ACCESS_LOCAL_WRITE;
 	if (mask & INLAY_RDMA_READ)
 		access |= IBV_ACCESS_REMOTE_READ;
@@ -744,19 +749,6 @@ INLAY_COLD uint64_t inlay_mmap_get_num_bufs(const struct inlay_mmap *m)
 
 /* ---- What a device can do ---- */
 
-/* Can memory be exported over PCI, and imported? It takes device commands (a cross-VHCA alias of a memory key), which no header here gives: 0. */
-INLAY_COLD int inlay_mmap_cap_export_pci(const struct ibv_context *ctx)
-{
-	(void)ctx;
-	return 0;
-}
-
-INLAY_COLD int inlay_mmap_cap_create_from_export_pci(const struct ibv_context *ctx)
-{
-	(void)ctx;
-	return 0;
-}
-
 /* Would a dmabuf be registered? Device, library and kernel must know how; a file that is none is refused for itself only by those who do. */
 INLAY_COLD int inlay_mmap_cap_dmabuf(struct ibv_pd *pd)
 {
@@ -820,6 +812,9 @@ INLAY_COLD uint32_t inlay_mmap_release(struct inlay_mmap *m)
 	uint64_t at;
 
 	inlay_mmap_publish(m, 0);
+	/* What stands on the regions goes before them. */
+	if (m->pci && m->pci_release(m))
+		return INLAY_MMAP_ENDING;
 	for (r = 0; r < m->num_ranges; r++) {
 		for (d = 0; d < m->num_devs; d++) {
 			at = (uint64_t)r * m->stride + d;
@@ -893,6 +888,8 @@ INLAY_COLD int inlay_mmap_destroy(struct inlay_mmap *m)
 	if (m->state == INLAY_MMAP_STARTED || m->state == INLAY_MMAP_ENDING)
 		if (inlay_mmap_stop(m))
 			return -EPERM;
+	if (m->pci && m->pci_release(m))
+		return -EPERM;
 	if (m->free_cb && m->flags & INLAY_MMAP_STARTED_ONCE)
 		for (r = 0; r < m->num_ranges; r++)
 			m->free_cb((void *)(uintptr_t)m->ranges[r].start, (size_t)m->ranges[r].len, m->cookie);
