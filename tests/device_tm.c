@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * device_tm.c: tag matching as libmlx5 drives it: the list, its phase, what messages do with it, rendezvous; any order of these against a
- * plain list; two processes.
+ * plain list, in 2000 steps times DEVICE_ROUNDS (3); two processes.
  */
 #include "device_tm.h"
 
@@ -759,8 +759,8 @@ enum { TAGS = 40, ROOM = 4096 };
 /* While the counts differ, what is added waits */
 static void at_random(void **state)
 {
-	const char *cases = getenv("DEVICE_TM_CASES");
-	unsigned long n = cases ? strtoul(cases, NULL, 0) : 6000, step;
+	const char *rounds = getenv("DEVICE_ROUNDS");
+	unsigned long n = 2000 * (rounds ? strtoul(rounds, NULL, 0) : 3), step;
 	static const uint64_t masks[] = { ALL, ALL, ALL, 0xf, 0xf0, 0, 0xff00000000000000ull };
 	unsigned count[8] = { 0 };
 	struct model m = { .n = 0 };

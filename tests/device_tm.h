@@ -125,7 +125,7 @@ UNUSED static struct ibv_cq_ex *a_cq(int cqe, int size)
 
 UNUSED static struct ibv_srq *try_srq(struct ibv_cq *cq, uint32_t wr, uint32_t tags, uint32_t ops)
 {
-	struct ibv_srq_init_attr_ex init = { .attr = { .max_wr = wr, .max_sge = 1 }, .srq_type = IBV_SRQT_TM, .pd = pd, .cq = cq,
+	struct ibv_srq_init_attr_ex init = { .attr = { .max_wr = wr, .max_sge = 2 }, .srq_type = IBV_SRQT_TM, .pd = pd, .cq = cq,
 					     .tm_cap = { tags, ops },
 					     .comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_TM |
 							  (cq ? IBV_SRQ_INIT_ATTR_CQ : 0) };
@@ -238,11 +238,12 @@ UNUSED static void send_raw(struct side *tx, const void *head, uint32_t head_len
 	struct ibv_sge sg[2] = { sge(tx, HEAD, head_len), sge(tx, off, len) };
 	struct ibv_send_wr wr = request(IBV_WR_SEND, 77, sg, len ? 2 : 1, tx, 0);
 
-	if (!head_len) {
+	if (head_len) {
+		memcpy(tx->buf + HEAD, head, head_len);
+	} else {
 		wr.sg_list = sg + 1;
 		wr.num_sge = len > 0;
 	}
-	memcpy(tx->buf + HEAD, head, head_len);
 	post(tx, &wr);
 }
 

@@ -68,6 +68,24 @@ static void bad_untagged_buffer(void **state)
 		add(&t, 4, 0, 64, 5, ALL);
 		close_failed(&t);
 	}
+	/* In the middle, when it had been counted */
+	{
+		struct ibv_sge sg[2];
+		struct ibv_recv_wr wr = { .wr_id = 3, .sg_list = sg, .num_sge = 2 }, *bad;
+		struct ibv_tmh h = tmh_of(IBV_TMH_EAGER, 5, 1);
+		struct match t;
+
+		open_tm(&t, 16, 8, 64);
+		sg[0] = sge(&t.rx, 0, 300000);
+		sg[1] = sge(&t.rx, HALF, 300000);
+		sg[1].lkey ^= 0x5500;
+		must(ibv_post_srq_recv(t.srq, &wr, &bad));
+		send_raw(&t.tx, &h, TMH, 0, 500000);
+		failed_send(&t, IBV_WC_REM_OP_ERR);
+		assert_int_equal(next_done(t.cq).status, IBV_WC_LOC_PROT_ERR);
+		add(&t, 4, 0, 64, 5, ALL);
+		close_failed(&t);
+	}
 }
 
 /* The device reads what it may not, or nobody answers: the match stands and the data do not come. libmlx5: this is IBV_WC_RECV */
@@ -110,6 +128,48 @@ static void cancelled(void **state)
 		/* The list is as good as before */
 		assert_int_equal(del(&t, 3, add(&t, 2, 0, 64, 5, ALL), 0).status, IBV_WC_SUCCESS);
 		close_failed(&t);
+	}
+}
+
+/* The peer fails in the middle of a message, and connects again: what it began does not come, and what it sends then is another message */
+static void given_up(void **state)
+{
+	(void)state;
+	for (int late = 0; late < 2; late++) {
+		struct ibv_tmh h = tmh_of(IBV_TMH_EAGER, 5, 1);
+		struct match t;
+		struct done d;
+
+		open_tm(&t, 16, 8, 64);
+		if (late)
+			untagged(&t, 42, 0, SIZE);
+		else
+			add(&t, 1, 0, SIZE, 5, ALL);
+		add(&t, 2, 0, 100, 6, ALL);
+		/* A page of the message goes, which its key does not tell */
+		munmap(t.tx.buf + HALF, 4096);
+		send_raw(&t.tx, &h, TMH, 0, HALF + 10);
+		failed_send(&t, IBV_WC_LOC_PROT_ERR);
+		if (!late)
+			expect_done(t.cq, 1001, IBV_WC_TM_RECV, IBV_WC_TM_MATCH);
+		nothing_done(t.cq);
+		must(move(t.tx.qp, IBV_QPS_RESET, 0, &t.how));
+		bring_up(t.tx.qp, t.rx.qp->qp_num, &t.how);
+		eager(&t.tx, 6, 1, 5, 100);
+		if (!late) {
+			d = next_done(t.cq);
+			assert_int_equal(d.status, IBV_WC_TM_RNDV_INCOMPLETE);
+			assert_int_equal(d.wr_id, 1001);
+		}
+		expect_done(t.cq, 1002, IBV_WC_TM_RECV, MATCHED);
+		/* The SRQ's buffer was not used, and nothing counted */
+		if (late) {
+			eager(&t.tx, 5, 1, 5, 100);
+			expect_done(t.cq, 42, IBV_WC_TM_RECV, 0);
+			t.unexpected++;
+		}
+		add(&t, 3, 0, 64, 5, ALL);
+		close_tm(&t);
 	}
 }
 
@@ -251,6 +311,7 @@ int main(void)
 		cmocka_unit_test(bad_tagged_buffer),
 		cmocka_unit_test(bad_untagged_buffer),
 		cmocka_unit_test(cancelled),
+		cmocka_unit_test(given_up),
 		cmocka_unit_test(removed_too_late),
 		cmocka_unit_test(faults),
 		cmocka_unit_test(steps),

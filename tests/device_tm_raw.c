@@ -72,7 +72,7 @@ static bool raw_cqe(struct raw *r, struct mlx5_cqe64 *c, uint8_t data[64], doubl
 	if (data && r->cq.cqe_size == 128)
 		memcpy(data, slot, 64);
 	r->ci++;
-	r->cq.dbrec[0] = htobe32(r->ci & 0xffffff);
+	__atomic_store_n(&r->cq.dbrec[0], htobe32(r->ci & 0xffffff), __ATOMIC_RELEASE);
 	return true;
 }
 
@@ -96,7 +96,7 @@ static void raw_wqe(struct raw *r, uint8_t op, uint8_t flags, uint16_t index, ui
 	memcpy(wqe + 48, &d, sizeof(d));
 	r->pi++;
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
-	r->qp.dbrec[1] = htobe32(r->pi);
+	__atomic_store_n(&r->qp.dbrec[1], htobe32(r->pi), __ATOMIC_RELAXED);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	__atomic_store_n((uint64_t *)r->qp.bf.reg, *(uint64_t *)(void *)wqe, __ATOMIC_RELAXED);
 }
@@ -223,6 +223,7 @@ static void completions(void **state)
 	offer(&r.m, &q, 0);
 	message_cqe(&r, MLX5_CQE_NO_PACKET, CONSUMED, 2, 0, &q.h);
 	message_cqe(&r, MLX5_CQE_RESP_SEND, CANCELED, 2, 0, NULL);
+	raw_append(&r, 3, 2, 1, 1, 5);
 	close_raw(&r);
 }
 
@@ -354,6 +355,7 @@ static void raw_errors(void **state)
 	for (int i = 0; i < 4; i++) {
 		bool two = i & 1, key = i & 2;
 		struct ibv_tmh h = tmh_of(IBV_TMH_EAGER, 5, 1);
+		struct side other_rx, other_tx;
 		struct mlx5_err_cqe e;
 		struct mlx5_cqe64 c;
 		struct ibv_sge sg;
@@ -377,11 +379,20 @@ static void raw_errors(void **state)
 		assert_int_equal(c.app, 1);
 		assert_int_equal(c.app_op, CONSUMED_MSG);
 		assert_int_equal(be16toh(c.app_info), 3);
-		/* It is out of the list, and its place good */
+		/* It is out of the list, and its place good; what is behind it is found */
 		raw_wqe(&r, REMOVE, CQE_REQ, 3, 0, 0, 0, NULL, 48);
 		list_cqe(&r, REMOVED, 3, false, 0);
-		raw_wqe(&r, APPEND, CQE_REQ, 3, 0, 0, 0, NULL, 64);
+		raw_wqe(&r, APPEND, CQE_REQ, 3, 0, 0, ALL, NULL, 64);
 		list_cqe(&r, APPENDED, 1, true, 0);
+		connect_to(&r.m, &other_rx, &other_tx);
+		for (uint16_t tag = 0; tag <= 9; tag += 9) {
+			eager(&other_tx, tag, 0, 0, 0);
+			assert_true(raw_cqe(&r, &c, NULL, 5));
+			assert_int_equal(c.app_op, CONSUMED_MSG);
+			assert_int_equal(be16toh(c.app_info), tag ? 0 : 1);
+		}
+		close_side(&other_tx);
+		close_side_but_cqs(&other_rx);
 		close_raw(&r);
 	}
 }

@@ -196,8 +196,7 @@ struct rcq {
 		bool two;               /* two CQEs: one for the match, one for the data */
 		uint8_t app_op;         /* of its last CQE */
 		uint16_t skip;          /* bytes of header that are not scattered */
-		uint32_t entry, epoch;
-		uint64_t total;
+		uint32_t entry;
 		struct rndv *job;       /* a rendezvous that begins when all of the request is there */
 		struct seglist to;
 		uint8_t head[ENG_TM_HEAD];

@@ -327,15 +327,11 @@ int tm_begin(struct rcq *q, const struct frame *f, const struct iovec *src, unsi
 		return RX_BAD;
 	if (mem_copy(&to, 1, src, ns, want) != MEM_OK)
 		return RX_SRC;
-	/* A message that comes again is the same one, and keeps what it has; unless the peer's QP is a new one */
-	if (q->tm.begun && q->tm.epoch == f->epoch && q->tm.total == f->total && !memcmp(head, q->tm.head, sizeof head))
-		return 0;
+	/* A message that was begun and did not end was that of a peer which has failed since, and has come up again */
 	abandon(q);
 	memcpy(q->tm.head, head, sizeof head);
 	memcpy(&h, head, sizeof h);
 	memcpy(&r, head + TMH, sizeof r);
-	q->tm.epoch = f->epoch;
-	q->tm.total = f->total;
 	q->tm.skip = 0;
 	q->tm.app_op = TM_NO_TAG;
 	if ((h.opcode == IBV_TMH_EAGER && f->total >= TMH) || (h.opcode == IBV_TMH_RNDV && f->total >= TMH + RVH)) {
