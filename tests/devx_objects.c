@@ -707,6 +707,288 @@ static void cyclic_queues_in_any_order(void **state)
 	}
 }
 
+/* ---- Datagrams, dynamic connections ---- */
+
+/* An address vector to the port itself */
+static struct inlay_av own_av(uint32_t qpn)
+{
+	struct ibv_ah_attr attr = own_path();
+	struct ibv_ah *ah = ibv_create_ah(on.pd, &attr);
+	struct inlay_av av;
+
+	assert_non_null(ah);
+	must(inlay_av_from_ah(&av, ah, qpn, QKEY));
+	must(ibv_destroy_ah(ah));
+	return av;
+}
+
+static void datagrams(void **state)
+{
+	struct ibv_sge from, to;
+	struct inlay_av av;
+	struct pair p;
+
+	(void)state;
+	need_devx();
+	pair_make(&p, INLAY_QP_ST_UD, 0);
+	av = own_av(p.qp[1].qpn);
+	to = data(4096, 1024);
+	from = data(0, 500);
+	fill(on.memory + DATA, 500, 5);
+	must(inlay_post_recv(&p.qp[1].rq, &to, 1));
+	inlay_rq_ring(&p.qp[1].rq);
+	must(inlay_post_ud_send(&p.qp[0].sq, &av, &from, 1, INLAY_SIGNALED));
+	inlay_sq_ring(&p.qp[0].sq);
+	done(&p.cq[0], &p.qp[0]);
+	done(&p.cq[1], &p.qp[1]);
+	assert_int_equal(differs(on.memory + DATA + 4096 + INLAY_GRH, 500, 5), 500);
+	pair_free(&p);
+}
+
+static void dynamic_connections(void **state)
+{
+	const uint64_t key = 0x1122334455667788;
+	struct inlay_query_hca_cap_out cap;
+	struct inlay_devx_rmp_attr rmpa;
+	struct inlay_devx_dct_attr dcta;
+	struct inlay_devx_qp_attr qpa;
+	struct inlay_devx_cq_attr cqa;
+	struct inlay_devx_path path;
+	struct inlay_devx_rmp rmp;
+	struct inlay_devx_dct dct;
+	struct inlay_devx_uar uar;
+	struct inlay_devx_cq cq, rxcq;
+	struct inlay_devx_qp dci;
+	struct inlay_cursor at;
+	struct ibv_sge from, to;
+	struct inlay_av av;
+	const struct mlx5_cqe64 *cqe;
+
+	(void)state;
+	need_devx();
+	must(inlay_devx_query_cap(on.ctx, INLAY_CAP_GENERAL, &cap, NULL));
+	if (!inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_DCT)) {
+		print_message("# skipped: the device has no DC\n");
+		skip();
+	}
+	must(inlay_devx_uar_alloc(&uar, on.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_EXCLUSIVE));
+	cqa = cq_attr(&uar, 64, 64);
+	made(inlay_devx_cq_create(&cq, on.ctx, &cqa), &cq);
+	cqa = cq_attr(&uar, 64, 64);
+	made(inlay_devx_cq_create(&rxcq, on.ctx, &cqa), &rxcq);
+	memset(&rmpa, 0, sizeof(rmpa));
+	rmpa.ring = ring(inlay_devx_rmp_size(16, 64));
+	rmpa.record = record();
+	rmpa.pdn = on.pdn;
+	rmpa.entries = 16;
+	rmpa.stride = 64;
+	made(inlay_devx_rmp_create(&rmp, on.ctx, &rmpa), &rmp);
+	inlay_devx_path_init(&path);
+	path.access = IBV_ACCESS_REMOTE_WRITE;
+	memset(&dcta, 0, sizeof(dcta));
+	dcta.key = key;
+	dcta.pdn = on.pdn;
+	dcta.cqn = rxcq.cq.cqn;
+	assert_int_equal(inlay_devx_dct_create(&dct, on.ctx, &dcta, &path), -EINVAL); /* no shared queue */
+	dcta.srqn = rmp.rmpn;
+	made(inlay_devx_dct_create(&dct, on.ctx, &dcta, &path), &dct);
+	qpa = qp_attr(&uar, cq.cq.cqn, INLAY_QP_ST_DCI);
+	qpa.rq_wqes = 0;
+	qpa.rq_type = INLAY_RQ_TYPE_SHARED;
+	qpa.srqn = rmp.rmpn;
+	made(inlay_devx_qp_create(&dci, on.ctx, &qpa), &dci);
+	made(inlay_devx_qp_connect(&dci, &path, NULL), &dci);
+	assert_int_equal(inlay_devx_rmp_destroy(&rmp), -EBUSY);
+
+	av = own_av(dct.dctn);
+	inlay_av_to_dct(&av, dct.dctn, key);
+	fill(on.memory + DATA, 100, 61);
+	from = data(0, 100);
+	to = data(4096, 1024);
+	must(inlay_post_srq_recv(&rmp.srq, &to, 1));
+	inlay_srq_ring(&rmp.srq);
+	must(inlay_post_ud_send(&dci.sq, &av, &from, 1, INLAY_SIGNALED));
+	inlay_sq_ring(&dci.sq);
+	done(&cq, &dci);
+	cqe = cqe_wait(&rxcq.cq);
+	assert_false(inlay_cqe_is_error(cqe));
+	must(inlay_srq_release(&rmp.srq, cqe));
+	inlay_cq_advance(&rxcq.cq, 1);
+	assert_int_equal(differs(on.memory + DATA + 4096, 100, 61), 100);
+	must(inlay_sq_begin(&dci.sq, 2, &at));
+	at = inlay_seg_av(at, &av);
+	at = inlay_seg_raddr(at, to.addr + 512, on.mr->rkey);
+	at = inlay_seg_data(at, from.addr, from.length, from.lkey);
+	inlay_sq_commit(&dci.sq, at, MLX5_OPCODE_RDMA_WRITE, INLAY_SIGNALED);
+	inlay_sq_ring(&dci.sq);
+	done(&cq, &dci);
+	assert_int_equal(differs(on.memory + DATA + 4096 + 512, 100, 61), 100);
+
+	must(inlay_devx_qp_destroy(&dci));
+	must(inlay_devx_dct_destroy(&dct));
+	must(inlay_devx_dct_destroy(&dct));
+	must(inlay_devx_rmp_destroy(&rmp));
+	must(inlay_devx_cq_destroy(&cq));
+	must(inlay_devx_cq_destroy(&rxcq));
+	must(inlay_devx_uar_free(&uar));
+}
+
+/* ---- Beside verbs ---- */
+
+/* A QP of commands under a verbs CQ and on a verbs SRQ, its peer a verbs QP under a CQ of commands' */
+static void objects_of_both_kinds(void **state)
+{
+	struct inlay_devx_address mine;
+	struct ibv_qp_init_attr verbs;
+	struct ibv_srq_init_attr srqa;
+	struct inlay_devx_qp_attr qpa;
+	struct inlay_devx_path path;
+	struct inlay_devx_uar uar;
+	struct inlay_devx_qp qp;
+	struct inlay_uar their_uar;
+	struct ibv_srq *ibsrq;
+	struct inlay_srq srq;
+	struct inlay_sq their_sq;
+	struct inlay_cq cq, their_cq;
+	struct ibv_cq *ibcq, *their_ibcq;
+	struct ibv_qp_attr a;
+	struct ibv_qp *ibqp;
+	struct ibv_sge sge;
+	const struct mlx5_cqe64 *cqe;
+	uint32_t i;
+
+	(void)state;
+	need_devx();
+	ibcq = ibv_create_cq(on.ctx, 63, NULL, NULL, 0);
+	their_ibcq = ibv_create_cq(on.ctx, 63, NULL, NULL, 0);
+	memset(&srqa, 0, sizeof(srqa));
+	srqa.attr.max_wr = 16;
+	srqa.attr.max_sge = 1;
+	ibsrq = ibv_create_srq(on.pd, &srqa);
+	memset(&verbs, 0, sizeof(verbs));
+	verbs.qp_type = IBV_QPT_RC;
+	verbs.send_cq = verbs.recv_cq = their_ibcq;
+	verbs.cap.max_send_wr = verbs.cap.max_recv_wr = 16;
+	verbs.cap.max_send_sge = verbs.cap.max_recv_sge = 1;
+	ibqp = ibv_create_qp(on.pd, &verbs);
+	assert_true(ibcq && their_ibcq && ibsrq && ibqp);
+	must(inlay_cq_from_cq(&cq, ibcq));
+	must(inlay_cq_from_cq(&their_cq, their_ibcq));
+	must(inlay_srq_from_srq(&srq, ibsrq));
+	must(inlay_uar_from_qp(&their_uar, ibqp));
+	must(inlay_sq_from_qp(&their_sq, ibqp, &their_uar));
+
+	must(inlay_devx_uar_alloc(&uar, on.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_EXCLUSIVE));
+	qpa = qp_attr(&uar, cq.cqn, INLAY_QP_ST_RC);
+	qpa.rq_wqes = 0;
+	qpa.rq_type = INLAY_RQ_TYPE_SHARED;
+	must(inlay_srqn_from_srq(&qpa.srqn, ibsrq));
+	made(inlay_devx_qp_create(&qp, on.ctx, &qpa), &qp);
+	inlay_devx_path_init(&path);
+	path.gid_index = (uint8_t)dev.gid_index;
+	made(inlay_devx_qp_address(&qp, &path, &mine), &qp);
+	mine.qpn = ibqp->qp_num; /* on the same port */
+	made(inlay_devx_qp_connect(&qp, &path, &mine), &qp);
+	memset(&a, 0, sizeof(a));
+	a.qp_state = IBV_QPS_INIT;
+	a.port_num = 1;
+	must(ibv_modify_qp(ibqp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+	a.qp_state = IBV_QPS_RTR;
+	a.path_mtu = dev.port.active_mtu;
+	a.dest_qp_num = qp.qpn;
+	a.max_dest_rd_atomic = 16;
+	a.ah_attr = own_path();
+	must(ibv_modify_qp(ibqp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+			   IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+	a.qp_state = IBV_QPS_RTS;
+	a.timeout = 10;
+	a.retry_cnt = a.rnr_retry = 7;
+	a.max_rd_atomic = 16;
+	must(ibv_modify_qp(ibqp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+			   IBV_QP_MAX_QP_RD_ATOMIC));
+
+	for (i = 0; i < 200; i++) {
+		sge = data(4096, 64);
+		must(inlay_post_srq_recv(&srq, &sge, 1));
+		inlay_srq_ring(&srq);
+		must(inlay_post_send_inline(&their_sq, &i, 4, INLAY_SIGNALED));
+		inlay_sq_ring(&their_sq);
+		cqe = cqe_wait(&their_cq);
+		assert_false(inlay_cqe_is_error(cqe));
+		must(inlay_sq_release(&their_sq, cqe));
+		inlay_cq_advance(&their_cq, 1);
+		cqe = cqe_wait(&cq);
+		assert_false(inlay_cqe_is_error(cqe));
+		assert_int_equal(inlay_cqe_qpn(cqe), qp.qpn);
+		assert_int_equal(inlay_cqe_byte_count(cqe), 4);
+		must(inlay_srq_release(&srq, cqe));
+		inlay_cq_advance(&cq, 1);
+	}
+	must(inlay_devx_qp_destroy(&qp));
+	inlay_sq_fini(&their_sq);
+	must(ibv_destroy_qp(ibqp));
+	must(ibv_destroy_srq(ibsrq));
+	must(ibv_destroy_cq(ibcq));
+	must(ibv_destroy_cq(their_ibcq));
+	must(inlay_devx_uar_free(&uar));
+}
+
+/* ---- Tag matching ---- */
+
+/* The queue, and its command QP: what is done with them is tag.h's */
+static void tag_matching_queues(void **state)
+{
+	struct inlay_query_hca_cap_out cap;
+	struct inlay_devx_xrq_attr attr;
+	struct inlay_devx_qp_attr qpa;
+	struct inlay_query_xrq_out out;
+	struct inlay_devx_cq_attr cqa;
+	struct inlay_devx_path path;
+	struct inlay_devx_uar uar;
+	struct inlay_devx_xrq xrq;
+	struct inlay_devx_cq cq;
+	struct inlay_devx_qp qp;
+
+	(void)state;
+	need_devx();
+	must(inlay_devx_query_cap(on.ctx, INLAY_CAP_GENERAL, &cap, NULL));
+	if (!inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_TAG_MATCHING)) {
+		print_message("# skipped: the device has no tag matching by command\n");
+		skip();
+	}
+	must(inlay_devx_uar_alloc(&uar, on.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_EXCLUSIVE));
+	cqa = cq_attr(&uar, 64, 64);
+	made(inlay_devx_cq_create(&cq, on.ctx, &cqa), &cq);
+	memset(&attr, 0, sizeof(attr));
+	attr.shared.ring = ring(inlay_devx_xrq_size(64, 64));
+	attr.shared.record = record();
+	attr.shared.pdn = on.pdn;
+	attr.shared.entries = 64;
+	attr.shared.stride = 64;
+	attr.cqn = cq.cq.cqn;
+	assert_int_equal(inlay_devx_xrq_create(&xrq, on.ctx, &attr), -EINVAL); /* no tags */
+	attr.tags = 20;
+	attr.flags = inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_RNDV_OFFLOAD_RC) ? INLAY_DEVX_XRQ_RNDV : 0;
+	made(inlay_devx_xrq_create(&xrq, on.ctx, &attr), &xrq);
+	assert_int_equal(xrq.log_list, 6);
+	assert_int_equal(inlay_srq_room(&xrq.srq), 63);
+	made(inlay_devx_xrq_query(&xrq, &out), &xrq);
+	assert_int_equal(inlay_tmc_get(&out.xrqc.tm, INLAY_TMC_LOG_MATCHING_LIST_SZ), 6);
+	qpa = qp_attr(&uar, cq.cq.cqn, INLAY_QP_ST_RC);
+	qpa.rq_wqes = 0;
+	qpa.rq_type = INLAY_RQ_TYPE_SHARED;
+	qpa.srqn = xrq.xrqn;
+	made(inlay_devx_qp_create(&qp, on.ctx, &qpa), &qp);
+	inlay_devx_path_init(&path);
+	made(inlay_devx_qp_connect_self(&qp, &path), &qp);
+	assert_int_equal(inlay_devx_xrq_destroy(&xrq), -EBUSY);
+	must(inlay_devx_qp_destroy(&qp));
+	must(inlay_devx_xrq_destroy(&xrq));
+	must(inlay_devx_xrq_destroy(&xrq));
+	must(inlay_devx_cq_destroy(&cq));
+	must(inlay_devx_uar_free(&uar));
+}
+
 /* ---- Memory keys ---- */
 
 static void memory_keys(void **state)
@@ -912,6 +1194,10 @@ int main(void)
 		cmocka_unit_test_setup(one_talks_to_itself, fresh),
 		cmocka_unit_test_setup(shared_receive_queues, fresh),
 		cmocka_unit_test(cyclic_queues_in_any_order),
+		cmocka_unit_test_setup(datagrams, fresh),
+		cmocka_unit_test_setup(dynamic_connections, fresh),
+		cmocka_unit_test_setup(objects_of_both_kinds, fresh),
+		cmocka_unit_test_setup(tag_matching_queues, fresh),
 		cmocka_unit_test_setup(memory_keys, fresh),
 		cmocka_unit_test_setup(queries_come_back_with_their_numbers, fresh),
 		cmocka_unit_test_setup(events_of_objects, fresh),

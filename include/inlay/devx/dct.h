@@ -14,6 +14,14 @@
  *   ...
  *   inlay_devx_dct_destroy(&dct);                      before CQ and shared queue
  *
+ * An initiator, a DCI (qp.h), posts with an address vector before all else:
+ *
+ *   inlay_av_from_ah(&av, ah, dctn, 0);  inlay_av_to_dct(&av, dctn, key);
+ *   inlay_post_ud_send(&dci.sq, &av, &sge, 1, INLAY_SIGNALED);          a send looks as a datagram's does
+ *   inlay_sq_begin(&dci.sq, 2, &at);                                    an RDMA write, by hand
+ *   at = inlay_seg_av(at, &av);  at = inlay_seg_raddr(at, raddr, rkey);  at = inlay_seg_data(at, addr, len, lkey);
+ *   inlay_sq_commit(&dci.sq, at, MLX5_OPCODE_RDMA_WRITE, INLAY_SIGNALED);
+ *
  * Threads: as device commands.
  * Sources: devx/ifc/srq.h; Linux, infiniband/hw/mlx5/qpc.c (create, drain, destroy).
  */
@@ -27,6 +35,7 @@
 #include <inlay/devx/ifc/cmd.h>
 #include <inlay/devx/ifc/srq.h>
 #include <inlay/devx/path.h>
+#include <inlay/wqe.h>
 
 enum inlay_devx_dct_flags {
 	INLAY_DEVX_DCT_TAG_MATCHING = 1,  /* srqn is an XRQ */
@@ -53,7 +62,7 @@ struct inlay_devx_dct {
 };
 
 /* ------------------------------------------------------------------------------------------------------------------------
- * Set-up: all of it
+ * Set-up
  */
 
 /*
@@ -131,6 +140,23 @@ INLAY_COLD int inlay_devx_dct_destroy(struct inlay_devx_dct *dct)
 	if (!err)
 		dct->obj = NULL;
 	return err;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------
+ * Data path
+ */
+
+/*
+ * Turns an address vector to a DCT: what a DCI posts begins with it. The way is that of inlay_av_from_ah (verbs.h) or inlay_av_init.
+ *
+ * dctn  of the target, 24 bits
+ * key   its access key, host order
+ */
+INLAY_FN void inlay_av_to_dct(struct inlay_av *av, uint32_t dctn, uint64_t key)
+{
+	INLAY_CHECK(!(dctn >> 24), "a DCTN has 24 bits");
+	av->av.dqp_dct = inlay_to_be32(dctn | MLX5_EXTENDED_UD_AV);
+	av->av.key.dc_key = inlay_to_be64(key);
 }
 
 #endif

@@ -35,8 +35,8 @@
  * A QP with a shared queue (SRQ, RMP, XRQ by number) tells by the event INLAY_EVENT_SRQ_LAST_WQE, after it came to ERR, that it takes no
  * more of it: destroy or reset it only then.
  *
- * What has no shared queue number has a receive queue of its own, or none. DCIs have a shared one always, which they take nothing from.
- * What a DCI posts is written by hand: post.h knows no address vector before a remote address.
+ * A QP without a shared queue has a receive queue of its own, or none. A DCI has a shared one always, and takes nothing from it; how it
+ * posts is in dct.h.
  *
  * Threads: the queues as queue.h has them; all else as device commands.
  * Sources: devx/ifc/qp.h; Linux, infiniband/hw/mlx5/qp.c (which field in which step); libmlx5's verbs.c (layout of the ring).
