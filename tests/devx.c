@@ -17,7 +17,8 @@ enum kernel {
 	REAL,
 	TODAY, /* a failed command: EREMOTEIO, and the outbox is there */
 	OLD,   /* the errno of its status, and the outbox as it was */
-	REFUSES /* `refusal`, and the outbox as it was */
+	REFUSES, /* `refusal`, and the outbox as it was */
+	GARBAGE /* any bytes in the outbox, and `refusal` */
 };
 
 static struct {
@@ -52,6 +53,12 @@ static int scripted(size_t inlen, void *out, size_t outlen)
 		script.before |= box[i];
 	if (script.kernel == REFUSES)
 		return script.refusal;
+	if (script.kernel == GARBAGE) {
+		fill(out, outlen, (uint32_t)rnd());
+		if (rnd_below(2))
+			box[0] = (uint8_t)(rnd_below(2) ? 0 : rnd_below(0x60));
+		return script.refusal;
+	}
 	if (!script.status)
 		return 0;
 	if (script.kernel == OLD) {
@@ -111,6 +118,38 @@ int mlx5dv_devx_obj_destroy(struct mlx5dv_devx_obj *obj)
 		return next(obj);
 	script.destroyed++;
 	return script.kernel == REFUSES ? script.refusal : 0;
+}
+
+/* What is read: `outlen` bytes of anything, in a buffer of len */
+ssize_t mlx5dv_devx_get_event(struct mlx5dv_devx_event_channel *channel, struct mlx5dv_devx_async_event_hdr *event, size_t len)
+{
+	NEXT(mlx5dv_devx_get_event);
+
+	if (script.kernel == REAL)
+		return next(channel, event, len);
+	script.calls++;
+	if (script.kernel == REFUSES) {
+		errno = script.refusal;
+		return -1;
+	}
+	assert_true(script.outlen <= len);
+	fill(event, script.outlen, 9);
+	return (ssize_t)script.outlen;
+}
+
+int mlx5dv_devx_get_async_cmd_comp(struct mlx5dv_devx_cmd_comp *comp, struct mlx5dv_devx_async_cmd_hdr *answer, size_t len)
+{
+	NEXT(mlx5dv_devx_get_async_cmd_comp);
+
+	if (script.kernel == REAL)
+		return next(comp, answer, len);
+	script.calls++;
+	if (script.kernel == REFUSES)
+		return script.refusal;
+	if (script.outlen > len)
+		return ENOSPC;
+	fill(answer, script.outlen, 9);
+	return 0;
 }
 
 #ifdef __cplusplus
@@ -415,6 +454,83 @@ static void events_of_any_bytes_and_length(void **state)
 	}
 }
 
+/* ---- Bytes from outside ---- */
+
+/* Whatever the outbox holds, and however short it is: a status, and nothing read or written behind it */
+static void any_outbox_gives_a_status(void **state)
+{
+	static const int results[] = {0, 0, EREMOTEIO, EINVAL};
+	struct inlay_devx_error error;
+	uint8_t in[16], *out;
+	size_t outlen;
+	int i, way, err;
+
+	(void)state;
+	script.kernel = GARBAGE;
+	for (i = 0; i < 20000; i++) {
+		an_inbox(in, (uint16_t)rnd(), (uint16_t)rnd());
+		outlen = 16 + 4 * (size_t)rnd_below(32);
+		out = (uint8_t *)malloc(outlen); /* sanitizers see its end */
+		assert_non_null(out);
+		script.refusal = results[rnd_below(4)];
+		way = (int)rnd_below(WAYS);
+		err = send_by(way, in, 16, out, outlen, &error);
+		assert_int_equal(error.err, err);
+		assert_int_equal(script.before, 0);
+		if (script.refusal == EINVAL)
+			assert_int_equal(err, -EINVAL);
+		else if (out[0])
+			assert_int_equal(err, inlay_devx_status_errno(out[0]));
+		else
+			assert_int_equal(err, script.refusal ? -EIO : 0);
+		assert_true(err <= 0);
+		if (err)
+			assert_int_equal(error.status, out[0]);
+		free(out);
+	}
+}
+
+static void any_answer_and_event(void **state)
+{
+	uint64_t buf[34], wr_id;
+	struct inlay_devx_event event;
+	struct inlay_devx_error error;
+	uint8_t expected[272];
+	size_t len;
+	int err;
+
+	(void)state;
+	fill(expected, sizeof(expected), 9);
+	script.kernel = GARBAGE;
+	for (len = 8; len <= 72; len++) {
+		script.outlen = len;
+		memset(&event, 0x33, sizeof(event));
+		must(inlay_devx_event_get(NULL, &event));
+		assert_memory_equal(&event.cookie, expected, 8);
+		assert_int_equal(event.bytes, len - 8);
+		assert_memory_equal(&event.eqe, expected + 8, len - 8);
+		assert_true(all_bytes((const uint8_t *)&event.eqe + (len - 8), 72 - len, 0));
+	}
+	for (len = 24; len <= sizeof(buf); len += 4) {
+		script.outlen = len;
+		memset(buf, 0x44, sizeof(buf));
+		err = inlay_devx_answer(NULL, buf, sizeof(buf), &wr_id, &error);
+		assert_int_equal(err, inlay_devx_status_errno(expected[8]));
+		assert_int_equal(error.err, err);
+		assert_memory_equal(&wr_id, expected, 8);
+		assert_memory_equal(buf, expected, len);
+		assert_true(all_bytes((uint8_t *)buf + len, sizeof(buf) - len, 0));
+		assert_int_equal(inlay_devx_answer(NULL, buf, len - 4, &wr_id, &error), len - 4 < 24 ? -EINVAL : -ENOSPC);
+		assert_true(wr_id == UINT64_MAX);
+	}
+	script.kernel = REFUSES;
+	script.refusal = EOVERFLOW;
+	assert_int_equal(inlay_devx_event_get(NULL, &event), -EOVERFLOW);
+	script.refusal = EIO;
+	assert_int_equal(inlay_devx_event_get(NULL, &event), -EIO);
+	assert_int_equal(inlay_devx_answer(NULL, buf, sizeof(buf), &wr_id, &error), -EIO);
+}
+
 /* ---- A device ---- */
 
 static struct {
@@ -584,6 +700,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(what_the_kernel_refuses_is_its_errno, reset, reset),
 		cmocka_unit_test_setup_teardown(a_handle_that_comes_with_an_error_is_given_back, reset, reset),
 		cmocka_unit_test_setup_teardown(texts_of_errors, reset, reset),
+		cmocka_unit_test_setup_teardown(any_outbox_gives_a_status, reset, reset),
+		cmocka_unit_test_setup_teardown(any_answer_and_event, reset, reset),
 		cmocka_unit_test(events_are_taken_apart),
 		cmocka_unit_test(events_of_any_bytes_and_length),
 		cmocka_unit_test(commands_that_belong_to_no_object),

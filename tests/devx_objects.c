@@ -1078,6 +1078,115 @@ static void memory_keys(void **state)
 	pair_free(&p);
 }
 
+/* ---- Half-way ---- */
+
+/* Everything of a connection, up to where it fails; then all of it down, whatever there is. Returns the error */
+static int up_and_down(void)
+{
+	struct mlx5dv_devx_event_channel *channel = NULL;
+	struct mlx5dv_devx_cmd_comp *answers = NULL;
+	uint16_t last = INLAY_EVENT_SRQ_LAST_WQE;
+	struct inlay_devx_rmp_attr rmpa;
+	struct inlay_devx_mkey_attr keya;
+	struct inlay_devx_qp_attr qpa;
+	struct inlay_devx_cq_attr cqa;
+	struct inlay_devx_path path;
+	struct inlay_devx_umem umem;
+	struct inlay_devx_mkey key;
+	struct inlay_devx_rmp rmp;
+	struct inlay_devx_uar uar;
+	struct inlay_devx_cq cq;
+	struct inlay_devx_qp qp;
+	int err;
+
+	next_ring = 0;
+	next_record = RECORDS;
+	memset(&umem, 0, sizeof(umem));
+	memset(&key, 0, sizeof(key));
+	memset(&rmp, 0, sizeof(rmp));
+	memset(&uar, 0, sizeof(uar));
+	memset(&cq, 0, sizeof(cq));
+	memset(&qp, 0, sizeof(qp));
+	inlay_devx_path_init(&path);
+	err = inlay_devx_umem_reg_pages(&umem, on.ctx, on.memory, MEMORY, IBV_ACCESS_LOCAL_WRITE, PAGE);
+	if (!err)
+		err = inlay_devx_uar_alloc(&uar, on.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_EXCLUSIVE);
+	if (!err) {
+		memset(&keya, 0, sizeof(keya));
+		keya.addr = 0x7000;
+		keya.len = PAGE;
+		keya.memory.umem = &umem;
+		keya.pdn = on.pdn;
+		err = inlay_devx_mkey_create(&key, on.ctx, &keya);
+	}
+	if (!err) {
+		cqa = cq_attr(&uar, 64, 64);
+		cqa.ring.umem = cqa.record.umem = &umem;
+		err = inlay_devx_cq_create(&cq, on.ctx, &cqa);
+	}
+	if (!err) {
+		memset(&rmpa, 0, sizeof(rmpa));
+		rmpa.ring = ring(inlay_devx_rmp_size(16, 64));
+		rmpa.record = record();
+		rmpa.ring.umem = rmpa.record.umem = &umem;
+		rmpa.pdn = on.pdn;
+		rmpa.entries = 16;
+		rmpa.stride = 64;
+		err = inlay_devx_rmp_create(&rmp, on.ctx, &rmpa);
+	}
+	if (!err) {
+		qpa = qp_attr(&uar, cq.cq.cqn, INLAY_QP_ST_RC);
+		qpa.rq_wqes = 0;
+		qpa.rq_type = INLAY_RQ_TYPE_SHARED;
+		qpa.srqn = rmp.rmpn;
+		qpa.ring.umem = qpa.record.umem = &umem;
+		err = inlay_devx_qp_create(&qp, on.ctx, &qpa);
+	}
+	if (!err)
+		err = inlay_devx_channel_open(&channel, on.ctx, 0);
+	if (!err)
+		err = inlay_devx_subscribe(channel, qp.obj, &last, 1, 1);
+	if (!err)
+		err = inlay_devx_answers_open(&answers, on.ctx);
+	if (!err)
+		err = inlay_devx_qp_connect_self(&qp, &path);
+	if (!err)
+		err = inlay_devx_rmp_arm(&rmp, 3);
+	if (!err)
+		err = inlay_devx_qp_to_error(&qp);
+
+	softdev_fault(NULL);
+	/* In this order, with nothing left that would keep the next from going */
+	must(inlay_devx_qp_destroy(&qp));
+	must(inlay_devx_rmp_destroy(&rmp));
+	must(inlay_devx_cq_destroy(&cq));
+	must(inlay_devx_mkey_destroy(&key));
+	must(inlay_devx_uar_free(&uar));
+	must(inlay_devx_umem_dereg(&umem));
+	inlay_devx_answers_close(answers);
+	inlay_devx_channel_close(channel);
+	return err;
+}
+
+static void whatever_fails_nothing_is_left(void **state)
+{
+	char fault[64];
+	int n, err = -1;
+
+	(void)state;
+	need_devx();
+	need_softdev("the n-th call that fails");
+	must(up_and_down()); /* what is made once is made */
+	for (n = 1; err && n < 64; n++) {
+		snprintf(fault, sizeof(fault), "setup=EACCES@%d", n);
+		must(softdev_fault(fault));
+		err = up_and_down();
+		assert_int_equal(err, err ? -EACCES : 0);
+	}
+	assert_true(n > 10 && n < 64);
+	print_message("# %d calls, each failed once\n", n - 2);
+}
+
 /* ---- Queries and events ---- */
 
 static void queries_come_back_with_their_numbers(void **state)
@@ -1199,6 +1308,7 @@ int main(void)
 		cmocka_unit_test_setup(objects_of_both_kinds, fresh),
 		cmocka_unit_test_setup(tag_matching_queues, fresh),
 		cmocka_unit_test_setup(memory_keys, fresh),
+		cmocka_unit_test_setup(whatever_fails_nothing_is_left, fresh),
 		cmocka_unit_test_setup(queries_come_back_with_their_numbers, fresh),
 		cmocka_unit_test_setup(events_of_objects, fresh),
 	};
