@@ -46,8 +46,8 @@ static void lengths(const struct cmd *good)
 static void cq_made(void **state)
 {
 	static const uint16_t fields[][2] = {
-		{ 0x6, 1 }, { 0x8, 3 }, { 0xb, 1 }, { 0xd, 1 }, { 0xe, 1 }, { 0xf, 2 }, { 0x20, 32 }, { 0x63, 5 }, { 0x68, 24 }, { 0x84, 12 },
-		{ 0x90, 16 }, { 0xa0, 32 }, { 0xc3, 5 }, { 0x1c0, 64 },
+		{ 0x6, 1 }, { 0x8, 3 }, { 0xb, 1 }, { 0xd, 1 }, { 0xe, 1 }, { 0xf, 2 }, { 0x20, 32 },
+		{ 0x63, 5 }, { 0x68, 24 }, { 0x84, 12 }, { 0x90, 16 }, { 0xa0, 32 }, { 0xc3, 5 }, { 0x1c0, 64 },
 	};
 	struct dcq q;
 	struct cmd c, g;
@@ -186,9 +186,9 @@ static const unsigned types[] = { RC, UC, UD, DCI };
 static void qp_made(void **state)
 {
 	static const uint16_t fields[][2] = {
-		{ 0x8, 8 }, { 0x13, 2 }, { 0x28, 24 }, { 0x49, 4 }, { 0x4d, 3 }, { 0x50, 1 }, { 0x51, 4 }, { 0x58, 2 }, { 0x68, 24 }, { 0x88, 24 },
-		{ 0x3e8, 24 }, { 0x4e8, 24 }, { 0x500, 64 }, { 0x565, 3 }, { 0x568, 24 }, { 0x630, 8 }, { 0x638, 8 }, { 0x640, 64 },
-		{ 0x720, 32 },
+		{ 0x8, 8 }, { 0x13, 2 }, { 0x28, 24 }, { 0x49, 4 }, { 0x4d, 3 }, { 0x50, 1 }, { 0x51, 4 },
+		{ 0x58, 2 }, { 0x68, 24 }, { 0x88, 24 }, { 0x3e8, 24 }, { 0x4e8, 24 }, { 0x500, 64 }, { 0x565, 3 },
+		{ 0x568, 24 }, { 0x630, 8 }, { 0x638, 8 }, { 0x640, 64 }, { 0x720, 32 },
 	};
 	struct dqp q;
 	struct cmd c, g;
@@ -355,8 +355,8 @@ static void masks(void **state)
 		uint32_t bit;
 		unsigned at, width, value;
 	} fields[] = {
-		{ M_RRE, QPC + 0x490, 1, 0 }, { M_RWE, QPC + 0x491, 1, 0 }, { M_RAE, QPC + 0x492, 1, 0 }, { M_QKEY, QPC + 0x540, 32, 0x777 },
-		{ M_RNR, QPC + 0x4a3, 5, 9 },
+		{ M_RRE, QPC + 0x490, 1, 0 }, { M_RWE, QPC + 0x491, 1, 0 }, { M_RAE, QPC + 0x492, 1, 0 },
+		{ M_QKEY, QPC + 0x540, 32, 0x777 }, { M_RNR, QPC + 0x4a3, 5, 9 },
 	};
 
 	(void)state;
@@ -465,7 +465,8 @@ static void steps_checked(void **state)
 static void rmp_made(void **state)
 {
 	static const uint16_t fields[][2] = {
-		{ 0x0, 4 }, { 0x30, 16 }, { 0x48, 24 }, { 0x80, 64 }, { 0x10c, 4 }, { 0x11b, 5 }, { 0x140, 32 }, { 0x160, 32 }, { 0x180, 64 },
+		{ 0x0, 4 }, { 0x30, 16 }, { 0x48, 24 }, { 0x80, 64 }, { 0x10c, 4 }, { 0x11b, 5 }, { 0x140, 32 }, { 0x160, 32 },
+		{ 0x180, 64 },
 	};
 	static const struct wrong w[] = {
 		{ "state", RMPC + 0x8, 4, 0, BAD_PARAM },
@@ -553,8 +554,9 @@ static void xrc_srq(void **state)
 		{ 0x4, 4 }, { 0x25, 3 }, { 0x28, 24 }, { 0x48, 24 }, { 0x60, 32 }, { 0x88, 24 }, { 0xc8, 24 }, { 0x140, 64 },
 	};
 	static const struct wrong w[] = {
-		{ "xrcd", 0x80 + 0x28, 24, 0xfff, BAD_RES }, { "cqn", 0x80 + 0x48, 24, 0xffff00, BAD_RES }, { "pd", 0x80 + 0xc8, 24, 0xfff0, BAD_RES },
-		{ "signature", 0x80 + 0x20, 1, 1, BAD_PARAM }, { "limit", 0x80 + 0xe0, 16, 8, BAD_PARAM }, { "umem", 0x2c0, 32, 0, BAD_RES },
+		{ "xrcd", 0x80 + 0x28, 24, 0xfff, BAD_RES }, { "cqn", 0x80 + 0x48, 24, 0xffff00, BAD_RES },
+		{ "pd", 0x80 + 0xc8, 24, 0xfff0, BAD_RES }, { "signature", 0x80 + 0x20, 1, 1, BAD_PARAM },
+		{ "limit", 0x80 + 0xe0, 16, 8, BAD_PARAM }, { "umem", 0x2c0, 32, 0, BAD_RES },
 	};
 	struct cmd c = command(0x80e, 0x10, 0x10), g;
 	struct mlx5dv_devx_obj *xrcd, *o;
@@ -633,8 +635,9 @@ static struct cmd dct_command(uint32_t cqn, uint32_t srqn)
 static void dct_made(void **state)
 {
 	static const uint16_t fields[][2] = {
-		{ 0x4, 4 }, { 0x28, 24 }, { 0x48, 24 }, { 0x68, 4 }, { 0x6c, 3 }, { 0x88, 8 }, { 0x93, 5 }, { 0xa8, 24 }, { 0xc8, 24 }, { 0xe0, 8 },
-		{ 0xec, 20 }, { 0x100, 64 }, { 0x145, 3 }, { 0x148, 8 }, { 0x150, 16 }, { 0x168, 8 }, { 0x178, 8 }, { 0x180, 32 },
+		{ 0x4, 4 }, { 0x28, 24 }, { 0x48, 24 }, { 0x68, 4 }, { 0x6c, 3 }, { 0x88, 8 }, { 0x93, 5 }, { 0xa8, 24 }, { 0xc8, 24 },
+		{ 0xe0, 8 }, { 0xec, 20 }, { 0x100, 64 }, { 0x145, 3 }, { 0x148, 8 }, { 0x150, 16 }, { 0x168, 8 }, { 0x178, 8 },
+		{ 0x180, 32 },
 	};
 	static const struct wrong w[] = {
 		{ "cqn", DCTC + 0x48, 24, 0xffff00, BAD_RES }, { "srqn", DCTC + 0xa8, 24, 0xffff00, BAD_RES },
@@ -712,13 +715,21 @@ static void states_of(unsigned modify_op, unsigned query_op, struct mlx5dv_devx_
 static void raw_objects(void **state)
 {
 	static const struct wrong sq_wrong[] = {
-		{ "tis", 0x100 + 0x168, 24, 0xfff, BAD_RES }, { "cqn", 0x100 + 0x48, 24, 0xffff00, BAD_RES }, { "two lists", 0x100 + 0x100, 16, 2, BAD_PARAM },
-		{ "state", 0x100 + 0x8, 4, 1, BAD_PARAM }, { "wq_type", WQ, 4, 0, BAD_PARAM }, { "stride", WQ + 0x10c, 4, 5, BAD_PARAM },
-		{ "uar_page", WQ + 0x68, 24, 0xfffff, BAD_RES }, { "pd", WQ + 0x48, 24, 0xfff0, BAD_RES },
+		{ "tis", 0x100 + 0x168, 24, 0xfff, BAD_RES },
+		{ "cqn", 0x100 + 0x48, 24, 0xffff00, BAD_RES },
+		{ "two lists", 0x100 + 0x100, 16, 2, BAD_PARAM },
+		{ "state", 0x100 + 0x8, 4, 1, BAD_PARAM },
+		{ "wq_type", WQ, 4, 0, BAD_PARAM },
+		{ "stride", WQ + 0x10c, 4, 5, BAD_PARAM },
+		{ "uar_page", WQ + 0x68, 24, 0xfffff, BAD_RES },
+		{ "pd", WQ + 0x48, 24, 0xfff0, BAD_RES },
 	};
 	static const struct wrong rq_wrong[] = {
-		{ "cqn", 0x100 + 0x48, 24, 0xffff00, BAD_RES }, { "an RMP that is none", 0x100 + 0x4, 4, 1, BAD_RES },
-		{ "mem_rq_type", 0x100 + 0x4, 4, 2, BAD_PARAM }, { "scatter_fcs", 0x100 + 0x2, 1, 1, BAD_PARAM }, { "wq_type", WQ, 4, 0, BAD_PARAM },
+		{ "cqn", 0x100 + 0x48, 24, 0xffff00, BAD_RES },
+		{ "an RMP that is none", 0x100 + 0x4, 4, 1, BAD_RES },
+		{ "mem_rq_type", 0x100 + 0x4, 4, 2, BAD_PARAM },
+		{ "scatter_fcs", 0x100 + 0x2, 1, 1, BAD_PARAM },
+		{ "wq_type", WQ, 4, 0, BAD_PARAM },
 		{ "umem", WQ + 0x160, 32, 0, BAD_RES },
 	};
 	struct mlx5dv_devx_obj *td, *tis, *sq, *rq[2], *on_rmp, *rqt, *tir;

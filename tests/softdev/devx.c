@@ -145,7 +145,7 @@ static bool is_about(const struct sd_cmd *c, unsigned id, const uint8_t *in, uin
 	case SD_QP:
 		return id_of(0x500, ((struct host_qp *)obj)->q.qpn) == is;
 	case SD_SRQ:
-		return id_of(0x90c, ((struct host_srq *)obj)->s.srqn) == is;
+		return id_of(((struct host_srq *)obj)->s.tm ? 0x717 : 0x90c, ((struct host_srq *)obj)->s.srqn) == is;
 	case SD_WQ:
 		return id_of(0x908, sd_wq_number(obj)) == is;
 	case SD_IND_TBL:

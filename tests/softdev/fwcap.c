@@ -75,6 +75,9 @@ static const struct cap general[] = {
 	{ 0x4e0, 32, 1000000 },   /* device_frequency_khz: timestamps are in ns */
 	{ 0x520, 32, 1 },         /* num_of_uars_per_page */
 	{ 0x5b2, 1, 1 },          /* crossing_vhca_mkey */
+	{ 0x5f0, 2, 3 },          /* tag_matching, rndv_offload_rc */
+	{ 0x5f3, 5, SD_LOG_TM_LIST }, /* log_tag_matching_list_sz */
+	{ 0x5fb, 5, 16 },         /* log_max_xrq */
 	{ 0 },
 };
 

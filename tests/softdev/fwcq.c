@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * fwcq.c: completion queues by command. A CQ made so is the engine's as any other; it has an EQ in place of a channel, so that what happens to
- * it goes to those who subscribed.
+ * fwcq.c: completion queues by command. A CQ made so is the engine's as any other; it has an EQ in place of a channel, so that what
+ * happens to it goes to those who subscribed.
  *
  *   in   0x80  cqc, 0x40 bytes     0x280  offset in the umem, id 0x2c0       out  0x48  cqn; a query's cqc 0x80
  */
@@ -69,8 +69,8 @@ static uint8_t create(struct sd_devx_cmd *c)
 		goto put;
 	}
 	/*
-	 * The first arm at consumer index 0 writes 0 and must be told from "never armed". Where the record cannot be written the register alone
-	 * tells, which another CQ's arm may cover
+	 * The first arm at consumer index 0 writes 0 and must be told from "never armed". Where the record cannot be written the register
+	 * alone tells, which another CQ's arm may cover
 	 */
 	if (hc->umem[1]->access & IBV_ACCESS_LOCAL_WRITE)
 		hc->c.dbrec[1] = 0xffffffff;

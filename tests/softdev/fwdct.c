@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * fwdct.c: DCTs. One command makes one ready; there are no transitions, no ring and no doorbell: it receives from its shared queue, and is a
- * QP of its own type to the engine. In host_qp.qpc lies its context.
+ * fwdct.c: DCTs. One command makes one ready; there are no transitions, no ring and no doorbell: it receives from its shared queue, and
+ * is a QP of its own type to the engine. In host_qp.qpc lies its context.
  *
  *   in   0x80  dctc, 0x40 bytes      out  0x48  dctn; a query's dctc 0x80
  */
@@ -15,10 +15,9 @@
 enum { EVENT_DRAINED = 0x1c, EVENT_KEY_VIOLATION = 0x1d };
 
 static const struct sd_field given[] = {
-	{ 0x28, 24 }, { 0x48, 24 }, { 0x60, 8 }, { 0x68, 4 }, { 0x6c, 3 }, { 0x70, 1 }, { 0x72, 1 }, { 0x88, 8 }, { 0x93, 5 }, { 0xa8, 24 },
-	{ 0xc8, 24 }, { 0xe0, 8 }, { 0xec, 20 }, { 0x100, 64 }, { 0x145, 3 }, { 0x148, 8 }, { 0x150, 16 }, { 0x168, 8 }, { 0x178, 8 },
-	{ 0x1b5, 3 }, { 0x1ba, 6 },
-	{ 0 },
+	{ 0x18, 4 }, { 0x28, 24 }, { 0x48, 24 }, { 0x60, 8 }, { 0x68, 4 }, { 0x6c, 3 }, { 0x70, 1 }, { 0x72, 1 },
+	{ 0x88, 8 }, { 0x93, 5 }, { 0xa8, 24 }, { 0xc8, 24 }, { 0xe0, 8 }, { 0xec, 20 }, { 0x100, 64 }, { 0x145, 3 },
+	{ 0x148, 8 }, { 0x150, 16 }, { 0x168, 8 }, { 0x178, 8 }, { 0x1b5, 3 }, { 0x1ba, 6 }, { 0 },
 };
 
 /* The kernel drains it, waits for the event, and destroys it */
@@ -49,8 +48,10 @@ static uint8_t create(struct sd_devx_cmd *c)
 		return SD_FAIL(c, SD_ST_BAD_OP);
 	if (!pd || !cq || !srq || sd_container(srq, struct host_srq, s)->creator == 0x705)
 		return SD_FAIL(c, SD_ST_BAD_RES);
-	/* The tag-matching offload wants an XRQ that has it; privileged keys are not offered */
-	if (!sd_clear(dctc, 0x18, 4) || !sd_clear(dctc, 0x71, 1) || (res != 0 && (res != 2 || cq->cqe_size != 128)))
+	/* The tag-matching offload wants an XRQ that was made for DC; privileged keys are not offered */
+	if (sd_get(dctc, 0x18, 4) > 1 ||
+	    (sd_get(dctc, 0x18, 4) && !sd_get(sd_container(srq, struct host_srq, s)->xrqc, 0x7f, 1)) ||
+	    !sd_clear(dctc, 0x71, 1) || (res != 0 && (res != 2 || cq->cqe_size != 128)))
 		return SD_FAIL(c, SD_ST_BAD_PARAM);
 	if (!sd_fw_port_ok(sd_get(dctc, 0x148, 8)) || !sd_fw_mtu_ok(sd_get(dctc, 0x145, 3)) || sd_get(dctc, 0x150, 16) >= sd_pkeys() ||
 	    sd_gid(c->ctx->dev, sd_get(dctc, 0x168, 8), NULL, NULL))

@@ -509,8 +509,8 @@ static uint8_t tir_destroy(void *obj)
 static uint8_t tir_create(struct sd_devx_cmd *c)
 {
 	static const struct sd_field given[] = {
-		{ 0x20, 4 }, { 0xe8, 24 }, { 0x100, 1 }, { 0x108, 24 }, { 0x120, 4 }, { 0x126, 2 }, { 0x128, 24 }, { 0x140, 64 }, { 0x180, 64 },
-		{ 0x1c0, 64 }, { 0x200, 64 }, { 0x240, 64 }, { 0x280, 64 }, { 0 },
+		{ 0x20, 4 }, { 0xe8, 24 }, { 0x100, 1 }, { 0x108, 24 }, { 0x120, 4 }, { 0x126, 2 }, { 0x128, 24 },
+		{ 0x140, 64 }, { 0x180, 64 }, { 0x1c0, 64 }, { 0x200, 64 }, { 0x240, 64 }, { 0x280, 64 }, { 0 },
 	};
 	static const struct sd_field absent[] = { { 0x24, 1 }, { 0x84, 28 }, { 0x102, 1 }, { 0 } }; /* TLS, LRO, tunnels */
 	const uint8_t *tirc = c->in + CONTEXT;
@@ -562,8 +562,8 @@ static uint8_t tir_query(struct sd_devx_cmd *c)
 /* The hash, and what of one's own comes back; LRO is not offered */
 static uint8_t tir_modify(struct sd_devx_cmd *c)
 {
-	static const struct sd_field hash[] = { { 0x100, 1 }, { 0x120, 4 }, { 0x140, 64 }, { 0x180, 64 }, { 0x1c0, 64 }, { 0x200, 64 }, { 0x240, 64 },
-						{ 0x280, 64 }, { 0 } };
+	static const struct sd_field hash[] = { { 0x100, 1 }, { 0x120, 4 }, { 0x140, 64 }, { 0x180, 64 }, { 0x1c0, 64 },
+					       { 0x200, 64 }, { 0x240, 64 }, { 0x280, 64 }, { 0 } };
 	const uint8_t *tirc = c->in + CONTEXT;
 	struct tir *t = tir_named(c);
 	uint64_t mask = sd_get(c->in, 0x80, 64);

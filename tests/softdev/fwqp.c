@@ -189,15 +189,15 @@ static void from_bits(struct sd_qp *qp, const uint8_t *qpc)
  * privileged keys, another clock, another sender's number, LAG. (0x60 is a counter set, 0x83 a DCI's handshake.)
  */
 static const struct sd_field absent[] = {
-	{ 0x4, 4 }, { 0x15, 1 }, { 0x18, 4 }, { 0x20, 1 }, { 0x5b, 1 }, { 0x3e3, 5 }, { 0x403, 5 }, { 0x408, 24 }, { 0x49d, 3 },
+	{ 0x4, 4 }, { 0x15, 1 }, { 0x20, 1 }, { 0x5b, 1 }, { 0x3e3, 5 }, { 0x403, 5 }, { 0x408, 24 }, { 0x49d, 3 },
 	{ 0 },
 };
 /* What the creator says once and for all; the path comes with the transitions */
 static const struct sd_field made[] = {
-	{ 0x1c, 2 }, { 0x21, 1 }, { 0x28, 24 }, { 0x49, 4 }, { 0x4d, 3 }, { 0x50, 1 }, { 0x51, 4 }, { 0x56, 2 }, { 0x58, 2 }, { 0x5a, 1 },
-	{ 0x68, 24 }, { 0x80, 2 }, { 0x83, 1 }, { 0x88, 24 }, { 0xa3, 5 }, { 0x494, 6 }, { 0x3e8, 24 }, { 0x4e8, 24 }, { 0x4c8, 24 },
-	{ 0x500, 64 }, { 0x565, 3 }, { 0x568, 24 }, { 0x630, 8 }, { 0x638, 8 }, { 0x640, 64 }, { 0x683, 1 }, { 0x720, 32 },
-	{ 0 },
+	{ 0x18, 4 }, { 0x1c, 2 }, { 0x21, 1 }, { 0x28, 24 }, { 0x49, 4 }, { 0x4d, 3 }, { 0x50, 1 }, { 0x51, 4 },
+	{ 0x56, 2 }, { 0x58, 2 }, { 0x5a, 1 }, { 0x68, 24 }, { 0x80, 2 }, { 0x83, 1 }, { 0x88, 24 }, { 0xa3, 5 },
+	{ 0x494, 6 }, { 0x3e8, 24 }, { 0x4e8, 24 }, { 0x4c8, 24 }, { 0x500, 64 }, { 0x565, 3 }, { 0x568, 24 }, { 0x630, 8 },
+	{ 0x638, 8 }, { 0x640, 64 }, { 0x683, 1 }, { 0x720, 32 }, { 0 },
 };
 
 static uint8_t destroy(void *obj)
@@ -307,6 +307,12 @@ static uint8_t create(struct sd_devx_cmd *c)
 		st = SD_FAIL(c, SD_ST_BAD_RES);
 		goto put;
 	}
+	/* As QPs of verbs: matching wants answers. A rendezvous QP is one that a matching queue has, and sends nothing itself */
+	if ((qp->srq && qp->srq->tm && type != IBV_QPT_RC && type != SD_QPT_DCI) || sd_get(qpc, 0x18, 4) > 1 ||
+	    (sd_get(qpc, 0x18, 4) && (!qp->srq || !qp->srq->tm || type != IBV_QPT_RC || !sd_get(qpc, 0x50, 1)))) {
+		st = SD_FAIL(c, SD_ST_BAD_PARAM);
+		goto put;
+	}
 	st = scatter(c, qpc, qp);
 	if (!st)
 		st = queues(c, qpc, hq);
@@ -373,8 +379,8 @@ static const struct {
 	uint32_t bit;
 	const struct sd_field *f;
 } optional[] = {
-	{ RRE, f_rre }, { RAE, f_rae }, { RWE, f_rwe }, { PKEY_INDEX, f_pkey }, { Q_KEY, f_qkey }, { RNR_TIMEOUT, f_rnr }, { PRI_PORT, f_port },
-	{ PM_STATE, f_none },
+	{ RRE, f_rre }, { RAE, f_rae }, { RWE, f_rwe }, { PKEY_INDEX, f_pkey },
+	{ Q_KEY, f_qkey }, { RNR_TIMEOUT, f_rnr }, { PRI_PORT, f_port }, { PM_STATE, f_none },
 };
 
 enum { RC, UC, UD, DCI, TYPES };

@@ -4,7 +4,7 @@
  *
  *   fwcq.c    CQ
  *   fwqp.c    QP and its transitions
- *   fwsrq.c   what many QPs receive from: RMP, XRC SRQ
+ *   fwsrq.c   what many QPs receive from: RMP, XRQ, XRC SRQ
  *   fwdct.c   DCT
  *   fweth.c   SQ, RQ, TIS, TIR, RQT: objects and their states; no packet ever comes to them
  */

@@ -114,6 +114,7 @@ struct host_srq {
 	struct sd_cq *cq;         /* XRC SRQ, XRQ: its own */
 	struct sd_domain *xrcd;   /* XRC SRQ */
 	uint8_t wqc[SD_WQ_CONTEXT]; /* fwsrq.c */
+	uint8_t xrqc[0x80];       /* XRQ: what comes before it */
 	uint64_t user_handle;
 	struct sd_channel *async;
 	uint32_t async_events;

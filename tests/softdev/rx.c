@@ -402,7 +402,8 @@ enum reply rx_request(struct rcq *q, const struct frame *f, const struct iovec *
 	struct sd_counters *c = sd_counters(qp);
 
 	if (q->err || (qp->type == SD_QPT_DCT ? SD_QPT_DCI : qp->type) != f->type || f->src != q->peer || f->dev != qp->dev ||
-	    (qp->type == SD_QPT_DCT && q->nak_fatal) || (qp->state != IBV_QPS_RTR && qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_SQD && qp->state != IBV_QPS_SQE))
+	    (qp->type == SD_QPT_DCT && q->nak_fatal) ||
+	    (qp->state != IBV_QPS_RTR && qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_SQD && qp->state != IBV_QPS_SQE))
 		return q->nak_fatal ? RP_STALE : RP_UNREACH;
 	if (eng_cqs_dead(qp) || fault_silent())
 		return RP_UNREACH;
