@@ -22,10 +22,15 @@ shim=examples/shim/run
 rounds=1
 [ -z "$UCX_MATRIX" ] || rounds=10
 
-# $over, and the variables by which UCX uses nothing else: a reliable connection is made through datagrams
+# $over, and the variables by which UCX uses nothing else: a reliable connection is made through datagrams. Where UCX can make its queues
+# and keys by device commands, it must: QPs, cyclic shared queues on an RMP, DCTs and their requesters, KSM keys for atomics.
 transport() # name
 {
 	over=$1
+	case $1 in
+	?c_mlx5) export UCX_IB_MLX5_DEVX=yes ;;
+	*) unset UCX_IB_MLX5_DEVX ;;
+	esac
 	case $1 in
 	rc_*) export UCX_TLS=$1,${1/rc/ud}:aux ;;
 	*) export UCX_TLS=$1 ;;
@@ -66,7 +71,7 @@ verify_uct() # what, options of tests/softdev/run: datagrams have only active me
 	result $? "$over, $1, the transport by itself: every byte"
 }
 
-for t in rc_verbs ud_verbs rc_mlx5 ud_mlx5; do
+for t in rc_verbs ud_verbs rc_mlx5 ud_mlx5 dc_mlx5; do
 	transport $t
 	verify RoCE "" -r $rounds
 	UCX_RC_TIMEOUT=4ms verify "InfiniBand, messages lost, late and twice" "--link ib --fault drop@/500,delay=300@/40,dup@/30"
@@ -77,6 +82,14 @@ for t in rc_verbs ud_verbs rc_mlx5 ud_mlx5; do
 	UCX_UD_TIMEOUT=1s UCX_RC_TIMEOUT=4ms both "" "$dir/ucp" -t "$over/mlx5_0:1" -g && grep -q '^told after' "$dir/client.out"
 	result $? "$over: a peer that goes"
 done
+
+# The same without device commands: verbs QPs and a verbs SRQ
+transport rc_mlx5
+export UCX_IB_MLX5_DEVX=try
+verify "no device commands" "--no-devx" -r $rounds
+UCX_IB_MLX5_DEVX=yes
+! both "--no-devx" "$dir/uct" -t $over -d mlx5_0:1
+result $? "rc_mlx5: there is no device when device commands are wanted and there are none"
 
 # Would it be seen?
 for t in rc_verbs rc_mlx5; do
@@ -166,10 +179,11 @@ batch "$dir/tests_rc" <<-EOT
 	cswap 8 20
 EOT
 
-for t in rc_verbs ud_verbs rc_mlx5 ud_mlx5; do
+for t in rc_verbs ud_verbs rc_mlx5 ud_mlx5 dc_mlx5; do
 	transport $t
 	perftest "RoCE: ucx_perftest, $(wc -l <"$dir/tests_ucp") tests" "" "$dir/tests_ucp"
 	uct=$dir/tests_${t%_*}
+	[ $t != dc_mlx5 ] || uct=$dir/tests_rc
 	perftest "InfiniBand: ucx_perftest of the transport, $(wc -l <"$uct") tests" "--link ib" "$uct" -d mlx5_0:1 -x $t
 done
 

@@ -394,8 +394,10 @@ static void start(const char *transport, const char *device)
 	};
 	uct_ep_params_t pp = { .field_mask = UCT_EP_PARAM_FIELD_IFACE };
 	uct_iface_config_t *config;
-	uint8_t dev[256], epa[256], key[256];
-	void *their_dev, *their_ep, *their_key;
+	uint8_t dev[256], addr[256], key[256];
+	void *their_dev, *their_addr, *their_key;
+	size_t addr_len;
+	bool by_ep; /* endpoints know each other, or only each one its peer's interface */
 	uint64_t n;
 
 	find(transport, device);
@@ -407,26 +409,36 @@ static void start(const char *transport, const char *device)
 	uct_iface_progress_enable(iface, UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
 	ok(uct_iface_query(iface, &attr), "iface_query");
 	ok(uct_iface_set_am_handler(iface, AM_ID, am_arrived, NULL, 0), "set_am_handler");
-	if (!(attr.cap.flags & UCT_IFACE_FLAG_CONNECT_TO_EP) || attr.device_addr_len > sizeof dev || attr.ep_addr_len > sizeof epa ||
-	    md_attr.rkey_packed_size > sizeof key)
+	by_ep = attr.cap.flags & UCT_IFACE_FLAG_CONNECT_TO_EP;
+	addr_len = by_ep ? attr.ep_addr_len : attr.iface_addr_len;
+	if (!(attr.cap.flags & (UCT_IFACE_FLAG_CONNECT_TO_EP | UCT_IFACE_FLAG_CONNECT_TO_IFACE)) || attr.device_addr_len > sizeof dev ||
+	    addr_len > sizeof addr || md_attr.rkey_packed_size > sizeof key)
 		die("%s is not as expected", transport);
 	win = memory(&win_memh);
 	src = memory(&src_memh);
 	dst = memory(&dst_memh);
 
 	pp.iface = iface;
-	ok(uct_ep_create(&pp, &ep), "ep_create");
+	if (by_ep)
+		ok(uct_ep_create(&pp, &ep), "ep_create");
 	ok(uct_iface_get_device_address(iface, (uct_device_addr_t *)dev), "get_device_address");
-	ok(uct_ep_get_address(ep, (uct_ep_addr_t *)epa), "get_address");
+	ok(by_ep ? uct_ep_get_address(ep, (uct_ep_addr_t *)addr) : uct_iface_get_address(iface, (uct_iface_addr_t *)addr), "get_address");
 	ok(uct_md_mkey_pack(md, win_memh, key), "mkey_pack");
 	their_dev = swap_blob(dev, attr.device_addr_len, &n);
-	their_ep = swap_blob(epa, attr.ep_addr_len, &n);
+	their_addr = swap_blob(addr, addr_len, &n);
 	their_key = swap_blob(key, md_attr.rkey_packed_size, &n);
-	ok(uct_ep_connect_to_ep(ep, their_dev, their_ep), "connect_to_ep");
+	if (by_ep) {
+		ok(uct_ep_connect_to_ep(ep, their_dev, their_addr), "connect_to_ep");
+	} else {
+		pp.field_mask |= UCT_EP_PARAM_FIELD_DEV_ADDR | UCT_EP_PARAM_FIELD_IFACE_ADDR;
+		pp.dev_addr = their_dev;
+		pp.iface_addr = their_addr;
+		ok(uct_ep_create(&pp, &ep), "ep_create");
+	}
 	if (attr.cap.flags & (UCT_IFACE_FLAG_PUT_SHORT | UCT_IFACE_FLAG_GET_BCOPY))
 		ok(uct_rkey_unpack(component, their_key, &rkey), "rkey_unpack");
 	free(their_dev);
-	free(their_ep);
+	free(their_addr);
 	free(their_key);
 	peer_win = meet_with((uint64_t)(uintptr_t)win);
 	agree_on_seed();
