@@ -38,6 +38,8 @@
  * A QP without a shared queue has a receive queue of its own, or none. A DCI has a shared one always, and takes nothing from it; how it
  * posts is in dct.h.
  *
+ * What an atomic brings is in the host's byte order in memory, but in a CQE (attr.scatter_req) big-endian: UCX's rc_ep.c.
+ *
  * Threads: the queues as queue.h has them; all else as device commands.
  * Sources: devx/ifc/qp.h; Linux, infiniband/hw/mlx5/qp.c (which field in which step); libmlx5's verbs.c (layout of the ring).
  */
