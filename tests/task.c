@@ -408,7 +408,7 @@ static void errors(void **state)
 		static const uint8_t places[] = {1, 2, 3, 5};
 
 		must(inlay_task_submit_quiet(t));
-		inlay_sq_wqe(&b->host.link.sq, t->first)[20 + places[i]] ^= 0x40;
+		inlay_sq_wqe(&b->host.link.sq, t->end - 1)[20 + places[i]] ^= 0x40;
 		inlay_task_host_flush(&b->host);
 		until_done(b, t);
 		assert_int_equal(inlay_task_status(t), -EBADMSG);

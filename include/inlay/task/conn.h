@@ -44,7 +44,7 @@ INLAY_COLD size_t inlay_task_conn_size(const struct inlay_task_worker_params *p)
 	if (inlay_task_worker_check(p))
 		return 0;
 	return (size_t)(num * inlay_task_conn_stride(p) + num * sizeof(struct inlay_task_cmd) +
-			inlay_task_worker_lines((uint64_t)p->credits * 4) + inlay_task_worker_lines((uint64_t)p->plugins * sizeof(void *)));
+			inlay_task_worker_lines((uint64_t)p->credits * sizeof(void *)) + inlay_task_worker_lines((uint64_t)p->plugins * sizeof(void *)));
 }
 
 /* The worker's table of connections, anew: one has come or gone. */
@@ -83,10 +83,11 @@ INLAY_COLD int inlay_task_conn_init(struct inlay_task_conn *c, void *memory, str
 	c->worker = w;
 	c->num = p->credits + p->spare;
 	c->slots = at;
-	c->message = (uint32_t)stride;
+	c->message = (uint32_t)message;
 	c->mask = p->credits - 1;
 	c->lkey = lkey;
-	c->quarter = (c->link.sq.mask + 1) / 4 ? (c->link.sq.mask + 1) / 4 : 1;
+	c->quarter = inlay_task_quarter(&c->link.sq);
+	inlay_task_receives_init(&c->link.rq, c->message, lkey);
 	c->waiting.first = c->waiting.last = INLAY_TASK_NOBODY;
 	c->answered = c->sending = c->waiting;
 	c->spare = INLAY_TASK_NOBODY;
@@ -94,18 +95,16 @@ INLAY_COLD int inlay_task_conn_init(struct inlay_task_conn *c, void *memory, str
 	c->cmds = (struct inlay_task_cmd *)(void *)at;
 	__builtin_memset(at, 0, c->num * sizeof(struct inlay_task_cmd));
 	at += c->num * sizeof(struct inlay_task_cmd);
-	c->ring = (uint32_t *)(void *)at;
-	at += inlay_task_worker_lines((uint64_t)p->credits * 4);
+	c->ring = (struct inlay_task_cmd **)(void *)at;
+	at += inlay_task_worker_lines((uint64_t)p->credits * sizeof(void *));
 	c->states = (void **)(void *)at;
 	__builtin_memset(at, 0, p->plugins * sizeof(void *));
 	for (i = 0; i < c->num; i++) {
-		struct ibv_sge sge = {(uintptr_t)c->slots + i * stride, (uint32_t)message, lkey};
-
 		c->cmds[i].conn = c;
 		c->cmds[i].response = c->slots + i * stride + message;
 		if (i < p->credits) {
-			c->ring[i] = i;
-			inlay_post_recv(&c->link.rq, &sge, 1);
+			c->ring[i] = &c->cmds[i];
+			inlay_task_repost(&c->link.rq, (uintptr_t)c->slots + i * stride);
 		} else {
 			c->cmds[i].next = c->spare;
 			c->spare = i;

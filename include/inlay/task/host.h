@@ -52,10 +52,10 @@
  * task of any host, allocate, and call inlay_task_host_stop; they must not call progress of the same host, nor destroy it.
  *
  * Payload. A task has a buffer of its own for it, of params.payload bytes; inlay_task_set_payload takes one of the caller's instead, or a
- * list. Up to params.max_inline bytes are copied into the WQE. What fits a message beside a head of 32 bytes is gathered by the device from
- * where it lies. A single buffer larger than that goes by a key: a memory window is opened over it (wire.h), the worker reads from it, and
- * the window is closed before the task completes. This takes params.windows, and a buffer whose memory was registered with
- * IBV_ACCESS_MW_BIND; inlay_task_register does that.
+ * list. Up to params.max_inline bytes, and up to 12 in any case, are copied into the WQE. What fits a message beside a head of 32 bytes is
+ * gathered by the device from where it lies. A single buffer larger than that goes by a key: a memory window is opened over it (wire.h),
+ * the worker reads from it, and the window is closed before the task completes. This takes params.windows, and a buffer whose memory was
+ * registered with IBV_ACCESS_MW_BIND; inlay_task_register does that.
  *
  * Response. It comes in the answer, and inlay_task_get_response shows it there, uncopied, until the task is submitted again or released. A
  * caller's buffer (inlay_task_set_response) gets the response instead: copied when it came in the message, written by the worker when it is
@@ -162,9 +162,10 @@ enum inlay_task_held {
 	INLAY_TASK_HELD_SEND = 4,       /* the device gathers from the caller's memory */
 	INLAY_TASK_HELD_CLOSE = 8,      /* windows are to be closed */
 	INLAY_TASK_HELD_CLOSED = 16,    /* that is posted */
+	INLAY_TASK_HELD_COPY = 32,      /* it has a response buffer of the caller's */
 };
 
-/* A task. The first line is what submit and completion touch. */
+/* A task. The first line is the queue's, the second the caller's. */
 struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task {
 	struct inlay_task_host *host;
 	uint64_t context;               /* index below generation */
@@ -172,23 +173,23 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task {
 	uint64_t destination;
 	struct inlay_buf *payload;
 	inlay_task_cb cb;
-	uint64_t deadline;
-	uint32_t slot;                  /* where its last answer lies */
-	uint8_t state;                  /* enum inlay_task_state */
-	uint8_t by;                     /* enum inlay_task_by */
+	uint8_t *slot;                  /* where its last answer lies */
+	uint8_t state;                  /* enum inlay_task_state; with the three that follow, a word */
 	uint8_t held;                   /* enum inlay_task_held */
+	uint8_t by;                     /* enum inlay_task_by */
 	uint8_t early;                  /* completed, and its answer is still to come */
+	uint32_t end;                   /* the WQEBB of the send queue behind what was posted for it last */
 	int status;
 	uint32_t response_len;
 	uint64_t user_data;
 	uint8_t user[INLAY_TASK_USER];
-	uint32_t first;                 /* WQEBBs [first, end) of the send queue: what was posted for it last */
-	uint32_t end;
-	struct inlay_buf *response;     /* the caller's; NULL: it stays in the answer */
+	uint64_t deadline;
+	struct inlay_buf *response;     /* the caller's, as INLAY_TASK_HELD_COPY tells; NULL: it stays in the answer */
 };
 
 INLAY_STATIC_ASSERT(sizeof(struct inlay_task) == 2 * INLAY_CACHE_LINE, "a task is two lines");
 INLAY_STATIC_ASSERT(offsetof(struct inlay_task, status) == INLAY_CACHE_LINE, "the first is for the queue, the second for the caller");
+INLAY_STATIC_ASSERT(offsetof(struct inlay_task, state) % 4 == 0, "a word");
 
 /* The rest of a task */
 struct inlay_task_more {
@@ -231,22 +232,23 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_host {
 	uint32_t outstanding;           /* commands sent and not answered */
 	uint32_t limit;                 /* of them; 0: not connected, or no longer */
 	uint32_t max_inline;
-	uint32_t quarter;               /* of the send ring: where one begins, a send is signaled */
+	uint32_t quarter;               /* of the send ring, in WQEBBs less 1: a send that reaches its end is signaled */
 	uint32_t num;                   /* tasks */
 	uint32_t ripe;                  /* list of tasks whose callback is due: first, last */
 	uint32_t ripe_last;
 	uint32_t waiting;               /* list of tasks that wait for a send, or for a window to be closed */
 	uint64_t user_data;
 	uint8_t *slots;
-	uint32_t *slot_of;              /* which slot the receive has, by its number */
-	uint32_t taken;                 /* receives completed */
+	uint8_t **slot_of;              /* which slot the receive has, by its number */
+	uint64_t now;                   /* of this progress */
 	uint32_t mask;                  /* receives - 1 */
 	uint32_t message;               /* bytes of a slot */
 	uint32_t lkey;
 	struct inlay_task_more *more;
 	uint32_t free;                  /* list of free tasks */
 	uint32_t room;                  /* bytes of payload in a command without keys */
-	uint64_t reserved[2];
+	uint32_t answer_room;           /* bytes of a response in an answer */
+	uint32_t quiet;                 /* of this progress: completions that called nothing */
 	struct inlay_cq cq __attribute__((aligned(INLAY_CACHE_LINE)));
 	struct inlay_task_link link;
 	/* Seldom */
@@ -344,7 +346,7 @@ INLAY_COLD size_t inlay_task_host_size(const struct inlay_task_host_params *p)
 		return 0;
 	return (size_t)(inlay_task_host_arena(p) + (uint64_t)p->tasks * sizeof(struct inlay_task) +
 			inlay_task_lines((uint64_t)p->tasks * sizeof(struct inlay_task_more)) +
-			inlay_task_lines((uint64_t)p->in_flight * 4) +
+			inlay_task_lines((uint64_t)p->in_flight * sizeof(uint8_t *)) +
 			inlay_task_lines((uint64_t)p->windows * sizeof(struct inlay_task_window)) +
 			inlay_inventory_size(2 * p->tasks) + inlay_mmap_size(1, 1));
 }
@@ -406,7 +408,8 @@ INLAY_COLD int inlay_task_host_init(struct inlay_task_host *h, void *memory, con
 	h->slots = at + p->tasks * stride;
 	h->message = (uint32_t)slot;
 	h->mask = p->in_flight - 1;
-	h->quarter = (h->link.sq.mask + 1) / 4 ? (h->link.sq.mask + 1) / 4 : 1;
+	h->quarter = inlay_task_quarter(&h->link.sq);
+	h->answer_room = inlay_task_room((uint32_t)slot);
 	h->num_windows = p->windows;
 	h->free_window = INLAY_TASK_NONE;
 	at += arena;
@@ -416,8 +419,8 @@ INLAY_COLD int inlay_task_host_init(struct inlay_task_host *h, void *memory, con
 	h->more = (struct inlay_task_more *)(void *)at;
 	__builtin_memset(at, 0, p->tasks * sizeof(struct inlay_task_more));
 	at += inlay_task_lines((uint64_t)p->tasks * sizeof(struct inlay_task_more));
-	h->slot_of = (uint32_t *)(void *)at;
-	at += inlay_task_lines((uint64_t)p->in_flight * 4);
+	h->slot_of = (uint8_t **)(void *)at;
+	at += inlay_task_lines((uint64_t)p->in_flight * sizeof(uint8_t *));
 	h->windows = (struct inlay_task_window *)(void *)at;
 	at += inlay_task_lines((uint64_t)p->windows * sizeof(struct inlay_task_window));
 	err = inlay_mmap_create(&h->mmap, at, inlay_mmap_size(1, 1), 1, 1);
@@ -438,7 +441,7 @@ INLAY_COLD int inlay_task_host_init(struct inlay_task_host *h, void *memory, con
 			err = inlay_inventory_get_by_addr(h->inventory, &h->mmap, h->slots + i * slot, (size_t)slot, &h->more[i].response);
 		h->tasks[i].host = h;
 		h->tasks[i].context = inlay_task_context(i, 0);
-		h->tasks[i].slot = i;
+		h->tasks[i].slot = h->slots + i * slot;
 		h->more[i].next = i + 1 < p->tasks ? i + 1 : INLAY_TASK_NONE;
 	}
 	if (err)
@@ -451,10 +454,14 @@ INLAY_COLD void inlay_task_host_receive(struct inlay_task_host *h)
 {
 	uint32_t i;
 
+	inlay_task_receives_init(&h->link.rq, h->message, h->lkey);
 	for (i = 0; i <= h->mask; i++) {
-		struct ibv_sge sge = {(uintptr_t)h->slots + (uint64_t)(h->num + i) * h->message, h->message, h->lkey};
+		struct ibv_sge sge;
 
-		h->slot_of[i] = h->num + i;
+		h->slot_of[i] = h->slots + (uint64_t)(h->num + i) * h->message;
+		sge.addr = (uintptr_t)h->slot_of[i];
+		sge.length = h->message;
+		sge.lkey = h->lkey;
 		inlay_post_recv(&h->link.rq, &sge, 1);
 	}
 	inlay_rq_ring(&h->link.rq);

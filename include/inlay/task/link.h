@@ -17,7 +17,7 @@
  *
  * after something was sent to it, by whoever polls then; with the defaults 4 * 5 * 67 ms, 1.4 s.
  *
- * Threads: set-up only; one thread at a time.
+ * Threads: one thread at a time.
  * Sources: ibv_modify_qp(3), ibv_query_gid_ex(3); the InfiniBand specification, "Ack timeout" in volume 1, chapter 9.
  */
 #ifndef INLAY_TASK_LINK_H
@@ -65,7 +65,7 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_link {
 INLAY_STATIC_ASSERT(offsetof(struct inlay_task_link, sq) == 0, "a short post touches one line of its queue");
 
 /* ------------------------------------------------------------------------------------------------------------------------
- * Set-up: all of it
+ * Set-up
  */
 
 /* Port 1, the best GID, service level 0, a dead peer noticed within 1.4 s. */
@@ -268,6 +268,56 @@ INLAY_COLD int inlay_task_link_break(struct inlay_task_link *l)
 	__builtin_memset(&a, 0, sizeof(a));
 	a.qp_state = IBV_QPS_ERR;
 	return -ibv_modify_qp(l->qp, &a, IBV_QP_STATE);
+}
+
+/* Writes into every receive WQE of the ring what does not change from one to the next: see inlay_task_repost. */
+INLAY_COLD void inlay_task_receives_init(struct inlay_rq *rq, uint32_t len, uint32_t lkey)
+{
+	uint32_t i;
+
+	for (i = 0; i <= rq->mask; i++) {
+		uint8_t *wqe = rq->buf + (size_t)i * rq->stride;
+
+		inlay_wqe_data(wqe, 0, len, lkey);
+		if (rq->stride > INLAY_DS)
+			inlay_wqe_data_end(wqe + INLAY_DS);
+	}
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------
+ * Data path
+ */
+
+/*
+ * One receive has completed; another is posted at once, with the buffer at addr. As many are posted all the time, so that nothing is
+ * counted but what the device is told: only the address changes in the ring, whose WQEs inlay_task_receives_init has written, and
+ * inlay_rq_room says nothing. Rung for by inlay_rq_ring.
+ */
+INLAY_ALWAYS void inlay_task_repost(struct inlay_rq *rq, uint64_t addr)
+{
+	inlay_put64(rq->buf + (size_t)(rq->pi & rq->mask) * rq->stride + 8, inlay_to_be64(addr));
+	rq->pi++;
+}
+
+/*
+ * The flags of a send of bbs WQEBBs from WQEBB `from` on: signaled when it reaches the end of a part of the ring, so that credit comes back
+ * with each of them. mask: WQEBBs of a part less 1.
+ */
+INLAY_ALWAYS uint32_t inlay_task_signal(uint32_t from, uint32_t bbs, uint32_t mask)
+{
+	return (from & mask) + bbs > mask ? INLAY_SIGNALED : 0;
+}
+
+/* WQEBBs of a send queue whose work is done, by their number. */
+INLAY_ALWAYS uint32_t inlay_task_sent(const struct inlay_sq *sq)
+{
+	return sq->pi - inlay_sq_pending(sq);
+}
+
+/* A quarter of a send ring, for inlay_task_signal. */
+INLAY_FN uint32_t inlay_task_quarter(const struct inlay_sq *sq)
+{
+	return sq->mask >> 2;
 }
 
 #endif

@@ -49,7 +49,8 @@ INLAY_COLD void inlay_task_closed(struct inlay_task *t)
 /* The generation that follows: whatever was said of the one before is said of nobody. */
 INLAY_ALWAYS void inlay_task_next(struct inlay_task *t)
 {
-	t->context += 1ull << 32;
+	/* The upper half; it comes round by itself. */
+	((inlay_task_word *)(void *)&t->context)[1]++;
 	t->deadline = INLAY_TASK_NEVER;
 }
 
@@ -127,9 +128,18 @@ INLAY_COLD void inlay_task_erase(struct inlay_task *t)
 {
 	struct inlay_task_host *h = t->host;
 	struct inlay_sq *sq = &h->link.sq;
-	uint32_t i;
+	uint32_t first = sq->rung, bbs, windows = 0, i;
 
-	for (i = t->first; i != t->end; i++)
+	/* From what was not rung for, WQE by WQE, to the command; what opens its windows is right before it, three WQEBBs each. */
+	for (;;) {
+		bbs = ((inlay_sq_wqe(sq, first)[7] & 0x3fu) + 3) / 4;
+		if (first + bbs == t->end)
+			break;
+		first += bbs;
+	}
+	windows += t->held & INLAY_TASK_HELD_PAYLOAD ? 3 : 0;
+	windows += t->held & INLAY_TASK_HELD_RESPONSE ? 3 : 0;
+	for (i = first - windows; i != t->end; i++)
 		inlay_wqe_ctrl(inlay_sq_wqe(sq, i), i, MLX5_OPCODE_NOP, sq->qpn8, 1, i + 1 == t->end ? INLAY_SIGNALED : 0, 0);
 	if (t->end == sq->pi) {
 		sq->last = inlay_sq_wqe(sq, t->end - 1);
@@ -158,6 +168,7 @@ INLAY_COLD void inlay_task_end(struct inlay_task *t, int status)
 		inlay_task_erase(t);
 	} else {
 		t->early = 1;
+		t->held &= (uint8_t)~INLAY_TASK_HELD_COPY;
 		if (t->held == INLAY_TASK_HELD_SEND && inlay_task_is_sent(t))
 			t->held = 0;
 	}
@@ -241,8 +252,6 @@ INLAY_COLD void inlay_task_host_error(struct inlay_task_host *h, const struct ml
 
 	if (inlay_cqe_is_send(cqe))
 		inlay_sq_release(&h->link.sq, cqe);
-	else if (!inlay_rq_release(&h->link.rq, 1))
-		h->taken++;
 	inlay_task_host_break(h, status == IBV_WC_RETRY_EXC_ERR || status == IBV_WC_RNR_RETRY_EXC_ERR ? -ECONNRESET : -ECONNABORTED);
 }
 
@@ -252,6 +261,7 @@ INLAY_COLD void inlay_task_host_settle(struct inlay_task *t, const struct inlay_
 	struct inlay_task_host *h = t->host;
 
 	h->outstanding--;
+	t->held &= (uint8_t)~INLAY_TASK_HELD_COPY;
 	if (t->early) {
 		t->early = 0;
 	} else {
@@ -321,6 +331,7 @@ INLAY_COLD uint32_t inlay_task_host_deliver(struct inlay_task_host *h, uint32_t 
 		struct inlay_task *t = &h->tasks[h->ripe];
 		inlay_task_cb cb = t->state == INLAY_TASK_RIPE ? t->cb : h->params.reusable;
 
+		h->quiet += t->state != INLAY_TASK_RIPE;
 		h->ripe = h->more[h->ripe].next;
 		if (t->held == INLAY_TASK_HELD_SEND && inlay_task_is_sent(t))
 			t->held = 0;
@@ -332,6 +343,7 @@ INLAY_COLD uint32_t inlay_task_host_deliver(struct inlay_task_host *h, uint32_t 
 			t->early = 0;
 			inlay_task_next(t);
 			t->state = INLAY_TASK_IDLE;
+			t->held = t->response ? INLAY_TASK_HELD_COPY : 0;
 		}
 		if (cb)
 			cb(t, t->user_data, h->user_data);
@@ -375,8 +387,9 @@ INLAY_COLD void inlay_task_host_probe(struct inlay_task_host *h, uint64_t now)
 }
 
 /* All that is not a completion. Returns how many callbacks were called. */
-INLAY_COLD uint32_t inlay_task_host_tend(struct inlay_task_host *h, uint64_t now, uint32_t max)
+INLAY_COLD uint32_t inlay_task_host_tend(struct inlay_task_host *h, uint32_t max)
 {
+	uint64_t now = h->now;
 	uint32_t n;
 
 	if (now >= h->earliest)
@@ -402,100 +415,123 @@ INLAY_COLD uint32_t inlay_task_host_tend(struct inlay_task_host *h, uint64_t now
  * Data path: progress
  */
 
-/* One completion, which is freed before the callback is called. Returns whether one was called. */
-INLAY_ALWAYS uint32_t inlay_task_host_take(struct inlay_task_host *h, const struct mlx5_cqe64 *cqe)
+/* A completion that is not of a message. */
+INLAY_COLD void inlay_task_host_other(struct inlay_task_host *h, const struct mlx5_cqe64 *cqe)
 {
-	struct inlay_task_answer a;
-	uint32_t bytes, slot, was, index, length;
-	struct inlay_task *t;
-	const uint8_t *msg;
-	uint64_t first;
-	int err, plain;
+	h->quiet++;
+	if (inlay_cqe_is_error(cqe))
+		inlay_task_host_error(h, cqe);
+	else if (!inlay_cqe_is_send(cqe) || inlay_sq_release(&h->link.sq, cqe))
+		h->strays++;
+	inlay_cq_advance(&h->cq, 1);
+}
 
-	if (INLAY_UNLIKELY(cqe->op_own >> 2 != MLX5_CQE_RESP_SEND << 2)) {
-		if (inlay_cqe_is_error(cqe))
-			inlay_task_host_error(h, cqe);
-		else if (!inlay_cqe_is_send(cqe) || inlay_sq_release(&h->link.sq, cqe))
-			h->strays++;
-		inlay_cq_advance(&h->cq, 1);
-		return 0;
+/* Which slot the receive has that completes next. As many are posted all the time: it is the one that is posted next. */
+INLAY_ALWAYS uint8_t **inlay_task_host_slot(const struct inlay_task_host *h)
+{
+	return &h->slot_of[h->link.rq.pi & h->mask];
+}
+
+/* A message that is not a plain answer to a task in flight that nothing holds. */
+INLAY_COLD void inlay_task_host_message(struct inlay_task_host *h, uint32_t bytes)
+{
+	uint8_t **slot = inlay_task_host_slot(h), *msg = *slot;
+	struct inlay_task_answer a;
+	struct inlay_task *t;
+	int err;
+
+	h->quiet++;
+	t = inlay_task_host_sort(h, msg, bytes, &a, &err);
+	if (t && !h->broken) {
+		*slot = t->slot;
+		t->slot = msg;
+		inlay_task_host_settle(t, &a, err, msg);
+	}
+	inlay_task_repost(&h->link.rq, (uintptr_t)*slot);
+	inlay_rq_ring(&h->link.rq);
+}
+
+/* One completion, which is freed before the callback is called. */
+INLAY_ALWAYS void inlay_task_host_take(struct inlay_task_host *h, const struct mlx5_cqe64 *cqe)
+{
+	const uint64_t plain = INLAY_TASK_ANSWER << 8 | INLAY_TASK_WIRE;
+	uint32_t bytes, length;
+	uint64_t first, context;
+	struct inlay_task *t;
+	uint8_t **slot, *msg;
+
+	if (INLAY_UNLIKELY((cqe->op_own & 0xfc) != MLX5_CQE_RESP_SEND << 4)) {
+		inlay_task_host_other(h, cqe);
+		return;
 	}
 	bytes = inlay_cqe_byte_count(cqe);
 	inlay_cq_advance(&h->cq, 1);
-	if (INLAY_UNLIKELY(inlay_rq_release(&h->link.rq, 1))) {
-		h->strays++;
-		return 0;
-	}
-	slot = h->slot_of[h->taken++ & h->mask];
-	msg = h->slots + (size_t)slot * h->message;
+	length = bytes - INLAY_TASK_HEAD;
+	slot = inlay_task_host_slot(h);
+	msg = *slot;
+	/*
+	 * Only what the device has written is believed. Fewer bytes than a head are a length beyond all. Kind, version and length are
+	 * looked at together, past the status of 12 bits. In flight, with nothing held and nothing early, is one word.
+	 */
+	if (INLAY_UNLIKELY(length > h->answer_room))
+		goto other;
 	first = inlay_task_get64(msg);
-	length = (uint32_t)(first >> 32);
-	index = inlay_task_get32(msg + 8);
-	/* Only what the device has written is believed: the lengths are looked at together with it. */
-	plain = (uint64_t)length + INLAY_TASK_HEAD == bytes && bytes <= h->message &&
-		(first & 0xf000ffff) == (INLAY_TASK_ANSWER << 8 | INLAY_TASK_WIRE) && index < h->num;
-	t = h->tasks + (plain ? index : 0);
-	if (INLAY_LIKELY(plain) && INLAY_LIKELY(t->context == inlay_task_get64(msg + 8)) && INLAY_LIKELY(t->state == INLAY_TASK_FLYING) &&
-	    INLAY_LIKELY(!t->held && !t->response)) {
-		struct ibv_sge sge;
-
-		was = t->slot;
-		t->slot = slot;
-		h->slot_of[(h->taken - 1) & h->mask] = was;
-		sge.addr = (uintptr_t)h->slots + (uint64_t)was * h->message;
-		sge.length = h->message;
-		sge.lkey = h->lkey;
-		inlay_post_recv(&h->link.rq, &sge, 1);
-		/* Before anything can be submitted whose answer would take it. */
-		inlay_rq_ring(&h->link.rq);
-		t->status = -(int)(first >> 16 & 0xfff);
-		t->by = INLAY_TASK_BY_HANDLER;
-		t->response_len = length;
-		inlay_task_next(t);
-		t->state = INLAY_TASK_IDLE;
-		h->outstanding--;
-		if (t->cb)
-			t->cb(t, t->user_data, h->user_data);
-		return 1;
-	}
-	t = inlay_task_host_sort(h, msg, bytes, &a, &err);
-	was = slot;
-	if (t && !h->broken) {
-		was = t->slot;
-		t->slot = slot;
-		inlay_task_host_settle(t, &a, err, msg);
-	}
-	h->slot_of[(h->taken - 1) & h->mask] = was;
-	{
-		struct ibv_sge sge = {(uintptr_t)h->slots + (uint64_t)was * h->message, h->message, h->lkey};
-
-		inlay_post_recv(&h->link.rq, &sge, 1);
-		inlay_rq_ring(&h->link.rq);
-	}
-	return 0;
+	if (INLAY_UNLIKELY((first & ~0xfff0000ull) != ((uint64_t)length << 32 | plain)))
+		goto other;
+	context = inlay_task_get64(msg + 8);
+	if (INLAY_UNLIKELY(inlay_task_context_index(context) >= h->num))
+		goto other;
+	t = &h->tasks[inlay_task_context_index(context)];
+	if (INLAY_UNLIKELY(t->context != context) || INLAY_UNLIKELY(inlay_task_get_word(t) != INLAY_TASK_FLYING))
+		goto other;
+	*slot = t->slot;
+	/* Rung for before anything can be submitted whose answer would take it. */
+	inlay_task_repost(&h->link.rq, (uintptr_t)t->slot);
+	inlay_rq_ring(&h->link.rq);
+	t->slot = msg;
+	t->status = -(int)((uint32_t)first >> 16);
+	t->response_len = length;
+	inlay_task_next(t);
+	inlay_task_set_word(t, INLAY_TASK_IDLE | INLAY_TASK_BY_HANDLER << 16);
+	h->outstanding--;
+	if (t->cb)
+		t->cb(t, t->user_data, h->user_data);
+	return;
+other:
+	inlay_task_host_message(h, bytes);
 }
 
 /*
  * Handles completions, deadlines, windows and probes.
  *
  * now  what time it is; never less than before
- * max  completions and callbacks, each, that are handled at most
+ * max  completions and callbacks that are handled at most, at least 1
  *
- * Returns how many callbacks were called, of whichever tasks. Calls nothing else. After the connection's end it completes what is left; see
- * inlay_task_host_broken.
+ * Returns how many tasks were completed, of whichever. Calls their callbacks, and params.reusable. After the connection's end it completes
+ * what is left; see inlay_task_host_broken.
  */
 INLAY_FN uint32_t inlay_task_host_progress(struct inlay_task_host *h, uint64_t now, uint32_t max)
 {
 	const struct mlx5_cqe64 *cqe;
-	uint32_t done = 0, n;
+	uint32_t left = max;
 
-	if (INLAY_UNLIKELY(now >= h->due))
-		done = inlay_task_host_tend(h, now, max);
-	for (n = 0; n < max && done < max && (cqe = inlay_cq_peek(&h->cq)); n++)
-		done += inlay_task_host_take(h, cqe);
-	if (INLAY_UNLIKELY(!h->due) && done < max)
-		done += inlay_task_host_tend(h, now, max - done);
-	return done;
+	INLAY_CHECK(max, "progress may do something");
+	h->quiet = 0;
+	h->now = now;
+	if (INLAY_UNLIKELY(now >= h->due)) {
+		left -= inlay_task_host_tend(h, left);
+		if (!left)
+			return max - h->quiet;
+	}
+	do {
+		cqe = inlay_cq_peek(&h->cq);
+		if (!cqe)
+			break;
+		inlay_task_host_take(h, cqe);
+	} while (--left);
+	if (INLAY_UNLIKELY(!h->due))
+		left -= inlay_task_host_tend(h, left);
+	return max - left - h->quiet;
 }
 
 /*

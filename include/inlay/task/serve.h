@@ -82,24 +82,24 @@ INLAY_FN void inlay_task_conn_tend_soon(struct inlay_task_conn *c)
 	c->worker->due = 0;
 }
 
-/* WQEBBs of a send queue whose work is done, by their number. */
-INLAY_ALWAYS uint32_t inlay_task_conn_sent(const struct inlay_task_conn *c)
+/* Where a command comes to. */
+INLAY_ALWAYS uint8_t *inlay_task_cmd_message(const struct inlay_task_cmd *cmd)
 {
-	return c->link.sq.pi - inlay_sq_pending(&c->link.sq);
+	return cmd->response - cmd->conn->message;
 }
 
 /* Posts the next receive with a command's memory. Rung for with the answers. */
 INLAY_ALWAYS void inlay_task_conn_receive(struct inlay_task_conn *c, struct inlay_task_cmd *cmd)
 {
-	uint32_t i = inlay_task_cmd_index(cmd);
-	struct ibv_sge sge;
+	/* No more are posted than there are credits: the place that was taken longest ago is free. */
+	c->ring[c->link.rq.pi & c->mask] = cmd;
+	inlay_task_repost(&c->link.rq, (uintptr_t)inlay_task_cmd_message(cmd));
+}
 
-	sge.addr = (uintptr_t)c->slots + (uint64_t)i * c->message;
-	sge.length = (uint32_t)((uintptr_t)cmd->response - sge.addr);
-	sge.lkey = c->lkey;
-	/* As many are posted as there are credits: the place that was taken longest ago is free. */
-	c->ring[c->link.rq.pi & c->mask] = i;
-	inlay_post_recv(&c->link.rq, &sge, 1);
+/* The command of the receive that has completed; NULL when none is posted (a device gone mad). */
+INLAY_ALWAYS struct inlay_task_cmd *inlay_task_conn_next(struct inlay_task_conn *c)
+{
+	return INLAY_LIKELY(c->taken != c->link.rq.pi) ? c->ring[c->taken++ & c->mask] : NULL;
 }
 
 /* ------------------------------------------------------------------------------------------------------------------------
@@ -132,7 +132,6 @@ INLAY_ALWAYS int inlay_task_cmd_post_inline(struct inlay_task_cmd *cmd, uint32_t
 {
 	struct inlay_task_conn *c = cmd->conn;
 	struct inlay_cursor at;
-	uint32_t cross;
 
 	if (INLAY_UNLIKELY(inlay_sq_begin(&c->link.sq, (INLAY_DS + 4 + INLAY_TASK_HEAD + len + INLAY_WQEBB - 1) / INLAY_WQEBB, &at)))
 		return -EAGAIN;
@@ -143,8 +142,7 @@ INLAY_ALWAYS int inlay_task_cmd_post_inline(struct inlay_task_cmd *cmd, uint32_t
 			      cmd->destination);
 	inlay_copy_wrap(at, at.wqe + INLAY_DS + 4 + INLAY_TASK_HEAD, data, len);
 	at.ds = (INLAY_DS + 4 + INLAY_TASK_HEAD + len + INLAY_DS - 1) / INLAY_DS;
-	cross = (at.index ^ (at.index + (uint32_t)(at.ds + 3) / 4)) & c->quarter;
-	inlay_sq_commit(&c->link.sq, at, MLX5_OPCODE_SEND, cross ? (uint32_t)INLAY_SIGNALED : 0);
+	inlay_sq_commit(&c->link.sq, at, MLX5_OPCODE_SEND, inlay_task_signal(at.index, (uint32_t)(at.ds + 3) / 4, c->quarter));
 	return 0;
 }
 
@@ -443,7 +441,7 @@ INLAY_COLD uint32_t inlay_task_conn_wait(struct inlay_task_conn *c, uint32_t max
 				continue;
 			}
 		}
-		if (cmd->state == INLAY_TASK_CMD_PULLING && (int32_t)(inlay_task_conn_sent(c) - cmd->posted) < 0)
+		if (cmd->state == INLAY_TASK_CMD_PULLING && (int32_t)(inlay_task_sent(&c->link.sq) - cmd->posted) < 0)
 			break;
 		/* Out of the list first: the handler may find the connection's end. A stalled one goes back to where it was. */
 		inlay_task_fifo_pop(c, &c->waiting);
@@ -466,7 +464,7 @@ INLAY_COLD void inlay_task_conn_sort(struct inlay_task_cmd *cmd, const uint8_t *
 	struct inlay_task_command head;
 	int err = inlay_task_command_read(&head, msg, bytes);
 
-	if (bytes > (uintptr_t)cmd->response - (uintptr_t)msg)
+	if (bytes > c->message)
 		err = -EBADMSG;
 	cmd->context = head.context;
 	cmd->plugin = head.plugin;
@@ -524,7 +522,7 @@ INLAY_COLD void inlay_task_worker_probe(struct inlay_task_worker *w, uint64_t no
 
 		if (!c->connected || c->broken)
 			continue;
-		if (c->probing && (int32_t)(inlay_task_conn_sent(c) - c->probe_end) < 0)
+		if (c->probing && (int32_t)(inlay_task_sent(&c->link.sq) - c->probe_end) < 0)
 			continue;
 		if (inlay_post_write(&c->link.sq, 0, 0, NULL, 0, INLAY_SIGNALED))
 			continue;
@@ -572,15 +570,16 @@ INLAY_COLD void inlay_task_conn_other(struct inlay_task_conn *c, const struct ml
 			c->strays++;
 	} else if (!inlay_cqe_is_error(cqe)) {
 		c->strays++;
-	} else if (!inlay_rq_release(&c->link.rq, 1)) {
-		cmd = &c->cmds[c->ring[c->taken++ & c->mask]];
-		inlay_task_cmd_spare(cmd);
+	} else {
+		cmd = inlay_task_conn_next(c);
+		if (cmd)
+			inlay_task_cmd_spare(cmd);
 	}
 	if (inlay_cqe_is_error(cqe)) {
 		inlay_task_conn_end(c);
 		return;
 	}
-	while ((cmd = inlay_task_fifo_first(c, &c->sending)) && (int32_t)(inlay_task_conn_sent(c) - cmd->posted) >= 0) {
+	while ((cmd = inlay_task_fifo_first(c, &c->sending)) && (int32_t)(inlay_task_sent(&c->link.sq) - cmd->posted) >= 0) {
 		inlay_task_fifo_pop(c, &c->sending);
 		inlay_task_cmd_spare(cmd);
 	}
@@ -595,22 +594,21 @@ INLAY_ALWAYS uint32_t inlay_task_conn_take(struct inlay_task_conn *c, uint32_t b
 {
 	struct inlay_task_cmd *cmd;
 	const uint8_t *msg;
-	uint32_t index, length;
+	uint32_t length;
 	uint64_t first;
 
-	if (INLAY_UNLIKELY(inlay_rq_release(&c->link.rq, 1))) {
+	cmd = inlay_task_conn_next(c);
+	if (INLAY_UNLIKELY(!cmd)) {
 		c->strays++;
 		return 0;
 	}
-	index = c->ring[c->taken++ & c->mask];
-	cmd = &c->cmds[index];
-	msg = c->slots + (size_t)index * c->message;
+	msg = inlay_task_cmd_message(cmd);
 	c->commands++;
 	first = inlay_task_get64(msg);
 	length = (uint32_t)(first >> 32);
 	/* Only what the device has written is believed: the lengths are looked at together with it. */
 	if (INLAY_UNLIKELY((uint64_t)length + INLAY_TASK_HEAD != bytes) ||
-	    INLAY_UNLIKELY(bytes > (uintptr_t)cmd->response - (uintptr_t)msg) ||
+	    INLAY_UNLIKELY(bytes > c->message) ||
 	    INLAY_UNLIKELY((uint32_t)first != (INLAY_TASK_COMMAND << 8 | INLAY_TASK_WIRE)) ||
 	    INLAY_UNLIKELY(c->waiting.first != INLAY_TASK_NOBODY) || INLAY_UNLIKELY(c->broken)) {
 		inlay_task_conn_sort(cmd, msg, bytes);

@@ -37,6 +37,20 @@ INLAY_ALWAYS uint32_t inlay_task_index(const struct inlay_task *t)
 	return inlay_task_context_index(t->context);
 }
 
+/* State, held, by and early in one load or store; and the first two. */
+typedef uint32_t inlay_task_word __attribute__((may_alias));
+typedef uint16_t inlay_task_half __attribute__((may_alias));
+
+INLAY_ALWAYS uint32_t inlay_task_get_word(const struct inlay_task *t)
+{
+	return *(const inlay_task_word *)(const void *)&t->state;
+}
+
+INLAY_ALWAYS void inlay_task_set_word(struct inlay_task *t, uint32_t word)
+{
+	*(inlay_task_word *)(void *)&t->state = word;
+}
+
 /* Its own part of the rest. */
 INLAY_ALWAYS struct inlay_task_more *inlay_task_rest(const struct inlay_task *t)
 {
@@ -101,13 +115,12 @@ INLAY_FN int inlay_task_alloc(struct inlay_task_host *h, struct inlay_task **tas
 	t->response = NULL;
 	t->cb = NULL;
 	t->deadline = INLAY_TASK_NEVER;
-	t->by = INLAY_TASK_BY_NOBODY;
 	t->status = 0;
 	t->response_len = 0;
 	t->user_data = 0;
 	for (i = 0; i < INLAY_TASK_USER; i += 8)
 		inlay_put64(t->user + i, 0);
-	t->state = INLAY_TASK_IDLE;
+	inlay_task_set_word(t, INLAY_TASK_IDLE);
 	*task = t;
 	return 0;
 }
@@ -198,6 +211,7 @@ INLAY_FN int inlay_task_set_response(struct inlay_task *t, struct inlay_buf *res
 	if (INLAY_UNLIKELY(t->state != INLAY_TASK_IDLE))
 		return -EBUSY;
 	t->response = response;
+	t->held = response ? INLAY_TASK_HELD_COPY : 0;
 	return 0;
 }
 
@@ -236,7 +250,7 @@ INLAY_FN struct inlay_buf *inlay_task_get_response(const struct inlay_task *t)
 	if (buf)
 		return buf;
 	buf = inlay_task_rest(t)->response;
-	buf->head = h->slots + (size_t)t->slot * h->message;
+	buf->head = t->slot;
 	buf->len = h->message;
 	buf->data = buf->head + INLAY_TASK_HEAD;
 	buf->data_len = t->response_len;
@@ -300,17 +314,7 @@ INLAY_FN uint64_t inlay_task_host_due(const struct inlay_task_host *h)
  * Data path: submitting
  */
 
-/* WQEBBs of the send queue whose work is done, by their number. */
-INLAY_ALWAYS uint32_t inlay_task_sent(const struct inlay_sq *sq)
-{
-	return sq->pi - inlay_sq_pending(sq);
-}
-
-/* A send that reaches into another quarter of the ring is signaled, so that credit comes back four times in a lap. */
-INLAY_ALWAYS uint32_t inlay_task_signal(uint32_t from, uint32_t bbs, uint32_t quarter)
-{
-	return (from ^ (from + bbs)) & quarter ? INLAY_SIGNALED : 0;
-}
+#define INLAY_TASK_AT (INLAY_DS + 4 + INLAY_TASK_HEAD) /* where the payload begins in a WQE that has it inline */
 
 /* Why a task is not submitted. */
 INLAY_COLD int inlay_task_refuse(const struct inlay_task *t)
@@ -321,13 +325,10 @@ INLAY_COLD int inlay_task_refuse(const struct inlay_task *t)
 }
 
 /* What follows every post of a command. */
-INLAY_ALWAYS void inlay_task_flies(struct inlay_task *t, uint32_t first)
+INLAY_ALWAYS void inlay_task_flies(struct inlay_task *t, struct inlay_task_host *h, uint32_t held)
 {
-	struct inlay_task_host *h = t->host;
-
-	t->first = first;
 	t->end = h->link.sq.pi;
-	t->state = INLAY_TASK_FLYING;
+	inlay_task_set_word(t, INLAY_TASK_FLYING | held << 8);
 	h->outstanding++;
 	if (INLAY_UNLIKELY(t->deadline < h->earliest)) {
 		h->earliest = t->deadline;
@@ -430,8 +431,67 @@ INLAY_FN int inlay_task_submit_other(struct inlay_task *t)
 	else
 		fence |= inlay_task_signal(first, bbs, h->quarter);
 	inlay_sq_commit(sq, at, MLX5_OPCODE_SEND, fence);
-	t->held = (uint8_t)held;
-	inlay_task_flies(t, first);
+	inlay_task_flies(t, h, held | (t->response ? (uint32_t)INLAY_TASK_HELD_COPY : 0));
+	return 0;
+}
+
+/* A submit of more than what fits one WQEBB; or of none, since it may not be. */
+INLAY_FN int inlay_task_submit_long(struct inlay_task *t)
+{
+	struct inlay_task_host *h = t->host;
+	const struct inlay_buf *payload = t->payload;
+	uint32_t len = payload->data_len;
+	struct inlay_cursor at;
+
+	if (INLAY_UNLIKELY(h->outstanding >= h->limit) || INLAY_UNLIKELY(t->state != INLAY_TASK_IDLE))
+		return inlay_task_refuse(t);
+	if (len > h->max_inline || payload->next || t->response)
+		return inlay_task_submit_other(t);
+	if (INLAY_UNLIKELY(inlay_sq_begin(&h->link.sq, (INLAY_TASK_AT + len + INLAY_WQEBB - 1) / INLAY_WQEBB, &at)))
+		return -EAGAIN;
+	inlay_put32(at.wqe + INLAY_DS, inlay_to_be32((INLAY_TASK_HEAD + len) | (uint32_t)MLX5_INLINE_SEG));
+	inlay_task_head_write(at.wqe + INLAY_DS + 4, inlay_task_first(INLAY_TASK_COMMAND, 0, len), t->context, t->plugin, t->destination);
+	inlay_copy_wrap(at, at.wqe + INLAY_TASK_AT, payload->data, len);
+	at.ds = (INLAY_TASK_AT + len + INLAY_DS - 1) / INLAY_DS;
+	inlay_sq_commit(&h->link.sq, at, MLX5_OPCODE_SEND, inlay_task_signal(at.index, (uint32_t)(at.ds + 3) / 4, h->quarter));
+	inlay_task_flies(t, h, 0);
+	return 0;
+}
+
+/* ... and rung for. */
+INLAY_FN int inlay_task_submit_long_ring(struct inlay_task *t)
+{
+	int err = inlay_task_submit_long(t);
+
+	if (!err)
+		inlay_sq_ring(&t->host->link.sq);
+	return err;
+}
+
+/* Both submits. ring: constant. */
+INLAY_ALWAYS int inlay_task_submit_one(struct inlay_task *t, int ring)
+{
+	struct inlay_task_host *h = t->host;
+	const struct inlay_buf *payload = t->payload;
+	uint32_t len = payload->data_len;
+	struct inlay_cursor at;
+
+	/* IDLE, and no response buffer of the caller's, is half a word. */
+	if (INLAY_UNLIKELY(h->outstanding >= h->limit) || INLAY_UNLIKELY(*(const inlay_task_half *)(const void *)&t->state != INLAY_TASK_IDLE) ||
+	    INLAY_UNLIKELY(len > INLAY_WQEBB - INLAY_TASK_AT) || INLAY_UNLIKELY(payload->next))
+		return ring ? inlay_task_submit_long_ring(t) : inlay_task_submit_long(t);
+	/* One WQEBB, whatever the length: all but the payload's copy folds. */
+	if (INLAY_UNLIKELY(inlay_sq_begin(&h->link.sq, 1, &at)))
+		return -EAGAIN;
+	inlay_put32(at.wqe + INLAY_DS, inlay_to_be32((INLAY_TASK_HEAD + len) | (uint32_t)MLX5_INLINE_SEG));
+	inlay_task_head_write(at.wqe + INLAY_DS + 4, inlay_task_first(INLAY_TASK_COMMAND, 0, len), t->context, t->plugin, t->destination);
+	inlay_copy(at.wqe + INLAY_TASK_AT, payload->data, len);
+	at.ds = INLAY_WQEBB / INLAY_DS;
+	inlay_sq_commit(&h->link.sq, at, MLX5_OPCODE_SEND, inlay_task_signal(at.index, 1, h->quarter));
+	/* At once: what was just stored folds, and the device can begin. */
+	if (ring)
+		inlay_sq_ring(&h->link.sq);
+	inlay_task_flies(t, h, 0);
 	return 0;
 }
 
@@ -446,27 +506,7 @@ INLAY_FN int inlay_task_submit_other(struct inlay_task *t)
  */
 INLAY_ALWAYS int inlay_task_submit_quiet(struct inlay_task *t)
 {
-	struct inlay_task_host *h = t->host;
-	const struct inlay_buf *payload = t->payload;
-	uint32_t len = payload->data_len, head;
-	struct inlay_cursor at;
-
-	if (INLAY_UNLIKELY(h->outstanding >= h->limit) || INLAY_UNLIKELY(t->state != INLAY_TASK_IDLE))
-		return inlay_task_refuse(t);
-	if (INLAY_UNLIKELY(len > h->max_inline) || INLAY_UNLIKELY(payload->next) || INLAY_UNLIKELY(t->response != NULL))
-		return inlay_task_submit_other(t);
-	/* Control segment, byte count and head are 52 bytes; the payload begins in the first WQEBB. */
-	if (INLAY_UNLIKELY(inlay_sq_begin(&h->link.sq, (INLAY_DS + 4 + INLAY_TASK_HEAD + len + INLAY_WQEBB - 1) / INLAY_WQEBB, &at)))
-		return -EAGAIN;
-	head = inlay_to_be32((INLAY_TASK_HEAD + len) | (uint32_t)MLX5_INLINE_SEG);
-	inlay_put32(at.wqe + INLAY_DS, head);
-	inlay_task_head_write(at.wqe + INLAY_DS + 4, inlay_task_first(INLAY_TASK_COMMAND, 0, len), t->context, t->plugin, t->destination);
-	inlay_copy_wrap(at, at.wqe + INLAY_DS + 4 + INLAY_TASK_HEAD, payload->data, len);
-	at.ds = (INLAY_DS + 4 + INLAY_TASK_HEAD + len + INLAY_DS - 1) / INLAY_DS;
-	inlay_sq_commit(&h->link.sq, at, MLX5_OPCODE_SEND, inlay_task_signal(at.index, (uint32_t)(at.ds + 3) / 4, h->quarter));
-	t->held = 0;
-	inlay_task_flies(t, at.index);
-	return 0;
+	return inlay_task_submit_one(t, 0);
 }
 
 /* Rings for all that was posted: one doorbell. Nothing to ring for is no fault. */
@@ -478,11 +518,7 @@ INLAY_ALWAYS void inlay_task_host_flush(struct inlay_task_host *h)
 /* Posts the task's command and rings. Returns as inlay_task_submit_quiet. */
 INLAY_ALWAYS int inlay_task_submit(struct inlay_task *t)
 {
-	int err = inlay_task_submit_quiet(t);
-
-	if (INLAY_LIKELY(!err))
-		inlay_sq_ring(&t->host->link.sq);
-	return err;
+	return inlay_task_submit_one(t, 1);
 }
 
 /* Is this a buffer that a submit may use, with or without a list behind it? */

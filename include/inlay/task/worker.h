@@ -233,13 +233,13 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_conn {
 	struct inlay_task_worker *worker;
 	struct inlay_task_cmd *cmds;
 	uint8_t *slots;
-	uint32_t *ring;                 /* which command has the receive, by its number */
+	struct inlay_task_cmd **ring;   /* which command has the receive, by its number */
 	uint32_t taken;                 /* receives completed */
 	uint32_t mask;                  /* credits - 1 */
-	uint32_t message;               /* bytes of a slot */
+	uint32_t message;               /* bytes of a receive */
 	uint32_t lkey;
 	uint32_t max_inline;
-	uint32_t quarter;               /* of the send ring */
+	uint32_t quarter;               /* of the send ring, in WQEBBs less 1 */
 	uint32_t kept;                  /* commands with handlers */
 	uint32_t room;                  /* bytes of a response in an answer */
 	struct inlay_task_fifo waiting;
