@@ -423,6 +423,73 @@ static void immediate(void **state)
 	close_tm(&t);
 }
 
+/* A write with an immediate takes an SRQ's buffer and is told of on the SRQ's CQ; no list is asked, nothing is counted */
+static void written(void **state)
+{
+	struct ibv_send_wr wr;
+	struct ibv_sge sg;
+	struct match t;
+	struct done d;
+
+	(void)state;
+	open_tm(&t, 16, 16, 64);
+	add(&t, 1, 0, 64, 0, 0);
+	untagged(&t, 2, 4096, 64);
+	sg = sge(&t.tx, 3, 1000);
+	wr = request(IBV_WR_RDMA_WRITE_WITH_IMM, 77, &sg, 1, &t.rx, HALF);
+	wr.imm_data = htobe32(99);
+	post(&t.tx, &wr);
+	sent(&t.tx);
+	d = expect_done(t.cq, 2, IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_WITH_IMM);
+	assert_int_equal(d.imm, 99);
+	assert_int_equal(d.len, 1000);
+	assert_memory_equal(t.rx.buf + HALF, t.tx.buf + 3, 1000);
+	add(&t, 3, 0, 64, 0, 0);
+	close_tm(&t);
+}
+
+/* All completions make events on the SRQ's CQ, when it is armed */
+static void events(void **state)
+{
+	struct ibv_comp_channel *ch = ibv_create_comp_channel(ctx);
+	struct ibv_cq_init_attr_ex init = { .cqe = 64, .channel = ch, .wc_flags = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_TM_INFO };
+	struct match t = { .how = usual };
+	struct ibv_ops_wr wr;
+	struct ibv_cq *which;
+	struct ibv_sge sg;
+	void *about;
+
+	(void)state;
+	need_lists();
+	assert_non_null(ch);
+	t.cq = ibv_create_cq_ex(ctx, &init);
+	assert_non_null(t.cq);
+	t.srq = try_srq(ibv_cq_ex_to_cq(t.cq), 16, 8, 16);
+	assert_non_null(t.srq);
+	connect_to(&t, &t.rx, &t.tx);
+	for (int i = 0; i < 3; i++) {
+		must(ibv_req_notify_cq(ibv_cq_ex_to_cq(t.cq), 0));
+		go();
+		assert_false(readable(ch->fd, 5));
+		if (i == 0) {
+			sg = sge(&t.rx, 0, 128);
+			wr = add_wr(1, &sg, 5, ALL, IBV_OPS_SIGNALED);
+			post_ops(&t, &wr);
+			go();
+		} else {
+			untagged(&t, 2, 4096, 1024);
+			eager(&t.tx, 5, 1, 0, 100);
+		}
+		assert_true(readable(ch->fd, 2000));
+		must(ibv_get_cq_event(ch, &which, &about));
+		assert_ptr_equal(which, ibv_cq_ex_to_cq(t.cq));
+		ibv_ack_cq_events(which, 1);
+		assert_int_equal(next_done(t.cq).wr_id, i == 0 ? 1 : i == 1 ? 1001 : 2);
+	}
+	close_tm(&t);
+	must(ibv_destroy_comp_channel(ch));
+}
+
 /* Many QPs on one SRQ match in one list */
 static void several(void **state)
 {
@@ -914,6 +981,7 @@ static int peer(void)
 	exchange(1, 0, &t.tx, &theirs);
 	must(move(t.tx.qp, IBV_QPS_RTR, theirs.qpn, &t.how));
 	must(move(t.tx.qp, IBV_QPS_RTS, theirs.qpn, &t.how));
+	must(read(0, &c, 1) != 1);
 	for (int i = 0; i < MESSAGES; i++) {
 		struct request q = rndv_of(&t, i, i, peer_len(i), 0);
 
@@ -993,6 +1061,8 @@ static void two_processes(void **state)
 	exchange(out[1], in[0], &t.rx, &theirs);
 	must(move(t.rx.qp, IBV_QPS_RTR, theirs.qpn, &t.how));
 	must(move(t.rx.qp, IBV_QPS_RTS, theirs.qpn, &t.how));
+	/* Not earlier: nobody would answer */
+	assert_int_equal(write(out[1], "g", 1), 1);
 	for (int i = 0; i < MESSAGES; i++)
 		receive(&t, i, bytes);
 	assert_int_equal(write(out[1], "x", 1), 1);
@@ -1017,6 +1087,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(not_ready),
 		cmocka_unit_test(without_tag),
 		cmocka_unit_test(immediate),
+		cmocka_unit_test(written),
+		cmocka_unit_test(events),
 		cmocka_unit_test(several),
 		cmocka_unit_test(many_unexpected),
 		cmocka_unit_test(removal),

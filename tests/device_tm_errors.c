@@ -173,6 +173,42 @@ static void given_up(void **state)
 	}
 }
 
+/* A CQ that overruns takes along who has the SRQ, though their own CQs are well */
+static void overrun(void **state)
+{
+	struct ibv_ops_wr wr = { .opcode = IBV_WR_TAG_SYNC, .flags = IBV_OPS_SIGNALED };
+	struct ibv_async_event ev;
+	bool seen = false;
+	struct match t;
+
+	(void)state;
+	need_lists();
+	memset(&t, 0, sizeof(t));
+	t.how = usual;
+	t.cq = a_cq(15, 64);
+	t.srq = try_srq(ibv_cq_ex_to_cq(t.cq), 16, 8, 64);
+	assert_non_null(t.srq);
+	open_side(&t.tx, &t.how);
+	t.how.srq = t.srq;
+	open_side(&t.rx, &t.how);
+	bring_up(t.rx.qp, t.tx.qp->qp_num, &t.how);
+	for (int i = 0; i < 40; i++)
+		post_ops(&t, &wr);
+	for (double end = now() + 5; state_of(t.rx.qp) != IBV_QPS_ERR && now() < end;)
+		go();
+	assert_int_equal(state_of(t.rx.qp), IBV_QPS_ERR);
+	while (readable(ctx->async_fd, 50)) {
+		must(ibv_get_async_event(ctx, &ev));
+		seen |= ev.event_type == IBV_EVENT_CQ_ERR && ev.element.cq == ibv_cq_ex_to_cq(t.cq);
+		ibv_ack_async_event(&ev);
+	}
+	assert_true(seen);
+	close_side(&t.tx);
+	close_side(&t.rx);
+	must(ibv_destroy_srq(t.srq));
+	must(ibv_destroy_cq(ibv_cq_ex_to_cq(t.cq)));
+}
+
 /* libmlx5 gives the place of a tag away when it is removed without a completion, even if data are still on their way to it */
 static void removed_too_late(void **state)
 {
@@ -312,6 +348,7 @@ int main(void)
 		cmocka_unit_test(bad_untagged_buffer),
 		cmocka_unit_test(cancelled),
 		cmocka_unit_test(given_up),
+		cmocka_unit_test(overrun),
 		cmocka_unit_test(removed_too_late),
 		cmocka_unit_test(faults),
 		cmocka_unit_test(steps),
