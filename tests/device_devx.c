@@ -1540,6 +1540,53 @@ static void key_random(void **state)
 	close_pair(s);
 }
 
+/* A context is closed with all that it has, of which one thing is in use by another: all numbers come back, and who reads is told */
+static void leftovers(void **state)
+{
+	struct mlx5dv_context_attr attr = { .flags = MLX5DV_CONTEXT_FLAGS_DEVX };
+	static void *kept[300][2]; /* libmlx5's memory that nobody can free any more */
+	uint8_t *p = pages(1), e[72];
+
+	(void)state;
+	for (unsigned i = 0; i < ARRAY(kept); i++) {
+		struct ibv_context *x = mlx5dv_open_device(list[0], &attr);
+		struct mlx5dv_devx_event_channel *ch;
+		struct mlx5dv_devx_umem *u;
+		struct mlx5dv_devx_obj *o[4];
+		struct key k;
+		uint16_t type = 0x13;
+		uint32_t number, set;
+		struct cmd c;
+
+		assert_non_null(x);
+		ch = mlx5dv_devx_create_event_channel(x, 0);
+		u = mlx5dv_devx_umem_reg(x, p, 4096, IBV_ACCESS_LOCAL_WRITE);
+		assert_true(ch && u);
+		o[0] = simple(x, 0x800, &number);
+		c = command(0x600, 16, 0x20);
+		put(c.in, 0x40, 4, 1);
+		put(c.in, 0x48, 24, number);
+		o[1] = create(x, &c);
+		assert_non_null(o[1]);
+		key_init(&k, MTT, KEY_ALL, number, 0, 4096, 12);
+		key_umem(&k, u->umem_id, 0, 1);
+		assert_int_equal(key_try(x, &k), 0);
+		o[2] = k.obj;
+		o[3] = simple(x, 0x771, &set); /* of these there are 255 */
+		must(mlx5dv_devx_subscribe_devx_event(ch, o[0], 2, &type, i));
+		must(ibv_close_device(x));
+		assert_true(readable(ch->fd, 0));
+		assert_int_equal(mlx5dv_devx_get_event(ch, (void *)e, sizeof(e)), -1);
+		assert_int_equal(errno, EIO);
+		close(ch->fd);
+		kept[i][0] = ch;
+		kept[i][1] = u;
+		for (unsigned j = 0; j < ARRAY(o); j++) /* the same, of what can be freed */
+			free(o[j]);
+	}
+	munmap(p, 4096);
+}
+
 /* ---- another function's key ---- */
 
 static struct cmd permission(uint32_t index, uint8_t secret)
@@ -1869,6 +1916,7 @@ int main(void)
 		cmocka_unit_test(key_ksm),
 		cmocka_unit_test(key_refusals),
 		cmocka_unit_test(key_random),
+		cmocka_unit_test(leftovers),
 		cmocka_unit_test(aliases),
 		cmocka_unit_test(random_commands),
 		cmocka_unit_test(faults),

@@ -8,6 +8,9 @@
  * There are one to eight devices (SOFTDEV_DEVICES, or run --devices), each with one port, number 1, as each function of a ConnectX has: the
  * second port of a card is a device of its own.
  *
+ * Device commands (DEVX) are there unless SOFTDEV_DEVX=0 (run --no-devx) says no: then contexts open without, as on a kernel whose
+ * firmware has no user contexts.
+ *
  * A stepped device (softdev_manual(1) before the first ibv_open_device, or run --manual) has no engine thread: nothing
  * is executed or completed except in the calls below, in the caller's thread, so each step is deterministic.
  *
@@ -87,7 +90,8 @@ SOFTDEV_WEAK int softdev_skip(uint32_t qpn);
  *
  * Messages are those that this process sends as a requester, of all its QPs, counted from 1, each try of its own: the retry of
  * message 3 is message 4 if nothing else is sent meanwhile. Set-up calls are the process's verbs calls that reach the kernel and make or
- * change something: open, alloc, reg, create, modify, resize, attach, not queries and not destruction; counted from 1. libmlx5 itself
+ * change something: open, alloc, reg, create, modify, resize, attach, subscribe, by verbs or by device commands, not queries and not
+ * destruction; counted from 1. libmlx5 itself
  * gets over some that fail: to open a device takes up to three.
  */
 SOFTDEV_WEAK int softdev_fault(const char *spec);
