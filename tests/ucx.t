@@ -212,7 +212,7 @@ done
 
 # ---- a device that only a write to its doorbell page starts, within one process ----
 
-for t in rc_verbs ud_verbs rc_mlx5 ud_mlx5; do
+for t in rc_verbs ud_verbs rc_mlx5 ud_mlx5 dc_mlx5; do
 	for by in "" $shim; do
 		case $t in
 		*_mlx5) [ -z "$by" ] || continue ;;
