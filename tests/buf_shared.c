@@ -183,16 +183,12 @@ static void rules(void **state)
 	while (i--)
 		must(i % 2 ? inlay_buf_dec_refcount(x, NULL) : inlay_magazine_dec_refcount(a, x, NULL));
 	assert_int_equal(inlay_shared_num_free(shared), 600);
-	/* The count of an mmap: never too low, exact when magazines are flushed */
+	/* The count of an mmap is exact, whatever magazines hold */
 	must(inlay_magazine_get_by_data(a, &map, mem, 64, &x));
-	assert_true(inlay_mmap_get_num_bufs(&map) >= 1);
-	inlay_magazine_flush(a);
-	inlay_magazine_flush(b);
 	assert_int_equal(inlay_mmap_get_num_bufs(&map), 1);
 	assert_int_equal(inlay_mmap_stop(&map), -EPERM);
 	must(inlay_magazine_dec_refcount(b, x, NULL));
-	assert_int_equal(inlay_mmap_stop(&map), -EPERM);
-	inlay_magazine_flush(b);
+	assert_int_equal(inlay_mmap_get_num_bufs(&map), 0);
 	must(inlay_mmap_stop(&map));
 	assert_int_equal(inlay_magazine_get_by_data(a, &map, mem, 64, &x), -EBADFD);
 	must(inlay_mmap_start(&map));
@@ -273,12 +269,12 @@ static void rules(void **state)
 	map_close(&single);
 }
 
-/* Credit in more mmaps than a magazine has places for */
+/* More mmaps than a shared inventory has accounts for */
 static void many_maps(void **state)
 {
 	enum { MAPS = 12 };
 	static struct inlay_mmap maps[MAPS];
-	struct inlay_buf *bufs[400];
+	struct inlay_buf *bufs[400], *x = NULL;
 	uint32_t of[400], live[MAPS], i, k, n = 0;
 
 	(void)state;
@@ -302,14 +298,17 @@ static void many_maps(void **state)
 			n++;
 		}
 		k = rnd_below(MAPS);
-		if (inlay_mmap_get_num_bufs(&maps[k]) < live[k])
-			fail_msg("%u live, counted %lu", live[k], (unsigned long)inlay_mmap_get_num_bufs(&maps[k]));
+		assert_int_equal(inlay_mmap_get_num_bufs(&maps[k]), live[k]);
 		if (i % 5000 == 0) {
 			inlay_magazine_flush(&magazines[0]);
 			inlay_magazine_flush(&magazines[1]);
-			for (k = 0; k < MAPS; k++)
-				assert_int_equal(inlay_mmap_get_num_bufs(&maps[k]), live[k]);
 			assert_int_equal(inlay_shared_num_free(shared), 1000 - n);
+			/* One that has no buffers goes, and comes back, with an account or without */
+			if (!live[k]) {
+				must(inlay_mmap_stop(&maps[k]));
+				assert_int_equal(inlay_magazine_get_by_data(&magazines[0], &maps[k], mem, 64, &x), -EBADFD);
+				must(inlay_mmap_start(&maps[k]));
+			}
 		}
 	}
 	while (n--)
@@ -323,63 +322,145 @@ static void many_maps(void **state)
 	shared_free(1000);
 }
 
-/* Four mmaps that look for their credit in the same place: none of their counts is touched once each has got some. Then a fifth one. */
-static void credits(void **state)
+/* Eight mmaps are not written to by who gets and gives back; a ninth one is, until one of the others goes. */
+static void accounts(void **state)
 {
-	static struct inlay_mmap maps[64];
+	static struct inlay_mmap maps[9], before[9];
 	struct inlay_magazine *mag = &magazines[0];
-	struct inlay_mmap *m[5];
-	struct inlay_buf *b[5] = {NULL};
-	uint64_t count[5];
-	uint32_t i, k, n = 0;
+	struct inlay_buf *b[9] = {NULL};
+	uint32_t i, k;
 
 	(void)state;
 	shared_make(1000);
-	for (i = 0; i < ARRAY(maps); i++)
-		map_open(&maps[i], true);
+	for (k = 0; k < 9; k++)
+		map_open(&maps[k], true);
 	must(inlay_magazine_attach(mag, shared));
-	for (i = 0; i < ARRAY(maps) && n < ARRAY(m); i++)
-		if (inlay_magazine_home(mag, &maps[i]) == inlay_magazine_home(mag, &maps[0]))
-			m[n++] = &maps[i];
-	assert_int_equal(n, ARRAY(m));
-	for (k = 0; k < 4; k++) {
-		must(inlay_magazine_get_by_data(mag, m[k], mem, 64, &b[k]));
-		must(inlay_magazine_dec_refcount(mag, b[k], NULL));
-		count[k] = inlay_mmap_get_num_bufs(m[k]);
-	}
-	for (k = 0; k < 4; k++) {
-		assert_non_null(inlay_magazine_credit(mag, m[k]));
-		assert_ptr_equal(inlay_magazine_credit(mag, m[k])->mmap, m[k]);
-	}
-	for (i = 0; i < 1000; i++) {
-		for (k = 0; k < 4; k++)
-			must(inlay_magazine_get_by_data(mag, m[k], mem, 64, &b[k]));
-		for (k = 0; k < 4; k++) {
-			must(inlay_magazine_dec_refcount(mag, b[k], NULL));
-			assert_int_equal(inlay_mmap_get_num_bufs(m[k]), count[k]);
+	for (i = 0; i < 3; i++) {
+		for (k = 0; k < 9; k++)
+			must(inlay_magazine_get_by_data(mag, &maps[k], mem, 64, &b[k]));
+		for (k = 0; k < 9; k++) {
+			if (i) {
+				assert_int_equal(maps[k].bufs, k == 8);
+				assert_memory_equal(&maps[k], &before[k], offsetof(struct inlay_mmap, bufs));
+			}
+			assert_int_equal(inlay_mmap_get_num_bufs(&maps[k]), 1);
 		}
+		for (k = 0; k < 9; k++)
+			must(k % 2 ? inlay_magazine_dec_refcount(mag, b[k], NULL) : inlay_buf_dec_refcount(b[k], NULL));
+		for (k = 0; k < 9; k++)
+			assert_int_equal(inlay_mmap_get_num_bufs(&maps[k]), 0);
+		memcpy(before, maps, sizeof(maps));
 	}
-	/* The fifth takes the place of the one that is idle, which gets its count back; of the others, nothing changes */
-	for (i = 0; i < 20; i++) {
-		for (k = 0; k < 5; k++)
-			if (k != 1)
-				must(inlay_magazine_get_by_data(mag, m[k], mem, 64, &b[k]));
-		for (k = 0; k < 5; k++)
-			if (k != 1)
-				must(inlay_magazine_dec_refcount(mag, b[k], NULL));
-	}
-	assert_null(inlay_magazine_credit(mag, m[1]));
-	assert_int_equal(inlay_mmap_get_num_bufs(m[1]), 0);
-	for (k = 0; k < 5; k++) {
-		if (k == 1)
-			continue;
-		assert_non_null(inlay_magazine_credit(mag, m[k]));
-		assert_int_equal(inlay_mmap_get_num_bufs(m[k]), inlay_credit_num(inlay_magazine_credit(mag, m[k])));
+	must(inlay_mmap_stop(&maps[3]));
+	must(inlay_mmap_start(&maps[3]));
+	for (k = 9; k--;)
+		must(inlay_magazine_get_by_data(mag, &maps[k], mem, 64, &b[k]));
+	for (k = 0; k < 9; k++) {
+		assert_int_equal(maps[k].bufs, k == 3);
+		assert_int_equal(inlay_mmap_get_num_bufs(&maps[k]), 1);
+		must(inlay_magazine_dec_refcount(mag, b[k], NULL));
 	}
 	inlay_magazine_detach(mag);
-	for (i = 0; i < ARRAY(maps); i++)
-		map_close(&maps[i]);
+	for (k = 0; k < 9; k++)
+		map_close(&maps[k]);
 	shared_free(1000);
+}
+
+/* An mmap stops, is destroyed and made anew in its place, with other keys, while an inventory and a magazine are turned to it. */
+static void anew(void **state)
+{
+	struct inlay_inventory *plain = NULL;
+	struct inlay_buf *x = NULL, *y = NULL;
+	struct inlay_mmap m;
+	uint32_t i;
+
+	(void)state;
+	shared_make(100);
+	must(inlay_magazine_attach(&magazines[0], shared));
+	must(inlay_inventory_create(given(inlay_inventory_size(4)), inlay_inventory_size(4), 4, &plain));
+	must(inlay_inventory_start(plain));
+	for (i = 0; i < 40; i++) {
+		map_open(&m, true);
+		must(inlay_magazine_get_by_data(&magazines[0], &m, mem, 64, &x));
+		must(inlay_inventory_get_by_data(plain, &m, mem, 64, &y));
+		assert_int_equal(inlay_buf_rkey(x), inlay_mmap_find(&m, mem, 64)->rkey);
+		assert_int_equal(inlay_buf_rkey(y), inlay_mmap_find(&m, mem, 64)->rkey);
+		assert_int_equal(inlay_mmap_get_num_bufs(&m), 2);
+		must(inlay_magazine_dec_refcount(&magazines[0], x, NULL));
+		must(inlay_buf_dec_refcount(y, NULL));
+		if (i % 2) {
+			must(inlay_mmap_stop(&m));
+			assert_int_equal(inlay_magazine_get_by_data(&magazines[0], &m, mem, 64, &x), -EBADFD);
+			assert_int_equal(inlay_inventory_get_by_data(plain, &m, mem, 64, &y), -EBADFD);
+			must(inlay_mmap_start(&m));
+			must(inlay_inventory_get_by_data(plain, &m, mem, 64, &y));
+			assert_int_equal(inlay_buf_rkey(y), inlay_mmap_find(&m, mem, 64)->rkey);
+			must(inlay_buf_dec_refcount(y, NULL));
+		}
+		map_close(&m);
+	}
+	must(inlay_inventory_destroy(plain));
+	given_free(plain);
+	inlay_magazine_detach(&magazines[0]);
+	shared_free(100);
+}
+
+/* Mmaps go while the inventories that have accounts with them go, in another thread: whoever is first closes these. */
+static struct inlay_mmap going[8];
+static uint32_t met;
+
+static void *go(void *arg)
+{
+	struct inlay_inventory **inv = (struct inlay_inventory **)arg;
+	uint32_t i;
+
+	__atomic_fetch_add(&met, 1, __ATOMIC_ACQ_REL);
+	while (__atomic_load_n(&met, __ATOMIC_ACQUIRE) % 2)
+		;
+	for (i = 0; i < ARRAY(going); i++)
+		if (inv)
+			expect(!inlay_inventory_destroy(inv[i]));
+		else
+			expect(!inlay_mmap_stop(&going[i]));
+	return NULL;
+}
+
+static void both_go(void **state)
+{
+	struct inlay_inventory *inv[ARRAY(going)];
+	struct inlay_buf *x = NULL;
+	uint32_t round, i, k;
+	pthread_t t[2];
+
+	(void)state;
+	for (i = 0; i < ARRAY(going); i++)
+		map_open(&going[i], true);
+	for (round = 0; round < 50; round++) {
+		for (i = 0; i < ARRAY(going); i++) {
+			if (round)
+				must(inlay_mmap_start(&going[i]));
+			must(inlay_inventory_create(given(inlay_inventory_size(4)), inlay_inventory_size(4), 4, &inv[i]));
+			must(inlay_inventory_start(inv[i]));
+		}
+		for (i = 0; i < ARRAY(going); i++) {
+			for (k = 0; k < ARRAY(going); k++) {
+				must(inlay_inventory_get_by_data(inv[i], &going[k], mem, 64, &x));
+				must(inlay_buf_dec_refcount(x, NULL));
+			}
+		}
+		must(pthread_create(&t[0], NULL, go, inv));
+		must(pthread_create(&t[1], NULL, go, NULL));
+		must(pthread_join(t[0], NULL));
+		must(pthread_join(t[1], NULL));
+		for (i = 0; i < ARRAY(going); i++)
+			given_free(inv[i]);
+		if (bad)
+			fail_msg("line %u", bad);
+	}
+	for (i = 0; i < ARRAY(going); i++) {
+		must(inlay_mmap_start(&going[i]));
+		map_close(&going[i]);
+	}
 }
 
 /* ---- growth ---- */
@@ -525,7 +606,7 @@ static void *produce(void *arg)
 			expect(!inlay_magazine_dec_refcount(mag, b, NULL));
 		}
 	}
-	/* Half a magazine at a time: not once for each buffer */
+	/* A magazine's worth at a time: not once for each buffer */
 	expect(who < 2 ? mag->refills <= ROUNDS / 32 : mag->flushes <= ROUNDS / 32 && mag->flushes > ROUNDS / 200);
 	inlay_magazine_detach(mag);
 	return NULL;
@@ -547,7 +628,12 @@ static void producer_consumer(void **state)
 static struct inlay_buf *market[SLOTS];
 static uint8_t owned[8192]; /* by a descriptor's number: in somebody's hands */
 static uint32_t got_total;
-static bool by_number;    /* descriptors are numbered below 8192 */
+static bool by_number;    /* descriptors lie so near that their numbers differ */
+
+static uint32_t number(const struct inlay_buf *b)
+{
+	return (uint32_t)((uintptr_t)b / sizeof(*b)) & 8191;
+}
 
 /* Gets, and swaps with whatever lies in a slot of the market, and gives that back */
 static void *swap(void *arg)
@@ -563,7 +649,7 @@ static void *swap(void *arg)
 		err = inlay_magazine_get_by_data(mag, &map, mem + below(&seed, 8192) * 64, 64, &b);
 		if (!err) {
 			/* A descriptor that two have got would be seen here */
-			expect(!by_number || !__atomic_exchange_n(&owned[b->index & 8191], 1, __ATOMIC_RELAXED));
+			expect(!by_number || !__atomic_exchange_n(&owned[number(b)], 1, __ATOMIC_RELAXED));
 			__atomic_fetch_add(&got_total, 1, __ATOMIC_RELAXED);
 			inlay_buf_set_data_len(b, who + 1);
 		} else {
@@ -574,7 +660,7 @@ static void *swap(void *arg)
 		x = __atomic_exchange_n(&market[slot], b, __ATOMIC_ACQ_REL);
 		if (x) {
 			expect(inlay_buf_data_len(x) >= 1 && inlay_buf_data_len(x) <= THREADS);
-			expect(!by_number || __atomic_exchange_n(&owned[x->index & 8191], 0, __ATOMIC_RELAXED));
+			expect(!by_number || __atomic_exchange_n(&owned[number(x)], 0, __ATOMIC_RELAXED));
 			expect(!(below(&seed, 8) ? inlay_magazine_dec_refcount(mag, x, NULL) : inlay_buf_dec_refcount(x, NULL)));
 		}
 		if (below(&seed, 20000) == 0)
@@ -713,7 +799,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(rules),
 		cmocka_unit_test(many_maps),
-		cmocka_unit_test(credits),
+		cmocka_unit_test(accounts),
+		cmocka_unit_test(anew),
+		cmocka_unit_test(both_go),
 		cmocka_unit_test(outside),
 		cmocka_unit_test(producer_consumer),
 		cmocka_unit_test(anybody),

@@ -20,8 +20,8 @@
  *   buf/shared.h     an inventory for many threads, by a magazine each
  *   buf/post.h       lists as gather lists
  *
- * All of it lives in memory that the caller gives, and nothing allocates. Descriptors are one cache line each; a get writes that line and takes a
- * number from a stack, a release reads it and puts the number back.
+ * All of it lives in memory that the caller gives, and nothing allocates. Descriptors are one cache line each; a get writes that line, a
+ * release only a byte beside it.
  *
  * Threads: inventories, pools and buffers have one owner at a time; shared inventories are for all.
  */

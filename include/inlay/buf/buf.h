@@ -12,8 +12,17 @@
  *   +0   data, data_len, lkey      as in struct ibv_sge
  *   +16  head, len
  *   +32  mmap, rkey, range         where the keys are from
- *   +48  refcount, flags, next     zero: free. One 8-byte word says "a live buffer, one reference, in no list"
- *   +56  last, index
+ *   +48  next, last                of a list
+ *   +56  refcount, flags           written for lists, and for more than one reference
+ *
+ * Blocks. Descriptors lie in blocks of 4 KiB, 62 in each, beside a header of two lines:
+ *
+ *   | descriptor | descriptor | ... | header | state of each | ... | descriptor |
+ *
+ * A byte of state says whether a descriptor is free, or a live buffer with one reference and in no list (mmap/ledger.h): most are no more than that
+ * until they are given back, and then their own line is not touched, which may be in another CPU's cache, or in none. A get finds out once which ones
+ * of a block are free, and uses these up in the order of addresses; a release writes the byte. So neither waits for what the other has just
+ * written, and buffers that came back in any order go out in the order in which memory is fastest.
  *
  * Lists. A list is named by its head; what follows is linked forwards, and the head knows the last one, so that lists are chained in a
  * constant time.
@@ -46,67 +55,99 @@
 
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
+#include <inlay/mmap/ledger.h>
 #include <inlay/mmap/lookup.h>
 #include <inlay/mmap/map.h>
 
 #define INLAY_BUF_WINDOW 0x7fffffffu /* bytes of the largest window */
 
-enum inlay_buf_flags {
-	INLAY_BUF_ELEMENT = 1,       /* in a list, and not its head */
-	INLAY_BUF_SHARED = 2,        /* of a shared inventory */
+#define INLAY_BUF_ELEMENT 1u         /* flags: in a list, and not its head */
+
+/* Where a buffer's keys are from */
+struct inlay_origin {
+	struct inlay_mmap *mmap;
+	uint32_t rkey;
+	uint32_t range;          /* id of the range in its mmap */
 };
 
+/* A free descriptor has a count of 1, no flags and no links, so that a get need not write them. */
 struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_buf {
 	uint8_t *data;
 	uint32_t data_len;
 	uint32_t lkey;
 	uint8_t *head;
 	uint64_t len;
-	struct inlay_mmap *mmap;
-	uint32_t rkey;
-	uint32_t range;          /* id of the range in its mmap */
-	uint16_t refcount;
-	uint16_t flags;
+	struct inlay_origin from;
 	int32_t next;            /* descriptors from this one to the next of its list; 0: none */
 	int32_t last;            /* of a head that has a next: to the last */
-	int32_t index;           /* descriptors from its owner to this one; never changes */
+	uint16_t refcount;
+	uint16_t flags;
+	uint32_t reserved;
 };
 
 INLAY_STATIC_ASSERT(sizeof(struct inlay_buf) == INLAY_CACHE_LINE, "a descriptor is one line");
 INLAY_STATIC_ASSERT(offsetof(struct inlay_buf, data_len) == offsetof(struct ibv_sge, length), "a descriptor begins with its entry");
 INLAY_STATIC_ASSERT(offsetof(struct inlay_buf, lkey) == offsetof(struct ibv_sge, lkey), "a descriptor begins with its entry");
-INLAY_STATIC_ASSERT(offsetof(struct inlay_buf, refcount) == 48 && offsetof(struct inlay_buf, flags) == 50, "the word of state");
-INLAY_STATIC_ASSERT(offsetof(struct inlay_buf, next) == 52, "the word of state");
 
-/* refcount, flags and next in one load or store */
+/* Length and key in one store */
 typedef uint64_t inlay_buf_word __attribute__((may_alias));
 
-/*
- * What inventories, pools and shared inventories have in common: the first line of their memory. Free descriptors are on a stack beside them,
- * by number, and never linked: a list would cost a cache miss for each cold one before the next can be known.
- *
- *   | store | descriptor | descriptor | ...            | numbers of the free ones ->         |
- *
- * A descriptor's number is its distance from the store, in lines. Descriptors added later lie in memory of their own, and are numbered
- * the same way, so that nothing on the way of a get or a release knows of pieces.
- */
-struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_store {
-	int32_t *stack;
-	uint32_t free;           /* descriptors on the stack */
-	uint32_t floor;          /* started: 0; else all ones: more than that must be free for a get */
-	uint32_t hint;           /* which range of an mmap was found last */
-	uint32_t dev;            /* keys are those of this device of the mmap */
-	uint32_t num;            /* descriptors */
-	uint32_t frozen;         /* was started once */
-	uint64_t user_data;
-	uint32_t lock;           /* shared: of the stack */
-	uint32_t reserved;
-	void *magazines;         /* shared: all that are attached */
+#define INLAY_BLOCK 4096u
+#define INLAY_BLOCK_BUFS 62u
+
+/* A buffer to be: what inlay_inventory_get_by_args takes. */
+struct inlay_buf_args {
+	void *addr;
+	size_t len;
+	void *data;
+	size_t data_len;
 };
 
-INLAY_STATIC_ASSERT(sizeof(struct inlay_store) == INLAY_CACHE_LINE, "numbers count lines from the store");
+/* What gets look at: an inventory's own, or a magazine's */
+struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_front {
+	struct inlay_mmap *mmap; /* what is said here is of a range of it; NULL: look anew. Others may clear it */
+	uint64_t bits;           /* descriptors of the block at hand that are free */
+	struct inlay_origin from;
+	uint64_t start;          /* of the range */
+	uint64_t len;
+	uint64_t lkey;           /* in the upper half */
+	uint64_t state;          /* of a buffer that is got now */
+	uint8_t *page;           /* the block at hand, and its states */
+	uint8_t *states;
+	struct inlay_store *store;
+	/* A magazine's */
+	struct inlay_block *back; /* the block that was given to last */
+	uint64_t back_bits;      /* what was given */
+	uint64_t reserved;
+	struct inlay_shown shown;
+};
 
-#define INLAY_STORE_STOPPED 0xffffffffu
+INLAY_STATIC_ASSERT(offsetof(struct inlay_front, page) == INLAY_CACHE_LINE, "a line, and the next");
+INLAY_STATIC_ASSERT(sizeof(struct inlay_front) == 2 * INLAY_CACHE_LINE, "two lines");
+
+/*
+ * What inventories, pools and shared inventories have in common: the start of their memory. Blocks follow, from the next 4 KiB on; those added
+ * later are elsewhere.
+ */
+struct inlay_store {
+	struct inlay_front front; /* not of a shared one, whose magazines have them */
+	uint32_t floor;          /* not started */
+	uint32_t shared;
+	uint32_t dev;            /* keys are those of this device of the mmap */
+	uint32_t frozen;         /* was started once */
+	uint64_t user_data;
+	uint32_t strangers;      /* how often an mmap got no account */
+	uint32_t reserved[9];
+	struct inlay_ledger ledger;
+	/* Written by who gives back; shared: under the lock */
+	struct inlay_block *blocks __attribute__((aligned(INLAY_CACHE_LINE)));
+	uint32_t lock;
+	uint32_t num;            /* descriptors */
+	uint32_t magazines;      /* shared: that are attached */
+	uint32_t reserved2[11];
+};
+
+INLAY_STATIC_ASSERT(sizeof(struct inlay_store) % INLAY_CACHE_LINE == 0, "whole lines");
 
 /* From a to b, in lines. A shift: compilers divide when they save space. */
 INLAY_ALWAYS int64_t inlay_store_lines(const void *a, const void *b)
@@ -115,51 +156,136 @@ INLAY_ALWAYS int64_t inlay_store_lines(const void *a, const void *b)
 }
 
 /* ------------------------------------------------------------------------------------------------------------------------
+ * Where things are
+ */
+
+/*
+ * Where a buffer's state is: on the first line of its block's header, by its line in the block. The header is at a place of each block's own, which
+ * other bits of the address say, so that headers do not meet in the same sets of a cache.
+ *
+ *   address    | block 18 | 17 .. 12 | line 11 .. 6 | 0 |
+ *   its state  | the same            | 17 .. 13 | 0 | line 11 .. 6 |
+ */
+INLAY_ALWAYS uint8_t *inlay_buf_state_at(const void *buf)
+{
+	uintptr_t at = (uintptr_t)buf;
+
+	return (uint8_t *)((at & ~(uintptr_t)(INLAY_BLOCK - 1)) | (at >> 6 & 0xfbf));
+}
+
+INLAY_ALWAYS struct inlay_block *inlay_state_block(const uint8_t *state)
+{
+	return (struct inlay_block *)((uintptr_t)state & ~(uintptr_t)63);
+}
+
+INLAY_ALWAYS struct inlay_block *inlay_buf_block(const void *buf)
+{
+	return inlay_state_block(inlay_buf_state_at(buf));
+}
+
+/* The line in its block */
+INLAY_ALWAYS unsigned inlay_buf_line(const struct inlay_buf *buf)
+{
+	return (unsigned)((uintptr_t)buf >> 6) & 63;
+}
+
+INLAY_ALWAYS uint8_t *inlay_block_page(const struct inlay_block *b)
+{
+	return (uint8_t *)((uintptr_t)b & ~(uintptr_t)(INLAY_BLOCK - 1));
+}
+
+/* Descriptor i of a block, 0 .. 61 */
+INLAY_FN struct inlay_buf *inlay_block_buf(uint8_t *page, uint32_t i)
+{
+	struct inlay_buf *buf = (struct inlay_buf *)(void *)page + i;
+
+	return (uint8_t *)buf < (uint8_t *)inlay_buf_block(page) ? buf : buf + 2;
+}
+
+/* Whom it belongs to. */
+INLAY_ALWAYS struct inlay_store *inlay_buf_store(const struct inlay_buf *buf)
+{
+	return inlay_buf_block(buf)->store;
+}
+
+INLAY_ALWAYS uint8_t inlay_buf_state(const struct inlay_buf *buf)
+{
+	return __atomic_load_n(inlay_buf_state_at(buf), __ATOMIC_RELAXED);
+}
+
+INLAY_ALWAYS void inlay_buf_set_state(const struct inlay_buf *buf, uint8_t state)
+{
+	__atomic_store_n(inlay_buf_state_at(buf), state, __ATOMIC_RELEASE);
+}
+
+/* From here on a live buffer is more than one with one reference in no list. */
+INLAY_FN void inlay_buf_other(struct inlay_buf *buf)
+{
+	uint8_t state = inlay_buf_state(buf);
+
+	if (state >= INLAY_STATE_SHARED)
+		inlay_buf_set_state(buf, (uint8_t)(INLAY_STATE_OTHER + state % INLAY_LEDGER_ACCOUNTS));
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------
  * Set-up: what owners of descriptors do
  */
 
-/* Bytes of num descriptors and a stack of depth numbers; 0 when there are none or too many. */
-INLAY_COLD size_t inlay_store_bytes(uint64_t num, uint64_t depth)
+/* Bytes that hold num descriptors, wherever they begin; 0 when there are none, or above 2^30 with those that are there. */
+INLAY_COLD size_t inlay_store_bytes(uint64_t num, uint64_t all)
 {
-	if (!num || depth > (1u << 30))
+	if (!num || all > (1u << 30))
 		return 0;
-	return (size_t)(num * sizeof(struct inlay_buf) + (depth * sizeof(int32_t) + INLAY_CACHE_LINE - 1) / INLAY_CACHE_LINE * INLAY_CACHE_LINE);
+	return (size_t)((num + INLAY_BLOCK_BUFS - 1) / INLAY_BLOCK_BUFS * INLAY_BLOCK + INLAY_BLOCK - INLAY_CACHE_LINE);
+}
+
+/* Where the first block is. */
+INLAY_COLD uint8_t *inlay_store_page(void *memory)
+{
+	return (uint8_t *)(((uintptr_t)memory + INLAY_BLOCK - 1) & ~(uintptr_t)(INLAY_BLOCK - 1));
 }
 
 /*
- * Makes num descriptors at `bufs` and puts their numbers at the bottom of the stack behind them, the first one on top. The stack is of `size` bytes
- * with the descriptors, all written to, so that who puts numbers on it under a lock does not wait for its pages. Changes nothing of the store.
+ * Makes num descriptors in blocks that are linked, and writes to all of the memory, so that who works on blocks under a lock does not wait for
+ * pages. Changes nothing of the store. Returns the first block.
  */
-INLAY_COLD void inlay_store_make(const struct inlay_store *s, struct inlay_buf *bufs, size_t size, uint32_t num, uint16_t flags)
+INLAY_COLD struct inlay_block *inlay_store_make(struct inlay_store *s, void *memory, size_t size, uint32_t num)
 {
-	int32_t *stack = (int32_t *)(void *)(bufs + num), at = (int32_t)inlay_store_lines(s, bufs);
+	uint8_t *page = inlay_store_page(memory);
+	struct inlay_block *first = inlay_buf_block(page), *b;
+	struct inlay_buf *buf;
 	uint32_t i;
 
-	__builtin_memset(bufs, 0, size);
-	for (i = 0; i < num; i++) {
-		bufs[i].flags = flags;
-		bufs[i].index = at + (int32_t)i;
-		stack[num - 1 - i] = at + (int32_t)i;
+	__builtin_memset(memory, 0, size);
+	for (;; page += INLAY_BLOCK) {
+		b = inlay_buf_block(page);
+		b->store = s;
+		__builtin_memset(b->state, INLAY_STATE_NONE, sizeof(b->state));
+		for (i = 0; i < INLAY_BLOCK_BUFS && num; i++, num--) {
+			buf = inlay_block_buf(page, i);
+			buf->refcount = 1;
+			b->state[inlay_buf_line(buf)] = INLAY_STATE_FREE;
+			b->given |= 1ull << inlay_buf_line(buf);
+		}
+		if (!num)
+			return first;
+		b->next = b->after = inlay_buf_block(page + INLAY_BLOCK);
 	}
 }
 
-/* They are the store's: their stack takes the place of the one it has, below whose numbers theirs are. */
-INLAY_COLD void inlay_store_adopt(struct inlay_store *s, struct inlay_buf *bufs, uint32_t num)
+/* They are the store's, and found when those that it has are out. */
+INLAY_COLD void inlay_store_adopt(struct inlay_store *s, struct inlay_block *first, uint32_t num)
 {
-	int32_t *stack = (int32_t *)(void *)(bufs + num);
+	struct inlay_block *last = first, **end = &s->blocks;
 
-	if (s->free)
-		__builtin_memcpy(stack + num, s->stack, s->free * sizeof(*stack));
-	s->stack = stack;
-	s->free += num;
+	while (last->after)
+		last = last->after;
+	last->after = s->ledger.blocks;
+	__atomic_store_n(&s->ledger.blocks, first, __ATOMIC_RELEASE);
+	while (*end)
+		end = &(*end)->next;
+	*end = first;
 	s->num += num;
-}
-
-/* The first ones */
-INLAY_COLD void inlay_store_add(struct inlay_store *s, struct inlay_buf *bufs, uint32_t num, uint16_t flags)
-{
-	inlay_store_make(s, bufs, inlay_store_bytes(num, num), num, flags);
-	inlay_store_adopt(s, bufs, num);
 }
 
 /* The check of every create: memory on a line, large enough. */
@@ -168,17 +294,55 @@ INLAY_COLD int inlay_store_check(const void *memory, size_t size, size_t need)
 	return !memory || (uintptr_t)memory % INLAY_CACHE_LINE || !need || size < need ? -EINVAL : 0;
 }
 
+/*
+ * A store at the start of memory, not started, with its first descriptors. `head` bytes come before these: the object that begins with the store.
+ * Returns 0, or -EINVAL.
+ */
+INLAY_COLD int inlay_store_create(void *memory, size_t size, size_t head, uint32_t num, uint32_t shared)
+{
+	struct inlay_store *s = (struct inlay_store *)memory;
+	size_t bytes = inlay_store_bytes(num, num);
+
+	if (inlay_store_check(memory, size, bytes ? head + bytes : 0))
+		return -EINVAL;
+	__builtin_memset(memory, 0, head);
+	s->floor = 1;
+	s->shared = shared;
+	s->front.store = s;
+	inlay_ledger_show(&s->ledger, &s->front.shown, &s->front.mmap);
+	inlay_store_adopt(s, inlay_store_make(s, (uint8_t *)memory + head, bytes, num), num);
+	return 0;
+}
+
 /* May there be more descriptors in memory of their own? See inlay_inventory_expand. */
 INLAY_COLD int inlay_store_expandable(const struct inlay_store *s, const void *memory, size_t size, uint32_t num)
 {
 	int64_t at = inlay_store_lines(s, memory);
+	size_t bytes = inlay_store_bytes(num, (uint64_t)s->num + num);
 
 	if (__atomic_load_n(&s->floor, __ATOMIC_RELAXED))
 		return -EBADFD;
-	if (inlay_store_check(memory, size, inlay_store_bytes(num, (uint64_t)s->num + num)))
+	if (inlay_store_check(memory, size, bytes))
 		return -EINVAL;
-	if (at < -(1ll << 31) || at + num >= 1ll << 31)
+	if (at < -(1ll << 31) || at + (int64_t)(bytes / INLAY_CACHE_LINE) >= 1ll << 31)
 		return -ERANGE;
+	return 0;
+}
+
+/* What may be said before the first start only. Both return 0, or -EBADFD after it. */
+INLAY_COLD int inlay_store_set_dev(struct inlay_store *s, uint32_t dev)
+{
+	if (s->frozen)
+		return -EBADFD;
+	s->dev = dev;
+	return 0;
+}
+
+INLAY_COLD int inlay_store_set_user_data(struct inlay_store *s, uint64_t data)
+{
+	if (s->frozen)
+		return -EBADFD;
+	s->user_data = data;
 	return 0;
 }
 
@@ -191,11 +355,18 @@ INLAY_COLD int inlay_store_start(struct inlay_store *s)
 	return 0;
 }
 
+/* And no front goes on with what it has found before. */
 INLAY_COLD int inlay_store_stop(struct inlay_store *s)
 {
+	const struct inlay_shown *shown;
+
 	if (s->floor)
 		return -EBADFD;
-	__atomic_store_n(&s->floor, INLAY_STORE_STOPPED, __ATOMIC_RELEASE);
+	__atomic_store_n(&s->floor, 1, __ATOMIC_SEQ_CST);
+	inlay_spin_lock(&s->ledger.lock);
+	for (shown = s->ledger.shown; shown; shown = shown->next)
+		__atomic_store_n(shown->map, NULL, __ATOMIC_SEQ_CST);
+	inlay_spin_unlock(&s->ledger.lock);
 	return 0;
 }
 
@@ -203,98 +374,80 @@ INLAY_COLD int inlay_store_stop(struct inlay_store *s)
  * Data path: what owners of descriptors do
  */
 
-/* Others may change the count of a shared one meanwhile. */
-INLAY_ALWAYS uint64_t inlay_buf_state(const struct inlay_buf *buf)
+/* The block has free descriptors. */
+INLAY_ALWAYS void inlay_store_link(struct inlay_store *s, struct inlay_block *b)
 {
-	return __atomic_load_n((const inlay_buf_word *)(const void *)((const uint8_t *)buf + offsetof(struct inlay_buf, refcount)), __ATOMIC_RELAXED);
+	b->next = s->blocks;
+	s->blocks = b;
 }
 
-INLAY_ALWAYS void inlay_buf_set_state(struct inlay_buf *buf, uint64_t state)
+/* In a shared one's: these. Under the lock. */
+INLAY_FN void inlay_store_give(struct inlay_store *s, struct inlay_block *b, uint64_t bits)
 {
-	*(inlay_buf_word *)(void *)((uint8_t *)buf + offsetof(struct inlay_buf, refcount)) = state;
+	INLAY_CHECK(!(b->given & bits), "no buffer is given back twice");
+	if (!b->given)
+		inlay_store_link(s, b);
+	b->given |= bits;
 }
 
-#define INLAY_BUF_STATE(refcount, flags) ((uint64_t)(refcount) | (uint64_t)(flags) << 16)
-
-/* Whom it belongs to. */
-INLAY_ALWAYS struct inlay_store *inlay_buf_store(const struct inlay_buf *buf)
+/* The block whose descriptors come first, which are the caller's; NULL: there is none. */
+INLAY_ALWAYS struct inlay_block *inlay_store_pop(struct inlay_store *s)
 {
-	return (struct inlay_store *)((uintptr_t)buf - (uintptr_t)((intptr_t)buf->index * (intptr_t)sizeof(*buf)));
-}
+	struct inlay_block *b = s->blocks;
 
-INLAY_ALWAYS struct inlay_buf *inlay_store_buf(const struct inlay_store *s, int32_t index)
-{
-	return (struct inlay_buf *)((uintptr_t)s + (uintptr_t)((intptr_t)index * (intptr_t)sizeof(struct inlay_buf)));
-}
-
-/* A number less than `free` from the stack's top; the caller has seen that it is there. */
-INLAY_ALWAYS struct inlay_buf *inlay_store_take(struct inlay_store *s)
-{
-	struct inlay_buf *buf = inlay_store_buf(s, s->stack[--s->free]);
-
-	INLAY_CHECK(!(inlay_buf_state(buf) & 0xffff) && !buf->next, "nobody writes to a buffer that was given back");
-	return buf;
-}
-
-INLAY_ALWAYS void inlay_store_put(struct inlay_store *s, int32_t index)
-{
-	INLAY_CHECK(s->free < s->num, "no buffer is given back twice");
-	s->stack[s->free++] = index;
-}
-
-/* The range of an mmap that holds all of [addr, addr + len), when it is not the one found last. */
-INLAY_FN const struct inlay_range *inlay_store_search(const struct inlay_lookup_table *t, uint32_t *hint, uint64_t addr,
-										uint64_t len)
-{
-	const struct inlay_range *r = inlay_lookup_in(t, addr, len);
-
-	if (r)
-		*hint = (uint32_t)(r - inlay_lookup_first(t));
-	return r;
-}
-
-/*
- * The range of an mmap that holds all of [addr, addr + len). Looks first at the one found last, by its place in the table: the table tells
- * whether it fits, so that no change of the mmap, nor another mmap in its place, can make that a wrong one.
- */
-INLAY_ALWAYS const struct inlay_range *inlay_store_range(uint32_t *hint, const struct inlay_mmap *mmap, uint64_t addr, uint64_t len)
-{
-	const struct inlay_lookup_table *t = __atomic_load_n(&mmap->lookup.current, __ATOMIC_ACQUIRE);
-	const struct inlay_range *r = inlay_lookup_first(t) + *hint;
-
-	if (INLAY_LIKELY(*hint < t->num) && INLAY_LIKELY(inlay_lookup_holds(r->start, r->len, addr, len)))
-		return r;
-	return inlay_store_search(t, hint, addr, len);
-}
-
-/* The lock of a shared inventory's stack */
-INLAY_ALWAYS void inlay_store_lock(struct inlay_store *s)
-{
-	while (__atomic_exchange_n(&s->lock, 1, __ATOMIC_ACQUIRE))
-		while (__atomic_load_n(&s->lock, __ATOMIC_RELAXED))
-			inlay_relax();
-}
-
-INLAY_ALWAYS void inlay_store_unlock(struct inlay_store *s)
-{
-	__atomic_store_n(&s->lock, 0, __ATOMIC_RELEASE);
-}
-
-/* Gives one descriptor back, whatever it was: it is alone then, and free. */
-INLAY_FN void inlay_buf_free(struct inlay_buf *buf)
-{
-	struct inlay_store *s = inlay_buf_store(buf);
-	uint16_t flags = buf->flags & INLAY_BUF_SHARED;
-
-	inlay_buf_set_state(buf, INLAY_BUF_STATE(0, flags));
-	inlay_mmap_drop(buf->mmap);
-	if (flags) {
-		inlay_store_lock(s);
-		inlay_store_put(s, buf->index);
-		inlay_store_unlock(s);
-		return;
+	if (b) {
+		s->blocks = b->next;
+		__builtin_prefetch(b->next, 1);
+		__builtin_prefetch((const uint8_t *)b->next + INLAY_CACHE_LINE, 1);
 	}
-	inlay_store_put(s, buf->index);
+	return b;
+}
+
+/* They are at hand for gets now. */
+INLAY_ALWAYS void inlay_front_load(struct inlay_front *f, struct inlay_block *b, uint64_t bits)
+{
+	f->page = inlay_block_page(b);
+	f->states = b->state;
+	f->bits = bits;
+}
+
+/* Another block for an inventory or a pool that has none at hand: all that are free in it. Returns whether there is one. */
+INLAY_FN int inlay_store_refill(struct inlay_store *s)
+{
+	struct inlay_block *b = inlay_store_pop(s);
+
+	if (!b)
+		return 0;
+	b->given = 0;
+	inlay_front_load(&s->front, b, inlay_block_lines(b, INLAY_STATE_FREE));
+	return 1;
+}
+
+/* The lowest bit's number. In 64 bits, so that compilers need not extend it; x is not 0. */
+INLAY_ALWAYS uint64_t inlay_front_lowest(uint64_t x)
+{
+#if defined(__x86_64__)
+	uint64_t i;
+
+	/* CPUs that know tzcnt do that, which is the faster one; others bsf, which is the same here. */
+	__asm__("rep bsfq %1, %0" : "=r"(i) : "r"(x) : "cc");
+	return i;
+#else
+	return (unsigned)__builtin_ctzll(x);
+#endif
+}
+
+/* A free descriptor of the block at hand, in which there is one, and its line. The state is still to be set. */
+INLAY_ALWAYS struct inlay_buf *inlay_front_take(struct inlay_front *f, uint64_t *line)
+{
+	uint64_t bits = f->bits, i = inlay_front_lowest(bits);
+	struct inlay_buf *buf = (struct inlay_buf *)(void *)f->page + i;
+
+	f->bits = bits & (bits - 1);
+	INLAY_CHECK(f->states[i] == INLAY_STATE_FREE && buf->refcount == 1 && !buf->flags && !buf->next,
+		    "nobody writes to a buffer that was given back");
+	*line = i;
+	return buf;
 }
 
 /* Whether [data, data + data_len) lies in [head, head + len). */
@@ -303,6 +456,113 @@ INLAY_ALWAYS int inlay_buf_fits(const void *head, uint64_t len, const void *data
 	uint64_t offset = (uint64_t)((uintptr_t)data - (uintptr_t)head);
 
 	return offset <= len && data_len <= len - offset;
+}
+
+/* Writes a descriptor. */
+INLAY_ALWAYS void inlay_buf_fill(struct inlay_buf *buf, const struct inlay_origin *from, uint64_t lkey, void *head, uint64_t len, void *data,
+				 uint64_t data_len)
+{
+	INLAY_CHECK(inlay_buf_fits(head, len, data, data_len), "a window lies in its buffer");
+	buf->data = (uint8_t *)data;
+	*(inlay_buf_word *)(void *)&buf->data_len = data_len | lkey;
+	buf->head = (uint8_t *)head;
+	/* Nothing: it keeps compilers from gathering both into a vector first, which takes longer. */
+	__asm__("" : "+r"(len));
+	buf->len = len;
+	buf->from = *from;
+}
+
+/* A buffer that was taken and filled is live. */
+INLAY_FN void inlay_buf_begin(struct inlay_buf *buf, uint8_t state)
+{
+	if (state == INLAY_STATE_COUNTED)
+		inlay_mmap_hold(buf->from.mmap);
+	inlay_buf_set_state(buf, state);
+}
+
+/* A live buffer of any state becomes a free descriptor, alone, which the caller gives to where it belongs. */
+INLAY_FN void inlay_buf_end(struct inlay_buf *buf)
+{
+	struct inlay_mmap *mmap = inlay_buf_state(buf) == INLAY_STATE_COUNTED ? buf->from.mmap : NULL;
+
+	buf->next = 0;
+	buf->flags = 0;
+	__atomic_store_n(&buf->refcount, 1, __ATOMIC_RELAXED);
+	inlay_buf_set_state(buf, INLAY_STATE_FREE);
+	if (mmap)
+		inlay_mmap_drop(mmap);
+}
+
+/* Gives one descriptor back, whatever it was: it is alone then, and free. */
+INLAY_FN void inlay_buf_free(struct inlay_buf *buf)
+{
+	struct inlay_block *b = inlay_buf_block(buf);
+	struct inlay_store *s = b->store;
+
+	inlay_buf_end(buf);
+	if (s->shared) {
+		inlay_spin_lock(&s->lock);
+		inlay_store_give(s, b, 1ull << inlay_buf_line(buf));
+		inlay_spin_unlock(&s->lock);
+	} else if (!b->given) {
+		inlay_store_link(s, b);
+		b->given = 1;
+	}
+}
+
+/* ---- Which mmap counts where ---- */
+
+/* The state of a plain buffer that an account counts */
+INLAY_ALWAYS uint8_t inlay_store_state(const struct inlay_store *s, uint32_t account)
+{
+	return (uint8_t)((s->shared ? INLAY_STATE_SHARED : INLAY_STATE_PLAIN) + account);
+}
+
+/* The account of an mmap; INLAY_LEDGER_ACCOUNTS: it has none. NULL: one that is free. */
+INLAY_FN uint32_t inlay_store_find(const struct inlay_store *s, const struct inlay_mmap *mmap)
+{
+	uint32_t i;
+
+	for (i = 0; i < INLAY_LEDGER_ACCOUNTS; i++)
+		if (__atomic_load_n(&s->ledger.account[i].map, __ATOMIC_RELAXED) == mmap)
+			break;
+	return i;
+}
+
+/* One for an mmap that has none: one that is free, or now and then one none of whose buffers is out, if one thread can tell. */
+INLAY_COLD uint32_t inlay_store_open(struct inlay_store *s, struct inlay_mmap *mmap)
+{
+	uint32_t i;
+
+	if (s->shared)
+		inlay_spin_lock(&s->lock);
+	i = inlay_store_find(s, mmap);
+	if (i == INLAY_LEDGER_ACCOUNTS) {
+		i = inlay_store_find(s, NULL);
+		if (i == INLAY_LEDGER_ACCOUNTS && !s->shared && !(++s->strangers % 4096)) {
+			for (i = 0; i < INLAY_LEDGER_ACCOUNTS && inlay_ledger_live(&s->ledger, i);)
+				i++;
+			if (i < INLAY_LEDGER_ACCOUNTS) {
+				inlay_account_close(&s->ledger.account[i]);
+				__atomic_store_n(&s->front.mmap, NULL, __ATOMIC_RELAXED);
+			}
+		}
+		if (i < INLAY_LEDGER_ACCOUNTS)
+			inlay_account_open(&s->ledger.account[i], &s->ledger, mmap, &mmap->accounts);
+	}
+	if (s->shared)
+		inlay_spin_unlock(&s->lock);
+	return i;
+}
+
+/* The state of a buffer of that mmap, which is started, in a new descriptor: INLAY_STATE_COUNTED when the mmap has to count it. */
+INLAY_FN uint8_t inlay_store_new_state(struct inlay_store *s, struct inlay_mmap *mmap)
+{
+	uint32_t i = inlay_store_find(s, mmap);
+
+	if (INLAY_UNLIKELY(i == INLAY_LEDGER_ACCOUNTS))
+		i = inlay_store_open(s, mmap);
+	return i < INLAY_LEDGER_ACCOUNTS ? inlay_store_state(s, i) : INLAY_STATE_COUNTED;
 }
 
 /* The keys of a range for a device that is not the first; INLAY_NO_KEY, both, when the mmap has no such device. */
@@ -326,22 +586,94 @@ INLAY_ALWAYS int inlay_store_keys(uint32_t dev, const struct inlay_mmap *mmap, c
 	return keys->lkey == INLAY_NO_KEY ? -ENOENT : 0;
 }
 
-/* A descriptor that was taken becomes a buffer with one reference. */
-INLAY_ALWAYS void inlay_buf_fill(struct inlay_buf *buf, uint16_t flags, struct inlay_mmap *mmap, uint32_t range, const struct inlay_keys *keys,
-				 void *head, uint64_t len, void *data, uint32_t data_len)
+/*
+ * Turns a front to the range of an mmap that holds [addr, addr + len): looks it up, and its keys and its account. An mmap without an account
+ * is looked up each time. Returns 0, or the error of a get.
+ */
+INLAY_COLD int inlay_front_turn(struct inlay_front *f, struct inlay_mmap *mmap, const void *addr, size_t len,
+							size_t data_len)
 {
-	INLAY_CHECK(inlay_buf_fits(head, len, data, data_len), "a window lies in its buffer");
-	buf->data = (uint8_t *)data;
-	buf->data_len = data_len;
-	buf->lkey = keys->lkey;
-	buf->head = (uint8_t *)head;
-	buf->len = len;
-	buf->mmap = mmap;
-	buf->rkey = keys->rkey;
-	/* Nothing: it keeps compilers from gathering both into a vector first, which takes longer. */
-	__asm__("" : "+r"(range));
-	buf->range = range;
-	inlay_buf_set_state(buf, INLAY_BUF_STATE(1, flags));
+	struct inlay_store *s = f->store;
+	const struct inlay_range *r = inlay_mmap_find(mmap, addr, len);
+	struct inlay_keys keys;
+
+	if (__atomic_load_n(&s->floor, __ATOMIC_RELAXED) || !inlay_mmap_started(mmap))
+		return -EBADFD;
+	if (data_len > INLAY_BUF_WINDOW || !r)
+		return -EINVAL;
+	if (inlay_store_keys(s->dev, mmap, r, &keys))
+		return -ENOENT;
+	if (s->shared && !mmap->thread_safe)
+		return -EPERM;
+	if (__atomic_load_n(&f->mmap, __ATOMIC_RELAXED) != mmap)
+		f->state = inlay_store_new_state(s, mmap);
+	f->from.mmap = mmap;
+	f->from.rkey = keys.rkey;
+	f->from.range = r->id;
+	f->start = r->start;
+	f->len = r->len;
+	f->lkey = (uint64_t)keys.lkey << 32;
+	/* Whoever stops a shared inventory sees this, or is seen here. */
+	__atomic_store_n(&f->mmap, f->state != INLAY_STATE_COUNTED ? mmap : NULL, s->shared ? __ATOMIC_SEQ_CST : __ATOMIC_RELAXED);
+	if (s->shared && __atomic_load_n(&s->floor, __ATOMIC_SEQ_CST)) {
+		__atomic_store_n(&f->mmap, NULL, __ATOMIC_RELAXED);
+		return -EBADFD;
+	}
+	return 0;
+}
+
+/* Whether a front is turned to where the buffer shall be, and has a descriptor. */
+INLAY_ALWAYS int inlay_front_ready(const struct inlay_front *f, const struct inlay_mmap *mmap, const void *addr, size_t len, size_t data_len)
+{
+	return INLAY_LIKELY(__atomic_load_n(&f->mmap, __ATOMIC_RELAXED) == mmap) &&
+	       inlay_lookup_holds(f->start, f->len, (uintptr_t)addr, len) && INLAY_LIKELY(f->bits != 0) && INLAY_LIKELY(data_len <= INLAY_BUF_WINDOW);
+}
+
+/* A buffer from a front that is ready. */
+INLAY_ALWAYS struct inlay_buf *inlay_front_get(struct inlay_front *f, void *addr, size_t len, void *data, size_t data_len)
+{
+	uint64_t line;
+	struct inlay_buf *buf = inlay_front_take(f, &line);
+	uint8_t *states = f->states;
+	uint8_t state = (uint8_t)f->state;
+
+	inlay_buf_fill(buf, &f->from, f->lkey, addr, len, data, data_len);
+	__atomic_store_n(&states[line], state, __ATOMIC_RELAXED);
+	return buf;
+}
+
+/* Several, from a front that is ready for the first: up to the first one that it is not ready for. Returns how many. */
+INLAY_ALWAYS uint32_t inlay_front_get_many(struct inlay_front *f, const struct inlay_buf_args *args, uint32_t n, struct inlay_buf **bufs)
+{
+	const struct inlay_origin from = f->from;
+	const uint64_t start = f->start, len = f->len, lkey = f->lkey;
+	uint8_t *states = f->states, state = (uint8_t)f->state;
+	struct inlay_buf *page = (struct inlay_buf *)(void *)f->page;
+	uint64_t bits = f->bits, line;
+	uint32_t i = 0;
+
+	do {
+		line = inlay_front_lowest(bits);
+		bits &= bits - 1;
+		INLAY_CHECK(states[line] == INLAY_STATE_FREE && page[line].refcount == 1 && !page[line].flags && !page[line].next,
+			    "nobody writes to a buffer that was given back");
+		inlay_buf_fill(&page[line], &from, lkey, args[i].addr, args[i].len, args[i].data, args[i].data_len);
+		__atomic_store_n(&states[line], state, __ATOMIC_RELAXED);
+		bufs[i] = &page[line];
+	} while (++i < n && bits && inlay_lookup_holds(start, len, (uintptr_t)args[i].addr, args[i].len) && args[i].data_len <= INLAY_BUF_WINDOW);
+	f->bits = bits;
+	return i;
+}
+
+/* Likewise when the mmap may have no account. */
+INLAY_FN struct inlay_buf *inlay_front_get_any(struct inlay_front *f, void *addr, size_t len, void *data, size_t data_len)
+{
+	uint64_t line;
+	struct inlay_buf *buf = inlay_front_take(f, &line);
+
+	inlay_buf_fill(buf, &f->from, f->lkey, addr, len, data, data_len);
+	inlay_buf_begin(buf, (uint8_t)f->state);
+	return buf;
 }
 
 /* ------------------------------------------------------------------------------------------------------------------------
@@ -381,7 +713,7 @@ INLAY_ALWAYS struct ibv_sge inlay_buf_sge(const struct inlay_buf *buf)
 /* The mmap it lies in, and the keys of its range for the device that its owner was made for. */
 INLAY_FN struct inlay_mmap *inlay_buf_mmap(const struct inlay_buf *buf)
 {
-	return buf->mmap;
+	return buf->from.mmap;
 }
 
 INLAY_FN uint32_t inlay_buf_lkey(const struct inlay_buf *buf)
@@ -391,13 +723,13 @@ INLAY_FN uint32_t inlay_buf_lkey(const struct inlay_buf *buf)
 
 INLAY_FN uint32_t inlay_buf_rkey(const struct inlay_buf *buf)
 {
-	return buf->rkey;
+	return buf->from.rkey;
 }
 
 /* Its keys for any device of its mmap, by the order of adding. Returns as inlay_mmap_keys does. */
 INLAY_FN int inlay_buf_keys(const struct inlay_buf *buf, uint32_t dev, struct inlay_keys *keys)
 {
-	return inlay_mmap_keys(buf->mmap, buf->range, dev, keys);
+	return inlay_mmap_keys(buf->from.mmap, buf->from.range, dev, keys);
 }
 
 /* Sets the window, which must lie in the buffer: [data, data + data_len) in [head, head + len). */
@@ -501,6 +833,12 @@ INLAY_ALWAYS int32_t inlay_buf_distance(const struct inlay_buf *a, const struct 
 	return far == (int32_t)far ? (int32_t)far : 0;
 }
 
+/* References; 0: it was given back. 1 for an element of a list. */
+INLAY_FN uint16_t inlay_buf_refcount(const struct inlay_buf *buf)
+{
+	return inlay_buf_state(buf) == INLAY_STATE_FREE ? 0 : __atomic_load_n(&buf->refcount, __ATOMIC_RELAXED);
+}
+
 /*
  * Appends list2 to list1: both are heads (or lone buffers), and then list1 alone is. list2 loses its count, which is 1.
  *
@@ -512,9 +850,9 @@ INLAY_ALWAYS int inlay_buf_chain_list(struct inlay_buf *list1, struct inlay_buf 
 	struct inlay_buf *tail1, *tail2;
 	int32_t link, last;
 
-	if (INLAY_UNLIKELY((list1->flags | list2->flags) & INLAY_BUF_ELEMENT) || INLAY_UNLIKELY(list2->refcount != 1))
+	if (INLAY_UNLIKELY((list1->flags | list2->flags) & INLAY_BUF_ELEMENT) || INLAY_UNLIKELY(inlay_buf_refcount(list2) != 1))
 		return -EPERM;
-	if (INLAY_UNLIKELY(list1 == list2) || INLAY_UNLIKELY(!list1->refcount))
+	if (INLAY_UNLIKELY(list1 == list2) || INLAY_UNLIKELY(!inlay_buf_refcount(list1)))
 		return -EINVAL;
 	tail1 = inlay_buf_last(list1);
 	tail2 = inlay_buf_last(list2);
@@ -522,6 +860,8 @@ INLAY_ALWAYS int inlay_buf_chain_list(struct inlay_buf *list1, struct inlay_buf 
 	last = inlay_buf_distance(list1, tail2);
 	if (INLAY_UNLIKELY(!link) || INLAY_UNLIKELY(!last))
 		return -ERANGE;
+	inlay_buf_other(list1);
+	inlay_buf_other(list2);
 	tail1->next = link;
 	list1->last = last;
 	list2->flags |= INLAY_BUF_ELEMENT;
@@ -588,12 +928,6 @@ INLAY_FN int inlay_buf_sges(const struct inlay_buf *buf, struct ibv_sge *sge, ui
  * Data path: references
  */
 
-/* References; 0: it was given back. 1 for an element of a list. */
-INLAY_FN uint16_t inlay_buf_refcount(const struct inlay_buf *buf)
-{
-	return __atomic_load_n(&buf->refcount, __ATOMIC_RELAXED);
-}
-
 /*
  * One reference more. prev: how many there were, or NULL.
  *
@@ -601,16 +935,18 @@ INLAY_FN uint16_t inlay_buf_refcount(const struct inlay_buf *buf)
  */
 INLAY_FN int inlay_buf_inc_refcount(struct inlay_buf *buf, uint16_t *prev)
 {
-	uint16_t count = __atomic_load_n(&buf->refcount, __ATOMIC_RELAXED);
+	uint16_t count = inlay_buf_refcount(buf);
 
 	if (INLAY_UNLIKELY(buf->flags & INLAY_BUF_ELEMENT))
 		return -EPERM;
+	if (INLAY_UNLIKELY(!count))
+		return -EBADFD;
+	/* Where the only reference is the caller's, nobody else looks at the state. */
+	inlay_buf_other(buf);
 	do {
-		if (INLAY_UNLIKELY(!count))
-			return -EBADFD;
 		if (INLAY_UNLIKELY(count == UINT16_MAX))
 			return -E2BIG;
-		if (!(buf->flags & INLAY_BUF_SHARED)) {
+		if (!inlay_buf_store(buf)->shared) {
 			buf->refcount = (uint16_t)(count + 1);
 			break;
 		}
@@ -628,20 +964,20 @@ INLAY_FN int inlay_buf_unref(struct inlay_buf *buf)
 {
 	uint16_t count = __atomic_load_n(&buf->refcount, __ATOMIC_ACQUIRE);
 
-	if (!count)
+	if (inlay_buf_state(buf) == INLAY_STATE_FREE)
 		return -EBADFD;
 	if (buf->flags & INLAY_BUF_ELEMENT)
 		return -EPERM;
 	if (count == 1)
 		return 1; /* nobody else has one */
-	if (buf->flags & INLAY_BUF_SHARED)
+	if (inlay_buf_store(buf)->shared)
 		return __atomic_fetch_sub(&buf->refcount, 1, __ATOMIC_ACQ_REL);
 	buf->refcount = (uint16_t)(count - 1);
 	return count;
 }
 
-/* inlay_buf_dec_refcount of what is not a lone buffer with one reference. */
-INLAY_FN int inlay_buf_dec_other(struct inlay_buf *buf, uint16_t *prev)
+/* inlay_buf_dec_refcount of what is not a plain buffer. */
+INLAY_COLD int inlay_buf_dec_other(struct inlay_buf *buf, uint16_t *prev)
 {
 	int count = inlay_buf_unref(buf);
 	struct inlay_buf *next;
@@ -669,35 +1005,22 @@ INLAY_FN int inlay_buf_dec_other(struct inlay_buf *buf, uint16_t *prev)
  */
 INLAY_ALWAYS int inlay_buf_dec_refcount(struct inlay_buf *buf, uint16_t *prev)
 {
-	if (INLAY_UNLIKELY(inlay_buf_state(buf) != INLAY_BUF_STATE(1, 0)))
+	uint8_t *state = inlay_buf_state_at(buf);
+	struct inlay_block *b = inlay_state_block(state);
+
+	if (INLAY_UNLIKELY(__atomic_load_n(state, __ATOMIC_RELAXED) < INLAY_STATE_PLAIN))
 		return inlay_buf_dec_other(buf, prev);
-	inlay_buf_set_state(buf, INLAY_BUF_STATE(0, 0));
-	inlay_store_put(inlay_buf_store(buf), buf->index);
-	inlay_mmap_drop(buf->mmap);
+	if (INLAY_UNLIKELY(!b->given)) {
+		inlay_store_link(b->store, b);
+		b->given = 1;
+	}
+	__atomic_store_n(state, INLAY_STATE_FREE, __ATOMIC_RELEASE);
 	if (prev)
 		*prev = 1;
 	return 0;
 }
 
-/*
- * The same when the owner is known: nothing waits for the descriptor to say whose it is. The mmap is known to pools.
- */
-INLAY_ALWAYS int inlay_store_dec_refcount(struct inlay_store *s, struct inlay_mmap *mmap, struct inlay_buf *buf, uint16_t *prev)
-{
-	INLAY_CHECK(inlay_buf_store(buf) == s, "a buffer goes back to where it is from");
-	if (INLAY_UNLIKELY(inlay_buf_state(buf) != INLAY_BUF_STATE(1, 0)))
-		return inlay_buf_dec_other(buf, prev);
-	inlay_buf_set_state(buf, INLAY_BUF_STATE(0, 0));
-	inlay_store_put(s, (int32_t)inlay_store_lines(s, buf));
-	inlay_mmap_drop(mmap ? mmap : buf->mmap);
-	if (prev)
-		*prev = 1;
-	return 0;
-}
-
-/*
- * Gives back many: inlay_buf_dec_refcount of each. Returns how many it was done for: n, or fewer when bufs[returned] was refused.
- */
+/* Gives back many: inlay_buf_dec_refcount of each. Returns how many it was done for: n, or fewer when bufs[returned] was refused. */
 INLAY_FN uint32_t inlay_buf_put(struct inlay_buf *const *bufs, uint32_t n)
 {
 	uint32_t i;

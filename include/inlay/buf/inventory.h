@@ -28,9 +28,10 @@
  *     head, which stands for its list, the whole list is copied: this is why DOCA takes heads and no other elements.
  *   - Not started: -EBADFD for every get (DOCA names the code for dup and expand only).
  *
- * Growing. All memory of an inventory lies within 128 GiB of it, or expand answers -ERANGE and changes nothing: a number is a distance, and
- * a get knows of no pieces. Two blocks of malloc are often further apart: glibc takes small ones from behind the program and large ones by
- * mmap, terabytes away. Cut the pieces from one reservation, which costs addresses, and memory only as it is used. Sizes are whole lines.
+ * Growing. All memory of an inventory lies within 128 GiB of it, or expand answers -ERANGE and changes nothing: a link of a list is a distance.
+ * Two blocks of malloc are often further apart: glibc takes small ones from behind the program and large ones by
+ * mmap, terabytes away. Cut the pieces from one reservation, which costs addresses, and memory only as it is used. Sizes are whole lines; up to
+ * one page of each piece is lost to blocks (buf.h), which begin on one.
  *
  *   space = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
  *   used = inlay_inventory_size(256);
@@ -42,7 +43,11 @@
  *
  * Or let mmap give every piece, the first one too: mappings lie side by side as a rule. Or create it with the final number at once.
  *
- * The counts of an mmap. Every buffer counts in its mmap, which cannot be stopped before the last one is back.
+ * The counts of an mmap. Every buffer counts in its mmap, which cannot be stopped before the last one is back. For 8 mmaps at a time this costs
+ * nothing (mmap/ledger.h); more than these count each buffer, and are looked up for each.
+ * How many are out is found by looking at the states of all, 62 on a line: some microseconds for many thousands.
+ *
+ * An inventory and its mmaps know each other as long as both are there: memory of either is not taken away before it is destroyed.
  *
  * Threads: one owner at a time, who gives back its buffers too. For more, buf/shared.h.
  * Sources: DOCA's documentation of doca_buf_inventory.
@@ -51,20 +56,13 @@
 #define INLAY_BUF_INVENTORY_H
 
 #include <inlay/base.h>
+#include <inlay/mmap/ledger.h>
 #include <inlay/mmap/lookup.h>
 #include <inlay/mmap/map.h>
 #include <inlay/buf/buf.h>
 
 struct inlay_inventory {
 	struct inlay_store store;
-};
-
-/* A buffer to be: what inlay_inventory_get_by_args takes. */
-struct inlay_buf_args {
-	void *addr;
-	size_t len;
-	void *data;
-	size_t data_len;
 };
 
 /* ------------------------------------------------------------------------------------------------------------------------
@@ -95,33 +93,23 @@ INLAY_COLD size_t inlay_inventory_expand_size(const struct inlay_inventory *inv,
  */
 INLAY_COLD int inlay_inventory_create(void *memory, size_t size, uint32_t num, struct inlay_inventory **inv)
 {
-	struct inlay_inventory *i = (struct inlay_inventory *)memory;
+	int err = inlay_store_create(memory, size, sizeof(**inv), num, 0);
 
-	if (inlay_store_check(memory, size, inlay_inventory_size(num)))
-		return -EINVAL;
-	__builtin_memset(i, 0, sizeof(*i));
-	i->store.floor = INLAY_STORE_STOPPED;
-	inlay_store_add(&i->store, (struct inlay_buf *)(void *)(i + 1), num, 0);
-	*inv = i;
-	return 0;
+	if (!err)
+		*inv = (struct inlay_inventory *)memory;
+	return err;
 }
 
 /* The keys shall be those of this device, by the order of adding to the mmap. Returns 0, or -EBADFD after the first start. */
 INLAY_COLD int inlay_inventory_set_dev(struct inlay_inventory *inv, uint32_t dev)
 {
-	if (inv->store.frozen)
-		return -EBADFD;
-	inv->store.dev = dev;
-	return 0;
+	return inlay_store_set_dev(&inv->store, dev);
 }
 
 /* Returns 0, or -EBADFD after the first start. 0 before it is set. */
 INLAY_COLD int inlay_inventory_set_user_data(struct inlay_inventory *inv, uint64_t data)
 {
-	if (inv->store.frozen)
-		return -EBADFD;
-	inv->store.user_data = data;
-	return 0;
+	return inlay_store_set_user_data(&inv->store, data);
 }
 
 INLAY_COLD uint64_t inlay_inventory_get_user_data(const struct inlay_inventory *inv)
@@ -141,18 +129,29 @@ INLAY_COLD int inlay_inventory_stop(struct inlay_inventory *inv)
 	return inlay_store_stop(&inv->store);
 }
 
+/* Descriptors, and those of them that are not out. The latter looks at all: a line for each 62. */
+INLAY_FN uint32_t inlay_inventory_num_elements(const struct inlay_inventory *inv)
+{
+	return inv->store.num;
+}
+
+INLAY_FN uint32_t inlay_inventory_num_free(const struct inlay_inventory *inv)
+{
+	return (uint32_t)inlay_ledger_count(&inv->store.ledger, INLAY_STATE_FREE, INLAY_STATE_FREE);
+}
+
 /* Stops it if need be; its memory is the caller's again. Returns 0, or -EBUSY while a buffer is out: then it is as it was. */
 INLAY_COLD int inlay_inventory_destroy(struct inlay_inventory *inv)
 {
-	if (inv->store.free != inv->store.num)
+	if (inlay_inventory_num_free(inv) != inv->store.num)
 		return -EBUSY;
-	inv->store.floor = INLAY_STORE_STOPPED;
+	inlay_store_stop(&inv->store);
+	inlay_ledger_close(&inv->store.ledger);
 	return 0;
 }
 
 /*
- * Adds num descriptors to a started inventory. A get finds them no slower than the first ones: they are numbered by their distance from the
- * inventory, and a stack for all numbers, old and new, comes with them.
+ * Adds num descriptors to a started inventory, to be got when the others are out. A get finds them no slower than the first ones.
  *
  * memory  on a cache line; of the inventory until it is destroyed
  * size    its bytes, at least inlay_inventory_expand_size(inv, num)
@@ -167,47 +166,27 @@ INLAY_COLD int inlay_inventory_expand(struct inlay_inventory *inv, void *memory,
 
 	if (err)
 		return err;
-	inlay_store_make(s, (struct inlay_buf *)memory, inlay_store_bytes(num, (uint64_t)s->num + num), num, 0);
-	inlay_store_adopt(s, (struct inlay_buf *)memory, num);
+	inlay_store_adopt(s, inlay_store_make(s, memory, inlay_store_bytes(num, (uint64_t)s->num + num), num), num);
 	return 0;
-}
-
-/* Which error a get has come upon. */
-INLAY_COLD int inlay_store_error(const struct inlay_store *s, const struct inlay_mmap *mmap, const void *addr, size_t len, size_t data_len)
-{
-	const struct inlay_range *r = inlay_mmap_find(mmap, addr, len);
-	struct inlay_keys keys;
-
-	if (__atomic_load_n(&s->floor, __ATOMIC_RELAXED) || !inlay_mmap_started(mmap))
-		return -EBADFD;
-	if (data_len > INLAY_BUF_WINDOW || !r)
-		return -EINVAL;
-	return inlay_store_keys(s->dev, mmap, r, &keys) ? -ENOENT : -ENOMEM;
-}
-
-/* The same; the compiler is told that it is one. */
-INLAY_ALWAYS int inlay_store_refuse(const struct inlay_store *s, const struct inlay_mmap *mmap, const void *addr, size_t len, size_t data_len)
-{
-	int err = inlay_store_error(s, mmap, addr, len, data_len);
-
-	if (!err)
-		__builtin_unreachable();
-	return err;
 }
 
 /* ------------------------------------------------------------------------------------------------------------------------
  * Data path
  */
 
-/* Descriptors, and those of them that are not out. */
-INLAY_FN uint32_t inlay_inventory_num_elements(const struct inlay_inventory *inv)
+/* inlay_inventory_get_by_args when something has to be looked for: a range, or a block with free descriptors. */
+INLAY_COLD int inlay_inventory_get_new(struct inlay_inventory *inv, struct inlay_mmap *mmap, void *addr, size_t len,
+							       void *data, size_t data_len, struct inlay_buf **buf)
 {
-	return inv->store.num;
-}
+	struct inlay_front *f = &inv->store.front;
+	int err = inlay_front_turn(f, mmap, addr, len, data_len);
 
-INLAY_FN uint32_t inlay_inventory_num_free(const struct inlay_inventory *inv)
-{
-	return inv->store.free;
+	if (err)
+		return err;
+	if (!f->bits && !inlay_store_refill(&inv->store))
+		return -ENOMEM;
+	*buf = inlay_front_get_any(f, addr, len, data, data_len);
+	return 0;
 }
 
 /*
@@ -220,16 +199,11 @@ INLAY_FN uint32_t inlay_inventory_num_free(const struct inlay_inventory *inv)
 INLAY_ALWAYS int inlay_inventory_get_by_args(struct inlay_inventory *inv, struct inlay_mmap *mmap, void *addr, size_t len, void *data,
 					     size_t data_len, struct inlay_buf **buf)
 {
-	struct inlay_store *s = &inv->store;
-	const struct inlay_range *r = inlay_store_range(&s->hint, mmap, (uintptr_t)addr, len);
-	struct inlay_keys keys;
+	struct inlay_front *f = &inv->store.front;
 
-	if (INLAY_UNLIKELY(!r) || INLAY_UNLIKELY(s->free <= s->floor) || INLAY_UNLIKELY(data_len > INLAY_BUF_WINDOW) ||
-	    INLAY_UNLIKELY(inlay_store_keys(s->dev, mmap, r, &keys)))
-		return inlay_store_refuse(s, mmap, addr, len, data_len);
-	*buf = inlay_store_take(s);
-	inlay_buf_fill(*buf, 0, mmap, r->id, &keys, addr, len, data, (uint32_t)data_len);
-	inlay_mmap_hold(mmap);
+	if (INLAY_UNLIKELY(!inlay_front_ready(f, mmap, addr, len, data_len)))
+		return inlay_inventory_get_new(inv, mmap, addr, len, data, data_len, buf);
+	*buf = inlay_front_get(f, addr, len, data, data_len);
 	return 0;
 }
 
@@ -246,10 +220,12 @@ INLAY_ALWAYS int inlay_inventory_get_by_data(struct inlay_inventory *inv, struct
 	return inlay_inventory_get_by_args(inv, mmap, data, data_len, data, data_len, buf);
 }
 
-/* inlay_buf_dec_refcount of a buffer of this inventory; a little faster, where the next get follows at once. */
+/* inlay_buf_dec_refcount of a buffer of this inventory, which is not faster; INLAY_CHECKED=1 notices one of another. */
 INLAY_ALWAYS int inlay_inventory_dec_refcount(struct inlay_inventory *inv, struct inlay_buf *buf, uint16_t *prev)
 {
-	return inlay_store_dec_refcount(&inv->store, NULL, buf, prev);
+	(void)inv;
+	INLAY_CHECK(inlay_buf_store(buf) == &inv->store, "a buffer goes back to where it is from");
+	return inlay_buf_dec_refcount(buf, prev);
 }
 
 /*
@@ -259,70 +235,60 @@ INLAY_ALWAYS int inlay_inventory_dec_refcount(struct inlay_inventory *inv, struc
 INLAY_ALWAYS int inlay_inventory_get(struct inlay_inventory *inv, struct inlay_mmap *mmap, const struct inlay_buf_args *args, uint32_t n,
 				     struct inlay_buf **bufs)
 {
-	struct inlay_store *s = &inv->store;
-	const struct inlay_range *r;
-	struct inlay_keys keys;
-	uint32_t i, dev = s->dev, hint = s->hint, free = s->free;
-	const int32_t *stack = s->stack;
+	struct inlay_front *f = &inv->store.front;
+	uint32_t i = 0;
+	int err;
 
-	if (INLAY_UNLIKELY(!n))
-		return 0;
-	if (INLAY_UNLIKELY(s->floor) || INLAY_UNLIKELY(free < n))
-		return s->floor || !inlay_mmap_started(mmap) ? -EBADFD : -ENOMEM;
-	for (i = 0; i < n; i++) {
-		r = inlay_store_range(&hint, mmap, (uintptr_t)args[i].addr, args[i].len);
-		if (INLAY_UNLIKELY(!r) || INLAY_UNLIKELY(args[i].data_len > INLAY_BUF_WINDOW) ||
-		    INLAY_UNLIKELY(inlay_store_keys(dev, mmap, r, &keys)))
-			goto refused;
-		bufs[i] = inlay_store_buf(s, stack[--free]);
-		inlay_buf_fill(bufs[i], 0, mmap, r->id, &keys, args[i].addr, args[i].len, args[i].data, (uint32_t)args[i].data_len);
+	while (i < n) {
+		if (INLAY_UNLIKELY(!inlay_front_ready(f, mmap, args[i].addr, args[i].len, args[i].data_len))) {
+			err = inlay_inventory_get_new(inv, mmap, args[i].addr, args[i].len, args[i].data, args[i].data_len, &bufs[i]);
+			if (INLAY_UNLIKELY(err)) {
+				inlay_buf_put(bufs, i);
+				return err;
+			}
+			i++;
+			continue;
+		}
+		i += inlay_front_get_many(f, &args[i], n - i, &bufs[i]);
 	}
-	s->free = free;
-	s->hint = hint;
-	inlay_mmap_hold_many(mmap, n);
 	return 0;
-refused:
-	/* The numbers are still on the stack. */
-	for (n = i; i--;)
-		inlay_buf_set_state(bufs[i], 0);
-	return inlay_store_refuse(s, mmap, args[n].addr, args[n].len, args[n].data_len);
 }
 
-/* A copy of one descriptor, which is there to be taken. */
-INLAY_ALWAYS void inlay_store_copy(struct inlay_buf *to, const struct inlay_buf *from, uint16_t flags, const struct inlay_keys *keys)
-{
-	inlay_buf_fill(to, flags, from->mmap, from->range, keys, from->head, from->len, from->data, from->data_len);
-	inlay_mmap_hold(from->mmap);
-}
-
-/* May src be copied into descriptors for keys of device dev? Returns how many they are, or the error. */
+/* May src be copied into descriptors for keys of device dev? Returns 0, or the error. */
 INLAY_FN int inlay_store_copyable(const struct inlay_buf *src, uint32_t dev)
 {
 	const struct inlay_buf *b;
 	struct inlay_keys keys;
-	int n = 0;
 
 	if (!inlay_buf_refcount(src))
 		return -EINVAL;
 	if (src->flags & INLAY_BUF_ELEMENT)
 		return -EPERM;
-	for (b = src; b; b = inlay_buf_next(b), n++) {
-		if (!inlay_mmap_started(b->mmap))
+	for (b = src; b; b = inlay_buf_next(b)) {
+		if (!inlay_mmap_started(b->from.mmap))
 			return -EBADFD;
 		if (inlay_buf_keys(b, dev, &keys) && dev)
 			return -ENOENT;
 	}
-	return n;
+	return 0;
 }
 
-/* The keys for device dev of a buffer that inlay_store_copyable has looked at. */
-INLAY_ALWAYS struct inlay_keys inlay_store_copy_keys(const struct inlay_buf *src, uint32_t dev)
+/* A copy of one descriptor, which inlay_store_copyable has looked at, from a front that has one. */
+INLAY_FN struct inlay_buf *inlay_front_copy(struct inlay_front *f, const struct inlay_buf *src)
 {
-	struct inlay_keys keys = {src->lkey, src->rkey};
+	struct inlay_store *s = f->store;
+	struct inlay_keys keys = {src->lkey, src->from.rkey};
+	struct inlay_origin from = src->from;
+	struct inlay_buf *buf;
+	uint64_t line;
 
-	if (INLAY_UNLIKELY(dev != inlay_buf_store(src)->dev))
-		inlay_buf_keys(src, dev, &keys);
-	return keys;
+	if (INLAY_UNLIKELY(s->dev != inlay_buf_store(src)->dev))
+		inlay_buf_keys(src, s->dev, &keys);
+	from.rkey = keys.rkey;
+	buf = inlay_front_take(f, &line);
+	inlay_buf_fill(buf, &from, (uint64_t)keys.lkey << 32, src->head, src->len, src->data, src->data_len);
+	inlay_buf_begin(buf, inlay_store_new_state(s, from.mmap));
+	return buf;
 }
 
 /*
@@ -337,20 +303,17 @@ INLAY_FN int inlay_inventory_dup(struct inlay_inventory *inv, const struct inlay
 {
 	struct inlay_store *s = &inv->store;
 	struct inlay_buf *head = NULL, *buf;
-	struct inlay_keys keys;
-	int n, err = 0;
+	int err;
 
 	if (s->floor)
 		return -EBADFD;
-	n = inlay_store_copyable(src, s->dev);
-	if (n < 0)
-		return n;
-	if ((uint32_t)n > s->free)
-		return -ENOMEM;
+	err = inlay_store_copyable(src, s->dev);
 	for (; src && !err; src = inlay_buf_next(src)) {
-		keys = inlay_store_copy_keys(src, s->dev);
-		buf = inlay_store_take(s);
-		inlay_store_copy(buf, src, 0, &keys);
+		if (!s->front.bits && !inlay_store_refill(s)) {
+			err = -ENOMEM;
+			break;
+		}
+		buf = inlay_front_copy(&s->front, src);
 		if (!head) {
 			head = buf;
 			continue;
@@ -360,7 +323,8 @@ INLAY_FN int inlay_inventory_dup(struct inlay_inventory *inv, const struct inlay
 			inlay_buf_free(buf);
 	}
 	if (err) {
-		inlay_buf_dec_refcount(head, NULL);
+		if (head)
+			inlay_buf_dec_refcount(head, NULL);
 		return err;
 	}
 	*dst = head;

@@ -26,6 +26,7 @@
 #define INLAY_BUF_POOL_H
 
 #include <inlay/base.h>
+#include <inlay/mmap/ledger.h>
 #include <inlay/mmap/lookup.h>
 #include <inlay/mmap/map.h>
 #include <inlay/buf/buf.h>
@@ -38,7 +39,7 @@ struct inlay_pool {
 	uint64_t reserved[5];
 };
 
-INLAY_STATIC_ASSERT(sizeof(struct inlay_pool) == 2 * INLAY_CACHE_LINE, "descriptors begin on a line");
+INLAY_STATIC_ASSERT(sizeof(struct inlay_pool) == sizeof(struct inlay_store) + INLAY_CACHE_LINE, "whole lines");
 
 /* ------------------------------------------------------------------------------------------------------------------------
  * Set-up
@@ -66,14 +67,11 @@ INLAY_COLD int inlay_pool_create(void *memory, size_t size, uint32_t num, size_t
 {
 	struct inlay_pool *p = (struct inlay_pool *)memory;
 
-	if (inlay_store_check(memory, size, inlay_pool_size(num)) || !element_size || !mmap)
+	if (!element_size || !mmap || inlay_store_create(memory, size, sizeof(*p), num, 0))
 		return -EINVAL;
-	__builtin_memset(p, 0, sizeof(*p));
-	p->store.floor = INLAY_STORE_STOPPED;
 	p->mmap = mmap;
 	p->element_size = element_size;
 	p->alignment = 1;
-	inlay_store_add(&p->store, (struct inlay_buf *)(void *)(p + 1), num, 0);
 	*pool = p;
 	return 0;
 }
@@ -143,52 +141,36 @@ INLAY_COLD int inlay_pool_start(struct inlay_pool *pool)
 {
 	struct inlay_store *s = &pool->store;
 	uint64_t stride = (pool->element_size + pool->alignment - 1) & ~(pool->alignment - 1), at, n;
-	struct inlay_buf *buf = (struct inlay_buf *)(void *)(pool + 1), *end = buf + s->num;
+	uint8_t *page = inlay_store_page(pool + 1);
+	struct inlay_origin from;
 	const struct inlay_range *r;
 	struct inlay_keys keys;
-	uint32_t i;
+	uint32_t i, k;
 
 	if (!s->floor || !inlay_mmap_started(pool->mmap))
 		return -EBADFD;
 	if (stride < pool->element_size)
 		return -ENODEV;
-	for (i = 0; buf != end; i++) {
+	from.mmap = pool->mmap;
+	for (i = k = 0; k < s->num; i++) {
 		r = inlay_lookup_at(&pool->mmap->lookup, i);
 		if (!r)
 			return -ENODEV;
 		if (inlay_store_keys(s->dev, pool->mmap, r, &keys))
 			return -ENOENT;
-		for (n = inlay_pool_slices(pool, r, stride, &at); n && buf != end; n--, at += stride, buf++) {
-			inlay_buf_fill(buf, 0, pool->mmap, r->id, &keys, (void *)(uintptr_t)at, pool->element_size, (void *)(uintptr_t)at, 0);
-			inlay_buf_set_state(buf, 0);
-		}
+		from.rkey = keys.rkey;
+		from.range = r->id;
+		for (n = inlay_pool_slices(pool, r, stride, &at); n && k < s->num; n--, at += stride, k++)
+			inlay_buf_fill(inlay_block_buf(page + (size_t)(k / INLAY_BLOCK_BUFS) * INLAY_BLOCK, k % INLAY_BLOCK_BUFS), &from,
+				       (uint64_t)keys.lkey << 32, (void *)(uintptr_t)at, pool->element_size, (void *)(uintptr_t)at, 0);
 	}
+	/* The mmap may have been stopped meanwhile, which closed the account. Another one there is not. */
+	s->front.state = inlay_store_new_state(s, pool->mmap);
 	inlay_mmap_hold(pool->mmap);
 	return inlay_store_start(s);
 }
 
-/* Returns 0; -EBADFD when it is not started; -EBUSY while a buffer is out. */
-INLAY_COLD int inlay_pool_stop(struct inlay_pool *pool)
-{
-	if (pool->store.floor)
-		return -EBADFD;
-	if (pool->store.free != pool->store.num)
-		return -EBUSY;
-	inlay_mmap_drop(pool->mmap);
-	return inlay_store_stop(&pool->store);
-}
-
-/* Stops it if need be; its memory is the caller's again. Returns 0, or -EBUSY while a buffer is out: then it is as it was. */
-INLAY_COLD int inlay_pool_destroy(struct inlay_pool *pool)
-{
-	return pool->store.floor ? 0 : inlay_pool_stop(pool);
-}
-
-/* ------------------------------------------------------------------------------------------------------------------------
- * Data path
- */
-
-/* Buffers, and those of them that are not out. */
+/* Buffers, and those of them that are not out. The latter looks at all: a line for each 62. */
 INLAY_FN uint32_t inlay_pool_num_elements(const struct inlay_pool *pool)
 {
 	return pool->store.num;
@@ -196,18 +178,49 @@ INLAY_FN uint32_t inlay_pool_num_elements(const struct inlay_pool *pool)
 
 INLAY_FN uint32_t inlay_pool_num_free(const struct inlay_pool *pool)
 {
-	return pool->store.free;
+	return (uint32_t)inlay_ledger_count(&pool->store.ledger, INLAY_STATE_FREE, INLAY_STATE_FREE);
 }
 
-INLAY_ALWAYS struct inlay_buf *inlay_pool_take(struct inlay_store *s, int32_t index)
+/* Returns 0; -EBADFD when it is not started; -EBUSY while a buffer is out. */
+INLAY_COLD int inlay_pool_stop(struct inlay_pool *pool)
 {
-	struct inlay_buf *buf = inlay_store_buf(s, index);
+	if (pool->store.floor)
+		return -EBADFD;
+	if (inlay_pool_num_free(pool) != pool->store.num)
+		return -EBUSY;
+	/* What is at hand goes back, so that an alloc looks at nothing else. */
+	if (pool->store.front.bits) {
+		struct inlay_block *b = inlay_buf_block(pool->store.front.page);
 
-	INLAY_CHECK(!(inlay_buf_state(buf) & 0xffff) && !buf->next, "nobody writes to a buffer that was given back");
-	buf->data = buf->head;
-	buf->data_len = 0;
-	inlay_buf_set_state(buf, INLAY_BUF_STATE(1, 0));
-	return buf;
+		if (!b->given)
+			inlay_store_link(&pool->store, b);
+		b->given = 1;
+		pool->store.front.bits = 0;
+	}
+	inlay_mmap_drop(pool->mmap);
+	return inlay_store_stop(&pool->store);
+}
+
+/* Stops it if need be; its memory is the caller's again. Returns 0, or -EBUSY while a buffer is out: then it is as it was. */
+INLAY_COLD int inlay_pool_destroy(struct inlay_pool *pool)
+{
+	int err = pool->store.floor ? 0 : inlay_pool_stop(pool);
+
+	if (!err)
+		inlay_ledger_close(&pool->store.ledger);
+	return err;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------
+ * Data path
+ */
+
+/* Another block with free descriptors. Returns 0, or the error of inlay_pool_alloc. */
+INLAY_COLD int inlay_pool_refill(struct inlay_pool *pool)
+{
+	if (pool->store.floor)
+		return -EBADFD;
+	return inlay_store_refill(&pool->store) ? 0 : -ENODATA;
 }
 
 /*
@@ -217,35 +230,50 @@ INLAY_ALWAYS struct inlay_buf *inlay_pool_take(struct inlay_store *s, int32_t in
  */
 INLAY_ALWAYS int inlay_pool_alloc(struct inlay_pool *pool, struct inlay_buf **buf)
 {
-	struct inlay_store *s = &pool->store;
+	struct inlay_front *f = &pool->store.front;
+	uint8_t *states, state;
+	struct inlay_buf *b;
+	uint64_t line;
 
-	if (INLAY_UNLIKELY(s->free <= s->floor))
-		return s->floor ? -EBADFD : -ENODATA;
-	*buf = inlay_pool_take(s, s->stack[--s->free]);
-	inlay_mmap_hold(pool->mmap);
+	if (INLAY_UNLIKELY(!f->bits)) {
+		int err = inlay_pool_refill(pool);
+
+		if (err)
+			return err;
+	}
+	b = inlay_front_take(f, &line);
+	states = f->states;
+	state = (uint8_t)f->state;
+	b->data = b->head;
+	b->data_len = 0;
+	__atomic_store_n(&states[line], state, __ATOMIC_RELAXED);
+	*buf = b;
 	return 0;
 }
 
-/* inlay_buf_dec_refcount of a buffer of this pool; a little faster, where the next alloc follows at once. */
+/* inlay_buf_dec_refcount of a buffer of this pool, which is not faster; INLAY_CHECKED=1 notices one of another. */
 INLAY_ALWAYS int inlay_pool_dec_refcount(struct inlay_pool *pool, struct inlay_buf *buf, uint16_t *prev)
 {
-	return inlay_store_dec_refcount(&pool->store, pool->mmap, buf, prev);
+	(void)pool;
+	INLAY_CHECK(inlay_buf_store(buf) == &pool->store, "a buffer goes back to where it is from");
+	return inlay_buf_dec_refcount(buf, prev);
 }
 
 /* n of them: all, or none with the error of inlay_pool_alloc. */
 INLAY_ALWAYS int inlay_pool_alloc_many(struct inlay_pool *pool, uint32_t n, struct inlay_buf **bufs)
 {
-	struct inlay_store *s = &pool->store;
-	const int32_t *stack;
 	uint32_t i;
+	int err;
 
-	if (INLAY_UNLIKELY(s->floor) || INLAY_UNLIKELY(s->free < n))
-		return s->floor ? -EBADFD : -ENODATA;
-	s->free -= n;
-	stack = s->stack + s->free;
-	for (i = n; i--;)
-		*bufs++ = inlay_pool_take(s, stack[i]);
-	inlay_mmap_hold_many(pool->mmap, n);
+	if (INLAY_UNLIKELY(pool->store.floor))
+		return -EBADFD;
+	for (i = 0; i < n; i++) {
+		err = inlay_pool_alloc(pool, &bufs[i]);
+		if (INLAY_UNLIKELY(err)) {
+			inlay_buf_put(bufs, i);
+			return err;
+		}
+	}
 	return 0;
 }
 

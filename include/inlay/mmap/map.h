@@ -81,6 +81,7 @@
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
+#include <inlay/mmap/ledger.h>
 #include <inlay/mmap/lookup.h>
 
 /* Permissions, bit for bit DOCA's. A local device may always read. */
@@ -179,10 +180,11 @@ struct inlay_mmap {
 	uint64_t bufs;
 	uint32_t thread_safe;
 	uint32_t counting;              /* checked builds: somebody is at bufs, in a map that is not thread-safe */
+	struct inlay_accounts accounts; /* of those who keep account of bufs themselves */
 	/* Set-up: the device's objects of exports and imports over PCI, and how they go */
 	struct inlay_mmap_pci *pci;
 	int (*pci_release)(struct inlay_mmap *m);
-	uint32_t reserved2[8];
+	uint32_t reserved2[4];
 };
 
 INLAY_STATIC_ASSERT(offsetof(struct inlay_mmap, state) == INLAY_CACHE_LINE, "what lookups read is a line of its own");
@@ -718,13 +720,21 @@ INLAY_COLD int inlay_mmap_set_mac(struct inlay_mmap *m, const struct inlay_mac *
 	return 0;
 }
 
+/* Live bufs. While others come and go in other threads, all that stay are counted. Looks at all inventories and pools that make bufs of the map. */
+INLAY_COLD uint64_t inlay_mmap_get_num_bufs(const struct inlay_mmap *m)
+{
+	struct inlay_accounts *accounts = (struct inlay_accounts *)(uintptr_t)&m->accounts;
+
+	return __atomic_load_n(&m->bufs, __ATOMIC_ACQUIRE) + inlay_accounts_live(accounts);
+}
+
 /*
  * From now on several threads may hold and drop bufs of this map: counting becomes atomic. For good. Returns 0; -EPERM by state, and while
  * a buf lives.
  */
 INLAY_COLD int inlay_mmap_enable_thread_safety(struct inlay_mmap *m)
 {
-	if (m->state == INLAY_MMAP_STARTED || m->state == INLAY_MMAP_ENDING || m->bufs)
+	if (m->state == INLAY_MMAP_STARTED || m->state == INLAY_MMAP_ENDING || inlay_mmap_get_num_bufs(m))
 		return -EPERM;
 	m->thread_safe = 1;
 	return 0;
@@ -741,11 +751,6 @@ INLAY_COLD int inlay_mmap_get_from_export(const struct inlay_mmap *m)
 	return !!(m->flags & INLAY_MMAP_FROM_EXPORT);
 }
 
-/* Live bufs. While others come and go in other threads, the number of a moment ago. */
-INLAY_COLD uint64_t inlay_mmap_get_num_bufs(const struct inlay_mmap *m)
-{
-	return __atomic_load_n(&m->bufs, __ATOMIC_ACQUIRE);
-}
 
 /* ---- What a device can do ---- */
 
@@ -811,6 +816,7 @@ INLAY_COLD uint32_t inlay_mmap_release(struct inlay_mmap *m)
 	uint32_t r, d, state = INLAY_MMAP_CONFIG;
 	uint64_t at;
 
+	inlay_accounts_close(&m->accounts);
 	inlay_mmap_publish(m, 0);
 	/* What stands on the regions goes before them. */
 	if (m->pci && m->pci_release(m))
@@ -893,6 +899,7 @@ INLAY_COLD int inlay_mmap_destroy(struct inlay_mmap *m)
 	if (m->free_cb && m->flags & INLAY_MMAP_STARTED_ONCE)
 		for (r = 0; r < m->num_ranges; r++)
 			m->free_cb((void *)(uintptr_t)m->ranges[r].start, (size_t)m->ranges[r].len, m->cookie);
+	inlay_accounts_close(&m->accounts);
 	__builtin_memset(m, 0, sizeof(*m));
 	return 0;
 }
