@@ -894,12 +894,12 @@ INLAY_COLD int inlay_mmap_destroy(struct inlay_mmap *m)
 	if (m->state == INLAY_MMAP_STARTED || m->state == INLAY_MMAP_ENDING)
 		if (inlay_mmap_stop(m))
 			return -EPERM;
+	inlay_accounts_close(&m->accounts);
 	if (m->pci && m->pci_release(m))
 		return -EPERM;
 	if (m->free_cb && m->flags & INLAY_MMAP_STARTED_ONCE)
 		for (r = 0; r < m->num_ranges; r++)
 			m->free_cb((void *)(uintptr_t)m->ranges[r].start, (size_t)m->ranges[r].len, m->cookie);
-	inlay_accounts_close(&m->accounts);
 	__builtin_memset(m, 0, sizeof(*m));
 	return 0;
 }

@@ -527,7 +527,7 @@ INLAY_COLD int inlay_task_usable(const struct inlay_buf *buf)
 	if (!buf || !inlay_buf_refcount(buf) || !inlay_buf_is_first(buf))
 		return 0;
 	for (; buf; buf = inlay_buf_next(buf))
-		if (!inlay_buf_fits(buf->head, buf->len, buf->data, buf->data_len) || !inlay_mmap_started(buf->mmap) ||
+		if (!inlay_buf_fits(buf->head, buf->len, buf->data, buf->data_len) || !inlay_mmap_started(inlay_buf_mmap(buf)) ||
 		    (buf->data_len && buf->lkey == INLAY_NO_KEY))
 			return 0;
 	return 1;
