@@ -234,7 +234,7 @@ try "unchecked C, checked C++ and a loaded checked object drive the same queues"
 # Every function that is not marked cold is made to exist by taking its address, with no argument known: nothing folds. Names that the
 # object leaves undefined are what it would call.
 
-functions=$(sed -n 's/^\(INLAY_FN\|INLAY_ALWAYS\|INLAY_COLD_CALL\) .*[ *]\(inlay_[a-z0-9_]*\)(.*/\2/p' \
+functions=$(sed -n 's/^\(INLAY_FN\|INLAY_ALWAYS\|INLAY_APART\|INLAY_COLD_CALL\) .*[ *]\(inlay_[a-z0-9_]*\)(.*/\2/p' \
 	include/inlay/*.h include/inlay/*/*.h)
 {
 	echo '#include <inlay/inlay.h>'

@@ -514,7 +514,7 @@ static void strides(void **state)
 /* Handles of entries that are out, of entries that came after, and made up ones */
 static void stale(void **state)
 {
-	struct inlay_match_found a, b, found;
+	static struct inlay_match_found a, b, found;
 	uint32_t i;
 
 	(void)state;
@@ -681,7 +681,7 @@ static void refused(void **state)
 static void hardware(void **state)
 {
 	const uint64_t any_tag = ~(uint64_t)0xff;
-	struct inlay_match_found a, b, c, found;
+	static struct inlay_match_found a, b, c, found;
 
 	(void)state;
 	table(64, 4);
@@ -730,6 +730,8 @@ static void hw_behind(void *arg)
 {
 	struct inlay_match_found a, b;
 
+	memset(&a, 0, sizeof(a));
+	memset(&b, 0, sizeof(b));
 	(void)arg;
 	inlay_match_post(&m, 1, EXACT, 1, &a);
 	inlay_match_post(&m, 1, EXACT, 2, &b);
@@ -740,6 +742,8 @@ static void hw_before(void *arg)
 {
 	struct inlay_match_found a, b;
 
+	memset(&a, 0, sizeof(a));
+	memset(&b, 0, sizeof(b));
 	(void)arg;
 	inlay_match_post(&m, 1, EXACT, 1, &a);
 	inlay_match_post(&m, 1, EXACT, 2, &b);

@@ -61,6 +61,7 @@
  *
  *   INLAY_FN      small ones
  *   INLAY_ALWAYS  those whose constant arguments must fold, whatever the compiler thinks of their size
+ *   INLAY_APART   parts of the data path that would only take room in the caller's loop: always called
  *   INLAY_COLD    set-up, printing and errors, out of the caller's loop; inline in name, so that what nobody calls leaves no trace
  *
  * A foreign-function interface defines INLAY_FN itself, to nothing, in one translation unit, and finds all of inlay's functions exported
@@ -68,10 +69,12 @@
  */
 #ifdef INLAY_FN
 #define INLAY_ALWAYS INLAY_FN
+#define INLAY_APART INLAY_FN
 #define INLAY_COLD INLAY_FN
 #else
 #define INLAY_FN static inline
 #define INLAY_ALWAYS static inline __attribute__((always_inline))
+#define INLAY_APART static __attribute__((noinline, unused))
 #define INLAY_COLD static inline __attribute__((cold))
 #endif
 

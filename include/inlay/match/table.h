@@ -195,8 +195,7 @@ struct inlay_match_found {
 	uint64_t cookie;
 	uint64_t tag;             /* of the receive (& mask), or of the message */
 	uint64_t mask;            /* of the receive; of a message INLAY_MATCH_EXACT */
-	uint64_t seq;             /* order: of posting among receives, of arriving among messages */
-	uint64_t handle;
+	uint64_t handle;          /* those of later receives, and of later messages, are larger, for 2^43 of them */
 	uint32_t kind;            /* INLAY_MATCH_POSTED, INLAY_MATCH_UNEXPECTED */
 	uint32_t in_hw;           /* the receive is in hardware as well ... */
 	uint32_t hw;              /* ... under this number */
@@ -303,26 +302,37 @@ INLAY_COLD int inlay_match_init(struct inlay_match *m, void *memory, size_t size
  * Data path: the table
  */
 
+/* The entry of a reference to one of its nodes; entry number e is that of e << 5. */
+INLAY_ALWAYS struct inlay_match_entry *inlay_match_at(const struct inlay_match *m, uint32_t ref)
+{
+	return (struct inlay_match_entry *)(void *)((uint8_t *)m->entry + (size_t)(ref & ~31u) * (sizeof(struct inlay_match_entry) / 32));
+}
+
 INLAY_ALWAYS struct inlay_match_node *inlay_match_node_of(const struct inlay_match *m, uint32_t ref)
 {
 	if (ref & INLAY_MATCH_SIDE)
 		return &m->side[ref >> 5].node[(ref & 15) - 1];
-	return &m->entry[ref >> 5].node;
+	return &inlay_match_at(m, ref)->node;
+}
+
+/* Classes begin in different places, so that one hash in one bucket is one class and key. */
+INLAY_ALWAYS uint32_t *inlay_match_bucket(const struct inlay_match *m, uint32_t cls, uint64_t hash)
+{
+	return &m->bucket[(hash >> m->shift) ^ ((uint64_t)cls << 60 >> m->shift)];
 }
 
 /* Where the reference to the first entry of a class and key is; where it would go: the word there is 0. */
 INLAY_ALWAYS uint32_t *inlay_match_slot(const struct inlay_match *m, uint32_t cls, uint64_t key, uint64_t mask)
 {
 	const uint64_t hash = key * m->multiplier;
-	/* Classes begin in different places, so that one hash in one bucket is one class and key */
-	uint32_t *slot = &m->bucket[(uint32_t)(hash >> m->shift) ^ cls << (60 - m->shift)];
+	uint32_t *slot = inlay_match_bucket(m, cls, hash);
 	uint32_t ref = *slot;
 	uint64_t path;
 
 	if (!ref)
 		return slot;
 	path = hash << (64 - m->shift) | hash >> m->shift;
-	while (ref && !((ref & 15) == cls && (m->entry[ref >> 5].tag & mask) == key)) {
+	while (ref && !((ref & 15) == cls && (inlay_match_at(m, ref)->tag & mask) == key)) {
 		slot = &inlay_match_node_of(m, ref)->child[path >> 63];
 		path = path << 1 | path >> 63;
 		ref = *slot;
@@ -331,7 +341,7 @@ INLAY_ALWAYS uint32_t *inlay_match_slot(const struct inlay_match *m, uint32_t cl
 }
 
 /* The same, of any class but the list's. */
-INLAY_FN uint32_t *inlay_match_class_slot(const struct inlay_match *m, uint32_t cls, uint64_t tag)
+INLAY_APART uint32_t *inlay_match_class_slot(const struct inlay_match *m, uint32_t cls, uint64_t tag)
 {
 	const uint64_t mask = cls ? m->mask[cls - 1] : INLAY_MATCH_EXACT;
 
@@ -358,8 +368,8 @@ INLAY_ALWAYS void inlay_match_link(struct inlay_match *m, uint32_t *slot, uint32
 	head->prev = ref;
 }
 
-/* Takes the first of a key out; the second, if there is one, takes its place, else some leaf below. */
-INLAY_ALWAYS void inlay_match_unlink_first(struct inlay_match *m, uint32_t *slot)
+/* Takes the first of a key out that is not alone: the second, if there is one, takes its place, else some leaf below. */
+INLAY_APART void inlay_match_replace_first(struct inlay_match *m, uint32_t *slot)
 {
 	const uint32_t ref = *slot;
 	struct inlay_match_node *node = inlay_match_node_of(m, ref), *heir;
@@ -374,10 +384,6 @@ INLAY_ALWAYS void inlay_match_unlink_first(struct inlay_match *m, uint32_t *slot
 		*slot = node->next;
 		return;
 	}
-	if (!(node->child[0] | node->child[1])) {
-		*slot = 0;
-		return;
-	}
 	leaf = &node->child[!node->child[0]];
 	for (heir = inlay_match_node_of(m, *leaf); heir->child[0] | heir->child[1]; heir = inlay_match_node_of(m, *leaf))
 		leaf = &heir->child[!heir->child[0]];
@@ -385,6 +391,17 @@ INLAY_ALWAYS void inlay_match_unlink_first(struct inlay_match *m, uint32_t *slot
 	*leaf = 0; /* before its parent's children are read: the parent may be node */
 	heir->child[0] = node->child[0];
 	heir->child[1] = node->child[1];
+}
+
+/* Takes the first of a key out. */
+INLAY_ALWAYS void inlay_match_unlink_first(struct inlay_match *m, uint32_t *slot)
+{
+	const struct inlay_match_node *node = inlay_match_node_of(m, *slot);
+
+	if (INLAY_LIKELY(!(node->child[0] | node->child[1] | (node->next ^ *slot))))
+		*slot = 0;
+	else
+		inlay_match_replace_first(m, slot);
 }
 
 /* Takes any node out. cls and tag are those of its entry. */
@@ -425,19 +442,31 @@ INLAY_ALWAYS uint64_t inlay_match_handle(const struct inlay_match *m, uint32_t e
 	return m->entry[e].seq << 21 | e;
 }
 
-INLAY_ALWAYS void inlay_match_tell(const struct inlay_match *m, uint32_t e, struct inlay_match_found *found)
+INLAY_ALWAYS void inlay_match_tell_receive(const struct inlay_match *m, uint32_t e, struct inlay_match_found *found)
 {
 	const struct inlay_match_entry *entry = &m->entry[e];
-	const int posted = entry->kind == INLAY_MATCH_POSTED;
 
 	found->cookie = entry->cookie;
 	found->tag = entry->tag;
-	found->mask = posted ? entry->u.mask : INLAY_MATCH_EXACT;
-	found->seq = entry->seq;
+	found->mask = entry->u.mask;
 	found->handle = inlay_match_handle(m, e);
-	found->kind = entry->kind;
+	found->kind = INLAY_MATCH_POSTED;
 	found->in_hw = entry->in_hw;
 	found->hw = entry->hw;
+	found->reserved = 0;
+}
+
+INLAY_ALWAYS void inlay_match_tell_message(const struct inlay_match *m, uint32_t e, struct inlay_match_found *found)
+{
+	const struct inlay_match_entry *entry = &m->entry[e];
+
+	found->cookie = entry->cookie;
+	found->tag = entry->tag;
+	found->mask = INLAY_MATCH_EXACT;
+	found->handle = inlay_match_handle(m, e);
+	found->kind = INLAY_MATCH_UNEXPECTED;
+	found->in_hw = 0;
+	found->hw = 0;
 	found->reserved = 0;
 }
 
@@ -446,7 +475,7 @@ INLAY_ALWAYS void inlay_match_tell(const struct inlay_match *m, uint32_t e, stru
  */
 
 /* Closes the holes. */
-INLAY_FN void inlay_match_squeeze(struct inlay_match *m, struct inlay_match_packed *p)
+INLAY_APART void inlay_match_squeeze(struct inlay_match *m, struct inlay_match_packed *p)
 {
 	uint32_t from, to = 0;
 
@@ -521,18 +550,36 @@ INLAY_FN uint32_t inlay_match_class_of(struct inlay_match *m, uint64_t mask)
 	return c;
 }
 
+/* Loads what entering a message will touch. Returns the next message. */
+INLAY_ALWAYS uint32_t inlay_match_foresee(const struct inlay_match *m, uint32_t e, uint32_t c, uint64_t mask)
+{
+	const struct inlay_match_entry *entry = &m->entry[e];
+	const uint64_t hash = (entry->tag & mask) * m->multiplier;
+
+	__builtin_prefetch(inlay_match_bucket(m, c, hash), 1);
+	__builtin_prefetch(&m->side[e].node[c - 1], 1);
+	return entry->u.by.newer;
+}
+
 /* Enters messages in a class, oldest first, up to the first of this key: that one, which is not entered, or 0. */
-INLAY_FN uint32_t inlay_match_enter(struct inlay_match *m, uint32_t c, uint64_t key)
+INLAY_APART uint32_t inlay_match_enter(struct inlay_match *m, uint32_t c, uint64_t key)
 {
 	const uint64_t mask = m->mask[c - 1];
 	struct inlay_match_class *cls = &m->cls[c];
 	struct inlay_match_entry *entry;
-	uint32_t e = cls->last ? m->entry[cls->last].u.by.newer : m->oldest;
+	uint32_t e = cls->last ? m->entry[cls->last].u.by.newer : m->oldest, ahead = 0, steps;
 
-	for (; e; e = entry->u.by.newer) {
+	for (steps = 0; e; e = entry->u.by.newer, steps++) {
 		entry = &m->entry[e];
 		if ((entry->tag & mask) == key)
 			break;
+		/* It becomes a long way: from here on, look ahead, soon by 16 messages */
+		if (steps == 4)
+			ahead = e;
+		if (ahead)
+			ahead = inlay_match_foresee(m, ahead, c, mask);
+		if (ahead && steps < 20)
+			ahead = inlay_match_foresee(m, ahead, c, mask);
 		inlay_match_link(m, inlay_match_slot(m, c, entry->tag & mask, mask), e << 5 | INLAY_MATCH_SIDE | c);
 		entry->entered |= (uint8_t)(1u << (c - 1));
 		cls->entered++;
@@ -542,7 +589,7 @@ INLAY_FN uint32_t inlay_match_enter(struct inlay_match *m, uint32_t c, uint64_t 
 }
 
 /* The oldest message for a receive whose mask has no class, or 0. */
-INLAY_FN uint32_t inlay_match_find_logged(struct inlay_match *m, uint64_t tag, uint64_t mask)
+INLAY_APART uint32_t inlay_match_find_logged(struct inlay_match *m, uint64_t tag, uint64_t mask)
 {
 	struct inlay_match_packed *log = &m->log;
 	struct inlay_match_entry *entry;
@@ -581,61 +628,49 @@ INLAY_FN uint32_t inlay_match_find_masked(struct inlay_match *m, uint32_t c, uin
 	return inlay_match_enter(m, c, tag & mask);
 }
 
-/* The oldest masked receive that takes a message of this tag, if it is older than `than`: where its reference is; NULL: none. *listed: it is in the
-   list instead, this entry. */
-INLAY_FN uint32_t *inlay_match_find_wild(const struct inlay_match *m, uint64_t tag, uint64_t than, uint32_t *listed)
-{
-	uint32_t *slot, *best = NULL, classes, at;
-
-	for (classes = m->live; classes; classes &= classes - 1) {
-		slot = inlay_match_class_slot(m, (uint32_t)__builtin_ctz(classes), tag);
-		if (*slot && !(*slot & INLAY_MATCH_SIDE) && m->entry[*slot >> 5].seq < than) {
-			than = m->entry[*slot >> 5].seq;
-			best = slot;
-		}
-	}
-	*listed = 0;
-	if (m->list.live) {
-		at = inlay_match_scan(m->list.tag, m->list.mask, m->list.low, m->list.end, tag);
-		if (at < m->list.end && m->entry[m->list.of[at]].seq < than) {
-			*listed = m->list.of[at];
-			return NULL;
-		}
-	}
-	return best;
-}
-
 /* ------------------------------------------------------------------------------------------------------------------------
  * Data path: entries out
  */
 
-/* Forgets a message that is in the table. slot: where it is under its whole tag, when it is known and the message the first of it. */
-INLAY_FN void inlay_match_forget(struct inlay_match *m, uint32_t e, uint32_t *slot)
+/* Takes a message out of the classes and the log. */
+INLAY_APART void inlay_match_unenter(struct inlay_match *m, uint32_t e)
 {
-	struct inlay_match_entry *entry = &m->entry[e];
-	const uint32_t older = entry->u.by.older, newer = entry->u.by.newer;
+	const struct inlay_match_entry *entry = &m->entry[e];
 	uint32_t bits, c;
 
-	if (slot)
-		inlay_match_unlink_first(m, slot);
-	else
-		inlay_match_unlink(m, e << 5, 0, entry->tag);
 	for (bits = entry->entered; bits; bits &= bits - 1) {
 		c = (uint32_t)__builtin_ctz(bits) + 1;
 		inlay_match_unlink(m, e << 5 | INLAY_MATCH_SIDE | c, c, entry->tag);
 		m->cls[c].entered--;
 		if (m->cls[c].last == e)
-			m->cls[c].last = older;
+			m->cls[c].last = entry->u.by.older;
 	}
 	if (entry->logged) {
 		inlay_match_remove(m, &m->log, e);
 		if (m->log.last == e)
-			m->log.last = older;
+			m->log.last = entry->u.by.older;
 	}
+}
+
+/* Forgets a message that is not under its whole tag any more. */
+INLAY_ALWAYS void inlay_match_forget(struct inlay_match *m, uint32_t e)
+{
+	const struct inlay_match_entry *entry = &m->entry[e];
+	const uint32_t older = entry->u.by.older, newer = entry->u.by.newer;
+
+	if (INLAY_UNLIKELY(entry->entered | entry->logged))
+		inlay_match_unenter(m, e);
 	*(older ? &m->entry[older].u.by.newer : &m->oldest) = newer;
 	*(newer ? &m->entry[newer].u.by.older : &m->newest) = older;
 	m->unexpected--;
 	inlay_match_free(m, e);
+}
+
+/* The same of one that is in the table wherever a message can be. */
+INLAY_APART void inlay_match_forget_all(struct inlay_match *m, uint32_t e)
+{
+	inlay_match_unlink(m, e << 5, 0, m->entry[e].tag);
+	inlay_match_forget(m, e);
 }
 
 /* Counts a receive out that is not under any key any more. */
@@ -671,6 +706,88 @@ INLAY_ALWAYS uint32_t inlay_match_of(const struct inlay_match *m, uint64_t handl
  * Data path: receives and messages
  */
 
+/* A new receive, counted but in no class and not in the list yet. 0: full. */
+INLAY_ALWAYS uint32_t inlay_match_receive(struct inlay_match *m, uint64_t tag, uint64_t mask, uint32_t cls, uint64_t cookie)
+{
+	const uint32_t e = inlay_match_new(m);
+	struct inlay_match_entry *entry = &m->entry[e];
+
+	if (INLAY_UNLIKELY(!e))
+		return 0;
+	entry->tag = tag;
+	entry->seq = m->seq++;
+	entry->cookie = cookie;
+	entry->u.mask = mask;
+	entry->pos = entry->hw = 0;
+	entry->kind = INLAY_MATCH_POSTED;
+	entry->cls = (uint8_t)cls;
+	entry->in_hw = entry->logged = entry->entered = 0;
+	entry->reserved[0] = entry->reserved[1] = entry->reserved[2] = 0; /* one store with the others */
+	m->posted++;
+	return e;
+}
+
+/* A masked receive, as inlay_match_post. */
+INLAY_APART int inlay_match_post_masked(struct inlay_match *m, uint64_t tag, uint64_t mask, uint64_t cookie, struct inlay_match_found *found)
+{
+	const uint32_t c = inlay_match_class_of(m, mask);
+	uint32_t e = inlay_match_find_masked(m, c, tag, mask);
+
+	if (e) {
+		inlay_match_tell_message(m, e, found);
+		inlay_match_forget_all(m, e);
+		return 1;
+	}
+	e = inlay_match_receive(m, tag & mask, mask, c ? c : INLAY_MATCH_LISTED, cookie);
+	if (INLAY_UNLIKELY(!e))
+		return -ENOSPC;
+	if (c) {
+		inlay_match_link(m, inlay_match_slot(m, c, tag & mask, mask), e << 5 | c);
+		m->cls[c].posted++;
+		m->live |= 1u << c;
+	} else {
+		inlay_match_append(m, &m->list, tag & mask, mask, e);
+	}
+	inlay_match_tell_receive(m, e, found);
+	return 0;
+}
+
+/* The oldest masked receive for a message, if it is older than `than`, takes it: 1, as inlay_match_arrive. 0: there is none. */
+INLAY_APART int inlay_match_arrive_masked(struct inlay_match *m, uint64_t tag, uint64_t than, struct inlay_match_found *found)
+{
+	uint32_t *slot, *best = NULL, classes, at, e;
+
+	for (classes = m->live; classes; classes &= classes - 1) {
+		const uint32_t c = (uint32_t)__builtin_ctz(classes);
+
+		slot = inlay_match_bucket(m, c, (tag & m->mask[c - 1]) * m->multiplier);
+		if (INLAY_LIKELY(!*slot))
+			continue;
+		slot = inlay_match_class_slot(m, c, tag);
+		if (*slot && !(*slot & INLAY_MATCH_SIDE) && inlay_match_at(m, *slot)->seq < than) {
+			than = inlay_match_at(m, *slot)->seq;
+			best = slot;
+		}
+	}
+	if (m->list.live) {
+		at = inlay_match_scan(m->list.tag, m->list.mask, m->list.low, m->list.end, tag);
+		if (at < m->list.end && m->entry[m->list.of[at]].seq < than) {
+			e = m->list.of[at];
+			inlay_match_tell_receive(m, e, found);
+			inlay_match_remove(m, &m->list, e);
+			inlay_match_leave(m, e);
+			return 1;
+		}
+	}
+	if (!best)
+		return 0;
+	e = *best >> 5;
+	inlay_match_tell_receive(m, e, found);
+	inlay_match_unlink_first(m, best);
+	inlay_match_leave(m, e);
+	return 1;
+}
+
 /*
  * A receive: takes the oldest message that matches, else is posted.
  *
@@ -682,55 +799,25 @@ INLAY_ALWAYS uint32_t inlay_match_of(const struct inlay_match *m, uint64_t handl
  * it. -ENOSPC: there is no such message, and the table is full; nothing has changed, but that messages may have been entered under the
  * mask.
  */
-INLAY_FN int inlay_match_post(struct inlay_match *m, uint64_t tag, uint64_t mask, uint64_t cookie, struct inlay_match_found *found)
+INLAY_ALWAYS int inlay_match_post(struct inlay_match *m, uint64_t tag, uint64_t mask, uint64_t cookie, struct inlay_match_found *found)
 {
-	struct inlay_match_entry *entry;
-	uint32_t *slot = NULL, e, c = 0;
+	uint32_t *slot, e;
 
-	if (INLAY_LIKELY(mask == INLAY_MATCH_EXACT)) {
-		slot = inlay_match_slot(m, 0, tag, INLAY_MATCH_EXACT);
+	if (INLAY_UNLIKELY(mask != INLAY_MATCH_EXACT))
+		return inlay_match_post_masked(m, tag, mask, cookie, found);
+	slot = inlay_match_slot(m, 0, tag, INLAY_MATCH_EXACT);
+	if (*slot && inlay_match_at(m, *slot)->kind == INLAY_MATCH_UNEXPECTED) {
 		e = *slot >> 5;
-		if (e && m->entry[e].kind == INLAY_MATCH_UNEXPECTED) {
-			inlay_match_tell(m, e, found);
-			inlay_match_forget(m, e, slot);
-			return 1;
-		}
-	} else {
-		c = inlay_match_class_of(m, mask);
-		e = inlay_match_find_masked(m, c, tag, mask);
-		if (e) {
-			inlay_match_tell(m, e, found);
-			inlay_match_forget(m, e, NULL);
-			return 1;
-		}
-		tag &= mask;
-		if (c)
-			slot = inlay_match_slot(m, c, tag, mask);
+		inlay_match_tell_message(m, e, found);
+		inlay_match_unlink_first(m, slot);
+		inlay_match_forget(m, e);
+		return 1;
 	}
-	e = inlay_match_new(m);
+	e = inlay_match_receive(m, tag, INLAY_MATCH_EXACT, 0, cookie);
 	if (INLAY_UNLIKELY(!e))
 		return -ENOSPC;
-	entry = &m->entry[e];
-	entry->tag = tag;
-	entry->seq = m->seq++;
-	entry->cookie = cookie;
-	entry->u.mask = mask;
-	entry->pos = 0;
-	entry->hw = 0;
-	entry->kind = INLAY_MATCH_POSTED;
-	entry->cls = slot ? (uint8_t)c : INLAY_MATCH_LISTED;
-	entry->in_hw = entry->logged = entry->entered = 0;
-	m->posted++;
-	if (INLAY_LIKELY(slot)) {
-		inlay_match_link(m, slot, e << 5 | c);
-		if (c) {
-			m->cls[c].posted++;
-			m->live |= 1u << c;
-		}
-	} else {
-		inlay_match_append(m, &m->list, tag, mask, e);
-	}
-	inlay_match_tell(m, e, found);
+	inlay_match_link(m, slot, e << 5);
+	inlay_match_tell_receive(m, e, found);
 	return 0;
 }
 
@@ -740,30 +827,21 @@ INLAY_FN int inlay_match_post(struct inlay_match *m, uint64_t tag, uint64_t mask
  * Returns 1: *found is the receive, which is not posted any more; found->in_hw says that hardware has it as well. 0: kept; *found is the
  * message. -ENOSPC: no receive matches, and the table is full; nothing has changed.
  */
-INLAY_FN int inlay_match_arrive(struct inlay_match *m, uint64_t tag, uint64_t cookie, struct inlay_match_found *found)
+INLAY_ALWAYS int inlay_match_arrive(struct inlay_match *m, uint64_t tag, uint64_t cookie, struct inlay_match_found *found)
 {
-	uint32_t *slot = inlay_match_slot(m, 0, tag, INLAY_MATCH_EXACT), *wild, e = *slot >> 5, listed;
-	struct inlay_match_entry *entry;
-	int exact = e && m->entry[e].kind == INLAY_MATCH_POSTED;
+	uint32_t *slot = inlay_match_slot(m, 0, tag, INLAY_MATCH_EXACT), e = *slot >> 5;
+	struct inlay_match_entry *entry = inlay_match_at(m, *slot);
+	const int exact = e && entry->kind == INLAY_MATCH_POSTED;
 
-	if (INLAY_UNLIKELY(m->live | m->list.live)) {
-		wild = inlay_match_find_wild(m, tag, exact ? m->entry[e].seq : ~(uint64_t)0, &listed);
-		if (listed) {
-			inlay_match_tell(m, listed, found);
-			inlay_match_remove(m, &m->list, listed);
-			inlay_match_leave(m, listed);
+	if (INLAY_UNLIKELY(m->live | m->list.live))
+		if (inlay_match_arrive_masked(m, tag, exact ? entry->seq : ~(uint64_t)0, found))
 			return 1;
-		}
-		if (wild) {
-			slot = wild;
-			exact = 1;
-		}
-	}
 	if (exact) {
-		e = *slot >> 5;
-		inlay_match_tell(m, e, found);
+		inlay_match_tell_receive(m, e, found);
 		inlay_match_unlink_first(m, slot);
-		inlay_match_leave(m, e);
+		m->cls[0].hw -= entry->in_hw;
+		m->posted--;
+		inlay_match_free(m, e);
 		return 1;
 	}
 	e = inlay_match_new(m);
@@ -775,16 +853,15 @@ INLAY_FN int inlay_match_arrive(struct inlay_match *m, uint64_t tag, uint64_t co
 	entry->cookie = cookie;
 	entry->u.by.older = m->newest;
 	entry->u.by.newer = 0;
-	entry->pos = 0;
-	entry->hw = 0;
+	entry->pos = entry->hw = 0;
 	entry->kind = INLAY_MATCH_UNEXPECTED;
-	entry->cls = 0;
-	entry->in_hw = entry->logged = entry->entered = 0;
+	entry->cls = entry->in_hw = entry->logged = entry->entered = 0;
+	entry->reserved[0] = entry->reserved[1] = entry->reserved[2] = 0;
 	*(m->newest ? &m->entry[m->newest].u.by.newer : &m->oldest) = e;
 	m->newest = e;
 	m->unexpected++;
 	inlay_match_link(m, slot, e << 5);
-	inlay_match_tell(m, e, found);
+	inlay_match_tell_message(m, e, found);
 	return 0;
 }
 
@@ -803,7 +880,7 @@ INLAY_FN int inlay_match_probe(struct inlay_match *m, uint64_t tag, uint64_t mas
 		e = inlay_match_find_masked(m, inlay_match_class_of(m, mask), tag, mask);
 	if (!e || m->entry[e].kind != INLAY_MATCH_UNEXPECTED)
 		return -ENOENT;
-	inlay_match_tell(m, e, found);
+	inlay_match_tell_message(m, e, found);
 	return 0;
 }
 
@@ -817,7 +894,7 @@ INLAY_FN int inlay_match_mprobe(struct inlay_match *m, uint64_t tag, uint64_t ma
 	int err = inlay_match_probe(m, tag, mask, found);
 
 	if (!err)
-		inlay_match_forget(m, (uint32_t)found->handle & 0x1fffff, NULL);
+		inlay_match_forget_all(m, (uint32_t)found->handle & 0x1fffff);
 	return err;
 }
 
@@ -836,7 +913,7 @@ INLAY_FN int inlay_match_cancel(struct inlay_match *m, uint64_t handle, struct i
 
 	if (!e)
 		return -ENOENT;
-	inlay_match_tell(m, e, found);
+	inlay_match_tell_receive(m, e, found);
 	if (m->entry[e].cls == INLAY_MATCH_LISTED)
 		inlay_match_remove(m, &m->list, e);
 	else
@@ -856,8 +933,8 @@ INLAY_FN int inlay_match_drop(struct inlay_match *m, uint64_t handle, struct inl
 
 	if (!e)
 		return -ENOENT;
-	inlay_match_tell(m, e, found);
-	inlay_match_forget(m, e, NULL);
+	inlay_match_tell_message(m, e, found);
+	inlay_match_forget_all(m, e);
 	return 0;
 }
 
@@ -878,7 +955,7 @@ INLAY_FN uint32_t inlay_match_room(const struct inlay_match *m)
 }
 
 /*
- * The next entry, receive or message, in no particular order (found->seq tells each kind's): to cancel all, or to print them. *at is 0 at
+ * The next entry, receive or message, in no particular order (their handles tell each kind's): to cancel all, or to print them. *at is 0 at
  * first. What was found may be taken out before the next call; what is added in between may be missed.
  *
  * Returns 1, or 0: there is no further one.
@@ -889,7 +966,10 @@ INLAY_FN int inlay_match_next(const struct inlay_match *m, uint32_t *at, struct 
 
 	for (e = *at + 1; e < m->fresh; e++)
 		if (m->entry[e].kind != INLAY_MATCH_FREE) {
-			inlay_match_tell(m, e, found);
+			if (m->entry[e].kind == INLAY_MATCH_POSTED)
+				inlay_match_tell_receive(m, e, found);
+			else
+				inlay_match_tell_message(m, e, found);
 			*at = e;
 			return 1;
 		}
@@ -899,7 +979,7 @@ INLAY_FN int inlay_match_next(const struct inlay_match *m, uint32_t *at, struct 
 /* A message of this tag is about to arrive, or such a receive about to be posted: its bucket is loaded. Worth it when there is other work to do first. */
 INLAY_FN void inlay_match_prefetch(const struct inlay_match *m, uint64_t tag)
 {
-	__builtin_prefetch(&m->bucket[tag * m->multiplier >> m->shift], 1);
+	__builtin_prefetch(inlay_match_bucket(m, 0, tag * m->multiplier), 1);
 }
 
 /* ------------------------------------------------------------------------------------------------------------------------
