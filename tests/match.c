@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * match.c: the software matcher against two plain lists that are searched from the front; full tables of every size; tags chosen to collide;
- * stale handles; the order beside hardware; scans; MPI's three numbers in one. Takes no device.
+ * match.c: the software matcher against two plain lists that are searched from the front; full tables of every size; tags chosen to
+ * collide; stale handles; the order beside hardware; scans; MPI's three numbers in one. Takes no device.
  *
  * Environment: MATCH_OPS, operations against the lists, 2000000.
  */
@@ -109,8 +109,8 @@ static void same(const struct inlay_match_found *found, const struct item *item,
 static void expect(int got, int expected)
 {
 	if (got != expected)
-		fail_msg("%d, not %d, after %" PRIu64 " operations with %u receives and %u messages of %u", got, expected, cookies, receives.n,
-			 messages.n, m.entries);
+		fail_msg("%d, not %d, after %" PRIu64 " operations with %u receives and %u messages of %u", got, expected, cookies,
+			 receives.n, messages.n, m.entries);
 }
 
 static void post(uint64_t tag, uint64_t mask, bool offload)
@@ -203,7 +203,8 @@ static void take_back(uint32_t i)
 	uint32_t k;
 
 	for (k = receives.n - 1; k > i; k--)
-		if (receives.at[k].hw && receives.at[k].mask == receives.at[i].mask && matches(receives.at[k].tag, receives.at[i].tag, receives.at[i].mask))
+		if (receives.at[k].hw && receives.at[k].mask == receives.at[i].mask &&
+		    matches(receives.at[k].tag, receives.at[i].tag, receives.at[i].mask))
 			break;
 	if (!receives.at[k].hw)
 		return;
@@ -441,8 +442,8 @@ static uint32_t depth(uint64_t tag)
 	return n;
 }
 
-/* Tags chosen with the seed known share a bucket and make the longest path there can be; the bound holds, and so does the order. Tags chosen for
-   another seed share nothing. */
+/* Tags chosen with the seed known share a bucket and make the longest path there can be; the bound holds, and so does the order. Tags
+   chosen for another seed share nothing. */
 static void chosen(void **state)
 {
 	struct inlay_match_found found;
@@ -488,7 +489,8 @@ static void chosen(void **state)
 
 static void strides(void **state)
 {
-	static const uint64_t stride[] = {1, 2, 3, 1021, 4096, 65536, 65537, 1 << 20, (uint64_t)1 << 32, (uint64_t)1 << 44, ((uint64_t)1 << 32) + 1};
+	static const uint64_t stride[] = {1, 2, 3, 1021, 4096, 65536, 65537, 1 << 20, (uint64_t)1 << 32, (uint64_t)1 << 44,
+					  ((uint64_t)1 << 32) + 1};
 	struct inlay_match_found found;
 	uint32_t s, i, n = 16384, deepest = 0;
 	uint64_t sum;

@@ -6,8 +6,8 @@
  *   PROGRAM --case CASE              one case, such as posted-4096
  *   PROGRAM --only CASE NAME N       N operations of one of them: for a profiler
  *
- * One operation is a receive, a message and the completion of both, at a constant depth. Contenders take turns, the best of all rounds of each
- * counts; each says which receive a message went to, and is not believed.
+ * One operation is a receive, a message and the completion of both, at a constant depth. Contenders take turns, the best of all rounds of
+ * each counts; each says which receive a message went to, which is checked.
  *
  *   inlay       compiled into the loop, as it is used
  *   call        the same behind two functions that are not inlined
@@ -37,7 +37,8 @@ static inline uint64_t tag_of(uint64_t n)
 
 /* ---- contenders: reset, post and arrive ---- */
 
-/* post: a receive numbered id; 1: it is to be posted, 0: it takes message id. arrive: a message numbered id; 1: it is kept, 0: receive id takes it. */
+/* post: a receive numbered id; queued 1: it is to be posted, 0: it takes message id. arrive: a message numbered id; queued 1: it is kept,
+   0: receive id takes it. */
 
 static struct inlay_match table;
 static uint64_t table_seed = 42;
@@ -311,25 +312,19 @@ static inline void none_arrive(uint64_t tag, uint32_t id, int queued)
 static uint32_t depth;                /* receives or messages that are there all the time; a power of two */
 static uint32_t older, masks;         /* older receives that match nothing, of so many masks */
 static uint64_t recv_mask;            /* of the receives */
-static uint64_t stride, base;         /* of tags that are not by chance: number n has base + n * stride; 0: by chance */
-static uint64_t (*chosen)(uint32_t);  /* or so */
+static uint64_t given[MOST];          /* tags that are not by chance */
 
-static inline uint64_t nth(uint64_t pass, uint32_t id)
-{
-	if (stride)
-		return base + id * stride;
-	if (chosen)
-		return chosen(id);
-	return tag_of(pass * MOST + id);
-}
+/* Tag of receive or message number id in a pass: another one in each; or, of those that are not by chance, always the same */
+#define CHANCE(pass, id) tag_of((pass) * MOST + (id))
+#define GIVEN(pass, id) given[id]
 
-/* Number n of a pass: every one once, each time in another order */
+/* Number n of a pass: every one once, in another order each time */
+static uint32_t half;                 /* of the bits of depth - 1, and one more */
+
 static inline uint32_t which(uint64_t pass, uint32_t n)
 {
-	uint32_t last = depth - 1, half = (32 - (uint32_t)__builtin_clz(depth)) / 2;
-
-	n = (n * ((uint32_t)pass * 2654435761u * 2 | 1) + (uint32_t)pass * 40503u) & last;
-	return (n ^ n >> half) * 1664525u & last;
+	n = (n * (uint32_t)(pass * 2654435762u | 1) + (uint32_t)pass) & (depth - 1);
+	return (n ^ n >> half) * 1664525u & (depth - 1);
 }
 
 static uint64_t wild_mask(uint32_t k)
@@ -351,6 +346,32 @@ static inline void lap(uint64_t done)
 	began = now();
 }
 
+/* With so many receives posted: a message for one, and another receive */
+#define POSTED(kind, tag, name)                                                                                                          \
+	BENCH_FN double run_##kind##_##name(uint64_t laps)                                                                               \
+	{                                                                                                                                \
+		uint64_t done, i, pass = 0;                                                                                              \
+		uint32_t id, n = 0;                                                                                                      \
+                                                                                                                                         \
+		name##_older();                                                                                                          \
+		for (id = 0; id < depth; id++)                                                                                           \
+			name##_post(tag(0, id), recv_mask, id, 1);                                                                       \
+		for (done = 0; done <= laps; done++) {                                                                                   \
+			lap(done);                                                                                                       \
+			for (i = done ? stretch : WARM; i; i--) {                                                                        \
+				id = which(pass, n);                                                                                     \
+				name##_arrive(tag(pass, id), id, 0);                                                                     \
+				name##_post(tag(pass + 1, id), recv_mask, id, 1);                                                        \
+				if (++n == depth) {                                                                                      \
+					n = 0;                                                                                           \
+					pass++;                                                                                          \
+				}                                                                                                        \
+			}                                                                                                                \
+		}                                                                                                                        \
+		lap(done);                                                                                                               \
+		return least;                                                                                                            \
+	}
+
 /* What is there at first, and then the operations, in passes over all of it. Each returns the time of a stretch. */
 #define CASES(name)                                                                                                                      \
 	static void name##_older(void)                                                                                                   \
@@ -360,29 +381,8 @@ static inline void lap(uint64_t done)
 			name##_post(TOP | tag_of(i), wild_mask(i % masks), MOST + i, 1);                                                 \
 		least = 1e9;                                                                                                             \
 	}                                                                                                                                \
-	BENCH_FN double run_posted_##name(uint64_t laps)                                                                                 \
-	{                                                                                                                                \
-		uint64_t done, i, pass = 0;                                                                                              \
-		uint32_t id, n = 0;                                                                                                      \
-                                                                                                                                         \
-		name##_older();                                                                                                          \
-		for (id = 0; id < depth; id++)                                                                                           \
-			name##_post(nth(0, id), recv_mask, id, 1);                                                                       \
-		for (done = 0; done <= laps; done++) {                                                                                   \
-			lap(done);                                                                                                       \
-			for (i = done ? stretch : WARM; i; i--) {                                                                        \
-				id = which(pass, n);                                                                                     \
-				name##_arrive(nth(pass, id), id, 0);                                                                     \
-				name##_post(nth(pass + 1, id), recv_mask, id, 1);                                                        \
-				if (++n == depth) {                                                                                      \
-					n = 0;                                                                                           \
-					pass++;                                                                                          \
-				}                                                                                                        \
-			}                                                                                                                \
-		}                                                                                                                        \
-		lap(done);                                                                                                               \
-		return least;                                                                                                            \
-	}                                                                                                                                \
+	POSTED(posted, CHANCE, name)                                                                                                     \
+	POSTED(given, GIVEN, name)                                                                                                       \
 	BENCH_FN double run_kept_##name(uint64_t laps)                                                                                   \
 	{                                                                                                                                \
 		uint64_t done, i, pass = 0;                                                                                              \
@@ -390,13 +390,13 @@ static inline void lap(uint64_t done)
                                                                                                                                          \
 		name##_older();                                                                                                          \
 		for (id = 0; id < depth; id++)                                                                                           \
-			name##_arrive(nth(0, id), id, 1);                                                                                \
+			name##_arrive(CHANCE(0, id), id, 1);                                                                             \
 		for (done = 0; done <= laps; done++) {                                                                                   \
 			lap(done);                                                                                                       \
 			for (i = done ? stretch : WARM; i; i--) {                                                                        \
 				id = which(pass, n);                                                                                     \
-				name##_post(nth(pass, id), recv_mask, id, 0);                                                            \
-				name##_arrive(nth(pass + 1, id), id, 1);                                                                 \
+				name##_post(CHANCE(pass, id), recv_mask, id, 0);                                                         \
+				name##_arrive(CHANCE(pass + 1, id), id, 1);                                                              \
 				if (++n == depth) {                                                                                      \
 					n = 0;                                                                                           \
 					pass++;                                                                                          \
@@ -416,9 +416,9 @@ static inline void lap(uint64_t done)
 		for (done = 0; done < laps; done++) {                                                                                    \
 			name##_older();                                                                                                  \
 			for (id = 0; id < depth; id++)                                                                                   \
-				name##_arrive(nth(0, id), id, 1);                                                                        \
+				name##_arrive(CHANCE(0, id), id, 1);                                                                     \
 			lap(0);                                                                                                          \
-			name##_post(nth(0, depth - 1), recv_mask, depth - 1, 0);                                                         \
+			name##_post(CHANCE(0, depth - 1), recv_mask, depth - 1, 0);                                                      \
 			lap(2);                                                                                                          \
 			best = least < best ? least : best;                                                                              \
 		}                                                                                                                        \
@@ -454,7 +454,8 @@ CASES(none)
 /* The way to self and back without any matching */
 static double ucx_message(uint64_t laps)
 {
-	ucp_am_handler_param_t handler = {.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB, .id = 1, .cb = ucx_handler};
+	ucp_am_handler_param_t handler = {.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB,
+					    .id = 1, .cb = ucx_handler};
 	static const ucp_request_param_t none;
 	uint64_t payload = 1, i, done;
 
@@ -529,6 +530,7 @@ static void run(const char *kind, const struct contender *c, unsigned n, int alo
 {
 	char name[64];
 
+	half = (32 - (uint32_t)__builtin_clz(depth)) / 2;
 	snprintf(name, sizeof(name), "%s-%u", kind, depth);
 	turns(name, c, n, alone);
 }
@@ -538,7 +540,8 @@ static void run(const char *kind, const struct contender *c, unsigned n, int alo
 
 int main(int argc, char **argv)
 {
-	static const struct contender posted[] = ALL(posted), kept[] = ALL(kept), first[] = ALL(first), same[] = ALL(same);
+	static const struct contender posted[] = ALL(posted), given_posted[] = ALL(given), kept[] = ALL(kept);
+	static const struct contender first[] = ALL(first), same[] = ALL(same);
 	static const struct contender message[] = {{"ucx", ucx_message}};
 	static const uint32_t depths[] = {1, 8, 64, 512, 4096, 65536}, olders[] = {8, 64, 1024};
 	uint32_t d, o, k;
@@ -552,9 +555,9 @@ int main(int argc, char **argv)
 		run("posted", posted, 6, 0);
 		run("kept", kept, 6, 0);
 		run("same", same, 6, 0);
-		stride = 1021;
-		run("stride", posted, 6, 0);
-		stride = 0;
+		for (k = 0; k < depth; k++)
+			given[k] = 7 + (uint64_t)k * 1021;
+		run("stride", given_posted, 6, 0);
 		recv_mask = ANY_SOURCE;
 		run("wild-posted", posted, 6, 0);
 		run("wild-kept", kept, 6, 0);
@@ -573,11 +576,13 @@ int main(int argc, char **argv)
 	NEED(table.shift == 47, "131,072 buckets");
 	for (undo = table.multiplier, k = 0; k < 5; k++)
 		undo *= 2 - undo * table.multiplier;
-	chosen = one_bucket;
+	for (k = 0; k < 4096; k++)
+		given[k] = one_bucket(k);
 	depth = 4096;
-	run("one-bucket", posted, 1, 0);
-	chosen = one_path;
+	run("one-bucket", given_posted, 1, 0);
+	for (k = 0; k < 32; k++)
+		given[k] = one_path(k);
 	depth = 32;
-	run("one-path", posted, 1, 0);
+	run("one-path", given_posted, 1, 0);
 	return 0;
 }

@@ -80,7 +80,8 @@ INLAY_ALWAYS int inlay_mpi_pack(struct inlay_mpi_layout l, uint32_t context, int
  *
  * Returns 0, *packed and *mask; -EINVAL as inlay_mpi_pack.
  */
-INLAY_ALWAYS int inlay_mpi_pack_recv(struct inlay_mpi_layout l, uint32_t context, int32_t source, int32_t tag, uint64_t *packed, uint64_t *mask)
+INLAY_ALWAYS int inlay_mpi_pack_recv(struct inlay_mpi_layout l, uint32_t context, int32_t source, int32_t tag, uint64_t *packed,
+				     uint64_t *mask)
 {
 	uint64_t wild = 0;
 

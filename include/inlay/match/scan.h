@@ -51,7 +51,8 @@ INLAY_ALWAYS uint32_t inlay_match_scan_eight(const uint64_t *tags, const uint64_
 
 	return _mm512_cmpeq_epi64_mask(_mm512_and_si512(k, _mm512_set1_epi64((long long)tag)), t);
 #elif INLAY_MATCH_SIMD == 256
-	const __m256i *t = (const __m256i *)(const void *)tags, *k = (const __m256i *)(const void *)masks, all = _mm256_set1_epi64x((long long)tag);
+	const __m256i *t = (const __m256i *)(const void *)tags, *k = (const __m256i *)(const void *)masks;
+	const __m256i all = _mm256_set1_epi64x((long long)tag);
 	__m256i low = _mm256_cmpeq_epi64(_mm256_and_si256(_mm256_loadu_si256(k), all), _mm256_loadu_si256(t));
 	__m256i high = _mm256_cmpeq_epi64(_mm256_and_si256(_mm256_loadu_si256(k + 1), all), _mm256_loadu_si256(t + 1));
 

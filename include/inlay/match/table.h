@@ -21,7 +21,9 @@
  * receive, and 0 takes everything. The order is MPI's: a message goes to the receive posted first of all that match it, a receive takes the
  * message that arrived first of all that match it. What one of them is to the caller is its cookie, a number or a pointer.
  *
- * The table --------- Posted receives and unexpected messages are entries of one array, a cache line each, and one hash table holds both:
+ * The table
+ * ---------
+ * Posted receives and unexpected messages are entries of one array, a cache line each, and one hash table holds both:
  * a message is kept only if no receive matches it, and a receive only if no message does, so that under one key there are never both, and
  * one search answers "is the other side there" and "where do I go" at once.
  *
@@ -39,7 +41,9 @@
  * expected cost is the same for all sets of tags. With one that is known the cost of a search is still bounded by those 65 nodes. A fixed
  * seed makes runs repeat, which is good for tests.
  *
- * Masks ----- The first 8 masks in use, besides the exact one, each are a class. A receive of a class is hashed by (tag & mask), in the
+ * Masks
+ * -----
+ * The first 8 masks in use, besides the exact one, each are a class. A receive of a class is hashed by (tag & mask), in the
  * same table. An arriving message is looked for once in each class that has receives, and the oldest receive found takes it: by a 64-bit
  * sequence number, which does not come round. MPI needs three classes: any source, any tag, both. A class that is not used any more makes
  * room for another mask.
@@ -57,8 +61,8 @@
  * n entries; c classes with receives, at most 8; l receives in the list.
  *
  *   operation                     expected                        worst case
- *   arrive                        O(1 + c) + a scan of l          65 nodes a class + the scan
- *   post, exact                   O(1)                            65 nodes, and as much for each class that the message found is entered in
+ *   arrive                        O(1 + c) + a scan of l          65 nodes, for each class too, + the scan
+ *   post, exact                   O(1)                            65 nodes, for each class too that its message was entered in
  *   post, probe, mprobe, masked   O(1), and once for each         every message once: n * 65 nodes
  *                                 message and class O(1)
  *   ... of a ninth mask           a scan of the log               n
@@ -79,9 +83,8 @@
  * The NIC consumed it: inlay_match_cancel takes it out. The NIC says that a message is unexpected: inlay_match_arrive; a receive that it
  * finds may still be in the NIC's list (found.hw), from which it is to be removed.
  *
- * Threads: one owner, or a lock of the caller's around every call; no function but those of the layout takes a const table, since a
- * search may enter messages. Sources: MPI 4.0, 3.5 (order), 3.8 (probe, matched probe, cancel); digital search trees: Knuth, The Art of
- * Computer Programming 3, 6.3.
+ * Threads: one owner, or a lock of the caller's around every call, probes too: looking for a message may enter some.
+ * Sources: MPI 4.0, 3.5 (order), 3.8 (probe, matched probe, cancel). Digital search trees: Knuth, The Art of Computer Programming 3, 6.3.
  */
 #ifndef INLAY_MATCH_TABLE_H
 #define INLAY_MATCH_TABLE_H
@@ -116,7 +119,7 @@ struct inlay_match_node {
 struct inlay_match_entry {
 	uint64_t tag;             /* of a receive: & mask */
 	uint64_t seq;
-	struct inlay_match_node node; /* of a receive: under its class; of a message: under its whole tag; free: next is the next free entry */
+	struct inlay_match_node node; /* of a receive: under its class; of a message: under its whole tag; next of a free one: another */
 	uint64_t cookie;
 	union {
 		uint64_t mask;    /* of a receive */
@@ -204,7 +207,7 @@ struct inlay_match_found {
 
 INLAY_STATIC_ASSERT(sizeof(struct inlay_match_entry) == INLAY_CACHE_LINE, "an entry is one line");
 INLAY_STATIC_ASSERT(sizeof(struct inlay_match_side) == 2 * INLAY_CACHE_LINE, "the classes of a message are two lines");
-INLAY_STATIC_ASSERT(offsetof(struct inlay_match, mask) == INLAY_CACHE_LINE, "exact receives and messages need the first line only, and where the oldest is");
+INLAY_STATIC_ASSERT(offsetof(struct inlay_match, mask) == INLAY_CACHE_LINE, "exact tags need the first line");
 INLAY_STATIC_ASSERT(offsetof(struct inlay_match, cls) == 2 * INLAY_CACHE_LINE, "the masks are one line");
 INLAY_STATIC_ASSERT(offsetof(struct inlay_match, list) % INLAY_CACHE_LINE == 0, "the list begins on a line");
 INLAY_STATIC_ASSERT(sizeof(struct inlay_match) % INLAY_CACHE_LINE == 0, "whole lines");
@@ -318,7 +321,7 @@ INLAY_ALWAYS struct inlay_match_node *inlay_match_node_of(const struct inlay_mat
 /* Classes begin in different places, so that one hash in one bucket is one class and key. */
 INLAY_ALWAYS uint32_t *inlay_match_bucket(const struct inlay_match *m, uint32_t cls, uint64_t hash)
 {
-	return &m->bucket[(hash >> m->shift) ^ ((uint64_t)cls << 60 >> m->shift)];
+	return &m->bucket[(hash >> m->shift) ^ (uint64_t)cls << (60 - m->shift)];
 }
 
 /* Where the reference to the first entry of a class and key is; where it would go: the word there is 0. */
@@ -728,7 +731,8 @@ INLAY_ALWAYS uint32_t inlay_match_receive(struct inlay_match *m, uint64_t tag, u
 }
 
 /* A masked receive, as inlay_match_post. */
-INLAY_APART int inlay_match_post_masked(struct inlay_match *m, uint64_t tag, uint64_t mask, uint64_t cookie, struct inlay_match_found *found)
+INLAY_APART int inlay_match_post_masked(struct inlay_match *m, uint64_t tag, uint64_t mask, uint64_t cookie,
+					struct inlay_match_found *found)
 {
 	const uint32_t c = inlay_match_class_of(m, mask);
 	uint32_t e = inlay_match_find_masked(m, c, tag, mask);
@@ -752,40 +756,40 @@ INLAY_APART int inlay_match_post_masked(struct inlay_match *m, uint64_t tag, uin
 	return 0;
 }
 
-/* The oldest masked receive for a message, if it is older than `than`, takes it: 1, as inlay_match_arrive. 0: there is none. */
-INLAY_APART int inlay_match_arrive_masked(struct inlay_match *m, uint64_t tag, uint64_t than, struct inlay_match_found *found)
+/* The oldest masked receive for a message, if it is older than `than`; 0: there is none. *slot is where it is; NULL: in the list. */
+INLAY_APART uint32_t inlay_match_find_receive(const struct inlay_match *m, uint64_t tag, uint64_t than, uint32_t **slot)
 {
-	uint32_t *slot, *best = NULL, classes, at, e;
+	uint32_t *at, c, i, e = 0;
 
-	for (classes = m->live; classes; classes &= classes - 1) {
-		const uint32_t c = (uint32_t)__builtin_ctz(classes);
-
-		slot = inlay_match_bucket(m, c, (tag & m->mask[c - 1]) * m->multiplier);
-		if (INLAY_LIKELY(!*slot))
+	*slot = NULL;
+	for (c = 1; c < m->classes; c++) {
+		if (INLAY_LIKELY(!*inlay_match_bucket(m, c, (tag & m->mask[c - 1]) * m->multiplier)))
 			continue;
-		slot = inlay_match_class_slot(m, c, tag);
-		if (*slot && !(*slot & INLAY_MATCH_SIDE) && inlay_match_at(m, *slot)->seq < than) {
-			than = inlay_match_at(m, *slot)->seq;
-			best = slot;
+		at = inlay_match_class_slot(m, c, tag);
+		if (*at && !(*at & INLAY_MATCH_SIDE) && inlay_match_at(m, *at)->seq < than) {
+			than = inlay_match_at(m, *at)->seq;
+			*slot = at;
+			e = *at >> 5;
 		}
 	}
 	if (m->list.live) {
-		at = inlay_match_scan(m->list.tag, m->list.mask, m->list.low, m->list.end, tag);
-		if (at < m->list.end && m->entry[m->list.of[at]].seq < than) {
-			e = m->list.of[at];
-			inlay_match_tell_receive(m, e, found);
-			inlay_match_remove(m, &m->list, e);
-			inlay_match_leave(m, e);
-			return 1;
+		i = inlay_match_scan(m->list.tag, m->list.mask, m->list.low, m->list.end, tag);
+		if (i < m->list.end && m->entry[m->list.of[i]].seq < than) {
+			*slot = NULL;
+			e = m->list.of[i];
 		}
 	}
-	if (!best)
-		return 0;
-	e = *best >> 5;
-	inlay_match_tell_receive(m, e, found);
-	inlay_match_unlink_first(m, best);
+	return e;
+}
+
+/* Takes what was found so. */
+INLAY_APART void inlay_match_take_receive(struct inlay_match *m, uint32_t e, uint32_t *slot)
+{
+	if (slot)
+		inlay_match_unlink_first(m, slot);
+	else
+		inlay_match_remove(m, &m->list, e);
 	inlay_match_leave(m, e);
-	return 1;
 }
 
 /*
@@ -829,13 +833,18 @@ INLAY_ALWAYS int inlay_match_post(struct inlay_match *m, uint64_t tag, uint64_t 
  */
 INLAY_ALWAYS int inlay_match_arrive(struct inlay_match *m, uint64_t tag, uint64_t cookie, struct inlay_match_found *found)
 {
-	uint32_t *slot = inlay_match_slot(m, 0, tag, INLAY_MATCH_EXACT), e = *slot >> 5;
+	uint32_t *slot = inlay_match_slot(m, 0, tag, INLAY_MATCH_EXACT), *wild, e = *slot >> 5, masked;
 	struct inlay_match_entry *entry = inlay_match_at(m, *slot);
 	const int exact = e && entry->kind == INLAY_MATCH_POSTED;
 
-	if (INLAY_UNLIKELY(m->live | m->list.live))
-		if (inlay_match_arrive_masked(m, tag, exact ? entry->seq : ~(uint64_t)0, found))
+	if (INLAY_UNLIKELY(m->live | m->list.live)) {
+		masked = inlay_match_find_receive(m, tag, exact ? entry->seq : ~(uint64_t)0, &wild);
+		if (masked) {
+			inlay_match_tell_receive(m, masked, found);
+			inlay_match_take_receive(m, masked, wild);
 			return 1;
+		}
+	}
 	if (exact) {
 		inlay_match_tell_receive(m, e, found);
 		inlay_match_unlink_first(m, slot);
@@ -976,7 +985,7 @@ INLAY_FN int inlay_match_next(const struct inlay_match *m, uint32_t *at, struct 
 	return 0;
 }
 
-/* A message of this tag is about to arrive, or such a receive about to be posted: its bucket is loaded. Worth it when there is other work to do first. */
+/* Loads the bucket of a message that is about to arrive, or of an exact receive about to be posted. Worth it with other work in between. */
 INLAY_FN void inlay_match_prefetch(const struct inlay_match *m, uint64_t tag)
 {
 	__builtin_prefetch(inlay_match_bucket(m, 0, tag * m->multiplier), 1);
