@@ -460,8 +460,10 @@ static void one_talks_to_itself(void **state)
 
 static void queue_pairs_that_cannot_be(void **state)
 {
+	struct inlay_query_hca_cap_out cap;
 	struct inlay_devx_qp_attr attr, bad;
 	struct inlay_devx_address peer;
+	bool no_dbr;
 	struct inlay_devx_cq_attr cqa;
 	struct inlay_devx_path path;
 	struct inlay_devx_uar uar;
@@ -513,6 +515,20 @@ static void queue_pairs_that_cannot_be(void **state)
 	REFUSED(bad.pdn = 0xfffff0);
 	said(&qp.error, INLAY_CMD_STATUS_BAD_RES, -EINVAL);
 #undef REFUSED
+	/* Without a record, where the device cannot */
+	must(inlay_devx_query_cap(on.ctx, INLAY_CAP_GENERAL, &cap, NULL));
+	no_dbr = inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_HCA_CAP_2) &&
+		 !inlay_devx_query_cap(on.ctx, INLAY_CAP_GENERAL_2, &cap, NULL) &&
+		 inlay_hca_cap_2_get(&cap.cap.general_2, INLAY_HCA_CAP_2_SEND_DBR_MODE_NO_DBR_INT);
+	bad = attr;
+	bad.flags = INLAY_DEVX_QP_NO_SEND_RECORD;
+	if (no_dbr) {
+		made(inlay_devx_qp_create(&qp, on.ctx, &bad), &qp);
+		must(inlay_devx_qp_destroy(&qp));
+	} else {
+		assert_int_equal(inlay_devx_qp_create(&qp, on.ctx, &bad), -ENOTSUP);
+		assert_null(qp.obj);
+	}
 	/* Steps that do not fit */
 	inlay_devx_path_init(&path);
 	made(inlay_devx_qp_create(&qp, on.ctx, &attr), &qp);
