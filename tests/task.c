@@ -215,7 +215,7 @@ static void until_done(struct bench *b, const struct inlay_task *t)
 	while (inlay_task_status(t) == -EINPROGRESS) {
 		both(b);
 		if (now() > end)
-			fail_msg("a task was not completed");
+			fail_msg("a task was not completed: state %u, held %u", inlay_task_state(t), t->held);
 	}
 }
 
@@ -730,6 +730,129 @@ static void events(void **state)
 	bench_free(b);
 }
 
+/* ---- worker groups: five members, whose allgather is a loop ---- */
+
+#define MEMBERS 5u
+#define STRIDE 512u
+
+static uint8_t gathered[MEMBERS * STRIDE];
+static uint32_t gathering;
+
+static int gather(const void *from, void *to, size_t bytes, void *context, void **request)
+{
+	assert_int_equal(bytes, STRIDE);
+	memcpy(gathered + *(uint32_t *)context * STRIDE, from, bytes);
+	gathering++;
+	*request = to;
+	return 0;
+}
+
+static int gather_test(void *request)
+{
+	if (gathering < MEMBERS)
+		return -EINPROGRESS;
+	memcpy(request, gathered, sizeof(gathered));
+	return 0;
+}
+
+static void group(void **state)
+{
+	struct inlay_worker_group g[MEMBERS];
+	struct inlay_worker_segment s;
+	uint32_t number[MEMBERS], i, k, len;
+	struct inlay_worker_oob oob;
+	const void *address;
+	uint64_t id;
+
+	(void)state;
+	memset(&oob, 0, sizeof(oob));
+	oob.allgather = gather;
+	oob.test = gather_test;
+	oob.members = MEMBERS;
+	gathering = 0;
+	for (i = 0; i < MEMBERS; i++) {
+		const size_t size = inlay_worker_group_size(MEMBERS, STRIDE);
+		void *memory = pages(size);
+
+		number[i] = i;
+		oob.context = &number[i];
+		oob.index = i;
+		assert_int_equal(inlay_worker_group_create(&g[i], memory, size - 1, STRIDE, &oob), -ENOMEM);
+		must(inlay_worker_group_create(&g[i], memory, size, STRIDE, &oob));
+		/* Member i has i workers, and two segments */
+		for (k = 0; k < i; k++)
+			must(inlay_worker_group_add_worker(&g[i], 100 * i + k, "worker's address", 1 + k));
+		assert_int_equal(inlay_worker_group_add_buffer(&g[i], 0x1000, 16, NULL, 0, NULL, 0), -EBADFD);
+		must(inlay_worker_group_set_buffers_count(&g[i], 2));
+		must(inlay_worker_group_add_buffer(&g[i], 0x1000 * (i + 1), 0x1000, "memh", 4, "mkey!", 5));
+		must(inlay_worker_group_add_buffer(&g[i], 0x100000, 1, NULL, 0, "key", 3));
+		assert_int_equal(inlay_worker_group_add_buffer(&g[i], 0x200000, 1, NULL, 0, NULL, 0), -ENOSPC);
+		assert_int_equal(inlay_worker_group_add_worker(&g[i], 1, gathered, STRIDE), -ENOSPC);
+		must(inlay_worker_group_start(&g[i]));
+		assert_int_equal(inlay_worker_group_start(&g[i]), -EBADFD);
+		assert_int_equal(inlay_worker_group_address(&g[i], 0, &address, &len), -EINVAL);
+		if (i + 1 < MEMBERS)
+			assert_int_equal(inlay_worker_group_progress(&g[i]), -EINPROGRESS);
+	}
+	/* One hears nonsense */
+	gathered[3 * STRIDE + 50] ^= 1;
+	assert_int_equal(inlay_worker_group_progress(&g[4]), -EBADMSG);
+	assert_int_equal(inlay_worker_group_progress(&g[4]), -EBADMSG);
+	gathered[3 * STRIDE + 50] ^= 1;
+	for (i = 0; i + 1 < MEMBERS; i++) {
+		uint32_t domain = 0, member;
+
+		must(inlay_worker_group_progress(&g[i]));
+		assert_int_equal(inlay_worker_group_workers(&g[i]), 10);
+		for (member = 0; member < MEMBERS; member++) {
+			for (k = 0; k < member; k++, domain++) {
+				must(inlay_worker_group_address(&g[i], domain, &address, &len));
+				assert_int_equal(len, 1 + k);
+				assert_memory_equal(address, "worker's address", len);
+				must(inlay_worker_group_id(&g[i], domain, &id));
+				assert_int_equal(id, 100 * member + k);
+				must(inlay_worker_group_segment(&g[i], domain, 0x1000 * (member + 1) + 0xfff, &s));
+				assert_int_equal(s.memh_len, 4);
+				assert_memory_equal(s.mkey, "mkey!", 5);
+				assert_int_equal(inlay_worker_group_segment(&g[i], domain, 0x1000 * (member + 2), &s), -ENOENT);
+				must(inlay_worker_group_segment(&g[i], domain, 0x100000, &s));
+				assert_int_equal(s.mkey_len, 3);
+			}
+		}
+		assert_int_equal(inlay_worker_group_address(&g[i], domain, &address, &len), -ENOENT);
+	}
+	for (i = 0; i < MEMBERS; i++)
+		free(g[i].members);
+}
+
+/* ---- numbered objects ---- */
+
+static void handles(void **state)
+{
+	struct inlay_task_object memory[3];
+	struct inlay_task_handles t;
+	uint64_t h[4], old;
+	int x[4];
+
+	(void)state;
+	inlay_task_handles_init(&t, memory, 3);
+	assert_null(inlay_task_handles_find(&t, 0));
+	h[0] = inlay_task_handles_add(&t, &x[0]);
+	h[1] = inlay_task_handles_add(&t, &x[1]);
+	h[2] = inlay_task_handles_add(&t, &x[2]);
+	assert_true(h[0] && h[1] && h[2]);
+	assert_int_equal(inlay_task_handles_add(&t, &x[3]), 0);
+	assert_ptr_equal(inlay_task_handles_find(&t, h[1]), &x[1]);
+	assert_null(inlay_task_handles_find(&t, h[1] + 5));
+	old = h[1];
+	assert_ptr_equal(inlay_task_handles_remove(&t, old), &x[1]);
+	assert_null(inlay_task_handles_remove(&t, old));
+	h[3] = inlay_task_handles_add(&t, &x[3]);
+	assert_true(h[3] && h[3] != old);
+	assert_null(inlay_task_handles_find(&t, old));
+	assert_ptr_equal(inlay_task_handles_find(&t, h[3]), &x[3]);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -741,6 +864,8 @@ int main(void)
 		cmocka_unit_test(dead_worker),
 		cmocka_unit_test(resubmit),
 		cmocka_unit_test(events),
+		cmocka_unit_test(group),
+		cmocka_unit_test(handles),
 	};
 
 	return cmocka_run_group_tests_name("task", tests, dev_open, dev_close) || again_with("SOFTDEV_MANUAL", "1") || again_trapped();

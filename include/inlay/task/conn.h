@@ -44,7 +44,8 @@ INLAY_COLD size_t inlay_task_conn_size(const struct inlay_task_worker_params *p)
 	if (inlay_task_worker_check(p))
 		return 0;
 	return (size_t)(num * inlay_task_conn_stride(p) + num * sizeof(struct inlay_task_cmd) +
-			inlay_task_worker_lines((uint64_t)p->credits * sizeof(void *)) + inlay_task_worker_lines((uint64_t)p->plugins * sizeof(void *)));
+			inlay_task_worker_lines((uint64_t)p->credits * sizeof(void *)) +
+			inlay_task_worker_lines((uint64_t)p->plugins * sizeof(void *)));
 }
 
 /* The worker's table of connections, anew: one has come or gone. */
@@ -123,9 +124,8 @@ INLAY_COLD void inlay_task_conn_begin(struct inlay_task_conn *c, const struct in
 	uint32_t i;
 
 	c->link.peer = *peer;
-	c->room = inlay_task_room(peer->message);
-	if (c->room > w->params.response)
-		c->room = w->params.response;
+	c->answer_room = inlay_task_room(peer->message);
+	c->room = c->answer_room < w->params.response ? c->answer_room : w->params.response;
 	c->max_inline = w->params.max_inline < c->room ? w->params.max_inline : c->room;
 	c->connected = 1;
 	c->up = 1;

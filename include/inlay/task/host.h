@@ -68,8 +68,9 @@
  * device could still read its payload, or the worker read its payload or write its response through a window. It leaves that state when the
  * late answer comes (its windows are then closed), when its windows have been closed at the caller's request (inlay_task_revoke), when its
  * send is done, if it was only that, or with the end of the queue pair. params.reusable is then called. A worker that uses a revoked window
- * breaks the connection: a refused RDMA access costs a reliable queue pair. A task without windows whose payload was copied, or gathered
- * from its own buffer, has nothing to wait for: it is IDLE in its callback, and its late answer is dropped by its generation.
+ * breaks the connection: a refused RDMA access costs a reliable queue pair. A task without windows whose
+ * send is done, or whose payload was copied into the WQE, has nothing to wait for: it is IDLE in its callback, and its late answer is
+ * dropped by its generation.
  *
  * The in-flight limit is the smaller one of params.in_flight, a power of two, and the worker's credits. A command that was sent and whose
  * answer has not come counts, also when its task was completed early: the worker has still to do with it. inlay_task_host_outstanding
@@ -264,6 +265,7 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_host {
 	uint32_t probing;
 	uint32_t probe_end;
 	uint32_t owed;                  /* the ring holds something of the host's own to ring for */
+	uint32_t hurry;                 /* somebody waits for a send that may be unsignaled */
 	uint64_t probe_at;
 	struct inlay_task_host_params params;
 	struct ibv_pd *pd;
@@ -334,9 +336,15 @@ INLAY_COLD uint32_t inlay_task_host_wqebbs(const struct inlay_task_host_params *
 	return all > 32768 ? 32768 : (uint32_t)all;
 }
 
+/* Of a task's own payload buffer, and a line before it, whose second half has the head when the device gathers both. */
+INLAY_COLD uint64_t inlay_task_host_stride(const struct inlay_task_host_params *p)
+{
+	return INLAY_CACHE_LINE + inlay_task_lines(p->payload);
+}
+
 INLAY_COLD uint64_t inlay_task_host_arena(const struct inlay_task_host_params *p)
 {
-	return p->tasks * inlay_task_lines(p->payload) + ((uint64_t)p->tasks + p->in_flight) * inlay_task_lines(p->message);
+	return p->tasks * inlay_task_host_stride(p) + ((uint64_t)p->tasks + p->in_flight) * inlay_task_lines(p->message);
 }
 
 /* Bytes of memory for such a host; 0 when there cannot be one. */
@@ -393,8 +401,8 @@ INLAY_COLD void inlay_task_host_unmake(struct inlay_task_host *h)
 INLAY_COLD int inlay_task_host_init(struct inlay_task_host *h, void *memory, const struct inlay_task_host_params *p, struct ibv_pd *pd,
 				    struct inlay_keys keys)
 {
-	uint64_t stride = inlay_task_lines(p->payload), slot = inlay_task_lines(p->message), arena = inlay_task_host_arena(p);
-	uint8_t *at = (uint8_t *)memory, *payload = at;
+	uint64_t stride = inlay_task_host_stride(p), slot = inlay_task_lines(p->message), arena = inlay_task_host_arena(p);
+	uint8_t *at = (uint8_t *)memory, *payload = at + INLAY_CACHE_LINE;
 	uint32_t i;
 	int err;
 
@@ -422,6 +430,8 @@ INLAY_COLD int inlay_task_host_init(struct inlay_task_host *h, void *memory, con
 	h->slot_of = (uint8_t **)(void *)at;
 	at += inlay_task_lines((uint64_t)p->in_flight * sizeof(uint8_t *));
 	h->windows = (struct inlay_task_window *)(void *)at;
+	for (i = 0; i < p->windows; i++)
+		h->windows[i].mw = NULL;
 	at += inlay_task_lines((uint64_t)p->windows * sizeof(struct inlay_task_window));
 	err = inlay_mmap_create(&h->mmap, at, inlay_mmap_size(1, 1), 1, 1);
 	if (!err)
@@ -556,8 +566,6 @@ INLAY_COLD int inlay_task_host_make(struct inlay_task_host *h, void *memory, str
 		h->mr = NULL;
 		return err;
 	}
-	for (i = 0; i < p->windows; i++)
-		h->windows[i].mw = NULL;
 	for (i = 0; i < p->windows; i++) {
 		h->windows[i].mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
 		if (!h->windows[i].mw)

@@ -169,6 +169,11 @@ INLAY_COLD void inlay_task_end(struct inlay_task *t, int status)
 	} else {
 		t->early = 1;
 		t->held &= (uint8_t)~INLAY_TASK_HELD_COPY;
+		/* Gathered from its own buffer: the answer would have told that it is sent. */
+		if (!t->held && (t->payload->next || t->payload->data_len > t->host->max_inline) && !inlay_task_is_sent(t)) {
+			t->held = INLAY_TASK_HELD_SEND;
+			t->host->hurry = 1;
+		}
 		if (t->held == INLAY_TASK_HELD_SEND && inlay_task_is_sent(t))
 			t->held = 0;
 	}
@@ -224,6 +229,7 @@ INLAY_COLD void inlay_task_host_break(struct inlay_task_host *h, int why)
 	h->limit = 0;
 	h->outstanding = h->orphans = 0;
 	h->waiting = INLAY_TASK_NONE;
+	h->hurry = 0;
 	h->due = 0;
 	for (i = 0; i < h->num; i++) {
 		struct inlay_task *t = &h->tasks[i];
@@ -264,6 +270,7 @@ INLAY_COLD void inlay_task_host_settle(struct inlay_task *t, const struct inlay_
 	t->held &= (uint8_t)~INLAY_TASK_HELD_COPY;
 	if (t->early) {
 		t->early = 0;
+		inlay_task_host_forget(h, t); /* it may be waiting already */
 	} else {
 		t->status = err ? err : a->status;
 		t->by = err ? INLAY_TASK_BY_HOST : a->kind == INLAY_TASK_REFUSED ? INLAY_TASK_BY_WORKER : INLAY_TASK_BY_HANDLER;
@@ -394,6 +401,11 @@ INLAY_COLD uint32_t inlay_task_host_tend(struct inlay_task_host *h, uint32_t max
 
 	if (now >= h->earliest)
 		inlay_task_host_expire(h, now);
+	/* A completion of all that was sent, some of it unsignaled. */
+	if (h->hurry && !inlay_post_nop(&h->link.sq, INLAY_SIGNALED)) {
+		h->hurry = 0;
+		h->owed = 1;
+	}
 	if (h->waiting != INLAY_TASK_NONE)
 		inlay_task_host_wait(h);
 	if (h->params.period && h->limit)
@@ -402,7 +414,7 @@ INLAY_COLD uint32_t inlay_task_host_tend(struct inlay_task_host *h, uint32_t max
 	if (h->params.period && h->limit && h->probe_at < h->due)
 		h->due = h->probe_at;
 	n = inlay_task_host_deliver(h, max);
-	if (h->ripe != INLAY_TASK_NONE || h->waiting != INLAY_TASK_NONE)
+	if (h->ripe != INLAY_TASK_NONE || h->waiting != INLAY_TASK_NONE || h->hurry)
 		h->due = 0;
 	if (h->owed) {
 		h->owed = 0;

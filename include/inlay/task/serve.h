@@ -273,15 +273,16 @@ INLAY_ALWAYS int inlay_task_cmd_answer(struct inlay_task_cmd *cmd, int status)
 /* How long a response may be at all: in the answer, or written to what the host has granted. */
 INLAY_FN uint64_t inlay_task_cmd_largest(const struct inlay_task_cmd *cmd)
 {
-	return cmd->response_key.bytes > cmd->conn->room ? cmd->response_key.bytes : cmd->conn->room;
+	uint32_t room = cmd->conn->answer_room;
+
+	return cmd->response_key.bytes > room ? cmd->response_key.bytes : room;
 }
 
 /*
- * Answers with the windows of a buffer, or a list, of the handler's: gathered into the answer, or written to the host's memory when they
- * are longer than cmd->response_room. The worker takes a reference of its own and gives it back when the device is done; one of a list's
- * pieces at most 16.
+ * Answers with the windows of a buffer, or a list, of the handler's: gathered into the answer, or written to the memory that the host has
+ * granted when an answer has no room for them. The worker takes a reference of its own and gives it back when the device is done.
  *
- * buf  registered with the worker's PD; a reference of the handler's stays the handler's
+ * buf  registered with the worker's PD, of at most 16 pieces; the handler's reference stays the handler's
  *
  * Returns as inlay_task_cmd_answer_data; -E2BIG when they are longer than inlay_task_cmd_largest, or are too many pieces; -EINVAL when buf
  * was given back or is not a head: in both cases the command is still the handler's.
@@ -298,7 +299,7 @@ INLAY_FN int inlay_task_cmd_answer_buf(struct inlay_task_cmd *cmd, int status, s
 		return -EINVAL;
 	c->kept--;
 	cmd->answer = buf;
-	cmd->kind = total > c->room ? INLAY_TASK_WRITTEN : INLAY_TASK_ANSWER;
+	cmd->kind = total > c->answer_room ? INLAY_TASK_WRITTEN : INLAY_TASK_ANSWER;
 	cmd->status = inlay_task_cmd_status(status);
 	cmd->response_len = (uint32_t)total;
 	return inlay_task_cmd_finish(cmd);
@@ -412,6 +413,9 @@ INLAY_ALWAYS uint32_t inlay_task_cmd_dispatch(struct inlay_task_cmd *cmd)
 	c->kept++;
 	err = s->plugin->command(s->state, cmd);
 	if (INLAY_LIKELY(err <= 0)) {
+		/* One that has answered by itself has answered. */
+		if (INLAY_UNLIKELY(cmd->state != INLAY_TASK_CMD_KEPT))
+			return 1;
 		/* A handler that says it has written more than there was room for has its command answered all the same. */
 		if (INLAY_UNLIKELY(inlay_task_cmd_answer(cmd, err) == -E2BIG))
 			inlay_task_cmd_answer_data(cmd, -E2BIG, cmd->response, 0);

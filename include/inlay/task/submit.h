@@ -10,8 +10,11 @@
  * and when it is gathered
  *
  *   +0   ctrl     SEND, index, QPN, DS
+ *   +16  data     pointer to the head, and right behind it the payload: in the task's own buffer, from its start on
+ *
+ *   +0   ctrl     SEND, index, QPN, DS
  *   +16  inline   byte count | head of 32 bytes, with the keys that there are
- *   +64  data     pointers to the payload
+ *   +64  data     pointers to the payload: from elsewhere
  *
  * Threads: as host.h.
  * Sources: as host.h.
@@ -49,6 +52,11 @@ INLAY_ALWAYS uint32_t inlay_task_get_word(const struct inlay_task *t)
 INLAY_ALWAYS void inlay_task_set_word(struct inlay_task *t, uint32_t word)
 {
 	*(inlay_task_word *)(void *)&t->state = word;
+}
+
+INLAY_ALWAYS uint32_t inlay_task_get_half(const struct inlay_task *t)
+{
+	return *(const inlay_task_half *)(const void *)&t->state;
 }
 
 /* Its own part of the rest. */
@@ -363,8 +371,8 @@ INLAY_ALWAYS uint32_t inlay_task_response_room(const struct inlay_buf *buf)
 	return room > INLAY_BUF_WINDOW ? INLAY_BUF_WINDOW : (uint32_t)room;
 }
 
-/* A submit that is not simply inline: of a list, of a larger payload, with a response buffer. */
-INLAY_FN int inlay_task_submit_other(struct inlay_task *t)
+/* A submit of a list, of a caller's buffer, of a larger payload, with a response buffer; and what is none. */
+INLAY_FN int inlay_task_submit_other(struct inlay_task *t, int ring)
 {
 	struct inlay_task_host *h = t->host;
 	struct inlay_sq *sq = &h->link.sq;
@@ -374,6 +382,8 @@ INLAY_FN int inlay_task_submit_other(struct inlay_task *t)
 	struct inlay_task_command c;
 	struct inlay_cursor at;
 
+	if (h->outstanding >= h->limit || t->state != INLAY_TASK_IDLE)
+		return inlay_task_refuse(t);
 	if (t->response) {
 		response = inlay_task_response_room(t->response);
 		if (response > inlay_task_room(h->message))
@@ -431,22 +441,46 @@ INLAY_FN int inlay_task_submit_other(struct inlay_task *t)
 	else
 		fence |= inlay_task_signal(first, bbs, h->quarter);
 	inlay_sq_commit(sq, at, MLX5_OPCODE_SEND, fence);
+	if (ring)
+		inlay_sq_ring(sq);
 	inlay_task_flies(t, h, held | (t->response ? (uint32_t)INLAY_TASK_HELD_COPY : 0));
 	return 0;
 }
 
-/* A submit of more than what fits one WQEBB; or of none, since it may not be. */
-INLAY_FN int inlay_task_submit_long(struct inlay_task *t)
+/* A submit of more than what is inline, simply or not. ring: whether to. */
+INLAY_FN int inlay_task_submit_gather(struct inlay_task *t, struct inlay_task_host *h, const struct inlay_buf *payload, int ring)
 {
-	struct inlay_task_host *h = t->host;
-	const struct inlay_buf *payload = t->payload;
+	uint8_t *head = payload->data - INLAY_TASK_HEAD;
 	uint32_t len = payload->data_len;
 	struct inlay_cursor at;
 
-	if (INLAY_UNLIKELY(h->outstanding >= h->limit) || INLAY_UNLIKELY(t->state != INLAY_TASK_IDLE))
-		return inlay_task_refuse(t);
-	if (len > h->max_inline || payload->next || t->response)
-		return inlay_task_submit_other(t);
+	if (INLAY_UNLIKELY(h->outstanding >= h->limit) || INLAY_UNLIKELY(inlay_task_get_half(t) != INLAY_TASK_IDLE) ||
+	    INLAY_UNLIKELY(payload->next) || INLAY_UNLIKELY(payload != inlay_task_rest(t)->payload) ||
+	    INLAY_UNLIKELY(payload->data != payload->head) || INLAY_UNLIKELY(len > h->room))
+		return inlay_task_submit_other(t, ring);
+	/* A task's own buffer has room for the head before it, so that one piece is all there is to gather. */
+	if (INLAY_UNLIKELY(inlay_sq_begin(&h->link.sq, 1, &at)))
+		return -EAGAIN;
+	inlay_task_head_write(head, inlay_task_first(INLAY_TASK_COMMAND, 0, len), t->context, t->plugin, t->destination);
+	at = inlay_seg_data(at, (uintptr_t)head, INLAY_TASK_HEAD + len, h->lkey);
+	inlay_sq_commit(&h->link.sq, at, MLX5_OPCODE_SEND, inlay_task_signal(at.index, 1, h->quarter));
+	if (ring)
+		inlay_sq_ring(&h->link.sq);
+	inlay_task_flies(t, h, 0);
+	return 0;
+}
+
+/* A submit of more than what fits one WQEBB, inline or not. */
+INLAY_FN int inlay_task_submit_long(struct inlay_task *t, struct inlay_task_host *h, const struct inlay_buf *payload, int ring)
+{
+	uint32_t len = payload->data_len;
+	struct inlay_cursor at;
+
+	if (len > h->max_inline)
+		return inlay_task_submit_gather(t, h, payload, ring);
+	if (INLAY_UNLIKELY(h->outstanding >= h->limit) || INLAY_UNLIKELY(inlay_task_get_half(t) != INLAY_TASK_IDLE) ||
+	    INLAY_UNLIKELY(payload->next))
+		return inlay_task_submit_other(t, ring);
 	if (INLAY_UNLIKELY(inlay_sq_begin(&h->link.sq, (INLAY_TASK_AT + len + INLAY_WQEBB - 1) / INLAY_WQEBB, &at)))
 		return -EAGAIN;
 	inlay_put32(at.wqe + INLAY_DS, inlay_to_be32((INLAY_TASK_HEAD + len) | (uint32_t)MLX5_INLINE_SEG));
@@ -454,18 +488,10 @@ INLAY_FN int inlay_task_submit_long(struct inlay_task *t)
 	inlay_copy_wrap(at, at.wqe + INLAY_TASK_AT, payload->data, len);
 	at.ds = (INLAY_TASK_AT + len + INLAY_DS - 1) / INLAY_DS;
 	inlay_sq_commit(&h->link.sq, at, MLX5_OPCODE_SEND, inlay_task_signal(at.index, (uint32_t)(at.ds + 3) / 4, h->quarter));
+	if (ring)
+		inlay_sq_ring(&h->link.sq);
 	inlay_task_flies(t, h, 0);
 	return 0;
-}
-
-/* ... and rung for. */
-INLAY_FN int inlay_task_submit_long_ring(struct inlay_task *t)
-{
-	int err = inlay_task_submit_long(t);
-
-	if (!err)
-		inlay_sq_ring(&t->host->link.sq);
-	return err;
 }
 
 /* Both submits. ring: constant. */
@@ -476,10 +502,12 @@ INLAY_ALWAYS int inlay_task_submit_one(struct inlay_task *t, int ring)
 	uint32_t len = payload->data_len;
 	struct inlay_cursor at;
 
+	if (INLAY_UNLIKELY(len > INLAY_WQEBB - INLAY_TASK_AT))
+		return inlay_task_submit_long(t, h, payload, ring);
 	/* IDLE, and no response buffer of the caller's, is half a word. */
-	if (INLAY_UNLIKELY(h->outstanding >= h->limit) || INLAY_UNLIKELY(*(const inlay_task_half *)(const void *)&t->state != INLAY_TASK_IDLE) ||
-	    INLAY_UNLIKELY(len > INLAY_WQEBB - INLAY_TASK_AT) || INLAY_UNLIKELY(payload->next))
-		return ring ? inlay_task_submit_long_ring(t) : inlay_task_submit_long(t);
+	if (INLAY_UNLIKELY(h->outstanding >= h->limit) || INLAY_UNLIKELY(inlay_task_get_half(t) != INLAY_TASK_IDLE) ||
+	    INLAY_UNLIKELY(payload->next))
+		return inlay_task_submit_other(t, ring);
 	/* One WQEBB, whatever the length: all but the payload's copy folds. */
 	if (INLAY_UNLIKELY(inlay_sq_begin(&h->link.sq, 1, &at)))
 		return -EAGAIN;

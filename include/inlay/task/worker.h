@@ -30,9 +30,10 @@
  *   INLAY_TASK_STALL   not now: it is offered again in the next progress, and the connection's later commands wait behind it
  *
  * Every command that comes is answered once. What is no command, or for no plugin, or too large, is answered by the worker itself (wire.h,
- * REFUSED). A response of at most params.max_inline bytes is copied into the WQE of the answer; up to the room for it (cmd->response_room)
- * it is gathered from cmd->response; a larger one is written to the buffer that the host has granted, if it has: inlay_task_cmd_answer_buf.
- * An answer for which the ring has no room waits its turn; nobody has to try again.
+ * REFUSED). A response of at most params.max_inline bytes is copied into the WQE of the answer; a longer one, up to cmd->response_room, is
+ * gathered from cmd->response. One that lies elsewhere is answered by inlay_task_cmd_answer_data, copied, or inlay_task_cmd_answer_buf: as
+ * it lies, and written to the buffer that the host has granted, if it has, when it is longer than an answer can be. An answer for which the
+ * ring has no room waits its turn; nobody has to try again.
  *
  * Order. Commands of one connection reach their handlers in the order in which the host submitted them, also when some have their payload
  * read by a key and others not. Answers of handlers that answer at once leave in that order. Nothing is promised between connections.
@@ -241,7 +242,7 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_conn {
 	uint32_t max_inline;
 	uint32_t quarter;               /* of the send ring, in WQEBBs less 1 */
 	uint32_t kept;                  /* commands with handlers */
-	uint32_t room;                  /* bytes of a response in an answer */
+	uint32_t room;                  /* bytes of a response in a command's own memory */
 	struct inlay_task_fifo waiting;
 	struct inlay_task_fifo answered;
 	struct inlay_task_fifo sending;
@@ -258,6 +259,7 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_conn {
 	uint8_t reserved[2];
 	uint32_t probe_end;
 	uint32_t strays;                /* completions that make no sense */
+	uint32_t answer_room;           /* bytes of a response in an answer */
 	struct inlay_task_link link;
 	uint64_t commands;              /* received, and answered */
 	uint64_t answers;
