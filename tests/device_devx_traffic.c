@@ -977,6 +977,9 @@ static void dc(void **state)
 	c = command(0x714, 0x10, 0x10);
 	IN(0x48, 24, dctn[1]);
 	assert_int_equal(modify(dct[1], &c), OK);
+	/* Also of a target that it has talked to just now */
+	at = seg_raddr(seg_dct(wqe(&dci[0]) + 16, dctn[1], KEY), (uintptr_t)arena.p + ARENA / 2, arena.mr->rkey);
+	sent(&scq, dci[0].qpn, post_one(&dci[0], MLX5_OPCODE_RDMA_WRITE, seg_data(at, a, 512, arena.mr->lkey), 0));
 	at = seg_dct(wqe(&dci[0]) + 16, dctn[1], KEY + 1);
 	post_one(&dci[0], MLX5_OPCODE_SEND, seg_data(at, a, 512, arena.mr->lkey), 0);
 	if (trapping()) {

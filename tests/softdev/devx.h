@@ -8,6 +8,7 @@
  *                  fwcap.c   QUERY_HCA_CAP
  *                  fwmkey.c  MKEY, cross-VHCA alias
  *                  umem.c    memory that commands name
+ *                  queues    fwqueue.h says which file has which
  *
  * A command comes to the firmware with its inbox as the kernel let it through. Its handler is found by opcode and gets boxes that are at
  * least as long as its entry says, so that much of them may be read and written without a question; the rest only after a look at the
