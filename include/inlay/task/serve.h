@@ -127,21 +127,39 @@ INLAY_FN void inlay_task_cmd_spare(struct inlay_task_cmd *cmd)
 	c->spare = inlay_task_cmd_index(cmd);
 }
 
-/* The WQE of an inline answer: -EAGAIN when there is no room. */
-INLAY_ALWAYS int inlay_task_cmd_post_inline(struct inlay_task_cmd *cmd, uint32_t kind, int status, const void *data, uint32_t len)
+/* The WQE of an inline answer that has room in one WQEBB: -EAGAIN when there is no room in the ring. */
+INLAY_ALWAYS int inlay_task_cmd_post_short(struct inlay_task_cmd *cmd, uint32_t kind, int status, const void *data, uint32_t len)
 {
 	struct inlay_task_conn *c = cmd->conn;
 	struct inlay_cursor at;
 
-	if (INLAY_UNLIKELY(inlay_sq_begin(&c->link.sq, (INLAY_DS + 4 + INLAY_TASK_HEAD + len + INLAY_WQEBB - 1) / INLAY_WQEBB, &at)))
+	if (INLAY_UNLIKELY(inlay_sq_begin(&c->link.sq, 1, &at)))
 		return -EAGAIN;
 	/* Nothing: it keeps compilers from reckoning with copies that a length which they know does not make. */
 	__asm__("" : "+r"(data));
 	inlay_put32(at.wqe + INLAY_DS, inlay_to_be32((INLAY_TASK_HEAD + len) | (uint32_t)MLX5_INLINE_SEG));
 	inlay_task_head_write(at.wqe + INLAY_DS + 4, inlay_task_first(kind, inlay_task_status_wire(status), len), cmd->context, cmd->plugin,
 			      cmd->destination);
-	inlay_copy_wrap(at, at.wqe + INLAY_DS + 4 + INLAY_TASK_HEAD, data, len);
-	at.ds = (INLAY_DS + 4 + INLAY_TASK_HEAD + len + INLAY_DS - 1) / INLAY_DS;
+	inlay_copy(at.wqe + INLAY_TASK_AT, data, len);
+	at.ds = INLAY_WQEBB / INLAY_DS;
+	inlay_sq_commit(&c->link.sq, at, MLX5_OPCODE_SEND, inlay_task_signal(at.index, 1, c->quarter));
+	return 0;
+}
+
+/* The same of any length. */
+INLAY_FN int inlay_task_cmd_post_inline(struct inlay_task_cmd *cmd, uint32_t kind, int status, const void *data, uint32_t len)
+{
+	struct inlay_task_conn *c = cmd->conn;
+	struct inlay_cursor at;
+
+	if (INLAY_UNLIKELY(inlay_sq_begin(&c->link.sq, (INLAY_TASK_AT + len + INLAY_WQEBB - 1) / INLAY_WQEBB, &at)))
+		return -EAGAIN;
+	__asm__("" : "+r"(data));
+	inlay_put32(at.wqe + INLAY_DS, inlay_to_be32((INLAY_TASK_HEAD + len) | (uint32_t)MLX5_INLINE_SEG));
+	inlay_task_head_write(at.wqe + INLAY_DS + 4, inlay_task_first(kind, inlay_task_status_wire(status), len), cmd->context, cmd->plugin,
+			      cmd->destination);
+	inlay_copy_wrap(at, at.wqe + INLAY_TASK_AT, data, len);
+	at.ds = (INLAY_TASK_AT + len + INLAY_DS - 1) / INLAY_DS;
 	inlay_sq_commit(&c->link.sq, at, MLX5_OPCODE_SEND, inlay_task_signal(at.index, (uint32_t)(at.ds + 3) / 4, c->quarter));
 	return 0;
 }
@@ -230,6 +248,31 @@ INLAY_ALWAYS int inlay_task_cmd_status(int status)
 	return status <= 0 && status >= -INLAY_TASK_STATUS_MAX ? status : -EIO;
 }
 
+/* An answer that is not short, or not to be posted now. */
+INLAY_FN int inlay_task_cmd_answer_long(struct inlay_task_cmd *cmd, int status, const void *data, uint32_t len)
+{
+	struct inlay_task_conn *c = cmd->conn;
+
+	if (len > c->room)
+		return -E2BIG;
+	c->kept--;
+	status = inlay_task_cmd_status(status);
+	if (len <= c->max_inline && !cmd->pulled && !c->broken && c->answered.first == INLAY_TASK_NOBODY &&
+	    !inlay_task_cmd_post_inline(cmd, INLAY_TASK_ANSWER, status, data, len)) {
+		cmd->state = INLAY_TASK_CMD_FREE;
+		inlay_task_conn_receive(c, cmd);
+		c->answers++;
+		inlay_task_conn_dirty(c);
+		return 0;
+	}
+	if (data != cmd->response)
+		inlay_copy(cmd->response, data, len);
+	cmd->kind = INLAY_TASK_ANSWER;
+	cmd->status = status;
+	cmd->response_len = len;
+	return inlay_task_cmd_finish(cmd);
+}
+
 /*
  * Answers a command with `status`, 0 or a negative errno, and len bytes at `data`, which are copied: they may lie anywhere, in the
  * command's payload too, but not across cmd->response, unless they begin there. From then on the command is the worker's.
@@ -244,24 +287,16 @@ INLAY_ALWAYS int inlay_task_cmd_answer_data(struct inlay_task_cmd *cmd, int stat
 	struct inlay_task_conn *c = cmd->conn;
 
 	INLAY_CHECK(cmd->state == INLAY_TASK_CMD_KEPT, "a command is answered once, by its handler");
-	if (INLAY_UNLIKELY(len > c->room))
-		return -E2BIG;
+	if (INLAY_UNLIKELY(len > INLAY_WQEBB - INLAY_TASK_AT) || INLAY_UNLIKELY(cmd->pulled != NULL) || INLAY_UNLIKELY(c->broken) ||
+	    INLAY_UNLIKELY(c->answered.first != INLAY_TASK_NOBODY) || INLAY_UNLIKELY(len > c->room) ||
+	    INLAY_UNLIKELY(inlay_task_cmd_post_short(cmd, INLAY_TASK_ANSWER, inlay_task_cmd_status(status), data, len)))
+		return inlay_task_cmd_answer_long(cmd, status, data, len);
 	c->kept--;
-	if (INLAY_LIKELY(len <= c->max_inline) && INLAY_LIKELY(!cmd->pulled) && INLAY_LIKELY(!c->broken) &&
-	    INLAY_LIKELY(c->answered.first == INLAY_TASK_NOBODY) &&
-	    INLAY_LIKELY(!inlay_task_cmd_post_inline(cmd, INLAY_TASK_ANSWER, inlay_task_cmd_status(status), data, len))) {
-		cmd->state = INLAY_TASK_CMD_FREE;
-		inlay_task_conn_receive(c, cmd);
-		c->answers++;
-		inlay_task_conn_dirty(c);
-		return 0;
-	}
-	if (data != cmd->response)
-		inlay_copy(cmd->response, data, len);
-	cmd->kind = INLAY_TASK_ANSWER;
-	cmd->status = inlay_task_cmd_status(status);
-	cmd->response_len = len;
-	return inlay_task_cmd_finish(cmd);
+	cmd->state = INLAY_TASK_CMD_FREE;
+	inlay_task_conn_receive(c, cmd);
+	c->answers++;
+	inlay_task_conn_dirty(c);
+	return 0;
 }
 
 /* The same with cmd->response_len bytes that were written to cmd->response. */

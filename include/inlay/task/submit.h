@@ -322,8 +322,6 @@ INLAY_FN uint64_t inlay_task_host_due(const struct inlay_task_host *h)
  * Data path: submitting
  */
 
-#define INLAY_TASK_AT (INLAY_DS + 4 + INLAY_TASK_HEAD) /* where the payload begins in a WQE that has it inline */
-
 /* Why a task is not submitted. */
 INLAY_COLD int inlay_task_refuse(const struct inlay_task *t)
 {

@@ -83,6 +83,7 @@
 #define INLAY_TASK_WIRE 1u              /* version */
 #define INLAY_TASK_HEAD 32u             /* bytes of a head */
 #define INLAY_TASK_KEY 16u              /* bytes of a key */
+#define INLAY_TASK_AT (INLAY_DS + 4 + INLAY_TASK_HEAD) /* where payload or response begins in a WQE that has it inline */
 #define INLAY_TASK_ADDRESS 76u          /* bytes of an address blob */
 #define INLAY_TASK_MESSAGE_MIN 64u      /* a message may be so long at least: a head and both keys */
 #define INLAY_TASK_MESSAGE_MAX (1u << 24)
