@@ -1778,6 +1778,99 @@ static void random_commands(void **state)
 		must(mlx5dv_devx_obj_destroy(o[i]));
 }
 
+/* Numbers that are right, in contexts of queues that are random otherwise: many of these come to life */
+static void random_queues(void **state)
+{
+	static const struct {
+		uint16_t opcode, inlen;
+		struct {
+			uint16_t bit, width;
+			char what;        /* p PD, u umem, a UAR, c CQ, e EQ, f any QP, s size or page, l length, a digit itself */
+		} is[12];
+	} kinds[] = {
+		{ 0x400, 0x110, { { 0x2c0, 32, 'u' }, { 0xa0, 32, 'u' }, { 0xe8, 24, 'a' }, { 0x120, 32, 'e' } } },
+		{ 0x500, 0x110, { { 0xe8, 24, 'p' }, { 0x128, 24, 'a' }, { 0x4a8, 24, 'c' }, { 0x5a8, 24, 'c' }, { 0x840, 32, 'u' },
+				  { 0x7e0, 32, 'u' }, { 0xd3, 2, '3' }, { 0xc8, 8, '0' }, { 0x625, 3, '3' } } },
+		{ 0x904, 0x110, { { 0x148, 24, 'c' }, { 0x2c8, 24, 'p' }, { 0x2e8, 24, 'a' }, { 0x3c0, 32, 'u' }, { 0x3e0, 32, 'u' },
+				  { 0x280, 4, '1' }, { 0x38c, 4, '6' } } },
+		{ 0x908, 0x110, { { 0x148, 24, 'c' }, { 0x2c8, 24, 'p' }, { 0x3c0, 32, 'u' }, { 0x3e0, 32, 'u' }, { 0x280, 4, '1' },
+				  { 0x38c, 4, '5' } } },
+		{ 0x90c, 0x110, { { 0x108, 4, '1' }, { 0x2c8, 24, 'p' }, { 0x3c0, 32, 'u' }, { 0x3e0, 32, 'u' }, { 0x38c, 4, '5' } } },
+		{ 0x200, 0x110, { { 0xe8, 24, 'p' }, { 0xa0, 24, 'f' }, { 0x320, 32, 'u' }, { 0x96, 2, '1' }, { 0x25b, 5, 's' },
+				  { 0x160, 32, 'l' }, { 0x220, 32, '8' } } },
+		{ 0x717, 0x150, { { 0xc8, 24, 'c' }, { 0x4c8, 24, 'p' }, { 0x5c0, 32, 'u' }, { 0x5e0, 32, 'u' }, { 0x58c, 4, '5' } } },
+		{ 0x710, 0x80, { { 0xc8, 24, 'c' }, { 0x148, 24, 'p' } } },
+	};
+	const char *env = getenv("DEVX_CASES");
+	unsigned cases = env ? 10 * strtoul(env, NULL, 10) : 4000, made[ARRAY(kinds)] = { 0 };
+	struct mlx5dv_devx_uar *uar = mlx5dv_devx_alloc_uar(ctx, MLX5DV_UAR_ALLOC_TYPE_BF);
+	struct ibv_cq *cq = ibv_create_cq(ctx, 16, NULL, NULL, 0);
+	uint8_t *p = pages(64);
+	struct mlx5dv_devx_umem *u = mlx5dv_devx_umem_reg(ctx, p, 64 * 4096, IBV_ACCESS_LOCAL_WRITE);
+	uint32_t eqn;
+
+	(void)state;
+	assert_true(uar && cq && u);
+	must(mlx5dv_devx_query_eqn(ctx, 0, &eqn));
+	for (unsigned i = 0; i < cases; i++) {
+		unsigned k = i % ARRAY(kinds), density = rnd() % 4;
+		struct cmd c = command(kinds[k].opcode, kinds[k].inlen, 16);
+		struct mlx5dv_devx_obj *o;
+
+		for (unsigned j = 16; j < c.inlen; j++)
+			if (rnd() % 200 < density)
+				c.in[j] = rnd() % 2 ? rnd() : rnd() % 8;
+		for (unsigned j = 0; j < ARRAY(kinds[k].is) && kinds[k].is[j].width; j++) {
+			uint32_t v = 0;
+
+			switch (kinds[k].is[j].what) {
+			case 'p': v = pdn; break;
+			case 'u': v = u->umem_id; break;
+			case 'a': v = uar->page_id; break;
+			case 'c': v = cq_number(cq); break;
+			case 'e': v = eqn; break;
+			case 'f': v = 0xffffff; break;
+			case 's': v = 12; break;
+			case 'l': v = 4096; break;
+			default: v = kinds[k].is[j].what - '0'; break;
+			}
+			put(c.in, kinds[k].is[j].bit, kinds[k].is[j].width, v);
+		}
+		o = create(ctx, &c);
+		if (!o) {
+			assert_true(errno == EREMOTEIO || errno == ENOENT);
+			continue;
+		}
+		made[k]++;
+		/* Whatever it is: looked at, and stopped */
+		for (unsigned op = 0x400; op < 0x920; op++) {
+			struct cmd q = command(op, 16, OUT);
+			int ret;
+
+			put(q.in, 0x48, 24, get(c.out, 0x48, 24));
+			ret = query(o, &q);
+			assert_true(ret == 0 || ret == EREMOTEIO || ret == EINVAL);
+			if (op == 0x507 || op == 0x50a || op == 0x403 || op == 0x90d || op == 0x905) {
+				q.inlen = 0x110;
+				for (unsigned j = 16; j < q.inlen; j++)
+					q.in[j] = rnd() % 30 ? 0 : rnd();
+				ret = modify(o, &q);
+				assert_true(ret == 0 || ret == EREMOTEIO || ret == EINVAL);
+			}
+			if (op == 0x40f)
+				op = 0x4ff;
+		}
+		must(mlx5dv_devx_obj_destroy(o));
+	}
+	for (unsigned k = 0; k < 6; k++)
+		if (made[k] < cases / ARRAY(kinds) / 20)
+			fail_msg("opcode %x: only %u were made", kinds[k].opcode, made[k]);
+	must(mlx5dv_devx_umem_dereg(u));
+	must(ibv_destroy_cq(cq));
+	mlx5dv_devx_free_uar(uar);
+	munmap(p, 64 * 4096);
+}
+
 /* ---- faults ---- */
 
 static void faults(void **state)
@@ -1919,6 +2012,7 @@ int main(void)
 		cmocka_unit_test(leftovers),
 		cmocka_unit_test(aliases),
 		cmocka_unit_test(random_commands),
+		cmocka_unit_test(random_queues),
 		cmocka_unit_test(faults),
 		cmocka_unit_test(uars),
 	};
