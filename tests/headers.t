@@ -29,28 +29,47 @@ title() # compiler: without folders
 
 # ---- Each header alone, twice ----
 
-alone() # compiler: every header, every standard, checked and not
+alone() # compiler headers: each, in every standard, checked and not
 {
-	local header kind standards std checked
-	read -r kind first standards < <(language "$1")
-	for header in $headers; do
+	local header kind standards std checked compiler=$1
+	read -r kind first standards < <(language "$compiler")
+	shift
+	for header; do
 		printf '#include <inlay/%s>\n#include <inlay/%s>\n' "$header" "$header" >"$dir/alone.c"
 		for checked in 0 1; do
 			echo "inlay/$header -std=$first INLAY_CHECKED $checked"
-			$1 -x $kind -std=$first -O1 $warnings -DINLAY_CHECKED=$checked -Iinclude -c -o "$dir/alone.o" "$dir/alone.c" ||
+			$compiler -x $kind -std=$first -O1 $warnings -DINLAY_CHECKED=$checked -Iinclude -c -o "$dir/alone.o" "$dir/alone.c" ||
 				return 1
 			[ -z "$(nm -u "$dir/alone.o")" ] || { nm -u "$dir/alone.o"; return 1; }
 		done
 		for std in $standards; do
 			echo "inlay/$header -std=$std"
-			$1 -x $kind -std=$std $warnings -Iinclude -fsyntax-only "$dir/alone.c" || return 1
+			$compiler -x $kind -std=$std $warnings -Iinclude -fsyntax-only "$dir/alone.c" || return 1
 		done
 	done
 }
 
+room() # a header in a folder, with one compiler of each language: what it does not include itself is missing with all
+{
+	printf '#include <inlay/%s>\n#include <inlay/%s>\n' "$1" "$1" >"$dir/room.c"
+	gcc -std=gnu11 $warnings -DINLAY_CHECKED=1 -Iinclude -fsyntax-only "$dir/room.c" &&
+	clang++ -x c++ -std=c++17 $warnings -Iinclude -fsyntax-only "$dir/room.c"
+}
+
+rooms() # headers
+{
+	local header
+	for header; do
+		echo "inlay/$header"
+		room "$header" || return 1
+	done
+}
+
+public=$(grep -v / <<<"$headers")
 for compiler in "${compilers[@]}"; do
-	try "each header alone and twice, no warning, nothing undefined: $(title "$compiler")" alone "$compiler"
+	try "each public header alone and twice, no warning, nothing undefined: $(title "$compiler")" alone "$compiler" $public
 done
+try "each header in a folder alone and twice, no warning" rooms $(grep / <<<"$headers")
 
 # ---- Who includes whom ----
 
@@ -150,7 +169,7 @@ upward() # header: prints what it includes, directly or not, and should not
 for header in $headers; do
 	same "$header includes nothing above it" "" "$(upward "$header")"
 done
-same "inlay.h includes all" "$(for h in $headers; do [[ $h = inlay.h || $h = */* ]] || echo $h; done)" \
+same "inlay.h includes all" "$(grep -vx 'inlay\.h' <<<"$public")" \
 	"$(sed -n 's,^#include <inlay/\(.*\)>,\1,p' include/inlay/inlay.h | sort)"
 
 # ---- Both kinds of translation unit in one program, and one loaded at run time, on the same queues ----

@@ -84,10 +84,10 @@ INLAY_FN int inlay_tag_verbs_add(struct inlay_tag_verbs *tv, uint64_t wr_id, uin
 	struct ibv_ops_wr wr;
 	int err;
 
-	__builtin_memset(&wr, 0, sizeof(wr));
 	wr.wr_id = wr_id;
 	wr.opcode = IBV_WR_TAG_ADD;
 	wr.flags = flags;
+	wr.tm.handle = 0;
 	wr.tm.add.recv_wr_id = recv_wr_id;
 	wr.tm.add.sg_list = sge;
 	wr.tm.add.num_sge = sge && sge->length ? 1 : 0;
@@ -104,7 +104,6 @@ INLAY_FN int inlay_tag_verbs_del(struct inlay_tag_verbs *tv, uint64_t wr_id, uin
 {
 	struct ibv_ops_wr wr;
 
-	__builtin_memset(&wr, 0, sizeof(wr));
 	wr.wr_id = wr_id;
 	wr.opcode = IBV_WR_TAG_DEL;
 	wr.flags = flags;
@@ -117,7 +116,6 @@ INLAY_FN int inlay_tag_verbs_sync(struct inlay_tag_verbs *tv, uint64_t wr_id, in
 {
 	struct ibv_ops_wr wr;
 
-	__builtin_memset(&wr, 0, sizeof(wr));
 	wr.wr_id = wr_id;
 	wr.opcode = IBV_WR_TAG_SYNC;
 	wr.flags = flags;
