@@ -22,6 +22,8 @@
  *   | piece 0     | piece 1                | ...
  *     = [sge[0].addr, + sge[0].length) of sge[0].lkey
  *
+ * With IBV_ACCESS_REMOTE_ATOMIC attr.addr and attr.len of a key of pieces are multiples of the longest atomic's bytes: 8. (UCX.)
+ *
  * The inbox grows with the pieces, and is built in the caller's memory: inlay_devx_mkey_size.
  *
  * The low byte of a key is its variant, attr.tag: take another one each time, so that a key that is gone is not mistaken for one whose
