@@ -242,7 +242,7 @@ static void transitions(void **state)
 					must(inlay_devx_qp_to_error(&s.qp));
 				was = after[from];
 				assert_int_equal(s.qp.state, was);
-				good = to >= TO_ERROR || to == (from == TO_RESET ? TO_INIT : from + 1);
+				good = to >= TO_ERROR || to == (from == TO_RESET ? (uint32_t)TO_INIT : from + 1);
 				good = good && !(from == TO_ERROR && to < TO_ERROR);
 				if (good) {
 					must(move(&s.qp, (int)to, &s.path, peer));
