@@ -114,10 +114,14 @@ struct inlay_tag_posted {
 	uint64_t wr_id;
 	uint16_t entry;
 	uint16_t sw_cnt;     /* what the NIC has been told by then */
+	uint16_t generation; /* of the entry: an ADD that was not asked for may be long over */
 	uint8_t op;          /* enum inlay_tag_op */
-	uint8_t asked;       /* the NIC completes it */
-	uint8_t signaled;    /* and the caller hears of it */
-	uint8_t zero;
+	uint8_t told;        /* enum inlay_tag_told */
+};
+
+enum inlay_tag_told {
+	INLAY_TAG_ASKED = 1,    /* the NIC completes it */
+	INLAY_TAG_SIGNALED = 2, /* and the caller hears of it */
 };
 
 struct inlay_tag_list {
@@ -149,7 +153,7 @@ struct inlay_tag_wc {
 	enum ibv_wc_status status;
 	enum ibv_wc_opcode opcode; /* IBV_WC_TM_ADD, TM_DEL, TM_SYNC, TM_RECV or TM_NO_TAG */
 	uint32_t flags;      /* IBV_WC_TM_SYNC_REQ, IBV_WC_TM_MATCH, IBV_WC_TM_DATA_VALID */
-	uint8_t app_op;      /* enum inlay_tag_app, as the NIC said it; 0 for a flushed or failed operation */
+	uint8_t app_op;      /* enum inlay_tag_app, as the NIC said it; 0 for a flushed or failed operation, and an error of an XRQ entry */
 };
 
 /* ------------------------------------------------------------------------------------------------------------------------
@@ -263,9 +267,9 @@ INLAY_ALWAYS void inlay_tag_commit(struct inlay_tag_list *list, struct inlay_cur
 	posted->wr_id = wr_id;
 	posted->entry = entry;
 	posted->sw_cnt = list->synced;
+	posted->generation = list->entries[entry].generation;
 	posted->op = (uint8_t)op;
-	posted->asked = asked != 0;
-	posted->signaled = (flags & IBV_OPS_SIGNALED) != 0;
+	posted->told = (uint8_t)((asked ? INLAY_TAG_ASKED : 0) | (flags & IBV_OPS_SIGNALED ? INLAY_TAG_SIGNALED : 0));
 	list->quiet = asked ? 0 : list->quiet + 1;
 	inlay_wqe_tag(at.at, op, seg_flags, index, flags & IBV_OPS_TM_SYNC ? list->synced : 0, tag, mask);
 	at.at += 2 * INLAY_DS;
@@ -412,12 +416,16 @@ INLAY_FN int inlay_tag_post_ops(struct inlay_tag_list *list, struct ibv_ops_wr *
 	return err;
 }
 
-/* Whether a CQE is of this list: of its command queue, or of tag matching behind its XRQ, errors on its tagged buffers among them. */
+/*
+ * Whether a CQE is of this list: of its command queue, or of its XRQ: tag matching, and errors, be they of a tagged buffer or of an entry of
+ * the XRQ, which do not say that they are of tag matching. No other queue on the CQ may have the XRQ's user_index.
+ */
 INLAY_ALWAYS int inlay_tag_owns(const struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe)
 {
 	if (inlay_cqe_is_send(cqe))
 		return inlay_cqe_qpn(cqe) == (uint32_t)(list->sq->qpn8 >> 8);
-	return cqe->app == INLAY_CQE_APP_TAG && (inlay_from_be32(cqe->srqn_uidx) & 0xffffff) == list->user_index;
+	return (cqe->app == INLAY_CQE_APP_TAG || inlay_cqe_is_error(cqe)) &&
+	       (inlay_from_be32(cqe->srqn_uidx) & 0xffffff) == list->user_index;
 }
 
 /* One completion less is owed of an entry; with the last it is free, behind all others. */
@@ -435,45 +443,54 @@ INLAY_ALWAYS void inlay_tag_settle(struct inlay_tag_list *list, uint16_t index, 
 	list->count++;
 }
 
-/* The operation that a good completion belongs to: the oldest that the NIC was asked to complete. NULL: there is none. */
-INLAY_FN struct inlay_tag_posted *inlay_tag_oldest(struct inlay_tag_list *list)
+/* Where the oldest operation is that the NIC was asked to complete; pi where there is none. */
+INLAY_FN uint32_t inlay_tag_oldest(const struct inlay_tag_list *list)
 {
-	struct inlay_tag_posted *posted;
 	uint32_t at;
 
-	for (at = list->done; at != list->sq->pi; at++) {
-		posted = &list->ops[at & list->sq->mask];
-		if (posted->asked) {
-			list->done = at + 1;
-			list->sq->pending = list->sq->pi - list->done;
-			return posted;
-		}
-	}
-	return NULL;
+	for (at = list->done; at != list->sq->pi && !(list->ops[at & list->sq->mask].told & INLAY_TAG_ASKED); at++)
+		;
+	return at;
+}
+
+/* All is known up to this operation, and with it: credit goes back. */
+INLAY_ALWAYS void inlay_tag_known(struct inlay_tag_list *list, uint32_t at)
+{
+	list->done = at + 1;
+	list->sq->pending = list->sq->pi - list->done;
+}
+
+INLAY_ALWAYS enum ibv_wc_opcode inlay_tag_wc_opcode(uint32_t op)
+{
+	return op == INLAY_TAG_APPEND ? IBV_WC_TM_ADD : op == INLAY_TAG_REMOVE ? IBV_WC_TM_DEL : IBV_WC_TM_SYNC;
 }
 
 /* The command queue failed: the operation that the CQE names did not happen, and the ones before it that were not asked for did. */
 INLAY_COLD int inlay_tag_failed(struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe, struct inlay_tag_wc *wc)
 {
-	uint32_t ahead = (uint16_t)(inlay_cqe_wqe_counter(cqe) - list->done);
-	struct inlay_tag_posted *posted;
+	uint32_t ahead = (uint16_t)(inlay_cqe_wqe_counter(cqe) - list->done), at = list->done + ahead, due;
+	const struct inlay_tag_posted *posted = &list->ops[at & list->sq->mask];
+	struct inlay_tag_entry *entry = &list->entries[posted->entry];
 
-	if (ahead >= list->sq->pi - list->done || !inlay_cqe_is_error(cqe))
+	/* Those that were asked for have a completion each. */
+	if (ahead >= list->sq->pi - list->done || inlay_tag_oldest(list) - list->done < ahead || !inlay_cqe_is_error(cqe))
 		return -EPROTO;
-	list->done += ahead + 1;
-	list->sq->pending = list->sq->pi - list->done;
-	posted = &list->ops[(list->done - 1) & list->sq->mask];
+	inlay_tag_known(list, at);
 	wc->wr_id = posted->wr_id;
 	wc->status = inlay_cqe_status(cqe);
-	wc->opcode = posted->op == INLAY_TAG_APPEND ? IBV_WC_TM_ADD : posted->op == INLAY_TAG_REMOVE ? IBV_WC_TM_DEL : IBV_WC_TM_SYNC;
-	if (posted->op != INLAY_TAG_NOP) {
-		struct inlay_tag_entry *entry = &list->entries[posted->entry];
-
-		wc->handle = (uint32_t)entry->generation << 16 | posted->entry;
-		/* A tag that was never added is not received; one that was not removed still may be. */
-		entry->state &= (uint8_t)~(posted->op == INLAY_TAG_APPEND ? INLAY_TAG_LISTED : INLAY_TAG_DELETING);
-		inlay_tag_settle(list, posted->entry, (uint32_t)posted->asked + (posted->op == INLAY_TAG_APPEND ? 1u : 0u));
-	}
+	wc->opcode = inlay_tag_wc_opcode(posted->op);
+	if (posted->op == INLAY_TAG_NOP)
+		return 1;
+	wc->handle = (uint32_t)posted->generation << 16 | posted->entry;
+	if (posted->generation != entry->generation)
+		return 1;
+	due = posted->told & INLAY_TAG_ASKED;
+	/* A tag that was never added is not received; one that was not removed still may be. */
+	if (posted->op == INLAY_TAG_APPEND && (entry->state & INLAY_TAG_LISTED))
+		due++;
+	entry->state &= (uint8_t)~(posted->op == INLAY_TAG_APPEND ? INLAY_TAG_LISTED : INLAY_TAG_DELETING);
+	if (due)
+		inlay_tag_settle(list, posted->entry, due);
 	return 1;
 }
 
@@ -481,36 +498,31 @@ INLAY_COLD int inlay_tag_failed(struct inlay_tag_list *list, const struct mlx5_c
 INLAY_FN int inlay_tag_operation(struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe, struct inlay_tag_wc *wc)
 {
 	uint32_t op = cqe->app_op == INLAY_TAG_APPENDED ? INLAY_TAG_APPEND : cqe->app_op == INLAY_TAG_REMOVED ? INLAY_TAG_REMOVE : INLAY_TAG_NOP;
-	uint32_t done = list->done, pending = list->sq->pending;
-	struct inlay_tag_posted *posted = inlay_tag_oldest(list);
-	struct inlay_tag_entry *entry;
+	uint32_t at = inlay_tag_oldest(list), completions = 1;
+	const struct inlay_tag_posted *posted = &list->ops[at & list->sq->mask];
+	struct inlay_tag_entry *entry = &list->entries[posted->entry];
 
-	if (INLAY_UNLIKELY(!posted || posted->op != op)) {
-		list->done = done;
-		list->sq->pending = pending;
+	if (INLAY_UNLIKELY(at == list->sq->pi || posted->op != op || inlay_cqe_is_error(cqe)))
 		return -EPROTO;
+	if (op == INLAY_TAG_REMOVE) {
+		if (!(inlay_from_be32(cqe->tm_cqe.success) & MLX5_TMC_SUCCESS))
+			wc->status = IBV_WC_TM_ERR;
+		else if (INLAY_UNLIKELY((entry->state & (INLAY_TAG_LISTED | INLAY_TAG_MATCHED)) != INLAY_TAG_LISTED))
+			return -EPROTO;
+		else
+			completions = 2; /* the receive will not complete any more */
+		entry->state &= (uint8_t)~INLAY_TAG_DELETING;
 	}
+	inlay_tag_known(list, at);
 	wc->wr_id = posted->wr_id;
-	wc->opcode = op == INLAY_TAG_APPEND ? IBV_WC_TM_ADD : op == INLAY_TAG_REMOVE ? IBV_WC_TM_DEL : IBV_WC_TM_SYNC;
+	wc->opcode = inlay_tag_wc_opcode(op);
 	if (inlay_from_be16(cqe->tm_cqe.hw_phase_cnt) != posted->sw_cnt)
 		wc->flags = IBV_WC_TM_SYNC_REQ;
 	if (op != INLAY_TAG_NOP) {
-		uint32_t completions = 1;
-
-		entry = &list->entries[posted->entry];
 		wc->handle = (uint32_t)entry->generation << 16 | posted->entry;
-		if (op == INLAY_TAG_REMOVE) {
-			entry->state &= (uint8_t)~INLAY_TAG_DELETING;
-			if (inlay_from_be32(cqe->tm_cqe.success) & MLX5_TMC_SUCCESS)
-				completions = 2; /* the receive will not complete any more */
-			else
-				wc->status = IBV_WC_TM_ERR;
-		}
-		if (INLAY_UNLIKELY(entry->owed < completions))
-			return -EPROTO;
 		inlay_tag_settle(list, posted->entry, completions);
 	}
-	return posted->signaled;
+	return (posted->told & INLAY_TAG_SIGNALED) != 0;
 }
 
 /* A tagged receive: consumed, done, or both. */
@@ -521,9 +533,10 @@ INLAY_FN int inlay_tag_received(struct inlay_tag_list *list, const struct mlx5_c
 	uint8_t app_op = cqe->app_op;
 	int error = inlay_cqe_is_error(cqe), last = error || (app_op != INLAY_TAG_CONSUMED && app_op != INLAY_TAG_CONSUMED_SW_RNDV);
 
-	if (INLAY_UNLIKELY(index > list->max_tags || !(entry->state & INLAY_TAG_LISTED) ||
-			   (!last && (entry->state & INLAY_TAG_MATCHED)) ||
-			   (!error && app_op == INLAY_TAG_EXPECTED && !(entry->state & INLAY_TAG_MATCHED))))
+	if (INLAY_UNLIKELY(index > list->max_tags || !(entry->state & INLAY_TAG_LISTED)))
+		return -EPROTO;
+	/* EXPECTED is the second one, always; an error and CANCELED may be; all else is the first. */
+	if (INLAY_UNLIKELY(!error && app_op != INLAY_TAG_CANCELED && !(entry->state & INLAY_TAG_MATCHED) != (app_op != INLAY_TAG_EXPECTED)))
 		return -EPROTO;
 	wc->opcode = IBV_WC_TM_RECV;
 	wc->wr_id = entry->recv_wr_id;
@@ -535,8 +548,10 @@ INLAY_FN int inlay_tag_received(struct inlay_tag_list *list, const struct mlx5_c
 	}
 	if (app_op == INLAY_TAG_EXPECTED || app_op == INLAY_TAG_CANCELED) {
 		/* Their CQEs have no TMH: what the first one said. */
-		wc->tag = entry->tag;
-		wc->app_ctx = entry->app_ctx;
+		if (entry->state & INLAY_TAG_MATCHED) {
+			wc->tag = entry->tag;
+			wc->app_ctx = entry->app_ctx;
+		}
 		wc->flags = IBV_WC_TM_DATA_VALID | (app_op == INLAY_TAG_CANCELED ? (uint32_t)IBV_WC_TM_MATCH : 0);
 	} else {
 		wc->tag = inlay_from_be64(cqe->tmh.tag);
@@ -595,6 +610,12 @@ INLAY_FN int inlay_tag_complete(struct inlay_tag_list *list, const struct mlx5_c
 	wc->app_op = inlay_cqe_is_send(cqe) ? 0 : cqe->app_op;
 	if (INLAY_UNLIKELY(inlay_cqe_is_send(cqe)))
 		return inlay_tag_failed(list, cqe, wc);
+	if (INLAY_UNLIKELY(inlay_cqe_is_error(cqe) && cqe->app != INLAY_CQE_APP_TAG)) {
+		wc->wr_id = inlay_cqe_wqe_counter(cqe);
+		wc->status = inlay_cqe_status(cqe);
+		wc->app_op = 0;
+		return 1;
+	}
 	switch (cqe->app_op) {
 	case INLAY_TAG_CONSUMED:
 	case INLAY_TAG_EXPECTED:
@@ -608,22 +629,26 @@ INLAY_FN int inlay_tag_complete(struct inlay_tag_list *list, const struct mlx5_c
 	case INLAY_TAG_NOOP:
 		return inlay_tag_operation(list, cqe, wc);
 	case INLAY_TAG_UNEXPECTED:
-		wc->opcode = IBV_WC_TM_RECV;
-		if (!inlay_cqe_is_error(cqe)) {
-			list->unexpected++;
-			if (inlay_tag_unsynced(list) >= 1u << 14)
-				wc->flags = IBV_WC_TM_SYNC_REQ;
-		}
-		break;
 	case INLAY_TAG_NO_TAG:
 		break;
 	default:
 		return -EPROTO;
 	}
+	if (cqe->app_op == INLAY_TAG_UNEXPECTED)
+		wc->opcode = IBV_WC_TM_RECV;
 	wc->wr_id = inlay_cqe_wqe_counter(cqe);
 	wc->status = inlay_cqe_status(cqe);
-	wc->byte_len = inlay_cqe_is_error(cqe) ? 0 : inlay_cqe_byte_count(cqe);
-	wc->payload = inlay_cqe_is_error(cqe) ? NULL : inlay_cqe_payload(cqe, cqe_size);
+	if (INLAY_UNLIKELY(inlay_cqe_is_error(cqe)))
+		return 1;
+	wc->byte_len = inlay_cqe_byte_count(cqe);
+	wc->payload = inlay_cqe_payload(cqe, cqe_size);
+	if (INLAY_UNLIKELY(!wc->payload && inlay_cqe_is_scattered(cqe)))
+		return -EPROTO;
+	if (cqe->app_op == INLAY_TAG_UNEXPECTED) {
+		list->unexpected++;
+		if (inlay_tag_unsynced(list) >= 1u << 14)
+			wc->flags = IBV_WC_TM_SYNC_REQ;
+	}
 	return 1;
 }
 

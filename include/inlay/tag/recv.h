@@ -66,7 +66,7 @@ enum inlay_tag_rx_kind {
 	INLAY_TAG_RX_CANCELED = 4, /* a receive was taken out by inlay_tag_rx_cancel: its buffer is the caller's */
 	INLAY_TAG_RX_MESSAGE = 5,  /* an unexpected message in XRQ entry wc.wr_id: inlay_tag_rx_arrive is next */
 	INLAY_TAG_RX_PLAIN = 6,    /* a message without a tag (a FIN among them), or an error, in XRQ entry wc.wr_id */
-	INLAY_TAG_RX_FAILED = 7,   /* a receive has failed: wc.status */
+	INLAY_TAG_RX_FAILED = 7,   /* a receive has failed: wc.status. IBV_WC_TM_RNDV_INCOMPLETE: its message was cancelled, no data will come */
 	INLAY_TAG_RX_BROKEN = 8,   /* the command queue has failed: the list is lost, its receives with it */
 };
 
@@ -117,6 +117,13 @@ INLAY_FN uint32_t inlay_tag_rx_listed(const struct inlay_tag_rx *rx)
 	return rx->list->max_tags - rx->list->count;
 }
 
+/* Tells the NIC of the messages that have arrived, all of them, if there is room for more than the DELs to come. */
+INLAY_FN void inlay_tag_rx_sync(struct inlay_tag_rx *rx)
+{
+	if (!rx->waiting && inlay_sq_room(rx->list->sq) > inlay_tag_rx_listed(rx))
+		(void)inlay_tag_sync(rx->list, 0, IBV_OPS_TM_SYNC);
+}
+
 /*
  * Posts a receive.
  *
@@ -152,16 +159,16 @@ INLAY_FN int inlay_tag_rx_post(struct inlay_tag_rx *rx, uint64_t tag, uint64_t m
 }
 
 /*
- * An unexpected message (INLAY_TAG_RX_MESSAGE, or one that came another way) is looked for a receive.
+ * Looks for the receive of an unexpected message: of an INLAY_TAG_RX_MESSAGE, or of one that came another way (shared memory, another
+ * NIC). Receives that one of these may match are posted with sge NULL: the NIC would fill a buffer that has its message already.
  *
- * tag     of its TMH
- * cookie  the caller's name for the message
+ * tag       of its TMH
+ * cookie    the caller's name for the message
+ * from_nic  whether it is the message of an INLAY_TAG_RX_MESSAGE
  *
  * Returns 1: *found is the receive that takes it, its buffer is the caller's: copy, or read if it is a rendezvous. 0: kept, *found is the
  * message. -ENOSPC: the table is full; call again when there is room: until then the NIC's new tags stay disabled. -EPROTO: *found takes
  * it, and the NIC has lost count of that receive: it may still write to its buffer.
- *
- * from_nic  whether it is the message of an INLAY_TAG_RX_MESSAGE
  */
 INLAY_FN int inlay_tag_rx_arrive(struct inlay_tag_rx *rx, uint64_t tag, uint64_t cookie, int from_nic, struct inlay_match_found *found)
 {
@@ -170,15 +177,19 @@ INLAY_FN int inlay_tag_rx_arrive(struct inlay_tag_rx *rx, uint64_t tag, uint64_t
 	INLAY_CHECK(!from_nic || rx->waiting, "each message of the NIC arrives once");
 	if (INLAY_UNLIKELY(matched < 0))
 		return matched;
+	INLAY_CHECK(from_nic || !matched || !found->in_hw, "what the NIC has no other message may match");
 	if (from_nic)
 		rx->waiting--;
-	if (!matched || !found->in_hw)
-		return matched;
-	/* Disabled, and so not touched by the NIC: its buffer can be used now. */
-	if (INLAY_UNLIKELY(inlay_tag_del(rx->list, 0, found->hw, 0)))
-		return -EPROTO;
-	rx->receives[found->hw & 0xffff] = INLAY_TAG_RX_TAKEN;
-	return 1;
+	if (matched && found->in_hw) {
+		/* Disabled, and so not touched by the NIC: its buffer can be used now. */
+		if (INLAY_UNLIKELY(inlay_tag_del(rx->list, 0, found->hw, 0)))
+			return -EPROTO;
+		rx->receives[found->hw & 0xffff] = INLAY_TAG_RX_TAKEN;
+	}
+	/* Behind that: it must not enable what was taken back. */
+	if (from_nic && INLAY_UNLIKELY(inlay_tag_unsynced(rx->list) >= 1u << 14))
+		inlay_tag_rx_sync(rx);
+	return matched;
 }
 
 /*
@@ -248,7 +259,9 @@ INLAY_FN int inlay_tag_rx_complete(struct inlay_tag_rx *rx, const struct mlx5_cq
 	if (*receive && *receive != INLAY_TAG_RX_CANCELLING && inlay_match_cancel(rx->match, *receive, &found))
 		return -EPROTO;
 	*receive = 0;
-	if (INLAY_UNLIKELY(ev->wc.status != IBV_WC_SUCCESS && ev->wc.status != IBV_WC_TM_RNDV_INCOMPLETE))
+	/* Of a message that was cancelled there is not even a header in the buffer. */
+	if (INLAY_UNLIKELY((ev->wc.status != IBV_WC_SUCCESS && ev->wc.status != IBV_WC_TM_RNDV_INCOMPLETE) ||
+			   ev->wc.app_op == INLAY_TAG_CANCELED))
 		return INLAY_TAG_RX_FAILED;
 	if (!(ev->wc.flags & IBV_WC_TM_DATA_VALID))
 		return INLAY_TAG_RX_MATCHED;
@@ -263,9 +276,8 @@ INLAY_FN void inlay_tag_rx_flush(struct inlay_tag_rx *rx)
 {
 	if (!rx->list)
 		return;
-	if (inlay_tag_unsynced(rx->list) && !rx->waiting && inlay_tag_rx_listed(rx) &&
-	    inlay_sq_room(rx->list->sq) > inlay_tag_rx_listed(rx))
-		inlay_tag_sync(rx->list, 0, IBV_OPS_TM_SYNC);
+	if (inlay_tag_unsynced(rx->list) && inlay_tag_rx_listed(rx))
+		inlay_tag_rx_sync(rx);
 	inlay_tag_ring(rx->list);
 }
 
