@@ -134,7 +134,7 @@ ssize_t mlx5dv_devx_get_event(struct mlx5dv_devx_event_channel *channel, struct 
 	}
 	assert_true(script.outlen <= len);
 	fill(event, script.outlen, 9);
-	return (ssize_t)script.outlen;
+	return script.outlen < 8 ? -EINVAL : (ssize_t)script.outlen;
 }
 
 int mlx5dv_devx_get_async_cmd_comp(struct mlx5dv_devx_cmd_comp *comp, struct mlx5dv_devx_async_cmd_hdr *answer, size_t len)
@@ -511,6 +511,13 @@ static void any_answer_and_event(void **state)
 		assert_memory_equal(&event.eqe, expected + 8, len - 8);
 		assert_true(all_bytes((const uint8_t *)&event.eqe + (len - 8), 72 - len, 0));
 	}
+	/* Less than a cookie, which libmlx5 answers with -EINVAL and no errno */
+	for (len = 0; len < 8; len++) {
+		script.outlen = len;
+		errno = EAGAIN;
+		assert_int_equal(inlay_devx_event_get(NULL, &event), -EIO);
+		assert_true(all_bytes(&event, sizeof(event), 0));
+	}
 	for (len = 24; len <= sizeof(buf); len += 4) {
 		script.outlen = len;
 		memset(buf, 0x44, sizeof(buf));
@@ -529,6 +536,67 @@ static void any_answer_and_event(void **state)
 	script.refusal = EIO;
 	assert_int_equal(inlay_devx_event_get(NULL, &event), -EIO);
 	assert_int_equal(inlay_devx_answer(NULL, buf, sizeof(buf), &wr_id, &error), -EIO);
+}
+
+/* What does not fit a field of the device is refused; it does not become another number there */
+static void paths_that_cannot_be(void **state)
+{
+	static const struct {
+		size_t at, bytes;
+		uint32_t most; /* that may be */
+	} fields[] = {
+		{offsetof(struct inlay_devx_path, mtu), 1, 5},
+		{offsetof(struct inlay_devx_path, sl), 1, 7},
+		{offsetof(struct inlay_devx_path, src_path_bits), 1, 127},
+		{offsetof(struct inlay_devx_path, timeout), 1, 31},
+		{offsetof(struct inlay_devx_path, retry_count), 1, 7},
+		{offsetof(struct inlay_devx_path, rnr_retry), 1, 7},
+		{offsetof(struct inlay_devx_path, min_rnr_timer), 1, 31},
+		{offsetof(struct inlay_devx_path, rd_atomic), 1, 128},
+		{offsetof(struct inlay_devx_path, dest_rd_atomic), 1, 128},
+		{offsetof(struct inlay_devx_path, atomic_mode), 1, 15},
+		{offsetof(struct inlay_devx_path, flow_label), 4, 0xfffff},
+	};
+	struct inlay_devx_address peer;
+	struct inlay_devx_path path;
+	struct inlay_devx_qp qp;
+	uint32_t value;
+	size_t i;
+
+	(void)state;
+	memset(&qp, 0, sizeof(qp));
+	memset(&peer, 0, sizeof(peer));
+	qp.obj = (struct mlx5dv_devx_obj *)&script;
+	qp.type = INLAY_QP_ST_RC;
+	qp.ethernet = 1;
+	qp.mtu = 3;
+	peer.link = INLAY_DEVX_LINK_ROCE_V2;
+	peer.mac[5] = 1;
+	script.kernel = TODAY;
+	for (i = 0; i < ARRAY(fields); i++) {
+		uint8_t *field = (uint8_t *)&path + fields[i].at;
+
+		inlay_devx_path_init(&path);
+		memcpy(field, &fields[i].most, fields[i].bytes);
+		must(inlay_devx_qp_to_rtr(&qp, &path, &peer));
+		must(inlay_devx_qp_to_rts(&qp, &path));
+		script.calls = 0;
+		value = fields[i].most + 1;
+		memcpy(field, &value, fields[i].bytes);
+		assert_int_equal(inlay_devx_qp_to_rtr(&qp, &path, &peer), -EINVAL);
+		assert_int_equal(inlay_devx_qp_to_rts(&qp, &path), -EINVAL);
+		assert_int_equal(script.calls, 0);
+	}
+	inlay_devx_path_init(&path);
+	path.udp_sport = 0xbfff;
+	assert_int_equal(inlay_devx_qp_to_rtr(&qp, &path, &peer), -EINVAL);
+	path.udp_sport = 0xc000;
+	must(inlay_devx_qp_to_rtr(&qp, &path, &peer));
+	/* A service level is a priority on Ethernet */
+	path.sl = 15;
+	assert_true(inlay_devx_path_ok(&path, 0) && !inlay_devx_path_ok(&path, 1));
+	path.sl = 16;
+	assert_false(inlay_devx_path_ok(&path, 0));
 }
 
 /* ---- A device ---- */
@@ -702,6 +770,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(texts_of_errors, reset, reset),
 		cmocka_unit_test_setup_teardown(any_outbox_gives_a_status, reset, reset),
 		cmocka_unit_test_setup_teardown(any_answer_and_event, reset, reset),
+		cmocka_unit_test_setup_teardown(paths_that_cannot_be, reset, reset),
 		cmocka_unit_test(events_are_taken_apart),
 		cmocka_unit_test(events_of_any_bytes_and_length),
 		cmocka_unit_test(commands_that_belong_to_no_object),

@@ -71,8 +71,8 @@ struct inlay_devx_dct {
  * ctx   from inlay_devx_open
  * path  port, gid_index, access, atomic_mode, mtu, min_rnr_timer, hop_limit, tclass, flow_label, sl, pkey_index, counter_set
  *
- * Returns 0; -EINVAL for an attribute that cannot be; else the negative errno of ibv_query_port or CREATE_DCT, of which dct->error has
- * more. On failure there is no object: dct->obj is NULL.
+ * Returns 0; -EINVAL for an attribute or a path that cannot be; else the negative errno of ibv_query_port or CREATE_DCT, of which
+ * dct->error has more. On failure there is no object: dct->obj is NULL.
  */
 INLAY_COLD int inlay_devx_dct_create(struct inlay_devx_dct *dct, struct ibv_context *ctx, const struct inlay_devx_dct_attr *attr,
 				     const struct inlay_devx_path *path)
@@ -92,7 +92,7 @@ INLAY_COLD int inlay_devx_dct_create(struct inlay_devx_dct *dct, struct ibv_cont
 	if (err)
 		return -err;
 	mtu = path->mtu ? path->mtu : (uint32_t)port.active_mtu;
-	if (mtu < IBV_MTU_256 || mtu > IBV_MTU_4096)
+	if (mtu < IBV_MTU_256 || mtu > IBV_MTU_4096 || !inlay_devx_path_ok(path, port.link_layer == IBV_LINK_LAYER_ETHERNET))
 		return -EINVAL;
 	__builtin_memset(&in, 0, sizeof(in));
 	inlay_cmd_in_set(&in.cmd, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_CREATE_DCT);
@@ -104,21 +104,21 @@ INLAY_COLD int inlay_devx_dct_create(struct inlay_devx_dct *dct, struct ibv_cont
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_RWE, !!(path->access & IBV_ACCESS_REMOTE_WRITE));
 	if (path->access & IBV_ACCESS_REMOTE_ATOMIC) {
 		inlay_dctc_set(&in.dctc, INLAY_DCTC_RAE, 1);
-		inlay_dctc_set(&in.dctc, INLAY_DCTC_ATOMIC_MODE, path->atomic_mode & 15);
+		inlay_dctc_set(&in.dctc, INLAY_DCTC_ATOMIC_MODE, path->atomic_mode);
 	}
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_CS_RES, attr->scatter_res ? INLAY_CS_RES_UP_TO_64 : INLAY_CS_RES_OFF);
-	inlay_dctc_set(&in.dctc, INLAY_DCTC_MIN_RNR_NAK, path->min_rnr_timer & 31);
+	inlay_dctc_set(&in.dctc, INLAY_DCTC_MIN_RNR_NAK, path->min_rnr_timer);
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_SRQN_XRQN, attr->srqn);
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_PD, attr->pdn);
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_TCLASS, path->tclass);
-	inlay_dctc_set(&in.dctc, INLAY_DCTC_FLOW_LABEL, path->flow_label & 0xfffff);
+	inlay_dctc_set(&in.dctc, INLAY_DCTC_FLOW_LABEL, path->flow_label);
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_DC_ACCESS_KEY, attr->key);
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_MTU, mtu);
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_PORT, path->port);
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_MY_ADDR_INDEX, path->gid_index);
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_HOP_LIMIT, path->hop_limit);
 	if (port.link_layer == IBV_LINK_LAYER_ETHERNET) {
-		inlay_dctc_set(&in.dctc, INLAY_DCTC_ETH_PRIO, path->sl & 7);
+		inlay_dctc_set(&in.dctc, INLAY_DCTC_ETH_PRIO, path->sl);
 		inlay_dctc_set(&in.dctc, INLAY_DCTC_DSCP, path->tclass >> 2);
 	} else {
 		inlay_dctc_set(&in.dctc, INLAY_DCTC_PKEY_INDEX, path->pkey_index);

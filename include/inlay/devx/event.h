@@ -73,6 +73,8 @@ struct inlay_devx_event {
 };
 
 INLAY_STATIC_ASSERT(sizeof(struct inlay_devx_event) == 24 + 64, "no holes");
+INLAY_STATIC_ASSERT(offsetof(struct mlx5dv_devx_async_cmd_hdr, out_data) == INLAY_DEVX_ANSWER, "the outbox of an answer");
+INLAY_STATIC_ASSERT(offsetof(struct mlx5dv_devx_async_event_hdr, out_data) == 8, "an event behind its cookie");
 
 /* ------------------------------------------------------------------------------------------------------------------------
  * Set-up: all of it
@@ -282,8 +284,8 @@ INLAY_COLD void inlay_devx_event_parse(struct inlay_devx_event *event, const voi
  * Takes an event from the channel; waits for it unless the channel is INLAY_DEVX_NONBLOCK. On a channel with INLAY_DEVX_OMIT_DATA the
  * cookie is all that is filled in.
  *
- * Returns 0; -EAGAIN when there is none; -EOVERFLOW, once, when the kernel had to drop some; -EIO when the device is gone; else the
- * negative errno of mlx5dv_devx_get_event.
+ * Returns 0; -EAGAIN when there is none; -EOVERFLOW, once, when the kernel had to drop some; -EIO when the device is gone, and for less
+ * than a cookie; else the negative errno of mlx5dv_devx_get_event.
  */
 INLAY_COLD int inlay_devx_event_get(struct mlx5dv_devx_event_channel *channel, struct inlay_devx_event *event)
 {
@@ -291,6 +293,7 @@ INLAY_COLD int inlay_devx_event_get(struct mlx5dv_devx_event_channel *channel, s
 	ssize_t n;
 
 	__builtin_memset(event, 0, sizeof(*event));
+	errno = 0; /* libmlx5 leaves it alone when what it read was too short */
 	n = mlx5dv_devx_get_event(channel, (struct mlx5dv_devx_async_event_hdr *)(void *)buf, sizeof(buf));
 	if (n < (ssize_t)sizeof(buf[0]))
 		return errno ? -errno : -EIO;

@@ -47,7 +47,7 @@
 
 /* What is wanted. Zero it first. */
 struct inlay_devx_mkey_attr {
-	uint64_t addr;                  /* where the key's range begins, as posts and peers say it */
+	uint64_t addr;                  /* where the key's range begins, as posts and peers say it; of a umem a multiple of 4096 */
 	uint64_t len;                   /* bytes, 1 at least */
 	struct inlay_devx_place memory; /* inlay_devx_mkey_create: what stands behind it. Multiple of 4096, in memory and in the umem */
 	uint32_t pdn;
@@ -56,6 +56,9 @@ struct inlay_devx_mkey_attr {
 	uint8_t tag;                    /* low byte of the key */
 	uint8_t reserved[3];
 };
+
+INLAY_STATIC_ASSERT(sizeof(struct inlay_create_mkey_in) + INLAY_DEVX_PIECES * sizeof(struct inlay_klm) <= INLAY_DEVX_BOX_MAX,
+		    "the inbox of the longest list");
 
 /* A key, and its object. */
 struct inlay_devx_mkey {
@@ -69,9 +72,10 @@ struct inlay_devx_mkey {
  * Set-up: all of it
  */
 
-/* Writes who may do what into a key's context. Returns 0, or -EINVAL for a bit that is not known here, or peers that may write what the
- * device
-   itself may not. */
+/*
+ * Writes who may do what into a key's context. Returns 0, or -EINVAL for a bit that is not known here, or peers that may write what the
+ * device itself may not.
+ */
 INLAY_COLD int inlay_devx_mkc_access(struct inlay_mkc *mkc, uint32_t access)
 {
 	uint32_t writes = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
@@ -212,9 +216,10 @@ INLAY_COLD int inlay_devx_mkey_query(struct inlay_devx_mkey *key, struct inlay_q
 	return inlay_devx_query(key->obj, &in, sizeof(in), out, sizeof(*out), &key->error);
 }
 
-/* Destroys the key: what comes with it afterwards is refused. Nothing happens where there is no object. Returns 0, or a negative errno;
- * then it is
-   as it was. */
+/*
+ * Destroys the key: what comes with it afterwards is refused. Nothing happens where there is no object. Returns 0, or a negative errno;
+ * then it is as it was.
+ */
 INLAY_COLD int inlay_devx_mkey_destroy(struct inlay_devx_mkey *key)
 {
 	int err = key->obj ? inlay_devx_destroy(key->obj) : 0;

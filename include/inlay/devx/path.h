@@ -114,6 +114,22 @@ INLAY_COLD void inlay_devx_path_init(struct inlay_devx_path *path)
 	path->atomic_mode = INLAY_ATOMIC_MODE_IB;
 }
 
+/*
+ * Whether a path's fields are what struct inlay_devx_path says that they may be: what does not fit a field of the device must not become
+ * another number in it. psn is not looked at: its upper bits are cut off, for both ends alike.
+ *
+ * ethernet  of the port: a service level is a priority there
+ *
+ * Returns 1 or 0.
+ */
+INLAY_COLD int inlay_devx_path_ok(const struct inlay_devx_path *path, int ethernet)
+{
+	return path->mtu <= IBV_MTU_4096 && path->sl < (ethernet ? 8 : 16) && path->src_path_bits < 128 && path->timeout < 32 &&
+	       path->retry_count < 8 && path->rnr_retry < 8 && path->min_rnr_timer < 32 && path->rd_atomic <= 128 &&
+	       path->dest_rd_atomic <= 128 && path->atomic_mode < 16 && !(path->flow_label >> 20) &&
+	       (!path->udp_sport || path->udp_sport >= 0xc000);
+}
+
 /* log2 of n, rounded up. */
 INLAY_COLD uint32_t inlay_devx_log2_up(uint32_t n)
 {
@@ -233,7 +249,8 @@ INLAY_COLD int inlay_devx_address_resolve(struct inlay_devx_address *peer, struc
  * Fills an address path.
  *
  * ads   zeroed
- * path  of this end; peer that of the other; NULL for a QP that has no peer (UD, DCI): then port, key index and service level are all
+ * path  of this end, one that inlay_devx_path_ok accepts
+ * peer  the other end's; NULL for a QP that has no peer (UD, DCI): then port, key index and service level are all
  * link  of this end, enum inlay_devx_link
  * qpn   of this end: what the UDP source port is made of
  */
@@ -245,16 +262,16 @@ INLAY_COLD void inlay_devx_ads_fill(struct inlay_ads *ads, const struct inlay_de
 	inlay_ads_set(ads, INLAY_ADS_VHCA_PORT_NUM, path->port);
 	if (link == INLAY_DEVX_LINK_IB) {
 		inlay_ads_set(ads, INLAY_ADS_PKEY_INDEX, path->pkey_index);
-		inlay_ads_set(ads, INLAY_ADS_SL, path->sl & 15);
+		inlay_ads_set(ads, INLAY_ADS_SL, path->sl);
 	} else {
-		inlay_ads_set(ads, INLAY_ADS_ETH_PRIO, path->sl & 7);
+		inlay_ads_set(ads, INLAY_ADS_ETH_PRIO, path->sl);
 		inlay_ads_set(ads, INLAY_ADS_DSCP, link == INLAY_DEVX_LINK_ROCE_V2 ? path->tclass >> 2 : 0);
 	}
 	if (!peer)
 		return;
 	if (link == INLAY_DEVX_LINK_IB) {
 		inlay_ads_set(ads, INLAY_ADS_RLID, peer->lid);
-		inlay_ads_set(ads, INLAY_ADS_MLID, path->src_path_bits & 127);
+		inlay_ads_set(ads, INLAY_ADS_MLID, path->src_path_bits);
 		inlay_ads_set(ads, INLAY_ADS_GRH, !!path->global);
 		if (!path->global)
 			return;
@@ -268,7 +285,7 @@ INLAY_COLD void inlay_devx_ads_fill(struct inlay_ads *ads, const struct inlay_de
 	inlay_ads_set(ads, INLAY_ADS_SRC_ADDR_INDEX, path->gid_index);
 	inlay_ads_set(ads, INLAY_ADS_HOP_LIMIT, path->hop_limit);
 	inlay_ads_set(ads, INLAY_ADS_TCLASS, path->tclass);
-	inlay_ads_set(ads, INLAY_ADS_FLOW_LABEL, path->flow_label & 0xfffff);
+	inlay_ads_set(ads, INLAY_ADS_FLOW_LABEL, path->flow_label);
 	__builtin_memcpy(ads->rgid_rip, peer->gid, sizeof(peer->gid));
 }
 

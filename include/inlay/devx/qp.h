@@ -75,7 +75,7 @@ struct inlay_devx_qp_attr {
 	uint32_t pdn;
 	uint32_t send_cqn, recv_cqn;       /* both CQs must be there, even when one side is not used */
 	uint32_t sq_bbs;                   /* WQEBBs of the send queue, a power of two, 1 .. 32768; 0: no send queue */
-	uint32_t max_ds;                   /* longest WQE in 16-byte units, 1 .. 63; 0: 63 */
+	uint32_t max_ds;                   /* longest WQE in 16-byte units, 1 .. 63, and no more than info.h's max_wqe_sq; 0: 63 */
 	uint32_t rq_wqes;                  /* a power of two, 1 .. 32768; 0: no receive queue of its own */
 	uint32_t rq_stride;                /* bytes, a power of two, 16 .. 1024; rq_wqes times it is at least 64 */
 	uint32_t rq_type;                  /* INLAY_RQ_TYPE_SHARED: receives through srqn, and rq_wqes is 0; else 0 */
@@ -360,7 +360,8 @@ INLAY_COLD int inlay_devx_qp_to_reset(struct inlay_devx_qp *qp)
  *
  * path  port, access and atomic_mode (RC; UC: write alone), qkey (UD), pkey_index (IB), counter_set
  *
- * Returns 0; -EINVAL when there is no object; else the negative errno of ibv_query_port or RST2INIT_QP.
+ * Returns 0; -EINVAL when there is no object or for a path that cannot be (inlay_devx_path_ok); else the negative errno of ibv_query_port
+ * or RST2INIT_QP.
  */
 INLAY_COLD int inlay_devx_qp_to_init(struct inlay_devx_qp *qp, const struct inlay_devx_path *path)
 {
@@ -374,6 +375,8 @@ INLAY_COLD int inlay_devx_qp_to_init(struct inlay_devx_qp *qp, const struct inla
 	err = ibv_query_port(qp->ctx, path->port, &port);
 	if (err)
 		return -err;
+	if (!inlay_devx_path_ok(path, port.link_layer == IBV_LINK_LAYER_ETHERNET))
+		return -EINVAL;
 	qp->ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET;
 	qp->mtu = (uint8_t)port.active_mtu;
 	__builtin_memset(&in, 0, sizeof(in));
@@ -388,7 +391,7 @@ INLAY_COLD int inlay_devx_qp_to_init(struct inlay_devx_qp *qp, const struct inla
 		inlay_qpc_set(&in.qpc, INLAY_QPC_RRE, !!(path->access & IBV_ACCESS_REMOTE_READ));
 		inlay_qpc_set(&in.qpc, INLAY_QPC_RAE, !!(path->access & IBV_ACCESS_REMOTE_ATOMIC));
 		if (path->access & IBV_ACCESS_REMOTE_ATOMIC)
-			inlay_qpc_set(&in.qpc, INLAY_QPC_ATOMIC_MODE, path->atomic_mode & 15);
+			inlay_qpc_set(&in.qpc, INLAY_QPC_ATOMIC_MODE, path->atomic_mode);
 	}
 	if (qp->type == INLAY_QP_ST_UD)
 		inlay_qpc_set(&in.qpc, INLAY_QPC_Q_KEY, path->qkey);
@@ -401,9 +404,8 @@ INLAY_COLD int inlay_devx_qp_to_init(struct inlay_devx_qp *qp, const struct inla
  * path  dest_rd_atomic, min_rnr_timer (RC), and what of it says how to send
  * peer  RC, UC: from its inlay_devx_qp_address; else NULL
  *
- * Returns 0; -EINVAL when there is no object, for a peer where none should be or none where one should be, one on another kind of link, a
- * port that is not the one of INIT's kind, or on RoCE a peer without a MAC (inlay_devx_address_resolve); else the negative errno of
- * INIT2RTR_QP.
+ * Returns 0; -EINVAL when there is no object, for a path that cannot be, a peer where none should be or none where one should be, one on
+ * another kind of link, or on RoCE a peer without a MAC (inlay_devx_address_resolve); else the negative errno of INIT2RTR_QP.
  */
 INLAY_COLD int inlay_devx_qp_to_rtr(struct inlay_devx_qp *qp, const struct inlay_devx_path *path, const struct inlay_devx_address *peer)
 {
@@ -412,7 +414,7 @@ INLAY_COLD int inlay_devx_qp_to_rtr(struct inlay_devx_qp *qp, const struct inlay
 	uint32_t link = qp->ethernet ? INLAY_DEVX_LINK_ROCE_V2 : INLAY_DEVX_LINK_IB, mtu = path->mtu ? path->mtu : qp->mtu;
 	struct inlay_modify_qp_in in;
 
-	if (!qp->obj || connected != (peer != NULL))
+	if (!qp->obj || connected != (peer != NULL) || !inlay_devx_path_ok(path, qp->ethernet))
 		return -EINVAL;
 	if (peer) {
 		if (peer->link > INLAY_DEVX_LINK_ROCE_V2 || (peer->link != INLAY_DEVX_LINK_IB) != qp->ethernet || peer->qpn >> 24)
@@ -434,14 +436,14 @@ INLAY_COLD int inlay_devx_qp_to_rtr(struct inlay_devx_qp *qp, const struct inlay
 		inlay_qpc_set(&in.qpc, INLAY_QPC_NEXT_RCV_PSN, peer->psn & 0xffffff);
 	}
 	if (qp->type == INLAY_QP_ST_RC) {
-		inlay_qpc_set(&in.qpc, INLAY_QPC_LOG_RRA_MAX, inlay_devx_log2_up(path->dest_rd_atomic) & 7);
-		inlay_qpc_set(&in.qpc, INLAY_QPC_MIN_RNR_NAK, path->min_rnr_timer & 31);
+		inlay_qpc_set(&in.qpc, INLAY_QPC_LOG_RRA_MAX, inlay_devx_log2_up(path->dest_rd_atomic));
+		inlay_qpc_set(&in.qpc, INLAY_QPC_MIN_RNR_NAK, path->min_rnr_timer);
 	}
 	if (qp->type == INLAY_QP_ST_DCI && path->access & IBV_ACCESS_REMOTE_ATOMIC) {
 		/* What atomics it may begin. */
 		inlay_modify_qp_in_set(&in, INLAY_MODIFY_QP_IN_OPT_PARAM_MASK, INLAY_QP_OPT_RAE);
 		inlay_qpc_set(&in.qpc, INLAY_QPC_RAE, 1);
-		inlay_qpc_set(&in.qpc, INLAY_QPC_ATOMIC_MODE, path->atomic_mode & 15);
+		inlay_qpc_set(&in.qpc, INLAY_QPC_ATOMIC_MODE, path->atomic_mode);
 	}
 	return inlay_devx_qp_move(qp, &in, INLAY_CMD_OP_INIT2RTR_QP, INLAY_QP_STATE_RTR);
 }
@@ -451,20 +453,22 @@ INLAY_COLD int inlay_devx_qp_to_rtr(struct inlay_devx_qp *qp, const struct inlay
  *
  * path  psn; RC and DCI: rd_atomic, timeout, retry_count, rnr_retry
  *
- * Returns 0, -EINVAL when there is no object, or the negative errno of RTR2RTS_QP.
+ * Returns 0, -EINVAL when there is no object or for a path that cannot be, or the negative errno of RTR2RTS_QP.
  */
 INLAY_COLD int inlay_devx_qp_to_rts(struct inlay_devx_qp *qp, const struct inlay_devx_path *path)
 {
 	struct inlay_modify_qp_in in;
 
+	if (!inlay_devx_path_ok(path, qp->ethernet))
+		return -EINVAL;
 	__builtin_memset(&in, 0, sizeof(in));
 	inlay_qpc_set(&in.qpc, INLAY_QPC_NEXT_SEND_PSN, path->psn & 0xffffff);
 	if (qp->type == INLAY_QP_ST_RC || qp->type == INLAY_QP_ST_DCI) {
-		inlay_qpc_set(&in.qpc, INLAY_QPC_LOG_SRA_MAX, inlay_devx_log2_up(path->rd_atomic) & 7);
-		inlay_qpc_set(&in.qpc, INLAY_QPC_RETRY_COUNT, path->retry_count & 7);
-		inlay_qpc_set(&in.qpc, INLAY_QPC_RNR_RETRY, path->rnr_retry & 7);
+		inlay_qpc_set(&in.qpc, INLAY_QPC_LOG_SRA_MAX, inlay_devx_log2_up(path->rd_atomic));
+		inlay_qpc_set(&in.qpc, INLAY_QPC_RETRY_COUNT, path->retry_count);
+		inlay_qpc_set(&in.qpc, INLAY_QPC_RNR_RETRY, path->rnr_retry);
 		inlay_qpc_set(&in.qpc, INLAY_QPC_LOG_ACK_REQ_FREQ, 8);
-		inlay_ads_set(&in.qpc.primary, INLAY_ADS_ACK_TIMEOUT, path->timeout & 31);
+		inlay_ads_set(&in.qpc.primary, INLAY_ADS_ACK_TIMEOUT, path->timeout);
 	}
 	return inlay_devx_qp_move(qp, &in, INLAY_CMD_OP_RTR2RTS_QP, INLAY_QP_STATE_RTS);
 }

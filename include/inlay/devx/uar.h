@@ -95,8 +95,10 @@ INLAY_COLD int inlay_devx_uar_free(struct inlay_devx_uar *uar)
 	return 0;
 }
 
-/* The event queue of a completion vector, 0 .. ctx->num_comp_vectors - 1: what CREATE_CQ asks for. Returns 0, or a
-   negative errno: -ENOENT when there is no such vector. */
+/*
+ * The event queue of a completion vector, 0 .. ctx->num_comp_vectors - 1: what CREATE_CQ asks for. Returns 0, or a negative errno: -ENOENT
+ * when there is no such vector.
+ */
 INLAY_COLD int inlay_devx_eqn(uint32_t *eqn, struct ibv_context *ctx, uint32_t vector)
 {
 	return -mlx5dv_devx_query_eqn(ctx, vector, eqn);
