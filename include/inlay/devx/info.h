@@ -447,13 +447,8 @@ INLAY_COLD int inlay_devx_info_one(struct ibv_context *ctx, struct inlay_devx_in
 				   struct inlay_devx_error *error)
 {
 	struct inlay_query_hca_cap_out out;
-	struct inlay_cmd_in in;
-	int err;
+	int err = inlay_devx_query_cap(ctx, (uint32_t)type & 0x7fff, &out, error);
 
-	__builtin_memset(&in, 0, sizeof(in));
-	inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_QUERY_HCA_CAP);
-	inlay_cmd_in_set(&in, INLAY_CMD_IN_OP_MOD, ((uint32_t)type << 1 | INLAY_CAP_CURRENT) & 0xffff);
-	err = inlay_devx_command(ctx, &in, sizeof(in), &out, sizeof(out), error);
 	return err ? err : inlay_devx_info_read(info, type, &out, sizeof(out));
 }
 
@@ -472,14 +467,10 @@ INLAY_COLD int inlay_devx_info_one(struct ibv_context *ctx, struct inlay_devx_in
 INLAY_COLD int inlay_devx_info_query(struct ibv_context *ctx, struct inlay_devx_info *info, struct inlay_devx_error *error)
 {
 	struct inlay_query_hca_cap_out out;
-	struct inlay_cmd_in in;
 	int err;
 
 	__builtin_memset(info, 0, sizeof(*info));
-	__builtin_memset(&in, 0, sizeof(in));
-	inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_QUERY_HCA_CAP);
-	inlay_cmd_in_set(&in, INLAY_CMD_IN_OP_MOD, INLAY_CAP_GENERAL << 1 | INLAY_CAP_CURRENT);
-	err = inlay_devx_command(ctx, &in, sizeof(in), &out, sizeof(out), error);
+	err = inlay_devx_query_cap(ctx, INLAY_CAP_GENERAL, &out, error);
 	if (err)
 		return err;
 	inlay_devx_info_read(info, INLAY_CAP_GENERAL, &out, sizeof(out));

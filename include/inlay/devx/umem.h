@@ -49,19 +49,20 @@ struct inlay_devx_place {
  * Set-up: all of it
  */
 
-/* All of registering. dmabuf -1: none. addr: what the kernel is told; at: what the CPU is to use. */
-INLAY_COLD int inlay_devx_umem_make(struct inlay_devx_umem *umem, struct ibv_context *ctx, const struct mlx5dv_devx_umem_in *in, void *at)
+/* What the two below share. in: what the kernel is told, size to pgsz_bitmap; at: where the CPU finds it. Returns as they do. */
+INLAY_COLD int inlay_devx_umem_make(struct inlay_devx_umem *umem, struct ibv_context *ctx, struct mlx5dv_devx_umem_in *in, void *at)
 {
-	struct mlx5dv_devx_umem_in copy = *in;
-
 	__builtin_memset(umem, 0, sizeof(*umem));
+	if (!in->pgsz_bitmap || in->pgsz_bitmap & (INLAY_DEVX_PAGE - 1))
+		return -EINVAL;
 	errno = 0;
-	umem->umem = mlx5dv_devx_umem_reg_ex(ctx, &copy);
+	umem->umem = mlx5dv_devx_umem_reg_ex(ctx, in);
 	if (!umem->umem)
 		return errno ? -errno : -ENOMEM;
 	umem->id = umem->umem->umem_id;
 	umem->addr = (uint8_t *)at;
 	umem->len = in->size;
+	umem->page = 1ULL << (63 - __builtin_clzll(in->pgsz_bitmap));
 	umem->access = in->access;
 	return 0;
 }
@@ -103,20 +104,13 @@ INLAY_COLD int inlay_devx_umem_reg_pages(struct inlay_devx_umem *umem, struct ib
 					 uint64_t pages)
 {
 	struct mlx5dv_devx_umem_in in;
-	int err;
 
-	__builtin_memset(umem, 0, sizeof(*umem));
-	if (!pages || pages & (INLAY_DEVX_PAGE - 1))
-		return -EINVAL;
 	__builtin_memset(&in, 0, sizeof(in));
 	in.addr = addr;
 	in.size = len;
 	in.access = access;
 	in.pgsz_bitmap = pages;
-	err = inlay_devx_umem_make(umem, ctx, &in, addr);
-	if (!err)
-		umem->page = 1ULL << (63 - __builtin_clzll(pages));
-	return err;
+	return inlay_devx_umem_make(umem, ctx, &in, addr);
 }
 
 /*
@@ -133,11 +127,7 @@ INLAY_COLD int inlay_devx_umem_reg_dmabuf(struct inlay_devx_umem *umem, struct i
 					  uint32_t access, uint64_t pages, void *at)
 {
 	struct mlx5dv_devx_umem_in in;
-	int err;
 
-	__builtin_memset(umem, 0, sizeof(*umem));
-	if (!pages || pages & (INLAY_DEVX_PAGE - 1))
-		return -EINVAL;
 	__builtin_memset(&in, 0, sizeof(in));
 	in.addr = (void *)(uintptr_t)offset;
 	in.size = len;
@@ -145,10 +135,7 @@ INLAY_COLD int inlay_devx_umem_reg_dmabuf(struct inlay_devx_umem *umem, struct i
 	in.pgsz_bitmap = pages;
 	in.comp_mask = MLX5DV_UMEM_MASK_DMABUF;
 	in.dmabuf_fd = fd;
-	err = inlay_devx_umem_make(umem, ctx, &in, at);
-	if (!err)
-		umem->page = 1ULL << (63 - __builtin_clzll(pages));
-	return err;
+	return inlay_devx_umem_make(umem, ctx, &in, at);
 }
 
 /*
