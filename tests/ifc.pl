@@ -5,6 +5,7 @@
 # Compares the layouts of include/inlay/devx/ifc (INLAY: the include folder) with those of Linux (LINUX: its include folder), by the
 # compiler: every field's first bit and width, every member's place and size, every struct's size, and the values of enums where the
 # kernel has a name for them. Linux's headers are read with a few words of ours before them (SCRATCH/shim), as they are and where they are.
+# Every field, whoever else has it, must lie within its struct, in one dword or on two.
 #
 # Says what differs, what is only here and has no second source below, and at the end:
 #
@@ -246,6 +247,13 @@ static void check(const char *ours, const char *theirs, unsigned long at, unsign
 	printf("%s is 0x%lx/%lu, %s is 0x%lx/%lu\\n", ours, at, width, theirs, at2, width2);
 	differ = 1;
 }
+static void inside(const char *ours, unsigned long at, unsigned long width, unsigned long bits)
+{
+	if (at + width <= bits && (width == 64 ? at % 32 == 0 : width && at % 32 + width <= 32))
+		return;
+	printf("%s, 0x%lx/%lu, is no field of a struct of 0x%lx bits\\n", ours, at, width, bits);
+	differ = 1;
+}
 END
 
 # ---- What can be compared: each guess is a line of its own, and the compiler says which make no sense ----
@@ -325,7 +333,15 @@ for (`$cc $flags -fmax-errors=0 -fsyntax-only $scratch/guess.c 2>&1`) {
 	$wrong{$2 - $first - 1} = 1;
 }
 my @good = @guess[grep { !$wrong{$_} } 0 .. $#guess];
-put 'compare.c', program(@good);
+# Of every field, also of those that Linux has not: it lies within its struct, and in one dword or on two.
+my @inside;
+for my $struct (sort keys %fields) {
+	for my $field (grep { /^[A-Z]/ } @{$fields{$struct}}) {
+		my $constant = 'INLAY_' . uc($struct) . "_$field";
+		push @inside, ['', '', "\tinside(\"$struct.$field\", $constant & 0xffffff, $constant >> 24, sizeof(struct inlay_$struct) * 8);"];
+	}
+}
+put 'compare.c', program(@good, @inside);
 system("$cc $flags -o $scratch/compare $scratch/compare.c") == 0 or die "the comparison does not compile\n";
 
 # ---- The result ----

@@ -60,6 +60,10 @@ else
 	wrong "another value of an enum is found" 'cmd_op.CREATE_CQ is 0x401' cmd.h '/OP_CREATE_CQ /s/0x400/0x401/'
 	wrong "a field that nobody else has is found" 'mkc.OF_OURS is neither' mkey.h \
 		's/^\(\tINLAY_MKC_QPN = .*\)/\tINLAY_MKC_OF_OURS = INLAY_BITS(0x1c0, 8),\n\1/'
+	wrong "a field across two dwords is found, of which Linux knows nothing" 'xrqc.DC, 0x7f/2, is no field' srq.h \
+		'/INLAY_XRQC_DC /s/0x7f, 1/0x7f, 2/'
+	wrong "a field only of a second source that lies behind its struct is found" 'alias.METADATA_PD, 0x200/32, is no field' object.h \
+		'/INLAY_ALIAS_METADATA_PD /s/0x180/0x200/'
 	wrong "a field that only has a second source cannot go unnoticed" 'xrqc.DC has a second source' srq.h \
 		'/INLAY_XRQC_DC /d; s/\(INLAY_XRQC_CQN = INLAY_BITS(0x48, 24)\),/\1/'
 fi
