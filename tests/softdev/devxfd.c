@@ -206,8 +206,10 @@ int sd_devx_subscribe(struct sd_devx_file *f, struct sd_devx_obj *o, const uint1
 	}
 	for (i = 0; i < n && !err; i++) {
 		made[i] = calloc(1, sizeof(*made[i]));
-		if (!made[i])
-			return ENOMEM;
+		if (!made[i]) {
+			err = ENOMEM;
+			break;
+		}
 		*made[i] = (struct sub){ .f = f, .o = o, .type = types[i], .cookie = cookie, .eventfd = -1 };
 		if (efd >= 0) {
 			made[i]->eventfd = fcntl(efd, F_DUPFD_CLOEXEC, 0);

@@ -7,9 +7,10 @@
  *
  *   inlay_mmap_set_permissions(&map, INLAY_PCI_READ_WRITE);
  *   inlay_mmap_start(&map);
- *   state = aligned_alloc(64, inlay_mmap_pci_size(&map));          memory = aligned_alloc(64, inlay_mmap_import_pci_size(blob, len));
- *   inlay_mmap_export_pci(&map, pd, state, n, blob, &len);  -->    inlay_mmap_create_from_export_pci(&theirs, memory, size, pd, blob, len,
- *   NULL);
+ *   n = inlay_mmap_pci_size(&map);                                 size = inlay_mmap_import_pci_size(blob, len);
+ *   state = aligned_alloc(64, n);                                  memory = aligned_alloc(64, size);
+ *   inlay_mmap_export_pci(&map, pd, state, n, blob, &len);  -->    inlay_mmap_create_from_export_pci(&theirs, memory, size, pd,
+ *                                                                                                    blob, len, NULL);
  *                                                                  r = inlay_mmap_find(&theirs, addr, bytes);
  *                                                                  sge.addr = addr;  sge.lkey = r->lkey;
  *   inlay_mmap_stop(&map);                                         ... and posts that name it fail from then on
@@ -163,9 +164,10 @@ INLAY_COLD uint32_t inlay_mmap_pci_most(const struct inlay_mmap *m)
 	return most > INLAY_DEVX_PIECES ? 0 : (uint32_t)most;
 }
 
-/* Bytes of memory for the state of one export of this map; 0 when nothing is granted over PCI, a range has more than 8,000 GB, or the map
- * was
-   imported. */
+/*
+ * Bytes of memory for the state of one export of this map; 0 when nothing is granted over PCI, a range has more than 8,000 GB, or the map
+ * was imported.
+ */
 INLAY_COLD size_t inlay_mmap_pci_size(const struct inlay_mmap *m)
 {
 	uint32_t most = m->flags & INLAY_MMAP_FROM_EXPORT ? 0 : inlay_mmap_pci_most(m);

@@ -25,10 +25,18 @@
  *   QUERY_XRQ                     cmd_in              0x10    query_xrq_out       0x150
  *   SET_XRQ_DC_PARAMS_ENTRY       set_xrq_dc_..._in   0x30    cmd_out             0x10
  *   CREATE_XRC_SRQ                create_xrc_srq_in   0x110   cmd_out             0x10
+ *   QUERY_XRC_SRQ                 cmd_in              0x10    query_xrc_srq_out   0x110
  *   CREATE_DCT                    create_dct_in       0x80    cmd_out             0x10
+ *   QUERY_DCT                     cmd_in              0x10    query_dct_out       0x80
  *   ARM_XRQ, ARM_XRC_SRQ, ARM_RQ  cmd_in (LWM)        0x10    cmd_out             0x10
  *   ALLOC_PD, _TRANSPORT_DOMAIN, _XRCD, _Q_COUNTER   cmd_in 0x10   cmd_out        0x10
  *   CREATE_PSV                    cmd_in              0x10    create_psv_out      0x20
+ *   CREATE_, MODIFY_TIS           create_, modify_    0xc0    cmd_out             0x10    tir.h
+ *   CREATE_, MODIFY_TIR, _RQT     create_, modify_    0x110   cmd_out             0x10
+ *   QUERY_TIS, _TIR, _RQT         cmd_in              0x10    query_..._out       0xb0, 0x110, 0x110
+ *   QUERY_HCA_CAP                 cmd_in              0x10    query_hca_cap_out   0x1010  hca.h
+ *   queries of device and ports   query.h has a table of its own
+ *   general objects, aliases, ALLOW_OTHER_VHCA_ACCESS, ACCESS_REGISTER_USER                 object.h
  *
  * Bytes 2 and 3 of every inbox are the kernel's: it writes the number of the user context (uid) over them. The bits that make umems valid
  * are written by the kernel as well (in CREATE and MODIFY, not in the transitions). mlx5dv_devx_obj_destroy sends an inbox that the kernel
