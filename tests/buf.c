@@ -494,7 +494,8 @@ static void inventory_arguments(void **state)
 		for (i = 0; i < 3 * ARRAY(tries); i++) {
 			size_t k = i < ARRAY(tries) ? i : rnd_below(ARRAY(tries));
 
-			if (inlay_inventory_get_by_args(inv, &t.m, tries[k].addr, tries[k].len, tries[k].data, tries[k].data_len, &x) != tries[k].result)
+			if (inlay_inventory_get_by_args(inv, &t.m, tries[k].addr, tries[k].len, tries[k].data, tries[k].data_len, &x) !=
+			    tries[k].result)
 				fail_msg("buffer %zu", k);
 			if (tries[k].result)
 				continue;

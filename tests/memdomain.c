@@ -216,8 +216,8 @@ static int note(int op, void *a0, void *a1, const void *a2, const void *a3, void
 	return last.answer;
 }
 
-static int translate_cb(struct inlay_memdomain *src, void *src_ctx, struct inlay_memdomain *dst, struct inlay_memdomain_translation_ctx *ctx,
-			void *addr, size_t len, struct inlay_memdomain_result *to)
+static int translate_cb(struct inlay_memdomain *src, void *src_ctx, struct inlay_memdomain *dst,
+			struct inlay_memdomain_translation_ctx *ctx, void *addr, size_t len, struct inlay_memdomain_result *to)
 {
 	return note(TRANSLATE, src, src_ctx, addr, ctx, dst, to, NULL, len, 0);
 }
@@ -814,7 +814,8 @@ static int forwarded(struct inlay_memdomain *src, void *ctx, const struct iovec 
 
 static void system_answers(void **state)
 {
-	struct iovec src[2] = {{from, 8}, {from + 100, 8}}, dst[3] = {{to, 5}, {to + 50, 5}, {to + 100, 6}}, huge[2] = {{from, SIZE_MAX}, {from, 1}};
+	struct iovec src[2] = {{from, 8}, {from + 100, 8}}, dst[3] = {{to, 5}, {to + 50, 5}, {to + 100, 6}};
+	struct iovec huge[2] = {{from, SIZE_MAX}, {from, 1}};
 	struct iovec shorter[2] = {{to, 5}, {to + 50, 10}}, null[2] = {{from, 8}, {NULL, 8}}, none[2] = {{NULL, 0}, {from, 0}};
 	struct inlay_memdomain *sys, *own, *other;
 	struct inlay_memdomain_result res;
@@ -823,7 +824,8 @@ static void system_answers(void **state)
 		uint32_t dst_n, src_n;
 		int answer;
 	} rows[] = {
-		{dst, src, 3, 2, 0}, {dst, src, 2, 2, -EINVAL}, {shorter, src, 2, 2, -EINVAL}, {dst, src, 0, 2, -EINVAL}, {dst, src, 0, 0, 0}, {dst, src, 3, 0, 0},
+		{dst, src, 3, 2, 0}, {dst, src, 2, 2, -EINVAL}, {shorter, src, 2, 2, -EINVAL}, {dst, src, 0, 2, -EINVAL},
+		{dst, src, 0, 0, 0}, {dst, src, 3, 0, 0},
 		{dst, huge, 3, 2, -EINVAL}, {huge, src, 2, 2, -EINVAL}, {dst, null, 3, 2, -EINVAL}, {null, src, 2, 2, -EINVAL},
 		{dst, none, 3, 2, 0}, {none, src, 2, 2, -EINVAL}, {none, none, 2, 2, 0},
 	};

@@ -19,10 +19,10 @@
  *
  *   | descriptor | descriptor | ... | header | state of each | ... | descriptor |
  *
- * A byte of state says whether a descriptor is free, or a live buffer with one reference and in no list (mmap/ledger.h): most are no more than that
- * until they are given back, and then their own line is not touched, which may be in another CPU's cache, or in none. A get finds out once which ones
- * of a block are free, and uses these up in the order of addresses; a release writes the byte. So neither waits for what the other has just
- * written, and buffers that came back in any order go out in the order in which memory is fastest.
+ * A byte of state says whether a descriptor is free, or a live buffer with one reference and in no list (mmap/ledger.h): most are no more than
+ * that until they are given back, and then their own line is not touched, which may be in another CPU's cache, or in none. A get finds out once
+ * which ones of a block are free, and uses these up in the order of addresses; a release writes the byte. So neither waits for what the other
+ * has just written, and buffers that came back in any order go out in the order in which memory is fastest.
  *
  * Lists. A list is named by its head; what follows is linked forwards, and the head knows the last one, so that lists are chained in a
  * constant time.
@@ -459,8 +459,8 @@ INLAY_ALWAYS int inlay_buf_fits(const void *head, uint64_t len, const void *data
 }
 
 /* Writes a descriptor. */
-INLAY_ALWAYS void inlay_buf_fill(struct inlay_buf *buf, const struct inlay_origin *from, uint64_t lkey, void *head, uint64_t len, void *data,
-				 uint64_t data_len)
+INLAY_ALWAYS void inlay_buf_fill(struct inlay_buf *buf, const struct inlay_origin *from, uint64_t lkey, void *head, uint64_t len,
+				 void *data, uint64_t data_len)
 {
 	INLAY_CHECK(inlay_buf_fits(head, len, data, data_len), "a window lies in its buffer");
 	buf->data = (uint8_t *)data;
@@ -591,7 +591,7 @@ INLAY_ALWAYS int inlay_store_keys(uint32_t dev, const struct inlay_mmap *mmap, c
  * is looked up each time. Returns 0, or the error of a get.
  */
 INLAY_COLD int inlay_front_turn(struct inlay_front *f, struct inlay_mmap *mmap, const void *addr, size_t len,
-							size_t data_len)
+				size_t data_len)
 {
 	struct inlay_store *s = f->store;
 	const struct inlay_range *r = inlay_mmap_find(mmap, addr, len);
@@ -623,10 +623,12 @@ INLAY_COLD int inlay_front_turn(struct inlay_front *f, struct inlay_mmap *mmap, 
 }
 
 /* Whether a front is turned to where the buffer shall be, and has a descriptor. */
-INLAY_ALWAYS int inlay_front_ready(const struct inlay_front *f, const struct inlay_mmap *mmap, const void *addr, size_t len, size_t data_len)
+INLAY_ALWAYS int inlay_front_ready(const struct inlay_front *f, const struct inlay_mmap *mmap, const void *addr, size_t len,
+				   size_t data_len)
 {
 	return INLAY_LIKELY(__atomic_load_n(&f->mmap, __ATOMIC_RELAXED) == mmap) &&
-	       inlay_lookup_holds(f->start, f->len, (uintptr_t)addr, len) && INLAY_LIKELY(f->bits != 0) && INLAY_LIKELY(data_len <= INLAY_BUF_WINDOW);
+	       inlay_lookup_holds(f->start, f->len, (uintptr_t)addr, len) && INLAY_LIKELY(f->bits != 0) &&
+	       INLAY_LIKELY(data_len <= INLAY_BUF_WINDOW);
 }
 
 /* A buffer from a front that is ready. */
@@ -660,7 +662,8 @@ INLAY_ALWAYS uint32_t inlay_front_get_many(struct inlay_front *f, const struct i
 		inlay_buf_fill(&page[line], &from, lkey, args[i].addr, args[i].len, args[i].data, args[i].data_len);
 		__atomic_store_n(&states[line], state, __ATOMIC_RELAXED);
 		bufs[i] = &page[line];
-	} while (++i < n && bits && inlay_lookup_holds(start, len, (uintptr_t)args[i].addr, args[i].len) && args[i].data_len <= INLAY_BUF_WINDOW);
+	} while (++i < n && bits && inlay_lookup_holds(start, len, (uintptr_t)args[i].addr, args[i].len) &&
+		 args[i].data_len <= INLAY_BUF_WINDOW);
 	f->bits = bits;
 	return i;
 }
@@ -1008,7 +1011,8 @@ INLAY_ALWAYS int inlay_buf_dec_refcount(struct inlay_buf *buf, uint16_t *prev)
 	uint8_t *state = inlay_buf_state_at(buf);
 	struct inlay_block *b = inlay_state_block(state);
 
-	if (INLAY_UNLIKELY(__atomic_load_n(state, __ATOMIC_RELAXED) < INLAY_STATE_PLAIN))
+	/* Only who has the buffer writes it. */
+	if (INLAY_UNLIKELY(*state < INLAY_STATE_PLAIN))
 		return inlay_buf_dec_other(buf, prev);
 	if (INLAY_UNLIKELY(!b->given)) {
 		inlay_store_link(b->store, b);

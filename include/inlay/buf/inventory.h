@@ -176,7 +176,7 @@ INLAY_COLD int inlay_inventory_expand(struct inlay_inventory *inv, void *memory,
 
 /* inlay_inventory_get_by_args when something has to be looked for: a range, or a block with free descriptors. */
 INLAY_COLD int inlay_inventory_get_new(struct inlay_inventory *inv, struct inlay_mmap *mmap, void *addr, size_t len,
-							       void *data, size_t data_len, struct inlay_buf **buf)
+				       void *data, size_t data_len, struct inlay_buf **buf)
 {
 	struct inlay_front *f = &inv->store.front;
 	int err = inlay_front_turn(f, mmap, addr, len, data_len);

@@ -11,16 +11,16 @@
  *   ...
  *   inlay_magazine_detach(&mine);                                     before the thread ends
  *
- * Free descriptors are in one place, the depot, under a lock. A thread's magazine holds up to 250 of them, so that getting and giving back touch
- * nothing that is shared. An empty magazine takes whole blocks (buf.h) from the depot until it has 64 descriptors, and brings all that was given
- * back when these are 64 or more: between two locks lie 64 buffers, and 124 where they come and go in the order of addresses.
+ * Free descriptors are in one place, the depot, under a lock. A thread's magazine holds up to 250 of them, so that getting and giving back
+ * touch nothing that is shared. An empty magazine takes whole blocks (buf.h) from the depot until it has 64 descriptors, and brings all that
+ * was given back when these are 64 or more: between two locks lie 64 buffers, and 124 where they come and go in the order of addresses.
  *
  *   depot  | block | block | block | ...   lock
  *             ^ 64 or more     | 64 or more
  *          magazine         magazine
  *          producer         consumer
  *
- * The lock is held for as long as it takes to move some 64 descriptors (expand: to look at all blocks), and a thread that finds it taken
+ * The lock is held for as long as it takes to move some 64 descriptors (expand: to go along all blocks), and a thread that finds it taken
  * spins: nothing here calls the system, so that a data path can be bound to anything. With more busy threads than CPUs, the holder may lose its
  * CPU, and who waits then spends its own time slice: some milliseconds, once in a great many refills. Threads on CPUs of their own never see it.
  *
@@ -317,7 +317,7 @@ INLAY_COLD void inlay_magazine_turn(struct inlay_magazine *mag, struct inlay_blo
 
 /* inlay_magazine_get_by_args when something has to be looked for: a range, or free descriptors. */
 INLAY_COLD int inlay_magazine_get_new(struct inlay_magazine *mag, struct inlay_mmap *mmap, void *addr, size_t len,
-							      void *data, size_t data_len, struct inlay_buf **buf)
+				      void *data, size_t data_len, struct inlay_buf **buf)
 {
 	struct inlay_front *f = &mag->front;
 	int err = inlay_front_turn(f, mmap, addr, len, data_len);
