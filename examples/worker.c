@@ -1,0 +1,521 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * worker.c: a worker for command tasks: hosts connect to it and have its plugins work for them. See worker --help; offload.c is such a
+ * host, plugins/meet.h says how the two meet.
+ *
+ *   set_up        a device, memory for payloads that come by a key, plugins, the worker
+ *   listen_at     a socket on loopback or in the file system, and the address file
+ *   serve         the loop: commands, sockets, and sleep when there is neither
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <infiniband/verbs.h>
+#include <inlay/inlay.h>
+#include "plugins/echo.h"
+#include "plugins/meet.h"
+#include "plugins/rdma.h"
+
+#define MAX_HOSTS 256u
+#define PULL_ELEMENTS 16u
+#define GREETING_TIME 5000000000u       /* ns that a host has for its greeting */
+
+/* Who has come: a socket, and once it has greeted, a connection */
+struct guest {
+	int fd;                         /* -1: nobody */
+	uint32_t got;
+	uint32_t leaving;               /* as soon as plugins have given its commands back */
+	uint64_t since;
+	struct inlay_task_conn *conn;
+	void *memory;
+	uint8_t greeting[MEET_GREETING];
+};
+
+static struct {
+	const char *file, *device, *bind, *unix_path, *folders[16], *loads[MEET_PLUGINS];
+	uint32_t num_folders, num_loads, hosts, idle, port, pull;
+} opt = {.bind = "127.0.0.1", .hosts = 16, .idle = 60, .pull = 65536};
+
+static struct inlay_task_worker worker;
+static struct inlay_task_worker_params params;
+static struct inlay_task_entry entries[MEET_PLUGINS] = {{ECHO_ID, &echo_plugin, NULL}, {RDMA_ID, &rdma_plugin, NULL}};
+static uint32_t num_entries = 2;
+static struct inlay_plugin_object objects[MEET_PLUGINS];
+static struct guest guests[MAX_HOSTS];
+static uint8_t token[MEET_TOKEN];
+static int listener = -1;
+static volatile sig_atomic_t ended;
+static struct {
+	uint64_t hosts, refused, commands, answers, strays;
+} count;
+
+static const char *remove_file, *remove_socket;
+
+static void tidy(void)
+{
+	if (remove_file)
+		unlink(remove_file);
+	if (remove_socket)
+		unlink(remove_socket);
+}
+
+/* One line on stderr, and the end. */
+static __attribute__((noreturn, format(printf, 1, 2))) void die(const char *format, ...)
+{
+	va_list args;
+
+	fflush(stdout);
+	fprintf(stderr, "worker: ");
+	va_start(args, format);
+	vfprintf(stderr, format, args);
+	va_end(args);
+	fputc('\n', stderr);
+	exit(1);
+}
+
+static void end(int sig)
+{
+	(void)sig;
+	ended = 1;
+}
+
+static void *memory(size_t bytes)
+{
+	void *p = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+
+	if (!p)
+		die("no memory for %zu bytes", bytes);
+	return p;
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------
+ * Set-up
+ */
+
+static struct ibv_pd *open_device(void)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+	struct ibv_context *ctx = NULL;
+	struct ibv_pd *pd;
+
+	for (int i = 0; list && list[i] && !ctx; i++)
+		if (mlx5dv_is_supported(list[i]) && (!opt.device || !strcmp(opt.device, ibv_get_device_name(list[i]))))
+			ctx = ibv_open_device(list[i]);
+	if (!ctx)
+		die("no mlx5 device%s%s", opt.device ? " named " : "", opt.device ? opt.device : "");
+	ibv_free_device_list(list);
+	pd = ibv_alloc_pd(ctx);
+	if (!pd)
+		die("no protection domain: %s", strerror(errno));
+	return pd;
+}
+
+/* What payloads by a key are read to. */
+static struct inlay_pool *make_pool(struct ibv_pd *pd)
+{
+	static struct inlay_mmap map;
+	uint8_t *at = memory((size_t)PULL_ELEMENTS * opt.pull);
+	struct ibv_mr *mr = ibv_reg_mr(pd, at, (size_t)PULL_ELEMENTS * opt.pull, IBV_ACCESS_LOCAL_WRITE);
+	struct inlay_keys keys = {mr ? mr->lkey : 0, INLAY_NO_KEY};
+	struct inlay_pool *pool;
+	int err;
+
+	if (!mr)
+		die("cannot register %zu bytes: %s", (size_t)PULL_ELEMENTS * opt.pull, strerror(errno));
+	err = inlay_mmap_create(&map, memory(inlay_mmap_size(1, 1)), inlay_mmap_size(1, 1), 1, 1);
+	if (!err)
+		err = inlay_mmap_add_keys_memrange(&map, pd, (uintptr_t)at, (size_t)PULL_ELEMENTS * opt.pull, keys);
+	if (!err)
+		err = inlay_mmap_start(&map);
+	if (!err)
+		err = inlay_pool_create(memory(inlay_pool_size(PULL_ELEMENTS)), inlay_pool_size(PULL_ELEMENTS), PULL_ELEMENTS, opt.pull,
+					&map, &pool);
+	if (!err)
+		err = inlay_pool_start(pool);
+	if (err)
+		die("no pool: %s", strerror(-err));
+	return pool;
+}
+
+/* One --load ID:NAME, found in the folders. */
+static void load(const char *what, struct inlay_plugin_object *object)
+{
+	char *name;
+	uint64_t id = strtoull(what, &name, 0);
+	int err;
+
+	if (name == what || *name != ':' || !id)
+		die("--load wants ID:NAME, with an ID of 1 or more, not '%s'", what);
+	name++;
+	if (!opt.num_folders)
+		die("--load %s: from where? --folder names an absolute folder", what);
+	err = inlay_plugin_find(object, opt.folders, opt.num_folders, name);
+	if (err == -EPERM)
+		die("plugin %s: others than root and this user could have written it or its folder", name);
+	if (err)
+		die("plugin %s: %s", name, strerror(-err));
+	entries[num_entries].id = id;
+	entries[num_entries++].plugin = object->plugin;
+}
+
+static void set_up(struct ibv_pd *pd)
+{
+	size_t size;
+	int err;
+
+	params = inlay_task_worker_default();
+	params.connections = opt.hosts;
+	params.plugins = MEET_PLUGINS;
+	params.events = 1;
+	params.pull = make_pool(pd);
+	size = inlay_task_worker_size(&params);
+	err = inlay_task_worker_create(&worker, memory(size), size, pd, &params, entries, num_entries);
+	if (err == -EEXIST)
+		die("two plugins of the same id");
+	if (err)
+		die("no worker: %s", strerror(-err));
+	for (uint32_t i = 0; i < num_entries; i++)
+		printf("plugin %llu %s\n", (unsigned long long)entries[i].id, entries[i].plugin->name);
+}
+
+/* Writes the address file under another name first, so that who finds it finds all of it. */
+static void write_address(const char *line)
+{
+	char other[4096];
+	int fd;
+
+	if ((size_t)snprintf(other, sizeof(other), "%s.%d", opt.file, (int)getpid()) >= sizeof(other))
+		die("the address file's name is too long");
+	fd = open(other, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0 || write(fd, line, strlen(line)) != (ssize_t)strlen(line) || fchmod(fd, 0600) || close(fd) || rename(other, opt.file)) {
+		int err = errno;
+
+		unlink(other);
+		die("%s: %s", opt.file, strerror(err));
+	}
+	remove_file = opt.file;
+}
+
+static void listen_at(void)
+{
+	struct sockaddr_in in = {.sin_family = AF_INET, .sin_port = htons((uint16_t)opt.port)};
+	struct sockaddr_un un = {.sun_family = AF_UNIX};
+	char hex[2 * MEET_TOKEN + 1], line[512];
+	socklen_t len = sizeof(in);
+	mode_t mask;
+	int err;
+
+	listener = socket(opt.unix_path ? AF_UNIX : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (opt.unix_path) {
+		if (strlen(opt.unix_path) >= sizeof(un.sun_path) || strpbrk(opt.unix_path, " \t\n"))
+			die("--unix %s: a path of less than %zu bytes without blanks", opt.unix_path, sizeof(un.sun_path));
+		strcpy(un.sun_path, opt.unix_path);
+		mask = umask(0177);
+		err = bind(listener, (struct sockaddr *)&un, sizeof(un));
+		umask(mask);
+		remove_socket = err ? NULL : opt.unix_path;
+	} else {
+		if (inet_pton(AF_INET, opt.bind, &in.sin_addr) != 1)
+			die("--bind %s: an IPv4 address is wanted", opt.bind);
+		err = bind(listener, (struct sockaddr *)&in, sizeof(in));
+	}
+	if (err || listen(listener, 16) || (!opt.unix_path && getsockname(listener, (struct sockaddr *)&in, &len)))
+		die("cannot listen at %s: %s", opt.unix_path ? opt.unix_path : opt.bind, strerror(errno));
+	if (getrandom(token, sizeof(token), 0) != sizeof(token))
+		die("no random numbers: %s", strerror(errno));
+	for (uint32_t i = 0; i < MEET_TOKEN; i++)
+		sprintf(hex + 2 * (size_t)i, "%02x", token[i]);
+	if (opt.unix_path)
+		snprintf(line, sizeof(line), "inlay-worker 1 unix %s - %s\n", opt.unix_path, hex);
+	else
+		snprintf(line, sizeof(line), "inlay-worker 1 tcp %s %u %s\n", opt.bind, ntohs(in.sin_port), hex);
+	write_address(line);
+	printf("ready: %s\n", opt.file);
+	fflush(stdout);
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------
+ * Hosts
+ */
+
+static void say(int fd, int err, const uint8_t *address)
+{
+	uint8_t welcome[MEET_WELCOME + MEET_PLUGINS * MEET_ENTRY];
+	uint32_t n = err ? 0 : num_entries;
+
+	meet_welcome_write(welcome, err, n, address);
+	for (uint32_t i = 0; i < n; i++)
+		meet_entry_write(welcome + MEET_WELCOME + i * MEET_ENTRY, entries[i].id, entries[i].plugin->name);
+	/* A fresh socket has room for it. One that has not is no host's. */
+	if (send(fd, welcome, MEET_WELCOME + n * MEET_ENTRY, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+		shutdown(fd, SHUT_RDWR);
+}
+
+static void leave(struct guest *g)
+{
+	if (g->conn) {
+		g->leaving = 1;
+		if (inlay_task_conn_destroy(g->conn))
+			return;
+		count.commands += g->conn->commands;
+		count.answers += g->conn->answers;
+		count.strays += g->conn->strays;
+		free(g->conn);
+		free(g->memory);
+	} else {
+		count.refused++;
+	}
+	close(g->fd);
+	memset(g, 0, sizeof(*g));
+	g->fd = -1;
+}
+
+/* A whole greeting is there. */
+static void welcome(struct guest *g)
+{
+	uint8_t address[INLAY_TASK_ADDRESS];
+	size_t size = inlay_task_conn_size(&params);
+	int err = meet_greeting_read(g->greeting, token);
+
+	if (!err) {
+		g->conn = memory(sizeof(*g->conn));
+		g->memory = memory(size);
+		err = inlay_task_conn_create(g->conn, g->memory, size, &worker);
+		if (err) {
+			free(g->conn);
+			free(g->memory);
+			g->conn = NULL;
+		}
+	}
+	if (!err) {
+		inlay_task_conn_address(g->conn, address);
+		err = inlay_task_conn_connect(g->conn, g->greeting + 32, INLAY_TASK_ADDRESS);
+	}
+	say(g->fd, err, address);
+	if (err)
+		leave(g);
+	else
+		count.hosts++;
+}
+
+/* Something is to be read from a host, or it has gone. */
+static void hear(struct guest *g)
+{
+	uint8_t more;
+	ssize_t n;
+
+	if (g->conn)
+		n = recv(g->fd, &more, 1, MSG_DONTWAIT);
+	else
+		n = recv(g->fd, g->greeting + g->got, MEET_GREETING - g->got, MSG_DONTWAIT);
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	/* Nothing is said after the greeting. */
+	if (n <= 0 || g->conn) {
+		leave(g);
+		return;
+	}
+	g->got += (uint32_t)n;
+	if (g->got == MEET_GREETING)
+		welcome(g);
+}
+
+static void come(uint64_t now)
+{
+	struct guest *g = guests;
+	int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+
+	if (fd < 0)
+		return;
+	while (g < guests + opt.hosts && g->fd >= 0)
+		g++;
+	if (g == guests + opt.hosts) {
+		say(fd, -ENOSPC, NULL);
+		close(fd);
+		count.refused++;
+		return;
+	}
+	memset(g, 0, sizeof(*g));
+	g->fd = fd;
+	g->since = now;
+}
+
+/* Looks at all sockets, and at the worker's descriptor; sleeps until there is something to do, for so many ms. */
+static void look(uint64_t now, int sleep_ms)
+{
+	struct pollfd p[MAX_HOSTS + 2];
+	struct guest *who[MAX_HOSTS + 2];
+	uint32_t n = 2;
+
+	p[0] = (struct pollfd){listener, POLLIN, 0};
+	p[1] = (struct pollfd){sleep_ms ? inlay_task_worker_fd(&worker) : -1, POLLIN, 0};
+	for (struct guest *g = guests; g < guests + opt.hosts; g++) {
+		if (g->fd >= 0 && (g->leaving || (!g->conn && now - g->since > GREETING_TIME)))
+			leave(g);
+		if (g->fd < 0 || g->leaving)
+			continue;
+		who[n] = g;
+		p[n++] = (struct pollfd){g->fd, POLLIN, 0};
+	}
+	if (poll(p, n, sleep_ms) <= 0)
+		return;
+	if (p[1].revents)
+		inlay_task_worker_event(&worker);
+	for (uint32_t i = 2; i < n; i++)
+		if (p[i].revents)
+			hear(who[i]);
+	if (p[0].revents)
+		come(now);
+}
+
+/* Whether a handler has something to do, which only plugins' progress finds. */
+static int busy(void)
+{
+	for (struct guest *g = guests; g < guests + opt.hosts; g++)
+		if (g->conn && inlay_task_conn_kept(g->conn))
+			return 1;
+	return 0;
+}
+
+static void serve(void)
+{
+	uint64_t now = meet_now(), last = now, looked = 0, alone = now;
+	struct inlay_task_conn *c;
+
+	while (!ended) {
+		now = meet_now();
+		if (inlay_task_worker_progress(&worker, now, 64))
+			last = now;
+		while ((c = inlay_task_worker_gone(&worker)))
+			for (struct guest *g = guests; g < guests + opt.hosts; g++)
+				if (g->conn == c)
+					leave(g);
+		if (worker.num_conns)
+			alone = now;
+		else if (opt.idle && now - alone > opt.idle * 1000000000ull)
+			break;
+		if (now - last > 1000000 && !busy() && !inlay_task_worker_arm(&worker)) {
+			look(now, 50);
+			looked = now;
+		} else if (now - looked > 1000000) {
+			look(now, 0);
+			looked = now;
+		} else if (now != last) {
+			sched_yield();
+		}
+	}
+}
+
+/* ------------------------------------------------------------------------------------------------------------------------
+ * Arguments
+ */
+
+static void usage(void)
+{
+	printf("usage: worker [OPTION]... FILE\n\n"
+	       "Serves hosts with command tasks. Writes to FILE where it is to be found, for its owner alone, and removes\n"
+	       "it at its end.\n"
+	       "Plugins that are built in: 1 echo, 2 rdma.\n\n"
+	       "  --device NAME   mlx5 device; the first one if not given\n"
+	       "  --bind ADDRESS  where to listen by TCP: 127.0.0.1, and --port, which the kernel chooses\n"
+	       "  --unix PATH     listens at a Unix socket instead\n"
+	       "  --hosts N       at most so many at a time, 1 to %u: 16\n"
+	       "  --pull BYTES    the largest payload by a key, 4096 to 16777216: 65536\n"
+	       "  --folder DIR    where plugins are loaded from: absolute, writable by nobody else; up to 16 of them\n"
+	       "  --load ID:NAME  loads NAME.so from the first such folder that has it\n"
+	       "  --idle SECONDS  ends when no host has been there for so long: 60; 0: never\n"
+	       "  --help          this text\n\n"
+	       "SIGTERM and SIGINT end it in order.\n", MAX_HOSTS);
+}
+
+static uint32_t number(const char *name, const char *text, uint32_t min, uint32_t max)
+{
+	char *rest;
+	unsigned long n = strtoul(text, &rest, 10);
+
+	if (*text < '0' || *text > '9' || *rest || n < min || n > max)
+		die("--%s wants a number from %u to %u, not '%s'", name, min, max, text);
+	return (uint32_t)n;
+}
+
+static void parse(int argc, char **argv)
+{
+	static const struct option options[] = {
+		{"device", 1, NULL, 'd'}, {"bind", 1, NULL, 'b'}, {"port", 1, NULL, 'p'}, {"unix", 1, NULL, 'u'}, {"hosts", 1, NULL, 'n'},
+		{"pull", 1, NULL, 'k'}, {"folder", 1, NULL, 'f'}, {"load", 1, NULL, 'l'}, {"idle", 1, NULL, 'i'}, {"help", 0, NULL, 'h'},
+		{NULL, 0, NULL, 0}};
+	int c;
+
+	opterr = 0;
+	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1)
+		switch (c) {
+		case 'd': opt.device = optarg; break;
+		case 'b': opt.bind = optarg; break;
+		case 'p': opt.port = number("port", optarg, 0, 65535); break;
+		case 'u': opt.unix_path = optarg; break;
+		case 'n': opt.hosts = number("hosts", optarg, 1, MAX_HOSTS); break;
+		case 'k': opt.pull = number("pull", optarg, 4096, 16u << 20); break;
+		case 'i': opt.idle = number("idle", optarg, 0, 86400); break;
+		case 'f':
+			if (*optarg != '/')
+				die("--folder wants an absolute folder, not '%s'", optarg);
+			if (opt.num_folders == 16)
+				die("too many folders");
+			opt.folders[opt.num_folders++] = optarg;
+			break;
+		case 'l':
+			if (opt.num_loads + num_entries == MEET_PLUGINS)
+				die("too many plugins");
+			opt.loads[opt.num_loads++] = optarg;
+			break;
+		case 'h':
+			usage();
+			exit(0);
+		default: die("no such option, or without its argument: %s (try --help)", argv[optind - 1]);
+		}
+	if (optind + 1 != argc)
+		die("one address file is wanted (try --help)");
+	opt.file = argv[optind];
+}
+
+int main(int argc, char **argv)
+{
+	struct sigaction on_end = {.sa_handler = end};
+
+	parse(argc, argv);
+	atexit(tidy);
+	sigaction(SIGTERM, &on_end, NULL);
+	sigaction(SIGINT, &on_end, NULL);
+	for (uint32_t i = 0; i < MAX_HOSTS; i++)
+		guests[i].fd = -1;
+	for (uint32_t i = 0; i < opt.num_loads; i++)
+		load(opt.loads[i], &objects[i]);
+	set_up(open_device());
+	listen_at();
+	serve();
+	for (struct guest *g = guests; g < guests + opt.hosts; g++)
+		for (uint64_t until = meet_now() + 1000000000; g->fd >= 0; inlay_task_worker_progress(&worker, meet_now(), 64)) {
+			leave(g);
+			if (meet_now() > until)
+				die("a plugin does not give its commands back");
+		}
+	printf("%llu hosts, %llu refused; %llu commands, %llu answers, %llu strays\n", (unsigned long long)count.hosts,
+	       (unsigned long long)count.refused, (unsigned long long)count.commands, (unsigned long long)count.answers,
+	       (unsigned long long)(count.strays + worker.strays));
+	if (inlay_task_worker_destroy(&worker))
+		die("the worker does not end");
+	for (uint32_t i = 0; i < opt.num_loads; i++)
+		inlay_plugin_unload(&objects[i]);
+	return fflush(stdout) || ferror(stdout) ? 1 : 0;
+}

@@ -1,0 +1,170 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# What a user of examples/worker and examples/offload sees: figures, one clear line whenever something is wrong, and processes that end.
+. tests/tap.sh
+
+device=()
+if [ -n "$DEVICE" ]; then
+	run=()
+	device=(--device "$DEVICE")
+else
+	run=(tests/softdev/run)
+	export SOFTDEV_FABRIC=${SOFTDEV_FABRIC:-$dir/fabric}
+fi
+trap 'kill -9 $(jobs -p) 2>/dev/null; rm -rf "$dir"' EXIT
+at=$(cd "$dir" && pwd -P)
+
+worker() # option...: what it says
+{
+	timeout -k 1 60 "${run[@]}" "$B/examples/worker" "${device[@]}" "$@"
+}
+
+offload()
+{
+	timeout -k 1 120 "${run[@]}" "$B/examples/offload" "${device[@]}" "$@"
+}
+
+refused() # name pattern program option...: ends with 1 and one line that says so
+{
+	local name=$1 pattern=$2
+	shift 2
+	"$@" >"$dir/stdout" 2>"$dir/out"
+	[ $? = 1 ] && [ "$(wc -l <"$dir/out")" = 1 ] && grep -q -e "$pattern" "$dir/out"
+	result $? "$name"
+}
+
+serve() # option...: a worker in the background, $server, whose address file is there
+{
+	rm -f "$at/address"
+	"${run[@]}" "$B/examples/worker" "${device[@]}" --idle 50 "$@" "$at/address" >"$dir/worker.out" 2>&1 &
+	server=$!
+	for _ in {1..600}; do
+		[ -e "$at/address" ] && return 0
+		kill -0 $server 2>/dev/null || return 1
+		sleep 0.05
+	done
+	return 1
+}
+
+ends() # pid: its status; 124 when it had to be killed
+{
+	local pid=$1 i rc
+	for ((i = 0; i < 600; i++)); do
+		kill -0 "$pid" 2>/dev/null || break
+		sleep 0.05
+	done
+	[ $i -lt 600 ] || kill -9 "$pid"
+	wait "$pid" 2>/dev/null
+	rc=$?
+	cp "$dir/worker.out" "$dir/out"
+	[ $i -lt 600 ] && return $rc
+	return 124
+}
+
+long_host() # a host of the worker at $at/address in the background, $host, that has begun with its commands and goes on for long
+{
+	"${run[@]}" "$B/examples/offload" "${device[@]}" --worker "$at/address" --iters 10000000 >"$dir/host.out" 2>&1 &
+	host=$!
+	for _ in {1..600}; do
+		grep -q single/s "$dir/host.out" && return
+		sleep 0.05
+	done
+}
+
+# ---- figures ----
+offload --iters 50 --size 100 --window 5 >"$dir/out" 2>&1 &&
+	grep -Eq '^echo +[0-9]+ ' "$dir/out" && grep -Eq '^put +[0-9]+ ' "$dir/out" && grep -Eq '^tag send +[0-9]+ .*x$' "$dir/out" &&
+	grep -q '^overlap: ' "$dir/out" && grep -q 'refusals: as they should be' "$dir/out" && grep -q 'every byte verified' "$dir/out" &&
+	grep -q '^1 hosts, 0 refused; .* 0 strays' "$dir/out"
+result $? "offload starts a worker, and both end well"
+for size in 1 4000; do
+	try "$size bytes" offload --iters 20 --size $size
+done
+
+# ---- arguments ----
+try "worker --help" eval 'worker --help | grep -q ^usage'
+try "offload --help" eval 'offload --help | grep -q ^usage'
+refused "worker: an unknown option" "no such option" worker --nonsense "$at/address"
+refused "worker: no address file" "one address file" worker
+refused "worker: too many hosts" "number from 1 to 256" worker --hosts 257 "$at/address"
+refused "worker: a folder that is not absolute" "absolute" worker --folder plugins --load 100:counter "$at/address"
+refused "worker: no folder to load from" "from where" worker --load 100:counter "$at/address"
+refused "worker: a plugin that is not there" "No such file" worker --folder "$at" --load 100:none "$at/address"
+refused "worker: a plugin without id" "ID:NAME" worker --folder "$at" --load counter "$at/address"
+refused "worker: an address file in no folder" "No such file" worker "$at/none/address"
+refused "worker: no such address to listen at" "cannot listen" worker --bind 192.0.2.1 "$at/address"
+refused "worker: no such device" "no mlx5 device" worker --device nothing_7 "$at/address"
+refused "offload: an unknown option" "no such option" offload --nonsense
+refused "offload: a size of 0" "number from 1" offload --size 0
+refused "offload: too large a size" "number from 1" offload --size 4001
+refused "offload: a window that is no number" "number" offload --window 8x
+refused "offload: no such address file" "No such file" offload --worker "$at/none"
+echo nonsense >"$dir/nonsense"
+refused "offload: an address file that is none" "no worker's address" offload --worker "$dir/nonsense"
+[ ! -e "$at/address" ]
+result $? "no worker that was refused has left an address file"
+
+# ---- plugins that are loaded ----
+mkdir -m 755 "$at/plugins"
+cat >"$dir/counter.c" <<'EOT'
+#include <inlay/task.h>
+static int command(void *plugin, struct inlay_task_cmd *cmd)
+{
+	(void)plugin;
+	(void)cmd;
+	return 0;
+}
+INLAY_PLUGIN_EXPORT = {INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, "counter", NULL, NULL, NULL, NULL, command, NULL, NULL};
+EOT
+try "a plugin builds" gcc -O2 -Wall -Wextra -Werror -Iinclude -shared -fPIC -o "$at/plugins/counter.so" "$dir/counter.c"
+chmod 755 "$at/plugins/counter.so"
+chmod 777 "$at/plugins"
+refused "a plugin from a folder that all may write to" "could have written" worker --folder "$at/plugins" --load 100:counter "$at/address"
+chmod 755 "$at/plugins"
+refused "two plugins of one id" "same id" worker --folder "$at/plugins" --load 1:counter "$at/address"
+
+# ---- a worker for several hosts ----
+serve --unix "$at/socket" --folder "$at/plugins" --load 100:counter
+cp "$dir/worker.out" "$dir/out"
+grep -q '^plugin 1 echo$' "$dir/out" && grep -q '^plugin 2 rdma$' "$dir/out" && grep -q '^plugin 100 counter$' "$dir/out"
+result $? "a worker at a Unix socket lists its plugins"
+same "only its owner may read the address and connect to the socket" "600 600" "$(stat -c %a "$at/address" "$at/socket" | xargs)"
+offload --worker "$at/address" --iters 40 >"$dir/a.out" 2>&1 &
+other=$!
+try "a host at the same time as another" offload --worker "$at/address" --iters 40
+wait $other
+rc=$?
+cp "$dir/a.out" "$dir/out"
+result $rc "the other"
+kill -TERM $server
+ends $server && grep -q '^2 hosts, 0 refused; [1-9][0-9]* commands, .* 0 strays' "$dir/out"
+result $? "SIGTERM ends it in order, with its counts"
+[ ! -e "$at/address" ] && [ ! -e "$at/socket" ]
+result $? "address file and socket are gone"
+
+# ---- who is no host ----
+serve --hosts 2
+try "the worker is there" test -e "$at/address"
+sed 's/ [0-9a-f]*$/ 00000000000000000000000000000000/' "$at/address" >"$dir/forged"
+refused "offload: a token that is not the worker's" "Permission denied" offload --worker "$dir/forged"
+port=$(cut -d' ' -f5 "$at/address")
+head -c 3000 /dev/urandom 2>/dev/null >"/dev/tcp/127.0.0.1/$port"
+exec 8<>"/dev/tcp/127.0.0.1/$port" # says nothing
+try "a host after random bytes, beside one that is silent" offload --worker "$at/address" --iters 20
+long_host
+{ kill -KILL $host; wait $host; } 2>/dev/null
+exec 8>&-
+try "a host after one that was killed" offload --worker "$at/address" --iters 20
+
+# ---- a worker dies ----
+long_host
+{ kill -KILL $server; wait $server; } 2>/dev/null
+cp "$dir/host.out" "$dir/worker.out"
+ends $host
+[ $? = 1 ] && grep -q 'connection to the worker has broken' "$dir/out"
+result $? "a host whose worker is killed says so and ends"
+
+# ---- the end by itself ----
+rm -f "$at/address"
+try "a worker without hosts ends by itself" worker --idle 1 "$at/address"
+finish
