@@ -370,6 +370,48 @@ static void by_verbs_handle(void **state)
 	close_side(&s);
 }
 
+/* The handle of what a command made: every opcode, by all that take one. Of most simple objects nothing can be asked */
+static void by_devx_handle(void **state)
+{
+	static const struct {
+		uint16_t creator, query;
+	} kinds[] = { { 0x800, 0 }, { 0x80e, 0 }, { 0x816, 0 }, { 0x771, 0x773 } };
+	struct mlx5dv_devx_cmd_comp *comp = mlx5dv_devx_create_cmd_comp(ctx);
+	uint64_t answer[1 + OUT / 8];
+	uint32_t number;
+
+	(void)state;
+	assert_non_null(comp);
+	for (size_t i = 0; i < ARRAY(kinds); i++) {
+		struct mlx5dv_devx_obj *o = simple(ctx, kinds[i].creator, &number);
+		unsigned asked = 0;
+
+		for (unsigned op = 0; op <= 0xfff; op++) {
+			struct cmd c = command(op, IN, OUT);
+			int expected = op && op == kinds[i].query ? 0 : EINVAL;
+
+			put(c.in, 0x48, 24, number);
+			put(c.in, 0xf8, 8, number);
+			if (query(o, &c) != expected || (expected && !untouched(&c)))
+				fail_msg("object of %x, query %x", kinds[i].creator, op);
+			if (mlx5dv_devx_obj_query_async(o, c.in, c.inlen, OUT, op, comp) != expected)
+				fail_msg("object of %x, asynchronous query %x", kinds[i].creator, op);
+			if (!expected) {
+				must(mlx5dv_devx_get_async_cmd_comp(comp, (void *)answer, sizeof(answer)));
+				assert_int_equal(answer[0], op);
+				asked++;
+			}
+			c = command(op, IN, OUT);
+			put(c.in, 0x48, 24, number);
+			if (modify(o, &c) != EINVAL || !untouched(&c))
+				fail_msg("object of %x, modify %x", kinds[i].creator, op);
+		}
+		assert_int_equal(asked, kinds[i].query != 0);
+		must(mlx5dv_devx_obj_destroy(o));
+	}
+	mlx5dv_devx_destroy_cmd_comp(comp);
+}
+
 /* ---- statuses ---- */
 
 static void statuses(void **state)
@@ -1990,6 +2032,7 @@ int main(void)
 		cmocka_unit_test(by_create),
 		cmocka_unit_test(kernel_checks),
 		cmocka_unit_test(by_verbs_handle),
+		cmocka_unit_test(by_devx_handle),
 		cmocka_unit_test(statuses),
 		cmocka_unit_test(limits),
 		cmocka_unit_test(without_uid),

@@ -83,6 +83,16 @@ for t in rc_verbs ud_verbs rc_mlx5 ud_mlx5 dc_mlx5; do
 	result $? "$over: a peer that goes"
 done
 
+# As UCX is without a word in the environment: it may use device commands or not. That it does is seen by the SRQ: it has a cyclic one only
+# by them, and now no other to fall back to
+transport rc_mlx5
+unset UCX_IB_MLX5_DEVX
+export UCX_RC_MLX5_SRQ_TOPO=cyclic
+verify "default settings, cyclic SRQ" "" -r $rounds
+! both "--no-devx" "$dir/uct" -t $over -d mlx5_0:1
+result $? "rc_mlx5: there is no cyclic SRQ without device commands"
+unset UCX_RC_MLX5_SRQ_TOPO
+
 # The same without device commands: verbs QPs and a verbs SRQ
 transport rc_mlx5
 export UCX_IB_MLX5_DEVX=try
