@@ -256,18 +256,26 @@ static const struct row {
 	{"start",               call_start,       {-EINVAL, 0, P, P, 0, P, P}, 0},
 	{"stop",                call_stop,        {P,       P, 0, 0, P, P, P}, 1},
 	{"export_rdma",         call_export_rdma, {P,       P, 0, 0, P, P, P}, 0},
-	{"export_pci",          call_export_pci,  {P,       P, NO, NO, P, P, P}, 0},
+	{"export_pci",          call_export_pci,  {P,       P, 0, 0, P, P, P}, 0},
 	{"dpa_handle",          call_dpa,         {P,       P, NO, NO, P, P, NO}, 0},
 	{"get_memrange",        call_get_range,   {B,       0, 0, 0, 0, 0, 0}, 0},
 	{"destroy",             call_destroy,     {0,       0, 0, 0, 0, 0, 0}, 1},
 };
+
+/* Export over PCI is not supported where the device or the kernel has no device commands, or no aliases */
+static int expect(const struct row *row, enum state s)
+{
+	if (row->call == call_export_pci && !row->answer[s] && !inlay_mmap_cap_export_pci(dev.ctx))
+		return NO;
+	return row->answer[s];
+}
 
 static void every_function_in_every_state(void **unused)
 {
 	struct inlay_mmap was;
 	struct map x;
 	uint32_t i, s;
-	int got;
+	int got, expected;
 
 	(void)unused;
 	for (i = 0; i < ARRAY(table); i++) {
@@ -282,8 +290,9 @@ static void every_function_in_every_state(void **unused)
 			assert_int_equal(!!inlay_mmap_find(&x.m, area, PAGE), inlay_mmap_started(&x.m));
 			was = x.m;
 			got = table[i].call(&x.m);
-			if (got != table[i].answer[s])
-				fail_msg("%s of a map that is %s: %d, not %d", table[i].name, state_names[s], got, table[i].answer[s]);
+			expected = expect(&table[i], (enum state)s);
+			if (got != expected)
+				fail_msg("%s of a map that is %s: %d, not %d", table[i].name, state_names[s], got, expected);
 			if (got)
 				assert_memory_equal(&was, &x.m, sizeof(was));
 			if (table[i].call == call_destroy)
@@ -302,7 +311,7 @@ static void every_function_in_every_state(void **unused)
 			inlay_mmap_hold(&x.m);
 			was = x.m;
 			got = table[i].call(&x.m);
-			if (got != (table[i].with_buf ? -EPERM : table[i].answer[s]))
+			if (got != (table[i].with_buf ? -EPERM : expect(&table[i], (enum state)s)))
 				fail_msg("%s of a map that is %s and has a buf: %d", table[i].name, state_names[s], got);
 			if (got)
 				assert_memory_equal(&was, &x.m, sizeof(was));
@@ -664,8 +673,10 @@ static void kinds(void **unused)
 	assert_int_equal(inlay_mmap_started(&x.m), 0);
 	nothing_registered();
 	map_free(&x);
-	assert_int_equal(inlay_mmap_cap_export_pci(dev.ctx), 0);
-	assert_int_equal(inlay_mmap_cap_create_from_export_pci(dev.ctx), 0);
+	if (softdev_present()) {
+		assert_int_equal(inlay_mmap_cap_export_pci(dev.ctx), !getenv("SOFTDEV_DEVX") || strcmp(getenv("SOFTDEV_DEVX"), "0"));
+		assert_int_equal(inlay_mmap_cap_create_from_export_pci(dev.ctx), inlay_mmap_cap_export_pci(dev.ctx));
+	}
 }
 
 /* A dmabuf that is taken: what libibverbs is told, and that the region is the range's */
