@@ -169,8 +169,8 @@ INLAY_COLD void inlay_task_end(struct inlay_task *t, int status)
 	} else {
 		t->early = 1;
 		t->held &= (uint8_t)~INLAY_TASK_HELD_COPY;
-		/* Gathered from its own buffer: the answer would have told that it is sent. */
-		if (!t->held && (t->payload->next || t->payload->data_len > t->host->max_inline) && !inlay_task_is_sent(t)) {
+		/* Gathered, from its own buffer too, as all are beside a response buffer: the answer would have told that it is sent. */
+		if (!t->held && (t->payload->next || t->response || t->payload->data_len > t->host->max_inline) && !inlay_task_is_sent(t)) {
 			t->held = INLAY_TASK_HELD_SEND;
 			t->host->hurry = 1;
 		}
