@@ -131,11 +131,13 @@ bench: all ## measurements beside what else a user would pick, within 10 minutes
 	$(Q)CC="$(CC)" bench/run
 	$(Q)CC="$(CC)" bench/memory
 	$(Q)CC="$(CC)" bench/match
+	$(Q)CC="$(CC)" bench/task
 
 bench-all: all ## all measurements
 	$(Q)CC="$(CC)" bench/run --all
 	$(Q)CC="$(CC)" bench/memory --runs 3
 	$(Q)CC="$(CC)" bench/match --runs 3
+	$(Q)CC="$(CC)" bench/task
 
 # ---- Installing ----
 

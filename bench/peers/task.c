@@ -1,0 +1,513 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * task.c: what a command task costs at the host, beside a plain inlay send, receive and two polls, and the same by libmlx5.
+ *
+ *   PROGRAM                          all cases: for each contender a line "case contender ns"
+ *   PROGRAM --count N                N operations of all cases, without clock: for callgrind
+ *
+ * One operation is a command and its answer of 40 bytes, from another queue pair of this process. The device is stepped: it works, and the
+ * other side answers, between what is measured. A lap is 32 operations: all are submitted, by go_CONTENDER_SIZE_BATCH, the device works,
+ * and all are completed, by take_CONTENDER_SIZE_BATCH. With batches of 1 each has a doorbell and a call of its own. These functions are
+ * what is measured; a case is SIZE-BATCH.
+ *
+ *   task        inlay_task_submit, inlay_task_host_progress, a callback; the length is known at run time
+ *   plain       a receive posted, a send posted and signaled, two polls, of inlay; the compiler knows the length
+ *   run         the same; the length is known at run time
+ *   message     the same of payload and head: 32 bytes more
+ *   mlx5        as plain, by ibv_post_recv, ibv_post_send, ibv_poll_cq twice
+ *   none        nothing
+ */
+#include <inlay/inlay.h>
+#include <inlay/task.h>
+#include "rounds.h"
+#include "softdev.h"
+
+#define LAP 32u                /* operations between two visits of the device */
+#define RING 128u
+#define ANSWER 40u             /* as long as a task's answer of 8 bytes */
+#define PLUGIN 9u
+#define ROOM 256u              /* bytes of a message of the others */
+
+/* A function of its own for a profiler: neither inlined nor changed, nor one with another of the same code */
+#ifdef __clang__
+#define COUNTED static __attribute__((noinline))
+#else
+#define COUNTED static __attribute__((noipa))
+#endif
+
+static struct ibv_context *ctx;
+static struct ibv_pd *pd;
+
+static void step(void)
+{
+	NEED(softdev_run() >= 0, "softdev_run");
+}
+
+static void *memory(size_t bytes)
+{
+	void *p = aligned_alloc(4096, (bytes + 4095) & ~(size_t)4095);
+
+	NEED(p, "memory");
+	memset(p, 0, (bytes + 4095) & ~(size_t)4095);
+	return p;
+}
+
+/* ---- queue pairs of verbs: those of libmlx5, the far sides, and what inlay takes over ---- */
+
+struct side {
+	struct ibv_qp *qp;
+	struct ibv_cq *scq, *rcq;
+	struct ibv_mr *mr;
+	uint8_t *buffer;       /* RING of ROOM bytes to receive to, and as much to send from */
+};
+
+static void side_make(struct side *s, struct ibv_pd *of)
+{
+	struct ibv_qp_init_attr attr = {.qp_type = IBV_QPT_RC, .cap = {.max_send_wr = RING, .max_recv_wr = RING, .max_send_sge = 1,
+		.max_recv_sge = 1, .max_inline_data = 96}};
+
+	s->buffer = memory(2 * RING * ROOM);
+	s->mr = ibv_reg_mr(pd, s->buffer, 2 * RING * ROOM, IBV_ACCESS_LOCAL_WRITE);
+	NEED(s->mr, "ibv_reg_mr");
+	s->scq = ibv_create_cq(ctx, RING, NULL, NULL, 0);
+	s->rcq = ibv_create_cq(ctx, RING, NULL, NULL, 0);
+	NEED(s->scq && s->rcq, "ibv_create_cq");
+	attr.send_cq = s->scq;
+	attr.recv_cq = s->rcq;
+	s->qp = ibv_create_qp(of, &attr);
+	NEED(s->qp, "ibv_create_qp");
+}
+
+static void side_connect(struct ibv_qp *qp, uint32_t dest)
+{
+	struct ibv_port_attr port;
+	struct ibv_qp_attr a;
+
+	memset(&a, 0, sizeof(a));
+	NEED(!ibv_query_port(ctx, 1, &port), "ibv_query_port");
+	a.qp_state = IBV_QPS_INIT;
+	a.port_num = 1;
+	NEED(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), "INIT");
+	a.qp_state = IBV_QPS_RTR;
+	a.path_mtu = IBV_MTU_1024;
+	a.dest_qp_num = dest;
+	a.ah_attr.port_num = 1;
+	a.ah_attr.dlid = port.lid;
+	a.ah_attr.is_global = 1;
+	a.ah_attr.grh.hop_limit = 1;
+	NEED(!ibv_query_gid(ctx, 1, 0, &a.ah_attr.grh.dgid), "ibv_query_gid");
+	NEED(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+			    IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER), "RTR");
+	a.qp_state = IBV_QPS_RTS;
+	a.timeout = 14;
+	a.retry_cnt = a.rnr_retry = 7;
+	NEED(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+			    IBV_QP_MAX_QP_RD_ATOMIC), "RTS");
+}
+
+static void side_recv(struct side *s, uint32_t slot)
+{
+	struct ibv_sge sge = {(uintptr_t)s->buffer + slot % RING * ROOM, ROOM, s->mr->lkey};
+	struct ibv_recv_wr wr = {.wr_id = slot % RING, .sg_list = &sge, .num_sge = 1}, *bad;
+
+	NEED(!ibv_post_recv(s->qp, &wr, &bad), "ibv_post_recv");
+}
+
+/* The far side: takes what has come, and answers each with its first bytes */
+static void side_answer(struct side *s, uint32_t bytes)
+{
+	struct ibv_send_wr wr = {.opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED, .num_sge = 1}, *bad;
+	struct ibv_sge sge = {0, ANSWER, s->mr->lkey};
+	struct ibv_wc wc[LAP];
+	uint32_t got = 0;
+	int i, n;
+
+	step();
+	while ((n = ibv_poll_cq(s->rcq, LAP, wc)) > 0)
+		for (i = 0; i < n; i++, got++) {
+			NEED(!wc[i].status && wc[i].byte_len == bytes, "a message of that length");
+			sge.addr = (uintptr_t)s->buffer + (RING + wc[i].wr_id) * ROOM;
+			memcpy(s->buffer + (RING + wc[i].wr_id) * ROOM, s->buffer + wc[i].wr_id * ROOM, 8);
+			wr.sg_list = &sge;
+			NEED(!ibv_post_send(s->qp, &wr, &bad), "ibv_post_send");
+			side_recv(s, (uint32_t)wc[i].wr_id);
+		}
+	NEED(got == LAP, "every message arrives");
+	step();
+	NEED(ibv_poll_cq(s->scq, LAP, wc) == (int)LAP, "every answer is sent");
+}
+
+/* ---- contenders ---- */
+
+static uint32_t answered;      /* since the lap began */
+static uint32_t run_len;       /* the length that is known at run time */
+
+/* inlay, plain */
+static struct plain {
+	struct inlay_sq sq;
+	struct inlay_rq rq __attribute__((aligned(64)));
+	struct inlay_cq scq __attribute__((aligned(64))), rcq __attribute__((aligned(64)));
+	uint64_t from, to;     /* addresses of payload and answers */
+	uint32_t lkey;
+	struct inlay_uar uar;
+	struct side near, far;
+} plain;
+
+static void plain_make(void)
+{
+	NEED(!inlay_uar_create(&plain.uar, pd, INLAY_UAR_EXCLUSIVE), "inlay_uar_create");
+	side_make(&plain.near, plain.uar.pd);
+	side_make(&plain.far, pd);
+	side_connect(plain.near.qp, plain.far.qp->qp_num);
+	side_connect(plain.far.qp, plain.near.qp->qp_num);
+	NEED(!inlay_sq_from_qp(&plain.sq, plain.near.qp, &plain.uar) && !inlay_rq_from_qp(&plain.rq, plain.near.qp) &&
+	     !inlay_cq_from_cq(&plain.scq, plain.near.scq) && !inlay_cq_from_cq(&plain.rcq, plain.near.rcq), "taking over the queues");
+	plain.from = (uintptr_t)plain.near.buffer + RING * ROOM;
+	plain.to = (uintptr_t)plain.near.buffer;
+	plain.lkey = plain.near.mr->lkey;
+	for (uint32_t i = 0; i < RING; i++)
+		side_recv(&plain.far, i);
+}
+
+static __attribute__((noinline, cold)) void plain_error(const struct mlx5_cqe64 *cqe)
+{
+	fprintf(stderr, "status %d\n", (int)inlay_cqe_status(cqe));
+	die("an error completion");
+}
+
+static inline __attribute__((always_inline)) void plain_recv(struct plain *p)
+{
+	struct ibv_sge sge = {p->to, ROOM, p->lkey};
+
+	if (inlay_post_recv(&p->rq, &sge, 1))
+		die("post receive");
+}
+
+static inline __attribute__((always_inline)) void plain_send(struct plain *p, uint32_t len, int inl)
+{
+	struct ibv_sge sge = {p->from, len, p->lkey};
+
+	if (inl ? inlay_post_send_inline(&p->sq, (const void *)(uintptr_t)p->from, len, INLAY_SIGNALED) :
+		  inlay_post_send(&p->sq, &sge, 1, INLAY_SIGNALED))
+		die("post send");
+}
+
+static inline __attribute__((always_inline)) void plain_go(struct plain *p, uint32_t len, int inl, uint32_t batch)
+{
+	uint32_t i;
+
+	for (i = 0; i < batch; i++)
+		plain_recv(p);
+	inlay_rq_ring(&p->rq);
+	for (i = 0; i < batch; i++)
+		plain_send(p, len, inl);
+	inlay_sq_ring(&p->sq);
+}
+
+static inline __attribute__((always_inline)) void plain_take(struct plain *p, uint32_t batch)
+{
+	const struct mlx5_cqe64 *cqe;
+	uint32_t i;
+
+	for (i = 0; i < batch; i++) {
+		cqe = inlay_cq_peek(&p->scq);
+		if (!cqe)
+			die("a send completion is missing");
+		if (inlay_cqe_is_error(cqe) || inlay_sq_release(&p->sq, cqe))
+			plain_error(cqe);
+		inlay_cq_advance(&p->scq, 1);
+	}
+	for (i = 0; i < batch; i++) {
+		cqe = inlay_cq_peek(&p->rcq);
+		if (!cqe)
+			die("a receive completion is missing");
+		if (inlay_cqe_is_error(cqe) || inlay_rq_release(&p->rq, 1))
+			plain_error(cqe);
+		inlay_cq_advance(&p->rcq, 1);
+		answered++;
+	}
+}
+
+#define device_plain(size) side_answer(&plain.far, size)
+#define device_run(size) side_answer(&plain.far, size)
+#define device_message(size) side_answer(&plain.far, size + INLAY_TASK_HEAD)
+
+/* inlay, tasks */
+static struct task {
+	struct inlay_task_host host;
+	struct inlay_task *task[LAP];
+	struct inlay_task_worker worker;
+	struct inlay_task_conn conn;
+} task;
+
+static int handle(void *plugin, struct inlay_task_cmd *cmd)
+{
+	memcpy(cmd->response, cmd->payload, 8);
+	cmd->response_len = 8;
+	return 0;
+}
+
+/* A user's callback does something; a call that does next to nothing is counted with the rest */
+static __attribute__((noinline)) void done(struct inlay_task *task, uint64_t user_data, uint64_t host_user_data)
+{
+	answered++;
+}
+
+static void task_make(void)
+{
+	static const struct inlay_task_plugin plugin = {INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, "bench", NULL, NULL, NULL, NULL, handle,
+							NULL, NULL};
+	static const struct inlay_task_entry entry = {PLUGIN, &plugin, NULL};
+	struct inlay_task_worker_params wp = inlay_task_worker_default();
+	struct inlay_task_host_params hp = inlay_task_host_default();
+	uint8_t mine[INLAY_TASK_ADDRESS], theirs[INLAY_TASK_ADDRESS];
+	uint32_t i;
+
+	hp.in_flight = wp.credits = LAP;
+	NEED(!inlay_task_worker_create(&task.worker, memory(inlay_task_worker_size(&wp)), inlay_task_worker_size(&wp), pd, &wp, &entry, 1),
+	     "inlay_task_worker_create");
+	NEED(!inlay_task_conn_create(&task.conn, memory(inlay_task_conn_size(&wp)), inlay_task_conn_size(&wp), &task.worker),
+	     "inlay_task_conn_create");
+	NEED(!inlay_task_host_create(&task.host, memory(inlay_task_host_size(&hp)), inlay_task_host_size(&hp), pd, &hp),
+	     "inlay_task_host_create");
+	inlay_task_host_address(&task.host, mine);
+	inlay_task_conn_address(&task.conn, theirs);
+	NEED(!inlay_task_conn_connect(&task.conn, mine, sizeof(mine)) && !inlay_task_host_connect(&task.host, theirs, sizeof(theirs)),
+	     "connecting");
+	for (i = 0; i < LAP; i++)
+		NEED(!inlay_task_alloc_init(&task.host, PLUGIN, done, &task.task[i]), "inlay_task_alloc_init");
+}
+
+static void task_before(uint32_t len)
+{
+	for (uint32_t i = 0; i < LAP; i++) {
+		struct inlay_buf *buf = inlay_task_get_payload(task.task[i]);
+
+		inlay_buf_set_data(buf, inlay_buf_head(buf), len);
+	}
+}
+
+static void device_task(uint32_t len)
+{
+	uint32_t n = 0;
+
+	step();
+	for (int i = 0; i < 4 && n < LAP; i++)
+		n += inlay_task_worker_progress(&task.worker, 1, LAP);
+	step();
+	inlay_task_worker_progress(&task.worker, 1, LAP);
+}
+
+static inline __attribute__((always_inline)) void task_go(struct task *p, uint32_t i, uint32_t batch)
+{
+	if (batch == 1) {
+		if (inlay_task_submit(p->task[i]))
+			die("submit");
+		return;
+	}
+	for (i = 0; i < batch; i++)
+		if (inlay_task_submit_quiet(p->task[i]))
+			die("submit");
+	inlay_task_host_flush(&p->host);
+}
+
+/* Completions of sends, one in a quarter of the ring, come between the answers, and are none */
+static inline __attribute__((always_inline)) void task_take(struct task *p, uint32_t batch)
+{
+	uint32_t n = 0;
+
+	if (batch == 1) {
+		while (!inlay_task_host_progress(&p->host, 1, 1))
+			;
+		return;
+	}
+	do
+		n += inlay_task_host_progress(&p->host, 1, 2 * batch);
+	while (n < batch);
+}
+
+/* libmlx5 */
+static struct mlx5 {
+	struct side near, far;
+	struct ibv_sge to, from;
+	struct ibv_recv_wr recv[LAP];
+	struct ibv_send_wr send[LAP];
+} mlx5;
+
+static void mlx5_make(void)
+{
+	uint32_t i;
+
+	side_make(&mlx5.near, pd);
+	side_make(&mlx5.far, pd);
+	side_connect(mlx5.near.qp, mlx5.far.qp->qp_num);
+	side_connect(mlx5.far.qp, mlx5.near.qp->qp_num);
+	for (i = 0; i < RING; i++)
+		side_recv(&mlx5.far, i);
+}
+
+/* The requests of one batch, made once */
+static void mlx5_before(uint32_t len, int inl, uint32_t batch)
+{
+	uint32_t i;
+
+	mlx5.to = (struct ibv_sge){(uintptr_t)mlx5.near.buffer, ROOM, mlx5.near.mr->lkey};
+	mlx5.from = (struct ibv_sge){(uintptr_t)mlx5.near.buffer + RING * ROOM, len, mlx5.near.mr->lkey};
+	for (i = 0; i < batch; i++) {
+		mlx5.recv[i] = (struct ibv_recv_wr){.wr_id = i, .sg_list = &mlx5.to, .num_sge = 1,
+						    .next = i + 1 < batch ? &mlx5.recv[i + 1] : NULL};
+		mlx5.send[i] = (struct ibv_send_wr){.wr_id = i, .sg_list = &mlx5.from, .num_sge = 1, .opcode = IBV_WR_SEND,
+						    .send_flags = IBV_SEND_SIGNALED | (inl ? IBV_SEND_INLINE : 0),
+						    .next = i + 1 < batch ? &mlx5.send[i + 1] : NULL};
+	}
+}
+
+#define device_mlx5(size) side_answer(&mlx5.far, size)
+
+static inline __attribute__((always_inline)) void mlx5_go(struct mlx5 *p)
+{
+	struct ibv_recv_wr *bad_recv;
+	struct ibv_send_wr *bad_send;
+
+	if (ibv_post_recv(p->near.qp, p->recv, &bad_recv) || ibv_post_send(p->near.qp, p->send, &bad_send))
+		die("ibv_post");
+}
+
+static inline __attribute__((always_inline)) void mlx5_take(struct mlx5 *p, uint32_t batch)
+{
+	struct ibv_wc wc[LAP];
+	uint32_t i;
+
+	if (ibv_poll_cq(p->near.scq, (int)batch, wc) != (int)batch)
+		die("send completions are missing");
+	for (i = 0; i < batch; i++)
+		if (wc[i].status)
+			die("an error completion");
+	if (ibv_poll_cq(p->near.rcq, (int)batch, wc) != (int)batch)
+		die("receive completions are missing");
+	for (i = 0; i < batch; i++) {
+		if (wc[i].status)
+			die("an error completion");
+		answered++;
+	}
+}
+
+static struct none {
+	int nothing;
+} none;
+
+static void device_none(uint32_t len)
+{
+	step();
+}
+
+/* ---- the measured functions of each case, and laps of them ---- */
+
+#define INLINE(bytes) ((bytes) <= 96)
+
+static uint64_t laps_counted;
+
+/* Stretches of 32 laps; the fastest counts. ops of 0: no clock, laps_counted. */
+#define LAPS(name, of, size, batch, before)												\
+	static double lap_##name##_##size##_##batch(uint64_t ops)									\
+	{																\
+		double best = 1e9, sum, t;												\
+		uint64_t n, k, stretches = ops ? ops / (32 * LAP) : 1;									\
+		uint32_t i;														\
+																	\
+		before;															\
+		for (n = 0; n < stretches; n++) {											\
+			for (k = 0, sum = 0; k < (ops ? 32 : laps_counted); k++) {							\
+				answered = 0;												\
+				t = ops ? now() : 0;											\
+				for (i = 0; i < LAP; i += batch)									\
+					go_##name##_##size##_##batch(&of, i);								\
+				sum += ops ? now() - t : 0;										\
+				device_##name(size);											\
+				t = ops ? now() : 0;											\
+				for (i = 0; i < LAP; i += batch)									\
+					take_##name##_##size##_##batch(&of);								\
+				sum += ops ? now() - t : 0;										\
+				if (answered != LAP)											\
+					die(#name ": not every operation was answered");						\
+			}														\
+			best = sum < best ? sum : best;											\
+		}															\
+		return best / (32 * LAP);												\
+	}
+
+#define CASE(size, batch)														\
+	COUNTED void go_task_##size##_##batch(struct task *p, uint32_t i) { task_go(p, i, batch); }					\
+	COUNTED void take_task_##size##_##batch(struct task *p) { task_take(p, batch); }						\
+	LAPS(task, task, size, batch, task_before(size))										\
+	COUNTED void go_plain_##size##_##batch(struct plain *p, uint32_t i) { plain_go(p, size, INLINE(size), batch); }			\
+	COUNTED void take_plain_##size##_##batch(struct plain *p) { plain_take(p, batch); }						\
+	LAPS(plain, plain, size, batch, (void)0)											\
+	COUNTED void go_run_##size##_##batch(struct plain *p, uint32_t i) { plain_go(p, run_len, INLINE(size), batch); }		\
+	COUNTED void take_run_##size##_##batch(struct plain *p) { plain_take(p, batch); }						\
+	LAPS(run, plain, size, batch, run_len = size)											\
+	COUNTED void go_message_##size##_##batch(struct plain *p, uint32_t i) { plain_go(p, run_len, INLINE(size), batch); }		\
+	COUNTED void take_message_##size##_##batch(struct plain *p) { plain_take(p, batch); }						\
+	LAPS(message, plain, size, batch, run_len = size + INLAY_TASK_HEAD)								\
+	COUNTED void go_mlx5_##size##_##batch(struct mlx5 *p, uint32_t i) { mlx5_go(p); }						\
+	COUNTED void take_mlx5_##size##_##batch(struct mlx5 *p) { mlx5_take(p, batch); }						\
+	LAPS(mlx5, mlx5, size, batch, mlx5_before(size, INLINE(size), batch))								\
+	COUNTED void go_none_##size##_##batch(struct none *p, uint32_t i) { __asm__ volatile(""); }					\
+	COUNTED void take_none_##size##_##batch(struct none *p) { answered += batch; __asm__ volatile(""); }				\
+	LAPS(none, none, size, batch, (void)0)												\
+	static const struct contender case_##size##_##batch[] = {									\
+		{"task", lap_task_##size##_##batch}, {"plain", lap_plain_##size##_##batch}, {"run", lap_run_##size##_##batch},		\
+		{"message", lap_message_##size##_##batch}, {"mlx5", lap_mlx5_##size##_##batch}, {"none", lap_none_##size##_##batch}};
+
+CASE(8, 1)
+CASE(64, 1)
+CASE(200, 1)
+CASE(8, 32)
+CASE(64, 32)
+CASE(200, 32)
+
+int main(int argc, char **argv)
+{
+	static const struct {
+		const char *name;
+		const struct contender *c;
+	} cases[] = {{"8-1", case_8_1}, {"64-1", case_64_1}, {"200-1", case_200_1}, {"8-32", case_8_32}, {"64-32", case_64_32},
+		     {"200-32", case_200_32}};
+	struct ibv_device **list;
+	double best[6], t;
+	uint32_t i, k, r;
+
+	if (argc == 3 && !strcmp(argv[1], "--count"))
+		laps_counted = (strtoull(argv[2], NULL, 10) + LAP - 1) / LAP;
+	if (argc != 1 && !laps_counted)
+		die("usage: task [--count N]");
+	if (!softdev_present() || softdev_manual(1))
+		die("needs the stepped software device: start it with tests/softdev/run --manual");
+	list = ibv_get_device_list(NULL);
+	ctx = list && list[0] ? ibv_open_device(list[0]) : NULL;
+	NEED(ctx, "opening the device");
+	ibv_free_device_list(list);
+	pd = ibv_alloc_pd(ctx);
+	NEED(pd, "ibv_alloc_pd");
+	plain_make();
+	task_make();
+	mlx5_make();
+	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		if (laps_counted) {
+			for (k = 0; k < 5; k++)
+				cases[i].c[k].run(0);
+			continue;
+		}
+		for (k = 0; k < 6; k++)
+			best[k] = 1e9;
+		for (r = 0; r < 4; r++)
+			for (k = 0; k < 6; k++) {
+				t = cases[i].c[k].run(4 * 32 * LAP);
+				best[k] = t < best[k] ? t : best[k];
+			}
+		for (k = 0; k < 6; k++)
+			printf("%s %s %.2f\n", cases[i].name, cases[i].c[k].name, best[k] * 1e9);
+		fflush(stdout);
+	}
+	return 0;
+}
