@@ -518,6 +518,12 @@ static void any_answer_and_event(void **state)
 		assert_int_equal(inlay_devx_event_get(NULL, &event), -EIO);
 		assert_true(all_bytes(&event, sizeof(event), 0));
 	}
+	/* An answer that ends before its status */
+	script.outlen = 8;
+	assert_int_equal(inlay_devx_answer(NULL, buf, sizeof(buf), &wr_id, &error), -EIO);
+	assert_memory_equal(&wr_id, expected, 8);
+	assert_int_equal(error.status, 0xff);
+	assert_int_equal(error.err, -EIO);
 	for (len = 24; len <= sizeof(buf); len += 4) {
 		script.outlen = len;
 		memset(buf, 0x44, sizeof(buf));

@@ -124,8 +124,8 @@ INLAY_COLD int inlay_devx_query_async(struct mlx5dv_devx_obj *obj, const void *i
  * error     as inlay_devx_query's, but for opcode and op_mod, which an answer does not tell
  *
  * Returns 0; -EINVAL for a buffer of less than 8 + 16 bytes; -ENOSPC when this answer is longer than the buffer: it stays; -EAGAIN when
- * there is none; -EIO when the device is gone; else the negative errno of the outbox's status, and *wr_id is set. *wr_id is UINT64_MAX, and
- * error->status 0, when no answer was taken.
+ * there is none; -EIO when the device is gone; else the negative errno of the outbox's status, and *wr_id is set: -EIO, and status 0xff,
+ * for an answer without one. *wr_id is UINT64_MAX, and error->status 0, when no answer was taken.
  */
 INLAY_COLD int inlay_devx_answer(struct mlx5dv_devx_cmd_comp *answers, uint64_t *buf, size_t len, uint64_t *wr_id,
 				 struct inlay_devx_error *error)
@@ -137,6 +137,8 @@ INLAY_COLD int inlay_devx_answer(struct mlx5dv_devx_cmd_comp *answers, uint64_t 
 		__builtin_memset(error, 0, sizeof(*error));
 	if (len >= INLAY_DEVX_ANSWER + INLAY_DEVX_BOX) {
 		__builtin_memset(buf, 0, len);
+		/* libmlx5 does not say how much it has read: an answer that ends before its status must not look like a good one. */
+		((uint8_t *)(buf + 1))[0] = 0xff;
 		err = -mlx5dv_devx_get_async_cmd_comp(answers, (struct mlx5dv_devx_async_cmd_hdr *)(void *)buf, len);
 	}
 	if (err) {
