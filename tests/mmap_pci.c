@@ -21,6 +21,7 @@ static struct {
 	int fail_destroy;         /* as many of the next fail */
 	int live;
 	uint32_t no_cap;          /* bit 0: no general 2, 1: no KSM, 2: no alias of a key, 3: keys are not allowed to others */
+	int fail_cap; /* the errno of each QUERY_HCA_CAP */
 	bool fail_allow;
 } mid;
 
@@ -39,6 +40,8 @@ int mlx5dv_devx_general_cmd(struct ibv_context *context, const void *in, size_t 
 
 	if (mid.fail_allow && box[0] == 0x0b && box[1] == 0x16)
 		return EINVAL;
+	if (mid.fail_cap && box[0] == 0x01 && box[1] == 0x00)
+		return mid.fail_cap;
 	err = next(context, in, inlen, out, outlen);
 	if (!err && box[0] == 0x01 && box[1] == 0x00) {
 		if (box[7] == 0x01) {
@@ -656,6 +659,38 @@ static void failures_half_way(void **state)
 	map_free(&x);
 }
 
+/* A device that says no cannot; one that does not say so just now fails by its own errno, and may be asked again */
+static void devices_that_do_not_answer(void **state)
+{
+	static const struct {
+		int says, is;
+	} answers[] = {{EINVAL, ENOTSUP}, {EOPNOTSUPP, ENOTSUP}, {EPERM, ENOTSUP}, {EIO, EIO}, {ENOMEM, ENOMEM}, {EAGAIN, EAGAIN},
+		       {EBUSY, EBUSY}};
+	struct map x, y;
+	size_t i;
+
+	(void)state;
+	need_aliases();
+	map_make(&x, 1, INLAY_PCI_READ_WRITE);
+	must(inlay_mmap_start(&x.m));
+	for (i = 0; i < ARRAY(answers); i++) {
+		mid.fail_cap = answers[i].says;
+		assert_int_equal(map_export(&x, 0), -answers[i].is);
+		assert_false(inlay_mmap_get_exported(&x.m));
+	}
+	mid.fail_cap = 0;
+	must(map_export(&x, 0));
+	for (i = 0; i < ARRAY(answers); i++) {
+		mid.fail_cap = answers[i].says;
+		assert_int_equal(map_import(&y, 1, x.blob, x.len), -answers[i].is);
+	}
+	mid.fail_cap = 0;
+	must(map_import(&y, 1, x.blob, x.len));
+	map_free(&y);
+	map_free(&x);
+	assert_int_equal(mid.live, 0);
+}
+
 /* A device without any one of the capabilities, and one without device commands (the second run) */
 static void devices_that_cannot(void **state)
 {
@@ -700,6 +735,7 @@ int main(void)
 		cmocka_unit_test_setup(states_and_arguments, fresh),
 		cmocka_unit_test_setup(not_permitted, fresh),
 		cmocka_unit_test_setup(failures_half_way, fresh),
+		cmocka_unit_test_setup(devices_that_do_not_answer, fresh),
 		cmocka_unit_test_setup(devices_that_cannot, fresh),
 	};
 	const struct CMUnitTest without[] = {

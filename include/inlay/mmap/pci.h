@@ -72,8 +72,18 @@ struct inlay_mmap_pci {
 /* ---- What a device can do ---- */
 
 /*
+ * QUERY_HCA_CAP, of which a refusal means that the device cannot: -ENOTSUP. What may pass stays what it is: -EIO, -ENOMEM, -EAGAIN, -EBUSY.
+ */
+INLAY_COLD int inlay_mmap_pci_ask(struct ibv_context *ctx, uint32_t type, struct inlay_query_hca_cap_out *cap)
+{
+	int err = inlay_devx_query_cap(ctx, type, cap, NULL);
+
+	return !err || err == -EIO || err == -ENOMEM || err == -EAGAIN || err == -EBUSY ? err : -ENOTSUP;
+}
+
+/*
  * Does the device know keys of other functions? vhca: its number, or NULL. Returns 0; -ENOTSUP when it does not, or the context does no
- * device commands; -EIO when the device does not answer.
+ * device commands; -EIO, -ENOMEM, -EAGAIN or -EBUSY when it does not say.
  */
 INLAY_COLD int inlay_mmap_pci_cap(struct ibv_context *ctx, uint32_t *vhca)
 {
@@ -82,17 +92,17 @@ INLAY_COLD int inlay_mmap_pci_cap(struct ibv_context *ctx, uint32_t *vhca)
 
 	if (!mlx5dv_is_supported(ctx->device))
 		return -ENOTSUP;
-	err = inlay_devx_query_cap(ctx, INLAY_CAP_GENERAL, &cap, NULL);
+	err = inlay_mmap_pci_ask(ctx, INLAY_CAP_GENERAL, &cap);
 	if (err)
-		return err == -EIO ? err : -ENOTSUP;
+		return err;
 	if (!inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_HCA_CAP_2) ||
 	    !inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_FIXED_BUFFER_SIZE))
 		return -ENOTSUP;
 	if (vhca)
 		*vhca = (uint32_t)inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_VHCA_ID);
-	err = inlay_devx_query_cap(ctx, INLAY_CAP_GENERAL_2, &cap, NULL);
+	err = inlay_mmap_pci_ask(ctx, INLAY_CAP_GENERAL_2, &cap);
 	if (err)
-		return err == -EIO ? err : -ENOTSUP;
+		return err;
 	if (!(inlay_hca_cap_2_get(&cap.cap.general_2, INLAY_HCA_CAP_2_CROSS_VHCA_OBJECT_TO_OBJECT_SUPPORTED) & INLAY_PCI_KEY_TO_KEY) ||
 	    !(inlay_hca_cap_2_get(&cap.cap.general_2, INLAY_HCA_CAP_2_ALLOWED_OBJECT_FOR_OTHER_VHCA_ACCESS) & INLAY_PCI_KEY_ALLOWED))
 		return -ENOTSUP;
@@ -266,8 +276,8 @@ INLAY_COLD int inlay_mmap_pci_make(struct inlay_mmap *m, uint32_t dev, struct in
  *
  * Returns 0; -EPERM by state, and when no range has a PCI permission; -EINVAL, also for a range of more than 8,000 GB; -ENOENT when pd is
  * not one of the map's devices; -ENOSPC when buf is too small; -ENOMEM when size is; -ENOTSUP when the device cannot, or the context does
- * no device commands; the negative errno of CREATE_MKEY or ALLOW_OTHER_VHCA_ACCESS; what the map's mac returned. Only success marks the map
- * as exported; after failure no key is left, unless it came from the mac.
+ * no device commands; the negative errno of QUERY_HCA_CAP, CREATE_MKEY or ALLOW_OTHER_VHCA_ACCESS; what the map's mac returned. Only
+ * success marks the map as exported; after failure no key is left, unless it came from the mac.
  */
 INLAY_COLD int inlay_mmap_export_pci(struct inlay_mmap *m, const struct ibv_pd *pd, void *memory, size_t size, void *buf, size_t *len)
 {
@@ -372,7 +382,8 @@ INLAY_COLD int inlay_mmap_pci_alias(struct inlay_mmap_pci *pci, uint32_t i, stru
  * Returns 0; an error of the table at the top of blob.h; -EINVAL also for an argument out of its range, and for a blob that this function
  * of the device has exported itself; -ENOMEM when size is too small; -ENOTSUP for a blob of RDMA that is sound, when the device cannot, or
  * the context does no device commands; -EPERM when the owner does not let in: its map was stopped, or is another; else the negative errno
- * of CREATE_GENERAL_OBJECT; what the mac returned. On failure *m is as it was, no alias is left, and memory may have been written.
+ * of QUERY_HCA_CAP or CREATE_GENERAL_OBJECT; what the mac returned. On failure *m is as it was, no alias is left, and memory may have been
+ * written.
  */
 INLAY_COLD int inlay_mmap_create_from_export_pci(struct inlay_mmap *m, void *memory, size_t size, struct ibv_pd *pd, const void *blob,
 						 size_t len, const struct inlay_mmap_import *how)
