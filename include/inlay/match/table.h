@@ -911,8 +911,7 @@ INLAY_FN int inlay_match_mprobe(struct inlay_match *m, uint64_t tag, uint64_t ma
  * Takes a receive out: it was cancelled, or hardware has consumed it.
  *
  * handle  as inlay_match_post gave it. It is good until the receive is out; one kept longer is told from those of later entries (over
- * 2^43 posts and
- *         arrivals)
+ *         2^43 posts and arrivals)
  *
  * Returns 0, *found being the receive; -ENOENT when it is out already. One of cancel and match comes first, and only that one succeeds.
  */

@@ -39,7 +39,7 @@
  * does this by itself. All compares are modulo 2^16, with fewer than 2^15 unexpected messages between two synchronisations: an unexpected
  * message has IBV_WC_TM_SYNC_REQ too when 2^14 are reached.
  *
- * Room in the CQ: for each tag up to three completions (ADD or DEL, consumed, expected), for each XRQ entry one.
+ * Room in the CQ: a completion for each WQEBB of the command ring, two for each tag (consumed, expected), one for each XRQ entry.
  *
  * Threads: one owner at a time, the same as of the CQ: there is no lock, hence no order between two.
  * Sources: ibv_post_srq_ops(3), ibv_create_cq_ex(3); libmlx5's qp.c (mlx5_post_srq_ops) and cq.c (handle_tag_matching), whose bytes these
@@ -143,12 +143,13 @@ INLAY_STATIC_ASSERT(sizeof(struct inlay_tag_list) <= INLAY_CACHE_LINE, "an opera
 
 /* A completion. */
 struct inlay_tag_wc {
-	uint64_t wr_id;      /* TM_ADD, TM_DEL, TM_SYNC: the operation's. TM_RECV with TM_MATCH or TM_DATA_VALID: the receive's recv_wr_id. Without
-	                        them, and TM_NO_TAG: the XRQ entry's number, for inlay_srq_release */
+	uint64_t wr_id;      /* TM_ADD, TM_DEL, TM_SYNC: the operation's. TM_RECV with TM_MATCH or TM_DATA_VALID: the receive's recv_wr_id.
+	                        Without them, and TM_NO_TAG: the XRQ entry's number, for inlay_srq_release */
 	uint64_t tag;        /* of a matched message; 0 where there is none, or not known (an error) */
 	const void *payload; /* of a matched message in the CQE, not in its buffer: valid until the CQE is freed; else NULL */
 	uint32_t app_ctx;    /* likewise of the matched message */
-	uint32_t byte_len;   /* bytes received. TM_RECV with TM_DATA_VALID, and what lies in an XRQ entry, there with its TMH */
+	uint32_t byte_len;   /* bytes received. TM_RECV with TM_DATA_VALID: more than its buffer has only with IBV_WC_LOC_LEN_ERR; and what lies
+	                        in an XRQ entry, there with its TMH */
 	uint32_t handle;     /* of the entry spoken of; of the matched receive it is no longer good once TM_DATA_VALID is there */
 	enum ibv_wc_status status;
 	enum ibv_wc_opcode opcode; /* IBV_WC_TM_ADD, TM_DEL, TM_SYNC, TM_RECV or TM_NO_TAG */
@@ -384,7 +385,7 @@ INLAY_FN int inlay_tag_post_ops(struct inlay_tag_list *list, struct ibv_ops_wr *
 
 	for (; wr; wr = wr->next) {
 		if (wr->flags & IBV_OPS_TM_SYNC) {
-			/* Between what the NIC knows and what was handed out: beyond, a tag would be enabled before its message was seen. */
+			/* Between what the NIC knows and what was handed out: beyond, a tag would be enabled before its message is seen. */
 			if ((uint16_t)((uint16_t)wr->tm.unexpected_cnt - list->synced) > (uint16_t)(unexpected - list->synced)) {
 				err = -EINVAL;
 				break;
@@ -417,8 +418,11 @@ INLAY_FN int inlay_tag_post_ops(struct inlay_tag_list *list, struct ibv_ops_wr *
 }
 
 /*
- * Whether a CQE is of this list: of its command queue, or of its XRQ: tag matching, and errors, be they of a tagged buffer or of an entry of
- * the XRQ, which do not say that they are of tag matching. No other queue on the CQ may have the XRQ's user_index.
+ * Whether a CQE is of this list: of its command queue, or of its XRQ: tag matching, and errors, of a tagged buffer or of an entry of the
+ * XRQ; the latter do not say that they are of tag matching. No other queue on the CQ may have the XRQ's user_index.
+ *
+ * Nobody tells how a NIC says that an error is one of a tagged buffer. Here it is where app says tag matching, as on other completions, and
+ * app_info the entry; without app it is taken for one of an XRQ entry.
  */
 INLAY_ALWAYS int inlay_tag_owns(const struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe)
 {
@@ -497,7 +501,8 @@ INLAY_COLD int inlay_tag_failed(struct inlay_tag_list *list, const struct mlx5_c
 /* The end of an operation that the NIC was asked to complete. */
 INLAY_FN int inlay_tag_operation(struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe, struct inlay_tag_wc *wc)
 {
-	uint32_t op = cqe->app_op == INLAY_TAG_APPENDED ? INLAY_TAG_APPEND : cqe->app_op == INLAY_TAG_REMOVED ? INLAY_TAG_REMOVE : INLAY_TAG_NOP;
+	uint32_t op = cqe->app_op == INLAY_TAG_APPENDED ? INLAY_TAG_APPEND :
+		      cqe->app_op == INLAY_TAG_REMOVED ? INLAY_TAG_REMOVE : INLAY_TAG_NOP;
 	uint32_t at = inlay_tag_oldest(list), completions = 1;
 	const struct inlay_tag_posted *posted = &list->ops[at & list->sq->mask];
 	struct inlay_tag_entry *entry = &list->entries[posted->entry];
@@ -529,11 +534,14 @@ INLAY_FN int inlay_tag_operation(struct inlay_tag_list *list, const struct mlx5_
 INLAY_FN int inlay_tag_received(struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe, uint32_t cqe_size, struct inlay_tag_wc *wc)
 {
 	uint16_t index = inlay_from_be16(cqe->app_info);
-	struct inlay_tag_entry *entry = &list->entries[index];
+	struct inlay_tag_entry *entry;
 	uint8_t app_op = cqe->app_op;
 	int error = inlay_cqe_is_error(cqe), last = error || (app_op != INLAY_TAG_CONSUMED && app_op != INLAY_TAG_CONSUMED_SW_RNDV);
 
-	if (INLAY_UNLIKELY(index > list->max_tags || !(entry->state & INLAY_TAG_LISTED)))
+	if (INLAY_UNLIKELY(index > list->max_tags))
+		return -EPROTO;
+	entry = &list->entries[index];
+	if (INLAY_UNLIKELY(!(entry->state & INLAY_TAG_LISTED)))
 		return -EPROTO;
 	/* EXPECTED is the second one, always; an error and CANCELED may be; all else is the first. */
 	if (INLAY_UNLIKELY(!error && app_op != INLAY_TAG_CANCELED && !(entry->state & INLAY_TAG_MATCHED) != (app_op != INLAY_TAG_EXPECTED)))
@@ -575,9 +583,10 @@ INLAY_FN int inlay_tag_received(struct inlay_tag_list *list, const struct mlx5_c
 		if ((cqe->op_own & INLAY_CQE_SCATTER_32) || cqe_size != 128 || wc->byte_len > 64)
 			return -EPROTO;
 		wc->payload = cqe - 1;
-		if (wc->byte_len > entry->size)
-			wc->status = IBV_WC_LOC_LEN_ERR;
 	}
+	/* A device looks at the CQE's place only, or lies: who believes it reads beyond the buffer. */
+	if (INLAY_UNLIKELY(wc->byte_len > entry->size))
+		wc->status = IBV_WC_LOC_LEN_ERR;
 settle:
 	entry->state &= (uint8_t)~INLAY_TAG_LISTED;
 	inlay_tag_settle(list, index, 1);

@@ -66,7 +66,7 @@ enum inlay_tag_rx_kind {
 	INLAY_TAG_RX_CANCELED = 4, /* a receive was taken out by inlay_tag_rx_cancel: its buffer is the caller's */
 	INLAY_TAG_RX_MESSAGE = 5,  /* an unexpected message in XRQ entry wc.wr_id: inlay_tag_rx_arrive is next */
 	INLAY_TAG_RX_PLAIN = 6,    /* a message without a tag (a FIN among them), or an error, in XRQ entry wc.wr_id */
-	INLAY_TAG_RX_FAILED = 7,   /* a receive has failed: wc.status. IBV_WC_TM_RNDV_INCOMPLETE: its message was cancelled, no data will come */
+	INLAY_TAG_RX_FAILED = 7,   /* a receive has failed: wc.status. IBV_WC_TM_RNDV_INCOMPLETE: its message was cancelled, no data come */
 	INLAY_TAG_RX_BROKEN = 8,   /* the command queue has failed: the list is lost, its receives with it */
 };
 
@@ -128,7 +128,8 @@ INLAY_FN void inlay_tag_rx_sync(struct inlay_tag_rx *rx)
  * Posts a receive.
  *
  * tag, mask  a message matches when (its tag & mask) == (tag & mask)
- * sge        the buffer, host order; NULL: it stays in software
+ * sge        the buffer, host order; NULL: it stays in software. An eager message that is longer ends the sender's connection when the NIC
+ *            has the receive (IBV_WC_LOC_LEN_ERR), and is the caller's to cut when software has it
  * cookie     the caller's name for it
  *
  * Returns 1: an unexpected message was there, *found is it, nothing was posted. 0: posted, found->handle names it to inlay_tag_rx_cancel;
@@ -167,8 +168,8 @@ INLAY_FN int inlay_tag_rx_post(struct inlay_tag_rx *rx, uint64_t tag, uint64_t m
  * from_nic  whether it is the message of an INLAY_TAG_RX_MESSAGE
  *
  * Returns 1: *found is the receive that takes it, its buffer is the caller's: copy, or read if it is a rendezvous. 0: kept, *found is the
- * message. -ENOSPC: the table is full; call again when there is room: until then the NIC's new tags stay disabled. -EPROTO: *found takes
- * it, and the NIC has lost count of that receive: it may still write to its buffer.
+ * message. -ENOSPC: the table is full; call again when there is room, and before any later message: until then the NIC's new tags stay
+ * disabled. -EPROTO: *found takes it, and the NIC has lost count of that receive: it may still write to its buffer.
  */
 INLAY_FN int inlay_tag_rx_arrive(struct inlay_tag_rx *rx, uint64_t tag, uint64_t cookie, int from_nic, struct inlay_match_found *found)
 {

@@ -14,7 +14,8 @@
  *   - operations and completions on two threads can deadlock while the command ring looks full: one thread for both;
  *   - an unsignaled DEL frees the entry at once, and the completion of a message that was faster hits whatever has it then: this adapter
  *     signals every DEL and swallows the completion that was not asked for;
- *   - credit of the command ring comes back with signaled operations only: this adapter signals every 16th;
+ *   - credit of the command ring comes back with signaled operations only: this adapter signals every 16th, which a ring of fewer
+ *     (max_ops) never reaches: it would be full for ever;
  *   - the phase is compared without a modulus: the counts are given modulo 2^16, so that the compare of an ADD's completion is right;
  *     IBV_WC_TM_SYNC_REQ of an unexpected message is computed here; that of a DEL or a SYNC means nothing and is left out;
  *   - handles have no generation: one that is out of date is not seen. The second completion of a receive has no tag: wc.tag and wc.app_ctx
@@ -43,7 +44,7 @@ struct inlay_tag_verbs {
 /* What an operation's wr_id is when its completion is not the caller's. */
 #define INLAY_TAG_VERBS_OWN (~(uint64_t)0)
 
-/* A TM SRQ that nobody else posts operations to. Returns 0, or -EINVAL for none. */
+/* A TM SRQ that nobody else posts operations to, made with max_ops of 16 or more. Returns 0, or -EINVAL for none. */
 INLAY_COLD int inlay_tag_verbs_init(struct inlay_tag_verbs *tv, struct ibv_srq *srq)
 {
 	if (!srq)
