@@ -544,6 +544,33 @@ static void any_answer_and_event(void **state)
 	assert_int_equal(inlay_devx_answer(NULL, buf, sizeof(buf), &wr_id, &error), -EIO);
 }
 
+/* A ring begins on a page, wherever its umem does */
+static void rings_begin_on_pages(void **state)
+{
+	static uint8_t memory[4 * INLAY_DEVX_PAGE];
+	uint8_t *page = memory + (INLAY_DEVX_PAGE - (uintptr_t)memory % INLAY_DEVX_PAGE);
+	struct inlay_devx_place place;
+	struct inlay_devx_umem umem;
+
+	(void)state;
+	memset(&umem, 0, sizeof(umem));
+	umem.umem = (struct mlx5dv_devx_umem *)&script;
+	umem.addr = page;
+	umem.len = 2 * INLAY_DEVX_PAGE;
+	umem.page = INLAY_DEVX_PAGE;
+	place.umem = &umem;
+	place.offset = 0;
+	assert_ptr_equal(inlay_devx_ring_at(place, 64), page);
+	place.offset = INLAY_DEVX_PAGE;
+	assert_ptr_equal(inlay_devx_ring_at(place, INLAY_DEVX_PAGE), page + INLAY_DEVX_PAGE);
+	assert_null(inlay_devx_ring_at(place, INLAY_DEVX_PAGE + 1));
+	umem.addr = page + 64;
+	assert_null(inlay_devx_ring_at(place, 64));
+	place.offset = 0;
+	assert_null(inlay_devx_ring_at(place, 64));
+	assert_ptr_equal(inlay_devx_record_at(place), page + 64);
+}
+
 /* What does not fit a field of the device is refused; it does not become another number there */
 static void paths_that_cannot_be(void **state)
 {
@@ -766,6 +793,60 @@ static void objects_of_verbs(void **state)
 	no_more();
 }
 
+static void a_target_tells_how_it_stands(void **state)
+{
+	struct ibv_srq_init_attr srq_attr;
+	struct inlay_devx_dct_attr attr;
+	struct inlay_query_dct_out out;
+	struct inlay_devx_path path;
+	struct inlay_devx_dct dct;
+	struct mlx5dv_obj obj;
+	struct mlx5dv_cq dv;
+	struct ibv_srq *srq;
+	struct ibv_cq *cq;
+
+	(void)state;
+	need_devx();
+	cq = ibv_create_cq(on.ctx, 63, NULL, NULL, 0);
+	assert_non_null(cq);
+	memset(&srq_attr, 0, sizeof(srq_attr));
+	srq_attr.attr.max_wr = 16;
+	srq_attr.attr.max_sge = 1;
+	srq = ibv_create_srq(on.pd, &srq_attr);
+	assert_non_null(srq);
+	memset(&obj, 0, sizeof(obj));
+	memset(&dv, 0, sizeof(dv));
+	obj.cq.in = cq;
+	obj.cq.out = &dv;
+	must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_CQ));
+	memset(&attr, 0, sizeof(attr));
+	attr.key = 0x1122334455667788;
+	attr.cqn = dv.cqn;
+	must(inlay_pdn_from_pd(&attr.pdn, on.pd));
+	must(inlay_srqn_from_srq(&attr.srqn, srq));
+	inlay_devx_path_init(&path);
+	path.access = IBV_ACCESS_REMOTE_READ;
+	path.min_rnr_timer = 32;
+	assert_int_equal(inlay_devx_dct_create(&dct, on.ctx, &attr, &path), -EINVAL);
+	assert_null(dct.obj);
+	assert_int_equal(inlay_devx_dct_query(&dct, &out), -EINVAL);
+	path.min_rnr_timer = 31;
+	must(inlay_devx_dct_create(&dct, on.ctx, &attr, &path));
+	must(inlay_devx_dct_query(&dct, &out));
+	assert_true(inlay_dctc_get(&out.dctc, INLAY_DCTC_DC_ACCESS_KEY) == attr.key);
+	assert_int_equal(inlay_dctc_get(&out.dctc, INLAY_DCTC_CQN), dv.cqn);
+	assert_int_equal(inlay_dctc_get(&out.dctc, INLAY_DCTC_PD), attr.pdn);
+	assert_int_equal(inlay_dctc_get(&out.dctc, INLAY_DCTC_SRQN_XRQN), attr.srqn);
+	assert_int_equal(inlay_dctc_get(&out.dctc, INLAY_DCTC_MIN_RNR_NAK), 31);
+	assert_int_equal(inlay_dctc_get(&out.dctc, INLAY_DCTC_RRE), 1);
+	assert_int_equal(inlay_dctc_get(&out.dctc, INLAY_DCTC_RWE), 0);
+	must(inlay_devx_dct_destroy(&dct));
+	assert_int_equal(inlay_devx_dct_query(&dct, &out), -EINVAL);
+	must(ibv_destroy_srq(srq));
+	must(ibv_destroy_cq(cq));
+	no_more();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -776,7 +857,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(texts_of_errors, reset, reset),
 		cmocka_unit_test_setup_teardown(any_outbox_gives_a_status, reset, reset),
 		cmocka_unit_test_setup_teardown(any_answer_and_event, reset, reset),
+		cmocka_unit_test_setup_teardown(rings_begin_on_pages, reset, reset),
 		cmocka_unit_test_setup_teardown(paths_that_cannot_be, reset, reset),
+		cmocka_unit_test_setup_teardown(a_target_tells_how_it_stands, reset, reset),
 		cmocka_unit_test(events_are_taken_apart),
 		cmocka_unit_test(events_of_any_bytes_and_length),
 		cmocka_unit_test(commands_that_belong_to_no_object),

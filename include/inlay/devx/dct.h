@@ -129,6 +129,19 @@ INLAY_COLD int inlay_devx_dct_create(struct inlay_devx_dct *dct, struct ibv_cont
 	return err;
 }
 
+/* Asks the device how the DCT stands. Returns 0, -EINVAL when there is no object, or the negative errno of QUERY_DCT. */
+INLAY_COLD int inlay_devx_dct_query(struct inlay_devx_dct *dct, struct inlay_query_dct_out *out)
+{
+	struct inlay_cmd_in in;
+
+	if (!dct->obj)
+		return -EINVAL;
+	__builtin_memset(&in, 0, sizeof(in));
+	inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_QUERY_DCT);
+	inlay_cmd_in_set(&in, INLAY_CMD_IN_NUMBER, dct->dctn);
+	return inlay_devx_query(dct->obj, &in, sizeof(in), out, sizeof(*out), &dct->error);
+}
+
 /*
  * Destroys the DCT. The kernel first has the device drain it, and waits for that. Nothing happens where there is no object. Returns 0, or a
  * negative errno; then it is as it was.

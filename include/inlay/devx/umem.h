@@ -11,8 +11,8 @@
  * One umem may hold rings and records of many objects: each is told by struct inlay_devx_place, a umem and an offset into it.
  *
  *   record   any multiple of 8
- *   ring     0; elsewhere a multiple of umem.page, which only inlay_devx_umem_reg_pages sets: the device walks a ring by pages, and the
- *            kernel makes them as large as it is allowed to. With INLAY_DEVX_PAGE they have 4096 bytes
+ *   ring     on a page of 4096 bytes, at 0; elsewhere at a multiple of umem.page, which only inlay_devx_umem_reg_pages sets: the device
+ *            walks a ring by pages, and the kernel makes them as large as it is allowed to. With INLAY_DEVX_PAGE they have 4096 bytes
  *
  * access says what the device may do. Without IBV_ACCESS_LOCAL_WRITE it only reads: enough for the rings of send and receive queues and for
  * their records, not for those of CQs. What a memory key grants is in the key; its umem must grant as much.
@@ -171,12 +171,12 @@ INLAY_COLD uint8_t *inlay_devx_at(struct inlay_devx_place place, uint64_t len)
 	return umem->addr + place.offset;
 }
 
-/* A ring's memory, len bytes aligned to 64; NULL also where a ring cannot begin: see the top. */
+/* A ring's memory, len bytes that begin on a page of 4096; NULL also where a ring cannot begin: see the top. */
 INLAY_COLD uint8_t *inlay_devx_ring_at(struct inlay_devx_place place, uint64_t len)
 {
 	uint8_t *at = inlay_devx_at(place, len);
 
-	if (!at || (uintptr_t)at % INLAY_CACHE_LINE || (place.offset && (!place.umem->page || place.offset % place.umem->page)))
+	if (!at || (uintptr_t)at % INLAY_DEVX_PAGE || (place.offset && (!place.umem->page || place.offset % place.umem->page)))
 		return NULL;
 	return at;
 }
