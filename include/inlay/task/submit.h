@@ -445,7 +445,7 @@ INLAY_FN int inlay_task_submit_other(struct inlay_task *t, int ring)
 	return 0;
 }
 
-/* A submit of more than what is inline, simply or not. ring: whether to. */
+/* A submit of more than what goes inline, simply or not. ring: whether to. */
 INLAY_FN int inlay_task_submit_gather(struct inlay_task *t, struct inlay_task_host *h, const struct inlay_buf *payload, int ring)
 {
 	uint8_t *head = payload->data - INLAY_TASK_HEAD;
@@ -468,14 +468,12 @@ INLAY_FN int inlay_task_submit_gather(struct inlay_task *t, struct inlay_task_ho
 	return 0;
 }
 
-/* A submit of more than what fits one WQEBB, inline or not. */
+/* A submit of more than what fits two WQEBBs inline, or of two that wrap. */
 INLAY_FN int inlay_task_submit_long(struct inlay_task *t, struct inlay_task_host *h, const struct inlay_buf *payload, int ring)
 {
 	uint32_t len = payload->data_len;
 	struct inlay_cursor at;
 
-	if (len > h->max_inline)
-		return inlay_task_submit_gather(t, h, payload, ring);
 	if (INLAY_UNLIKELY(h->outstanding >= h->limit) || INLAY_UNLIKELY(inlay_task_get_half(t) != INLAY_TASK_IDLE) ||
 	    INLAY_UNLIKELY(payload->next))
 		return inlay_task_submit_other(t, ring);
@@ -492,6 +490,61 @@ INLAY_FN int inlay_task_submit_long(struct inlay_task *t, struct inlay_task_host
 	return 0;
 }
 
+/* 13 to 76 bytes, as up to five moves that overlap: no loop. */
+INLAY_ALWAYS void inlay_task_copy_two(uint8_t *to, const uint8_t *from, uint32_t len)
+{
+	if (INLAY_UNLIKELY(len < 16)) {
+		__builtin_memcpy(to, from, 8);
+		__builtin_memcpy(to + len - 8, from + len - 8, 8);
+		return;
+	}
+	__builtin_memcpy(to, from, 16);
+	if (len > 32) {
+		__builtin_memcpy(to + 16, from + 16, 16);
+		if (len > 48) {
+			__builtin_memcpy(to + 32, from + 32, 16);
+			__builtin_memcpy(to + len - 32, from + len - 32, 16);
+		}
+	}
+	__builtin_memcpy(to + len - 16, from + len - 16, 16);
+}
+
+/* A submit of what fits two WQEBBs inline, and not one. */
+INLAY_FN int inlay_task_submit_two(struct inlay_task *t, struct inlay_task_host *h, const struct inlay_buf *payload, int ring)
+{
+	struct inlay_sq *sq = &h->link.sq;
+	uint32_t len = payload->data_len;
+	struct inlay_cursor at;
+
+	/* Two in one piece: those that wrap take the longer way. */
+	if (INLAY_UNLIKELY(h->outstanding >= h->limit) || INLAY_UNLIKELY(inlay_task_get_half(t) != INLAY_TASK_IDLE) ||
+	    INLAY_UNLIKELY(payload->next) || INLAY_UNLIKELY(inlay_sq_begin(sq, 2, &at)) || INLAY_UNLIKELY(!(~at.index & sq->mask)))
+		return inlay_task_submit_long(t, h, payload, ring);
+	inlay_put32(at.wqe + INLAY_DS, inlay_to_be32((INLAY_TASK_HEAD + len) | (uint32_t)MLX5_INLINE_SEG));
+	inlay_task_head_write(at.wqe + INLAY_DS + 4, inlay_task_first(INLAY_TASK_COMMAND, 0, len), t->context, t->plugin, t->destination);
+	inlay_task_copy_two(at.wqe + INLAY_TASK_AT, payload->data, len);
+	at.ds = (INLAY_TASK_AT + len + INLAY_DS - 1) / INLAY_DS;
+	if (at.ds < 5 || at.ds > 8)
+		__builtin_unreachable(); /* what follows from two WQEBBs folds */
+	inlay_sq_commit(sq, at, MLX5_OPCODE_SEND, inlay_task_signal(at.index, 2, h->quarter));
+	if (ring) {
+		/* As inlay_sq_ring, of two WQEBBs in one piece. */
+		if (INLAY_LIKELY(sq->rung == at.index && 2 * INLAY_WQEBB <= sq->reg_size)) {
+			uint8_t *reg;
+
+			inlay_sq_record(sq);
+			reg = inlay_uar_toggle(&sq->reg, sq->reg_size);
+			inlay_uar_copy64(reg, at.wqe);
+			inlay_uar_copy64(reg + INLAY_WQEBB, at.wqe + INLAY_WQEBB);
+			inlay_fence_reg();
+		} else {
+			inlay_sq_ring(sq);
+		}
+	}
+	inlay_task_flies(t, h, 0);
+	return 0;
+}
+
 /* Both submits. ring: constant. */
 INLAY_ALWAYS int inlay_task_submit_one(struct inlay_task *t, int ring)
 {
@@ -500,8 +553,13 @@ INLAY_ALWAYS int inlay_task_submit_one(struct inlay_task *t, int ring)
 	uint32_t len = payload->data_len;
 	struct inlay_cursor at;
 
-	if (INLAY_UNLIKELY(len > INLAY_WQEBB - INLAY_TASK_AT))
-		return inlay_task_submit_long(t, h, payload, ring);
+	if (INLAY_UNLIKELY(len > INLAY_WQEBB - INLAY_TASK_AT)) {
+		if (len > h->max_inline)
+			return inlay_task_submit_gather(t, h, payload, ring);
+		if (len > 2 * INLAY_WQEBB - INLAY_TASK_AT)
+			return inlay_task_submit_long(t, h, payload, ring);
+		return inlay_task_submit_two(t, h, payload, ring);
+	}
 	/* IDLE, and no response buffer of the caller's, is half a word. */
 	if (INLAY_UNLIKELY(h->outstanding >= h->limit) || INLAY_UNLIKELY(inlay_task_get_half(t) != INLAY_TASK_IDLE) ||
 	    INLAY_UNLIKELY(payload->next))
