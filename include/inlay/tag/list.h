@@ -148,8 +148,8 @@ struct inlay_tag_wc {
 	uint64_t tag;        /* of a matched message; 0 where there is none, or not known (an error) */
 	const void *payload; /* of a matched message in the CQE, not in its buffer: valid until the CQE is freed; else NULL */
 	uint32_t app_ctx;    /* likewise of the matched message */
-	uint32_t byte_len;   /* bytes received. TM_RECV with TM_DATA_VALID: more than its buffer has only with IBV_WC_LOC_LEN_ERR; and what lies
-	                        in an XRQ entry, there with its TMH */
+	uint32_t byte_len;   /* bytes received. TM_RECV with TM_DATA_VALID: more than its buffer has only with IBV_WC_LOC_LEN_ERR; and
+	                        what lies in an XRQ entry, there with its TMH */
 	uint32_t handle;     /* of the entry spoken of; of the matched receive it is no longer good once TM_DATA_VALID is there */
 	enum ibv_wc_status status;
 	enum ibv_wc_opcode opcode; /* IBV_WC_TM_ADD, TM_DEL, TM_SYNC, TM_RECV or TM_NO_TAG */

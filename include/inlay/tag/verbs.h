@@ -16,7 +16,8 @@
  *     signals every DEL and swallows the completion that was not asked for;
  *   - credit of the command ring comes back with signaled operations only: this adapter signals every 16th, which a ring of fewer
  *     (max_ops) never reaches: it would be full for ever;
- *   - the phase is compared without a modulus: the counts are given modulo 2^16, so that the compare of an ADD's completion is right;
+ *   - the phase is compared without a modulus, and with what ADDs have told only: the counts are given modulo 2^16, and each ADD tells
+ *     again what the NIC knows, so that the compare of its completion is right;
  *     IBV_WC_TM_SYNC_REQ of an unexpected message is computed here; that of a DEL or a SYNC means nothing and is left out;
  *   - handles have no generation: one that is out of date is not seen. The second completion of a receive has no tag: wc.tag and wc.app_ctx
  *     are 0 there, keep them from the first;
@@ -68,13 +69,16 @@ INLAY_FN int inlay_tag_verbs_post(struct inlay_tag_verbs *tv, struct ibv_ops_wr 
 		wr->wr_id = INLAY_TAG_VERBS_OWN;
 	}
 	wr->next = NULL;
-	wr->tm.unexpected_cnt = tv->unexpected;
+	wr->tm.unexpected_cnt = wr->flags & IBV_OPS_TM_SYNC ? tv->unexpected : tv->synced;
+	/* Again what the NIC knows: libmlx5 compares with what the last ADD has told, as if no other operation told anything. */
+	if (wr->opcode == IBV_WR_TAG_ADD)
+		wr->flags |= IBV_OPS_TM_SYNC;
 	err = ibv_post_srq_ops(tv->srq, wr, &bad);
 	if (err)
 		return err == ENOMEM ? wr->opcode == IBV_WR_TAG_ADD ? -ENOSPC : -EAGAIN : -err;
 	tv->quiet = wr->flags & IBV_OPS_SIGNALED ? 0 : tv->quiet + 1;
 	if (wr->flags & IBV_OPS_TM_SYNC)
-		tv->synced = tv->unexpected;
+		tv->synced = (uint16_t)wr->tm.unexpected_cnt;
 	return 0;
 }
 
