@@ -500,7 +500,7 @@ int main(int argc, char **argv)
 		}
 		for (k = 0; k < 6; k++)
 			best[k] = 1e9;
-		for (r = 0; r < 4; r++)
+		for (r = 0; r < 3; r++)
 			for (k = 0; k < 6; k++) {
 				t = cases[i].c[k].run(4 * 32 * LAP);
 				best[k] = t < best[k] ? t : best[k];

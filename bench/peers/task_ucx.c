@@ -6,8 +6,8 @@
  *   PROGRAM host SOCKET N               N operations of each case, with the clock
  *   PROGRAM count SOCKET N              without it, for callgrind
  *
- * Cases are sizes of 8, 64 and 200 bytes, and batches of 1 and 32: so many are sent before the first answer is waited for. Without the clock
- * the host sleeps before it looks for answers, so that few looks find nothing. What it does is in three functions:
+ * Cases are sizes of 8, 64 and 200 bytes, and batches of 1 and 32: so many are sent before the first answer is waited for. Without the
+ * clock the host sleeps before it looks for answers, so that few looks find nothing. What it does is in three functions:
  *
  *   send_SIZE_BATCH   ucp_am_send_nbx, once a message
  *   look_SIZE_BATCH   ucp_worker_progress, also when nothing has come
@@ -182,7 +182,8 @@ int main(int argc, char **argv)
 	static void (*const cases[])(uint64_t) = {case_8_1, case_64_1, case_200_1, case_8_32, case_64_32, case_200_32};
 	ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_AM};
 	ucp_worker_params_t single = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE, .thread_mode = UCS_THREAD_MODE_SINGLE};
-	ucp_am_handler_param_t handler = {.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB, .id = 1, .cb = arrived};
+	ucp_am_handler_param_t handler = {.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB,
+					    .id = 1, .cb = arrived};
 	ucp_ep_params_t to = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS};
 	ucp_address_t *address;
 	ucp_context_h context;

@@ -453,7 +453,7 @@ INLAY_FN int inlay_task_submit_gather(struct inlay_task *t, struct inlay_task_ho
 	struct inlay_cursor at;
 
 	if (INLAY_UNLIKELY(h->outstanding >= h->limit) || INLAY_UNLIKELY(inlay_task_get_half(t) != INLAY_TASK_IDLE) ||
-	    INLAY_UNLIKELY(payload->next) || INLAY_UNLIKELY(payload != inlay_task_rest(t)->payload) ||
+	    INLAY_UNLIKELY(payload->next) || INLAY_UNLIKELY(payload != h->more[inlay_task_index(t)].payload) ||
 	    INLAY_UNLIKELY(payload->data != payload->head) || INLAY_UNLIKELY(len > h->room))
 		return inlay_task_submit_other(t, ring);
 	/* A task's own buffer has room for the head before it, so that one piece is all there is to gather. */
