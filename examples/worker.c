@@ -26,6 +26,7 @@
 #include "plugins/echo.h"
 #include "plugins/meet.h"
 #include "plugins/rdma.h"
+#include "plugins/rdmo.h"
 
 #define MAX_HOSTS 256u
 #define PULL_ELEMENTS 16u
@@ -49,8 +50,9 @@ static struct {
 
 static struct inlay_task_worker worker;
 static struct inlay_task_worker_params params;
-static struct inlay_task_entry entries[MEET_PLUGINS] = {{ECHO_ID, &echo_plugin, NULL}, {RDMA_ID, &rdma_plugin, NULL}};
-static uint32_t num_entries = 2;
+static struct inlay_task_entry entries[MEET_PLUGINS] = {
+	{ECHO_ID, &echo_plugin, NULL}, {RDMA_ID, &rdma_plugin, NULL}, {RDMO_ID, &rdmo_plugin, NULL}};
+static uint32_t num_entries = 3;
 static struct inlay_plugin_object objects[MEET_PLUGINS];
 static struct guest guests[MAX_HOSTS];
 static uint8_t token[MEET_TOKEN];
@@ -426,7 +428,7 @@ static void usage(void)
 	printf("usage: worker [OPTION]... FILE\n\n"
 	       "Serves hosts with command tasks. Writes to FILE where it is to be found, for its owner alone, and removes\n"
 	       "it at its end.\n"
-	       "Plugins that are built in: 1 echo, 2 rdma.\n\n"
+	       "Plugins that are built in: 1 echo, 2 rdma, 3 rdmo.\n\n"
 	       "  --device NAME   mlx5 device; the first one if not given\n"
 	       "  --bind ADDRESS  where to listen by TCP: 127.0.0.1, and --port, which the kernel chooses\n"
 	       "  --unix PATH     listens at a Unix socket instead\n"

@@ -46,7 +46,7 @@ serve() # option...: a worker in the background, $server, whose address file is 
 	return 1
 }
 
-ends() # pid: its status; 124 when it had to be killed
+ends() # pid, what it says: its status; 124 when it had to be killed
 {
 	local pid=$1 i rc
 	for ((i = 0; i < 600; i++)); do
@@ -56,7 +56,7 @@ ends() # pid: its status; 124 when it had to be killed
 	[ $i -lt 600 ] || kill -9 "$pid"
 	wait "$pid" 2>/dev/null
 	rc=$?
-	cp "$dir/worker.out" "$dir/out"
+	cp "$2" "$dir/out"
 	[ $i -lt 600 ] && return $rc
 	return 124
 }
@@ -126,7 +126,8 @@ refused "two plugins of one id" "same id" worker --folder "$at/plugins" --load 1
 # ---- a worker for several hosts ----
 serve --unix "$at/socket" --folder "$at/plugins" --load 100:counter
 cp "$dir/worker.out" "$dir/out"
-grep -q '^plugin 1 echo$' "$dir/out" && grep -q '^plugin 2 rdma$' "$dir/out" && grep -q '^plugin 100 counter$' "$dir/out"
+grep -q '^plugin 1 echo$' "$dir/out" && grep -q '^plugin 2 rdma$' "$dir/out" &&
+	grep -q '^plugin 3 rdmo$' "$dir/out" && grep -q '^plugin 100 counter$' "$dir/out"
 result $? "a worker at a Unix socket lists its plugins"
 same "only its owner may read the address and connect to the socket" "600 600" "$(stat -c %a "$at/address" "$at/socket" | xargs)"
 offload --worker "$at/address" --iters 40 >"$dir/a.out" 2>&1 &
@@ -137,7 +138,7 @@ rc=$?
 cp "$dir/a.out" "$dir/out"
 result $rc "the other"
 kill -TERM $server
-ends $server && grep -q '^2 hosts, 0 refused; [1-9][0-9]* commands, .* 0 strays' "$dir/out"
+ends $server "$dir/worker.out" && grep -q '^2 hosts, 0 refused; [1-9][0-9]* commands, .* 0 strays' "$dir/out"
 result $? "SIGTERM ends it in order, with its counts"
 [ ! -e "$at/address" ] && [ ! -e "$at/socket" ]
 result $? "address file and socket are gone"
@@ -159,8 +160,7 @@ try "a host after one that was killed" offload --worker "$at/address" --iters 20
 # ---- a worker dies ----
 long_host
 { kill -KILL $server; wait $server; } 2>/dev/null
-cp "$dir/host.out" "$dir/worker.out"
-ends $host
+ends $host "$dir/host.out"
 [ $? = 1 ] && grep -q 'connection to the worker has broken' "$dir/out"
 result $? "a host whose worker is killed says so and ends"
 

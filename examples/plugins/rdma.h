@@ -178,8 +178,10 @@ static inline int rdma_open(void *argument, struct inlay_task_worker *w, void **
 	}
 	if (err && p && p->ibcq)
 		ibv_destroy_cq(p->ibcq);
-	if (err)
+	if (err) {
 		free(p);
+		p = NULL;
+	}
 	*plugin = p;
 	return err;
 }
@@ -513,6 +515,13 @@ static inline int rdma_post(struct rdma_host *h, struct rdma_ep *ep, const struc
 	return err ? INLAY_TASK_STALL : rdma_posted(ep, cmd);
 }
 
+/* The first error of an endpoint is kept for its next flush. err: 0, a negative errno, or a handler's answer that is none. */
+static inline void rdma_remember(struct rdma_ep *ep, int err)
+{
+	if (err < 0 && !ep->failed)
+		ep->failed = err;
+}
+
 /* A command for an endpoint that is there. */
 static inline int rdma_ep_command(struct rdma *p, struct rdma_host *h, struct rdma_ep *ep, const struct rdma_request *r,
 				  struct inlay_task_cmd *cmd)
@@ -535,8 +544,7 @@ static inline int rdma_ep_command(struct rdma *p, struct rdma_host *h, struct rd
 		return err;
 	default:
 		err = ep->broken || !ep->connected ? -ENOTCONN : rdma_post(h, ep, r, cmd);
-		if (err < 0 && !ep->failed)
-			ep->failed = err;
+		rdma_remember(ep, err);
 		return err;
 	}
 }
@@ -596,8 +604,7 @@ static inline uint32_t rdma_failed(struct rdma_ep *ep)
 	uint32_t n;
 
 	ep->broken = 1;
-	if (!ep->failed)
-		ep->failed = err;
+	rdma_remember(ep, err);
 	for (n = 0; ep->first; n++) {
 		struct inlay_task_cmd *cmd = ep->first;
 
