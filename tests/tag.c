@@ -840,8 +840,9 @@ static void hostile(void **state)
 				cqe->tm_cqe.hw_phase_cnt = (uint16_t)rnd();
 				cqe->srqn_uidx = inlay_to_be32(UIDX);
 				cqe->sop_drop_qpn = inlay_to_be32(99);
-				cqe->op_own = (uint8_t)((rnd_below(4) ? MLX5_CQE_RESP_SEND : rnd_below(2) ? MLX5_CQE_REQ_ERR : rnd_below(16)) << 4 |
-							(rnd_below(3) ? 0 : rnd_below(16)));
+				cqe->op_own = (uint8_t)(rnd_below(4) ? MLX5_CQE_RESP_SEND :
+							rnd_below(2) ? MLX5_CQE_REQ_ERR : rnd_below(16));
+				cqe->op_own = (uint8_t)(cqe->op_own << 4 | (rnd_below(3) ? 0 : rnd_below(16)));
 				if (rnd_below(10) == 0)
 					cqe->app = 0;
 				if (!inlay_tag_owns(&list, cqe))
@@ -1022,8 +1023,8 @@ static void no_lock_inversion(void **state)
 	tm_close(&t);
 }
 
-/* libmlx5 compares the device's 16 bits with the program's 32: after 65,536 unexpected messages each ADD says SYNC_REQ, or, when the program
-   keeps 16 bits, none of the messages ever does */
+/* libmlx5 compares the device's 16 bits with the program's 32: after 65,536 unexpected messages each ADD says SYNC_REQ, or, when the
+   program keeps 16 bits, none of the messages ever does */
 static void phase_beyond_65536(void **state)
 {
 	uint32_t i;

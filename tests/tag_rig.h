@@ -134,15 +134,16 @@ UNUSED static int take(struct tagged *t, struct inlay_tag_wc *wc)
 }
 
 /* The next one that there is something to tell of, of this kind */
-UNUSED static struct inlay_tag_wc expect(struct tagged *t, enum ibv_wc_opcode opcode, enum ibv_wc_status status, uint64_t wr_id, uint32_t flags)
+UNUSED static struct inlay_tag_wc expect(struct tagged *t, enum ibv_wc_opcode opcode, enum ibv_wc_status status, uint64_t wr_id,
+					 uint32_t flags)
 {
 	struct inlay_tag_wc wc;
 
 	while (!take(t, &wc))
 		;
 	if (wc.opcode != opcode || wc.status != status || wc.wr_id != wr_id || wc.flags != flags)
-		print_error("opcode %d, status %d, wr %d, flags 0x%x, app_op %d; not %d, %d, %d, 0x%x\n", wc.opcode, wc.status, (int)wc.wr_id,
-			    wc.flags, wc.app_op, opcode, status, (int)wr_id, flags);
+		print_error("opcode %d, status %d, wr %d, flags 0x%x, app_op %d; not %d, %d, %d, 0x%x\n", wc.opcode, wc.status,
+			    (int)wc.wr_id, wc.flags, wc.app_op, opcode, status, (int)wr_id, flags);
 	assert_int_equal(wc.opcode, opcode);
 	assert_int_equal(wc.status, status);
 	assert_int_equal(wc.wr_id, wr_id);

@@ -174,7 +174,8 @@ INLAY_FN size_t inlay_tag_list_size(uint32_t max_tags, uint32_t wqebb_cnt)
  *
  * memory      inlay_tag_list_size bytes, 64-byte aligned; the caller's for as long as the list is used
  * max_tags    what the XRQ was made for, 1 .. INLAY_TAG_MAX: its matching list has room for one more
- * sq          the send queue of its command QP, of which nothing else is posted to. 2 * max_tags + 2 WQEBBs are never full
+ * sq          the send queue of its command QP, to which nothing else is posted. 2 * max_tags + 2 WQEBBs have room for an ADD and a DEL of
+ *             each tag, and a SYNC
  * user_index  of the XRQ (xrqc.user_index), which its completions carry: tells lists on one CQ apart
  *
  * Returns 0, or -EINVAL.

@@ -89,7 +89,8 @@ INLAY_FN size_t inlay_tag_rx_size(uint32_t max_tags)
  * Joins a table and a list, both empty.
  *
  * memory   inlay_tag_rx_size(list->max_tags) bytes, 8-byte aligned; NULL without a list
- * list     NULL: none. Its command ring has at least 2 * max_tags + 2 WQEBBs, so that what was added can always be taken back
+ * list     NULL: none. Its command ring has at least 2 * max_tags + 2 WQEBBs, so that what was added can always be taken back: no more
+ *          than 16,383 tags
  * min_len  bytes; receives with a smaller buffer stay in software: matching a short message there costs less than the operation
  *
  * Returns 0, or -EINVAL.
