@@ -10,6 +10,7 @@ PROVE = -j2
 SANITIZE =
 SCRIPTS = $(scripts)
 DEVICE =
+FUZZ = 60
 ifeq ($(origin CC),default)
 CC = gcc
 endif
@@ -43,7 +44,7 @@ endif
 first = $(filter deps,$(MAKECMDGOALS))
 
 .DELETE_ON_ERROR:
-.PHONY: all help deps run check check-all bench bench-all install uninstall clean
+.PHONY: all help deps run check check-all fuzz bench bench-all install uninstall clean
 
 all: $(library) $(tests) $(examples) $(benches) ## builds the software device, tests, examples and benchmarks
 
@@ -126,6 +127,15 @@ check: all ## all tests, within 10 minutes
 
 check-all: ## tests with every compiler, standard, optimisation and sanitizer, and the long random ones, within 75 minutes
 	$(Q)tests/matrix
+
+fuzz: $(B)/fuzz/task ## any bytes as messages of command tasks, for FUZZ seconds (60), with clang
+	@mkdir -p $(B)/fuzz/corpus
+	$(Q)$< -max_total_time=$(FUZZ) -max_len=1024 -artifact_prefix=$(B)/fuzz/ $(B)/fuzz/corpus tests/fuzz/seeds
+
+$(B)/fuzz/%: tests/fuzz/%.c | $(first)
+	$(say)
+	$(Q)clang -std=$(STD) -O1 -g -Wall -Wextra -MMD -MP -MF $@.d -MT $@ -DINLAY_CHECKED=1 -fsanitize=fuzzer,address,undefined \
+		-fno-sanitize-recover=all -Iinclude -o $@ $< $(VERBS)
 
 bench: all ## measurements beside what else a user would pick, within 10 minutes
 	$(Q)CC="$(CC)" bench/run

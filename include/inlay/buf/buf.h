@@ -398,7 +398,7 @@ INLAY_ALWAYS struct inlay_block *inlay_store_pop(struct inlay_store *s)
 	if (b) {
 		s->blocks = b->next;
 		__builtin_prefetch(b->next, 1);
-		__builtin_prefetch((const uint8_t *)b->next + INLAY_CACHE_LINE, 1);
+		__builtin_prefetch((const void *)((uintptr_t)b->next + INLAY_CACHE_LINE), 1); /* of none, too */
 	}
 	return b;
 }
