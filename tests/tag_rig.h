@@ -34,12 +34,12 @@ struct tagged_how {
 	bool no_rndv;
 };
 
-UNUSED static void tm_open(struct tagged *t, const struct tagged_how *how)
+/* The XRQ, its list and the command queue of that: what there is without a connection */
+UNUSED static void list_open(struct tagged *t, const struct tagged_how *how)
 {
 	struct inlay_devx_xrq_attr attr;
 	struct inlay_devx_path path = path_usual();
 	struct inlay_devx_qp_attr qp;
-	struct how rx, tx;
 	size_t size;
 
 	memset(t, 0, sizeof(*t));
@@ -61,6 +61,22 @@ UNUSED static void tm_open(struct tagged *t, const struct tagged_how *how)
 	t->memory = aligned_alloc(64, (size + 63) & ~(size_t)63);
 	assert_non_null(t->memory);
 	must(inlay_tag_list_init(&t->list, t->memory, how->tags, &t->cmd.sq, UIDX));
+	t->slot = how->slot ? how->slot : 2048;
+}
+
+UNUSED static void list_close(struct tagged *t)
+{
+	must(inlay_devx_qp_destroy(&t->cmd));
+	must(inlay_devx_xrq_destroy(&t->xrq));
+	must(inlay_devx_cq_destroy(&t->cq));
+	free(t->memory);
+}
+
+UNUSED static void tm_open(struct tagged *t, const struct tagged_how *how)
+{
+	struct how rx, tx;
+
+	list_open(t, how);
 	memset(&rx, 0, sizeof(rx));
 	memset(&tx, 0, sizeof(tx));
 	rx.srqn = t->xrq.xrqn;
@@ -68,7 +84,6 @@ UNUSED static void tm_open(struct tagged *t, const struct tagged_how *how)
 	rx.cqe_size = how->cqe_size;
 	tx.bbs = 256;
 	sides_make(&t->rx, &rx, &t->tx, &tx);
-	t->slot = how->slot ? how->slot : 2048;
 	fill(t->tx.buf, BYTES, 1);
 }
 
@@ -77,10 +92,7 @@ UNUSED static void tm_close(struct tagged *t)
 	if (!t->dead)
 		expect_nothing(&t->cq.cq);
 	sides_free(&t->rx, &t->tx);
-	must(inlay_devx_qp_destroy(&t->cmd));
-	must(inlay_devx_xrq_destroy(&t->xrq));
-	must(inlay_devx_cq_destroy(&t->cq));
-	free(t->memory);
+	list_close(t);
 }
 
 /* Where entry i of the XRQ puts its message */
