@@ -11,6 +11,7 @@ for header in /usr/include/cmocka*.h; do
 done
 flags="-std=gnu11 -Wall -Wextra -Werror -Iinclude -Itests -Itests/softdev -isystem $dir/cross"
 ran=0
+export MATCH_OPS=50000 # an emulated operation costs some twenty of this machine's
 
 passes() # qemu's program: all of its tests, and as many as it announced
 {
@@ -29,6 +30,8 @@ for compiler in "aarch64-linux-gnu-gcc" "clang --target=aarch64-linux-gnu"; do
 			# Which of them need no library, the programs built for this machine tell.
 			[ -e "$B/tests/$name-0" ] && ! nm -D -u "$B/tests/$name-0" | grep -qE ' (ibv|mlx5dv)_' || continue
 			for checked in 0 1; do
+				# The longest of them: one build is enough to emulate.
+				[ $name = match ] && [ "$compiler $checked" != "aarch64-linux-gnu-gcc 0" ] && continue
 				title="$compiler $level: $name, INLAY_CHECKED $checked"
 				$compiler $flags $level -DINLAY_CHECKED=$checked -c -o "$dir/$name.o" "$source" >"$dir/out" 2>&1 ||
 					{ result 1 "$title builds"; continue; }
