@@ -29,7 +29,7 @@
 #include "plugins/rdmo.h"
 
 #define MAX_HOSTS 256u
-#define PULL_ELEMENTS 16u
+#define PULL_EACH 4u                    /* payloads by key of a host that are here at a time */
 #define GREETING_TIME 5000000000u       /* ns that a host has for its greeting */
 
 /* Who has come: a socket, and once it has greeted, a connection */
@@ -127,22 +127,23 @@ static struct ibv_pd *open_device(void)
 static struct inlay_pool *make_pool(struct ibv_pd *pd)
 {
 	static struct inlay_mmap map;
-	uint8_t *at = memory((size_t)PULL_ELEMENTS * opt.pull);
-	struct ibv_mr *mr = ibv_reg_mr(pd, at, (size_t)PULL_ELEMENTS * opt.pull, IBV_ACCESS_LOCAL_WRITE);
+	uint32_t num = PULL_EACH * opt.hosts;
+	size_t size = (size_t)num * opt.pull;
+	uint8_t *at = memory(size);
+	struct ibv_mr *mr = ibv_reg_mr(pd, at, size, IBV_ACCESS_LOCAL_WRITE);
 	struct inlay_keys keys = {mr ? mr->lkey : 0, INLAY_NO_KEY};
 	struct inlay_pool *pool;
 	int err;
 
 	if (!mr)
-		die("cannot register %zu bytes: %s", (size_t)PULL_ELEMENTS * opt.pull, strerror(errno));
+		die("cannot register %zu bytes: %s", size, strerror(errno));
 	err = inlay_mmap_create(&map, memory(inlay_mmap_size(1, 1)), inlay_mmap_size(1, 1), 1, 1);
 	if (!err)
-		err = inlay_mmap_add_keys_memrange(&map, pd, (uintptr_t)at, (size_t)PULL_ELEMENTS * opt.pull, keys);
+		err = inlay_mmap_add_keys_memrange(&map, pd, (uintptr_t)at, size, keys);
 	if (!err)
 		err = inlay_mmap_start(&map);
 	if (!err)
-		err = inlay_pool_create(memory(inlay_pool_size(PULL_ELEMENTS)), inlay_pool_size(PULL_ELEMENTS), PULL_ELEMENTS, opt.pull,
-					&map, &pool);
+		err = inlay_pool_create(memory(inlay_pool_size(num)), inlay_pool_size(num), num, opt.pull, &map, &pool);
 	if (!err)
 		err = inlay_pool_start(pool);
 	if (err)

@@ -557,6 +557,7 @@ static void no_secrets(void)
 static void pointers_on_the_wire(void **state)
 {
 	struct inlay_task *t;
+	uint64_t context;
 	uint32_t i;
 
 	(void)state;
@@ -571,12 +572,15 @@ static void pointers_on_the_wire(void **state)
 			must(inlay_task_set_payload(t, out));
 			must(inlay_task_set_response(t, in));
 		}
+		context = t->context;
+		assert_int_equal(inlay_task_context_index(context), inlay_task_index(t));
 		must(inlay_task_submit(t));
 		until(completed == i + 1);
 		assert_int_equal(inlay_task_status(t), 0);
 		assert_true(seen_len >= INLAY_TASK_HEAD);
 		no_secrets();
-		assert_true(inlay_task_get64(seen + 8) == inlay_task_context(inlay_task_index(t), i));
+		assert_true(inlay_task_get64(seen + 8) == context);
+		assert_true(t->context == context + (1ull << 32));
 	}
 	must(inlay_task_release(t));
 	rig_free();

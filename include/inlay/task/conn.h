@@ -70,16 +70,19 @@ INLAY_COLD void inlay_task_worker_name(struct inlay_task_worker *w)
  *
  * memory  inlay_task_conn_size bytes, of which lkey opens the front part
  *
- * Returns 0, or -ENOMEM when the worker has as many connections as it may.
+ * Returns 0, or -ENOMEM when the worker has as many connections as it may, or its CQ has no room for all that this one could complete.
  */
 INLAY_COLD int inlay_task_conn_init(struct inlay_task_conn *c, void *memory, struct inlay_task_worker *w, uint32_t lkey)
 {
 	const struct inlay_task_worker_params *p = &w->params;
 	uint64_t message = inlay_task_worker_lines(p->message), stride = inlay_task_conn_stride(p);
+	uint64_t cqes = (uint64_t)c->link.sq.mask + 1 + p->credits;
 	uint8_t *at = (uint8_t *)memory;
 	uint32_t i;
 
-	if (w->num_conns == p->connections)
+	for (i = 0; i < w->num_conns; i++)
+		cqes += (uint64_t)w->conns[i]->link.sq.mask + 1 + p->credits;
+	if (w->num_conns == p->connections || cqes > (uint64_t)w->cq.mask + 1)
 		return -ENOMEM;
 	c->worker = w;
 	c->num = p->credits + p->spare;
@@ -129,9 +132,11 @@ INLAY_COLD void inlay_task_conn_begin(struct inlay_task_conn *c, const struct in
 	c->max_inline = w->params.max_inline < c->room ? w->params.max_inline : c->room;
 	c->connected = 1;
 	c->up = 1;
+	w->inside++;
 	for (i = 0; i < w->num_plugins; i++)
 		if (w->order[i]->plugin->connection)
 			w->order[i]->plugin->connection(w->order[i]->state, c, 1);
+	w->inside--;
 }
 
 /* Plugins are told that it has ended; once. */
@@ -143,9 +148,11 @@ INLAY_COLD void inlay_task_conn_down(struct inlay_task_conn *c)
 	if (!c->up)
 		return;
 	c->up = 0;
+	w->inside++;
 	for (i = w->num_plugins; i--;)
 		if (w->order[i]->plugin->connection)
 			w->order[i]->plugin->connection(w->order[i]->state, c, 0);
+	w->inside--;
 }
 
 /* Frees verbs objects. */
@@ -166,8 +173,8 @@ INLAY_COLD int inlay_task_conn_free(struct inlay_task_conn *c)
  * memory  for commands and messages, on a cache line, better on a page
  * size    its bytes, at least inlay_task_conn_size(&worker->params)
  *
- * Returns 0; -EINVAL for an argument out of its range; -ENOMEM when size is too small, the worker has as many connections as it may, or the
- * device has not as much; what inlay_task_link_create returns; else the negative errno of the verbs call that failed. On failure nothing is
+ * Returns 0; -EINVAL for an argument out of its range; -ENOMEM when size is too small, the worker has as many connections as it may or as its
+ * CQ has room for, or the device has not as much; what inlay_task_link_create returns; else the negative errno of the verbs call that failed. On failure nothing is
  * left behind.
  */
 INLAY_COLD int inlay_task_conn_create(struct inlay_task_conn *c, void *memory, size_t size, struct inlay_task_worker *w)

@@ -52,10 +52,10 @@
  * task of any host, allocate, and call inlay_task_host_stop; they must not call progress of the same host, nor destroy it.
  *
  * Payload. A task has a buffer of its own for it, of params.payload bytes; inlay_task_set_payload takes one of the caller's instead, or a
- * list. Up to params.max_inline bytes, and up to 12 in any case, are copied into the WQE. What fits a message beside a head of 32 bytes is
- * gathered by the device from where it lies. A single buffer larger than that goes by a key: a memory window is opened over it (wire.h),
- * the worker reads from it, and the window is closed before the task completes. This takes params.windows, and a buffer whose memory was
- * registered with IBV_ACCESS_MW_BIND; inlay_task_register does that.
+ * list. Up to params.max_inline bytes, and up to 12 in any case, are copied into the WQE, unless they are a list or the task has a response
+ * buffer. What else fits a message beside a head of 32 bytes is gathered by the device from where it lies. A single buffer larger than that
+ * goes by a key: a memory window is opened over it (wire.h), the worker reads from it, and the window is closed before the task completes.
+ * This takes params.windows, and a buffer whose memory was registered with IBV_ACCESS_MW_BIND; inlay_task_register does that.
  *
  * Response. It comes in the answer, and inlay_task_get_response shows it there, uncopied, until the task is submitted again or released. A
  * caller's buffer (inlay_task_set_response) gets the response instead: copied when it came in the message, written by the worker when it is
@@ -74,7 +74,7 @@
  *
  * The in-flight limit is the smaller one of params.in_flight, a power of two, and the worker's credits. A command that was sent and whose
  * answer has not come counts, also when its task was completed early: the worker has still to do with it. inlay_task_host_outstanding
- * tells.
+ * tells. An answer that says it is nobody's was still somebody's: the next task that ends early no longer counts.
  *
  * Deadlines. The caller says what time it is, in progress, in any unit (nanoseconds, if params.period has its default), never going back. A
  * deadline is a point of that time and holds for the next submit only. Who uses neither deadlines nor probes may say 0 all the time.
@@ -259,7 +259,9 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_host {
 	uint32_t num_windows;
 	uint32_t free_window;
 	uint32_t orphans;               /* answers to come that no task waits for */
-	uint32_t strays;                /* answers that were none */
+	uint32_t unclaimed;             /* answers that came and were no task's */
+	uint32_t strays;                /* of all time: those, and whatever else should not have come */
+	uint32_t aged;                  /* the send queue's pi when inlay_task_host_age was called last */
 	int broken;                     /* why: a negative errno; 0: it is not */
 	uint32_t stopped;
 	uint32_t probing;
@@ -450,7 +452,7 @@ INLAY_COLD int inlay_task_host_init(struct inlay_task_host *h, void *memory, con
 		if (!err)
 			err = inlay_inventory_get_by_addr(h->inventory, &h->mmap, h->slots + i * slot, (size_t)slot, &h->more[i].response);
 		h->tasks[i].host = h;
-		h->tasks[i].context = inlay_task_context(i, 0);
+		h->tasks[i].context = inlay_task_context(i, (i + 1) * 0x9e3779b1u);
 		h->tasks[i].slot = h->slots + i * slot;
 		h->more[i].next = i + 1 < p->tasks ? i + 1 : INLAY_TASK_NONE;
 	}

@@ -21,7 +21,8 @@
  *   - The folder and the file belong to root or to the worker's user, and neither group nor others may write to them. So do all folders
  *     above; one of them may be writable when it is sticky, as /tmp.
  *   - The name has letters, digits, - and _ only; the file is a regular one, NAME.so.
- *   - What was looked at is what is loaded: by the open file, not by its name once more.
+ *   - What was looked at is what is loaded: by the open file, not by its name once more. The file stays open as long as the object is
+ *     loaded, since the loader knows objects by names, and this one's is the descriptor's.
  *   - Version and layout are the worker's: a plugin's inline code shares the structs of worker.h. One compiled with other headers is
  *     refused. Its name is the file's.
  *
@@ -57,6 +58,7 @@
 struct inlay_plugin_object {
 	void *object;                   /* dlopen's */
 	const struct inlay_task_plugin *plugin; /* in it */
+	int fd;                         /* the file; -1: none */
 };
 
 /* ------------------------------------------------------------------------------------------------------------------------
@@ -135,19 +137,48 @@ INLAY_COLD int inlay_plugin_folder(const char *path)
 	return err;
 }
 
+/* The name of an open file, by which the loader gets it. */
+INLAY_COLD void inlay_plugin_path(char path[32], int fd)
+{
+	snprintf(path, 32, "/proc/self/fd/%d", fd);
+}
+
+/*
+ * Unloads a plugin: after the worker that had it was destroyed. An object that the loader keeps all the same (it is loaded a second time,
+ * or is one of those that cannot be unloaded) keeps its descriptor: no other file is to get its name.
+ */
+INLAY_COLD void inlay_plugin_unload(struct inlay_plugin_object *p)
+{
+	void *kept = NULL;
+	char path[32];
+
+	if (p->object) {
+		dlclose(p->object);
+		inlay_plugin_path(path, p->fd);
+		kept = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
+		if (kept)
+			dlclose(kept);
+	}
+	if (p->fd >= 0 && !kept)
+		close(p->fd);
+	p->object = NULL;
+	p->plugin = NULL;
+	p->fd = -1;
+}
+
 /* Looks at an open file and loads it. */
-INLAY_COLD int inlay_plugin_open(struct inlay_plugin_object *p, int fd, const char *name)
+INLAY_COLD int inlay_plugin_open(struct inlay_plugin_object *p, const char *name)
 {
 	char path[32];
 	struct stat st;
 
-	if (fstat(fd, &st))
+	if (fstat(p->fd, &st))
 		return -errno;
 	if (!S_ISREG(st.st_mode))
 		return -EINVAL;
 	if (inlay_plugin_owner_check(&st, 0))
 		return -EPERM;
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	inlay_plugin_path(path, p->fd);
 	p->object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	if (!p->object)
 		return -ELIBBAD;
@@ -173,27 +204,22 @@ INLAY_COLD int inlay_plugin_open(struct inlay_plugin_object *p, int fd, const ch
 INLAY_COLD int inlay_plugin_load(struct inlay_plugin_object *p, const char *folder, const char *name)
 {
 	char file[INLAY_PLUGIN_NAME + 3];
-	int dir, fd, err;
+	int dir, err;
 
 	p->object = NULL;
 	p->plugin = NULL;
+	p->fd = -1;
 	if (!name || inlay_plugin_name_check(name))
 		return -EINVAL;
 	dir = inlay_plugin_folder(folder);
 	if (dir < 0)
 		return dir;
 	snprintf(file, sizeof(file), "%s.so", name);
-	fd = openat(dir, file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	err = fd < 0 ? -errno : inlay_plugin_open(p, fd, name);
-	if (fd >= 0)
-		close(fd);
+	p->fd = openat(dir, file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	err = p->fd < 0 ? -errno : inlay_plugin_open(p, name);
 	close(dir);
-	if (err && p->object)
-		dlclose(p->object);
-	if (err) {
-		p->object = NULL;
-		p->plugin = NULL;
-	}
+	if (err)
+		inlay_plugin_unload(p);
 	return err;
 }
 
@@ -206,15 +232,6 @@ INLAY_COLD int inlay_plugin_find(struct inlay_plugin_object *p, const char *cons
 	for (i = 0; i < num && err == -ENOENT; i++)
 		err = inlay_plugin_load(p, folders[i], name);
 	return err;
-}
-
-/* Unloads it: after the worker that had it was destroyed. */
-INLAY_COLD void inlay_plugin_unload(struct inlay_plugin_object *p)
-{
-	if (p->object)
-		dlclose(p->object);
-	p->object = NULL;
-	p->plugin = NULL;
 }
 
 #endif

@@ -227,7 +227,7 @@ INLAY_COLD void inlay_task_host_break(struct inlay_task_host *h, int why)
 		return;
 	h->broken = h->stopped ? -ECONNABORTED : why;
 	h->limit = 0;
-	h->outstanding = h->orphans = 0;
+	h->outstanding = h->orphans = h->unclaimed = 0;
 	h->waiting = INLAY_TASK_NONE;
 	h->hurry = 0;
 	h->due = 0;
@@ -249,6 +249,20 @@ INLAY_COLD void inlay_task_host_break(struct inlay_task_host *h, int why)
 			inlay_task_ripen(t);
 		}
 	}
+}
+
+/*
+ * Tasks may fly as long as they like, and WQEBBs are counted in 32 bits: the ends of those whose sends are done are brought along, so that
+ * none is ever further behind than half of what can be counted.
+ */
+INLAY_COLD void inlay_task_host_age(struct inlay_task_host *h)
+{
+	uint32_t i;
+
+	h->aged = h->link.sq.pi;
+	for (i = 0; i < h->num; i++)
+		if (inlay_task_is_sent(&h->tasks[i]))
+			h->tasks[i].end = inlay_task_sent(&h->link.sq);
 }
 
 /* An error completion: the first one tells why. */
@@ -324,9 +338,24 @@ INLAY_COLD struct inlay_task *inlay_task_host_sort(struct inlay_task_host *h, co
 		h->orphans--;
 		h->outstanding--;
 	} else if (!h->broken) {
+		h->unclaimed++;
 		h->strays++;
 	}
 	return NULL;
+}
+
+/*
+ * A task that was completed early is used again. Its answer is still to come, or it was one of those that said they were nobody's: then the
+ * command is no longer outstanding.
+ */
+INLAY_COLD void inlay_task_host_orphan(struct inlay_task_host *h)
+{
+	if (h->unclaimed) {
+		h->unclaimed--;
+		h->outstanding--;
+	} else {
+		h->orphans++;
+	}
 }
 
 /* Calls callbacks that are due, at most max. Returns how many. */
@@ -346,7 +375,8 @@ INLAY_COLD uint32_t inlay_task_host_deliver(struct inlay_task_host *h, uint32_t 
 			t->state = INLAY_TASK_QUARANTINE;
 			inlay_task_wait(t);
 		} else {
-			h->orphans += t->early;
+			if (t->early)
+				inlay_task_host_orphan(h);
 			t->early = 0;
 			inlay_task_next(t);
 			t->state = INLAY_TASK_IDLE;
@@ -381,8 +411,6 @@ INLAY_COLD void inlay_task_host_probe(struct inlay_task_host *h, uint64_t now)
 {
 	struct inlay_sq *sq = &h->link.sq;
 
-	if (h->probing && (int32_t)(inlay_task_sent(sq) - h->probe_end) >= 0)
-		h->probing = 0;
 	if (now < h->probe_at)
 		return;
 	h->probe_at = now + h->params.period < now ? INLAY_TASK_NEVER : now + h->params.period;
@@ -427,14 +455,28 @@ INLAY_COLD uint32_t inlay_task_host_tend(struct inlay_task_host *h, uint32_t max
  * Data path: progress
  */
 
-/* A completion that is not of a message. */
+/* A completion that is not of a message as they should be. */
 INLAY_COLD void inlay_task_host_other(struct inlay_task_host *h, const struct mlx5_cqe64 *cqe)
 {
+	struct inlay_sq *sq = &h->link.sq;
+
 	h->quiet++;
-	if (inlay_cqe_is_error(cqe))
+	if (inlay_cqe_is_error(cqe)) {
 		inlay_task_host_error(h, cqe);
-	else if (!inlay_cqe_is_send(cqe) || inlay_sq_release(&h->link.sq, cqe))
+	} else if (!inlay_cqe_is_send(cqe)) {
+		/* With an immediate, a key to close, written: it has taken a receive, and no answer does that. */
 		h->strays++;
+		if (h->link.qp)
+			inlay_task_link_break(&h->link);
+		inlay_task_host_break(h, -ECONNABORTED);
+	} else if (inlay_sq_release(sq, cqe)) {
+		h->strays++;
+	} else {
+		if ((int32_t)(inlay_task_sent(sq) - h->probe_end) >= 0)
+			h->probing = 0;
+		if ((sq->pi - h->aged) >> 30)
+			inlay_task_host_age(h);
+	}
 	inlay_cq_advance(&h->cq, 1);
 }
 

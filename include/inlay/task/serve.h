@@ -109,8 +109,10 @@ INLAY_ALWAYS struct inlay_task_cmd *inlay_task_conn_next(struct inlay_task_conn 
 /* Buffers that a command has held. */
 INLAY_FN void inlay_task_cmd_drop(struct inlay_task_cmd *cmd)
 {
-	if (cmd->pulled)
+	if (cmd->pulled) {
 		inlay_buf_dec_refcount(cmd->pulled, NULL);
+		cmd->conn->pulls--;
+	}
 	if (cmd->answer)
 		inlay_buf_dec_refcount(cmd->answer, NULL);
 	cmd->pulled = cmd->answer = NULL;
@@ -402,8 +404,8 @@ INLAY_COLD void inlay_task_conn_end(struct inlay_task_conn *c)
 }
 
 /*
- * Starts to read a command's payload. Returns 0; -EAGAIN when there is no buffer or no room in the ring; -E2BIG when it cannot be read at
- * all.
+ * Starts to read a command's payload. Returns 0; -EAGAIN when the connection's share of buffers is in use, or there is no buffer or no room
+ * in the ring; -E2BIG when it cannot be read at all.
  */
 INLAY_COLD int inlay_task_cmd_pull(struct inlay_task_cmd *cmd)
 {
@@ -413,7 +415,7 @@ INLAY_COLD int inlay_task_cmd_pull(struct inlay_task_cmd *cmd)
 
 	if (!pool || cmd->payload_key.bytes > inlay_pool_get_element_size(pool))
 		return -E2BIG;
-	if (!inlay_sq_room(&c->link.sq) || inlay_pool_alloc(pool, &cmd->pulled)) {
+	if (c->pulls == c->worker->share || !inlay_sq_room(&c->link.sq) || inlay_pool_alloc(pool, &cmd->pulled)) {
 		cmd->pulled = NULL;
 		return -EAGAIN;
 	}
@@ -424,6 +426,7 @@ INLAY_COLD int inlay_task_cmd_pull(struct inlay_task_cmd *cmd)
 		cmd->pulled = NULL;
 		return -EAGAIN;
 	}
+	c->pulls++;
 	cmd->posted = c->link.sq.pi;
 	cmd->payload = (const uint8_t *)inlay_buf_data(cmd->pulled);
 	cmd->state = INLAY_TASK_CMD_PULLING;
@@ -462,6 +465,26 @@ INLAY_ALWAYS uint32_t inlay_task_cmd_dispatch(struct inlay_task_cmd *cmd)
 	return 1;
 }
 
+/* Whether a command's payload is still to be read. */
+INLAY_ALWAYS int inlay_task_cmd_is_dry(const struct inlay_task_cmd *cmd)
+{
+	return cmd->payload_key.bytes && cmd->state == INLAY_TASK_CMD_WAITING && !cmd->pulled;
+}
+
+/*
+ * Starts to read the payloads of commands that wait, in their order: a later one must not have the last buffer while an earlier one is
+ * without.
+ */
+INLAY_COLD void inlay_task_conn_pull(struct inlay_task_conn *c)
+{
+	uint32_t i;
+
+	c->dry = 0;
+	for (i = c->waiting.first; i != INLAY_TASK_NOBODY && !c->dry; i = c->cmds[i].next)
+		if (inlay_task_cmd_is_dry(&c->cmds[i]))
+			c->dry = inlay_task_cmd_pull(&c->cmds[i]) == -EAGAIN;
+}
+
 /* Commands that wait, as far as they can go on. Returns how many handlers were called. */
 INLAY_COLD uint32_t inlay_task_conn_wait(struct inlay_task_conn *c, uint32_t max)
 {
@@ -470,7 +493,9 @@ INLAY_COLD uint32_t inlay_task_conn_wait(struct inlay_task_conn *c, uint32_t max
 	int err;
 
 	while (n < max && (cmd = inlay_task_fifo_first(c, &c->waiting))) {
-		if (cmd->payload_key.bytes && cmd->state == INLAY_TASK_CMD_WAITING && !cmd->pulled) {
+		if (c->dry)
+			inlay_task_conn_pull(c);
+		if (inlay_task_cmd_is_dry(cmd)) {
 			err = inlay_task_cmd_pull(cmd);
 			if (err == -EAGAIN)
 				break;
@@ -522,8 +547,9 @@ INLAY_COLD void inlay_task_conn_sort(struct inlay_task_cmd *cmd, const uint8_t *
 	cmd->response_key = head.response;
 	cmd->response_room = c->room;
 	cmd->state = INLAY_TASK_CMD_WAITING;
-	if (head.flags & INLAY_TASK_PAYLOAD_KEY)
-		inlay_task_cmd_pull(cmd); /* as early as can be; if not now, in its turn */
+	/* As early as can be; if not now, in its turn. */
+	if (head.flags & INLAY_TASK_PAYLOAD_KEY && !c->dry)
+		c->dry = inlay_task_cmd_pull(cmd) == -EAGAIN;
 	inlay_task_fifo_push(c, &c->waiting, cmd);
 	inlay_task_conn_tend_soon(c);
 }
@@ -561,7 +587,7 @@ INLAY_COLD void inlay_task_worker_probe(struct inlay_task_worker *w, uint64_t no
 
 		if (!c->connected || c->broken)
 			continue;
-		if (c->probing && (int32_t)(inlay_task_sent(&c->link.sq) - c->probe_end) < 0)
+		if (c->probing)
 			continue;
 		if (inlay_post_write(&c->link.sq, 0, 0, NULL, 0, INLAY_SIGNALED))
 			continue;
@@ -603,18 +629,25 @@ INLAY_ALWAYS struct inlay_task_conn *inlay_task_worker_conn(const struct inlay_t
 INLAY_COLD void inlay_task_conn_other(struct inlay_task_conn *c, const struct mlx5_cqe64 *cqe)
 {
 	struct inlay_task_cmd *cmd;
+	int end = inlay_cqe_is_error(cqe);
 
 	if (inlay_cqe_is_send(cqe)) {
 		if (inlay_sq_release(&c->link.sq, cqe))
 			c->strays++;
-	} else if (!inlay_cqe_is_error(cqe)) {
-		c->strays++;
+		else if ((int32_t)(inlay_task_sent(&c->link.sq) - c->probe_end) >= 0)
+			c->probing = 0;
 	} else {
+		/* With an immediate, a key to close, written: it has taken a receive, and no command does that. */
+		if (!end) {
+			c->strays++;
+			inlay_task_conn_break(c);
+			end = 1;
+		}
 		cmd = inlay_task_conn_next(c);
 		if (cmd)
 			inlay_task_cmd_spare(cmd);
 	}
-	if (inlay_cqe_is_error(cqe)) {
+	if (end) {
 		inlay_task_conn_end(c);
 		return;
 	}
@@ -681,6 +714,7 @@ INLAY_FN uint32_t inlay_task_worker_progress(struct inlay_task_worker *w, uint64
 	struct inlay_task_conn *c;
 	uint32_t done = 0, n, bytes;
 
+	w->inside++;
 	if (INLAY_UNLIKELY(now >= w->due))
 		done = inlay_task_worker_tend(w, now, max);
 	for (n = 0; n < max && done < max && (cqe = inlay_cq_peek(&w->cq)); n++) {
@@ -701,6 +735,7 @@ INLAY_FN uint32_t inlay_task_worker_progress(struct inlay_task_worker *w, uint64
 		done += w->progress[n]->plugin->progress(w->progress[n]->state);
 	if (w->dirty)
 		inlay_task_worker_flush(w);
+	w->inside--;
 	return done;
 }
 
@@ -710,12 +745,12 @@ INLAY_FN uint64_t inlay_task_worker_due(const struct inlay_task_worker *w)
 	return w->due;
 }
 
-/* As inlay_task_host_arm. What a plugin's progress has to do is not known to it. */
+/* As inlay_task_host_arm. A stalled command has its worker progress at once; what a plugin's progress has to do is not known to it. */
 INLAY_FN int inlay_task_worker_arm(struct inlay_task_worker *w)
 {
 	if (!w->params.events)
 		return -ENOTSUP;
-	if (inlay_cq_peek(&w->cq))
+	if (!w->due || w->dirty || inlay_cq_peek(&w->cq))
 		return -EAGAIN;
 	if (inlay_cq_arm(&w->cq, 0))
 		return -ENOTSUP;
@@ -730,8 +765,8 @@ INLAY_FN int inlay_task_worker_arm(struct inlay_task_worker *w)
  * Takes a connection down, broken or not; its host finds out as if the worker had died. Plugins are told, if they have not been. Memory and
  * *c are the caller's again.
  *
- * Returns 0; -EBUSY while handlers keep commands of it (answer them: nothing is sent once it is broken), or when something of it is in use:
- * it is then broken, and it may be called again.
+ * Returns 0; -EBUSY when a plugin's function calls it, for which nothing has happened; -EBUSY while handlers keep commands of it (answer
+ * them: nothing is sent once it is broken), or when something of it is in use: it is then broken, and it may be called again.
  */
 INLAY_COLD int inlay_task_conn_destroy(struct inlay_task_conn *c)
 {
@@ -739,6 +774,8 @@ INLAY_COLD int inlay_task_conn_destroy(struct inlay_task_conn *c)
 	struct inlay_task_conn **at;
 	uint32_t i, qpn = (uint32_t)(c->link.sq.qpn8 >> 8);
 
+	if (w->inside)
+		return -EBUSY;
 	if (!c->broken)
 		inlay_task_conn_break(c);
 	inlay_task_conn_end(c);

@@ -211,8 +211,8 @@ INLAY_FN int inlay_task_set_payload(struct inlay_task *t, struct inlay_buf *payl
 }
 
 /*
- * A buffer of the caller's for the response, which gets room from the start of its window to its end, and the response's length as the
- * window's; NULL: the response stays in the answer. No list. The caller keeps his reference.
+ * A buffer of the caller's for the response, which gets room from the start of its window to its end. The window is empty from submit on,
+ * and has the response's length when there is one. NULL: the response stays in the answer. No list. The caller keeps his reference.
  */
 INLAY_FN int inlay_task_set_response(struct inlay_task *t, struct inlay_buf *response)
 {
@@ -306,7 +306,7 @@ INLAY_FN int inlay_task_host_broken(const struct inlay_task_host *h)
 	return h->broken;
 }
 
-/* Answers that belonged to no task and to none that was completed early: of a worker that is out of order. */
+/* What came and belonged to no task, nor to one that was completed early: of a worker that is out of order. */
 INLAY_FN uint32_t inlay_task_host_strays(const struct inlay_task_host *h)
 {
 	return h->strays;
@@ -394,8 +394,8 @@ INLAY_FN int inlay_task_submit_other(struct inlay_task *t, int ring)
 		segs = 0;
 	} else if (segs > h->params.max_gather) {
 		return -E2BIG;
-	} else if (segs && t->payload != inlay_task_rest(t)->payload) {
-		held = INLAY_TASK_HELD_SEND;
+	} else if (segs && (t->payload != inlay_task_rest(t)->payload || inlay_buf_next(t->payload))) {
+		held = INLAY_TASK_HELD_SEND; /* some of it is the caller's */
 	}
 	windows = (flags & INLAY_TASK_PAYLOAD_KEY ? 1u : 0) + (flags & INLAY_TASK_RESPONSE_KEY ? 1u : 0);
 	if (windows > h->num_windows)
@@ -441,7 +441,11 @@ INLAY_FN int inlay_task_submit_other(struct inlay_task *t, int ring)
 	inlay_sq_commit(sq, at, MLX5_OPCODE_SEND, fence);
 	if (ring)
 		inlay_sq_ring(sq);
-	inlay_task_flies(t, h, held | (t->response ? (uint32_t)INLAY_TASK_HELD_COPY : 0));
+	if (t->response) {
+		t->response->data_len = 0;
+		held |= INLAY_TASK_HELD_COPY;
+	}
+	inlay_task_flies(t, h, held);
 	return 0;
 }
 

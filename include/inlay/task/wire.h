@@ -32,7 +32,8 @@
  *
  * Context. An index and a generation, made by the host and found there in a table: see inlay_task_context. To the worker it is eight bytes
  * to be given back. It is never a pointer, and a task that the host completes is the one that its table holds under index and generation,
- * or none.
+ * or none. First generations are far from each other, so that one flipped bit names nobody. The context alone decides: what an answer
+ * echoes of plugin and destination is for who reads the wire, and is not compared.
  *
  * Lengths. A message says its length twice: by its head, and by the device's byte count. Both must agree to the byte. What is added is
  * compared before it is added, in 64 bits, so that nothing wraps.
@@ -323,13 +324,15 @@ INLAY_FN int inlay_task_key_read(struct inlay_task_key *key, const uint8_t *at)
  *
  * Returns 0 when head, keys and lengths are right: then c->at + c->length == bytes, or, with INLAY_TASK_PAYLOAD_KEY, c->at == bytes and
  * c->length == c->payload.bytes. Else -EBADMSG: then c->context, plugin and destination are what the head says as far as there is a whole
- * head of this version, and 0 if not, so that it can be answered; the rest is undefined.
+ * head of this version, so that it can be answered; if not, the context is all ones, which no task has, and the others are 0. The rest is
+ * undefined.
  */
 INLAY_FN int inlay_task_command_read(struct inlay_task_command *c, const uint8_t *msg, uint32_t bytes)
 {
 	uint32_t kind;
 
-	c->context = c->plugin = c->destination = 0;
+	c->context = UINT64_MAX;
+	c->plugin = c->destination = 0;
 	c->flags = c->length = 0;
 	c->payload.rkey = c->response.rkey = 0;
 	c->payload.bytes = c->response.bytes = 0;

@@ -40,6 +40,7 @@
  *
  * Payload by a key. It is read, by one RDMA read, into a buffer of params.pull, and then is where cmd->payload points, as any other; it is
  * given back when the command is answered. Without such a pool, or when it is larger than its elements, the command is refused with -E2BIG.
+ * Each connection has its share of the pool, its elements divided by params.connections; when that is in use, the next such command waits.
  *
  * Credits. Each connection has its own receives, params.credits, of which each holds one command until it is answered: a host that floods
  * takes nothing from the others, and a handler that keeps commands slows down its own host only. The receive is posted again before the
@@ -48,7 +49,7 @@
  * Many hosts. All connections complete to the worker's one CQ, and are found by queue pair number. A connection breaks alone: by its host's
  * death, by a key that it had no right to, by a send that nobody takes. Its commands that handlers have kept stay theirs: to answer them is
  * no fault, and gives them back; inlay_task_conn_destroy waits for that. The plugins are told (`connection`), and inlay_task_worker_gone
- * names it. With params.period each host is asked by a zero-byte write whether it is there.
+ * names it, to be destroyed outside of plugins' functions. With params.period each host is asked by a zero-byte write whether it is there.
  *
  * Handles. What a plugin gives out to a host, it files under that connection: inlay_task_conn_state is a pointer for each plugin and
  * connection, and struct inlay_task_handles a table of numbered objects with generations for the caller's memory. A number of one host's
@@ -191,7 +192,7 @@ struct inlay_task_worker_params {
 	uint32_t response;              /* bytes of cmd->response */
 	uint32_t max_inline;            /* responses up to that many bytes are copied into the WQE; at most 512 */
 	uint32_t events;                /* a completion channel, to sleep on */
-	struct inlay_pool *pull;        /* started: where payloads by key are read to; NULL: none are */
+	struct inlay_pool *pull;        /* started, an element for each connection at least: where payloads by key are read to; NULL: none are */
 	uint64_t period;                /* between two probes of each host, in the caller's unit of time; 0: none */
 	uint64_t id;                    /* told to the hosts in the address */
 };
@@ -205,13 +206,15 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_worker {
 	struct inlay_task_conn *dirty;  /* those to ring for */
 	struct inlay_task_conn *tended; /* those with something to be done */
 	uint32_t num_progress;          /* plugins that have one: */
-	uint32_t num_conns;
+	uint32_t inside;                /* plugins' functions are being called */
 	struct inlay_task_slot **progress;
 	struct inlay_cq cq __attribute__((aligned(INLAY_CACHE_LINE)));
 	struct inlay_task_conn **conns;
 	struct inlay_task_conn *gone;
 	struct inlay_task_slot **order; /* in the order of the entries */
 	uint32_t num_plugins;
+	uint32_t num_conns;
+	uint32_t share;                 /* elements of params.pull that a connection may use */
 	uint32_t strays;                /* completions that belong to no connection */
 	uint64_t probe_at;
 	struct inlay_task_worker_params params;
@@ -256,8 +259,10 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_conn {
 	uint8_t broken;
 	uint8_t probing;
 	uint8_t up;                     /* plugins know of it */
-	uint8_t reserved[2];
+	uint8_t dry;                    /* a payload waits to be read; later ones are not read before it */
+	uint8_t reserved;
 	uint32_t probe_end;
+	uint32_t pulls;                 /* elements of params.pull that it uses */
 	uint32_t strays;                /* completions that make no sense */
 	uint32_t answer_room;           /* bytes of a response in an answer */
 	struct inlay_task_link link;
@@ -311,6 +316,8 @@ INLAY_COLD int inlay_task_worker_check(const struct inlay_task_worker_params *p)
 	if (p->message < INLAY_TASK_MESSAGE_MIN || p->message > INLAY_TASK_MESSAGE_MAX)
 		return -EINVAL;
 	if (!p->response || p->response > INLAY_TASK_MESSAGE_MAX)
+		return -EINVAL;
+	if (p->pull && inlay_pool_num_elements(p->pull) < p->connections)
 		return -EINVAL;
 	return p->max_inline > 512 || p->max_inline > p->response ? -EINVAL : 0;
 }
@@ -445,6 +452,7 @@ INLAY_COLD int inlay_task_worker_init(struct inlay_task_worker *w, void *memory,
 	at += inlay_task_worker_lines((uint64_t)p->plugins * sizeof(void *));
 	w->progress = (struct inlay_task_slot **)(void *)at;
 	w->due = p->period ? 0 : UINT64_MAX;
+	w->share = p->pull ? inlay_pool_num_elements(p->pull) / p->connections : 0;
 	for (i = 0; i < num && !err; i++)
 		err = inlay_task_worker_open(w, &entries[i]);
 	if (err)
@@ -476,17 +484,23 @@ INLAY_COLD int inlay_task_worker_make(struct inlay_task_worker *w, void *memory,
 				      const struct inlay_task_worker_params *p, const struct inlay_task_entry *entries, uint32_t num)
 {
 	uint64_t cqes = (uint64_t)p->connections * (5ull * inlay_task_conn_wqebbs(p) + p->credits);
+	struct ibv_device_attr device;
 	int err;
 
 	w->pd = pd;
+	err = -ibv_query_device(pd->context, &device);
+	if (err)
+		return err;
+	/* Every WQE that is flushed has a completion, signaled or not; rings may turn out longer than asked for. conn_create looks again. */
+	if (cqes > (uint32_t)device.max_cqe)
+		cqes = (uint32_t)device.max_cqe;
 	errno = 0;
 	if (p->events) {
 		w->channel = ibv_create_comp_channel(pd->context);
 		if (!w->channel)
 			return errno ? -errno : -ENOMEM;
 	}
-	/* Every WQE that is flushed has a completion, signaled or not; rings may turn out longer than asked for. */
-	w->ibcq = ibv_create_cq(pd->context, cqes > 1u << 22 ? 1 << 22 : (int)cqes, NULL, w->channel, 0);
+	w->ibcq = ibv_create_cq(pd->context, (int)cqes, NULL, w->channel, 0);
 	if (!w->ibcq)
 		return errno ? -errno : -ENOMEM;
 	err = inlay_cq_from_cq(&w->cq, w->ibcq);
@@ -506,7 +520,7 @@ INLAY_COLD int inlay_task_worker_make(struct inlay_task_worker *w, void *memory,
  * size     its bytes, at least inlay_task_worker_size(p)
  * entries  num plugins; copied. Their interfaces are not, and must outlive the worker
  *
- * Returns 0; -EINVAL for an argument out of its range, or a plugin without handler; -ENOMEM when size is too small, there are more plugins
+ * Returns 0; -EINVAL for an argument out of its range, a pool with less elements than connections, or a plugin without handler; -ENOMEM when size is too small, there are more plugins
  * than p->plugins, or the device has not as much; -EPROTO for a plugin of another version or layout; -EEXIST for two of the same id; what a
  * plugin's open returned; else the negative errno of the verbs call that failed. On failure nothing is left behind.
  */
