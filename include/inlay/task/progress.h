@@ -525,7 +525,9 @@ INLAY_ALWAYS void inlay_task_host_take(struct inlay_task_host *h, const struct m
 	msg = *slot;
 	/*
 	 * Only what the device has written is believed. Fewer bytes than a head are a length beyond all. Kind, version and length are
-	 * looked at together, past the status of 12 bits. In flight, with nothing held and nothing early, is one word.
+	 * looked at together, past the status of 12 bits. In flight, with nothing held and nothing early, is one word. Whether the command was
+	 * rung for at all costs five instructions and is asked below only: a worker that answers what it was not yet asked gains nothing by it,
+	 * since what such a task has for the device is in the WQE or in the host's own memory.
 	 */
 	if (INLAY_UNLIKELY(length > h->answer_room))
 		goto other;
