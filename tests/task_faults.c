@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * task_faults.c: command tasks between two processes, of which one dies, falls silent, or whose messages are lost, doubled, spoiled or
- * late. Each command is completed once, whatever happens, and memory is out of quarantine only when nobody touches it any more. The other
+ * task_faults.c: command tasks between two processes, of which one dies, falls silent, or whose messages are lost, doubled or late.
+ * Each command is completed once, whatever happens, and memory is out of quarantine only when nobody touches it any more. The other
  * process is this program again, with faults of its own by SOFTDEV_FAULT.
  */
 #include "common.h"
@@ -13,6 +13,7 @@
 #define DIE 3u           /* ends the process, with a command in its hands */
 #define BACK 4u          /* answers with what it was sent by a key */
 #define COMMANDS 200u
+#define GRACE 5.0        /* seconds that a loaded machine may be late by */
 
 static int wire;                         /* to the other process */
 static pid_t other;
@@ -307,12 +308,12 @@ static void worker_killed_in_mid_command(void **state)
 	finish();
 }
 
-/* All was acknowledged long ago: only the probe can tell */
+/* All was acknowledged long ago: only the probe can tell, and within the bound that the manual says */
 static void worker_killed_with_nothing_on_the_wire(void **state)
 {
 	struct inlay_task_host_params p = host_params();
+	double begin, took, bound = (double)inlay_task_host_bound(&p) * 1e-9;
 	struct inlay_task *t[5];
-	double begin;
 	uint32_t i;
 
 	(void)state;
@@ -326,12 +327,57 @@ static void worker_killed_with_nothing_on_the_wire(void **state)
 	assert_int_equal(total(), 0);
 	must(kill(other, SIGKILL));
 	begin = now();
+	until(total() == 5);
+	took = now() - begin;
+	print_message("# noticed after %.0f ms; the bound is %.0f ms\n", took * 1e3, bound * 1e3);
+	assert_true(took <= bound + GRACE);
 	all_lost(t, 5);
 	assert_int_equal(inlay_task_host_broken(&line->host), -ECONNRESET);
-	print_message("# noticed after %.0f ms; the bound is %.0f ms\n", (now() - begin) * 1e3,
-		      (double)inlay_task_host_bound(&p) * 1e-6);
 	host_free();
 	finish();
+}
+
+/*
+ * Killed while it may read payloads and write responses: with one kept, one in its hands, as it ends by itself. All is completed, the windows
+ * come back, and the memory can be given another use.
+ */
+static void worker_killed_with_windows_open(void **state)
+{
+	struct inlay_inventory *inv = NULL;
+	struct inlay_buf *bufs[4];
+	struct region outside;
+	struct inlay_task *t[2];
+	uint32_t i, k, free_windows;
+	void *memory;
+
+	(void)state;
+	region_make(&outside, ARRAY(bufs) * LARGE, 1);
+	memory = pages(inlay_inventory_size(ARRAY(bufs)));
+	must(inlay_inventory_create(memory, inlay_inventory_size(ARRAY(bufs)), ARRAY(bufs), &inv));
+	must(inlay_inventory_start(inv));
+	for (i = 0; i < ARRAY(bufs); i++)
+		must(inlay_inventory_get_by_data(inv, &outside.map, outside.at + i * LARGE, LARGE, &bufs[i]));
+	start("worker", NULL);
+	host_make();
+	for (i = 0; i < 2; i++) {
+		t[i] = task(i ? DIE : KEEP, i);
+		must(inlay_task_set_payload(t[i], bufs[2 * i]));
+		must(inlay_task_set_response(t[i], bufs[2 * i + 1]));
+		must(inlay_task_submit(t[i]));
+	}
+	assert_int_equal(line->host.free_window, INLAY_TASK_NONE);
+	all_lost(t, 2);
+	for (free_windows = 0, k = line->host.free_window; k != INLAY_TASK_NONE; k = line->host.windows[k].next)
+		free_windows++;
+	assert_int_equal(free_windows, 4);
+	assert_int_equal(reused, 0);
+	host_free();
+	finish();
+	for (i = 0; i < ARRAY(bufs); i++)
+		must(inlay_buf_dec_refcount(bufs[i], NULL));
+	must(inlay_inventory_destroy(inv));
+	free(memory);
+	region_free(&outside);
 }
 
 /* Submits, and waits for its end */
@@ -465,65 +511,6 @@ static void hurt(void **state)
 	}
 }
 
-/*
- * A bit of a message is wrong, and no checksum of the network's tells. It may be one of the payload, which is not inlay's to know; of the
- * context: nobody's answer; of the version: no answer at all. Each command is completed once, by its deadline if by nothing else.
- */
-static void spoiled(void **state)
-{
-	static const char *const faults[][2] = {{"corrupt@5-/9", NULL}, {NULL, "corrupt@5-/9"}, {"corrupt@3-/31", "corrupt@7-/37"}};
-	uint32_t i, k, round, sent, ends[4];
-	double end;
-	struct inlay_task *t[8];
-
-	(void)state;
-	need_softdev("fault injection");
-	for (i = 0; i < ARRAY(faults); i++) {
-		start("worker", faults[i][1]);
-		host_make();
-		for (k = 0; k < 8; k++)
-			t[k] = task(ECHO, k);
-		must(softdev_fault(faults[i][0]));
-		memset(ends, 0, sizeof(ends));
-		for (round = sent = 0; round < 30 && inlay_task_host_limit(&line->host); round++) {
-			uint32_t before = sent;
-
-			for (k = 0; k < 8; k++) {
-				struct inlay_buf *buf = inlay_task_get_payload(t[k]);
-
-				/* Short ones: it is the head that is to be hit */
-				inlay_buf_set_data(buf, inlay_buf_head(buf), k);
-				must(inlay_task_set_deadline(t[k], nanoseconds() + 500000000));
-				if (inlay_task_state(t[k]) == INLAY_TASK_IDLE && !inlay_task_submit(t[k]))
-					sent++;
-			}
-			until(total() == sent);
-			/* Those that were over time may still be answered; what was nobody's stays outstanding */
-			for (end = now() + 2; sent == before && now() < end && inlay_task_host_outstanding(&line->host) >= 8;)
-				go();
-			for (k = 0; k < 8; k++) {
-				int status = inlay_task_status(t[k]);
-
-				ends[0] += !status;
-				ends[1] += status == -EBADMSG;
-				ends[2] += status == -ENOENT;
-				ends[3] += status == -ETIMEDOUT;
-			}
-		}
-		must(softdev_fault(NULL));
-		must(inlay_task_host_stop(&line->host));
-		until(inlay_task_host_broken(&line->host));
-		assert_int_equal(total(), sent);
-		print_message("# %u commands: %u answered, %u malformed, %u for no plugin, %u over time; %u nobody's\n", sent, ends[0],
-			      ends[1], ends[2], ends[3], inlay_task_host_strays(&line->host));
-		assert_true(ends[0] && (!faults[i][0] || ends[1] + ends[2] + ends[3]));
-		for (k = 0; k < 8; k++)
-			must(inlay_task_release(t[k]));
-		host_free();
-		finish();
-	}
-}
-
 /* ---- memory in quarantine ---- */
 
 /*
@@ -598,9 +585,9 @@ int main(int argc, char **argv)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(worker_killed_in_mid_command),
 		cmocka_unit_test(worker_killed_with_nothing_on_the_wire),
+		cmocka_unit_test(worker_killed_with_windows_open),
 		cmocka_unit_test(host_killed),
 		cmocka_unit_test(hurt),
-		cmocka_unit_test(spoiled),
 		cmocka_unit_test(late),
 	};
 

@@ -1,0 +1,738 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * task_spoiled.c: command tasks whose peer is out of order. Each bit of the head of a command, and of an answer, is wrong once, and it is
+ * told of every task in flight whether it is completed, with which status and by whom: nobody but the one that the message was for, and not
+ * even that one when it is the context that is hit. And messages of other operations than plain sends, to a host and to a worker. Time is
+ * the test's own.
+ */
+#include "common.h"
+#include "task_rig.h"
+
+#define ECHO 0x11u      /* the ids are more than a bit apart */
+#define KEEP 0x22u      /* answers when it is told to */
+#define BACK 0x44u      /* answers with what it was sent by a key */
+#define TASKS 8u
+#define PLACE 100u      /* a task's destination, less its number */
+#define WRITTEN 5000u   /* bytes of a response that is written by a key */
+#define BITS (INLAY_TASK_HEAD * 8)
+
+static struct desk *desk;
+static struct line *lines[2], *line;
+static struct region outside;
+static struct inlay_inventory *inv;
+static void *inv_memory;
+static struct inlay_buf *out, *in;
+static struct inlay_task_cmd *kept[2 * TASKS];
+static uint64_t clock_now;
+static uint64_t echoed;                 /* destination that a handler was given last */
+static uint32_t num_kept, handled, reused;
+
+/* What has become of each task */
+static struct {
+	uint32_t times, by, len;
+	int status;
+} ends[TASKS];
+
+static int echo(void *plugin, struct inlay_task_cmd *cmd)
+{
+	(void)plugin;
+	handled++;
+	echoed = cmd->destination;
+	memcpy(cmd->response, cmd->payload, cmd->payload_len);
+	cmd->response_len = cmd->payload_len;
+	return 0;
+}
+
+static int keep(void *plugin, struct inlay_task_cmd *cmd)
+{
+	(void)plugin;
+	handled++;
+	assert_true(num_kept < ARRAY(kept));
+	kept[num_kept++] = cmd;
+	return INLAY_TASK_LATER;
+}
+
+static int back(void *plugin, struct inlay_task_cmd *cmd)
+{
+	(void)plugin;
+	handled++;
+	echoed = cmd->destination;
+	assert_non_null(cmd->pulled);
+	must(inlay_task_cmd_answer_buf(cmd, 0, cmd->pulled));
+	return INLAY_TASK_LATER;
+}
+
+#define PLUGIN(name, handler) {INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, name, NULL, NULL, NULL, NULL, handler, NULL, NULL}
+
+static const struct inlay_task_plugin plugin_echo = PLUGIN("echo", echo), plugin_keep = PLUGIN("keep", keep),
+				      plugin_back = PLUGIN("back", back);
+static const struct inlay_task_entry entries[] = {{ECHO, &plugin_echo, NULL}, {KEEP, &plugin_keep, NULL}, {BACK, &plugin_back, NULL}};
+
+static void done(struct inlay_task *task, uint64_t user_data, uint64_t host_user_data)
+{
+	assert_int_equal(host_user_data, 0); /* the first line's tasks only are counted */
+	ends[user_data].times++;
+	ends[user_data].status = inlay_task_status(task);
+	ends[user_data].by = inlay_task_by(task);
+	ends[user_data].len = inlay_task_response_len(task);
+}
+
+static void count_reused(struct inlay_task *task, uint64_t user_data, uint64_t host_user_data)
+{
+	(void)user_data;
+	(void)host_user_data;
+	assert_int_equal(inlay_task_state(task), INLAY_TASK_IDLE);
+	reused++;
+}
+
+static uint32_t completed(void)
+{
+	uint32_t i, n = 0;
+
+	for (i = 0; i < TASKS; i++)
+		n += ends[i].times;
+	return n;
+}
+
+static void rig_make(uint32_t num_lines)
+{
+	struct inlay_task_host_params hp = inlay_task_host_default();
+	struct inlay_task_worker_params wp = inlay_task_worker_default();
+	uint32_t i;
+
+	hp.tasks = hp.in_flight = TASKS;
+	hp.windows = 4;
+	hp.period = wp.period = 0;
+	hp.reusable = count_reused;
+	hp.path.timeout = wp.path.timeout = 8;
+	hp.path.retries = wp.path.retries = 1;
+	wp.connections = num_lines;
+	wp.credits = wp.spare = TASKS;
+	clock_now = 1;
+	num_kept = handled = reused = 0;
+	memset(ends, 0, sizeof(ends));
+	desk = desk_make(&wp, entries, ARRAY(entries), 4);
+	for (i = 0; i < num_lines; i++) {
+		lines[i] = (struct line *)pages(sizeof(*lines[i]));
+		hp.user_data = i;
+		line_make(lines[i], desk, &hp);
+	}
+	line = lines[0];
+	region_make(&outside, 2 * LARGE, 1);
+	inv_memory = pages(inlay_inventory_size(4));
+	must(inlay_inventory_create(inv_memory, inlay_inventory_size(4), 4, &inv));
+	must(inlay_inventory_start(inv));
+	must(inlay_inventory_get_by_data(inv, &outside.map, outside.at, LARGE, &out));
+	must(inlay_inventory_get_by_addr(inv, &outside.map, outside.at + LARGE, LARGE, &in));
+}
+
+static void rig_free(uint32_t num_lines)
+{
+	uint32_t i;
+
+	for (i = 0; i < num_lines; i++) {
+		line_free(lines[i]);
+		free(lines[i]);
+	}
+	desk_free(desk);
+	must(inlay_buf_dec_refcount(out, NULL));
+	must(inlay_buf_dec_refcount(in, NULL));
+	must(inlay_inventory_destroy(inv));
+	region_free(&outside);
+	free(inv_memory);
+}
+
+static void turn(void)
+{
+	step();
+	inlay_task_worker_progress(&desk->worker, clock_now, 16);
+	step();
+	inlay_task_host_progress(&lines[0]->host, clock_now, 16);
+	if (desk->params.connections == 2)
+		inlay_task_host_progress(&lines[1]->host, clock_now, 16);
+	if (softdev_present())
+		softdev_run(); /* where no time passes, it is this that tries again */
+}
+
+static void turns(uint32_t n)
+{
+	while (n--)
+		turn();
+}
+
+#define until(condition)                                                                            \
+	do {                                                                                        \
+		double end_ = now() + DEADLINE;                                                     \
+		while (!(condition)) {                                                              \
+			turn();                                                                     \
+			if (now() > end_)                                                           \
+				fail_msg("%s: not within %d s", #condition, (int)DEADLINE);         \
+		}                                                                                   \
+	} while (0)
+
+static void tasks_make(struct inlay_task **t)
+{
+	uint32_t i;
+
+	for (i = 0; i < TASKS; i++) {
+		must(inlay_task_alloc_init(&line->host, KEEP, done, &t[i]));
+		inlay_task_set_user_data(t[i], i);
+		must(inlay_task_set_destination(t[i], PLACE + i));
+	}
+}
+
+static void tasks_free(struct inlay_task **t)
+{
+	uint32_t i;
+
+	for (i = 0; i < TASKS; i++)
+		must(inlay_task_release(t[i]));
+}
+
+static void payload(struct inlay_task *t, uint32_t len)
+{
+	struct inlay_buf *buf = inlay_task_get_payload(t);
+
+	inlay_buf_set_data(buf, inlay_buf_head(buf), len);
+	fill(inlay_buf_data(buf), len, len);
+}
+
+/* Of the commands that are kept, the one of this task; it is no longer kept */
+static struct inlay_task_cmd *take_kept(uint32_t task)
+{
+	struct inlay_task_cmd *cmd;
+	uint32_t i;
+
+	for (i = 0; i < num_kept && kept[i]->destination != PLACE + task; i++)
+		;
+	assert_true(i < num_kept);
+	cmd = kept[i];
+	kept[i] = kept[--num_kept];
+	return cmd;
+}
+
+static void answer_kept(void)
+{
+	while (num_kept)
+		must(inlay_task_cmd_answer(kept[--num_kept], 0));
+}
+
+/* ---- every bit ---- */
+
+struct expected {
+	uint32_t by;                    /* INLAY_TASK_BY_NOBODY: no task is completed by it */
+	int status;
+};
+
+static struct expected expect(uint32_t by, int status)
+{
+	struct expected e;
+
+	e.by = by;
+	e.status = status;
+	return e;
+}
+
+/*
+ * All but the target are in flight and untouched; then they are answered, and nothing is outstanding: as many as the limit can be submitted
+ * again, as the next round does. what, bit: for the message
+ */
+static void others_go_on(struct inlay_task **t, uint32_t target, const char *what, uint32_t bit)
+{
+	uint32_t i;
+
+	for (i = 0; i < TASKS; i++)
+		if (i != target && (ends[i].times || inlay_task_status(t[i]) != -EINPROGRESS))
+			fail_msg("%s, bit %u: task %u was completed, status %d, instead of %u", what, bit, i, ends[i].status, target);
+	if (inlay_task_host_outstanding(&line->host) != TASKS - 1)
+		fail_msg("%s, bit %u: %u are outstanding of %u", what, bit, inlay_task_host_outstanding(&line->host), TASKS - 1);
+	answer_kept();
+	until(completed() == TASKS);
+	for (i = 0; i < TASKS; i++) {
+		assert_int_equal(ends[i].times, 1);
+		assert_int_equal(inlay_task_state(t[i]), INLAY_TASK_IDLE);
+		if (i != target) {
+			assert_int_equal(ends[i].status, 0);
+			assert_int_equal(ends[i].by, INLAY_TASK_BY_HANDLER);
+		}
+	}
+	assert_int_equal(inlay_task_host_outstanding(&line->host), 0);
+}
+
+/* The message was nobody's: the task is in flight until its deadline, and what it lends to the worker until that is taken back */
+static void over_time(struct inlay_task *t, uint32_t target, const char *what, uint32_t bit)
+{
+	uint32_t before = reused;
+
+	if (ends[target].times)
+		fail_msg("%s, bit %u: its task was completed, status %d", what, bit, ends[target].status);
+	assert_int_equal(inlay_task_status(t), -EINPROGRESS);
+	assert_int_equal(inlay_task_host_outstanding(&line->host), TASKS);
+	clock_now += 10;
+	until(ends[target].times);
+	assert_int_equal(ends[target].status, -ETIMEDOUT);
+	assert_int_equal(ends[target].by, INLAY_TASK_BY_HOST);
+	if (inlay_task_state(t) == INLAY_TASK_QUARANTINE) {
+		must(inlay_task_revoke(t));
+		until(reused == before + 1);
+	}
+}
+
+static void as_expected(const struct expected *e, uint32_t target, const char *what, uint32_t bit)
+{
+	if (ends[target].times != 1 || ends[target].status != e->status || ends[target].by != e->by)
+		fail_msg("%s, bit %u: completed %u times, status %d by %u where %d by %u was due", what, bit, ends[target].times,
+			 ends[target].status, ends[target].by, e->status, e->by);
+}
+
+enum command_shape { ONE, TWO, GATHERED, BY_KEY, COMMAND_SHAPES };
+
+static const char *const command_names[COMMAND_SHAPES] = {"a command of one WQEBB", "a command of two", "a gathered command",
+							  "a command by keys"};
+
+/* What becomes of a command one of whose head's bits is wrong */
+static struct expected of_command(uint32_t bit)
+{
+	switch (bit / 8) {
+	case 0:                                           /* version: nothing of it is believed */
+	case 8: case 9: case 10: case 11:                 /* context */
+	case 12: case 13: case 14: case 15: return expect(INLAY_TASK_BY_NOBODY, 0);
+	case 1:                                           /* kind */
+	case 2: case 3:                                   /* flags */
+	case 4: case 5: case 6: case 7: return expect(INLAY_TASK_BY_WORKER, -EBADMSG); /* length */
+	case 16: case 17: case 18: case 19:               /* plugin */
+	case 20: case 21: case 22: case 23: return expect(INLAY_TASK_BY_WORKER, -ENOENT);
+	default: return expect(INLAY_TASK_BY_HANDLER, 0); /* destination */
+	}
+}
+
+static void spoiled_command(struct inlay_task **t, enum command_shape shape, uint32_t bit)
+{
+	static const uint32_t lengths[] = {8, 60, 2000, LARGE};
+	const uint32_t target = (bit + bit / 8) % TASKS;
+	const struct expected e = of_command(bit);
+	const char *what = command_names[shape];
+	uint32_t strays = inlay_task_host_strays(&line->host), before, i;
+	uint8_t *head;
+
+	memset(ends, 0, sizeof(ends));
+	for (i = 0; i < TASKS; i++)
+		if (i != target)
+			must(inlay_task_submit(t[i]));
+	until(num_kept == TASKS - 1);
+	before = handled;
+	echoed = 0;
+	must(inlay_task_set_plugin(t[target], shape == BY_KEY ? BACK : ECHO));
+	must(inlay_task_set_deadline(t[target], clock_now + 10));
+	if (shape == BY_KEY) {
+		must(inlay_task_set_payload(t[target], out));
+		must(inlay_task_set_response(t[target], in));
+	} else {
+		payload(t[target], lengths[shape]);
+	}
+	must(inlay_task_submit_quiet(t[target]));
+	/* Behind the WQE's control segment and the inline segment's length, or before the payload */
+	head = shape == GATHERED ? (uint8_t *)inlay_buf_data(inlay_task_get_payload(t[target])) - INLAY_TASK_HEAD :
+				   line->host.link.sq.last + INLAY_DS + 4;
+	assert_true(head[0] == INLAY_TASK_WIRE && head[1] == INLAY_TASK_COMMAND);
+	head[bit / 8] ^= (uint8_t)(1 << bit % 8);
+	inlay_task_host_flush(&line->host);
+	if (e.by == INLAY_TASK_BY_NOBODY) {
+		until(inlay_task_host_strays(&line->host) != strays || completed());
+		turns(2);
+		over_time(t[target], target, what, bit);
+		strays++;
+	} else {
+		until(completed());
+		turns(2);
+		as_expected(&e, target, what, bit);
+		if (!e.status) {
+			assert_int_equal(echoed, (PLACE + target) ^ 1ull << (bit - 192));
+			assert_int_equal(ends[target].len, lengths[shape]);
+		}
+	}
+	assert_int_equal(handled - before, !e.status && bit >= 64);
+	others_go_on(t, target, what, bit);
+	assert_int_equal(inlay_task_host_strays(&line->host), strays);
+	must(inlay_task_set_response(t[target], NULL));
+	must(inlay_task_set_payload(t[target], NULL));
+	must(inlay_task_set_plugin(t[target], KEEP));
+	payload(t[target], 0);
+}
+
+static void every_bit_of_a_command(void **state)
+{
+	struct inlay_task *t[TASKS];
+	uint32_t shape, bit;
+
+	(void)state;
+	for (shape = 0; shape < COMMAND_SHAPES; shape++) {
+		rig_make(1);
+		tasks_make(t);
+		for (bit = 0; bit < BITS; bit++)
+			spoiled_command(t, (enum command_shape)shape, bit);
+		assert_int_equal(line->conn.strays + desk->worker.strays, 0);
+		assert_int_equal(inlay_task_host_broken(&line->host), 0);
+		assert_int_equal(inlay_pool_num_free(desk->pull), 4);
+		tasks_free(t);
+		rig_free(1);
+	}
+}
+
+enum answer_shape { EMPTY, INLINE, LONG, WROTE, REFUSAL, ANSWER_SHAPES };
+
+static const struct {
+	const char *name;
+	uint32_t kind, length;
+	int status;
+} answers[ANSWER_SHAPES] = {
+	{"an empty answer", INLAY_TASK_ANSWER, 0, 0},
+	{"an inline answer", INLAY_TASK_ANSWER, 40, -ENODATA},
+	{"a gathered answer", INLAY_TASK_ANSWER, 2000, -E2BIG},
+	{"a response by a key", INLAY_TASK_WRITTEN, WRITTEN, -EPERM},
+	{"a refusal", INLAY_TASK_REFUSED, 0, -ENOENT},
+};
+
+/* What becomes of an answer one of whose head's bits is wrong */
+static struct expected of_answer(enum answer_shape shape, uint32_t bit, uint32_t *length)
+{
+	const struct expected bad = expect(INLAY_TASK_BY_HOST, -EBADMSG);
+	const uint32_t kind = answers[shape].kind;
+	int status = answers[shape].status;
+
+	*length = answers[shape].length;
+	switch (bit / 8) {
+	case 0: /* version */
+	case 8: case 9: case 10: case 11: case 12: case 13: case 14: case 15: return expect(INLAY_TASK_BY_NOBODY, 0);
+	case 1: return bad; /* kind: those that there are do not agree with length and status, or are granted nothing */
+	case 2: case 3:
+		status = -(-status ^ 1 << (bit - 16));
+		if (status < -INLAY_TASK_STATUS_MAX || (kind == INLAY_TASK_REFUSED && !status))
+			return bad;
+		break;
+	case 4: case 5: case 6: case 7:
+		*length ^= 1u << (bit - 32);
+		/* Only what was written elsewhere is not in the message to be counted */
+		if (kind != INLAY_TASK_WRITTEN || *length > LARGE)
+			return bad;
+		break;
+	default: break; /* plugin and destination: the context alone decides */
+	}
+	return expect(kind == INLAY_TASK_REFUSED ? INLAY_TASK_BY_WORKER : INLAY_TASK_BY_HANDLER, status);
+}
+
+/* Posts the answer, and does not ring for it */
+static void post_answer(struct inlay_task_cmd *cmd, enum answer_shape shape)
+{
+	struct inlay_buf *buf = NULL;
+
+	switch (shape) {
+	case WROTE:
+		must(inlay_pool_alloc(desk->pool, &buf));
+		inlay_buf_set_data(buf, inlay_buf_head(buf), WRITTEN);
+		fill(inlay_buf_data(buf), WRITTEN, WRITTEN);
+		must(inlay_task_cmd_answer_buf(cmd, answers[shape].status, buf));
+		must(inlay_buf_dec_refcount(buf, NULL));
+		break;
+	case REFUSAL: /* as when it has not come to a handler */
+		cmd->conn->kept--;
+		inlay_task_cmd_refuse(cmd, answers[shape].status);
+		break;
+	default:
+		fill(cmd->response, answers[shape].length, answers[shape].length);
+		cmd->response_len = answers[shape].length;
+		must(inlay_task_cmd_answer(cmd, answers[shape].status));
+	}
+}
+
+/* late: its task was completed by its deadline before it comes */
+static void spoiled_answer(struct inlay_task **t, enum answer_shape shape, uint32_t bit, bool late)
+{
+	const uint32_t target = (bit + bit / 8) % TASKS;
+	const char *what = answers[shape].name;
+	uint32_t strays = inlay_task_host_strays(&line->host), before = reused, length, i;
+	struct expected e = of_answer(shape, bit, &length);
+	uint8_t *head;
+
+	memset(ends, 0, sizeof(ends));
+	must(inlay_task_set_deadline(t[target], clock_now + 10));
+	if (shape == WROTE)
+		must(inlay_task_set_response(t[target], in));
+	for (i = 0; i < TASKS; i++)
+		must(inlay_task_submit(t[i]));
+	until(num_kept == TASKS);
+	if (late) {
+		clock_now += 10;
+		until(completed());
+		assert_int_equal(ends[target].status, -ETIMEDOUT);
+		assert_int_equal(inlay_task_host_outstanding(&line->host), TASKS);
+	}
+	post_answer(take_kept(target), shape);
+	head = line->conn.link.sq.last + INLAY_DS + 4;
+	assert_true(head[0] == INLAY_TASK_WIRE && head[1] == answers[shape].kind);
+	head[bit / 8] ^= (uint8_t)(1 << bit % 8);
+	inlay_task_worker_flush(&desk->worker);
+	if (late && shape != WROTE) {
+		/* It has no task any more: it is the one that was still to come, whatever it says */
+		until(inlay_task_host_outstanding(&line->host) == TASKS - 1);
+		turns(2);
+	} else if (late && e.by != INLAY_TASK_BY_NOBODY) {
+		until(reused == before + 1);
+		turns(2);
+	} else if (late) {
+		until(inlay_task_host_strays(&line->host) != strays);
+		turns(2);
+		assert_int_equal(inlay_task_state(t[target]), INLAY_TASK_QUARANTINE);
+		assert_int_equal(inlay_task_host_outstanding(&line->host), TASKS);
+		must(inlay_task_revoke(t[target]));
+		until(reused == before + 1);
+		strays++;
+	} else if (e.by == INLAY_TASK_BY_NOBODY) {
+		until(inlay_task_host_strays(&line->host) != strays || completed());
+		turns(2);
+		over_time(t[target], target, what, bit);
+		strays++;
+	} else {
+		until(completed());
+		turns(2);
+		as_expected(&e, target, what, bit);
+		assert_int_equal(ends[target].len, e.status == -EBADMSG ? 0 : length);
+	}
+	if (late) {
+		assert_int_equal(ends[target].times, 1);
+		assert_int_equal(inlay_task_status(t[target]), -ETIMEDOUT);
+		assert_int_equal(inlay_task_state(t[target]), INLAY_TASK_IDLE);
+	}
+	others_go_on(t, target, what, bit);
+	assert_int_equal(inlay_task_host_strays(&line->host), strays);
+	must(inlay_task_set_response(t[target], NULL));
+}
+
+static void every_bit_of_an_answer(void **state)
+{
+	struct inlay_task *t[TASKS];
+	uint32_t shape, bit, late;
+
+	(void)state;
+	for (shape = 0; shape < ANSWER_SHAPES; shape++)
+		for (late = 0; late < 2; late++) {
+			rig_make(1);
+			tasks_make(t);
+			for (bit = 0; bit < BITS; bit++)
+				spoiled_answer(t, (enum answer_shape)shape, bit, late);
+			assert_int_equal(line->conn.strays + desk->worker.strays, 0);
+			assert_int_equal(inlay_task_host_broken(&line->host), 0);
+			tasks_free(t);
+			rig_free(1);
+		}
+}
+
+/*
+ * Answers for nobody, as many as there are tasks, and then more than commands are outstanding: the count of those never gets below what is
+ * in flight.
+ */
+static void nobodys_answers(void **state)
+{
+	uint8_t msg[INLAY_TASK_HEAD];
+	struct inlay_task_answer a;
+	struct inlay_task *t[TASKS];
+	uint32_t round, i, strays = 0;
+
+	(void)state;
+	rig_make(1);
+	tasks_make(t);
+	memset(&a, 0, sizeof(a));
+	a.kind = INLAY_TASK_ANSWER;
+	a.context = 0x123456789abcdef0;
+	inlay_task_answer_write(msg, &a);
+	for (round = 0; round < 3; round++) {
+		memset(ends, 0, sizeof(ends));
+		for (i = 0; i < TASKS; i++) {
+			must(inlay_task_set_deadline(t[i], clock_now + (i < 4 ? 10 : 1000000)));
+			must(inlay_task_submit(t[i]));
+		}
+		until(num_kept == TASKS);
+		/* A worker that speaks unasked */
+		for (i = 0; i < 3; i++, strays++) {
+			must(inlay_post_send_inline(&line->conn.link.sq, msg, sizeof(msg), INLAY_SIGNALED));
+			inlay_sq_ring(&line->conn.link.sq);
+			until(inlay_task_host_strays(&line->host) == strays + 1);
+		}
+		assert_int_equal(completed(), 0);
+		assert_int_equal(inlay_task_host_outstanding(&line->host), TASKS);
+		clock_now += 10;
+		until(completed() == 4);
+		/* The four are answered all the same, and so are the others: each of those is completed, once, with success */
+		answer_kept();
+		until(completed() == TASKS);
+		turns(5);
+		for (i = 0; i < TASKS; i++) {
+			assert_int_equal(ends[i].times, 1);
+			assert_int_equal(ends[i].status, i < 4 ? -ETIMEDOUT : 0);
+		}
+		assert_int_equal(inlay_task_host_outstanding(&line->host), 0);
+		strays = inlay_task_host_strays(&line->host);
+	}
+	tasks_free(t);
+	rig_free(1);
+}
+
+/* ---- other operations than a send ---- */
+
+enum operation { SEND_IMM, SEND_INV, WRITE_IMM, WRITE_IMM_DATA, OPERATIONS };
+
+/* Posts a message by such an operation. rkey: of a window at the peer */
+static void post_operation(struct inlay_sq *sq, enum operation operation, const void *msg, uint32_t len, uint32_t rkey)
+{
+	struct ibv_sge sge = {(uintptr_t)msg, len, 0};
+
+	switch (operation) {
+	case SEND_IMM: must(inlay_post_send_imm(sq, 0x12345678, &sge, 1, INLAY_INLINE | INLAY_SIGNALED)); break;
+	case SEND_INV: must(inlay_post_send_inv(sq, rkey, &sge, 1, INLAY_INLINE | INLAY_SIGNALED)); break;
+	case WRITE_IMM: must(inlay_post_write_imm(sq, 0, 0, 0x12345678, NULL, 0, INLAY_SIGNALED)); break;
+	default: must(inlay_post_write_imm(sq, 0, rkey, 0x12345678, &sge, 1, INLAY_INLINE | INLAY_SIGNALED)); break;
+	}
+	inlay_sq_ring(sq);
+}
+
+/* The worker answers by one: the connection is at its end, and nobody was answered, and nobody reaches the host's memory any more */
+static void other_operations_to_the_host(void **state)
+{
+	uint8_t msg[INLAY_TASK_HEAD];
+	struct inlay_task *t[TASKS];
+	struct inlay_task_answer a;
+	struct inlay_task_cmd *cmd;
+	uint32_t operation, i;
+
+	(void)state;
+	for (operation = 0; operation < OPERATIONS; operation++) {
+		rig_make(1);
+		tasks_make(t);
+		must(inlay_task_set_payload(t[0], out));
+		must(inlay_task_set_response(t[0], in));
+		for (i = 0; i < TASKS; i++)
+			must(inlay_task_submit(t[i]));
+		until(num_kept == TASKS);
+		/* Word for word a good answer to a task */
+		memset(&a, 0, sizeof(a));
+		a.kind = INLAY_TASK_ANSWER;
+		a.context = t[3]->context;
+		a.plugin = KEEP;
+		a.destination = PLACE + 3;
+		inlay_task_answer_write(msg, &a);
+		cmd = take_kept(0);
+		post_operation(&line->conn.link.sq, (enum operation)operation, msg, sizeof(msg), cmd->response_key.rkey);
+		until(completed() == TASKS);
+		assert_int_equal(inlay_task_host_broken(&line->host), -ECONNABORTED);
+		assert_int_equal(inlay_task_host_strays(&line->host), 1);
+		/* The worker, which knows nothing of it, writes the response */
+		memset(outside.at, 0x5a, 2 * LARGE);
+		inlay_task_cmd_answer_buf(cmd, 0, cmd->pulled);
+		while (num_kept)
+			inlay_task_cmd_answer(kept[--num_kept], 0);
+		until(inlay_task_conn_is_broken(&line->conn));
+		turns(10);
+		assert_true(all_bytes(outside.at, 2 * LARGE, 0x5a));
+		assert_int_equal(completed(), TASKS);
+		for (i = 0; i < TASKS; i++) {
+			assert_int_equal(ends[i].times, 1);
+			assert_int_equal(ends[i].status, -ECONNABORTED);
+			assert_int_equal(ends[i].by, INLAY_TASK_BY_CONNECTION);
+			assert_int_equal(inlay_task_state(t[i]), INLAY_TASK_IDLE);
+			assert_int_equal(inlay_task_submit(t[i]), -ENOTCONN);
+		}
+		assert_int_equal(inlay_task_host_strays(&line->host), 1);
+		tasks_free(t);
+		rig_free(1);
+	}
+}
+
+/* A host commands by one: its connection is at its end, no handler hears of it, and another host is served as before */
+static void other_operations_to_the_worker(void **state)
+{
+	struct inlay_task *t[TASKS], *other;
+	struct inlay_task_command c;
+	uint8_t msg[INLAY_TASK_MESSAGE_MIN];
+	uint32_t operation, len, i, before;
+	struct ibv_sge memory;
+	struct ibv_mw *mw;
+
+	(void)state;
+	for (operation = 0; operation < OPERATIONS; operation++) {
+		rig_make(2);
+		tasks_make(t);
+		must(inlay_task_alloc_init(&lines[1]->host, KEEP, NULL, &other));
+		must(inlay_task_set_destination(other, PLACE + TASKS));
+		must(inlay_task_submit(other));
+		for (i = 0; i < 3; i++)
+			must(inlay_task_submit(t[i]));
+		until(num_kept == 4);
+		/* A window at the worker, for those who need one; no worker has any by itself */
+		mw = ibv_alloc_mw(dev.pd, IBV_MW_TYPE_2);
+		assert_non_null(mw);
+		memory.addr = (uintptr_t)outside.at;
+		memory.length = 4096;
+		memory.lkey = outside.mr->lkey;
+		must(inlay_post_umr(&line->conn.link.sq, mw->rkey, line->conn.link.qp->qp_num, mw->rkey + 1, &memory,
+				    IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_ZERO_BASED, INLAY_SIGNALED));
+		inlay_sq_ring(&line->conn.link.sq);
+		until(!inlay_sq_pending(&line->conn.link.sq));
+		memset(&c, 0, sizeof(c));
+		c.context = t[0]->context;
+		c.plugin = ECHO;
+		len = inlay_task_command_write(msg, &c);
+		before = handled;
+		post_operation(&line->host.link.sq, (enum operation)operation, msg, len, mw->rkey + 1);
+		until(inlay_task_conn_is_broken(&line->conn));
+		turns(5);
+		assert_int_equal(handled, before);
+		assert_int_equal(line->conn.strays, 1);
+		assert_int_equal(desk->worker.strays, 0);
+		assert_ptr_equal(inlay_task_worker_gone(&desk->worker), &line->conn);
+		assert_null(inlay_task_worker_gone(&desk->worker));
+		for (i = 0; i < 3; i++)
+			assert_int_equal(inlay_task_cmd_answer(take_kept(i), 0), -ENOTCONN);
+		/* Its tasks end with the connection, of which the host hears when it sends again */
+		must(inlay_task_submit(t[3]));
+		until(completed() == 4);
+		for (i = 0; i < 4; i++) {
+			assert_int_equal(ends[i].times, 1);
+			assert_int_equal(ends[i].by, INLAY_TASK_BY_CONNECTION);
+			assert_int_equal(ends[i].status, inlay_task_host_broken(&line->host));
+		}
+		assert_int_equal(handled, before);
+		/* The other one */
+		assert_int_equal(lines[1]->conn.strays, 0);
+		must(inlay_task_cmd_answer(take_kept(TASKS), -EDOM));
+		until(inlay_task_status(other) != -EINPROGRESS);
+		assert_int_equal(inlay_task_status(other), -EDOM);
+		must(inlay_task_set_plugin(other, ECHO));
+		for (i = 0; i < 3 * TASKS; i++) {
+			payload(other, i * 50);
+			must(inlay_task_submit(other));
+			until(inlay_task_status(other) != -EINPROGRESS);
+			assert_int_equal(inlay_task_status(other), 0);
+			assert_int_equal(inlay_task_by(other), INLAY_TASK_BY_HANDLER);
+			assert_int_equal(differs(inlay_buf_data(inlay_task_get_response(other)), i * 50, i * 50), i * 50);
+		}
+		assert_false(inlay_task_conn_is_broken(&lines[1]->conn));
+		must(inlay_task_release(other));
+		tasks_free(t);
+		must(ibv_dealloc_mw(mw));
+		rig_free(2);
+	}
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_bit_of_a_command),
+		cmocka_unit_test(every_bit_of_an_answer),
+		cmocka_unit_test(nobodys_answers),
+		cmocka_unit_test(other_operations_to_the_host),
+		cmocka_unit_test(other_operations_to_the_worker),
+	};
+
+	return cmocka_run_group_tests_name("task_spoiled", tests, dev_open, dev_close) || again_with("SOFTDEV_MANUAL", "1") ||
+	       again_trapped();
+}
