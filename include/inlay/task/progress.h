@@ -156,15 +156,15 @@ INLAY_COLD void inlay_task_erase(struct inlay_task *t)
 }
 
 /* Whether the device has not been shown the task's command. */
-INLAY_ALWAYS int inlay_task_unsent(const struct inlay_task *t)
+INLAY_ALWAYS int inlay_task_unsent(const struct inlay_task_host *h, const struct inlay_task *t)
 {
-	return (int32_t)(t->end - t->host->link.sq.rung) > 0;
+	return (int32_t)(t->end - h->link.sq.rung) > 0;
 }
 
 /* Completes a task in flight early. */
 INLAY_COLD void inlay_task_end(struct inlay_task *t, int status)
 {
-	if (inlay_task_unsent(t)) {
+	if (inlay_task_unsent(t->host, t)) {
 		inlay_task_erase(t);
 	} else {
 		t->early = 1;
@@ -192,7 +192,7 @@ INLAY_COLD int inlay_task_cancel(struct inlay_task *t)
 {
 	if (t->state == INLAY_TASK_FREE || t->state == INLAY_TASK_IDLE || t->state == INLAY_TASK_QUARANTINE)
 		return -EBADFD;
-	if (t->state != INLAY_TASK_FLYING || !inlay_task_unsent(t))
+	if (t->state != INLAY_TASK_FLYING || !inlay_task_unsent(t->host, t))
 		return -EBUSY;
 	inlay_task_end(t, -ECANCELED);
 	return 0;
@@ -331,7 +331,7 @@ INLAY_COLD struct inlay_task *inlay_task_host_sort(struct inlay_task_host *h, co
 		a->context = UINT64_MAX;
 	if (inlay_task_context_index(a->context) < h->num) {
 		t = &h->tasks[inlay_task_context_index(a->context)];
-		if (t->context == a->context && (t->state == INLAY_TASK_FLYING || t->early) && !inlay_task_unsent(t))
+		if (t->context == a->context && (t->state == INLAY_TASK_FLYING || t->early) && !inlay_task_unsent(h, t))
 			return t;
 	}
 	if (h->orphans) {
@@ -505,56 +505,63 @@ INLAY_COLD void inlay_task_host_message(struct inlay_task_host *h, uint32_t byte
 	inlay_rq_ring(&h->link.rq);
 }
 
-/* One completion, which is freed before the callback is called. */
-INLAY_ALWAYS void inlay_task_host_take(struct inlay_task_host *h, const struct mlx5_cqe64 *cqe)
+/* One completion, which is freed before the callback is called. Returns 0 when there is none. */
+INLAY_ALWAYS int inlay_task_host_take(struct inlay_task_host *h)
 {
-	const uint64_t plain = INLAY_TASK_ANSWER << 8 | INLAY_TASK_WIRE;
-	uint32_t bytes, length;
-	uint64_t first, context;
+	const struct mlx5_cqe64 *cqe = (const struct mlx5_cqe64 *)h->cq.next;
+	uint8_t op_own = *(const volatile uint8_t *)&cqe->op_own ^ (uint8_t)h->cq.lap;
+	uint32_t bytes, length, first;
+	uint64_t context;
 	struct inlay_task *t;
 	uint8_t **slot, *msg;
 
-	if (INLAY_UNLIKELY((cqe->op_own & 0xfc) != MLX5_CQE_RESP_SEND << 4)) {
+	/* inlay_cq_peek, and whether it is a message that lies in its receive, in one test: whose it is, opcode and format. */
+	if (INLAY_UNLIKELY((op_own ^ MLX5_CQE_RESP_SEND << 4) & (0xfc | INLAY_CQE_OWNER))) {
+		if (op_own & INLAY_CQE_OWNER)
+			return 0;
+		inlay_fence_polled();
 		inlay_task_host_other(h, cqe);
-		return;
+		return 1;
 	}
+	inlay_fence_polled();
 	bytes = inlay_cqe_byte_count(cqe);
 	inlay_cq_advance(&h->cq, 1);
 	length = bytes - INLAY_TASK_HEAD;
 	slot = inlay_task_host_slot(h);
 	msg = *slot;
 	/*
-	 * Only what the device has written is believed. Fewer bytes than a head are a length beyond all. Kind, version and length are
-	 * looked at together, past the status of 12 bits. In flight, with nothing held and nothing early, is one word. Whether the command was
-	 * rung for at all costs five instructions and is asked below only: a worker that answers what it was not yet asked gains nothing by it,
-	 * since what such a task has for the device is in the WQE or in the host's own memory.
+	 * Only what the device has written is believed. Fewer bytes than a head are a length beyond all. Kind and version are looked at
+	 * together, past the status of 12 bits. In flight, with nothing held and nothing early, is one word.
 	 */
 	if (INLAY_UNLIKELY(length > h->answer_room))
 		goto other;
-	first = inlay_task_get64(msg);
-	if (INLAY_UNLIKELY((first & ~0xfff0000ull) != ((uint64_t)length << 32 | plain)))
+	first = inlay_task_get32(msg);
+	if (INLAY_UNLIKELY((first & ~0xfff0000u) != (INLAY_TASK_ANSWER << 8 | INLAY_TASK_WIRE)) ||
+	    INLAY_UNLIKELY(inlay_task_get32(msg + 4) != length))
 		goto other;
 	context = inlay_task_get64(msg + 8);
 	if (INLAY_UNLIKELY(inlay_task_context_index(context) >= h->num))
 		goto other;
 	t = &h->tasks[inlay_task_context_index(context)];
-	if (INLAY_UNLIKELY(t->context != context) || INLAY_UNLIKELY(inlay_task_get_word(t) != INLAY_TASK_FLYING))
+	if (INLAY_UNLIKELY(t->context != context) || INLAY_UNLIKELY(inlay_task_get_word(t) != INLAY_TASK_FLYING) ||
+	    INLAY_UNLIKELY(inlay_task_unsent(h, t)))
 		goto other;
 	*slot = t->slot;
 	/* Rung for before anything can be submitted whose answer would take it. */
 	inlay_task_repost(&h->link.rq, (uintptr_t)t->slot);
 	inlay_rq_ring(&h->link.rq);
 	t->slot = msg;
-	t->status = -(int)((uint32_t)first >> 16);
+	t->status = -(int)(first >> 16);
 	t->response_len = length;
 	inlay_task_next(t);
 	inlay_task_set_word(t, INLAY_TASK_IDLE | INLAY_TASK_BY_HANDLER << 16);
 	h->outstanding--;
 	if (t->cb)
 		t->cb(t, t->user_data, h->user_data);
-	return;
+	return 1;
 other:
 	inlay_task_host_message(h, bytes);
+	return 1;
 }
 
 /*
@@ -568,7 +575,6 @@ other:
  */
 INLAY_FN uint32_t inlay_task_host_progress(struct inlay_task_host *h, uint64_t now, uint32_t max)
 {
-	const struct mlx5_cqe64 *cqe;
 	uint32_t left = max;
 
 	INLAY_CHECK(max, "progress may do something");
@@ -579,12 +585,8 @@ INLAY_FN uint32_t inlay_task_host_progress(struct inlay_task_host *h, uint64_t n
 		if (!left)
 			return max - h->quiet;
 	}
-	do {
-		cqe = inlay_cq_peek(&h->cq);
-		if (!cqe)
-			break;
-		inlay_task_host_take(h, cqe);
-	} while (--left);
+	while (inlay_task_host_take(h) && --left)
+		;
 	if (INLAY_UNLIKELY(!h->due))
 		left -= inlay_task_host_tend(h, left);
 	return max - left - h->quiet;
