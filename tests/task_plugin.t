@@ -8,7 +8,7 @@ cat >"$dir/plugin.c" <<'EOT'
 #include <inlay/task.h>
 static int command(void *plugin, struct inlay_task_cmd *cmd)
 {
-	cmd->response[0] = (uint8_t)(cmd->payload[0] + *(int *)plugin);
+	cmd->response[0] = (uint8_t)(cmd->payload[0] + *(int *)plugin + MORE);
 	cmd->response_len = 1;
 	return 0;
 }
@@ -37,13 +37,71 @@ int main(int argc, char **argv)
 	return 0;
 }
 EOT
+# Takes words one by one: NUMBER=NAME loads, NUMBER calls and prints what 40 becomes, -NUMBER unloads, "files" prints how many are open more
+# than in the beginning
+cat >"$dir/many.c" <<'EOT'
+#include <inlay/task.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+static int files(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	int n = -1;
+
+	while (d && readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}
+static int call(const struct inlay_plugin_object *o)
+{
+	struct inlay_task_cmd cmd;
+	uint8_t payload = 40, response = 0;
+	int add = 2;
+
+	__builtin_memset(&cmd, 0, sizeof(cmd));
+	cmd.payload = &payload;
+	cmd.payload_len = 1;
+	cmd.response = &response;
+	return o->plugin->command(&add, &cmd) ? -1 : response;
+}
+int main(int argc, char **argv)
+{
+	struct inlay_plugin_object o[10];
+	int begin = files(), i, err;
+
+	for (i = 2; i < argc; i++) {
+		char *word = argv[i];
+		struct inlay_plugin_object *at = &o[abs(atoi(word)) % 10];
+
+		if (!strcmp(word, "files")) {
+			printf(" files:%d", files() - begin);
+		} else if (word[0] == '-') {
+			inlay_plugin_unload(at);
+		} else if (word[1] == '=') {
+			err = inlay_plugin_load(at, argv[1], word + 2);
+			if (err)
+				printf(" %s:%d", word, err);
+			else if (strcmp(at->plugin->name, word + 2))
+				printf(" %s:%s", word, at->plugin->name);
+		} else if (word[0] == '+') {
+			printf(" %s", system(word + 1) ? "failed" : "done");
+		} else {
+			printf(" %d", call(at));
+		}
+	}
+	puts("");
+	return 0;
+}
+EOT
 flags="-O2 -Wall -Wextra -Werror -Iinclude"
 
 plugin() # folder name compiler definitions...
 {
 	local folder=$1 name=$2 compiler=$3
 	shift 3
-	$compiler $flags -shared -fPIC -DVERSION=INLAY_PLUGIN_VERSION -DLAYOUT=0 -DNAME="\"$name\"" -DHANDLER=command "$@" \
+	$compiler $flags -shared -fPIC -DVERSION=INLAY_PLUGIN_VERSION -DLAYOUT=0 -DNAME="\"$name\"" -DHANDLER=command -DMORE=0 "$@" \
 		-o "$folder/$name.so" "$dir/plugin.c" && chmod 755 "$folder/$name.so"
 }
 
@@ -104,6 +162,31 @@ done
 chmod 1757 "$p"
 refused "a sticky folder that others may write to" EPERM "$p" add
 chmod 755 "$p"
+
+# More than one, and one after the other: each has its own interface, and nothing is left open
+many() # text what it prints, words...
+{
+	local text=$1 want=$2
+	shift 2
+	same "$text" " $want" "$("$dir/many" "$p" "$@" 2>&1)"
+}
+try "a loader of many builds" gcc -std=gnu11 $flags -o "$dir/many" "$dir/many.c" -libverbs -lmlx5 -ldl
+try "more plugins build" eval 'plugin "$p" ten "gcc -std=gnu11" -UMORE -DMORE=10 && plugin "$p" twenty "gcc -std=gnu11" -UMORE -DMORE=20 &&
+	plugin "$p" stays "gcc -std=gnu11" -UMORE -DMORE=30 -Wl,-z,nodelete'
+many "two plugins at once" "52 62 52 files:0" 1=ten 2=twenty 1 2 -2 1 -1 files
+many "unloaded in the order of loading" "62 files:0" 1=ten 2=twenty -1 2 -2 files
+many "one after the other" "52 62 52 files:0" 1=ten 1 -1 1=twenty 1 -1 1=ten 1 -1 files
+many "one loaded while another is, after an unload" "62 42 62 files:0" 1=ten 2=twenty -1 2 1=add 1 2 -1 -2 files
+many "three, of which the middle one is changed" "42 42 62 52 files:0" 1=ten 2=add 3=add_cxx 2 3 -2 2=twenty 2 1 -1 -2 -3 files
+many "the same plugin twice" "52 52 52" 1=ten 2=ten 1 2 -1 2 -2
+many "the same plugin twice, unloaded in reverse" "52 52 52" 1=ten 2=ten 1 2 -2 1 -1
+many "twice, and others between" "52 62 52 42 52" 1=ten 2=twenty 3=ten 1 2 -1 3 4=add 4 3 -3 -4 -2
+many "what cannot be loaded leaves nothing, and others as they are" "1=text:-$(($(errno ELIBBAD) * -1)) 52 52 files:0" \
+	2=ten 1=text 2 2 -2 files
+many "an object that stays is not taken for another" "72 62 72 52" 1=stays 1 -1 1=twenty 1 2=stays 2 3=ten 3
+many "a file that was replaced meanwhile is the new one" "52 done 62 files:0" 1=ten 1 -1 \
+	"+rm '$p/ten.so'; gcc -std=gnu11 $flags -shared -fPIC -DVERSION=INLAY_PLUGIN_VERSION \
+		-DLAYOUT=0 '-DNAME=\"ten\"' -DHANDLER=command -DMORE=20 -o '$p/ten.so' '$dir/plugin.c' && chmod 755 '$p/ten.so'" 1=ten 1 -1 files
 
 try "plugins that do not fit build" eval 'plugin "$p" old "gcc -std=gnu11" -UVERSION -DVERSION=0 &&
 	plugin "$p" other "gcc -std=gnu11" -ULAYOUT -DLAYOUT=1 && plugin "$p" wrong "gcc -std=gnu11" -UNAME "-DNAME=\"right\"" &&
