@@ -338,8 +338,8 @@ static void worker_killed_with_nothing_on_the_wire(void **state)
 }
 
 /*
- * Killed while it may read payloads and write responses: with one kept, one in its hands, as it ends by itself. All is completed, the windows
- * come back, and the memory can be given another use.
+ * Killed while it may read payloads and write responses: with one kept, one in its hands, as it ends by itself. All is completed, the
+ * windows come back, and the memory can be given another use.
  */
 static void worker_killed_with_windows_open(void **state)
 {
