@@ -21,8 +21,7 @@
  *   - The folder and the file belong to root or to the worker's user, and neither group nor others may write to them. So do all folders
  *     above; one of them may be writable when it is sticky, as /tmp.
  *   - The name has letters, digits, - and _ only; the file is a regular one, NAME.so.
- *   - What was looked at is what is loaded: by the open file, not by its name once more. The file stays open as long as the object is
- *     loaded, since the loader knows objects by names, and this one's is the descriptor's.
+ *   - What was looked at is what is loaded: by the open file, not by its name once more.
  *   - Version and layout are the worker's: a plugin's inline code shares the structs of worker.h. One compiled with other headers is
  *     refused. Its name is the file's.
  *
@@ -42,6 +41,7 @@
 #include <inlay/task/worker.h>
 
 #define INLAY_PLUGIN_NAME 48u           /* bytes of a name, the zero at its end included */
+#define INLAY_PLUGIN_PATH 288u          /* bytes of the name that the loader is told, likewise */
 
 /* The one symbol that a plugin's object exports: the definition of its interface follows. */
 #ifdef __cplusplus
@@ -58,7 +58,6 @@
 struct inlay_plugin_object {
 	void *object;                   /* dlopen's */
 	const struct inlay_task_plugin *plugin; /* in it */
-	int fd;                         /* the file; -1: none */
 };
 
 /* ------------------------------------------------------------------------------------------------------------------------
@@ -137,48 +136,45 @@ INLAY_COLD int inlay_plugin_folder(const char *path)
 	return err;
 }
 
-/* The name of an open file, by which the loader gets it. */
-INLAY_COLD void inlay_plugin_path(char path[32], int fd)
+/*
+ * A name by which the loader gets an open file. It takes two objects of one name for the same without looking, and descriptors' numbers come
+ * again; so the name says which file it is: its device and inode, as 128 steps that lead nowhere, "/." for a one and "/" for a zero.
+ */
+INLAY_COLD void inlay_plugin_path(char path[INLAY_PLUGIN_PATH], int fd, const struct stat *st)
 {
-	snprintf(path, 32, "/proc/self/fd/%d", fd);
+	const uint64_t which[2] = {(uint64_t)st->st_dev, (uint64_t)st->st_ino};
+	int n = snprintf(path, INLAY_PLUGIN_PATH, "/proc/self/fd"), i;
+
+	for (i = 0; i < 128; i++) {
+		path[n++] = '/';
+		if (which[i / 64] >> i % 64 & 1)
+			path[n++] = '.';
+	}
+	snprintf(path + n, INLAY_PLUGIN_PATH - (size_t)n, "/%d", fd);
 }
 
-/*
- * Unloads a plugin: after the worker that had it was destroyed. An object that the loader keeps all the same (it is loaded a second time,
- * or is one of those that cannot be unloaded) keeps its descriptor: no other file is to get its name.
- */
+/* Unloads it: after the worker that had it was destroyed. */
 INLAY_COLD void inlay_plugin_unload(struct inlay_plugin_object *p)
 {
-	void *kept = NULL;
-	char path[32];
-
-	if (p->object) {
+	if (p->object)
 		dlclose(p->object);
-		inlay_plugin_path(path, p->fd);
-		kept = dlopen(path, RTLD_LAZY | RTLD_NOLOAD);
-		if (kept)
-			dlclose(kept);
-	}
-	if (p->fd >= 0 && !kept)
-		close(p->fd);
 	p->object = NULL;
 	p->plugin = NULL;
-	p->fd = -1;
 }
 
 /* Looks at an open file and loads it. */
-INLAY_COLD int inlay_plugin_open(struct inlay_plugin_object *p, const char *name)
+INLAY_COLD int inlay_plugin_open(struct inlay_plugin_object *p, int fd, const char *name)
 {
-	char path[32];
+	char path[INLAY_PLUGIN_PATH];
 	struct stat st;
 
-	if (fstat(p->fd, &st))
+	if (fstat(fd, &st))
 		return -errno;
 	if (!S_ISREG(st.st_mode))
 		return -EINVAL;
 	if (inlay_plugin_owner_check(&st, 0))
 		return -EPERM;
-	inlay_plugin_path(path, p->fd);
+	inlay_plugin_path(path, fd, &st);
 	p->object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	if (!p->object)
 		return -ELIBBAD;
@@ -204,19 +200,20 @@ INLAY_COLD int inlay_plugin_open(struct inlay_plugin_object *p, const char *name
 INLAY_COLD int inlay_plugin_load(struct inlay_plugin_object *p, const char *folder, const char *name)
 {
 	char file[INLAY_PLUGIN_NAME + 3];
-	int dir, err;
+	int dir, fd, err;
 
 	p->object = NULL;
 	p->plugin = NULL;
-	p->fd = -1;
 	if (!name || inlay_plugin_name_check(name))
 		return -EINVAL;
 	dir = inlay_plugin_folder(folder);
 	if (dir < 0)
 		return dir;
 	snprintf(file, sizeof(file), "%s.so", name);
-	p->fd = openat(dir, file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	err = p->fd < 0 ? -errno : inlay_plugin_open(p, name);
+	fd = openat(dir, file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	err = fd < 0 ? -errno : inlay_plugin_open(p, fd, name);
+	if (fd >= 0)
+		close(fd);
 	close(dir);
 	if (err)
 		inlay_plugin_unload(p);
