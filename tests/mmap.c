@@ -717,7 +717,12 @@ static void dmabuf_registered(void **unused)
 	assert_int_equal(r->lkey, dmabuf.mr[0]->lkey);
 	assert_null(inlay_mmap_find(&x.m, area + 4 * PAGE + 23, 1));
 	must(inlay_mmap_stop(&x.m));
+	/* Which makes other PDs: the map must not keep those that go */
+	for (d = 0; d < 2; d++)
+		must(inlay_mmap_rm_dev(&x.m, pds[d]));
 	nothing_registered();
+	for (d = 0; d < 2; d++)
+		must(inlay_mmap_add_dev(&x.m, pds[d]));
 	/* Another file is refused by the same library: nothing stays, by set_ as by add_ */
 	dmabuf.good_fd = 78;
 	assert_int_equal(inlay_mmap_start(&x.m), -EBADF);
