@@ -794,6 +794,99 @@ static void references(void **state)
 	shared_free(2048);
 }
 
+/* ---- what is out all the time, and what is back ---- */
+
+#define OUT (62 * 64)
+
+static struct inlay_buf *out[OUT];
+static uint32_t turn; /* even: the other thread's */
+
+static void *refer(void *arg)
+{
+	uint32_t i, round, rounds = *(const uint32_t *)arg;
+
+	for (round = 0; round < rounds; round++) {
+		while (__atomic_load_n(&turn, __ATOMIC_ACQUIRE) != 2 * round + 1)
+			sched_yield();
+		for (i = 0; i < OUT; i++)
+			expect(!inlay_buf_inc_refcount(out[i], NULL));
+		__atomic_store_n(&turn, 2 * round + 2, __ATOMIC_RELEASE);
+	}
+	return NULL;
+}
+
+/* Buffers that get a second reference while they are counted are counted all the same */
+static void counted(void **state)
+{
+	struct inlay_magazine *mag = &magazines[0];
+	uint32_t i, round, rounds = 100;
+	uint64_t n;
+	pthread_t t;
+
+	(void)state;
+	shared_make(OUT);
+	must(inlay_magazine_attach(mag, shared));
+	turn = 0;
+	must(pthread_create(&t, NULL, refer, &rounds));
+	for (round = 0; round < rounds; round++) {
+		for (i = 0; i < OUT; i++)
+			must(inlay_magazine_get_by_data(mag, &map, mem, 64, &out[i]));
+		__atomic_store_n(&turn, 2 * round + 1, __ATOMIC_RELEASE);
+		do {
+			n = inlay_mmap_get_num_bufs(&map);
+			expect(n == OUT);
+		} while (__atomic_load_n(&turn, __ATOMIC_ACQUIRE) == 2 * round + 1);
+		for (i = 0; i < OUT; i++) {
+			must(inlay_buf_dec_refcount(out[i], NULL));
+			must(inlay_magazine_dec_refcount(mag, out[i], NULL));
+		}
+	}
+	must(pthread_join(t, NULL));
+	inlay_magazine_detach(mag);
+	shared_free(OUT);
+}
+
+static void *give_last(void *arg)
+{
+	__atomic_store_n(&turn, 1, __ATOMIC_RELEASE);
+	expect(!inlay_buf_dec_refcount((struct inlay_buf *)arg, NULL));
+	return NULL;
+}
+
+/* A buffer is out for destroy as long as who gives it back to the depot still needs the inventory: here, its lock */
+static void back_last(void **state)
+{
+	struct inlay_magazine *mag = &magazines[0];
+	struct inlay_buf *b[2] = {NULL, NULL};
+	pthread_t t;
+	uint32_t i, k;
+
+	(void)state;
+	for (k = 0; k < 2; k++) {
+		shared_make(100);
+		must(inlay_magazine_attach(mag, shared));
+		for (i = 0; i < 2; i++)
+			must(inlay_magazine_get_by_data(mag, &map, mem, 64, &b[i]));
+		if (k)
+			must(inlay_buf_chain_list(b[0], b[1]));
+		else
+			must(inlay_magazine_dec_refcount(mag, b[1], NULL));
+		inlay_magazine_detach(mag);
+		turn = 0;
+		inlay_spin_lock(&shared->store.lock);
+		must(pthread_create(&t, NULL, give_last, b[0]));
+		while (!__atomic_load_n(&turn, __ATOMIC_ACQUIRE))
+			sched_yield();
+		for (i = 0; i < 20000; i++) {
+			expect(inlay_shared_num_free(shared) == 99 - k);
+			sched_yield();
+		}
+		inlay_spin_unlock(&shared->store.lock);
+		must(pthread_join(t, NULL));
+		shared_free(100);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -807,6 +900,8 @@ int main(void)
 		cmocka_unit_test(anybody),
 		cmocka_unit_test(disturbed),
 		cmocka_unit_test(references),
+		cmocka_unit_test(counted),
+		cmocka_unit_test(back_last),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

@@ -499,12 +499,16 @@ INLAY_FN void inlay_buf_free(struct inlay_buf *buf)
 	struct inlay_block *b = inlay_buf_block(buf);
 	struct inlay_store *s = b->store;
 
-	inlay_buf_end(buf);
 	if (s->shared) {
+		/* Free under the lock only: who destroys the inventory then finds nobody here. */
 		inlay_spin_lock(&s->lock);
+		inlay_buf_end(buf);
 		inlay_store_give(s, b, 1ull << inlay_buf_line(buf));
 		inlay_spin_unlock(&s->lock);
-	} else if (!b->given) {
+		return;
+	}
+	inlay_buf_end(buf);
+	if (!b->given) {
 		inlay_store_link(s, b);
 		b->given = 1;
 	}

@@ -137,7 +137,7 @@ INLAY_FN uint32_t inlay_inventory_num_elements(const struct inlay_inventory *inv
 
 INLAY_FN uint32_t inlay_inventory_num_free(const struct inlay_inventory *inv)
 {
-	return (uint32_t)inlay_ledger_count(&inv->store.ledger, INLAY_STATE_FREE, INLAY_STATE_FREE);
+	return (uint32_t)inlay_ledger_free(&inv->store.ledger);
 }
 
 /* Stops it if need be; its memory is the caller's again. Returns 0, or -EBUSY while a buffer is out: then it is as it was. */

@@ -178,7 +178,7 @@ INLAY_FN uint32_t inlay_pool_num_elements(const struct inlay_pool *pool)
 
 INLAY_FN uint32_t inlay_pool_num_free(const struct inlay_pool *pool)
 {
-	return (uint32_t)inlay_ledger_count(&pool->store.ledger, INLAY_STATE_FREE, INLAY_STATE_FREE);
+	return (uint32_t)inlay_ledger_free(&pool->store.ledger);
 }
 
 /* Returns 0; -EBADFD when it is not started; -EBUSY while a buffer is out. */

@@ -167,7 +167,7 @@ INLAY_COLD int inlay_shared_destroy(struct inlay_shared *shared)
 	int err;
 
 	inlay_spin_lock(&s->lock);
-	err = s->magazines || inlay_ledger_count(&s->ledger, INLAY_STATE_FREE, INLAY_STATE_FREE) != s->num ? -EBUSY : 0;
+	err = s->magazines || inlay_ledger_free(&s->ledger) != s->num ? -EBUSY : 0;
 	inlay_spin_unlock(&s->lock);
 	if (err)
 		return err;
@@ -250,7 +250,7 @@ INLAY_FN uint32_t inlay_shared_num_elements(struct inlay_shared *shared)
 /* Those that are not out, in the depot and in all magazines; by any thread. While others get and give back, about that many. Looks at all. */
 INLAY_FN uint32_t inlay_shared_num_free(const struct inlay_shared *shared)
 {
-	return (uint32_t)inlay_ledger_count(&shared->store.ledger, INLAY_STATE_FREE, INLAY_STATE_FREE);
+	return (uint32_t)inlay_ledger_free(&shared->store.ledger);
 }
 
 /*
@@ -293,12 +293,17 @@ INLAY_COLD int inlay_magazine_refill(struct inlay_magazine *mag)
 	return 1;
 }
 
-/* Another block is given to than before: what was given to that one becomes a lot, and many lots go to the depot. */
-INLAY_COLD void inlay_magazine_turn(struct inlay_magazine *mag, struct inlay_block *b)
+/*
+ * Another block is given to than before: what was given to that one becomes a lot, and many lots go to the depot. Returns whether the block is the
+ * magazine's inventory's; else nothing is done.
+ */
+INLAY_COLD int inlay_magazine_turn(struct inlay_magazine *mag, struct inlay_block *b)
 {
 	struct inlay_front *f = &mag->front;
 	struct inlay_store *s = f->store;
 
+	if (b->store != s)
+		return 0;
 	if (f->back_bits) {
 		mag->back[mag->num_back].block = f->back;
 		mag->back[mag->num_back++].bits = f->back_bits;
@@ -313,6 +318,7 @@ INLAY_COLD void inlay_magazine_turn(struct inlay_magazine *mag, struct inlay_blo
 	}
 	f->back = b;
 	f->back_bits = 0;
+	return 1;
 }
 
 /* inlay_magazine_get_by_args when something has to be looked for: a range, or free descriptors. */
@@ -356,13 +362,9 @@ INLAY_ALWAYS int inlay_magazine_get_by_data(struct inlay_magazine *mag, struct i
 	return inlay_magazine_get_by_args(mag, mmap, data, data_len, data, data_len, buf);
 }
 
-/* A descriptor that is free now is the magazine's. */
-INLAY_ALWAYS void inlay_magazine_take_back(struct inlay_magazine *mag, struct inlay_block *b, unsigned line)
+/* A free descriptor of the block that is given to is the magazine's. */
+INLAY_ALWAYS void inlay_magazine_take_back(struct inlay_front *f, unsigned line)
 {
-	struct inlay_front *f = &mag->front;
-
-	if (INLAY_UNLIKELY(f->back != b))
-		inlay_magazine_turn(mag, b);
 	INLAY_CHECK(!(f->back_bits >> line & 1), "no buffer is given back twice");
 	f->back_bits |= 1ull << line;
 }
@@ -370,7 +372,9 @@ INLAY_ALWAYS void inlay_magazine_take_back(struct inlay_magazine *mag, struct in
 /* inlay_magazine_dec_refcount of what is not a plain buffer of its inventory. */
 INLAY_COLD int inlay_magazine_dec_other(struct inlay_magazine *mag, struct inlay_buf *buf, uint16_t *prev)
 {
+	struct inlay_front *f = &mag->front;
 	int count = inlay_buf_unref(buf);
+	struct inlay_block *b;
 	struct inlay_buf *next;
 
 	if (count < 0)
@@ -380,9 +384,10 @@ INLAY_COLD int inlay_magazine_dec_other(struct inlay_magazine *mag, struct inlay
 	if (count == 1) {
 		for (; buf; buf = next) {
 			next = inlay_buf_next(buf);
-			if (inlay_buf_store(buf) == mag->front.store) {
+			b = inlay_buf_block(buf);
+			if (f->back == b || inlay_magazine_turn(mag, b)) {
 				inlay_buf_end(buf);
-				inlay_magazine_take_back(mag, inlay_buf_block(buf), inlay_buf_line(buf));
+				inlay_magazine_take_back(f, inlay_buf_line(buf));
 			} else {
 				inlay_buf_free(buf);
 			}
@@ -397,12 +402,15 @@ INLAY_COLD int inlay_magazine_dec_other(struct inlay_magazine *mag, struct inlay
 INLAY_ALWAYS int inlay_magazine_dec_refcount(struct inlay_magazine *mag, struct inlay_buf *buf, uint16_t *prev)
 {
 	uint8_t *at = inlay_buf_state_at(buf), state = __atomic_load_n(at, __ATOMIC_RELAXED);
+	struct inlay_front *f = &mag->front;
 	struct inlay_block *b = inlay_state_block(at);
 
-	if (INLAY_UNLIKELY((state & ~(INLAY_LEDGER_ACCOUNTS - 1)) != INLAY_STATE_SHARED) || INLAY_UNLIKELY(b->store != mag->front.store))
+	/* The block's second line is where others write when they have the lock: it is looked at once a block. */
+	if (INLAY_UNLIKELY((state & ~(INLAY_LEDGER_ACCOUNTS - 1)) != INLAY_STATE_SHARED) ||
+	    (INLAY_UNLIKELY(f->back != b) && !inlay_magazine_turn(mag, b)))
 		return inlay_magazine_dec_other(mag, buf, prev);
 	__atomic_store_n(at, INLAY_STATE_FREE, __ATOMIC_RELEASE);
-	inlay_magazine_take_back(mag, b, inlay_buf_line(buf));
+	inlay_magazine_take_back(f, inlay_buf_line(buf));
 	if (prev)
 		*prev = 1;
 	return 0;
@@ -450,7 +458,7 @@ INLAY_FN int inlay_magazine_dup(struct inlay_magazine *mag, const struct inlay_b
 	if (__atomic_load_n(&s->floor, __ATOMIC_RELAXED))
 		return -EBADFD;
 	err = inlay_store_copyable(src, s->dev);
-	for (err = err < 0 ? err : 0; src && !err; src = inlay_buf_next(src)) {
+	for (; src && !err; src = inlay_buf_next(src)) {
 		err = !src->from.mmap->thread_safe ? -EPERM : !f->bits && !inlay_magazine_refill(mag) ? -ENOMEM : 0;
 		if (err)
 			break;

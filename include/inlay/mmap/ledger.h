@@ -139,22 +139,39 @@ INLAY_FN uint64_t inlay_block_lines(const struct inlay_block *b, uint8_t state)
 	return lines;
 }
 
-/* How many descriptors of a ledger have one of two states; by any thread. */
-INLAY_FN uint64_t inlay_ledger_count(const struct inlay_ledger *l, uint8_t a, uint8_t b)
+/* How many descriptors of a ledger are free; by any thread. */
+INLAY_FN uint64_t inlay_ledger_free(const struct inlay_ledger *l)
 {
-	const struct inlay_block *block = __atomic_load_n(&l->blocks, __ATOMIC_ACQUIRE);
+	const struct inlay_block *b = __atomic_load_n(&l->blocks, __ATOMIC_ACQUIRE);
 	uint64_t n = 0;
 
-	for (; block; block = block->after)
-		n += inlay_state_ones(inlay_block_lines(block, a) | inlay_block_lines(block, b));
+	for (; b; b = b->after)
+		n += inlay_state_ones(inlay_block_lines(b, INLAY_STATE_FREE));
 	return n;
 }
 
-/* How many buffers of an account are out; by any thread. */
+/*
+ * How many buffers of an account are out; by any thread. Each state is read once, whichever of the three it is: one that changes to another
+ * of them meanwhile is not missed.
+ */
 INLAY_FN uint64_t inlay_ledger_live(const struct inlay_ledger *l, uint32_t account)
 {
-	return inlay_ledger_count(l, (uint8_t)(INLAY_STATE_PLAIN + account), (uint8_t)(INLAY_STATE_OTHER + account)) +
-	       inlay_ledger_count(l, (uint8_t)(INLAY_STATE_SHARED + account), (uint8_t)(INLAY_STATE_SHARED + account));
+	const uint64_t plain = (INLAY_STATE_PLAIN + account) * INLAY_STATE_EACH, shared = (INLAY_STATE_SHARED + account) * INLAY_STATE_EACH;
+	const uint64_t other = (INLAY_STATE_OTHER + account) * INLAY_STATE_EACH;
+	const struct inlay_block *b = __atomic_load_n(&l->blocks, __ATOMIC_ACQUIRE);
+	const inlay_state_word *w;
+	uint64_t lines, x, n = 0;
+	uint32_t i;
+
+	for (; b; b = b->after) {
+		w = (const inlay_state_word *)(const void *)b->state;
+		for (i = 0, lines = 0; i < 8; i++) {
+			x = __atomic_load_n(&w[i], __ATOMIC_ACQUIRE);
+			lines |= (inlay_state_zero(x ^ plain) | inlay_state_zero(x ^ other) | inlay_state_zero(x ^ shared)) << 8 * i;
+		}
+		n += inlay_state_ones(lines);
+	}
+	return n;
 }
 
 /* Buffers of a map that are out, as far as accounts know; by any thread. */
