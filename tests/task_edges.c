@@ -521,6 +521,7 @@ static void probes_come_again(void **state)
 /* Before the command is sent at all: the caller's memory is not given back before the device has done with it */
 static void answer_before_the_send_is_done(void **state)
 {
+	struct inlay_inventory *near = NULL;
 	struct inlay_buf *piece = NULL;
 	struct inlay_task *t;
 	uint32_t way;
@@ -532,7 +533,9 @@ static void answer_before_the_send_is_done(void **state)
 		plain();
 		usual_rig(1, 4);
 		t = task(ECHO);
-		must(inlay_inventory_get_by_data(inv, &outside.map, outside.at + 2 * LARGE, 500, &piece));
+		must(inlay_inventory_create(line->near_memory, inlay_inventory_size(NEAR), NEAR, &near));
+		must(inlay_inventory_start(near));
+		must(inlay_inventory_get_by_data(near, &outside.map, outside.at + 2 * LARGE, 500, &piece));
 		fill(outside.at + 2 * LARGE, 500, way);
 		switch (way) {
 		case 0: must(inlay_task_set_payload(t, piece)); break;     /* the caller's */
@@ -566,6 +569,7 @@ static void answer_before_the_send_is_done(void **state)
 		must(inlay_task_set_payload(t, NULL));
 		must(inlay_task_release(t));
 		must(inlay_buf_dec_refcount(piece, NULL));
+		must(inlay_inventory_destroy(near));
 		rig_free();
 	}
 }

@@ -178,9 +178,9 @@ many "unloaded in the order of loading" "62 files:0" 1=ten 2=twenty -1 2 -2 file
 many "one after the other" "52 62 52 files:0" 1=ten 1 -1 1=twenty 1 -1 1=ten 1 -1 files
 many "one loaded while another is, after an unload" "62 42 62 files:0" 1=ten 2=twenty -1 2 1=add 1 2 -1 -2 files
 many "three, of which the middle one is changed" "42 42 62 52 files:0" 1=ten 2=add 3=add_cxx 2 3 -2 2=twenty 2 1 -1 -2 -3 files
-many "the same plugin twice" "52 52 52" 1=ten 2=ten 1 2 -1 2 -2
-many "the same plugin twice, unloaded in reverse" "52 52 52" 1=ten 2=ten 1 2 -2 1 -1
-many "twice, and others between" "52 62 52 42 52" 1=ten 2=twenty 3=ten 1 2 -1 3 4=add 4 3 -3 -4 -2
+many "the same plugin twice" "52 52 52 files:0" 1=ten 2=ten 1 2 -1 2 -2 files
+many "the same plugin twice, unloaded in reverse" "52 52 52 files:0" 1=ten 2=ten 1 2 -2 1 -1 files
+many "twice, and others between" "52 62 52 42 52 files:0" 1=ten 2=twenty 3=ten 1 2 -1 3 4=add 4 3 -3 -4 -2 files
 many "what cannot be loaded leaves nothing, and others as they are" "1=text:-$(($(errno ELIBBAD) * -1)) 52 52 files:0" \
 	2=ten 1=text 2 2 -2 files
 many "an object that stays is not taken for another" "72 62 72 52" 1=stays 1 -1 1=twenty 1 2=stays 2 3=ten 3

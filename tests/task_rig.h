@@ -7,6 +7,7 @@
 #define TESTS_TASK_RIG_H
 
 #define LARGE 16384u            /* bytes of the longest payload and the longest response */
+#define NEAR 16u                /* buffers that can be chained with a task's own: their descriptors lie near */
 
 /* Registered memory with a map over it */
 struct region {
@@ -29,6 +30,7 @@ struct line {
 	struct inlay_task_conn conn;
 	struct desk *desk;
 	void *host_memory, *conn_memory;
+	void *near_memory;      /* behind the host's: for an inventory of NEAR buffers */
 };
 
 static void region_make(struct region *r, size_t len, int windows)
@@ -99,7 +101,8 @@ UNUSED static void line_make(struct line *l, struct desk *d, const struct inlay_
 	uint8_t mine[INLAY_TASK_ADDRESS], theirs[INLAY_TASK_ADDRESS];
 
 	l->desk = d;
-	l->host_memory = pages(inlay_task_host_size(p));
+	l->host_memory = pages(inlay_task_host_size(p) + INLAY_CACHE_LINE + inlay_inventory_size(NEAR));
+	l->near_memory = (uint8_t *)l->host_memory + inlay_task_lines(inlay_task_host_size(p));
 	l->conn_memory = pages(inlay_task_conn_size(&d->params));
 	must(inlay_task_conn_create(&l->conn, l->conn_memory, inlay_task_conn_size(&d->params), &d->worker));
 	must(inlay_task_host_create(&l->host, l->host_memory, inlay_task_host_size(p), dev.pd, p));
