@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/buf.h: buffers: descriptors of memory in mmaps, with a window, a reference count and the keys to post them; and where they come from.
+ * inlay/buf.h: buffers: descriptors of memory in mmaps, with a window, a reference count and the keys to post them; and where they come
+ * from.
  *
  * The idea.   mmap (keys) --get--> buffer (window) --chain--> list --post--> device --completion--> dec_refcount: all back
  *

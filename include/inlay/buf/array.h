@@ -16,8 +16,8 @@
  *
  * An array is started once, as DOCA has it; for another time it is destroyed and created, which takes no memory.
  *
- * DOCA makes such arrays for GPUs and DPAs and hands them a handle; what the handle stands for there is this struct: it may be copied while it is
- * started. A started array counts as one buffer of its mmap.
+ * DOCA makes such arrays for GPUs and DPAs and hands them a handle; what the handle stands for there is this struct: it may be copied while
+ * it is started. A started array counts as one buffer of its mmap.
  *
  * Threads: any number may read a started array.
  * Sources: DOCA's documentation of doca_buf_arr.
@@ -85,8 +85,8 @@ INLAY_COLD int inlay_array_set_dev(struct inlay_array *array, uint32_t dev)
 }
 
 /*
- * Returns 0; -EBADFD when the array was started before, has no parameters, or its mmap is not started; -ENOMEM when the range is too small; -ENOENT
- * when the mmap has no such device as the array is for.
+ * Returns 0; -EBADFD when the array was started before, has no parameters, or its mmap is not started; -ENOMEM when the range is too small;
+ * -ENOENT when the mmap has no such device as the array is for.
  */
 INLAY_COLD int inlay_array_start(struct inlay_array *array)
 {

@@ -19,10 +19,10 @@
  *
  *   | descriptor | descriptor | ... | header | state of each | ... | descriptor |
  *
- * A byte of state says whether a descriptor is free, or a live buffer with one reference and in no list (mmap/ledger.h): most are no more than
- * that until they are given back, and then their own line is not touched, which may be in another CPU's cache, or in none. A get finds out once
- * which ones of a block are free, and uses these up in the order of addresses; a release writes the byte. So neither waits for what the other
- * has just written, and buffers that came back in any order go out in the order in which memory is fastest.
+ * A byte of state says whether a descriptor is free, or a live buffer with one reference and in no list (mmap/ledger.h): most are no more
+ * than that until they are given back, and then their own line is not touched, which may be in another CPU's cache, or in none. A get finds
+ * out once which ones of a block are free, and uses these up in the order of addresses; a release writes the byte. So neither waits for
+ * what the other has just written, and buffers that came back in any order go out in the order in which memory is fastest.
  *
  * Lists. A list is named by its head; what follows is linked forwards, and the head knows the last one, so that lists are chained in a
  * constant time.
@@ -126,8 +126,8 @@ INLAY_STATIC_ASSERT(offsetof(struct inlay_front, page) == INLAY_CACHE_LINE, "a l
 INLAY_STATIC_ASSERT(sizeof(struct inlay_front) == 2 * INLAY_CACHE_LINE, "two lines");
 
 /*
- * What inventories, pools and shared inventories have in common: the start of their memory. Blocks follow, from the next 4 KiB on; those added
- * later are elsewhere.
+ * What inventories, pools and shared inventories have in common: the start of their memory. Blocks follow, from the next 4 KiB on; those
+ * added later are elsewhere.
  */
 struct inlay_store {
 	struct inlay_front front; /* not of a shared one, whose magazines have them */
@@ -160,8 +160,8 @@ INLAY_ALWAYS int64_t inlay_store_lines(const void *a, const void *b)
  */
 
 /*
- * Where a buffer's state is: on the first line of its block's header, by its line in the block. The header is at a place of each block's own, which
- * other bits of the address say, so that headers do not meet in the same sets of a cache.
+ * Where a buffer's state is: on the first line of its block's header, by its line in the block. The header is at a place of each block's
+ * own, which other bits of the address say, so that headers do not meet in the same sets of a cache.
  *
  *   address    | block 18 | 17 .. 12 | line 11 .. 6 | 0 |
  *   its state  | the same            | 17 .. 13 | 0 | line 11 .. 6 |
@@ -246,8 +246,8 @@ INLAY_COLD uint8_t *inlay_store_page(void *memory)
 }
 
 /*
- * Makes num descriptors in blocks that are linked, and writes to all of the memory, so that who works on blocks under a lock does not wait for
- * pages. Changes nothing of the store. Returns the first block.
+ * Makes num descriptors in blocks that are linked, and writes to all of the memory, so that who works on blocks under a lock does not wait
+ * for pages. Changes nothing of the store. Returns the first block.
  */
 INLAY_COLD struct inlay_block *inlay_store_make(struct inlay_store *s, void *memory, size_t size, uint32_t num)
 {
@@ -295,7 +295,8 @@ INLAY_COLD int inlay_store_check(const void *memory, size_t size, size_t need)
 }
 
 /*
- * A store at the start of memory, not started, with its first descriptors. `head` bytes come before these: the object that begins with the store.
+ * A store at the start of memory, not started, with its first descriptors. `head` bytes come before these: the object that begins with the
+ * store.
  * Returns 0, or -EINVAL.
  */
 INLAY_COLD int inlay_store_create(void *memory, size_t size, size_t head, uint32_t num, uint32_t shared)
@@ -591,8 +592,8 @@ INLAY_ALWAYS int inlay_store_keys(uint32_t dev, const struct inlay_mmap *mmap, c
 }
 
 /*
- * Turns a front to the range of an mmap that holds [addr, addr + len): looks it up, and its keys and its account. An mmap without an account
- * is looked up each time. Returns 0, or the error of a get.
+ * Turns a front to the range of an mmap that holds [addr, addr + len): looks it up, and its keys and its account. An mmap without an
+ * account is looked up each time. Returns 0, or the error of a get.
  */
 INLAY_COLD int inlay_front_turn(struct inlay_front *f, struct inlay_mmap *mmap, const void *addr, size_t len,
 				size_t data_len)
@@ -849,8 +850,8 @@ INLAY_FN uint16_t inlay_buf_refcount(const struct inlay_buf *buf)
 /*
  * Appends list2 to list1: both are heads (or lone buffers), and then list1 alone is. list2 loses its count, which is 1.
  *
- * Returns 0; -EPERM when one is not a head, or list2 has another count than 1; -EINVAL when both are the same, or list1 was given back; -ERANGE when
- * they are more than 128 GiB apart.
+ * Returns 0; -EPERM when one is not a head, or list2 has another count than 1; -EINVAL when both are the same, or list1 was given back;
+ * -ERANGE when they are more than 128 GiB apart.
  */
 INLAY_ALWAYS int inlay_buf_chain_list(struct inlay_buf *list1, struct inlay_buf *list2)
 {
@@ -887,8 +888,8 @@ INLAY_ALWAYS int inlay_buf_chain_list_tail(struct inlay_buf *list1, const struct
  * Cuts a list in two: list2, an element of it, becomes the head of what follows, with a count of 1. Takes as long as it is far from
  * list1 to there.
  *
- * Returns 0; -EPERM when list1 is not a head; -EINVAL when list2 is not behind it; -ERANGE when one of both would have its first and its last more
- * than 128 GiB apart. Nothing is changed then.
+ * Returns 0; -EPERM when list1 is not a head; -EINVAL when list2 is not behind it; -ERANGE when one of both would have its first and its
+ * last more than 128 GiB apart. Nothing is changed then.
  */
 INLAY_FN int inlay_buf_unchain_list(struct inlay_buf *list1, struct inlay_buf *list2)
 {
@@ -914,8 +915,8 @@ INLAY_FN int inlay_buf_unchain_list(struct inlay_buf *list1, struct inlay_buf *l
 }
 
 /*
- * The windows from buf to the end of its list as gather entries; empty ones are left out, which post nothing. Returns how many there are, or
- * -ENOSPC when there are more than max; then sge[] is undefined.
+ * The windows from buf to the end of its list as gather entries; empty ones are left out, which post nothing. Returns how many there are,
+ * or -ENOSPC when there are more than max; then sge[] is undefined.
  */
 INLAY_FN int inlay_buf_sges(const struct inlay_buf *buf, struct ibv_sge *sge, uint32_t max)
 {
@@ -964,8 +965,8 @@ INLAY_FN int inlay_buf_inc_refcount(struct inlay_buf *buf, uint16_t *prev)
 }
 
 /*
- * Takes away a reference of a buffer of any kind, in any state. Returns how many there were (1: the buffer is now the caller's alone, to be given
- * back), or the error of inlay_buf_dec_refcount.
+ * Takes away a reference of a buffer of any kind, in any state. Returns how many there were (1: the buffer is now the caller's alone, to be
+ * given back), or the error of inlay_buf_dec_refcount.
  */
 INLAY_FN int inlay_buf_unref(struct inlay_buf *buf)
 {

@@ -28,10 +28,10 @@
  *     head, which stands for its list, the whole list is copied: this is why DOCA takes heads and no other elements.
  *   - Not started: -EBADFD for every get (DOCA names the code for dup and expand only).
  *
- * Growing. All memory of an inventory lies within 128 GiB of it, or expand answers -ERANGE and changes nothing: a link of a list is a distance.
- * Two blocks of malloc are often further apart: glibc takes small ones from behind the program and large ones by
- * mmap, terabytes away. Cut the pieces from one reservation, which costs addresses, and memory only as it is used. Sizes are whole lines; up to
- * one page of each piece is lost to blocks (buf.h), which begin on one.
+ * Growing. All memory of an inventory lies within 128 GiB of it, or expand answers -ERANGE and changes nothing: a link of a list is a
+ * distance. Two blocks of malloc are often further apart: glibc takes small ones from behind the program and large ones by mmap, terabytes
+ * away. Cut the pieces from one reservation, which costs addresses, and memory only as it is used. Sizes are whole lines; up to one page of
+ * each piece is lost to blocks (buf.h), which begin on one.
  *
  *   space = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
  *   used = inlay_inventory_size(256);
@@ -43,9 +43,9 @@
  *
  * Or let mmap give every piece, the first one too: mappings lie side by side as a rule. Or create it with the final number at once.
  *
- * The counts of an mmap. Every buffer counts in its mmap, which cannot be stopped before the last one is back. For 8 mmaps at a time this costs
- * nothing (mmap/ledger.h); more than these count each buffer, and are looked up for each.
- * How many are out is found by looking at the states of all, 62 on a line: some microseconds for many thousands.
+ * The counts of an mmap. Every buffer counts in its mmap, which cannot be stopped before the last one is back. For 8 mmaps at a time this
+ * costs nothing (mmap/ledger.h); more than these count each buffer, and are looked up for each. How many are out is found by looking at the
+ * states of all, 62 on a line: some microseconds for many thousands.
  *
  * An inventory and its mmaps know each other as long as both are there: memory of either is not taken away before it is destroyed.
  *
@@ -208,7 +208,8 @@ INLAY_ALWAYS int inlay_inventory_get_by_args(struct inlay_inventory *inv, struct
 }
 
 /* The same with an empty window at its start. */
-INLAY_ALWAYS int inlay_inventory_get_by_addr(struct inlay_inventory *inv, struct inlay_mmap *mmap, void *addr, size_t len, struct inlay_buf **buf)
+INLAY_ALWAYS int inlay_inventory_get_by_addr(struct inlay_inventory *inv, struct inlay_mmap *mmap, void *addr, size_t len,
+					     struct inlay_buf **buf)
 {
 	return inlay_inventory_get_by_args(inv, mmap, addr, len, addr, 0, buf);
 }
@@ -292,12 +293,12 @@ INLAY_FN struct inlay_buf *inlay_front_copy(struct inlay_front *f, const struct 
 }
 
 /*
- * A copy of a buffer, or of a whole list when src is its head: other descriptors of the same memory, with the same windows, one reference, and
- * keys for this inventory's device. The payload is not copied. src may be of any owner.
+ * A copy of a buffer, or of a whole list when src is its head: other descriptors of the same memory, with the same windows, one reference,
+ * and keys for this inventory's device. The payload is not copied. src may be of any owner.
  *
- * Returns 0; -EPERM when src is an element that is not a head; -EINVAL when it was given back; -EBADFD when inventory or mmap is not started;
- * -ENOMEM when there are fewer free descriptors than it takes (none is taken); -ENOENT as inlay_inventory_get_by_args; -ERANGE when
- * pieces of the inventory are too far apart for a list.
+ * Returns 0; -EPERM when src is an element that is not a head; -EINVAL when it was given back; -EBADFD when inventory or mmap is not
+ * started; -ENOMEM when there are fewer free descriptors than it takes (none is taken); -ENOENT as inlay_inventory_get_by_args; -ERANGE
+ * when pieces of the inventory are too far apart for a list.
  */
 INLAY_FN int inlay_inventory_dup(struct inlay_inventory *inv, const struct inlay_buf *src, struct inlay_buf **dst)
 {

@@ -16,8 +16,8 @@
  *   destroy                            0         0         0           likewise
  *   set_user_data, set_element_...     0         -EBADFD   0
  *
- * Slices are cut from all ranges of the mmap, in the order of addresses, none across two. A started pool counts as one buffer of its mmap, and
- * each buffer that is out as one more, so that keys and slices stay good.
+ * Slices are cut from all ranges of the mmap, in the order of addresses, none across two. A started pool counts as one buffer of its mmap,
+ * and each buffer that is out as one more, so that keys and slices stay good.
  *
  * Threads: one owner at a time, who gives back its buffers too.
  * Sources: DOCA's documentation of doca_buf_pool.
@@ -63,7 +63,8 @@ INLAY_COLD size_t inlay_pool_size(uint32_t num)
  *
  * Returns 0, or -EINVAL for an argument out of its range.
  */
-INLAY_COLD int inlay_pool_create(void *memory, size_t size, uint32_t num, size_t element_size, struct inlay_mmap *mmap, struct inlay_pool **pool)
+INLAY_COLD int inlay_pool_create(void *memory, size_t size, uint32_t num, size_t element_size, struct inlay_mmap *mmap,
+				 struct inlay_pool **pool)
 {
 	struct inlay_pool *p = (struct inlay_pool *)memory;
 

@@ -76,8 +76,8 @@ INLAY_ALWAYS int inlay_post_gather_bufs(struct inlay_sq *sq, uint8_t opcode, uin
 /*
  * As the functions of queue/post.h without _bufs. bufs: a lone buffer, or a head; posted from there to the list's end.
  *
- * Return 0; -EAGAIN when the ring has no room; -E2BIG when the WQE is larger than the ring; -EINVAL when there are more windows than the QP's
- * longest WQE holds.
+ * Return 0; -EAGAIN when the ring has no room; -E2BIG when the WQE is larger than the ring; -EINVAL when there are more windows than the
+ * QP's longest WQE holds.
  */
 INLAY_ALWAYS int inlay_post_send_bufs(struct inlay_sq *sq, const struct inlay_buf *bufs, uint32_t flags)
 {
@@ -96,8 +96,8 @@ INLAY_ALWAYS int inlay_post_write_bufs(struct inlay_sq *sq, uint64_t raddr, uint
 	return inlay_post_gather_bufs(sq, MLX5_OPCODE_RDMA_WRITE, 0, &remote, bufs, flags);
 }
 
-INLAY_ALWAYS int inlay_post_write_imm_bufs(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint32_t imm_be, const struct inlay_buf *bufs,
-					   uint32_t flags)
+INLAY_ALWAYS int inlay_post_write_imm_bufs(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint32_t imm_be,
+					   const struct inlay_buf *bufs, uint32_t flags)
 {
 	struct inlay_remote remote = {raddr, rkey};
 

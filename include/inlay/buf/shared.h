@@ -12,8 +12,9 @@
  *   inlay_magazine_detach(&mine);                                     before the thread ends
  *
  * Free descriptors are in one place, the depot, under a lock. A thread's magazine holds up to 250 of them, so that getting and giving back
- * touch nothing that is shared. An empty magazine takes whole blocks (buf.h) from the depot until it has 64 descriptors, and brings all that
- * was given back when these are 64 or more: between two locks lie 64 buffers, and 124 where they come and go in the order of addresses.
+ * touch nothing that is shared. An empty magazine takes whole blocks (buf.h) from the depot until it has 64 descriptors, and brings all
+ * that was given back when these are 64 or more: between two locks lie 64 buffers, and 124 where they come and go in the order of
+ * addresses.
  *
  *   depot  | block | block | block | ...   lock
  *             ^ 64 or more     | 64 or more
@@ -21,15 +22,18 @@
  *          producer         consumer
  *
  * The lock is held for as long as it takes to move some 64 descriptors (expand: to go along all blocks), and a thread that finds it taken
- * spins: nothing here calls the system, so that a data path can be bound to anything. With more busy threads than CPUs, the holder may lose its
- * CPU, and who waits then spends its own time slice: some milliseconds, once in a great many refills. Threads on CPUs of their own never see it.
+ * spins: nothing here calls the system, so that a data path can be bound to anything. With more busy threads than CPUs, the holder may lose
+ * its CPU, and who waits then spends its own time slice: some milliseconds, once in a great many refills. Threads on CPUs of their own
+ * never see it.
  *
- * A consumer that gives back what it never looked into does not touch the descriptor, but only its state, on a line with those of the whole block.
+ * A consumer that gives back what it never looked into does not touch the descriptor, but only its state, on a line with those of the whole
+ * block.
  *
- * What lies in magazines is out of others' reach: while there are n of them, a get may answer -ENOMEM with up to 250 (n - 1) descriptors free.
+ * What lies in magazines is out of others' reach: while there are n of them, a get may answer -ENOMEM with up to 250 (n - 1) descriptors
+ * free.
  *
- * The count of an mmap is kept by magazines, each for itself, for the first 8 mmaps (mmap/ledger.h); more than these, as long as none of the 8 is
- * stopped, count each buffer themselves, one by one. The mmap must be in thread-safe mode.
+ * The count of an mmap is kept by magazines, each for itself, for the first 8 mmaps (mmap/ledger.h); more than these, as long as none of
+ * the 8 is stopped, count each buffer themselves, one by one. The mmap must be in thread-safe mode.
  *
  * A buffer is handed to another thread by anything that orders memory (a lock, a queue, a release store and an acquire load): its
  * fields are plain. Its reference count is atomic: several threads may each have a reference, and whoever gives back the last one has it
@@ -127,8 +131,8 @@ INLAY_COLD int inlay_shared_stop(struct inlay_shared *shared)
 }
 
 /*
- * More descriptors, as inlay_inventory_expand; by any thread, at any time. Of two that expand at the same time one may see -EINVAL, because there
- * would be too many with those of the other. What the memory holds after an error is undefined.
+ * More descriptors, as inlay_inventory_expand; by any thread, at any time. Of two that expand at the same time one may see -EINVAL, because
+ * there would be too many with those of the other. What the memory holds after an error is undefined.
  */
 INLAY_COLD size_t inlay_shared_expand_size(struct inlay_shared *shared, uint32_t num)
 {
@@ -247,15 +251,17 @@ INLAY_FN uint32_t inlay_shared_num_elements(struct inlay_shared *shared)
 	return num;
 }
 
-/* Those that are not out, in the depot and in all magazines; by any thread. While others get and give back, about that many. Looks at all. */
+/*
+ * Those that are not out, in the depot and in all magazines; by any thread. While others get and give back, about that many. Looks at all.
+ */
 INLAY_FN uint32_t inlay_shared_num_free(const struct inlay_shared *shared)
 {
 	return (uint32_t)inlay_ledger_free(&shared->store.ledger);
 }
 
 /*
- * Free descriptors into a magazine that has none at hand, by its owner: those that it was given last, else those that it has from the depot, else
- * others from there. Returns whether there are any.
+ * Free descriptors into a magazine that has none at hand, by its owner: those that it was given last, else those that it has from the
+ * depot, else others from there. Returns whether there are any.
  */
 INLAY_COLD int inlay_magazine_refill(struct inlay_magazine *mag)
 {
@@ -294,8 +300,8 @@ INLAY_COLD int inlay_magazine_refill(struct inlay_magazine *mag)
 }
 
 /*
- * Another block is given to than before: what was given to that one becomes a lot, and many lots go to the depot. Returns whether the block is the
- * magazine's inventory's; else nothing is done.
+ * Another block is given to than before: what was given to that one becomes a lot, and many lots go to the depot. Returns whether the block
+ * is the magazine's inventory's; else nothing is done.
  */
 INLAY_COLD int inlay_magazine_turn(struct inlay_magazine *mag, struct inlay_block *b)
 {
@@ -339,8 +345,8 @@ INLAY_COLD int inlay_magazine_get_new(struct inlay_magazine *mag, struct inlay_m
 /*
  * As inlay_inventory_get_by_args; and -EPERM when the mmap is not in thread-safe mode. -ENOMEM: neither the magazine nor the depot has one.
  */
-INLAY_ALWAYS int inlay_magazine_get_by_args(struct inlay_magazine *mag, struct inlay_mmap *mmap, void *addr, size_t len, void *data, size_t data_len,
-					    struct inlay_buf **buf)
+INLAY_ALWAYS int inlay_magazine_get_by_args(struct inlay_magazine *mag, struct inlay_mmap *mmap, void *addr, size_t len, void *data,
+					    size_t data_len, struct inlay_buf **buf)
 {
 	struct inlay_front *f = &mag->front;
 
@@ -351,13 +357,15 @@ INLAY_ALWAYS int inlay_magazine_get_by_args(struct inlay_magazine *mag, struct i
 }
 
 /* The same with an empty window at its start. */
-INLAY_ALWAYS int inlay_magazine_get_by_addr(struct inlay_magazine *mag, struct inlay_mmap *mmap, void *addr, size_t len, struct inlay_buf **buf)
+INLAY_ALWAYS int inlay_magazine_get_by_addr(struct inlay_magazine *mag, struct inlay_mmap *mmap, void *addr, size_t len,
+					    struct inlay_buf **buf)
 {
 	return inlay_magazine_get_by_args(mag, mmap, addr, len, addr, 0, buf);
 }
 
 /* The same with a window over all of it. */
-INLAY_ALWAYS int inlay_magazine_get_by_data(struct inlay_magazine *mag, struct inlay_mmap *mmap, void *data, size_t data_len, struct inlay_buf **buf)
+INLAY_ALWAYS int inlay_magazine_get_by_data(struct inlay_magazine *mag, struct inlay_mmap *mmap, void *data, size_t data_len,
+					    struct inlay_buf **buf)
 {
 	return inlay_magazine_get_by_args(mag, mmap, data, data_len, data, data_len, buf);
 }
@@ -428,8 +436,8 @@ INLAY_FN uint32_t inlay_magazine_put(struct inlay_magazine *mag, struct inlay_bu
 }
 
 /*
- * n buffers of one mmap: inlay_magazine_get_by_args for each of args[]. All or none: returns 0, or the error of the first that cannot be had,
- * with nothing taken and bufs[] undefined.
+ * n buffers of one mmap: inlay_magazine_get_by_args for each of args[]. All or none: returns 0, or the error of the first that cannot be
+ * had, with nothing taken and bufs[] undefined.
  */
 INLAY_FN int inlay_magazine_get(struct inlay_magazine *mag, struct inlay_mmap *mmap, const struct inlay_buf_args *args, uint32_t n,
 				struct inlay_buf **bufs)

@@ -3,9 +3,9 @@
  * inlay/memdomain/domain.h: memory domains: a registry, and what may be done with memory of another kind.
  *
  * A domain stands for memory that the CPU may not reach: another host's, an accelerator's, a buffer that does not exist yet. Who owns such
- * memory makes a domain and sets callbacks; who handles data asks the domain to describe it in another's terms (translate), to bring it here
- * (pull), to take it there (push), to move it between two domains (transfer), to zero it, or says that a translation is no longer
- * used (invalidate). The functions, their answers and the structs are those of SPDK's dma.h.
+ * memory makes a domain and sets callbacks; who handles data asks the domain to describe it in another's terms (translate), to bring it
+ * here (pull), to take it there (push), to move it between two domains (transfer), to zero it, or says that a translation is no longer used
+ * (invalidate). The functions, their answers and the structs are those of SPDK's dma.h.
  *
  *   struct inlay_memdomain_registry reg;                       the caller's, one for all who shall see each other's domains
  *   static uint8_t memory[1024] __attribute__((aligned(64)));  at least inlay_memdomain_size(&ctx, "gpu0")
@@ -20,14 +20,14 @@
  *   while (inlay_memdomain_destroy(d) == -EBUSY)               somebody walks over it
  *           ...;
  *
- * The completion callback of pull, push, transfer and memzero is called exactly once if the operation answered 0, and never otherwise. It may be
- * called before the operation returns: what it needs is ready before the call, and what it may free is not touched after. NULL for who
- * needs no word. A callback's other answers come back as they are, whatever their sign.
+ * The completion callback of pull, push, transfer and memzero is called exactly once if the operation answered 0, and never otherwise. It
+ * may be called before the operation returns: what it needs is ready before the call, and what it may free is not touched after. NULL for
+ * who needs no word. A callback's other answers come back as they are, whatever their sign.
  *
- * Who holds what. inlay_memdomain_first and inlay_memdomain_next hand out a domain held; next lets go of the one before, a walk that ends early calls
- * inlay_memdomain_put. A domain that is held may be used: its memory stays, though it may have left the registry. An operation under way
- * does not hold its domain: who starts it does, or owns the domain. destroy takes a domain out of all walks at once, and answers -EBUSY until
- * nobody holds it; its memory is the caller's when it answers 0.
+ * Who holds what. inlay_memdomain_first and inlay_memdomain_next hand out a domain held; next lets go of the one before, a walk that ends
+ * early calls inlay_memdomain_put. A domain that is held may be used: its memory stays, though it may have left the registry. An operation
+ * under way does not hold its domain: who starts it does, or owns the domain. destroy takes a domain out of all walks at once, and answers
+ * -EBUSY until nobody holds it; its memory is the caller's when it answers 0.
  *
  * Threads: what each function guarantees stands above it. The registry's lock is held for a list operation and never while a
  * callback runs, so that callbacks may call everything here.
@@ -37,8 +37,8 @@
  *   2. The step to the next domain is taken under one lock and from a domain that is held (SPDK lets go of the lock half way, and goes on
  *      from a domain that may be freed). destroy knows its users (SPDK's frees under them).
  *   3. NULLs and lengths answer -EINVAL in every build (SPDK asserts in debug builds and dereferences in others).
- *   4. inlay_memdomain_user_context always writes the size (SPDK leaves it as it was when there is none), and the context's user_ctx points to the
- *      domain's copy (SPDK: to the caller's memory, long gone perhaps).
+ *   4. inlay_memdomain_user_context always writes the size (SPDK leaves it as it was when there is none), and the context's user_ctx points
+ *      to the domain's copy (SPDK: to the caller's memory, long gone perhaps).
  * And there is no global state and no allocation: the registry is an argument.
  *
  * A callback belongs to the object file that set it: unset it before that is unloaded.
@@ -118,7 +118,10 @@ INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_ctx, user_ctx_size) == 16, "
 /* Says that an operation is over: 0 or a negative errno. */
 typedef void (*inlay_memdomain_done)(void *arg, int rc);
 
-/* The six callbacks. Arguments and duties are those of the functions that call them, below; none is called with NULL for what is tested there. */
+/*
+ * The six callbacks. Arguments and duties are those of the functions that call them, below; none is called with NULL for what is tested
+ * there.
+ */
 typedef int (*inlay_memdomain_translate_cb)(struct inlay_memdomain *src, void *src_ctx, struct inlay_memdomain *dst,
 					    struct inlay_memdomain_translation_ctx *dst_ctx, void *addr, size_t len,
 					    struct inlay_memdomain_result *result);
@@ -189,7 +192,8 @@ INLAY_COLD void inlay_memdomain_unlock(struct inlay_memdomain_registry *reg)
 /*
  * Makes a registry with the system domain alone in it: type DMA, id "system", no callback set.
  *
- * reg  of the caller, aligned as a cache line (as the struct is, but malloc does not see to it), until inlay_memdomain_registry_fini answers 0
+ * reg  of the caller, aligned as a cache line (as the struct is, but malloc does not see to it), until inlay_memdomain_registry_fini
+ *      answers 0
  *
  * Returns 0, or -EINVAL for NULL and for one that is not aligned. Threads: before anybody uses it.
  */
@@ -209,7 +213,8 @@ INLAY_COLD int inlay_memdomain_registry_init(struct inlay_memdomain_registry *re
 }
 
 /*
- * Ends a registry, whose memory is then the caller's. Returns 0, or -EBUSY while it has a domain beside the system domain or that one is held.
+ * Ends a registry, whose memory is then the caller's. Returns 0, or -EBUSY while it has a domain beside the system domain or that one is
+ * held.
  * Threads: after all others have ended.
  */
 INLAY_COLD int inlay_memdomain_registry_fini(struct inlay_memdomain_registry *reg)
@@ -281,8 +286,8 @@ INLAY_COLD size_t inlay_memdomain_size(const struct inlay_memdomain_ctx *ctx, co
  * ctx     NULL, or what inlay_memdomain_context shall give: ctx->size bytes of it are copied at most, and user_ctx_size bytes at user_ctx
  * id      NULL, or a name, copied; several domains may share it
  *
- * Returns 0; -EINVAL for a domain, registry or ctx->size of 0, or memory that is not aligned; -ENOMEM when memory is NULL or size too small. On
- * failure nothing is written. Threads: safe beside create, destroy and walks; a walk under way finds the domain or does not.
+ * Returns 0; -EINVAL for a domain, registry or ctx->size of 0, or memory that is not aligned; -ENOMEM when memory is NULL or size too
+ * small. On failure nothing is written. Threads: safe beside create, destroy and walks; a walk under way finds the domain or does not.
  */
 INLAY_COLD int inlay_memdomain_create(struct inlay_memdomain **domain, struct inlay_memdomain_registry *reg, void *memory, size_t size,
 				      int type, const struct inlay_memdomain_ctx *ctx, const char *id)
@@ -328,8 +333,8 @@ INLAY_COLD int inlay_memdomain_create(struct inlay_memdomain **domain, struct in
 /*
  * Destroys a domain: from now on no walk finds it, and when nobody holds it, it is gone.
  *
- * Returns 0: its memory is the caller's (and for NULL, which does nothing); -EBUSY: somebody still holds it: call again, until it answers 0; -EPERM
- * for the system domain; -EINVAL for a domain that is gone. Threads: safe beside create and walks, and beside who holds it; one
+ * Returns 0: its memory is the caller's (and for NULL, which does nothing); -EBUSY: somebody still holds it: call again, until it answers
+ * 0; -EPERM for the system domain; -EINVAL for a domain that is gone. Threads: safe beside create and walks, and beside who holds it; one
  * thread destroys a domain.
  */
 INLAY_COLD int inlay_memdomain_destroy(struct inlay_memdomain *d)
@@ -391,8 +396,8 @@ INLAY_COLD struct inlay_memdomain *inlay_memdomain_seek(struct inlay_memdomain *
 }
 
 /*
- * The first domain, or the first that has the id; held. NULL when there is none. id NULL: the system domain. Threads: safe beside create, destroy
- * and other walks.
+ * The first domain, or the first that has the id; held. NULL when there is none. id NULL: the system domain. Threads: safe beside create,
+ * destroy and other walks.
  */
 INLAY_COLD struct inlay_memdomain *inlay_memdomain_first(struct inlay_memdomain_registry *reg, const char *id)
 {
@@ -407,9 +412,9 @@ INLAY_COLD struct inlay_memdomain *inlay_memdomain_first(struct inlay_memdomain_
 }
 
 /*
- * The domain that follows prev, in order of creation, or the next that has the id; held. Lets go of prev, which the caller holds and which may have
- * been destroyed meanwhile. NULL when there is none, and for prev NULL. Threads: safe beside create, destroy and other walks; a walk finds every
- * domain that is there from its begin to its end, once.
+ * The domain that follows prev, in order of creation, or the next that has the id; held. Lets go of prev, which the caller holds and which
+ * may have been destroyed meanwhile. NULL when there is none, and for prev NULL. Threads: safe beside create, destroy and other walks; a
+ * walk finds every domain that is there from its begin to its end, once.
  */
 INLAY_COLD struct inlay_memdomain *inlay_memdomain_next(struct inlay_memdomain *prev, const char *id)
 {
@@ -472,7 +477,10 @@ INLAY_FN struct inlay_memdomain_ctx *inlay_memdomain_context(struct inlay_memdom
 	return d && d->ctx.size ? &d->ctx : NULL;
 }
 
-/* The domain's copy of the user's context and in *size, which may be NULL, its bytes; NULL and 0 when nothing was copied. Aligned as a cache line. */
+/*
+ * The domain's copy of the user's context and in *size, which may be NULL, its bytes; NULL and 0 when nothing was copied. Aligned as a
+ * cache line.
+ */
 INLAY_FN void *inlay_memdomain_user_context(struct inlay_memdomain *d, size_t *size)
 {
 	size_t copied = d && d->ctx.user_ctx ? d->ctx.user_ctx_size : 0;
@@ -495,8 +503,8 @@ INLAY_FN const char *inlay_memdomain_id(const struct inlay_memdomain *d)
 }
 
 /* ------------------------------------------------------------------------------------------------------------------------
- * Data path: operations. Each calls one callback, and answers what that answers. Without being called: -EINVAL for a NULL where one is not allowed,
- * -ENOTSUP where the callback is not set. Threads: on a domain that is held or owned, as safe as its callback.
+ * Data path: operations. Each calls one callback, and answers what that answers. Without being called: -EINVAL for a NULL where one is not
+ * allowed, -ENOTSUP where the callback is not set. Threads: on a domain that is held or owned, as safe as its callback.
  */
 
 /* The pieces of a translation that answered 0, and in *count how many: no reader needs to know of the two forms. NULL: there is none. */
@@ -574,8 +582,8 @@ INLAY_FN int inlay_memdomain_push(struct inlay_memdomain *dst, void *dst_ctx, co
 }
 
 /*
- * Copies from src to dst. Calls dst's callback. src NULL: this process's memory. translation NULL, or src_iov as dst sees it, which is then what is
- * copied from.
+ * Copies from src to dst. Calls dst's callback. src NULL: this process's memory. translation NULL, or src_iov as dst sees it, which is then
+ * what is copied from.
  */
 INLAY_FN int inlay_memdomain_transfer(struct inlay_memdomain *dst, void *dst_ctx, const struct iovec *dst_iov, uint32_t dst_iovcnt,
 				      struct inlay_memdomain *src, void *src_ctx, const struct iovec *src_iov, uint32_t src_iovcnt,

@@ -16,29 +16,29 @@
  *           inlay_cq_advance(&cq, 1);
  *   }
  *
- * Pull and push. One side of each is the peer's memory, addressed as the peer's keys have it; which keys, struct inlay_memdomain_peer says, given
- * as the operation's context. The other side is this process's, and lies in the map, in any of its ranges: the local keys are looked up. A pull
- * writes there, and needs INLAY_LOCAL_READ_WRITE. The pieces of both sides may be split as they like:
+ * Pull and push. One side of each is the peer's memory, addressed as the peer's keys have it; which keys, struct inlay_memdomain_peer says,
+ * given as the operation's context. The other side is this process's, and lies in the map, in any of its ranges: the local keys are looked
+ * up. A pull writes there, and needs INLAY_LOCAL_READ_WRITE. The pieces of both sides may be split as they like:
  *
  *   theirs   |---------------|--------|         one read or write for each piece of theirs (or each 2^30 bytes),
  *   ours     |---|-----|-------|------|         a gather entry for each piece of ours; many make one more read or write
  *
- * The last one is signaled, and its completion ends the operation: done(arg, 0); or done(arg, -EIO) when one of them failed, once the device no
- * longer touches the memory. Of an operation that is not accepted nothing is posted. One of no bytes is done when it returns. The map counts
- * operations under way as bufs, and cannot be stopped meanwhile: see Threads.
+ * The last one is signaled, and its completion ends the operation: done(arg, 0); or done(arg, -EIO) when one of them failed, once the
+ * device no longer touches the memory. Of an operation that is not accepted nothing is posted. One of no bytes is done when it returns. The
+ * map counts operations under way as bufs, and cannot be stopped meanwhile: see Threads.
  *
- * Transfer to the domain is a push from this process's memory, or from what a translation to the domain describes, by that one's key. There is no
- * memzero: RDMA has none.
+ * Transfer to the domain is a push from this process's memory, or from what a translation to the domain describes, by that one's key. There
+ * is no memzero: RDMA has none.
  *
- * After an error the queue is in the error state, and every operation ends with -EIO as its completions are flushed. Who resets the QP without
- * polling to the end calls inlay_memdomain_rdma_abort.
+ * After an error the queue is in the error state, and every operation ends with -EIO as its completions are flushed. Who resets the QP
+ * without polling to the end calls inlay_memdomain_rdma_abort.
  *
  * A QP that scatters what it reads to CQEs (cqe.h) is not for pull: an operation whose data are in a CQE ends with -EIO.
  *
  * Threads: translations by any number; all else by the queue's owner. An operation holds the map, and its end lets go of it, as bufs do
- * (inlay_mmap_hold): when owners of queues of several domains over one map are different threads, or one of them is another than the owner of an
- * inventory with bufs of the map, the map must be thread-safe (inlay_mmap_enable_thread_safety before its start). No function sees who
- * calls it; INLAY_CHECKED=1 aborts when two meet at the map's count.
+ * (inlay_mmap_hold): when owners of queues of several domains over one map are different threads, or one of them is another than the owner
+ * of an inventory with bufs of the map, the map must be thread-safe (inlay_mmap_enable_thread_safety before its start). No function sees
+ * who calls it; INLAY_CHECKED=1 aborts when two meet at the map's count.
  * Sources: SPDK's lib/rdma_utils and module/accel/mlx5 (what users of such a domain expect); rdma-core's mlx5 (gather entries of a read).
  */
 #ifndef INLAY_MEMDOMAIN_RDMA_H
@@ -133,8 +133,8 @@ INLAY_FN int inlay_memdomain_same_pd(const struct ibv_pd *a, const struct ibv_pd
 }
 
 /*
- * The device that a translation is for: that of the QP in the context, if it names one; else that of a destination of type RDMA, as its user context
- * says; else the domain's. -ENODEV: not one of the map's.
+ * The device that a translation is for: that of the QP in the context, if it names one; else that of a destination of type RDMA, as its
+ * user context says; else the domain's. -ENODEV: not one of the map's.
  */
 INLAY_FN int inlay_memdomain_rdma_dev(const struct inlay_memdomain_rdma *r, struct inlay_memdomain *dst,
 				      const struct inlay_memdomain_translation_ctx *dst_ctx, uint32_t *dev)
@@ -158,11 +158,11 @@ INLAY_FN int inlay_memdomain_rdma_dev(const struct inlay_memdomain_rdma *r, stru
 }
 
 /*
- * The domain's translate: to a domain of type RDMA, address and keys for its device; to a system domain, the address, where it is one of this
- * process.
+ * The domain's translate: to a domain of type RDMA, address and keys for its device; to a system domain, the address, where it is one of
+ * this process.
  *
- * Returns 0; -ENOENT when no single range of the map holds [addr, addr + len); -ENODEV when the map has not the destination's device; -ENOTSUP for a
- * destination of another type, and for memory that is no host memory to a system domain.
+ * Returns 0; -ENOENT when no single range of the map holds [addr, addr + len); -ENODEV when the map has not the destination's device;
+ * -ENOTSUP for a destination of another type, and for memory that is no host memory to a system domain.
  */
 INLAY_FN int inlay_memdomain_rdma_translate_cb(struct inlay_memdomain *src, void *src_ctx, struct inlay_memdomain *dst,
 					       struct inlay_memdomain_translation_ctx *dst_ctx, void *addr, size_t len,
@@ -373,9 +373,9 @@ INLAY_FN int inlay_memdomain_rdma_check(const struct inlay_memdomain_peer *peer,
 /*
  * The domain's pull: RDMA reads. src_ctx is a struct inlay_memdomain_peer.
  *
- * Returns 0; -EINVAL for a context without keys, or a destination shorter than the source; -ENOENT for memory that is not in its map; -EPERM where
- * that map does not permit it; -EAGAIN when the queue has no room now, or as many operations are under way as may be; -E2BIG when not
- * even the empty queue has room. Only after 0 is anything posted.
+ * Returns 0; -EINVAL for a context without keys, or a destination shorter than the source; -ENOENT for memory that is not in its map;
+ * -EPERM where that map does not permit it; -EAGAIN when the queue has no room now, or as many operations are under way as may be; -E2BIG
+ * when not even the empty queue has room. Only after 0 is anything posted.
  */
 INLAY_FN int inlay_memdomain_rdma_pull_cb(struct inlay_memdomain *src, void *src_ctx, const struct iovec *src_iov, uint32_t src_iovcnt,
 					  const struct iovec *dst_iov, uint32_t dst_iovcnt, inlay_memdomain_done done, void *arg)
@@ -403,8 +403,9 @@ INLAY_FN int inlay_memdomain_rdma_push_cb(struct inlay_memdomain *dst, void *dst
 }
 
 /*
- * The domain's transfer: a push from this process's memory (src NULL or a system domain), or from the pieces of a translation to this domain, by its
- * local key. Returns what the pull does; -ENOTSUP for another source without a translation; -EINVAL for a translation to another domain.
+ * The domain's transfer: a push from this process's memory (src NULL or a system domain), or from the pieces of a translation to this
+ * domain, by its local key. Returns what the pull does; -ENOTSUP for another source without a translation; -EINVAL for a translation to
+ * another domain.
  */
 INLAY_FN int inlay_memdomain_rdma_transfer_cb(struct inlay_memdomain *dst, void *dst_ctx, const struct iovec *dst_iov, uint32_t dst_iovcnt,
 					      struct inlay_memdomain *src, void *src_ctx, const struct iovec *src_iov, uint32_t src_iovcnt,
@@ -420,11 +421,12 @@ INLAY_FN int inlay_memdomain_rdma_transfer_cb(struct inlay_memdomain *dst, void 
 		return inlay_memdomain_rdma_push_cb(dst, dst_ctx, dst_iov, dst_iovcnt, src_iov, src_iovcnt, done, arg);
 	}
 	src_iov = inlay_memdomain_pieces(translation, &src_iovcnt);
-	if (INLAY_UNLIKELY(translation->dst_domain != dst || src_iovcnt != translation->iov_count || inlay_memdomain_rdma_check(peer, dst_iovcnt) ||
-			   inlay_memdomain_sum(src_iov, src_iovcnt, &total) || inlay_memdomain_sum(dst_iov, dst_iovcnt, &room) || total > room))
+	if (INLAY_UNLIKELY(translation->dst_domain != dst || src_iovcnt != translation->iov_count ||
+			   inlay_memdomain_rdma_check(peer, dst_iovcnt) || inlay_memdomain_sum(src_iov, src_iovcnt, &total) ||
+			   inlay_memdomain_sum(dst_iov, dst_iovcnt, &room) || total > room))
 		return -EINVAL;
-	return inlay_memdomain_rdma_post((struct inlay_memdomain_rdma *)(void *)dst, 1, peer, dst_iov, src_iov, total, &translation->rdma.lkey, done,
-					 arg);
+	return inlay_memdomain_rdma_post((struct inlay_memdomain_rdma *)(void *)dst, 1, peer, dst_iov, src_iov, total,
+					 &translation->rdma.lkey, done, arg);
 }
 
 /* Operations under way. */
@@ -446,8 +448,9 @@ INLAY_FN void inlay_memdomain_rdma_end(struct inlay_memdomain_rdma *r, int rc)
 /*
  * Takes a completion, of any kind, from the CQ of the domain's queue, before or after its credit is given back and before its slot is.
  *
- * Returns 1: it has ended an operation, whose done was called; 0: it is an error of an operation that has more completions to come; -ENOENT: it is
- * not of this domain's operations; -EPROTO: it is of one that cannot complete now (a device gone mad), and nothing has changed.
+ * Returns 1: it has ended an operation, whose done was called; 0: it is an error of an operation that has more completions to come;
+ * -ENOENT: it is not of this domain's operations; -EPROTO: it is of one that cannot complete now (a device gone mad), and nothing has
+ * changed.
  */
 INLAY_FN int inlay_memdomain_rdma_completed(struct inlay_memdomain_rdma *r, const struct mlx5_cqe64 *cqe)
 {
@@ -480,7 +483,8 @@ INLAY_FN int inlay_memdomain_rdma_completed(struct inlay_memdomain_rdma *r, cons
 }
 
 /*
- * Ends all operations under way with -ECANCELED: for a QP that was reset or destroyed, when no completion will come any more. Returns how many.
+ * Ends all operations under way with -ECANCELED: for a QP that was reset or destroyed, when no completion will come any more. Returns how
+ * many.
  */
 INLAY_FN uint32_t inlay_memdomain_rdma_abort(struct inlay_memdomain_rdma *r)
 {
@@ -534,8 +538,9 @@ INLAY_COLD int inlay_memdomain_rdma_create(struct inlay_memdomain_rdma *r, struc
 	ctx.user_ctx = &rdma;
 	ctx.user_ctx_size = sizeof(rdma);
 	/* Whoever walks finds it at once: what its callbacks look at is there, and the callbacks come last. */
-	return inlay_memdomain_create(&d, reg, (void *)r, offsetof(struct inlay_memdomain_rdma, map), INLAY_MEMDOMAIN_RDMA, &ctx, id) ? -EINVAL :
-	       inlay_memdomain_set_translation(d, inlay_memdomain_rdma_translate_cb);
+	if (inlay_memdomain_create(&d, reg, (void *)r, offsetof(struct inlay_memdomain_rdma, map), INLAY_MEMDOMAIN_RDMA, &ctx, id))
+		return -EINVAL;
+	return inlay_memdomain_set_translation(d, inlay_memdomain_rdma_translate_cb);
 }
 
 /*
@@ -544,8 +549,8 @@ INLAY_COLD int inlay_memdomain_rdma_create(struct inlay_memdomain_rdma *r, struc
  * sq   of a QP of the domain's protection domain
  * ops  of the caller, num_ops of them, a power of two: as many operations may be under way
  *
- * Returns 0; -EINVAL; -EBUSY while operations are under way on another; -ENOTSUP for a QP that does no RDMA. Other threads that use the map's bufs:
- * see Threads at the top.
+ * Returns 0; -EINVAL; -EBUSY while operations are under way on another; -ENOTSUP for a QP that does no RDMA. Other threads that use the
+ * map's bufs: see Threads at the top.
  */
 INLAY_COLD int inlay_memdomain_rdma_attach(struct inlay_memdomain_rdma *r, struct inlay_sq *sq, struct inlay_memdomain_rdma_op *ops,
 					   uint32_t num_ops)

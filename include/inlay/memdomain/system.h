@@ -9,9 +9,9 @@
  *   src_iov   |-------a-------|--b--|----------c----------|          as many bytes as it has are copied,
  *   dst_iov   |--1--|----2----|---------3---------|----4----|.....|  what dst_iov has more stays as it was
  *
- * The operation is complete when it returns: done(arg, 0) is called just before, in the caller's thread. A vector that cannot be (the destination
- * shorter than the source, a sum beyond SIZE_MAX, bytes at NULL) answers -EINVAL, and nothing has been copied. Source and destination
- * do not overlap, unless each byte is copied onto itself. Other callers' contexts are not looked at.
+ * The operation is complete when it returns: done(arg, 0) is called just before, in the caller's thread. A vector that cannot be (the
+ * destination shorter than the source, a sum beyond SIZE_MAX, bytes at NULL) answers -EINVAL, and nothing has been copied. Source and
+ * destination do not overlap, unless each byte is copied onto itself. Other callers' contexts are not looked at.
  *
  * The copies are inlay's own and call nothing: 64 bytes at a time, on x86-64 by the CPU's string move from a kilobyte on.
  *
@@ -241,8 +241,8 @@ INLAY_FN int inlay_memdomain_system_translate(struct inlay_memdomain *src, void 
  */
 
 /*
- * Makes a domain one of this process's memory: sets its callbacks, but the one of invalidate, for which there is nothing to do. Returns 0, or
- * -EINVAL for NULL. Threads: any time, as setting callbacks is.
+ * Makes a domain one of this process's memory: sets its callbacks, but the one of invalidate, for which there is nothing to do. Returns 0,
+ * or -EINVAL for NULL. Threads: any time, as setting callbacks is.
  */
 INLAY_COLD int inlay_memdomain_system_attach(struct inlay_memdomain *d)
 {

@@ -4,14 +4,17 @@
  *
  *   One side                                                       The other
  *
- *   len = inlay_mmap_export_size(&map);                            memory = aligned_alloc(64, inlay_mmap_import_size(blob, len));
- *   inlay_mmap_export_rdma(&map, pd, blob, &len);  -- len bytes -->  inlay_mmap_create_from_export(&theirs, memory, size, pd, blob, len, NULL);
+ *   len = inlay_mmap_export_size(&map);
+ *   inlay_mmap_export_rdma(&map, pd, blob, &len);  -- len bytes -->  size = inlay_mmap_import_size(blob, len);
+ *                                                                  memory = aligned_alloc(64, size);
+ *                                                                  inlay_mmap_create_from_export(&theirs, memory, size, pd, blob, len,
+ *                                                                                                NULL);
  *                                                                  if (!inlay_mmap_remote(&theirs, raddr, n, INLAY_RDMA_WRITE, &rkey))
  *                                                                          inlay_post_write(&sq, raddr, rkey, ...);
  *
- * In DOCA a blob belongs to the map, which frees it. Here the caller gives the memory, and keeps the bytes as long as they are of use: until the
- * map is stopped. Then the blob is stale. A stale blob still imports, since nobody could see it, and a post to what it names ends with a
- * remote access error; the map's keys are gone. Exporting again gives the same bytes; for another device of the map, other keys.
+ * In DOCA a blob belongs to the map, which frees it. Here the caller gives the memory, and keeps the bytes as long as they are of use:
+ * until the map is stopped. Then the blob is stale. A stale blob still imports, since nobody could see it, and a post to what it names ends
+ * with a remote access error; the map's keys are gone. Exporting again gives the same bytes; for another device of the map, other keys.
  *
  * A blob, little-endian throughout
  *
@@ -28,8 +31,8 @@
  *   ...  code         a message authentication code of all before it, when both sides have a key
  *   ...  checksum     4    CRC-32C of all before it
  *
- * Only what is granted is inside: ranges without any RDMA permission are left out, local keys and local permissions too. Blobs name keys that
- * open memory: pass them through a channel that nobody reads.
+ * Only what is granted is inside: ranges without any RDMA permission are left out, local keys and local permissions too. Blobs name keys
+ * that open memory: pass them through a channel that nobody reads.
  *
  * The checksum finds what went wrong by accident. Who must fear worse gives a key to both sides: inlay_mmap_set_mac before export, and
  * struct inlay_mmap_import at import. The function behind it is the caller's, of a library that he trusts; with OpenSSL it is
@@ -40,8 +43,8 @@
  *   }
  *   struct inlay_mac mac = {make, key, 32};
  *
- * Either both sides have one or neither: a blob without a code is refused by who has a key, and one with a code by who has none. A code does not tell
- * whether the blob is fresh: put a nonce into what the key is made of where replays matter.
+ * Either both sides have one or neither: a blob without a code is refused by who has a key, and one with a code by who has none. A code
+ * does not tell whether the blob is fresh: put a nonce into what the key is made of where replays matter.
  *
  * What arrives is looked at in this order, and no pointer is formed before the lengths have been found right:
  *
@@ -52,8 +55,9 @@
  *   -EINVAL    unknown kinds or bits, nothing granted, a range that is empty, overlaps another or goes beyond the end of the address space,
  *              or that grants what the head does not
  *
- * The blob may lie where the other side can write, in a ring that it fills by RDMA for instance: inlay_mmap_create_from_export copies it first, and
- * looks at, has authenticated and uses the copy. inlay_blob_check looks at the bytes in place: who goes on reading these copies them himself.
+ * The blob may lie where the other side can write, in a ring that it fills by RDMA for instance: inlay_mmap_create_from_export copies it
+ * first, and looks at, has authenticated and uses the copy. inlay_blob_check looks at the bytes in place: who goes on reading these copies
+ * them himself.
  *
  * Threads: as map.h's set-up.
  * Sources: DOCA's documentation of doca_mmap (export and create_from_export); RFC 3720, appendix B.4 (CRC-32C and its examples).
@@ -318,8 +322,8 @@ INLAY_COLD size_t inlay_mmap_export_size(const struct inlay_mmap *m)
  * buf  memory for the blob
  * len  in: its bytes; out: the blob's, also with -ENOSPC
  *
- * Returns 0; -EPERM by state, and when no range has an RDMA permission; -EINVAL; -ENOENT when pd is not one of the map's devices; -ENOSPC when buf
- * is too small; what the map's mac returned. Only success marks the map as exported.
+ * Returns 0; -EPERM by state, and when no range has an RDMA permission; -EINVAL; -ENOENT when pd is not one of the map's devices; -ENOSPC
+ * when buf is too small; what the map's mac returned. Only success marks the map as exported.
  */
 INLAY_COLD int inlay_mmap_export_rdma(struct inlay_mmap *m, const struct ibv_pd *pd, void *buf, size_t *len)
 {
@@ -359,8 +363,10 @@ INLAY_COLD int inlay_mmap_export_rdma(struct inlay_mmap *m, const struct ibv_pd 
 
 /* ---- Import ---- */
 
-/* Bytes of memory that a map made from this blob needs: in proportion to its length, whatever it claims. 0: no blob, or more ranges than there may
-   be. */
+/*
+ * Bytes of memory that a map made from this blob needs: in proportion to its length, whatever it claims. 0: no blob, or more ranges than
+ * there may be.
+ */
 INLAY_COLD size_t inlay_mmap_import_size(const void *blob, size_t len)
 {
 	struct inlay_blob head;
@@ -388,14 +394,14 @@ INLAY_COLD int inlay_mmap_import_check(struct inlay_blob *head, void *memory, si
 		return -EINVAL;
 	if (size < inlay_mmap_size(1, head->ranges))
 		return -ENOMEM;
-	/* To where the first table's words will be: they take more than a blob of as many ranges, and are not written before the ranges are read. */
+	/* To where the first table's words will be: more than a blob of as many ranges takes, not written before these are read. */
 	__builtin_memcpy(memory, blob, len);
 	return inlay_blob_check(head, (const uint8_t *)memory, len, mac);
 }
 
 /*
- * A map of the ranges of a blob that inlay_mmap_import_check has put into memory and found sound; it finds nothing yet. The keys are those of
- * the blob, as rkeys.
+ * A map of the ranges of a blob that inlay_mmap_import_check has put into memory and found sound; it finds nothing yet. The keys are those
+ * of the blob, as rkeys.
  */
 INLAY_COLD int inlay_mmap_import_make(struct inlay_mmap *made, void *memory, size_t size, struct ibv_pd *pd, const struct inlay_blob *head,
 				      uint64_t user_data)
@@ -425,8 +431,8 @@ INLAY_COLD int inlay_mmap_import_make(struct inlay_mmap *made, void *memory, siz
 }
 
 /*
- * A map of another process's memory. It is usable at once, for posts (inlay_mmap_remote) and for bufs; no local memory stands behind it, and so
- * there are no local keys.
+ * A map of another process's memory. It is usable at once, for posts (inlay_mmap_remote) and for bufs; no local memory stands behind it,
+ * and so there are no local keys.
  *
  * memory     for its ranges, on a cache line; the caller's, and the map's until it is destroyed
  * size       its bytes, at least inlay_mmap_import_size(blob, len)
@@ -434,12 +440,12 @@ INLAY_COLD int inlay_mmap_import_make(struct inlay_mmap *made, void *memory, siz
  * blob, len  copied into memory, which it does not overlap, before anything but its length is believed
  * how        the code that the blob must carry, user data; NULL: neither
  *
- * Returns 0; an error of the table at the top; -EINVAL also for an argument out of its range; -ENOMEM when size is too small; -ENOTSUP for a
- * blob of PCI that is sound, which inlay_mmap_create_from_export_pci (pci.h) is for; what the mac returned. On failure *m is as it was, and
- * memory may have been written.
+ * Returns 0; an error of the table at the top; -EINVAL also for an argument out of its range; -ENOMEM when size is too small; -ENOTSUP for
+ * a blob of PCI that is sound, which inlay_mmap_create_from_export_pci (pci.h) is for; what the mac returned. On failure *m is as it was,
+ * and memory may have been written.
  */
-INLAY_COLD int inlay_mmap_create_from_export(struct inlay_mmap *m, void *memory, size_t size, struct ibv_pd *pd, const void *blob, size_t len,
-					     const struct inlay_mmap_import *how)
+INLAY_COLD int inlay_mmap_create_from_export(struct inlay_mmap *m, void *memory, size_t size, struct ibv_pd *pd, const void *blob,
+					     size_t len, const struct inlay_mmap_import *how)
 {
 	struct inlay_mmap made;
 	struct inlay_blob head;

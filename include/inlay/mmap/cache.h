@@ -4,8 +4,8 @@
  *
  * The cache cannot see memory go away: WHO UNMAPS MEMORY MUST SAY SO (inlay_cache_invalidate) before the same addresses are mapped anew and
  * used. A registration holds the physical pages that were there when it was made. After munmap and mmap at the same address, a stale
- * entry sends, and lets others write, pages that the program no longer sees: silent corruption, no error. free() unmaps too, and so do mremap,
- * madvise(MADV_DONTNEED), brk and a library that is unloaded. Ways to know: the program's own allocator calls invalidate; malloc is
+ * entry sends, and lets others write, pages that the program no longer sees: silent corruption, no error. free() unmaps too, and so do
+ * mremap, madvise(MADV_DONTNEED), brk and a library that is unloaded. Ways to know: the program's own allocator calls invalidate; malloc is
  * told to keep its memory (mallopt M_TRIM_THRESHOLD -1, M_MMAP_MAX 0); munmap and the like are wrapped; the kernel reports it through
  * userfaultfd (examples/regcache.c). Memory registered on demand (ODP) needs none of this, and no cache.
  *
@@ -21,22 +21,23 @@
  * -----
  * - An entry covers whole pages (page: 4096, or that of the huge pages underneath), so that small neighbours share one.
  * - A get is a hit when one entry holds all of it and grants all of its access bits. Else it is a miss, and something is registered.
- * - Entries that can be found never overlap. A miss that overlaps some registers the union of all, with the union of their access; when that
- *   would open pages to others, fails or exceeds the limits, its own pages with its own access. Once that is registered, those that it
- *   overlaps are taken out, as by invalidate: of overlapping ones, the one that was asked for last is found. Entries that only touch stay apart.
- * - No page comes to grant what nobody asked of it, but for bits that concern this process alone (ops.local): a get of local memory beside 64
- *   bytes that may be written from outside registers its own pages without that. Who uses both in turn, on one page, has each get register
- *   anew: keep such memory on pages of its own.
- * - An entry in use (more gets than puts) is never evicted nor deregistered. Taken out by invalidate, flush or a union, it becomes a zombie: its
- *   keys stay good for whoever has it, it is found no more, and its last put deregisters it. A get of its range registers anew.
- * - Entries and bytes, zombies included, never exceed the limits, not even while something is being registered. To make room, those that the new
- *   one overlaps are taken out before it is registered, and if need be the least recently used idle entries evicted; what counts is the
- *   last get; one found in use when an eviction looks for a victim counts as used then. Overlapping buffers that are used in turn, and together
- *   exceed max_bytes, are registered anew each time.
+ * - Entries that can be found never overlap. A miss that overlaps some registers the union of all, with the union of their access; when
+ *   that would open pages to others, fails or exceeds the limits, its own pages with its own access. Once that is registered, those that it
+ *   overlaps are taken out, as by invalidate: of overlapping ones, the one that was asked for last is found. Entries that only touch stay
+ *   apart.
+ * - No page comes to grant what nobody asked of it, but for bits that concern this process alone (ops.local): a get of local memory beside
+ *   64 bytes that may be written from outside registers its own pages without that. Who uses both in turn, on one page, has each get
+ *   register anew: keep such memory on pages of its own.
+ * - An entry in use (more gets than puts) is never evicted nor deregistered. Taken out by invalidate, flush or a union, it becomes a
+ *   zombie: its keys stay good for whoever has it, it is found no more, and its last put deregisters it. A get of its range registers anew.
+ * - Entries and bytes, zombies included, never exceed the limits, not even while something is being registered. To make room, those that
+ *   the new one overlaps are taken out before it is registered, and if need be the least recently used idle entries evicted; what counts is
+ *   the last get; one found in use when an eviction looks for a victim counts as used then. Overlapping buffers that are used in turn, and
+ *   together exceed max_bytes, are registered anew each time.
  * - When registering fails for want of resources (-ENOMEM, -EAGAIN, -ENOSPC), idle entries are evicted, 1, 2, 4, ... at a time, and it is
  *   tried again, until none is idle. Another error (-EFAULT: not mapped) is reported at once.
- * - A get that fails so leaves all entries as they were, if the limits had room for it beside them. Else what went to make room is gone; and
- *   so is all that was idle after one for want of room or resources.
+ * - A get that fails so leaves all entries as they were, if the limits had room for it beside them. Else what went to make room is gone;
+ *   and so is all that was idle after one for want of room or resources.
  *
  * Found are the entries by inlay/mmap/lookup.h's table, whose index is made anew once there have been enough lookups since the last
  * change to pay for it; until then they are searched by halves. The entry that was used last is looked at first.
@@ -289,8 +290,8 @@ INLAY_COLD void inlay_cache_overlap(const struct inlay_cache *c, uint64_t start,
 }
 
 /*
- * Registers it, and enters it in place of what it overlaps: the newest, with one use. Where the limits have room for it beside them, these are
- * there until it is registered, and stay when it is not.
+ * Registers it, and enters it in place of what it overlaps: the newest, with one use. Where the limits have room for it beside them, these
+ * are there until it is registered, and stay when it is not.
  */
 INLAY_COLD int inlay_cache_enter(struct inlay_cache *c, uint64_t start, uint64_t len, uint32_t access, struct inlay_cache_entry **out)
 {
@@ -341,8 +342,8 @@ INLAY_COLD int inlay_cache_enter(struct inlay_cache *c, uint64_t start, uint64_t
 }
 
 /*
- * Would a union of entries `from` to `to` - 1 and [start, last], with access `all`, open a page to others in a way that neither its entry nor
- * this get does?
+ * Would a union of entries `from` to `to` - 1 and [start, last], with access `all`, open a page to others in a way that neither its entry
+ * nor this get does?
  */
 INLAY_COLD int inlay_cache_opens(const struct inlay_cache *c, uint32_t from, uint32_t to, uint64_t start, uint64_t last, uint32_t access,
 				 uint32_t all)

@@ -8,15 +8,15 @@
  *                     |
  *                  blocks: 62 descriptors and a byte of state for each, which names the account while it is out
  *
- * An owner of buffers (an inventory, a pool, a shared inventory) has a ledger, with an account for each map that it makes buffers of. A buffer
- * that is got or given back writes its own byte, and no two of them wait for each other, in one thread or in several. Who wants to know how many
- * are out looks at all bytes: a line for each 62 descriptors.
+ * An owner of buffers (an inventory, a pool, a shared inventory) has a ledger, with an account for each map that it makes buffers of. A
+ * buffer that is got or given back writes its own byte, and no two of them wait for each other, in one thread or in several. Who wants to
+ * know how many are out looks at all bytes: a line for each 62 descriptors.
  *
  * The sum is exact while others do nothing. While they get and give back, what is out all the time is counted.
  *
- * A map that goes (stop, destroy) closes its accounts, and an owner that goes closes its own, whichever is first; both may do so at the same
- * time. Locks are taken in the order map, ledger; an owner, who finds the map by its ledger, tries, and lets go when it is the other way
- * round.
+ * A map that goes (stop, destroy) closes its accounts, and an owner that goes closes its own, whichever is first; both may do so at the
+ * same time. Locks are taken in the order map, ledger; an owner, who finds the map by its ledger, tries, and lets go when it is the other
+ * way round.
  *
  * Threads: each function says who may call it.
  */
@@ -31,8 +31,8 @@ struct inlay_mmap;
 struct inlay_store;
 
 /*
- * States. A plain buffer is a live one with one reference, in no list; most are that all their life. The last three bits say which account is its
- * mmap's.
+ * States. A plain buffer is a live one with one reference, in no list; most are that all their life. The last three bits say which account
+ * is its mmap's.
  */
 #define INLAY_STATE_FREE 0x00u
 #define INLAY_STATE_COUNTED 0x01u     /* a live one without an account: its mmap counts it */

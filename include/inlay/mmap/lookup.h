@@ -9,8 +9,8 @@
  *   if (r)
  *           sge.lkey = r->lkey;
  *
- * Ranges do not overlap. Neighbours stay apart: what lies in two of them is in no single one, and so is not found, as its halves have different
- * keys. An address with a length of 0 is found where that byte is.
+ * Ranges do not overlap. Neighbours stay apart: what lies in two of them is in no single one, and so is not found, as its halves have
+ * different keys. An address with a length of 0 is found where that byte is.
  *
  * A table
  * -------
@@ -21,10 +21,10 @@
  *   index word    r0       r0       r1       r1       r3
  *                 |r0-----------||r1--------------||r2||r3---------...
  *
- * A lookup is three dependent loads, the table, the word, the range, and no branch on where the address lies. There are up to 64 words a range
- * (8, when there are many), as fine as it takes for one range at most to begin in a bucket. Where it cannot be that fine, three beginnings
- * are compared; beyond, the bucket is searched. When gaps between the ranges are so large that most of the buckets would
- * lie in them, up to seven are cut out: what lies behind a cut is moved down by as much before the bucket is chosen.
+ * A lookup is three dependent loads, the table, the word, the range, and no branch on where the address lies. There are up to 64 words a
+ * range (8, when there are many), as fine as it takes for one range at most to begin in a bucket. Where it cannot be that fine, three
+ * beginnings are compared; beyond, the bucket is searched. When gaps between the ranges are so large that most of the buckets would lie in
+ * them, up to seven are cut out: what lies behind a cut is moved down by as much before the bucket is chosen.
  *
  *   word | ... | word | word | head                       | range 0 | range 1 | ... | end marks
  *   bucket      1      0     ^ struct inlay_lookup_table
@@ -33,11 +33,11 @@
  *
  * Readers and the writer
  * ----------------------
- * Any number of threads may look up beside one writer (several take turns by a lock of theirs). Readers take no lock and write nothing shared:
- * there are two tables, and one load tells which is the current one. inlay_lookup_build, _add and _remove write the other one and
+ * Any number of threads may look up beside one writer (several take turns by a lock of theirs). Readers take no lock and write nothing
+ * shared: there are two tables, and one load tells which is the current one. inlay_lookup_build, _add and _remove write the other one and
  * make it current. Then the old one may still be in somebody's hands, and the ranges that were found in it too. So the next change answers
- * -EBUSY until the writer has said inlay_lookup_quiet: every reader has, since the change, been at a point where it holds no range.
- * How to know that is the caller's choice:
+ * -EBUSY until the writer has said inlay_lookup_quiet: every reader has, since the change, been at a point where it holds no range. How to
+ * know that is the caller's choice:
  *
  *   - One thread: say it at once.
  *   - Threads that meet anyway (a barrier, the end of a parallel loop): say it after the meeting.
@@ -55,9 +55,9 @@
  *
  * Removing a range whose memory then goes away is the same: its keys may be in use until readers are quiet.
  *
- * The last hit, struct inlay_hit, is a thread's own, zeroed at first. It remembers the place of a range, and whether the range there, in the
- * table that is current now, holds what is asked for is looked at each time: so it may be kept through any change, and through the end of a lookup
- * for the next one; at worst it is no help. It is best kept for one lookup.
+ * The last hit, struct inlay_hit, is a thread's own, zeroed at first. It remembers the place of a range, and whether the range there, in
+ * the table that is current now, holds what is asked for is looked at each time: so it may be kept through any change, and through the end
+ * of a lookup for the next one; at worst it is no help. It is best kept for one lookup.
  *
  * Threads: as above. A lookup object that nobody changes may be read by all.
  * Sources: liburcu's and DPDK's rte_rcu's documentation (quiescent states); the index is after no other.
@@ -282,8 +282,10 @@ INLAY_COLD void inlay_lookup_index(struct inlay_lookup_table *t, uint32_t n)
 	t->cuts = 0;
 	t->kind = INLAY_LOOKUP_ANY;
 	t->shift = 63;
-	/* As a plain table, one that is not refuses all addresses but one: that at which the first range starts, which is rightly found in the
-	   first bucket. In an empty one it is address 0. */
+	/*
+	 * As a plain table, one that is not refuses all addresses but one: that at which the first range starts, which is rightly found in
+	 * the first bucket. In an empty one it is address 0.
+	 */
 	t->floor = t->lowest = UINT64_MAX;
 	t->below = n ? e[0].start - 1 : UINT64_MAX;
 	word[0] = word[-1] = (uint32_t)sizeof(*t);

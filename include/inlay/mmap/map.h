@@ -44,10 +44,11 @@
  *
  * These are DOCA's rules. Where its texts contradict each other or leave a hole, this is what holds here:
  *   - start and stop in the wrong state: -EPERM, the only one of their documented codes that fits.
- *   - stop of an exported map: one text forbids it, another says what it does (frees the descriptors, invalidates what was imported). It may.
- *     "Exported" stays, so that it is not started again: its blobs name keys that will never come back.
+ *   - stop of an exported map: one text forbids it, another says what it does (frees the descriptors, invalidates what was imported). It
+ *     may. "Exported" stays, so that it is not started again: its blobs name keys that will never come back.
  *   - An imported map is never started or stopped. It counts as started where it is used, and for dpa_handle, whose list does not name it.
- *     All set_... are closed to it ("not possible on the result"), with the code of the lists, NOT_PERMITTED. Its user data come with its creation.
+ *     All set_... are closed to it ("not possible on the result"), with the code of the lists, NOT_PERMITTED. Its user data come with its
+ *     creation.
  *   - A started map that a set_... closed to exported ones is called on: BAD_STATE, as for any started map.
  *   - export_rdma of an imported map: forbidden by two of three versions of the text, and here.
  *   - The free callback that counts is the one in place at destroy, and it is called when the map has ever been started.
@@ -62,17 +63,17 @@
  *   - Memory for state is the caller's, and its amount is known: inlay_mmap_size.
  *   - start either registers all or leaves the map as it was, with nothing registered.
  *
- * Should a deregistration fail, because the kernel finds the region in use, stop and destroy answer -EPERM, and a start that cannot undo itself
- * the error that came first. What could not be deregistered is kept, the map finds nothing any more and is otherwise as a started one;
- * stop or destroy may be called again and goes on.
+ * Should a deregistration fail, because the kernel finds the region in use, stop and destroy answer -EPERM, and a start that cannot undo
+ * itself the error that came first. What could not be deregistered is kept, the map finds nothing any more and is otherwise as a started
+ * one; stop or destroy may be called again and goes on.
  *
- * Addresses. A range is found by the address at which the network knows it: of host memory and dmabuf the virtual address that the caller says; of
- * device memory 0 on, as dm.h has it; of ranges with the caller's keys, what these keys say.
+ * Addresses. A range is found by the address at which the network knows it: of host memory and dmabuf the virtual address that the caller
+ * says; of device memory 0 on, as dm.h has it; of ranges with the caller's keys, what these keys say.
  *
  * Threads: the set-up functions are for one thread, while no other uses the map. inlay_mmap_find and the other lookups may be called by any
  * number of threads on a started or imported map. inlay_mmap_hold and inlay_mmap_drop: by one thread at a time, whatever it holds for (an
- * inventory, an operation of a memory domain), or in thread-safe mode by all at once. INLAY_CHECKED=1 notices two that meet there in a map that is
- * not thread-safe.
+ * inventory, an operation of a memory domain), or in thread-safe mode by all at once. INLAY_CHECKED=1 notices two that meet there in a map
+ * that is not thread-safe.
  * Sources: DOCA's documentation of doca_mmap; ibv_reg_mr(3), ibv_reg_dm_mr(3) with ibv_alloc_dm(3).
  */
 #ifndef INLAY_MMAP_MAP_H
@@ -212,7 +213,8 @@ INLAY_COLD size_t inlay_mmap_size(uint32_t max_devices, uint32_t max_ranges)
 	if (!max_devices || max_devices > INLAY_MMAP_DEVICES || !inlay_lookup_size(max_ranges))
 		return 0;
 	return (size_t)(inlay_mmap_lines(inlay_lookup_size(max_ranges)) + inlay_mmap_lines(ranges * sizeof(struct inlay_range)) +
-			inlay_mmap_lines(ranges * devs * sizeof(struct inlay_keys)) + inlay_mmap_lines(ranges * devs * sizeof(struct ibv_mr *)) +
+			inlay_mmap_lines(ranges * devs * sizeof(struct inlay_keys)) +
+			inlay_mmap_lines(ranges * devs * sizeof(struct ibv_mr *)) +
 			inlay_mmap_lines(ranges * sizeof(struct inlay_mmap_source)) + inlay_mmap_lines(devs * sizeof(struct ibv_pd *)));
 }
 
@@ -287,8 +289,8 @@ INLAY_COLD int inlay_mmap_dev_index(const struct inlay_mmap *m, const struct ibv
 /*
  * Adds a device, which must outlive the map's next stop.
  *
- * Returns 0; -EPERM by state, or when a range came with keys of its own; -EINVAL; -EEXIST when it is there; -ENOMEM when there are as many as
- * inlay_mmap_set_max_num_devices allows.
+ * Returns 0; -EPERM by state, or when a range came with keys of its own; -EINVAL; -EEXIST when it is there; -ENOMEM when there are as many
+ * as inlay_mmap_set_max_num_devices allows.
  */
 INLAY_COLD int inlay_mmap_add_dev(struct inlay_mmap *m, struct ibv_pd *pd)
 {
@@ -368,8 +370,8 @@ INLAY_COLD int inlay_mmap_takes(const struct inlay_mmap *m, int set)
 }
 
 /*
- * Puts a range behind the others, where the state allows. In rising or falling order of addresses it takes no longer with many ranges than with few;
- * in any other order all are looked at: some 65,536 of them come in seconds, not milliseconds. Who has so many sorts them first.
+ * Puts a range behind the others, where the state allows. In rising or falling order of addresses it takes no longer with many ranges than
+ * with few; in any other order all are looked at: some 65,536 of them come in seconds, not milliseconds. Who has so many sorts them first.
  *
  * Returns 0; -EBADFD and -EPERM by state; -EINVAL when it is empty, or goes beyond the end of the address space; -EEXIST when it overlaps
  * another; -ENOMEM when there are max_ranges.
@@ -485,10 +487,11 @@ INLAY_COLD int inlay_mmap_set_memrange(struct inlay_mmap *m, void *addr, size_t 
  * The map's memory: len bytes of a dmabuf, from offset on. Once.
  *
  * fd    of the dmabuf; open while the map is being started, each time
- * addr  the address by which the range is to be known, where the process has it mapped, for instance; it and offset are equally far from a page
+ * addr  the address by which the range is to be known, where the process has it mapped, for instance; it and offset are equally far from a
+ *       page
  *
- * Returns as inlay_mmap_put_range. That the device, its driver or the kernel cannot do it is seen at start: -ENOTSUP, or what ibv_reg_dmabuf_mr
- * says. The software device of the tests has no dmabuf.
+ * Returns as inlay_mmap_put_range. That the device, its driver or the kernel cannot do it is seen at start: -ENOTSUP, or what
+ * ibv_reg_dmabuf_mr says. The software device of the tests has no dmabuf.
  */
 INLAY_COLD int inlay_mmap_set_dmabuf_memrange(struct inlay_mmap *m, int fd, void *addr, uint64_t offset, size_t len)
 {
@@ -508,9 +511,9 @@ INLAY_COLD int inlay_mmap_set_dm_memrange(struct inlay_mmap *m, struct ibv_dm *d
 }
 
 /*
- * The map's memory: a range that somebody else has registered, a DPA heap for instance. Once. pd becomes the map's only device: none may have been
- * added, nor be added afterwards. Other ranges may be added, and are registered with pd. What the keys allow is what they were made with; the
- * map's permissions should say no more. They must be good until the map has been stopped.
+ * The map's memory: a range that somebody else has registered, a DPA heap for instance. Once. pd becomes the map's only device: none may
+ * have been added, nor be added afterwards. Other ranges may be added, and are registered with pd. What the keys allow is what they were
+ * made with; the map's permissions should say no more. They must be good until the map has been stopped.
  *
  * Returns as inlay_mmap_put_range, and -EPERM when devices have been added.
  */
@@ -520,7 +523,8 @@ INLAY_COLD int inlay_mmap_set_keys_memrange(struct inlay_mmap *m, struct ibv_pd 
 }
 
 /*
- * One range more, of any of the four kinds: before set_memrange or after or without it. Arguments as the set_... function of that kind has them.
+ * One range more, of any of the four kinds: before set_memrange or after or without it. Arguments as the set_... function of that kind has
+ * them.
  *
  * All four return as inlay_mmap_put_range; inlay_mmap_add_keys_memrange also -EPERM when devices have been added, and -EINVAL for another
  * pd than that of the ranges with keys that are there.
@@ -557,8 +561,8 @@ INLAY_COLD int64_t inlay_mmap_range_index(const struct inlay_mmap *m, const void
 }
 
 /*
- * Takes away the range that is exactly [addr, addr + len), however it came. Those behind it move up by one, and all are looked at: time grows with
- * their number. The one of set_memrange cannot be set again: add another. Returns 0; -EBADFD and -EPERM by state; -ENOENT.
+ * Takes away the range that is exactly [addr, addr + len), however it came. Those behind it move up by one, and all are looked at: time
+ * grows with their number. The one of set_memrange cannot be set again: add another. Returns 0; -EBADFD and -EPERM by state; -ENOENT.
  */
 INLAY_COLD int inlay_mmap_rm_memrange(struct inlay_mmap *m, const void *addr, size_t len)
 {
@@ -587,8 +591,8 @@ INLAY_COLD int inlay_mmap_rm_memrange(struct inlay_mmap *m, const void *addr, si
 }
 
 /*
- * Grants no more than mask on the range that is exactly [addr, addr + len): of the map's permissions those that are in mask too. Nothing granted
- * to RDMA: the range is in no blob. The range is looked for among all: time grows with their number.
+ * Grants no more than mask on the range that is exactly [addr, addr + len): of the map's permissions those that are in mask too. Nothing
+ * granted to RDMA: the range is in no blob. The range is looked for among all: time grows with their number.
  *
  * Returns 0; -EBADFD and -EPERM by state; -EINVAL for an unknown bit; -ENOENT.
  */
@@ -637,8 +641,10 @@ INLAY_COLD int inlay_mmap_access_check(uint32_t mask)
 	return mask & ~INLAY_MMAP_ACCESS_ALL || (mask & INLAY_PCI_ANY) == INLAY_PCI_ANY ? -EINVAL : 0;
 }
 
-/* Permissions as IBV_ACCESS_... bits. Who may be written to from outside is written to by the local device, and verbs want to be told.
-   Reading over PCI has no such bit. */
+/*
+ * Permissions as IBV_ACCESS_... bits. Who may be written to from outside is written to by the local device, and verbs want to be told.
+ * Reading over PCI has no such bit.
+ */
 INLAY_COLD unsigned inlay_mmap_verbs_access(uint32_t mask)
 {
 	unsigned access = 0;
@@ -675,8 +681,8 @@ INLAY_COLD uint32_t inlay_mmap_get_permissions(const struct inlay_mmap *m)
 }
 
 /*
- * What is called for each range when the map is destroyed, after deregistration and in the order of adding, if it has been started at least once.
- * NULL: nothing. It must not free the map's own memory. Returns 0; -EBADFD and -EPERM by state.
+ * What is called for each range when the map is destroyed, after deregistration and in the order of adding, if it has been started at least
+ * once. NULL: nothing. It must not free the map's own memory. Returns 0; -EBADFD and -EPERM by state.
  */
 INLAY_COLD int inlay_mmap_set_free_cb(struct inlay_mmap *m, inlay_mmap_free_cb cb, void *cookie)
 {
@@ -720,7 +726,10 @@ INLAY_COLD int inlay_mmap_set_mac(struct inlay_mmap *m, const struct inlay_mac *
 	return 0;
 }
 
-/* Live bufs. While others come and go in other threads, all that stay are counted. Looks at all inventories and pools that make bufs of the map. */
+/*
+ * Live bufs. While others come and go in other threads, all that stay are counted. Looks at all inventories and pools that make bufs of the
+ * map.
+ */
 INLAY_COLD uint64_t inlay_mmap_get_num_bufs(const struct inlay_mmap *m)
 {
 	struct inlay_accounts *accounts = (struct inlay_accounts *)(uintptr_t)&m->accounts;
@@ -754,7 +763,9 @@ INLAY_COLD int inlay_mmap_get_from_export(const struct inlay_mmap *m)
 
 /* ---- What a device can do ---- */
 
-/* Would a dmabuf be registered? Device, library and kernel must know how; a file that is none is refused for itself only by those who do. */
+/*
+ * Would a dmabuf be registered? Device, library and kernel must know how; a file that is none is refused for itself only by those who do.
+ */
 INLAY_COLD int inlay_mmap_cap_dmabuf(struct ibv_pd *pd)
 {
 	struct ibv_mr *mr;
@@ -840,8 +851,8 @@ INLAY_COLD uint32_t inlay_mmap_release(struct inlay_mmap *m)
 /*
  * Registers every range with every device; from then on they are found.
  *
- * Returns 0; -EPERM by state; -EINVAL when there is no range, or device memory of another context; else the negative errno of the registration that
- * failed, and the map is as it was, with nothing registered.
+ * Returns 0; -EPERM by state; -EINVAL when there is no range, or device memory of another context; else the negative errno of the
+ * registration that failed, and the map is as it was, with nothing registered.
  */
 INLAY_COLD int inlay_mmap_start(struct inlay_mmap *m)
 {
@@ -872,7 +883,9 @@ INLAY_COLD int inlay_mmap_start(struct inlay_mmap *m)
 	return 0;
 }
 
-/* Deregisters everything: all keys are void, and so are blobs. Returns 0; -EPERM by state, while a buf lives, or when a region cannot go. */
+/*
+ * Deregisters everything: all keys are void, and so are blobs. Returns 0; -EPERM by state, while a buf lives, or when a region cannot go.
+ */
 INLAY_COLD int inlay_mmap_stop(struct inlay_mmap *m)
 {
 	if ((m->state != INLAY_MMAP_STARTED && m->state != INLAY_MMAP_ENDING) || inlay_mmap_get_num_bufs(m))
@@ -882,8 +895,8 @@ INLAY_COLD int inlay_mmap_stop(struct inlay_mmap *m)
 }
 
 /*
- * Stops the map if need be, has the caller free its ranges (inlay_mmap_set_free_cb), and gives `memory` back. Returns 0; -EPERM while a buf lives,
- * or when a region cannot go: it may be called again.
+ * Stops the map if need be, has the caller free its ranges (inlay_mmap_set_free_cb), and gives `memory` back. Returns 0; -EPERM while a buf
+ * lives, or when a region cannot go: it may be called again.
  */
 INLAY_COLD int inlay_mmap_destroy(struct inlay_mmap *m)
 {
@@ -929,8 +942,10 @@ INLAY_FN int inlay_mmap_started(const struct inlay_mmap *m)
 	return state == INLAY_MMAP_STARTED || state == INLAY_MMAP_IMPORTED;
 }
 
-/* The range that holds all of [addr, addr + len), or NULL: no single one does, or the map is neither started nor imported. Good until the map
-   is stopped. */
+/*
+ * The range that holds all of [addr, addr + len), or NULL: no single one does, or the map is neither started nor imported. Good until the
+ * map is stopped.
+ */
 INLAY_ALWAYS const struct inlay_range *inlay_mmap_find(const struct inlay_mmap *m, const void *addr, size_t len)
 {
 	return inlay_lookup_find(&m->lookup, (uintptr_t)addr, len);
