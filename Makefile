@@ -128,9 +128,12 @@ check: all ## all tests, within 10 minutes
 check-all: ## tests with every compiler, standard, optimisation and sanitizer, and the long random ones, within 75 minutes
 	$(Q)tests/matrix
 
-fuzz: $(B)/fuzz/task ## any bytes as messages of command tasks, for FUZZ seconds (60), with clang
-	@mkdir -p $(B)/fuzz/corpus
-	$(Q)$< -max_total_time=$(FUZZ) -max_len=1024 -artifact_prefix=$(B)/fuzz/ $(B)/fuzz/corpus tests/fuzz/seeds
+fuzzers = host worker plugin parse
+fuzz: $(fuzzers:%=$(B)/fuzz/%) ## any bytes to both sides of command tasks, FUZZ seconds (60) in all, with clang
+	$(Q)for f in $(fuzzers); do \
+		mkdir -p $(B)/fuzz/corpus/$$f && $(B)/fuzz/$$f -max_total_time=$$((($(FUZZ) + 3) / 4)) -max_len=768 -print_final_stats=1 \
+			-artifact_prefix=$(B)/fuzz/$$f- $(B)/fuzz/corpus/$$f tests/fuzz/seeds/$$f tests/fuzz/corpus/$$f || exit 1; \
+	done
 
 $(B)/fuzz/%: tests/fuzz/%.c | $(first)
 	$(say)

@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * fuzz.h: what the fuzzers' functions share: their input, queues in plain memory with a device behind them that does what it is told, one
+ * step at a time. There are no threads, no clock and no verbs objects: the same input does the same.
+ */
+#ifndef TESTS_FUZZ_FUZZ_H
+#define TESTS_FUZZ_FUZZ_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <inlay/inlay.h>
+
+#define FUZZ_CQES 512u
+#define FUZZ_BBS 512u
+#define FUZZ_RECEIVES 32u
+#define FUZZ_UNUSED __attribute__((unused))
+
+#define sure(condition)                                                                 \
+	do {                                                                            \
+		if (!(condition)) {                                                     \
+			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);  \
+			abort();                                                        \
+		}                                                                       \
+	} while (0)
+
+/* ---- Input: bytes, and zeros behind them ---- */
+
+struct fuzz_in {
+	const uint8_t *at, *end;
+};
+
+FUZZ_UNUSED static uint32_t fuzz_8(struct fuzz_in *in)
+{
+	return in->at < in->end ? *in->at++ : 0;
+}
+
+FUZZ_UNUSED static uint32_t fuzz_16(struct fuzz_in *in)
+{
+	uint32_t low = fuzz_8(in);
+
+	return low | fuzz_8(in) << 8;
+}
+
+FUZZ_UNUSED static void fuzz_bytes(struct fuzz_in *in, uint8_t *to, size_t n)
+{
+	size_t have = (size_t)(in->end - in->at) < n ? (size_t)(in->end - in->at) : n;
+
+	memcpy(to, in->at, have);
+	memset(to + have, 0, n - have);
+	in->at += have;
+}
+
+/* One of n bytes becomes another one. */
+FUZZ_UNUSED static void fuzz_spoil(struct fuzz_in *in, uint8_t *at, uint32_t n)
+{
+	uint32_t i = fuzz_8(in) % n;
+
+	at[i] ^= (uint8_t)fuzz_8(in);
+}
+
+/* The i-th byte of pattern `what`. */
+FUZZ_UNUSED static uint8_t fuzz_pattern(uint32_t what, uint32_t i)
+{
+	return (uint8_t)((what * 2654435761u) >> 13 ^ i * 37);
+}
+
+FUZZ_UNUSED static void fuzz_fill(uint8_t *at, uint32_t n, uint32_t what)
+{
+	uint32_t i;
+
+	for (i = 0; i < n; i++)
+		at[i] = fuzz_pattern(what, i);
+}
+
+FUZZ_UNUSED static void fuzz_same(const uint8_t *at, uint32_t n, uint32_t what)
+{
+	uint32_t i;
+
+	for (i = 0; i < n; i++)
+		sure(at[i] == fuzz_pattern(what, i));
+}
+
+/* ---- What nobody may touch: with the address sanitizer only ---- */
+
+#if defined(__SANITIZE_ADDRESS__)
+#define FUZZ_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define FUZZ_ASAN 1
+#endif
+#endif
+#ifdef FUZZ_ASAN
+#include <sanitizer/asan_interface.h>
+#define fuzz_forbid(at, n) __asan_poison_memory_region(at, n)
+#define fuzz_allow(at, n) __asan_unpoison_memory_region(at, n)
+#else
+#define fuzz_forbid(at, n) ((void)(at), (void)(n))
+#define fuzz_allow(at, n) ((void)(at), (void)(n))
+#endif
+
+/* ---- Queues ---- */
+
+struct fuzz_cq {
+	struct mlx5_cqe64 cqes[FUZZ_CQES] __attribute__((aligned(4096)));
+	uint64_t page[64];
+	uint32_t record[2];
+	uint32_t produced;
+	struct inlay_cq *cq;
+};
+
+struct fuzz_qp {
+	uint8_t ring[FUZZ_BBS * 64] __attribute__((aligned(4096)));
+	uint8_t receives[FUZZ_RECEIVES * 16] __attribute__((aligned(64)));
+	uint64_t page[512] __attribute__((aligned(4096)));
+	struct inlay_uar uar;
+	uint32_t record[2];
+	uint32_t qpn;
+	uint32_t done;                  /* WQEBBs that the device has done */
+	uint32_t taken;                 /* receives that it has */
+	struct inlay_task_link *link;
+	struct fuzz_cq *cq;
+};
+
+/* A WQE in one piece */
+struct fuzz_wqe {
+	uint32_t opcode, index, ds, flags, imm;
+	uint8_t at[1024];
+};
+
+FUZZ_UNUSED static void fuzz_cq_make(struct fuzz_cq *c, struct inlay_cq *cq)
+{
+	uint32_t i;
+
+	for (i = 0; i < FUZZ_CQES; i++)
+		c->cqes[i].op_own = MLX5_CQE_INVALID << 4; /* as the provider leaves it */
+	c->produced = 0;
+	c->cq = cq;
+	sure(!inlay_cq_init(cq, c->cqes, FUZZ_CQES, 64, c->record, c->page, 1));
+}
+
+/* The queues of a link. wqebbs: at most FUZZ_BBS; receives: at most FUZZ_RECEIVES. */
+FUZZ_UNUSED static void fuzz_qp_make(struct fuzz_qp *q, struct inlay_task_link *l, struct fuzz_cq *c, uint32_t qpn, uint32_t wqebbs,
+				     uint32_t receives)
+{
+	memset(&q->uar, 0, sizeof(q->uar));
+	q->qpn = qpn;
+	q->done = q->taken = 0;
+	q->link = l;
+	q->cq = c;
+	sure(!inlay_uar_init(&q->uar, q->page, 256, INLAY_UAR_DOORBELL));
+	sure(!inlay_sq_init(&l->sq, q->ring, wqebbs, q->record, qpn, 63, &q->uar));
+	sure(!inlay_rq_init(&l->rq, q->receives, receives, 16, q->record));
+}
+
+/* Completions that fit. */
+FUZZ_UNUSED static uint32_t fuzz_cq_room(const struct fuzz_cq *c)
+{
+	return FUZZ_CQES - (c->produced - c->cq->ci);
+}
+
+FUZZ_UNUSED static void fuzz_cqe(struct fuzz_cq *c, uint32_t qpn, uint32_t opcode, uint32_t bytes, uint32_t counter)
+{
+	struct mlx5_cqe64 *cqe = &c->cqes[c->produced % FUZZ_CQES];
+
+	sure(fuzz_cq_room(c));
+	memset(cqe, 0, sizeof(*cqe));
+	cqe->byte_cnt = inlay_to_be32(bytes);
+	cqe->sop_drop_qpn = inlay_to_be32(qpn);
+	cqe->wqe_counter = inlay_to_be16((uint16_t)counter);
+	cqe->op_own = (uint8_t)(opcode << 4 | ((c->produced / FUZZ_CQES) & 1));
+	c->produced++;
+}
+
+FUZZ_UNUSED static void fuzz_cqe_error(struct fuzz_cq *c, uint32_t qpn, uint32_t opcode, uint32_t syndrome, uint32_t counter)
+{
+	uint32_t slot = c->produced % FUZZ_CQES;
+
+	fuzz_cqe(c, qpn, opcode, 0, counter);
+	((uint8_t *)&c->cqes[slot])[offsetof(struct mlx5_err_cqe, syndrome)] = (uint8_t)syndrome;
+}
+
+/* Where the next message comes to; NULL when no receive has been shown to the device. */
+FUZZ_UNUSED static uint8_t *fuzz_receive(const struct fuzz_qp *q)
+{
+	const struct inlay_rq *rq = &q->link->rq;
+	uint64_t addr;
+
+	if ((uint16_t)q->taken == inlay_from_be16(*rq->dbrec))
+		return NULL;
+	memcpy(&addr, rq->buf + (size_t)(q->taken & rq->mask) * rq->stride + 8, 8);
+	return (uint8_t *)(uintptr_t)inlay_from_be64(addr);
+}
+
+/* Bytes that the receive has room for. */
+FUZZ_UNUSED static uint32_t fuzz_receive_room(const struct fuzz_qp *q)
+{
+	const struct inlay_rq *rq = &q->link->rq;
+	uint32_t len;
+
+	memcpy(&len, rq->buf + (size_t)(q->taken & rq->mask) * rq->stride, 4);
+	return inlay_from_be32(len);
+}
+
+/* A message has come: n bytes, by the completion; as many as the receive has room for are written. */
+FUZZ_UNUSED static void fuzz_arrive(struct fuzz_qp *q, uint32_t opcode, const uint8_t *msg, uint32_t n)
+{
+	uint8_t *to = fuzz_receive(q);
+	uint32_t room = fuzz_receive_room(q);
+
+	sure(to);
+	fuzz_allow(to, room);
+	memcpy(to, msg, n < room ? n : room);
+	q->taken++;
+	fuzz_cqe(q->cq, q->qpn, opcode, n, 0);
+}
+
+FUZZ_UNUSED static uint32_t fuzz_be32(const uint8_t *at)
+{
+	uint32_t be;
+
+	memcpy(&be, at, 4);
+	return inlay_from_be32(be);
+}
+
+FUZZ_UNUSED static uint64_t fuzz_be64(const uint8_t *at)
+{
+	uint64_t be;
+
+	memcpy(&be, at, 8);
+	return inlay_from_be64(be);
+}
+
+/* The next WQE that the device was shown, taken; 0: there is none. What it must be in any case is looked at. */
+FUZZ_UNUSED static int fuzz_next(struct fuzz_qp *q, struct fuzz_wqe *w)
+{
+	struct inlay_sq *sq = &q->link->sq;
+	uint32_t i, bbs;
+
+	if (q->done == sq->rung)
+		return 0;
+	sure((uint16_t)sq->rung == inlay_from_be16(*sq->dbrec));
+	memcpy(w->at, inlay_sq_wqe(sq, q->done), 64);
+	w->opcode = fuzz_be32(w->at) & 0xff;
+	w->index = fuzz_be32(w->at) >> 8 & 0xffff;
+	w->ds = fuzz_be32(w->at + 4) & 0x3f;
+	w->flags = w->at[11];
+	w->imm = fuzz_be32(w->at + 12);
+	sure(w->index == (uint16_t)q->done && fuzz_be32(w->at + 4) >> 8 == q->qpn && w->ds);
+	bbs = (w->ds + 3) / 4;
+	for (i = 1; i < bbs; i++)
+		memcpy(w->at + 64 * i, inlay_sq_wqe(sq, q->done + i), 64);
+	q->done += bbs;
+	sure((int32_t)(sq->rung - q->done) >= 0);
+	return 1;
+}
+
+/* It is done: its completion, if it asks for one. */
+FUZZ_UNUSED static void fuzz_done(struct fuzz_qp *q, const struct fuzz_wqe *w)
+{
+	if (w->flags & INLAY_SIGNALED)
+		fuzz_cqe(q->cq, q->qpn, MLX5_CQE_REQ, 0, w->index);
+}
+
+/* A piece of a message: memory, or what lies in the WQE (key 0, in_wqe 1). */
+struct fuzz_piece {
+	const uint8_t *at;
+	uint32_t bytes, lkey, in_wqe;
+};
+
+/* The pieces from unit `from` of the WQE on. Returns how many. */
+FUZZ_UNUSED static uint32_t fuzz_pieces(const struct fuzz_wqe *w, uint32_t from, struct fuzz_piece *p)
+{
+	uint32_t n = 0, count;
+
+	while (from < w->ds) {
+		const uint8_t *seg = w->at + 16 * from;
+
+		count = fuzz_be32(seg);
+		sure(n < 20);
+		p[n].in_wqe = count >> 31;
+		p[n].bytes = count & 0x7fffffff;
+		p[n].lkey = p[n].in_wqe ? 0 : fuzz_be32(seg + 4);
+		p[n].at = p[n].in_wqe ? seg + 4 : (const uint8_t *)(uintptr_t)fuzz_be64(seg + 8);
+		sure(p[n].bytes); /* the device takes 0 for 2^31 */
+		from += p[n].in_wqe ? (4 + p[n].bytes + 15) / 16 : 1;
+		n++;
+	}
+	sure(from == w->ds);
+	return n;
+}
+
+/* All pieces in a row. Returns the bytes. */
+FUZZ_UNUSED static uint32_t fuzz_gather(const struct fuzz_piece *p, uint32_t n, uint8_t *to, uint32_t room)
+{
+	uint32_t i, len = 0;
+
+	for (i = 0; i < n; i++) {
+		sure(p[i].bytes <= room - len);
+		memcpy(to + len, p[i].at, p[i].bytes);
+		len += p[i].bytes;
+	}
+	return len;
+}
+
+/* ---- A file's function, which tests/task_fuzz.c calls as well ---- */
+
+#ifdef FUZZ_REPLAY
+#define FUZZ_TARGET(name)
+#else
+#define FUZZ_TARGET(name)                                                                                                                \
+	FUZZ_EXTERN int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);                                                        \
+	FUZZ_EXTERN int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)                                                         \
+	{                                                                                                                                \
+		name(data, size);                                                                                                        \
+		return 0;                                                                                                                \
+	}
+#ifdef __cplusplus
+#define FUZZ_EXTERN extern "C"
+#else
+#define FUZZ_EXTERN
+#endif
+#endif
+
+#endif

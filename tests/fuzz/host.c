@@ -1,0 +1,885 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * host.c: a host of command tasks and a worker that says any bytes. A model decides from the bytes which task completes, if any, and how;
+ * a device does what the host has posted, and looks at every WQE. For libFuzzer (make fuzz), and for tests/task_fuzz.c.
+ *
+ * Input: two bytes that say what the host is like, then steps: a byte, of which the low 4 bits say what is done, and what it needs.
+ *
+ *   0 .. 3  submit        task, how, then: what its callback does, deadline
+ *   4 .. 7  a message     task, form; a whole message, or kind, status, length and a bit of the context that are not as they should be
+ *   8       flush         9  device: so many WQEs     10  time goes on; progress     11  progress, so many
+ *   12      cancel        13  revoke                  14  release, or alloc          15  what breaks or confuses the connection
+ */
+#include "fuzz.h"
+
+#define HOST_TASKS 6u
+#define HOST_WINDOWS 4u
+#define HOST_QPN 5u
+#define HOST_MESSAGE 128u
+#define HOST_ROOM (HOST_MESSAGE - INLAY_TASK_HEAD)
+#define HOST_PAYLOAD 160u
+#define HOST_LARGEST 200u
+#define HOST_LKEY 7u
+#define USER_LKEY 8u
+#define USER_BYTES 1024u        /* of a task: a 64, b 64, big 256, small response 40, big response 256 */
+#define HOST_MESSAGES 64u
+#define HOST_COMMANDS 256u       /* as many as WQEBBs in the ring at least */
+
+enum host_state {
+	HOST_FREE,
+	HOST_IDLE,
+	HOST_OUT,               /* submitted; nobody has said anything of it */
+	HOST_SETTLED,           /* its result is known; its callback is to come */
+	HOST_EARLY,             /* likewise, but not because of an answer */
+	HOST_HELD,              /* quarantine */
+};
+
+struct host_model {
+	struct inlay_task *t;
+	enum host_state state;
+	uint64_t context, deadline;
+	uint32_t end;           /* of its WQEs */
+	uint32_t what, length;  /* its payload */
+	uint32_t awaiting;      /* its answer counts as outstanding */
+	uint32_t command;       /* its number */
+	uint32_t gathers;       /* the device is yet to look at its memory */
+	uint32_t room, granted, user_response; /* for a response, by key, at all in a caller's buffer */
+	uint32_t after, how;    /* what its callback does */
+	int status;
+	uint32_t by, len, told; /* told: the response is that of the last completion, and lies in data */
+	uint8_t data[256];
+};
+
+/* A command as it was submitted */
+struct host_command {
+	uint64_t context;
+	uint64_t payload;       /* address */
+	uint32_t task, what, length, granted, erased;
+};
+
+struct host_window {
+	uint32_t rkey, open, owner;
+	uint64_t addr;
+	uint32_t bytes;
+};
+
+/* A message as it went to the host */
+struct host_message {
+	uint32_t cqe, opcode, bytes, syndrome;
+	uint8_t at[HOST_MESSAGE];
+};
+
+static struct {
+	struct fuzz_cq cq __attribute__((aligned(4096)));
+	struct fuzz_qp qp;
+	struct inlay_task_host h;
+	uint8_t memory[65536] __attribute__((aligned(4096)));
+	uint8_t user[HOST_TASKS * USER_BYTES] __attribute__((aligned(4096)));
+	uint8_t user_map[8192] __attribute__((aligned(4096)));
+	uint8_t user_inventory[32768] __attribute__((aligned(4096)));
+	struct inlay_mmap map;
+	struct inlay_inventory *inventory;
+	struct inlay_buf *bufs[HOST_TASKS][5];
+	struct host_model m[HOST_TASKS];
+	struct host_window windows[HOST_WINDOWS];
+	struct host_message messages[HOST_MESSAGES];
+	uint32_t num_messages;
+	struct host_command commands[HOST_COMMANDS];
+	uint32_t submitted, sent;       /* of them, by their number */
+	uint32_t orphans, strays, lost, dead, broken, stopped;
+	uint64_t now;
+	uint32_t patterns;
+	uint32_t depth;                 /* inside callbacks */
+} host __attribute__((aligned(4096)));
+
+static uint64_t host_le(const uint8_t *at, uint32_t bytes)
+{
+	uint64_t v = 0;
+
+	memcpy(&v, at, bytes);
+	return v;
+}
+
+/* ---- The model ---- */
+
+static void host_result(struct host_model *m, int status, uint32_t by, uint32_t len)
+{
+	m->status = status;
+	m->by = by;
+	m->len = len;
+}
+
+/* Whether the device was shown its command. */
+static int host_shown(const struct host_model *m)
+{
+	return (int32_t)(host.h.link.sq.rung - m->end) >= 0;
+}
+
+/* Whether the device has done it, or need not. */
+static int host_is_sent(const struct host_model *m)
+{
+	return (int32_t)(host.sent - m->command) > 0 || host.commands[m->command % HOST_COMMANDS].erased;
+}
+
+/* The task whose answer a message with this context is, or NULL. shown: nobody has answered what was not rung for. */
+static struct host_model *host_concerns(uint64_t context, int shown)
+{
+	uint32_t i;
+
+	for (i = 0; i < HOST_TASKS; i++)
+		if (host.m[i].awaiting && host.m[i].context == context && (!shown || host_shown(&host.m[i])))
+			return &host.m[i];
+	return NULL;
+}
+
+static void host_break(void)
+{
+	uint32_t i;
+
+	for (i = 0; i < HOST_TASKS; i++) {
+		struct host_model *m = &host.m[i];
+
+		m->awaiting = 0;
+		if (m->state != HOST_OUT)
+			continue;
+		m->state = HOST_SETTLED;
+		m->told = 0;
+		host_result(m, host.h.broken, INLAY_TASK_BY_CONNECTION, 0);
+	}
+	for (i = 0; i < HOST_WINDOWS; i++)
+		host.windows[i].open = 0;
+	host.broken = 1;
+	host.orphans = host.lost = 0;
+}
+
+/* What a message says: only of a task that waits for it. */
+static void host_answered(struct host_model *m, const uint8_t *msg, uint32_t bytes)
+{
+	uint32_t kind = msg[1], status = (uint32_t)host_le(msg + 2, 2), length = (uint32_t)host_le(msg + 4, 4);
+
+	m->awaiting = 0;
+	if (m->state != HOST_OUT)
+		return;
+	m->state = HOST_SETTLED;
+	m->told = 0;
+	host_result(m, -EBADMSG, INLAY_TASK_BY_HOST, 0);
+	if (status > 4095 || kind < INLAY_TASK_ANSWER || kind > INLAY_TASK_REFUSED)
+		return;
+	if (kind == INLAY_TASK_REFUSED && bytes == 32 && !length && status)
+		host_result(m, -(int)status, INLAY_TASK_BY_WORKER, 0);
+	if (kind == INLAY_TASK_WRITTEN && bytes == 32 && m->granted && length <= m->granted) {
+		host_result(m, -(int)status, INLAY_TASK_BY_HANDLER, length);
+		m->told = 1;
+		memcpy(m->data, host.user + (m - host.m) * USER_BYTES + 512, length);
+	}
+	if (kind == INLAY_TASK_ANSWER && bytes == 32 + (uint64_t)length) {
+		if (m->user_response && length > m->room) {
+			host_result(m, -EMSGSIZE, INLAY_TASK_BY_HOST, length);
+			return;
+		}
+		host_result(m, -(int)status, INLAY_TASK_BY_HANDLER, length);
+		m->told = 1;
+		memcpy(m->data, msg + 32, length);
+	}
+}
+
+/* An answer that is no task's: it may be that of a command whose task has ended early, or will. */
+static void host_nobody(void)
+{
+	if (host.orphans) {
+		host.orphans--;
+	} else {
+		host.strays++;
+		host.lost++;
+	}
+}
+
+/* What the completions mean that the host has taken since it was asked last. */
+static void host_sync(void)
+{
+	struct host_model *m;
+	uint32_t n;
+
+	for (n = 0; n < host.num_messages && (int32_t)(host.h.cq.ci - host.messages[n].cqe) > 0; n++) {
+		struct host_message *msg = &host.messages[n];
+
+		if (host.broken)
+			continue;
+		if (msg->opcode == MLX5_CQE_REQ) {
+			host.strays++;
+		} else if (msg->opcode == MLX5_CQE_REQ_ERR || msg->opcode == MLX5_CQE_RESP_ERR) {
+			int reset = msg->syndrome == MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR ||
+				    msg->syndrome == MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR;
+
+			sure(host.h.broken == (reset && !host.stopped ? -ECONNRESET : -ECONNABORTED));
+			host_break();
+		} else if (msg->opcode != MLX5_CQE_RESP_SEND) {
+			host.strays++;
+			sure(host.h.broken == -ECONNABORTED);
+			host_break();
+		} else {
+			m = NULL;
+			if (msg->bytes <= HOST_MESSAGE && msg->bytes >= 32 && msg->at[0] == INLAY_TASK_WIRE)
+				m = host_concerns(host_le(msg->at + 8, 8), 1);
+			if (m)
+				host_answered(m, msg->at, msg->bytes);
+			else
+				host_nobody();
+		}
+	}
+	memmove(host.messages, host.messages + n, (host.num_messages - n) * sizeof(*host.messages));
+	host.num_messages -= n;
+}
+
+/* ---- Submitting ---- */
+
+static void host_fill(struct inlay_buf *buf, uint32_t n, struct host_model *m)
+{
+	uint8_t *at = (uint8_t *)inlay_buf_head(buf);
+	uint32_t i;
+
+	inlay_buf_set_data(buf, at, n);
+	for (i = 0; i < n; i++)
+		at[i] = fuzz_pattern(m->what, m->length + i);
+	m->length += n;
+}
+
+/* Lists of the task's buffers before: taken apart. */
+static void host_unchain(uint32_t i)
+{
+	struct inlay_buf *list = host.bufs[i][0], *own = inlay_task_rest(host.m[i].t)->payload;
+
+	inlay_buf_unchain_list(list, host.bufs[i][1]);
+	inlay_buf_unchain_list(own, host.bufs[i][1]);
+}
+
+static void host_callback(struct inlay_task *t, uint64_t user_data, uint64_t host_user_data);
+
+/* The payload, of the kind that `how` says. */
+static void host_payload(uint32_t i, uint32_t how, uint32_t size)
+{
+	struct host_model *m = &host.m[i];
+	struct inlay_buf **b = host.bufs[i], *own;
+
+	host_unchain(i);
+	inlay_task_set_payload(m->t, NULL);
+	own = inlay_task_get_payload(m->t);
+	m->what = ++host.patterns;
+	m->length = m->gathers = 0;
+	switch (how & 7) {
+	case 0: host_fill(own, size % 13, m); break;
+	case 1: host_fill(own, 13 + size % 20, m); break;
+	case 2: host_fill(own, size % 96, m); break;
+	case 3: host_fill(own, size % (HOST_PAYLOAD + 1), m); break;
+	case 4:
+		host_fill(b[0], size % 65, m);
+		inlay_task_set_payload(m->t, b[0]);
+		break;
+	case 5:
+		host_fill(b[0], size % 48, m);
+		host_fill(b[1], size / 5, m);
+		sure(!inlay_buf_chain_list(b[0], b[1]));
+		inlay_task_set_payload(m->t, b[0]);
+		break;
+	case 6:
+		host_fill(b[2], size, m);
+		inlay_task_set_payload(m->t, b[2]);
+		break;
+	default:
+		host_fill(own, size % 48, m);
+		host_fill(b[1], size / 5, m);
+		sure(!inlay_buf_chain_list(own, b[1]));
+	}
+}
+
+/* Whether the device is yet to look at memory for what was posted last: to gather, or to open windows. */
+static uint32_t host_gathers(const struct host_model *m)
+{
+	const struct inlay_sq *sq = &host.h.link.sq;
+	struct fuzz_piece p[20];
+	struct fuzz_wqe w;
+	uint32_t i, num;
+
+	w.ds = sq->last_ds;
+	for (i = 0; i < (w.ds + 3) / 4; i++)
+		memcpy(w.at + 64 * i, inlay_sq_wqe(sq, m->end - (w.ds + 3) / 4 + i), 64);
+	num = fuzz_pieces(&w, 1, p);
+	for (i = 0; i < num; i++)
+		if (!p[i].in_wqe)
+			return 1;
+	return (m->t->held & (INLAY_TASK_HELD_PAYLOAD | INLAY_TASK_HELD_RESPONSE)) != 0;
+}
+
+static void host_submit(uint32_t i, uint32_t how, uint32_t size, uint32_t after)
+{
+	struct host_model *m = &host.m[i];
+	uint32_t outstanding = inlay_task_host_outstanding(&host.h), rung = host.h.link.sq.rung;
+	const struct inlay_buf *buf;
+	struct host_command *c;
+	int err;
+
+	if (m->state == HOST_FREE)
+		return;
+	if (m->state == HOST_IDLE) {
+		m->told = 0;
+		host_payload(i, how, size);
+		inlay_task_set_response(m->t, how & 8 ? host.bufs[i][how & 16 ? 4 : 3] : NULL);
+		if (!m->deadline)
+			m->deadline = INLAY_TASK_NEVER;
+		inlay_task_set_deadline(m->t, m->deadline);
+		m->room = how & 8 ? how & 16 ? 256 : 40 : 0;
+		m->user_response = how & 8;
+	} else {
+		sure(inlay_task_set_plugin(m->t, 1) == -EBUSY && inlay_task_set_payload(m->t, NULL) == -EBUSY);
+		sure(inlay_task_set_response(m->t, NULL) == -EBUSY && inlay_task_release(m->t) != 0);
+	}
+	err = how & 32 ? inlay_task_submit_quiet(m->t) : how & 64 ? inlay_task_try_submit(m->t) : inlay_task_submit(m->t);
+	if (m->state != HOST_IDLE) {
+		sure(err == -EBUSY);
+		return;
+	}
+	if (err) {
+		sure(err == -EAGAIN || err == -E2BIG || err == -ENOTCONN);
+		sure((err == -ENOTCONN) == !inlay_task_host_limit(&host.h));
+		sure(host.h.outstanding == outstanding && inlay_task_state(m->t) == INLAY_TASK_IDLE);
+		return;
+	}
+	sure(outstanding < inlay_task_host_limit(&host.h) && inlay_task_host_outstanding(&host.h) == outstanding + 1);
+	sure(inlay_task_status(m->t) == -EINPROGRESS);
+	sure(how & 32 ? host.h.link.sq.rung == rung : host.h.link.sq.rung == host.h.link.sq.pi);
+	m->state = HOST_OUT;
+	m->awaiting = 1;
+	m->context = m->t->context;
+	m->end = host.h.link.sq.pi;
+	m->gathers = host_gathers(m);
+	m->granted = m->room > HOST_ROOM ? m->room : 0;
+	m->after = after;
+	m->how = how;
+	m->command = host.submitted++;
+	c = &host.commands[m->command % HOST_COMMANDS];
+	c->context = m->context;
+	c->task = i;
+	c->what = m->what;
+	c->length = m->length;
+	c->granted = m->granted;
+	c->erased = 0;
+	for (buf = m->t->payload; inlay_buf_next(buf) && !inlay_buf_data_len(buf);)
+		buf = inlay_buf_next(buf);
+	c->payload = (uintptr_t)inlay_buf_data(buf);
+}
+
+/* ---- Completing ---- */
+
+/* No window is open for the task, and the device has read what it gathers. */
+static void host_untouched(uint32_t i)
+{
+	uint32_t w;
+
+	for (w = 0; w < HOST_WINDOWS; w++)
+		sure(host.dead || !host.windows[w].open || host.windows[w].owner != i);
+	sure(host.dead || host_is_sent(&host.m[i]) || !host.m[i].gathers);
+}
+
+static void host_idle(uint32_t i)
+{
+	struct host_model *m = &host.m[i];
+
+	host_untouched(i);
+	if (m->awaiting && host.lost)
+		host.lost--;
+	else
+		host.orphans += m->awaiting;
+	m->awaiting = 0;
+	m->state = HOST_IDLE;
+	/* Whoever has it may write to it */
+	memset(inlay_buf_head(inlay_task_rest(m->t)->payload), 0xee, HOST_PAYLOAD);
+	memset(host.user + i * USER_BYTES, 0xee, 384);
+}
+
+static void host_response(const struct host_model *m)
+{
+	const struct inlay_buf *buf = inlay_task_get_response(m->t);
+
+	sure(inlay_task_response_len(m->t) == m->len);
+	if (!m->told) {
+		sure(!m->user_response || !inlay_buf_data_len(buf));
+		return;
+	}
+	sure(inlay_buf_data_len(buf) == m->len && !memcmp(inlay_buf_data(buf), m->data, m->len));
+}
+
+static void host_callback(struct inlay_task *t, uint64_t user_data, uint64_t host_user_data)
+{
+	uint32_t i = (uint32_t)user_data;
+	struct host_model *m = &host.m[i];
+
+	sure(i < HOST_TASKS && m->t == t && host_user_data == 77);
+	host_sync();
+	sure(m->state == HOST_SETTLED || m->state == HOST_EARLY);
+	if (m->state == HOST_SETTLED)
+		sure(inlay_task_state(t) == INLAY_TASK_IDLE);
+	else
+		sure(inlay_task_state(t) == INLAY_TASK_IDLE || inlay_task_state(t) == INLAY_TASK_QUARANTINE);
+	sure(inlay_task_status(t) == m->status && inlay_task_by(t) == m->by);
+	host_response(m);
+	m->deadline = 0;
+	if (inlay_task_state(t) == INLAY_TASK_QUARANTINE) {
+		m->state = HOST_HELD;
+		return;
+	}
+	host_idle(i);
+	if (m->after & 1 && host.depth < 20) {
+		host.depth++;
+		host_submit(i, m->how ^ (m->after >> 4), m->after * 5 & 0xff, m->after >> 1);
+	} else if (m->after & 2) {
+		sure(!inlay_task_release(t));
+		m->state = HOST_FREE;
+	} else if (m->after & 4) {
+		inlay_task_host_flush(&host.h);
+	}
+}
+
+static void host_reusable(struct inlay_task *t, uint64_t user_data, uint64_t host_user_data)
+{
+	uint32_t i = (uint32_t)user_data;
+
+	sure(i < HOST_TASKS && host.m[i].t == t && host_user_data == 77);
+	host_sync();
+	sure(host.m[i].state == HOST_HELD && inlay_task_state(t) == INLAY_TASK_IDLE);
+	host_idle(i);
+}
+
+static void host_early(struct host_model *m, int status)
+{
+	m->state = HOST_EARLY;
+	m->told = 0;
+	host_result(m, status, INLAY_TASK_BY_HOST, 0);
+	if (!host_shown(m)) {
+		host.commands[m->command % HOST_COMMANDS].erased = 1;
+		m->awaiting = 0;
+	}
+}
+
+static void host_progress(uint32_t max)
+{
+	uint32_t i;
+
+	host_sync();
+	for (i = 0; i < HOST_TASKS; i++)
+		if (host.m[i].state == HOST_OUT && host.m[i].deadline <= host.now)
+			host_early(&host.m[i], -ETIMEDOUT);
+	host.depth = 0;
+	sure(inlay_task_host_progress(&host.h, host.now, max) <= max);
+	host_sync();
+}
+
+/* ---- The device ---- */
+
+static void host_bind(const struct fuzz_wqe *w)
+{
+	uint32_t old = w->imm, i = (old >> 8) - 0x100;
+	struct host_window *win;
+
+	sure(i < HOST_WINDOWS);
+	win = &host.windows[i];
+	sure(old == win->rkey);
+	if (w->ds == 12) {
+		sure(!win->open);
+		win->rkey = (old & ~0xffu) | w->at[71];
+		sure(win->rkey != old);
+		win->open = 1;
+		win->owner = HOST_TASKS;
+		win->bytes = fuzz_be32(w->at + 128);
+		win->addr = fuzz_be64(w->at + 136);
+		sure(fuzz_be32(w->at + 132) == HOST_LKEY || fuzz_be32(w->at + 132) == USER_LKEY);
+	} else {
+		sure(w->ds == 8 && win->open);
+		win->open = 0;
+	}
+}
+
+/* A key of a command: its window is open over what it should be. */
+static void host_key(const uint8_t *at, const struct host_command *c, uint64_t addr, uint32_t bytes)
+{
+	uint32_t rkey = (uint32_t)host_le(at, 4), i = (rkey >> 8) - 0x100;
+
+	sure(i < HOST_WINDOWS && host.windows[i].open && host.windows[i].rkey == rkey && host.windows[i].owner == HOST_TASKS);
+	sure(!host_le(at + 4, 4) && host_le(at + 8, 8) == bytes && host.windows[i].bytes == bytes && host.windows[i].addr == addr);
+	host.windows[i].owner = c->task;
+}
+
+static int host_within(const uint8_t *at, uint32_t n, const uint8_t *from, size_t size)
+{
+	return (uintptr_t)at >= (uintptr_t)from && (uintptr_t)at - (uintptr_t)from <= size && size - ((uintptr_t)at - (uintptr_t)from) >= n;
+}
+
+static void host_look_at(const struct fuzz_wqe *w)
+{
+	struct fuzz_piece p[20];
+	uint8_t msg[512];
+	uint32_t num = fuzz_pieces(w, 1, p), n, i, flags, at = 32;
+	const struct host_command *c;
+
+	for (i = 0; i < num; i++)
+		sure(p[i].in_wqe ||
+		     (p[i].lkey == HOST_LKEY && host_within(p[i].at, p[i].bytes, host.memory, sizeof(host.memory))) ||
+		     (p[i].lkey == USER_LKEY && host_within(p[i].at, p[i].bytes, host.user, sizeof(host.user))));
+	n = fuzz_gather(p, num, msg, HOST_MESSAGE);
+	sure(n >= 32 && msg[0] == INLAY_TASK_WIRE && msg[1] == INLAY_TASK_COMMAND);
+	/* Each goes out once, in order; those not that were taken back. */
+	while (host.sent != host.submitted && host.commands[host.sent % HOST_COMMANDS].erased)
+		host.sent++;
+	sure(host.sent != host.submitted);
+	c = &host.commands[host.sent++ % HOST_COMMANDS];
+	sure(host_le(msg + 8, 8) == c->context);
+	flags = (uint32_t)host_le(msg + 2, 2);
+	sure(!(flags & ~3u) && host_le(msg + 4, 4) == c->length && host_le(msg + 16, 8) == 1 && !host_le(msg + 24, 8));
+	sure(!(flags & INLAY_TASK_RESPONSE_KEY) == !c->granted);
+	if (flags & INLAY_TASK_PAYLOAD_KEY) {
+		host_key(msg + at, c, c->payload, c->length);
+		at += 16;
+	}
+	if (flags & INLAY_TASK_RESPONSE_KEY) {
+		host_key(msg + at, c, (uintptr_t)host.user + (uintptr_t)c->task * USER_BYTES + 512, c->granted);
+		at += 16;
+	}
+	sure(n == at + (flags & INLAY_TASK_PAYLOAD_KEY ? 0 : c->length));
+	if (flags & INLAY_TASK_PAYLOAD_KEY)
+		fuzz_same((const uint8_t *)(uintptr_t)c->payload, c->length, c->what);
+	else
+		fuzz_same(msg + at, c->length, c->what);
+}
+
+static void host_device(uint32_t most)
+{
+	struct fuzz_wqe w;
+
+	while (most-- && !host.dead && fuzz_cq_room(&host.cq) > 100 && fuzz_next(&host.qp, &w)) {
+		switch (w.opcode) {
+		case MLX5_OPCODE_SEND: host_look_at(&w); break;
+		case MLX5_OPCODE_UMR: host_bind(&w); break;
+		case MLX5_OPCODE_RDMA_WRITE: sure(w.ds == 2 && !fuzz_be64(w.at + 16) && !fuzz_be32(w.at + 24)); break;
+		default: sure(w.opcode == MLX5_OPCODE_NOP);
+		}
+		fuzz_done(&host.qp, &w);
+	}
+}
+
+/* ---- Messages ---- */
+
+static void host_keep(uint32_t opcode, const uint8_t *at, uint32_t bytes, uint32_t syndrome)
+{
+	struct host_message *msg = &host.messages[host.num_messages++];
+
+	msg->cqe = host.cq.produced;
+	msg->opcode = opcode;
+	msg->bytes = bytes;
+	msg->syndrome = syndrome;
+	memset(msg->at, 0, sizeof(msg->at));
+	if (at)
+		memcpy(msg->at, at, HOST_MESSAGE);
+}
+
+/* What the worker writes to an open window, before it says so. */
+static void host_written(struct host_model *m, uint32_t length)
+{
+	uint32_t i;
+
+	for (i = 0; i < HOST_WINDOWS; i++)
+		if (host.windows[i].open && host.windows[i].owner == (uint32_t)(m - host.m) && m->granted &&
+		    host.windows[i].addr == (uintptr_t)host.user + (uintptr_t)(m - host.m) * USER_BYTES + 512)
+			fuzz_fill(host.user + (m - host.m) * USER_BYTES + 512, length < m->granted ? length : m->granted, ++host.patterns);
+}
+
+static void host_message(struct fuzz_in *in)
+{
+	uint32_t who = fuzz_8(in), form = fuzz_8(in), n, kind, length, flip, odd, opcode = MLX5_CQE_RESP_SEND;
+	uint8_t msg[256];
+	struct host_model *m = NULL;
+
+	if (who % 8 < HOST_TASKS)
+		m = &host.m[who % 8];
+	memset(msg, 0, sizeof(msg));
+	if (form & 1) {
+		n = fuzz_8(in) % 136;
+		fuzz_bytes(in, msg, n);
+		kind = msg[1];
+	} else {
+		n = 32 + (form >> 1) % 104;
+		kind = fuzz_8(in);
+		msg[0] = INLAY_TASK_WIRE ^ (kind >> 6);
+		msg[1] = (uint8_t)(kind % 8 < 5 ? (uint32_t)INLAY_TASK_ANSWER : kind % 8 - 2);
+		length = fuzz_16(in);
+		memcpy(msg + 2, &length, 2);
+		flip = fuzz_8(in);
+		length = (msg[1] == INLAY_TASK_ANSWER ? n - 32 : msg[1] == INLAY_TASK_WRITTEN ? form * 2 : 0) ^ flip;
+		if (msg[1] != INLAY_TASK_ANSWER && !(kind & 8))
+			n = 32;
+		memcpy(msg + 4, &length, 4);
+		flip = fuzz_8(in);
+		if (flip < 64)
+			msg[8 + flip / 8] ^= (uint8_t)(1u << flip % 8);
+		fuzz_fill(msg + 32, n - 32, ++host.patterns);
+	}
+	/* The context in it is the task's, with bits that differ; or the one that it had before. */
+	if (m) {
+		uint64_t context = (m->context - (who & 8 ? (uint64_t)1 << 32 : 0)) ^ host_le(msg + 8, 8);
+
+		memcpy(msg + 8, &context, 8);
+	}
+	if (who & 128 && who & 64)
+		n += 100;
+	odd = who & 128 && form & 128;
+	/* What is nobody's now comes now, so that no task takes it that is submitted before it is looked at. */
+	if (!host_concerns(host_le(msg + 8, 8), 1)) {
+		who &= 15;
+		for (kind = 0; kind < 4; kind++)
+			host_progress(64);
+	}
+	/* Nobody answers what has not come. Whether a command was rung for, a host asks only where it matters. */
+	m = host_concerns(host_le(msg + 8, 8), 0);
+	if (m && !m->t->held && msg[1] == INLAY_TASK_ANSWER)
+		inlay_task_host_flush(&host.h);
+	m = host_concerns(host_le(msg + 8, 8), 1);
+	if (m && !host_is_sent(m))
+		host_device(FUZZ_BBS);
+	if (m && msg[1] == INLAY_TASK_WRITTEN)
+		host_written(m, (uint32_t)host_le(msg + 4, 4));
+	if (host.dead || !fuzz_receive(&host.qp) || host.num_messages == HOST_MESSAGES)
+		return;
+	if (odd) {
+		opcode = form & 2 ? MLX5_CQE_RESP_WR_IMM : form & 4 ? MLX5_CQE_RESP_SEND_IMM : MLX5_CQE_RESP_SEND_INV;
+		host.dead = 1;
+	}
+	host_keep(opcode, msg, n, 0);
+	fuzz_arrive(&host.qp, opcode, msg, n);
+	if (!(who & 16))
+		host_progress(who & 32 ? 1 : 16);
+}
+
+static void host_fault(uint32_t which)
+{
+	static const uint8_t syndromes[4] = {MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR,
+					     MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR};
+	uint32_t opcode = which & 4 ? MLX5_CQE_RESP_ERR : MLX5_CQE_REQ_ERR, pi = host.h.link.sq.pi;
+
+	if (host.dead || host.num_messages == HOST_MESSAGES)
+		return;
+	if (which & 8) {
+		host_keep(MLX5_CQE_REQ, NULL, 0, 0);
+		fuzz_cqe(&host.cq, HOST_QPN, MLX5_CQE_REQ, 0, pi + 1000 + (which >> 4)); /* of what was not posted */
+		return;
+	}
+	if (which & 16) {
+		host.stopped = 1;
+		inlay_task_host_stop(&host.h);
+	}
+	host_keep(opcode, NULL, 0, syndromes[which & 3]);
+	fuzz_cqe_error(&host.cq, HOST_QPN, opcode, syndromes[which & 3], host.qp.done);
+	host.dead = 1;
+}
+
+/* ---- What holds at any time ---- */
+
+static void host_slots(void)
+{
+	uint64_t seen = 0;
+	uint32_t i, n = HOST_TASKS + host.h.mask + 1;
+
+	for (i = 0; i < n; i++) {
+		const uint8_t *slot = i < HOST_TASKS ? host.h.tasks[i].slot : host.h.slot_of[i - HOST_TASKS];
+		uint64_t at = (uint64_t)(slot - host.h.slots) / HOST_MESSAGE;
+
+		sure(at < n && host.h.slots + at * HOST_MESSAGE == slot && !(seen >> at & 1));
+		seen |= (uint64_t)1 << at;
+	}
+}
+
+static void host_look(void)
+{
+	static const uint8_t states[6] = {INLAY_TASK_FREE, INLAY_TASK_IDLE, INLAY_TASK_FLYING, INLAY_TASK_CLOSING, INLAY_TASK_RIPE,
+					  INLAY_TASK_QUARANTINE};
+	uint32_t i, outstanding = host.orphans, windows = 0, n;
+
+	for (i = 0; i < HOST_TASKS; i++) {
+		struct host_model *m = &host.m[i];
+		uint32_t state = inlay_task_state(m->t);
+
+		outstanding += m->awaiting;
+		/* What is settled at once is called at once; else it waits, or its callback does. */
+		sure(state == states[m->state] || (m->state == HOST_SETTLED && state == INLAY_TASK_RIPE));
+		if (m->state == HOST_IDLE && m->told)
+			host_response(m);
+		if (state == INLAY_TASK_FREE || state == INLAY_TASK_IDLE)
+			continue;
+		windows += !!(m->t->held & INLAY_TASK_HELD_PAYLOAD) + !!(m->t->held & INLAY_TASK_HELD_RESPONSE);
+	}
+	sure(inlay_task_host_outstanding(&host.h) == outstanding && inlay_task_host_strays(&host.h) == host.strays);
+	sure(!inlay_task_host_broken(&host.h) == !host.broken);
+	for (i = host.h.free_window, n = 0; i != INLAY_TASK_NONE; i = host.h.windows[i].next, n++)
+		sure(i < host.h.num_windows && n < host.h.num_windows);
+	sure(n + windows == host.h.num_windows);
+	host_slots();
+}
+
+/* ---- One input ---- */
+
+static void host_bufs(void)
+{
+	static const uint32_t from[5] = {0, 64, 128, 384, 512}, bytes[5] = {64, 64, 256, 40, 256};
+	struct inlay_keys keys = {USER_LKEY, INLAY_NO_KEY};
+	uint32_t i, b;
+
+	sure(inlay_mmap_size(1, 1) <= sizeof(host.user_map));
+	sure(inlay_inventory_size(5 * HOST_TASKS) <= sizeof(host.user_inventory));
+	sure(!inlay_mmap_create(&host.map, host.user_map, inlay_mmap_size(1, 1), 1, 1));
+	sure(!inlay_mmap_set_keys_memrange(&host.map, (struct ibv_pd *)(void *)&host, (uintptr_t)host.user, sizeof(host.user), keys));
+	sure(!inlay_mmap_set_permissions(&host.map, INLAY_LOCAL_READ_WRITE) && !inlay_mmap_start(&host.map));
+	sure(!inlay_inventory_create(host.user_inventory, inlay_inventory_size(5 * HOST_TASKS), 5 * HOST_TASKS, &host.inventory));
+	sure(!inlay_inventory_start(host.inventory));
+	for (i = 0; i < HOST_TASKS; i++)
+		for (b = 0; b < 5; b++)
+			sure(!inlay_inventory_get_by_addr(host.inventory, &host.map, host.user + i * USER_BYTES + from[b], bytes[b],
+							  &host.bufs[i][b]));
+}
+
+static void host_begin(uint32_t one, uint32_t two)
+{
+	struct inlay_task_host_params p = inlay_task_host_default();
+	struct inlay_keys keys = {HOST_LKEY, INLAY_NO_KEY};
+	struct inlay_task_address peer;
+	uint32_t i;
+
+	p.tasks = HOST_TASKS;
+	p.in_flight = one & 1 ? 8 : 4;
+	p.message = HOST_MESSAGE;
+	p.payload = HOST_PAYLOAD;
+	p.max_inline = one & 2 ? 64 : 16;
+	p.max_gather = one & 4 ? 2 : 4;
+	p.windows = one >> 3 & 1 ? HOST_WINDOWS : (one >> 4 & 3);
+	p.period = one & 64 ? 10 : 0;
+	p.user_data = 77;
+	p.reusable = host_reusable;
+	memset(&peer, 0, sizeof(peer));
+	peer.message = HOST_MESSAGE;
+	peer.receives = one & 128 ? 3 : 8;
+	peer.largest = HOST_LARGEST;
+	sure(inlay_task_host_size(&p) <= sizeof(host.memory));
+	memset(&host.h, 0, sizeof(host.h));
+	memset(host.m, 0, sizeof(host.m));
+	fuzz_cq_make(&host.cq, &host.h.cq);
+	fuzz_qp_make(&host.qp, &host.h.link, &host.cq, HOST_QPN, two & 1 ? 32 : 128, p.in_flight);
+	sure(!inlay_task_host_init(&host.h, host.memory, &p, (struct ibv_pd *)(void *)&host, keys));
+	for (i = 0; i < p.windows; i++) {
+		memset(&host.windows[i], 0, sizeof(host.windows[i]));
+		host.windows[i].rkey = host.h.windows[i].rkey = (0x100 + i) << 8;
+		host.h.windows[i].next = host.h.free_window;
+		host.h.free_window = i;
+	}
+	inlay_task_host_receive(&host.h);
+	inlay_task_host_begin(&host.h, &peer);
+	host.submitted = host.sent = host.num_messages = host.orphans = host.strays = host.lost = host.dead = host.broken = host.stopped = host.patterns = 0;
+	host.now = 0;
+	host_bufs();
+	for (i = 0; i < HOST_TASKS; i++) {
+		sure(!inlay_task_alloc_init(&host.h, 1, host_callback, &host.m[i].t));
+		sure(inlay_task_index(host.m[i].t) == i);
+		inlay_task_set_user_data(host.m[i].t, i);
+		host.m[i].state = HOST_IDLE;
+		host.m[i].context = host.m[i].t->context;
+	}
+}
+
+static void host_step(struct fuzz_in *in)
+{
+	uint32_t op = fuzz_8(in), i = op >> 4, a, n;
+	struct host_model *m = &host.m[i % HOST_TASKS];
+	struct inlay_task *t;
+
+	switch (op & 15) {
+	case 0:
+	case 1:
+	case 2:
+	case 3:
+		a = fuzz_8(in);
+		if (m->state == HOST_IDLE)
+			m->deadline = op & 1 ? host.now + 1 + fuzz_8(in) : 0;
+		n = fuzz_8(in);
+		host_submit(i % HOST_TASKS, a, n, op & 2 ? fuzz_8(in) : 0);
+		break;
+	case 4:
+	case 5:
+	case 6:
+	case 7: host_message(in); break;
+	case 8: inlay_task_host_flush(&host.h); break;
+	case 9: host_device(i + 1); break;
+	case 10:
+		host.now += 1 + fuzz_8(in);
+		host_progress(16);
+		break;
+	case 11: host_progress(i + 1); break;
+	case 12:
+		a = (uint32_t)-inlay_task_cancel(m->t);
+		if (m->state == HOST_OUT && !host_shown(m) && !a)
+			host_early(m, -ECANCELED);
+		else
+			sure(a == (m->state == HOST_OUT || m->state == HOST_SETTLED || m->state == HOST_EARLY ? EBUSY : EBADFD) &&
+			     (m->state != HOST_OUT || host_shown(m)));
+		break;
+	case 13: sure(inlay_task_revoke(m->t) == (m->state == HOST_HELD ? 0 : -EBADFD)); break;
+	case 14:
+		if (m->state == HOST_FREE) {
+			/* The one that was given back last */
+			sure(!inlay_task_alloc_init(&host.h, 1, host_callback, &t));
+			m = &host.m[inlay_task_index(t)];
+			sure(m->t == t && m->state == HOST_FREE);
+			inlay_task_set_user_data(t, inlay_task_index(t));
+			m->state = HOST_IDLE;
+			m->told = m->len = 0;
+		} else {
+			int err = m->state == HOST_IDLE ? 0 : m->state == HOST_HELD ? -EBUSY : -EPERM;
+
+			sure(inlay_task_release(m->t) == err);
+			if (!err)
+				m->state = HOST_FREE;
+		}
+		break;
+	default: host_fault(fuzz_8(in) ^ 8);
+	}
+}
+
+static void host_input(const uint8_t *data, size_t size)
+{
+	struct fuzz_in in = {data, data + size};
+	uint32_t one = fuzz_8(&in), i;
+
+	host_begin(one, fuzz_8(&in));
+	while (in.at < in.end) {
+		host_step(&in);
+		host_look();
+	}
+	/* All that the device may do is done: only those are left that wait for an answer, or for being revoked. */
+	for (i = 0; i < 40; i++) {
+		host_device(FUZZ_BBS);
+		host_progress(64);
+		inlay_task_host_flush(&host.h);
+	}
+	host_look();
+	for (i = 0; i < HOST_TASKS; i++)
+		sure(host.m[i].state != HOST_SETTLED && host.m[i].state != HOST_EARLY);
+	/* The end of the connection completes what is left, once. */
+	host_fault(16 | 4);
+	for (i = 0; i < 8; i++)
+		host_progress(64);
+	host_look();
+	for (i = 0; i < HOST_TASKS; i++)
+		sure(host.m[i].state == HOST_FREE || host.m[i].state == HOST_IDLE);
+	sure(!host.h.outstanding && !host.orphans);
+	inlay_task_host_unmake(&host.h);
+	for (i = 0; i < HOST_TASKS; i++)
+		host_unchain(i);
+	inlay_inventory_destroy(host.inventory);
+	inlay_mmap_destroy(&host.map);
+}
+
+FUZZ_TARGET(host_input)

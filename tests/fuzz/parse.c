@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * parse.c: any bytes as heads of commands and answers, as addresses, as exported maps and as records of a worker group. All lie at the end of
+ * an allocation, so that a sanitizer sees what is read behind them. For libFuzzer (make fuzz), and for tests/task_fuzz.c.
+ *
+ * Input: a byte that says as what, then the bytes; those of an address, a map or a record get their checksum and their lengths set right,
+ * unless that byte says not to.
+ */
+#include "fuzz.h"
+
+#define PARSE_MEMBERS 3u
+#define PARSE_STRIDE 512u
+
+/* What is read well is what would be written. */
+static void parse_message(const uint8_t *at, uint32_t n)
+{
+	struct inlay_task_command c;
+	struct inlay_task_answer a;
+	uint8_t again[INLAY_TASK_MESSAGE_MIN];
+	uint32_t head;
+
+	if (!inlay_task_command_read(&c, at, n)) {
+		sure(c.flags & INLAY_TASK_PAYLOAD_KEY ? c.at == n && c.length == c.payload.bytes : (uint64_t)c.at + c.length == n);
+		head = inlay_task_command_write(again, &c);
+		sure(head == c.at && head <= n && !memcmp(again, at, head));
+	} else if (n < INLAY_TASK_HEAD || at[0] != INLAY_TASK_WIRE) {
+		sure(c.context == UINT64_MAX && !c.plugin && !c.destination);
+	}
+	if (!inlay_task_answer_read(&a, at, n)) {
+		sure(a.kind == INLAY_TASK_ANSWER ? (uint64_t)a.length + INLAY_TASK_HEAD == n : n == INLAY_TASK_HEAD);
+		inlay_task_answer_write(again, &a);
+		sure(!memcmp(again, at, INLAY_TASK_HEAD) && a.status <= 0 && a.status >= -INLAY_TASK_STATUS_MAX);
+	} else if (n < INLAY_TASK_HEAD || at[0] != INLAY_TASK_WIRE) {
+		sure(a.context == UINT64_MAX);
+	}
+}
+
+static void parse_address(const uint8_t *at, uint32_t n)
+{
+	uint8_t again[INLAY_TASK_ADDRESS];
+	struct inlay_task_address a;
+	uint32_t role;
+
+	for (role = INLAY_TASK_HOST; role <= INLAY_TASK_WORKER; role++)
+		if (!inlay_task_address_read(&a, at, n, role)) {
+			inlay_task_address_write(again, &a);
+			sure(n == INLAY_TASK_ADDRESS && a.role == role && !memcmp(again, at, n));
+			sure(a.receives && a.message >= INLAY_TASK_MESSAGE_MIN && !(a.qpn >> 24) && !(a.psn >> 24));
+		}
+}
+
+static void parse_map(const uint8_t *at, uint32_t n)
+{
+	size_t size = inlay_mmap_import_size(at, n);
+	struct inlay_blob head;
+	struct inlay_range r;
+	struct inlay_mmap m;
+	uint32_t i, rkey;
+	void *memory;
+
+	if (!size)
+		return;
+	sure(size < 64 * (size_t)n + 4096);
+	memory = aligned_alloc(64, (size + 63) / 64 * 64);
+	sure(memory);
+	if (!inlay_mmap_create_from_export(&m, memory, size, (struct ibv_pd *)memory, at, n, NULL)) {
+		sure(!inlay_blob_head(&head, at, n));
+		for (i = 0; i < head.ranges; i++) {
+			inlay_blob_range(at, &head, i, &r);
+			sure(!inlay_mmap_remote(&m, r.start, r.len, r.access, &rkey) && rkey == r.rkey);
+		}
+		sure(!inlay_mmap_destroy(&m));
+	}
+	free(memory);
+}
+
+/* ---- Worker groups ---- */
+
+static const uint8_t *parse_record;     /* of each member but this one */
+
+static int parse_allgather(const void *from, void *to, size_t bytes, void *context, void **request)
+{
+	uint32_t i;
+
+	sure(bytes == PARSE_STRIDE);
+	memcpy(to, from, bytes);
+	for (i = 1; i < PARSE_MEMBERS; i++) {
+		uint8_t *at = (uint8_t *)to + i * bytes;
+		uint32_t length, crc;
+
+		memcpy(at, parse_record, bytes);
+		inlay_blob_put(at + 16, i, 4);
+		length = (uint32_t)inlay_blob_get(at + 12, 4);
+		if (context && length >= 4 && length <= bytes) {
+			crc = inlay_crc32c(at, length - 4);
+			inlay_blob_put(at + length - 4, crc, 4);
+		}
+	}
+	*request = to;
+	return 0;
+}
+
+static int parse_test(void *request)
+{
+	return request ? 0 : -EINVAL;
+}
+
+static void parse_inside(const struct inlay_worker_group *g, const void *at, uint64_t n)
+{
+	uint32_t i;
+
+	for (i = 0; i < PARSE_MEMBERS; i++) {
+		const uint8_t *record = g->all + i * PARSE_STRIDE;
+		uint64_t length = inlay_blob_get(record + 12, 4);
+
+		if ((const uint8_t *)at >= record + INLAY_GROUP_HEAD && (const uint8_t *)at <= record + length - 4 &&
+		    n <= (uint64_t)(record + length - 4 - (const uint8_t *)at))
+			return;
+	}
+	sure(!"in a record");
+}
+
+/* The entries of a record, by another reading: workers of it, or -1 when it is none. */
+static int parse_entries(const uint8_t *record)
+{
+	uint64_t length = inlay_blob_get(record + 12, 4), at = 40, need, workers = 0, segments = 0;
+
+	if (length < 44 || length > PARSE_STRIDE)
+		return -1;
+	for (length -= 4; at < length; at += need) {
+		uint64_t kind, bytes;
+
+		if (length - at < 24)
+			return -1;
+		kind = inlay_blob_get(record + at, 4);
+		bytes = inlay_blob_get(record + at + 4, 4);
+		if (kind == 1)
+			need = 24 + inlay_blob_get(record + at + 16, 4);
+		else if (kind == 2 && length - at >= 32)
+			need = 32 + inlay_blob_get(record + at + 24, 4) + inlay_blob_get(record + at + 28, 4);
+		else
+			return -1;
+		need = (need + 7) / 8 * 8;
+		if (need != bytes || need > length - at)
+			return -1;
+		workers += kind == 1;
+		segments += kind == 2;
+	}
+	return workers == inlay_blob_get(record + 28, 4) && segments == inlay_blob_get(record + 32, 4) ? (int)workers : -1;
+}
+
+static void parse_group(const uint8_t *bytes, uint32_t n, int sealed)
+{
+	struct inlay_worker_oob oob = {parse_allgather, parse_test, NULL, sealed ? &oob : NULL, PARSE_MEMBERS, 0};
+	size_t size = inlay_worker_group_size(PARSE_MEMBERS, PARSE_STRIDE);
+	uint8_t *memory = (uint8_t *)malloc(size), record[PARSE_STRIDE];
+	struct inlay_worker_segment s;
+	struct inlay_worker_group g;
+	const void *address;
+	uint32_t i, len;
+	uint64_t id;
+	int err;
+
+	sure(memory);
+	memset(record, 0, sizeof(record));
+	memcpy(record + 8, bytes, n < sizeof(record) - 8 ? n : sizeof(record) - 8);
+	if (sealed) {
+		memcpy(record, "inlaygrp", 8);
+		inlay_blob_put(record + 8, 1, 4);
+		inlay_blob_put(record + 20, PARSE_MEMBERS, 4);
+		inlay_blob_put(record + 24, PARSE_STRIDE, 4);
+		inlay_blob_put(record + 36, 0, 4);
+		inlay_blob_put(record + 12, inlay_blob_get(record + 12, 2), 4);
+	}
+	parse_record = record;
+	sure(!inlay_worker_group_create(&g, memory, size, PARSE_STRIDE, &oob));
+	sure(!inlay_worker_group_add_worker(&g, 9, "address", 8));
+	sure(!inlay_worker_group_start(&g));
+	err = inlay_worker_group_progress(&g);
+	sure(err || (parse_entries(g.all + PARSE_STRIDE) >= 0 && g.workers == 1 + 2 * (uint32_t)parse_entries(g.all + PARSE_STRIDE)));
+	for (i = 0; i <= inlay_worker_group_workers(&g); i++) {
+		if (!inlay_worker_group_address(&g, i, &address, &len))
+			parse_inside(&g, address, len);
+		else
+			sure(err || i == g.workers);
+		if (!inlay_worker_group_segment(&g, i, inlay_blob_get(record + 48, 8), &s)) {
+			parse_inside(&g, s.memh, s.memh_len);
+			parse_inside(&g, s.mkey, s.mkey_len);
+		}
+		sure(!inlay_worker_group_id(&g, i, &id) == (!err && i < g.workers));
+	}
+	free(memory);
+}
+
+static void parse_input(const uint8_t *data, size_t size)
+{
+	uint32_t n = (uint32_t)(size ? size - 1 : 0), what = size ? *data : 0, crc;
+	uint8_t *at = (uint8_t *)malloc(n ? n : 1);
+
+	sure(at);
+	if (n)
+		memcpy(at, data + 1, n);
+	if (what & 4 && n >= 80) {
+		if ((what & 3) == 1) {
+			memcpy(at, "inlaytsk", 8);
+			inlay_blob_put(at + 8, INLAY_TASK_WIRE, 2);
+			inlay_blob_put(at + 12, n = INLAY_TASK_ADDRESS, 4);
+			crc = inlay_crc32c(at, 72);
+			inlay_blob_put(at + 72, crc, 4);
+		}
+		if ((what & 3) == 2) {
+			memcpy(at, "inlaymap", 8);
+			inlay_blob_put(at + 8, 1, 4); /* of RDMA */
+			n = 36 + (n - 36) / 24 * 24;
+			inlay_blob_put(at + 12, n, 4);
+			inlay_blob_put(at + 20, (n - 36) / 24, 4);
+			inlay_blob_put(at + 24, 0, 8);
+			crc = inlay_crc32c(at, n - 4);
+			inlay_blob_put(at + n - 4, crc, 4);
+		}
+		if (n != size - 1) {
+			at = (uint8_t *)realloc(at, n);
+			sure(at);
+		}
+	}
+	switch (what & 3) {
+	case 0: parse_message(at, n); break;
+	case 1: parse_address(at, n); break;
+	case 2: parse_map(at, n); break;
+	default: parse_group(at, n, what & 4);
+	}
+	free(at);
+}
+
+FUZZ_TARGET(parse_input)

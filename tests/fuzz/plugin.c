@@ -1,0 +1,817 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * plugin.c: the plugins echo, rdma and rdmo (examples/plugins) in a worker with two connections: requests of any bytes, by message and by key,
+ * with handles of their own, of each other and of nobody. Their endpoints' queues lie in memory as well: verbs and the set-up of links are
+ * replaced here. What an endpoint posts must come from the payload of a command of its connection, or go to its response, and reach
+ * nothing but what that connection has mapped. For libFuzzer (make fuzz), and for tests/task_fuzz.c.
+ *
+ * Input: a byte, then steps: a byte, of which the low 3 bits say what is done and the highest for which connection, and what it needs.
+ *
+ *   0 .. 3  a request       4  a device: a connection's, or an endpoint's
+ *   5       a message to an endpoint, or its failure
+ *   6       progress        7  a connection breaks, but seldom
+ */
+#include "fuzz.h"
+
+#define PLUGIN_CONNS 2u
+#define PLUGIN_CREDITS 8u
+#define PLUGIN_QPN 16u
+#define PLUGIN_MESSAGE 1024u
+#define PLUGIN_RESPONSE 256u
+#define PLUGIN_ELEMENT 2048u
+#define PLUGIN_ELEMENTS 8u
+#define PLUGIN_LKEY 7u          /* and the next but one */
+#define PLUGIN_POOL_LKEY 8u
+#define PLUGIN_EP_LKEY 77u
+#define PLUGIN_COMMANDS 256u
+#define PLUGIN_EPS 40u          /* all that there may be at a time */
+#define PLUGIN_OBJECTS 256u     /* of all time */
+#define PLUGIN_RANGES 4u
+#define PLUGIN_BASE 0x10000u    /* about here maps begin */
+
+/* ---- What stands for verbs ---- */
+
+struct plugin_ep {
+	struct fuzz_qp qp;
+	struct ibv_qp ibqp;
+	uint32_t used, owner, entry;
+};
+
+static int plugin_link_create(struct inlay_task_link *l, const struct inlay_task_caps *caps, const struct inlay_task_path *path);
+static int plugin_link_destroy(struct inlay_task_link *l);
+static int plugin_link_connect(struct inlay_task_link *l, const struct inlay_task_address *peer);
+static struct ibv_cq *plugin_create_cq(struct ibv_context *ctx, int cqe, void *context, struct ibv_comp_channel *channel, int vector);
+static int plugin_destroy_cq(struct ibv_cq *cq);
+static int plugin_cq_from_cq(struct inlay_cq *cq, struct ibv_cq *ibcq);
+static struct ibv_mr *plugin_reg_mr(struct ibv_pd *pd, void *addr, size_t len, int access);
+static int plugin_dereg_mr(struct ibv_mr *mr);
+
+#undef ibv_reg_mr
+#define inlay_task_link_create plugin_link_create
+#define inlay_task_link_destroy plugin_link_destroy
+#define inlay_task_link_connect plugin_link_connect
+#define ibv_create_cq plugin_create_cq
+#define ibv_destroy_cq plugin_destroy_cq
+#define inlay_cq_from_cq plugin_cq_from_cq
+#define ibv_reg_mr plugin_reg_mr
+#define ibv_dereg_mr plugin_dereg_mr
+#include "../../examples/plugins/echo.h"
+#include "../../examples/plugins/rdmo.h"
+#undef inlay_task_link_create
+#undef inlay_task_link_destroy
+#undef inlay_task_link_connect
+#undef ibv_create_cq
+#undef ibv_destroy_cq
+#undef inlay_cq_from_cq
+#undef ibv_dereg_mr
+
+enum plugin_state {
+	PLUGIN_COME,
+	PLUGIN_SENT,
+	PLUGIN_DROPPED,
+};
+
+/* A command, and what it asks for */
+struct plugin_command {
+	enum plugin_state state;
+	uint32_t conn, plugin, length, read, granted;
+	struct rdma_request r;
+	uint32_t foreign;       /* its endpoint is not its connection's, nor about to be */
+	uint8_t payload[PLUGIN_ELEMENT];
+};
+
+/* What a connection was given by a plugin */
+struct plugin_object {
+	uint32_t conn, plugin, map, live, num;
+	uint64_t handle;
+	struct inlay_range ranges[PLUGIN_RANGES];
+};
+
+static struct {
+	struct fuzz_cq cq __attribute__((aligned(4096)));
+	struct fuzz_cq ep_cqs[2];
+	struct fuzz_qp qps[PLUGIN_CONNS];
+	struct plugin_ep eps[PLUGIN_EPS];
+	struct ibv_cq ibcqs[2];
+	struct ibv_pd pd;
+	uint32_t num_cqs, ep_qpn, mrs;
+	struct inlay_task_worker w;
+	struct inlay_task_conn conns[PLUGIN_CONNS];
+	uint8_t memory[8192] __attribute__((aligned(4096)));
+	uint8_t conn_memory[PLUGIN_CONNS][32768] __attribute__((aligned(4096)));
+	uint8_t elements[PLUGIN_ELEMENTS * PLUGIN_ELEMENT] __attribute__((aligned(4096)));
+	uint8_t map_memory[8192] __attribute__((aligned(4096)));
+	uint8_t pool_memory[16384] __attribute__((aligned(4096)));
+	struct inlay_mmap map;
+	struct inlay_pool *pool;
+	struct plugin_command commands[PLUGIN_COMMANDS];
+	struct plugin_object objects[PLUGIN_OBJECTS];
+	uint32_t num, num_objects, dead[PLUGIN_CONNS], down[PLUGIN_CONNS];
+	struct fuzz_in *in;
+} plug __attribute__((aligned(4096)));
+
+static int plugin_link_create(struct inlay_task_link *l, const struct inlay_task_caps *caps, const struct inlay_task_path *path)
+{
+	uint32_t i;
+
+	(void)path;
+	for (i = 0; i < PLUGIN_EPS && plug.eps[i].used; i++)
+		;
+	sure(i < PLUGIN_EPS);
+	memset(&plug.eps[i].ibqp, 0, sizeof(plug.eps[i].ibqp));
+	plug.eps[i].ibqp.qp_num = plug.ep_qpn++;
+	plug.eps[i].used = 1;
+	plug.eps[i].owner = PLUGIN_CONNS;
+	fuzz_qp_make(&plug.eps[i].qp, l, &plug.ep_cqs[caps->cq - plug.ibcqs], plug.eps[i].ibqp.qp_num, 64, caps->receives);
+	l->qp = &plug.eps[i].ibqp;
+	l->self.link = IBV_LINK_LAYER_ETHERNET;
+	l->self.mtu = IBV_MTU_1024;
+	l->self.qpn = l->qp->qp_num;
+	return 0;
+}
+
+static int plugin_link_destroy(struct inlay_task_link *l)
+{
+	uint32_t i;
+
+	if (!l->qp)
+		return 0;
+	for (i = 0; i < PLUGIN_EPS && l->qp != &plug.eps[i].ibqp; i++)
+		;
+	sure(i < PLUGIN_EPS && plug.eps[i].used);
+	plug.eps[i].used = 0;
+	l->qp = NULL;
+	return 0;
+}
+
+static int plugin_link_connect(struct inlay_task_link *l, const struct inlay_task_address *peer)
+{
+	return peer->link == l->self.link ? 0 : -EINVAL;
+}
+
+static struct ibv_cq *plugin_create_cq(struct ibv_context *ctx, int cqe, void *context, struct ibv_comp_channel *channel, int vector)
+{
+	(void)ctx;
+	(void)context;
+	(void)channel;
+	sure(cqe > 0 && !vector && plug.num_cqs < 2);
+	return &plug.ibcqs[plug.num_cqs++];
+}
+
+static int plugin_destroy_cq(struct ibv_cq *cq)
+{
+	(void)cq;
+	plug.num_cqs--;
+	return 0;
+}
+
+static int plugin_cq_from_cq(struct inlay_cq *cq, struct ibv_cq *ibcq)
+{
+	fuzz_cq_make(&plug.ep_cqs[ibcq - plug.ibcqs], cq);
+	return 0;
+}
+
+static struct ibv_mr *plugin_reg_mr(struct ibv_pd *pd, void *addr, size_t len, int access)
+{
+	struct ibv_mr *mr = (struct ibv_mr *)calloc(1, sizeof(*mr));
+
+	sure(mr && pd == &plug.pd && access == IBV_ACCESS_LOCAL_WRITE);
+	mr->addr = addr;
+	mr->length = len;
+	mr->lkey = PLUGIN_EP_LKEY;
+	plug.mrs++;
+	return mr;
+}
+
+static int plugin_dereg_mr(struct ibv_mr *mr)
+{
+	free(mr);
+	plug.mrs--;
+	return 0;
+}
+
+/* ---- The model ---- */
+
+static struct plugin_object *plugin_find(uint32_t conn, uint32_t plugin, uint32_t map, uint64_t handle)
+{
+	uint32_t i;
+
+	for (i = 0; i < plug.num_objects; i++) {
+		struct plugin_object *o = &plug.objects[i];
+
+		if (o->live && o->conn == conn && o->plugin == plugin && o->map == map && o->handle == handle)
+			return o;
+	}
+	return NULL;
+}
+
+/* Whether it is a request at all. */
+static int plugin_sound(const struct plugin_command *c)
+{
+	const struct rdma_request *r = &c->r;
+
+	if (c->length < RDMA_HEAD || c->payload[2] || c->payload[3])
+		return 0;
+	return c->length - RDMA_HEAD == (r->op == RDMA_GET || r->op == RDMA_TAG_RECV ? 0 : r->bytes);
+}
+
+/* ... and one of this plugin. */
+static int plugin_known(const struct plugin_command *c)
+{
+	uint32_t op = c->r.op;
+
+	return (op && op < RDMA_OPS) || (c->plugin == RDMO_ID && (op == RDMO_APPEND || op == RDMO_SCATTER));
+}
+
+/* Whether it is for an endpoint. */
+static int plugin_for_ep(const struct plugin_command *c)
+{
+	uint32_t op = c->r.op;
+
+	return plugin_known(c) && op != RDMA_EP && op != RDMA_MAP && op != RDMA_UNMAP && op != RDMA_TAG_RECV;
+}
+
+/* Whether a command may be answered with this. */
+static int plugin_may(const struct plugin_command *c, int status)
+{
+	if (c->plugin == ECHO_ID)
+		return status == 0 || (status == -E2BIG && c->length > plug.w.params.response);
+	if (c->plugin != RDMA_ID && c->plugin != RDMO_ID)
+		return status == -ENOENT;
+	if (!plugin_sound(c))
+		return status == -EBADMSG;
+	if (status == -E2BIG && plug.w.params.response < 8 + INLAY_TASK_ADDRESS)
+		return 1;
+	if (!plugin_known(c))
+		return status == -EOPNOTSUPP;
+	/* What was not this connection's when it asked is refused, and nothing else is done with it. */
+	if (c->foreign)
+		return status == -EBADF;
+	return status != -EBADMSG || c->r.op == RDMA_CONNECT || c->r.op == RDMA_MAP;
+}
+
+/* Bytes that a command in the hands of a plugin of this connection has as its payload, or, out, for its response. */
+static struct inlay_task_cmd *plugin_owner(uint32_t conn, const struct fuzz_piece *p, int out)
+{
+	const struct inlay_task_conn *c = &plug.conns[conn];
+	uint32_t i;
+
+	for (i = 0; i < c->num; i++) {
+		struct inlay_task_cmd *cmd = &c->cmds[i];
+		const uint8_t *from = out ? cmd->response : cmd->payload;
+		uint32_t size = out ? cmd->response_room : cmd->payload_len;
+		uint32_t lkey = !out && cmd->pulled ? PLUGIN_POOL_LKEY : PLUGIN_LKEY + 2 * conn;
+
+		if (cmd->state == INLAY_TASK_CMD_KEPT && p->lkey == lkey && p->at >= from && p->bytes <= size &&
+		    (uintptr_t)(p->at - from) <= size - p->bytes)
+			return cmd;
+	}
+	return NULL;
+}
+
+/* Whether a connection has mapped this, with that right, by this key. */
+static int plugin_mapped(uint32_t conn, uint32_t plugin, uint32_t rkey, uint64_t addr, uint64_t bytes, uint32_t access)
+{
+	uint32_t i, k;
+
+	for (i = 0; i < plug.num_objects; i++)
+		for (k = 0; plug.objects[i].map && k < plug.objects[i].num; k++) {
+			const struct inlay_range *r = &plug.objects[i].ranges[k];
+
+			if (plug.objects[i].conn == conn && plug.objects[i].plugin == plugin && r->rkey == rkey && addr >= r->start &&
+			    bytes <= r->len && addr - r->start <= r->len - bytes && (r->access & access) == access)
+				return 1;
+		}
+	return 0;
+}
+
+/* Nothing that the connection has asked for is unanswered: what it has, is known. */
+static int plugin_idle(uint32_t conn)
+{
+	uint32_t i;
+
+	for (i = 0; i < plug.num; i++)
+		if (plug.commands[i].conn == conn && plug.commands[i].state == PLUGIN_COME)
+			return 0;
+	return 1;
+}
+
+/* ---- Answers ---- */
+
+static void plugin_object(const struct plugin_command *c, uint64_t handle)
+{
+	struct plugin_object *o = &plug.objects[plug.num_objects];
+	struct inlay_blob head;
+	uint32_t i;
+
+	sure(handle >> 32);
+	if (plug.num_objects == PLUGIN_OBJECTS)
+		abort();
+	memset(o, 0, sizeof(*o));
+	o->conn = c->conn;
+	o->plugin = c->plugin;
+	o->handle = handle;
+	o->live = 1;
+	if (c->r.op == RDMA_MAP) {
+		o->map = 1;
+		sure(!inlay_blob_head(&head, c->payload + RDMA_HEAD, c->r.bytes));
+		for (i = 0; i < head.ranges && i < PLUGIN_RANGES; i++)
+			inlay_blob_range(c->payload + RDMA_HEAD, &head, i, &o->ranges[i]);
+		o->num = i;
+	}
+	sure(!plugin_find(c->conn, c->plugin, o->map, handle));
+	plug.num_objects++;
+}
+
+static void plugin_answered(struct plugin_command *c, int status, const uint8_t *response, uint32_t length)
+{
+	const struct rdma_request *r = &c->r;
+	struct plugin_object *o;
+	uint64_t tag;
+
+	sure(plugin_may(c, status));
+	if (c->plugin == ECHO_ID) {
+		sure(status || (length == c->length && !memcmp(response, c->payload, length)));
+		return;
+	}
+	if (status) {
+		sure(!length);
+		return;
+	}
+	switch (r->op) {
+	case RDMA_EP:
+	case RDMA_MAP:
+		sure(length == (r->op == RDMA_EP ? 8 + INLAY_TASK_ADDRESS : 8));
+		plugin_object(c, inlay_task_get64(response));
+		break;
+	case RDMA_CLOSE:
+	case RDMA_UNMAP:
+		o = plugin_find(c->conn, c->plugin, r->op == RDMA_UNMAP, r->op == RDMA_UNMAP ? r->map : r->ep);
+		sure(o && !length);
+		o->live = 0;
+		break;
+	case RDMA_GET:
+		sure(length == r->bytes);
+		fuzz_same(response, length, (uint32_t)r->addr);
+		break;
+	case RDMA_ADD:
+	case RDMA_SWAP:
+	case RDMO_APPEND: sure(length == 8); break;
+	case RDMA_TAG_RECV:
+		sure(length >= 8 && length - 8 <= r->bytes);
+		tag = inlay_task_get64(response);
+		sure(!((tag ^ r->map) & r->addr));
+		break;
+	default: sure(!length);
+	}
+	if (plugin_for_ep(c) && r->op != RDMA_CLOSE)
+		sure(plugin_find(c->conn, c->plugin, 0, r->ep));
+}
+
+/* ---- Devices ---- */
+
+static void plugin_answer_seen(uint32_t conn, const uint8_t *msg, uint32_t n)
+{
+	uint64_t context;
+	struct plugin_command *c;
+
+	sure(n >= 32 && n <= PLUGIN_MESSAGE && msg[0] == INLAY_TASK_WIRE);
+	context = inlay_task_get64(msg + 8);
+	sure(context < plug.num);
+	c = &plug.commands[context];
+	sure(c->conn == conn && c->state == PLUGIN_COME);
+	c->state = PLUGIN_SENT;
+	if (msg[1] == INLAY_TASK_REFUSED) {
+		sure(n == 32 && plugin_may(c, -(int)inlay_task_get32(msg) / 65536));
+		return;
+	}
+	if (msg[1] == INLAY_TASK_WRITTEN) {
+		sure(inlay_task_get32(msg + 4) <= c->granted && c->plugin == ECHO_ID);
+		return;
+	}
+	sure(msg[1] == INLAY_TASK_ANSWER && n - 32 == inlay_task_get32(msg + 4));
+	plugin_answered(c, -(int)(inlay_task_get32(msg) >> 16), msg + 32, n - 32);
+}
+
+static void plugin_device(uint32_t conn, uint32_t most)
+{
+	struct fuzz_piece p[20];
+	struct fuzz_wqe w;
+	uint8_t msg[PLUGIN_ELEMENT];
+	uint32_t num, key;
+
+	while (most-- && !plug.dead[conn] && fuzz_cq_room(&plug.cq) > 50 && fuzz_next(&plug.qps[conn], &w)) {
+		num = fuzz_pieces(&w, w.opcode == MLX5_OPCODE_SEND ? 1 : 2, p);
+		if (w.opcode == MLX5_OPCODE_SEND) {
+			plugin_answer_seen(conn, msg, fuzz_gather(p, num, msg, sizeof(msg)));
+		} else if (w.opcode == MLX5_OPCODE_RDMA_READ) {
+			struct plugin_command *c;
+
+			key = fuzz_be32(w.at + 24);
+			sure(key < plug.num && num == 1);
+			c = &plug.commands[key];
+			sure(c->conn == conn && c->read && p->bytes == c->length && p->lkey == PLUGIN_POOL_LKEY);
+			fuzz_allow(p->at, PLUGIN_ELEMENT);
+			memcpy((uint8_t *)(uintptr_t)p->at, c->payload, c->length);
+			fuzz_forbid(p->at + c->length, PLUGIN_ELEMENT - c->length);
+		} else {
+			sure(w.opcode == MLX5_OPCODE_RDMA_WRITE);
+			key = fuzz_be32(w.at + 24);
+			sure(key < plug.num && plug.commands[key].conn == conn);
+			sure(fuzz_gather(p, num, msg, sizeof(msg)) <= plug.commands[key].granted);
+		}
+		fuzz_done(&plug.qps[conn], &w);
+	}
+}
+
+/* Whose an endpoint is: it was asked for by the command that is answered with it, or is about to be. */
+static void plugin_adopt(struct plugin_ep *ep)
+{
+	const struct rdma_ep *e = (const struct rdma_ep *)(const void *)ep->qp.link;
+	uint32_t i;
+
+	for (i = 0; i < PLUGIN_CONNS; i++)
+		for (ep->entry = 1; ep->entry <= 2; ep->entry++)
+			if (plug.conns[i].states[ep->entry] == e->host) {
+				ep->owner = i;
+				return;
+			}
+	sure(!"an endpoint of no connection");
+}
+
+static void plugin_endpoint(struct plugin_ep *ep, uint32_t most)
+{
+	struct fuzz_piece p[20];
+	struct fuzz_wqe w;
+	uint8_t msg[PLUGIN_ELEMENT];
+	uint32_t num, rkey, access, bytes, i, from;
+	uint64_t addr, value;
+
+	plugin_adopt(ep);
+	while (most-- && fuzz_cq_room(ep->qp.cq) > 50 && fuzz_next(&ep->qp, &w)) {
+		from = w.opcode == MLX5_OPCODE_SEND ? 1 : w.opcode == MLX5_OPCODE_RDMA_READ || w.opcode == MLX5_OPCODE_RDMA_WRITE ? 2 : 3;
+		sure(w.opcode == MLX5_OPCODE_SEND || from == 2 || w.opcode == MLX5_OPCODE_ATOMIC_FA || w.opcode == MLX5_OPCODE_ATOMIC_CS);
+		num = fuzz_pieces(&w, from, p);
+		for (i = bytes = 0; i < num; i++) {
+			sure(plugin_owner(ep->owner, &p[i], w.opcode == MLX5_OPCODE_RDMA_READ || from == 3));
+			bytes += p[i].bytes;
+		}
+		if (from == 1 || w.opcode == MLX5_OPCODE_RDMA_WRITE)
+			fuzz_gather(p, num, msg, sizeof(msg));
+		if (from > 1) {
+			addr = fuzz_be64(w.at + 16);
+			rkey = fuzz_be32(w.at + 24);
+			access = from == 3 ? INLAY_RDMA_ATOMIC : w.opcode == MLX5_OPCODE_RDMA_READ ? INLAY_RDMA_READ : INLAY_RDMA_WRITE;
+			sure(rkey >> 24 == 0xc0 + ep->owner && num == 1);
+			sure(plugin_mapped(ep->owner, ep->entry + 1, rkey, addr, bytes, access));
+			if (w.opcode == MLX5_OPCODE_RDMA_READ)
+				fuzz_fill((uint8_t *)(uintptr_t)p->at, bytes, (uint32_t)addr);
+			if (from == 3) {
+				sure(bytes == 8 && addr % 8 == 0);
+				value = PLUGIN_BASE + fuzz_8(plug.in) * 16u;
+				memcpy((uint8_t *)(uintptr_t)p->at, &value, 8);
+			}
+		}
+		fuzz_done(&ep->qp, &w);
+	}
+}
+
+/* ---- Requests ---- */
+
+static uint64_t plugin_name(struct fuzz_in *in, uint32_t map)
+{
+	uint32_t which = fuzz_8(in), i, n;
+
+	/* One of all that were given, to whomever; the high bits: spoiled */
+	for (i = n = 0; i < plug.num_objects; i++)
+		if (plug.objects[i].map == map && n++ == (which & 15))
+			return plug.objects[i].handle ^ (which & 128 ? (uint64_t)1 << (which >> 2 & 31) : which & 64 ? (uint64_t)1 << 32 : 0);
+	return which;
+}
+
+static uint32_t plugin_blob(struct fuzz_in *in, uint32_t conn, uint8_t *at)
+{
+	struct inlay_blob head;
+	struct inlay_range r;
+	uint32_t form = fuzz_8(in), i, bytes;
+
+	memset(&head, 0, sizeof(head));
+	memset(&r, 0, sizeof(r));
+	head.kind = INLAY_BLOB_KIND_RDMA;
+	head.ranges = 1 + (form & 3);
+	head.permissions = INLAY_RDMA_ANY;
+	inlay_blob_begin(at, &head);
+	for (i = 0; i < head.ranges; i++) {
+		r.start = PLUGIN_BASE + fuzz_8(in) * 16u;
+		r.len = fuzz_8(in) * 8u + 8;
+		r.rkey = 0xc0000000u + (conn << 24) + plug.num * 8 + i;
+		r.access = form & 4 ? INLAY_RDMA_ANY : fuzz_8(in) & INLAY_RDMA_ANY;
+		inlay_blob_set_range(at, &head, i, &r);
+	}
+	bytes = (uint32_t)inlay_blob_bytes(head.kind, head.ranges, 0);
+	if (form & 8)
+		fuzz_spoil(in, at, 32);
+	sure(!inlay_blob_seal(at, &head, NULL));
+	if (form & 16)
+		at[fuzz_8(in) % bytes] ^= 1;
+	return bytes;
+}
+
+static uint32_t plugin_address(struct fuzz_in *in, uint8_t *at)
+{
+	uint32_t form = fuzz_8(in), crc;
+	struct inlay_task_address a;
+
+	memset(&a, 0, sizeof(a));
+	a.role = INLAY_TASK_HOST;
+	a.link = IBV_LINK_LAYER_ETHERNET;
+	a.mtu = IBV_MTU_1024;
+	a.message = 1024;
+	a.receives = 32;
+	inlay_task_address_write(at, &a);
+	if (form & 1)
+		fuzz_spoil(in, at, 72);
+	crc = inlay_crc32c(at, 72);
+	if (!(form & 2))
+		memcpy(at + 72, &crc, 4);
+	return INLAY_TASK_ADDRESS;
+}
+
+/* A request's bytes. Returns how many. */
+static uint32_t plugin_request(struct fuzz_in *in, uint32_t conn, uint8_t *at)
+{
+	uint32_t form = fuzz_8(in), i, n;
+	struct rdma_request r;
+
+	if (form == 255) {
+		n = fuzz_8(in);
+		fuzz_bytes(in, at, n);
+		return n;
+	}
+	memset(&r, 0, sizeof(r));
+	r.op = form & 31;
+	if (r.op >= 28)
+		r.op = RDMO_APPEND + (r.op & 3);
+	r.ep = r.op == RDMA_EP || r.op == RDMA_MAP ? 0 : plugin_name(in, 0);
+	if (r.op == RDMA_CONNECT) {
+		r.bytes = plugin_address(in, at + RDMA_HEAD);
+	} else if (r.op == RDMA_MAP) {
+		r.bytes = plugin_blob(in, conn, at + RDMA_HEAD);
+	} else if (r.op == RDMA_TAG_RECV || r.op == RDMA_TAG_SEND) {
+		r.map = fuzz_8(in) & 3;
+		r.addr = fuzz_8(in) & 1 ? UINT64_MAX : 0;
+		r.bytes = fuzz_8(in);
+	} else if (r.op >= RDMA_UNMAP && r.op != RDMA_FLUSH) {
+		r.map = plugin_name(in, 1);
+		r.addr = PLUGIN_BASE + fuzz_8(in) * 8u;
+		r.bytes = r.op == RDMA_ADD || r.op == RDMA_SWAP || r.op == RDMA_UNMAP ? 0 : fuzz_8(in);
+		r.a = r.op == RDMO_APPEND ? plugin_name(in, 1) : fuzz_8(in) & 1;
+	}
+	n = RDMA_HEAD + (r.op == RDMA_GET || r.op == RDMA_TAG_RECV ? 0 : r.bytes);
+	if (r.op == RDMO_SCATTER) {
+		uint32_t left, sum = 0;
+
+		r.b = fuzz_8(in) % 36;
+		r.addr = r.a = 0;
+		for (i = 0; i < r.b; i++) {
+			left = 1 + fuzz_8(in) % 40;
+			sum += left;
+			rdmo_piece_write(at + RDMA_HEAD + RDMO_PIECE * i, PLUGIN_BASE + fuzz_8(in) * 8u, left);
+		}
+		r.bytes = (uint32_t)r.b * RDMO_PIECE + sum;
+		n = RDMA_HEAD + r.bytes;
+		if (form & 128)
+			fuzz_spoil(in, at + RDMA_HEAD, 256);
+	} else if (n > RDMA_HEAD && r.op != RDMA_CONNECT && r.op != RDMA_MAP) {
+		fuzz_fill(at + RDMA_HEAD, n - RDMA_HEAD, plug.num);
+	}
+	rdma_request_write(at, &r);
+	if (form & 64)
+		fuzz_spoil(in, at, RDMA_HEAD);
+	if (form & 32)
+		n = n / 2 + fuzz_8(in);
+	return n < PLUGIN_ELEMENT ? n : PLUGIN_ELEMENT - 1;
+}
+
+static void plugin_come(uint32_t conn, struct fuzz_in *in)
+{
+	struct plugin_command *c = &plug.commands[plug.num];
+	struct inlay_task_command head;
+	uint32_t form = fuzz_8(in), n, room;
+	uint8_t msg[PLUGIN_MESSAGE], *slot;
+
+	if (plug.num == PLUGIN_COMMANDS)
+		return;
+	memset(c, 0, sizeof(*c));
+	n = plugin_request(in, conn, c->payload);
+	if (plug.dead[conn] || !fuzz_receive(&plug.qps[conn]) || fuzz_cq_room(&plug.cq) < 10)
+		return;
+	c->conn = conn;
+	c->plugin = form & 128 ? ECHO_ID + (form >> 5 & 3) * 3 : RDMA_ID + (form & 1);
+	c->length = n;
+	memset(&head, 0, sizeof(head));
+	head.context = plug.num;
+	head.plugin = c->plugin;
+	head.length = n;
+	if ((n > PLUGIN_MESSAGE - 64 || form & 2) && n) {
+		head.flags |= INLAY_TASK_PAYLOAD_KEY;
+		head.payload.rkey = plug.num;
+		head.payload.bytes = n;
+		c->read = 1;
+	}
+	if (form & 4) {
+		head.flags |= INLAY_TASK_RESPONSE_KEY;
+		head.response.rkey = plug.num;
+		head.response.bytes = c->granted = PLUGIN_ELEMENT;
+	}
+	/* The request as the plugin is to see it, and for the model */
+	c->r.op = inlay_task_get32(c->payload);
+	c->r.bytes = inlay_task_get32(c->payload + 4);
+	c->r.ep = inlay_task_get64(c->payload + 8);
+	c->r.map = inlay_task_get64(c->payload + 16);
+	c->r.addr = inlay_task_get64(c->payload + 24);
+	/* A handle that comes to life while this waits behind others is one that nobody was told of. */
+	c->foreign = plugin_for_ep(c) && !plugin_find(conn, c->plugin, 0, c->r.ep) && plugin_idle(conn);
+	plug.num++;
+	n = inlay_task_command_write(msg, &head);
+	if (!c->read) {
+		memcpy(msg + n, c->payload, c->length);
+		n += c->length;
+	}
+	slot = fuzz_receive(&plug.qps[conn]);
+	room = fuzz_receive_room(&plug.qps[conn]);
+	fuzz_arrive(&plug.qps[conn], MLX5_CQE_RESP_SEND, msg, n);
+	fuzz_forbid(slot + n, room - n);
+	if (!(form & 8))
+		inlay_task_worker_progress(&plug.w, 0, 8);
+}
+
+/* A message to an endpoint, from whomever. */
+static void plugin_arrive(struct fuzz_in *in, struct plugin_ep *ep)
+{
+	uint32_t form = fuzz_8(in), n, room;
+	uint8_t msg[PLUGIN_MESSAGE], *slot = fuzz_receive(&ep->qp);
+	struct rdma_request r;
+
+	if (fuzz_cq_room(ep->qp.cq) < 10)
+		return;
+	if (form > 250) {
+		fuzz_cqe_error(ep->qp.cq, ep->qp.qpn, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, 0);
+		return;
+	}
+	if (!slot)
+		return;
+	memset(msg, 0, sizeof(msg));
+	memset(&r, 0, sizeof(r));
+	r.op = RDMA_TAG_SEND;
+	r.map = form & 3;
+	r.bytes = fuzz_8(in);
+	rdma_request_write(msg, &r);
+	n = RDMA_HEAD + r.bytes;
+	if (form & 4)
+		fuzz_spoil(in, msg, RDMA_HEAD);
+	if (form & 8)
+		n = fuzz_8(in);
+	fuzz_fill(msg + RDMA_HEAD, r.bytes, form);
+	room = fuzz_receive_room(&ep->qp);
+	fuzz_arrive(&ep->qp, MLX5_CQE_RESP_SEND, msg, n);
+	fuzz_forbid(slot + n, room - n);
+}
+
+/* ---- One input ---- */
+
+static struct plugin_ep *plugin_pick(uint32_t which)
+{
+	uint32_t i;
+
+	for (i = 0; i < PLUGIN_EPS; i++)
+		if (plug.eps[i].used && !which--)
+			return &plug.eps[i];
+	return NULL;
+}
+
+static void plugin_break(uint32_t conn)
+{
+	uint32_t i;
+
+	if (plug.dead[conn])
+		return;
+	fuzz_cqe_error(&plug.cq, PLUGIN_QPN + conn, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, 0);
+	plug.dead[conn] = 1;
+	for (i = 0; i < plug.num; i++)
+		if (plug.commands[i].conn == conn && plug.commands[i].state == PLUGIN_COME)
+			plug.commands[i].state = PLUGIN_DROPPED;
+	for (i = 0; i < plug.num_objects; i++)
+		if (plug.objects[i].conn == conn)
+			plug.objects[i].live = 0;
+}
+
+static void plugin_begin(uint32_t one)
+{
+	const struct inlay_task_entry entries[3] = {{ECHO_ID, &echo_plugin, NULL}, {RDMA_ID, &rdma_plugin, NULL},
+						    {RDMO_ID, &rdmo_plugin, NULL}};
+	struct inlay_task_worker_params p = inlay_task_worker_default();
+	struct inlay_keys keys = {PLUGIN_POOL_LKEY, INLAY_NO_KEY};
+	struct inlay_task_address peer;
+	uint32_t i;
+
+	fuzz_allow(plug.conn_memory, sizeof(plug.conn_memory));
+	fuzz_allow(plug.elements, sizeof(plug.elements));
+	sure(!inlay_mmap_create(&plug.map, plug.map_memory, inlay_mmap_size(1, 1), 1, 1));
+	sure(!inlay_mmap_set_keys_memrange(&plug.map, &plug.pd, (uintptr_t)plug.elements, sizeof(plug.elements), keys));
+	sure(!inlay_mmap_set_permissions(&plug.map, INLAY_LOCAL_READ_WRITE) && !inlay_mmap_start(&plug.map));
+	sure(inlay_pool_size(PLUGIN_ELEMENTS) <= sizeof(plug.pool_memory));
+	sure(!inlay_pool_create(plug.pool_memory, inlay_pool_size(PLUGIN_ELEMENTS), PLUGIN_ELEMENTS, PLUGIN_ELEMENT, &plug.map,
+				&plug.pool));
+	sure(!inlay_pool_start(plug.pool));
+	p.connections = PLUGIN_CONNS;
+	p.plugins = 3;
+	p.credits = PLUGIN_CREDITS;
+	p.spare = 4;
+	p.message = PLUGIN_MESSAGE;
+	p.response = one & 1 ? 64 : PLUGIN_RESPONSE;
+	p.max_inline = 64;
+	p.pull = plug.pool;
+	p.period = 0;
+	memset(&peer, 0, sizeof(peer));
+	peer.message = PLUGIN_MESSAGE;
+	peer.receives = PLUGIN_CREDITS;
+	sure(inlay_task_worker_size(&p) <= sizeof(plug.memory) && inlay_task_conn_size(&p) <= sizeof(plug.conn_memory[0]));
+	memset(&plug.w, 0, sizeof(plug.w));
+	memset(plug.conns, 0, sizeof(plug.conns));
+	plug.w.pd = &plug.pd;
+	plug.num = plug.num_objects = plug.num_cqs = plug.mrs = 0;
+	plug.ep_qpn = 100;
+	fuzz_cq_make(&plug.cq, &plug.w.cq);
+	sure(!inlay_task_worker_init(&plug.w, plug.memory, &p, entries, 3));
+	for (i = 0; i < PLUGIN_CONNS; i++) {
+		plug.dead[i] = 0;
+		fuzz_qp_make(&plug.qps[i], &plug.conns[i].link, &plug.cq, PLUGIN_QPN + i, 128, PLUGIN_CREDITS);
+		sure(!inlay_task_conn_init(&plug.conns[i], plug.conn_memory[i], &plug.w, PLUGIN_LKEY + 2 * i));
+		inlay_task_conn_begin(&plug.conns[i], &peer);
+	}
+}
+
+static void plugin_step(struct fuzz_in *in)
+{
+	uint32_t op = fuzz_8(in), conn = op >> 7;
+	struct plugin_ep *ep = plugin_pick(op >> 3 & 7);
+
+	switch (op & 7) {
+	case 0:
+	case 1:
+	case 2:
+	case 3: plugin_come(conn, in); break;
+	case 4:
+		if (ep && op & 64)
+			plugin_endpoint(ep, 1 + fuzz_8(in));
+		else
+			plugin_device(conn, 64);
+		break;
+	case 5:
+		if (ep)
+			plugin_arrive(in, ep);
+		break;
+	case 6: inlay_task_worker_progress(&plug.w, 0, 1 + (op >> 3)); break;
+	default:
+		if (fuzz_8(in) > 250)
+			plugin_break(conn);
+	}
+}
+
+static void plugin_input(const uint8_t *data, size_t size)
+{
+	struct fuzz_in in = {data, data + size};
+	uint32_t i, k, n;
+
+	plug.in = &in;
+	plugin_begin(fuzz_8(&in));
+	while (in.at < in.end)
+		plugin_step(&in);
+	for (i = 0; i < 40; i++) {
+		for (k = 0; k < PLUGIN_EPS; k++)
+			if (plug.eps[k].used)
+				plugin_endpoint(&plug.eps[k], 64);
+		for (k = 0; k < PLUGIN_CONNS; k++)
+			plugin_device(k, 64);
+		inlay_task_worker_progress(&plug.w, 0, 64);
+	}
+	/* Each was answered, but for those that wait for a message, or behind a flush that waits for nothing: there is none such. */
+	for (i = n = 0; i < plug.num; i++)
+		n += plug.commands[i].state == PLUGIN_COME && plug.commands[i].r.op != RDMA_TAG_RECV;
+	sure(!n);
+	for (i = 0; i < PLUGIN_CONNS; i++)
+		plugin_break(i);
+	for (i = 0; i < 10; i++)
+		inlay_task_worker_progress(&plug.w, 0, 64);
+	for (i = 0; i < PLUGIN_CONNS; i++)
+		sure(!inlay_task_conn_kept(&plug.conns[i]) && !inlay_task_conn_destroy(&plug.conns[i]));
+	for (i = 0; i < PLUGIN_EPS; i++)
+		sure(!plug.eps[i].used);
+	sure(!inlay_task_worker_destroy(&plug.w) && !plug.mrs && !plug.num_cqs);
+	sure(inlay_pool_num_free(plug.pool) == PLUGIN_ELEMENTS);
+	sure(!inlay_pool_stop(plug.pool) && !inlay_pool_destroy(plug.pool));
+	inlay_mmap_destroy(&plug.map);
+}
+
+FUZZ_TARGET(plugin_input)
