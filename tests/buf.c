@@ -1042,6 +1042,133 @@ static void pool_slices(void **state)
 	free(hit);
 }
 
+/* ---- sizes ---- */
+
+enum { INVENTORY, POOL, SHARED, KINDS };
+
+/* What has as many descriptors as it was asked for */
+struct stock {
+	uint32_t kind;
+	struct inlay_inventory *inv;
+	struct inlay_pool *pool;
+	struct inlay_shared *shared;
+	struct inlay_magazine mag;
+};
+
+static size_t stock_size(uint32_t kind, uint32_t num)
+{
+	return kind == INVENTORY ? inlay_inventory_size(num) : kind == POOL ? inlay_pool_size(num) : inlay_shared_size(num);
+}
+
+static void stock_make(struct stock *x, uint32_t kind, void *memory, uint32_t num, struct map *t)
+{
+	x->kind = kind;
+	if (kind == INVENTORY) {
+		must(inlay_inventory_create(memory, stock_size(kind, num), num, &x->inv));
+		must(inlay_inventory_start(x->inv));
+	} else if (kind == POOL) {
+		must(inlay_pool_create(memory, stock_size(kind, num), num, 64, &t->m, &x->pool));
+		must(inlay_pool_start(x->pool));
+	} else {
+		must(inlay_shared_create(memory, stock_size(kind, num), num, &x->shared));
+		must(inlay_shared_start(x->shared));
+		must(inlay_magazine_attach(&x->mag, x->shared));
+	}
+}
+
+static int stock_get(struct stock *x, struct map *t, struct inlay_buf **b)
+{
+	return x->kind == INVENTORY ? inlay_inventory_get_by_addr(x->inv, &t->m, t->mem, 64, b) :
+	       x->kind == POOL ? inlay_pool_alloc(x->pool, b) : inlay_magazine_get_by_addr(&x->mag, &t->m, t->mem, 64, b);
+}
+
+static int stock_put(struct stock *x, struct inlay_buf *b)
+{
+	return x->kind == SHARED ? inlay_magazine_dec_refcount(&x->mag, b, NULL) : inlay_buf_dec_refcount(b, NULL);
+}
+
+static uint32_t stock_free(const struct stock *x)
+{
+	return x->kind == INVENTORY ? inlay_inventory_num_free(x->inv) :
+	       x->kind == POOL ? inlay_pool_num_free(x->pool) : inlay_shared_num_free(x->shared);
+}
+
+static void stock_gone(struct stock *x)
+{
+	if (x->kind == SHARED)
+		inlay_magazine_detach(&x->mag);
+	must(x->kind == INVENTORY ? inlay_inventory_destroy(x->inv) :
+	     x->kind == POOL ? inlay_pool_destroy(x->pool) : inlay_shared_destroy(x->shared));
+}
+
+/* All are got, each once and within the memory, then none; they come back in any order, and again */
+static void all_of(struct stock *x, struct map *t, uint32_t num, const uint8_t *memory, size_t size)
+{
+	static struct inlay_buf *bufs[1000];
+	uint32_t live = x->kind == POOL, i, k, round;
+	struct inlay_buf *b = NULL;
+
+	for (round = 0; round < 3; round++) {
+		for (i = 0; i < num; i++) {
+			assert_int_equal(stock_free(x), num - i);
+			must(stock_get(x, t, &bufs[i]));
+			assert_int_equal((uintptr_t)bufs[i] % 64, 0);
+			assert_true((uint8_t *)bufs[i] >= memory && (uint8_t *)(bufs[i] + 1) <= memory + size);
+			assert_int_equal(inlay_buf_refcount(bufs[i]), 1);
+			bufs[i]->reserved = round * num + i;
+		}
+		for (i = 0; i < num; i++)
+			assert_int_equal(bufs[i]->reserved, round * num + i);
+		assert_int_equal(stock_get(x, t, &b), x->kind == POOL ? -ENODATA : -ENOMEM);
+		assert_int_equal(stock_free(x), 0);
+		assert_int_equal(inlay_mmap_get_num_bufs(&t->m), num + live);
+		for (i = num; i; i--) {
+			k = rnd_below(i);
+			must(stock_put(x, bufs[k]));
+			assert_int_equal(inlay_buf_refcount(bufs[k]), 0);
+			assert_int_equal(stock_put(x, bufs[k]), -EBADFD);
+			bufs[k] = bufs[i - 1];
+		}
+		assert_int_equal(stock_free(x), num);
+		assert_int_equal(inlay_mmap_get_num_bufs(&t->m), live);
+	}
+}
+
+/* As many as fill blocks, one less and one more, in memory wherever it begins, of which nothing else is written to */
+static void sizes(void **state)
+{
+	static const uint32_t nums[] = {1, 2, 61, 62, 63, 64, 65, 123, 124, 125, 126, 127, 310, 1000};
+	static const uint32_t lines[] = {0, 1, 2, 31, 32, 62, 63};
+	static struct stock x;
+	uint32_t i, k, kind;
+	uint8_t *memory, *at;
+	size_t size, all, j;
+	struct map t;
+
+	(void)state;
+	map_make(&t, 0, true);
+	for (kind = 0; kind < KINDS; kind++) {
+		for (i = 0; i < ARRAY(nums); i++) {
+			for (k = 0; k < ARRAY(lines); k++) {
+				size = stock_size(kind, nums[i]);
+				all = size + 4096 + 128;
+				memory = (uint8_t *)pages(all);
+				memset(memory, 0xa5, all);
+				at = memory + 64 * lines[k];
+				stock_make(&x, kind, at, nums[i], &t);
+				all_of(&x, &t, nums[i], at, size);
+				stock_gone(&x);
+				for (j = 0; j < 64 * lines[k]; j++)
+					assert_int_equal(memory[j], 0xa5);
+				for (j = 64 * lines[k] + size; j < all; j++)
+					assert_int_equal(memory[j], 0xa5);
+				free(memory);
+			}
+		}
+	}
+	map_free(&t);
+}
+
 /* ---- arrays ---- */
 
 static void arrays(void **state)
@@ -1863,6 +1990,7 @@ int main(void)
 		cmocka_unit_test(reserved),
 		cmocka_unit_test(pool_states),
 		cmocka_unit_test(pool_slices),
+		cmocka_unit_test(sizes),
 		cmocka_unit_test(arrays),
 		cmocka_unit_test(beside_model),
 		cmocka_unit_test(posted),

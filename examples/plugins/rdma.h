@@ -5,14 +5,14 @@
  *
  *   RDMA_EP        an endpoint: a queue pair of the worker's. The response is its handle and its address for the other side
  *   RDMA_CONNECT   connects it: data is the address of the other side's queue pair, in whose protection domain the memory is
- *   RDMA_CLOSE     the endpoint's end
+ *   RDMA_CLOSE     the endpoint's end; -EBUSY while commands are under way on it
  *   RDMA_MAP       memory of the other side, by its export blob (inlay_mmap_export_rdma). The response is a handle
- *   RDMA_UNMAP     its end
+ *   RDMA_UNMAP     its end, answered when nothing is under way on the host's endpoints any more that could still use its key
  *   RDMA_PUT       data goes to `addr` of a map
  *   RDMA_GET       `bytes` from `addr` of a map are the response
  *   RDMA_ADD, _SWAP  8 bytes at `addr` of a map: a is added; or b put there if a is there. The response is what was there
  *   RDMA_FLUSH     answered when all that was given to this endpoint before is done
- *   RDMA_SEND      data is one message, to whatever the other side is
+ *   RDMA_SEND      data is one message, to whatever the other side is; -EMSGSIZE when that says that it takes no such long ones
  *   RDMA_TAG_SEND  the request, as it is, is one message to the other side, which is another endpoint, of this worker or another one
  *   RDMA_TAG_RECV  takes the first message to any of the host's endpoints whose tag fits (map is the tag, addr the mask): the response is
  *                  its tag, and its data, of at most `bytes`; -EMSGSIZE when it is longer, and gone
@@ -34,9 +34,13 @@
  * -ECANCELED for those behind it, -ENOTCONN from then on. The first error on an endpoint since the last flush is also the flush's: who
  * looks at the flush only is told.
  *
- * A flush holds back the later commands of its host until it is answered. Handles are the connection's: another host's are not found.
- * What has arrived unexpected waits in the receive that it came in, RDMA_RECEIVES for each endpoint; then the sender waits, and in the
- * end fails.
+ * A flush holds back the later commands of its host until it is answered, and so does the end of a map. Handles are the connection's:
+ * another host's are not found. What has arrived unexpected waits in the receive that it came in, RDMA_RECEIVES for each endpoint; then the
+ * sender waits, and in the end fails.
+ *
+ * No command is answered while the device may still read or write its memory: on an endpoint that fails, each waits for the completion of
+ * its own WQE, or for the queue pair's end. An endpoint whose queue pair or memory the device does not let go of is kept, commands and all,
+ * and tried again in each progress.
  */
 #ifndef PLUGINS_RDMA_H
 #define PLUGINS_RDMA_H
@@ -47,7 +51,8 @@
 
 #define RDMA_ID 2u
 #define RDMA_HEAD 48u
-#define RDMA_EPS 8u             /* of a host */
+#define RDMA_EPS 8u             /* of a host, or its share of RDMA_ALL_EPS, or RDMA_EPS_SURE: the middle one of them */
+#define RDMA_EPS_SURE 4u
 #define RDMA_MAPS 32u           /* likewise */
 #define RDMA_RECEIVES 32u       /* of an endpoint */
 #define RDMA_ENTRIES 1024u      /* of the matcher */
@@ -117,10 +122,10 @@ static inline int rdma_request_read(struct rdma_request *r, const uint8_t *at, u
 
 struct rdma_host;
 
-/* An endpoint. Each signaled completion is that of the first command in its list. */
+/* An endpoint, and in their order its commands that are with the device */
 struct rdma_ep {
 	struct inlay_task_link link;
-	struct rdma_host *host;
+	struct rdma_host *host;         /* NULL: it is ending */
 	struct inlay_task_cmd *first, *last;
 	struct ibv_mr *mr;
 	uint8_t *slots;
@@ -129,6 +134,7 @@ struct rdma_ep {
 	uint32_t taken;                 /* receives completed */
 	uint32_t posted;
 	uint32_t connected, broken;
+	uint32_t told;                  /* the first command that failed was */
 	int failed;                     /* the first error since the last flush */
 	uint32_t strays;                /* messages that were none */
 	uint32_t order[RDMA_RECEIVES];  /* which slot a receive has */
@@ -160,6 +166,8 @@ struct rdma {
 	struct inlay_cq cq;
 	struct rdma_ep *eps[RDMA_ALL_EPS];
 	uint32_t num_eps;
+	uint32_t num_ending;            /* of them, those that the device has not let go of */
+	uint32_t share;                 /* of a host */
 	uint32_t entry;                 /* its place among the worker's plugins */
 	rdma_more more;                 /* of another plugin that builds on this one, or NULL */
 };
@@ -173,6 +181,8 @@ static inline int rdma_open(void *argument, struct inlay_task_worker *w, void **
 	if (p) {
 		p->worker = w;
 		p->entry = UINT32_MAX;
+		p->share = RDMA_ALL_EPS / w->params.connections;
+		p->share = p->share < RDMA_EPS_SURE ? RDMA_EPS_SURE : p->share > RDMA_EPS ? RDMA_EPS : p->share;
 		p->ibcq = ibv_create_cq(w->pd->context, (int)(RDMA_ALL_EPS * (4 * RDMA_WQEBBS + RDMA_RECEIVES)), NULL, NULL, 0);
 		err = p->ibcq ? inlay_cq_from_cq(&p->cq, p->ibcq) : -ENOMEM;
 	}
@@ -184,14 +194,6 @@ static inline int rdma_open(void *argument, struct inlay_task_worker *w, void **
 	}
 	*plugin = p;
 	return err;
-}
-
-static inline void rdma_close(void *plugin)
-{
-	struct rdma *p = (struct rdma *)plugin;
-
-	ibv_destroy_cq(p->ibcq);
-	free(p);
 }
 
 /* ---- Endpoints ---- */
@@ -210,33 +212,74 @@ static inline void rdma_receive(struct rdma_ep *ep)
 	inlay_rq_ring(&ep->link.rq);
 }
 
-/* Ends an endpoint: its commands are answered with err. Its QP is destroyed first, so that nothing reads or writes their memory. */
-static inline void rdma_ep_end(struct rdma *p, struct rdma_ep *ep, int err)
+/*
+ * Frees an endpoint that is ending. Its QP goes first, so that nothing reads or writes what comes then: its commands, which are answered,
+ * and its slots. Returns 0, or -EBUSY when the device has not let go: it may be called again.
+ */
+static inline int rdma_ep_free(struct rdma *p, struct rdma_ep *ep)
 {
-	struct inlay_match_found found;
+	uint32_t qpn = ep->link.qp ? ep->link.qp->qp_num : 0, i;
+	int busy = inlay_task_link_destroy(&ep->link);
 	struct inlay_task_cmd *cmd;
-	uint32_t qpn = ep->link.qp ? ep->link.qp->qp_num : 0, i, at = 0;
 
-	inlay_task_link_destroy(&ep->link);
-	inlay_cq_clean(&p->cq, qpn, NULL);
+	if (ep->link.qp)
+		return -EBUSY;
+	if (qpn)
+		inlay_cq_clean(&p->cq, qpn, NULL);
 	while ((cmd = ep->first)) {
 		ep->first = (struct inlay_task_cmd *)(uintptr_t)cmd->user[0];
-		inlay_task_cmd_answer_data(cmd, err, cmd->response, 0);
+		inlay_task_cmd_answer_data(cmd, -ECANCELED, cmd->response, 0);
 	}
+	if (busy || (ep->mr && ibv_dereg_mr(ep->mr)))
+		return -EBUSY;
+	for (i = 0; p->eps[i] != ep; i++)
+		;
+	p->eps[i] = p->eps[--p->num_eps];
+	free(ep->slots);
+	free(ep);
+	return 0;
+}
+
+/* Ends an endpoint, whose handle is gone: now, or as soon as it can be. Its host's state may be freed after that. */
+static inline void rdma_ep_end(struct rdma *p, struct rdma_ep *ep)
+{
+	struct inlay_match_found found;
+	uint32_t at = 0;
+
 	while (inlay_match_next(&ep->host->match, &at, &found)) {
 		const uint8_t *msg = (const uint8_t *)(uintptr_t)found.cookie;
 
 		if ((uintptr_t)msg - (uintptr_t)ep->slots < (uintptr_t)RDMA_RECEIVES * ep->message)
 			inlay_match_drop(&ep->host->match, found.handle, &found);
 	}
-	for (i = 0; i < p->num_eps && p->eps[i] != ep; i++)
-		;
-	if (i < p->num_eps)
-		p->eps[i] = p->eps[--p->num_eps];
-	if (ep->mr)
-		ibv_dereg_mr(ep->mr);
-	free(ep->slots);
-	free(ep);
+	ep->host = NULL;
+	if (!rdma_ep_free(p, ep))
+		return;
+	p->num_ending++;
+	if (ep->link.qp)
+		inlay_task_link_break(&ep->link);
+}
+
+/* Those that could not be freed, once more. */
+static inline void rdma_end_again(struct rdma *p)
+{
+	uint32_t i;
+
+	/* From the last one down: the place of one that goes is taken by one that has been looked at. */
+	for (i = p->num_eps; p->num_ending && i--;)
+		if (!p->eps[i]->host && !rdma_ep_free(p, p->eps[i]))
+			p->num_ending--;
+}
+
+/* What the device does not let go of now is never freed: it may still be written to. */
+static inline void rdma_close(void *plugin)
+{
+	struct rdma *p = (struct rdma *)plugin;
+
+	rdma_end_again(p);
+	if (p->num_eps || ibv_destroy_cq(p->ibcq))
+		return;
+	free(p);
 }
 
 static inline int rdma_ep_create(struct rdma *p, struct rdma_host *h, struct inlay_task_cmd *cmd)
@@ -244,16 +287,17 @@ static inline int rdma_ep_create(struct rdma *p, struct rdma_host *h, struct inl
 	struct inlay_task_worker *w = p->worker;
 	struct inlay_task_caps caps;
 	struct rdma_ep *ep;
-	uint64_t handle = 0;
+	uint64_t handle;
 	uint32_t i;
 	int err;
 
-	if (p->num_eps == RDMA_ALL_EPS)
+	if (p->num_eps == RDMA_ALL_EPS || h->eps.free == INLAY_TASK_NOBODY)
 		return -ENOSPC;
 	ep = (struct rdma_ep *)aligned_alloc(INLAY_CACHE_LINE, sizeof(*ep));
 	if (!ep)
 		return -ENOMEM;
 	memset(ep, 0, sizeof(*ep));
+	p->eps[p->num_eps++] = ep;
 	ep->host = h;
 	ep->message = (w->params.message + INLAY_CACHE_LINE - 1) / INLAY_CACHE_LINE * INLAY_CACHE_LINE;
 	ep->slots = (uint8_t *)aligned_alloc(INLAY_CACHE_LINE, (size_t)RDMA_RECEIVES * ep->message);
@@ -265,20 +309,21 @@ static inline int rdma_ep_create(struct rdma *p, struct rdma_host *h, struct inl
 	caps.receives = RDMA_RECEIVES;
 	caps.max_gather = 1;
 	err = ep->slots ? inlay_task_link_create(&ep->link, &caps, &w->params.path) : -ENOMEM;
+	if (!err && ep->link.sq.mask >= 4 * RDMA_WQEBBS)
+		err = -ENOMEM; /* The completion queue has no room for it. */
 	if (!err) {
 		ep->mr = ibv_reg_mr(w->pd, ep->slots, (size_t)RDMA_RECEIVES * ep->message, IBV_ACCESS_LOCAL_WRITE);
-		handle = ep->mr ? inlay_task_handles_add(&h->eps, ep) : 0;
-		err = handle ? 0 : ep->mr ? -ENOSPC : -ENOMEM;
+		err = ep->mr ? 0 : -ENOMEM;
 	}
 	if (err) {
-		rdma_ep_end(p, ep, 0);
+		rdma_ep_end(p, ep);
 		return err;
 	}
+	handle = inlay_task_handles_add(&h->eps, ep);
 	for (i = 0; i < RDMA_RECEIVES; i++)
 		ep->free[i] = i;
 	ep->num_free = RDMA_RECEIVES;
 	rdma_receive(ep);
-	p->eps[p->num_eps++] = ep;
 	ep->link.self.role = INLAY_TASK_HOST;
 	ep->link.self.message = ep->message;
 	ep->link.self.receives = RDMA_RECEIVES;
@@ -339,7 +384,7 @@ static inline int rdma_map_create(struct rdma *p, struct rdma_host *h, const str
 
 /* ---- The connection's state ---- */
 
-static inline struct rdma_host *rdma_host_create(void)
+static inline struct rdma_host *rdma_host_create(const struct rdma *p)
 {
 	struct rdma_host *h = (struct rdma_host *)aligned_alloc(INLAY_CACHE_LINE, (sizeof(*h) + 63) / 64 * 64);
 	size_t size = (inlay_match_size(RDMA_ENTRIES) + 63) / 64 * 64;
@@ -355,7 +400,7 @@ static inline struct rdma_host *rdma_host_create(void)
 		free(h);
 		return NULL;
 	}
-	inlay_task_handles_init(&h->eps, h->ep_table, RDMA_EPS);
+	inlay_task_handles_init(&h->eps, h->ep_table, p->share);
 	inlay_task_handles_init(&h->maps, h->map_table, RDMA_MAPS);
 	return h;
 }
@@ -372,7 +417,7 @@ static inline void rdma_connection(void *plugin, struct inlay_task_conn *conn, i
 		return;
 	for (i = 0; i < RDMA_EPS; i++)
 		if (h->ep_table[i].object)
-			rdma_ep_end(p, (struct rdma_ep *)h->ep_table[i].object, -ECANCELED);
+			rdma_ep_end(p, (struct rdma_ep *)h->ep_table[i].object);
 	/* All messages have gone with their endpoints: these are receives. */
 	while (inlay_match_next(&h->match, &at, &found)) {
 		struct inlay_task_cmd *cmd = (struct inlay_task_cmd *)(uintptr_t)found.cookie;
@@ -435,6 +480,7 @@ static inline int rdma_tag_recv(struct rdma *p, struct rdma_host *h, const struc
 	return INLAY_TASK_LATER;
 }
 
+/* A receive has completed. bytes: of the message that is in it; 0: there is none. */
 static inline void rdma_arrived(struct rdma_ep *ep, uint32_t bytes)
 {
 	const uint8_t *msg = ep->slots + (size_t)ep->order[ep->taken++ % RDMA_RECEIVES] * ep->message;
@@ -443,7 +489,7 @@ static inline void rdma_arrived(struct rdma_ep *ep, uint32_t bytes)
 	int n = -1;
 
 	inlay_rq_release(&ep->link.rq, 1);
-	if (!rdma_request_read(&r, msg, bytes) && r.op == RDMA_TAG_SEND)
+	if (bytes <= ep->message && !rdma_request_read(&r, msg, bytes) && r.op == RDMA_TAG_SEND)
 		n = inlay_match_arrive(&ep->host->match, r.map, (uintptr_t)msg, &found);
 	if (n == 1)
 		rdma_deliver((struct inlay_task_cmd *)(uintptr_t)found.cookie, msg);
@@ -455,10 +501,11 @@ static inline void rdma_arrived(struct rdma_ep *ep, uint32_t bytes)
 
 /* ---- Commands that are WQEs ---- */
 
-/* The command's WQE has been posted; its completion finds it. */
+/* The command's last WQE has been posted; its completion finds it. */
 static inline int rdma_posted(struct rdma_ep *ep, struct inlay_task_cmd *cmd)
 {
 	cmd->user[0] = 0;
+	cmd->user[3] = ep->link.sq.pi;
 	if (ep->first)
 		ep->last->user[0] = (uintptr_t)cmd;
 	else
@@ -499,6 +546,8 @@ static inline int rdma_post(struct rdma_host *h, struct rdma_ep *ep, const struc
 		if (err)
 			return err;
 	}
+	if ((r->op == RDMA_SEND && len > ep->link.peer.message) || (r->op == RDMA_TAG_SEND && cmd->payload_len > ep->link.peer.message))
+		return -EMSGSIZE;
 	cmd->user[1] = r->op == RDMA_PUT || r->op == RDMA_SEND || r->op == RDMA_TAG_SEND ? 0 : len;
 	cmd->user[2] = r->op;
 	switch (r->op) {
@@ -534,7 +583,7 @@ static inline int rdma_ep_command(struct rdma *p, struct rdma_host *h, struct rd
 		if (ep->first)
 			return -EBUSY;
 		inlay_task_handles_remove(&h->eps, r->ep);
-		rdma_ep_end(p, ep, 0);
+		rdma_ep_end(p, ep);
 		return 0;
 	case RDMA_FLUSH:
 		if (ep->first)
@@ -549,13 +598,27 @@ static inline int rdma_ep_command(struct rdma *p, struct rdma_host *h, struct rd
 	}
 }
 
+/* Whether commands are under way on any of a host's endpoints. */
+static inline int rdma_under_way(const struct rdma_host *h)
+{
+	uint32_t i;
+
+	for (i = 0; i < RDMA_EPS; i++) {
+		const struct rdma_ep *ep = (const struct rdma_ep *)h->ep_table[i].object;
+
+		if (ep && ep->first)
+			return 1;
+	}
+	return 0;
+}
+
 /* The connection's state, made if it is not there; NULL: no memory. */
 static inline struct rdma_host *rdma_host_of(struct rdma *p, struct inlay_task_cmd *cmd)
 {
 	struct rdma_host *h = (struct rdma_host *)inlay_task_cmd_state(cmd);
 
 	if (!h) {
-		h = rdma_host_create();
+		h = rdma_host_create(p);
 		p->entry = cmd->entry;
 		inlay_task_conn_set_state(cmd->conn, cmd->entry, h);
 	}
@@ -583,6 +646,8 @@ static inline int rdma_command(void *plugin, struct inlay_task_cmd *cmd)
 	case RDMA_EP: return rdma_ep_create(p, h, cmd);
 	case RDMA_MAP: return rdma_map_create(p, h, &r, cmd);
 	case RDMA_UNMAP:
+		if (rdma_under_way(h))
+			return INLAY_TASK_STALL;
 		m = (struct rdma_map *)inlay_task_handles_remove(&h->maps, r.map);
 		if (!m)
 			return -EBADF;
@@ -597,45 +662,41 @@ static inline int rdma_command(void *plugin, struct inlay_task_cmd *cmd)
 
 /* ---- Completions ---- */
 
-/* An endpoint has failed: QP and all. The first command is told why. */
-static inline uint32_t rdma_failed(struct rdma_ep *ep)
+/* The commands whose WQEs are done; failed: with an error, and the first one of them is told which. Returns how many. */
+static inline uint32_t rdma_done(struct rdma *p, struct rdma_ep *ep, int failed)
 {
-	int err = -EIO;
+	struct inlay_task_cmd *cmd;
 	uint32_t n;
 
-	ep->broken = 1;
-	rdma_remember(ep, err);
-	for (n = 0; ep->first; n++) {
-		struct inlay_task_cmd *cmd = ep->first;
-
+	for (n = 0; (cmd = ep->first) && (int32_t)(inlay_task_sent(&ep->link.sq) - (uint32_t)cmd->user[3]) >= 0; n++) {
 		ep->first = (struct inlay_task_cmd *)(uintptr_t)cmd->user[0];
-		inlay_task_cmd_answer_data(cmd, err, cmd->response, 0);
-		err = -ECANCELED;
+		if (failed || !ep->host) {
+			inlay_task_cmd_answer_data(cmd, ep->told || !ep->host ? -ECANCELED : -EIO, cmd->response, 0);
+			ep->told = 1;
+		} else if (!p->more || !p->more(p, ep, cmd)) {
+			cmd->response_len = (uint32_t)cmd->user[1];
+			inlay_task_cmd_answer(cmd, 0);
+		}
 	}
 	return n;
 }
 
 static inline uint32_t rdma_complete(struct rdma *p, struct rdma_ep *ep, const struct mlx5_cqe64 *cqe)
 {
-	struct inlay_task_cmd *cmd;
+	int failed = inlay_cqe_is_error(cqe);
 
-	if (inlay_cqe_is_error(cqe)) {
-		if (inlay_cqe_is_send(cqe))
-			inlay_sq_release(&ep->link.sq, cqe);
-		return ep->broken ? 0 : rdma_failed(ep);
+	/* An endpoint that fails in either direction does so as a whole: all that is outstanding is flushed. */
+	if (failed && !ep->broken) {
+		ep->broken = 1;
+		rdma_remember(ep, -EIO);
+		inlay_task_link_break(&ep->link);
 	}
-	if (!inlay_cqe_is_send(cqe)) {
-		rdma_arrived(ep, inlay_cqe_byte_count(cqe));
-		return 1;
-	}
-	if (inlay_sq_release(&ep->link.sq, cqe) || !ep->first)
+	if (inlay_cqe_is_send(cqe))
+		return inlay_sq_release(&ep->link.sq, cqe) ? 0 : rdma_done(p, ep, failed);
+	if (failed || !ep->host)
 		return 0;
-	cmd = ep->first;
-	ep->first = (struct inlay_task_cmd *)(uintptr_t)cmd->user[0];
-	if (p->more && p->more(p, ep, cmd))
-		return 1;
-	cmd->response_len = (uint32_t)cmd->user[1];
-	inlay_task_cmd_answer(cmd, 0);
+	/* A receive that a write has taken has no message in it. */
+	rdma_arrived(ep, inlay_cqe_opcode(cqe) == MLX5_CQE_RESP_SEND ? inlay_cqe_byte_count(cqe) : 0);
 	return 1;
 }
 
@@ -648,12 +709,14 @@ static inline uint32_t rdma_progress(void *plugin)
 	for (polls = 0; polls < 64 && (cqe = inlay_cq_peek(&p->cq)); polls++) {
 		uint32_t qpn = inlay_cqe_qpn(cqe);
 
-		for (i = 0; i < p->num_eps && p->eps[i]->link.qp->qp_num != qpn; i++)
+		for (i = 0; i < p->num_eps && (!p->eps[i]->link.qp || p->eps[i]->link.qp->qp_num != qpn); i++)
 			;
 		if (i < p->num_eps)
 			n += rdma_complete(p, p->eps[i], cqe);
 		inlay_cq_advance(&p->cq, 1);
 	}
+	if (p->num_ending)
+		rdma_end_again(p);
 	return n;
 }
 

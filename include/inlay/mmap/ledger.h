@@ -250,6 +250,7 @@ INLAY_COLD void inlay_account_close(struct inlay_account *a)
 			inlay_spin_unlock(&in->lock);
 		}
 		inlay_spin_unlock(&l->lock);
+		inlay_relax(); /* the map's turn, if it waits for the ledger */
 	}
 	/* The map may be about to let the ledger go. */
 	if (l) {
