@@ -1157,8 +1157,15 @@ static void many(void)
 #define EACH 15000
 #define RECVS 40
 
+/* What threads repeat: all of it with SHIM_ALL, else less */
+static uint64_t repeat(uint64_t most, uint64_t else_most)
+{
+	return getenv("SHIM_ALL") ? most : else_most;
+}
+
 static struct {
 	struct end ends[2];
+	uint64_t each;                           /* messages of one poster */
 	uint8_t sent[2 * EACH], taken[2 * EACH]; /* how often each was completed */
 	uint32_t slots[64];                      /* what is posted as receive */
 	unsigned int room, done, wrong;
@@ -1166,7 +1173,7 @@ static struct {
 
 static void count_one(uint8_t *counts, uint64_t which)
 {
-	if (which >= 2 * EACH || __atomic_fetch_add(&counts[which], 1, __ATOMIC_RELAXED))
+	if (which >= 2 * crowd.each || __atomic_fetch_add(&counts[which], 1, __ATOMIC_RELAXED))
 		__atomic_fetch_add(&crowd.wrong, 1, __ATOMIC_RELAXED);
 }
 
@@ -1200,7 +1207,7 @@ static int post_slowly(struct end *e, const struct ibv_send_wr *wr, bool slowly)
 /* Only what there is room for: where there is none, libmlx5's ibv_wr_* write over the request before. */
 static void *poster(void *arg)
 {
-	uint64_t i = (uint64_t)(uintptr_t)arg * EACH, end = i + EACH;
+	uint64_t i = (uint64_t)(uintptr_t)arg * crowd.each, end = i + crowd.each;
 	struct end *e = &crowd.ends[0];
 	double limit = now() + 30;
 	struct ibv_sge sge;
@@ -1230,7 +1237,7 @@ static void *poller(void *arg)
 	int n, i;
 
 	(void)arg;
-	while (__atomic_load_n(&crowd.done, __ATOMIC_ACQUIRE) < 4 * EACH && now() < limit) {
+	while (__atomic_load_n(&crowd.done, __ATOMIC_ACQUIRE) < 4 * crowd.each && now() < limit) {
 		n = ibv_poll_cq(crowd.ends[0].scq, 4, wc);
 		if (n < 0)
 			__atomic_fetch_add(&crowd.wrong, 1, __ATOMIC_RELAXED);
@@ -1264,6 +1271,7 @@ static void threads(const struct how *how)
 
 	printf("== threads, %s\n", how->name);
 	memset(&crowd, 0, sizeof(crowd));
+	crowd.each = repeat(EACH, 3000);
 	make_end(&crowd.ends[0], how, true, NULL);
 	make_end(&crowd.ends[1], how, false, &crowd.ends[0]);
 	connect_end(&crowd.ends[0], &crowd.ends[1], IBV_QPS_RTS);
@@ -1281,7 +1289,7 @@ static void threads(const struct how *how)
 			printf("thread %u did not post %u\n", i, (unsigned int)(uintptr_t)left);
 		must(pthread_join(pollers[i], NULL), "thread");
 	}
-	for (i = 0; i < 2 * EACH; i++) {
+	for (i = 0; i < 2 * crowd.each; i++) {
 		sent += crowd.sent[i] == 1;
 		taken += crowd.taken[i] == 1;
 	}
@@ -1334,7 +1342,7 @@ static void fill_at_once(const struct how *how)
 	make_end(&from, how, true, NULL);
 	make_end(&deep.end, how, false, &from);
 	must(pthread_barrier_init(&deep.start, NULL, 2), "barrier");
-	for (lap = 0; lap < 5; lap++) {
+	for (lap = 0; lap < repeat(5, 2); lap++) {
 		connect_end(&deep.end, &from, IBV_QPS_RTS);
 		connect_end(&from, &deep.end, IBV_QPS_RTS);
 		memset(deep.taken, 0, sizeof(deep.taken));
@@ -1410,7 +1418,7 @@ static void modifies(void)
 	connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
 	restless.ex = ibv_qp_to_qp_ex(ends[0].qp);
 	must(pthread_create(&thread, NULL, starter, NULL), "thread");
-	for (i = 0; i < 60000; i++) {
+	for (i = 0; i < repeat(60000, 10000); i++) {
 		must(ibv_modify_qp(ends[0].qp, &attr, IBV_QP_STATE | IBV_QP_MIN_RNR_TIMER), "modify");
 		if (i % 1000)
 			continue;
