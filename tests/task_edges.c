@@ -12,6 +12,7 @@
 #define KEEP 0x22u      /* answers when it is told to */
 #define BACK 0x44u      /* answers with what it was sent by a key */
 #define STALLS 0x88u    /* not now, as long as it is told so; then as ECHO */
+#define RELEASES 0x99u  /* answers what is kept, and then its own */
 #define DESTROYS 0x77u  /* tries to destroy connections */
 #define TASKS 8u
 
@@ -35,6 +36,8 @@ static struct {
 static int echo(void *plugin, struct inlay_task_cmd *cmd)
 {
 	(void)plugin;
+	if (cmd->payload_len > cmd->response_room)
+		return -EMSGSIZE;
 	memcpy(cmd->response, cmd->payload, cmd->payload_len);
 	cmd->response_len = cmd->payload_len;
 	return 0;
@@ -62,6 +65,13 @@ static int stalling(void *plugin, struct inlay_task_cmd *cmd)
 		stalled++;
 		return INLAY_TASK_STALL;
 	}
+	return echo(plugin, cmd);
+}
+
+static int releasing(void *plugin, struct inlay_task_cmd *cmd)
+{
+	while (num_kept)
+		must(inlay_task_cmd_answer(kept[--num_kept], 0));
 	return echo(plugin, cmd);
 }
 
@@ -105,7 +115,8 @@ static uint32_t destroys_progress(void *plugin)
 #define PLUGIN(name, handler) {INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, name, NULL, NULL, NULL, NULL, handler, NULL, NULL}
 
 static const struct inlay_task_plugin plugin_echo = PLUGIN("echo", echo), plugin_keep = PLUGIN("keep", keep),
-				      plugin_back = PLUGIN("back", back), plugin_stalls = PLUGIN("stalls", stalling);
+				      plugin_back = PLUGIN("back", back), plugin_stalls = PLUGIN("stalls", stalling),
+				      plugin_releases = PLUGIN("releases", releasing);
 static const struct inlay_task_plugin plugin_destroys = {INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, "destroys", NULL, NULL, NULL,
 							 destroys_connection, destroys_command, destroys_progress, NULL};
 static const struct inlay_task_entry entries[] = {
@@ -113,6 +124,7 @@ static const struct inlay_task_entry entries[] = {
 	{KEEP, &plugin_keep, NULL},
 	{BACK, &plugin_back, NULL},
 	{STALLS, &plugin_stalls, NULL},
+	{RELEASES, &plugin_releases, NULL},
 	{DESTROYS, &plugin_destroys, NULL},
 };
 
@@ -689,6 +701,47 @@ static void share_of_the_pool(void **state)
 	}
 }
 
+/*
+ * A payload waits for its share, which becomes free just before the next one comes: the later one does not take it, which nobody would give
+ * back as long as the earlier one waits.
+ */
+static void share_goes_to_the_first(void **state)
+{
+	struct inlay_task *t[3], *release;
+	uint32_t round, i;
+
+	(void)state;
+	plain();
+	usual_rig(2, 2);
+	for (i = 0; i < 3; i++) {
+		t[i] = task(KEEP);
+		must(inlay_task_set_payload(t[i], out));
+	}
+	release = task_of(lines[1], RELEASES, 0);
+	for (round = 0; round < 10; round++) {
+		double end = now() + DEADLINE;
+
+		must(inlay_task_set_plugin(t[1], ECHO));
+		must(inlay_task_set_plugin(t[2], ECHO));
+		must(inlay_task_submit(t[0]));
+		until(num_kept == 1);
+		must(inlay_task_submit(t[1]));
+		turns(5);
+		/* Both are in the CQ when the worker looks: what gives the share back, and another payload */
+		must(inlay_task_submit(release));
+		while (!inlay_cq_peek(&desk->worker.cq) && now() < end)
+			step();
+		must(inlay_task_submit(t[2]));
+		settle();
+		completed = 0;
+		until(completed == 4);
+		for (i = 0; i < 3; i++)
+			assert_int_equal(inlay_task_status(t[i]), i ? -EMSGSIZE : 0);
+		good(release, 0, 0);
+	}
+	rig_free();
+}
+
 /* A connection that breaks with payloads in use has its share again only when they are given back; one that takes its place has it whole */
 static void share_of_a_lost_connection(void **state)
 {
@@ -1024,6 +1077,7 @@ int main(void)
 		cmocka_unit_test(answer_before_the_send_is_done),
 		cmocka_unit_test(answer_before_the_doorbell),
 		cmocka_unit_test(share_of_the_pool),
+		cmocka_unit_test(share_goes_to_the_first),
 		cmocka_unit_test(share_of_a_lost_connection),
 		cmocka_unit_test(pool_too_small),
 		cmocka_unit_test(room_in_the_cq),
