@@ -778,7 +778,8 @@ static void host_begin(uint32_t one, uint32_t two)
 	}
 	inlay_task_host_receive(&host.h);
 	inlay_task_host_begin(&host.h, &peer);
-	host.submitted = host.sent = host.num_messages = host.orphans = host.strays = host.lost = host.dead = host.broken = host.stopped = host.patterns = 0;
+	host.submitted = host.sent = host.num_messages = host.patterns = 0;
+	host.orphans = host.strays = host.lost = host.dead = host.broken = host.stopped = 0;
 	host.now = 0;
 	host_bufs();
 	for (i = 0; i < HOST_TASKS; i++) {

@@ -35,11 +35,13 @@ struct plugin_ep {
 	struct fuzz_qp qp;
 	struct ibv_qp ibqp;
 	uint32_t used, owner, entry;
+	uint32_t failed;        /* all that is outstanding is flushed */
 };
 
 static int plugin_link_create(struct inlay_task_link *l, const struct inlay_task_caps *caps, const struct inlay_task_path *path);
 static int plugin_link_destroy(struct inlay_task_link *l);
 static int plugin_link_connect(struct inlay_task_link *l, const struct inlay_task_address *peer);
+static int plugin_link_break(struct inlay_task_link *l);
 static struct ibv_cq *plugin_create_cq(struct ibv_context *ctx, int cqe, void *context, struct ibv_comp_channel *channel, int vector);
 static int plugin_destroy_cq(struct ibv_cq *cq);
 static int plugin_cq_from_cq(struct inlay_cq *cq, struct ibv_cq *ibcq);
@@ -50,6 +52,7 @@ static int plugin_dereg_mr(struct ibv_mr *mr);
 #define inlay_task_link_create plugin_link_create
 #define inlay_task_link_destroy plugin_link_destroy
 #define inlay_task_link_connect plugin_link_connect
+#define inlay_task_link_break plugin_link_break
 #define ibv_create_cq plugin_create_cq
 #define ibv_destroy_cq plugin_destroy_cq
 #define inlay_cq_from_cq plugin_cq_from_cq
@@ -60,6 +63,7 @@ static int plugin_dereg_mr(struct ibv_mr *mr);
 #undef inlay_task_link_create
 #undef inlay_task_link_destroy
 #undef inlay_task_link_connect
+#undef inlay_task_link_break
 #undef ibv_create_cq
 #undef ibv_destroy_cq
 #undef inlay_cq_from_cq
@@ -95,6 +99,7 @@ static struct {
 	struct ibv_cq ibcqs[2];
 	struct ibv_pd pd;
 	uint32_t num_cqs, ep_qpn, mrs;
+	uint32_t busy;          /* so often nothing is let go of */
 	struct inlay_task_worker w;
 	struct inlay_task_conn conns[PLUGIN_CONNS];
 	uint8_t memory[8192] __attribute__((aligned(4096)));
@@ -121,7 +126,7 @@ static int plugin_link_create(struct inlay_task_link *l, const struct inlay_task
 	memset(&plug.eps[i].ibqp, 0, sizeof(plug.eps[i].ibqp));
 	plug.eps[i].ibqp.qp_num = plug.ep_qpn++;
 	plug.eps[i].used = 1;
-	plug.eps[i].owner = PLUGIN_CONNS;
+	plug.eps[i].failed = 0;
 	fuzz_qp_make(&plug.eps[i].qp, l, &plug.ep_cqs[caps->cq - plug.ibcqs], plug.eps[i].ibqp.qp_num, 64, caps->receives);
 	l->qp = &plug.eps[i].ibqp;
 	l->self.link = IBV_LINK_LAYER_ETHERNET;
@@ -130,17 +135,35 @@ static int plugin_link_create(struct inlay_task_link *l, const struct inlay_task
 	return 0;
 }
 
-static int plugin_link_destroy(struct inlay_task_link *l)
+static struct plugin_ep *plugin_ep_of(const struct inlay_task_link *l)
 {
 	uint32_t i;
 
-	if (!l->qp)
-		return 0;
 	for (i = 0; i < PLUGIN_EPS && l->qp != &plug.eps[i].ibqp; i++)
 		;
 	sure(i < PLUGIN_EPS && plug.eps[i].used);
-	plug.eps[i].used = 0;
+	return &plug.eps[i];
+}
+
+static int plugin_busy(void)
+{
+	return plug.busy ? plug.busy-- : 0;
+}
+
+static int plugin_link_destroy(struct inlay_task_link *l)
+{
+	if (!l->qp)
+		return 0;
+	if (plugin_busy())
+		return -EBUSY;
+	plugin_ep_of(l)->used = 0;
 	l->qp = NULL;
+	return 0;
+}
+
+static int plugin_link_break(struct inlay_task_link *l)
+{
+	plugin_ep_of(l)->failed = 1;
 	return 0;
 }
 
@@ -185,6 +208,8 @@ static struct ibv_mr *plugin_reg_mr(struct ibv_pd *pd, void *addr, size_t len, i
 
 static int plugin_dereg_mr(struct ibv_mr *mr)
 {
+	if (plugin_busy())
+		return EBUSY;
 	free(mr);
 	plug.mrs--;
 	return 0;
@@ -269,7 +294,7 @@ static struct inlay_task_cmd *plugin_owner(uint32_t conn, const struct fuzz_piec
 	return NULL;
 }
 
-/* Whether a connection has mapped this, with that right, by this key. */
+/* Whether a connection has mapped this, with that right, by this key, and has not been told that it is unmapped. */
 static int plugin_mapped(uint32_t conn, uint32_t plugin, uint32_t rkey, uint64_t addr, uint64_t bytes, uint32_t access)
 {
 	uint32_t i, k;
@@ -278,8 +303,8 @@ static int plugin_mapped(uint32_t conn, uint32_t plugin, uint32_t rkey, uint64_t
 		for (k = 0; plug.objects[i].map && k < plug.objects[i].num; k++) {
 			const struct inlay_range *r = &plug.objects[i].ranges[k];
 
-			if (plug.objects[i].conn == conn && plug.objects[i].plugin == plugin && r->rkey == rkey && addr >= r->start &&
-			    bytes <= r->len && addr - r->start <= r->len - bytes && (r->access & access) == access)
+			if ((plug.objects[i].live || plug.dead[conn]) && plug.objects[i].conn == conn &&
+			    plug.objects[i].plugin == plugin && r->rkey == rkey && addr >= r->start && bytes <= r->len && addr - r->start <= r->len - bytes && (r->access & access) == access)
 				return 1;
 		}
 	return 0;
@@ -447,6 +472,14 @@ static void plugin_endpoint(struct plugin_ep *ep, uint32_t most)
 	uint32_t num, rkey, access, bytes, i, from;
 	uint64_t addr, value;
 
+	if (ep->failed) {
+		while (fuzz_cq_room(ep->qp.cq) > 50 && fuzz_next(&ep->qp, &w))
+			fuzz_cqe_error(ep->qp.cq, ep->qp.qpn, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, w.index);
+		return;
+	}
+	/* What connections have been given and told is known. */
+	for (i = 0; i < PLUGIN_CONNS; i++)
+		plugin_device(i, 64);
 	plugin_adopt(ep);
 	while (most-- && fuzz_cq_room(ep->qp.cq) > 50 && fuzz_next(&ep->qp, &w)) {
 		from = w.opcode == MLX5_OPCODE_SEND ? 1 : w.opcode == MLX5_OPCODE_RDMA_READ || w.opcode == MLX5_OPCODE_RDMA_WRITE ? 2 : 3;
@@ -485,7 +518,8 @@ static uint64_t plugin_name(struct fuzz_in *in, uint32_t map)
 	/* One of all that were given, to whomever; the high bits: spoiled */
 	for (i = n = 0; i < plug.num_objects; i++)
 		if (plug.objects[i].map == map && n++ == (which & 15))
-			return plug.objects[i].handle ^ (which & 128 ? (uint64_t)1 << (which >> 2 & 31) : which & 64 ? (uint64_t)1 << 32 : 0);
+			return plug.objects[i].handle ^
+			       (which & 128 ? (uint64_t)1 << (which >> 2 & 31) : which & 64 ? (uint64_t)1 << 32 : 0);
 	return which;
 }
 
@@ -652,14 +686,20 @@ static void plugin_arrive(struct fuzz_in *in, struct plugin_ep *ep)
 	uint32_t form = fuzz_8(in), n, room;
 	uint8_t msg[PLUGIN_MESSAGE], *slot = fuzz_receive(&ep->qp);
 	struct rdma_request r;
+	struct fuzz_wqe w;
 
 	if (fuzz_cq_room(ep->qp.cq) < 10)
 		return;
 	if (form > 250) {
+		ep->failed = 1;
+		if (form > 252 && fuzz_next(&ep->qp, &w)) {
+			fuzz_cqe_error(ep->qp.cq, ep->qp.qpn, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR, w.index);
+			return;
+		}
 		fuzz_cqe_error(ep->qp.cq, ep->qp.qpn, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, 0);
 		return;
 	}
-	if (!slot)
+	if (!slot || ep->failed)
 		return;
 	memset(msg, 0, sizeof(msg));
 	memset(&r, 0, sizeof(r));
@@ -740,7 +780,7 @@ static void plugin_begin(uint32_t one)
 	memset(&plug.w, 0, sizeof(plug.w));
 	memset(plug.conns, 0, sizeof(plug.conns));
 	plug.w.pd = &plug.pd;
-	plug.num = plug.num_objects = plug.num_cqs = plug.mrs = 0;
+	plug.busy = plug.num = plug.num_objects = plug.num_cqs = plug.mrs = 0;
 	plug.ep_qpn = 100;
 	fuzz_cq_make(&plug.cq, &plug.w.cq);
 	sure(!inlay_task_worker_init(&plug.w, plug.memory, &p, entries, 3));
@@ -754,7 +794,7 @@ static void plugin_begin(uint32_t one)
 
 static void plugin_step(struct fuzz_in *in)
 {
-	uint32_t op = fuzz_8(in), conn = op >> 7;
+	uint32_t op = fuzz_8(in), conn = op >> 7, i;
 	struct plugin_ep *ep = plugin_pick(op >> 3 & 7);
 
 	switch (op & 7) {
@@ -774,8 +814,11 @@ static void plugin_step(struct fuzz_in *in)
 		break;
 	case 6: inlay_task_worker_progress(&plug.w, 0, 1 + (op >> 3)); break;
 	default:
-		if (fuzz_8(in) > 250)
+		i = fuzz_8(in);
+		if (i > 250)
 			plugin_break(conn);
+		else
+			plug.busy = i & 7;
 	}
 }
 
@@ -788,6 +831,7 @@ static void plugin_input(const uint8_t *data, size_t size)
 	plugin_begin(fuzz_8(&in));
 	while (in.at < in.end)
 		plugin_step(&in);
+	plug.busy = 0;
 	for (i = 0; i < 40; i++) {
 		for (k = 0; k < PLUGIN_EPS; k++)
 			if (plug.eps[k].used)
