@@ -877,7 +877,7 @@ static void back_last(void **state)
 		must(pthread_create(&t, NULL, give_last, b[0]));
 		while (!__atomic_load_n(&turn, __ATOMIC_ACQUIRE))
 			sched_yield();
-		for (i = 0; i < 20000; i++) {
+		for (i = 0; i < 300; i++) {
 			expect(inlay_shared_num_free(shared) == 99 - k);
 			sched_yield();
 		}
