@@ -379,6 +379,87 @@ static void every_bit_of_a_command(void **state)
 	}
 }
 
+/*
+ * The same with the keys behind a command's head: what the key opens is wrong, and the command is malformed, or says more than the host
+ * has, which the window knows; or it is another key, which breaks the connection. Nothing is written to the host's memory that was not to
+ * be.
+ */
+static void every_bit_of_the_keys(void **state)
+{
+	struct inlay_task *t[TASKS];
+	uint32_t bit, i;
+
+	(void)state;
+	for (bit = 0; bit < 2 * INLAY_TASK_KEY * 8; bit++) {
+		const uint32_t in_key = bit % (INLAY_TASK_KEY * 8), payload_key = bit < INLAY_TASK_KEY * 8;
+		const bool rkey = in_key < 32;
+		uint64_t bytes = LARGE;
+		struct inlay_sq *sq;
+		struct expected e;
+		uint8_t *byte;
+
+		/* A connection for each that breaks it; on the other devices an eighth of them */
+		if (rkey && in_key % 8 && getenv("INLAY_TEST_AGAIN"))
+			continue;
+		if (rkey || in_key == 32) {
+			rig_make(1);
+			tasks_make(t);
+		}
+		sq = &line->host.link.sq;
+		memset(ends, 0, sizeof(ends));
+		if (in_key >= 64)
+			bytes ^= 1ull << (in_key - 64);
+		e = expect(INLAY_TASK_BY_WORKER, -EBADMSG);
+		if (!payload_key && bytes > LARGE && bytes <= 1ull << 31)
+			e = expect(INLAY_TASK_BY_HANDLER, 0);
+		fill(outside.at, LARGE, bit);
+		memset(outside.at + LARGE, 0x5a, LARGE);
+		for (i = 1; i < TASKS; i++)
+			must(inlay_task_submit(t[i]));
+		until(num_kept == TASKS - 1);
+		must(inlay_task_set_plugin(t[0], BACK));
+		must(inlay_task_set_payload(t[0], out));
+		must(inlay_task_set_response(t[0], in));
+		must(inlay_task_submit_quiet(t[0]));
+		byte = sq->last + INLAY_DS + 4;
+		assert_true(byte[0] == INLAY_TASK_WIRE && byte[2] == (INLAY_TASK_PAYLOAD_KEY | INLAY_TASK_RESPONSE_KEY));
+		byte += INLAY_TASK_HEAD + bit / 8;
+		if (byte >= sq->buf + ((size_t)sq->mask + 1) * INLAY_WQEBB)
+			byte -= ((size_t)sq->mask + 1) * INLAY_WQEBB; /* what is inline wraps */
+		*byte ^= (uint8_t)(1 << bit % 8);
+		inlay_task_host_flush(&line->host);
+		if (rkey) {
+			until(completed() == TASKS && inlay_task_conn_is_broken(&line->conn));
+			for (i = 0; i < TASKS; i++) {
+				assert_int_equal(ends[i].times, 1);
+				assert_int_equal(ends[i].by, INLAY_TASK_BY_CONNECTION);
+				assert_int_equal(ends[i].status, inlay_task_host_broken(&line->host));
+			}
+			assert_true(inlay_task_host_broken(&line->host) < 0);
+			while (num_kept)
+				assert_int_equal(inlay_task_cmd_answer(kept[--num_kept], 0), -ENOTCONN);
+		} else {
+			until(completed());
+			as_expected(&e, 0, "keys", bit);
+			others_go_on(t, 0, "keys", bit);
+		}
+		if (!rkey && !e.status)
+			assert_int_equal(differs(outside.at + LARGE, LARGE, bit), LARGE);
+		else
+			assert_true(all_bytes(outside.at + LARGE, LARGE, 0x5a));
+		assert_int_equal(differs(outside.at, LARGE, bit), LARGE);
+		assert_int_equal(inlay_pool_num_free(desk->pull), 4);
+		must(inlay_task_set_response(t[0], NULL));
+		must(inlay_task_set_payload(t[0], NULL));
+		must(inlay_task_set_plugin(t[0], KEEP));
+		if (rkey || in_key == 127) {
+			assert_int_equal(inlay_task_host_strays(&line->host), 0);
+			tasks_free(t);
+			rig_free(1);
+		}
+	}
+}
+
 enum answer_shape { EMPTY, INLINE, LONG, WROTE, REFUSAL, ANSWER_SHAPES };
 
 static const struct {
@@ -650,7 +731,7 @@ static void other_operations_to_the_host(void **state)
 /* A host commands by one: its connection is at its end, no handler hears of it, and another host is served as before */
 static void other_operations_to_the_worker(void **state)
 {
-	struct inlay_task *t[TASKS], *other;
+	struct inlay_task *t[TASKS], *other = NULL;
 	struct inlay_task_command c;
 	uint8_t msg[INLAY_TASK_MESSAGE_MIN];
 	uint32_t operation, len, i, before;
@@ -727,6 +808,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_bit_of_a_command),
+		cmocka_unit_test(every_bit_of_the_keys),
 		cmocka_unit_test(every_bit_of_an_answer),
 		cmocka_unit_test(nobodys_answers),
 		cmocka_unit_test(other_operations_to_the_host),
