@@ -3,33 +3,19 @@
  * offload.c: a host that has a worker do its work: echoes, puts into memory, sends with tags, each as a command task; and computes
  * meanwhile. The worker is worker.c, started here or elsewhere. See offload --help.
  *
- *   spawn, find_plugin     a worker and what it can do
- *   call                   one command and its answer
- *   prepare                memory that the worker may write to, and endpoints
- *   row                    many commands, one at a time, with a doorbell for each, with one for all
- *   overlap                puts whose payload the worker fetches while this process computes
+ *   prepare   memory that the worker may write to, and endpoints
+ *   row       many commands, one at a time, with a doorbell for each, with one for all
+ *   overlap   puts whose payload the worker fetches while this process computes
  *
+ * plugins/client.h has the way to the worker, and the single command.
  * Every byte is looked at, beside the clock.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
-#include <errno.h>
 #include <getopt.h>
-#include <sched.h>
-#include <signal.h>
-#include <spawn.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-#include <infiniband/verbs.h>
 #include <inlay/inlay.h>
+#include "plugins/client.h"
 #include "plugins/echo.h"
-#include "plugins/meet.h"
-#include "plugins/rdma.h"
 
 #define MAX_WINDOW 16u                  /* operations in flight; a send with its receive is two commands, and a worker takes 32 */
 #define MAX_SIZE 4000u
@@ -37,70 +23,21 @@
 #define LARGE_PUTS 4u
 #define SLOT 4096u
 
-extern char **environ;
-
 static struct {
 	const char *file, *device;
-	uint32_t iters, size, window, timeout;
-} opt = {.iters = 2000, .size = 32, .window = MAX_WINDOW, .timeout = 30};
+	uint32_t iters, size, window;
+} opt = {.iters = 2000, .size = 32, .window = MAX_WINDOW};
 
-static struct inlay_task_host host;
 static struct inlay_task *tasks[2 * MAX_WINDOW];
-static struct ibv_pd *pd;
 static struct inlay_mmap map;
 static uint8_t *mem;                    /* where puts go: MAX_WINDOW slots, LARGE_PUTS larger ones, a counter */
 static struct inlay_task_link link_;    /* this side of the first endpoint */
 static uint64_t far, ends[2], mapped;   /* handles: of the endpoint to this side, of two that are connected to each other, of mem */
-static uint64_t *times, echo_id, rdma_id, finished;
-static pid_t child;
-static int at_worker = -1;
-static char folder[64];
+static uint64_t *times, echo_id, finished;
 
 #define LARGE_AT ((size_t)MAX_WINDOW * SLOT)
 #define COUNTER_AT (LARGE_AT + (size_t)LARGE_PUTS * LARGE)
 #define MEM_BYTES (COUNTER_AT + SLOT)
-
-static __attribute__((noreturn, format(printf, 1, 2))) void die(const char *format, ...)
-{
-	va_list args;
-
-	fflush(stdout);
-	fprintf(stderr, "offload: ");
-	va_start(args, format);
-	vfprintf(stderr, format, args);
-	va_end(args);
-	fputc('\n', stderr);
-	exit(1);
-}
-
-static void need(int err, const char *what)
-{
-	if (err)
-		die("%s: %s", what, strerror(-err));
-}
-
-static void *memory(size_t bytes)
-{
-	void *p = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
-
-	if (!p)
-		die("no memory for %zu bytes", bytes);
-	memset(p, 0, (bytes + 4095) / 4096 * 4096);
-	return p;
-}
-
-/* Bytes that differ from one command to the next. */
-static void fill(uint8_t *at, uint32_t len, uint64_t seed)
-{
-	uint64_t x = seed * 0x9e3779b97f4a7c15ull + 1;
-
-	for (uint32_t i = 0; i < len; i++) {
-		x ^= x << 13;
-		x ^= x >> 7;
-		x ^= x << 17;
-		at[i] = (uint8_t)(x >> 32);
-	}
-}
 
 static void check(const uint8_t *at, uint32_t len, uint64_t seed, const char *what)
 {
@@ -112,222 +49,26 @@ static void check(const uint8_t *at, uint32_t len, uint64_t seed, const char *wh
 }
 
 /* ------------------------------------------------------------------------------------------------------------------------
- * The worker
- */
-
-static void tidy(void)
-{
-	char file[80];
-
-	if (child > 0)
-		kill(child, SIGKILL);
-	if (*folder) {
-		snprintf(file, sizeof(file), "%s/address", folder);
-		unlink(file);
-		rmdir(folder);
-	}
-}
-
-/* Starts the worker that lies beside this program, and waits for its address file. */
-static void spawn(char *file, size_t bytes)
-{
-	char path[4096], *args[] = {path, "--idle", "30", file, opt.device ? "--device" : NULL, (char *)(uintptr_t)opt.device, NULL};
-	ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 8);
-	uint64_t until = meet_now() + opt.timeout * 1000000000ull;
-	int err;
-
-	if (n <= 0)
-		die("where is this program? %s", strerror(errno));
-	path[n] = 0;
-	strcpy(strrchr(path, '/') + 1, "worker");
-	strcpy(folder, "/tmp/offload.XXXXXX");
-	if (!mkdtemp(folder)) {
-		*folder = 0;
-		die("no folder in /tmp: %s", strerror(errno));
-	}
-	snprintf(file, bytes, "%s/address", folder);
-	err = posix_spawn(&child, path, NULL, NULL, args, environ);
-	if (err) {
-		child = 0;
-		die("%s: %s", path, strerror(err));
-	}
-	while (access(file, R_OK)) {
-		if (waitpid(child, NULL, WNOHANG) == child) {
-			child = 0;
-			die("the worker has not started");
-		}
-		if (meet_now() > until)
-			die("the worker is not there within %u s", opt.timeout);
-		usleep(2000);
-	}
-}
-
-/* The worker that was started here ends when it is told to. */
-static void end_worker(void)
-{
-	uint64_t until = meet_now() + opt.timeout * 1000000000ull;
-	int status = 0;
-
-	if (!child)
-		return;
-	kill(child, SIGTERM);
-	while (waitpid(child, &status, WNOHANG) != child) {
-		if (meet_now() > until)
-			die("the worker does not end");
-		usleep(1000);
-	}
-	child = 0;
-	if (status)
-		die("the worker did not end well");
-}
-
-static uint64_t find_plugin(const struct meet_plugin *list, uint32_t num, const char *name)
-{
-	for (uint32_t i = 0; i < num; i++)
-		if (!strcmp(list[i].name, name))
-			return list[i].id;
-	die("the worker has no plugin %s", name);
-}
-
-static void open_device(void)
-{
-	struct ibv_device **list = ibv_get_device_list(NULL);
-	struct ibv_context *ctx = NULL;
-
-	for (int i = 0; list && list[i] && !ctx; i++)
-		if (mlx5dv_is_supported(list[i]) && (!opt.device || !strcmp(opt.device, ibv_get_device_name(list[i]))))
-			ctx = ibv_open_device(list[i]);
-	if (!ctx)
-		die("no mlx5 device%s%s", opt.device ? " named " : "", opt.device ? opt.device : "");
-	ibv_free_device_list(list);
-	pd = ibv_alloc_pd(ctx);
-	if (!pd)
-		die("no protection domain: %s", strerror(errno));
-}
-
-static void connect_worker(const char *file)
-{
-	struct inlay_task_host_params p = inlay_task_host_default();
-	struct meet_plugin plugins[MEET_PLUGINS];
-	struct meet_place place;
-	uint32_t num;
-	int err = meet_place_read(file, &place);
-
-	if (err)
-		die("%s: %s", file, err == -EPROTO ? "no worker's address" : strerror(-err));
-	p.windows = LARGE_PUTS;
-	need(inlay_task_host_create(&host, memory(inlay_task_host_size(&p)), inlay_task_host_size(&p), pd, &p), "a host");
-	at_worker = meet_worker(&place, &host, plugins, &num);
-	if (at_worker < 0)
-		die("the worker at %s %s %s: %s", place.kind, place.where, place.port, strerror(-at_worker));
-	echo_id = find_plugin(plugins, num, "echo");
-	rdma_id = find_plugin(plugins, num, "rdma");
-}
-
-/* ------------------------------------------------------------------------------------------------------------------------
- * Commands
- */
-
-static void progress(void)
-{
-	if (!inlay_task_host_progress(&host, meet_now(), 64))
-		sched_yield();
-	if (inlay_task_host_broken(&host))
-		die("the connection to the worker has broken: %s", strerror(-inlay_task_host_broken(&host)));
-}
-
-static void until_done(const struct inlay_task *t)
-{
-	uint64_t until = meet_now() + opt.timeout * 1000000000ull;
-
-	while (inlay_task_status(t) == -EINPROGRESS) {
-		progress();
-		if (meet_now() > until)
-			die("no answer within %u s", opt.timeout);
-	}
-}
-
-/* Fills a task's payload with a request, and makes room for its data: returns where. */
-static uint8_t *request(struct inlay_task *t, uint32_t op, uint64_t ep, uint64_t where, uint64_t addr, uint32_t bytes)
-{
-	struct rdma_request r = {op, bytes, ep, where, addr, 0, 0, NULL};
-	struct inlay_buf *buf = inlay_task_get_payload(t);
-	uint8_t *at = inlay_buf_head(buf);
-
-	rdma_request_write(at, &r);
-	inlay_task_set_plugin(t, rdma_id);
-	inlay_buf_set_data(buf, at, RDMA_HEAD + (rdma_has_data(op) ? bytes : 0));
-	return at + RDMA_HEAD;
-}
-
-/* One command of rdma's, and its answer: status as returned, the response's first `len` bytes, which must be all. */
-static int call(const struct rdma_request *r, const void *data, void *response, uint32_t len)
-{
-	struct inlay_task *t = tasks[0];
-	uint8_t *at = request(t, r->op, r->ep, r->map, r->addr, r->bytes);
-
-	inlay_put64(at - 16, r->a);
-	inlay_put64(at - 8, r->b);
-	if (data)
-		memcpy(at, data, r->bytes);
-	need(inlay_task_submit(t), "a command");
-	until_done(t);
-	if (inlay_task_status(t))
-		return inlay_task_status(t);
-	if (inlay_task_response_len(t) != len)
-		die("operation %u: a response of %u bytes, not %u", r->op, inlay_task_response_len(t), len);
-	if (len)
-		memcpy(response, inlay_buf_data(inlay_task_get_response(t)), len);
-	return 0;
-}
-
-/* A new endpoint of the worker's: its handle; address: for the other side. */
-static uint64_t endpoint(uint8_t *address)
-{
-	struct rdma_request r = {.op = RDMA_EP};
-	uint8_t response[8 + INLAY_TASK_ADDRESS];
-
-	need(call(&r, NULL, response, sizeof(response)), "an endpoint");
-	memcpy(address, response + 8, INLAY_TASK_ADDRESS);
-	return inlay_task_get64(response);
-}
-
-static void connect_endpoint(uint64_t ep, const uint8_t *address)
-{
-	struct rdma_request r = {.op = RDMA_CONNECT, .ep = ep, .bytes = INLAY_TASK_ADDRESS};
-
-	need(call(&r, address, NULL, 0), "connecting an endpoint");
-}
-
-/* ------------------------------------------------------------------------------------------------------------------------
  * Memory that the worker may write to, and three endpoints
  */
 
 static void prepare(void)
 {
-	struct rdma_request r = {.op = RDMA_MAP};
-	struct inlay_task_caps caps = {.pd = pd, .wqebbs = 16, .receives = 16, .max_gather = 1,
+	struct inlay_task_caps caps = {.pd = client.pd, .wqebbs = 16, .receives = 16, .max_gather = 1,
 				       .access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC};
 	struct inlay_task_path path = inlay_task_path_default();
 	struct inlay_task_address peer;
-	uint8_t mine[INLAY_TASK_ADDRESS], theirs[2][INLAY_TASK_ADDRESS], blob[512], response[8];
+	uint8_t mine[INLAY_TASK_ADDRESS], theirs[2][INLAY_TASK_ADDRESS], blob[512];
 	size_t len = sizeof(blob);
 
 	for (uint32_t i = 0; i < 2 * MAX_WINDOW; i++)
-		need(inlay_task_alloc(&host, &tasks[i]), "a task");
+		need(inlay_task_alloc(&client.host, &tasks[i]), "a task");
 	mem = memory(MEM_BYTES);
-	need(inlay_mmap_create(&map, memory(inlay_mmap_size(1, 1)), inlay_mmap_size(1, 1), 1, 1), "a map");
-	need(inlay_mmap_add_dev(&map, pd), "a map");
-	need(inlay_mmap_add_memrange(&map, mem, MEM_BYTES), "a map");
-	need(inlay_mmap_set_permissions(&map, INLAY_LOCAL_READ_WRITE | INLAY_RDMA_READ | INLAY_RDMA_WRITE | INLAY_RDMA_ATOMIC), "a map");
-	need(inlay_mmap_start(&map), "starting the map");
-	need(inlay_mmap_export_rdma(&map, pd, blob, &len), "the export");
-	r.bytes = (uint32_t)len;
-	need(call(&r, blob, response, 8), "giving the map to the worker");
-	mapped = inlay_task_get64(response);
+	client_export(&map, mem, MEM_BYTES, blob, &len);
+	mapped = client_map(blob, len);
 
 	/* One endpoint's other side is a queue pair here, which does nothing but let the worker in */
-	caps.cq = ibv_create_cq(pd->context, 256, NULL, NULL, 0);
+	caps.cq = ibv_create_cq(client.pd->context, 256, NULL, NULL, 0);
 	if (!caps.cq)
 		die("no completion queue: %s", strerror(errno));
 	need(inlay_task_link_create(&link_, &caps, &path), "a queue pair");
@@ -335,16 +76,16 @@ static void prepare(void)
 	link_.self.message = SLOT;
 	link_.self.receives = 16;
 	inlay_task_address_write(mine, &link_.self);
-	far = endpoint(theirs[0]);
+	far = client_endpoint(theirs[0]);
 	need(inlay_task_address_read(&peer, theirs[0], INLAY_TASK_ADDRESS, INLAY_TASK_HOST), "the endpoint's address");
 	need(inlay_task_link_connect(&link_, &peer), "connecting to the endpoint");
-	connect_endpoint(far, mine);
+	client_connect_endpoint(far, mine);
 
 	/* Two are connected to each other: what goes into the one comes out of the other */
 	for (int i = 0; i < 2; i++)
-		ends[i] = endpoint(theirs[i]);
+		ends[i] = client_endpoint(theirs[i]);
 	for (int i = 0; i < 2; i++)
-		connect_endpoint(ends[i], theirs[!i]);
+		client_connect_endpoint(ends[i], theirs[!i]);
 }
 
 /* ------------------------------------------------------------------------------------------------------------------------
@@ -365,11 +106,11 @@ static uint32_t build(enum kind kind, uint64_t i, struct inlay_task **t)
 		fill(inlay_buf_head(buf), opt.size, i);
 		return 1;
 	case PUT:
-		fill(request(t[0], RDMA_PUT, far, mapped, (uintptr_t)mem + i % opt.window * SLOT, opt.size), opt.size, i);
+		fill(client_request(t[0], RDMA_PUT, far, mapped, (uintptr_t)mem + i % opt.window * SLOT, opt.size), opt.size, i);
 		return 1;
 	default:
-		request(t[0], RDMA_TAG_RECV, 0, i, INLAY_MATCH_EXACT, opt.size);
-		fill(request(t[1], RDMA_TAG_SEND, ends[i & 1], i, 0, opt.size), opt.size, i);
+		client_request(t[0], RDMA_TAG_RECV, 0, i, INLAY_MATCH_EXACT, opt.size);
+		fill(client_request(t[1], RDMA_TAG_SEND, ends[i & 1], i, 0, opt.size), opt.size, i);
 		return 2;
 	}
 }
@@ -424,10 +165,10 @@ static double run(enum kind kind, uint32_t batch, int one_doorbell)
 
 			need(one_doorbell ? inlay_task_submit_quiet(t) : inlay_task_submit(t), "a command");
 		}
-		inlay_task_host_flush(&host);
+		inlay_task_host_flush(&client.host);
 		for (i = 0; i < batch; i++)
 			for (uint32_t k = 0; k < commands; k++)
-				until_done(tasks[2 * i + k]);
+				client_wait(tasks[2 * i + k]);
 		times[n] = meet_now() - from;
 		for (i = 0; i < batch; i++)
 			verify(kind, next + i, tasks + 2 * (size_t)i, commands);
@@ -476,7 +217,7 @@ static void put_large(struct inlay_buf **bufs, uint32_t n)
 		fill(at + RDMA_HEAD, LARGE, n + i);
 		need(inlay_task_submit_quiet(tasks[i]), "a large put");
 	}
-	inlay_task_host_flush(&host);
+	inlay_task_host_flush(&client.host);
 }
 
 static int pending(void)
@@ -508,26 +249,26 @@ static void overlap(void)
 	struct inlay_inventory *inv;
 	struct inlay_mmap m;
 	struct inlay_keys keys;
-	struct ibv_mr *mr = inlay_task_register(pd, from, LARGE_PUTS * piece, &keys);
+	struct ibv_mr *mr = inlay_task_register(client.pd, from, LARGE_PUTS * piece, &keys);
 	uint64_t start, alone, work, both;
 	uint32_t slices = 0, i, done = 0;
 
 	if (!mr)
 		die("cannot register memory: %s", strerror(errno));
 	need(inlay_mmap_create(&m, memory(inlay_mmap_size(1, 1)), inlay_mmap_size(1, 1), 1, 1), "a map");
-	need(inlay_mmap_add_keys_memrange(&m, pd, (uintptr_t)from, LARGE_PUTS * piece, keys), "a map");
+	need(inlay_mmap_add_keys_memrange(&m, client.pd, (uintptr_t)from, LARGE_PUTS * piece, keys), "a map");
 	need(inlay_mmap_start(&m), "starting the map");
 	need(inlay_inventory_create(memory(size), size, LARGE_PUTS, &inv), "buffers");
 	need(inlay_inventory_start(inv), "buffers");
 	for (i = 0; i < LARGE_PUTS; i++) {
 		need(inlay_inventory_get_by_data(inv, &m, from + i * piece, piece, &bufs[i]), "a buffer");
-		inlay_task_set_plugin(tasks[i], rdma_id);
+		inlay_task_set_plugin(tasks[i], client.rdma);
 		need(inlay_task_set_payload(tasks[i], bufs[i]), "a payload");
 	}
 	start = meet_now();
 	put_large(bufs, 0);
 	for (i = 0; i < LARGE_PUTS; i++)
-		until_done(tasks[i]);
+		client_wait(tasks[i]);
 	alone = meet_now() - start;
 	verify_large(0);
 
@@ -542,9 +283,9 @@ static void overlap(void)
 		if (done < slices)
 			compute();
 		done += done < slices;
-		progress();
-		if (meet_now() - start > opt.timeout * 1000000000ull)
-			die("no answer within %u s", opt.timeout);
+		client_progress();
+		if (meet_now() - start > client.timeout * 1000000000ull)
+			die("no answer within %u s", client.timeout);
 	}
 	both = meet_now() - start;
 	verify_large(100);
@@ -579,31 +320,31 @@ static void odds(void)
 	struct rdma_request flush = {.op = RDMA_FLUSH, .ep = far};
 	uint8_t back[100];
 
-	expect(call(&r, NULL, &was, 8), 0, "an addition");
+	expect(client_call(&r, NULL, &was, 8), 0, "an addition");
 	r.op = RDMA_SWAP;
 	r.b = 7;
-	expect(call(&r, NULL, &was, 8), 0, "a swap");
+	expect(client_call(&r, NULL, &was, 8), 0, "a swap");
 	is = *(volatile uint64_t *)(mem + COUNTER_AT);
 	if (was != 5 || is != 7)
 		die("the counter is %llu, and was %llu", (unsigned long long)is, (unsigned long long)was);
 	fill(mem, sizeof(back), 1234);
 	r = (struct rdma_request){.op = RDMA_GET, .ep = far, .map = mapped, .addr = (uintptr_t)mem, .bytes = sizeof(back)};
-	expect(call(&r, NULL, back, sizeof(back)), 0, "a get");
+	expect(client_call(&r, NULL, back, sizeof(back)), 0, "a get");
 	check(back, sizeof(back), 1234, "get");
-	expect(call(&flush, NULL, NULL, 0), 0, "a flush");
+	expect(client_call(&flush, NULL, NULL, 0), 0, "a flush");
 	r.op = RDMA_PUT;
 	r.map = mapped + 1;
-	expect(call(&r, back, NULL, 0), -EBADF, "a put to an unknown map");
-	expect(call(&flush, NULL, NULL, 0), -EBADF, "the flush behind it");
-	expect(call(&flush, NULL, NULL, 0), 0, "the next flush");
+	expect(client_call(&r, back, NULL, 0), -EBADF, "a put to an unknown map");
+	expect(client_call(&flush, NULL, NULL, 0), -EBADF, "the flush behind it");
+	expect(client_call(&flush, NULL, NULL, 0), 0, "the next flush");
 	r.map = mapped;
 	r.addr = (uintptr_t)mem + MEM_BYTES - 50;
-	expect(call(&r, back, NULL, 0), -ENOENT, "a put beyond the map");
-	expect(call(&flush, NULL, NULL, 0), -ENOENT, "the flush behind it");
+	expect(client_call(&r, back, NULL, 0), -ENOENT, "a put beyond the map");
+	expect(client_call(&flush, NULL, NULL, 0), -ENOENT, "the flush behind it");
 	r.ep = far + 1000;
-	expect(call(&r, back, NULL, 0), -EBADF, "a put by an unknown endpoint");
+	expect(client_call(&r, back, NULL, 0), -EBADF, "a put by an unknown endpoint");
 	r.op = 1000;
-	expect(call(&r, back, NULL, 0), -EOPNOTSUPP, "an unknown operation");
+	expect(client_call(&r, back, NULL, 0), -EOPNOTSUPP, "an unknown operation");
 	printf("atomics, get, flush, refusals: as they should be\n");
 }
 
@@ -624,16 +365,6 @@ static void usage(void)
 	       "  --help          this text\n", MAX_SIZE, MAX_WINDOW, MAX_WINDOW);
 }
 
-static uint32_t number(const char *name, const char *text, uint32_t min, uint32_t max)
-{
-	char *rest;
-	unsigned long n = strtoul(text, &rest, 10);
-
-	if (*text < '0' || *text > '9' || *rest || n < min || n > max)
-		die("--%s wants a number from %u to %u, not '%s'", name, min, max, text);
-	return (uint32_t)n;
-}
-
 static void parse(int argc, char **argv)
 {
 	static const struct option options[] = {{"worker", 1, NULL, 'f'}, {"device", 1, NULL, 'd'}, {"iters", 1, NULL, 'n'},
@@ -649,7 +380,7 @@ static void parse(int argc, char **argv)
 		case 'n': opt.iters = number("iters", optarg, 1, 10000000); break;
 		case 's': opt.size = number("size", optarg, 1, MAX_SIZE); break;
 		case 'w': opt.window = number("window", optarg, 1, MAX_WINDOW); break;
-		case 't': opt.timeout = number("timeout", optarg, 1, 600); break;
+		case 't': client.timeout = number("timeout", optarg, 1, 600); break;
 		case 'h':
 			usage();
 			exit(0);
@@ -664,14 +395,15 @@ int main(int argc, char **argv)
 	char file[80];
 
 	parse(argc, argv);
-	atexit(tidy);
+	atexit(client_tidy);
 	times = malloc(sizeof(*times) * opt.iters);
 	if (!times)
 		die("no memory");
 	if (!opt.file)
-		spawn(file, sizeof(file));
-	open_device();
-	connect_worker(opt.file ? opt.file : file);
+		client_spawn(opt.device, file, sizeof(file));
+	client.pd = open_device(opt.device);
+	client_connect(opt.file ? opt.file : file, LARGE_PUTS);
+	echo_id = client_plugin("echo");
 	prepare();
 	if (dlsym(RTLD_DEFAULT, "softdev_manual"))
 		printf("The software device: the times are those of a program, not of a network\n");
@@ -687,11 +419,7 @@ int main(int argc, char **argv)
 	printf("%llu commands, every byte verified\n", (unsigned long long)finished);
 	fflush(stdout);
 
-	inlay_task_host_stop(&host);
-	inlay_task_host_progress(&host, meet_now(), 64);
-	need(inlay_task_host_destroy(&host), "the host's end");
-	close(at_worker);
-	end_worker();
+	client_disconnect();
 	need(inlay_task_link_destroy(&link_), "the queue pair's end");
 	need(inlay_mmap_destroy(&map), "the map's end");
 	return ferror(stdout) ? 1 : 0;

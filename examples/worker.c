@@ -8,29 +8,26 @@
  *   serve         the loop: commands, sockets, and sleep when there is neither
  */
 #define _GNU_SOURCE
-#include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <infiniband/verbs.h>
 #include <inlay/inlay.h>
 #include "plugins/echo.h"
 #include "plugins/meet.h"
+#include "plugins/program.h"
 #include "plugins/rdma.h"
 #include "plugins/rdmo.h"
 
 #define MAX_HOSTS 256u
 #define PULL_EACH 4u                    /* payloads by key of a host that are here at a time */
-#define GREETING_TIME 5000000000u       /* ns that a host has for its greeting */
+#define GREETING_TIME 5000000000u       /* ns that a host has for its greeting, all of it */
+#define GREETERS 32u                    /* who has not greeted yet takes no host's place, and there are so many of them */
+#define MAX_GUESTS (MAX_HOSTS + GREETERS)
 
 /* Who has come: a socket, and once it has greeted, a connection */
 struct guest {
@@ -54,7 +51,7 @@ static struct inlay_task_entry entries[MEET_PLUGINS] = {
 	{ECHO_ID, &echo_plugin, NULL}, {RDMA_ID, &rdma_plugin, NULL}, {RDMO_ID, &rdmo_plugin, NULL}};
 static uint32_t num_entries = 3;
 static struct inlay_plugin_object objects[MEET_PLUGINS];
-static struct guest guests[MAX_HOSTS];
+static struct guest guests[MAX_GUESTS];
 static uint8_t token[MEET_TOKEN];
 static int listener = -1;
 static volatile sig_atomic_t ended;
@@ -62,28 +59,19 @@ static struct {
 	uint64_t hosts, refused, commands, answers, strays;
 } count;
 
-static const char *remove_file, *remove_socket;
+static int folder = -1, written = -1;   /* the address file's folder, and the file */
+static const char *file_name, *remove_socket;
 
+/* Removes what this worker has put there, and nothing that has come in its place. */
 static void tidy(void)
 {
-	if (remove_file)
-		unlink(remove_file);
+	struct stat own, there;
+
+	if (written >= 0 && !fstat(written, &own) && !fstatat(folder, file_name, &there, AT_SYMLINK_NOFOLLOW) && own.st_dev == there.st_dev &&
+	    own.st_ino == there.st_ino)
+		unlinkat(folder, file_name, 0);
 	if (remove_socket)
 		unlink(remove_socket);
-}
-
-/* One line on stderr, and the end. */
-static __attribute__((noreturn, format(printf, 1, 2))) void die(const char *format, ...)
-{
-	va_list args;
-
-	fflush(stdout);
-	fprintf(stderr, "worker: ");
-	va_start(args, format);
-	vfprintf(stderr, format, args);
-	va_end(args);
-	fputc('\n', stderr);
-	exit(1);
 }
 
 static void end(int sig)
@@ -92,36 +80,9 @@ static void end(int sig)
 	ended = 1;
 }
 
-static void *memory(size_t bytes)
-{
-	void *p = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
-
-	if (!p)
-		die("no memory for %zu bytes", bytes);
-	return p;
-}
-
 /* ------------------------------------------------------------------------------------------------------------------------
  * Set-up
  */
-
-static struct ibv_pd *open_device(void)
-{
-	struct ibv_device **list = ibv_get_device_list(NULL);
-	struct ibv_context *ctx = NULL;
-	struct ibv_pd *pd;
-
-	for (int i = 0; list && list[i] && !ctx; i++)
-		if (mlx5dv_is_supported(list[i]) && (!opt.device || !strcmp(opt.device, ibv_get_device_name(list[i]))))
-			ctx = ibv_open_device(list[i]);
-	if (!ctx)
-		die("no mlx5 device%s%s", opt.device ? " named " : "", opt.device ? opt.device : "");
-	ibv_free_device_list(list);
-	pd = ibv_alloc_pd(ctx);
-	if (!pd)
-		die("no protection domain: %s", strerror(errno));
-	return pd;
-}
 
 /* What payloads by a key are read to. */
 static struct inlay_pool *make_pool(struct ibv_pd *pd)
@@ -192,22 +153,47 @@ static void set_up(struct ibv_pd *pd)
 		printf("plugin %llu %s\n", (unsigned long long)entries[i].id, entries[i].plugin->name);
 }
 
-/* Writes the address file under another name first, so that who finds it finds all of it. */
+/* Opens the folder of a file, along no symbolic link: others might have put it there. What is left of the path is the file's name. */
+static int open_folder(const char *path, const char **rest)
+{
+	int fd = open(*path == '/' ? "/" : ".", O_PATH | O_DIRECTORY | O_CLOEXEC), next;
+	char part[256];
+	size_t n;
+
+	for (;; path += n) {
+		path += strspn(path, "/");
+		n = strcspn(path, "/");
+		*rest = path;
+		if (fd < 0 || !path[n])
+			return fd;
+		snprintf(part, sizeof(part), "%.*s", n < sizeof(part) ? (int)n : 0, path);
+		next = openat(fd, part, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		close(fd);
+		fd = next;
+	}
+}
+
+/* Writes the address file under another name first, so that who finds it finds all of it; and never over another one. */
 static void write_address(const char *line)
 {
-	char other[4096];
+	char other[300];
 	int fd;
 
-	if ((size_t)snprintf(other, sizeof(other), "%s.%d", opt.file, (int)getpid()) >= sizeof(other))
+	folder = open_folder(opt.file, &file_name);
+	if (folder < 0)
+		die("%s: %s", opt.file, errno == ENOTDIR ? "a symbolic link, or no folder, is on the way" : strerror(errno));
+	if ((size_t)snprintf(other, sizeof(other), "%s.%d", file_name, (int)getpid()) >= sizeof(other))
 		die("the address file's name is too long");
-	fd = open(other, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-	if (fd < 0 || write(fd, line, strlen(line)) != (ssize_t)strlen(line) || fchmod(fd, 0600) || close(fd) || rename(other, opt.file)) {
+	fd = openat(folder, other, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0 || write(fd, line, strlen(line)) != (ssize_t)strlen(line) || fchmod(fd, 0600) ||
+	    renameat2(folder, other, folder, file_name, RENAME_NOREPLACE)) {
 		int err = errno;
 
-		unlink(other);
-		die("%s: %s", opt.file, strerror(err));
+		if (fd >= 0)
+			unlinkat(folder, other, 0);
+		die("%s: %s", opt.file, err == EEXIST ? "is there already: another worker's, or left by one that was killed" : strerror(err));
 	}
-	remove_file = opt.file;
+	written = fd;
 }
 
 static void listen_at(void)
@@ -291,6 +277,8 @@ static void welcome(struct guest *g)
 	size_t size = inlay_task_conn_size(&params);
 	int err = meet_greeting_read(g->greeting, token);
 
+	if (!err && worker.num_conns == opt.hosts)
+		err = -ENOSPC;
 	if (!err) {
 		g->conn = memory(sizeof(*g->conn));
 		g->memory = memory(size);
@@ -334,38 +322,57 @@ static void hear(struct guest *g)
 		welcome(g);
 }
 
+/* Who has not said in time what it wants. Whoever it is, it is told. */
+static void send_away(struct guest *g, int err)
+{
+	say(g->fd, err, NULL);
+	leave(g);
+}
+
+/* All that have come. Where too many say nothing, the one that has said nothing for longest goes. */
 static void come(uint64_t now)
 {
-	struct guest *g = guests;
-	int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+	struct guest *g, *place, *oldest;
+	uint32_t silent;
+	int fd;
 
-	if (fd < 0)
-		return;
-	while (g < guests + opt.hosts && g->fd >= 0)
-		g++;
-	if (g == guests + opt.hosts) {
-		say(fd, -ENOSPC, NULL);
-		close(fd);
-		count.refused++;
-		return;
+	while ((fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC)) >= 0) {
+		place = oldest = NULL;
+		silent = 0;
+		for (g = guests; g < guests + MAX_GUESTS; g++) {
+			if (g->fd < 0) {
+				place = g;
+			} else if (!g->conn) {
+				silent++;
+				oldest = !oldest || g->since < oldest->since ? g : oldest;
+			}
+		}
+		if (silent == GREETERS) {
+			send_away(oldest, -EAGAIN);
+			place = oldest;
+		}
+		/* There are as many connections as hosts at most: there is a place. */
+		memset(place, 0, sizeof(*place));
+		place->fd = fd;
+		place->since = now++;
+		hear(place);
 	}
-	memset(g, 0, sizeof(*g));
-	g->fd = fd;
-	g->since = now;
 }
 
 /* Looks at all sockets, and at the worker's descriptor; sleeps until there is something to do, for so many ms. */
 static void look(uint64_t now, int sleep_ms)
 {
-	struct pollfd p[MAX_HOSTS + 2];
-	struct guest *who[MAX_HOSTS + 2];
+	struct pollfd p[MAX_GUESTS + 2];
+	struct guest *who[MAX_GUESTS + 2];
 	uint32_t n = 2;
 
 	p[0] = (struct pollfd){listener, POLLIN, 0};
 	p[1] = (struct pollfd){sleep_ms ? inlay_task_worker_fd(&worker) : -1, POLLIN, 0};
-	for (struct guest *g = guests; g < guests + opt.hosts; g++) {
-		if (g->fd >= 0 && (g->leaving || (!g->conn && now - g->since > GREETING_TIME)))
+	for (struct guest *g = guests; g < guests + MAX_GUESTS; g++) {
+		if (g->fd >= 0 && g->leaving)
 			leave(g);
+		else if (g->fd >= 0 && !g->conn && now > g->since + GREETING_TIME)
+			send_away(g, -ETIMEDOUT);
 		if (g->fd < 0 || g->leaving)
 			continue;
 		who[n] = g;
@@ -385,7 +392,7 @@ static void look(uint64_t now, int sleep_ms)
 /* Whether a handler has something to do, which only plugins' progress finds. */
 static int busy(void)
 {
-	for (struct guest *g = guests; g < guests + opt.hosts; g++)
+	for (struct guest *g = guests; g < guests + MAX_GUESTS; g++)
 		if (g->conn && inlay_task_conn_kept(g->conn))
 			return 1;
 	return 0;
@@ -401,7 +408,7 @@ static void serve(void)
 		if (inlay_task_worker_progress(&worker, now, 64))
 			last = now;
 		while ((c = inlay_task_worker_gone(&worker)))
-			for (struct guest *g = guests; g < guests + opt.hosts; g++)
+			for (struct guest *g = guests; g < guests + MAX_GUESTS; g++)
 				if (g->conn == c)
 					leave(g);
 		if (worker.num_conns)
@@ -440,16 +447,6 @@ static void usage(void)
 	       "  --idle SECONDS  ends when no host has been there for so long: 60; 0: never\n"
 	       "  --help          this text\n\n"
 	       "SIGTERM and SIGINT end it in order.\n", MAX_HOSTS);
-}
-
-static uint32_t number(const char *name, const char *text, uint32_t min, uint32_t max)
-{
-	char *rest;
-	unsigned long n = strtoul(text, &rest, 10);
-
-	if (*text < '0' || *text > '9' || *rest || n < min || n > max)
-		die("--%s wants a number from %u to %u, not '%s'", name, min, max, text);
-	return (uint32_t)n;
 }
 
 static void parse(int argc, char **argv)
@@ -500,14 +497,15 @@ int main(int argc, char **argv)
 	atexit(tidy);
 	sigaction(SIGTERM, &on_end, NULL);
 	sigaction(SIGINT, &on_end, NULL);
-	for (uint32_t i = 0; i < MAX_HOSTS; i++)
+	sigaction(SIGHUP, &on_end, NULL);
+	for (uint32_t i = 0; i < MAX_GUESTS; i++)
 		guests[i].fd = -1;
 	for (uint32_t i = 0; i < opt.num_loads; i++)
 		load(opt.loads[i], &objects[i]);
-	set_up(open_device());
+	set_up(open_device(opt.device));
 	listen_at();
 	serve();
-	for (struct guest *g = guests; g < guests + opt.hosts; g++)
+	for (struct guest *g = guests; g < guests + MAX_GUESTS; g++)
 		for (uint64_t until = meet_now() + 1000000000; g->fd >= 0; inlay_task_worker_progress(&worker, meet_now(), 64)) {
 			leave(g);
 			if (meet_now() > until)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# What a user of examples/worker and examples/offload sees: figures, one clear line whenever something is wrong, and processes that end.
+# What a user of examples/worker, examples/offload and examples/group sees: figures, one clear line whenever something is wrong, and processes that end.
 . tests/tap.sh
 
 device=()
@@ -22,6 +22,11 @@ worker() # option...: what it says
 offload()
 {
 	timeout -k 1 120 "${run[@]}" "$B/examples/offload" "${device[@]}" "$@"
+}
+
+group()
+{
+	timeout -k 1 120 "${run[@]}" "$B/examples/group" "${device[@]}" "$@"
 }
 
 refused() # name pattern program option...: ends with 1 and one line that says so
@@ -81,6 +86,17 @@ for size in 1 4000; do
 	try "$size bytes" offload --iters 20 --size $size
 done
 
+# ---- workers that know each other ----
+for workers in 2 3; do
+	group --workers $workers >"$dir/out" 2>&1 && grep -q "^$workers workers, all segments as they should be" "$dir/out" &&
+		[ "$(grep -c 'every byte verified' "$dir/out")" = $workers ]
+	result $? "$workers workers put into each other's segments"
+done
+group --device nothing_7 >"$dir/out" 2>&1
+[ $? = 1 ] && grep -q 'no mlx5 device named nothing_7' "$dir/out"
+result $? "group: no such device"
+refused "group: one worker" "number from 2" group --workers 1
+
 # ---- arguments ----
 try "worker --help" eval 'worker --help | grep -q ^usage'
 try "offload --help" eval 'offload --help | grep -q ^usage'
@@ -92,6 +108,15 @@ refused "worker: no folder to load from" "from where" worker --load 100:counter 
 refused "worker: a plugin that is not there" "No such file" worker --folder "$at" --load 100:none "$at/address"
 refused "worker: a plugin without id" "ID:NAME" worker --folder "$at" --load counter "$at/address"
 refused "worker: an address file in no folder" "No such file" worker "$at/none/address"
+mkdir "$at/real"
+ln -s real "$at/link"
+refused "worker: an address file in a folder behind a symbolic link" "symbolic link" worker "$at/link/address"
+ln -s real/address "$at/dangling"
+refused "worker: an address file that is a symbolic link" "is there already" worker "$at/dangling"
+echo something >"$at/something"
+refused "worker: an address file that is another file" "is there already" worker "$at/something"
+[ "$(cat "$at/something")" = something ] && [ -z "$(ls "$at/real")" ] && [ ! -e "$at"/something.* ]
+result $? "which stays as it is"
 refused "worker: no such address to listen at" "cannot listen" worker --bind 192.0.2.1 "$at/address"
 refused "worker: no such device" "no mlx5 device" worker --device nothing_7 "$at/address"
 refused "offload: an unknown option" "no such option" offload --nonsense
@@ -137,6 +162,10 @@ wait $other
 rc=$?
 cp "$dir/a.out" "$dir/out"
 result $rc "the other"
+refused "a second worker for the same address file" "is there already" worker "$at/address"
+refused "a second worker at the same socket" "cannot listen" worker --unix "$at/socket" "$at/second"
+[ -e "$at/address" ] && [ -S "$at/socket" ] && [ ! -e "$at/second" ]
+result $? "leave the first one's files"
 kill -TERM $server
 ends $server "$dir/worker.out" && grep -q '^2 hosts, 0 refused; [1-9][0-9]* commands, .* 0 strays' "$dir/out"
 result $? "SIGTERM ends it in order, with its counts"
@@ -157,7 +186,41 @@ long_host
 exec 8>&-
 try "a host after one that was killed" offload --worker "$at/address" --iters 20
 
+kill -TERM $server
+ends $server "$dir/worker.out"
+result $? "its end"
+
+# ---- who holds a place ----
+serve --hosts 1
+port=$(cut -d' ' -f5 "$at/address")
+for fd in {20..79}; do
+	eval "exec $fd<>/dev/tcp/127.0.0.1/$port"
+	[ $((fd % 2)) = 0 ] || printf 'inlaymee\1\0' >&$fd # and no more
+done
+try "a host beside 60 that say nothing, or half of it" offload --worker "$at/address" --iters 20
+# With EAGAIN when too many came behind it, else, after its time, with ETIMEDOUT
+answers=$(for fd in {20..79}; do timeout 20 head -c 12 <&$fd | od -An -tx1 | tr -d ' \n'; echo; done | grep -cE '^696e6c61796d65650100(0b|6e)00$')
+same "each of them is told why, and sent away" 60 "$answers"
+for fd in {20..79}; do
+	eval "exec $fd>&-"
+done
+long_host
+refused "offload: a worker that has its hosts" "as many hosts as it may" offload --worker "$at/address"
+{ kill -KILL $host; wait $host; } 2>/dev/null
+for _ in {1..100}; do # until the worker has seen it
+	offload --worker "$at/address" --iters 20 >"$dir/out" 2>&1 && break
+	grep -q 'as many hosts' "$dir/out" || break
+done
+grep -q 'every byte verified' "$dir/out"
+result $? "the place of one that was killed comes back"
+long_host
+kill -TERM $server
+ends $server "$dir/worker.out" && [ ! -e "$at/address" ] && ends $host "$dir/host.out"
+[ $? = 1 ] && grep -q 'connection to the worker has broken' "$dir/out"
+result $? "SIGTERM ends it while a host gives commands, who says so"
+
 # ---- a worker dies ----
+serve
 long_host
 { kill -KILL $server; wait $server; } 2>/dev/null
 ends $host "$dir/host.out"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * task_ends.c: the life of what a host has with the plugins rdma and rdmo of examples/plugins: connections that end in mid-operation, many of
- * them, with everything counted; a device that does not let go at once; what a hostile host or peer may try. What the operations do,
+ * task_ends.c: the life of what a host has with the plugins rdma and rdmo of examples/plugins: connections that end in mid-operation, many
+ * of them, with everything counted; a device that does not let go at once; what a hostile host or peer may try. What the operations do,
  * task_plugins.c looks at.
  *
  * Environment

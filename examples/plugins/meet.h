@@ -138,6 +138,17 @@ static inline int meet_place_read(const char *file, struct meet_place *p)
 	return 0;
 }
 
+/* What a negative errno of meet_worker's is. */
+static inline const char *meet_why(int err)
+{
+	switch (err) {
+	case -ENOSPC: return "it has as many hosts as it may have";
+	case -EAGAIN: return "too many others were there at the same time";
+	case -EPROTO: return "it is no worker, or one of another version";
+	default: return strerror(-err);
+	}
+}
+
 /* Sends or receives all of it until `end`. 0 or a negative errno; -ECONNRESET when the other side has closed. */
 static inline int meet_move(int fd, int out, void *buf, size_t len, uint64_t end)
 {
