@@ -124,10 +124,10 @@ static void introduce(uint32_t index)
 /* This member's worker comes to the right neighbour's segment, and the left neighbour's to this one's. The segment's handle. */
 static uint64_t look_up(uint32_t left, uint32_t right)
 {
-	struct inlay_worker_segment s;
+	struct inlay_worker_segment s = {0};
 	struct inlay_task_address peer;
-	const void *address;
-	uint32_t len;
+	const void *address = NULL;
+	uint32_t len = 0;
 
 	need(inlay_worker_group_segment(&group, right, (uintptr_t)segment, &s), "the right neighbour's segment");
 	if (s.bytes != SEGMENT || s.memh_len != INLAY_TASK_ADDRESS)
@@ -157,7 +157,7 @@ static void member(uint32_t index)
 {
 	uint32_t left = (index + opt.workers - 1) % opt.workers, right = (index + 1) % opt.workers;
 	static uint8_t should[SEGMENT];
-	uint64_t mapped, id, end = deadline();
+	uint64_t mapped, id = 0, end = deadline();
 	char file[80];
 	int err;
 
