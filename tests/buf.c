@@ -597,7 +597,7 @@ static void fewer(void **state)
 static void devices(void **state)
 {
 	struct inlay_inventory *first = inventory_started(4), *second = inventory_make(4), *third = inventory_make(4);
-	struct inlay_buf *a = NULL, *b = NULL, *c = NULL;
+	struct inlay_buf *a = NULL, *b = NULL, *c = NULL, *all[3];
 	struct inlay_buf_args args;
 	struct inlay_keys keys, keys0;
 	struct inlay_pool *pool;
@@ -634,7 +634,10 @@ static void devices(void **state)
 	must(inlay_buf_dec_refcount(c, NULL));
 	must(inlay_inventory_dup(first, b, &c));
 	assert_int_equal(inlay_buf_rkey(c), keys0.rkey);
-	assert_int_equal(inlay_buf_put((struct inlay_buf *[]){a, b, c}, 3), 3);
+	all[0] = a;
+	all[1] = b;
+	all[2] = c;
+	assert_int_equal(inlay_buf_put(all, 3), 3);
 	/* Pool and array */
 	must(inlay_pool_create(given(inlay_pool_size(4)), inlay_pool_size(4), 4, 64, &t.m, &pool));
 	must(inlay_pool_set_dev(pool, 2));
