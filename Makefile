@@ -4,7 +4,7 @@
 B = build
 PREFIX = /usr/local
 STD = gnu11
-CFLAGS = -O2 -g
+CFLAGS = -O2 -g1
 WERROR = -Werror
 PROVE = -j2
 SANITIZE =
@@ -123,7 +123,7 @@ run: $(B)/examples/pingpong $(B)/libsoftdev.so ## the example on an mlx5 device,
 
 check: all ## all tests, within 10 minutes
 	@[ -z "$(DEVICE)" ] || [ -e /sys/class/infiniband/$(DEVICE) ] || { echo "no device $(DEVICE) in /sys/class/infiniband" >&2; exit 2; }
-	$(Q)B=$(B) CC="$(CC)" DEVICE=$(DEVICE) SOFTDEV_LINKED=$(SANITIZE) prove $(PROVE) --timer --exec tests/exec $(tests) $(SCRIPTS)
+	$(Q)B=$(B) CC="$(CC)" DEVICE=$(DEVICE) SOFTDEV_LINKED=$(SANITIZE) prove $(PROVE) --timer --exec tests/exec $(SCRIPTS) $(tests)
 
 check-all: ## tests with every compiler, standard, optimisation and sanitizer, and the long random ones, within 75 minutes
 	$(Q)tests/matrix

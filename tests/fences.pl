@@ -140,12 +140,25 @@ sub step
 	}
 }
 
+# The registers before one instruction; most are of no interest outside of a scenario
+sub registers
+{
+	my ($text) = @_;
+	return unless $text =~ /\b(?:R?IP|PC) ?=([0-9a-f]{16})/;
+	my $name = $function{hex $1} // '';
+	return unless $scenario || $name eq '_start' || $name =~ /^s_/;
+	%r = ();
+	$r{$1} = hex $2 while $text =~ /\b([A-Z][A-Z0-9]+) ?=([0-9a-f]{16})\b/g;
+	step();
+}
+
+my $text = '';
 while (<$trace>) {
 	if (/^ PC=|^RAX=/) {
-		step();
-		%r = ();
+		registers($text);
+		$text = '';
 	}
-	$r{$1} = hex $2 while /\b([A-Z][A-Z0-9]+) ?=([0-9a-f]{16})\b/g;
+	$text .= $_ if /=[0-9a-f]{16}/;
 }
-step();
+registers($text);
 report();
