@@ -173,9 +173,9 @@ INLAY_COLD int inlay_task_conn_free(struct inlay_task_conn *c)
  * memory  for commands and messages, on a cache line, better on a page
  * size    its bytes, at least inlay_task_conn_size(&worker->params)
  *
- * Returns 0; -EINVAL for an argument out of its range; -ENOMEM when size is too small, the worker has as many connections as it may or as its
- * CQ has room for, or the device has not as much; what inlay_task_link_create returns; else the negative errno of the verbs call that failed. On failure nothing is
- * left behind.
+ * Returns 0; -EINVAL for an argument out of its range; -ENOMEM when size is too small, the worker has as many connections as it may or as
+ * its CQ has room for, or the device has not as much; what inlay_task_link_create returns; else the negative errno of the verbs call that
+ * failed. On failure nothing is left behind.
  */
 INLAY_COLD int inlay_task_conn_create(struct inlay_task_conn *c, void *memory, size_t size, struct inlay_task_worker *w)
 {
@@ -347,12 +347,16 @@ INLAY_FN void *inlay_task_handles_remove(struct inlay_task_handles *t, uint64_t 
 	return object;
 }
 
-/* A plugin's pointer with a connection, NULL at first; slot: as cmd->entry has it, or the plugin's place among the entries. */
+/*
+ * A plugin's pointer with a connection: NULL at first. index: of the plugin, as cmd->entry has it: its place among the entries. NULL too
+ * for an index beyond the worker's params.plugins.
+ */
 INLAY_FN void *inlay_task_conn_state(const struct inlay_task_conn *c, uint32_t index)
 {
 	return index < c->worker->params.plugins ? c->states[index] : NULL;
 }
 
+/* Sets it. Returns 0, or -EINVAL for an index beyond the worker's params.plugins. */
 INLAY_FN int inlay_task_conn_set_state(struct inlay_task_conn *c, uint32_t index, void *state)
 {
 	if (index >= c->worker->params.plugins)

@@ -67,10 +67,11 @@
  * Quarantine. A task that was completed early, by its deadline, although its command was sent, is not to be used again as long as the
  * device could still read its payload, or the worker read its payload or write its response through a window. It leaves that state when the
  * late answer comes (its windows are then closed), when its windows have been closed at the caller's request (inlay_task_revoke), when its
- * send is done, if it was only that, or with the end of the queue pair. params.reusable is then called. A worker that uses a revoked window
- * breaks the connection: a refused RDMA access costs a reliable queue pair. A task without windows whose
- * send is done, or whose payload was copied into the WQE, has nothing to wait for: it is IDLE in its callback, and its late answer is
- * dropped by its generation.
+ * send is done, if it was only that, or after the connection's end, when the device has given back everything that was posted: tasks that
+ * end with the connection, and are so held, may be in quarantine in their callbacks, too. params.reusable is then called. A worker that
+ * uses a revoked window breaks the connection: a refused RDMA access costs a reliable queue pair. A task without windows whose send is
+ * done, or whose payload was copied into the WQE, has nothing to wait for: it is IDLE in its callback, and its late answer is dropped by
+ * its generation.
  *
  * The in-flight limit is the smaller one of params.in_flight, a power of two, and the worker's credits. A command that was sent and whose
  * answer has not come counts, also when its task was completed early: the worker has still to do with it. inlay_task_host_outstanding
@@ -261,6 +262,8 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_host {
 	uint32_t orphans;               /* answers to come that no task waits for */
 	uint32_t unclaimed;             /* answers that came and were no task's */
 	uint32_t strays;                /* of all time: those, and whatever else should not have come */
+	uint32_t flushed;               /* receives that the device has given back since the connection's end */
+	uint32_t marked;                /* the last WQE of a broken connection is posted: one that says when it is done */
 	uint32_t aged;                  /* the send queue's pi when inlay_task_host_age was called last */
 	int broken;                     /* why: a negative errno; 0: it is not */
 	uint32_t stopped;
@@ -492,15 +495,16 @@ INLAY_COLD void inlay_task_host_begin(struct inlay_task_host *h, const struct in
 /*
  * Frees what inlay_task_host_create made; memory is the caller's again. What of it could not be freed is kept, and it may be called again.
  *
- * Returns 0; -EBUSY while a task is in flight, ripe or in quarantine (inlay_task_host_stop and progress end that), or when something is in
- * use.
+ * Returns 0; -EBUSY while a task is in flight or ripe, or in quarantine and the connection has not broken (inlay_task_host_stop and
+ * progress end that), or when something is in use.
  */
 INLAY_COLD int inlay_task_host_destroy(struct inlay_task_host *h)
 {
 	uint32_t i;
 
 	for (i = 0; i < h->num; i++)
-		if (h->tasks[i].state != INLAY_TASK_FREE && h->tasks[i].state != INLAY_TASK_IDLE)
+		if (h->tasks[i].state != INLAY_TASK_FREE && h->tasks[i].state != INLAY_TASK_IDLE &&
+		    (h->tasks[i].state != INLAY_TASK_QUARANTINE || !h->broken))
 			return -EBUSY;
 	h->limit = 0;
 	if (inlay_task_link_destroy(&h->link))

@@ -4,7 +4,7 @@
  * it; who uses tasks fills a struct inlay_task_path and reads no further.
  *
  *   inlay_task_link_create(&link, &caps, &path);      a QP in INIT: receives may be posted
- *   inlay_task_link_address(&link, blob);             76 bytes for the other side, passed by the caller
+ *   inlay_task_address_write(blob, &link.self);       76 bytes for the other side, passed by the caller
  *   inlay_task_link_connect(&link, &peer);            its address, read by inlay_task_address_read: RTS
  *   inlay_task_link_break(&link);                     to the error state: what is outstanding is flushed
  *   inlay_task_link_destroy(&link);

@@ -137,8 +137,8 @@ INLAY_COLD int inlay_plugin_folder(const char *path)
 }
 
 /*
- * A name by which the loader gets an open file. It takes two objects of one name for the same without looking, and descriptors' numbers come
- * again; so the name says which file it is: its device and inode, as 128 steps that lead nowhere, "/." for a one and "/" for a zero.
+ * A name by which the loader gets an open file. It takes two objects of one name for the same without looking, and descriptors' numbers
+ * come again; so the name says which file it is: its device and inode, as 128 steps that lead nowhere, "/." for a one and "/" for a zero.
  */
 INLAY_COLD void inlay_plugin_path(char path[INLAY_PLUGIN_PATH], int fd, const struct stat *st)
 {

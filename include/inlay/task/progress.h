@@ -49,8 +49,8 @@ INLAY_COLD void inlay_task_closed(struct inlay_task *t)
 /* The generation that follows: whatever was said of the one before is said of nobody. */
 INLAY_ALWAYS void inlay_task_next(struct inlay_task *t)
 {
-	/* The upper half; it comes round by itself. */
-	((inlay_task_word *)(void *)&t->context)[1]++;
+	/* The upper half; it comes round by itself. Two that are near each other differ by more than a bit. */
+	((inlay_task_word *)(void *)&t->context)[1] += 3;
 	t->deadline = INLAY_TASK_NEVER;
 }
 
@@ -101,6 +101,15 @@ INLAY_COLD void inlay_task_close(struct inlay_task *t)
 	h->owed = 1;
 }
 
+/*
+ * Whether the device has given back all that was posted to a broken connection. Only then is it done with memory that it gathers from or
+ * that windows were open to; the first completion that has failed says nothing of the others.
+ */
+INLAY_COLD int inlay_task_host_drained(const struct inlay_task_host *h)
+{
+	return !inlay_sq_pending(&h->link.sq) && h->flushed > h->mask;
+}
+
 /* Those that wait: windows are closed as soon as there is room for it, and who has nothing to wait for any more goes on. */
 INLAY_COLD void inlay_task_host_wait(struct inlay_task_host *h)
 {
@@ -112,6 +121,15 @@ INLAY_COLD void inlay_task_host_wait(struct inlay_task_host *h)
 		struct inlay_task *t = &h->tasks[i];
 
 		next = h->more[i].next;
+		if (h->broken) {
+			if (inlay_task_host_drained(h)) {
+				inlay_task_let_go(t);
+			} else {
+				h->more[i].next = h->waiting;
+				h->waiting = i;
+			}
+			continue;
+		}
 		if (t->held & windows && (t->held & (INLAY_TASK_HELD_CLOSE | INLAY_TASK_HELD_CLOSED)) == INLAY_TASK_HELD_CLOSE)
 			inlay_task_close(t);
 		if (inlay_task_is_sent(t) && (!(t->held & windows) || t->held & INLAY_TASK_HELD_CLOSED)) {
@@ -216,8 +234,8 @@ INLAY_COLD int inlay_task_revoke(struct inlay_task *t)
 }
 
 /*
- * The connection is at its end: every task is completed, and none is in quarantine, since a queue pair in error neither sends nor lets
- * anyone in.
+ * The connection is at its end: every task is completed. Those whose memory the device could still use are in quarantine until it has
+ * given back all that was posted.
  */
 INLAY_COLD void inlay_task_host_break(struct inlay_task_host *h, int why)
 {
@@ -228,7 +246,6 @@ INLAY_COLD void inlay_task_host_break(struct inlay_task_host *h, int why)
 	h->broken = h->stopped ? -ECONNABORTED : why;
 	h->limit = 0;
 	h->outstanding = h->orphans = h->unclaimed = 0;
-	h->waiting = INLAY_TASK_NONE;
 	h->hurry = 0;
 	h->due = 0;
 	for (i = 0; i < h->num; i++) {
@@ -236,17 +253,18 @@ INLAY_COLD void inlay_task_host_break(struct inlay_task_host *h, int why)
 
 		if (t->state == INLAY_TASK_FREE || t->state == INLAY_TASK_IDLE)
 			continue;
-		if (t->state == INLAY_TASK_QUARANTINE && t->held)
-			inlay_task_queue(t);
-		inlay_task_closed(t);
 		t->early = 0;
+		t->held &= INLAY_TASK_HELD_PAYLOAD | INLAY_TASK_HELD_RESPONSE | INLAY_TASK_HELD_SEND;
 		if (t->state == INLAY_TASK_FLYING) {
 			t->status = h->broken;
 			t->by = INLAY_TASK_BY_CONNECTION;
 			t->response_len = 0;
+		}
+		if (t->state == INLAY_TASK_FLYING || t->state == INLAY_TASK_CLOSING) {
+			inlay_task_host_forget(h, t);
 			inlay_task_ripen(t);
-		} else if (t->state == INLAY_TASK_CLOSING) {
-			inlay_task_ripen(t);
+		} else if (t->state == INLAY_TASK_QUARANTINE && t->held) {
+			inlay_task_wait(t);
 		}
 	}
 }
@@ -270,8 +288,11 @@ INLAY_COLD void inlay_task_host_error(struct inlay_task_host *h, const struct ml
 {
 	enum ibv_wc_status status = inlay_cqe_status(cqe);
 
-	if (inlay_cqe_is_send(cqe))
-		inlay_sq_release(&h->link.sq, cqe);
+	if (!inlay_cqe_is_send(cqe))
+		h->flushed++;
+	else if (inlay_sq_release(&h->link.sq, cqe))
+		h->strays++;
+	h->due = 0;
 	inlay_task_host_break(h, status == IBV_WC_RETRY_EXC_ERR || status == IBV_WC_RNR_RETRY_EXC_ERR ? -ECONNRESET : -ECONNABORTED);
 }
 
@@ -371,6 +392,8 @@ INLAY_COLD uint32_t inlay_task_host_deliver(struct inlay_task_host *h, uint32_t 
 		h->ripe = h->more[h->ripe].next;
 		if (t->held == INLAY_TASK_HELD_SEND && inlay_task_is_sent(t))
 			t->held = 0;
+		else if (h->broken && inlay_task_host_drained(h))
+			inlay_task_closed(t);
 		if (t->held) {
 			t->state = INLAY_TASK_QUARANTINE;
 			inlay_task_wait(t);
@@ -442,7 +465,8 @@ INLAY_COLD uint32_t inlay_task_host_tend(struct inlay_task_host *h, uint32_t max
 	if (h->params.period && h->limit && h->probe_at < h->due)
 		h->due = h->probe_at;
 	n = inlay_task_host_deliver(h, max);
-	if (h->ripe != INLAY_TASK_NONE || h->waiting != INLAY_TASK_NONE || h->hurry)
+	/* After the connection's end those that wait do so for its completions. */
+	if (h->ripe != INLAY_TASK_NONE || (h->waiting != INLAY_TASK_NONE && !h->broken) || h->hurry)
 		h->due = 0;
 	if (h->owed) {
 		h->owed = 0;
@@ -466,6 +490,7 @@ INLAY_COLD void inlay_task_host_other(struct inlay_task_host *h, const struct ml
 	} else if (!inlay_cqe_is_send(cqe)) {
 		/* With an immediate, a key to close, written: it has taken a receive, and no answer does that. */
 		h->strays++;
+		h->flushed++;
 		if (h->link.qp)
 			inlay_task_link_break(&h->link);
 		inlay_task_host_break(h, -ECONNABORTED);
@@ -476,6 +501,11 @@ INLAY_COLD void inlay_task_host_other(struct inlay_task_host *h, const struct ml
 			h->probing = 0;
 		if ((sq->pi - h->aged) >> 30)
 			inlay_task_host_age(h);
+	}
+	/* WQEs that were done without a completion have none at the end either: one more, behind them all, has. As soon as it has room. */
+	if (h->broken && !h->marked && !inlay_post_nop(sq, INLAY_SIGNALED)) {
+		inlay_sq_ring(sq);
+		h->marked = 1;
 	}
 	inlay_cq_advance(&h->cq, 1);
 }
@@ -494,6 +524,7 @@ INLAY_COLD void inlay_task_host_message(struct inlay_task_host *h, uint32_t byte
 	struct inlay_task *t;
 	int err;
 
+	__builtin_memset(&a, 0, sizeof(a));
 	h->quiet++;
 	t = inlay_task_host_sort(h, msg, bytes, &a, &err);
 	if (t && !h->broken) {

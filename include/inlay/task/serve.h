@@ -383,20 +383,23 @@ INLAY_FN void inlay_task_worker_flush(struct inlay_task_worker *w)
  * Data path: what is rare
  */
 
-/* The connection has ended. */
+/* The connection has ended. What the device may still read or write stays in `sending` until it has given back all that was posted. */
 INLAY_COLD void inlay_task_conn_end(struct inlay_task_conn *c)
 {
-	struct inlay_task_fifo *const lists[3] = {&c->waiting, &c->answered, &c->sending};
+	struct inlay_task_fifo *const lists[2] = {&c->waiting, &c->answered};
 	struct inlay_task_cmd *cmd;
 	uint32_t i;
 
 	if (c->broken)
 		return;
 	c->broken = 1;
-	for (i = 0; i < 3; i++)
+	for (i = 0; i < 2; i++)
 		while ((cmd = inlay_task_fifo_first(c, lists[i]))) {
 			inlay_task_fifo_pop(c, lists[i]);
-			inlay_task_cmd_spare(cmd);
+			if (cmd->state == INLAY_TASK_CMD_PULLING)
+				inlay_task_fifo_push(c, &c->sending, cmd);
+			else
+				inlay_task_cmd_spare(cmd);
 		}
 	c->next_gone = c->worker->gone;
 	c->worker->gone = c;
@@ -457,7 +460,7 @@ INLAY_ALWAYS uint32_t inlay_task_cmd_dispatch(struct inlay_task_cmd *cmd)
 		/* A handler that says it has written more than there was room for has its command answered all the same. */
 		if (INLAY_UNLIKELY(inlay_task_cmd_answer(cmd, err) == -E2BIG))
 			inlay_task_cmd_answer_data(cmd, -E2BIG, cmd->response, 0);
-	} else if (err == INLAY_TASK_STALL) {
+	} else if (err == INLAY_TASK_STALL && cmd->state == INLAY_TASK_CMD_KEPT) {
 		c->kept--;
 		cmd->state = INLAY_TASK_CMD_WAITING;
 		return 0;
@@ -526,7 +529,10 @@ INLAY_COLD void inlay_task_conn_sort(struct inlay_task_cmd *cmd, const uint8_t *
 {
 	struct inlay_task_conn *c = cmd->conn;
 	struct inlay_task_command head;
-	int err = inlay_task_command_read(&head, msg, bytes);
+	int err;
+
+	__builtin_memset(&head, 0, sizeof(head));
+	err = inlay_task_command_read(&head, msg, bytes);
 
 	if (bytes > c->message)
 		err = -EBADMSG;
@@ -625,6 +631,17 @@ INLAY_ALWAYS struct inlay_task_conn *inlay_task_worker_conn(const struct inlay_t
 	return w->named[i].conn;
 }
 
+/* Commands whose answers have been sent. */
+INLAY_COLD void inlay_task_conn_sent(struct inlay_task_conn *c)
+{
+	struct inlay_task_cmd *cmd;
+
+	while ((cmd = inlay_task_fifo_first(c, &c->sending)) && (int32_t)(inlay_task_sent(&c->link.sq) - cmd->posted) >= 0) {
+		inlay_task_fifo_pop(c, &c->sending);
+		inlay_task_cmd_spare(cmd);
+	}
+}
+
 /* A completion of a send, an error, or what makes no sense. */
 INLAY_COLD void inlay_task_conn_other(struct inlay_task_conn *c, const struct mlx5_cqe64 *cqe)
 {
@@ -647,13 +664,14 @@ INLAY_COLD void inlay_task_conn_other(struct inlay_task_conn *c, const struct ml
 		if (cmd)
 			inlay_task_cmd_spare(cmd);
 	}
-	if (end) {
+	if (end)
 		inlay_task_conn_end(c);
-		return;
-	}
-	while ((cmd = inlay_task_fifo_first(c, &c->sending)) && (int32_t)(inlay_task_sent(&c->link.sq) - cmd->posted) >= 0) {
-		inlay_task_fifo_pop(c, &c->sending);
-		inlay_task_cmd_spare(cmd);
+	if (!c->broken || !inlay_sq_pending(&c->link.sq))
+		inlay_task_conn_sent(c);
+	/* As a host: WQEs that were done without a completion have none at the end either. */
+	if (c->broken && !c->marked && !inlay_post_nop(&c->link.sq, INLAY_SIGNALED)) {
+		c->marked = 1;
+		inlay_task_conn_dirty(c);
 	}
 }
 
@@ -772,6 +790,7 @@ INLAY_COLD int inlay_task_conn_destroy(struct inlay_task_conn *c)
 {
 	struct inlay_task_worker *w = c->worker;
 	struct inlay_task_conn **at;
+	struct inlay_task_cmd *cmd;
 	uint32_t i, qpn = (uint32_t)(c->link.sq.qpn8 >> 8);
 
 	if (w->inside)
@@ -779,9 +798,23 @@ INLAY_COLD int inlay_task_conn_destroy(struct inlay_task_conn *c)
 	if (!c->broken)
 		inlay_task_conn_break(c);
 	inlay_task_conn_end(c);
-	if (c->kept || inlay_task_conn_free(c))
+	if (c->kept)
+		return -EBUSY;
+	/* Before the queue pair goes: nobody rings for it. */
+	for (at = &w->dirty; *at; at = &(*at)->next_dirty)
+		if (*at == c) {
+			*at = c->next_dirty;
+			break;
+		}
+	c->dirty = 0;
+	if (inlay_task_conn_free(c))
 		return -EBUSY;
 	inlay_cq_clean(&w->cq, qpn, NULL);
+	/* Without a queue pair nothing of it is read or written. */
+	while ((cmd = inlay_task_fifo_first(c, &c->sending))) {
+		inlay_task_fifo_pop(c, &c->sending);
+		inlay_task_cmd_spare(cmd);
+	}
 	for (i = 0; i < w->num_conns && w->conns[i] != c; i++)
 		;
 	if (i == w->num_conns)
@@ -791,11 +824,6 @@ INLAY_COLD int inlay_task_conn_destroy(struct inlay_task_conn *c)
 	for (at = &w->gone; *at; at = &(*at)->next_gone)
 		if (*at == c) {
 			*at = c->next_gone;
-			break;
-		}
-	for (at = &w->dirty; *at; at = &(*at)->next_dirty)
-		if (*at == c) {
-			*at = c->next_dirty;
 			break;
 		}
 	for (at = &w->tended; *at; at = &(*at)->next_tended)

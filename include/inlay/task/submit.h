@@ -343,16 +343,15 @@ INLAY_ALWAYS void inlay_task_flies(struct inlay_task *t, struct inlay_task_host 
 	}
 }
 
-/* Opens a window over a task's memory: posts the bind, for which there is room. what: its place in more->windows. */
-INLAY_FN void inlay_task_open(struct inlay_task *t, uint32_t what, const void *data, uint32_t len, uint32_t access,
+/* Opens a window over len bytes of a buffer: posts the bind, for which there is room. what: its place in more->windows. */
+INLAY_FN void inlay_task_open(struct inlay_task *t, uint32_t what, const struct inlay_buf *buf, uint32_t len, uint32_t access,
 			      struct inlay_task_key *key)
 {
 	struct inlay_task_host *h = t->host;
 	struct inlay_task_window *w = &h->windows[h->free_window];
-	struct ibv_sge memory = {(uintptr_t)data, len, 0};
+	struct ibv_sge memory = {(uintptr_t)buf->data, len, buf->lkey};
 	uint32_t now = w->rkey;
 
-	memory.lkey = what ? t->response->lkey : t->payload->lkey;
 	inlay_task_rest(t)->windows[what] = h->free_window;
 	h->free_window = w->next;
 	w->rkey = (now & ~0xffu) | ((now + 1) & 0xff);
@@ -418,11 +417,11 @@ INLAY_FN int inlay_task_submit_other(struct inlay_task *t, int ring)
 
 		while (!buf->data_len) /* one of a list has all of it */
 			buf = inlay_buf_next(buf);
-		inlay_task_open(t, 0, buf->data, buf->data_len, IBV_ACCESS_REMOTE_READ, &c.payload);
+		inlay_task_open(t, 0, buf, buf->data_len, IBV_ACCESS_REMOTE_READ, &c.payload);
 		held |= INLAY_TASK_HELD_PAYLOAD;
 	}
 	if (flags & INLAY_TASK_RESPONSE_KEY) {
-		inlay_task_open(t, 1, t->response->data, response, IBV_ACCESS_REMOTE_WRITE, &c.response);
+		inlay_task_open(t, 1, t->response, response, IBV_ACCESS_REMOTE_WRITE, &c.response);
 		held |= INLAY_TASK_HELD_RESPONSE;
 	}
 	if (windows)
@@ -588,9 +587,9 @@ INLAY_ALWAYS int inlay_task_submit_one(struct inlay_task *t, int ring)
  * validated beyond what this says: see inlay_task_try_submit.
  *
  * Returns 0: the task is the host's until its callback. Else it is the caller's, as it was: -EAGAIN when as many are outstanding as may be,
- * the ring is full, or no window is free: progress, and try again; -EBUSY unless it is IDLE; -E2BIG when the payload fits neither a message
- * nor a key (larger than the worker reads, in pieces, more pieces than params.max_gather, no windows); -ENOTCONN when the host is not
- * connected, or no longer.
+ * the ring is full, or no window is free: flush, progress, and try again; -EBUSY unless it is IDLE; -E2BIG when the payload fits neither a
+ * message nor a key (larger than the worker reads, in pieces, more pieces than params.max_gather, no windows); -ENOTCONN when the host is
+ * not connected, or no longer.
  */
 INLAY_ALWAYS int inlay_task_submit_quiet(struct inlay_task *t)
 {

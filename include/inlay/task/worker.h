@@ -192,7 +192,7 @@ struct inlay_task_worker_params {
 	uint32_t response;              /* bytes of cmd->response */
 	uint32_t max_inline;            /* responses up to that many bytes are copied into the WQE; at most 512 */
 	uint32_t events;                /* a completion channel, to sleep on */
-	struct inlay_pool *pull;        /* started, an element for each connection at least: where payloads by key are read to; NULL: none are */
+	struct inlay_pool *pull;        /* where payloads by key are read to: started, an element for each connection; NULL: none are */
 	uint64_t period;                /* between two probes of each host, in the caller's unit of time; 0: none */
 	uint64_t id;                    /* told to the hosts in the address */
 };
@@ -260,7 +260,7 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_conn {
 	uint8_t probing;
 	uint8_t up;                     /* plugins know of it */
 	uint8_t dry;                    /* a payload waits to be read; later ones are not read before it */
-	uint8_t reserved;
+	uint8_t marked;                 /* a broken one's last WQE is posted: one that says when it is done */
 	uint32_t probe_end;
 	uint32_t pulls;                 /* elements of params.pull that it uses */
 	uint32_t strays;                /* completions that make no sense */
@@ -491,7 +491,7 @@ INLAY_COLD int inlay_task_worker_make(struct inlay_task_worker *w, void *memory,
 	err = -ibv_query_device(pd->context, &device);
 	if (err)
 		return err;
-	/* Every WQE that is flushed has a completion, signaled or not; rings may turn out longer than asked for. conn_create looks again. */
+	/* Every WQE that is flushed has a completion, signaled or not. Rings may turn out longer than asked for: conn_init looks again. */
 	if (cqes > (uint32_t)device.max_cqe)
 		cqes = (uint32_t)device.max_cqe;
 	errno = 0;
@@ -520,9 +520,10 @@ INLAY_COLD int inlay_task_worker_make(struct inlay_task_worker *w, void *memory,
  * size     its bytes, at least inlay_task_worker_size(p)
  * entries  num plugins; copied. Their interfaces are not, and must outlive the worker
  *
- * Returns 0; -EINVAL for an argument out of its range, a pool with less elements than connections, or a plugin without handler; -ENOMEM when size is too small, there are more plugins
- * than p->plugins, or the device has not as much; -EPROTO for a plugin of another version or layout; -EEXIST for two of the same id; what a
- * plugin's open returned; else the negative errno of the verbs call that failed. On failure nothing is left behind.
+ * Returns 0; -EINVAL for an argument out of its range, a pool with less elements than connections, or a plugin without handler; -ENOMEM
+ * when size is too small, there are more plugins than p->plugins, or the device has not as much; -EPROTO for a plugin of another version
+ * or layout; -EEXIST for two of the same id; what a plugin's open returned; else the negative errno of the verbs call that failed. On
+ * failure nothing is left behind.
  */
 INLAY_COLD int inlay_task_worker_create(struct inlay_task_worker *w, void *memory, size_t size, struct ibv_pd *pd,
 					const struct inlay_task_worker_params *p, const struct inlay_task_entry *entries, uint32_t num)
