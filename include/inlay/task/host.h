@@ -380,18 +380,30 @@ INLAY_COLD struct ibv_mr *inlay_task_register(struct ibv_pd *pd, void *addr, siz
 	return mr;
 }
 
+/* A task's own payload buffer without what the caller has chained to it. */
+INLAY_FN void inlay_task_unchain(const struct inlay_task *t)
+{
+	struct inlay_buf *own = t->host->more[inlay_task_context_index(t->context)].payload;
+
+	if (INLAY_UNLIKELY(own->next))
+		inlay_buf_unchain_list(own, inlay_buf_next(own));
+}
+
 /* Takes the host apart again as far as it was made of inlay's objects. */
 INLAY_COLD void inlay_task_host_unmake(struct inlay_task_host *h)
 {
 	uint32_t i;
 
 	for (i = 0; i < h->num && h->more[i].payload; i++) {
+		if (h->tasks[i].host)
+			inlay_task_unchain(&h->tasks[i]);
 		inlay_buf_dec_refcount(h->more[i].payload, NULL);
 		if (h->more[i].response)
 			inlay_buf_dec_refcount(h->more[i].response, NULL);
 	}
 	if (h->inventory)
 		inlay_inventory_destroy(h->inventory);
+	h->inventory = NULL;
 	inlay_mmap_destroy(&h->mmap);
 }
 
@@ -520,11 +532,10 @@ INLAY_COLD int inlay_task_host_destroy(struct inlay_task_host *h)
 	if (h->channel && ibv_destroy_comp_channel(h->channel))
 		return -EBUSY;
 	h->channel = NULL;
-	if (h->mr) {
+	if (h->inventory)
 		inlay_task_host_unmake(h);
-		if (ibv_dereg_mr(h->mr))
-			return -EBUSY;
-	}
+	if (h->mr && ibv_dereg_mr(h->mr))
+		return -EBUSY;
 	h->mr = NULL;
 	h->num = h->num_windows = 0;
 	return 0;

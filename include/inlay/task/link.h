@@ -108,10 +108,10 @@ INLAY_COLD int inlay_task_path_gid(const struct inlay_task_path *p, struct ibv_c
  */
 INLAY_COLD int inlay_task_link_destroy(struct inlay_task_link *l)
 {
-	inlay_sq_fini(&l->sq);
 	if (l->qp && ibv_destroy_qp(l->qp))
 		return -EBUSY;
 	l->qp = NULL;
+	inlay_sq_fini(&l->sq);
 	if (l->own.td && inlay_uar_destroy(&l->own))
 		return -EBUSY;
 	return 0;

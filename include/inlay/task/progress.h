@@ -75,7 +75,9 @@ INLAY_COLD void inlay_task_wait(struct inlay_task *t)
 {
 	struct inlay_task_host *h = t->host;
 
-	inlay_task_host_forget(h, t);
+	/* In quarantine it may do so already. */
+	if (t->state == INLAY_TASK_QUARANTINE)
+		inlay_task_host_forget(h, t);
 	inlay_task_rest(t)->next = h->waiting;
 	h->waiting = inlay_task_index(t);
 	h->due = 0;
@@ -395,8 +397,8 @@ INLAY_COLD uint32_t inlay_task_host_deliver(struct inlay_task_host *h, uint32_t 
 		else if (h->broken && inlay_task_host_drained(h))
 			inlay_task_closed(t);
 		if (t->held) {
-			t->state = INLAY_TASK_QUARANTINE;
 			inlay_task_wait(t);
+			t->state = INLAY_TASK_QUARANTINE;
 		} else {
 			if (t->early)
 				inlay_task_host_orphan(h);
@@ -479,37 +481,6 @@ INLAY_COLD uint32_t inlay_task_host_tend(struct inlay_task_host *h, uint32_t max
  * Data path: progress
  */
 
-/* A completion that is not of a message as they should be. */
-INLAY_COLD void inlay_task_host_other(struct inlay_task_host *h, const struct mlx5_cqe64 *cqe)
-{
-	struct inlay_sq *sq = &h->link.sq;
-
-	h->quiet++;
-	if (inlay_cqe_is_error(cqe)) {
-		inlay_task_host_error(h, cqe);
-	} else if (!inlay_cqe_is_send(cqe)) {
-		/* With an immediate, a key to close, written: it has taken a receive, and no answer does that. */
-		h->strays++;
-		h->flushed++;
-		if (h->link.qp)
-			inlay_task_link_break(&h->link);
-		inlay_task_host_break(h, -ECONNABORTED);
-	} else if (inlay_sq_release(sq, cqe)) {
-		h->strays++;
-	} else {
-		if ((int32_t)(inlay_task_sent(sq) - h->probe_end) >= 0)
-			h->probing = 0;
-		if ((sq->pi - h->aged) >> 30)
-			inlay_task_host_age(h);
-	}
-	/* WQEs that were done without a completion have none at the end either: one more, behind them all, has. As soon as it has room. */
-	if (h->broken && !h->marked && !inlay_post_nop(sq, INLAY_SIGNALED)) {
-		inlay_sq_ring(sq);
-		h->marked = 1;
-	}
-	inlay_cq_advance(&h->cq, 1);
-}
-
 /* Which slot the receive has that completes next. As many are posted all the time: it is the one that is posted next. */
 INLAY_ALWAYS uint8_t **inlay_task_host_slot(const struct inlay_task_host *h)
 {
@@ -534,6 +505,36 @@ INLAY_COLD void inlay_task_host_message(struct inlay_task_host *h, uint32_t byte
 	}
 	inlay_task_repost(&h->link.rq, (uintptr_t)*slot);
 	inlay_rq_ring(&h->link.rq);
+}
+
+/* A completion that is not of a message as they should be. */
+INLAY_COLD void inlay_task_host_other(struct inlay_task_host *h, const struct mlx5_cqe64 *cqe)
+{
+	struct inlay_sq *sq = &h->link.sq;
+
+	h->quiet++;
+	if (inlay_cqe_is_error(cqe)) {
+		inlay_task_host_error(h, cqe);
+	} else if (!inlay_cqe_is_send(cqe)) {
+		/* With an immediate or a key to close, or written: no answer is like that. It has taken a receive, and says nothing. */
+		h->quiet--;
+		inlay_cq_advance(&h->cq, 1);
+		inlay_task_host_message(h, 0);
+		return;
+	} else if (inlay_sq_release(sq, cqe)) {
+		h->strays++;
+	} else {
+		if ((int32_t)(inlay_task_sent(sq) - h->probe_end) >= 0)
+			h->probing = 0;
+		if ((sq->pi - h->aged) >> 30)
+			inlay_task_host_age(h);
+	}
+	/* WQEs that were done without a completion have none at the end either: one more, behind them all, has. As soon as it has room. */
+	if (h->broken && !h->marked && !inlay_post_nop(sq, INLAY_SIGNALED)) {
+		inlay_sq_ring(sq);
+		h->marked = 1;
+	}
+	inlay_cq_advance(&h->cq, 1);
 }
 
 /* One completion, which is freed before the callback is called. Returns 0 when there is none. */

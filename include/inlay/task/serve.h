@@ -606,17 +606,25 @@ INLAY_COLD void inlay_task_worker_probe(struct inlay_task_worker *w, uint64_t no
 /* All that is not a completion. Returns how many handlers were called. */
 INLAY_COLD uint32_t inlay_task_worker_tend(struct inlay_task_worker *w, uint64_t now, uint32_t max)
 {
-	struct inlay_task_conn *c = w->tended, *next;
+	struct inlay_task_conn *c = w->tended, *next, *last;
 	uint32_t n = 0;
 
 	w->tended = NULL;
 	if (w->params.period && now >= w->probe_at)
 		inlay_task_worker_probe(w, now);
 	w->due = w->params.period ? w->probe_at : UINT64_MAX;
-	for (; c; c = next) {
+	for (; c && n < max; c = next) {
 		next = c->next_tended;
 		c->tended = 0;
 		n += inlay_task_conn_tend(c, max - n);
+	}
+	/* Those that had no turn come first in the next. */
+	if (c) {
+		for (last = c; last->next_tended; last = last->next_tended)
+			;
+		last->next_tended = w->tended;
+		w->tended = c;
+		w->due = 0;
 	}
 	return n;
 }
@@ -642,7 +650,7 @@ INLAY_COLD void inlay_task_conn_sent(struct inlay_task_conn *c)
 	}
 }
 
-/* A completion of a send, an error, or what makes no sense. */
+/* A completion of a send, an error, or what makes no sense. Frees it. */
 INLAY_COLD void inlay_task_conn_other(struct inlay_task_conn *c, const struct mlx5_cqe64 *cqe)
 {
 	struct inlay_task_cmd *cmd;
@@ -654,16 +662,17 @@ INLAY_COLD void inlay_task_conn_other(struct inlay_task_conn *c, const struct ml
 		else if ((int32_t)(inlay_task_sent(&c->link.sq) - c->probe_end) >= 0)
 			c->probing = 0;
 	} else {
-		/* With an immediate, a key to close, written: it has taken a receive, and no command does that. */
-		if (!end) {
-			c->strays++;
-			inlay_task_conn_break(c);
-			end = 1;
-		}
 		cmd = inlay_task_conn_next(c);
-		if (cmd)
+		if (cmd && end) {
 			inlay_task_cmd_spare(cmd);
+		} else if (cmd) {
+			/* With an immediate or a key to close, or written: no command is like that. It has taken a receive, and says nothing. */
+			c->strays++;
+			c->commands++;
+			inlay_task_conn_sort(cmd, inlay_task_cmd_message(cmd), 0);
+		}
 	}
+	inlay_cq_advance(&c->worker->cq, 1);
 	if (end)
 		inlay_task_conn_end(c);
 	if (!c->broken || !inlay_sq_pending(&c->link.sq))
@@ -724,7 +733,7 @@ INLAY_ALWAYS uint32_t inlay_task_conn_take(struct inlay_task_conn *c, uint32_t b
  * now  what time it is, in the unit of params.period; never less than before. 0 will do without probes
  * max  completions and handlers, each, that are handled at most
  *
- * Returns how many commands were handed out, and what the plugins' progress returned.
+ * Returns how many commands were handed out, and what the plugins' progress returned; 0, and does nothing, when a plugin's function calls it.
  */
 INLAY_FN uint32_t inlay_task_worker_progress(struct inlay_task_worker *w, uint64_t now, uint32_t max)
 {
@@ -732,7 +741,9 @@ INLAY_FN uint32_t inlay_task_worker_progress(struct inlay_task_worker *w, uint64
 	struct inlay_task_conn *c;
 	uint32_t done = 0, n, bytes;
 
-	w->inside++;
+	if (INLAY_UNLIKELY(w->inside))
+		return 0;
+	w->inside = 1;
 	if (INLAY_UNLIKELY(now >= w->due))
 		done = inlay_task_worker_tend(w, now, max);
 	for (n = 0; n < max && done < max && (cqe = inlay_cq_peek(&w->cq)); n++) {
@@ -746,14 +757,13 @@ INLAY_FN uint32_t inlay_task_worker_progress(struct inlay_task_worker *w, uint64
 			done += inlay_task_conn_take(c, bytes);
 		} else {
 			inlay_task_conn_other(c, cqe);
-			inlay_cq_advance(&w->cq, 1);
 		}
 	}
 	for (n = 0; n < w->num_progress; n++)
 		done += w->progress[n]->plugin->progress(w->progress[n]->state);
 	if (w->dirty)
 		inlay_task_worker_flush(w);
-	w->inside--;
+	w->inside = 0;
 	return done;
 }
 
@@ -807,14 +817,18 @@ INLAY_COLD int inlay_task_conn_destroy(struct inlay_task_conn *c)
 			break;
 		}
 	c->dirty = 0;
-	if (inlay_task_conn_free(c))
+	if (inlay_task_link_destroy(&c->link))
 		return -EBUSY;
-	inlay_cq_clean(&w->cq, qpn, NULL);
-	/* Without a queue pair nothing of it is read or written. */
+	/* Its number may be another's from now on. Without a queue pair nothing of it is read or written. */
+	if (qpn)
+		inlay_cq_clean(&w->cq, qpn, NULL);
+	c->link.sq.qpn8 = 0;
 	while ((cmd = inlay_task_fifo_first(c, &c->sending))) {
 		inlay_task_fifo_pop(c, &c->sending);
 		inlay_task_cmd_spare(cmd);
 	}
+	if (inlay_task_conn_free(c))
+		return -EBUSY;
 	for (i = 0; i < w->num_conns && w->conns[i] != c; i++)
 		;
 	if (i == w->num_conns)

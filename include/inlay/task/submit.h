@@ -146,7 +146,7 @@ INLAY_FN int inlay_task_alloc_init(struct inlay_task_host *h, uint64_t plugin, i
 }
 
 /*
- * Gives a task back. Returns 0; -EPERM while it is in flight or its callback is due; -EBUSY in quarantine: its memory may still be in use;
+ * Gives a task back; a list behind its own payload buffer is the caller's again, a list of its own. Returns 0; -EPERM while it is in flight or its callback is due; -EBUSY in quarantine: its memory may still be in use;
  * -EBADFD when it was given back.
  */
 INLAY_FN int inlay_task_release(struct inlay_task *t)
@@ -154,6 +154,7 @@ INLAY_FN int inlay_task_release(struct inlay_task *t)
 	if (INLAY_UNLIKELY(t->state != INLAY_TASK_IDLE))
 		return t->state == INLAY_TASK_FREE ? -EBADFD : t->state == INLAY_TASK_QUARANTINE ? -EBUSY : -EPERM;
 	t->state = INLAY_TASK_FREE;
+	inlay_task_unchain(t);
 	inlay_task_rest(t)->next = t->host->free;
 	t->host->free = inlay_task_index(t);
 	return 0;
@@ -261,7 +262,8 @@ INLAY_FN struct inlay_buf *inlay_task_get_response(const struct inlay_task *t)
 	buf->head = t->slot;
 	buf->len = h->message;
 	buf->data = buf->head + INLAY_TASK_HEAD;
-	buf->data_len = t->response_len;
+	/* One that was written to a buffer is not here. */
+	buf->data_len = t->response_len <= inlay_task_room(h->message) ? t->response_len : 0;
 	return buf;
 }
 
@@ -624,7 +626,7 @@ INLAY_COLD int inlay_task_usable(const struct inlay_buf *buf)
  * inlay_task_submit, which looks first at what a submit takes for granted: for development, as DOCA's.
  *
  * Returns as inlay_task_submit; -EINVAL also when the payload or the response buffer was given back, is not the head of its list, has a
- * window outside of itself or no local key, when its map is not started, or when the response buffer is a list.
+ * window outside of itself or no local key that it needs, when its map is not started, or when the response buffer is a list.
  */
 INLAY_COLD int inlay_task_try_submit(struct inlay_task *t)
 {
@@ -633,6 +635,8 @@ INLAY_COLD int inlay_task_try_submit(struct inlay_task *t)
 	if (!inlay_task_usable(t->payload))
 		return -EINVAL;
 	if (t->response && (!inlay_task_usable(t->response) || inlay_buf_next(t->response)))
+		return -EINVAL;
+	if (t->response && t->response->lkey == INLAY_NO_KEY && inlay_task_response_room(t->response) > inlay_task_room(t->host->message))
 		return -EINVAL;
 	return inlay_task_submit(t);
 }

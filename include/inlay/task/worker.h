@@ -206,7 +206,7 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_worker {
 	struct inlay_task_conn *dirty;  /* those to ring for */
 	struct inlay_task_conn *tended; /* those with something to be done */
 	uint32_t num_progress;          /* plugins that have one: */
-	uint32_t inside;                /* plugins' functions are being called */
+	uint32_t inside;                /* in progress, or in a plugin's function */
 	struct inlay_task_slot **progress;
 	struct inlay_cq cq __attribute__((aligned(INLAY_CACHE_LINE)));
 	struct inlay_task_conn **conns;
@@ -276,10 +276,11 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_conn {
 
 INLAY_STATIC_ASSERT(offsetof(struct inlay_task_conn, waiting) == INLAY_CACHE_LINE, "a command touches one line and a half");
 
-/* Of everything that a plugin's inline code shares with the worker it is loaded into */
+/* Of what a plugin's inline code shares with the worker it is loaded into: the headers' version, and a mixture of sizes */
 #define INLAY_PLUGIN_LAYOUT                                                                                                  \
-	((uint32_t)(sizeof(struct inlay_task_cmd) + 31 * sizeof(struct inlay_task_conn) +                                    \
-		    1009 * sizeof(struct inlay_task_worker) + 65537 * sizeof(struct inlay_task_plugin)))
+	((uint32_t)(INLAY_VERSION + 3 * sizeof(struct inlay_task_cmd) + 31 * sizeof(struct inlay_task_conn) +                \
+		    257 * sizeof(struct inlay_buf) + 1009 * sizeof(struct inlay_task_worker) +                                \
+		    4099 * sizeof(struct inlay_task_slot) + 65537 * sizeof(struct inlay_task_plugin)))
 
 /* ------------------------------------------------------------------------------------------------------------------------
  * Set-up: the worker
