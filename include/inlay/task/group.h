@@ -38,6 +38,9 @@
  *          segment  kind 4 (2), bytes 4 | va 8 | bytes 8 | memh bytes 4, mkey bytes 4 | memh | mkey
  *   ...  checksum   4   CRC-32C of all before it
  *
+ * The group's memory must stay from start until progress has said something else than -EINPROGRESS: the allgather writes to it, and there is
+ * no way to call it off.
+ *
  * Threads: one thread at a time; lookups in a group that is ready by any number.
  * Sources: DOCA's documentation of doca_urom_domain and of the lookups in doca_urom_plugin.
  */
@@ -64,10 +67,10 @@ enum inlay_group_state {
 struct inlay_worker_oob {
 	/*
 	 * Starts it: `bytes` at from to everyone, and everyone's to `to`, in the order of their numbers. *request is its name. 0 or a
-	 * negative errno
+	 * negative errno; what is above 0 is taken for -EIO
 	 */
 	int (*allgather)(const void *from, void *to, size_t bytes, void *context, void **request);
-	int (*test)(void *request);     /* 0: done; -EINPROGRESS; or what went wrong */
+	int (*test)(void *request);     /* 0: done; -EINPROGRESS; or what went wrong, as above */
 	void (*release)(void *request); /* once, after test has not said -EINPROGRESS; NULL: not needed */
 	void *context;
 	uint32_t members;
@@ -263,7 +266,7 @@ INLAY_COLD int inlay_worker_group_start(struct inlay_worker_group *g)
 	err = g->oob.allgather(g->own, g->all, g->stride, g->oob.context, &g->request);
 	if (!err)
 		g->state = INLAY_GROUP_STARTED;
-	return err;
+	return err > 0 ? -EIO : err;
 }
 
 /* Is this entry one, within `left` bytes? Returns its bytes, or 0. */
@@ -336,6 +339,7 @@ INLAY_COLD int inlay_worker_group_progress(struct inlay_worker_group *g)
 	if (g->oob.release)
 		g->oob.release(g->request);
 	g->request = NULL;
+	err = err > 0 ? -EIO : err;
 	for (i = 0; i < g->oob.members && !err; i++) {
 		const uint8_t *record = g->all + (uint64_t)i * g->stride;
 
@@ -429,7 +433,8 @@ INLAY_COLD int inlay_worker_group_id(const struct inlay_worker_group *g, uint32_
 /*
  * The segment of a worker's member that holds the address va, with handle and key: DOCA's seg_lookup, memh_lookup and mkey_lookup. Looks at
  * them in turn.
- * Returns 0; -EINVAL when the group is not ready; -ENOENT for no such domain id, or when no segment holds it.
+ *
+ * Returns 0; -EINVAL when the group is not ready; -ENOENT for no such domain id, or when no segment holds it: *s is then undefined.
  */
 INLAY_COLD int inlay_worker_group_segment(const struct inlay_worker_group *g, uint32_t domain_id, uint64_t va,
 					  struct inlay_worker_segment *s)

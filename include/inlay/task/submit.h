@@ -202,7 +202,10 @@ INLAY_FN int inlay_task_set_deadline(struct inlay_task *t, uint64_t deadline)
 	return 0;
 }
 
-/* A buffer of the caller's, or a list by its head, for the payload; NULL: its own again. The caller keeps his reference. */
+/*
+ * A buffer of the caller's, or a list by its head, for the payload; NULL: its own again. The caller keeps his reference. Who chains buffers
+ * to the task's own has descriptors within 128 GiB of the host's memory (buf.h): both on the heap, or both mapped.
+ */
 INLAY_FN int inlay_task_set_payload(struct inlay_task *t, struct inlay_buf *payload)
 {
 	if (INLAY_UNLIKELY(t->state != INLAY_TASK_IDLE))
