@@ -529,10 +529,13 @@ INLAY_COLD void inlay_task_host_other(struct inlay_task_host *h, const struct ml
 		if ((sq->pi - h->aged) >> 30)
 			inlay_task_host_age(h);
 	}
-	/* WQEs that were done without a completion have none at the end either: one more, behind them all, has. As soon as it has room. */
-	if (h->broken && !h->marked && !inlay_post_nop(sq, INLAY_SIGNALED)) {
+	/*
+	 * WQEs that were done without a completion have none at the end either: one more, behind them all, has. It is posted as soon as it
+	 * has room; what was not rung for has to go before.
+	 */
+	if (h->broken && !h->marked) {
+		h->marked = !inlay_post_nop(sq, INLAY_SIGNALED);
 		inlay_sq_ring(sq);
-		h->marked = 1;
 	}
 	inlay_cq_advance(&h->cq, 1);
 }

@@ -678,8 +678,8 @@ INLAY_COLD void inlay_task_conn_other(struct inlay_task_conn *c, const struct ml
 	if (!c->broken || !inlay_sq_pending(&c->link.sq))
 		inlay_task_conn_sent(c);
 	/* As a host: WQEs that were done without a completion have none at the end either. */
-	if (c->broken && !c->marked && !inlay_post_nop(&c->link.sq, INLAY_SIGNALED)) {
-		c->marked = 1;
+	if (c->broken && !c->marked) {
+		c->marked = !inlay_post_nop(&c->link.sq, INLAY_SIGNALED);
 		inlay_task_conn_dirty(c);
 	}
 }
