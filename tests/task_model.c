@@ -793,7 +793,9 @@ static void model_done(struct inlay_task *t, uint64_t user_data, uint64_t host_u
 		assert_int_equal(status, inlay_task_host_broken(&r->line.host));
 		break;
 	}
-	assert_true(!m->quarantined || status == -ETIMEDOUT);
+	/* Over time, or at the connection's end what the device may still read, or the worker reach by a key */
+	assert_true(!m->quarantined || status == -ETIMEDOUT ||
+		    (inlay_task_host_broken(&r->line.host) && (m->payload != OWN || m->response == GRANTED)));
 	/* What a callback may do */
 	switch (rnd_below(8)) {
 	case 0:

@@ -18,7 +18,7 @@
 
 static struct desk *desk;
 static struct line *lines[2], *line;
-static struct region outside;
+static struct region outside, spot;     /* spot: for windows of the test's own */
 static struct inlay_inventory *inv;
 static void *inv_memory;
 static struct inlay_buf *out, *in;
@@ -26,6 +26,7 @@ static struct inlay_task_cmd *kept[2 * TASKS];
 static uint64_t clock_now;
 static uint64_t echoed;                 /* destination that a handler was given last */
 static uint32_t num_kept, handled, reused;
+static bool away[TASKS];                /* in quarantine */
 
 /* What has become of each task */
 static struct {
@@ -75,13 +76,15 @@ static void done(struct inlay_task *task, uint64_t user_data, uint64_t host_user
 	ends[user_data].status = inlay_task_status(task);
 	ends[user_data].by = inlay_task_by(task);
 	ends[user_data].len = inlay_task_response_len(task);
+	away[user_data] = inlay_task_state(task) == INLAY_TASK_QUARANTINE;
 }
 
 static void count_reused(struct inlay_task *task, uint64_t user_data, uint64_t host_user_data)
 {
-	(void)user_data;
 	(void)host_user_data;
 	assert_int_equal(inlay_task_state(task), INLAY_TASK_IDLE);
+	assert_true(away[user_data]);
+	away[user_data] = false;
 	reused++;
 }
 
@@ -111,6 +114,7 @@ static void rig_make(uint32_t num_lines)
 	clock_now = 1;
 	num_kept = handled = reused = 0;
 	memset(ends, 0, sizeof(ends));
+	memset(away, 0, sizeof(away));
 	desk = desk_make(&wp, entries, ARRAY(entries), 4);
 	for (i = 0; i < num_lines; i++) {
 		lines[i] = (struct line *)pages(sizeof(*lines[i]));
@@ -119,6 +123,7 @@ static void rig_make(uint32_t num_lines)
 	}
 	line = lines[0];
 	region_make(&outside, 2 * LARGE, 1);
+	region_make(&spot, 4096, 1);
 	inv_memory = pages(inlay_inventory_size(4));
 	must(inlay_inventory_create(inv_memory, inlay_inventory_size(4), 4, &inv));
 	must(inlay_inventory_start(inv));
@@ -139,6 +144,7 @@ static void rig_free(uint32_t num_lines)
 	must(inlay_buf_dec_refcount(in, NULL));
 	must(inlay_inventory_destroy(inv));
 	region_free(&outside);
+	region_free(&spot);
 	free(inv_memory);
 }
 
@@ -438,6 +444,12 @@ static void every_bit_of_the_keys(void **state)
 			assert_true(inlay_task_host_broken(&line->host) < 0);
 			while (num_kept)
 				assert_int_equal(inlay_task_cmd_answer(kept[--num_kept], 0), -ENOTCONN);
+			/* What either device may still use comes back when it has given back all that was posted */
+			for (i = 0; i < TASKS; i++)
+				assert_true(i == 0 || !away[i]);
+			until(inlay_task_state(t[0]) == INLAY_TASK_IDLE && inlay_pool_num_free(desk->pull) == 4);
+			assert_false(away[0]);
+			assert_int_equal(inlay_sq_pending(&line->host.link.sq), 0);
 		} else {
 			until(completed());
 			as_expected(&e, 0, "keys", bit);
@@ -676,21 +688,72 @@ static void post_operation(struct inlay_sq *sq, enum operation operation, const 
 	inlay_sq_ring(sq);
 }
 
-/* The worker answers by one: the connection is at its end, and nobody was answered, and nobody reaches the host's memory any more */
+/* A window of the test's own at one side, for those operations who need one. Its key is mw->rkey + 1 */
+static struct ibv_mw *window(struct inlay_task_link *l)
+{
+	struct ibv_mw *mw = ibv_alloc_mw(dev.pd, IBV_MW_TYPE_2);
+	struct ibv_sge memory = {(uintptr_t)spot.at, 4096, spot.mr->lkey};
+
+	assert_non_null(mw);
+	must(inlay_post_umr(&l->sq, mw->rkey, l->qp->qp_num, mw->rkey + 1, &memory, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_ZERO_BASED,
+			    INLAY_SIGNALED));
+	inlay_sq_ring(&l->sq);
+	until(!inlay_sq_pending(&l->sq));
+	return mw;
+}
+
+/* All tasks as often as three times, echoed: every receive of both sides is in use, and comes round */
+static void all_go_on(struct inlay_task **t)
+{
+	uint32_t round, i;
+
+	for (i = 0; i < TASKS; i++) {
+		must(inlay_task_set_plugin(t[i], ECHO));
+		must(inlay_task_set_payload(t[i], NULL));
+		must(inlay_task_set_response(t[i], NULL));
+	}
+	for (round = 0; round < 3; round++) {
+		memset(ends, 0, sizeof(ends));
+		for (i = 0; i < TASKS; i++) {
+			payload(t[i], round * 70 + i);
+			must(inlay_task_submit(t[i]));
+		}
+		until(completed() == TASKS);
+		for (i = 0; i < TASKS; i++) {
+			assert_int_equal(ends[i].times, 1);
+			assert_int_equal(ends[i].status, 0);
+			assert_int_equal(ends[i].by, INLAY_TASK_BY_HANDLER);
+			assert_int_equal(ends[i].len, round * 70 + i);
+			assert_int_equal(differs(inlay_buf_data(inlay_task_get_response(t[i])), round * 70 + i, round * 70 + i),
+					 round * 70 + i);
+		}
+	}
+	assert_int_equal(inlay_task_host_outstanding(&line->host), 0);
+}
+
+/*
+ * The worker answers a task by one: it is counted, its receive is posted again, and nobody is answered. The others are, and the task itself
+ * ends by its deadline, and is then no longer outstanding.
+ */
 static void other_operations_to_the_host(void **state)
 {
 	uint8_t msg[INLAY_TASK_HEAD];
 	struct inlay_task *t[TASKS];
 	struct inlay_task_answer a;
-	struct inlay_task_cmd *cmd;
-	uint32_t operation, i;
+	struct inlay_task_cmd *third;
+	uint32_t operation, i, posted;
+	struct ibv_mw *mw;
 
 	(void)state;
 	for (operation = 0; operation < OPERATIONS; operation++) {
 		rig_make(1);
 		tasks_make(t);
+		mw = window(&line->host.link);
 		must(inlay_task_set_payload(t[0], out));
 		must(inlay_task_set_response(t[0], in));
+		must(inlay_task_set_deadline(t[3], clock_now + 10));
+		fill(outside.at, LARGE, operation);
+		memset(outside.at + LARGE, 0x5a, LARGE);
 		for (i = 0; i < TASKS; i++)
 			must(inlay_task_submit(t[i]));
 		until(num_kept == TASKS);
@@ -701,41 +764,113 @@ static void other_operations_to_the_host(void **state)
 		a.plugin = KEEP;
 		a.destination = PLACE + 3;
 		inlay_task_answer_write(msg, &a);
-		cmd = take_kept(0);
-		post_operation(&line->conn.link.sq, (enum operation)operation, msg, sizeof(msg), cmd->response_key.rkey);
-		until(completed() == TASKS);
-		assert_int_equal(inlay_task_host_broken(&line->host), -ECONNABORTED);
+		third = take_kept(3);
+		posted = line->host.link.rq.pi;
+		post_operation(&line->conn.link.sq, (enum operation)operation, msg, sizeof(msg), mw->rkey + 1);
+		until(inlay_task_host_strays(&line->host));
+		turns(5);
 		assert_int_equal(inlay_task_host_strays(&line->host), 1);
-		/* The worker, which knows nothing of it, writes the response */
-		memset(outside.at, 0x5a, 2 * LARGE);
-		inlay_task_cmd_answer_buf(cmd, 0, cmd->pulled);
-		while (num_kept)
-			inlay_task_cmd_answer(kept[--num_kept], 0);
-		until(inlay_task_conn_is_broken(&line->conn));
-		turns(10);
-		assert_true(all_bytes(outside.at, 2 * LARGE, 0x5a));
-		assert_int_equal(completed(), TASKS);
+		assert_int_equal(line->host.link.rq.pi, posted + 1);
+		assert_int_equal(inlay_task_host_broken(&line->host), 0);
+		assert_int_equal(completed(), 0);
+		assert_int_equal(inlay_task_host_outstanding(&line->host), TASKS);
+		assert_int_equal(inlay_task_host_limit(&line->host), TASKS);
+		/* Its deadline */
+		clock_now += 10;
+		until(completed());
+		turns(2);
+		assert_int_equal(completed(), 1);
+		assert_int_equal(ends[3].times, 1);
+		assert_int_equal(ends[3].status, -ETIMEDOUT);
+		assert_int_equal(ends[3].by, INLAY_TASK_BY_HOST);
+		assert_int_equal(inlay_task_state(t[3]), INLAY_TASK_IDLE);
+		assert_int_equal(inlay_task_host_outstanding(&line->host), TASKS - 1);
+		/* The others */
+		i = 0;
+		while (kept[i]->destination != PLACE)
+			i++;
+		must(inlay_task_cmd_answer_buf(kept[i], 0, kept[i]->pulled));
+		kept[i] = kept[--num_kept];
+		answer_kept();
+		until(completed() == TASKS);
 		for (i = 0; i < TASKS; i++) {
 			assert_int_equal(ends[i].times, 1);
-			assert_int_equal(ends[i].status, -ECONNABORTED);
-			assert_int_equal(ends[i].by, INLAY_TASK_BY_CONNECTION);
 			assert_int_equal(inlay_task_state(t[i]), INLAY_TASK_IDLE);
-			assert_int_equal(inlay_task_submit(t[i]), -ENOTCONN);
+			if (i != 3) {
+				assert_int_equal(ends[i].status, 0);
+				assert_int_equal(ends[i].by, INLAY_TASK_BY_HANDLER);
+			}
 		}
-		assert_int_equal(inlay_task_host_strays(&line->host), 1);
+		assert_int_equal(differs(outside.at + LARGE, LARGE, operation), LARGE);
+		assert_int_equal(inlay_task_host_outstanding(&line->host), 0);
+		/* And the answer itself, when it comes at last, is nobody's */
+		must(inlay_task_cmd_answer(third, 0));
+		until(inlay_task_host_strays(&line->host) == 2);
+		assert_int_equal(ends[3].times, 1);
+		all_go_on(t);
+		assert_int_equal(inlay_task_host_strays(&line->host), 2);
+		assert_int_equal(inlay_task_host_broken(&line->host), 0);
+		assert_false(inlay_task_conn_is_broken(&line->conn));
+		assert_int_equal(line->conn.strays + desk->worker.strays, 0);
+		assert_int_equal(inlay_pool_num_free(desk->pull), 4);
 		tasks_free(t);
+		must(ibv_dealloc_mw(mw));
 		rig_free(1);
 	}
 }
 
-/* A host commands by one: its connection is at its end, no handler hears of it, and another host is served as before */
+/* A worker takes a task's own window away from it. Devices may refuse to close it once more: it is completed, once, and its memory is free */
+static void window_taken_away(void **state)
+{
+	uint8_t msg[INLAY_TASK_HEAD] = {0};
+	struct inlay_task *t[TASKS];
+	struct inlay_task_cmd *cmd;
+	uint32_t i;
+
+	(void)state;
+	rig_make(1);
+	tasks_make(t);
+	must(inlay_task_set_payload(t[0], out));
+	must(inlay_task_set_response(t[0], in));
+	for (i = 0; i < TASKS; i++)
+		must(inlay_task_submit(t[i]));
+	until(num_kept == TASKS);
+	cmd = take_kept(0);
+	post_operation(&line->conn.link.sq, SEND_INV, msg, sizeof(msg), cmd->response_key.rkey);
+	until(inlay_task_host_strays(&line->host));
+	assert_int_equal(completed(), 0);
+	assert_int_equal(inlay_task_host_broken(&line->host), 0);
+	/* In order, so that all are answered before it is closed */
+	for (i = 1; i < TASKS; i++)
+		must(inlay_task_cmd_answer(take_kept(i), 0));
+	must(inlay_task_cmd_answer(cmd, 0));
+	until(completed() == TASKS);
+	for (i = 0; i < TASKS; i++) {
+		assert_int_equal(ends[i].times, 1);
+		assert_int_equal(ends[i].status, 0);
+		assert_int_equal(ends[i].by, INLAY_TASK_BY_HANDLER);
+	}
+	until(inlay_task_state(t[0]) == INLAY_TASK_IDLE);
+	assert_int_equal(completed(), TASKS);
+	assert_int_equal(inlay_task_host_strays(&line->host), 1);
+	for (i = 0; i < TASKS; i++)
+		assert_false(away[i]);
+	tasks_free(t);
+	rig_free(1);
+}
+
+/*
+ * A host commands by one: it is counted, no handler hears of it, its receive is posted again, and nobody is told that it was malformed. Its
+ * other tasks, and another host, are served as before.
+ */
 static void other_operations_to_the_worker(void **state)
 {
 	struct inlay_task *t[TASKS], *other = NULL;
 	struct inlay_task_command c;
+	struct inlay_task_answer a;
 	uint8_t msg[INLAY_TASK_MESSAGE_MIN];
-	uint32_t operation, len, i, before;
-	struct ibv_sge memory;
+	uint32_t operation, len, i, before, posted;
+	struct inlay_rq *rq;
 	struct ibv_mw *mw;
 
 	(void)state;
@@ -748,40 +883,49 @@ static void other_operations_to_the_worker(void **state)
 		for (i = 0; i < 3; i++)
 			must(inlay_task_submit(t[i]));
 		until(num_kept == 4);
-		/* A window at the worker, for those who need one; no worker has any by itself */
-		mw = ibv_alloc_mw(dev.pd, IBV_MW_TYPE_2);
-		assert_non_null(mw);
-		memory.addr = (uintptr_t)outside.at;
-		memory.length = 4096;
-		memory.lkey = outside.mr->lkey;
-		must(inlay_post_umr(&line->conn.link.sq, mw->rkey, line->conn.link.qp->qp_num, mw->rkey + 1, &memory,
-				    IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_ZERO_BASED, INLAY_SIGNALED));
-		inlay_sq_ring(&line->conn.link.sq);
-		until(!inlay_sq_pending(&line->conn.link.sq));
+		mw = window(&line->conn.link);
+		/* Word for word a good command */
 		memset(&c, 0, sizeof(c));
 		c.context = t[0]->context;
 		c.plugin = ECHO;
 		len = inlay_task_command_write(msg, &c);
 		before = handled;
+		posted = line->conn.link.rq.pi;
+		rq = &line->host.link.rq;
 		post_operation(&line->host.link.sq, (enum operation)operation, msg, len, mw->rkey + 1);
-		until(inlay_task_conn_is_broken(&line->conn));
+		until(inlay_task_host_strays(&line->host));
 		turns(5);
 		assert_int_equal(handled, before);
 		assert_int_equal(line->conn.strays, 1);
 		assert_int_equal(desk->worker.strays, 0);
-		assert_ptr_equal(inlay_task_worker_gone(&desk->worker), &line->conn);
+		assert_int_equal(line->conn.link.rq.pi, posted + 1);
+		assert_false(inlay_task_conn_is_broken(&line->conn));
 		assert_null(inlay_task_worker_gone(&desk->worker));
+		/* What the host got for it lies in the receive that it has posted last */
+		assert_int_equal(inlay_task_host_strays(&line->host), 1);
+		must(inlay_task_answer_read(&a, line->host.slot_of[(rq->pi - 1) & line->host.mask], INLAY_TASK_HEAD));
+		assert_int_equal(a.kind, INLAY_TASK_REFUSED);
+		assert_int_equal(a.status, -EBADMSG);
+		assert_true(a.context == UINT64_MAX);
+		assert_true(!a.plugin && !a.destination && !a.length);
+		/* Its tasks */
+		assert_int_equal(completed(), 0);
+		assert_int_equal(inlay_task_host_outstanding(&line->host), 3);
 		for (i = 0; i < 3; i++)
-			assert_int_equal(inlay_task_cmd_answer(take_kept(i), 0), -ENOTCONN);
-		/* Its tasks end with the connection, of which the host hears when it sends again */
-		must(inlay_task_submit(t[3]));
-		until(completed() == 4);
-		for (i = 0; i < 4; i++) {
+			must(inlay_task_cmd_answer(take_kept(i), -EDOM));
+		until(completed() == 3);
+		for (i = 0; i < 3; i++) {
 			assert_int_equal(ends[i].times, 1);
-			assert_int_equal(ends[i].by, INLAY_TASK_BY_CONNECTION);
-			assert_int_equal(ends[i].status, inlay_task_host_broken(&line->host));
+			assert_int_equal(ends[i].by, INLAY_TASK_BY_HANDLER);
+			assert_int_equal(ends[i].status, -EDOM);
 		}
-		assert_int_equal(handled, before);
+		all_go_on(t);
+		assert_int_equal(handled, before + 3 * TASKS);
+		assert_int_equal(inlay_task_host_broken(&line->host), 0);
+		assert_false(inlay_task_conn_is_broken(&line->conn));
+		assert_int_equal(line->conn.strays, 1);
+		assert_int_equal(inlay_task_host_strays(&line->host), 1);
+		assert_true(line->conn.commands == line->conn.answers);
 		/* The other one */
 		assert_int_equal(lines[1]->conn.strays, 0);
 		must(inlay_task_cmd_answer(take_kept(TASKS), -EDOM));
@@ -812,6 +956,7 @@ int main(void)
 		cmocka_unit_test(every_bit_of_an_answer),
 		cmocka_unit_test(nobodys_answers),
 		cmocka_unit_test(other_operations_to_the_host),
+		cmocka_unit_test(window_taken_away),
 		cmocka_unit_test(other_operations_to_the_worker),
 	};
 
