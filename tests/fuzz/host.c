@@ -43,6 +43,7 @@ struct host_model {
 	uint32_t awaiting;      /* its answer counts as outstanding */
 	uint32_t command;       /* its number */
 	uint32_t gathers;       /* the device is yet to look at its memory */
+	uint32_t lends;         /* to gather from the caller's */
 	uint32_t room, granted, user_response; /* for a response, by key, at all in a caller's buffer */
 	uint32_t after, how;    /* what its callback does */
 	int status;
@@ -54,11 +55,12 @@ struct host_model {
 struct host_command {
 	uint64_t context;
 	uint64_t payload;       /* address */
+	uint32_t lkey;
 	uint32_t task, what, length, granted, erased;
 };
 
 struct host_window {
-	uint32_t rkey, open, owner;
+	uint32_t rkey, open, owner, lkey;
 	uint64_t addr;
 	uint32_t bytes;
 };
@@ -86,7 +88,8 @@ static struct {
 	uint32_t num_messages;
 	struct host_command commands[HOST_COMMANDS];
 	uint32_t submitted, sent;       /* of them, by their number */
-	uint32_t orphans, strays, lost, dead, broken, stopped;
+	uint32_t orphans, strays, lost, broken, stopped;
+	uint32_t dead, receives_first;  /* the device gives back what was posted, unused */
 	uint64_t now;
 	uint32_t patterns;
 	uint32_t depth;                 /* inside callbacks */
@@ -146,8 +149,6 @@ static void host_break(void)
 		m->told = 0;
 		host_result(m, host.h.broken, INLAY_TASK_BY_CONNECTION, 0);
 	}
-	for (i = 0; i < HOST_WINDOWS; i++)
-		host.windows[i].open = 0;
 	host.broken = 1;
 	host.orphans = host.lost = 0;
 }
@@ -214,9 +215,7 @@ static void host_sync(void)
 			sure(host.h.broken == (reset && !host.stopped ? -ECONNRESET : -ECONNABORTED));
 			host_break();
 		} else if (msg->opcode != MLX5_CQE_RESP_SEND) {
-			host.strays++;
-			sure(host.h.broken == -ECONNABORTED);
-			host_break();
+			host_nobody(); /* nothing that an answer could be: it says nothing */
 		} else {
 			m = NULL;
 			if (msg->bytes <= HOST_MESSAGE && msg->bytes >= 32 && msg->at[0] == INLAY_TASK_WIRE)
@@ -251,6 +250,7 @@ static void host_unchain(uint32_t i)
 
 	inlay_buf_unchain_list(list, host.bufs[i][1]);
 	inlay_buf_unchain_list(own, host.bufs[i][1]);
+	inlay_buf_unchain_list(own, host.bufs[i][2]);
 }
 
 static void host_callback(struct inlay_task *t, uint64_t user_data, uint64_t host_user_data);
@@ -286,28 +286,32 @@ static void host_payload(uint32_t i, uint32_t how, uint32_t size)
 		inlay_task_set_payload(m->t, b[2]);
 		break;
 	default:
+		/* An empty head of another map: all is in the second, which may be large */
 		host_fill(own, size % 48, m);
-		host_fill(b[1], size / 5, m);
-		sure(!inlay_buf_chain_list(own, b[1]));
+		host_fill(size % 48 ? b[1] : b[2], size % 48 ? size / 5 : size, m);
+		sure(!inlay_buf_chain_list(own, size % 48 ? b[1] : b[2]));
 	}
 }
 
-/* Whether the device is yet to look at memory for what was posted last: to gather, or to open windows. */
-static uint32_t host_gathers(const struct host_model *m)
+/* Whether the device is yet to look at memory for what was posted last: to gather, and from whose, or to open windows. */
+static uint32_t host_gathers(struct host_model *m)
 {
 	const struct inlay_sq *sq = &host.h.link.sq;
 	struct fuzz_piece p[20];
 	struct fuzz_wqe w;
-	uint32_t i, num;
+	uint32_t i, num, gathers = (m->t->held & (INLAY_TASK_HELD_PAYLOAD | INLAY_TASK_HELD_RESPONSE)) != 0;
 
 	w.ds = sq->last_ds;
 	for (i = 0; i < (w.ds + 3) / 4; i++)
 		memcpy(w.at + 64 * i, inlay_sq_wqe(sq, m->end - (w.ds + 3) / 4 + i), 64);
 	num = fuzz_pieces(&w, 1, p);
+	m->lends = 0;
 	for (i = 0; i < num; i++)
-		if (!p[i].in_wqe)
-			return 1;
-	return (m->t->held & (INLAY_TASK_HELD_PAYLOAD | INLAY_TASK_HELD_RESPONSE)) != 0;
+		if (!p[i].in_wqe) {
+			gathers = 1;
+			m->lends |= p[i].lkey == USER_LKEY;
+		}
+	return gathers;
 }
 
 static void host_submit(uint32_t i, uint32_t how, uint32_t size, uint32_t after)
@@ -366,18 +370,37 @@ static void host_submit(uint32_t i, uint32_t how, uint32_t size, uint32_t after)
 	for (buf = m->t->payload; inlay_buf_next(buf) && !inlay_buf_data_len(buf);)
 		buf = inlay_buf_next(buf);
 	c->payload = (uintptr_t)inlay_buf_data(buf);
+	c->lkey = buf == inlay_task_rest(m->t)->payload ? HOST_LKEY : USER_LKEY;
 }
 
 /* ---- Completing ---- */
 
-/* No window is open for the task, and the device has read what it gathers. */
+/* A dead device has given back all that was posted, and the host knows of it. */
+static int host_flushed(void)
+{
+	return host.dead && host.qp.done == host.h.link.sq.pi && !fuzz_receive(&host.qp) && host.h.cq.ci == host.cq.produced;
+}
+
+/* No window is open for the task, and the device has read what it gathers, or gives back no more. A broken one still has the caller's. */
 static void host_untouched(uint32_t i)
 {
+	const struct host_model *m = &host.m[i];
 	uint32_t w;
 
+	if (host.broken && host_flushed())
+		return;
 	for (w = 0; w < HOST_WINDOWS; w++)
-		sure(host.dead || !host.windows[w].open || host.windows[w].owner != i);
-	sure(host.dead || host_is_sent(&host.m[i]) || !host.m[i].gathers);
+		sure(!host.windows[w].open || host.windows[w].owner != i);
+	if (host.broken)
+		sure(!m->lends || host_is_sent(m) || (int32_t)(host.qp.done - m->end) >= 0); /* given back: it has failed, or was flushed */
+	else
+		sure(!m->gathers || host_is_sent(m));
+}
+
+/* Whether a task may be in quarantine in the callback that the connection's end makes due. */
+static int host_may_be_held(const struct host_model *m)
+{
+	return host.broken && (m->lends || m->t->held & (INLAY_TASK_HELD_PAYLOAD | INLAY_TASK_HELD_RESPONSE));
 }
 
 static void host_idle(uint32_t i)
@@ -417,7 +440,7 @@ static void host_callback(struct inlay_task *t, uint64_t user_data, uint64_t hos
 	host_sync();
 	sure(m->state == HOST_SETTLED || m->state == HOST_EARLY);
 	if (m->state == HOST_SETTLED)
-		sure(inlay_task_state(t) == INLAY_TASK_IDLE);
+		sure(inlay_task_state(t) == INLAY_TASK_IDLE || (inlay_task_state(t) == INLAY_TASK_QUARANTINE && host_may_be_held(m)));
 	else
 		sure(inlay_task_state(t) == INLAY_TASK_IDLE || inlay_task_state(t) == INLAY_TASK_QUARANTINE);
 	sure(inlay_task_status(t) == m->status && inlay_task_by(t) == m->by);
@@ -491,7 +514,7 @@ static void host_bind(const struct fuzz_wqe *w)
 		win->owner = HOST_TASKS;
 		win->bytes = fuzz_be32(w->at + 128);
 		win->addr = fuzz_be64(w->at + 136);
-		sure(fuzz_be32(w->at + 132) == HOST_LKEY || fuzz_be32(w->at + 132) == USER_LKEY);
+		win->lkey = fuzz_be32(w->at + 132);
 	} else {
 		sure(w->ds == 8 && win->open);
 		win->open = 0;
@@ -499,12 +522,13 @@ static void host_bind(const struct fuzz_wqe *w)
 }
 
 /* A key of a command: its window is open over what it should be. */
-static void host_key(const uint8_t *at, const struct host_command *c, uint64_t addr, uint32_t bytes)
+static void host_key(const uint8_t *at, const struct host_command *c, uint64_t addr, uint32_t bytes, uint32_t lkey)
 {
 	uint32_t rkey = (uint32_t)host_le(at, 4), i = (rkey >> 8) - 0x100;
 
 	sure(i < HOST_WINDOWS && host.windows[i].open && host.windows[i].rkey == rkey && host.windows[i].owner == HOST_TASKS);
 	sure(!host_le(at + 4, 4) && host_le(at + 8, 8) == bytes && host.windows[i].bytes == bytes && host.windows[i].addr == addr);
+	sure(host.windows[i].lkey == lkey);
 	host.windows[i].owner = c->task;
 }
 
@@ -536,11 +560,11 @@ static void host_look_at(const struct fuzz_wqe *w)
 	sure(!(flags & ~3u) && host_le(msg + 4, 4) == c->length && host_le(msg + 16, 8) == 1 && !host_le(msg + 24, 8));
 	sure(!(flags & INLAY_TASK_RESPONSE_KEY) == !c->granted);
 	if (flags & INLAY_TASK_PAYLOAD_KEY) {
-		host_key(msg + at, c, c->payload, c->length);
+		host_key(msg + at, c, c->payload, c->length, c->lkey);
 		at += 16;
 	}
 	if (flags & INLAY_TASK_RESPONSE_KEY) {
-		host_key(msg + at, c, (uintptr_t)host.user + (uintptr_t)c->task * USER_BYTES + 512, c->granted);
+		host_key(msg + at, c, (uintptr_t)host.user + (uintptr_t)c->task * USER_BYTES + 512, c->granted, USER_LKEY);
 		at += 16;
 	}
 	sure(n == at + (flags & INLAY_TASK_PAYLOAD_KEY ? 0 : c->length));
@@ -550,11 +574,30 @@ static void host_look_at(const struct fuzz_wqe *w)
 		fuzz_same(msg + at, c->length, c->what);
 }
 
+/* A receive comes back. Returns 0 when there is none. */
+static int host_flush_receive(void)
+{
+	if (!fuzz_receive(&host.qp))
+		return 0;
+	host.qp.taken++;
+	fuzz_cqe_error(&host.cq, HOST_QPN, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, 0);
+	return 1;
+}
+
 static void host_device(uint32_t most)
 {
 	struct fuzz_wqe w;
 
-	while (most-- && !host.dead && fuzz_cq_room(&host.cq) > 100 && fuzz_next(&host.qp, &w)) {
+	while (host.dead && most-- && fuzz_cq_room(&host.cq) > 2)
+		if (host.receives_first && host_flush_receive())
+			;
+		else if (fuzz_next(&host.qp, &w))
+			fuzz_cqe_error(&host.cq, HOST_QPN, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, w.index);
+		else if (!host_flush_receive())
+			return;
+	if (host.dead)
+		return;
+	while (most-- && fuzz_cq_room(&host.cq) > 100 && fuzz_next(&host.qp, &w)) {
 		switch (w.opcode) {
 		case MLX5_OPCODE_SEND: host_look_at(&w); break;
 		case MLX5_OPCODE_UMR: host_bind(&w); break;
@@ -649,7 +692,6 @@ static void host_message(struct fuzz_in *in)
 		return;
 	if (odd) {
 		opcode = form & 2 ? MLX5_CQE_RESP_WR_IMM : form & 4 ? MLX5_CQE_RESP_SEND_IMM : MLX5_CQE_RESP_SEND_INV;
-		host.dead = 1;
 	}
 	host_keep(opcode, msg, n, 0);
 	fuzz_arrive(&host.qp, opcode, msg, n);
@@ -662,6 +704,7 @@ static void host_fault(uint32_t which)
 	static const uint8_t syndromes[4] = {MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR,
 					     MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR};
 	uint32_t opcode = which & 4 ? MLX5_CQE_RESP_ERR : MLX5_CQE_REQ_ERR, pi = host.h.link.sq.pi;
+	struct fuzz_wqe w;
 
 	if (host.dead || host.num_messages == HOST_MESSAGES)
 		return;
@@ -670,13 +713,23 @@ static void host_fault(uint32_t which)
 		fuzz_cqe(&host.cq, HOST_QPN, MLX5_CQE_REQ, 0, pi + 1000 + (which >> 4)); /* of what was not posted */
 		return;
 	}
+	/* What fails is the next thing that the device has; the rest follows. */
+	if (opcode == MLX5_CQE_REQ_ERR && !fuzz_next(&host.qp, &w))
+		opcode = MLX5_CQE_RESP_ERR;
+	if (opcode == MLX5_CQE_RESP_ERR) {
+		if (!fuzz_receive(&host.qp))
+			return;
+		host.qp.taken++;
+		w.index = 0;
+	}
 	if (which & 16) {
 		host.stopped = 1;
 		inlay_task_host_stop(&host.h);
 	}
 	host_keep(opcode, NULL, 0, syndromes[which & 3]);
-	fuzz_cqe_error(&host.cq, HOST_QPN, opcode, syndromes[which & 3], host.qp.done);
+	fuzz_cqe_error(&host.cq, HOST_QPN, opcode, syndromes[which & 3], w.index);
 	host.dead = 1;
+	host.receives_first = which >> 5 & 1;
 }
 
 /* ---- What holds at any time ---- */
@@ -767,11 +820,11 @@ static void host_begin(uint32_t one, uint32_t two)
 	sure(inlay_task_host_size(&p) <= sizeof(host.memory));
 	memset(&host.h, 0, sizeof(host.h));
 	memset(host.m, 0, sizeof(host.m));
+	memset(host.windows, 0, sizeof(host.windows));
 	fuzz_cq_make(&host.cq, &host.h.cq);
 	fuzz_qp_make(&host.qp, &host.h.link, &host.cq, HOST_QPN, two & 1 ? 32 : 128, p.in_flight);
 	sure(!inlay_task_host_init(&host.h, host.memory, &p, (struct ibv_pd *)(void *)&host, keys));
 	for (i = 0; i < p.windows; i++) {
-		memset(&host.windows[i], 0, sizeof(host.windows[i]));
 		host.windows[i].rkey = host.h.windows[i].rkey = (0x100 + i) << 8;
 		host.h.windows[i].next = host.h.free_window;
 		host.h.free_window = i;
@@ -780,6 +833,7 @@ static void host_begin(uint32_t one, uint32_t two)
 	inlay_task_host_begin(&host.h, &peer);
 	host.submitted = host.sent = host.num_messages = host.patterns = 0;
 	host.orphans = host.strays = host.lost = host.dead = host.broken = host.stopped = 0;
+	host.receives_first = 0;
 	host.now = 0;
 	host_bufs();
 	for (i = 0; i < HOST_TASKS; i++) {
@@ -870,8 +924,10 @@ static void host_input(const uint8_t *data, size_t size)
 		sure(host.m[i].state != HOST_SETTLED && host.m[i].state != HOST_EARLY);
 	/* The end of the connection completes what is left, once. */
 	host_fault(16 | 4);
-	for (i = 0; i < 8; i++)
+	for (i = 0; i < 40; i++) {
 		host_progress(64);
+		host_device(FUZZ_BBS);
+	}
 	host_look();
 	for (i = 0; i < HOST_TASKS; i++)
 		sure(host.m[i].state == HOST_FREE || host.m[i].state == HOST_IDLE);

@@ -407,7 +407,19 @@ static void worker_device(uint32_t conn, uint32_t most)
 	uint8_t msg[512];
 	uint32_t num, i, n;
 
-	while (most-- && !worker.dead[conn] && fuzz_cq_room(&worker.cq) > 50 && fuzz_next(&worker.qps[conn], &w)) {
+	/* A dead one gives back what was posted, unused */
+	while (worker.dead[conn] && most-- && fuzz_cq_room(&worker.cq) > 10)
+		if (fuzz_next(&worker.qps[conn], &w)) {
+			fuzz_cqe_error(&worker.cq, WORKER_QPN + conn, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, w.index);
+		} else if (fuzz_receive(&worker.qps[conn])) {
+			worker.qps[conn].taken++;
+			fuzz_cqe_error(&worker.cq, WORKER_QPN + conn, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, 0);
+		} else {
+			return;
+		}
+	if (worker.dead[conn])
+		return;
+	while (most-- && fuzz_cq_room(&worker.cq) > 50 && fuzz_next(&worker.qps[conn], &w)) {
 		num = fuzz_pieces(&w, w.opcode == MLX5_OPCODE_SEND ? 1 : 2, p);
 		for (i = 0; i < num; i++)
 			sure(p[i].in_wqe || worker_within(&p[i], conn));
@@ -490,16 +502,15 @@ static void worker_come(uint32_t conn, struct fuzz_in *in)
 	memcpy(msg + 24, &serial, 8);
 	if (form & 32 && form & 128) {
 		opcode = form & 2 ? MLX5_CQE_RESP_WR_IMM : form & 4 ? MLX5_CQE_RESP_SEND_IMM : MLX5_CQE_RESP_SEND_INV;
-		worker.dead[conn] = 1;
 		worker.strays[conn]++;
-	} else {
-		c = &worker.commands[worker.num++];
-		memset(c, 0, sizeof(*c));
-		c->conn = conn;
-		c->what = (uint32_t)serial;
-		worker_judge(c, msg, n);
-		worker.come[conn]++;
 	}
+	c = &worker.commands[worker.num++];
+	memset(c, 0, sizeof(*c));
+	c->conn = conn;
+	c->what = (uint32_t)serial;
+	/* What does not come by a plain send says nothing */
+	worker_judge(c, msg, opcode == MLX5_CQE_RESP_SEND ? n : 0);
+	worker.come[conn]++;
 	fuzz_arrive(&worker.qps[conn], opcode, msg, n);
 	if (!(form & 16))
 		inlay_task_worker_progress(&worker.w, worker.now, 8);
@@ -526,11 +537,13 @@ static void worker_fault(uint32_t conn, uint32_t which)
 	default:
 		if (worker.dead[conn])
 			break;
-		if (worker.qps[conn].done == worker.conns[conn].link.sq.rung) /* nothing is being sent */
-			opcode = MLX5_CQE_RESP_ERR;
-		fuzz_cqe_error(&worker.cq, WORKER_QPN + conn, opcode, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, worker.qps[conn].done);
-		worker.qps[conn].taken += opcode == MLX5_CQE_RESP_ERR;
 		worker.dead[conn] = 1;
+		if (opcode == MLX5_CQE_RESP_ERR && fuzz_receive(&worker.qps[conn])) {
+			worker.qps[conn].taken++;
+			fuzz_cqe_error(&worker.cq, WORKER_QPN + conn, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, 0);
+		} else {
+			worker_device(conn, 1);
+		}
 	}
 }
 
@@ -676,7 +689,14 @@ static void worker_input(const uint8_t *data, size_t size)
 		}
 		inlay_task_worker_progress(&worker.w, worker.now, 64);
 	}
+	/* Those that have ended have got everything back. */
+	for (i = 0; i < 20; i++) {
+		for (k = 0; k < WORKER_CONNS; k++)
+			worker_device(k, 64);
+		inlay_task_worker_progress(&worker.w, worker.now, 64);
+	}
 	worker_look();
+	sure(inlay_pool_num_free(worker.pool) == WORKER_ELEMENTS);
 	for (i = 0; i < worker.num; i++)
 		sure(worker.commands[i].state == (worker.down[worker.commands[i].conn] ? WORKER_DROPPED : WORKER_SENT) ||
 		     worker.commands[i].state == WORKER_SENT);
