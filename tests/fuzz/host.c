@@ -44,6 +44,7 @@ struct host_model {
 	uint32_t command;       /* its number */
 	uint32_t gathers;       /* the device is yet to look at its memory */
 	uint32_t lends;         /* to gather from the caller's */
+	uint32_t may_lend;      /* or from a list that has some of it, perhaps empty */
 	uint32_t room, granted, user_response; /* for a response, by key, at all in a caller's buffer */
 	uint32_t after, how;    /* what its callback does */
 	int status;
@@ -305,11 +306,13 @@ static uint32_t host_gathers(struct host_model *m)
 	for (i = 0; i < (w.ds + 3) / 4; i++)
 		memcpy(w.at + 64 * i, inlay_sq_wqe(sq, m->end - (w.ds + 3) / 4 + i), 64);
 	num = fuzz_pieces(&w, 1, p);
-	m->lends = 0;
+	m->lends = m->may_lend = 0;
 	for (i = 0; i < num; i++)
 		if (!p[i].in_wqe) {
 			gathers = 1;
 			m->lends |= p[i].lkey == USER_LKEY;
+			/* What of a list that begins with the task's own buffer is the caller's, a host does not ask */
+			m->may_lend = m->t->payload != inlay_task_rest(m->t)->payload || inlay_buf_next(m->t->payload);
 		}
 	return gathers;
 }
@@ -400,7 +403,7 @@ static void host_untouched(uint32_t i)
 /* Whether a task may be in quarantine in the callback that the connection's end makes due. */
 static int host_may_be_held(const struct host_model *m)
 {
-	return host.broken && (m->lends || m->t->held & (INLAY_TASK_HELD_PAYLOAD | INLAY_TASK_HELD_RESPONSE));
+	return host.broken && (m->may_lend || m->t->held & (INLAY_TASK_HELD_PAYLOAD | INLAY_TASK_HELD_RESPONSE));
 }
 
 static void host_idle(uint32_t i)
