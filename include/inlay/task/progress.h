@@ -349,9 +349,7 @@ INLAY_COLD struct inlay_task *inlay_task_host_sort(struct inlay_task_host *h, co
 {
 	struct inlay_task *t;
 
-	*err = bytes > h->message ? -EBADMSG : inlay_task_answer_read(a, msg, bytes);
-	if (bytes > h->message)
-		a->context = UINT64_MAX;
+	*err = inlay_task_answer_read(a, msg, bytes > h->message ? 0 : bytes);
 	if (inlay_task_context_index(a->context) < h->num) {
 		t = &h->tasks[inlay_task_context_index(a->context)];
 		if (t->context == a->context && (t->state == INLAY_TASK_FLYING || t->early) && !inlay_task_unsent(h, t))
@@ -495,7 +493,6 @@ INLAY_COLD void inlay_task_host_message(struct inlay_task_host *h, uint32_t byte
 	struct inlay_task *t;
 	int err;
 
-	__builtin_memset(&a, 0, sizeof(a));
 	h->quiet++;
 	t = inlay_task_host_sort(h, msg, bytes, &a, &err);
 	if (t && !h->broken) {

@@ -529,13 +529,8 @@ INLAY_COLD void inlay_task_conn_sort(struct inlay_task_cmd *cmd, const uint8_t *
 {
 	struct inlay_task_conn *c = cmd->conn;
 	struct inlay_task_command head;
-	int err;
+	int err = inlay_task_command_read(&head, msg, bytes > c->message ? 0 : bytes);
 
-	__builtin_memset(&head, 0, sizeof(head));
-	err = inlay_task_command_read(&head, msg, bytes);
-
-	if (bytes > c->message)
-		err = -EBADMSG;
 	cmd->context = head.context;
 	cmd->plugin = head.plugin;
 	cmd->destination = head.destination;

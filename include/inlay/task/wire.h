@@ -333,7 +333,7 @@ INLAY_FN int inlay_task_command_read(struct inlay_task_command *c, const uint8_t
 
 	c->context = UINT64_MAX;
 	c->plugin = c->destination = 0;
-	c->flags = c->length = 0;
+	c->flags = c->length = c->at = 0;
 	c->payload.rkey = c->response.rkey = 0;
 	c->payload.bytes = c->response.bytes = 0;
 	if (bytes < INLAY_TASK_HEAD || msg[0] != INLAY_TASK_WIRE)
@@ -388,6 +388,9 @@ INLAY_FN int inlay_task_answer_read(struct inlay_task_answer *a, const uint8_t *
 	uint32_t status;
 
 	a->context = UINT64_MAX;
+	a->plugin = a->destination = 0;
+	a->kind = a->length = 0;
+	a->status = 0;
 	if (bytes < INLAY_TASK_HEAD || msg[0] != INLAY_TASK_WIRE)
 		return -EBADMSG;
 	a->kind = msg[1];
