@@ -26,6 +26,7 @@ static struct {
 
 static struct inlay_worker_group group;
 static struct inlay_task_link way_in;   /* a queue pair that lets the left neighbour's worker into the segment */
+static struct ibv_cq *way_in_cq;
 static struct inlay_mmap map;
 static uint8_t *segment;                /* at the same address in all members, as a symmetric heap is */
 static uint64_t ep;                     /* of this member's worker, to its right neighbour */
@@ -106,7 +107,7 @@ static void introduce(uint32_t index)
 	ep = client_endpoint(address);
 	need(inlay_worker_group_add_worker(&group, (uint64_t)client.child, address, sizeof(address)), "a worker of the group");
 
-	caps.cq = ibv_create_cq(client.pd->context, 256, NULL, NULL, 0);
+	caps.cq = way_in_cq = ibv_create_cq(client.pd->context, 256, NULL, NULL, 0);
 	if (!caps.cq)
 		die("no completion queue: %s", strerror(errno));
 	need(inlay_task_link_create(&way_in, &caps, &path), "a queue pair");
@@ -181,6 +182,7 @@ static void member(uint32_t index)
 	fflush(stdout);
 	client_disconnect();
 	need(inlay_task_link_destroy(&way_in), "the queue pair's end");
+	need(-ibv_destroy_cq(way_in_cq), "the completion queue's end");
 	need(inlay_mmap_destroy(&map), "the map's end");
 }
 
@@ -212,9 +214,21 @@ static void parse(int argc, char **argv)
 		die("no arguments are wanted (try --help)");
 }
 
+static int fds[MAX_WORKERS];           /* to the members */
+static uint32_t members;
+
+/* However it ends: members see that the first process has gone, and end before it. */
+static void gone(void)
+{
+	while (members)
+		close(fds[--members]);
+	while (wait(NULL) > 0)
+		;
+}
+
 int main(int argc, char **argv)
 {
-	int fds[MAX_WORKERS], pair[2], status, bad = 0;
+	int pair[2], status, bad = 0;
 	uint32_t i, k;
 
 	parse(argc, argv);
@@ -236,6 +250,8 @@ int main(int argc, char **argv)
 		close(pair[1]);
 		fds[i] = pair[0];
 	}
+	members = opt.workers;
+	atexit(gone);
 	hand_round(fds, STRIDE);
 	hand_round(fds, sizeof(uint64_t));
 	hand_round(fds, sizeof(uint64_t));

@@ -68,10 +68,11 @@ ends() # pid, what it says: its status; 124 when it had to be killed
 
 long_host() # a host of the worker at $at/address in the background, $host, that has begun with its commands and goes on for long
 {
+	rm -f "$dir/host.out" # the one before has said the same
 	"${run[@]}" "$B/examples/offload" "${device[@]}" --worker "$at/address" --iters 10000000 >"$dir/host.out" 2>&1 &
 	host=$!
 	for _ in {1..600}; do
-		grep -q single/s "$dir/host.out" && return
+		grep -qs single/s "$dir/host.out" && return
 		sleep 0.05
 	done
 }
