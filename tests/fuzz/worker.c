@@ -98,14 +98,15 @@ static void worker_judge(struct worker_command *c, const uint8_t *msg, uint32_t 
 	c->fate = WORKER_BAD;
 	c->context = UINT64_MAX;
 	c->plugin = c->destination = 0;
-	if (n < 32 || msg[0] != INLAY_TASK_WIRE)
+	/* Longer than what it came to: nothing of it is believed */
+	if (n < 32 || n > WORKER_MESSAGE || msg[0] != INLAY_TASK_WIRE)
 		return;
 	flags = (uint32_t)worker_le(msg + 2, 2);
 	c->length = (uint32_t)worker_le(msg + 4, 4);
 	c->context = worker_le(msg + 8, 8);
 	c->plugin = worker_le(msg + 16, 8);
 	c->destination = worker_le(msg + 24, 8);
-	if (msg[1] != INLAY_TASK_COMMAND || flags > 3 || n > WORKER_MESSAGE)
+	if (msg[1] != INLAY_TASK_COMMAND || flags > 3)
 		return;
 	head += (flags & 1) * 16 + (flags >> 1) * 16;
 	if (n < head || (flags & 1 && !worker_key(msg + 32, &c->read_key, &bytes)) ||
