@@ -95,6 +95,262 @@ int main(int argc, char **argv)
 	return 0;
 }
 EOT
+# A plugin with everything, and a worker that has it by the loader alone: commands come over the wire, are kept, and answered by what
+# notification packs
+cat >"$dir/full.h" <<'EOT'
+#include <inlay/task.h>
+struct counts {
+	struct inlay_task_worker *worker;
+	int fail;               /* what open is to return */
+	uint32_t open, close, address, up, down, command, progress, notification, told;
+};
+EOT
+cat >"$dir/full.c" <<'EOT'
+#include "full.h"
+static struct full {
+	struct counts *n;
+	struct inlay_task_cmd *kept[8];
+	uint32_t first, last;
+} full;
+static int open_it(void *argument, struct inlay_task_worker *worker, void **plugin)
+{
+	full.n = (struct counts *)argument;
+	full.n->open++;
+	full.n->worker = worker;
+	*plugin = &full;
+	return full.n->fail;
+}
+static void close_it(void *plugin)
+{
+	((struct full *)plugin)->n->close++;
+}
+static int address(void *plugin, void *buf, size_t *len)
+{
+	const size_t room = *len;
+
+	((struct full *)plugin)->n->address++;
+	*len = 5;
+	if (room < 5)
+		return -ENOSPC;
+	__builtin_memcpy(buf, "full!", 5);
+	return 0;
+}
+static void connection(void *plugin, struct inlay_task_conn *conn, int up)
+{
+	struct full *f = (struct full *)plugin;
+
+	f->n->up += up && conn->worker == f->n->worker;
+	f->n->down += !up && conn->worker == f->n->worker;
+}
+static int command(void *plugin, struct inlay_task_cmd *cmd)
+{
+	struct full *f = (struct full *)plugin;
+
+	f->n->command++;
+	f->kept[f->last++ % 8] = cmd;
+	return INLAY_TASK_LATER;
+}
+static uint32_t progress(void *plugin)
+{
+	struct full *f = (struct full *)plugin;
+	struct inlay_task_cmd *cmd;
+
+	f->n->progress++;
+	if (f->first == f->last)
+		return 0;
+	cmd = f->kept[f->first++ % 8];
+	f->n->told += !inlay_task_cmd_notify(cmd, cmd->payload_len % 3 ? 0 : -(int)cmd->payload_len - 1);
+	return 1;
+}
+/* The destination, and the payload's bytes from the last to the first; or what goes wrong */
+static int64_t notification(void *plugin, struct inlay_task_cmd *cmd, void *to, uint32_t room)
+{
+	struct full *f = (struct full *)plugin;
+	uint8_t *at = (uint8_t *)to;
+	uint32_t i;
+
+	f->n->notification++;
+	if (cmd->destination == 1000)
+		return -ENODATA;
+	if (cmd->destination == 1001)
+		return (int64_t)room + 1;
+	__builtin_memcpy(at, &cmd->destination, 8);
+	for (i = 0; i < cmd->payload_len; i++)
+		at[8 + i] = cmd->payload[cmd->payload_len - 1 - i];
+	return 8 + cmd->payload_len;
+}
+INLAY_PLUGIN_EXPORT = {INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, "full", open_it, close_it, address, connection, command, progress,
+		       notification};
+EOT
+cat >"$dir/wire.c" <<'EOT'
+#include "common.h"
+#include "task_rig.h"
+#include "full.h"
+#define FULL 7u
+#define PLAIN 8u
+#define TASKS 8u
+#define ROUNDS 40u
+static const char *folder;
+static struct counts n;
+static uint32_t turns, done_calls;
+static void done(struct inlay_task *t, uint64_t a, uint64_t b)
+{
+	(void)t;
+	(void)a;
+	(void)b;
+	done_calls++;
+}
+static int plain(void *plugin, struct inlay_task_cmd *cmd)
+{
+	(void)plugin;
+	(void)cmd;
+	return 0;
+}
+static const struct inlay_task_plugin plugin_plain = {INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, "plain", NULL, NULL, NULL, NULL, plain,
+						      NULL, NULL};
+static void turn(struct desk *d, struct line *l)
+{
+	step();
+	inlay_task_worker_progress(&d->worker, 1, 4);
+	turns++;
+	step();
+	inlay_task_host_progress(&l->host, 1, 4);
+}
+static void looks(const struct inlay_task *t, uint32_t len, uint32_t seed, uint64_t destination)
+{
+	const struct inlay_buf *r = inlay_task_get_response(t);
+	const uint8_t *at = (const uint8_t *)inlay_buf_data(r);
+	uint8_t payload[4096];
+	uint32_t i;
+
+	assert_int_equal(inlay_task_by(t), INLAY_TASK_BY_HANDLER);
+	assert_int_equal(inlay_task_status(t), len % 3 ? 0 : -(int)len - 1);
+	assert_int_equal(inlay_buf_data_len(r), 8 + len);
+	assert_memory_equal(at, &destination, 8);
+	fill(payload, len, seed);
+	for (i = 0; i < len; i++)
+		assert_int_equal(at[8 + i], payload[len - 1 - i]);
+}
+static void over_the_wire(void **state)
+{
+	struct inlay_task_host_params hp = inlay_task_host_default();
+	struct inlay_task_worker_params wp = inlay_task_worker_default();
+	struct inlay_plugin_object o;
+	struct inlay_task_entry entries[2];
+	struct inlay_task_worker w;
+	struct inlay_task *t[TASKS];
+	struct line l;
+	struct desk *d;
+	void *memory;
+	uint8_t buf[16];
+	uint32_t round, i;
+	double end = now() + 60;
+	size_t len;
+
+	(void)state;
+	must(inlay_plugin_load(&o, folder, "full"));
+	entries[0].id = PLAIN;
+	entries[0].plugin = &plugin_plain;
+	entries[1].id = FULL;
+	entries[1].plugin = o.plugin;
+	entries[0].argument = NULL;
+	entries[1].argument = &n;
+	hp.tasks = hp.in_flight = wp.credits = wp.spare = TASKS;
+	hp.period = wp.period = 0;
+	wp.connections = 1;
+	/* One that does not open leaves no worker, and is not closed */
+	n.fail = -EDOM;
+	memory = pages(inlay_task_worker_size(&wp));
+	assert_int_equal(inlay_task_worker_create(&w, memory, inlay_task_worker_size(&wp), dev.pd, &wp, entries, 2), -EDOM);
+	free(memory);
+	assert_true(n.open == 1 && !n.close);
+	memset(&n, 0, sizeof(n));
+	d = desk_make(&wp, entries, 2, 2);
+	assert_int_equal(n.open, 1);
+	assert_ptr_equal(n.worker, &d->worker);
+	len = 4;
+	assert_int_equal(inlay_task_worker_plugin_address(&d->worker, FULL, buf, &len), -ENOSPC);
+	assert_int_equal(len, 5);
+	memset(buf, 0, sizeof(buf));
+	len = sizeof(buf);
+	must(inlay_task_worker_plugin_address(&d->worker, FULL, buf, &len));
+	assert_int_equal(len, 5);
+	assert_memory_equal(buf, "full!\0", 6);
+	assert_int_equal(n.address, 2);
+	assert_int_equal(inlay_task_worker_plugin_address(&d->worker, PLAIN, buf, &len), -ENOTSUP);
+	assert_int_equal(inlay_task_worker_plugin_address(&d->worker, 9, buf, &len), -ENOENT);
+	assert_true(!n.up && !n.down);
+	memset(&l, 0, sizeof(l));
+	line_make(&l, d, &hp);
+	assert_true(n.up == 1 && !n.down);
+	for (i = 0; i < TASKS; i++)
+		must(inlay_task_alloc_init(&l.host, FULL, done, &t[i]));
+	for (round = 0; round < ROUNDS; round++) {
+		for (i = 0; i < TASKS; i++) {
+			uint32_t bytes = (round * 97 + i * 13) % 4000;
+			struct inlay_buf *p = inlay_task_get_payload(t[i]);
+
+			must(inlay_task_set_destination(t[i], round * TASKS + i));
+			inlay_buf_set_data(p, inlay_buf_head(p), bytes);
+			fill(inlay_buf_data(p), bytes, round + i);
+			must(inlay_task_submit(t[i]));
+		}
+		while (done_calls < (round + 1) * TASKS) {
+			turn(d, &l);
+			assert_true(now() < end);
+		}
+		for (i = 0; i < TASKS; i++)
+			looks(t[i], (round * 97 + i * 13) % 4000, round + i, round * TASKS + i);
+	}
+	assert_int_equal(n.command, ROUNDS * TASKS);
+	assert_int_equal(n.notification, ROUNDS * TASKS);
+	assert_int_equal(n.told, ROUNDS * TASKS);
+	assert_int_equal(n.progress, turns);
+	/* What notification says in the place of a length */
+	for (i = 0; i < 2; i++) {
+		must(inlay_task_set_destination(t[i], 1000 + i));
+		must(inlay_task_submit(t[i]));
+	}
+	while (done_calls < ROUNDS * TASKS + 2) {
+		turn(d, &l);
+		assert_true(now() < end);
+	}
+	assert_int_equal(inlay_task_status(t[0]), -ENODATA);
+	assert_int_equal(inlay_task_status(t[1]), -E2BIG);
+	assert_int_equal(inlay_task_response_len(t[0]) + inlay_task_response_len(t[1]), 0);
+	assert_int_equal(n.notification, ROUNDS * TASKS + 2);
+	/* The end, with a command in its hands: it is told, and nobody is answered */
+	must(inlay_task_set_destination(t[0], 1));
+	must(inlay_task_submit(t[0]));
+	settle();
+	must(inlay_task_conn_break(&l.conn));
+	while (!inlay_task_conn_is_broken(&l.conn) || inlay_task_conn_kept(&l.conn)) {
+		turn(d, &l);
+		assert_true(now() < end);
+	}
+	assert_true(n.up == 1 && n.down == 1);
+	assert_int_equal(n.notification, n.command);
+	assert_int_equal(n.progress, turns);
+	must(inlay_task_host_stop(&l.host));
+	while (inlay_task_status(t[0]) == -EINPROGRESS) {
+		turn(d, &l);
+		assert_true(now() < end);
+	}
+	line_free(&l);
+	assert_true(!n.close && n.down == 1 && n.open == 1);
+	desk_free(d);
+	assert_int_equal(n.close, 1);
+	assert_int_equal(n.address, 2);
+	inlay_plugin_unload(&o);
+}
+int main(int argc, char **argv)
+{
+	static const struct CMUnitTest tests[] = {cmocka_unit_test(over_the_wire)};
+
+	folder = argc == 2 ? argv[1] : "/";
+	return cmocka_run_group_tests(tests, dev_open, dev_close);
+}
+EOT
 flags="-O2 -Wall -Wextra -Werror -Iinclude"
 
 plugin() # folder name compiler definitions...
@@ -187,6 +443,19 @@ many "an object that stays is not taken for another" "72 62 72 52" 1=stays 1 -1 
 many "a file that was replaced meanwhile is the new one" "52 done 62 files:0" 1=ten 1 -1 \
 	"+rm '$p/ten.so'; gcc -std=gnu11 $flags -shared -fPIC -DVERSION=INLAY_PLUGIN_VERSION \
 		-DLAYOUT=0 '-DNAME=\"ten\"' -DHANDLER=command -DMORE=20 -o '$p/ten.so' '$dir/plugin.c' && chmod 755 '$p/ten.so'" 1=ten 1 -1 files
+
+run=(tests/softdev/run)
+if [ -n "$DEVICE" ]; then
+	run=()
+fi
+export SOFTDEV_FABRIC=${SOFTDEV_FABRIC:-$dir/fabric}
+for checked in 0 1; do
+	try "a plugin with everything builds, checked $checked" eval '$CC -std=gnu11 $flags -DINLAY_CHECKED=$checked -I"$dir" -shared -fPIC \
+		-o "$p/full.so" "$dir/full.c" && chmod 755 "$p/full.so"'
+	try "a worker for it builds, checked $checked" $CC -std=gnu11 $flags -DINLAY_CHECKED=$checked -Itests -Itests/softdev -I"$dir" \
+		-o "$dir/wire" "$dir/wire.c" -libverbs -lmlx5 -lcmocka -ldl -pthread
+	try "it is opened, commanded over the wire, and closed, checked $checked" timeout -k 1 100 "${run[@]}" "$dir/wire" "$p"
+done
 
 try "plugins that do not fit build" eval 'plugin "$p" old "gcc -std=gnu11" -UVERSION -DVERSION=0 &&
 	plugin "$p" other "gcc -std=gnu11" -ULAYOUT -DLAYOUT=1 && plugin "$p" wrong "gcc -std=gnu11" -UNAME "-DNAME=\"right\"" &&
