@@ -532,7 +532,7 @@ static uint32_t host_posts(uint64_t time)
 static void host_asks_in_time(void **state)
 {
 	const uint64_t begin = 7 * PERIOD + 3;
-	struct inlay_task *t;
+	struct inlay_task *t, *over;
 	const uint8_t *wqe;
 	uint64_t i;
 
@@ -545,16 +545,22 @@ static void host_asks_in_time(void **state)
 	assert_int_equal(host_posts(begin), 0);
 	assert_int_equal(host_posts(begin + PERIOD), 0);
 	assert_int_equal(inlay_task_host_due(&line->host), begin + 2 * PERIOD);
-	/* Something is: not before the period has passed, and then once */
+	/* Something is: not before the period has passed, and then once; not either when there is something else to do meanwhile */
+	over = task(KEEP);
+	must(inlay_task_set_deadline(over, begin + PERIOD + 50));
 	must(inlay_task_submit(t));
-	while (num_kept == 0 || inlay_task_host_outstanding(&line->host) != 1) {
+	must(inlay_task_submit(over));
+	while (num_kept != 2) {
 		step();
 		inlay_task_worker_progress(&desk->worker, 1, 16);
 	}
+	assert_int_equal(inlay_task_host_outstanding(&line->host), 2);
 	for (i = begin + PERIOD; i < begin + 2 * PERIOD; i++) {
 		step();
 		assert_int_equal(host_posts(i), 0);
+		assert_int_equal(completed, i >= begin + PERIOD + 50);
 	}
+	assert_int_equal(inlay_task_status(over), -ETIMEDOUT);
 	assert_int_equal(host_posts(begin + 2 * PERIOD), 1);
 	wqe = inlay_sq_wqe(&line->host.link.sq, line->host.link.sq.pi - 1);
 	assert_int_equal(wqe[3], MLX5_OPCODE_RDMA_WRITE);
@@ -578,12 +584,14 @@ static void host_asks_in_time(void **state)
 	until(!line->host.probing);
 	/* And nothing is */
 	must(inlay_task_cmd_answer(kept[0], 0));
+	must(inlay_task_cmd_answer(kept[1], 0));
 	inlay_task_worker_flush(&desk->worker);
-	until(completed == 1);
+	until(completed == 2 && !inlay_task_host_outstanding(&line->host));
 	assert_int_equal(inlay_task_host_outstanding(&line->host), 0);
 	for (i = begin + 21 * PERIOD; i < begin + 25 * PERIOD; i += 10)
 		assert_int_equal(host_posts(i), 0);
 	must(inlay_task_release(t));
+	must(inlay_task_release(over));
 	rig_free();
 }
 
@@ -617,6 +625,7 @@ static void acknowledged(uint64_t time)
 static void worker_asks_in_time(void **state)
 {
 	uint64_t i, begin = 5 * PERIOD + 1;
+	struct inlay_task *t;
 
 	(void)state;
 	rig_make(LINES, false, PERIOD);
@@ -631,6 +640,14 @@ static void worker_asks_in_time(void **state)
 	assert_int_equal(worker_posts(begin), 1);
 	assert_int_equal(inlay_task_worker_due(&desk->worker), begin + PERIOD);
 	acknowledged(begin);
+	/* It has something to do all the time: one command stalls */
+	t = task(STALLS);
+	stall = 1;
+	must(inlay_task_submit(t));
+	while (inlay_task_worker_due(&desk->worker)) {
+		step();
+		inlay_task_worker_progress(&desk->worker, begin, 16);
+	}
 	for (i = begin; i < begin + PERIOD; i++) {
 		step();
 		assert_int_equal(worker_posts(i), 0);
@@ -646,6 +663,11 @@ static void worker_asks_in_time(void **state)
 	assert_int_equal(worker_posts(begin + 10 * PERIOD - 1), 0);
 	assert_int_equal(worker_posts(begin + 10 * PERIOD), 1);
 	acknowledged(begin + 10 * PERIOD);
+	stall = 0;
+	clock_now = begin + 10 * PERIOD;
+	until(completed == 1);
+	assert_int_equal(num_order, 1);
+	must(inlay_task_release(t));
 	rig_free();
 }
 
