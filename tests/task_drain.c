@@ -161,7 +161,7 @@ static void rig_make(uint32_t num_lines)
 	must(inlay_inventory_get_by_data(inv, &outside.map, outside.at + 2 * LARGE, 500, &piece));
 }
 
-/* The first line without its host, if that is destroyed already */
+/* Hosts and connections that are destroyed already are so twice */
 static void rig_free(uint32_t num_lines)
 {
 	uint32_t i;

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 # Plugins of workers loaded at run time: only from an absolute folder that nobody else can write to, only what fits the worker, and what is
-# loaded works: its handler is called across the border of the object.
+# loaded works: its handler is called across the border of the object, and all its functions by a worker whose host commands it.
 . tests/tap.sh
 
 cat >"$dir/plugin.c" <<'EOT'
@@ -450,8 +450,8 @@ if [ -n "$DEVICE" ]; then
 fi
 export SOFTDEV_FABRIC=${SOFTDEV_FABRIC:-$dir/fabric}
 for checked in 0 1; do
-	try "a plugin with everything builds, checked $checked" eval '$CC -std=gnu11 $flags -DINLAY_CHECKED=$checked -I"$dir" -shared -fPIC \
-		-o "$p/full.so" "$dir/full.c" && chmod 755 "$p/full.so"'
+	try "a plugin with everything builds, checked $checked" eval '$CC -std=gnu11 $flags -DINLAY_CHECKED=$checked -I"$dir" \
+		-shared -fPIC -o "$p/full.so" "$dir/full.c" && chmod 755 "$p/full.so"'
 	try "a worker for it builds, checked $checked" $CC -std=gnu11 $flags -DINLAY_CHECKED=$checked -Itests -Itests/softdev -I"$dir" \
 		-o "$dir/wire" "$dir/wire.c" -libverbs -lmlx5 -lcmocka -ldl -pthread
 	try "it is opened, commanded over the wire, and closed, checked $checked" timeout -k 1 100 "${run[@]}" "$dir/wire" "$p"

@@ -2,8 +2,8 @@
 /*
  * task_spoiled.c: command tasks whose peer is out of order. Each bit of the head of a command, and of an answer, is wrong once, and it is
  * told of every task in flight whether it is completed, with which status and by whom: nobody but the one that the message was for, and not
- * even that one when it is the context that is hit. And messages of other operations than plain sends, to a host and to a worker. Time is
- * the test's own.
+ * even that one when it is the context that is hit. And messages of other operations than plain sends, to a host and to a worker, which
+ * are counted and believed by nobody. Time is the test's own.
  */
 #include "common.h"
 #include "task_rig.h"
@@ -819,7 +819,10 @@ static void other_operations_to_the_host(void **state)
 	}
 }
 
-/* A worker takes a task's own window away from it. Devices may refuse to close it once more: it is completed, once, and its memory is free */
+/*
+ * A worker takes a task's own window away from it. Devices may refuse to close it once more, which costs the connection: the task is
+ * completed, once, all the same, and its memory comes back.
+ */
 static void window_taken_away(void **state)
 {
 	uint8_t msg[INLAY_TASK_HEAD] = {0};
@@ -840,7 +843,7 @@ static void window_taken_away(void **state)
 	until(inlay_task_host_strays(&line->host));
 	assert_int_equal(completed(), 0);
 	assert_int_equal(inlay_task_host_broken(&line->host), 0);
-	/* In order, so that all are answered before it is closed */
+	/* It comes last, so that the others have been answered when its windows are closed */
 	for (i = 1; i < TASKS; i++)
 		must(inlay_task_cmd_answer(take_kept(i), 0));
 	must(inlay_task_cmd_answer(cmd, 0));
