@@ -40,7 +40,8 @@ linked = $(softdev) -rdynamic -ldl
 $(tests): $(softdev)
 endif
 
-# `make -j2 deps check`: nothing is compiled before deps is done.
+# As many compilers at a time as there are processors. `make deps check`: nothing is compiled before deps is done.
+MAKEFLAGS += -j$(shell nproc)
 first = $(filter deps,$(MAKECMDGOALS))
 
 .DELETE_ON_ERROR:

@@ -11,7 +11,7 @@
  *   inlay_sq_from_qp(&sq, qp, &uar);
  *   inlay_cq_from_cq(&cq, ibcq);
  *   ...
- *   inlay_sq_fini(&sq);  ibv_destroy_qp(qp);  inlay_uar_destroy(&uar);   down again, in this order
+ *   ibv_destroy_qp(qp);  inlay_sq_fini(&sq);  inlay_uar_destroy(&uar);   down again; the first two in any order, who posts no more
  *
  * Likewise inlay_rq_from_qp, inlay_rq_from_wq, inlay_srq_from_srq; inlay_av_from_ah makes of an address handle what a datagram's WQE says.
  *

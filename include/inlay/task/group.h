@@ -38,8 +38,8 @@
  *          segment  kind 4 (2), bytes 4 | va 8 | bytes 8 | memh bytes 4, mkey bytes 4 | memh | mkey
  *   ...  checksum   4   CRC-32C of all before it
  *
- * The group's memory must stay from start until progress has said something else than -EINPROGRESS: the allgather writes to it, and there is
- * no way to call it off.
+ * The group's memory must stay from start until progress has said something else than -EINPROGRESS: the allgather writes to it, and there
+ * is no way to call it off.
  *
  * Threads: one thread at a time; lookups in a group that is ready by any number.
  * Sources: DOCA's documentation of doca_urom_domain and of the lookups in doca_urom_plugin.

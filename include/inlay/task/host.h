@@ -505,7 +505,8 @@ INLAY_COLD void inlay_task_host_begin(struct inlay_task_host *h, const struct in
 }
 
 /*
- * Frees what inlay_task_host_create made; memory is the caller's again. What of it could not be freed is kept, and it may be called again.
+ * Frees what inlay_task_host_create made; memory is the caller's again. What of it could not be freed is kept, and it may be called again,
+ * but nothing else of the host. Whose queue pair is of another making has destroyed it before.
  *
  * Returns 0; -EBUSY while a task is in flight or ripe, or in quarantine and the connection has not broken (inlay_task_host_stop and
  * progress end that), or when something is in use.

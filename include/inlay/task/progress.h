@@ -7,8 +7,8 @@
  *   tend: deadlines, those that wait for a send or for windows to be closed, the probe, callbacks that are due
  *
  * Slots. There are as many as tasks and receives together, and a task always has one. The slot that its answer came in becomes the task's,
- * and the one that it had is posted in its place. So all receives are posted all the time, and an answer lies where it came until the task
- * is used again.
+ * and the one that it had is posted in its place. So, until the end, all receives are posted all the time, and an answer lies where it
+ * came until the task is used again.
  *
  * Threads: as host.h.
  * Sources: as host.h.
@@ -237,7 +237,7 @@ INLAY_COLD int inlay_task_revoke(struct inlay_task *t)
 
 /*
  * The connection is at its end: every task is completed. Those whose memory the device could still use are in quarantine until it has
- * given back all that was posted.
+ * given back all that was posted. Their own buffers are not looked at: they stay registered, and what is read from them goes nowhere.
  */
 INLAY_COLD void inlay_task_host_break(struct inlay_task_host *h, int why)
 {
@@ -250,6 +250,7 @@ INLAY_COLD void inlay_task_host_break(struct inlay_task_host *h, int why)
 	h->outstanding = h->orphans = h->unclaimed = 0;
 	h->hurry = 0;
 	h->due = 0;
+	h->waiting = INLAY_TASK_NONE;
 	for (i = 0; i < h->num; i++) {
 		struct inlay_task *t = &h->tasks[i];
 
@@ -263,10 +264,10 @@ INLAY_COLD void inlay_task_host_break(struct inlay_task_host *h, int why)
 			t->response_len = 0;
 		}
 		if (t->state == INLAY_TASK_FLYING || t->state == INLAY_TASK_CLOSING) {
-			inlay_task_host_forget(h, t);
 			inlay_task_ripen(t);
 		} else if (t->state == INLAY_TASK_QUARANTINE && t->held) {
-			inlay_task_wait(t);
+			h->more[i].next = h->waiting;
+			h->waiting = i;
 		}
 	}
 }

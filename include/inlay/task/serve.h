@@ -510,7 +510,7 @@ INLAY_COLD uint32_t inlay_task_conn_wait(struct inlay_task_conn *c, uint32_t max
 		}
 		if (cmd->state == INLAY_TASK_CMD_PULLING && (int32_t)(inlay_task_sent(&c->link.sq) - cmd->posted) < 0)
 			break;
-		/* Out of the list first: the handler may find the connection's end. A stalled one goes back to where it was. */
+		/* Out of the list first: an answer may go into another. A stalled one goes back to where it was. */
 		inlay_task_fifo_pop(c, &c->waiting);
 		if (!inlay_task_cmd_dispatch(cmd)) {
 			cmd->next = c->waiting.first;
@@ -572,7 +572,7 @@ INLAY_COLD uint32_t inlay_task_conn_tend(struct inlay_task_conn *c, uint32_t max
 		c->answered.first = next;
 	}
 	n = inlay_task_conn_wait(c, max);
-	if (!c->broken && (c->answered.first != INLAY_TASK_NOBODY || c->waiting.first != INLAY_TASK_NOBODY))
+	if (c->answered.first != INLAY_TASK_NOBODY || c->waiting.first != INLAY_TASK_NOBODY)
 		inlay_task_conn_tend_soon(c);
 	return n;
 }
@@ -661,7 +661,7 @@ INLAY_COLD void inlay_task_conn_other(struct inlay_task_conn *c, const struct ml
 		if (cmd && end) {
 			inlay_task_cmd_spare(cmd);
 		} else if (cmd) {
-			/* With an immediate or a key to close, or written: no command is like that. It has taken a receive, and says nothing. */
+			/* With an immediate, a key to close, or written: no command is like that. It took a receive, and says nothing. */
 			c->strays++;
 			c->commands++;
 			inlay_task_conn_sort(cmd, inlay_task_cmd_message(cmd), 0);
@@ -728,7 +728,8 @@ INLAY_ALWAYS uint32_t inlay_task_conn_take(struct inlay_task_conn *c, uint32_t b
  * now  what time it is, in the unit of params.period; never less than before. 0 will do without probes
  * max  completions and handlers, each, that are handled at most
  *
- * Returns how many commands were handed out, and what the plugins' progress returned; 0, and does nothing, when a plugin's function calls it.
+ * Returns how many commands were handed out, and what the plugins' progress returned; 0, and does nothing, when it is called by a plugin's
+ * command, progress, connection, open or close.
  */
 INLAY_FN uint32_t inlay_task_worker_progress(struct inlay_task_worker *w, uint64_t now, uint32_t max)
 {
@@ -788,8 +789,8 @@ INLAY_FN int inlay_task_worker_arm(struct inlay_task_worker *w)
  * Takes a connection down, broken or not; its host finds out as if the worker had died. Plugins are told, if they have not been. Memory and
  * *c are the caller's again.
  *
- * Returns 0; -EBUSY when a plugin's function calls it, for which nothing has happened; -EBUSY while handlers keep commands of it (answer
- * them: nothing is sent once it is broken), or when something of it is in use: it is then broken, and it may be called again.
+ * Returns 0; -EBUSY when a plugin's command, progress or connection calls it: nothing has happened; -EBUSY while handlers keep commands of
+ * it (answer them: nothing is sent once it is broken), or when something of it is in use: it is then broken, and it may be called again.
  */
 INLAY_COLD int inlay_task_conn_destroy(struct inlay_task_conn *c)
 {
@@ -800,8 +801,7 @@ INLAY_COLD int inlay_task_conn_destroy(struct inlay_task_conn *c)
 
 	if (w->inside)
 		return -EBUSY;
-	if (!c->broken)
-		inlay_task_conn_break(c);
+	inlay_task_conn_break(c);
 	inlay_task_conn_end(c);
 	if (c->kept)
 		return -EBUSY;

@@ -146,8 +146,10 @@ INLAY_FN int inlay_task_alloc_init(struct inlay_task_host *h, uint64_t plugin, i
 }
 
 /*
- * Gives a task back; a list behind its own payload buffer is the caller's again, a list of its own. Returns 0; -EPERM while it is in flight or its callback is due; -EBUSY in quarantine: its memory may still be in use;
- * -EBADFD when it was given back.
+ * Gives a task back; what was chained behind its own payload buffer is the caller's again, as a list of its own.
+ *
+ * Returns 0; -EPERM while it is in flight or its callback is due; -EBUSY in quarantine: its memory may still be in use; -EBADFD when it was
+ * given back.
  */
 INLAY_FN int inlay_task_release(struct inlay_task *t)
 {
@@ -204,7 +206,8 @@ INLAY_FN int inlay_task_set_deadline(struct inlay_task *t, uint64_t deadline)
 
 /*
  * A buffer of the caller's, or a list by its head, for the payload; NULL: its own again. The caller keeps his reference. Who chains buffers
- * to the task's own has descriptors within 128 GiB of the host's memory (buf.h): both on the heap, or both mapped.
+ * to the task's own has descriptors within 128 GiB of the host's memory (buf.h): both on the heap, or both mapped. The own one may only
+ * be a list's head.
  */
 INLAY_FN int inlay_task_set_payload(struct inlay_task *t, struct inlay_buf *payload)
 {
@@ -613,14 +616,14 @@ INLAY_ALWAYS int inlay_task_submit(struct inlay_task *t)
 	return inlay_task_submit_one(t, 1);
 }
 
-/* Is this a buffer that a submit may use, with or without a list behind it? */
-INLAY_COLD int inlay_task_usable(const struct inlay_buf *buf)
+/* Is this a buffer that a submit may use, with or without a list behind it? key: whether its bytes need one. */
+INLAY_COLD int inlay_task_usable(const struct inlay_buf *buf, int key)
 {
 	if (!buf || !inlay_buf_refcount(buf) || !inlay_buf_is_first(buf))
 		return 0;
 	for (; buf; buf = inlay_buf_next(buf))
 		if (!inlay_buf_fits(buf->head, buf->len, buf->data, buf->data_len) || !inlay_mmap_started(inlay_buf_mmap(buf)) ||
-		    (buf->data_len && buf->lkey == INLAY_NO_KEY))
+		    (key && buf->data_len && buf->lkey == INLAY_NO_KEY))
 			return 0;
 	return 1;
 }
@@ -635,9 +638,9 @@ INLAY_COLD int inlay_task_try_submit(struct inlay_task *t)
 {
 	if (t->state != INLAY_TASK_IDLE)
 		return -EBUSY;
-	if (!inlay_task_usable(t->payload))
+	if (!inlay_task_usable(t->payload, 1))
 		return -EINVAL;
-	if (t->response && (!inlay_task_usable(t->response) || inlay_buf_next(t->response)))
+	if (t->response && (!inlay_task_usable(t->response, 0) || inlay_buf_next(t->response)))
 		return -EINVAL;
 	if (t->response && t->response->lkey == INLAY_NO_KEY && inlay_task_response_room(t->response) > inlay_task_room(t->host->message))
 		return -EINVAL;

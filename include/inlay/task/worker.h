@@ -206,7 +206,7 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_worker {
 	struct inlay_task_conn *dirty;  /* those to ring for */
 	struct inlay_task_conn *tended; /* those with something to be done */
 	uint32_t num_progress;          /* plugins that have one: */
-	uint32_t inside;                /* in progress, or in a plugin's function */
+	uint32_t inside;                /* progress, or a plugin's open, close or connection, is under way */
 	struct inlay_task_slot **progress;
 	struct inlay_cq cq __attribute__((aligned(INLAY_CACHE_LINE)));
 	struct inlay_task_conn **conns;
@@ -248,7 +248,7 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_conn {
 	uint32_t room;                  /* bytes of a response in a command's own memory */
 	struct inlay_task_fifo waiting;
 	struct inlay_task_fifo answered;
-	struct inlay_task_fifo sending;
+	struct inlay_task_fifo sending; /* and, after the end, commands whose payloads were being read */
 	uint32_t spare;                 /* list */
 	uint32_t num;                   /* commands: credits and spare */
 	struct inlay_task_conn *next_dirty;
@@ -381,13 +381,15 @@ INLAY_ALWAYS struct inlay_task_slot *inlay_task_worker_plugin(const struct inlay
 /* Closes the plugins, the last one first. */
 INLAY_COLD void inlay_task_worker_close(struct inlay_task_worker *w)
 {
+	w->inside++;
+	w->num_progress = 0;
 	while (w->num_plugins) {
 		struct inlay_task_slot *s = w->order[--w->num_plugins];
 
 		if (s->plugin->close)
 			s->plugin->close(s->state);
 	}
-	w->num_progress = 0;
+	w->inside--;
 }
 
 /*
@@ -454,8 +456,10 @@ INLAY_COLD int inlay_task_worker_init(struct inlay_task_worker *w, void *memory,
 	w->progress = (struct inlay_task_slot **)(void *)at;
 	w->due = p->period ? 0 : UINT64_MAX;
 	w->share = p->pull ? inlay_pool_num_elements(p->pull) / p->connections : 0;
+	w->inside++;
 	for (i = 0; i < num && !err; i++)
 		err = inlay_task_worker_open(w, &entries[i]);
+	w->inside--;
 	if (err)
 		inlay_task_worker_close(w);
 	return err;
