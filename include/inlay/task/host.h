@@ -67,11 +67,11 @@
  * Quarantine. A task that was completed early, by its deadline, although its command was sent, is not to be used again as long as the
  * device could still read its payload, or the worker read its payload or write its response through a window. It leaves that state when the
  * late answer comes (its windows are then closed), when its windows have been closed at the caller's request (inlay_task_revoke), when its
- * send is done, if it was only that, or after the connection's end, when the device has given back everything that was posted: tasks that
- * end with the connection, and are so held, may be in quarantine in their callbacks, too. params.reusable is then called. A worker that
- * uses a revoked window breaks the connection: a refused RDMA access costs a reliable queue pair. A task without windows whose send is
- * done, or whose payload was copied into the WQE, has nothing to wait for: it is IDLE in its callback, and its late answer is dropped by
- * its generation.
+ * send is done, if it was only that, or after the connection's end, when the device has given back everything that was posted: tasks
+ * whose callbacks come after the connection's end, and which are so held, may be in quarantine in them, too. params.reusable is then
+ * called. A worker that uses a revoked window breaks the connection: a refused RDMA access costs a reliable queue pair. A task without
+ * windows whose send is done, or whose payload was copied into the WQE, has nothing to wait for: it is IDLE in its callback, and its late
+ * answer is dropped by its generation.
  *
  * The in-flight limit is the smaller one of params.in_flight, a power of two, and the worker's credits. A command that was sent and whose
  * answer has not come counts, also when its task was completed early: the worker has still to do with it. inlay_task_host_outstanding
