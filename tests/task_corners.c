@@ -374,7 +374,9 @@ static void response_without_key(void **state)
 	assert_int_equal(inlay_task_try_submit(t), -EINVAL);
 	assert_int_equal(inlay_task_state(t), INLAY_TASK_IDLE);
 	assert_int_equal(line->host.link.sq.pi, pi);
+	/* Also when its window still has the response before */
 	must(inlay_task_set_response(t, small));
+	answered(t, 500, 7);
 	answered(t, 500, 7);
 	assert_int_equal(differs(at, 500, 7), 500);
 	/* A window that leaves no more room than that */
@@ -389,6 +391,42 @@ static void response_without_key(void **state)
 	must(inlay_mmap_destroy(&map));
 	free(memory);
 	free(at);
+}
+
+/* ---- ends ---- */
+
+/*
+ * A connection is broken by its worker when handlers keep all that it has receives for and nothing is being sent, so that the device has
+ * nothing to give back: it is found broken all the same. The commands can be answered to nobody, and the host is stopped.
+ */
+static void broken_with_nothing_to_flush(void **state)
+{
+	struct inlay_task *t[TASKS];
+	uint32_t i;
+
+	(void)state;
+	rig_make(1, false, 0);
+	for (i = 0; i < TASKS; i++) {
+		t[i] = task(KEEP);
+		payload(t[i], 8, i);
+		must(inlay_task_submit(t[i]));
+	}
+	until(num_kept == TASKS);
+	assert_int_equal(inlay_task_conn_kept(&line->conn), TASKS);
+	must(inlay_task_conn_break(&line->conn));
+	until(inlay_task_conn_is_broken(&line->conn));
+	assert_ptr_equal(inlay_task_worker_gone(&desk->worker), &line->conn);
+	assert_null(inlay_task_worker_gone(&desk->worker));
+	for (i = 0; i < TASKS; i++)
+		assert_int_equal(inlay_task_cmd_answer(kept[i], 0), -ENOTCONN);
+	assert_int_equal(inlay_task_conn_kept(&line->conn), 0);
+	inlay_task_host_stop(&line->host);
+	until(completed == TASKS);
+	for (i = 0; i < TASKS; i++) {
+		assert_int_equal(inlay_task_status(t[i]), -ECONNABORTED);
+		must(inlay_task_release(t[i]));
+	}
+	rig_free();
 }
 
 /* ---- generations ---- */
@@ -678,6 +716,7 @@ int main(void)
 		cmocka_unit_test(list_left_behind),
 		cmocka_unit_test(response_elsewhere),
 		cmocka_unit_test(response_without_key),
+		cmocka_unit_test(broken_with_nothing_to_flush),
 		cmocka_unit_test(generations_far_apart),
 		cmocka_unit_test(plugins_call_their_worker),
 		cmocka_unit_test(answered_and_stalled),
