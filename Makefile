@@ -126,7 +126,7 @@ check: all ## all tests, within 10 minutes
 	@[ -z "$(DEVICE)" ] || [ -e /sys/class/infiniband/$(DEVICE) ] || { echo "no device $(DEVICE) in /sys/class/infiniband" >&2; exit 2; }
 	$(Q)B=$(B) CC="$(CC)" DEVICE=$(DEVICE) SOFTDEV_LINKED=$(SANITIZE) prove $(PROVE) --timer --exec tests/exec $(SCRIPTS) $(tests)
 
-check-all: ## tests with every compiler, standard, optimisation and sanitizer, and the long random ones, within 75 minutes
+check-all: ## tests with every compiler, standard, optimisation and sanitizer, and the long random ones, within two hours
 	$(Q)tests/matrix
 
 fuzzers = host worker plugin parse
