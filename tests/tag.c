@@ -1208,7 +1208,7 @@ static void phase_enables_the_tag(void **state)
 
 	(void)state;
 	usual_list(4, 16);
-	must(inlay_match_init(&match, memory, inlay_match_size(64), 64, 1));
+	must(inlay_match_init(&match, memory, inlay_match_size(64), 64, 0, 1));
 	must(inlay_tag_rx_init(&rx, of_entries, &match, &t.list, 0));
 	entries(&t, 4);
 	eager(&t, 0x111, 0, 0, 10);
@@ -1270,7 +1270,7 @@ static void told_after_arrival(void **state)
 
 	(void)state;
 	usual_list(4, 16);
-	must(inlay_match_init(&match, memory, inlay_match_size(64), 64, 1));
+	must(inlay_match_init(&match, memory, inlay_match_size(64), 64, 0, 1));
 	must(inlay_tag_rx_init(&rx, of_entries, &match, &t.list, 0));
 	entries(&t, 4);
 	eager(&t, 0x222, 0, 0, 10);
