@@ -255,9 +255,7 @@ INLAY_FN int inlay_tag_rx_complete(struct inlay_tag_rx *rx, const struct mlx5_cq
 	}
 	ev->cookie = ev->wc.wr_id;
 	receive = &rx->receives[ev->wc.handle & 0xffff];
-	if (INLAY_UNLIKELY(*receive == INLAY_TAG_RX_TAKEN))
-		return -EPROTO;
-	/* Out of the table with the first of its completions; of a cancelled one it is out already. */
+	/* Out of the table with the first of its completions. A cancelled one is out already; TAKEN is no handle. */
 	if (*receive && *receive != INLAY_TAG_RX_CANCELLING && inlay_match_cancel(rx->match, *receive, &found))
 		return -EPROTO;
 	*receive = 0;
