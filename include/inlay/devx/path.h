@@ -102,6 +102,7 @@ struct inlay_devx_path {
  */
 INLAY_COLD void inlay_devx_path_init(struct inlay_devx_path *path)
 {
+	INLAY_CHECK(path, "no argument is NULL");
 	__builtin_memset(path, 0, sizeof(*path));
 	path->port = 1;
 	path->hop_limit = 64;
@@ -124,6 +125,7 @@ INLAY_COLD void inlay_devx_path_init(struct inlay_devx_path *path)
  */
 INLAY_COLD int inlay_devx_path_ok(const struct inlay_devx_path *path, int ethernet)
 {
+	INLAY_CHECK(path, "no argument is NULL");
 	return path->mtu <= IBV_MTU_4096 && path->sl < (ethernet ? 8 : 16) && path->src_path_bits < 128 && path->timeout < 32 &&
 	       path->retry_count < 8 && path->rnr_retry < 8 && path->min_rnr_timer < 32 && path->rd_atomic <= 128 &&
 	       path->dest_rd_atomic <= 128 && path->atomic_mode < 16 && !(path->flow_label >> 20) &&
@@ -146,6 +148,7 @@ INLAY_COLD int inlay_devx_roce_mac(uint8_t *mac, struct ibv_context *ctx, uint8_
 	uint32_t high, low;
 	int err;
 
+	INLAY_CHECK(mac && ctx, "no argument is NULL");
 	__builtin_memset(&in, 0, sizeof(in));
 	inlay_cmd_in_set(&in.cmd, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_QUERY_ROCE_ADDRESS);
 	inlay_query_roce_address_in_set(&in, INLAY_QUERY_ROCE_ADDRESS_IN_ROCE_ADDRESS_INDEX, gid_index);
@@ -176,6 +179,7 @@ INLAY_COLD int inlay_devx_port_address(struct inlay_devx_address *address, struc
 	struct ibv_port_attr attr;
 	int err;
 
+	INLAY_CHECK(address && ctx, "no argument is NULL");
 	__builtin_memset(&attr, 0, sizeof(attr));
 	__builtin_memset(&gid, 0, sizeof(gid));
 	err = ibv_query_port(ctx, port, &attr);
@@ -220,6 +224,7 @@ INLAY_COLD int inlay_devx_address_resolve(struct inlay_devx_address *peer, struc
 	struct ibv_ah *ah;
 	int err;
 
+	INLAY_CHECK(peer && pd && path, "no argument is NULL");
 	if (peer->link == INLAY_DEVX_LINK_IB)
 		return 0;
 	__builtin_memset(&attr, 0, sizeof(attr));
