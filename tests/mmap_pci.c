@@ -23,7 +23,7 @@ static struct {
 	uint32_t no_cap;          /* bit 0: no general 2, 1: no KSM, 2: no alias of a key, 3: keys are not allowed to others, 4: no relaxed
 				   * ordering of writes, 5: of reads */
 	int fail_cap; /* the errno of each QUERY_HCA_CAP */
-	bool fail_allow;
+	bool fail_allow, apart;
 	uint32_t relaxed;         /* that the last CREATE_MKEY asked for: as no_cap */
 } mid;
 
@@ -32,6 +32,17 @@ static struct {
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* In tests: an rkey other than the lkey, as devices have it */
+struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
+{
+	NEXT(ibv_reg_mr_iova2);
+	struct ibv_mr *mr = next(pd, addr, length, iova, access);
+
+	if (mr && mid.apart)
+		mr->rkey += 0x4000;
+	return mr;
+}
 
 int mlx5dv_devx_general_cmd(struct ibv_context *context, const void *in, size_t inlen, void *out, size_t outlen)
 {
@@ -215,6 +226,7 @@ static int fresh(void **state)
 {
 	(void)state;
 	memset(&mid, 0, sizeof(mid));
+	mid.apart = true;
 	return 0;
 }
 

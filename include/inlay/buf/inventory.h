@@ -24,7 +24,8 @@
  * DOCA's rules; and where its text says two things or nothing:
  *   - User data: "only while started" in one sentence, "frozen from the first start on" in another. The second is what its users rely on.
  *   - Stop does not look for buffers that are out: they are returned to a stopped inventory as well.
- *   - A dup is a copy of the descriptor: the same memory, another window, a reference count of its own. No payload is copied. Of a
+ *   - A dup is a copy of the descriptor: the same memory and the same window at first, but a window and a
+ *     reference count of its own. No payload is copied. Of a
  *     head, which stands for its list, the whole list is copied: this is why DOCA takes heads and no other elements.
  *   - Not started: -EBADFD for every get (DOCA names the code for dup and expand only).
  *
