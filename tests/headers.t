@@ -102,6 +102,7 @@ declare -A may=(
 	[queue/cq.h]="base.h cqe.h wqe.h queue/uar.h queue/srq.h"
 	[queue.h]="base.h cqe.h wqe.h $(cd include/inlay && echo queue/*.h)"
 	[verbs.h]="base.h cqe.h queue.h wqe.h $(cd include/inlay && echo queue/*.h)"
+	[connect.h]="base.h cqe.h queue.h wqe.h verbs.h $(cd include/inlay && echo queue/*.h)"
 	[dm.h]="base.h"
 	[mmap/lookup.h]="base.h"
 	[mmap/cache.h]="base.h mmap/lookup.h"
