@@ -206,7 +206,7 @@ static void make_qp(struct side *s, struct inlay_devx_qp *qp, uint32_t pdn, uint
 
 static void open_nic(struct side *s)
 {
-	struct inlay_devx_address mine[2], peer[2];
+	struct inlay_connect_record mine[2], peer[2];
 	struct inlay_devx_path path;
 	const size_t bytes = 1 << 20;
 	uint32_t pdn = 0;
