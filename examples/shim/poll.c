@@ -49,7 +49,7 @@ static enum ibv_wc_status scatter_send(const struct shim_qp *qp, const struct ml
 		fixed = 3;
 		length = 8;
 	}
-	return scatter(qp->context, wqe + fixed * INLAY_DS, units - fixed, (uint32_t)(inlay_sq_end(q) - wqe) / INLAY_DS - fixed, q->buf,
+	return scatter(qp->context, wqe + fixed * INLAY_DS, units - fixed, (uint32_t)(q->buf + (size_t)inlay_sq_size(q) * INLAY_WQEBB - wqe) / INLAY_DS - fixed, q->buf,
 		       payload, length);
 }
 
@@ -120,7 +120,7 @@ INLAY_ALWAYS int complete(struct shim_cq *cq, const struct mlx5_cqe64 *cqe, uint
 		shim_acquire(&srq->lock);
 		err = inlay_srq_release(&srq->q, cqe);
 		shim_release(&srq->lock);
-		if (INLAY_UNLIKELY(err))
+		if (INLAY_UNLIKELY(err < 0))
 			return POLL_ERROR;
 	} else {
 		uint32_t tail = qp->rq.tail;
@@ -475,9 +475,9 @@ void shim_clean(struct shim_qp *qp)
 	if (qp->srq)
 		shim_acquire(&qp->srq->lock);
 	if (!qp->recv_cq->programs)
-		inlay_cq_clean(&qp->recv_cq->q, qp->qpn, qp->srq ? &qp->srq->q : NULL);
+		inlay_cq_clean(&qp->recv_cq->q, qp->qpn, inlay_srq_gone, qp->srq ? &qp->srq->q : NULL);
 	if (qp->srq)
 		shim_release(&qp->srq->lock);
 	if (qp->send_cq != qp->recv_cq && !qp->send_cq->programs)
-		inlay_cq_clean(&qp->send_cq->q, qp->qpn, NULL);
+		inlay_cq_clean(&qp->send_cq->q, qp->qpn, NULL, NULL);
 }
