@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * inlay/mmap/monitor.h: the kernel's reports of unmapped memory, posted to registration caches.
+ *
+ * What a cache registers is put under a userfaultfd. A thread of the caller's reads what the kernel
+ * reports of it and posts that to the caches; munmap and its kin wait until their report is read.
+ *
+ *   inlay_monitor_init(&monitor, caches, 1, &why);         caches: an array of struct inlay_cache *
+ *
+ *   int my_reg(void *pd, struct inlay_cache_region *r)     ops.reg of each cache: watch, then register
+ *   {
+ *           int err = inlay_monitor_watch(&monitor, r->start, r->len);
+ *           return err ? err : inlay_cache_reg_mr(pd, r);
+ *   }
+ *   while (inlay_monitor_step(&monitor, -1) >= 0)          the thread, which does nothing else
+ *           ;
+ *   inlay_monitor_stop(&monitor);                          the end: stop, join the thread, fini
+ *   inlay_monitor_fini(&monitor);
+ *
+ * Invariants
+ * ----------
+ * - A call that unmaps watched memory returns after its report was posted, or after a get that would
+ *   miss the post has been made to wait for it. So a get that follows the call finds no stale region.
+ * - A mapping can be under one userfaultfd only. One monitor serves all caches of a process.
+ * - No page is ever protected and no fault ever reported: memory works as before, at full speed.
+ *
+ * What is reported
+ * ----------------
+ *   munmap; mmap over it; brk           after the pages are gone, before the call returns
+ *   mremap that moves or shrinks        likewise; the new place is watched, too
+ *   madvise(DONTNEED, FREE, REMOVE)     before the pages go
+ *   fork                                not at all: parent and device keep their pages (Linux 5.12 copies
+ *                                       pinned pages for the child; before that, call ibv_fork_init). What
+ *                                       the child unmaps is not reported: it is the child's
+ *
+ * What is not
+ * -----------
+ * - shmdt; fallocate(PUNCH_HOLE) and truncate of a mapped file: post these by hand.
+ * - Another thread that maps the address anew while munmap has not returned, and uses it at once.
+ * - A get, in another thread, of memory that madvise is just giving back: it may register the pages that
+ *   are about to go. Memory must not be handed to a transport while it is being given back.
+ * - Mappings that Linux before 6.7 cannot watch: files. Before 5.19: anything but private anonymous
+ *   memory. Shared mappings of a file that the process may not write. A get there fails with the error
+ *   of inlay_monitor_watch, unless ops.reg goes on without.
+ *
+ * What it costs the others
+ * ------------------------
+ * - Whoever unmaps waits for the thread. So the thread must not unmap, allocate or free memory, nor wait
+ *   for a lock that is held while memory is unmapped or freed (all of libc's allocator), or both wait for ever.
+ * - Once watched, memory stays so until it is unmapped: reports of what is no longer registered do no harm.
+ *   Each edge of a watched range splits a mapping (vm.max_map_count), and huge pages do not form there.
+ * - The memory of a child that does not exec holds the userfaultfd open: after inlay_monitor_stop the
+ *   parent's munmap would wait for a report that nobody reads. Such children call inlay_monitor_forked.
+ *
+ * No privilege is needed: nothing is asked of faults in the kernel (UFFD_USER_MODE_ONLY, Linux 5.11; before
+ * that, CAP_SYS_PTRACE or vm.unprivileged_userfaultfd = 1). A seccomp filter, as most containers have, may forbid it.
+ *
+ * Threads: inlay_monitor_watch and inlay_monitor_stop by any; one calls inlay_monitor_step.
+ * Sources: userfaultfd(2), ioctl_userfaultfd(2); Linux 6.18's fs/userfaultfd.c, mm/madvise.c, mm/mremap.c.
+ */
+#ifndef INLAY_MMAP_MONITOR_H
+#define INLAY_MMAP_MONITOR_H
+
+#include <poll.h>
+#include <unistd.h>
+#include <linux/userfaultfd.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <inlay/base.h>
+#include <inlay/mmap/cache.h>
+
+#if defined(__STRICT_ANSI__) && !defined(__cplusplus)
+long syscall(long number, ...); /* <unistd.h> hides it from strict C */
+#endif
+
+struct inlay_monitor {
+	int fd;                   /* the userfaultfd */
+	int end;                  /* an eventfd: readable once stopped */
+	uint32_t num;
+	struct inlay_cache *const *caches;
+};
+
+/* Of <linux/userfaultfd.h>, which may be older than the kernel */
+#define INLAY_MONITOR_USER_MODE_ONLY_ 1      /* UFFD_USER_MODE_ONLY */
+#define INLAY_MONITOR_SHMEM_ (1ull << 12)    /* UFFD_FEATURE_WP_HUGETLBFS_SHMEM, Linux 5.19 */
+#define INLAY_MONITOR_ANY_ (1ull << 15)      /* UFFD_FEATURE_WP_ASYNC, Linux 6.7: any mapping */
+
+/*
+ * Asks the kernel for a userfaultfd.
+ *
+ * caches   posts go to all of these; the array and the caches stay until inlay_monitor_fini
+ * num      their number
+ * why      NULL, or where a static sentence goes on failure
+ *
+ * Returns 0; -EPERM if the process may not (see above); -ENOSYS if the kernel was built without it; -ENOTSUP if it does not
+ * report unmapped memory (Linux before 5.7, or an architecture without write protection: aarch64 before 6.10); or
+ * another -errno of the calls.
+ */
+INLAY_COLD int inlay_monitor_init(struct inlay_monitor *m, struct inlay_cache *const *caches, uint32_t num, const char **why)
+{
+	const uint64_t extra[3] = {INLAY_MONITOR_SHMEM_ | INLAY_MONITOR_ANY_, INLAY_MONITOR_SHMEM_, 0};
+	const int flags = EFD_CLOEXEC | EFD_NONBLOCK; /* O_CLOEXEC and O_NONBLOCK, the former of which strict C hides */
+	const char *text = "the kernel does not report unmapped memory";
+	struct uffdio_api api;
+	int err, i;
+
+	m->caches = caches;
+	m->num = num;
+	m->fd = (int)syscall(SYS_userfaultfd, flags | INLAY_MONITOR_USER_MODE_ONLY_);
+	if (m->fd < 0 && errno == EINVAL)
+		m->fd = (int)syscall(SYS_userfaultfd, flags);
+	if (m->fd < 0) {
+		err = -errno;
+		if (why)
+			*why = err == -EPERM ? "userfaultfd is not permitted" : "there is no userfaultfd";
+		return err;
+	}
+	for (i = 0, err = -1; i < 3 && err; i++) {
+		__builtin_memset(&api, 0, sizeof(api));
+		api.api = UFFD_API;
+		api.features = UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMOVE | UFFD_FEATURE_EVENT_REMAP |
+			       UFFD_FEATURE_PAGEFAULT_FLAG_WP | extra[i];
+		err = ioctl(m->fd, UFFDIO_API, &api);
+	}
+	m->end = err ? -1 : eventfd(0, flags);
+	if (m->end >= 0)
+		return 0;
+	if (!err)
+		text = "no eventfd";
+	err = err && errno == EINVAL ? -ENOTSUP : -errno;
+	close(m->fd);
+	if (why)
+		*why = text;
+	return err;
+}
+
+/*
+ * Watches [addr, addr + len): whole pages, of the size that the mapping has. Before registering it, so that nothing
+ * goes unseen. Watching memory twice is allowed.
+ *
+ * Returns 0; -EINVAL if nothing is mapped there, or nothing that this kernel can watch; -EPERM for a shared mapping of a file that
+ * the process may not write; -EBUSY if another userfaultfd watches it; -EBADFD after inlay_monitor_stop; or another -errno
+ * of UFFDIO_REGISTER.
+ */
+INLAY_COLD int inlay_monitor_watch(struct inlay_monitor *m, uint64_t addr, uint64_t len)
+{
+	struct uffdio_register watch;
+
+	__builtin_memset(&watch, 0, sizeof(watch));
+	watch.range.start = addr;
+	watch.range.len = len;
+	watch.mode = UFFDIO_REGISTER_MODE_WP; /* the mode that reports no fault, as nothing is ever protected */
+	if (!ioctl(m->fd, UFFDIO_REGISTER, &watch))
+		return 0;
+	return errno == ENOTTY ? -EBADFD : -errno;
+}
+
+/*
+ * Waits for a report and posts it.
+ *
+ * timeout   milliseconds, as poll's; -1: none
+ *
+ * Returns 1 for a report; 0 for none; -ECANCELED after inlay_monitor_stop: nothing is watched any more, and the caches are told to
+ * drop all; or the -errno of poll.
+ */
+INLAY_COLD int inlay_monitor_step(struct inlay_monitor *m, int timeout)
+{
+	struct pollfd p[2];
+	struct uffd_msg msg;
+	uint64_t addr = 0, len = 0;
+	uint32_t i;
+	int end;
+
+	p[0].fd = m->fd;
+	p[1].fd = m->end;
+	p[0].events = p[1].events = POLLIN;
+	if (poll(p, 2, timeout) < 0)
+		return errno == EINTR ? 0 : -errno;
+	end = p[1].revents != 0;
+	if (!end && !p[0].revents)
+		return 0;
+	/* The read lets the other thread's munmap return. From here on gets wait until it is posted. */
+	for (i = 0; i < m->num; i++)
+		inlay_cache_expect(m->caches[i]);
+	if (end) {
+		dup2(m->end, m->fd); /* closes it, and frees whoever waits; the number stays taken for inlay_monitor_watch */
+		len = UINT64_MAX;
+	} else if (read(m->fd, &msg, sizeof(msg)) == (ssize_t)sizeof(msg)) {
+		if (msg.event == UFFD_EVENT_UNMAP || msg.event == UFFD_EVENT_REMOVE) {
+			addr = msg.arg.remove.start;
+			len = msg.arg.remove.end - addr;
+		} else if (msg.event == UFFD_EVENT_REMAP) {
+			addr = msg.arg.remap.from;
+			len = msg.arg.remap.len;
+		}
+	}
+	for (i = 0; i < m->num; i++)
+		inlay_cache_settle(m->caches[i], addr, len);
+	return end ? -ECANCELED : len != 0;
+}
+
+/* Ends inlay_monitor_step, now and from now on. Any thread; signal handlers, too. */
+INLAY_COLD void inlay_monitor_stop(struct inlay_monitor *m)
+{
+	const uint64_t one = 1;
+
+	(void)!write(m->end, &one, sizeof(one));
+}
+
+/* Closes what is open; no thread is in inlay_monitor_step, and the last one returned -ECANCELED. */
+INLAY_COLD void inlay_monitor_fini(struct inlay_monitor *m)
+{
+	close(m->fd);
+	close(m->end);
+	m->fd = m->end = -1;
+}
+
+/* In a child after fork (pthread_atfork): lets go of the parent's monitor. The child uses neither it nor the caches. */
+INLAY_COLD void inlay_monitor_forked(struct inlay_monitor *m)
+{
+	inlay_monitor_fini(m);
+}
+
+#endif
