@@ -42,8 +42,8 @@
  * - When registration fails for want of resources (-ENOMEM, -EAGAIN, -ENOSPC), idle regions are
  *   evicted, 1, 2, 4, ... at a time, and it is tried again. Other errors are returned at once, and
  *   leave all regions as they were if the limits had room beside them.
- * - Once a post has returned, no get finds a region that overlaps it. Posts are never lost: if more
- *   than attr.posts are waiting, the next get drops all regions instead.
+ * - Once a post has returned, no get finds a region that overlaps it and was registered before it.
+ *   Posts are never lost: if more than attr.posts are waiting, the next get drops all regions.
  * - A hit calls nothing. A miss takes O(log n) steps (expected, in any order of addresses), and as
  *   many for each region that it drops.
  *
@@ -177,7 +177,8 @@ INLAY_COLD size_t inlay_cache_size(const struct inlay_cache_attr *a)
 		return 0;
 	/* One region above the limit: the one that is about to be registered */
 	return (a->max_regions + (size_t)1) * inlay_cache_stride_(a) +
-	       a->posts * sizeof(struct inlay_cache_post_) + ((size_t)2 << (31 - __builtin_clz(a->max_regions))) * sizeof(void *);
+	       a->posts * sizeof(struct inlay_cache_post_) +
+	       ((size_t)2 << (31 - __builtin_clz(a->max_regions))) * sizeof(struct inlay_cache_region *);
 }
 
 /*
@@ -263,9 +264,12 @@ INLAY_COLD void inlay_cache_ops_verbs(struct inlay_cache_ops *ops, struct ibv_pd
 INLAY_COLD void inlay_cache_insert_(struct inlay_cache *c, struct inlay_cache_region *r)
 {
 	struct inlay_cache_region **at = &c->root_, *t, **low = &r->child_[0], **high = &r->child_[1];
+	uint64_t z = c->counts.registered * 0x9e3779b97f4a7c15;
 
-	/* registered counts insertions: each has another weight */
-	r->weight_ = (uint32_t)((c->counts.registered * 0x9e3779b97f4a7c15 ^ (uintptr_t)c) * 0xbf58476d1ce4e5b9 >> 32);
+	/* splitmix64 of the number of insertions: weights that no order of addresses follows */
+	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+	z = (z ^ z >> 27) * 0x94d049bb133111eb;
+	r->weight_ = (uint32_t)(z ^ z >> 31);
 	while (*at && (*at)->weight_ >= r->weight_) {
 		at = &(*at)->child_[r->start > (*at)->start];
 		INLAY_CACHE_VISIT_;
@@ -476,11 +480,15 @@ INLAY_COLD void inlay_cache_await_(const uint32_t *word, uint32_t n)
 /* Applies what was posted, as each get does. For owners that do not get soon, to let go of memory. */
 INLAY_COLD void inlay_cache_step(struct inlay_cache *c)
 {
-	uint32_t settled = (uint32_t)(__atomic_load_n(&c->posted_, __ATOMIC_ACQUIRE) >> 32);
-	uint64_t start, len;
+	uint64_t start, len, posted = __atomic_load_n(&c->posted_, __ATOMIC_ACQUIRE);
 
-	inlay_cache_await_(&c->settled_, settled);
-	c->seen_ = (uint64_t)settled << 32 | (uint32_t)__atomic_load_n(&c->posted_, __ATOMIC_ACQUIRE);
+	/* Once as many have settled as were ever expected, none is left. If one was expected meanwhile, it may have been counted. */
+	do {
+		c->seen_ = posted;
+		inlay_cache_await_(&c->settled_, (uint32_t)(posted >> 32));
+		posted = __atomic_load_n(&c->posted_, __ATOMIC_ACQUIRE);
+	} while ((c->seen_ ^ posted) >> 32);
+	c->seen_ = posted;
 	while (c->taken_ != (uint32_t)c->seen_) {
 		const struct inlay_cache_post_ *p = &c->posts_[c->taken_ & (c->attr.posts - 1)];
 
