@@ -13,7 +13,7 @@
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 #define ROUNDS 300
 #else
-#define ROUNDS 3000
+#define ROUNDS 1500
 #endif
 
 #define PAGE 4096u
@@ -208,6 +208,25 @@ static void calls(void **state)
 		assert_false(hits(p, len));
 		assert_false(hits(q, len)); /* what was there has been unmapped */
 		must(munmap(q, len));
+		map(q, len, flags, f);
+		assert_false(hits(q, len));
+
+		/* There it is watched without having been asked for */
+		must(munmap(q, len));
+		assert_true(hits(p, len));
+		assert_ptr_equal(mremap(p, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, q), q);
+		watching = false;
+		assert_false(hits(q, len));
+		watching = true;
+		map(q, len, flags, f);
+		assert_false(hits(q, len));
+		map(p, len, flags, f);
+		/* Its pages moved, the mapping stays */
+		assert_false(hits(p, len));
+		if (mremap(p, len, len, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, q) == (void *)q)
+			assert_false(hits(p, len));
+		else
+			print_message("# this kernel does not leave %s memory mapped when it moves\n", kinds[kind]);
 		map(q, len, flags, f);
 		assert_false(hits(q, len));
 

@@ -175,10 +175,10 @@ INLAY_COLD size_t inlay_cache_size(const struct inlay_cache_attr *a)
 	if (!a->max_regions || a->max_regions > INLAY_CACHE_MAX || !a->posts || a->posts > INLAY_CACHE_MAX ||
 	    a->posts & (a->posts - 1) || !a->max_bytes || a->page < 64 || a->page & (a->page - 1) || a->bytes > 65536)
 		return 0;
-	/* One region above the limit: the one that is about to be registered */
+	/* One region above the limit, the one that is about to be registered; and 4 to 8 hints a region */
 	return (a->max_regions + (size_t)1) * inlay_cache_stride_(a) +
 	       a->posts * sizeof(struct inlay_cache_post_) +
-	       ((size_t)2 << (31 - __builtin_clz(a->max_regions))) * sizeof(struct inlay_cache_region *);
+	       ((size_t)8 << (31 - __builtin_clz(a->max_regions))) * sizeof(struct inlay_cache_region *);
 }
 
 /*
@@ -207,7 +207,7 @@ INLAY_COLD int inlay_cache_init(struct inlay_cache *c, void *memory, size_t size
 	c->ops = *ops;
 	c->none_.newer_ = c->none_.older_ = c->last_ = &c->none_;
 	c->page_shift_ = (uint32_t)__builtin_ctzll(attr->page);
-	c->hint_shift_ = 32 + (uint32_t)__builtin_clz(attr->max_regions);
+	c->hint_shift_ = 30 + (uint32_t)__builtin_clz(attr->max_regions);
 	for (i = 0; i <= attr->max_regions; i++, at += inlay_cache_stride_(attr)) {
 		struct inlay_cache_region *r = (struct inlay_cache_region *)(void *)at;
 
