@@ -106,7 +106,7 @@ static int fake_merge(void *context, const struct inlay_cache_region *old, struc
 static void *fake_cache(uint32_t max, uint64_t max_bytes)
 {
 	struct inlay_cache_attr attr = {max, POSTS, max_bytes, PAGE, BYTES};
-	struct inlay_cache_ops ops = {fake_reg, fake_dereg, fake_merge, &fake};
+	struct inlay_cache_ops ops = {fake_reg, fake_dereg, fake_merge, NULL, &fake};
 	void *memory = aligned_alloc(64, (inlay_cache_size(&attr) + 63) / 64 * 64);
 
 	assert_non_null(memory);
@@ -240,7 +240,7 @@ static int model_enter(uint64_t first, uint64_t last, uint32_t access, uint32_t 
 		model_out(first, last);
 	while (knowns >= max || model_bytes() + (last - first + 1) * PAGE > max_bytes)
 		if (!model_evict())
-			return -ENOSPC;
+			return -EAGAIN;
 	if (fake.refuse && knowns > fake.good_after)
 		return -fake.refuse;
 	if (bad >= first && bad <= last && (!fake.forbidden_access || access & fake.forbidden_access))
@@ -276,7 +276,7 @@ static int model_get(uint64_t first, uint64_t last, uint32_t access, uint32_t ma
 {
 	uint64_t all_first = first, all_last = last;
 	uint32_t all_access = access, i, batch, n, merged = 0;
-	int err = -ENOSPC, k, large = 0;
+	int err = -EAGAIN, k, large = 0;
 
 	for (i = 0; i < knowns; i++)
 		if (!known[i].zombie && known[i].first <= first && known[i].last >= last && !(access & ~known[i].access)) {
@@ -463,7 +463,7 @@ static void any(void **state)
 			posts = 0;
 			err = model_get(first, last, access, max, max_bytes, &at);
 			assert_int_equal(inlay_cache_get(&cache, addr, len, access, &r), err);
-			tries[err == 0 ? 0 : err == -ENOSPC ? 1 : 2]++;
+			tries[err == 0 ? 0 : err == -EAGAIN ? 1 : 2]++;
 			if (err) {
 				assert_null(r);
 				break;
@@ -627,7 +627,7 @@ static void lru(void **state)
 	b = got(BASE + 10 * PAGE, 1, 1); /* for the one at 30, though a and c are older: they are in use */
 	assert_int_equal(cache.counts.misses, 5);
 	assert_int_equal(cache.counts.evicted, 2);
-	assert_int_equal(inlay_cache_get(&cache, BASE + 40 * PAGE, 1, 1, &none), -ENOSPC);
+	assert_int_equal(inlay_cache_get(&cache, BASE + 40 * PAGE, 1, 1, &none), -EAGAIN);
 	assert_null(none);
 	assert_int_equal(cache.counts.regions, 3);
 	inlay_cache_put(&cache, a);
@@ -886,7 +886,7 @@ static void extremes(void **state)
 	inlay_cache_step(&cache);
 	assert_int_equal(cache.counts.regions, 1);
 	assert_int_equal(inlay_cache_invalidate(&cache, 0, UINT64_MAX), 1);
-	assert_int_equal(inlay_cache_get(&cache, PAGE, UINT64_MAX - PAGE, 1, &none), -ENOSPC); /* beside what is still registered */
+	assert_int_equal(inlay_cache_get(&cache, PAGE, UINT64_MAX - PAGE, 1, &none), -EAGAIN); /* beside what is still registered */
 	for (i = 0; i < 3; i++)
 		inlay_cache_put(&cache, r);
 	inlay_cache_put(&cache, low);
@@ -1038,7 +1038,7 @@ static void *poster(void *arg)
 static void threads(void **state)
 {
 	struct inlay_cache_attr attr = {16, 0, UINT64_MAX, PAGE, THREADS * SLOTS * 4};
-	struct inlay_cache_ops ops = {world_reg, world_dereg, NULL, NULL};
+	struct inlay_cache_ops ops = {world_reg, world_dereg, NULL, NULL, NULL};
 	uint32_t i, size;
 
 	(void)state;
@@ -1048,6 +1048,7 @@ static void threads(void **state)
 		void *memory;
 
 		attr.posts = size;
+		ops.wait = size == 32 ? NULL : inlay_cache_yield;
 		memory = aligned_alloc(64, (inlay_cache_size(&attr) + 63) / 64 * 64);
 		assert_non_null(memory);
 		memset(&world, 0, sizeof(world));

@@ -48,13 +48,13 @@
  *   many for each region that it drops.
  *
  * Threads: one owner at a time; inlay_cache_post, _expect and _settle may be called by any thread.
- * The cache may not be copied or moved. Callbacks may post; they may call nothing else of the cache.
+ * The cache may not be copied or moved. Callbacks may post, and call nothing else of the cache.
  *
  * A get looks at the region that was got last, then at a table from page to region (a hint, which
  * is checked), then searches a treap.
  *
- * Sources: ibv_reg_mr(3); UCX's ucs/memory/rcache.h and libfabric's ofi_mr_cache for what transports
- * ask of one; R. Seidel and C. Aragon, "Randomized search trees" (1996).
+ * Sources: ibv_reg_mr(3); UCX's ucs/memory/rcache.h and libfabric's ofi_mr_cache for what
+ * transports ask of one; R. Seidel and C. Aragon, "Randomized search trees" (1996).
  */
 #ifndef INLAY_MMAP_CACHE_H
 #define INLAY_MMAP_CACHE_H
@@ -94,10 +94,13 @@ struct inlay_cache_ops {
 	/* Undoes it. An error is counted (counts.leaked), and the region forgotten. */
 	int (*dereg)(void *context, struct inlay_cache_region *r);
 	/*
-	 * May `old` become part of r, which is about to be registered? 0: r grows to hold both. Else it
-	 * does not. Either way old is dropped once r is registered. May copy old's bytes to r's. NULL: yes.
+	 * May `old` become part of r, which is about to be registered? 0: r grows to hold both.
+	 * Else it does not. Either way old is dropped once r is registered. May copy old's bytes
+	 * to r's. NULL: yes.
 	 */
 	int (*merge)(void *context, const struct inlay_cache_region *old, struct inlay_cache_region *r);
+	/* Called again and again while a get waits for a post to complete. NULL: the CPU only pauses. */
+	void (*wait)(void *context);
 	void *context;
 };
 
@@ -152,7 +155,7 @@ struct inlay_cache {
 #define INLAY_CACHE_VISIT_ ((void)0)
 #endif
 
-/* ---------------------------------------------------------------------------------------------------
+/* ------------------------------------------------------------------------
  * Set-up
  */
 
@@ -221,7 +224,7 @@ INLAY_COLD int inlay_cache_init(struct inlay_cache *c, void *memory, size_t size
 	return 0;
 }
 
-/* The callbacks of inlay_cache_ops_verbs. The context is the ibv_pd, access bits are IBV_ACCESS_... */
+/* The callbacks of inlay_cache_ops_verbs. The context is the ibv_pd, access is IBV_ACCESS_... */
 INLAY_COLD int inlay_cache_reg_mr(void *context, struct inlay_cache_region *r)
 {
 	struct ibv_mr *mr;
@@ -242,6 +245,12 @@ INLAY_COLD int inlay_cache_dereg_mr(void *context, struct inlay_cache_region *r)
 	return -ibv_dereg_mr((struct ibv_mr *)r->handle);
 }
 
+INLAY_COLD void inlay_cache_yield(void *context)
+{
+	(void)context;
+	sched_yield();
+}
+
 /* For ops.merge. Returns 0 if both grant peers the same, else -EACCES. */
 INLAY_COLD int inlay_cache_merge_same(void *context, const struct inlay_cache_region *old,
 				      struct inlay_cache_region *r)
@@ -256,6 +265,7 @@ INLAY_COLD void inlay_cache_ops_verbs(struct inlay_cache_ops *ops, struct ibv_pd
 	ops->reg = inlay_cache_reg_mr;
 	ops->dereg = inlay_cache_dereg_mr;
 	ops->merge = NULL;
+	ops->wait = inlay_cache_yield;
 	ops->context = pd;
 }
 
@@ -410,23 +420,24 @@ INLAY_COLD uint32_t inlay_cache_invalidate(struct inlay_cache *c, uint64_t addr,
 	return n;
 }
 
-/* The end: drops all. Returns 0; -EBUSY if a region is in use; its put deregisters it, then call again. */
+/* The end: drops all. Returns 0; -EBUSY if a region is in use: call again after its last put. */
 INLAY_COLD int inlay_cache_fini(struct inlay_cache *c)
 {
 	inlay_cache_invalidate(c, 0, UINT64_MAX);
 	return c->counts.zombies ? -EBUSY : 0;
 }
 
-/* ---------------------------------------------------------------------------------------------------
+/* ------------------------------------------------------------------------
  * Posts: from any thread to the owner
  *
- * A post takes a ticket, writes its range to the ticket's place, and marks the place ready. A get that
- * sees new tickets takes the ranges in order, and waits for a place whose thread is between two stores.
+ * A post takes a ticket, writes its range to the ticket's place, and marks the place ready. A get
+ * that sees new tickets takes the ranges in order, and waits for a place that is not ready yet.
  */
 
 /*
- * Gets that begin from now on wait for inlay_cache_settle. For a thread that learns of a range by a call
- * that also lets it be mapped anew, as a read of a userfaultfd does: expect, call, settle. Any thread.
+ * Gets that begin from now on wait for inlay_cache_settle. For a thread that learns of a range by a
+ * call that also lets it be mapped anew, as a read of a userfaultfd does: expect, call, settle.
+ * Any thread.
  */
 INLAY_FN void inlay_cache_expect(struct inlay_cache *c)
 {
@@ -466,33 +477,31 @@ INLAY_FN void inlay_cache_settle(struct inlay_cache *c, uint64_t addr, uint64_t 
 }
 
 /* Waits until *word is at least n. */
-INLAY_COLD void inlay_cache_await_(const uint32_t *word, uint32_t n)
+INLAY_COLD void inlay_cache_await_(const struct inlay_cache *c, const uint32_t *word, uint32_t n)
 {
-	uint32_t spins;
-
-	for (spins = 1; (int32_t)(__atomic_load_n(word, __ATOMIC_ACQUIRE) - n) < 0; spins++)
-		if (spins % 256)
-			inlay_relax();
-		else
-			sched_yield();
+	while ((int32_t)(__atomic_load_n(word, __ATOMIC_ACQUIRE) - n) < 0) {
+		inlay_relax();
+		if (c->ops.wait)
+			c->ops.wait(c->ops.context);
+	}
 }
 
-/* Applies what was posted, as each get does. For owners that do not get soon, to let go of memory. */
+/* Applies what was posted, as each get does. For owners that do not get soon. */
 INLAY_COLD void inlay_cache_step(struct inlay_cache *c)
 {
 	uint64_t start, len, posted = __atomic_load_n(&c->posted_, __ATOMIC_ACQUIRE);
 
-	/* Once as many have settled as were ever expected, none is left. If one was expected meanwhile, it may have been counted. */
+	/* If one was expected meanwhile, it may be among those that have settled: then one is still awaited. */
 	do {
 		c->seen_ = posted;
-		inlay_cache_await_(&c->settled_, (uint32_t)(posted >> 32));
+		inlay_cache_await_(c, &c->settled_, (uint32_t)(posted >> 32));
 		posted = __atomic_load_n(&c->posted_, __ATOMIC_ACQUIRE);
 	} while ((c->seen_ ^ posted) >> 32);
 	c->seen_ = posted;
 	while (c->taken_ != (uint32_t)c->seen_) {
 		const struct inlay_cache_post_ *p = &c->posts_[c->taken_ & (c->attr.posts - 1)];
 
-		inlay_cache_await_(&p->ready, c->taken_ + 1);
+		inlay_cache_await_(c, &p->ready, c->taken_ + 1);
 		start = p->start;
 		len = p->len;
 		__atomic_store_n(&c->taken_, c->taken_ + 1, __ATOMIC_RELEASE); /* the place is free */
@@ -504,7 +513,7 @@ INLAY_COLD void inlay_cache_step(struct inlay_cache *c)
 	}
 }
 
-/* ---------------------------------------------------------------------------------------------------
+/* ------------------------------------------------------------------------
  * Data path: a hit calls nothing, a miss calls the callbacks
  */
 
@@ -512,13 +521,19 @@ INLAY_COLD void inlay_cache_step(struct inlay_cache *c)
 INLAY_COLD void inlay_cache_ask_(const struct inlay_cache *c, struct inlay_cache_region *r, uint64_t start,
 				 uint64_t last, uint32_t access)
 {
-	__builtin_memset((void *)r, 0, inlay_cache_stride_(&c->attr));
+	uint64_t *word = (uint64_t *)(void *)r;
+	size_t i;
+
+	for (i = 0; i < inlay_cache_stride_(&c->attr) / sizeof(*word); i++) {
+		word[i] = 0;
+		__asm__("" ::: "memory"); /* or it would be a call of memset */
+	}
 	r->start = start;
 	r->len = last - start + 1;
 	r->access = access;
 }
 
-/* Makes r the union with what it overlaps. Returns whether that changes it, and is within the limit. */
+/* Makes r the union with what it overlaps. Returns whether that is another, within the limit. */
 INLAY_COLD int inlay_cache_unite_(struct inlay_cache *c, struct inlay_cache_region *r)
 {
 	const uint64_t start = r->start, last = start + (r->len - 1), access = r->access;
@@ -557,7 +572,7 @@ INLAY_COLD int inlay_cache_enter_(struct inlay_cache *c, struct inlay_cache_regi
 		inlay_cache_take_out_all_(c, r->start, last);
 	while (!inlay_cache_room_(c, r))
 		if (!inlay_cache_evict(c, 1))
-			return -ENOSPC;
+			return -EAGAIN;
 	err = c->ops.reg(c->ops.context, r);
 	if (err)
 		return err;
@@ -583,7 +598,7 @@ INLAY_COLD int inlay_cache_miss_(struct inlay_cache *c, uint64_t addr, uint64_t 
 	const uint64_t end = addr + (len - !!len), start = addr & ~(c->attr.page - 1), last = end | (c->attr.page - 1);
 	struct inlay_cache_region *r = c->unused_;
 	uint32_t batch;
-	int err = -ENOSPC;
+	int err = -EAGAIN;
 
 	c->counts.misses++;
 	if (end < addr || last - start >= c->attr.max_bytes) {
@@ -644,8 +659,9 @@ INLAY_FN struct inlay_cache_region *inlay_cache_find_(struct inlay_cache *c, uin
  * len     bytes; 0 counts as 1
  * access  bits that the region must grant; only ops give them a meaning
  *
- * Returns 0. Else *out is not written: -EINVAL for a range beyond the end of the address space; -E2BIG if
- * its pages are more than max_bytes; -ENOSPC if what is in use leaves no room; or what ops.reg returned.
+ * Returns 0. Else *out is not written: -EINVAL for a range beyond the end of the address space;
+ * -E2BIG if its pages are more than max_bytes; -EAGAIN if what is in use leaves no room; or what
+ * ops.reg returned.
  */
 INLAY_ALWAYS int inlay_cache_get(struct inlay_cache *c, uint64_t addr, uint64_t len, uint32_t access,
 				 struct inlay_cache_region **out)

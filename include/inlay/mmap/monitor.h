@@ -2,61 +2,64 @@
 /*
  * inlay/mmap/monitor.h: the kernel's reports of unmapped memory, posted to registration caches.
  *
- * What a cache registers is put under a userfaultfd. A thread of the caller's reads what the kernel
- * reports of it and posts that to the caches; munmap and its kin wait until their report is read.
+ * What a cache registers is put under a userfaultfd. A thread of the caller's reads the kernel's
+ * reports and posts them to the caches; munmap and its kin wait until their report is read.
  *
- *   inlay_monitor_init(&monitor, caches, 1, &why);         caches: an array of struct inlay_cache *
+ *   inlay_monitor_init(&monitor, caches, 1, &why);       caches: an array of struct inlay_cache *
  *
- *   int my_reg(void *pd, struct inlay_cache_region *r)     ops.reg of each cache: watch, then register
+ *   int my_reg(void *pd, struct inlay_cache_region *r)   ops.reg of each cache
  *   {
  *           int err = inlay_monitor_watch(&monitor, r->start, r->len);
  *           return err ? err : inlay_cache_reg_mr(pd, r);
  *   }
- *   while (inlay_monitor_step(&monitor, -1) >= 0)          the thread, which does nothing else
+ *
+ *   while (inlay_monitor_step(&monitor, -1) >= 0)        the thread, which does nothing else
  *           ;
- *   inlay_monitor_stop(&monitor);                          the end: stop, join the thread, fini
+ *
+ *   inlay_monitor_stop(&monitor);                        the end; then join the thread
  *   inlay_monitor_fini(&monitor);
  *
  * Invariants
  * ----------
- * - A call that unmaps watched memory returns after its report was posted, or after a get that would
- *   miss the post has been made to wait for it. So a get that follows the call finds no stale region.
- * - A mapping can be under one userfaultfd only. One monitor serves all caches of a process.
- * - No page is ever protected and no fault ever reported: memory works as before, at full speed.
+ * - A get that begins after an unmapping call has returned finds no stale region: the report was
+ *   posted, or the get waits until it is (a read and a few stores of the thread).
+ * - A mapping can be under one userfaultfd only, so one monitor serves all caches of a process.
+ * - No page is ever protected and no fault reported: memory works as before, at full speed.
  *
  * What is reported
  * ----------------
- *   munmap; mmap over it; brk           after the pages are gone, before the call returns
- *   mremap that moves or shrinks        likewise; the new place is watched, too
- *   madvise(DONTNEED, FREE, REMOVE)     before the pages go
- *   fork                                not at all: parent and device keep their pages (Linux 5.12 copies
- *                                       pinned pages for the child; before that, call ibv_fork_init). What
- *                                       the child unmaps is not reported: it is the child's
+ *   munmap, mmap over it, brk          after the pages are gone, before the call returns
+ *   mremap that moves or shrinks       likewise; the new place is watched, too
+ *   madvise DONTNEED, FREE, REMOVE     before the pages go
+ *   fork                               not at all. The parent and the device keep the pages (Linux
+ *                                      5.12 copies pinned ones for the child; before, call
+ *                                      ibv_fork_init). What the child unmaps is not reported either
  *
  * What is not
  * -----------
- * - shmdt; fallocate(PUNCH_HOLE) and truncate of a mapped file: post these by hand.
+ * - shmdt; fallocate(PUNCH_HOLE) and truncate of a mapped file. Post these by hand.
  * - Another thread that maps the address anew while munmap has not returned, and uses it at once.
- * - A get, in another thread, of memory that madvise is just giving back: it may register the pages that
- *   are about to go. Memory must not be handed to a transport while it is being given back.
- * - Mappings that Linux before 6.7 cannot watch: files. Before 5.19: anything but private anonymous
- *   memory. Shared mappings of a file that the process may not write. A get there fails with the error
- *   of inlay_monitor_watch, unless ops.reg goes on without.
+ * - A get by another thread of memory that madvise is just giving back: it may register the pages
+ *   that are about to go. Do not hand memory to a transport while it is being given back.
+ * - Files, before Linux 6.7; anything but private anonymous memory, before 5.19; shared mappings of
+ *   files that the process may not write. Gets of these fail as inlay_monitor_watch does, unless
+ *   ops.reg goes on without it.
  *
- * What it costs the others
- * ------------------------
- * - Whoever unmaps waits for the thread. So the thread must not unmap, allocate or free memory, nor wait
- *   for a lock that is held while memory is unmapped or freed (all of libc's allocator), or both wait for ever.
- * - Once watched, memory stays so until it is unmapped: reports of what is no longer registered do no harm.
- *   Each edge of a watched range splits a mapping (vm.max_map_count), and huge pages do not form there.
- * - The memory of a child that does not exec holds the userfaultfd open: after inlay_monitor_stop the
- *   parent's munmap would wait for a report that nobody reads. Such children call inlay_monitor_forked.
- *
- * No privilege is needed: nothing is asked of faults in the kernel (UFFD_USER_MODE_ONLY, Linux 5.11; before
- * that, CAP_SYS_PTRACE or vm.unprivileged_userfaultfd = 1). A seccomp filter, as most containers have, may forbid it.
+ * What it costs
+ * -------------
+ * - Callers of munmap wait for the thread. So the thread must not unmap, allocate or free memory,
+ *   nor wait for a lock that is held during such calls (libc's allocator has some): a deadlock.
+ * - Memory stays watched until it is unmapped, whether or not it is still registered. Each edge of
+ *   a watched range splits a mapping (vm.max_map_count), and no huge pages form there later.
+ * - A child that neither execs nor exits keeps the userfaultfd open: once the thread has ended, the
+ *   parent's munmap would wait for ever. Such children call inlay_monitor_forked.
+ * - No privilege (UFFD_USER_MODE_ONLY, Linux 5.11; before, CAP_SYS_PTRACE or
+ *   vm.unprivileged_userfaultfd = 1). A seccomp filter, as containers have, may forbid it.
  *
  * Threads: inlay_monitor_watch and inlay_monitor_stop by any; one calls inlay_monitor_step.
- * Sources: userfaultfd(2), ioctl_userfaultfd(2); Linux 6.18's fs/userfaultfd.c, mm/madvise.c, mm/mremap.c.
+ *
+ * Sources: userfaultfd(2), ioctl_userfaultfd(2); fs/userfaultfd.c, mm/madvise.c, mm/mremap.c and
+ * ipc/shm.c of Linux; observed on Linux 6.18.
  */
 #ifndef INLAY_MMAP_MONITOR_H
 #define INLAY_MMAP_MONITOR_H
@@ -93,11 +96,12 @@ struct inlay_monitor {
  * num      their number
  * why      NULL, or where a static sentence goes on failure
  *
- * Returns 0; -EPERM if the process may not (see above); -ENOSYS if the kernel was built without it; -ENOTSUP if it does not
- * report unmapped memory (Linux before 5.7, or an architecture without write protection: aarch64 before 6.10); or
- * another -errno of the calls.
+ * Returns 0; -EPERM if the process may not (see above); -ENOSYS if the kernel was built without it;
+ * -ENOTSUP if it lacks write protection (before Linux 5.7; on aarch64, 6.10), whose mode of
+ * watching this is; or another -errno of the calls.
  */
-INLAY_COLD int inlay_monitor_init(struct inlay_monitor *m, struct inlay_cache *const *caches, uint32_t num, const char **why)
+INLAY_COLD int inlay_monitor_init(struct inlay_monitor *m, struct inlay_cache *const *caches, uint32_t num,
+				  const char **why)
 {
 	const uint64_t extra[3] = {INLAY_MONITOR_SHMEM_ | INLAY_MONITOR_ANY_, INLAY_MONITOR_SHMEM_, 0};
 	const int flags = EFD_CLOEXEC | EFD_NONBLOCK; /* O_CLOEXEC and O_NONBLOCK, the former of which strict C hides */
@@ -136,12 +140,12 @@ INLAY_COLD int inlay_monitor_init(struct inlay_monitor *m, struct inlay_cache *c
 }
 
 /*
- * Watches [addr, addr + len): whole pages, of the size that the mapping has. Before registering it, so that nothing
- * goes unseen. Watching memory twice is allowed.
+ * Watches [addr, addr + len): whole pages, of the size that the mapping has. Call it before the
+ * memory is registered, so that nothing goes unseen. Watching memory twice is allowed.
  *
- * Returns 0; -EINVAL if nothing is mapped there, or nothing that this kernel can watch; -EPERM for a shared mapping of a file that
- * the process may not write; -EBUSY if another userfaultfd watches it; -EBADFD after inlay_monitor_stop; or another -errno
- * of UFFDIO_REGISTER.
+ * Returns 0; -EINVAL if nothing is mapped there, or nothing that this kernel can watch; -EPERM for
+ * a shared mapping of a file that the process may not write; -EBUSY if another userfaultfd watches
+ * it; -EBADFD after the last inlay_monitor_step; or another -errno of UFFDIO_REGISTER.
  */
 INLAY_COLD int inlay_monitor_watch(struct inlay_monitor *m, uint64_t addr, uint64_t len)
 {
@@ -161,8 +165,8 @@ INLAY_COLD int inlay_monitor_watch(struct inlay_monitor *m, uint64_t addr, uint6
  *
  * timeout   milliseconds, as poll's; -1: none
  *
- * Returns 1 for a report; 0 for none; -ECANCELED after inlay_monitor_stop: nothing is watched any more, and the caches are told to
- * drop all; or the -errno of poll.
+ * Returns 1 for a report; 0 for none; -ECANCELED after inlay_monitor_stop: nothing is watched any
+ * more, nobody waits, and the caches drop all; or the -errno of poll.
  */
 INLAY_COLD int inlay_monitor_step(struct inlay_monitor *m, int timeout)
 {
@@ -184,7 +188,7 @@ INLAY_COLD int inlay_monitor_step(struct inlay_monitor *m, int timeout)
 	for (i = 0; i < m->num; i++)
 		inlay_cache_expect(m->caches[i]);
 	if (end) {
-		dup2(m->end, m->fd); /* closes it, and frees whoever waits; the number stays taken for inlay_monitor_watch */
+		dup2(m->end, m->fd); /* closes it, which frees who waits; inlay_monitor_watch gets -ENOTTY */
 		len = UINT64_MAX;
 	} else if (read(m->fd, &msg, sizeof(msg)) == (ssize_t)sizeof(msg)) {
 		if (msg.event == UFFD_EVENT_UNMAP || msg.event == UFFD_EVENT_REMOVE) {
@@ -208,7 +212,7 @@ INLAY_COLD void inlay_monitor_stop(struct inlay_monitor *m)
 	(void)!write(m->end, &one, sizeof(one));
 }
 
-/* Closes what is open; no thread is in inlay_monitor_step, and the last one returned -ECANCELED. */
+/* Closes what is open. The last inlay_monitor_step has returned -ECANCELED. */
 INLAY_COLD void inlay_monitor_fini(struct inlay_monitor *m)
 {
 	close(m->fd);
@@ -216,7 +220,7 @@ INLAY_COLD void inlay_monitor_fini(struct inlay_monitor *m)
 	m->fd = m->end = -1;
 }
 
-/* In a child after fork (pthread_atfork): lets go of the parent's monitor. The child uses neither it nor the caches. */
+/* In a child, after fork: lets go of the monitor. The child uses neither it nor the caches. */
 INLAY_COLD void inlay_monitor_forked(struct inlay_monitor *m)
 {
 	inlay_monitor_fini(m);
