@@ -69,7 +69,8 @@ static void *watching(void *arg)
 	return NULL;
 }
 
-static void transport_open(struct transport *t, struct ibv_pd *pd, void *memory, size_t size, const struct inlay_cache_attr *attr)
+static void transport_open(struct transport *t, struct ibv_pd *pd, void *memory, size_t size,
+			   const struct inlay_cache_attr *attr)
 {
 	struct inlay_cache_ops ops = {watched_reg, inlay_cache_dereg_mr, add_up, inlay_cache_yield, t};
 	const char *why;
@@ -128,8 +129,8 @@ int main(void)
 	struct ibv_context *ctx = list && list[0] ? ibv_open_device(list[0]) : NULL;
 	struct ibv_pd *pd = ctx ? ibv_alloc_pd(ctx) : NULL;
 	struct inlay_cache_attr attr = {64, 256, 1u << 30, 4096, sizeof(struct mine)};
-	size_t size = inlay_cache_size(&attr);
-	void *memory = aligned_alloc(INLAY_CACHE_LINE, (size + INLAY_CACHE_LINE - 1) / INLAY_CACHE_LINE * INLAY_CACHE_LINE);
+	size_t size = (inlay_cache_size(&attr) + INLAY_CACHE_LINE - 1) & ~(size_t)(INLAY_CACHE_LINE - 1);
+	void *memory = aligned_alloc(INLAY_CACHE_LINE, size);
 	struct inlay_cache_counts *counts;
 	static struct transport t;
 	uint8_t *buf, *moved;

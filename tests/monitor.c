@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * monitor.c: what the kernel reports of memory that goes, by each call that takes it away, to one cache and to several; fork; the
- * end; and owners that get while others map anew. Nothing is registered: a registration reads what is mapped, which is a page of a
- * file that holds its own number. So a stale one shows.
+ * monitor.c: what the kernel reports of memory that goes, for each call that takes it away; fork; the
+ * end; and owners that get while others map anew. Nothing is registered: a registration reads what is
+ * mapped, which is a page of a file that holds its own number. So a stale one shows.
  */
 #include "common.h"
 #include <pthread.h>
@@ -137,7 +137,7 @@ static uint8_t *map(void *at, uint64_t len, int flags, int fd)
 	return p;
 }
 
-/* Every call that takes memory away, on every kind of it: the next get registers anew. What takes nothing away costs nothing */
+/* Every call that takes memory away, of every kind: the next get registers anew. Other calls change nothing */
 static void calls(void **state)
 {
 	static const char *const kinds[] = {"private", "shared", "shared file", "private file"};
@@ -149,7 +149,8 @@ static void calls(void **state)
 	(void)state;
 	monitor_start();
 	for (kind = 0; kind < ARRAY(kinds); kind++) {
-		const int flags = (kind == 1 || kind == 2 ? MAP_SHARED : MAP_PRIVATE) | (kind < 2 ? MAP_ANONYMOUS : 0), f = kind < 2 ? -1 : fd;
+		const int flags = (kind % 3 ? MAP_SHARED : MAP_PRIVATE) | (kind < 2 ? MAP_ANONYMOUS : 0);
+		const int f = kind < 2 ? -1 : fd;
 		int err;
 
 		p = map(NULL, len, flags, f);
@@ -273,7 +274,7 @@ static void calls(void **state)
 	close(fd);
 }
 
-/* A child's memory is its own: what it unmaps is not reported, and does not wait; nor does what the parent does with a child alive */
+/* What a child unmaps is not reported, and does not wait; nor does the parent wait while a child lives */
 static void forks(void **state)
 {
 	const uint64_t len = 4 * PAGE;
@@ -296,7 +297,8 @@ static void forks(void **state)
 	if (!pid) {
 		alarm(60);
 		inlay_monitor_forked(&monitor);
-		if (madvise(p, PAGE, MADV_DONTNEED) || munmap(p, len) || p != mmap(p, len, RW, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))
+		if (madvise(p, PAGE, MADV_DONTNEED) || munmap(p, len) ||
+		    p != mmap(p, len, RW, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))
 			_exit(1);
 		if (write(from[1], "", 1) != 1 || read(to[0], &byte, 1) != 1)
 			_exit(2);
@@ -330,7 +332,7 @@ static void *unmapper(void *p)
 	return (void *)(intptr_t)munmap(p, PAGE);
 }
 
-/* The end frees who waits, drops all that was found, and refuses what comes later. Reports are read one by one, and end a wait */
+/* A report that is read ends a wait. The end frees who waits, drops all regions, and refuses what comes later */
 static void ends(void **state)
 {
 	struct inlay_cache_region *r;
@@ -449,7 +451,8 @@ static void *owner(void *arg)
 
 	while (__atomic_load_n(&world.mappers, __ATOMIC_ACQUIRE) && !__atomic_load_n(&world.failed, __ATOMIC_RELAXED)) {
 		const uint32_t slot = (uint32_t)(z >> 33) % (MAPPERS * SLOTS);
-		const uint64_t at = (uintptr_t)world.base + slot * PAGE, known = __atomic_load_n(&world.known[slot], __ATOMIC_ACQUIRE);
+		const uint64_t at = (uintptr_t)world.base + slot * PAGE;
+		const uint64_t known = __atomic_load_n(&world.known[slot], __ATOMIC_ACQUIRE);
 		struct inlay_cache_region *r;
 		int err = inlay_cache_get(c, at, PAGE, 1, &r);
 
@@ -507,8 +510,8 @@ static void readers(void **state)
 		must(pthread_join(t[i], NULL));
 	assert_int_equal(world.failed, 0);
 	for (i = 0; i < CACHES; i++) {
-		print_message("# cache %u: %u gets, %u hits, %u invalidated\n", i, world.gets[i], (uint32_t)caches[i].counts.hits,
-			      (uint32_t)caches[i].counts.invalidated);
+		print_message("# cache %u: %u gets, %u hits, %u invalidated\n", i, world.gets[i],
+			      (uint32_t)caches[i].counts.hits, (uint32_t)caches[i].counts.invalidated);
 		assert_true(caches[i].counts.invalidated > 0);
 	}
 	must(munmap(world.base, 2 * MAPPERS * SLOTS * PAGE));

@@ -123,7 +123,8 @@ static uint32_t merges(const struct inlay_cache_region *r)
 }
 
 /* The tree is sorted, no child is heavier than its parent, and it has all that can be found; its height */
-static uint32_t tree_check(const struct inlay_cache_region *t, uint64_t low, uint64_t high, uint32_t weight, uint32_t *count)
+static uint32_t tree_check(const struct inlay_cache_region *t, uint64_t low, uint64_t high, uint32_t weight,
+			   uint32_t *count)
 {
 	uint32_t l, r;
 
@@ -231,7 +232,8 @@ static bool model_evict(void)
 }
 
 /* Registers when it can be: 0, or what is reported */
-static int model_enter(uint64_t first, uint64_t last, uint32_t access, uint32_t merged, uint32_t max, uint64_t max_bytes)
+static int model_enter(uint64_t first, uint64_t last, uint32_t access, uint32_t merged, uint32_t max,
+		       uint64_t max_bytes)
 {
 	const uint64_t bad = (fake.forbidden_page - BASE) / PAGE;
 	struct known *k;
@@ -279,7 +281,8 @@ static int model_get(uint64_t first, uint64_t last, uint32_t access, uint32_t ma
 	int err = -EAGAIN, k, large = 0;
 
 	for (i = 0; i < knowns; i++)
-		if (!known[i].zombie && known[i].first <= first && known[i].last >= last && !(access & ~known[i].access)) {
+		if (!known[i].zombie && known[i].first <= first && known[i].last >= last &&
+		    !(access & ~known[i].access)) {
 			known[i].uses++;
 			*at = i;
 			expect.hits++;
@@ -370,7 +373,7 @@ static void any(void **state)
 
 	(void)state;
 	for (step = 0; step < STEPS; step++) {
-		uint64_t first, last, addr, len;
+		uint64_t first, last, addr, len, first_out, last_out;
 		struct inlay_cache_region *r = NULL;
 		uint32_t access;
 		int err;
@@ -441,7 +444,7 @@ static void any(void **state)
 			break;
 		default:
 			addr = BASE + rnd_below(PAGES * PAGE);
-			len = rnd_below(2) ? rnd_below(2 * PAGE) : rnd_below(10) ? rnd_below(12 * PAGE) : rnd_below(PAGES * PAGE);
+			len = rnd_below(rnd_below(2) ? 2 * PAGE : rnd_below(10) ? 12 * PAGE : PAGES * PAGE);
 			access = rnd_below(4) ? rnd_below(8) ? 7 : 6 : rnd_below(16);
 			/* Now and then something that is there */
 			if (knowns && rnd_below(2)) {
@@ -457,9 +460,11 @@ static void any(void **state)
 				expect.invalidated += model_out(0, UINT64_MAX);
 			}
 			for (i = 0; i < posts; i++)
-				if (posted[i][1])
-					expect.invalidated += model_out((posted[i][0] - BASE) / PAGE,
-									(posted[i][0] + posted[i][1] - 1 - BASE) / PAGE);
+				if (posted[i][1]) {
+					first_out = (posted[i][0] - BASE) / PAGE;
+					last_out = (posted[i][0] + posted[i][1] - 1 - BASE) / PAGE;
+					expect.invalidated += model_out(first_out, last_out);
+				}
 			posts = 0;
 			err = model_get(first, last, access, max, max_bytes, &at);
 			assert_int_equal(inlay_cache_get(&cache, addr, len, access, &r), err);
@@ -486,7 +491,8 @@ static void any(void **state)
 			model_forget(0);
 	must(inlay_cache_fini(&cache));
 	free(memory);
-	print_message("# gets: %" PRIu64 " good, %" PRIu64 " without room, %" PRIu64 " refused\n", tries[0], tries[1], tries[2]);
+	print_message("# gets: %" PRIu64 " good, %" PRIu64 " without room, %" PRIu64 " refused\n", tries[0], tries[1],
+		      tries[2]);
 	assert_true(tries[0] > STEPS / 10 && tries[1] > STEPS / 1000 && tries[2] > STEPS / 1000);
 }
 
@@ -499,8 +505,9 @@ static struct inlay_cache_region *got(uint64_t addr, uint64_t len, uint32_t acce
 }
 
 /*
- * Steps in the tree, by count: at most 6 log2(n) for a get, a miss or an invalidation in the mean and 12 log2(n) for the worst,
- * in any order of addresses. Each is up to four ways down a treap, whose mean depth is 1.39 log2(n)
+ * Steps in the tree, by count: at most 6 log2(n) for a get, a miss or an invalidation in the mean, and
+ * 12 log2(n) for the worst, in any order of addresses. Each is up to four ways down a treap, whose mean
+ * depth is 1.39 log2(n)
  */
 static void steps(void **state)
 {
@@ -518,9 +525,8 @@ static void steps(void **state)
 			for (i = 0; i < 3 * n; i++) {
 				const uint32_t k = i % n, what = i / n;
 				/* Upwards, downwards, from both ends inwards, scattered */
-				const uint64_t place = order == 0 ? k : order == 1 ? n - 1 - k : order == 2 ? (k & 1 ? n - 1 - k / 2 : k / 2) :
-						       (uint64_t)k * odd % n;
-				const uint64_t addr = BASE + place * 3 * PAGE;
+				const uint64_t places[4] = {k, n - 1 - k, k & 1 ? n - 1 - k / 2 : k / 2, (uint64_t)k * odd % n};
+				const uint64_t addr = BASE + places[order] * 3 * PAGE;
 
 				visits = 0;
 				if (what == 0) {
@@ -546,9 +552,9 @@ static void steps(void **state)
 				assert_true(mean[i] / n <= 6 * log2);
 				assert_true(worst[i] <= 12 * log2);
 			}
-			print_message("# %6u regions, order %u: steps of a miss %" PRIu64 " (worst %" PRIu64 "), a hit without hint %" PRIu64
-				      " (%" PRIu64 "), an invalidation %" PRIu64 " (%" PRIu64 ")\n", n, order, mean[0] / n, worst[0],
-				      mean[1] / n, worst[1], mean[2] / n, worst[2]);
+			print_message("# %6u regions, order %u: steps of a miss %" PRIu64 " (worst %" PRIu64 "), a hit "
+				      "without hint %" PRIu64 " (%" PRIu64 "), an invalidation %" PRIu64 " (%" PRIu64 ")\n",
+				      n, order, mean[0] / n, worst[0], mean[1] / n, worst[1], mean[2] / n, worst[2]);
 			must(inlay_cache_fini(&cache));
 			free(memory);
 		}
@@ -608,7 +614,7 @@ static void hints(void **state)
 	free(memory);
 }
 
-/* The one that was put first goes, whenever it was got; what is in use stays, and when nothing else is left, the get fails */
+/* The one that was put first goes. What is in use stays, and when nothing else is left, the get fails */
 static void lru(void **state)
 {
 	struct inlay_cache_region *a, *b, *c, *none = NULL;
@@ -879,14 +885,16 @@ static void extremes(void **state)
 	assert_ptr_equal(got(UINT64_MAX - 5, 6, 1), r);
 	assert_int_equal(inlay_cache_get(&cache, UINT64_MAX, 2, 1, &none), -EINVAL);
 	assert_int_equal(inlay_cache_get(&cache, 5, UINT64_MAX, 1, &none), -EINVAL);
-	assert_int_equal(inlay_cache_get(&cache, 0, UINT64_MAX, 1, &none), -EINVAL); /* all pages there are: no length says so */
+	/* All pages there are: no length says so */
+	assert_int_equal(inlay_cache_get(&cache, 0, UINT64_MAX, 1, &none), -EINVAL);
 	low = got(0, 0, 1);
 	assert_int_equal(low->start, 0);
 	inlay_cache_post(&cache, UINT64_MAX, 5); /* beyond the end */
 	inlay_cache_step(&cache);
 	assert_int_equal(cache.counts.regions, 1);
 	assert_int_equal(inlay_cache_invalidate(&cache, 0, UINT64_MAX), 1);
-	assert_int_equal(inlay_cache_get(&cache, PAGE, UINT64_MAX - PAGE, 1, &none), -EAGAIN); /* beside what is still registered */
+	/* Zombies count */
+	assert_int_equal(inlay_cache_get(&cache, PAGE, UINT64_MAX - PAGE, 1, &none), -EAGAIN);
 	for (i = 0; i < 3; i++)
 		inlay_cache_put(&cache, r);
 	inlay_cache_put(&cache, low);
@@ -925,7 +933,7 @@ static void extremes(void **state)
 
 /* ---- posts ---- */
 
-/* As many as there are places are applied one by one; one more, and all goes; a post from within a callback waits its turn */
+/* As many as there are places are applied one by one; one more, and all goes; a callback may post */
 static void posts(void **state)
 {
 	struct inlay_cache_region *a;
@@ -967,9 +975,10 @@ static void posts(void **state)
 }
 
 /*
- * Threads that post while the owner gets. Memory is pretended: a page has a version, of what is mapped there, and a version that
- * the world knows of. A thread maps anew, posts, and lets the world know; or, as the monitor does, it expects, lets the world
- * know, and settles. A registration remembers the versions of its pages. What the owner gets must be no older than what it knows
+ * Threads that post while the owner gets. Memory is pretended: a page has a version, of what is mapped
+ * there, and a version that the world knows of. A thread maps anew, posts, and lets the world know; or,
+ * as the monitor does, it expects, lets the world know, and settles. A registration remembers the
+ * versions of its pages. What the owner gets must be no older than what it knows
  */
 #define THREADS 3
 #define SLOTS 8               /* pages of each thread */
@@ -1071,8 +1080,8 @@ static void threads(void **state)
 		}
 		for (i = 0; i < THREADS; i++)
 			must(pthread_join(t[i], NULL));
-		print_message("# %u places: %" PRIu64 " gets, %" PRIu64 " hits, %" PRIu64 " invalidated, %" PRIu64 " times all\n", size, gets,
-			      cache.counts.hits, cache.counts.invalidated, cache.counts.overflows);
+		print_message("# %u places: %" PRIu64 " gets, %" PRIu64 " hits, %" PRIu64 " invalidated, %" PRIu64 " times all\n",
+			      size, gets, cache.counts.hits, cache.counts.invalidated, cache.counts.overflows);
 		assert_true(cache.counts.invalidated > 0);
 		if (size == 2)
 			assert_true(cache.counts.overflows > 0);
@@ -1193,10 +1202,11 @@ static void device(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(any),         cmocka_unit_test(steps),    cmocka_unit_test(in_use),   cmocka_unit_test(hints),
-		cmocka_unit_test(lru),         cmocka_unit_test(zombies),  cmocka_unit_test(unions),   cmocka_unit_test(permissions),
-		cmocka_unit_test(kept),        cmocka_unit_test(failures), cmocka_unit_test(extremes), cmocka_unit_test(posts),
-		cmocka_unit_test(threads),     cmocka_unit_test(device),
+		cmocka_unit_test(any),      cmocka_unit_test(steps),       cmocka_unit_test(in_use),
+		cmocka_unit_test(hints),    cmocka_unit_test(lru),         cmocka_unit_test(zombies),
+		cmocka_unit_test(unions),   cmocka_unit_test(permissions), cmocka_unit_test(kept),
+		cmocka_unit_test(failures), cmocka_unit_test(extremes),    cmocka_unit_test(posts),
+		cmocka_unit_test(threads),  cmocka_unit_test(device),
 #if INLAY_CHECKED
 		cmocka_unit_test(checked),
 #endif
