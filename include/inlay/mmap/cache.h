@@ -109,7 +109,7 @@ struct inlay_cache_attr {
 	uint32_t posts;           /* that can wait; a power of two, 1 .. INLAY_CACHE_MAX */
 	uint64_t max_bytes;       /* registered at a time; UINT64_MAX: no limit */
 	uint64_t page;            /* 64 or more, a power of two: 4096, or the size of huge pages underneath */
-	uint32_t bytes;           /* the caller's, in each region; 0 .. 65536 */
+	uint32_t bytes;           /* the caller's, in each region; 0 .. 8192 */
 };
 
 struct inlay_cache_counts {
@@ -135,7 +135,8 @@ struct inlay_cache_post_ {
 struct inlay_cache {
 	uint64_t seen_;           /* of posted_; written by the owner */
 	struct inlay_cache_region *last_; /* got last, or &none_ */
-	struct inlay_cache_region **hints_;
+	uint32_t *hints_;         /* from a page's hash to a line of regions_ */
+	uint8_t *regions_;
 	uint32_t hint_shift_, page_shift_;
 	struct inlay_cache_region *root_, *unused_;
 	struct inlay_cache_post_ *posts_;
@@ -176,12 +177,12 @@ INLAY_COLD size_t inlay_cache_stride_(const struct inlay_cache_attr *a)
 INLAY_COLD size_t inlay_cache_size(const struct inlay_cache_attr *a)
 {
 	if (!a->max_regions || a->max_regions > INLAY_CACHE_MAX || !a->posts || a->posts > INLAY_CACHE_MAX ||
-	    a->posts & (a->posts - 1) || !a->max_bytes || a->page < 64 || a->page & (a->page - 1) || a->bytes > 65536)
+	    a->posts & (a->posts - 1) || !a->max_bytes || a->page < 64 || a->page & (a->page - 1) || a->bytes > 8192)
 		return 0;
 	/* One region above the limit, the one that is about to be registered; and 4 to 8 hints a region */
 	return (a->max_regions + (size_t)1) * inlay_cache_stride_(a) +
 	       a->posts * sizeof(struct inlay_cache_post_) +
-	       ((size_t)8 << (31 - __builtin_clz(a->max_regions))) * sizeof(struct inlay_cache_region *);
+	       ((size_t)8 << (31 - __builtin_clz(a->max_regions))) * sizeof(uint32_t);
 }
 
 /*
@@ -206,6 +207,7 @@ INLAY_COLD int inlay_cache_init(struct inlay_cache *c, void *memory, size_t size
 		return -ENOBUFS;
 	__builtin_memset(memory, 0, need);
 	__builtin_memset(c, 0, sizeof(*c));
+	c->regions_ = at;
 	c->attr = *attr;
 	c->ops = *ops;
 	c->none_.newer_ = c->none_.older_ = c->last_ = &c->none_;
@@ -218,9 +220,7 @@ INLAY_COLD int inlay_cache_init(struct inlay_cache *c, void *memory, size_t size
 		c->unused_ = r;
 	}
 	c->posts_ = (struct inlay_cache_post_ *)(void *)at;
-	c->hints_ = (struct inlay_cache_region **)(void *)(c->posts_ + attr->posts);
-	for (i = 0; i < (size_t)1 << (64 - c->hint_shift_); i++)
-		c->hints_[i] = &c->none_;
+	c->hints_ = (uint32_t *)(void *)(c->posts_ + attr->posts);
 	return 0;
 }
 
@@ -586,7 +586,7 @@ INLAY_COLD int inlay_cache_enter_(struct inlay_cache *c, struct inlay_cache_regi
 	return 0;
 }
 
-INLAY_FN struct inlay_cache_region **inlay_cache_hint_(const struct inlay_cache *c, uint64_t addr)
+INLAY_FN uint32_t *inlay_cache_hint_(const struct inlay_cache *c, uint64_t addr)
 {
 	return &c->hints_[(addr >> c->page_shift_) * 0x9e3779b97f4a7c15ull >> c->hint_shift_];
 }
@@ -622,7 +622,8 @@ INLAY_COLD int inlay_cache_miss_(struct inlay_cache *c, uint64_t addr, uint64_t 
 		c->counts.failed++;
 		return err;
 	}
-	*inlay_cache_hint_(c, addr) = *out = c->last_ = r;
+	*inlay_cache_hint_(c, addr) = (uint32_t)(((uint8_t *)r - c->regions_) / INLAY_CACHE_LINE);
+	*out = c->last_ = r;
 	return 0;
 }
 
@@ -641,14 +642,16 @@ INLAY_ALWAYS int inlay_cache_holds_(const struct inlay_cache_region *r, uint64_t
 INLAY_FN struct inlay_cache_region *inlay_cache_find_(struct inlay_cache *c, uint64_t addr, uint64_t len,
 						      uint32_t access)
 {
-	struct inlay_cache_region **hint = inlay_cache_hint_(c, addr), *r = *hint;
+	uint32_t *hint = inlay_cache_hint_(c, addr);
+	struct inlay_cache_region *r =
+		(struct inlay_cache_region *)(void *)(c->regions_ + (uint64_t)*hint * INLAY_CACHE_LINE);
 
 	if (INLAY_UNLIKELY(!inlay_cache_holds_(r, addr, len, access) || r->state != INLAY_CACHE_LIVE)) {
 		for (r = c->root_; r && !inlay_cache_holds_(r, addr, len, access); r = r->child_[addr > r->start])
 			INLAY_CACHE_VISIT_;
 		if (!r)
 			return NULL;
-		*hint = r;
+		*hint = (uint32_t)(((uint8_t *)r - c->regions_) / INLAY_CACHE_LINE);
 	}
 	return c->last_ = r;
 }
