@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* device_query.c: what modify verbs take and refuse, and whether query verbs give back what was set; on RoCE and on InfiniBand */
-#include "device.h"
+/* query.c: what modify verbs take and refuse, and whether query verbs give back what was set; on RoCE and on InfiniBand */
+#include "rig.h"
 
 static const char *const names[] = { "RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR" };
 

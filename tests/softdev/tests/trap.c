@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * device_trap.c: the trapping device, on which nothing but a store to a doorbell register starts work, at once and in the thread that
+ * trap.c: the trapping device, on which nothing but a store to a doorbell register starts work, at once and in the thread that
  * stores. WQEs are written here by hand, so that each step of a post can be left out or come at the wrong time.
  */
-#include "device.h"
+#include "rig.h"
 #include <dirent.h>
 #include <sys/time.h>
 #ifdef __x86_64__

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* device_srq.c: shared receive queues under connected and datagram QPs: order, the limit's event, what a QP that goes away leaves behind */
-#include "device.h"
+/* srq.c: shared receive queues under connected and datagram QPs: order, the limit's event, what a QP that goes away leaves behind */
+#include "rig.h"
 
 static uint32_t room; /* receives that the latest one holds; query adds those that libmlx5 keeps for itself */
 

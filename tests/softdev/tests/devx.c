@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * device_devx.c: device commands: which of them come by which call, statuses, registered memory, uids, asynchronous queries, events,
+ * devx.c: device commands: which of them come by which call, statuses, registered memory, uids, asynchronous queries, events,
  * capabilities, keys and what goes through them.
  */
-#include "device.h"
+#include "rig.h"
 #include <sys/eventfd.h>
 
 #define IN 0x200u                 /* bytes of an inbox, more than most commands want */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * device.c: is the device that the other tests stand on right? Its objects, reliable connections, errors and events; driven through
+ * rc.c: is the device that the other tests stand on right? Its objects, reliable connections, errors and events; driven through
  * libibverbs alone.
  *
  * Two queue pairs of this process talk to each other. A test that expects nothing to happen says so with a short wait.
  */
-#include "device.h"
+#include "rig.h"
 
 /* ---- the device ---- */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* device_cq.c: completion queues: resize under traffic, overrun, channels, asynchronous events and what waits for their acknowledgement */
-#include "device.h"
+/* cq.c: completion queues: resize under traffic, overrun, channels, asynchronous events and what waits for their acknowledgement */
+#include "rig.h"
 
 /* A side whose queues share a CQ of cqe entries; its own peer */
 static void open_self(struct side *s, int cqe, struct ibv_comp_channel *channel)

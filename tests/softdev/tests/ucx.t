@@ -13,7 +13,7 @@ if ! command -v ucx_perftest >/dev/null || ! pkg-config --exists ucx; then
 	exit
 fi
 for p in ucp uct; do
-	try "ucx/$p.c" $CC -std=gnu11 -O2 -g -Wall -Wextra -Werror $(pkg-config --cflags ucx) -o "$dir/$p" tests/ucx/$p.c \
+	try "ucx/$p.c" $CC -std=gnu11 -O2 -g -Wall -Wextra -Werror $(pkg-config --cflags ucx) -o "$dir/$p" tests/softdev/tests/ucx/$p.c \
 		$(pkg-config --libs ucx)
 done
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* device_memory.c: memory windows of both types, and the device's own memory: who may reach what through which key, and when no more */
-#include "device.h"
+/* memory.c: memory windows of both types, and the device's own memory: who may reach what through which key, and when no more */
+#include "rig.h"
 
 #define REMOTE (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
 

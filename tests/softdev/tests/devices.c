@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* device_devices.c: several devices in one process: each is somebody, they reach each other, and what is one's is no good at another */
-#include "device.h"
+/* devices.c: several devices in one process: each is somebody, they reach each other, and what is one's is no good at another */
+#include "rig.h"
 
 #define DEVICES 3
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * device_hostile.c: programs that write into rings what libmlx5 never would, and send commands that it never would. Whatever the device
+ * hostile.c: programs that write into rings what libmlx5 never would, and send commands that it never would. Whatever the device
  * makes of them, it and its other queue pairs live on.
  *
  * Environment
  *   DEVICE_ROUNDS     how often all of it, 1
  *   INLAY_TEST_SEED   where the random numbers begin, 1
  */
-#include "device.h"
+#include "rig.h"
 #include <sys/ioctl.h>
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/ib_user_ioctl_verbs.h>

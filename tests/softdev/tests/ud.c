@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* device_ud.c: unreliable datagrams: headers, keys, groups, what is lost without a word, and what is not; on RoCE and on InfiniBand */
-#include "device.h"
+/* ud.c: unreliable datagrams: headers, keys, groups, what is lost without a word, and what is not; on RoCE and on InfiniBand */
+#include "rig.h"
 #include <netinet/in.h>
 
 #define GROUP_LID 0xc001

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* device_wq.c: receive work queues that belong to no QP, tables of them, and what mlx5dv tells of them */
-#include "device.h"
+/* wq.c: receive work queues that belong to no QP, tables of them, and what mlx5dv tells of them */
+#include "rig.h"
 
 static struct ibv_cq *cq;
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * device_tm.c: tag matching as libmlx5 drives it: the list, its phase, what messages do with it, rendezvous; any order of these against a
+ * tm.c: tag matching as libmlx5 drives it: the list, its phase, what messages do with it, rendezvous; any order of these against a
  * plain list, in 2000 steps times DEVICE_ROUNDS (3); two processes.
  */
-#include "device_tm.h"
+#include "rig_tm.h"
 
 /* ---- creation ---- */
 
@@ -1050,7 +1050,7 @@ static void two_processes(void **state)
 		dup2(in[1], 1);
 		close(out[1]);
 		close(in[0]);
-		execl("/proc/self/exe", "device_tm", "peer", NULL);
+		execl("/proc/self/exe", "tm", "peer", NULL);
 		_exit(127);
 	}
 	close(out[0]);

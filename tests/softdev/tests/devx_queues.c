@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * device_devx_queues.c: queues by device commands: what is made reads back field by field, what is wrong is refused with its status, every
- * transition from every state, and what is in use stays. Traffic is device_devx_traffic.c's.
+ * devx_queues.c: queues by device commands: what is made reads back field by field, what is wrong is refused with its status, every
+ * transition from every state, and what is in use stays. Traffic is devx_traffic.c's.
  */
-#include "device_devx.h"
+#include "rig_devx.h"
 
 /* Compares a field of a query with what the create command had */
 static void same(const struct cmd *made, unsigned from, const struct cmd *got, unsigned to, const uint16_t (*f)[2], size_t n)

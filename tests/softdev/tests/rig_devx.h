@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * device_devx.h: what the tests of queues by device commands (device_devx_*.c) share: boxes by bit offsets, registered memory, and CQs, QPs
+ * rig_devx.h: what the tests of queues by device commands (devx_*.c) share: boxes by bit offsets, registered memory, and CQs, QPs
  * and shared receive queues that are made by commands, posted to and polled by hand. Every function here fails the running test by itself.
  */
-#ifndef TESTS_DEVICE_DEVX_H
-#define TESTS_DEVICE_DEVX_H
+#ifndef SOFTDEV_TESTS_RIG_DEVX_H
+#define SOFTDEV_TESTS_RIG_DEVX_H
 
-#include "device.h"
+#include "rig.h"
 
 #define BOX 0x400u
 #define ARENA (1u << 20)

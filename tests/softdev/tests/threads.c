@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * device_threads.c: several threads on one device, each with objects of its own and all with one domain: traffic of every kind goes on
+ * threads.c: several threads on one device, each with objects of its own and all with one domain: traffic of every kind goes on
  * while objects come and go beside it. In threads nothing asserts; what is wrong is counted.
  */
-#include "device.h"
+#include "rig.h"
 
 #define SECONDS 0.6
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* device_tm_raw.c: a command queue and a CQ without libmlx5: any list operation, and every byte of what comes of it */
-#include "device_tm.h"
+/* tm_raw.c: a command queue and a CQ without libmlx5: any list operation, and every byte of what comes of it */
+#include "rig_tm.h"
 
 enum { NOP = 0, APPEND = 1, REMOVE = 2 };
 enum { SW_CNT = 0x40, CQE_REQ = 0x80 };

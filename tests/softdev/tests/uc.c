@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* device_uc.c: unreliable connections: what arrives, what is lost without a word, what they do not have */
-#include "device.h"
+/* uc.c: unreliable connections: what arrives, what is lost without a word, what they do not have */
+#include "rig.h"
 
 static struct how how_uc(void)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * device_devx_traffic.c: what queues by device commands carry: to and from QPs of verbs, in one process and between two, from shared
+ * devx_traffic.c: what queues by device commands carry: to and from QPs of verbs, in one process and between two, from shared
  * receive queues of both kinds, over DC; doorbells of the wrong page, CQs of all shapes, and what is told when something happens to them.
  * All WQEs are written and all CQEs are read by hand.
  */
-#include "device_devx.h"
+#include "rig_devx.h"
 
 static struct dcq scq, rcq;
 
@@ -359,7 +359,7 @@ static void two_processes(void **state)
 		fflush(NULL);
 		pid = fork();
 		if (!pid) {
-			execl("/proc/self/exe", "device_devx", verbs ? "verbs" : "devx", in, out, NULL);
+			execl("/proc/self/exe", "devx_traffic", verbs ? "verbs" : "devx", in, out, NULL);
 			_exit(127);
 		}
 		assert_true(pid > 0);
@@ -1034,7 +1034,7 @@ static struct cmd xrq_command(uint32_t cqn, size_t buf, size_t record)
 	return c;
 }
 
-/* The list is tested in device_tm*.c: here is how a command makes it, and that its command QP works */
+/* The list is tested in tm*.c: here is how a command makes it, and that its command QP works */
 static void xrq(void **state)
 {
 	static const struct wrong w[] = {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * device.h: what the tests of the device (tests/device*.c) share. They drive it through libibverbs alone and never include inlay.
+ * rig.h: what the tests of the software device share. They drive it through libibverbs and libmlx5 alone.
  *
  * Two sides of this process talk to each other over port 1 of one device: $INLAY_TEST_DEVICE, or the first. Every function here fails the
  * running test by itself.
  */
-#ifndef TESTS_DEVICE_H
-#define TESTS_DEVICE_H
+#ifndef SOFTDEV_TESTS_RIG_H
+#define SOFTDEV_TESTS_RIG_H
 
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -485,7 +485,7 @@ UNUSED static int again_with(const char *name, const char *value)
 	pid = fork();
 	if (!pid) {
 		setenv(name, value, 1);
-		execl("/proc/self/exe", "device", NULL);
+		execl("/proc/self/exe", "again", NULL);
 		_exit(127);
 	}
 	return pid < 0 || waitpid(pid, &status, 0) != pid || status != 0;

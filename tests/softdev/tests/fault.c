@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* device_fault.c: what verbs show of each fault that the device can be asked for (softdev.h), and that nothing else is hurt */
-#include "device.h"
+/* fault.c: what verbs show of each fault that the device can be asked for (softdev.h), and that nothing else is hurt */
+#include "rig.h"
 
 #define need_softdev()                                                                         \
 	do {                                                                                   \
@@ -586,7 +586,7 @@ static void two_processes(void **state)
 			dup2(in[1], 1);
 			close(out[1]);
 			close(in[0]);
-			execl("/proc/self/exe", "device_fault", "peer", specs[i].spec, NULL);
+			execl("/proc/self/exe", "fault", "peer", specs[i].spec, NULL);
 			_exit(127);
 		}
 		close(out[0]);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* device_tm_errors.c: tag matching as libmlx5 drives it, when something goes wrong; and step by step */
-#include "device_tm.h"
+/* tm_errors.c: tag matching as libmlx5 drives it, when something goes wrong; and step by step */
+#include "rig_tm.h"
 
 /*
  * A message that its tagged buffer cannot hold, and one whose buffer's key is not good. libmlx5: the error is charged to the SRQ's WQE that
