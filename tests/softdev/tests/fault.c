@@ -10,9 +10,8 @@
 		}                                                                              \
 	} while (0)
 
-static int no_fault(void **state)
+static int no_fault(UNUSED void **state)
 {
-	(void)state;
 	return softdev_present() ? softdev_fault(NULL) : 0;
 }
 
@@ -51,7 +50,7 @@ static const enum ibv_qp_type types[] = { IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD };
 
 /* ---- specifications ---- */
 
-static void grammar(void **state)
+static void grammar(UNUSED void **state)
 {
 	static const char *const good[] = {
 		"drop@1", "drop@*", "delay=5@1-3", "delay=5us@1-", "delay=2ms@/4", "delay=1s@900", "dup@3-/4", "corrupt@1-9/3",
@@ -64,7 +63,6 @@ static void grammar(void **state)
 		"setup=0@1", "break@1", "drop@1 ", "drop@1/0", "drop@/0", "drop@1;dup@2"
 	};
 
-	(void)state;
 	need_softdev();
 	for (unsigned i = 0; i < ARRAY(good); i++) {
 		if (softdev_fault(good[i]))
@@ -78,14 +76,13 @@ static void grammar(void **state)
 }
 
 /* A bad one leaves the good one before it in force; a new one begins to count again */
-static void replaced(void **state)
+static void replaced(UNUSED void **state)
 {
 	struct how how = how_of(IBV_QPT_UC);
 	struct ibv_send_wr wr;
 	struct ibv_sge sg;
 	struct side s[2];
 
-	(void)state;
 	need_softdev();
 	open_pair(s, &how);
 	sg = sge(&s[0], 0, 8);
@@ -94,8 +91,7 @@ static void replaced(void **state)
 	for (int i = 1; i <= 10; i++) {
 		recv_at(&s[1], i, 0, 64);
 		wr = message(s, i, &sg, NULL);
-		post(&s[0], &wr);
-		expect_op(s[0].scq, i, IBV_WC_SEND);
+		post_done(&s[0], &wr);
 		if (i == 4)
 			must(softdev_fault("drop@3"));
 	}
@@ -109,11 +105,10 @@ static void replaced(void **state)
 /* ---- messages ---- */
 
 /* Every third is lost: a connection that can repeat does, others do not notice */
-static void drop(void **state)
+static void drop(UNUSED void **state)
 {
 	struct ibv_ah *ah;
 
-	(void)state;
 	need_softdev();
 	ah = our_ah();
 	for (unsigned t = 0; t < ARRAY(types); t++) {
@@ -132,8 +127,7 @@ static void drop(void **state)
 		for (int i = 0; i < 12; i++) {
 			sg = sge(&s[0], i, 100);
 			wr = message(s, i, &sg, ah);
-			post(&s[0], &wr);
-			expect_op(s[0].scq, i, IBV_WC_SEND);
+			post_done(&s[0], &wr);
 			if (!reliable && i % 3 == 2)
 				continue;
 			expect_op(s[1].rcq, next, IBV_WC_RECV);
@@ -149,11 +143,10 @@ static void drop(void **state)
 }
 
 /* All that a connection may send is lost: after its retries it gives up, and what is behind flushes */
-static void drop_all(void **state)
+static void drop_all(UNUSED void **state)
 {
 	static const enum ibv_wr_opcode ops[] = { IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD };
 
-	(void)state;
 	need_softdev();
 	for (unsigned i = 0; i < ARRAY(ops); i++) {
 		struct how how = how_of(IBV_QPT_RC);
@@ -185,11 +178,10 @@ static void drop_all(void **state)
 	}
 }
 
-static void delay(void **state)
+static void delay(UNUSED void **state)
 {
 	struct ibv_ah *ah;
 
-	(void)state;
 	need_softdev();
 	ah = our_ah();
 	for (unsigned t = 0; t < ARRAY(types); t++) {
@@ -221,12 +213,11 @@ static void delay(void **state)
 }
 
 /* Arriving twice, a connection takes it once; a datagram is twice there */
-static void duplicate(void **state)
+static void duplicate(UNUSED void **state)
 {
 	struct ibv_ah *ah;
 	struct how how;
 
-	(void)state;
 	need_softdev();
 	ah = our_ah();
 	for (unsigned t = 0; t < ARRAY(types); t++) {
@@ -244,8 +235,7 @@ static void duplicate(void **state)
 		for (int i = 0; i < 5; i++) {
 			sg = sge(&s[0], i, 100);
 			wr = message(s, i, &sg, ah);
-			post(&s[0], &wr);
-			expect_op(s[0].scq, i, IBV_WC_SEND);
+			post_done(&s[0], &wr);
 			for (int copy = 0; copy < (header ? 2 : 1); copy++) {
 				expect_op(s[1].rcq, next, IBV_WC_RECV);
 				assert_memory_equal(s[1].buf + 256 * next + header, s[0].buf + i, 100);
@@ -271,8 +261,7 @@ static void duplicate(void **state)
 			sg = sge(&s[0], 0, 8);
 			wr = request(IBV_WR_ATOMIC_FETCH_AND_ADD, i, &sg, 1, &s[1], 0);
 			wr.wr.atomic.compare_add = 3;
-			post(&s[0], &wr);
-			expect_op(s[0].scq, i, IBV_WC_FETCH_ADD);
+			post_done(&s[0], &wr);
 			assert_int_equal(*(volatile uint64_t *)s[0].buf, 3 * i);
 			assert_int_equal(*(volatile uint64_t *)s[1].buf, 3 * (i + 1));
 		}
@@ -291,12 +280,11 @@ static unsigned wrong_bits(const uint8_t *a, const uint8_t *b, size_t n)
 }
 
 /* One bit, in that message alone; nobody says so */
-static void corrupt(void **state)
+static void corrupt(UNUSED void **state)
 {
 	static const uint32_t sizes[] = { 1, 20, 100, 4000 };
 	struct ibv_ah *ah;
 
-	(void)state;
 	need_softdev();
 	ah = our_ah();
 	for (unsigned t = 0; t < ARRAY(types); t++)
@@ -314,8 +302,7 @@ static void corrupt(void **state)
 				recv_at(&s[1], i, 0, 4096 + 40);
 				sg = sge(&s[0], 0, sizes[z]);
 				wr = message(s, i, &sg, ah);
-				post(&s[0], &wr);
-				expect_op(s[0].scq, i, IBV_WC_SEND);
+				post_done(&s[0], &wr);
 				expect_op(s[1].rcq, i, IBV_WC_RECV);
 				assert_int_equal(wrong_bits(s[0].buf, s[1].buf + header, sizes[z]), i == 2);
 			}
@@ -323,13 +310,11 @@ static void corrupt(void **state)
 				must(softdev_fault("corrupt@1,corrupt@2"));
 				memset(s[1].buf, 0, 8192);
 				wr = request(IBV_WR_RDMA_WRITE, 7, &sg, 1, &s[1], 64);
-				post(&s[0], &wr);
-				expect_op(s[0].scq, 7, IBV_WC_RDMA_WRITE);
+				post_done(&s[0], &wr);
 				assert_int_equal(wrong_bits(s[0].buf, s[1].buf + 64, sizes[z]), 1);
 				sg = sge(&s[0], HALF, sizes[z]);
 				wr = request(IBV_WR_RDMA_READ, 8, &sg, 1, &s[1], 64);
-				post(&s[0], &wr);
-				expect_op(s[0].scq, 8, IBV_WC_RDMA_READ);
+				post_done(&s[0], &wr);
 				assert_int_equal(wrong_bits(s[0].buf + HALF, s[1].buf + 64, sizes[z]), 1);
 			}
 			close_pair(s);
@@ -339,7 +324,7 @@ static void corrupt(void **state)
 }
 
 /* An error CQE of any kind there is, on one message of many */
-static void syndrome(void **state)
+static void syndrome(UNUSED void **state)
 {
 	static const struct {
 		unsigned syndrome;
@@ -352,7 +337,6 @@ static void syndrome(void **state)
 		{ 0x77, IBV_WC_GENERAL_ERR },
 	};
 
-	(void)state;
 	need_softdev();
 	for (unsigned e = 0; e < ARRAY(errors); e++) {
 		struct how how = how_of(IBV_QPT_RC);
@@ -384,14 +368,13 @@ static void syndrome(void **state)
 }
 
 /* A device that has fallen silent: no connection gets an answer */
-static void silent(void **state)
+static void silent(UNUSED void **state)
 {
 	struct how how = how_of(IBV_QPT_RC);
 	struct ibv_send_wr wr;
 	struct ibv_sge sg;
 	struct side s[2];
 
-	(void)state;
 	need_softdev();
 	how.retry_cnt = 1;
 	open_pair(s, &how);
@@ -468,11 +451,10 @@ static int one_of_each(void)
 }
 
 /* The k-th call fails with what was asked for, whatever it is; what was made before it goes away as usual */
-static void setup_calls(void **state)
+static void setup_calls(UNUSED void **state)
 {
 	int k, failed = 0;
 
-	(void)state;
 	need_softdev();
 	for (k = 1; k < 60; k++) {
 		char spec[40];
@@ -555,7 +537,7 @@ static int peer(const char *spec)
 	return read(0, &c, 1) == 1 ? 0 : 1;
 }
 
-static void two_processes(void **state)
+static void two_processes(UNUSED void **state)
 {
 	static const struct {
 		const char *spec;
@@ -563,7 +545,6 @@ static void two_processes(void **state)
 	} specs[] = { { "die@3", true, true }, { "silent@3", false, true }, { "dup@*", false, false }, { "drop@2", false, false },
 		      { "delay=5ms@*", false, false } };
 
-	(void)state;
 	need_softdev();
 	for (unsigned i = 0; i < ARRAY(specs); i++) {
 		struct how how = how_of(IBV_QPT_RC);
@@ -604,8 +585,7 @@ static void two_processes(void **state)
 		wr = request(IBV_WR_RDMA_WRITE, 1, &sg, 1, &s, 0);
 		wr.wr.rdma.remote_addr = theirs.addr + 4096;
 		wr.wr.rdma.rkey = theirs.rkey;
-		post(&s, &wr);
-		expect_op(s.scq, 1, IBV_WC_RDMA_WRITE);
+		post_done(&s, &wr);
 		assert_int_equal(write(out[1], "g", 1), 1);
 		if (specs[i].dies) {
 			assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -651,6 +631,5 @@ int main(int argc, char **argv)
 
 	if (argc == 3)
 		return peer(argv[2]);
-	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

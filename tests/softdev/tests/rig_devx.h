@@ -703,7 +703,6 @@ UNUSED static int devx_teardown(void **state)
 /* The end of main(): once per link, with device commands */
 UNUSED static int devx_main(const struct CMUnitTest *tests, size_t n, bool trap)
 {
-	cmocka_set_message_output(CM_OUTPUT_TAP);
 	if (!softdev_present()) {
 		print_message("# skipped: what firmware answers is known of the software device alone\n1..0\n");
 		return 0;

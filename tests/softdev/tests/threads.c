@@ -177,13 +177,12 @@ static void *start(void *arg)
 	return NULL;
 }
 
-static void all_at_once(void **state)
+static void all_at_once(UNUSED void **state)
 {
 	static void (*const runs[])(struct task *) = { reliable, unreliable, datagrams, come_and_go, come_and_go };
 	struct ibv_qp_attr a = attr_for(IBV_QPS_RTR, 0, &usual);
 	struct task t[ARRAY(runs)];
 
-	(void)state;
 	ah = ibv_create_ah(pd, &a.ah_attr);
 	assert_non_null(ah);
 	for (unsigned i = 0; i < ARRAY(t); i++) {
@@ -205,9 +204,8 @@ static void all_at_once(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(all_at_once),
+		TEST(all_at_once),
 	};
 
-	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, setup, teardown) + (NO_TRAPS ? 0 : again_with("SOFTDEV_TRAP", "1"));
 }
