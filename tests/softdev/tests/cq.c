@@ -278,7 +278,6 @@ static void exactly_full(UNUSED void **state)
 static void overrun(UNUSED void **state)
 {
 	struct side s, other;
-	struct ibv_wc wc;
 
 	open_self(&s, 15, NULL);
 	open_self(&other, 63, NULL);
@@ -376,10 +375,7 @@ static void armed_before_polled(UNUSED void **state)
 static void solicited(UNUSED void **state)
 {
 	struct how how = usual;
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
 	struct ibv_cq *cq;
-	struct side s[2];
 	void *arg;
 
 	how.channel = ibv_create_comp_channel(ctx);
@@ -448,9 +444,7 @@ static void acknowledgements(UNUSED void **state)
 	struct ibv_comp_channel *ch = ibv_create_comp_channel(ctx);
 	struct ibv_async_event ev;
 	struct waiter w = { .done = 0 };
-	struct ibv_send_wr wr;
 	struct ibv_cq *cq;
-	struct ibv_sge sg;
 	struct side s, t[2];
 	void *arg;
 
@@ -504,14 +498,9 @@ static void acknowledgements(UNUSED void **state)
 static void whose_event(UNUSED void **state)
 {
 	struct ibv_context *c = ibv_open_device(list[0]);
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
 
 	assert_non_null(c);
-	open_pair(s, &usual);
-	sg = sge(&s[0], 0, 8);
-	wr = request(IBV_WR_RDMA_READ, 3, &sg, 1, &s[1], SIZE);
+	open_request(&usual, IBV_WR_RDMA_READ, 3, 8, SIZE);
 	post(&s[0], &wr);
 	expect(s[0].scq, 3, IBV_WC_REM_ACCESS_ERR);
 	assert_ptr_equal(expect_event(ctx, IBV_EVENT_QP_ACCESS_ERR), s[1].qp);
@@ -523,13 +512,7 @@ static void whose_event(UNUSED void **state)
 /* What an invalid request is to the responder */
 static void request_error(UNUSED void **state)
 {
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
-
-	open_pair(s, &usual);
-	sg = sge(&s[0], 0, 8);
-	wr = request(IBV_WR_ATOMIC_FETCH_AND_ADD, 3, &sg, 1, &s[1], 4);
+	open_request(&usual, IBV_WR_ATOMIC_FETCH_AND_ADD, 3, 8, 4);
 	post(&s[0], &wr);
 	expect(s[0].scq, 3, IBV_WC_REM_INV_REQ_ERR);
 	assert_ptr_equal(expect_event(ctx, IBV_EVENT_QP_REQ_ERR), s[1].qp);
@@ -541,10 +524,6 @@ static void request_error(UNUSED void **state)
 /* A first message while the receiver is in RTR */
 static void communication_established(UNUSED void **state)
 {
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
-
 	open_side(&s[0], &usual);
 	open_side(&s[1], &usual);
 	bring_up(s[0].qp, s[1].qp->qp_num, &usual);
@@ -552,8 +531,7 @@ static void communication_established(UNUSED void **state)
 	recv_at(&s[1], 1, 0, 64);
 	must(move(s[1].qp, IBV_QPS_RTR, s[0].qp->qp_num, &usual));
 	assert_false(readable(ctx->async_fd, 2));
-	sg = sge(&s[0], 0, 8);
-	wr = request(IBV_WR_SEND, 2, &sg, 1, &s[1], 0);
+	wr = first_to_second(IBV_WR_SEND, 2, 0, 8, 0);
 	post_done(&s[0], &wr);
 	expect_op(s[1].rcq, 1, IBV_WC_RECV);
 	assert_ptr_equal(expect_event(ctx, IBV_EVENT_COMM_EST), s[1].qp);

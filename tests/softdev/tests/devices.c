@@ -212,7 +212,6 @@ static void unreliable(UNUSED void **state)
 	struct ibv_recv_wr rwr = { .wr_id = 2, .sg_list = &sg, .num_sge = 1 }, *rbad;
 	struct ibv_send_wr wr, *bad;
 	struct ibv_ah_attr attr;
-	struct ibv_wc wc;
 
 	assert_non_null(ah);
 	assert_non_null(wrong);
@@ -316,7 +315,6 @@ static void group(UNUSED void **state)
 static void wrong_address(UNUSED void **state)
 {
 	struct ibv_send_wr wr, *bad;
-	struct ibv_sge sg;
 
 	node[0].qp = a_qp(&node[0], IBV_QPT_RC);
 	node[1].qp = a_qp(&node[1], IBV_QPT_RC);
@@ -333,7 +331,6 @@ static void not_shared(UNUSED void **state)
 {
 	struct ibv_qp_init_attr init = { .send_cq = node[1].cq, .recv_cq = node[1].cq, .cap = usual.cap, .qp_type = IBV_QPT_RC };
 	struct ibv_send_wr wr, *bad;
-	struct ibv_sge sg;
 
 	assert_null(ibv_create_qp(node[0].pd, &init));
 	connect(&node[0], &node[1], sgid);

@@ -965,10 +965,7 @@ static enum ibv_wc_status request_by(struct side s[2], enum ibv_wr_opcode op, si
 static void counter_sets(UNUSED void **state)
 {
 	struct mlx5dv_devx_obj *q;
-	struct ibv_sge sg;
-	struct ibv_send_wr wr;
 	uint32_t number;
-	struct side s[2];
 	struct cmd c;
 
 	q = simple(ctx, 0x771, &number);
@@ -990,8 +987,7 @@ static void counter_sets(UNUSED void **state)
 	writes(s, 1 << 19, false);
 	reads(s, 100);
 	assert_int_equal(request_by(s, IBV_WR_ATOMIC_FETCH_AND_ADD, 0, 8, s[1].mr->rkey, (uintptr_t)s[1].buf), IBV_WC_SUCCESS);
-	sg = sge(&s[0], 0, 8);
-	wr = request(IBV_WR_SEND, 3, &sg, 1, &s[1], 0);
+	wr = first_to_second(IBV_WR_SEND, 3, 0, 8, 0);
 	post(&s[0], &wr); /* nothing to receive it with, yet */
 	usleep(20000);
 	recv_at(&s[1], 4, 0, 64);
@@ -1259,7 +1255,6 @@ static void key_refused(struct side s[2], enum ibv_wr_opcode op, uint32_t len, u
 static void key_of_umem(UNUSED void **state)
 {
 	struct mlx5dv_devx_umem *u;
-	struct side s[2];
 	struct key k;
 	uint64_t at;
 	struct cmd c;
@@ -1314,7 +1309,6 @@ static void key_rights(UNUSED void **state)
 		enum ibv_wr_opcode op;
 		unsigned right;   /* of KEY_ALL's bits */
 	} ops[] = { { IBV_WR_RDMA_WRITE, 0x8 }, { IBV_WR_RDMA_READ, 0x4 }, { IBV_WR_ATOMIC_FETCH_AND_ADD, 0x10 } };
-	struct side s[2];
 	struct key k;
 
 	open_pair(s, &usual);
@@ -1339,7 +1333,6 @@ static void key_klm(UNUSED void **state)
 		unsigned off, len;
 	} part[] = { { 9000, 1 }, { 4096, 4096 }, { 100, 63 }, { 20000, 5000 }, { 1, 7 } };
 	unsigned total = 0, at;
-	struct side s[2];
 	struct key k, outer[7];
 
 	open_pair(s, &usual);
@@ -1379,7 +1372,6 @@ static void key_klm(UNUSED void **state)
 /* Entries of one size, which are found by shifting the offset from the start */
 static void key_ksm(UNUSED void **state)
 {
-	struct side s[2];
 	struct ibv_mr *mr;
 	struct key k;
 	uint64_t at;
@@ -1532,7 +1524,6 @@ static void key_random(UNUSED void **state)
 {
 	const char *env = getenv("DEVX_CASES");
 	unsigned cases = env ? strtoul(env, NULL, 10) : 200;
-	struct side s[2];
 
 	open_pair(s, &usual);
 	for (unsigned i = 0; i < cases; i++) {
@@ -1643,7 +1634,6 @@ static void aliases(UNUSED void **state)
 	struct mlx5dv_devx_obj *alias;
 	uint8_t *p = pages(2), *l;
 	struct ibv_mr *mr, *lmr;
-	struct side s[2];
 	struct key k, again;
 	uint32_t opdn, akey;
 	struct cmd c;

@@ -862,7 +862,6 @@ static void raw_objects(UNUSED void **state)
 static void verbs_objects(UNUSED void **state)
 {
 	struct cmd c = command(QUERY_QP, 0x10, 0x110);
-	struct side s[2];
 
 	open_pair(s, &usual);
 	IN(0x48, 24, s[0].qp->qp_num);

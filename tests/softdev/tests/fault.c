@@ -79,9 +79,6 @@ static void grammar(UNUSED void **state)
 static void replaced(UNUSED void **state)
 {
 	struct how how = how_of(IBV_QPT_UC);
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
 
 	need_softdev();
 	open_pair(s, &how);
@@ -115,9 +112,6 @@ static void drop(UNUSED void **state)
 		struct how how = how_of(types[t]);
 		bool reliable = types[t] == IBV_QPT_RC;
 		int header = types[t] == IBV_QPT_UD ? GRH_BYTES : 0, next = 0;
-		struct ibv_send_wr wr;
-		struct ibv_sge sg;
-		struct side s[2];
 
 		open_pair(s, &how);
 		fill(s[0].buf, 4096, 8);
@@ -151,8 +145,6 @@ static void drop_all(UNUSED void **state)
 	for (unsigned i = 0; i < ARRAY(ops); i++) {
 		struct how how = how_of(IBV_QPT_RC);
 		struct ibv_send_wr wr, next;
-		struct ibv_sge sg;
-		struct side s[2];
 		double start = now();
 
 		how.retry_cnt = 2;
@@ -186,9 +178,6 @@ static void delay(UNUSED void **state)
 	ah = our_ah();
 	for (unsigned t = 0; t < ARRAY(types); t++) {
 		struct how how = how_of(types[t]);
-		struct ibv_send_wr wr;
-		struct ibv_sge sg;
-		struct side s[2];
 		double start;
 
 		how.timeout = 18; /* a second */
@@ -222,9 +211,6 @@ static void duplicate(UNUSED void **state)
 	ah = our_ah();
 	for (unsigned t = 0; t < ARRAY(types); t++) {
 		int header = types[t] == IBV_QPT_UD ? GRH_BYTES : 0, next = 0;
-		struct ibv_send_wr wr;
-		struct ibv_sge sg;
-		struct side s[2];
 
 		how = how_of(types[t]);
 		open_pair(s, &how);
@@ -250,16 +236,11 @@ static void duplicate(UNUSED void **state)
 	must(ibv_destroy_ah(ah));
 	/* An atomic is done once, and both get the same answer */
 	{
-		struct ibv_send_wr wr;
-		struct ibv_sge sg;
-		struct side s[2];
-
 		how = how_of(IBV_QPT_RC);
 		open_pair(s, &how);
 		must(softdev_fault("dup@*"));
 		for (unsigned i = 0; i < 10; i++) {
-			sg = sge(&s[0], 0, 8);
-			wr = request(IBV_WR_ATOMIC_FETCH_AND_ADD, i, &sg, 1, &s[1], 0);
+			wr = first_to_second(IBV_WR_ATOMIC_FETCH_AND_ADD, i, 0, 8, 0);
 			wr.wr.atomic.compare_add = 3;
 			post_done(&s[0], &wr);
 			assert_int_equal(*(volatile uint64_t *)s[0].buf, 3 * i);
@@ -291,9 +272,6 @@ static void corrupt(UNUSED void **state)
 		for (unsigned z = 0; z < ARRAY(sizes); z++) {
 			struct how how = how_of(types[t]);
 			int header = types[t] == IBV_QPT_UD ? GRH_BYTES : 0;
-			struct ibv_send_wr wr;
-			struct ibv_sge sg;
-			struct side s[2];
 
 			open_pair(s, &how);
 			fill(s[0].buf, 4096, z);
@@ -340,9 +318,6 @@ static void syndrome(UNUSED void **state)
 	need_softdev();
 	for (unsigned e = 0; e < ARRAY(errors); e++) {
 		struct how how = how_of(IBV_QPT_RC);
-		struct ibv_send_wr wr;
-		struct ibv_sge sg;
-		struct side s[2];
 		char spec[40];
 
 		snprintf(spec, sizeof(spec), e & 1 ? "syndrome=%u@3" : "syndrome=0x%x@3", errors[e].syndrome);
@@ -371,9 +346,6 @@ static void syndrome(UNUSED void **state)
 static void silent(UNUSED void **state)
 {
 	struct how how = how_of(IBV_QPT_RC);
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
 
 	need_softdev();
 	how.retry_cnt = 1;
@@ -549,9 +521,7 @@ static void two_processes(UNUSED void **state)
 	for (unsigned i = 0; i < ARRAY(specs); i++) {
 		struct how how = how_of(IBV_QPT_RC);
 		struct card ours, theirs;
-		struct ibv_send_wr wr;
 		int in[2], out[2], status;
-		struct ibv_sge sg;
 		struct side s;
 		pid_t pid;
 		char c;

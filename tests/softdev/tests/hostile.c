@@ -30,7 +30,6 @@ static void hostile_wqes(UNUSED void **state)
 	for (int round = 0; round < 150; round++) {
 		struct mlx5dv_qp dq = { .comp_mask = 0 };
 		struct mlx5dv_obj obj;
-		struct ibv_wc wc;
 		unsigned n = 1 + rnd() % 8;
 		uint32_t *w;
 
@@ -139,7 +138,6 @@ static void nearly_right(UNUSED void **state)
 		struct ibv_sge sg[2];
 		uint8_t wqe[256];
 		unsigned bbs, idx, tries;
-		struct ibv_wc wc;
 		uint32_t *w;
 
 		how.type = types[round % 3];
@@ -203,7 +201,6 @@ static void hostile_srqs(UNUSED void **state)
 		struct mlx5dv_srq d = { .comp_mask = 0 };
 		struct how how = usual;
 		struct mlx5dv_obj obj;
-		struct ibv_wc wc;
 
 		assert_non_null(srq);
 		obj.srq.in = srq;

@@ -290,7 +290,6 @@ static void type_2(UNUSED void **state)
 {
 	struct how how = windowed();
 	struct ibv_mw *mw = window(IBV_MW_TYPE_2);
-	struct side s[2];
 	uint32_t key;
 
 	open_pair(s, &how);
@@ -319,7 +318,6 @@ static void type_2_bounds(UNUSED void **state)
 
 	for (int what = 0; what < 3; what++) {
 		struct ibv_mw *mw = window(IBV_MW_TYPE_2);
-		struct side s[2];
 
 		open_pair(s, &how);
 		memset(s[1].buf, 0xaa, SIZE);
@@ -364,10 +362,6 @@ static void send_with_invalidate(UNUSED void **state)
 {
 	struct how how = windowed();
 	struct ibv_mw *mw = window(IBV_MW_TYPE_2);
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
-	struct ibv_wc wc;
 
 	open_pair(s, &how);
 	for (int i = 0; i < 5; i++) {
@@ -376,8 +370,7 @@ static void send_with_invalidate(UNUSED void **state)
 		bind2(&s[1], mw, key, info_of(&s[1], 0, 4096, REMOTE), 0);
 		reaches(&s[0], key, (uintptr_t)s[1].buf, s[1].buf, 4096);
 		recv_at(&s[1], 3, HALF, 100);
-		sg = sge(&s[0], 0, 100);
-		wr = request(IBV_WR_SEND_WITH_INV, 4, &sg, 1, &s[1], 0);
+		wr = first_to_second(IBV_WR_SEND_WITH_INV, 4, 0, 100, 0);
 		wr.invalidate_rkey = key;
 		post_done(&s[0], &wr);
 		wc = expect_op(s[1].rcq, 3, IBV_WC_RECV);
@@ -395,16 +388,12 @@ static void send_with_invalidate(UNUSED void **state)
 /* A key that a peer may not take away: it stays, and somebody hears of it */
 static void bad_invalidate(UNUSED void **state)
 {
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
 	struct side s[2], t[2];
-	struct ibv_wc wc;
 
 	open_pair(s, &usual);
 	open_pair(t, &usual);
 	recv_at(&s[1], 3, HALF, 100);
-	sg = sge(&s[0], 0, 100);
-	wr = request(IBV_WR_SEND_WITH_INV, 4, &sg, 1, &s[1], 0);
+	wr = first_to_second(IBV_WR_SEND_WITH_INV, 4, 0, 100, 0);
 	wr.invalidate_rkey = s[1].mr->rkey;
 	post(&s[0], &wr);
 	wc = next_wc(s[0].scq);
@@ -423,9 +412,7 @@ static void extended(UNUSED void **state)
 	struct ibv_mw *mw = window(IBV_MW_TYPE_2);
 	struct ibv_mw_bind_info info;
 	struct ibv_qp_ex *qx[2];
-	struct side s[2];
 	uint32_t key = ibv_inc_rkey(mw->rkey), said;
-	struct ibv_wc wc;
 
 	how.ops = IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_SEND |
 		  IBV_QP_EX_WITH_RDMA_WRITE;
@@ -479,7 +466,6 @@ static void unreliable(UNUSED void **state)
 {
 	struct how how = windowed();
 	struct ibv_mw *mw[2];
-	struct side s[2];
 
 	how.type = IBV_QPT_UC;
 	how.qp_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
@@ -565,9 +551,6 @@ static void dm_transfers(UNUSED void **state)
 {
 	struct ibv_dm *dm = device_memory(8192);
 	struct ibv_mr *mr = dm_mr(dm, 0, 8192), *part = dm_mr(dm, 4096, 1024);
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
 	uint8_t out[8192];
 	uint64_t word = 41;
 

@@ -353,7 +353,6 @@ static void ring_sizes(UNUSED void **state)
 	struct ibv_qp_init_attr init;
 	struct ibv_qp_attr a;
 	struct how how = usual;
-	struct ibv_sge sg;
 	struct side s;
 
 	how.cap.max_recv_wr = 100;

@@ -262,8 +262,6 @@ static void every_opcode(struct side s[2])
 
 static void opcodes(UNUSED void **state)
 {
-	struct side s[2];
-
 	open_pair(s, &usual);
 	every_opcode(s);
 	close_pair(s);
@@ -273,7 +271,6 @@ static void opcodes(UNUSED void **state)
 static void opcodes_sig_all(UNUSED void **state)
 {
 	struct how how = usual;
-	struct side s[2];
 
 	how.sig_all = true;
 	open_pair(s, &how);
@@ -284,7 +281,6 @@ static void opcodes_sig_all(UNUSED void **state)
 static void opcodes_128(UNUSED void **state)
 {
 	struct how how = usual;
-	struct side s[2];
 
 	setenv("MLX5_CQE_SIZE", "128", 1);
 	how.sig_all = true;
@@ -297,10 +293,6 @@ static void opcodes_128(UNUSED void **state)
 /* Without data: the message is there all the same */
 static void empty_messages(UNUSED void **state)
 {
-	struct ibv_send_wr wr;
-	struct side s[2];
-	struct ibv_wc wc;
-
 	open_pair(s, &usual);
 	memset(s[1].buf, 0xaa, SIZE);
 	assert_int_equal(post_recv(&s[1], 1, NULL, 0), 0);
@@ -320,12 +312,10 @@ static void empty_messages(UNUSED void **state)
 static void wr_interface(UNUSED void **state)
 {
 	struct how how = usual;
-	struct side s[2];
 	struct ibv_qp_ex *qx;
 	struct ibv_sge sg[3];
 	struct ibv_data_buf in[2];
 	volatile uint64_t *there;
-	struct ibv_wc wc;
 
 	how.ops = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
 		  IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
@@ -418,9 +408,6 @@ static void wr_interface(UNUSED void **state)
 static void gather_and_scatter(UNUSED void **state)
 {
 	struct ibv_sge from[3], to[4];
-	struct ibv_send_wr wr;
-	struct side s[2];
-	struct ibv_wc wc;
 
 	open_pair(s, &usual);
 	fill(s[0].buf, SIZE, 5);
@@ -466,9 +453,7 @@ static void gather_and_scatter(UNUSED void **state)
 static void inline_data(UNUSED void **state)
 {
 	struct how how = usual;
-	struct ibv_send_wr wr;
 	struct ibv_sge sg[2];
-	struct side s[2];
 	uint8_t data[600], copy[600];
 
 	how.cap.max_inline_data = 600;
@@ -495,7 +480,6 @@ static void fence(UNUSED void **state)
 {
 	struct ibv_sge a, b;
 	struct ibv_send_wr wr[2];
-	struct side s[2];
 
 	open_pair(s, &usual);
 	for (int i = 0; i < 20; i++) {
@@ -518,7 +502,6 @@ static void unsignaled(UNUSED void **state)
 {
 	struct ibv_sge sg[10];
 	struct ibv_send_wr wr[10];
-	struct side s[2];
 
 	open_pair(s, &usual);
 	fill(s[0].buf, 4096, 1);
@@ -539,10 +522,7 @@ static void unsignaled(UNUSED void **state)
 static void wrap_around(UNUSED void **state)
 {
 	struct how how = usual;
-	struct ibv_send_wr wr;
 	struct ibv_sge sg[4];
-	struct side s[2];
-	struct ibv_wc wc;
 
 	how.cap.max_send_wr = 8;
 	how.cap.max_recv_wr = 8;
@@ -576,8 +556,6 @@ static void wrap_around(UNUSED void **state)
 /* A QP that is its own peer */
 static void self(UNUSED void **state)
 {
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
 	struct side s;
 
 	open_side(&s, &usual);
@@ -595,17 +573,13 @@ static void self(UNUSED void **state)
 /* An address of its own choosing for the same memory */
 static void iova(UNUSED void **state)
 {
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
 	struct ibv_mr *mr;
 
 	open_pair(s, &usual);
 	mr = ibv_reg_mr_iova(pd, s[1].buf, 8192, 0x7000, ALL_ACCESS);
 	assert_non_null(mr);
 	fill(s[0].buf, 4096, 8);
-	sg = sge(&s[0], 0, 4096);
-	wr = request(IBV_WR_RDMA_WRITE, 1, &sg, 1, &s[1], 0);
+	wr = first_to_second(IBV_WR_RDMA_WRITE, 1, 0, 4096, 0);
 	wr.wr.rdma.remote_addr = 0x7000 + 100;
 	wr.wr.rdma.rkey = mr->rkey;
 	post_done(&s[0], &wr);
@@ -626,12 +600,10 @@ static void vendor_interface(UNUSED void **state)
 	struct ibv_qp_init_attr_ex qi = { .cap = usual.cap, .qp_type = IBV_QPT_RC, .pd = pd, .comp_mask = IBV_QP_INIT_ATTR_PD };
 	struct mlx5dv_context dv = { .comp_mask = MLX5DV_CONTEXT_MASK_CQE_COMPRESION | MLX5DV_CONTEXT_MASK_CLOCK_INFO_UPDATE };
 	struct ibv_poll_cq_attr pa = { .comp_mask = 0 };
-	struct ibv_send_wr wr;
 	struct timespec t;
 	struct ibv_cq_ex *cx;
 	struct mlx5dv_cq dc = { .comp_mask = 0 };
 	struct mlx5dv_obj obj;
-	struct ibv_sge sg;
 	struct side s;
 	int64_t off;
 	double end;
@@ -681,9 +653,6 @@ static void vendor_interface(UNUSED void **state)
 static void scatter_to_cqe(UNUSED void **state)
 {
 	struct how how = usual;
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
 
 	if (getenv("MLX5_SCATTER_TO_CQE"))
 		return;
@@ -691,8 +660,7 @@ static void scatter_to_cqe(UNUSED void **state)
 		how.sig_all = all;
 		open_pair(s, &how);
 		fill(s[1].buf, 16, 4);
-		sg = sge(&s[0], 0, 16);
-		wr = request(IBV_WR_RDMA_READ, 5, &sg, 1, &s[1], 0);
+		wr = first_to_second(IBV_WR_RDMA_READ, 5, 0, 16, 0);
 		post(&s[0], &wr);
 		usleep(50000);
 		if (all)
@@ -708,8 +676,6 @@ static void scatter_to_cqe(UNUSED void **state)
 /* Reset and up again: the rings start afresh */
 static void reset_and_reuse(UNUSED void **state)
 {
-	struct side s[2];
-
 	open_pair(s, &usual);
 	for (int i = 0; i < 3; i++) {
 		writes(s, 100, true);
@@ -750,16 +716,11 @@ static void fails_with(struct side s[2], struct ibv_send_wr *wr, enum ibv_wc_sta
 
 static void local_length(UNUSED void **state)
 {
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
-
 	open_pair(s, &usual);
 	memset(s[1].buf, 0xaa, SIZE);
 	recv_at(&s[1], 1, 0, 99);
 	recv_at(&s[1], 2, 0, 99);
-	sg = sge(&s[0], 0, 100);
-	wr = request(IBV_WR_SEND, 3, &sg, 1, &s[1], 0);
+	wr = first_to_second(IBV_WR_SEND, 3, 0, 100, 0);
 	fails_with(s, &wr, IBV_WC_REM_INV_REQ_ERR);
 	expect(s[1].rcq, 1, IBV_WC_LOC_LEN_ERR);
 	expect(s[1].rcq, 2, IBV_WC_WR_FLUSH_ERR);
@@ -771,9 +732,7 @@ static void local_length(UNUSED void **state)
 static void local_protection(UNUSED void **state)
 {
 	static const enum ibv_wr_opcode ops[] = { IBV_WR_RDMA_WRITE, IBV_WR_SEND, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD };
-	struct ibv_send_wr wr;
 	struct ibv_sge sg[2];
-	struct side s[2];
 
 	for (unsigned i = 0; i < ARRAY(ops); i++) {
 		for (int what = 0; what < 4; what++) {
@@ -807,9 +766,6 @@ static void local_protection(UNUSED void **state)
 static void swapped_keys(UNUSED void **state)
 {
 	static const enum ibv_wr_opcode ops[] = { IBV_WR_RDMA_WRITE, IBV_WR_SEND, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD };
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
 
 	if (!softdev_present())
 		skip();
@@ -823,9 +779,7 @@ static void swapped_keys(UNUSED void **state)
 		close_pair(s);
 		if (ops[i] == IBV_WR_SEND)
 			continue;
-		open_pair(s, &usual);
-		sg = sge(&s[0], 0, 8);
-		wr = request(ops[i], 3, &sg, 1, &s[1], 0);
+		open_request(&usual, ops[i], 3, 8, 0);
 		*(ops[i] == IBV_WR_ATOMIC_FETCH_AND_ADD ? &wr.wr.atomic.rkey : &wr.wr.rdma.rkey) = s[1].mr->lkey;
 		fails_with(s, &wr, IBV_WC_REM_ACCESS_ERR);
 		close_pair(s);
@@ -835,8 +789,7 @@ static void swapped_keys(UNUSED void **state)
 	sg = sge(&s[1], 0, 64);
 	sg.lkey = s[1].mr->rkey;
 	must(post_recv(&s[1], 1, &sg, 1));
-	sg = sge(&s[0], 0, 64);
-	wr = request(IBV_WR_SEND, 3, &sg, 1, &s[1], 0);
+	wr = first_to_second(IBV_WR_SEND, 3, 0, 64, 0);
 	fails_with(s, &wr, IBV_WC_REM_OP_ERR);
 	expect(s[1].rcq, 1, IBV_WC_LOC_PROT_ERR);
 	close_pair(s);
@@ -845,13 +798,7 @@ static void swapped_keys(UNUSED void **state)
 /* With the same key, as long as only the rights change */
 static void changed_rights(UNUSED void **state)
 {
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
-
-	open_pair(s, &usual);
-	sg = sge(&s[0], 0, 8);
-	wr = request(IBV_WR_RDMA_WRITE, 3, &sg, 1, &s[1], 0);
+	open_request(&usual, IBV_WR_RDMA_WRITE, 3, 8, 0);
 	post_done(&s[0], &wr);
 	must(ibv_rereg_mr(s[1].mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ));
 	wr.opcode = IBV_WR_RDMA_READ;
@@ -868,7 +815,6 @@ static void imported(UNUSED void **state)
 	struct ibv_mr *mr;
 	struct ibv_dm *dm;
 	struct ibv_pd *p;
-	struct side s[2];
 	uint32_t word = 77;
 
 	assert_null(ibv_import_device(STDERR_FILENO));
@@ -919,20 +865,14 @@ static void imported(UNUSED void **state)
 static void local_write_permission(UNUSED void **state)
 {
 	struct how how = usual;
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
 
 	how.access = IBV_ACCESS_REMOTE_READ;
-	open_pair(s, &how);
-	sg = sge(&s[0], 0, 8);
-	wr = request(IBV_WR_RDMA_READ, 3, &sg, 1, &s[1], 0);
+	open_request(&how, IBV_WR_RDMA_READ, 3, 8, 0);
 	fails_with(s, &wr, IBV_WC_LOC_PROT_ERR);
 	close_pair(s);
 	open_pair(s, &how);
 	recv_at(&s[1], 1, 0, 4096);
-	sg = sge(&s[0], 0, 8);
-	wr = request(IBV_WR_SEND, 3, &sg, 1, &s[1], 0);
+	wr = first_to_second(IBV_WR_SEND, 3, 0, 8, 0);
 	fails_with(s, &wr, IBV_WC_REM_OP_ERR);
 	expect(s[1].rcq, 1, IBV_WC_LOC_PROT_ERR);
 	close_pair(s);
@@ -942,9 +882,6 @@ static void local_write_permission(UNUSED void **state)
 static void other_domain(UNUSED void **state)
 {
 	struct ibv_pd *p = ibv_alloc_pd(ctx);
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
 	struct ibv_mr *mr;
 
 	open_pair(s, &usual);
@@ -957,8 +894,7 @@ static void other_domain(UNUSED void **state)
 	assert_int_equal(ibv_dereg_mr(mr), 0);
 	open_pair(s, &usual);
 	mr = ibv_reg_mr(p, s[1].buf, SIZE, ALL_ACCESS);
-	sg = sge(&s[0], 0, 8);
-	wr = request(IBV_WR_RDMA_WRITE, 3, &sg, 1, &s[1], 0);
+	wr = first_to_second(IBV_WR_RDMA_WRITE, 3, 0, 8, 0);
 	wr.wr.rdma.rkey = mr->rkey;
 	fails_with(s, &wr, IBV_WC_REM_ACCESS_ERR);
 	close_pair(s);
@@ -977,9 +913,6 @@ static void remote_access(UNUSED void **state)
 		{ IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_ACCESS_REMOTE_ATOMIC },
 		{ IBV_WR_ATOMIC_CMP_AND_SWP, IBV_ACCESS_REMOTE_ATOMIC },
 	};
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
 	struct how how;
 
 	for (unsigned i = 0; i < ARRAY(ops); i++)
@@ -1015,16 +948,10 @@ static void qp_access(UNUSED void **state)
 {
 	static const enum ibv_wr_opcode ops[] = { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD };
 	struct how how = usual;
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
-	struct ibv_wc wc;
 
 	how.qp_access = IBV_ACCESS_LOCAL_WRITE;
 	for (unsigned i = 0; i < ARRAY(ops); i++) {
-		open_pair(s, &how);
-		sg = sge(&s[0], 0, 8);
-		wr = request(ops[i], 3, &sg, 1, &s[1], 0);
+		open_request(&how, ops[i], 3, 8, 0);
 		post(&s[0], &wr);
 		wc = next_wc(s[0].scq);
 		assert_true(wc.status == IBV_WC_REM_INV_REQ_ERR || wc.status == IBV_WC_REM_ACCESS_ERR);
@@ -1034,13 +961,7 @@ static void qp_access(UNUSED void **state)
 
 static void unaligned_atomic(UNUSED void **state)
 {
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
-
-	open_pair(s, &usual);
-	sg = sge(&s[0], 0, 8);
-	wr = request(IBV_WR_ATOMIC_FETCH_AND_ADD, 3, &sg, 1, &s[1], 4);
+	open_request(&usual, IBV_WR_ATOMIC_FETCH_AND_ADD, 3, 8, 4);
 	fails_with(s, &wr, IBV_WC_REM_INV_REQ_ERR);
 	close_pair(s);
 }
@@ -1048,22 +969,15 @@ static void unaligned_atomic(UNUSED void **state)
 static void receiver_not_ready(UNUSED void **state)
 {
 	struct how how = usual;
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
 
 	how.rnr_retry = 2;
-	open_pair(s, &how);
-	sg = sge(&s[0], 0, 8);
-	wr = request(IBV_WR_SEND, 3, &sg, 1, &s[1], 0);
+	open_request(&how, IBV_WR_SEND, 3, 8, 0);
 	fails_with(s, &wr, IBV_WC_RNR_RETRY_EXC_ERR);
 	assert_int_equal(state_of(s[1].qp), IBV_QPS_RTS);
 	close_pair(s);
 	/* 7 is for ever: the receive may come late */
 	how.rnr_retry = 7;
-	open_pair(s, &how);
-	sg = sge(&s[0], 0, 8);
-	wr = request(IBV_WR_SEND, 3, &sg, 1, &s[1], 0);
+	open_request(&how, IBV_WR_SEND, 3, 8, 0);
 	post(&s[0], &wr);
 	expect_nothing(s[0].scq);
 	recv_at(&s[1], 1, 0, 8);
@@ -1075,15 +989,11 @@ static void receiver_not_ready(UNUSED void **state)
 static void nobody_there(UNUSED void **state)
 {
 	struct how how = usual;
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
 
 	how.retry_cnt = 1;
 	open_pair(s, &how);
 	assert_int_equal(move(s[1].qp, IBV_QPS_RESET, 0, &how), 0);
-	sg = sge(&s[0], 0, 8);
-	wr = request(IBV_WR_RDMA_WRITE, 3, &sg, 1, &s[1], 0);
+	wr = first_to_second(IBV_WR_RDMA_WRITE, 3, 0, 8, 0);
 	fails_with(s, &wr, IBV_WC_RETRY_EXC_ERR);
 	close_pair(s);
 }
@@ -1093,7 +1003,6 @@ static void error_in_the_middle(UNUSED void **state)
 {
 	struct ibv_send_wr wr[6];
 	struct ibv_sge sg[6];
-	struct side s[2];
 
 	open_pair(s, &usual);
 	fill(s[0].buf, 4096, 9);
@@ -1120,8 +1029,6 @@ static void error_in_the_middle(UNUSED void **state)
 /* The program's own way into the error state */
 static void flush_by_modify(UNUSED void **state)
 {
-	struct side s[2];
-
 	open_pair(s, &usual);
 	for (int i = 0; i < 5; i++)
 		recv_at(&s[0], i, 0, 8);
@@ -1135,16 +1042,12 @@ static void flush_by_modify(UNUSED void **state)
 /* A stale key is seen, also when its number is in use again */
 static void stale_key(UNUSED void **state)
 {
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
 	uint32_t old;
 
 	open_pair(s, &usual);
 	old = s[1].mr->rkey;
 	assert_int_equal(ibv_rereg_mr(s[1].mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, s[1].buf, SIZE, 0), 0);
-	sg = sge(&s[0], 0, 8);
-	wr = request(IBV_WR_RDMA_WRITE, 3, &sg, 1, &s[1], 0);
+	wr = first_to_second(IBV_WR_RDMA_WRITE, 3, 0, 8, 0);
 	post_done(&s[0], &wr);
 	wr.wr.rdma.rkey = old;
 	fails_with(s, &wr, IBV_WC_REM_ACCESS_ERR);
@@ -1154,9 +1057,6 @@ static void stale_key(UNUSED void **state)
 /* Registered, then unmapped under the device's feet: a NIC would still have the page; we only must not crash */
 static void unmapped(UNUSED void **state)
 {
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
 	struct ibv_mr *mr;
 	void *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
@@ -1177,17 +1077,12 @@ static void unmapped(UNUSED void **state)
 static void comp_events(UNUSED void **state)
 {
 	struct how how = usual;
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
 	struct ibv_cq *cq;
 	void *arg;
 
 	how.channel = ibv_create_comp_channel(ctx);
 	assert_non_null(how.channel);
-	open_pair(s, &how);
-	sg = sge(&s[0], 0, 8);
-	wr = request(IBV_WR_RDMA_WRITE, 1, &sg, 1, &s[1], 0);
+	open_request(&how, IBV_WR_RDMA_WRITE, 1, 8, 0);
 
 	/* Not armed: no event */
 	post(&s[0], &wr);
@@ -1243,16 +1138,11 @@ static void comp_events(UNUSED void **state)
 static void late_arm(UNUSED void **state)
 {
 	struct how how = usual;
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
 	struct ibv_cq *cq;
 	void *arg;
 
 	how.channel = ibv_create_comp_channel(ctx);
-	open_pair(s, &how);
-	sg = sge(&s[0], 0, 8);
-	wr = request(IBV_WR_RDMA_WRITE, 1, &sg, 1, &s[1], 0);
+	open_request(&how, IBV_WR_RDMA_WRITE, 1, 8, 0);
 	post(&s[0], &wr);
 	usleep(20000);
 	assert_int_equal(ibv_req_notify_cq(s[0].scq, 0), 0);
@@ -1267,9 +1157,6 @@ static void late_arm(UNUSED void **state)
 static void async_events(UNUSED void **state)
 {
 	struct ibv_async_event ev;
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
 	int n = 0;
 
 	while (readable(ctx->async_fd, 0)) { /* of earlier tests: destroyed objects leave none behind */
@@ -1280,9 +1167,7 @@ static void async_events(UNUSED void **state)
 	assert_int_equal(n, 0);
 	/* The responder of a forbidden access hears of it; not reading the event must not hold up the destruction */
 	for (int i = 0; i < 2; i++) {
-		open_pair(s, &usual);
-		sg = sge(&s[0], 0, 8);
-		wr = request(IBV_WR_RDMA_WRITE, 3, &sg, 1, &s[1], SIZE);
+		open_request(&usual, IBV_WR_RDMA_WRITE, 3, 8, SIZE);
 		post(&s[0], &wr);
 		expect(s[0].scq, 3, IBV_WC_REM_ACCESS_ERR);
 		assert_true(readable(ctx->async_fd, 1000));
@@ -1302,14 +1187,9 @@ static void overrun(UNUSED void **state)
 {
 	struct ibv_async_event ev;
 	struct how how = usual;
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
 
 	how.cqe = 3;
-	open_pair(s, &how);
-	sg = sge(&s[0], 0, 8);
-	wr = request(IBV_WR_RDMA_WRITE, 1, &sg, 1, &s[1], 0);
+	open_request(&how, IBV_WR_RDMA_WRITE, 1, 8, 0);
 	for (int i = 0; i < 10; i++)
 		post(&s[0], &wr);
 	assert_true(readable(ctx->async_fd, 1000));
@@ -1353,8 +1233,6 @@ static int before_opened;
 /* A child may open the device if its parent has not; if it has, the child is refused and the parent does not notice */
 static void forks(UNUSED void **state)
 {
-	struct side s[2];
-
 	assert_true(before_opened);
 	open_pair(s, &usual);
 	assert_false(forked_opens());

@@ -377,6 +377,27 @@ UNUSED static void post(struct side *s, struct ibv_send_wr *wr)
 	assert_int_equal(ibv_post_send(s->qp, wr, &bad), 0);
 }
 
+/*
+ * What most tests need: a pair, one request of one piece from the first to the second, a completion. They are for the test functions; a
+ * function that tests call has its own.
+ */
+UNUSED static struct side s[2];
+UNUSED static struct ibv_send_wr wr;
+UNUSED static struct ibv_sge sg;
+UNUSED static struct ibv_wc wc;
+
+UNUSED static struct ibv_send_wr first_to_second(enum ibv_wr_opcode op, uint64_t id, size_t off, uint32_t len, size_t roff)
+{
+	sg = sge(&s[0], off, len);
+	return request(op, id, &sg, 1, &s[1], roff);
+}
+
+UNUSED static void open_request(const struct how *how, enum ibv_wr_opcode op, uint64_t id, uint32_t len, size_t roff)
+{
+	open_pair(s, how);
+	wr = first_to_second(op, id, 0, len, roff);
+}
+
 /* Posts one signaled request, which succeeds */
 UNUSED static struct ibv_wc post_done(struct side *s, struct ibv_send_wr *wr)
 {

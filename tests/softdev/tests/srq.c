@@ -66,7 +66,6 @@ static void in_order(UNUSED void **state)
 {
 	struct ibv_srq *srq = a_srq(100, 2);
 	struct side rx[4], tx[4];
-	struct ibv_wc wc;
 
 	for (int i = 0; i < 4; i++) {
 		struct how how = usual;
@@ -103,9 +102,7 @@ static void kinds(UNUSED void **state)
 	struct ibv_srq *srq = a_srq(16, 3);
 	struct ibv_recv_wr rwr = { .wr_id = 1, .num_sge = 3 }, *bad;
 	struct ibv_sge to[3], sg;
-	struct ibv_send_wr wr;
 	struct side rx, tx;
-	struct ibv_wc wc;
 
 	open_to(&rx, &tx, &usual, srq);
 	fill(tx.buf, SIZE, 6);
@@ -147,9 +144,6 @@ static void datagrams(UNUSED void **state)
 	struct ibv_ah *ah = ibv_create_ah(pd, &a.ah_attr);
 	struct how how = usual;
 	struct side ud[3], rx, tx;
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct ibv_wc wc;
 
 	assert_non_null(ah);
 	open_to(&rx, &tx, &usual, srq);
@@ -261,8 +255,6 @@ static void empty(UNUSED void **state)
 {
 	struct ibv_srq *srq = a_srq(16, 1);
 	struct how how = usual;
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
 	struct side rx, tx;
 
 	/* A sender that waits gets through when there is a receive again */
@@ -476,8 +468,6 @@ static void last_wqe(UNUSED void **state)
 {
 	struct ibv_srq *srq = a_srq(16, 1);
 	struct side rx[2], tx[2];
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
 
 	for (int i = 0; i < 2; i++)
 		open_to(&rx[i], &tx[i], &usual, srq);
@@ -522,8 +512,6 @@ static void bad_key(UNUSED void **state)
 	struct ibv_srq *srq = a_srq(16, 1);
 	struct ibv_recv_wr rwr = { .wr_id = 1, .num_sge = 1 }, *bad;
 	struct side rx[2], tx[2];
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
 
 	for (int i = 0; i < 2; i++)
 		open_to(&rx[i], &tx[i], &usual, srq);
@@ -556,7 +544,6 @@ static void one_cq(UNUSED void **state)
 	struct how how = usual;
 	struct side rx[3], tx[3];
 	int sent = 0, got = 0, from[3] = { 0 };
-	struct ibv_wc wc;
 
 	how.cq = cq;
 	for (int i = 0; i < 3; i++) {

@@ -72,7 +72,6 @@ static void creation(UNUSED void **state)
 static void operations(UNUSED void **state)
 {
 	struct ibv_ops_wr wr[3], *bad;
-	struct ibv_sge sg;
 	uint32_t h[4];
 	struct match t;
 
@@ -416,8 +415,6 @@ static void immediate(UNUSED void **state)
 /* A write with an immediate takes an SRQ's buffer and is told of on the SRQ's CQ; no list is asked, nothing is counted */
 static void written(UNUSED void **state)
 {
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
 	struct match t;
 	struct done d;
 
@@ -445,7 +442,6 @@ static void events(UNUSED void **state)
 	struct match t = { .how = usual };
 	struct ibv_ops_wr wr;
 	struct ibv_cq *which;
-	struct ibv_sge sg;
 	void *about;
 
 	need_lists();
@@ -826,8 +822,6 @@ static void at_random(UNUSED void **state)
 		if (flags && rnd() % 4)
 			t.unexpected = m.hw;
 		if (what < 5 && m.n < TAGS) {
-			struct ibv_sge sg;
-
 			m.e[m.n].mask = masks[rnd() % ARRAY(masks)];
 			m.e[m.n].tag = tag & m.e[m.n].mask;
 			m.e[m.n].room = 64 + rnd() % (ROOM - 64);

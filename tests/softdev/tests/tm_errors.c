@@ -15,7 +15,6 @@ static void bad_tagged_buffer(UNUSED void **state)
 		uint32_t len = rndv ? 4096 : sizes[i % ARRAY(sizes)];
 		struct ibv_tmh h = tmh_of(IBV_TMH_EAGER, 5, 1);
 		struct ibv_ops_wr wr;
-		struct ibv_sge sg;
 		struct match t;
 		struct done d;
 
@@ -48,7 +47,6 @@ static void bad_tagged_buffer(UNUSED void **state)
 static void bad_untagged_buffer(UNUSED void **state)
 {
 	for (int key = 0; key < 2; key++) {
-		struct ibv_sge sg;
 		struct ibv_recv_wr wr = { .wr_id = 3, .sg_list = &sg, .num_sge = 1 }, *bad;
 		struct ibv_tmh h = tmh_of(IBV_TMH_EAGER, 5, 1);
 		struct match t;
@@ -283,7 +281,6 @@ static void faults(UNUSED void **state)
 
 static void steps(UNUSED void **state)
 {
-	struct ibv_sge sg;
 	struct ibv_ops_wr wr;
 	struct request q;
 	struct match t;

@@ -353,7 +353,6 @@ static void raw_errors(UNUSED void **state)
 		struct side other_rx, other_tx;
 		struct mlx5_err_cqe e;
 		struct mlx5_cqe64 c;
-		struct ibv_sge sg;
 		struct raw r;
 
 		open_raw(&r, 7, 64);

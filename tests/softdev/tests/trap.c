@@ -108,7 +108,6 @@ static void fresh_pair(struct side s[2], struct ring *r)
 /* Done when the store to the register is: no wait, no thread */
 static void at_once(UNUSED void **state)
 {
-	struct side s[2];
 	struct ring r;
 
 	fresh_pair(s, &r);
@@ -142,8 +141,6 @@ static void no_thread(UNUSED void **state)
 	struct ibv_comp_channel *ch = ibv_create_comp_channel(ctx);
 	struct ibv_send_wr wr, *bad;
 	struct how h = how;
-	struct ibv_sge sg;
-	struct side s[2];
 	struct ring r;
 
 	assert_int_equal(own_threads(), 1);
@@ -186,7 +183,6 @@ static void no_thread(UNUSED void **state)
 /* A WQE in the ring, and even in the record, that was not rung for is none */
 static void not_rung(UNUSED void **state)
 {
-	struct side s[2];
 	struct ring r;
 	uint64_t *w;
 
@@ -208,7 +204,6 @@ static void not_rung(UNUSED void **state)
 /* Rung before the record says so: nothing, also later, until it is rung again */
 static void rung_too_early(UNUSED void **state)
 {
-	struct side s[2];
 	struct ring r;
 	uint64_t *w;
 
@@ -226,7 +221,6 @@ static void rung_too_early(UNUSED void **state)
 /* The record one behind: one WQE less is done */
 static void record_behind(UNUSED void **state)
 {
-	struct side s[2];
 	struct ring r;
 	uint64_t *w;
 
@@ -267,7 +261,6 @@ static void whose_doorbell(UNUSED void **state)
 /* The ways in which programs store to a register */
 static void stores(UNUSED void **state)
 {
-	struct side s[2];
 	struct ring r;
 
 	fresh_pair(s, &r);
@@ -310,7 +303,6 @@ static void libmlx5_rings(UNUSED void **state)
 {
 	struct ibv_send_wr wr[8], *bad;
 	struct ibv_sge sg[8];
-	struct side s[2];
 
 	open_pair(s, &how);
 	fill(s[0].buf, 65536, 3);
@@ -342,9 +334,7 @@ static void arming(UNUSED void **state)
 	struct mlx5dv_cq c = { .comp_mask = 0 };
 	struct ibv_send_wr wr, *bad;
 	struct mlx5dv_obj obj;
-	struct ibv_sge sg;
 	struct ibv_cq *cq;
-	struct side s[2];
 	struct how h = how;
 	uint64_t v;
 	void *arg;
@@ -354,8 +344,7 @@ static void arming(UNUSED void **state)
 	obj.cq.in = s[0].scq;
 	obj.cq.out = &c;
 	must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_CQ));
-	sg = sge(&s[0], 0, 8);
-	wr = request(IBV_WR_RDMA_WRITE, 1, &sg, 1, &s[1], 0);
+	wr = first_to_second(IBV_WR_RDMA_WRITE, 1, 0, 8, 0);
 	c.dbrec[1] = htobe32(0);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	must(ibv_post_send(s[0].qp, &wr, &bad));
@@ -383,7 +372,6 @@ static void arming(UNUSED void **state)
 /* It is no stepped device: it works by doorbells */
 static void not_stepped(UNUSED void **state)
 {
-	struct side s[2];
 	struct ring r;
 
 	fresh_pair(s, &r);
@@ -430,7 +418,6 @@ static void other_signals(UNUSED void **state)
 	struct sigaction act, was_alarm, was_fault;
 	uint8_t *page = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	struct itimerval every = { { 0, 500 }, { 0, 500 } }, never = { { 0, 0 }, { 0, 0 } };
-	struct side s[2];
 	struct ring r;
 
 	fresh_pair(s, &r);

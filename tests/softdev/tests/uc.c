@@ -48,7 +48,6 @@ static void transfer(struct side s[2], bool write, bool imm, uint32_t len, unsig
 static void transfers(UNUSED void **state)
 {
 	struct how how = how_uc();
-	struct side s[2];
 
 	how.cap.max_inline_data = 100;
 	open_pair(s, &how);
@@ -66,7 +65,6 @@ static void in_order(UNUSED void **state)
 	struct how how = how_uc();
 	struct ibv_send_wr wr[8];
 	struct ibv_sge sg[8];
-	struct side s[2];
 
 	how.cap.max_send_wr = 8;
 	how.cap.max_recv_wr = 8;
@@ -96,8 +94,6 @@ static void wr_interface(UNUSED void **state)
 {
 	struct how how = how_uc();
 	struct ibv_qp_ex *qx;
-	struct side s[2];
-	struct ibv_wc wc;
 
 	how.ops = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
 	open_pair(s, &how);
@@ -157,9 +153,6 @@ static void wr_interface(UNUSED void **state)
 static void no_receive(UNUSED void **state)
 {
 	struct how how = how_uc();
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
 
 	open_pair(s, &how);
 	fill(s[0].buf, SIZE, 3);
@@ -199,10 +192,6 @@ static void receive_too_short(UNUSED void **state)
 
 	for (unsigned i = 0; i < ARRAY(sizes); i++) {
 		struct how how = how_uc();
-		struct ibv_send_wr wr;
-		struct ibv_sge sg;
-		struct side s[2];
-		struct ibv_wc wc;
 
 		open_pair(s, &how);
 		memset(s[1].buf, 0xaa, 65536);
@@ -222,9 +211,6 @@ static void receive_too_short(UNUSED void **state)
 static void nobody_there(UNUSED void **state)
 {
 	struct how how = how_uc();
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
 
 	open_pair(s, &how);
 	must(move(s[1].qp, IBV_QPS_RESET, 0, &how));
@@ -249,9 +235,6 @@ static void forbidden(UNUSED void **state)
 {
 	for (int what = 0; what < 4; what++) {
 		struct how how = how_uc();
-		struct ibv_send_wr wr;
-		struct ibv_sge sg;
-		struct side s[2];
 
 		if (what == 0)
 			how.access = IBV_ACCESS_LOCAL_WRITE;
@@ -279,14 +262,11 @@ static void no_answers(UNUSED void **state)
 		struct how how = how_uc();
 		struct ibv_send_wr wr, good;
 		struct ibv_qp_attr a;
-		struct ibv_sge sg;
-		struct side s[2];
 
 		open_pair(s, &how);
 		memset(s[0].buf, 0x33, 4096);
 		memset(s[1].buf, 0xaa, 4096);
-		sg = sge(&s[0], 0, 8);
-		wr = request(ops[i], 1, &sg, 1, &s[1], 0);
+		wr = first_to_second(ops[i], 1, 0, 8, 0);
 		good = request(IBV_WR_RDMA_WRITE, 2, &sg, 1, &s[1], 512);
 		wr.next = &good;
 		post(&s[0], &wr);
@@ -312,9 +292,6 @@ static void local_errors(UNUSED void **state)
 {
 	for (int what = 0; what < 2; what++) {
 		struct how how = how_uc();
-		struct ibv_send_wr wr;
-		struct ibv_sge sg;
-		struct side s[2];
 
 		open_pair(s, &how);
 		memset(s[1].buf, 0xaa, SIZE);

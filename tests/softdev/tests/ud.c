@@ -183,7 +183,6 @@ static void datagrams(UNUSED void **state)
 	static const uint32_t sizes[] = { 0, 1, 3, 4, 60, 64, 65, 1023, 2048, 4096 };
 	int index[8], n = ways(index);
 	struct how how = *how_ud();
-	struct side s[2];
 
 	how.cap.max_inline_data = 200;
 	assert_int_equal(n, is_roce() ? 4 : 2);
@@ -205,10 +204,7 @@ static void datagrams(UNUSED void **state)
 static void scattered(UNUSED void **state)
 {
 	struct ibv_ah *ah = usual_ah();
-	struct ibv_send_wr wr;
 	struct ibv_sge sg, to[4];
-	struct side s[2];
-	struct ibv_wc wc;
 
 	open_pair(s, how_ud());
 	fill(s[0].buf, 1000, 4);
@@ -238,9 +234,6 @@ static void many_peers(UNUSED void **state)
 	struct ibv_ah *ah = usual_ah();
 	struct how how = *how_ud();
 	struct side hub, peer[6];
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct ibv_wc wc;
 
 	how.cap.max_send_wr = 8;
 	how.cap.max_recv_wr = 8;
@@ -404,7 +397,6 @@ static void not_for_us(UNUSED void **state)
 	struct how rc = usual;
 	struct ibv_ah *ah = usual_ah();
 	struct side s[2], other;
-	struct ibv_send_wr wr;
 	struct ibv_ah_attr a;
 
 	open_pair(s, how_ud());
@@ -461,9 +453,6 @@ static void controlled_key(UNUSED void **state)
 	struct ibv_ah *ah = usual_ah();
 	struct how how = *how_ud();
 	struct ibv_qp_attr a;
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
 
 	open_pair(s, &how);
 	sg = sge(&s[0], 0, 16);
@@ -490,9 +479,6 @@ static void controlled_key(UNUSED void **state)
 static void no_receive(UNUSED void **state)
 {
 	struct ibv_ah *ah = usual_ah();
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
 
 	open_pair(s, how_ud());
 	fill(s[0].buf, 4096, 3);
@@ -520,9 +506,6 @@ static void no_receive(UNUSED void **state)
 static void receive_too_short(UNUSED void **state)
 {
 	struct ibv_ah *ah = usual_ah();
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
 
 	open_pair(s, how_ud());
 	memset(s[1].buf, 0xaa, 4096);
@@ -542,9 +525,6 @@ static void receive_too_short(UNUSED void **state)
 static void receive_unprotected(UNUSED void **state)
 {
 	struct ibv_ah *ah = usual_ah();
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
 
 	for (int what = 0; what < 2; what++) {
 		open_pair(s, how_ud());
@@ -571,7 +551,6 @@ static void send_fails(UNUSED void **state)
 	struct ibv_send_wr wr[2];
 	struct ibv_qp_attr a;
 	struct ibv_sge sg[2];
-	struct side s[2];
 
 	for (int what = 0; what < 2; what++) {
 		open_pair(s, how_ud());
@@ -612,9 +591,6 @@ static void send_fails(UNUSED void **state)
 static void flush_by_modify(UNUSED void **state)
 {
 	struct ibv_ah *ah = usual_ah();
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
 
 	open_pair(s, how_ud());
 	for (int i = 0; i < 5; i++)
@@ -704,10 +680,7 @@ static void groups(UNUSED void **state)
 	union ibv_gid g[2] = { group(1), group(2) };
 	struct ibv_ah *ah[2] = { group_ah(1), group_ah(2) };
 	struct how how = *how_ud();
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
 	struct side s[5];
-	struct ibv_wc wc;
 
 	for (unsigned i = 0; i < ARRAY(s); i++) {
 		open_side(&s[i], &how);
