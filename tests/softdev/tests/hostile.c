@@ -24,7 +24,7 @@
  */
 static void hostile_wqes(UNUSED void **state)
 {
-	struct side s[2], good[2];
+	struct side good[2];
 
 	open_pair(good, &usual);
 	for (int round = 0; round < 150; round++) {
@@ -126,7 +126,7 @@ static void nearly_right(UNUSED void **state)
 {
 	static const enum ibv_qp_type types[] = { IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD };
 	struct ibv_qp_attr a = attr_for(IBV_QPS_RTR, 0, &usual);
-	struct side s[2], good[2];
+	struct side good[2];
 
 	ah = ibv_create_ah(pd, &a.ah_attr);
 	assert_non_null(ah);
@@ -192,7 +192,7 @@ static void nearly_right(UNUSED void **state)
 /* A shared receive queue whose list leads anywhere, and whose count is anything */
 static void hostile_srqs(UNUSED void **state)
 {
-	struct side s[2], good[2];
+	struct side good[2];
 
 	open_pair(good, &usual);
 	for (int round = 0; round < 60; round++) {

@@ -97,7 +97,7 @@ static void type_1(UNUSED void **state)
 {
 	struct how how = windowed();
 	struct ibv_mw *mw = window(IBV_MW_TYPE_1);
-	struct side s[2], t[2];
+	struct side t[2];
 	uint32_t first = mw->rkey, old;
 
 	open_pair(s, &how);
@@ -339,7 +339,7 @@ static void type_2_order(UNUSED void **state)
 {
 	struct how how = windowed();
 	struct ibv_mw *mw = window(IBV_MW_TYPE_2);
-	struct side s[2], t;
+	struct side t;
 	uint32_t key = ibv_inc_rkey(mw->rkey);
 
 	open_pair(s, &how);
@@ -388,7 +388,7 @@ static void send_with_invalidate(UNUSED void **state)
 /* A key that a peer may not take away: it stays, and somebody hears of it */
 static void bad_invalidate(UNUSED void **state)
 {
-	struct side s[2], t[2];
+	struct side t[2];
 
 	open_pair(s, &usual);
 	open_pair(t, &usual);

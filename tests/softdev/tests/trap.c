@@ -240,7 +240,7 @@ static void record_behind(UNUSED void **state)
 /* Another QP's doorbell is another QP's */
 static void whose_doorbell(UNUSED void **state)
 {
-	struct side s[2], t[2];
+	struct side t[2];
 	struct ring r, q;
 	uint64_t *w;
 

@@ -41,9 +41,19 @@ static struct ibv_ah *ah_of(struct ibv_ah_attr a)
 	return ah;
 }
 
-static struct ibv_ah *usual_ah(void)
+static struct ibv_ah *ah; /* to the port itself */
+
+static int setup_ud(void **state)
 {
-	return ah_of(to_self(is_roce() ? sgid : -1));
+	if (setup(state))
+		return -1;
+	ah = ah_of(to_self(is_roce() ? sgid : -1));
+	return 0;
+}
+
+static int teardown_ud(void **state)
+{
+	return ibv_destroy_ah(ah) || teardown(state);
 }
 
 static struct ibv_send_wr datagram(enum ibv_wr_opcode op, uint64_t id, struct ibv_sge *sg, int n, struct ibv_ah *ah, uint32_t qpn)
@@ -54,6 +64,12 @@ static struct ibv_send_wr datagram(enum ibv_wr_opcode op, uint64_t id, struct ib
 	wr.wr.ud.remote_qpn = qpn;
 	wr.wr.ud.remote_qkey = QKEY;
 	return wr;
+}
+
+static struct ibv_send_wr to_second(uint64_t id, size_t off, uint32_t len)
+{
+	sg = sge(&s[0], off, len);
+	return datagram(IBV_WR_SEND, id, &sg, 1, ah, s[1].qp->qp_num);
 }
 
 /* The indices of the GIDs there are, and on InfiniBand -1 for none; their number */
@@ -203,8 +219,7 @@ static void datagrams(UNUSED void **state)
 /* The header and the data land in as many places as the receive has */
 static void scattered(UNUSED void **state)
 {
-	struct ibv_ah *ah = usual_ah();
-	struct ibv_sge sg, to[4];
+	struct ibv_sge to[4];
 
 	open_pair(s, how_ud());
 	fill(s[0].buf, 1000, 4);
@@ -214,8 +229,7 @@ static void scattered(UNUSED void **state)
 	to[2] = sge(&s[1], 200, 395);
 	to[3] = sge(&s[1], 1000, 1000);
 	assert_int_equal(post_recv(&s[1], 1, to, 4), 0);
-	sg = sge(&s[0], 0, 1000);
-	wr = datagram(IBV_WR_SEND, 2, &sg, 1, ah, s[1].qp->qp_num);
+	wr = to_second(2, 0, 1000);
 	post(&s[0], &wr);
 	wc = expect_op(s[1].rcq, 1, IBV_WC_RECV);
 	assert_int_equal(wc.byte_len, 1040);
@@ -225,13 +239,11 @@ static void scattered(UNUSED void **state)
 	assert_true(all_bytes(s[1].buf + 132, 68, 0xaa) && all_bytes(s[1].buf + 595, 405, 0xaa) && all_bytes(s[1].buf + 1600, 400, 0xaa));
 	expect_op(s[0].scq, 2, IBV_WC_SEND);
 	close_pair(s);
-	must(ibv_destroy_ah(ah));
 }
 
 /* One QP reaches many, each message with an address of its own; a QP reaches itself; many laps of both rings */
 static void many_peers(UNUSED void **state)
 {
-	struct ibv_ah *ah = usual_ah();
 	struct how how = *how_ud();
 	struct side hub, peer[6];
 
@@ -262,7 +274,6 @@ static void many_peers(UNUSED void **state)
 	for (unsigned i = 0; i < ARRAY(peer); i++)
 		close_side(&peer[i]);
 	close_side(&hub);
-	must(ibv_destroy_ah(ah));
 }
 
 /* ibv_wr_*, and the completions through an extended CQ */
@@ -270,7 +281,6 @@ static void extended(UNUSED void **state)
 {
 	struct ibv_cq_init_attr_ex ci = { .cqe = 63, .wc_flags = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM |
 					  IBV_WC_EX_WITH_SRC_QP | IBV_WC_EX_WITH_SLID | IBV_WC_EX_WITH_SL };
-	struct ibv_ah *ah = usual_ah();
 	struct ibv_poll_cq_attr pa = { .comp_mask = 0 };
 	struct how how = *how_ud();
 	struct ibv_data_buf in[2];
@@ -350,7 +360,6 @@ static void extended(UNUSED void **state)
 	assert_memory_equal(s.buf + HALF + 6144 + GRH_BYTES + 13, s.buf + 100, 40);
 	close_side_but_cqs(&s);
 	must(ibv_destroy_cq(how.cq));
-	must(ibv_destroy_ah(ah));
 	/* Operations that datagrams do not have */
 	{
 		struct ibv_cq *cq = ibv_create_cq(ctx, 10, NULL, NULL, 0);
@@ -369,50 +378,45 @@ static void extended(UNUSED void **state)
 /* ---- what is lost: the sender never hears of it ---- */
 
 /* Sends 16 bytes that are not to arrive, and then 16 that are */
-static void lost(struct side s[2], struct ibv_send_wr wr)
+static void lost(struct ibv_send_wr stray)
 {
-	struct ibv_ah *ah = usual_ah();
-	struct ibv_sge sg = sge(&s[0], 0, 16);
-	struct ibv_wc wc;
-
 	fill(s[0].buf, 64, 9);
 	memset(s[1].buf, 0xaa, 4096);
 	recv_at(&s[1], 1, 0, 4096);
-	wr.sg_list = &sg;
-	wr.num_sge = 1;
-	post_done(&s[0], &wr);
+	sg = sge(&s[0], 0, 16);
+	stray.sg_list = &sg;
+	stray.num_sge = 1;
+	post_done(&s[0], &stray);
 	expect_nothing(s[1].rcq);
 	assert_true(all_bytes(s[1].buf, 4096, 0xaa));
-	sg = sge(&s[0], 16, 16);
-	wr = datagram(IBV_WR_SEND, 2, &sg, 1, ah, s[1].qp->qp_num);
+	wr = to_second(2, 16, 16);
 	post_done(&s[0], &wr);
 	wc = expect_op(s[1].rcq, 1, IBV_WC_RECV);
 	assert_int_equal(wc.byte_len, GRH_BYTES + 16);
 	assert_memory_equal(s[1].buf + GRH_BYTES, s[0].buf + 16, 16);
-	must(ibv_destroy_ah(ah));
 }
 
 static void not_for_us(UNUSED void **state)
 {
 	struct how rc = usual;
-	struct ibv_ah *ah = usual_ah();
-	struct side s[2], other;
+	struct ibv_ah *strange;
+	struct side other;
 	struct ibv_ah_attr a;
 
 	open_pair(s, how_ud());
 	/* Another key */
 	wr = datagram(IBV_WR_SEND, 7, NULL, 0, ah, s[1].qp->qp_num);
 	wr.wr.ud.remote_qkey = QKEY + 1;
-	lost(s, wr);
+	lost(wr);
 	/* Nobody has this number */
 	wr = datagram(IBV_WR_SEND, 8, NULL, 0, ah, s[1].qp->qp_num ^ 0x800);
-	lost(s, wr);
+	lost(wr);
 	/* A QP of another kind, which has a receive ready */
 	open_side(&other, &rc);
 	bring_up(other.qp, other.qp->qp_num, &rc);
 	recv_at(&other, 1, 0, 100);
 	wr = datagram(IBV_WR_SEND, 9, NULL, 0, ah, other.qp->qp_num);
-	lost(s, wr);
+	lost(wr);
 	expect_nothing(other.rcq);
 	assert_int_equal(state_of(other.qp), IBV_QPS_RTS);
 	close_side(&other);
@@ -421,28 +425,27 @@ static void not_for_us(UNUSED void **state)
 	must(move(other.qp, IBV_QPS_INIT, 0, how_ud()));
 	recv_at(&other, 1, 0, 100);
 	wr = datagram(IBV_WR_SEND, 10, NULL, 0, ah, other.qp->qp_num);
-	lost(s, wr);
+	lost(wr);
 	expect_nothing(other.rcq);
 	close_side(&other);
-	must(ibv_destroy_ah(ah));
 	/* Another port's address */
 	a = to_self(is_roce() ? 0 : -1);
 	if (is_roce())
 		a.grh.dgid.raw[13] ^= 0x55;
 	else
 		a.dlid ^= 0x55;
-	ah = ah_of(a);
-	wr = datagram(IBV_WR_SEND, 11, NULL, 0, ah, s[1].qp->qp_num);
-	lost(s, wr);
-	must(ibv_destroy_ah(ah));
+	strange = ah_of(a);
+	wr = datagram(IBV_WR_SEND, 11, NULL, 0, strange, s[1].qp->qp_num);
+	lost(wr);
+	must(ibv_destroy_ah(strange));
 	/* The right LID, and a GRH that means somebody else */
 	if (!is_roce()) {
 		a = to_self(0);
 		a.grh.dgid.raw[13] ^= 0x55;
-		ah = ah_of(a);
-		wr = datagram(IBV_WR_SEND, 12, NULL, 0, ah, s[1].qp->qp_num);
-		lost(s, wr);
-		must(ibv_destroy_ah(ah));
+		strange = ah_of(a);
+		wr = datagram(IBV_WR_SEND, 12, NULL, 0, strange, s[1].qp->qp_num);
+		lost(wr);
+		must(ibv_destroy_ah(strange));
 	}
 	close_pair(s);
 }
@@ -450,14 +453,12 @@ static void not_for_us(UNUSED void **state)
 /* A key whose top bit is set means the sender's own */
 static void controlled_key(UNUSED void **state)
 {
-	struct ibv_ah *ah = usual_ah();
 	struct how how = *how_ud();
 	struct ibv_qp_attr a;
 
 	open_pair(s, &how);
-	sg = sge(&s[0], 0, 16);
 	recv_at(&s[1], 1, 0, 100);
-	wr = datagram(IBV_WR_SEND, 2, &sg, 1, ah, s[1].qp->qp_num);
+	wr = to_second(2, 0, 16);
 	wr.wr.ud.remote_qkey = 0x80000000;
 	post_done(&s[0], &wr);
 	expect_op(s[1].rcq, 1, IBV_WC_RECV);
@@ -473,20 +474,16 @@ static void controlled_key(UNUSED void **state)
 	post_done(&s[0], &wr);
 	expect_op(s[1].rcq, 3, IBV_WC_RECV);
 	close_pair(s);
-	must(ibv_destroy_ah(ah));
 }
 
 static void no_receive(UNUSED void **state)
 {
-	struct ibv_ah *ah = usual_ah();
-
 	open_pair(s, how_ud());
 	fill(s[0].buf, 4096, 3);
 	for (int i = 0; i < 10; i++) {
-		sg = sge(&s[0], 16 * i, 16);
 		if (i == 2 || i == 7)
 			recv_at(&s[1], i, 64 * i, 56);
-		wr = datagram(IBV_WR_SEND, i, &sg, 1, ah, s[1].qp->qp_num);
+		wr = to_second(i, 16 * i, 16);
 		post_done(&s[0], &wr);
 		if (i == 2 || i == 7) {
 			expect_op(s[1].rcq, i, IBV_WC_RECV);
@@ -497,7 +494,6 @@ static void no_receive(UNUSED void **state)
 	assert_int_equal(state_of(s[0].qp), IBV_QPS_RTS);
 	assert_int_equal(state_of(s[1].qp), IBV_QPS_RTS);
 	close_pair(s);
-	must(ibv_destroy_ah(ah));
 }
 
 /* ---- errors that do show ---- */
@@ -505,35 +501,28 @@ static void no_receive(UNUSED void **state)
 /* Forty bytes more than the data are wanted: who forgets them gets a length error, and the sender does not know */
 static void receive_too_short(UNUSED void **state)
 {
-	struct ibv_ah *ah = usual_ah();
-
 	open_pair(s, how_ud());
 	memset(s[1].buf, 0xaa, 4096);
 	recv_at(&s[1], 1, 0, GRH_BYTES + 15);
-	sg = sge(&s[0], 0, 16);
-	wr = datagram(IBV_WR_SEND, 2, &sg, 1, ah, s[1].qp->qp_num);
+	wr = to_second(2, 0, 16);
 	post_done(&s[0], &wr);
 	expect(s[1].rcq, 1, IBV_WC_LOC_LEN_ERR);
 	assert_true(all_bytes(s[1].buf + GRH_BYTES + 15, 4000, 0xaa));
 	assert_int_equal(state_of(s[0].qp), IBV_QPS_RTS);
 	assert_int_equal(state_of(s[1].qp), IBV_QPS_ERR);
 	close_pair(s);
-	must(ibv_destroy_ah(ah));
 }
 
 /* A receive whose key is not good takes the message with it */
 static void receive_unprotected(UNUSED void **state)
 {
-	struct ibv_ah *ah = usual_ah();
-
 	for (int what = 0; what < 2; what++) {
 		open_pair(s, how_ud());
 		sg = sge(&s[1], what ? SIZE - 50 : 0, 100);
 		sg.lkey ^= what ? 0 : 0x40;
 		assert_int_equal(post_recv(&s[1], 1, &sg, 1), 0);
 		recv_at(&s[1], 2, 0, 100);
-		sg = sge(&s[0], 0, 16);
-		wr = datagram(IBV_WR_SEND, 3, &sg, 1, ah, s[1].qp->qp_num);
+		wr = to_second(3, 0, 16);
 		post_done(&s[0], &wr);
 		expect(s[1].rcq, 1, IBV_WC_LOC_PROT_ERR);
 		expect(s[1].rcq, 2, IBV_WC_WR_FLUSH_ERR);
@@ -541,13 +530,11 @@ static void receive_unprotected(UNUSED void **state)
 		assert_int_equal(state_of(s[0].qp), IBV_QPS_RTS);
 		close_pair(s);
 	}
-	must(ibv_destroy_ah(ah));
 }
 
 /* A send that fails stops the send queue and not the receive queue; the way on is RTS */
 static void send_fails(UNUSED void **state)
 {
-	struct ibv_ah *ah = usual_ah();
 	struct ibv_send_wr wr[2];
 	struct ibv_qp_attr a;
 	struct ibv_sge sg[2];
@@ -585,21 +572,17 @@ static void send_fails(UNUSED void **state)
 		expect_op(s[1].rcq, 1, IBV_WC_RECV);
 		close_pair(s);
 	}
-	must(ibv_destroy_ah(ah));
 }
 
 static void flush_by_modify(UNUSED void **state)
 {
-	struct ibv_ah *ah = usual_ah();
-
 	open_pair(s, how_ud());
 	for (int i = 0; i < 5; i++)
 		recv_at(&s[0], i, 0, 100);
 	must(move(s[0].qp, IBV_QPS_ERR, 0, how_ud()));
 	for (int i = 0; i < 5; i++)
 		expect(s[0].rcq, i, IBV_WC_WR_FLUSH_ERR);
-	sg = sge(&s[0], 0, 8);
-	wr = datagram(IBV_WR_SEND, 9, &sg, 1, ah, s[1].qp->qp_num);
+	wr = to_second(9, 0, 8);
 	post(&s[0], &wr);
 	expect(s[0].scq, 9, IBV_WC_WR_FLUSH_ERR);
 	/* To RESET and up again it is as new */
@@ -609,7 +592,6 @@ static void flush_by_modify(UNUSED void **state)
 	post_done(&s[0], &wr);
 	expect_op(s[1].rcq, 10, IBV_WC_RECV);
 	close_pair(s);
-	must(ibv_destroy_ah(ah));
 }
 
 /* ---- address handles ---- */
@@ -778,5 +760,5 @@ int main(void)
 		TEST(send_fails), TEST(flush_by_modify), TEST(bad_handles), TEST(groups), TEST(bad_groups),
 	};
 
-	return cmocka_run_group_tests(tests, setup, teardown) + again_with("SOFTDEV_LINK", "ib");
+	return cmocka_run_group_tests(tests, setup_ud, teardown_ud) + again_with("SOFTDEV_LINK", "ib");
 }
