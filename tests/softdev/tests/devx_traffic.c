@@ -260,19 +260,8 @@ static void longest_message(UNUSED void **state)
 
 /* ---- two processes ---- */
 
-struct card {
-	uint32_t qpn, rkey;
-	uint64_t addr;
-};
-
-static void trade(int in, int out, const struct card *mine, struct card *theirs)
-{
-	assert_int_equal(write(out, mine, sizeof(*mine)), sizeof(*mine));
-	assert_int_equal(read(in, theirs, sizeof(*theirs)), sizeof(*theirs));
-}
-
 /* Writes what the other then reads back; both at once, one of them through verbs */
-static void one_of_two(int in, int out, bool verbs)
+static void one_of_two(const struct peer *other, bool verbs)
 {
 	struct card mine, theirs;
 	struct side s;
@@ -284,17 +273,17 @@ static void one_of_two(int in, int out, bool verbs)
 	got = arena.p + part(65536);
 	if (verbs) {
 		open_side(&s, &usual);
-		mine = (struct card){ s.qp->qp_num, s.mr->rkey, (uintptr_t)s.buf };
+		mine = card_of(&s);
 	} else {
 		open_qp(&q, RC, &scq, &rcq, 0);
 		mine = (struct card){ q.qpn, arena.mr->rkey, (uintptr_t)buf };
 	}
-	trade(in, out, &mine, &theirs);
+	theirs = exchange(other, mine);
 	if (verbs)
 		bring_up(s.qp, theirs.qpn, &usual);
 	else
 		walk(&q, theirs.qpn);
-	trade(in, out, &mine, &theirs);
+	theirs = exchange(other, mine);
 	for (unsigned i = 0; i < 20; i++) {
 		if (verbs) {
 			struct side there = { .buf = (uint8_t *)(uintptr_t)theirs.addr, .mr = &(struct ibv_mr){ .rkey = theirs.rkey } };
@@ -314,7 +303,7 @@ static void one_of_two(int in, int out, bool verbs)
 			assert_memory_equal(got, buf + 32768, 30000);
 		}
 	}
-	trade(in, out, &mine, &theirs);
+	theirs = exchange(other, mine);
 	if (verbs)
 		close_side(&s);
 	else
@@ -323,13 +312,13 @@ static void one_of_two(int in, int out, bool verbs)
 }
 
 /* In a program of its own: a child of this one has no device */
-static int peer(char **argv)
+static int peer(const char *how)
 {
 	void *state = NULL;
 	int err = devx_setup(&state);
 
 	if (!err)
-		one_of_two(atoi(argv[2]), atoi(argv[3]), argv[1][0] == 'v');
+		one_of_two(&first_process, !strcmp(how, "verbs"));
 	return err || devx_teardown(&state);
 }
 
@@ -338,28 +327,10 @@ static void two_processes(UNUSED void **state)
 	if (trapping())
 		return;
 	for (unsigned verbs = 0; verbs < 2; verbs++) {
-		int there[2], back[2], status;
-		char in[16], out[16];
-		pid_t pid;
+		struct peer other = start_peer(verbs ? "verbs" : "devx", NULL);
 
-		must(pipe(there));
-		must(pipe(back));
-		snprintf(in, sizeof(in), "%d", there[0]);
-		snprintf(out, sizeof(out), "%d", back[1]);
-		fflush(NULL);
-		pid = fork();
-		if (!pid) {
-			execl("/proc/self/exe", "devx_traffic", verbs ? "verbs" : "devx", in, out, NULL);
-			_exit(127);
-		}
-		assert_true(pid > 0);
-		one_of_two(back[0], there[1], false);
-		assert_int_equal(waitpid(pid, &status, 0), pid);
-		assert_int_equal(status, 0);
-		close(there[0]);
-		close(there[1]);
-		close(back[0]);
-		close(back[1]);
+		one_of_two(&other, false);
+		must(end_peer(&other));
 	}
 }
 
@@ -1123,7 +1094,7 @@ int main(int argc, char **argv)
 		TEST(scattered), TEST(wrong_page), TEST(no_record), TEST(no_send_queue), TEST(dc), TEST(xrq),
 	};
 
-	if (argc == 4)
-		return peer(argv);
+	if (argc == 2)
+		return peer(argv[1]);
 	return devx_main(tests, ARRAY(tests), true);
 }

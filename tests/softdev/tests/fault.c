@@ -25,18 +25,27 @@ static struct how how_of(enum ibv_qp_type type)
 	return how;
 }
 
-static struct ibv_ah *our_ah(void)
-{
-	struct ibv_qp_attr a = attr_for(IBV_QPS_RTR, 0, &usual);
-	struct ibv_ah *ah = ibv_create_ah(pd, &a.ah_attr);
+static struct ibv_ah *ah;
 
-	assert_non_null(ah);
-	return ah;
+static int setup_ah(void **state)
+{
+	struct ibv_qp_attr a;
+
+	if (setup(state))
+		return -1;
+	a = attr_for(IBV_QPS_RTR, 0, &usual);
+	ah = ibv_create_ah(pd, &a.ah_attr);
+	return !ah;
 }
 
-static struct ibv_send_wr message(struct side s[2], uint64_t id, struct ibv_sge *sg, struct ibv_ah *ah)
+static int teardown_ah(void **state)
 {
-	struct ibv_send_wr wr = request(IBV_WR_SEND, id, sg, 1, &s[1], 0);
+	return ibv_destroy_ah(ah) || teardown(state);
+}
+
+static struct ibv_send_wr message(uint64_t id, size_t off, uint32_t len)
+{
+	struct ibv_send_wr wr = first_to_second(IBV_WR_SEND, id, off, len, 0);
 
 	if (s[0].qp->qp_type == IBV_QPT_UD) {
 		wr.wr.ud.ah = ah;
@@ -82,12 +91,11 @@ static void replaced(UNUSED void **state)
 
 	need_softdev();
 	open_pair(s, &how);
-	sg = sge(&s[0], 0, 8);
 	must(softdev_fault("drop@3"));
 	assert_int_equal(softdev_fault("nonsense"), -EINVAL);
 	for (int i = 1; i <= 10; i++) {
 		recv_at(&s[1], i, 0, 64);
-		wr = message(s, i, &sg, NULL);
+		wr = message(i, 0, 8);
 		post_done(&s[0], &wr);
 		if (i == 4)
 			must(softdev_fault("drop@3"));
@@ -104,10 +112,7 @@ static void replaced(UNUSED void **state)
 /* Every third is lost: a connection that can repeat does, others do not notice */
 static void drop(UNUSED void **state)
 {
-	struct ibv_ah *ah;
-
 	need_softdev();
-	ah = our_ah();
 	for (unsigned t = 0; t < ARRAY(types); t++) {
 		struct how how = how_of(types[t]);
 		bool reliable = types[t] == IBV_QPT_RC;
@@ -119,8 +124,7 @@ static void drop(UNUSED void **state)
 			recv_at(&s[1], i, 256 * i, 256);
 		must(softdev_fault("drop@3-/3"));
 		for (int i = 0; i < 12; i++) {
-			sg = sge(&s[0], i, 100);
-			wr = message(s, i, &sg, ah);
+			wr = message(i, i, 100);
 			post_done(&s[0], &wr);
 			if (!reliable && i % 3 == 2)
 				continue;
@@ -133,7 +137,6 @@ static void drop(UNUSED void **state)
 		close_pair(s);
 		must(softdev_fault(NULL));
 	}
-	must(ibv_destroy_ah(ah));
 }
 
 /* All that a connection may send is lost: after its retries it gives up, and what is behind flushes */
@@ -172,10 +175,7 @@ static void drop_all(UNUSED void **state)
 
 static void delay(UNUSED void **state)
 {
-	struct ibv_ah *ah;
-
 	need_softdev();
-	ah = our_ah();
 	for (unsigned t = 0; t < ARRAY(types); t++) {
 		struct how how = how_of(types[t]);
 		double start;
@@ -184,11 +184,10 @@ static void delay(UNUSED void **state)
 		open_pair(s, &how);
 		for (int i = 0; i < 4; i++)
 			recv_at(&s[1], i, 0, 256);
-		sg = sge(&s[0], 0, 100);
 		must(softdev_fault("delay=30ms@2"));
 		for (int i = 0; i < 3; i++) {
 			start = now();
-			wr = message(s, i, &sg, ah);
+			wr = message(i, 0, 100);
 			post(&s[0], &wr);
 			expect_op(s[1].rcq, i, IBV_WC_RECV);
 			if (i == 1)
@@ -198,17 +197,14 @@ static void delay(UNUSED void **state)
 		close_pair(s);
 		must(softdev_fault(NULL));
 	}
-	must(ibv_destroy_ah(ah));
 }
 
 /* Arriving twice, a connection takes it once; a datagram is twice there */
 static void duplicate(UNUSED void **state)
 {
-	struct ibv_ah *ah;
 	struct how how;
 
 	need_softdev();
-	ah = our_ah();
 	for (unsigned t = 0; t < ARRAY(types); t++) {
 		int header = types[t] == IBV_QPT_UD ? GRH_BYTES : 0, next = 0;
 
@@ -219,8 +215,7 @@ static void duplicate(UNUSED void **state)
 			recv_at(&s[1], i, 256 * i, 256);
 		must(softdev_fault("dup@*"));
 		for (int i = 0; i < 5; i++) {
-			sg = sge(&s[0], i, 100);
-			wr = message(s, i, &sg, ah);
+			wr = message(i, i, 100);
 			post_done(&s[0], &wr);
 			for (int copy = 0; copy < (header ? 2 : 1); copy++) {
 				expect_op(s[1].rcq, next, IBV_WC_RECV);
@@ -233,7 +228,6 @@ static void duplicate(UNUSED void **state)
 		close_pair(s);
 		must(softdev_fault(NULL));
 	}
-	must(ibv_destroy_ah(ah));
 	/* An atomic is done once, and both get the same answer */
 	{
 		how = how_of(IBV_QPT_RC);
@@ -264,10 +258,8 @@ static unsigned wrong_bits(const uint8_t *a, const uint8_t *b, size_t n)
 static void corrupt(UNUSED void **state)
 {
 	static const uint32_t sizes[] = { 1, 20, 100, 4000 };
-	struct ibv_ah *ah;
 
 	need_softdev();
-	ah = our_ah();
 	for (unsigned t = 0; t < ARRAY(types); t++)
 		for (unsigned z = 0; z < ARRAY(sizes); z++) {
 			struct how how = how_of(types[t]);
@@ -278,8 +270,7 @@ static void corrupt(UNUSED void **state)
 			must(softdev_fault("corrupt@2"));
 			for (int i = 1; i <= 3; i++) {
 				recv_at(&s[1], i, 0, 4096 + 40);
-				sg = sge(&s[0], 0, sizes[z]);
-				wr = message(s, i, &sg, ah);
+				wr = message(i, 0, sizes[z]);
 				post_done(&s[0], &wr);
 				expect_op(s[1].rcq, i, IBV_WC_RECV);
 				assert_int_equal(wrong_bits(s[0].buf, s[1].buf + header, sizes[z]), i == 2);
@@ -298,7 +289,6 @@ static void corrupt(UNUSED void **state)
 			close_pair(s);
 			must(softdev_fault(NULL));
 		}
-	must(ibv_destroy_ah(ah));
 }
 
 /* An error CQE of any kind there is, on one message of many */
@@ -449,23 +439,6 @@ static void setup_calls(UNUSED void **state)
 
 /* ---- two processes ---- */
 
-struct card {
-	uint32_t qpn, rkey;
-	uint64_t addr;
-};
-
-static void exchange(int to, int from, const struct card *ours, struct card *theirs)
-{
-	assert_int_equal(write(to, ours, sizeof(*ours)), sizeof(*ours));
-	assert_true(readable(from, 10000));
-	assert_int_equal(read(from, theirs, sizeof(*theirs)), sizeof(*theirs));
-}
-
-static struct card card_of(const struct side *s)
-{
-	return (struct card){ .qpn = s->qp->qp_num, .rkey = s->mr->rkey, .addr = (uintptr_t)s->buf };
-}
-
 /* The other process: writes to us three times, with the fault that it was told */
 static int peer(const char *spec)
 {
@@ -476,22 +449,17 @@ static int peer(const char *spec)
 	struct ibv_wc wc;
 	struct side s;
 	double end;
-	char c;
 
 	if (setup(NULL))
 		return 1;
 	how.retry_cnt = 1;
 	open_side(&s, &how);
 	must(move(s.qp, IBV_QPS_INIT, 0, &how));
-	{
-		struct card ours = card_of(&s);
-
-		exchange(1, 0, &ours, &theirs);
-	}
+	theirs = exchange(&first_process, card_of(&s));
 	must(move(s.qp, IBV_QPS_RTR, theirs.qpn, &how));
 	must(move(s.qp, IBV_QPS_RTS, theirs.qpn, &how));
-	assert_int_equal(write(1, "r", 1), 1);
-	assert_int_equal(read(0, &c, 1), 1);
+	tell(&first_process);
+	hear(&first_process);
 	must(softdev_fault(spec));
 	memset(s.buf, 0x77, 4096);
 	memset(&wc, 0, sizeof(wc));
@@ -505,8 +473,9 @@ static int peer(const char *spec)
 			usleep(20);
 	}
 	/* Silent and not dead: stays until it is told to go */
-	assert_int_equal(write(1, "e", 1), 1);
-	return read(0, &c, 1) == 1 ? 0 : 1;
+	tell(&first_process);
+	hear(&first_process);
+	return 0;
 }
 
 static void two_processes(UNUSED void **state)
@@ -519,51 +488,33 @@ static void two_processes(UNUSED void **state)
 
 	need_softdev();
 	for (unsigned i = 0; i < ARRAY(specs); i++) {
+		struct peer other = start_peer("peer", specs[i].spec);
 		struct how how = how_of(IBV_QPT_RC);
-		struct card ours, theirs;
-		int in[2], out[2], status;
+		struct card theirs;
 		struct side s;
-		pid_t pid;
-		char c;
+		int status;
 
 		how.retry_cnt = 2;
-		must(pipe(in));
-		must(pipe(out));
-		fflush(NULL);
-		pid = fork();
-		assert_true(pid >= 0);
-		if (!pid) {
-			dup2(out[0], 0);
-			dup2(in[1], 1);
-			close(out[1]);
-			close(in[0]);
-			execl("/proc/self/exe", "fault", "peer", specs[i].spec, NULL);
-			_exit(127);
-		}
-		close(out[0]);
-		close(in[1]);
 		open_side(&s, &how);
 		memset(s.buf, 0xaa, 4096);
 		must(move(s.qp, IBV_QPS_INIT, 0, &how));
-		ours = card_of(&s);
-		exchange(out[1], in[0], &ours, &theirs);
+		theirs = exchange(&other, card_of(&s));
 		must(move(s.qp, IBV_QPS_RTR, theirs.qpn, &how));
 		must(move(s.qp, IBV_QPS_RTS, theirs.qpn, &how));
-		assert_int_equal(read(in[0], &c, 1), 1);
+		hear(&other);
 		/* It is there: we reach it */
 		sg = sge(&s, 0, 8);
 		wr = request(IBV_WR_RDMA_WRITE, 1, &sg, 1, &s, 0);
 		wr.wr.rdma.remote_addr = theirs.addr + 4096;
 		wr.wr.rdma.rkey = theirs.rkey;
 		post_done(&s, &wr);
-		assert_int_equal(write(out[1], "g", 1), 1);
+		tell(&other);
 		if (specs[i].dies) {
-			assert_int_equal(waitpid(pid, &status, 0), pid);
+			status = end_peer(&other);
 			assert_true(WIFSIGNALED(status));
 			assert_int_equal(WTERMSIG(status), SIGKILL);
 		} else {
-			assert_true(readable(in[0], 10000));
-			assert_int_equal(read(in[0], &c, 1), 1);
+			hear(&other);
 		}
 		/* Two writes came; the third did not where the peer is silent since, and then nobody answers us */
 		assert_true(all_bytes(s.buf + 64, 8, 0x77) && all_bytes(s.buf + 128, 8, 0x77));
@@ -571,12 +522,9 @@ static void two_processes(UNUSED void **state)
 		post(&s, &wr);
 		expect(s.scq, 1, specs[i].silent ? IBV_WC_RETRY_EXC_ERR : IBV_WC_SUCCESS);
 		if (!specs[i].dies) {
-			assert_int_equal(write(out[1], "x", 1), 1);
-			assert_int_equal(waitpid(pid, &status, 0), pid);
-			assert_int_equal(status, 0);
+			tell(&other);
+			must(end_peer(&other));
 		}
-		close(out[1]);
-		close(in[0]);
 		close_side(&s);
 	}
 }
@@ -586,20 +534,11 @@ static void two_processes(UNUSED void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		test(grammar),
-		test(replaced),
-		test(drop),
-		test(drop_all),
-		test(delay),
-		test(duplicate),
-		test(corrupt),
-		test(syndrome),
-		test(silent),
-		test(setup_calls),
-		test(two_processes),
+		test(grammar), test(replaced), test(drop), test(drop_all), test(delay), test(duplicate), test(corrupt),
+		test(syndrome), test(silent), test(setup_calls), test(two_processes),
 	};
 
 	if (argc == 3)
 		return peer(argv[2]);
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return cmocka_run_group_tests(tests, setup_ah, teardown_ah);
 }

@@ -505,6 +505,80 @@ UNUSED static int teardown(UNUSED void **state)
 	return 0;
 }
 
+/* ---- a second process: this program again, with arguments of its own. Its standard input and output are pipes to the first ---- */
+
+struct card {
+	uint32_t qpn, rkey;
+	uint64_t addr;
+};
+
+UNUSED static struct card card_of(const struct side *s)
+{
+	return (struct card){ .qpn = s->qp->qp_num, .rkey = s->mr->rkey, .addr = (uintptr_t)s->buf };
+}
+
+struct peer {
+	pid_t pid;
+	int in, out;
+};
+
+UNUSED static const struct peer first_process = { .in = 0, .out = 1 };
+
+UNUSED static struct peer start_peer(const char *what, const char *how)
+{
+	int in[2], out[2];
+	struct peer p;
+
+	must(pipe2(in, O_CLOEXEC));
+	must(pipe2(out, O_CLOEXEC));
+	fflush(NULL);
+	p = (struct peer){ .pid = fork(), .in = in[0], .out = out[1] };
+	assert_true(p.pid >= 0);
+	if (!p.pid) {
+		dup2(out[0], 0);
+		dup2(in[1], 1);
+		execl("/proc/self/exe", "peer", what, how, NULL);
+		_exit(127);
+	}
+	close(out[0]);
+	close(in[1]);
+	return p;
+}
+
+/* The status with which it ended */
+UNUSED static int end_peer(struct peer *p)
+{
+	int status;
+
+	assert_int_equal(waitpid(p->pid, &status, 0), p->pid);
+	close(p->in);
+	close(p->out);
+	return status;
+}
+
+UNUSED static void tell(const struct peer *p)
+{
+	assert_int_equal(write(p->out, "!", 1), 1);
+}
+
+UNUSED static void hear(const struct peer *p)
+{
+	char c;
+
+	assert_true(readable(p->in, 10000));
+	assert_int_equal(read(p->in, &c, 1), 1);
+}
+
+UNUSED static struct card exchange(const struct peer *p, struct card ours)
+{
+	struct card theirs;
+
+	assert_int_equal(write(p->out, &ours, sizeof(ours)), sizeof(ours));
+	assert_true(readable(p->in, 10000));
+	assert_int_equal(read(p->in, &theirs, sizeof(theirs)), sizeof(theirs));
+	return theirs;
+}
+
 /* Once more in a process of its own, with one variable of the environment set: what a device is is settled when it is opened */
 UNUSED static int again_with(const char *name, const char *value)
 {

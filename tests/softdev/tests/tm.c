@@ -919,20 +919,6 @@ static void at_random(UNUSED void **state)
 
 /* ---- two processes ---- */
 
-struct card {
-	uint32_t qpn, rkey;
-	uint64_t addr;
-};
-
-static void exchange(int to, int from, const struct side *s, struct card *theirs)
-{
-	struct card ours = { .qpn = s->qp->qp_num, .rkey = s->mr->rkey, .addr = (uintptr_t)s->buf };
-
-	assert_int_equal(write(to, &ours, sizeof(ours)), sizeof(ours));
-	assert_true(readable(from, 10000));
-	assert_int_equal(read(from, theirs, sizeof(*theirs)), sizeof(*theirs));
-}
-
 enum { MESSAGES = 400, PEER_LEN = 20000 };
 
 static uint32_t peer_len(int i)
@@ -945,17 +931,16 @@ static int peer(void)
 {
 	struct match t = { .how = usual };
 	struct card theirs;
-	char c;
 
 	if (setup(NULL))
 		return 1;
 	open_side(&t.tx, &t.how);
 	fill(t.tx.buf, SIZE, 1);
 	must(move(t.tx.qp, IBV_QPS_INIT, 0, &t.how));
-	exchange(1, 0, &t.tx, &theirs);
+	theirs = exchange(&first_process, card_of(&t.tx));
 	must(move(t.tx.qp, IBV_QPS_RTR, theirs.qpn, &t.how));
 	must(move(t.tx.qp, IBV_QPS_RTS, theirs.qpn, &t.how));
-	must(read(0, &c, 1) != 1);
+	hear(&first_process);
 	for (int i = 0; i < MESSAGES; i++) {
 		struct request q = rndv_of(&t, i, i, peer_len(i), 0);
 
@@ -968,7 +953,7 @@ static int peer(void)
 		fin_comes(&t, i, &q);
 	}
 	/* What was taken is on its way until the other side says that it has it all */
-	must(read(0, &c, 1) != 1);
+	hear(&first_process);
 	close_side(&t.tx);
 	return teardown(NULL) ? 1 : 0;
 }
@@ -1002,10 +987,9 @@ static void receive(struct match *t, int i, const uint8_t *sent_bytes)
 static void two_processes(UNUSED void **state)
 {
 	uint8_t *bytes = malloc(SIZE);
-	int in[2], out[2], status;
 	struct card theirs;
+	struct peer other;
 	struct match t;
-	pid_t pid;
 
 	if (softdev_present() && softdev_run() != -EPERM) {
 		print_message("skipped: a device without an engine is alone\n");
@@ -1013,36 +997,19 @@ static void two_processes(UNUSED void **state)
 		skip();
 	}
 	fill(bytes, SIZE, 1);
-	must(pipe(in));
-	must(pipe(out));
-	fflush(NULL);
-	pid = fork();
-	assert_true(pid >= 0);
-	if (!pid) {
-		dup2(out[0], 0);
-		dup2(in[1], 1);
-		close(out[1]);
-		close(in[0]);
-		execl("/proc/self/exe", "tm", "peer", NULL);
-		_exit(127);
-	}
-	close(out[0]);
-	close(in[1]);
+	other = start_peer("peer", NULL);
 	open_tm(&t, 16, 8, 64);
 	must(move(t.rx.qp, IBV_QPS_RESET, 0, &t.how));
 	must(move(t.rx.qp, IBV_QPS_INIT, 0, &t.how));
-	exchange(out[1], in[0], &t.rx, &theirs);
+	theirs = exchange(&other, card_of(&t.rx));
 	must(move(t.rx.qp, IBV_QPS_RTR, theirs.qpn, &t.how));
 	must(move(t.rx.qp, IBV_QPS_RTS, theirs.qpn, &t.how));
 	/* Not earlier: nobody would answer */
-	assert_int_equal(write(out[1], "g", 1), 1);
+	tell(&other);
 	for (int i = 0; i < MESSAGES; i++)
 		receive(&t, i, bytes);
-	assert_int_equal(write(out[1], "x", 1), 1);
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_int_equal(status, 0);
-	close(out[1]);
-	close(in[0]);
+	tell(&other);
+	must(end_peer(&other));
 	close_tm(&t);
 	free(bytes);
 }
