@@ -33,7 +33,7 @@ static void write_some(struct side *s, unsigned first, unsigned n)
 /* Waits until the device has put in what it can without looking at the CQ: the last write has landed */
 static void landed(struct side *s, uint8_t mark)
 {
-	double end = now() + 5;
+	double end = now() + PATIENCE;
 
 	while (((volatile uint8_t *)s->buf)[HALF] != mark && now() < end)
 		usleep(20);
@@ -121,7 +121,7 @@ static void resize_traffic(struct side *s)
 {
 	unsigned sent = 0, got = 0, received = 0, n, resized = 0;
 	struct ibv_wc wc[16];
-	double end = now() + 10;
+	double end = now() + PATIENCE;
 
 	while (got < 12000 || received < 12000) {
 		assert_true(now() < end);
@@ -221,7 +221,7 @@ static void resize_armed(UNUSED void **state)
 		must(ibv_resize_cq(s.scq, i & 1 ? 31 : 500));
 		assert_false(readable(ch->fd, 5));
 		write_some(&s, 1, 1);
-		assert_true(readable(ch->fd, 2000));
+		assert_true(readable(ch->fd, PATIENCE * 1000));
 		must(ibv_get_cq_event(ch, &cq, &arg));
 		assert_ptr_equal(cq, s.scq);
 		ibv_ack_cq_events(cq, 1);
@@ -323,7 +323,7 @@ static void one_channel(UNUSED void **state)
 		for (unsigned i = 0; i < ARRAY(s); i++) {
 			if (i % 3 == round % 3u)
 				continue;
-			assert_true(readable(ch->fd, 2000));
+			assert_true(readable(ch->fd, PATIENCE * 1000));
 			must(ibv_get_cq_event(ch, &cq, &arg));
 			ibv_ack_cq_events(cq, 1);
 			assert_ptr_equal(cq, ((struct side *)arg)->scq);
@@ -353,7 +353,7 @@ static void armed_before_polled(UNUSED void **state)
 	must(ibv_req_notify_cq(s.scq, 0));
 	for (int i = 0; i < 6; i++) {
 		write_some(&s, i, 1);
-		assert_true(readable(ch->fd, 2000));
+		assert_true(readable(ch->fd, PATIENCE * 1000));
 		must(ibv_get_cq_event(ch, &cq, &arg));
 		assert_ptr_equal(cq, s.scq);
 		ibv_ack_cq_events(cq, 1);
@@ -403,7 +403,7 @@ static void solicited(UNUSED void **state)
 	must(ibv_req_notify_cq(s[0].scq, 1));
 	wr = request(IBV_WR_RDMA_WRITE, 9, &sg, 1, &s[1], 0);
 	post(&s[0], &wr);
-	assert_true(readable(how.channel->fd, 2000));
+	assert_true(readable(how.channel->fd, PATIENCE * 1000));
 	must(ibv_get_cq_event(how.channel, &cq, &arg));
 	assert_ptr_equal(cq, s[0].scq);
 	ibv_ack_cq_events(cq, 1);
@@ -411,7 +411,7 @@ static void solicited(UNUSED void **state)
 	/* Flushed receives */
 	recv_at(&s[1], 20, 0, 64);
 	must(move(s[1].qp, IBV_QPS_ERR, 0, &how));
-	assert_true(readable(how.channel->fd, 2000));
+	assert_true(readable(how.channel->fd, PATIENCE * 1000));
 	must(ibv_get_cq_event(how.channel, &cq, &arg));
 	assert_ptr_equal(cq, s[1].rcq);
 	ibv_ack_cq_events(cq, 1);
@@ -474,7 +474,7 @@ static void acknowledgements(UNUSED void **state)
 	wr = request(IBV_WR_RDMA_WRITE, 3, &sg, 1, &t[1], SIZE);
 	post(&t[0], &wr);
 	expect(t[0].scq, 3, IBV_WC_REM_ACCESS_ERR);
-	assert_true(readable(ctx->async_fd, 2000));
+	assert_true(readable(ctx->async_fd, PATIENCE * 1000));
 	must(ibv_get_async_event(ctx, &ev));
 	assert_int_equal(ev.event_type, IBV_EVENT_QP_ACCESS_ERR);
 	assert_ptr_equal(ev.element.qp, t[1].qp);

@@ -624,7 +624,7 @@ static void async_queries(UNUSED void **state)
 	assert_int_equal(mlx5dv_devx_get_async_cmd_comp(comp, (void *)&r, sizeof(r)), EAGAIN);
 	for (n = 1; n <= 16; n++)
 		must(mlx5dv_devx_obj_query_async(q, c.in, c.inlen, 0x100, 0x1234567800000000 + n, comp));
-	assert_true(readable(comp->fd, 1000));
+	assert_true(readable(comp->fd, PATIENCE * 1000));
 	/* Each once, whatever the order, which is not that of submission */
 	for (n = 1; n <= 16; n++) {
 		if (n == 3) {
@@ -843,7 +843,7 @@ static void events(UNUSED void **state)
 		dq_fails(&d);
 
 	/* The cookie alone, and once only until it is read */
-	assert_true(readable(omit->fd, 1000));
+	assert_true(readable(omit->fd, PATIENCE * 1000));
 	assert_int_equal(mlx5dv_devx_get_event(omit, (void *)&e, 4), -1);
 	assert_int_equal(errno, EINVAL);
 	memset(&e, FILL, sizeof(e));
@@ -857,7 +857,7 @@ static void events(UNUSED void **state)
 
 	/* Cookie and EQE, each time and for each subscription */
 	for (unsigned i = 0; i < 8; i++) {
-		assert_true(readable(full->fd, 1000));
+		assert_true(readable(full->fd, PATIENCE * 1000));
 		memset(&e, FILL, sizeof(e));
 		assert_int_equal(mlx5dv_devx_get_event(full, (void *)&e, i ? sizeof(e) : 71), i ? 72 : -1);
 		if (!i)
@@ -930,7 +930,7 @@ static void completion_events(UNUSED void **state)
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	*(volatile uint64_t *)(void *)((uint8_t *)uar->base_addr + 0x20) = htobe64((uint64_t)1 << 32 | cqn);
 	assert_int_equal(softdev_inject_cqes(cqn, cqe, 3, 0), 3);
-	assert_true(readable(ch->fd, 2000));
+	assert_true(readable(ch->fd, PATIENCE * 1000));
 	assert_int_equal(mlx5dv_devx_get_event(ch, (void *)e, sizeof(e)), 72);
 	assert_int_equal(e[8 + 1], 0);
 	assert_int_equal(get(e, 64 + 0x38 * 8, 32), cqn);

@@ -452,7 +452,7 @@ static void last_wqe(UNUSED void **state)
 	/* From RTS, from RST; not twice, and not without a shared queue */
 	for (unsigned i = 0; i < 2; i++) {
 		assert_int_equal(stop(&q[i], TO_ERR), OK);
-		assert_true(readable(ch->fd, 2000));
+		assert_true(readable(ch->fd, PATIENCE * 1000));
 		assert_int_equal(mlx5dv_devx_get_event(ch, &hdr, sizeof(hdr)), 8);
 		assert_int_equal(hdr.cookie, (uint64_t)q[i].qpn << 16 | 5);
 		assert_int_equal(stop(&q[i], TO_ERR), OK);
@@ -640,7 +640,7 @@ static void collapsed(UNUSED void **state)
 		walk(&q, q.qpn);
 		for (unsigned i = 0; i < 20; i++)
 			last = do_write(&q, arena.p, arena.mr->lkey, 8, (uintptr_t)arena.p + 64, arena.mr->rkey);
-		end = now() + 5;
+		end = now() + PATIENCE;
 		while (be16toh(((volatile struct mlx5_cqe64 *)(void *)one.buf)->wqe_counter) != last && now() < end)
 			usleep(20);
 		assert_int_equal(be16toh(((struct mlx5_cqe64 *)(void *)one.buf)->wqe_counter), last);

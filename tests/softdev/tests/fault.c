@@ -469,7 +469,7 @@ static int peer(const char *spec)
 		wr.wr.rdma.remote_addr = theirs.addr + 64 * i;
 		wr.wr.rdma.rkey = theirs.rkey;
 		post(&s, &wr);
-		for (end = now() + 5; ibv_poll_cq(s.scq, 1, &wc) == 0 && now() < end;)
+		for (end = now() + PATIENCE; ibv_poll_cq(s.scq, 1, &wc) == 0 && now() < end;)
 			usleep(20);
 	}
 	/* Silent and not dead: stays until it is told to go */

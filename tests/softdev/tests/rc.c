@@ -631,7 +631,7 @@ static void vendor_interface(UNUSED void **state)
 	sg = sge(&s, 0, 16);
 	wr = request(IBV_WR_RDMA_READ, 5, &sg, 1, &s, 64);
 	post(&s, &wr);
-	for (end = now() + 5; ibv_start_poll(cx, &pa) && now() < end;)
+	for (end = now() + PATIENCE; ibv_start_poll(cx, &pa) && now() < end;)
 		usleep(20);
 	assert_int_equal(cx->status, IBV_WC_SUCCESS);
 	assert_int_equal(cx->wr_id, 5);
@@ -1094,7 +1094,7 @@ static void comp_events(UNUSED void **state)
 		assert_false(readable(how.channel->fd, 5));
 		post(&s[0], &wr);
 		post(&s[0], &wr);
-		assert_true(readable(how.channel->fd, 5000));
+		assert_true(readable(how.channel->fd, PATIENCE * 1000));
 		assert_int_equal(ibv_get_cq_event(how.channel, &cq, &arg), 0);
 		assert_ptr_equal(cq, s[0].scq);
 		assert_ptr_equal(arg, &s[0]);
@@ -1112,7 +1112,7 @@ static void comp_events(UNUSED void **state)
 		post(&s[0], &wr);
 		expect(s[0].scq, 2, IBV_WC_SUCCESS);
 		expect(s[1].rcq, i, IBV_WC_SUCCESS);
-		assert_int_equal(readable(how.channel->fd, i ? 5000 : 20), i);
+		assert_int_equal(readable(how.channel->fd, i ? PATIENCE * 1000 : 20), i);
 	}
 	assert_int_equal(ibv_get_cq_event(how.channel, &cq, &arg), 0);
 	assert_ptr_equal(cq, s[1].rcq);
@@ -1125,7 +1125,7 @@ static void comp_events(UNUSED void **state)
 	expect(s[0].scq, 2, IBV_WC_SUCCESS);
 	expect(s[1].rcq, 5, IBV_WC_SUCCESS);
 	close_side(&s[0]);
-	assert_true(readable(how.channel->fd, 5000));
+	assert_true(readable(how.channel->fd, PATIENCE * 1000));
 	assert_int_equal(ibv_get_cq_event(how.channel, &cq, &arg), 0);
 	assert_ptr_equal(cq, s[1].rcq);
 	ibv_ack_cq_events(cq, 1);
@@ -1146,7 +1146,7 @@ static void late_arm(UNUSED void **state)
 	post(&s[0], &wr);
 	usleep(20000);
 	assert_int_equal(ibv_req_notify_cq(s[0].scq, 0), 0);
-	assert_true(readable(how.channel->fd, 5000));
+	assert_true(readable(how.channel->fd, PATIENCE * 1000));
 	assert_int_equal(ibv_get_cq_event(how.channel, &cq, &arg), 0);
 	ibv_ack_cq_events(cq, 1);
 	expect(s[0].scq, 1, IBV_WC_SUCCESS);
@@ -1170,7 +1170,7 @@ static void async_events(UNUSED void **state)
 		open_request(&usual, IBV_WR_RDMA_WRITE, 3, 8, SIZE);
 		post(&s[0], &wr);
 		expect(s[0].scq, 3, IBV_WC_REM_ACCESS_ERR);
-		assert_true(readable(ctx->async_fd, 1000));
+		assert_true(readable(ctx->async_fd, PATIENCE * 1000));
 		if (!i) {
 			assert_int_equal(ibv_get_async_event(ctx, &ev), 0);
 			assert_int_equal(ev.event_type, IBV_EVENT_QP_ACCESS_ERR);
@@ -1192,7 +1192,7 @@ static void overrun(UNUSED void **state)
 	open_request(&how, IBV_WR_RDMA_WRITE, 1, 8, 0);
 	for (int i = 0; i < 10; i++)
 		post(&s[0], &wr);
-	assert_true(readable(ctx->async_fd, 1000));
+	assert_true(readable(ctx->async_fd, PATIENCE * 1000));
 	assert_int_equal(ibv_get_async_event(ctx, &ev), 0);
 	assert_int_equal(ev.event_type, IBV_EVENT_CQ_ERR);
 	assert_ptr_equal(ev.element.cq, s[0].scq);

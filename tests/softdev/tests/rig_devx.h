@@ -259,7 +259,7 @@ UNUSED static struct mlx5_cqe64 *peek(struct dcq *q)
 
 UNUSED static struct mlx5_cqe64 *poll_wait(struct dcq *q)
 {
-	double end = now() + 5;
+	double end = now() + PATIENCE;
 	struct mlx5_cqe64 *c;
 
 	while (!(c = peek(q)) && now() < end)
@@ -651,7 +651,7 @@ UNUSED static void expect_devx(struct mlx5dv_devx_event_channel *ch, uint64_t co
 	uint64_t ev[9];
 	const uint8_t *eqe = (uint8_t *)&ev[1];
 
-	assert_true(readable(ch->fd, 2000));
+	assert_true(readable(ch->fd, PATIENCE * 1000));
 	assert_int_equal(mlx5dv_devx_get_event(ch, (struct mlx5dv_devx_async_event_hdr *)(void *)ev, sizeof(ev)), sizeof(ev));
 	assert_int_equal(ev[0], cookie);
 	assert_int_equal(eqe[1], type);

@@ -77,7 +77,7 @@ UNUSED static struct done next_done(struct ibv_cq_ex *cq)
 {
 	struct done d;
 
-	assert_true(done_within(cq, &d, 5));
+	assert_true(done_within(cq, &d, PATIENCE));
 	return d;
 }
 
@@ -249,7 +249,7 @@ UNUSED static void send_raw(struct side *tx, const void *head, uint32_t head_len
 
 UNUSED static void sent(struct side *tx)
 {
-	double end = now() + 5;
+	double end = now() + PATIENCE;
 	struct ibv_wc wc;
 	int n;
 
@@ -317,7 +317,7 @@ UNUSED static void fin_room(struct match *t, uint64_t id)
 
 UNUSED static struct ibv_wc plain_wc(struct ibv_cq *cq)
 {
-	double end = now() + 5;
+	double end = now() + PATIENCE;
 	struct ibv_wc wc;
 	int n;
 

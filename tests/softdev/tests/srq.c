@@ -328,7 +328,7 @@ static void limit(UNUSED void **state)
 	assert_false(readable(ctx->async_fd, 10));
 	/* An event that nobody reads does not hold up the destruction */
 	must(set_limit(srq, 3));
-	assert_true(readable(ctx->async_fd, 1000));
+	assert_true(readable(ctx->async_fd, PATIENCE * 1000));
 	close_side(&tx);
 	close_side(&rx);
 	must(ibv_destroy_srq(srq));

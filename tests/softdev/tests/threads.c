@@ -27,7 +27,7 @@ static uint32_t any(struct task *t)
 
 static bool polled(struct ibv_cq *cq, struct ibv_wc *wc)
 {
-	double end = now() + 5;
+	double end = now() + PATIENCE;
 	int n;
 
 	while (!(n = ibv_poll_cq(cq, 1, wc)) && now() < end)
@@ -71,7 +71,7 @@ static void messages(struct task *t, enum ibv_qp_type type)
 		t->bad++;
 		return;
 	}
-	while (now() < t->end) {
+	while (now() < t->end || t->done <= 3) {
 		uint32_t len = 1 + any(t) % 4000;
 		struct ibv_sge to = { .addr = (uintptr_t)buf + 32768, .length = 8192, .lkey = mr->lkey },
 			       sg = { .addr = (uintptr_t)buf, .length = len, .lkey = mr->lkey };
@@ -93,7 +93,7 @@ static void messages(struct task *t, enum ibv_qp_type type)
 		if (any(t) % 16 == 0)
 			want(t, !ibv_resize_cq(cq, 20 + any(t) % 500));
 		if (any(t) % 4 == 0) {
-			want(t, readable(ch->fd, 5000) && !ibv_get_cq_event(ch, &from, &arg) && from == cq);
+			want(t, readable(ch->fd, PATIENCE * 1000) && !ibv_get_cq_event(ch, &from, &arg) && from == cq);
 			events++;
 		}
 		while (got != 3 && !t->bad) {
@@ -136,7 +136,7 @@ static void come_and_go(struct task *t)
 {
 	uint8_t *buf = aligned_alloc(4096, 65536);
 
-	while (now() < t->end && !t->bad) {
+	while ((now() < t->end || t->done <= 3) && !t->bad) {
 		struct ibv_cq *cq = ibv_create_cq(ctx, 31, NULL, NULL, 0);
 		struct ibv_mr *mr = ibv_reg_mr(pd, buf, 65536, ALL_ACCESS | IBV_ACCESS_MW_BIND);
 		struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_1);

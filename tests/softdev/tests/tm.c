@@ -464,7 +464,7 @@ static void events(UNUSED void **state)
 			untagged(&t, 2, 4096, 1024);
 			eager(&t.tx, 5, 1, 0, 100);
 		}
-		assert_true(readable(ch->fd, 2000));
+		assert_true(readable(ch->fd, PATIENCE * 1000));
 		must(ibv_get_cq_event(ch, &which, &about));
 		assert_ptr_equal(which, ibv_cq_ex_to_cq(t.cq));
 		ibv_ack_cq_events(which, 1);
@@ -969,7 +969,7 @@ static void receive(struct match *t, int i, const uint8_t *sent_bytes)
 		untagged(t, i, at, PEER_LEN);
 	else
 		add(t, i, at, PEER_LEN, i, ALL);
-	assert_true(done_within(t->cq, &d, 10));
+	assert_true(done_within(t->cq, &d, PATIENCE));
 	assert_int_equal(d.status, IBV_WC_SUCCESS);
 	assert_int_equal(d.wr_id, late ? i : 1000 + i);
 	if (late) {

@@ -187,7 +187,7 @@ static void overrun(UNUSED void **state)
 	bring_up(t.rx.qp, t.tx.qp->qp_num, &t.how);
 	for (int i = 0; i < 40; i++)
 		post_ops(&t, &wr);
-	for (double end = now() + 5; state_of(t.rx.qp) != IBV_QPS_ERR && now() < end;)
+	for (double end = now() + PATIENCE; state_of(t.rx.qp) != IBV_QPS_ERR && now() < end;)
 		go();
 	assert_int_equal(state_of(t.rx.qp), IBV_QPS_ERR);
 	while (readable(ctx->async_fd, 50)) {
@@ -268,7 +268,7 @@ static void faults(UNUSED void **state)
 			go();
 		must(softdev_fault(NULL));
 		if (cases[i].no_fin) {
-			for (double end = now() + 5; state_of(t.rx.qp) != IBV_QPS_ERR && now() < end;)
+			for (double end = now() + PATIENCE; state_of(t.rx.qp) != IBV_QPS_ERR && now() < end;)
 				go();
 			assert_int_equal(state_of(t.rx.qp), IBV_QPS_ERR);
 			assert_int_equal(ibv_poll_cq(t.tx.rcq, 1, &(struct ibv_wc){ .wr_id = 0 }), 0);

@@ -19,7 +19,7 @@ static void transfer(struct side s[2], bool write, bool imm, uint32_t len, unsig
 	enum ibv_wr_opcode op = write ? imm ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE : imm ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
 	struct ibv_send_wr wr = request(op, 7, &sg, 1, &s[1], 64);
 	struct ibv_wc wc;
-	double end = now() + 5;
+	double end = now() + PATIENCE;
 
 	fill(s[0].buf, SIZE, len);
 	memset(s[1].buf, 0xaa, SIZE);

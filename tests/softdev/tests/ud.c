@@ -323,7 +323,7 @@ static void extended(UNUSED void **state)
 	in[1] = (struct ibv_data_buf){ s.buf + 100, 40 };
 	ibv_wr_set_inline_data_list(qx, 2, in);
 	must(ibv_wr_complete(qx));
-	for (end = now() + 5; got != 0xff && now() < end;) {
+	for (end = now() + PATIENCE; got != 0xff && now() < end;) {
 		if (ibv_start_poll(cx, &pa)) {
 			usleep(20);
 			continue;
