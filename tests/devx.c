@@ -595,7 +595,7 @@ static void paths_that_cannot_be(void **state)
 		{offsetof(struct inlay_devx_path, atomic_mode), 1, 15},
 		{offsetof(struct inlay_devx_path, flow_label), 4, 0xfffff},
 	};
-	struct inlay_devx_address peer;
+	struct inlay_connect_record peer;
 	struct inlay_devx_path path;
 	struct inlay_devx_qp qp;
 	uint32_t value;
@@ -608,8 +608,9 @@ static void paths_that_cannot_be(void **state)
 	qp.type = INLAY_QP_ST_RC;
 	qp.ethernet = 1;
 	qp.mtu = 3;
-	peer.link = INLAY_DEVX_LINK_ROCE_V2;
+	peer.link = INLAY_CONNECT_ROCE_V2;
 	peer.mac[5] = 1;
+	peer.type = IBV_QPT_RC;
 	script.kernel = TODAY;
 	for (i = 0; i < ARRAY(fields); i++) {
 		uint8_t *field = (uint8_t *)&path + fields[i].at;

@@ -189,7 +189,7 @@ static void builders_of_any_answer(void **state)
 
 static void queries_of_any_answer(void **state)
 {
-	struct inlay_devx_address address;
+	struct inlay_connect_record address;
 	struct inlay_devx_rmp rmp;
 	struct inlay_devx_path path = path_usual();
 	struct inlay_query_hca_cap_out *cap = (struct inlay_query_hca_cap_out *)(void *)at_the_end(sizeof(*cap));

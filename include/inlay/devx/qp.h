@@ -415,7 +415,7 @@ INLAY_COLD int inlay_devx_qp_to_init(struct inlay_devx_qp *qp, const struct inla
  * Returns 0; -EINVAL when there is no object, for a path that cannot be, a peer where none should be or none where one should be, one on
  * another kind of link, or on RoCE a peer without a MAC (inlay_devx_address_resolve); else the negative errno of INIT2RTR_QP.
  */
-INLAY_COLD int inlay_devx_qp_to_rtr(struct inlay_devx_qp *qp, const struct inlay_devx_path *path, const struct inlay_devx_address *peer)
+INLAY_COLD int inlay_devx_qp_to_rtr(struct inlay_devx_qp *qp, const struct inlay_devx_path *path, const struct inlay_connect_record *peer)
 {
 	static const uint8_t none[6] = {0, 0, 0, 0, 0, 0};
 	struct inlay_modify_qp_in in;
@@ -424,12 +424,13 @@ INLAY_COLD int inlay_devx_qp_to_rtr(struct inlay_devx_qp *qp, const struct inlay
 
 	INLAY_CHECK(qp && path, "no argument is NULL");
 	connected = qp->type == INLAY_QP_ST_RC || qp->type == INLAY_QP_ST_UC;
-	link = qp->ethernet ? INLAY_DEVX_LINK_ROCE_V2 : INLAY_DEVX_LINK_IB;
+	link = qp->ethernet ? INLAY_CONNECT_ROCE_V2 : INLAY_CONNECT_IB;
 	mtu = path->mtu ? path->mtu : qp->mtu;
 	if (!qp->obj || connected != (peer != NULL) || !inlay_devx_path_ok(path, qp->ethernet))
 		return -EINVAL;
 	if (peer) {
-		if (peer->link > INLAY_DEVX_LINK_ROCE_V2 || (peer->link != INLAY_DEVX_LINK_IB) != qp->ethernet || peer->qpn >> 24)
+		if (peer->link > INLAY_CONNECT_ROCE_V2 || (peer->link != INLAY_CONNECT_IB) != qp->ethernet || peer->qpn >> 24 ||
+		    peer->type != inlay_devx_connect_type_(qp->type) || peer->sl > (qp->ethernet ? 7 : 15))
 			return -EINVAL;
 		if (qp->ethernet && !__builtin_memcmp(peer->mac, none, sizeof(none)))
 			return -EINVAL;
@@ -495,14 +496,27 @@ INLAY_COLD int inlay_devx_qp_to_rts(struct inlay_devx_qp *qp, const struct inlay
  *
  * Returns 0; -EINVAL when there is no object; else what inlay_devx_port_address returns.
  */
-INLAY_COLD int inlay_devx_qp_address(const struct inlay_devx_qp *qp, const struct inlay_devx_path *path, struct inlay_devx_address *mine)
+INLAY_COLD int inlay_devx_qp_address(const struct inlay_devx_qp *qp, const struct inlay_devx_path *path, struct inlay_connect_record *mine)
 {
+	int err;
+
 	INLAY_CHECK(qp && path && mine, "no argument is NULL");
 	if (!qp->obj)
 		return -EINVAL;
+	__builtin_memset(mine, 0, sizeof(*mine));
+	mine->type = inlay_devx_connect_type_(qp->type);
 	mine->qpn = qp->qpn;
 	mine->psn = path->psn & 0xffffff;
-	return inlay_devx_port_address(mine, qp->ctx, path->port, path->gid_index);
+	mine->qkey = qp->type == INLAY_QP_ST_UD ? path->qkey : 0;
+	mine->sl = path->sl;
+	mine->traffic_class = path->tclass;
+	mine->rd_atomic = qp->type == INLAY_QP_ST_RC ? path->dest_rd_atomic : 0;
+	err = inlay_devx_port_address(mine, qp->ctx, path->port, path->gid_index);
+	if (!err && path->mtu && path->mtu < mine->mtu)
+		mine->mtu = path->mtu;
+	if (!err && path->global && mine->link == INLAY_CONNECT_IB)
+		mine->flags |= INLAY_CONNECT_GLOBAL;
+	return err;
 }
 
 /*
@@ -513,7 +527,7 @@ INLAY_COLD int inlay_devx_qp_address(const struct inlay_devx_qp *qp, const struc
  *
  * Returns 0, or what the step that failed returned: qp->state is where it stands, and inlay_devx_qp_to_reset leads back.
  */
-INLAY_COLD int inlay_devx_qp_connect(struct inlay_devx_qp *qp, const struct inlay_devx_path *path, const struct inlay_devx_address *peer)
+INLAY_COLD int inlay_devx_qp_connect(struct inlay_devx_qp *qp, const struct inlay_devx_path *path, const struct inlay_connect_record *peer)
 {
 	int err = 0;
 
@@ -534,7 +548,7 @@ INLAY_COLD int inlay_devx_qp_connect(struct inlay_devx_qp *qp, const struct inla
  */
 INLAY_COLD int inlay_devx_qp_connect_self(struct inlay_devx_qp *qp, const struct inlay_devx_path *path)
 {
-	struct inlay_devx_address mine;
+	struct inlay_connect_record mine;
 	int err = inlay_devx_qp_address(qp, path, &mine);
 
 	return err ? err : inlay_devx_qp_connect(qp, path, &mine);
