@@ -220,4 +220,10 @@ INLAY_ALWAYS void inlay_relax(void)
 #endif
 }
 
+/* log2, rounded up: 0 for 0 and 1. */
+INLAY_FN uint32_t inlay_log2_ceil(uint64_t n)
+{
+	return n < 2 ? 0 : 64 - (uint32_t)__builtin_clzll(n - 1);
+}
+
 #endif
