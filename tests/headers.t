@@ -130,7 +130,6 @@ declare -A may=(
 	[devx/ifc/mkey.h]="base.h devx/ifc/bits.h devx/ifc/cmd.h"
 	[devx/ifc/wq.h]="base.h devx/ifc/bits.h devx/ifc/cmd.h"
 	[devx/ifc/hca.h]="base.h devx/ifc/bits.h devx/ifc/cmd.h"
-	[devx/ifc/query.h]="base.h devx/ifc/bits.h devx/ifc/cmd.h"
 	[devx/ifc/object.h]="base.h devx/ifc/bits.h devx/ifc/cmd.h"
 	[devx/ifc/srq.h]="base.h devx/ifc/bits.h devx/ifc/cmd.h devx/ifc/wq.h"
 	[devx/call.h]="base.h $ifc"

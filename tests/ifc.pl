@@ -109,19 +109,18 @@ my %enum = (
 	qp_pm => 'MLX5_QP_PM_%s MLX5_QPC_PM_STATE_%s', atomic_mode => 'MLX5_QPC_ATOMIC_MODE_%s MLX5_QPC_ATOMIC_MODE_%sB',
 	cs_req => 'MLX5_QPC_CS_REQ_%sB', cs_res => 'MLX5_QPC_CS_RES_%sB', mkey_mode => 'MLX5_MKC_ACCESS_MODE_%s',
 	wq_type => 'MLX5_WQ_TYPE_%s MLX5_WQ_TYPE_%s_RQ', wq_state => 'MLX5_SQC_STATE_%s MLX5_RQC_STATE_%s MLX5_RMPC_STATE_%s',
-	cq_status => 'MLX5_CQC_STATUS_%s MLX5_CQC_STATUS_CQ_%s', obj_type => 'MLX5_OBJ_TYPE_%s', port_type => 'MLX5_CAP_PORT_TYPE_%s',
-	modify_cq_select => 'MLX5_CQ_MODIFY_%s', cap_type => 'MLX5_CAP_%s', atomic_op => 'MLX5_ATOMIC_OPS_%s',
-	ts_format => 'MLX5_TIMESTAMP_FORMAT_%s', ts_cap => 'MLX5_TIMESTAMP_FORMAT_CAP_%s', dct_state => 'MLX5_DCTC_STATE_%s',
+	cq_status => 'MLX5_CQC_STATUS_%s MLX5_CQC_STATUS_CQ_%s', obj_type => 'MLX5_OBJ_TYPE_%s',
+	modify_cq_select => 'MLX5_CQ_MODIFY_%s', cap_type => 'MLX5_CAP_%s',
+	ts_format => 'MLX5_TIMESTAMP_FORMAT_%s', dct_state => 'MLX5_DCTC_STATE_%s',
 	cqe_sz => 'MLX5_CQC_CQE_SZ_%s_BYTES', xrq_topology => 'MLX5_XRQC_TOPOLOGY_%s', xrq_offload => 'MLX5_XRQC_OFFLOAD_%s',
 	rq_type => 'MLX5_%s_RQ',
 );
 my %prefix = (cmd_op => 'CMD_OP', cmd_status => 'CMD_STATUS', event_type => 'EVENT', qp_pm => 'QP_PM', mkey_mode => 'MKEY',
-	wq_type => 'WQ', obj_type => 'OBJ', port_type => 'PORT', modify_cq_select => 'MODIFY_CQ', cap_type => 'CAP', ts_format => 'TS');
+	wq_type => 'WQ', obj_type => 'OBJ', modify_cq_select => 'MODIFY_CQ', cap_type => 'CAP', ts_format => 'TS');
 my %value = ('cap_type.EVENT' => 'DEV_EVENT',
-	'cmd_status.INTERNAL_ERR' => 'INT_ERR', 'qp_st.RAW' => 'RAW_ETHERTYPE', 'ts_cap.BOTH' => 'FREE_RUNNING_AND_REAL_TIME',
+	'cmd_status.INTERNAL_ERR' => 'INT_ERR', 'qp_st.RAW' => 'RAW_ETHERTYPE',
 	'xrq_topology.NONE' => 'NO_SPECIAL_TOPOLOGY', 'rq_type.OWN' => 'NON_ZERO', 'rq_type.SHARED' => 'SRQ', 
-	'rq_type.NONE' => 'ZERO_LEN', 'atomic_op.MASKED_CMP_SWAP' => 'EXTENDED_CMP_SWAP',
-	'atomic_op.MASKED_FETCH_ADD' => 'EXTENDED_FETCH_ADD', 'mkey_mode.KLM' => 'KLMS', 'atomic_mode.IB' => 'IB_SPEC',
+	'rq_type.NONE' => 'ZERO_LEN', 'mkey_mode.KLM' => 'KLMS', 'atomic_mode.IB' => 'IB_SPEC',
 	'modify_cq_select.OI' => 'OVERRUN');
 
 # ---- Our headers ----
@@ -199,7 +198,7 @@ my $cut = '';
 for my $file (qw(qp.h cq.h driver.h)) {
 	open my $in, '<', "$linux/linux/mlx5/$file" or die "$linux/linux/mlx5/$file: $!\n";
 	my $text = join '', <$in>;
-	my $wanted = "QP_OPTPAR|QP_ST|QP_PM|CQ_MODIFY|ATOMIC_OPS|NON_ZERO";
+	my $wanted = "QP_OPTPAR|QP_ST|QP_PM|CQ_MODIFY|NON_ZERO";
 	$cut .= "$&\n" while $text =~ /^struct mlx5_klm \{.*?^\};|^enum(?: \w+)? \{[^}]*MLX5_(?:$wanted)_.*?^\};/gms;
 }
 open my $ifc, '<', "$linux/linux/mlx5/mlx5_ifc.h" or die "$linux/linux/mlx5/mlx5_ifc.h: $!\n";

@@ -77,7 +77,7 @@ struct inlay_devx_status_ {
 };
 
 /* The last entry stands for every unknown status. */
-INLAY_COLD const struct inlay_devx_status_ *inlay_devx_status_(uint8_t status)
+INLAY_COLD const struct inlay_devx_status_ *inlay_devx_status_find_(uint8_t status)
 {
 	static const struct inlay_devx_status_ all[] = {
 		{INLAY_CMD_STATUS_OK, 0, "OK"},
@@ -108,13 +108,13 @@ INLAY_COLD const struct inlay_devx_status_ *inlay_devx_status_(uint8_t status)
 /* Returns what a status means, in words; "unknown status" for other numbers. Never NULL. */
 INLAY_COLD const char *inlay_devx_status_text(uint8_t status)
 {
-	return inlay_devx_status_(status)->text;
+	return inlay_devx_status_find_(status)->text;
 }
 
 /* Returns the negative errno of a status; 0 for 0; -EIO for an unknown one. */
 INLAY_COLD int inlay_devx_status_errno(uint8_t status)
 {
-	return inlay_devx_status_(status)->err;
+	return inlay_devx_status_find_(status)->err;
 }
 
 /* Returns the name of an enum inlay_cmd_op, without INLAY_CMD_OP_; NULL for other opcodes. */

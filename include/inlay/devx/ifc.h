@@ -13,7 +13,6 @@
 #include <inlay/devx/ifc/mkey.h>
 #include <inlay/devx/ifc/object.h>
 #include <inlay/devx/ifc/qp.h>
-#include <inlay/devx/ifc/query.h>
 #include <inlay/devx/ifc/srq.h>
 #include <inlay/devx/ifc/wq.h>
 

@@ -36,7 +36,6 @@
 #include <inlay/connect.h>
 #include <inlay/devx/call.h>
 #include <inlay/devx/ifc/qp.h>
-#include <inlay/devx/ifc/query.h>
 
 /* How this end sends, and what its peer may do. Start from inlay_devx_path_init. */
 struct inlay_devx_path {

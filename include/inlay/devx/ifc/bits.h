@@ -24,8 +24,9 @@
  * The headers beside this one list the fields that inlay and its examples use, and those that a
  * user of the same command is likely to. Reach the others with INLAY_BITS.
  *
- * Threads: pure functions of the caller's memory.
- * Source: the notation that Linux's mlx5_ifc.h and rdma-core's DEVX_SET share.
+ * Threads: pure functions of the caller's memory, here and in the headers beside this one.
+ * Sources: Linux's mlx5_ifc.h, whose notation rdma-core's DEVX_SET shares; for what it lacks,
+ * tests/ifc.t names the second source.
  */
 #ifndef INLAY_DEVX_IFC_BITS_H
 #define INLAY_DEVX_IFC_BITS_H

@@ -30,15 +30,13 @@
  *   ALLOC_PD, _TRANSPORT_DOMAIN,
  *      _XRCD, _Q_COUNTER          cmd_in              0x10    cmd_out            0x10
  *   QUERY_HCA_CAP                 cmd_in              0x10    query_hca_cap_out  0x1010  hca.h
- *   QUERY_ROCE_ADDRESS            query_roce_address_in, _out                            query.h
+ *   QUERY_ROCE_ADDRESS            ..._in              0x10    ..._out            0x30    qp.h
  *   general objects, aliases, ALLOW_OTHER_VHCA_ACCESS                                    object.h
  *
  * The kernel writes the uid of the user context, and in CREATE and MODIFY the bits that make umems
  * valid (not in the QP's transitions). It builds the inbox that destroys an object when the object
  * is created.
- *
- * Threads: pure functions of the caller's memory.
- * Sources: Linux's mlx5_ifc.h, and infiniband/hw/mlx5/devx.c for what gets through.
+ * What gets through: Linux, infiniband/hw/mlx5/devx.c.
  */
 #ifndef INLAY_DEVX_IFC_CMD_H
 #define INLAY_DEVX_IFC_CMD_H

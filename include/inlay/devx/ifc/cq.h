@@ -11,9 +11,6 @@
  * the consumer index, dword 1 the arm word. Before CREATE_CQ, set the last byte of each 64-byte
  * unit of the ring to 0xf1 (opcode invalid, hardware's owner bit) and the record to 0. The EQN
  * comes from mlx5dv_devx_query_eqn, the UAR number from mlx5dv_devx_alloc_uar.
- *
- * Threads: pure functions of the caller's memory.
- * Sources: Linux's mlx5_ifc.h; for what it lacks, tests/ifc.t names the second source.
  */
 #ifndef INLAY_DEVX_IFC_CQ_H
 #define INLAY_DEVX_IFC_CQ_H

@@ -12,9 +12,6 @@
  * The general capabilities say which other types the device has; asking for another one fails. A
  * field that is newer than the firmware reads 0: 0 means no, none, or not known. LOG_ is the
  * exponent of a power of two.
- *
- * Threads: pure functions of the caller's memory.
- * Sources: Linux's mlx5_ifc.h; for what it lacks, tests/ifc.t names the second source.
  */
 #ifndef INLAY_DEVX_IFC_HCA_H
 #define INLAY_DEVX_IFC_HCA_H
@@ -41,7 +38,6 @@ enum inlay_hca_cap_field {
 	INLAY_HCA_CAP_LOG_MAX_QP_SZ = INLAY_BITS(0x88, 8),    /* of WQEs or WQEBBs */
 	INLAY_HCA_CAP_EVENT_CAP = INLAY_BITS(0x90, 1),        /* type EVENT says which events a user may subscribe to */
 	INLAY_HCA_CAP_LOG_MAX_QP = INLAY_BITS(0x9b, 5),
-	INLAY_HCA_CAP_ECE_SUPPORT = INLAY_BITS(0xa3, 1),
 	INLAY_HCA_CAP_LOG_MAX_SRQ = INLAY_BITS(0xab, 5),
 	INLAY_HCA_CAP_LOG_MAX_CQ_SZ = INLAY_BITS(0xc8, 8),    /* of CQEs */
 	INLAY_HCA_CAP_RELAXED_ORDERING_WRITE_UMR = INLAY_BITS(0xd0, 1), /* by UMR */
@@ -60,8 +56,7 @@ enum inlay_hca_cap_field {
 	INLAY_HCA_CAP_LOG_MAX_RA_REQ_QP = INLAY_BITS(0x14a, 6), /* as requester */
 	INLAY_HCA_CAP_LOG_MAX_RA_RES_QP = INLAY_BITS(0x15a, 6), /* as responder */
 	INLAY_HCA_CAP_GID_TABLE_SIZE = INLAY_BITS(0x170, 16), /* n: 8 << n entries, up to n = 4 */
-	INLAY_HCA_CAP_MAX_QP_CNT = INLAY_BITS(0x186, 10),
-	INLAY_HCA_CAP_PORT_TYPE = INLAY_BITS(0x1b6, 2),       /* enum inlay_port_type */
+	INLAY_HCA_CAP_PORT_TYPE = INLAY_BITS(0x1b6, 2),       /* 0 InfiniBand, 1 Ethernet */
 	INLAY_HCA_CAP_NUM_PORTS = INLAY_BITS(0x1b8, 8),
 	INLAY_HCA_CAP_LOG_MAX_MSG = INLAY_BITS(0x1c3, 5),     /* of the bytes of a message: 30 */
 	INLAY_HCA_CAP_CQE_VERSION = INLAY_BITS(0x1fc, 4),     /* 1: CQEs say user_index */
@@ -97,8 +92,8 @@ enum inlay_hca_cap_field {
 	INLAY_HCA_CAP_LOG_MIN_STRIDE_SZ_RQ = INLAY_BITS(0x3ab, 5),
 	INLAY_HCA_CAP_LOG_MAX_WQ_SZ = INLAY_BITS(0x3db, 5),
 	INLAY_HCA_CAP_GENERAL_OBJ_TYPES = INLAY_BITS(0x400, 64), /* bit n: type n can be created */
-	INLAY_HCA_CAP_SQ_TS_FORMAT = INLAY_BITS(0x440, 2),    /* enum inlay_ts_cap */
-	INLAY_HCA_CAP_RQ_TS_FORMAT = INLAY_BITS(0x442, 2),    /* enum inlay_ts_cap */
+	INLAY_HCA_CAP_SQ_TS_FORMAT = INLAY_BITS(0x440, 2),    /* 0 free-running, 1 real-time, 2 both */
+	INLAY_HCA_CAP_RQ_TS_FORMAT = INLAY_BITS(0x442, 2),    /* 0 free-running, 1 real-time, 2 both */
 	INLAY_HCA_CAP_LOG_MAX_UCTX = INLAY_BITS(0x463, 5),    /* 0: no DEVX */
 	INLAY_HCA_CAP_LOG_MAX_UMEM = INLAY_BITS(0x46b, 5),
 	INLAY_HCA_CAP_LOG_UAR_PAGE_SZ = INLAY_BITS(0x490, 16), /* of the bytes, minus 12 */
@@ -119,15 +114,6 @@ enum inlay_hca_cap_field {
 };
 
 INLAY_LAYOUT(hca_cap, 0x100);
-
-enum inlay_port_type {
-	INLAY_PORT_IB = 0, INLAY_PORT_ETH = 1
-};
-
-/* The clocks that a queue's timestamps can have. */
-enum inlay_ts_cap {
-	INLAY_TS_CAP_FREE_RUNNING = 0, INLAY_TS_CAP_REAL_TIME = 1, INLAY_TS_CAP_BOTH = 2
-};
 
 /* General 2 */
 struct inlay_hca_cap_2 {
@@ -151,17 +137,12 @@ struct inlay_atomic_cap {
 
 enum inlay_atomic_cap_field {
 	INLAY_ATOMIC_CAP_ATOMIC_REQ_8B_ENDIANNESS_MODE = INLAY_BITS(0x40, 2), /* 8 bytes: 0 big-endian, 1 host order */
-	INLAY_ATOMIC_CAP_ATOMIC_OPERATIONS = INLAY_BITS(0x90, 16),            /* enum inlay_atomic_op */
-	INLAY_ATOMIC_CAP_ATOMIC_SIZE_QP = INLAY_BITS(0xb0, 16),               /* bit n: 2^n bytes */
-	INLAY_ATOMIC_CAP_ATOMIC_SIZE_DC = INLAY_BITS(0xd0, 16)                /* bit n: 2^n bytes */
+	INLAY_ATOMIC_CAP_ATOMIC_OPERATIONS = INLAY_BITS(0x90, 16), /* bit 0 CS, 1 FA, 2 masked CS, 3 masked FA */
+	INLAY_ATOMIC_CAP_ATOMIC_SIZE_QP = INLAY_BITS(0xb0, 16),    /* bit n: 2^n bytes */
+	INLAY_ATOMIC_CAP_ATOMIC_SIZE_DC = INLAY_BITS(0xd0, 16)     /* bit n: 2^n bytes */
 };
 
 INLAY_LAYOUT(atomic_cap, 0x100);
-
-enum inlay_atomic_op {
-	INLAY_ATOMIC_OP_CMP_SWAP = 1 << 0, INLAY_ATOMIC_OP_FETCH_ADD = 1 << 1, INLAY_ATOMIC_OP_MASKED_CMP_SWAP = 1 << 2,
-	INLAY_ATOMIC_OP_MASKED_FETCH_ADD = 1 << 3
-};
 
 /* RoCE */
 struct inlay_roce_cap {
@@ -171,7 +152,7 @@ struct inlay_roce_cap {
 enum inlay_roce_cap_field {
 	INLAY_ROCE_CAP_FL_RC_QP_WHEN_ROCE_DISABLED = INLAY_BITS(0x05, 1), /* force loopback of an RC QP */
 	INLAY_ROCE_CAP_FL_RC_QP_WHEN_ROCE_ENABLED = INLAY_BITS(0x06, 1),
-	INLAY_ROCE_CAP_QP_TS_FORMAT = INLAY_BITS(0x1e, 2),                /* enum inlay_ts_cap */
+	INLAY_ROCE_CAP_QP_TS_FORMAT = INLAY_BITS(0x1e, 2),                /* 0 free-running, 1 real-time, 2 both */
 	INLAY_ROCE_CAP_ROCE_VERSION = INLAY_BITS(0x98, 8),
 	INLAY_ROCE_CAP_R_ROCE_MAX_SRC_UDP_PORT = INLAY_BITS(0xc0, 16),
 	INLAY_ROCE_CAP_R_ROCE_MIN_SRC_UDP_PORT = INLAY_BITS(0xd0, 16)

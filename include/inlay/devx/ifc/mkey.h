@@ -18,9 +18,6 @@
  * the entry. translations_octword_size is the number of octwords (16 bytes) that the key can hold,
  * translations_octword_actual_size the number in the command: one per KLM or KSM, one per two pages
  * of MTT.
- *
- * Threads: pure functions of the caller's memory.
- * Sources: Linux's mlx5_ifc.h; for what it lacks, tests/ifc.t names the second source.
  */
 #ifndef INLAY_DEVX_IFC_MKEY_H
 #define INLAY_DEVX_IFC_MKEY_H

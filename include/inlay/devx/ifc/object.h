@@ -14,9 +14,6 @@
  *      mkey a PD of its own.
  *   3. The alias is good if status in the answer's body is 0. For an mkey, the local key is
  *      obj_id << 8 | a low byte of the caller's choice.
- *
- * Threads: pure functions of the caller's memory.
- * Sources: Linux's mlx5_ifc.h; for what it lacks, tests/ifc.t names the second source.
  */
 #ifndef INLAY_DEVX_IFC_OBJECT_H
 #define INLAY_DEVX_IFC_OBJECT_H

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/devx/ifc/qp.h: queue pairs: CREATE_QP, the transitions, QUERY_QP; address paths.
+ * inlay/devx/ifc/qp.h: queue pairs: CREATE_QP, the transitions, QUERY_QP; address paths; the GID
+ * table of a RoCE port: QUERY_ROCE_ADDRESS.
  *
  *   create_qp_in   cmd | opt_param_mask, ece | qpc | umem of the work queues
  *   modify_qp_in   cmd: qpn | opt_param_mask, ece | qpc | ...
@@ -30,8 +31,7 @@
  *   INIT2INIT                                                       RC: RRE RAE RWE PKEY_INDEX
  *                                                                   PRI_PORT LAG_TX_AFF
  *
- * Threads: pure functions of the caller's memory. Sources: Linux's mlx5_ifc.h, and its qp.c for the
- * table; for what they lack, tests/ifc.t names the second source.
+ * The table is from Linux, infiniband/hw/mlx5/qp.c.
  */
 #ifndef INLAY_DEVX_IFC_QP_H
 #define INLAY_DEVX_IFC_QP_H
@@ -229,5 +229,38 @@ struct inlay_query_qp_out {
 
 INLAY_LAYOUT_SIZE(query_qp_out, 0x110);
 INLAY_LAYOUT_AT(query_qp_out, qpc, 0xc0);
+
+/* An entry of a RoCE port's GID table. */
+struct inlay_query_roce_address_in {
+	struct inlay_cmd_in cmd;
+};
+
+enum inlay_query_roce_address_in_field {
+	INLAY_QUERY_ROCE_ADDRESS_IN_ROCE_ADDRESS_INDEX = INLAY_BITS(0x40, 16),
+	INLAY_QUERY_ROCE_ADDRESS_IN_VHCA_PORT_NUM = INLAY_BITS(0x5c, 4)
+};
+
+INLAY_LAYOUT(query_roce_address_in, 0x10);
+
+struct inlay_roce_addr {
+	uint8_t source_l3_address[16]; /* GID, as on the wire */
+	uint32_t dword[4];
+};
+
+enum inlay_roce_addr_field {
+	INLAY_ROCE_ADDR_SOURCE_MAC_47_32 = INLAY_BITS(0x90, 16),
+	INLAY_ROCE_ADDR_SOURCE_MAC_31_0 = INLAY_BITS(0xa0, 32)
+};
+
+INLAY_LAYOUT(roce_addr, 0x20);
+INLAY_LAYOUT_AT(roce_addr, source_l3_address, 0);
+
+struct inlay_query_roce_address_out {
+	struct inlay_cmd_out cmd;
+	struct inlay_roce_addr addr;
+};
+
+INLAY_LAYOUT_SIZE(query_roce_address_out, 0x30);
+INLAY_LAYOUT_AT(query_roce_address_out, addr, 0x80);
 
 #endif

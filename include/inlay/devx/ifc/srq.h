@@ -13,9 +13,6 @@
  *
  * DCT. One command makes it ready: no transitions, no umem, no UAR. Destroying it takes until its
  * drained event has arrived; the kernel waits for that.
- *
- * Threads: pure functions of the caller's memory.
- * Sources: Linux's mlx5_ifc.h; for what it lacks, tests/ifc.t names the second source.
  */
 #ifndef INLAY_DEVX_IFC_SRQ_H
 #define INLAY_DEVX_IFC_SRQ_H

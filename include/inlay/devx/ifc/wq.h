@@ -14,9 +14,6 @@
  *
  * A verbs SRQ is made of an RMP: QPs name it by number (rq_type SHARED) and bring their CQs. It is
  * created in state RDY. Setting lwm by MODIFY_RMP arms its limit event.
- *
- * Threads: pure functions of the caller's memory.
- * Sources: Linux's mlx5_ifc.h; for what it lacks, tests/ifc.t names the second source.
  */
 #ifndef INLAY_DEVX_IFC_WQ_H
 #define INLAY_DEVX_IFC_WQ_H
