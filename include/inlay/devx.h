@@ -38,18 +38,19 @@
  *   - A number that does not fit its field in the command is refused with -EINVAL, not cut.
  *   - Objects of verbs and of commands mix, by number, within one context: a QP made here may use a
  *     verbs CQ (polled by inlay), a verbs SRQ (inlay_srqn_from_srq) and a verbs PD, and its peer
- *     may be a verbs QP. libmlx5 can poll only the CQs of QPs that it made itself.
+ *     may be a verbs QP. libmlx5 cannot poll a CQ that a QP made here completes to.
  *   - Destroy users before what they use: QPs and DCTs; XRQs and RMPs; CQs; memory keys; the
- *     register; umems; PDs; event channels; the context. What is still in use answers -EBUSY and
- *     stays.
- *   - To the device a context that is open for commands is a user of its own: other contexts cannot
- *     use its objects.
+ *     register; umems; PDs; event channels; the context. Destroying what is in use returns -EBUSY
+ *     and changes nothing.
+ *   - Every ctx is a context from inlay_devx_open. The device treats each as a separate user: one
+ *     cannot use the objects of another.
  *   - The kernel lets through what is on its lists (devx/ifc/cmd.h) and refuses the rest with
  *     -EINVAL: destroying by number, UARs, event queues, moving a QP to SQD. Rings come from umems,
  *     never from physical addresses, and a CQ's event queue is one of the kernel's.
  *
- * Threads: any number of device commands at a time, each object in one of them; queues as queue.h
- * says. A builder that is given a register counts the queue there: one thread at a time.
+ * Threads: any number of threads send commands at a time, each object used by one of them; queues
+ * as queue.h says. Creating and destroying QPs counts them in their register: one thread at a time
+ * per register.
  */
 #ifndef INLAY_DEVX_H
 #define INLAY_DEVX_H

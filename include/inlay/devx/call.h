@@ -188,9 +188,10 @@ INLAY_COLD int inlay_devx_begin_(const void *in, size_t inlen, void *out, size_t
 }
 
 /*
- * Reads what became of a command that libmlx5 sent: for the calls on verbs objects, which inlay has
- * no form of. The kernel treats an ibv_cq as a CQ; an ibv_qp as a QP (or DCT); a plain ibv_srq as
- * an RMP, one with tag matching as an XRQ; an ibv_wq as an RQ; an ibv_rwq_ind_table as an RQT.
+ * Reports what became of a command that the caller sent through libmlx5: mlx5dv_devx_cq_query and
+ * its siblings, which act on verbs objects. The kernel treats an ibv_cq as a CQ; an ibv_qp as a QP
+ * (or DCT); a plain ibv_srq as an RMP, one with tag matching as an XRQ; an ibv_wq as an RQ; an
+ * ibv_rwq_ind_table as an RQT.
  *
  *   memset(out, 0, outlen);
  *   err = inlay_devx_result(mlx5dv_devx_cq_query(cq, in, inlen, out, outlen), in, out, &error);
@@ -208,7 +209,7 @@ INLAY_COLD int inlay_devx_result(int err, const void *in, const void *out, struc
 	int result = -err;
 
 	INLAY_CHECK(out, "no argument is NULL");
-	/* The status counts even if the call says that all is well: a create must not invent an object. */
+	/* The status counts even if the call succeeded: a create must not invent an object. */
 	if (err == EREMOTEIO || !err) {
 		result = inlay_devx_status_errno(box[0]);
 		if (err && !result)

@@ -76,8 +76,6 @@ INLAY_COLD size_t inlay_devx_cq_size(uint32_t cqes, uint32_t cqe_size)
  * Creates a CQ. Before the command is sent, the ring is filled with invalid CQEs and the record
  * zeroed.
  *
- * ctx  from inlay_devx_open
- *
  * Returns 0; -EINVAL for an impossible attribute, ring or record (devx/umem.h); -EPERM when the
  * device may not write the ring; -ENOENT for a vector that is not there; else the negative errno of
  * CREATE_CQ, with details in cq->error. On failure cq->obj is NULL.

@@ -71,7 +71,6 @@ struct inlay_devx_dct {
 /*
  * Creates a DCT.
  *
- * ctx   from inlay_devx_open
  * path  port, gid_index, access, atomic_mode, mtu, min_rnr_timer, hop_limit, tclass, flow_label,
  * sl,
  *       pkey_index, counter_set

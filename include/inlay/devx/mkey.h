@@ -114,8 +114,6 @@ INLAY_COLD int inlay_devx_mkey_send_(struct inlay_devx_mkey *key, struct ibv_con
 /*
  * Creates a key of memory in a umem.
  *
- * ctx  from inlay_devx_open
- *
  * Returns 0; -EINVAL for an impossible attribute, memory outside of its umem, or memory that does
  * not begin on a 4096-byte page (pass its page, and move attr.addr likewise); -EPERM when the key
  * grants writing and the umem does not; else the negative errno of CREATE_MKEY or, for relaxed
@@ -161,7 +159,6 @@ INLAY_COLD size_t inlay_devx_mkey_size(uint32_t n)
 /*
  * Creates a key of pieces that other keys open.
  *
- * ctx       from inlay_devx_open
  * attr      attr->memory is not used. attr->access is what this key grants; a piece's key may still
  *           refuse
  * sge, n    the pieces: address and lkey of each, and its length if log_entity is 0. Their keys are

@@ -130,7 +130,6 @@ INLAY_COLD int inlay_devx_roce_mac_(struct ibv_context *ctx, uint8_t port, uint8
  * Fills what a record says about a port: as inlay_connect_port, and on RoCE the MAC. Leaves the
  * rest alone.
  *
- * ctx        from inlay_devx_open
  * port       from 1
  * gid_index  of that port
  *

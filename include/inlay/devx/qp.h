@@ -43,9 +43,9 @@
  *   - The result of an atomic is in host byte order in memory, but big-endian in a CQE
  *     (attr.scatter_req).
  *
- * Threads: the queues as queue.h says; all else as device commands. Sources: devx/ifc/qp.h; Linux,
- * infiniband/hw/mlx5/qp.c (fields of each step); libmlx5's verbs.c (the ring); UCX's rc_ep.c
- * (atomics in a CQE).
+ * Threads: the queues as queue.h says; all else as device commands.
+ * Sources: devx/ifc/qp.h; Linux, infiniband/hw/mlx5/qp.c (fields of each step); libmlx5's verbs.c
+ * (the ring); UCX's rc_ep.c (atomics in a CQE).
  */
 #ifndef INLAY_DEVX_QP_H
 #define INLAY_DEVX_QP_H
@@ -149,8 +149,6 @@ INLAY_COLD int inlay_devx_qp_attr_ok_(const struct inlay_devx_qp_attr *attr)
 
 /*
  * Creates a QP in state RST. Zeroes the record; the ring's contents do not matter.
- *
- * ctx  from inlay_devx_open
  *
  * INLAY_DEVX_QP_NO_SEND_RECORD needs general 2's send_dbr_mode_no_dbr_int. The record is still
  * needed: inlay_sq_ring writes it, and nothing reads it.

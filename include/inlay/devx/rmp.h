@@ -109,8 +109,6 @@ INLAY_COLD int inlay_devx_shared_(struct inlay_wqc *wq, struct inlay_srq *srq, c
 /*
  * Creates an RMP. Before the command is sent, entries are linked and the record zeroed.
  *
- * ctx  from inlay_devx_open
- *
  * Returns 0; -EINVAL for an impossible attribute, ring or record (devx/umem.h); else the negative
  * errno of CREATE_RMP, with details in rmp->error. On failure rmp->obj is NULL.
  */

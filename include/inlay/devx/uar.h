@@ -15,8 +15,8 @@
  *   - No command allocates a register: libmlx5 asks the kernel for it.
  *   - The device silently drops a doorbell rung in another page than its queue was created with.
  *
- * Threads: as queue/uar.h says for the mode. Sources: mlx5dv_devx_alloc_uar(3),
- * mlx5dv_devx_query_eqn(3); libmlx5's verbs.c (registers in a page).
+ * Threads: as queue/uar.h says for the mode.
+ * Sources: mlx5dv_devx_alloc_uar(3); libmlx5's verbs.c (registers in a page).
  */
 #ifndef INLAY_DEVX_UAR_H
 #define INLAY_DEVX_UAR_H
@@ -40,7 +40,6 @@ struct inlay_devx_uar {
 /*
  * Allocates a register.
  *
- * ctx   from inlay_devx_open
  * type  MLX5DV_UAR_ALLOC_TYPE_BF: write-combining, not shared with others, for BlueFlame copies.
  *       MLX5DV_UAR_ALLOC_TYPE_NC: for doorbells only; libmlx5 44 gives all callers on a context the
  *       same one

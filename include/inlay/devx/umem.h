@@ -70,7 +70,6 @@ INLAY_COLD int inlay_devx_umem_made_(struct inlay_devx_umem *umem, struct mlx5dv
 /*
  * Registers memory.
  *
- * ctx        from inlay_devx_open
  * addr, len  the memory, of any alignment; a ring needs a page's
  * access     any of IBV_ACCESS_LOCAL_WRITE, _REMOTE_WRITE, _REMOTE_READ, _RELAXED_ORDERING; or 0.
  *            REMOTE_WRITE needs LOCAL_WRITE

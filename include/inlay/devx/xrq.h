@@ -67,8 +67,6 @@ struct inlay_devx_xrq {
  * Creates an XRQ with tag matching. Before the command is sent, entries are linked and the record
  * zeroed.
  *
- * ctx  from inlay_devx_open
- *
  * Returns 0; -EINVAL for an impossible attribute, ring or record (devx/umem.h); else the negative
  * errno of CREATE_XRQ, with details in xrq->error: a device without tag matching, or with a shorter
  * list, refuses it. On failure xrq->obj is NULL.
