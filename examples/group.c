@@ -11,7 +11,6 @@
  * A parallel program would give its own allgather, MPI's or PMIx's, and nothing else would change.
  */
 #define _GNU_SOURCE
-#include <getopt.h>
 #include "plugins/client.h"
 
 #define MAX_WORKERS 16u
@@ -41,7 +40,7 @@ static struct {
 
 static uint64_t deadline(void)
 {
-	return meet_now() + client.timeout * 1000000000ull;
+	return now_ns() + client.timeout * 1000000000ull;
 }
 
 static int gather_all(const void *from, void *to, size_t bytes, void *context, void **request)
@@ -50,7 +49,7 @@ static int gather_all(const void *from, void *to, size_t bytes, void *context, v
 	gather.to = to;
 	gather.left = bytes * opt.workers;
 	*request = &gather;
-	return meet_move(gather.fd, 1, (void *)(uintptr_t)from, bytes, deadline());
+	return socket_move(gather.fd, 1, (void *)(uintptr_t)from, bytes, deadline());
 }
 
 static int gathered(void *request)
@@ -76,7 +75,7 @@ static void barrier(void)
 
 	while (!err && (err = gathered(request)) == -EINPROGRESS) {
 		client_progress();
-		err = meet_now() > end ? -ETIMEDOUT : 0;
+		err = now_ns() > end ? -ETIMEDOUT : 0;
 	}
 	need(err, "a barrier");
 }
@@ -88,9 +87,9 @@ static void hand_round(const int *fds, size_t bytes)
 	uint32_t i;
 
 	for (i = 0; i < opt.workers; i++)
-		need(meet_move(fds[i], 0, all + i * bytes, bytes, deadline()), "hearing a member");
+		need(socket_move(fds[i], 0, all + i * bytes, bytes, deadline()), "hearing a member");
 	for (i = 0; i < opt.workers; i++)
-		need(meet_move(fds[i], 1, all, bytes * opt.workers, deadline()), "telling a member");
+		need(socket_move(fds[i], 1, all, bytes * opt.workers, deadline()), "telling a member");
 }
 
 /* ---- A member ---- */
@@ -164,10 +163,10 @@ static void member(uint32_t index)
 
 	atexit(client_tidy);
 	client_spawn(opt.device, file, sizeof(file));
-	client.pd = open_device(opt.device);
+	client.pd = open_pd(opt.device);
 	client_connect(file, 1);
 	introduce(index);
-	while ((err = inlay_worker_group_progress(&group)) == -EINPROGRESS && meet_now() < end)
+	while ((err = inlay_worker_group_progress(&group)) == -EINPROGRESS && now_ns() < end)
 		client_progress();
 	need(err, "the exchange");
 	mapped = look_up(left, right);
@@ -188,31 +187,11 @@ static void member(uint32_t index)
 
 /* ---- All of them ---- */
 
-static void parse(int argc, char **argv)
-{
-	static const struct option options[] = {
-		{"workers", 1, NULL, 'n'}, {"device", 1, NULL, 'd'}, {"timeout", 1, NULL, 't'}, {"help", 0, NULL, 'h'}, {NULL, 0, NULL, 0}};
-	int c;
-
-	opterr = 0;
-	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1)
-		switch (c) {
-		case 'n': opt.workers = number("workers", optarg, 2, MAX_WORKERS); break;
-		case 'd': opt.device = optarg; break;
-		case 't': client.timeout = number("timeout", optarg, 1, 600); break;
-		case 'h':
-			printf("usage: group [OPTION]...\n\n"
-			       "Workers that put into each other's memory, around a ring.\n\n"
-			       "  --workers N     2 to %u: 3\n"
-			       "  --device NAME   mlx5 device; the first one if not given\n"
-			       "  --timeout S     that anything may take, 1 to 600: 30\n"
-			       "  --help          this text\n", MAX_WORKERS);
-			exit(0);
-		default: die("no such option, or without its argument: %s (try --help)", argv[optind - 1]);
-		}
-	if (optind != argc)
-		die("no arguments are wanted (try --help)");
-}
+static const struct option_of options[] = {
+	{"workers", "N", "2 to 16 (3)", .number = &opt.workers, .min = 2, .max = MAX_WORKERS},
+	{"device", "NAME", "mlx5 device (the first one)", .string = &opt.device},
+	{"timeout", "S", "seconds that anything may take (30)", .number = &client.timeout, .min = 1, .max = 600},
+	{NULL, NULL, NULL, NULL, NULL, 0, 0, NULL}};
 
 static int fds[MAX_WORKERS];           /* to the members */
 static uint32_t members;
@@ -231,7 +210,8 @@ int main(int argc, char **argv)
 	int pair[2], status, bad = 0;
 	uint32_t i, k;
 
-	parse(argc, argv);
+	if (arguments(argc, argv, "Workers that put into each other's memory, around a ring.", "", options))
+		wrong("no arguments are wanted (try --help)");
 	segment = memory(SEGMENT);
 	for (i = 0; i < opt.workers; i++) {
 		if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair))

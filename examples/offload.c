@@ -11,9 +11,8 @@
  * Every byte is looked at, beside the clock.
  */
 #define _GNU_SOURCE
-#include <dlfcn.h>
-#include <getopt.h>
 #include <inlay/inlay.h>
+#include "common/figures.h"
 #include "plugins/client.h"
 #include "plugins/echo.h"
 
@@ -140,13 +139,6 @@ static void verify(enum kind kind, uint64_t i, struct inlay_task **t, uint32_t c
 	}
 }
 
-static int by_time(const void *a, const void *b)
-{
-	const uint64_t *x = a, *y = b;
-
-	return *x < *y ? -1 : *x > *y;
-}
-
 /*
  * opt.iters operations, `batch` at a time, which are waited for before the next ones. Returns operations per second, by the median of
  * batches; their times are in `times`, sorted.
@@ -159,7 +151,7 @@ static double run(enum kind kind, uint32_t batch, int one_doorbell)
 	for (n = 0; next < opt.iters; n++) {
 		for (i = 0; i < batch; i++)
 			commands = build(kind, next + i, tasks + 2 * (size_t)i);
-		from = meet_now();
+		from = now_ns();
 		for (i = 0; i < batch * commands; i++) {
 			struct inlay_task *t = tasks[2 * (i / commands) + i % commands];
 
@@ -169,26 +161,23 @@ static double run(enum kind kind, uint32_t batch, int one_doorbell)
 		for (i = 0; i < batch; i++)
 			for (uint32_t k = 0; k < commands; k++)
 				client_wait(tasks[2 * i + k]);
-		times[n] = meet_now() - from;
+		times[n] = now_ns() - from;
 		for (i = 0; i < batch; i++)
 			verify(kind, next + i, tasks + 2 * (size_t)i, commands);
 		next += batch;
 		finished += (uint64_t)batch * commands;
 	}
-	qsort(times, n, sizeof(*times), by_time);
+	qsort(times, n, sizeof(*times), figures_order);
 	return batch * 1e9 / (double)times[n / 2];
-}
-
-static double percentile(double part)
-{
-	return (double)times[(size_t)(part * (opt.iters - 1))] / 1000;
 }
 
 static void row(const char *name, enum kind kind)
 {
 	double single = run(kind, 1, 1), each, one;
 
-	printf("%-9s %9.0f %8.1f %8.1f %8.1f", name, single, percentile(.5), percentile(.99), percentile(.999));
+	printf("%-9s %9.0f", name, single);
+	for (int k = 1; k < 4; k++) /* the median, 99 %, 99.9 % */
+		printf(" %8.1f", (double)figures_percentile(times, opt.iters, figures_parts[k].part) / 1000);
 	each = run(kind, opt.window, 0);
 	one = run(kind, opt.window, 1);
 	printf(" %12.0f %12.0f %8.2fx\n", each, one, one / each);
@@ -265,29 +254,29 @@ static void overlap(void)
 		inlay_task_set_plugin(tasks[i], client.rdma);
 		need(inlay_task_set_payload(tasks[i], bufs[i]), "a payload");
 	}
-	start = meet_now();
+	start = now_ns();
 	put_large(bufs, 0);
 	for (i = 0; i < LARGE_PUTS; i++)
 		client_wait(tasks[i]);
-	alone = meet_now() - start;
+	alone = now_ns() - start;
 	verify_large(0);
 
-	start = meet_now();
-	for (slices = 0; meet_now() - start < alone; slices++)
+	start = now_ns();
+	for (slices = 0; now_ns() - start < alone; slices++)
 		compute();
-	work = meet_now() - start;
+	work = now_ns() - start;
 
-	start = meet_now();
+	start = now_ns();
 	put_large(bufs, 100);
 	while (done < slices || pending()) {
 		if (done < slices)
 			compute();
 		done += done < slices;
 		client_progress();
-		if (meet_now() - start > client.timeout * 1000000000ull)
+		if (now_ns() - start > client.timeout * 1000000000ull)
 			die("no answer within %u s", client.timeout);
 	}
-	both = meet_now() - start;
+	both = now_ns() - start;
 	verify_large(100);
 	printf("overlap: %u puts of %u bytes take %.0f us, computing %.0f us, both at once %.0f us\n", LARGE_PUTS, LARGE,
 	       (double)alone / 1e3, (double)work / 1e3, (double)both / 1e3);
@@ -352,60 +341,32 @@ static void odds(void)
  * Arguments
  */
 
-static void usage(void)
-{
-	printf("usage: offload [OPTION]...\n\n"
-	       "Gives commands to a worker, and tells how many a second.\n\n"
-	       "  --worker FILE   the worker whose address file this is; one is started when it is not given\n"
-	       "  --device NAME   mlx5 device; the first one if not given\n"
-	       "  --iters N       operations of each kind, 1 to 10000000: 2000\n"
-	       "  --size BYTES    of each, 1 to %u: 32\n"
-	       "  --window N      in flight, 1 to %u: %u\n"
-	       "  --timeout S     without an answer, 1 to 600: 30\n"
-	       "  --help          this text\n", MAX_SIZE, MAX_WINDOW, MAX_WINDOW);
-}
-
-static void parse(int argc, char **argv)
-{
-	static const struct option options[] = {{"worker", 1, NULL, 'f'}, {"device", 1, NULL, 'd'}, {"iters", 1, NULL, 'n'},
-						{"size", 1, NULL, 's'}, {"window", 1, NULL, 'w'}, {"timeout", 1, NULL, 't'},
-						{"help", 0, NULL, 'h'}, {NULL, 0, NULL, 0}};
-	int c;
-
-	opterr = 0;
-	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1)
-		switch (c) {
-		case 'f': opt.file = optarg; break;
-		case 'd': opt.device = optarg; break;
-		case 'n': opt.iters = number("iters", optarg, 1, 10000000); break;
-		case 's': opt.size = number("size", optarg, 1, MAX_SIZE); break;
-		case 'w': opt.window = number("window", optarg, 1, MAX_WINDOW); break;
-		case 't': client.timeout = number("timeout", optarg, 1, 600); break;
-		case 'h':
-			usage();
-			exit(0);
-		default: die("no such option, or without its argument: %s (try --help)", argv[optind - 1]);
-		}
-	if (optind != argc)
-		die("no arguments are wanted (try --help)");
-}
+static const struct option_of options[] = {
+	{"worker", "FILE", "the worker's address file; without it, one is started", .string = &opt.file},
+	{"device", "NAME", "mlx5 device (the first one)", .string = &opt.device},
+	{"iters", "N", "operations of each kind (2000)", .number = &opt.iters, .min = 1, .max = 10000000},
+	{"size", "BYTES", "of each, up to 4000 (32)", .number = &opt.size, .min = 1, .max = MAX_SIZE},
+	{"window", "N", "in flight, up to 16 (16)", .number = &opt.window, .min = 1, .max = MAX_WINDOW},
+	{"timeout", "S", "seconds without an answer (30)", .number = &client.timeout, .min = 1, .max = 600},
+	{NULL, NULL, NULL, NULL, NULL, 0, 0, NULL}};
 
 int main(int argc, char **argv)
 {
 	char file[80];
 
-	parse(argc, argv);
+	if (arguments(argc, argv, "Gives commands to a worker, and tells how many a second.", "", options))
+		wrong("no arguments are wanted (try --help)");
 	atexit(client_tidy);
 	times = malloc(sizeof(*times) * opt.iters);
 	if (!times)
 		die("no memory");
 	if (!opt.file)
 		client_spawn(opt.device, file, sizeof(file));
-	client.pd = open_device(opt.device);
+	client.pd = open_pd(opt.device);
 	client_connect(opt.file ? opt.file : file, LARGE_PUTS);
 	echo_id = client_plugin("echo");
 	prepare();
-	if (dlsym(RTLD_DEFAULT, "softdev_manual"))
+	if (on_softdev())
 		printf("The software device: the times are those of a program, not of a network\n");
 	printf("%u bytes; one at a time: operations/s and us; %u at a time: operations/s, a doorbell for each command, and one for all\n\n"
 	       "%-9s %9s %8s %8s %8s %12s %12s %9s\n",

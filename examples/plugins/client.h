@@ -18,8 +18,8 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <inlay/inlay.h>
+#include "../common/program.h"
 #include "meet.h"
-#include "program.h"
 #include "rdma.h"
 
 extern char **environ;
@@ -57,7 +57,7 @@ static inline void client_spawn(const char *device, char *file, size_t bytes)
 {
 	char path[4096], *args[] = {path, "--idle", "30", file, device ? "--device" : NULL, (char *)(uintptr_t)device, NULL};
 	ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 8);
-	uint64_t until = meet_now() + client.timeout * 1000000000ull;
+	uint64_t until = now_ns() + client.timeout * 1000000000ull;
 	int err;
 
 	if (n <= 0)
@@ -80,7 +80,7 @@ static inline void client_spawn(const char *device, char *file, size_t bytes)
 			client.child = 0;
 			die("the worker has not started");
 		}
-		if (meet_now() > until)
+		if (now_ns() > until)
 			die("the worker is not there within %u s", client.timeout);
 		usleep(2000);
 	}
@@ -89,14 +89,14 @@ static inline void client_spawn(const char *device, char *file, size_t bytes)
 /* The worker that was started here ends when it is told to. */
 static inline void client_end(void)
 {
-	uint64_t until = meet_now() + client.timeout * 1000000000ull;
+	uint64_t until = now_ns() + client.timeout * 1000000000ull;
 	int status = 0;
 
 	if (!client.child)
 		return;
 	kill(client.child, SIGTERM);
 	while (waitpid(client.child, &status, WNOHANG) != client.child) {
-		if (meet_now() > until)
+		if (now_ns() > until)
 			die("the worker does not end");
 		usleep(1000);
 	}
@@ -135,7 +135,7 @@ static inline void client_connect(const char *file, uint32_t windows)
 static inline void client_disconnect(void)
 {
 	inlay_task_host_stop(&client.host);
-	inlay_task_host_progress(&client.host, meet_now(), 64);
+	inlay_task_host_progress(&client.host, now_ns(), 64);
 	need(inlay_task_host_destroy(&client.host), "the host's end");
 	close(client.fd);
 	client_end();
@@ -145,7 +145,7 @@ static inline void client_disconnect(void)
 
 static inline void client_progress(void)
 {
-	if (!inlay_task_host_progress(&client.host, meet_now(), 64))
+	if (!inlay_task_host_progress(&client.host, now_ns(), 64))
 		sched_yield();
 	if (inlay_task_host_broken(&client.host))
 		die("the connection to the worker has broken: %s", strerror(-inlay_task_host_broken(&client.host)));
@@ -153,11 +153,11 @@ static inline void client_progress(void)
 
 static inline void client_wait(const struct inlay_task *t)
 {
-	uint64_t until = meet_now() + client.timeout * 1000000000ull;
+	uint64_t until = now_ns() + client.timeout * 1000000000ull;
 
 	while (inlay_task_status(t) == -EINPROGRESS) {
 		client_progress();
-		if (meet_now() > until)
+		if (now_ns() > until)
 			die("no answer within %u s", client.timeout);
 	}
 }

@@ -21,15 +21,9 @@
 #define PLUGINS_MEET_H
 
 #include <arpa/inet.h>
-#include <errno.h>
-#include <poll.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
-#include <unistd.h>
 #include <inlay/task.h>
+#include "../common/socket.h"
 
 #define MEET_GREETING (32u + INLAY_TASK_ADDRESS)
 #define MEET_WELCOME (20u + INLAY_TASK_ADDRESS)
@@ -47,14 +41,6 @@ struct meet_place {
 	char kind[8], where[108], port[8];
 	uint8_t token[MEET_TOKEN];
 };
-
-static inline uint64_t meet_now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 static inline void meet_greeting_write(uint8_t *at, const uint8_t *token, const uint8_t *address)
 {
@@ -149,29 +135,6 @@ static inline const char *meet_why(int err)
 	}
 }
 
-/* Sends or receives all of it until `end`. 0 or a negative errno; -ECONNRESET when the other side has closed. */
-static inline int meet_move(int fd, int out, void *buf, size_t len, uint64_t end)
-{
-	uint8_t *at = (uint8_t *)buf;
-
-	while (len) {
-		struct pollfd p = {fd, (short)(out ? POLLOUT : POLLIN), 0};
-		uint64_t now = meet_now();
-		ssize_t n;
-
-		if (now >= end || poll(&p, 1, (int)((end - now) / 1000000) + 1) == 0)
-			return -ETIMEDOUT;
-		n = out ? send(fd, at, len, MSG_NOSIGNAL | MSG_DONTWAIT) : recv(fd, at, len, MSG_DONTWAIT);
-		if (n < 0 && (errno == EAGAIN || errno == EINTR))
-			continue;
-		if (n <= 0)
-			return n ? -errno : -ECONNRESET;
-		at += n;
-		len -= (size_t)n;
-	}
-	return 0;
-}
-
 /* A socket connected to that place, or a negative errno. */
 static inline int meet_connect(const struct meet_place *p)
 {
@@ -201,20 +164,20 @@ static inline int meet_connect(const struct meet_place *p)
 static inline int meet_worker(const struct meet_place *p, struct inlay_task_host *host, struct meet_plugin *plugins, uint32_t *num)
 {
 	uint8_t greeting[MEET_GREETING], welcome[MEET_WELCOME], entry[MEET_ENTRY], address[INLAY_TASK_ADDRESS];
-	uint64_t end = meet_now() + 20000000000u;
+	uint64_t end = now_ns() + 20000000000u;
 	int fd = meet_connect(p), err, n = 0;
 
 	if (fd < 0)
 		return fd;
 	inlay_task_host_address(host, address);
 	meet_greeting_write(greeting, p->token, address);
-	err = meet_move(fd, 1, greeting, sizeof(greeting), end);
+	err = socket_move(fd, 1, greeting, sizeof(greeting), end);
 	if (!err)
-		err = meet_move(fd, 0, welcome, sizeof(welcome), end);
+		err = socket_move(fd, 0, welcome, sizeof(welcome), end);
 	if (!err)
 		err = n = meet_welcome_read(welcome);
 	for (*num = 0; err >= 0 && *num < (uint32_t)n; ++*num) {
-		err = meet_move(fd, 0, entry, sizeof(entry), end);
+		err = socket_move(fd, 0, entry, sizeof(entry), end);
 		if (!err)
 			meet_entry_read(entry, &plugins[*num]);
 	}
