@@ -212,6 +212,7 @@ int main(int argc, char **argv)
 
 	if (arguments(argc, argv, "Workers that put into each other's memory, around a ring.", "", options))
 		wrong("no arguments are wanted (try --help)");
+	need_device(opt.device);
 	segment = memory(SEGMENT);
 	for (i = 0; i < opt.workers; i++) {
 		if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair))

@@ -356,6 +356,7 @@ int main(int argc, char **argv)
 
 	if (arguments(argc, argv, "Gives commands to a worker, and tells how many a second.", "", options))
 		wrong("no arguments are wanted (try --help)");
+	need_device(opt.device);
 	atexit(client_tidy);
 	times = malloc(sizeof(*times) * opt.iters);
 	if (!times)

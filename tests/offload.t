@@ -98,9 +98,8 @@ for workers in 2 3; do
 		[ "$(grep -c 'every byte verified' "$dir/out")" = $workers ]
 	result $? "$workers workers put into each other's segments"
 done
-group --device nothing_7 >"$dir/out" 2>&1
-[ $? = 1 ] && grep -q 'no mlx5 device named nothing_7' "$dir/out"
-result $? "group: no such device"
+refused "group: no such device" "no mlx5 device named nothing_7" group --device nothing_7
+refused "offload: no such device" "no mlx5 device named nothing_7" offload --device nothing_7
 misused "group: one worker" "number from 2" group --workers 1
 
 # ---- arguments ----

@@ -162,20 +162,31 @@ static inline int arguments(int argc, char **argv, const char *about, const char
 
 /* ---- The device ---- */
 
-/* The mlx5 device of this name; NULL: the first one. */
+/* The mlx5 device of this name in a list; NULL: the first one. Ends the program if there is none. */
+static inline struct ibv_device *find_device(struct ibv_device **list, const char *name)
+{
+	for (; list && *list; list++)
+		if (mlx5dv_is_supported(*list) && (!name || !strcmp(name, ibv_get_device_name(*list))))
+			return *list;
+	if (name)
+		die("no mlx5 device named %s (ibv_devices lists what there is)", name);
+	die("no mlx5 device (tests/softdev/run starts a program on the software one)");
+}
+
+/* Before other processes are started, so that it is said once. */
+static inline void need_device(const char *name)
+{
+	struct ibv_device **list = ibv_get_device_list(NULL);
+
+	find_device(list, name);
+	ibv_free_device_list(list);
+}
+
 static inline struct ibv_context *open_device(const char *name)
 {
-	struct ibv_device **list = ibv_get_device_list(NULL), *device = NULL;
-	struct ibv_context *ctx;
+	struct ibv_device **list = ibv_get_device_list(NULL), *device = find_device(list, name);
+	struct ibv_context *ctx = ibv_open_device(device);
 
-	for (int i = 0; list && list[i] && !device; i++)
-		if (mlx5dv_is_supported(list[i]) && (!name || !strcmp(name, ibv_get_device_name(list[i]))))
-			device = list[i];
-	if (!device && name)
-		die("no mlx5 device named %s (ibv_devices lists what there is)", name);
-	if (!device)
-		die("no mlx5 device (tests/softdev/run starts a program on the software one)");
-	ctx = ibv_open_device(device);
 	if (!ctx)
 		die("%s: cannot open: %s", ibv_get_device_name(device), strerror(errno));
 	ibv_free_device_list(list);
