@@ -156,7 +156,7 @@ static bool arrive(void)
 		return false;
 	memset(&found, 0, sizeof(found));
 	matched = inlay_tag_rx_arrive(&w.rx, w.message[m].tag, m, w.hardware, &found);
-	if (matched == -ENOSPC) {
+	if (matched == -EAGAIN) {
 		assert_int_equal(inlay_match_room(&w.match), 0);
 		seen.full_table++;
 		return false;
@@ -361,7 +361,7 @@ static void post_one(uint64_t tag, uint64_t mask, bool eligible)
 		memset(buffer_of(r), 0xdd, 16);
 	}
 	status = inlay_tag_rx_post(&w.rx, tag, mask, eligible ? &sge : NULL, w.receives + 1, &found);
-	if (status == -ENOSPC) {
+	if (status == -EAGAIN) {
 		assert_int_equal(inlay_match_room(&w.match), 0);
 		seen.full_table++;
 		return;
@@ -521,7 +521,7 @@ static void world(bool hardware, uint32_t eligible, uint32_t ops)
 	w.spares = BUFFERS;
 	w.table = aligned_alloc(64, inlay_match_size(64));
 	assert_non_null(w.table);
-	must(inlay_match_init(&w.match, w.table, inlay_match_size(64), 64, rnd()));
+	must(inlay_match_init(&w.match, w.table, inlay_match_size(64), 64, 0, rnd()));
 	if (hardware) {
 		rig_empty(NULL);
 		memset(&how, 0, sizeof(how));

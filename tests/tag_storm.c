@@ -103,7 +103,7 @@ static void open_all(void)
 	hear(&ready, 1);
 	s.table = aligned_alloc(64, inlay_match_size(131072));
 	assert_non_null(s.table);
-	must(inlay_match_init(&s.match, s.table, inlay_match_size(131072), 131072, rnd()));
+	must(inlay_match_init(&s.match, s.table, inlay_match_size(131072), 131072, 0, rnd()));
 	must(inlay_tag_rx_init(&s.rx, s.of_entries, &s.match, &s.t.list, 0));
 	s.buffers = (uint8_t *)pages(BUFFERS * BUFFER);
 	s.mr = ibv_reg_mr(dev.pd, s.buffers, BUFFERS * BUFFER, ALL_ACCESS);

@@ -395,7 +395,7 @@ static inline struct rdma_host *rdma_host_create(const struct rdma *p)
 	memset(h, 0, sizeof(*h));
 	h->match_memory = aligned_alloc(INLAY_CACHE_LINE, size);
 	timespec_get(&t, TIME_UTC);
-	if (!h->match_memory || inlay_match_init(&h->match, h->match_memory, size, RDMA_ENTRIES, (uint64_t)t.tv_nsec * 2654435761u)) {
+	if (!h->match_memory || inlay_match_init(&h->match, h->match_memory, size, RDMA_ENTRIES, 0, (uint64_t)t.tv_nsec * 2654435761u)) {
 		free(h->match_memory);
 		free(h);
 		return NULL;

@@ -265,7 +265,7 @@ static void open_side(struct side *s, const char *name, int software, uint32_t l
 	/* A seed that nobody else knows: nobody can choose tags that meet in the table */
 	s->table = aligned_alloc(64, (inlay_match_size(256) + 63) & ~(size_t)63);
 	must(s->table && getrandom(&seed, sizeof(seed), 0) == sizeof(seed), "memory for the table");
-	must(!inlay_match_init(&s->match, s->table, inlay_match_size(256), 256, seed), "the table");
+	must(!inlay_match_init(&s->match, s->table, inlay_match_size(256), 256, 0, seed), "the table");
 	must(!inlay_tag_rx_init(&s->rx, s->rx_memory, &s->match, s->nic ? &s->list : NULL, OFFLOAD_MIN), "table and list together");
 	for (uint32_t b = 0; b < BOUNCES; b++)
 		if (b < ENTRIES - 1)

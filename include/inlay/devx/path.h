@@ -79,6 +79,7 @@ struct inlay_devx_path {
  */
 INLAY_COLD void inlay_devx_path_init(struct inlay_devx_path *path)
 {
+	INLAY_CHECK(path, "no argument is NULL");
 	__builtin_memset(path, 0, sizeof(*path));
 	path->port = 1;
 	path->hop_limit = 64;
@@ -101,6 +102,7 @@ INLAY_COLD void inlay_devx_path_init(struct inlay_devx_path *path)
  */
 INLAY_COLD int inlay_devx_path_ok(const struct inlay_devx_path *path, int ethernet)
 {
+	INLAY_CHECK(path, "no argument is NULL");
 	return path->mtu <= IBV_MTU_4096 && path->sl < (ethernet ? 8 : 16) && path->src_path_bits < 128 && path->timeout < 32 &&
 	       path->retry_count < 8 && path->rnr_retry < 8 && path->min_rnr_timer < 32 && path->rd_atomic <= 128 &&
 	       path->dest_rd_atomic <= 128 && path->atomic_mode < 16 && !(path->flow_label >> 20) &&
@@ -129,6 +131,7 @@ INLAY_COLD int inlay_devx_roce_mac(uint8_t *mac, struct ibv_context *ctx, uint8_
 	uint32_t high, low;
 	int err;
 
+	INLAY_CHECK(mac && ctx, "no argument is NULL");
 	__builtin_memset(&in, 0, sizeof(in));
 	inlay_cmd_in_set(&in.cmd, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_QUERY_ROCE_ADDRESS);
 	inlay_query_roce_address_in_set(&in, INLAY_QUERY_ROCE_ADDRESS_IN_ROCE_ADDRESS_INDEX, gid_index);
@@ -157,8 +160,10 @@ INLAY_COLD int inlay_devx_roce_mac(uint8_t *mac, struct ibv_context *ctx, uint8_
 INLAY_COLD int inlay_devx_port_address(struct inlay_connect_record *r, struct ibv_context *ctx, uint8_t port,
 				       uint8_t gid_index)
 {
-	int err = inlay_connect_port(r, ctx, port, gid_index, NULL);
+	int err;
 
+	INLAY_CHECK(r && ctx, "no argument is NULL");
+	err = inlay_connect_port(r, ctx, port, gid_index, NULL);
 	__builtin_memset(r->mac, 0, sizeof(r->mac));
 	return err || r->link == INLAY_CONNECT_IB ? err : inlay_devx_roce_mac(r->mac, ctx, port, gid_index);
 }
@@ -181,6 +186,7 @@ INLAY_COLD int inlay_devx_address_resolve(struct inlay_connect_record *peer, str
 	struct ibv_ah *ah;
 	int err;
 
+	INLAY_CHECK(peer && pd && path, "no argument is NULL");
 	if (peer->link == INLAY_CONNECT_IB)
 		return 0;
 	__builtin_memset(&attr, 0, sizeof(attr));

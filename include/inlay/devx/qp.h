@@ -72,7 +72,7 @@ struct inlay_devx_qp_attr {
 	struct inlay_devx_place record;    /* 8 bytes: receive word, send word */
 	struct inlay_devx_uar *uar;        /* the send queue's register; without a send queue it may be NULL */
 	uint32_t type;                     /* enum inlay_qp_st: RC (0), UC, UD, DCI */
-	uint32_t pdn;
+	uint32_t pdn;                      /* it, the CQNs and srqn: 24 bits */
 	uint32_t send_cqn, recv_cqn;       /* both CQs must be there, even when one side is not used */
 	uint32_t sq_bbs;                   /* WQEBBs of the send queue, a power of two, 1 .. 32768; 0: no send queue */
 	uint32_t max_ds;                   /* longest WQE in 16-byte units, 1 .. 63, and no more than info.h's max_wqe_sq; 0: 63 */
@@ -131,7 +131,7 @@ INLAY_COLD int inlay_devx_qp_attr_ok(const struct inlay_devx_qp_attr *attr)
 
 	if (attr->type != INLAY_QP_ST_RC && attr->type != INLAY_QP_ST_UC && attr->type != INLAY_QP_ST_UD && attr->type != INLAY_QP_ST_DCI)
 		return 0;
-	if (attr->flags & ~all || attr->user_index >> 24 || attr->max_ds > INLAY_MAX_DS)
+	if (attr->flags & ~all || (attr->user_index | attr->pdn | attr->send_cqn | attr->recv_cqn | attr->srqn) >> 24 || attr->max_ds > INLAY_MAX_DS)
 		return 0;
 	if ((attr->sq_bbs || attr->rq_wqes) && !inlay_devx_qp_size(attr->sq_bbs, attr->rq_wqes, attr->rq_stride))
 		return 0;
@@ -160,7 +160,7 @@ INLAY_COLD int inlay_devx_qp_attr_ok(const struct inlay_devx_qp_attr *attr)
  */
 INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context *ctx, const struct inlay_devx_qp_attr *attr)
 {
-	size_t bytes = inlay_devx_qp_size(attr->sq_bbs, attr->rq_wqes, attr->rq_stride), rq_bytes = (size_t)attr->rq_wqes * attr->rq_stride;
+	size_t bytes, rq_bytes;
 	struct inlay_create_qp_in in;
 	struct ibv_device_attr device;
 	struct inlay_cmd_out out;
@@ -169,7 +169,10 @@ INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context
 	uint8_t *ring;
 	int err;
 
+	INLAY_CHECK(qp && ctx && attr, "no argument is NULL");
 	__builtin_memset(qp, 0, sizeof(*qp));
+	bytes = inlay_devx_qp_size(attr->sq_bbs, attr->rq_wqes, attr->rq_stride);
+	rq_bytes = (size_t)attr->rq_wqes * attr->rq_stride;
 	if (!inlay_devx_qp_attr_ok(attr) || !attr->ring.umem || !attr->ring.umem->umem)
 		return -EINVAL;
 	ring = bytes ? inlay_devx_ring_at(attr->ring, bytes) : NULL;
@@ -267,8 +270,10 @@ INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context
  */
 INLAY_COLD int inlay_devx_qp_destroy(struct inlay_devx_qp *qp)
 {
-	int err = qp->obj ? inlay_devx_destroy(qp->obj) : 0;
+	int err;
 
+	INLAY_CHECK(qp, "no argument is NULL");
+	err = qp->obj ? inlay_devx_destroy(qp->obj) : 0;
 	if (err)
 		return err;
 	qp->obj = NULL;
@@ -286,6 +291,7 @@ INLAY_COLD int inlay_devx_qp_query(struct inlay_devx_qp *qp, struct inlay_query_
 {
 	struct inlay_cmd_in in;
 
+	INLAY_CHECK(qp && out, "no argument is NULL");
 	if (!qp->obj)
 		return -EINVAL;
 	__builtin_memset(&in, 0, sizeof(in));
@@ -319,6 +325,7 @@ INLAY_COLD int inlay_devx_qp_away(struct inlay_devx_qp *qp, uint32_t opcode, uin
 	struct inlay_cmd_in in;
 	int err;
 
+	INLAY_CHECK(qp, "no argument is NULL");
 	if (!qp->obj)
 		return -EINVAL;
 	__builtin_memset(&in, 0, sizeof(in));
@@ -369,6 +376,7 @@ INLAY_COLD int inlay_devx_qp_to_init(struct inlay_devx_qp *qp, const struct inla
 	struct ibv_port_attr port;
 	int err;
 
+	INLAY_CHECK(qp && path, "no argument is NULL");
 	if (!qp->obj)
 		return -EINVAL;
 	__builtin_memset(&port, 0, sizeof(port));
@@ -410,10 +418,14 @@ INLAY_COLD int inlay_devx_qp_to_init(struct inlay_devx_qp *qp, const struct inla
 INLAY_COLD int inlay_devx_qp_to_rtr(struct inlay_devx_qp *qp, const struct inlay_devx_path *path, const struct inlay_connect_record *peer)
 {
 	static const uint8_t none[6] = {0, 0, 0, 0, 0, 0};
-	int connected = qp->type == INLAY_QP_ST_RC || qp->type == INLAY_QP_ST_UC;
-	uint32_t link = qp->ethernet ? INLAY_CONNECT_ROCE_V2 : INLAY_CONNECT_IB, mtu = path->mtu ? path->mtu : qp->mtu;
 	struct inlay_modify_qp_in in;
+	uint32_t link, mtu;
+	int connected;
 
+	INLAY_CHECK(qp && path, "no argument is NULL");
+	connected = qp->type == INLAY_QP_ST_RC || qp->type == INLAY_QP_ST_UC;
+	link = qp->ethernet ? INLAY_CONNECT_ROCE_V2 : INLAY_CONNECT_IB;
+	mtu = path->mtu ? path->mtu : qp->mtu;
 	if (!qp->obj || connected != (peer != NULL) || !inlay_devx_path_ok(path, qp->ethernet))
 		return -EINVAL;
 	if (peer) {
@@ -460,6 +472,7 @@ INLAY_COLD int inlay_devx_qp_to_rts(struct inlay_devx_qp *qp, const struct inlay
 {
 	struct inlay_modify_qp_in in;
 
+	INLAY_CHECK(qp && path, "no argument is NULL");
 	if (!inlay_devx_path_ok(path, qp->ethernet))
 		return -EINVAL;
 	__builtin_memset(&in, 0, sizeof(in));
@@ -487,6 +500,7 @@ INLAY_COLD int inlay_devx_qp_address(const struct inlay_devx_qp *qp, const struc
 {
 	int err;
 
+	INLAY_CHECK(qp && path && mine, "no argument is NULL");
 	if (!qp->obj)
 		return -EINVAL;
 	__builtin_memset(mine, 0, sizeof(*mine));
@@ -517,6 +531,7 @@ INLAY_COLD int inlay_devx_qp_connect(struct inlay_devx_qp *qp, const struct inla
 {
 	int err = 0;
 
+	INLAY_CHECK(qp && path, "no argument is NULL");
 	if (qp->state == INLAY_QP_STATE_RST)
 		err = inlay_devx_qp_to_init(qp, path);
 	if (!err)

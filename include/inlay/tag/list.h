@@ -43,7 +43,7 @@
  *
  * Threads: one owner at a time, the same as of the CQ: there is no lock, hence no order between two.
  * Sources: ibv_post_srq_ops(3), ibv_create_cq_ex(3); libmlx5's qp.c (mlx5_post_srq_ops) and cq.c (handle_tag_matching), whose bytes these
- * are. What libmlx5 does otherwise is said in tag/verbs.h.
+ * are.
  */
 #ifndef INLAY_TAG_LIST_H
 #define INLAY_TAG_LIST_H
@@ -375,7 +375,7 @@ INLAY_ALWAYS void inlay_tag_ring(struct inlay_tag_list *list)
  * Posts a linked list of operations as ibv_post_srq_ops does, under one doorbell. An ADD's handle comes out in wr->tm.handle, as of
  * inlay_tag_add. With IBV_OPS_TM_SYNC the NIC is told wr->tm.unexpected_cnt, modulo 2^16.
  *
- * Returns 0; or what the operation that could not be posted returned, -EINVAL for an opcode that is none, more than one SGE, a count of
+ * Returns 0; or what the operation that could not be posted returned, -EINVAL for an opcode that is none, more than one SGE or one at NULL, a count of
  * unexpected messages beyond those handed out. *bad_wr is then that operation; those before it are posted and rung, and of it and those
  * behind it nothing is.
  */
@@ -395,7 +395,7 @@ INLAY_FN int inlay_tag_post_ops(struct inlay_tag_list *list, struct ibv_ops_wr *
 		}
 		switch (wr->opcode) {
 		case IBV_WR_TAG_ADD:
-			err = wr->tm.add.num_sge < 0 || wr->tm.add.num_sge > 1 ? -EINVAL :
+			err = wr->tm.add.num_sge < 0 || wr->tm.add.num_sge > !!wr->tm.add.sg_list ? -EINVAL :
 			      inlay_tag_add(list, wr->wr_id, wr->tm.add.recv_wr_id, wr->tm.add.tag, wr->tm.add.mask,
 					    wr->tm.add.num_sge ? wr->tm.add.sg_list : NULL, wr->flags, &wr->tm.handle);
 			break;
