@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * loop.c: the smallest complete program. Two queue pairs of this process, one RDMA write from the first into the memory of the
- * second: set up with libibverbs, then posted, rung and completed by inlay.
+ * loop.c: the smallest complete program. Two queue pairs of this process, and one RDMA write from the
+ * first into the memory of the second: set up with libibverbs, then posted, rung and completed by inlay.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static void need(int ok, const char *what)
 	}
 }
 
-/* The first mlx5 device; NULL: there is none. */
+/* The first mlx5 device. */
 static struct ibv_context *open_mlx5(void)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
@@ -31,10 +31,14 @@ static struct ibv_context *open_mlx5(void)
 			ctx = ibv_open_device(list[i]);
 	if (list)
 		ibv_free_device_list(list);
+	if (!ctx) {
+		fprintf(stderr, "loop: no mlx5 device (tests/softdev/run starts a program on the software one)\n");
+		exit(1);
+	}
 	return ctx;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	static uint64_t target; /* what the write shall change */
 	uint64_t value = 0x1122334455667788;
@@ -43,9 +47,16 @@ int main(void)
 	struct inlay_sq sq;
 	struct inlay_cq cq;
 
+	if (argc > 1) {
+		int help = !strcmp(argv[1], "--help");
+
+		fprintf(help ? stdout : stderr, help ? "usage: loop\n\nOne RDMA write on the first mlx5 device.\n" :
+			"loop: no arguments are wanted (try --help)\n");
+		return help ? 0 : 2;
+	}
+
 	/* Set-up. The register is made first: the queue pair created in uar.pd is the only one that rings it. */
 	struct ibv_context *ctx = open_mlx5();
-	need(ctx != NULL, "opening an mlx5 device");
 	struct ibv_pd *pd = ibv_alloc_pd(ctx);
 	need(pd && !inlay_uar_create(&uar, pd, INLAY_UAR_EXCLUSIVE), "a doorbell register");
 	struct ibv_mr *mr = ibv_reg_mr(pd, &target, sizeof(target), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
