@@ -51,7 +51,6 @@ struct side {
 static struct ibv_context *ctx;
 static struct ibv_pd *pd;
 static struct side *local[2];        /* the sides of this process: client, server */
-static bool few_cpus;
 
 /* Both sides have come as far as this. A client in a long run sends pulses. */
 static void meet(void)
@@ -61,19 +60,13 @@ static void meet(void)
 
 /* ---- Memory: what lies where. Both sides reckon with the same plan and come to the same layout. ---- */
 
+static struct {
+	uint64_t counter, slots, bytes;
+} at;                                /* offsets in mem, and its size */
+
 static uint32_t slot_stride(uint32_t size)
 {
 	return (size + 63) / 64 * 64;
-}
-
-static uint64_t counter_at(void)
-{
-	return pattern_bytes(plan.size_max);
-}
-
-static uint64_t slots_at(void)
-{
-	return (counter_at() + 64 + 4095) / 4096 * 4096;
 }
 
 /* A written message announces itself to nobody, so a rate of writes is checked in pauses, while nothing moves. */
@@ -82,7 +75,7 @@ static bool rate_pauses(void)
 	return plan.verify && plan.op == OP_WRITE;
 }
 
-/* Slots of a rate: a window of them, or more if that means fewer pauses. */
+/* Slots of a rate in so many bytes: a window of them, or more if that means fewer pauses. */
 static uint32_t rate_slots(uint32_t size, uint64_t bytes)
 {
 	uint64_t n = bytes / slot_stride(size);
@@ -91,32 +84,20 @@ static uint32_t rate_slots(uint32_t size, uint64_t bytes)
 	return rate_pauses() && n > plan.window ? (uint32_t)n : plan.window;
 }
 
-static uint64_t slot_bytes(void)
+static void lay_out(void)
 {
-	return (uint64_t)rate_slots(plan.size_max, CHECKED_MEMORY) * slot_stride(plan.size_max);
+	at.counter = pattern_bytes(plan.size_max);
+	at.slots = (at.counter + 64 + 4095) / 4096 * 4096;
+	at.bytes = at.slots + (uint64_t)rate_slots(plan.size_max, CHECKED_MEMORY) * slot_stride(plan.size_max);
 }
 
 /* Where message i lands. */
 static uint64_t landing_at(const struct phase *ph, uint64_t i)
 {
-	return slots_at() + i % ph->slots * ph->stride;
+	return at.slots + i % ph->slots * ph->stride;
 }
 
 /* ---- Set-up ---- */
-
-static struct inlay_connect_attr connect_attr(void)
-{
-	struct inlay_connect_attr attr = inlay_connect_defaults();
-
-	attr.port = (uint8_t)opt.port;
-	attr.gid_index = (int)opt.gid_index;
-	attr.mtu = opt.mtu ? (uint8_t)(__builtin_ctz(opt.mtu) - 7) : 0; /* IBV_MTU_256 is 1 */
-	attr.sl = (uint8_t)opt.sl;
-	attr.traffic_class = (uint8_t)opt.tclass;
-	attr.access |= IBV_ACCESS_REMOTE_ATOMIC;
-	attr.min_rnr_timer = 1; /* 10 us: a receive is missing only for a moment */
-	return attr;
-}
 
 /* Memory, queues, and inlay's view of them. */
 static void make_side(struct side *s)
@@ -127,19 +108,19 @@ static void make_side(struct side *s)
 	/* Receives come to the buffer, however short: one place to look at. The other way: inlay_cqe_payload. */
 	struct mlx5dv_qp_init_attr dv = {.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS,
 					 .create_flags = MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE};
-	struct inlay_connect_attr attr = connect_attr();
-	uint64_t bytes = slots_at() + slot_bytes();
+	struct inlay_connect_attr attr = plan_connect_attr();
 	int err;
 
-	s->mem = memory(bytes);
+	lay_out();
+	s->mem = memory(at.bytes);
 	pattern_fill(s->mem, plan.size_max);
-	s->mr = ibv_reg_mr(pd, s->mem, bytes, access);
+	s->mr = ibv_reg_mr(pd, s->mem, at.bytes, access);
 	if (!s->mr)
-		die("ibv_reg_mr of %llu bytes: %s", (unsigned long long)bytes, strerror(errno));
+		die("ibv_reg_mr of %llu bytes: %s", (unsigned long long)at.bytes, strerror(errno));
 	s->self.rkey = s->mr->rkey;
 	s->self.high = (uint32_t)((uintptr_t)s->mem >> 32);
 	s->self.low = (uint32_t)(uintptr_t)s->mem;
-	s->self.bytes = (uint32_t)bytes;
+	s->self.bytes = (uint32_t)at.bytes;
 
 	s->ibscq = ibv_create_cq(ctx, (int)depth, NULL, NULL, 0);
 	s->ibrcq = ibv_create_cq(ctx, (int)depth, NULL, NULL, 0);
@@ -176,7 +157,7 @@ static void make_side(struct side *s)
 /* To RTS. What the peer has said of itself has come from outside. */
 static void connect_side(struct side *s)
 {
-	struct inlay_connect_attr attr = connect_attr();
+	struct inlay_connect_attr attr = plan_connect_attr();
 	struct inlay_connect_record there;
 
 	s->raddr = (uint64_t)s->peer.high << 32 | s->peer.low;
@@ -229,7 +210,7 @@ static int post(struct side *s, const struct phase *ph, uint64_t i, uint32_t fla
 	case OP_READ:
 		return inlay_post_read(&s->sq, raddr + (uint64_t)(message - s->mem), s->peer.rkey, &to, 1, flags);
 	default:
-		return inlay_post_fetch_add(&s->sq, raddr + counter_at(), s->peer.rkey, 1, &to, flags);
+		return inlay_post_fetch_add(&s->sq, raddr + at.counter, s->peer.rkey, 1, &to, flags);
 	}
 }
 
@@ -312,35 +293,13 @@ static void check(const struct side *s, const struct phase *ph, uint64_t i)
 		pattern_check(got, s->mem, i, ph->size);
 }
 
-/* ---- Waiting: a spin that looks up now and then ---- */
-
-struct wait {
-	uint64_t since, looked;
-	uint32_t spins;
-};
-
+/* Waits, with an eye on the peer and on the time. */
 static void spin(struct wait *w)
 {
-	uint64_t now;
-
-	if (++w->spins % 256)
-		return;
-	now = now_ns();
-	if (!w->since)
-		w->since = w->looked = now;
-	if (now - w->looked > 1000000) {
-		w->looked = now;
-		/* Errors show on the send side, whatever is waited for. */
-		for (int k = 0; k < 2; k++)
-			if (local[k])
-				poll_sends(local[k]);
-		if (peer_left(0))
-			peer_gone();
-		if (now - w->since > peer.timeout * 1000000000ull)
-			die("nothing has moved for %u s", peer.timeout);
-	}
-	if (few_cpus)
-		sched_yield(); /* whoever shall answer may be waiting for this very CPU */
+	/* Errors show on the send side, whatever is waited for. */
+	for (int k = peer_wait(w) ? 0 : 2; k < 2; k++)
+		if (local[k])
+			poll_sends(local[k]);
 }
 
 /* ---- The two measurements. client and server: the sides of this process, NULL for one that is elsewhere. ---- */
@@ -353,7 +312,7 @@ static void begin_phase(const struct phase *ph, bool answered)
 
 		if (!s)
 			continue;
-		memset(s->mem + counter_at(), 0, slots_at() + slot_bytes() - counter_at());
+		memset(s->mem + at.counter, 0, at.bytes - at.counter);
 		s->send_cqes = s->receives = s->received = 0;
 		if (plan.op == OP_SEND && (k || answered))
 			post_receives(s, ph);
@@ -500,7 +459,7 @@ static void measure(uint32_t size, struct figures *f)
 		free(ns);
 	}
 	ph.iters = plan.iters ? plan.iters : size <= 4096 ? 20000 : 20000ull * 4096 / size + 500;
-	ph.slots = rate_slots(size, slot_bytes());
+	ph.slots = rate_slots(size, at.bytes - at.slots);
 	ph.batch = plan.window / 4 ? plan.window / 4 : 1;
 	begin_phase(&ph, false);
 	f->rate = run_rate(local[0], local[1], &ph);
@@ -520,16 +479,9 @@ static void set_up(struct side sides[2])
 {
 	const char *fault;
 
-	few_cpus = peer_cpus() < 4;
-	if (!opt.server && !opt.host && (opt.processes ? opt.processes == 2 : !few_cpus))
-		peer_fork();
+	plan_find_peer();
 	if (!peer.is_child)
 		open_ours(); /* the child does so later: what is wrong is said once */
-	if (opt.server)
-		peer.wire = socket_accept(opt.bind, opt.tcp_port, 12 * peer.timeout);
-	else if (opt.host)
-		peer.wire = socket_connect(opt.host, opt.tcp_port, peer.timeout);
-
 	if (opt.server || peer.is_child) {
 		local[1] = &sides[1];
 		hello_hear(&sides[1].peer);

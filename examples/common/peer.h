@@ -127,4 +127,35 @@ static inline int peer_cpus(void)
 	return sched_getaffinity(0, sizeof(set), &set) ? CPU_SETSIZE : CPU_COUNT(&set);
 }
 
+/* One wait for something to move; zeroed at first. */
+struct wait {
+	uint64_t since, looked;
+	uint32_t spins;
+};
+
+/* Called while nothing moves. Ends the program if the peer has gone, or nothing has moved for peer.timeout. Returns 1 each ms. */
+static inline int peer_wait(struct wait *w)
+{
+	static int cpus;
+	uint64_t now;
+
+	if (++w->spins % 256)
+		return 0;
+	if (!cpus)
+		cpus = peer_cpus();
+	if (cpus < 4)
+		sched_yield(); /* whoever shall answer may be waiting for this very CPU */
+	now = now_ns();
+	if (!w->since)
+		w->since = w->looked = now;
+	if (now - w->looked <= 1000000)
+		return 0;
+	w->looked = now;
+	if (peer_left(0))
+		peer_gone();
+	if (now - w->since > peer.timeout * 1000000000ull)
+		die("nothing has moved for %u s", peer.timeout);
+	return 1;
+}
+
 #endif

@@ -155,6 +155,34 @@ static inline void plan_parse(int argc, char **argv)
 		wrong("a client needs the port that its server told (--tcp-port)");
 }
 
+/* What the arguments say of the connection. */
+static inline struct inlay_connect_attr plan_connect_attr(void)
+{
+	struct inlay_connect_attr attr = inlay_connect_defaults();
+
+	attr.port = (uint8_t)opt.port;
+	attr.gid_index = (int)opt.gid_index;
+	attr.mtu = opt.mtu ? (uint8_t)(__builtin_ctz(opt.mtu) - 7) : 0; /* IBV_MTU_256 is 1 */
+	attr.sl = (uint8_t)opt.sl;
+	attr.traffic_class = (uint8_t)opt.tclass;
+	attr.access |= IBV_ACCESS_REMOTE_ATOMIC;
+	attr.min_rnr_timer = 1; /* 10 us: a receive is missing only for a moment */
+	return attr;
+}
+
+/* The other process, if there is one: started, or found. */
+static inline void plan_find_peer(void)
+{
+	if (opt.server || opt.host)
+		need_device(opt.device);
+	if (opt.server)
+		peer.wire = socket_accept(opt.bind, opt.tcp_port, 12 * peer.timeout);
+	else if (opt.host)
+		peer.wire = socket_connect(opt.host, opt.tcp_port, peer.timeout);
+	else if (opt.processes ? opt.processes == 2 : peer_cpus() >= 4)
+		peer_fork();
+}
+
 /* ---- Results ---- */
 
 /* Opens what would otherwise spoil the end of a long run. Returns the file of --json, or NULL. */
