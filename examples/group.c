@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * group.c: a parallel program whose processes have a worker each, which put into each other's memory, around a ring. What they must know of
- * each other for that, they learn through a worker group (inlay/task/group.h): one allgather. See group --help.
+ * group.c: a parallel program whose processes have a worker each, which put into each other's
+ * memory, around a ring. What they must know of each other for that, they learn through a worker
+ * group (inlay/task/group.h): one allgather. See group --help.
  *
  *   member 0          member 1          member 2
  *   host, segment     host, segment     host, segment <-- puts of worker 1, and so on: those of worker 2 go to member 0
@@ -121,7 +122,10 @@ static void introduce(uint32_t index)
 	need(inlay_worker_group_start(&group), "the exchange");
 }
 
-/* This member's worker comes to the right neighbour's segment, and the left neighbour's to this one's. The segment's handle. */
+/*
+ * This member's worker comes to the right neighbour's segment, and the left neighbour's to this
+ * one's. The segment's handle.
+ */
 static uint64_t look_up(uint32_t left, uint32_t right)
 {
 	struct inlay_worker_segment s = {0};
@@ -220,7 +224,10 @@ int main(int argc, char **argv)
 		switch (fork()) {
 		case -1: die("no process: %s", strerror(errno));
 		case 0:
-			/* The others' ends would keep them from seeing that the first process has gone. */
+			/*
+			 * The others' ends would keep them from seeing that the first process has
+			 * gone.
+			 */
 			close(pair[0]);
 			for (k = 0; k < i; k++)
 				close(fds[k]);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * loop.c: the smallest complete program. Two queue pairs of this process, and one RDMA write from the
- * first into the memory of the second: set up with libibverbs, then posted, rung and completed by inlay.
+ * loop.c: the smallest complete program. Two queue pairs of this process, and one RDMA write from
+ * the first into the memory of the second: set up with libibverbs, then posted, rung and completed
+ * by inlay.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,7 +56,10 @@ int main(int argc, char **argv)
 		return help ? 0 : 2;
 	}
 
-	/* Set-up. The register is made first: the queue pair created in uar.pd is the only one that rings it. */
+	/*
+	 * Set-up. The register is made first: the queue pair created in uar.pd is the only one that
+	 * rings it.
+	 */
 	struct ibv_context *ctx = open_mlx5();
 	struct ibv_pd *pd = ibv_alloc_pd(ctx);
 	need(pd && !inlay_uar_create(&uar, pd, INLAY_UAR_EXCLUSIVE), "a doorbell register");

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * offload.c: a host that has a worker do its work: echoes, puts into memory, sends with tags, each as a command task; and computes
- * meanwhile. The worker is worker.c, started here or elsewhere. See offload --help.
+ * offload.c: a host that has a worker do its work: echoes, puts into memory, sends with tags, each
+ * as a command task; and computes meanwhile. The worker is worker.c, started here or elsewhere. See
+ * offload --help.
  *
  *   prepare   memory that the worker may write to, and endpoints
  *   row       many commands, one at a time, with a doorbell for each, with one for all
@@ -66,7 +67,9 @@ static void prepare(void)
 	client_export(&map, mem, MEM_BYTES, blob, &len);
 	mapped = client_map(blob, len);
 
-	/* One endpoint's other side is a queue pair here, which does nothing but let the worker in */
+	/*
+	 * One endpoint's other side is a queue pair here, which does nothing but let the worker in
+	 */
 	caps.cq = ibv_create_cq(client.pd->context, 256, NULL, NULL, 0);
 	if (!caps.cq)
 		die("no completion queue: %s", strerror(errno));
@@ -140,8 +143,8 @@ static void verify(enum kind kind, uint64_t i, struct inlay_task **t, uint32_t c
 }
 
 /*
- * opt.iters operations, `batch` at a time, which are waited for before the next ones. Returns operations per second, by the median of
- * batches; their times are in `times`, sorted.
+ * opt.iters operations, `batch` at a time, which are waited for before the next ones. Returns
+ * operations per second, by the median of batches; their times are in `times`, sorted.
  */
 static double run(enum kind kind, uint32_t batch, int one_doorbell)
 {
@@ -227,8 +230,8 @@ static void verify_large(uint32_t n)
 }
 
 /*
- * Puts of payloads that the worker fetches by a key: without computing; computing for about as long; both at once, a slice of computing
- * between two looks at the tasks.
+ * Puts of payloads that the worker fetches by a key: without computing; computing for about as
+ * long; both at once, a slice of computing between two looks at the tasks.
  */
 static void overlap(void)
 {

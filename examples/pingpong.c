@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * pingpong.c: latency and message rate between two queue pairs, by message size. libibverbs makes the
- * queues; every post, doorbell and completion is inlay's. Copy from it what you need:
+ * pingpong.c: latency and message rate between two queue pairs, by message size. libibverbs makes
+ * the queues; every post, doorbell and completion is inlay's. Copy from it what you need:
  *
  *   make_side, connect_side          queues and memory, a doorbell register of one's own, to RTS
  *   post, poll_sends, poll_receive   the data path
  *   run_latency, run_rate            the two loops
  *
  * The two sides are one process (one thread drives both in turn), two processes, or a server and a
- * client. The same loops serve all three: each is given the sides that live in this process, NULL for
- * the one that does not.
+ * client. The same loops serve all three: each is given the sides that live in this process, NULL
+ * for the one that does not.
  *
- * common/ has the rest: arguments and results (plan.h), the other process (peer.h), messages whose every
- * byte is verified (pattern.h). The clock stops while a message is checked, except in a rate of sends,
- * reads or atomics.
+ * common/ has the rest: arguments and results (plan.h), the other process (peer.h), messages whose
+ * every byte is verified (pattern.h). The clock stops while a message is checked, except in a rate
+ * of sends, reads or atomics.
  */
 #define _GNU_SOURCE
 #include <signal.h>
@@ -26,7 +26,10 @@
 #define CHECKED_MEMORY (4u << 20)    /* bytes of landing slots that a rate of writes may use, to be checked less often */
 #define SIGNAL_EVERY 32              /* latency: messages for one completion */
 
-/* What a loop is to do: message i lands in slot i % slots; a batch of messages has one doorbell and one completion */
+/*
+ * What a loop is to do: message i lands in slot i % slots; a batch of messages has one doorbell and
+ * one completion
+ */
 struct phase {
 	uint32_t size, warmup, slots, stride, batch;
 	uint64_t iters;              /* warm-up included */
@@ -69,7 +72,10 @@ static uint32_t slot_stride(uint32_t size)
 	return (size + 63) / 64 * 64;
 }
 
-/* A written message announces itself to nobody, so a rate of writes is checked in pauses, while nothing moves. */
+/*
+ * A written message announces itself to nobody, so a rate of writes is checked in pauses, while
+ * nothing moves.
+ */
 static bool rate_pauses(void)
 {
 	return plan.verify && plan.op == OP_WRITE;
@@ -105,7 +111,10 @@ static void make_side(struct side *s)
 	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 	uint32_t depth = plan.window > 2 * SIGNAL_EVERY ? plan.window : 2 * SIGNAL_EVERY;
 	struct ibv_qp_init_attr_ex init = {.qp_type = IBV_QPT_RC, .comp_mask = IBV_QP_INIT_ATTR_PD};
-	/* Receives come to the buffer, however short: one place to look at. The other way: inlay_cqe_payload. */
+	/*
+	 * Receives come to the buffer, however short: one place to look at. The other way:
+	 * inlay_cqe_payload.
+	 */
 	struct mlx5dv_qp_init_attr dv = {.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS,
 					 .create_flags = MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE};
 	struct inlay_connect_attr attr = plan_connect_attr();
@@ -128,8 +137,9 @@ static void make_side(struct side *s)
 		die("ibv_create_cq: %s", strerror(errno));
 
 	/*
-	 * A register that nobody else rings, so that a WQE may be copied into it (BlueFlame). It comes with a PD of its own. Where there is
-	 * none to be had (some virtual machines), the QP's own does, with doorbells only.
+	 * A register that nobody else rings, so that a WQE may be copied into it (BlueFlame). It
+	 * comes with a PD of its own. Where there is none to be had (some virtual machines), the
+	 * QP's own does, with doorbells only.
 	 */
 	err = inlay_uar_create(&s->uar, pd, INLAY_UAR_EXCLUSIVE);
 	if (err != -ENOTSUP)
@@ -243,7 +253,10 @@ static bool poll_receive(struct side *s, const struct phase *ph)
 	return true;
 }
 
-/* Posts receives for the messages to come: never more than the phase still needs, never more than there are slots. */
+/*
+ * Posts receives for the messages to come: never more than the phase still needs, never more than
+ * there are slots.
+ */
 static void post_receives(struct side *s, const struct phase *ph)
 {
 	uint64_t before = s->receives;
@@ -270,8 +283,9 @@ static bool arrived(struct side *s, const struct phase *ph, uint64_t i)
 		if (*(volatile uint8_t *)(s->mem + landing_at(ph, i) + last) != pattern_message(s->mem, i)[last])
 			return false;
 		/*
-		 * No completion tells of a written message. Adapters write a message in ascending order, so its last byte says that all
-		 * are there; the fence keeps the loads of the others after that of the last.
+		 * No completion tells of a written message. Adapters write a message in ascending
+		 * order, so its last byte says that all are there; the fence keeps the loads of the
+		 * others after that of the last.
 		 */
 		inlay_fence_polled();
 		return true;
@@ -304,7 +318,10 @@ static void spin(struct wait *w)
 
 /* ---- The two measurements. client and server: the sides of this process, NULL for one that is elsewhere. ---- */
 
-/* Clears what the last phase left and posts receives: the server's, and the client's when it will be answered. */
+/*
+ * Clears what the last phase left and posts receives: the server's, and the client's when it will
+ * be answered.
+ */
 static void begin_phase(const struct phase *ph, bool answered)
 {
 	for (int k = 0; k < 2; k++) {
@@ -343,7 +360,10 @@ static void await(struct side *s, const struct phase *ph, uint64_t i)
 		spin(&w);
 }
 
-/* One message at a time, there and back; reads and atomics are a round trip by themselves. ns: a time for each. */
+/*
+ * One message at a time, there and back; reads and atomics are a round trip by themselves. ns: a
+ * time for each.
+ */
 static void run_latency(struct side *client, struct side *server, const struct phase *ph, uint64_t *ns)
 {
 	struct side *both[2] = {client, plan.op == OP_READ || plan.op == OP_ATOMIC ? NULL : server};
@@ -363,7 +383,10 @@ static void run_latency(struct side *client, struct side *server, const struct p
 			await(client, ph, i);
 			ns[i] = now_ns() - start;
 		}
-		/* The clock is stopped. Both ends do the same now, so neither makes the other's next message wait. */
+		/*
+		 * The clock is stopped. Both ends do the same now, so neither makes the other's
+		 * next message wait.
+		 */
 		for (int k = 0; k < 2; k++)
 			if (both[k]) {
 				check(both[k], ph, i);
@@ -374,13 +397,19 @@ static void run_latency(struct side *client, struct side *server, const struct p
 		if (client && i % 256 == 0)
 			peer_pulse();
 	}
-	/* Nothing may be under way when the next phase clears the slots: the last message is signaled. */
+	/*
+	 * Nothing may be under way when the next phase clears the slots: the last message is
+	 * signaled.
+	 */
 	for (int k = 0; k < 2; k++)
 		for (; both[k] && inlay_sq_pending(&both[k]->sq); spin(&w))
 			poll_sends(both[k]);
 }
 
-/* Messages from `from` to to - 1, as many at a time as the window allows; a batch of posts has one doorbell and one completion. */
+/*
+ * Messages from `from` to to - 1, as many at a time as the window allows; a batch of posts has one
+ * doorbell and one completion.
+ */
 static void run_stretch(struct side *client, struct side *server, const struct phase *ph, uint64_t from, uint64_t to)
 {
 	uint64_t posted = from, done = from, checked = from;
@@ -398,7 +427,10 @@ static void run_stretch(struct side *client, struct side *server, const struct p
 				inlay_sq_ring_doorbell(&client->sq);
 			}
 			poll_sends(client);
-			/* Every stretch but the last is of whole batches, so that completions count the messages. */
+			/*
+			 * Every stretch but the last is of whole batches, so that completions count
+			 * the messages.
+			 */
 			done = client->send_cqes * ph->batch < to ? client->send_cqes * ph->batch : to;
 			for (; checked < done; checked++)
 				if (plan.op == OP_READ || plan.op == OP_ATOMIC)
@@ -419,8 +451,9 @@ static void run_stretch(struct side *client, struct side *server, const struct p
 }
 
 /*
- * Returns messages per second. Checked writes go in stretches of as many messages as there are slots. Between two of them nothing is
- * under way, the clock is stopped, and the server looks at every slot before the client may write to it again.
+ * Returns messages per second. Checked writes go in stretches of as many messages as there are
+ * slots. Between two of them nothing is under way, the clock is stopped, and the server looks at
+ * every slot before the client may write to it again.
  */
 static double run_rate(struct side *client, struct side *server, const struct phase *ph)
 {
@@ -474,7 +507,10 @@ static void open_ours(void)
 	ctx = pd->context;
 }
 
-/* Finds the other process or starts it, makes the sides of this one, and connects them, with each other or with the peer's. */
+/*
+ * Finds the other process or starts it, makes the sides of this one, and connects them, with each
+ * other or with the peer's.
+ */
 static void set_up(struct side sides[2])
 {
 	const char *fault;

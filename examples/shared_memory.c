@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * shared_memory.c: two processes share memory. The owner exports a notice board that may be read and
- * written, and a counter that may be added to. It sends the blob, with a message authentication code,
- * through a socket. The guest imports it and posts: writes a notice, reads it back, counts itself. Then
- * the owner stops its map, and the guest finds the door closed.
+ * shared_memory.c: two processes share memory. The owner exports a notice board that may be read
+ * and written, and a counter that may be added to. It sends the blob, with a message authentication
+ * code, through a socket. The guest imports it and posts: writes a notice, reads it back, counts
+ * itself. Then the owner stops its map, and the guest finds the door closed.
  *
- * The guest asks its map before it posts: what is not granted is refused at home, with an errno, and not
- * by the owner's device, with an error completion that costs the connection.
+ * The guest asks its map before it posts: what is not granted is refused at home, with an errno,
+ * and not by the owner's device, with an error completion that costs the connection.
  */
 #define _GNU_SOURCE
 #include <infiniband/verbs.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * tag_pingpong.c: two processes exchange tagged messages as MPI has them. The matching is inlay_tag_rx's: the software's table, and where
- * the device has tag matching and allows device commands the NIC's list as well. Copy from it what you need:
+ * tag_pingpong.c: two processes exchange tagged messages as MPI has them. The matching is
+ * inlay_tag_rx's: the software's table, and where the device has tag matching and allows device
+ * commands the NIC's list as well. Copy from it what you need:
  *
  *   tag/queues.h              set-up: queues with the NIC's list behind an XRQ, and plain ones
  *   isend, irecv, cancel      requests: eager, rendezvous beyond EAGER_MAX; exact and wildcard receives
@@ -9,13 +10,15 @@
  *   order                     what MPI promises, tried: order, unexpected messages, cancel
  *   pingpong                  latency, each message verified
  *
- * With the NIC's list each process has two QPs, both of which receive through the XRQ. What it posts goes out on one of them; the other,
- * to which the peer's is connected, has no send queue of ours: the NIC reads the payload of a rendezvous on it, and sends the FIN.
+ * With the NIC's list each process has two QPs, both of which receive through the XRQ. What it
+ * posts goes out on one of them; the other, to which the peer's is connected, has no send queue of
+ * ours: the NIC reads the payload of a rendezvous on it, and sends the FIN.
  *
  *     rank 0   out --------> in    rank 1          messages, reads and FINs of software; back come the FINs of the NIC
  *              in  <-------- out
  *
- * Without it there is one QP, and an ordinary shared receive queue. The bytes on the wire are the same.
+ * Without it there is one QP, and an ordinary shared receive queue. The bytes on the wire are the
+ * same.
  */
 #define _GNU_SOURCE
 #include <sys/time.h>
@@ -32,7 +35,10 @@ static void post_done(struct side *s, int err, uint16_t index, struct request *w
 	inlay_sq_ring(s->sq);
 }
 
-/* A rendezvous that software ends: reads, then tells the sender, in one queue. The FIN's completion is that of both */
+/*
+ * A rendezvous that software ends: reads, then tells the sender, in one queue. The FIN's completion
+ * is that of both
+ */
 static void read_payload(struct side *s, struct request *r, const struct inlay_tmh *tmh, const uint8_t *at, uint32_t len)
 {
 	struct inlay_rvh rvh;
@@ -76,7 +82,9 @@ static void finished(struct side *s, const struct inlay_tmh *tmh, const uint8_t 
 	r->done = 1;
 }
 
-/* A message in an entry of the receive queue, or in its CQE. Afterwards the entry is posted again */
+/*
+ * A message in an entry of the receive queue, or in its CQE. Afterwards the entry is posted again
+ */
 static void arrived(struct side *s, const struct mlx5_cqe64 *cqe, const void *in_cqe, uint32_t len, int from_nic)
 {
 	const uint32_t entry = inlay_cqe_wqe_counter(cqe);
@@ -148,7 +156,10 @@ static void matched(struct side *s, const struct mlx5_cqe64 *cqe)
 	}
 }
 
-/* Takes in what there is. Each completion is dealt with before the next is looked at. Returns how many there were */
+/*
+ * Takes in what there is. Each completion is dealt with before the next is looked at. Returns how
+ * many there were
+ */
 static int progress(struct side *s)
 {
 	const struct mlx5_cqe64 *cqe;
@@ -239,7 +250,10 @@ static void irecv(struct side *s, struct request *r, int32_t source, int32_t tag
 	s->spare[s->spares++] = (uint32_t)found.cookie;
 }
 
-/* Either r is cancelled, at once or when the NIC says so, or its message was faster and it ends as any other: r->done tells, not this */
+/*
+ * Either r is cancelled, at once or when the NIC says so, or its message was faster and it ends as
+ * any other: r->done tells, not this
+ */
 static void cancel(struct side *s, struct request *r)
 {
 	struct inlay_match_found found;
@@ -300,7 +314,10 @@ static void order_receiver(struct side *s)
 	expect(s, &r[1], 5, 2, 3000);
 	expect(s, &r[2], 6, 1, 20000);
 
-	/* Expected: by the oldest receive that matches, wherever it is. The fourth is too small for the NIC, and keeps the fifth from it */
+	/*
+	 * Expected: by the oldest receive that matches, wherever it is. The fourth is too small for
+	 * the NIC, and keeps the fifth from it
+	 */
 	irecv(s, &r[0], any, any, landing(s, 0), ORDER_MAX);
 	irecv(s, &r[1], !rank, 7, landing(s, 1), ORDER_MAX);
 	irecv(s, &r[2], !rank, 8, landing(s, 2), ORDER_MAX);
@@ -322,7 +339,10 @@ static void order_receiver(struct side *s)
 	wait_for(s, &r[6]);
 	must(r[5].cancelled && r[6].cancelled, "cancelling what nothing was sent to");
 
-	/* A cancel that races with the message has one outcome: cancelled and the message is still there, or received */
+	/*
+	 * A cancel that races with the message has one outcome: cancelled and the message is still
+	 * there, or received
+	 */
 	irecv(s, &r[0], !rank, 11, landing(s, 0), ORDER_MAX);
 	barrier(s);
 	cancel(s, &r[0]);
@@ -340,7 +360,10 @@ static void irecv_next(struct side *s, struct request *r, uint32_t k, uint32_t l
 	irecv(s, r, k % 4 == 3 ? INLAY_MPI_ANY : !rank, k % 4 == 3 ? INLAY_MPI_ANY : (int32_t)(k % 1024), landing(s, k % 2), len);
 }
 
-/* Rank 0 verifies what rank 1 sends back from where it has received it. Receives are there before their messages */
+/*
+ * Rank 0 verifies what rank 1 sends back from where it has received it. Receives are there before
+ * their messages
+ */
 static void pingpong(struct side *s, uint32_t len, uint32_t iterations, uint64_t *ns)
 {
 	struct request ping[2] = {{.done = 1}, {.done = 1}}, pong[2];

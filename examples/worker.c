@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * worker.c: a worker for command tasks: hosts connect to it and have its plugins work for them. See worker --help; offload.c is such a
- * host, plugins/meet.h says how the two meet.
+ * worker.c: a worker for command tasks: hosts connect to it and have its plugins work for them. See
+ * worker --help; offload.c is such a host, plugins/meet.h says how the two meet.
  *
  *   set_up        a device, memory for payloads that come by a key, plugins, the worker
  *   listen_at     a socket on loopback or in the file system, and the address file
@@ -278,7 +278,9 @@ static void send_away(struct guest *g, int err)
 	leave(g);
 }
 
-/* All that have come. Where too many say nothing, the one that has said nothing for longest goes. */
+/*
+ * All that have come. Where too many say nothing, the one that has said nothing for longest goes.
+ */
 static void come(uint64_t now)
 {
 	struct guest *g, *place, *oldest;
@@ -308,7 +310,10 @@ static void come(uint64_t now)
 	}
 }
 
-/* Looks at all sockets, and at the worker's descriptor; sleeps until there is something to do, for so many ms. */
+/*
+ * Looks at all sockets, and at the worker's descriptor; sleeps until there is something to do, for
+ * so many ms.
+ */
 static void look(uint64_t now, int sleep_ms)
 {
 	struct pollfd p[MAX_GUESTS + 2];

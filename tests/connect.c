@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * connect.c: the record that two sides exchange, whatever bytes arrive; what a queue pair is after each
- * step, as the device tells it; traffic over what was connected; refusals, which leave things as they were.
+ * connect.c: the record that two sides exchange, whatever bytes arrive; what a queue pair is after
+ * each step, as the device tells it; traffic over what was connected; refusals, which leave things
+ * as they were.
  */
 #include "common.h"
 #include <dlfcn.h>
@@ -119,7 +120,10 @@ static struct inlay_connect_record random_record(void)
 	return r;
 }
 
-/* A record is what it was after its way over the wire, and its bytes are those that the header's table names */
+/*
+ * A record is what it was after its way over the wire, and its bytes are those that the header's
+ * table names
+ */
 static void round_trip(void **state)
 {
 	(void)state;
@@ -154,7 +158,10 @@ static void round_trip(void **state)
 	}
 }
 
-/* Bytes at the very end of a page, with none after it: refused with a reason and *r as it was, or a record that can exist */
+/*
+ * Bytes at the very end of a page, with none after it: refused with a reason and *r as it was, or a
+ * record that can exist
+ */
 static int feed(uint8_t *end, const uint8_t *bytes, size_t len)
 {
 	struct inlay_connect_record r, was;
@@ -528,7 +535,10 @@ static void message(struct end *from, struct end *to, uint32_t seed)
 	assert_int_equal(differs(to->buf + 4096, 3000, seed), 3000);
 }
 
-/* Over the wire's bytes, and the messages of both directions, for which receives were posted in INIT */
+/*
+ * Over the wire's bytes, and the messages of both directions, for which receives were posted in
+ * INIT
+ */
 static void connected(void **state)
 {
 	(void)state;
@@ -642,7 +652,9 @@ static void pair(void **state)
 
 static void ece(void **state)
 {
-	/* here's vendor and options, the peer's; whether the device is told, and what it says then */
+	/*
+	 * here's vendor and options, the peer's; whether the device is told, and what it says then
+	 */
 	static const struct {
 		uint32_t vendor, options, peer, peer_options, flags;
 		int told;

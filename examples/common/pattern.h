@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * pattern.h: messages whose every byte can be verified. Both sides hold the same pattern. Message i is the
- * pattern from 64 * (i % PATTERN_STEPS) on, so no two messages in a row look alike, and nothing needs to
- * be filled between them.
+ * pattern.h: messages whose every byte can be verified. Both sides hold the same pattern. Message i
+ * is the pattern from 64 * (i % PATTERN_STEPS) on, so no two messages in a row look alike, and
+ * nothing needs to be filled between them.
  */
 #ifndef COMMON_PATTERN_H
 #define COMMON_PATTERN_H
@@ -18,9 +18,10 @@ static inline size_t pattern_bytes(uint32_t size)
 }
 
 /*
- * Writes it: a hash of the place, and never 0, which is what an untouched slot holds. The last byte of a
- * written message tells that it is there. So that it can, a byte differs from the one 128 bytes back, and
- * from the one as many ahead after the last step: messages may land in two slots by turns.
+ * Writes it: a hash of the place, and never 0, which is what an untouched slot holds. The last byte
+ * of a written message tells that it is there. So that it can, a byte differs from the one 128
+ * bytes back, and from the one as many ahead after the last step: messages may land in two slots by
+ * turns.
  */
 static inline void pattern_fill(uint8_t *at, uint32_t size)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * peer.h: the other process of two: one that this one started, or one found by TCP. They pass bytes, and
- * wait for each other. Every function ends the program, in one line, if the peer is gone or silent.
+ * peer.h: the other process of two: one that this one started, or one found by TCP. They pass
+ * bytes, and wait for each other. Every function ends the program, in one line, if the peer is gone
+ * or silent.
  */
 #ifndef COMMON_PEER_H
 #define COMMON_PEER_H
@@ -18,7 +19,10 @@ static struct {
 	uint32_t timeout;               /* seconds without a word */
 } peer = {.wire = -1, .timeout = 10};
 
-/* Starts it, before there is a device: neither registers nor queues survive a fork. Returns 0 here and 1 there. */
+/*
+ * Starts it, before there is a device: neither registers nor queues survive a fork. Returns 0 here
+ * and 1 there.
+ */
 static inline int peer_fork(void)
 {
 	int pair[2];
@@ -92,7 +96,10 @@ static inline void peer_swap(const void *mine, void *theirs, size_t len)
 #define PEER_PULSE 0x50554c53u          /* "still at it" */
 #define PEER_STEP 0x53544550u
 
-/* Both have come as far as this. pulses: the peer may have sent some, which only prove that it lives. */
+/*
+ * Both have come as far as this. pulses: the peer may have sent some, which only prove that it
+ * lives.
+ */
 static inline void peer_meet(int pulses)
 {
 	uint32_t word = htobe32(PEER_STEP);
@@ -133,7 +140,10 @@ struct wait {
 	uint32_t spins;
 };
 
-/* Called while nothing moves. Ends the program if the peer has gone, or nothing has moved for peer.timeout. Returns 1 each ms. */
+/*
+ * Called while nothing moves. Ends the program if the peer has gone, or nothing has moved for
+ * peer.timeout. Returns 1 each ms.
+ */
 static inline int peer_wait(struct wait *w)
 {
 	static int cpus;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* plan.h: what pingpong.c measures: as arguments, as two sides agree on it, as the head of its results. */
+/*
+ * plan.h: what pingpong.c measures: as arguments, as two sides agree on it, as the head of its
+ * results.
+ */
 #ifndef COMMON_PLAN_H
 #define COMMON_PLAN_H
 

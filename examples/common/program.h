@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * program.h: what the examples share as programs: arguments, the device, memory, time, and how they
- * end. Exit status: 0 good, 1 something failed, 2 wrong arguments; then one line on stderr says what.
+ * end. Exit status: 0 good, 1 something failed, 2 wrong arguments; then one line on stderr says
+ * what.
  */
 #ifndef COMMON_PROGRAM_H
 #define COMMON_PROGRAM_H
@@ -162,7 +163,9 @@ static inline int arguments(int argc, char **argv, const char *about, const char
 
 /* ---- The device ---- */
 
-/* The mlx5 device of this name in a list; NULL: the first one. Ends the program if there is none. */
+/*
+ * The mlx5 device of this name in a list; NULL: the first one. Ends the program if there is none.
+ */
 static inline struct ibv_device *find_device(struct ibv_device **list, const char *name)
 {
 	for (; list && *list; list++)

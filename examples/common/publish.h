@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * publish.h: a file of one line, for its owner alone: where a service is to be found. It appears whole, takes the place of
- * no other file, follows no symbolic link, and is removed at the end unless another one has come in its place.
+ * publish.h: a file of one line, for its owner alone: where a service is to be found. It appears
+ * whole, takes the place of no other file, follows no symbolic link, and is removed at the end
+ * unless another one has come in its place.
  */
 #ifndef COMMON_PUBLISH_H
 #define COMMON_PUBLISH_H
@@ -14,7 +15,10 @@
 static int publish_folder = -1, publish_file = -1;
 static const char *publish_name;
 
-/* Opens the folder of a file, along no symbolic link: others might have put it there. *rest: the file's name. */
+/*
+ * Opens the folder of a file, along no symbolic link: others might have put it there. *rest: the
+ * file's name.
+ */
 static inline int publish_open(const char *path, const char **rest)
 {
 	int fd = open(*path == '/' ? "/" : ".", O_PATH | O_DIRECTORY | O_CLOEXEC), next;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* socket.h: the stream socket by which two processes meet: to be found, to find, to pass bytes until a deadline. */
+/*
+ * socket.h: the stream socket by which two processes meet: to be found, to find, to pass bytes
+ * until a deadline.
+ */
 #ifndef COMMON_SOCKET_H
 #define COMMON_SOCKET_H
 
@@ -25,7 +28,10 @@ static inline int socket_ready(int fd, short events, uint64_t end)
 	return n > 0;
 }
 
-/* Sends or receives all of it. Returns 0, -ETIMEDOUT, or a negative errno: -ECONNRESET when the other side has closed. */
+/*
+ * Sends or receives all of it. Returns 0, -ETIMEDOUT, or a negative errno: -ECONNRESET when the
+ * other side has closed.
+ */
 static inline int socket_move(int fd, int out, void *buf, size_t len, uint64_t end)
 {
 	uint8_t *at = (uint8_t *)buf;

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * client.h: what offload.c and group.c have in common as hosts: a worker, started by them or by somebody else, and commands for it.
+ * client.h: what offload.c and group.c have in common as hosts: a worker, started by them or by
+ * somebody else, and commands for it.
  *
  *   client_spawn, client_end       a worker that lies beside the program
  *   client_connect, client_plugin  the way to it, and what it can do; client_disconnect
  *   client_call                    one command of rdma's and its answer; client_request and client_wait: in two steps
  *   client_endpoint, _map          what rdma's commands name; client_export: memory as others may name it
  *
- * One worker for a program: what there is of it, is in `client`. Every function ends the program when something is wrong.
+ * One worker for a program: what there is of it, is in `client`. Every function ends the program
+ * when something is wrong.
  */
 #ifndef PLUGINS_CLIENT_H
 #define PLUGINS_CLIENT_H
@@ -175,7 +177,10 @@ static inline uint8_t *client_request(struct inlay_task *t, uint32_t op, uint64_
 	return at + RDMA_HEAD;
 }
 
-/* One command of rdma's, and its answer: status as returned, the response's first `len` bytes, which must be all. */
+/*
+ * One command of rdma's, and its answer: status as returned, the response's first `len` bytes,
+ * which must be all.
+ */
 static inline int client_call(const struct rdma_request *r, const void *data, void *response, uint32_t len)
 {
 	struct inlay_task *t = client.task;

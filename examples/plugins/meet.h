@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * meet.h: how a host and the worker of worker.c meet: through a stream socket, over which each gives the other its address. All fields are
- * little-endian. The socket stays open; whoever closes it has gone.
+ * meet.h: how a host and the worker of worker.c meet: through a stream socket, over which each
+ * gives the other its address. All fields are little-endian. The socket stays open; whoever closes
+ * it has gone.
  *
  *   greeting, host to worker                        welcome, worker to host
  *
@@ -13,9 +14,9 @@
  *   +108                                            +92  reserved   4   0
  *                                                   +96  a plugin: id 8, name 48, ended by a zero;  and so on
  *
- * The address file, which its owner alone may read, is one line: "inlay-worker 1 tcp ADDRESS PORT TOKEN" or
- * "inlay-worker 1 unix PATH - TOKEN".
- * The token, 32 hexadecimal digits, is the worker's random number: who can read the file may give commands, and nobody else.
+ * The address file, which its owner alone may read, is one line: "inlay-worker 1 tcp ADDRESS PORT
+ * TOKEN" or "inlay-worker 1 unix PATH - TOKEN". The token, 32 hexadecimal digits, is the worker's
+ * random number: who can read the file may give commands, and nobody else.
  */
 #ifndef PLUGINS_MEET_H
 #define PLUGINS_MEET_H
@@ -51,7 +52,10 @@ static inline void meet_greeting_write(uint8_t *at, const uint8_t *token, const 
 	memcpy(at + 32, address, INLAY_TASK_ADDRESS);
 }
 
-/* MEET_GREETING bytes. 0; -EPROTO: no greeting of this version; -EACCES: not this token, all of which is looked at, whatever it is. */
+/*
+ * MEET_GREETING bytes. 0; -EPROTO: no greeting of this version; -EACCES: not this token, all of
+ * which is looked at, whatever it is.
+ */
 static inline int meet_greeting_read(const uint8_t *at, const uint8_t *token)
 {
 	uint32_t i, differ = 0;
@@ -158,8 +162,8 @@ static inline int meet_connect(const struct meet_place *p)
 }
 
 /*
- * Connects a host to the worker at that place. plugins: room for MEET_PLUGINS, *num of which it has. Returns the socket, to be closed after
- * the host's end, or a negative errno.
+ * Connects a host to the worker at that place. plugins: room for MEET_PLUGINS, *num of which it
+ * has. Returns the socket, to be closed after the host's end, or a negative errno.
  */
 static inline int meet_worker(const struct meet_place *p, struct inlay_task_host *host, struct meet_plugin *plugins, uint32_t *num)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * queues.h: what tag_pingpong.c sends and receives with: memory, queues with the NIC's list behind an XRQ (open_nic), plain
- * ones (open_software), and the receive buffers.
+ * queues.h: what tag_pingpong.c sends and receives with: memory, queues with the NIC's list behind
+ * an XRQ (open_nic), plain ones (open_software), and the receive buffers.
  */
 #ifndef TAG_QUEUES_H
 #define TAG_QUEUES_H
@@ -100,7 +100,10 @@ static uint8_t *bounce(const struct side *s, uint32_t b)
 	return s->memory + (size_t)b * BOUNCE;
 }
 
-/* Bounce buffers, then what is sent, then where it lands. A transport registers its user's memory, with a cache as in regcache.c */
+/*
+ * Bounce buffers, then what is sent, then where it lands. A transport registers its user's memory,
+ * with a cache as in regcache.c
+ */
 static void make_memory(struct side *s, uint32_t longest)
 {
 	s->landing_bytes = (longest + 4095) & ~(size_t)4095;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/connect.h: what two sides tell each other, and a queue pair's way from RESET to RTS with it.
- * RC, UC and UD; InfiniBand, RoCE v1 and RoCE v2.
+ * inlay/connect.h: what two sides tell each other, and a queue pair's way from RESET to RTS with
+ * it. RC, UC and UD; InfiniBand, RoCE v1 and RoCE v2.
  *
  *	struct inlay_connect_record here, there;
  *	uint8_t mine[INLAY_CONNECT_SIZE], theirs[INLAY_CONNECT_SIZE];
@@ -19,9 +19,9 @@
  *	struct inlay_connect_attr attr = inlay_connect_defaults();
  *	attr.gid_index = 5;                                             and &attr in place of NULL
  *
- * Two queue pairs of one process need one line, inlay_connect_pair(qp, other, NULL, &why). A UD queue
- * pair has no peer: pass NULL for there. inlay_connect_av turns a received record into the address
- * that a datagram's WQE carries.
+ * Two queue pairs of one process need one line, inlay_connect_pair(qp, other, NULL, &why). A UD
+ * queue pair has no peer: pass NULL for there. inlay_connect_av turns a received record into the
+ * address that a datagram's WQE carries.
  *
  * Invariants
  *
@@ -52,26 +52,28 @@
  *
  * A port has several GIDs: one for each address of its network interface and each version of RoCE.
  * Only RoCE v2 is routed, and both sides must use the same version and address family. The index
- * differs between hosts, and may change when an address is added. So by default the record names the
- * first GID of the best kind: RoCE v2 with an IPv4 address, RoCE v2 with a routable IPv6 address, RoCE
- * v2 with a link-local one, RoCE v1. Set attr.gid_index when the fleet says otherwise.
+ * differs between hosts, and may change when an address is added. So by default the record names
+ * the first GID of the best kind: RoCE v2 with an IPv4 address, RoCE v2 with a routable IPv6
+ * address, RoCE v2 with a link-local one, RoCE v1. Set attr.gid_index when the fleet says
+ * otherwise.
  *
  * Service level and traffic class
  *
- * They select the lossless class. A reply in another class than the request may be dropped under load,
- * so a side that leaves them 0 takes the peer's. It suffices to configure one side. If both are set,
- * each side sends with its own.
+ * They select the lossless class. A reply in another class than the request may be dropped under
+ * load, so a side that leaves them 0 takes the peer's. It suffices to configure one side. If both
+ * are set, each side sends with its own.
  *
  * ECE (enhanced connection establishment)
  *
- * Vendor options, such as selective repeat, that both devices must enable or neither. Each side offers
- * what its device supports; inlay_connect_rts gives the peer's offer to the device before RTR, which
- * reduces it to what both support. Afterwards here->ece_options says what the device took. It is used
- * only if both records name the same vendor and neither offer is empty.
+ * Vendor options, such as selective repeat, that both devices must enable or neither. Each side
+ * offers what its device supports; inlay_connect_rts gives the peer's offer to the device before
+ * RTR, which reduces it to what both support. Afterwards here->ece_options says what the device
+ * took. It is used only if both records name the same vendor and neither offer is empty.
  *
  * Threads: pure data, except that a queue pair belongs to one thread at a time during these calls.
- * Sources: ibv_modify_qp(3), ibv_query_gid_ex(3), ibv_set_ece(3), ibv_query_ece(3), rdma_get_remote_ece(3);
- * the InfiniBand specification, volume 1, chapters 9 and 11, and annex A17 (RoCE v2).
+ * Sources: ibv_modify_qp(3), ibv_query_gid_ex(3), ibv_set_ece(3), ibv_query_ece(3),
+ * rdma_get_remote_ece(3); the InfiniBand specification, volume 1, chapters 9 and 11, and annex A17
+ * (RoCE v2).
  */
 #ifndef INLAY_CONNECT_H
 #define INLAY_CONNECT_H
@@ -92,7 +94,10 @@ enum inlay_connect_link {
 };
 
 enum inlay_connect_flags {
-	/* InfiniBand: send with a GRH. Set by itself where the port demands it, or the peer's record has it. */
+	/*
+	 * InfiniBand: send with a GRH. Set by itself where the port demands it, or the peer's
+	 * record has it.
+	 */
 	INLAY_CONNECT_GLOBAL = 1 << 0,
 	/* Offer no ECE, and accept none. */
 	INLAY_CONNECT_NO_ECE = 1 << 1
@@ -263,7 +268,10 @@ INLAY_COLD int inlay_connect_port(struct inlay_connect_record *r, struct ibv_con
 	return 0;
 }
 
-/* 0, or -EINVAL for an attribute that has no meaning. What a device refuses beyond that, it refuses itself. */
+/*
+ * 0, or -EINVAL for an attribute that has no meaning. What a device refuses beyond that, it refuses
+ * itself.
+ */
 INLAY_COLD int inlay_connect_check_(const struct inlay_connect_attr *attr, const struct inlay_connect_record *here,
 				    const char **why)
 {
@@ -280,15 +288,15 @@ INLAY_COLD int inlay_connect_check_(const struct inlay_connect_attr *attr, const
 }
 
 /*
- * Makes the record of a queue pair, and moves the queue pair from RESET (or INIT) to INIT. From then
- * on receives may be posted; post them before the peer can send.
+ * Makes the record of a queue pair, and moves the queue pair from RESET (or INIT) to INIT. From
+ * then on receives may be posted; post them before the peer can send.
  *
  * qp    RC, UC or UD
  * attr  NULL: inlay_connect_defaults()
  *
- * Returns 0; -ENOTSUP for another type of queue pair; -EBADFD when it is neither in RESET nor in INIT;
- * -EINVAL for an attribute out of its range; -ENETDOWN and -ENOENT as inlay_connect_port; else the
- * negative errno of the verb that failed.
+ * Returns 0; -ENOTSUP for another type of queue pair; -EBADFD when it is neither in RESET nor in
+ * INIT; -EINVAL for an attribute out of its range; -ENETDOWN and -ENOENT as inlay_connect_port;
+ * else the negative errno of the verb that failed.
  */
 INLAY_COLD int inlay_connect_local(struct inlay_connect_record *here, struct ibv_qp *qp,
 				   const struct inlay_connect_attr *attr, const char **why)
@@ -354,7 +362,10 @@ INLAY_COLD int inlay_connect_local(struct inlay_connect_record *here, struct ibv
 	return 0;
 }
 
-/* Writes a record as INLAY_CONNECT_SIZE bytes. A machine that inlay runs on is little-endian, as the wire is. */
+/*
+ * Writes a record as INLAY_CONNECT_SIZE bytes. A machine that inlay runs on is little-endian, as
+ * the wire is.
+ */
 INLAY_COLD void inlay_connect_pack(const struct inlay_connect_record *r, uint8_t *blob)
 {
 	__builtin_memset(blob, 0, INLAY_CONNECT_SIZE);
@@ -500,18 +511,19 @@ INLAY_COLD int inlay_connect_steps_(struct ibv_qp *qp, struct ibv_qp_attr *a, co
 }
 
 /*
- * Moves a queue pair from INIT to RTS. The peer does the same with this side's record. Each may send at
- * once: an RC queue pair whose peer is not ready yet tries again.
+ * Moves a queue pair from INIT to RTS. The peer does the same with this side's record. Each may
+ * send at once: an RC queue pair whose peer is not ready yet tries again.
  *
  * here   from inlay_connect_local; psn may have been replaced before it was sent. ece_options becomes
  *        what the device took: a side that connects before it answers then sends the reduced options
  * there  the peer's; NULL for UD
  * attr   the same as for inlay_connect_local
  *
- * Returns 0; -EINVAL when a peer is missing, or given for UD; -EBADFD when the queue pair is not in INIT,
- * or here is another's; -ENOTSUP when the two sides cannot reach each other, or their queue pairs differ
- * in type; else the negative errno of ibv_set_ece or ibv_modify_qp. On failure the queue pair is in INIT
- * with its receives, or, if it got as far as RTR, in RESET without: *why tells which.
+ * Returns 0; -EINVAL when a peer is missing, or given for UD; -EBADFD when the queue pair is not in
+ * INIT, or here is another's; -ENOTSUP when the two sides cannot reach each other, or their queue
+ * pairs differ in type; else the negative errno of ibv_set_ece or ibv_modify_qp. On failure the
+ * queue pair is in INIT with its receives, or, if it got as far as RTR, in RESET without: *why
+ * tells which.
  */
 INLAY_COLD int inlay_connect_rts(struct ibv_qp *qp, struct inlay_connect_record *here,
 				 const struct inlay_connect_record *there, const struct inlay_connect_attr *attr,
@@ -565,10 +577,11 @@ INLAY_COLD int inlay_connect_rts(struct ibv_qp *qp, struct inlay_connect_record 
 }
 
 /*
- * Moves two queue pairs of one process from RESET to RTS, connected to each other. They may be one and
- * the same (RC, UC). UD queue pairs have no peers, and are made ready.
+ * Moves two queue pairs of one process from RESET to RTS, connected to each other. They may be one
+ * and the same (RC, UC). UD queue pairs have no peers, and are made ready.
  *
- * Returns as inlay_connect_local and inlay_connect_rts do. On failure each is in RESET, INIT or RTS.
+ * Returns as inlay_connect_local and inlay_connect_rts do. On failure each is in RESET, INIT or
+ * RTS.
  */
 INLAY_COLD int inlay_connect_pair(struct ibv_qp *a, struct ibv_qp *b, const struct inlay_connect_attr *attr,
 				  const char **why)
@@ -589,15 +602,16 @@ INLAY_COLD int inlay_connect_pair(struct ibv_qp *a, struct ibv_qp *b, const stru
 }
 
 /*
- * Makes the address that a datagram's WQE carries from a peer's record. On RoCE the kernel looks up the
- * peer's MAC. Nothing needs to be destroyed.
+ * Makes the address that a datagram's WQE carries from a peer's record. On RoCE the kernel looks up
+ * the peer's MAC. Nothing needs to be destroyed.
  *
  * pd     any of the device's protection domains
  * here   of the sending UD queue pair
  * there  the peer's, also UD
  *
- * Returns 0; -ENOTSUP when the two cannot reach each other, or one is not UD; else the negative errno of
- * ibv_create_ah, such as -EHOSTUNREACH, -ENETUNREACH or -ETIMEDOUT, or of inlay_av_from_ah.
+ * Returns 0; -ENOTSUP when the two cannot reach each other, or one is not UD; else the negative
+ * errno of ibv_create_ah, such as -EHOSTUNREACH, -ENETUNREACH or -ETIMEDOUT, or of
+ * inlay_av_from_ah.
  */
 INLAY_COLD int inlay_connect_av(struct inlay_av *av, struct ibv_pd *pd, const struct inlay_connect_record *here,
 				const struct inlay_connect_record *there, const struct inlay_connect_attr *attr,

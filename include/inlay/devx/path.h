@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/devx/path.h: how a queue pair made by device commands reaches its peer. The peers exchange the
- * record of connect.h, so either may be a queue pair of verbs instead.
+ * inlay/devx/path.h: how a queue pair made by device commands reaches its peer. The peers exchange
+ * the record of connect.h, so either may be a queue pair of verbs instead.
  *
  *	struct inlay_connect_record mine, peer;
  *	struct inlay_devx_path path;
@@ -16,20 +16,20 @@
  * The MAC on RoCE
  *
  * The device wants the MAC that frames go to, and no command finds it. A record from
- * inlay_devx_qp_address holds its sender's own, which is right within one Ethernet segment. A record of a
- * queue pair of verbs holds none, and across routers the next router's is needed:
- * inlay_devx_address_resolve has the kernel look it up, as for an address handle. It is right in every
- * case.
+ * inlay_devx_qp_address holds its sender's own, which is right within one Ethernet segment. A
+ * record of a queue pair of verbs holds none, and across routers the next router's is needed:
+ * inlay_devx_address_resolve has the kernel look it up, as for an address handle. It is right in
+ * every case.
  *
  * path.gid_index selects the GID, and with it the version of RoCE; both ends must use the same one.
  * inlay_connect_port finds the best index. ECE is not negotiated: mine offers none.
  *
- * On InfiniBand the LID is enough within a subnet. The GID is used with path.global, or if the peer's
- * record demands it.
+ * On InfiniBand the LID is enough within a subnet. The GID is used with path.global, or if the
+ * peer's record demands it.
  *
- * Threads: pure data, except for the functions that take a context or a PD: as verbs and device commands.
- * Sources: devx/ifc/qp.h; ibv_create_ah(3); Linux, infiniband/hw/mlx5/qp.c (mlx5_set_path); UCX's
- * rc_mlx5_devx.c (that the MAC comes from an address handle).
+ * Threads: pure data, except for the functions that take a context or a PD: as verbs and device
+ * commands. Sources: devx/ifc/qp.h; ibv_create_ah(3); Linux, infiniband/hw/mlx5/qp.c
+ * (mlx5_set_path); UCX's rc_mlx5_devx.c (that the MAC comes from an address handle).
  */
 #ifndef INLAY_DEVX_PATH_H
 #define INLAY_DEVX_PATH_H
@@ -74,8 +74,9 @@ struct inlay_devx_path {
  */
 
 /*
- * What is usual: port 1, GID 0, both ports' MTU, hop limit 64, a timeout of 67 ms, 7 retries, for ever when the peer has no receive, 0.64
- * ms between these, 16 reads and atomics each way, atomics as InfiniBand has them, PSN 0; and no access.
+ * What is usual: port 1, GID 0, both ports' MTU, hop limit 64, a timeout of 67 ms, 7 retries, for
+ * ever when the peer has no receive, 0.64 ms between these, 16 reads and atomics each way, atomics
+ * as InfiniBand has them, PSN 0; and no access.
  */
 INLAY_COLD void inlay_devx_path_init(struct inlay_devx_path *path)
 {
@@ -93,8 +94,9 @@ INLAY_COLD void inlay_devx_path_init(struct inlay_devx_path *path)
 }
 
 /*
- * Whether a path's fields are what struct inlay_devx_path says that they may be: what does not fit a field of the device must not become
- * another number in it. psn is not looked at: its upper bits are cut off, for both ends alike.
+ * Whether a path's fields are what struct inlay_devx_path says that they may be: what does not fit
+ * a field of the device must not become another number in it. psn is not looked at: its upper bits
+ * are cut off, for both ends alike.
  *
  * ethernet  of the port: a service level is a priority there
  *
@@ -109,7 +111,10 @@ INLAY_COLD int inlay_devx_path_ok(const struct inlay_devx_path *path, int ethern
 	       (!path->udp_sport || path->udp_sport >= 0xc000);
 }
 
-/* What a record calls a queue pair's type: 0 for one that has no peers of this kind. st: enum inlay_qp_st. */
+/*
+ * What a record calls a queue pair's type: 0 for one that has no peers of this kind. st: enum
+ * inlay_qp_st.
+ */
 INLAY_COLD uint8_t inlay_devx_connect_type_(uint32_t st)
 {
 	return st == INLAY_QP_ST_RC ? IBV_QPT_RC : st == INLAY_QP_ST_UC ? IBV_QPT_UC : st == INLAY_QP_ST_UD ? IBV_QPT_UD : 0;
@@ -122,7 +127,8 @@ INLAY_COLD uint32_t inlay_devx_log2_up(uint32_t n)
 }
 
 /*
- * The MAC of a port's GID: QUERY_ROCE_ADDRESS. mac: 6 bytes. Returns 0, or a negative errno as inlay_devx_command does.
+ * The MAC of a port's GID: QUERY_ROCE_ADDRESS. mac: 6 bytes. Returns 0, or a negative errno as
+ * inlay_devx_command does.
  */
 INLAY_COLD int inlay_devx_roce_mac(uint8_t *mac, struct ibv_context *ctx, uint8_t port, uint8_t gid_index)
 {
@@ -154,8 +160,8 @@ INLAY_COLD int inlay_devx_roce_mac(uint8_t *mac, struct ibv_context *ctx, uint8_
  * port       from 1
  * gid_index  of that port
  *
- * Returns 0; -ENETDOWN when the port is not up; -ENOENT when it has no such GID; else the negative errno of
- * ibv_query_port, ibv_query_gid_ex or QUERY_ROCE_ADDRESS.
+ * Returns 0; -ENETDOWN when the port is not up; -ENOENT when it has no such GID; else the negative
+ * errno of ibv_query_port, ibv_query_gid_ex or QUERY_ROCE_ADDRESS.
  */
 INLAY_COLD int inlay_devx_port_address(struct inlay_connect_record *r, struct ibv_context *ctx, uint8_t port,
 				       uint8_t gid_index)
@@ -169,14 +175,15 @@ INLAY_COLD int inlay_devx_port_address(struct inlay_connect_record *r, struct ib
 }
 
 /*
- * Has the kernel look up the MAC by which the peer's GID is reached from this port, and puts it into the peer's address: on RoCE, where a
- * router may stand between. Nothing to do on InfiniBand.
+ * Has the kernel look up the MAC by which the peer's GID is reached from this port, and puts it
+ * into the peer's address: on RoCE, where a router may stand between. Nothing to do on InfiniBand.
  *
  * peer  as it came
  * pd    any of the context; an address handle is made in it, and destroyed
  * path  of this end: port, GID
  *
- * Returns 0, or the negative errno of ibv_create_ah or mlx5dv_init_obj: -EHOSTUNREACH, -ENETUNREACH or -ETIMEDOUT where there is no way.
+ * Returns 0, or the negative errno of ibv_create_ah or mlx5dv_init_obj: -EHOSTUNREACH, -ENETUNREACH
+ * or -ETIMEDOUT where there is no way.
  */
 INLAY_COLD int inlay_devx_address_resolve(struct inlay_connect_record *peer, struct ibv_pd *pd, const struct inlay_devx_path *path)
 {
