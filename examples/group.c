@@ -98,14 +98,16 @@ static void hand_round(const int *fds, size_t bytes)
 static void introduce(uint32_t index)
 {
 	struct inlay_worker_oob oob = {gather_all, gathered, NULL, NULL, opt.workers, index};
-	struct inlay_task_caps caps = {.pd = client.pd, .wqebbs = 16, .receives = 16, .max_gather = 1, .access = IBV_ACCESS_REMOTE_WRITE};
+	struct inlay_task_caps caps = {
+		.pd = client.pd, .wqebbs = 16, .receives = 16, .max_gather = 1, .access = IBV_ACCESS_REMOTE_WRITE};
 	struct inlay_task_path path = inlay_task_path_default();
 	size_t size = inlay_worker_group_size(opt.workers, STRIDE), len;
 	uint8_t address[INLAY_TASK_ADDRESS], door[INLAY_TASK_ADDRESS], blob[512];
 
 	need(inlay_worker_group_create(&group, memory(size), size, STRIDE, &oob), "a group");
 	ep = client_endpoint(address);
-	need(inlay_worker_group_add_worker(&group, (uint64_t)client.child, address, sizeof(address)), "a worker of the group");
+	need(inlay_worker_group_add_worker(&group, (uint64_t)client.child, address, sizeof(address)),
+	     "a worker of the group");
 
 	caps.cq = way_in_cq = ibv_create_cq(client.pd->context, 256, NULL, NULL, 0);
 	if (!caps.cq)
@@ -118,7 +120,9 @@ static void introduce(uint32_t index)
 	len = sizeof(blob);
 	client_export(&map, segment, SEGMENT, blob, &len);
 	need(inlay_worker_group_set_buffers_count(&group, 1), "a segment of the group");
-	need(inlay_worker_group_add_buffer(&group, (uintptr_t)segment, SEGMENT, door, sizeof(door), blob, (uint32_t)len), "a segment");
+	need(inlay_worker_group_add_buffer(&group, (uintptr_t)segment, SEGMENT, door, sizeof(door), blob,
+					   (uint32_t)len),
+	     "a segment");
 	need(inlay_worker_group_start(&group), "the exchange");
 }
 
@@ -181,7 +185,8 @@ static void member(uint32_t index)
 	if (memcmp(segment, should, SEGMENT))
 		die("member %u: other bytes than worker %u has put", index, left);
 	need(inlay_worker_group_id(&group, left, &id), "the left neighbour's worker");
-	printf("member %u: %u bytes by worker %u, process %llu, every byte verified\n", index, SEGMENT, left, (unsigned long long)id);
+	printf("member %u: %u bytes by worker %u, process %llu, every byte verified\n", index, SEGMENT, left,
+	       (unsigned long long)id);
 	fflush(stdout);
 	client_disconnect();
 	need(inlay_task_link_destroy(&way_in), "the queue pair's end");

@@ -66,8 +66,8 @@ int main(int argc, char **argv)
 	struct ibv_mr *mr = ibv_reg_mr(pd, &target, sizeof(target), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	struct ibv_cq *ibcq = ibv_create_cq(ctx, 16, NULL, NULL, 0);
 	need(mr && ibcq, "ibv_reg_mr or ibv_create_cq");
-	struct ibv_qp_init_attr init = {.send_cq = ibcq, .recv_cq = ibcq, .qp_type = IBV_QPT_RC, .cap = {.max_send_wr = 16,
-					.max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 64}};
+	struct ibv_qp_cap cap = {.max_send_wr = 16, .max_send_sge = 1, .max_inline_data = 64};
+	struct ibv_qp_init_attr init = {.send_cq = ibcq, .recv_cq = ibcq, .qp_type = IBV_QPT_RC, .cap = cap};
 	struct ibv_qp *peer = ibv_create_qp(pd, &init), *qp = ibv_create_qp(uar.pd, &init);
 	need(qp && peer, "ibv_create_qp");
 	need(!inlay_connect_pair(qp, peer, NULL, &why), "connecting");
@@ -75,7 +75,8 @@ int main(int argc, char **argv)
 	need(!inlay_cq_from_cq(&cq, ibcq), "taking over the completion queue");
 
 	/* The data path: post, ring, */
-	need(!inlay_post_write_inline(&sq, (uintptr_t)&target, mr->rkey, &value, sizeof(value), INLAY_SIGNALED), "the post");
+	need(!inlay_post_write_inline(&sq, (uintptr_t)&target, mr->rkey, &value, sizeof(value), INLAY_SIGNALED),
+	     "the post");
 	inlay_sq_ring(&sq);
 
 	/* poll, use, advance. */
@@ -92,6 +93,7 @@ int main(int argc, char **argv)
 	/* Down again: the queue leaves its register before the register goes. */
 	inlay_sq_fini(&sq);
 	need(!ibv_destroy_qp(qp) && !ibv_destroy_qp(peer) && !ibv_destroy_cq(ibcq), "destroying the queues");
-	need(!inlay_uar_destroy(&uar) && !ibv_dereg_mr(mr) && !ibv_dealloc_pd(pd) && !ibv_close_device(ctx), "closing down");
+	need(!inlay_uar_destroy(&uar) && !ibv_dereg_mr(mr) && !ibv_dealloc_pd(pd) && !ibv_close_device(ctx),
+	     "closing down");
 	return 0;
 }

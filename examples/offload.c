@@ -17,7 +17,7 @@
 #include "plugins/client.h"
 #include "plugins/echo.h"
 
-#define MAX_WINDOW 16u                  /* operations in flight; a send with its receive is two commands, and a worker takes 32 */
+#define MAX_WINDOW 16u /* operations in flight; a send with its receive is two commands, and a worker takes 32 */
 #define MAX_SIZE 4000u
 #define LARGE (32u << 10)               /* of a put that goes by a key */
 #define LARGE_PUTS 4u
@@ -32,7 +32,8 @@ static struct inlay_task *tasks[2 * MAX_WINDOW];
 static struct inlay_mmap map;
 static uint8_t *mem;                    /* where puts go: MAX_WINDOW slots, LARGE_PUTS larger ones, a counter */
 static struct inlay_task_link link_;    /* this side of the first endpoint */
-static uint64_t far, ends[2], mapped;   /* handles: of the endpoint to this side, of two that are connected to each other, of mem */
+static uint64_t far, ends[2],
+	mapped; /* handles: of the endpoint to this side, of two that are connected to each other, of mem */
 static uint64_t *times, echo_id, finished;
 
 #define LARGE_AT ((size_t)MAX_WINDOW * SLOT)
@@ -54,8 +55,12 @@ static void check(const uint8_t *at, uint32_t len, uint64_t seed, const char *wh
 
 static void prepare(void)
 {
-	struct inlay_task_caps caps = {.pd = client.pd, .wqebbs = 16, .receives = 16, .max_gather = 1,
-				       .access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC};
+	struct inlay_task_caps caps = {.pd = client.pd,
+				       .wqebbs = 16,
+				       .receives = 16,
+				       .max_gather = 1,
+				       .access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+						 IBV_ACCESS_REMOTE_ATOMIC};
 	struct inlay_task_path path = inlay_task_path_default();
 	struct inlay_task_address peer;
 	uint8_t mine[INLAY_TASK_ADDRESS], theirs[2][INLAY_TASK_ADDRESS], blob[512];
@@ -108,7 +113,8 @@ static uint32_t build(enum kind kind, uint64_t i, struct inlay_task **t)
 		fill(inlay_buf_head(buf), opt.size, i);
 		return 1;
 	case PUT:
-		fill(client_request(t[0], RDMA_PUT, far, mapped, (uintptr_t)mem + i % opt.window * SLOT, opt.size), opt.size, i);
+		fill(client_request(t[0], RDMA_PUT, far, mapped, (uintptr_t)mem + i % opt.window * SLOT, opt.size),
+		     opt.size, i);
 		return 1;
 	default:
 		client_request(t[0], RDMA_TAG_RECV, 0, i, INLAY_MATCH_EXACT, opt.size);
@@ -202,7 +208,8 @@ static void compute(void)
 static void put_large(struct inlay_buf **bufs, uint32_t n)
 {
 	for (uint32_t i = 0; i < LARGE_PUTS; i++) {
-		struct rdma_request r = {RDMA_PUT, LARGE, far, mapped, (uintptr_t)mem + LARGE_AT + (size_t)i * LARGE, 0, 0, NULL};
+		struct rdma_request r = {RDMA_PUT, LARGE, far, mapped, (uintptr_t)mem + LARGE_AT + (size_t)i * LARGE,
+					 0,	   0,	  NULL};
 		uint8_t *at = inlay_buf_head(bufs[i]);
 
 		rdma_request_write(at, &r);
@@ -281,8 +288,8 @@ static void overlap(void)
 	}
 	both = now_ns() - start;
 	verify_large(100);
-	printf("overlap: %u puts of %u bytes take %.0f us, computing %.0f us, both at once %.0f us\n", LARGE_PUTS, LARGE,
-	       (double)alone / 1e3, (double)work / 1e3, (double)both / 1e3);
+	printf("overlap: %u puts of %u bytes take %.0f us, computing %.0f us, both at once %.0f us\n", LARGE_PUTS,
+	       LARGE, (double)alone / 1e3, (double)work / 1e3, (double)both / 1e3);
 	for (i = 0; i < LARGE_PUTS; i++) {
 		need(inlay_task_set_payload(tasks[i], NULL), "a payload");
 		inlay_buf_dec_refcount(bufs[i], NULL);
@@ -320,7 +327,8 @@ static void odds(void)
 	if (was != 5 || is != 7)
 		die("the counter is %llu, and was %llu", (unsigned long long)is, (unsigned long long)was);
 	fill(mem, sizeof(back), 1234);
-	r = (struct rdma_request){.op = RDMA_GET, .ep = far, .map = mapped, .addr = (uintptr_t)mem, .bytes = sizeof(back)};
+	r = (struct rdma_request){
+		.op = RDMA_GET, .ep = far, .map = mapped, .addr = (uintptr_t)mem, .bytes = sizeof(back)};
 	expect(client_call(&r, NULL, back, sizeof(back)), 0, "a get");
 	check(back, sizeof(back), 1234, "get");
 	expect(client_call(&flush, NULL, NULL, 0), 0, "a flush");

@@ -23,7 +23,7 @@
 #include "common/pattern.h"
 #include "common/plan.h"
 
-#define CHECKED_MEMORY (4u << 20)    /* bytes of landing slots that a rate of writes may use, to be checked less often */
+#define CHECKED_MEMORY (4u << 20) /* bytes of landing slots that a rate of writes may use, to be checked less often */
 #define SIGNAL_EVERY 32              /* latency: messages for one completion */
 
 /*
@@ -108,7 +108,8 @@ static uint64_t landing_at(const struct phase *ph, uint64_t i)
 /* Memory, queues, and inlay's view of them. */
 static void make_side(struct side *s)
 {
-	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+	const int access =
+		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 	uint32_t depth = plan.window > 2 * SIGNAL_EVERY ? plan.window : 2 * SIGNAL_EVERY;
 	struct ibv_qp_init_attr_ex init = {.qp_type = IBV_QPT_RC, .comp_mask = IBV_QP_INIT_ATTR_PD};
 	/*
@@ -181,8 +182,8 @@ static void connect_side(struct side *s)
 static void free_side(struct side *s)
 {
 	inlay_sq_fini(&s->sq);
-	if (ibv_destroy_qp(s->qp) || ibv_destroy_cq(s->ibscq) || ibv_destroy_cq(s->ibrcq) || (s->uar.td && inlay_uar_destroy(&s->uar)) ||
-	    ibv_dereg_mr(s->mr))
+	if (ibv_destroy_qp(s->qp) || ibv_destroy_cq(s->ibscq) || ibv_destroy_cq(s->ibrcq) ||
+	    (s->uar.td && inlay_uar_destroy(&s->uar)) || ibv_dereg_mr(s->mr))
 		die("cannot take the queues down: %s", strerror(errno));
 	free(s->mem);
 }
@@ -247,7 +248,8 @@ static bool poll_receive(struct side *s, const struct phase *ph)
 	if (inlay_cqe_is_error(cqe) || inlay_rq_release(&s->rq, 1))
 		failed(cqe);
 	if (inlay_cqe_byte_count(cqe) != ph->size)
-		die("message %llu has %u bytes, not %u", (unsigned long long)s->received, inlay_cqe_byte_count(cqe), ph->size);
+		die("message %llu has %u bytes, not %u", (unsigned long long)s->received, inlay_cqe_byte_count(cqe),
+		    ph->size);
 	inlay_cq_advance(&s->rcq, 1);
 	s->received++;
 	return true;
@@ -340,7 +342,8 @@ static void begin_phase(const struct phase *ph, bool answered)
 /* Posts message i and rings, with BlueFlame: the way for a single message. */
 static void send_one(struct side *s, const struct phase *ph, uint64_t i)
 {
-	bool each = plan.op == OP_READ || plan.op == OP_ATOMIC || i % SIGNAL_EVERY == SIGNAL_EVERY - 1 || i == ph->iters - 1;
+	bool each = plan.op == OP_READ || plan.op == OP_ATOMIC || i % SIGNAL_EVERY == SIGNAL_EVERY - 1 ||
+		    i == ph->iters - 1;
 	struct wait w = {0, 0, 0};
 	int err;
 
@@ -423,7 +426,8 @@ static void run_stretch(struct side *client, struct side *server, const struct p
 
 			if (n && posted + n - checked <= plan.window) {
 				for (uint64_t last = posted + n; posted < last; posted++)
-					need(post(client, ph, posted, posted == last - 1 ? INLAY_SIGNALED : 0), "a post");
+					need(post(client, ph, posted, posted == last - 1 ? INLAY_SIGNALED : 0),
+					     "a post");
 				inlay_sq_ring_doorbell(&client->sq);
 			}
 			poll_sends(client);

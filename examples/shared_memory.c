@@ -50,8 +50,8 @@ static void open_side(struct side *s)
 	s->ctx = s->pd->context;
 	must(!inlay_uar_create(&s->uar, s->pd, INLAY_UAR_EXCLUSIVE), "a doorbell register");
 	s->ibcq = ibv_create_cq(s->ctx, 16, NULL, NULL, 0);
-	struct ibv_qp_init_attr init = {.send_cq = s->ibcq, .recv_cq = s->ibcq, .qp_type = IBV_QPT_RC, .cap = {.max_send_wr = 16,
-					.max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 64}};
+	struct ibv_qp_cap cap = {.max_send_wr = 16, .max_send_sge = 1, .max_inline_data = 64};
+	struct ibv_qp_init_attr init = {.send_cq = s->ibcq, .recv_cq = s->ibcq, .qp_type = IBV_QPT_RC, .cap = cap};
 	s->qp = s->ibcq ? ibv_create_qp(s->uar.pd, &init) : NULL;
 	must(s->qp != NULL, "a queue pair");
 	must(!inlay_sq_from_qp(&s->sq, s->qp, &s->uar) && !inlay_cq_from_cq(&s->cq, s->ibcq), "taking over the queues");
@@ -68,8 +68,9 @@ static void open_side(struct side *s)
 static void close_side(struct side *s)
 {
 	inlay_sq_fini(&s->sq);
-	must(!ibv_destroy_qp(s->qp) && !ibv_destroy_cq(s->ibcq) && !inlay_uar_destroy(&s->uar) && !ibv_dealloc_pd(s->pd) &&
-	     !ibv_close_device(s->ctx), "closing down");
+	must(!ibv_destroy_qp(s->qp) && !ibv_destroy_cq(s->ibcq) && !inlay_uar_destroy(&s->uar) &&
+		     !ibv_dealloc_pd(s->pd) && !ibv_close_device(s->ctx),
+	     "closing down");
 }
 
 /* Rings for what was posted and waits for it: 0, or what the device says went wrong */
@@ -104,9 +105,14 @@ static void owner(struct side *s)
 	must(!inlay_mmap_create(&map, room, inlay_mmap_size(1, 2), 1, 2), "making a map");
 	must(!inlay_mmap_add_dev(&map, s->pd) && !inlay_mmap_add_memrange(&map, board, sizeof(board)) &&
 	     !inlay_mmap_add_memrange(&map, &counter, sizeof(counter)), "filling the map");
-	must(!inlay_mmap_set_permissions(&map, INLAY_LOCAL_READ_WRITE | INLAY_RDMA_READ | INLAY_RDMA_WRITE | INLAY_RDMA_ATOMIC), "permissions");
-	must(!inlay_mmap_limit_memrange(&map, board, sizeof(board), INLAY_LOCAL_READ_WRITE | INLAY_RDMA_READ | INLAY_RDMA_WRITE) &&
-	     !inlay_mmap_limit_memrange(&map, &counter, sizeof(counter), INLAY_LOCAL_READ_WRITE | INLAY_RDMA_ATOMIC), "limits");
+	must(!inlay_mmap_set_permissions(&map, INLAY_LOCAL_READ_WRITE | INLAY_RDMA_READ | INLAY_RDMA_WRITE |
+						       INLAY_RDMA_ATOMIC),
+	     "permissions");
+	must(!inlay_mmap_limit_memrange(&map, board, sizeof(board),
+					INLAY_LOCAL_READ_WRITE | INLAY_RDMA_READ | INLAY_RDMA_WRITE) &&
+		     !inlay_mmap_limit_memrange(&map, &counter, sizeof(counter),
+						INLAY_LOCAL_READ_WRITE | INLAY_RDMA_ATOMIC),
+	     "limits");
 	must(!inlay_mmap_set_mac(&map, &mac) && !inlay_mmap_start(&map), "starting the map");
 	must(!inlay_mmap_export_rdma(&map, s->pd, blob, &len), "the export");
 	peer_tell(&len, sizeof(len));
@@ -127,7 +133,8 @@ static void owner(struct side *s)
 
 static void guest(struct side *s)
 {
-	static char notice[64] __attribute__((aligned(64))) = "the guest was here", back[64] __attribute__((aligned(64)));
+	static char notice[64] __attribute__((aligned(64))) = "the guest was here",
+			       back[64] __attribute__((aligned(64)));
 	struct ibv_mr *mr = ibv_reg_mr(s->pd, back, sizeof(back), IBV_ACCESS_LOCAL_WRITE);
 	struct inlay_mmap_import how = {.mac = &mac};
 	struct inlay_mmap map;
@@ -144,7 +151,8 @@ static void guest(struct side *s)
 	must(size != 0, "a blob");
 	void *room = memory(size);
 	blob[40] ^= 1; /* on the way, somebody changes it: that is seen */
-	must(inlay_mmap_create_from_export(&map, room, size, s->pd, blob, len, &how) == -EBADMSG, "refusing a forged blob");
+	must(inlay_mmap_create_from_export(&map, room, size, s->pd, blob, len, &how) == -EBADMSG,
+	     "refusing a forged blob");
 	blob[40] ^= 1;
 	must(!inlay_mmap_create_from_export(&map, room, size, s->pd, blob, len, &how), "the import");
 
@@ -152,7 +160,8 @@ static void guest(struct side *s)
 	struct ibv_sge sge = {.addr = (uintptr_t)back, .length = sizeof(back), .lkey = mr->lkey};
 
 	must(!inlay_mmap_remote(&map, board, sizeof(notice), INLAY_RDMA_WRITE, &rkey), "the board's key");
-	must(!inlay_post_write_inline(&s->sq, board, rkey, notice, sizeof(notice), INLAY_SIGNALED) && !finish(s), "the write");
+	must(!inlay_post_write_inline(&s->sq, board, rkey, notice, sizeof(notice), INLAY_SIGNALED) && !finish(s),
+	     "the write");
 	must(!inlay_post_read(&s->sq, board, rkey, &sge, 1, INLAY_SIGNALED) && !finish(s), "the read");
 	must(!memcmp(back, notice, sizeof(notice)), "reading what was written");
 	must(!inlay_mmap_remote(&map, counter, 8, INLAY_RDMA_ATOMIC, &rkey), "the counter's key");
@@ -160,13 +169,15 @@ static void guest(struct side *s)
 
 	/* What is not granted is known here */
 	must(inlay_mmap_remote(&map, counter, 8, INLAY_RDMA_WRITE, &rkey) == -EPERM, "being refused the counter");
-	must(inlay_mmap_remote(&map, board + BOARD - 8, 16, INLAY_RDMA_READ, &rkey) == -ENOENT, "being refused what is behind the board");
+	must(inlay_mmap_remote(&map, board + BOARD - 8, 16, INLAY_RDMA_READ, &rkey) == -ENOENT,
+	     "being refused what is behind the board");
 	peer_tell(&word, 1);
 
 	/* The owner has stopped its map: nobody tells this one, and the owner's device refuses */
 	peer_hear(&word, 1);
 	must(!inlay_mmap_remote(&map, board, 8, INLAY_RDMA_WRITE, &rkey), "the board's key");
-	must(!inlay_post_write_inline(&s->sq, board, rkey, "too late", 8, INLAY_SIGNALED) && finish(s) == IBV_WC_REM_ACCESS_ERR,
+	must(!inlay_post_write_inline(&s->sq, board, rkey, "too late", 8, INLAY_SIGNALED) &&
+		     finish(s) == IBV_WC_REM_ACCESS_ERR,
 	     "finding the door closed");
 	printf("guest: wrote, read and counted; then the door was closed\n");
 	peer_tell(&word, 1);

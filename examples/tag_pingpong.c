@@ -39,7 +39,8 @@ static void post_done(struct side *s, int err, uint16_t index, struct request *w
  * A rendezvous that software ends: reads, then tells the sender, in one queue. The FIN's completion
  * is that of both
  */
-static void read_payload(struct side *s, struct request *r, const struct inlay_tmh *tmh, const uint8_t *at, uint32_t len)
+static void read_payload(struct side *s, struct request *r, const struct inlay_tmh *tmh, const uint8_t *at,
+			 uint32_t len)
 {
 	struct inlay_rvh rvh;
 
@@ -47,7 +48,8 @@ static void read_payload(struct side *s, struct request *r, const struct inlay_t
 	struct ibv_sge sge = {.addr = (uintptr_t)r->buf, .length = rvh.len, .lkey = s->mr->lkey};
 	must(!inlay_post_read(s->sq, rvh.va, rvh.rkey, &sge, 1, 0), "the rendezvous' read");
 	const uint16_t index = inlay_sq_index(s->sq);
-	post_done(s, inlay_tag_send_fin(s->sq, tmh->app_ctx, tmh->tag, &rvh, INLAY_SIGNALED | INLAY_FENCE_STRONG), index, r);
+	post_done(s, inlay_tag_send_fin(s->sq, tmh->app_ctx, tmh->tag, &rvh, INLAY_SIGNALED | INLAY_FENCE_STRONG),
+		  index, r);
 	r->tag = tmh->tag;
 	r->got = rvh.len;
 	s->counts.reads++;
@@ -77,7 +79,8 @@ static void finished(struct side *s, const struct inlay_tmh *tmh, const uint8_t 
 	struct request *r = tmh->app_ctx < RNDVS ? s->rndvs[tmh->app_ctx] : NULL;
 	struct inlay_rvh rvh;
 
-	must(r && !inlay_rvh_get(at, len, &rvh) && rvh.va == (uintptr_t)r->buf && rvh.len == r->len, "knowing what a FIN is of");
+	must(r && !inlay_rvh_get(at, len, &rvh) && rvh.va == (uintptr_t)r->buf && rvh.len == r->len,
+	     "knowing what a FIN is of");
 	s->rndvs[tmh->app_ctx] = NULL;
 	r->done = 1;
 }
@@ -272,8 +275,10 @@ static void barrier(struct side *s)
 static void expect(struct side *s, struct request *r, int32_t tag, uint32_t k, uint32_t len)
 {
 	wait_for(s, r);
-	must(!r->cancelled && r->got == len && !memcmp(r->buf, message_of(s, k), len), "finding each byte of a message");
-	must(inlay_mpi_tag(inlay_mpi_usual(), r->tag) == tag && inlay_mpi_source(inlay_mpi_usual(), r->tag) == !rank, "tag and source");
+	must(!r->cancelled && r->got == len && !memcmp(r->buf, message_of(s, k), len),
+	     "finding each byte of a message");
+	must(inlay_mpi_tag(inlay_mpi_usual(), r->tag) == tag && inlay_mpi_source(inlay_mpi_usual(), r->tag) == !rank,
+	     "tag and source");
 }
 
 /* ---- What MPI promises ---- */
@@ -306,7 +311,8 @@ static void order_receiver(struct side *s)
 	irecv(s, &r[0], !rank, 1, landing(s, 0), 8);
 	expect(s, &r[0], 1, 3, 8);
 	must(inlay_match_unexpected(&s->match) == 3, "keeping what nobody waits for");
-	must(inlay_match_probe(&s->match, 0, 0, &found) == 1 && inlay_mpi_tag(inlay_mpi_usual(), found.tag) == 5, "a probe for anything");
+	must(inlay_match_probe(&s->match, 0, 0, &found) == 1 && inlay_mpi_tag(inlay_mpi_usual(), found.tag) == 5,
+	     "a probe for anything");
 	irecv(s, &r[0], !rank, any, landing(s, 0), ORDER_MAX);
 	irecv(s, &r[1], !rank, 5, landing(s, 1), ORDER_MAX);
 	irecv(s, &r[2], any, any, landing(s, 2), ORDER_MAX);
@@ -357,7 +363,8 @@ static void order_receiver(struct side *s)
 /* Every fourth receive takes anything */
 static void irecv_next(struct side *s, struct request *r, uint32_t k, uint32_t len)
 {
-	irecv(s, r, k % 4 == 3 ? INLAY_MPI_ANY : !rank, k % 4 == 3 ? INLAY_MPI_ANY : (int32_t)(k % 1024), landing(s, k % 2), len);
+	irecv(s, r, k % 4 == 3 ? INLAY_MPI_ANY : !rank, k % 4 == 3 ? INLAY_MPI_ANY : (int32_t)(k % 1024),
+	      landing(s, k % 2), len);
 }
 
 /*
@@ -390,13 +397,15 @@ static void pingpong(struct side *s, uint32_t len, uint32_t iterations, uint64_t
 	wait_for(s, &ping[0]);
 	wait_for(s, &ping[1]);
 	peer_swap(&s->counts, &theirs, sizeof(theirs));
-	all = (struct counts){s->counts.nic + theirs.nic, s->counts.software + theirs.software, s->counts.reads + theirs.reads};
+	all = (struct counts){s->counts.nic + theirs.nic, s->counts.software + theirs.software,
+			      s->counts.reads + theirs.reads};
 	must(all.nic + all.software == 2 * (uint64_t)iterations, "counting the messages");
 	if (rank)
 		return;
 	qsort(ns, iterations, sizeof(*ns), figures_order);
-	printf("%9u  %-10s  %10.2f  %10llu  %10llu  %10llu\n", len, len > EAGER_MAX ? "rendezvous" : "eager", (double)ns[iterations / 2] / 1000,
-	       (unsigned long long)all.nic, (unsigned long long)all.software, (unsigned long long)all.reads);
+	printf("%9u  %-10s  %10.2f  %10llu  %10llu  %10llu\n", len, len > EAGER_MAX ? "rendezvous" : "eager",
+	       (double)ns[iterations / 2] / 1000, (unsigned long long)all.nic, (unsigned long long)all.software,
+	       (unsigned long long)all.reads);
 	fflush(stdout);
 }
 
@@ -411,7 +420,8 @@ static const struct option_of options[] = {
 	{"iterations", "N", "messages each way for a size (200)", .number = &opt.iterations, .min = 1, .max = 1000000},
 	{"size", "N", "that many bytes only, up to 16M (a table of sizes)", .number = &opt.size, .max = LENGTH_MAX},
 	{"device", "NAME", "mlx5 device (the first one)", .string = &opt.device},
-	{"software", NULL, "matches in software alone, where the device could do it too", .number = &opt.software, .max = 1},
+	{"software", NULL, "matches in software alone, where the device could do it too", .number = &opt.software,
+	 .max = 1},
 	{NULL, NULL, NULL, NULL, NULL, 0, 0, NULL}};
 
 int main(int argc, char **argv)
@@ -421,8 +431,11 @@ int main(int argc, char **argv)
 	static struct side s;
 	uint64_t *ns;
 
-	if (arguments(argc, argv, "Two processes exchange tagged messages through an mlx5 device, as MPI would. Up to 8192 bytes a\n"
-		      "message is eager, beyond a rendezvous. The latency is the median of half a round trip.", "", options))
+	if (arguments(
+		    argc, argv,
+		    "Two processes exchange tagged messages through an mlx5 device, as MPI would. Up to 8192 bytes a\n"
+		    "message is eager, beyond a rendezvous. The latency is the median of half a round trip.",
+		    "", options))
 		wrong("no arguments are wanted (try --help)");
 	if (opt.size != UINT32_MAX) {
 		sizes[0] = opt.size;
@@ -439,8 +452,8 @@ int main(int argc, char **argv)
 		barrier(&s);
 	}
 	if (!rank)
-		printf("order, unexpected messages, cancel: as MPI has them\n%9s  %-10s  %10s  %10s  %10s  %10s\n", "bytes", "protocol",
-		       "usec", "by NIC", "software", "read by it");
+		printf("order, unexpected messages, cancel: as MPI has them\n%9s  %-10s  %10s  %10s  %10s  %10s\n",
+		       "bytes", "protocol", "usec", "by NIC", "software", "read by it");
 	for (uint32_t i = 0; i < n; i++)
 		pingpong(&s, sizes[i], opt.iterations, ns);
 	barrier(&s);

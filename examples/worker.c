@@ -24,7 +24,7 @@
 #define MAX_HOSTS 256u
 #define PULL_EACH 4u                    /* payloads by key of a host that are here at a time */
 #define GREETING_TIME 5000000000u       /* ns that a host has for its greeting, all of it */
-#define GREETERS 32u                    /* who has not greeted yet takes no host's place, and there are so many of them */
+#define GREETERS 32u /* who has not greeted yet takes no host's place, and there are so many of them */
 #define MAX_GUESTS (MAX_HOSTS + GREETERS)
 
 /* Who has come: a socket, and once it has greeted, a connection */
@@ -157,7 +157,8 @@ static void listen_at(void)
 	listener = socket(opt.unix_path ? AF_UNIX : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (opt.unix_path) {
 		if (strlen(opt.unix_path) >= sizeof(un.sun_path) || strpbrk(opt.unix_path, " \t\n"))
-			die("--unix %s: a path of less than %zu bytes without blanks", opt.unix_path, sizeof(un.sun_path));
+			die("--unix %s: a path of less than %zu bytes without blanks", opt.unix_path,
+			    sizeof(un.sun_path));
 		strcpy(un.sun_path, opt.unix_path);
 		mask = umask(0177);
 		err = bind(listener, (struct sockaddr *)&un, sizeof(un));
@@ -407,19 +408,25 @@ static const struct option_of options[] = {
 	{"port", "N", "and at which port (any)", .number = &opt.port, .max = 65535},
 	{"unix", "PATH", "listens at a Unix socket instead", .string = &opt.unix_path},
 	{"hosts", "N", "at most so many at a time, up to 256 (16)", .number = &opt.hosts, .min = 1, .max = MAX_HOSTS},
-	{"pull", "BYTES", "the largest payload by a key, 4k to 16M (64k)", .number = &opt.pull, .min = 4096, .max = 16u << 20},
-	{"folder", "DIR", "where plugins are loaded from: absolute, writable by nobody else; up to 16 of them", .call = add_folder},
+	{"pull", "BYTES", "the largest payload by a key, 4k to 16M (64k)", .number = &opt.pull, .min = 4096,
+	 .max = 16u << 20},
+	{"folder", "DIR", "where plugins are loaded from: absolute, writable by nobody else; up to 16 of them",
+	 .call = add_folder},
 	{"load", "ID:NAME", "loads NAME.so from the first such folder that has it", .call = add_load},
-	{"idle", "SECONDS", "ends when no host has been there for so long; 0: never (60)", .number = &opt.idle, .max = 86400},
+	{"idle", "SECONDS", "ends when no host has been there for so long; 0: never (60)", .number = &opt.idle,
+	 .max = 86400},
 	{NULL, NULL, NULL, NULL, NULL, 0, 0, NULL}};
 
 int main(int argc, char **argv)
 {
 	struct sigaction on_end = {.sa_handler = end};
 
-	if (arguments(argc, argv, "Serves hosts with command tasks. Writes to FILE where it is to be found, for its owner alone, and\n"
-		      "removes it at its end: SIGTERM and SIGINT end it in order.\n"
-		      "Plugins that are built in: 1 echo, 2 rdma, 3 rdmo.", "FILE", options) != 1)
+	if (arguments(
+		    argc, argv,
+		    "Serves hosts with command tasks. Writes to FILE where it is to be found, for its owner alone, and\n"
+		    "removes it at its end: SIGTERM and SIGINT end it in order.\n"
+		    "Plugins that are built in: 1 echo, 2 rdma, 3 rdmo.",
+		    "FILE", options) != 1)
 		wrong("one address file is wanted (try --help)");
 	opt.file = argv[0];
 	atexit(tidy);
@@ -434,7 +441,8 @@ int main(int argc, char **argv)
 	listen_at();
 	serve();
 	for (struct guest *g = guests; g < guests + MAX_GUESTS; g++)
-		for (uint64_t until = now_ns() + 1000000000; g->fd >= 0; inlay_task_worker_progress(&worker, now_ns(), 64)) {
+		for (uint64_t until = now_ns() + 1000000000; g->fd >= 0;
+		     inlay_task_worker_progress(&worker, now_ns(), 64)) {
 			leave(g);
 			if (now_ns() > until)
 				die("a plugin does not give its commands back");

@@ -22,8 +22,8 @@ static struct {
 	uint32_t port_flags;
 } fake;
 
-int _ibv_query_gid_ex(struct ibv_context *ctx, uint32_t port, uint32_t index, struct ibv_gid_entry *entry, uint32_t flags,
-		      size_t size)
+int _ibv_query_gid_ex(struct ibv_context *ctx, uint32_t port, uint32_t index, struct ibv_gid_entry *entry,
+		      uint32_t flags, size_t size)
 {
 	int (*real)(struct ibv_context *, uint32_t, uint32_t, struct ibv_gid_entry *, uint32_t, size_t);
 
@@ -244,13 +244,23 @@ static void told_why(void **state)
 		uint8_t value, roce;
 		const char *say;
 	} cases[] = {
-		{0, 0, 1, "version 1"}, {0, 2, 1, "version 1"},
-		{1, IBV_QPT_RAW_PACKET | 2 << 4, 1, "neither RC nor UC nor UD"}, {1, 0x20, 1, "neither RC"},
-		{1, IBV_QPT_RC | 3 << 4, 1, "neither InfiniBand nor RoCE"}, {1, 0x80 | IBV_QPT_RC | 2 << 4, 1, "neither InfiniBand"},
+		{0, 0, 1, "version 1"},
+		{0, 2, 1, "version 1"},
+		{1, IBV_QPT_RAW_PACKET | 2 << 4, 1, "neither RC nor UC nor UD"},
+		{1, 0x20, 1, "neither RC"},
+		{1, IBV_QPT_RC | 3 << 4, 1, "neither InfiniBand nor RoCE"},
+		{1, 0x80 | IBV_QPT_RC | 2 << 4, 1, "neither InfiniBand"},
 		{1, 0x40 | IBV_QPT_RC | 2 << 4, 1, "neither InfiniBand"},
-		{2, 0, 1, "MTU"}, {2, 6, 1, "MTU"}, {2, 15, 0, "MTU"}, {2, 0x83, 1, "priority"},
-		{5, 0, 1, "queue pair 0"}, {11, 0xff, 1, "GID or MAC"}, {27, 1, 1, "GID or MAC"},
-		{28, 0xc0, 0, "group"}, {27, 0, 0, "no address"}, {30, 1, 0, "16 bits"},
+		{2, 0, 1, "MTU"},
+		{2, 6, 1, "MTU"},
+		{2, 15, 0, "MTU"},
+		{2, 0x83, 1, "priority"},
+		{5, 0, 1, "queue pair 0"},
+		{11, 0xff, 1, "GID or MAC"},
+		{27, 1, 1, "GID or MAC"},
+		{28, 0xc0, 0, "group"},
+		{27, 0, 0, "no address"},
+		{30, 1, 0, "16 bits"},
 		{1, IBV_QPT_UC | 2 << 4, 1, "cannot have"},
 	};
 	struct inlay_connect_record r, roce, ib, out;
@@ -296,7 +306,8 @@ static struct ibv_gid_entry gid(const char *text, uint32_t type)
 	unsigned at[8];
 
 	memset(&e, 0, sizeof(e));
-	assert_int_equal(sscanf(text, "%x:%x:%x:%x:%x:%x:%x:%x", at, at + 1, at + 2, at + 3, at + 4, at + 5, at + 6, at + 7), 8);
+	assert_int_equal(
+		sscanf(text, "%x:%x:%x:%x:%x:%x:%x:%x", at, at + 1, at + 2, at + 3, at + 4, at + 5, at + 6, at + 7), 8);
 	for (int i = 0; i < 8; i++) {
 		e.gid.raw[2 * i] = (uint8_t)(at[i] >> 8);
 		e.gid.raw[2 * i + 1] = (uint8_t)at[i];
@@ -781,8 +792,9 @@ static void refused_local(void **state)
 	/* More than the device has is what it has */
 	attr.rd_atomic = 255;
 	must(inlay_connect_local(&here, e.qp, &attr, NULL));
-	assert_int_equal(here.rd_atomic, dev.attr.max_qp_rd_atom < dev.attr.max_qp_init_rd_atom ? dev.attr.max_qp_rd_atom :
-			 dev.attr.max_qp_init_rd_atom);
+	assert_int_equal(here.rd_atomic, dev.attr.max_qp_rd_atom < dev.attr.max_qp_init_rd_atom
+						 ? dev.attr.max_qp_rd_atom
+						 : dev.attr.max_qp_init_rd_atom);
 	/* Again, with other wishes */
 	must(inlay_connect_local(&here, e.qp, NULL, NULL));
 	assert_int_equal(here.rd_atomic, 16);

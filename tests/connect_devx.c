@@ -78,5 +78,6 @@ int main(void)
 
 	if (!rig_here())
 		return 0;
-	return cmocka_run_group_tests_name("connect_devx", tests, rig_open, rig_close) || again_with("SOFTDEV_LINK", "ib");
+	return cmocka_run_group_tests_name("connect_devx", tests, rig_open, rig_close) ||
+	       again_with("SOFTDEV_LINK", "ib");
 }

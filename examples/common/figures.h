@@ -62,7 +62,8 @@ static inline int figures_json(FILE *f, const char *about, const struct figures 
 	for (int i = 0; i < n; i++, r++) {
 		fprintf(f, "%s\n  {\"bytes\": %u", i ? "," : "", r->size);
 		for (int k = 0; k < 5 && r->lat[0] > 0; k++)
-			fprintf(f, "%s\"%s\": %.3f%s", k ? ", " : ", \"latency_us\": {", figures_parts[k].name, r->lat[k], k == 4 ? "}" : "");
+			fprintf(f, "%s\"%s\": %.3f%s", k ? ", " : ", \"latency_us\": {", figures_parts[k].name,
+				r->lat[k], k == 4 ? "}" : "");
 		fprintf(f, ", \"messages_per_s\": %.0f, \"bytes_per_s\": %.0f}", r->rate, r->rate * r->size);
 	}
 	fprintf(f, "\n ]}\n");
@@ -82,15 +83,18 @@ static inline int figures_plot(const char *png, const char *title, const struct 
 	fprintf(g, "'\n$d << EOD\n");
 	for (int i = 0; i < n; i++)
 		fprintf(g, "%u %g %g %g\n", r[i].size, r[i].lat[1], r[i].lat[2], r[i].rate);
-	fprintf(g, "EOD\nset title '%s' noenhanced\nset logscale x 2\nset xlabel 'bytes'\nset grid\nset key top left\n", title);
-	fprintf(g, "set y2tics\nset ytics nomirror\nset yrange [0:*]\nset y2range [0:*]\nset xrange [%g:%g]\n", r[0].size / 1.5,
-		r[n - 1].size * 1.5);
+	fprintf(g, "EOD\nset title '%s' noenhanced\nset logscale x 2\nset xlabel 'bytes'\nset grid\nset key top left\n",
+		title);
+	fprintf(g, "set y2tics\nset ytics nomirror\nset yrange [0:*]\nset y2range [0:*]\nset xrange [%g:%g]\n",
+		r[0].size / 1.5, r[n - 1].size * 1.5);
 	if (r->lat[0] > 0)
-		fprintf(g, "set ylabel 'latency, us'\nset y2label 'messages/s'\nplot $d using 1:2 with linespoints title 'median latency', "
+		fprintf(g,
+			"set ylabel 'latency, us'\nset y2label 'messages/s'\nplot $d using 1:2 with linespoints title 'median latency', "
 			"$d using 1:3 with linespoints title '99 %% latency', "
 			"$d using 1:4 axes x1y2 with linespoints title 'messages/s'\n");
 	else
-		fprintf(g, "set ylabel 'messages/s'\nunset y2tics\nplot $d using 1:4 with linespoints title 'messages/s'\n");
+		fprintf(g,
+			"set ylabel 'messages/s'\nunset y2tics\nplot $d using 1:4 with linespoints title 'messages/s'\n");
 	return pclose(g);
 }
 

@@ -118,16 +118,21 @@ static const struct option_of plan_options[] = {
 	{"mtu", "BYTES", "256, 512, 1024, 2048 or 4096 (the port's)", .number = &opt.mtu, .min = 256, .max = 4096},
 	{"sl", "N", "service level (the peer's)", .number = &opt.sl, .max = 15},
 	{"tclass", "N", "traffic class (the peer's)", .number = &opt.tclass, .max = 255},
-	{"tcp-port", "N", "where they meet; a server with 0 tells which (18515)", .number = &opt.tcp_port, .max = 65535},
+	{"tcp-port", "N", "where they meet; a server with 0 tells which (18515)", .number = &opt.tcp_port,
+	 .max = 65535},
 	{"bind", "ADDRESS", "where a server listens (127.0.0.1: for this machine only)", .string = &opt.bind},
 	{"timeout", "S", "seconds without a sign of the peer; a server waits 12 times that to be found (10)",
 	 .number = &peer.timeout, .min = 1, .max = 3600},
-	{"processes", "N", "without a role: 1 or 2 (2 from four CPUs on)", .number = &opt.processes, .min = 1, .max = 2},
+	{"processes", "N", "without a role: 1 or 2 (2 from four CPUs on)", .number = &opt.processes, .min = 1,
+	 .max = 2},
 	{"op", "OP", "write, send, read or atomic (write)", .call = plan_op},
-	{"size", "N[-M]", "one size, or the powers of two from N to M; k and M are understood (2-64k)", .call = plan_sizes},
+	{"size", "N[-M]", "one size, or the powers of two from N to M; k and M are understood (2-64k)",
+	 .call = plan_sizes},
 	{"iters", "N", "messages for each figure (1000 to 20000)", .number = &plan.iters, .min = 1, .max = MAX_ITERS},
-	{"window", "N", "messages under way when the rate is measured (64)", .number = &plan.window, .min = 2, .max = MAX_WINDOW},
-	{"inline", "N", "payloads up to N bytes travel in the work request (64)", .number = &plan.max_inline, .max = 1024},
+	{"window", "N", "messages under way when the rate is measured (64)", .number = &plan.window, .min = 2,
+	 .max = MAX_WINDOW},
+	{"inline", "N", "payloads up to N bytes travel in the work request (64)", .number = &plan.max_inline,
+	 .max = 1024},
 	{"rate", NULL, "only the rate", .number = &plan.rate_only, .max = 1},
 	{"no-verify", NULL, "do not check what arrives", .number = &plan.verify, .max = 0},
 	{"json", "FILE", "results for programs", .string = &opt.json},
@@ -136,9 +141,11 @@ static const struct option_of plan_options[] = {
 
 static inline void plan_parse(int argc, char **argv)
 {
-	int left = arguments(argc, argv, "Latency and message rate between two queue pairs of an mlx5 device, by message size. Without\n"
-			     "a role both sides run here. A server learns from its client what is measured.",
-			     "[server | client HOST]", plan_options);
+	int left = arguments(
+		argc, argv,
+		"Latency and message rate between two queue pairs of an mlx5 device, by message size. Without\n"
+		"a role both sides run here. A server learns from its client what is measured.",
+		"[server | client HOST]", plan_options);
 	const char *fault;
 
 	if (opt.mtu & (opt.mtu - 1))
@@ -219,7 +226,8 @@ static inline void plan_head(const char *device, const char *link)
 		printf("This is the software device: the times are those of a program on this machine's CPUs, not of a network.\n");
 	if (!plan.rate_only)
 		printf("Latency in us, %s; ", plan_unit());
-	printf("rate with %u messages under way, %u to a doorbell.\n\n", plan.window, plan.window / 4 ? plan.window / 4 : 1);
+	printf("rate with %u messages under way, %u to a doorbell.\n\n", plan.window,
+	       plan.window / 4 ? plan.window / 4 : 1);
 	figures_head(!plan.rate_only);
 }
 
@@ -227,14 +235,18 @@ static inline void plan_save(FILE *json, const char *device, const char *link, c
 {
 	char text[1024];
 
-	snprintf(text, sizeof(text), "\"program\": \"pingpong\", \"inlay\": \"%d.%d.%d\", \"device\": \"%s\", \"software_device\": %s,\n"
-		 " \"port\": %u, \"link\": \"%s\", \"op\": \"%s\", \"sides\": \"%s\", \"window\": %u, \"inline\": %u, \"verify\": %s,\n"
-		 " \"latency_is\": \"%s\",", INLAY_VERSION_MAJOR, INLAY_VERSION_MINOR, INLAY_VERSION_PATCH, device,
-		 on_softdev() ? "true" : "false", opt.port, link, op_names[plan.op], plan_sides(), plan.window, plan.max_inline,
-		 plan.verify ? "true" : "false", plan_unit());
+	snprintf(
+		text, sizeof(text),
+		"\"program\": \"pingpong\", \"inlay\": \"%d.%d.%d\", \"device\": \"%s\", \"software_device\": %s,\n"
+		" \"port\": %u, \"link\": \"%s\", \"op\": \"%s\", \"sides\": \"%s\", \"window\": %u, \"inline\": %u, \"verify\": %s,\n"
+		" \"latency_is\": \"%s\",",
+		INLAY_VERSION_MAJOR, INLAY_VERSION_MINOR, INLAY_VERSION_PATCH, device, on_softdev() ? "true" : "false",
+		opt.port, link, op_names[plan.op], plan_sides(), plan.window, plan.max_inline,
+		plan.verify ? "true" : "false", plan_unit());
 	if (json)
 		need(figures_json(json, text, f, n), opt.json);
-	snprintf(text, sizeof(text), "RDMA %s%s", op_names[plan.op], on_softdev() ? " on the software device: not a network" : "");
+	snprintf(text, sizeof(text), "RDMA %s%s", op_names[plan.op],
+		 on_softdev() ? " on the software device: not a network" : "");
 	if (opt.plot && figures_plot(opt.plot, text, f, n))
 		die("gnuplot could not draw %s", opt.plot);
 }

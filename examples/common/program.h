@@ -23,7 +23,8 @@ static const char *why __attribute__((unused));
 
 /* ---- The end ---- */
 
-static inline __attribute__((noreturn, format(printf, 2, 0))) void program_end(int status, const char *format, va_list args)
+static inline __attribute__((noreturn, format(printf, 2, 0))) void program_end(int status, const char *format,
+									       va_list args)
 {
 	fflush(stdout);
 	fprintf(stderr, "%s: ", program_invocation_short_name);
@@ -113,7 +114,8 @@ static inline uint32_t number(const char *name, const char *text, uint32_t min, 
 
 static inline void usage(const char *about, const char *operands, const struct option_of *o)
 {
-	printf("usage: %s [OPTION]...%s%s\n\n%s\n\n", program_invocation_short_name, *operands ? " " : "", operands, about);
+	printf("usage: %s [OPTION]...%s%s\n\n%s\n\n", program_invocation_short_name, *operands ? " " : "", operands,
+	       about);
 	for (; o->name; o++) {
 		int n = printf("  --%s%s%s", o->name, o->value ? " " : "", o->value ? o->value : "");
 
@@ -128,7 +130,8 @@ static inline void usage(const char *about, const char *operands, const struct o
  *
  * options  ended by one without a name
  */
-static inline int arguments(int argc, char **argv, const char *about, const char *operands, const struct option_of *options)
+static inline int arguments(int argc, char **argv, const char *about, const char *operands,
+			    const struct option_of *options)
 {
 	const struct option_of *o;
 	const char *text;

@@ -45,7 +45,8 @@ static inline void publish(const char *path, const char *line)
 
 	publish_folder = publish_open(path, &publish_name);
 	if (publish_folder < 0)
-		die("%s: %s", path, errno == ENOTDIR ? "a symbolic link, or no folder, is on the way" : strerror(errno));
+		die("%s: %s", path,
+		    errno == ENOTDIR ? "a symbolic link, or no folder, is on the way" : strerror(errno));
 	/* Under another name first: whoever finds it finds all of it. */
 	if ((size_t)snprintf(other, sizeof(other), "%s.%d", publish_name, (int)getpid()) >= sizeof(other))
 		die("%s: the name is too long", path);
@@ -55,7 +56,9 @@ static inline void publish(const char *path, const char *line)
 		err = errno;
 		if (fd >= 0)
 			unlinkat(publish_folder, other, 0);
-		die("%s: %s", path, err == EEXIST ? "is there already: another worker's, or left by one that was killed" : strerror(err));
+		die("%s: %s", path,
+		    err == EEXIST ? "is there already: another worker's, or left by one that was killed"
+				  : strerror(err));
 	}
 	publish_file = fd;
 }

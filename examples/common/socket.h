@@ -83,8 +83,8 @@ static inline int socket_accept(const char *address, uint32_t port, uint32_t sec
 	socklen_t len = sizeof(name);
 	char actual[16] = "?";
 
-	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) || bind(fd, a->ai_addr, a->ai_addrlen) ||
-	    listen(fd, 1) || getsockname(fd, (struct sockaddr *)&name, &len))
+	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) ||
+	    bind(fd, a->ai_addr, a->ai_addrlen) || listen(fd, 1) || getsockname(fd, (struct sockaddr *)&name, &len))
 		die("cannot listen at %s, port %u: %s", address, port, strerror(errno));
 	getnameinfo((struct sockaddr *)&name, len, NULL, 0, actual, sizeof(actual), NI_NUMERICSERV);
 	printf("waiting for a client at %s, port %s\n", address, actual);

@@ -57,7 +57,8 @@ static inline void client_tidy(void)
 /* Starts the worker that lies beside this program, and waits for its address file. */
 static inline void client_spawn(const char *device, char *file, size_t bytes)
 {
-	char path[4096], *args[] = {path, "--idle", "30", file, device ? "--device" : NULL, (char *)(uintptr_t)device, NULL};
+	char path[4096],
+		*args[] = {path, "--idle", "30", file, device ? "--device" : NULL, (char *)(uintptr_t)device, NULL};
 	ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 8);
 	uint64_t until = now_ns() + client.timeout * 1000000000ull;
 	int err;
@@ -125,7 +126,9 @@ static inline void client_connect(const char *file, uint32_t windows)
 	if (err)
 		die("%s: %s", file, err == -EPROTO ? "no worker's address" : strerror(-err));
 	p.windows = windows;
-	need(inlay_task_host_create(&client.host, memory(inlay_task_host_size(&p)), inlay_task_host_size(&p), client.pd, &p), "a host");
+	need(inlay_task_host_create(&client.host, memory(inlay_task_host_size(&p)), inlay_task_host_size(&p), client.pd,
+				    &p),
+	     "a host");
 	client.fd = meet_worker(&place, &client.host, client.plugins, &client.num_plugins);
 	if (client.fd < 0)
 		die("the worker at %s %s %s: %s", place.kind, place.where, place.port, meet_why(client.fd));
@@ -165,7 +168,8 @@ static inline void client_wait(const struct inlay_task *t)
 }
 
 /* Fills a task's payload with a request, and makes room for its data: returns where. */
-static inline uint8_t *client_request(struct inlay_task *t, uint32_t op, uint64_t ep, uint64_t where, uint64_t addr, uint32_t bytes)
+static inline uint8_t *client_request(struct inlay_task *t, uint32_t op, uint64_t ep, uint64_t where, uint64_t addr,
+				      uint32_t bytes)
 {
 	struct rdma_request r = {op, bytes, ep, where, addr, 0, 0, NULL};
 	struct inlay_buf *buf = inlay_task_get_payload(t);

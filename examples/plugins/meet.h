@@ -92,7 +92,8 @@ static inline int meet_welcome_read(const uint8_t *at)
 {
 	uint32_t status = (uint32_t)inlay_blob_get(at + 10, 2), plugins = (uint32_t)inlay_blob_get(at + 12, 4);
 
-	if (memcmp(at, "inlaymee", 8) || inlay_blob_get(at + 8, 2) != 1 || plugins > MEET_PLUGINS || status > INLAY_TASK_STATUS_MAX)
+	if (memcmp(at, "inlaymee", 8) || inlay_blob_get(at + 8, 2) != 1 || plugins > MEET_PLUGINS ||
+	    status > INLAY_TASK_STATUS_MAX)
 		return -EPROTO;
 	return status ? -(int)status : (int)plugins;
 }
@@ -154,7 +155,8 @@ static inline int meet_connect(const struct meet_place *p)
 	fd = socket(unix_socket ? AF_UNIX : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
-	if (!(unix_socket ? connect(fd, (struct sockaddr *)&un, sizeof(un)) : connect(fd, (struct sockaddr *)&in, sizeof(in))))
+	if (!(unix_socket ? connect(fd, (struct sockaddr *)&un, sizeof(un))
+			  : connect(fd, (struct sockaddr *)&in, sizeof(in))))
 		return fd;
 	port = errno;
 	close(fd);
@@ -165,7 +167,8 @@ static inline int meet_connect(const struct meet_place *p)
  * Connects a host to the worker at that place. plugins: room for MEET_PLUGINS, *num of which it
  * has. Returns the socket, to be closed after the host's end, or a negative errno.
  */
-static inline int meet_worker(const struct meet_place *p, struct inlay_task_host *host, struct meet_plugin *plugins, uint32_t *num)
+static inline int meet_worker(const struct meet_place *p, struct inlay_task_host *host, struct meet_plugin *plugins,
+			      uint32_t *num)
 {
 	uint8_t greeting[MEET_GREETING], welcome[MEET_WELCOME], entry[MEET_ENTRY], address[INLAY_TASK_ADDRESS];
 	uint64_t end = now_ns() + 20000000000u;

@@ -141,7 +141,8 @@ static const char *open_best(struct side *s, const char *name, int software)
 		return "--software";
 	if (inlay_devx_open(&commands, s->ctx->device))
 		return "no device commands";
-	if (inlay_devx_info_query(commands, &info, NULL) || !info.tag_matching || 1u << info.log_tag_matching_list_sz < 2 * TAGS) {
+	if (inlay_devx_info_query(commands, &info, NULL) || !info.tag_matching ||
+	    1u << info.log_tag_matching_list_sz < 2 * TAGS) {
 		ibv_close_device(commands);
 		return "the device has no tag matching, or a shorter list";
 	}
@@ -179,15 +180,20 @@ static void open_nic(struct side *s)
 
 	s->rings = aligned_alloc(INLAY_DEVX_PAGE, bytes);
 	must(s->rings && !inlay_pdn_from_pd(&pdn, s->pd), "memory for rings");
-	must(!inlay_devx_umem_reg_pages(&s->umem, s->ctx, s->rings, bytes, IBV_ACCESS_LOCAL_WRITE, INLAY_DEVX_PAGE), "registering rings");
-	must(!inlay_devx_uar_alloc(&s->register_, s->ctx, MLX5DV_UAR_ALLOC_TYPE_NC, INLAY_UAR_DOORBELL), "a doorbell register");
+	must(!inlay_devx_umem_reg_pages(&s->umem, s->ctx, s->rings, bytes, IBV_ACCESS_LOCAL_WRITE, INLAY_DEVX_PAGE),
+	     "registering rings");
+	must(!inlay_devx_uar_alloc(&s->register_, s->ctx, MLX5DV_UAR_ALLOC_TYPE_NC, INLAY_UAR_DOORBELL),
+	     "a doorbell register");
 
 	/* For each tag three completions, one for each entry, one for each WQE */
 	struct inlay_devx_cq_attr cq = {.uar = &s->register_, .cqes = 1024};
 	place(s, &cq.ring, &cq.record, inlay_devx_cq_size(1024, 64));
 	must(!inlay_devx_cq_create(&s->devx_cq, s->ctx, &cq), "a completion queue");
-	struct inlay_devx_xrq_attr xrq = {.shared = {.pdn = pdn, .entries = ENTRIES, .stride = 32}, .cqn = s->devx_cq.cq.cqn, .tags = TAGS,
-					  .user_index = 1, .flags = s->nic == 2 ? INLAY_DEVX_XRQ_RNDV : 0};
+	struct inlay_devx_xrq_attr xrq = {.shared = {.pdn = pdn, .entries = ENTRIES, .stride = 32},
+					  .cqn = s->devx_cq.cq.cqn,
+					  .tags = TAGS,
+					  .user_index = 1,
+					  .flags = s->nic == 2 ? INLAY_DEVX_XRQ_RNDV : 0};
 	place(s, &xrq.shared.ring, &xrq.shared.record, inlay_devx_xrq_size(ENTRIES, 32));
 	must(!inlay_devx_xrq_create(&s->xrq, s->ctx, &xrq), "an XRQ");
 	s->cq = &s->devx_cq.cq;
@@ -202,17 +208,20 @@ static void open_nic(struct side *s)
 	must(!inlay_connect_port(&mine[0], s->ctx, path.port, -1, &why), "the best GID");
 	path.gid_index = mine[0].gid_index;
 	must(!inlay_devx_qp_connect_self(&s->command, &path), "connecting the command queue");
-	must(!inlay_devx_qp_address(&s->out, &path, &mine[0]) && !inlay_devx_qp_address(&s->in, &path, &mine[1]), "an address");
+	must(!inlay_devx_qp_address(&s->out, &path, &mine[0]) && !inlay_devx_qp_address(&s->in, &path, &mine[1]),
+	     "an address");
 	for (int i = 0; i < 2; i++) {
 		swap_record(&mine[i], &theirs[i]);
 		must(!inlay_devx_address_resolve(&theirs[i], s->pd, &path), "finding the way");
 	}
-	must(!inlay_devx_qp_connect(&s->out, &path, &theirs[1]) && !inlay_devx_qp_connect(&s->in, &path, &theirs[0]), "connecting");
+	must(!inlay_devx_qp_connect(&s->out, &path, &theirs[1]) && !inlay_devx_qp_connect(&s->in, &path, &theirs[0]),
+	     "connecting");
 
 	const size_t list_bytes = inlay_tag_list_size(TAGS, 4 * TAGS);
 	s->list_memory = aligned_alloc(64, (list_bytes + 63) & ~(size_t)63);
 	s->rx_memory = malloc(inlay_tag_rx_size(TAGS));
-	must(s->list_memory && s->rx_memory && !inlay_tag_list_init(&s->list, s->list_memory, TAGS, &s->command.sq, 1), "the NIC's list");
+	must(s->list_memory && s->rx_memory && !inlay_tag_list_init(&s->list, s->list_memory, TAGS, &s->command.sq, 1),
+	     "the NIC's list");
 }
 
 /* ---- Queues without ---- */
@@ -234,8 +243,9 @@ static void open_software(struct side *s)
 	s->sq = &s->plain_sq;
 	s->cq = &s->plain_cq;
 	s->srq = &s->plain_srq;
-	must(!inlay_sq_from_qp(s->sq, s->qp, &s->uar) && !inlay_srq_from_srq(s->srq, s->ibsrq) && !inlay_cq_from_cq(s->cq, s->ibcq) &&
-	     s->sq->mask < SLOTS && s->srq->wqe_cnt <= SLOTS, "taking over the queues");
+	must(!inlay_sq_from_qp(s->sq, s->qp, &s->uar) && !inlay_srq_from_srq(s->srq, s->ibsrq) &&
+		     !inlay_cq_from_cq(s->cq, s->ibcq) && s->sq->mask < SLOTS && s->srq->wqe_cnt <= SLOTS,
+	     "taking over the queues");
 }
 
 /* ---- Receive buffers ---- */
@@ -257,7 +267,8 @@ static void open_side(struct side *s, const char *name, int software, uint32_t l
 	if (!rank && cannot)
 		printf("%s: tags are matched in software (%s)\n", device, cannot);
 	else if (!rank)
-		printf("%s: tags are matched by the NIC, of receives from %u bytes, and in software\n", device, OFFLOAD_MIN);
+		printf("%s: tags are matched by the NIC, of receives from %u bytes, and in software\n", device,
+		       OFFLOAD_MIN);
 	peer_swap(&s->nic, &theirs, sizeof(theirs));
 	must(theirs == s->nic, "having the same on both sides");
 	s->pd = ibv_alloc_pd(s->ctx);
@@ -269,7 +280,8 @@ static void open_side(struct side *s, const char *name, int software, uint32_t l
 	s->table = aligned_alloc(64, (inlay_match_size(256) + 63) & ~(size_t)63);
 	must(s->table && getrandom(&seed, sizeof(seed), 0) == sizeof(seed), "memory for the table");
 	must(!inlay_match_init(&s->match, s->table, inlay_match_size(256), 256, 0, seed), "the table");
-	must(!inlay_tag_rx_init(&s->rx, s->rx_memory, &s->match, s->nic ? &s->list : NULL, OFFLOAD_MIN), "table and list together");
+	must(!inlay_tag_rx_init(&s->rx, s->rx_memory, &s->match, s->nic ? &s->list : NULL, OFFLOAD_MIN),
+	     "table and list together");
 	for (uint32_t b = 0; b < BOUNCES; b++)
 		if (b < ENTRIES - 1)
 			post_bounce(s, b);
@@ -282,12 +294,15 @@ static void open_side(struct side *s, const char *name, int software, uint32_t l
 static void close_side(struct side *s)
 {
 	if (s->nic) {
-		must(!inlay_devx_qp_destroy(&s->in) && !inlay_devx_qp_destroy(&s->out) && !inlay_devx_qp_destroy(&s->command) &&
-		     !inlay_devx_xrq_destroy(&s->xrq) && !inlay_devx_cq_destroy(&s->devx_cq) && !inlay_devx_uar_free(&s->register_) &&
-		     !inlay_devx_umem_dereg(&s->umem), "destroying the queues");
+		must(!inlay_devx_qp_destroy(&s->in) && !inlay_devx_qp_destroy(&s->out) &&
+			     !inlay_devx_qp_destroy(&s->command) && !inlay_devx_xrq_destroy(&s->xrq) &&
+			     !inlay_devx_cq_destroy(&s->devx_cq) && !inlay_devx_uar_free(&s->register_) &&
+			     !inlay_devx_umem_dereg(&s->umem),
+		     "destroying the queues");
 	} else {
 		inlay_sq_fini(s->sq);
-		must(!ibv_destroy_qp(s->qp) && !ibv_destroy_srq(s->ibsrq) && !ibv_destroy_cq(s->ibcq) && !inlay_uar_destroy(&s->uar),
+		must(!ibv_destroy_qp(s->qp) && !ibv_destroy_srq(s->ibsrq) && !ibv_destroy_cq(s->ibcq) &&
+			     !inlay_uar_destroy(&s->uar),
 		     "destroying the queues");
 	}
 	must(!ibv_dereg_mr(s->mr) && !ibv_dealloc_pd(s->pd) && !ibv_close_device(s->ctx), "closing down");

@@ -253,9 +253,11 @@ INLAY_COLD int inlay_connect_port(struct inlay_connect_record *r, struct ibv_con
 	}
 	if (attr.link_layer == IBV_LINK_LAYER_ETHERNET) {
 		if (!best && gid_index < 0)
-			return inlay_connect_no_(why, "the RoCE port has no GID: its interface has no address", -ENOENT);
+			return inlay_connect_no_(why, "the RoCE port has no GID: its interface has no address",
+						 -ENOENT);
 		if (!best)
-			return inlay_connect_no_(why, "the port has no GID of this index", err == ENODATA ? -ENOENT : -err);
+			return inlay_connect_no_(why, "the port has no GID of this index",
+						 err == ENODATA ? -ENOENT : -err);
 		r->link = gid.gid_type == IBV_GID_TYPE_ROCE_V2 ? INLAY_CONNECT_ROCE_V2 : INLAY_CONNECT_ROCE_V1;
 	}
 	__builtin_memcpy(r->gid, gid.gid.raw, sizeof(r->gid)); /* zeros where InfiniBand has none */

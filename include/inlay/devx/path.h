@@ -45,7 +45,7 @@
 
 /* How this end sends, and what it lets its peer do. inlay_devx_path_init first. */
 struct inlay_devx_path {
-	uint32_t access;        /* of the peer: IBV_ACCESS_REMOTE_WRITE, _REMOTE_READ, _REMOTE_ATOMIC, any of them or 0 */
+	uint32_t access; /* of the peer: IBV_ACCESS_REMOTE_WRITE, _REMOTE_READ, _REMOTE_ATOMIC, any of them or 0 */
 	uint32_t psn;           /* of the first packet, 24 bits */
 	uint32_t qkey;          /* UD */
 	uint32_t flow_label;    /* GRH, 20 bits */
@@ -63,7 +63,7 @@ struct inlay_devx_path {
 	uint8_t retry_count;    /* 0 .. 7 */
 	uint8_t rnr_retry;      /* 0 .. 6; 7: for ever */
 	uint8_t min_rnr_timer;  /* what the peer waits after an RNR NAK: 0 .. 31, IBTA's table */
-	uint8_t rd_atomic;      /* reads and atomics that this end has under way, 1 .. 128, rounded up to a power of two; 0: as 1 */
+	uint8_t rd_atomic; /* reads and atomics that this end has under way, 1 .. 128, rounded up to a power of two; 0: as 1 */
 	uint8_t dest_rd_atomic; /* the same of the peer */
 	uint8_t atomic_mode;    /* enum inlay_atomic_mode, with IBV_ACCESS_REMOTE_ATOMIC */
 	uint8_t counter_set;    /* of ALLOC_Q_COUNTER; 0: the device's */
@@ -105,10 +105,10 @@ INLAY_COLD void inlay_devx_path_init(struct inlay_devx_path *path)
 INLAY_COLD int inlay_devx_path_ok(const struct inlay_devx_path *path, int ethernet)
 {
 	INLAY_CHECK(path, "no argument is NULL");
-	return path->mtu <= IBV_MTU_4096 && path->sl < (ethernet ? 8 : 16) && path->src_path_bits < 128 && path->timeout < 32 &&
-	       path->retry_count < 8 && path->rnr_retry < 8 && path->min_rnr_timer < 32 && path->rd_atomic <= 128 &&
-	       path->dest_rd_atomic <= 128 && path->atomic_mode < 16 && !(path->flow_label >> 20) &&
-	       (!path->udp_sport || path->udp_sport >= 0xc000);
+	return path->mtu <= IBV_MTU_4096 && path->sl < (ethernet ? 8 : 16) && path->src_path_bits < 128 &&
+	       path->timeout < 32 && path->retry_count < 8 && path->rnr_retry < 8 && path->min_rnr_timer < 32 &&
+	       path->rd_atomic <= 128 && path->dest_rd_atomic <= 128 && path->atomic_mode < 16 &&
+	       !(path->flow_label >> 20) && (!path->udp_sport || path->udp_sport >= 0xc000);
 }
 
 /*
@@ -117,7 +117,10 @@ INLAY_COLD int inlay_devx_path_ok(const struct inlay_devx_path *path, int ethern
  */
 INLAY_COLD uint8_t inlay_devx_connect_type_(uint32_t st)
 {
-	return st == INLAY_QP_ST_RC ? IBV_QPT_RC : st == INLAY_QP_ST_UC ? IBV_QPT_UC : st == INLAY_QP_ST_UD ? IBV_QPT_UD : 0;
+	return st == INLAY_QP_ST_RC   ? IBV_QPT_RC
+	       : st == INLAY_QP_ST_UC ? IBV_QPT_UC
+	       : st == INLAY_QP_ST_UD ? IBV_QPT_UD
+				      : 0;
 }
 
 /* log2 of n, rounded up. */
@@ -185,7 +188,8 @@ INLAY_COLD int inlay_devx_port_address(struct inlay_connect_record *r, struct ib
  * Returns 0, or the negative errno of ibv_create_ah or mlx5dv_init_obj: -EHOSTUNREACH, -ENETUNREACH
  * or -ETIMEDOUT where there is no way.
  */
-INLAY_COLD int inlay_devx_address_resolve(struct inlay_connect_record *peer, struct ibv_pd *pd, const struct inlay_devx_path *path)
+INLAY_COLD int inlay_devx_address_resolve(struct inlay_connect_record *peer, struct ibv_pd *pd,
+					  const struct inlay_devx_path *path)
 {
 	struct ibv_ah_attr attr;
 	struct mlx5dv_obj obj;
@@ -228,8 +232,8 @@ INLAY_COLD int inlay_devx_address_resolve(struct inlay_connect_record *peer, str
  * link  of this end, enum inlay_connect_link
  * qpn   of this end: what the UDP source port is made of
  */
-INLAY_COLD void inlay_devx_ads_fill(struct inlay_ads *ads, const struct inlay_devx_path *path, const struct inlay_connect_record *peer,
-				    uint32_t link, uint32_t qpn)
+INLAY_COLD void inlay_devx_ads_fill(struct inlay_ads *ads, const struct inlay_devx_path *path,
+				    const struct inlay_connect_record *peer, uint32_t link, uint32_t qpn)
 {
 	uint32_t sport = path->udp_sport, sl = peer && !path->sl ? peer->sl : path->sl;
 	uint32_t tclass = peer && !path->tclass ? peer->traffic_class : path->tclass;
