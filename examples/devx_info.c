@@ -2,8 +2,6 @@
 /*
  * devx_info.c: what a device can do, by its own word: the capabilities that a data path chooses by, as text or as JSON.
  *
- *   devx_info [--json] [DEVICE]        the first mlx5 device, when none is named
- *
  * JSON has a number for each limit as the device says it (log_... is the exponent of a power of two), true or false for each ability, lists
  * for sets, and null for all of a group that the device does not have.
  */

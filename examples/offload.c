@@ -49,9 +49,7 @@ static void check(const uint8_t *at, uint32_t len, uint64_t seed, const char *wh
 		die("%s %llu: other bytes than were sent", what, (unsigned long long)seed);
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------
- * Memory that the worker may write to, and three endpoints
- */
+/* ---- Memory that the worker may write to, and three endpoints ---- */
 
 static void prepare(void)
 {
@@ -95,9 +93,7 @@ static void prepare(void)
 		client_connect_endpoint(ends[i], theirs[!i]);
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------
- * Many commands
- */
+/* ---- Many commands ---- */
 
 enum kind { ECHO, PUT, TAG_SEND };
 
@@ -192,9 +188,7 @@ static void row(const char *name, enum kind kind)
 	printf(" %12.0f %12.0f %8.2fx\n", each, one, one / each);
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------
- * Computing meanwhile
- */
+/* ---- Computing meanwhile ---- */
 
 static uint64_t sink;
 
@@ -301,9 +295,7 @@ static void overlap(void)
 	free(from);
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------
- * What else the plugin can, and what it refuses
- */
+/* ---- What else the plugin can, and what it refuses ---- */
 
 static void expect(int found, int wanted, const char *what)
 {
@@ -348,9 +340,7 @@ static void odds(void)
 	printf("atomics, get, flush, refusals: as they should be\n");
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------
- * Arguments
- */
+/* ---- Arguments ---- */
 
 static const struct option_of options[] = {
 	{"worker", "FILE", "the worker's address file; without it, one is started", .string = &opt.file},

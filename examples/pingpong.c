@@ -26,10 +26,7 @@
 #define CHECKED_MEMORY (4u << 20) /* bytes of landing slots that a rate of writes may use, to be checked less often */
 #define SIGNAL_EVERY 32              /* latency: messages for one completion */
 
-/*
- * What a loop is to do: message i lands in slot i % slots; a batch of messages has one doorbell and
- * one completion
- */
+/* What a loop does. Message i lands in slot i % slots; a batch has one doorbell and completion */
 struct phase {
 	uint32_t size, warmup, slots, stride, batch;
 	uint64_t iters;              /* warm-up included */
@@ -72,10 +69,7 @@ static uint32_t slot_stride(uint32_t size)
 	return (size + 63) / 64 * 64;
 }
 
-/*
- * A written message announces itself to nobody, so a rate of writes is checked in pauses, while
- * nothing moves.
- */
+/* Nobody is told of a written message: a rate of writes pauses to have its messages checked. */
 static bool rate_pauses(void)
 {
 	return plan.verify && plan.op == OP_WRITE;
@@ -112,10 +106,7 @@ static void make_side(struct side *s)
 		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 	uint32_t depth = plan.window > 2 * SIGNAL_EVERY ? plan.window : 2 * SIGNAL_EVERY;
 	struct ibv_qp_init_attr_ex init = {.qp_type = IBV_QPT_RC, .comp_mask = IBV_QP_INIT_ATTR_PD};
-	/*
-	 * Receives come to the buffer, however short: one place to look at. The other way:
-	 * inlay_cqe_payload.
-	 */
+	/* Receives come to the buffer, however short. The other way: inlay_cqe_payload */
 	struct mlx5dv_qp_init_attr dv = {.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS,
 					 .create_flags = MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE};
 	struct inlay_connect_attr attr = plan_connect_attr();
@@ -255,10 +246,7 @@ static bool poll_receive(struct side *s, const struct phase *ph)
 	return true;
 }
 
-/*
- * Posts receives for the messages to come: never more than the phase still needs, never more than
- * there are slots.
- */
+/* Posts receives: no more than the phase still needs, no more than there are slots. */
 static void post_receives(struct side *s, const struct phase *ph)
 {
 	uint64_t before = s->receives;
@@ -320,10 +308,7 @@ static void spin(struct wait *w)
 
 /* ---- The two measurements. client and server: the sides of this process, NULL for one that is elsewhere. ---- */
 
-/*
- * Clears what the last phase left and posts receives: the server's, and the client's when it will
- * be answered.
- */
+/* Clears the last phase's messages; posts receives of sides that receive at first. */
 static void begin_phase(const struct phase *ph, bool answered)
 {
 	for (int k = 0; k < 2; k++) {
@@ -363,10 +348,7 @@ static void await(struct side *s, const struct phase *ph, uint64_t i)
 		spin(&w);
 }
 
-/*
- * One message at a time, there and back; reads and atomics are a round trip by themselves. ns: a
- * time for each.
- */
+/* One message at a time, there and back. Reads and atomics are a round trip by themselves. */
 static void run_latency(struct side *client, struct side *server, const struct phase *ph, uint64_t *ns)
 {
 	struct side *both[2] = {client, plan.op == OP_READ || plan.op == OP_ATOMIC ? NULL : server};
@@ -386,10 +368,7 @@ static void run_latency(struct side *client, struct side *server, const struct p
 			await(client, ph, i);
 			ns[i] = now_ns() - start;
 		}
-		/*
-		 * The clock is stopped. Both ends do the same now, so neither makes the other's
-		 * next message wait.
-		 */
+		/* The clock is stopped. Both ends do the same, so neither waits for the other. */
 		for (int k = 0; k < 2; k++)
 			if (both[k]) {
 				check(both[k], ph, i);
@@ -400,19 +379,13 @@ static void run_latency(struct side *client, struct side *server, const struct p
 		if (client && i % 256 == 0)
 			peer_pulse();
 	}
-	/*
-	 * Nothing may be under way when the next phase clears the slots: the last message is
-	 * signaled.
-	 */
+	/* Nothing may be under way when the next phase begins: the last message is signaled. */
 	for (int k = 0; k < 2; k++)
 		for (; both[k] && inlay_sq_pending(&both[k]->sq); spin(&w))
 			poll_sends(both[k]);
 }
 
-/*
- * Messages from `from` to to - 1, as many at a time as the window allows; a batch of posts has one
- * doorbell and one completion.
- */
+/* Messages from .. to - 1, as many at a time as the window allows, a doorbell for each batch. */
 static void run_stretch(struct side *client, struct side *server, const struct phase *ph, uint64_t from, uint64_t to)
 {
 	uint64_t posted = from, done = from, checked = from;
@@ -431,10 +404,7 @@ static void run_stretch(struct side *client, struct side *server, const struct p
 				inlay_sq_ring_doorbell(&client->sq);
 			}
 			poll_sends(client);
-			/*
-			 * Every stretch but the last is of whole batches, so that completions count
-			 * the messages.
-			 */
+			/* Whole batches, but for the last: completions count messages. */
 			done = client->send_cqes * ph->batch < to ? client->send_cqes * ph->batch : to;
 			for (; checked < done; checked++)
 				if (plan.op == OP_READ || plan.op == OP_ATOMIC)
@@ -511,10 +481,7 @@ static void open_ours(void)
 	ctx = pd->context;
 }
 
-/*
- * Finds the other process or starts it, makes the sides of this one, and connects them, with each
- * other or with the peer's.
- */
+/* Makes the sides of this process and connects them, with each other or with the peer's. */
 static void set_up(struct side sides[2])
 {
 	const char *fault;

@@ -14,11 +14,10 @@
  * posts goes out on one of them; the other, to which the peer's is connected, has no send queue of
  * ours: the NIC reads the payload of a rendezvous on it, and sends the FIN.
  *
- *     rank 0   out --------> in    rank 1          messages, reads and FINs of software; back come the FINs of the NIC
- *              in  <-------- out
+ *     rank 0   out --------> in    rank 1    out: messages, reads and FINs of software
+ *              in  <-------- out             in: FINs of the NIC
  *
- * Without it there is one QP, and an ordinary shared receive queue. The bytes on the wire are the
- * same.
+ * Without it there is one QP, with an ordinary SRQ. The bytes on the wire are the same.
  */
 #define _GNU_SOURCE
 #include <sys/time.h>
@@ -35,10 +34,7 @@ static void post_done(struct side *s, int err, uint16_t index, struct request *w
 	inlay_sq_ring(s->sq);
 }
 
-/*
- * A rendezvous that software ends: reads, then tells the sender, in one queue. The FIN's completion
- * is that of both
- */
+/* A rendezvous that software ends: reads, then tells the sender. One completion for both */
 static void read_payload(struct side *s, struct request *r, const struct inlay_tmh *tmh, const uint8_t *at,
 			 uint32_t len)
 {
@@ -85,9 +81,7 @@ static void finished(struct side *s, const struct inlay_tmh *tmh, const uint8_t 
 	r->done = 1;
 }
 
-/*
- * A message in an entry of the receive queue, or in its CQE. Afterwards the entry is posted again
- */
+/* A message in an entry of the receive queue, or in its CQE. The entry is posted again */
 static void arrived(struct side *s, const struct mlx5_cqe64 *cqe, const void *in_cqe, uint32_t len, int from_nic)
 {
 	const uint32_t entry = inlay_cqe_wqe_counter(cqe);
@@ -159,10 +153,7 @@ static void matched(struct side *s, const struct mlx5_cqe64 *cqe)
 	}
 }
 
-/*
- * Takes in what there is. Each completion is dealt with before the next is looked at. Returns how
- * many there were
- */
+/* Deals with each completion before it looks at the next. Returns how many there were */
 static int progress(struct side *s)
 {
 	const struct mlx5_cqe64 *cqe;
@@ -253,10 +244,7 @@ static void irecv(struct side *s, struct request *r, int32_t source, int32_t tag
 	s->spare[s->spares++] = (uint32_t)found.cookie;
 }
 
-/*
- * Either r is cancelled, at once or when the NIC says so, or its message was faster and it ends as
- * any other: r->done tells, not this
- */
+/* Cancels r, now or later, unless its message is faster. r->done tells the end */
 static void cancel(struct side *s, struct request *r)
 {
 	struct inlay_match_found found;
@@ -345,10 +333,7 @@ static void order_receiver(struct side *s)
 	wait_for(s, &r[6]);
 	must(r[5].cancelled && r[6].cancelled, "cancelling what nothing was sent to");
 
-	/*
-	 * A cancel that races with the message has one outcome: cancelled and the message is still
-	 * there, or received
-	 */
+	/* A cancel that races with the message: either cancels, or the message is received */
 	irecv(s, &r[0], !rank, 11, landing(s, 0), ORDER_MAX);
 	barrier(s);
 	cancel(s, &r[0]);
@@ -367,10 +352,7 @@ static void irecv_next(struct side *s, struct request *r, uint32_t k, uint32_t l
 	      landing(s, k % 2), len);
 }
 
-/*
- * Rank 0 verifies what rank 1 sends back from where it has received it. Receives are there before
- * their messages
- */
+/* Both verify what they receive. Receives are there before their messages */
 static void pingpong(struct side *s, uint32_t len, uint32_t iterations, uint64_t *ns)
 {
 	struct request ping[2] = {{.done = 1}, {.done = 1}}, pong[2];

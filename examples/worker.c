@@ -72,9 +72,7 @@ static void end(int sig)
 	ended = 1;
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
 /* What payloads by a key are read to. */
 static struct inlay_pool *make_pool(struct ibv_pd *pd)
@@ -184,9 +182,7 @@ static void listen_at(void)
 	fflush(stdout);
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------
- * Hosts
- */
+/* ---- Hosts ---- */
 
 static void say(int fd, int err, const uint8_t *address)
 {
@@ -279,9 +275,7 @@ static void send_away(struct guest *g, int err)
 	leave(g);
 }
 
-/*
- * All that have come. Where too many say nothing, the one that has said nothing for longest goes.
- */
+/* Takes all that have come. If too many say nothing, the oldest of those goes. */
 static void come(uint64_t now)
 {
 	struct guest *g, *place, *oldest;
@@ -311,10 +305,7 @@ static void come(uint64_t now)
 	}
 }
 
-/*
- * Looks at all sockets, and at the worker's descriptor; sleeps until there is something to do, for
- * so many ms.
- */
+/* Looks at all sockets and the worker's descriptor, or sleeps on them for so many ms. */
 static void look(uint64_t now, int sleep_ms)
 {
 	struct pollfd p[MAX_GUESTS + 2];
@@ -382,9 +373,7 @@ static void serve(void)
 	}
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------
- * Arguments
- */
+/* ---- Arguments ---- */
 
 static void add_folder(const char *text)
 {
