@@ -13,20 +13,17 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include <errno.h>
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
 #include <poll.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <infiniband/verbs.h>
 #include <inlay/mmap/cache.h>
+#include "common/program.h"
 
 #define ENTRIES 64
 #define LIMIT (1u << 30)
@@ -45,14 +42,6 @@ struct monitor {
 	} filed[FILED];
 	uint32_t num;                 /* filed; more than FILED: too many, anything may have gone */
 };
-
-static void need(int ok, const char *what)
-{
-	if (!ok) {
-		fprintf(stderr, "regcache: %s failed\n", what);
-		exit(1);
-	}
-}
 
 static void unavailable(const char *what)
 {
@@ -127,12 +116,12 @@ static void monitor_start(struct monitor *m, struct ibv_pd *pd)
 	api.features = UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMOVE | UFFD_FEATURE_EVENT_REMAP | UFFD_FEATURE_PAGEFAULT_FLAG_WP;
 	if (ioctl(m->fd, UFFDIO_API, &api))
 		unavailable("userfaultfd's reports of unmapped memory");
-	need(!pipe(m->stop) && !pthread_mutex_init(&m->lock, NULL) && !pthread_create(&m->thread, NULL, reading, m), "starting a thread");
+	must(!pipe(m->stop) && !pthread_mutex_init(&m->lock, NULL) && !pthread_create(&m->thread, NULL, reading, m), "starting a thread");
 }
 
 static void monitor_stop(struct monitor *m)
 {
-	need(write(m->stop[1], "", 1) == 1 && !pthread_join(m->thread, NULL), "ending the thread");
+	must(write(m->stop[1], "", 1) == 1 && !pthread_join(m->thread, NULL), "ending the thread");
 	close(m->fd);
 	close(m->stop[0]);
 	close(m->stop[1]);
@@ -181,59 +170,63 @@ static uint8_t *map(void *at)
 {
 	uint8_t *buf = (uint8_t *)mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | (at ? MAP_FIXED : 0), -1, 0);
 
-	need(buf != (uint8_t *)MAP_FAILED, "mmap");
+	must(buf != (uint8_t *)MAP_FAILED, "mmap");
 	memset(buf, 1, bytes);
 	return buf;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-	struct ibv_device **list = ibv_get_device_list(NULL);
-	struct ibv_context *ctx = list && list[0] ? ibv_open_device(list[0]) : NULL;
-	struct ibv_pd *pd = ctx ? ibv_alloc_pd(ctx) : NULL;
+	static const struct option_of none = {NULL, NULL, NULL, NULL, NULL, 0, 0, NULL};
+	struct ibv_context *ctx;
+	struct ibv_pd *pd;
 	struct inlay_cache_ops ops = {watched_reg, watched_dereg, NULL, IBV_ACCESS_LOCAL_WRITE, 0};
-	void *memory = aligned_alloc(64, inlay_cache_size(ENTRIES));
+	void *room = memory(inlay_cache_size(ENTRIES));
 	static struct monitor m;
 	struct inlay_cache c;
 	uint32_t first, now;
 	uint8_t *buf, *moved;
 
-	need(pd && memory, "opening a device");
+	if (arguments(argc, argv, "A registration cache that the kernel tells what goes away. Exits with 77 if it may not.", "",
+		      &none))
+		wrong("no arguments are wanted (try --help)");
+	ctx = open_device(NULL);
+	pd = ibv_alloc_pd(ctx);
+	must(pd != NULL, "ibv_alloc_pd");
 	monitor_start(&m, pd);
 	ops.context = &m;
-	need(!inlay_cache_init(&c, memory, inlay_cache_size(ENTRIES), ENTRIES, LIMIT, 4096, &ops), "inlay_cache_init");
+	must(!inlay_cache_init(&c, room, inlay_cache_size(ENTRIES), ENTRIES, LIMIT, 4096, &ops), "inlay_cache_init");
 
 	buf = map(NULL);
 	first = transfer(&c, &m, buf);
 	now = transfer(&c, &m, buf);
 	printf("again:                     key 0x%x, then 0x%x\n", first, now);
-	need(now == first && c.counts.hits == 1, "finding it again");
+	must(now == first && c.counts.hits == 1, "finding it again");
 
-	need(!munmap(buf, bytes), "munmap");
+	must(!munmap(buf, bytes), "munmap");
 	map(buf);
 	now = transfer(&c, &m, buf);
 	printf("unmapped, and mapped anew: key 0x%x\n", now);
-	need(c.counts.misses == 2 && c.counts.invalidated == 1, "noticing munmap");
+	must(c.counts.misses == 2 && c.counts.invalidated == 1, "noticing munmap");
 
-	need(!madvise(buf, bytes, MADV_DONTNEED), "madvise");
+	must(!madvise(buf, bytes, MADV_DONTNEED), "madvise");
 	now = transfer(&c, &m, buf);
 	printf("its pages given back:      key 0x%x\n", now);
-	need(c.counts.misses == 3 && c.counts.invalidated == 2, "noticing madvise");
+	must(c.counts.misses == 3 && c.counts.invalidated == 2, "noticing madvise");
 
 	moved = (uint8_t *)mremap(buf, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, map(NULL));
-	need(moved != (uint8_t *)MAP_FAILED, "mremap");
+	must(moved != (uint8_t *)MAP_FAILED, "mremap");
 	map(buf);
 	now = transfer(&c, &m, buf);
 	printf("moved, and mapped anew:    key 0x%x\n", now);
-	need(c.counts.misses == 4 && c.counts.invalidated == 3, "noticing mremap");
+	must(c.counts.misses == 4 && c.counts.invalidated == 3, "noticing mremap");
 
 	printf("%d hits, %d misses, %d reported by the kernel\n", (int)c.counts.hits, (int)c.counts.misses, (int)c.counts.invalidated);
-	need(!inlay_cache_fini(&c), "inlay_cache_fini");
+	must(!inlay_cache_fini(&c), "inlay_cache_fini");
 	monitor_stop(&m);
 	munmap(moved, bytes);
 	munmap(buf, bytes);
-	free(memory);
-	need(!ibv_dealloc_pd(pd) && !ibv_close_device(ctx), "closing the device");
-	ibv_free_device_list(list);
+	free(room);
+	must(!ibv_dealloc_pd(pd) && !ibv_close_device(ctx), "closing the device");
 	return 0;
 }
