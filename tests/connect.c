@@ -20,6 +20,7 @@ static struct {
 	enum ibv_qp_state fail;        /* ibv_modify_qp to this one fails, with EIO */
 	enum ibv_port_state port;      /* in place of the port's, if not 0 */
 	uint32_t port_flags;
+	enum ibv_mtu mtu;              /* of the port, if not 0 */
 } fake;
 
 int _ibv_query_gid_ex(struct ibv_context *ctx, uint32_t port, uint32_t index, struct ibv_gid_entry *entry,
@@ -77,6 +78,8 @@ static int fake_port(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr
 
 	if (fake.port)
 		attr->state = fake.port;
+	if (fake.mtu)
+		attr->active_mtu = fake.mtu;
 	attr->flags |= (uint8_t)fake.port_flags;
 	return err;
 }
@@ -286,6 +289,13 @@ static void told_why(void **state)
 		if (!strstr(why, cases[i].say))
 			fail_msg("case %zu: %s", i, why);
 	}
+	/* A datagram's record has a Q_Key, and no ECE */
+	roce.type = IBV_QPT_UD;
+	roce.rd_atomic = 0;
+	inlay_connect_pack(&roce, blob);
+	must(inlay_connect_unpack(&out, blob, sizeof(blob), NULL));
+	blob[33] = 1;
+	assert_int_equal(inlay_connect_unpack(&out, blob, sizeof(blob), NULL), -EPROTO);
 	/* A GID is one host's: not nothing, not a group of IPv4 */
 	for (int i = 0; i < 2; i++) {
 		static const uint8_t group[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 224, 0, 0, 1};
@@ -763,6 +773,10 @@ static void refused_local(void **state)
 	REFUSED_LOCAL(-ENOENT, "no GID of this index");
 	attr.mtu = 6;
 	REFUSED_LOCAL(-EINVAL, "MTU");
+	fake.mtu = IBV_MTU_1024;
+	attr.mtu = IBV_MTU_2048;
+	REFUSED_LOCAL(-EINVAL, "MTU");
+	fake.mtu = (enum ibv_mtu)0;
 	attr.sl = on_roce() ? 8 : 16;
 	REFUSED_LOCAL(-EINVAL, "service level");
 	attr.flags = 1 << 9;
