@@ -25,12 +25,12 @@
  *
  * Invariants
  *
- *   - A function that fails returns a negative errno and, unless why is NULL, points *why at a static
- *     sentence. It leaves *why alone on success.
+ *   - A function that fails returns a negative errno and, unless why is NULL, points *why at a
+ *     static sentence. It leaves *why alone on success.
  *   - A failure leaves nothing half-made: inlay_connect_local leaves the queue pair as it was.
  *     inlay_connect_rts leaves it in INIT, or in RESET if it had reached RTR.
- *   - Only inlay_connect_unpack reads bytes of the peer's. Any bytes are safe. A record it accepts names
- *     an address that can exist.
+ *   - Only inlay_connect_unpack reads the peer's bytes. Any bytes are safe. A record that it accepts
+ *     names an address that can exist.
  *   - A record holds no secret and no authentication. Anyone who can alter it can redirect the
  *     connection: exchange it over a channel that the application trusts.
  *
@@ -125,27 +125,24 @@ struct inlay_connect_record {
 	uint8_t gid_index;
 };
 
-/* What a side wants, and the default after the semicolon. Start from inlay_connect_defaults(). */
+/* What a side wants, with the default in brackets. Start from inlay_connect_defaults(). */
 struct inlay_connect_attr {
-	int gid_index;           /* -1: the best, as above; on InfiniBand 0; -1 */
-	uint32_t flags;          /* enum inlay_connect_flags; 0 */
-	uint32_t access;         /* IBV_ACCESS_REMOTE_*: what the peer may do, if a memory region
-				    allows it as well; write and read */
-	uint32_t qkey;           /* UD: of this queue pair; 0x11111111 */
-	uint32_t flow_label;     /* 20 bits. RoCE v2: selects the UDP source port, 0: by both QPNs; 0 */
-	uint16_t pkey_index;     /* ; 0 */
-	uint8_t port;            /* from 1; 1 */
-	uint8_t mtu;             /* enum ibv_mtu, 0: the port's. The smaller one of both sides is used; 0 */
-	uint8_t sl;              /* 0 .. 15, on RoCE 0 .. 7, 0: as the peer; 0 */
-	uint8_t traffic_class;   /* RoCE v2: DSCP << 2 | ECN, 0: as the peer; 0 */
-	uint8_t hop_limit;       /* ; 64 */
-	uint8_t rd_atomic;       /* RC: reads and atomics under way, each way. At most what both devices have; 16 */
-	uint8_t timeout;         /* RC: of an acknowledgement, 4.096 us << timeout, 0 .. 31, 0: for ever;
-				    14, which is 67 ms */
-	uint8_t retry_count;     /* RC: 0 .. 7; 7 */
-	uint8_t rnr_retry;       /* RC: tries when the peer has no receive, 0 .. 6, 7: for ever; 7 */
-	uint8_t min_rnr_timer;   /* RC: what the peer waits between these, 0 .. 31, a table in ibv_modify_qp(3);
-				    12, which is 0.64 ms */
+	int gid_index;         /* -1: the best one, as above; on InfiniBand 0 [-1] */
+	uint32_t flags;        /* enum inlay_connect_flags [0] */
+	uint32_t access;       /* IBV_ACCESS_REMOTE_*, where a memory region allows it too [write, read] */
+	uint32_t qkey;         /* UD: Q_Key of this queue pair [0x11111111] */
+	uint32_t flow_label;   /* 20 bits; RoCE v2 takes the UDP source port from it, 0: from the QPNs [0] */
+	uint16_t pkey_index;   /* entry of the P_Key table [0] */
+	uint8_t port;          /* of the device, from 1 [1] */
+	uint8_t mtu;           /* enum ibv_mtu, 0: the port's; the smaller one of both sides counts [0] */
+	uint8_t sl;            /* 0 .. 15, on RoCE 0 .. 7; 0: as the peer [0] */
+	uint8_t traffic_class; /* RoCE v2: DSCP << 2 | ECN; 0: as the peer [0] */
+	uint8_t hop_limit;     /* routers that a packet may pass, with a GRH [64] */
+	uint8_t rd_atomic;     /* RC: reads and atomics under way, each way, if both devices can [16] */
+	uint8_t timeout;       /* RC: 4.096 us << timeout for an ack, 1 .. 31; 0: for ever [14: 67 ms] */
+	uint8_t retry_count;   /* RC: tries without an ack, 0 .. 7 [7] */
+	uint8_t rnr_retry;     /* RC: tries when the peer has no receive, 0 .. 6; 7: for ever [7] */
+	uint8_t min_rnr_timer; /* RC: the peer's pause between these, ibv_modify_qp(3) [12: 0.64 ms] */
 };
 
 /* ---------------------------------------------------------------------------------------------------
@@ -516,8 +513,8 @@ INLAY_COLD int inlay_connect_steps_(struct ibv_qp *qp, struct ibv_qp_attr *a, co
  * Moves a queue pair from INIT to RTS. The peer does the same with this side's record. Each may
  * send at once: an RC queue pair whose peer is not ready yet tries again.
  *
- * here   from inlay_connect_local; psn may have been replaced before it was sent. ece_options becomes
- *        what the device took: a side that connects before it answers then sends the reduced options
+ * here   from inlay_connect_local; psn may have been replaced before it was sent. ece_options
+ *        becomes what the device took: a side that connects before it answers sends that
  * there  the peer's; NULL for UD
  * attr   the same as for inlay_connect_local
  *
