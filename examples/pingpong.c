@@ -105,7 +105,8 @@ static void make_side(struct side *s)
 	const int access =
 		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 	uint32_t depth = plan.window > 2 * SIGNAL_EVERY ? plan.window : 2 * SIGNAL_EVERY;
-	struct ibv_qp_init_attr_ex init = {.qp_type = IBV_QPT_RC, .comp_mask = IBV_QP_INIT_ATTR_PD};
+	struct ibv_qp_init_attr like = {.qp_type = IBV_QPT_RC, .cap = {depth, plan.window, 1, 1, plan.max_inline}};
+	struct ibv_qp_init_attr_ex init = {.qp_type = IBV_QPT_RC, .cap = like.cap, .comp_mask = IBV_QP_INIT_ATTR_PD};
 	/* Receives come to the buffer, however short. The other way: inlay_cqe_payload */
 	struct mlx5dv_qp_init_attr dv = {.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS,
 					 .create_flags = MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE};
@@ -123,8 +124,8 @@ static void make_side(struct side *s)
 	s->self.low = (uint32_t)(uintptr_t)s->mem;
 	s->self.bytes = (uint32_t)at.bytes;
 
-	s->ibscq = ibv_create_cq(ctx, (int)depth, NULL, NULL, 0);
-	s->ibrcq = ibv_create_cq(ctx, (int)depth, NULL, NULL, 0);
+	s->ibscq = ibv_create_cq(ctx, (int)inlay_send_cqes(&like), NULL, NULL, 0);
+	s->ibrcq = ibv_create_cq(ctx, (int)inlay_recv_cqes(&like), NULL, NULL, 0);
 	if (!s->ibscq || !s->ibrcq)
 		die("ibv_create_cq: %s", strerror(errno));
 
@@ -133,25 +134,22 @@ static void make_side(struct side *s)
 	 * comes with a PD of its own. Where there is none to be had (some virtual machines), the
 	 * QP's own does, with doorbells only.
 	 */
-	err = inlay_uar_create(&s->uar, pd, INLAY_UAR_EXCLUSIVE);
+	err = inlay_uar_create(&s->uar, pd, INLAY_UAR_SERIAL, &why);
 	if (err != -ENOTSUP)
 		need(err, "a doorbell register");
+	why = NULL;
 	init.pd = err ? pd : s->uar.pd;
 	init.send_cq = s->ibscq;
 	init.recv_cq = s->ibrcq;
-	init.cap.max_send_wr = depth;
-	init.cap.max_recv_wr = plan.window;
-	init.cap.max_send_sge = init.cap.max_recv_sge = 1;
-	init.cap.max_inline_data = plan.max_inline;
 	s->qp = mlx5dv_create_qp(ctx, &init, &dv);
 	if (!s->qp)
 		die("no queue pair with %u requests and %u bytes inline: %s", depth, plan.max_inline, strerror(errno));
 	if (err)
-		need(inlay_uar_from_qp(&s->uar, s->qp), "the QP's register");
-	need(inlay_sq_from_qp(&s->sq, s->qp, &s->uar), "the send queue");
-	need(inlay_rq_from_qp(&s->rq, s->qp), "the receive queue");
-	need(inlay_cq_from_cq(&s->scq, s->ibscq), "the send CQ");
-	need(inlay_cq_from_cq(&s->rcq, s->ibrcq), "the receive CQ");
+		need(inlay_uar_from_qp(&s->uar, s->qp, &why), "the QP's register");
+	need(inlay_cq_from_cq(&s->scq, s->ibscq, &why), "the send CQ");
+	need(inlay_cq_from_cq(&s->rcq, s->ibrcq, &why), "the receive CQ");
+	need(inlay_sq_from_qp(&s->sq, s->qp, &s->uar, &s->scq, &why), "the send queue");
+	need(inlay_rq_from_qp(&s->rq, s->qp, &s->rcq, &why), "the receive queue");
 	need(inlay_connect_local(&s->here, s->qp, &attr, &why), ibv_get_device_name(ctx->device));
 	inlay_connect_pack(&s->here, s->self.record);
 }
@@ -174,7 +172,7 @@ static void free_side(struct side *s)
 {
 	inlay_sq_fini(&s->sq);
 	if (ibv_destroy_qp(s->qp) || ibv_destroy_cq(s->ibscq) || ibv_destroy_cq(s->ibrcq) ||
-	    (s->uar.td && inlay_uar_destroy(&s->uar)) || ibv_dereg_mr(s->mr))
+	    (s->uar.td && inlay_uar_destroy(&s->uar, NULL)) || ibv_dereg_mr(s->mr))
 		die("cannot take the queues down: %s", strerror(errno));
 	free(s->mem);
 }
@@ -222,7 +220,7 @@ static void poll_sends(struct side *s)
 	const struct mlx5_cqe64 *cqe;
 
 	while ((cqe = inlay_cq_peek(&s->scq)) != NULL) {
-		if (inlay_cqe_is_error(cqe) || inlay_sq_release(&s->sq, cqe))
+		if (inlay_cqe_is_error(cqe) || inlay_sq_release(&s->sq, cqe) < 0)
 			failed(cqe);
 		inlay_cq_advance(&s->scq, 1);
 		s->send_cqes++;
@@ -236,7 +234,7 @@ static bool poll_receive(struct side *s, const struct phase *ph)
 
 	if (!cqe)
 		return false;
-	if (inlay_cqe_is_error(cqe) || inlay_rq_release(&s->rq, 1))
+	if (inlay_cqe_is_error(cqe) || inlay_rq_release(&s->rq, cqe) < 0)
 		failed(cqe);
 	if (inlay_cqe_byte_count(cqe) != ph->size)
 		die("message %llu has %u bytes, not %u", (unsigned long long)s->received, inlay_cqe_byte_count(cqe),

@@ -48,13 +48,15 @@ static void open_side(struct side *s)
 
 	s->pd = open_pd(NULL);
 	s->ctx = s->pd->context;
-	must(!inlay_uar_create(&s->uar, s->pd, INLAY_UAR_EXCLUSIVE), "a doorbell register");
-	s->ibcq = ibv_create_cq(s->ctx, 16, NULL, NULL, 0);
+	must(!inlay_uar_create(&s->uar, s->pd, INLAY_UAR_SERIAL, &why), "a doorbell register");
 	struct ibv_qp_cap cap = {.max_send_wr = 16, .max_send_sge = 1, .max_inline_data = 64};
-	struct ibv_qp_init_attr init = {.send_cq = s->ibcq, .recv_cq = s->ibcq, .qp_type = IBV_QPT_RC, .cap = cap};
+	struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_RC, .cap = cap};
+	s->ibcq = ibv_create_cq(s->ctx, (int)inlay_send_cqes(&init), NULL, NULL, 0);
+	init.send_cq = init.recv_cq = s->ibcq;
 	s->qp = s->ibcq ? ibv_create_qp(s->uar.pd, &init) : NULL;
 	must(s->qp != NULL, "a queue pair");
-	must(!inlay_sq_from_qp(&s->sq, s->qp, &s->uar) && !inlay_cq_from_cq(&s->cq, s->ibcq), "taking over the queues");
+	must(!inlay_cq_from_cq(&s->cq, s->ibcq, &why), "taking over the completion queue");
+	must(!inlay_sq_from_qp(&s->sq, s->qp, &s->uar, &s->cq, &why), "taking over the send queue");
 
 	attr.access |= IBV_ACCESS_REMOTE_ATOMIC;
 	must(!inlay_connect_local(&here, s->qp, &attr, &why), "a connection record");
@@ -68,7 +70,7 @@ static void open_side(struct side *s)
 static void close_side(struct side *s)
 {
 	inlay_sq_fini(&s->sq);
-	must(!ibv_destroy_qp(s->qp) && !ibv_destroy_cq(s->ibcq) && !inlay_uar_destroy(&s->uar) &&
+	must(!ibv_destroy_qp(s->qp) && !ibv_destroy_cq(s->ibcq) && !inlay_uar_destroy(&s->uar, &why) &&
 		     !ibv_dealloc_pd(s->pd) && !ibv_close_device(s->ctx),
 	     "closing down");
 }
@@ -85,7 +87,7 @@ static int finish(struct side *s)
 		must(time(NULL) < end, "waiting for the completion");
 	if (inlay_cqe_is_error(cqe))
 		status = inlay_cqe_status(cqe);
-	must(!inlay_sq_release(&s->sq, cqe), "the completion");
+	must(inlay_sq_release(&s->sq, cqe) > 0, "the completion");
 	inlay_cq_advance(&s->cq, 1);
 	return status;
 }

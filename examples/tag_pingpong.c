@@ -110,7 +110,7 @@ static void arrived(struct side *s, const struct mlx5_cqe64 *cqe, const void *in
 		default: must(0, "the table of receives");
 		}
 	}
-	must(!inlay_srq_release(s->srq, cqe), "giving back an entry");
+	must(inlay_srq_release(s->srq, cqe) > 0, "giving back an entry");
 	post_bounce(s, b);
 }
 
@@ -168,7 +168,7 @@ static int progress(struct side *s)
 			must(0, "the connection");
 		} else if (inlay_cqe_is_send(cqe)) {
 			r = s->sends[inlay_cqe_wqe_counter(cqe) & s->sq->mask];
-			must(!inlay_sq_release(s->sq, cqe), "a send's completion");
+			must(inlay_sq_release(s->sq, cqe) > 0, "a send's completion");
 			if (r)
 				r->done = 1;
 		} else {

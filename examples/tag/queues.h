@@ -230,11 +230,13 @@ static void open_software(struct side *s)
 {
 	struct inlay_connect_record mine, theirs;
 
-	must(!inlay_uar_create(&s->uar, s->pd, INLAY_UAR_EXCLUSIVE), "a doorbell register");
-	s->ibcq = ibv_create_cq(s->ctx, 1023, NULL, NULL, 0);
+	must(!inlay_uar_create(&s->uar, s->pd, INLAY_UAR_SERIAL, &why), "a doorbell register");
 	s->ibsrq = ibv_create_srq(s->pd, &(struct ibv_srq_init_attr){.attr = {.max_wr = ENTRIES - 1, .max_sge = 1}});
-	struct ibv_qp_init_attr init = {.send_cq = s->ibcq, .recv_cq = s->ibcq, .srq = s->ibsrq, .qp_type = IBV_QPT_RC,
-					.cap = {.max_send_wr = SENDS / 2, .max_send_sge = 1, .max_inline_data = 64}};
+	struct ibv_qp_cap cap = {.max_send_wr = SENDS / 2, .max_send_sge = 1, .max_inline_data = 64};
+	struct ibv_qp_init_attr init = {.srq = s->ibsrq, .qp_type = IBV_QPT_RC, .cap = cap};
+	uint32_t cqes = inlay_send_cqes(&init) + inlay_srq_cqes(ENTRIES - 1);
+	s->ibcq = ibv_create_cq(s->ctx, (int)cqes, NULL, NULL, 0);
+	init.send_cq = init.recv_cq = s->ibcq;
 	s->qp = s->ibcq && s->ibsrq ? ibv_create_qp(s->uar.pd, &init) : NULL;
 	must(s->qp != NULL, "a queue pair");
 	must(!inlay_connect_local(&mine, s->qp, NULL, &why), "a connection record");
@@ -243,9 +245,10 @@ static void open_software(struct side *s)
 	s->sq = &s->plain_sq;
 	s->cq = &s->plain_cq;
 	s->srq = &s->plain_srq;
-	must(!inlay_sq_from_qp(s->sq, s->qp, &s->uar) && !inlay_srq_from_srq(s->srq, s->ibsrq) &&
-		     !inlay_cq_from_cq(s->cq, s->ibcq) && s->sq->mask < SLOTS && s->srq->wqe_cnt <= SLOTS,
-	     "taking over the queues");
+	must(!inlay_cq_from_cq(s->cq, s->ibcq, &why), "taking over the completion queue");
+	must(!inlay_sq_from_qp(s->sq, s->qp, &s->uar, s->cq, &why), "taking over the send queue");
+	must(!inlay_srq_from_srq(s->srq, s->ibsrq, s->cq, &why), "taking over the receive queue");
+	must(s->sq->mask < SLOTS && s->srq->wqe_cnt <= SLOTS, "having room for the rings");
 }
 
 /* ---- Receive buffers ---- */
@@ -302,7 +305,7 @@ static void close_side(struct side *s)
 	} else {
 		inlay_sq_fini(s->sq);
 		must(!ibv_destroy_qp(s->qp) && !ibv_destroy_srq(s->ibsrq) && !ibv_destroy_cq(s->ibcq) &&
-			     !inlay_uar_destroy(&s->uar),
+			     !inlay_uar_destroy(&s->uar, &why),
 		     "destroying the queues");
 	}
 	must(!ibv_dereg_mr(s->mr) && !ibv_dealloc_pd(s->pd) && !ibv_close_device(s->ctx), "closing down");

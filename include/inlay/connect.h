@@ -168,13 +168,6 @@ INLAY_COLD struct inlay_connect_attr inlay_connect_defaults(void)
 	return attr;
 }
 
-INLAY_COLD int inlay_connect_no_(const char **why, const char *text, int err)
-{
-	if (why)
-		*why = text;
-	return err;
-}
-
 /* ::ffff:0:0/96. */
 INLAY_COLD int inlay_connect_ipv4_(const uint8_t *gid)
 {
@@ -226,11 +219,11 @@ INLAY_COLD int inlay_connect_port(struct inlay_connect_record *r, struct ibv_con
 	__builtin_memset(&gid, 0, sizeof(gid));
 	err = ibv_query_port(ctx, port, &attr);
 	if (err)
-		return inlay_connect_no_(why, "the device has no such port", -err);
+		return inlay_refuse_(-err, why, "the device has no such port");
 	if (attr.state != IBV_PORT_ACTIVE)
-		return inlay_connect_no_(why, "the port is not active", -ENETDOWN);
+		return inlay_refuse_(-ENETDOWN, why, "the port is not active");
 	if (gid_index >= (attr.gid_tbl_len > 256 ? 256 : attr.gid_tbl_len))
-		return inlay_connect_no_(why, "the port has no GID of this index", -ENOENT);
+		return inlay_refuse_(-ENOENT, why, "the port has no GID of this index");
 	r->link = INLAY_CONNECT_IB;
 	if (attr.link_layer != IBV_LINK_LAYER_ETHERNET && gid_index < 0)
 		gid_index = 0;
@@ -250,11 +243,9 @@ INLAY_COLD int inlay_connect_port(struct inlay_connect_record *r, struct ibv_con
 	}
 	if (attr.link_layer == IBV_LINK_LAYER_ETHERNET) {
 		if (!best && gid_index < 0)
-			return inlay_connect_no_(why, "the RoCE port has no GID: its interface has no address",
-						 -ENOENT);
+			return inlay_refuse_(-ENOENT, why, "the RoCE port has no GID: its interface has no address");
 		if (!best)
-			return inlay_connect_no_(why, "the port has no GID of this index",
-						 err == ENODATA ? -ENOENT : -err);
+			return inlay_refuse_(err == ENODATA ? -ENOENT : -err, why, "the port has no GID of this index");
 		r->link = gid.gid_type == IBV_GID_TYPE_ROCE_V2 ? INLAY_CONNECT_ROCE_V2 : INLAY_CONNECT_ROCE_V1;
 	}
 	__builtin_memcpy(r->gid, gid.gid.raw, sizeof(r->gid)); /* zeros where InfiniBand has none */
@@ -275,14 +266,14 @@ INLAY_COLD int inlay_connect_check_(const struct inlay_connect_attr *attr, const
 				    const char **why)
 {
 	if (attr->sl > (here->link == INLAY_CONNECT_IB ? 15 : 7))
-		return inlay_connect_no_(why, "a service level is at most 15, and 7 on RoCE", -EINVAL);
+		return inlay_refuse_(-EINVAL, why, "a service level is at most 15, and 7 on RoCE");
 	if (attr->flags & ~(uint32_t)(INLAY_CONNECT_GLOBAL | INLAY_CONNECT_NO_ECE))
-		return inlay_connect_no_(why, "unknown bits in flags", -EINVAL);
+		return inlay_refuse_(-EINVAL, why, "unknown bits in flags");
 	if (attr->access & ~(uint32_t)(IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC))
-		return inlay_connect_no_(why, "access has other bits than remote write, read and atomic", -EINVAL);
+		return inlay_refuse_(-EINVAL, why, "access has other bits than remote write, read and atomic");
 	if (attr->flow_label >> 20 || attr->timeout > 31 || attr->retry_count > 7 || attr->rnr_retry > 7 ||
 	    attr->min_rnr_timer > 31)
-		return inlay_connect_no_(why, "a flow label, timer or count is out of its range", -EINVAL);
+		return inlay_refuse_(-EINVAL, why, "a flow label, timer or count is out of its range");
 	return 0;
 }
 
@@ -310,9 +301,9 @@ INLAY_COLD int inlay_connect_local(struct inlay_connect_record *here, struct ibv
 	if (!attr)
 		attr = &defaults;
 	if (qp->qp_type != IBV_QPT_RC && qp->qp_type != IBV_QPT_UC && qp->qp_type != IBV_QPT_UD)
-		return inlay_connect_no_(why, "only RC, UC and UD queue pairs are connected here", -ENOTSUP);
+		return inlay_refuse_(-ENOTSUP, why, "only RC, UC and UD queue pairs are connected here");
 	if (qp->state != IBV_QPS_RESET && qp->state != IBV_QPS_INIT)
-		return inlay_connect_no_(why, "the queue pair is neither in RESET nor in INIT", -EBADFD);
+		return inlay_refuse_(-EBADFD, why, "the queue pair is neither in RESET nor in INIT");
 	__builtin_memset(here, 0, sizeof(*here));
 	err = inlay_connect_port(here, qp->context, attr->port, attr->gid_index, why);
 	if (!err)
@@ -321,7 +312,7 @@ INLAY_COLD int inlay_connect_local(struct inlay_connect_record *here, struct ibv
 		return err;
 	mtu = attr->mtu ? attr->mtu : here->mtu;
 	if (mtu > here->mtu || mtu > IBV_MTU_4096)
-		return inlay_connect_no_(why, "the MTU is larger than the port's", -EINVAL);
+		return inlay_refuse_(-EINVAL, why, "the MTU is larger than the port's");
 	timespec_get(&t, TIME_UTC);
 	here->mtu = (uint8_t)mtu;
 	here->type = (uint8_t)qp->qp_type;
@@ -333,7 +324,7 @@ INLAY_COLD int inlay_connect_local(struct inlay_connect_record *here, struct ibv
 	if (qp->qp_type == IBV_QPT_RC) {
 		err = ibv_query_device(qp->context, &device);
 		if (err)
-			return inlay_connect_no_(why, "ibv_query_device failed", -err);
+			return inlay_refuse_(-err, why, "ibv_query_device failed");
 		here->rd_atomic = attr->rd_atomic;
 		if (here->rd_atomic > device.max_qp_rd_atom)
 			here->rd_atomic = (uint8_t)device.max_qp_rd_atom;
@@ -349,7 +340,7 @@ INLAY_COLD int inlay_connect_local(struct inlay_connect_record *here, struct ibv
 	err = ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
 			    (qp->qp_type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS));
 	if (err)
-		return inlay_connect_no_(why, "the device refused the P_Key index or the access", -err);
+		return inlay_refuse_(-err, why, "the device refused the P_Key index or the access");
 	__builtin_memset(&ece, 0, sizeof(ece));
 	if (qp->qp_type == IBV_QPT_UD)
 		here->qkey = attr->qkey;
@@ -395,9 +386,9 @@ INLAY_COLD int inlay_connect_unpack(struct inlay_connect_record *r, const void *
 	struct inlay_connect_record in;
 
 	if (len < 1 || at[0] != INLAY_CONNECT_VERSION)
-		return inlay_connect_no_(why, "not a connection record of version 1", -EPROTO);
+		return inlay_refuse_(-EPROTO, why, "not a connection record of version 1");
 	if (len != INLAY_CONNECT_SIZE)
-		return inlay_connect_no_(why, "a connection record has 40 bytes", -EPROTO);
+		return inlay_refuse_(-EPROTO, why, "a connection record has 40 bytes");
 	__builtin_memset(&in, 0, sizeof(in));
 	in.type = at[1] & 15;
 	in.link = at[1] >> 4 & 3;
@@ -412,30 +403,30 @@ INLAY_COLD int inlay_connect_unpack(struct inlay_connect_record *r, const void *
 	__builtin_memcpy(&in.ece_vendor, at + 33, 3);
 	__builtin_memcpy(in.type == IBV_QPT_UD ? &in.qkey : &in.ece_options, at + 36, 4);
 	if (in.type != IBV_QPT_RC && in.type != IBV_QPT_UC && in.type != IBV_QPT_UD)
-		return inlay_connect_no_(why, "the peer's queue pair is neither RC nor UC nor UD", -EPROTO);
+		return inlay_refuse_(-EPROTO, why, "the peer's queue pair is neither RC nor UC nor UD");
 	if (in.link > INLAY_CONNECT_ROCE_V2 || at[1] >> 7 || (in.flags && in.link != INLAY_CONNECT_IB))
-		return inlay_connect_no_(why, "the peer's link is neither InfiniBand nor RoCE", -EPROTO);
+		return inlay_refuse_(-EPROTO, why, "the peer's link is neither InfiniBand nor RoCE");
 	if (in.mtu < IBV_MTU_256 || in.mtu > IBV_MTU_4096)
-		return inlay_connect_no_(why, "the peer names an MTU that does not exist", -EPROTO);
+		return inlay_refuse_(-EPROTO, why, "the peer names an MTU that does not exist");
 	if (!in.qpn)
-		return inlay_connect_no_(why, "the peer names queue pair 0", -EPROTO);
+		return inlay_refuse_(-EPROTO, why, "the peer names queue pair 0");
 	if ((in.type != IBV_QPT_RC && in.rd_atomic) || (in.type == IBV_QPT_UD && in.ece_vendor))
-		return inlay_connect_no_(why, "the peer's queue pair cannot have what its record says", -EPROTO);
+		return inlay_refuse_(-EPROTO, why, "the peer's queue pair cannot have what its record says");
 	if (in.link == INLAY_CONNECT_IB) {
 		__builtin_memcpy(&in.lid, at + 27, 2);
 		__builtin_memcpy(in.mac, at + 29, 4);
 		if (in.mac[0] | in.mac[1] | in.mac[2] | in.mac[3])
-			return inlay_connect_no_(why, "the peer's LID has more than 16 bits", -EPROTO);
+			return inlay_refuse_(-EPROTO, why, "the peer's LID has more than 16 bits");
 		if (in.flags ? !inlay_connect_unicast_(in.gid) : !in.lid)
-			return inlay_connect_no_(why, "the peer has no address on InfiniBand", -EPROTO);
+			return inlay_refuse_(-EPROTO, why, "the peer has no address on InfiniBand");
 		if (in.lid >= 0xc000)
-			return inlay_connect_no_(why, "the peer's LID is a group's", -EPROTO);
+			return inlay_refuse_(-EPROTO, why, "the peer's LID is a group's");
 	} else {
 		__builtin_memcpy(in.mac, at + 27, 6);
 		if (in.sl > 7)
-			return inlay_connect_no_(why, "the peer's priority is above 7", -EPROTO);
+			return inlay_refuse_(-EPROTO, why, "the peer's priority is above 7");
 		if (!inlay_connect_unicast_(in.gid) || in.mac[0] & 1)
-			return inlay_connect_no_(why, "the peer's GID or MAC is not one host's address", -EPROTO);
+			return inlay_refuse_(-EPROTO, why, "the peer's GID or MAC is not one host's address");
 	}
 	*r = in;
 	return 0;
@@ -460,11 +451,11 @@ INLAY_COLD int inlay_connect_path(struct ibv_ah_attr *ah, const struct inlay_con
 		attr = &defaults;
 	__builtin_memset(ah, 0, sizeof(*ah));
 	if ((here->link == INLAY_CONNECT_IB) != (there->link == INLAY_CONNECT_IB))
-		return inlay_connect_no_(why, "one side is on InfiniBand, the other on RoCE", -ENOTSUP);
+		return inlay_refuse_(-ENOTSUP, why, "one side is on InfiniBand, the other on RoCE");
 	if (here->link != there->link)
-		return inlay_connect_no_(why, "one side's GID is of RoCE v1, the other's of RoCE v2", -ENOTSUP);
+		return inlay_refuse_(-ENOTSUP, why, "one side's GID is of RoCE v1, the other's of RoCE v2");
 	if (here->link == INLAY_CONNECT_ROCE_V2 && inlay_connect_ipv4_(here->gid) != inlay_connect_ipv4_(there->gid))
-		return inlay_connect_no_(why, "one side's GID is an IPv4 address, the other's IPv6", -ENOTSUP);
+		return inlay_refuse_(-ENOTSUP, why, "one side's GID is an IPv4 address, the other's IPv6");
 	ah->port_num = here->port;
 	ah->dlid = there->lid;
 	ah->sl = here->sl ? here->sl : there->sl;
@@ -472,7 +463,7 @@ INLAY_COLD int inlay_connect_path(struct ibv_ah_attr *ah, const struct inlay_con
 	if (!ah->is_global)
 		return 0;
 	if (!inlay_connect_unicast_(there->gid))
-		return inlay_connect_no_(why, "a GRH is needed, and the peer's record has no GID", -ENOTSUP);
+		return inlay_refuse_(-ENOTSUP, why, "a GRH is needed, and the peer's record has no GID");
 	__builtin_memcpy(ah->grh.dgid.raw, there->gid, sizeof(there->gid));
 	ah->grh.flow_label = attr->flow_label;
 	ah->grh.sgid_index = here->gid_index;
@@ -538,16 +529,16 @@ INLAY_COLD int inlay_connect_rts(struct ibv_qp *qp, struct inlay_connect_record 
 	__builtin_memset(&ece, 0, sizeof(ece));
 	__builtin_memset(&a, 0, sizeof(a));
 	if (qp->state != IBV_QPS_INIT || here->qpn != qp->qp_num || here->type != qp->qp_type)
-		return inlay_connect_no_(why, "not in INIT, or the record is another queue pair's", -EBADFD);
+		return inlay_refuse_(-EBADFD, why, "not in INIT, or the record is another queue pair's");
 	if ((qp->qp_type == IBV_QPT_UD) != !there)
-		return inlay_connect_no_(why, there ? "a UD queue pair has no peer" : "the peer's record is missing",
-					 -EINVAL);
+		return inlay_refuse_(-EINVAL, why,
+				     there ? "a UD queue pair has no peer" : "the peer's record is missing");
 	err = inlay_connect_check_(attr, here, why);
 	if (err)
 		return err;
 	if (there) {
 		if (there->type != here->type)
-			return inlay_connect_no_(why, "the peer's queue pair is of another type", -ENOTSUP);
+			return inlay_refuse_(-ENOTSUP, why, "the peer's queue pair is of another type");
 		err = inlay_connect_path(&a.ah_attr, here, there, attr, why);
 		if (err)
 			return err;
@@ -557,7 +548,7 @@ INLAY_COLD int inlay_connect_rts(struct ibv_qp *qp, struct inlay_connect_record 
 			ece.options = there->ece_options;
 			err = ibv_set_ece(qp, &ece);
 			if (err)
-				return inlay_connect_no_(why, "the device refused the peer's ECE options", -err);
+				return inlay_refuse_(-err, why, "the device refused the peer's ECE options");
 		}
 	}
 	err = inlay_connect_steps_(qp, &a, here, there, attr);
@@ -565,12 +556,13 @@ INLAY_COLD int inlay_connect_rts(struct ibv_qp *qp, struct inlay_connect_record 
 		__builtin_memset(&a, 0, sizeof(a));
 		a.qp_state = IBV_QPS_RESET;
 		ibv_modify_qp(qp, &a, IBV_QP_STATE);
-		return inlay_connect_no_(why, "the step to RTS failed; the queue pair is in RESET", -err);
+		return inlay_refuse_(-err, why, "the step to RTS failed; the queue pair is in RESET");
 	}
 	if (err)
-		return inlay_connect_no_(why, err == EHOSTUNREACH || err == ENETUNREACH || err == ETIMEDOUT ?
-					 "the peer's GID cannot be reached from the local one" :
-					 "the device refused the step to RTR", -err);
+		return inlay_refuse_(-err, why,
+				     err == EHOSTUNREACH || err == ENETUNREACH || err == ETIMEDOUT
+					     ? "the peer's GID cannot be reached from the local one"
+					     : "the device refused the step to RTR");
 	here->ece_options = ece.vendor_id && !ibv_query_ece(qp, &ece) ? ece.options : 0;
 	return 0;
 }
@@ -621,18 +613,18 @@ INLAY_COLD int inlay_connect_av(struct inlay_av *av, struct ibv_pd *pd, const st
 	int err;
 
 	if (here->type != IBV_QPT_UD || there->type != IBV_QPT_UD)
-		return inlay_connect_no_(why, "an address is for UD queue pairs", -ENOTSUP);
+		return inlay_refuse_(-ENOTSUP, why, "an address is for UD queue pairs");
 	err = inlay_connect_path(&attr_ah, here, there, attr, why);
 	if (err)
 		return err;
 	errno = 0;
 	ah = ibv_create_ah(pd, &attr_ah);
 	if (!ah)
-		return inlay_connect_no_(why, "the peer's GID cannot be reached from the local one",
-					 errno ? -errno : -ENOMEM);
+		return inlay_refuse_(errno ? -errno : -ENOMEM, why,
+				     "the peer's GID cannot be reached from the local one");
 	err = inlay_av_from_ah(av, ah, there->qpn, there->qkey);
 	ibv_destroy_ah(ah);
-	return err ? inlay_connect_no_(why, "the address handle is not an mlx5 device's", err) : 0;
+	return err ? inlay_refuse_(err, why, "the address handle is not an mlx5 device's") : 0;
 }
 
 #endif
