@@ -24,7 +24,7 @@
 #include "common/plan.h"
 
 #define CHECKED_MEMORY (4u << 20) /* bytes of landing slots that a rate of writes may use, to be checked less often */
-#define SIGNAL_EVERY 32              /* latency: messages for one completion */
+#define SIGNAL_EVERY 32           /* latency: messages for one completion */
 
 /* What a loop does. Message i lands in slot i % slots; a batch has one doorbell and completion */
 struct phase {
@@ -130,9 +130,9 @@ static void make_side(struct side *s)
 		die("ibv_create_cq: %s", strerror(errno));
 
 	/*
-	 * A register that nobody else rings, so that a WQE may be copied into it (BlueFlame). It
-	 * comes with a PD of its own. Where there is none to be had (some virtual machines), the
-	 * QP's own does, with doorbells only.
+	 * A register of one's own, so that a WQE may be copied into it (BlueFlame); one would do for all
+	 * queues of a thread. It comes with a PD. Where there is none to be had (some virtual machines),
+	 * the QP's own does, with doorbells only.
 	 */
 	err = inlay_uar_create(&s->uar, pd, INLAY_UAR_SERIAL, &why);
 	if (err != -ENOTSUP)
