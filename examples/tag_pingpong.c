@@ -191,8 +191,11 @@ static void wait_for(struct side *s, const struct request *r)
 			continue;
 		if (idle % 64 == 0)
 			sched_yield(); /* Where there are fewer processors than processes and devices of software */
-		if (idle % 4096 == 0)
-			must(!peer_left(0) && time(NULL) < end, "hearing of a message before the deadline");
+		if (idle % 4096)
+			continue;
+		if (peer_left(0))
+			peer_gone();
+		must(time(NULL) < end, "hearing of a message before the deadline");
 	}
 }
 
