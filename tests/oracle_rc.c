@@ -52,7 +52,7 @@ INLAY_ALWAYS int const_sges(struct inlay_sq *sq, const struct req *r, uint8_t op
 	CONST_FN(const_flags_##op, const_sges(sq, r, op, in_flags(r)))
 
 CONST_FN(const_send_low, const_inline(sq, r, 1, 0, INLAY_SIGNALED))
-CONST_FN(const_send_high, const_inline(sq, r, 1, 1, in_flags(r) & 0xff))
+CONST_FN(const_send_high, const_inline(sq, r, 1, 1, in_flags(r) & ~(uint32_t)INLAY_INLINE))
 CONST_FN(const_write_low, const_inline(sq, r, 0, 0, INLAY_SIGNALED | INLAY_SOLICITED | INLAY_FENCE_SMALL_AND_FENCE))
 CONST_FN(const_write_high, const_inline(sq, r, 0, 1, INLAY_SIGNALED))
 CONST_OP(SEND)
