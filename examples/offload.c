@@ -241,15 +241,13 @@ static void overlap(void)
 	struct inlay_buf *bufs[LARGE_PUTS] = {NULL};
 	struct inlay_inventory *inv;
 	struct inlay_mmap m;
-	struct inlay_keys keys;
-	struct ibv_mr *mr = inlay_task_register(client.pd, from, LARGE_PUTS * piece, &keys);
 	uint64_t start, alone, work, both;
 	uint32_t slices = 0, i, done = 0;
 
-	if (!mr)
-		die("cannot register memory: %s", strerror(errno));
 	need(inlay_mmap_create(&m, memory(inlay_mmap_size(1, 1)), inlay_mmap_size(1, 1), 1, 1), "a map");
-	need(inlay_mmap_add_keys_memrange(&m, client.pd, (uintptr_t)from, LARGE_PUTS * piece, keys), "a map");
+	need(inlay_mmap_add_dev(&m, client.pd), "a map");
+	need(inlay_mmap_add_memrange(&m, from, LARGE_PUTS * piece), "a map");
+	need(inlay_mmap_set_permissions(&m, INLAY_LOCAL_READ_WRITE | INLAY_MW_BIND), "a map");
 	need(inlay_mmap_start(&m), "starting the map");
 	need(inlay_inventory_create(memory(size), size, LARGE_PUTS, &inv), "buffers");
 	need(inlay_inventory_start(inv), "buffers");
@@ -290,8 +288,6 @@ static void overlap(void)
 	}
 	need(inlay_inventory_destroy(inv), "the inventory's end");
 	need(inlay_mmap_destroy(&m), "the map's end");
-	if (ibv_dereg_mr(mr))
-		die("the memory region's end: %s", strerror(errno));
 	free(from);
 }
 
