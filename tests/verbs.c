@@ -56,9 +56,9 @@ static void taken(void **state)
 		assert_int_equal(inlay_sq_pending(&a.sq), 0);
 		assert_ptr_equal(a.sq.buf, qp.sq.buf);
 		assert_ptr_equal(a.rq.buf, qp.rq.buf);
-		assert_ptr_equal(inlay_cq_slot(&a.cq, 0), (uint8_t *)cq.buf + cq.cqe_size - 64);
-		assert_ptr_equal(inlay_cq_slot(&a.cq, 1), (uint8_t *)cq.buf + 2 * cq.cqe_size - 64);
-		assert_ptr_equal(inlay_cq_slot(&a.cq, cq.cqe_cnt), inlay_cq_slot(&a.cq, 0));
+		assert_ptr_equal(inlay_cq_slot_(&a.cq, 0), (uint8_t *)cq.buf + cq.cqe_size - 64);
+		assert_ptr_equal(inlay_cq_slot_(&a.cq, 1), (uint8_t *)cq.buf + 2 * cq.cqe_size - 64);
+		assert_ptr_equal(inlay_cq_slot_(&a.cq, cq.cqe_cnt), inlay_cq_slot_(&a.cq, 0));
 		assert_int_equal(a.cq.cqn, cq.cqn);
 		assert_null(inlay_cq_peek(&a.cq));
 		assert_null(inlay_cq_peek(&a.rxcq));

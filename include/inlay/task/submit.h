@@ -516,7 +516,7 @@ INLAY_FN int inlay_task_submit_long(struct inlay_task *t, struct inlay_task_host
 		return -EAGAIN;
 	inlay_put32(at.wqe + INLAY_DS, inlay_to_be32((INLAY_TASK_HEAD + len) | (uint32_t)MLX5_INLINE_SEG));
 	inlay_task_head_write(at.wqe + INLAY_DS + 4, inlay_task_first(INLAY_TASK_COMMAND, 0, len), t->context, t->plugin, t->destination);
-	inlay_copy_wrap(at, at.wqe + INLAY_TASK_AT, payload->data, len);
+	inlay_copy_wrap_(at, at.wqe + INLAY_TASK_AT, payload->data, len);
 	at.ds = (INLAY_TASK_AT + len + INLAY_DS - 1) / INLAY_DS;
 	inlay_sq_commit(&h->link.sq, at, MLX5_OPCODE_SEND, 0, inlay_task_signal(at.index, (uint32_t)(at.ds + 3) / 4, h->quarter), 0);
 	if (ring)
