@@ -17,7 +17,7 @@
  *
  * Invariants
  *
- *   - Ring, record and register belong to the CQ until it is destroyed.
+ *   - Ring, record and register are in use until the CQ is destroyed.
  *   - A QP made here may complete to a CQ of verbs that inlay polls (inlay_cq_from_cq). libmlx5
  *     must not poll that CQ: it does not know the QP.
  *   - Events of the CQ are INLAY_EVENT_COMP on a DEVX channel (devx/event.h), armed by
@@ -137,7 +137,7 @@ INLAY_COLD int inlay_devx_cq_create(struct inlay_devx_cq *cq, struct ibv_context
 	return err;
 }
 
-/* Asks for the CQ's context. Returns 0, -EINVAL without an object, or the negative errno of QUERY_CQ. */
+/* Asks for its context. Returns 0, -EINVAL without an object, or the negative errno of QUERY_CQ. */
 INLAY_COLD int inlay_devx_cq_query(struct inlay_devx_cq *cq, struct inlay_query_cq_out *out)
 {
 	INLAY_CHECK(cq && out, "no argument is NULL");

@@ -137,7 +137,7 @@ INLAY_COLD int inlay_devx_dct_create(struct inlay_devx_dct *dct, struct ibv_cont
 	return err;
 }
 
-/* Asks for the DCT's context. Returns 0, -EINVAL without an object, or the negative errno of QUERY_DCT. */
+/* Asks for its context. Returns 0, -EINVAL without an object, or the negative errno of QUERY_DCT. */
 INLAY_COLD int inlay_devx_dct_query(struct inlay_devx_dct *dct, struct inlay_query_dct_out *out)
 {
 	INLAY_CHECK(dct && out, "no argument is NULL");

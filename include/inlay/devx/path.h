@@ -87,7 +87,7 @@ INLAY_COLD void inlay_devx_path_init(struct inlay_devx_path *path)
 	path->atomic_mode = INLAY_ATOMIC_MODE_IB;
 }
 
-/* Whether each field is in its range, psn excepted: both ends drop its upper bits. ethernet: of the port. */
+/* Whether each field is in its range. Both ends drop upper bits of psn. ethernet: of the port. */
 INLAY_COLD int inlay_devx_path_ok_(const struct inlay_devx_path *path, int ethernet)
 {
 	return path->mtu <= IBV_MTU_4096 && path->sl < (ethernet ? 8 : 16) && path->src_path_bits < 128 &&

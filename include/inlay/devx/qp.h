@@ -85,7 +85,7 @@ struct inlay_devx_qp_attr {
 	uint64_t dc_key;                /* DCI: the default access key */
 };
 
-/* The queues, and their object. Align it to a cache line: a post touches only the first one of sq. */
+/* The queues, and their object. Align it to a cache line: a post touches only the first of sq. */
 struct inlay_devx_qp {
 	struct inlay_sq sq;            /* unless attr.sq_bbs was 0 */
 	struct inlay_rq rq;            /* unless attr.rq_wqes was 0 */

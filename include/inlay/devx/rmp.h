@@ -20,7 +20,7 @@
  *
  * Invariants
  *
- *   - Ring and record belong to the RMP until it is destroyed.
+ *   - Ring and record are in use until the RMP is destroyed.
  *   - The kernel makes an RMP for a plain verbs SRQ. Entries of a linked list and of a cyclic queue
  *     look alike; queue/srq.h has the difference.
  *
@@ -71,7 +71,7 @@ INLAY_COLD size_t inlay_devx_rmp_size(uint32_t entries, uint32_t stride)
 	return (size_t)entries * stride;
 }
 
-/* Fills the work queue of an RMP or XRQ, which is zeroed, and initialises the queue that drives it. */
+/* Fills the zeroed work queue of an RMP or XRQ, and initialises the queue that drives it. */
 INLAY_COLD int inlay_devx_shared_(struct inlay_wqc *wq, struct inlay_srq *srq, const struct inlay_devx_rmp_attr *attr)
 {
 	size_t bytes = inlay_devx_rmp_size(attr->entries, attr->stride);
@@ -156,7 +156,7 @@ INLAY_COLD int inlay_devx_rmp_arm(struct inlay_devx_rmp *rmp, uint32_t limit)
 	return inlay_devx_modify(rmp->obj, &in, sizeof(in), &out, sizeof(out), &rmp->error);
 }
 
-/* Asks for the RMP's context. Returns 0, -EINVAL without an object, or the negative errno of QUERY_RMP. */
+/* Asks for its context. Returns 0, -EINVAL without an object, or the negative errno of QUERY_RMP. */
 INLAY_COLD int inlay_devx_rmp_query(struct inlay_devx_rmp *rmp, struct inlay_query_rmp_out *out)
 {
 	INLAY_CHECK(rmp && out, "no argument is NULL");

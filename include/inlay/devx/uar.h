@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/devx/uar.h: a doorbell register for queues made by device commands, and the event queue of
- * a completion vector.
+ * inlay/devx/uar.h: a doorbell register for queues made by device commands.
  *
  *   struct inlay_devx_uar uar;
  *

@@ -122,7 +122,7 @@ INLAY_COLD int inlay_devx_xrq_arm(struct inlay_devx_xrq *xrq, uint32_t limit)
 	return inlay_devx_modify(xrq->obj, &in, sizeof(in), &out, sizeof(out), &xrq->error);
 }
 
-/* Asks for the XRQ's context. Returns 0, -EINVAL without an object, or the negative errno of QUERY_XRQ. */
+/* Asks for its context. Returns 0, -EINVAL without an object, or the negative errno of QUERY_XRQ. */
 INLAY_COLD int inlay_devx_xrq_query(struct inlay_devx_xrq *xrq, struct inlay_query_xrq_out *out)
 {
 	INLAY_CHECK(xrq && out, "no argument is NULL");

@@ -39,7 +39,7 @@ typedef uint64_t inlay_two_dwords __attribute__((may_alias, aligned(4)));
 /* A field: its first bit and its width, 1 .. 32 or 64. */
 #define INLAY_BITS(offset, width) ((width) << 24 | (offset))
 
-/* Returns a field in host order. at: the structure, aligned to 4 bytes. field: made by INLAY_BITS. */
+/* Returns a field, in host order. at: the structure, aligned to 4 bytes. field: an INLAY_BITS. */
 INLAY_ALWAYS uint64_t inlay_bits_get(const void *at, uint32_t field)
 {
 	uint32_t offset = field & 0xffffff, width = field >> 24;
