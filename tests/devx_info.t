@@ -62,7 +62,7 @@ for link in roce ib; do
 	holds '.queues.log_max_cq_sz > 0 and .queues.max_wqe_sz_sq >= 64 and .queues.log_max_uctx > 0'
 	holds '.atomic.atomic_size_qp | index(8) != null'
 	holds '.events.affiliated_events | index("SRQ_LAST_WQE") != null'
-	holds '[.[] | objects | .[]] | length > 80'
+	holds '[.[] | objects | .[]] | length > 70'
 	holds '.general_2.log_min_mkey_entity_size == 12 and .mkeys.fixed_buffer_size'
 done
 

@@ -83,24 +83,32 @@ static void blueflame(void **state)
 	struct inlay_devx_qp_attr second;
 	struct inlay_devx_qp qp;
 	static struct side s, t;
+	uint64_t i;
 
 	(void)state;
 	a.blueflame = true;
 	between(&a, &b, 200);
 	between(&b, &a, 200);
 	between(&a, &a, 200);
-	/* An exclusive register has one queue */
+	/* Two queues on one serial register, in turn */
 	rig_empty(NULL);
 	sides_make(&s, &a, &t, &b);
 	second = qp_want(s.cq->cqn, s.cq->cqn, 64, 64);
 	second.uar = &s.own;
-	assert_int_equal(inlay_devx_qp_create(&qp, dev.ctx, &second), -EBUSY);
-	assert_null(qp.obj);
-	assert_int_equal(inlay_devx_uar_free(&s.own), -EBUSY);
-	exercise(&s, &t, 20);
-	must(inlay_devx_qp_destroy(&s.qp));
 	must(inlay_devx_qp_create(&qp, dev.ctx, &second));
+	assert_int_equal(s.own.uar.queues, 2);
+	must(inlay_devx_qp_connect_self(&qp, &s.path));
+	for (i = 0; i < 100; i++) {
+		exercise(&s, &t, 1);
+		must(inlay_post_write_inline(&qp.sq, at_peer(&t, 8 * i), t.mr->rkey, &i, sizeof(i), INLAY_SIGNALED));
+		inlay_sq_ring(&qp.sq);
+		assert_true(inlay_sq_release(&qp.sq, cqe_wait(s.cq)) == 1);
+		inlay_cq_advance(s.cq, 1);
+		assert_memory_equal(t.buf + 8 * i, &i, sizeof(i));
+	}
+	assert_int_equal(inlay_devx_uar_free(&s.own), -EBUSY);
 	must(inlay_devx_qp_destroy(&qp));
+	assert_int_equal(inlay_devx_uar_free(&s.own), -EBUSY);
 	sides_free(&s, &t);
 }
 

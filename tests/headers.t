@@ -229,7 +229,7 @@ int main(int argc, char **argv)
 	*(void **)&unit[2] = dlsym(object, "loaded");
 	for (i = 0; i < 8; i++)
 		cqes[i].op_own = 0xf0;
-	if (inlay_uar_init(&s.uar, page, 256, INLAY_UAR_EXCLUSIVE) || inlay_sq_init(&s.sq, ring, 8, record, 0x123, 8, &s.uar) ||
+	if (inlay_uar_init(&s.uar, page, 256, INLAY_UAR_SERIAL) || inlay_sq_init(&s.sq, ring, 8, record, 0x123, 8, &s.uar) ||
 	    inlay_cq_init(&s.cq, cqes, 8, 64, cq_record, NULL, 1))
 		return 2;
 	for (i = 0; i < 30; i++) { /* past the end of both rings, each time with another unit */

@@ -6,7 +6,7 @@
  *   inlay_devx_open(device, &ctx);                       verbs work on it too
  *   inlay_pdn_from_pd(&pdn, pd);                         PDs, MRs, AHs are of verbs
  *   inlay_devx_umem_reg(&umem, ctx, memory, bytes, IBV_ACCESS_LOCAL_WRITE, INLAY_DEVX_PAGE);
- *   inlay_devx_uar_alloc(&uar, ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_EXCLUSIVE);
+ *   inlay_devx_uar_alloc(&uar, ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_SERIAL);
  *   inlay_devx_cq_create(&cq, ctx, &cq_attr);            ring and record, uar, CQEs
  *   inlay_devx_qp_create(&qp, ctx, &qp_attr);            the same, pdn, cq.cq.cqn
  *   inlay_devx_qp_address(&qp, &path, &mine);            mine to the peer, peer from it

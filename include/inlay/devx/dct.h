@@ -24,7 +24,7 @@
  *   at = inlay_seg_av(at, &av);
  *   at = inlay_seg_raddr(at, raddr, rkey);
  *   at = inlay_seg_data(at, addr, len, lkey);
- *   inlay_sq_commit(&dci.sq, at, MLX5_OPCODE_RDMA_WRITE, INLAY_SIGNALED);
+ *   inlay_sq_commit(&dci.sq, at, MLX5_OPCODE_RDMA_WRITE, 0, INLAY_SIGNALED, 0);
  *
  * Invariants
  *

@@ -8,7 +8,7 @@
  *
  *   memset(&attr, 0, sizeof(attr));                   RC
  *   attr.pdn = pdn;                                   inlay_pdn_from_pd
- *   attr.send_cqn = attr.recv_cqn = cq.cq.cqn;
+ *   attr.send_cq = attr.recv_cq = &cq.cq;
  *   attr.ring.umem = attr.record.umem = &umem;
  *   attr.record.offset = inlay_devx_qp_size(64, 64, 64);
  *   attr.uar = &uar;
@@ -54,6 +54,7 @@
 #include <inlay/devx/path.h>
 #include <inlay/devx/uar.h>
 #include <inlay/devx/umem.h>
+#include <inlay/queue/cq.h>
 #include <inlay/queue/rq.h>
 #include <inlay/queue/sq.h>
 
@@ -70,7 +71,9 @@ struct inlay_devx_qp_attr {
 	struct inlay_devx_uar *uar;     /* the send queue's register; may be NULL without a send queue */
 	uint32_t type;                  /* enum inlay_qp_st: RC (0), UC, UD, DCI */
 	uint32_t pdn;                   /* it, the CQNs and srqn: 24 bits */
-	uint32_t send_cqn, recv_cqn;    /* both CQs must exist, even if one side is not used */
+	uint32_t send_cqn, recv_cqn;    /* CQs by number, if the next two are NULL; the caller has reserved CQEs */
+	struct inlay_cq *send_cq;       /* both must exist, even if one side is not used. sq_bbs CQEs are reserved, */
+	struct inlay_cq *recv_cq;       /* and rq_wqes here */
 	uint32_t sq_bbs;                /* WQEBBs of the send queue, a power of two, 1 .. 32768; 0: no send queue */
 	uint32_t max_ds;                /* longest WQE in 16-byte units, 1 .. 63, at most max_wqe_sz_sq; 0: 63 */
 	uint32_t rq_wqes;               /* a power of two, 1 .. 32768; 0: no receive queue of its own */
@@ -154,9 +157,10 @@ INLAY_COLD int inlay_devx_qp_attr_ok_(const struct inlay_devx_qp_attr *attr)
  * needed: inlay_sq_ring writes it, and nothing reads it.
  *
  * Returns 0; -EINVAL for attributes that are impossible or do not go together, and for an
- * impossible ring or record (devx/umem.h); -EBUSY when the register is exclusive and has a queue;
- * -ENOTSUP for a flag that the device cannot do; else the negative errno of ibv_query_device,
- * QUERY_HCA_CAP or CREATE_QP, with details in qp->error. On failure qp->obj is NULL.
+ * impossible ring or record (devx/umem.h); -ENOSPC when a CQ has too few CQEs left (its `refusal`
+ * says how many); -ENOTSUP for a flag that the device cannot do; else the negative errno of
+ * ibv_query_device, QUERY_HCA_CAP or CREATE_QP, with details in qp->error. On failure qp->obj is
+ * NULL.
  */
 INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context *ctx,
 				    const struct inlay_devx_qp_attr *attr)
@@ -180,8 +184,6 @@ INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context
 	record = inlay_devx_record_at_(attr->record);
 	if ((bytes && !ring) || !record)
 		return -EINVAL;
-	if (attr->sq_bbs && attr->uar->uar.mode == INLAY_UAR_EXCLUSIVE && attr->uar->uar.queues)
-		return -EBUSY;
 	if (attr->flags & INLAY_DEVX_QP_NO_SEND_RECORD) {
 		err = inlay_devx_query_cap(ctx, INLAY_CAP_GENERAL, &cap, &qp->error);
 		if (!err && !inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_HCA_CAP_2))
@@ -209,8 +211,8 @@ INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context
 	inlay_qpc_set(&in.qpc, INLAY_QPC_ST, attr->type);
 	inlay_qpc_set(&in.qpc, INLAY_QPC_PM_STATE, INLAY_QP_PM_MIGRATED);
 	inlay_qpc_set(&in.qpc, INLAY_QPC_PD, attr->pdn);
-	inlay_qpc_set(&in.qpc, INLAY_QPC_CQN_SND, attr->send_cqn);
-	inlay_qpc_set(&in.qpc, INLAY_QPC_CQN_RCV, attr->recv_cqn);
+	inlay_qpc_set(&in.qpc, INLAY_QPC_CQN_SND, attr->send_cq ? attr->send_cq->cqn : attr->send_cqn);
+	inlay_qpc_set(&in.qpc, INLAY_QPC_CQN_RCV, attr->recv_cq ? attr->recv_cq->cqn : attr->recv_cqn);
 	inlay_qpc_set(&in.qpc, INLAY_QPC_TS_FORMAT, INLAY_TS_DEFAULT);
 	inlay_qpc_set(&in.qpc, INLAY_QPC_USER_INDEX,
 		      attr->flags & INLAY_DEVX_QP_USER_INDEX ? attr->user_index : 0xffffff);
@@ -239,19 +241,25 @@ INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context
 	inlay_qpc_set(&in.qpc, INLAY_QPC_CS_RES, attr->scatter_res == 64 ? INLAY_CS_RES_UP_TO_64 :
 		      attr->scatter_res ? INLAY_CS_RES_UP_TO_32 : INLAY_CS_RES_OFF);
 	inlay_qpc_set(&in.qpc, INLAY_QPC_DC_ACCESS_KEY, attr->type == INLAY_QP_ST_DCI ? attr->dc_key : 0);
+	if (attr->send_cq && inlay_cq_reserve(attr->send_cq, attr->sq_bbs, NULL))
+		return -ENOSPC;
+	if (attr->recv_cq && inlay_cq_reserve(attr->recv_cq, attr->rq_wqes, NULL)) {
+		inlay_cq_unreserve(attr->send_cq, attr->sq_bbs);
+		return -ENOSPC;
+	}
 	err = inlay_devx_create(ctx, &in, sizeof(in), &out, sizeof(out), &qp->obj, &qp->error);
-	if (err)
-		return err;
 	qp->ctx = ctx;
 	qp->qpn = (uint32_t)inlay_cmd_out_get(&out, INLAY_CMD_OUT_NUMBER);
 	qp->type = attr->type;
 	qp->state = INLAY_QP_STATE_RST;
-	if (attr->rq_wqes)
+	if (!err && attr->rq_wqes)
 		err = inlay_rq_init(&qp->rq, ring, attr->rq_wqes, attr->rq_stride, record);
 	if (!err && attr->sq_bbs)
 		err = inlay_sq_init(&qp->sq, ring + rq_bytes, attr->sq_bbs, record, qp->qpn,
 				    attr->max_ds ? attr->max_ds : INLAY_MAX_DS, &attr->uar->uar);
 	if (err) {
+		inlay_cq_unreserve(attr->send_cq, attr->sq_bbs);
+		inlay_cq_unreserve(attr->recv_cq, attr->rq_wqes);
 		inlay_devx_drop_(&qp->obj);
 		return err;
 	}
@@ -260,6 +268,10 @@ INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context
 	qp->sq.atomics = device.atomic_cap != IBV_ATOMIC_NONE &&
 			 (attr->type == INLAY_QP_ST_RC || attr->type == INLAY_QP_ST_DCI);
 	qp->sq.type = inlay_devx_connect_type_(attr->type);
+	qp->sq.cq = attr->send_cq;
+	qp->sq.reserved = attr->sq_bbs;
+	qp->rq.cq = attr->recv_cq;
+	qp->rq.reserved = attr->rq_wqes;
 	return 0;
 }
 
@@ -278,6 +290,8 @@ INLAY_COLD int inlay_devx_qp_destroy(struct inlay_devx_qp *qp)
 		return err;
 	if (qp->has_sq)
 		inlay_sq_fini(&qp->sq);
+	if (qp->has_rq)
+		inlay_rq_fini(&qp->rq);
 	qp->has_sq = qp->has_rq = 0;
 	return 0;
 }

@@ -33,20 +33,21 @@
 #include <inlay/devx/call.h>
 #include <inlay/devx/ifc/wq.h>
 #include <inlay/devx/umem.h>
-#include <inlay/queue/srq.h>
+#include <inlay/queue/cq.h>
 
 enum inlay_devx_rmp_flags {
-	INLAY_DEVX_RMP_CYCLIC = 1 /* posted and taken in order; release with inlay_srq_release_cyclic */
+	INLAY_DEVX_RMP_CYCLIC = 1 /* posted and taken in order: queue/srq.h */
 };
 
 /* What is wanted. Zero it first. */
 struct inlay_devx_rmp_attr {
-	struct inlay_devx_place ring;   /* inlay_devx_rmp_size() bytes */
+	struct inlay_devx_place ring; /* inlay_devx_rmp_size() bytes */
 	struct inlay_devx_place record; /* 8 bytes, of which the first 4 are used */
-	uint32_t pdn;                   /* 24 bits */
-	uint32_t entries;               /* a power of two, 2 .. 32768, of which one is never posted */
-	uint32_t stride;                /* bytes of an entry, a power of two, 32 .. 1024: 16, and 16 per SGE */
-	uint32_t flags;                 /* enum inlay_devx_rmp_flags */
+	struct inlay_cq *cq; /* a CQ of its receives, in which `entries` CQEs are reserved; NULL: the caller has */
+	uint32_t pdn;        /* 24 bits */
+	uint32_t entries;    /* a power of two, 2 .. 32768, of which one is never posted */
+	uint32_t stride;     /* bytes of an entry, a power of two, 32 .. 1024: 16, and 16 per SGE */
+	uint32_t flags;      /* enum inlay_devx_rmp_flags */
 };
 
 /* The queue, and its object. */
@@ -90,8 +91,12 @@ INLAY_COLD int inlay_devx_shared_(struct inlay_wqc *wq, struct inlay_srq *srq, c
 		err = inlay_srq_init_cyclic(srq, ring, attr->entries, attr->stride, record);
 	else
 		err = inlay_srq_init(srq, ring, attr->entries, attr->stride, record);
+	if (!err && attr->cq)
+		err = inlay_cq_reserve(attr->cq, attr->entries, NULL);
 	if (err)
 		return err;
+	srq->cq = attr->cq;
+	srq->reserved = attr->entries;
 	inlay_wqc_set(wq, INLAY_WQC_WQ_TYPE,
 		      attr->flags & INLAY_DEVX_RMP_CYCLIC ? INLAY_WQ_CYCLIC : INLAY_WQ_LINKED_LIST);
 	inlay_wqc_set(wq, INLAY_WQC_PD, attr->pdn);
@@ -109,7 +114,8 @@ INLAY_COLD int inlay_devx_shared_(struct inlay_wqc *wq, struct inlay_srq *srq, c
 /*
  * Creates an RMP. Before the command is sent, entries are linked and the record zeroed.
  *
- * Returns 0; -EINVAL for an impossible attribute, ring or record (devx/umem.h); else the negative
+ * Returns 0; -EINVAL for an impossible attribute, ring or record (devx/umem.h); -ENOSPC when the CQ
+ * has too few CQEs left; else the negative
  * errno of CREATE_RMP, with details in rmp->error. On failure rmp->obj is NULL.
  */
 INLAY_COLD int inlay_devx_rmp_create(struct inlay_devx_rmp *rmp, struct ibv_context *ctx,
@@ -128,7 +134,9 @@ INLAY_COLD int inlay_devx_rmp_create(struct inlay_devx_rmp *rmp, struct ibv_cont
 	inlay_cmd_in_set(&in.cmd, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_CREATE_RMP);
 	inlay_rmpc_set(&in.rmpc, INLAY_RMPC_STATE, INLAY_WQ_STATE_RDY);
 	err = inlay_devx_create(ctx, &in, sizeof(in), &out, sizeof(out), &rmp->obj, &rmp->error);
-	if (!err)
+	if (err)
+		inlay_srq_fini(&rmp->srq);
+	else
 		rmp->rmpn = (uint32_t)inlay_cmd_out_get(&out, INLAY_CMD_OUT_NUMBER);
 	return err;
 }
@@ -169,8 +177,13 @@ INLAY_COLD int inlay_devx_rmp_query(struct inlay_devx_rmp *rmp, struct inlay_que
  */
 INLAY_COLD int inlay_devx_rmp_destroy(struct inlay_devx_rmp *rmp)
 {
+	int err;
+
 	INLAY_CHECK(rmp, "no argument is NULL");
-	return inlay_devx_drop_(&rmp->obj);
+	err = inlay_devx_drop_(&rmp->obj);
+	if (!err)
+		inlay_srq_fini(&rmp->srq);
+	return err;
 }
 
 #endif

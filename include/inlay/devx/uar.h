@@ -4,7 +4,7 @@
  *
  *   struct inlay_devx_uar uar;
  *
- *   inlay_devx_uar_alloc(&uar, ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_EXCLUSIVE);
+ *   inlay_devx_uar_alloc(&uar, ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_SERIAL);
  *   qp_attr.uar = cq_attr.uar = &uar;            QPs ring it; CQs are armed in its page
  *   ...
  *   inlay_devx_uar_free(&uar);                   after all queues made with it are destroyed
