@@ -430,6 +430,67 @@ static void mtus(void **state)
 	side_free(&s);
 }
 
+/* A queue reserves its CQEs: a CQ that is too small refuses it before anything is sent, and what goes gives them back */
+static void cqes_are_reserved(void **state)
+{
+	struct inlay_devx_xrq_attr xrqa;
+	struct inlay_devx_rmp_attr rmpa;
+	struct inlay_devx_qp_attr attr;
+	struct inlay_devx_cq scq, rcq;
+	struct inlay_devx_qp qp, second;
+	struct inlay_devx_xrq xrq;
+	struct inlay_devx_rmp rmp;
+	uint32_t i;
+
+	(void)state;
+	cq_open(&scq, 64, 64);
+	cq_open(&rcq, 128, 64);
+	attr = qp_want(0, 0, 64, 32);
+	attr.send_cq = &scq.cq;
+	attr.recv_cq = &rcq.cq;
+	must(inlay_devx_qp_create(&qp, dev.ctx, &attr));
+	sent(QPC, 0x3e8, 24, scq.cq.cqn);
+	sent(QPC, 0x4e8, 24, rcq.cq.cqn);
+	assert_int_equal(scq.cq.reserved, 64);
+	assert_int_equal(rcq.cq.reserved, 32);
+	mid.boxes = 0;
+	/* No send CQE is left; no receive CQE either, and the send CQEs go back; then the device refuses */
+	for (i = 0; i < 3; i++) {
+		attr = qp_want(0, 0, i ? 32 : 16, i == 1 ? 128 : 32);
+		attr.send_cq = i ? &rcq.cq : &scq.cq;
+		attr.recv_cq = &rcq.cq;
+		attr.pdn ^= i == 2 ? 0x5aa5 : 0;
+		assert_int_equal(inlay_devx_qp_create(&second, dev.ctx, &attr), i < 2 ? -ENOSPC : -EINVAL);
+		assert_null(second.obj);
+		assert_int_equal(mid.boxes, i == 2);
+		assert_int_equal(scq.cq.reserved, 64);
+		assert_int_equal(rcq.cq.reserved, 32);
+		must(inlay_devx_qp_destroy(&second));
+	}
+	assert_non_null(strstr(scq.cq.refusal, "16 more CQEs wanted, 0 of 64"));
+	rmpa = rmp_want(64, 64, 0);
+	rmpa.cq = &rcq.cq;
+	must(inlay_devx_rmp_create(&rmp, dev.ctx, &rmpa));
+	assert_int_equal(rcq.cq.reserved, 96);
+	memset(&xrqa, 0, sizeof(xrqa));
+	xrqa.shared = rmp_want(64, 64, 0);
+	xrqa.shared.cq = &rcq.cq;
+	xrqa.tags = 4;
+	assert_int_equal(inlay_devx_xrq_create(&xrq, dev.ctx, &xrqa), -ENOSPC);
+	must(inlay_devx_rmp_destroy(&rmp));
+	must(inlay_devx_rmp_destroy(&rmp));
+	assert_int_equal(rcq.cq.reserved, 32);
+	xrqa.shared.pdn ^= 0x5aa5;
+	assert_true(inlay_devx_xrq_create(&xrq, dev.ctx, &xrqa) < 0);
+	sent(0x80, 0x48, 24, rcq.cq.cqn);
+	assert_int_equal(rcq.cq.reserved, 32);
+	must(inlay_devx_qp_destroy(&qp));
+	must(inlay_devx_qp_destroy(&qp));
+	assert_int_equal(scq.cq.reserved + rcq.cq.reserved, 0);
+	must(inlay_devx_cq_destroy(&scq));
+	must(inlay_devx_cq_destroy(&rcq));
+}
+
 /* ---- What is not sent ---- */
 
 /* A number with a 25th bit names no object, in either mode */
@@ -684,6 +745,7 @@ int main(void)
 		cmocka_unit_test_setup(relaxed_ordering_where_it_is, fresh),
 		cmocka_unit_test_setup(retries_and_timers, fresh),
 		cmocka_unit_test_setup(mtus, fresh),
+		cmocka_unit_test_setup(cqes_are_reserved, fresh),
 		cmocka_unit_test_setup(numbers_too_large_for_their_field, fresh),
 		cmocka_unit_test_setup(keys_of_impossible_ranges, fresh),
 #if INLAY_CHECKED
