@@ -33,7 +33,7 @@
 #include <inlay/devx/call.h>
 #include <inlay/devx/ifc/wq.h>
 #include <inlay/devx/umem.h>
-#include <inlay/queue/cq.h>
+#include <inlay/queue/srq.h>
 
 enum inlay_devx_rmp_flags {
 	INLAY_DEVX_RMP_CYCLIC = 1 /* posted and taken in order: queue/srq.h */
