@@ -76,7 +76,7 @@ struct inlay_devx_dct {
  *       pkey_index, counter_set
  *
  * Returns 0; -EINVAL for an impossible attribute or path; else the negative errno of ibv_query_port
- * or CREATE_DCT, with details in dct->error. On failure dct->obj is NULL.
+ * or CREATE_DCT. On failure dct->obj is NULL.
  */
 INLAY_COLD int inlay_devx_dct_create(struct inlay_devx_dct *dct, struct ibv_context *ctx,
 				     const struct inlay_devx_dct_attr *attr, const struct inlay_devx_path *path)
@@ -145,8 +145,8 @@ INLAY_COLD int inlay_devx_dct_query(struct inlay_devx_dct *dct, struct inlay_que
 }
 
 /*
- * Destroys the DCT, after the kernel has waited until the device drained it. Does nothing without
- * an object. Returns 0, or a negative errno; it is unchanged then.
+ * Destroys the DCT, after the kernel has waited until the device drained it. Returns 0, or a
+ * negative errno.
  */
 INLAY_COLD int inlay_devx_dct_destroy(struct inlay_devx_dct *dct)
 {

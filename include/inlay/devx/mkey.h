@@ -117,7 +117,7 @@ INLAY_COLD int inlay_devx_mkey_send_(struct inlay_devx_mkey *key, struct ibv_con
  * Returns 0; -EINVAL for an impossible attribute, memory outside of its umem, or memory that does
  * not begin on a 4096-byte page (pass its page, and move attr.addr likewise); -EPERM when the key
  * grants writing and the umem does not; else the negative errno of CREATE_MKEY or, for relaxed
- * ordering, QUERY_HCA_CAP, with details in key->error. On failure key->obj is NULL.
+ * ordering, QUERY_HCA_CAP. On failure key->obj is NULL.
  */
 INLAY_COLD int inlay_devx_mkey_create(struct inlay_devx_mkey *key, struct ibv_context *ctx,
 				      const struct inlay_devx_mkey_attr *attr)
@@ -214,8 +214,7 @@ INLAY_COLD int inlay_devx_mkey_query(struct inlay_devx_mkey *key, struct inlay_q
 }
 
 /*
- * Destroys the key: the device refuses it from then on. Does nothing without an object. Returns 0,
- * or a negative errno; it is unchanged then.
+ * Destroys the key: the device refuses it from then on. Returns 0, or a negative errno.
  */
 INLAY_COLD int inlay_devx_mkey_destroy(struct inlay_devx_mkey *key)
 {

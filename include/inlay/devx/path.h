@@ -148,8 +148,8 @@ INLAY_COLD int inlay_devx_port_address(struct ibv_context *ctx, uint8_t port, ui
 }
 
 /*
- * Makes the kernel look up the MAC by which the peer's GID is reached, and writes it into the
- * peer's record. Does nothing on InfiniBand.
+ * Has the kernel look up the MAC that leads to the peer's GID, and writes it into the peer's
+ * record. Does nothing on InfiniBand.
  *
  * peer  as received
  * pd    any of the context: an address handle is made in it, and destroyed

@@ -159,8 +159,7 @@ INLAY_COLD int inlay_devx_qp_attr_ok_(const struct inlay_devx_qp_attr *attr)
  * Returns 0; -EINVAL for attributes that are impossible or do not go together, and for an
  * impossible ring or record (devx/umem.h); -ENOSPC when a CQ has too few CQEs left (its `refusal`
  * says how many); -ENOTSUP for a flag that the device cannot do; else the negative errno of
- * ibv_query_device, QUERY_HCA_CAP or CREATE_QP, with details in qp->error. On failure qp->obj is
- * NULL.
+ * ibv_query_device, QUERY_HCA_CAP or CREATE_QP. On failure qp->obj is NULL.
  */
 INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context *ctx,
 				    const struct inlay_devx_qp_attr *attr)
@@ -277,8 +276,7 @@ INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context
 
 /*
  * Destroys the QP, from any state; its memory and its register are the caller's again. Remove what
- * it left in its CQs with inlay_cq_clean. Does nothing without an object. Returns 0, or a negative
- * errno; the QP is unchanged then.
+ * it left in its CQs with inlay_cq_clean. Returns 0, or a negative errno.
  */
 INLAY_COLD int inlay_devx_qp_destroy(struct inlay_devx_qp *qp)
 {

@@ -20,9 +20,7 @@
  *
  * Invariants
  *
- *   - Ring and record are in use until the RMP is destroyed.
- *   - The kernel makes an RMP for a plain verbs SRQ. Entries of a linked list and of a cyclic queue
- *     look alike; queue/srq.h has the difference.
+ *   - The kernel makes an RMP for a plain verbs SRQ.
  *
  * Threads: the queue as queue/srq.h says; all else as device commands.
  * Sources: devx/ifc/wq.h; Linux, infiniband/hw/mlx5/srq_cmd.c; UCX's rc_mlx5_devx.c (a cyclic one).
@@ -112,11 +110,10 @@ INLAY_COLD int inlay_devx_shared_(struct inlay_wqc *wq, struct inlay_srq *srq, c
 }
 
 /*
- * Creates an RMP. Before the command is sent, entries are linked and the record zeroed.
+ * Creates an RMP, and initialises ring and record.
  *
  * Returns 0; -EINVAL for an impossible attribute, ring or record (devx/umem.h); -ENOSPC when the CQ
- * has too few CQEs left; else the negative
- * errno of CREATE_RMP, with details in rmp->error. On failure rmp->obj is NULL.
+ * has too few CQEs left; else the negative errno of CREATE_RMP. On failure rmp->obj is NULL.
  */
 INLAY_COLD int inlay_devx_rmp_create(struct inlay_devx_rmp *rmp, struct ibv_context *ctx,
 				     const struct inlay_devx_rmp_attr *attr)
@@ -172,8 +169,8 @@ INLAY_COLD int inlay_devx_rmp_query(struct inlay_devx_rmp *rmp, struct inlay_que
 }
 
 /*
- * Destroys the RMP; its memory is the caller's again. Does nothing without an object. Returns 0, or
- * a negative errno: -EBUSY while a QP receives through it; it is unchanged then.
+ * Destroys the RMP; its memory is the caller's again. Returns 0, or a negative errno: -EBUSY while
+ * a QP receives through it.
  */
 INLAY_COLD int inlay_devx_rmp_destroy(struct inlay_devx_rmp *rmp)
 {

@@ -19,7 +19,6 @@
  *   - `access` is what the device may do. Without IBV_ACCESS_LOCAL_WRITE it only reads. That is
  *     enough for send and receive rings and their records, and too little for a CQ's ring. A memory
  *     key cannot grant writing unless its umem does.
- *   - The memory stays registered while an object uses it: deregistering returns -EBUSY.
  *
  * Threads: as device commands (devx/call.h). Objects do not change the umem that they lie in.
  * Sources: mlx5dv_devx_umem_reg(3); Linux, infiniband/hw/mlx5/devx.c (page sizes and offsets).
@@ -134,7 +133,7 @@ INLAY_COLD int inlay_devx_umem_reg_dmabuf(struct inlay_devx_umem *umem, struct i
 
 /*
  * Deregisters. Does nothing to a umem that is zeroed, failed or gone. Returns 0, or a negative
- * errno: -EBUSY while an object uses it; the umem is unchanged then.
+ * errno: -EBUSY while an object uses it.
  */
 INLAY_COLD int inlay_devx_umem_dereg(struct inlay_devx_umem *umem)
 {

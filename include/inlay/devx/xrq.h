@@ -64,13 +64,11 @@ struct inlay_devx_xrq {
  */
 
 /*
- * Creates an XRQ with tag matching. Before the command is sent, entries are linked and the record
- * zeroed.
+ * Creates an XRQ with tag matching, and initialises ring and record.
  *
  * Returns 0; -EINVAL for an impossible attribute, ring or record (devx/umem.h); -ENOSPC when the CQ
- * has too few CQEs left; else the negative
- * errno of CREATE_XRQ, with details in xrq->error: a device without tag matching, or with a shorter
- * list, refuses it. On failure xrq->obj is NULL.
+ * has too few CQEs left; else the negative errno of CREATE_XRQ: a device without tag matching, or
+ * with a shorter list, refuses it. On failure xrq->obj is NULL.
  */
 INLAY_COLD int inlay_devx_xrq_create(struct inlay_devx_xrq *xrq, struct ibv_context *ctx,
 				     const struct inlay_devx_xrq_attr *attr)
@@ -133,8 +131,8 @@ INLAY_COLD int inlay_devx_xrq_query(struct inlay_devx_xrq *xrq, struct inlay_que
 }
 
 /*
- * Destroys the XRQ; its memory is the caller's again. Does nothing without an object. Returns 0, or
- * a negative errno: -EBUSY while a QP or DCT receives through it; it is unchanged then.
+ * Destroys the XRQ; its memory is the caller's again. Returns 0, or a negative errno: -EBUSY while
+ * a QP or DCT receives through it.
  */
 INLAY_COLD int inlay_devx_xrq_destroy(struct inlay_devx_xrq *xrq)
 {
