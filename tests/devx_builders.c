@@ -5,8 +5,8 @@
  * anything is sent: numbers that do not fit their field, keys of impossible ranges. In checked mode
  * a NULL argument aborts with the name of the rule.
  *
- * This program has libmlx5's calls of its own: they keep the last inbox, count, and may refuse. Bits
- * are counted here by the layouts of Linux's mlx5_ifc.h, without inlay's.
+ * This program has libmlx5's calls of its own: they keep the last inbox, count, and may refuse.
+ * Bits are counted here by the layouts of Linux's mlx5_ifc.h, without inlay's.
  *
  * softdev: --devx
  */
@@ -19,7 +19,7 @@
 static struct {
 	uint8_t in[4096];    /* the last inbox */
 	uint32_t boxes;      /* of create and modify */
-	uint32_t no_caps;    /* bit 0: no relaxed_ordering_write, 1: no relaxed_ordering_read, 2: pci_relaxed_ordered_read */
+	uint32_t no_caps;    /* bit 0: no relaxed_ordering_write, 1: no ..._read, 2: pci_relaxed_ordered_read */
 	int fail_cap;        /* the errno of QUERY_HCA_CAP */
 	uint32_t active_mtu; /* of the port, when not 0 */
 } mid;
@@ -68,7 +68,8 @@ int mlx5dv_devx_general_cmd(struct ibv_context *context, const void *in, size_t 
 }
 
 /* As a device without relaxed ordering does, it refuses a key that asks for it */
-struct mlx5dv_devx_obj *mlx5dv_devx_obj_create(struct ibv_context *context, const void *in, size_t inlen, void *out, size_t outlen)
+struct mlx5dv_devx_obj *mlx5dv_devx_obj_create(struct ibv_context *context, const void *in, size_t inlen, void *out,
+					       size_t outlen)
 {
 	NEXT(mlx5dv_devx_obj_create);
 
@@ -303,7 +304,10 @@ static void rights_of_keys(void **state)
 	}
 }
 
-/* Relaxed ordering is a wish, as it is with verbs: a device that has none of it makes the key without */
+/*
+ * Relaxed ordering is a wish, as it is with verbs: a device that has none of it makes the key
+ * without
+ */
 static void relaxed_ordering_where_it_is(void **state)
 {
 	struct inlay_devx_mkey_attr attr = key_want(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING);
@@ -347,7 +351,10 @@ static void relaxed_ordering_where_it_is(void **state)
 	must(inlay_devx_mkey_destroy(&key));
 }
 
-/* How long and how often a QP tries, all values of it; reads and atomics rounded up to a power of two */
+/*
+ * How long and how often a QP tries, all values of it; reads and atomics rounded up to a power of
+ * two
+ */
 static void retries_and_timers(void **state)
 {
 	struct inlay_connect_record mine;
@@ -430,7 +437,10 @@ static void mtus(void **state)
 	side_free(&s);
 }
 
-/* A queue reserves its CQEs: a CQ that is too small refuses it before anything is sent, and what goes gives them back */
+/*
+ * A queue reserves its CQEs: a CQ that is too small refuses it before anything is sent, and what
+ * goes gives them back
+ */
 static void cqes_are_reserved(void **state)
 {
 	struct inlay_devx_xrq_attr xrqa;
@@ -454,7 +464,10 @@ static void cqes_are_reserved(void **state)
 	assert_int_equal(scq.cq.reserved, 64);
 	assert_int_equal(rcq.cq.reserved, 32);
 	mid.boxes = 0;
-	/* No send CQE is left; no receive CQE either, and the send CQEs go back; then the device refuses */
+	/*
+	 * No send CQE is left; no receive CQE either, and the send CQEs go back; then the device
+	 * refuses
+	 */
 	for (i = 0; i < 3; i++) {
 		attr = qp_want(0, 0, i ? 32 : 16, i == 1 ? 128 : 32);
 		attr.send_cq = i ? &rcq.cq : &scq.cq;
@@ -580,7 +593,10 @@ static void numbers_too_large_for_their_field(void **state)
 	must(inlay_devx_cq_destroy(&cq));
 }
 
-/* Ranges that end after all addresses, or are longer than their umem, their pieces, or any translation */
+/*
+ * Ranges that end after all addresses, or are longer than their umem, their pieces, or any
+ * translation
+ */
 static void keys_of_impossible_ranges(void **state)
 {
 	struct inlay_devx_umem huge = rig.umem;
@@ -755,5 +771,6 @@ int main(void)
 
 	if (!rig_here())
 		return 0;
-	return cmocka_run_group_tests_name("devx_builders", tests, rig_open, rig_close) || again_with("SOFTDEV_LINK", "ib");
+	return cmocka_run_group_tests_name("devx_builders", tests, rig_open, rig_close) ||
+	       again_with("SOFTDEV_LINK", "ib");
 }

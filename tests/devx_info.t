@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# examples/devx_info: as text, as JSON for jq, of a device by name; and what it says where there is no device or none that takes commands.
+# examples/devx_info: as text, as JSON for jq, of a device by name; and what it says where there is
+# no device or none that takes commands.
 . tests/tap.sh
 
 on() # options of tests/softdev/run, arguments of devx_info: its output in $dir/said, what it complains of in $dir/err

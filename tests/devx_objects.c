@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * devx_objects.c: umems, registers and whole objects by device commands, as their builders make them: what is refused, what a failure
- * leaves behind (nothing), in which order all of it goes, and that what comes out is a queue.
+ * devx_objects.c: umems, registers and whole objects by device commands, as their builders make
+ * them: what is refused, what a failure leaves behind (nothing), in which order all of it goes, and
+ * that what comes out is a queue.
  *
  * softdev: --manual --devx
  */
@@ -40,18 +41,19 @@ static int open_all(void **state)
 /* That it all goes tells that every test has cleaned up behind itself */
 static int close_all(void **state)
 {
-	if (on.ctx && (inlay_devx_umem_dereg(&on.umem) || ibv_dereg_mr(on.mr) || ibv_dealloc_pd(on.pd) || ibv_close_device(on.ctx)))
+	if (on.ctx && (inlay_devx_umem_dereg(&on.umem) || ibv_dereg_mr(on.mr) || ibv_dealloc_pd(on.pd) ||
+		       ibv_close_device(on.ctx)))
 		return -1;
 	free(on.memory);
 	return dev_close(state);
 }
 
-#define need_devx()                                                                                                              \
-	do {                                                                                                                     \
-		if (!on.ctx) {                                                                                                   \
-			print_message("# skipped: the device does no commands\n");                                               \
-			skip();                                                                                                  \
-		}                                                                                                                \
+#define need_devx() \
+	do { \
+		if (!on.ctx) { \
+			print_message("# skipped: the device does no commands\n"); \
+			skip(); \
+		} \
 	} while (0)
 
 /* Rings in the order of asking, each from a page of its own; records likewise */
@@ -122,13 +124,13 @@ static void said(const struct inlay_devx_error *error, uint8_t status, int err)
 }
 
 /* A call on a builder must do; else the device's own words */
-#define made(call, object)                                                                                                       \
-	do {                                                                                                                     \
-		char text_[INLAY_DEVX_TEXT];                                                                                     \
-		int err_ = (call);                                                                                               \
-                                                                                                                                 \
-		if (err_)                                                                                                        \
-			fail_msg("%s: %d: %s", #call, err_, inlay_devx_error_text(&(object)->error, text_, sizeof(text_)));      \
+#define made(call, object) \
+	do { \
+		char text_[INLAY_DEVX_TEXT]; \
+		int err_ = (call); \
+ \
+		if (err_) \
+			fail_msg("%s: %d: %s", #call, err_, inlay_devx_error_text(&(object)->error, text_, sizeof(text_))); \
 	} while (0)
 
 /* ---- Umems, registers ---- */
@@ -265,13 +267,13 @@ static void completion_queues(void **state)
 	}
 
 	/* What cannot be */
-#define REFUSED(change, result)                                                                                                  \
-	do {                                                                                                                     \
-		bad = attr;                                                                                                      \
-		change;                                                                                                          \
-		assert_int_equal(inlay_devx_cq_create(&cq, on.ctx, &bad), result);                                               \
-		assert_null(cq.obj);                                                                                             \
-		must(inlay_devx_cq_destroy(&cq));                                                                                \
+#define REFUSED(change, result) \
+	do { \
+		bad = attr; \
+		change; \
+		assert_int_equal(inlay_devx_cq_create(&cq, on.ctx, &bad), result); \
+		assert_null(cq.obj); \
+		must(inlay_devx_cq_destroy(&cq)); \
 	} while (0)
 	must(inlay_devx_umem_reg(&mute, on.ctx, on.memory, PAGE, 0, 0));
 	REFUSED(bad.cqes = 0, -EINVAL);
@@ -322,7 +324,8 @@ static void pair_make(struct pair *p, uint32_t type, uint32_t flags)
 		made(inlay_devx_qp_address(&p->qp[i], &p->path, &address[i]), &p->qp[i]);
 	}
 	for (i = 0; i < 2; i++)
-		made(inlay_devx_qp_connect(&p->qp[i], &p->path, type == INLAY_QP_ST_UD ? NULL : &address[!i]), &p->qp[i]);
+		made(inlay_devx_qp_connect(&p->qp[i], &p->path, type == INLAY_QP_ST_UD ? NULL : &address[!i]),
+		     &p->qp[i]);
 }
 
 static void pair_free(struct pair *p)
@@ -476,14 +479,14 @@ static void queue_pairs_that_cannot_be(void **state)
 	cqa = cq_attr(&uar, 64, 64);
 	made(inlay_devx_cq_create(&cq, on.ctx, &cqa), &cq);
 	attr = qp_attr(&uar, cq.cq.cqn, INLAY_QP_ST_RC);
-#define REFUSED(change)                                                                                                          \
-	do {                                                                                                                     \
-		bad = attr;                                                                                                      \
-		change;                                                                                                          \
-		assert_int_equal(inlay_devx_qp_create(&qp, on.ctx, &bad), -EINVAL);                                              \
-		assert_null(qp.obj);                                                                                             \
-		assert_int_equal(uar.uar.queues, 0);                                                                             \
-		must(inlay_devx_qp_destroy(&qp));                                                                                \
+#define REFUSED(change) \
+	do { \
+		bad = attr; \
+		change; \
+		assert_int_equal(inlay_devx_qp_create(&qp, on.ctx, &bad), -EINVAL); \
+		assert_null(qp.obj); \
+		assert_int_equal(uar.uar.queues, 0); \
+		must(inlay_devx_qp_destroy(&qp)); \
 	} while (0)
 	REFUSED(bad.type = INLAY_QP_ST_DCT);
 	REFUSED(bad.type = INLAY_QP_ST_RAW);
@@ -671,8 +674,8 @@ static void shared_receive_queues(void **state)
 }
 
 /*
- * A cyclic queue against a model: entries come back in any order, what is posted next is always the next, no entry is posted twice,
- * completions of free entries are refused.
+ * A cyclic queue against a model: entries come back in any order, what is posted next is always the
+ * next, no entry is posted twice, completions of free entries are refused.
  */
 static void cyclic_queues_in_any_order(void **state)
 {
@@ -694,7 +697,9 @@ static void cyclic_queues_in_any_order(void **state)
 	for (round = 0; round < 100000; round++) {
 		uint32_t run = 0;
 
-		/* What may be posted: the free ones from here on, but for the last, which is kept */
+		/*
+		 * What may be posted: the free ones from here on, but for the last, which is kept
+		 */
 		while (run < ENTRIES && !posted[(next + run) % ENTRIES])
 			run++;
 		assert_int_equal(inlay_srq_room(&srq), run - 1);
@@ -855,7 +860,9 @@ static void dynamic_connections(void **state)
 
 /* ---- Beside verbs ---- */
 
-/* A QP of commands under a verbs CQ and on a verbs SRQ, its peer a verbs QP under a CQ of commands' */
+/*
+ * A QP of commands under a verbs CQ and on a verbs SRQ, its peer a verbs QP under a CQ of commands'
+ */
 static void objects_of_both_kinds(void **state)
 {
 	struct inlay_connect_record mine;
@@ -924,7 +931,8 @@ static void objects_of_both_kinds(void **state)
 	a.timeout = 10;
 	a.retry_cnt = a.rnr_retry = 7;
 	a.max_rd_atomic = 16;
-	must(ibv_modify_qp(ibqp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+	must(ibv_modify_qp(ibqp, &a,
+			   IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
 			   IBV_QP_MAX_QP_RD_ATOMIC));
 
 	for (i = 0; i < 200; i++) {
@@ -1052,7 +1060,8 @@ static void memory_keys(void **state)
 		attr.len = 4096 + (i ? 4096 : 100);
 		attr.log_entity = i ? 12 : 0;
 		attr.tag = (uint8_t)(7 + i);
-		assert_int_equal(inlay_devx_mkey_create_list(&list, on.ctx, &attr, sge, 2, box, inlay_devx_mkey_size(2) - 1), -ENOBUFS);
+		assert_int_equal(inlay_devx_mkey_create_list(&list, on.ctx, &attr, sge, 2, box,
+							     inlay_devx_mkey_size(2) - 1), -ENOBUFS);
 		made(inlay_devx_mkey_create_list(&list, on.ctx, &attr, sge, 2, box, sizeof(box)), &list);
 		memset(on.memory + DATA + PAGE, 0, 8);
 		memset(on.memory + DATA + 3 * PAGE, 0, PAGE);
@@ -1069,12 +1078,12 @@ static void memory_keys(void **state)
 	attr.log_entity = 0;
 	attr.addr = 0x7000000000;
 	attr.len = 2 * PAGE;
-#define REFUSED(change, result)                                                                                                  \
-	do {                                                                                                                     \
-		bad = attr;                                                                                                      \
-		change;                                                                                                          \
-		assert_int_equal(inlay_devx_mkey_create(&list, on.ctx, &bad), result);                                           \
-		assert_null(list.obj);                                                                                           \
+#define REFUSED(change, result) \
+	do { \
+		bad = attr; \
+		change; \
+		assert_int_equal(inlay_devx_mkey_create(&list, on.ctx, &bad), result); \
+		assert_null(list.obj); \
 	} while (0)
 	REFUSED(bad.len = 0, -EINVAL);
 	REFUSED(bad.addr += 8, -EINVAL);
@@ -1086,7 +1095,8 @@ static void memory_keys(void **state)
 	REFUSED(bad.pdn = 0xfffff0, -EINVAL);
 #undef REFUSED
 	assert_int_equal(inlay_devx_mkey_create_list(&list, on.ctx, &attr, sge, 0, box, sizeof(box)), -EINVAL);
-	assert_int_equal(inlay_devx_mkey_create_list(&list, on.ctx, &attr, sge, 1, box, sizeof(box)), -EINVAL); /* too short */
+	assert_int_equal(inlay_devx_mkey_create_list(&list, on.ctx, &attr, sge, 1, box, sizeof(box)),
+			 -EINVAL); /* too short */
 	assert_int_equal(inlay_devx_mkey_size(0), 0);
 	assert_int_equal(inlay_devx_mkey_size(INLAY_DEVX_PIECES + 1), 0);
 	assert_true(inlay_devx_mkey_size(INLAY_DEVX_PIECES) <= INLAY_DEVX_BOX_MAX);
@@ -1100,7 +1110,10 @@ static void memory_keys(void **state)
 
 /* ---- Half-way ---- */
 
-/* Everything of a connection, up to where it fails; then all of it down, whatever there is. Returns the error */
+/*
+ * Everything of a connection, up to where it fails; then all of it down, whatever there is. Returns
+ * the error
+ */
 static int up_and_down(void)
 {
 	struct mlx5dv_devx_event_channel *channel = NULL;

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# The layouts of device commands. Each field against Linux's mlx5_ifc.h (Debian's linux-headers-amd64; see ifc.pl), then a few layouts
-# made wrong, which must be found. And what is left of building and reading them, in the instructions of ifc.c.
+# The layouts of device commands. Each field against Linux's mlx5_ifc.h (Debian's
+# linux-headers-amd64; see ifc.pl), then a few layouts made wrong, which must be found. And what is
+# left of building and reading them, in the instructions of ifc.c.
 . tests/tap.sh
 
 # ---- Against Linux ----
@@ -74,7 +75,8 @@ instructions() # object function: one a line
 		grep -v '^nop\|^xchg *%ax,%ax\|^cs nop\|^data16'
 }
 
-# Of a structure nothing is read, nothing computed: no operand in memory is a source, but for constants beside the code
+# Of a structure nothing is read, nothing computed: no operand in memory is a source, but for
+# constants beside the code
 stores_only() # file of instructions
 {
 	perl -ne '
