@@ -24,14 +24,14 @@ holds() # jq expression: true of the JSON in $dir/said
 
 on --devx --help
 same "--help: status" 0 $?
-same "--help: says how it is used" "Usage: devx_info [--json] [DEVICE]" "$(head -n 1 "$dir/said")"
+same "--help: says how it is used" "usage: devx_info [OPTION]... [DEVICE]" "$(head -n 1 "$dir/said")"
 on --devx --nonsense
 same "an unknown option: status" 2 $?
 on --devx one two
 same "two devices: status" 2 $?
 on --devx no_such_device
 same "no such device: status" 1 $?
-same "no such device: said" "devx_info: there is no device no_such_device" "$(cat "$dir/err")"
+same "no such device: said" "devx_info: no mlx5 device named no_such_device (ibv_devices lists what there is)" "$(cat "$dir/err")"
 same "no such device: nothing else" "" "$(cat "$dir/said")"
 
 if [ -n "$DEVICE" ]; then

@@ -497,7 +497,8 @@ INLAY_ALWAYS int inlay_sq_release(struct inlay_sq *sq, const struct mlx5_cqe64 *
 			/* Loaded anew in each round: a caller's common path then has no register to save. */
 			__asm__ volatile("" ::: "memory");
 			bbs = inlay_sq_bbs_(sq, sq->pi - left);
-			if (left - 1 <= behind || INLAY_UNLIKELY(!bbs))
+			/* Signed: from the last WQE, whose middle was named, left goes on to 0. */
+			if ((int32_t)left - 1 <= (int32_t)behind || INLAY_UNLIKELY(!bbs))
 				break;
 		}
 		/* The middle of a WQE, or a ring that somebody else has written to. */
