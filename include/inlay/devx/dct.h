@@ -51,7 +51,7 @@ struct inlay_devx_dct_attr {
 	uint32_t pdn;         /* it, cqn and srqn: 24 bits */
 	uint32_t cqn;
 	uint32_t srqn;        /* of an SRQ, RMP or XRQ */
-	uint32_t scatter_res; /* 64: received data of up to 64 bytes goes into the CQE, of 128 bytes; 0: never */
+	uint32_t scatter_res; /* 64: up to 64 bytes of received data go into the CQE, which has 128; 0: none */
 	uint32_t user_index;  /* with INLAY_DEVX_DCT_USER_INDEX, 24 bits */
 	uint32_t flags;       /* enum inlay_devx_dct_flags */
 };
@@ -72,8 +72,7 @@ struct inlay_devx_dct {
  * Creates a DCT.
  *
  * path  port, gid_index, access, atomic_mode, mtu, min_rnr_timer, hop_limit, tclass, flow_label,
- * sl,
- *       pkey_index, counter_set
+ *       sl, pkey_index, counter_set
  *
  * Returns 0; -EINVAL for an impossible attribute or path; else the negative errno of ibv_query_port
  * or CREATE_DCT. On failure dct->obj is NULL.

@@ -194,8 +194,9 @@ INLAY_COLD int inlay_devx_address_resolve(struct inlay_connect_record *peer, str
 }
 
 /*
- * Fills an address path, which is zeroed. peer: NULL for a QP without one (UD, DCI); then port, key
- * index and service level are all. link: of this end, enum inlay_connect_link. qpn: of this end.
+ * Fills an address path, which is zeroed. peer: NULL for a QP without one (UD, DCI); then only
+ * port, key index and service level are filled. link: of this end, enum inlay_connect_link. qpn: of
+ * this end.
  */
 INLAY_COLD void inlay_devx_ads_fill_(struct inlay_ads *ads, const struct inlay_devx_path *path,
 				     const struct inlay_connect_record *peer, uint32_t link, uint32_t qpn)

@@ -27,7 +27,7 @@
  * States
  *
  *   create -> RST --to_init--> INIT --to_rtr--> RTR --to_rts--> RTS
- *             to_error and to_reset lead away from every state
+ *             to_error and to_reset work in every state
  *
  * Invariants
  *
@@ -35,10 +35,10 @@
  *     something fails; inlay_devx_qp_query shows it.
  *   - Receives may be posted from INIT on.
  *   - inlay_devx_qp_to_reset resets the queues of queue.h as well. The caller removes what is left
- *     of the QP's completions with inlay_cq_clean before the QP goes up again. queue.h explains the
- *     way out of an error ("A QP in error").
- *   - A QP on a shared queue (SRQ, RMP, XRQ by number) raises INLAY_EVENT_SRQ_LAST_WQE after it
- *     came to ERR, when it takes no more entries. Destroy or reset it only then.
+ *     of the QP's completions with inlay_cq_clean before it connects the QP again. queue.h explains
+ *     the way out of an error ("A QP in error").
+ *   - A QP on a shared queue (SRQ, RMP, XRQ by number) raises INLAY_EVENT_SRQ_LAST_WQE in ERR, as
+ *     soon as it takes no more entries. Wait for it before destroying or resetting the QP.
  *   - A DCI always has a shared queue and takes nothing from it; dct.h shows how it posts.
  *   - The result of an atomic is in host byte order in memory, but big-endian in a CQE
  *     (attr.scatter_req).
@@ -64,14 +64,14 @@ enum inlay_devx_qp_flags {
 	INLAY_DEVX_QP_RNDV = 4            /* no send queue: for the rendezvous reads of a tag-matching XRQ */
 };
 
-/* What is wanted. Zero it first: 0 is a default where it says so. */
+/* What is wanted. Zero it first: 0 selects a default where one is named. */
 struct inlay_devx_qp_attr {
 	struct inlay_devx_place ring;   /* inlay_devx_qp_size() bytes. Without queues: any umem, none of it used */
 	struct inlay_devx_place record; /* 8 bytes: receive word, send word */
 	struct inlay_devx_uar *uar;     /* the send queue's register; may be NULL without a send queue */
 	uint32_t type;                  /* enum inlay_qp_st: RC (0), UC, UD, DCI */
 	uint32_t pdn;                   /* it, the CQNs and srqn: 24 bits */
-	uint32_t send_cqn, recv_cqn;    /* CQs by number, if the next two are NULL; the caller has reserved CQEs */
+	uint32_t send_cqn, recv_cqn;    /* CQs by number, if the next two are NULL: then the caller reserves the CQEs */
 	struct inlay_cq *send_cq;       /* both must exist, even if one side is not used. sq_bbs CQEs are reserved, */
 	struct inlay_cq *recv_cq;       /* and rq_wqes here */
 	uint32_t sq_bbs;                /* WQEBBs of the send queue, a power of two, 1 .. 32768; 0: no send queue */
@@ -107,7 +107,7 @@ struct inlay_devx_qp {
  * Set-up: all of it
  */
 
-/* Returns the bytes of the ring, a multiple of 64; 0 for no queue or impossible ones. */
+/* Returns the bytes of the ring, a multiple of 64; 0 without a queue, or for an impossible one. */
 INLAY_COLD size_t inlay_devx_qp_size(uint32_t sq_bbs, uint32_t rq_wqes, uint32_t rq_stride)
 {
 	size_t rq = 0;
@@ -546,7 +546,7 @@ INLAY_COLD int inlay_devx_qp_connect(struct inlay_devx_qp *qp, const struct inla
 
 /*
  * Connects an RC or UC QP to itself: it receives what it sends, and nothing leaves the device.
- * Command QPs of tag matching are such.
+ * Tag matching sends its commands on such a QP.
  *
  * Returns as inlay_devx_qp_address and inlay_devx_qp_connect do.
  */

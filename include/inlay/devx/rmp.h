@@ -20,6 +20,7 @@
  *
  * Invariants
  *
+ *   - One entry is never posted: inlay_srq_room() begins at entries - 1.
  *   - The kernel makes an RMP for a plain verbs SRQ.
  *
  * Threads: the queue as queue/srq.h says; all else as device commands.
@@ -39,13 +40,13 @@ enum inlay_devx_rmp_flags {
 
 /* What is wanted. Zero it first. */
 struct inlay_devx_rmp_attr {
-	struct inlay_devx_place ring; /* inlay_devx_rmp_size() bytes */
+	struct inlay_devx_place ring;   /* inlay_devx_rmp_size() bytes */
 	struct inlay_devx_place record; /* 8 bytes, of which the first 4 are used */
-	struct inlay_cq *cq; /* a CQ of its receives, in which `entries` CQEs are reserved; NULL: the caller has */
-	uint32_t pdn;        /* 24 bits */
-	uint32_t entries;    /* a power of two, 2 .. 32768, of which one is never posted */
-	uint32_t stride;     /* bytes of an entry, a power of two, 32 .. 1024: 16, and 16 per SGE */
-	uint32_t flags;      /* enum inlay_devx_rmp_flags */
+	struct inlay_cq *cq;            /* its receives' CQ, to reserve `entries` CQEs in; NULL: the caller does */
+	uint32_t pdn;                   /* 24 bits */
+	uint32_t entries;               /* a power of two, 2 .. 32768, of which one is never posted */
+	uint32_t stride;                /* bytes of an entry, a power of two, 32 .. 1024: 16, and 16 per SGE */
+	uint32_t flags;                 /* enum inlay_devx_rmp_flags */
 };
 
 /* The queue, and its object. */
