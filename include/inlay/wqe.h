@@ -558,6 +558,12 @@ INLAY_ALWAYS uint8_t *inlay_copy_wrap(struct inlay_cursor c, uint8_t *at, const 
 	return at + len;
 }
 
+/* 16-byte units of an inline segment of `total` bytes; 0 for none, which has no segment. */
+INLAY_ALWAYS uint32_t inlay_seg_inline_ds(uint64_t total)
+{
+	return total ? (uint32_t)(total + 4 + INLAY_DS - 1) / INLAY_DS : 0;
+}
+
 /*
  * Opens an inline segment: a 4-byte count and `total` bytes, padded to 16. The caller writes the first
  * bytes in place and appends the others:
@@ -573,7 +579,7 @@ INLAY_ALWAYS uint8_t *inlay_copy_wrap(struct inlay_cursor c, uint8_t *at, const 
  */
 INLAY_ALWAYS struct inlay_cursor inlay_seg_inline_open(struct inlay_cursor c, uint32_t total, uint32_t head, uint8_t **p)
 {
-	size_t units = ((size_t)total + 4 + INLAY_DS - 1) / INLAY_DS;
+	size_t units = ((size_t)total + 4 + INLAY_DS - 1) / INLAY_DS; /* total is not 0 */
 	uint8_t *seg = inlay_seg_at(c);
 
 	INLAY_CHECK(total, "an inline segment is not empty");
