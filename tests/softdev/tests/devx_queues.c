@@ -666,14 +666,7 @@ static struct mlx5dv_devx_obj *rq_made(uint32_t *number, struct cmd *made)
 
 	IN(0x100 + 0x28, 24, 0x55);
 	IN(0x100 + 0x48, 24, cq64.cqn);
-	IN(WQ, 4, 1);
-	IN(WQ + 0x48, 24, pdn);
-	IN(WQ + 0x80, 64, record);
-	IN(WQ + 0x10c, 4, 6);
-	IN(WQ + 0x11b, 5, 4);
-	IN(WQ + 0x140, 32, arena.umem->umem_id);
-	IN(WQ + 0x160, 32, arena.umem->umem_id);
-	IN(WQ + 0x180, 64, buf);
+	set_wq(&c, WQ, 1, 4, record, buf);
 	*made = c;
 	return must_create(&c, number);
 }
@@ -757,15 +750,8 @@ static void raw_objects(UNUSED void **state)
 	IN(0x100 + 0x48, 24, cq64.cqn);
 	IN(0x100 + 0x100, 16, 1);
 	IN(0x100 + 0x168, 24, tisn);
-	IN(WQ, 4, 1);
-	IN(WQ + 0x48, 24, pdn);
+	set_wq(&c, WQ, 1, 4, record, buf);
 	IN(WQ + 0x68, 24, uar->page_id);
-	IN(WQ + 0x80, 64, record);
-	IN(WQ + 0x10c, 4, 6);
-	IN(WQ + 0x11b, 5, 4);
-	IN(WQ + 0x140, 32, arena.umem->umem_id);
-	IN(WQ + 0x160, 32, arena.umem->umem_id);
-	IN(WQ + 0x180, 64, buf);
 	refuse_all(&c, sq_wrong, ARRAY(sq_wrong));
 	lengths(&c);
 	made = c;

@@ -970,14 +970,7 @@ static struct cmd xrq_command(uint32_t cqn, size_t buf, size_t record)
 	IN(X + 0x28, 24, 0x123);
 	IN(X + 0x48, 24, cqn);
 	IN(X + 0x100, 4, 5);
-	IN(XWQ, 4, 0);
-	IN(XWQ + 0x48, 24, pdn);
-	IN(XWQ + 0x80, 64, record);
-	IN(XWQ + 0x10c, 4, 6);
-	IN(XWQ + 0x11b, 5, 4);
-	IN(XWQ + 0x140, 32, arena.umem->umem_id);
-	IN(XWQ + 0x160, 32, arena.umem->umem_id);
-	IN(XWQ + 0x180, 64, buf);
+	set_wq(&c, XWQ, 0, 4, record, buf);
 	return c;
 }
 
