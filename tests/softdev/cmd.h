@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * cmd.h: a command while it is carried out: its attributes in and out, and the functions that carry out each, by file.
+ * cmd.h: a command while it runs: its attributes in and out, and the functions that run each, by
+ * file.
  */
 #ifndef SOFTDEV_CMD_H
 #define SOFTDEV_CMD_H

@@ -4,20 +4,18 @@
  *
  *   host side   preload.c   libc calls that libibverbs makes: paths, opens, ioctls
  *               uverbs.c    the uverbs commands: decode, check, answer
- *               device.c    the device's attributes; port.c: its identity and its files in sysfs
+ *               device.c    the attributes of the device
+ *               port.c      its identity and its files in sysfs
  *               objects.c   PD, AH, CQ, UAR, channels: tables, reference counts, events
- *               devx.h      device commands: devx.c, devxfd.c, umem.c and the firmware, fw*.c
- *               qp.c, srq.c, mr.c, wq.c   QPs; SRQs; MRs, memory windows and device memory; WQs: objects and commands
- *   engine      engine.c    doorbells, WQE fetch and execution, CQEs, errors and flush, the stepped interface
- *               tm.c        tag matching
- *               wire.c      messages between the devices of two processes
- *               trap.c      the device that works when its doorbell page is written to, in the caller's thread
- *               fault.c     what goes wrong on demand
+ *               qp.c, srq.c, mr.c, wq.c   QPs; SRQs; MRs, windows and device memory; WQs
+ *               devx.h      lists the files of device commands
+ *   engine      eng.h       lists its files: doorbells, requester, responder, CQEs, fabric, faults
  *
- * A process has SOFTDEV_DEVICES devices of one port each, which differ in name and address and share everything else: tables, numbers,
- * engine. sd_lock guards every object. The engine thread (absent when stepped)
- * takes it for a bounded batch of work. Memory that the program owns (rings, records, MRs) is touched through the program's own
- * pointers, never while trusting what is in it: a length, index or key read from a ring is checked before use, and read once.
+ * A process has SOFTDEV_DEVICES devices of one port each. They differ in name and address and share
+ * everything else: tables, numbers, engine. sd_lock guards every object. The engine thread, where
+ * there is one, takes it for a bounded batch of work. The device reaches the program's memory
+ * (rings, records, MRs) through the program's own pointers and trusts nothing in it: a length,
+ * index or key from a ring is read once, and checked before use.
  */
 #ifndef SOFTDEV_DEV_H
 #define SOFTDEV_DEV_H
@@ -120,8 +118,9 @@ struct sd_cq {
 };
 
 /*
- * What many QPs receive from. The ring is a linked list, where next_wqe_index of each entry names the one to be taken after it, or cyclic:
- * then its entries look the same and are taken one after the other
+ * What many QPs receive from. The ring is a linked list, where next_wqe_index of each entry names
+ * the one to be taken after it, or cyclic: then its entries look the same and are taken one after
+ * the other
  */
 struct sd_srq {
 	bool cyclic;
@@ -138,7 +137,10 @@ struct sd_srq {
 	void *eng;                /* the engine's own, NULL at create */
 };
 
-/* Beside verbs' own types. A DCT is a QP that only receives, from whoever knows its key; it is ready to receive for as long as it lives */
+/*
+ * Beside verbs' own types. A DCT is a QP that only receives, from whoever knows its key; it is
+ * ready to receive for as long as it lives
+ */
 #define SD_QPT_DCI ((enum ibv_qp_type)0x40)
 #define SD_QPT_DCT ((enum ibv_qp_type)0x41)
 
@@ -230,10 +232,12 @@ void sd_engine_cq_look(struct sd_cq *cq, struct sd_cq_look *l);
 void sd_engine_srq_look(struct sd_srq *srq, uint32_t *hw, uint32_t *sw, bool *broken);
 void sd_engine_srq_destroyed(struct sd_srq *srq); /* its tag matching as well */
 /*
- * Tag matching (tm.c). Makes srq match, before any QP has it: a list of 2^log_list_size entries, 1 .. SD_LOG_TM_LIST, the dummy among them,
- * whose first append fills entry 0; cq gets all its CQEs, which carry srq->uidx, and is held until the SRQ goes away; rndv: the device
- * reads what a rendezvous offers. RC QPs and DCTs may have it. An RC QP that is connected to itself is a command QP: its WQEs of opcode
- * 0x28 are list operations. QPs without a send queue (wqebb_cnt 0) do rendezvous as well as those with one. Returns 0, EINVAL, ENOMEM
+ * Tag matching (tm.c). Makes srq match, before any QP has it: a list of 2^log_list_size entries, 1
+ * .. SD_LOG_TM_LIST, the dummy among them, whose first append fills entry 0; cq gets all its CQEs,
+ * which carry srq->uidx, and is held until the SRQ goes away; rndv: the device reads what a
+ * rendezvous offers. RC QPs and DCTs may have it. An RC QP that is connected to itself is a command
+ * QP: its WQEs of opcode 0x28 are list operations. QPs without a send queue (wqebb_cnt 0) do
+ * rendezvous as well as those with one. Returns 0, EINVAL, ENOMEM
  */
 int sd_tm_new(struct sd_srq *srq, unsigned log_list_size, struct sd_cq *cq, bool rndv);
 void sd_tm_free(struct sd_srq *srq);             /* only for an SRQ that never came to be; nothing where there is none */

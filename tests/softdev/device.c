@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * device.c: what the device says of itself: opening it, its attributes, its port, its GIDs.
+ * device.c: opening the device; its attributes, its port, its GIDs.
  */
 #include <errno.h>
 #include <net/if.h>

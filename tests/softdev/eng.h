@@ -16,12 +16,14 @@
  *   trap.c    stores to a doorbell page, caught one by one
  *   engine.c  doorbells, the thread, the stepped interface, the host side's hooks
  *
- * A message between two QPs is a row of frames. Between QPs of one process the requester calls rx_request() itself with a list
- * of where its bytes lie, and gets the answer back; between processes the same frames go through a socket, and the answers
- * come later. Everything runs with sd_lock held.
+ * A message between two QPs is a row of frames. Between QPs of one process the requester calls
+ * rx_request() itself with a list of where its bytes lie, and gets the answer back; between
+ * processes the same frames go through a socket, and the answers come later. Everything runs with
+ * sd_lock held.
  *
- * UC uses the same frames without any answer: the requester is done when the last one has left, and what the responder cannot take
- * is lost. A datagram is one frame of its own kind, which carries its way in front of its payload.
+ * UC uses the same frames without any answer: the requester is done when the last one has left, and
+ * what the responder cannot take is lost. A datagram is one frame of its own kind, which carries
+ * its way in front of its payload.
  */
 #ifndef SOFTDEV_ENG_H
 #define SOFTDEV_ENG_H
@@ -105,7 +107,10 @@ struct frame {
 
 enum ud_l3 { UD_PLAIN, UD_IS_GRH, UD_IS_IPV6, UD_IS_IPV4 };
 
-/* A datagram's way, as the address vector and the sender's port have it; host byte order but for the addresses */
+/*
+ * A datagram's way, as the address vector and the sender's port have it; host byte order but for
+ * the addresses
+ */
 struct ud_path {
 	uint32_t qkey, flow;
 	uint16_t dlid, slid;
@@ -239,7 +244,10 @@ bool mem_segs_ok(struct sd_qp *qp, const struct seglist *l, unsigned access);
 bool mem_vec(struct sd_qp *qp, const struct seglist *l, uint64_t off, uint64_t len, unsigned access, struct iovec *v, unsigned *n);
 int mem_copy(const struct iovec *dst, unsigned nd, const struct iovec *src, unsigned ns, uint64_t len);
 int mem_copy_in_order(const struct iovec *dst, unsigned nd, const struct iovec *src, unsigned ns, uint64_t len); /* len > 0 */
-/* The bytes with one bit of them wrong, at most ENG_CHUNK_LOCAL of them; the answer is good until the next call. NULL: not readable */
+/*
+ * The bytes with one bit of them wrong, at most ENG_CHUNK_LOCAL of them; the answer is good until
+ * the next call. NULL: not readable
+ */
 const uint8_t *mem_spoil(const struct iovec *src, unsigned ns, uint64_t len);
 int mem_atomic(uint8_t *p, bool cs, uint64_t swap_add, uint64_t compare, uint64_t *old); /* 0 or -1: not accessible */
 
@@ -249,7 +257,10 @@ void eng_rcq_free(struct rcq *q);
 void eng_forget(struct rcq *q);         /* as a QP that was just made: nothing is under way, no CQE is held back */
 
 /* ---- cqe.c ---- */
-/* of: what takes along the CQEs that are held back when it goes away: a QP's rcq, a tag-matching SRQ's sd_tm */
+/*
+ * of: what takes along the CQEs that are held back when it goes away: a QP's rcq, a tag-matching
+ * SRQ's sd_tm
+ */
 void cqe_put(struct sd_cq *cq, const void *of, const struct mlx5_cqe64 *c, const uint8_t *data64, bool event);
 void cqe_error(struct sd_cq *cq, struct rcq *q, bool responder, uint8_t opcode, uint16_t idx, uint8_t synd, uint8_t vendor);
 void cqe_defer(bool on);               /* off: what was kept back meanwhile is delivered */
@@ -301,8 +312,9 @@ void dc_destroyed(struct sd_qp *qp);    /* a DCT, or a DCI of this process: its 
 struct sd_cq *tm_cq(const struct sd_qp *qp);    /* where what the QP receives is told of; NULL: it has no tag matching */
 uint8_t tm_command(struct rcq *q, uint16_t idx, const uint8_t *at, const uint8_t *end); /* a WQE of opcode 0x28; returns the syndrome */
 /*
- * The first piece of a SEND: where it goes. 0, or why not, as rx_take() and: RX_SRC the sender's memory, RX_KEY the tagged buffer's.
- * The other functions are about this message until one of the last three has been called
+ * The first piece of a SEND: where it goes. 0, or why not, as rx_take() and: RX_SRC the sender's
+ * memory, RX_KEY the tagged buffer's. The other functions are about this message until one of the
+ * last three has been called
  */
 int tm_begin(struct rcq *q, const struct frame *f, const struct iovec *src, unsigned ns);
 void tm_taken(struct rcq *q);                   /* a piece was copied: a match stands, an unexpected message counts */
@@ -349,7 +361,10 @@ struct fault_act {
 	uint32_t delay_us;
 	uint8_t syndrome;               /* the requester's error CQE has it; 0: none */
 };
-/* The requester asks once for each try of a message, before its first byte goes out: a retry is the next message of the count */
+/*
+ * The requester asks once for each try of a message, before its first byte goes out: a retry is the
+ * next message of the count
+ */
 struct fault_act fault_message(void);
 bool fault_silent(void);                /* the device has fallen silent: requests to it are answered RP_UNREACH */
 int fault_start(void);                  /* SOFTDEV_FAULT: 0 or -EINVAL, with a message */

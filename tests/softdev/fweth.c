@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * fweth.c: what raw packets would go through: TIS, SQ; RQ, RQT, TIR. The objects, what they name, and their states; nothing is ever sent by
- * an SQ or delivered to an RQ. An RQ or RQT is what wq.c makes of the same thing of verbs.
+ * fweth.c: the objects for raw packets: TIS, SQ, RQ, RQT, TIR; what they name, and their states. No
+ * SQ ever sends and no RQ ever receives. An RQ or RQT is the same object that wq.c makes for verbs.
  *
- *   TIS, TIR, RQT, SQ, RQ     in 0x100 context      out 0x48 number; a query's context 0x100, a TIS's 0x80
+ *   TIS, TIR, RQT, SQ, RQ     in 0x100 context     out 0x48 number; a query's 0x100, a TIS's 0x80
  */
 #include <stdlib.h>
 #include <string.h>

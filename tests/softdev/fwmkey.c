@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * fwmkey.c: keys that commands make: of a umem, of lists of other keys, and aliases of another function's.
+ * fwmkey.c: keys that commands make: of a umem, of lists of other keys, and aliases of the keys of
+ * another function.
  *
- * They are entries of the table of all keys (mr.c). A list may name keys that do not exist: it is looked at when memory is accessed through
- * it, each time. So an alias finds out that the key behind it is gone.
+ * They are entries of the table of all keys (mr.c). A list may name keys that do not exist: the
+ * entry is looked up at each access. So an access through an alias fails after the key that it
+ * names is gone.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -25,7 +27,10 @@ static uint32_t mkc_access(const uint8_t *mkc)
 	       (sd_get(mkc, 0x12, 1) ? IBV_ACCESS_REMOTE_WRITE : 0) | (sd_get(mkc, 0x11, 1) ? IBV_ACCESS_REMOTE_ATOMIC : 0);
 }
 
-/* Signatures, invalidation by the peer, encryption, on-demand paging and keys for one QP are not claimed */
+/*
+ * Signatures, invalidation by the peer, encryption, on-demand paging and keys for one QP are not
+ * claimed
+ */
 static bool mkc_ok(const uint8_t *mkc)
 {
 	return sd_get(mkc, 0x20, 24) == 0xffffff && sd_clear(mkc, 0x0, 1) && sd_clear(mkc, 0x1a, 2) && sd_clear(mkc, 0x61, 2) &&

@@ -2,8 +2,9 @@
 /*
  * host.h: what the files of the host side share; the engine does not see it.
  *
- * Objects live behind handles, as the kernel's do: a handle is an index into one table, is good only for the context that
- * made it, and only as the kind of object that it was made for. Everything here is called with sd_lock held unless said.
+ * Objects have handles, as in the kernel. A handle is an index into one table. It is valid only in
+ * the context that made it and only for the kind of object that it was made for. All functions are
+ * called with sd_lock held, unless said otherwise.
  */
 #ifndef SOFTDEV_HOST_H
 #define SOFTDEV_HOST_H
@@ -54,7 +55,10 @@ struct sd_ctx {
 	struct sd_channel *async;
 };
 
-/* A queue of events that the program reads from fd. Completion channels and asynchronous event files are the same thing */
+/*
+ * A queue of events that the program reads from fd. Completion channels and asynchronous event
+ * files are the same thing
+ */
 struct sd_channel {
 	int fd;                   /* the program's end; -1 once it closed it */
 	int wfd, rfd;             /* the device's ends; rfd takes back events of an object that goes away */

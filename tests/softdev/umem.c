@@ -2,7 +2,7 @@
 /*
  * umem.c: memory that a program registers so that its commands can name it.
  *
- * Nothing pins it here: the program keeps it mapped, as it keeps an MR's.
+ * The device does not pin it: the program must keep it mapped, as it keeps an MR.
  */
 #define _GNU_SOURCE
 #include <errno.h>

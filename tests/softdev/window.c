@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * window.c: UMR WQEs: memory windows, and keys that a command has made to be filled. A bind or an invalidate is one:
+ * window.c: UMR WQEs: memory windows, and keys that a command made to be filled. A bind or an
+ * invalidate:
  *
- *   +0    ctrl       imm: the window's key; its low byte does not count when the key is about to get a new one
- *   +16   umr ctrl   flags (inline, check free, check qpn), KLM octowords, which fields of the key shall change
+ *   +0    ctrl       imm: the window's key; its low byte does not count when the key gets a new one
+ *   +16   umr ctrl   flags (inline, check free, check qpn), KLM octowords, mask of fields to change
  *   +64   mkey       free, rights, qpn << 8 | new low byte, start address, length
- *   +128  KLM        of a bind: length, the MR's key, address; 64 bytes
+ *   +128  KLM        of a bind: length, the MR's lkey, address; 64 bytes
  *
- * A window without QPN in its mask is of type 1: good for every QP of its PD, bound again at any time. One of type 2 belongs to the QP
- * that bound it, must be free to be bound, and may be invalidated: by LOCAL_INV, which is a UMR that frees it, or by the peer's SEND. A
- * bind of length 0 frees a window of either type. What is refused here is a memory management error of the WQE; a plain MR's
- * key is none of a UMR's business on this device.
+ * A window without QPN in its mask is of type 1: every QP of its PD may use it, and it may be bound
+ * again at any time. A window of type 2 belongs to the QP that bound it. It must be free to be
+ * bound, and may be invalidated by LOCAL_INV (a UMR that frees it) or by a SEND of the peer. A bind
+ * of length 0 frees a window of either type. A refusal is a memory management error of the WQE. A
+ * UMR cannot change the key of an MR on this device.
  *
- * A key of a list (mlx5dv_create_mkey()) takes what the mask names, and where there are KLMs, they are its new list: one entry after the
- * other, or a block that repeats: how many rounds, of which entries, each with a stride. Signatures and encryption are refused already when
- * the key is made.
+ * A key of a list (mlx5dv_create_mkey()) takes the fields that the mask names. KLMs, where there
+ * are any, become its new list: one entry after the other, or a block that repeats: so many rounds
+ * of so many entries, each with a stride. Signatures and encryption are refused when the key is
+ * made.
  */
 #include <string.h>
 #include "eng.h"

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* devices.c: several devices in one process: each is somebody, they reach each other, and what is one's is no good at another */
+/*
+ * devices.c: several devices in one process: each is somebody, they reach each other, and what is
+ * one's is no good at another
+ */
 #include "rig.h"
 
 #define DEVICES 3

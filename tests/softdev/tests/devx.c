@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * devx.c: device commands: which of them come by which call, statuses, registered memory, uids, asynchronous queries, events,
- * capabilities, keys and what goes through them.
+ * devx.c: device commands: which of them come by which call, statuses, registered memory, uids,
+ * asynchronous queries, events, capabilities, keys and what goes through them.
  */
 #include "rig.h"
 #include <sys/eventfd.h>
@@ -366,7 +366,10 @@ static void by_verbs_handle(UNUSED void **state)
 	close_side(&s);
 }
 
-/* The handle of what a command made: every opcode, by all that take one. Of most simple objects nothing can be asked */
+/*
+ * The handle of what a command made: every opcode, by all that take one. Of most simple objects
+ * nothing can be asked
+ */
 static void by_devx_handle(UNUSED void **state)
 {
 	static const struct {
@@ -739,7 +742,10 @@ static void subscriptions(UNUSED void **state)
 	mlx5dv_devx_destroy_event_channel(ch);
 }
 
-/* A QP of one shared receive queue and no send queue, by command: going into the error state, it tells that it takes no more */
+/*
+ * A QP of one shared receive queue and no send queue, by command: going into the error state, it
+ * tells that it takes no more
+ */
 struct dq {
 	struct mlx5dv_devx_obj *obj;
 	uint32_t number;
@@ -1556,7 +1562,10 @@ static void key_random(UNUSED void **state)
 	close_pair(s);
 }
 
-/* A context is closed with all that it has, of which one thing is in use by another: all numbers come back, and who reads is told */
+/*
+ * A context is closed with all that it has, of which one thing is in use by another: all numbers
+ * come back, and who reads is told
+ */
 static void leftovers(UNUSED void **state)
 {
 	struct mlx5dv_context_attr attr = { .flags = MLX5DV_CONTEXT_FLAGS_DEVX };
@@ -1738,7 +1747,10 @@ static void aliases(UNUSED void **state)
 
 /* ---- hostile input ---- */
 
-/* Every listed opcode with random fields, at every length, and random opcodes: an answer each time, and not a byte beside the outbox */
+/*
+ * Every listed opcode with random fields, at every length, and random opcodes: an answer each time,
+ * and not a byte beside the outbox
+ */
 static void random_commands(UNUSED void **state)
 {
 	const char *env = getenv("DEVX_CASES");
@@ -1790,7 +1802,10 @@ static void random_commands(UNUSED void **state)
 		must(mlx5dv_devx_obj_destroy(o[i]));
 }
 
-/* Numbers that are right, in contexts of queues that are random otherwise: many of these come to life */
+/*
+ * Numbers that are right, in contexts of queues that are random otherwise: many of these come to
+ * life
+ */
 static void random_queues(UNUSED void **state)
 {
 	static const struct {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * devx_queues.c: queues by device commands: what is made reads back field by field, what is wrong is refused with its status, every
- * transition from every state, and what is in use stays. Traffic is devx_traffic.c's.
+ * devx_queues.c: queues by device commands: what is made reads back field by field, what is wrong
+ * is refused with its status, every transition from every state, and what is in use stays. Traffic
+ * is devx_traffic.c's.
  */
 #include "rig_devx.h"
 
@@ -938,8 +939,9 @@ static void verbs_wq(UNUSED void **state)
 }
 
 /*
- * What a context leaves behind goes with it, in whatever order it was made; and is nobody else's while it is there. There are no more than
- * 4095 transport domains at a time. libmlx5 forgets its own part of an object only when it is destroyed: here that is ours to free
+ * What a context leaves behind goes with it, in whatever order it was made; and is nobody else's
+ * while it is there. There are no more than 4095 transport domains at a time. libmlx5 forgets its
+ * own part of an object only when it is destroyed: here that is ours to free
  */
 static void left_behind(UNUSED void **state)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * devx_traffic.c: what queues by device commands carry: to and from QPs of verbs, in one process and between two, from shared
- * receive queues of both kinds, over DC; doorbells of the wrong page, CQs of all shapes, and what is told when something happens to them.
- * All WQEs are written and all CQEs are read by hand.
+ * devx_traffic.c: what queues by device commands carry: to and from QPs of verbs, in one process
+ * and between two, from shared receive queues of both kinds, over DC; doorbells of the wrong page,
+ * CQs of all shapes, and what is told when something happens to them. All WQEs are written and all
+ * CQEs are read by hand.
  */
 #include "rig_devx.h"
 
@@ -123,7 +124,10 @@ static void with_verbs(UNUSED void **state)
 	close_cqs();
 }
 
-/* A CQ of verbs under a QP by command: libmlx5 does not know the QP, so that it is read by hand as well */
+/*
+ * A CQ of verbs under a QP by command: libmlx5 does not know the QP, so that it is read by hand as
+ * well
+ */
 static void on_verbs_cq(UNUSED void **state)
 {
 	struct ibv_cq *cq = ibv_create_cq(ctx, 15, NULL, NULL, 0);
@@ -657,7 +661,10 @@ static void collapsed(UNUSED void **state)
 	close_cqs();
 }
 
-/* Small answers and small messages in the CQE itself: 32 bytes of it, or the half in front of one of 128 */
+/*
+ * Small answers and small messages in the CQE itself: 32 bytes of it, or the half in front of one
+ * of 128
+ */
 static void scattered(UNUSED void **state)
 {
 	static const struct {

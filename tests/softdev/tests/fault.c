@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* fault.c: what verbs show of each fault that the device can be asked for (softdev.h), and that nothing else is hurt */
+/*
+ * fault.c: what verbs show of each fault that the device can be asked for (softdev.h), and that
+ * nothing else is hurt
+ */
 #include "rig.h"
 
 #define need_softdev()                                                                         \
@@ -139,7 +142,9 @@ static void drop(UNUSED void **state)
 	}
 }
 
-/* All that a connection may send is lost: after its retries it gives up, and what is behind flushes */
+/*
+ * All that a connection may send is lost: after its retries it gives up, and what is behind flushes
+ */
 static void drop_all(UNUSED void **state)
 {
 	static const enum ibv_wr_opcode ops[] = { IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD };
@@ -412,7 +417,10 @@ static int one_of_each(void)
 	return err;
 }
 
-/* The k-th call fails with what was asked for, whatever it is; what was made before it goes away as usual */
+/*
+ * The k-th call fails with what was asked for, whatever it is; what was made before it goes away as
+ * usual
+ */
 static void setup_calls(UNUSED void **state)
 {
 	int k, failed = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * hostile.c: programs that write into rings what libmlx5 never would, and send commands that it never would. Whatever the device
- * makes of them, it and its other queue pairs live on.
+ * hostile.c: programs that write into rings what libmlx5 never would, and send commands that it
+ * never would. Whatever the device makes of them, it and its other queue pairs live on.
  *
  * Environment
  *   DEVICE_ROUNDS     how often all of it, 1
@@ -19,8 +19,8 @@
 /* ---- hostile programs ---- */
 
 /*
- * WQEs written by hand: control segments that look right and are not, and plain noise. Whatever the device makes of them, it
- * and its other queue pairs live on.
+ * WQEs written by hand: control segments that look right and are not, and plain noise. Whatever the
+ * device makes of them, it and its other queue pairs live on.
  */
 static void hostile_wqes(UNUSED void **state)
 {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* memory.c: memory windows of both types, and the device's own memory: who may reach what through which key, and when no more */
+/*
+ * memory.c: memory windows of both types, and the device's own memory: who may reach what through
+ * which key, and when no more
+ */
 #include "rig.h"
 
 #define REMOTE (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
@@ -687,7 +690,10 @@ static void filled(struct side *s, struct ibv_qp_ex *ex, enum ibv_wc_status stat
 	expect(s->scq, 1, status);
 }
 
-/* Bytes [off, off + len) of what the key names, as they should be, by a READ and by a WRITE from there */
+/*
+ * Bytes [off, off + len) of what the key names, as they should be, by a READ and by a WRITE from
+ * there
+ */
 static void through(struct side *s, struct mlx5dv_mkey *key, uint64_t off, uint32_t len, const uint8_t *want)
 {
 	struct ibv_sge sg = { .addr = off, .length = len, .lkey = key->lkey };

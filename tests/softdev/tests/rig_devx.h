@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * rig_devx.h: what the tests of queues by device commands (devx_*.c) share: boxes by bit offsets, registered memory, and CQs, QPs
- * and shared receive queues that are made by commands, posted to and polled by hand. Every function here fails the running test by itself.
+ * rig_devx.h: what the tests of queues by device commands (devx_*.c) share: boxes by bit offsets,
+ * registered memory, and CQs, QPs and shared receive queues that are made by commands, posted to
+ * and polled by hand. Every function here fails the running test by itself.
  */
 #ifndef SOFTDEV_TESTS_RIG_DEVX_H
 #define SOFTDEV_TESTS_RIG_DEVX_H
@@ -512,7 +513,10 @@ UNUSED static uint8_t *seg_data(uint8_t *at, const void *p, uint32_t len, uint32
 	return at + sizeof(d);
 }
 
-/* Writes the control segment in front of what ends at end, and the record; returns the WQE's index. Not rung */
+/*
+ * Writes the control segment in front of what ends at end, and the record; returns the WQE's index.
+ * Not rung
+ */
 UNUSED static uint16_t commit(struct dqp *q, unsigned opcode, const uint8_t *end, uint32_t imm)
 {
 	uint8_t *at = wqe(q);
@@ -577,7 +581,9 @@ UNUSED static void do_recv(struct dqp *q, void *to, uint32_t lkey, uint32_t len)
 	q->dbrec[0] = htobe32(q->rq_pi & 0xffff);
 }
 
-/* ---- work queues, as they stand in the contexts of RMP, XRQ, RQ and SQ; entries of 64 bytes ---- */
+/*
+ * ---- work queues, as they stand in the contexts of RMP, XRQ, RQ and SQ; entries of 64 bytes ----
+ */
 
 UNUSED static void set_wq(struct cmd *c, unsigned wq, unsigned type, unsigned log, size_t record, size_t buf)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * rig_tm.h: what the tests of tag matching share: an SRQ with a list of tags, a QP on it and its peer, list operations, messages. Every
- * function here fails the running test by itself. The tests run on a device with an engine, on a stepped one and on a trapping one. Where
- * libmlx5 makes something else of a completion than its manual says, they name it "libmlx5:".
+ * rig_tm.h: what the tests of tag matching share: an SRQ with a list of tags, a QP on it and its
+ * peer, list operations, messages. Every function here fails the running test by itself. The tests
+ * run on a device with an engine, on a stepped one and on a trapping one. Where libmlx5 makes
+ * something else of a completion than its manual says, they name it "libmlx5:".
  */
 #ifndef SOFTDEV_TESTS_RIG_TM_H
 #define SOFTDEV_TESTS_RIG_TM_H

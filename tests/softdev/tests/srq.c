@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* srq.c: shared receive queues under connected and datagram QPs: order, the limit's event, what a QP that goes away leaves behind */
+/*
+ * srq.c: shared receive queues under connected and datagram QPs: order, the limit's event, what a
+ * QP that goes away leaves behind
+ */
 #include "rig.h"
 
 static uint32_t room; /* receives that the latest one holds; query adds those that libmlx5 keeps for itself */
@@ -96,7 +99,10 @@ static void in_order(UNUSED void **state)
 	must(ibv_destroy_srq(srq));
 }
 
-/* All kinds of receives: immediates, writes with them, several places; small ones which libmlx5 may have in the CQE */
+/*
+ * All kinds of receives: immediates, writes with them, several places; small ones which libmlx5 may
+ * have in the CQE
+ */
 static void kinds(UNUSED void **state)
 {
 	struct ibv_srq *srq = a_srq(16, 3);
@@ -193,7 +199,10 @@ static void datagrams(UNUSED void **state)
 	must(ibv_destroy_srq(srq));
 }
 
-/* A full queue says so; many laps of it, its receives freed in another order than they were taken in */
+/*
+ * A full queue says so; many laps of it, its receives freed in another order than they were taken
+ * in
+ */
 static void laps(UNUSED void **state)
 {
 	struct ibv_srq *srq = a_srq(15, 1);
@@ -430,7 +439,10 @@ static void extended(UNUSED void **state)
 
 /* ---- QPs that go away ---- */
 
-/* Receives taken by a QP whose completions nobody has polled come back when it is destroyed; those not taken stay for the others */
+/*
+ * Receives taken by a QP whose completions nobody has polled come back when it is destroyed; those
+ * not taken stay for the others
+ */
 static void destroyed(UNUSED void **state)
 {
 	struct ibv_srq *srq = a_srq(15, 1);

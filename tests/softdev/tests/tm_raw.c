@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tm_raw.c: a command queue and a CQ without libmlx5: any list operation, and every byte of what comes of it */
+/*
+ * tm_raw.c: a command queue and a CQ without libmlx5: any list operation, and every byte of what
+ * comes of it
+ */
 #include "rig_tm.h"
 
 enum { NOP = 0, APPEND = 1, REMOVE = 2 };
@@ -42,7 +45,9 @@ static void open_raw(struct raw *r, uint32_t tags, int cqe_size)
 	must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_QP | MLX5DV_OBJ_CQ));
 }
 
-/* Destroying the QPs takes their completions out of the CQ: libmlx5 must know how far it was read */
+/*
+ * Destroying the QPs takes their completions out of the CQ: libmlx5 must know how far it was read
+ */
 static void close_raw(struct raw *r)
 {
 	close_side(&r->m.tx);
@@ -226,7 +231,10 @@ static void completions(UNUSED void **state)
 	close_raw(&r);
 }
 
-/* In a CQE of 128 bytes there is room for data, of a match from the first byte of the first half on, which libmlx5 tested above */
+/*
+ * In a CQE of 128 bytes there is room for data, of a match from the first byte of the first half
+ * on, which libmlx5 tested above
+ */
 static void inline_data(UNUSED void **state)
 {
 	struct ibv_tmh h = tmh_of(IBV_TMH_EAGER, 5, 0xfeed);
@@ -265,7 +273,9 @@ static void inline_data(UNUSED void **state)
 		}
 }
 
-/* What a command queue must not say: an error CQE, the queue stops, and the list goes on as it was */
+/*
+ * What a command queue must not say: an error CQE, the queue stops, and the list goes on as it was
+ */
 static void bad_operations(UNUSED void **state)
 {
 	static const struct {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ud.c: unreliable datagrams: headers, keys, groups, what is lost without a word, and what is not; on RoCE and on InfiniBand */
+/*
+ * ud.c: unreliable datagrams: headers, keys, groups, what is lost without a word, and what is not;
+ * on RoCE and on InfiniBand
+ */
 #include "rig.h"
 #include <netinet/in.h>
 
@@ -241,7 +244,10 @@ static void scattered(UNUSED void **state)
 	close_pair(s);
 }
 
-/* One QP reaches many, each message with an address of its own; a QP reaches itself; many laps of both rings */
+/*
+ * One QP reaches many, each message with an address of its own; a QP reaches itself; many laps of
+ * both rings
+ */
 static void many_peers(UNUSED void **state)
 {
 	struct how how = *how_ud();
@@ -498,7 +504,10 @@ static void no_receive(UNUSED void **state)
 
 /* ---- errors that do show ---- */
 
-/* Forty bytes more than the data are wanted: who forgets them gets a length error, and the sender does not know */
+/*
+ * Forty bytes more than the data are wanted: who forgets them gets a length error, and the sender
+ * does not know
+ */
 static void receive_too_short(UNUSED void **state)
 {
 	open_pair(s, how_ud());
