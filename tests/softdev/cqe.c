@@ -126,7 +126,7 @@ static void arm_record(struct sd_cq *cq, bool named)
 	if (!s || (v == cq->arm_seen && (!named || v == 0xffffffff)))
 		return;
 	cq->arm_seen = v;
-	/* Who asked for any completion gets any, whatever else is asked for meanwhile */
+	/* An arm for any completion stays one for any, even if the program then asks for solicited ones */
 	s->solicited = v >> 24 & 1 && (!s->armed || s->solicited);
 	s->armed = true;
 	s->ci = v & 0xffffff;
@@ -290,7 +290,7 @@ int sd_engine_cq_resize(struct sd_cq *cq, uint8_t *buf, uint32_t cqe_cnt, uint32
 	/* The CQE size is part of what the program's QPs were made for */
 	if (cqe_size != cq->cqe_size || !cqe_cnt || cqe_cnt & (cqe_cnt - 1) || cq->overrun)
 		return EINVAL;
-	/* The old ring must have room for one more CQE, the new one for what is in the old. Whoever ignores overrun keeps no record */
+	/* The old ring needs room for one more CQE, the new one for those in the old. A CQ that ignores overrun keeps no record */
 	if (!cq->ignore_overrun && (n + 1 > cq->cqe_cnt || n > cqe_cnt))
 		return EINVAL;
 	cqe_arms(cq->uar);

@@ -63,7 +63,7 @@ struct rcq *dc_responder(struct sd_qp *dct, unsigned slot, uint64_t inst, const 
 	q = find(dct, slot, f->src);
 	if (q && q->inst == inst && q->epoch == f->epoch)
 		return q;
-	/* In the middle of a message nobody connects */
+	/* No connection in the middle of a message */
 	if (f->off || f->dup)
 		return NULL;
 	if (!q)

@@ -82,7 +82,7 @@ struct sd_mr {
 	uint32_t room;            /* entries that a UMR may fill; 0: none may */
 	uint64_t round;           /* bytes of one round of a repeated list; 0: there is but one */
 	uint32_t rounds;
-	uint64_t alias_serial;    /* of the key behind an alias; iova, length and access do not count */
+	uint64_t alias_serial;    /* of the key that an alias names; iova, length and access do not count */
 	uint32_t alias_key;
 };
 
@@ -163,12 +163,12 @@ struct sd_qp {
 	struct sd_uar *uar;       /* NULL where there is nothing to ring */
 	bool sig_all;
 	bool no_dbrec;            /* its send record is not read: a doorbell's value says how far to go */
-	bool loopback;            /* its peer is on its own device, whatever its address says */
+	bool loopback;            /* its peer is on its own device; its address does not count */
 	uint8_t scatter_rsp, scatter_req; /* payload goes into the CQE on the responder / requester side up to so many bytes: 0, 32, 64 */
 	bool cqe_atomic_be;       /* an atomic's answer in a CQE is big-endian, as UCX has it of adapters; libmlx5 copies it as it is */
 	uint32_t max_msg;         /* bytes of a message that it sends; 0: SD_MAX_MSG */
 	uint64_t dc_key;          /* DCT: what a DCI must know */
-	uint32_t dc_violations;   /* DCT: requests of those who did not */
+	uint32_t dc_violations;   /* DCT: requests with another key */
 	volatile uint32_t *dbrec; /* [0] receive, [1] send; big-endian. NULL for a DCT */
 	uint8_t *sq;              /* the program's ring, wqebb_cnt << 6 bytes */
 	uint32_t wqebb_cnt;
@@ -186,7 +186,7 @@ struct sd_qp *sd_qp_find(uint32_t qpn);
 struct sd_counters *sd_counters(const struct sd_qp *qp); /* NULL: its set is not there */
 struct sd_cq *sd_cq_find(uint32_t cqn);
 struct sd_cq *sd_cq_next(struct sd_cq *cq);
-struct sd_mr *sd_mr_index(uint32_t key);         /* whatever the key's low byte, which binding a window changes */
+struct sd_mr *sd_mr_index(uint32_t key);         /* without its low byte, which a bind changes */
 struct sd_srq *sd_srq_find(uint32_t srqn);
 struct sd_srq *sd_srq_next(struct sd_srq *srq);
 struct sd_qp *sd_qp_next(struct sd_qp *qp);
@@ -240,7 +240,7 @@ void sd_engine_srq_destroyed(struct sd_srq *srq); /* its tag matching as well */
  * rendezvous as well as those with one. Returns 0, EINVAL, ENOMEM
  */
 int sd_tm_new(struct sd_srq *srq, unsigned log_list_size, struct sd_cq *cq, bool rndv);
-void sd_tm_free(struct sd_srq *srq);             /* only for an SRQ that never came to be; nothing where there is none */
+void sd_tm_free(struct sd_srq *srq);             /* only for an SRQ whose creation failed; does nothing without tag matching */
 void sd_tm_query(const struct sd_srq *srq, uint16_t *append_next, uint16_t *sw_phase, uint16_t *hw_phase);
 int sd_engine_cq_resize(struct sd_cq *cq, uint8_t *buf, uint32_t cqe_cnt, uint32_t cqe_size); /* CQE RESIZE_CQ into the old ring, all
                                                     later ones into the new; 0 or a positive errno (what is there does not fit) */

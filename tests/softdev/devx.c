@@ -14,7 +14,7 @@
 #include "devx.h"
 
 #define HEADER 16u                /* bytes of the shortest box */
-#define ROOM 0x200u               /* zeros behind a copy of an inbox, so that the forced bits of a short one fall on memory */
+#define ROOM 0x200u               /* zeros after a copy of an inbox: forced bits of a short one fall there */
 
 enum { OFF, ON, ERRNO };
 
@@ -125,7 +125,7 @@ static uint64_t id_in(const uint8_t *in, uint16_t opcode)
 		for (unsigned j = 0; j < 10 && about[i].ops[j]; j++)
 			if (about[i].ops[j] == opcode)
 				return id_of(about[i].creator, sd_get(in, 0x48, 24));
-	/* Flow tables, counters and the like can be made by nobody here */
+	/* This device makes no flow tables, counters and the like */
 	return 0;
 }
 

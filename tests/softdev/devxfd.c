@@ -141,7 +141,7 @@ void sd_devx_file_closed(struct sd_devx_file *f)
 	free(f);
 }
 
-/* Its context is closed: who reads is told so */
+/* Its context is closed, and readers are told */
 void sd_devx_files_orphan(struct sd_ctx *ctx)
 {
 	for (struct sd_devx_file *f = files; f; f = f->next)

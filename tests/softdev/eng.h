@@ -69,7 +69,7 @@ enum reply {
 	RP_MORE,                        /* so far so good */
 	RP_STALE,                       /* belongs to an attempt that was answered already: no answer */
 	RP_RNR,
-	RP_UNREACH,                     /* nobody there, or not ready: a NIC would not answer at all */
+	RP_UNREACH,                     /* no such QP, or not ready: a NIC would not answer at all */
 	RP_INVAL,
 	RP_ACCESS,
 	RP_OPERR,
@@ -131,7 +131,7 @@ struct op {
 	bool done;
 	bool local;                     /* never went to the responder: NOP or local error */
 	uint8_t synd, vendor;           /* of its error CQE; 0: none */
-	bool fatal;                     /* its error stops the QP whatever its type */
+	bool fatal;                     /* its error stops a QP of any type */
 	uint8_t to_cqe;                 /* the response goes into the CQE: of that many bytes' room */
 	bool corrupt, dup;              /* faults */
 	struct rndv *rndv;              /* no WQE but the device's own, for this rendezvous: idx is that of the next WQE, bbs 0 */
@@ -157,7 +157,7 @@ struct rcq {
 	/* requester */
 	uint16_t sq_ci;                 /* next WQEBB to fetch */
 	uint16_t sq_pi;                 /* the record, when the doorbell last rang */
-	uint16_t rung;                  /* without a record: behind the WQE that a doorbell named last */
+	uint16_t rung;                  /* without a record: the end of the WQE that the last doorbell named */
 	uint32_t npsn, epoch;
 	struct op *ops;
 	unsigned head, count;
@@ -186,7 +186,7 @@ struct rcq {
 	uint16_t rq_ci;
 	bool wqe_held;                  /* a receive WQE is taken and its CQE not written yet: rx has it */
 	uint16_t wqe_idx;               /* its index */
-	uint64_t starves;               /* ns: since then there is none; 0: there was one the last time */
+	uint64_t starves;               /* ns: no receive WQE since then; 0: there was one the last time */
 	uint32_t rpsn;
 	uint32_t uc_psn;                /* UC: of the message seen last, UC_NO_PSN before the first */
 	bool in_msg, comm_est;
@@ -235,7 +235,7 @@ void eng_settle(void);                  /* a command comes after the doorbells t
 /* ---- mem.c ---- */
 enum { MEM_OK, MEM_SRC, MEM_DST };
 #define MEM_REMOTE (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
-#define MEM_ALL (IBV_ACCESS_LOCAL_WRITE | MEM_REMOTE) /* none of them: a local read */
+#define MEM_ALL (IBV_ACCESS_LOCAL_WRITE | MEM_REMOTE) /* no bit of them: a local read */
 bool mem_ok(struct sd_qp *qp, uint32_t key, uint64_t addr, uint64_t len, unsigned access);
 /* The same, and where it lies: ENG_IOVS pieces at most, more of them are refused as well */
 bool mem_pieces(struct sd_qp *qp, uint32_t key, uint64_t addr, uint64_t len, unsigned access, struct iovec *v, unsigned *n);
@@ -266,7 +266,7 @@ void cqe_error(struct sd_cq *cq, struct rcq *q, bool responder, uint8_t opcode, 
 void cqe_defer(bool on);               /* off: what was kept back meanwhile is delivered */
 void cqe_purge(struct sd_cq *cq, const void *of);
 int cqe_release(struct sd_cq *cq, unsigned n);
-void cqe_arms(struct sd_uar *uar);      /* looks at the arm register of a page and at the records behind it */
+void cqe_arms(struct sd_uar *uar);      /* looks at the arm register of a page, then at the records of its CQs */
 void cqe_arm(struct sd_uar *uar, uint64_t value); /* the same, of a register whose value was taken already */
 void cqe_gone(struct sd_cq *cq);
 
@@ -341,9 +341,9 @@ void window_free(struct sd_mr *mw);
 /* ---- wire.c ---- */
 int wire_join(void);                    /* without sd_lock */
 unsigned wire_slot(void);
-uint64_t wire_instance(unsigned slot);  /* a number that only the process now holding the slot has; 0: nobody */
+uint64_t wire_instance(unsigned slot);  /* the number of the process that holds the slot now; 0: none does */
 uint64_t wire_peer(unsigned slot);      /* the same, without asking the kernel where there is a connection */
-unsigned wire_others(uint8_t *slots);   /* who else is on the fabric: SD_MAX_SLOTS at most */
+unsigned wire_others(uint8_t *slots);   /* other processes on the fabric: SD_MAX_SLOTS at most */
 bool wire_room(unsigned slot);          /* may payload be queued? */
 /* 0, -EPIPE: that process is gone, -EAGAIN: not now, -EFAULT: the payload's memory */
 int wire_send(unsigned slot, uint64_t inst, struct frame *f, const struct iovec *v, unsigned n);

@@ -413,7 +413,7 @@ void sd_engine_qp_created(struct sd_qp *qp)
 }
 
 /*
- * What a path that forgets to ring leaves behind. The record may be gone with the program's memory
+ * What code that forgets to ring has left. The record may be gone with the program's memory
  */
 static void report_unrung(struct rcq *q)
 {

@@ -41,7 +41,7 @@ static uint8_t run(struct sd_devx_cmd *c)
 
 	if (!op)
 		return SD_FAIL(c, SD_ST_BAD_OP);
-	/* There are no functions behind this one */
+	/* This function manages no others */
 	if (!sd_clear(c->in, 0x20, 16))
 		return SD_FAIL(c, SD_ST_BAD_PARAM);
 	if (c->inlen < op->in || c->inlen % 4)

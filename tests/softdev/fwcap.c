@@ -5,7 +5,7 @@
 #include <string.h>
 #include "devx.h"
 
-#define CAPS 0x1000u              /* bytes of the answer behind its header */
+#define CAPS 0x1000u              /* bytes of the answer after its header */
 
 struct cap {
 	uint16_t bit, width;

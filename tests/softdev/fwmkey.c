@@ -237,7 +237,7 @@ static uint8_t general_create(struct sd_devx_cmd *c)
 		return SD_FAIL(c, SD_ST_BAD_PARAM);
 	pd = sd_devx_pd(c, sd_get(a, 0x180, 32) & 0xffffff);
 	to = sd_get(a, 0x20, 32) <= 0xffffff ? by_index(sd_get(a, 0x20, 32)) : NULL;
-	/* Whether it is not there, not permitted or not permitted with this key is nobody's business */
+	/* The caller must not learn whether it is absent, not permitted or permitted with another key */
 	if (!pd || !to || !to->permitted || to->m.pd->ctx->dev != sd_get(a, 0, 16) ||
 	    memcmp(to->secret, a + 0x80 / 8, sizeof(to->secret)) != 0)
 		return SD_FAIL(c, SD_ST_BAD_RES);

@@ -124,7 +124,7 @@ static uint8_t *bits(struct host_qp *hq)
 	return hq->qpc;
 }
 
-/* A port that nobody has is an address like any other: nobody answers */
+/* An address without a port is valid: no answer ever comes */
 static void path_from_bits(struct sd_qp *qp, const uint8_t *qpc)
 {
 	struct ibv_ah_attr *ah = &qp->attr.ah_attr;

@@ -91,7 +91,7 @@ struct tags {
 	uint32_t uidx;
 };
 
-/* The end of a creation: takes over what q holds, whatever becomes of it */
+/* The end of a creation: takes over what q holds, also when it fails */
 static uint8_t finish(struct sd_devx_cmd *c, struct sd_pd *pd, struct sd_cq *cq, struct sd_domain *xrcd, const struct sd_fw_wq *q,
 		      uint32_t limit, const uint8_t *kept, const struct tags *tags)
 {

@@ -40,7 +40,7 @@ enum sd_fd_kind {
 	SD_FD_CMD,
 	SD_FD_CHANNEL,
 	SD_FD_DEVX,               /* outcomes of asynchronous queries, or events: devxfd.c */
-	SD_FD_ORPHAN,             /* came over fork: the child has no device behind it */
+	SD_FD_ORPHAN,             /* inherited by fork(): the child has no device for it */
 };
 
 struct sd_ctx {
@@ -291,7 +291,7 @@ unsigned sd_devices(void);        /* how many there are: mlx5_0 and so on */
 void sd_node_guid(unsigned dev, uint8_t guid[8]);
 void sd_sys_image_guid(uint8_t guid[8]); /* one adapter, so the same for all */
 unsigned sd_pkeys(void);
-int sd_resolve(const uint8_t gid[16], uint8_t mac[6]); /* RoCE: the MAC address behind a GID, or ETIMEDOUT as when nobody answers */
+int sd_resolve(const uint8_t gid[16], uint8_t mac[6]); /* RoCE: the MAC address of a GID, or ETIMEDOUT as without an answer */
 #define SD_FW_VER ((20ull << 32) | (31ull << 16) | 1014)
 #define SD_PART_ID 4123           /* ConnectX-6: PCI device id 0x101b */
 #define SD_CDEV_MAJOR 231

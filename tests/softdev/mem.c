@@ -18,7 +18,7 @@
 #define DEPTH 4                         /* of indirect keys in indirect keys */
 
 struct walk {
-	struct sd_pd *pd;               /* NULL: behind an alias, where the other function's count */
+	struct sd_pd *pd;               /* NULL: beyond an alias, where the PDs of the other function count */
 	uint32_t qpn;
 	struct iovec *v;                /* NULL: only asks */
 	unsigned n;

@@ -29,7 +29,7 @@ struct sd_mr *sd_mr_find(uint32_t key, bool remote)
 {
 	struct sd_mr *mr = sd_number_get(&mrs, key >> 16);
 
-	/* Nobody can tell the device an alias' low byte, so it does not count */
+	/* No command sets the low byte of an alias, so it does not count */
 	return mr && !(((remote ? mr->key : mr->lkey) ^ key) >> (mr->kind == SD_KEY_ALIAS ? 8 : 0)) ? mr : NULL;
 }
 

@@ -371,7 +371,7 @@ static int make_parents(char *path, size_t from)
 	return 0;
 }
 
-/* Makes what is not there. Files come by rename, so that nobody reads half of one */
+/* Makes missing files. They appear by rename, so that no reader sees half of one */
 static int populate(const char *root)
 {
 	char path[PATH_MAX + 128], temp[PATH_MAX + 160];

@@ -466,7 +466,7 @@ static char *real_path(const char *path, char *buf, char *(*next)(const char *, 
 	if (!next(at_, found))
 		return NULL;
 	tree = sd_tree();
-	/* The fabric's directory may itself lie behind links */
+	/* The path of the fabric's directory may have links in it */
 	if (!next(tree, led_) || !begins(found, led_)) {
 		errno = ENOENT;
 		return NULL;

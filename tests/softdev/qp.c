@@ -36,7 +36,7 @@ int sd_qp_create(struct sd_ctx *ctx, struct sd_qp_args *a, uint32_t *handle, uin
 		return EINVAL;
 	if (a->srq && a->srq->tm && a->type != IBV_QPT_RC)
 		return EINVAL;
-	/* With a shared receive queue there is none of its own, whatever the program asks for */
+	/* A QP with a shared receive queue has none of its own, even if the program asks for one */
 	if (a->cap.max_recv_wr && !a->srq) {
 		if (!power_of_2(drv->rq_wqe_count) || drv->rq_wqe_count > SD_MAX_RQ_WR || drv->rq_wqe_shift < 4 ||
 		    drv->rq_wqe_shift > 9)

@@ -171,7 +171,7 @@ static void recv_cqe(struct rcq *q, const struct frame *f, uint8_t opcode, const
 		memcpy(&c, data, f->total);
 		format = 4;
 	}
-	/* Who is not connected for good must be told whom to answer */
+	/* A DCT is told whom to answer */
 	if (qp->type == SD_QPT_DCT) {
 		c.slid = htobe16(f->slid);
 		c.flags_rqpn = htobe32(f->src);
@@ -225,8 +225,8 @@ static enum reply not_ready(struct rcq *q)
 	return RP_RNR;
 }
 
-/* What lies behind the first skip bytes */
-static const struct iovec *behind(const struct iovec *v, unsigned *n, size_t skip, struct iovec part[ENG_IOVS])
+/* The pieces after the first skip bytes */
+static const struct iovec *after(const struct iovec *v, unsigned *n, size_t skip, struct iovec part[ENG_IOVS])
 {
 	unsigned i = 0;
 
@@ -280,7 +280,7 @@ static enum reply rx_send(struct rcq *q, const struct frame *f, const struct iov
 	off = f->off ? f->off - skip : 0;
 	len = f->off ? f->len : f->len - skip;
 	if (skip && !f->off)
-		src = behind(src, &ns, skip, part);
+		src = after(src, &ns, skip, part);
 	if (!mem_vec(qp, to, off, len, IBV_ACCESS_LOCAL_WRITE, dst, &nd))
 		return fail_recv(q, RP_OPERR, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0x51);
 	/* Scattered to the CQE, the payload does not go to memory at all: libmlx5 copies it there */
@@ -535,7 +535,7 @@ void rx_frame(unsigned slot, uint64_t inst, const struct frame *f, const uint8_t
 	case RP_RNR:
 	case RP_UNREACH:
 		if (q && q->slot == slot && q->inst == inst) {
-			/* Behind the answers to earlier READs: they were executed */
+			/* After the answers to earlier READs: those were executed */
 			if (q->njobs < ENG_JOBS)
 				q->jobs[q->njobs++] = (struct job){ .kind = FR_NAK, .code = r, .psn = f->psn, .epoch = f->epoch };
 		} else {

@@ -454,7 +454,7 @@ static uint8_t vendor_of(uint8_t synd)
 	return synd == MLX5_CQE_SYNDROME_LOCAL_PROT_ERR ? 0x51 : synd == MLX5_CQE_SYNDROME_MW_BIND_ERR ? 0x78 : 0x68;
 }
 
-/* All of the youngest op has left, and nobody will answer */
+/* The youngest op was sent whole, and no answer will come */
 static void gone(struct rcq *q)
 {
 	struct op *op = op_at(q, q->count - 1);

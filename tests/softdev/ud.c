@@ -5,7 +5,7 @@
  * The address vector says which port is meant: by LID, and by GID where there is a GRH, on
  * InfiniBand; by MAC and GID on RoCE. All processes of a fabric are the same port, so the QPN names
  * the process. The process that has the QP checks that the address is that of the QP's device. A
- * datagram for nobody, or for a QP that is not ready, is lost.
+ * datagram without a receiver, or for a QP that is not ready, is lost.
  *
  * The first 40 bytes of a receive buffer are for the GRH. Over IPv4 the last 20 of them hold the IP
  * header. Without a GRH they stay as they are. A message longer than its receive WQE completes that

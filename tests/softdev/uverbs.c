@@ -243,7 +243,7 @@ static int qp_create(struct sd_cmd *c)
 	if (type > IB_UVERBS_QPT_DRIVER)
 		return EINVAL;
 	if (type != IB_UVERBS_QPT_RC && type != IB_UVERBS_QPT_UC && type != IB_UVERBS_QPT_UD) {
-		/* Who asks for the driver's own types only wants to know whether there are any */
+		/* libmlx5 tries the driver's own types only to see whether they exist */
 		if (type != IB_UVERBS_QPT_DRIVER)
 			sd_once(0xffff0100 + type, "queue pairs of type %u are not supported", (unsigned)type);
 		return EOPNOTSUPP;

@@ -61,7 +61,7 @@ static uint8_t bind(struct sd_qp *qp, struct sd_mr *mw, const struct mlx5_wqe_mk
 		return REFUSED;
 	if (addr < mr->iova || addr - mr->iova > mr->length || length > mr->length - (addr - mr->iova))
 		return REFUSED;
-	/* Nobody gets more than the MR has */
+	/* A window has no right that the MR has not */
 	if (access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) && !(mr->access & IBV_ACCESS_LOCAL_WRITE))
 		return REFUSED;
 	window_free(mw);

@@ -139,7 +139,7 @@ static bool take_lock(unsigned slot)
 	return true;
 }
 
-/* What killed processes left: a slot whose lock can be had is nobody's */
+/* Files of killed processes: a slot whose lock can be taken is free */
 static void sweep(void)
 {
 	struct flock l = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
@@ -365,7 +365,7 @@ static int out_open(unsigned slot, uint64_t inst)
 		return -EPIPE;
 	if (!inst || wire_instance(slot) != inst)
 		return -EPIPE;
-	/* A successor in the slot: whoever was there is gone */
+	/* A successor has the slot: the process before it is gone */
 	if (o->inst && !o->dead)
 		out_dead(slot);
 	out_close(o);
@@ -430,7 +430,7 @@ static bool out_flush(unsigned slot)
 		ssize_t n = send(o->fd, o->buf + o->head, o->len, MSG_NOSIGNAL | MSG_DONTWAIT);
 
 		if (n < 0) {
-			/* A broken connection shows up in wire_poll(), where nobody is in the middle of something */
+			/* wire_poll() finds a broken connection, between messages */
 			break;
 		}
 		o->head += n;
