@@ -36,7 +36,8 @@ struct cqs {
 	uint32_t ci;                    /* 24 bits: what the program had consumed when it armed */
 	uint32_t event_pi;              /* pi after the last CQE that a solicited-only arm waits for */
 	uint32_t notified;              /* pi at the last event */
-	uint32_t resizes, resize_ci;    /* indices that no slot of the ring has: the record counts them at the next poll */
+	/* indices that no slot of the ring has: the record counts them at the next poll */
+	uint32_t resizes, resize_ci;
 	struct held *held;
 	size_t n, cap;
 };

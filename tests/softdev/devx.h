@@ -162,7 +162,11 @@ struct sd_umem {
 	uint32_t id;
 	uint8_t *addr;
 	uint64_t length;
-	uint32_t access;          /* IBV_ACCESS_*: without LOCAL_WRITE the device may only read, and so may a program's mapping be */
+	/*
+	 * IBV_ACCESS_*: without LOCAL_WRITE the device may only read, and so may a program's
+	 * mapping be
+	 */
+	uint32_t access;
 	void *mapped;             /* of a dma-buf: the device's mapping */
 	int refs;                 /* objects in it: it stays */
 };

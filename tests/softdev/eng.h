@@ -90,7 +90,8 @@ struct frame {
 	uint8_t dev;                    /* FR_REQ: which device the requester's path leads to */
 	uint32_t dst, src;              /* QPNs */
 	uint32_t psn;                   /* one per message, not per packet; starts at sq_psn */
-	uint32_t epoch;                 /* of the requester; an answer carries it back, so one to an earlier connection is known */
+	/* of the requester; an answer carries it back, so one to an earlier connection is known */
+	uint32_t epoch;
 	uint32_t imm;                   /* as in the WQE; FR_NAK: the RNR timer's code */
 	uint32_t rkey;
 	uint64_t raddr;
@@ -134,7 +135,8 @@ struct op {
 	bool fatal;                     /* its error stops a QP of any type */
 	uint8_t to_cqe;                 /* the response goes into the CQE: of that many bytes' room */
 	bool corrupt, dup;              /* faults */
-	struct rndv *rndv;              /* no WQE but the device's own, for this rendezvous: idx is that of the next WQE, bbs 0 */
+	/* no WQE but the device's own, for this rendezvous: idx is that of the next WQE, bbs 0 */
+	struct rndv *rndv;
 	uint64_t total, off;            /* READ: bytes received */
 	struct seglist *segs;           /* READ and atomics: where the response goes */
 	uint8_t resp[64];
@@ -196,7 +198,8 @@ struct rcq {
 	uint64_t msg_off;
 	struct seglist rx;
 	struct {                        /* tag matching: the message under way */
-		bool begun;             /* its first bytes were taken; else what follows is only what was found for it */
+		/* its first bytes were taken; else what follows is only what was found for it */
+		bool begun;
 		bool tagged;            /* it has matched entry, and goes to its buffer */
 		bool two;               /* two CQEs: one for the match, one for the data */
 		uint8_t app_op;         /* of its last CQE */
@@ -243,7 +246,8 @@ bool mem_segs_ok(struct sd_qp *qp, const struct seglist *l, unsigned access);
 /* The pieces [off, off + len) of a list as iovecs, ENG_IOVS at most; false: a key is refused */
 bool mem_vec(struct sd_qp *qp, const struct seglist *l, uint64_t off, uint64_t len, unsigned access, struct iovec *v, unsigned *n);
 int mem_copy(const struct iovec *dst, unsigned nd, const struct iovec *src, unsigned ns, uint64_t len);
-int mem_copy_in_order(const struct iovec *dst, unsigned nd, const struct iovec *src, unsigned ns, uint64_t len); /* len > 0 */
+/* len > 0 */
+int mem_copy_in_order(const struct iovec *dst, unsigned nd, const struct iovec *src, unsigned ns, uint64_t len);
 /*
  * The bytes with one bit of them wrong, at most ENG_CHUNK_LOCAL of them; the answer is good until
  * the next call. NULL: not readable
@@ -282,17 +286,20 @@ void sq_reset(struct rcq *q);
 /* ---- rx.c ---- */
 enum { RX_NONE = -1, RX_BAD = -2, RX_SRC = -3, RX_KEY = -4 }; /* the last two: tm_begin() alone */
 void rx_scatter(struct rcq *q, const struct mlx5_wqe_data_seg *d, unsigned max); /* fills q->rx */
-int rx_take(struct rcq *q);             /* the next receive WQE into q->rx; 0, or why not. It stays taken until its CQE is written */
+/* the next receive WQE into q->rx; 0, or why not. It stays taken until its CQE is written */
+int rx_take(struct rcq *q);
 bool rx_starves(const struct frame *f); /* shall it wait for a receive WQE? */
 void rx_error(struct rcq *q, uint8_t synd, uint8_t vendor); /* the error CQE of the WQE taken */
-void rx_fail(struct rcq *q, const enum ibv_event_type *event); /* the QP stops; an event tells of it where no receive CQE does */
+/* the QP stops; an event tells of it where no receive CQE does */
+void rx_fail(struct rcq *q, const enum ibv_event_type *event);
 struct rx_out {
 	unsigned n;
 	struct iovec v[ENG_IOVS];       /* READ: where this frame's bytes lie */
 	uint64_t value;                 /* atomic: the old value */
 };
 enum reply rx_request(struct rcq *q, const struct frame *f, const struct iovec *src, unsigned ns, struct rx_out *out);
-void rx_frame(unsigned slot, uint64_t inst, const struct frame *f, const uint8_t *payload); /* a request from another process */
+/* a request from another process */
+void rx_frame(unsigned slot, uint64_t inst, const struct frame *f, const uint8_t *payload);
 void rx_access_fault(struct rcq *q);
 bool rx_run(struct rcq *q);             /* sends what answers it can */
 void rx_answers(void);                  /* all QPs: what answers can be sent are on their way afterwards */
@@ -303,14 +310,20 @@ bool srq_empty(struct sd_srq *srq);
 int srq_take(struct rcq *q);
 
 /* ---- dc.c ---- */
-bool dc_aim(struct rcq *q);             /* the DCI's peer is that of the WQE in body; false: earlier ones must be answered first */
-struct rcq *dc_responder(struct sd_qp *dct, unsigned slot, uint64_t inst, const struct frame *f); /* the DCT's side of the connection that
-                                                    the request belongs to; NULL: none, and none can be made for it */
+/* the DCI's peer is that of the WQE in body; false: earlier ones must be answered first */
+bool dc_aim(struct rcq *q);
+/*
+ * the DCT's side of the connection that the request belongs to; NULL: none, and none can be made
+ * for it
+ */
+struct rcq *dc_responder(struct sd_qp *dct, unsigned slot, uint64_t inst, const struct frame *f);
 void dc_destroyed(struct sd_qp *qp);    /* a DCT, or a DCI of this process: its connections */
 
 /* ---- tm.c ---- */
-struct sd_cq *tm_cq(const struct sd_qp *qp);    /* where what the QP receives is told of; NULL: it has no tag matching */
-uint8_t tm_command(struct rcq *q, uint16_t idx, const uint8_t *at, const uint8_t *end); /* a WQE of opcode 0x28; returns the syndrome */
+/* where what the QP receives is told of; NULL: it has no tag matching */
+struct sd_cq *tm_cq(const struct sd_qp *qp);
+/* a WQE of opcode 0x28; returns the syndrome */
+uint8_t tm_command(struct rcq *q, uint16_t idx, const uint8_t *at, const uint8_t *end);
 /*
  * The first piece of a SEND: where it goes. 0, or why not, as rx_take() and: RX_SRC the sender's
  * memory, RX_KEY the tagged buffer's. The other functions are about this message until one of the
@@ -319,7 +332,8 @@ uint8_t tm_command(struct rcq *q, uint16_t idx, const uint8_t *at, const uint8_t
 int tm_begin(struct rcq *q, const struct frame *f, const struct iovec *src, unsigned ns);
 void tm_taken(struct rcq *q);                   /* a piece was copied: a match stands, an unexpected message counts */
 bool tm_inline(const struct rcq *q, uint64_t bytes); /* may so many go to the CQE? */
-void tm_done(struct rcq *q, const struct frame *f, uint8_t opcode, const uint8_t *data); /* data: what goes to the CQE, or NULL */
+/* data: what goes to the CQE, or NULL */
+void tm_done(struct rcq *q, const struct frame *f, uint8_t opcode, const uint8_t *data);
 void tm_error(struct rcq *q, uint8_t synd, uint8_t vendor);
 void tm_flush(struct rcq *q);                   /* the QP stops: rendezvous as well */
 /* The requester's side */
@@ -329,12 +343,15 @@ void tm_launched(struct rndv *j, bool yes);     /* or sent back to wait */
 void tm_answered(struct rcq *q, struct rndv *j);
 
 /* ---- ud.c ---- */
-uint8_t ud_decode(struct rcq *q, const uint8_t **at, const uint8_t *end); /* the address vector, a DCI's as well; returns the syndrome */
-bool ud_send(struct rcq *q, struct op *op, uint8_t *synd, bool *stop); /* false: no room. stop: a message to itself has failed the QP */
+/* the address vector, a DCI's as well; returns the syndrome */
+uint8_t ud_decode(struct rcq *q, const uint8_t **at, const uint8_t *end);
+/* false: no room. stop: a message to itself has failed the QP */
+bool ud_send(struct rcq *q, struct op *op, uint8_t *synd, bool *stop);
 void ud_frame(const struct frame *f, const uint8_t *payload);
 
 /* ---- window.c ---- */
-uint8_t window_umr(struct rcq *q, const struct mlx5_wqe_ctrl_seg *c, const uint8_t *at, const uint8_t *end); /* returns the syndrome */
+/* returns the syndrome */
+uint8_t window_umr(struct rcq *q, const struct mlx5_wqe_ctrl_seg *c, const uint8_t *at, const uint8_t *end);
 bool window_invalid(struct sd_qp *qp, uint32_t key); /* may a SEND with invalidate not name this key? */
 void window_free(struct sd_mr *mw);
 
@@ -349,7 +366,8 @@ bool wire_room(unsigned slot);          /* may payload be queued? */
 int wire_send(unsigned slot, uint64_t inst, struct frame *f, const struct iovec *v, unsigned n);
 bool wire_poll(void);
 bool wire_flush(void);
-void wire_sleep(uint64_t ns);           /* without sd_lock; ends early when something arrives or wire_wake() was called */
+/* without sd_lock; ends early when something arrives or wire_wake() was called */
+void wire_sleep(uint64_t ns);
 void wire_wake(void);
 void wire_check(void);                  /* asks whether the processes talked to are still alive */
 void eng_frame(unsigned slot, uint64_t inst, const struct frame *f, const uint8_t *payload);
@@ -372,6 +390,7 @@ int fault_start(void);                  /* SOFTDEV_FAULT: 0 or -EINVAL, with a m
 /* ---- trap.c ---- */
 int trap_start(void);                   /* 0 or -errno, with a message */
 bool eng_manual(void);                  /* the program called softdev_manual(1) */
-void eng_trapped(struct sd_uar *uar, unsigned off, const uint8_t *bytes, unsigned len); /* the program wrote these to the page */
+/* the program wrote these to the page */
+void eng_trapped(struct sd_uar *uar, unsigned off, const uint8_t *bytes, unsigned len);
 
 #endif

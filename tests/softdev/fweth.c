@@ -512,7 +512,8 @@ static uint8_t tir_create(struct sd_devx_cmd *c)
 		{ 0x20, 4 }, { 0xe8, 24 }, { 0x100, 1 }, { 0x108, 24 }, { 0x120, 4 }, { 0x126, 2 }, { 0x128, 24 },
 		{ 0x140, 64 }, { 0x180, 64 }, { 0x1c0, 64 }, { 0x200, 64 }, { 0x240, 64 }, { 0x280, 64 }, { 0 },
 	};
-	static const struct sd_field absent[] = { { 0x24, 1 }, { 0x84, 28 }, { 0x102, 1 }, { 0 } }; /* TLS, LRO, tunnels */
+	/* TLS, LRO, tunnels */
+	static const struct sd_field absent[] = { { 0x24, 1 }, { 0x84, 28 }, { 0x102, 1 }, { 0 } };
 	const uint8_t *tirc = c->in + CONTEXT;
 	const unsigned disp = sd_get(tirc, 0x20, 4);
 	struct sd_domain *td = sd_devx_td(c, sd_get(tirc, 0x128, 24));

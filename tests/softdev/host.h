@@ -161,7 +161,8 @@ void sd_handle_free(uint32_t handle);
 
 void sd_fd_set(int fd, enum sd_fd_kind kind, void *ptr);
 enum sd_fd_kind sd_fd_get(int fd, void **ptr);  /* needs no lock */
-void sd_fd_adopt(int fd, dev_t st_dev, ino_t st_ino); /* takes sd_lock; the same file as one of a context's: as good as that */
+/* takes sd_lock; the same file as one of a context's: as good as that */
+void sd_fd_adopt(int fd, dev_t st_dev, ino_t st_ino);
 void sd_fd_closing(int fd);                     /* takes sd_lock */
 int sd_ctx_open(unsigned dev, bool cloexec);    /* takes sd_lock; an fd or -errno */
 
@@ -234,7 +235,8 @@ void sd_uar_put(struct sd_uar *u);
 
 /* ---- mr.c: EBUSY for what is in use ---- */
 int sd_mr_free(struct host_mr *hm);
-int sd_mr_add(struct host_mr *hm, int variant); /* a key, a reference to the PD; the key's low byte, or -1: the next one */
+/* a key, a reference to the PD; the key's low byte, or -1: the next one */
+int sd_mr_add(struct host_mr *hm, int variant);
 int sd_dm_free(struct host_dm *dm);
 
 /* ---- wq.c ---- */
@@ -291,11 +293,13 @@ unsigned sd_devices(void);        /* how many there are: mlx5_0 and so on */
 void sd_node_guid(unsigned dev, uint8_t guid[8]);
 void sd_sys_image_guid(uint8_t guid[8]); /* one adapter, so the same for all */
 unsigned sd_pkeys(void);
-int sd_resolve(const uint8_t gid[16], uint8_t mac[6]); /* RoCE: the MAC address of a GID, or ETIMEDOUT as without an answer */
+/* RoCE: the MAC address of a GID, or ETIMEDOUT as without an answer */
+int sd_resolve(const uint8_t gid[16], uint8_t mac[6]);
 #define SD_FW_VER ((20ull << 32) | (31ull << 16) | 1014)
 #define SD_PART_ID 4123           /* ConnectX-6: PCI device id 0x101b */
 #define SD_CDEV_MAJOR 231
 #define SD_CDEV_MINOR 192         /* of the first */
-const char *sd_tree(void);        /* directory in which the sysfs and /dev files lie under their own names; NULL with errno */
+/* directory in which the sysfs and /dev files lie under their own names; NULL with errno */
+const char *sd_tree(void);
 
 #endif

@@ -105,7 +105,8 @@ static int add(struct sd_ctx *ctx, enum sd_kind kind, const struct sd_mr *as, ui
  * As the kernel's driver: other rights or another PD are written into the key that is there; all
  * else makes a new one. Programs that know the key go on with it
  */
-#define KEPT (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_RELAXED_ORDERING)
+#define KEPT (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC | \
+	      IBV_ACCESS_RELAXED_ORDERING)
 
 static int mr_change(struct sd_mr *mr, uint32_t flags, struct sd_pd *pd, uint64_t start, uint64_t length, uint64_t iova, uint32_t access)
 {

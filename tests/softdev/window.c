@@ -115,19 +115,17 @@ static bool set_list(struct sd_mr *mr, const uint8_t *at, uint32_t octs)
 	return true;
 }
 
-static uint8_t fill(struct sd_mr *mr, const struct mlx5_wqe_umr_ctrl_seg *u, const struct mlx5_wqe_mkey_context_seg *m, const uint8_t *at,
-		    const uint8_t *end)
+static uint8_t fill(struct sd_mr *mr, const struct mlx5_wqe_umr_ctrl_seg *u, const struct mlx5_wqe_mkey_context_seg *m,
+		    const uint8_t *at, const uint8_t *end)
 {
+#define RIGHT(name, verbs) \
+	{ MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_##name, MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_##name, IBV_ACCESS_##verbs }
 	static const struct {
 		uint64_t mask;
 		uint8_t flag;
 		uint32_t right;
-	} rights[] = {
-		{ MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_LOCAL_WRITE, MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_LOCAL_WRITE, IBV_ACCESS_LOCAL_WRITE },
-		{ MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_READ, MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_READ, IBV_ACCESS_REMOTE_READ },
-		{ MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_WRITE, MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_WRITE, IBV_ACCESS_REMOTE_WRITE },
-		{ MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_ATOMIC, MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_ATOMIC, IBV_ACCESS_REMOTE_ATOMIC },
-	};
+	} rights[] = { RIGHT(LOCAL_WRITE, LOCAL_WRITE), RIGHT(REMOTE_READ, REMOTE_READ), RIGHT(REMOTE_WRITE, REMOTE_WRITE),
+		       RIGHT(ATOMIC, REMOTE_ATOMIC) };
 	uint64_t mask = be64toh(u->mkey_mask), known = MLX5_WQE_UMR_CTRL_MKEY_MASK_FREE | MLX5_WQE_UMR_CTRL_MKEY_MASK_MKEY |
 						       MLX5_WQE_UMR_CTRL_MKEY_MASK_QPN | MLX5_WQE_UMR_CTRL_MKEY_MASK_LEN;
 	uint32_t octs = be16toh(u->klm_octowords);
