@@ -15,6 +15,7 @@
 
 /* ---- keys ---- */
 
+#define MAX_ROUNDS 65536u               /* of a repeated list, in one access */
 #define DEPTH 4                         /* of indirect keys in indirect keys */
 
 struct walk {
@@ -58,7 +59,8 @@ static bool walk_list(struct walk *w, const struct sd_mr *mr, uint64_t off, uint
 	if (mr->round) {
 		round = off / mr->round;
 		off %= mr->round;
-		if (round >= mr->rounds)
+		/* So many pieces would fit into no copy, and to count them takes long */
+		if (round >= mr->rounds || len / mr->round > MAX_ROUNDS)
 			return !len;
 	}
 	if (mr->kind == SD_KEY_KSM) {

@@ -241,7 +241,7 @@ static void resize_armed(UNUSED void **state)
 
 /* ---- overrun ---- */
 
-/* A CQ that may be overrun is: the device goes round and round, and nobody is told */
+/* A CQ that ignores overrun: the device goes round and round, and reports nothing */
 static void ignore_overrun(UNUSED void **state)
 {
 	struct ibv_cq_init_attr_ex ci = { .cqe = 3, .comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS, .flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN };

@@ -314,7 +314,7 @@ static void group(UNUSED void **state)
 	must(ibv_destroy_ah(ah));
 }
 
-/* The peer's number at another device's address: nobody answers */
+/* The QPN of the peer at the address of another device: no answer */
 static void wrong_address(UNUSED void **state)
 {
 	struct ibv_send_wr wr, *bad;

@@ -708,7 +708,7 @@ static void raw_objects(UNUSED void **state)
 	};
 	static const struct wrong rq_wrong[] = {
 		{ "cqn", 0x100 + 0x48, 24, 0xffff00, BAD_RES },
-		{ "an RMP that is none", 0x100 + 0x4, 4, 1, BAD_RES },
+		{ "an RMP that does not exist", 0x100 + 0x4, 4, 1, BAD_RES },
 		{ "mem_rq_type", 0x100 + 0x4, 4, 2, BAD_PARAM },
 		{ "scatter_fcs", 0x100 + 0x2, 1, 1, BAD_PARAM },
 		{ "wq_type", WQ, 4, 0, BAD_PARAM },
@@ -939,7 +939,7 @@ static void verbs_wq(UNUSED void **state)
 }
 
 /*
- * What a context leaves behind goes with it, in whatever order it was made; and is nobody else's
+ * The objects of a context go with it, in any order; no other context may use them
  * while it is there. There are no more than 4095 transport domains at a time. libmlx5 forgets its
  * own part of an object only when it is destroyed: here that is ours to free
  */

@@ -239,7 +239,7 @@ static void unreliable(UNUSED void **state)
 	close_cqs();
 }
 
-/* A message longer than the QP's own bound, which nobody sets but the program */
+/* A message longer than the bound of the QP, which only the program sets */
 static void longest_message(UNUSED void **state)
 {
 	struct dqp q;
@@ -340,7 +340,7 @@ static void two_processes(UNUSED void **state)
 
 /* ---- shared receive queues ---- */
 
-/* A linked list is gone along by its links, a cyclic ring by its places, whatever the links say */
+/* The device follows the links of a linked list, and takes the entries of a cyclic ring in order */
 static void shared_queue(UNUSED void **state)
 {
 	for (unsigned type = 0; type < 2; type++) {
@@ -926,7 +926,7 @@ static void dc(UNUSED void **state)
 	at = seg_raddr(seg_dct(wqe(&dci[0]) + 16, dctn[0], KEY), (uintptr_t)arena.p + ARENA / 2, arena.mr->rkey);
 	sent(&scq, dci[0].qpn, post_one(&dci[0], MLX5_OPCODE_RDMA_WRITE, seg_data(at, a, 512, arena.mr->lkey), 0));
 
-	/* Another key: no answer, a count, and an event for who armed it */
+	/* Another key: no answer, a count, and an event if it was armed */
 	subscribe(ch, dct[1], 0x1d, 8);
 	c = command(0x714, 0x10, 0x10);
 	IN(0x48, 24, dctn[1]);
@@ -937,7 +937,7 @@ static void dc(UNUSED void **state)
 	at = seg_dct(wqe(&dci[0]) + 16, dctn[1], KEY + 1);
 	post_one(&dci[0], MLX5_OPCODE_SEND, seg_data(at, a, 512, arena.mr->lkey), 0);
 	if (trapping()) {
-		/* Nobody else lets it try again */
+		/* Nothing else lets it try again */
 		for (unsigned i = 0; i < 8; i++)
 			softdev_run();
 	}
@@ -949,7 +949,7 @@ static void dc(UNUSED void **state)
 	assert_int_equal(query(dct[1], &c), OK);
 	assert_true(OUT(DCTC + 0x180, 32) >= 1);
 
-	/* A target that goes: its event, and nobody there any more */
+	/* A target that goes: its event, and no answers any more */
 	for (unsigned i = 0; i < 3; i++)
 		must(destroy(dct[i]));
 	at = seg_dct(wqe(&dci[1]) + 16, dctn[0], KEY);

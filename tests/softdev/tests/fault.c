@@ -143,7 +143,7 @@ static void drop(UNUSED void **state)
 }
 
 /*
- * All that a connection may send is lost: after its retries it gives up, and what is behind flushes
+ * All that a connection may send is lost: it gives up after its retries, and later requests flush
  */
 static void drop_all(UNUSED void **state)
 {
@@ -259,7 +259,7 @@ static unsigned wrong_bits(const uint8_t *a, const uint8_t *b, size_t n)
 	return bits;
 }
 
-/* One bit, in that message alone; nobody says so */
+/* One bit, in that message alone, without any error */
 static void corrupt(UNUSED void **state)
 {
 	static const uint32_t sizes[] = { 1, 20, 100, 4000 };
@@ -418,7 +418,7 @@ static int one_of_each(void)
 }
 
 /*
- * The k-th call fails with what was asked for, whatever it is; what was made before it goes away as
+ * The k-th call fails with what was asked for; what was made before it goes away as
  * usual
  */
 static void setup_calls(UNUSED void **state)
@@ -524,7 +524,7 @@ static void two_processes(UNUSED void **state)
 		} else {
 			hear(&other);
 		}
-		/* Two writes came; the third did not where the peer is silent since, and then nobody answers us */
+		/* Two writes came. The third did not if the peer is silent since, and then it does not answer us */
 		assert_true(all_bytes(s.buf + 64, 8, 0x77) && all_bytes(s.buf + 128, 8, 0x77));
 		assert_true(all_bytes(s.buf + 192, 8, specs[i].silent ? 0xaa : 0x77));
 		post(&s, &wr);

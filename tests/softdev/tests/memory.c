@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * memory.c: memory windows of both types, and the device's own memory: who may reach what through
+ * memory.c: memory windows of both types, and the device's own memory: which access goes through
  * which key, and when no more
  */
 #include "rig.h"
@@ -203,7 +203,7 @@ static void bad_binds(UNUSED void **state)
 			if (what == 0)
 				how.access = IBV_ACCESS_LOCAL_WRITE;    /* not meant for windows */
 			else if (what == 1)
-				how.access = IBV_ACCESS_MW_BIND;        /* not to be written to, by nobody */
+				how.access = IBV_ACCESS_MW_BIND;        /* not to be written to */
 			else if (what == 2)
 				off = SIZE - 4095;
 			else if (what == 3)
@@ -752,7 +752,7 @@ static void key_of_list(UNUSED void **state)
 	filled(&s, ex, IBV_WC_SUCCESS);
 	read_from(&s, key->rkey, 0, 1, IBV_WC_REM_ACCESS_ERR);
 	close_side(&s);
-	/* Beyond its length; and a region that is none of its list's, which only who reaches there finds out */
+	/* Beyond its length; and a bad key in its list, which only an access finds */
 	for (int what = 0; what < 2; what++) {
 		dv = open_umr(&s, &ex);
 		l[0] = sge(&s, 0, 64);

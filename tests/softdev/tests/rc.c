@@ -683,7 +683,7 @@ static void reset_and_reuse(UNUSED void **state)
 	for (int i = 0; i < 3; i++) {
 		writes(s, 100, true);
 		sends(s, 200, false);
-		recv_at(&s[1], 50, 0, 64); /* stays behind */
+		recv_at(&s[1], 50, 0, 64); /* stays in the ring */
 		for (int j = 0; j < 2; j++)
 			assert_int_equal(move(s[j].qp, IBV_QPS_RESET, 0, &usual), 0);
 		for (int j = 0; j < 2; j++)
@@ -694,7 +694,7 @@ static void reset_and_reuse(UNUSED void **state)
 
 /* ---- errors ---- */
 
-/* The first request fails, what is behind it flushes, and the QP is in the error state */
+/* The first request fails, later ones flush, and the QP is in the error state */
 static void fails_with(struct side s[2], struct ibv_send_wr *wr, enum ibv_wc_status status)
 {
 	struct ibv_sge sg = sge(&s[0], 0, 8);
@@ -1174,7 +1174,7 @@ static void async_events(UNUSED void **state)
 	struct ibv_async_event ev;
 	int n = 0;
 
-	while (readable(ctx->async_fd, 0)) { /* of earlier tests: destroyed objects leave none behind */
+	while (readable(ctx->async_fd, 0)) { /* of earlier tests: destroyed objects leave none */
 		assert_int_equal(ibv_get_async_event(ctx, &ev), 0);
 		ibv_ack_async_event(&ev);
 		n++;

@@ -482,7 +482,7 @@ UNUSED static unsigned stop(struct dqp *q, unsigned opcode)
 	return modify(q->obj, &c);
 }
 
-/* ---- work by hand: segments of 16 bytes behind each other ---- */
+/* ---- work by hand: segments of 16 bytes, one after the other ---- */
 
 UNUSED static uint8_t *wqe(struct dqp *q)
 {

@@ -218,7 +218,7 @@ static void eager_sizes(UNUSED void **state)
 	}
 }
 
-/* The first in the list that the mask lets through, whatever else would match */
+/* The first match in the list, even if later entries match too */
 static void order_and_masks(UNUSED void **state)
 {
 	static const struct {
@@ -281,7 +281,7 @@ static void phase(UNUSED void **state)
 	open_tm(&t, 64, 16, 64);
 	add(&t, 1, 0, 128, 1, ALL);
 	unexpected(&t, 2);
-	/* Not counted yet: the tag before it is good, the one behind is not */
+	/* Not counted yet: the tag before it matches, the one after it does not */
 	wr = add_wr(2, NULL, 2, ALL, IBV_OPS_SIGNALED);
 	post_ops(&t, &wr);
 	h[0] = wr.tm.handle;
@@ -290,7 +290,7 @@ static void phase(UNUSED void **state)
 	expected(&t, 1, 1001);
 	unexpected(&t, 2);
 	assert_int_equal(del(&t, 3, h[0], 0).status, IBV_WC_SUCCESS);
-	/* A count that is behind changes nothing */
+	/* A count that is too low changes nothing */
 	t.unexpected = 1;
 	{
 		struct ibv_sge sg = sge(&t.rx, 256, 128);
@@ -356,8 +356,8 @@ static void not_ready(UNUSED void **state)
 }
 
 /*
- * What has no header, or not all of it, or one of another kind, is nobody's business but the
- * program's, and not counted
+ * A message with no header, part of one, or one of another kind goes to the program and is not
+ * counted
  */
 static void without_tag(UNUSED void **state)
 {
@@ -658,7 +658,7 @@ static void rendezvous(UNUSED void **state)
 			assert_memory_equal(t.rx.buf + 64, t.tx.buf + 7, len);
 			assert_true(all_bytes(t.rx.buf, 64, 0xaa) && all_bytes(t.rx.buf + 64 + len, 4096, 0xaa));
 		}
-		/* The list counts none of these */
+		/* None of these counts in the list */
 		add(&t, 500, 0, 100, 1, ALL);
 		expected(&t, 1, 1500);
 		close_tm(&t);
@@ -1032,7 +1032,7 @@ static void two_processes(UNUSED void **state)
 	theirs = exchange(&other, card_of(&t.rx));
 	must(move(t.rx.qp, IBV_QPS_RTR, theirs.qpn, &t.how));
 	must(move(t.rx.qp, IBV_QPS_RTS, theirs.qpn, &t.how));
-	/* Not earlier: nobody would answer */
+	/* Not earlier: there would be no answer */
 	tell(&other);
 	for (int i = 0; i < MESSAGES; i++)
 		receive(&t, i, bytes);

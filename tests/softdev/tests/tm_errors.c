@@ -85,7 +85,7 @@ static void bad_untagged_buffer(UNUSED void **state)
 }
 
 /*
- * The device reads what it may not, or nobody answers: the match stands and the data do not come.
+ * The device reads what it may not, or gets no answer: the match stands and the data do not come.
  * libmlx5: this is IBV_WC_RECV
  */
 static void cancelled(UNUSED void **state)
@@ -173,7 +173,7 @@ static void given_up(UNUSED void **state)
 	}
 }
 
-/* A CQ that overruns takes along who has the SRQ, though their own CQs are well */
+/* An overrun CQ takes along the QPs of its SRQ, though their own CQs are well */
 static void overrun(UNUSED void **state)
 {
 	struct ibv_ops_wr wr = { .opcode = IBV_WR_TAG_SYNC, .flags = IBV_OPS_SIGNALED };

@@ -192,7 +192,7 @@ static void completions(UNUSED void **state)
 	sent(&r.m.tx);
 	message_cqe(&r, MLX5_CQE_RESP_SEND, NO_TAG, 1, 216, NULL);
 
-	/* A count that is one behind, then the right one; what was matched while data come is not there to be removed */
+	/* A count that is one too low, then the right one; what was matched while data come is not there to be removed */
 	raw_append(&r, 15, 0, 0, 1, 5);
 	raw_wqe(&r, NOP, CQE_REQ | SW_CNT, 0, 1, 0, 0, NULL, 48);
 	list_cqe(&r, NOOP, 0, true, 1);
@@ -383,7 +383,7 @@ static void raw_errors(UNUSED void **state)
 		assert_int_equal(c.app, 1);
 		assert_int_equal(c.app_op, CONSUMED_MSG);
 		assert_int_equal(be16toh(c.app_info), 3);
-		/* It is out of the list, and its place good; what is behind it is found */
+		/* It is out of the list, and its place is free; later entries are found */
 		raw_wqe(&r, REMOVE, CQE_REQ, 3, 0, 0, 0, NULL, 48);
 		list_cqe(&r, REMOVED, 3, false, 0);
 		raw_wqe(&r, APPEND, CQE_REQ, 3, 0, 0, ALL, NULL, 64);

@@ -139,7 +139,7 @@ static unsigned own_threads(void)
 }
 
 /* With a device open and at work, in both directions and asked for events, this thread is the only one; so its first poll after the
- * doorbell finds the completion, for who else could put it there later */
+ * doorbell finds the completion: no other thread could put it there later */
 static void no_thread(UNUSED void **state)
 {
 	struct ibv_comp_channel *ch = ibv_create_comp_channel(ctx);
@@ -184,7 +184,7 @@ static void no_thread(UNUSED void **state)
 	must(ibv_destroy_comp_channel(ch));
 }
 
-/* A WQE in the ring, and even in the record, that was not rung for is none */
+/* A WQE in the ring, and even in the record, does nothing before it is rung */
 static void not_rung(UNUSED void **state)
 {
 	struct ring r;
@@ -222,7 +222,7 @@ static void rung_too_early(UNUSED void **state)
 	close_pair(s);
 }
 
-/* The record one behind: one WQE less is done */
+/* The record is one too low: one WQE less is done */
 static void record_behind(UNUSED void **state)
 {
 	struct ring r;

@@ -186,7 +186,7 @@ static void no_receive(UNUSED void **state)
 }
 
 /*
- * More than the receive has room for: it is lost, nothing comes behind the room, and the sender
+ * More than the receive has room for: it is lost, nothing is written after the room, and the sender
  * does not know
  */
 static void receive_too_short(UNUSED void **state)
@@ -210,7 +210,7 @@ static void receive_too_short(UNUSED void **state)
 	}
 }
 
-/* Nobody there, or nobody who is ready: the sender does not know */
+/* No QP there, or none that is ready: the sender does not know */
 static void nobody_there(UNUSED void **state)
 {
 	struct how how = how_uc();
