@@ -25,10 +25,10 @@ static uint32_t seen_len;
 
 static void see(const struct inlay_task_cmd *cmd)
 {
-	seen_len = (uint32_t)(cmd->payload - inlay_task_cmd_message(cmd)) + cmd->payload_len;
+	seen_len = (uint32_t)(cmd->payload - inlay_task_cmd_message_(cmd)) + cmd->payload_len;
 	if (cmd->pulled)
 		seen_len = INLAY_TASK_HEAD + INLAY_TASK_KEY + (cmd->response_key.bytes ? INLAY_TASK_KEY : 0);
-	memcpy(seen, inlay_task_cmd_message(cmd), seen_len);
+	memcpy(seen, inlay_task_cmd_message_(cmd), seen_len);
 	handled++;
 }
 
@@ -167,8 +167,8 @@ static struct inlay_task *task(uint64_t plugin)
 {
 	struct inlay_task *t = NULL;
 
-	must(inlay_task_alloc_init(&line->host, plugin, done, &t));
-	inlay_task_set_user_data(t, 42 + inlay_task_index(t));
+	must(inlay_task_alloc(&line->host, plugin, done, &t));
+	inlay_task_set_user_data(t, 42 + inlay_task_index_(t));
 	return t;
 }
 
@@ -220,11 +220,11 @@ static void oversize_command_sent(void **state)
 	assert_int_equal(inlay_task_submit_quiet(t), -E2BIG);
 	assert_int_equal(inlay_task_try_submit(t), -E2BIG);
 	line->host.link.peer.largest = 0;
-	inlay_buf_set_data(out, outside.at, line->host.room + 1);
+	inlay_buf_set_data(out, outside.at, line->host.payload_max + 1);
 	assert_int_equal(inlay_task_submit(t), -E2BIG);
 	line->host.link.peer.largest = LARGE;
 	/* In pieces: together longer than a message; more than may be gathered */
-	must(inlay_inventory_get_by_data(inv, &outside.map, outside.at, line->host.room, &list));
+	must(inlay_inventory_get_by_data(inv, &outside.map, outside.at, line->host.payload_max, &list));
 	must(inlay_inventory_get_by_data(inv, &outside.map, outside.at, 1, &piece));
 	must(inlay_buf_chain_list(list, piece));
 	must(inlay_task_set_payload(t, list));
@@ -243,18 +243,18 @@ static void oversize_command_sent(void **state)
 	assert_int_equal(line->conn.commands, 0);
 	/* The longest that fits does */
 	must(inlay_task_set_payload(t, out));
-	inlay_buf_set_data(out, outside.at, line->host.room);
+	inlay_buf_set_data(out, outside.at, line->host.payload_max);
 	must(inlay_task_submit(t));
 	until(completed == 1);
-	assert_int_equal(inlay_task_response_len(t), line->host.room);
+	assert_int_equal(inlay_task_response_len(t), line->host.payload_max);
 	must(inlay_task_release(t));
 	must(inlay_buf_dec_refcount(list, NULL));
 	/* The handler cannot answer with more than there is room for, either */
 	t = task(KEEP);
 	must(inlay_task_submit(t));
 	until(num_kept == 1);
-	assert_int_equal(inlay_task_cmd_answer_data(kept[0], 0, outside.at, kept[0]->response_room + 1), -E2BIG);
-	must(inlay_task_cmd_answer_data(kept[0], 0, outside.at, kept[0]->response_room));
+	assert_int_equal(inlay_task_cmd_answer_data(kept[0], 0, outside.at, kept[0]->response_max + 1), -E2BIG);
+	must(inlay_task_cmd_answer_data(kept[0], 0, outside.at, kept[0]->response_max));
 	until(completed == 2);
 	must(inlay_task_release(t));
 	rig_free();
@@ -288,7 +288,7 @@ static void context_taken_from_the_response(void **state)
 		a.status = -EIO;
 		a.context = contexts[i];
 		a.length = i & 1 ? 0 : 8;
-		inlay_task_answer_write(msg, &a);
+		inlay_task_answer_write_(msg, &a);
 		raw(&line->conn.link, msg, INLAY_TASK_HEAD + a.length);
 		strays++;
 		until(inlay_task_host_strays(&line->host) == strays);
@@ -311,7 +311,7 @@ static void context_taken_from_the_response(void **state)
 	a.context = t->context;
 	a.kind = INLAY_TASK_ANSWER;
 	a.length = 9;
-	inlay_task_answer_write(msg, &a);
+	inlay_task_answer_write_(msg, &a);
 	raw(&line->conn.link, msg, INLAY_TASK_HEAD + 8);
 	until(completed == 4);
 	assert_int_equal(inlay_task_status(t), -EBADMSG);
@@ -338,7 +338,7 @@ static uint32_t wrong_command(uint8_t *msg, uint32_t kind)
 		c.flags = INLAY_TASK_PAYLOAD_KEY | INLAY_TASK_RESPONSE_KEY;
 	c.payload.rkey = c.response.rkey = 0x1234;
 	c.payload.bytes = c.response.bytes = c.length = 8;
-	bytes = inlay_task_command_write(msg, &c) + (c.flags ? 0 : 8);
+	bytes = inlay_task_command_write_(msg, &c) + (c.flags ? 0 : 8);
 	switch (kind) {
 	case 0: return 0;
 	case 1: return 1;
@@ -380,7 +380,7 @@ static void malformed_command_never_answered(void **state)
 	for (kind = 0; (bytes = wrong_command(msg, kind)) != UINT32_MAX; kind++) {
 		uint64_t answers = line->conn.answers;
 
-		assert_int_equal(inlay_task_command_read(&c, msg, bytes), -EBADMSG);
+		assert_int_equal(inlay_task_command_read_(&c, msg, bytes), -EBADMSG);
 		/* Without a whole head of this version it names nobody: not the task whose context is 0 */
 		assert_true(c.context == UINT64_MAX - (kind < 4 ? 0 : 5));
 		raw(&line->host.link, msg, bytes);
@@ -424,7 +424,7 @@ static void lengths_added_with_overflow(void **state)
 		msg = page + 4096 - bytes;
 		for (i = 0; i < ARRAY(lengths); i++) {
 			for (flags = 0; flags < 4; flags++) {
-				uint64_t first = inlay_task_first(INLAY_TASK_COMMAND, flags, lengths[i]);
+				uint64_t first = inlay_task_first_(INLAY_TASK_COMMAND, flags, lengths[i]);
 
 				memset(msg, 0, bytes);
 				if (bytes > 40) /* both keys say what the head does */
@@ -432,7 +432,7 @@ static void lengths_added_with_overflow(void **state)
 				if (bytes > 56)
 					msg[56] = 8;
 				memcpy(msg, &first, bytes < 8 ? bytes : 8);
-				if (inlay_task_command_read(&c, msg, bytes))
+				if (inlay_task_command_read_(&c, msg, bytes))
 					continue;
 				good++;
 				assert_true(c.at <= bytes);
@@ -442,11 +442,11 @@ static void lengths_added_with_overflow(void **state)
 					assert_true((uint64_t)c.at + c.length == bytes);
 			}
 			for (kind = 0; kind < 6; kind++) {
-				uint64_t first = inlay_task_first(kind, 1, lengths[i]);
+				uint64_t first = inlay_task_first_(kind, 1, lengths[i]);
 
 				memset(msg, 0, bytes);
 				memcpy(msg, &first, bytes < 8 ? bytes : 8);
-				if (inlay_task_answer_read(&a, msg, bytes))
+				if (inlay_task_answer_read_(&a, msg, bytes))
 					continue;
 				good++;
 				assert_true(a.kind == INLAY_TASK_ANSWER ? (uint64_t)INLAY_TASK_HEAD + a.length == bytes
@@ -474,11 +474,11 @@ static void appended_parts_overrun_the_payload(void **state)
 	c.length = 100;
 	c.payload.bytes = 100;
 	c.response.bytes = 1ull << 31;
-	full = inlay_task_command_write(msg, &c);
+	full = inlay_task_command_write_(msg, &c);
 	assert_int_equal(full, 64);
 	for (bytes = 0; bytes <= full; bytes++) {
 		memcpy(page + 4096 - bytes, msg, bytes);
-		assert_int_equal(inlay_task_command_read(&got, page + 4096 - bytes, bytes), bytes == full ? 0 : -EBADMSG);
+		assert_int_equal(inlay_task_command_read_(&got, page + 4096 - bytes, bytes), bytes == full ? 0 : -EBADMSG);
 	}
 	munmap(page, 8192);
 }
@@ -501,16 +501,16 @@ static void pack_and_unpack_defined_apart(void **state)
 	uint32_t i, bytes;
 
 	(void)state;
-	must(inlay_task_command_read(&c, command, sizeof(command)));
+	must(inlay_task_command_read_(&c, command, sizeof(command)));
 	assert_true(c.context == 0x8877665544332211 && c.plugin == 0x0807060504030201 && c.destination == 0x100f0e0d0c0b0a09);
 	assert_true(c.length == 0x060708 && c.payload.rkey == 0xaabbccdd && c.response.rkey == 0x01020304);
 	assert_true(c.response.bytes == 0x76543210);
-	assert_int_equal(inlay_task_command_write(msg, &c), sizeof(command));
+	assert_int_equal(inlay_task_command_write_(msg, &c), sizeof(command));
 	assert_memory_equal(msg, command, sizeof(command));
-	must(inlay_task_answer_read(&a, answer, INLAY_TASK_HEAD + 0x304));
+	must(inlay_task_answer_read_(&a, answer, INLAY_TASK_HEAD + 0x304));
 	assert_true(a.context == c.context && a.plugin == c.plugin && a.destination == c.destination);
 	assert_int_equal(a.status, -4095);
-	inlay_task_answer_write(msg, &a);
+	inlay_task_answer_write_(msg, &a);
 	assert_memory_equal(msg, answer, sizeof(answer));
 	for (i = 0; i < 100000; i++) {
 		memset(&c, 0, sizeof(c));
@@ -528,9 +528,9 @@ static void pack_and_unpack_defined_apart(void **state)
 			c.response.rkey = (uint32_t)rnd();
 			c.response.bytes = 1 + rnd_below(1u << 31);
 		}
-		bytes = inlay_task_command_write(msg, &c);
+		bytes = inlay_task_command_write_(msg, &c);
 		c.at = bytes;
-		must(inlay_task_command_read(&d, msg, bytes + (c.flags & INLAY_TASK_PAYLOAD_KEY ? 0 : c.length)));
+		must(inlay_task_command_read_(&d, msg, bytes + (c.flags & INLAY_TASK_PAYLOAD_KEY ? 0 : c.length)));
 		assert_true(d.context == c.context && d.plugin == c.plugin && d.destination == c.destination && d.flags == c.flags);
 		assert_true(d.length == c.length && d.at == c.at);
 		assert_true(d.payload.rkey == c.payload.rkey && d.response.rkey == c.response.rkey);
@@ -539,8 +539,8 @@ static void pack_and_unpack_defined_apart(void **state)
 		a.status = a.kind == INLAY_TASK_REFUSED ? -1 - (int)rnd_below(4095) : -(int)rnd_below(4096);
 		a.length = a.kind == INLAY_TASK_REFUSED ? 0 : rnd_below(1u << 24);
 		a.context = c.context;
-		inlay_task_answer_write(msg, &a);
-		must(inlay_task_answer_read(&b, msg, INLAY_TASK_HEAD + (a.kind == INLAY_TASK_ANSWER ? a.length : 0)));
+		inlay_task_answer_write_(msg, &a);
+		must(inlay_task_answer_read_(&b, msg, INLAY_TASK_HEAD + (a.kind == INLAY_TASK_ANSWER ? a.length : 0)));
 		assert_true(b.context == a.context && b.kind == a.kind && b.status == a.status && b.length == a.length);
 	}
 }
@@ -554,13 +554,13 @@ static void no_secrets(void)
 	uint32_t i, k;
 
 	for (i = 0; i + 8 <= seen_len; i++) {
-		uint64_t word = inlay_task_get64(seen + i);
+		uint64_t word = inlay_task_get64_(seen + i);
 
 		for (k = 0; k < ARRAY(ours); k++)
 			assert_true(word >> 24 != ours[k] >> 24 && __builtin_bswap64(word) >> 24 != ours[k] >> 24);
 	}
 	for (i = 0; i + 4 <= seen_len; i++) {
-		uint32_t word = inlay_task_get32(seen + i);
+		uint32_t word = inlay_task_get32_(seen + i);
 
 		for (k = 0; k < ARRAY(keys); k++)
 			assert_true(word != keys[k] && __builtin_bswap32(word) != keys[k]);
@@ -586,13 +586,13 @@ static void pointers_on_the_wire(void **state)
 			must(inlay_task_set_response(t, in));
 		}
 		context = t->context;
-		assert_int_equal(inlay_task_context_index(context), inlay_task_index(t));
+		assert_int_equal((uint32_t)(context), inlay_task_index_(t));
 		must(inlay_task_submit(t));
 		until(completed == i + 1);
 		assert_int_equal(inlay_task_status(t), 0);
 		assert_true(seen_len >= INLAY_TASK_HEAD);
 		no_secrets();
-		assert_true(inlay_task_get64(seen + 8) == context);
+		assert_true(inlay_task_get64_(seen + 8) == context);
 		/* The next generation: not near to this one, which differs from none that is by a bit only */
 		assert_true(t->context == context + (3ull << 32));
 	}
@@ -753,7 +753,7 @@ static void allocation_per_command(void **state)
 			inlay_task_host_progress(&line->host, 1, 16);
 		}
 		inlay_task_release(t);
-		inlay_task_alloc_init(&line->host, ECHO, done, &t);
+		inlay_task_alloc(&line->host, ECHO, done, &t);
 		inlay_task_set_user_data(t, 42);
 		counting = 0;
 		assert_int_equal(completed, i + 1);

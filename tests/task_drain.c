@@ -140,7 +140,7 @@ static void rig_make(uint32_t num_lines)
 	hp.period = wp.period = 0;
 	hp.reusable = count_reused;
 	hp.path.timeout = wp.path.timeout = 8;
-	hp.path.retries = wp.path.retries = 1;
+	hp.path.retry_count = wp.path.retry_count = 1;
 	wp.connections = num_lines;
 	wp.credits = wp.spare = TASKS;
 	num_kept = downs = 0;
@@ -208,7 +208,7 @@ static struct inlay_task *task(uint64_t plugin, uint32_t number)
 {
 	struct inlay_task *t = NULL;
 
-	must(inlay_task_alloc_init(&line->host, plugin, done, &t));
+	must(inlay_task_alloc(&line->host, plugin, done, &t));
 	inlay_task_set_user_data(t, number);
 	return t;
 }
@@ -502,7 +502,7 @@ static void served(struct line *l)
 	struct inlay_task *t = NULL;
 	uint32_t i;
 
-	must(inlay_task_alloc_init(&l->host, ECHO, NULL, &t));
+	must(inlay_task_alloc(&l->host, ECHO, NULL, &t));
 	for (i = 0; i < 2 * TASKS; i++) {
 		struct inlay_buf *buf = inlay_task_get_payload(t);
 

@@ -36,7 +36,7 @@ static struct {
 static int echo(void *plugin, struct inlay_task_cmd *cmd)
 {
 	(void)plugin;
-	if (cmd->payload_len > cmd->response_room)
+	if (cmd->payload_len > cmd->response_max)
 		return -EMSGSIZE;
 	memcpy(cmd->response, cmd->payload, cmd->payload_len);
 	cmd->response_len = cmd->payload_len;
@@ -233,7 +233,7 @@ static struct inlay_task *task_of(struct line *l, uint64_t plugin, uint64_t dest
 {
 	struct inlay_task *t = NULL;
 
-	must(inlay_task_alloc_init(&l->host, plugin, done, &t));
+	must(inlay_task_alloc(&l->host, plugin, done, &t));
 	must(inlay_task_set_destination(t, destination));
 	return t;
 }
@@ -277,7 +277,7 @@ static void forge(const struct inlay_task *t)
 	a.context = t->context;
 	a.plugin = t->plugin;
 	a.destination = t->destination;
-	inlay_task_answer_write(msg, &a);
+	inlay_task_answer_write_(msg, &a);
 	must(inlay_post_send_inline(&line->conn.link.sq, msg, sizeof(msg), INLAY_SIGNALED));
 	inlay_sq_ring(&line->conn.link.sq);
 }

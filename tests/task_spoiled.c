@@ -108,7 +108,7 @@ static void rig_make(uint32_t num_lines)
 	hp.period = wp.period = 0;
 	hp.reusable = count_reused;
 	hp.path.timeout = wp.path.timeout = 8;
-	hp.path.retries = wp.path.retries = 1;
+	hp.path.retry_count = wp.path.retry_count = 1;
 	wp.connections = num_lines;
 	wp.credits = wp.spare = TASKS;
 	clock_now = 1;
@@ -181,7 +181,7 @@ static void tasks_make(struct inlay_task **t)
 	uint32_t i;
 
 	for (i = 0; i < TASKS; i++) {
-		must(inlay_task_alloc_init(&line->host, KEEP, done, &t[i]));
+		must(inlay_task_alloc(&line->host, KEEP, done, &t[i]));
 		inlay_task_set_user_data(t[i], i);
 		must(inlay_task_set_destination(t[i], PLACE + i));
 	}
@@ -529,7 +529,7 @@ static void post_answer(struct inlay_task_cmd *cmd, enum answer_shape shape)
 		break;
 	case REFUSAL: /* as when it has not come to a handler */
 		cmd->conn->kept--;
-		inlay_task_cmd_refuse(cmd, answers[shape].status);
+		inlay_task_cmd_refuse_(cmd, answers[shape].status);
 		break;
 	default:
 		fill(cmd->response, answers[shape].length, answers[shape].length);
@@ -637,7 +637,7 @@ static void nobodys_answers(void **state)
 	memset(&a, 0, sizeof(a));
 	a.kind = INLAY_TASK_ANSWER;
 	a.context = 0x123456789abcdef0;
-	inlay_task_answer_write(msg, &a);
+	inlay_task_answer_write_(msg, &a);
 	for (round = 0; round < 3; round++) {
 		memset(ends, 0, sizeof(ends));
 		for (i = 0; i < TASKS; i++) {
@@ -763,7 +763,7 @@ static void other_operations_to_the_host(void **state)
 		a.context = t[3]->context;
 		a.plugin = KEEP;
 		a.destination = PLACE + 3;
-		inlay_task_answer_write(msg, &a);
+		inlay_task_answer_write_(msg, &a);
 		third = take_kept(3);
 		posted = line->host.link.rq.pi;
 		post_operation(&line->conn.link.sq, (enum operation)operation, msg, sizeof(msg), mw->rkey + 1);
@@ -880,7 +880,7 @@ static void other_operations_to_the_worker(void **state)
 	for (operation = 0; operation < OPERATIONS; operation++) {
 		rig_make(2);
 		tasks_make(t);
-		must(inlay_task_alloc_init(&lines[1]->host, KEEP, NULL, &other));
+		must(inlay_task_alloc(&lines[1]->host, KEEP, NULL, &other));
 		must(inlay_task_set_destination(other, PLACE + TASKS));
 		must(inlay_task_submit(other));
 		for (i = 0; i < 3; i++)
@@ -891,7 +891,7 @@ static void other_operations_to_the_worker(void **state)
 		memset(&c, 0, sizeof(c));
 		c.context = t[0]->context;
 		c.plugin = ECHO;
-		len = inlay_task_command_write(msg, &c);
+		len = inlay_task_command_write_(msg, &c);
 		before = handled;
 		posted = line->conn.link.rq.pi;
 		rq = &line->host.link.rq;
@@ -906,7 +906,7 @@ static void other_operations_to_the_worker(void **state)
 		assert_null(inlay_task_worker_gone(&desk->worker));
 		/* What the host got for it lies in the receive that it has posted last */
 		assert_int_equal(inlay_task_host_strays(&line->host), 1);
-		must(inlay_task_answer_read(&a, line->host.slot_of[(rq->pi - 1) & line->host.mask], INLAY_TASK_HEAD));
+		must(inlay_task_answer_read_(&a, line->host.slot_of[(rq->pi - 1) & line->host.mask], INLAY_TASK_HEAD));
 		assert_int_equal(a.kind, INLAY_TASK_REFUSED);
 		assert_int_equal(a.status, -EBADMSG);
 		assert_true(a.context == UINT64_MAX);

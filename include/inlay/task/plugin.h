@@ -38,7 +38,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <inlay/base.h>
-#include <inlay/task/worker.h>
+#include <inlay/task/cmd.h>
 
 #define INLAY_PLUGIN_NAME 48u           /* bytes of a name, the zero at its end included */
 #define INLAY_PLUGIN_PATH 288u          /* bytes of the name that the loader is told, likewise */
