@@ -781,16 +781,21 @@ static void group(void **state)
 		number[i] = i;
 		oob.context = &number[i];
 		oob.index = i;
-		assert_int_equal(inlay_worker_group_create(&g[i], memory, size - 1, STRIDE, &oob), -ENOMEM);
+		assert_int_equal(inlay_worker_group_create(&g[i], memory, size - 1, STRIDE, &oob), -ENOBUFS);
 		must(inlay_worker_group_create(&g[i], memory, size, STRIDE, &oob));
 		/* Member i has i workers, and two segments */
 		for (k = 0; k < i; k++)
 			must(inlay_worker_group_add_worker(&g[i], 100 * i + k, "worker's address", 1 + k));
-		assert_int_equal(inlay_worker_group_add_buffer(&g[i], 0x1000, 16, NULL, 0, NULL, 0), -EBADFD);
+		struct inlay_worker_segment two[] = {{0x1000 * (i + 1), 0x1000, "memh", "mkey!", 4, 5}, {0x100000, 1, NULL, "key", 0, 3}};
+
+		assert_int_equal(inlay_worker_group_add_buffer(&g[i], &two[0]), -EBADFD);
 		must(inlay_worker_group_set_buffers_count(&g[i], 2));
-		must(inlay_worker_group_add_buffer(&g[i], 0x1000 * (i + 1), 0x1000, "memh", 4, "mkey!", 5));
-		must(inlay_worker_group_add_buffer(&g[i], 0x100000, 1, NULL, 0, "key", 3));
-		assert_int_equal(inlay_worker_group_add_buffer(&g[i], 0x200000, 1, NULL, 0, NULL, 0), -ENOSPC);
+		two[0].bytes = 0;
+		assert_int_equal(inlay_worker_group_add_buffer(&g[i], &two[0]), -EINVAL);
+		two[0].bytes = 0x1000;
+		must(inlay_worker_group_add_buffer(&g[i], &two[0]));
+		must(inlay_worker_group_add_buffer(&g[i], &two[1]));
+		assert_int_equal(inlay_worker_group_add_buffer(&g[i], &two[1]), -ENOSPC);
 		assert_int_equal(inlay_worker_group_add_worker(&g[i], 1, gathered, STRIDE), -ENOSPC);
 		must(inlay_worker_group_start(&g[i]));
 		assert_int_equal(inlay_worker_group_start(&g[i]), -EBADFD);

@@ -405,6 +405,12 @@ INLAY_COLD int inlay_task_cmd_pull_(struct inlay_task_cmd *cmd)
 	return 0;
 }
 
+/* Whether a command's payload is still to be read. */
+INLAY_COLD int inlay_task_cmd_unread_(const struct inlay_task_cmd *cmd)
+{
+	return cmd->payload_key.bytes && cmd->state == INLAY_TASK_CMD_WAITING && !cmd->pulled;
+}
+
 /* Hands a command to its handler. Returns 0 when it is stalled, otherwise 1. */
 INLAY_ALWAYS uint32_t inlay_task_cmd_dispatch_(struct inlay_task_cmd *cmd)
 {
@@ -445,12 +451,8 @@ INLAY_COLD void inlay_task_conn_pull_(struct inlay_task_conn *c)
 	uint32_t i;
 
 	c->dry = 0;
-	for (i = c->waiting.first; i != INLAY_TASK_NOBODY && !c->dry; i = c->cmds[i].next) {
-		struct inlay_task_cmd *cmd = &c->cmds[i];
-
-		if (cmd->payload_key.bytes && cmd->state == INLAY_TASK_CMD_WAITING && !cmd->pulled)
-			c->dry = inlay_task_cmd_pull_(cmd) == -EAGAIN;
-	}
+	for (i = c->waiting.first; i != INLAY_TASK_NOBODY && !c->dry; i = c->cmds[i].next)
+		c->dry = inlay_task_cmd_unread_(&c->cmds[i]) && inlay_task_cmd_pull_(&c->cmds[i]) == -EAGAIN;
 }
 
 /* Lets waiting commands go on as far as they can. Returns how many handlers were called. */
@@ -462,14 +464,12 @@ INLAY_COLD uint32_t inlay_task_conn_wait_(struct inlay_task_conn *c, uint32_t ma
 	while (n < max && (cmd = inlay_task_fifo_first_(c, &c->waiting))) {
 		if (c->dry)
 			inlay_task_conn_pull_(c);
-		if (cmd->payload_key.bytes && cmd->state == INLAY_TASK_CMD_WAITING && !cmd->pulled) {
-			int err = inlay_task_cmd_pull_(cmd);
-
-			if (err == -EAGAIN)
+		if (inlay_task_cmd_unread_(cmd)) {
+			if (inlay_task_cmd_pull_(cmd) == -EAGAIN)
 				break;
-			if (err) {
+			if (cmd->state == INLAY_TASK_CMD_WAITING) { /* too large */
 				inlay_task_fifo_pop_(c, &c->waiting);
-				inlay_task_cmd_refuse_(cmd, err);
+				inlay_task_cmd_refuse_(cmd, -E2BIG);
 				continue;
 			}
 		}

@@ -258,12 +258,8 @@ INLAY_COLD int inlay_task_host_destroy(struct inlay_task_host *h)
 			return -EBUSY;
 		h->windows[i].mw = NULL;
 	}
-	if (h->ibcq && ibv_destroy_cq(h->ibcq))
+	if (inlay_task_cq_free_(&h->ibcq, &h->channel))
 		return -EBUSY;
-	h->ibcq = NULL;
-	if (h->channel && ibv_destroy_comp_channel(h->channel))
-		return -EBUSY;
-	h->channel = NULL;
 	if (h->inventory)
 		inlay_task_host_unmake_(h);
 	if (h->mr && ibv_dereg_mr(h->mr))
@@ -289,17 +285,9 @@ INLAY_COLD int inlay_task_host_make_(struct inlay_task_host *h, void *memory, co
 	caps.access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
 	caps.pd = h->pd;
 	caps.cq = &h->cq;
-	errno = 0;
-	if (p->events) {
-		h->channel = ibv_create_comp_channel(h->pd->context);
-		if (!h->channel)
-			return errno ? -errno : -ENOMEM;
-	}
 	/* The ring may turn out longer than asked for. */
-	h->ibcq = caps.ibcq = ibv_create_cq(h->pd->context, (int)(5 * caps.wqebbs + p->in_flight), NULL, h->channel, 0);
-	if (!h->ibcq)
-		return errno ? -errno : -ENOMEM;
-	err = inlay_cq_from_cq(&h->cq, h->ibcq, NULL);
+	err = inlay_task_cq_make_(&h->cq, &h->ibcq, &h->channel, h->pd->context, 5ull * caps.wqebbs + p->in_flight, p->events);
+	caps.ibcq = h->ibcq;
 	if (!err)
 		err = inlay_task_link_create(&h->link, &caps, &p->path);
 	if (err)
@@ -878,13 +866,7 @@ INLAY_COLD int inlay_task_host_event(struct inlay_task_host *h)
  */
 INLAY_FN int inlay_task_host_arm(struct inlay_task_host *h)
 {
-	if (!h->params.events)
-		return -ENOTSUP;
-	if (!h->due || inlay_cq_peek(&h->cq))
-		return -EAGAIN;
-	if (inlay_cq_arm(&h->cq, 0))
-		return -ENOTSUP;
-	return inlay_cq_peek(&h->cq) ? -EAGAIN : 0;
+	return inlay_task_arm_(h->channel, &h->cq, !h->due);
 }
 
 #endif

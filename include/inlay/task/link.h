@@ -169,6 +169,40 @@ INLAY_COLD int inlay_task_link_break(struct inlay_task_link *l)
 	return -ibv_modify_qp(l->qp, &a, IBV_QP_STATE);
 }
 
+/* A CQ of n CQEs, with a completion channel if events is not 0. Returns 0 or a negative errno. */
+INLAY_COLD int inlay_task_cq_make_(struct inlay_cq *cq, struct ibv_cq **ibcq, struct ibv_comp_channel **channel,
+				   struct ibv_context *ctx, uint64_t n, uint32_t events)
+{
+	errno = 0;
+	if (events && !(*channel = ibv_create_comp_channel(ctx)))
+		return errno ? -errno : -ENOMEM;
+	*ibcq = ibv_create_cq(ctx, (int)n, NULL, *channel, 0);
+	if (!*ibcq)
+		return errno ? -errno : -ENOMEM;
+	return inlay_cq_from_cq(cq, *ibcq, NULL);
+}
+
+INLAY_COLD int inlay_task_cq_free_(struct ibv_cq **ibcq, struct ibv_comp_channel **channel)
+{
+	if (*ibcq && ibv_destroy_cq(*ibcq))
+		return -EBUSY;
+	*ibcq = NULL;
+	if (*channel && ibv_destroy_comp_channel(*channel))
+		return -EBUSY;
+	*channel = NULL;
+	return 0;
+}
+
+/* Arms a CQ. Returns 0; -EAGAIN when there is something to do; -ENOTSUP without a channel. */
+INLAY_COLD int inlay_task_arm_(struct ibv_comp_channel *channel, struct inlay_cq *cq, int busy)
+{
+	if (!channel)
+		return -ENOTSUP;
+	if (busy || inlay_cq_peek(cq))
+		return -EAGAIN;
+	return inlay_cq_arm(cq, 0) ? -ENOTSUP : inlay_cq_peek(cq) ? -EAGAIN : 0;
+}
+
 /* Takes an event of a CQ from its channel. */
 INLAY_COLD int inlay_task_event_(struct ibv_comp_channel *channel, struct inlay_cq *cq)
 {

@@ -150,13 +150,7 @@ INLAY_COLD int inlay_task_worker_destroy(struct inlay_task_worker *w)
 	inlay_task_worker_close_(w);
 	if (w->uar.td && inlay_uar_destroy(&w->uar, NULL))
 		return -EBUSY;
-	if (w->ibcq && ibv_destroy_cq(w->ibcq))
-		return -EBUSY;
-	w->ibcq = NULL;
-	if (w->channel && ibv_destroy_comp_channel(w->channel))
-		return -EBUSY;
-	w->channel = NULL;
-	return 0;
+	return inlay_task_cq_free_(&w->ibcq, &w->channel);
 }
 
 /* inlay_task_worker_create, which cleans up. */
@@ -172,16 +166,7 @@ INLAY_COLD int inlay_task_worker_make_(struct inlay_task_worker *w, void *memory
 		return err;
 	if (cqes > (uint32_t)device.max_cqe)
 		cqes = (uint32_t)device.max_cqe;
-	errno = 0;
-	if (p->events) {
-		w->channel = ibv_create_comp_channel(w->pd->context);
-		if (!w->channel)
-			return errno ? -errno : -ENOMEM;
-	}
-	w->ibcq = ibv_create_cq(w->pd->context, (int)cqes, NULL, w->channel, 0);
-	if (!w->ibcq)
-		return errno ? -errno : -ENOMEM;
-	err = inlay_cq_from_cq(&w->cq, w->ibcq, NULL);
+	err = inlay_task_cq_make_(&w->cq, &w->ibcq, &w->channel, w->pd->context, cqes, p->events);
 	if (!err)
 		err = inlay_uar_create(&w->uar, w->pd, INLAY_UAR_SERIAL, NULL);
 	if (err && err != -ENOTSUP) /* without registers of one's own each QP has its own */
@@ -356,13 +341,7 @@ INLAY_COLD int inlay_task_worker_event(struct inlay_task_worker *w)
 /* As inlay_task_host_arm. Does not know what a plugin's progress has to do. */
 INLAY_FN int inlay_task_worker_arm(struct inlay_task_worker *w)
 {
-	if (!w->params.events)
-		return -ENOTSUP;
-	if (!w->due || w->dirty || inlay_cq_peek(&w->cq))
-		return -EAGAIN;
-	if (inlay_cq_arm(&w->cq, 0))
-		return -ENOTSUP;
-	return inlay_cq_peek(&w->cq) ? -EAGAIN : 0;
+	return inlay_task_arm_(w->channel, &w->cq, !w->due || w->dirty);
 }
 
 #endif
