@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * task_ends.c: the life of what a host has with the plugins rdma and rdmo of examples/plugins: connections that end in mid-operation, many
+ * task_plugin_ends.c: the life of what a host has with the plugins rdma and rdmo of examples/plugins: connections that end in mid-operation, many
  * of them, with everything counted; a device that does not let go at once; what a hostile host or peer may try. What the operations do,
  * task_plugins.c looks at.
  *
@@ -593,6 +593,6 @@ int main(void)
 		cmocka_unit_test_setup_teardown(hostile_requests, start, stop),
 	};
 
-	return cmocka_run_group_tests_name("task_ends", tests, dev_open, dev_close) || again_with("SOFTDEV_MANUAL", "1") ||
+	return cmocka_run_group_tests_name("task_plugin_ends", tests, dev_open, dev_close) || again_with("SOFTDEV_MANUAL", "1") ||
 	       again_trapped();
 }
