@@ -544,7 +544,7 @@ static void isend(struct side *s, struct request *r, int32_t tag, uint8_t *buf, 
 	uint64_t bits;
 
 	*r = (struct request){.buf = buf, .len = len};
-	need(!inlay_mpi_pack(inlay_mpi_usual(), COMM, rank, tag, &bits), "a tag of this size");
+	need(!inlay_mpi_pack(COMM, rank, tag, &bits), "a tag of this size");
 	while (inlay_sq_room(s->sq) < SENDS_KEPT)
 		need(progress(s) || time(NULL) < end, "getting on before the deadline");
 	const uint16_t index = inlay_sq_index(s->sq);
@@ -571,7 +571,7 @@ static void irecv(struct side *s, struct request *r, int32_t source, int32_t tag
 	int err;
 
 	*r = (struct request){.buf = buf, .len = len};
-	need(!inlay_mpi_pack_recv(inlay_mpi_usual(), COMM, source, tag, &bits, &mask), "a tag of this size");
+	need(!inlay_mpi_pack_recv(COMM, source, tag, &bits, &mask), "a tag of this size");
 	err = inlay_tag_rx_post(&s->rx, bits, mask, &sge, (uintptr_t)r, &found);
 	need(err >= 0, "posting a receive");
 	if (!err) {
@@ -602,7 +602,7 @@ static void expect(struct side *s, struct request *r, int32_t tag, uint32_t k, u
 {
 	wait_for(s, r);
 	need(!r->cancelled && r->got == len && !memcmp(r->buf, message_of(s, k), len), "finding each byte of a message");
-	need(inlay_mpi_tag(inlay_mpi_usual(), r->tag) == tag && inlay_mpi_source(inlay_mpi_usual(), r->tag) == !rank, "tag and source");
+	need(inlay_mpi_tag(r->tag) == tag && inlay_mpi_source(r->tag) == !rank, "tag and source");
 }
 
 /* ---- What MPI promises ---- */
@@ -635,7 +635,7 @@ static void order_receiver(struct side *s)
 	irecv(s, &r[0], !rank, 1, landing(s, 0), 8);
 	expect(s, &r[0], 1, 3, 8);
 	need(inlay_match_unexpected(&s->match) == 3, "keeping what nobody waits for");
-	need(inlay_match_probe(&s->match, 0, 0, &found) == 1 && inlay_mpi_tag(inlay_mpi_usual(), found.tag) == 5, "a probe for anything");
+	need(inlay_match_probe(&s->match, 0, 0, &found) == 1 && inlay_mpi_tag(found.tag) == 5, "a probe for anything");
 	irecv(s, &r[0], !rank, any, landing(s, 0), ORDER_MAX);
 	irecv(s, &r[1], !rank, 5, landing(s, 1), ORDER_MAX);
 	irecv(s, &r[2], any, any, landing(s, 2), ORDER_MAX);

@@ -826,12 +826,6 @@ INLAY_FN int inlay_match_next(const struct inlay_match *m, uint32_t *at, struct 
 	return 0;
 }
 
-/* Loads the bucket of a message that is about to arrive, or of an exact receive that is about to be posted. */
-INLAY_FN void inlay_match_prefetch(const struct inlay_match *m, uint64_t tag)
-{
-	__builtin_prefetch(inlay_match_bucket_(m, 0, (tag & m->mask[0]) * m->multiplier), 1);
-}
-
 /*
  * Moves a table to larger memory. Handles, cookies and the order stay. Every entry is visited once;
  * 65,536 take about a millisecond.
@@ -913,29 +907,6 @@ INLAY_FN int inlay_match_set_hw(struct inlay_match *m, uint64_t handle, uint32_t
 	m->cls[entry->cls].hw += !entry->in_hw;
 	entry->in_hw = 1;
 	entry->hw = hw;
-	return 0;
-}
-
-/*
- * Says that hardware does not have a receive any more; it stays posted. Of several with one tag and
- * mask, take back the newest first.
- *
- * Returns 0, or -ENOENT when the receive is out already.
- */
-INLAY_FN int inlay_match_clear_hw(struct inlay_match *m, uint64_t handle)
-{
-	const uint32_t e = inlay_match_of_(m, handle);
-	struct inlay_match_entry_ *entry = &m->entry[e];
-
-	if (!e || entry->kind != INLAY_MATCH_POSTED)
-		return -ENOENT;
-	INLAY_CHECK(entry->cls == INLAY_MATCH_LISTED_ ||
-		    inlay_match_at_(m, entry->node.next)->node.child[0] != INLAY_MATCH_MEMBER_ ||
-		    !inlay_match_at_(m, entry->node.next)->in_hw,
-		    "no receive in hardware comes after one of the same tag that is not");
-	m->cls[entry->cls].hw -= entry->in_hw;
-	entry->in_hw = 0;
-	entry->hw = 0;
 	return 0;
 }
 
