@@ -197,7 +197,7 @@ static bool poll_one(void)
 	cqe = inlay_cq_peek(&w.t.cq.cq);
 	if (!cqe)
 		return false;
-	assert_true(inlay_tag_owns(&w.t.list, cqe));
+	assert_true(inlay_tag_list_owns(&w.t.list, cqe));
 	kind = inlay_tag_rx_complete(&w.rx, cqe, w.t.cq.cq.stride, &ev);
 	r = ev.cookie ? &w.receive[ev.cookie - 1] : NULL;
 	switch (kind) {
@@ -379,7 +379,7 @@ static void post_one(uint64_t tag, uint64_t mask, bool eligible)
 	r->handle = found.handle;
 	*(found.in_hw ? &seen.in_hw : &seen.in_sw) += 1;
 	assert_true(eligible || !found.in_hw);
-	if (eligible && w.hardware && !found.in_hw && !inlay_tag_room(&w.t.list))
+	if (eligible && w.hardware && !found.in_hw && !inlay_tag_list_room(&w.t.list))
 		seen.full_list++;
 }
 
@@ -476,8 +476,8 @@ static void quiet(void)
 		return;
 	whole(&w.t.list);
 	assert_int_equal(w.rx.waiting, 0);
-	assert_true(inlay_tag_rx_listed(&w.rx) <= listed);
-	assert_true(!inlay_tag_rx_listed(&w.rx) || !inlay_tag_unsynced(&w.t.list));
+	assert_true(inlay_tag_rx_listed_(&w.rx) <= listed);
+	assert_true(!inlay_tag_rx_listed_(&w.rx) || !inlay_tag_list_unsynced(&w.t.list));
 	assert_int_equal(inlay_match_posted(&w.match), listed);
 }
 
@@ -537,7 +537,8 @@ static void world(bool hardware, uint32_t eligible, uint32_t ops)
 		w.of_entries = calloc(1, inlay_tag_rx_size(list_tags));
 		assert_non_null(w.of_entries);
 	}
-	must(inlay_tag_rx_init(&w.rx, w.of_entries, &w.match, hardware ? &w.t.list : NULL, hardware && rnd_below(2) ? 250 : 0));
+	must(inlay_tag_rx_init(&w.rx, w.of_entries, hardware ? inlay_tag_rx_size(list_tags) : 0, &w.match, hardware ? &w.t.list : NULL,
+			       hardware && rnd_below(2) ? 250 : 0));
 	for (i = 0; i < 6; i++)
 		all += weight[i];
 	for (i = 0; i < ops; i++) {
@@ -576,7 +577,7 @@ static void world(bool hardware, uint32_t eligible, uint32_t ops)
 			break;
 		default:
 			if (hardware && rnd_below(2))
-				inlay_tag_ring(&w.t.list);
+				inlay_tag_list_ring(&w.t.list);
 			else
 				inlay_tag_rx_flush(&w.rx);
 		}
@@ -591,7 +592,7 @@ static void world(bool hardware, uint32_t eligible, uint32_t ops)
 	quiet();
 	assert_int_equal(inlay_match_posted(&w.match), 0);
 	if (hardware) {
-		assert_int_equal(inlay_tag_room(&w.t.list), list_tags);
+		assert_int_equal(inlay_tag_list_room(&w.t.list), list_tags);
 		tm_close(&w.t);
 	}
 	free(w.table);

@@ -104,7 +104,7 @@ static void open_all(void)
 	s.table = aligned_alloc(64, inlay_match_size(131072));
 	assert_non_null(s.table);
 	must(inlay_match_init(&s.match, s.table, inlay_match_size(131072), 131072, 0, rnd()));
-	must(inlay_tag_rx_init(&s.rx, s.of_entries, &s.match, &s.t.list, 0));
+	must(inlay_tag_rx_init(&s.rx, s.of_entries, inlay_tag_rx_size(s.t.list.max_tags), &s.match, &s.t.list, 0));
 	s.buffers = (uint8_t *)pages(BUFFERS * BUFFER);
 	s.mr = ibv_reg_mr(dev.pd, s.buffers, BUFFERS * BUFFER, ALL_ACCESS);
 	assert_non_null(s.mr);
@@ -259,7 +259,7 @@ static bool poll_tags(void)
 		step();
 		return false;
 	}
-	assert_true(inlay_tag_owns(&s.t.list, cqe));
+	assert_true(inlay_tag_list_owns(&s.t.list, cqe));
 	kind = inlay_tag_rx_complete(&s.rx, cqe, 64, &ev);
 	receive = (uint32_t)ev.cookie - 1;
 	message = ev.wc.app_ctx;
@@ -424,8 +424,8 @@ static void storm(void **state)
 	for (i = FIRST; i < FIRST + 600; i++)
 		post(next++, tag_of_message(i), tag_of(tag_of_message(i)), i % 8 != 0);
 	inlay_tag_rx_flush(&s.rx);
-	must(inlay_tag_sync(&s.t.list, 0, SYNCED));
-	inlay_tag_ring(&s.t.list);
+	must(inlay_tag_list_sync(&s.t.list, 0, SYNCED));
+	inlay_tag_list_ring(&s.t.list);
 	while (inlay_sq_pending(&s.t.cmd.sq))
 		poll_tags();
 	say(&go, 1);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/match.h: tag matching in software: which receive takes which message, in MPI's order.
+ * inlay/match.h: tag matching in software, in MPI's order.
  *
  *   match/table.h  posted receives and unexpected messages, exact and by mask; start here
  *   match/mpi.h    MPI's communicator, source and tag in 64 bits

@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/tag.h: tag matching by the NIC, and together with the software's.
+ * inlay/tag.h: tagged messages, matched by the NIC where it can (ConnectX-5 to -7) and by match.h in
+ * software. Each header has its own manual; transports start at tag/recv.h.
  *
- * The rooms, each with its manual:
- *
- *   tag/wire.h   what goes in front of a tagged message
- *   tag/send.h   tagged messages: eager, rendezvous
+ *   tag/wire.h   the headers in front of a tagged message
+ *   tag/send.h   sending them: eager, rendezvous
  *   tag/list.h   the NIC's list: add, delete, synchronise; completions
- *   tag/recv.h   software's table and the NIC's list, in one order
- *
- * NICs that match tags are ConnectX-5 to -7. The software's table (match.h) needs none; tag/recv.h works with it alone, and gives the NIC
- * what it may have where there is a list.
+ *   tag/recv.h   receives in the software's table and the NIC's list, in one order
  */
 #ifndef INLAY_TAG_H
 #define INLAY_TAG_H

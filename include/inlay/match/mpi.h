@@ -11,10 +11,10 @@
  *   inlay_mpi_pack_recv(comm, source, tag, &bits, &mask);      INLAY_MPI_ANY for either or both
  *   inlay_match_post(&m, bits, mask, (uintptr_t)request, &found);
  *
- * Source and tag are an int each in MPI, which would leave no bit for the communicator. These widths
- * give 65,536 contexts (point-to-point and collective ones together), 4,194,304 ranks in one
- * communicator, and tags up to INLAY_MPI_TAG_MAX, which is then MPI_TAG_UB. A library whose internal
- * messages have negative tags gives them a context of their own.
+ * Source and tag are an int each in MPI, which would leave no bit for the communicator. These
+ * widths give 65,536 contexts (point-to-point and collective ones together), 4,194,304 ranks in one
+ * communicator, and tags up to INLAY_MPI_TAG_MAX, which is then MPI_TAG_UB. A library whose
+ * internal messages have negative tags gives them a context of their own.
  *
  * Threads: pure functions.
  * Sources: MPI 4.0, 3.2.3 (the envelope), 3.2.4 (wildcards), 9.1.2 (MPI_TAG_UB).
@@ -39,7 +39,8 @@
  */
 INLAY_ALWAYS int inlay_mpi_pack(uint32_t context, int32_t source, int32_t tag, uint64_t *packed)
 {
-	if (INLAY_UNLIKELY(context > 0xffff || (uint32_t)source > INLAY_MPI_SOURCE_MAX || (uint32_t)tag > INLAY_MPI_TAG_MAX))
+	if (INLAY_UNLIKELY(context > 0xffff || (uint32_t)source > INLAY_MPI_SOURCE_MAX ||
+			   (uint32_t)tag > INLAY_MPI_TAG_MAX))
 		return -EINVAL;
 	*packed = (uint64_t)context << 48 | (uint64_t)(uint32_t)source << 26 | (uint32_t)tag;
 	return 0;
@@ -50,7 +51,8 @@ INLAY_ALWAYS int inlay_mpi_pack(uint32_t context, int32_t source, int32_t tag, u
  *
  * Returns 0, *packed and *mask, or -EINVAL.
  */
-INLAY_ALWAYS int inlay_mpi_pack_recv(uint32_t context, int32_t source, int32_t tag, uint64_t *packed, uint64_t *mask)
+INLAY_ALWAYS int inlay_mpi_pack_recv(uint32_t context, int32_t source, int32_t tag, uint64_t *packed,
+				     uint64_t *mask)
 {
 	*mask = ~(uint64_t)0;
 	if (source == INLAY_MPI_ANY) {
