@@ -559,7 +559,7 @@ static void pci(void **unused)
 	head.permissions = INLAY_PCI_READ_WRITE;
 	head.ranges = 1;
 	head.code_bytes = 32;
-	head.vhca = 0x12345;
+	head.vhca = 0x1234;
 	fill(head.access_key, sizeof(head.access_key), 5);
 	memset(&r, 0, sizeof(r));
 	r.start = 0x7000;
@@ -572,7 +572,8 @@ static void pci(void **unused)
 	inlay_blob_begin(blob, &head);
 	inlay_blob_set_range(blob, &head, 0, &r);
 	must(inlay_blob_seal(blob, &head, &right));
-	assert_int_equal(blob[32] | blob[33] << 8 | blob[34] << 16, 0x12345);
+	assert_int_equal(blob[32] | blob[33] << 8 | blob[34] << 16, 0x1234);
+	assert_int_equal(blob[16] | blob[17] << 8 | blob[18] << 16, 32);
 	assert_memory_equal(blob + 40, head.access_key, 32);
 	must(inlay_blob_check(&back, blob, len, &right));
 	assert_memory_equal(&back, &head, sizeof(head));
@@ -597,6 +598,18 @@ static void pci(void **unused)
 		must(inlay_blob_seal(blob, &head, &right));
 		assert_int_equal(try_import(blob, len, &right), -EINVAL);
 	}
+	/* A function's number has 16 bits */
+	inlay_blob_set_range(blob, &head, 0, &r);
+	for (i = 16; i < 32; i++) {
+		head.vhca = 1u << i;
+		inlay_blob_begin(blob, &head);
+		must(inlay_blob_seal(blob, &head, &right));
+		assert_int_equal(try_import(blob, len, &right), -EINVAL);
+	}
+	head.vhca = 0xffff;
+	inlay_blob_begin(blob, &head);
+	must(inlay_blob_seal(blob, &head, &right));
+	assert_int_equal(try_import(blob, len, &right), -ENOTSUP);
 	/* Both of its permissions at once, or one of RDMA's */
 	for (i = INLAY_PCI_ANY; i; i = i == INLAY_PCI_ANY ? INLAY_RDMA_READ : 0) {
 		head.permissions = r.access = (uint32_t)i;

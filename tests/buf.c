@@ -954,6 +954,151 @@ static void pool_states(void **state)
 }
 
 /* Slices: how many there are room for, each inside one range, aligned, none overlapping */
+/* Keys that differ, so that who swaps them is found out, by every way to a buffer */
+static void keys_apart(void **state)
+{
+	struct inlay_inventory *inv = inventory_started(4);
+	struct inlay_keys first = {0x1100, 0x2200}, second = {0x3300, 0x4400};
+	struct inlay_buf *b[4];
+	struct inlay_pool *pool;
+	struct inlay_array array;
+	struct inlay_mmap m;
+	void *memory = given(inlay_mmap_size(1, 2));
+	uint32_t i;
+
+	(void)state;
+	must(inlay_mmap_create(&m, memory, inlay_mmap_size(1, 2), 1, 2));
+	must(inlay_mmap_add_keys_memrange(&m, dev.pd, 0x10000, 4096, first));
+	must(inlay_mmap_add_keys_memrange(&m, dev.pd, 0x20000, 4096, second));
+	must(inlay_mmap_start(&m));
+	must(inlay_inventory_get_by_data(inv, &m, (void *)0x10000, 64, &b[0]));
+	must(inlay_inventory_get_by_addr(inv, &m, (void *)0x10040, 64, &b[1]));
+	must(inlay_inventory_dup(inv, b[0], &b[2]));
+	for (i = 0; i < 3; i++) {
+		struct inlay_keys keys;
+
+		assert_int_equal(inlay_buf_lkey(b[i]), first.lkey);
+		assert_int_equal(inlay_buf_rkey(b[i]), first.rkey);
+		assert_int_equal(inlay_buf_sge(b[i]).lkey, first.lkey);
+		must(inlay_buf_keys(b[i], 0, &keys));
+		assert_int_equal(keys.lkey, first.lkey);
+		assert_int_equal(keys.rkey, first.rkey);
+	}
+	must(inlay_inventory_get_by_data(inv, &m, (void *)0x20000, 64, &b[3]));
+	assert_int_equal(inlay_buf_lkey(b[3]), second.lkey);
+	assert_int_equal(inlay_buf_rkey(b[3]), second.rkey);
+	assert_int_equal(inlay_buf_put(b, 4), 4);
+	inventory_free(inv);
+	must(inlay_pool_create(given(inlay_pool_size(2)), inlay_pool_size(2), 2, 4096, &m, &pool));
+	must(inlay_pool_start(pool));
+	must(inlay_pool_alloc_many(pool, 2, b));
+	for (i = 0; i < 2; i++) {
+		assert_int_equal(inlay_buf_lkey(b[i]), inlay_buf_head(b[i]) == (void *)0x10000 ? first.lkey : second.lkey);
+		assert_int_equal(inlay_buf_rkey(b[i]), inlay_buf_head(b[i]) == (void *)0x10000 ? first.rkey : second.rkey);
+	}
+	assert_int_equal(inlay_buf_put(b, 2), 2);
+	must(inlay_pool_destroy(pool));
+	given_free(pool);
+	must(inlay_array_create(&array, 2));
+	must(inlay_array_set_params(&array, &m, 8, 0));
+	must(inlay_array_start(&array));
+	assert_int_equal(inlay_array_sge(&array, 1).lkey, first.lkey);
+	assert_int_equal(inlay_array_rkey(&array), first.rkey);
+	must(inlay_array_destroy(&array));
+	must(inlay_mmap_destroy(&m));
+	given_free(memory);
+}
+
+/* No map at all, one that was destroyed, and an inventory that was: told, whatever was got before */
+static void nothing_there(void **state)
+{
+	struct inlay_inventory *inv = inventory_make(2);
+	struct inlay_pool *pool;
+	struct inlay_buf *b = NULL;
+	struct map t, gone;
+	int round_no;
+
+	(void)state;
+	map_make(&t, 1, false);
+	map_make(&gone, 1, false);
+	for (round_no = 0; round_no < 3; round_no++) {
+		must(inlay_inventory_start(inv));
+		/* Before the first get, after one, and after a stop and a start */
+		assert_int_equal(inlay_inventory_get_by_data(inv, NULL, t.mem, 64, &b), -EINVAL);
+		assert_int_equal(inlay_inventory_get(inv, NULL, &(struct inlay_buf_args){t.mem, 64, t.mem, 64}, 1, &b), -EINVAL);
+		assert_null(b);
+		must(inlay_inventory_get_by_data(inv, &t.m, t.mem, 64, &b));
+		must(inlay_buf_dec_refcount(b, NULL));
+		b = NULL;
+		must(inlay_mmap_stop(&t.m));
+		assert_int_equal(inlay_inventory_get_by_data(inv, NULL, t.mem, 64, &b), -EINVAL);
+		assert_int_equal(inlay_inventory_get_by_data(inv, &t.m, t.mem, 64, &b), -EBADFD);
+		must(inlay_mmap_start(&t.m));
+		assert_int_equal(inlay_inventory_get_by_data(inv, NULL, t.mem, 64, &b), -EINVAL);
+		must(inlay_inventory_stop(inv));
+	}
+	must(inlay_inventory_start(inv));
+	must(inlay_inventory_get_by_data(inv, &gone.m, gone.mem, 64, &b));
+	must(inlay_buf_dec_refcount(b, NULL));
+	must(inlay_mmap_destroy(&gone.m));
+	assert_int_equal(inlay_inventory_get_by_data(inv, &gone.m, gone.mem, 64, &b), -EBADFD);
+	given_free(gone.state);
+	free(gone.mem);
+	must(inlay_inventory_destroy(inv));
+	assert_int_equal(inlay_inventory_start(inv), -EBADFD);
+	assert_int_equal(inlay_inventory_stop(inv), -EBADFD);
+	assert_int_equal(inlay_inventory_get_by_data(inv, &t.m, t.mem, 64, &b), -EBADFD);
+	given_free(inv);
+	must(inlay_pool_create(given(inlay_pool_size(2)), inlay_pool_size(2), 2, 4096, &t.m, &pool));
+	must(inlay_pool_destroy(pool));
+	assert_int_equal(inlay_pool_start(pool), -EBADFD);
+	assert_int_equal(inlay_pool_alloc(pool, &b), -EBADFD);
+	assert_int_equal(inlay_mmap_get_num_bufs(&t.m), 0);
+	given_free(pool);
+	map_free(&t);
+}
+
+/* A range that ends before its first aligned address has no slice, and the next one has */
+static void pool_pads(void **state)
+{
+	struct inlay_mmap m;
+	struct inlay_pool *pool;
+	struct inlay_buf *b[3];
+	void *memory = given(inlay_mmap_size(1, 2));
+	uint64_t at, end;
+
+	(void)state;
+	for (at = 0x11001; at < 0x12000; at += 97) {
+		for (end = at + 1; end < 0x13800; end += 731) {
+			uint32_t fits = end > 0x12000 ? (uint32_t)(end - 0x12000) / 512 : 0, n = fits + 1;
+
+			must(inlay_mmap_create(&m, memory, inlay_mmap_size(1, 2), 1, 2));
+			must(inlay_mmap_add_keys_memrange(&m, dev.pd, at, end - at, (struct inlay_keys){1, 2}));
+			must(inlay_mmap_add_keys_memrange(&m, dev.pd, 0x20000, 512, (struct inlay_keys){3, 4}));
+			must(inlay_mmap_start(&m));
+			n = n > 3 ? 3 : n;
+			must(inlay_pool_create(given(inlay_pool_size(n)), inlay_pool_size(n), n, 512, &m, &pool));
+			must(inlay_pool_set_element_alignment(pool, fits > 1 ? 512 : 4096));
+			if (fits > 1) {
+				/* Slices of 512 before 0x12000, too */
+				must(inlay_pool_start(pool));
+				must(inlay_pool_alloc_many(pool, n, b));
+			} else {
+				must(inlay_pool_start(pool));
+				must(inlay_pool_alloc_many(pool, n, b));
+				assert_ptr_equal(inlay_buf_head(b[n - 1]), (void *)0x20000);
+				if (n > 1)
+					assert_ptr_equal(inlay_buf_head(b[0]), (void *)0x12000);
+			}
+			assert_int_equal(inlay_buf_put(b, n), n);
+			must(inlay_pool_destroy(pool));
+			given_free(pool);
+			must(inlay_mmap_destroy(&m));
+		}
+	}
+	given_free(memory);
+}
+
 static void pool_slices(void **state)
 {
 	static const struct {
@@ -1900,6 +2045,24 @@ static void abort_window(void *arg)
 	}
 }
 
+static void abort_null(void *arg)
+{
+	struct inlay_buf *b = NULL;
+
+	switch (*(const int *)arg) {
+	case 0: inlay_inventory_start(NULL); break;
+	case 1: inlay_inventory_get_by_data(NULL, NULL, NULL, 1, &b); break;
+	case 2: inlay_pool_start(NULL); break;
+	case 3: inlay_pool_alloc(NULL, &b); break;
+	case 4: inlay_buf_dec_refcount(NULL, NULL); break;
+	case 5: inlay_buf_set_data(NULL, NULL, 0); break;
+	case 6: inlay_buf_chain_list(NULL, NULL); break;
+	case 7: inlay_magazine_get_by_data(NULL, NULL, NULL, 1, &b); break;
+	case 8: inlay_shared_start(NULL); break;
+	default: inlay_inventory_destroy(NULL);
+	}
+}
+
 static void abort_foreign(void *arg)
 {
 	struct bare x = bare_make();
@@ -1960,7 +2123,16 @@ static void preconditions(void **state)
 	(void)state;
 #if INLAY_CHECKED
 	{
+		static const struct {
+			int what;
+			const char *rule;
+		} nulls[] = {{0, "an inventory is not NULL"}, {1, "an inventory is not NULL"}, {2, "a pool is not NULL"}, {3, "a pool is not NULL"},
+			     {4, "a buffer is not NULL"}, {5, "a buffer is not NULL"}, {6, "a buffer is not NULL"}, {7, "a magazine is not NULL"},
+			     {8, "a shared inventory is not NULL"}, {9, "an inventory is not NULL"}};
 		int how;
+
+		for (how = 0; how < (int)ARRAY(nulls); how++)
+			assert_aborts(abort_null, (void *)(uintptr_t)&nulls[how].what, nulls[how].rule);
 
 		for (how = 0; how < 4; how++)
 			assert_aborts(abort_window, &how, "a window lies in its buffer");
@@ -1992,6 +2164,9 @@ int main(void)
 		cmocka_unit_test(expanded),
 		cmocka_unit_test(reserved),
 		cmocka_unit_test(pool_states),
+		cmocka_unit_test(keys_apart),
+		cmocka_unit_test(nothing_there),
+		cmocka_unit_test(pool_pads),
 		cmocka_unit_test(pool_slices),
 		cmocka_unit_test(sizes),
 		cmocka_unit_test(arrays),

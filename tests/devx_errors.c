@@ -192,7 +192,7 @@ static void by_itself(void **state)
 
 enum { TO_INIT, TO_RTR, TO_RTS, TO_ERROR, TO_RESET, MOVES };
 
-static int move(struct inlay_devx_qp *qp, int to, const struct inlay_devx_path *path, const struct inlay_devx_address *peer)
+static int move(struct inlay_devx_qp *qp, int to, const struct inlay_devx_path *path, const struct inlay_connect_record *peer)
 {
 	switch (to) {
 	case TO_INIT:
@@ -216,7 +216,7 @@ static void transitions(void **state)
 	static const uint32_t after[MOVES] = {INLAY_QP_STATE_INIT, INLAY_QP_STATE_RTR, INLAY_QP_STATE_RTS, INLAY_QP_STATE_ERR,
 					      INLAY_QP_STATE_RST};
 	static const uint32_t types[] = {INLAY_QP_ST_RC, INLAY_QP_ST_UC, INLAY_QP_ST_UD};
-	struct inlay_devx_address mine, *peer;
+	struct inlay_connect_record mine, *peer;
 	struct how how = plain;
 	static struct side s;
 	uint32_t type, from, to, i, was;
@@ -267,7 +267,7 @@ static void transitions(void **state)
 /* What a path says that cannot be */
 static void bad_paths(void **state)
 {
-	struct inlay_devx_address good, bad;
+	struct inlay_connect_record good, bad;
 	struct inlay_devx_path path;
 	static struct side a, b;
 
@@ -287,9 +287,15 @@ static void bad_paths(void **state)
 	}
 	must(inlay_devx_qp_to_init(&a.qp, &a.path));
 	bad = good;
-	bad.link = bad.link == INLAY_DEVX_LINK_IB ? INLAY_DEVX_LINK_ROCE_V2 : INLAY_DEVX_LINK_IB;
+	bad.link = bad.link == INLAY_CONNECT_IB ? INLAY_CONNECT_ROCE_V2 : INLAY_CONNECT_IB;
 	assert_int_equal(inlay_devx_qp_to_rtr(&a.qp, &a.path, &bad), -EINVAL);
 	bad.link = 3;
+	assert_int_equal(inlay_devx_qp_to_rtr(&a.qp, &a.path, &bad), -EINVAL);
+	bad = good;
+	bad.type = IBV_QPT_UC;
+	assert_int_equal(inlay_devx_qp_to_rtr(&a.qp, &a.path, &bad), -EINVAL);
+	bad = good;
+	bad.sl = 16;
 	assert_int_equal(inlay_devx_qp_to_rtr(&a.qp, &a.path, &bad), -EINVAL);
 	bad = good;
 	bad.qpn = 1u << 24;

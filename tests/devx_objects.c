@@ -300,7 +300,7 @@ struct pair {
 
 static void pair_make(struct pair *p, uint32_t type, uint32_t flags)
 {
-	struct inlay_devx_address address[2];
+	struct inlay_connect_record address[2];
 	struct inlay_devx_cq_attr cq;
 	struct inlay_devx_qp_attr qp;
 	int i;
@@ -462,7 +462,7 @@ static void queue_pairs_that_cannot_be(void **state)
 {
 	struct inlay_query_hca_cap_out cap;
 	struct inlay_devx_qp_attr attr, bad;
-	struct inlay_devx_address peer;
+	struct inlay_connect_record peer;
 	bool no_dbr;
 	struct inlay_devx_cq_attr cqa;
 	struct inlay_devx_path path;
@@ -532,7 +532,9 @@ static void queue_pairs_that_cannot_be(void **state)
 	/* Steps that do not fit */
 	inlay_devx_path_init(&path);
 	made(inlay_devx_qp_create(&qp, on.ctx, &attr), &qp);
+	memset(&peer, 0, sizeof(peer));
 	must(inlay_devx_port_address(&peer, on.ctx, 1, (uint8_t)dev.gid_index));
+	peer.type = IBV_QPT_RC;
 	peer.qpn = qp.qpn;
 	peer.psn = 0;
 	assert_int_equal(inlay_devx_qp_to_rts(&qp, &path), -EINVAL);
@@ -540,10 +542,10 @@ static void queue_pairs_that_cannot_be(void **state)
 	assert_int_equal(qp.state, INLAY_QP_STATE_RST);
 	made(inlay_devx_qp_to_init(&qp, &path), &qp);
 	assert_int_equal(inlay_devx_qp_to_rtr(&qp, &path, NULL), -EINVAL);
-	peer.link = peer.link == INLAY_DEVX_LINK_IB ? INLAY_DEVX_LINK_ROCE_V2 : INLAY_DEVX_LINK_IB;
+	peer.link = peer.link == INLAY_CONNECT_IB ? INLAY_CONNECT_ROCE_V2 : INLAY_CONNECT_IB;
 	assert_int_equal(inlay_devx_qp_to_rtr(&qp, &path, &peer), -EINVAL);
 	must(inlay_devx_port_address(&peer, on.ctx, 1, (uint8_t)dev.gid_index));
-	if (peer.link != INLAY_DEVX_LINK_IB) {
+	if (peer.link != INLAY_CONNECT_IB) {
 		memset(peer.mac, 0, sizeof(peer.mac));
 		assert_int_equal(inlay_devx_qp_to_rtr(&qp, &path, &peer), -EINVAL);
 		must(inlay_devx_address_resolve(&peer, on.pd, &path));
@@ -564,7 +566,7 @@ static void queue_pairs_that_cannot_be(void **state)
 /* The MAC that the device tells of its own GID, and that the kernel finds for it, are one */
 static void addresses(void **state)
 {
-	struct inlay_devx_address mine, found;
+	struct inlay_connect_record mine, found;
 	struct inlay_devx_path path;
 
 	(void)state;
@@ -575,14 +577,14 @@ static void addresses(void **state)
 	must(inlay_devx_port_address(&mine, on.ctx, 1, path.gid_index));
 	assert_int_equal(mine.lid, dev.port.lid);
 	assert_int_equal(mine.mtu, dev.port.active_mtu);
-	assert_int_equal(mine.link == INLAY_DEVX_LINK_IB, dev.port.link_layer != IBV_LINK_LAYER_ETHERNET);
+	assert_int_equal(mine.link == INLAY_CONNECT_IB, dev.port.link_layer != IBV_LINK_LAYER_ETHERNET);
 	assert_memory_equal(mine.gid, dev.gid.raw, 16);
 	found = mine;
 	memset(found.mac, 0, sizeof(found.mac));
 	must(inlay_devx_address_resolve(&found, on.pd, &path));
 	assert_memory_equal(&mine, &found, sizeof(mine));
 	assert_true(inlay_devx_port_address(&mine, on.ctx, 9, 0) < 0);
-	if (mine.link != INLAY_DEVX_LINK_IB)
+	if (mine.link != INLAY_CONNECT_IB)
 		assert_int_equal(inlay_devx_port_address(&mine, on.ctx, 1, 15), -ENOENT);
 }
 
@@ -593,7 +595,7 @@ static void shared_receive_queues(void **state)
 	struct inlay_devx_rmp_attr attr;
 	struct inlay_devx_qp_attr qpa;
 	struct inlay_query_rmp_out out;
-	struct inlay_devx_address mine;
+	struct inlay_connect_record mine;
 	struct inlay_devx_cq_attr cqa;
 	struct inlay_devx_path path;
 	struct inlay_devx_rmp rmp;
@@ -854,7 +856,7 @@ static void dynamic_connections(void **state)
 /* A QP of commands under a verbs CQ and on a verbs SRQ, its peer a verbs QP under a CQ of commands' */
 static void objects_of_both_kinds(void **state)
 {
-	struct inlay_devx_address mine;
+	struct inlay_connect_record mine;
 	struct ibv_qp_init_attr verbs;
 	struct ibv_srq_init_attr srqa;
 	struct inlay_devx_qp_attr qpa;

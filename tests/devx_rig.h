@@ -352,7 +352,7 @@ UNUSED static void side_free(struct side *s)
 }
 
 /* What the peer is told: a QP of verbs has no function for it, its port has */
-UNUSED static void side_address(struct side *s, struct inlay_devx_address *address)
+UNUSED static void side_address(struct side *s, struct inlay_connect_record *address)
 {
 	memset(address, 0xee, sizeof(*address));
 	if (!s->how.verbs) {
@@ -360,7 +360,9 @@ UNUSED static void side_address(struct side *s, struct inlay_devx_address *addre
 		assert_int_equal(address->qpn, s->qpn);
 		return;
 	}
+	memset(address, 0, sizeof(*address));
 	must(inlay_devx_port_address(address, dev.ctx, 1, (uint8_t)dev.gid_index));
+	address->type = (uint8_t)s->verbs.qp->qp_type;
 	address->qpn = s->qpn;
 	address->psn = PSN;
 }
@@ -369,7 +371,7 @@ UNUSED static void side_address(struct side *s, struct inlay_devx_address *addre
 UNUSED static void side_connect(struct side *s, struct side *peer)
 {
 	struct opt opt = side_opt(&s->how);
-	struct inlay_devx_address address;
+	struct inlay_connect_record address;
 
 	if (s->how.verbs) {
 		qp_init(s->verbs.qp, &opt);

@@ -30,6 +30,23 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 	return real(mr);
 }
 
+/* What the last registration asked for. Its rkey is made another one than its lkey, as devices have it: who swaps them is found out */
+static unsigned reg_access;
+
+struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
+{
+	static struct ibv_mr *(*real)(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access);
+	struct ibv_mr *mr;
+
+	if (!real)
+		*(void **)&real = dlsym(RTLD_NEXT, "ibv_reg_mr_iova2");
+	mr = real(pd, addr, length, iova, access);
+	reg_access = access;
+	if (mr)
+		mr->rkey += 0x4000;
+	return mr;
+}
+
 /* A library, a kernel and a device that know one dmabuf: memory of this process at the range's address. Without it, the real one is asked. */
 static struct {
 	int good_fd;                    /* 0: the real one */
@@ -363,46 +380,57 @@ static void create_arguments(void **unused)
 
 static void permissions(void **unused)
 {
+	static const struct {
+		uint32_t bit;
+		unsigned verbs;
+	} bits[] = {
+		{INLAY_LOCAL_READ_WRITE, IBV_ACCESS_LOCAL_WRITE},
+		{INLAY_RDMA_READ, IBV_ACCESS_REMOTE_READ},
+		{INLAY_RDMA_WRITE, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE},
+		{INLAY_RDMA_ATOMIC, IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_LOCAL_WRITE},
+		{INLAY_MW_BIND, IBV_ACCESS_MW_BIND | IBV_ACCESS_LOCAL_WRITE},
+		{INLAY_RELAXED_ORDERING, IBV_ACCESS_RELAXED_ORDERING},
+		{INLAY_PCI_READ_ONLY, 0},
+		{INLAY_PCI_READ_WRITE, IBV_ACCESS_LOCAL_WRITE},
+	};
 	struct map x;
-	uint32_t mask;
+	uint32_t mask, i, k;
 
 	(void)unused;
+	/* Each name alone, and each bit of 32: a bit of verbs' means what it means there, or is refused */
 	map_make(&x, 1, 1);
 	assert_int_equal(inlay_mmap_get_permissions(&x.m), INLAY_LOCAL_READ_ONLY);
-	for (mask = 0; mask < 512; mask++) {
-		bool good = mask < 128 && (mask & 48) != 48;
-		uint32_t before = inlay_mmap_get_permissions(&x.m);
+	for (i = 0; i < 32; i++) {
+		uint32_t bit = 1u << i, known = INLAY_PCI_READ_ONLY | INLAY_PCI_READ_WRITE, verbs = ALL_ACCESS | IBV_ACCESS_MW_BIND |
+												     IBV_ACCESS_RELAXED_ORDERING;
+
+		assert_int_equal(inlay_mmap_set_permissions(&x.m, bit), bit & (verbs | known) ? 0 : -EINVAL);
+		if (bit & verbs)
+			assert_int_equal(inlay_mmap_verbs_access(bit) & ~IBV_ACCESS_LOCAL_WRITE, bit & ~IBV_ACCESS_LOCAL_WRITE);
+		assert_int_equal(inlay_mmap_limit_memrange(&x.m, area, PAGE, bit), bit & (verbs | known) ? -ENOENT : -EINVAL);
+	}
+	map_free(&x);
+	/* What is registered is what was asked for, and not a bit more */
+	for (i = 0; i < 1u << ARRAY(bits); i++) {
 		unsigned access = 0;
 
-		assert_int_equal(inlay_mmap_set_permissions(&x.m, mask), good ? 0 : -EINVAL);
-		assert_int_equal(inlay_mmap_get_permissions(&x.m), good ? mask : before);
-		if (!good)
-			continue;
-		if (mask & 1)
-			access |= IBV_ACCESS_LOCAL_WRITE;
-		if (mask & 2)
-			access |= IBV_ACCESS_REMOTE_READ;
-		if (mask & 4)
-			access |= IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE;
-		if (mask & 8)
-			access |= IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_LOCAL_WRITE;
-		if (mask & 32)
-			access |= IBV_ACCESS_LOCAL_WRITE;
-		if (mask & 64)
-			access |= IBV_ACCESS_RELAXED_ORDERING;
-		assert_int_equal(inlay_mmap_verbs_access(mask), access);
-	}
-	must(inlay_mmap_set_permissions(&x.m, 0));
-	map_free(&x);
-	/* The device takes each of them */
-	for (mask = 0; mask < 128; mask++) {
-		if ((mask & 48) == 48)
-			continue;
+		for (k = 0, mask = 0; k < ARRAY(bits); k++) {
+			mask |= i >> k & 1 ? bits[k].bit : 0;
+			access |= i >> k & 1 ? bits[k].verbs : 0;
+		}
 		map_make(&x, 1, 1);
 		must(inlay_mmap_add_dev(&x.m, pds[0]));
 		must(inlay_mmap_set_memrange(&x.m, area, PAGE));
+		if ((mask & INLAY_PCI_READ_ONLY) && (mask & INLAY_PCI_READ_WRITE)) {
+			assert_int_equal(inlay_mmap_set_permissions(&x.m, mask), -EINVAL);
+			assert_int_equal(inlay_mmap_get_permissions(&x.m), 0);
+			map_free(&x);
+			continue;
+		}
 		must(inlay_mmap_set_permissions(&x.m, mask));
+		assert_int_equal(inlay_mmap_get_permissions(&x.m), mask);
 		must(inlay_mmap_start(&x.m));
+		assert_int_equal(reg_access, access);
 		assert_int_equal(inlay_mmap_find(&x.m, area, 1)->access, mask);
 		map_free(&x);
 	}
@@ -502,7 +530,7 @@ static void limits(void **unused)
 	must(inlay_mmap_add_memrange(&x.m, area, PAGE));
 	must(inlay_mmap_add_memrange(&x.m, area + PAGE, PAGE));
 	must(inlay_mmap_set_permissions(&x.m, INLAY_LOCAL_READ_WRITE | INLAY_RDMA_READ | INLAY_RDMA_WRITE));
-	assert_int_equal(inlay_mmap_limit_memrange(&x.m, area, PAGE, 128), -EINVAL);
+	assert_int_equal(inlay_mmap_limit_memrange(&x.m, area, PAGE, IBV_ACCESS_ZERO_BASED), -EINVAL);
 	assert_int_equal(inlay_mmap_limit_memrange(&x.m, area, PAGE + 1, 1), -ENOENT);
 	must(inlay_mmap_limit_memrange(&x.m, area + PAGE, PAGE, INLAY_RDMA_READ | INLAY_RDMA_ATOMIC));
 	must(inlay_mmap_start(&x.m));
@@ -518,8 +546,57 @@ static void limits(void **unused)
 	assert_int_equal(inlay_mmap_remote(&x.m, (uintptr_t)area, 8, INLAY_RDMA_ATOMIC, &rkey), -EPERM);
 	assert_int_equal(inlay_mmap_remote(&x.m, (uintptr_t)area + PAGE - 1, 2, INLAY_RDMA_READ, &rkey), -ENOENT);
 	assert_int_equal(inlay_mmap_remote(&x.m, (uintptr_t)area + 2 * PAGE, 1, 0, &rkey), -ENOENT);
+	assert_int_equal(inlay_mmap_remote(&x.m, (uintptr_t)area, 8, INLAY_LOCAL_READ_WRITE, &rkey), -EPERM); /* is no access of a peer's */
 	assert_int_equal(rkey, 1);
 	map_free(&x);
+	/* Without a device there is no key */
+	map_make(&x, 1, 1);
+	must(inlay_mmap_add_memrange(&x.m, area, PAGE));
+	must(inlay_mmap_set_permissions(&x.m, INLAY_RDMA_READ | INLAY_PCI_READ_ONLY));
+	must(inlay_mmap_start(&x.m));
+	assert_int_equal(inlay_mmap_remote(&x.m, (uintptr_t)area, 8, INLAY_RDMA_READ, &rkey), -EPERM);
+	assert_int_equal(inlay_mmap_remote(&x.m, (uintptr_t)area, 8, INLAY_PCI_READ_ONLY, &rkey), -EPERM);
+	assert_int_equal(rkey, 1);
+	map_free(&x);
+}
+
+/* A window can be bound to a map's memory when the map says so, and only then */
+static void windows(void **unused)
+{
+	struct opt opt = usual;
+	struct ibv_mw_bind bind;
+	struct end a, b;
+	struct ibv_mw *mw;
+	struct ibv_wc wc;
+	struct map x;
+	uint32_t pass;
+
+	(void)unused;
+	opt.type = IBV_QPT_RC;
+	for (pass = 0; pass < 2; pass++) {
+		ends_make(&a, &b, &opt);
+		map_make(&x, 1, 1);
+		must(inlay_mmap_add_dev(&x.m, dev.pd));
+		must(inlay_mmap_set_memrange(&x.m, area, PAGE));
+		must(inlay_mmap_set_permissions(&x.m, INLAY_LOCAL_READ_WRITE | (pass ? INLAY_MW_BIND : 0)));
+		must(inlay_mmap_start(&x.m));
+		mw = ibv_alloc_mw(dev.pd, IBV_MW_TYPE_1);
+		assert_non_null(mw);
+		memset(&bind, 0, sizeof(bind));
+		bind.send_flags = IBV_SEND_SIGNALED;
+		bind.bind_info.mr = x.m.mrs[0];
+		bind.bind_info.addr = (uintptr_t)area;
+		bind.bind_info.length = PAGE;
+		bind.bind_info.mw_access_flags = IBV_ACCESS_REMOTE_WRITE;
+		must(ibv_bind_mw(a.qp, mw, &bind));
+		while (!ibv_poll_cq(a.scq, 1, &wc))
+			step();
+		assert_int_equal(wc.status, pass ? IBV_WC_SUCCESS : IBV_WC_MW_BIND_ERR);
+		must(ibv_dealloc_mw(mw));
+		end_free(&a);
+		end_free(&b);
+		map_free(&x);
+	}
 }
 
 static void devices(void **unused)
@@ -613,10 +690,15 @@ static void kinds(void **unused)
 	must(inlay_mmap_stop(&x.m));
 	must(inlay_mmap_rm_memrange(&x.m, (void *)0x1000, PAGE));
 	assert_int_equal(inlay_mmap_add_dev(&x.m, pds[0]), -EPERM);
-	/* With the last of them, their device goes */
+	/* After the last of them, their device is still that of the other range, and one like any other */
 	must(inlay_mmap_rm_memrange(&x.m, (void *)(UINTPTR_MAX - 15), 16));
-	assert_int_equal(inlay_mmap_get_num_devices(&x.m), 0);
+	assert_int_equal(inlay_mmap_get_num_devices(&x.m), 1);
+	must(inlay_mmap_start(&x.m));
+	assert_ptr_equal(x.m.mrs[0]->pd, pds[1]);
+	assert_int_equal(inlay_mmap_find(&x.m, area, PAGE)->lkey, x.m.mrs[0]->lkey);
+	must(inlay_mmap_stop(&x.m));
 	must(inlay_mmap_add_dev(&x.m, pds[0]));
+	must(inlay_mmap_rm_dev(&x.m, pds[1]));
 	assert_int_equal(inlay_mmap_add_keys_memrange(&x.m, pds[0], 0x1000, PAGE, some_keys), -EPERM);
 	map_free(&x);
 
@@ -952,11 +1034,19 @@ static void drop_twice(void *m)
 	inlay_mmap_drop((struct inlay_mmap *)m);
 }
 
+static void call_with_null(void *i)
+{
+	table[*(uint32_t *)i].call(NULL);
+}
+
 static void rules(void **unused)
 {
 	struct map x;
+	uint32_t i;
 
 	(void)unused;
+	for (i = 0; i < ARRAY(table); i++)
+		assert_aborts(call_with_null, &i, "a map is not NULL");
 	map_make(&x, 1, 1);
 	assert_aborts(hold_stopped, &x.m, "bufs are made of a map that is started or imported");
 	assert_aborts(drop_twice, &x.m, "a buf is dropped once");
@@ -1135,10 +1225,7 @@ static int model_rm(struct model *o, uint64_t start, uint64_t len)
 	if (o->keyed) {
 		for (i = 0, j = 0; i < o->nranges; i++)
 			j += o->ranges[i].keys;
-		if (!j) {
-			o->keyed = false;
-			o->ndevs = 0;
-		}
+		o->keyed = j != 0;
 	}
 	return 0;
 }
@@ -1187,13 +1274,17 @@ static void like_the_model(const struct inlay_mmap *m, const struct model *o)
 		for (d = 0; d < o->ndevs; d++) {
 			must(inlay_mmap_keys(m, i, d, &keys));
 			if (o->ranges[i].keys) {
+				assert_int_equal(keys.lkey, 1);
 				assert_int_equal(keys.rkey, o->ranges[i].start & 0xffffffff);
 			} else {
 				assert_ptr_equal(m->mrs[i * MAX_DEVS + d]->pd, o->devs[d]);
 				assert_int_equal(keys.lkey, m->mrs[i * MAX_DEVS + d]->lkey);
+				assert_int_equal(keys.rkey, m->mrs[i * MAX_DEVS + d]->rkey);
 			}
-			if (!d)
+			if (!d) {
 				assert_int_equal(found->lkey, keys.lkey);
+				assert_int_equal(found->rkey, keys.rkey);
+			}
 		}
 		if (!o->ndevs)
 			assert_int_equal(found->lkey, INLAY_NO_KEY);
@@ -1263,9 +1354,9 @@ static void beside_a_model(void **unused)
 			got = inlay_mmap_rm_memrange(&x.m, (void *)(uintptr_t)start, n);
 			want = model_rm(&o, start, n);
 		} else if (what < 50) {
-			v = rnd_below(130);
+			v = (rnd_below(2) ? rnd_below(64) : 0) | rnd_below(4) << 29;
 			got = inlay_mmap_set_permissions(&x.m, v);
-			want = o.started ? B : v > 127 || (v & 48) == 48 ? -EINVAL : 0;
+			want = o.started ? B : v & 32 || v >> 29 == 3 ? -EINVAL : 0;
 			if (!want)
 				o.permissions = v;
 		} else if (what < 53) {
@@ -1355,6 +1446,7 @@ int main(void)
 		cmocka_unit_test(permissions),
 		cmocka_unit_test(ranges),
 		cmocka_unit_test(limits),
+		cmocka_unit_test(windows),
 		cmocka_unit_test(devices),
 		cmocka_unit_test(kinds),
 		cmocka_unit_test(dmabuf_registered),

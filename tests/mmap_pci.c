@@ -20,9 +20,11 @@ static struct {
 	int creates, fail_create; /* the create that fails, counted from 1; 0: none */
 	int fail_destroy;         /* as many of the next fail */
 	int live;
-	uint32_t no_cap;          /* bit 0: no general 2, 1: no KSM, 2: no alias of a key, 3: keys are not allowed to others */
+	uint32_t no_cap;          /* bit 0: no general 2, 1: no KSM, 2: no alias of a key, 3: keys are not allowed to others, 4: no relaxed
+				   * ordering of writes, 5: of reads */
 	int fail_cap; /* the errno of each QUERY_HCA_CAP */
-	bool fail_allow;
+	bool fail_allow, apart;
+	uint32_t relaxed;         /* that the last CREATE_MKEY asked for: as no_cap */
 } mid;
 
 #define NEXT(name) __typeof__(&name) next = (__typeof__(&name))(uintptr_t)dlsym(RTLD_NEXT, #name)
@@ -30,6 +32,17 @@ static struct {
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* In tests: an rkey other than the lkey, as devices have it */
+struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
+{
+	NEXT(ibv_reg_mr_iova2);
+	struct ibv_mr *mr = next(pd, addr, length, iova, access);
+
+	if (mr && mid.apart)
+		mr->rkey += 0x4000;
+	return mr;
+}
 
 int mlx5dv_devx_general_cmd(struct ibv_context *context, const void *in, size_t inlen, void *out, size_t outlen)
 {
@@ -49,6 +62,7 @@ int mlx5dv_devx_general_cmd(struct ibv_context *context, const void *in, size_t 
 				cap[4] &= 0x7f;
 			if (mid.no_cap & 2)
 				cap[0x21] &= 0x7f;
+			cap[0x1d] &= (uint8_t)~((mid.no_cap & 16 ? 0x80 : 0) | (mid.no_cap & 32 ? 0x40 : 0));
 		} else if (box[7] == 0x41) {
 			if (mid.no_cap & 4)
 				cap[0x1e] = 0;
@@ -62,8 +76,17 @@ int mlx5dv_devx_general_cmd(struct ibv_context *context, const void *in, size_t 
 struct mlx5dv_devx_obj *mlx5dv_devx_obj_create(struct ibv_context *context, const void *in, size_t inlen, void *out, size_t outlen)
 {
 	NEXT(mlx5dv_devx_obj_create);
+	const uint8_t *box = (const uint8_t *)in;
 	struct mlx5dv_devx_obj *obj;
 
+	/* CREATE_MKEY asks for relaxed ordering, as firmware refuses where it has none: of writes or of reads */
+	if (box[0] == 0x02 && box[1] == 0x00) {
+		mid.relaxed = (box[16 + 1] & 0x04 ? 16 : 0) | (box[16 + 0x3b] & 0x40 ? 32 : 0);
+		if (mid.relaxed & mid.no_cap) {
+			errno = EINVAL;
+			return NULL;
+		}
+	}
 	if (++mid.creates == mid.fail_create) {
 		errno = ENOMEM;
 		return NULL;
@@ -203,6 +226,7 @@ static int fresh(void **state)
 {
 	(void)state;
 	memset(&mid, 0, sizeof(mid));
+	mid.apart = true;
 	return 0;
 }
 
@@ -365,6 +389,9 @@ static void memory_of_the_other_side(void **state)
 		assert_int_equal(take(1, (uintptr_t)page + PAGE - 1, 2, r->lkey), REFUSED);
 		/* Its own device does not know it by that key, unless it is a key of its own by chance */
 		assert_int_equal(inlay_mmap_remote(&y.m, (uintptr_t)page, 8, INLAY_RDMA_READ, &rkey), -EPERM);
+		/* And there is no rkey, whatever is granted */
+		assert_int_equal(inlay_mmap_remote(&y.m, (uintptr_t)page, 8, INLAY_PCI_READ_WRITE, &rkey), -EPERM);
+		assert_int_equal(inlay_mmap_remote(&y.m, (uintptr_t)page, 8, 0, &rkey), -EPERM);
 	}
 	/* An alias gone is gone; the owner's keys stay */
 	r = inlay_mmap_find(&y.m, area, 1);
@@ -386,6 +413,27 @@ static void memory_of_the_other_side(void **state)
 	assert_int_equal(inlay_mmap_start(&x.m), -EPERM);
 	assert_int_equal(map_export(&x, 0), -EPERM);
 	map_free(&x);
+}
+
+/* Relaxed ordering is asked of the indirect key where the device knows it for both, and is no reason to fail where it does not */
+static void relaxed_ordering(void **state)
+{
+	struct map x, y;
+	uint32_t lacks;
+
+	(void)state;
+	need_aliases();
+	for (lacks = 0; lacks < 64; lacks += 16) {
+		mid.no_cap = lacks;
+		map_make(&x, 1, INLAY_PCI_READ_WRITE | INLAY_RELAXED_ORDERING);
+		must(inlay_mmap_start(&x.m));
+		must(map_export(&x, 0));
+		assert_int_equal(mid.relaxed, lacks ? 0 : 48);
+		must(map_import(&y, 1, x.blob, x.len));
+		assert_int_equal(take(1, (uintptr_t)area, 8, inlay_mmap_find(&y.m, area, 8)->lkey), 0);
+		map_free(&y);
+		map_free(&x);
+	}
 }
 
 static void who_may_only_read(void **state)
@@ -729,6 +777,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(memory_of_the_other_side, fresh),
+		cmocka_unit_test_setup(relaxed_ordering, fresh),
 		cmocka_unit_test_setup(who_may_only_read, fresh),
 		cmocka_unit_test_setup(a_range_of_two_pieces, fresh),
 		cmocka_unit_test_setup(exported_twice, fresh),

@@ -76,7 +76,7 @@ static bool is_rndv(uint32_t message)
 
 static void open_all(void)
 {
-	struct inlay_devx_address mine, peer;
+	struct inlay_connect_record mine, peer;
 	struct tagged_how how;
 	struct how rx;
 	uint32_t i, j, k;

@@ -65,6 +65,7 @@ INLAY_COLD int inlay_array_create(struct inlay_array *array, uint32_t num)
  */
 INLAY_COLD int inlay_array_set_params(struct inlay_array *array, struct inlay_mmap *mmap, size_t element_size, uint64_t offset)
 {
+	INLAY_CHECK(array, "an array is not NULL");
 	if (array->frozen)
 		return -EBADFD;
 	if (!mmap || !element_size || element_size > 0x7fffffff)
@@ -78,6 +79,7 @@ INLAY_COLD int inlay_array_set_params(struct inlay_array *array, struct inlay_mm
 /* The keys shall be those of this device, by the order of adding to the mmap; 0 before. Returns 0, or -EBADFD after the start. */
 INLAY_COLD int inlay_array_set_dev(struct inlay_array *array, uint32_t dev)
 {
+	INLAY_CHECK(array, "an array is not NULL");
 	if (array->frozen)
 		return -EBADFD;
 	array->dev = dev;
@@ -90,6 +92,7 @@ INLAY_COLD int inlay_array_set_dev(struct inlay_array *array, uint32_t dev)
  */
 INLAY_COLD int inlay_array_start(struct inlay_array *array)
 {
+	INLAY_CHECK(array, "an array is not NULL");
 	const struct inlay_range *r;
 	struct inlay_keys keys;
 
@@ -113,6 +116,7 @@ INLAY_COLD int inlay_array_start(struct inlay_array *array)
 /* Returns 0, or -EBADFD when the array is not started. */
 INLAY_COLD int inlay_array_stop(struct inlay_array *array)
 {
+	INLAY_CHECK(array, "an array is not NULL");
 	if (!array->started)
 		return -EBADFD;
 	array->started = 0;
@@ -123,6 +127,7 @@ INLAY_COLD int inlay_array_stop(struct inlay_array *array)
 /* Stops it if need be. Returns 0. */
 INLAY_COLD int inlay_array_destroy(struct inlay_array *array)
 {
+	INLAY_CHECK(array, "an array is not NULL");
 	if (array->started)
 		inlay_array_stop(array);
 	__builtin_memset(array, 0, sizeof(*array));
@@ -135,12 +140,14 @@ INLAY_COLD int inlay_array_destroy(struct inlay_array *array)
 
 INLAY_FN uint32_t inlay_array_num(const struct inlay_array *array)
 {
+	INLAY_CHECK(array, "an array is not NULL");
 	return array->num;
 }
 
 /* Where element i lies, 0 .. num - 1. */
 INLAY_ALWAYS void *inlay_array_at(const struct inlay_array *array, uint32_t i)
 {
+	INLAY_CHECK(array, "an array is not NULL");
 	INLAY_CHECK(array->started && i < array->num, "an element of a started array");
 	return array->base + i * array->element_size;
 }
@@ -148,6 +155,7 @@ INLAY_ALWAYS void *inlay_array_at(const struct inlay_array *array, uint32_t i)
 /* The whole element as a gather or scatter entry. */
 INLAY_ALWAYS struct ibv_sge inlay_array_sge(const struct inlay_array *array, uint32_t i)
 {
+	INLAY_CHECK(array, "an array is not NULL");
 	struct ibv_sge sge = {(uintptr_t)inlay_array_at(array, i), (uint32_t)array->element_size, array->lkey};
 
 	return sge;
@@ -156,6 +164,7 @@ INLAY_ALWAYS struct ibv_sge inlay_array_sge(const struct inlay_array *array, uin
 /* The same for numbers from outside. Returns 0; -EINVAL when there is no such element; -EBADFD when the array is not started. */
 INLAY_ALWAYS int inlay_array_get(const struct inlay_array *array, uint32_t i, struct ibv_sge *sge)
 {
+	INLAY_CHECK(array, "an array is not NULL");
 	if (INLAY_UNLIKELY(!array->started))
 		return -EBADFD;
 	if (INLAY_UNLIKELY(i >= array->num))
@@ -167,6 +176,7 @@ INLAY_ALWAYS int inlay_array_get(const struct inlay_array *array, uint32_t i, st
 /* The key by which a peer reaches the elements. */
 INLAY_FN uint32_t inlay_array_rkey(const struct inlay_array *array)
 {
+	INLAY_CHECK(array, "an array is not NULL");
 	return array->rkey;
 }
 

@@ -105,7 +105,7 @@ struct inlay_buf_args {
 
 /* What gets look at: an inventory's own, or a magazine's */
 struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_front {
-	struct inlay_mmap *mmap; /* what is said here is of a range of it; NULL: look anew. Others may clear it */
+	struct inlay_mmap *mmap; /* what is said here is of a range of it; INLAY_NO_MMAP: look anew. Others may make it that */
 	uint64_t bits;           /* descriptors of the block at hand that are free */
 	struct inlay_origin from;
 	uint64_t start;          /* of the range */
@@ -131,7 +131,7 @@ INLAY_STATIC_ASSERT(sizeof(struct inlay_front) == 2 * INLAY_CACHE_LINE, "two lin
  */
 struct inlay_store {
 	struct inlay_front front; /* not of a shared one, whose magazines have them */
-	uint32_t floor;          /* not started */
+	uint32_t floor;          /* 0: started; 1: stopped; 2: destroyed */
 	uint32_t shared;
 	uint32_t dev;            /* keys are those of this device of the mmap */
 	uint32_t frozen;         /* was started once */
@@ -310,6 +310,7 @@ INLAY_COLD int inlay_store_create(void *memory, size_t size, size_t head, uint32
 	s->floor = 1;
 	s->shared = shared;
 	s->front.store = s;
+	s->front.mmap = INLAY_NO_MMAP;
 	inlay_ledger_show(&s->ledger, &s->front.shown, &s->front.mmap);
 	inlay_store_adopt(s, inlay_store_make(s, (uint8_t *)memory + head, bytes, num), num);
 	return 0;
@@ -349,7 +350,7 @@ INLAY_COLD int inlay_store_set_user_data(struct inlay_store *s, uint64_t data)
 
 INLAY_COLD int inlay_store_start(struct inlay_store *s)
 {
-	if (!s->floor)
+	if (s->floor != 1)
 		return -EBADFD;
 	s->frozen = 1;
 	__atomic_store_n(&s->floor, 0, __ATOMIC_RELEASE);
@@ -366,7 +367,7 @@ INLAY_COLD int inlay_store_stop(struct inlay_store *s)
 	__atomic_store_n(&s->floor, 1, __ATOMIC_SEQ_CST);
 	inlay_spin_lock(&s->ledger.lock);
 	for (shown = s->ledger.shown; shown; shown = shown->next)
-		__atomic_store_n(shown->map, NULL, __ATOMIC_SEQ_CST);
+		__atomic_store_n(shown->map, INLAY_NO_MMAP, __ATOMIC_SEQ_CST);
 	inlay_spin_unlock(&s->ledger.lock);
 	return 0;
 }
@@ -549,7 +550,7 @@ INLAY_COLD uint32_t inlay_store_open(struct inlay_store *s, struct inlay_mmap *m
 				i++;
 			if (i < INLAY_LEDGER_ACCOUNTS) {
 				inlay_account_close(&s->ledger.account[i]);
-				__atomic_store_n(&s->front.mmap, NULL, __ATOMIC_RELAXED);
+				__atomic_store_n(&s->front.mmap, INLAY_NO_MMAP, __ATOMIC_RELAXED);
 			}
 		}
 		if (i < INLAY_LEDGER_ACCOUNTS)
@@ -599,11 +600,14 @@ INLAY_COLD int inlay_front_turn(struct inlay_front *f, struct inlay_mmap *mmap, 
 				size_t data_len)
 {
 	struct inlay_store *s = f->store;
-	const struct inlay_range *r = inlay_mmap_find(mmap, addr, len);
+	const struct inlay_range *r;
 	struct inlay_keys keys;
 
+	if (!mmap)
+		return -EINVAL;
 	if (__atomic_load_n(&s->floor, __ATOMIC_RELAXED) || !inlay_mmap_started(mmap))
 		return -EBADFD;
+	r = inlay_mmap_find(mmap, addr, len);
 	if (data_len > INLAY_BUF_WINDOW || !r)
 		return -EINVAL;
 	if (inlay_store_keys(s->dev, mmap, r, &keys))
@@ -619,9 +623,9 @@ INLAY_COLD int inlay_front_turn(struct inlay_front *f, struct inlay_mmap *mmap, 
 	f->len = r->len;
 	f->lkey = (uint64_t)keys.lkey << 32;
 	/* Whoever stops a shared inventory sees this, or is seen here. */
-	__atomic_store_n(&f->mmap, f->state != INLAY_STATE_COUNTED ? mmap : NULL, s->shared ? __ATOMIC_SEQ_CST : __ATOMIC_RELAXED);
+	__atomic_store_n(&f->mmap, f->state != INLAY_STATE_COUNTED ? mmap : INLAY_NO_MMAP, s->shared ? __ATOMIC_SEQ_CST : __ATOMIC_RELAXED);
 	if (s->shared && __atomic_load_n(&s->floor, __ATOMIC_SEQ_CST)) {
-		__atomic_store_n(&f->mmap, NULL, __ATOMIC_RELAXED);
+		__atomic_store_n(&f->mmap, INLAY_NO_MMAP, __ATOMIC_RELAXED);
 		return -EBADFD;
 	}
 	return 0;
@@ -691,28 +695,33 @@ INLAY_FN struct inlay_buf *inlay_front_get_any(struct inlay_front *f, void *addr
 /* The buffer's start and size. */
 INLAY_FN void *inlay_buf_head(const struct inlay_buf *buf)
 {
+	INLAY_CHECK(buf, "a buffer is not NULL");
 	return buf->head;
 }
 
 INLAY_FN size_t inlay_buf_len(const struct inlay_buf *buf)
 {
+	INLAY_CHECK(buf, "a buffer is not NULL");
 	return (size_t)buf->len;
 }
 
 /* The window. */
 INLAY_FN void *inlay_buf_data(const struct inlay_buf *buf)
 {
+	INLAY_CHECK(buf, "a buffer is not NULL");
 	return buf->data;
 }
 
 INLAY_FN size_t inlay_buf_data_len(const struct inlay_buf *buf)
 {
+	INLAY_CHECK(buf, "a buffer is not NULL");
 	return buf->data_len;
 }
 
 /* The window as a gather or scatter entry. */
 INLAY_ALWAYS struct ibv_sge inlay_buf_sge(const struct inlay_buf *buf)
 {
+	INLAY_CHECK(buf, "a buffer is not NULL");
 	struct ibv_sge sge = {(uintptr_t)buf->data, buf->data_len, buf->lkey};
 
 	return sge;
@@ -721,28 +730,33 @@ INLAY_ALWAYS struct ibv_sge inlay_buf_sge(const struct inlay_buf *buf)
 /* The mmap it lies in, and the keys of its range for the device that its owner was made for. */
 INLAY_FN struct inlay_mmap *inlay_buf_mmap(const struct inlay_buf *buf)
 {
+	INLAY_CHECK(buf, "a buffer is not NULL");
 	return buf->from.mmap;
 }
 
 INLAY_FN uint32_t inlay_buf_lkey(const struct inlay_buf *buf)
 {
+	INLAY_CHECK(buf, "a buffer is not NULL");
 	return buf->lkey;
 }
 
 INLAY_FN uint32_t inlay_buf_rkey(const struct inlay_buf *buf)
 {
+	INLAY_CHECK(buf, "a buffer is not NULL");
 	return buf->from.rkey;
 }
 
 /* Its keys for any device of its mmap, by the order of adding. Returns as inlay_mmap_keys does. */
 INLAY_FN int inlay_buf_keys(const struct inlay_buf *buf, uint32_t dev, struct inlay_keys *keys)
 {
+	INLAY_CHECK(buf, "a buffer is not NULL");
 	return inlay_mmap_keys(buf->from.mmap, buf->from.range, dev, keys);
 }
 
 /* Sets the window, which must lie in the buffer: [data, data + data_len) in [head, head + len). */
 INLAY_ALWAYS void inlay_buf_set_data(struct inlay_buf *buf, void *data, size_t data_len)
 {
+	INLAY_CHECK(buf, "a buffer is not NULL");
 	INLAY_CHECK(data_len <= INLAY_BUF_WINDOW, "a window is at most 2^31 - 1 bytes");
 	INLAY_CHECK(inlay_buf_fits(buf->head, buf->len, data, data_len), "a window lies in its buffer");
 	buf->data = (uint8_t *)data;
@@ -752,18 +766,21 @@ INLAY_ALWAYS void inlay_buf_set_data(struct inlay_buf *buf, void *data, size_t d
 /* Sets the window's size, likewise; it begins where it did. */
 INLAY_ALWAYS void inlay_buf_set_data_len(struct inlay_buf *buf, size_t data_len)
 {
+	INLAY_CHECK(buf, "a buffer is not NULL");
 	inlay_buf_set_data(buf, buf->data, data_len);
 }
 
 /* Empties the window; it begins where it did. */
 INLAY_ALWAYS void inlay_buf_reset_data_len(struct inlay_buf *buf)
 {
+	INLAY_CHECK(buf, "a buffer is not NULL");
 	buf->data_len = 0;
 }
 
 /* Both setters for windows that come from outside. Return 0, or -EINVAL for one that does not lie in the buffer or is too large. */
 INLAY_ALWAYS int inlay_buf_try_set_data(struct inlay_buf *buf, void *data, size_t data_len)
 {
+	INLAY_CHECK(buf, "a buffer is not NULL");
 	if (INLAY_UNLIKELY(data_len > INLAY_BUF_WINDOW || !inlay_buf_fits(buf->head, buf->len, data, data_len)))
 		return -EINVAL;
 	inlay_buf_set_data(buf, data, data_len);
@@ -772,6 +789,7 @@ INLAY_ALWAYS int inlay_buf_try_set_data(struct inlay_buf *buf, void *data, size_
 
 INLAY_ALWAYS int inlay_buf_try_set_data_len(struct inlay_buf *buf, size_t data_len)
 {
+	INLAY_CHECK(buf, "a buffer is not NULL");
 	return inlay_buf_try_set_data(buf, buf->data, data_len);
 }
 
@@ -782,28 +800,33 @@ INLAY_ALWAYS int inlay_buf_try_set_data_len(struct inlay_buf *buf, size_t data_l
 /* The next buffer of the list, or NULL. */
 INLAY_ALWAYS struct inlay_buf *inlay_buf_next(const struct inlay_buf *buf)
 {
+	INLAY_CHECK(buf, "a buffer is not NULL");
 	return buf->next ? (struct inlay_buf *)((uintptr_t)buf + (uintptr_t)((intptr_t)buf->next * (intptr_t)sizeof(*buf))) : NULL;
 }
 
 /* A lone buffer is first and last, and in no list. */
 INLAY_FN int inlay_buf_is_first(const struct inlay_buf *buf)
 {
+	INLAY_CHECK(buf, "a buffer is not NULL");
 	return !(buf->flags & INLAY_BUF_ELEMENT);
 }
 
 INLAY_FN int inlay_buf_is_last(const struct inlay_buf *buf)
 {
+	INLAY_CHECK(buf, "a buffer is not NULL");
 	return !buf->next;
 }
 
 INLAY_FN int inlay_buf_in_list(const struct inlay_buf *buf)
 {
+	INLAY_CHECK(buf, "a buffer is not NULL");
 	return buf->next || buf->flags & INLAY_BUF_ELEMENT;
 }
 
 /* The last of the list that buf is in; buf itself when it is in none. Of a head, at once; of an element, by going there. */
 INLAY_FN struct inlay_buf *inlay_buf_last(const struct inlay_buf *buf)
 {
+	INLAY_CHECK(buf, "a buffer is not NULL");
 	if (!(buf->flags & INLAY_BUF_ELEMENT) && buf->next)
 		return (struct inlay_buf *)((uintptr_t)buf + (uintptr_t)((intptr_t)buf->last * (intptr_t)sizeof(*buf)));
 	while (buf->next)
@@ -814,6 +837,7 @@ INLAY_FN struct inlay_buf *inlay_buf_last(const struct inlay_buf *buf)
 /* The buffers of a list; 1 for a lone one. -EPERM when buf is not a head. */
 INLAY_FN int inlay_buf_list_len(const struct inlay_buf *buf)
 {
+	INLAY_CHECK(buf, "a buffer is not NULL");
 	int n = 1;
 
 	if (buf->flags & INLAY_BUF_ELEMENT)
@@ -844,6 +868,7 @@ INLAY_ALWAYS int32_t inlay_buf_distance(const struct inlay_buf *a, const struct 
 /* References; 0: it was given back. 1 for an element of a list. */
 INLAY_FN uint16_t inlay_buf_refcount(const struct inlay_buf *buf)
 {
+	INLAY_CHECK(buf, "a buffer is not NULL");
 	return inlay_buf_state(buf) == INLAY_STATE_FREE ? 0 : __atomic_load_n(&buf->refcount, __ATOMIC_RELAXED);
 }
 
@@ -855,6 +880,7 @@ INLAY_FN uint16_t inlay_buf_refcount(const struct inlay_buf *buf)
  */
 INLAY_ALWAYS int inlay_buf_chain_list(struct inlay_buf *list1, struct inlay_buf *list2)
 {
+	INLAY_CHECK(list1, "a buffer is not NULL");
 	struct inlay_buf *tail1, *tail2;
 	int32_t link, last;
 
@@ -879,6 +905,7 @@ INLAY_ALWAYS int inlay_buf_chain_list(struct inlay_buf *list1, struct inlay_buf 
 /* The same for who has kept the tail of list1, as DOCA wants it. -EPERM also when it is another. */
 INLAY_ALWAYS int inlay_buf_chain_list_tail(struct inlay_buf *list1, const struct inlay_buf *tail, struct inlay_buf *list2)
 {
+	INLAY_CHECK(list1, "a buffer is not NULL");
 	if (INLAY_UNLIKELY(list1->flags & INLAY_BUF_ELEMENT) || INLAY_UNLIKELY(inlay_buf_last(list1) != tail))
 		return -EPERM;
 	return inlay_buf_chain_list(list1, list2);
@@ -893,6 +920,7 @@ INLAY_ALWAYS int inlay_buf_chain_list_tail(struct inlay_buf *list1, const struct
  */
 INLAY_FN int inlay_buf_unchain_list(struct inlay_buf *list1, struct inlay_buf *list2)
 {
+	INLAY_CHECK(list1, "a buffer is not NULL");
 	struct inlay_buf *before = list1, *next, *tail;
 	int32_t last1, last2;
 
@@ -943,6 +971,7 @@ INLAY_FN int inlay_buf_sges(const struct inlay_buf *buf, struct ibv_sge *sge, ui
  */
 INLAY_FN int inlay_buf_inc_refcount(struct inlay_buf *buf, uint16_t *prev)
 {
+	INLAY_CHECK(buf, "a buffer is not NULL");
 	uint16_t count = inlay_buf_refcount(buf);
 
 	if (INLAY_UNLIKELY(buf->flags & INLAY_BUF_ELEMENT))
@@ -1013,6 +1042,7 @@ INLAY_COLD int inlay_buf_dec_other(struct inlay_buf *buf, uint16_t *prev)
  */
 INLAY_ALWAYS int inlay_buf_dec_refcount(struct inlay_buf *buf, uint16_t *prev)
 {
+	INLAY_CHECK(buf, "a buffer is not NULL");
 	uint8_t *state = inlay_buf_state_at(buf);
 	struct inlay_block *b = inlay_state_block(state);
 

@@ -24,7 +24,8 @@
  * DOCA's rules; and where its text says two things or nothing:
  *   - User data: "only while started" in one sentence, "frozen from the first start on" in another. The second is what its users rely on.
  *   - Stop does not look for buffers that are out: they are returned to a stopped inventory as well.
- *   - A dup is a copy of the descriptor: the same memory, another window, a reference count of its own. No payload is copied. Of a
+ *   - A dup is a copy of the descriptor: the same memory and the same window at first, but a window and a
+ *     reference count of its own. No payload is copied. Of a
  *     head, which stands for its list, the whole list is copied: this is why DOCA takes heads and no other elements.
  *   - Not started: -EBADFD for every get (DOCA names the code for dup and expand only).
  *
@@ -80,6 +81,7 @@ INLAY_COLD size_t inlay_inventory_size(uint32_t num)
 /* Bytes of memory that inlay_inventory_expand needs for num more; 0 when there cannot be as many. */
 INLAY_COLD size_t inlay_inventory_expand_size(const struct inlay_inventory *inv, uint32_t num)
 {
+	INLAY_CHECK(inv, "an inventory is not NULL");
 	return inlay_store_bytes(num, (uint64_t)inv->store.num + num);
 }
 
@@ -103,50 +105,59 @@ INLAY_COLD int inlay_inventory_create(void *memory, size_t size, uint32_t num, s
 /* The keys shall be those of this device, by the order of adding to the mmap. Returns 0, or -EBADFD after the first start. */
 INLAY_COLD int inlay_inventory_set_dev(struct inlay_inventory *inv, uint32_t dev)
 {
+	INLAY_CHECK(inv, "an inventory is not NULL");
 	return inlay_store_set_dev(&inv->store, dev);
 }
 
 /* Returns 0, or -EBADFD after the first start. 0 before it is set. */
 INLAY_COLD int inlay_inventory_set_user_data(struct inlay_inventory *inv, uint64_t data)
 {
+	INLAY_CHECK(inv, "an inventory is not NULL");
 	return inlay_store_set_user_data(&inv->store, data);
 }
 
 INLAY_COLD uint64_t inlay_inventory_get_user_data(const struct inlay_inventory *inv)
 {
+	INLAY_CHECK(inv, "an inventory is not NULL");
 	return inv->store.user_data;
 }
 
 /* Returns 0, or -EBADFD when it is started. */
 INLAY_COLD int inlay_inventory_start(struct inlay_inventory *inv)
 {
+	INLAY_CHECK(inv, "an inventory is not NULL");
 	return inlay_store_start(&inv->store);
 }
 
 /* From now on no buffer is got; those that are out come back as ever. Returns 0, or -EBADFD when it is not started. */
 INLAY_COLD int inlay_inventory_stop(struct inlay_inventory *inv)
 {
+	INLAY_CHECK(inv, "an inventory is not NULL");
 	return inlay_store_stop(&inv->store);
 }
 
 /* Descriptors, and those of them that are not out. The latter looks at all: a line for each 62. */
 INLAY_FN uint32_t inlay_inventory_num_elements(const struct inlay_inventory *inv)
 {
+	INLAY_CHECK(inv, "an inventory is not NULL");
 	return inv->store.num;
 }
 
 INLAY_FN uint32_t inlay_inventory_num_free(const struct inlay_inventory *inv)
 {
+	INLAY_CHECK(inv, "an inventory is not NULL");
 	return (uint32_t)inlay_ledger_free(&inv->store.ledger);
 }
 
 /* Stops it if need be; its memory is the caller's again. Returns 0, or -EBUSY while a buffer is out: then it is as it was. */
 INLAY_COLD int inlay_inventory_destroy(struct inlay_inventory *inv)
 {
+	INLAY_CHECK(inv, "an inventory is not NULL");
 	if (inlay_inventory_num_free(inv) != inv->store.num)
 		return -EBUSY;
 	inlay_store_stop(&inv->store);
 	inlay_ledger_close(&inv->store.ledger);
+	inv->store.floor = 2;
 	return 0;
 }
 
@@ -161,6 +172,7 @@ INLAY_COLD int inlay_inventory_destroy(struct inlay_inventory *inv)
  */
 INLAY_COLD int inlay_inventory_expand(struct inlay_inventory *inv, void *memory, size_t size, uint32_t num)
 {
+	INLAY_CHECK(inv, "an inventory is not NULL");
 	struct inlay_store *s = &inv->store;
 	int err = inlay_store_expandable(s, memory, size, num);
 
@@ -193,12 +205,13 @@ INLAY_COLD int inlay_inventory_get_new(struct inlay_inventory *inv, struct inlay
  * A buffer over [addr, addr + len), which must lie in one range of the mmap, with the window [data, data + data_len), which must lie in the
  * buffer. It has one reference and is in no list.
  *
- * Returns 0; -EINVAL when no single range holds it, or for a window above 2^31 - 1 bytes; -ENOMEM when no descriptor is free; -EBADFD when
+ * Returns 0; -EINVAL for no mmap, when no single range holds it, or for a window above 2^31 - 1 bytes; -ENOMEM when no descriptor is free; -EBADFD when
  * inventory or mmap is not started; -ENOENT when the mmap has no such device as the inventory is for.
  */
 INLAY_ALWAYS int inlay_inventory_get_by_args(struct inlay_inventory *inv, struct inlay_mmap *mmap, void *addr, size_t len, void *data,
 					     size_t data_len, struct inlay_buf **buf)
 {
+	INLAY_CHECK(inv, "an inventory is not NULL");
 	struct inlay_front *f = &inv->store.front;
 
 	if (INLAY_UNLIKELY(!inlay_front_ready(f, mmap, addr, len, data_len)))
@@ -211,6 +224,7 @@ INLAY_ALWAYS int inlay_inventory_get_by_args(struct inlay_inventory *inv, struct
 INLAY_ALWAYS int inlay_inventory_get_by_addr(struct inlay_inventory *inv, struct inlay_mmap *mmap, void *addr, size_t len,
 					     struct inlay_buf **buf)
 {
+	INLAY_CHECK(inv, "an inventory is not NULL");
 	return inlay_inventory_get_by_args(inv, mmap, addr, len, addr, 0, buf);
 }
 
@@ -218,12 +232,14 @@ INLAY_ALWAYS int inlay_inventory_get_by_addr(struct inlay_inventory *inv, struct
 INLAY_ALWAYS int inlay_inventory_get_by_data(struct inlay_inventory *inv, struct inlay_mmap *mmap, void *data, size_t data_len,
 					     struct inlay_buf **buf)
 {
+	INLAY_CHECK(inv, "an inventory is not NULL");
 	return inlay_inventory_get_by_args(inv, mmap, data, data_len, data, data_len, buf);
 }
 
 /* inlay_buf_dec_refcount of a buffer of this inventory, which is not faster; INLAY_CHECKED=1 notices one of another. */
 INLAY_ALWAYS int inlay_inventory_dec_refcount(struct inlay_inventory *inv, struct inlay_buf *buf, uint16_t *prev)
 {
+	INLAY_CHECK(inv, "an inventory is not NULL");
 	(void)inv;
 	INLAY_CHECK(inlay_buf_store(buf) == &inv->store, "a buffer goes back to where it is from");
 	return inlay_buf_dec_refcount(buf, prev);
@@ -236,6 +252,7 @@ INLAY_ALWAYS int inlay_inventory_dec_refcount(struct inlay_inventory *inv, struc
 INLAY_ALWAYS int inlay_inventory_get(struct inlay_inventory *inv, struct inlay_mmap *mmap, const struct inlay_buf_args *args, uint32_t n,
 				     struct inlay_buf **bufs)
 {
+	INLAY_CHECK(inv, "an inventory is not NULL");
 	struct inlay_front *f = &inv->store.front;
 	uint32_t i = 0;
 	int err;
@@ -302,6 +319,7 @@ INLAY_FN struct inlay_buf *inlay_front_copy(struct inlay_front *f, const struct 
  */
 INLAY_FN int inlay_inventory_dup(struct inlay_inventory *inv, const struct inlay_buf *src, struct inlay_buf **dst)
 {
+	INLAY_CHECK(inv, "an inventory is not NULL");
 	struct inlay_store *s = &inv->store;
 	struct inlay_buf *head = NULL, *buf;
 	int err;

@@ -80,6 +80,7 @@ INLAY_COLD int inlay_pool_create(void *memory, size_t size, uint32_t num, size_t
 /* The keys shall be those of this device, by the order of adding to the mmap; 0 before. Returns 0, or -EBADFD when the pool is started. */
 INLAY_COLD int inlay_pool_set_dev(struct inlay_pool *pool, uint32_t dev)
 {
+	INLAY_CHECK(pool, "a pool is not NULL");
 	if (!pool->store.floor)
 		return -EBADFD;
 	pool->store.dev = dev;
@@ -89,6 +90,7 @@ INLAY_COLD int inlay_pool_set_dev(struct inlay_pool *pool, uint32_t dev)
 /* Returns 0, or -EBADFD when the pool is started. 0 before it is set. */
 INLAY_COLD int inlay_pool_set_user_data(struct inlay_pool *pool, uint64_t data)
 {
+	INLAY_CHECK(pool, "a pool is not NULL");
 	if (!pool->store.floor)
 		return -EBADFD;
 	pool->store.user_data = data;
@@ -97,12 +99,14 @@ INLAY_COLD int inlay_pool_set_user_data(struct inlay_pool *pool, uint64_t data)
 
 INLAY_COLD uint64_t inlay_pool_get_user_data(const struct inlay_pool *pool)
 {
+	INLAY_CHECK(pool, "a pool is not NULL");
 	return pool->store.user_data;
 }
 
 /* Every slice shall start at a multiple of alignment, a power of two; 1 before. Returns 0, -EBADFD when the pool is started, or -EINVAL. */
 INLAY_COLD int inlay_pool_set_element_alignment(struct inlay_pool *pool, size_t alignment)
 {
+	INLAY_CHECK(pool, "a pool is not NULL");
 	if (!pool->store.floor)
 		return -EBADFD;
 	if (!alignment || alignment & (alignment - 1))
@@ -113,11 +117,13 @@ INLAY_COLD int inlay_pool_set_element_alignment(struct inlay_pool *pool, size_t 
 
 INLAY_COLD size_t inlay_pool_get_element_alignment(const struct inlay_pool *pool)
 {
+	INLAY_CHECK(pool, "a pool is not NULL");
 	return (size_t)pool->alignment;
 }
 
 INLAY_COLD size_t inlay_pool_get_element_size(const struct inlay_pool *pool)
 {
+	INLAY_CHECK(pool, "a pool is not NULL");
 	return (size_t)pool->element_size;
 }
 
@@ -140,6 +146,7 @@ INLAY_COLD uint64_t inlay_pool_slices(const struct inlay_pool *pool, const struc
  */
 INLAY_COLD int inlay_pool_start(struct inlay_pool *pool)
 {
+	INLAY_CHECK(pool, "a pool is not NULL");
 	struct inlay_store *s = &pool->store;
 	uint64_t stride = (pool->element_size + pool->alignment - 1) & ~(pool->alignment - 1), at, n;
 	uint8_t *page = inlay_store_page(pool + 1);
@@ -148,7 +155,7 @@ INLAY_COLD int inlay_pool_start(struct inlay_pool *pool)
 	struct inlay_keys keys;
 	uint32_t i, k;
 
-	if (!s->floor || !inlay_mmap_started(pool->mmap))
+	if (s->floor != 1 || !inlay_mmap_started(pool->mmap))
 		return -EBADFD;
 	if (stride < pool->element_size)
 		return -ENODEV;
@@ -174,17 +181,20 @@ INLAY_COLD int inlay_pool_start(struct inlay_pool *pool)
 /* Buffers, and those of them that are not out. The latter looks at all: a line for each 62. */
 INLAY_FN uint32_t inlay_pool_num_elements(const struct inlay_pool *pool)
 {
+	INLAY_CHECK(pool, "a pool is not NULL");
 	return pool->store.num;
 }
 
 INLAY_FN uint32_t inlay_pool_num_free(const struct inlay_pool *pool)
 {
+	INLAY_CHECK(pool, "a pool is not NULL");
 	return (uint32_t)inlay_ledger_free(&pool->store.ledger);
 }
 
 /* Returns 0; -EBADFD when it is not started; -EBUSY while a buffer is out. */
 INLAY_COLD int inlay_pool_stop(struct inlay_pool *pool)
 {
+	INLAY_CHECK(pool, "a pool is not NULL");
 	if (pool->store.floor)
 		return -EBADFD;
 	if (inlay_pool_num_free(pool) != pool->store.num)
@@ -205,11 +215,14 @@ INLAY_COLD int inlay_pool_stop(struct inlay_pool *pool)
 /* Stops it if need be; its memory is the caller's again. Returns 0, or -EBUSY while a buffer is out: then it is as it was. */
 INLAY_COLD int inlay_pool_destroy(struct inlay_pool *pool)
 {
+	INLAY_CHECK(pool, "a pool is not NULL");
 	int err = pool->store.floor ? 0 : inlay_pool_stop(pool);
 
-	if (!err)
-		inlay_ledger_close(&pool->store.ledger);
-	return err;
+	if (err)
+		return err;
+	inlay_ledger_close(&pool->store.ledger);
+	pool->store.floor = 2;
+	return 0;
 }
 
 /* ------------------------------------------------------------------------------------------------------------------------
@@ -231,6 +244,7 @@ INLAY_COLD int inlay_pool_refill(struct inlay_pool *pool)
  */
 INLAY_ALWAYS int inlay_pool_alloc(struct inlay_pool *pool, struct inlay_buf **buf)
 {
+	INLAY_CHECK(pool, "a pool is not NULL");
 	struct inlay_front *f = &pool->store.front;
 	uint8_t *states, state;
 	struct inlay_buf *b;
@@ -255,6 +269,7 @@ INLAY_ALWAYS int inlay_pool_alloc(struct inlay_pool *pool, struct inlay_buf **bu
 /* inlay_buf_dec_refcount of a buffer of this pool, which is not faster; INLAY_CHECKED=1 notices one of another. */
 INLAY_ALWAYS int inlay_pool_dec_refcount(struct inlay_pool *pool, struct inlay_buf *buf, uint16_t *prev)
 {
+	INLAY_CHECK(pool, "a pool is not NULL");
 	(void)pool;
 	INLAY_CHECK(inlay_buf_store(buf) == &pool->store, "a buffer goes back to where it is from");
 	return inlay_buf_dec_refcount(buf, prev);
@@ -263,6 +278,7 @@ INLAY_ALWAYS int inlay_pool_dec_refcount(struct inlay_pool *pool, struct inlay_b
 /* n of them: all, or none with the error of inlay_pool_alloc. */
 INLAY_ALWAYS int inlay_pool_alloc_many(struct inlay_pool *pool, uint32_t n, struct inlay_buf **bufs)
 {
+	INLAY_CHECK(pool, "a pool is not NULL");
 	uint32_t i;
 	int err;
 

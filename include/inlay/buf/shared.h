@@ -106,27 +106,32 @@ INLAY_COLD int inlay_shared_create(void *memory, size_t size, uint32_t num, stru
 /* As inlay_inventory_set_dev, _set_user_data, _get_user_data: while no other thread uses it. */
 INLAY_COLD int inlay_shared_set_dev(struct inlay_shared *shared, uint32_t dev)
 {
+	INLAY_CHECK(shared, "a shared inventory is not NULL");
 	return inlay_store_set_dev(&shared->store, dev);
 }
 
 INLAY_COLD int inlay_shared_set_user_data(struct inlay_shared *shared, uint64_t data)
 {
+	INLAY_CHECK(shared, "a shared inventory is not NULL");
 	return inlay_store_set_user_data(&shared->store, data);
 }
 
 INLAY_COLD uint64_t inlay_shared_get_user_data(const struct inlay_shared *shared)
 {
+	INLAY_CHECK(shared, "a shared inventory is not NULL");
 	return shared->store.user_data;
 }
 
 /* Start and stop, by one thread, whatever others do. Return 0, or -EBADFD when it is so already. */
 INLAY_COLD int inlay_shared_start(struct inlay_shared *shared)
 {
+	INLAY_CHECK(shared, "a shared inventory is not NULL");
 	return inlay_store_start(&shared->store);
 }
 
 INLAY_COLD int inlay_shared_stop(struct inlay_shared *shared)
 {
+	INLAY_CHECK(shared, "a shared inventory is not NULL");
 	return inlay_store_stop(&shared->store);
 }
 
@@ -136,6 +141,7 @@ INLAY_COLD int inlay_shared_stop(struct inlay_shared *shared)
  */
 INLAY_COLD size_t inlay_shared_expand_size(struct inlay_shared *shared, uint32_t num)
 {
+	INLAY_CHECK(shared, "a shared inventory is not NULL");
 	size_t bytes;
 
 	inlay_spin_lock(&shared->store.lock);
@@ -146,6 +152,7 @@ INLAY_COLD size_t inlay_shared_expand_size(struct inlay_shared *shared, uint32_t
 
 INLAY_COLD int inlay_shared_expand(struct inlay_shared *shared, void *memory, size_t size, uint32_t num)
 {
+	INLAY_CHECK(shared, "a shared inventory is not NULL");
 	struct inlay_store *s = &shared->store;
 	struct inlay_block *first;
 	int err;
@@ -167,6 +174,7 @@ INLAY_COLD int inlay_shared_expand(struct inlay_shared *shared, void *memory, si
 /* Stops it if need be; its memory is the caller's again. Returns 0, or -EBUSY while a buffer is out or a magazine attached. */
 INLAY_COLD int inlay_shared_destroy(struct inlay_shared *shared)
 {
+	INLAY_CHECK(shared, "a shared inventory is not NULL");
 	struct inlay_store *s = &shared->store;
 	int err;
 
@@ -177,18 +185,21 @@ INLAY_COLD int inlay_shared_destroy(struct inlay_shared *shared)
 		return err;
 	inlay_store_stop(s);
 	inlay_ledger_close(&s->ledger);
+	s->floor = 2;
 	return 0;
 }
 
 /* An empty magazine, for the calling thread or another. Returns 0, or -EINVAL when it is not on a cache line. */
 INLAY_COLD int inlay_magazine_attach(struct inlay_magazine *mag, struct inlay_shared *shared)
 {
+	INLAY_CHECK(mag, "a magazine is not NULL");
 	struct inlay_store *s = &shared->store;
 
 	if ((uintptr_t)mag % INLAY_CACHE_LINE)
 		return -EINVAL;
 	__builtin_memset(mag, 0, sizeof(*mag));
 	mag->front.store = s;
+	mag->front.mmap = INLAY_NO_MMAP;
 	inlay_ledger_show(&s->ledger, &mag->front.shown, &mag->front.mmap);
 	inlay_spin_lock(&s->lock);
 	s->magazines++;
@@ -208,6 +219,7 @@ INLAY_FN void inlay_magazine_give(struct inlay_store *s, const struct inlay_lot 
 /* Brings what the magazine holds to the depot. By its owner. */
 INLAY_COLD void inlay_magazine_flush(struct inlay_magazine *mag)
 {
+	INLAY_CHECK(mag, "a magazine is not NULL");
 	struct inlay_front *f = &mag->front;
 	struct inlay_store *s = f->store;
 
@@ -226,6 +238,7 @@ INLAY_COLD void inlay_magazine_flush(struct inlay_magazine *mag)
 /* Flushes it; its memory is the caller's again. By its owner, or when that one has ended. */
 INLAY_COLD void inlay_magazine_detach(struct inlay_magazine *mag)
 {
+	INLAY_CHECK(mag, "a magazine is not NULL");
 	struct inlay_store *s = mag->front.store;
 
 	inlay_magazine_flush(mag);
@@ -243,6 +256,7 @@ INLAY_COLD void inlay_magazine_detach(struct inlay_magazine *mag)
 /* Descriptors; by any thread. */
 INLAY_FN uint32_t inlay_shared_num_elements(struct inlay_shared *shared)
 {
+	INLAY_CHECK(shared, "a shared inventory is not NULL");
 	uint32_t num;
 
 	inlay_spin_lock(&shared->store.lock);
@@ -256,6 +270,7 @@ INLAY_FN uint32_t inlay_shared_num_elements(struct inlay_shared *shared)
  */
 INLAY_FN uint32_t inlay_shared_num_free(const struct inlay_shared *shared)
 {
+	INLAY_CHECK(shared, "a shared inventory is not NULL");
 	return (uint32_t)inlay_ledger_free(&shared->store.ledger);
 }
 
@@ -348,6 +363,7 @@ INLAY_COLD int inlay_magazine_get_new(struct inlay_magazine *mag, struct inlay_m
 INLAY_ALWAYS int inlay_magazine_get_by_args(struct inlay_magazine *mag, struct inlay_mmap *mmap, void *addr, size_t len, void *data,
 					    size_t data_len, struct inlay_buf **buf)
 {
+	INLAY_CHECK(mag, "a magazine is not NULL");
 	struct inlay_front *f = &mag->front;
 
 	if (INLAY_UNLIKELY(!inlay_front_ready(f, mmap, addr, len, data_len)))
@@ -360,6 +376,7 @@ INLAY_ALWAYS int inlay_magazine_get_by_args(struct inlay_magazine *mag, struct i
 INLAY_ALWAYS int inlay_magazine_get_by_addr(struct inlay_magazine *mag, struct inlay_mmap *mmap, void *addr, size_t len,
 					    struct inlay_buf **buf)
 {
+	INLAY_CHECK(mag, "a magazine is not NULL");
 	return inlay_magazine_get_by_args(mag, mmap, addr, len, addr, 0, buf);
 }
 
@@ -367,6 +384,7 @@ INLAY_ALWAYS int inlay_magazine_get_by_addr(struct inlay_magazine *mag, struct i
 INLAY_ALWAYS int inlay_magazine_get_by_data(struct inlay_magazine *mag, struct inlay_mmap *mmap, void *data, size_t data_len,
 					    struct inlay_buf **buf)
 {
+	INLAY_CHECK(mag, "a magazine is not NULL");
 	return inlay_magazine_get_by_args(mag, mmap, data, data_len, data, data_len, buf);
 }
 
@@ -409,6 +427,7 @@ INLAY_COLD int inlay_magazine_dec_other(struct inlay_magazine *mag, struct inlay
  */
 INLAY_ALWAYS int inlay_magazine_dec_refcount(struct inlay_magazine *mag, struct inlay_buf *buf, uint16_t *prev)
 {
+	INLAY_CHECK(mag, "a magazine is not NULL");
 	uint8_t *at = inlay_buf_state_at(buf), state = __atomic_load_n(at, __ATOMIC_RELAXED);
 	struct inlay_front *f = &mag->front;
 	struct inlay_block *b = inlay_state_block(at);
@@ -427,6 +446,7 @@ INLAY_ALWAYS int inlay_magazine_dec_refcount(struct inlay_magazine *mag, struct 
 /* Gives back many: inlay_magazine_dec_refcount of each. Returns how many it was done for: n, or fewer when bufs[returned] was refused. */
 INLAY_FN uint32_t inlay_magazine_put(struct inlay_magazine *mag, struct inlay_buf *const *bufs, uint32_t n)
 {
+	INLAY_CHECK(mag, "a magazine is not NULL");
 	uint32_t i;
 
 	for (i = 0; i < n; i++)
@@ -442,6 +462,7 @@ INLAY_FN uint32_t inlay_magazine_put(struct inlay_magazine *mag, struct inlay_bu
 INLAY_FN int inlay_magazine_get(struct inlay_magazine *mag, struct inlay_mmap *mmap, const struct inlay_buf_args *args, uint32_t n,
 				struct inlay_buf **bufs)
 {
+	INLAY_CHECK(mag, "a magazine is not NULL");
 	uint32_t i;
 	int err;
 
@@ -458,6 +479,7 @@ INLAY_FN int inlay_magazine_get(struct inlay_magazine *mag, struct inlay_mmap *m
 /* As inlay_inventory_dup; and -EPERM as inlay_magazine_get_by_args. The caller has src for the time. */
 INLAY_FN int inlay_magazine_dup(struct inlay_magazine *mag, const struct inlay_buf *src, struct inlay_buf **dst)
 {
+	INLAY_CHECK(mag, "a magazine is not NULL");
 	struct inlay_front *f = &mag->front;
 	struct inlay_store *s = f->store;
 	struct inlay_buf *head = NULL, *buf;

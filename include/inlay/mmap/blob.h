@@ -28,6 +28,7 @@
  *   +28  reserved     4    0
  *   +32  only PCI: vhca 4, reserved 4, access key 32: whose memory keys the other side makes aliases of, and the secret for it (pci.h)
  *   ...  for each range: start 8, bytes 8, rkey 4, permissions 4
+ *        permissions: 2 read, 4 write, 8 atomic by RDMA; 16 read, 32 read and write over PCI. These numbers are the blob's own
  *   ...  code         a message authentication code of all before it, when both sides have a key
  *   ...  checksum     4    CRC-32C of all before it
  *
@@ -52,7 +53,7 @@
  *   -EINVAL    a length that is not the blob's, or not what its counts make
  *              (inlay_mmap_create_from_export looks at the memory that it was given here)
  *   -EBADMSG   the checksum; the code, or one where none should be, or none where one should be
- *   -EINVAL    unknown kinds or bits, nothing granted, a range that is empty, overlaps another or goes beyond the end of the address space,
+ *   -EINVAL    unknown kinds or bits, a vhca of more than 16 bits, nothing granted, a range that is empty, overlaps another or goes beyond the end of the address space,
  *              or that grants what the head does not
  *
  * The blob may lie where the other side can write, in a ring that it fills by RDMA for instance: inlay_mmap_create_from_export copies it
@@ -120,6 +121,29 @@ INLAY_COLD uint64_t inlay_blob_get(const uint8_t *at, uint32_t bytes)
 	return value;
 }
 
+/* Permissions as a blob has them, by their bit; no other is ever in one. */
+static const uint32_t inlay_blob_access[6] = {0, INLAY_RDMA_READ, INLAY_RDMA_WRITE, INLAY_RDMA_ATOMIC, INLAY_PCI_READ_ONLY,
+					      INLAY_PCI_READ_WRITE};
+
+INLAY_COLD uint32_t inlay_blob_from_access(uint32_t access)
+{
+	uint32_t i, wire = 0;
+
+	for (i = 1; i < 6; i++)
+		wire |= access & inlay_blob_access[i] ? 1u << i : 0;
+	return wire;
+}
+
+/* All ones for an unknown bit. */
+INLAY_COLD uint32_t inlay_blob_to_access(uint32_t wire)
+{
+	uint32_t i, access = 0;
+
+	for (i = 1; i < 6; i++)
+		access |= wire >> i & 1 ? inlay_blob_access[i] : 0;
+	return wire & ~0x3eu ? UINT32_MAX : access;
+}
+
 /* CRC-32C (Castagnoli), as iSCSI and the processors' instructions have it. */
 INLAY_COLD uint32_t inlay_crc32c(const void *data, size_t len)
 {
@@ -160,7 +184,7 @@ INLAY_COLD void inlay_blob_begin(uint8_t *blob, const struct inlay_blob *head)
 	inlay_blob_put(blob + 8, INLAY_BLOB_VERSION, 2);
 	inlay_blob_put(blob + 10, head->kind, 2);
 	inlay_blob_put(blob + 12, inlay_blob_bytes(head->kind, head->ranges, head->code_bytes), 4);
-	inlay_blob_put(blob + 16, head->permissions, 4);
+	inlay_blob_put(blob + 16, inlay_blob_from_access(head->permissions), 4);
 	inlay_blob_put(blob + 20, head->ranges, 4);
 	inlay_blob_put(blob + 24, head->code_bytes, 4);
 	inlay_blob_put(blob + 28, 0, 4);
@@ -179,7 +203,7 @@ INLAY_COLD void inlay_blob_set_range(uint8_t *blob, const struct inlay_blob *hea
 	inlay_blob_put(at, r->start, 8);
 	inlay_blob_put(at + 8, r->len, 8);
 	inlay_blob_put(at + 16, r->rkey, 4);
-	inlay_blob_put(at + 20, r->access, 4);
+	inlay_blob_put(at + 20, inlay_blob_from_access(r->access), 4);
 }
 
 /* Writes code and checksum. mac: NULL when head->code_bytes is 0. Returns 0, or what mac->make returned. */
@@ -204,7 +228,7 @@ INLAY_COLD int inlay_blob_head(struct inlay_blob *head, const uint8_t *blob, siz
 		return -EPROTO;
 	__builtin_memset(head, 0, sizeof(*head));
 	head->kind = (uint32_t)inlay_blob_get(blob + 10, 2);
-	head->permissions = (uint32_t)inlay_blob_get(blob + 16, 4);
+	head->permissions = inlay_blob_to_access((uint32_t)inlay_blob_get(blob + 16, 4));
 	head->ranges = (uint32_t)inlay_blob_get(blob + 20, 4);
 	head->code_bytes = (uint32_t)inlay_blob_get(blob + 24, 4);
 	if (inlay_blob_get(blob + 12, 4) != len || inlay_blob_bytes(head->kind, head->ranges, head->code_bytes) != len)
@@ -224,7 +248,7 @@ INLAY_COLD void inlay_blob_range(const uint8_t *blob, const struct inlay_blob *h
 	r->start = inlay_blob_get(at, 8);
 	r->len = inlay_blob_get(at + 8, 8);
 	r->rkey = (uint32_t)inlay_blob_get(at + 16, 4);
-	r->access = (uint32_t)inlay_blob_get(at + 20, 4);
+	r->access = inlay_blob_to_access((uint32_t)inlay_blob_get(at + 20, 4));
 	r->lkey = INLAY_NO_KEY;
 	r->id = i;
 }
@@ -271,7 +295,7 @@ INLAY_COLD int inlay_blob_check(struct inlay_blob *head, const uint8_t *blob, si
 		return err;
 	of_kind = head->kind == INLAY_BLOB_KIND_RDMA ? INLAY_RDMA_ANY : head->kind == INLAY_BLOB_KIND_PCI ? INLAY_PCI_ANY : 0;
 	if (!head->permissions || head->permissions & ~of_kind || inlay_mmap_access_check(head->permissions) || !head->ranges ||
-	    inlay_blob_get(blob + 28, 4) || (head->kind == INLAY_BLOB_KIND_PCI && inlay_blob_get(blob + 36, 4)))
+	    inlay_blob_get(blob + 28, 4) || (head->kind == INLAY_BLOB_KIND_PCI && (head->vhca > 0xffff || inlay_blob_get(blob + 36, 4))))
 		return -EINVAL;
 	for (i = 0; i < head->ranges; i++) {
 		inlay_blob_range(blob, head, i, &r);
@@ -310,6 +334,7 @@ INLAY_COLD int inlay_mmap_exportable(const struct inlay_mmap *m, const struct ib
 /* Bytes of the blob that inlay_mmap_export_rdma writes, in any state; 0 when nothing is granted, or for a map that was imported. */
 INLAY_COLD size_t inlay_mmap_export_size(const struct inlay_mmap *m)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	uint32_t n = m->flags & INLAY_MMAP_FROM_EXPORT ? 0 : inlay_mmap_count_granted(m, INLAY_RDMA_ANY);
 
 	return n ? (size_t)inlay_blob_bytes(INLAY_BLOB_KIND_RDMA, n, m->mac ? m->mac->bytes : 0) : 0;
@@ -327,6 +352,7 @@ INLAY_COLD size_t inlay_mmap_export_size(const struct inlay_mmap *m)
  */
 INLAY_COLD int inlay_mmap_export_rdma(struct inlay_mmap *m, const struct ibv_pd *pd, void *buf, size_t *len)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	int dev = inlay_mmap_exportable(m, pd, INLAY_RDMA_ANY), err;
 	size_t room, bytes = inlay_mmap_export_size(m);
 	struct inlay_blob head;

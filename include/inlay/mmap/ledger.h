@@ -26,6 +26,7 @@
 #include <inlay/base.h>
 
 #define INLAY_LEDGER_ACCOUNTS 8u
+#define INLAY_NO_MMAP ((struct inlay_mmap *)(uintptr_t)1) /* no map has this address, and NULL is not it: who passes NULL is told */
 
 struct inlay_mmap;
 struct inlay_store;
@@ -67,7 +68,7 @@ struct inlay_account {
 	struct inlay_ledger *ledger;
 };
 
-/* A word by which a thread knows a map that it has looked at; it is cleared when the map goes. */
+/* A word by which a thread knows a map that it has looked at; it becomes INLAY_NO_MMAP when the map goes. */
 struct inlay_shown {
 	struct inlay_mmap **map;
 	struct inlay_shown *next;
@@ -282,7 +283,7 @@ INLAY_COLD void inlay_accounts_close(struct inlay_accounts *in)
 		for (shown = l->shown; shown; shown = shown->next) {
 			there = __atomic_load_n(shown->map, __ATOMIC_RELAXED);
 			if (there == map)
-				__atomic_compare_exchange_n(shown->map, &there, NULL, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+				__atomic_compare_exchange_n(shown->map, &there, INLAY_NO_MMAP, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 		}
 		inlay_account_unlink(a);
 		inlay_spin_unlock(&l->lock);

@@ -345,6 +345,7 @@ INLAY_COLD void inlay_lookup_publish(struct inlay_lookup *l, struct inlay_lookup
  */
 INLAY_COLD int inlay_lookup_init(struct inlay_lookup *l, void *memory, size_t size, uint32_t max_ranges)
 {
+	INLAY_CHECK(l, "a lookup is not NULL");
 	uint8_t *at = (uint8_t *)memory;
 	uint32_t i;
 
@@ -405,6 +406,7 @@ INLAY_COLD void inlay_lookup_sort(struct inlay_range *e, uint32_t n)
  */
 INLAY_COLD int inlay_lookup_build(struct inlay_lookup *l, const struct inlay_range *ranges, uint32_t n)
 {
+	INLAY_CHECK(l, "a lookup is not NULL");
 	struct inlay_lookup_table *t = inlay_lookup_other(l);
 	struct inlay_range *e = inlay_lookup_entries(t);
 	uint32_t i;
@@ -450,6 +452,7 @@ INLAY_COLD uint32_t inlay_lookup_rank(const struct inlay_lookup_table *t, uint64
  */
 INLAY_COLD int inlay_lookup_add(struct inlay_lookup *l, const struct inlay_range *r)
 {
+	INLAY_CHECK(l, "a lookup is not NULL");
 	const struct inlay_lookup_table *c = l->current;
 	const struct inlay_range *from = inlay_lookup_first(c);
 	struct inlay_lookup_table *t = inlay_lookup_other(l);
@@ -481,6 +484,7 @@ INLAY_COLD int inlay_lookup_add(struct inlay_lookup *l, const struct inlay_range
  */
 INLAY_COLD int inlay_lookup_remove(struct inlay_lookup *l, uint64_t start, uint64_t len)
 {
+	INLAY_CHECK(l, "a lookup is not NULL");
 	const struct inlay_lookup_table *c = l->current;
 	const struct inlay_range *from = inlay_lookup_first(c);
 	struct inlay_lookup_table *t = inlay_lookup_other(l);
@@ -501,6 +505,7 @@ INLAY_COLD int inlay_lookup_remove(struct inlay_lookup *l, uint64_t start, uint6
 /* The writer's word that no reader is left in the table that was current before the last change, nor holds a range out of it. */
 INLAY_COLD void inlay_lookup_quiet(struct inlay_lookup *l)
 {
+	INLAY_CHECK(l, "a lookup is not NULL");
 	l->busy = 0;
 }
 
@@ -599,12 +604,14 @@ INLAY_ALWAYS const struct inlay_range *inlay_lookup_in(const struct inlay_lookup
  */
 INLAY_ALWAYS const struct inlay_range *inlay_lookup_find(const struct inlay_lookup *l, uint64_t addr, uint64_t len)
 {
+	INLAY_CHECK(l, "a lookup is not NULL");
 	return inlay_lookup_in(__atomic_load_n(&l->current, __ATOMIC_ACQUIRE), addr, len);
 }
 
 /* The same, looking first at the range that this thread found last. */
 INLAY_ALWAYS const struct inlay_range *inlay_lookup_hit(const struct inlay_lookup *l, struct inlay_hit *hit, uint64_t addr, uint64_t len)
 {
+	INLAY_CHECK(l, "a lookup is not NULL");
 	const struct inlay_lookup_table *t = __atomic_load_n(&l->current, __ATOMIC_ACQUIRE);
 	const struct inlay_range *e = (const struct inlay_range *)(const void *)((const uint8_t *)(t + 1) + hit->at);
 
@@ -619,12 +626,14 @@ INLAY_ALWAYS const struct inlay_range *inlay_lookup_hit(const struct inlay_looku
 /* Number of ranges now. */
 INLAY_FN uint32_t inlay_lookup_count(const struct inlay_lookup *l)
 {
+	INLAY_CHECK(l, "a lookup is not NULL");
 	return __atomic_load_n(&l->current, __ATOMIC_ACQUIRE)->num;
 }
 
 /* Range number i in the order of addresses, or NULL from the last on. For the writer, who knows that none comes or goes meanwhile. */
 INLAY_FN const struct inlay_range *inlay_lookup_at(const struct inlay_lookup *l, uint32_t i)
 {
+	INLAY_CHECK(l, "a lookup is not NULL");
 	const struct inlay_lookup_table *t = __atomic_load_n(&l->current, __ATOMIC_ACQUIRE);
 
 	return i < t->num ? inlay_lookup_first(t) + i : NULL;

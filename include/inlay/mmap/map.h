@@ -85,21 +85,25 @@
 #include <inlay/mmap/ledger.h>
 #include <inlay/mmap/lookup.h>
 
-/* Permissions, bit for bit DOCA's. A local device may always read. */
+/*
+ * Permissions. Where verbs has a bit for it, the value is that of IBV_ACCESS_*, so that either name may be passed; a bit of IBV_ACCESS_* that
+ * is not here is refused. A local device may always read. PCI's bits are none of verbs'.
+ */
 enum inlay_mmap_access {
 	INLAY_LOCAL_READ_ONLY = 0,
-	INLAY_LOCAL_READ_WRITE = 1,
-	INLAY_RDMA_READ = 2,
-	INLAY_RDMA_WRITE = 4,
-	INLAY_RDMA_ATOMIC = 8,
-	INLAY_PCI_READ_ONLY = 16,
-	INLAY_PCI_READ_WRITE = 32,   /* not together with INLAY_PCI_READ_ONLY */
-	INLAY_RELAXED_ORDERING = 64
+	INLAY_LOCAL_READ_WRITE = IBV_ACCESS_LOCAL_WRITE,
+	INLAY_RDMA_WRITE = IBV_ACCESS_REMOTE_WRITE,
+	INLAY_RDMA_READ = IBV_ACCESS_REMOTE_READ,
+	INLAY_RDMA_ATOMIC = IBV_ACCESS_REMOTE_ATOMIC,
+	INLAY_MW_BIND = IBV_ACCESS_MW_BIND,      /* memory windows may be bound to the memory */
+	INLAY_RELAXED_ORDERING = IBV_ACCESS_RELAXED_ORDERING,
+	INLAY_PCI_READ_WRITE = 1 << 29,          /* not together with INLAY_PCI_READ_ONLY */
+	INLAY_PCI_READ_ONLY = 1 << 30
 };
 
-#define INLAY_RDMA_ANY 14u              /* read, write, atomic */
-#define INLAY_PCI_ANY 48u               /* read only, read and write */
-#define INLAY_MMAP_ACCESS_ALL 127u
+#define INLAY_RDMA_ANY ((uint32_t)(INLAY_RDMA_READ | INLAY_RDMA_WRITE | INLAY_RDMA_ATOMIC))
+#define INLAY_PCI_ANY ((uint32_t)(INLAY_PCI_READ_ONLY | INLAY_PCI_READ_WRITE))
+#define INLAY_MMAP_ACCESS_ALL (INLAY_LOCAL_READ_WRITE | INLAY_RDMA_ANY | INLAY_PCI_ANY | INLAY_MW_BIND | INLAY_RELAXED_ORDERING)
 #define INLAY_MMAP_DEVICES 256u         /* at most */
 #define INLAY_NO_KEY 0x100u             /* a key that no memory has: MLX5_INVALID_LKEY */
 
@@ -278,6 +282,7 @@ INLAY_COLD int inlay_mmap_settable(const struct inlay_mmap *m)
 /* The device's place in the order of adding, which inlay_mmap_keys asks for; -ENOENT: not one of the map's. */
 INLAY_COLD int inlay_mmap_dev_index(const struct inlay_mmap *m, const struct ibv_pd *pd)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	uint32_t d;
 
 	for (d = 0; d < m->num_devs; d++)
@@ -294,6 +299,7 @@ INLAY_COLD int inlay_mmap_dev_index(const struct inlay_mmap *m, const struct ibv
  */
 INLAY_COLD int inlay_mmap_add_dev(struct inlay_mmap *m, struct ibv_pd *pd)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	int err = inlay_mmap_open(m, -EPERM);
 
 	if (err || m->keyed)
@@ -311,6 +317,7 @@ INLAY_COLD int inlay_mmap_add_dev(struct inlay_mmap *m, struct ibv_pd *pd)
 /* Takes a device away; those behind it move up by one. Returns 0; -EPERM as inlay_mmap_add_dev; -EINVAL; -ENOENT. */
 INLAY_COLD int inlay_mmap_rm_dev(struct inlay_mmap *m, const struct ibv_pd *pd)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	int err = inlay_mmap_open(m, -EPERM), d;
 
 	if (err || m->keyed)
@@ -333,6 +340,7 @@ INLAY_COLD int inlay_mmap_rm_dev(struct inlay_mmap *m, const struct ibv_pd *pd)
  */
 INLAY_COLD int inlay_mmap_set_max_num_devices(struct inlay_mmap *m, uint32_t max)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	if (m->state != INLAY_MMAP_CONFIG || m->flags & (INLAY_MMAP_STARTED_ONCE | INLAY_MMAP_EXPORTED))
 		return -EPERM;
 	if (!max || max < m->num_devs)
@@ -345,17 +353,20 @@ INLAY_COLD int inlay_mmap_set_max_num_devices(struct inlay_mmap *m, uint32_t max
 
 INLAY_COLD uint32_t inlay_mmap_get_max_num_devices(const struct inlay_mmap *m)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	return m->max_devs;
 }
 
 INLAY_COLD uint32_t inlay_mmap_get_num_devices(const struct inlay_mmap *m)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	return m->num_devs;
 }
 
 /* The device at this place in the order of adding, or NULL. */
 INLAY_COLD struct ibv_pd *inlay_mmap_get_dev(const struct inlay_mmap *m, uint32_t i)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	return i < m->num_devs ? m->devs[i] : NULL;
 }
 
@@ -480,6 +491,7 @@ INLAY_COLD int inlay_mmap_put_keys(struct inlay_mmap *m, struct ibv_pd *pd, uint
 /* The map's memory: len bytes of the process at addr. Once. Returns as inlay_mmap_put_range. */
 INLAY_COLD int inlay_mmap_set_memrange(struct inlay_mmap *m, void *addr, size_t len)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	return inlay_mmap_put_host(m, addr, len, 1);
 }
 
@@ -495,6 +507,7 @@ INLAY_COLD int inlay_mmap_set_memrange(struct inlay_mmap *m, void *addr, size_t 
  */
 INLAY_COLD int inlay_mmap_set_dmabuf_memrange(struct inlay_mmap *m, int fd, void *addr, uint64_t offset, size_t len)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	return inlay_mmap_put_dmabuf(m, fd, addr, offset, len, 1);
 }
 
@@ -507,6 +520,7 @@ INLAY_COLD int inlay_mmap_set_dmabuf_memrange(struct inlay_mmap *m, int fd, void
  */
 INLAY_COLD int inlay_mmap_set_dm_memrange(struct inlay_mmap *m, struct ibv_dm *dm, uint64_t offset, size_t len)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	return inlay_mmap_put_dm(m, dm, offset, len, 1);
 }
 
@@ -519,6 +533,7 @@ INLAY_COLD int inlay_mmap_set_dm_memrange(struct inlay_mmap *m, struct ibv_dm *d
  */
 INLAY_COLD int inlay_mmap_set_keys_memrange(struct inlay_mmap *m, struct ibv_pd *pd, uint64_t addr, size_t len, struct inlay_keys keys)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	return inlay_mmap_put_keys(m, pd, addr, len, keys, 1);
 }
 
@@ -531,21 +546,25 @@ INLAY_COLD int inlay_mmap_set_keys_memrange(struct inlay_mmap *m, struct ibv_pd 
  */
 INLAY_COLD int inlay_mmap_add_memrange(struct inlay_mmap *m, void *addr, size_t len)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	return inlay_mmap_put_host(m, addr, len, 0);
 }
 
 INLAY_COLD int inlay_mmap_add_dmabuf_memrange(struct inlay_mmap *m, int fd, void *addr, uint64_t offset, size_t len)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	return inlay_mmap_put_dmabuf(m, fd, addr, offset, len, 0);
 }
 
 INLAY_COLD int inlay_mmap_add_dm_memrange(struct inlay_mmap *m, struct ibv_dm *dm, uint64_t offset, size_t len)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	return inlay_mmap_put_dm(m, dm, offset, len, 0);
 }
 
 INLAY_COLD int inlay_mmap_add_keys_memrange(struct inlay_mmap *m, struct ibv_pd *pd, uint64_t addr, size_t len, struct inlay_keys keys)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	return inlay_mmap_put_keys(m, pd, addr, len, keys, 0);
 }
 
@@ -562,10 +581,12 @@ INLAY_COLD int64_t inlay_mmap_range_index(const struct inlay_mmap *m, const void
 
 /*
  * Takes away the range that is exactly [addr, addr + len), however it came. Those behind it move up by one, and all are looked at: time
- * grows with their number. The one of set_memrange cannot be set again: add another. Returns 0; -EBADFD and -EPERM by state; -ENOENT.
+ * grows with their number. The one of set_memrange cannot be set again: add another. After the last range with keys of its own, their device
+ * is one like any other: it stays, for the other ranges, until inlay_mmap_rm_dev. Returns 0; -EBADFD and -EPERM by state; -ENOENT.
  */
 INLAY_COLD int inlay_mmap_rm_memrange(struct inlay_mmap *m, const void *addr, size_t len)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	int err = inlay_mmap_open(m, -EBADFD);
 	int64_t at;
 	uint32_t i;
@@ -575,8 +596,7 @@ INLAY_COLD int inlay_mmap_rm_memrange(struct inlay_mmap *m, const void *addr, si
 	at = inlay_mmap_range_index(m, addr, len);
 	if (at < 0)
 		return -ENOENT;
-	if (m->sources[at].kind == INLAY_MMAP_KEYS && !--m->keyed)
-		m->num_devs = 0;
+	m->keyed -= m->sources[at].kind == INLAY_MMAP_KEYS;
 	m->num_ranges--;
 	for (i = (uint32_t)at; i < m->num_ranges; i++) {
 		m->ranges[i] = m->ranges[i + 1];
@@ -598,6 +618,7 @@ INLAY_COLD int inlay_mmap_rm_memrange(struct inlay_mmap *m, const void *addr, si
  */
 INLAY_COLD int inlay_mmap_limit_memrange(struct inlay_mmap *m, const void *addr, size_t len, uint32_t mask)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	int err = inlay_mmap_open(m, -EBADFD);
 	int64_t at;
 
@@ -614,18 +635,21 @@ INLAY_COLD int inlay_mmap_limit_memrange(struct inlay_mmap *m, const void *addr,
 
 INLAY_COLD uint32_t inlay_mmap_get_num_ranges(const struct inlay_mmap *m)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	return m->num_ranges;
 }
 
 /* Range i in the order of adding, or NULL. Its keys and access are there while the map is started or imported. */
 INLAY_COLD const struct inlay_range *inlay_mmap_get_range(const struct inlay_mmap *m, uint32_t i)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	return i < m->num_ranges ? &m->ranges[i] : NULL;
 }
 
 /* The first range. Returns 0, or -EBADFD when there is none. */
 INLAY_COLD int inlay_mmap_get_memrange(const struct inlay_mmap *m, void **addr, size_t *len)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	if (!m->num_ranges)
 		return -EBADFD;
 	*addr = (void *)(uintptr_t)m->ranges[0].start;
@@ -642,29 +666,20 @@ INLAY_COLD int inlay_mmap_access_check(uint32_t mask)
 }
 
 /*
- * Permissions as IBV_ACCESS_... bits. Who may be written to from outside is written to by the local device, and verbs want to be told.
- * Reading over PCI has no such bit.
+ * Permissions as IBV_ACCESS_... bits. What may be written to from outside is written to by the local device, and verbs want to be told, as
+ * for windows. Reading over PCI has no such bit.
  */
 INLAY_COLD unsigned inlay_mmap_verbs_access(uint32_t mask)
 {
-	unsigned access = 0;
-
-	if (mask & (INLAY_LOCAL_READ_WRITE | INLAY_RDMA_WRITE | INLAY_RDMA_ATOMIC | INLAY_PCI_READ_WRITE))
-		access |= IBV_ACCESS_LOCAL_WRITE;
-	if (mask & INLAY_RDMA_READ)
-		access |= IBV_ACCESS_REMOTE_READ;
-	if (mask & INLAY_RDMA_WRITE)
-		access |= IBV_ACCESS_REMOTE_WRITE;
-	if (mask & INLAY_RDMA_ATOMIC)
-		access |= IBV_ACCESS_REMOTE_ATOMIC;
-	if (mask & INLAY_RELAXED_ORDERING)
-		access |= IBV_ACCESS_RELAXED_ORDERING;
-	return access;
+	if (mask & (INLAY_RDMA_WRITE | INLAY_RDMA_ATOMIC | INLAY_PCI_READ_WRITE | INLAY_MW_BIND))
+		mask |= IBV_ACCESS_LOCAL_WRITE;
+	return mask & ~INLAY_PCI_ANY;
 }
 
 /* Returns 0; -EBADFD and -EPERM by state; -EINVAL for an unknown bit, and for PCI's two together. */
 INLAY_COLD int inlay_mmap_set_permissions(struct inlay_mmap *m, uint32_t mask)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	int err = inlay_mmap_settable(m);
 
 	if (err)
@@ -677,6 +692,7 @@ INLAY_COLD int inlay_mmap_set_permissions(struct inlay_mmap *m, uint32_t mask)
 
 INLAY_COLD uint32_t inlay_mmap_get_permissions(const struct inlay_mmap *m)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	return m->permissions;
 }
 
@@ -686,6 +702,7 @@ INLAY_COLD uint32_t inlay_mmap_get_permissions(const struct inlay_mmap *m)
  */
 INLAY_COLD int inlay_mmap_set_free_cb(struct inlay_mmap *m, inlay_mmap_free_cb cb, void *cookie)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	int err = inlay_mmap_settable(m);
 
 	if (err)
@@ -698,6 +715,7 @@ INLAY_COLD int inlay_mmap_set_free_cb(struct inlay_mmap *m, inlay_mmap_free_cb c
 /* Returns 0; -EBADFD and -EPERM by state. 0 before it is set. */
 INLAY_COLD int inlay_mmap_set_user_data(struct inlay_mmap *m, uint64_t data)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	int err = inlay_mmap_settable(m);
 
 	if (!err)
@@ -707,6 +725,7 @@ INLAY_COLD int inlay_mmap_set_user_data(struct inlay_mmap *m, uint64_t data)
 
 INLAY_COLD uint64_t inlay_mmap_get_user_data(const struct inlay_mmap *m)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	return m->user_data;
 }
 
@@ -716,6 +735,7 @@ INLAY_COLD uint64_t inlay_mmap_get_user_data(const struct inlay_mmap *m)
  */
 INLAY_COLD int inlay_mmap_set_mac(struct inlay_mmap *m, const struct inlay_mac *mac)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	int err = inlay_mmap_settable(m);
 
 	if (err)
@@ -732,6 +752,7 @@ INLAY_COLD int inlay_mmap_set_mac(struct inlay_mmap *m, const struct inlay_mac *
  */
 INLAY_COLD uint64_t inlay_mmap_get_num_bufs(const struct inlay_mmap *m)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	struct inlay_accounts *accounts = (struct inlay_accounts *)(uintptr_t)&m->accounts;
 
 	return __atomic_load_n(&m->bufs, __ATOMIC_ACQUIRE) + inlay_accounts_live(accounts);
@@ -743,6 +764,7 @@ INLAY_COLD uint64_t inlay_mmap_get_num_bufs(const struct inlay_mmap *m)
  */
 INLAY_COLD int inlay_mmap_enable_thread_safety(struct inlay_mmap *m)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	if (m->state == INLAY_MMAP_STARTED || m->state == INLAY_MMAP_ENDING || inlay_mmap_get_num_bufs(m))
 		return -EPERM;
 	m->thread_safe = 1;
@@ -752,11 +774,13 @@ INLAY_COLD int inlay_mmap_enable_thread_safety(struct inlay_mmap *m)
 /* Whether it has ever been exported; whether it was made from an export. */
 INLAY_COLD int inlay_mmap_get_exported(const struct inlay_mmap *m)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	return !!(m->flags & INLAY_MMAP_EXPORTED);
 }
 
 INLAY_COLD int inlay_mmap_get_from_export(const struct inlay_mmap *m)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	return !!(m->flags & INLAY_MMAP_FROM_EXPORT);
 }
 
@@ -856,6 +880,7 @@ INLAY_COLD uint32_t inlay_mmap_release(struct inlay_mmap *m)
  */
 INLAY_COLD int inlay_mmap_start(struct inlay_mmap *m)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	uint32_t r, d;
 	int err = 0;
 
@@ -888,6 +913,7 @@ INLAY_COLD int inlay_mmap_start(struct inlay_mmap *m)
  */
 INLAY_COLD int inlay_mmap_stop(struct inlay_mmap *m)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	if ((m->state != INLAY_MMAP_STARTED && m->state != INLAY_MMAP_ENDING) || inlay_mmap_get_num_bufs(m))
 		return -EPERM;
 	m->state = inlay_mmap_release(m);
@@ -900,6 +926,7 @@ INLAY_COLD int inlay_mmap_stop(struct inlay_mmap *m)
  */
 INLAY_COLD int inlay_mmap_destroy(struct inlay_mmap *m)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	uint32_t r;
 
 	if (inlay_mmap_get_num_bufs(m))
@@ -924,6 +951,7 @@ INLAY_COLD int inlay_mmap_destroy(struct inlay_mmap *m)
  */
 INLAY_COLD int inlay_mmap_dpa_handle(const struct inlay_mmap *m, const struct ibv_pd *pd, uint32_t *handle)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	(void)handle;
 	if (m->state != INLAY_MMAP_STARTED && m->state != INLAY_MMAP_IMPORTED)
 		return -EPERM;
@@ -937,6 +965,7 @@ INLAY_COLD int inlay_mmap_dpa_handle(const struct inlay_mmap *m, const struct ib
 /* Whether it may be looked up in: started or imported. */
 INLAY_FN int inlay_mmap_started(const struct inlay_mmap *m)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	uint32_t state = __atomic_load_n(&m->state, __ATOMIC_ACQUIRE);
 
 	return state == INLAY_MMAP_STARTED || state == INLAY_MMAP_IMPORTED;
@@ -948,12 +977,14 @@ INLAY_FN int inlay_mmap_started(const struct inlay_mmap *m)
  */
 INLAY_ALWAYS const struct inlay_range *inlay_mmap_find(const struct inlay_mmap *m, const void *addr, size_t len)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	return inlay_lookup_find(&m->lookup, (uintptr_t)addr, len);
 }
 
 /* The same, looking first at what this thread found last. */
 INLAY_ALWAYS const struct inlay_range *inlay_mmap_hit(const struct inlay_mmap *m, struct inlay_hit *hit, const void *addr, size_t len)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	return inlay_lookup_hit(&m->lookup, hit, (uintptr_t)addr, len);
 }
 
@@ -967,6 +998,7 @@ INLAY_ALWAYS const struct inlay_range *inlay_mmap_hit(const struct inlay_mmap *m
  */
 INLAY_FN int inlay_mmap_keys(const struct inlay_mmap *m, uint32_t range_id, uint32_t dev, struct inlay_keys *keys)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	if (INLAY_UNLIKELY(range_id >= m->num_ranges || dev >= m->num_devs || !inlay_mmap_started(m)))
 		return -ENOENT;
 	*keys = m->keys[(uint64_t)range_id * m->stride + dev];
@@ -979,15 +1011,17 @@ INLAY_FN int inlay_mmap_keys(const struct inlay_mmap *m, uint32_t range_id, uint
  * m       an imported map
  * access  what is to be done there: INLAY_RDMA_READ, INLAY_RDMA_WRITE, INLAY_RDMA_ATOMIC, or several of them
  *
- * Returns 0 and the key in *rkey; -ENOENT when [addr, addr + len) is not in one range; -EPERM when that is not granted there.
+ * Returns 0 and the key in *rkey; -ENOENT when [addr, addr + len) is not in one range; -EPERM when that is not granted there, or there is no
+ * such key, as for memory that was imported over PCI.
  */
 INLAY_FN int inlay_mmap_remote(const struct inlay_mmap *m, uint64_t addr, uint64_t len, uint32_t access, uint32_t *rkey)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	const struct inlay_range *r = inlay_lookup_find(&m->lookup, addr, len);
 
 	if (INLAY_UNLIKELY(!r))
 		return -ENOENT;
-	if (INLAY_UNLIKELY(access & ~r->access))
+	if (INLAY_UNLIKELY(access & ~(r->access & INLAY_RDMA_ANY)) || INLAY_UNLIKELY(r->rkey == INLAY_NO_KEY))
 		return -EPERM;
 	*rkey = r->rkey;
 	return 0;
@@ -1006,6 +1040,7 @@ INLAY_ALWAYS void inlay_mmap_count(struct inlay_mmap *m, uint64_t n)
 /* Several live bufs more. */
 INLAY_ALWAYS void inlay_mmap_hold_many(struct inlay_mmap *m, uint64_t n)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	INLAY_CHECK(inlay_mmap_started(m), "bufs are made of a map that is started or imported");
 	if (m->thread_safe)
 		__atomic_fetch_add(&m->bufs, n, __ATOMIC_RELAXED);
@@ -1016,6 +1051,7 @@ INLAY_ALWAYS void inlay_mmap_hold_many(struct inlay_mmap *m, uint64_t n)
 /* Several less. */
 INLAY_ALWAYS void inlay_mmap_drop_many(struct inlay_mmap *m, uint64_t n)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	INLAY_CHECK(__atomic_load_n(&m->bufs, __ATOMIC_RELAXED) >= n, "a buf is dropped once");
 	/* Whoever finds that none is left, and stops, comes after all that was done with them. */
 	if (m->thread_safe)
@@ -1027,12 +1063,14 @@ INLAY_ALWAYS void inlay_mmap_drop_many(struct inlay_mmap *m, uint64_t n)
 /* One more. */
 INLAY_ALWAYS void inlay_mmap_hold(struct inlay_mmap *m)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	inlay_mmap_hold_many(m, 1);
 }
 
 /* One less. */
 INLAY_ALWAYS void inlay_mmap_drop(struct inlay_mmap *m)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	inlay_mmap_drop_many(m, 1);
 }
 

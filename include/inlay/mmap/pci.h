@@ -18,7 +18,7 @@
  * How it is done
  * --------------
  * For each range that has a PCI permission the owner makes an indirect key (KSM) over the range's own, which grants no more than that
- * permission, and allows it to whoever brings 32 random bytes (ALLOW_OTHER_VHCA_ACCESS). These bytes, the function's number (vhca_id) and
+ * permission (and relaxed ordering only where the device has it for such keys), and allows it to whoever brings 32 random bytes (ALLOW_OTHER_VHCA_ACCESS). These bytes, the function's number (vhca_id) and
  * the keys' indices are in the blob: who has the blob has the memory. The other side makes an alias of each key.
  *
  * Stopping the map, or destroying it, destroys the indirect keys first: aliases then stand for nothing, and importing the blob again fails.
@@ -82,10 +82,11 @@ INLAY_COLD int inlay_mmap_pci_ask(struct ibv_context *ctx, uint32_t type, struct
 }
 
 /*
- * Does the device know keys of other functions? vhca: its number, or NULL. Returns 0; -ENOTSUP when it does not, or the context does no
+ * Does the device know keys of other functions? vhca: its number, or NULL. relaxed: whether CREATE_MKEY knows relaxed ordering, reads and
+ * writes; or NULL. Returns 0; -ENOTSUP when it does not, or the context does no
  * device commands; -EIO, -ENOMEM, -EAGAIN or -EBUSY when it does not say.
  */
-INLAY_COLD int inlay_mmap_pci_cap(struct ibv_context *ctx, uint32_t *vhca)
+INLAY_COLD int inlay_mmap_pci_cap(struct ibv_context *ctx, uint32_t *vhca, int *relaxed)
 {
 	struct inlay_query_hca_cap_out cap;
 	int err;
@@ -100,6 +101,9 @@ INLAY_COLD int inlay_mmap_pci_cap(struct ibv_context *ctx, uint32_t *vhca)
 		return -ENOTSUP;
 	if (vhca)
 		*vhca = (uint32_t)inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_VHCA_ID);
+	if (relaxed)
+		*relaxed = inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_RELAXED_ORDERING_WRITE) &&
+			   inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_RELAXED_ORDERING_READ);
 	err = inlay_mmap_pci_ask(ctx, INLAY_CAP_GENERAL_2, &cap);
 	if (err)
 		return err;
@@ -112,13 +116,13 @@ INLAY_COLD int inlay_mmap_pci_cap(struct ibv_context *ctx, uint32_t *vhca)
 /* Can memory be exported over PCI from this device? 1, or 0: it cannot, or this context does no device commands. */
 INLAY_COLD int inlay_mmap_cap_export_pci(struct ibv_context *ctx)
 {
-	return !inlay_mmap_pci_cap(ctx, NULL);
+	return !inlay_mmap_pci_cap(ctx, NULL, NULL);
 }
 
 /* And imported? */
 INLAY_COLD int inlay_mmap_cap_create_from_export_pci(struct ibv_context *ctx)
 {
-	return !inlay_mmap_pci_cap(ctx, NULL);
+	return !inlay_mmap_pci_cap(ctx, NULL, NULL);
 }
 
 /* ---- Objects ---- */
@@ -180,6 +184,7 @@ INLAY_COLD uint32_t inlay_mmap_pci_most(const struct inlay_mmap *m)
  */
 INLAY_COLD size_t inlay_mmap_pci_size(const struct inlay_mmap *m)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	uint32_t most = m->flags & INLAY_MMAP_FROM_EXPORT ? 0 : inlay_mmap_pci_most(m);
 
 	if (!most)
@@ -192,16 +197,20 @@ INLAY_COLD size_t inlay_mmap_pci_size(const struct inlay_mmap *m)
 /* Bytes of the blob that inlay_mmap_export_pci writes, in any state; 0 when nothing is granted over PCI, or for a map that was imported. */
 INLAY_COLD size_t inlay_mmap_export_pci_size(const struct inlay_mmap *m)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	uint32_t n = m->flags & INLAY_MMAP_FROM_EXPORT ? 0 : inlay_mmap_count_granted(m, INLAY_PCI_ANY);
 
 	return n ? (size_t)inlay_blob_bytes(INLAY_BLOB_KIND_PCI, n, m->mac ? m->mac->bytes : 0) : 0;
 }
 
-/* The indirect key of range r, over the one that it has with device dev, and the permission to use it from elsewhere. */
+/*
+ * The indirect key of range r, over the one that it has with device dev, and the permission to use it from elsewhere. mask: permissions that
+ * the device knows.
+ */
 INLAY_COLD int inlay_mmap_pci_key(struct inlay_mmap *m, uint32_t r, uint32_t dev, struct inlay_mmap_pci *pci, uint32_t pdn,
-				  uint8_t *scratch)
+				  uint32_t mask, uint8_t *scratch)
 {
-	uint32_t granted = inlay_mmap_granted(m, r, INLAY_PCI_ANY | INLAY_RELAXED_ORDERING), n, i;
+	uint32_t granted = inlay_mmap_granted(m, r, mask), n, i;
 	const struct inlay_range *range = &m->ranges[r];
 	struct inlay_allow_other_vhca_access_in in;
 	struct ibv_context *ctx = m->devs[dev]->context;
@@ -241,7 +250,7 @@ INLAY_COLD int inlay_mmap_pci_key(struct inlay_mmap *m, uint32_t r, uint32_t dev
 INLAY_COLD int inlay_mmap_pci_make(struct inlay_mmap *m, uint32_t dev, struct inlay_mmap_pci *pci, uint8_t *memory)
 {
 	uint32_t r, pdn = 0, vhca = 0;
-	int err = inlay_mmap_pci_cap(m->devs[dev]->context, &vhca);
+	int relaxed = 0, err = inlay_mmap_pci_cap(m->devs[dev]->context, &vhca, &relaxed);
 
 	if (!err)
 		err = inlay_pdn_from_pd(&pdn, m->devs[dev]);
@@ -259,7 +268,7 @@ INLAY_COLD int inlay_mmap_pci_make(struct inlay_mmap *m, uint32_t dev, struct in
 		return -EIO;
 	for (r = 0; r < m->num_ranges && !err; r++)
 		if (inlay_mmap_granted(m, r, INLAY_PCI_ANY))
-			err = inlay_mmap_pci_key(m, r, dev, pci, pdn, memory);
+			err = inlay_mmap_pci_key(m, r, dev, pci, pdn, INLAY_PCI_ANY | (relaxed ? INLAY_RELAXED_ORDERING : 0), memory);
 	if (err)
 		inlay_mmap_pci_drop(pci);
 	return err;
@@ -281,6 +290,7 @@ INLAY_COLD int inlay_mmap_pci_make(struct inlay_mmap *m, uint32_t dev, struct in
  */
 INLAY_COLD int inlay_mmap_export_pci(struct inlay_mmap *m, const struct ibv_pd *pd, void *memory, size_t size, void *buf, size_t *len)
 {
+	INLAY_CHECK(m, "a map is not NULL");
 	int dev = inlay_mmap_exportable(m, pd, INLAY_PCI_ANY), err;
 	size_t room, bytes = inlay_mmap_export_pci_size(m);
 	struct inlay_mmap_pci *pci;
@@ -404,7 +414,7 @@ INLAY_COLD int inlay_mmap_create_from_export_pci(struct inlay_mmap *m, void *mem
 		return -ENOTSUP;
 	if (size < inlay_mmap_import_pci_size(memory, len))
 		return -ENOMEM;
-	err = inlay_mmap_pci_cap(pd->context, &own);
+	err = inlay_mmap_pci_cap(pd->context, &own, NULL);
 	if (!err && own == head.vhca)
 		err = -EINVAL;
 	if (!err)
