@@ -446,9 +446,9 @@ static void arrived(struct side *s, const struct mlx5_cqe64 *cqe, const void *in
 /* A completion of the NIC's list */
 static void matched(struct side *s, const struct mlx5_cqe64 *cqe)
 {
-	struct inlay_tag_rx_event ev;
-	int kind = inlay_tag_rx_complete(&s->rx, cqe, s->cq->stride, &ev);
-	struct request *r = (struct request *)(uintptr_t)ev.cookie;
+	struct inlay_tag_wc wc;
+	int kind = inlay_tag_rx_complete(&s->rx, cqe, s->cq->stride, &wc);
+	struct request *r = (struct request *)(uintptr_t)wc.wr_id;
 	struct inlay_tmh tmh;
 
 	switch (kind) {
@@ -456,29 +456,29 @@ static void matched(struct side *s, const struct mlx5_cqe64 *cqe)
 	case INLAY_TAG_RX_MATCHED: /* The payload is to come */
 		break;
 	case INLAY_TAG_RX_DONE:
-		if (ev.wc.payload)
-			memcpy(r->buf, ev.wc.payload, ev.wc.byte_len);
-		r->got = ev.wc.byte_len;
-		r->tag = ev.wc.tag;
+		if (wc.payload)
+			memcpy(r->buf, wc.payload, wc.byte_len);
+		r->got = wc.byte_len;
+		r->tag = wc.tag;
 		r->done = 1;
 		s->counts.nic++;
 		break;
 	case INLAY_TAG_RX_RNDV: /* The NIC leaves the reading to us */
-		need(!inlay_tmh_get(r->buf, ev.wc.byte_len, &tmh), "the header of a rendezvous");
+		need(!inlay_tmh_get(r->buf, wc.byte_len, &tmh), "the header of a rendezvous");
 		s->counts.nic++;
-		read_payload(s, r, &tmh, r->buf, ev.wc.byte_len);
+		read_payload(s, r, &tmh, r->buf, wc.byte_len);
 		break;
 	case INLAY_TAG_RX_CANCELED:
 		r->done = r->cancelled = 1;
 		break;
 	case INLAY_TAG_RX_MESSAGE:
 	case INLAY_TAG_RX_PLAIN:
-		need(ev.wc.status == IBV_WC_SUCCESS, ibv_wc_status_str(ev.wc.status));
-		arrived(s, cqe, ev.wc.payload, ev.wc.byte_len, kind == INLAY_TAG_RX_MESSAGE);
+		need(wc.status == IBV_WC_SUCCESS, ibv_wc_status_str(wc.status));
+		arrived(s, cqe, wc.payload, wc.byte_len, kind == INLAY_TAG_RX_MESSAGE);
 		break;
 	default:
 		inlay_cqe_print(stderr, cqe);
-		need(0, kind < 0 ? "a completion of the NIC's list" : ibv_wc_status_str(ev.wc.status));
+		need(0, kind < 0 ? "a completion of the NIC's list" : ibv_wc_status_str(wc.status));
 	}
 }
 

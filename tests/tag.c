@@ -1234,11 +1234,11 @@ static uint64_t rx_post(uint64_t tag, uint32_t n, uint32_t len, uint64_t cookie,
 }
 
 /* What the next completion is */
-static int rx_next(struct inlay_tag_rx_event *ev)
+static int rx_next(struct inlay_tag_wc *wc)
 {
-	int kind = inlay_tag_rx_complete(&rx, cqe_wait(&t.cq.cq), 64, ev);
+	int kind = inlay_tag_rx_complete(&rx, cqe_wait(&t.cq.cq), 64, wc);
 
-	if (kind >= 0 && (ev->wc.opcode == IBV_WC_TM_NO_TAG || (ev->wc.opcode == IBV_WC_TM_RECV && !(ev->wc.flags & BOTH))))
+	if (kind >= 0 && (wc->opcode == IBV_WC_TM_NO_TAG || (wc->opcode == IBV_WC_TM_RECV && !(wc->flags & BOTH))))
 		must(inlay_srq_release(&t.xrq.srq, inlay_cq_peek(&t.cq.cq)));
 	inlay_cq_advance(&t.cq.cq, 1);
 	return kind;
@@ -1248,7 +1248,7 @@ static int rx_next(struct inlay_tag_rx_event *ev)
 static void phase_enables_the_tag(void **state)
 {
 	struct inlay_match_found found;
-	struct inlay_tag_rx_event ev;
+	struct inlay_tag_wc wc;
 
 	(void)state;
 	rx_open(4, 16, 0, 0);
@@ -1260,25 +1260,25 @@ static void phase_enables_the_tag(void **state)
 	settle();
 	eager(&t, 0x222, 0, 0, 10);
 	eager(&t, 0x333, 0, 0, 10);
-	assert_int_equal(rx_next(&ev), INLAY_TAG_RX_MESSAGE);
+	assert_int_equal(rx_next(&wc), INLAY_TAG_RX_MESSAGE);
 	assert_int_equal(inlay_tag_rx_arrive(&rx, 0x111, 1, 1, &found), 0);
 	/* The second is the receive's, which is taken back; the third makes what comes next disabled */
-	while (rx_next(&ev) != INLAY_TAG_RX_MESSAGE)
+	while (rx_next(&wc) != INLAY_TAG_RX_MESSAGE)
 		;
 	assert_int_equal(inlay_tag_rx_arrive(&rx, 0x222, 2, 1, &found), 1);
 	assert_int_equal(found.cookie, 22);
 	rx_post(0x444, 0, 100, 44, 1);
 	inlay_tag_list_ring(&t.list);
-	while (rx_next(&ev) != INLAY_TAG_RX_MESSAGE)
+	while (rx_next(&wc) != INLAY_TAG_RX_MESSAGE)
 		;
 	assert_int_equal(inlay_tag_rx_arrive(&rx, 0x333, 3, 1, &found), 0);
 	/* Nothing else is posted: the flush does it */
 	inlay_tag_rx_flush(&rx);
 	settle();
 	eager(&t, 0x444, 0, 0, 10);
-	while (rx_next(&ev) != INLAY_TAG_RX_DONE)
-		assert_int_not_equal(ev.wc.app_op, INLAY_TAG_UNEXPECTED);
-	assert_int_equal(ev.cookie, 44);
+	while (rx_next(&wc) != INLAY_TAG_RX_DONE)
+		assert_int_not_equal(wc.app_op, INLAY_TAG_UNEXPECTED);
+	assert_int_equal(wc.wr_id, 44);
 	rx_close();
 }
 
@@ -1287,14 +1287,14 @@ static void phase_enables_the_tag(void **state)
 static void told_after_arrival(void **state)
 {
 	struct inlay_match_found found;
-	struct inlay_tag_rx_event ev;
+	struct inlay_tag_wc wc;
 	int kind, messages = 0;
 
 	(void)state;
 	rx_open(4, 16, 0, 0);
 	entries(&t, 4);
 	eager(&t, 0x222, 0, 0, 10);
-	assert_int_equal(rx_next(&ev), INLAY_TAG_RX_MESSAGE);
+	assert_int_equal(rx_next(&wc), INLAY_TAG_RX_MESSAGE);
 	rx_post(0x222, 0, 100, 22, 1);
 	inlay_tag_rx_flush(&rx);
 	settle();
@@ -1303,7 +1303,7 @@ static void told_after_arrival(void **state)
 	assert_int_equal(found.cookie, 22);
 	inlay_tag_rx_flush(&rx);
 	while (!messages || inlay_tag_rx_listed_(&rx)) {
-		kind = rx_next(&ev);
+		kind = rx_next(&wc);
 		assert_true(kind == INLAY_TAG_RX_NOTHING || kind == INLAY_TAG_RX_MESSAGE);
 		if (kind == INLAY_TAG_RX_NOTHING)
 			continue;
@@ -1318,7 +1318,7 @@ static void told_after_arrival(void **state)
 static void room_to_take_back(void **state)
 {
 	struct inlay_match_found found;
-	struct inlay_tag_rx_event ev;
+	struct inlay_tag_wc wc;
 	uint32_t i, in_hw = 0, canceled = 0;
 	uint64_t handle[7];
 	struct ibv_sge sge;
@@ -1329,7 +1329,7 @@ static void room_to_take_back(void **state)
 		rx_post(i, 0, 100, i, 1);
 		inlay_tag_rx_flush(&rx);
 		eager(&t, i, 0, 0, 10);
-		while (rx_next(&ev) != INLAY_TAG_RX_DONE)
+		while (rx_next(&wc) != INLAY_TAG_RX_DONE)
 			;
 	}
 	assert_int_equal(inlay_sq_room(&t.cmd.sq), 13);
@@ -1345,7 +1345,7 @@ static void room_to_take_back(void **state)
 	assert_int_equal(canceled, 7 - in_hw);
 	inlay_tag_rx_flush(&rx);
 	while (canceled < 7)
-		canceled += rx_next(&ev) == INLAY_TAG_RX_CANCELED;
+		canceled += rx_next(&wc) == INLAY_TAG_RX_CANCELED;
 	assert_int_equal(inlay_tag_list_room(&t.list), 7);
 	/* A ring that is too short for that is refused */
 	assert_int_equal(inlay_tag_rx_init(&rx, of_entries, sizeof(of_entries), &match, NULL, 0), 0);
@@ -1359,7 +1359,7 @@ static void room_to_take_back(void **state)
 static void what_the_nic_gets(void **state)
 {
 	const uint64_t protocol = (uint64_t)1 << 63;
-	struct inlay_tag_rx_event ev;
+	struct inlay_tag_wc wc;
 
 	(void)state;
 	rx_open(4, 16, protocol, 100);
@@ -1368,10 +1368,10 @@ static void what_the_nic_gets(void **state)
 	inlay_tag_rx_flush(&rx);
 	settle();
 	eager(&t, 5 | protocol, 1, 0, 10);
-	while (rx_next(&ev) != INLAY_TAG_RX_DONE)
-		assert_int_not_equal(ev.wc.app_op, INLAY_TAG_UNEXPECTED);
-	assert_true(ev.wc.tag == (5 | protocol));
-	assert_int_equal(ev.cookie, 7);
+	while (rx_next(&wc) != INLAY_TAG_RX_DONE)
+		assert_int_not_equal(wc.app_op, INLAY_TAG_UNEXPECTED);
+	assert_true(wc.tag == (5 | protocol));
+	assert_int_equal(wc.wr_id, 7);
 	rx_close();
 }
 
@@ -1379,7 +1379,7 @@ static void what_the_nic_gets(void **state)
 static void told_in_time(void **state)
 {
 	struct inlay_match_found found;
-	struct inlay_tag_rx_event ev;
+	struct inlay_tag_wc wc;
 	uint32_t i;
 
 	(void)state;
@@ -1390,7 +1390,7 @@ static void told_in_time(void **state)
 			entries(&t, 32);
 		must(inlay_tag_rx_post(&rx, 1, EXACT, NULL, i, &found));
 		eager(&t, 1, 0, 0, 10);
-		assert_int_equal(rx_next(&ev), INLAY_TAG_RX_MESSAGE);
+		assert_int_equal(rx_next(&wc), INLAY_TAG_RX_MESSAGE);
 		assert_int_equal(inlay_tag_rx_arrive(&rx, 1, i, 1, &found), 1);
 	}
 	assert_int_equal(inlay_tag_list_unsynced(&t.list), 0);
@@ -1399,8 +1399,8 @@ static void told_in_time(void **state)
 	inlay_tag_rx_flush(&rx);
 	settle();
 	eager(&t, 1, 1, 0, 10);
-	while (rx_next(&ev) != INLAY_TAG_RX_DONE)
-		assert_int_not_equal(ev.wc.app_op, INLAY_TAG_UNEXPECTED);
+	while (rx_next(&wc) != INLAY_TAG_RX_DONE)
+		assert_int_not_equal(wc.app_op, INLAY_TAG_UNEXPECTED);
 	rx_close();
 }
 
@@ -1408,7 +1408,7 @@ static void told_in_time(void **state)
 static void device_disagrees(void **state)
 {
 	struct inlay_match_found found;
-	struct inlay_tag_rx_event ev;
+	struct inlay_tag_wc wc;
 	struct mlx5_cqe64 cqe;
 	uint64_t handle;
 
@@ -1419,17 +1419,17 @@ static void device_disagrees(void **state)
 	cqe.op_own = MLX5_CQE_RESP_SEND << 4;
 	rx_post(5, 0, 100, 55, 1);
 	cqe.app_op = INLAY_TAG_CANCELED;
-	assert_int_equal(inlay_tag_rx_complete(&rx, &cqe, 64, &ev), INLAY_TAG_RX_FAILED);
-	assert_int_equal(ev.cookie, 55);
+	assert_int_equal(inlay_tag_rx_complete(&rx, &cqe, 64, &wc), INLAY_TAG_RX_FAILED);
+	assert_int_equal(wc.wr_id, 55);
 	assert_int_equal(inlay_match_posted(&match), 0);
 	handle = rx_post(6, 0, 100, 66, 1);
 	cqe.app_op = INLAY_TAG_UNEXPECTED;
-	assert_int_equal(inlay_tag_rx_complete(&rx, &cqe, 64, &ev), INLAY_TAG_RX_MESSAGE);
+	assert_int_equal(inlay_tag_rx_complete(&rx, &cqe, 64, &wc), INLAY_TAG_RX_MESSAGE);
 	assert_int_equal(inlay_tag_rx_arrive(&rx, 6, 1, 1, &found), 1);
 	assert_int_equal(inlay_tag_rx_cancel(&rx, handle, &found), -ENOENT);
 	cqe.app_op = INLAY_TAG_CONSUMED_MSG;
 	cqe.app_info = inlay_to_be16(1);
-	assert_int_equal(inlay_tag_rx_complete(&rx, &cqe, 64, &ev), -EPROTO);
+	assert_int_equal(inlay_tag_rx_complete(&rx, &cqe, 64, &wc), -EPROTO);
 	/* What was made up is not in the device: nothing was rung */
 	t.dead = true;
 	free(match_memory);

@@ -239,37 +239,27 @@ INLAY_ALWAYS struct inlay_tag_entry_ *inlay_tag_list_entry_(const struct inlay_t
 	return index <= list->max_tags && (list->entries[index].state & INLAY_TAG_LISTED_) ? &list->entries[index] : NULL;
 }
 
-/* An operation that is to be posted. */
-struct inlay_tag_op_ {
-	uint64_t wr_id;
-	uint64_t recv_wr_id;
-	uint64_t tag;
-	uint64_t mask;
-	const struct ibv_sge *sge;
-	int flags;
-	uint16_t count;      /* what IBV_OPS_TM_SYNC tells */
-};
-
 /*
  * Writes an operation and files it. Zeros stand where libmlx5 leaves what was there before.
  *
  * Returns 0, or -EAGAIN when the command ring is full; nothing has changed then.
  */
 INLAY_ALWAYS int inlay_tag_list_write_(struct inlay_tag_list *list, enum inlay_tag_opcode_ opcode, uint32_t entry,
-				       const struct inlay_tag_op_ *op)
+				       const struct ibv_ops_wr *wr)
 {
-	const uint32_t signaled = (op->flags & IBV_OPS_SIGNALED) != 0, sync = (op->flags & IBV_OPS_TM_SYNC) != 0;
+	const uint32_t signaled = (wr->flags & IBV_OPS_SIGNALED) != 0, sync = (wr->flags & IBV_OPS_TM_SYNC) != 0;
 	const uint32_t asked = opcode == INLAY_TAG_REMOVE_ || signaled || list->quiet >= list->sq->mask / 4;
-	const uint32_t index = opcode == INLAY_TAG_APPEND_ ? list->entries[entry].next : entry;
+	const uint32_t add = opcode == INLAY_TAG_APPEND_, index = add ? list->entries[entry].next : entry;
+	const uint16_t count = sync ? (uint16_t)wr->tm.unexpected_cnt : 0;
 	struct inlay_tag_filed_ *filed;
 	struct inlay_cursor at;
 
 	if (INLAY_UNLIKELY(inlay_sq_begin(list->sq, 1, &at)))
 		return -EAGAIN;
 	if (sync)
-		list->synced = op->count;
+		list->synced = count;
 	filed = &list->filed[at.index & list->sq->mask];
-	filed->wr_id = op->wr_id;
+	filed->wr_id = wr->wr_id;
 	filed->entry = (uint16_t)entry;
 	filed->count = list->synced;
 	filed->generation = list->entries[entry].generation;
@@ -280,32 +270,30 @@ INLAY_ALWAYS int inlay_tag_list_write_(struct inlay_tag_list *list, enum inlay_t
 	if (opcode != INLAY_TAG_NOP_)
 		list->entries[entry].owed = (uint16_t)(list->entries[entry].owed + asked);
 	inlay_put64(at.at, (uint64_t)opcode << 4 | (asked * INLAY_TAG_CQE_REQ_ | sync * INLAY_TAG_SW_CNT_) << 8 |
-		    (uint64_t)inlay_to_be16((uint16_t)index) << 16 | (uint64_t)inlay_to_be16(sync ? op->count : 0) << 48);
+		    (uint64_t)inlay_to_be16((uint16_t)index) << 16 | (uint64_t)inlay_to_be16(count) << 48);
 	inlay_put64(at.at + 8, 0);
-	inlay_put64(at.at + 16, inlay_to_be64(op->tag));
-	inlay_put64(at.at + 24, inlay_to_be64(op->mask));
+	inlay_put64(at.at + 16, add ? inlay_to_be64(wr->tm.add.tag) : 0);
+	inlay_put64(at.at + 24, add ? inlay_to_be64(wr->tm.add.mask) : 0);
 	at.at += 2 * INLAY_DS;
-	at.ds = 3;
-	if (opcode == INLAY_TAG_APPEND_) {
-		if (op->sge && op->sge->length)
-			inlay_wqe_data(at.at, op->sge->addr, op->sge->length, op->sge->lkey);
-		else
-			inlay_wqe_data_end(at.at);
-		at.ds = 4;
-	}
+	at.ds += 2;
+	if (add && wr->tm.add.num_sge && wr->tm.add.sg_list->length)
+		inlay_wqe_data(at.at, wr->tm.add.sg_list->addr, wr->tm.add.sg_list->length, wr->tm.add.sg_list->lkey);
+	else if (add)
+		inlay_wqe_data_end(at.at);
+	at.ds += add;
 	inlay_sq_commit(list->sq, at, INLAY_OPCODE_TAG, 0);
 	return 0;
 }
 
-INLAY_ALWAYS int inlay_tag_list_add_(struct inlay_tag_list *list, const struct inlay_tag_op_ *op, uint32_t *handle)
+INLAY_ALWAYS int inlay_tag_list_add_(struct inlay_tag_list *list, const struct ibv_ops_wr *wr, uint32_t *handle)
 {
 	const uint16_t index = list->head;
 	struct inlay_tag_entry_ *entry = &list->entries[index];
 
-	if (INLAY_UNLIKELY(!list->room || inlay_tag_list_write_(list, INLAY_TAG_APPEND_, index, op)))
+	if (INLAY_UNLIKELY(!list->room || inlay_tag_list_write_(list, INLAY_TAG_APPEND_, index, wr)))
 		return -EAGAIN;
-	entry->recv_wr_id = op->recv_wr_id;
-	entry->size = op->sge ? op->sge->length : 0;
+	entry->recv_wr_id = wr->tm.add.recv_wr_id;
+	entry->size = wr->tm.add.num_sge ? wr->tm.add.sg_list->length : 0;
 	entry->owed++; /* its receive */
 	entry->state = INLAY_TAG_LISTED_;
 	list->head = entry->next;
@@ -315,30 +303,19 @@ INLAY_ALWAYS int inlay_tag_list_add_(struct inlay_tag_list *list, const struct i
 	return 0;
 }
 
-INLAY_ALWAYS int inlay_tag_list_del_(struct inlay_tag_list *list, const struct inlay_tag_op_ *op, uint32_t handle)
+INLAY_ALWAYS int inlay_tag_list_del_(struct inlay_tag_list *list, const struct ibv_ops_wr *wr)
 {
-	struct inlay_tag_entry_ *entry = inlay_tag_list_entry_(list, handle & 0xffff);
+	const uint32_t index = wr->tm.handle & 0xffff;
+	struct inlay_tag_entry_ *entry = inlay_tag_list_entry_(list, index);
 
-	if (INLAY_UNLIKELY(!entry || entry->generation != handle >> 16))
+	if (INLAY_UNLIKELY(!entry || entry->generation != wr->tm.handle >> 16))
 		return -ENOENT;
 	if (INLAY_UNLIKELY(entry->state & INLAY_TAG_DELETING_))
 		return -EBUSY;
-	if (INLAY_UNLIKELY(inlay_tag_list_write_(list, INLAY_TAG_REMOVE_, handle & 0xffff, op)))
+	if (INLAY_UNLIKELY(inlay_tag_list_write_(list, INLAY_TAG_REMOVE_, index, wr)))
 		return -EAGAIN;
 	entry->state |= INLAY_TAG_DELETING_;
 	return 0;
-}
-
-INLAY_ALWAYS struct inlay_tag_op_ inlay_tag_op_of_(const struct inlay_tag_list *list, uint64_t wr_id, int flags)
-{
-	struct inlay_tag_op_ op;
-
-	op.wr_id = op.recv_wr_id = wr_id;
-	op.tag = op.mask = 0;
-	op.sge = NULL;
-	op.flags = flags;
-	op.count = list->unexpected;
-	return op;
 }
 
 /*
@@ -365,12 +342,16 @@ INLAY_ALWAYS struct inlay_tag_op_ inlay_tag_op_of_(const struct inlay_tag_list *
 INLAY_ALWAYS int inlay_tag_list_add(struct inlay_tag_list *list, uint64_t wr_id, uint64_t tag, uint64_t mask,
 				    const struct ibv_sge *sge, int flags, uint32_t *handle)
 {
-	struct inlay_tag_op_ op = inlay_tag_op_of_(list, wr_id, flags);
+	struct ibv_ops_wr wr;
 
-	op.tag = tag;
-	op.mask = mask;
-	op.sge = sge;
-	return inlay_tag_list_add_(list, &op, handle);
+	wr.wr_id = wr.tm.add.recv_wr_id = wr_id;
+	wr.flags = flags;
+	wr.tm.unexpected_cnt = list->unexpected;
+	wr.tm.add.sg_list = (struct ibv_sge *)(uintptr_t)sge;
+	wr.tm.add.num_sge = sge != NULL;
+	wr.tm.add.tag = tag;
+	wr.tm.add.mask = mask;
+	return inlay_tag_list_add_(list, &wr, handle);
 }
 
 /*
@@ -383,17 +364,24 @@ INLAY_ALWAYS int inlay_tag_list_add(struct inlay_tag_list *list, uint64_t wr_id,
  */
 INLAY_ALWAYS int inlay_tag_list_del(struct inlay_tag_list *list, uint64_t wr_id, uint32_t handle, int flags)
 {
-	struct inlay_tag_op_ op = inlay_tag_op_of_(list, wr_id, flags);
+	struct ibv_ops_wr wr;
 
-	return inlay_tag_list_del_(list, &op, handle);
+	wr.wr_id = wr_id;
+	wr.flags = flags;
+	wr.tm.unexpected_cnt = list->unexpected;
+	wr.tm.handle = handle;
+	return inlay_tag_list_del_(list, &wr);
 }
 
 /* Changes nothing, and may carry IBV_OPS_TM_SYNC. Returns 0, or -EAGAIN when the command ring is full. */
 INLAY_ALWAYS int inlay_tag_list_sync(struct inlay_tag_list *list, uint64_t wr_id, int flags)
 {
-	struct inlay_tag_op_ op = inlay_tag_op_of_(list, wr_id, flags);
+	struct ibv_ops_wr wr;
 
-	return inlay_tag_list_write_(list, INLAY_TAG_NOP_, 0, &op);
+	wr.wr_id = wr_id;
+	wr.flags = flags;
+	wr.tm.unexpected_cnt = list->unexpected;
+	return inlay_tag_list_write_(list, INLAY_TAG_NOP_, 0, &wr);
 }
 
 /* Shows the NIC all operations posted so far. None is allowed. */
@@ -412,34 +400,25 @@ INLAY_ALWAYS void inlay_tag_list_ring(struct inlay_tag_list *list)
  */
 INLAY_FN int inlay_tag_list_post_ops(struct inlay_tag_list *list, struct ibv_ops_wr *wr, struct ibv_ops_wr **bad_wr)
 {
-	struct inlay_tag_op_ op;
 	int err = 0;
 
 	for (; wr; wr = wr->next) {
-		op = inlay_tag_op_of_(list, wr->wr_id, wr->flags);
-		if (wr->flags & IBV_OPS_TM_SYNC)
-			op.count = (uint16_t)wr->tm.unexpected_cnt;
-		err = -EINVAL;
-		if ((uint16_t)(op.count - list->synced) > inlay_tag_list_unsynced(list))
+		if (wr->flags & IBV_OPS_TM_SYNC &&
+		    (uint16_t)(wr->tm.unexpected_cnt - list->synced) > inlay_tag_list_unsynced(list))
+			err = -EINVAL;
+		else if (wr->opcode == IBV_WR_TAG_ADD && wr->tm.add.num_sge >= 0 && wr->tm.add.num_sge <= !!wr->tm.add.sg_list)
+			err = inlay_tag_list_add_(list, wr, &wr->tm.handle);
+		else if (wr->opcode == IBV_WR_TAG_DEL)
+			err = inlay_tag_list_del_(list, wr);
+		else if (wr->opcode == IBV_WR_TAG_SYNC)
+			err = inlay_tag_list_write_(list, INLAY_TAG_NOP_, 0, wr);
+		else
+			err = -EINVAL;
+		if (err) {
+			*bad_wr = wr;
 			break;
-		if (wr->opcode == IBV_WR_TAG_ADD) {
-			if (wr->tm.add.num_sge < 0 || wr->tm.add.num_sge > !!wr->tm.add.sg_list)
-				break;
-			op.recv_wr_id = wr->tm.add.recv_wr_id;
-			op.tag = wr->tm.add.tag;
-			op.mask = wr->tm.add.mask;
-			op.sge = wr->tm.add.num_sge ? wr->tm.add.sg_list : NULL;
-			err = inlay_tag_list_add_(list, &op, &wr->tm.handle);
-		} else if (wr->opcode == IBV_WR_TAG_DEL) {
-			err = inlay_tag_list_del_(list, &op, wr->tm.handle);
-		} else if (wr->opcode == IBV_WR_TAG_SYNC) {
-			err = inlay_tag_list_write_(list, INLAY_TAG_NOP_, 0, &op);
 		}
-		if (err)
-			break;
 	}
-	if (err)
-		*bad_wr = wr;
 	inlay_tag_list_ring(list);
 	return err;
 }
@@ -488,16 +467,21 @@ INLAY_FN uint32_t inlay_tag_list_oldest_(const struct inlay_tag_list *list)
 	return at;
 }
 
-/* All is known up to this operation and with it: credit goes back. */
-INLAY_ALWAYS void inlay_tag_list_known_(struct inlay_tag_list *list, uint32_t at)
+/* All is known up to operation `at` and with it: credit goes back. Its entry is owed `due` completions less. */
+INLAY_FN void inlay_tag_list_known_(struct inlay_tag_list *list, uint32_t at, uint32_t due, struct inlay_tag_wc *wc)
 {
+	const struct inlay_tag_filed_ *filed = &list->filed[at & list->sq->mask];
+
 	list->done = at + 1;
 	list->sq->pending = list->sq->pi - list->done;
-}
-
-INLAY_ALWAYS enum ibv_wc_opcode inlay_tag_wc_opcode_(uint32_t opcode)
-{
-	return opcode == INLAY_TAG_APPEND_ ? IBV_WC_TM_ADD : opcode == INLAY_TAG_REMOVE_ ? IBV_WC_TM_DEL : IBV_WC_TM_SYNC;
+	wc->wr_id = filed->wr_id;
+	wc->opcode = IBV_WC_TM_SYNC;
+	if (filed->opcode == INLAY_TAG_NOP_)
+		return;
+	wc->opcode = filed->opcode == INLAY_TAG_APPEND_ ? IBV_WC_TM_ADD : IBV_WC_TM_DEL;
+	wc->handle = (uint32_t)filed->generation << 16 | filed->entry;
+	if (due)
+		inlay_tag_list_settle_(list, filed->entry, due);
 }
 
 /* The command queue failed: the operation named did not happen; unasked ones before it did. */
@@ -511,24 +495,16 @@ INLAY_COLD int inlay_tag_list_failed_(struct inlay_tag_list *list, const struct 
 	/* Those that were asked for have a completion each. */
 	if (ahead >= list->sq->pi - list->done || inlay_tag_list_oldest_(list) - list->done < ahead || !inlay_cqe_is_error(cqe))
 		return -EPROTO;
-	inlay_tag_list_known_(list, at);
-	wc->wr_id = filed->wr_id;
 	wc->status = inlay_cqe_status(cqe);
-	wc->opcode = inlay_tag_wc_opcode_(filed->opcode);
-	if (filed->opcode == INLAY_TAG_NOP_)
-		return 1;
-	wc->handle = (uint32_t)filed->generation << 16 | filed->entry;
-	if (filed->generation != entry->generation)
-		return 1;
-	/* A tag that was never added is not received; one that was not removed still may be. */
-	if (filed->opcode == INLAY_TAG_APPEND_) {
-		due += (entry->state & INLAY_TAG_LISTED_) != 0;
+	if (filed->opcode == INLAY_TAG_NOP_ || filed->generation != entry->generation) {
+		due = 0;
+	} else if (filed->opcode == INLAY_TAG_REMOVE_) {
+		entry->state &= (uint8_t)~INLAY_TAG_DELETING_; /* its receive may still complete */
+	} else if (entry->state & INLAY_TAG_LISTED_) {
 		entry->state &= (uint8_t)~INLAY_TAG_LISTED_;
-	} else {
-		entry->state &= (uint8_t)~INLAY_TAG_DELETING_;
+		due++;
 	}
-	if (due)
-		inlay_tag_list_settle_(list, filed->entry, due);
+	inlay_tag_list_known_(list, at, due, wc);
 	return 1;
 }
 
@@ -540,7 +516,7 @@ INLAY_FN int inlay_tag_list_operation_(struct inlay_tag_list *list, const struct
 	const uint32_t at = inlay_tag_list_oldest_(list);
 	const struct inlay_tag_filed_ *filed = &list->filed[at & list->sq->mask];
 	struct inlay_tag_entry_ *entry = &list->entries[filed->entry];
-	uint32_t completions = 1;
+	uint32_t due = 1;
 
 	if (INLAY_UNLIKELY(at == list->sq->pi || filed->opcode != opcode || inlay_cqe_is_error(cqe)))
 		return -EPROTO;
@@ -550,18 +526,12 @@ INLAY_FN int inlay_tag_list_operation_(struct inlay_tag_list *list, const struct
 		else if (INLAY_UNLIKELY((entry->state & (INLAY_TAG_LISTED_ | INLAY_TAG_MATCHED_)) != INLAY_TAG_LISTED_))
 			return -EPROTO;
 		else
-			completions = 2; /* the receive will not complete any more */
+			due = 2; /* the receive will not complete any more */
 		entry->state &= (uint8_t)~INLAY_TAG_DELETING_;
 	}
-	inlay_tag_list_known_(list, at);
-	wc->wr_id = filed->wr_id;
-	wc->opcode = inlay_tag_wc_opcode_(opcode);
 	if (inlay_from_be16(cqe->tm_cqe.hw_phase_cnt) != filed->count)
 		wc->flags = IBV_WC_TM_SYNC_REQ;
-	if (opcode != INLAY_TAG_NOP_) {
-		wc->handle = (uint32_t)entry->generation << 16 | filed->entry;
-		inlay_tag_list_settle_(list, filed->entry, completions);
-	}
+	inlay_tag_list_known_(list, at, due, wc);
 	return filed->signaled;
 }
 

@@ -12,9 +12,9 @@
  *
  *   while ((cqe = inlay_cq_peek(&cq))) {                            each dealt with before the next
  *           if (inlay_tag_list_owns(&list, cqe))
- *                   switch (inlay_tag_rx_complete(&rx, cqe, cq.stride, &ev)) {
- *                   case INLAY_TAG_RX_DONE: done(ev.cookie, ev.wc.tag, ev.wc.byte_len); break;
- *                   case INLAY_TAG_RX_MESSAGE:          in XRQ entry ev.wc.wr_id: read its TMH
+ *                   switch (inlay_tag_rx_complete(&rx, cqe, cq.stride, &wc)) {
+ *                   case INLAY_TAG_RX_DONE: done(wc.wr_id, wc.tag, wc.byte_len); break;
+ *                   case INLAY_TAG_RX_MESSAGE:             in XRQ entry wc.wr_id: read its TMH
  *                           if (inlay_tag_rx_arrive(&rx, tmh.tag, message, 1, &found) == 1)
  *                                   deliver(message, found.cookie);
  *                   ...
@@ -59,6 +59,7 @@ struct inlay_tag_rx {
 #define INLAY_TAG_RX_TAKEN_ (~(uint64_t)0)     /* a message took it in software, the DEL is under way */
 #define INLAY_TAG_RX_CANCELLING_ (~(uint64_t)1)
 
+/* What a completion is. wc.wr_id is the receive's cookie wherever a receive is meant. */
 enum inlay_tag_rx_kind {
 	INLAY_TAG_RX_NOTHING = 0,  /* nothing to do */
 	INLAY_TAG_RX_MATCHED = 1,  /* a receive has its message, whose payload is to come: tag, app_ctx */
@@ -69,11 +70,6 @@ enum inlay_tag_rx_kind {
 	INLAY_TAG_RX_PLAIN = 6,    /* a message without a tag (a FIN among them), or an error, in XRQ entry wc.wr_id */
 	INLAY_TAG_RX_FAILED = 7,   /* a receive has failed: wc.status; RNDV_INCOMPLETE: its message was cancelled */
 	INLAY_TAG_RX_BROKEN = 8,   /* the command queue has failed: the list and its receives are lost */
-};
-
-struct inlay_tag_rx_event {
-	uint64_t cookie;           /* the receive's; 0 where there is none */
-	struct inlay_tag_wc wc;
 };
 
 /* ------------------------------------------------------------------------------------------------
@@ -231,18 +227,16 @@ INLAY_FN int inlay_tag_rx_cancel(struct inlay_tag_rx *rx, uint64_t handle, struc
  *
  * cqe_size  of the CQ, 64 or 128 (inlay_cq.stride)
  *
- * Returns enum inlay_tag_rx_kind and fills *ev; -EPROTO for a CQE that cannot be, or for a receive
+ * Returns enum inlay_tag_rx_kind and fills *wc; -EPROTO for a CQE that cannot be, or for a receive
  * that both sides have matched.
  */
 INLAY_FN int inlay_tag_rx_complete(struct inlay_tag_rx *rx, const struct mlx5_cqe64 *cqe, uint32_t cqe_size,
-				   struct inlay_tag_rx_event *ev)
+				   struct inlay_tag_wc *wc)
 {
-	const int told = inlay_tag_list_complete(rx->list, cqe, cqe_size, &ev->wc);
-	const struct inlay_tag_wc *wc = &ev->wc;
+	const int told = inlay_tag_list_complete(rx->list, cqe, cqe_size, wc);
 	struct inlay_match_found found;
 	uint64_t *receive;
 
-	ev->cookie = 0;
 	if (told < 0)
 		return told;
 	if (!told)
@@ -252,7 +246,6 @@ INLAY_FN int inlay_tag_rx_complete(struct inlay_tag_rx *rx, const struct mlx5_cq
 			return INLAY_TAG_RX_NOTHING;
 		if (wc->status != IBV_WC_SUCCESS)
 			return INLAY_TAG_RX_BROKEN;
-		ev->cookie = wc->wr_id;
 		return wc->opcode == IBV_WC_TM_DEL ? INLAY_TAG_RX_CANCELED : INLAY_TAG_RX_NOTHING;
 	}
 	if (wc->opcode == IBV_WC_TM_NO_TAG)
@@ -263,7 +256,6 @@ INLAY_FN int inlay_tag_rx_complete(struct inlay_tag_rx *rx, const struct mlx5_cq
 		rx->waiting++;
 		return INLAY_TAG_RX_MESSAGE;
 	}
-	ev->cookie = wc->wr_id;
 	receive = &rx->receives[wc->handle & 0xffff];
 	/* Out of the table with the first of its completions. A cancelled one is out already; TAKEN is no handle. */
 	if (*receive && *receive != INLAY_TAG_RX_CANCELLING_ && inlay_match_remove(rx->match, *receive, &found))

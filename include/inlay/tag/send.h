@@ -1,15 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/tag/send.h: tagged messages, as a NIC that matches tags wants them. Any RC queue pair sends them; the peer receives through an
- * XRQ, or in software, which sees the same bytes.
+ * inlay/tag/send.h: tagged messages. Any RC queue pair sends them; the peer receives through an XRQ,
+ * or in software, which sees the same bytes.
+ *
+ *   inlay_tag_send_eager(&sq, app_ctx, tag, &sge, 1, INLAY_SIGNALED);
+ *   inlay_sq_ring(&sq);
  *
  *   eager        SEND  TMH | payload
- *   rendezvous   SEND  TMH | RVH | up to 32 bytes of the software's own     the receiver reads the payload, and answers
- *   its end      SEND  TMH | RVH                                            opcode FIN: the sender's buffer is free
+ *   rendezvous   SEND  TMH | RVH | up to 32 bytes of the sender's own     the receiver reads the payload
+ *   its end      SEND  TMH | RVH                                          opcode FIN
  *
- * Where the peer's NIC ends rendezvous (IBV_TM_CAP_RC), the FIN comes from there for an expected message; for an unexpected one the
- * software reads (inlay_post_read with the RVH's address, key and length) and then sends it with inlay_tag_send_fin. The read and the FIN
- * go in one queue: the FIN with INLAY_FENCE_STRONG, or after the read's completion.
+ * Invariants
+ * ----------
+ *   - Payload that is not inline belongs to the device until the completion of its WQE. The buffer of
+ *     a rendezvous belongs to the receiver until the FIN.
+ *   - Where the peer's NIC ends rendezvous (IBV_TM_CAP_RC), it sends the FIN of an expected message.
+ *     For all others the receiver's software reads (inlay_post_read with the RVH) and then sends it:
+ *     in the same queue with INLAY_FENCE_STRONG, or after the completion of the read.
  *
  * Threads: one owner of the queue at a time.
  * Sources: rdma-core's Documentation/tag_matching.md.
@@ -26,23 +33,24 @@
 #include <inlay/tag/wire.h>
 
 /*
- * What all inlay_tag_send_* functions share.
+ * What all of these share.
  *
  *   +0   ctrl     SEND
  *   +16  inline   TMH, 16 bytes, or TMH | RVH | header | payload
- *   +48  data     pointers to the payload                      wraps at the ring's end
+ *   +48  data     pointers to the payload                      wraps at the end of the ring
  *
- * app_ctx  the software's own, shown to the receiver
+ * app_ctx  the sender's own, shown to the receiver
  * tag      in host order
  * flags    INLAY_SIGNALED | INLAY_SOLICITED | one INLAY_FENCE_*
  *
- * Return 0; -EAGAIN when the ring has no room (nothing was written); -E2BIG when the WQE is larger than the ring; -EINVAL when it is
- * longer than the QP's longest. Not visible to the device before inlay_sq_ring().
+ * Return 0; -EAGAIN when the ring has no room (nothing was written); -E2BIG when the WQE is larger
+ * than the ring; -EINVAL when it, or a header, is longer than allowed. The device sees nothing before
+ * inlay_sq_ring().
  */
 
-/* An eager message of payload from memory: num_sge SGEs, host order, empty ones are left out. */
-INLAY_ALWAYS int inlay_tag_send_eager(struct inlay_sq *sq, uint32_t app_ctx, uint64_t tag, const struct ibv_sge *sge, uint32_t num_sge,
-				      uint32_t flags)
+/* An eager message whose payload is num_sge SGEs, host order; empty ones are left out. */
+INLAY_ALWAYS int inlay_tag_send_eager(struct inlay_sq *sq, uint32_t app_ctx, uint64_t tag, const struct ibv_sge *sge,
+				      uint32_t num_sge, uint32_t flags)
 {
 	uint8_t tmh[INLAY_TMH_BYTES];
 	struct inlay_cursor at;
@@ -65,9 +73,9 @@ INLAY_ALWAYS int inlay_tag_send_eager(struct inlay_sq *sq, uint32_t app_ctx, uin
 	return 0;
 }
 
-/* One inline segment: a header of head_len bytes, at most INLAY_RNDV_MAX, and len bytes of data behind it. */
-INLAY_ALWAYS int inlay_tag_send_two(struct inlay_sq *sq, const void *head, uint32_t head_len, const void *data, uint32_t len,
-				    uint32_t flags)
+/* One inline segment of two parts. head_len is at most INLAY_RNDV_MAX. */
+INLAY_ALWAYS int inlay_tag_send_two_(struct inlay_sq *sq, const void *head, uint32_t head_len, const void *data,
+				     uint32_t len, uint32_t flags)
 {
 	struct inlay_cursor at;
 	struct ibv_sge v[2];
@@ -94,21 +102,23 @@ INLAY_ALWAYS int inlay_tag_send_two(struct inlay_sq *sq, const void *head, uint3
 }
 
 /* An eager message of len bytes, which are copied now. */
-INLAY_ALWAYS int inlay_tag_send_eager_inline(struct inlay_sq *sq, uint32_t app_ctx, uint64_t tag, const void *data, uint32_t len,
-					     uint32_t flags)
+INLAY_ALWAYS int inlay_tag_send_eager_inline(struct inlay_sq *sq, uint32_t app_ctx, uint64_t tag, const void *data,
+					     uint32_t len, uint32_t flags)
 {
 	uint8_t tmh[INLAY_TMH_BYTES];
 
 	inlay_tmh_put(tmh, IBV_TMH_EAGER, app_ctx, tag);
-	return inlay_tag_send_two(sq, tmh, sizeof(tmh), data, len, flags);
+	return inlay_tag_send_two_(sq, tmh, sizeof(tmh), data, len, flags);
 }
 
 /*
- * A message whose payload the receiver reads from rvh->va with rvh->rkey, which must allow it until the FIN comes. header: bytes of the
- * software's own for a receiver that matches in software, header_len of them, 0 .. 32; -EINVAL beyond.
+ * A rendezvous: the receiver reads the payload from rvh->va with rvh->rkey, which must allow it until
+ * the FIN comes.
+ *
+ * header  header_len bytes of the sender's own, 0 .. 32, for a receiver that matches in software
  */
-INLAY_ALWAYS int inlay_tag_send_rndv(struct inlay_sq *sq, uint32_t app_ctx, uint64_t tag, const struct inlay_rvh *rvh, const void *header,
-				     uint32_t header_len, uint32_t flags)
+INLAY_ALWAYS int inlay_tag_send_rndv(struct inlay_sq *sq, uint32_t app_ctx, uint64_t tag, const struct inlay_rvh *rvh,
+				     const void *header, uint32_t header_len, uint32_t flags)
 {
 	uint8_t head[INLAY_TMH_BYTES + INLAY_RVH_BYTES];
 
@@ -116,17 +126,18 @@ INLAY_ALWAYS int inlay_tag_send_rndv(struct inlay_sq *sq, uint32_t app_ctx, uint
 		return -EINVAL;
 	inlay_tmh_put(head, IBV_TMH_RNDV, app_ctx, tag);
 	inlay_rvh_put(head + INLAY_TMH_BYTES, rvh);
-	return inlay_tag_send_two(sq, head, sizeof(head), header, header_len, flags);
+	return inlay_tag_send_two_(sq, head, sizeof(head), header, header_len, flags);
 }
 
-/* Back to the sender of a rendezvous, with the app_ctx, tag and RVH that came: its payload has been read. */
-INLAY_ALWAYS int inlay_tag_send_fin(struct inlay_sq *sq, uint32_t app_ctx, uint64_t tag, const struct inlay_rvh *rvh, uint32_t flags)
+/* The end of a rendezvous, back to its sender: app_ctx, tag and RVH as they came. */
+INLAY_ALWAYS int inlay_tag_send_fin(struct inlay_sq *sq, uint32_t app_ctx, uint64_t tag, const struct inlay_rvh *rvh,
+				    uint32_t flags)
 {
 	uint8_t head[INLAY_TMH_BYTES + INLAY_RVH_BYTES];
 
 	inlay_tmh_put(head, IBV_TMH_FIN, app_ctx, tag);
 	inlay_rvh_put(head + INLAY_TMH_BYTES, rvh);
-	return inlay_tag_send_two(sq, head, sizeof(head), NULL, 0, flags);
+	return inlay_tag_send_two_(sq, head, sizeof(head), NULL, 0, flags);
 }
 
 #endif

@@ -1,20 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/tag/wire.h: what goes in front of a tagged message.
+ * inlay/tag/wire.h: the headers in front of a tagged message. The NIC reads them, and so does a
+ * receiver that matches in software.
  *
- *   TMH, 16 bytes                       RVH, 16 bytes, behind the TMH of a rendezvous and of its FIN
+ *   TMH, 16 bytes                       RVH, 16 bytes, after the TMH of a rendezvous and of its FIN
  *   +0  opcode | 0 | 0 | 0              +0   virtual address of the sender's buffer
  *   +4  app_ctx                         +8   its rkey
  *   +8  tag                             +12  its length
  *
  *   NO_TAG  not matched: a message for the software alone
  *   EAGER   the payload follows
- *   RNDV    an RVH follows, and up to 32 bytes of the software's own: the receiver reads the payload
+ *   RNDV    an RVH follows, and up to 32 bytes of the sender's own: the receiver reads the payload
  *   FIN     TMH and RVH of a rendezvous, back to its sender: the payload has been read
  *
- * All big-endian. A message matches a receive when (message's tag & receive's mask) == receive's tag.
+ *   if (inlay_tmh_get(at, len, &tmh) == 0 && tmh.opcode == IBV_TMH_RNDV)
+ *           err = inlay_rvh_get(at, len, &rvh);
  *
- * Threads: pure functions of their arguments.
+ * On the wire all is big-endian, in the structs here all is in host order.
+ *
+ * Threads: pure functions.
  * Sources: rdma-core's tm_types.h and Documentation/tag_matching.md.
  */
 #ifndef INLAY_TAG_WIRE_H
@@ -26,15 +30,14 @@
 
 #define INLAY_TMH_BYTES 16u
 #define INLAY_RVH_BYTES 16u
-#define INLAY_RNDV_MAX 64u /* bytes of a rendezvous message in all: TMH, RVH, and what the software adds (ibv_tm_caps.max_rndv_hdr_size) */
+#define INLAY_RNDV_MAX 64u /* bytes of a rendezvous message in all (ibv_tm_caps.max_rndv_hdr_size) */
 
 INLAY_STATIC_ASSERT(sizeof(struct ibv_tmh) == INLAY_TMH_BYTES && offsetof(struct ibv_tmh, tag) == 8, "TMH");
 INLAY_STATIC_ASSERT(sizeof(struct ibv_rvh) == INLAY_RVH_BYTES && offsetof(struct ibv_rvh, rkey) == 8, "RVH");
 
-/* In host order. */
 struct inlay_tmh {
 	uint64_t tag;
-	uint32_t app_ctx; /* the software's own, carried along */
+	uint32_t app_ctx; /* the sender's own, carried along */
 	uint8_t opcode;   /* IBV_TMH_* */
 };
 
@@ -54,7 +57,7 @@ INLAY_FN void inlay_tmh_put(void *to, uint8_t opcode, uint32_t app_ctx, uint64_t
 /*
  * Reads the TMH of a received message of len bytes.
  *
- * Returns 0, or -EPROTO when the message is shorter or its opcode is none; *tmh is then as it was. The reserved bytes are not looked at.
+ * Returns 0, or -EPROTO when the message is shorter or the opcode unknown; *tmh is then as it was.
  */
 INLAY_FN int inlay_tmh_get(const void *from, size_t len, struct inlay_tmh *tmh)
 {
@@ -77,7 +80,7 @@ INLAY_FN void inlay_rvh_put(void *to, const struct inlay_rvh *rvh)
 	inlay_put32((uint8_t *)to + 12, inlay_to_be32(rvh->len));
 }
 
-/* Reads the RVH of a received message of len bytes, which lies behind its TMH. Returns 0, or -EPROTO when the message is shorter. */
+/* Reads the RVH of a received message of len bytes, after its TMH. Returns 0, or -EPROTO as inlay_tmh_get. */
 INLAY_FN int inlay_rvh_get(const void *from, size_t len, struct inlay_rvh *rvh)
 {
 	struct ibv_rvh be;
