@@ -609,8 +609,12 @@ settle:
 INLAY_FN int inlay_tag_list_complete(struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe, uint32_t cqe_size,
 				     struct inlay_tag_wc *wc)
 {
-	__builtin_memset(wc, 0, sizeof(*wc));
+	wc->wr_id = wc->tag = 0;
+	wc->payload = NULL;
+	wc->app_ctx = wc->byte_len = wc->handle = wc->flags = 0;
+	wc->status = IBV_WC_SUCCESS;
 	wc->opcode = IBV_WC_TM_NO_TAG;
+	wc->app_op = 0;
 	if (INLAY_UNLIKELY(inlay_cqe_is_send(cqe)))
 		return inlay_tag_list_failed_(list, cqe, wc);
 	if (INLAY_UNLIKELY(inlay_cqe_is_error(cqe) && cqe->app != INLAY_CQE_APP_TAG)) {

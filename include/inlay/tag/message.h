@@ -1,39 +1,123 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/tag/send.h: tagged messages. Any RC queue pair sends them; the peer receives through an XRQ,
- * or in software, which sees the same bytes.
+ * inlay/tag/message.h: tagged messages, their headers and how to send them. Any RC queue pair sends
+ * them; the peer receives through an XRQ, or in software, which sees the same bytes.
  *
  *   inlay_tag_send_eager(&sq, app_ctx, tag, &sge, 1, INLAY_SIGNALED);
  *   inlay_sq_ring(&sq);
+ *   ...
+ *   if (inlay_tmh_get(at, len, &tmh) == 0 && tmh.opcode == IBV_TMH_RNDV)      at the receiver
+ *           err = inlay_rvh_get(at, len, &rvh);
  *
- *   eager        SEND  TMH | payload
- *   rendezvous   SEND  TMH | RVH | up to 32 bytes of the sender's own     the receiver reads the payload
- *   its end      SEND  TMH | RVH                                          opcode FIN
+ *   EAGER   TMH | payload
+ *   RNDV    TMH | RVH | up to 32 bytes of the sender's own     the receiver reads the payload
+ *   FIN     TMH | RVH, as they came                            back to the sender: it has been read
+ *   NO_TAG  TMH | payload                                      for the software, never matched
+ *
+ *   TMH, 16 bytes                       RVH, 16 bytes
+ *   +0  opcode | 0 | 0 | 0              +0   virtual address of the sender's buffer
+ *   +4  app_ctx                         +8   its rkey
+ *   +8  tag                             +12  its length
  *
  * Invariants
  * ----------
+ *   - On the wire all is big-endian; in the structs here all is in host order.
  *   - Payload that is not inline belongs to the device until the completion of its WQE. The buffer of
  *     a rendezvous belongs to the receiver until the FIN.
  *   - Where the peer's NIC ends rendezvous (IBV_TM_CAP_RC), it sends the FIN of an expected message.
  *     For all others the receiver's software reads (inlay_post_read with the RVH) and then sends it:
  *     in the same queue with INLAY_FENCE_STRONG, or after the completion of the read.
  *
- * Threads: one owner of the queue at a time.
- * Sources: rdma-core's Documentation/tag_matching.md.
+ * Threads: one owner of the queue at a time; the rest are pure functions.
+ * Sources: rdma-core's tm_types.h and Documentation/tag_matching.md.
  */
-#ifndef INLAY_TAG_SEND_H
-#define INLAY_TAG_SEND_H
+#ifndef INLAY_TAG_MESSAGE_H
+#define INLAY_TAG_MESSAGE_H
 
 #include <infiniband/mlx5dv.h>
+#include <infiniband/tm_types.h>
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
 #include <inlay/wqe.h>
 #include <inlay/queue/post.h>
 #include <inlay/queue/sq.h>
-#include <inlay/tag/wire.h>
+
+/* ------------------------------------------------------------------------------------------------
+ * Headers
+ */
+
+#define INLAY_TMH_BYTES 16u
+#define INLAY_RVH_BYTES 16u
+#define INLAY_RNDV_MAX 64u /* bytes of a rendezvous message in all (ibv_tm_caps.max_rndv_hdr_size) */
+
+INLAY_STATIC_ASSERT(sizeof(struct ibv_tmh) == INLAY_TMH_BYTES && offsetof(struct ibv_tmh, tag) == 8, "TMH");
+INLAY_STATIC_ASSERT(sizeof(struct ibv_rvh) == INLAY_RVH_BYTES && offsetof(struct ibv_rvh, rkey) == 8, "RVH");
+
+struct inlay_tmh {
+	uint64_t tag;
+	uint32_t app_ctx; /* the sender's own, carried along */
+	uint8_t opcode;   /* IBV_TMH_* */
+};
+
+struct inlay_rvh {
+	uint64_t va;
+	uint32_t rkey;
+	uint32_t len; /* bytes */
+};
+
+/* Writes a TMH to INLAY_TMH_BYTES at `to`, of any alignment. opcode: IBV_TMH_*. */
+INLAY_FN void inlay_tmh_put(void *to, uint8_t opcode, uint32_t app_ctx, uint64_t tag)
+{
+	inlay_put64(to, (uint64_t)inlay_to_be32(app_ctx) << 32 | opcode);
+	inlay_put64((uint8_t *)to + 8, inlay_to_be64(tag));
+}
 
 /*
- * What all of these share.
+ * Reads the TMH of a received message of len bytes.
+ *
+ * Returns 0, or -EPROTO when the message is shorter or the opcode unknown; *tmh is then as it was.
+ */
+INLAY_FN int inlay_tmh_get(const void *from, size_t len, struct inlay_tmh *tmh)
+{
+	struct ibv_tmh be;
+
+	if (len < INLAY_TMH_BYTES || *(const uint8_t *)from > IBV_TMH_EAGER)
+		return -EPROTO;
+	__builtin_memcpy(&be, from, sizeof(be));
+	tmh->opcode = be.opcode;
+	tmh->app_ctx = inlay_from_be32(be.app_ctx);
+	tmh->tag = inlay_from_be64(be.tag);
+	return 0;
+}
+
+/* Writes an RVH to INLAY_RVH_BYTES at `to`, of any alignment. */
+INLAY_FN void inlay_rvh_put(void *to, const struct inlay_rvh *rvh)
+{
+	inlay_put64(to, inlay_to_be64(rvh->va));
+	inlay_put32((uint8_t *)to + 8, inlay_to_be32(rvh->rkey));
+	inlay_put32((uint8_t *)to + 12, inlay_to_be32(rvh->len));
+}
+
+/* Reads the RVH of a received message of len bytes, after its TMH. Returns 0, or -EPROTO as inlay_tmh_get. */
+INLAY_FN int inlay_rvh_get(const void *from, size_t len, struct inlay_rvh *rvh)
+{
+	struct ibv_rvh be;
+
+	if (len < INLAY_TMH_BYTES + INLAY_RVH_BYTES)
+		return -EPROTO;
+	__builtin_memcpy(&be, (const uint8_t *)from + INLAY_TMH_BYTES, sizeof(be));
+	rvh->va = inlay_from_be64(be.va);
+	rvh->rkey = inlay_from_be32(be.rkey);
+	rvh->len = inlay_from_be32(be.len);
+	return 0;
+}
+
+/* ------------------------------------------------------------------------------------------------
+ * Sending
+ */
+
+/*
+ * What all inlay_tag_send_* share.
  *
  *   +0   ctrl     SEND
  *   +16  inline   TMH, 16 bytes, or TMH | RVH | header | payload
