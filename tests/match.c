@@ -262,7 +262,7 @@ static void drain(void)
 	}
 	compare();
 	assert_int_equal(m.live, 0);
-	assert_int_equal(m.first | m.last | m.oldest | m.newest, 0);
+	assert_int_equal(m.kept.oldest | m.kept.newest | m.listed.oldest | m.listed.newest, 0);
 	for (uint32_t i = 0; i < ARRAY(m.cls); i++)
 		assert_int_equal(m.cls[i].posted | m.cls[i].hw | m.cls[i].last, 0);
 	for (uint32_t i = 0; i < 1u << (64 - m.shift); i++)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/match/mpi.h: MPI's communicator, source and tag as the 64 bits that are matched.
- * A library with other widths packs its own; the table does not care.
+ * A library that wants other widths packs its own; the table does not care.
  *
  *    63              48 47                    26 25                        0
  *   +------------------+------------------------+---------------------------+
