@@ -141,7 +141,7 @@ static inline void bench_open(struct bench *b, int own, int start_poll)
 	attr.pd = b->pd;
 	b->peer = ibv_create_qp_ex(b->ctx, &attr);
 	if (own) {
-		NEED(!inlay_uar_create(&b->uar, b->pd, INLAY_UAR_EXCLUSIVE), "inlay_uar_create");
+		NEED(!inlay_uar_create(&b->uar, b->pd, INLAY_UAR_SERIAL, NULL), "inlay_uar_create");
 		attr.pd = b->uar.pd;
 	}
 	b->qp = ibv_create_qp_ex(b->ctx, &attr);
@@ -150,7 +150,7 @@ static inline void bench_open(struct bench *b, int own, int start_poll)
 	NEED(!inlay_connect_pair(b->qp, b->peer, NULL, NULL), "connecting");
 	b->own = own;
 	if (own) {
-		NEED(!inlay_sq_from_qp(&b->sq, b->qp, &b->uar) && !inlay_cq_from_cq(&b->icq, b->cq), "taking over the queues");
+		NEED(!inlay_sq_from_qp(&b->sq, b->qp, &b->uar, NULL, NULL) && !inlay_cq_from_cq(&b->icq, b->cq, NULL), "taking over the queues");
 		NEED(!inlay_post_write(&b->sq, (uintptr_t)&b->target, b->mr->rkey, &b->sge, 1, INLAY_SIGNALED), "the first post");
 		inlay_sq_ring(&b->sq);
 	} else {
@@ -166,7 +166,7 @@ static inline void bench_open(struct bench *b, int own, int start_poll)
 	b->cqn = dv.cqn;
 	NEED(inlay_cqe_opcode(&b->cqe) == MLX5_CQE_REQ, "the first completion");
 	if (own) {
-		NEED(!inlay_sq_release(&b->sq, inlay_cq_peek(&b->icq)), "the first release");
+		NEED(0 < inlay_sq_release(&b->sq, inlay_cq_peek(&b->icq)), "the first release");
 		inlay_cq_advance(&b->icq, 1);
 	} else if (start_poll) {
 		struct ibv_poll_cq_attr none = {0};

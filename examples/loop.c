@@ -47,7 +47,7 @@ int main(void)
 	struct ibv_context *ctx = open_mlx5();
 	need(ctx != NULL, "opening an mlx5 device");
 	struct ibv_pd *pd = ibv_alloc_pd(ctx);
-	need(pd && !inlay_uar_create(&uar, pd, INLAY_UAR_EXCLUSIVE), "a doorbell register");
+	need(pd && !inlay_uar_create(&uar, pd, INLAY_UAR_SERIAL, NULL), "a doorbell register");
 	struct ibv_mr *mr = ibv_reg_mr(pd, &target, sizeof(target), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	struct ibv_cq *ibcq = ibv_create_cq(ctx, 16, NULL, NULL, 0);
 	need(mr && ibcq, "ibv_reg_mr or ibv_create_cq");
@@ -56,8 +56,8 @@ int main(void)
 	struct ibv_qp *peer = ibv_create_qp(pd, &init), *qp = ibv_create_qp(uar.pd, &init);
 	need(qp && peer, "ibv_create_qp");
 	need(!inlay_connect_pair(qp, peer, NULL, &why), "connecting");
-	need(!inlay_sq_from_qp(&sq, qp, &uar), "taking over the send queue");
-	need(!inlay_cq_from_cq(&cq, ibcq), "taking over the completion queue");
+	need(!inlay_sq_from_qp(&sq, qp, &uar, NULL, NULL), "taking over the send queue");
+	need(!inlay_cq_from_cq(&cq, ibcq, NULL), "taking over the completion queue");
 
 	/* The data path: post, ring, */
 	need(!inlay_post_write_inline(&sq, (uintptr_t)&target, mr->rkey, &value, sizeof(value), INLAY_SIGNALED), "the post");
@@ -69,7 +69,7 @@ int main(void)
 		need(time(NULL) < end, "waiting for the completion");
 	if (inlay_cqe_is_error(cqe))
 		inlay_cqe_print(stderr, cqe);
-	need(!inlay_cqe_is_error(cqe) && !inlay_sq_release(&sq, cqe), "the write");
+	need(!inlay_cqe_is_error(cqe) && 0 < inlay_sq_release(&sq, cqe), "the write");
 	inlay_cq_advance(&cq, 1);
 	need(*(volatile uint64_t *)&target == value && !inlay_sq_pending(&sq), "finding the value");
 	printf("loop: on %s, wrote 0x%llx and found it\n", ibv_get_device_name(ctx->device), (unsigned long long)value);
@@ -77,6 +77,6 @@ int main(void)
 	/* Down again: the queue leaves its register before the register goes. */
 	inlay_sq_fini(&sq);
 	need(!ibv_destroy_qp(qp) && !ibv_destroy_qp(peer) && !ibv_destroy_cq(ibcq), "destroying the queues");
-	need(!inlay_uar_destroy(&uar) && !ibv_dereg_mr(mr) && !ibv_dealloc_pd(pd) && !ibv_close_device(ctx), "closing down");
+	need(!inlay_uar_destroy(&uar, NULL) && !ibv_dereg_mr(mr) && !ibv_dealloc_pd(pd) && !ibv_close_device(ctx), "closing down");
 	return 0;
 }

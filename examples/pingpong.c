@@ -493,7 +493,7 @@ static void make_side(struct side *s)
 	 * A register that nobody else rings, so that a WQE may be copied into it (BlueFlame). It comes with its own PD. Where there is none
 	 * to be had (some virtual machines), the QP's own does, with doorbells only.
 	 */
-	err = inlay_uar_create(&s->uar, pd, INLAY_UAR_EXCLUSIVE);
+	err = inlay_uar_create(&s->uar, pd, INLAY_UAR_SERIAL, NULL);
 	if (err && err != -ENOTSUP)
 		die("inlay_uar_create: %s", strerror(-err));
 	init.pd = err ? pd : s->uar.pd;
@@ -513,11 +513,11 @@ static void make_side(struct side *s)
 	if (!s->qp)
 		die("cannot create a QP with %u requests and %u bytes inline: %s", depth, plan.max_inline, strerror(errno));
 
-	err = init.pd == pd ? inlay_uar_from_qp(&s->uar, s->qp) : 0;
-	err = err ? err : inlay_sq_from_qp(&s->sq, s->qp, &s->uar);
-	err = err ? err : inlay_rq_from_qp(&s->rq, s->qp);
-	err = err ? err : inlay_cq_from_cq(&s->scq, s->ibscq);
-	err = err ? err : inlay_cq_from_cq(&s->rcq, s->ibrcq);
+	err = init.pd == pd ? inlay_uar_from_qp(&s->uar, s->qp, NULL) : 0;
+	err = err ? err : inlay_sq_from_qp(&s->sq, s->qp, &s->uar, NULL, NULL);
+	err = err ? err : inlay_rq_from_qp(&s->rq, s->qp, NULL, NULL);
+	err = err ? err : inlay_cq_from_cq(&s->scq, s->ibscq, NULL);
+	err = err ? err : inlay_cq_from_cq(&s->rcq, s->ibrcq, NULL);
 	if (err)
 		die("taking over the queues: %s", strerror(-err));
 
@@ -549,7 +549,7 @@ static void connect_side(struct side *s)
 static void free_side(struct side *s)
 {
 	inlay_sq_fini(&s->sq);
-	if (ibv_destroy_qp(s->qp) || ibv_destroy_cq(s->ibscq) || ibv_destroy_cq(s->ibrcq) || (s->uar.td && inlay_uar_destroy(&s->uar)) ||
+	if (ibv_destroy_qp(s->qp) || ibv_destroy_cq(s->ibscq) || ibv_destroy_cq(s->ibrcq) || (s->uar.td && inlay_uar_destroy(&s->uar, NULL)) ||
 	    ibv_dereg_mr(s->mr))
 		die("cannot take the queues down: %s", strerror(errno));
 	munmap(s->mem, memory_bytes());
@@ -600,7 +600,7 @@ static void poll_sends(struct side *s)
 	const struct mlx5_cqe64 *cqe;
 
 	while ((cqe = inlay_cq_peek(&s->scq)) != NULL) {
-		if (inlay_cqe_is_error(cqe) || inlay_sq_release(&s->sq, cqe))
+		if (inlay_cqe_is_error(cqe) || inlay_sq_release(&s->sq, cqe) < 0)
 			failed(cqe);
 		inlay_cq_advance(&s->scq, 1);
 		s->send_cqes++;
@@ -614,7 +614,7 @@ static bool poll_receive(struct side *s, const struct phase *ph)
 
 	if (!cqe)
 		return false;
-	if (inlay_cqe_is_error(cqe) || inlay_rq_release(&s->rq, 1))
+	if (inlay_cqe_is_error(cqe) || inlay_rq_release(&s->rq, cqe) < 0)
 		failed(cqe);
 	if (inlay_cqe_byte_count(cqe) != ph->size)
 		die("message %llu has %u bytes, not %u", (unsigned long long)s->received, inlay_cqe_byte_count(cqe), ph->size);

@@ -267,7 +267,7 @@ static void open_software(struct side *s)
 {
 	struct inlay_connect_record mine, peer;
 
-	need(!inlay_uar_create(&s->uar, s->pd, INLAY_UAR_EXCLUSIVE), "a doorbell register");
+	need(!inlay_uar_create(&s->uar, s->pd, INLAY_UAR_SERIAL, NULL), "a doorbell register");
 	s->ibcq = ibv_create_cq(s->ctx, 1023, NULL, NULL, 0);
 	s->ibsrq = ibv_create_srq(s->pd, &(struct ibv_srq_init_attr){.attr = {.max_wr = ENTRIES - 1, .max_sge = 1}});
 	struct ibv_qp_init_attr init = {.send_cq = s->ibcq, .recv_cq = s->ibcq, .srq = s->ibsrq, .qp_type = IBV_QPT_RC,
@@ -280,7 +280,7 @@ static void open_software(struct side *s)
 	s->sq = &s->plain_sq;
 	s->cq = &s->plain_cq;
 	s->srq = &s->plain_srq;
-	need(!inlay_sq_from_qp(s->sq, s->qp, &s->uar) && !inlay_srq_from_srq(s->srq, s->ibsrq) && !inlay_cq_from_cq(s->cq, s->ibcq) &&
+	need(!inlay_sq_from_qp(s->sq, s->qp, &s->uar, NULL, NULL) && !inlay_srq_from_srq(s->srq, s->ibsrq, NULL, NULL) && !inlay_cq_from_cq(s->cq, s->ibcq, NULL) &&
 	     s->sq->mask < SLOTS && s->srq->wqe_cnt <= SLOTS, "taking over the queues");
 }
 
@@ -345,7 +345,7 @@ static void close_side(struct side *s)
 		     !inlay_devx_umem_dereg(&s->umem), "destroying the queues");
 	} else {
 		inlay_sq_fini(s->sq);
-		need(!ibv_destroy_qp(s->qp) && !ibv_destroy_srq(s->ibsrq) && !ibv_destroy_cq(s->ibcq) && !inlay_uar_destroy(&s->uar),
+		need(!ibv_destroy_qp(s->qp) && !ibv_destroy_srq(s->ibsrq) && !ibv_destroy_cq(s->ibcq) && !inlay_uar_destroy(&s->uar, NULL),
 		     "destroying the queues");
 	}
 	need(!ibv_dereg_mr(s->mr) && !ibv_dealloc_pd(s->pd) && !ibv_close_device(s->ctx), "closing down");
@@ -439,7 +439,7 @@ static void arrived(struct side *s, const struct mlx5_cqe64 *cqe, const void *in
 		default: need(0, "the table of receives");
 		}
 	}
-	need(!inlay_srq_release(s->srq, cqe), "giving back an entry");
+	need(0 < inlay_srq_release(s->srq, cqe), "giving back an entry");
 	post_bounce(s, b);
 }
 
@@ -497,7 +497,7 @@ static int progress(struct side *s)
 			need(0, "the connection");
 		} else if (inlay_cqe_is_send(cqe)) {
 			r = s->sends[inlay_cqe_wqe_counter(cqe) & s->sq->mask];
-			need(!inlay_sq_release(s->sq, cqe), "a send's completion");
+			need(0 < inlay_sq_release(s->sq, cqe), "a send's completion");
 			if (r)
 				r->done = 1;
 		} else {

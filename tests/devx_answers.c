@@ -175,7 +175,7 @@ static void builders_of_any_answer(void **state)
 		must(inlay_devx_dct_destroy(&dct));
 		/* Registers of any size that cannot be are refused */
 		if (round < 100) {
-			err = inlay_devx_uar_alloc(&uar, dev.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_EXCLUSIVE);
+			err = inlay_devx_uar_alloc(&uar, dev.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_SERIAL);
 			assert_int_equal(uar.devx != NULL, err == 0);
 			assert_true(err || !uar.uar.size || (inlay_is_pow2(uar.uar.size) && uar.uar.size >= 64));
 			must(inlay_devx_uar_free(&uar));

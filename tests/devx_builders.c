@@ -350,7 +350,7 @@ static void relaxed_ordering_where_it_is(void **state)
 /* How long and how often a QP tries, all values of it; reads and atomics rounded up to a power of two */
 static void retries_and_timers(void **state)
 {
-	struct inlay_devx_address mine;
+	struct inlay_connect_record mine;
 	uint32_t i, up;
 	struct how how;
 	static struct side s;
@@ -394,7 +394,7 @@ static void retries_and_timers(void **state)
 /* The smallest of the path's, the port's and the peer's; none that is no MTU */
 static void mtus(void **state)
 {
-	struct inlay_devx_address peer;
+	struct inlay_connect_record peer;
 	uint32_t path, port, there, want;
 	struct how how;
 	static struct side s;
@@ -583,7 +583,7 @@ static void call_with_null(void *which)
 	static struct inlay_devx_dct_attr dcta;
 	static struct inlay_devx_cq_attr cqa;
 	static struct inlay_devx_qp_attr qpa;
-	static struct inlay_devx_address address;
+	static struct inlay_connect_record address;
 	static struct inlay_devx_event event;
 	static struct inlay_devx_mkey key;
 	static struct inlay_devx_path path;

@@ -150,10 +150,10 @@ declare -A may=(
 	[devx/ifc.h]="base.h $(cd include/inlay && echo devx/ifc/*.h)"
 	[match.h]="base.h match/mpi.h"
 	[match/mpi.h]="base.h"
-	[tag/message.h]="base.h cqe.h wqe.h queue/uar.h queue/sq.h queue/post.h"
-	[tag/list.h]="base.h cqe.h wqe.h queue/uar.h queue/sq.h"
-	[tag/recv.h]="base.h cqe.h wqe.h queue/uar.h queue/sq.h match.h match/mpi.h tag/list.h"
-	[tag.h]="base.h cqe.h wqe.h queue/uar.h queue/sq.h queue/post.h match.h match/mpi.h $(cd include/inlay && echo tag/*.h)"
+	[tag/message.h]="base.h cqe.h wqe.h queue/uar.h queue/cq.h queue/sq.h queue/post.h"
+	[tag/list.h]="base.h cqe.h wqe.h queue/uar.h queue/cq.h queue/sq.h"
+	[tag/recv.h]="base.h cqe.h wqe.h queue/uar.h queue/cq.h queue/sq.h match.h match/mpi.h tag/list.h"
+	[tag.h]="base.h cqe.h wqe.h queue/uar.h queue/cq.h queue/sq.h queue/post.h match.h match/mpi.h $(cd include/inlay && echo tag/*.h)"
 	[task/wire.h]="base.h wqe.h mmap/ledger.h mmap/lookup.h mmap/map.h mmap/blob.h"
 	[task/link.h]="$below_task task/wire.h"
 	[task/host.h]="$below_task task/wire.h task/link.h"
@@ -230,7 +230,7 @@ int main(int argc, char **argv)
 	*(void **)&unit[2] = dlsym(object, "loaded");
 	for (i = 0; i < 8; i++)
 		cqes[i].op_own = 0xf0;
-	if (inlay_uar_init(&s.uar, page, 256, INLAY_UAR_EXCLUSIVE) || inlay_sq_init(&s.sq, ring, 8, record, 0x123, 8, &s.uar) ||
+	if (inlay_uar_init(&s.uar, page, 256, INLAY_UAR_SERIAL) || inlay_sq_init(&s.sq, ring, 8, record, 0x123, 8, &s.uar) ||
 	    inlay_cq_init(&s.cq, cqes, 8, 64, cq_record, NULL, 1))
 		return 2;
 	for (i = 0; i < 30; i++) { /* past the end of both rings, each time with another unit */

@@ -261,7 +261,7 @@ static bool poll_one(void)
 			assert_int_equal(wc.byte_len, 16 + w.message[m].len);
 			assert_int_equal(number_at(copy + 16), m);
 		}
-		must(inlay_srq_release(&w.t.xrq.srq, cqe));
+		assert_true(0 < inlay_srq_release(&w.t.xrq.srq, cqe));
 		entries(&w.t, 1);
 		w.queue[w.queued++] = m;
 		if (rnd_below(100) >= w.lazy)
@@ -284,7 +284,7 @@ static bool poll_sender(void)
 
 	while (w.hardware && (cqe = inlay_cq_peek(w.t.tx.cq))) {
 		assert_false(inlay_cqe_is_error(cqe));
-		must(inlay_sq_release(w.t.tx.sq, cqe));
+		assert_true(0 < inlay_sq_release(w.t.tx.sq, cqe));
 		inlay_cq_advance(w.t.tx.cq, 1);
 		w.sending--;
 		any = true;
@@ -293,7 +293,7 @@ static bool poll_sender(void)
 		struct ibv_sge sge = piece(&w.t.tx, BYTES - 64, 64);
 
 		assert_false(inlay_cqe_is_error(cqe));
-		must(inlay_rq_release(w.t.tx.rq, 1));
+		assert_true(0 < inlay_rq_release(w.t.tx.rq, cqe));
 		inlay_cq_advance(w.t.tx.rxcq, 1);
 		must(inlay_post_recv(w.t.tx.rq, &sge, 1));
 		inlay_rq_ring(w.t.tx.rq);

@@ -174,7 +174,7 @@ static void poll_sent(void)
 			fail_msg("a message failed");
 		}
 		before = inlay_sq_pending(s.t.rx.sq);
-		must(inlay_sq_release(s.t.rx.sq, cqe));
+		assert_true(0 < inlay_sq_release(s.t.rx.sq, cqe));
 		assert_true(inlay_sq_pending(s.t.rx.sq) < before);
 		inlay_cq_advance(s.t.rx.cq, 1);
 		if (!fin)
@@ -291,7 +291,7 @@ static bool poll_tags(void)
 			assert_int_equal(tmh_at(at, wc.byte_len).opcode, IBV_TMH_FIN);
 			s.fins++;
 		}
-		must(inlay_srq_release(&s.t.xrq.srq, cqe));
+		assert_true(0 < inlay_srq_release(&s.t.xrq.srq, cqe));
 		/* Again, in batches */
 		if (inlay_srq_room(&s.t.xrq.srq) >= 256)
 			entries(&s.t, 256);

@@ -20,7 +20,7 @@
  *   inlay_post_ud_send(&dci.sq, &av, &sge, 1, INLAY_SIGNALED);          a send looks as a datagram's does
  *   inlay_sq_begin(&dci.sq, 2, &at);                                    an RDMA write, by hand
  *   at = inlay_seg_av(at, &av);  at = inlay_seg_raddr(at, raddr, rkey);  at = inlay_seg_data(at, addr, len, lkey);
- *   inlay_sq_commit(&dci.sq, at, MLX5_OPCODE_RDMA_WRITE, INLAY_SIGNALED);
+ *   inlay_sq_commit(&dci.sq, at, MLX5_OPCODE_RDMA_WRITE, 0, INLAY_SIGNALED, 0);
  *
  * Threads: as device commands.
  * Sources: devx/ifc/srq.h; Linux, infiniband/hw/mlx5/qpc.c (create, drain, destroy).

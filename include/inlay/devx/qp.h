@@ -179,7 +179,7 @@ INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context
 	record = inlay_devx_record_at(attr->record);
 	if ((bytes && !ring) || !record)
 		return -EINVAL;
-	if (attr->sq_bbs && attr->uar->uar.mode == INLAY_UAR_EXCLUSIVE && attr->uar->uar.queues)
+	if (attr->sq_bbs && attr->uar->uar.mode == INLAY_UAR_SERIAL && attr->uar->uar.queues)
 		return -EBUSY;
 	if (attr->flags & INLAY_DEVX_QP_NO_SEND_RECORD) {
 		err = inlay_devx_query_cap(ctx, INLAY_CAP_GENERAL, &cap, &qp->error);

@@ -4,7 +4,7 @@
  *
  *   struct inlay_devx_uar uar;
  *
- *   inlay_devx_uar_alloc(&uar, ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_EXCLUSIVE);
+ *   inlay_devx_uar_alloc(&uar, ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_SERIAL);
  *   qp_attr.uar = cq_attr.uar = &uar;                  QPs ring it as its mode allows (queue/uar.h); CQs are armed in its page
  *   ...
  *   inlay_devx_uar_free(&uar);                         when all that was made with it is destroyed

@@ -196,7 +196,7 @@ INLAY_FN size_t inlay_tag_list_size(uint32_t max_tags, uint32_t wqebb_cnt)
 INLAY_COLD int inlay_tag_list_init(struct inlay_tag_list *list, void *memory, size_t size, uint32_t max_tags,
 				   struct inlay_sq *sq, uint32_t user_index)
 {
-	size_t need = sq ? inlay_tag_list_size(max_tags, sq->mask + 1) : 0;
+	size_t need = sq ? inlay_tag_list_size(max_tags, inlay_sq_size(sq)) : 0;
 	uint32_t i;
 
 	if (!need || !memory || (uintptr_t)memory % INLAY_CACHE_LINE || user_index >> 24)
@@ -208,7 +208,7 @@ INLAY_COLD int inlay_tag_list_init(struct inlay_tag_list *list, void *memory, si
 	list->sq = sq;
 	list->entries = (struct inlay_tag_entry_ *)memory;
 	list->filed = (struct inlay_tag_filed_ *)(void *)(list->entries + max_tags + 1);
-	list->done = sq->pi;
+	list->done = inlay_sq_index(sq);
 	list->max_tags = list->room = max_tags;
 	list->tail = (uint16_t)max_tags;
 	list->user_index = user_index;
@@ -239,6 +239,12 @@ INLAY_ALWAYS struct inlay_tag_entry_ *inlay_tag_list_entry_(const struct inlay_t
 	return index <= list->max_tags && (list->entries[index].state & INLAY_TAG_LISTED_) ? &list->entries[index] : NULL;
 }
 
+/* The operation at an index of the command queue. */
+INLAY_ALWAYS struct inlay_tag_filed_ *inlay_tag_list_filed_(const struct inlay_tag_list *list, uint32_t index)
+{
+	return &list->filed[index & (inlay_sq_size(list->sq) - 1)];
+}
+
 /*
  * Writes an operation and files it. Zeros stand where libmlx5 leaves what was there before.
  *
@@ -248,7 +254,7 @@ INLAY_ALWAYS int inlay_tag_list_write_(struct inlay_tag_list *list, enum inlay_t
 				       const struct ibv_ops_wr *wr)
 {
 	const uint32_t signaled = (wr->flags & IBV_OPS_SIGNALED) != 0, sync = (wr->flags & IBV_OPS_TM_SYNC) != 0;
-	const uint32_t asked = opcode == INLAY_TAG_REMOVE_ || signaled || list->quiet >= list->sq->mask / 4;
+	const uint32_t asked = opcode == INLAY_TAG_REMOVE_ || signaled || list->quiet >= (inlay_sq_size(list->sq) - 1) / 4;
 	const uint32_t add = opcode == INLAY_TAG_APPEND_, index = add ? list->entries[entry].next : entry;
 	const uint16_t count = sync ? (uint16_t)wr->tm.unexpected_cnt : 0;
 	struct inlay_tag_filed_ *filed;
@@ -258,7 +264,7 @@ INLAY_ALWAYS int inlay_tag_list_write_(struct inlay_tag_list *list, enum inlay_t
 		return -EAGAIN;
 	if (sync)
 		list->synced = count;
-	filed = &list->filed[at.index & list->sq->mask];
+	filed = inlay_tag_list_filed_(list, at.index);
 	filed->wr_id = wr->wr_id;
 	filed->entry = (uint16_t)entry;
 	filed->count = list->synced;
@@ -281,8 +287,7 @@ INLAY_ALWAYS int inlay_tag_list_write_(struct inlay_tag_list *list, enum inlay_t
 	else if (add)
 		inlay_wqe_data_end(at.at);
 	at.ds += add;
-	inlay_sq_commit(list->sq, at, INLAY_OPCODE_TAG, 0);
-	return 0;
+	return inlay_sq_commit(list->sq, at, INLAY_OPCODE_TAG, 0, 0, 0);
 }
 
 INLAY_ALWAYS int inlay_tag_list_add_(struct inlay_tag_list *list, const struct ibv_ops_wr *wr, uint32_t *handle)
@@ -437,7 +442,7 @@ INLAY_FN int inlay_tag_list_post_ops(struct inlay_tag_list *list, struct ibv_ops
 INLAY_ALWAYS int inlay_tag_list_owns(const struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe)
 {
 	if (inlay_cqe_is_send(cqe))
-		return inlay_cqe_qpn(cqe) == (uint32_t)(list->sq->qpn8 >> 8);
+		return inlay_cqe_qpn(cqe) == inlay_sq_qpn(list->sq);
 	return (cqe->app == INLAY_CQE_APP_TAG || inlay_cqe_is_error(cqe)) &&
 	       (inlay_from_be32(cqe->srqn_uidx) & 0xffffff) == list->user_index;
 }
@@ -457,12 +462,12 @@ INLAY_ALWAYS void inlay_tag_list_settle_(struct inlay_tag_list *list, uint16_t i
 	list->room++;
 }
 
-/* The oldest operation that the NIC was asked to complete; sq->pi if there is none. */
+/* The oldest operation that the NIC was asked to complete; inlay_sq_index if there is none. */
 INLAY_FN uint32_t inlay_tag_list_oldest_(const struct inlay_tag_list *list)
 {
 	uint32_t at = list->done;
 
-	while (at != list->sq->pi && !list->filed[at & list->sq->mask].asked)
+	while (at != inlay_sq_index(list->sq) && !inlay_tag_list_filed_(list, at)->asked)
 		at++;
 	return at;
 }
@@ -470,10 +475,10 @@ INLAY_FN uint32_t inlay_tag_list_oldest_(const struct inlay_tag_list *list)
 /* All is known up to operation `at` and with it: credit goes back. Its entry is owed `due` completions less. */
 INLAY_FN void inlay_tag_list_known_(struct inlay_tag_list *list, uint32_t at, uint32_t due, struct inlay_tag_wc *wc)
 {
-	const struct inlay_tag_filed_ *filed = &list->filed[at & list->sq->mask];
+	const struct inlay_tag_filed_ *filed = inlay_tag_list_filed_(list, at);
 
 	list->done = at + 1;
-	list->sq->pending = list->sq->pi - list->done;
+	inlay_sq_release_until(list->sq, list->done);
 	wc->wr_id = filed->wr_id;
 	wc->opcode = IBV_WC_TM_SYNC;
 	if (filed->opcode == INLAY_TAG_NOP_)
@@ -488,12 +493,12 @@ INLAY_FN void inlay_tag_list_known_(struct inlay_tag_list *list, uint32_t at, ui
 INLAY_COLD int inlay_tag_list_failed_(struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe, struct inlay_tag_wc *wc)
 {
 	const uint32_t ahead = (uint16_t)(inlay_cqe_wqe_counter(cqe) - list->done), at = list->done + ahead;
-	const struct inlay_tag_filed_ *filed = &list->filed[at & list->sq->mask];
+	const struct inlay_tag_filed_ *filed = inlay_tag_list_filed_(list, at);
 	struct inlay_tag_entry_ *entry = &list->entries[filed->entry];
 	uint32_t due = filed->asked;
 
 	/* Those that were asked for have a completion each. */
-	if (ahead >= list->sq->pi - list->done || inlay_tag_list_oldest_(list) - list->done < ahead || !inlay_cqe_is_error(cqe))
+	if (ahead >= inlay_sq_index(list->sq) - list->done || inlay_tag_list_oldest_(list) - list->done < ahead || !inlay_cqe_is_error(cqe))
 		return -EPROTO;
 	wc->status = inlay_cqe_status(cqe);
 	if (filed->opcode == INLAY_TAG_NOP_ || filed->generation != entry->generation) {
@@ -514,11 +519,11 @@ INLAY_FN int inlay_tag_list_operation_(struct inlay_tag_list *list, const struct
 	const uint32_t opcode = cqe->app_op == INLAY_TAG_APPENDED ? INLAY_TAG_APPEND_ :
 				cqe->app_op == INLAY_TAG_REMOVED ? INLAY_TAG_REMOVE_ : INLAY_TAG_NOP_;
 	const uint32_t at = inlay_tag_list_oldest_(list);
-	const struct inlay_tag_filed_ *filed = &list->filed[at & list->sq->mask];
+	const struct inlay_tag_filed_ *filed = inlay_tag_list_filed_(list, at);
 	struct inlay_tag_entry_ *entry = &list->entries[filed->entry];
 	uint32_t due = 1;
 
-	if (INLAY_UNLIKELY(at == list->sq->pi || filed->opcode != opcode || inlay_cqe_is_error(cqe)))
+	if (INLAY_UNLIKELY(at == inlay_sq_index(list->sq) || filed->opcode != opcode || inlay_cqe_is_error(cqe)))
 		return -EPROTO;
 	if (opcode == INLAY_TAG_REMOVE_) {
 		if (!(inlay_from_be32(cqe->tm_cqe.success) & MLX5_TMC_SUCCESS))

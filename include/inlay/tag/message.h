@@ -125,11 +125,11 @@ INLAY_FN int inlay_rvh_get(const void *from, size_t len, struct inlay_rvh *rvh)
  *
  * app_ctx  the sender's own, shown to the receiver
  * tag      in host order
- * flags    INLAY_SIGNALED | INLAY_SOLICITED | one INLAY_FENCE_*
+ * flags    INLAY_SIGNALED | INLAY_SOLICITED | INLAY_RING | one INLAY_FENCE_*
  *
  * Return 0; -EAGAIN when the ring has no room (nothing was written); -E2BIG when the WQE is larger
  * than the ring; -EINVAL when it, or a header, is longer than allowed. The device sees nothing before
- * inlay_sq_ring().
+ * inlay_sq_ring(), unless INLAY_RING says so.
  */
 
 /* An eager message whose payload is num_sge SGEs, host order; empty ones are left out. */
@@ -145,44 +145,32 @@ INLAY_ALWAYS int inlay_tag_send_eager(struct inlay_sq *sq, uint32_t app_ctx, uin
 		return -EINVAL;
 	for (i = 0; i < num_sge; i++)
 		ds += sge[i].length != 0;
-	if (ds > 4 && ds > sq->max_ds)
-		return -EINVAL;
-	err = inlay_sq_begin(sq, (ds + 3) / 4, &at);
+	err = inlay_sq_begin_ds(sq, ds, &at);
 	if (INLAY_UNLIKELY(err))
 		return err;
 	inlay_tmh_put(tmh, IBV_TMH_EAGER, app_ctx, tag);
-	at = inlay_seg_inline(at, tmh, sizeof(tmh));
+	at = inlay_seg_inline(at, tmh, (uint32_t)sizeof(tmh));
 	at = inlay_seg_sges(at, sge, num_sge);
-	inlay_sq_commit(sq, at, MLX5_OPCODE_SEND, flags);
-	return 0;
+	return inlay_post_commit_(sq, at, MLX5_OPCODE_SEND, flags, 0);
 }
 
-/* One inline segment of two parts. head_len is at most INLAY_RNDV_MAX. */
+/* One inline segment of two parts. */
 INLAY_ALWAYS int inlay_tag_send_two_(struct inlay_sq *sq, const void *head, uint32_t head_len, const void *data,
 				     uint32_t len, uint32_t flags)
 {
 	struct inlay_cursor at;
-	struct ibv_sge v[2];
-	uint32_t ds;
+	uint8_t *p;
 	int err;
 
 	if (len > INLAY_MAX_DS * INLAY_DS)
 		return -EINVAL;
-	ds = 1 + (head_len + len + 4 + INLAY_DS - 1) / INLAY_DS;
-	if (ds > 4 && ds > sq->max_ds)
-		return -EINVAL;
-	err = inlay_sq_begin(sq, (ds + 3) / 4, &at);
+	err = inlay_sq_begin_ds(sq, 1 + (head_len + len + 4 + INLAY_DS - 1) / INLAY_DS, &at);
 	if (INLAY_UNLIKELY(err))
 		return err;
-	v[0].addr = (uintptr_t)head;
-	v[0].length = head_len;
-	v[0].lkey = 0;
-	v[1].addr = (uintptr_t)data;
-	v[1].length = len;
-	v[1].lkey = 0;
-	at = inlay_seg_inlinev(at, v, 2, head_len + len);
-	inlay_sq_commit(sq, at, MLX5_OPCODE_SEND, flags);
-	return 0;
+	at = inlay_seg_inline_open(at, head_len + len, 0, &p);
+	at = inlay_seg_inline_append(at, head, head_len);
+	at = inlay_seg_inline_append(at, data, len);
+	return inlay_post_commit_(sq, at, MLX5_OPCODE_SEND, flags, 0);
 }
 
 /* An eager message of len bytes, which are copied now. */

@@ -96,7 +96,8 @@ INLAY_FN size_t inlay_tag_rx_size(uint32_t max_tags)
 INLAY_COLD int inlay_tag_rx_init(struct inlay_tag_rx *rx, void *memory, size_t size, struct inlay_match *match,
 				 struct inlay_tag_list *list, uint32_t min_len)
 {
-	if (!match || (list && (!memory || (uintptr_t)memory % sizeof(uint64_t) || list->sq->mask + 1 < 2 * list->max_tags + 2)))
+	if (!match || (list && (!memory || (uintptr_t)memory % sizeof(uint64_t) ||
+				inlay_sq_size(list->sq) < 2 * list->max_tags + 2)))
 		return -EINVAL;
 	if (list && size < inlay_tag_rx_size(list->max_tags))
 		return -ENOBUFS;
