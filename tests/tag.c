@@ -113,7 +113,7 @@ static void operations(void **state)
 	/* Nothing is seen before it is rung, and all of it after */
 	for (i = 0; i < 3; i++)
 		must(try_add(&t, i, i, 100 + i, EXACT, i == 1 ? IBV_OPS_SIGNALED : 0, &handle[i]));
-	assert_int_equal(inlay_tag_list_room(&t.list), 0);
+	assert_int_equal(t.list.room, 0);
 	assert_null(inlay_cq_peek(&t.cq.cq));
 	inlay_tag_list_ring(&t.list);
 	assert_int_equal(expect(&t, IBV_WC_TM_ADD, IBV_WC_SUCCESS, 1001, 0).handle, handle[1]);
@@ -122,12 +122,12 @@ static void operations(void **state)
 	matched(&t, 101, 1001);
 	matched(&t, 102, 1002);
 	whole(&t.list);
-	assert_int_equal(inlay_tag_list_room(&t.list), 2);
+	assert_int_equal(t.list.room, 2);
 	/* A DEL that nobody asked for is asked for all the same, and swallowed */
 	must(inlay_tag_list_del(&t.list, 5, handle[0], 0));
 	inlay_tag_list_ring(&t.list);
 	assert_int_equal(take(&t, &wc), 0);
-	assert_int_equal(inlay_tag_list_room(&t.list), 3);
+	assert_int_equal(t.list.room, 3);
 	assert_int_equal(t.cmd.sq.pending, 0);
 	unexpected(&t, 100);
 	assert_int_equal(inlay_tag_list_unsynced(&t.list), 1);
@@ -158,7 +158,7 @@ static void operations(void **state)
 	assert_int_equal(wc.byte_len, 0);
 	matched(&t, 0xab33, 1013);
 	whole(&t.list);
-	assert_int_equal(inlay_tag_list_room(&t.list), 3);
+	assert_int_equal(t.list.room, 3);
 	tm_close(&t);
 }
 
@@ -280,10 +280,10 @@ static void full(void **state)
 		must(inlay_tag_list_del(&t.list, i, handle[i], IBV_OPS_SIGNALED));
 	inlay_tag_list_ring(&t.list);
 	/* Free only when it is known that they are: then again the whole list, again and again */
-	assert_int_equal(inlay_tag_list_room(&t.list), 0);
+	assert_int_equal(t.list.room, 0);
 	for (i = 0; i < 7; i++)
 		expect(&t, IBV_WC_TM_DEL, IBV_WC_SUCCESS, i, 0);
-	assert_int_equal(inlay_tag_list_room(&t.list), 7);
+	assert_int_equal(t.list.room, 7);
 	for (i = 0; i < 200; i++) {
 		uint32_t order[7], k, n = 1 + rnd_below(7);
 
@@ -300,7 +300,7 @@ static void full(void **state)
 				eager(&t, k, 0, 0, 5);
 			}
 		}
-		while (inlay_tag_list_room(&t.list) < 7)
+		while (t.list.room < 7)
 			take(&t, &wc);
 		whole(&t.list);
 	}
@@ -368,7 +368,7 @@ static void two_parts(void **state)
 	}
 	(void)handle;
 	whole(&t.list);
-	assert_int_equal(inlay_tag_list_room(&t.list), 4);
+	assert_int_equal(t.list.room, 4);
 	tm_close(&t);
 }
 
@@ -763,10 +763,10 @@ static void command_queue_fails(void **state)
 	}
 	expect_nothing(&t.cq.cq);
 	/* The list itself goes on matching */
-	assert_int_equal(inlay_tag_list_room(&t.list), 2);
+	assert_int_equal(t.list.room, 2);
 	matched(&t, 1, 1001);
 	matched(&t, 2, 1002);
-	assert_int_equal(inlay_tag_list_room(&t.list), 4);
+	assert_int_equal(t.list.room, 4);
 	whole(&t.list);
 	tm_close(&t);
 }
@@ -793,7 +793,7 @@ static void entry_too_small(void **state)
 	assert_int_equal(wc.wr_id, 0);
 	assert_int_equal(wc.flags, 0);
 	assert_int_equal(inlay_tag_list_unsynced(&t.list), 0);
-	assert_int_equal(inlay_tag_list_room(&t.list), 3);
+	assert_int_equal(t.list.room, 3);
 	whole(&t.list);
 	tm_close(&t);
 }
@@ -1099,7 +1099,7 @@ static void error_of_a_tagged_buffer(void **state)
 	wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_LOC_LEN_ERR, 1002, IBV_WC_TM_MATCH);
 	assert_int_equal(wc.handle & 0xffff, 1);
 	assert_int_equal(inlay_srq_room(&t.xrq.srq), room);
-	assert_int_equal(inlay_tag_list_room(&t.list), 3);
+	assert_int_equal(t.list.room, 3);
 	whole(&t.list);
 	tm_close(&t);
 }
@@ -1126,7 +1126,7 @@ static void cancelled_is_no_receive(void **state)
 	assert_int_equal(wc.tag, 6);
 	assert_int_equal(wc.app_ctx, 0x99);
 	assert_int_equal(wc.byte_len, 0);
-	assert_int_equal(inlay_tag_list_room(&t.list), 4);
+	assert_int_equal(t.list.room, 4);
 	whole(&t.list);
 	t.dead = true;
 	tm_close(&t);
@@ -1194,7 +1194,7 @@ static void success_of_removal(void **state)
 		}
 		assert_int_equal(wc.handle, handle);
 		whole(&t.list);
-		assert_int_equal(inlay_tag_list_room(&t.list), 2);
+		assert_int_equal(t.list.room, 2);
 	}
 	tm_close(&t);
 }
@@ -1346,7 +1346,7 @@ static void room_to_take_back(void **state)
 	inlay_tag_rx_flush(&rx);
 	while (canceled < 7)
 		canceled += rx_next(&wc) == INLAY_TAG_RX_CANCELED;
-	assert_int_equal(inlay_tag_list_room(&t.list), 7);
+	assert_int_equal(t.list.room, 7);
 	/* A ring that is too short for that is refused */
 	assert_int_equal(inlay_tag_rx_init(&rx, of_entries, sizeof(of_entries), &match, NULL, 0), 0);
 	t.list.max_tags = 8;

@@ -48,9 +48,8 @@
  *   +16   tag     operation << 4 | flags | be16 index | be16 sw_cnt at +6 | be64 tag | be64 mask
  *   +48   data    the buffer; ADD only
  *
- * The NIC keeps one entry more than it holds tags, the dummy at the end of the list. An ADD fills the
- * dummy, and its index names the entry that becomes the next one. The entry of an ADD is therefore
- * known when the ADD is posted.
+ * The NIC keeps one entry more than it holds tags, the dummy at the end of the list. An ADD fills
+ * the dummy, whose number is therefore known beforehand; its index names the next dummy.
  *
  * Threads: one owner at a time for list and CQ together.
  * Sources: ibv_post_srq_ops(3), ibv_create_cq_ex(3); libmlx5's qp.c (mlx5_post_srq_ops) and cq.c
@@ -85,16 +84,10 @@ enum inlay_tag_app {
 	INLAY_TAG_CANCELED = 12,         /* of a rendezvous under way */
 };
 
-/* Operations of the tag segment. */
-enum inlay_tag_opcode_ {
-	INLAY_TAG_NOP_ = 0,
-	INLAY_TAG_APPEND_ = 1,
-	INLAY_TAG_REMOVE_ = 2,
-};
-
-/* Its flags. */
-#define INLAY_TAG_SW_CNT_ 0x40u    /* sw_cnt is valid */
-#define INLAY_TAG_CQE_REQ_ 0x80u   /* asks for a completion; the control segment does not */
+/* Operations of the tag segment, and its flags: sw_cnt is valid, a completion is wanted. */
+enum inlay_tag_opcode_ { INLAY_TAG_NOP_, INLAY_TAG_APPEND_, INLAY_TAG_REMOVE_ };
+#define INLAY_TAG_SW_CNT_ 0x40u
+#define INLAY_TAG_CQE_REQ_ 0x80u
 
 /* What is known of an entry; 0: it is free. */
 enum inlay_tag_state_ {
@@ -167,12 +160,8 @@ struct inlay_tag_wc {
  */
 
 /*
- * Bytes of memory for a list.
- *
- * max_tags   1 .. INLAY_TAG_MAX
- * wqebb_cnt  WQEBBs of the command ring, a power of two, at most 32768
- *
- * Returns the bytes, or 0 when one of them is out of range.
+ * Bytes of memory for a list of max_tags, 1 .. INLAY_TAG_MAX, with a command ring of wqebb_cnt WQEBBs,
+ * a power of two, at most 32768. 0 when one of them is out of range.
  */
 INLAY_FN size_t inlay_tag_list_size(uint32_t max_tags, uint32_t wqebb_cnt)
 {
@@ -220,12 +209,6 @@ INLAY_COLD int inlay_tag_list_init(struct inlay_tag_list *list, void *memory, si
 /* ------------------------------------------------------------------------------------------------
  * Data path: operations
  */
-
-/* Tags that may be added now. */
-INLAY_FN uint32_t inlay_tag_list_room(const struct inlay_tag_list *list)
-{
-	return list->room;
-}
 
 /* Unexpected messages that were handed out and of which the NIC has not been told. */
 INLAY_FN uint32_t inlay_tag_list_unsynced(const struct inlay_tag_list *list)

@@ -117,11 +117,8 @@ INLAY_FN int inlay_rvh_get(const void *from, size_t len, struct inlay_rvh *rvh)
  */
 
 /*
- * What all inlay_tag_send_* share.
- *
- *   +0   ctrl     SEND
- *   +16  inline   TMH, 16 bytes, or TMH | RVH | header | payload
- *   +48  data     pointers to the payload                      wraps at the end of the ring
+ * What all inlay_tag_send_* share. Headers are an inline segment, payload follows in it or as data
+ * segments.
  *
  * app_ctx  the sender's own, shown to the receiver
  * tag      in host order

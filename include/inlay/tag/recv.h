@@ -273,7 +273,7 @@ INLAY_FN int inlay_tag_rx_complete(struct inlay_tag_rx *rx, const struct mlx5_cq
 
 /*
  * Call when no completion is left. Rings for what was posted, and tells the NIC of the unexpected
- * messages that have arrived if it has tags that may be disabled.
+ * messages that have arrived if some of its tags may be disabled.
  */
 INLAY_FN void inlay_tag_rx_flush(struct inlay_tag_rx *rx)
 {
