@@ -6,13 +6,14 @@
  *   size = inlay_match_size(4096);
  *   inlay_match_init(&m, aligned_alloc(64, size), size, 4096, 0, seed);
  *
- *   MPI_Irecv                                            a message arrives
- *   switch (inlay_match_post(&m, tag, mask,           switch (inlay_match_arrive(&m, tag,
- *                            (uintptr_t)r, &found)) {                            0, &found)) {
- *   case 1: deliver(found.cookie, r); break;          case 1: deliver(msg, found.cookie); break;
- *   case 0: r->handle = found.handle; break;          case 0: copy = keep(msg);
- *   default: ...                                              inlay_match_set_cookie(&m, found.handle,
- *   }                                                                              (uintptr_t)copy);
+ *   switch (inlay_match_post(&m, tag, mask, (uintptr_t)req, &found)) {       MPI_Irecv
+ *   case 1: deliver(message(found.cookie), req); break;                      it was there
+ *   case 0: req->handle = found.handle; break;                               posted
+ *   }
+ *   switch (inlay_match_arrive(&m, tag, 0, &found)) {                        a message arrives
+ *   case 1: deliver(msg, request(found.cookie)); break;
+ *   case 0: inlay_match_set_cookie(&m, found.handle, (uintptr_t)keep(msg));
+ *   }
  *
  * Invariants
  * ----------
@@ -22,8 +23,8 @@
  *   - A message goes to the receive posted first of all that match it. A receive takes the message
  *     that arrived first of all that match it.
  *   - No receive in the table matches a message in the table.
- *   - The caller's name for a receive or a message is its cookie, a pointer or a number. The table's
- *     name is its handle, which never names another one later.
+ *   - The caller's name for a receive or a message is its cookie, a pointer or a number. The
+ *     table's name is its handle, which never names another one later.
  *   - A probe changes nothing.
  *
  * Threads: one owner at a time, or the caller's lock around every call.
@@ -34,17 +35,14 @@
  *   operation            expected                      worst case
  *   arrive               O(1 + c) + a walk of r        65 nodes for each mask, + the walk
  *   post, exact          O(1)                          65 nodes, and 65 for each mask in use
- *   post, masked         O(1), and O(1) once for each  n * 65 nodes
- *                        message and mask
- *   probe, masked        O(1) if receives use this     n
- *                        mask, else a walk
+ *   post, masked         O(1) once messages are known  n * 65 nodes
+ *   probe, masked        O(1) in a class, else n       n
  *   remove               O(1)                          65 nodes, and 65 for each mask in use
- *   grow                 n                             n * 65 nodes
  *
- * A program without masked receives pays nothing for them. The first masked receive enters the
- * messages that it passes under its mask, oldest first, until one matches; later ones go on from
- * there. Its worst case is therefore all messages that are kept, which `entries` bounds: 20 us for
- * 4,096 of them, 1.2 ms for 65,536. That is what one walk of UCX's list takes, each time.
+ * A program without masked receives pays nothing for them. A masked receive enters the messages that
+ * it passes in the class of its mask, oldest first, until one matches; the next one goes on from
+ * there. The first one may therefore pass all that are kept, which `entries` bounds: 20 us for 4,096
+ * of them, 1.2 ms for 65,536. That is what one walk of UCX's list takes, each time.
  *
  * How it works
  * ------------
@@ -64,10 +62,10 @@
  * buckets as entries.
  *
  * Each mask in use has a class, up to 8 beside the exact one. A receive is found in its class under
- * (tag & mask), in the same hash table. An arriving message is looked up once in each class that has
- * receives, and the oldest receive wins. When all 8 are taken, a new mask gets the least recently
- * used class that has no receives. If all have some, its receives stand in a plain list. MPI needs
- * three classes: any source, any tag, both.
+ * (tag & mask), in the same hash table. An arriving message is looked up once in each class that
+ * has receives, and the oldest receive wins. When all 8 are taken, a new mask gets the least
+ * recently used class that has no receives. If all have some, its receives stand in a plain list.
+ * MPI needs three classes: any source, any tag, both.
  *
  * The seed chooses the odd number. With a secret seed (getrandom(2)) a peer cannot choose tags that
  * share a bucket. With a known one the bound of 65 nodes holds. A fixed seed makes runs repeat.
@@ -188,9 +186,9 @@ INLAY_COLD uint32_t inlay_match_buckets_(uint32_t entries)
 }
 
 /*
- * Bytes of memory for a table of so many entries, or 0 when that is out of range. 200 to 208 for each
- * entry, a multiple of 64. Of these the table touches 8 to 16 for buckets, 64 for an entry in use, and
- * 128 for a message that a masked receive has passed.
+ * Bytes of memory for a table of so many entries, or 0 when that is out of range. 200 to 208 for
+ * each entry, a multiple of 64. Of these the table touches 8 to 16 for buckets, 64 for an entry in
+ * use, and 128 for a message that a masked receive has passed.
  */
 INLAY_COLD size_t inlay_match_size(uint32_t entries)
 {
@@ -203,26 +201,23 @@ INLAY_COLD size_t inlay_match_size(uint32_t entries)
 /* Empty buckets in new memory. */
 INLAY_COLD int inlay_match_place_(struct inlay_match *m, void *memory, size_t size, uint32_t entries)
 {
-	uint32_t buckets;
-
 	if (!inlay_match_size(entries) || !memory || (uintptr_t)memory % INLAY_CACHE_LINE)
 		return -EINVAL;
 	if (size < inlay_match_size(entries))
 		return -ENOBUFS;
-	buckets = inlay_match_buckets_(entries);
 	m->entry = (struct inlay_match_entry_ *)memory;
 	m->side = (struct inlay_match_side_ *)(void *)(m->entry + entries + 1);
 	m->bucket = (uint32_t *)(void *)(m->side + entries + 1);
 	m->entries = entries;
-	__builtin_memset(m->bucket, 0, buckets * sizeof(uint32_t));
-	m->shift = (uint8_t)(64 - __builtin_ctz(buckets));
+	m->shift = (uint8_t)(64 - __builtin_ctz(inlay_match_buckets_(entries)));
+	__builtin_memset(m->bucket, 0, inlay_match_buckets_(entries) * sizeof(uint32_t));
 	return 0;
 }
 
 /*
  * Makes an empty table.
  *
- * memory   aligned to 64, need not be zeroed; the table's until it has grown or is not used any more
+ * memory   aligned to 64, need not be zeroed; the table's until it has grown or is not used
  * size     bytes of memory, at least inlay_match_size(entries)
  * entries  receives and messages together, INLAY_MATCH_MIN .. INLAY_MATCH_MAX
  * ignored  tag bits that no receive looks at, whatever its mask says; usually 0. A receive whose
@@ -249,7 +244,7 @@ INLAY_COLD int inlay_match_init(struct inlay_match *m, void *memory, size_t size
 }
 
 /* ------------------------------------------------------------------------------------------------
- * Data path: nodes
+ * Internal: nodes, entries, masks. What callers use goes on at "Receives and messages".
  */
 
 /* The entry of a reference to one of its nodes; entry number e is that of e << 5. */
@@ -271,7 +266,7 @@ INLAY_ALWAYS uint32_t *inlay_match_bucket_(const struct inlay_match *m, uint32_t
 	return &m->bucket[(hash >> m->shift) ^ (uint64_t)cls << (60 - m->shift)];
 }
 
-/* Where the reference to the first entry of this class and tag stands; 0 is there if there is none. */
+/* Where the reference to the first entry of this class and tag stands, or would. */
 INLAY_ALWAYS uint32_t *inlay_match_slot_(const struct inlay_match *m, uint32_t cls, uint64_t tag)
 {
 	const uint64_t mask = m->mask[cls], key = tag & mask, hash = key * m->multiplier;
@@ -364,10 +359,6 @@ INLAY_FN void inlay_match_unlink_(struct inlay_match *m, uint32_t ref)
 		inlay_match_unlink_first_(m, inlay_match_slot_of_(m, ref & 15, inlay_match_at_(m, ref)->tag));
 	}
 }
-
-/* ------------------------------------------------------------------------------------------------
- * Data path: entries
- */
 
 /* A new entry, counted nowhere yet. 0: the table is full. */
 INLAY_ALWAYS uint32_t inlay_match_new_(struct inlay_match *m, enum inlay_match_kind kind, uint64_t tag, uint64_t mask,
@@ -498,10 +489,6 @@ INLAY_APART void inlay_match_take_(struct inlay_match *m, uint32_t e)
 		inlay_match_forget_(m, e);
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path: masks
- */
-
 /* The class of a mask that is not exact, or 0. */
 INLAY_FN uint32_t inlay_match_class_of_(const struct inlay_match *m, uint64_t mask)
 {
@@ -601,7 +588,7 @@ INLAY_APART int inlay_match_post_masked_(struct inlay_match *m, uint64_t tag, ui
 	return 0;
 }
 
-/* Takes out the oldest masked receive for a message, if one is older than `than`. 0: there is none. */
+/* Takes out the oldest masked receive for a message if it is older than `than`. 0: none is. */
 INLAY_APART int inlay_match_arrive_masked_(struct inlay_match *m, uint64_t tag, uint64_t than,
 					   struct inlay_match_found *found)
 {
@@ -633,7 +620,7 @@ INLAY_APART int inlay_match_arrive_masked_(struct inlay_match *m, uint64_t tag, 
 }
 
 /* ------------------------------------------------------------------------------------------------
- * Data path: receives and messages
+ * Receives and messages
  */
 
 /*
@@ -675,8 +662,8 @@ INLAY_ALWAYS int inlay_match_post(struct inlay_match *m, uint64_t tag, uint64_t 
  *
  * cookie  the caller's; inlay_match_set_cookie can set it once the message is kept
  *
- * Returns 1: *found is the receive, which hardware may have as well (found->in_hw). 0: the message is
- * kept; found->handle names it. -EAGAIN: no receive matches and the table is full.
+ * Returns 1: *found is the receive, which hardware may have as well (found->in_hw). 0: the message
+ * is kept; found->handle names it. -EAGAIN: no receive matches and the table is full.
  */
 INLAY_ALWAYS int inlay_match_arrive(struct inlay_match *m, uint64_t tag, uint64_t cookie,
 				    struct inlay_match_found *found)
@@ -776,8 +763,8 @@ INLAY_FN uint32_t inlay_match_unexpected(const struct inlay_match *m)
 }
 
 /*
- * Visits all receives and messages, in no particular order. *at is 0 at first. What was found may be
- * removed before the next call; what is added meanwhile may be missed.
+ * Visits all receives and messages, in no particular order. *at is 0 at first. What was found may
+ * be removed before the next call; what is added meanwhile may be missed.
  *
  * Returns 1, or 0 when there is no further one.
  */
@@ -792,10 +779,9 @@ INLAY_FN int inlay_match_next(const struct inlay_match *m, uint32_t *at, struct 
 }
 
 /*
- * Moves a table to larger memory. Handles, cookies and the order stay. Every entry is copied once:
- * 65,536 of them take 4 ms, most of it page faults of the new memory.
- *
- * memory, size, entries  as of inlay_match_init. The old memory is the caller's again
+ * Moves a table to larger memory, described as for inlay_match_init. Handles, cookies and the order
+ * stay; the old memory is the caller's again. Copies every entry: 65,536 take 4 ms, most of it page
+ * faults of the new memory.
  *
  * Returns 0; -EINVAL as inlay_match_init, and for fewer entries than the table has; -ENOBUFS. After
  * an error nothing has changed.
@@ -835,7 +821,7 @@ INLAY_COLD int inlay_match_grow(struct inlay_match *m, void *memory, size_t size
 }
 
 /* ------------------------------------------------------------------------------------------------
- * Data path: together with a hardware list
+ * Together with a hardware list
  *
  * Receives that hardware has are in the table too, so that one place decides order:
  *
@@ -848,8 +834,8 @@ INLAY_COLD int inlay_match_grow(struct inlay_match *m, void *memory, size_t size
  */
 
 /*
- * Says that hardware has a posted receive as well, which the caller names `hw` there. Of the receives
- * with one tag and mask, hardware has the oldest: ask inlay_match_hw_blocked before each.
+ * Says that hardware has a posted receive as well, which the caller names `hw` there. Of the
+ * receives with one tag and mask, hardware has the oldest: ask inlay_match_hw_blocked before each.
  *
  * Returns 0, or -ENOENT when the receive is out already.
  */

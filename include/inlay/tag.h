@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/tag.h: tagged messages, matched by the NIC where it can (ConnectX-5 to -7) and by match.h in
- * software. Each header has its own manual; transports start at tag/recv.h.
+ * inlay/tag.h: tagged messages, matched by the NIC where it can (ConnectX-5 to -7) and by match.h
+ * in software. Each header has its own manual; transports start at tag/recv.h.
  *
  *   tag/message.h  tagged messages: their headers, and how to send them
  *   tag/list.h     the NIC's list: add, delete, synchronise; completions

@@ -19,25 +19,26 @@
  * ----------
  *   - A receive completes, or a DEL of it succeeds, and never both. Until then its buffer is the
  *     NIC's.
- *   - An entry is free again when its receive is over and the completions of all operations that name
- *     it have come. Free entries are used in the order in which they were freed.
+ *   - An entry is free again when its receive is over and the completions of all operations that
+ *     name it have come. Free entries are used in the order in which they were freed.
  *   - A handle is an entry and a generation: one that is out of date is refused.
  *   - Every DEL asks the NIC for a completion, because only the NIC knows whether it came too late.
- *     So does one operation in a quarter of the ring, so that credit comes back. The caller hears of
- *     what it signaled; the rest is swallowed.
- *   - The CQ needs room for a completion of each WQEBB of the command ring, two of each tag, and one
- *     of each XRQ entry.
+ *     So does one operation in a quarter of the ring, so that credit comes back. The caller hears
+ *     of what it signaled.
+ *   - The CQ needs room for a completion of each WQEBB of the command ring, two of each tag, and
+ *     one of each XRQ entry.
  *
  * Unexpected messages and the phase
  * ---------------------------------
- * The NIC counts the messages that matched nothing, modulo 2^16. From such a message on it keeps new
- * tags disabled, until the software says that it has seen as many: the message on its way to the
- * software may be the one that the new tag waits for. inlay_tag_list_complete counts these messages
- * as it hands them out, and an operation with IBV_OPS_TM_SYNC carries the count. So take all
- * completions, match each unexpected message against what is about to be added, and only then add
- * with IBV_OPS_TM_SYNC. If the completion of an operation has IBV_WC_TM_SYNC_REQ, the NIC had counted
- * more by then: synchronise again after the missing messages have been handed out. Synchronise at
- * least every 2^15 unexpected messages; IBV_WC_TM_SYNC_REQ in one of them says that it is time.
+ * The NIC counts the messages that matched nothing, modulo 2^16. From such a message on it keeps
+ * new tags disabled, until the software says that it has seen as many: the message on its way to
+ * the software may be the one that the new tag waits for. inlay_tag_list_complete counts these
+ * messages as it hands them out, and an operation with IBV_OPS_TM_SYNC carries the count. So take
+ * all completions, match each unexpected message against what is about to be added, and only then
+ * add with IBV_OPS_TM_SYNC. If the completion of an operation has IBV_WC_TM_SYNC_REQ, the NIC had
+ * counted more by then: synchronise again after the missing messages have been handed out.
+ * Synchronise at least every 2^15 unexpected messages; IBV_WC_TM_SYNC_REQ in one of them says that
+ * it is time.
  *
  * The wire to the NIC
  * -------------------
@@ -160,8 +161,8 @@ struct inlay_tag_wc {
  */
 
 /*
- * Bytes of memory for a list of max_tags, 1 .. INLAY_TAG_MAX, with a command ring of wqebb_cnt WQEBBs,
- * a power of two, at most 32768. 0 when one of them is out of range.
+ * Bytes of memory for a list of max_tags, 1 .. INLAY_TAG_MAX, with a command ring of wqebb_cnt
+ * WQEBBs, a power of two, at most 32768. 0 when one of them is out of range.
  */
 INLAY_FN size_t inlay_tag_list_size(uint32_t max_tags, uint32_t wqebb_cnt)
 {
@@ -219,7 +220,9 @@ INLAY_FN uint32_t inlay_tag_list_unsynced(const struct inlay_tag_list *list)
 /* An entry whose receive has not completed, or NULL. */
 INLAY_ALWAYS struct inlay_tag_entry_ *inlay_tag_list_entry_(const struct inlay_tag_list *list, uint32_t index)
 {
-	return index <= list->max_tags && (list->entries[index].state & INLAY_TAG_LISTED_) ? &list->entries[index] : NULL;
+	if (index > list->max_tags || !(list->entries[index].state & INLAY_TAG_LISTED_))
+		return NULL;
+	return &list->entries[index];
 }
 
 /* The operation at an index of the command queue. */
@@ -237,7 +240,8 @@ INLAY_ALWAYS int inlay_tag_list_write_(struct inlay_tag_list *list, enum inlay_t
 				       const struct ibv_ops_wr *wr)
 {
 	const uint32_t signaled = (wr->flags & IBV_OPS_SIGNALED) != 0, sync = (wr->flags & IBV_OPS_TM_SYNC) != 0;
-	const uint32_t asked = opcode == INLAY_TAG_REMOVE_ || signaled || list->quiet >= (inlay_sq_size(list->sq) - 1) / 4;
+	const uint32_t often = (inlay_sq_size(list->sq) - 1) / 4;
+	const uint32_t asked = opcode == INLAY_TAG_REMOVE_ || signaled || list->quiet >= often;
 	const uint32_t add = opcode == INLAY_TAG_APPEND_, index = add ? list->entries[entry].next : entry;
 	const uint16_t count = sync ? (uint16_t)wr->tm.unexpected_cnt : 0;
 	struct inlay_tag_filed_ *filed;
@@ -321,8 +325,8 @@ INLAY_ALWAYS int inlay_tag_list_del_(struct inlay_tag_list *list, const struct i
  * buffer.
  *
  * wr_id   shown by the completions of the receive as well
- * sge     the buffer, host order, at most 2^31 - 1 bytes; NULL or of length 0: none. It is the NIC's
- *         until the receive has completed with IBV_WC_TM_DATA_VALID or an error, or a DEL with success
+ * sge     the buffer, host order, at most 2^31 - 1 bytes; NULL or of length 0: none. It is the
+ *         NIC's until the receive completes with IBV_WC_TM_DATA_VALID or an error, or a DEL does
  * handle  names the tag to inlay_tag_list_del; may be NULL
  *
  * Returns 0, or -EAGAIN when list or command ring are full.
@@ -344,8 +348,8 @@ INLAY_ALWAYS int inlay_tag_list_add(struct inlay_tag_list *list, uint64_t wr_id,
 
 /*
  * Takes a tag out of the list unless a message is faster. Its completion has status IBV_WC_SUCCESS:
- * the receive will not complete and its buffer is the caller's again; or IBV_WC_TM_ERR: a message was
- * faster, and the receive has completed or will.
+ * the receive will not complete and its buffer is the caller's again; or IBV_WC_TM_ERR: a message
+ * was faster, and the receive has completed or will.
  *
  * Returns 0; -ENOENT when the handle is out of date; -EBUSY when a DEL of it is under way; -EAGAIN
  * when the command ring is full.
@@ -361,7 +365,7 @@ INLAY_ALWAYS int inlay_tag_list_del(struct inlay_tag_list *list, uint64_t wr_id,
 	return inlay_tag_list_del_(list, &wr);
 }
 
-/* Changes nothing, and may carry IBV_OPS_TM_SYNC. Returns 0, or -EAGAIN when the command ring is full. */
+/* Does nothing but carry IBV_OPS_TM_SYNC. Returns 0, or -EAGAIN when the command ring is full. */
 INLAY_ALWAYS int inlay_tag_list_sync(struct inlay_tag_list *list, uint64_t wr_id, int flags)
 {
 	struct ibv_ops_wr wr;
@@ -379,8 +383,8 @@ INLAY_ALWAYS void inlay_tag_list_ring(struct inlay_tag_list *list)
 }
 
 /*
- * Posts a linked list of operations under one doorbell, as ibv_post_srq_ops does. The handle of an ADD
- * comes out in wr->tm.handle. IBV_OPS_TM_SYNC tells the NIC wr->tm.unexpected_cnt, modulo 2^16.
+ * Posts a linked list of operations under one doorbell, as ibv_post_srq_ops does. The handle of an
+ * ADD comes out in wr->tm.handle. IBV_OPS_TM_SYNC tells the NIC wr->tm.unexpected_cnt, modulo 2^16.
  *
  * Returns 0; -EINVAL for an unknown opcode, for more than one SGE or one at NULL, and for a count
  * beyond the messages handed out or below what the NIC knows; or what add, del or sync return.
@@ -394,7 +398,8 @@ INLAY_FN int inlay_tag_list_post_ops(struct inlay_tag_list *list, struct ibv_ops
 		if (wr->flags & IBV_OPS_TM_SYNC &&
 		    (uint16_t)(wr->tm.unexpected_cnt - list->synced) > inlay_tag_list_unsynced(list))
 			err = -EINVAL;
-		else if (wr->opcode == IBV_WR_TAG_ADD && wr->tm.add.num_sge >= 0 && wr->tm.add.num_sge <= !!wr->tm.add.sg_list)
+		else if (wr->opcode == IBV_WR_TAG_ADD && wr->tm.add.num_sge >= 0 &&
+			 wr->tm.add.num_sge <= !!wr->tm.add.sg_list)
 			err = inlay_tag_list_add_(list, wr, &wr->tm.handle);
 		else if (wr->opcode == IBV_WR_TAG_DEL)
 			err = inlay_tag_list_del_(list, wr);
@@ -455,7 +460,7 @@ INLAY_FN uint32_t inlay_tag_list_oldest_(const struct inlay_tag_list *list)
 	return at;
 }
 
-/* All is known up to operation `at` and with it: credit goes back. Its entry is owed `due` completions less. */
+/* Ends operation `at`, and with it all before. Its entry is owed `due` completions less. */
 INLAY_FN void inlay_tag_list_known_(struct inlay_tag_list *list, uint32_t at, uint32_t due, struct inlay_tag_wc *wc)
 {
 	const struct inlay_tag_filed_ *filed = inlay_tag_list_filed_(list, at);
@@ -473,7 +478,8 @@ INLAY_FN void inlay_tag_list_known_(struct inlay_tag_list *list, uint32_t at, ui
 }
 
 /* The command queue failed: the operation named did not happen; unasked ones before it did. */
-INLAY_COLD int inlay_tag_list_failed_(struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe, struct inlay_tag_wc *wc)
+INLAY_COLD int inlay_tag_list_failed_(struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe,
+				      struct inlay_tag_wc *wc)
 {
 	const uint32_t ahead = (uint16_t)(inlay_cqe_wqe_counter(cqe) - list->done), at = list->done + ahead;
 	const struct inlay_tag_filed_ *filed = inlay_tag_list_filed_(list, at);
@@ -481,7 +487,8 @@ INLAY_COLD int inlay_tag_list_failed_(struct inlay_tag_list *list, const struct 
 	uint32_t due = filed->asked;
 
 	/* Those that were asked for have a completion each. */
-	if (ahead >= inlay_sq_index(list->sq) - list->done || inlay_tag_list_oldest_(list) - list->done < ahead || !inlay_cqe_is_error(cqe))
+	if (ahead >= inlay_sq_index(list->sq) - list->done || inlay_tag_list_oldest_(list) - list->done < ahead ||
+	    !inlay_cqe_is_error(cqe))
 		return -EPROTO;
 	wc->status = inlay_cqe_status(cqe);
 	if (filed->opcode == INLAY_TAG_NOP_ || filed->generation != entry->generation) {
@@ -497,7 +504,8 @@ INLAY_COLD int inlay_tag_list_failed_(struct inlay_tag_list *list, const struct 
 }
 
 /* The end of an operation that the NIC was asked to complete. */
-INLAY_FN int inlay_tag_list_operation_(struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe, struct inlay_tag_wc *wc)
+INLAY_FN int inlay_tag_list_operation_(struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe,
+				       struct inlay_tag_wc *wc)
 {
 	const uint32_t opcode = cqe->app_op == INLAY_TAG_APPENDED ? INLAY_TAG_APPEND_ :
 				cqe->app_op == INLAY_TAG_REMOVED ? INLAY_TAG_REMOVE_ : INLAY_TAG_NOP_;
@@ -533,7 +541,7 @@ INLAY_FN int inlay_tag_list_received_(struct inlay_tag_list *list, const struct 
 	const int last = error || (app_op != INLAY_TAG_CONSUMED && app_op != INLAY_TAG_CONSUMED_SW_RNDV);
 	struct inlay_tag_entry_ *entry = inlay_tag_list_entry_(list, index);
 
-	/* EXPECTED is always the second one; an error and CANCELED may be; all else is the first. */
+	/* EXPECTED is always the second; an error and CANCELED may be; all else is the first. */
 	if (INLAY_UNLIKELY(!entry || (!error && app_op != INLAY_TAG_CANCELED &&
 				      !(entry->state & INLAY_TAG_MATCHED_) != (app_op != INLAY_TAG_EXPECTED))))
 		return -EPROTO;
@@ -557,18 +565,19 @@ INLAY_FN int inlay_tag_list_received_(struct inlay_tag_list *list, const struct 
 		wc->app_ctx = inlay_from_be32(cqe->tmh.app_ctx);
 		wc->flags = IBV_WC_TM_MATCH | (last ? (uint32_t)IBV_WC_TM_DATA_VALID : 0);
 	}
-	if (app_op == INLAY_TAG_CONSUMED_SW_RNDV || app_op == INLAY_TAG_CONSUMED_MSG_SW_RNDV || app_op == INLAY_TAG_CANCELED ||
-	    entry->state & INLAY_TAG_SW_RNDV_)
+	if (app_op == INLAY_TAG_CONSUMED_SW_RNDV)
+		entry->state |= INLAY_TAG_SW_RNDV_;
+	if (app_op == INLAY_TAG_CONSUMED_MSG_SW_RNDV || app_op == INLAY_TAG_CANCELED || entry->state & INLAY_TAG_SW_RNDV_)
 		wc->status = IBV_WC_TM_RNDV_INCOMPLETE;
 	if (!last) {
-		entry->state |= (uint8_t)(INLAY_TAG_MATCHED_ | (app_op == INLAY_TAG_CONSUMED_SW_RNDV ? INLAY_TAG_SW_RNDV_ : 0));
+		entry->state |= INLAY_TAG_MATCHED_;
 		entry->tag = wc->tag;
 		entry->app_ctx = wc->app_ctx;
 		return 1;
 	}
 	wc->byte_len = inlay_cqe_byte_count(cqe);
 	if (INLAY_UNLIKELY(inlay_cqe_is_scattered(cqe))) {
-		/* The 32 bytes of a CQE hold its TMH: only the first half of a 128-byte one has room for a payload. */
+		/* The TMH takes the 32 bytes: only a 128-byte CQE holds a payload, before it. */
 		if ((cqe->op_own & INLAY_CQE_SCATTER_32) || cqe_size != 128 || wc->byte_len > 64)
 			return -EPROTO;
 		wc->payload = cqe - 1;
@@ -587,12 +596,12 @@ settle:
  *
  * cqe_size  of the CQ, 64 or 128 (inlay_cq.stride)
  *
- * Statuses, opcodes and flags are those of an extended CQ (ibv_start_poll). An unexpected message is
- * IBV_WC_TM_RECV without MATCH and DATA_VALID, as in libmlx5; ibv_create_cq_ex(3) says IBV_WC_RECV.
- * An error of an XRQ entry is IBV_WC_TM_NO_TAG.
+ * Statuses, opcodes and flags are those of an extended CQ (ibv_start_poll). An unexpected message
+ * is IBV_WC_TM_RECV without MATCH and DATA_VALID, as in libmlx5; ibv_create_cq_ex(3) says
+ * IBV_WC_RECV. An error of an XRQ entry is IBV_WC_TM_NO_TAG.
  *
- * Returns 1 and fills *wc. 0: there is nothing to tell, an operation that was not signaled has ended.
- * -EPROTO: the CQE cannot be, because nothing is owed of this kind; the list is as it was.
+ * Returns 1 and fills *wc. 0: there is nothing to tell, an operation that was not signaled has
+ * ended. -EPROTO: the CQE cannot be, because nothing is owed of this kind; the list is as it was.
  */
 INLAY_FN int inlay_tag_list_complete(struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe, uint32_t cqe_size,
 				     struct inlay_tag_wc *wc)

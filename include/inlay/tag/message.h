@@ -22,11 +22,11 @@
  * Invariants
  * ----------
  *   - On the wire all is big-endian; in the structs here all is in host order.
- *   - Payload that is not inline belongs to the device until the completion of its WQE. The buffer of
- *     a rendezvous belongs to the receiver until the FIN.
- *   - Where the peer's NIC ends rendezvous (IBV_TM_CAP_RC), it sends the FIN of an expected message.
- *     For all others the receiver's software reads (inlay_post_read with the RVH) and then sends it:
- *     in the same queue with INLAY_FENCE_STRONG, or after the completion of the read.
+ *   - Payload that is not inline belongs to the device until the completion of its WQE. The buffer
+ *     of a rendezvous belongs to the receiver until the FIN.
+ *   - A peer's NIC that ends rendezvous (IBV_TM_CAP_RC) sends the FIN of an expected message.
+ *     For others the receiver's software reads (inlay_post_read with the RVH) and then sends it: in
+ *     the same queue with INLAY_FENCE_STRONG, or after the completion of the read.
  *
  * Threads: one owner of the queue at a time; the rest are pure functions.
  * Sources: rdma-core's tm_types.h and Documentation/tag_matching.md.
@@ -98,7 +98,7 @@ INLAY_FN void inlay_rvh_put(void *to, const struct inlay_rvh *rvh)
 	inlay_put32((uint8_t *)to + 12, inlay_to_be32(rvh->len));
 }
 
-/* Reads the RVH of a received message of len bytes, after its TMH. Returns 0, or -EPROTO as inlay_tmh_get. */
+/* As inlay_tmh_get, but reads the RVH after the TMH. */
 INLAY_FN int inlay_rvh_get(const void *from, size_t len, struct inlay_rvh *rvh)
 {
 	struct ibv_rvh be;
@@ -125,8 +125,8 @@ INLAY_FN int inlay_rvh_get(const void *from, size_t len, struct inlay_rvh *rvh)
  * flags    INLAY_SIGNALED | INLAY_SOLICITED | INLAY_RING | one INLAY_FENCE_*
  *
  * Return 0; -EAGAIN when the ring has no room (nothing was written); -E2BIG when the WQE is larger
- * than the ring; -EINVAL when it, or a header, is longer than allowed. The device sees nothing before
- * inlay_sq_ring(), unless INLAY_RING says so.
+ * than the ring; -EINVAL when it, or a header, is longer than allowed. The device sees nothing
+ * before inlay_sq_ring(), unless INLAY_RING says so.
  */
 
 /* An eager message whose payload is num_sge SGEs, host order; empty ones are left out. */
@@ -181,8 +181,8 @@ INLAY_ALWAYS int inlay_tag_send_eager_inline(struct inlay_sq *sq, uint32_t app_c
 }
 
 /*
- * A rendezvous: the receiver reads the payload from rvh->va with rvh->rkey, which must allow it until
- * the FIN comes.
+ * A rendezvous: the receiver reads the payload from rvh->va with rvh->rkey, which must allow it
+ * until the FIN comes.
  *
  * header  header_len bytes of the sender's own, 0 .. 32, for a receiver that matches in software
  */

@@ -3,7 +3,7 @@
  * inlay/tag/recv.h: tagged receives in the software's table and in the NIC's list at once, in MPI's
  * order. Without a list all of it is the table's: few NICs match tags.
  *
- *   inlay_tag_rx_init(&rx, memory, size, &match, &list, 1024);      shorter buffers stay in software
+ *   inlay_tag_rx_init(&rx, memory, size, &match, &list, 1024);     shorter ones stay in software
  *
  *   switch (inlay_tag_rx_post(&rx, tag, mask, &sge, (uintptr_t)req, &found)) {
  *   case 1: deliver(message(found.cookie), req); break;             was there before
@@ -26,7 +26,7 @@
  * Invariants
  * ----------
  *   - Every receive is in the table, which decides order; some are in the NIC's list as well.
- *   - The NIC gets a receive only if no older one that it does not have could match the same message.
+ *   - The NIC gets a receive only if no older one that it lacks could match the same message.
  *   - A message that the NIC could not match goes through the table. A receive found there that the
  *     NIC has is disabled there, because the NIC counted one message more than it was told of. The
  *     software takes it back by a DEL and may use its buffer at once.
@@ -37,8 +37,8 @@
  *     completes as any other. Never both.
  *   - The ring always has room for a DEL of each tag that the NIC has.
  *
- * Threads: one owner at a time for list, table and CQ together.
- * Sources: MPI 4.0, 3.5; ibv_post_srq_ops(3), on phases; UCX's ucp/tag/offload.c on what to offload.
+ * Threads: one owner at a time for list, table and CQ together. Sources: MPI 4.0, 3.5;
+ * ibv_post_srq_ops(3), on phases; UCX's ucp/tag/offload.c on what to offload.
  */
 #ifndef INLAY_TAG_RECV_H
 #define INLAY_TAG_RECV_H
@@ -51,9 +51,9 @@
 struct inlay_tag_rx {
 	struct inlay_match *match;
 	struct inlay_tag_list *list; /* NULL: software alone */
-	uint64_t *receives;      /* of each entry of the list: its receive's handle in the table, or one of the two below */
+	uint64_t *receives;      /* of each entry of the list: its handle in the table, or TAKEN, or CANCELLING */
 	uint32_t min_len;
-	uint32_t waiting;        /* messages handed out by inlay_tag_rx_complete, not yet seen by inlay_tag_rx_arrive */
+	uint32_t waiting;        /* messages handed out by _complete and not yet seen by _arrive */
 };
 
 #define INLAY_TAG_RX_TAKEN_ (~(uint64_t)0)     /* a message took it in software, the DEL is under way */
@@ -119,7 +119,7 @@ INLAY_FN uint32_t inlay_tag_rx_listed_(const struct inlay_tag_rx *rx)
 	return rx->list->max_tags - rx->list->room;
 }
 
-/* Tells the NIC of the messages that have arrived, if there is room for more than the DELs to come. */
+/* Tells the NIC of the messages that have arrived, if the DELs to come leave room. */
 INLAY_FN void inlay_tag_rx_sync_(struct inlay_tag_rx *rx)
 {
 	if (!rx->waiting && inlay_sq_room(rx->list->sq) > inlay_tag_rx_listed_(rx))
@@ -131,8 +131,8 @@ INLAY_FN void inlay_tag_rx_sync_(struct inlay_tag_rx *rx)
  *
  * tag     a message matches when (its tag & mask) == (tag & mask)
  * mask    the bits that count
- * sge     the buffer, host order; NULL: the receive stays in software. If the NIC has the receive, a
- *         longer eager message ends the sender's connection (IBV_WC_LOC_LEN_ERR); in software the
+ * sge     the buffer, host order; NULL: the receive stays in software. If the NIC has the receive,
+ *         a longer eager message ends the sender's connection (IBV_WC_LOC_LEN_ERR); in software the
  *         caller truncates it
  * cookie  the caller's
  *
@@ -153,8 +153,9 @@ INLAY_FN int inlay_tag_rx_post(struct inlay_tag_rx *rx, uint64_t tag, uint64_t m
 	err = inlay_match_post(rx->match, tag, mask, cookie, found);
 	if (err || !offload)
 		return err;
-	/* The cookie is the wr_id: the second completion needs it when the receive is out of the table. */
-	err = inlay_tag_list_add(list, cookie, found->tag, found->mask, sge, rx->waiting ? 0 : IBV_OPS_TM_SYNC, &handle);
+	/* The cookie is the wr_id: the second completion finds the receive out of the table. */
+	err = inlay_tag_list_add(list, cookie, found->tag, found->mask, sge, rx->waiting ? 0 : IBV_OPS_TM_SYNC,
+				 &handle);
 	if (err)
 		return 0;
 	rx->receives[handle & 0xffff] = found->handle;
@@ -173,10 +174,11 @@ INLAY_FN int inlay_tag_rx_post(struct inlay_tag_rx *rx, uint64_t tag, uint64_t m
  * cookie    the caller's name for the message
  * from_nic  1: it is the message of an INLAY_TAG_RX_MESSAGE; 0: it is not
  *
- * Returns 1: *found is the receive, its buffer is the caller's: copy, or read if it is a rendezvous.
- * 0: kept, *found is the message. -EAGAIN: the table is full; call again when it has room or has
- * grown, and before any later message: until then the NIC's new tags stay disabled. -EPROTO: *found
- * is the receive, but the NIC has lost count of it and may still write to its buffer.
+ * Returns 1: *found is the receive, its buffer is the caller's: copy, or read if it is a
+ * rendezvous. 0: kept, *found is the message. -EAGAIN: the table is full; call again when it has
+ * room or has grown, and before any later message: until then the NIC's new tags stay disabled.
+ * -EPROTO: *found is the receive, but the NIC has lost count of it and may still write to its
+ * buffer.
  */
 INLAY_FN int inlay_tag_rx_arrive(struct inlay_tag_rx *rx, uint64_t tag, uint64_t cookie, int from_nic,
 				 struct inlay_match_found *found)
@@ -204,9 +206,9 @@ INLAY_FN int inlay_tag_rx_arrive(struct inlay_tag_rx *rx, uint64_t tag, uint64_t
 /*
  * Cancels a receive.
  *
- * Returns 1: *found is the receive, it is out and its buffer is the caller's. 0: the NIC has it, and
- * INLAY_TAG_RX_CANCELED or its completion follows. -ENOENT: it is out already: completed, matched or
- * cancelled. The NIC sees the DEL after inlay_tag_rx_flush or inlay_tag_list_ring.
+ * Returns 1: *found is the receive, it is out and its buffer is the caller's. 0: the NIC has it,
+ * and INLAY_TAG_RX_CANCELED or its completion follows. -ENOENT: it is out already: completed,
+ * matched or cancelled. The NIC sees the DEL after inlay_tag_rx_flush or inlay_tag_list_ring.
  */
 INLAY_FN int inlay_tag_rx_cancel(struct inlay_tag_rx *rx, uint64_t handle, struct inlay_match_found *found)
 {
@@ -238,10 +240,8 @@ INLAY_FN int inlay_tag_rx_complete(struct inlay_tag_rx *rx, const struct mlx5_cq
 	struct inlay_match_found found;
 	uint64_t *receive;
 
-	if (told < 0)
-		return told;
-	if (!told)
-		return INLAY_TAG_RX_NOTHING;
+	if (told <= 0)
+		return told; /* -EPROTO, or INLAY_TAG_RX_NOTHING */
 	if (wc->opcode == IBV_WC_TM_ADD || wc->opcode == IBV_WC_TM_SYNC || wc->opcode == IBV_WC_TM_DEL) {
 		if (wc->status == IBV_WC_TM_ERR) /* a message was faster, and its completion tells */
 			return INLAY_TAG_RX_NOTHING;
@@ -258,7 +258,7 @@ INLAY_FN int inlay_tag_rx_complete(struct inlay_tag_rx *rx, const struct mlx5_cq
 		return INLAY_TAG_RX_MESSAGE;
 	}
 	receive = &rx->receives[wc->handle & 0xffff];
-	/* Out of the table with the first of its completions. A cancelled one is out already; TAKEN is no handle. */
+	/* The first completion takes it out of the table. A cancelled one is out; TAKEN is no handle. */
 	if (*receive && *receive != INLAY_TAG_RX_CANCELLING_ && inlay_match_remove(rx->match, *receive, &found))
 		return -EPROTO;
 	*receive = 0;
@@ -277,11 +277,10 @@ INLAY_FN int inlay_tag_rx_complete(struct inlay_tag_rx *rx, const struct mlx5_cq
  */
 INLAY_FN void inlay_tag_rx_flush(struct inlay_tag_rx *rx)
 {
-	if (!rx->list)
-		return;
-	if (inlay_tag_list_unsynced(rx->list) && inlay_tag_rx_listed_(rx))
+	if (rx->list && inlay_tag_list_unsynced(rx->list) && inlay_tag_rx_listed_(rx))
 		inlay_tag_rx_sync_(rx);
-	inlay_tag_list_ring(rx->list);
+	if (rx->list)
+		inlay_tag_list_ring(rx->list);
 }
 
 #endif
