@@ -413,6 +413,7 @@ static void full(void **state)
 	for (s = 0; s < ARRAY(sizes); s++) {
 		n = sizes[s];
 		table(n, s);
+		assert_true(1u << (64 - m.shift) >= 2 * n && 1u << (64 - m.shift) < 4 * n);
 		for (step = n / 3 | 1; n % step == 0 || (n % 3 == 0 && step % 3 == 0); step += 2)
 			;
 		/* Receives: by exact tag, and by a class */

@@ -935,6 +935,43 @@ static void impossible(void **state)
 	tm_close(&t);
 }
 
+/* An error of an operation whose receive is long over leaves the receive that has its entry now. Other lists' CQEs are not ours. */
+static void entry_in_other_hands(void **state)
+{
+	struct mlx5_cqe64 cqe;
+	struct inlay_tag_wc wc;
+	uint32_t i, handle[3];
+
+	(void)state;
+	usual_list(1, 16);
+	for (i = 0; i < 3; i++) {
+		must(try_add(&t, i, 0, 5, EXACT, 0, &handle[i]));
+		inlay_tag_list_ring(&t.list);
+		if (i < 2)
+			matched(&t, 5, 1000 + i);
+	}
+	assert_int_equal(handle[2] & 0xffff, handle[0] & 0xffff);
+	memset(&cqe, 0, sizeof(cqe));
+	cqe.op_own = MLX5_CQE_REQ_ERR << 4;
+	cqe.sop_drop_qpn = inlay_to_be32(inlay_sq_qpn(&t.cmd.sq));
+	assert_true(inlay_tag_list_owns(&t.list, &cqe));
+	assert_int_equal(inlay_tag_list_complete(&t.list, &cqe, 64, &wc), 1);
+	assert_int_equal(wc.wr_id, 1000);
+	assert_int_equal(wc.handle, handle[0]);
+	whole(&t.list);
+	matched(&t, 5, 1002);
+	cqe.sop_drop_qpn = inlay_to_be32(inlay_sq_qpn(&t.cmd.sq) + 1);
+	assert_false(inlay_tag_list_owns(&t.list, &cqe));
+	cqe.op_own = MLX5_CQE_RESP_SEND << 4;
+	cqe.app = INLAY_CQE_APP_TAG;
+	cqe.srqn_uidx = inlay_to_be32(UIDX);
+	assert_true(inlay_tag_list_owns(&t.list, &cqe));
+	cqe.srqn_uidx = inlay_to_be32(UIDX + 1);
+	assert_false(inlay_tag_list_owns(&t.list, &cqe));
+	whole(&t.list);
+	tm_close(&t);
+}
+
 /* ---- counters beyond 16 bits ---- */
 
 /* n unexpected messages, in batches; their completions are taken */
@@ -1455,6 +1492,7 @@ int main(void)
 		devx_test(entry_too_small),
 		devx_test(hostile),
 		devx_test(impossible),
+		devx_test(entry_in_other_hands),
 		devx_test(counters),
 		devx_test(no_lock_inversion),
 		devx_test(phase_beyond_65536),
