@@ -21,6 +21,17 @@
 		}                                                                                                                \
 	} while (0)
 
+/* Flags of a post, any of them with one fence at most; *fm_ce_se: what they are to be in the last byte */
+static uint32_t some_flags(uint8_t *fm_ce_se)
+{
+	static const uint32_t fences[] = {0, INLAY_FENCE_INITIATOR_SMALL, INLAY_FENCE, INLAY_FENCE_STRONG, INLAY_FENCE_SMALL_AND_FENCE};
+	uint32_t mode = rnd_below(5), more = rnd_below(16);
+
+	*fm_ce_se = (uint8_t)(mode << 5 | (more & 1 ? MLX5_WQE_CTRL_CQ_UPDATE : 0) | (more & 2 ? MLX5_WQE_CTRL_SOLICITED : 0));
+	return fences[mode] | (more & 1 ? INLAY_SIGNALED : 0) | (more & 2 ? INLAY_SOLICITED : 0) | (more & 4 ? INLAY_INLINE : 0) |
+	       (more & 8 ? INLAY_RING : 0);
+}
+
 static void ctrl(void **state)
 {
 	struct mlx5_wqe_ctrl_seg want;
@@ -28,16 +39,16 @@ static void ctrl(void **state)
 
 	(void)state;
 	for (i = 0; i < 20000; i++) {
-		uint32_t index = (uint32_t)rnd(), qpn = (uint32_t)rnd() & 0xffffff, ds = 1 + rnd_below(63), flags = rnd_below(0x1000);
-		uint32_t imm = (uint32_t)rnd();
-		uint8_t opcode = (uint8_t)rnd();
+		uint32_t index = (uint32_t)rnd(), qpn = (uint32_t)rnd() & 0xffffff, ds = 1 + rnd_below(63), imm = (uint32_t)rnd(), flags;
+		uint8_t opcode = (uint8_t)rnd(), opmod = (uint8_t)rnd();
 
 		memset(&want, 0, sizeof(want));
-		want.opmod_idx_opcode = htobe32((index & 0xffff) << 8 | opcode);
+		flags = some_flags(&want.fm_ce_se);
+		assert_true(inlay_flags_ok_(flags));
+		want.opmod_idx_opcode = htobe32((uint32_t)opmod << 24 | (index & 0xffff) << 8 | opcode);
 		want.qpn_ds = htobe32(qpn << 8 | ds);
-		want.fm_ce_se = (uint8_t)flags;
 		want.imm = imm;
-		encoded(&want, inlay_wqe_ctrl(seg, index, opcode, 0, (uint64_t)qpn << 8, ds, flags, imm));
+		encoded(&want, inlay_wqe_ctrl(seg, index, opcode, opmod, (uint64_t)qpn << 8, ds, flags, imm));
 	}
 }
 
@@ -50,16 +61,37 @@ static void ctrl_bytes(void **state)
 	encoded(want, inlay_wqe_ctrl(seg, 0xffffbeef, MLX5_OPCODE_RDMA_WRITE, 0, 0x12345600, 63, INLAY_SIGNALED | INLAY_SOLICITED | INLAY_FENCE_SMALL_AND_FENCE | INLAY_INLINE, htobe32(0xdeadface)));
 }
 
+/*
+ * No flag of verbs is one of inlay's, alone or among others; every other bit is refused, and so are two fences and a fence's mode
+ * without its own bit. By hand: what is not made of the seven flags is not one.
+ */
 static void flags(void **state)
 {
+	static const uint32_t fences[] = {INLAY_FENCE_INITIATOR_SMALL, INLAY_FENCE, INLAY_FENCE_STRONG, INLAY_FENCE_SMALL_AND_FENCE};
+	const uint32_t others = INLAY_SIGNALED | INLAY_SOLICITED | INLAY_INLINE | INLAY_RING;
+	uint32_t i, k, f;
+	uint8_t last;
+
 	(void)state;
-	assert_int_equal(INLAY_SIGNALED, MLX5_WQE_CTRL_CQ_UPDATE);
-	assert_int_equal(INLAY_SOLICITED, MLX5_WQE_CTRL_SOLICITED);
-	assert_int_equal(INLAY_FENCE_SMALL_AND_FENCE, MLX5_WQE_CTRL_FENCE);
-	assert_int_equal(INLAY_FENCE_INITIATOR_SMALL, MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE);
-	assert_int_equal(INLAY_FENCE, 0x40);
-	assert_int_equal(INLAY_FENCE_STRONG, 0x60);
-	assert_int_equal(INLAY_INLINE & 0xff, 0);
+	assert_int_equal(INLAY_SIGNALED >> 24, MLX5_WQE_CTRL_CQ_UPDATE);
+	assert_int_equal(INLAY_SOLICITED >> 24, MLX5_WQE_CTRL_SOLICITED);
+	assert_int_equal(INLAY_FENCE_SMALL_AND_FENCE >> 24, MLX5_WQE_CTRL_FENCE);
+	assert_int_equal(INLAY_FENCE_INITIATOR_SMALL >> 24, MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE);
+	assert_int_equal(INLAY_FENCE >> 24, 0x40);
+	assert_int_equal(INLAY_FENCE_STRONG >> 24, 0x60);
+	assert_int_equal((INLAY_INLINE | INLAY_RING) >> 24, 0);
+	/* All of IBV_SEND_*, IBV_ACCESS_* and what may be added to them, the latter's optional bits excepted */
+	for (i = 1; i < 1 << 16; i++)
+		assert_false(inlay_flags_ok_(i) || inlay_flags_ok_(i | others) || inlay_flags_ok_(i | INLAY_FENCE));
+	for (i = 0; i < 4; i++)
+		for (k = 0; k < 4; k++)
+			assert_int_equal(inlay_flags_ok_(fences[i] | fences[k]), i == k);
+	for (i = 0; i < 2000000; i++) {
+		f = rnd_below(4) ? some_flags(&last) ^ (rnd_below(2) ? 1u << rnd_below(32) : 0) : (uint32_t)rnd();
+		for (k = 0; k < 4 && (f & ~others) != fences[k]; k++)
+			;
+		assert_int_equal(inlay_flags_ok_(f), k < 4 || !(f & ~others));
+	}
 }
 
 static void segments(void **state)
@@ -574,7 +606,7 @@ static void links(void **state)
 	}
 }
 
-#define DIGEST 0x51343c5132ad0ff3ull
+#define DIGEST 0x56f90eac14668b95ull
 
 /*
  * What datagrams, windows and shared receives put into their rings, in a long series that is the same everywhere: one number of all the

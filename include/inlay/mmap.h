@@ -6,6 +6,7 @@
  *   mmap/map.h     the memory map: ranges, devices, permissions, states
  *   mmap/blob.h    a map in another process: export and import
  *   mmap/cache.h   a registration cache, for buffers of anybody's
+ *   mmap/monitor.h the kernel's reports of unmapped memory, for such caches
  */
 #ifndef INLAY_MMAP_H
 #define INLAY_MMAP_H
@@ -15,5 +16,6 @@
 #include <inlay/mmap/blob.h>
 #include <inlay/mmap/pci.h>
 #include <inlay/mmap/cache.h>
+#include <inlay/mmap/monitor.h>
 
 #endif

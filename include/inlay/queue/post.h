@@ -71,7 +71,7 @@ INLAY_ALWAYS int inlay_post_gather(struct inlay_sq *sq, uint8_t opcode, uint32_t
 			total += sge[i].length;
 		if (total > INLAY_MAX_DS * INLAY_DS)
 			return -EINVAL;
-		ds += total ? (uint32_t)(total + 4 + INLAY_DS - 1) / INLAY_DS : 0;
+		ds += inlay_seg_inline_ds(total);
 	} else if (__builtin_constant_p(num_sge) && (fixed + num_sge + 3) / 4 == (fixed + 3) / 4) {
 		ds += num_sge; /* as many WQEBBs, whichever of them are empty */
 	} else {

@@ -142,6 +142,12 @@ INLAY_FN uint32_t inlay_rq_size(const struct inlay_rq *rq)
 	return rq->mask + 1;
 }
 
+/* Receives posted so far: the index of the next one. It grows without bound. */
+INLAY_ALWAYS uint32_t inlay_rq_index(const struct inlay_rq *rq)
+{
+	return rq->pi;
+}
+
 /* Receive WQEs that may be posted now. */
 INLAY_FN uint32_t inlay_rq_room(const struct inlay_rq *rq)
 {

@@ -92,14 +92,14 @@ INLAY_ALWAYS uint8_t *inlay_task_cmd_message(const struct inlay_task_cmd *cmd)
 INLAY_ALWAYS void inlay_task_conn_receive(struct inlay_task_conn *c, struct inlay_task_cmd *cmd)
 {
 	/* No more are posted than there are credits: the place that was taken longest ago is free. */
-	c->ring[c->link.rq.pi & c->mask] = cmd;
+	c->ring[inlay_rq_index(&c->link.rq) & c->mask] = cmd;
 	inlay_rq_recycle(&c->link.rq, (uintptr_t)inlay_task_cmd_message(cmd));
 }
 
 /* The command of the receive that has completed; NULL when none is posted (a device gone mad). */
 INLAY_ALWAYS struct inlay_task_cmd *inlay_task_conn_next(struct inlay_task_conn *c)
 {
-	return INLAY_LIKELY(c->taken != c->link.rq.pi) ? c->ring[c->taken++ & c->mask] : NULL;
+	return INLAY_LIKELY(c->taken != inlay_rq_index(&c->link.rq)) ? c->ring[c->taken++ & c->mask] : NULL;
 }
 
 /* ------------------------------------------------------------------------------------------------------------------------

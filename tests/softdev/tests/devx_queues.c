@@ -1,0 +1,1031 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * devx_queues.c: queues by device commands: what is made reads back field by field, what is wrong is refused with its status, every
+ * transition from every state, and what is in use stays. Traffic is devx_traffic.c's.
+ */
+#include "rig_devx.h"
+
+/* Compares a field of a query with what the create command had */
+static void same(const struct cmd *made, unsigned from, const struct cmd *got, unsigned to, const uint16_t (*f)[2], size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		uint64_t a = get(made->in, from + f[i][0], f[i][1]), b = get(got->out, to + f[i][0], f[i][1]);
+
+		if (a != b)
+			print_error("field %x/%u: %llx, not %llx\n", f[i][0], f[i][1], (unsigned long long)b, (unsigned long long)a);
+		assert_int_equal(a, b);
+	}
+}
+
+static struct cmd query_of(unsigned opcode, struct mlx5dv_devx_obj *o, uint32_t number, size_t outlen)
+{
+	struct cmd c = command(opcode, 0x10, outlen);
+
+	IN(0x48, 24, number);
+	assert_int_equal(query(o, &c), OK);
+	return c;
+}
+
+/* Too short a box, either way, and an op_mod that there is not */
+static void lengths(const struct cmd *good)
+{
+	struct cmd c = *good;
+	unsigned status;
+
+	c.inlen -= 4;
+	assert_null(create(&c, &status));
+	assert_int_equal(status, BAD_INLEN);
+	c = *good;
+	IN(0x30, 16, 7);
+	assert_null(create(&c, &status));
+	assert_int_equal(status, BAD_OP);
+}
+
+/* ---- CQ ---- */
+
+static void cq_made(UNUSED void **state)
+{
+	static const uint16_t fields[][2] = {
+		{ 0x6, 1 }, { 0x8, 3 }, { 0xb, 1 }, { 0xd, 1 }, { 0xe, 1 }, { 0xf, 2 }, { 0x20, 32 },
+		{ 0x63, 5 }, { 0x68, 24 }, { 0x84, 12 }, { 0x90, 16 }, { 0xa0, 32 }, { 0xc3, 5 }, { 0x1c0, 64 },
+	};
+	struct dcq q;
+	struct cmd c, g;
+
+	empty_arena();
+	for (unsigned size = 64; size <= 128; size += 64)
+		for (unsigned log = 0; log < 8; log += 3) {
+			c = cq_command(&q, log, size);
+			IN(CQC + 0x6, 1, 1); /* the kernel does so anyway */
+			IN(CQC + 0xb, 1, log == 0);
+			IN(CQC + 0xd, 1, 1);
+			IN(CQC + 0xe, 1, log == 3);
+			IN(CQC + 0xf, 2, 1);
+			IN(CQC + 0x84, 12, 0x123);
+			IN(CQC + 0x90, 16, 0x4567);
+			IN(CQC + 0xc3, 5, 3);
+			q.obj = must_create(&c, &q.cqn);
+			g = query_of(0x402, q.obj, q.cqn, 0x110);
+			same(&c, CQC, &g, CQC, fields, ARRAY(fields));
+			assert_int_equal(get(g.out, CQC, 4), 0);
+			assert_int_equal(get(g.out, CQC + 0x14, 4), 0xa);
+			assert_int_equal(get(g.out, CQC + 0x168, 24), 0);
+			/* Shorter boxes get what fits, or nothing */
+			g = query_of(0x402, q.obj, q.cqn, 0x50);
+			same(&c, CQC, &g, CQC, fields, ARRAY(fields));
+			g.outlen = 0x4c;
+			assert_int_equal(query(q.obj, &g), BAD_OUTLEN);
+			must(destroy(q.obj));
+		}
+}
+
+static void cq_modified(UNUSED void **state)
+{
+	struct dcq q;
+	struct cmd c, g;
+
+	empty_arena();
+	open_cq(&q, 4, 64);
+	for (unsigned bits = 1; bits < 8; bits++) {
+		g = query_of(0x402, q.obj, q.cqn, 0x110);
+		c = command(0x403, 0x110, 0x10);
+		IN(0x48, 24, q.cqn);
+		IN(0x60, 32, bits);
+		IN(CQC + 0x84, 12, 0x100 + bits);
+		IN(CQC + 0x90, 16, 0x200 + bits);
+		IN(CQC + 0xe, 1, bits & 1);
+		assert_int_equal(modify(q.obj, &c), OK);
+		c = query_of(0x402, q.obj, q.cqn, 0x110);
+		assert_int_equal(OUT(CQC + 0x84, 12), bits & 1 ? 0x100 + bits : get(g.out, CQC + 0x84, 12));
+		assert_int_equal(OUT(CQC + 0x90, 16), bits & 2 ? 0x200 + bits : get(g.out, CQC + 0x90, 16));
+		assert_int_equal(OUT(CQC + 0xe, 1), bits & 4 ? bits & 1 : get(g.out, CQC + 0xe, 1));
+	}
+	c = command(0x403, 0x110, 0x10);
+	IN(0x48, 24, q.cqn);
+	assert_int_equal(modify(q.obj, &c), BAD_PARAM);
+	IN(0x60, 32, 8);
+	assert_int_equal(modify(q.obj, &c), BAD_PARAM);
+	IN(0x60, 32, 1);
+	IN(0x30, 16, 1);
+	assert_int_equal(modify(q.obj, &c), BAD_OP);
+	must(destroy(q.obj));
+}
+
+static void cq_refused(UNUSED void **state)
+{
+	static const struct wrong w[] = {
+		{ "log_cq_size", CQC + 0x63, 5, 23, LIMIT },
+		{ "cqe_sz", CQC + 0x8, 3, 2, BAD_PARAM },
+		{ "initiator_src_dct", CQC + 0x5, 1, 1, BAD_PARAM },
+		{ "compression", CQC + 0x11, 1, 1, BAD_PARAM },
+		{ "compression's format", CQC + 0x12, 2, 1, BAD_PARAM },
+		{ "compression's layout", CQC + 0x1e, 2, 1, BAD_PARAM },
+		{ "the ring's umem", 0x2c0, 32, 0xffffff, BAD_RES },
+		{ "the record's umem", CQC + 0x20, 32, 0, BAD_RES },
+		{ "the ring beyond its umem", 0x280, 64, ARENA - 64, BAD_PARAM },
+		{ "the ring far beyond its umem", 0x280, 64, ~63ull, BAD_PARAM },
+		{ "the ring's alignment", 0x280, 64, 32, BAD_PARAM },
+		{ "the record beyond its umem", CQC + 0x1c0, 64, ARENA, BAD_PARAM },
+		{ "the record's alignment", CQC + 0x1c0, 64, 4, BAD_PARAM },
+		{ "uar_page", CQC + 0x68, 24, 0xfffff, BAD_RES },
+	};
+	struct mlx5dv_devx_umem *ro;
+	struct dcq q;
+	struct cmd c, good;
+	unsigned status;
+
+	empty_arena();
+	good = cq_command(&q, 4, 64);
+	refuse_all(&good, w, ARRAY(w));
+	lengths(&good);
+	/* A ring in memory that the device may only read; a record there is well */
+	ro = mlx5dv_devx_umem_reg(ctx, arena.p, ARENA, 0);
+	assert_non_null(ro);
+	c = good;
+	IN(0x2c0, 32, ro->umem_id);
+	assert_null(create(&c, &status));
+	assert_int_equal(status, BAD_PARAM);
+	c = good;
+	IN(CQC + 0x20, 32, ro->umem_id);
+	q.obj = must_create(&c, &q.cqn);
+	assert_int_equal(errno = mlx5dv_devx_umem_dereg(ro), EBUSY);
+	must(destroy(q.obj));
+	must(mlx5dv_devx_umem_dereg(ro));
+	/* An EQ that the kernel does not know never gets as far as the device */
+	c = good;
+	IN(CQC + 0xa0, 32, 0xee);
+	assert_null(mlx5dv_devx_obj_create(ctx, c.in, c.inlen, c.out, c.outlen));
+	assert_int_not_equal(errno, EREMOTEIO);
+}
+
+/* ---- QP ---- */
+
+static struct dcq cq64, cq128;
+static struct drmp rmp;
+
+static void open_common(void)
+{
+	empty_arena();
+	open_cq(&cq64, 6, 64);
+	open_cq(&cq128, 6, 128);
+	open_rmp(&rmp, 0, 4);
+}
+
+static void close_common(void)
+{
+	must(destroy(rmp.obj));
+	must(destroy(cq64.obj));
+	must(destroy(cq128.obj));
+}
+
+static const unsigned types[] = { RC, UC, UD, DCI };
+
+static void qp_made(UNUSED void **state)
+{
+	static const uint16_t fields[][2] = {
+		{ 0x8, 8 }, { 0x13, 2 }, { 0x28, 24 }, { 0x49, 4 }, { 0x4d, 3 }, { 0x50, 1 }, { 0x51, 4 },
+		{ 0x58, 2 }, { 0x68, 24 }, { 0x88, 24 }, { 0x3e8, 24 }, { 0x4e8, 24 }, { 0x500, 64 }, { 0x565, 3 },
+		{ 0x568, 24 }, { 0x630, 8 }, { 0x638, 8 }, { 0x640, 64 }, { 0x720, 32 },
+	};
+	struct dqp q;
+	struct cmd c, g;
+
+	open_common();
+	for (unsigned i = 0; i < ARRAY(types); i++)
+		for (unsigned kind = 0; kind < 3; kind++) {
+			/* Its own receive queue, a shared one, none */
+			bool shared = kind == 1 || types[i] == DCI;
+
+			c = qp_command(&q, types[i], 3, kind || shared ? 0 : 2, cq64.cqn, cq128.cqn, shared ? rmp.rmpn : 0);
+			if (kind == 2)
+				IN(QPC + 0x50, 1, 1);
+			if (types[i] == RC)
+				IN(QPC + 0x630, 16, 0x1102);
+			if (types[i] == DCI)
+				IN(QPC + 0x640, 64, 0x1122334455667788);
+			q.obj = must_create(&c, &q.qpn);
+			g = qp_query(&q);
+			same(&c, QPC, &g, QPC, fields, ARRAY(fields));
+			assert_int_equal(get(g.out, QPC, 4), RST);
+			g = query_of(QUERY_QP, q.obj, q.qpn, 0x100);
+			same(&c, QPC, &g, QPC, fields, ARRAY(fields));
+			g.outlen = 0xfc;
+			assert_int_equal(query(q.obj, &g), BAD_OUTLEN);
+			/* What it is made of stays as long as it does */
+			assert_int_equal(destroy(cq64.obj), EBUSY);
+			assert_int_equal(destroy(cq128.obj), EBUSY);
+			assert_int_equal(mlx5dv_devx_umem_dereg(arena.umem), EBUSY);
+			if (shared)
+				assert_int_equal(destroy(rmp.obj), EBUSY);
+			must(destroy(q.obj));
+		}
+	close_common();
+}
+
+static void qp_refused(UNUSED void **state)
+{
+	const struct wrong w[] = {
+		{ "st", QPC + 0x8, 8, 3, BAD_PARAM },
+		{ "st of a DCT", QPC + 0x8, 8, 6, BAD_PARAM },
+		{ "a DCI without a shared queue", QPC + 0x8, 8, DCI, BAD_PARAM },
+		{ "pm_state", QPC + 0x13, 2, 0, BAD_PARAM },
+		{ "opt_param_mask", 0x80, 32, 2, BAD_PARAM },
+		{ "a longer context", 0x40, 1, 1, BAD_PARAM },
+		{ "offload", QPC + 0x18, 4, 1, BAD_PARAM },
+		{ "signature", QPC + 0x20, 1, 1, BAD_PARAM },
+		{ "reserved lkey", QPC + 0x5b, 1, 1, BAD_PARAM },
+		{ "ts_format", QPC + 0x58, 2, 2, BAD_PARAM },
+		{ "send_dbr_mode external", QPC + 0x80, 2, 1, BAD_PARAM },
+		{ "streams", QPC + 0x3e3, 5, 1, BAD_PARAM },
+		{ "deth_sqpn", QPC + 0x408, 24, 1, BAD_PARAM },
+		{ "cross-domain", QPC + 0x49f, 1, 1, BAD_PARAM },
+		{ "collapsed receive queue", QPC + 0x565, 3, 2, BAD_PARAM },
+		{ "log_rq_stride", QPC + 0x4d, 3, 6, BAD_PARAM },
+		{ "scatter by 64 into CQEs of 64", QPC + 0x630, 8, 0x22, BAD_PARAM },
+		{ "scatter by 64 on the responder's", QPC + 0x638, 8, 2, BAD_PARAM },
+		{ "scatter by what there is not", QPC + 0x630, 8, 0x33, BAD_PARAM },
+		{ "pd", QPC + 0x28, 24, 0xfff0, BAD_RES },
+		{ "cqn_snd", QPC + 0x3e8, 24, 0xffff00, BAD_RES },
+		{ "cqn_rcv", QPC + 0x4e8, 24, 0, BAD_RES },
+		{ "uar_page", QPC + 0x68, 24, 0xfffff, BAD_RES },
+		{ "shared queue", QPC + 0x565, 27, 1 << 24 | 0xff, BAD_RES },
+		{ "the ring's umem", 0x840, 32, 0, BAD_RES },
+		{ "the record's umem", QPC + 0x720, 32, 0xffffffff, BAD_RES },
+		{ "the ring beyond its umem", 0x800, 64, ARENA - 512, BAD_PARAM },
+		{ "the ring's alignment", 0x800, 64, 16, BAD_PARAM },
+		{ "the record beyond its umem", QPC + 0x500, 64, ARENA - 4, BAD_PARAM },
+		{ "the record's alignment", QPC + 0x500, 64, 12, BAD_PARAM },
+	};
+	struct dqp q;
+	struct cmd good;
+
+	open_common();
+	good = qp_command(&q, RC, 3, 2, cq64.cqn, cq64.cqn, 0);
+	refuse_all(&good, w, ARRAY(w));
+	lengths(&good);
+	/* Nothing that was refused holds anything */
+	close_common();
+}
+
+/* Brings a new QP to a state; SQER by a WQE that its type does not have */
+static void bring_to(struct dqp *q, unsigned st, unsigned state)
+{
+	struct cmd c;
+
+	open_qp(q, st, &cq64, &cq64, st == DCI || st == RC ? rmp.rmpn : 0);
+	if (state == RST)
+		return;
+	c = to_init(q->qpn, st);
+	assert_int_equal(modify(q->obj, &c), OK);
+	if (state == INIT)
+		return;
+	if (state == ERR) {
+		assert_int_equal(stop(q, TO_ERR), OK);
+		return;
+	}
+	c = to_rtr(q->qpn, st, q->qpn);
+	assert_int_equal(modify(q->obj, &c), OK);
+	if (state == RTR)
+		return;
+	c = to_rts(q->qpn, st);
+	assert_int_equal(modify(q->obj, &c), OK);
+	if (state == SQER) {
+		post_one(q, MLX5_OPCODE_RDMA_READ, seg_data(seg_raddr(wqe(q) + 16, 0, 0), arena.p, 8, arena.mr->lkey), 0);
+		failed(&cq64, false, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR);
+	}
+}
+
+static void transitions(UNUSED void **state)
+{
+	static const unsigned states[] = { RST, INIT, RTR, RTS, SQER, ERR };
+	static const struct {
+		unsigned opcode, from, to; /* from 15: any */
+	} steps[] = {
+		{ RST2INIT, RST, INIT }, { INIT2INIT, INIT, INIT }, { INIT2RTR, INIT, RTR }, { RTR2RTS, RTR, RTS }, { RTS2RTS, RTS, RTS },
+		{ SQERR2RTS, SQER, RTS }, { TO_ERR, 15, ERR }, { TO_RST, 15, RST },
+	};
+
+	for (unsigned t = 0; t < ARRAY(types); t++)
+		for (unsigned s = 0; s < ARRAY(states); s++)
+			for (unsigned i = 0; i < ARRAY(steps); i++) {
+				unsigned op = steps[i].opcode, from = states[s];
+				bool fits = steps[i].from == 15 || steps[i].from == from;
+				struct dqp q;
+				struct cmd c;
+
+				/* A send error stops one with answers altogether */
+				if (from == SQER && types[t] != UC && types[t] != UD)
+					continue;
+				open_common();
+				bring_to(&q, types[t], from);
+				assert_int_equal(qp_state(&q), from);
+				c = op == RST2INIT ? to_init(q.qpn, q.st) : op == INIT2RTR ? to_rtr(q.qpn, q.st, q.qpn) :
+				    op == RTR2RTS ? to_rts(q.qpn, q.st) : step_command(op, q.qpn);
+				assert_int_equal(modify(q.obj, &c), fits ? OK : BAD_QP_STATE);
+				assert_int_equal(qp_state(&q), fits ? steps[i].to : from);
+				must(destroy(q.obj));
+				close_common();
+			}
+}
+
+/* Which fields a step takes by itself, and which only with their bit of the mask */
+static void masks(UNUSED void **state)
+{
+	static const struct {
+		unsigned opcode, from, st;
+		uint32_t allowed;
+	} steps[] = {
+		{ RST2INIT, RST, RC, 0 }, { RST2INIT, RST, UD, 0 },
+		{ INIT2INIT, INIT, RC, M_RRE | M_RAE | M_RWE | M_PKEY | 1 << 16 }, { INIT2INIT, INIT, UC, M_RWE | M_PKEY | 1 << 16 },
+		{ INIT2INIT, INIT, UD, M_PKEY | M_QKEY | 1 << 16 },
+		{ INIT2RTR, INIT, RC, M_RRE | M_RAE | M_RWE | M_PKEY }, { INIT2RTR, INIT, UC, M_RWE | M_PKEY },
+		{ INIT2RTR, INIT, UD, M_PKEY | M_QKEY }, { INIT2RTR, INIT, DCI, M_RAE | M_PKEY },
+		{ RTR2RTS, RTR, RC, M_RRE | M_RAE | M_RWE | M_RNR | 1 << 10 }, { RTR2RTS, RTR, UC, M_RWE | 1 << 10 },
+		{ RTR2RTS, RTR, UD, M_QKEY },
+		{ RTS2RTS, RTS, RC, M_RRE | M_RAE | M_RWE | M_RNR | 1 << 10 }, { RTS2RTS, RTS, UC, M_RWE | 1 << 10 },
+		{ RTS2RTS, RTS, UD, M_QKEY }, { SQERR2RTS, SQER, UC, M_RWE }, { SQERR2RTS, SQER, UD, M_QKEY },
+	};
+	static const struct {
+		uint32_t bit;
+		unsigned at, width, value;
+	} fields[] = {
+		{ M_RRE, QPC + 0x490, 1, 0 }, { M_RWE, QPC + 0x491, 1, 0 }, { M_RAE, QPC + 0x492, 1, 0 },
+		{ M_QKEY, QPC + 0x540, 32, 0x777 }, { M_RNR, QPC + 0x4a3, 5, 9 },
+	};
+
+	for (unsigned i = 0; i < ARRAY(steps); i++)
+		for (unsigned bit = 0; bit < 32; bit++) {
+			bool allowed = steps[i].allowed >> bit & 1;
+			struct dqp q;
+			struct cmd c, before, after;
+
+			open_common();
+			bring_to(&q, steps[i].st, steps[i].from);
+			c = steps[i].opcode == RST2INIT ? to_init(q.qpn, q.st) : steps[i].opcode == INIT2RTR ? to_rtr(q.qpn, q.st, q.qpn) :
+			    steps[i].opcode == RTR2RTS ? to_rts(q.qpn, q.st) : step_command(steps[i].opcode, q.qpn);
+			IN(0x80, 32, 1u << bit);
+			/* The port, where its bit is set */
+			IN(PATH + 0x128, 8, 1);
+			for (unsigned k = 0; k < ARRAY(fields); k++)
+				if (steps[i].opcode != RST2INIT && !(steps[i].opcode == INIT2RTR && fields[k].bit == M_RNR))
+					put(c.in, fields[k].at, fields[k].width, fields[k].value);
+			before = qp_query(&q);
+			assert_int_equal(modify(q.obj, &c), allowed ? OK : BAD_PARAM);
+			after = qp_query(&q);
+			for (unsigned k = 0; allowed && k < ARRAY(fields); k++) {
+				if (steps[i].opcode == INIT2RTR && fields[k].bit == M_RNR)
+					continue;
+				assert_int_equal(get(after.out, fields[k].at, fields[k].width),
+					fields[k].bit == 1u << bit ? fields[k].value : get(before.out, fields[k].at, fields[k].width));
+			}
+			must(destroy(q.obj));
+			close_common();
+		}
+}
+
+/* A connected QP tells all that the steps said; what a step must have is looked at */
+static void steps_checked(UNUSED void **state)
+{
+	static const struct {
+		unsigned opcode, bit, width, value;
+	} wrong[] = {
+		{ RST2INIT, QPC + 0x13, 2, 1 }, { RST2INIT, PATH + 0x128, 8, 0 }, { RST2INIT, PATH + 0x128, 8, 2 },
+		{ RST2INIT, PATH + 0x10, 16, 999 }, { INIT2RTR, QPC + 0x40, 3, 0 }, { INIT2RTR, QPC + 0x40, 3, 6 },
+		{ INIT2RTR, QPC + 0x43, 5, 31 }, { INIT2RTR, QPC + 0x488, 3, 5 }, { INIT2RTR, PATH + 0x128, 8, 7 },
+		{ RTR2RTS, QPC + 0x388, 3, 5 },
+	};
+	static const unsigned opcodes[] = { RST2INIT, INIT2RTR, RTR2RTS };
+	struct dqp q;
+	struct cmd c, g;
+
+	open_common();
+	open_qp(&q, RC, &cq64, &cq64, 0);
+	for (unsigned s = 0; s < 3; s++) {
+		const struct cmd good = s == 0 ? to_init(q.qpn, RC) : s == 1 ? to_rtr(q.qpn, RC, 0x123) : to_rts(q.qpn, RC);
+
+		for (unsigned i = 0; i < ARRAY(wrong); i++)
+			if (wrong[i].opcode == opcodes[s]) {
+				c = good;
+				IN(wrong[i].bit, wrong[i].width, wrong[i].value);
+				assert_int_equal(modify(q.obj, &c), BAD_PARAM);
+				assert_int_equal(qp_state(&q), s);
+			}
+		c = good;
+		c.inlen = 0x10c;
+		assert_int_equal(modify(q.obj, &c), BAD_INLEN);
+		if (s == 1 && is_roce()) {
+			c = good;
+			IN(PATH + 0x48, 8, 9); /* an empty entry of the GID table */
+			assert_int_equal(modify(q.obj, &c), BAD_PARAM);
+		}
+		c = good;
+		assert_int_equal(modify(q.obj, &c), OK);
+	}
+	g = qp_query(&q);
+	assert_int_equal(get(g.out, QPC + 0x40, 8), 3 << 5 | 30);
+	assert_int_equal(get(g.out, QPC + 0xa8, 24), 0x123);
+	assert_int_equal(get(g.out, QPC + 0x4a8, 24), 0x123456);
+	assert_int_equal(get(g.out, QPC + 0x3c8, 24), 0x123456);
+	assert_int_equal(get(g.out, QPC + 0x388, 3), 4);
+	assert_int_equal(get(g.out, QPC + 0x38d, 3), 3);
+	assert_int_equal(get(g.out, QPC + 0x390, 3), 7);
+	assert_int_equal(get(g.out, QPC + 0x488, 3), 4);
+	assert_int_equal(get(g.out, QPC + 0x490, 3), 7);
+	assert_int_equal(get(g.out, PATH + 0x128, 8), 1);
+	if (is_roce()) {
+		for (unsigned i = 0; i < 16; i++)
+			assert_int_equal(get(g.out, PATH + 0x80 + 8 * i, 8), gid.raw[i]);
+		for (unsigned i = 0; i < 6; i++)
+			assert_int_equal(get(g.out, PATH + 0x130 + 8 * i, 8), port_mac[i]);
+		assert_int_equal(get(g.out, PATH + 0x110, 16), 0xc123);
+	} else {
+		assert_int_equal(get(g.out, PATH + 0x30, 16), port.lid);
+	}
+	/* A reset forgets the way, not what the QP was made of */
+	assert_int_equal(stop(&q, TO_RST), OK);
+	g = qp_query(&q);
+	assert_int_equal(get(g.out, QPC + 0xa8, 24), 0);
+	assert_int_equal(get(g.out, QPC + 0x490, 3), 0);
+	assert_int_equal(get(g.out, QPC + 0x3e8, 24), cq64.cqn);
+	assert_int_equal(get(g.out, QPC + 0x51, 4), 6);
+	must(destroy(q.obj));
+	close_common();
+}
+
+/* ---- shared receive queues ---- */
+
+static void rmp_made(UNUSED void **state)
+{
+	static const uint16_t fields[][2] = {
+		{ 0x0, 4 }, { 0x30, 16 }, { 0x48, 24 }, { 0x80, 64 }, { 0x10c, 4 }, { 0x11b, 5 }, { 0x140, 32 }, { 0x160, 32 },
+		{ 0x180, 64 },
+	};
+	static const struct wrong w[] = {
+		{ "state", RMPC + 0x8, 4, 0, BAD_PARAM },
+		{ "WQEs without links", RMPC + 0x20, 1, 1, BAD_PARAM },
+		{ "striding", WQ, 4, 2, BAD_PARAM },
+		{ "signature", WQ + 0x4, 1, 1, BAD_PARAM },
+		{ "limit", WQ + 0x30, 16, 16, BAD_PARAM },
+		{ "stride too small", WQ + 0x10c, 4, 4, BAD_PARAM },
+		{ "stride too large", WQ + 0x10c, 4, 10, BAD_PARAM },
+		{ "size", WQ + 0x11b, 5, 16, LIMIT },
+		{ "pd", WQ + 0x48, 24, 0xfff0, BAD_RES },
+		{ "the ring's umem", WQ + 0x160, 32, 0, BAD_RES },
+		{ "the record's umem", WQ + 0x140, 32, 0, BAD_RES },
+		{ "the ring beyond its umem", WQ + 0x180, 64, ARENA - 64, BAD_PARAM },
+		{ "the record's alignment", WQ + 0x80, 64, 2, BAD_PARAM },
+	};
+	struct drmp r;
+	struct cmd c, g;
+
+	empty_arena();
+	for (unsigned type = 0; type < 2; type++) {
+		c = rmp_command(&r, type, 4);
+		refuse_all(&c, w, ARRAY(w));
+		lengths(&c);
+		IN(WQ + 0x30, 16, 3);
+		r.obj = must_create(&c, &r.rmpn);
+		g = query_of(0x90f, r.obj, r.rmpn, 0x110);
+		same(&c, WQ, &g, WQ, fields, ARRAY(fields));
+		assert_int_equal(get(g.out, RMPC + 0x8, 4), 1);
+		/* Its limit, in its own and in other states */
+		c = command(0x90d, 0x110, 0x10);
+		IN(0x48, 24, r.rmpn);
+		IN(0x40, 4, 1);
+		IN(0xbf, 1, 1);
+		IN(RMPC + 0x8, 4, 1);
+		IN(WQ + 0x30, 16, 16);
+		assert_int_equal(modify(r.obj, &c), BAD_PARAM);
+		IN(WQ + 0x30, 16, 0);
+		assert_int_equal(modify(r.obj, &c), OK);
+		g = query_of(0x90f, r.obj, r.rmpn, 0x110);
+		assert_int_equal(get(g.out, WQ + 0x30, 16), 0);
+		IN(0x40, 4, 3);
+		assert_int_equal(modify(r.obj, &c), BAD_RES_STATE);
+		IN(0x40, 4, 1);
+		IN(0x80, 64, 2);
+		assert_int_equal(modify(r.obj, &c), BAD_PARAM);
+		must(destroy(r.obj));
+	}
+}
+
+/* A plain SRQ of verbs is an RMP to the firmware */
+static void verbs_srq(UNUSED void **state)
+{
+	struct ibv_srq_init_attr init = { .srq_context = &port, .attr = { .max_wr = 100, .max_sge = 2 } };
+	struct ibv_srq *srq = ibv_create_srq(pd, &init);
+	struct ibv_srq_attr a;
+	struct cmd c = command(0x90f, 0x10, 0x110);
+
+	assert_non_null(srq);
+	IN(0x48, 24, srq_number(srq));
+	must(mlx5dv_devx_srq_query(srq, c.in, c.inlen, c.out, c.outlen));
+	assert_int_equal(OUT(RMPC + 0x8, 4), 1);
+	assert_int_equal(OUT(WQ, 4), 0);
+	assert_int_equal(OUT(WQ + 0x48, 24), pdn);
+	assert_true(OUT(WQ + 0x11b, 5) >= 7 && OUT(WQ + 0x10c, 4) >= 6);
+	c = command(0x90d, 0x110, 0x10);
+	IN(0x48, 24, srq_number(srq));
+	IN(0x40, 4, 1);
+	IN(0xbf, 1, 1);
+	IN(RMPC + 0x8, 4, 1);
+	IN(WQ + 0x30, 16, 5);
+	/* Nothing is posted: the limit is reached at once */
+	must(mlx5dv_devx_srq_modify(srq, c.in, c.inlen, c.out, c.outlen));
+	assert_ptr_equal(expect_event(ctx, IBV_EVENT_SRQ_LIMIT_REACHED), srq);
+	must(ibv_query_srq(srq, &a));
+	assert_int_equal(a.srq_limit, 0);
+	must(ibv_destroy_srq(srq));
+}
+
+static void xrc_srq(UNUSED void **state)
+{
+	static const uint16_t fields[][2] = {
+		{ 0x4, 4 }, { 0x25, 3 }, { 0x28, 24 }, { 0x48, 24 }, { 0x60, 32 }, { 0x88, 24 }, { 0xc8, 24 }, { 0x140, 64 },
+	};
+	static const struct wrong w[] = {
+		{ "xrcd", 0x80 + 0x28, 24, 0xfff, BAD_RES }, { "cqn", 0x80 + 0x48, 24, 0xffff00, BAD_RES },
+		{ "pd", 0x80 + 0xc8, 24, 0xfff0, BAD_RES }, { "signature", 0x80 + 0x20, 1, 1, BAD_PARAM },
+		{ "limit", 0x80 + 0xe0, 16, 8, BAD_PARAM }, { "umem", 0x2c0, 32, 0, BAD_RES },
+	};
+	struct cmd c = command(0x80e, 0x10, 0x10), g;
+	struct mlx5dv_devx_obj *xrcd, *o;
+	uint32_t xrcdn, n, status;
+	size_t buf, record;
+	struct dqp q;
+
+	open_common();
+	xrcd = must_create(&c, &xrcdn);
+	buf = part(64 << 3);
+	record = part(8);
+	c = command(0x705, 0x110, 0x10);
+	IN(0x280, 64, buf);
+	IN(0x2c0, 32, arena.umem->umem_id);
+	IN(0x80 + 0x4, 4, 3);
+	IN(0x80 + 0x25, 3, 2);
+	IN(0x80 + 0x28, 24, xrcdn);
+	IN(0x80 + 0x48, 24, cq64.cqn);
+	IN(0x80 + 0x60, 32, arena.umem->umem_id);
+	IN(0x80 + 0x88, 24, 0x1234);
+	IN(0x80 + 0xc8, 24, pdn);
+	IN(0x80 + 0x140, 64, record);
+	refuse_all(&c, w, ARRAY(w));
+	lengths(&c);
+	o = must_create(&c, &n);
+	g = query_of(0x707, o, n, 0x110);
+	same(&c, 0x80, &g, 0x80, fields, ARRAY(fields));
+	assert_int_equal(get(g.out, 0x80 + 0xe0, 16), 0);
+	c = command(0x708, 0x10, 0x10);
+	IN(0x30, 16, 1);
+	IN(0x48, 24, n);
+	IN(0x70, 16, 8);
+	assert_int_equal(modify(o, &c), BAD_PARAM);
+	/* An entry posted: the limit is armed */
+	*(volatile uint32_t *)(void *)(arena.p + record) = htobe32(5);
+	IN(0x70, 16, 4);
+	assert_int_equal(modify(o, &c), OK);
+	g = query_of(0x707, o, n, 0x110);
+	assert_int_equal(get(g.out, 0x80 + 0xe0, 16), 4);
+	assert_int_equal(get(g.out, 0x80 + 0xf0, 16), 5);
+	/* It is no RMP, and not for other QPs */
+	c = qp_command(&q, RC, 3, 0, cq64.cqn, cq64.cqn, n);
+	assert_null(create(&c, &status));
+	assert_int_equal(status, BAD_RES);
+	assert_int_equal(destroy(xrcd), EBUSY);
+	assert_int_equal(destroy(cq64.obj), EBUSY);
+	must(destroy(o));
+	must(destroy(xrcd));
+	close_common();
+}
+
+/* ---- DCT ---- */
+
+static struct cmd dct_command(uint32_t cqn, uint32_t srqn)
+{
+	struct cmd c = command(0x710, 0x80, 0x10);
+
+	IN(DCTC + 0x28, 24, 0x4321);
+	IN(DCTC + 0x48, 24, cqn);
+	IN(DCTC + 0x68, 4, 1);
+	IN(DCTC + 0x6c, 3, 7);
+	IN(DCTC + 0x93, 5, 12);
+	IN(DCTC + 0xa8, 24, srqn);
+	IN(DCTC + 0xc8, 24, pdn);
+	IN(DCTC + 0xe0, 8, 0x20);
+	IN(DCTC + 0xec, 20, 0x12345);
+	IN(DCTC + 0x100, 64, 0x8877665544332211);
+	IN(DCTC + 0x145, 3, 5);
+	IN(DCTC + 0x148, 8, 1);
+	IN(DCTC + 0x168, 8, sgid);
+	IN(DCTC + 0x178, 8, 64);
+	return c;
+}
+
+static void dct_made(UNUSED void **state)
+{
+	static const uint16_t fields[][2] = {
+		{ 0x4, 4 }, { 0x28, 24 }, { 0x48, 24 }, { 0x68, 4 }, { 0x6c, 3 }, { 0x88, 8 }, { 0x93, 5 }, { 0xa8, 24 }, { 0xc8, 24 },
+		{ 0xe0, 8 }, { 0xec, 20 }, { 0x100, 64 }, { 0x145, 3 }, { 0x148, 8 }, { 0x150, 16 }, { 0x168, 8 }, { 0x178, 8 },
+		{ 0x180, 32 },
+	};
+	static const struct wrong w[] = {
+		{ "cqn", DCTC + 0x48, 24, 0xffff00, BAD_RES }, { "srqn", DCTC + 0xa8, 24, 0xffff00, BAD_RES },
+		{ "pd", DCTC + 0xc8, 24, 0xfff0, BAD_RES }, { "offload", DCTC + 0x18, 4, 1, BAD_PARAM },
+		{ "scatter by 32", DCTC + 0x88, 8, 1, BAD_PARAM }, { "mtu", DCTC + 0x145, 3, 0, BAD_PARAM },
+		{ "port", DCTC + 0x148, 8, 2, BAD_PARAM }, { "pkey_index", DCTC + 0x150, 16, 999, BAD_PARAM },
+		{ "my_addr_index", DCTC + 0x168, 8, 15, BAD_PARAM }, { "reserved lkey", DCTC + 0x71, 1, 1, BAD_PARAM },
+	};
+	struct mlx5dv_devx_obj *o;
+	struct cmd c, g;
+	uint32_t n;
+
+	open_common();
+	for (unsigned res = 0; res <= 2; res += 2) {
+		c = dct_command(res ? cq128.cqn : cq64.cqn, rmp.rmpn);
+		refuse_all(&c, w, ARRAY(w));
+		lengths(&c);
+		IN(DCTC + 0x88, 8, res);
+		o = must_create(&c, &n);
+		g = query_of(0x713, o, n, 0x80);
+		same(&c, DCTC, &g, DCTC, fields, ARRAY(fields));
+		g = query_of(0x713, o, n, 0x50);
+		same(&c, DCTC, &g, DCTC, fields, ARRAY(fields));
+		assert_int_equal(destroy(rmp.obj), EBUSY);
+		assert_int_equal(destroy(res ? cq128.obj : cq64.obj), EBUSY);
+		must(destroy(o));
+	}
+	close_common();
+}
+
+/* ---- for raw packets ---- */
+
+static struct mlx5dv_devx_obj *rq_made(uint32_t *number, struct cmd *made)
+{
+	struct cmd c = command(0x908, 0x110, 0x10);
+	size_t buf = part(64 << 4), record = part(8);
+
+	IN(0x100 + 0x28, 24, 0x55);
+	IN(0x100 + 0x48, 24, cq64.cqn);
+	IN(WQ, 4, 1);
+	IN(WQ + 0x48, 24, pdn);
+	IN(WQ + 0x80, 64, record);
+	IN(WQ + 0x10c, 4, 6);
+	IN(WQ + 0x11b, 5, 4);
+	IN(WQ + 0x140, 32, arena.umem->umem_id);
+	IN(WQ + 0x160, 32, arena.umem->umem_id);
+	IN(WQ + 0x180, 64, buf);
+	*made = c;
+	return must_create(&c, number);
+}
+
+/* RST 0, RDY 1, ERR 3: each from each */
+static void states_of(unsigned modify_op, unsigned query_op, struct mlx5dv_devx_obj *o, uint32_t n)
+{
+	static const struct {
+		unsigned is, to, status, then;
+	} steps[] = {
+		{ 0, 3, BAD_RES_STATE, 0 }, { 1, 1, BAD_RES_STATE, 0 }, { 0, 0, OK, 0 }, { 0, 1, OK, 1 }, { 0, 1, BAD_RES_STATE, 1 },
+		{ 1, 2, BAD_PARAM, 1 }, { 1, 0, OK, 0 }, { 0, 1, OK, 1 }, { 1, 3, OK, 3 }, { 3, 1, BAD_RES_STATE, 3 }, { 3, 0, OK, 0 },
+	};
+
+	for (unsigned i = 0; i < ARRAY(steps); i++) {
+		struct cmd c = command(modify_op, 0x110, 0x10);
+
+		IN(0x40, 4, steps[i].is);
+		IN(0x48, 24, n);
+		IN(0x100 + 0x8, 4, steps[i].to);
+		assert_int_equal(modify(o, &c), steps[i].status);
+		c = query_of(query_op, o, n, 0x110);
+		assert_int_equal(OUT(0x100 + 0x8, 4), steps[i].then);
+	}
+}
+
+static void raw_objects(UNUSED void **state)
+{
+	static const struct wrong sq_wrong[] = {
+		{ "tis", 0x100 + 0x168, 24, 0xfff, BAD_RES },
+		{ "cqn", 0x100 + 0x48, 24, 0xffff00, BAD_RES },
+		{ "two lists", 0x100 + 0x100, 16, 2, BAD_PARAM },
+		{ "state", 0x100 + 0x8, 4, 1, BAD_PARAM },
+		{ "wq_type", WQ, 4, 0, BAD_PARAM },
+		{ "stride", WQ + 0x10c, 4, 5, BAD_PARAM },
+		{ "uar_page", WQ + 0x68, 24, 0xfffff, BAD_RES },
+		{ "pd", WQ + 0x48, 24, 0xfff0, BAD_RES },
+	};
+	static const struct wrong rq_wrong[] = {
+		{ "cqn", 0x100 + 0x48, 24, 0xffff00, BAD_RES },
+		{ "an RMP that is none", 0x100 + 0x4, 4, 1, BAD_RES },
+		{ "mem_rq_type", 0x100 + 0x4, 4, 2, BAD_PARAM },
+		{ "scatter_fcs", 0x100 + 0x2, 1, 1, BAD_PARAM },
+		{ "wq_type", WQ, 4, 0, BAD_PARAM },
+		{ "umem", WQ + 0x160, 32, 0, BAD_RES },
+	};
+	struct mlx5dv_devx_obj *td, *tis, *sq, *rq[2], *on_rmp, *rqt, *tir;
+	uint32_t tdn, tisn, sqn, rqn[2], on_rmpn, rqtn, tirn;
+	struct cmd c = command(0x816, 0x10, 0x10), made;
+	size_t buf, record;
+
+	open_common();
+	td = must_create(&c, &tdn);
+	/* TIS: a priority, a domain */
+	c = command(0x912, 0xc0, 0x10);
+	IN(0x100 + 0xc, 4, 5);
+	IN(0x100 + 0x128, 24, tdn);
+	IN(0x100 + 0x168, 24, pdn);
+	lengths(&c);
+	tis = must_create(&c, &tisn);
+	c = query_of(0x915, tis, tisn, 0xb0);
+	assert_int_equal(OUT(0x80 + 0xc, 4), 5);
+	assert_int_equal(OUT(0x80 + 0x128, 24), tdn);
+	c = command(0x913, 0xc0, 0x10);
+	IN(0x48, 24, tisn);
+	IN(0xbf, 1, 1);
+	IN(0x100 + 0xc, 4, 2);
+	assert_int_equal(modify(tis, &c), OK);
+	c = query_of(0x915, tis, tisn, 0xb0);
+	assert_int_equal(OUT(0x80 + 0xc, 4), 2);
+	c = command(0x912, 0xc0, 0x10);
+	IN(0x100 + 0x128, 24, 0xfff);
+	refuse_all(&c, &(struct wrong){ "domain", 0x100 + 0xc, 4, 0, BAD_RES }, 1);
+	assert_int_equal(destroy(td), EBUSY);
+
+	/* SQ */
+	buf = part(64 << 4);
+	record = part(8);
+	c = command(0x904, 0x110, 0x10);
+	IN(0x100 + 0x28, 24, 0x77);
+	IN(0x100 + 0x48, 24, cq64.cqn);
+	IN(0x100 + 0x100, 16, 1);
+	IN(0x100 + 0x168, 24, tisn);
+	IN(WQ, 4, 1);
+	IN(WQ + 0x48, 24, pdn);
+	IN(WQ + 0x68, 24, uar->page_id);
+	IN(WQ + 0x80, 64, record);
+	IN(WQ + 0x10c, 4, 6);
+	IN(WQ + 0x11b, 5, 4);
+	IN(WQ + 0x140, 32, arena.umem->umem_id);
+	IN(WQ + 0x160, 32, arena.umem->umem_id);
+	IN(WQ + 0x180, 64, buf);
+	refuse_all(&c, sq_wrong, ARRAY(sq_wrong));
+	lengths(&c);
+	made = c;
+	sq = must_create(&c, &sqn);
+	c = query_of(0x907, sq, sqn, 0x110);
+	assert_int_equal(OUT(0x100 + 0x48, 24), cq64.cqn);
+	assert_int_equal(OUT(0x100 + 0x168, 24), tisn);
+	assert_int_equal(OUT(WQ + 0x180, 64), buf);
+	assert_int_equal(OUT(WQ + 0x68, 24), uar->page_id);
+	states_of(0x905, 0x907, sq, sqn);
+	assert_int_equal(destroy(tis), EBUSY);
+
+	/* RQ: two of their own, and one on an RMP */
+	rq[0] = rq_made(&rqn[0], &made);
+	refuse_all(&made, rq_wrong, ARRAY(rq_wrong));
+	lengths(&made);
+	rq[1] = rq_made(&rqn[1], &made);
+	c = query_of(0x90b, rq[1], rqn[1], 0x110);
+	assert_int_equal(OUT(0x100 + 0x28, 24), 0x55);
+	assert_int_equal(OUT(WQ + 0x11b, 5), 4);
+	assert_int_equal(OUT(WQ + 0x180, 64), get(made.in, WQ + 0x180, 64));
+	states_of(0x909, 0x90b, rq[0], rqn[0]);
+	c = command(0x908, 0x110, 0x10);
+	IN(0x100 + 0x4, 4, 1);
+	IN(0x100 + 0x48, 24, cq64.cqn);
+	IN(0x100 + 0x88, 24, rmp.rmpn);
+	on_rmp = must_create(&c, &on_rmpn);
+	c = query_of(0x90b, on_rmp, on_rmpn, 0x110);
+	assert_int_equal(OUT(0x100 + 0x88, 24), rmp.rmpn);
+	assert_int_equal(destroy(rmp.obj), EBUSY);
+
+	/* RQT */
+	c = command(0x916, 0x110 + 8, 0x10);
+	IN(0x100 + 0xb0, 16, 4);
+	IN(0x100 + 0xd0, 16, 2);
+	put(c.in, 0x880 + 8, 24, rqn[0]);
+	put(c.in, 0x880 + 0x28, 24, rqn[1]);
+	refuse_all(&c, &(struct wrong){ "an RQ", 0x880 + 8, 24, 0xffff, BAD_RES }, 1);
+	refuse_all(&c, &(struct wrong){ "an empty list", 0x100 + 0xd0, 16, 0, BAD_PARAM }, 1);
+	refuse_all(&c, &(struct wrong){ "more than there is room", 0x100 + 0xd0, 16, 5, BAD_PARAM }, 1);
+	refuse_all(&c, &(struct wrong){ "more than there are", 0x100 + 0xd0, 16, 3, BAD_INLEN }, 1);
+	rqt = must_create(&c, &rqtn);
+	c = query_of(0x919, rqt, rqtn, 0x120);
+	assert_int_equal(OUT(0x100 + 0xd0, 16), 2);
+	assert_int_equal(OUT(0x880 + 0x28, 24), rqn[1]);
+	assert_int_equal(destroy(rq[1]), EBUSY);
+	c = command(0x917, 0x110 + 4, 0x10);
+	IN(0x48, 24, rqtn);
+	IN(0xbf, 1, 1);
+	IN(0x100 + 0xd0, 16, 1);
+	put(c.in, 0x880 + 8, 24, rqn[0]);
+	assert_int_equal(modify(rqt, &c), OK);
+	must(destroy(rq[1]));
+
+	/* TIR: to an RQ, to a table */
+	c = command(0x900, 0x110, 0x10);
+	IN(0x100 + 0xe8, 24, rqn[0]);
+	IN(0x100 + 0x128, 24, tdn);
+	lengths(&c);
+	refuse_all(&c, &(struct wrong){ "an RQ", 0x100 + 0xe8, 24, 0xffff, BAD_RES }, 1);
+	refuse_all(&c, &(struct wrong){ "a domain", 0x100 + 0x128, 24, 0xfff, BAD_RES }, 1);
+	refuse_all(&c, &(struct wrong){ "disp_type", 0x100 + 0x20, 4, 2, BAD_PARAM }, 1);
+	refuse_all(&c, &(struct wrong){ "a hash", 0x100 + 0x120, 4, 3, BAD_PARAM }, 1);
+	refuse_all(&c, &(struct wrong){ "a table", 0x100 + 0x20, 4, 1, BAD_RES }, 1);
+	IN(0x100 + 0x20, 4, 1);
+	IN(0x100 + 0x108, 24, rqtn);
+	IN(0x100 + 0x120, 4, 2);
+	IN(0x100 + 0x140, 64, 0x1111222233334444);
+	tir = must_create(&c, &tirn);
+	c = query_of(0x903, tir, tirn, 0x110);
+	assert_int_equal(OUT(0x100 + 0x108, 24), rqtn);
+	assert_int_equal(OUT(0x100 + 0x140, 64), 0x1111222233334444);
+	c = command(0x901, 0x110, 0x10);
+	IN(0x48, 24, tirn);
+	IN(0x80, 64, 4);
+	IN(0x100 + 0x120, 4, 1);
+	assert_int_equal(modify(tir, &c), OK);
+	c = query_of(0x903, tir, tirn, 0x110);
+	assert_int_equal(OUT(0x100 + 0x120, 4), 1);
+	assert_int_equal(destroy(rqt), EBUSY);
+
+	must(destroy(tir));
+	must(destroy(rqt));
+	must(destroy(on_rmp));
+	must(destroy(rq[0]));
+	must(destroy(sq));
+	must(destroy(tis));
+	must(destroy(td));
+	close_common();
+}
+
+/* ---- what verbs made ---- */
+
+static void verbs_objects(UNUSED void **state)
+{
+	struct cmd c = command(QUERY_QP, 0x10, 0x110);
+
+	open_pair(s, &usual);
+	IN(0x48, 24, s[0].qp->qp_num);
+	must(mlx5dv_devx_qp_query(s[0].qp, c.in, c.inlen, c.out, c.outlen));
+	assert_int_equal(OUT(QPC, 4), RTS);
+	assert_int_equal(OUT(QPC + 0x8, 8), RC);
+	assert_int_equal(OUT(QPC + 0x13, 2), 3);
+	assert_int_equal(OUT(QPC + 0x28, 24), pdn);
+	assert_int_equal(OUT(QPC + 0x40, 3), 3);
+	assert_int_equal(OUT(QPC + 0xa8, 24), s[1].qp->qp_num);
+	assert_int_equal(OUT(QPC + 0x3e8, 24), cq_number(s[0].scq));
+	assert_int_equal(OUT(QPC + 0x4e8, 24), cq_number(s[0].rcq));
+	assert_int_equal(OUT(QPC + 0x490, 3), 7);
+	assert_int_equal(OUT(QPC + 0x388, 3), 4);
+	assert_int_equal(OUT(QPC + 0x3c8, 24), 0x123456);
+	assert_int_equal(OUT(PATH + 0x128, 8), 1);
+	/* It counts */
+	writes(s, 100, false);
+	must(mlx5dv_devx_qp_query(s[0].qp, c.in, c.inlen, c.out, c.outlen));
+	assert_int_equal(OUT(QPC + 0x5a0, 16), 1);
+	assert_int_equal(OUT(QPC + 0x5b0, 16), 1);
+	assert_int_equal(OUT(QPC + 0x3c8, 24), 0x123457);
+	c = command(0x402, 0x10, 0x110);
+	IN(0x48, 24, cq_number(s[0].scq));
+	must(mlx5dv_devx_cq_query(s[0].scq, c.in, c.inlen, c.out, c.outlen));
+	assert_int_equal(OUT(CQC, 4), 0);
+	assert_int_equal(OUT(CQC + 0x63, 5), 9);
+	assert_int_equal(OUT(CQC + 0x168, 24), 1);
+	assert_int_equal(OUT(CQC + 0x148, 24), 1);
+	/* A right taken away while it runs, and given again */
+	c = command(RTS2RTS, 0x110, 0x10);
+	IN(0x48, 24, s[1].qp->qp_num);
+	IN(0x80, 32, M_RWE);
+	must(mlx5dv_devx_qp_modify(s[1].qp, c.in, c.inlen, c.out, c.outlen));
+	{
+		struct ibv_qp_init_attr init;
+		struct ibv_qp_attr a;
+
+		must(ibv_query_qp(s[1].qp, &a, IBV_QP_ACCESS_FLAGS, &init));
+		assert_int_equal(a.qp_access_flags & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ), IBV_ACCESS_REMOTE_READ);
+		must(ibv_query_qp(s[1].qp, &a, IBV_QP_AV, &init));
+		assert_int_equal(a.ah_attr.is_global, is_roce());
+		assert_int_equal(a.ah_attr.dlid, port.lid);
+	}
+	IN(QPC + 0x491, 1, 1);
+	must(mlx5dv_devx_qp_modify(s[1].qp, c.in, c.inlen, c.out, c.outlen));
+	writes(s, 200, false);
+	/* To the error state: what is posted is flushed, for verbs */
+	recv_at(&s[0], 5, 0, 8);
+	c = step_command(TO_ERR, s[0].qp->qp_num);
+	must(mlx5dv_devx_qp_modify(s[0].qp, c.in, c.inlen, c.out, c.outlen));
+	expect(s[0].rcq, 5, IBV_WC_WR_FLUSH_ERR);
+	assert_int_equal(state_of(s[0].qp), IBV_QPS_ERR);
+	c = step_command(TO_RST, s[0].qp->qp_num);
+	must(mlx5dv_devx_qp_modify(s[0].qp, c.in, c.inlen, c.out, c.outlen));
+	assert_int_equal(state_of(s[0].qp), IBV_QPS_RESET);
+	close_pair(s);
+}
+
+static void verbs_wq(UNUSED void **state)
+{
+	struct ibv_cq *cq = ibv_create_cq(ctx, 16, NULL, NULL, 0);
+	struct ibv_wq_init_attr init = { .wq_type = IBV_WQT_RQ, .max_wr = 8, .max_sge = 1, .pd = pd, .cq = cq };
+	struct cmd c = command(0x90b, 0x10, 0x110);
+	struct ibv_wq *wq;
+
+	if (!is_roce()) {
+		must(ibv_destroy_cq(cq));
+		return;
+	}
+	wq = ibv_create_wq(ctx, &init);
+	assert_non_null(wq);
+	IN(0x48, 24, wq->wq_num);
+	must(mlx5dv_devx_wq_query(wq, c.in, c.inlen, c.out, c.outlen));
+	assert_int_equal(OUT(0x100 + 0x8, 4), 0);
+	assert_int_equal(OUT(0x100 + 0x48, 24), cq_number(cq));
+	assert_int_equal(OUT(WQ + 0x48, 24), pdn);
+	c = command(0x909, 0x110, 0x10);
+	IN(0x48, 24, wq->wq_num);
+	IN(0x100 + 0x8, 4, 1);
+	must(mlx5dv_devx_wq_modify(wq, c.in, c.inlen, c.out, c.outlen));
+	c = command(0x90b, 0x10, 0x110);
+	IN(0x48, 24, wq->wq_num);
+	must(mlx5dv_devx_wq_query(wq, c.in, c.inlen, c.out, c.outlen));
+	assert_int_equal(OUT(0x100 + 0x8, 4), 1);
+	must(ibv_destroy_wq(wq));
+	must(ibv_destroy_cq(cq));
+}
+
+/*
+ * What a context leaves behind goes with it, in whatever order it was made; and is nobody else's while it is there. There are no more than
+ * 4095 transport domains at a time. libmlx5 forgets its own part of an object only when it is destroyed: here that is ours to free
+ */
+static void left_behind(UNUSED void **state)
+{
+	static void *left[400];
+	unsigned n_left;
+	struct ibv_context *mine = ctx;
+	struct ibv_pd *my_pd = pd;
+	struct mlx5dv_devx_uar *my_uar = uar;
+	struct arena my_arena = arena;
+	uint32_t my_pdn = pdn;
+
+	for (int round = 0; round < 20; round++) {
+		struct mlx5dv_context_attr attr = { .flags = MLX5DV_CONTEXT_FLAGS_DEVX };
+		struct dqp q[4];
+		struct dcq c1;
+		struct drmp r;
+		struct cmd c;
+		uint32_t n, status;
+
+		n_left = 0;
+		ctx = mlx5dv_open_device(list[0], &attr);
+		assert_non_null(ctx);
+		pd = ibv_alloc_pd(ctx);
+		pdn = pd_number(pd);
+		uar = mlx5dv_devx_alloc_uar(ctx, MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC);
+		assert_non_null(uar);
+		open_arena(&arena, IBV_ACCESS_LOCAL_WRITE);
+		open_cq(&c1, 4, 64);
+		open_rmp(&r, 1, 4);
+		for (unsigned i = 0; i < 4; i++) {
+			open_qp(&q[i], types[i], &c1, &c1, i == 3 ? r.rmpn : 0);
+			walk(&q[i], q[i].qpn);
+			left[n_left++] = q[i].obj;
+		}
+		c = dct_command(c1.cqn, r.rmpn);
+		left[n_left++] = must_create(&c, &n);
+		left[n_left++] = c1.obj;
+		left[n_left++] = r.obj;
+		left[n_left++] = arena.umem;
+		while (n_left < 300) {
+			c = command(0x816, 0x10, 0x10);
+			left[n_left++] = must_create(&c, &n);
+		}
+		/* Another context's */
+		c = qp_command(&q[0], RC, 3, 2, c1.cqn, c1.cqn, 0);
+		ctx = mine;
+		assert_null(create(&c, &status));
+		assert_int_equal(status, BAD_RES);
+		ctx = pd->context;
+		must(ibv_dereg_mr(arena.mr));
+		assert_int_equal(ibv_dealloc_pd(pd), EBUSY);
+		/* Closed with everything alive */
+		must(ibv_close_device(ctx));
+		munmap(arena.p, ARENA);
+		free(pd);
+		while (n_left)
+			free(left[--n_left]);
+	}
+	ctx = mine;
+	pd = my_pd;
+	uar = my_uar;
+	arena = my_arena;
+	pdn = my_pdn;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(cq_made), TEST(cq_modified), TEST(cq_refused), TEST(qp_made), TEST(qp_refused), TEST(transitions),
+		TEST(masks), TEST(steps_checked), TEST(rmp_made), TEST(verbs_srq), TEST(xrc_srq), TEST(dct_made),
+		TEST(raw_objects), TEST(verbs_objects), TEST(verbs_wq), TEST(left_behind),
+	};
+
+	return devx_main(tests, ARRAY(tests), false);
+}

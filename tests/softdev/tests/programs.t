@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Programs that know nothing of the software device run on it. ibv_devinfo by itself; as two processes, each with its own device on one
+# fabric, ibv_{rc,uc,ud,srq}_pingpong and perftest's lat and bw programs for write, read, send and atomic over RC, UC and UD where each
+# exists, with events, inline data or none, lists, several QPs and an SRQ. Also what tests/softdev/run does by itself: its options, its
+# status.
+#
+# PROGRAMS_ALL=1 tries every pair of programs that tests/shim.t can try with the shim, as it is without.
+. tests/tap.sh
+. tests/perftest.sh
+
+run=tests/softdev/run
+
+timeout 60 "$run" ibv_devinfo -v >"$dir/out" 2>&1 && grep -q 'PORT_ACTIVE' "$dir/out" && grep -q 'Ethernet' "$dir/out"
+result $? "ibv_devinfo -v"
+timeout 60 "$run" --manual --link ib ibv_devinfo -v >"$dir/out" 2>&1 && grep -q 'PORT_ACTIVE' "$dir/out" &&
+	grep -q 'InfiniBand$' "$dir/out"
+result $? "ibv_devinfo -v, stepped, InfiniBand"
+
+# run itself: its own errors are 2, else it is the program's status
+"$run" --no-such-option true >"$dir/out" 2>&1
+[ $? = 2 ] && "$run" --help >>"$dir/out" 2>&1
+result $? "run refuses what it does not know"
+good=0
+for bad in "--fault drop" "--fault drop@0" "--fault syndrome=256@1" "--fault setup=ENONSENSE@1" "--fault drop@3," "--devices 0" \
+	"--devices 9" "--manual --trap"; do
+	"$run" $bad true >>"$dir/out" 2>&1
+	[ $? = 2 ] || { good=1; echo "not refused: $bad" >>"$dir/out"; }
+done
+for fine in "--fault drop@1" "--fault delay=2ms@3-/4,dup@*,setup=EIO@7" "--devices 8" "--trap"; do
+	"$run" $fine true >>"$dir/out" 2>&1 || { good=1; echo "refused: $fine" >>"$dir/out"; }
+done
+[ $good = 0 ]
+result $? "run looks at its options' values"
+"$run" sh -c 'exit 37' >"$dir/out" 2>&1
+[ $? = 37 ]
+result $? "run returns the program's status"
+
+# The README names every option, every variable and every call
+for name in $("$run" --help | grep -o -- '--[a-z-]*\|SOFTDEV_[A-Z]*' | sort -u) $(grep -o 'softdev_[a-z_]*(' tests/softdev/softdev.h | sort -u); do
+	grep -qF -- "$name" tests/softdev/README.md || echo "$name"
+done | grep -v -e '^--help$' -e '^--devx$' -e '^SOFTDEV_SO$' >"$dir/out"
+[ ! -s "$dir/out" ]
+result $? "README.md leaves nothing out"
+
+# How perftest.sh has its pairs run: each once, since the sides are the same here
+sides() # side, options of tests/softdev/run, command...
+{
+	local opts=$2
+	shift 2
+	pair "$*${opts:+ ($opts)}" "$opts" "$@"
+}
+
+at() # sides, command...
+{
+	sides "" "" "${@:2}"
+}
+
+pair "ibv_rc_pingpong, RoCE" "" ibv_rc_pingpong -g 3 -n 200 -c
+pair "ibv_rc_pingpong, RoCE v1, 64 KiB" "" ibv_rc_pingpong -g 0 -n 50 -s 65536 -c
+pair "ibv_rc_pingpong, InfiniBand" "--link ib" ibv_rc_pingpong -n 200 -c
+pair "ibv_rc_pingpong, with events" "" ibv_rc_pingpong -g 3 -n 200 -e
+pair "ib_write_lat, 8 bytes" "" ib_write_lat -n 200 -s 8
+pair "ib_write_lat, 20000 bytes" "" ib_write_lat -n 200 -s 20000
+pair "ib_write_bw, 8 bytes" "" ib_write_bw -n 200 -s 8
+pair "ib_write_bw, 64 KiB" "" ib_write_bw -n 200 -s 65536
+pair "ib_send_lat, 8 bytes" "" ib_send_lat -n 200 -s 8
+pair "ib_send_lat, 20000 bytes, InfiniBand" "--link ib" ib_send_lat -n 200 -s 20000
+pair "ib_read_bw, 64 KiB" "" ib_read_bw -n 200 -s 65536
+pair "ib_read_lat, 8 bytes" "" ib_read_lat -n 100 -s 8
+pair "ib_atomic_lat, fetch and add" "" ib_atomic_lat -n 100
+pair "ib_atomic_bw, compare and swap" "" ib_atomic_bw -n 100 -A CMP_AND_SWAP
+pair "ibv_uc_pingpong" "" ibv_uc_pingpong -g 3 -n 100
+pair "ibv_ud_pingpong" "" ibv_ud_pingpong -g 3 -n 100
+pair "ibv_ud_pingpong, InfiniBand, with events" "--link ib" ibv_ud_pingpong -n 100 -e
+pair "ibv_srq_pingpong" "" ibv_srq_pingpong -g 3 -n 100
+pair "ib_write_lat, UC" "" ib_write_lat -c UC -n 100 -s 8
+pair "ib_send_bw, UC" "" ib_send_bw -c UC -n 100 -s 1024
+pair "ib_send_lat, UD" "" ib_send_lat -c UD -n 100 -s 8
+pair "ib_send_bw, UD, 2 QPs" "" ib_send_bw -c UD -n 100 -s 1024 -q 2
+pair "ib_send_bw, SRQ, 4 QPs" "" ib_send_bw -n 100 -s 1024 -q 4 --use-srq
+pair "ib_send_lat, events" "" ib_send_lat -n 100 -s 8 -e
+pair "ib_send_bw, both ways, by ibv_post_send" "" ib_send_bw -n 100 -s 64 -b --use_old_post_send
+pair "ib_write_bw, lists of 10" "" ib_write_bw -n 100 -s 1024 -l 10
+pair "ib_write_lat, 60 bytes inline" "" ib_write_lat -n 100 -s 60 -I 64
+pair "ib_write_lat, nothing inline" "" ib_write_lat -n 100 -s 8 -I 0
+pair "ib_write_lat, 200 bytes inline" "" ib_write_lat -n 100 -s 200 -I 220
+pair "ib_write_bw, UC" "" ib_write_bw -c UC -n 100 -s 1024
+pair "ib_send_lat, UC" "" ib_send_lat -c UC -n 100 -s 8
+pair "ib_read_lat, events" "" ib_read_lat -n 100 -s 8 -e
+pair "ib_read_bw, events, 4 QPs" "" ib_read_bw -n 100 -s 1024 -e -q 4
+pair "ib_atomic_lat, events" "" ib_atomic_lat -n 100 -e
+pair "ib_atomic_bw, 4 QPs" "" ib_atomic_bw -n 100 -q 4
+pair "ib_send_lat, SRQ" "" ib_send_lat -n 100 -s 8 --use-srq
+pair "ib_send_bw, UD, SRQ" "" ib_send_bw -c UD -n 100 -s 1024 --use-srq
+pair "ib_send_bw, short queues" "" ib_send_bw -n 100 -s 8 -r 16 -t 16
+# perftest's group is an IPv6 address, and it refuses it beside its own choice of a GID, which is IPv4's
+pair "ib_send_bw, multicast" "" ib_send_bw -c UD -g -x 1 -n 100 -s 1024
+pair "ib_send_lat, multicast, an IPv4 group" "" ib_send_lat -c UD -g -M 0:0:0:0:0:0:0:0:0:0:255:255:239:1:1:1 -n 100 -s 8
+
+[ -z "$PROGRAMS_ALL" ] || every_program
+finish

@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* query.c: what modify verbs take and refuse, and whether query verbs give back what was set; on RoCE and on InfiniBand */
+#include "rig.h"
+
+static const char *const names[] = { "RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR" };
+
+/* ---- the state machine: what the InfiniBand architecture has, written down from ibv_modify_qp(3) and chapter 11.2.5.3 ---- */
+
+#define RC(...) .rc = { __VA_ARGS__ }
+#define UC(...) .uc = { __VA_ARGS__ }
+#define UD(...) .ud = { __VA_ARGS__ }
+#define SAME(...) RC(__VA_ARGS__), UC(__VA_ARGS__), UD(__VA_ARGS__)
+#define CONNECTED_RTS (IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_PATH_MIG_STATE)
+
+struct attrs {
+	bool legal;
+	int required, optional;
+};
+
+static const struct {
+	enum ibv_qp_state from, to;
+	struct attrs rc, uc, ud;
+} legal[] = {
+	{ IBV_QPS_RESET, IBV_QPS_RESET, SAME(true, 0, 0) },
+	{ IBV_QPS_RESET, IBV_QPS_INIT,
+	  RC(true, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, 0),
+	  UC(true, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, 0),
+	  UD(true, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY, 0) },
+	{ IBV_QPS_INIT, IBV_QPS_RESET, SAME(true, 0, 0) },
+	{ IBV_QPS_INIT, IBV_QPS_ERR, SAME(true, 0, 0) },
+	{ IBV_QPS_INIT, IBV_QPS_INIT,
+	  RC(true, 0, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
+	  UC(true, 0, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS),
+	  UD(true, 0, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY) },
+	{ IBV_QPS_INIT, IBV_QPS_RTR,
+	  RC(true, RTR_MASK & ~IBV_QP_STATE, IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX),
+	  UC(true, IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN, IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX),
+	  UD(true, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY) },
+	{ IBV_QPS_RTR, IBV_QPS_RESET, SAME(true, 0, 0) },
+	{ IBV_QPS_RTR, IBV_QPS_ERR, SAME(true, 0, 0) },
+	{ IBV_QPS_RTR, IBV_QPS_RTS,
+	  RC(true, RTS_MASK & ~IBV_QP_STATE, CONNECTED_RTS | IBV_QP_MIN_RNR_TIMER),
+	  UC(true, IBV_QP_SQ_PSN, CONNECTED_RTS),
+	  UD(true, IBV_QP_SQ_PSN, IBV_QP_CUR_STATE | IBV_QP_QKEY) },
+	{ IBV_QPS_RTS, IBV_QPS_RESET, SAME(true, 0, 0) },
+	{ IBV_QPS_RTS, IBV_QPS_ERR, SAME(true, 0, 0) },
+	{ IBV_QPS_RTS, IBV_QPS_RTS,
+	  RC(true, 0, CONNECTED_RTS | IBV_QP_MIN_RNR_TIMER), UC(true, 0, CONNECTED_RTS), UD(true, 0, IBV_QP_CUR_STATE | IBV_QP_QKEY) },
+	{ IBV_QPS_RTS, IBV_QPS_SQD, SAME(true, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY) },
+	{ IBV_QPS_SQD, IBV_QPS_RESET, SAME(true, 0, 0) },
+	{ IBV_QPS_SQD, IBV_QPS_ERR, SAME(true, 0, 0) },
+	{ IBV_QPS_SQD, IBV_QPS_RTS,
+	  RC(true, 0, CONNECTED_RTS | IBV_QP_MIN_RNR_TIMER), UC(true, 0, CONNECTED_RTS), UD(true, 0, IBV_QP_CUR_STATE | IBV_QP_QKEY) },
+	{ IBV_QPS_SQD, IBV_QPS_SQD,
+	  RC(true, 0, IBV_QP_PORT | IBV_QP_AV | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC |
+	     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_MIN_RNR_TIMER | IBV_QP_PATH_MIG_STATE),
+	  UC(true, 0, IBV_QP_AV | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_PATH_MIG_STATE),
+	  UD(true, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY) },
+	/* Only where a send that fails leaves the receive queue alone */
+	{ IBV_QPS_SQE, IBV_QPS_RESET, UC(true, 0, 0), UD(true, 0, 0) },
+	{ IBV_QPS_SQE, IBV_QPS_ERR, UC(true, 0, 0), UD(true, 0, 0) },
+	{ IBV_QPS_SQE, IBV_QPS_RTS, UC(true, 0, IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS), UD(true, 0, IBV_QP_CUR_STATE | IBV_QP_QKEY) },
+	{ IBV_QPS_ERR, IBV_QPS_RESET, SAME(true, 0, 0) },
+	{ IBV_QPS_ERR, IBV_QPS_ERR, SAME(true, 0, 0) },
+};
+
+static struct how how_for(enum ibv_qp_type type)
+{
+	struct how how = usual;
+
+	how.type = type;
+	if (type == IBV_QPT_UC)
+		how.qp_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+	return how;
+}
+
+/* A send without a good key, in RTS */
+static void fail_a_send(struct ibv_qp *qp)
+{
+	struct ibv_sge sg = { .addr = 4096, .length = 8, .lkey = 0x1234 };
+	struct ibv_send_wr wr = { .wr_id = 1, .sg_list = &sg, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED }, *bad;
+	struct ibv_qp_attr a = attr_for(IBV_QPS_RTR, qp->qp_num, &usual);
+	struct ibv_ah *ah = ibv_create_ah(pd, &a.ah_attr);
+
+	assert_non_null(ah);
+	wr.wr.ud.ah = ah;
+	wr.wr.ud.remote_qpn = qp->qp_num;
+	wr.wr.ud.remote_qkey = QKEY;
+	must(ibv_post_send(qp, &wr, &bad));
+	expect(qp->send_cq, 1, IBV_WC_LOC_PROT_ERR);
+	must(ibv_destroy_ah(ah));
+}
+
+static void bring_to(struct ibv_qp *qp, enum ibv_qp_state state)
+{
+	static const enum ibv_qp_state way[] = { IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD };
+	struct how how = how_for(qp->qp_type);
+
+	for (unsigned i = 0; i < ARRAY(way); i++) {
+		must(move(qp, way[i], qp->qp_num, &how));
+		if (way[i] == state || (state > IBV_QPS_SQD && way[i] == IBV_QPS_RTS))
+			break;
+	}
+	if (state == IBV_QPS_ERR)
+		must(move(qp, state, 0, &how));
+	else if (state == IBV_QPS_SQE)
+		fail_a_send(qp);
+	assert_int_equal(state_of(qp), state);
+}
+
+static void try(struct ibv_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to, int mask, int want)
+{
+	struct how how = how_for(qp->qp_type);
+	struct ibv_qp_attr a = attr_for(to, qp->qp_num, &how);
+	int err;
+
+	if (state_of(qp) != from)
+		bring_to(qp, from);
+	a.cur_qp_state = from;
+	err = ibv_modify_qp(qp, &a, mask | IBV_QP_STATE);
+	if (err != want)
+		print_error("type %d from %s to %s with mask 0x%x: %d\n", qp->qp_type, names[from], names[to], mask, err);
+	assert_int_equal(err, want);
+	assert_int_equal(state_of(qp), err ? from : to);
+}
+
+static struct ibv_qp *a_qp(enum ibv_qp_type type)
+{
+	struct ibv_cq *cq = ibv_create_cq(ctx, 10, NULL, NULL, 0);
+	struct ibv_qp_init_attr init = { .send_cq = cq, .recv_cq = cq, .cap = usual.cap, .qp_type = type, .sq_sig_all = 1 };
+	struct ibv_qp *qp;
+
+	assert_non_null(cq);
+	qp = ibv_create_qp(pd, &init);
+	assert_non_null(qp);
+	return qp;
+}
+
+static void free_qp(struct ibv_qp *qp)
+{
+	struct ibv_cq *cq = qp->send_cq;
+
+	must(ibv_destroy_qp(qp));
+	must(ibv_destroy_cq(cq));
+}
+
+static void state_machine(enum ibv_qp_type type)
+{
+	struct ibv_qp *qp = a_qp(type);
+
+	for (unsigned from = IBV_QPS_RESET; from <= IBV_QPS_ERR; from++)
+		for (unsigned to = IBV_QPS_RESET; to <= IBV_QPS_ERR; to++) {
+			struct attrs a = { .legal = false };
+
+			if (type == IBV_QPT_RC && from == IBV_QPS_SQE)
+				continue;
+			for (unsigned i = 0; i < ARRAY(legal); i++)
+				if (legal[i].from == from && legal[i].to == to)
+					a = type == IBV_QPT_RC ? legal[i].rc : type == IBV_QPT_UC ? legal[i].uc : legal[i].ud;
+			if (!a.legal) {
+				try(qp, from, to, 0, EINVAL);
+				try(qp, from, to, mask_for(type, to == IBV_QPS_INIT || to == IBV_QPS_RTR ? to : IBV_QPS_RTS), EINVAL);
+				continue;
+			}
+			try(qp, from, to, a.required, 0);
+			try(qp, from, to, a.required | a.optional, 0);
+			for (int bit = 1 << 1; bit < IBV_QP_RATE_LIMIT; bit <<= 1)
+				if (bit == IBV_QP_ALT_PATH)
+					continue; /* some ports have alternative paths, others not */
+				else if (a.required & bit)
+					try(qp, from, to, a.required & ~bit, EINVAL);
+				else
+					try(qp, from, to, a.required | bit, a.optional & bit ? 0 : EINVAL);
+		}
+	free_qp(qp);
+}
+
+static void states_rc(UNUSED void **state)
+{
+	state_machine(IBV_QPT_RC);
+}
+
+static void states_uc(UNUSED void **state)
+{
+	state_machine(IBV_QPT_UC);
+}
+
+static void states_ud(UNUSED void **state)
+{
+	state_machine(IBV_QPT_UD);
+}
+
+/* ---- values ---- */
+
+/* From a state with the usual mask and one value that is not good */
+#define BAD(from, to, mask, field, value) REFUSED(from, to, mask, field, value, EINVAL)
+#define REFUSED(from, to, mask, field, value, error)                       \
+	do {                                                               \
+		struct how how_ = how_for(qp->qp_type);                    \
+		struct ibv_qp_attr a_ = attr_for(to, qp->qp_num, &how_);   \
+		bring_to(qp, from);                                        \
+		a_.field = value;                                          \
+		assert_int_equal(ibv_modify_qp(qp, &a_, mask), error);     \
+		assert_int_equal(state_of(qp), from);                      \
+	} while (0)
+
+static void bad_values(UNUSED void **state)
+{
+	static const enum ibv_qp_type types[] = { IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD };
+
+	for (unsigned i = 0; i < ARRAY(types); i++) {
+		struct ibv_qp *qp = a_qp(types[i]);
+		int init = mask_for(types[i], IBV_QPS_INIT), rtr = mask_for(types[i], IBV_QPS_RTR);
+
+		BAD(IBV_QPS_RESET, IBV_QPS_INIT, init, port_num, 0);
+		BAD(IBV_QPS_RESET, IBV_QPS_INIT, init, port_num, 2);
+		BAD(IBV_QPS_RESET, IBV_QPS_INIT, init, pkey_index, 200);
+		BAD(IBV_QPS_RESET, 7, init, port_num, 1);
+		BAD(IBV_QPS_RTS, IBV_QPS_RTS, IBV_QP_STATE | IBV_QP_CUR_STATE, cur_qp_state, IBV_QPS_SQD);
+		if (types[i] != IBV_QPT_UD) {
+			BAD(IBV_QPS_RESET, IBV_QPS_INIT, init, qp_access_flags, 1 << 12);
+			BAD(IBV_QPS_INIT, IBV_QPS_RTR, rtr, path_mtu, 0);
+			BAD(IBV_QPS_INIT, IBV_QPS_RTR, rtr, path_mtu, 6);
+			BAD(IBV_QPS_INIT, IBV_QPS_RTR, rtr, dest_qp_num, 1 << 24);
+			BAD(IBV_QPS_INIT, IBV_QPS_RTR, rtr, ah_attr.port_num, 2);
+			if (is_roce()) {
+				BAD(IBV_QPS_INIT, IBV_QPS_RTR, rtr, ah_attr.is_global, 0);
+				BAD(IBV_QPS_INIT, IBV_QPS_RTR, rtr, ah_attr.grh.sgid_index, 200);
+				REFUSED(IBV_QPS_INIT, IBV_QPS_RTR, rtr, ah_attr.grh.sgid_index, 9, ENODATA); /* an empty entry */
+			}
+		}
+		if (types[i] == IBV_QPT_RC) {
+			BAD(IBV_QPS_INIT, IBV_QPS_RTR, rtr, max_dest_rd_atomic, 17);
+			BAD(IBV_QPS_INIT, IBV_QPS_RTR, rtr, min_rnr_timer, 32);
+			BAD(IBV_QPS_RTR, IBV_QPS_RTS, RTS_MASK, max_rd_atomic, 17);
+			BAD(IBV_QPS_RTR, IBV_QPS_RTS, RTS_MASK, timeout, 32);
+			BAD(IBV_QPS_RTR, IBV_QPS_RTS, RTS_MASK, retry_cnt, 8);
+			BAD(IBV_QPS_RTR, IBV_QPS_RTS, RTS_MASK, rnr_retry, 8);
+		}
+		free_qp(qp);
+	}
+}
+
+static void query_gives_what_was_set(UNUSED void **state)
+{
+	static const enum ibv_qp_type types[] = { IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD };
+
+	for (unsigned i = 0; i < ARRAY(types); i++) {
+		struct ibv_qp *qp = a_qp(types[i]);
+		struct how how = how_for(types[i]);
+		struct ibv_qp_init_attr got;
+		struct ibv_qp_attr want, a;
+		enum ibv_qp_type type = types[i];
+
+		how.timeout = 13;
+		how.retry_cnt = 5;
+		how.rnr_retry = 4;
+		bring_to(qp, IBV_QPS_RESET);
+		for (unsigned s = IBV_QPS_INIT; s <= IBV_QPS_RTS; s++) {
+			want = attr_for(s, 0x345, &how);
+			want.rq_psn = 0xabcdef;
+			want.sq_psn = 0xfedcba;
+			want.qkey = 0x01020304;
+			want.path_mtu = IBV_MTU_2048;
+			want.max_dest_rd_atomic = 4;
+			want.max_rd_atomic = 8;
+			want.min_rnr_timer = 17;
+			must(ibv_modify_qp(qp, &want, mask_for(type, s)));
+			memset(&a, 0, sizeof(a));
+			memset(&got, 0, sizeof(got));
+			must(ibv_query_qp(qp, &a, IBV_QP_STATE | IBV_QP_CAP, &got));
+			assert_int_equal(a.qp_state, s);
+			assert_int_equal(a.cur_qp_state, s);
+			assert_int_equal(a.port_num, 1);
+			assert_int_equal(a.pkey_index, 0);
+			assert_ptr_equal(got.send_cq, qp->send_cq);
+			assert_ptr_equal(got.recv_cq, qp->recv_cq);
+			assert_null(got.srq);
+			assert_int_equal(got.qp_type, type);
+			assert_int_equal(got.sq_sig_all, 1);
+			assert_true(got.cap.max_send_wr >= 64 && got.cap.max_recv_wr >= 64 && got.cap.max_send_sge >= 4 &&
+				    got.cap.max_recv_sge >= 4 && got.cap.max_inline_data >= 64);
+			assert_memory_equal(&a.cap, &got.cap, sizeof(a.cap));
+			if (type == IBV_QPT_UD)
+				assert_int_equal(a.qkey, 0x01020304);
+			else
+				assert_int_equal(a.qp_access_flags, how.qp_access);
+			if (s >= IBV_QPS_RTR && type != IBV_QPT_UD) {
+				assert_int_equal(a.dest_qp_num, 0x345);
+				assert_int_equal(a.rq_psn, 0xabcdef);
+				assert_int_equal(a.path_mtu, IBV_MTU_2048);
+				assert_int_equal(a.ah_attr.port_num, 1);
+				assert_int_equal(a.ah_attr.is_global, is_roce());
+				if (is_roce()) {
+					assert_memory_equal(&a.ah_attr.grh.dgid, &want.ah_attr.grh.dgid, 16);
+					assert_int_equal(a.ah_attr.grh.hop_limit, 64);
+					assert_int_equal(a.ah_attr.grh.sgid_index, sgid);
+				} else {
+					assert_int_equal(a.ah_attr.dlid, port.lid);
+				}
+			}
+			if (s >= IBV_QPS_RTR && type == IBV_QPT_RC) {
+				assert_int_equal(a.max_dest_rd_atomic, 4);
+				assert_int_equal(a.min_rnr_timer, 17);
+			}
+			if (s >= IBV_QPS_RTS) {
+				assert_int_equal(a.sq_psn, 0xfedcba);
+				if (type == IBV_QPT_RC) {
+					assert_int_equal(a.timeout, 13);
+					assert_int_equal(a.retry_cnt, 5);
+					assert_int_equal(a.rnr_retry, 4);
+					assert_int_equal(a.max_rd_atomic, 8);
+				}
+			}
+		}
+		/* What RTS allows to change */
+		want.qp_access_flags = IBV_ACCESS_LOCAL_WRITE;
+		want.qkey = 0x0a0b0c0d;
+		must(ibv_modify_qp(qp, &want, IBV_QP_STATE | (type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS)));
+		must(ibv_query_qp(qp, &a, IBV_QP_STATE, &got));
+		if (type == IBV_QPT_UD)
+			assert_int_equal(a.qkey, 0x0a0b0c0d);
+		else
+			assert_int_equal(a.qp_access_flags & (ALL_ACCESS & ~IBV_ACCESS_LOCAL_WRITE), 0);
+		must(move(qp, IBV_QPS_RESET, 0, &how));
+		assert_int_equal(state_of(qp), IBV_QPS_RESET);
+		free_qp(qp);
+	}
+}
+
+/* A modify that is refused changes nothing */
+static void all_or_nothing(UNUSED void **state)
+{
+	struct ibv_qp *qp = a_qp(IBV_QPT_RC);
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr a, before, after;
+
+	bring_to(qp, IBV_QPS_RTS);
+	must(ibv_query_qp(qp, &before, IBV_QP_STATE, &init));
+	a = attr_for(IBV_QPS_RTS, 1, &usual);
+	a.qp_access_flags = 0;
+	a.min_rnr_timer = 32;
+	assert_int_equal(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER), EINVAL);
+	must(ibv_query_qp(qp, &after, IBV_QP_STATE, &init));
+	assert_int_equal(after.qp_access_flags, before.qp_access_flags);
+	assert_int_equal(after.min_rnr_timer, before.min_rnr_timer);
+	free_qp(qp);
+}
+
+/* What a QP can take is what its ring holds, and it says so */
+static void ring_sizes(UNUSED void **state)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr a;
+	struct how how = usual;
+	struct side s;
+
+	how.cap.max_recv_wr = 100;
+	how.cap.max_recv_sge = 3;
+	open_side(&s, &how);
+	must(ibv_query_qp(s.qp, &a, IBV_QP_CAP, &init));
+	assert_int_equal(a.cap.max_recv_wr, 128);
+	assert_int_equal(a.cap.max_recv_sge, 4);
+	assert_int_equal(init.cap.max_recv_wr, 128);
+	assert_true(a.cap.max_send_wr >= 64 && a.cap.max_send_sge >= 4 && a.cap.max_inline_data >= 64);
+	must(move(s.qp, IBV_QPS_INIT, 0, &how));
+	sg = sge(&s, 0, 64);
+	for (int i = 0; i < 128; i++)
+		must(post_recv(&s, i, &sg, 1));
+	assert_int_equal(post_recv(&s, 128, &sg, 1), ENOMEM);
+	close_side(&s);
+	how.cap.max_recv_wr = 0;
+	open_side(&s, &how);
+	must(ibv_query_qp(s.qp, &a, IBV_QP_CAP, &init));
+	assert_int_equal(a.cap.max_recv_wr, 0);
+	close_side(&s);
+}
+
+/* ---- the device ---- */
+
+/* What it says that it has, it has */
+static void capabilities(UNUSED void **state)
+{
+	struct ibv_device_attr_ex ex;
+	struct ibv_device_attr *a = &ex.orig_attr;
+
+	must(ibv_query_device_ex(ctx, NULL, &ex));
+	assert_true(a->max_srq > 0 && a->max_srq_wr >= 1024 && a->max_srq_sge >= 1);
+	assert_true(a->max_mw > 0);
+	assert_true(a->device_cap_flags & IBV_DEVICE_MEM_WINDOW);
+	assert_true(a->device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B);
+	assert_true(a->device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS);
+	assert_true(a->max_ah > 0);
+	assert_true(a->max_mcast_grp > 0 && a->max_mcast_qp_attach > 0 && a->max_total_mcast_qp_attach >= a->max_mcast_qp_attach);
+	assert_true(ex.max_dm_size > 0);
+	assert_true(port.max_msg_sz >= 1u << 30);
+	assert_true(is_roce() ? port.lid == 0 : port.lid > 0 && port.lid < 0xc000);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(states_rc), TEST(states_uc), TEST(states_ud), TEST(bad_values), TEST(query_gives_what_was_set),
+		TEST(all_or_nothing), TEST(ring_sizes), TEST(capabilities),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown) + again_with("SOFTDEV_LINK", "ib");
+}

@@ -1,0 +1,764 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* ud.c: unreliable datagrams: headers, keys, groups, what is lost without a word, and what is not; on RoCE and on InfiniBand */
+#include "rig.h"
+#include <netinet/in.h>
+
+#define GROUP_LID 0xc001
+
+static const struct how *how_ud(void)
+{
+	static struct how how;
+
+	how = usual;
+	how.type = IBV_QPT_UD;
+	return &how;
+}
+
+/* The way to this very port by its GID at index, or on InfiniBand without one (index -1) */
+static struct ibv_ah_attr to_self(int index)
+{
+	struct ibv_ah_attr a;
+
+	memset(&a, 0, sizeof(a));
+	a.port_num = 1;
+	a.dlid = port.lid;
+	if (index >= 0) {
+		a.is_global = 1;
+		must(ibv_query_gid(ctx, 1, index, &a.grh.dgid));
+		a.grh.sgid_index = index;
+		a.grh.hop_limit = 33;
+		a.grh.traffic_class = 0x48;
+		a.grh.flow_label = 0x54321;
+	}
+	return a;
+}
+
+static struct ibv_ah *ah_of(struct ibv_ah_attr a)
+{
+	struct ibv_ah *ah = ibv_create_ah(pd, &a);
+
+	assert_non_null(ah);
+	return ah;
+}
+
+static struct ibv_ah *ah; /* to the port itself */
+
+static int setup_ud(void **state)
+{
+	if (setup(state))
+		return -1;
+	ah = ah_of(to_self(is_roce() ? sgid : -1));
+	return 0;
+}
+
+static int teardown_ud(void **state)
+{
+	return ibv_destroy_ah(ah) || teardown(state);
+}
+
+static struct ibv_send_wr datagram(enum ibv_wr_opcode op, uint64_t id, struct ibv_sge *sg, int n, struct ibv_ah *ah, uint32_t qpn)
+{
+	struct ibv_send_wr wr = { .wr_id = id, .sg_list = sg, .num_sge = n, .opcode = op, .send_flags = IBV_SEND_SIGNALED };
+
+	wr.wr.ud.ah = ah;
+	wr.wr.ud.remote_qpn = qpn;
+	wr.wr.ud.remote_qkey = QKEY;
+	return wr;
+}
+
+static struct ibv_send_wr to_second(uint64_t id, size_t off, uint32_t len)
+{
+	sg = sge(&s[0], off, len);
+	return datagram(IBV_WR_SEND, id, &sg, 1, ah, s[1].qp->qp_num);
+}
+
+/* The indices of the GIDs there are, and on InfiniBand -1 for none; their number */
+static int ways(int index[8])
+{
+	union ibv_gid g;
+	int n = 0;
+
+	if (!is_roce())
+		index[n++] = -1;
+	for (int i = 0; i < port.gid_tbl_len && n < 8; i++)
+		if (!ibv_query_gid(ctx, 1, i, &g) && g.global.interface_id)
+			index[n++] = i;
+	return n;
+}
+
+static uint16_t sum16(const uint8_t *p, unsigned n)
+{
+	uint32_t sum = 0;
+
+	for (unsigned i = 0; i < n; i += 2)
+		sum += p[i] << 8 | p[i + 1];
+	sum = (sum & 0xffff) + (sum >> 16);
+	return (sum & 0xffff) + (sum >> 16);
+}
+
+/* ---- data ---- */
+
+static void headers_of(const struct ibv_wc *wc, const uint8_t *h, int index, uint32_t len, bool imm)
+{
+	/* What follows the header on the wire: base and datagram headers, the immediate, the data padded to words, the invariant CRC */
+	unsigned behind = 12 + 8 + 4 * imm + ((len + 3) & ~3u) + 4;
+	struct ibv_gid_entry e;
+
+	assert_int_equal(!!(wc->wc_flags & IBV_WC_GRH), index >= 0);
+	if (index < 0)
+		return;
+	must(ibv_query_gid_ex(ctx, 1, index, &e, 0));
+	if (e.gid_type == IBV_GID_TYPE_ROCE_V2 && !e.gid.global.subnet_prefix) {
+		/* IPv4: in the last 20 bytes, those before it say nothing */
+		assert_int_equal(h[20], 0x45);
+		assert_int_equal(h[21], 0x48);
+		assert_int_equal(h[22] << 8 | h[23], 20 + 8 + behind);
+		assert_int_equal(h[28], 33);
+		assert_int_equal(h[29], IPPROTO_UDP);
+		assert_int_equal(sum16(h + 20, 20), 0xffff);
+		assert_memory_equal(h + 32, e.gid.raw + 12, 4);
+		assert_memory_equal(h + 36, e.gid.raw + 12, 4);
+		return;
+	}
+	/* IPv6's header is the same as the GRH */
+	assert_int_equal(h[0] >> 4, 6);
+	assert_int_equal((h[0] << 4 | h[1] >> 4) & 0xff, 0x48);
+	if (e.gid_type != IBV_GID_TYPE_ROCE_V2) {
+		assert_int_equal((h[1] & 15) << 16 | h[2] << 8 | h[3], 0x54321);
+		assert_int_equal(h[6], 0x1b);
+		assert_int_equal(h[4] << 8 | h[5], behind);
+	} else {
+		assert_int_equal(h[6], IPPROTO_UDP);
+		assert_int_equal(h[4] << 8 | h[5], 8 + behind);
+	}
+	assert_int_equal(h[7], 33);
+	assert_memory_equal(h + 8, &e.gid, 16);
+	assert_memory_equal(h + 24, &e.gid, 16);
+}
+
+/* From s[0] to s[1] and back over an address made of what came in */
+static void there_and_back(struct side s[2], int index, uint32_t len, int n, unsigned flags, bool imm)
+{
+	struct ibv_ah *ah = ah_of(to_self(index)), *back;
+	struct ibv_ah_attr attr;
+	struct ibv_send_wr wr;
+	struct ibv_sge sg[4];
+	struct ibv_wc wc;
+	uint32_t at = 0;
+
+	fill(s[0].buf, HALF, len + n);
+	memset(s[1].buf, 0xaa, HALF);
+	for (int i = 0; i < n; i++) {
+		uint32_t part = i == n - 1 ? len - at : len / n;
+
+		sg[i] = sge(&s[0], at, part);
+		if (flags & IBV_SEND_INLINE)
+			sg[i].lkey = 0xdead;
+		at += part;
+	}
+	recv_at(&s[1], 5, 64, GRH_BYTES + len);
+	wr = datagram(imm ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND, 6, sg, n, ah, s[1].qp->qp_num);
+	wr.imm_data = htobe32(0x99aabbcc);
+	wr.send_flags |= flags;
+	post_done(&s[0], &wr);
+	wc = expect_op(s[1].rcq, 5, IBV_WC_RECV);
+	assert_int_equal(wc.byte_len, GRH_BYTES + len);
+	assert_int_equal(wc.src_qp, s[0].qp->qp_num);
+	assert_int_equal(wc.qp_num, s[1].qp->qp_num);
+	assert_int_equal(!!(wc.wc_flags & IBV_WC_WITH_IMM), imm);
+	if (imm)
+		assert_int_equal(be32toh(wc.imm_data), 0x99aabbcc);
+	if (!is_roce())
+		assert_int_equal(wc.slid, port.lid);
+	headers_of(&wc, s[1].buf + 64, index, len, imm);
+	assert_memory_equal(s[1].buf + 64 + GRH_BYTES, s[0].buf, len);
+	assert_true(all_bytes(s[1].buf, 64, 0xaa) && all_bytes(s[1].buf + 64 + GRH_BYTES + len, 4096, 0xaa));
+	must(ibv_destroy_ah(ah));
+
+	must(ibv_init_ah_from_wc(ctx, 1, &wc, (struct ibv_grh *)(s[1].buf + 64), &attr));
+	assert_int_equal(attr.is_global, index >= 0);
+	if (index >= 0) {
+		assert_int_equal(attr.grh.sgid_index, index);
+		assert_int_equal(attr.grh.traffic_class, 0x48);
+	}
+	back = ibv_create_ah_from_wc(pd, &wc, (struct ibv_grh *)(s[1].buf + 64), 1);
+	assert_non_null(back);
+	recv_at(&s[0], 7, HALF, GRH_BYTES + 3000);
+	sg[0] = sge(&s[1], 64, GRH_BYTES + len);
+	sg[0].length = sg[0].length > 3000 ? 3000 : sg[0].length;
+	wr = datagram(IBV_WR_SEND, 8, sg, 1, back, wc.src_qp);
+	post_done(&s[1], &wr);
+	wc = expect_op(s[0].rcq, 7, IBV_WC_RECV);
+	assert_int_equal(wc.src_qp, s[1].qp->qp_num);
+	assert_memory_equal(s[0].buf + HALF + GRH_BYTES, s[1].buf + 64, sg[0].length);
+	must(ibv_destroy_ah(back));
+}
+
+static void datagrams(UNUSED void **state)
+{
+	static const uint32_t sizes[] = { 0, 1, 3, 4, 60, 64, 65, 1023, 2048, 4096 };
+	int index[8], n = ways(index);
+	struct how how = *how_ud();
+
+	how.cap.max_inline_data = 200;
+	assert_int_equal(n, is_roce() ? 4 : 2);
+	open_pair(s, &how);
+	for (int w = 0; w < n; w++)
+		for (unsigned i = 0; i < ARRAY(sizes); i++)
+			for (int imm = 0; imm < 2; imm++) {
+				for (int parts = 1; parts <= 4; parts++)
+					there_and_back(s, index[w], sizes[i], parts, 0, imm);
+				if (sizes[i] <= 200) {
+					there_and_back(s, index[w], sizes[i], 1, IBV_SEND_INLINE, imm);
+					there_and_back(s, index[w], sizes[i], 3, IBV_SEND_INLINE, imm);
+				}
+			}
+	close_pair(s);
+}
+
+/* The header and the data land in as many places as the receive has */
+static void scattered(UNUSED void **state)
+{
+	struct ibv_sge to[4];
+
+	open_pair(s, how_ud());
+	fill(s[0].buf, 1000, 4);
+	memset(s[1].buf, 0xaa, SIZE);
+	to[0] = sge(&s[1], 0, 13);
+	to[1] = sge(&s[1], 100, 27 + 5);
+	to[2] = sge(&s[1], 200, 395);
+	to[3] = sge(&s[1], 1000, 1000);
+	assert_int_equal(post_recv(&s[1], 1, to, 4), 0);
+	wr = to_second(2, 0, 1000);
+	post(&s[0], &wr);
+	wc = expect_op(s[1].rcq, 1, IBV_WC_RECV);
+	assert_int_equal(wc.byte_len, 1040);
+	assert_memory_equal(s[1].buf + 100 + 27, s[0].buf, 5);
+	assert_memory_equal(s[1].buf + 200, s[0].buf + 5, 395);
+	assert_memory_equal(s[1].buf + 1000, s[0].buf + 400, 600);
+	assert_true(all_bytes(s[1].buf + 132, 68, 0xaa) && all_bytes(s[1].buf + 595, 405, 0xaa) && all_bytes(s[1].buf + 1600, 400, 0xaa));
+	expect_op(s[0].scq, 2, IBV_WC_SEND);
+	close_pair(s);
+}
+
+/* One QP reaches many, each message with an address of its own; a QP reaches itself; many laps of both rings */
+static void many_peers(UNUSED void **state)
+{
+	struct how how = *how_ud();
+	struct side hub, peer[6];
+
+	how.cap.max_send_wr = 8;
+	how.cap.max_recv_wr = 8;
+	how.cqe = 15;
+	open_side(&hub, &how);
+	bring_up(hub.qp, 0, &how);
+	fill(hub.buf, SIZE, 12);
+	for (unsigned i = 0; i < ARRAY(peer); i++) {
+		open_side(&peer[i], &how);
+		bring_up(peer[i].qp, 0, &how);
+	}
+	for (unsigned i = 0; i < 1500; i++) {
+		struct side *to = i % 7 == 6 ? &hub : &peer[i % 7];
+		uint32_t len = 1 + i % 60;
+
+		recv_at(to, i, HALF, GRH_BYTES + len);
+		sg = sge(&hub, i, len);
+		wr = datagram(IBV_WR_SEND, i, &sg, 1, ah, to->qp->qp_num);
+		wr.send_flags |= i & 1 ? IBV_SEND_INLINE : 0;
+		post_done(&hub, &wr);
+		wc = expect_op(to->rcq, i, IBV_WC_RECV);
+		assert_int_equal(wc.byte_len, GRH_BYTES + len);
+		assert_int_equal(wc.src_qp, hub.qp->qp_num);
+		assert_memory_equal(to->buf + HALF + GRH_BYTES, hub.buf + i, len);
+	}
+	for (unsigned i = 0; i < ARRAY(peer); i++)
+		close_side(&peer[i]);
+	close_side(&hub);
+}
+
+/* ibv_wr_*, and the completions through an extended CQ */
+static void extended(UNUSED void **state)
+{
+	struct ibv_cq_init_attr_ex ci = { .cqe = 63, .wc_flags = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM |
+					  IBV_WC_EX_WITH_SRC_QP | IBV_WC_EX_WITH_SLID | IBV_WC_EX_WITH_SL };
+	struct ibv_poll_cq_attr pa = { .comp_mask = 0 };
+	struct how how = *how_ud();
+	struct ibv_data_buf in[2];
+	struct ibv_cq_ex *cx = ibv_create_cq_ex(ctx, &ci);
+	struct ibv_qp_ex *qx;
+	struct ibv_sge sg[2];
+	struct side s;
+	int got = 0;
+	double end;
+
+	assert_non_null(cx);
+	how.ops = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+	how.cq = ibv_cq_ex_to_cq(cx);
+	open_side(&s, &how);
+	bring_up(s.qp, 0, &how);
+	qx = ibv_qp_to_qp_ex(s.qp);
+	fill(s.buf, 4096, 77);
+	for (int i = 0; i < 4; i++)
+		recv_at(&s, 100 + i, HALF + 2048 * i, 2048);
+	ibv_wr_start(qx);
+	qx->wr_flags = IBV_SEND_SIGNALED;
+	qx->wr_id = 1;
+	ibv_wr_send(qx);
+	ibv_wr_set_ud_addr(qx, ah, s.qp->qp_num, QKEY);
+	ibv_wr_set_sge(qx, s.mr->lkey, (uintptr_t)s.buf, 1000);
+	qx->wr_id = 2;
+	ibv_wr_send_imm(qx, htobe32(22));
+	ibv_wr_set_ud_addr(qx, ah, s.qp->qp_num, QKEY);
+	sg[0] = sge(&s, 10, 20);
+	sg[1] = sge(&s, 1000, 30);
+	ibv_wr_set_sge_list(qx, 2, sg);
+	qx->wr_id = 3;
+	ibv_wr_send(qx);
+	ibv_wr_set_ud_addr(qx, ah, s.qp->qp_num, QKEY);
+	ibv_wr_set_inline_data(qx, s.buf + 5, 51);
+	qx->wr_id = 4;
+	ibv_wr_send_imm(qx, htobe32(44));
+	ibv_wr_set_ud_addr(qx, ah, s.qp->qp_num, QKEY);
+	in[0] = (struct ibv_data_buf){ s.buf + 1, 13 };
+	in[1] = (struct ibv_data_buf){ s.buf + 100, 40 };
+	ibv_wr_set_inline_data_list(qx, 2, in);
+	must(ibv_wr_complete(qx));
+	for (end = now() + PATIENCE; got != 0xff && now() < end;) {
+		if (ibv_start_poll(cx, &pa)) {
+			usleep(20);
+			continue;
+		}
+		do {
+			int i = cx->wr_id % 100 - (cx->wr_id < 100);
+			static const uint32_t len[] = { 1000, 50, 51, 53 };
+
+			assert_int_equal(cx->status, IBV_WC_SUCCESS);
+			assert_int_equal(ibv_wc_read_qp_num(cx), s.qp->qp_num);
+			if (cx->wr_id < 100) {
+				assert_int_equal(ibv_wc_read_opcode(cx), IBV_WC_SEND);
+			} else {
+				assert_int_equal(ibv_wc_read_opcode(cx), IBV_WC_RECV);
+				assert_int_equal(ibv_wc_read_byte_len(cx), GRH_BYTES + len[i]);
+				assert_int_equal(ibv_wc_read_src_qp(cx), s.qp->qp_num);
+				assert_int_equal(!!(ibv_wc_read_wc_flags(cx) & IBV_WC_GRH), is_roce());
+				assert_int_equal(!!(ibv_wc_read_wc_flags(cx) & IBV_WC_WITH_IMM), i & 1);
+				if (i & 1)
+					assert_int_equal(be32toh(ibv_wc_read_imm_data(cx)), 22 * (i / 2 + 1));
+				if (!is_roce())
+					assert_int_equal(ibv_wc_read_slid(cx), port.lid);
+			}
+			got |= 1 << (i + 4 * (cx->wr_id >= 100));
+		} while (!ibv_next_poll(cx));
+		ibv_end_poll(cx);
+	}
+	assert_int_equal(got, 0xff);
+	assert_memory_equal(s.buf + HALF + GRH_BYTES, s.buf, 1000);
+	assert_memory_equal(s.buf + HALF + 2048 + GRH_BYTES, s.buf + 10, 20);
+	assert_memory_equal(s.buf + HALF + 2048 + GRH_BYTES + 20, s.buf + 1000, 30);
+	assert_memory_equal(s.buf + HALF + 4096 + GRH_BYTES, s.buf + 5, 51);
+	assert_memory_equal(s.buf + HALF + 6144 + GRH_BYTES, s.buf + 1, 13);
+	assert_memory_equal(s.buf + HALF + 6144 + GRH_BYTES + 13, s.buf + 100, 40);
+	close_side_but_cqs(&s);
+	must(ibv_destroy_cq(how.cq));
+	/* Operations that datagrams do not have */
+	{
+		struct ibv_cq *cq = ibv_create_cq(ctx, 10, NULL, NULL, 0);
+		struct ibv_qp_init_attr_ex init = { .send_cq = cq, .recv_cq = cq, .cap = usual.cap, .qp_type = IBV_QPT_UD, .pd = pd,
+						    .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS };
+
+		for (int i = 0; i < 2; i++) {
+			init.send_ops_flags = IBV_QP_EX_WITH_SEND | (i ? IBV_QP_EX_WITH_RDMA_WRITE : IBV_QP_EX_WITH_RDMA_READ);
+			assert_null(ibv_create_qp_ex(ctx, &init));
+			assert_int_equal(errno, EOPNOTSUPP);
+		}
+		must(ibv_destroy_cq(cq));
+	}
+}
+
+/* ---- what is lost: the sender never hears of it ---- */
+
+/* Sends 16 bytes that are not to arrive, and then 16 that are */
+static void lost(struct ibv_send_wr stray)
+{
+	fill(s[0].buf, 64, 9);
+	memset(s[1].buf, 0xaa, 4096);
+	recv_at(&s[1], 1, 0, 4096);
+	sg = sge(&s[0], 0, 16);
+	stray.sg_list = &sg;
+	stray.num_sge = 1;
+	post_done(&s[0], &stray);
+	expect_nothing(s[1].rcq);
+	assert_true(all_bytes(s[1].buf, 4096, 0xaa));
+	wr = to_second(2, 16, 16);
+	post_done(&s[0], &wr);
+	wc = expect_op(s[1].rcq, 1, IBV_WC_RECV);
+	assert_int_equal(wc.byte_len, GRH_BYTES + 16);
+	assert_memory_equal(s[1].buf + GRH_BYTES, s[0].buf + 16, 16);
+}
+
+static void not_for_us(UNUSED void **state)
+{
+	struct how rc = usual;
+	struct ibv_ah *strange;
+	struct side other;
+	struct ibv_ah_attr a;
+
+	open_pair(s, how_ud());
+	/* Another key */
+	wr = datagram(IBV_WR_SEND, 7, NULL, 0, ah, s[1].qp->qp_num);
+	wr.wr.ud.remote_qkey = QKEY + 1;
+	lost(wr);
+	/* Nobody has this number */
+	wr = datagram(IBV_WR_SEND, 8, NULL, 0, ah, s[1].qp->qp_num ^ 0x800);
+	lost(wr);
+	/* A QP of another kind, which has a receive ready */
+	open_side(&other, &rc);
+	bring_up(other.qp, other.qp->qp_num, &rc);
+	recv_at(&other, 1, 0, 100);
+	wr = datagram(IBV_WR_SEND, 9, NULL, 0, ah, other.qp->qp_num);
+	lost(wr);
+	expect_nothing(other.rcq);
+	assert_int_equal(state_of(other.qp), IBV_QPS_RTS);
+	close_side(&other);
+	/* One that is not ready to receive */
+	open_side(&other, how_ud());
+	must(move(other.qp, IBV_QPS_INIT, 0, how_ud()));
+	recv_at(&other, 1, 0, 100);
+	wr = datagram(IBV_WR_SEND, 10, NULL, 0, ah, other.qp->qp_num);
+	lost(wr);
+	expect_nothing(other.rcq);
+	close_side(&other);
+	/* Another port's address */
+	a = to_self(is_roce() ? 0 : -1);
+	if (is_roce())
+		a.grh.dgid.raw[13] ^= 0x55;
+	else
+		a.dlid ^= 0x55;
+	strange = ah_of(a);
+	wr = datagram(IBV_WR_SEND, 11, NULL, 0, strange, s[1].qp->qp_num);
+	lost(wr);
+	must(ibv_destroy_ah(strange));
+	/* The right LID, and a GRH that means somebody else */
+	if (!is_roce()) {
+		a = to_self(0);
+		a.grh.dgid.raw[13] ^= 0x55;
+		strange = ah_of(a);
+		wr = datagram(IBV_WR_SEND, 12, NULL, 0, strange, s[1].qp->qp_num);
+		lost(wr);
+		must(ibv_destroy_ah(strange));
+	}
+	close_pair(s);
+}
+
+/* A key whose top bit is set means the sender's own */
+static void controlled_key(UNUSED void **state)
+{
+	struct how how = *how_ud();
+	struct ibv_qp_attr a;
+
+	open_pair(s, &how);
+	recv_at(&s[1], 1, 0, 100);
+	wr = to_second(2, 0, 16);
+	wr.wr.ud.remote_qkey = 0x80000000;
+	post_done(&s[0], &wr);
+	expect_op(s[1].rcq, 1, IBV_WC_RECV);
+	/* The receiver's key changed meanwhile: in RTS that is allowed */
+	memset(&a, 0, sizeof(a));
+	a.qp_state = IBV_QPS_RTS;
+	a.qkey = 0x55;
+	must(ibv_modify_qp(s[1].qp, &a, IBV_QP_STATE | IBV_QP_QKEY));
+	recv_at(&s[1], 3, 0, 100);
+	post_done(&s[0], &wr);
+	expect_nothing(s[1].rcq);
+	wr.wr.ud.remote_qkey = 0x55;
+	post_done(&s[0], &wr);
+	expect_op(s[1].rcq, 3, IBV_WC_RECV);
+	close_pair(s);
+}
+
+static void no_receive(UNUSED void **state)
+{
+	open_pair(s, how_ud());
+	fill(s[0].buf, 4096, 3);
+	for (int i = 0; i < 10; i++) {
+		if (i == 2 || i == 7)
+			recv_at(&s[1], i, 64 * i, 56);
+		wr = to_second(i, 16 * i, 16);
+		post_done(&s[0], &wr);
+		if (i == 2 || i == 7) {
+			expect_op(s[1].rcq, i, IBV_WC_RECV);
+			assert_memory_equal(s[1].buf + 64 * i + GRH_BYTES, s[0].buf + 16 * i, 16);
+		}
+	}
+	expect_nothing(s[1].rcq);
+	assert_int_equal(state_of(s[0].qp), IBV_QPS_RTS);
+	assert_int_equal(state_of(s[1].qp), IBV_QPS_RTS);
+	close_pair(s);
+}
+
+/* ---- errors that do show ---- */
+
+/* Forty bytes more than the data are wanted: who forgets them gets a length error, and the sender does not know */
+static void receive_too_short(UNUSED void **state)
+{
+	open_pair(s, how_ud());
+	memset(s[1].buf, 0xaa, 4096);
+	recv_at(&s[1], 1, 0, GRH_BYTES + 15);
+	wr = to_second(2, 0, 16);
+	post_done(&s[0], &wr);
+	expect(s[1].rcq, 1, IBV_WC_LOC_LEN_ERR);
+	assert_true(all_bytes(s[1].buf + GRH_BYTES + 15, 4000, 0xaa));
+	assert_int_equal(state_of(s[0].qp), IBV_QPS_RTS);
+	assert_int_equal(state_of(s[1].qp), IBV_QPS_ERR);
+	close_pair(s);
+}
+
+/* A receive whose key is not good takes the message with it */
+static void receive_unprotected(UNUSED void **state)
+{
+	for (int what = 0; what < 2; what++) {
+		open_pair(s, how_ud());
+		sg = sge(&s[1], what ? SIZE - 50 : 0, 100);
+		sg.lkey ^= what ? 0 : 0x40;
+		assert_int_equal(post_recv(&s[1], 1, &sg, 1), 0);
+		recv_at(&s[1], 2, 0, 100);
+		wr = to_second(3, 0, 16);
+		post_done(&s[0], &wr);
+		expect(s[1].rcq, 1, IBV_WC_LOC_PROT_ERR);
+		expect(s[1].rcq, 2, IBV_WC_WR_FLUSH_ERR);
+		assert_int_equal(state_of(s[1].qp), IBV_QPS_ERR);
+		assert_int_equal(state_of(s[0].qp), IBV_QPS_RTS);
+		close_pair(s);
+	}
+}
+
+/* A send that fails stops the send queue and not the receive queue; the way on is RTS */
+static void send_fails(UNUSED void **state)
+{
+	struct ibv_send_wr wr[2];
+	struct ibv_qp_attr a;
+	struct ibv_sge sg[2];
+
+	for (int what = 0; what < 2; what++) {
+		open_pair(s, how_ud());
+		memset(s[1].buf, 0xaa, 8192);
+		recv_at(&s[1], 1, 0, 8192);
+		sg[0] = what ? sge(&s[0], SIZE - 8, 16) : sge(&s[0], 0, 4097);
+		sg[1] = sge(&s[0], 0, 16);
+		wr[0] = datagram(IBV_WR_SEND, 2, &sg[0], 1, ah, s[1].qp->qp_num);
+		wr[1] = datagram(IBV_WR_SEND, 3, &sg[1], 1, ah, s[1].qp->qp_num);
+		wr[0].next = &wr[1];
+		post(&s[0], wr);
+		expect(s[0].scq, 2, what ? IBV_WC_LOC_PROT_ERR : IBV_WC_LOC_LEN_ERR);
+		expect(s[0].scq, 3, IBV_WC_WR_FLUSH_ERR);
+		expect_nothing(s[1].rcq);
+		assert_true(all_bytes(s[1].buf, 8192, 0xaa));
+		assert_int_equal(state_of(s[0].qp), IBV_QPS_SQE);
+		/* It still receives */
+		recv_at(&s[0], 4, 4096, 100);
+		wr[0] = datagram(IBV_WR_SEND, 5, &sg[1], 1, ah, s[0].qp->qp_num);
+		sg[1] = sge(&s[1], 0, 16);
+		wr[0].sg_list = &sg[1];
+		post(&s[1], wr);
+		expect_op(s[1].scq, 5, IBV_WC_SEND);
+		expect_op(s[0].rcq, 4, IBV_WC_RECV);
+		memset(&a, 0, sizeof(a));
+		a.qp_state = IBV_QPS_RTS;
+		must(ibv_modify_qp(s[0].qp, &a, IBV_QP_STATE));
+		sg[1] = sge(&s[0], 0, 16);
+		wr[0] = datagram(IBV_WR_SEND, 6, &sg[1], 1, ah, s[1].qp->qp_num);
+		post(&s[0], wr);
+		expect_op(s[0].scq, 6, IBV_WC_SEND);
+		expect_op(s[1].rcq, 1, IBV_WC_RECV);
+		close_pair(s);
+	}
+}
+
+static void flush_by_modify(UNUSED void **state)
+{
+	open_pair(s, how_ud());
+	for (int i = 0; i < 5; i++)
+		recv_at(&s[0], i, 0, 100);
+	must(move(s[0].qp, IBV_QPS_ERR, 0, how_ud()));
+	for (int i = 0; i < 5; i++)
+		expect(s[0].rcq, i, IBV_WC_WR_FLUSH_ERR);
+	wr = to_second(9, 0, 8);
+	post(&s[0], &wr);
+	expect(s[0].scq, 9, IBV_WC_WR_FLUSH_ERR);
+	/* To RESET and up again it is as new */
+	must(move(s[0].qp, IBV_QPS_RESET, 0, how_ud()));
+	bring_up(s[0].qp, 0, how_ud());
+	recv_at(&s[1], 10, 0, 100);
+	post_done(&s[0], &wr);
+	expect_op(s[1].rcq, 10, IBV_WC_RECV);
+	close_pair(s);
+}
+
+/* ---- address handles ---- */
+
+static void bad_handles(UNUSED void **state)
+{
+	struct ibv_ah_attr good = to_self(is_roce() ? 0 : -1), a;
+	struct ibv_pd *p = ibv_alloc_pd(ctx);
+	struct ibv_ah *ah;
+
+	assert_non_null(p);
+	for (int i = 0; i < 2; i++) {
+		a = good;
+		a.port_num = 2 * i;
+		assert_null(ibv_create_ah(p, &a));
+	}
+	if (is_roce()) {
+		a = good;
+		a.is_global = 0;
+		assert_null(ibv_create_ah(p, &a));
+		assert_int_equal(errno, EINVAL);
+		a = good;
+		a.grh.sgid_index = 9; /* an empty entry */
+		assert_null(ibv_create_ah(p, &a));
+		a.grh.sgid_index = 255;
+		assert_null(ibv_create_ah(p, &a));
+		/* The domain is in use as long as the handle is */
+		ah = ibv_create_ah(p, &good);
+		assert_non_null(ah);
+		assert_int_equal(ibv_dealloc_pd(p), EBUSY);
+	} else {
+		ah = ibv_create_ah(p, &good);
+		assert_non_null(ah);
+	}
+	must(ibv_destroy_ah(ah));
+	must(ibv_dealloc_pd(p));
+}
+
+/* ---- groups ---- */
+
+static union ibv_gid group(uint8_t n)
+{
+	union ibv_gid g;
+
+	memset(&g, 0, sizeof(g));
+	g.raw[0] = 0xff;
+	g.raw[1] = 0x12;
+	g.raw[2] = 0x40;
+	g.raw[3] = 0x1b;
+	g.raw[4] = 0xff;
+	g.raw[5] = 0xff;
+	g.raw[15] = n;
+	return g;
+}
+
+static struct ibv_ah *group_ah(uint8_t n)
+{
+	struct ibv_ah_attr a = to_self(0);
+
+	a.grh.dgid = group(n);
+	a.dlid = GROUP_LID + n;
+	return ah_of(a);
+}
+
+/* A message to a group reaches each member once, the sender if it is one, and nobody else */
+static void groups(UNUSED void **state)
+{
+	union ibv_gid g[2] = { group(1), group(2) };
+	struct ibv_ah *ah[2] = { group_ah(1), group_ah(2) };
+	struct how how = *how_ud();
+	struct side s[5];
+
+	for (unsigned i = 0; i < ARRAY(s); i++) {
+		open_side(&s[i], &how);
+		bring_up(s[i].qp, 0, &how);
+	}
+	/* Group 0: the sender s[0], s[1], s[2]; group 1: s[2], s[3]; s[4] in none */
+	for (int i = 0; i < 3; i++)
+		must(ibv_attach_mcast(s[i].qp, &g[0], GROUP_LID + 1));
+	for (int i = 2; i < 4; i++)
+		must(ibv_attach_mcast(s[i].qp, &g[1], GROUP_LID + 2));
+	must(ibv_attach_mcast(s[1].qp, &g[0], GROUP_LID + 1)); /* again: nothing changes */
+	for (int round = 0; round < 20; round++)
+		for (int to = 0; to < 2; to++) {
+			fill(s[0].buf, 300, round * 2 + to);
+			for (unsigned i = 0; i < ARRAY(s); i++) {
+				memset(s[i].buf + 4096, 0xaa, 1024);
+				if (round + to == 0)
+					for (int j = 0; j < 2; j++)
+						recv_at(&s[i], 50, 4096, 512); /* one stays behind */
+			}
+			sg = sge(&s[0], 0, 300);
+			wr = datagram(IBV_WR_SEND_WITH_IMM, 1, &sg, 1, ah[to], 0xffffff);
+			wr.imm_data = htobe32(round);
+			post_done(&s[0], &wr);
+			for (unsigned i = 0; i < ARRAY(s); i++) {
+				if (to ? i == 2 || i == 3 : i <= 2) {
+					wc = expect_op(s[i].rcq, 50, IBV_WC_RECV);
+					assert_int_equal(wc.byte_len, GRH_BYTES + 300);
+					assert_int_equal(wc.src_qp, s[0].qp->qp_num);
+					assert_int_equal(be32toh(wc.imm_data), round);
+					assert_true(wc.wc_flags & IBV_WC_GRH);
+					assert_memory_equal(s[i].buf + 4096 + GRH_BYTES, s[0].buf, 300);
+					if (!is_roce())
+						assert_memory_equal(s[i].buf + 4096 + 24, &g[to], 16);
+					recv_at(&s[i], 50, 4096, 512);
+				} else {
+					assert_int_equal(ibv_poll_cq(s[i].rcq, 1, &wc), 0);
+				}
+			}
+		}
+	for (unsigned i = 0; i < ARRAY(s); i++)
+		expect_nothing(s[i].rcq);
+	/* The key counts here too */
+	wr.wr.ud.remote_qkey = QKEY ^ 1;
+	post_done(&s[0], &wr);
+	for (unsigned i = 0; i < ARRAY(s); i++)
+		expect_nothing(s[i].rcq);
+	/* Who has left hears nothing more; who is in a group cannot be destroyed */
+	assert_int_equal(ibv_destroy_qp(s[1].qp), EBUSY);
+	must(ibv_detach_mcast(s[1].qp, &g[0], GROUP_LID + 1));
+	assert_int_not_equal(ibv_detach_mcast(s[1].qp, &g[0], GROUP_LID + 1), 0);
+	wr = datagram(IBV_WR_SEND, 1, &sg, 1, ah[0], 0xffffff);
+	post_done(&s[0], &wr);
+	expect_op(s[0].rcq, 50, IBV_WC_RECV);
+	expect_op(s[2].rcq, 50, IBV_WC_RECV);
+	expect_nothing(s[1].rcq);
+	for (int i = 0; i < 3; i += 2)
+		must(ibv_detach_mcast(s[i].qp, &g[0], GROUP_LID + 1));
+	for (int i = 2; i < 4; i++)
+		must(ibv_detach_mcast(s[i].qp, &g[1], GROUP_LID + 2));
+	for (unsigned i = 0; i < ARRAY(s); i++)
+		close_side(&s[i]);
+	must(ibv_destroy_ah(ah[0]));
+	must(ibv_destroy_ah(ah[1]));
+}
+
+static void bad_groups(UNUSED void **state)
+{
+	union ibv_gid g = group(3), unicast = gid;
+	struct side s, rc;
+
+	open_side(&s, how_ud());
+	open_side(&rc, &usual);
+	bring_up(s.qp, 0, how_ud());
+	bring_up(rc.qp, rc.qp->qp_num, &usual);
+	assert_int_equal(ibv_attach_mcast(rc.qp, &g, GROUP_LID), EINVAL);
+	assert_int_equal(ibv_attach_mcast(s.qp, &unicast, GROUP_LID), EINVAL);
+	/* A group's LID means something on InfiniBand only */
+	assert_int_equal(ibv_attach_mcast(s.qp, &g, 0xbfff), is_roce() ? 0 : EINVAL);
+	assert_int_equal(ibv_attach_mcast(s.qp, &g, 0xffff), is_roce() ? 0 : EINVAL);
+	if (is_roce()) {
+		must(ibv_detach_mcast(s.qp, &g, 0xbfff));
+		must(ibv_detach_mcast(s.qp, &g, 0xffff));
+	}
+	assert_int_not_equal(ibv_detach_mcast(s.qp, &g, GROUP_LID), 0);
+	close_side(&s);
+	close_side(&rc);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(datagrams), TEST(scattered), TEST(many_peers), TEST(extended), TEST(not_for_us),
+		TEST(controlled_key), TEST(no_receive), TEST(receive_too_short), TEST(receive_unprotected),
+		TEST(send_fails), TEST(flush_by_modify), TEST(bad_handles), TEST(groups), TEST(bad_groups),
+	};
+
+	return cmocka_run_group_tests(tests, setup_ud, teardown_ud) + again_with("SOFTDEV_LINK", "ib");
+}
