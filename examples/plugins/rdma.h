@@ -251,7 +251,7 @@ static inline void rdma_ep_end(struct rdma *p, struct rdma_ep *ep)
 		const uint8_t *msg = (const uint8_t *)(uintptr_t)found.cookie;
 
 		if ((uintptr_t)msg - (uintptr_t)ep->slots < (uintptr_t)RDMA_RECEIVES * ep->message)
-			inlay_match_drop(&ep->host->match, found.handle, &found);
+			inlay_match_remove(&ep->host->match, found.handle, &found);
 	}
 	ep->host = NULL;
 	if (!rdma_ep_free(p, ep))
@@ -424,7 +424,7 @@ static inline void rdma_connection(void *plugin, struct inlay_task_conn *conn, i
 	while (inlay_match_next(&h->match, &at, &found)) {
 		struct inlay_task_cmd *cmd = (struct inlay_task_cmd *)(uintptr_t)found.cookie;
 
-		inlay_match_cancel(&h->match, found.handle, &found);
+		inlay_match_remove(&h->match, found.handle, &found);
 		inlay_task_cmd_answer_data(cmd, -ECANCELED, cmd->response, 0);
 	}
 	for (i = 0; i < RDMA_MAPS; i++)
