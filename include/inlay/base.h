@@ -102,6 +102,22 @@ INLAY_COLD __attribute__((noreturn)) void inlay_check_failed(const char *functio
 #define INLAY_CHECK(cond, rule) ((void)sizeof(!(cond)))
 #endif
 
+/* ------------------------------------------------------------------------------------------------
+ * Bits and sizes
+ */
+
+/* Whether n is a power of two; 0 is not. */
+INLAY_FN int inlay_is_pow2(uint64_t n)
+{
+	return n && !(n & (n - 1));
+}
+
+/* n rounded up to a multiple of `to`, a power of two. The caller knows that n is not near 2^64. */
+INLAY_FN uint64_t inlay_round_up(uint64_t n, uint64_t to)
+{
+	return (n + to - 1) & ~(to - 1);
+}
+
 /* ------------------------------------------------------------------------------------------------------------------------
  * Byte order. The same function serves both ways; the name says which way the value goes.
  */
@@ -218,6 +234,24 @@ INLAY_ALWAYS void inlay_relax(void)
 #else
 	__asm__ volatile("pause");
 #endif
+}
+
+/* Takes the lock if it is free, and says whether it did. */
+INLAY_ALWAYS int inlay_lock_try(uint32_t *lock)
+{
+	return !__atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE);
+}
+
+INLAY_ALWAYS void inlay_lock(uint32_t *lock)
+{
+	while (!inlay_lock_try(lock))
+		while (__atomic_load_n(lock, __ATOMIC_RELAXED))
+			inlay_relax();
+}
+
+INLAY_ALWAYS void inlay_unlock(uint32_t *lock)
+{
+	__atomic_store_n(lock, 0, __ATOMIC_RELEASE);
 }
 
 #endif

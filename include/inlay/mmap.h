@@ -1,19 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/mmap.h: memory: where it is, who may reach it, by which keys.
+ * inlay/mmap.h: memory: where it is, who may reach it, and by which keys. This includes
  *
- *   mmap/lookup.h  from an address and a length to a range and its keys
- *   mmap/map.h     the memory map: ranges, devices, permissions, states
- *   mmap/blob.h    a map in another process: export and import
- *   mmap/cache.h   a registration cache, for buffers of anybody's
+ *   mmap/source.h  what a map is made of: host memory, dmabufs, device memory, keys; permissions
+ *   mmap/map.h     the memory map: ranges, devices, start and stop; from an address to a key
+ *   mmap/blob.h    a map for another process: export and import
+ *   mmap/lookup.h  a lookup of its own, whose ranges change while other threads read
+ *   mmap/cache.h   a registration cache, for buffers that come from anywhere
+ *
+ * but not, because it takes device commands,
+ *
+ *   mmap/pci.h     a map for the other side of PCI
  */
 #ifndef INLAY_MMAP_H
 #define INLAY_MMAP_H
 
-#include <inlay/mmap/lookup.h>
+#include <inlay/mmap/source.h>
 #include <inlay/mmap/map.h>
 #include <inlay/mmap/blob.h>
-#include <inlay/mmap/pci.h>
+#include <inlay/mmap/lookup.h>
 #include <inlay/mmap/cache.h>
 
 #endif

@@ -214,7 +214,7 @@ INLAY_FN int inlay_memdomain_sum(const struct iovec *iov, uint32_t iovcnt, size_
 /* The key of the local memory at addr, and in *len, which asks for so many bytes, how many of them have it. */
 INLAY_FN int inlay_memdomain_rdma_near(struct inlay_memdomain_rdma *r, uint64_t addr, uint64_t *len, uint32_t write, uint32_t *lkey)
 {
-	const struct inlay_range *range = inlay_lookup_hit(&r->map->lookup, &r->hit, addr, 1);
+	const struct inlay_range *range = inlay_mmap_hit(r->map, &r->hit, (const void *)(uintptr_t)addr, 1);
 	struct inlay_keys keys;
 
 	if (INLAY_UNLIKELY(!range))
@@ -242,7 +242,7 @@ INLAY_FN int inlay_memdomain_rdma_far(const struct inlay_memdomain_peer *peer, u
 		*rkey = peer->rkeys[peer->num_rkeys == 1 ? 0 : i];
 		return 0;
 	}
-	range = inlay_lookup_find(&peer->map->lookup, addr, 1);
+	range = inlay_mmap_find(peer->map, (const void *)(uintptr_t)addr, 1);
 	if (INLAY_UNLIKELY(!range))
 		return -ENOENT;
 	if (INLAY_UNLIKELY(!(range->access & (write ? (uint32_t)INLAY_RDMA_WRITE : (uint32_t)INLAY_RDMA_READ))))

@@ -98,7 +98,7 @@ struct inlay_cache_counts {
 struct inlay_cache {
 	/* Ring of the entries that can be found: older of this one is the newest, newer the oldest. It holds nothing itself. */
 	struct inlay_cache_entry list;
-	struct inlay_lookup_table *table; /* ids are places in entries[] */
+	struct inlay_table *table; /* ids are places in entries[] */
 	struct inlay_cache_entry *entries;
 	struct inlay_cache_entry *unused; /* linked by older */
 	uint64_t stale;           /* 0: the index is good; else 1 + lookups since it is not */
@@ -119,7 +119,7 @@ INLAY_COLD size_t inlay_cache_size(uint32_t max_entries)
 {
 	if (!max_entries || max_entries > INLAY_LOOKUP_MAX)
 		return 0;
-	return (size_t)inlay_lookup_table_bytes(max_entries) + (size_t)max_entries * sizeof(struct inlay_cache_entry);
+	return (size_t)inlay_table_bytes_(max_entries) + (size_t)max_entries * sizeof(struct inlay_cache_entry);
 }
 
 /*
@@ -146,12 +146,12 @@ INLAY_COLD int inlay_cache_init(struct inlay_cache *c, void *memory, size_t size
 		return -EINVAL;
 	__builtin_memset(c, 0, sizeof(*c));
 	c->list.newer = c->list.older = &c->list;
-	c->table = (struct inlay_lookup_table *)(void *)(at + inlay_lookup_index_bytes(max_entries));
-	c->entries = (struct inlay_cache_entry *)(void *)(at + inlay_lookup_table_bytes(max_entries));
+	c->table = (struct inlay_table *)(void *)(at + inlay_table_index_bytes_(max_entries));
+	c->entries = (struct inlay_cache_entry *)(void *)(at + inlay_table_bytes_(max_entries));
 	c->page = page;
 	c->max_bytes = max_bytes;
 	c->ops = *ops;
-	inlay_lookup_index(c->table, 0);
+	inlay_table_index_(c->table, 0);
 	for (i = max_entries; i--;) {
 		__builtin_memset(&c->entries[i], 0, sizeof(c->entries[i]));
 		c->entries[i].older = c->unused;
@@ -222,7 +222,7 @@ INLAY_COLD void inlay_cache_drop(struct inlay_cache *c, struct inlay_cache_entry
 /* Takes entries `from` to `to` - 1, in the order of addresses, out of the table: the idle ones are no more, the others zombies. */
 INLAY_COLD void inlay_cache_take_out(struct inlay_cache *c, uint32_t from, uint32_t to)
 {
-	struct inlay_range *r = inlay_lookup_entries(c->table);
+	struct inlay_range *r = inlay_table_ranges_(c->table);
 	uint32_t i;
 
 	if (from == to)
@@ -241,7 +241,7 @@ INLAY_COLD void inlay_cache_take_out(struct inlay_cache *c, uint32_t from, uint3
 	}
 	for (i = to; i < c->table->num; i++) {
 		r[i - (to - from)] = r[i];
-		INLAY_LOOKUP_NO_CALL;
+		__asm__("" ::: "memory");
 	}
 	c->table->num -= to - from;
 	c->counts.entries = c->table->num;
@@ -261,7 +261,7 @@ INLAY_COLD uint32_t inlay_cache_evict(struct inlay_cache *c, uint32_t n)
 			inlay_cache_link(c, e);
 			continue;
 		}
-		at = inlay_lookup_rank(c->table, e->start);
+		at = inlay_table_rank_(c->table, e->start);
 		inlay_cache_take_out(c, at - 1, at);
 		c->counts.evicted++;
 		done++;
@@ -281,12 +281,12 @@ INLAY_COLD int inlay_cache_make_room(struct inlay_cache *c, uint64_t len)
 /* The entries that overlap [start, last]: *from up to *to - 1. */
 INLAY_COLD void inlay_cache_overlap(const struct inlay_cache *c, uint64_t start, uint64_t last, uint32_t *from, uint32_t *to)
 {
-	const struct inlay_range *r = inlay_lookup_first(c->table);
+	const struct inlay_range *r = inlay_table_ranges_(c->table);
 
-	*from = inlay_lookup_rank(c->table, start);
+	*from = inlay_table_rank_(c->table, start);
 	if (*from && start - r[*from - 1].start < r[*from - 1].len)
 		--*from;
-	*to = inlay_lookup_rank(c->table, last);
+	*to = inlay_table_rank_(c->table, last);
 }
 
 /*
@@ -295,7 +295,7 @@ INLAY_COLD void inlay_cache_overlap(const struct inlay_cache *c, uint64_t start,
  */
 INLAY_COLD int inlay_cache_enter(struct inlay_cache *c, uint64_t start, uint64_t len, uint32_t access, struct inlay_cache_entry **out)
 {
-	struct inlay_range *r = inlay_lookup_entries(c->table);
+	struct inlay_range *r = inlay_table_ranges_(c->table);
 	struct inlay_cache_entry *e;
 	uint32_t from, to, at, i;
 	int err;
@@ -322,10 +322,10 @@ INLAY_COLD int inlay_cache_enter(struct inlay_cache *c, uint64_t start, uint64_t
 	inlay_cache_overlap(c, start, start + (len - 1), &from, &to);
 	inlay_cache_take_out(c, from, to);
 	inlay_cache_link(c, e);
-	at = inlay_lookup_rank(c->table, start);
+	at = inlay_table_rank_(c->table, start);
 	for (i = c->table->num; i > at; i--) {
 		r[i] = r[i - 1];
-		INLAY_LOOKUP_NO_CALL;
+		__asm__("" ::: "memory");
 	}
 	r[at].start = start;
 	r[at].len = len;
@@ -348,7 +348,7 @@ INLAY_COLD int inlay_cache_enter(struct inlay_cache *c, uint64_t start, uint64_t
 INLAY_COLD int inlay_cache_opens(const struct inlay_cache *c, uint32_t from, uint32_t to, uint64_t start, uint64_t last, uint32_t access,
 				 uint32_t all)
 {
-	const struct inlay_range *r = inlay_lookup_first(c->table);
+	const struct inlay_range *r = inlay_table_ranges_(c->table);
 	uint64_t alone = last - start + 1; /* bytes that are in no entry */
 	uint32_t i;
 
@@ -366,7 +366,7 @@ INLAY_COLD int inlay_cache_opens(const struct inlay_cache *c, uint32_t from, uin
 /* A get that found nothing. */
 INLAY_COLD int inlay_cache_miss(struct inlay_cache *c, uint64_t addr, uint64_t len, uint32_t access, struct inlay_cache_entry **out)
 {
-	const struct inlay_range *r = inlay_lookup_first(c->table);
+	const struct inlay_range *r = inlay_table_ranges_(c->table);
 	uint64_t start = addr & ~(c->page - 1), last = addr + (len - !!len), all_start, all_last, all_len;
 	uint32_t from, to, i, all_access = access, batch;
 	int err = -ENOSPC;
@@ -453,15 +453,15 @@ INLAY_FN struct inlay_cache_entry *inlay_cache_find(struct inlay_cache *c, uint6
 
 	/* An index costs about as much as a few searches of each entry. */
 	if (INLAY_UNLIKELY(c->stale) && c->stale++ > 64 + 2 * (uint64_t)c->table->num) {
-		inlay_lookup_index(c->table, c->table->num);
+		inlay_table_index_(c->table, c->table->num);
 		c->stale = 0;
 	}
 	if (INLAY_LIKELY(!c->stale)) {
-		r = inlay_lookup_in(c->table, addr, len);
+		r = inlay_table_find_(c->table, addr, len);
 	} else {
-		at = inlay_lookup_rank(c->table, addr);
-		r = at ? inlay_lookup_first(c->table) + at - 1 : NULL;
-		r = r && inlay_lookup_holds(r->start, r->len, addr, len) ? r : NULL;
+		at = inlay_table_rank_(c->table, addr);
+		r = at ? inlay_table_ranges_(c->table) + at - 1 : NULL;
+		r = r && inlay_range_holds_(r->start, r->len, addr, len) ? r : NULL;
 	}
 	if (INLAY_UNLIKELY(!r || access & ~r->access))
 		return NULL;
@@ -484,7 +484,7 @@ INLAY_ALWAYS int inlay_cache_get(struct inlay_cache *c, uint64_t addr, uint64_t 
 {
 	struct inlay_cache_entry *e = c->list.older;
 
-	if (INLAY_UNLIKELY(!inlay_lookup_holds(e->start, e->len, addr, len) || access & ~e->access)) {
+	if (INLAY_UNLIKELY(!inlay_range_holds_(e->start, e->len, addr, len) || access & ~e->access)) {
 		e = inlay_cache_find(c, addr, len, access);
 		if (INLAY_UNLIKELY(!e))
 			return inlay_cache_miss(c, addr, len, access, out);

@@ -53,12 +53,6 @@ INLAY_STATIC_ASSERT(sizeof(struct inlay_uar) <= INLAY_CACHE_LINE, "a doorbell to
  * Set-up
  */
 
-/* Whether n is a power of two; 0 is none. */
-INLAY_FN int inlay_is_pow2(uint32_t n)
-{
-	return n && !(n & (n - 1));
-}
-
 /*
  * Describes a doorbell register.
  *
