@@ -256,7 +256,8 @@ static void overlap(void)
 	if (!mr)
 		die("cannot register memory: %s", strerror(errno));
 	need(inlay_mmap_create(&m, memory(inlay_mmap_size(1, 1)), inlay_mmap_size(1, 1), 1, 1), "a map");
-	need(inlay_mmap_add_keys_memrange(&m, client.pd, (uintptr_t)from, LARGE_PUTS * piece, keys), "a map");
+	need(inlay_mmap_add_dev(&m, client.pd), "a map");
+	need(inlay_mmap_add(&m, inlay_source_keys((uintptr_t)from, LARGE_PUTS * piece, keys)), "a map");
 	need(inlay_mmap_start(&m), "starting the map");
 	need(inlay_inventory_create(memory(size), size, LARGE_PUTS, &inv), "buffers");
 	need(inlay_inventory_start(inv), "buffers");

@@ -29,7 +29,6 @@ static void map_make(struct map *t, int devices, bool threads)
 	t->state = given(inlay_mmap_size(2, RANGES));
 	t->mem = (uint8_t *)pages(RANGES * 2 * RANGE_BYTES);
 	must(inlay_mmap_create(&t->m, t->state, inlay_mmap_size(2, RANGES), 2, RANGES));
-	must(inlay_mmap_set_max_num_devices(&t->m, 2));
 	if (devices > 0)
 		must(inlay_mmap_add_dev(&t->m, dev.pd));
 	if (devices > 1) {
@@ -38,10 +37,8 @@ static void map_make(struct map *t, int devices, bool threads)
 		must(inlay_mmap_add_dev(&t->m, t->pd2));
 	}
 	for (i = 0; i < RANGES; i++)
-		must(inlay_mmap_add_memrange(&t->m, t->mem + 2 * i * RANGE_BYTES, RANGE_BYTES));
+		must(inlay_mmap_add(&t->m, inlay_source_host(t->mem + 2 * i * RANGE_BYTES, RANGE_BYTES)));
 	must(inlay_mmap_set_permissions(&t->m, INLAY_LOCAL_READ_WRITE | INLAY_RDMA_READ | INLAY_RDMA_WRITE));
-	if (threads)
-		must(inlay_mmap_enable_thread_safety(&t->m));
 	must(inlay_mmap_start(&t->m));
 }
 
@@ -158,7 +155,7 @@ static void references(void **state)
 	for (i = UINT16_MAX; i > 1; i--) {
 		must(inlay_buf_dec_refcount(b, &prev));
 		assert_int_equal(prev, i);
-		assert_int_equal(inlay_mmap_get_num_bufs(&t.m), 2);
+		assert_int_equal(inlay_mmap_num_bufs(&t.m), 2);
 	}
 	must(inlay_buf_inc_refcount(b, NULL));
 	must(inlay_buf_dec_refcount(b, NULL));
@@ -178,7 +175,7 @@ static void references(void **state)
 	must(inlay_buf_dec_refcount(b, &prev));
 	assert_int_equal(prev, 1);
 	assert_int_equal(inlay_inventory_num_free(inv), 4);
-	assert_int_equal(inlay_mmap_get_num_bufs(&t.m), 0);
+	assert_int_equal(inlay_mmap_num_bufs(&t.m), 0);
 	prev = 7;
 	assert_int_equal(inlay_buf_dec_refcount(b, &prev), -EBADFD);
 	assert_int_equal(inlay_buf_dec_refcount(e, &prev), -EBADFD);
@@ -288,7 +285,7 @@ static void lists(void **state)
 	must(inlay_buf_dec_refcount(b[E], NULL));
 	must(inlay_buf_dec_refcount(b[S], NULL));
 	assert_int_equal(inlay_inventory_num_free(inv), 8);
-	assert_int_equal(inlay_mmap_get_num_bufs(&t.m), 0);
+	assert_int_equal(inlay_mmap_num_bufs(&t.m), 0);
 	inventory_free(inv);
 	map_free(&t);
 }
@@ -414,7 +411,7 @@ static void inventory_states(void **state)
 				fail_msg("function %u in state %u: %d", f, s, got);
 			assert_int_equal(inlay_inventory_num_elements(inv), f == 7 && !got ? 7 : 4);
 			assert_int_equal(inlay_inventory_num_free(inv), f == 7 && !got ? 7 : b ? 3 : 4);
-			assert_int_equal(inlay_inventory_get_user_data(inv), f == 8 && !got ? 5 : 0);
+			assert_int_equal(inlay_inventory_user_data(inv), f == 8 && !got ? 5 : 0);
 			/* A stopped one takes its buffers back, and is not destroyed before */
 			if (b) {
 				assert_int_equal(inlay_inventory_destroy(inv), -EBUSY);
@@ -462,7 +459,7 @@ static void inventory_arguments(void **state)
 	must(inlay_inventory_create(memory + 64, size, 4, &inv));
 	must(inlay_inventory_set_user_data(inv, 77));
 	must(inlay_inventory_start(inv));
-	assert_int_equal(inlay_inventory_get_user_data(inv), 77);
+	assert_int_equal(inlay_inventory_user_data(inv), 77);
 	{
 		/* Where a buffer may be */
 		struct {
@@ -504,7 +501,7 @@ static void inventory_arguments(void **state)
 			assert_int_equal(inlay_buf_lkey(x), r->lkey);
 			assert_int_equal(inlay_buf_rkey(x), r->rkey);
 			assert_ptr_equal(inlay_buf_mmap(x), &t.m);
-			assert_int_equal(inlay_mmap_get_num_bufs(&t.m), 1);
+			assert_int_equal(inlay_mmap_num_bufs(&t.m), 1);
 			assert_int_equal(inlay_mmap_stop(&t.m), -EPERM);
 			must(inlay_buf_dec_refcount(x, NULL));
 		}
@@ -555,7 +552,7 @@ static void restarted(void **state)
 		assert_int_equal(inlay_inventory_get_by_data(inv, &t.m, t.mem + 4 * RANGE_BYTES, 64, &b), -EBADFD);
 		if (i == 1) {
 			/* The third range is the second one now */
-			must(inlay_mmap_rm_memrange(&t.m, t.mem + 2 * RANGE_BYTES, RANGE_BYTES));
+			must(inlay_mmap_rm(&t.m, (uintptr_t)(t.mem + 2 * RANGE_BYTES), RANGE_BYTES));
 		}
 		must(inlay_mmap_start(&t.m));
 	}
@@ -578,13 +575,13 @@ static void fewer(void **state)
 	(void)state;
 	must(inlay_mmap_create(&m, memory, inlay_mmap_size(1, MANY), 1, MANY));
 	for (i = 0; i < MANY; i++)
-		must(inlay_mmap_add_memrange(&m, mem + 512 * i, 256));
+		must(inlay_mmap_add(&m, inlay_source_host(mem + 512 * i, 256)));
 	must(inlay_mmap_start(&m));
 	must(inlay_inventory_get_by_data(inv, &m, mem + 512 * (MANY - 1), 256, &b));
 	must(inlay_buf_dec_refcount(b, NULL));
 	must(inlay_mmap_stop(&m));
 	for (i = 2; i < MANY; i++)
-		must(inlay_mmap_rm_memrange(&m, mem + 512 * i, 256));
+		must(inlay_mmap_rm(&m, (uintptr_t)(mem + 512 * i), 256));
 	must(inlay_mmap_start(&m));
 	assert_int_equal(inlay_inventory_get_by_data(inv, &m, mem + 512 * (MANY - 1), 256, &b), -EINVAL);
 	must(inlay_mmap_destroy(&m));
@@ -688,7 +685,7 @@ static void batches(void **state)
 	for (n = 0; n <= 8; n++) {
 		must(inlay_inventory_get(inv, &t.m, args, n, b));
 		assert_int_equal(inlay_inventory_num_free(inv), 8 - n);
-		assert_int_equal(inlay_mmap_get_num_bufs(&t.m), n);
+		assert_int_equal(inlay_mmap_num_bufs(&t.m), n);
 		assert_int_equal(inlay_inventory_get(inv, &t.m, args, 9 - n, b + n), -ENOMEM);
 		for (i = 0; i < n; i++) {
 			assert_ptr_equal(inlay_buf_head(b[i]), args[i].addr);
@@ -708,7 +705,7 @@ static void batches(void **state)
 		args[i].addr = args[i].data = t.mem + RANGE_BYTES;
 		assert_int_equal(inlay_inventory_get(inv, &t.m, args, 8, b), -EINVAL);
 		assert_int_equal(inlay_inventory_num_free(inv), 8);
-		assert_int_equal(inlay_mmap_get_num_bufs(&t.m), 0);
+		assert_int_equal(inlay_mmap_num_bufs(&t.m), 0);
 		args[i].addr = args[i].data = addr;
 		args[i].data_len = 1ull << 31;
 		assert_int_equal(inlay_inventory_get(inv, &t.m, args, 8, b), -EINVAL);
@@ -746,7 +743,7 @@ static void copies(void **state)
 		must(inlay_inventory_dup(i ? inv : other, b[0], &copy));
 		assert_int_equal(inlay_buf_list_len(copy), 3);
 		assert_int_equal(inlay_buf_refcount(copy), 1);
-		assert_int_equal(inlay_mmap_get_num_bufs(&t.m), 6);
+		assert_int_equal(inlay_mmap_num_bufs(&t.m), 6);
 		for (at = copy; at; at = inlay_buf_next(at)) {
 			struct inlay_buf *src = at == copy ? b[0] : at == inlay_buf_last(copy) ? b[2] : b[1];
 
@@ -773,7 +770,7 @@ static void copies(void **state)
 	must(inlay_inventory_get_by_data(other, &t.m, t.mem, 64, &at));
 	assert_int_equal(inlay_inventory_dup(other, b[0], &copy), -ENOMEM);
 	assert_int_equal(inlay_inventory_num_free(other), 2);
-	assert_int_equal(inlay_mmap_get_num_bufs(&t.m), 4);
+	assert_int_equal(inlay_mmap_num_bufs(&t.m), 4);
 	must(inlay_buf_dec_refcount(at, NULL));
 	must(inlay_buf_dec_refcount(b[0], NULL));
 	must(inlay_buf_dec_refcount(b[0], NULL));
@@ -824,7 +821,7 @@ static void expanded(void **state)
 	must(inlay_buf_dec_refcount(x, NULL));
 	assert_int_equal(inlay_inventory_num_free(inv), 11);
 	assert_int_equal(inlay_inventory_num_free(other), 2);
-	assert_int_equal(inlay_mmap_get_num_bufs(&t.m), 0);
+	assert_int_equal(inlay_mmap_num_bufs(&t.m), 0);
 	inventory_free(inv);
 	inventory_free(other);
 	for (k = 0; k < 3; k++)
@@ -918,9 +915,9 @@ static void pool_states(void **state)
 			      f == 5 ? inlay_pool_set_element_alignment(pool, 16) : f == 6 ? inlay_pool_set_dev(pool, 0) : inlay_pool_destroy(pool);
 			if (got != results[f][s])
 				fail_msg("function %u in state %u: %d", f, s, got);
-			assert_int_equal(inlay_pool_get_user_data(pool), f == 4 && !got ? 9 : 0);
-			assert_int_equal(inlay_pool_get_element_alignment(pool), f == 5 && !got ? 16 : 1);
-			assert_int_equal(inlay_pool_get_element_size(pool), 64);
+			assert_int_equal(inlay_pool_user_data(pool), f == 4 && !got ? 9 : 0);
+			assert_int_equal(inlay_pool_element_alignment(pool), f == 5 && !got ? 16 : 1);
+			assert_int_equal(inlay_pool_element_size(pool), 64);
 			assert_int_equal(inlay_pool_num_elements(pool), 3);
 			assert_int_equal(inlay_pool_num_free(pool), b ? 2 : 3);
 			if (b) {
@@ -929,7 +926,7 @@ static void pool_states(void **state)
 				must(f == 2 ? inlay_buf_dec_refcount(b, NULL) : inlay_pool_dec_refcount(pool, b, NULL));
 			}
 			must(inlay_pool_destroy(pool));
-			assert_int_equal(inlay_mmap_get_num_bufs(&t.m), 0);
+			assert_int_equal(inlay_mmap_num_bufs(&t.m), 0);
 		}
 	}
 	/* The mmap's state: a started pool holds it */
@@ -968,8 +965,9 @@ static void keys_apart(void **state)
 
 	(void)state;
 	must(inlay_mmap_create(&m, memory, inlay_mmap_size(1, 2), 1, 2));
-	must(inlay_mmap_add_keys_memrange(&m, dev.pd, 0x10000, 4096, first));
-	must(inlay_mmap_add_keys_memrange(&m, dev.pd, 0x20000, 4096, second));
+	must(inlay_mmap_add_dev(&m, dev.pd));
+	must(inlay_mmap_add(&m, inlay_source_keys(0x10000, 4096, first)));
+	must(inlay_mmap_add(&m, inlay_source_keys(0x20000, 4096, second)));
 	must(inlay_mmap_start(&m));
 	must(inlay_inventory_get_by_data(inv, &m, (void *)0x10000, 64, &b[0]));
 	must(inlay_inventory_get_by_addr(inv, &m, (void *)0x10040, 64, &b[1]));
@@ -1053,7 +1051,7 @@ static void nothing_there(void **state)
 	must(inlay_pool_destroy(pool));
 	assert_int_equal(inlay_pool_start(pool), -EBADFD);
 	assert_int_equal(inlay_pool_alloc(pool, &b), -EBADFD);
-	assert_int_equal(inlay_mmap_get_num_bufs(&t.m), 0);
+	assert_int_equal(inlay_mmap_num_bufs(&t.m), 0);
 	given_free(pool);
 	map_free(&t);
 }
@@ -1073,8 +1071,9 @@ static void pool_pads(void **state)
 			uint32_t fits = end > 0x12000 ? (uint32_t)(end - 0x12000) / 512 : 0, n = fits + 1;
 
 			must(inlay_mmap_create(&m, memory, inlay_mmap_size(1, 2), 1, 2));
-			must(inlay_mmap_add_keys_memrange(&m, dev.pd, at, end - at, (struct inlay_keys){1, 2}));
-			must(inlay_mmap_add_keys_memrange(&m, dev.pd, 0x20000, 512, (struct inlay_keys){3, 4}));
+			must(inlay_mmap_add_dev(&m, dev.pd));
+			must(inlay_mmap_add(&m, inlay_source_keys(at, end - at, (struct inlay_keys){1, 2})));
+			must(inlay_mmap_add(&m, inlay_source_keys(0x20000, 512, (struct inlay_keys){3, 4})));
 			must(inlay_mmap_start(&m));
 			n = n > 3 ? 3 : n;
 			must(inlay_pool_create(given(inlay_pool_size(n)), inlay_pool_size(n), n, 512, &m, &pool));
@@ -1117,8 +1116,8 @@ static void pool_slices(void **state)
 			/* Ranges that begin and end anywhere */
 			must(inlay_mmap_stop(&t.m));
 			for (i = 0; i < RANGES; i++) {
-				must(inlay_mmap_rm_memrange(&t.m, t.mem + 2 * i * RANGE_BYTES, RANGE_BYTES));
-				must(inlay_mmap_add_memrange(&t.m, t.mem + 2 * i * RANGE_BYTES + 1001 * i + 1, RANGE_BYTES - 77 * i));
+				must(inlay_mmap_rm(&t.m, (uintptr_t)(t.mem + 2 * i * RANGE_BYTES), RANGE_BYTES));
+				must(inlay_mmap_add(&t.m, inlay_source_host(t.mem + 2 * i * RANGE_BYTES + 1001 * i + 1, RANGE_BYTES - 77 * i)));
 			}
 			must(inlay_mmap_start(&t.m));
 		}
@@ -1129,7 +1128,7 @@ static void pool_slices(void **state)
 
 			/* Count them the slow way */
 			for (r = 0, n = 0; r < RANGES; r++) {
-				const struct inlay_range *range = inlay_mmap_get_range(&t.m, r);
+				const struct inlay_range *range = range_of(&t.m, r);
 				uint64_t at = (range->start + shapes[k].alignment - 1) / shapes[k].alignment * shapes[k].alignment;
 
 				for (; at + shapes[k].element <= range->start + range->len; at += stride)
@@ -1142,7 +1141,7 @@ static void pool_slices(void **state)
 				must(inlay_pool_set_element_alignment(pool, shapes[k].alignment));
 				if (num > n) {
 					assert_int_equal(inlay_pool_start(pool), -ENODEV);
-					assert_int_equal(inlay_mmap_get_num_bufs(&t.m), 0);
+					assert_int_equal(inlay_mmap_num_bufs(&t.m), 0);
 					must(inlay_pool_destroy(pool));
 					given_free(pool);
 					continue;
@@ -1166,9 +1165,9 @@ static void pool_slices(void **state)
 				}
 				assert_int_equal(inlay_pool_alloc(pool, &b[0]), -ENODATA);
 				assert_int_equal(inlay_pool_alloc_many(pool, 1, &b[0]), -ENODATA);
-				assert_int_equal(inlay_mmap_get_num_bufs(&t.m), num + 1);
+				assert_int_equal(inlay_mmap_num_bufs(&t.m), num + 1);
 				assert_int_equal(inlay_buf_put(b, num), num);
-				assert_int_equal(inlay_mmap_get_num_bufs(&t.m), 1);
+				assert_int_equal(inlay_mmap_num_bufs(&t.m), 1);
 				/* A window that was moved is at the start again */
 				must(inlay_pool_alloc(pool, &b[0]));
 				inlay_buf_set_data(b[0], (uint8_t *)inlay_buf_head(b[0]) + 1, shapes[k].element - 1);
@@ -1178,7 +1177,7 @@ static void pool_slices(void **state)
 					assert_ptr_equal(inlay_buf_data(b[i]), inlay_buf_head(b[i]));
 					assert_int_equal(inlay_buf_data_len(b[i]), 0);
 				}
-				assert_int_equal(inlay_mmap_get_num_bufs(&t.m), num + 1);
+				assert_int_equal(inlay_mmap_num_bufs(&t.m), num + 1);
 				assert_int_equal(inlay_buf_put(b, num), num);
 				must(inlay_pool_destroy(pool));
 				given_free(pool);
@@ -1269,7 +1268,7 @@ static void all_of(struct stock *x, struct map *t, uint32_t num, const uint8_t *
 			assert_int_equal(bufs[i]->reserved, round * num + i);
 		assert_int_equal(stock_get(x, t, &b), x->kind == POOL ? -ENODATA : -ENOMEM);
 		assert_int_equal(stock_free(x), 0);
-		assert_int_equal(inlay_mmap_get_num_bufs(&t->m), num + live);
+		assert_int_equal(inlay_mmap_num_bufs(&t->m), num + live);
 		for (i = num; i; i--) {
 			k = rnd_below(i);
 			must(stock_put(x, bufs[k]));
@@ -1278,7 +1277,7 @@ static void all_of(struct stock *x, struct map *t, uint32_t num, const uint8_t *
 			bufs[k] = bufs[i - 1];
 		}
 		assert_int_equal(stock_free(x), num);
-		assert_int_equal(inlay_mmap_get_num_bufs(&t->m), live);
+		assert_int_equal(inlay_mmap_num_bufs(&t->m), live);
 	}
 }
 
@@ -1351,9 +1350,9 @@ static void arrays(void **state)
 			      f == 4 ? inlay_array_destroy(&array) : inlay_array_set_dev(&array, 0);
 			if (got != results[f][s])
 				fail_msg("function %u in state %u: %d", f, s, got);
-			assert_int_equal(inlay_mmap_get_num_bufs(&t.m), array.started);
+			assert_int_equal(inlay_mmap_num_bufs(&t.m), array.started);
 			must(inlay_array_destroy(&array));
-			assert_int_equal(inlay_mmap_get_num_bufs(&t.m), 0);
+			assert_int_equal(inlay_mmap_num_bufs(&t.m), 0);
 		}
 	}
 	must(inlay_array_create(&array, 10));
@@ -1377,10 +1376,10 @@ static void arrays(void **state)
 		assert_ptr_equal(inlay_array_at(&array, i), t.mem + RANGE_BYTES - 1000 + 100 * i);
 		assert_int_equal(sge.addr, (uintptr_t)t.mem + RANGE_BYTES - 1000 + 100 * i);
 		assert_int_equal(sge.length, 100);
-		assert_int_equal(sge.lkey, inlay_mmap_get_range(&t.m, 0)->lkey);
+		assert_int_equal(sge.lkey, range_of(&t.m, 0)->lkey);
 	}
 	assert_int_equal(inlay_array_get(&array, 10, &sge), -EINVAL);
-	assert_int_equal(inlay_array_rkey(&array), inlay_mmap_get_range(&t.m, 0)->rkey);
+	assert_int_equal(inlay_array_rkey(&array), range_of(&t.m, 0)->rkey);
 	must(inlay_array_destroy(&array));
 	map_free(&t);
 }
@@ -1492,7 +1491,7 @@ static void model_check(void)
 	}
 	assert_int_equal(inlay_pool_num_free(M.pool), M.num[POOL] - M.out[POOL]);
 	for (i = 0; i < MAPS; i++)
-		assert_int_equal(inlay_mmap_get_num_bufs(&M.maps[i].m), M.on_map[i] + (!i && M.started[POOL]));
+		assert_int_equal(inlay_mmap_num_bufs(&M.maps[i].m), M.on_map[i] + (!i && M.started[POOL]));
 }
 
 static struct node *node_any(void)
@@ -1953,7 +1952,7 @@ static void posted(void **state)
 			must(inlay_buf_dec_refcount(b, NULL));
 		}
 		assert_int_equal(inlay_inventory_num_free(inv), 4 * LIST);
-		assert_int_equal(inlay_mmap_get_num_bufs(&t.m), 0);
+		assert_int_equal(inlay_mmap_num_bufs(&t.m), 0);
 		if (round % 4 == 2) {
 			cqe = cqe_wait(&z.rxcq);
 			assert_int_equal(inlay_cqe_byte_count(cqe), len);
@@ -2019,7 +2018,7 @@ static struct bare bare_make(void)
 	memset(&x, 0, sizeof(x));
 	x.mem = (uint8_t *)pages(4096);
 	must(inlay_mmap_create(&x.m, given(inlay_mmap_size(1, 1)), inlay_mmap_size(1, 1), 1, 1));
-	must(inlay_mmap_set_memrange(&x.m, x.mem, 4096));
+	must(inlay_mmap_add(&x.m, inlay_source_host(x.mem, 4096)));
 	must(inlay_mmap_start(&x.m));
 	x.inv = inventory_started(2);
 	return x;
@@ -2095,7 +2094,6 @@ static void abort_twice(void *arg)
 
 	(void)arg;
 	must(inlay_mmap_stop(&x.m));
-	must(inlay_mmap_enable_thread_safety(&x.m));
 	must(inlay_mmap_start(&x.m));
 	must(inlay_shared_create(given(inlay_shared_size(4)), inlay_shared_size(4), 4, &shared));
 	must(inlay_shared_start(shared));

@@ -92,11 +92,11 @@ static void look(const struct inlay_lookup *l, uint64_t addr, uint64_t len)
 
 static void count_form(const struct inlay_lookup *l)
 {
-	const struct inlay_lookup_table *t = l->current;
+	const struct inlay_table *t = l->current;
 
 	if (!t->num)
 		forms[0]++;
-	else if (!t->cuts && t->window == 1)
+	else if (!t->cuts && t->probes == 1)
 		forms[1]++;
 	else
 		forms[!t->cuts ? 2 : t->cuts == 1 ? 3 : t->cuts <= 3 ? 4 : 5]++;
@@ -280,7 +280,7 @@ static void any(void **state)
 				if (!err)
 					model[models++] = r;
 			}
-			inlay_lookup_quiet(&l);
+			inlay_lookup_quiescent(&l);
 			count_form(&l);
 			for (k = 0; k < 40; k++, lookups++) {
 				uint64_t addr = rnd_addr(kind);
@@ -330,7 +330,7 @@ static void many(void **state)
 	}
 }
 
-static struct inlay_range range_of(uint64_t start, uint64_t len, uint32_t id)
+static struct inlay_range a_range(uint64_t start, uint64_t len, uint32_t id)
 {
 	struct inlay_range r;
 
@@ -367,9 +367,9 @@ static void extremes(void **state)
 	assert_int_equal(found(&l, top, 1), -1);
 
 	/* The last byte alone */
-	r[0] = range_of(top, 1, 7);
+	r[0] = a_range(top, 1, 7);
 	must(inlay_lookup_build(&l, r, 1));
-	inlay_lookup_quiet(&l);
+	inlay_lookup_quiescent(&l);
 	assert_int_equal(found(&l, top, 1), 7);
 	assert_int_equal(found(&l, top, 0), 7);
 	assert_int_equal(found(&l, top, 2), -1);
@@ -378,9 +378,9 @@ static void extremes(void **state)
 	assert_int_equal(found(&l, 0, 1), -1);
 
 	/* The first and the last */
-	r[1] = range_of(0, 1, 8);
+	r[1] = a_range(0, 1, 8);
 	must(inlay_lookup_build(&l, r, 2));
-	inlay_lookup_quiet(&l);
+	inlay_lookup_quiescent(&l);
 	assert_int_equal(found(&l, top, 1), 7);
 	assert_int_equal(found(&l, top, 2), -1); /* does not go round */
 	assert_int_equal(found(&l, 0, 1), 8);
@@ -391,27 +391,27 @@ static void extremes(void **state)
 	assert_int_equal(found(&l, top - 1, 1), -1);
 
 	/* All but the last byte; then that one too */
-	r[0] = range_of(0, top, 1);
+	r[0] = a_range(0, top, 1);
 	must(inlay_lookup_build(&l, r, 1));
-	inlay_lookup_quiet(&l);
+	inlay_lookup_quiescent(&l);
 	assert_int_equal(found(&l, 0, top), 1);
 	assert_int_equal(found(&l, 1, top), -1);
 	assert_int_equal(found(&l, 1, top - 1), 1);
 	assert_int_equal(found(&l, top, 1), -1);
 	assert_int_equal(found(&l, (uint64_t)1 << 63, (uint64_t)1 << 62), 1);
-	r[1] = range_of(top, 1, 2);
+	r[1] = a_range(top, 1, 2);
 	must(inlay_lookup_add(&l, &r[1]));
-	inlay_lookup_quiet(&l);
+	inlay_lookup_quiescent(&l);
 	assert_int_equal(found(&l, 0, top), 1);
 	assert_int_equal(found(&l, top, 1), 2);
 	assert_int_equal(found(&l, top - 1, 2), -1); /* two neighbours */
 
 	/* Neighbours stay apart */
-	r[0] = range_of(0x1000, 0x1000, 1);
-	r[1] = range_of(0x2000, 0x1000, 2);
-	r[2] = range_of(0x3000, 1, 3);
+	r[0] = a_range(0x1000, 0x1000, 1);
+	r[1] = a_range(0x2000, 0x1000, 2);
+	r[2] = a_range(0x3000, 1, 3);
 	must(inlay_lookup_build(&l, r, 3));
-	inlay_lookup_quiet(&l);
+	inlay_lookup_quiescent(&l);
 	assert_int_equal(found(&l, 0x1fff, 1), 1);
 	assert_int_equal(found(&l, 0x1fff, 2), -1);
 	assert_int_equal(found(&l, 0x2000, 0x1000), 2);
@@ -444,14 +444,14 @@ static void refused(void **state)
 	assert_int_equal(inlay_lookup_init(&l, memory, (size_t)-1, UINT32_MAX), -EINVAL);
 	must(inlay_lookup_init(&l, memory, size, 4));
 
-	r[0] = range_of(0x5000, 0x1000, 0);
-	r[1] = range_of(0x1000, 0x1000, 1);
-	r[2] = range_of(0x3000, 0x1000, 2);
-	r[3] = range_of(0x7000, 0x1000, 3);
-	r[4] = range_of(0x9000, 0x1000, 4);
+	r[0] = a_range(0x5000, 0x1000, 0);
+	r[1] = a_range(0x1000, 0x1000, 1);
+	r[2] = a_range(0x3000, 0x1000, 2);
+	r[3] = a_range(0x7000, 0x1000, 3);
+	r[4] = a_range(0x9000, 0x1000, 4);
 	assert_int_equal(inlay_lookup_build(&l, r, 5), -ENOSPC);
 	must(inlay_lookup_build(&l, r, 3));
-	inlay_lookup_quiet(&l);
+	inlay_lookup_quiescent(&l);
 	before = inlay_lookup_at(&l, 0);
 
 	r[3].len = 0;
@@ -461,18 +461,18 @@ static void refused(void **state)
 	assert_int_equal(inlay_lookup_build(&l, r, 4), -EINVAL);
 	assert_int_equal(inlay_lookup_add(&l, &r[3]), -EINVAL);
 	/* Overlaps: by one byte before, after, inside, around, the same */
-	r[3] = range_of(0x2fff, 2, 3);
+	r[3] = a_range(0x2fff, 2, 3);
 	assert_int_equal(inlay_lookup_add(&l, &r[3]), -EEXIST);
-	r[3] = range_of(0x3fff, 1, 3);
+	r[3] = a_range(0x3fff, 1, 3);
 	assert_int_equal(inlay_lookup_add(&l, &r[3]), -EEXIST);
-	r[3] = range_of(0x3800, 1, 3);
+	r[3] = a_range(0x3800, 1, 3);
 	assert_int_equal(inlay_lookup_add(&l, &r[3]), -EEXIST);
-	r[3] = range_of(0, 0xffff, 3);
+	r[3] = a_range(0, 0xffff, 3);
 	assert_int_equal(inlay_lookup_add(&l, &r[3]), -EEXIST);
 	r[3] = r[2];
 	assert_int_equal(inlay_lookup_add(&l, &r[3]), -EEXIST);
 	assert_int_equal(inlay_lookup_build(&l, r, 4), -EEXIST);
-	r[3] = range_of(0x2fff, 2, 3);
+	r[3] = a_range(0x2fff, 2, 3);
 	assert_int_equal(inlay_lookup_build(&l, r, 4), -EEXIST);
 	assert_int_equal(inlay_lookup_remove(&l, 0x3000, 0xfff), -ENOENT);
 	assert_int_equal(inlay_lookup_remove(&l, 0x3001, 0xfff), -ENOENT);
@@ -485,14 +485,14 @@ static void refused(void **state)
 	assert_int_equal(inlay_lookup_at(&l, 2)->id, 0);
 	assert_null(inlay_lookup_at(&l, 3));
 
-	r[3] = range_of(0x7000, 0x1000, 3);
+	r[3] = a_range(0x7000, 0x1000, 3);
 	must(inlay_lookup_add(&l, &r[3]));
-	inlay_lookup_quiet(&l);
+	inlay_lookup_quiescent(&l);
 	assert_int_equal(inlay_lookup_add(&l, &r[4]), -ENOSPC);
 	must(inlay_lookup_remove(&l, 0x1000, 0x1000));
-	inlay_lookup_quiet(&l);
+	inlay_lookup_quiescent(&l);
 	must(inlay_lookup_add(&l, &r[4]));
-	inlay_lookup_quiet(&l);
+	inlay_lookup_quiescent(&l);
 	assert_int_equal(found(&l, 0x9000, 0x1000), 4);
 	assert_int_equal(found(&l, 0x1000, 1), -1);
 	must(inlay_lookup_build(&l, NULL, 0));
@@ -504,7 +504,7 @@ static void refused(void **state)
 static void quiet(void **state)
 {
 	const struct inlay_range *old, *now_found;
-	struct inlay_range a = range_of(0x1000, 0x1000, 1), b = range_of(0x1000, 0x1000, 2), copy;
+	struct inlay_range a = a_range(0x1000, 0x1000, 1), b = a_range(0x1000, 0x1000, 2), copy;
 	struct inlay_lookup l;
 	struct inlay_hit mine;
 	void *memory = lookup_make(&l, 4);
@@ -514,7 +514,7 @@ static void quiet(void **state)
 	must(inlay_lookup_build(&l, &a, 1)); /* the first change needs no word */
 	assert_int_equal(inlay_lookup_build(&l, &b, 1), -EBUSY);
 	assert_int_equal(inlay_lookup_remove(&l, 0x1000, 0x1000), -EBUSY);
-	inlay_lookup_quiet(&l);
+	inlay_lookup_quiescent(&l);
 
 	old = inlay_lookup_hit(&l, &mine, 0x1800, 8);
 	assert_int_equal(old->id, 1);
@@ -528,15 +528,15 @@ static void quiet(void **state)
 	now_found = inlay_lookup_hit(&l, &mine, 0x1800, 8);
 	assert_int_equal(now_found->id, 2);
 	assert_ptr_not_equal(now_found, old);
-	inlay_lookup_quiet(&l);
+	inlay_lookup_quiescent(&l);
 
 	/* Two changes on, the same table and the same place have another range */
 	inlay_lookup_hit(&l, &mine, 0x1800, 8);
 	a.len = 0x10;
 	must(inlay_lookup_build(&l, NULL, 0));
-	inlay_lookup_quiet(&l);
+	inlay_lookup_quiescent(&l);
 	must(inlay_lookup_build(&l, &a, 1));
-	inlay_lookup_quiet(&l);
+	inlay_lookup_quiescent(&l);
 	assert_ptr_equal(inlay_lookup_at(&l, 0), now_found);
 	assert_null(inlay_lookup_hit(&l, &mine, 0x1800, 8));
 	assert_int_equal(inlay_lookup_hit(&l, &mine, 0x100f, 1)->id, 1);
@@ -593,7 +593,7 @@ static void large(void **state)
 				addr = UINT64_MAX / 2;
 			if (shape == 3 && i % 10000 == 0)
 				addr += (uint64_t)1 << 60;
-			r[i] = range_of(addr, shape == 1 ? 65536 : rnd_len(shape == 2 ? 3 : 30), i);
+			r[i] = a_range(addr, shape == 1 ? 65536 : rnd_len(shape == 2 ? 3 : 30), i);
 			addr += r[i].len;
 		}
 		for (i = n - 1; i; i--) { /* in any order */
@@ -605,7 +605,7 @@ static void large(void **state)
 		memory = lookup_make(&l, n);
 		memset(&hit, 0, sizeof(hit));
 		must(inlay_lookup_build(&l, r, n));
-		inlay_lookup_quiet(&l);
+		inlay_lookup_quiescent(&l);
 		qsort(r, n, sizeof(*r), by_start);
 		for (i = 0; i < n; i++) {
 			assert_int_equal(found(&l, r[i].start, r[i].len), r[i].id);
@@ -627,14 +627,14 @@ static void large(void **state)
 			i = k == 0 ? n - 1 : k == 1 ? n / 2 : 0;
 			assert_int_equal(inlay_lookup_add(&l, &r[i]), -EEXIST);
 			must(inlay_lookup_remove(&l, r[i].start, r[i].len));
-			inlay_lookup_quiet(&l);
+			inlay_lookup_quiescent(&l);
 			assert_int_equal(found(&l, r[i].start, 1), -1);
 			must(inlay_lookup_add(&l, &r[i]));
-			inlay_lookup_quiet(&l);
+			inlay_lookup_quiescent(&l);
 			assert_int_equal(found(&l, r[i].start, r[i].len), r[i].id);
 			assert_int_equal(inlay_lookup_count(&l), n);
 		}
-		last = range_of(1, 1, 0);
+		last = a_range(1, 1, 0);
 		assert_int_equal(inlay_lookup_add(&l, &last), -ENOSPC);
 		free(memory);
 	}
@@ -676,7 +676,7 @@ static void inside(void **state)
 			}
 			for (i = 0; i < 3; i++) {
 				must(inlay_lookup_build(&l, model, models));
-				inlay_lookup_quiet(&l);
+				inlay_lookup_quiescent(&l);
 			}
 			for (i = 0; i < 10000 / SLOW; i++) {
 				uint64_t addr = rnd_addr(kind);
@@ -798,7 +798,7 @@ static void threads(void **state)
 		there[i] = true;
 	}
 	must(inlay_lookup_build(&shared.lookup, r, PLACES));
-	inlay_lookup_quiet(&shared.lookup);
+	inlay_lookup_quiescent(&shared.lookup);
 	shared.bad = shared.stop = 0;
 	for (i = 0; i < READERS; i++)
 		must(pthread_create(&t[i], NULL, reading, (void *)(uintptr_t)i));
@@ -823,7 +823,7 @@ static void threads(void **state)
 		}
 		assert_int_equal(inlay_lookup_build(&shared.lookup, r, 0), -EBUSY);
 		wait_for_readers();
-		inlay_lookup_quiet(&shared.lookup);
+		inlay_lookup_quiescent(&shared.lookup);
 	}
 	__atomic_store_n(&shared.stop, 1, __ATOMIC_RELEASE);
 	for (i = 0; i < READERS; i++) {

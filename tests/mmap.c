@@ -4,6 +4,7 @@
  * bufs, registrations that fail at every step; and a long random run beside a plain model.
  */
 #include "common.h"
+#include <inlay/mmap/pci.h>
 #include <dlfcn.h>
 #include <pthread.h>
 
@@ -164,7 +165,7 @@ static void bring_to(struct map *x, enum state state)
 		return;
 	must(inlay_mmap_set_max_num_devices(&x->m, 2));
 	must(inlay_mmap_add_dev(&x->m, pds[0]));
-	must(inlay_mmap_set_memrange(&x->m, area, PAGE));
+	must(inlay_mmap_add(&x->m, inlay_source_host(area, PAGE)));
 	must(inlay_mmap_set_permissions(&x->m, INLAY_LOCAL_READ_WRITE | REMOTE | INLAY_PCI_READ_ONLY));
 	if (state == SET)
 		return;
@@ -189,15 +190,15 @@ static void nothing_cb(void *addr, size_t len, void *cookie)
 static int call_add_dev(struct inlay_mmap *m) { return inlay_mmap_add_dev(m, pds[1]); }
 static int call_rm_dev(struct inlay_mmap *m) { return inlay_mmap_rm_dev(m, pds[0]); }
 static int call_set_max(struct inlay_mmap *m) { return inlay_mmap_set_max_num_devices(m, 2); }
-static int call_set(struct inlay_mmap *m) { return inlay_mmap_set_memrange(m, area + PAGE, PAGE); }
-static int call_set_dmabuf(struct inlay_mmap *m) { return inlay_mmap_set_dmabuf_memrange(m, 0, area + PAGE, 0, PAGE); }
-static int call_set_dm(struct inlay_mmap *m) { return inlay_mmap_set_dm_memrange(m, some_dm, 0, PAGE); }
-static int call_set_keys(struct inlay_mmap *m) { return inlay_mmap_set_keys_memrange(m, pds[1], PAGE, PAGE, some_keys); }
-static int call_add(struct inlay_mmap *m) { return inlay_mmap_add_memrange(m, area + PAGE, PAGE); }
-static int call_add_dmabuf(struct inlay_mmap *m) { return inlay_mmap_add_dmabuf_memrange(m, 0, area + PAGE, 0, PAGE); }
-static int call_add_dm(struct inlay_mmap *m) { return inlay_mmap_add_dm_memrange(m, some_dm, 0, PAGE); }
-static int call_add_keys(struct inlay_mmap *m) { return inlay_mmap_add_keys_memrange(m, pds[1], PAGE, PAGE, some_keys); }
-static int call_rm(struct inlay_mmap *m) { return inlay_mmap_rm_memrange(m, area, PAGE); }
+static int call_set(struct inlay_mmap *m) { return inlay_mmap_add(m, inlay_source_host(area + PAGE, PAGE)); }
+static int call_set_dmabuf(struct inlay_mmap *m) { return inlay_mmap_add(m, inlay_source_dmabuf(0, area + PAGE, 0, PAGE)); }
+static int call_set_dm(struct inlay_mmap *m) { return inlay_mmap_add(m, inlay_source_dm(some_dm, 0, PAGE)); }
+static int call_set_keys(struct inlay_mmap *m) { return inlay_mmap_add(m, inlay_source_keys(PAGE, PAGE, some_keys)); }
+static int call_add(struct inlay_mmap *m) { return inlay_mmap_add(m, inlay_source_host(area + PAGE, PAGE)); }
+static int call_add_dmabuf(struct inlay_mmap *m) { return inlay_mmap_add(m, inlay_source_dmabuf(0, area + PAGE, 0, PAGE)); }
+static int call_add_dm(struct inlay_mmap *m) { return inlay_mmap_add(m, inlay_source_dm(some_dm, 0, PAGE)); }
+static int call_add_keys(struct inlay_mmap *m) { return inlay_mmap_add(m, inlay_source_keys(PAGE, PAGE, some_keys)); }
+static int call_rm(struct inlay_mmap *m) { return inlay_mmap_rm(m, (uintptr_t)area, PAGE); }
 static int call_limit(struct inlay_mmap *m) { return inlay_mmap_limit_memrange(m, area, PAGE, REMOTE); }
 static int call_permissions(struct inlay_mmap *m) { return inlay_mmap_set_permissions(m, INLAY_RDMA_READ); }
 static int call_free_cb(struct inlay_mmap *m) { return inlay_mmap_set_free_cb(m, nothing_cb, NULL); }
@@ -282,7 +283,7 @@ static const struct row {
 /* Export over PCI is not supported where the device or the kernel has no device commands, or no aliases */
 static int expect(const struct row *row, enum state s)
 {
-	if (row->call == call_export_pci && !row->answer[s] && !inlay_mmap_cap_export_pci(dev.ctx))
+	if (row->call == call_export_pci && !row->answer[s] && !inlay_mmap_cap_pci(dev.ctx))
 		return NO;
 	return row->answer[s];
 }
@@ -300,10 +301,10 @@ static void every_function_in_every_state(void **unused)
 			bring_to(&x, (enum state)s);
 			/* What holds in every state */
 			assert_int_equal(inlay_mmap_started(&x.m), s == STARTED || s == EXPORTED || s == IMPORTED);
-			assert_int_equal(inlay_mmap_get_exported(&x.m), s == EXPORTED || s == CLOSED);
-			assert_int_equal(inlay_mmap_get_from_export(&x.m), s == IMPORTED);
-			assert_int_equal(inlay_mmap_get_user_data(&x.m), 0);
-			assert_int_equal(inlay_mmap_get_num_bufs(&x.m), 0);
+			assert_int_equal(inlay_mmap_exported(&x.m), s == EXPORTED || s == CLOSED);
+			assert_int_equal(inlay_mmap_imported(&x.m), s == IMPORTED);
+			assert_int_equal(inlay_mmap_user_data(&x.m), 0);
+			assert_int_equal(inlay_mmap_num_bufs(&x.m), 0);
 			assert_int_equal(!!inlay_mmap_find(&x.m, area, PAGE), inlay_mmap_started(&x.m));
 			was = x.m;
 			got = table[i].call(&x.m);
@@ -332,7 +333,7 @@ static void every_function_in_every_state(void **unused)
 				fail_msg("%s of a map that is %s and has a buf: %d", table[i].name, state_names[s], got);
 			if (got)
 				assert_memory_equal(&was, &x.m, sizeof(was));
-			assert_int_equal(inlay_mmap_get_num_bufs(&x.m), 1);
+			assert_int_equal(inlay_mmap_num_bufs(&x.m), 1);
 			inlay_mmap_drop(&x.m);
 			map_free(&x);
 		}
@@ -367,9 +368,9 @@ static void create_arguments(void **unused)
 	must(inlay_mmap_set_max_num_devices(&m, 2));
 	must(inlay_mmap_add_dev(&m, pds[0]));
 	must(inlay_mmap_add_dev(&m, pds[1]));
-	must(inlay_mmap_add_memrange(&m, area, 10));
-	must(inlay_mmap_add_memrange(&m, area + 5 * PAGE, 10));
-	must(inlay_mmap_add_memrange(&m, area + 20, 10));
+	must(inlay_mmap_add(&m, inlay_source_host(area, 10)));
+	must(inlay_mmap_add(&m, inlay_source_host(area + 5 * PAGE, 10)));
+	must(inlay_mmap_add(&m, inlay_source_host(area + 20, 10)));
 	must(inlay_mmap_start(&m));
 	must(inlay_mmap_destroy(&m));
 	assert_true(all_bytes(memory + size, 64, 0x11));
@@ -399,14 +400,14 @@ static void permissions(void **unused)
 	(void)unused;
 	/* Each name alone, and each bit of 32: a bit of verbs' means what it means there, or is refused */
 	map_make(&x, 1, 1);
-	assert_int_equal(inlay_mmap_get_permissions(&x.m), INLAY_LOCAL_READ_ONLY);
+	assert_int_equal(inlay_mmap_permissions(&x.m), INLAY_LOCAL_READ_ONLY);
 	for (i = 0; i < 32; i++) {
 		uint32_t bit = 1u << i, known = INLAY_PCI_READ_ONLY | INLAY_PCI_READ_WRITE, verbs = ALL_ACCESS | IBV_ACCESS_MW_BIND |
 												     IBV_ACCESS_RELAXED_ORDERING;
 
 		assert_int_equal(inlay_mmap_set_permissions(&x.m, bit), bit & (verbs | known) ? 0 : -EINVAL);
 		if (bit & verbs)
-			assert_int_equal(inlay_mmap_verbs_access(bit) & ~IBV_ACCESS_LOCAL_WRITE, bit & ~IBV_ACCESS_LOCAL_WRITE);
+			assert_int_equal(inlay_access_verbs_(bit) & ~IBV_ACCESS_LOCAL_WRITE, bit & ~IBV_ACCESS_LOCAL_WRITE);
 		assert_int_equal(inlay_mmap_limit_memrange(&x.m, area, PAGE, bit), bit & (verbs | known) ? -ENOENT : -EINVAL);
 	}
 	map_free(&x);
@@ -420,15 +421,15 @@ static void permissions(void **unused)
 		}
 		map_make(&x, 1, 1);
 		must(inlay_mmap_add_dev(&x.m, pds[0]));
-		must(inlay_mmap_set_memrange(&x.m, area, PAGE));
+		must(inlay_mmap_add(&x.m, inlay_source_host(area, PAGE)));
 		if ((mask & INLAY_PCI_READ_ONLY) && (mask & INLAY_PCI_READ_WRITE)) {
 			assert_int_equal(inlay_mmap_set_permissions(&x.m, mask), -EINVAL);
-			assert_int_equal(inlay_mmap_get_permissions(&x.m), 0);
+			assert_int_equal(inlay_mmap_permissions(&x.m), 0);
 			map_free(&x);
 			continue;
 		}
 		must(inlay_mmap_set_permissions(&x.m, mask));
-		assert_int_equal(inlay_mmap_get_permissions(&x.m), mask);
+		assert_int_equal(inlay_mmap_permissions(&x.m), mask);
 		must(inlay_mmap_start(&x.m));
 		assert_int_equal(reg_access, access);
 		assert_int_equal(inlay_mmap_find(&x.m, area, 1)->access, mask);
@@ -447,56 +448,56 @@ static void ranges(void **unused)
 
 	(void)unused;
 	map_make(&x, 1, MAX_RANGES);
-	assert_int_equal(inlay_mmap_set_memrange(&x.m, NULL, PAGE), -EINVAL);
-	assert_int_equal(inlay_mmap_set_memrange(&x.m, area, 0), -EINVAL);
-	assert_int_equal(inlay_mmap_set_memrange(&x.m, area, SIZE_MAX - (uintptr_t)area + 2), -EINVAL);
-	assert_int_equal(inlay_mmap_set_dmabuf_memrange(&x.m, -1, area, 0, PAGE), -EINVAL);
-	assert_int_equal(inlay_mmap_set_dmabuf_memrange(&x.m, 0, area, UINT64_MAX, 2), -EINVAL);
-	assert_int_equal(inlay_mmap_set_dm_memrange(&x.m, NULL, 0, PAGE), -EINVAL);
-	assert_int_equal(inlay_mmap_set_dm_memrange(&x.m, some_dm, UINT64_MAX, 2), -EINVAL);
-	assert_int_equal(inlay_mmap_set_keys_memrange(&x.m, NULL, 0, 2, some_keys), -EINVAL);
-	assert_int_equal(inlay_mmap_set_keys_memrange(&x.m, pds[0], UINT64_MAX, 2, some_keys), -EINVAL);
-	assert_int_equal(inlay_mmap_get_num_ranges(&x.m), 0);
-	assert_int_equal(inlay_mmap_get_num_devices(&x.m), 0);
+	assert_int_equal(inlay_mmap_add(&x.m, inlay_source_host(NULL, PAGE)), -EINVAL);
+	assert_int_equal(inlay_mmap_add(&x.m, inlay_source_host(area, 0)), -EINVAL);
+	assert_int_equal(inlay_mmap_add(&x.m, inlay_source_host(area, SIZE_MAX - (uintptr_t)area + 2)), -EINVAL);
+	assert_int_equal(inlay_mmap_add(&x.m, inlay_source_dmabuf(-1, area, 0, PAGE)), -EINVAL);
+	assert_int_equal(inlay_mmap_add(&x.m, inlay_source_dmabuf(0, area, UINT64_MAX, 2)), -EINVAL);
+	assert_int_equal(inlay_mmap_add(&x.m, inlay_source_dm(NULL, 0, PAGE)), -EINVAL);
+	assert_int_equal(inlay_mmap_add(&x.m, inlay_source_dm(some_dm, UINT64_MAX, 2)), -EINVAL);
+	assert_int_equal(inlay_mmap_add(&x.m, inlay_source_keys(0, 2, some_keys)), -EINVAL);
+	assert_int_equal(inlay_mmap_add(&x.m, inlay_source_keys(UINT64_MAX, 2, some_keys)), -EINVAL);
+	assert_int_equal(inlay_mmap_num_ranges(&x.m), 0);
+	assert_int_equal(inlay_mmap_num_devs(&x.m), 0);
 	/* A refused one does not use up the single set */
-	must(inlay_mmap_set_memrange(&x.m, area + 10 * PAGE, PAGE));
-	assert_int_equal(inlay_mmap_set_memrange(&x.m, area + 20 * PAGE, PAGE), -EPERM);
+	must(inlay_mmap_add(&x.m, inlay_source_host(area + 10 * PAGE, PAGE)));
+	assert_int_equal(inlay_mmap_add(&x.m, inlay_source_host(area + 20 * PAGE, PAGE)), -EPERM);
 	must(inlay_mmap_get_memrange(&x.m, &addr, &len));
 	assert_ptr_equal(addr, area + 10 * PAGE);
 	assert_int_equal(len, PAGE);
 	/* Overlaps, by one byte at either end, inside and around; neighbours are none */
-	assert_int_equal(inlay_mmap_add_memrange(&x.m, area + 9 * PAGE, PAGE + 1), -EEXIST);
-	assert_int_equal(inlay_mmap_add_memrange(&x.m, area + 11 * PAGE - 1, 5), -EEXIST);
-	assert_int_equal(inlay_mmap_add_memrange(&x.m, area + 10 * PAGE + 5, 5), -EEXIST);
-	assert_int_equal(inlay_mmap_add_memrange(&x.m, area + 9 * PAGE, 3 * PAGE), -EEXIST);
-	assert_int_equal(inlay_mmap_add_memrange(&x.m, area + 10 * PAGE, PAGE), -EEXIST);
-	must(inlay_mmap_add_memrange(&x.m, area + 9 * PAGE, PAGE));
-	must(inlay_mmap_add_memrange(&x.m, area + 11 * PAGE, PAGE));
-	must(inlay_mmap_add_memrange(&x.m, area + 20 * PAGE, PAGE));
-	must(inlay_mmap_add_memrange(&x.m, area, PAGE));
+	assert_int_equal(inlay_mmap_add(&x.m, inlay_source_host(area + 9 * PAGE, PAGE + 1)), -EEXIST);
+	assert_int_equal(inlay_mmap_add(&x.m, inlay_source_host(area + 11 * PAGE - 1, 5)), -EEXIST);
+	assert_int_equal(inlay_mmap_add(&x.m, inlay_source_host(area + 10 * PAGE + 5, 5)), -EEXIST);
+	assert_int_equal(inlay_mmap_add(&x.m, inlay_source_host(area + 9 * PAGE, 3 * PAGE)), -EEXIST);
+	assert_int_equal(inlay_mmap_add(&x.m, inlay_source_host(area + 10 * PAGE, PAGE)), -EEXIST);
+	must(inlay_mmap_add(&x.m, inlay_source_host(area + 9 * PAGE, PAGE)));
+	must(inlay_mmap_add(&x.m, inlay_source_host(area + 11 * PAGE, PAGE)));
+	must(inlay_mmap_add(&x.m, inlay_source_host(area + 20 * PAGE, PAGE)));
+	must(inlay_mmap_add(&x.m, inlay_source_host(area, PAGE)));
 	/* Between others */
-	must(inlay_mmap_add_memrange(&x.m, area + 15 * PAGE, PAGE));
-	assert_int_equal(inlay_mmap_add_memrange(&x.m, area + 14 * PAGE, 2 * PAGE), -EEXIST);
-	must(inlay_mmap_add_memrange(&x.m, area + 14 * PAGE, 10));
-	must(inlay_mmap_add_memrange(&x.m, area + 16 * PAGE, 10));
-	assert_int_equal(inlay_mmap_add_memrange(&x.m, area + 30 * PAGE, 10), -ENOMEM);
-	assert_int_equal(inlay_mmap_get_num_ranges(&x.m), MAX_RANGES);
+	must(inlay_mmap_add(&x.m, inlay_source_host(area + 15 * PAGE, PAGE)));
+	assert_int_equal(inlay_mmap_add(&x.m, inlay_source_host(area + 14 * PAGE, 2 * PAGE)), -EEXIST);
+	must(inlay_mmap_add(&x.m, inlay_source_host(area + 14 * PAGE, 10)));
+	must(inlay_mmap_add(&x.m, inlay_source_host(area + 16 * PAGE, 10)));
+	assert_int_equal(inlay_mmap_add(&x.m, inlay_source_host(area + 30 * PAGE, 10)), -ENOMEM);
+	assert_int_equal(inlay_mmap_num_ranges(&x.m), MAX_RANGES);
 	/* Exactly those are taken away that are named exactly */
-	assert_int_equal(inlay_mmap_rm_memrange(&x.m, area + 9 * PAGE, PAGE - 1), -ENOENT);
-	assert_int_equal(inlay_mmap_rm_memrange(&x.m, area + 9 * PAGE + 1, PAGE), -ENOENT);
-	must(inlay_mmap_rm_memrange(&x.m, area + 9 * PAGE, PAGE));
-	assert_int_equal(inlay_mmap_rm_memrange(&x.m, area + 9 * PAGE, PAGE), -ENOENT);
+	assert_int_equal(inlay_mmap_rm(&x.m, (uintptr_t)(area + 9 * PAGE), PAGE - 1), -ENOENT);
+	assert_int_equal(inlay_mmap_rm(&x.m, (uintptr_t)(area + 9 * PAGE + 1), PAGE), -ENOENT);
+	must(inlay_mmap_rm(&x.m, (uintptr_t)(area + 9 * PAGE), PAGE));
+	assert_int_equal(inlay_mmap_rm(&x.m, (uintptr_t)(area + 9 * PAGE), PAGE), -ENOENT);
 	for (k = 0; k < 2; k++) {
 		/* A map without a device has ranges without keys */
 		must(inlay_mmap_start(&x.m));
 		for (i = 0; i < 7; i++) {
-			r = inlay_mmap_get_range(&x.m, i);
+			r = range_of(&x.m, i);
 			assert_int_equal(r->id, i);
 			assert_int_equal(r->lkey, INLAY_NO_KEY);
 			assert_memory_equal(inlay_mmap_find(&x.m, (void *)(uintptr_t)r->start, r->len), r, sizeof(*r));
 			assert_memory_equal(inlay_mmap_find(&x.m, (void *)(uintptr_t)(r->start + r->len - 1), 1), r, sizeof(*r));
 		}
-		assert_null(inlay_mmap_get_range(&x.m, 7));
+		assert_null(range_of(&x.m, 7));
 		assert_int_equal(inlay_mmap_find(&x.m, area + 10 * PAGE, PAGE)->id, 0);
 		assert_int_equal(inlay_mmap_find(&x.m, area + 11 * PAGE, PAGE)->id, 1);
 		assert_null(inlay_mmap_find(&x.m, area + 9 * PAGE, 1));
@@ -506,14 +507,14 @@ static void ranges(void **unused)
 		assert_null(inlay_mmap_find(&x.m, area + 10 * PAGE, 1));
 	}
 	/* The single set stays used up without its range; what it was for is free again */
-	while (inlay_mmap_get_num_ranges(&x.m)) {
-		r = inlay_mmap_get_range(&x.m, 0);
-		must(inlay_mmap_rm_memrange(&x.m, (void *)(uintptr_t)r->start, r->len));
+	while (inlay_mmap_num_ranges(&x.m)) {
+		r = range_of(&x.m, 0);
+		must(inlay_mmap_rm(&x.m, (uintptr_t)((void *)(uintptr_t)r->start), r->len));
 	}
 	assert_int_equal(inlay_mmap_get_memrange(&x.m, &addr, &len), -EBADFD);
 	assert_int_equal(inlay_mmap_start(&x.m), -EINVAL);
-	assert_int_equal(inlay_mmap_set_memrange(&x.m, area, PAGE), -EPERM);
-	must(inlay_mmap_add_memrange(&x.m, area, AREA));
+	assert_int_equal(inlay_mmap_add(&x.m, inlay_source_host(area, PAGE)), -EPERM);
+	must(inlay_mmap_add(&x.m, inlay_source_host(area, AREA)));
 	must(inlay_mmap_start(&x.m));
 	assert_int_equal(inlay_mmap_find(&x.m, area + 10 * PAGE, 54 * PAGE)->id, 0);
 	map_free(&x);
@@ -527,8 +528,8 @@ static void limits(void **unused)
 	(void)unused;
 	map_make(&x, 1, 2);
 	must(inlay_mmap_add_dev(&x.m, pds[0]));
-	must(inlay_mmap_add_memrange(&x.m, area, PAGE));
-	must(inlay_mmap_add_memrange(&x.m, area + PAGE, PAGE));
+	must(inlay_mmap_add(&x.m, inlay_source_host(area, PAGE)));
+	must(inlay_mmap_add(&x.m, inlay_source_host(area + PAGE, PAGE)));
 	must(inlay_mmap_set_permissions(&x.m, INLAY_LOCAL_READ_WRITE | INLAY_RDMA_READ | INLAY_RDMA_WRITE));
 	assert_int_equal(inlay_mmap_limit_memrange(&x.m, area, PAGE, IBV_ACCESS_ZERO_BASED), -EINVAL);
 	assert_int_equal(inlay_mmap_limit_memrange(&x.m, area, PAGE + 1, 1), -ENOENT);
@@ -551,7 +552,7 @@ static void limits(void **unused)
 	map_free(&x);
 	/* Without a device there is no key */
 	map_make(&x, 1, 1);
-	must(inlay_mmap_add_memrange(&x.m, area, PAGE));
+	must(inlay_mmap_add(&x.m, inlay_source_host(area, PAGE)));
 	must(inlay_mmap_set_permissions(&x.m, INLAY_RDMA_READ | INLAY_PCI_READ_ONLY));
 	must(inlay_mmap_start(&x.m));
 	assert_int_equal(inlay_mmap_remote(&x.m, (uintptr_t)area, 8, INLAY_RDMA_READ, &rkey), -EPERM);
@@ -577,7 +578,7 @@ static void windows(void **unused)
 		ends_make(&a, &b, &opt);
 		map_make(&x, 1, 1);
 		must(inlay_mmap_add_dev(&x.m, dev.pd));
-		must(inlay_mmap_set_memrange(&x.m, area, PAGE));
+		must(inlay_mmap_add(&x.m, inlay_source_host(area, PAGE)));
 		must(inlay_mmap_set_permissions(&x.m, INLAY_LOCAL_READ_WRITE | (pass ? INLAY_MW_BIND : 0)));
 		must(inlay_mmap_start(&x.m));
 		mw = ibv_alloc_mw(dev.pd, IBV_MW_TYPE_1);
@@ -627,10 +628,10 @@ static void devices(void **unused)
 	assert_int_equal(inlay_mmap_dev_index(&x.m, pds[1]), 0);
 	assert_int_equal(inlay_mmap_dev_index(&x.m, pds[2]), 1);
 	assert_int_equal(inlay_mmap_dev_index(&x.m, pds[0]), 2);
-	assert_ptr_equal(inlay_mmap_get_dev(&x.m, 1), pds[2]);
-	assert_null(inlay_mmap_get_dev(&x.m, 3));
-	must(inlay_mmap_set_memrange(&x.m, area, PAGE));
-	must(inlay_mmap_add_memrange(&x.m, area + 3 * PAGE, PAGE));
+	assert_ptr_equal(inlay_mmap_dev(&x.m, 1), pds[2]);
+	assert_null(inlay_mmap_dev(&x.m, 3));
+	must(inlay_mmap_add(&x.m, inlay_source_host(area, PAGE)));
+	must(inlay_mmap_add(&x.m, inlay_source_host(area + 3 * PAGE, PAGE)));
 	assert_int_equal(inlay_mmap_keys(&x.m, 0, 0, &keys), -ENOENT);
 	must(inlay_mmap_start(&x.m));
 	for (r = 0; r < 2; r++) {
@@ -638,7 +639,7 @@ static void devices(void **unused)
 			struct ibv_mr *mr = x.m.mrs[r * MAX_DEVS + d];
 
 			/* The region is that range's with that device */
-			assert_ptr_equal(mr->pd, inlay_mmap_get_dev(&x.m, d));
+			assert_ptr_equal(mr->pd, inlay_mmap_dev(&x.m, d));
 			assert_ptr_equal(mr->addr, area + 3 * PAGE * r);
 			assert_int_equal(mr->length, PAGE);
 			must(inlay_mmap_keys(&x.m, r, d, &keys));
@@ -673,13 +674,13 @@ static void kinds(void **unused)
 	/* Keys that the caller brings: the device is theirs */
 	map_make(&x, 2, 3);
 	must(inlay_mmap_set_max_num_devices(&x.m, 2));
-	must(inlay_mmap_set_keys_memrange(&x.m, pds[1], 0x1000, PAGE, some_keys));
-	assert_int_equal(inlay_mmap_get_num_devices(&x.m), 1);
+	must(inlay_mmap_add(&x.m, inlay_source_keys(0x1000, PAGE, some_keys)));
+	assert_int_equal(inlay_mmap_num_devs(&x.m), 1);
 	assert_int_equal(inlay_mmap_add_dev(&x.m, pds[0]), -EPERM);
 	assert_int_equal(inlay_mmap_rm_dev(&x.m, pds[1]), -EPERM);
-	assert_int_equal(inlay_mmap_add_keys_memrange(&x.m, pds[0], 0x3000, PAGE, some_keys), -EINVAL);
-	must(inlay_mmap_add_keys_memrange(&x.m, pds[1], UINT64_MAX - 15, 16, (struct inlay_keys){70, 80}));
-	must(inlay_mmap_add_memrange(&x.m, area, PAGE));
+	assert_int_equal(inlay_mmap_add(&x.m, inlay_source_keys(0x3000, PAGE, some_keys)), -EINVAL);
+	must(inlay_mmap_add(&x.m, inlay_source_keys(UINT64_MAX - 15, 16, (struct inlay_keys){70, 80})));
+	must(inlay_mmap_add(&x.m, inlay_source_host(area, PAGE)));
 	must(inlay_mmap_start(&x.m));
 	assert_int_equal(inlay_mmap_find(&x.m, (void *)0x1800, 8)->lkey, 7);
 	assert_int_equal(inlay_mmap_find(&x.m, (void *)0x1800, 8)->rkey, 8);
@@ -688,18 +689,18 @@ static void kinds(void **unused)
 	assert_int_equal(keys.lkey, 70);
 	assert_ptr_equal(x.m.mrs[2 * 2]->pd, pds[1]);
 	must(inlay_mmap_stop(&x.m));
-	must(inlay_mmap_rm_memrange(&x.m, (void *)0x1000, PAGE));
+	must(inlay_mmap_rm(&x.m, (uintptr_t)((void *)0x1000), PAGE));
 	assert_int_equal(inlay_mmap_add_dev(&x.m, pds[0]), -EPERM);
 	/* After the last of them, their device is still that of the other range, and one like any other */
-	must(inlay_mmap_rm_memrange(&x.m, (void *)(UINTPTR_MAX - 15), 16));
-	assert_int_equal(inlay_mmap_get_num_devices(&x.m), 1);
+	must(inlay_mmap_rm(&x.m, (uintptr_t)((void *)(UINTPTR_MAX - 15)), 16));
+	assert_int_equal(inlay_mmap_num_devs(&x.m), 1);
 	must(inlay_mmap_start(&x.m));
 	assert_ptr_equal(x.m.mrs[0]->pd, pds[1]);
 	assert_int_equal(inlay_mmap_find(&x.m, area, PAGE)->lkey, x.m.mrs[0]->lkey);
 	must(inlay_mmap_stop(&x.m));
 	must(inlay_mmap_add_dev(&x.m, pds[0]));
 	must(inlay_mmap_rm_dev(&x.m, pds[1]));
-	assert_int_equal(inlay_mmap_add_keys_memrange(&x.m, pds[0], 0x1000, PAGE, some_keys), -EPERM);
+	assert_int_equal(inlay_mmap_add(&x.m, inlay_source_keys(0x1000, PAGE, some_keys)), -EPERM);
 	map_free(&x);
 
 	/* Device memory: known from 0 on */
@@ -709,8 +710,8 @@ static void kinds(void **unused)
 	if (dm) {
 		map_make(&x, 1, 2);
 		must(inlay_mmap_add_dev(&x.m, pds[0]));
-		must(inlay_mmap_set_dm_memrange(&x.m, dm, 64, 1024));
-		assert_int_equal(inlay_mmap_add_dm_memrange(&x.m, dm, 2048, 64), -EEXIST);
+		must(inlay_mmap_add(&x.m, inlay_source_dm(dm, 64, 1024)));
+		assert_int_equal(inlay_mmap_add(&x.m, inlay_source_dm(dm, 2048, 64)), -EEXIST);
 		must(inlay_mmap_set_permissions(&x.m, INLAY_LOCAL_READ_WRITE | REMOTE));
 		must(inlay_mmap_start(&x.m));
 		assert_int_equal(inlay_mmap_find(&x.m, NULL, 1024)->lkey, x.m.mrs[0]->lkey);
@@ -720,7 +721,7 @@ static void kinds(void **unused)
 		/* Beyond its end the device refuses; on another context it is another's */
 		map_make(&x, 1, 1);
 		must(inlay_mmap_add_dev(&x.m, pds[0]));
-		must(inlay_mmap_set_dm_memrange(&x.m, dm, PAGE, PAGE));
+		must(inlay_mmap_add(&x.m, inlay_source_dm(dm, PAGE, PAGE)));
 		assert_true(inlay_mmap_start(&x.m) < 0);
 		map_free(&x);
 		/* On another context the same number may be another memory: it is not even tried */
@@ -729,7 +730,7 @@ static void kinds(void **unused)
 		foreign = ibv_alloc_pd(other);
 		map_make(&x, 1, 1);
 		must(inlay_mmap_add_dev(&x.m, foreign));
-		must(inlay_mmap_set_dm_memrange(&x.m, dm, 0, PAGE));
+		must(inlay_mmap_add(&x.m, inlay_source_dm(dm, 0, PAGE)));
 		if (softdev_present())
 			must(softdev_fault("setup=ENOSPC@1"));
 		assert_int_equal(inlay_mmap_start(&x.m), -EINVAL);
@@ -746,18 +747,18 @@ static void kinds(void **unused)
 	/* A file that is no dmabuf: whoever knows dmabufs says so, others that they do not; host memory before it is taken back */
 	map_make(&x, 1, 2);
 	must(inlay_mmap_add_dev(&x.m, pds[0]));
-	must(inlay_mmap_add_memrange(&x.m, area, PAGE));
-	must(inlay_mmap_add_dmabuf_memrange(&x.m, 0, area + PAGE, 0, PAGE));
+	must(inlay_mmap_add(&x.m, inlay_source_host(area, PAGE)));
+	must(inlay_mmap_add(&x.m, inlay_source_dmabuf(0, area + PAGE, 0, PAGE)));
 	err = inlay_mmap_start(&x.m);
 	assert_true(err < 0);
-	if (!inlay_mmap_cap_dmabuf(pds[0]))
+	if (!inlay_source_cap_dmabuf(pds[0]))
 		assert_int_equal(err, -ENOTSUP);
 	assert_int_equal(inlay_mmap_started(&x.m), 0);
 	nothing_registered();
 	map_free(&x);
 	if (softdev_present()) {
-		assert_int_equal(inlay_mmap_cap_export_pci(dev.ctx), !getenv("SOFTDEV_DEVX") || strcmp(getenv("SOFTDEV_DEVX"), "0"));
-		assert_int_equal(inlay_mmap_cap_create_from_export_pci(dev.ctx), inlay_mmap_cap_export_pci(dev.ctx));
+		assert_int_equal(inlay_mmap_cap_pci(dev.ctx), !getenv("SOFTDEV_DEVX") || strcmp(getenv("SOFTDEV_DEVX"), "0"));
+		assert_int_equal(inlay_mmap_cap_pci(dev.ctx), inlay_mmap_cap_pci(dev.ctx));
 	}
 }
 
@@ -774,8 +775,8 @@ static void dmabuf_registered(void **unused)
 	must(inlay_mmap_set_max_num_devices(&x.m, 2));
 	must(inlay_mmap_add_dev(&x.m, pds[0]));
 	must(inlay_mmap_add_dev(&x.m, pds[1]));
-	must(inlay_mmap_add_memrange(&x.m, area, PAGE));
-	must(inlay_mmap_add_dmabuf_memrange(&x.m, 77, area + 4 * PAGE + 24, 0x3018, 3 * PAGE - 30));
+	must(inlay_mmap_add(&x.m, inlay_source_host(area, PAGE)));
+	must(inlay_mmap_add(&x.m, inlay_source_dmabuf(77, area + 4 * PAGE + 24, 0x3018, 3 * PAGE - 30)));
 	must(inlay_mmap_set_permissions(&x.m, INLAY_LOCAL_READ_WRITE | INLAY_RDMA_READ | INLAY_RELAXED_ORDERING));
 	must(inlay_mmap_limit_memrange(&x.m, area + 4 * PAGE + 24, 3 * PAGE - 30, INLAY_LOCAL_READ_WRITE | INLAY_RDMA_READ));
 	memset(&dmabuf, 0, sizeof(dmabuf));
@@ -812,7 +813,7 @@ static void dmabuf_registered(void **unused)
 	nothing_registered();
 	map_make(&x, 1, 1);
 	must(inlay_mmap_add_dev(&x.m, pds[2]));
-	must(inlay_mmap_set_dmabuf_memrange(&x.m, 78, area + PAGE, 0, PAGE));
+	must(inlay_mmap_add(&x.m, inlay_source_dmabuf(78, area + PAGE, 0, PAGE)));
 	dmabuf.calls = 0;
 	must(inlay_mmap_start(&x.m));
 	assert_int_equal(dmabuf.calls, 1);
@@ -840,13 +841,13 @@ static void hit_outlives(void **unused)
 	memset(&hit, 0, sizeof(hit));
 	map_make(&x, 1, 4);
 	for (i = 0; i < 4; i++)
-		must(inlay_mmap_add_memrange(&x.m, area + 2 * i * PAGE, 2 * PAGE));
+		must(inlay_mmap_add(&x.m, inlay_source_host(area + 2 * i * PAGE, 2 * PAGE)));
 	must(inlay_mmap_start(&x.m));
 	assert_ptr_equal(inlay_mmap_hit(&x.m, &hit, area + 7 * PAGE, 10), inlay_mmap_find(&x.m, area + 7 * PAGE, 10));
 	assert_ptr_equal(inlay_mmap_hit(&x.m, &hit, area + 7 * PAGE, 10), inlay_mmap_find(&x.m, area + 7 * PAGE, 10));
 	must(inlay_mmap_destroy(&x.m));
 	must(inlay_mmap_create(&x.m, x.memory, x.size, 1, 4));
-	must(inlay_mmap_add_memrange(&x.m, area + 16 * PAGE, 64));
+	must(inlay_mmap_add(&x.m, inlay_source_host(area + 16 * PAGE, 64)));
 	must(inlay_mmap_start(&x.m));
 	assert_null(inlay_mmap_hit(&x.m, &hit, area + 7 * PAGE, 10));
 	r = inlay_mmap_hit(&x.m, &hit, area + 16 * PAGE, 64);
@@ -858,7 +859,7 @@ static void hit_outlives(void **unused)
 	for (i = 0; i < 3; i++) {
 		map_make(&from, 1, 1);
 		keys.rkey = 100 + i;
-		must(inlay_mmap_set_keys_memrange(&from.m, pds[0], 0x10000, 0x1000, keys));
+		must(inlay_mmap_add(&from.m, inlay_source_keys(0x10000, 0x1000, keys)));
 		must(inlay_mmap_set_permissions(&from.m, INLAY_RDMA_WRITE));
 		must(inlay_mmap_start(&from.m));
 		len = sizeof(blob);
@@ -917,8 +918,8 @@ static void free_callback(void **unused)
 			pd = ibv_alloc_pd(dev.ctx);
 			map_make(&x, 1, 2);
 			must(inlay_mmap_add_dev(&x.m, pd));
-			must(inlay_mmap_set_memrange(&x.m, area + PAGE, 17));
-			must(inlay_mmap_add_memrange(&x.m, area, 18));
+			must(inlay_mmap_add(&x.m, inlay_source_host(area + PAGE, 17)));
+			must(inlay_mmap_add(&x.m, inlay_source_host(area, 18)));
 			must(inlay_mmap_set_free_cb(&x.m, free_cb, &pd));
 			if (starts)
 				must(inlay_mmap_start(&x.m));
@@ -997,7 +998,7 @@ static void counting(void **unused)
 			must(pthread_join(threads[i], NULL));
 		pthread_barrier_destroy(&begin);
 		/* Thread-safe, and still counted */
-		assert_int_equal(inlay_mmap_get_num_bufs(&x.m), left);
+		assert_int_equal(inlay_mmap_num_bufs(&x.m), left);
 		assert_int_equal(inlay_mmap_stop(&x.m), -EPERM);
 		assert_int_equal(inlay_mmap_destroy(&x.m), -EPERM);
 		assert_int_equal(inlay_mmap_started(&x.m), 1);
@@ -1013,7 +1014,7 @@ static void counting(void **unused)
 	for (i = 0; i < 5; i++)
 		inlay_mmap_hold(&x.m);
 	inlay_mmap_hold_many(&x.m, 3);
-	assert_int_equal(inlay_mmap_get_num_bufs(&x.m), 8);
+	assert_int_equal(inlay_mmap_num_bufs(&x.m), 8);
 	inlay_mmap_drop_many(&x.m, 4);
 	for (i = 0; i < 4; i++) {
 		assert_int_equal(inlay_mmap_stop(&x.m), -EPERM);
@@ -1071,7 +1072,7 @@ static void failing_start(void **unused)
 		must(inlay_mmap_add_dev(&x.m, pds[0]));
 		must(inlay_mmap_add_dev(&x.m, pds[1]));
 		for (i = 0; i < 3; i++)
-			must(inlay_mmap_add_memrange(&x.m, area + 2 * i * PAGE, PAGE));
+			must(inlay_mmap_add(&x.m, inlay_source_host(area + 2 * i * PAGE, PAGE)));
 		was = x.m;
 		snprintf(spec, sizeof(spec), "setup=%s@%u", k & 1 ? "ENOMEM" : "EAGAIN", k);
 		must(softdev_fault(spec));
@@ -1085,8 +1086,8 @@ static void failing_start(void **unused)
 			assert_int_equal(inlay_lookup_count(&x.m.lookup), 0);
 			for (i = 0; i < 3; i++) {
 				assert_null(inlay_mmap_find(&x.m, area + 2 * i * PAGE, 1));
-				assert_int_equal(inlay_mmap_get_range(&x.m, i)->lkey, INLAY_NO_KEY);
-				assert_int_equal(inlay_mmap_get_range(&x.m, i)->rkey, INLAY_NO_KEY);
+				assert_int_equal(range_of(&x.m, i)->lkey, INLAY_NO_KEY);
+				assert_int_equal(range_of(&x.m, i)->rkey, INLAY_NO_KEY);
 			}
 			/* Nothing is registered: both PDs could go. It has never been started, and all may still be changed */
 			must(inlay_mmap_rm_dev(&x.m, pds[0]));
@@ -1115,8 +1116,8 @@ static void failing_stop(void **unused)
 			memset(&freed, 0, sizeof(freed));
 			map_make(&x, 1, 2);
 			must(inlay_mmap_add_dev(&x.m, pds[0]));
-			must(inlay_mmap_set_memrange(&x.m, area, PAGE));
-			must(inlay_mmap_add_memrange(&x.m, area + PAGE, PAGE));
+			must(inlay_mmap_add(&x.m, inlay_source_host(area, PAGE)));
+			must(inlay_mmap_add(&x.m, inlay_source_host(area + PAGE, PAGE)));
 			must(inlay_mmap_set_permissions(&x.m, REMOTE));
 			if (way == 2) {
 				/* A start whose second registration fails, and the undoing of the first: one region is left */
@@ -1137,7 +1138,7 @@ static void failing_stop(void **unused)
 			assert_int_equal(call_export_rdma(&x.m), -EPERM);
 			assert_int_equal(inlay_mmap_start(&x.m), -EPERM);
 			assert_int_equal(inlay_mmap_add_dev(&x.m, pds[1]), -EPERM);
-			assert_int_equal(inlay_mmap_add_memrange(&x.m, area + 5 * PAGE, PAGE), -EBADFD);
+			assert_int_equal(inlay_mmap_add(&x.m, inlay_source_host(area + 5 * PAGE, PAGE)), -EBADFD);
 			assert_int_equal(inlay_mmap_set_permissions(&x.m, 0), -EBADFD);
 			assert_int_equal(inlay_mmap_enable_thread_safety(&x.m), -EPERM);
 			assert_int_equal(ibv_dealloc_pd(pds[0]), EBUSY);
@@ -1292,13 +1293,13 @@ static void like_the_model(const struct inlay_mmap *m, const struct model *o)
 		assert_null(found);
 	}
 	assert_int_equal(inlay_mmap_started(m), o->started);
-	assert_int_equal(inlay_mmap_get_exported(m), o->exported);
-	assert_int_equal(inlay_mmap_get_num_bufs(m), o->bufs);
-	assert_int_equal(inlay_mmap_get_num_ranges(m), o->nranges);
-	assert_int_equal(inlay_mmap_get_num_devices(m), o->ndevs);
+	assert_int_equal(inlay_mmap_exported(m), o->exported);
+	assert_int_equal(inlay_mmap_num_bufs(m), o->bufs);
+	assert_int_equal(inlay_mmap_num_ranges(m), o->nranges);
+	assert_int_equal(inlay_mmap_num_devs(m), o->ndevs);
 	assert_int_equal(inlay_mmap_get_max_num_devices(m), o->max);
-	assert_int_equal(inlay_mmap_get_permissions(m), o->permissions);
-	assert_int_equal(inlay_mmap_get_user_data(m), o->user);
+	assert_int_equal(inlay_mmap_permissions(m), o->permissions);
+	assert_int_equal(inlay_mmap_user_data(m), o->user);
 }
 
 static void beside_a_model(void **unused)
@@ -1335,15 +1336,15 @@ static void beside_a_model(void **unused)
 			if (!want)
 				o.max = v;
 		} else if (what < 30) {
-			got = inlay_mmap_add_memrange(&x.m, (void *)(uintptr_t)start, n);
+			got = inlay_mmap_add(&x.m, inlay_source_host((void *)(uintptr_t)start, n));
 			want = model_put(&o, start, n, false, false, NULL);
 		} else if (what < 33) {
-			got = inlay_mmap_set_memrange(&x.m, (void *)(uintptr_t)start, n);
+			got = inlay_mmap_add(&x.m, inlay_source_host((void *)(uintptr_t)start, n));
 			want = model_put(&o, start, n, true, false, NULL);
 		} else if (what < 36) {
 			struct inlay_keys keys = {1, (uint32_t)start};
 
-			got = inlay_mmap_add_keys_memrange(&x.m, pd, start, n, keys);
+			got = inlay_mmap_add(&x.m, inlay_source_keys(start, n, keys));
 			want = model_put(&o, start, n, false, true, pd);
 		} else if (what < 45) {
 			v = rnd_below(MAX_RANGES);
@@ -1351,7 +1352,7 @@ static void beside_a_model(void **unused)
 				start = o.ranges[v].start;
 				n = (uint32_t)o.ranges[v].len;
 			}
-			got = inlay_mmap_rm_memrange(&x.m, (void *)(uintptr_t)start, n);
+			got = inlay_mmap_rm(&x.m, (uintptr_t)((void *)(uintptr_t)start), n);
 			want = model_rm(&o, start, n);
 		} else if (what < 50) {
 			v = (rnd_below(2) ? rnd_below(64) : 0) | rnd_below(4) << 29;

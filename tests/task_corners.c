@@ -363,7 +363,8 @@ static void response_without_key(void **state)
 	rig_make(1, false, 0);
 	room = inlay_task_room(line->host.message);
 	must(inlay_mmap_create(&map, memory, inlay_mmap_size(1, 1), 1, 1));
-	must(inlay_mmap_add_keys_memrange(&map, dev.pd, (uintptr_t)at, LARGE, none));
+	must(inlay_mmap_add_dev(&map, dev.pd));
+	must(inlay_mmap_add(&map, inlay_source_keys((uintptr_t)at, LARGE, none)));
 	must(inlay_mmap_start(&map));
 	must(inlay_inventory_get_by_addr(inv, &map, at, room, &small));
 	must(inlay_inventory_get_by_addr(inv, &map, at, room + 1, &large));

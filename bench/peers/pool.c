@@ -631,9 +631,7 @@ static void make_map(struct inlay_mmap *m, int threads)
 	size_t size = inlay_mmap_size(1, 1);
 
 	NEED(!inlay_mmap_create(m, page_alloc(size), size, 1, 1), "inlay_mmap_create");
-	NEED(!inlay_mmap_set_keys_memrange(m, &pd, (uintptr_t)memory, SPAN, keys), "inlay_mmap_set_keys_memrange");
-	if (threads)
-		NEED(!inlay_mmap_enable_thread_safety(m), "inlay_mmap_enable_thread_safety");
+	NEED(!inlay_mmap_add_dev(m, &pd) && !inlay_mmap_add(m, inlay_source_keys((uintptr_t)memory, SPAN, keys)), "inlay_mmap_set_keys_memrange");
 	NEED(!inlay_mmap_start(m), "inlay_mmap_start");
 }
 

@@ -214,7 +214,7 @@ INLAY_COLD int inlay_task_conn_create(struct inlay_task_conn *c, void *memory, s
 	c->link.self.role = INLAY_TASK_WORKER;
 	c->link.self.message = p->message;
 	c->link.self.receives = p->credits;
-	c->link.self.largest = p->pull ? inlay_pool_get_element_size(p->pull) : 0;
+	c->link.self.largest = p->pull ? inlay_pool_element_size(p->pull) : 0;
 	c->link.self.id = p->id;
 	return 0;
 }

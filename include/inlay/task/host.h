@@ -322,7 +322,7 @@ INLAY_COLD int inlay_task_host_check(const struct inlay_task_host_params *p)
 {
 	if (!p || !p->tasks || p->tasks > INLAY_TASK_MAX || !inlay_is_pow2(p->in_flight) || p->in_flight > INLAY_TASK_RECEIVES_MAX)
 		return -EINVAL;
-	if (p->message < INLAY_TASK_MESSAGE_MIN || p->message > INLAY_TASK_MESSAGE_MAX || !p->payload || p->payload > INLAY_BUF_WINDOW)
+	if (p->message < INLAY_TASK_MESSAGE_MIN || p->message > INLAY_TASK_MESSAGE_MAX || !p->payload || p->payload > INLAY_BUF_DATA_MAX)
 		return -EINVAL;
 	return p->max_inline > 512 || p->max_gather > 16 || p->windows > 2 * p->tasks ? -EINVAL : 0;
 }
@@ -366,7 +366,7 @@ INLAY_COLD size_t inlay_task_host_size(const struct inlay_task_host_params *p)
 
 /*
  * Registers memory for payloads and responses that go by a key: ibv_reg_mr with IBV_ACCESS_LOCAL_WRITE and IBV_ACCESS_MW_BIND, which lets
- * no one in but through a window. Give the keys to a map with inlay_mmap_add_keys_memrange(map, pd, addr, len, keys). NULL with errno set
+ * no one in but through a window. Give the keys to a map of the device pd with inlay_mmap_add(map, inlay_source_keys(addr, len, keys)). NULL with errno set
  * when it fails.
  */
 INLAY_COLD struct ibv_mr *inlay_task_register(struct ibv_pd *pd, void *addr, size_t len, struct inlay_keys *keys)
@@ -452,7 +452,9 @@ INLAY_COLD int inlay_task_host_init(struct inlay_task_host *h, void *memory, con
 	at += inlay_task_lines((uint64_t)p->windows * sizeof(struct inlay_task_window));
 	err = inlay_mmap_create(&h->mmap, at, inlay_mmap_size(1, 1), 1, 1);
 	if (!err)
-		err = inlay_mmap_set_keys_memrange(&h->mmap, pd, (uintptr_t)memory, (size_t)arena, keys);
+		err = inlay_mmap_add_dev(&h->mmap, pd);
+	if (!err)
+		err = inlay_mmap_add(&h->mmap, inlay_source_keys((uintptr_t)memory, (size_t)arena, keys));
 	if (!err)
 		err = inlay_mmap_set_permissions(&h->mmap, INLAY_LOCAL_READ_WRITE);
 	if (!err)

@@ -416,7 +416,7 @@ INLAY_COLD int inlay_task_cmd_pull(struct inlay_task_cmd *cmd)
 	struct inlay_pool *pool = c->worker->params.pull;
 	struct ibv_sge sge;
 
-	if (!pool || cmd->payload_key.bytes > inlay_pool_get_element_size(pool))
+	if (!pool || cmd->payload_key.bytes > inlay_pool_element_size(pool))
 		return -E2BIG;
 	if (c->pulls == c->worker->share || !inlay_sq_room(&c->link.sq) || inlay_pool_alloc(pool, &cmd->pulled)) {
 		cmd->pulled = NULL;

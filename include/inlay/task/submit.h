@@ -373,7 +373,7 @@ INLAY_ALWAYS uint32_t inlay_task_response_room(const struct inlay_buf *buf)
 {
 	uint64_t room = buf->len - (uint64_t)(buf->data - buf->head);
 
-	return room > INLAY_BUF_WINDOW ? INLAY_BUF_WINDOW : (uint32_t)room;
+	return room > INLAY_BUF_DATA_MAX ? INLAY_BUF_DATA_MAX : (uint32_t)room;
 }
 
 /* A submit of a list, of a caller's buffer, of a larger payload, with a response buffer; and what is none. */
@@ -396,7 +396,7 @@ INLAY_FN int inlay_task_submit_other(struct inlay_task *t, int ring)
 	}
 	if (total > h->room - (flags ? INLAY_TASK_KEY : 0)) {
 		flags |= INLAY_TASK_PAYLOAD_KEY;
-		if (total > h->link.peer.largest || total > INLAY_BUF_WINDOW || segs > 1)
+		if (total > h->link.peer.largest || total > INLAY_BUF_DATA_MAX || segs > 1)
 			return -E2BIG;
 		segs = 0;
 	} else if (segs > h->params.max_gather) {
