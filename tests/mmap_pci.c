@@ -294,6 +294,8 @@ struct map {
 	size_t len;
 };
 
+static uint32_t own_range; /* that is not for the other side; 0: none */
+
 /* Not yet started: ranges of a page each, one page apart */
 static void map_make(struct map *x, uint32_t ranges, uint32_t permissions)
 {
@@ -305,9 +307,8 @@ static void map_make(struct map *x, uint32_t ranges, uint32_t permissions)
 	must(inlay_mmap_create(&x->m, x->memory, size, 2, 8));
 	must(inlay_mmap_add_dev(&x->m, at[0].pd));
 	for (i = 0; i < ranges; i++)
-		/* The second of three is not for the other side */
 		must(inlay_mmap_add(&x->m, limited(inlay_source_host(area + 2 * i * PAGE, PAGE),
-						   ranges == 3 && i == 1 ? (uint32_t)INLAY_LOCAL_READ_WRITE : INLAY_ACCESS_ALL)));
+						   own_range && i == own_range ? (uint32_t)INLAY_LOCAL_READ_WRITE : INLAY_ACCESS_ALL)));
 	must(inlay_mmap_set_permissions(&x->m, permissions));
 }
 
@@ -353,7 +354,9 @@ static void memory_of_the_other_side(void **state)
 
 	(void)state;
 	need_aliases();
+	own_range = 1;
 	map_make(&x, 3, INLAY_PCI_READ_WRITE);
+	own_range = 0;
 	must(inlay_mmap_start(&x.m));
 	must(map_export(&x, 0));
 	assert_int_equal(x.len, inlay_mmap_export_pci_size(&x.m));
@@ -411,8 +414,8 @@ static void memory_of_the_other_side(void **state)
 	map_free(&y);
 	assert_int_equal(map_import(&y, 1, x.blob, x.len), -EPERM);
 	assert_int_equal(mid.live, 0);
-	assert_int_equal(inlay_mmap_start(&x.m), -EPERM);
-	assert_int_equal(map_export(&x, 0), -EPERM);
+	assert_int_equal(inlay_mmap_start(&x.m), -EBADFD);
+	assert_int_equal(map_export(&x, 0), -EBADFD);
 	map_free(&x);
 }
 
@@ -583,17 +586,17 @@ static void states_and_arguments(void **state)
 	need = inlay_mmap_pci_size(&x.m);
 	assert_true(need && need <= sizeof(keys));
 	len = sizeof(blob);
-	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, keys, sizeof(keys), blob, &len), -EPERM); /* not started */
+	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, keys, sizeof(keys), blob, &len), -EBADFD); /* not started */
 	must(inlay_mmap_start(&x.m));
 	assert_int_equal(inlay_mmap_export_pci(&x.m, NULL, keys, sizeof(keys), blob, &len), -EINVAL);
 	assert_int_equal(inlay_mmap_export_pci(&x.m, at[1].pd, keys, sizeof(keys), blob, &len), -ENOENT);
 	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, keys, sizeof(keys), blob, NULL), -EINVAL);
 	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, keys, sizeof(keys), NULL, &len), -EINVAL);
-	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, keys, need - 1, blob, &len), -ENOMEM);
+	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, keys, need - 1, blob, &len), -ENOBUFS);
 	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, NULL, need, blob, &len), -EINVAL);
 	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, keys + 8, need, blob, &len), -EINVAL);
 	len = 10;
-	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, keys, sizeof(keys), blob, &len), -ENOSPC);
+	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, keys, sizeof(keys), blob, &len), -ENOBUFS);
 	assert_int_equal(len, inlay_mmap_export_pci_size(&x.m));
 	assert_false(inlay_mmap_exported(&x.m));
 	assert_int_equal(mid.live, 0);
@@ -603,7 +606,7 @@ static void states_and_arguments(void **state)
 	need = inlay_mmap_import_pci_size(blob, len);
 	y.memory = pages(need);
 	assert_int_equal(inlay_mmap_create_from_export_pci(NULL, y.memory, need, at[1].pd, blob, len, NULL), -EINVAL);
-	assert_int_equal(inlay_mmap_create_from_export_pci(&y.m, y.memory, need - 1, at[1].pd, blob, len, NULL), -ENOMEM);
+	assert_int_equal(inlay_mmap_create_from_export_pci(&y.m, y.memory, need - 1, at[1].pd, blob, len, NULL), -ENOBUFS);
 	assert_int_equal(inlay_mmap_create_from_export_pci(&y.m, y.memory, need, NULL, blob, len, NULL), -EINVAL);
 	assert_int_equal(inlay_mmap_create_from_export_pci(&y.m, y.memory, need, at[1].pd, NULL, len, NULL), -EINVAL);
 	assert_int_equal(inlay_mmap_create_from_export_pci(&y.m, NULL, need, at[1].pd, blob, len, NULL), -EINVAL);
@@ -612,17 +615,17 @@ static void states_and_arguments(void **state)
 	/* Closed to everything that an imported one is closed to */
 	assert_int_equal(inlay_mmap_pci_size(&y.m), 0);
 	assert_int_equal(inlay_mmap_export_pci_size(&y.m), 0);
-	assert_int_equal(inlay_mmap_export_pci(&y.m, at[1].pd, keys, sizeof(keys), blob, &len), -EPERM);
-	assert_int_equal(inlay_mmap_stop(&y.m), -EPERM);
-	assert_int_equal(inlay_mmap_start(&y.m), -EPERM);
+	assert_int_equal(inlay_mmap_export_pci(&y.m, at[1].pd, keys, sizeof(keys), blob, &len), -EBADFD);
+	assert_int_equal(inlay_mmap_stop(&y.m), -EBADFD);
+	assert_int_equal(inlay_mmap_start(&y.m), -EBADFD);
 	/* An alias that will not go */
 	mid.fail_destroy = 1;
-	assert_int_equal(inlay_mmap_destroy(&y.m), -EPERM);
+	assert_int_equal(inlay_mmap_destroy(&y.m), -EBUSY);
 	must(inlay_mmap_destroy(&y.m));
 	free(y.memory);
 	/* A key of the owner that will not */
 	mid.fail_destroy = 1;
-	assert_int_equal(inlay_mmap_stop(&x.m), -EPERM);
+	assert_int_equal(inlay_mmap_stop(&x.m), -EBUSY);
 	assert_null(inlay_mmap_find(&x.m, area, 1));
 	must(inlay_mmap_stop(&x.m));
 	assert_int_equal(mid.live, 0);
