@@ -84,36 +84,6 @@ static inline unsigned long bench_ops(int argc, char **argv)
 	return n;
 }
 
-static inline void bench_connect(struct ibv_qp *qp, uint32_t dest)
-{
-	struct ibv_qp_attr a;
-	struct ibv_port_attr port;
-
-	memset(&a, 0, sizeof(a));
-	NEED(!ibv_query_port(qp->context, 1, &port), "ibv_query_port");
-	a.qp_state = IBV_QPS_INIT;
-	a.port_num = 1;
-	a.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
-	NEED(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), "INIT");
-	a.qp_state = IBV_QPS_RTR;
-	a.path_mtu = IBV_MTU_1024;
-	a.dest_qp_num = dest;
-	a.max_dest_rd_atomic = 1;
-	a.ah_attr.port_num = 1;
-	a.ah_attr.dlid = port.lid;
-	a.ah_attr.is_global = 1;
-	a.ah_attr.grh.hop_limit = 1;
-	NEED(!ibv_query_gid(qp->context, 1, 0, &a.ah_attr.grh.dgid), "ibv_query_gid");
-	NEED(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-			    IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER), "RTR");
-	a.qp_state = IBV_QPS_RTS;
-	a.timeout = 14;
-	a.retry_cnt = a.rnr_retry = 7;
-	a.max_rd_atomic = 1;
-	NEED(!ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-			    IBV_QP_MAX_QP_RD_ATOMIC), "RTS");
-}
-
 /* The same 8-byte write for every path: inlay's arguments and libibverbs' requests. */
 static inline void bench_requests(struct bench *b, int inl)
 {
@@ -171,17 +141,16 @@ static inline void bench_open(struct bench *b, int own, int start_poll)
 	attr.pd = b->pd;
 	b->peer = ibv_create_qp_ex(b->ctx, &attr);
 	if (own) {
-		NEED(!inlay_uar_create(&b->uar, b->pd, INLAY_UAR_EXCLUSIVE), "inlay_uar_create");
+		NEED(!inlay_uar_create(&b->uar, b->pd, INLAY_UAR_SERIAL, NULL), "inlay_uar_create");
 		attr.pd = b->uar.pd;
 	}
 	b->qp = ibv_create_qp_ex(b->ctx, &attr);
 	NEED(b->qp && b->peer, "ibv_create_qp_ex");
 	b->qpx = ibv_qp_to_qp_ex(b->qp);
-	bench_connect(b->qp, b->peer->qp_num);
-	bench_connect(b->peer, b->qp->qp_num);
+	NEED(!inlay_connect_pair(b->qp, b->peer, NULL, NULL), "connecting");
 	b->own = own;
 	if (own) {
-		NEED(!inlay_sq_from_qp(&b->sq, b->qp, &b->uar) && !inlay_cq_from_cq(&b->icq, b->cq), "taking over the queues");
+		NEED(!inlay_sq_from_qp(&b->sq, b->qp, &b->uar, NULL, NULL) && !inlay_cq_from_cq(&b->icq, b->cq, NULL), "taking over the queues");
 		NEED(!inlay_post_write(&b->sq, (uintptr_t)&b->target, b->mr->rkey, &b->sge, 1, INLAY_SIGNALED), "the first post");
 		inlay_sq_ring(&b->sq);
 	} else {
@@ -197,7 +166,7 @@ static inline void bench_open(struct bench *b, int own, int start_poll)
 	b->cqn = dv.cqn;
 	NEED(inlay_cqe_opcode(&b->cqe) == MLX5_CQE_REQ, "the first completion");
 	if (own) {
-		NEED(!inlay_sq_release(&b->sq, inlay_cq_peek(&b->icq)), "the first release");
+		NEED(0 < inlay_sq_release(&b->sq, inlay_cq_peek(&b->icq)), "the first release");
 		inlay_cq_advance(&b->icq, 1);
 	} else if (start_poll) {
 		struct ibv_poll_cq_attr none = {0};

@@ -20,7 +20,7 @@ BENCH_FN unsigned poll_inlay_1(struct bench *b)
 		return 0;
 	if (inlay_cqe_is_error(cqe))
 		bench_die("an error completion");
-	NEED(!inlay_sq_release(&b->sq, cqe), "release");
+	NEED(0 < inlay_sq_release(&b->sq, cqe), "release");
 	sum += inlay_cqe_wqe_counter(cqe);
 	inlay_cq_advance(&b->icq, 1);
 	return 1;
@@ -34,7 +34,7 @@ BENCH_FN unsigned poll_inlay_16(struct bench *b)
 	for (unsigned i = 0; i < n; i++) {
 		if (inlay_cqe_is_error(cqes[i]))
 			bench_die("an error completion");
-		NEED(!inlay_sq_release(&b->sq, cqes[i]), "release");
+		NEED(0 < inlay_sq_release(&b->sq, cqes[i]), "release");
 		sum += inlay_cqe_wqe_counter(cqes[i]);
 	}
 	inlay_cq_advance(&b->icq, n);

@@ -92,7 +92,7 @@ static void refill(struct bench *b, uint32_t posted, int expect)
 		return;
 	}
 	cqe = inlay_cq_peek(&b->icq);
-	NEED(cqe && (!inlay_sq_pending(&b->sq) || !inlay_sq_release(&b->sq, cqe)), "the completion");
+	NEED(cqe && (!inlay_sq_pending(&b->sq) || 0 < inlay_sq_release(&b->sq, cqe)), "the completion");
 	inlay_cq_advance(&b->icq, 1);
 }
 

@@ -55,9 +55,9 @@ struct plan {
 	uint32_t op, size_min, size_max, iters, window, max_inline, verify, rate_only;
 };
 
-/* How one side is reached, and where its memory is */
+/* Where one side's memory is. How the side is reached is in a record of connect.h. */
 struct address {
-	uint32_t link, lid, qpn, psn, mtu, rkey, addr_high, addr_low, bytes, gid[4];
+	uint32_t rkey, addr_high, addr_low, bytes;
 };
 
 /* One row of the table: what a loop is to do. iters is 0 in a plan for "as many as fit the size". */
@@ -82,6 +82,8 @@ struct side {
 	uint64_t receives;           /* posted, of this phase */
 	uint64_t received;
 	struct address self, peer;
+	struct inlay_connect_record here;
+	uint8_t record[INLAY_CONNECT_SIZE]; /* the peer's, as it came */
 	uint64_t raddr;              /* the peer's memory */
 };
 
@@ -105,8 +107,7 @@ static struct ibv_context *ctx;
 static struct ibv_pd *pd;
 static struct ibv_port_attr port;
 static struct ibv_device_attr device;
-static union ibv_gid own_gid;
-static bool global;                  /* addressed by GID: always on RoCE */
+static const char *why;              /* inlay refused something, and this is the reason */
 static struct side *local[2];        /* the sides of this process: client, server */
 static int tcp = -1;                 /* to the other process; -1: there is none */
 static pid_t child;                  /* the other process, when we started it */
@@ -225,27 +226,29 @@ static void meet(void)
 }
 
 /*
- * A greeting is a magic number, the plan and the address, word by word in network order. Both are structs of words and nothing else, so
- * that a loop can convert them.
+ * A greeting is a magic number, the plan and the address, word by word in network order, and the record of connect.h. Plan and address
+ * are structs of words and nothing else, so that a loop can convert them.
  */
 #define HELLO_MAGIC 0x696e6c61u
-#define HELLO_VERSION 2u             /* 2: another pattern, more slots */
+#define HELLO_VERSION 3u             /* 3: a record of connect.h */
 #define PLAN_WORDS (sizeof(struct plan) / 4)
 #define ADDRESS_WORDS (sizeof(struct address) / 4)
 
-static void send_hello(const struct address *a)
+static void send_hello(const struct side *s)
 {
-	uint32_t words[2 + PLAN_WORDS + ADDRESS_WORDS] = {HELLO_MAGIC, HELLO_VERSION};
+	uint32_t words[2 + PLAN_WORDS + ADDRESS_WORDS + INLAY_CONNECT_SIZE / 4] = {HELLO_MAGIC, HELLO_VERSION};
+	const size_t record = 2 + PLAN_WORDS + ADDRESS_WORDS;
 
 	memcpy(words + 2, &plan, sizeof(plan));
-	memcpy(words + 2 + PLAN_WORDS, a, sizeof(*a));
-	for (size_t i = 0; i < sizeof(words) / 4; i++)
+	memcpy(words + 2 + PLAN_WORDS, &s->self, sizeof(s->self));
+	for (size_t i = 0; i < record; i++)
 		words[i] = htobe32(words[i]);
+	inlay_connect_pack(&s->here, (uint8_t *)(words + record));
 	tcp_write(words, sizeof(words));
 }
 
 /* The peer's plan and address, neither of which is checked here: plan_fault and connect_side do. */
-static void read_hello(struct plan *theirs, struct address *a)
+static void read_hello(struct plan *theirs, struct side *s)
 {
 	uint32_t words[2 + PLAN_WORDS + ADDRESS_WORDS];
 
@@ -257,7 +260,8 @@ static void read_hello(struct plan *theirs, struct address *a)
 	if (words[1] != HELLO_VERSION)
 		die("the peer is another version of pingpong");
 	memcpy(theirs, words + 2, sizeof(*theirs));
-	memcpy(a, words + 2 + PLAN_WORDS, sizeof(*a));
+	memcpy(&s->peer, words + 2 + PLAN_WORDS, sizeof(s->peer));
+	tcp_move(false, s->record, sizeof(s->record), "no greeting from");
 }
 
 /* The server's socket, bound and listening. Tells the port, which with --tcp-port 0 is the kernel's choice. */
@@ -413,32 +417,6 @@ static uint64_t landing_at(const struct phase *ph, uint64_t i)
  * Set-up: libibverbs
  */
 
-/* The best entry of the GID table: RoCE v2 over IPv4, then RoCE v2, then what there is. */
-static void find_gid(void)
-{
-	struct ibv_gid_entry e;
-	int best = -1, rank;
-
-	for (int i = 0; i < port.gid_tbl_len; i++) {
-		if (opt.gid_index >= 0 && i != opt.gid_index)
-			continue;
-		if (ibv_query_gid_ex(ctx, opt.port, (uint32_t)i, &e, 0))
-			continue;
-		rank = e.gid_type != IBV_GID_TYPE_ROCE_V2 ? 0 : memcmp(e.gid.raw, "\0\0\0\0\0\0\0\0\0\0\377\377", 12) ? 1 : 2;
-		if (rank <= best)
-			continue;
-		best = rank;
-		own_gid = e.gid;
-		opt.gid_index = opt.gid_index >= 0 ? opt.gid_index : -2 - i;
-	}
-	if (best < 0 && opt.gid_index >= 0)
-		die("no GID at index %d of %s, port %u", opt.gid_index, ibv_get_device_name(ctx->device), opt.port);
-	if (best < 0)
-		die("%s, port %u has no GID", ibv_get_device_name(ctx->device), opt.port);
-	if (opt.gid_index < 0)
-		opt.gid_index = -2 - opt.gid_index;
-}
-
 static void open_device(void)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL), *dev = NULL;
@@ -465,19 +443,29 @@ static void open_device(void)
 	err = ibv_query_port(ctx, (uint8_t)opt.port, &port);
 	if (err)
 		die("ibv_query_port: %s", strerror(err));
-	if (port.state != IBV_PORT_ACTIVE)
-		die("%s, port %u is not active: %s", ibv_get_device_name(ctx->device), opt.port, ibv_port_state_str(port.state));
-	global = port.link_layer == IBV_LINK_LAYER_ETHERNET || opt.gid_index >= 0;
-	if (global)
-		find_gid();
 	pd = ibv_alloc_pd(ctx);
 	if (!pd)
 		die("ibv_alloc_pd: %s", strerror(errno));
 }
 
+/* The defaults of connect.h, but for what was asked for. A peer that is gone shows as an error completion within a second or so. */
+static struct inlay_connect_attr connect_attr(void)
+{
+	struct inlay_connect_attr attr = inlay_connect_defaults();
+
+	attr.port = (uint8_t)opt.port;
+	attr.gid_index = opt.gid_index;
+	attr.mtu = (uint8_t)opt.mtu;
+	attr.sl = (uint8_t)opt.sl;
+	attr.access |= IBV_ACCESS_REMOTE_ATOMIC;
+	attr.min_rnr_timer = 1; /* 10 us: a receive is missing only for a moment */
+	return attr;
+}
+
 /* Memory, queues and inlay's view of them. */
 static void make_side(struct side *s)
 {
+	struct inlay_connect_attr attr;
 	const int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 	uint32_t depth = plan.window > 2 * SIGNAL_EVERY ? plan.window : 2 * SIGNAL_EVERY;
 	struct ibv_qp_init_attr_ex init = {.qp_type = IBV_QPT_RC, .comp_mask = IBV_QP_INIT_ATTR_PD};
@@ -505,7 +493,7 @@ static void make_side(struct side *s)
 	 * A register that nobody else rings, so that a WQE may be copied into it (BlueFlame). It comes with its own PD. Where there is none
 	 * to be had (some virtual machines), the QP's own does, with doorbells only.
 	 */
-	err = inlay_uar_create(&s->uar, pd, INLAY_UAR_EXCLUSIVE);
+	err = inlay_uar_create(&s->uar, pd, INLAY_UAR_SERIAL, NULL);
 	if (err && err != -ENOTSUP)
 		die("inlay_uar_create: %s", strerror(-err));
 	init.pd = err ? pd : s->uar.pd;
@@ -525,84 +513,43 @@ static void make_side(struct side *s)
 	if (!s->qp)
 		die("cannot create a QP with %u requests and %u bytes inline: %s", depth, plan.max_inline, strerror(errno));
 
-	err = init.pd == pd ? inlay_uar_from_qp(&s->uar, s->qp) : 0;
-	err = err ? err : inlay_sq_from_qp(&s->sq, s->qp, &s->uar);
-	err = err ? err : inlay_rq_from_qp(&s->rq, s->qp);
-	err = err ? err : inlay_cq_from_cq(&s->scq, s->ibscq);
-	err = err ? err : inlay_cq_from_cq(&s->rcq, s->ibrcq);
+	err = init.pd == pd ? inlay_uar_from_qp(&s->uar, s->qp, NULL) : 0;
+	err = err ? err : inlay_sq_from_qp(&s->sq, s->qp, &s->uar, NULL, NULL);
+	err = err ? err : inlay_rq_from_qp(&s->rq, s->qp, NULL, NULL);
+	err = err ? err : inlay_cq_from_cq(&s->scq, s->ibscq, NULL);
+	err = err ? err : inlay_cq_from_cq(&s->rcq, s->ibrcq, NULL);
 	if (err)
 		die("taking over the queues: %s", strerror(-err));
 
-	s->self.link = port.link_layer;
-	s->self.lid = port.lid;
-	s->self.qpn = s->qp->qp_num;
-	s->self.psn = (uint32_t)(now_ns() >> 10) & 0xffffff;
-	s->self.mtu = opt.mtu ? opt.mtu : port.active_mtu;
+	attr = connect_attr();
+	if (inlay_connect_local(&s->here, s->qp, &attr, &why))
+		die("%s, port %u: %s", ibv_get_device_name(ctx->device), opt.port, why);
 	s->self.rkey = s->mr->rkey;
 	s->self.addr_high = (uint32_t)((uintptr_t)s->mem >> 32);
 	s->self.addr_low = (uint32_t)(uintptr_t)s->mem;
 	s->self.bytes = (uint32_t)bytes;
-	for (int i = 0; i < 4; i++)
-		s->self.gid[i] = (uint32_t)own_gid.raw[4 * i] << 24 | (uint32_t)own_gid.raw[4 * i + 1] << 16 |
-				 (uint32_t)own_gid.raw[4 * i + 2] << 8 | own_gid.raw[4 * i + 3];
 }
 
-/* INIT, RTR, RTS. The peer's address has come from outside. */
+/* To RTS. The peer's address has come from outside. */
 static void connect_side(struct side *s)
 {
+	struct inlay_connect_attr attr = connect_attr();
 	const struct address *p = &s->peer;
-	const uint8_t rd_atomic = (uint8_t)(device.max_qp_rd_atom < 16 ? device.max_qp_rd_atom : 16);
-	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = (uint8_t)opt.port,
-				.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC};
-	int err;
+	struct inlay_connect_record there;
 
 	s->raddr = (uint64_t)p->addr_high << 32 | p->addr_low;
-	if (p->link != s->self.link)
-		die("the peer's port is of another link layer");
-	if (p->lid > 0xffff || p->qpn > 0xffffff || p->psn > 0xffffff || p->mtu < IBV_MTU_256 || p->mtu > IBV_MTU_4096 ||
-	    p->bytes != s->self.bytes || s->raddr > UINT64_MAX - p->bytes)
+	if (p->bytes != s->self.bytes || s->raddr > UINT64_MAX - p->bytes)
 		die("the peer's address makes no sense");
-
-	err = ibv_modify_qp(s->qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-	if (err)
-		die("cannot bring the QP to INIT: %s", strerror(err));
-	a.qp_state = IBV_QPS_RTR;
-	a.path_mtu = p->mtu < s->self.mtu ? p->mtu : s->self.mtu;
-	a.dest_qp_num = p->qpn;
-	a.rq_psn = p->psn;
-	a.max_dest_rd_atomic = rd_atomic;
-	a.min_rnr_timer = 1; /* 10 us: a receive is missing only for a moment */
-	a.ah_attr.port_num = (uint8_t)opt.port;
-	a.ah_attr.sl = (uint8_t)opt.sl;
-	a.ah_attr.dlid = (uint16_t)p->lid;
-	if (global) {
-		a.ah_attr.is_global = 1;
-		for (int i = 0; i < 16; i++)
-			a.ah_attr.grh.dgid.raw[i] = (uint8_t)(p->gid[i / 4] >> (24 - i % 4 * 8));
-		a.ah_attr.grh.sgid_index = (uint8_t)opt.gid_index;
-		a.ah_attr.grh.hop_limit = 64;
-	}
-	err = ibv_modify_qp(s->qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-			    IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-	if (err)
-		die("cannot bring the QP to RTR: %s", strerror(err));
-	a.qp_state = IBV_QPS_RTS;
-	a.timeout = 14;  /* 67 ms, */
-	a.retry_cnt = 7; /* seven times: a peer that is gone shows as an error completion within a second or so */
-	a.rnr_retry = 7; /* without end: our own deadline ends it */
-	a.sq_psn = s->self.psn;
-	a.max_rd_atomic = rd_atomic;
-	err = ibv_modify_qp(s->qp, &a, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-			    IBV_QP_MAX_QP_RD_ATOMIC);
-	if (err)
-		die("cannot bring the QP to RTS: %s", strerror(err));
+	if (inlay_connect_unpack(&there, s->record, sizeof(s->record), &why) ||
+	    inlay_connect_rts(s->qp, &s->here, &there, &attr, &why))
+		die("%s", why);
 }
 
 /* The send queue leaves its register and the QP goes before the register does. */
 static void free_side(struct side *s)
 {
 	inlay_sq_fini(&s->sq);
-	if (ibv_destroy_qp(s->qp) || ibv_destroy_cq(s->ibscq) || ibv_destroy_cq(s->ibrcq) || (s->uar.td && inlay_uar_destroy(&s->uar)) ||
+	if (ibv_destroy_qp(s->qp) || ibv_destroy_cq(s->ibscq) || ibv_destroy_cq(s->ibrcq) || (s->uar.td && inlay_uar_destroy(&s->uar, NULL)) ||
 	    ibv_dereg_mr(s->mr))
 		die("cannot take the queues down: %s", strerror(errno));
 	munmap(s->mem, memory_bytes());
@@ -653,7 +600,7 @@ static void poll_sends(struct side *s)
 	const struct mlx5_cqe64 *cqe;
 
 	while ((cqe = inlay_cq_peek(&s->scq)) != NULL) {
-		if (inlay_cqe_is_error(cqe) || inlay_sq_release(&s->sq, cqe))
+		if (inlay_cqe_is_error(cqe) || inlay_sq_release(&s->sq, cqe) < 0)
 			failed(cqe);
 		inlay_cq_advance(&s->scq, 1);
 		s->send_cqes++;
@@ -667,7 +614,7 @@ static bool poll_receive(struct side *s, const struct phase *ph)
 
 	if (!cqe)
 		return false;
-	if (inlay_cqe_is_error(cqe) || inlay_rq_release(&s->rq, 1))
+	if (inlay_cqe_is_error(cqe) || inlay_rq_release(&s->rq, cqe) < 0)
 		failed(cqe);
 	if (inlay_cqe_byte_count(cqe) != ph->size)
 		die("message %llu has %u bytes, not %u", (unsigned long long)s->received, inlay_cqe_byte_count(cqe), ph->size);
@@ -1273,18 +1220,20 @@ static void set_up(struct side sides[2])
 		make_side(local[1]);
 		sides[0].peer = sides[1].self;
 		sides[1].peer = sides[0].self;
+		inlay_connect_pack(&sides[1].here, sides[0].record);
+		inlay_connect_pack(&sides[0].here, sides[1].record);
 		connect_side(local[0]);
 		connect_side(local[1]);
 		return;
 	}
 	if (client) {
 		make_side(s);
-		send_hello(&s->self);
-		read_hello(&theirs, &s->peer);
+		send_hello(s);
+		read_hello(&theirs, s);
 		if (memcmp(&theirs, &plan, sizeof(plan)))
 			die("the server answers another question");
 	} else {
-		read_hello(&theirs, &s->peer);
+		read_hello(&theirs, s);
 		fault = plan_fault(&theirs);
 		if (fault)
 			die("the client wants what cannot be: %s", fault);
@@ -1292,7 +1241,7 @@ static void set_up(struct side sides[2])
 		if (is_child)
 			open_device();
 		make_side(s);
-		send_hello(&s->self);
+		send_hello(s);
 	}
 	local[client ? 0 : 1] = s;
 	connect_side(s);

@@ -83,7 +83,7 @@ static void open_side(struct side *s)
 	need(s->ctx != NULL, "opening an mlx5 device");
 	ibv_free_device_list(list);
 	s->pd = ibv_alloc_pd(s->ctx);
-	need(s->pd && !inlay_uar_create(&s->uar, s->pd, INLAY_UAR_EXCLUSIVE), "a doorbell register");
+	need(s->pd && !inlay_uar_create(&s->uar, s->pd, INLAY_UAR_SERIAL, NULL), "a doorbell register");
 	s->ibcq = ibv_create_cq(s->ctx, 16, NULL, NULL, 0);
 	struct ibv_qp_init_attr init = {.send_cq = s->ibcq, .recv_cq = s->ibcq, .qp_type = IBV_QPT_RC, .cap = {.max_send_wr = 16,
 					.max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 64}};
@@ -116,7 +116,7 @@ static void open_side(struct side *s)
 	a.retry_cnt = a.rnr_retry = 7;
 	need(!ibv_modify_qp(s->qp, &a, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
 			    IBV_QP_MAX_QP_RD_ATOMIC), "modify to RTS");
-	need(!inlay_sq_from_qp(&s->sq, s->qp, &s->uar) && !inlay_cq_from_cq(&s->cq, s->ibcq), "taking over the queues");
+	need(!inlay_sq_from_qp(&s->sq, s->qp, &s->uar, NULL, NULL) && !inlay_cq_from_cq(&s->cq, s->ibcq, NULL), "taking over the queues");
 	tell(s, &mine, sizeof(mine)); /* both are ready */
 	hear(s, &peer, sizeof(peer));
 }
@@ -124,7 +124,7 @@ static void open_side(struct side *s)
 static void close_side(struct side *s)
 {
 	inlay_sq_fini(&s->sq);
-	need(!ibv_destroy_qp(s->qp) && !ibv_destroy_cq(s->ibcq) && !inlay_uar_destroy(&s->uar) && !ibv_dealloc_pd(s->pd) &&
+	need(!ibv_destroy_qp(s->qp) && !ibv_destroy_cq(s->ibcq) && !inlay_uar_destroy(&s->uar, NULL) && !ibv_dealloc_pd(s->pd) &&
 	     !ibv_close_device(s->ctx), "closing down");
 }
 
@@ -140,7 +140,7 @@ static int finish(struct side *s)
 		need(time(NULL) < end, "waiting for the completion");
 	if (inlay_cqe_is_error(cqe))
 		status = inlay_cqe_status(cqe);
-	need(!inlay_sq_release(&s->sq, cqe), "the completion");
+	need(0 < inlay_sq_release(&s->sq, cqe), "the completion");
 	inlay_cq_advance(&s->cq, 1);
 	return status;
 }

@@ -56,10 +56,12 @@
 
 static int rank = -1;
 
+static const char *why; /* the reason, from a function of inlay that has refused */
+
 static void need(int ok, const char *what)
 {
 	if (!ok) {
-		fprintf(stderr, "tag_pingpong: rank %d: %s failed\n", rank, what);
+		fprintf(stderr, "tag_pingpong: rank %d: %s failed%s%s\n", rank, what, why ? ": " : "", why ? why : "");
 		exit(1);
 	}
 }
@@ -126,6 +128,18 @@ static void swap(struct side *s, const void *mine, void *peer, size_t len)
 	need(recv(s->wire, peer ? peer : &word[1], len, MSG_WAITALL) == (ssize_t)len, "hearing from the other process");
 }
 
+/* Both say where n queue pairs are, and hear where the peer's are */
+static void swap_records(struct side *s, const struct inlay_connect_record *mine, struct inlay_connect_record *peer, uint32_t n)
+{
+	uint8_t out[INLAY_CONNECT_SIZE], in[INLAY_CONNECT_SIZE];
+
+	for (uint32_t i = 0; i < n; i++) {
+		inlay_connect_pack(&mine[i], out);
+		swap(s, out, in, sizeof(out));
+		need(!inlay_connect_unpack(&peer[i], in, sizeof(in), &why), "reading the peer's record");
+	}
+}
+
 static uint8_t *bounce(const struct side *s, uint32_t b)
 {
 	return s->memory + (size_t)b * BOUNCE;
@@ -171,18 +185,18 @@ static uint8_t *landing(const struct side *s, uint32_t i)
 static const char *can_nic(struct side *s, struct ibv_device *device)
 {
 	struct inlay_devx_info info;
-	const char *why = NULL;
+	const char *cannot = NULL;
 
 	if (inlay_devx_open(&s->ctx, device))
 		return "no device commands";
 	if (inlay_devx_info_query(s->ctx, &info, NULL))
-		why = "no answer to device commands";
+		cannot = "no answer to device commands";
 	else if (!info.tag_matching || 1u << info.log_tag_matching_list_sz < 2 * TAGS)
-		why = "the device has no tag matching, or a shorter list";
-	if (why)
+		cannot = "the device has no tag matching, or a shorter list";
+	if (cannot)
 		ibv_close_device(s->ctx);
-	s->nic = why ? 0 : info.rndv_offload_rc ? 2 : 1;
-	return why;
+	s->nic = cannot ? 0 : info.rndv_offload_rc ? 2 : 1;
+	return cannot;
 }
 
 /* A ring of so many bytes, and in the first page its record */
@@ -206,7 +220,7 @@ static void make_qp(struct side *s, struct inlay_devx_qp *qp, uint32_t pdn, uint
 
 static void open_nic(struct side *s)
 {
-	struct inlay_devx_address mine[2], peer[2];
+	struct inlay_connect_record mine[2], peer[2];
 	struct inlay_devx_path path;
 	const size_t bytes = 1 << 20;
 	uint32_t pdn = 0;
@@ -233,9 +247,11 @@ static void open_nic(struct side *s)
 
 	inlay_devx_path_init(&path);
 	path.access = IBV_ACCESS_REMOTE_READ;
+	need(!inlay_connect_port(&mine[0], s->ctx, path.port, -1, &why), "the best GID");
+	path.gid_index = mine[0].gid_index;
 	need(!inlay_devx_qp_connect_self(&s->command, &path), "connecting the command queue");
 	need(!inlay_devx_qp_address(&s->out, &path, &mine[0]) && !inlay_devx_qp_address(&s->in, &path, &mine[1]), "an address");
-	swap(s, mine, peer, sizeof(mine));
+	swap_records(s, mine, peer, 2);
 	need(!inlay_devx_address_resolve(&peer[0], s->pd, &path) && !inlay_devx_address_resolve(&peer[1], s->pd, &path), "finding the way");
 	need(!inlay_devx_qp_connect(&s->out, &path, &peer[1]) && !inlay_devx_qp_connect(&s->in, &path, &peer[0]), "connecting");
 
@@ -249,45 +265,22 @@ static void open_nic(struct side *s)
 
 static void open_software(struct side *s)
 {
-	struct { uint32_t qpn; uint16_t lid; union ibv_gid gid; } mine = {0}, peer;
-	struct ibv_port_attr port;
+	struct inlay_connect_record mine, peer;
 
-	need(!inlay_uar_create(&s->uar, s->pd, INLAY_UAR_EXCLUSIVE), "a doorbell register");
+	need(!inlay_uar_create(&s->uar, s->pd, INLAY_UAR_SERIAL, NULL), "a doorbell register");
 	s->ibcq = ibv_create_cq(s->ctx, 1023, NULL, NULL, 0);
 	s->ibsrq = ibv_create_srq(s->pd, &(struct ibv_srq_init_attr){.attr = {.max_wr = ENTRIES - 1, .max_sge = 1}});
 	struct ibv_qp_init_attr init = {.send_cq = s->ibcq, .recv_cq = s->ibcq, .srq = s->ibsrq, .qp_type = IBV_QPT_RC,
 					.cap = {.max_send_wr = SENDS / 2, .max_send_sge = 1, .max_inline_data = 64}};
 	s->qp = s->ibcq && s->ibsrq ? ibv_create_qp(s->uar.pd, &init) : NULL;
-	need(s->qp && !ibv_query_port(s->ctx, 1, &port) && !ibv_query_gid(s->ctx, 1, 0, &mine.gid), "a queue pair");
-	mine.qpn = s->qp->qp_num;
-	mine.lid = port.lid;
-	swap(s, &mine, &peer, sizeof(mine));
-
-	struct ibv_qp_attr a = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qp_access_flags = IBV_ACCESS_REMOTE_READ};
-	need(!ibv_modify_qp(s->qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS), "modify to INIT");
-	a.qp_state = IBV_QPS_RTR;
-	a.path_mtu = port.active_mtu;
-	a.dest_qp_num = peer.qpn;
-	a.max_dest_rd_atomic = a.max_rd_atomic = 4;
-	a.min_rnr_timer = 12;
-	a.ah_attr.port_num = 1;
-	a.ah_attr.dlid = peer.lid;
-	if (port.link_layer == IBV_LINK_LAYER_ETHERNET) {
-		a.ah_attr.is_global = 1;
-		a.ah_attr.grh.hop_limit = 64;
-		a.ah_attr.grh.dgid = peer.gid;
-	}
-	need(!ibv_modify_qp(s->qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-			    IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER), "modify to RTR");
-	a.qp_state = IBV_QPS_RTS;
-	a.timeout = 14;
-	a.retry_cnt = a.rnr_retry = 7;
-	need(!ibv_modify_qp(s->qp, &a, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-			    IBV_QP_MAX_QP_RD_ATOMIC), "modify to RTS");
+	need(s->qp != NULL, "a queue pair");
+	need(!inlay_connect_local(&mine, s->qp, NULL, &why), "a connection record");
+	swap_records(s, &mine, &peer, 1);
+	need(!inlay_connect_rts(s->qp, &mine, &peer, NULL, &why), "connecting");
 	s->sq = &s->plain_sq;
 	s->cq = &s->plain_cq;
 	s->srq = &s->plain_srq;
-	need(!inlay_sq_from_qp(s->sq, s->qp, &s->uar) && !inlay_srq_from_srq(s->srq, s->ibsrq) && !inlay_cq_from_cq(s->cq, s->ibcq) &&
+	need(!inlay_sq_from_qp(s->sq, s->qp, &s->uar, NULL, NULL) && !inlay_srq_from_srq(s->srq, s->ibsrq, NULL, NULL) && !inlay_cq_from_cq(s->cq, s->ibcq, NULL) &&
 	     s->sq->mask < SLOTS && s->srq->wqe_cnt <= SLOTS, "taking over the queues");
 }
 
@@ -304,7 +297,7 @@ static void post_bounce(struct side *s, uint32_t b)
 static void open_side(struct side *s, const char *name, int software, uint32_t longest)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL), *device = NULL;
-	const char *why = "--software";
+	const char *cannot = "--software";
 	uint64_t seed = 0;
 	int peer;
 
@@ -313,12 +306,12 @@ static void open_side(struct side *s, const char *name, int software, uint32_t l
 			device = list[i];
 	need(device != NULL, name ? "finding that mlx5 device" : "finding an mlx5 device");
 	if (!software)
-		why = can_nic(s, device);
-	if (why)
+		cannot = can_nic(s, device);
+	if (cannot)
 		s->ctx = ibv_open_device(device);
 	need(s->ctx != NULL, "opening the device");
-	if (!rank && why)
-		printf("%s: tags are matched in software (%s)\n", ibv_get_device_name(device), why);
+	if (!rank && cannot)
+		printf("%s: tags are matched in software (%s)\n", ibv_get_device_name(device), cannot);
 	else if (!rank)
 		printf("%s: tags are matched by the NIC, of receives from %u bytes, and in software\n", ibv_get_device_name(device),
 		       OFFLOAD_MIN);
@@ -333,7 +326,7 @@ static void open_side(struct side *s, const char *name, int software, uint32_t l
 	/* A seed that nobody else knows: nobody can choose tags that meet in the table */
 	s->table = aligned_alloc(64, (inlay_match_size(256) + 63) & ~(size_t)63);
 	need(s->table && getrandom(&seed, sizeof(seed), 0) == sizeof(seed), "memory for the table");
-	need(!inlay_match_init(&s->match, s->table, inlay_match_size(256), 256, seed), "the table");
+	need(!inlay_match_init(&s->match, s->table, inlay_match_size(256), 256, 0, seed), "the table");
 	need(!inlay_tag_rx_init(&s->rx, s->rx_memory, &s->match, s->nic ? &s->list : NULL, OFFLOAD_MIN), "table and list together");
 	for (uint32_t b = 0; b < BOUNCES; b++)
 		if (b < ENTRIES - 1)
@@ -352,7 +345,7 @@ static void close_side(struct side *s)
 		     !inlay_devx_umem_dereg(&s->umem), "destroying the queues");
 	} else {
 		inlay_sq_fini(s->sq);
-		need(!ibv_destroy_qp(s->qp) && !ibv_destroy_srq(s->ibsrq) && !ibv_destroy_cq(s->ibcq) && !inlay_uar_destroy(&s->uar),
+		need(!ibv_destroy_qp(s->qp) && !ibv_destroy_srq(s->ibsrq) && !ibv_destroy_cq(s->ibcq) && !inlay_uar_destroy(&s->uar, NULL),
 		     "destroying the queues");
 	}
 	need(!ibv_dereg_mr(s->mr) && !ibv_dealloc_pd(s->pd) && !ibv_close_device(s->ctx), "closing down");
@@ -446,7 +439,7 @@ static void arrived(struct side *s, const struct mlx5_cqe64 *cqe, const void *in
 		default: need(0, "the table of receives");
 		}
 	}
-	need(!inlay_srq_release(s->srq, cqe), "giving back an entry");
+	need(0 < inlay_srq_release(s->srq, cqe), "giving back an entry");
 	post_bounce(s, b);
 }
 
@@ -504,7 +497,7 @@ static int progress(struct side *s)
 			need(0, "the connection");
 		} else if (inlay_cqe_is_send(cqe)) {
 			r = s->sends[inlay_cqe_wqe_counter(cqe) & s->sq->mask];
-			need(!inlay_sq_release(s->sq, cqe), "a send's completion");
+			need(0 < inlay_sq_release(s->sq, cqe), "a send's completion");
 			if (r)
 				r->done = 1;
 		} else {
@@ -635,7 +628,7 @@ static void order_receiver(struct side *s)
 	irecv(s, &r[0], !rank, 1, landing(s, 0), 8);
 	expect(s, &r[0], 1, 3, 8);
 	need(inlay_match_unexpected(&s->match) == 3, "keeping what nobody waits for");
-	need(!inlay_match_probe(&s->match, 0, 0, &found) && inlay_mpi_tag(inlay_mpi_usual(), found.tag) == 5, "a probe for anything");
+	need(inlay_match_probe(&s->match, 0, 0, &found) == 1 && inlay_mpi_tag(inlay_mpi_usual(), found.tag) == 5, "a probe for anything");
 	irecv(s, &r[0], !rank, any, landing(s, 0), ORDER_MAX);
 	irecv(s, &r[1], !rank, 5, landing(s, 1), ORDER_MAX);
 	irecv(s, &r[2], any, any, landing(s, 2), ORDER_MAX);

@@ -1848,7 +1848,7 @@ static void posted(void **state)
 	opt.cap.max_send_wr = 16;
 	opt.bytes = 1 << 16;
 	ends_make(&a, &z, &opt);
-	end_take(&a, INLAY_UAR_EXCLUSIVE);
+	end_take(&a, INLAY_UAR_SERIAL);
 	end_take(&z, INLAY_UAR_DOORBELL);
 	assert_true(a.sq.mask < ARRAY(inflight));
 	fill(t.mem, RANGES * 2 * RANGE_BYTES, 5);
@@ -1896,7 +1896,7 @@ static void posted(void **state)
 			must(inlay_sq_begin(&a.sq, (2 + inlay_buf_segs(head) + 3) / 4, &at));
 			at = inlay_seg_raddr(at, raddr_of(&z, 0), z.mr->rkey);
 			at = inlay_seg_bufs(at, head);
-			inlay_sq_commit(&a.sq, at, MLX5_OPCODE_RDMA_WRITE, INLAY_SIGNALED);
+			inlay_sq_commit(&a.sq, at, MLX5_OPCODE_RDMA_WRITE, 0, INLAY_SIGNALED, 0);
 		}
 		}
 		assert_int_equal(a.sq.pi - pi, ((round % 4 == 2 ? 1 : 2) + inlay_buf_segs(head) + 3) / 4);
@@ -1907,7 +1907,7 @@ static void posted(void **state)
 		b = inflight[inlay_cqe_wqe_counter(cqe) & a.sq.mask];
 		assert_ptr_equal(b, head);
 		must(inlay_buf_dec_refcount(b, &prev));
-		must(inlay_sq_release(&a.sq, cqe));
+		assert_true(0 < inlay_sq_release(&a.sq, cqe));
 		inlay_cq_advance(&a.cq, 1);
 		assert_memory_equal(z.buf, expected, len);
 		assert_true(all_bytes(z.buf + len, 8192 - len, 0));
@@ -1921,7 +1921,7 @@ static void posted(void **state)
 		if (round % 4 == 2) {
 			cqe = cqe_wait(&z.rxcq);
 			assert_int_equal(inlay_cqe_byte_count(cqe), len);
-			must(inlay_rq_release(&z.rq, 1));
+			assert_true(0 < inlay_rq_release(&z.rq, cqe));
 			inlay_cq_advance(&z.rxcq, 1);
 		}
 	}

@@ -57,7 +57,7 @@ INLAY_ALWAYS int poll_one(struct ep *ep, int quiet)
 
 	if (!cqe)
 		return 0;
-	if (inlay_cqe_is_error(cqe) || inlay_sq_release(&ep->sq, cqe))
+	if (inlay_cqe_is_error(cqe) || inlay_sq_release(&ep->sq, cqe) < 0)
 		return ep_error(ep, cqe);
 	if (quiet)
 		inlay_cq_advance_quiet(&ep->cq, 1);
@@ -132,7 +132,7 @@ COUNTED int inlay_srq_poll(struct shared *s)
 
 	if (!cqe)
 		return 0;
-	if (inlay_cqe_is_error(cqe) || inlay_srq_release(&s->srq, cqe))
+	if (inlay_cqe_is_error(cqe) || inlay_srq_release(&s->srq, cqe) < 0)
 		return shared_error(s, cqe);
 	inlay_cq_advance(&s->cq, 1);
 	return 1;
@@ -159,7 +159,7 @@ static void run_inlay(int inlined, int quiet)
 	struct ep ep;
 
 	memset(cqes, 0xf0, sizeof(cqes));
-	need(!inlay_uar_init(&uar, reg, 256, INLAY_UAR_EXCLUSIVE) && !inlay_sq_init(&ep.sq, ring, RING, record, 0x1234, 16, &uar) &&
+	need(!inlay_uar_init(&uar, reg, 256, INLAY_UAR_SERIAL) && !inlay_sq_init(&ep.sq, ring, RING, record, 0x1234, 16, &uar) &&
 	     !inlay_cq_init(&ep.cq, cqes, RING, 64, cq_record, NULL, 3), "rings");
 	for (i = 0; i < ROUNDS; i++) {
 		need(inlay_poll_empty(&ep) == 0, "nothing is there");
@@ -181,7 +181,7 @@ static void run_datagrams(int inlined)
 	uint64_t value = 5;
 
 	memset(&av, 0x11, sizeof(av));
-	need(!inlay_uar_init(&uar, reg, 256, INLAY_UAR_EXCLUSIVE) &&
+	need(!inlay_uar_init(&uar, reg, 256, INLAY_UAR_SERIAL) &&
 	     !inlay_sq_init(&sq, wide_ring, 2 * RING, record, 0x1234, 16, &uar), "rings");
 	for (i = 0; i < ROUNDS; i++)
 		need(!(inlined ? inlay_ud_inline(&sq, &av, &value) : inlay_ud_sge(&sq, &av, 0x2000 + i, 8, 5)), "post");

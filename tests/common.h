@@ -434,7 +434,7 @@ UNUSED static void ends_make(struct end *a, struct end *b, const struct opt *opt
 /* A QP's register in any mode: here nobody else rings it */
 UNUSED static void uar_of(struct inlay_uar *uar, struct ibv_qp *qp, uint32_t mode)
 {
-	must(inlay_uar_from_qp(uar, qp));
+	must(inlay_uar_from_qp(uar, qp, NULL));
 	must(inlay_uar_init(uar, uar->reg, uar->size, mode));
 }
 
@@ -442,12 +442,12 @@ UNUSED static void uar_of(struct inlay_uar *uar, struct ibv_qp *qp, uint32_t mod
 UNUSED static void end_take(struct end *e, uint32_t mode)
 {
 	uar_of(&e->uar, e->qp, mode);
-	must(inlay_sq_from_qp(&e->sq, e->qp, &e->uar));
+	must(inlay_sq_from_qp(&e->sq, e->qp, &e->uar, NULL, NULL));
 	if (e->opt.cap.max_recv_wr && !e->opt.srq)
-		must(inlay_rq_from_qp(&e->rq, e->qp));
-	must(inlay_cq_from_cq(&e->cq, e->scq));
+		must(inlay_rq_from_qp(&e->rq, e->qp, NULL, NULL));
+	must(inlay_cq_from_cq(&e->cq, e->scq, NULL));
 	if (!e->opt.one_cq)
-		must(inlay_cq_from_cq(&e->rxcq, e->rcq));
+		must(inlay_cq_from_cq(&e->rxcq, e->rcq, NULL));
 }
 
 static inline struct ibv_sge sge_of(const struct end *e, size_t offset, size_t len)
@@ -491,7 +491,7 @@ UNUSED static void sent(struct end *e)
 		inlay_cqe_print(stderr, cqe);
 	assert_int_equal(inlay_cqe_opcode(cqe), MLX5_CQE_REQ);
 	assert_int_equal(inlay_cqe_qpn(cqe), e->qp->qp_num);
-	must(inlay_sq_release(&e->sq, cqe));
+	assert_true(0 < inlay_sq_release(&e->sq, cqe));
 	inlay_cq_advance(&e->cq, 1);
 }
 

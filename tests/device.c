@@ -20,7 +20,8 @@ static void attributes(void **state)
 
 	(void)state;
 	assert_int_equal(ibv_query_device(ctx, &a), 0);
-	assert_int_equal(a.vendor_id, 0x15b3);
+	assert_int_equal(a.vendor_id, 0x02c9);          /* the adapter's OUI, not its PCI vendor */
+	assert_int_equal(a.vendor_part_id, 0x101b);     /* a ConnectX-6 */
 	assert_int_equal(a.max_qp_wr, 32768);
 	assert_int_equal(a.max_sge, 30);
 	assert_int_equal(a.max_qp_rd_atom, 16);
@@ -101,6 +102,8 @@ static void life_cycles(void **state)
 static void refusals(void **state)
 {
 	struct ibv_qp_init_attr init = { .cap = usual.cap, .qp_type = IBV_QPT_RC };
+	struct ibv_qp_init_attr_ex ex = { .qp_type = IBV_QPT_UD, .pd = pd, .create_flags = IBV_QP_CREATE_BLOCK_SELF_MCAST_LB,
+					  .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS };
 	struct ibv_cq *cq = ibv_create_cq(ctx, 1, NULL, NULL, 0);
 	static uint8_t buf[8192];
 
@@ -127,6 +130,10 @@ static void refusals(void **state)
 	init.cap.max_inline_data = 4096;
 	assert_null(ibv_create_qp(pd, &init));
 	init.cap = usual.cap;
+	ex.cap = usual.cap;
+	ex.send_cq = ex.recv_cq = cq;
+	assert_null(ibv_create_qp_ex(ctx, &ex));
+	assert_int_equal(errno, EOPNOTSUPP);
 	init.qp_type = IBV_QPT_RAW_PACKET;
 	assert_null(ibv_create_qp(pd, &init));
 	assert_int_equal(errno, EOPNOTSUPP);
@@ -151,22 +158,30 @@ static void keys(void **state)
 {
 	static uint8_t buf[4096];
 	struct ibv_mr *mr[300];
-	uint32_t old;
+	struct ibv_pd *other = ibv_alloc_pd(ctx);
+	uint32_t lkey, rkey;
 
 	(void)state;
 	for (unsigned i = 0; i < ARRAY(mr); i++) {
 		mr[i] = ibv_reg_mr(pd, buf, sizeof(buf), ALL_ACCESS);
 		assert_non_null(mr[i]);
-		assert_int_equal(mr[i]->lkey, mr[i]->rkey);
+		if (softdev_present())
+			assert_int_not_equal(mr[i]->lkey >> 8, mr[i]->rkey >> 8);
 		for (unsigned j = 0; j < i; j++)
-			assert_int_not_equal(mr[i]->lkey, mr[j]->lkey);
+			assert_true(mr[i]->lkey != mr[j]->lkey && mr[i]->rkey != mr[j]->rkey);
 	}
-	old = mr[0]->lkey;
-	assert_int_equal(ibv_rereg_mr(mr[0], IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, IBV_ACCESS_LOCAL_WRITE), 0);
-	assert_int_equal(mr[0]->lkey >> 8, old >> 8);
-	assert_int_not_equal(mr[0]->lkey, old);
+	/* Rights and domain change under the key, memory does not */
+	lkey = mr[0]->lkey;
+	rkey = mr[0]->rkey;
+	must(ibv_rereg_mr(mr[0], IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, IBV_ACCESS_LOCAL_WRITE));
+	assert_true(mr[0]->lkey == lkey && mr[0]->rkey == rkey);
+	must(ibv_rereg_mr(mr[0], IBV_REREG_MR_CHANGE_PD, other, NULL, 0, 0));
+	assert_true(mr[0]->lkey == lkey && mr[0]->rkey == rkey);
+	must(ibv_rereg_mr(mr[0], IBV_REREG_MR_CHANGE_TRANSLATION, NULL, buf, sizeof(buf), 0));
+	assert_true(mr[0]->lkey != lkey && mr[0]->rkey != rkey);
 	for (unsigned i = 0; i < ARRAY(mr); i++)
 		assert_int_equal(ibv_dereg_mr(mr[i]), 0);
+	must(ibv_dealloc_pd(other));
 }
 
 static void thread_domain(void **state)
@@ -822,6 +837,123 @@ static void local_protection(void **state)
 	close_pair(s);
 }
 
+/* Adapters have one key for both sides; here each is good for its own, so that a program that takes the wrong one finds out */
+static void swapped_keys(void **state)
+{
+	static const enum ibv_wr_opcode ops[] = { IBV_WR_RDMA_WRITE, IBV_WR_SEND, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD };
+	struct ibv_send_wr wr;
+	struct ibv_sge sg;
+	struct side s[2];
+
+	(void)state;
+	if (!softdev_present())
+		skip();
+	for (unsigned i = 0; i < ARRAY(ops); i++) {
+		open_pair(s, &usual);
+		recv_at(&s[1], 1, 0, 4096);
+		sg = sge(&s[0], 0, 8);
+		sg.lkey = s[0].mr->rkey;
+		wr = request(ops[i], 3, &sg, 1, &s[1], 0);
+		fails_with(s, &wr, IBV_WC_LOC_PROT_ERR);
+		close_pair(s);
+		if (ops[i] == IBV_WR_SEND)
+			continue;
+		open_pair(s, &usual);
+		sg = sge(&s[0], 0, 8);
+		wr = request(ops[i], 3, &sg, 1, &s[1], 0);
+		*(ops[i] == IBV_WR_ATOMIC_FETCH_AND_ADD ? &wr.wr.atomic.rkey : &wr.wr.rdma.rkey) = s[1].mr->lkey;
+		fails_with(s, &wr, IBV_WC_REM_ACCESS_ERR);
+		close_pair(s);
+	}
+	/* The receiver's own */
+	open_pair(s, &usual);
+	sg = sge(&s[1], 0, 64);
+	sg.lkey = s[1].mr->rkey;
+	must(post_recv(&s[1], 1, &sg, 1));
+	sg = sge(&s[0], 0, 64);
+	wr = request(IBV_WR_SEND, 3, &sg, 1, &s[1], 0);
+	fails_with(s, &wr, IBV_WC_REM_OP_ERR);
+	expect(s[1].rcq, 1, IBV_WC_LOC_PROT_ERR);
+	close_pair(s);
+}
+
+/* With the same key, as long as only the rights change */
+static void changed_rights(void **state)
+{
+	struct ibv_send_wr wr;
+	struct ibv_sge sg;
+	struct side s[2];
+
+	(void)state;
+	open_pair(s, &usual);
+	sg = sge(&s[0], 0, 8);
+	wr = request(IBV_WR_RDMA_WRITE, 3, &sg, 1, &s[1], 0);
+	post(&s[0], &wr);
+	expect_op(s[0].scq, 3, IBV_WC_RDMA_WRITE);
+	must(ibv_rereg_mr(s[1].mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ));
+	wr.opcode = IBV_WR_RDMA_READ;
+	post(&s[0], &wr);
+	expect_op(s[0].scq, 3, IBV_WC_RDMA_READ);
+	wr.opcode = IBV_WR_RDMA_WRITE;
+	fails_with(s, &wr, IBV_WC_REM_ACCESS_ERR);
+	close_pair(s);
+}
+
+/* A context by a file that came from somewhere: its objects are the same, and live as long as either file */
+static void imported(void **state)
+{
+	struct ibv_context *other;
+	struct ibv_mr *mr;
+	struct ibv_dm *dm;
+	struct ibv_pd *p;
+	struct side s[2];
+	uint32_t word = 77;
+
+	(void)state;
+	assert_null(ibv_import_device(STDERR_FILENO));
+	for (int first = 0; first < 2; first++) {
+		struct ibv_context *c = ibv_open_device(list[0]);
+		struct ibv_alloc_dm_attr a = { .length = 64 };
+		struct ibv_pd *theirs = ibv_alloc_pd(c);
+		struct ibv_dm *memory = ibv_alloc_dm(c, &a);
+		struct ibv_mr *region;
+		int fd = dup(c->cmd_fd);
+
+		assert_non_null(memory);
+		region = ibv_reg_mr(theirs, &word, sizeof(word), ALL_ACCESS);
+		assert_non_null(region);
+		other = ibv_import_device(fd);
+		assert_non_null(other);
+		assert_int_equal(other->num_comp_vectors, c->num_comp_vectors);
+		p = ibv_import_pd(other, theirs->handle);
+		mr = ibv_import_mr(p, region->handle);
+		dm = ibv_import_dm(other, memory->handle);
+		assert_true(p && mr && dm);
+		assert_null(ibv_import_pd(other, 1u << 30));
+		assert_true(mr->lkey == region->lkey && mr->rkey == region->rkey && mr->length == sizeof(word));
+		must(ibv_memcpy_to_dm(memory, 0, &word, 4));
+		word = 0;
+		must(ibv_memcpy_from_dm(&word, dm, 0, 4));
+		assert_int_equal(word, 77);
+		ibv_unimport_dm(dm);
+		ibv_unimport_mr(mr);
+		if (first)
+			must(ibv_close_device(c));
+		/* Objects of its own, in a domain that is the other's */
+		mr = ibv_reg_mr(p, &word, sizeof(word), ALL_ACCESS);
+		assert_non_null(mr);
+		must(ibv_dereg_mr(mr));
+		ibv_unimport_pd(p);
+		must(ibv_close_device(other));
+		if (!first)
+			must(ibv_close_device(c));
+	}
+	/* Nothing of this one's has gone with it */
+	open_pair(s, &usual);
+	writes(s, 100, false);
+	close_pair(s);
+}
+
 /* The key is good, but it may not be written to locally */
 static void local_write_permission(void **state)
 {
@@ -1315,6 +1447,9 @@ int main(void)
 		cmocka_unit_test(reset_and_reuse),
 		cmocka_unit_test(local_length),
 		cmocka_unit_test(local_protection),
+		cmocka_unit_test(swapped_keys),
+		cmocka_unit_test(changed_rights),
+		cmocka_unit_test(imported),
 		cmocka_unit_test(local_write_permission),
 		cmocka_unit_test(other_domain),
 		cmocka_unit_test(remote_access),

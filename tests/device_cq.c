@@ -101,6 +101,24 @@ static void resize_refused(void **state)
 	close_self(&s);
 }
 
+/* What was rung before the resize counts, whether or not it has completed by then */
+static void resize_at_once(void **state)
+{
+	struct side s;
+
+	(void)state;
+	for (unsigned i = 0; i < 200; i++) {
+		open_self(&s, 63, NULL);
+		write_some(&s, 0, 6 + i % 20);
+		assert_int_equal(ibv_resize_cq(s.scq, 3), EINVAL);
+		assert_int_equal(s.scq->cqe, 63);
+		for (unsigned j = 0; j < 6 + i % 20; j++)
+			expect_op(s.scq, j, IBV_WC_RDMA_WRITE);
+		must(ibv_resize_cq(s.scq, 3));
+		close_self(&s);
+	}
+}
+
 /* While the device is busy: nothing is lost, doubled or out of order */
 static void resize_traffic(struct side *s)
 {
@@ -600,6 +618,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(resize_pending),
 		cmocka_unit_test(resize_refused),
+		cmocka_unit_test(resize_at_once),
 		cmocka_unit_test(resize_under_traffic),
 		cmocka_unit_test(resize_128),
 		cmocka_unit_test(resize_full),

@@ -1529,11 +1529,18 @@ static void key_refusals(void **state)
 	KEY(KSM, KEY_ALL & ~0x10u, pdn, 4, 4096 + 4, 13);
 	key_make(&k);
 	must(mlx5dv_devx_obj_destroy(k.obj));
-	/* A list without entries is one for a UMR to fill, and no good until then */
+	/* What a UMR is to fill must allow it, have room, and be a list of KLMs: no others are filled here */
 	key_init(&k, KLM, KEY_ALL, pdn, 0, 0, 0);
 	put(k.in, 0x80 + 0x1, 1, 1);
+	put(k.in, 0x80 + 0x1a0, 32, 4);
 	assert_int_equal(key_try(ctx, &k), 3);
 	put(k.in, 0x80 + 0x10, 1, 1);
+	put(k.in, 0x80 + 0x1a0, 32, 0);
+	assert_int_equal(key_try(ctx, &k), 3);
+	put(k.in, 0x80 + 0x1a0, 32, 4);
+	put(k.in, 0x80 + 0x16, 2, KSM);
+	assert_int_equal(key_try(ctx, &k), 3);
+	put(k.in, 0x80 + 0x16, 2, KLM);
 	key_make(&k);
 	must(mlx5dv_devx_obj_destroy(k.obj));
 	must(mlx5dv_devx_umem_dereg(u));

@@ -644,6 +644,8 @@ static void dm_objects(void **state)
 	assert_null(ibv_reg_dm_mr(pd, dm, 0, 2 * 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ZERO_BASED));
 	assert_null(ibv_reg_dm_mr(pd, dm, 500, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ZERO_BASED));
 	assert_null(ibv_reg_dm_mr(pd, dm, UINT64_MAX - 7, 16, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ZERO_BASED));
+	mr = dm_mr(dm, 1000, 0);
+	must(ibv_dereg_mr(mr));
 	mr = dm_mr(dm, 0, 1000);
 	assert_int_equal(ibv_free_dm(dm), EBUSY);
 	must(ibv_dereg_mr(mr));
@@ -680,6 +682,162 @@ static void dm_limits(void **state)
 		assert_null(ibv_alloc_dm(ctx, &a));
 		must(ibv_free_dm(dm));
 	}
+}
+
+/* ---- keys of lists, which a send queue fills (UMR) ---- */
+
+static struct mlx5dv_mkey *list_key(uint32_t flags)
+{
+	struct mlx5dv_mkey_init_attr a = { .pd = pd, .create_flags = flags, .max_entries = 8 };
+
+	return mlx5dv_create_mkey(&a);
+}
+
+/* Its own peer, and what fills a key for it */
+static struct mlx5dv_qp_ex *open_umr(struct side *s, struct ibv_qp_ex **ex)
+{
+	struct ibv_qp_init_attr_ex init = { .qp_type = IBV_QPT_RC, .pd = pd, .cap = usual.cap, .send_ops_flags = IBV_QP_EX_WITH_LOCAL_INV,
+					    .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS };
+	struct mlx5dv_qp_init_attr dv = { .comp_mask = MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS,
+					  .send_ops_flags = MLX5DV_QP_EX_WITH_MR_LIST | MLX5DV_QP_EX_WITH_MR_INTERLEAVED };
+
+	open_side(s, &usual);
+	must(ibv_destroy_qp(s->qp));
+	init.send_cq = s->scq;
+	init.recv_cq = s->rcq;
+	init.cap.max_inline_data = 512;
+	s->qp = mlx5dv_create_qp(ctx, &init, &dv);
+	assert_non_null(s->qp);
+	bring_up(s->qp, s->qp->qp_num, &usual);
+	*ex = ibv_qp_to_qp_ex(s->qp);
+	ibv_wr_start(*ex);
+	(*ex)->wr_id = 1;
+	(*ex)->wr_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
+	return mlx5dv_qp_ex_from_ibv_qp_ex(*ex);
+}
+
+static void filled(struct side *s, struct ibv_qp_ex *ex, enum ibv_wc_status status)
+{
+	must(ibv_wr_complete(ex));
+	expect(s->scq, 1, status);
+}
+
+/* Bytes [off, off + len) of what the key names, as they should be, by a READ and by a WRITE from there */
+static void through(struct side *s, struct mlx5dv_mkey *key, uint64_t off, uint32_t len, const uint8_t *want)
+{
+	struct ibv_sge sg = { .addr = off, .length = len, .lkey = key->lkey };
+	struct ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, 5, &sg, 1, s, HALF);
+
+	memset(s->buf + HALF, 0xaa, 8192);
+	read_from(s, key->rkey, off, len, IBV_WC_SUCCESS);
+	assert_memory_equal(s->buf + HALF, want, len);
+	memset(s->buf + HALF, 0xaa, 8192);
+	post(s, &wr);
+	expect_op(s->scq, 5, IBV_WC_RDMA_WRITE);
+	assert_memory_equal(s->buf + HALF, want, len);
+	assert_true(all_bytes(s->buf + HALF + len, 100, 0xaa));
+}
+
+static void key_of_list(void **state)
+{
+	enum { RIGHTS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ };
+	struct mlx5dv_mkey *key = list_key(MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT);
+	struct mlx5dv_qp_ex *dv;
+	struct ibv_qp_ex *ex;
+	struct ibv_sge l[3];
+	uint8_t want[4000];
+	struct side s;
+
+	(void)state;
+	if (!key && errno == EOPNOTSUPP)
+		skip();
+	assert_non_null(key);
+	/* Nothing lies in it before it is filled */
+	dv = open_umr(&s, &ex);
+	ibv_wr_abort(ex);
+	read_from(&s, key->rkey, 0, 1, IBV_WC_REM_ACCESS_ERR);
+	close_side(&s);
+	dv = open_umr(&s, &ex);
+	fill(s.buf, SIZE, 3);
+	l[0] = sge(&s, 100, 1024); /* a length that is a repeated block's mark where a key stands */
+	l[1] = sge(&s, 7000, 1);
+	l[2] = sge(&s, 3000, 2000);
+	memcpy(want, s.buf + 100, 1024);
+	want[1024] = s.buf[7000];
+	memcpy(want + 1025, s.buf + 3000, 2000);
+	mlx5dv_wr_mr_list(dv, key, RIGHTS, 3, l);
+	filled(&s, ex, IBV_WC_SUCCESS);
+	through(&s, key, 0, 3025, want);
+	through(&s, key, 1020, 10, want + 1020);
+	write_to(&s, key->rkey, 0, 1, IBV_WC_REM_ACCESS_ERR);
+	close_side(&s);
+	/* Filled anew, then as good as never made */
+	dv = open_umr(&s, &ex);
+	fill(s.buf, SIZE, 4);
+	l[0] = sge(&s, 0, 64);
+	mlx5dv_wr_mr_list(dv, key, RIGHTS, 1, l);
+	filled(&s, ex, IBV_WC_SUCCESS);
+	through(&s, key, 1, 63, s.buf + 1);
+	ibv_wr_start(ex);
+	ibv_wr_local_inv(ex, key->rkey);
+	filled(&s, ex, IBV_WC_SUCCESS);
+	read_from(&s, key->rkey, 0, 1, IBV_WC_REM_ACCESS_ERR);
+	close_side(&s);
+	/* Beyond its length; and a region that is none of its list's, which only who reaches there finds out */
+	for (int what = 0; what < 2; what++) {
+		dv = open_umr(&s, &ex);
+		l[0] = sge(&s, 0, 64);
+		if (what)
+			l[0].lkey = s.mr->rkey;
+		mlx5dv_wr_mr_list(dv, key, RIGHTS, 1, l);
+		filled(&s, ex, IBV_WC_SUCCESS);
+		read_from(&s, key->rkey, what ? 0 : 64, 1, IBV_WC_REM_ACCESS_ERR);
+		close_side(&s);
+	}
+	must(mlx5dv_destroy_mkey(key));
+}
+
+static void key_of_strides(void **state)
+{
+	struct mlx5dv_mkey *key = list_key(MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT);
+	struct mlx5dv_mr_interleaved d[2];
+	struct mlx5dv_qp_ex *dv;
+	struct ibv_qp_ex *ex;
+	uint8_t want[7 * 41];
+	struct side s;
+
+	(void)state;
+	if (!key && errno == EOPNOTSUPP)
+		skip();
+	assert_non_null(key);
+	dv = open_umr(&s, &ex);
+	fill(s.buf, SIZE, 3);
+	d[0] = (struct mlx5dv_mr_interleaved){ .addr = (uintptr_t)s.buf, .bytes_count = 10, .bytes_skip = 90, .lkey = s.mr->lkey };
+	d[1] = (struct mlx5dv_mr_interleaved){ .addr = (uintptr_t)s.buf + 5000, .bytes_count = 31, .bytes_skip = 0, .lkey = s.mr->lkey };
+	for (int i = 0; i < 7; i++) {
+		memcpy(want + 41 * i, s.buf + 100 * i, 10);
+		memcpy(want + 41 * i + 10, s.buf + 5000 + 31 * i, 31);
+	}
+	mlx5dv_wr_mr_interleaved(dv, key, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, 7, 2, d);
+	filled(&s, ex, IBV_WC_SUCCESS);
+	through(&s, key, 0, sizeof(want), want);
+	for (unsigned i = 0; i < 200; i++) {
+		uint64_t off = rnd() % sizeof(want);
+
+		through(&s, key, off, 1 + rnd() % (sizeof(want) - off), want + off);
+	}
+	read_from(&s, key->rkey, sizeof(want) - 1, 2, IBV_WC_REM_ACCESS_ERR);
+	close_side(&s);
+	must(mlx5dv_destroy_mkey(key));
+}
+
+/* What no UMR could fill here cannot be made */
+static void keys_refused(void **state)
+{
+	(void)state;
+	assert_null(list_key(MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT | MLX5DV_MKEY_INIT_ATTR_FLAGS_BLOCK_SIGNATURE));
+	assert_null(list_key(MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT | MLX5DV_MKEY_INIT_ATTR_FLAGS_CRYPTO));
+	assert_null(list_key(MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT | MLX5DV_MKEY_INIT_ATTR_FLAGS_REMOTE_INVALIDATE));
 }
 
 /* A context that is closed with everything still there leaves nothing taken */
@@ -753,6 +911,9 @@ int main(void)
 		cmocka_unit_test(dm_transfers),
 		cmocka_unit_test(dm_objects),
 		cmocka_unit_test(dm_limits),
+		cmocka_unit_test(key_of_list),
+		cmocka_unit_test(key_of_strides),
+		cmocka_unit_test(keys_refused),
 		cmocka_unit_test(abandoned),
 	};
 

@@ -353,6 +353,37 @@ static void all_or_nothing(void **state)
 	free_qp(qp);
 }
 
+/* What a QP can take is what its ring holds, and it says so */
+static void ring_sizes(void **state)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr a;
+	struct how how = usual;
+	struct ibv_sge sg;
+	struct side s;
+
+	(void)state;
+	how.cap.max_recv_wr = 100;
+	how.cap.max_recv_sge = 3;
+	open_side(&s, &how);
+	must(ibv_query_qp(s.qp, &a, IBV_QP_CAP, &init));
+	assert_int_equal(a.cap.max_recv_wr, 128);
+	assert_int_equal(a.cap.max_recv_sge, 4);
+	assert_int_equal(init.cap.max_recv_wr, 128);
+	assert_true(a.cap.max_send_wr >= 64 && a.cap.max_send_sge >= 4 && a.cap.max_inline_data >= 64);
+	must(move(s.qp, IBV_QPS_INIT, 0, &how));
+	sg = sge(&s, 0, 64);
+	for (int i = 0; i < 128; i++)
+		must(post_recv(&s, i, &sg, 1));
+	assert_int_equal(post_recv(&s, 128, &sg, 1), ENOMEM);
+	close_side(&s);
+	how.cap.max_recv_wr = 0;
+	open_side(&s, &how);
+	must(ibv_query_qp(s.qp, &a, IBV_QP_CAP, &init));
+	assert_int_equal(a.cap.max_recv_wr, 0);
+	close_side(&s);
+}
+
 /* ---- the device ---- */
 
 /* What it says that it has, it has */
@@ -384,6 +415,7 @@ int main(void)
 		cmocka_unit_test(bad_values),
 		cmocka_unit_test(query_gives_what_was_set),
 		cmocka_unit_test(all_or_nothing),
+		cmocka_unit_test(ring_sizes),
 		cmocka_unit_test(capabilities),
 	};
 

@@ -164,6 +164,11 @@ static int reset(void **state)
 	return 0;
 }
 
+/* What the calls above never look into */
+static struct ibv_context nobody;
+static struct mlx5dv_devx_event_channel no_channel;
+static struct mlx5dv_devx_cmd_comp no_answers;
+
 /* The four ways that a command goes */
 static int send_by(int way, const void *in, size_t inlen, void *out, size_t outlen, struct inlay_devx_error *error)
 {
@@ -172,9 +177,9 @@ static int send_by(int way, const void *in, size_t inlen, void *out, size_t outl
 
 	switch (way) {
 	case 0:
-		return inlay_devx_command(NULL, in, inlen, out, outlen, error);
+		return inlay_devx_command(&nobody, in, inlen, out, outlen, error);
 	case 1:
-		err = inlay_devx_create(NULL, in, inlen, out, outlen, &obj, error);
+		err = inlay_devx_create(&nobody, in, inlen, out, outlen, &obj, error);
 		assert_int_equal(obj != NULL, err == 0);
 		return err;
 	case 2:
@@ -311,7 +316,7 @@ static void a_handle_that_comes_with_an_error_is_given_back(void **state)
 	script.kernel = TODAY;
 	script.status = 0x05;
 	script.handle_anyway = true;
-	assert_int_equal(inlay_devx_create(NULL, in, 16, out, 16, &obj, NULL), -EINVAL);
+	assert_int_equal(inlay_devx_create(&nobody, in, 16, out, 16, &obj, NULL), -EINVAL);
 	assert_null(obj);
 	assert_int_equal(script.destroyed, 1);
 }
@@ -505,7 +510,7 @@ static void any_answer_and_event(void **state)
 	for (len = 8; len <= 72; len++) {
 		script.outlen = len;
 		memset(&event, 0x33, sizeof(event));
-		must(inlay_devx_event_get(NULL, &event));
+		must(inlay_devx_event_get(&no_channel, &event));
 		assert_memory_equal(&event.cookie, expected, 8);
 		assert_int_equal(event.bytes, len - 8);
 		assert_memory_equal(&event.eqe, expected + 8, len - 8);
@@ -515,33 +520,33 @@ static void any_answer_and_event(void **state)
 	for (len = 0; len < 8; len++) {
 		script.outlen = len;
 		errno = EAGAIN;
-		assert_int_equal(inlay_devx_event_get(NULL, &event), -EIO);
+		assert_int_equal(inlay_devx_event_get(&no_channel, &event), -EIO);
 		assert_true(all_bytes(&event, sizeof(event), 0));
 	}
 	/* An answer that ends before its status */
 	script.outlen = 8;
-	assert_int_equal(inlay_devx_answer(NULL, buf, sizeof(buf), &wr_id, &error), -EIO);
+	assert_int_equal(inlay_devx_answer(&no_answers, buf, sizeof(buf), &wr_id, &error), -EIO);
 	assert_memory_equal(&wr_id, expected, 8);
 	assert_int_equal(error.status, 0xff);
 	assert_int_equal(error.err, -EIO);
 	for (len = 24; len <= sizeof(buf); len += 4) {
 		script.outlen = len;
 		memset(buf, 0x44, sizeof(buf));
-		err = inlay_devx_answer(NULL, buf, sizeof(buf), &wr_id, &error);
+		err = inlay_devx_answer(&no_answers, buf, sizeof(buf), &wr_id, &error);
 		assert_int_equal(err, inlay_devx_status_errno(expected[8]));
 		assert_int_equal(error.err, err);
 		assert_memory_equal(&wr_id, expected, 8);
 		assert_memory_equal(buf, expected, len);
 		assert_true(all_bytes((uint8_t *)buf + len, sizeof(buf) - len, 0));
-		assert_int_equal(inlay_devx_answer(NULL, buf, len - 4, &wr_id, &error), len - 4 < 24 ? -EINVAL : -ENOSPC);
+		assert_int_equal(inlay_devx_answer(&no_answers, buf, len - 4, &wr_id, &error), len - 4 < 24 ? -EINVAL : -ENOSPC);
 		assert_true(wr_id == UINT64_MAX);
 	}
 	script.kernel = REFUSES;
 	script.refusal = EOVERFLOW;
-	assert_int_equal(inlay_devx_event_get(NULL, &event), -EOVERFLOW);
+	assert_int_equal(inlay_devx_event_get(&no_channel, &event), -EOVERFLOW);
 	script.refusal = EIO;
-	assert_int_equal(inlay_devx_event_get(NULL, &event), -EIO);
-	assert_int_equal(inlay_devx_answer(NULL, buf, sizeof(buf), &wr_id, &error), -EIO);
+	assert_int_equal(inlay_devx_event_get(&no_channel, &event), -EIO);
+	assert_int_equal(inlay_devx_answer(&no_answers, buf, sizeof(buf), &wr_id, &error), -EIO);
 }
 
 /* A ring begins on a page, wherever its umem does */
@@ -590,7 +595,7 @@ static void paths_that_cannot_be(void **state)
 		{offsetof(struct inlay_devx_path, atomic_mode), 1, 15},
 		{offsetof(struct inlay_devx_path, flow_label), 4, 0xfffff},
 	};
-	struct inlay_devx_address peer;
+	struct inlay_connect_record peer;
 	struct inlay_devx_path path;
 	struct inlay_devx_qp qp;
 	uint32_t value;
@@ -603,8 +608,9 @@ static void paths_that_cannot_be(void **state)
 	qp.type = INLAY_QP_ST_RC;
 	qp.ethernet = 1;
 	qp.mtu = 3;
-	peer.link = INLAY_DEVX_LINK_ROCE_V2;
+	peer.link = INLAY_CONNECT_ROCE_V2;
 	peer.mac[5] = 1;
+	peer.type = IBV_QPT_RC;
 	script.kernel = TODAY;
 	for (i = 0; i < ARRAY(fields); i++) {
 		uint8_t *field = (uint8_t *)&path + fields[i].at;

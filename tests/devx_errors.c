@@ -48,7 +48,7 @@ static void sends_failed(struct side *s, uint8_t syndrome, uint32_t from, uint32
 		assert_int_equal(inlay_cqe_syndrome(cqe), syndrome);
 		assert_int_equal(inlay_cqe_qpn(cqe), s->qpn);
 		assert_int_equal(inlay_cqe_wqe_counter(cqe), (uint16_t)from);
-		must(inlay_sq_release(s->sq, cqe));
+		assert_true(0 < inlay_sq_release(s->sq, cqe));
 		inlay_cq_advance(s->cq, 1);
 	}
 }
@@ -62,7 +62,7 @@ static void receives_flushed(struct side *s, uint32_t n)
 		assert_int_equal(inlay_cqe_opcode(cqe), MLX5_CQE_RESP_ERR);
 		assert_int_equal(inlay_cqe_syndrome(cqe), MLX5_CQE_SYNDROME_WR_FLUSH_ERR);
 		assert_int_equal(inlay_cqe_qpn(cqe), s->qpn);
-		must(inlay_rq_release(s->rq, 1));
+		assert_true(0 < inlay_rq_release(s->rq, cqe));
 		inlay_cq_advance(s->rxcq, 1);
 	}
 	assert_int_equal(inlay_rq_pending(s->rq), 0);
@@ -86,7 +86,7 @@ static void up(struct side *s, struct side *peer)
 
 	if (s->how.verbs) {
 		qp_to(s->verbs.qp, IBV_QPS_RESET);
-		left = inlay_cq_clean(s->cq, s->qpn, NULL) + inlay_cq_clean(s->rxcq, s->qpn, NULL);
+		left = inlay_cq_clean(s->cq, s->qpn, NULL, NULL) + inlay_cq_clean(s->rxcq, s->qpn, NULL, NULL);
 		inlay_sq_reset(s->sq);
 		inlay_rq_reset(s->rq);
 		qp_init(s->verbs.qp, &opt);
@@ -94,7 +94,7 @@ static void up(struct side *s, struct side *peer)
 	} else {
 		must(inlay_devx_qp_to_reset(&s->qp));
 		assert_int_equal(s->qp.state, INLAY_QP_STATE_RST);
-		left = inlay_cq_clean(s->cq, s->qpn, NULL) + inlay_cq_clean(s->rxcq, s->qpn, NULL);
+		left = inlay_cq_clean(s->cq, s->qpn, NULL, NULL) + inlay_cq_clean(s->rxcq, s->qpn, NULL, NULL);
 		assert_int_equal(inlay_sq_pending(s->sq), 0);
 		assert_int_equal(inlay_rq_pending(s->rq), 0);
 		side_connect(s, peer);
@@ -192,7 +192,7 @@ static void by_itself(void **state)
 
 enum { TO_INIT, TO_RTR, TO_RTS, TO_ERROR, TO_RESET, MOVES };
 
-static int move(struct inlay_devx_qp *qp, int to, const struct inlay_devx_path *path, const struct inlay_devx_address *peer)
+static int move(struct inlay_devx_qp *qp, int to, const struct inlay_devx_path *path, const struct inlay_connect_record *peer)
 {
 	switch (to) {
 	case TO_INIT:
@@ -216,7 +216,7 @@ static void transitions(void **state)
 	static const uint32_t after[MOVES] = {INLAY_QP_STATE_INIT, INLAY_QP_STATE_RTR, INLAY_QP_STATE_RTS, INLAY_QP_STATE_ERR,
 					      INLAY_QP_STATE_RST};
 	static const uint32_t types[] = {INLAY_QP_ST_RC, INLAY_QP_ST_UC, INLAY_QP_ST_UD};
-	struct inlay_devx_address mine, *peer;
+	struct inlay_connect_record mine, *peer;
 	struct how how = plain;
 	static struct side s;
 	uint32_t type, from, to, i, was;
@@ -267,7 +267,7 @@ static void transitions(void **state)
 /* What a path says that cannot be */
 static void bad_paths(void **state)
 {
-	struct inlay_devx_address good, bad;
+	struct inlay_connect_record good, bad;
 	struct inlay_devx_path path;
 	static struct side a, b;
 
@@ -287,9 +287,15 @@ static void bad_paths(void **state)
 	}
 	must(inlay_devx_qp_to_init(&a.qp, &a.path));
 	bad = good;
-	bad.link = bad.link == INLAY_DEVX_LINK_IB ? INLAY_DEVX_LINK_ROCE_V2 : INLAY_DEVX_LINK_IB;
+	bad.link = bad.link == INLAY_CONNECT_IB ? INLAY_CONNECT_ROCE_V2 : INLAY_CONNECT_IB;
 	assert_int_equal(inlay_devx_qp_to_rtr(&a.qp, &a.path, &bad), -EINVAL);
 	bad.link = 3;
+	assert_int_equal(inlay_devx_qp_to_rtr(&a.qp, &a.path, &bad), -EINVAL);
+	bad = good;
+	bad.type = IBV_QPT_UC;
+	assert_int_equal(inlay_devx_qp_to_rtr(&a.qp, &a.path, &bad), -EINVAL);
+	bad = good;
+	bad.sl = 16;
 	assert_int_equal(inlay_devx_qp_to_rtr(&a.qp, &a.path, &bad), -EINVAL);
 	bad = good;
 	bad.qpn = 1u << 24;

@@ -199,7 +199,7 @@ static void registers(void **state)
 
 	(void)state;
 	need_devx();
-	must(inlay_devx_uar_alloc(&a, on.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_EXCLUSIVE));
+	must(inlay_devx_uar_alloc(&a, on.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_SERIAL));
 	must(inlay_devx_uar_alloc(&b, on.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_LOCKED));
 	must(inlay_devx_uar_alloc(&nc, on.ctx, MLX5DV_UAR_ALLOC_TYPE_NC, INLAY_UAR_DOORBELL));
 	assert_ptr_not_equal(a.uar.reg, b.uar.reg);
@@ -208,7 +208,7 @@ static void registers(void **state)
 	assert_int_equal(nc.uar.size, 0);
 	assert_int_equal((uintptr_t)a.uar.reg % (2 * a.uar.size), 0);
 	assert_true(a.uar.reg >= a.page && a.uar.reg < a.page + PAGE);
-	assert_int_equal(a.uar.mode, INLAY_UAR_EXCLUSIVE);
+	assert_int_equal(a.uar.mode, INLAY_UAR_SERIAL);
 	a.uar.queues = 1;
 	assert_int_equal(inlay_devx_uar_free(&a), -EBUSY);
 	a.uar.queues = 0;
@@ -300,7 +300,7 @@ struct pair {
 
 static void pair_make(struct pair *p, uint32_t type, uint32_t flags)
 {
-	struct inlay_devx_address address[2];
+	struct inlay_connect_record address[2];
 	struct inlay_devx_cq_attr cq;
 	struct inlay_devx_qp_attr qp;
 	int i;
@@ -311,7 +311,7 @@ static void pair_make(struct pair *p, uint32_t type, uint32_t flags)
 	p->path.psn = 0xfffffe;
 	p->path.qkey = QKEY;
 	for (i = 0; i < 2; i++) {
-		must(inlay_devx_uar_alloc(&p->uar[i], on.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_EXCLUSIVE));
+		must(inlay_devx_uar_alloc(&p->uar[i], on.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_SERIAL));
 		cq = cq_attr(&p->uar[i], 256, 64);
 		made(inlay_devx_cq_create(&p->cq[i], on.ctx, &cq), &p->cq[i]);
 		qp = qp_attr(&p->uar[i], p->cq[i].cq.cqn, type);
@@ -356,9 +356,9 @@ static void done(struct inlay_devx_cq *cq, struct inlay_devx_qp *qp)
 	}
 	assert_int_equal(inlay_cqe_qpn(cqe), qp->qpn);
 	if (inlay_cqe_is_send(cqe))
-		must(inlay_sq_release(&qp->sq, cqe));
+		assert_true(0 < inlay_sq_release(&qp->sq, cqe));
 	else
-		must(inlay_rq_release(&qp->rq, 1));
+		assert_true(0 < inlay_rq_release(&qp->rq, cqe));
 	inlay_cq_advance(&cq->cq, 1);
 }
 
@@ -406,7 +406,7 @@ static void a_pair_talks(void **state)
 		inlay_sq_ring(&p.qp[0].sq);
 		assert_true(inlay_cqe_is_error(cqe_wait(&p.cq[0].cq)));
 		made(inlay_devx_qp_to_reset(&p.qp[0]), &p.qp[0]);
-		assert_int_equal(inlay_cq_clean(&p.cq[0].cq, p.qp[0].qpn, NULL), 1);
+		assert_int_equal(inlay_cq_clean(&p.cq[0].cq, p.qp[0].qpn, NULL, NULL), 1);
 		assert_int_equal(inlay_sq_pending(&p.qp[0].sq), 0);
 		pair_free(&p);
 	}
@@ -427,7 +427,7 @@ static void one_talks_to_itself(void **state)
 	need_devx();
 	inlay_devx_path_init(&path);
 	path.access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-	must(inlay_devx_uar_alloc(&uar, on.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_EXCLUSIVE));
+	must(inlay_devx_uar_alloc(&uar, on.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_SERIAL));
 	cqa = cq_attr(&uar, 64, 64);
 	made(inlay_devx_cq_create(&cq, on.ctx, &cqa), &cq);
 	qpa = qp_attr(&uar, cq.cq.cqn, INLAY_QP_ST_RC);
@@ -462,7 +462,7 @@ static void queue_pairs_that_cannot_be(void **state)
 {
 	struct inlay_query_hca_cap_out cap;
 	struct inlay_devx_qp_attr attr, bad;
-	struct inlay_devx_address peer;
+	struct inlay_connect_record peer;
 	bool no_dbr;
 	struct inlay_devx_cq_attr cqa;
 	struct inlay_devx_path path;
@@ -478,7 +478,7 @@ static void queue_pairs_that_cannot_be(void **state)
 	assert_int_equal(inlay_devx_qp_size(0, 2, 16), 0);
 	assert_int_equal(inlay_devx_qp_size(63, 0, 0), 0);
 	assert_int_equal(inlay_devx_qp_size(65536, 0, 0), 0);
-	must(inlay_devx_uar_alloc(&uar, on.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_EXCLUSIVE));
+	must(inlay_devx_uar_alloc(&uar, on.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_SERIAL));
 	cqa = cq_attr(&uar, 64, 64);
 	made(inlay_devx_cq_create(&cq, on.ctx, &cqa), &cq);
 	attr = qp_attr(&uar, cq.cq.cqn, INLAY_QP_ST_RC);
@@ -532,7 +532,9 @@ static void queue_pairs_that_cannot_be(void **state)
 	/* Steps that do not fit */
 	inlay_devx_path_init(&path);
 	made(inlay_devx_qp_create(&qp, on.ctx, &attr), &qp);
+	memset(&peer, 0, sizeof(peer));
 	must(inlay_devx_port_address(&peer, on.ctx, 1, (uint8_t)dev.gid_index));
+	peer.type = IBV_QPT_RC;
 	peer.qpn = qp.qpn;
 	peer.psn = 0;
 	assert_int_equal(inlay_devx_qp_to_rts(&qp, &path), -EINVAL);
@@ -540,10 +542,10 @@ static void queue_pairs_that_cannot_be(void **state)
 	assert_int_equal(qp.state, INLAY_QP_STATE_RST);
 	made(inlay_devx_qp_to_init(&qp, &path), &qp);
 	assert_int_equal(inlay_devx_qp_to_rtr(&qp, &path, NULL), -EINVAL);
-	peer.link = peer.link == INLAY_DEVX_LINK_IB ? INLAY_DEVX_LINK_ROCE_V2 : INLAY_DEVX_LINK_IB;
+	peer.link = peer.link == INLAY_CONNECT_IB ? INLAY_CONNECT_ROCE_V2 : INLAY_CONNECT_IB;
 	assert_int_equal(inlay_devx_qp_to_rtr(&qp, &path, &peer), -EINVAL);
 	must(inlay_devx_port_address(&peer, on.ctx, 1, (uint8_t)dev.gid_index));
-	if (peer.link != INLAY_DEVX_LINK_IB) {
+	if (peer.link != INLAY_CONNECT_IB) {
 		memset(peer.mac, 0, sizeof(peer.mac));
 		assert_int_equal(inlay_devx_qp_to_rtr(&qp, &path, &peer), -EINVAL);
 		must(inlay_devx_address_resolve(&peer, on.pd, &path));
@@ -564,7 +566,7 @@ static void queue_pairs_that_cannot_be(void **state)
 /* The MAC that the device tells of its own GID, and that the kernel finds for it, are one */
 static void addresses(void **state)
 {
-	struct inlay_devx_address mine, found;
+	struct inlay_connect_record mine, found;
 	struct inlay_devx_path path;
 
 	(void)state;
@@ -575,14 +577,14 @@ static void addresses(void **state)
 	must(inlay_devx_port_address(&mine, on.ctx, 1, path.gid_index));
 	assert_int_equal(mine.lid, dev.port.lid);
 	assert_int_equal(mine.mtu, dev.port.active_mtu);
-	assert_int_equal(mine.link == INLAY_DEVX_LINK_IB, dev.port.link_layer != IBV_LINK_LAYER_ETHERNET);
+	assert_int_equal(mine.link == INLAY_CONNECT_IB, dev.port.link_layer != IBV_LINK_LAYER_ETHERNET);
 	assert_memory_equal(mine.gid, dev.gid.raw, 16);
 	found = mine;
 	memset(found.mac, 0, sizeof(found.mac));
 	must(inlay_devx_address_resolve(&found, on.pd, &path));
 	assert_memory_equal(&mine, &found, sizeof(mine));
 	assert_true(inlay_devx_port_address(&mine, on.ctx, 9, 0) < 0);
-	if (mine.link != INLAY_DEVX_LINK_IB)
+	if (mine.link != INLAY_CONNECT_IB)
 		assert_int_equal(inlay_devx_port_address(&mine, on.ctx, 1, 15), -ENOENT);
 }
 
@@ -593,7 +595,7 @@ static void shared_receive_queues(void **state)
 	struct inlay_devx_rmp_attr attr;
 	struct inlay_devx_qp_attr qpa;
 	struct inlay_query_rmp_out out;
-	struct inlay_devx_address mine;
+	struct inlay_connect_record mine;
 	struct inlay_devx_cq_attr cqa;
 	struct inlay_devx_path path;
 	struct inlay_devx_rmp rmp;
@@ -608,7 +610,7 @@ static void shared_receive_queues(void **state)
 	assert_int_equal(inlay_devx_rmp_size(16, 64), 1024);
 	assert_int_equal(inlay_devx_rmp_size(17, 64), 0);
 	assert_int_equal(inlay_devx_rmp_size(16, 16), 0);
-	must(inlay_devx_uar_alloc(&uar, on.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_EXCLUSIVE));
+	must(inlay_devx_uar_alloc(&uar, on.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_SERIAL));
 	cqa = cq_attr(&uar, 256, 64);
 	made(inlay_devx_cq_create(&cq, on.ctx, &cqa), &cq);
 	for (cyclic = 0; cyclic < 2; cyclic++) {
@@ -648,12 +650,12 @@ static void shared_receive_queues(void **state)
 
 				assert_false(inlay_cqe_is_error(cqe));
 				if (inlay_cqe_is_send(cqe)) {
-					must(inlay_sq_release(&qp.sq, cqe));
+					assert_true(0 < inlay_sq_release(&qp.sq, cqe));
 				} else if (cyclic) {
-					must(inlay_srq_release_cyclic(&rmp.srq, cqe));
-					assert_int_equal(inlay_srq_release_cyclic(&rmp.srq, cqe), -EPROTO);
+					assert_true(0 < inlay_srq_release(&rmp.srq, cqe));
+					assert_int_equal(inlay_srq_release(&rmp.srq, cqe), -EPROTO);
 				} else {
-					must(inlay_srq_release(&rmp.srq, cqe));
+					assert_true(0 < inlay_srq_release(&rmp.srq, cqe));
 				}
 				inlay_cq_advance(&cq.cq, 1);
 			}
@@ -716,7 +718,7 @@ static void cyclic_queues_in_any_order(void **state)
 		} else {
 			i = rnd_below(ENTRIES + 2);
 			cqe.wqe_counter = inlay_to_be16((uint16_t)i);
-			assert_int_equal(inlay_srq_release_cyclic(&srq, &cqe), i < ENTRIES && posted[i] ? 0 : -EPROTO);
+			assert_int_equal(inlay_srq_release(&srq, &cqe), i < ENTRIES && posted[i] ? 0 : -EPROTO);
 			if (i < ENTRIES)
 				posted[i] = false;
 		}
@@ -787,7 +789,7 @@ static void dynamic_connections(void **state)
 		print_message("# skipped: the device has no DC\n");
 		skip();
 	}
-	must(inlay_devx_uar_alloc(&uar, on.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_EXCLUSIVE));
+	must(inlay_devx_uar_alloc(&uar, on.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_SERIAL));
 	cqa = cq_attr(&uar, 64, 64);
 	made(inlay_devx_cq_create(&cq, on.ctx, &cqa), &cq);
 	cqa = cq_attr(&uar, 64, 64);
@@ -828,14 +830,14 @@ static void dynamic_connections(void **state)
 	done(&cq, &dci);
 	cqe = cqe_wait(&rxcq.cq);
 	assert_false(inlay_cqe_is_error(cqe));
-	must(inlay_srq_release(&rmp.srq, cqe));
+	assert_true(0 < inlay_srq_release(&rmp.srq, cqe));
 	inlay_cq_advance(&rxcq.cq, 1);
 	assert_int_equal(differs(on.memory + DATA + 4096, 100, 61), 100);
 	must(inlay_sq_begin(&dci.sq, 2, &at));
 	at = inlay_seg_av(at, &av);
 	at = inlay_seg_raddr(at, to.addr + 512, on.mr->rkey);
 	at = inlay_seg_data(at, from.addr, from.length, from.lkey);
-	inlay_sq_commit(&dci.sq, at, MLX5_OPCODE_RDMA_WRITE, INLAY_SIGNALED);
+	inlay_sq_commit(&dci.sq, at, MLX5_OPCODE_RDMA_WRITE, 0, INLAY_SIGNALED, 0);
 	inlay_sq_ring(&dci.sq);
 	done(&cq, &dci);
 	assert_int_equal(differs(on.memory + DATA + 4096 + 512, 100, 61), 100);
@@ -854,7 +856,7 @@ static void dynamic_connections(void **state)
 /* A QP of commands under a verbs CQ and on a verbs SRQ, its peer a verbs QP under a CQ of commands' */
 static void objects_of_both_kinds(void **state)
 {
-	struct inlay_devx_address mine;
+	struct inlay_connect_record mine;
 	struct ibv_qp_init_attr verbs;
 	struct ibv_srq_init_attr srqa;
 	struct inlay_devx_qp_attr qpa;
@@ -888,13 +890,13 @@ static void objects_of_both_kinds(void **state)
 	verbs.cap.max_send_sge = verbs.cap.max_recv_sge = 1;
 	ibqp = ibv_create_qp(on.pd, &verbs);
 	assert_true(ibcq && their_ibcq && ibsrq && ibqp);
-	must(inlay_cq_from_cq(&cq, ibcq));
-	must(inlay_cq_from_cq(&their_cq, their_ibcq));
-	must(inlay_srq_from_srq(&srq, ibsrq));
-	must(inlay_uar_from_qp(&their_uar, ibqp));
-	must(inlay_sq_from_qp(&their_sq, ibqp, &their_uar));
+	must(inlay_cq_from_cq(&cq, ibcq, NULL));
+	must(inlay_cq_from_cq(&their_cq, their_ibcq, NULL));
+	must(inlay_srq_from_srq(&srq, ibsrq, NULL, NULL));
+	must(inlay_uar_from_qp(&their_uar, ibqp, NULL));
+	must(inlay_sq_from_qp(&their_sq, ibqp, &their_uar, NULL, NULL));
 
-	must(inlay_devx_uar_alloc(&uar, on.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_EXCLUSIVE));
+	must(inlay_devx_uar_alloc(&uar, on.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_SERIAL));
 	qpa = qp_attr(&uar, cq.cqn, INLAY_QP_ST_RC);
 	qpa.rq_wqes = 0;
 	qpa.rq_type = INLAY_RQ_TYPE_SHARED;
@@ -931,13 +933,13 @@ static void objects_of_both_kinds(void **state)
 		inlay_sq_ring(&their_sq);
 		cqe = cqe_wait(&their_cq);
 		assert_false(inlay_cqe_is_error(cqe));
-		must(inlay_sq_release(&their_sq, cqe));
+		assert_true(0 < inlay_sq_release(&their_sq, cqe));
 		inlay_cq_advance(&their_cq, 1);
 		cqe = cqe_wait(&cq);
 		assert_false(inlay_cqe_is_error(cqe));
 		assert_int_equal(inlay_cqe_qpn(cqe), qp.qpn);
 		assert_int_equal(inlay_cqe_byte_count(cqe), 4);
-		must(inlay_srq_release(&srq, cqe));
+		assert_true(0 < inlay_srq_release(&srq, cqe));
 		inlay_cq_advance(&cq, 1);
 	}
 	must(inlay_devx_qp_destroy(&qp));
@@ -972,7 +974,7 @@ static void tag_matching_queues(void **state)
 		print_message("# skipped: the device has no tag matching by command\n");
 		skip();
 	}
-	must(inlay_devx_uar_alloc(&uar, on.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_EXCLUSIVE));
+	must(inlay_devx_uar_alloc(&uar, on.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_SERIAL));
 	cqa = cq_attr(&uar, 64, 64);
 	made(inlay_devx_cq_create(&cq, on.ctx, &cqa), &cq);
 	memset(&attr, 0, sizeof(attr));
@@ -1126,7 +1128,7 @@ static int up_and_down(void)
 	inlay_devx_path_init(&path);
 	err = inlay_devx_umem_reg_pages(&umem, on.ctx, on.memory, MEMORY, IBV_ACCESS_LOCAL_WRITE, PAGE);
 	if (!err)
-		err = inlay_devx_uar_alloc(&uar, on.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_EXCLUSIVE);
+		err = inlay_devx_uar_alloc(&uar, on.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_SERIAL);
 	if (!err) {
 		memset(&keya, 0, sizeof(keya));
 		keya.addr = 0x7000;

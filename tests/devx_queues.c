@@ -319,7 +319,7 @@ static void cq_as_it_was_made(void **state)
 static void qp_as_it_was_made(void **state)
 {
 	struct how how = how_of(false, 128, 64);
-	struct inlay_devx_address peer;
+	struct inlay_connect_record peer;
 	struct inlay_query_qp_out q;
 	struct inlay_query_cq_out c;
 	static struct side a, b;
@@ -452,7 +452,7 @@ static void objects_of_verbs(void **state)
 #define ADDS 100u
 
 struct hello {
-	struct inlay_devx_address address;
+	struct inlay_connect_record address;
 	uint64_t at;
 	uint32_t rkey, last;
 };

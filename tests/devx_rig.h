@@ -308,8 +308,8 @@ UNUSED static void side_make(struct side *s, const struct how *how)
 	if (how->verbs_cq) {
 		s->ibscq = cq_make(&opt);
 		s->ibrcq = cq_make(&opt);
-		must(inlay_cq_from_cq(&s->vscq, s->ibscq));
-		must(inlay_cq_from_cq(&s->vrcq, s->ibrcq));
+		must(inlay_cq_from_cq(&s->vscq, s->ibscq, NULL));
+		must(inlay_cq_from_cq(&s->vrcq, s->ibrcq, NULL));
 		s->cq = &s->vscq;
 		s->rxcq = &s->vrcq;
 	} else {
@@ -320,7 +320,7 @@ UNUSED static void side_make(struct side *s, const struct how *how)
 		s->rxcq = how->one_cq ? s->cq : &s->rcq.cq;
 	}
 	if (how->blueflame)
-		must(inlay_devx_uar_alloc(&s->own, dev.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_EXCLUSIVE));
+		must(inlay_devx_uar_alloc(&s->own, dev.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_SERIAL));
 	attr = side_want(s);
 	must(inlay_devx_qp_create(&s->qp, dev.ctx, &attr));
 	assert_int_equal(s->qp.state, INLAY_QP_STATE_RST);
@@ -352,7 +352,7 @@ UNUSED static void side_free(struct side *s)
 }
 
 /* What the peer is told: a QP of verbs has no function for it, its port has */
-UNUSED static void side_address(struct side *s, struct inlay_devx_address *address)
+UNUSED static void side_address(struct side *s, struct inlay_connect_record *address)
 {
 	memset(address, 0xee, sizeof(*address));
 	if (!s->how.verbs) {
@@ -360,7 +360,9 @@ UNUSED static void side_address(struct side *s, struct inlay_devx_address *addre
 		assert_int_equal(address->qpn, s->qpn);
 		return;
 	}
+	memset(address, 0, sizeof(*address));
 	must(inlay_devx_port_address(address, dev.ctx, 1, (uint8_t)dev.gid_index));
+	address->type = (uint8_t)s->verbs.qp->qp_type;
 	address->qpn = s->qpn;
 	address->psn = PSN;
 }
@@ -369,7 +371,7 @@ UNUSED static void side_address(struct side *s, struct inlay_devx_address *addre
 UNUSED static void side_connect(struct side *s, struct side *peer)
 {
 	struct opt opt = side_opt(&s->how);
-	struct inlay_devx_address address;
+	struct inlay_connect_record address;
 
 	if (s->how.verbs) {
 		qp_init(s->verbs.qp, &opt);
@@ -439,7 +441,7 @@ UNUSED static void take_sent(struct side *s, uint32_t index, uint8_t *to)
 			memcpy(to, &word, 8);
 		}
 	}
-	must(inlay_sq_release(s->sq, cqe));
+	assert_true(0 < inlay_sq_release(s->sq, cqe));
 	inlay_cq_advance(s->cq, 1);
 }
 
@@ -464,7 +466,7 @@ UNUSED static void take_received(struct side *s, uint8_t opcode, uint32_t len, u
 	if (payload && to)
 		memcpy(to, payload, len);
 	if (!s->how.srqn && !s->how.srq)
-		must(inlay_rq_release(s->rq, 1));
+		assert_true(0 < inlay_rq_release(s->rq, cqe));
 	inlay_cq_advance(s->rxcq, 1);
 }
 

@@ -66,10 +66,7 @@ static int pool_give(void)
 
 static void pool_back(const struct mlx5_cqe64 *cqe)
 {
-	if (pool.srq->cyclic)
-		must(inlay_srq_release_cyclic(pool.srq, cqe));
-	else
-		must(inlay_srq_release(pool.srq, cqe));
+	assert_true(inlay_srq_release(pool.srq, cqe) >= 0);
 }
 
 /* Takes up to n completions of a user's receives, all of them numbered from *next on, and gives their entries back in any order */
@@ -152,7 +149,7 @@ static void rmp_of_kind(uint32_t flags, uint32_t entries, uint32_t messages)
 
 	rig_empty(NULL);
 	rmp_open(&rmp, entries, flags);
-	assert_int_equal(rmp.srq.cyclic, flags == INLAY_DEVX_RMP_CYCLIC);
+	assert_int_equal(!rmp.srq.cnt, flags == INLAY_DEVX_RMP_CYCLIC);
 	how = on_srqn(rmp.rmpn);
 	pool_open(&rmp.srq);
 	/* One peer is of verbs */
@@ -225,7 +222,7 @@ static void users_go_away(void **state)
 		(void)cqe_wait(tos[0].rxcq);
 		must(inlay_devx_qp_destroy(&tos[0].qp));
 		assert_int_equal(inlay_srq_pending(&rmp.srq), 63);
-		assert_int_equal(inlay_cq_clean(tos[0].rxcq, tos[0].qpn, &rmp.srq), 10);
+		assert_int_equal(inlay_cq_clean(tos[0].rxcq, tos[0].qpn, inlay_srq_gone, &rmp.srq), 10);
 		assert_int_equal(inlay_srq_pending(&rmp.srq), 53);
 		assert_null(inlay_cq_peek(tos[0].rxcq));
 		pool.taken = 10;
@@ -358,7 +355,7 @@ static void srq_of_verbs(void **state)
 	attr.attr.max_sge = 3;
 	ib = ibv_create_srq(dev.pd, &attr);
 	assert_non_null(ib);
-	must(inlay_srq_from_srq(&srq, ib));
+	must(inlay_srq_from_srq(&srq, ib, NULL, NULL));
 	must(inlay_srqn_from_srq(&srqn, ib));
 	pool_open(&srq);
 	devx = on_srqn(srqn);
@@ -515,7 +512,7 @@ static void datagram(struct side *a, struct side *b, uint32_t len, uint32_t seed
 		assert_int_equal(inlay_cqe_imm_be(cqe), seed);
 	assert_int_equal(differs(b->buf + INLAY_GRH, len, seed), len);
 	assert_int_equal(b->buf[INLAY_GRH + len], 0);
-	must(inlay_rq_release(b->rq, 1));
+	assert_true(0 < inlay_rq_release(b->rq, cqe));
 	inlay_cq_advance(b->rxcq, 1);
 }
 
@@ -617,13 +614,13 @@ static void dynamic(void **state)
 			at = inlay_seg_av(at, &av);
 			at = inlay_seg_raddr(at, (uintptr_t)buf + 4096, mr->rkey);
 			at = inlay_seg_data(at, sge.addr, sge.length, sge.lkey);
-			inlay_sq_commit(&dci[d].sq, at, MLX5_OPCODE_RDMA_WRITE, INLAY_SIGNALED);
+			inlay_sq_commit(&dci[d].sq, at, MLX5_OPCODE_RDMA_WRITE, 0, INLAY_SIGNALED, 0);
 		}
 		inlay_sq_ring(&dci[d].sq);
 		cqe = cqe_wait(&scq.cq);
 		assert_int_equal(inlay_cqe_opcode(cqe), MLX5_CQE_REQ);
 		assert_int_equal(inlay_cqe_qpn(cqe), dci[d].qpn);
-		must(inlay_sq_release(&dci[d].sq, cqe));
+		assert_true(0 < inlay_sq_release(&dci[d].sq, cqe));
 		inlay_cq_advance(&scq.cq, 1);
 		if (i & 1) {
 			cqe = cqe_wait(&rcq[t].cq);
@@ -651,7 +648,7 @@ static void dynamic(void **state)
 	cqe = cqe_wait(&scq.cq);
 	assert_int_equal(inlay_cqe_opcode(cqe), MLX5_CQE_REQ_ERR);
 	assert_int_equal(inlay_cqe_syndrome(cqe), MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
-	must(inlay_sq_release(&dci[0].sq, cqe));
+	assert_true(0 < inlay_sq_release(&dci[0].sq, cqe));
 	inlay_cq_advance(&scq.cq, 1);
 	must(inlay_devx_qp_to_reset(&dci[0]));
 	must(inlay_devx_qp_connect(&dci[0], &path, NULL));

@@ -55,7 +55,7 @@ static void works(struct pair *p)
 		cqe = cqe_wait(&to->rxcq);
 		assert_int_equal(inlay_cqe_opcode(cqe), MLX5_CQE_RESP_SEND);
 		assert_int_equal(inlay_cqe_qpn(cqe), to->qp->qp_num);
-		must(inlay_rq_release(&to->rq, 1));
+		assert_true(0 < inlay_rq_release(&to->rq, cqe));
 		inlay_cq_advance(&to->rxcq, 1);
 		assert_int_equal(differs(to->buf + 0x2000, 500, tag), 500);
 		sent(from);
@@ -79,8 +79,8 @@ static uint32_t revive(struct pair *p)
 		inlay_sq_fini(&e->sq);
 		if (e->qp) {
 			qp_to(e->qp, IBV_QPS_RESET);
-			left += inlay_cq_clean(&e->cq, e->qp->qp_num, NULL);
-			left += inlay_cq_clean(&e->rxcq, e->qp->qp_num, NULL);
+			left += inlay_cq_clean(&e->cq, e->qp->qp_num, NULL, NULL);
+			left += inlay_cq_clean(&e->rxcq, e->qp->qp_num, NULL, NULL);
 		} else {
 			e->qp = qp_make(&p->opt, e->scq, e->rcq);
 		}
@@ -89,9 +89,9 @@ static uint32_t revive(struct pair *p)
 	for (i = 0; i < 2; i++) {
 		struct end *e = ends[i];
 
-		must(inlay_uar_from_qp(&e->uar, e->qp));
-		must(inlay_sq_from_qp(&e->sq, e->qp, &e->uar));
-		must(inlay_rq_from_qp(&e->rq, e->qp));
+		must(inlay_uar_from_qp(&e->uar, e->qp, NULL));
+		must(inlay_sq_from_qp(&e->sq, e->qp, &e->uar, NULL, NULL));
+		must(inlay_rq_from_qp(&e->rq, e->qp, NULL, NULL));
 		assert_null(inlay_cq_peek(&e->cq));
 		assert_null(inlay_cq_peek(&e->rxcq));
 	}
@@ -120,8 +120,10 @@ static const struct mlx5_cqe64 *error(struct inlay_cq *cq, struct end *e, uint8_
 static void recv_flushed(struct end *e, uint32_t from, uint32_t to)
 {
 	for (; from != to; from++) {
-		error(&e->rxcq, e, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, IBV_WC_WR_FLUSH_ERR, from);
-		must(inlay_rq_release(&e->rq, 1));
+		const struct mlx5_cqe64 *cqe =
+			error(&e->rxcq, e, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, IBV_WC_WR_FLUSH_ERR, from);
+
+		assert_int_equal(inlay_rq_release(&e->rq, cqe), 1);
 		inlay_cq_advance(&e->rxcq, 1);
 	}
 	assert_null(inlay_cq_peek(&e->rxcq));
@@ -173,7 +175,7 @@ static void breaks(struct pair *p, void (*break_it)(struct pair *, uint32_t flag
 	assert_int_equal(inlay_sq_pending(&a->sq), a->sq.pi - bad);
 	cqe = error(&a->cq, a, MLX5_CQE_REQ_ERR, syndrome, status, bad);
 	assert_int_equal(inlay_cqe_send_opcode(cqe), opcode);
-	must(inlay_sq_release(&a->sq, cqe));
+	assert_true(0 < inlay_sq_release(&a->sq, cqe));
 	inlay_cq_advance(&a->cq, 1);
 	assert_int_equal(inlay_sq_pending(&a->sq), a->sq.pi - where[0]);
 	if (how == LEAVE) {
@@ -192,7 +194,7 @@ static void breaks(struct pair *p, void (*break_it)(struct pair *, uint32_t flag
 		while (i < 7 && !softdev_present() && at != (where[i] & 0xffff))
 			i++;
 		cqe = error(&a->cq, a, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, IBV_WC_WR_FLUSH_ERR, where[i]);
-		must(inlay_sq_release(&a->sq, cqe));
+		assert_true(0 < inlay_sq_release(&a->sq, cqe));
 		inlay_cq_advance(&a->cq, 1);
 		assert_int_equal(inlay_sq_pending(&a->sq), i == 7 ? 0 : a->sq.pi - where[i + 1]);
 	}
@@ -204,7 +206,7 @@ static void breaks(struct pair *p, void (*break_it)(struct pair *, uint32_t flag
 	write_one(p, 1, INLAY_SIGNALED);
 	inlay_sq_ring(&a->sq);
 	cqe = error(&a->cq, a, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, IBV_WC_WR_FLUSH_ERR, at);
-	must(inlay_sq_release(&a->sq, cqe));
+	assert_true(0 < inlay_sq_release(&a->sq, cqe));
 	inlay_cq_advance(&a->cq, 1);
 	revive(p);
 	works(p);
@@ -276,7 +278,7 @@ static void no_such_opcode(struct pair *p, uint32_t flags)
 
 	must(inlay_sq_begin(&p->a.sq, 1, &at));
 	at = inlay_seg_data(at, (uintptr_t)p->a.buf, 8, p->a.mr->lkey);
-	inlay_sq_commit(&p->a.sq, at, 0x5f, flags);
+	inlay_sq_commit(&p->a.sq, at, 0x5f, 0, flags, 0);
 }
 
 static void local_operation(void **state)
@@ -335,15 +337,15 @@ static void peer_recv(struct pair *p, uint8_t synd_b, enum ibv_wc_status status_
 	sent(&p->a);
 	cqe = cqe_wait(&p->b.rxcq);
 	assert_int_equal(inlay_cqe_opcode(cqe), MLX5_CQE_RESP_SEND);
-	must(inlay_rq_release(&p->b.rq, 1));
+	assert_true(0 < inlay_rq_release(&p->b.rq, cqe));
 	inlay_cq_advance(&p->b.rxcq, 1);
 	cqe = error(&p->b.rxcq, &p->b, MLX5_CQE_RESP_ERR, synd_b, status_b, first + 1);
-	must(inlay_rq_release(&p->b.rq, 1));
+	assert_true(0 < inlay_rq_release(&p->b.rq, cqe));
 	inlay_cq_advance(&p->b.rxcq, 1);
 	recv_flushed(&p->b, first + 2, first + 3);
 	cqe = error(&p->a.cq, &p->a, MLX5_CQE_REQ_ERR, synd_a, status_a, bad);
 	assert_int_equal(inlay_cqe_send_opcode(cqe), MLX5_OPCODE_SEND_IMM);
-	must(inlay_sq_release(&p->a.sq, cqe));
+	assert_true(0 < inlay_sq_release(&p->a.sq, cqe));
 	inlay_cq_advance(&p->a.cq, 1);
 	assert_int_equal(inlay_sq_pending(&p->a.sq), 0);
 	revive(p);
@@ -416,7 +418,7 @@ static void transport(void **state)
 				  error(&p.a.cq, &p.a, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, IBV_WC_RETRY_EXC_ERR,
 					first);
 			assert_int_equal(inlay_cqe_send_opcode(cqe), MLX5_OPCODE_RDMA_WRITE);
-			must(inlay_sq_release(&p.a.sq, cqe));
+			assert_true(0 < inlay_sq_release(&p.a.sq, cqe));
 			assert_int_equal(inlay_sq_pending(&p.a.sq), 4 - k);
 			inlay_cq_advance(&p.a.cq, 1);
 		}
@@ -448,7 +450,7 @@ static void flush(void **state)
 		qp_to(p.a.qp, IBV_QPS_ERR);
 		for (i = 0; i < 20; i++) {
 			cqe = error(&p.a.cq, &p.a, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, IBV_WC_WR_FLUSH_ERR, first + i);
-			must(inlay_sq_release(&p.a.sq, cqe));
+			assert_true(0 < inlay_sq_release(&p.a.sq, cqe));
 			assert_int_equal(inlay_sq_pending(&p.a.sq), 19 - i);
 			inlay_cq_advance(&p.a.cq, 1);
 		}
@@ -486,7 +488,7 @@ static void flush_opcodes(void **state)
 						      IBV_WC_WR_FLUSH_ERR, i);
 
 		assert_int_equal(inlay_cqe_send_opcode(cqe), opcodes[i]);
-		must(inlay_sq_release(&p.a.sq, cqe));
+		assert_true(0 < inlay_sq_release(&p.a.sq, cqe));
 		inlay_cq_advance(&p.a.cq, 1);
 	}
 	assert_true(all_bytes(p.b.buf, 64, 0));
@@ -543,7 +545,7 @@ static void steps(void **state)
 
 		assert_non_null(cqe);
 		assert_int_equal(inlay_cqe_wqe_counter(cqe), i);
-		must(inlay_sq_release(&p.a.sq, cqe));
+		assert_true(0 < inlay_sq_release(&p.a.sq, cqe));
 		inlay_cq_advance(&p.a.cq, 1);
 	}
 	assert_int_equal(inlay_sq_pending(&p.a.sq), 0);

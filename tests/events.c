@@ -81,7 +81,7 @@ static void consume(struct end *b, uint32_t n)
 	assert_int_equal(inlay_cqe_wqe_counter(cqe), n & 0xffff);
 	memcpy(&word, b->buf + 64 * (n % SLOTS), sizeof(word));
 	assert_int_equal(word, n);
-	must(inlay_rq_release(&b->rq, 1));
+	assert_true(0 < inlay_rq_release(&b->rq, cqe));
 	inlay_cq_advance(&b->rxcq, 1);
 	must(inlay_post_recv(&b->rq, &sge, 1));
 	inlay_rq_ring(&b->rq);
@@ -126,7 +126,7 @@ static void *sends(void *arg)
 			const struct mlx5_cqe64 *cqe = inlay_cq_peek(&a->cq);
 
 			if (cqe) {
-				s->failed |= inlay_cqe_is_error(cqe) || inlay_sq_release(&a->sq, cqe);
+				s->failed |= inlay_cqe_is_error(cqe) || inlay_sq_release(&a->sq, cqe) < 0;
 				inlay_cq_advance(&a->cq, 1);
 				continue;
 			}

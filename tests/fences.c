@@ -107,7 +107,7 @@ SCENARIO int s_shared_poll(void)
 	if (!cqe || inlay_cqe_is_error(cqe))
 		return -1;
 	sum += inlay_cqe_byte_count(cqe);
-	if (inlay_srq_release(&srq, cqe))
+	if (inlay_srq_release(&srq, cqe) < 0)
 		return -1;
 	inlay_cq_advance(&cq, 1);
 	return 0;
@@ -202,13 +202,13 @@ __attribute__((noinline)) void end(void)
 
 void _start(void)
 {
-	set_up(INLAY_UAR_EXCLUSIVE);
+	set_up(INLAY_UAR_SERIAL);
 	set_up_receiving();
 	s_copy();
 	s_copy_long();
-	set_up(INLAY_UAR_EXCLUSIVE);
+	set_up(INLAY_UAR_SERIAL);
 	s_datagram();
-	set_up(INLAY_UAR_EXCLUSIVE);
+	set_up(INLAY_UAR_SERIAL);
 	s_doorbell();
 	s_batch();
 	set_up(INLAY_UAR_DOORBELL);

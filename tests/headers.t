@@ -87,6 +87,7 @@ try "each header in a folder alone and twice, no warning" rooms $(grep / <<<"$he
 # ---- Who includes whom ----
 
 ifc=$(cd include/inlay && echo devx/ifc/*.h)
+connect="connect.h verbs.h queue.h wqe.h cqe.h $(cd include/inlay && echo queue/*.h)"
 pci="base.h wqe.h cqe.h queue.h $(cd include/inlay && echo queue/*.h) verbs.h devx/call.h devx/mkey.h devx/umem.h $ifc"
 pci="$pci mmap/ledger.h mmap/lookup.h mmap/map.h mmap/blob.h"
 below_task="$pci mmap.h buf.h $(cd include/inlay && echo mmap/*.h buf/*.h)"
@@ -102,6 +103,7 @@ declare -A may=(
 	[queue/cq.h]="base.h cqe.h wqe.h queue/uar.h queue/srq.h"
 	[queue.h]="base.h cqe.h wqe.h $(cd include/inlay && echo queue/*.h)"
 	[verbs.h]="base.h cqe.h queue.h wqe.h $(cd include/inlay && echo queue/*.h)"
+	[connect.h]="base.h cqe.h queue.h wqe.h verbs.h $(cd include/inlay && echo queue/*.h)"
 	[dm.h]="base.h"
 	[mmap/lookup.h]="base.h"
 	[mmap/cache.h]="base.h mmap/lookup.h"
@@ -138,22 +140,20 @@ declare -A may=(
 	[devx/event.h]="base.h devx/call.h $ifc"
 	[devx/uar.h]="base.h wqe.h queue/uar.h devx/call.h $ifc"
 	[devx/cq.h]="base.h cqe.h wqe.h queue/uar.h queue/srq.h queue/cq.h devx/call.h devx/uar.h devx/umem.h $ifc"
-	[devx/path.h]="base.h devx/call.h $ifc"
-	[devx/qp.h]="base.h cqe.h wqe.h queue/uar.h queue/sq.h queue/rq.h devx/call.h devx/path.h devx/uar.h devx/umem.h $ifc"
+	[devx/path.h]="base.h $connect devx/call.h $ifc"
+	[devx/qp.h]="base.h $connect devx/call.h devx/path.h devx/uar.h devx/umem.h $ifc"
 	[devx/rmp.h]="base.h cqe.h wqe.h queue/uar.h queue/srq.h devx/call.h devx/umem.h $ifc"
 	[devx/xrq.h]="base.h cqe.h wqe.h queue/uar.h queue/srq.h devx/call.h devx/rmp.h devx/umem.h $ifc"
 	[devx/mkey.h]="base.h devx/call.h devx/umem.h $ifc"
-	[devx/dct.h]="base.h wqe.h devx/call.h devx/path.h $ifc"
-	[devx.h]="base.h wqe.h cqe.h queue.h $(cd include/inlay && echo queue/*.h devx/*.h) $ifc"
+	[devx/dct.h]="base.h $connect devx/call.h devx/path.h $ifc"
+	[devx.h]="base.h $connect $(cd include/inlay && echo devx/*.h) $ifc"
 	[devx/ifc.h]="base.h $(cd include/inlay && echo devx/ifc/*.h)"
-	[match/scan.h]="base.h"
-	[match/table.h]="base.h match/scan.h"
+	[match/table.h]="base.h"
 	[match/mpi.h]="base.h"
 	[match.h]="base.h $(cd include/inlay && echo match/*.h)"
 	[tag/wire.h]="base.h wqe.h"
 	[tag/send.h]="base.h cqe.h wqe.h queue/uar.h queue/sq.h queue/post.h tag/wire.h"
 	[tag/list.h]="base.h cqe.h wqe.h queue/uar.h queue/sq.h tag/wire.h"
-	[tag/verbs.h]="base.h cqe.h wqe.h queue/uar.h queue/sq.h tag/wire.h tag/list.h"
 	[tag/recv.h]="base.h cqe.h wqe.h queue/uar.h queue/sq.h match.h $(cd include/inlay && echo match/*.h) tag/wire.h tag/list.h"
 	[tag.h]="base.h cqe.h wqe.h queue/uar.h queue/sq.h queue/post.h match.h $(cd include/inlay && echo match/*.h tag/*.h)"
 	[task/wire.h]="base.h wqe.h mmap/ledger.h mmap/lookup.h mmap/map.h mmap/blob.h"
@@ -232,7 +232,7 @@ int main(int argc, char **argv)
 	*(void **)&unit[2] = dlsym(object, "loaded");
 	for (i = 0; i < 8; i++)
 		cqes[i].op_own = 0xf0;
-	if (inlay_uar_init(&s.uar, page, 256, INLAY_UAR_EXCLUSIVE) || inlay_sq_init(&s.sq, ring, 8, record, 0x123, 8, &s.uar) ||
+	if (inlay_uar_init(&s.uar, page, 256, INLAY_UAR_SERIAL) || inlay_sq_init(&s.sq, ring, 8, record, 0x123, 8, &s.uar) ||
 	    inlay_cq_init(&s.cq, cqes, 8, 64, cq_record, NULL, 1))
 		return 2;
 	for (i = 0; i < 30; i++) { /* past the end of both rings, each time with another unit */

@@ -22,7 +22,7 @@ int main(void)
 
 	if (list && list[0])
 		fprintf(stderr, "mlx5: %d\n", mlx5dv_is_supported(list[0]));
-	if (inlay_uar_init(&uar, page, 256, INLAY_UAR_EXCLUSIVE) || inlay_sq_init(&sq, ring, 64, record, 0x123, 8, &uar) ||
+	if (inlay_uar_init(&uar, page, 256, INLAY_UAR_SERIAL) || inlay_sq_init(&sq, ring, 64, record, 0x123, 8, &uar) ||
 	    inlay_cq_init(&cq, completions, 64, 64, cq_record, NULL, 1))
 		return 1;
 	if (inlay_post_write_inline(&sq, 0x1000, 7, &value, sizeof(value), INLAY_SIGNALED))

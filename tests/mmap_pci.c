@@ -198,8 +198,8 @@ static int open_both(void **state)
 		at[d].ibqp = ibv_create_qp(at[d].pd, &attr);
 		if (!at[d].mr || !at[d].ibcq || !at[d].ibqp)
 			return -1;
-		if (inlay_uar_from_qp(&at[d].uar, at[d].ibqp) || inlay_sq_from_qp(&at[d].sq, at[d].ibqp, &at[d].uar) ||
-		    inlay_cq_from_cq(&at[d].cq, at[d].ibcq))
+		if (inlay_uar_from_qp(&at[d].uar, at[d].ibqp, NULL) || inlay_sq_from_qp(&at[d].sq, at[d].ibqp, &at[d].uar, NULL, NULL) ||
+		    inlay_cq_from_cq(&at[d].cq, at[d].ibcq, NULL))
 			return -1;
 		connect_to_itself(d);
 	}
@@ -254,11 +254,11 @@ static uint8_t outcome(int d)
 	cqe = cqe_wait(&at[d].cq);
 	if (inlay_cqe_is_error(cqe))
 		syndrome = inlay_cqe_syndrome(cqe);
-	must(inlay_sq_release(&at[d].sq, cqe));
+	assert_true(0 < inlay_sq_release(&at[d].sq, cqe));
 	inlay_cq_advance(&at[d].cq, 1);
 	if (syndrome) {
 		qp_to(at[d].ibqp, IBV_QPS_RESET);
-		inlay_cq_clean(&at[d].cq, at[d].ibqp->qp_num, NULL);
+		inlay_cq_clean(&at[d].cq, at[d].ibqp->qp_num, NULL, NULL);
 		inlay_sq_reset(&at[d].sq);
 		connect_to_itself(d);
 	}

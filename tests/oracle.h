@@ -442,9 +442,9 @@ UNUSED static __attribute__((noinline)) int in_cursor(struct inlay_sq *sq, const
 	else if (r->op == SEND_INV)
 		imm = inlay_to_be32(r->imm);
 	if (imm)
-		inlay_sq_commit_imm(sq, at, op_code[r->op], in_flags(r), imm);
+		inlay_sq_commit(sq, at, op_code[r->op], 0, in_flags(r), imm);
 	else
-		inlay_sq_commit(sq, at, op_code[r->op], in_flags(r));
+		inlay_sq_commit(sq, at, op_code[r->op], 0, in_flags(r), 0);
 	return 0;
 }
 
@@ -635,11 +635,11 @@ UNUSED static void trio_open(struct trio *t, const struct ibv_qp_cap *cap, uint6
 	t->cqn = view_cq(t->cq).cqn;
 	lib_open(&t->a, t->cq, cap, ops, &t->cap);
 	lib_open(&t->b, t->cq, cap, ops, NULL);
-	must(inlay_uar_create(&t->uar, dev.pd, INLAY_UAR_EXCLUSIVE));
+	must(inlay_uar_create(&t->uar, dev.pd, INLAY_UAR_SERIAL, NULL));
 	t->uar.mode = mode;
 	t->qp = make_qp(t->uar.pd, t->cq, cap, ops, &cap_c);
 	assert_memory_equal(&cap_c, &t->cap, sizeof(cap_c));
-	must(inlay_sq_from_qp(&t->sq, t->qp, &t->uar));
+	must(inlay_sq_from_qp(&t->sq, t->qp, &t->uar, NULL, NULL));
 	dv = view_qp(t->qp);
 	t->ring = (uint8_t *)dv.sq.buf;
 	t->bbs = dv.sq.wqe_cnt;
@@ -650,7 +650,7 @@ UNUSED static void trio_open(struct trio *t, const struct ibv_qp_cap *cap, uint6
 	t->rq_cnt = dv.rq.wqe_cnt;
 	t->rq_stride = dv.rq.stride;
 	if (cap->max_recv_wr)
-		must(inlay_rq_from_qp(&t->in_rq, t->qp));
+		must(inlay_rq_from_qp(&t->in_rq, t->qp, NULL, NULL));
 	dv = view_qp(t->a.qp);
 	assert_int_equal(dv.sq.wqe_cnt, t->bbs);
 	assert_int_equal(dv.bf.size, t->size);
@@ -662,7 +662,7 @@ UNUSED static void trio_close(struct trio *t)
 {
 	inlay_sq_fini(&t->sq);
 	must(ibv_destroy_qp(t->qp));
-	must(inlay_uar_destroy(&t->uar));
+	must(inlay_uar_destroy(&t->uar, NULL));
 	lib_close(&t->a);
 	lib_close(&t->b);
 	must(ibv_destroy_cq(t->cq));
@@ -700,7 +700,7 @@ UNUSED static void complete(struct trio *t, unsigned k)
 	assert_true(wc[0].status == IBV_WC_SUCCESS && wc[0].qp_num == t->a.qp->qp_num && wc[0].wr_id == t->wr_id - 1);
 	assert_true(wc[1].status == IBV_WC_SUCCESS && wc[1].qp_num == t->b.qp->qp_num && wc[1].wr_id == t->wr_id - 1);
 	cqe_for(&cqe, MLX5_CQE_REQ, MLX5_OPCODE_SEND, t->qp->qp_num, 0, (uint16_t)at);
-	must(inlay_sq_release(&t->sq, &cqe));
+	assert_true(0 < inlay_sq_release(&t->sq, &cqe));
 	t->tail_pos = t->tail == t->head ? t->pos : t->start[t->tail & 0xffff];
 	assert_int_equal(inlay_sq_pending(&t->sq), t->pos - t->tail_pos);
 	assert_int_equal(inlay_sq_room(&t->sq), t->bbs - (t->pos - t->tail_pos));

@@ -19,7 +19,7 @@ static void window_open(struct trio *t, uint64_t ops)
 	cap.max_send_wr = 2;
 	cap.max_send_sge = 4;
 	cap.max_inline_data = 700;
-	trio_open(t, &cap, ops, INLAY_UAR_EXCLUSIVE);
+	trio_open(t, &cap, ops, INLAY_UAR_SERIAL);
 	assert_int_equal(t->bbs, 32);
 }
 

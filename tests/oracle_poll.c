@@ -44,7 +44,7 @@ static void cqs_open(struct cqs *q, uint32_t cqe, uint32_t size)
 	q->poll = ibv_cq_ex_to_cq(make_cq(cqe, size, false));
 	q->lazy = make_cq(cqe, size, true);
 	q->taken = ibv_cq_ex_to_cq(make_cq(cqe, size, false));
-	must(inlay_cq_from_cq(&q->cq, q->taken));
+	must(inlay_cq_from_cq(&q->cq, q->taken, NULL));
 	q->dv[0] = view_cq(q->poll);
 	q->dv[1] = view_cq(ibv_cq_ex_to_cq(q->lazy));
 	q->dv[2] = view_cq(q->taken);
@@ -252,7 +252,7 @@ static void completions(void **state)
 
 	(void)state;
 	need_softdev("the oracle");
-	trio_open(&T, &cq_cap, K->lean, INLAY_UAR_EXCLUSIVE);
+	trio_open(&T, &cq_cap, K->lean, INLAY_UAR_SERIAL);
 	for (s = 0; s < ARRAY(sizes); s++) {
 		cqs_open(&q, 63, sizes[s]);
 		assert_int_equal(take(&q, 1, 0), 0);
@@ -336,7 +336,7 @@ static void scattered(void **state)
 	(void)state;
 	need_softdev("the oracle");
 	memset(&attr, 0, sizeof(attr));
-	trio_open(&T, &cq_cap, K->lean, INLAY_UAR_EXCLUSIVE);
+	trio_open(&T, &cq_cap, K->lean, INLAY_UAR_SERIAL);
 	for (s = 0; s < ARRAY(sizes); s++) {
 		cqs_open(&q, 15, sizes[s]);
 		last = sizes[s] == 64 ? INLAY_CQE_SCATTER_32 : INLAY_CQE_SCATTER_64;
@@ -434,7 +434,7 @@ static void arming(void **state)
 
 	(void)state;
 	need_softdev("the oracle");
-	trio_open(&T, &cq_cap, K->lean, INLAY_UAR_EXCLUSIVE);
+	trio_open(&T, &cq_cap, K->lean, INLAY_UAR_SERIAL);
 	channel = ibv_create_comp_channel(dev.ctx);
 	assert_non_null(channel);
 	must(fcntl(channel->fd, F_SETFL, fcntl(channel->fd, F_GETFL) | O_NONBLOCK));

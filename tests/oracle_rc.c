@@ -173,7 +173,7 @@ static void nop_by_hand(void **state)
 			assert_true(all_bytes(T.reg + (~pos & 1) * T.size, T.size, 0xa5));
 			assert_int_equal(be32toh(T.dbrec[MLX5_SND_DBR]), (pos + 1) & 0xffff);
 			cqe_for(&cqe, MLX5_CQE_REQ, MLX5_OPCODE_NOP, T.qp->qp_num, 0, (uint16_t)pos);
-			must(inlay_sq_release(&T.sq, &cqe));
+			assert_true(0 < inlay_sq_release(&T.sq, &cqe));
 		}
 	/* c has gone its own way: the trio is of no use any more */
 	trio_close(&T);
@@ -230,14 +230,14 @@ static void mixed_by_cursor(void **state)
 			at = inlay_seg_data(at, p.sge[0].addr, p.sge[0].length, p.sge[0].lkey);
 			at = inlay_seg_inline(at, (const void *)(uintptr_t)q.sge[0].addr, len);
 			at = inlay_seg_data(at, p.sge[1].addr, p.sge[1].length, p.sge[1].lkey);
-			inlay_sq_commit(&T.sq, at, MLX5_OPCODE_RDMA_WRITE, INLAY_SIGNALED);
+			inlay_sq_commit(&T.sq, at, MLX5_OPCODE_RDMA_WRITE, 0, INLAY_SIGNALED, 0);
 			for (i = 0; i < (4 + units) * 16; i++)
 				got[i] = T.ring[(slot * 64 + i) & (T.bbs * 64 - 1)];
 			assert_memory_equal(got, want, (4 + units) * 16);
 			/* Take c's post back, so that the three are in step again: nobody has been told of it */
 			cqe_for(&cqe, MLX5_CQE_REQ, MLX5_OPCODE_RDMA_WRITE, T.qp->qp_num, 0, (uint16_t)T.pos);
-			must(inlay_sq_release(&T.sq, &cqe));
-			T.sq.pi = T.sq.rung;
+			assert_true(0 < inlay_sq_release(&T.sq, &cqe));
+			inlay_sq_undo(&T.sq, inlay_sq_rung(&T.sq));
 			cases++;
 		}
 	trio_close(&T);
@@ -262,12 +262,12 @@ static void doorbells_by_hand(void **state)
 
 	(void)state;
 	need_softdev("the oracle");
-	trio_open(&T, &cap, K->lean, INLAY_UAR_EXCLUSIVE);
+	trio_open(&T, &cap, K->lean, INLAY_UAR_SERIAL);
 	qp = make_qp(dev.pd, T.cq, &cap, K->lean, NULL);
 	for (mode = 0; mode < 2; mode++) {
 		if (mode) {
-			must(inlay_uar_from_qp(&uar, qp));
-			must(inlay_sq_from_qp(&sq, qp, &uar));
+			must(inlay_uar_from_qp(&uar, qp, NULL));
+			must(inlay_sq_from_qp(&sq, qp, &uar, NULL, NULL));
 		} else {
 			sq = T.sq;
 		}
@@ -296,7 +296,7 @@ static void doorbells_by_hand(void **state)
 				struct mlx5_cqe64 cqe;
 
 				cqe_for(&cqe, MLX5_CQE_REQ, MLX5_OPCODE_SEND, 0, 0, (uint16_t)last);
-				must(inlay_sq_release(&sq, &cqe));
+				assert_true(0 < inlay_sq_release(&sq, &cqe));
 			}
 			/* A ring with nothing posted is no ring */
 			memset(reg, 0xa5, 2 * dv.bf.size);

@@ -71,7 +71,7 @@ static void rx_open(struct trio *t, const struct ibv_qp_cap *cap)
 	struct mlx5dv_rwq dv;
 
 	if (!wqs) {
-		trio_open(t, cap, K->lean, INLAY_UAR_EXCLUSIVE);
+		trio_open(t, cap, K->lean, INLAY_UAR_SERIAL);
 		return;
 	}
 	memset(t, 0, sizeof(*t));
@@ -81,7 +81,7 @@ static void rx_open(struct trio *t, const struct ibv_qp_cap *cap)
 	lib_wq(&t->a, t->cq, cap);
 	lib_wq(&t->b, t->cq, cap);
 	in_wq = make_wq(t->cq, cap);
-	must(inlay_rq_from_wq(&t->in_rq, in_wq));
+	must(inlay_rq_from_wq(&t->in_rq, in_wq, NULL, NULL));
 	dv = view_wq(in_wq);
 	t->rq = (uint8_t *)dv.buf;
 	t->dbrec = (uint32_t *)dv.dbrec;
@@ -125,7 +125,7 @@ static void rx_complete(struct trio *t, uint32_t n)
 	for (i = 0; i < 2 * n; i++)
 		assert_true(wc[i].status == IBV_WC_SUCCESS && wc[i].wr_id == t->rtail + i % n);
 	t->rtail += n;
-	must(inlay_rq_release(&t->in_rq, n));
+	assert_int_equal(inlay_rq_release_until(&t->in_rq, t->rtail), n);
 }
 
 /* Posts a list of receives to all three and compares rings and records. Slots whose receives are outstanding keep what they hold */
@@ -309,7 +309,7 @@ static void wq_reset(void **state)
 				req_pointer(&r, some_length());
 			rx_run(&T, &r, 1);
 		}
-		assert_int_equal(inlay_rq_from_wq(&other, in_wq), T.rhead ? -EBUSY : 0);
+		assert_int_equal(inlay_rq_from_wq(&other, in_wq, NULL, NULL), T.rhead ? -EBUSY : 0);
 		if (rnd_below(2))
 			rx_complete(&T, rnd_below(T.rhead - T.rtail + 1));
 		reset(T.a.wq);

@@ -34,7 +34,7 @@ UNUSED static const struct ibv_qp_cap *table_cap(void)
 
 UNUSED static void table_open(struct trio *t)
 {
-	trio_open(t, table_cap(), K->lean, INLAY_UAR_EXCLUSIVE);
+	trio_open(t, table_cap(), K->lean, INLAY_UAR_SERIAL);
 	assert_int_equal(t->cap.max_inline_data, K->max_inline);
 	assert_int_equal(t->bbs, 32);
 }
@@ -268,7 +268,7 @@ UNUSED static void doorbells(void **state)
 {
 	(void)state;
 	need_softdev("the oracle");
-	doorbells_in(INLAY_UAR_EXCLUSIVE);
+	doorbells_in(INLAY_UAR_SERIAL);
 	doorbells_in(INLAY_UAR_LOCKED);
 	counted("doorbells");
 }
@@ -342,7 +342,7 @@ UNUSED static void random_runs(void **state)
 		cap.max_send_sge = 1 + rnd_below(rnd_below(2) ? 4 : MAX_SGE);
 		/* FULL, which is what a QP of ibv_create_qp gets too, leaves less for the payload */
 		cap.max_inline_data = rnd_below(rnd_below(2) ? 129 : (with == K->lean ? K->max_inline : K->max_inline_full) + 1);
-		trio_open(&T, &cap, with, rnd_below(4) ? INLAY_UAR_EXCLUSIVE : INLAY_UAR_LOCKED);
+		trio_open(&T, &cap, with, rnd_below(4) ? INLAY_UAR_SERIAL : INLAY_UAR_LOCKED);
 		rings++;
 		while (requests < until && requests < want) {
 			uint32_t n, most, api;
@@ -373,7 +373,7 @@ UNUSED static void index_wraps(void **state)
 
 	(void)state;
 	need_softdev("the oracle");
-	trio_open(&T, &cap, K->lean, INLAY_UAR_EXCLUSIVE);
+	trio_open(&T, &cap, K->lean, INLAY_UAR_SERIAL);
 	while (T.pos < 3 * 65536 + 100) {
 		n = 1 + rnd_below(MAX_BATCH);
 		if (T.head - T.tail + n > T.cap.max_send_wr)
@@ -405,7 +405,7 @@ UNUSED static void limits_of(const struct ibv_qp_cap *cap, uint64_t ops)
 	struct req r;
 	int lib, in;
 
-	trio_open(&T, cap, ops, INLAY_UAR_EXCLUSIVE);
+	trio_open(&T, cap, ops, INLAY_UAR_SERIAL);
 	before = T.sq;
 	/* inlay's limit is no longer than the WQE that the QP was made for: payload, its header, the longest opcode's segments */
 	assert_true(T.sq.max_ds * 16 <= T.cap.max_inline_data + 4 + (ops == K->lean ? K->overhead : K->overhead_full));
@@ -485,7 +485,7 @@ UNUSED static void full_of(const struct ibv_qp_cap *cap)
 	struct req r;
 
 	for (ds = fixed; ds <= 60; ds += ds < 5 ? 1 : 11) {
-		trio_open(&T, cap, K->lean, INLAY_UAR_EXCLUSIVE);
+		trio_open(&T, cap, K->lean, INLAY_UAR_SERIAL);
 		if (ds > fixed && (ds - fixed) * 16 - 4 > T.cap.max_inline_data) {
 			trio_close(&T);
 			break;

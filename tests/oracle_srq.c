@@ -98,7 +98,7 @@ static void srq_open(struct trio_srq *q, uint32_t max_wr, uint32_t max_sge)
 	q->cnt = q->va.tail + 1;
 	q->stride = q->va.stride;
 	assert_true(q->cnt > max_wr && !(q->cnt & (q->cnt - 1)) && q->cnt <= MOST);
-	must(inlay_srq_from_srq(&q->in, q->c));
+	must(inlay_srq_from_srq(&q->in, q->c, NULL, NULL));
 	assert_int_equal(q->in.wqe_cnt, q->cnt);
 	assert_int_equal(q->in.stride, q->stride);
 	assert_true(q->in.max_sge >= max_sge);
@@ -302,7 +302,7 @@ static void srq_complete(struct trio_srq *q, uint32_t i)
 	assert_int_equal(softdev_inject_cqes(q->cqn, &cqe, 1, 0), 1);
 	assert_int_equal(ibv_poll_cq(q->cq, 2, wc), 2);
 	assert_true(wc[0].wr_id == q->wr_id[index] && wc[1].wr_id == q->wr_id[index]);
-	must(inlay_srq_release(&q->in, &cqe));
+	assert_true(0 < inlay_srq_release(&q->in, &cqe));
 	/* Twice is once too often: libmlx5 does not see it */
 	assert_int_equal(inlay_srq_release(&q->in, &cqe), -EPROTO);
 	q->list[q->tail++ & (MOST - 1)] = index;
@@ -575,7 +575,7 @@ static void executed(void **state)
 	assert_non_null(send_cq);
 	lib_srq = make_srq(40, 1);
 	in_srq = make_srq(40, 1);
-	must(inlay_srq_from_srq(&srq, in_srq));
+	must(inlay_srq_from_srq(&srq, in_srq, NULL, NULL));
 	assert_int_equal(srq.wqe_cnt, 64);
 	for (i = 0; i < 2; i++) {
 		buf[i] = (uint8_t *)pages(MESSAGES * 64);
@@ -587,7 +587,7 @@ static void executed(void **state)
 		in_cq[i] = ibv_create_cq(dev.ctx, 127, NULL, NULL, 0);
 		assert_non_null(lib_cq[i]);
 		assert_non_null(in_cq[i]);
-		must(inlay_cq_from_cq(&cq[i], in_cq[i]));
+		must(inlay_cq_from_cq(&cq[i], in_cq[i], NULL));
 		lib[i] = make_receiver(lib_srq, send_cq, lib_cq[i]);
 		in[i] = make_receiver(in_srq, send_cq, in_cq[i]);
 	}
@@ -643,7 +643,7 @@ static void executed(void **state)
 			assert_int_equal(inlay_cqe_byte_count(cqe), MESSAGE);
 			assert_int_equal(id_of[inlay_cqe_wqe_counter(cqe)], wc.wr_id);
 			assert_memory_equal(buf[0] + wc.wr_id * 64, buf[1] + wc.wr_id * 64, 64);
-			must(inlay_srq_release(&srq, cqe));
+			assert_true(0 < inlay_srq_release(&srq, cqe));
 			inlay_cq_advance(&cq[from], 1);
 		}
 		assert_int_equal(inlay_srq_pending(&srq), posted - done);
@@ -710,13 +710,13 @@ static uint32_t cleaned_of(uint32_t cqes, uint32_t cqe_size)
 	lib_cq = cq_make(&opt);
 	in_ibcq = cq_make(&opt);
 	lib_cqn = cqn_of(lib_cq, &vprobe);
-	must(inlay_cq_from_cq(&cq, in_ibcq));
+	must(inlay_cq_from_cq(&cq, in_ibcq, NULL));
 	vin = view_cq(in_ibcq);
 	assert_int_equal(vin.cqe_cnt, cqes);
 	assert_true(lib_cqn != vin.cqn);
 	lib_srq = make_srq(100, 1);
 	in_ibsrq = make_srq(100, 1);
-	must(inlay_srq_from_srq(&srq, in_ibsrq));
+	must(inlay_srq_from_srq(&srq, in_ibsrq, NULL, NULL));
 	for (i = 0; i < 2; i++) {
 		q[i].qp = make_receiver(lib_srq, probe, lib_cq);
 		probe_post(&q[i]);
@@ -766,7 +766,7 @@ static uint32_t cleaned_of(uint32_t cqes, uint32_t cqe_size)
 				assert_int_equal(wc.status, inlay_cqe_status(in));
 				if (!inlay_cqe_is_send(in)) {
 					assert_int_equal(wc.wr_id, inlay_cqe_wqe_counter(in));
-					must(inlay_srq_release(&srq, in));
+					assert_true(0 < inlay_srq_release(&srq, in));
 					if (!inlay_cqe_is_error(in))
 						assert_int_equal(wc.byte_len, inlay_cqe_byte_count(in));
 				}
@@ -785,7 +785,7 @@ static uint32_t cleaned_of(uint32_t cqes, uint32_t cqe_size)
 				qp_to(q[from].qp, IBV_QPS_RESET);
 				qp_up(q[from].qp);
 			}
-			removed = inlay_cq_clean(&cq, end, &srq);
+			removed = inlay_cq_clean(&cq, end, inlay_srq_gone, &srq);
 			assert_true(removed <= there);
 			there -= removed;
 			all += removed;

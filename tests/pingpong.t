@@ -235,7 +235,7 @@ refused "a client of nobody" "server" client
 refused "a server with results" "client" --json "$tmp/r.json" server
 refused "no such device" "no device nothing_7" --device nothing_7
 refused "no such port" "has no port 9" --port 9
-refused "no such GID" "no GID at index 200" --gid-index 200
+refused "no such GID" "no GID of this index" --gid-index 200
 refused "nobody listens there" "cannot connect" --tcp-port 1 client 127.0.0.1
 refused "no such address to listen at" "" --bind 192.0.2.1 server
 pp --help && grep -q "^usage" "$tmp/out"
@@ -257,7 +257,7 @@ fi
 hello()
 {
 	local w
-	for w in 696e6c61 00000002 "$@"; do
+	for w in 696e6c61 00000003 "$@"; do
 		printf "\\x${w:0:2}\\x${w:2:2}\\x${w:4:2}\\x${w:6:2}"
 	done
 }
@@ -285,7 +285,7 @@ bad_plan "a size of 2 GB" "00000000 00000008 80000000 00000064 00000040 00000040
 bad_plan "a window of 2^32 - 1" "00000000 00000008 00000008 00000064 ffffffff 00000040 00000001 00000000" "cannot be"
 bad_plan "inline of 2^32 - 1" "00000000 00000008 00000008 00000064 00000040 ffffffff 00000001 00000000" "cannot be"
 bad_plan "more memory than allowed" "00000000 00000008 00800000 00000064 00001000 00000040 00000001 00000000" "cannot be"
-bad_plan "an address of zeros" "00000000 00000008 00000008 00000064 00000040 00000040 00000001 00000000" "peer's"
+bad_plan "an address of zeros" "00000000 00000008 00000008 00000064 00000040 00000040 00000001 00000000" "makes no sense"
 
 serve
 printf inla >"/dev/tcp/127.0.0.1/$port"

@@ -91,7 +91,7 @@ static void back(struct pair *p, bool good)
 			break;
 		assert_false(p->list[at].signaled);
 	}
-	must(inlay_sq_release(&p->a.sq, cqe));
+	assert_true(0 < inlay_sq_release(&p->a.sq, cqe));
 	inlay_cq_advance(&p->a.cq, 1);
 	assert_int_equal(inlay_sq_owed(&p->a.sq), p->count);
 	assert_int_equal(inlay_sq_pending(&p->a.sq) == 0, p->count == 0);
@@ -123,7 +123,7 @@ static void works(struct pair *p)
 		assert_int_equal(inlay_cqe_opcode(cqe), MLX5_CQE_RESP_SEND);
 		assert_int_equal(inlay_cqe_qpn(cqe), to->qp->qp_num);
 		assert_memory_equal(to->buf + 0x2000 + n, &tag, sizeof(tag));
-		must(inlay_rq_release(&to->rq, 1));
+		assert_true(0 < inlay_rq_release(&to->rq, cqe));
 		inlay_cq_advance(&to->rxcq, 1);
 		sent(from);
 		assert_int_equal(inlay_sq_pending(&from->sq), 0);
@@ -145,8 +145,8 @@ static uint32_t again(struct pair *p)
 		struct end *e = ends[i];
 
 		qp_to(e->qp, IBV_QPS_RESET);
-		left += inlay_cq_clean(&e->cq, e->qp->qp_num, NULL);
-		left += inlay_cq_clean(&e->rxcq, e->qp->qp_num, NULL);
+		left += inlay_cq_clean(&e->cq, e->qp->qp_num, NULL, NULL);
+		left += inlay_cq_clean(&e->rxcq, e->qp->qp_num, NULL, NULL);
 		inlay_sq_reset(&e->sq);
 		inlay_rq_reset(&e->rq);
 		assert_int_equal(inlay_sq_owed(&e->sq), 0);
@@ -203,7 +203,7 @@ static void drain(struct pair *p)
 		assert_int_equal(inlay_rq_pending(&p->a.rq), recvs);
 		assert_int_equal(inlay_cqe_opcode(cqe), MLX5_CQE_RESP_ERR);
 		assert_int_equal(inlay_cqe_status(cqe), IBV_WC_WR_FLUSH_ERR);
-		must(inlay_rq_release(&p->a.rq, 1));
+		assert_true(0 < inlay_rq_release(&p->a.rq, cqe));
 		inlay_cq_advance(&p->a.rxcq, 1);
 	}
 	assert_int_equal(recvs, 0);
@@ -243,7 +243,7 @@ static void rc(void **state)
 {
 	(void)state;
 	rounds(IBV_QPT_RC, INLAY_UAR_DOORBELL);
-	rounds(IBV_QPT_RC, INLAY_UAR_EXCLUSIVE);
+	rounds(IBV_QPT_RC, INLAY_UAR_SERIAL);
 }
 
 static void uc(void **state)
@@ -255,7 +255,7 @@ static void uc(void **state)
 static void ud(void **state)
 {
 	(void)state;
-	rounds(IBV_QPT_UD, INLAY_UAR_EXCLUSIVE);
+	rounds(IBV_QPT_UD, INLAY_UAR_SERIAL);
 }
 
 /* ---- with a shared receive queue ---- */
@@ -315,7 +315,7 @@ static void take(struct shared *s, struct inlay_cq *cq, const struct end *b, uin
 	assert_int_equal(inlay_cqe_opcode(cqe), MLX5_CQE_RESP_SEND);
 	assert_int_equal(inlay_cqe_qpn(cqe), b->qp->qp_num);
 	assert_int_equal(differs(s->buf + 64 * inlay_cqe_wqe_counter(cqe), len, tag), len);
-	must(inlay_srq_release(&s->srq, cqe));
+	assert_true(0 < inlay_srq_release(&s->srq, cqe));
 	inlay_cq_advance(cq, 1);
 	s->out--;
 	assert_int_equal(inlay_srq_pending(&s->srq), s->out);
@@ -340,7 +340,7 @@ static void with_srq(void **state)
 	attr.attr.max_sge = 1;
 	s.ib = ibv_create_srq(dev.pd, &attr);
 	assert_non_null(s.ib);
-	must(inlay_srq_from_srq(&s.srq, s.ib));
+	must(inlay_srq_from_srq(&s.srq, s.ib, NULL, NULL));
 	s.buf = (uint8_t *)pages(64 * s.srq.wqe_cnt);
 	s.mr = ibv_reg_mr(dev.pd, s.buf, 64 * s.srq.wqe_cnt, IBV_ACCESS_LOCAL_WRITE);
 	assert_non_null(s.mr);
@@ -359,10 +359,10 @@ static void with_srq(void **state)
 		ends_connect(&a[i], &b[i]);
 		end_take(&a[i], INLAY_UAR_DOORBELL);
 		uar_of(&b[i].uar, b[i].qp, INLAY_UAR_DOORBELL);
-		must(inlay_sq_from_qp(&b[i].sq, b[i].qp, &b[i].uar));
-		must(inlay_cq_from_cq(&b[i].cq, b[i].scq));
+		must(inlay_sq_from_qp(&b[i].sq, b[i].qp, &b[i].uar, NULL, NULL));
+		must(inlay_cq_from_cq(&b[i].cq, b[i].scq, NULL));
 	}
-	must(inlay_cq_from_cq(&b[0].rxcq, b[0].rcq));
+	must(inlay_cq_from_cq(&b[0].rxcq, b[0].rcq, NULL));
 	cq = &b[0].rxcq;
 	for (round = 0; round < 30; round++) {
 		const uint32_t bad = rnd_below(2), good = 1 - bad;
@@ -388,7 +388,7 @@ static void with_srq(void **state)
 			inlay_sq_ring(&a[bad].sq);
 			cqe = cqe_wait(&a[bad].cq);
 			assert_int_equal(inlay_cqe_status(cqe), IBV_WC_REM_INV_REQ_ERR);
-			must(inlay_sq_release(&a[bad].sq, cqe));
+			assert_true(0 < inlay_sq_release(&a[bad].sq, cqe));
 			inlay_cq_advance(&a[bad].cq, 1);
 		} else {
 			qp_to(b[bad].qp, IBV_QPS_ERR);
@@ -405,7 +405,7 @@ static void with_srq(void **state)
 
 				assert_int_equal(inlay_cqe_status(cqe), IBV_WC_LOC_LEN_ERR);
 				assert_int_equal(inlay_cqe_qpn(cqe), b[bad].qp->qp_num);
-				must(inlay_srq_release(&s.srq, cqe));
+				assert_true(0 < inlay_srq_release(&s.srq, cqe));
 				inlay_cq_advance(cq, 1);
 				s.out--;
 			}
@@ -414,12 +414,12 @@ static void with_srq(void **state)
 			assert_int_equal(inlay_srq_pending(&s.srq), s.out);
 		}
 		qp_to(b[bad].qp, IBV_QPS_RESET);
-		n = inlay_cq_clean(cq, b[bad].qp->qp_num, &s.srq);
+		n = inlay_cq_clean(cq, b[bad].qp->qp_num, inlay_srq_gone, &s.srq);
 		assert_int_equal(n, polled ? 0 : mine + too_long);
 		s.out -= n;
 		cleaned += n;
 		assert_int_equal(inlay_srq_pending(&s.srq), s.out);
-		inlay_cq_clean(&b[bad].cq, b[bad].qp->qp_num, NULL);
+		inlay_cq_clean(&b[bad].cq, b[bad].qp->qp_num, NULL, NULL);
 		inlay_sq_reset(&b[bad].sq);
 		if (!polled)
 			for (k = 0; k < others; k++)
@@ -429,7 +429,7 @@ static void with_srq(void **state)
 		sent(&a[good]);
 		take(&s, cq, &b[good], round, 40);
 		qp_to(a[bad].qp, IBV_QPS_RESET);
-		inlay_cq_clean(&a[bad].cq, a[bad].qp->qp_num, NULL);
+		inlay_cq_clean(&a[bad].cq, a[bad].qp->qp_num, NULL, NULL);
 		inlay_sq_reset(&a[bad].sq);
 		inlay_rq_reset(&a[bad].rq);
 		ends_connect(&a[bad], &b[bad]);

@@ -817,7 +817,7 @@ static void device(void **state)
 	(void)state;
 	assert_ptr_not_equal(buf, MAP_FAILED);
 	ends_make(&a, &b, &opt);
-	end_take(&a, INLAY_UAR_EXCLUSIVE);
+	end_take(&a, INLAY_UAR_SERIAL);
 	inlay_cache_pd(&ops, dev.pd);
 	must(inlay_cache_init(&cache, memory, inlay_cache_size(8), 8, 32 * PAGE, PAGE, &ops));
 

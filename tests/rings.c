@@ -7,6 +7,8 @@
 #include "common.h"
 #include <endian.h>
 
+static const struct mlx5_cqe64 a_cqe; /* of a receive queue, which does not look at it */
+
 #define QPN 0xabcdefu
 #define REG 256
 
@@ -41,7 +43,7 @@ static void raw_free(struct raw *r)
 static void raw_preset(struct raw *r, uint32_t pi)
 {
 	r->sq.pi = pi;
-	r->sq.rung = pi;
+	r->sq.unrung = 0;
 }
 
 static struct mlx5_cqe64 cqe_of(uint32_t opcode, uint32_t qpn, uint32_t counter)
@@ -109,7 +111,7 @@ static void sq_arguments(void **state)
 
 	(void)state;
 	memset(&none, 0, sizeof(none));
-	must(inlay_uar_init(&uar, mem, REG, INLAY_UAR_EXCLUSIVE));
+	must(inlay_uar_init(&uar, mem, REG, INLAY_UAR_SERIAL));
 	for (cnt = 1; cnt <= 32768; cnt *= 2) {
 		must(inlay_sq_init(&sq, buf, cnt, dbrec, 0xffffff, 63, &uar));
 		assert_int_equal(inlay_sq_room(&sq), cnt);
@@ -144,7 +146,7 @@ static void uar_owners(void **state)
 	uint32_t dbrec[2];
 
 	(void)state;
-	must(inlay_uar_init(&uar, mem, REG, INLAY_UAR_EXCLUSIVE));
+	must(inlay_uar_init(&uar, mem, REG, INLAY_UAR_SERIAL));
 	must(inlay_sq_init(&a, buf, 4, dbrec, 1, 16, &uar));
 	memset(&b, 0x5a, sizeof(b));
 	was = b;
@@ -462,7 +464,7 @@ static void credit_model(uint32_t bbs, uint32_t preset, uint32_t steps, uint32_t
 				if (!ret) {
 					while (at.ds < ds)
 						at = inlay_seg_data(at, 0x0101010101010101u * rnd_below(256), 1, 0x02020202);
-					inlay_sq_commit(&r->sq, at, MLX5_OPCODE_SEND, flags);
+					inlay_sq_commit(&r->sq, at, MLX5_OPCODE_SEND, 0, flags, 0);
 				}
 			}
 			if (need > bbs) {
@@ -503,7 +505,7 @@ static void credit_model(uint32_t bbs, uint32_t preset, uint32_t steps, uint32_t
 				struct out *o = &list[(head + k) % 32768];
 				struct mlx5_cqe64 cqe = cqe_of(o->signaled ? MLX5_CQE_REQ : MLX5_CQE_REQ_ERR, QPN, o->index);
 
-				must(inlay_sq_release(&r->sq, &cqe));
+				assert_true(0 < inlay_sq_release(&r->sq, &cqe));
 				pending = pi - (o->index + o->bbs);
 				head = (head + k + 1) % 32768;
 				count -= k + 1;
@@ -560,7 +562,6 @@ static void resets(void **state)
 			assert_int_equal(r->dbrec[1], 0);
 			assert_int_equal(inlay_sq_room(&r->sq), 64);
 			assert_int_equal(inlay_sq_owed(&r->sq), 0);
-			fresh.reg = r->sq.reg;
 			assert_memory_equal(&r->sq, &fresh, sizeof(fresh));
 			/* Nothing is left to ring, and the first WQE is WQE 0 again */
 			memset(r->reg, 0xee, sizeof(r->reg));
@@ -620,7 +621,7 @@ static void release_stale(void **state)
 			assert_memory_equal(&r->sq, &was, sizeof(was));
 		}
 		cqe = cqe_of(MLX5_CQE_REQ, QPN, r->sq.pi - 4);
-		must(inlay_sq_release(&r->sq, &cqe));
+		assert_true(0 < inlay_sq_release(&r->sq, &cqe));
 		assert_int_equal(inlay_sq_pending(&r->sq), 0);
 	}
 	raw_free(r);
@@ -657,7 +658,7 @@ static void full(void **state)
 
 	(void)state;
 	for (bbs = 1; bbs <= 32768; bbs *= 2) {
-		struct raw *r = raw_make(bbs, 63, INLAY_UAR_EXCLUSIVE);
+		struct raw *r = raw_make(bbs, 63, INLAY_UAR_SERIAL);
 		uint8_t *copy = (uint8_t *)pages((size_t)bbs * 64), data[1024] = {1};
 		struct ibv_sge sge[64];
 		struct inlay_cursor at;
@@ -699,7 +700,7 @@ static void full(void **state)
 		inlay_sq_ring(&r->sq);
 		/* One comes back, one goes in */
 		cqe = cqe_of(MLX5_CQE_REQ, QPN, 0);
-		must(inlay_sq_release(&r->sq, &cqe));
+		assert_true(0 < inlay_sq_release(&r->sq, &cqe));
 		assert_int_equal(inlay_sq_room(&r->sq), 1);
 		must(inlay_post_nop(&r->sq, 0));
 		assert_int_equal(inlay_post_nop(&r->sq, 0), -EAGAIN);
@@ -763,14 +764,14 @@ static void post_ds(struct raw *r, uint32_t ds)
 	must(inlay_sq_begin(&r->sq, (ds + 3) / 4, &at));
 	while (at.ds < ds)
 		at = inlay_seg_data(at, rnd(), 1 + rnd_below(100), 3);
-	inlay_sq_commit(&r->sq, at, MLX5_OPCODE_SEND, INLAY_SIGNALED);
+	inlay_sq_commit(&r->sq, at, MLX5_OPCODE_SEND, 0, INLAY_SIGNALED, 0);
 }
 
 static void drain(struct raw *r, uint32_t index)
 {
 	struct mlx5_cqe64 cqe = cqe_of(MLX5_CQE_REQ, QPN, index);
 
-	must(inlay_sq_release(&r->sq, &cqe));
+	assert_true(0 < inlay_sq_release(&r->sq, &cqe));
 	assert_int_equal(inlay_sq_pending(&r->sq), 0);
 }
 
@@ -842,7 +843,7 @@ static void doorbells_shared(void **state)
 static void doorbells_exclusive(void **state)
 {
 	(void)state;
-	doorbells(INLAY_UAR_EXCLUSIVE);
+	doorbells(INLAY_UAR_SERIAL);
 }
 
 static void doorbells_locked(void **state)
@@ -901,7 +902,7 @@ static void halves(void **state)
 		assert_memory_equal(reg + half * REG, one->buf + (one->pi - 1) * 64, 64);
 	}
 	half = 0;
-	must(inlay_uar_init(&uar, reg, REG, INLAY_UAR_EXCLUSIVE));
+	must(inlay_uar_init(&uar, reg, REG, INLAY_UAR_SERIAL));
 	for (i = 0; i < 64; i++, half ^= 1) {
 		memset(reg, 0xee, sizeof(reg));
 		must(inlay_sq_init(&sq[0], buf, 64, dbrec[0], 1, 16, &uar));
@@ -917,7 +918,7 @@ static void halves(void **state)
 /* More posts than the index in a WQE, a record and a CQE can count */
 static void indices(void **state)
 {
-	struct raw *r = raw_make(64, 16, INLAY_UAR_EXCLUSIVE);
+	struct raw *r = raw_make(64, 16, INLAY_UAR_SERIAL);
 	uint32_t i, index;
 
 	(void)state;
@@ -945,7 +946,7 @@ static void commit_beyond(void *arg)
 	must(inlay_sq_begin(&r->sq, 1, &at));
 	for (i = 0; i < 8; i++)
 		at = inlay_seg_data(at, 0, 1, 1);
-	inlay_sq_commit(&r->sq, at, MLX5_OPCODE_SEND, 0);
+	inlay_sq_commit(&r->sq, at, MLX5_OPCODE_SEND, 0, 0, 0);
 }
 
 static void ring_nothing(void *arg)
@@ -1086,7 +1087,7 @@ static void operations(void **state)
 
 static void checks(void **state)
 {
-	struct raw *r = raw_make(2, 5, INLAY_UAR_EXCLUSIVE);
+	struct raw *r = raw_make(2, 5, INLAY_UAR_SERIAL);
 
 	(void)state;
 	assert_aborts(av_behind_raddr, r, "inlay: inlay_seg_av: an address vector follows the control segment\n");
@@ -1098,7 +1099,7 @@ static void checks(void **state)
 	assert_aborts(read_inline, r, "inlay: inlay_post_read: a read has no payload to inline\n");
 	assert_aborts(atomic_inline, r, "inlay: inlay_post_atomic: an atomic has no payload to inline\n");
 	raw_free(r);
-	r = raw_make(64, 5, INLAY_UAR_EXCLUSIVE);
+	r = raw_make(64, 5, INLAY_UAR_SERIAL);
 	assert_aborts(commit_beyond, r, "a WQE is no longer than the QP's longest\n");
 	raw_free(r);
 }
@@ -1165,11 +1166,14 @@ static void rq_model(uint32_t cnt, uint32_t stride, uint32_t preset, uint32_t st
 		} else if (posted != done) {
 			/* One by one, or several at once */
 			k = rnd_below(4) ? 1 : 1 + rnd_below(posted - done);
-			must(inlay_rq_release(&rq, k));
+			if (k == 1)
+				assert_int_equal(inlay_rq_release(&rq, &a_cqe), 1);
+			else
+				assert_int_equal(inlay_rq_release_until(&rq, done + k), k);
 			done += k;
 		} else {
 			was = rq;
-			assert_int_equal(inlay_rq_release(&rq, 1), -EPROTO);
+			assert_int_equal(inlay_rq_release(&rq, &a_cqe), -EPROTO);
 			assert_memory_equal(&rq, &was, sizeof(rq));
 		}
 		assert_int_equal(inlay_rq_room(&rq), cnt - (posted - done));
@@ -1213,7 +1217,7 @@ static void rq_full(void **state)
 	assert_int_equal(inlay_post_recv(&rq, &sge, 1), -EAGAIN);
 	assert_int_equal(inlay_post_recv(&rq, NULL, 0), -EAGAIN);
 	assert_memory_equal(buf, copy, sizeof(copy));
-	must(inlay_rq_release(&rq, 1));
+	assert_true(0 < inlay_rq_release(&rq, &a_cqe));
 	must(inlay_post_recv(&rq, &sge, 1));
 	rq_seg_is(buf, &sge);
 	assert_int_equal(inlay_post_recv(&rq, &sge, 1), -EAGAIN);
@@ -1232,15 +1236,16 @@ static void rq_release_wrong(void **state)
 	must(inlay_rq_init(&rq, buf, 8, 64, dbrec));
 	for (i = 0; i < 5; i++)
 		must(inlay_post_recv(&rq, &sge, 1));
-	must(inlay_rq_release(&rq, 2));
+	assert_int_equal(inlay_rq_release_until(&rq, 2), 2);
 	was = rq;
 	for (n = 4; n; n = n < 0x80000000u ? n * 2 + n % 3 : 0) {
-		assert_int_equal(inlay_rq_release(&rq, n), -EPROTO);
+		assert_int_equal(inlay_rq_release_until(&rq, 2 + n), -EPROTO);
 		assert_memory_equal(&rq, &was, sizeof(rq));
 	}
-	assert_int_equal(inlay_rq_release(&rq, UINT32_MAX), -EPROTO);
-	must(inlay_rq_release(&rq, 0));
-	must(inlay_rq_release(&rq, 3));
+	assert_int_equal(inlay_rq_release_until(&rq, 1), -EPROTO);
+	assert_int_equal(inlay_rq_release_until(&rq, 2), 0);
+	assert_int_equal(inlay_rq_release_until(&rq, 5), 3);
+	assert_int_equal(inlay_rq_release(&rq, &a_cqe), -EPROTO);
 	assert_int_equal(inlay_rq_room(&rq), 8);
 	free(buf);
 }
@@ -1248,7 +1253,7 @@ static void rq_release_wrong(void **state)
 /* On a device without atomics they are refused and nothing is written; the index of what comes next is what a completion will say */
 static void no_atomics(void **state)
 {
-	struct raw *r = raw_make(8, 63, INLAY_UAR_EXCLUSIVE);
+	struct raw *r = raw_make(8, 63, INLAY_UAR_SERIAL);
 	struct ibv_sge sge = {0x1000, 8, 5};
 	uint8_t copy[8 * 64];
 	struct inlay_sq was;
@@ -1393,7 +1398,7 @@ static void srq_give(struct srq_model *m, uint32_t index)
 	struct inlay_srq was = m->srq;
 
 	if (index < m->cnt && m->is[index] != AT_HOME) {
-		must(inlay_srq_release(&m->srq, &cqe));
+		assert_true(0 < inlay_srq_release(&m->srq, &cqe));
 		m->is[index] = AT_HOME;
 		m->home[m->homes++] = index;
 		was = m->srq;
@@ -1743,7 +1748,7 @@ static void clean_model(uint32_t cnt, uint32_t size, uint32_t steps)
 				else
 					list[k++] = list[i];
 			n = k;
-			assert_int_equal(inlay_cq_clean(&c->cq, qpn, NULL), removed);
+			assert_int_equal(inlay_cq_clean(&c->cq, qpn, NULL, NULL), removed);
 			c->ci += removed;
 			if (removed)
 				assert_int_equal(c->dbrec[0], htobe32(c->ci & 0xffffff));
@@ -1810,7 +1815,7 @@ static void clean_srq(void **state)
 			receives += list[i].qpn == qpn && !send[i];
 		}
 		i = inlay_srq_pending(&srq);
-		assert_int_equal(inlay_cq_clean(&c->cq, qpn, &srq), removed);
+		assert_int_equal(inlay_cq_clean(&c->cq, qpn, inlay_srq_gone, &srq), removed);
 		c->ci += removed;
 		assert_int_equal(inlay_srq_pending(&srq), i - receives);
 		for (i = removed = 0; i < n; i++) {
@@ -1829,7 +1834,7 @@ static void clean_srq(void **state)
 			assert_int_equal(inlay_cqe_wqe_counter(got), list[0].tag);
 			assert_int_equal(inlay_cqe_is_send(got), send[0]);
 			if (!send[0])
-				must(inlay_srq_release(&srq, got));
+				assert_true(0 < inlay_srq_release(&srq, got));
 			inlay_cq_advance(&c->cq, 1);
 			c->ci++;
 			memmove(send, send + 1, (n - 1) * sizeof(send[0]));

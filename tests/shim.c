@@ -19,6 +19,7 @@
 #include <unistd.h>
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
+#include "softdev/softdev.h"
 
 #define BYTES 4096u
 #define QKEY 0x1234u
@@ -1479,6 +1480,58 @@ static int one(bool look)
 	return 0;
 }
 
+/*
+ * CQEs as only a faulty device writes them, on a stepped device that has written none: a payload for a WQE which takes none, and payloads
+ * longer than what a CQE holds. On the shim alone: libmlx5 believes the lengths.
+ */
+static int hostile(void)
+{
+	static const uint8_t opcode[] = {MLX5_OPCODE_ATOMIC_FA, MLX5_OPCODE_RDMA_READ, 0};
+	static const struct how how = {.name = "hostile", .type = IBV_QPT_RC, .one_cq = true};
+	struct ibv_send_wr write = {.wr_id = 1, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED}, read, *bad;
+	struct mlx5_cqe64 cqe;
+	struct ibv_recv_wr recv = {.wr_id = 3}, *bad_recv;
+	struct mlx5dv_cq cq;
+	struct mlx5dv_obj obj = {.cq = {.out = &cq}};
+	struct end ends[2];
+	struct ibv_sge sge;
+	struct ibv_wc wc;
+	unsigned int i;
+	int dirty = 0;
+
+	make_end(&ends[0], &how, true, NULL);
+	make_end(&ends[1], &how, false, &ends[0]);
+	connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
+	connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
+	sge = (struct ibv_sge){(uintptr_t)ends[0].buf, BYTES, ends[0].mr->lkey};
+	write.wr.rdma.remote_addr = (uintptr_t)ends[1].buf;
+	write.wr.rdma.rkey = ends[1].mr->rkey;
+	read = write;
+	read.wr_id = 2;
+	read.opcode = IBV_WR_RDMA_READ;
+	read.sg_list = recv.sg_list = &sge;
+	read.num_sge = recv.num_sge = 1;
+	write.next = &read;
+	must(ibv_post_send(ends[0].qp, &write, &bad), "post");
+	must(ibv_post_recv(ends[0].qp, &recv, &bad_recv), "post");
+	obj.cq.in = ends[0].scq;
+	must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_CQ), "mlx5dv_init_obj");
+	memset(&cqe, 0x5a, sizeof(cqe));
+	for (i = 0; i < 3; i++) {
+		cqe.byte_cnt = htobe32(i ? BYTES : 8);
+		cqe.op_own = (i < 2 ? MLX5_CQE_REQ : MLX5_CQE_RESP_SEND) << 4 | 4;
+		cqe.sop_drop_qpn = htobe32((uint32_t)opcode[i] << 24 | ends[0].qp->qp_num);
+		cqe.wqe_counter = htobe16(i % 2);
+		must(softdev_inject_cqes(cq.cqn, &cqe, 1, 0) != 1, "inject");
+		must(ibv_poll_cq(ends[0].scq, 1, &wc) != 1, "poll");
+		printf("wr_id %u status %s\n", (unsigned int)wc.wr_id, ibv_wc_status_str(wc.status));
+	}
+	for (i = 0; i < BYTES; i++)
+		dirty |= ends[0].buf[i];
+	printf("memory %s\n", dirty ? "written" : "untouched");
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	static const struct how hows[] = {
@@ -1522,6 +1575,8 @@ int main(int argc, char **argv)
 	pd = need(ibv_alloc_pd(ctx), "PD");
 	must(ibv_query_port(ctx, 1, &port), "port");
 	must(ibv_query_gid(ctx, 1, 0, &gid), "GID");
+	if (argc > 1 && !strcmp(argv[1], "hostile"))
+		return hostile();
 	if (argc > 1)
 		return one(!strcmp(argv[1], "look"));
 	for (i = 0; i < sizeof(hows) / sizeof(hows[0]); i++)

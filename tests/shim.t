@@ -67,6 +67,15 @@ LD_PRELOAD="$dir/dumb.so" $run $shim "$dir/shim" one >"$dir/out" 2>&1 && grep -q
 	grep -q 'by inlay: 0 QPs, .* by libmlx5: 2 QPs$' "$dir/out"
 result $? "a QP that cannot be described is libmlx5's"
 
+cat >"$dir/expected" <<EOF
+wr_id 1 status remote invalid request error
+wr_id 2 status local length error
+wr_id 3 status local length error
+memory untouched
+EOF
+timeout 20 tests/softdev/run --fabric "$dir/fabric" --manual $shim "$dir/shim" hostile 2>"$dir/err" | diff "$dir/expected" - >"$dir/out"
+result $? "payloads that no device puts into a CQE stay out of the program's memory"
+
 # ---- programs ----
 
 # Whether inlay did it all there, and something, unless it was at a server that only looks on

@@ -205,7 +205,7 @@ static void linked(void **state)
 	expect(&t, IBV_WC_TM_SYNC, IBV_WC_SUCCESS, 5, 0);
 	matched(&t, 2, 1002);
 	/* What is wrong, in each place: those before it are done, those behind it not */
-	for (i = 0; i < 5; i++) {
+	for (i = 0; i < 6; i++) {
 		struct ibv_ops_wr first = op_wr(20, IBV_WR_TAG_SYNC, IBV_OPS_SIGNALED, &wr[0]);
 
 		bad = NULL;
@@ -219,6 +219,10 @@ static void linked(void **state)
 		if (i == 4) {
 			wr[0].flags |= IBV_OPS_TM_SYNC;
 			wr[0].tm.unexpected_cnt = 1;
+		}
+		if (i == 5) {
+			wr[0].tm.add.num_sge = 1;
+			wr[0].tm.add.sg_list = NULL;
 		}
 		assert_int_equal(inlay_tag_post_ops(&t.list, &first, &bad), i == 1 ? -ENOENT : -EINVAL);
 		assert_ptr_equal(bad, &wr[0]);
@@ -1147,7 +1151,7 @@ static void no_half_built_wqe(void **state)
 	assert_int_equal(inlay_tag_post_ops(&t.list, wr, &bad), -ENOSPC);
 	assert_ptr_equal(bad, &wr[2]);
 	assert_int_equal(t.cmd.sq.pi, 2);
-	assert_int_equal(t.cmd.sq.rung, 2);
+	assert_int_equal(inlay_sq_rung(&t.cmd.sq), 2);
 	assert_ptr_equal(t.cmd.sq.last, t.cmd.sq.buf + 64);
 	assert_memory_equal(t.cmd.sq.buf + 128, ring + 128, sizeof(ring) - 128);
 	expect(&t, IBV_WC_TM_ADD, IBV_WC_SUCCESS, 0, 0);
@@ -1194,91 +1198,103 @@ static void success_of_removal(void **state)
 	tm_close(&t);
 }
 
+/* ---- recv.h: table and list together ---- */
+
+static struct inlay_match match;
+static struct inlay_tag_rx rx;
+static void *match_memory;
+static uint64_t of_entries[16];
+
+static void rx_open(uint32_t tags, uint32_t bbs, uint64_t ignored, uint32_t min_len)
+{
+	usual_list(tags, bbs);
+	match_memory = aligned_alloc(64, inlay_match_size(64));
+	assert_non_null(match_memory);
+	must(inlay_match_init(&match, match_memory, inlay_match_size(64), 64, ignored, 1));
+	must(inlay_tag_rx_init(&rx, of_entries, &match, &t.list, min_len));
+}
+
+static void rx_close(void)
+{
+	whole(&t.list);
+	free(match_memory);
+	tm_close(&t);
+}
+
+/* A receive of len bytes in buffer n: its handle; whether the NIC has it */
+static uint64_t rx_post(uint64_t tag, uint32_t n, uint32_t len, uint64_t cookie, uint32_t in_hw)
+{
+	struct ibv_sge sge = piece(&t.rx, n * TAG_ROOM, len);
+	struct inlay_match_found found;
+
+	must(inlay_tag_rx_post(&rx, tag, EXACT, &sge, cookie, &found));
+	assert_int_equal(found.in_hw, in_hw);
+	return found.handle;
+}
+
+/* What the next completion is */
+static int rx_next(struct inlay_tag_rx_event *ev)
+{
+	int kind = inlay_tag_rx_complete(&rx, cqe_wait(&t.cq.cq), 64, ev);
+
+	if (kind >= 0 && (ev->wc.opcode == IBV_WC_TM_NO_TAG || (ev->wc.opcode == IBV_WC_TM_RECV && !(ev->wc.flags & BOTH))))
+		assert_true(0 < inlay_srq_release(&t.xrq.srq, inlay_cq_peek(&t.cq.cq)));
+	inlay_cq_advance(&t.cq.cq, 1);
+	return kind;
+}
+
 /* UCX never reads the phase: a tag that was added while a message was on its way stays disabled until something else is posted */
 static void phase_enables_the_tag(void **state)
 {
-	static uint64_t of_entries[8];
 	struct inlay_match_found found;
 	struct inlay_tag_rx_event ev;
-	const struct mlx5_cqe64 *cqe;
-	struct inlay_match match;
-	struct inlay_tag_rx rx;
-	struct ibv_sge sge;
-	void *memory = aligned_alloc(64, inlay_match_size(64));
 
 	(void)state;
-	usual_list(4, 16);
-	must(inlay_match_init(&match, memory, inlay_match_size(64), 64, 1));
-	must(inlay_tag_rx_init(&rx, of_entries, &match, &t.list, 0));
+	rx_open(4, 16, 0, 0);
 	entries(&t, 4);
 	eager(&t, 0x111, 0, 0, 10);
 	/* It is there, and not looked at: what is added now is disabled */
-	sge = piece(&t.rx, 0, 100);
-	must(inlay_tag_rx_post(&rx, 0x222, EXACT, &sge, 22, &found));
-	assert_int_equal(found.in_hw, 1);
+	rx_post(0x222, 0, 100, 22, 1);
 	inlay_tag_rx_flush(&rx);
 	settle();
 	eager(&t, 0x222, 0, 0, 10);
 	eager(&t, 0x333, 0, 0, 10);
-	cqe = cqe_wait(&t.cq.cq);
-	assert_int_equal(inlay_tag_rx_complete(&rx, cqe, 64, &ev), INLAY_TAG_RX_MESSAGE);
-	inlay_cq_advance(&t.cq.cq, 1);
+	assert_int_equal(rx_next(&ev), INLAY_TAG_RX_MESSAGE);
 	assert_int_equal(inlay_tag_rx_arrive(&rx, 0x111, 1, 1, &found), 0);
 	/* The second is the receive's, which is taken back; the third makes what comes next disabled */
-	do {
-		cqe = cqe_wait(&t.cq.cq);
-		assert_int_equal(inlay_tag_rx_complete(&rx, cqe, 64, &ev) & ~INLAY_TAG_RX_MESSAGE, 0);
-		inlay_cq_advance(&t.cq.cq, 1);
-	} while (ev.wc.app_op != INLAY_TAG_UNEXPECTED);
+	while (rx_next(&ev) != INLAY_TAG_RX_MESSAGE)
+		;
 	assert_int_equal(inlay_tag_rx_arrive(&rx, 0x222, 2, 1, &found), 1);
 	assert_int_equal(found.cookie, 22);
-	must(inlay_tag_rx_post(&rx, 0x444, EXACT, &sge, 44, &found));
-	assert_int_equal(found.in_hw, 1);
+	rx_post(0x444, 0, 100, 44, 1);
 	inlay_tag_ring(&t.list);
-	do {
-		cqe = cqe_wait(&t.cq.cq);
-		assert_int_equal(inlay_tag_rx_complete(&rx, cqe, 64, &ev) & ~INLAY_TAG_RX_MESSAGE, 0);
-		inlay_cq_advance(&t.cq.cq, 1);
-	} while (ev.wc.app_op != INLAY_TAG_UNEXPECTED);
+	while (rx_next(&ev) != INLAY_TAG_RX_MESSAGE)
+		;
 	assert_int_equal(inlay_tag_rx_arrive(&rx, 0x333, 3, 1, &found), 0);
 	/* Nothing else is posted: the flush does it */
 	inlay_tag_rx_flush(&rx);
 	settle();
 	eager(&t, 0x444, 0, 0, 10);
-	do {
-		cqe = cqe_wait(&t.cq.cq);
-		inlay_tag_rx_complete(&rx, cqe, 64, &ev);
-		inlay_cq_advance(&t.cq.cq, 1);
+	while (rx_next(&ev) != INLAY_TAG_RX_DONE)
 		assert_int_not_equal(ev.wc.app_op, INLAY_TAG_UNEXPECTED);
-	} while (ev.wc.app_op != INLAY_TAG_CONSUMED_MSG);
 	assert_int_equal(ev.cookie, 44);
-	free(memory);
-	tm_close(&t);
+	rx_close();
 }
 
-/* The device is not told of a message that was handed out and has not arrived: it would give the next one to the receive that takes it */
+/* A message that was handed out and has not arrived is not told to the device, whatever is posted in between: it would give the next
+   one to the receive that takes the first. */
 static void told_after_arrival(void **state)
 {
-	static uint64_t of_entries[8];
 	struct inlay_match_found found;
 	struct inlay_tag_rx_event ev;
-	struct inlay_match match;
-	struct inlay_tag_rx rx;
-	struct ibv_sge sge;
-	void *memory = aligned_alloc(64, inlay_match_size(64));
 	int kind, messages = 0;
 
 	(void)state;
-	usual_list(4, 16);
-	must(inlay_match_init(&match, memory, inlay_match_size(64), 64, 1));
-	must(inlay_tag_rx_init(&rx, of_entries, &match, &t.list, 0));
+	rx_open(4, 16, 0, 0);
 	entries(&t, 4);
 	eager(&t, 0x222, 0, 0, 10);
-	assert_int_equal(inlay_tag_rx_complete(&rx, cqe_wait(&t.cq.cq), 64, &ev), INLAY_TAG_RX_MESSAGE);
-	inlay_cq_advance(&t.cq.cq, 1);
-	sge = piece(&t.rx, 0, 100);
-	must(inlay_tag_rx_post(&rx, 0x222, EXACT, &sge, 22, &found));
-	assert_int_equal(found.in_hw, 1);
+	assert_int_equal(rx_next(&ev), INLAY_TAG_RX_MESSAGE);
+	rx_post(0x222, 0, 100, 22, 1);
 	inlay_tag_rx_flush(&rx);
 	settle();
 	eager(&t, 0x222, 0, 0, 10);
@@ -1286,8 +1302,7 @@ static void told_after_arrival(void **state)
 	assert_int_equal(found.cookie, 22);
 	inlay_tag_rx_flush(&rx);
 	while (!messages || inlay_tag_rx_listed(&rx)) {
-		kind = inlay_tag_rx_complete(&rx, cqe_wait(&t.cq.cq), 64, &ev);
-		inlay_cq_advance(&t.cq.cq, 1);
+		kind = rx_next(&ev);
 		assert_true(kind == INLAY_TAG_RX_NOTHING || kind == INLAY_TAG_RX_MESSAGE);
 		if (kind == INLAY_TAG_RX_NOTHING)
 			continue;
@@ -1295,8 +1310,128 @@ static void told_after_arrival(void **state)
 		messages++;
 	}
 	assert_int_equal(messages, 1);
-	whole(&t.list);
-	free(memory);
+	rx_close();
+}
+
+/* Whatever the NIC has can be taken back: room for its DELs is kept, where ADDs whose completions nobody asked for hold some of it. */
+static void room_to_take_back(void **state)
+{
+	struct inlay_match_found found;
+	struct inlay_tag_rx_event ev;
+	uint32_t i, in_hw = 0, canceled = 0;
+	uint64_t handle[7];
+	struct ibv_sge sge;
+
+	(void)state;
+	rx_open(7, 16, 0, 0);
+	for (i = 0; i < 3; i++) {
+		rx_post(i, 0, 100, i, 1);
+		inlay_tag_rx_flush(&rx);
+		eager(&t, i, 0, 0, 10);
+		while (rx_next(&ev) != INLAY_TAG_RX_DONE)
+			;
+	}
+	assert_int_equal(inlay_sq_room(&t.cmd.sq), 13);
+	sge = piece(&t.rx, 0, 100);
+	for (i = 0; i < 7; i++) {
+		must(inlay_tag_rx_post(&rx, i, EXACT, &sge, i, &found));
+		handle[i] = found.handle;
+		in_hw += found.in_hw;
+	}
+	assert_true(in_hw > 4 && in_hw < 7);
+	for (i = 0; i < 7; i++)
+		canceled += (uint32_t)inlay_tag_rx_cancel(&rx, handle[i], &found);
+	assert_int_equal(canceled, 7 - in_hw);
+	inlay_tag_rx_flush(&rx);
+	while (canceled < 7)
+		canceled += rx_next(&ev) == INLAY_TAG_RX_CANCELED;
+	assert_int_equal(inlay_tag_room(&t.list), 7);
+	/* A ring that is too short for that is refused */
+	assert_int_equal(inlay_tag_rx_init(&rx, of_entries, &match, NULL, 0), 0);
+	t.list.max_tags = 8;
+	assert_int_equal(inlay_tag_rx_init(&rx, of_entries, &match, &t.list, 0), -EINVAL);
+	t.list.max_tags = 7;
+	rx_close();
+}
+
+/* The NIC ignores what the table does, and has no buffer that is too short to be worth it. */
+static void what_the_nic_gets(void **state)
+{
+	const uint64_t protocol = (uint64_t)1 << 63;
+	struct inlay_tag_rx_event ev;
+
+	(void)state;
+	rx_open(4, 16, protocol, 100);
+	rx_post(7, 0, 99, 6, 0);
+	rx_post(5, 0, 100, 7, 1);
+	inlay_tag_rx_flush(&rx);
+	settle();
+	eager(&t, 5 | protocol, 1, 0, 10);
+	while (rx_next(&ev) != INLAY_TAG_RX_DONE)
+		assert_int_not_equal(ev.wc.app_op, INLAY_TAG_UNEXPECTED);
+	assert_true(ev.wc.tag == (5 | protocol));
+	assert_int_equal(ev.cookie, 7);
+	rx_close();
+}
+
+/* Half of the phase's range is never reached: the device hears of 2^14 messages even if nobody flushes. */
+static void told_in_time(void **state)
+{
+	struct inlay_match_found found;
+	struct inlay_tag_rx_event ev;
+	uint32_t i;
+
+	(void)state;
+	rx_open(4, 16, 0, 0);
+	for (i = 0; i < 1u << 14; i++) {
+		assert_int_equal(inlay_tag_unsynced(&t.list), i);
+		if (i % 32 == 0)
+			entries(&t, 32);
+		must(inlay_tag_rx_post(&rx, 1, EXACT, NULL, i, &found));
+		eager(&t, 1, 0, 0, 10);
+		assert_int_equal(rx_next(&ev), INLAY_TAG_RX_MESSAGE);
+		assert_int_equal(inlay_tag_rx_arrive(&rx, 1, i, 1, &found), 1);
+	}
+	assert_int_equal(inlay_tag_unsynced(&t.list), 0);
+	inlay_tag_rx_flush(&rx);
+	rx_post(1, 0, 100, 1, 1);
+	inlay_tag_rx_flush(&rx);
+	settle();
+	eager(&t, 1, 1, 0, 10);
+	while (rx_next(&ev) != INLAY_TAG_RX_DONE)
+		assert_int_not_equal(ev.wc.app_op, INLAY_TAG_UNEXPECTED);
+	rx_close();
+}
+
+/* A receive that both sides have matched is refused. One whose rendezvous the NIC cancels has failed, with no header in its buffer. */
+static void device_disagrees(void **state)
+{
+	struct inlay_match_found found;
+	struct inlay_tag_rx_event ev;
+	struct mlx5_cqe64 cqe;
+	uint64_t handle;
+
+	(void)state;
+	rx_open(4, 16, 0, 0);
+	memset(&cqe, 0, sizeof(cqe));
+	cqe.app = INLAY_CQE_APP_TAG;
+	cqe.op_own = MLX5_CQE_RESP_SEND << 4;
+	rx_post(5, 0, 100, 55, 1);
+	cqe.app_op = INLAY_TAG_CANCELED;
+	assert_int_equal(inlay_tag_rx_complete(&rx, &cqe, 64, &ev), INLAY_TAG_RX_FAILED);
+	assert_int_equal(ev.cookie, 55);
+	assert_int_equal(inlay_match_posted(&match), 0);
+	handle = rx_post(6, 0, 100, 66, 1);
+	cqe.app_op = INLAY_TAG_UNEXPECTED;
+	assert_int_equal(inlay_tag_rx_complete(&rx, &cqe, 64, &ev), INLAY_TAG_RX_MESSAGE);
+	assert_int_equal(inlay_tag_rx_arrive(&rx, 6, 1, 1, &found), 1);
+	assert_int_equal(inlay_tag_rx_cancel(&rx, handle, &found), -ENOENT);
+	cqe.app_op = INLAY_TAG_CONSUMED_MSG;
+	cqe.app_info = inlay_to_be16(1);
+	assert_int_equal(inlay_tag_rx_complete(&rx, &cqe, 64, &ev), -EPROTO);
+	/* What was made up is not in the device: nothing was rung */
+	t.dead = true;
+	free(match_memory);
 	tm_close(&t);
 }
 
@@ -1329,6 +1464,10 @@ int main(void)
 		devx_test(success_of_removal),
 		devx_test(phase_enables_the_tag),
 		devx_test(told_after_arrival),
+		devx_test(room_to_take_back),
+		devx_test(what_the_nic_gets),
+		devx_test(told_in_time),
+		devx_test(device_disagrees),
 	};
 
 	if (!rig_here())

@@ -140,7 +140,7 @@ UNUSED static int take(struct tagged *t, struct inlay_tag_wc *wc)
 		memcpy(t->data, wc->payload, wc->byte_len);
 	}
 	if (told && (wc->opcode == IBV_WC_TM_NO_TAG || (wc->opcode == IBV_WC_TM_RECV && !(wc->flags & BOTH))))
-		must(inlay_srq_release(&t->xrq.srq, cqe));
+		assert_true(0 < inlay_srq_release(&t->xrq.srq, cqe));
 	inlay_cq_advance(&t->cq.cq, 1);
 	return told;
 }

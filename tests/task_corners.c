@@ -605,7 +605,7 @@ static void host_asks_in_time(void **state)
 	assert_int_equal(wqe[3], MLX5_OPCODE_RDMA_WRITE);
 	assert_int_equal(wqe[7] & 0x3f, 2);
 	assert_true(wqe[11] & INLAY_SIGNALED);
-	assert_int_equal(line->host.link.sq.rung, line->host.link.sq.pi);
+	assert_int_equal(inlay_sq_rung(&line->host.link.sq), line->host.link.sq.pi);
 	if (stepped())
 		/* It is not acknowledged: no second one */
 		for (i = begin + 2 * PERIOD; i < begin + 6 * PERIOD; i += 20)
@@ -692,7 +692,7 @@ static void worker_asks_in_time(void **state)
 		assert_int_equal(worker_posts(i), 0);
 	}
 	assert_int_equal(worker_posts(begin + PERIOD), 1);
-	assert_int_equal(lines[0]->conn.link.sq.rung, lines[0]->conn.link.sq.pi);
+	assert_int_equal(inlay_sq_rung(&lines[0]->conn.link.sq), lines[0]->conn.link.sq.pi);
 	if (stepped())
 		for (i = begin + PERIOD; i < begin + 5 * PERIOD; i += 20)
 			assert_int_equal(worker_posts(i), 0);

@@ -216,7 +216,7 @@ static struct side *side_make(uint64_t id, uint32_t message)
 	must(inlay_mmap_start(&s->map));
 	s->ibcq = ibv_create_cq(dev.pd->context, 256, NULL, NULL, 0);
 	assert_non_null(s->ibcq);
-	must(inlay_cq_from_cq(&s->cq, s->ibcq));
+	must(inlay_cq_from_cq(&s->cq, s->ibcq, NULL));
 	memset(&caps, 0, sizeof(caps));
 	caps.pd = dev.pd;
 	caps.cq = s->ibcq;
@@ -459,7 +459,7 @@ static void odd_messages(void **state)
 		inlay_sq_ring(&s->link.sq);
 		cqe = cqe_wait(&s->cq);
 		assert_false(inlay_cqe_is_error(cqe));
-		must(inlay_sq_release(&s->link.sq, cqe));
+		assert_true(0 < inlay_sq_release(&s->link.sq, cqe));
 		inlay_cq_advance(&s->cq, 1);
 		worker();
 	}

@@ -30,7 +30,7 @@ static void self_make(struct self *s, uint32_t id, struct ibv_pd *pd, const stru
 	end_make(&s->e, &opt);
 	qp_init(s->e.qp, &opt);
 	qp_connect(s->e.qp, s->e.qp->qp_num, &opt);
-	must(inlay_cq_from_cq(&s->e.cq, s->e.scq));
+	must(inlay_cq_from_cq(&s->e.cq, s->e.scq, NULL));
 	s->id = id;
 	s->count = 0;
 	s->batches = false;
@@ -112,8 +112,8 @@ static void shared(void **state)
 	(void)state;
 	for (i = 0; i < QPS; i++) {
 		self_make(&s[i], i, NULL, &usual);
-		must(inlay_uar_from_qp(&s[i].e.uar, s[i].e.qp));
-		must(inlay_sq_from_qp(&s[i].e.sq, s[i].e.qp, &s[i].e.uar));
+		must(inlay_uar_from_qp(&s[i].e.uar, s[i].e.qp, NULL));
+		must(inlay_sq_from_qp(&s[i].e.sq, s[i].e.qp, &s[i].e.uar, NULL, NULL));
 		for (k = 0; k < i; k++)
 			same += s[k].e.uar.reg == s[i].e.uar.reg;
 	}
@@ -156,10 +156,10 @@ static void own(void **state)
 
 	(void)state;
 	for (i = 0; i < QPS; i++) {
-		must(inlay_uar_create(&uar[i], dev.pd, INLAY_UAR_EXCLUSIVE));
-		assert_int_equal(uar[i].mode, INLAY_UAR_EXCLUSIVE);
+		must(inlay_uar_create(&uar[i], dev.pd, INLAY_UAR_SERIAL, NULL));
+		assert_int_equal(uar[i].mode, INLAY_UAR_SERIAL);
 		self_make(&s[i], i, uar[i].pd, &usual);
-		must(inlay_sq_from_qp(&s[i].e.sq, s[i].e.qp, &uar[i]));
+		must(inlay_sq_from_qp(&s[i].e.sq, s[i].e.qp, &uar[i], NULL, NULL));
 		assert_non_null(uar[i].reg);
 		for (k = 0; k < i; k++)
 			if (uar[k].reg == uar[i].reg)
@@ -167,7 +167,7 @@ static void own(void **state)
 	}
 	for (i = 0; i < QPS; i++) {
 		self_make(&extra, 99, NULL, &usual);
-		must(inlay_uar_from_qp(&extra.e.uar, extra.e.qp));
+		must(inlay_uar_from_qp(&extra.e.uar, extra.e.qp, NULL));
 		for (k = 0; k < QPS; k++)
 			assert_ptr_not_equal(extra.e.uar.reg, uar[k].reg);
 		end_free(&extra.e);
@@ -176,19 +176,19 @@ static void own(void **state)
 	self_make(&extra, 99, uar[0].pd, &usual);
 	memset(&sq, 0x5a, sizeof(sq));
 	was = sq;
-	assert_int_equal(inlay_sq_from_qp(&sq, extra.e.qp, &uar[0]), -EBUSY);
+	assert_int_equal(inlay_sq_from_qp(&sq, extra.e.qp, &uar[0], NULL, NULL), -EBUSY);
 	assert_memory_equal(&sq, &was, sizeof(sq));
 	/* One after the other is fine */
 	inlay_sq_fini(&s[0].e.sq);
-	must(inlay_sq_from_qp(&extra.e.sq, extra.e.qp, &uar[0]));
-	assert_int_equal(inlay_sq_from_qp(&sq, s[0].e.qp, &uar[0]), -EBUSY);
+	must(inlay_sq_from_qp(&extra.e.sq, extra.e.qp, &uar[0], NULL, NULL));
+	assert_int_equal(inlay_sq_from_qp(&sq, s[0].e.qp, &uar[0], NULL, NULL), -EBUSY);
 	must(self_post(&extra, 30, INLAY_SIGNALED));
 	inlay_sq_ring(&extra.e.sq);
 	self_drain(&extra);
 	self_is(&extra, 0, 30);
 	inlay_sq_fini(&extra.e.sq);
 	end_free(&extra.e);
-	must(inlay_sq_from_qp(&s[0].e.sq, s[0].e.qp, &uar[0]));
+	must(inlay_sq_from_qp(&s[0].e.sq, s[0].e.qp, &uar[0], NULL, NULL));
 
 	/* Each copies into its own register and touches no other */
 	for (round = 0; round < 20; round++) {
@@ -214,7 +214,7 @@ static void own(void **state)
 	for (i = 0; i < QPS; i++) {
 		inlay_sq_fini(&s[i].e.sq);
 		end_free(&s[i].e);
-		must(inlay_uar_destroy(&uar[i]));
+		must(inlay_uar_destroy(&uar[i], NULL));
 	}
 }
 
@@ -285,19 +285,19 @@ static void threads_locked(void **state)
 	(void)state;
 	opt.cap.max_send_wr = 256;
 	opt.cqe = 511;
-	must(inlay_uar_create(&uar, dev.pd, INLAY_UAR_EXCLUSIVE));
+	must(inlay_uar_create(&uar, dev.pd, INLAY_UAR_SERIAL, NULL));
 	uar.mode = INLAY_UAR_LOCKED;
 	for (i = 0; i < THREADS; i++) {
 		self_make(&s[i], i, uar.pd, &opt);
-		must(inlay_sq_from_qp(&s[i].e.sq, s[i].e.qp, &uar));
+		must(inlay_sq_from_qp(&s[i].e.sq, s[i].e.qp, &uar, NULL, NULL));
 	}
 	threads(INLAY_UAR_LOCKED, &uar, s);
-	assert_int_equal(inlay_uar_destroy(&uar), -EBUSY);
+	assert_int_equal(inlay_uar_destroy(&uar, NULL), -EBUSY);
 	for (i = 0; i < THREADS; i++) {
 		inlay_sq_fini(&s[i].e.sq);
 		end_free(&s[i].e);
 	}
-	must(inlay_uar_destroy(&uar));
+	must(inlay_uar_destroy(&uar, NULL));
 }
 
 /* One register of libmlx5's, doorbells only: nothing to agree upon, and each QP has its own object */
@@ -311,18 +311,18 @@ static void threads_doorbell(void **state)
 	(void)state;
 	opt.cap.max_send_wr = 256;
 	opt.cqe = 511;
-	must(inlay_uar_create(&uar, dev.pd, INLAY_UAR_EXCLUSIVE));
+	must(inlay_uar_create(&uar, dev.pd, INLAY_UAR_SERIAL, NULL));
 	uar.mode = INLAY_UAR_DOORBELL;
 	for (i = 0; i < THREADS; i++) {
 		self_make(&s[i], i, uar.pd, &opt);
-		must(inlay_sq_from_qp(&s[i].e.sq, s[i].e.qp, &uar));
+		must(inlay_sq_from_qp(&s[i].e.sq, s[i].e.qp, &uar, NULL, NULL));
 	}
 	threads(INLAY_UAR_DOORBELL, &uar, s);
 	for (i = 0; i < THREADS; i++) {
 		inlay_sq_fini(&s[i].e.sq);
 		end_free(&s[i].e);
 	}
-	must(inlay_uar_destroy(&uar));
+	must(inlay_uar_destroy(&uar, NULL));
 }
 
 static int open_stepped(void **state)

@@ -101,7 +101,7 @@ static void done(struct poster *p, uint32_t last)
 	memset(&cqe, 0, sizeof(cqe));
 	cqe.sop_drop_qpn = htobe32(0x100 + p->id);
 	cqe.wqe_counter = htobe16((uint16_t)last);
-	good(inlay_sq_release(&p->sq, &cqe) == 0);
+	good(inlay_sq_release(&p->sq, &cqe) > 0);
 }
 
 /*

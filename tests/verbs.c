@@ -78,14 +78,14 @@ static void uar_modes(void **state)
 	end_make(&a, &opt);
 	memset(&uar, 0x5a, sizeof(uar));
 	for (mode = INLAY_UAR_LOCKED + 1; mode < 8; mode++)
-		refused(uar, inlay_uar_create(&uar, dev.pd, mode), -EINVAL);
+		refused(uar, inlay_uar_create(&uar, dev.pd, mode, NULL), -EINVAL);
 	for (mode = INLAY_UAR_DOORBELL; mode <= INLAY_UAR_LOCKED; mode++) {
-		must(inlay_uar_create(&uar, dev.pd, mode));
+		must(inlay_uar_create(&uar, dev.pd, mode, NULL));
 		assert_int_equal(uar.mode, mode);
-		must(inlay_uar_destroy(&uar));
+		must(inlay_uar_destroy(&uar, NULL));
 	}
 	/* A register that others may ring is for 8-byte doorbells */
-	must(inlay_uar_from_qp(&uar, a.qp));
+	must(inlay_uar_from_qp(&uar, a.qp, NULL));
 	assert_int_equal(uar.mode, INLAY_UAR_DOORBELL);
 	assert_int_equal(uar.queues, 0);
 	assert_null(uar.td);
@@ -110,8 +110,8 @@ static void posted(void **state)
 
 	(void)state;
 	ends_make(&a, &b, &opt);
-	must(inlay_uar_from_qp(&a.uar, a.qp));
-	must(inlay_uar_from_qp(&b.uar, b.qp));
+	must(inlay_uar_from_qp(&a.uar, a.qp, NULL));
+	must(inlay_uar_from_qp(&b.uar, b.qp, NULL));
 	memset(&sq, 0x5a, sizeof(sq));
 	memset(&rq, 0x5a, sizeof(rq));
 	memset(&swr, 0, sizeof(swr));
@@ -120,17 +120,17 @@ static void posted(void **state)
 	rwr.sg_list = &sge;
 	rwr.num_sge = 1;
 	must(ibv_post_recv(b.qp, &rwr, &rbad));
-	refused(rq, inlay_rq_from_qp(&rq, b.qp), -EBUSY);
+	refused(rq, inlay_rq_from_qp(&rq, b.qp, NULL, NULL), -EBUSY);
 	/* The send side of that QP is still fresh, and the receive side of the other */
-	must(inlay_sq_from_qp(&b.sq, b.qp, &b.uar));
-	must(inlay_rq_from_qp(&a.rq, a.qp));
+	must(inlay_sq_from_qp(&b.sq, b.qp, &b.uar, NULL, NULL));
+	must(inlay_rq_from_qp(&a.rq, a.qp, NULL, NULL));
 	sge = sge_of(&a, 0, 64);
 	swr.sg_list = &sge;
 	swr.num_sge = 1;
 	swr.opcode = IBV_WR_SEND;
 	swr.send_flags = IBV_SEND_SIGNALED;
 	must(ibv_post_send(a.qp, &swr, &sbad));
-	refused(sq, inlay_sq_from_qp(&sq, a.qp, &a.uar), -EBUSY);
+	refused(sq, inlay_sq_from_qp(&sq, a.qp, &a.uar, NULL, NULL), -EBUSY);
 	assert_int_equal(a.uar.queues, 0);
 	do {
 		step();
@@ -139,7 +139,7 @@ static void posted(void **state)
 	assert_int_equal(n, 1);
 	assert_int_equal(wc.status, IBV_WC_SUCCESS);
 	/* Polled or not, it has been posted to */
-	refused(sq, inlay_sq_from_qp(&sq, a.qp, &a.uar), -EBUSY);
+	refused(sq, inlay_sq_from_qp(&sq, a.qp, &a.uar, NULL, NULL), -EBUSY);
 	end_free(&a);
 	end_free(&b);
 }
@@ -185,13 +185,13 @@ static void cq_used(void **state)
 			if (polled)
 				assert_int_equal(ibv_poll_cq(a.scq, 1, &wc), 1);
 			memset(&cq, 0x5a, sizeof(cq));
-			refused(cq, inlay_cq_from_cq(&cq, a.scq), -EBUSY);
+			refused(cq, inlay_cq_from_cq(&cq, a.scq, NULL), -EBUSY);
 			/* libmlx5 still polls it, as it was */
 			if (!polled)
 				assert_int_equal(ibv_poll_cq(a.scq, 1, &wc), 1);
 			assert_int_equal(wc.status, IBV_WC_SUCCESS);
 			/* The other CQ has seen nothing */
-			must(inlay_cq_from_cq(&cq, a.rcq));
+			must(inlay_cq_from_cq(&cq, a.rcq, NULL));
 			end_free(&a);
 			end_free(&b);
 		}
@@ -221,10 +221,10 @@ static void taken_twice(void **state)
 	memset(&sq, 0x5a, sizeof(sq));
 	memset(&rq, 0x5a, sizeof(rq));
 	memset(&cq, 0x5a, sizeof(cq));
-	refused(sq, inlay_sq_from_qp(&sq, a.qp, &a.uar), -EBUSY);
-	refused(rq, inlay_rq_from_qp(&rq, b.qp), -EBUSY);
-	refused(cq, inlay_cq_from_cq(&cq, a.scq), -EBUSY);
-	refused(cq, inlay_cq_from_cq(&cq, b.rcq), -EBUSY);
+	refused(sq, inlay_sq_from_qp(&sq, a.qp, &a.uar, NULL, NULL), -EBUSY);
+	refused(rq, inlay_rq_from_qp(&rq, b.qp, NULL, NULL), -EBUSY);
+	refused(cq, inlay_cq_from_cq(&cq, a.scq, NULL), -EBUSY);
+	refused(cq, inlay_cq_from_cq(&cq, b.rcq, NULL), -EBUSY);
 	assert_int_equal(a.uar.queues, 1);
 	end_free(&a);
 	end_free(&b);
@@ -255,13 +255,13 @@ static void reset(void **state)
 		qp_to(a.qp, IBV_QPS_RESET);
 		qp_to(b.qp, IBV_QPS_RESET);
 		if (!round) {
-			must(inlay_cq_from_cq(&a.cq, a.scq));
-			must(inlay_cq_from_cq(&b.cq, b.scq));
+			must(inlay_cq_from_cq(&a.cq, a.scq, NULL));
+			must(inlay_cq_from_cq(&b.cq, b.scq, NULL));
 		}
 		ends_connect(&a, &b);
-		must(inlay_uar_from_qp(&a.uar, a.qp));
-		must(inlay_sq_from_qp(&a.sq, a.qp, &a.uar));
-		must(inlay_rq_from_qp(&b.rq, b.qp));
+		must(inlay_uar_from_qp(&a.uar, a.qp, NULL));
+		must(inlay_sq_from_qp(&a.sq, a.qp, &a.uar, NULL, NULL));
+		must(inlay_rq_from_qp(&b.rq, b.qp, NULL, NULL));
 		assert_int_equal(a.sq.pi, 0);
 		for (i = 0; i < 10 + round; i++) {
 			fill(a.buf, 64, (uint32_t)(100 * round + i));
@@ -297,19 +297,19 @@ static void no_queue(void **state)
 	/* No receives */
 	opt.cap.max_recv_wr = 0;
 	qp = qp_make(&opt, cq, cq);
-	refused(rq, inlay_rq_from_qp(&rq, qp), -EINVAL);
-	must(inlay_uar_from_qp(&uar, qp));
-	must(inlay_sq_from_qp(&sq, qp, &uar));
+	refused(rq, inlay_rq_from_qp(&rq, qp, NULL, NULL), -EINVAL);
+	must(inlay_uar_from_qp(&uar, qp, NULL));
+	must(inlay_sq_from_qp(&sq, qp, &uar, NULL, NULL));
 	must(ibv_destroy_qp(qp));
 	/* No sends */
 	opt = small();
 	opt.cap.max_send_wr = 0;
 	qp = qp_make(&opt, cq, cq);
 	memset(&sq, 0x5a, sizeof(sq));
-	must(inlay_uar_from_qp(&uar, qp));
-	refused(sq, inlay_sq_from_qp(&sq, qp, &uar), -EINVAL);
+	must(inlay_uar_from_qp(&uar, qp, NULL));
+	refused(sq, inlay_sq_from_qp(&sq, qp, &uar, NULL, NULL), -EINVAL);
 	assert_int_equal(uar.queues, 0);
-	must(inlay_rq_from_qp(&rq, qp));
+	must(inlay_rq_from_qp(&rq, qp, NULL, NULL));
 	must(ibv_destroy_qp(qp));
 	/* Receives from a shared queue */
 	memset(&srq_attr, 0, sizeof(srq_attr));
@@ -328,7 +328,7 @@ static void no_queue(void **state)
 		qp = ibv_create_qp(dev.pd, &attr);
 		assert_non_null(qp);
 		memset(&rq, 0x5a, sizeof(rq));
-		refused(rq, inlay_rq_from_qp(&rq, qp), -EINVAL);
+		refused(rq, inlay_rq_from_qp(&rq, qp, NULL, NULL), -EINVAL);
 		must(ibv_destroy_qp(qp));
 		must(ibv_destroy_srq(srq));
 	}
@@ -347,7 +347,7 @@ static void other_types(void **state)
 	size_t i;
 
 	(void)state;
-	must(inlay_uar_from_qp(&mine, rc));
+	must(inlay_uar_from_qp(&mine, rc, NULL));
 	memset(&uar, 0x5a, sizeof(uar));
 	memset(&sq, 0x5a, sizeof(sq));
 	memset(&rq, 0x5a, sizeof(rq));
@@ -364,9 +364,9 @@ static void other_types(void **state)
 		qp = ibv_create_qp(dev.pd, &attr);
 		if (!qp) /* a device without: the type is all that is looked at, so tell a lie */
 			rc->qp_type = types[i];
-		refused(uar, inlay_uar_from_qp(&uar, qp ? qp : rc), -ENOTSUP);
-		refused(sq, inlay_sq_from_qp(&sq, qp ? qp : rc, &mine), -ENOTSUP);
-		refused(rq, inlay_rq_from_qp(&rq, qp ? qp : rc), -ENOTSUP);
+		refused(uar, inlay_uar_from_qp(&uar, qp ? qp : rc, NULL), -ENOTSUP);
+		refused(sq, inlay_sq_from_qp(&sq, qp ? qp : rc, &mine, NULL, NULL), -ENOTSUP);
+		refused(rq, inlay_rq_from_qp(&rq, qp ? qp : rc, NULL, NULL), -ENOTSUP);
 		rc->qp_type = was;
 		if (qp)
 			must(ibv_destroy_qp(qp));
@@ -387,35 +387,35 @@ static void foreign(void **state)
 	struct end a, b, c;
 
 	(void)state;
-	must(inlay_uar_create(&one, dev.pd, INLAY_UAR_EXCLUSIVE));
-	must(inlay_uar_create(&other, dev.pd, INLAY_UAR_EXCLUSIVE));
+	must(inlay_uar_create(&one, dev.pd, INLAY_UAR_SERIAL, NULL));
+	must(inlay_uar_create(&other, dev.pd, INLAY_UAR_SERIAL, NULL));
 	end_make(&a, &opt);
 	opt.pd = one.pd;
 	end_make(&b, &opt);
 	opt.pd = other.pd;
 	end_make(&c, &opt);
-	must(inlay_uar_from_qp(&of_a, a.qp));
+	must(inlay_uar_from_qp(&of_a, a.qp, NULL));
 	memset(&sq, 0x5a, sizeof(sq));
-	refused(sq, inlay_sq_from_qp(&sq, b.qp, &of_a), -EINVAL);
+	refused(sq, inlay_sq_from_qp(&sq, b.qp, &of_a, NULL, NULL), -EINVAL);
 	/* Made for another domain, before and after its register is known */
-	refused(one, inlay_sq_from_qp(&sq, a.qp, &one), -EINVAL);
-	refused(one, inlay_sq_from_qp(&sq, c.qp, &one), -EINVAL);
-	must(inlay_sq_from_qp(&b.sq, b.qp, &one));
-	refused(one, inlay_sq_from_qp(&sq, a.qp, &one), -EINVAL);
-	refused(one, inlay_sq_from_qp(&sq, c.qp, &one), -EINVAL);
-	refused(sq, inlay_sq_from_qp(&sq, c.qp, &one), -EINVAL);
+	refused(one, inlay_sq_from_qp(&sq, a.qp, &one, NULL, NULL), -EINVAL);
+	refused(one, inlay_sq_from_qp(&sq, c.qp, &one, NULL, NULL), -EINVAL);
+	must(inlay_sq_from_qp(&b.sq, b.qp, &one, NULL, NULL));
+	refused(one, inlay_sq_from_qp(&sq, a.qp, &one, NULL, NULL), -EINVAL);
+	refused(one, inlay_sq_from_qp(&sq, c.qp, &one, NULL, NULL), -EINVAL);
+	refused(sq, inlay_sq_from_qp(&sq, c.qp, &one, NULL, NULL), -EINVAL);
 	assert_int_equal(one.queues, 1);
 	assert_int_equal(other.queues, 0);
 	assert_int_equal(of_a.queues, 0);
-	must(inlay_sq_from_qp(&c.sq, c.qp, &other));
+	must(inlay_sq_from_qp(&c.sq, c.qp, &other, NULL, NULL));
 	assert_ptr_not_equal(one.reg, other.reg);
 	inlay_sq_fini(&b.sq);
 	inlay_sq_fini(&c.sq);
 	end_free(&a);
 	end_free(&b);
 	end_free(&c);
-	must(inlay_uar_destroy(&one));
-	must(inlay_uar_destroy(&other));
+	must(inlay_uar_destroy(&one, NULL));
+	must(inlay_uar_destroy(&other, NULL));
 }
 
 static void life_cycle(void **state)
@@ -428,27 +428,27 @@ static void life_cycle(void **state)
 
 	(void)state;
 	memset(&never, 0, sizeof(never));
-	assert_int_equal(inlay_uar_destroy(&never), -EINVAL);
+	assert_int_equal(inlay_uar_destroy(&never, NULL), -EINVAL);
 	/* Made and not used */
-	must(inlay_uar_create(&uar, dev.pd, INLAY_UAR_EXCLUSIVE));
-	must(inlay_uar_destroy(&uar));
-	assert_int_equal(inlay_uar_destroy(&uar), -EINVAL);
+	must(inlay_uar_create(&uar, dev.pd, INLAY_UAR_SERIAL, NULL));
+	must(inlay_uar_destroy(&uar, NULL));
+	assert_int_equal(inlay_uar_destroy(&uar, NULL), -EINVAL);
 	for (i = 0; i < 40; i++) {
-		must(inlay_uar_create(&uar, dev.pd, INLAY_UAR_EXCLUSIVE));
-		assert_int_equal(uar.mode, INLAY_UAR_EXCLUSIVE);
+		must(inlay_uar_create(&uar, dev.pd, INLAY_UAR_SERIAL, NULL));
+		assert_int_equal(uar.mode, INLAY_UAR_SERIAL);
 		assert_non_null(uar.pd);
 		assert_ptr_not_equal(uar.pd, dev.pd);
 		opt.pd = uar.pd;
 		end_make(&a, &opt);
 		/* A QP is left */
-		assert_int_equal(inlay_uar_destroy(&uar), -EBUSY);
+		assert_int_equal(inlay_uar_destroy(&uar, NULL), -EBUSY);
 		end_make(&b, &opt);
 		ends_connect(&a, &b);
-		must(inlay_sq_from_qp(&a.sq, a.qp, &uar));
-		must(inlay_cq_from_cq(&a.cq, a.scq));
+		must(inlay_sq_from_qp(&a.sq, a.qp, &uar, NULL, NULL));
+		must(inlay_cq_from_cq(&a.cq, a.scq, NULL));
 		/* A queue is left */
-		assert_int_equal(inlay_uar_destroy(&uar), -EBUSY);
-		assert_int_equal(inlay_sq_from_qp(&b.sq, b.qp, &uar), -EBUSY);
+		assert_int_equal(inlay_uar_destroy(&uar, NULL), -EBUSY);
+		assert_int_equal(inlay_sq_from_qp(&b.sq, b.qp, &uar, NULL, NULL), -EBUSY);
 		/* Refused, and it still works */
 		must(inlay_post_write_inline(&a.sq, raddr_of(&b, 0), b.mr->rkey, "alive", 6, INLAY_SIGNALED));
 		inlay_sq_ring(&a.sq);
@@ -458,19 +458,19 @@ static void life_cycle(void **state)
 		if (i % 2) {
 			/* The QPs are still there */
 			inlay_sq_fini(&sq);
-			assert_int_equal(inlay_uar_destroy(&uar), -EBUSY);
+			assert_int_equal(inlay_uar_destroy(&uar, NULL), -EBUSY);
 			end_free(&a);
-			assert_int_equal(inlay_uar_destroy(&uar), -EBUSY);
+			assert_int_equal(inlay_uar_destroy(&uar, NULL), -EBUSY);
 			end_free(&b);
 		} else {
 			/* The queue is still there, though its QP is not */
 			end_free(&a);
 			end_free(&b);
-			assert_int_equal(inlay_uar_destroy(&uar), -EBUSY);
+			assert_int_equal(inlay_uar_destroy(&uar, NULL), -EBUSY);
 			assert_non_null(uar.pd);
 			inlay_sq_fini(&sq);
 		}
-		must(inlay_uar_destroy(&uar));
+		must(inlay_uar_destroy(&uar, NULL));
 	}
 }
 
@@ -481,17 +481,17 @@ static void modes_shared(void **state)
 
 	(void)state;
 	for (mode = INLAY_UAR_DOORBELL; mode <= INLAY_UAR_LOCKED; mode++) {
-		uint32_t most = mode == INLAY_UAR_EXCLUSIVE ? 1 : 3;
+		uint32_t most = mode == INLAY_UAR_SERIAL ? 1 : 3;
 		struct opt opt = small();
 		struct inlay_uar uar;
 		struct end e[3];
 
-		must(inlay_uar_create(&uar, dev.pd, INLAY_UAR_EXCLUSIVE));
+		must(inlay_uar_create(&uar, dev.pd, INLAY_UAR_SERIAL, NULL));
 		uar.mode = mode;
 		opt.pd = uar.pd;
 		for (i = 0; i < 3; i++) {
 			end_make(&e[i], &opt);
-			assert_int_equal(inlay_sq_from_qp(&e[i].sq, e[i].qp, &uar), i < most ? 0 : -EBUSY);
+			assert_int_equal(inlay_sq_from_qp(&e[i].sq, e[i].qp, &uar, NULL, NULL), i < most ? 0 : -EBUSY);
 			assert_int_equal(uar.mode, mode);
 			assert_int_equal(uar.queues, i < most ? i + 1 : most);
 			assert_ptr_equal(e[i].sq.uar, i < most ? &uar : NULL);
@@ -500,7 +500,7 @@ static void modes_shared(void **state)
 			inlay_sq_fini(&e[i].sq);
 		for (i = 0; i < 3; i++)
 			end_free(&e[i]);
-		must(inlay_uar_destroy(&uar));
+		must(inlay_uar_destroy(&uar, NULL));
 	}
 }
 
@@ -513,11 +513,11 @@ static void many(void **state)
 
 	(void)state;
 	for (n = 0; n < ARRAY(uars) && !ret; n += !ret)
-		ret = inlay_uar_create(&uars[n], dev.pd, INLAY_UAR_EXCLUSIVE);
+		ret = inlay_uar_create(&uars[n], dev.pd, INLAY_UAR_SERIAL, NULL);
 	assert_true(ret <= 0);
 	assert_true(n >= 16);
 	for (i = 0; i < n; i++)
-		must(inlay_uar_destroy(&uars[i]));
+		must(inlay_uar_destroy(&uars[i], NULL));
 }
 
 static int (*dealloc_td)(struct ibv_td *);
@@ -546,9 +546,9 @@ static void failing(void **state)
 		vctx->dealloc_td = counting_dealloc_td;
 		vctx->alloc_parent_domain = NULL;
 		for (i = 0; i < 3; i++) {
-			assert_int_equal(inlay_uar_create(&uar, dev.pd, INLAY_UAR_EXCLUSIVE), -EOPNOTSUPP);
+			assert_int_equal(inlay_uar_create(&uar, dev.pd, INLAY_UAR_SERIAL, NULL), -EOPNOTSUPP);
 			assert_int_equal(deallocs, i + 1);
-			assert_int_equal(inlay_uar_destroy(&uar), -EINVAL);
+			assert_int_equal(inlay_uar_destroy(&uar, NULL), -EINVAL);
 		}
 		vctx->alloc_parent_domain = saved;
 		vctx->dealloc_td = dealloc_td;
@@ -557,12 +557,12 @@ static void failing(void **state)
 		struct ibv_td *(*saved)(struct ibv_context *, struct ibv_td_init_attr *) = vctx->alloc_td;
 
 		vctx->alloc_td = NULL;
-		assert_int_equal(inlay_uar_create(&uar, dev.pd, INLAY_UAR_EXCLUSIVE), -EOPNOTSUPP);
-		assert_int_equal(inlay_uar_destroy(&uar), -EINVAL);
+		assert_int_equal(inlay_uar_create(&uar, dev.pd, INLAY_UAR_SERIAL, NULL), -EOPNOTSUPP);
+		assert_int_equal(inlay_uar_destroy(&uar, NULL), -EINVAL);
 		vctx->alloc_td = saved;
 	}
-	must(inlay_uar_create(&uar, dev.pd, INLAY_UAR_EXCLUSIVE));
-	must(inlay_uar_destroy(&uar));
+	must(inlay_uar_create(&uar, dev.pd, INLAY_UAR_SERIAL, NULL));
+	must(inlay_uar_destroy(&uar, NULL));
 }
 
 /* sq_sig_all is libmlx5's doing in each WQE: such a QP is refused, and the register stays free for another */
@@ -582,21 +582,21 @@ static void signals_all(void **state)
 	init.cap = opt.cap;
 	init.qp_type = IBV_QPT_RC;
 	init.sq_sig_all = 1;
-	must(inlay_uar_create(&uar, dev.pd, INLAY_UAR_EXCLUSIVE));
+	must(inlay_uar_create(&uar, dev.pd, INLAY_UAR_SERIAL, NULL));
 	qp = ibv_create_qp(uar.pd, &init);
 	assert_non_null(qp);
 	memset(&sq, 0x5a, sizeof(sq));
-	refused(sq, inlay_sq_from_qp(&sq, qp, &uar), -ENOTSUP);
+	refused(sq, inlay_sq_from_qp(&sq, qp, &uar, NULL, NULL), -ENOTSUP);
 	assert_int_equal(uar.queues, 0);
 	must(ibv_destroy_qp(qp));
 	init.sq_sig_all = 0;
 	qp = ibv_create_qp(uar.pd, &init);
 	assert_non_null(qp);
-	must(inlay_sq_from_qp(&sq, qp, &uar));
+	must(inlay_sq_from_qp(&sq, qp, &uar, NULL, NULL));
 	assert_int_not_equal(sq.atomics, 0);
 	inlay_sq_fini(&sq);
 	must(ibv_destroy_qp(qp));
-	must(inlay_uar_destroy(&uar));
+	must(inlay_uar_destroy(&uar, NULL));
 	end_free(&a);
 }
 
@@ -611,14 +611,14 @@ static void query_fails(void **state)
 
 	(void)state;
 	end_make(&a, &opt);
-	must(inlay_uar_from_qp(&uar, a.qp));
+	must(inlay_uar_from_qp(&uar, a.qp, NULL));
 	memset(&sq, 0x5a, sizeof(sq));
 	handle = a.qp->handle;
 	a.qp->handle = 0xfffff;
-	refused(sq, inlay_sq_from_qp(&sq, a.qp, &uar) < 0, 1);
+	refused(sq, inlay_sq_from_qp(&sq, a.qp, &uar, NULL, NULL) < 0, 1);
 	assert_int_equal(uar.queues, 0);
 	a.qp->handle = handle;
-	must(inlay_sq_from_qp(&a.sq, a.qp, &uar));
+	must(inlay_sq_from_qp(&a.sq, a.qp, &uar, NULL, NULL));
 	end_free(&a);
 }
 
@@ -658,13 +658,13 @@ static void types(void **state)
 		rwr.num_sge = 1;
 		must(ibv_post_recv(b.qp, &rwr, &rbad));
 		memset(&rq, 0x5a, sizeof(rq));
-		refused(rq, inlay_rq_from_qp(&rq, b.qp), -EBUSY);
-		must(inlay_uar_from_qp(&b.uar, b.qp));
-		must(inlay_sq_from_qp(&b.sq, b.qp, &b.uar));
+		refused(rq, inlay_rq_from_qp(&rq, b.qp, NULL, NULL), -EBUSY);
+		must(inlay_uar_from_qp(&b.uar, b.qp, NULL));
+		must(inlay_sq_from_qp(&b.sq, b.qp, &b.uar, NULL, NULL));
 		must(inlay_post_nop(&b.sq, 0));
 		inlay_sq_ring(&b.sq);
 		memset(&sq, 0x5a, sizeof(sq));
-		refused(sq, inlay_sq_from_qp(&sq, b.qp, &b.uar), -EBUSY);
+		refused(sq, inlay_sq_from_qp(&sq, b.qp, &b.uar, NULL, NULL), -EBUSY);
 		end_free(&a);
 		end_free(&b);
 	}
@@ -694,14 +694,14 @@ static void srq_taken(void **state)
 			obj.srq.in = ib;
 			obj.srq.out = &dv;
 			must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_SRQ));
-			must(inlay_srq_from_srq(&srq, ib));
+			must(inlay_srq_from_srq(&srq, ib, NULL, NULL));
 			assert_ptr_equal(srq.buf, dv.buf);
 			assert_int_equal(srq.stride, dv.stride);
 			assert_int_equal(srq.wqe_cnt, dv.tail + 1);
 			assert_true(inlay_srq_room(&srq) >= n);
 			assert_true(srq.max_sge >= sge);
 			/* Taken over twice while nothing was posted is the same again; once it was, by either, it is not fresh */
-			must(inlay_srq_from_srq(&srq, ib));
+			must(inlay_srq_from_srq(&srq, ib, NULL, NULL));
 			memset(&wr, 0, sizeof(wr));
 			if (n & 5) {
 				must(inlay_post_srq_recv(&srq, NULL, 0));
@@ -710,7 +710,7 @@ static void srq_taken(void **state)
 				must(ibv_post_srq_recv(ib, &wr, &bad));
 			}
 			memset(&srq, 0x5a, sizeof(srq));
-			refused(srq, inlay_srq_from_srq(&srq, ib), -EBUSY);
+			refused(srq, inlay_srq_from_srq(&srq, ib, NULL, NULL), -EBUSY);
 			must(ibv_destroy_srq(ib));
 		}
 }
@@ -745,7 +745,7 @@ static void wq_taken(void **state)
 	obj.rwq.in = wq;
 	obj.rwq.out = &dv;
 	must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_RWQ));
-	must(inlay_rq_from_wq(&rq, wq));
+	must(inlay_rq_from_wq(&rq, wq, NULL, NULL));
 	assert_ptr_equal(rq.buf, dv.buf);
 	assert_int_equal(rq.stride, dv.stride);
 	assert_int_equal(inlay_rq_room(&rq), dv.wqe_cnt);
@@ -755,7 +755,7 @@ static void wq_taken(void **state)
 	wr.sg_list = &sge;
 	must(ibv_post_wq_recv(wq, &wr, &bad));
 	memset(&rq, 0x5a, sizeof(rq));
-	refused(rq, inlay_rq_from_wq(&rq, wq), -EBUSY);
+	refused(rq, inlay_rq_from_wq(&rq, wq, NULL, NULL), -EBUSY);
 	must(ibv_destroy_wq(wq));
 	must(ibv_destroy_cq(cq));
 }
@@ -827,13 +827,13 @@ static void not_mlx5(void **state)
 	memset(&rq, 0x5a, sizeof(rq));
 	memset(&cq, 0x5a, sizeof(cq));
 	memset(&dm, 0x5a, sizeof(dm));
-	refused(uar, inlay_uar_create(&uar, &pd, INLAY_UAR_EXCLUSIVE), -ENOTSUP);
-	refused(uar, inlay_uar_from_qp(&uar, &qp), -ENOTSUP);
-	refused(sq, inlay_sq_from_qp(&sq, &qp, &uar), -ENOTSUP);
-	refused(rq, inlay_rq_from_qp(&rq, &qp), -ENOTSUP);
-	refused(rq, inlay_rq_from_wq(&rq, &wq), -ENOTSUP);
-	refused(srq, inlay_srq_from_srq(&srq, &ib_srq), -ENOTSUP);
-	refused(cq, inlay_cq_from_cq(&cq, &ib_cq), -ENOTSUP);
+	refused(uar, inlay_uar_create(&uar, &pd, INLAY_UAR_SERIAL, NULL), -ENOTSUP);
+	refused(uar, inlay_uar_from_qp(&uar, &qp, NULL), -ENOTSUP);
+	refused(sq, inlay_sq_from_qp(&sq, &qp, &uar, NULL, NULL), -ENOTSUP);
+	refused(rq, inlay_rq_from_qp(&rq, &qp, NULL, NULL), -ENOTSUP);
+	refused(rq, inlay_rq_from_wq(&rq, &wq, NULL, NULL), -ENOTSUP);
+	refused(srq, inlay_srq_from_srq(&srq, &ib_srq, NULL, NULL), -ENOTSUP);
+	refused(cq, inlay_cq_from_cq(&cq, &ib_cq, NULL), -ENOTSUP);
 	refused(av, inlay_av_from_ah(&av, &ah, 1, 1), -ENOTSUP);
 	refused(n, inlay_pdn_from_pd(&n, &pd), -ENOTSUP);
 	refused(dm, inlay_dm_from_dm(&dm, &ib_dm), -ENOTSUP);

@@ -37,7 +37,7 @@ static void ctrl(void **state)
 		want.qpn_ds = htobe32(qpn << 8 | ds);
 		want.fm_ce_se = (uint8_t)flags;
 		want.imm = imm;
-		encoded(&want, inlay_wqe_ctrl(seg, index, opcode, (uint64_t)qpn << 8, ds, flags, imm));
+		encoded(&want, inlay_wqe_ctrl(seg, index, opcode, 0, (uint64_t)qpn << 8, ds, flags, imm));
 	}
 }
 
@@ -47,8 +47,7 @@ static void ctrl_bytes(void **state)
 	static const uint8_t want[16] = {0x00, 0xbe, 0xef, 0x08, 0x12, 0x34, 0x56, 0x3f, 0, 0, 0, 0x8a, 0xde, 0xad, 0xfa, 0xce};
 
 	(void)state;
-	encoded(want, inlay_wqe_ctrl(seg, 0xffffbeef, MLX5_OPCODE_RDMA_WRITE, 0x12345600, 63,
-				     INLAY_SIGNALED | INLAY_SOLICITED | INLAY_FENCE_SMALL_AND_FENCE | INLAY_INLINE, htobe32(0xdeadface)));
+	encoded(want, inlay_wqe_ctrl(seg, 0xffffbeef, MLX5_OPCODE_RDMA_WRITE, 0, 0x12345600, 63, INLAY_SIGNALED | INLAY_SOLICITED | INLAY_FENCE_SMALL_AND_FENCE | INLAY_INLINE, htobe32(0xdeadface)));
 }
 
 static void flags(void **state)
@@ -188,6 +187,9 @@ static void ring_begin(struct ring *r, uint32_t bbs, uint32_t index)
 	r->c.at = r->c.wqe + 16;
 	r->c.index = index;
 	r->c.ds = 1;
+	r->c.bbs = bbs;
+	r->c.fill = r->c.at;
+	r->c.left = 0;
 }
 
 static void model_put(struct ring *r, const void *data, uint32_t len)

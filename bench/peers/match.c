@@ -49,7 +49,7 @@ static void inlay_reset(void)
 
 	if (!memory)
 		memory = aligned_alloc(64, inlay_match_size(MOST));
-	NEED(memory && !inlay_match_init(&table, memory, inlay_match_size(MOST), MOST, table_seed), "the table");
+	NEED(memory && !inlay_match_init(&table, memory, inlay_match_size(MOST), MOST, 0, table_seed), "the table");
 }
 
 static inline __attribute__((always_inline)) void inlay_post(uint64_t tag, uint64_t mask, uint32_t id, int queued)

@@ -155,13 +155,13 @@ static struct plain {
 
 static void plain_make(void)
 {
-	NEED(!inlay_uar_create(&plain.uar, pd, INLAY_UAR_EXCLUSIVE), "inlay_uar_create");
+	NEED(!inlay_uar_create(&plain.uar, pd, INLAY_UAR_SERIAL, NULL), "inlay_uar_create");
 	side_make(&plain.near, plain.uar.pd);
 	side_make(&plain.far, pd);
 	side_connect(plain.near.qp, plain.far.qp->qp_num);
 	side_connect(plain.far.qp, plain.near.qp->qp_num);
-	NEED(!inlay_sq_from_qp(&plain.sq, plain.near.qp, &plain.uar) && !inlay_rq_from_qp(&plain.rq, plain.near.qp) &&
-	     !inlay_cq_from_cq(&plain.scq, plain.near.scq) && !inlay_cq_from_cq(&plain.rcq, plain.near.rcq), "taking over the queues");
+	NEED(!inlay_sq_from_qp(&plain.sq, plain.near.qp, &plain.uar, NULL, NULL) && !inlay_rq_from_qp(&plain.rq, plain.near.qp, NULL, NULL) &&
+	     !inlay_cq_from_cq(&plain.scq, plain.near.scq, NULL) && !inlay_cq_from_cq(&plain.rcq, plain.near.rcq, NULL), "taking over the queues");
 	plain.from = (uintptr_t)plain.near.buffer + RING * ROOM;
 	plain.to = (uintptr_t)plain.near.buffer;
 	plain.lkey = plain.near.mr->lkey;
@@ -213,7 +213,7 @@ static inline __attribute__((always_inline)) void plain_take(struct plain *p, ui
 		cqe = inlay_cq_peek(&p->scq);
 		if (!cqe)
 			die("a send completion is missing");
-		if (inlay_cqe_is_error(cqe) || inlay_sq_release(&p->sq, cqe))
+		if (inlay_cqe_is_error(cqe) || inlay_sq_release(&p->sq, cqe) < 0)
 			plain_error(cqe);
 		inlay_cq_advance(&p->scq, 1);
 	}
@@ -221,7 +221,7 @@ static inline __attribute__((always_inline)) void plain_take(struct plain *p, ui
 		cqe = inlay_cq_peek(&p->rcq);
 		if (!cqe)
 			die("a receive completion is missing");
-		if (inlay_cqe_is_error(cqe) || inlay_rq_release(&p->rq, 1))
+		if (inlay_cqe_is_error(cqe) || inlay_rq_release(&p->rq, cqe) < 0)
 			plain_error(cqe);
 		inlay_cq_advance(&p->rcq, 1);
 		answered++;

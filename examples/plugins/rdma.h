@@ -184,7 +184,7 @@ static inline int rdma_open(void *argument, struct inlay_task_worker *w, void **
 		p->share = RDMA_ALL_EPS / w->params.connections;
 		p->share = p->share < RDMA_EPS_SURE ? RDMA_EPS_SURE : p->share > RDMA_EPS ? RDMA_EPS : p->share;
 		p->ibcq = ibv_create_cq(w->pd->context, (int)(RDMA_ALL_EPS * (4 * RDMA_WQEBBS + RDMA_RECEIVES)), NULL, NULL, 0);
-		err = p->ibcq ? inlay_cq_from_cq(&p->cq, p->ibcq) : -ENOMEM;
+		err = p->ibcq ? inlay_cq_from_cq(&p->cq, p->ibcq, NULL) : -ENOMEM;
 	}
 	if (err && p && p->ibcq)
 		ibv_destroy_cq(p->ibcq);
@@ -225,7 +225,7 @@ static inline int rdma_ep_free(struct rdma *p, struct rdma_ep *ep)
 	if (ep->link.qp)
 		return -EBUSY;
 	if (qpn)
-		inlay_cq_clean(&p->cq, qpn, NULL);
+		inlay_cq_clean(&p->cq, qpn, NULL, NULL);
 	while ((cmd = ep->first)) {
 		ep->first = (struct inlay_task_cmd *)(uintptr_t)cmd->user[0];
 		inlay_task_cmd_answer_data(cmd, -ECANCELED, cmd->response, 0);
@@ -395,7 +395,7 @@ static inline struct rdma_host *rdma_host_create(const struct rdma *p)
 	memset(h, 0, sizeof(*h));
 	h->match_memory = aligned_alloc(INLAY_CACHE_LINE, size);
 	timespec_get(&t, TIME_UTC);
-	if (!h->match_memory || inlay_match_init(&h->match, h->match_memory, size, RDMA_ENTRIES, (uint64_t)t.tv_nsec * 2654435761u)) {
+	if (!h->match_memory || inlay_match_init(&h->match, h->match_memory, size, RDMA_ENTRIES, 0, (uint64_t)t.tv_nsec * 2654435761u)) {
 		free(h->match_memory);
 		free(h);
 		return NULL;
@@ -481,14 +481,15 @@ static inline int rdma_tag_recv(struct rdma *p, struct rdma_host *h, const struc
 }
 
 /* A receive has completed. bytes: of the message that is in it; 0: there is none. */
-static inline void rdma_arrived(struct rdma_ep *ep, uint32_t bytes)
+static inline void rdma_arrived(struct rdma_ep *ep, const struct mlx5_cqe64 *cqe)
 {
 	const uint8_t *msg = ep->slots + (size_t)ep->order[ep->taken++ % RDMA_RECEIVES] * ep->message;
 	struct inlay_match_found found;
+	uint32_t bytes = inlay_cqe_opcode(cqe) == MLX5_CQE_RESP_SEND ? inlay_cqe_byte_count(cqe) : 0;
 	struct rdma_request r;
 	int n = -1;
 
-	inlay_rq_release(&ep->link.rq, 1);
+	inlay_rq_release(&ep->link.rq, cqe);
 	if (bytes <= ep->message && !rdma_request_read(&r, msg, bytes) && r.op == RDMA_TAG_SEND)
 		n = inlay_match_arrive(&ep->host->match, r.map, (uintptr_t)msg, &found);
 	if (n == 1)
@@ -692,11 +693,11 @@ static inline uint32_t rdma_complete(struct rdma *p, struct rdma_ep *ep, const s
 		inlay_task_link_break(&ep->link);
 	}
 	if (inlay_cqe_is_send(cqe))
-		return inlay_sq_release(&ep->link.sq, cqe) ? 0 : rdma_done(p, ep, failed);
+		return inlay_sq_release(&ep->link.sq, cqe) < 0 ? 0 : rdma_done(p, ep, failed);
 	if (failed || !ep->host)
 		return 0;
 	/* A receive that a write has taken has no message in it. */
-	rdma_arrived(ep, inlay_cqe_opcode(cqe) == MLX5_CQE_RESP_SEND ? inlay_cqe_byte_count(cqe) : 0);
+	rdma_arrived(ep, cqe);
 	return 1;
 }
 

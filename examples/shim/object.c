@@ -159,7 +159,7 @@ static bool take_cq(struct ibv_cq *ibcq)
 
 	if (cq->owner == SHIM_INLAY)
 		return true;
-	if (inlay_cq_from_cq(&cq->q, ibcq)) {
+	if (inlay_cq_from_cq(&cq->q, ibcq, NULL)) {
 		cq->owner = SHIM_LIBMLX5;
 		return false;
 	}
@@ -391,7 +391,7 @@ static bool take_srq(struct ibv_srq *ibsrq)
 
 	if (!srq || srq->owner != SHIM_NOBODY)
 		return srq && srq->owner == SHIM_INLAY;
-	if (!inlay_srq_from_srq(&srq->q, ibsrq))
+	if (!inlay_srq_from_srq(&srq->q, ibsrq, NULL, NULL))
 		srq->wr_ids = calloc(srq->q.wqe_cnt, sizeof(*srq->wr_ids));
 	__atomic_store_n(&srq->owner, srq->wr_ids ? SHIM_INLAY : SHIM_LIBMLX5, __ATOMIC_RELEASE);
 	return srq->wr_ids != NULL;
@@ -529,7 +529,7 @@ static void restart(struct shim_qp *qp)
 	qp->sq.head = qp->sq.tail = qp->sq.done = qp->sq.room = 0;
 	qp->sq.fence = 0;
 	qp->sq.max_sge = -1;
-	qp->rq.head = qp->rq.tail = qp->rq.released = 0;
+	qp->rq.head = qp->rq.tail = 0;
 	qp->rq.ready = false;
 }
 
@@ -544,7 +544,7 @@ static int take_qp(struct shim_qp *qp)
 
 	if (shim_real_init_obj(&obj, MLX5DV_OBJ_QP) || ibv_query_qp(qp->qp, &attr, IBV_QP_CAP, &init))
 		return -1;
-	if (inlay_uar_init(&uar, dv.bf.reg, dv.bf.size, qp->uar.pd ? INLAY_UAR_EXCLUSIVE : INLAY_UAR_DOORBELL))
+	if (inlay_uar_init(&uar, dv.bf.reg, dv.bf.size, qp->uar.pd ? INLAY_UAR_SERIAL : INLAY_UAR_DOORBELL))
 		return -1;
 	uar.td = qp->uar.td;
 	uar.pd = qp->uar.pd;
@@ -564,7 +564,7 @@ static int take_qp(struct shim_qp *qp)
 	qp->sq.always = init.sq_sig_all ? INLAY_SIGNALED : 0;
 	if (dv.rq.wqe_cnt && !qp->qp->srq) {
 		qp->rq.wr_ids = calloc(dv.rq.wqe_cnt, sizeof(*qp->rq.wr_ids));
-		if (!qp->rq.wr_ids || inlay_rq_from_qp(&qp->rq.q, qp->qp))
+		if (!qp->rq.wr_ids || inlay_rq_from_qp(&qp->rq.q, qp->qp, NULL, NULL))
 			return -1;
 	}
 	restart(qp);
@@ -590,7 +590,7 @@ static const char *take_all(struct shim_qp *qp, const struct ibv_qp_init_attr_ex
 static void free_qp(struct shim_qp *qp)
 {
 	inlay_sq_fini(&qp->sq.q);
-	inlay_uar_destroy(&qp->uar);
+	inlay_uar_destroy(&qp->uar, NULL);
 	free(qp->sq.sends);
 	free(qp->rq.wr_ids);
 	free(qp);
@@ -632,12 +632,12 @@ static struct ibv_qp *create_inlay(const struct maker *maker, struct ibv_qp_init
 	qp->kind = SHIM_QP;
 	qp->context = maker->context;
 	qp->pd = attr->pd;
-	if (!(shut && strcmp(shut, "0")) && attr->cap.max_send_wr && !inlay_uar_create(&qp->uar, attr->pd, INLAY_UAR_EXCLUSIVE)) {
+	if (!(shut && strcmp(shut, "0")) && attr->cap.max_send_wr && !inlay_uar_create(&qp->uar, attr->pd, INLAY_UAR_SERIAL, NULL)) {
 		attr->pd = qp->uar.pd;
 		qp->qp = make(maker, attr);
 		attr->pd = qp->pd;
 		if (!qp->qp) {
-			inlay_uar_destroy(&qp->uar);
+			inlay_uar_destroy(&qp->uar, NULL);
 			*attr = asked;
 		}
 	}
@@ -670,7 +670,7 @@ static struct ibv_qp *create_inlay(const struct maker *maker, struct ibv_qp_init
 		say("QP 0x%x is inlay's: %s, %u sends%s, %s%u receives, %s", qp->qpn, type_name(qp->qp->qp_type), qp->sq.max_sends,
 		    qp->extended ? " with ibv_wr_*" : "", qp->srq ? "an SRQ's " : "",
 		    qp->srq ? qp->srq->q.wqe_cnt - 1 : qp->rq.wr_ids ? qp->rq.q.mask + 1 : 0,
-		    qp->sq.q.reg ? "a register of its own" : "a shared register");
+		    qp->sq.q.next ? "a register of its own" : "a shared register");
 	return qp->qp;
 }
 

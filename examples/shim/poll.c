@@ -38,18 +38,23 @@ static enum ibv_wc_status scatter(const struct shim_context *context, const uint
 	return left ? IBV_WC_LOC_LEN_ERR : IBV_WC_SUCCESS;
 }
 
-/* What an RDMA read or an atomic brought back. */
+/*
+ * What an RDMA read or an atomic brought back. The WQE says which of the two it was, as for libmlx5: a CQE that names another opcode would
+ * have the segments begin elsewhere, or after the WQE's end.
+ */
 static enum ibv_wc_status scatter_send(const struct shim_qp *qp, const struct mlx5_cqe64 *cqe, const void *payload)
 {
 	const struct inlay_sq *q = &qp->sq.q;
 	const uint8_t *wqe = inlay_sq_wqe(q, inlay_cqe_wqe_counter(cqe));
 	uint32_t units = wqe[7] & 0x3f, fixed = 2, length = inlay_cqe_byte_count(cqe);
 
-	if (inlay_cqe_send_opcode(cqe) != MLX5_OPCODE_RDMA_READ) {
+	if (wqe[3] == MLX5_OPCODE_ATOMIC_CS || wqe[3] == MLX5_OPCODE_ATOMIC_FA) {
 		fixed = 3;
 		length = 8;
+	} else if (wqe[3] != MLX5_OPCODE_RDMA_READ) {
+		return IBV_WC_REM_INV_REQ_ERR;
 	}
-	return scatter(qp->context, wqe + fixed * INLAY_DS, units - fixed, (uint32_t)(inlay_sq_end(q) - wqe) / INLAY_DS - fixed, q->buf,
+	return scatter(qp->context, wqe + fixed * INLAY_DS, units - fixed, (uint32_t)(q->buf + (size_t)inlay_sq_size(q) * INLAY_WQEBB - wqe) / INLAY_DS - fixed, q->buf,
 		       payload, length);
 }
 
@@ -97,6 +102,8 @@ INLAY_ALWAYS int complete(struct shim_cq *cq, const struct mlx5_cqe64 *cqe, uint
 		show(cqe);
 	} else {
 		payload = inlay_cqe_payload(cqe, cq->q.stride);
+		if (INLAY_UNLIKELY(!payload && inlay_cqe_is_scattered(cqe)))
+			*status = IBV_WC_LOC_LEN_ERR; /* more than a CQE holds */
 	}
 	if (inlay_cqe_is_send(cqe)) {
 		struct shim_send *send = &qp->sq.sends[inlay_cqe_wqe_counter(cqe) & qp->sq.q.mask];
@@ -120,7 +127,7 @@ INLAY_ALWAYS int complete(struct shim_cq *cq, const struct mlx5_cqe64 *cqe, uint
 		shim_acquire(&srq->lock);
 		err = inlay_srq_release(&srq->q, cqe);
 		shim_release(&srq->lock);
-		if (INLAY_UNLIKELY(err))
+		if (INLAY_UNLIKELY(err < 0))
 			return POLL_ERROR;
 	} else {
 		uint32_t tail = qp->rq.tail;
@@ -475,9 +482,9 @@ void shim_clean(struct shim_qp *qp)
 	if (qp->srq)
 		shim_acquire(&qp->srq->lock);
 	if (!qp->recv_cq->programs)
-		inlay_cq_clean(&qp->recv_cq->q, qp->qpn, qp->srq ? &qp->srq->q : NULL);
+		inlay_cq_clean(&qp->recv_cq->q, qp->qpn, inlay_srq_gone, qp->srq ? &qp->srq->q : NULL);
 	if (qp->srq)
 		shim_release(&qp->srq->lock);
 	if (qp->send_cq != qp->recv_cq && !qp->send_cq->programs)
-		inlay_cq_clean(&qp->send_cq->q, qp->qpn, NULL);
+		inlay_cq_clean(&qp->send_cq->q, qp->qpn, NULL, NULL);
 }

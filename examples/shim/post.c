@@ -39,7 +39,7 @@ static inline bool room(struct shim_sq *sq)
 static inline uint32_t flags_of(struct shim_sq *sq, unsigned int send_flags)
 {
 	uint32_t signaled = (send_flags & IBV_SEND_SIGNALED) * (INLAY_SIGNALED / IBV_SEND_SIGNALED);
-	uint32_t solicited = (send_flags & IBV_SEND_SOLICITED) / (IBV_SEND_SOLICITED / INLAY_SOLICITED);
+	uint32_t solicited = (send_flags & IBV_SEND_SOLICITED) * (INLAY_SOLICITED / IBV_SEND_SOLICITED);
 
 	return sq->always | signaled | solicited | (send_flags & IBV_SEND_FENCE ? (uint32_t)INLAY_FENCE_SMALL_AND_FENCE : sq->fence);
 }
@@ -196,8 +196,7 @@ static void wr_start(struct ibv_qp_ex *ex)
 /* Takes back what was posted since ibv_wr_start: no doorbell has told the device of it. */
 static void undo(struct shim_sq *sq)
 {
-	sq->q.pending -= sq->q.pi - sq->q.rung;
-	sq->q.pi = sq->q.rung;
+	inlay_sq_undo(&sq->q, inlay_sq_rung(&sq->q));
 	sq->room += sq->head - sq->begun;
 	sq->head = sq->begun;
 	sq->fence = sq->begun_fence;
@@ -257,7 +256,7 @@ INLAY_ALWAYS void set(struct shim_sq *sq, struct ibv_qp_ex *ex, struct inlay_cur
 		return;
 	}
 	remember(sq, (uint16_t)at.index, ex->wr_id, 0);
-	inlay_sq_commit_imm(&sq->q, at, sq->opcode, sq->flags, sq->imm_be);
+	inlay_sq_commit(&sq->q, at, sq->opcode, 0, sq->flags, sq->imm_be);
 }
 
 /* A datagram's address may be set before or after its data: its place is kept. */
@@ -503,8 +502,7 @@ int shim_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr, struct ibv_recv_
 			if (INLAY_UNLIKELY(!inlay_rq_room(&rq->q))) {
 				uint32_t tail = __atomic_load_n(&rq->tail, __ATOMIC_ACQUIRE);
 
-				inlay_rq_release(&rq->q, tail - rq->released);
-				rq->released = tail;
+				inlay_rq_release_until(&rq->q, tail);
 			}
 			if (INLAY_UNLIKELY(!rq->ready))
 				err = EINVAL;

@@ -121,7 +121,6 @@ struct shim_rq {
 	uint64_t *wr_ids;
 	uint32_t lock;
 	uint32_t head;                    /* receives posted */
-	uint32_t released;                /* receives that q knows to be done */
 	bool ready;                       /* whether the QP's state takes receives */
 	uint32_t tail __attribute__((aligned(INLAY_CACHE_LINE))); /* receives completed; written by who polls */
 };

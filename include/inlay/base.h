@@ -1,34 +1,40 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/base.h: what every other header stands on: version, compiler, byte order, fences, checks, status codes.
+ * inlay/base.h: what every other header stands on: version, compiler, bits, byte order, copies,
+ * locks, fences, checks and status codes. It includes nothing of mlx5 or libibverbs.
  *
- * Includes nothing of mlx5 and nothing of libibverbs.
+ * Names
+ * -----
+ * A name that ends in an underscore is internal and may change at any time. Everything else that
+ * starts with inlay_ or INLAY_ is public. Posts and segments put the verb first (inlay_post_write,
+ * inlay_seg_raddr), because that is how code that posts is read; everything else is
+ * inlay_<object>_<verb>. A suffix _be marks a big-endian value; all other values are in host order.
  *
  * Status codes
  * ------------
- * A function returns 0 (or a count) or a negative errno. One that has a single reason to give nothing may return NULL. The table
- * maps the codes of DOCA, for those who come from there:
+ * A function returns 0 (or a count) or a negative errno. A function with only one reason to return
+ * nothing may return NULL instead. Each kind of failure has one errno:
  *
- *   DOCA_ERROR_...       here          DOCA_ERROR_...         here
- *   INVALID_VALUE        -EINVAL       FULL                   -ENOSPC
- *   NO_MEMORY            -ENOMEM       AGAIN                  -EAGAIN
- *   NOT_PERMITTED        -EPERM        IO_FAILED              -EIO
- *   BAD_STATE            -EBADFD       TIME_OUT               -ETIMEDOUT
- *   IN_USE               -EBUSY        NOT_CONNECTED          -ENOTCONN
- *   NOT_FOUND            -ENOENT       CONNECTION_RESET       -ECONNRESET
- *   ALREADY_EXIST        -EEXIST       CONNECTION_ABORTED     -ECONNABORTED
- *   NOT_SUPPORTED        -ENOTSUP      CONNECTION_INPROGRESS  -EINPROGRESS
- *   TOO_BIG              -E2BIG        UNSUPPORTED_VERSION    -EPROTO
- *   EMPTY                -ENODATA      BAD_CONFIG             -EINVAL
- *   SHUTDOWN             -ESHUTDOWN    DRIVER                 -ENODEV
- *   INITIALIZATION       -ENODEV       OPERATING_SYSTEM       -errno of the call
- *   SKIPPED              -ECANCELED    UNKNOWN, UNEXPECTED    -EIO
+ *   -EINVAL   an argument is wrong               -EBUSY     the object is in use
+ *   -ENOBUFS  the caller's memory is too small   -EBADFD    the object is in the wrong state
+ *   -EAGAIN   full or empty at the moment:       -EPERM     the memory does not permit it
+ *             something must come back first     -ENOTSUP   the device or this header cannot
+ *   -ENOSPC   full for good                      -EPROTO    the device or a peer said something
+ *   -E2BIG    it can never fit                              impossible
+ *   -ENODATA  nothing to take                    -ENOTCONN  not connected
+ *   -ENOENT   no such thing                      others     the errno of the call that failed
+ *   -EEXIST   it is there already
+ *
+ * Set-up functions that can refuse for many reasons take `const char **why` as their last argument.
+ * It may be NULL. On failure it is set to a sentence that says what was wrong. The sentence is
+ * static, or lies in the object that refused.
  *
  * Checks
  * ------
- * INLAY_CHECKED (0 or 1, default 0) turns preconditions, the rules that a correct caller never breaks, into an abort with a
- * message that names the rule. At 0 they cost nothing. It changes no struct, so translation units of both kinds link together. What
- * depends on data from outside (a completion, a peer's bytes) and every documented error is checked at 0 as well.
+ * INLAY_CHECKED (0 or 1, default 0) turns preconditions, the rules that a correct caller never
+ * breaks, into an abort with a message that names the rule. At 0 they cost nothing. It changes no
+ * struct, so translation units of both kinds link together. What depends on data from outside (a
+ * completion, a peer's bytes) and every documented error is checked at 0 as well.
  */
 #ifndef INLAY_BASE_H
 #define INLAY_BASE_H
@@ -59,13 +65,13 @@
 /*
  * How functions are declared:
  *
- *   INLAY_FN      small ones
- *   INLAY_ALWAYS  those whose constant arguments must fold, whatever the compiler thinks of their size
+ *   INLAY_FN      small functions
+ *   INLAY_ALWAYS  functions whose constant arguments must fold, whatever their size
  *   INLAY_APART   parts of the data path that would only take room in the caller's loop: always called
- *   INLAY_COLD    set-up, printing and errors, out of the caller's loop; inline in name, so that what nobody calls leaves no trace
+ *   INLAY_COLD    set-up, printing and errors, kept out of the caller's loop
  *
- * A foreign-function interface defines INLAY_FN itself, to nothing, in one translation unit, and finds all of inlay's functions exported
- * by that object.
+ * A foreign-function interface defines INLAY_FN itself, to nothing, in one translation unit. All of
+ * inlay's functions are then exported by that object.
  */
 #ifdef INLAY_FN
 #define INLAY_ALWAYS INLAY_FN
@@ -98,9 +104,17 @@ INLAY_COLD __attribute__((noreturn)) void inlay_check_failed(const char *functio
 }
 #define INLAY_CHECK(cond, rule) (INLAY_LIKELY(cond) ? (void)0 : inlay_check_failed(__func__, rule))
 #else
-/* The operand is looked at by the compiler and never evaluated, so that a check cannot rot or warn. */
+/* The compiler reads the operand but never evaluates it, so a check can neither rot nor warn. */
 #define INLAY_CHECK(cond, rule) ((void)sizeof(!(cond)))
 #endif
+
+/* Sets *why, when there is one, and gives back err: the last line of a refusal. */
+INLAY_COLD int inlay_refuse_(int err, const char **why, const char *text)
+{
+	if (why)
+		*why = text;
+	return err;
+}
 
 /* ------------------------------------------------------------------------------------------------
  * Bits and sizes
@@ -112,13 +126,19 @@ INLAY_FN int inlay_is_pow2(uint64_t n)
 	return n && !(n & (n - 1));
 }
 
+/* The smallest k with 2^k >= n; 0 for n = 0. */
+INLAY_FN uint32_t inlay_log2_ceil(uint64_t n)
+{
+	return n < 2 ? 0 : 64u - (uint32_t)__builtin_clzll(n - 1);
+}
+
 /* n rounded up to a multiple of `to`, a power of two. The caller knows that n is not near 2^64. */
 INLAY_FN uint64_t inlay_round_up(uint64_t n, uint64_t to)
 {
 	return (n + to - 1) & ~(to - 1);
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------
+/* ------------------------------------------------------------------------------------------------
  * Byte order. The same function serves both ways; the name says which way the value goes.
  */
 INLAY_FN uint16_t inlay_to_be16(uint16_t host)
@@ -150,27 +170,99 @@ INLAY_FN uint64_t inlay_from_be64(uint64_t be)
 {
 	return __builtin_bswap64(be);
 }
+/* Stores of values that are in the device's byte order already, to any alignment. */
+INLAY_ALWAYS void inlay_put32(void *at, uint32_t value)
+{
+	__builtin_memcpy(at, &value, sizeof(value));
+}
 
-/* ------------------------------------------------------------------------------------------------------------------------
- * Fences, each named by what it orders. They all keep the compiler from moving memory accesses across.
+INLAY_ALWAYS void inlay_put64(void *at, uint64_t value)
+{
+	__builtin_memcpy(at, &value, sizeof(value));
+}
+
+/* ------------------------------------------------------------------------------------------------
+ * Copies
+ */
+
+/*
+ * Copies len bytes without calling libc, and touches no byte beyond them. A constant length becomes
+ * a few moves. Any other length is copied by moves from both ends that overlap in the middle, so
+ * that there is no tail to branch over. The blocks must not overlap.
+ */
+INLAY_ALWAYS void inlay_copy(void *to, const void *from, size_t len)
+{
+	uint8_t *d = (uint8_t *)to;
+	const uint8_t *s = (const uint8_t *)from;
+
+	if (__builtin_constant_p(len) && len <= 64) {
+		__builtin_memcpy(d, s, len);
+	} else if (INLAY_LIKELY(len <= 16)) {
+		if (INLAY_LIKELY(len >= 8)) {
+			__builtin_memcpy(d, s, 8);
+			__builtin_memcpy(d + len - 8, s + len - 8, 8);
+		} else if (len >= 4) {
+			__builtin_memcpy(d, s, 4);
+			__builtin_memcpy(d + len - 4, s + len - 4, 4);
+		} else if (len) {
+			d[0] = s[0];
+			d[len / 2] = s[len / 2];
+			d[len - 1] = s[len - 1];
+		}
+	} else if (len <= 32) {
+		__asm__("" : "+r"(s)); /* of a small object gcc would warn here, though len keeps it away */
+		__builtin_memcpy(d, s, 16);
+		__builtin_memcpy(d + len - 16, s + len - 16, 16);
+	} else if (len <= 64) {
+		__asm__("" : "+r"(s));
+		__builtin_memcpy(d, s, 32);
+		__builtin_memcpy(d + len - 32, s + len - 32, 32);
+	} else {
+		__asm__("" : "+r"(s));
+		/* The empty asm in the loop keeps the compiler from turning it back into a call of memcpy. */
+		for (; INLAY_UNLIKELY(len > 128); len -= 64, d += 64, s += 64) {
+			__builtin_memcpy(d, s, 64);
+			__asm__ volatile("" ::: "memory");
+		}
+		__builtin_memcpy(d, s, 64);
+		__builtin_memcpy(d + len - 64, s + len - 64, 64);
+	}
+}
+
+/* ------------------------------------------------------------------------------------------------
+ * Fences, each named by what it orders. All of them keep the compiler from moving memory accesses
+ * across.
  *
- *   name                      x86-64    aarch64      stands between
- *   inlay_fence_wqe_record    -         dmb oshst    stores to a WQE | the doorbell record that hands it over
- *   inlay_fence_recv_record   -         dmb osh      stores to a receive WQE, and the last loads from the buffer that it names | the
- *                                                    doorbell record that hands both to the device
- *   inlay_fence_record_reg    sfence    dmb oshst    the doorbell record | a write to the doorbell register
- *   inlay_fence_reg           sfence    dsb st       a write to the register | whatever follows
- *   inlay_fence_polled        -         dmb oshld    the load of what is polled (a CQE's owner bit, the last byte of an RDMA write) |
- *                                                    loads of what the device wrote before it
- *   inlay_fence_cqe_free      -         dmb oshld    the last loads from a CQE | the consumer record that frees it
+ *   name                     x86-64   aarch64     stands between
+ *   inlay_fence_wqe_record   -        dmb oshst   stores to a WQE | the doorbell record that hands it over
+ *   inlay_fence_recv_record  -        dmb osh     stores to a receive WQE, and the last loads from its
+ *                                                 buffer | the record that hands both to the device
+ *   inlay_fence_record_reg   sfence   dmb oshst   the doorbell record | a write to the doorbell register
+ *   inlay_fence_reg_line     -        dgh         whole 64-byte lines written to a register that one
+ *                                                 thread uses | whatever follows
+ *   inlay_fence_reg          sfence   dmb oshst   8 bytes written to a register, or any write before an
+ *                                                 unlock | the next write to the register
+ *   inlay_fence_reg_full     sfence   dsb st      any write to a register | whatever follows
+ *   inlay_fence_polled       -        dmb oshld   the load of what is polled (a CQE's owner bit, the last
+ *                                                 byte of an RDMA write) | loads of what came before it
+ *   inlay_fence_cqe_free     -        dmb oshld   the last loads from a CQE | the record that frees it
  *
- * x86-64: stores to write-back memory become visible in program order, and so do loads, devices included; only the
- * write-combining register page needs sfence, once to keep the register write behind the record, once to push it out
- * and to keep the next one from merging with it. libmlx5 spends an lfence on a CQE; write-back memory does not need it.
+ * x86-64. Stores to write-back memory become visible in program order, and so do loads, also to
+ * devices. Only the doorbell register is mapped write-combining: its stores collect in a buffer and
+ * leave when the buffer is full or at an sfence. One sfence keeps the register write after the
+ * record. After the write, a line of 64 bytes is full and leaves by itself; 8 bytes would stay and
+ * could merge with the next doorbell, so they need the second sfence. libmlx5 spends an lfence on
+ * each CQE, which write-back memory does not need.
  *
- * aarch64: the outer-shareable domain is the one the device is in, and a dmb orders stores to normal memory before those to the register as
- * well. The one dsb is there for its other effect: it waits until the register write has left, as sfence does. oshld orders earlier
- * loads before later loads and stores; osh everything before everything behind, which only handing a buffer back needs.
+ * aarch64. The device is in the outer-shareable domain, and a dmb orders stores to normal memory
+ * before stores to the register as well. Register writes leave in finite time; dgh tells the CPU
+ * not to wait for more, which is all that a full line needs. A dmb keeps two doorbells apart. Only a
+ * dsb waits until the write has left, as libmlx5 does; a register can be told to do the same
+ * (INLAY_UAR_FULL_FENCE in queue/uar.h). oshld orders earlier loads before later loads and stores;
+ * osh orders everything, which only handing back a buffer needs.
+ *
+ * The fence before the register write makes the light fences after it safe: every post executes one,
+ * and it drains all of this CPU's write-combining buffers, not just those of one queue.
  */
 INLAY_ALWAYS void inlay_fence_wqe_record(void)
 {
@@ -199,7 +291,25 @@ INLAY_ALWAYS void inlay_fence_record_reg(void)
 #endif
 }
 
+INLAY_ALWAYS void inlay_fence_reg_line(void)
+{
+#if defined(__aarch64__)
+	__asm__ volatile("hint #6" ::: "memory"); /* dgh, in the spelling that every assembler knows */
+#else
+	__asm__ volatile("" ::: "memory");
+#endif
+}
+
 INLAY_ALWAYS void inlay_fence_reg(void)
+{
+#if defined(__aarch64__)
+	__asm__ volatile("dmb oshst" ::: "memory");
+#else
+	__asm__ volatile("sfence" ::: "memory");
+#endif
+}
+
+INLAY_ALWAYS void inlay_fence_reg_full(void)
 {
 #if defined(__aarch64__)
 	__asm__ volatile("dsb st" ::: "memory");
@@ -225,6 +335,10 @@ INLAY_ALWAYS void inlay_fence_cqe_free(void)
 	__asm__ volatile("" ::: "memory");
 #endif
 }
+
+/* ------------------------------------------------------------------------------------------------
+ * Locks: one word, 0 when free. They are for a few instructions at a time.
+ */
 
 /* Tells the CPU that this is a wait. */
 INLAY_ALWAYS void inlay_relax(void)

@@ -289,4 +289,14 @@ INLAY_FN const void *inlay_cqe_payload(const struct mlx5_cqe64 *cqe, uint32_t cq
 	return cqe_size == 128 && inlay_cqe_byte_count(cqe) <= 64 ? cqe - 1 : NULL;
 }
 
+/*
+ * Where the payload lies: in the CQE if the device scattered it there, else in buf, which the receive
+ * WQE named. NULL for a faulty CQE, as in inlay_cqe_payload. In a CQE it is valid until the CQE is
+ * freed.
+ */
+INLAY_FN const void *inlay_cqe_data(const struct mlx5_cqe64 *cqe, uint32_t cqe_size, const void *buf)
+{
+	return INLAY_LIKELY(!inlay_cqe_is_scattered(cqe)) ? buf : inlay_cqe_payload(cqe, cqe_size);
+}
+
 #endif

@@ -6,7 +6,7 @@
  *   inlay_devx_open(&ctx, device);                                    instead of ibv_open_device; verbs work on it as ever
  *   inlay_pdn_from_pd(&pdn, pd);                                      verbs.h: PDs, MRs, address handles stay those of verbs
  *   inlay_devx_umem_reg_pages(&umem, ctx, memory, bytes, IBV_ACCESS_LOCAL_WRITE, INLAY_DEVX_PAGE);
- *   inlay_devx_uar_alloc(&uar, ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_EXCLUSIVE);
+ *   inlay_devx_uar_alloc(&uar, ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_SERIAL);
  *   inlay_devx_cq_create(&cq, ctx, &cq_attr);                         where in umem ring and record are, which uar, how many CQEs
  *   inlay_devx_qp_create(&qp, ctx, &qp_attr);                         the same, and pdn, cq.cq.cqn
  *   inlay_devx_qp_address(&qp, &path, &mine);                         mine to the peer, peer from it

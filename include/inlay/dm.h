@@ -76,7 +76,7 @@ INLAY_FN int inlay_dm_check(const struct inlay_dm *dm, uint64_t offset, uint64_t
 
 /*
  * Writes len bytes at offset, both multiples of 4, from memory of any alignment. Returns 0; -EINVAL for another offset or length; -EFAULT
- * beyond the end. As ibv_memcpy_to_dm: where it has arrived only inlay_fence_reg() tells.
+ * beyond the end. As ibv_memcpy_to_dm: where it has arrived only inlay_fence_reg_full() tells.
  */
 INLAY_FN int inlay_dm_write(const struct inlay_dm *dm, uint64_t offset, const void *from, uint64_t len)
 {

@@ -11,6 +11,7 @@
 #include <inlay/cqe.h>
 #include <inlay/queue.h>
 #include <inlay/verbs.h>
+#include <inlay/connect.h>
 #include <inlay/devx.h>
 #include <inlay/dm.h>
 #include <inlay/mmap.h>

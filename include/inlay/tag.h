@@ -7,7 +7,6 @@
  *   tag/wire.h   what goes in front of a tagged message
  *   tag/send.h   tagged messages: eager, rendezvous
  *   tag/list.h   the NIC's list: add, delete, synchronise; completions
- *   tag/verbs.h  the same through a TM SRQ of verbs
  *   tag/recv.h   software's table and the NIC's list, in one order
  *
  * NICs that match tags are ConnectX-5 to -7. The software's table (match.h) needs none; tag/recv.h works with it alone, and gives the NIC
@@ -19,7 +18,6 @@
 #include <inlay/tag/list.h>
 #include <inlay/tag/recv.h>
 #include <inlay/tag/send.h>
-#include <inlay/tag/verbs.h>
 #include <inlay/tag/wire.h>
 
 #endif

@@ -1,46 +1,52 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/verbs.h: takes over queues made with libibverbs, and makes doorbell registers for them. Set-up only; calls libibverbs and libmlx5.
+ * inlay/verbs.h: takes over queues made with libibverbs, and makes doorbell registers for them. Set-up
+ * only; calls libibverbs and libmlx5.
  *
- *   struct inlay_uar uar;  struct inlay_sq sq;  struct inlay_cq cq;
+ *   struct inlay_uar uar;  struct inlay_cq cq;  struct inlay_sq sq;  const char *why;
  *
- *   inlay_uar_create(&uar, pd, INLAY_UAR_EXCLUSIVE);   a register of the queue's own
- *   attr.send_cq = attr.recv_cq = ibcq;
- *   qp = ibv_create_qp(uar.pd, &attr);                 note the PD: it carries the register
- *   ... ibv_modify_qp to RTS as ever ...
- *   inlay_sq_from_qp(&sq, qp, &uar);
- *   inlay_cq_from_cq(&cq, ibcq);
- *   ...
- *   ibv_destroy_qp(qp);  inlay_sq_fini(&sq);  inlay_uar_destroy(&uar);   down again; the first two in any order, who posts no more
+ *   inlay_uar_create(&uar, pd, INLAY_UAR_SERIAL, &why);            a register for this thread's queues
+ *   ibcq = ibv_create_cq(ctx, inlay_send_cqes(&init) + inlay_recv_cqes(&init), NULL, NULL, 0);
+ *   inlay_cq_from_cq(&cq, ibcq, &why);
+ *   qp = ibv_create_qp(uar.pd, &init);                             note the PD: it carries the register
+ *   inlay_sq_from_qp(&sq, qp, &uar, &cq, &why);                    reserves its share of the CQ
+ *   ... to RTS, by connect.h or ibv_modify_qp ...
+ *   ibv_destroy_qp(qp);  inlay_sq_fini(&sq);  inlay_uar_destroy(&uar, &why);   down again
  *
- * Likewise inlay_rq_from_qp, inlay_rq_from_wq, inlay_srq_from_srq; inlay_av_from_ah makes of an address handle what a datagram's WQE says.
+ * Likewise inlay_rq_from_qp, inlay_rq_from_wq and inlay_srq_from_srq. inlay_av_from_ah turns an address
+ * handle into what a datagram's WQE holds.
  *
- * What taking over means. From then on the caller posts and polls through inlay alone: libmlx5 keeps counters of its own for each queue,
- * which nobody can see or set, and the first ibv_post_send or ibv_poll_cq after a take-over writes over what inlay wrote. The
- * verbs objects stay the caller's: modify, query and destroy them as ever. Send queue, receive queue and CQ of one QP are
- * taken over one by one: the receive side may stay with ibv_post_recv, as long as its CQ is not taken over.
+ * What taking over means. From then on the caller posts and polls through inlay alone: libmlx5 keeps
+ * counters of its own for each queue, which nobody can see or set, and the first ibv_post_send or
+ * ibv_poll_cq after a take-over writes over what inlay wrote. The verbs objects stay the caller's:
+ * modify, query and destroy them as ever. Send queue, receive queue and CQ of one QP are taken over one
+ * by one: the receive side may stay with ibv_post_recv, as long as its CQ is not taken over.
  *
- * After an error the queues need not be taken over anew: see queue.h.
+ * After an error the queues need not be taken over again: see queue.h.
  *
- * What is refused is what can be seen: a device that is not mlx5, a queue of a kind or size that inlay does not know, a queue already
- * posted to, a CQ already used, sq_sig_all (it is libmlx5 that sets the bit in each WQE; inlay signals what is posted with
- * INLAY_SIGNALED), atomics on a device that has none. What cannot be seen, and is the caller's to get right:
+ * Every refusal explains itself through `why`. Refused is what can be seen: a device that is not mlx5,
+ * a queue of a kind or size that inlay does not know, a queue that was posted to, a CQ that was used or
+ * is too small, sq_sig_all. What cannot be seen, and is the caller's to get right:
  *   - Compressed CQEs: a CQ made with MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE must not be taken over.
- *   - WQE signatures (mlx5dv's or the environment's MLX5_QP_SIGNATURE): the device would reject unsigned WQEs.
- *   - An SRQ whose receives complete to a CQ that libmlx5 still polls: it would give entries back to a list that is not its own any more.
- *   - ibv_req_notify_cq: it arms with libmlx5's own count of what was polled; inlay_cq_arm does it.
+ *   - WQE signatures (mlx5dv's, or MLX5_QP_SIGNATURE and MLX5_SRQ_SIGNATURE in the environment): the
+ *     device would reject unsigned WQEs.
+ *   - An SRQ whose receives complete to a CQ that libmlx5 still polls: libmlx5 would give entries back
+ *     to a list that is no longer its own.
+ *   - ibv_req_notify_cq: it arms with libmlx5's own count of what was polled. Use inlay_cq_arm.
  *   - Counters that have come round: a queue posted to exactly 65,536 times looks fresh.
- *   - A CQ shared with queues that libmlx5 still posts to: their credit comes back only through ibv_poll_cq.
- *   - A register's other users: every QP created in uar->pd must be taken over through this uar, or its post by libmlx5 copies into a
- *     register that inlay holds for its own.
+ *   - A CQ shared with queues that libmlx5 still posts to: their credit comes back only through
+ *     ibv_poll_cq.
+ *   - A register's other users: every QP created in uar->pd must be taken over through this uar.
  *   - ibv_resize_cq: a CQ is not resized, neither before it is taken over nor after.
- *   - MLX5_SHUT_UP_BF in the environment: libmlx5 then copies no WQEs; inlay does not look, and copies into a register made for it.
- *   - Scatter to CQE: small payloads come in the CQE unless the QP was made with MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE; see cqe.h.
+ *   - MLX5_SHUT_UP_BF in the environment: inlay does not look at it.
+ *   - Scatter to CQE: small payloads come in the CQE unless the QP was made with
+ *     MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE; see cqe.h.
  *
- * A CQ that was taken over is no longer cleaned by libmlx5 when a QP is reset or destroyed: call inlay_cq_clean (queue.h) with its number.
+ * libmlx5 no longer cleans a CQ that was taken over when a QP is reset or destroyed: call inlay_cq_clean.
  *
  * Threads: as the verbs that each function calls; the objects filled belong to the caller.
- * Sources: mlx5dv_init_obj(3), mlx5dv_query_device(3), ibv_alloc_td(3), ibv_alloc_parent_domain(3), ibv_query_qp(3); libmlx5's mlx5.c.
+ * Sources: mlx5dv_init_obj(3), mlx5dv_query_device(3), ibv_alloc_td(3), ibv_alloc_parent_domain(3),
+ * ibv_query_qp(3); libmlx5's mlx5.c and, for the sizes of rings, its verbs.c.
  */
 #ifndef INLAY_VERBS_H
 #define INLAY_VERBS_H
@@ -50,32 +56,94 @@
 #include <inlay/base.h>
 #include <inlay/queue.h>
 
-/*
- * Makes a doorbell register: a thread domain and a parent domain over pd, so that a QP created in uar->pd gets a register that libmlx5
- * hands to no QP outside. The register itself is known when inlay_sq_from_qp attaches the first QP.
- *
- * mode  INLAY_UAR_EXCLUSIVE for one queue, INLAY_UAR_LOCKED for several; with INLAY_UAR_DOORBELL it is merely apart from others
- *
- * Returns 0; -EINVAL for a mode that cannot be; -ENOTSUP when pd's device is not mlx5, or cannot map such a register (some virtual
- * machines: inlay_uar_from_qp then serves); else the negative errno of ibv_alloc_td or ibv_alloc_parent_domain. On failure
- * nothing is left behind.
+/* ------------------------------------------------------------------------------------------------
+ * Room for completions
  */
-INLAY_COLD int inlay_uar_create(struct inlay_uar *uar, struct ibv_pd *pd, uint32_t mode)
+
+/*
+ * Bytes of the longest WQE that libmlx5 sizes a QP for, less its payload, and the same of a memory
+ * window's bind, which RC and UC make room for.
+ */
+INLAY_COLD uint32_t inlay_send_overhead_(uint32_t type)
+{
+	return type == IBV_QPT_UD ? 4 * INLAY_DS : INLAY_DS + 48 + 64 + 64;
+}
+
+/*
+ * CQEs that the send queue of a QP made with these attributes can have outstanding: the WQEBBs of the
+ * ring that libmlx5 makes, more than cap.max_send_wr. For ibv_create_cq, before there is a QP. RC, UC and
+ * UD. The largest ring, 32768, for attributes that ibv_create_qp refuses.
+ */
+INLAY_COLD uint32_t inlay_send_cqes(const struct ibv_qp_init_attr *init)
+{
+	uint64_t fixed = inlay_send_overhead_(init->qp_type), gather, inlined = 0, wqe, ring;
+
+	if (!init->cap.max_send_wr)
+		return 0;
+	gather = fixed + (uint64_t)init->cap.max_send_sge * INLAY_DS;
+	if (init->cap.max_inline_data)
+		inlined = fixed + inlay_round_up(4 + (uint64_t)init->cap.max_inline_data, INLAY_DS);
+	wqe = inlay_round_up(gather > inlined ? gather : inlined, INLAY_WQEBB);
+	ring = ((uint64_t)1 << inlay_log2_ceil(init->cap.max_send_wr * wqe)) / INLAY_WQEBB;
+	return ring > 32768 ? 32768 : (uint32_t)ring;
+}
+
+/* As inlay_send_cqes, of the receive queue: 0 when the QP receives through an SRQ, or not at all. */
+INLAY_COLD uint32_t inlay_recv_cqes(const struct ibv_qp_init_attr *init)
+{
+	uint64_t stride, wqes;
+
+	if (init->srq || !init->cap.max_recv_wr)
+		return 0;
+	/* The ring has at least 64 bytes. */
+	stride = (uint64_t)1 << inlay_log2_ceil((init->cap.max_recv_sge ? init->cap.max_recv_sge : 1) * (uint64_t)INLAY_DS);
+	wqes = (uint64_t)1 << inlay_log2_ceil(init->cap.max_recv_wr);
+	if (wqes * stride < INLAY_WQEBB)
+		wqes = INLAY_WQEBB / stride;
+	return wqes > 32768 ? 32768 : (uint32_t)wqes;
+}
+
+/* Likewise of an SRQ of max_wr entries: for each CQ that QPs receiving through it complete to. */
+INLAY_COLD uint32_t inlay_srq_cqes(uint32_t max_wr)
+{
+	uint64_t entries = (uint64_t)1 << inlay_log2_ceil((uint64_t)max_wr + 1);
+
+	return entries > 32768 ? 32768 : (uint32_t)entries;
+}
+
+/* ------------------------------------------------------------------------------------------------
+ * Registers
+ */
+
+/*
+ * Makes a doorbell register: a thread domain and a parent domain over pd, so that a QP created in
+ * uar->pd gets a register that libmlx5 hands to no QP outside. The register itself becomes known when
+ * inlay_sq_from_qp attaches the first QP.
+ *
+ * mode  enum inlay_uar_mode: INLAY_UAR_SERIAL for the queues of one thread; see queue/uar.h
+ * why   on failure: the reason; may be NULL
+ *
+ * Returns 0; -EINVAL for a mode that cannot be; -ENOTSUP when pd's device is not mlx5, or cannot map
+ * such a register (some virtual machines: inlay_uar_from_qp then serves); else the negative errno of
+ * ibv_alloc_td or ibv_alloc_parent_domain. On failure nothing is left behind.
+ */
+INLAY_COLD int inlay_uar_create(struct inlay_uar *uar, struct ibv_pd *pd, uint32_t mode, const char **why)
 {
 	struct ibv_parent_domain_init_attr parent;
 	struct ibv_td_init_attr attr;
 	int err;
 
-	if (mode > INLAY_UAR_LOCKED)
-		return -EINVAL;
+	if (!inlay_uar_mode_ok_(mode))
+		return inlay_refuse_(-EINVAL, why, "the mode is not one of enum inlay_uar_mode");
 	if (!mlx5dv_is_supported(pd->context->device))
-		return -ENOTSUP;
+		return inlay_refuse_(-ENOTSUP, why, "the PD's device is not an mlx5 device");
 	__builtin_memset(uar, 0, sizeof(*uar));
 	__builtin_memset(&attr, 0, sizeof(attr));
 	uar->mode = mode;
 	uar->td = ibv_alloc_td(pd->context, &attr);
 	if (!uar->td)
-		return errno ? -errno : -ENOMEM;
+		return inlay_refuse_(errno ? -errno : -ENOMEM, why,
+				     "ibv_alloc_td failed: the device maps no register of one's own; inlay_uar_from_qp borrows one");
 	__builtin_memset(&parent, 0, sizeof(parent));
 	parent.pd = pd;
 	parent.td = uar->td;
@@ -84,7 +152,7 @@ INLAY_COLD int inlay_uar_create(struct inlay_uar *uar, struct ibv_pd *pd, uint32
 		err = errno ? -errno : -ENOMEM;
 		ibv_dealloc_td(uar->td);
 		uar->td = NULL;
-		return err;
+		return inlay_refuse_(err, why, "ibv_alloc_parent_domain failed");
 	}
 	return 0;
 }
@@ -92,82 +160,149 @@ INLAY_COLD int inlay_uar_create(struct inlay_uar *uar, struct ibv_pd *pd, uint32
 /*
  * Frees what inlay_uar_create made. Destroy the QPs in uar->pd and inlay_sq_fini their queues first.
  *
- * Returns 0; -EBUSY when a queue or a QP is left (then nothing is freed, and it may be called again); -EINVAL for a register not made by
- * inlay_uar_create.
+ * Returns 0; -EBUSY when a queue or a QP is left (then nothing is freed, and it may be called again);
+ * -EINVAL for a register not made by inlay_uar_create.
  */
-INLAY_COLD int inlay_uar_destroy(struct inlay_uar *uar)
+INLAY_COLD int inlay_uar_destroy(struct inlay_uar *uar, const char **why)
 {
 	int err;
 
 	if (!uar->td)
-		return -EINVAL;
+		return inlay_refuse_(-EINVAL, why, "the register was not made by inlay_uar_create");
 	if (uar->queues)
-		return -EBUSY;
+		return inlay_refuse_(-EBUSY, why, "a send queue is still attached: inlay_sq_fini");
 	if (uar->pd) {
 		err = ibv_dealloc_pd(uar->pd);
 		if (err)
-			return -err;
+			return inlay_refuse_(-err, why, "ibv_dealloc_pd failed: a QP is left in uar->pd");
 		uar->pd = NULL;
 	}
 	err = ibv_dealloc_td(uar->td);
 	if (err)
-		return -err;
+		return inlay_refuse_(-err, why, "ibv_dealloc_td failed");
 	__builtin_memset(uar, 0, sizeof(*uar));
 	return 0;
 }
 
 /*
- * mlx5dv_init_obj for an object of this context. Returns 0; -ENOTSUP when it is not of an mlx5 device; else mlx5dv_init_obj's negative
- * errno.
+ * mlx5dv_init_obj for an object of this context. Returns 0; -ENOTSUP when it is not of an mlx5 device;
+ * else mlx5dv_init_obj's negative errno.
  */
-INLAY_COLD int inlay_dv_init(struct ibv_context *context, struct mlx5dv_obj *obj, uint64_t type)
+INLAY_COLD int inlay_dv_init_(struct ibv_context *context, struct mlx5dv_obj *obj, uint64_t type, const char **why)
 {
+	int err;
+
 	if (!mlx5dv_is_supported(context->device))
-		return -ENOTSUP;
-	return -mlx5dv_init_obj(obj, type);
+		return inlay_refuse_(-ENOTSUP, why, "the object is not of an mlx5 device");
+	err = mlx5dv_init_obj(obj, type);
+	return err ? inlay_refuse_(-err, why, "mlx5dv_init_obj failed") : 0;
 }
 
-/* mlx5dv's view of a QP. Returns what inlay_dv_init does, and -ENOTSUP for a type of QP that inlay does not know. */
-INLAY_COLD int inlay_dv_qp(struct ibv_qp *qp, struct mlx5dv_qp *dv)
+/* mlx5dv's view of a QP. Returns what inlay_dv_init_ does, and -ENOTSUP for a type of QP that inlay does not know. */
+INLAY_COLD int inlay_dv_qp_(struct ibv_qp *qp, struct mlx5dv_qp *dv, const char **why)
 {
 	struct mlx5dv_obj obj;
 
 	if (qp->qp_type != IBV_QPT_RC && qp->qp_type != IBV_QPT_UC && qp->qp_type != IBV_QPT_UD)
-		return -ENOTSUP;
+		return inlay_refuse_(-ENOTSUP, why, "the QP is not RC, UC or UD");
 	__builtin_memset(&obj, 0, sizeof(obj));
 	__builtin_memset(dv, 0, sizeof(*dv));
 	obj.qp.in = qp;
 	obj.qp.out = dv;
-	return inlay_dv_init(qp->context, &obj, MLX5DV_OBJ_QP);
+	return inlay_dv_init_(qp->context, &obj, MLX5DV_OBJ_QP, why);
 }
 
 /*
- * Describes the doorbell register that libmlx5 gave a QP, in memory that all queues on this register may share. QPs of one context share
- * such registers freely, so the mode is INLAY_UAR_DOORBELL, the one that is right whoever else rings it. For BlueFlame see
- * inlay_uar_create; who made a thread domain by other means describes its register with inlay_uar_init.
+ * Describes the doorbell register that libmlx5 gave a QP, in memory that all queues on this register
+ * may share. QPs of one context share such registers freely, so the mode is INLAY_UAR_DOORBELL, which is
+ * right whoever else rings it. For BlueFlame see inlay_uar_create; callers that made a thread domain by
+ * other means describe its register with inlay_uar_init.
  *
- * Returns 0; -ENOTSUP for a QP that is not an RC, UC or UD QP of an mlx5 device; -EINVAL for a register that cannot be; else the negative
- * errno of mlx5dv_init_obj.
+ * Returns 0; -ENOTSUP for a QP that is not an RC, UC or UD QP of an mlx5 device; -EINVAL for a register
+ * that cannot be; else the negative errno of mlx5dv_init_obj.
  */
-INLAY_COLD int inlay_uar_from_qp(struct inlay_uar *uar, struct ibv_qp *qp)
+INLAY_COLD int inlay_uar_from_qp(struct inlay_uar *uar, struct ibv_qp *qp, const char **why)
 {
 	struct mlx5dv_qp dv;
-	int err = inlay_dv_qp(qp, &dv);
+	int err = inlay_dv_qp_(qp, &dv, why);
 
-	return err ? err : inlay_uar_init(uar, dv.bf.reg, dv.bf.size, INLAY_UAR_DOORBELL);
+	if (err)
+		return err;
+	err = inlay_uar_init(uar, dv.bf.reg, dv.bf.size, INLAY_UAR_DOORBELL);
+	return err ? inlay_refuse_(err, why, "mlx5dv gave a register of no possible size or alignment") : 0;
+}
+
+/* ------------------------------------------------------------------------------------------------
+ * Queues
+ */
+
+/* Reserves n CQEs for a queue of a QP that completes to `made`; the CQ may be NULL. */
+INLAY_COLD int inlay_reserve_for_(struct inlay_cq *cq, const struct ibv_cq *made, uint32_t n, const char **why)
+{
+	if (!cq)
+		return 0;
+	if (cq->verbs && made && cq->verbs != made)
+		return inlay_refuse_(-EINVAL, why, "the queue completes to another CQ");
+	return inlay_cq_reserve(cq, n, why);
 }
 
 /*
- * Takes over the send queue of an RC, UC or UD QP that nothing has been posted to since its creation or reset.
+ * Takes over a CQ that no completion has come to. Do it before its QPs are posted to.
  *
- * uar  from inlay_uar_from_qp for this QP or one on the same register, or from inlay_uar_create for a QP created in uar->pd
+ * Returns 0; -ENOTSUP when it is not of an mlx5 device or its CQEs are neither 64 nor 128 bytes long;
+ * -EBUSY when a completion has been there; -EINVAL for a ring that inlay does not know; else the
+ * negative errno of mlx5dv_init_obj.
  *
- * Returns 0; -ENOTSUP for a QP that is of another kind or not of an mlx5 device, has sq_sig_all, or a ring that inlay does not know; -EBUSY
- * when the send queue was posted to or the register is exclusive and has a queue; -EINVAL when the QP rings another register than uar's,
- * was not created in uar->pd, or has no send queue; else the negative errno of ibv_query_qp or ibv_query_device. On failure sq and uar are
- * as they were.
+ * mlx5dv_init_obj marks the CQ as taken over even when inlay then refuses it with -EBUSY or -ENOTSUP:
+ * libmlx5 goes on polling it but no longer cleans it when a QP is destroyed.
  */
-INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct inlay_uar *uar)
+INLAY_COLD int inlay_cq_from_cq(struct inlay_cq *cq, struct ibv_cq *ibcq, const char **why)
+{
+	struct mlx5dv_obj obj;
+	struct mlx5dv_cq dv;
+	uint32_t i;
+	int err;
+
+	__builtin_memset(&obj, 0, sizeof(obj));
+	__builtin_memset(&dv, 0, sizeof(dv));
+	obj.cq.in = ibcq;
+	obj.cq.out = &dv;
+	err = inlay_dv_init_(ibcq->context, &obj, MLX5DV_OBJ_CQ, why);
+	if (err)
+		return err;
+	if (dv.cqe_size != 64 && dv.cqe_size != 128)
+		return inlay_refuse_(-ENOTSUP, why, "the CQ's entries are neither 64 nor 128 bytes long");
+	for (i = 0; i < dv.cqe_cnt; i++) {
+		const uint8_t *slot = (const uint8_t *)dv.buf + (size_t)i * dv.cqe_size + (dv.cqe_size - 64);
+
+		if (slot[63] >> 4 != MLX5_CQE_INVALID)
+			return inlay_refuse_(-EBUSY, why, "a completion has come to the CQ already");
+	}
+	err = inlay_cq_init(cq, dv.buf, dv.cqe_cnt, dv.cqe_size, (volatile uint32_t *)dv.dbrec, dv.cq_uar, dv.cqn);
+	if (err)
+		return inlay_refuse_(err, why, "the CQ's ring has no size or alignment that is known");
+	cq->verbs = ibcq;
+	return 0;
+}
+
+/*
+ * Takes over the send queue of an RC, UC or UD QP that nothing has been posted to since its creation or
+ * reset, and reserves as many CQEs as its ring has WQEBBs.
+ *
+ * uar  from inlay_uar_create for a QP created in uar->pd, or from inlay_uar_from_qp for this QP or one on
+ *      the same register
+ * cq   where the QP's sends complete; NULL: the caller has reserved (inlay_cq_reserve), or sees to it in
+ *      another way that the CQ never overruns
+ * why  on failure: the reason; may be NULL
+ *
+ * Returns 0; -ENOTSUP for a QP that is of another kind or not of an mlx5 device, has sq_sig_all, or a
+ * ring that inlay does not know; -EBUSY when the send queue was posted to; -EINVAL when the QP rings
+ * another register than uar's, was not created in uar->pd, completes to another CQ or has no send queue;
+ * -ENOSPC when the CQ has too few CQEs left; else the negative errno of mlx5dv_init_obj, ibv_query_qp or
+ * ibv_query_device. On failure sq, uar and cq are as they were.
+ */
+INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct inlay_uar *uar, struct inlay_cq *cq,
+				const char **why)
 {
 	struct ibv_qp_init_attr init;
 	struct ibv_device_attr device;
@@ -175,33 +310,34 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 	struct inlay_uar reg;
 	struct mlx5dv_qp dv;
 	uint32_t fixed_ds, inline_ds, sge_ds, max_ds;
-	int err = inlay_dv_qp(qp, &dv);
+	int err = inlay_dv_qp_(qp, &dv, why);
 
 	if (err)
 		return err;
 	if (!dv.sq.wqe_cnt)
-		return -EINVAL;
+		return inlay_refuse_(-EINVAL, why, "the QP has no send queue");
 	if (dv.sq.stride != INLAY_WQEBB)
-		return -ENOTSUP;
+		return inlay_refuse_(-ENOTSUP, why, "the send ring is not one of 64-byte units");
 	if (dv.dbrec[MLX5_SND_DBR])
-		return -EBUSY;
+		return inlay_refuse_(-EBUSY, why, "the send queue was posted to already");
 	if (uar->td && qp->pd != uar->pd)
-		return -EINVAL;
+		return inlay_refuse_(-EINVAL, why, "the QP was not created in uar->pd");
 	err = inlay_uar_init(&reg, dv.bf.reg, dv.bf.size, uar->mode);
 	if (err)
-		return err;
+		return inlay_refuse_(err, why, "mlx5dv gave a register of no possible size or alignment");
 	if (uar->reg && uar->reg != reg.reg)
-		return -EINVAL;
+		return inlay_refuse_(-EINVAL, why, "the QP rings another register than uar's");
 	err = ibv_query_qp(qp, &attr, IBV_QP_CAP, &init);
-	if (!err)
-		err = ibv_query_device(qp->context, &device);
 	if (err)
-		return -err;
+		return inlay_refuse_(-err, why, "ibv_query_qp failed");
+	err = ibv_query_device(qp->context, &device);
+	if (err)
+		return inlay_refuse_(-err, why, "ibv_query_device failed");
 	if (init.sq_sig_all)
-		return -ENOTSUP;
+		return inlay_refuse_(-ENOTSUP, why, "the QP was made with sq_sig_all: make it without, and post with INLAY_SIGNALED");
 	/*
-	 * The longest WQE as libmlx5 sizes it: control and address vector, or control, remote address and (RC) atomic segment; then the
-	 * longer of both payloads.
+	 * The longest WQE as libmlx5 sizes it: control and address vector, or control, remote address and
+	 * (RC) atomic segment; then the longer of both payloads.
 	 */
 	fixed_ds = qp->qp_type == IBV_QPT_UD ? 4 : qp->qp_type == IBV_QPT_UC ? 2 : 3;
 	inline_ds = fixed_ds + (init.cap.max_inline_data + 4 + INLAY_DS - 1) / INLAY_DS;
@@ -209,50 +345,81 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 	max_ds = inline_ds > sge_ds ? inline_ds : sge_ds;
 	if (max_ds > INLAY_MAX_DS)
 		max_ds = INLAY_MAX_DS;
+	err = inlay_reserve_for_(cq, qp->send_cq, dv.sq.wqe_cnt, why);
+	if (err)
+		return err;
 	if (!uar->reg) {
 		/* A register of inlay_uar_create shows itself with its first QP. */
 		reg.td = uar->td;
 		reg.pd = uar->pd;
 	}
 	err = inlay_sq_init(sq, dv.sq.buf, dv.sq.wqe_cnt, (volatile uint32_t *)dv.dbrec, qp->qp_num, max_ds, uar->reg ? uar : &reg);
-	if (err)
-		return err;
-	if (!uar->reg)
+	if (err) {
+		inlay_cq_unreserve(cq, dv.sq.wqe_cnt);
+		return inlay_refuse_(err, why, "the send ring has no size or alignment that is known");
+	}
+	if (!uar->reg) {
 		*uar = reg;
-	sq->uar = uar;
+		sq->uar = uar;
+		sq->next = sq->next ? &uar->next : NULL;
+	}
 	sq->atomics = device.atomic_cap != IBV_ATOMIC_NONE && qp->qp_type == IBV_QPT_RC;
 	sq->type = qp->qp_type;
+	sq->cq = cq;
+	sq->reserved = dv.sq.wqe_cnt;
+	return 0;
+}
+
+/* What both receive queues share, once the ring is known. */
+INLAY_COLD int inlay_rq_take_(struct inlay_rq *rq, void *buf, uint32_t wqe_cnt, uint32_t stride, volatile uint32_t *dbrec,
+			      struct inlay_cq *cq, const char **why)
+{
+	int err = inlay_rq_init(rq, buf, wqe_cnt, stride, dbrec);
+
+	if (err) {
+		inlay_cq_unreserve(cq, wqe_cnt);
+		return inlay_refuse_(err, why, "the receive ring has no size or alignment that is known");
+	}
+	rq->cq = cq;
+	rq->reserved = wqe_cnt;
 	return 0;
 }
 
 /*
- * Takes over the receive queue of an RC, UC or UD QP that nothing has been posted to since its creation or reset.
+ * Takes over the receive queue of an RC, UC or UD QP that nothing has been posted to since its creation
+ * or reset, and reserves as many CQEs as its ring has entries; cq and why as inlay_sq_from_qp.
  *
- * Returns 0; -ENOTSUP for a QP that is of another kind or not of an mlx5 device; -EBUSY when the queue was posted to; -EINVAL when the QP
- * has no receive queue of its own (none, or an SRQ); else the negative errno of mlx5dv_init_obj.
+ * Returns 0; -ENOTSUP for a QP that is of another kind or not of an mlx5 device; -EBUSY when the queue
+ * was posted to; -EINVAL when the QP has no receive queue of its own (none, or an SRQ) or completes to
+ * another CQ; -ENOSPC when the CQ has too few CQEs left; else the negative errno of mlx5dv_init_obj.
  */
-INLAY_COLD int inlay_rq_from_qp(struct inlay_rq *rq, struct ibv_qp *qp)
+INLAY_COLD int inlay_rq_from_qp(struct inlay_rq *rq, struct ibv_qp *qp, struct inlay_cq *cq, const char **why)
 {
 	struct mlx5dv_qp dv;
-	int err = inlay_dv_qp(qp, &dv);
+	int err = inlay_dv_qp_(qp, &dv, why);
 
 	if (err)
 		return err;
 	if (!dv.rq.wqe_cnt || qp->srq)
-		return -EINVAL;
+		return inlay_refuse_(-EINVAL, why, "the QP has no receive queue of its own");
 	if (dv.dbrec[MLX5_RCV_DBR])
-		return -EBUSY;
-	return inlay_rq_init(rq, dv.rq.buf, dv.rq.wqe_cnt, dv.rq.stride, (volatile uint32_t *)dv.dbrec);
+		return inlay_refuse_(-EBUSY, why, "the receive queue was posted to already");
+	err = inlay_reserve_for_(cq, qp->recv_cq, dv.rq.wqe_cnt, why);
+	if (err)
+		return err;
+	return inlay_rq_take_(rq, dv.rq.buf, dv.rq.wqe_cnt, dv.rq.stride, (volatile uint32_t *)dv.dbrec, cq, why);
 }
 
 /*
- * Takes over the ring of a WQ (ibv_create_wq) that nothing has been posted to since its creation or reset. A WQ with striding
- * (mlx5dv_create_wq) has entries of another form, and must not be taken over. Post once it is in RDY: see rq.h.
+ * Takes over the ring of a WQ (ibv_create_wq) that nothing has been posted to since its creation or
+ * reset; cq and why as inlay_sq_from_qp. A WQ with striding (mlx5dv_create_wq) has entries of another
+ * form, and must not be taken over. Post once it is in RDY: see queue/rq.h.
  *
- * Returns 0; -ENOTSUP when it is not of an mlx5 device; -EBUSY when it was posted to; -EINVAL for a ring that inlay does not know; else the
- * negative errno of mlx5dv_init_obj.
+ * Returns 0; -ENOTSUP when it is not of an mlx5 device; -EBUSY when it was posted to; -EINVAL for a ring
+ * that inlay does not know or another CQ; -ENOSPC when the CQ has too few CQEs left; else the negative
+ * errno of mlx5dv_init_obj.
  */
-INLAY_COLD int inlay_rq_from_wq(struct inlay_rq *rq, struct ibv_wq *wq)
+INLAY_COLD int inlay_rq_from_wq(struct inlay_rq *rq, struct ibv_wq *wq, struct inlay_cq *cq, const char **why)
 {
 	struct mlx5dv_rwq dv;
 	struct mlx5dv_obj obj;
@@ -262,26 +429,34 @@ INLAY_COLD int inlay_rq_from_wq(struct inlay_rq *rq, struct ibv_wq *wq)
 	__builtin_memset(&dv, 0, sizeof(dv));
 	obj.rwq.in = wq;
 	obj.rwq.out = &dv;
-	err = inlay_dv_init(wq->context, &obj, MLX5DV_OBJ_RWQ);
+	err = inlay_dv_init_(wq->context, &obj, MLX5DV_OBJ_RWQ, why);
 	if (err)
 		return err;
 	if (dv.dbrec[0])
-		return -EBUSY;
-	return inlay_rq_init(rq, dv.buf, dv.wqe_cnt, dv.stride, (volatile uint32_t *)dv.dbrec);
+		return inlay_refuse_(-EBUSY, why, "the WQ was posted to already");
+	err = inlay_reserve_for_(cq, wq->cq, dv.wqe_cnt, why);
+	if (err)
+		return err;
+	return inlay_rq_take_(rq, dv.buf, dv.wqe_cnt, dv.stride, (volatile uint32_t *)dv.dbrec, cq, why);
 }
 
 /*
- * Takes over a basic shared receive queue that nothing has been posted to, and with it goes each CQ that its receives complete to
- * (inlay_cq_from_cq): srq.h says why. One with tag matching, or with a doorbell record that has come round
- * after 65,536 posts, cannot be told from it. WQE signatures (MLX5_SRQ_SIGNATURE in the environment) are not seen either.
+ * Takes over a basic shared receive queue that nothing has been posted to, and with it goes each CQ that
+ * its receives complete to (inlay_cq_from_cq): queue/srq.h says why. One with tag matching, or whose
+ * record has come round after 65,536 posts, cannot be told from it.
  *
- * libmlx5 keeps further entries in the same ring, for receives that meet a page fault of on-demand paging and are posted again. It
- * does that while polling; inlay does not, so that with IBV_ACCESS_ON_DEMAND memory such a receive ends in an error CQE.
+ * cq   a CQ that receives through the queue complete to, in which as many CQEs are reserved as there
+ *      are entries. For each further one call inlay_cq_reserve. NULL as in inlay_sq_from_qp
  *
- * Returns 0; -ENOTSUP when it is not of an mlx5 device or has a ring that inlay does not know; -EBUSY when it was posted to; else the
- * negative errno of mlx5dv_init_obj.
+ * libmlx5 keeps further entries in the same ring, for receives that meet a page fault of on-demand
+ * paging and are posted again. It does that while polling; inlay does not, so with
+ * IBV_ACCESS_ON_DEMAND memory such a receive ends in an error CQE.
+ *
+ * Returns 0; -ENOTSUP when it is not of an mlx5 device or has a ring that inlay does not know; -EBUSY
+ * when it was posted to; -ENOSPC when the CQ has too few CQEs left; else the negative errno of
+ * mlx5dv_init_obj.
  */
-INLAY_COLD int inlay_srq_from_srq(struct inlay_srq *srq, struct ibv_srq *ibsrq)
+INLAY_COLD int inlay_srq_from_srq(struct inlay_srq *srq, struct ibv_srq *ibsrq, struct inlay_cq *cq, const char **why)
 {
 	struct mlx5dv_srq dv;
 	struct mlx5dv_obj obj;
@@ -291,21 +466,35 @@ INLAY_COLD int inlay_srq_from_srq(struct inlay_srq *srq, struct ibv_srq *ibsrq)
 	__builtin_memset(&dv, 0, sizeof(dv));
 	obj.srq.in = ibsrq;
 	obj.srq.out = &dv;
-	err = inlay_dv_init(ibsrq->context, &obj, MLX5DV_OBJ_SRQ);
+	err = inlay_dv_init_(ibsrq->context, &obj, MLX5DV_OBJ_SRQ, why);
 	if (err)
 		return err;
 	if (dv.dbrec[0] || dv.head)
-		return -EBUSY;
-	/* The free list of a fresh SRQ runs from entry 0 to the tail, one by one; behind it lie libmlx5's further entries. */
+		return inlay_refuse_(-EBUSY, why, "the SRQ was posted to already");
+	/* The free list of a fresh SRQ runs from entry 0 to the tail, one by one; after it come libmlx5's further entries. */
+	err = inlay_reserve_for_(cq, NULL, dv.tail + 1, why);
+	if (err)
+		return err;
 	err = inlay_srq_init(srq, dv.buf, dv.tail + 1, dv.stride, (volatile uint32_t *)dv.dbrec);
-	return err == -EINVAL ? -ENOTSUP : err;
+	if (err) {
+		inlay_cq_unreserve(cq, dv.tail + 1);
+		return inlay_refuse_(-ENOTSUP, why, "the SRQ's ring has no size or alignment that is known");
+	}
+	srq->cq = cq;
+	srq->reserved = dv.tail + 1;
+	return 0;
 }
 
+/* ------------------------------------------------------------------------------------------------
+ * Addresses and numbers
+ */
+
 /*
- * Makes the address vector of datagrams to a peer: path from the address handle, of which nothing is needed afterwards; qpn and qkey of
- * the peer as inlay_av_init has them.
+ * Makes the address vector of datagrams to a peer: path from the address handle, of which nothing is
+ * needed afterwards; qpn and qkey of the peer as in inlay_av_init.
  *
- * Returns 0; -ENOTSUP when the handle is not of an mlx5 device; else the negative errno of mlx5dv_init_obj.
+ * Returns 0; -ENOTSUP when the handle is not of an mlx5 device; else the negative errno of
+ * mlx5dv_init_obj.
  */
 INLAY_COLD int inlay_av_from_ah(struct inlay_av *av, struct ibv_ah *ah, uint32_t qpn, uint32_t qkey)
 {
@@ -317,7 +506,7 @@ INLAY_COLD int inlay_av_from_ah(struct inlay_av *av, struct ibv_ah *ah, uint32_t
 	__builtin_memset(&dv, 0, sizeof(dv));
 	obj.ah.in = ah;
 	obj.ah.out = &dv;
-	err = inlay_dv_init(ah->context, &obj, MLX5DV_OBJ_AH);
+	err = inlay_dv_init_(ah->context, &obj, MLX5DV_OBJ_AH, NULL);
 	if (err)
 		return err;
 	inlay_av_init(av, dv.av, qpn, qkey);
@@ -339,7 +528,7 @@ INLAY_COLD int inlay_pdn_from_pd(uint32_t *pdn, struct ibv_pd *pd)
 	__builtin_memset(&dv, 0, sizeof(dv));
 	obj.pd.in = pd;
 	obj.pd.out = &dv;
-	err = inlay_dv_init(pd->context, &obj, MLX5DV_OBJ_PD);
+	err = inlay_dv_init_(pd->context, &obj, MLX5DV_OBJ_PD, NULL);
 	if (!err)
 		*pdn = dv.pdn;
 	return err;
@@ -361,44 +550,10 @@ INLAY_COLD int inlay_srqn_from_srq(uint32_t *srqn, struct ibv_srq *srq)
 	dv.comp_mask = MLX5DV_SRQ_MASK_SRQN;
 	obj.srq.in = srq;
 	obj.srq.out = &dv;
-	err = inlay_dv_init(srq->context, &obj, MLX5DV_OBJ_SRQ);
+	err = inlay_dv_init_(srq->context, &obj, MLX5DV_OBJ_SRQ, NULL);
 	if (!err)
 		*srqn = dv.srqn;
 	return err;
-}
-
-/*
- * Takes over a CQ that no completion has come to. Do it before its QPs are posted to.
- *
- * Returns 0; -ENOTSUP when it is not of an mlx5 device or its CQEs are neither 64 nor 128 bytes long; -EBUSY when a completion has been
- * there; -EINVAL for a ring that inlay does not know; else the negative errno of mlx5dv_init_obj.
- *
- * mlx5dv_init_obj marks the CQ as taken over even when inlay then refuses it with -EBUSY or -ENOTSUP: libmlx5 goes on polling it but no
- * longer cleans it when a QP is destroyed.
- */
-INLAY_COLD int inlay_cq_from_cq(struct inlay_cq *cq, struct ibv_cq *ibcq)
-{
-	struct mlx5dv_obj obj;
-	struct mlx5dv_cq dv;
-	uint32_t i;
-	int err;
-
-	__builtin_memset(&obj, 0, sizeof(obj));
-	__builtin_memset(&dv, 0, sizeof(dv));
-	obj.cq.in = ibcq;
-	obj.cq.out = &dv;
-	err = inlay_dv_init(ibcq->context, &obj, MLX5DV_OBJ_CQ);
-	if (err)
-		return err;
-	if (dv.cqe_size != 64 && dv.cqe_size != 128)
-		return -ENOTSUP;
-	for (i = 0; i < dv.cqe_cnt; i++) {
-		const uint8_t *slot = (const uint8_t *)dv.buf + (size_t)i * dv.cqe_size + (dv.cqe_size - 64);
-
-		if (slot[63] >> 4 != MLX5_CQE_INVALID)
-			return -EBUSY;
-	}
-	return inlay_cq_init(cq, dv.buf, dv.cqe_cnt, dv.cqe_size, (volatile uint32_t *)dv.dbrec, dv.cq_uar, dv.cqn);
 }
 
 #endif

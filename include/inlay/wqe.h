@@ -45,28 +45,34 @@
 #define INLAY_MAX_DS 63u    /* the DS field has six bits */
 
 /*
- * Flags of a post. The low byte is the fm_ce_se byte of the control segment as it stands. At most one fence.
+ * Flags of a post. They lie where the control segment has them, in its last byte, and so above all of
+ * IBV_SEND_*: a verbs flag that strays in here is refused, at compile time when it is a constant and
+ * under INLAY_CHECKED when it is not. So are unknown bits and two fences at once.
  *
  *   INLAY_SIGNALED    a CQE when the WQE is done           IBV_SEND_SIGNALED
  *   INLAY_SOLICITED   the peer's CQE is a solicited event  IBV_SEND_SOLICITED
  *   INLAY_INLINE      the payload is copied into the WQE   IBV_SEND_INLINE
+ *   INLAY_RING        post and ring in one; everything posted before must have been rung for
  *
- * The five fence modes, by the field's value; a fence holds back its own WQE:
- *   0  none
- *   1  INLAY_FENCE_INITIATOR_SMALL  until local operations before it (UMR, invalidate) are done
- *   2  INLAY_FENCE                  until all reads and atomics before it are done
- *   3  INLAY_FENCE_STRONG           until all before it are done
- *   4  INLAY_FENCE_SMALL_AND_FENCE  1 and 2 together: what libmlx5 writes for IBV_SEND_FENCE
+ * A fence holds back its own WQE. At most one of:
+ *
+ *   INLAY_FENCE_INITIATOR_SMALL  until local operations before it (UMR, invalidate) are done
+ *   INLAY_FENCE                  until all reads and atomics before it are done
+ *   INLAY_FENCE_STRONG           until everything before it is done
+ *   INLAY_FENCE_SMALL_AND_FENCE  the first two together: what libmlx5 writes for IBV_SEND_FENCE
+ *
+ * The field of the fence has three bits, which hold the mode 1 .. 4; bits 16 .. 19 tell which modes
+ * were asked for.
  */
-enum inlay_post_flags {
-	INLAY_SOLICITED = 1 << 1,
-	INLAY_SIGNALED = 2 << 2,
-	INLAY_FENCE_INITIATOR_SMALL = 1 << 5,
-	INLAY_FENCE = 2 << 5,
-	INLAY_FENCE_STRONG = 3 << 5,
-	INLAY_FENCE_SMALL_AND_FENCE = 4 << 5,
-	INLAY_INLINE = 1 << 8,
-};
+#define INLAY_SOLICITED (1u << 25)
+#define INLAY_SIGNALED (2u << 26)
+#define INLAY_FENCE_INITIATOR_SMALL (1u << 29 | 1u << 16)
+#define INLAY_FENCE (2u << 29 | 1u << 17)
+#define INLAY_FENCE_STRONG (3u << 29 | 1u << 18)
+#define INLAY_FENCE_SMALL_AND_FENCE (4u << 29 | 1u << 19)
+#define INLAY_INLINE (1u << 20)
+#define INLAY_RING (1u << 21)
+#define INLAY_POST_FLAGS_ (INLAY_SOLICITED | INLAY_SIGNALED | 7u << 29 | 0xfu << 16 | INLAY_INLINE | INLAY_RING)
 
 INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_ctrl_seg) == 16, "control segment");
 INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_ctrl_seg, opmod_idx_opcode) == 0, "control segment");
@@ -207,36 +213,47 @@ INLAY_COLD void inlay_wqe_print(FILE *out, const void *ring, uint32_t bytes, uin
  * Data path: encoders. Each fills one segment at seg, which is 16-byte aligned and has room. They call nothing.
  */
 
-/* Stores of what is in the device's byte order already, to any alignment. */
-INLAY_ALWAYS void inlay_put32(void *at, uint32_t value)
+extern void inlay_flags_wrong_(void) __attribute__((error("these are not flags of inlay's posts, or are two fences")));
+
+/* Whether flags are those of a post: no other bits, and one fence at most. */
+INLAY_ALWAYS int inlay_flags_ok_(uint32_t flags)
 {
-	__builtin_memcpy(at, &value, sizeof(value));
+	uint32_t fence = flags >> 16 & 0xf;
+
+	return !(flags & ~INLAY_POST_FLAGS_) && !(fence & (fence - 1)) &&
+	       flags >> 29 == (fence == 8 ? 4u : fence == 4 ? 3u : fence);
 }
 
-INLAY_ALWAYS void inlay_put64(void *at, uint64_t value)
+INLAY_ALWAYS void inlay_flags_check_(uint32_t flags)
 {
-	__builtin_memcpy(at, &value, sizeof(value));
+	if (__builtin_constant_p(flags)) {
+		if (!inlay_flags_ok_(flags))
+			inlay_flags_wrong_();
+	} else {
+		INLAY_CHECK(inlay_flags_ok_(flags), "flags are INLAY_*, not IBV_SEND_*, with one fence at most");
+	}
 }
 
 /*
  * Control segment.
  *
  * index    the WQE's first WQEBB, never masked; the low 16 bits go in
- * opcode   MLX5_OPCODE_*; opmod is 0
+ * opcode   MLX5_OPCODE_*; opmod its modifier, 0 for most
  * qpn8     QPN << 8
  * ds       the WQE's length in 16-byte units, this segment included, 1 .. 63
- * flags    enum inlay_post_flags; bits above the low byte are ignored
+ * flags    flags of a post; what is not of the control segment is left out
  * imm_be   immediate as it shall arrive, or the big-endian rkey to invalidate, or 0
  *
  * Same bytes as libmlx5's post_send (signature off).
  */
-INLAY_ALWAYS void inlay_wqe_ctrl(void *seg, uint32_t index, uint8_t opcode, uint64_t qpn8, size_t ds, uint32_t flags,
-				 uint32_t imm_be)
+INLAY_ALWAYS void inlay_wqe_ctrl(void *seg, uint32_t index, uint32_t opcode, uint32_t opmod, uint64_t qpn8,
+				 size_t ds, uint32_t flags, uint32_t imm_be)
 {
-	uint64_t head = (uint64_t)(uint16_t)index << 40 | qpn8 | (((uint64_t)opcode << 32) + ds);
+	uint64_t what = (uint64_t)(opmod << 24 | opcode) << 32;
+	uint64_t head = (uint64_t)(uint16_t)index << 40 | qpn8 | (what + ds);
 
 	inlay_put64(seg, inlay_to_be64(head));
-	inlay_put64((uint8_t *)seg + 8, ((uint64_t)(flags & 0xff) << 24) | ((uint64_t)imm_be << 32));
+	inlay_put64((uint8_t *)seg + 8, (flags & 0xff000000u) | ((uint64_t)imm_be << 32));
 }
 
 /* A big-endian word in the low half of 8 bytes, the rest 0. gcc does not know that bswap clears the upper half by itself. */
@@ -334,42 +351,9 @@ INLAY_ALWAYS uint16_t inlay_wqe_next_of(const void *wqe)
 	return inlay_from_be16(be);
 }
 
-/*
- * Copies len bytes without a call, and touches no byte beyond them. A constant length becomes a few moves. Any other one: 16 bytes at a
- * time, the last move overlapping the one before; short ones as two moves that overlap, so that there is no tail to branch over. The
- * empty asm keeps the compiler from turning the loop back into a call of memcpy.
- */
-INLAY_ALWAYS void inlay_copy(void *to, const void *from, size_t len)
-{
-	uint8_t *d = (uint8_t *)to;
-	const uint8_t *s = (const uint8_t *)from;
-
-	if (__builtin_constant_p(len) && len <= 64) {
-		__builtin_memcpy(d, s, len);
-	} else if (len >= 16) {
-		const uint8_t *last_s = s + len - 16;
-		uint8_t *last_d = d + len - 16;
-
-		for (; d < last_d; d += 16, s += 16) {
-			__builtin_memcpy(d, s, 16);
-			__asm__ volatile("" ::: "memory");
-		}
-		__builtin_memcpy(last_d, last_s, 16);
-	} else if (len >= 8) {
-		__builtin_memcpy(d, s, 8);
-		__builtin_memcpy(d + len - 8, s + len - 8, 8);
-	} else if (len >= 4) {
-		__builtin_memcpy(d, s, 4);
-		__builtin_memcpy(d + len - 4, s + len - 4, 4);
-	} else if (len) {
-		d[0] = s[0];
-		d[len / 2] = s[len / 2];
-		d[len - 1] = s[len - 1];
-	}
-}
-
-/* ------------------------------------------------------------------------------------------------------------------------
- * Data path: the cursor. Made by inlay_sq_begin (queue.h), or by hand for a WQE in the caller's own memory.
+/* ------------------------------------------------------------------------------------------------
+ * Data path: the cursor. Made by inlay_sq_begin (queue/sq.h), or by inlay_cursor_init for a WQE in
+ * the caller's own memory.
  */
 struct inlay_cursor {
 	uint8_t *at;       /* where the next segment goes; may equal end until it does */
@@ -378,20 +362,48 @@ struct inlay_cursor {
 	uint8_t *end;
 	size_t ds;         /* 16-byte units written so far, the control segment's included */
 	uint32_t index;    /* of the WQE's first WQEBB, never masked */
+	uint32_t bbs;      /* WQEBBs that it was begun with: no more may be written */
+	uint8_t *fill;     /* the open inline segment: where its next byte goes */
+	uint32_t left;     /* its bytes that are still to come */
 };
 
+/* A cursor after the control segment of the WQE that begins at WQEBB `index` of a ring of `wqebbs`. */
+INLAY_ALWAYS struct inlay_cursor inlay_cursor_init(void *ring, uint32_t wqebbs, uint32_t index, uint32_t bbs)
+{
+	struct inlay_cursor c;
+
+	c.begin = (uint8_t *)ring;
+	c.end = c.begin + (size_t)wqebbs * INLAY_WQEBB;
+	c.wqe = c.begin + (size_t)(index & (wqebbs - 1)) * INLAY_WQEBB;
+	c.at = c.wqe + INLAY_DS;
+	c.ds = 1;
+	c.index = index;
+	c.bbs = bbs;
+	c.fill = c.at;
+	c.left = 0;
+	return c;
+}
+
+/* Whether the next `units` units are known at compile time to lie inside one WQEBB, where nothing wraps. */
+INLAY_ALWAYS int inlay_seg_inside_(struct inlay_cursor c, size_t units)
+{
+	if (__builtin_constant_p(c.bbs) && c.bbs == 1)
+		return 1;
+	return __builtin_constant_p(c.ds) && __builtin_constant_p(units) && c.ds % 4 + units <= 4;
+}
+
 /*
- * The place of the next segment. Invariant: a WQE starts on a WQEBB and the ring ends on one, so that only a segment whose unit
- * number is a multiple of 4 can find itself at the end. With a constant ds the test folds.
+ * The place of the next segment. A WQE starts on a WQEBB and the ring ends on one, so only a segment
+ * whose unit number is a multiple of 4 can find itself at the end. With a constant ds the test folds.
  */
 INLAY_ALWAYS uint8_t *inlay_seg_at(struct inlay_cursor c)
 {
-	if (c.ds % 4 == 0 && INLAY_UNLIKELY(c.at == c.end))
+	if (!(__builtin_constant_p(c.bbs) && c.bbs == 1) && c.ds % 4 == 0 && INLAY_UNLIKELY(c.at == c.end))
 		return c.begin;
 	return c.at;
 }
 
-/* The cursor behind a segment of one unit that was written at seg. */
+/* The cursor after a segment of one unit that was written at seg. */
 INLAY_ALWAYS struct inlay_cursor inlay_seg_done(struct inlay_cursor c, uint8_t *seg)
 {
 	c.at = seg + INLAY_DS;
@@ -527,7 +539,7 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_sges(struct inlay_cursor c, const str
 	return c;
 }
 
-/* Copies into the ring from `at` on, going on at its beginning where it ends; returns the place behind. len is at most a WQE's. */
+/* Copies into the ring from `at` on, going on at its beginning where it ends; returns the place after. */
 INLAY_ALWAYS uint8_t *inlay_copy_wrap(struct inlay_cursor c, uint8_t *at, const void *from, uint32_t len)
 {
 	uint32_t room = (uint32_t)(c.end - at);
@@ -542,46 +554,81 @@ INLAY_ALWAYS uint8_t *inlay_copy_wrap(struct inlay_cursor c, uint8_t *at, const 
 }
 
 /*
- * Appends an inline segment: a 4-byte header and len bytes copied from data, padded to 16 (the padding keeps what the ring
- * held). Nothing at all for len 0, as libmlx5 does.
+ * Opens an inline segment: a 4-byte count and `total` bytes, padded to 16. The caller writes the first
+ * bytes in place and appends the others:
+ *
+ *   at = inlay_seg_inline_open(at, 10 + len, 10, &head);
+ *   ... 10 bytes at head ...
+ *   at = inlay_seg_inline_append(at, data, len);
+ *
+ * total  bytes of the whole segment, not 0: fixed now, filled before the commit
+ * head   bytes that the caller writes at *p, 0 .. 12; these never wrap
+ *
+ * Returns the cursor after the segment; append fills what is open. The padding keeps what the ring held.
  */
-INLAY_ALWAYS struct inlay_cursor inlay_seg_inline(struct inlay_cursor c, const void *data, uint32_t len)
+INLAY_ALWAYS struct inlay_cursor inlay_seg_inline_open(struct inlay_cursor c, uint32_t total, uint32_t head, uint8_t **p)
 {
-	uint32_t units = (len + 4 + INLAY_DS - 1) / INLAY_DS, head = inlay_to_be32(len | (uint32_t)MLX5_INLINE_SEG);
-	uint8_t *seg;
+	uint32_t units = (total + 4 + INLAY_DS - 1) / INLAY_DS;
+	uint8_t *seg = inlay_seg_at(c);
 
-	if (!len)
-		return c;
-	seg = inlay_seg_at(c);
-	__builtin_memcpy(seg, &head, 4);
-	if (__builtin_constant_p(c.ds) && __builtin_constant_p(len) && c.ds % 4 + units <= 4)
-		inlay_copy(seg + 4, data, len); /* stays inside one WQEBB */
-	else
-		inlay_copy_wrap(c, seg + 4, data, len);
+	INLAY_CHECK(total, "an inline segment is not empty");
+	INLAY_CHECK(head <= INLAY_DS - 4 && head <= total, "the first 12 bytes of an inline segment are written in place");
+	INLAY_CHECK(!c.left, "one inline segment is filled before the next is opened");
+	inlay_put32(seg, inlay_to_be32(total + (uint32_t)MLX5_INLINE_SEG)); /* "+" joins the additions of the caller */
+	*p = seg + 4;
+	c.fill = seg + 4 + head;
+	c.left = total - head;
 	c.at = seg + units * INLAY_DS;
-	if (c.at > c.end)
+	if (!inlay_seg_inside_(c, units) && c.at > c.end)
 		c.at -= c.end - c.begin;
 	c.ds += units;
 	return c;
 }
 
-/* The same from a gather list, all of it in one inline segment: IBV_SEND_INLINE with several SGEs. total is the sum of the lengths. */
+/* Appends len bytes to the open inline segment. */
+INLAY_ALWAYS struct inlay_cursor inlay_seg_inline_append(struct inlay_cursor c, const void *data, uint32_t len)
+{
+	INLAY_CHECK(len <= c.left, "an inline segment is not longer than it was opened");
+	if (__builtin_constant_p(c.bbs) && c.bbs == 1) {
+		inlay_copy(c.fill, data, len);
+		c.fill += len;
+	} else {
+		c.fill = inlay_copy_wrap(c, c.fill, data, len);
+	}
+	c.left -= len;
+	return c;
+}
+
+/* Appends an inline segment of len bytes. Nothing at all for len 0, as libmlx5 does. */
+INLAY_ALWAYS struct inlay_cursor inlay_seg_inline(struct inlay_cursor c, const void *data, uint32_t len)
+{
+	size_t units = (len + 4 + INLAY_DS - 1) / INLAY_DS;
+	uint8_t *p;
+
+	if (!len)
+		return c;
+	if (inlay_seg_inside_(c, units)) {
+		c = inlay_seg_inline_open(c, len, 0, &p);
+		inlay_copy(p, data, len);
+		c.left = 0;
+		return c;
+	}
+	c = inlay_seg_inline_open(c, len, 0, &p);
+	return inlay_seg_inline_append(c, data, len);
+}
+
+/* As inlay_seg_inline, gathered from a list into one segment. total is the sum of the lengths. */
 INLAY_ALWAYS struct inlay_cursor inlay_seg_inlinev(struct inlay_cursor c, const struct ibv_sge *sge, uint32_t num_sge,
 						   uint32_t total)
 {
-	uint32_t units = (total + 4 + INLAY_DS - 1) / INLAY_DS, head = inlay_to_be32(total | (uint32_t)MLX5_INLINE_SEG), i;
-	uint8_t *seg, *at;
+	uint8_t *p;
+	uint32_t i;
 
 	if (!total)
 		return c;
-	seg = inlay_seg_at(c);
-	__builtin_memcpy(seg, &head, 4);
-	for (i = 0, at = seg + 4; i < num_sge; i++)
-		at = inlay_copy_wrap(c, at, (const void *)(uintptr_t)sge[i].addr, sge[i].length);
-	c.at = seg + units * INLAY_DS;
-	if (c.at > c.end)
-		c.at -= c.end - c.begin;
-	c.ds += units;
+	c = inlay_seg_inline_open(c, total, 0, &p);
+	for (i = 0; i < num_sge; i++)
+		c = inlay_seg_inline_append(c, (const void *)(uintptr_t)sge[i].addr, sge[i].length);
 	return c;
 }
 

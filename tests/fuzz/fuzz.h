@@ -237,9 +237,9 @@ FUZZ_UNUSED static int fuzz_next(struct fuzz_qp *q, struct fuzz_wqe *w)
 	struct inlay_sq *sq = &q->link->sq;
 	uint32_t i, bbs;
 
-	if (q->done == sq->rung)
+	if (q->done == inlay_sq_rung(sq))
 		return 0;
-	sure((uint16_t)sq->rung == inlay_from_be16(*sq->dbrec));
+	sure((uint16_t)inlay_sq_rung(sq) == inlay_from_be16(*sq->dbrec));
 	memcpy(w->at, inlay_sq_wqe(sq, q->done), 64);
 	w->opcode = fuzz_be32(w->at) & 0xff;
 	w->index = fuzz_be32(w->at) >> 8 & 0xffff;
@@ -251,7 +251,7 @@ FUZZ_UNUSED static int fuzz_next(struct fuzz_qp *q, struct fuzz_wqe *w)
 	for (i = 1; i < bbs; i++)
 		memcpy(w->at + 64 * i, inlay_sq_wqe(sq, q->done + i), 64);
 	q->done += bbs;
-	sure((int32_t)(sq->rung - q->done) >= 0);
+	sure((int32_t)(inlay_sq_rung(sq) - q->done) >= 0);
 	return 1;
 }
 

@@ -116,7 +116,7 @@ static void host_result(struct host_model *m, int status, uint32_t by, uint32_t 
 /* Whether the device was shown its command. */
 static int host_shown(const struct host_model *m)
 {
-	return (int32_t)(host.h.link.sq.rung - m->end) >= 0;
+	return (int32_t)(inlay_sq_rung(&host.h.link.sq) - m->end) >= 0;
 }
 
 /* Whether the device has done it, or need not. */
@@ -320,7 +320,7 @@ static uint32_t host_gathers(struct host_model *m)
 static void host_submit(uint32_t i, uint32_t how, uint32_t size, uint32_t after)
 {
 	struct host_model *m = &host.m[i];
-	uint32_t outstanding = inlay_task_host_outstanding(&host.h), rung = host.h.link.sq.rung;
+	uint32_t outstanding = inlay_task_host_outstanding(&host.h), rung = inlay_sq_rung(&host.h.link.sq);
 	const struct inlay_buf *buf;
 	struct host_command *c;
 	int err;
@@ -353,7 +353,7 @@ static void host_submit(uint32_t i, uint32_t how, uint32_t size, uint32_t after)
 	}
 	sure(outstanding < inlay_task_host_limit(&host.h) && inlay_task_host_outstanding(&host.h) == outstanding + 1);
 	sure(inlay_task_status(m->t) == -EINPROGRESS);
-	sure(how & 32 ? host.h.link.sq.rung == rung : host.h.link.sq.rung == host.h.link.sq.pi);
+	sure(how & 32 ? inlay_sq_rung(&host.h.link.sq) == rung : inlay_sq_rung(&host.h.link.sq) == host.h.link.sq.pi);
 	m->state = HOST_OUT;
 	m->awaiting = 1;
 	m->context = m->t->context;

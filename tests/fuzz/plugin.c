@@ -55,7 +55,7 @@ static int plugin_dereg_mr(struct ibv_mr *mr);
 #define inlay_task_link_break plugin_link_break
 #define ibv_create_cq plugin_create_cq
 #define ibv_destroy_cq plugin_destroy_cq
-#define inlay_cq_from_cq plugin_cq_from_cq
+#define inlay_cq_from_cq(cq, ibcq, why) plugin_cq_from_cq(cq, ibcq)
 #define ibv_reg_mr plugin_reg_mr
 #define ibv_dereg_mr plugin_dereg_mr
 #include "../../examples/plugins/echo.h"

@@ -36,6 +36,7 @@ int sd_cmd_destroy(struct sd_cmd *c, enum sd_kind kind, unsigned id);   /* what 
 
 /* ---- device.c ---- */
 int sd_cmd_get_context(struct sd_cmd *c);
+int sd_cmd_query_context(struct sd_cmd *c);
 int sd_cmd_query_port(struct sd_cmd *c);
 int sd_cmd_query_gid_entry(struct sd_cmd *c);
 int sd_cmd_query_gid_table(struct sd_cmd *c);
@@ -52,6 +53,7 @@ int sd_cmd_mw_alloc(struct sd_cmd *c);
 int sd_cmd_mw_destroy(struct sd_cmd *c);
 int sd_cmd_dm_alloc(struct sd_cmd *c);
 int sd_cmd_dm_free(struct sd_cmd *c);
+int sd_cmd_dm_query(struct sd_cmd *c);
 int sd_cmd_dm_reg(struct sd_cmd *c);
 
 /* ---- wq.c ---- */

@@ -265,12 +265,14 @@ void cqe_purge(struct sd_cq *cq, const void *of)
 
 int sd_engine_cq_resize(struct sd_cq *cq, uint8_t *buf, uint32_t cqe_cnt, uint32_t cqe_size)
 {
-	uint32_t n = used(cq);
-	uint64_t body[8] = { 0 };
 	struct cqs *s = cqs_get(cq);
+	uint64_t body[8] = { 0 };
+	uint32_t n;
 
 	if (!s)
 		return ENOMEM;
+	eng_settle();
+	n = used(cq);
 	/* The CQE size is part of what the program's QPs were made for */
 	if (cqe_size != cq->cqe_size || !cqe_cnt || cqe_cnt & (cqe_cnt - 1) || cq->overrun)
 		return EINVAL;

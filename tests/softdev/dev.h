@@ -26,6 +26,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 #include <infiniband/verbs.h>
 
 #define SD_MAX_QP 65536u          /* QPs per process; QPN = slot << 16 | index, so that a QPN names its process */
@@ -53,6 +54,7 @@ struct sd_pd {
 struct sd_klm {
 	uint32_t length, key;
 	uint64_t addr;
+	uint32_t stride;          /* of a repeated list: where the next round finds it */
 };
 
 enum sd_key_kind {
@@ -64,7 +66,8 @@ enum sd_key_kind {
 };
 
 struct sd_mr {
-	uint32_t key;             /* lkey and rkey; the low byte varies so that a stale key is seen */
+	uint32_t key;             /* rkey; the low byte varies so that a stale key is seen */
+	uint32_t lkey;            /* the same number only where a command made the key; 0: no local access, a window */
 	struct sd_pd *pd;
 	uint64_t iova, length;
 	uint8_t *addr;            /* where iova lies in this process */
@@ -78,6 +81,9 @@ struct sd_mr {
 	uint64_t serial;          /* no other has it, ever: index and variant come again */
 	struct sd_klm *list;
 	uint32_t entries, log_entity;
+	uint32_t room;            /* entries that a UMR may fill; 0: none may */
+	uint64_t round;           /* bytes of one round of a repeated list; 0: there is but one */
+	uint32_t rounds;
 	uint64_t alias_serial;    /* of the key behind an alias; iova, length and access do not count */
 	uint32_t alias_key;
 };
@@ -86,7 +92,8 @@ struct sd_uar {
 	uint32_t page_id;
 	uint8_t *page;            /* 4096 bytes; the device's own mapping of the doorbell page. Registers at 0x800, 0x900, 0xa00,
 	                             0xb00: two BlueFlame registers of two 256-byte halves; CQ arm doorbell at 0x20 */
-	int fd;                   /* the same page in the program: mappings of this file at this offset, other than page */
+	dev_t st_dev;             /* the same page in the program: mappings of this file at this offset, other than page */
+	ino_t st_ino;
 	uint64_t offset;
 };
 
@@ -165,14 +172,14 @@ struct sd_qp {
 	uint32_t wqebb_cnt;
 	uint8_t *rq;              /* rq_cnt << rq_shift bytes; NULL without one */
 	uint32_t rq_cnt, rq_shift;
-	uint32_t max_inline, max_send_sge, max_recv_sge;
+	uint32_t max_recv_sge;
 	/* modify_qp's attributes, host order, as last set */
 	struct ibv_qp_attr attr;
 	void *eng;                /* the engine's own, NULL at create */
 };
 
 /* ---- host side, for the engine; all with sd_lock held ---- */
-struct sd_mr *sd_mr_find(uint32_t key);          /* NULL: no such key */
+struct sd_mr *sd_mr_find(uint32_t key, bool remote); /* by its rkey or its lkey; NULL: no such key */
 struct sd_qp *sd_qp_find(uint32_t qpn);
 struct sd_counters *sd_counters(const struct sd_qp *qp); /* NULL: its set is not there */
 struct sd_cq *sd_cq_find(uint32_t cqn);

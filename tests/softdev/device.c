@@ -7,10 +7,10 @@
 #include <string.h>
 #include "cmd.h"
 
-int sd_cmd_get_context(struct sd_cmd *c)
+/* What a context is told; driver: where it wants the driver's part */
+static int tell_context(struct sd_cmd *c, unsigned driver, unsigned num_comp_vectors, unsigned core_support)
 {
-	struct mlx5_ib_alloc_ucontext_req_v2 req;
-	struct mlx5_ib_alloc_ucontext_resp resp = {
+	const struct mlx5_ib_alloc_ucontext_resp resp = {
 		.qp_tab_size = SD_MAX_QP,
 		.bf_reg_size = 512,
 		.tot_bfregs = 0, /* doorbell pages come one by one, as objects */
@@ -31,6 +31,16 @@ int sd_cmd_get_context(struct sd_cmd *c)
 	};
 	const uint32_t vectors = SD_COMP_VECTORS;
 	const uint64_t core = IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS;
+	int err = SD_OUT(c, driver, resp);
+
+	if (!err)
+		err = SD_OUT(c, num_comp_vectors, vectors);
+	return err ? err : SD_OUT(c, core_support, core);
+}
+
+int sd_cmd_get_context(struct sd_cmd *c)
+{
+	struct mlx5_ib_alloc_ucontext_req_v2 req;
 	int err = sd_in(sd_attr(c, UVERBS_ATTR_UHW_IN), &req, sizeof(req));
 
 	if (err)
@@ -45,15 +55,18 @@ int sd_cmd_get_context(struct sd_cmd *c)
 		if (err)
 			return err;
 	}
-	err = SD_OUT(c, UVERBS_ATTR_UHW_OUT, resp);
-	if (!err)
-		err = SD_OUT(c, UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, vectors);
-	if (!err)
-		err = SD_OUT(c, UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT, core);
+	err = tell_context(c, UVERBS_ATTR_UHW_OUT, UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT);
 	if (err)
 		sd_uid_free(c->ctx);
 	c->ctx->ready = !err;
 	return err;
+}
+
+/* Of a program that has a context's file from somewhere: ibv_import_device() */
+int sd_cmd_query_context(struct sd_cmd *c)
+{
+	return tell_context(c, MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX, UVERBS_ATTR_QUERY_CONTEXT_NUM_COMP_VECTORS,
+			    UVERBS_ATTR_QUERY_CONTEXT_CORE_SUPPORT);
 }
 
 static void fill_port(unsigned dev, struct ib_uverbs_query_port_resp *p)
@@ -146,7 +159,7 @@ static void fill_device(unsigned dev, struct ib_uverbs_query_device_resp *d)
 		.fw_ver = SD_FW_VER,
 		.max_mr_size = ~0ull,
 		.page_size_cap = 0xfffffffffffff000,
-		.vendor_id = 0x15b3,
+		.vendor_id = 0x02c9, /* an OUI; 0x15b3 is the PCI vendor */
 		.vendor_part_id = SD_PART_ID,
 		.max_qp = SD_MAX_QP - 0x40,
 		.max_qp_wr = SD_MAX_SQ_WQEBB,

@@ -225,6 +225,7 @@ bool eng_cqs_dead(const struct sd_qp *qp);
 
 uint64_t eng_now(void);                 /* ns */
 void eng_wake(void);
+void eng_settle(void);                  /* a command comes after the doorbells that were rung before it */
 
 /* ---- mem.c ---- */
 enum { MEM_OK, MEM_SRC, MEM_DST };

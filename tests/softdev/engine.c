@@ -254,6 +254,15 @@ static bool work(void)
 	return did;
 }
 
+/* Within bounds: other threads may go on ringing */
+void eng_settle(void)
+{
+	unsigned n = 64;
+
+	while (!eng_is_stepped && n-- && work())
+		;
+}
+
 static uint64_t next_timer(uint64_t now, uint64_t nap)
 {
 	struct rcq *q;

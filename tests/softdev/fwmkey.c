@@ -73,7 +73,7 @@ static uint8_t list(struct sd_devx_cmd *c, const uint8_t *mkc, struct host_mr *h
 	for (uint32_t i = 0; i < n; i++) {
 		const uint8_t *e = c->in + LIST + i * OCTWORD;
 
-		hm->m.list[i] = (struct sd_klm){ sd_get(e, 0, 32), sd_get(e, 0x20, 32), sd_get(e, 0x40, 64) };
+		hm->m.list[i] = (struct sd_klm){ sd_get(e, 0, 32), sd_get(e, 0x20, 32), sd_get(e, 0x40, 64), 0 };
 		reach += hm->m.list[i].length;
 	}
 	if (sd_get(mkc, 0x60, 1))
@@ -126,11 +126,14 @@ static uint8_t fill(struct sd_devx_cmd *c, struct host_mr *hm)
 		return SD_FAIL(c, SD_ST_BAD_PARAM);
 	if (mode != MTT && sd_get(c->in, 0x61, 1))
 		return SD_FAIL(c, SD_ST_BAD_PARAM);
-	if (unfilled && !sd_get(mkc, 0x10, 1))
-		return SD_FAIL(c, SD_ST_BAD_PARAM);
+	/* What is to be filled by a UMR is a list: of pages and of KSMs this device knows none */
 	if (unfilled) {
+		m->room = sd_get(mkc, 0x1a0, 32);
+		if (!sd_get(mkc, 0x10, 1) || mode != KLM || !m->room || m->room > MAX_LIST)
+			return SD_FAIL(c, SD_ST_BAD_PARAM);
 		m->kind = SD_KEY_FREE;
-		return SD_ST_OK;
+		m->list = calloc(m->room, sizeof(*m->list));
+		return m->list ? SD_ST_OK : SD_FAIL(c, SD_ST_NO_RES);
 	}
 	return mode == MTT ? mtt(c, mkc, hm) : list(c, mkc, hm);
 }

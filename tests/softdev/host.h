@@ -43,7 +43,10 @@ enum sd_fd_kind {
 };
 
 struct sd_ctx {
-	int fd;
+	int fd;                   /* the device's own, of the file that the program has */
+	unsigned fds;             /* the program's: the one that it opened, and what it got from that by dup() */
+	dev_t st_dev;
+	ino_t st_ino;
 	unsigned dev;             /* which device it was opened for */
 	bool closing;
 	bool ready;               /* GET_CONTEXT was answered */
@@ -98,7 +101,6 @@ struct host_qp {
 	uint64_t user_handle;
 	struct sd_channel *async;
 	uint32_t async_events;
-	struct ibv_qp_cap cap;    /* as the create command had it */
 	struct host_mcast *groups;
 	struct sd_devx_obj *devx; /* NULL: a verbs object; so for the others */
 	struct host_qp *next;
@@ -155,6 +157,7 @@ void sd_handle_free(uint32_t handle);
 
 void sd_fd_set(int fd, enum sd_fd_kind kind, void *ptr);
 enum sd_fd_kind sd_fd_get(int fd, void **ptr);  /* needs no lock */
+void sd_fd_adopt(int fd, dev_t st_dev, ino_t st_ino); /* takes sd_lock; the same file as one of a context's: as good as that */
 void sd_fd_closing(int fd);                     /* takes sd_lock */
 int sd_ctx_open(unsigned dev, bool cloexec);    /* takes sd_lock; an fd or -errno */
 

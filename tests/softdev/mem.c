@@ -46,10 +46,17 @@ static bool walk_list(struct walk *w, const struct sd_mr *mr, uint64_t off, uint
 {
 	const unsigned writes = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 	unsigned inner = access & writes ? IBV_ACCESS_LOCAL_WRITE : 0;
+	uint64_t round = 0;
 	uint32_t i = 0;
 
 	if (!depth)
 		return false;
+	if (mr->round) {
+		round = off / mr->round;
+		off %= mr->round;
+		if (round >= mr->rounds)
+			return !len;
+	}
 	if (mr->kind == SD_KEY_KSM) {
 		if (off >> mr->log_entity >= mr->entries)
 			return !len;
@@ -60,28 +67,26 @@ static bool walk_list(struct walk *w, const struct sd_mr *mr, uint64_t off, uint
 		const struct sd_klm *e = &mr->list[i];
 		uint64_t size = mr->kind == SD_KEY_KSM ? 1ull << mr->log_entity : e->length, part;
 
-		if (off >= size) {
-			off -= size;
-			continue;
-		}
-		part = size - off < len ? size - off : len;
-		if (!walk(w, e->key, e->addr + off, part, inner, depth - 1))
+		part = off >= size ? 0 : size - off < len ? size - off : len;
+		if (part && !walk(w, e->key, e->addr + round * e->stride + off, part, inner, depth - 1))
 			return false;
 		len -= part;
-		off = 0;
+		off -= part ? off : size;
+		if (mr->round && i + 1 == mr->entries && ++round < mr->rounds)
+			i = -1;
 	}
 	return !len;
 }
 
 static bool walk(struct walk *w, uint32_t key, uint64_t addr, uint64_t len, unsigned access, unsigned depth)
 {
-	struct sd_mr *mr = sd_mr_find(key);
+	struct sd_mr *mr = sd_mr_find(key, access & MEM_REMOTE);
 
 	if (!mr || mr->kind == SD_KEY_FREE || (w->pd && mr->pd != w->pd))
 		return false;
 	if (mr->kind == SD_KEY_ALIAS) {
 		struct walk beyond = { .v = w->v, .n = w->n };
-		struct sd_mr *to = sd_mr_find(mr->alias_key);
+		struct sd_mr *to = sd_mr_find(mr->alias_key, true);
 
 		if (!w->pd || !to || to->serial != mr->alias_serial)
 			return false;
@@ -94,7 +99,7 @@ static bool walk(struct walk *w, uint32_t key, uint64_t addr, uint64_t len, unsi
 	if ((mr->access & access) != access || (!(access & MEM_ALL) && mr->no_local_read))
 		return false;
 	/* A window is for the other side only, while it is bound, and one of type 2 only through its QP */
-	if (mr->mw && (!(access & MEM_REMOTE) || !mr->under || (mr->mw == 2 && mr->qpn != w->qpn)))
+	if (mr->mw && (!mr->under || (mr->mw == 2 && mr->qpn != w->qpn)))
 		return false;
 	if (addr < mr->iova || addr - mr->iova > mr->length || len > mr->length - (addr - mr->iova))
 		return false;

@@ -2,8 +2,10 @@
 /*
  * mr.c: memory that the device may touch, objects and commands: memory regions, memory windows, device memory.
  *
- * Regions and windows are entries of one table. A key is slot << 24 | index << 8 | variant. The variant is the next one for each region
- * and window made; binding a window changes it again, to what the work request says.
+ * Regions and windows are entries of one table. An rkey is index << 16 | slot << 8 | variant. The variant is the next one for each region
+ * and window made; a bind changes it again, to what the work request says. The lkey of a region that verbs made has LOCAL instead of the
+ * slot. Adapters give one number for both; here a program that swaps the two finds out. The index comes first so that keys are small
+ * numbers, as an adapter's are: libmlx5 reads flags from the first bits of an rkey when a rendezvous' FIN lies in a CQE.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -13,22 +15,25 @@
 #include "devx.h"
 
 #define PAGE 4096ull
+#define LOCAL 0xe5u               /* no slot */
 #define WRITES (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND)
 
 static struct sd_numbers mrs = { .max = SD_MAX_MR, .first = 1 };
 static uint8_t variant[SD_MAX_MR];
 
-struct sd_mr *sd_mr_find(uint32_t key)
+_Static_assert(LOCAL >= SD_MAX_SLOTS && LOCAL <= 0xff, "no rkey has it");
+
+struct sd_mr *sd_mr_find(uint32_t key, bool remote)
 {
-	struct sd_mr *mr = sd_number_get(&mrs, key >> 8 & 0xffff);
+	struct sd_mr *mr = sd_number_get(&mrs, key >> 16);
 
 	/* Nobody can tell the device an alias' low byte, so it does not count */
-	return mr && !((mr->key ^ key) >> (mr->kind == SD_KEY_ALIAS ? 8 : 0)) ? mr : NULL;
+	return mr && !(((remote ? mr->key : mr->lkey) ^ key) >> (mr->kind == SD_KEY_ALIAS ? 8 : 0)) ? mr : NULL;
 }
 
 struct sd_mr *sd_mr_index(uint32_t key)
 {
-	return sd_number_get(&mrs, key >> 8 & 0xffff);
+	return sd_number_get(&mrs, key >> 16);
 }
 
 static int access_check(uint32_t access)
@@ -51,9 +56,10 @@ static int mr_check(uint64_t start, uint64_t length, uint64_t iova, uint32_t acc
 	return sd_mem_ok(start, length, access & WRITES) ? 0 : EFAULT;
 }
 
-static void new_key(struct sd_mr *mr, uint32_t index)
+static void new_key(struct sd_mr *mr, uint32_t index, bool command)
 {
-	mr->key = sd_fabric_slot() << 24 | index << 8 | ++variant[index];
+	mr->key = index << 16 | sd_fabric_slot() << 8 | ++variant[index];
+	mr->lkey = mr->mw ? 0 : command ? mr->key : (mr->key & ~0xff00u) | LOCAL << 8;
 }
 
 int sd_mr_add(struct host_mr *hm, int low)
@@ -68,7 +74,7 @@ int sd_mr_add(struct host_mr *hm, int low)
 	hm->m.serial = ++serial;
 	if (low >= 0)
 		variant[index] = low - 1;
-	new_key(&hm->m, index);
+	new_key(&hm->m, index, low >= 0);
 	return 0;
 }
 
@@ -93,7 +99,12 @@ static int add(struct sd_ctx *ctx, enum sd_kind kind, const struct sd_mr *as, ui
 	return 0;
 }
 
-/* To the engine the old MR is gone and a new one is there: its key changes, whatever else does */
+/*
+ * As the kernel's driver: other rights or another PD are written into the key that is there; all else makes a new one. Programs that know
+ * the key go on with it
+ */
+#define KEPT (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_RELAXED_ORDERING)
+
 static int mr_change(struct sd_mr *mr, uint32_t flags, struct sd_pd *pd, uint64_t start, uint64_t length, uint64_t iova, uint32_t access)
 {
 	int err;
@@ -114,7 +125,8 @@ static int mr_change(struct sd_mr *mr, uint32_t flags, struct sd_pd *pd, uint64_
 	err = mr_check(start, length, iova, access);
 	if (err)
 		return err;
-	sd_engine_mr_destroyed(mr);
+	if (flags & IBV_REREG_MR_CHANGE_TRANSLATION || (mr->access ^ access) & ~(uint32_t)KEPT)
+		new_key(mr, mr->key >> 16, false);
 	if (flags & IBV_REREG_MR_CHANGE_PD) {
 		mr->pd->refs--;
 		pd->refs++;
@@ -124,7 +136,6 @@ static int mr_change(struct sd_mr *mr, uint32_t flags, struct sd_pd *pd, uint64_
 	mr->length = length;
 	mr->iova = iova;
 	mr->access = access;
-	new_key(mr, mr->key >> 8 & 0xffff);
 	return 0;
 }
 
@@ -134,7 +145,7 @@ int sd_cmd_mr_query(struct sd_cmd *c)
 
 	if (!mr)
 		return EINVAL;
-	if (SD_OUT(c, UVERBS_ATTR_QUERY_MR_RESP_LKEY, mr->key) || SD_OUT(c, UVERBS_ATTR_QUERY_MR_RESP_RKEY, mr->key) ||
+	if (SD_OUT(c, UVERBS_ATTR_QUERY_MR_RESP_LKEY, mr->lkey) || SD_OUT(c, UVERBS_ATTR_QUERY_MR_RESP_RKEY, mr->key) ||
 	    SD_OUT(c, UVERBS_ATTR_QUERY_MR_RESP_LENGTH, mr->length))
 		return EFAULT;
 	return SD_OUT(c, UVERBS_ATTR_QUERY_MR_RESP_IOVA, mr->iova);
@@ -160,7 +171,8 @@ int sd_cmd_mr_reg(struct sd_cmd *c)
 							  .addr = (uint8_t *)(uintptr_t)req.start }, &resp.mr_handle, &hm);
 	if (err)
 		return err;
-	resp.lkey = resp.rkey = hm->m.key;
+	resp.lkey = hm->m.lkey;
+	resp.rkey = hm->m.key;
 	return SD_OUT(c, UVERBS_ATTR_CORE_OUT, resp) ? sd_undo(c, SD_MR, resp.mr_handle) : 0;
 }
 
@@ -182,7 +194,8 @@ int sd_cmd_mr_rereg(struct sd_cmd *c)
 	err = mr_change(mr, req.flags, pd, req.start, req.length, req.hca_va, req.access_flags);
 	if (err)
 		return err;
-	resp.lkey = resp.rkey = mr->key;
+	resp.lkey = mr->lkey;
+	resp.rkey = mr->key;
 	return SD_OUT(c, UVERBS_ATTR_CORE_OUT, resp);
 }
 
@@ -196,7 +209,7 @@ int sd_cmd_mr_destroy(struct sd_cmd *c)
 int sd_mr_free(struct host_mr *hm)
 {
 	struct sd_mr *mr = &hm->m;
-	uint32_t index = mr->key >> 8 & 0xffff;
+	uint32_t index = mr->key >> 16;
 
 	if (mr->windows)
 		return EBUSY;
@@ -309,6 +322,20 @@ int sd_cmd_dm_free(struct sd_cmd *c)
 	return sd_cmd_destroy(c, SD_DM, UVERBS_ATTR_FREE_DM_HANDLE);
 }
 
+int sd_cmd_dm_query(struct sd_cmd *c)
+{
+	struct host_dm *dm = sd_in_obj(c, MLX5_IB_ATTR_QUERY_DM_REQ_HANDLE, SD_DM);
+	const uint64_t start = 0;
+	uint16_t page;
+
+	if (!dm)
+		return EINVAL;
+	page = __builtin_ctzll(dm->taken);
+	if (SD_OUT(c, MLX5_IB_ATTR_QUERY_DM_RESP_START_OFFSET, start) || SD_OUT(c, MLX5_IB_ATTR_QUERY_DM_RESP_PAGE_INDEX, page))
+		return EFAULT;
+	return SD_OUT(c, MLX5_IB_ATTR_QUERY_DM_RESP_LENGTH, dm->length);
+}
+
 int sd_dm_free(struct host_dm *dm)
 {
 	if (dm->refs)
@@ -334,14 +361,14 @@ int sd_cmd_dm_reg(struct sd_cmd *c)
 		return err;
 	if (!dm || !pd || access & ~allowed || !(access & IBV_ACCESS_ZERO_BASED))
 		return EINVAL;
-	if (!length || offset > dm->length || length > dm->length - offset)
+	if (offset > dm->length || length > dm->length - offset)
 		return EINVAL;
 	err = add(c->ctx, SD_MR, &(struct sd_mr){ .pd = pd, .length = length, .addr = dm->addr + offset, .access = access }, &handle, &hm);
 	if (err)
 		return err;
 	hm->dm = dm;
 	dm->refs++;
-	if (SD_OUT(c, UVERBS_ATTR_REG_DM_MR_RESP_LKEY, hm->m.key) || SD_OUT(c, UVERBS_ATTR_REG_DM_MR_RESP_RKEY, hm->m.key))
+	if (SD_OUT(c, UVERBS_ATTR_REG_DM_MR_RESP_LKEY, hm->m.lkey) || SD_OUT(c, UVERBS_ATTR_REG_DM_MR_RESP_RKEY, hm->m.key))
 		return sd_undo(c, SD_MR, handle);
 	sd_out_obj(c, UVERBS_ATTR_REG_DM_MR_HANDLE, handle);
 	return 0;

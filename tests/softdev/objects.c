@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "devx.h"
 
@@ -175,7 +176,22 @@ static void ctx_free(struct sd_ctx *ctx)
 	sd_uid_free(ctx);
 	if (ctx->async)
 		sd_channel_put(ctx->async);
+	close(ctx->fd);
 	free(ctx);
+}
+
+void sd_fd_adopt(int fd, dev_t st_dev, ino_t st_ino)
+{
+	pthread_mutex_lock(&sd_lock);
+	for (int i = 0; fd < SD_MAX_FD && fd_kind[fd] == SD_FD_NONE && i < SD_MAX_FD; i++) {
+		struct sd_ctx *ctx = fd_kind[i] == SD_FD_CMD ? fd_ptr[i] : NULL;
+
+		if (ctx && ctx->fd != fd && ctx->st_dev == st_dev && ctx->st_ino == st_ino) {
+			ctx->fds++;
+			sd_fd_set(fd, SD_FD_CMD, ctx);
+		}
+	}
+	pthread_mutex_unlock(&sd_lock);
 }
 
 void sd_fd_closing(int fd)
@@ -188,7 +204,10 @@ void sd_fd_closing(int fd)
 	if (kind != SD_FD_NONE)
 		sd_fd_set(fd, SD_FD_NONE, NULL);
 	if (kind == SD_FD_CMD) {
-		ctx_free(ptr);
+		struct sd_ctx *ctx = ptr;
+
+		if (!--ctx->fds)
+			ctx_free(ctx);
 	} else if (kind == SD_FD_CHANNEL) {
 		((struct sd_channel *)ptr)->fd = -1;
 		sd_channel_put(ptr);
@@ -254,8 +273,9 @@ int sd_ctx_open(unsigned dev, bool cloexec)
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
 	struct sd_ctx *ctx;
+	int fd, own, err = 0;
+	struct stat st;
 	char name[16];
-	int fd, err = 0;
 
 	pthread_once(&once, watch_forks);
 	if (orphaned) {
@@ -276,14 +296,16 @@ int sd_ctx_open(unsigned dev, bool cloexec)
 	if (fd < 0)
 		return -errno;
 	ctx = calloc(1, sizeof(*ctx));
-	if (!ctx || fd >= SD_MAX_FD || ftruncate(fd, SD_CMD_FD_SIZE)) {
+	own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+	if (!ctx || own < 0 || fd >= SD_MAX_FD || fstat(fd, &st) || ftruncate(fd, SD_CMD_FD_SIZE)) {
 		err = !ctx ? -ENOMEM : fd >= SD_MAX_FD ? -EMFILE : -errno;
 		free(ctx);
+		if (own >= 0)
+			close(own);
 		close(fd);
 		return err;
 	}
-	ctx->fd = fd;
-	ctx->dev = dev;
+	*ctx = (struct sd_ctx){ .fd = own, .fds = 1, .st_dev = st.st_dev, .st_ino = st.st_ino, .dev = dev };
 	write_clock_info(fd);
 	pthread_mutex_lock(&sd_lock);
 	sd_fd_set(fd, SD_FD_CMD, ctx);
@@ -573,7 +595,8 @@ int sd_uar_create(struct sd_ctx *ctx, uint32_t *handle, uint32_t *page_id)
 	if (err)
 		goto free_uar;
 	hu->u.page_id = *page_id;
-	hu->u.fd = ctx->fd;
+	hu->u.st_dev = ctx->st_dev;
+	hu->u.st_ino = ctx->st_ino;
 	hu->u.offset = (SD_UAR_FIRST_PAGE + *page_id) * PAGE;
 	hu->ctx = ctx;
 	hu->refs = 1;

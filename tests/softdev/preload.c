@@ -319,6 +319,9 @@ EXPORT int closedir(DIR *dir)
 #define MAKE_CDEV(st, dev)                                                 \
 	((st)->st_mode = S_IFCHR | 0666, (st)->st_rdev = makedev(SD_CDEV_MAJOR, SD_CDEV_MINOR + (dev)), (st)->st_size = 0)
 
+#define FD_CDEV(fd, st) ((st)->st_size == SD_CMD_FD_SIZE ? sd_fd_adopt(fd, (st)->st_dev, (st)->st_ino) : (void)0, fd_cdev(fd))
+
+/* A dup() of a command file is one too: with fstat(), libibverbs asks what ibv_import_device() was given */
 static int fd_cdev(int fd)
 {
 	void *ctx;
@@ -364,7 +367,7 @@ XSTAT(__lxstat64, struct stat64)
 		int ret;                                                   \
 		NEXT(name);                                                \
 		ret = next_(fd, st);                                       \
-		if (!ret && fd_cdev(fd) >= 0)                              \
+		if (!ret && FD_CDEV(fd, st) >= 0)                          \
 			MAKE_CDEV(st, fd_cdev(fd));                        \
 		return ret;                                                \
 	}
@@ -377,7 +380,7 @@ FSTAT(fstat64, struct stat64)
 		int ret;                                                   \
 		NEXT(name);                                                \
 		ret = next_(ver, fd, st);                                  \
-		if (!ret && fd_cdev(fd) >= 0)                              \
+		if (!ret && FD_CDEV(fd, st) >= 0)                          \
 			MAKE_CDEV(st, fd_cdev(fd));                        \
 		return ret;                                                \
 	}

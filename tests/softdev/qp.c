@@ -63,7 +63,7 @@ int sd_qp_create(struct sd_ctx *ctx, struct sd_qp_args *a, uint32_t *handle, uin
 	qp = &hq->q;
 	*qp = (struct sd_qp){ .dev = ctx->dev, .srq = a->srq, .uidx = drv->uidx, .type = a->type, .state = IBV_QPS_RESET, .ctx = ctx,
 			      .pd = a->pd, .send_cq = a->send_cq, .recv_cq = a->recv_cq, .uar = uar, .sig_all = a->sig_all,
-			      .wqebb_cnt = drv->sq_wqe_count, .max_inline = a->cap.max_inline_data, .max_send_sge = a->cap.max_send_sge };
+			      .wqebb_cnt = drv->sq_wqe_count };
 	qp->dbrec = (volatile uint32_t *)(uintptr_t)drv->db_addr;
 	qp->sq = (uint8_t *)(uintptr_t)drv->buf_addr + rq_bytes;
 	if (rq_bytes) {
@@ -83,9 +83,6 @@ int sd_qp_create(struct sd_ctx *ctx, struct sd_qp_args *a, uint32_t *handle, uin
 	    a->send_cq->cqe_size == 64)
 		qp->scatter_req = 32;
 	qp->attr.qp_state = IBV_QPS_RESET;
-	hq->cap = a->cap;
-	if (!rq_bytes)
-		hq->cap.max_recv_wr = 0;
 	hq->user_handle = a->user_handle;
 	err = sd_qp_add(hq);
 	if (err)
@@ -339,7 +336,6 @@ int sd_qp_modify(struct sd_qp *qp, const struct ib_uverbs_modify_qp *c)
 
 void sd_qp_query(struct sd_qp *qp, struct ib_uverbs_query_qp_resp *r)
 {
-	const struct host_qp *hq = sd_container(qp, struct host_qp, q);
 	const struct ibv_qp_attr *at = &qp->attr;
 	const struct ibv_ah_attr *ah = &at->ah_attr;
 
@@ -355,11 +351,9 @@ void sd_qp_query(struct sd_qp *qp, struct ib_uverbs_query_qp_resp *r)
 	r->dest.static_rate = ah->static_rate;
 	r->dest.is_global = ah->is_global;
 	r->dest.port_num = ah->port_num;
-	r->max_send_wr = hq->cap.max_send_wr;
-	r->max_recv_wr = hq->cap.max_recv_wr;
-	r->max_send_sge = hq->cap.max_send_sge;
+	/* As the kernel: the receive queue is what its ring holds; of the send queue libmlx5 alone knows, and says it */
+	r->max_recv_wr = qp->rq_cnt;
 	r->max_recv_sge = qp->max_recv_sge;
-	r->max_inline_data = hq->cap.max_inline_data;
 	r->qkey = at->qkey;
 	r->rq_psn = at->rq_psn;
 	r->sq_psn = at->sq_psn;

@@ -296,7 +296,7 @@ static enum reply rx_send(struct rcq *q, const struct frame *f, const struct iov
 	if (r == RP_ACK && f->opcode == MLX5_OPCODE_SEND_INVAL) {
 		if (window_invalid(qp, be32toh(f->imm)))
 			return fail_event(q, RP_ACCESS);
-		window_free(sd_mr_find(be32toh(f->imm)));
+		window_free(sd_mr_find(be32toh(f->imm), true));
 	}
 	if (r == RP_ACK) {
 		opcode = f->opcode == MLX5_OPCODE_SEND_IMM ? MLX5_CQE_RESP_SEND_IMM :

@@ -404,10 +404,9 @@ void sd_trap_page(struct sd_uar *uar)
 {
 	char line[512];
 	uint64_t *token = (uint64_t *)(void *)(uar->page + TOKEN);
-	struct stat st;
 	FILE *f;
 
-	if (!sd_trapping() || !installed || fstat(uar->fd, &st) != 0)
+	if (!sd_trapping() || !installed)
 		return;
 	sweep();
 	while (!*token)
@@ -420,8 +419,8 @@ void sd_trap_page(struct sd_uar *uar)
 		char perms[5];
 		uintptr_t addr;
 
-		if (sscanf(line, "%lx-%lx %4s %lx %x:%x %lu", &start, &end, perms, &off, &maj, &min, &inode) != 7 || inode != st.st_ino ||
-		    maj != major(st.st_dev) || min != minor(st.st_dev) || uar->offset < off || uar->offset - off >= end - start)
+		if (sscanf(line, "%lx-%lx %4s %lx %x:%x %lu", &start, &end, perms, &off, &maj, &min, &inode) != 7 || inode != uar->st_ino ||
+		    maj != major(uar->st_dev) || min != minor(uar->st_dev) || uar->offset < off || uar->offset - off >= end - start)
 			continue;
 		addr = start + (uar->offset - off);
 		if (addr != (uintptr_t)uar->page && perms[1] == 'w')

@@ -227,6 +227,9 @@ static int cq_destroy(struct sd_cmd *c)
 
 static int qp_create(struct sd_cmd *c)
 {
+	const uint64_t known = IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK | IB_UVERBS_QP_CREATE_SCATTER_FCS |
+			       IB_UVERBS_QP_CREATE_CVLAN_STRIPPING | IB_UVERBS_QP_CREATE_PCI_WRITE_END_PADDING |
+			       IB_UVERBS_QP_CREATE_SQ_SIG_ALL;
 	uint64_t type = sd_in_u64(c, UVERBS_ATTR_CREATE_QP_TYPE, 0), flags = sd_in_u64(c, UVERBS_ATTR_CREATE_QP_FLAGS, 0);
 	struct mlx5_ib_create_qp_resp resp = { .bfreg_index = 1u << 31 }; /* none: the page was named */
 	struct mlx5_ib_create_qp drv;
@@ -249,8 +252,10 @@ static int qp_create(struct sd_cmd *c)
 		err = sd_event_fd(c, UVERBS_ATTR_CREATE_QP_EVENT_FD, &a.async);
 	if (err)
 		return err;
-	if (flags & ~(uint64_t)IB_UVERBS_QP_CREATE_SQ_SIG_ALL)
+	if (flags & ~known)
 		return EINVAL;
+	if (flags & ~(uint64_t)IB_UVERBS_QP_CREATE_SQ_SIG_ALL)
+		return EOPNOTSUPP;
 	a.pd = sd_in_obj(c, UVERBS_ATTR_CREATE_QP_PD_HANDLE, SD_PD);
 	a.send_cq = sd_in_obj(c, UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE, SD_CQ);
 	a.recv_cq = sd_in_obj(c, UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE, SD_CQ);
@@ -295,6 +300,13 @@ int sd_cmd_destroy(struct sd_cmd *c, enum sd_kind kind, unsigned id)
 static int pd_destroy(struct sd_cmd *c)
 {
 	return sd_cmd_destroy(c, SD_PD, UVERBS_ATTR_DESTROY_PD_HANDLE);
+}
+
+static int pd_query(struct sd_cmd *c)
+{
+	struct sd_pd *pd = sd_in_obj(c, MLX5_IB_ATTR_QUERY_PD_HANDLE, SD_PD);
+
+	return pd ? SD_OUT(c, MLX5_IB_ATTR_QUERY_PD_RESP_PDN, pd->pdn) : EINVAL;
 }
 
 static int ah_destroy(struct sd_cmd *c)
@@ -553,6 +565,9 @@ static const struct method {
 	  BIT(UVERBS_ATTR_CORE_IN) | BIT(UVERBS_ATTR_CORE_OUT) | UHW, invoke_write, OTHER },
 	{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_GET_CONTEXT, UHW,
 	  BIT(UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS) | BIT(UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT), sd_cmd_get_context, SETUP },
+	{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_CONTEXT, 0,
+	  BIT(UVERBS_ATTR_QUERY_CONTEXT_NUM_COMP_VECTORS) | BIT(UVERBS_ATTR_QUERY_CONTEXT_CORE_SUPPORT) |
+	  BIT(MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX), sd_cmd_query_context, OTHER },
 	{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_PORT, BIT(UVERBS_ATTR_QUERY_PORT_PORT_NUM) | BIT(UVERBS_ATTR_QUERY_PORT_RESP), 0,
 	  sd_cmd_query_port, OTHER },
 	{ UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_ENTRY,
@@ -564,6 +579,8 @@ static const struct method {
 	{ UVERBS_OBJECT_ASYNC_EVENT, UVERBS_METHOD_ASYNC_EVENT_ALLOC, BIT(UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE), 0, async_event_alloc,
 	  SETUP },
 	{ UVERBS_OBJECT_PD, UVERBS_METHOD_PD_DESTROY, BIT(UVERBS_ATTR_DESTROY_PD_HANDLE), 0, pd_destroy, OTHER },
+	{ UVERBS_OBJECT_PD, MLX5_IB_METHOD_PD_QUERY, BIT(MLX5_IB_ATTR_QUERY_PD_HANDLE) | BIT(MLX5_IB_ATTR_QUERY_PD_RESP_PDN), 0, pd_query,
+	  OTHER },
 	{ UVERBS_OBJECT_AH, UVERBS_METHOD_AH_DESTROY, BIT(UVERBS_ATTR_DESTROY_AH_HANDLE), 0, ah_destroy, OTHER },
 	{ UVERBS_OBJECT_MR, UVERBS_METHOD_MR_DESTROY, BIT(UVERBS_ATTR_DESTROY_MR_HANDLE), 0, sd_cmd_mr_destroy, OTHER },
 	{ UVERBS_OBJECT_MR, UVERBS_METHOD_QUERY_MR, BIT(UVERBS_ATTR_QUERY_MR_HANDLE),
@@ -579,6 +596,9 @@ static const struct method {
 	  BIT(MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET) | BIT(MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX),
 	  BIT(MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE), sd_cmd_dm_alloc, SETUP },
 	{ UVERBS_OBJECT_DM, UVERBS_METHOD_DM_FREE, BIT(UVERBS_ATTR_FREE_DM_HANDLE), 0, sd_cmd_dm_free, OTHER },
+	{ UVERBS_OBJECT_DM, MLX5_IB_METHOD_DM_QUERY,
+	  BIT(MLX5_IB_ATTR_QUERY_DM_REQ_HANDLE) | BIT(MLX5_IB_ATTR_QUERY_DM_RESP_START_OFFSET) |
+	  BIT(MLX5_IB_ATTR_QUERY_DM_RESP_PAGE_INDEX) | BIT(MLX5_IB_ATTR_QUERY_DM_RESP_LENGTH), 0, sd_cmd_dm_query, OTHER },
 	{ UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_CREATE,
 	  BIT(UVERBS_ATTR_CREATE_CQ_HANDLE) | BIT(UVERBS_ATTR_CREATE_CQ_CQE) | BIT(UVERBS_ATTR_CREATE_CQ_USER_HANDLE) |
 	  BIT(UVERBS_ATTR_UHW_IN),

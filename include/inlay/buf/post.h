@@ -61,16 +61,13 @@ INLAY_ALWAYS int inlay_post_gather_bufs(struct inlay_sq *sq, uint8_t opcode, uin
 
 	INLAY_CHECK(inlay_post_fits(sq, opcode, 0), "the QP's type knows the operation");
 	INLAY_CHECK(!(flags & INLAY_INLINE), "buffers are posted by their keys");
-	if (ds > 4 && ds > sq->max_ds)
-		return -EINVAL;
-	err = inlay_sq_begin(sq, (ds + 3) / 4, &at);
+	err = inlay_sq_begin_ds(sq, ds, &at);
 	if (INLAY_UNLIKELY(err))
 		return err;
 	if (remote)
 		at = inlay_seg_raddr(at, remote->addr, remote->rkey);
 	at = inlay_seg_bufs(at, bufs);
-	inlay_sq_commit_imm(sq, at, opcode, flags & ~(uint32_t)INLAY_INLINE, imm_be);
-	return 0;
+	return inlay_post_commit_(sq, at, opcode, flags, imm_be);
 }
 
 /*

@@ -217,9 +217,11 @@ INLAY_COLD const char *inlay_devx_opcode_name(uint16_t opcode)
  */
 INLAY_COLD char *inlay_devx_error_text(const struct inlay_devx_error *error, char *text, size_t size)
 {
-	const char *name = inlay_devx_opcode_name(error->opcode);
+	const char *name;
 	int n;
 
+	INLAY_CHECK(error && (text || !size), "no argument is NULL");
+	name = inlay_devx_opcode_name(error->opcode);
 	if (name)
 		n = snprintf(text, size, "%s (0x%03x), op_mod %u: ", name, error->opcode, error->op_mod);
 	else
@@ -306,6 +308,7 @@ INLAY_COLD int inlay_devx_open(struct ibv_context **ctx, struct ibv_device *devi
 {
 	struct mlx5dv_context_attr attr;
 
+	INLAY_CHECK(ctx && device, "no argument is NULL");
 	__builtin_memset(&attr, 0, sizeof(attr));
 	attr.flags = MLX5DV_CONTEXT_FLAGS_DEVX;
 	errno = 0;
@@ -335,21 +338,25 @@ INLAY_COLD int inlay_devx_command(struct ibv_context *ctx, const void *in, size_
 {
 	int err = inlay_devx_boxes(in, inlen, out, outlen, error);
 
+	INLAY_CHECK(ctx, "no argument is NULL");
 	return err ? err : inlay_devx_end(mlx5dv_devx_general_cmd(ctx, in, inlen, out, outlen), out, error);
 }
 
 /*
  * QUERY_HCA_CAP: what the device can do, as it is set now.
  *
- * type  enum inlay_cap_type
+ * type  enum inlay_cap_type, 15 bits
  *
- * Returns as inlay_devx_command does.
+ * Returns as inlay_devx_command does, and -EINVAL for a type of more bits.
  */
 INLAY_COLD int inlay_devx_query_cap(struct ibv_context *ctx, uint32_t type, struct inlay_query_hca_cap_out *out,
 				    struct inlay_devx_error *error)
 {
 	struct inlay_cmd_in in;
 
+	INLAY_CHECK(ctx && out, "no argument is NULL");
+	if (type >> 15)
+		return -EINVAL;
 	__builtin_memset(&in, 0, sizeof(in));
 	inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_QUERY_HCA_CAP);
 	inlay_cmd_in_set(&in, INLAY_CMD_IN_OP_MOD, type << 1 | INLAY_CAP_CURRENT);
@@ -362,6 +369,7 @@ INLAY_COLD int inlay_devx_query_cap(struct ibv_context *ctx, uint32_t type, stru
  */
 INLAY_COLD int inlay_devx_destroy(struct mlx5dv_devx_obj *obj)
 {
+	INLAY_CHECK(obj, "no argument is NULL");
 	return -mlx5dv_devx_obj_destroy(obj);
 }
 
@@ -374,6 +382,7 @@ INLAY_COLD int inlay_devx_create(struct ibv_context *ctx, const void *in, size_t
 {
 	int err = inlay_devx_boxes(in, inlen, out, outlen, error);
 
+	INLAY_CHECK(ctx && obj, "no argument is NULL");
 	*obj = NULL;
 	if (err)
 		return err;
@@ -393,6 +402,7 @@ INLAY_COLD int inlay_devx_modify(struct mlx5dv_devx_obj *obj, const void *in, si
 {
 	int err = inlay_devx_boxes(in, inlen, out, outlen, error);
 
+	INLAY_CHECK(obj, "no argument is NULL");
 	return err ? err : inlay_devx_end(mlx5dv_devx_obj_modify(obj, in, inlen, out, outlen), out, error);
 }
 
@@ -402,6 +412,7 @@ INLAY_COLD int inlay_devx_query(struct mlx5dv_devx_obj *obj, const void *in, siz
 {
 	int err = inlay_devx_boxes(in, inlen, out, outlen, error);
 
+	INLAY_CHECK(obj, "no argument is NULL");
 	return err ? err : inlay_devx_end(mlx5dv_devx_obj_query(obj, in, inlen, out, outlen), out, error);
 }
 
@@ -424,6 +435,7 @@ INLAY_COLD int inlay_devx_verbs_cq_query(struct ibv_cq *cq, const void *in, size
 {
 	int err = inlay_devx_boxes(in, inlen, out, outlen, error);
 
+	INLAY_CHECK(cq, "no argument is NULL");
 	return err ? err : inlay_devx_end(mlx5dv_devx_cq_query(cq, in, inlen, out, outlen), out, error);
 }
 
@@ -432,6 +444,7 @@ INLAY_COLD int inlay_devx_verbs_cq_modify(struct ibv_cq *cq, const void *in, siz
 {
 	int err = inlay_devx_boxes(in, inlen, out, outlen, error);
 
+	INLAY_CHECK(cq, "no argument is NULL");
 	return err ? err : inlay_devx_end(mlx5dv_devx_cq_modify(cq, in, inlen, out, outlen), out, error);
 }
 
@@ -440,6 +453,7 @@ INLAY_COLD int inlay_devx_verbs_qp_query(struct ibv_qp *qp, const void *in, size
 {
 	int err = inlay_devx_boxes(in, inlen, out, outlen, error);
 
+	INLAY_CHECK(qp, "no argument is NULL");
 	return err ? err : inlay_devx_end(mlx5dv_devx_qp_query(qp, in, inlen, out, outlen), out, error);
 }
 
@@ -448,6 +462,7 @@ INLAY_COLD int inlay_devx_verbs_qp_modify(struct ibv_qp *qp, const void *in, siz
 {
 	int err = inlay_devx_boxes(in, inlen, out, outlen, error);
 
+	INLAY_CHECK(qp, "no argument is NULL");
 	return err ? err : inlay_devx_end(mlx5dv_devx_qp_modify(qp, in, inlen, out, outlen), out, error);
 }
 
@@ -456,6 +471,7 @@ INLAY_COLD int inlay_devx_verbs_srq_query(struct ibv_srq *srq, const void *in, s
 {
 	int err = inlay_devx_boxes(in, inlen, out, outlen, error);
 
+	INLAY_CHECK(srq, "no argument is NULL");
 	return err ? err : inlay_devx_end(mlx5dv_devx_srq_query(srq, in, inlen, out, outlen), out, error);
 }
 
@@ -464,6 +480,7 @@ INLAY_COLD int inlay_devx_verbs_srq_modify(struct ibv_srq *srq, const void *in, 
 {
 	int err = inlay_devx_boxes(in, inlen, out, outlen, error);
 
+	INLAY_CHECK(srq, "no argument is NULL");
 	return err ? err : inlay_devx_end(mlx5dv_devx_srq_modify(srq, in, inlen, out, outlen), out, error);
 }
 
@@ -472,6 +489,7 @@ INLAY_COLD int inlay_devx_verbs_wq_query(struct ibv_wq *wq, const void *in, size
 {
 	int err = inlay_devx_boxes(in, inlen, out, outlen, error);
 
+	INLAY_CHECK(wq, "no argument is NULL");
 	return err ? err : inlay_devx_end(mlx5dv_devx_wq_query(wq, in, inlen, out, outlen), out, error);
 }
 
@@ -480,6 +498,7 @@ INLAY_COLD int inlay_devx_verbs_wq_modify(struct ibv_wq *wq, const void *in, siz
 {
 	int err = inlay_devx_boxes(in, inlen, out, outlen, error);
 
+	INLAY_CHECK(wq, "no argument is NULL");
 	return err ? err : inlay_devx_end(mlx5dv_devx_wq_modify(wq, in, inlen, out, outlen), out, error);
 }
 
@@ -488,6 +507,7 @@ INLAY_COLD int inlay_devx_verbs_table_query(struct ibv_rwq_ind_table *table, con
 {
 	int err = inlay_devx_boxes(in, inlen, out, outlen, error);
 
+	INLAY_CHECK(table, "no argument is NULL");
 	return err ? err : inlay_devx_end(mlx5dv_devx_ind_tbl_query(table, in, inlen, out, outlen), out, error);
 }
 
@@ -496,6 +516,7 @@ INLAY_COLD int inlay_devx_verbs_table_modify(struct ibv_rwq_ind_table *table, co
 {
 	int err = inlay_devx_boxes(in, inlen, out, outlen, error);
 
+	INLAY_CHECK(table, "no argument is NULL");
 	return err ? err : inlay_devx_end(mlx5dv_devx_ind_tbl_modify(table, in, inlen, out, outlen), out, error);
 }
 

@@ -86,14 +86,17 @@ INLAY_COLD size_t inlay_devx_cq_size(uint32_t cqes, uint32_t cqe_size)
  */
 INLAY_COLD int inlay_devx_cq_create(struct inlay_devx_cq *cq, struct ibv_context *ctx, const struct inlay_devx_cq_attr *attr)
 {
-	uint32_t cqe_size = attr->cqe_size ? attr->cqe_size : 64, eqn = 0, i, *record;
-	size_t bytes = inlay_devx_cq_size(attr->cqes, cqe_size);
+	uint32_t cqe_size, eqn = 0, i, *record;
+	size_t bytes;
 	struct inlay_create_cq_in in;
 	struct inlay_cmd_out out;
 	uint8_t *ring;
 	int err;
 
+	INLAY_CHECK(cq && ctx && attr, "no argument is NULL");
 	__builtin_memset(cq, 0, sizeof(*cq));
+	cqe_size = attr->cqe_size ? attr->cqe_size : 64;
+	bytes = inlay_devx_cq_size(attr->cqes, cqe_size);
 	if (!bytes || !attr->uar || !attr->uar->devx || attr->flags & ~(uint32_t)INLAY_DEVX_CQ_IGNORE_OVERRUN || attr->period > 4095)
 		return -EINVAL;
 	ring = inlay_devx_ring_at(attr->ring, bytes);
@@ -146,6 +149,7 @@ INLAY_COLD int inlay_devx_cq_query(struct inlay_devx_cq *cq, struct inlay_query_
 {
 	struct inlay_cmd_in in;
 
+	INLAY_CHECK(cq && out, "no argument is NULL");
 	if (!cq->obj)
 		return -EINVAL;
 	__builtin_memset(&in, 0, sizeof(in));
@@ -161,8 +165,10 @@ INLAY_COLD int inlay_devx_cq_query(struct inlay_devx_cq *cq, struct inlay_query_
  */
 INLAY_COLD int inlay_devx_cq_destroy(struct inlay_devx_cq *cq)
 {
-	int err = cq->obj ? inlay_devx_destroy(cq->obj) : 0;
+	int err;
 
+	INLAY_CHECK(cq, "no argument is NULL");
+	err = cq->obj ? inlay_devx_destroy(cq->obj) : 0;
 	if (!err)
 		cq->obj = NULL;
 	return err;

@@ -20,7 +20,7 @@
  *   inlay_post_ud_send(&dci.sq, &av, &sge, 1, INLAY_SIGNALED);          a send looks as a datagram's does
  *   inlay_sq_begin(&dci.sq, 2, &at);                                    an RDMA write, by hand
  *   at = inlay_seg_av(at, &av);  at = inlay_seg_raddr(at, raddr, rkey);  at = inlay_seg_data(at, addr, len, lkey);
- *   inlay_sq_commit(&dci.sq, at, MLX5_OPCODE_RDMA_WRITE, INLAY_SIGNALED);
+ *   inlay_sq_commit(&dci.sq, at, MLX5_OPCODE_RDMA_WRITE, 0, INLAY_SIGNALED, 0);
  *
  * Threads: as device commands.
  * Sources: devx/ifc/srq.h; Linux, infiniband/hw/mlx5/qpc.c (create, drain, destroy).
@@ -45,7 +45,7 @@ enum inlay_devx_dct_flags {
 /* What is wanted. Zero it first. */
 struct inlay_devx_dct_attr {
 	uint64_t key;           /* access key, host order */
-	uint32_t pdn;
+	uint32_t pdn;           /* it and the next two: 24 bits */
 	uint32_t cqn;
 	uint32_t srqn;          /* of an SRQ, RMP or XRQ */
 	uint32_t scatter_res;   /* what is received goes into the CQE when it is at most 64 bytes, with 128-byte CQEs: 64; 0: never */
@@ -83,9 +83,10 @@ INLAY_COLD int inlay_devx_dct_create(struct inlay_devx_dct *dct, struct ibv_cont
 	uint32_t mtu;
 	int err;
 
+	INLAY_CHECK(dct && ctx && attr && path, "no argument is NULL");
 	__builtin_memset(dct, 0, sizeof(*dct));
-	if (!attr->srqn || attr->user_index >> 24 || (attr->scatter_res != 0 && attr->scatter_res != 64) ||
-	    attr->flags & ~(uint32_t)(INLAY_DEVX_DCT_TAG_MATCHING | INLAY_DEVX_DCT_USER_INDEX))
+	if (!attr->srqn || (attr->pdn | attr->cqn | attr->srqn) >> 24 || attr->user_index >> 24 ||
+	    (attr->scatter_res != 0 && attr->scatter_res != 64) || attr->flags & ~(uint32_t)(INLAY_DEVX_DCT_TAG_MATCHING | INLAY_DEVX_DCT_USER_INDEX))
 		return -EINVAL;
 	__builtin_memset(&port, 0, sizeof(port));
 	err = ibv_query_port(ctx, path->port, &port);
@@ -134,6 +135,7 @@ INLAY_COLD int inlay_devx_dct_query(struct inlay_devx_dct *dct, struct inlay_que
 {
 	struct inlay_cmd_in in;
 
+	INLAY_CHECK(dct && out, "no argument is NULL");
 	if (!dct->obj)
 		return -EINVAL;
 	__builtin_memset(&in, 0, sizeof(in));
@@ -148,8 +150,10 @@ INLAY_COLD int inlay_devx_dct_query(struct inlay_devx_dct *dct, struct inlay_que
  */
 INLAY_COLD int inlay_devx_dct_destroy(struct inlay_devx_dct *dct)
 {
-	int err = dct->obj ? inlay_devx_destroy(dct->obj) : 0;
+	int err;
 
+	INLAY_CHECK(dct, "no argument is NULL");
+	err = dct->obj ? inlay_devx_destroy(dct->obj) : 0;
 	if (!err)
 		dct->obj = NULL;
 	return err;
@@ -167,6 +171,7 @@ INLAY_COLD int inlay_devx_dct_destroy(struct inlay_devx_dct *dct)
  */
 INLAY_FN void inlay_av_to_dct(struct inlay_av *av, uint32_t dctn, uint64_t key)
 {
+	INLAY_CHECK(av, "no argument is NULL");
 	INLAY_CHECK(!(dctn >> 24), "a DCTN has 24 bits");
 	av->av.dqp_dct = inlay_to_be32(dctn | MLX5_EXTENDED_UD_AV);
 	av->av.key.dc_key = inlay_to_be64(key);

@@ -85,6 +85,7 @@ INLAY_STATIC_ASSERT(offsetof(struct mlx5dv_devx_async_event_hdr, out_data) == 8,
 /* A place for answers. Returns 0, or the negative errno of mlx5dv_devx_create_cmd_comp. */
 INLAY_COLD int inlay_devx_answers_open(struct mlx5dv_devx_cmd_comp **answers, struct ibv_context *ctx)
 {
+	INLAY_CHECK(answers && ctx, "no argument is NULL");
 	errno = 0;
 	*answers = mlx5dv_devx_create_cmd_comp(ctx);
 	return *answers ? 0 : errno ? -errno : -ENOMEM;
@@ -110,6 +111,7 @@ INLAY_COLD void inlay_devx_answers_close(struct mlx5dv_devx_cmd_comp *answers)
 INLAY_COLD int inlay_devx_query_async(struct mlx5dv_devx_obj *obj, const void *in, size_t inlen, size_t outlen, uint64_t wr_id,
 				      struct mlx5dv_devx_cmd_comp *answers)
 {
+	INLAY_CHECK(obj && answers, "no argument is NULL");
 	if (!in || inlen < INLAY_DEVX_BOX || inlen > INLAY_DEVX_BOX_MAX || inlen % 4 || outlen < INLAY_DEVX_BOX ||
 	    outlen > INLAY_DEVX_BOX_MAX || outlen % 4)
 		return -EINVAL;
@@ -132,6 +134,7 @@ INLAY_COLD int inlay_devx_answer(struct mlx5dv_devx_cmd_comp *answers, uint64_t 
 {
 	int err = -EINVAL;
 
+	INLAY_CHECK(answers && buf && wr_id, "no argument is NULL");
 	*wr_id = UINT64_MAX;
 	if (error)
 		__builtin_memset(error, 0, sizeof(*error));
@@ -163,6 +166,7 @@ INLAY_COLD int inlay_devx_channel_open(struct mlx5dv_devx_event_channel **channe
 {
 	int mode, err;
 
+	INLAY_CHECK(channel && ctx, "no argument is NULL");
 	*channel = NULL;
 	if (flags & ~(uint32_t)(INLAY_DEVX_OMIT_DATA | INLAY_DEVX_NONBLOCK))
 		return -EINVAL;
@@ -204,6 +208,7 @@ INLAY_COLD int inlay_devx_subscribe(struct mlx5dv_devx_event_channel *channel, s
 {
 	uint16_t copy[INLAY_DEVX_SUBSCRIBE_MAX];
 
+	INLAY_CHECK(channel && types, "no argument is NULL");
 	if (!n || n > INLAY_DEVX_SUBSCRIBE_MAX)
 		return -EINVAL;
 	__builtin_memcpy(copy, types, n * sizeof(*types));
@@ -216,10 +221,11 @@ INLAY_COLD int inlay_devx_subscribe(struct mlx5dv_devx_event_channel *channel, s
  *
  * fd  of eventfd(2)
  *
- * Returns as inlay_devx_subscribe does, and -EBADF for no eventfd.
+ * Returns as inlay_devx_subscribe does, -EBADF for a file descriptor that is not open, -EINVAL for one that is not an eventfd.
  */
 INLAY_COLD int inlay_devx_subscribe_fd(struct mlx5dv_devx_event_channel *channel, int fd, struct mlx5dv_devx_obj *obj, uint16_t type)
 {
+	INLAY_CHECK(channel, "no argument is NULL");
 	return -mlx5dv_devx_subscribe_devx_event_fd(channel, fd, obj, type);
 }
 
@@ -232,9 +238,12 @@ INLAY_COLD int inlay_devx_subscribe_fd(struct mlx5dv_devx_event_channel *channel
  */
 INLAY_COLD void inlay_devx_event_parse(struct inlay_devx_event *event, const void *eqe, size_t bytes)
 {
-	uint64_t cookie = event->cookie;
-	const struct inlay_eqe *at = &event->eqe;
+	const struct inlay_eqe *at;
+	uint64_t cookie;
 
+	INLAY_CHECK(event && (eqe || !bytes), "no argument is NULL");
+	at = &event->eqe;
+	cookie = event->cookie;
 	__builtin_memset(event, 0, sizeof(*event));
 	event->cookie = cookie;
 	event->bytes = (uint8_t)(bytes < sizeof(*at) ? bytes : sizeof(*at));
@@ -294,6 +303,7 @@ INLAY_COLD int inlay_devx_event_get(struct mlx5dv_devx_event_channel *channel, s
 	uint64_t buf[1 + sizeof(struct inlay_eqe) / 8];
 	ssize_t n;
 
+	INLAY_CHECK(channel && event, "no argument is NULL");
 	__builtin_memset(event, 0, sizeof(*event));
 	errno = 0; /* libmlx5 leaves it alone when what it read was too short */
 	n = mlx5dv_devx_get_event(channel, (struct mlx5dv_devx_async_event_hdr *)(void *)buf, sizeof(buf));

@@ -50,8 +50,8 @@ struct inlay_devx_mkey_attr {
 	uint64_t addr;                  /* where the key's range begins, as posts and peers say it; of a umem a multiple of 4096 */
 	uint64_t len;                   /* bytes, 1 at least */
 	struct inlay_devx_place memory; /* inlay_devx_mkey_create: what stands behind it. Multiple of 4096, in memory and in the umem */
-	uint32_t pdn;
-	uint32_t access;                /* IBV_ACCESS_LOCAL_WRITE, _REMOTE_*, _RELAXED_ORDERING; reading locally is always granted */
+	uint32_t pdn;                   /* 24 bits */
+	uint32_t access;                /* IBV_ACCESS_LOCAL_WRITE, _REMOTE_*, _RELAXED_ORDERING where the device can; local reads always */
 	uint32_t log_entity;            /* pieces: 0 each of its own length, else log2 of the length of all, 12 .. 31 */
 	uint8_t tag;                    /* low byte of the key */
 	uint8_t reserved[3];
@@ -80,6 +80,7 @@ INLAY_COLD int inlay_devx_mkc_access(struct inlay_mkc *mkc, uint32_t access)
 {
 	uint32_t writes = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 
+	INLAY_CHECK(mkc, "no argument is NULL");
 	if (access & ~(uint32_t)(IBV_ACCESS_LOCAL_WRITE | writes | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_RELAXED_ORDERING))
 		return -EINVAL;
 	if (access & writes && !(access & IBV_ACCESS_LOCAL_WRITE))
@@ -89,8 +90,6 @@ INLAY_COLD int inlay_devx_mkc_access(struct inlay_mkc *mkc, uint32_t access)
 	inlay_mkc_set(mkc, INLAY_MKC_RR, !!(access & IBV_ACCESS_REMOTE_READ));
 	inlay_mkc_set(mkc, INLAY_MKC_RW, !!(access & IBV_ACCESS_REMOTE_WRITE));
 	inlay_mkc_set(mkc, INLAY_MKC_A, !!(access & IBV_ACCESS_REMOTE_ATOMIC));
-	inlay_mkc_set(mkc, INLAY_MKC_RELAXED_ORDERING_WRITE, !!(access & IBV_ACCESS_RELAXED_ORDERING));
-	inlay_mkc_set(mkc, INLAY_MKC_RELAXED_ORDERING_READ, !!(access & IBV_ACCESS_RELAXED_ORDERING));
 	return 0;
 }
 
@@ -98,11 +97,23 @@ INLAY_COLD int inlay_devx_mkc_access(struct inlay_mkc *mkc, uint32_t access)
 INLAY_COLD int inlay_devx_mkey_send(struct inlay_devx_mkey *key, struct ibv_context *ctx, const struct inlay_devx_mkey_attr *attr,
 				    struct inlay_create_mkey_in *in, size_t inlen)
 {
+	struct inlay_query_hca_cap_out cap;
 	struct inlay_cmd_out out;
-	int err = inlay_devx_mkc_access(&in->mkc, attr->access);
+	int err = attr->pdn >> 24 ? -EINVAL : inlay_devx_mkc_access(&in->mkc, attr->access);
 
 	if (err)
 		return err;
+	if (attr->access & IBV_ACCESS_RELAXED_ORDERING) {
+		/* A wish, as with ibv_reg_mr: what the device cannot is left out. */
+		err = inlay_devx_query_cap(ctx, INLAY_CAP_GENERAL, &cap, &key->error);
+		if (err)
+			return err;
+		inlay_mkc_set(&in->mkc, INLAY_MKC_RELAXED_ORDERING_WRITE,
+			      inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_RELAXED_ORDERING_WRITE));
+		inlay_mkc_set(&in->mkc, INLAY_MKC_RELAXED_ORDERING_READ,
+			      inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_RELAXED_ORDERING_READ) |
+				      inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_PCI_RELAXED_ORDERED_READ));
+	}
 	inlay_cmd_in_set(&in->cmd, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_CREATE_MKEY);
 	inlay_mkc_set(&in->mkc, INLAY_MKC_QPN, 0xffffff);
 	inlay_mkc_set(&in->mkc, INLAY_MKC_MKEY_7_0, attr->tag);
@@ -122,14 +133,16 @@ INLAY_COLD int inlay_devx_mkey_send(struct inlay_devx_mkey *key, struct ibv_cont
  *
  * Returns 0; -EINVAL for an attribute that cannot be, memory outside of its umem, or one that does not begin on a page of 4096 bytes (then
  * the page that it is in can be given, and attr.addr moved likewise); -EPERM when the key grants writing and the umem does not; else the
- * negative errno of CREATE_MKEY, of which key->error has more. On failure there is no object: key->obj is NULL.
+ * negative errno of CREATE_MKEY, or for relaxed ordering of QUERY_HCA_CAP, of which key->error has more. On failure there is no object.
  */
 INLAY_COLD int inlay_devx_mkey_create(struct inlay_devx_mkey *key, struct ibv_context *ctx, const struct inlay_devx_mkey_attr *attr)
 {
-	const struct inlay_devx_umem *umem = attr->memory.umem;
+	const struct inlay_devx_umem *umem;
 	struct inlay_create_mkey_in in;
 	uint64_t octwords;
 
+	INLAY_CHECK(key && ctx && attr, "no argument is NULL");
+	umem = attr->memory.umem;
 	__builtin_memset(key, 0, sizeof(*key));
 	if (!umem || !umem->umem || !attr->len || attr->addr % INLAY_DEVX_PAGE || attr->len > UINT64_MAX - attr->addr)
 		return -EINVAL;
@@ -167,8 +180,7 @@ INLAY_COLD size_t inlay_devx_mkey_size(uint32_t n)
  * box, size memory for the inbox, aligned to 8: inlay_devx_mkey_size(n) bytes at least; not needed afterwards
  *
  * Returns 0; -EINVAL for an attribute or a number of pieces that cannot be, or pieces that are shorter than attr->len; -ENOMEM when size is
- * too small; else the negative errno of CREATE_MKEY, of which key->error has more. KSM needs the capability fixed_buffer_size. On failure
- * there is no object.
+ * too small; else as inlay_devx_mkey_create. KSM needs the capability fixed_buffer_size.
  */
 INLAY_COLD int inlay_devx_mkey_create_list(struct inlay_devx_mkey *key, struct ibv_context *ctx, const struct inlay_devx_mkey_attr *attr,
 					   const struct ibv_sge *sge, uint32_t n, void *box, size_t size)
@@ -179,6 +191,7 @@ INLAY_COLD int inlay_devx_mkey_create_list(struct inlay_devx_mkey *key, struct i
 	uint64_t total = 0;
 	uint32_t i;
 
+	INLAY_CHECK(key && ctx && attr && (sge || !n), "no argument is NULL");
 	__builtin_memset(key, 0, sizeof(*key));
 	if (!bytes || !attr->len || attr->len > UINT64_MAX - attr->addr || !box || (uintptr_t)box % 8)
 		return -EINVAL;
@@ -208,6 +221,7 @@ INLAY_COLD int inlay_devx_mkey_query(struct inlay_devx_mkey *key, struct inlay_q
 {
 	struct inlay_cmd_in in;
 
+	INLAY_CHECK(key && out, "no argument is NULL");
 	if (!key->obj)
 		return -EINVAL;
 	__builtin_memset(&in, 0, sizeof(in));
@@ -222,8 +236,10 @@ INLAY_COLD int inlay_devx_mkey_query(struct inlay_devx_mkey *key, struct inlay_q
  */
 INLAY_COLD int inlay_devx_mkey_destroy(struct inlay_devx_mkey *key)
 {
-	int err = key->obj ? inlay_devx_destroy(key->obj) : 0;
+	int err;
 
+	INLAY_CHECK(key, "no argument is NULL");
+	err = key->obj ? inlay_devx_destroy(key->obj) : 0;
 	if (!err)
 		key->obj = NULL;
 	return err;

@@ -1,32 +1,34 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/devx/path.h: how one end of a connection reaches the other: what is said of oneself, and what the peer says.
+ * inlay/devx/path.h: how a queue pair made by device commands reaches its peer. The peers exchange the
+ * record of connect.h, so either may be a queue pair of verbs instead.
  *
- *   struct inlay_devx_path path;                      mine: port, timeouts, what the peer may do
- *   struct inlay_devx_address mine, peer;             what each end tells the other
+ *	struct inlay_connect_record mine, peer;
+ *	struct inlay_devx_path path;
  *
- *   inlay_devx_path_init(&path);
- *   path.access = IBV_ACCESS_REMOTE_WRITE;
- *   inlay_devx_qp_address(&qp, &path, &mine);         qp.h
- *   ... mine goes to the peer, peer comes from it ...
- *   inlay_devx_qp_connect(&qp, &path, &peer);
+ *	inlay_devx_path_init(&path);
+ *	path.access = IBV_ACCESS_REMOTE_WRITE;
+ *	inlay_devx_qp_address(&qp, &path, &mine);                       qp.h
+ *	... send mine (inlay_connect_pack), receive peer (inlay_connect_unpack) ...
+ *	inlay_devx_address_resolve(&peer, pd, &path);
+ *	inlay_devx_qp_connect(&qp, &path, &peer);
  *
- * An address is 40 bytes in the order below, its numbers in the byte order of both machines (inlay knows little-endian ones only), and may
- * be sent as it is.
+ * The MAC on RoCE
  *
- * The way on RoCE
- * ---------------
- * The device wants the MAC that frames shall go to, and no command finds it. In one Ethernet segment it is the peer's own, and is in its
- * address. Where routers stand between, it is the next one's: inlay_devx_address_resolve has the kernel look, as it does for an address
- * handle, and puts what it found into the peer's address. It does no harm within one segment either.
+ * The device wants the MAC that frames go to, and no command finds it. A record from
+ * inlay_devx_qp_address holds its sender's own, which is right within one Ethernet segment. A record of a
+ * queue pair of verbs holds none, and across routers the next router's is needed:
+ * inlay_devx_address_resolve has the kernel look it up, as for an address handle. It is right in every
+ * case.
  *
- * RoCE v1 and v2 differ in the GID that path.gid_index names, and both ends must take the same. An end of a connection within one port (to
- * itself, or to a QP beside it) is addressed as any other.
+ * path.gid_index selects the GID, and with it the version of RoCE; both ends must use the same one.
+ * inlay_connect_port finds the best index. ECE is not negotiated: mine offers none.
  *
- * On InfiniBand the LID is enough within a subnet, and the GID is used only with path.global.
+ * On InfiniBand the LID is enough within a subnet. The GID is used with path.global, or if the peer's
+ * record demands it.
  *
- * Threads: pure data, but for the two functions that ask: these as verbs and device commands.
- * Sources: devx/ifc/qp.h; ibv_query_port(3), ibv_query_gid_ex(3), ibv_create_ah(3); Linux, infiniband/hw/mlx5/qp.c (mlx5_set_path); UCX's
+ * Threads: pure data, except for the functions that take a context or a PD: as verbs and device commands.
+ * Sources: devx/ifc/qp.h; ibv_create_ah(3); Linux, infiniband/hw/mlx5/qp.c (mlx5_set_path); UCX's
  * rc_mlx5_devx.c (that the MAC comes from an address handle).
  */
 #ifndef INLAY_DEVX_PATH_H
@@ -35,36 +37,11 @@
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
+#include <inlay/connect.h>
 #include <inlay/devx/call.h>
 #include <inlay/devx/ifc/cmd.h>
 #include <inlay/devx/ifc/qp.h>
 #include <inlay/devx/ifc/query.h>
-
-enum inlay_devx_link {
-	INLAY_DEVX_LINK_IB = 0,
-	INLAY_DEVX_LINK_ROCE_V1 = 1,
-	INLAY_DEVX_LINK_ROCE_V2 = 2
-};
-
-/* Where a QP is: what its peer must know. */
-struct inlay_devx_address {
-	uint8_t gid[16];  /* RoCE, and IB across subnets */
-	uint32_t qpn;
-	uint32_t psn;     /* of the first packet that it sends, 24 bits */
-	uint16_t lid;     /* IB */
-	uint8_t mac[6];   /* RoCE: where frames to it go */
-	uint8_t link;     /* enum inlay_devx_link */
-	uint8_t mtu;      /* enum ibv_mtu, 1 .. 5: the longest packet that its port takes */
-	uint8_t reserved[6];
-};
-
-INLAY_STATIC_ASSERT(sizeof(struct inlay_devx_address) == 40, "an address on its way");
-INLAY_STATIC_ASSERT(offsetof(struct inlay_devx_address, qpn) == 16, "an address on its way");
-INLAY_STATIC_ASSERT(offsetof(struct inlay_devx_address, psn) == 20, "an address on its way");
-INLAY_STATIC_ASSERT(offsetof(struct inlay_devx_address, lid) == 24, "an address on its way");
-INLAY_STATIC_ASSERT(offsetof(struct inlay_devx_address, mac) == 26, "an address on its way");
-INLAY_STATIC_ASSERT(offsetof(struct inlay_devx_address, link) == 32, "an address on its way");
-INLAY_STATIC_ASSERT(offsetof(struct inlay_devx_address, mtu) == 33, "an address on its way");
 
 /* How this end sends, and what it lets its peer do. inlay_devx_path_init first. */
 struct inlay_devx_path {
@@ -79,8 +56,8 @@ struct inlay_devx_path {
 	uint8_t mtu;            /* enum ibv_mtu, 1 .. 5: no longer packets than these; 0: as both ports take */
 	uint8_t global;         /* IB: send with a GRH */
 	uint8_t hop_limit;      /* GRH */
-	uint8_t tclass;         /* GRH */
-	uint8_t sl;             /* IB: service level; RoCE: priority, 0 .. 7 */
+	uint8_t tclass;         /* GRH; 0: as the peer */
+	uint8_t sl;             /* IB: service level; RoCE: priority, 0 .. 7; 0: as the peer */
 	uint8_t src_path_bits;  /* IB */
 	uint8_t timeout;        /* of an ack: 4.096 us << timeout, 1 .. 31; 0: for ever */
 	uint8_t retry_count;    /* 0 .. 7 */
@@ -102,6 +79,7 @@ struct inlay_devx_path {
  */
 INLAY_COLD void inlay_devx_path_init(struct inlay_devx_path *path)
 {
+	INLAY_CHECK(path, "no argument is NULL");
 	__builtin_memset(path, 0, sizeof(*path));
 	path->port = 1;
 	path->hop_limit = 64;
@@ -124,10 +102,17 @@ INLAY_COLD void inlay_devx_path_init(struct inlay_devx_path *path)
  */
 INLAY_COLD int inlay_devx_path_ok(const struct inlay_devx_path *path, int ethernet)
 {
+	INLAY_CHECK(path, "no argument is NULL");
 	return path->mtu <= IBV_MTU_4096 && path->sl < (ethernet ? 8 : 16) && path->src_path_bits < 128 && path->timeout < 32 &&
 	       path->retry_count < 8 && path->rnr_retry < 8 && path->min_rnr_timer < 32 && path->rd_atomic <= 128 &&
 	       path->dest_rd_atomic <= 128 && path->atomic_mode < 16 && !(path->flow_label >> 20) &&
 	       (!path->udp_sport || path->udp_sport >= 0xc000);
+}
+
+/* What a record calls a queue pair's type: 0 for one that has no peers of this kind. st: enum inlay_qp_st. */
+INLAY_COLD uint8_t inlay_devx_connect_type_(uint32_t st)
+{
+	return st == INLAY_QP_ST_RC ? IBV_QPT_RC : st == INLAY_QP_ST_UC ? IBV_QPT_UC : st == INLAY_QP_ST_UD ? IBV_QPT_UD : 0;
 }
 
 /* log2 of n, rounded up. */
@@ -146,6 +131,7 @@ INLAY_COLD int inlay_devx_roce_mac(uint8_t *mac, struct ibv_context *ctx, uint8_
 	uint32_t high, low;
 	int err;
 
+	INLAY_CHECK(mac && ctx, "no argument is NULL");
 	__builtin_memset(&in, 0, sizeof(in));
 	inlay_cmd_in_set(&in.cmd, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_QUERY_ROCE_ADDRESS);
 	inlay_query_roce_address_in_set(&in, INLAY_QUERY_ROCE_ADDRESS_IN_ROCE_ADDRESS_INDEX, gid_index);
@@ -162,44 +148,24 @@ INLAY_COLD int inlay_devx_roce_mac(uint8_t *mac, struct ibv_context *ctx, uint8_
 }
 
 /*
- * All of a port's address: an address but for qpn and psn, which are left alone.
+ * Fills what a record says about a port: inlay_connect_port, and on RoCE the MAC.
  *
  * ctx        from inlay_devx_open
- * port       from 1; gid_index of it
+ * port       from 1
+ * gid_index  of that port
  *
- * Returns 0; -ENETDOWN when the port is not up; -ENOENT for a GID index without a GID, on RoCE; else the negative errno of ibv_query_port,
- * ibv_query_gid_ex, or on RoCE of QUERY_ROCE_ADDRESS.
+ * Returns 0; -ENETDOWN when the port is not up; -ENOENT when it has no such GID; else the negative errno of
+ * ibv_query_port, ibv_query_gid_ex or QUERY_ROCE_ADDRESS.
  */
-INLAY_COLD int inlay_devx_port_address(struct inlay_devx_address *address, struct ibv_context *ctx, uint8_t port, uint8_t gid_index)
+INLAY_COLD int inlay_devx_port_address(struct inlay_connect_record *r, struct ibv_context *ctx, uint8_t port,
+				       uint8_t gid_index)
 {
-	struct ibv_gid_entry gid;
-	struct ibv_port_attr attr;
 	int err;
 
-	__builtin_memset(&attr, 0, sizeof(attr));
-	__builtin_memset(&gid, 0, sizeof(gid));
-	err = ibv_query_port(ctx, port, &attr);
-	if (err)
-		return -err;
-	if (attr.state != IBV_PORT_ACTIVE)
-		return -ENETDOWN;
-	__builtin_memset(address->gid, 0, sizeof(address->gid));
-	__builtin_memset(address->mac, 0, sizeof(address->mac));
-	__builtin_memset(address->reserved, 0, sizeof(address->reserved));
-	address->lid = attr.lid;
-	address->mtu = (uint8_t)attr.active_mtu;
-	address->link = INLAY_DEVX_LINK_IB;
-	err = ibv_query_gid_ex(ctx, port, gid_index, &gid, 0);
-	if (attr.link_layer != IBV_LINK_LAYER_ETHERNET) {
-		if (!err) /* IB does without */
-			__builtin_memcpy(address->gid, gid.gid.raw, sizeof(address->gid));
-		return 0;
-	}
-	if (err)
-		return err == ENODATA ? -ENOENT : -err;
-	__builtin_memcpy(address->gid, gid.gid.raw, sizeof(address->gid));
-	address->link = gid.gid_type == IBV_GID_TYPE_ROCE_V2 ? INLAY_DEVX_LINK_ROCE_V2 : INLAY_DEVX_LINK_ROCE_V1;
-	return inlay_devx_roce_mac(address->mac, ctx, port, gid_index);
+	INLAY_CHECK(r && ctx, "no argument is NULL");
+	err = inlay_connect_port(r, ctx, port, gid_index, NULL);
+	__builtin_memset(r->mac, 0, sizeof(r->mac));
+	return err || r->link == INLAY_CONNECT_IB ? err : inlay_devx_roce_mac(r->mac, ctx, port, gid_index);
 }
 
 /*
@@ -212,7 +178,7 @@ INLAY_COLD int inlay_devx_port_address(struct inlay_devx_address *address, struc
  *
  * Returns 0, or the negative errno of ibv_create_ah or mlx5dv_init_obj: -EHOSTUNREACH, -ENETUNREACH or -ETIMEDOUT where there is no way.
  */
-INLAY_COLD int inlay_devx_address_resolve(struct inlay_devx_address *peer, struct ibv_pd *pd, const struct inlay_devx_path *path)
+INLAY_COLD int inlay_devx_address_resolve(struct inlay_connect_record *peer, struct ibv_pd *pd, const struct inlay_devx_path *path)
 {
 	struct ibv_ah_attr attr;
 	struct mlx5dv_obj obj;
@@ -220,7 +186,8 @@ INLAY_COLD int inlay_devx_address_resolve(struct inlay_devx_address *peer, struc
 	struct ibv_ah *ah;
 	int err;
 
-	if (peer->link == INLAY_DEVX_LINK_IB)
+	INLAY_CHECK(peer && pd && path, "no argument is NULL");
+	if (peer->link == INLAY_CONNECT_IB)
 		return 0;
 	__builtin_memset(&attr, 0, sizeof(attr));
 	attr.is_global = 1;
@@ -251,40 +218,41 @@ INLAY_COLD int inlay_devx_address_resolve(struct inlay_devx_address *peer, struc
  * ads   zeroed
  * path  of this end, one that inlay_devx_path_ok accepts
  * peer  the other end's; NULL for a QP that has no peer (UD, DCI): then port, key index and service level are all
- * link  of this end, enum inlay_devx_link
+ * link  of this end, enum inlay_connect_link
  * qpn   of this end: what the UDP source port is made of
  */
-INLAY_COLD void inlay_devx_ads_fill(struct inlay_ads *ads, const struct inlay_devx_path *path, const struct inlay_devx_address *peer,
+INLAY_COLD void inlay_devx_ads_fill(struct inlay_ads *ads, const struct inlay_devx_path *path, const struct inlay_connect_record *peer,
 				    uint32_t link, uint32_t qpn)
 {
-	uint32_t sport = path->udp_sport;
+	uint32_t sport = path->udp_sport, sl = peer && !path->sl ? peer->sl : path->sl;
+	uint32_t tclass = peer && !path->tclass ? peer->traffic_class : path->tclass;
 
 	inlay_ads_set(ads, INLAY_ADS_VHCA_PORT_NUM, path->port);
-	if (link == INLAY_DEVX_LINK_IB) {
+	if (link == INLAY_CONNECT_IB) {
 		inlay_ads_set(ads, INLAY_ADS_PKEY_INDEX, path->pkey_index);
-		inlay_ads_set(ads, INLAY_ADS_SL, path->sl);
+		inlay_ads_set(ads, INLAY_ADS_SL, sl);
 	} else {
-		inlay_ads_set(ads, INLAY_ADS_ETH_PRIO, path->sl);
-		inlay_ads_set(ads, INLAY_ADS_DSCP, link == INLAY_DEVX_LINK_ROCE_V2 ? path->tclass >> 2 : 0);
+		inlay_ads_set(ads, INLAY_ADS_ETH_PRIO, sl);
+		inlay_ads_set(ads, INLAY_ADS_DSCP, link == INLAY_CONNECT_ROCE_V2 ? tclass >> 2 : 0);
 	}
 	if (!peer)
 		return;
-	if (link == INLAY_DEVX_LINK_IB) {
+	if (link == INLAY_CONNECT_IB) {
 		inlay_ads_set(ads, INLAY_ADS_RLID, peer->lid);
 		inlay_ads_set(ads, INLAY_ADS_MLID, path->src_path_bits);
-		inlay_ads_set(ads, INLAY_ADS_GRH, !!path->global);
-		if (!path->global)
+		if (!path->global && !(peer->flags & INLAY_CONNECT_GLOBAL))
 			return;
+		inlay_ads_set(ads, INLAY_ADS_GRH, 1);
 	} else {
 		inlay_ads_set(ads, INLAY_ADS_RMAC_47_32, (uint32_t)peer->mac[0] << 8 | peer->mac[1]);
 		inlay_ads_set(ads, INLAY_ADS_RMAC_31_0, (uint32_t)peer->mac[2] << 24 | (uint32_t)peer->mac[3] << 16 |
 							(uint32_t)peer->mac[4] << 8 | peer->mac[5]);
-		if (link == INLAY_DEVX_LINK_ROCE_V2)
+		if (link == INLAY_CONNECT_ROCE_V2)
 			inlay_ads_set(ads, INLAY_ADS_UDP_SPORT, sport ? sport : 0xc000 | ((qpn ^ peer->qpn) & 0x3fff));
 	}
 	inlay_ads_set(ads, INLAY_ADS_SRC_ADDR_INDEX, path->gid_index);
 	inlay_ads_set(ads, INLAY_ADS_HOP_LIMIT, path->hop_limit);
-	inlay_ads_set(ads, INLAY_ADS_TCLASS, path->tclass);
+	inlay_ads_set(ads, INLAY_ADS_TCLASS, tclass);
 	inlay_ads_set(ads, INLAY_ADS_FLOW_LABEL, path->flow_label);
 	__builtin_memcpy(ads->rgid_rip, peer->gid, sizeof(peer->gid));
 }

@@ -72,7 +72,7 @@ struct inlay_devx_qp_attr {
 	struct inlay_devx_place record;    /* 8 bytes: receive word, send word */
 	struct inlay_devx_uar *uar;        /* the send queue's register; without a send queue it may be NULL */
 	uint32_t type;                     /* enum inlay_qp_st: RC (0), UC, UD, DCI */
-	uint32_t pdn;
+	uint32_t pdn;                      /* it, the CQNs and srqn: 24 bits */
 	uint32_t send_cqn, recv_cqn;       /* both CQs must be there, even when one side is not used */
 	uint32_t sq_bbs;                   /* WQEBBs of the send queue, a power of two, 1 .. 32768; 0: no send queue */
 	uint32_t max_ds;                   /* longest WQE in 16-byte units, 1 .. 63, and no more than info.h's max_wqe_sq; 0: 63 */
@@ -131,7 +131,7 @@ INLAY_COLD int inlay_devx_qp_attr_ok(const struct inlay_devx_qp_attr *attr)
 
 	if (attr->type != INLAY_QP_ST_RC && attr->type != INLAY_QP_ST_UC && attr->type != INLAY_QP_ST_UD && attr->type != INLAY_QP_ST_DCI)
 		return 0;
-	if (attr->flags & ~all || attr->user_index >> 24 || attr->max_ds > INLAY_MAX_DS)
+	if (attr->flags & ~all || (attr->user_index | attr->pdn | attr->send_cqn | attr->recv_cqn | attr->srqn) >> 24 || attr->max_ds > INLAY_MAX_DS)
 		return 0;
 	if ((attr->sq_bbs || attr->rq_wqes) && !inlay_devx_qp_size(attr->sq_bbs, attr->rq_wqes, attr->rq_stride))
 		return 0;
@@ -160,7 +160,7 @@ INLAY_COLD int inlay_devx_qp_attr_ok(const struct inlay_devx_qp_attr *attr)
  */
 INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context *ctx, const struct inlay_devx_qp_attr *attr)
 {
-	size_t bytes = inlay_devx_qp_size(attr->sq_bbs, attr->rq_wqes, attr->rq_stride), rq_bytes = (size_t)attr->rq_wqes * attr->rq_stride;
+	size_t bytes, rq_bytes;
 	struct inlay_create_qp_in in;
 	struct ibv_device_attr device;
 	struct inlay_cmd_out out;
@@ -169,14 +169,17 @@ INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context
 	uint8_t *ring;
 	int err;
 
+	INLAY_CHECK(qp && ctx && attr, "no argument is NULL");
 	__builtin_memset(qp, 0, sizeof(*qp));
+	bytes = inlay_devx_qp_size(attr->sq_bbs, attr->rq_wqes, attr->rq_stride);
+	rq_bytes = (size_t)attr->rq_wqes * attr->rq_stride;
 	if (!inlay_devx_qp_attr_ok(attr) || !attr->ring.umem || !attr->ring.umem->umem)
 		return -EINVAL;
 	ring = bytes ? inlay_devx_ring_at(attr->ring, bytes) : NULL;
 	record = inlay_devx_record_at(attr->record);
 	if ((bytes && !ring) || !record)
 		return -EINVAL;
-	if (attr->sq_bbs && attr->uar->uar.mode == INLAY_UAR_EXCLUSIVE && attr->uar->uar.queues)
+	if (attr->sq_bbs && attr->uar->uar.mode == INLAY_UAR_SERIAL && attr->uar->uar.queues)
 		return -EBUSY;
 	if (attr->flags & INLAY_DEVX_QP_NO_SEND_RECORD) {
 		err = inlay_devx_query_cap(ctx, INLAY_CAP_GENERAL, &cap, &qp->error);
@@ -267,8 +270,10 @@ INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context
  */
 INLAY_COLD int inlay_devx_qp_destroy(struct inlay_devx_qp *qp)
 {
-	int err = qp->obj ? inlay_devx_destroy(qp->obj) : 0;
+	int err;
 
+	INLAY_CHECK(qp, "no argument is NULL");
+	err = qp->obj ? inlay_devx_destroy(qp->obj) : 0;
 	if (err)
 		return err;
 	qp->obj = NULL;
@@ -286,6 +291,7 @@ INLAY_COLD int inlay_devx_qp_query(struct inlay_devx_qp *qp, struct inlay_query_
 {
 	struct inlay_cmd_in in;
 
+	INLAY_CHECK(qp && out, "no argument is NULL");
 	if (!qp->obj)
 		return -EINVAL;
 	__builtin_memset(&in, 0, sizeof(in));
@@ -319,6 +325,7 @@ INLAY_COLD int inlay_devx_qp_away(struct inlay_devx_qp *qp, uint32_t opcode, uin
 	struct inlay_cmd_in in;
 	int err;
 
+	INLAY_CHECK(qp, "no argument is NULL");
 	if (!qp->obj)
 		return -EINVAL;
 	__builtin_memset(&in, 0, sizeof(in));
@@ -369,6 +376,7 @@ INLAY_COLD int inlay_devx_qp_to_init(struct inlay_devx_qp *qp, const struct inla
 	struct ibv_port_attr port;
 	int err;
 
+	INLAY_CHECK(qp && path, "no argument is NULL");
 	if (!qp->obj)
 		return -EINVAL;
 	__builtin_memset(&port, 0, sizeof(port));
@@ -407,17 +415,22 @@ INLAY_COLD int inlay_devx_qp_to_init(struct inlay_devx_qp *qp, const struct inla
  * Returns 0; -EINVAL when there is no object, for a path that cannot be, a peer where none should be or none where one should be, one on
  * another kind of link, or on RoCE a peer without a MAC (inlay_devx_address_resolve); else the negative errno of INIT2RTR_QP.
  */
-INLAY_COLD int inlay_devx_qp_to_rtr(struct inlay_devx_qp *qp, const struct inlay_devx_path *path, const struct inlay_devx_address *peer)
+INLAY_COLD int inlay_devx_qp_to_rtr(struct inlay_devx_qp *qp, const struct inlay_devx_path *path, const struct inlay_connect_record *peer)
 {
 	static const uint8_t none[6] = {0, 0, 0, 0, 0, 0};
-	int connected = qp->type == INLAY_QP_ST_RC || qp->type == INLAY_QP_ST_UC;
-	uint32_t link = qp->ethernet ? INLAY_DEVX_LINK_ROCE_V2 : INLAY_DEVX_LINK_IB, mtu = path->mtu ? path->mtu : qp->mtu;
 	struct inlay_modify_qp_in in;
+	uint32_t link, mtu;
+	int connected;
 
+	INLAY_CHECK(qp && path, "no argument is NULL");
+	connected = qp->type == INLAY_QP_ST_RC || qp->type == INLAY_QP_ST_UC;
+	link = qp->ethernet ? INLAY_CONNECT_ROCE_V2 : INLAY_CONNECT_IB;
+	mtu = path->mtu ? path->mtu : qp->mtu;
 	if (!qp->obj || connected != (peer != NULL) || !inlay_devx_path_ok(path, qp->ethernet))
 		return -EINVAL;
 	if (peer) {
-		if (peer->link > INLAY_DEVX_LINK_ROCE_V2 || (peer->link != INLAY_DEVX_LINK_IB) != qp->ethernet || peer->qpn >> 24)
+		if (peer->link > INLAY_CONNECT_ROCE_V2 || (peer->link != INLAY_CONNECT_IB) != qp->ethernet || peer->qpn >> 24 ||
+		    peer->type != inlay_devx_connect_type_(qp->type) || peer->sl > (qp->ethernet ? 7 : 15))
 			return -EINVAL;
 		if (qp->ethernet && !__builtin_memcmp(peer->mac, none, sizeof(none)))
 			return -EINVAL;
@@ -459,6 +472,7 @@ INLAY_COLD int inlay_devx_qp_to_rts(struct inlay_devx_qp *qp, const struct inlay
 {
 	struct inlay_modify_qp_in in;
 
+	INLAY_CHECK(qp && path, "no argument is NULL");
 	if (!inlay_devx_path_ok(path, qp->ethernet))
 		return -EINVAL;
 	__builtin_memset(&in, 0, sizeof(in));
@@ -482,13 +496,27 @@ INLAY_COLD int inlay_devx_qp_to_rts(struct inlay_devx_qp *qp, const struct inlay
  *
  * Returns 0; -EINVAL when there is no object; else what inlay_devx_port_address returns.
  */
-INLAY_COLD int inlay_devx_qp_address(const struct inlay_devx_qp *qp, const struct inlay_devx_path *path, struct inlay_devx_address *mine)
+INLAY_COLD int inlay_devx_qp_address(const struct inlay_devx_qp *qp, const struct inlay_devx_path *path, struct inlay_connect_record *mine)
 {
+	int err;
+
+	INLAY_CHECK(qp && path && mine, "no argument is NULL");
 	if (!qp->obj)
 		return -EINVAL;
+	__builtin_memset(mine, 0, sizeof(*mine));
+	mine->type = inlay_devx_connect_type_(qp->type);
 	mine->qpn = qp->qpn;
 	mine->psn = path->psn & 0xffffff;
-	return inlay_devx_port_address(mine, qp->ctx, path->port, path->gid_index);
+	mine->qkey = qp->type == INLAY_QP_ST_UD ? path->qkey : 0;
+	mine->sl = path->sl;
+	mine->traffic_class = path->tclass;
+	mine->rd_atomic = qp->type == INLAY_QP_ST_RC ? path->dest_rd_atomic : 0;
+	err = inlay_devx_port_address(mine, qp->ctx, path->port, path->gid_index);
+	if (!err && path->mtu && path->mtu < mine->mtu)
+		mine->mtu = path->mtu;
+	if (!err && path->global && mine->link == INLAY_CONNECT_IB)
+		mine->flags |= INLAY_CONNECT_GLOBAL;
+	return err;
 }
 
 /*
@@ -499,10 +527,11 @@ INLAY_COLD int inlay_devx_qp_address(const struct inlay_devx_qp *qp, const struc
  *
  * Returns 0, or what the step that failed returned: qp->state is where it stands, and inlay_devx_qp_to_reset leads back.
  */
-INLAY_COLD int inlay_devx_qp_connect(struct inlay_devx_qp *qp, const struct inlay_devx_path *path, const struct inlay_devx_address *peer)
+INLAY_COLD int inlay_devx_qp_connect(struct inlay_devx_qp *qp, const struct inlay_devx_path *path, const struct inlay_connect_record *peer)
 {
 	int err = 0;
 
+	INLAY_CHECK(qp && path, "no argument is NULL");
 	if (qp->state == INLAY_QP_STATE_RST)
 		err = inlay_devx_qp_to_init(qp, path);
 	if (!err)
@@ -519,7 +548,7 @@ INLAY_COLD int inlay_devx_qp_connect(struct inlay_devx_qp *qp, const struct inla
  */
 INLAY_COLD int inlay_devx_qp_connect_self(struct inlay_devx_qp *qp, const struct inlay_devx_path *path)
 {
-	struct inlay_devx_address mine;
+	struct inlay_connect_record mine;
 	int err = inlay_devx_qp_address(qp, path, &mine);
 
 	return err ? err : inlay_devx_qp_connect(qp, path, &mine);

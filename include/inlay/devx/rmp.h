@@ -46,7 +46,7 @@ enum inlay_devx_rmp_flags {
 struct inlay_devx_rmp_attr {
 	struct inlay_devx_place ring;   /* inlay_devx_rmp_size() bytes */
 	struct inlay_devx_place record; /* 8 bytes, of which the first 4 are used */
-	uint32_t pdn;
+	uint32_t pdn;                   /* 24 bits */
 	uint32_t entries;               /* a power of two, 2 .. 32768, of which one is never posted */
 	uint32_t stride;                /* bytes of an entry, a power of two, 32 .. 1024: 16, and 16 for each SGE */
 	uint32_t flags;                 /* enum inlay_devx_rmp_flags */
@@ -88,7 +88,7 @@ INLAY_COLD int inlay_devx_shared_fill(struct inlay_wqc *wq, struct inlay_srq *sr
 	uint8_t *ring;
 	int err;
 
-	if (!bytes || attr->flags & ~(uint32_t)INLAY_DEVX_RMP_CYCLIC)
+	if (!bytes || attr->pdn >> 24 || attr->flags & ~(uint32_t)INLAY_DEVX_RMP_CYCLIC)
 		return -EINVAL;
 	ring = inlay_devx_ring_at(attr->ring, bytes);
 	record = inlay_devx_record_at(attr->record);
@@ -128,6 +128,7 @@ INLAY_COLD int inlay_devx_rmp_create(struct inlay_devx_rmp *rmp, struct ibv_cont
 	struct inlay_cmd_out out;
 	int err;
 
+	INLAY_CHECK(rmp && ctx && attr, "no argument is NULL");
 	__builtin_memset(rmp, 0, sizeof(*rmp));
 	__builtin_memset(&in, 0, sizeof(in));
 	err = inlay_devx_shared_fill(&in.rmpc.wq, &rmp->srq, attr);
@@ -150,6 +151,7 @@ INLAY_COLD int inlay_devx_rmp_arm(struct inlay_devx_rmp *rmp, uint32_t limit)
 	struct inlay_modify_rmp_in in;
 	struct inlay_cmd_out out;
 
+	INLAY_CHECK(rmp, "no argument is NULL");
 	if (!rmp->obj || limit >= rmp->srq.wqe_cnt)
 		return -EINVAL;
 	__builtin_memset(&in, 0, sizeof(in));
@@ -169,6 +171,7 @@ INLAY_COLD int inlay_devx_rmp_query(struct inlay_devx_rmp *rmp, struct inlay_que
 {
 	struct inlay_cmd_in in;
 
+	INLAY_CHECK(rmp && out, "no argument is NULL");
 	if (!rmp->obj)
 		return -EINVAL;
 	__builtin_memset(&in, 0, sizeof(in));
@@ -184,8 +187,10 @@ INLAY_COLD int inlay_devx_rmp_query(struct inlay_devx_rmp *rmp, struct inlay_que
  */
 INLAY_COLD int inlay_devx_rmp_destroy(struct inlay_devx_rmp *rmp)
 {
-	int err = rmp->obj ? inlay_devx_destroy(rmp->obj) : 0;
+	int err;
 
+	INLAY_CHECK(rmp, "no argument is NULL");
+	err = rmp->obj ? inlay_devx_destroy(rmp->obj) : 0;
 	if (!err)
 		rmp->obj = NULL;
 	return err;

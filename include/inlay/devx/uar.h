@@ -4,7 +4,7 @@
  *
  *   struct inlay_devx_uar uar;
  *
- *   inlay_devx_uar_alloc(&uar, ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_EXCLUSIVE);
+ *   inlay_devx_uar_alloc(&uar, ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_SERIAL);
  *   qp_attr.uar = cq_attr.uar = &uar;                  QPs ring it as its mode allows (queue/uar.h); CQs are armed in its page
  *   ...
  *   inlay_devx_uar_free(&uar);                         when all that was made with it is destroyed
@@ -56,6 +56,7 @@ INLAY_COLD int inlay_devx_uar_alloc(struct inlay_devx_uar *uar, struct ibv_conte
 	uint32_t size = 0;
 	int err;
 
+	INLAY_CHECK(uar && ctx, "no argument is NULL");
 	__builtin_memset(uar, 0, sizeof(*uar));
 	if (type == MLX5DV_UAR_ALLOC_TYPE_BF) {
 		err = inlay_devx_query_cap(ctx, INLAY_CAP_GENERAL, &cap, NULL);
@@ -86,6 +87,7 @@ INLAY_COLD int inlay_devx_uar_alloc(struct inlay_devx_uar *uar, struct ibv_conte
  */
 INLAY_COLD int inlay_devx_uar_free(struct inlay_devx_uar *uar)
 {
+	INLAY_CHECK(uar, "no argument is NULL");
 	if (!uar->devx)
 		return 0;
 	if (uar->uar.queues)
@@ -101,6 +103,7 @@ INLAY_COLD int inlay_devx_uar_free(struct inlay_devx_uar *uar)
  */
 INLAY_COLD int inlay_devx_eqn(uint32_t *eqn, struct ibv_context *ctx, uint32_t vector)
 {
+	INLAY_CHECK(eqn && ctx, "no argument is NULL");
 	return -mlx5dv_devx_query_eqn(ctx, vector, eqn);
 }
 

@@ -52,6 +52,7 @@ struct inlay_devx_place {
 /* What the two below share. in: what the kernel is told, size to pgsz_bitmap; at: where the CPU finds it. Returns as they do. */
 INLAY_COLD int inlay_devx_umem_make(struct inlay_devx_umem *umem, struct ibv_context *ctx, struct mlx5dv_devx_umem_in *in, void *at)
 {
+	INLAY_CHECK(umem && ctx, "no argument is NULL");
 	__builtin_memset(umem, 0, sizeof(*umem));
 	if (!in->pgsz_bitmap || in->pgsz_bitmap & (INLAY_DEVX_PAGE - 1))
 		return -EINVAL;
@@ -80,6 +81,7 @@ INLAY_COLD int inlay_devx_umem_make(struct inlay_devx_umem *umem, struct ibv_con
  */
 INLAY_COLD int inlay_devx_umem_reg(struct inlay_devx_umem *umem, struct ibv_context *ctx, void *addr, size_t len, uint32_t access)
 {
+	INLAY_CHECK(umem && ctx, "no argument is NULL");
 	__builtin_memset(umem, 0, sizeof(*umem));
 	errno = 0;
 	umem->umem = mlx5dv_devx_umem_reg(ctx, addr, len, access);
@@ -147,6 +149,7 @@ INLAY_COLD int inlay_devx_umem_dereg(struct inlay_devx_umem *umem)
 {
 	int err;
 
+	INLAY_CHECK(umem, "no argument is NULL");
 	if (!umem->umem)
 		return 0;
 	err = mlx5dv_devx_umem_dereg(umem->umem);

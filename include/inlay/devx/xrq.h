@@ -52,7 +52,7 @@ enum inlay_devx_xrq_flags {
 /* What is wanted. Zero it first. */
 struct inlay_devx_xrq_attr {
 	struct inlay_devx_rmp_attr shared; /* the queue of unexpected messages: as an RMP's */
-	uint32_t cqn;                      /* CQ of unexpected messages and of list operations */
+	uint32_t cqn;                      /* CQ of unexpected messages and of list operations, 24 bits */
 	uint32_t tags;                     /* that the list must hold, 1 .. 2^14: the list has a power of two of them, and as many again */
 	uint32_t user_index;               /* in the CQEs of this queue, 24 bits */
 	uint32_t flags;                    /* enum inlay_devx_xrq_flags */
@@ -93,8 +93,9 @@ INLAY_COLD int inlay_devx_xrq_create(struct inlay_devx_xrq *xrq, struct ibv_cont
 	struct inlay_cmd_out out;
 	int err;
 
+	INLAY_CHECK(xrq && ctx && attr, "no argument is NULL");
 	__builtin_memset(xrq, 0, sizeof(*xrq));
-	if (!attr->tags || attr->tags > 1u << 14 || attr->user_index >> 24 || attr->flags & ~all)
+	if (!attr->tags || attr->tags > 1u << 14 || (attr->user_index | attr->cqn) >> 24 || attr->flags & ~all)
 		return -EINVAL;
 	while (1u << log_tags < attr->tags)
 		log_tags++;
@@ -125,6 +126,7 @@ INLAY_COLD int inlay_devx_xrq_arm(struct inlay_devx_xrq *xrq, uint32_t limit)
 	struct inlay_cmd_out out;
 	struct inlay_cmd_in in;
 
+	INLAY_CHECK(xrq, "no argument is NULL");
 	if (!xrq->obj || limit >= xrq->srq.wqe_cnt)
 		return -EINVAL;
 	__builtin_memset(&in, 0, sizeof(in));
@@ -139,6 +141,7 @@ INLAY_COLD int inlay_devx_xrq_query(struct inlay_devx_xrq *xrq, struct inlay_que
 {
 	struct inlay_cmd_in in;
 
+	INLAY_CHECK(xrq && out, "no argument is NULL");
 	if (!xrq->obj)
 		return -EINVAL;
 	__builtin_memset(&in, 0, sizeof(in));
@@ -154,8 +157,10 @@ INLAY_COLD int inlay_devx_xrq_query(struct inlay_devx_xrq *xrq, struct inlay_que
  */
 INLAY_COLD int inlay_devx_xrq_destroy(struct inlay_devx_xrq *xrq)
 {
-	int err = xrq->obj ? inlay_devx_destroy(xrq->obj) : 0;
+	int err;
 
+	INLAY_CHECK(xrq, "no argument is NULL");
+	err = xrq->obj ? inlay_devx_destroy(xrq->obj) : 0;
 	if (!err)
 		xrq->obj = NULL;
 	return err;

@@ -305,8 +305,8 @@ INLAY_FN int inlay_memdomain_rdma_post(struct inlay_memdomain_rdma *r, uint32_t 
 	struct ibv_sge sge[INLAY_MEMDOMAIN_SGES];
 	struct inlay_memdomain_rdma_op *op;
 	struct inlay_sq *sq = r->sq;
-	uint32_t pi = sq->pi, pending = sq->pending, last_ds = sq->last_ds;
-	uint8_t *last = sq->last, opcode = write ? MLX5_OPCODE_RDMA_WRITE : MLX5_OPCODE_RDMA_READ;
+	uint32_t pi = inlay_sq_index(sq);
+	uint8_t opcode = write ? MLX5_OPCODE_RDMA_WRITE : MLX5_OPCODE_RDMA_READ;
 	uint16_t end = 0;
 	int err;
 
@@ -334,7 +334,7 @@ INLAY_FN int inlay_memdomain_rdma_post(struct inlay_memdomain_rdma *r, uint32_t 
 			goto undo;
 		far.at += len;
 		total -= len;
-		end = inlay_sq_index(sq);
+		end = (uint16_t)inlay_sq_index(sq);
 		err = inlay_post_gather(sq, opcode, 0, &remote, NULL, sge, (uint32_t)err, total ? 0 : INLAY_SIGNALED);
 		if (INLAY_UNLIKELY(err))
 			goto undo;
@@ -350,12 +350,8 @@ INLAY_FN int inlay_memdomain_rdma_post(struct inlay_memdomain_rdma *r, uint32_t 
 		inlay_sq_ring(sq);
 	return 0;
 undo:
-	/* Not rung, so the device has not looked: the queue is as it was, though what is free in the ring is not. */
-	sq->pi = pi;
-	sq->pending = pending;
-	sq->last_ds = last_ds;
-	sq->last = last;
-	return err == -EAGAIN && !pending ? -E2BIG : err;
+	inlay_sq_undo(sq, pi);
+	return err == -EAGAIN && !inlay_sq_pending(sq) ? -E2BIG : err;
 }
 
 /* What the callbacks check of their arguments. */
@@ -456,7 +452,7 @@ INLAY_FN int inlay_memdomain_rdma_completed(struct inlay_memdomain_rdma *r, cons
 	struct inlay_memdomain_rdma_op *op;
 	uint32_t i;
 
-	if (!r->sq || !inlay_cqe_is_send(cqe) || inlay_cqe_qpn(cqe) != r->sq->qpn8 >> 8 || r->begun == r->ended)
+	if (!r->sq || !inlay_cqe_is_send(cqe) || inlay_cqe_qpn(cqe) != inlay_sq_qpn(r->sq) || r->begun == r->ended)
 		return -ENOENT;
 	op = &r->ops[r->ended & r->mask];
 	if (INLAY_UNLIKELY((uint16_t)(counter - op->first) > (uint16_t)(op->last - op->first))) {
@@ -557,16 +553,16 @@ INLAY_COLD int inlay_memdomain_rdma_attach(struct inlay_memdomain_rdma *r, struc
 		return -EINVAL;
 	if (inlay_memdomain_rdma_pending(r))
 		return -EBUSY;
-	if (sq->type && sq->type != IBV_QPT_RC && sq->type != IBV_QPT_UC)
+	if (inlay_sq_type(sq) && inlay_sq_type(sq) != IBV_QPT_RC && inlay_sq_type(sq) != IBV_QPT_UC)
 		return -ENOTSUP;
 	r->sq = sq;
 	r->ops = ops;
 	r->mask = num_ops - 1;
 	/* Control and remote address segments; a WQE of one WQEBB is legal on every QP. */
-	r->sges = sq->max_ds < 4 ? 2 : sq->max_ds - 2;
+	r->sges = inlay_sq_max_ds(sq) < 4 ? 2 : inlay_sq_max_ds(sq) - 2;
 	if (r->sges > INLAY_MEMDOMAIN_SGES)
 		r->sges = INLAY_MEMDOMAIN_SGES;
-	inlay_memdomain_set_pull(&r->domain, sq->type == IBV_QPT_UC ? NULL : inlay_memdomain_rdma_pull_cb);
+	inlay_memdomain_set_pull(&r->domain, inlay_sq_type(sq) == IBV_QPT_UC ? NULL : inlay_memdomain_rdma_pull_cb);
 	inlay_memdomain_set_push(&r->domain, inlay_memdomain_rdma_push_cb);
 	return inlay_memdomain_set_transfer(&r->domain, inlay_memdomain_rdma_transfer_cb);
 }

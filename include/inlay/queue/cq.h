@@ -38,14 +38,14 @@
 #ifndef INLAY_QUEUE_CQ_H
 #define INLAY_QUEUE_CQ_H
 
+#include <stdio.h>
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>
 #include <inlay/cqe.h>
 #include <inlay/wqe.h>
-#include <inlay/queue/srq.h>
 #include <inlay/queue/uar.h>
 
-/* A completion queue. */
+/* A completion queue. The first cache line is all that the data path touches. */
 struct inlay_cq {
 	uint8_t *next;            /* the slot of CQE number ci */
 	uint8_t *begin;           /* the first slot's CQE: 64 bytes into the buffer when slots are 128 bytes long */
@@ -58,9 +58,13 @@ struct inlay_cq {
 	uint8_t *uar;             /* doorbell page */
 	uint32_t cqn;
 	uint32_t arm_sn;          /* events seen */
+
+	uint32_t reserved;        /* CQEs promised to queues */
+	char refusal[92];         /* what inlay_cq_reserve said last */
+	struct ibv_cq *verbs;     /* of inlay_cq_from_cq, else NULL */
 };
 
-INLAY_STATIC_ASSERT(sizeof(struct inlay_cq) <= INLAY_CACHE_LINE, "a poll touches one line of its queue");
+INLAY_STATIC_ASSERT(offsetof(struct inlay_cq, reserved) == INLAY_CACHE_LINE, "a poll touches one line of its queue");
 
 /* ------------------------------------------------------------------------------------------------------------------------
  * Set-up
@@ -87,6 +91,8 @@ INLAY_COLD int inlay_cq_init(struct inlay_cq *cq, void *buf, uint32_t cqe_cnt, u
 		return -EINVAL;
 	if ((cqe_size != 64 && cqe_size != 128) || cqn >> 24)
 		return -EINVAL;
+	cq->reserved = 0;
+	cq->verbs = NULL;
 	cq->begin = (uint8_t *)buf + (cqe_size - 64);
 	cq->end = cq->begin + (size_t)cqe_cnt * cqe_size;
 	cq->next = cq->begin;
@@ -106,6 +112,39 @@ INLAY_COLD int inlay_cq_init(struct inlay_cq *cq, void *buf, uint32_t cqe_cnt, u
 					    __ATOMIC_RELAXED);
 	}
 	return 0;
+}
+
+/* CQEs in the ring. */
+INLAY_FN uint32_t inlay_cq_size(const struct inlay_cq *cq)
+{
+	return cq->mask + 1;
+}
+
+/*
+ * Sets n CQEs aside for a queue that completes to this CQ. A CQ that overruns is dead, and so are its
+ * QPs, so every queue reserves as many CQEs as it can have outstanding: its ring's WQEBBs (entries, of a
+ * receive queue), or fewer when the caller promises to have no more WQEs posted and not released,
+ * signaled or not, since a QP in error completes them all. The functions of verbs.h that take a CQ
+ * reserve for the whole ring; call this only to promise less, and pass them NULL.
+ *
+ * Returns 0, or -ENOSPC when fewer than n are left; *why, if not NULL, then points into cq and says how many.
+ */
+INLAY_COLD int inlay_cq_reserve(struct inlay_cq *cq, uint32_t n, const char **why)
+{
+	if (n <= cq->mask + 1 - cq->reserved) {
+		cq->reserved += n;
+		return 0;
+	}
+	snprintf(cq->refusal, sizeof(cq->refusal), "the CQ is too small: %u more CQEs wanted, %u of %u are left", n,
+		 cq->mask + 1 - cq->reserved, cq->mask + 1);
+	return inlay_refuse_(-ENOSPC, why, cq->refusal);
+}
+
+/* Gives back what inlay_cq_reserve set aside. cq may be NULL. */
+INLAY_COLD void inlay_cq_unreserve(struct inlay_cq *cq, uint32_t n)
+{
+	if (cq)
+		cq->reserved -= n;
 }
 
 /* ------------------------------------------------------------------------------------------------------------------------
@@ -134,21 +173,14 @@ INLAY_ALWAYS int inlay_cq_valid(const struct inlay_cq *cq, uint32_t index, const
  */
 INLAY_ALWAYS const struct mlx5_cqe64 *inlay_cq_peek(const struct inlay_cq *cq)
 {
-	const struct mlx5_cqe64 *cqe = (const struct mlx5_cqe64 *)cq->next;
-	uint8_t op_own = *(const volatile uint8_t *)&cqe->op_own ^ (uint8_t)cq->lap;
+	const struct mlx5_cqe64 *cqe;
 
-	/* One test for the two rare answers: the slot is the device's, or holds an error. */
-	if (INLAY_UNLIKELY(op_own & (INLAY_CQE_ERROR | INLAY_CQE_OWNER))) {
-		if (op_own & INLAY_CQE_OWNER)
-			return NULL;
-		inlay_fence_polled();
-		return cqe;
-	}
+	INLAY_CHECK(cq, "a completion queue is polled");
+	cqe = (const struct mlx5_cqe64 *)(const void *)cq->next;
+	if (INLAY_UNLIKELY((*(const volatile uint8_t *)&cqe->op_own ^ cq->lap) & INLAY_CQE_OWNER))
+		return NULL;
 	/* The device writes the owner bit last: nothing of the CQE or of the data it speaks of may be loaded before it. */
 	inlay_fence_polled();
-	/* What the test has shown, told once more behind the fence: the caller's inlay_cqe_is_error then folds to no. */
-	if (cqe->op_own & INLAY_CQE_ERROR)
-		__builtin_unreachable();
 	return cqe;
 }
 
@@ -176,12 +208,24 @@ INLAY_ALWAYS uint32_t inlay_cq_peek_many(const struct inlay_cq *cq, const struct
 	return n;
 }
 
+/* Whether the next n completions are there; for INLAY_CHECKED. */
+INLAY_COLD int inlay_cq_there_(const struct inlay_cq *cq, uint32_t n)
+{
+	uint32_t i;
+
+	for (i = 0; i < n && i <= cq->mask; i++)
+		if (!inlay_cq_valid(cq, cq->ci + i, inlay_cq_slot(cq, cq->ci + i)))
+			break;
+	return i == n;
+}
+
 /*
  * Frees n completions without telling the device: for batches that end with inlay_cq_update, and for a CQ that ignores overrun
  * (IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN), which never needs to be told.
  */
 INLAY_ALWAYS void inlay_cq_advance_quiet(struct inlay_cq *cq, uint32_t n)
 {
+	INLAY_CHECK(inlay_cq_there_(cq, n), "only completions that are there are freed");
 	cq->ci += n;
 	if (__builtin_constant_p(n) && n == 1) {
 		uint8_t *next = cq->next + cq->stride;
@@ -231,7 +275,8 @@ INLAY_FN int inlay_cq_arm(struct inlay_cq *cq, int solicited)
 	cq->dbrec[1] = inlay_to_be32(word);
 	inlay_fence_record_reg();
 	__atomic_store_n((inlay_doorbell *)(cq->uar + 0x20), inlay_to_be64((uint64_t)word << 32 | cq->cqn), __ATOMIC_RELAXED);
-	inlay_fence_reg();
+	/* Rare, and the caller sleeps next: nothing is saved by a lighter one. */
+	inlay_fence_reg_full();
 	return 0;
 }
 
@@ -242,14 +287,19 @@ INLAY_FN void inlay_cq_event(struct inlay_cq *cq)
 }
 
 /*
- * Removes the completions of a QP that have not been freed, keeping all others and their order: what libmlx5 does by itself when a QP is
- * destroyed or reset, and no longer does for a CQ that was taken over. Call it when the QP no longer produces (in RESET, or
- * destroyed), before its number can come back. srq is the queue that the QP received through, or NULL: the entries that its removed
- * receives had taken are given back. Returns how many were removed.
+ * Removes the completions of a QP that have not been freed, keeping all others and their order: what
+ * libmlx5 does by itself when a QP is destroyed or reset, and no longer does for a CQ that was taken
+ * over. Call it when the QP no longer produces (in RESET, or destroyed), before its number can come
+ * back.
  *
- * Source: libmlx5's cq.c, __mlx5_cq_clean.
+ * gone  called with arg for each removed CQE, newest first; may be NULL. What the CQE would have given
+ *       back is given back there. For a QP that received through a shared queue: inlay_srq_gone, or a
+ *       function of the caller's that calls it and notes which entry comes back
+ *
+ * Returns how many were removed. Source: libmlx5's cq.c, __mlx5_cq_clean.
  */
-INLAY_COLD uint32_t inlay_cq_clean(struct inlay_cq *cq, uint32_t qpn, struct inlay_srq *srq)
+INLAY_COLD uint32_t inlay_cq_clean(struct inlay_cq *cq, uint32_t qpn, void (*gone)(const struct mlx5_cqe64 *cqe, void *arg),
+				   void *arg)
 {
 	uint32_t end = cq->ci, index, removed = 0;
 
@@ -261,10 +311,8 @@ INLAY_COLD uint32_t inlay_cq_clean(struct inlay_cq *cq, uint32_t qpn, struct inl
 		const struct mlx5_cqe64 *from = inlay_cq_slot(cq, index);
 
 		if (inlay_cqe_qpn(from) == qpn) {
-			if (srq && !inlay_cqe_is_send(from) && srq->cyclic)
-				inlay_srq_release_cyclic(srq, from);
-			else if (srq && !inlay_cqe_is_send(from))
-				inlay_srq_release(srq, from);
+			if (gone)
+				gone(from, arg);
 			removed++;
 		} else if (removed) {
 			struct mlx5_cqe64 *to = (struct mlx5_cqe64 *)(uintptr_t)inlay_cq_slot(cq, index + removed);

@@ -43,9 +43,17 @@ INLAY_FN int inlay_post_fits(const struct inlay_sq *sq, uint8_t opcode, int ud)
 	       (sq->type == IBV_QPT_UD && ud && send);
 }
 
+/* Ends a post: with its ring when the flags say so. */
+INLAY_ALWAYS int inlay_post_commit_(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t flags, uint32_t imm_be)
+{
+	if (flags & INLAY_RING)
+		return inlay_sq_commit_ring(sq, at, opcode, 0, flags, imm_be);
+	return inlay_sq_commit(sq, at, opcode, 0, flags, imm_be);
+}
+
 /*
- * All SGE-carrying posts. remote NULL: no remote address segment; av NULL: no address vector; not both. Everything that the caller knows at
- * compile time folds.
+ * All posts that carry SGEs. remote NULL: no remote address segment; av NULL: no address vector; not
+ * both. Everything that the caller knows at compile time folds.
  */
 INLAY_ALWAYS int inlay_post_gather(struct inlay_sq *sq, uint8_t opcode, uint32_t imm_be, const struct inlay_remote *remote,
 				   const struct inlay_av *av, const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
@@ -55,6 +63,8 @@ INLAY_ALWAYS int inlay_post_gather(struct inlay_sq *sq, uint8_t opcode, uint32_t
 	uint64_t total = 0;
 	int err;
 
+	INLAY_CHECK(sq, "a post goes to a queue");
+	INLAY_CHECK(sge || !num_sge, "SGEs that are counted are there");
 	INLAY_CHECK(opcode == MLX5_OPCODE_NOP || inlay_post_fits(sq, opcode, av != NULL), "the QP's type knows the operation");
 	if (flags & INLAY_INLINE) {
 		for (i = 0; i < num_sge; i++)
@@ -70,10 +80,7 @@ INLAY_ALWAYS int inlay_post_gather(struct inlay_sq *sq, uint8_t opcode, uint32_t
 		for (i = 0; i < num_sge; i++)
 			ds += sge[i].length != 0;
 	}
-	/* A WQE of one WQEBB is legal on every QP: for short constant payloads the test folds away. */
-	if (ds > 4 && ds > sq->max_ds)
-		return -EINVAL;
-	err = inlay_sq_begin(sq, (ds + 3) / 4, &at);
+	err = inlay_sq_begin_ds(sq, ds, &at);
 	if (INLAY_UNLIKELY(err))
 		return err;
 	if (remote)
@@ -88,11 +95,11 @@ INLAY_ALWAYS int inlay_post_gather(struct inlay_sq *sq, uint8_t opcode, uint32_t
 	} else if (__builtin_constant_p(num_sge) && num_sge == 1) {
 		if (INLAY_UNLIKELY(!sge->length)) {
 			/*
-			 * The two asm are empty. They hide what this end shares with the one below, which a compiler would else merge: DS
-			 * would be a variable there, and the commit of every post longer for the sake of an empty one.
+			 * The two asm are empty. They hide what this end shares with the one below, which a compiler would
+			 * merge otherwise: DS would then be a variable, and every post longer for the sake of an empty one.
 			 */
 			__asm__ volatile("" : "+r"(sq), "+r"(opcode), "+r"(at.ds) : : "memory");
-			inlay_sq_commit_imm(sq, at, opcode, flags, imm_be);
+			inlay_post_commit_(sq, at, opcode, flags, imm_be);
 			__asm__ volatile("" ::: "memory");
 			return 0;
 		}
@@ -100,8 +107,7 @@ INLAY_ALWAYS int inlay_post_gather(struct inlay_sq *sq, uint8_t opcode, uint32_t
 	} else {
 		at = inlay_seg_sges(at, sge, num_sge);
 	}
-	inlay_sq_commit_imm(sq, at, opcode, flags, imm_be);
-	return 0;
+	return inlay_post_commit_(sq, at, opcode, flags, imm_be);
 }
 
 /*
@@ -117,12 +123,14 @@ INLAY_ALWAYS int inlay_post_gather(struct inlay_sq *sq, uint8_t opcode, uint32_t
  * av       UD: the peer's address vector; it is copied now
  * sge      local memory, host order; num_sge of them, empty ones are left out. A constant num_sge folds. A sum of 0 bytes is legal
  * imm_be   immediate, as it shall arrive in the peer's CQE (ibv_send_wr.imm_data)
- * flags    INLAY_SIGNALED | INLAY_SOLICITED | one INLAY_FENCE_* | INLAY_INLINE; constants fold. With INLAY_INLINE the payload is copied
- *          now and lkey is not looked at; it may not be given to reads and atomics, which have none
+ * flags    INLAY_SIGNALED | INLAY_SOLICITED | one INLAY_FENCE_* | INLAY_INLINE | INLAY_RING; constants
+ *          fold. With INLAY_INLINE the payload is copied now and lkey is not looked at; reads and atomics
+ *          have no payload and do not take it. INLAY_RING posts and rings in one, for callers that ring
+ *          every WQE; everything posted before must have been rung for
  *
  * Return 0; -EAGAIN when the ring has no room (nothing was written; poll, release, post again); -E2BIG when the WQE is larger
  * than the ring; -EINVAL when it is longer than the QP's longest (too many SGEs or too long inline). Not visible to the device before
- * inlay_sq_ring().
+ * inlay_sq_ring(), unless posted with INLAY_RING.
  *
  * Same bytes as ibv_post_send with the IBV_WR_* opcode of the same name and the IBV_SEND_* flags given in wqe.h (verbs has no NOP).
  */
@@ -213,8 +221,7 @@ INLAY_ALWAYS int inlay_post_atomic(struct inlay_sq *sq, uint8_t opcode, const st
 	at = inlay_seg_raddr(at, remote->addr, remote->rkey);
 	at = inlay_seg_atomic(at, swap_add, compare);
 	at = inlay_seg_data(at, sge->addr, 8, sge->lkey);
-	inlay_sq_commit(sq, at, opcode, flags);
-	return 0;
+	return inlay_post_commit_(sq, at, opcode, flags, 0);
 }
 
 /*
@@ -285,8 +292,7 @@ INLAY_FN int inlay_post_umr(struct inlay_sq *sq, uint32_t key, uint32_t qpn, uin
 	if (INLAY_UNLIKELY(err))
 		return err;
 	at = inlay_seg_umr(at, qpn, rkey, memory, access);
-	inlay_sq_commit_imm(sq, at, MLX5_OPCODE_UMR, flags, inlay_to_be32(key));
-	return 0;
+	return inlay_post_commit_(sq, at, MLX5_OPCODE_UMR, flags, inlay_to_be32(key));
 }
 
 /*
@@ -303,7 +309,7 @@ INLAY_FN int inlay_post_umr(struct inlay_sq *sq, uint32_t key, uint32_t qpn, uin
 INLAY_FN int inlay_post_bind_mw(struct inlay_sq *sq, const struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *bind,
 				uint32_t flags)
 {
-	uint32_t qpn = mw->type == IBV_MW_TYPE_2 ? (uint32_t)(sq->qpn8 >> 8) : 0;
+	uint32_t qpn = mw->type == IBV_MW_TYPE_2 ? inlay_sq_qpn(sq) : 0;
 	struct ibv_sge memory;
 
 	if (!bind->length)
@@ -322,7 +328,7 @@ INLAY_FN int inlay_post_bind_mw(struct inlay_sq *sq, const struct ibv_mw *mw, ui
  */
 INLAY_FN int inlay_post_local_inv(struct inlay_sq *sq, uint32_t rkey, uint32_t flags)
 {
-	return inlay_post_umr(sq, rkey, (uint32_t)(sq->qpn8 >> 8), 0, NULL, 0, flags);
+	return inlay_post_umr(sq, rkey, inlay_sq_qpn(sq), 0, NULL, 0, flags);
 }
 
 #endif

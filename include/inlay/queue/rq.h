@@ -4,7 +4,7 @@
  *
  *   inlay_post_recv(&rq, &sge, 1);  inlay_rq_ring(&rq);               shows the device what was posted; there is no register
  *   ...
- *   inlay_rq_release(&rq, 1);                                        one receive completion: its WQE may be posted anew
+ *   inlay_rq_release(&rq, cqe);                                      one receive completion: its WQE may be posted anew
  *
  * WQEs complete in the order in which they were posted. Indices grow without bound and are masked at use.
  *
@@ -20,7 +20,9 @@
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
+#include <inlay/cqe.h>
 #include <inlay/wqe.h>
+#include <inlay/queue/cq.h>
 #include <inlay/queue/uar.h>
 
 /* A receive queue. */
@@ -32,6 +34,8 @@ struct inlay_rq {
 	uint32_t pi;              /* WQEs posted */
 	uint32_t limit;           /* pi may go so far: WQEs given back, and the ring */
 	uint32_t max_sge;         /* stride / 16 */
+	uint32_t reserved;        /* CQEs set aside for it */
+	struct inlay_cq *cq;      /* in this CQ, or NULL */
 };
 
 INLAY_STATIC_ASSERT(sizeof(struct inlay_rq) <= INLAY_CACHE_LINE, "a post touches one line of its queue");
@@ -58,7 +62,16 @@ INLAY_COLD int inlay_rq_init(struct inlay_rq *rq, void *buf, uint32_t wqe_cnt, u
 	rq->pi = 0;
 	rq->limit = wqe_cnt;
 	rq->max_sge = stride / INLAY_DS;
+	rq->reserved = 0;
+	rq->cq = NULL;
 	return 0;
+}
+
+/* Gives back the CQEs reserved for the queue, when its QP or WQ is destroyed. */
+INLAY_COLD void inlay_rq_fini(struct inlay_rq *rq)
+{
+	inlay_cq_unreserve(rq->cq, rq->reserved);
+	rq->cq = NULL;
 }
 
 /* The queue as it was when it was taken over: after ibv_modify_qp to RESET (ibv_modify_wq for a WQ), before anything is posted. */
@@ -69,7 +82,23 @@ INLAY_COLD void inlay_rq_reset(struct inlay_rq *rq)
 	*rq->dbrec = 0;
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------
+/*
+ * Writes one SGE of len bytes (1 .. 2^31 - 1) and lkey into every WQE of the ring, for a queue whose
+ * receives differ only in their address: see inlay_rq_recycle. Before anything is posted.
+ */
+INLAY_COLD void inlay_rq_prepare(struct inlay_rq *rq, uint32_t len, uint32_t lkey)
+{
+	struct ibv_sge sge = {0, len, lkey};
+	uint32_t i;
+
+	for (i = 0; i <= rq->mask; i++) {
+		uint8_t *wqe = rq->buf + (size_t)i * rq->stride;
+
+		inlay_wqe_recv(wqe, wqe + rq->stride, &sge, 1);
+	}
+}
+
+/* ------------------------------------------------------------------------------------------------
  * Data path
  */
 
@@ -107,6 +136,12 @@ INLAY_ALWAYS void inlay_rq_ring(struct inlay_rq *rq)
 	*rq->dbrec = inlay_to_be16((uint16_t)rq->pi);
 }
 
+/* Receive WQEs in the ring. */
+INLAY_FN uint32_t inlay_rq_size(const struct inlay_rq *rq)
+{
+	return rq->mask + 1;
+}
+
 /* Receive WQEs that may be posted now. */
 INLAY_FN uint32_t inlay_rq_room(const struct inlay_rq *rq)
 {
@@ -120,17 +155,50 @@ INLAY_FN uint32_t inlay_rq_pending(const struct inlay_rq *rq)
 }
 
 /*
- * Gives back the n oldest receive WQEs: one for each completion of this queue's QP and of its receive side, good or error. They complete in
- * the order in which they were posted.
+ * Gives back the oldest receive WQE: once for each completion of this queue's QP and of its receive
+ * side, good or error. They complete in the order in which they were posted.
  *
- * Returns 0, or -EPROTO when fewer are outstanding (completions of another queue, a device gone mad); then nothing has changed.
+ * Returns 1, the WQEs that came back; or -EPROTO when none is outstanding (a completion of another
+ * queue, a faulty device); then nothing has changed.
  */
-INLAY_ALWAYS int inlay_rq_release(struct inlay_rq *rq, uint32_t n)
+INLAY_ALWAYS int inlay_rq_release(struct inlay_rq *rq, const struct mlx5_cqe64 *cqe)
 {
+	INLAY_CHECK(rq && cqe, "a completion is released to its queue");
+	(void)cqe;
+	if (INLAY_UNLIKELY(!inlay_rq_pending(rq)))
+		return -EPROTO;
+	rq->limit++;
+	return 1;
+}
+
+/*
+ * Gives back everything posted before `index`, which counts the receives posted so far, for queues whose
+ * progress is told by other means than their completions.
+ *
+ * Returns the WQEs that came back, or -EPROTO when that is more than are outstanding; then nothing has
+ * changed.
+ */
+INLAY_FN int inlay_rq_release_until(struct inlay_rq *rq, uint32_t index)
+{
+	uint32_t n = index + rq->mask + 1 - rq->limit;
+
 	if (INLAY_UNLIKELY(n > inlay_rq_pending(rq)))
 		return -EPROTO;
 	rq->limit += n;
-	return 0;
+	return (int)n;
+}
+
+/*
+ * inlay_rq_release, and the next receive posted at addr, in one step that writes 8 bytes: for a queue
+ * of inlay_rq_prepare. The release is not checked: the caller has a receive completion of this queue.
+ * Not visible to the device before inlay_rq_ring().
+ */
+INLAY_ALWAYS void inlay_rq_recycle(struct inlay_rq *rq, uint64_t addr)
+{
+	INLAY_CHECK(inlay_rq_pending(rq), "a receive that completed was posted");
+	inlay_put64(rq->buf + (size_t)(rq->pi & rq->mask) * rq->stride + 8, inlay_to_be64(addr));
+	rq->pi++;
+	rq->limit++;
 }
 
 #endif

@@ -1,25 +1,28 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/queue/sq.h: send queue: ring, credit, doorbells. What is posted to it is in post.h.
+ * inlay/queue/sq.h: a send queue: ring, credit, doorbells. What is posted to it is in post.h.
  *
- * A ring of WQEBBs of 64 bytes; indices grow without bound and are masked at use:
+ *   if (inlay_sq_begin(&sq, 1, &at) == 0) {                   a WQE by hand, of one WQEBB
+ *           at = inlay_seg_raddr(at, raddr, rkey);
+ *           at = inlay_seg_inline(at, data, 8);
+ *           inlay_sq_commit(&sq, at, MLX5_OPCODE_RDMA_WRITE, 0, INLAY_SIGNALED, 0);
+ *           inlay_sq_ring(&sq);                               or both in one: inlay_sq_commit_ring
+ *   }
+ *   ...
+ *   freed = inlay_sq_release(&sq, cqe);                       WQEBBs that came back, or -EPROTO
+ *
+ * The ring holds WQEBBs of 64 bytes. Indices grow without bound and are masked at use:
  *
  *        pi - pending               pi
  *   -----|--------------------------|-----------------------
  *        posted, the device's         free
  *
- * Credit. A completion names the first WQEBB of its WQE. inlay_sq_release reads that WQE's length from the ring, where it still lies
- * untouched, and frees it and all before it: exact under selective signaling, with no array beside the ring. Signal often
- * enough: a ring full of unsignaled WQEs never gets credit back.
+ * Credit. A completion names the first WQEBB of its WQE. inlay_sq_release frees that WQE and all
+ * before it, exactly and under selective signaling, with no array beside the ring: the WQEs still lie
+ * there with their lengths. Signal often enough: a ring full of unsignaled WQEs never gets credit
+ * back.
  *
- *   if (inlay_sq_begin(&sq, 1, &at) == 0) {                          a WQE by hand, of one WQEBB
- *           at = inlay_seg_raddr(at, raddr, rkey);
- *           at = inlay_seg_inline(at, data, 8);
- *           inlay_sq_commit(&sq, at, MLX5_OPCODE_RDMA_WRITE, INLAY_SIGNALED);
- *           inlay_sq_ring(&sq);
- *   }
- *
- * Threads: one owner at a time; the register may be shared as its mode says.
+ * Threads: one owner at a time. The register may be shared as its mode says (uar.h).
  * Sources: libmlx5's qp.c (what the device is told and when), the PRM's "Doorbells" chapter.
  */
 #ifndef INLAY_QUEUE_SQ_H
@@ -29,124 +32,110 @@
 #include <inlay/base.h>
 #include <inlay/cqe.h>
 #include <inlay/wqe.h>
+#include <inlay/queue/cq.h>
 #include <inlay/queue/uar.h>
 
 /*
- * A send queue. The first cache line is all that a post, a ring on a register of its own and a release touch of it; WQEs longer than one
- * WQEBB, atomics and shared registers look at the second.
+ * A send queue. A post of one WQEBB, its ring and its release touch the first cache line and, on a
+ * serial register, the line of the register's object. WQEs of several WQEBBs, atomics and other
+ * registers look at the second line as well. This holds if the object lies on a cache line: align the
+ * struct that embeds it.
  */
 struct inlay_sq {
 	uint8_t *buf;
 	uint8_t *last;            /* the WQE posted last */
 	volatile inlay_record *dbrec; /* the send word of the QP's doorbell record: its low half, big-endian */
-	uint8_t *reg;             /* EXCLUSIVE: where the next copy or doorbell goes; NULL: ask uar */
+	uint8_t **next;           /* SERIAL: &uar->next; NULL: ask uar */
 	uint64_t qpn8;            /* QPN << 8 */
 	/* In this order so that no compiler gathers the stores of a post into a vector, which takes longer. */
-	uint32_t rung;            /* pi at the last doorbell */
+	uint32_t unrung;          /* WQEBBs posted since the last doorbell */
 	uint32_t mask;            /* WQEBBs in the ring, less 1 */
 	uint32_t pi;              /* WQEBBs posted */
-	uint32_t reg_size;        /* EXCLUSIVE: bytes of one half of the register, which reg toggles by; else 0 */
+	uint32_t reg_size;        /* SERIAL: bytes of one half of the register; else 0 */
 	uint32_t pending;         /* WQEBBs posted and not yet given back */
 	uint32_t last_ds;         /* the last WQE's length in 16-byte units */
+
 	struct inlay_uar *uar;
+	uint32_t short_from;      /* from this index on, every WQE has one WQEBB */
 	uint32_t max_ds;          /* longest WQE that this QP may post, in 16-byte units */
 	uint32_t atomics;         /* whether the device does atomics as verbs defines them */
 	uint32_t type;            /* enum ibv_qp_type; 0: not known, nothing is checked against it */
+	struct inlay_cq *cq;      /* where CQEs are reserved for it, or NULL */
+	uint32_t reserved;        /* how many */
 };
 
 INLAY_STATIC_ASSERT(offsetof(struct inlay_sq, uar) == INLAY_CACHE_LINE, "a short post touches one line of its queue");
 
-/* ------------------------------------------------------------------------------------------------------------------------
+/* ------------------------------------------------------------------------------------------------
  * Set-up
  */
 
 /*
- * Describes a fresh send ring and binds it to its register.
+ * Describes a fresh send ring and attaches it to its register. No CQEs are reserved: see
+ * inlay_cq_reserve, and inlay_sq_from_qp (verbs.h), which does both.
  *
  * buf        the ring, 64-byte aligned; wqebb_cnt its WQEBBs, a power of two, 1 .. 32768
  * dbrec      the QP's doorbell record: two words, receive then send
  * qpn        24 bits
  * max_ds     longest WQE in 16-byte units, 1 .. 63
- * uar        the register the QP was created with
+ * uar        the register that the QP was created with
  *
- * Returns 0; -EINVAL for an argument out of its range; -EBUSY when the register is exclusive and has a queue. On failure sq and uar
- * are as they were.
+ * Returns 0, or -EINVAL for an argument out of its range; then sq and uar are as they were.
  */
 INLAY_COLD int inlay_sq_init(struct inlay_sq *sq, void *buf, uint32_t wqebb_cnt, volatile uint32_t *dbrec, uint32_t qpn,
 			     uint32_t max_ds, struct inlay_uar *uar)
 {
+	uint32_t serial;
+
 	if (!buf || (uintptr_t)buf % INLAY_WQEBB || !inlay_is_pow2(wqebb_cnt) || wqebb_cnt > 32768 || !dbrec || qpn >> 24)
 		return -EINVAL;
 	if (!max_ds || max_ds > INLAY_MAX_DS || !uar || !uar->reg)
 		return -EINVAL;
-	if (uar->mode == INLAY_UAR_EXCLUSIVE && uar->queues)
-		return -EBUSY;
+	serial = uar->mode == INLAY_UAR_SERIAL;
 	uar->queues++;
+	__builtin_memset(sq, 0, sizeof(*sq));
 	sq->buf = (uint8_t *)buf;
 	sq->last = sq->buf;
 	dbrec[MLX5_SND_DBR] = 0;
 	sq->dbrec = (volatile inlay_record *)(dbrec + MLX5_SND_DBR) + 1;
 	sq->uar = uar;
 	sq->mask = wqebb_cnt - 1;
-	sq->pi = 0;
-	sq->pending = 0;
-	sq->rung = 0;
 	sq->qpn8 = (uint64_t)qpn << 8;
-	sq->last_ds = 0;
 	sq->max_ds = max_ds;
 	sq->atomics = 1;
-	sq->type = 0;
-	sq->reg = uar->mode == INLAY_UAR_EXCLUSIVE ? uar->next : NULL;
-	sq->reg_size = uar->mode == INLAY_UAR_EXCLUSIVE ? uar->size : 0;
+	sq->next = serial ? &uar->next : NULL;
+	sq->reg_size = serial ? uar->size : 0;
 	return 0;
 }
 
-/* Unbinds a send queue from its register, which may then take another. The ring is not touched. */
+/* Detaches a send queue from its register and gives back the CQEs reserved for it. The ring is not touched. */
 INLAY_COLD void inlay_sq_fini(struct inlay_sq *sq)
 {
 	if (!sq->uar)
 		return;
 	sq->uar->queues--;
-	if (sq->reg)
-		sq->uar->next = sq->reg;
 	sq->uar = NULL;
+	inlay_cq_unreserve(sq->cq, sq->reserved);
+	sq->cq = NULL;
 }
 
 /*
- * The queue as it was when it was taken over, on the same register: after ibv_modify_qp to RESET, before anything is posted. The credit of
- * all that was outstanding is back.
+ * Makes the queue as it was when it was taken over, on the same register: after ibv_modify_qp to
+ * RESET, before anything is posted. The credit of everything that was outstanding is back.
  */
 INLAY_COLD void inlay_sq_reset(struct inlay_sq *sq)
 {
 	sq->pi = 0;
-	sq->rung = 0;
+	sq->unrung = 0;
 	sq->pending = 0;
 	sq->last = sq->buf;
 	sq->last_ds = 0;
+	sq->short_from = 0;
 	*sq->dbrec = 0;
 }
 
-/*
- * How many WQEs are outstanding: posted, and their credit not given back. A QP in the error state owes a flush CQE for each of them,
- * signaled or not, less those that were done unsignaled before it failed: no more completions than this are yet to come, perhaps fewer.
- * Which of them was the last to come is told by a WQE that cannot have been done: see queue.h, "A QP in error".
- */
-INLAY_COLD uint32_t inlay_sq_owed(const struct inlay_sq *sq)
-{
-	uint32_t left = sq->pending, owed = 0;
-
-	while (left) {
-		const uint8_t *wqe = sq->buf + (size_t)((sq->pi - left) & sq->mask) * INLAY_WQEBB;
-		uint32_t bbs = ((wqe[7] & 0x3fu) + 3) / 4;
-
-		left -= bbs && bbs < left ? bbs : bbs ? left : 1;
-		owed++;
-	}
-	return owed;
-}
-
-/* ------------------------------------------------------------------------------------------------------------------------
- * Data path
+/* ------------------------------------------------------------------------------------------------
+ * What is in the ring
  */
 
 /* Where WQEBB `index` lies. */
@@ -156,38 +145,54 @@ INLAY_ALWAYS uint8_t *inlay_sq_wqe(const struct inlay_sq *sq, uint32_t index)
 }
 
 /* The ring's end. */
-INLAY_ALWAYS uint8_t *inlay_sq_end(const struct inlay_sq *sq)
+INLAY_ALWAYS uint8_t *inlay_sq_end_(const struct inlay_sq *sq)
 {
 	return sq->buf + ((size_t)sq->mask + 1) * INLAY_WQEBB;
 }
 
-/* Rings on a register that is not the queue's own: the whole WQE of bbs WQEBBs under the lock where that may be, or 8 bytes. */
-INLAY_ALWAYS void inlay_sq_ring_shared(struct inlay_sq *sq, uint32_t bbs)
+/* WQEBBs of the WQE that begins at index, as its control segment says. */
+INLAY_ALWAYS uint32_t inlay_sq_bbs_(const struct inlay_sq *sq, uint32_t index)
 {
-	struct inlay_uar *uar = sq->uar;
-
-	if (uar->mode == INLAY_UAR_LOCKED) {
-		while (__atomic_exchange_n(&uar->lock, 1, __ATOMIC_ACQUIRE))
-			while (__atomic_load_n(&uar->lock, __ATOMIC_RELAXED))
-				inlay_relax();
-		/* No fence here: the caller has put one behind the record, and a write under the lock before this one was pushed out. */
-		if (bbs && bbs * INLAY_WQEBB <= uar->size)
-			inlay_uar_copy(inlay_uar_toggle(&uar->next, uar->size), sq->last, bbs, sq->buf, inlay_sq_end(sq));
-		else
-			inlay_uar_doorbell(inlay_uar_toggle(&uar->next, uar->size), sq->last);
-		/* Inside the lock: the next owner's write must reach the device after this one. */
-		inlay_fence_reg();
-		__atomic_store_n(&uar->lock, 0, __ATOMIC_RELEASE);
-		return;
-	}
-	inlay_uar_doorbell(uar->reg, sq->last);
-	inlay_fence_reg();
+	return ((inlay_sq_wqe(sq, index)[7] & 0x3fu) + 3) / 4;
 }
 
-/* The index of the WQE to be posted next: what inlay_cqe_wqe_counter of its completion will say. */
-INLAY_FN uint16_t inlay_sq_index(const struct inlay_sq *sq)
+/* Number of the queue's QP. */
+INLAY_FN uint32_t inlay_sq_qpn(const struct inlay_sq *sq)
 {
-	return (uint16_t)sq->pi;
+	return (uint32_t)(sq->qpn8 >> 8);
+}
+
+/* WQEBBs in the ring. */
+INLAY_FN uint32_t inlay_sq_size(const struct inlay_sq *sq)
+{
+	return sq->mask + 1;
+}
+
+/* Longest WQE of the queue, in 16-byte units. */
+INLAY_FN uint32_t inlay_sq_max_ds(const struct inlay_sq *sq)
+{
+	return sq->max_ds;
+}
+
+/* The QP's type, enum ibv_qp_type; 0 for a queue of inlay_sq_init. */
+INLAY_FN uint32_t inlay_sq_type(const struct inlay_sq *sq)
+{
+	return sq->type;
+}
+
+/*
+ * Index of the next WQE. It grows without bound; the low 16 bits are what inlay_cqe_wqe_counter of
+ * its completion will say.
+ */
+INLAY_FN uint32_t inlay_sq_index(const struct inlay_sq *sq)
+{
+	return sq->pi;
+}
+
+/* As inlay_sq_index, but of the first WQE that has not been rung for. */
+INLAY_FN uint32_t inlay_sq_rung(const struct inlay_sq *sq)
+{
+	return sq->pi - sq->unrung;
 }
 
 /* WQEBBs that may be posted now. */
@@ -203,16 +208,51 @@ INLAY_FN uint32_t inlay_sq_pending(const struct inlay_sq *sq)
 }
 
 /*
- * Begins a WQE of at most bbs WQEBBs, 1 .. 16, and sets *at behind its control segment. n 16-byte units take (n + 3) / 4 WQEBBs.
+ * WQEs outstanding: posted, and their credit not given back. A QP in the error state owes a flush CQE
+ * for each of them, signaled or not, less those that were done unsignaled before it failed. So no more
+ * completions than this are still to come, perhaps fewer. queue.h, "A QP in error", has a way to
+ * find the last.
+ */
+INLAY_COLD uint32_t inlay_sq_owed(const struct inlay_sq *sq)
+{
+	uint32_t left = sq->pending, owed = 0;
+
+	while (left) {
+		uint32_t bbs = inlay_sq_bbs_(sq, sq->pi - left);
+
+		left -= bbs && bbs < left ? bbs : bbs ? left : 1;
+		owed++;
+	}
+	return owed;
+}
+
+/*
+ * Prints the WQE that a send completion names, good or error: what was asked of the device. Its slot
+ * may have been posted anew if its credit was given back before.
+ */
+INLAY_COLD void inlay_sq_print(FILE *out, const struct inlay_sq *sq, const struct mlx5_cqe64 *cqe)
+{
+	inlay_wqe_print(out, sq->buf, (sq->mask + 1) * INLAY_WQEBB, inlay_cqe_wqe_counter(cqe), sq->type == IBV_QPT_UD);
+}
+
+/* ------------------------------------------------------------------------------------------------
+ * Data path: a WQE from begin to commit
+ */
+
+/*
+ * Begins a WQE of at most bbs WQEBBs, 1 .. 16, and sets *at after its control segment. n 16-byte
+ * units take (n + 3) / 4 WQEBBs.
  *
- * Returns 0; -EAGAIN when the ring has no room for it now, -E2BIG when it never will. Nothing is written or reserved: a WQE begun and
- * not committed is forgotten.
+ * Returns 0; -EAGAIN when the ring has no room for it now, -E2BIG when it never will. Nothing is
+ * written or reserved: a WQE that is begun and not committed is forgotten.
  */
 INLAY_ALWAYS int inlay_sq_begin(struct inlay_sq *sq, uint32_t bbs, struct inlay_cursor *at)
 {
-	uint32_t mask = sq->mask;
+	uint32_t mask;
 
-	INLAY_CHECK(bbs - 1 < 65536, "a WQE has at least one WQEBB, and no more than the largest ring");
+	INLAY_CHECK(sq && at, "a WQE is begun on a queue");
+	INLAY_CHECK(bbs - 1 < 16, "a WQE has 1 to 16 WQEBBs");
+	mask = sq->mask;
 	if (INLAY_UNLIKELY((int32_t)sq->pending > (int32_t)(mask - (bbs - 1))))
 		return bbs - 1 > mask ? -E2BIG : -EAGAIN;
 	at->index = sq->pi;
@@ -220,46 +260,90 @@ INLAY_ALWAYS int inlay_sq_begin(struct inlay_sq *sq, uint32_t bbs, struct inlay_
 	/* One pointer from here on, rather than ring and offset: saves clang a register and with it a push and a pop. */
 	__asm__("" : "+r"(at->wqe));
 	at->begin = sq->buf;
-	at->end = inlay_sq_end(sq);
+	at->end = inlay_sq_end_(sq);
 	at->at = at->wqe + INLAY_DS;
 	at->ds = 1;
+	at->bbs = bbs;
+	at->fill = at->at;
+	at->left = 0;
 	return 0;
 }
 
 /*
- * Ends a WQE: writes its control segment and takes its credit. The device does not see it before a ring.
- *
- * at      the cursor behind the last segment; no more WQEBBs than begun with
- * opcode  MLX5_OPCODE_*
- * flags   enum inlay_post_flags
- * imm_be  see inlay_wqe_ctrl
+ * As inlay_sq_begin, but for a WQE of `ds` 16-byte units, the control segment's included, which is
+ * checked against the QP's longest: -EINVAL when it is longer.
  */
-INLAY_ALWAYS void inlay_sq_commit_imm(struct inlay_sq *sq, struct inlay_cursor at, uint8_t opcode, uint32_t flags, uint32_t imm_be)
+INLAY_ALWAYS int inlay_sq_begin_ds(struct inlay_sq *sq, uint32_t ds, struct inlay_cursor *at)
 {
-	uint32_t bbs = (uint32_t)(at.ds + 3) / 4;
+	/* A WQE of one WQEBB is legal on every QP: for short constant payloads the test folds away. */
+	if (ds > 4 && INLAY_UNLIKELY(ds > sq->max_ds))
+		return -EINVAL;
+	return inlay_sq_begin(sq, (ds + 3) / 4, at);
+}
 
-	INLAY_CHECK(bbs <= inlay_sq_room(sq), "a WQE is no longer than what inlay_sq_begin was asked for");
+/*
+ * As inlay_sq_begin, for callers that keep their own count of the WQEBBs in flight and have seen that
+ * there is room. INLAY_CHECKED verifies that there is.
+ */
+INLAY_ALWAYS struct inlay_cursor inlay_sq_begin_counted(struct inlay_sq *sq, uint32_t bbs)
+{
+	struct inlay_cursor at;
+
+	INLAY_CHECK(bbs - 1 < 16, "a WQE has 1 to 16 WQEBBs");
+	INLAY_CHECK(bbs <= inlay_sq_room(sq), "a caller that counts credit has seen room");
+	at = inlay_cursor_init(sq->buf, sq->mask + 1, sq->pi, bbs);
+	__asm__("" : "+r"(at.wqe));
+	at.at = at.wqe + INLAY_DS;
+	return at;
+}
+
+/* What both commits share: the control segment and the credit. Returns the WQE's WQEBBs. */
+INLAY_ALWAYS uint32_t inlay_sq_commit_(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t opmod,
+				       uint32_t flags, uint32_t imm_be)
+{
+	uint32_t bbs = __builtin_constant_p(at.bbs) && at.bbs == 1 ? 1 : (uint32_t)(at.ds + 3) / 4;
+
+	inlay_flags_check_(flags);
+	INLAY_CHECK((at.ds + 3) / 4 <= at.bbs, "a WQE is no longer than what it was begun with");
+	INLAY_CHECK(at.index == sq->pi, "a WQE is committed before the next is begun");
+	INLAY_CHECK(!at.left, "an open inline segment is filled before the commit");
 	/* A change of a key has the length it has: libmlx5 makes room for it in every RC and UC QP. */
 	INLAY_CHECK(at.ds <= sq->max_ds || at.ds <= 4 || opcode == MLX5_OPCODE_UMR, "a WQE is no longer than the QP's longest");
-	inlay_wqe_ctrl(at.wqe, at.index, opcode, sq->qpn8, at.ds, flags, imm_be);
+	inlay_wqe_ctrl(at.wqe, at.index, opcode, opmod, sq->qpn8, at.ds, flags, imm_be);
 	sq->pi = at.index + bbs;
 	sq->pending += bbs;
+	if (bbs > 1)
+		sq->short_from = at.index + bbs;
+	return bbs;
+}
+
+/*
+ * Ends a WQE: writes its control segment and takes its credit. The device does not see it before a
+ * ring.
+ *
+ * at      the cursor after the last segment; no more WQEBBs than begun with
+ * opcode  MLX5_OPCODE_*; opmod its modifier, 0 for most
+ * flags   INLAY_SIGNALED and others; see wqe.h
+ * imm_be  immediate as it shall arrive, or the big-endian rkey to invalidate, or 0
+ *
+ * Returns 0.
+ */
+INLAY_ALWAYS int inlay_sq_commit(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t opmod, uint32_t flags,
+				  uint32_t imm_be)
+{
+	sq->unrung += inlay_sq_commit_(sq, at, opcode, opmod, flags, imm_be);
 	sq->last = at.wqe;
 	sq->last_ds = (uint32_t)at.ds;
+	return 0;
 }
 
-/* inlay_sq_commit_imm without an immediate. */
-INLAY_ALWAYS void inlay_sq_commit(struct inlay_sq *sq, struct inlay_cursor at, uint8_t opcode, uint32_t flags)
-{
-	inlay_sq_commit_imm(sq, at, opcode, flags, 0);
-}
+/* ------------------------------------------------------------------------------------------------
+ * Data path: doorbells
+ */
 
-/* The doorbell record: tells the device how far the ring is filled. Ordered behind the WQEs and before the register. */
-INLAY_ALWAYS void inlay_sq_record(struct inlay_sq *sq)
+/* The doorbell record: tells the device how far the ring is filled. After the WQEs, before the register. */
+INLAY_ALWAYS void inlay_sq_record_(struct inlay_sq *sq, uint32_t pi)
 {
-	uint32_t pi = sq->pi;
-
-	sq->rung = pi;
 	/* The device may fetch the WQE as soon as the record says so. */
 	inlay_fence_wqe_record();
 	*sq->dbrec = inlay_to_be16((uint16_t)pi);
@@ -268,7 +352,77 @@ INLAY_ALWAYS void inlay_sq_record(struct inlay_sq *sq)
 }
 
 /*
- * Rings with an 8-byte doorbell for all WQEs posted since the last ring, of which there must be one. The way for rate.
+ * The register write in every case but the common one: another mode, a WQE that does not fit the
+ * register, several WQEs. wqe: the last one posted; bbs: its WQEBBs when it is the only one and may be
+ * copied, else 0. The caller has written the record. Returns 0, so that posts can end in a jump to it.
+ */
+INLAY_APART int inlay_sq_doorbell_(struct inlay_sq *sq, const uint8_t *wqe, uint32_t bbs)
+{
+	struct inlay_uar *uar = sq->uar;
+	uint32_t mode = uar->mode & ~(uint32_t)INLAY_UAR_FULL_FENCE;
+	int none = 0;
+
+	if (mode == INLAY_UAR_LOCKED)
+		inlay_lock(&uar->lock);
+	/* No fence here: the caller has put one after the record, and a write under the lock before this one was pushed out. */
+	if (mode == INLAY_UAR_DOORBELL)
+		inlay_uar_doorbell_(uar->reg, wqe);
+	else if (bbs && bbs * INLAY_WQEBB <= uar->size)
+		inlay_uar_copy_(inlay_uar_toggle_(&uar->next, uar->size), wqe, bbs, sq->buf, inlay_sq_end_(sq));
+	else
+		inlay_uar_doorbell_(inlay_uar_toggle_(&uar->next, uar->size), wqe);
+	/* Before the unlock: the next owner's write must reach the device after this one. */
+	if (uar->mode & INLAY_UAR_FULL_FENCE)
+		inlay_fence_reg_full();
+	else
+		inlay_fence_reg();
+	if (mode == INLAY_UAR_LOCKED)
+		inlay_unlock(&uar->lock);
+	__asm__("" : "+r"(none)); /* a compiler that knew it is 0 would not jump */
+	return none;
+}
+
+/* A whole WQE of bbs WQEBBs into a serial register. */
+INLAY_ALWAYS void inlay_sq_blueflame_(struct inlay_sq *sq, const uint8_t *wqe, uint32_t bbs)
+{
+	uint8_t *to = inlay_uar_toggle_(sq->next, sq->reg_size);
+
+	if (INLAY_LIKELY(bbs == 1))
+		inlay_uar_copy64_(to, wqe);
+	else
+		inlay_uar_copy_(to, wqe, bbs, sq->buf, inlay_sq_end_(sq));
+	/* Full lines leave the write-combining buffer by themselves. */
+	inlay_fence_reg_line();
+}
+
+/*
+ * Rings for everything posted since the last ring. Ringing an empty queue is allowed and does nothing.
+ *
+ * A single WQE is copied into the register (BlueFlame), so that the device need not fetch it: the way
+ * for latency. Otherwise an 8-byte doorbell is written, as libmlx5 does: when several WQEs were
+ * posted, when the WQE is longer than the register or only a control segment, and when the register's
+ * mode allows no copy.
+ */
+INLAY_ALWAYS void inlay_sq_ring(struct inlay_sq *sq)
+{
+	/* Read before the fences, so that what a post in the same function has just stored folds. */
+	uint32_t ds = sq->last_ds, bbs = (ds + 3) / 4, unrung = sq->unrung;
+	int single = unrung == bbs && ds > 1;
+	uint8_t *wqe = sq->last;
+
+	if (INLAY_LIKELY(single && ds * INLAY_DS <= sq->reg_size)) {
+		sq->unrung = 0;
+		inlay_sq_record_(sq, sq->pi);
+		inlay_sq_blueflame_(sq, wqe, bbs);
+	} else if (unrung) {
+		sq->unrung = 0;
+		inlay_sq_record_(sq, sq->pi);
+		inlay_sq_doorbell_(sq, wqe, single ? bbs : 0);
+	}
+}
+
+/*
+ * As inlay_sq_ring, but always with an 8-byte doorbell: the way for rate.
  *
  * Same bytes as libmlx5 for a list of WQEs.
  */
@@ -276,80 +430,142 @@ INLAY_ALWAYS void inlay_sq_ring_doorbell(struct inlay_sq *sq)
 {
 	uint8_t *wqe = sq->last;
 
-	INLAY_CHECK(sq->pi != sq->rung, "a doorbell is rung for something posted");
-	inlay_sq_record(sq);
-	if (INLAY_UNLIKELY(!sq->reg)) {
-		inlay_sq_ring_shared(sq, 0);
+	if (INLAY_UNLIKELY(!sq->unrung))
+		return;
+	sq->unrung = 0;
+	inlay_sq_record_(sq, sq->pi);
+	if (INLAY_UNLIKELY(!sq->next)) {
+		inlay_sq_doorbell_(sq, wqe, 0);
 		return;
 	}
-	inlay_uar_doorbell(inlay_uar_toggle(&sq->reg, sq->reg_size), wqe);
-	/* Pushes the write out of the write-combining buffer, and keeps the next one from merging with it. */
+	inlay_uar_doorbell_(inlay_uar_toggle_(sq->next, sq->reg_size), wqe);
+	/* Pushes 8 bytes out of the write-combining buffer, and keeps the next doorbell from merging with them. */
 	inlay_fence_reg();
 }
 
 /*
- * Rings by copying the one WQE posted since the last ring into the register (BlueFlame), so that the device need not fetch it. The way for
- * latency. Falls back to the 8-byte doorbell, as libmlx5 does, when several WQEs were posted, when the WQE is longer than
- * the register or has nothing but a control segment, and when the register's mode does not allow a copy. Does nothing when
- * nothing was posted.
+ * Ends a WQE and rings for it: for callers that ring every WQE. Everything posted before must have
+ * been rung for. Arguments as inlay_sq_commit. Returns 0, for callers that end with it.
  */
-INLAY_ALWAYS void inlay_sq_ring(struct inlay_sq *sq)
+INLAY_ALWAYS int inlay_sq_commit_ring(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t opmod,
+				       uint32_t flags, uint32_t imm_be)
 {
-	/* Read before the fences, so that what a post in the same function has just stored folds. */
-	uint32_t ds = sq->last_ds, bbs = (ds + 3) / 4;
-	int single = sq->pi - bbs == sq->rung && ds > 1;
-	uint8_t *wqe = sq->last;
+	uint32_t bbs;
 
-	if (INLAY_LIKELY(single && ds * INLAY_DS <= sq->reg_size)) {
-		inlay_sq_record(sq);
-		if (INLAY_LIKELY(bbs == 1))
-			inlay_uar_copy64(inlay_uar_toggle(&sq->reg, sq->reg_size), wqe);
-		else
-			inlay_uar_copy(inlay_uar_toggle(&sq->reg, sq->reg_size), wqe, bbs, sq->buf, inlay_sq_end(sq));
-		inlay_fence_reg();
-	} else if (sq->pi != sq->rung) {
-		inlay_sq_record(sq);
-		if (sq->reg) {
-			inlay_uar_doorbell(inlay_uar_toggle(&sq->reg, sq->reg_size), wqe);
-			inlay_fence_reg();
-		} else {
-			inlay_sq_ring_shared(sq, single ? bbs : 0);
-		}
-	}
+	INLAY_CHECK(!sq->unrung, "what was posted before is rung for before a commit that rings");
+	bbs = inlay_sq_commit_(sq, at, opcode, opmod, flags, imm_be);
+	inlay_sq_record_(sq, at.index + bbs);
+	if (INLAY_UNLIKELY(bbs * INLAY_WQEBB > sq->reg_size || at.ds < 2))
+		return inlay_sq_doorbell_(sq, at.wqe, at.ds < 2 ? 0 : bbs);
+	inlay_sq_blueflame_(sq, at.wqe, bbs);
+	return 0;
 }
 
+/* ------------------------------------------------------------------------------------------------
+ * Data path: credit
+ */
+
 /*
- * Gives back the credit of the WQE that a send completion names and of all before it. Good and error completions alike.
+ * Gives back the credit of the WQE that a send completion names and of all before it. Good and error
+ * completions alike.
  *
  * cqe  a CQE of this queue's QP and of its send side (inlay_cqe_is_send)
  *
- * Returns 0, or -EPROTO when the CQE names a WQE that is not outstanding (a completion of another queue, a device gone mad); then
- * nothing has changed.
+ * Returns the WQEBBs that came back, at least 1; or -EPROTO when the CQE does not name a WQE that is
+ * outstanding (a completion of another queue, a faulty device); then nothing has changed.
  */
 INLAY_ALWAYS int inlay_sq_release(struct inlay_sq *sq, const struct mlx5_cqe64 *cqe)
 {
-	uint32_t counter = inlay_cqe_wqe_counter(cqe), behind, more;
-	const uint8_t *wqe;
+	uint32_t pi, behind, pending, left, bbs;
+	int freed;
 
-#if defined(__clang__)
-	/* Made on this side of the branch, where one instruction copies the counter and widens it; on the other clang takes two. */
-	wqe = inlay_sq_wqe(sq, counter);
-	__asm__("" : "+r"(wqe));
-#endif
-	/* How many WQEBBs were posted behind the named one; 16 bits tell, since a ring has at most 32768. */
-	behind = (uint16_t)~(counter - sq->pi);
-	/* Neither gone by nor yet to come: only then is what the ring holds there that WQE's length. */
-	if (INLAY_UNLIKELY(behind >= sq->pending))
+	INLAY_CHECK(sq && cqe, "a completion is released to its queue");
+	pi = sq->pi;
+	pending = sq->pending;
+	/* How many WQEBBs were posted after the first of the named WQE; 16 bits tell, since a ring has at most 32768. */
+	behind = (uint16_t)~(inlay_cqe_wqe_counter(cqe) - pi);
+	if (INLAY_UNLIKELY(behind >= pending))
 		return -EPROTO;
-#if !defined(__clang__)
-	wqe = inlay_sq_wqe(sq, counter); /* and here gcc */
-#endif
-	/* Its WQEBBs, less the first; a length of 0, which no WQE has, comes out beyond everything. */
-	more = (wqe[7] - 1u) / 4;
-	if (INLAY_UNLIKELY((int32_t)(behind - more) < 0))
-		return -EPROTO;
-	sq->pending = behind - more;
-	return 0;
+	freed = (int)(pending - behind);
+	if (INLAY_UNLIKELY((int32_t)(pi - sq->short_from) <= (int32_t)behind)) {
+		/* There are WQEs of several WQEBBs: their lengths, from the oldest on, show where each begins. */
+		for (left = sq->pending;; left -= bbs) {
+			/* Loaded anew in each round: a caller's common path then has no register to save. */
+			__asm__ volatile("" ::: "memory");
+			bbs = inlay_sq_bbs_(sq, sq->pi - left);
+			if (left - 1 <= behind || INLAY_UNLIKELY(!bbs))
+				break;
+		}
+		/* The middle of a WQE, or a ring that somebody else has written to. */
+		if (INLAY_UNLIKELY(left - 1 != behind || bbs > left))
+			return -EPROTO;
+		behind = left - bbs;
+		/* A mark from 2^31 WQEBBs ago or more is of no use any more. */
+		if (sq->pi - sq->short_from > sq->pending)
+			sq->short_from = sq->pi - behind;
+		freed = (int)(sq->pending - behind);
+	}
+	if (freed < 1)
+		__builtin_unreachable(); /* the caller's test for an error folds */
+	sq->pending = behind;
+	return freed;
+}
+
+/*
+ * Gives back the credit of everything posted before `index` (inlay_sq_index), for queues whose progress
+ * is told by other means than their completions. Returns the WQEBBs that came back.
+ */
+INLAY_FN uint32_t inlay_sq_release_until(struct inlay_sq *sq, uint32_t index)
+{
+	uint32_t freed = sq->pending - (sq->pi - index);
+
+	INLAY_CHECK(sq->pi - index <= sq->pending, "credit is given back for what is outstanding");
+	sq->pending = sq->pi - index;
+	return freed;
+}
+
+/* ------------------------------------------------------------------------------------------------
+ * Taking back what was posted and not rung for
+ */
+
+/*
+ * Takes back every WQE from `index` on (inlay_sq_index before it was posted). None of them may have
+ * been rung for. The ring's bytes stay as they are.
+ */
+INLAY_COLD void inlay_sq_undo(struct inlay_sq *sq, uint32_t index)
+{
+	uint32_t at, bbs;
+
+	INLAY_CHECK(sq->pi - index <= sq->unrung, "only what was not rung for is taken back");
+	for (at = inlay_sq_rung(sq); at != index; at += bbs) {
+		bbs = inlay_sq_bbs_(sq, at);
+		INLAY_CHECK(bbs && bbs <= index - at, "a WQE is taken back whole");
+		sq->last = inlay_sq_wqe(sq, at);
+		sq->last_ds = sq->last[7] & 0x3f;
+	}
+	sq->pending -= sq->pi - index;
+	sq->unrung -= sq->pi - index;
+	sq->pi = index;
+	if ((int32_t)(sq->short_from - index) > 0)
+		sq->short_from = index;
+}
+
+/*
+ * Turns the WQEs in [first, end), which were posted and not rung for, into NOPs of one WQEBB each; the
+ * last is signaled, so that their credit comes back. For a WQE that later ones follow; inlay_sq_undo is
+ * for the last ones.
+ */
+INLAY_COLD void inlay_sq_erase(struct inlay_sq *sq, uint32_t first, uint32_t end)
+{
+	uint32_t at;
+
+	INLAY_CHECK(sq->pi - first <= sq->unrung && sq->pi - end < sq->pi - first, "only what was not rung for is erased");
+	for (at = first; at != end; at++)
+		inlay_wqe_ctrl(inlay_sq_wqe(sq, at), at, MLX5_OPCODE_NOP, 0, sq->qpn8, 1, at + 1 == end ? INLAY_SIGNALED : 0, 0);
+	if (end == sq->pi) {
+		sq->last = inlay_sq_wqe(sq, end - 1);
+		sq->last_ds = 1;
+	}
 }
 
 #endif

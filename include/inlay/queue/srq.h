@@ -18,12 +18,24 @@
  *   +0   next      be16 at +2: number of the entry that follows
  *   +16  data      pointer | pointer | ...  and an end (key 0x100) when there is room for more
  *
- * The last free entry is never posted: a link must lead on from what is posted. While an entry is free, its first byte count is all ones,
- * which no legal posted entry has: a completion that names a free entry (a device gone mad, a CQE counted twice) is refused and the
- * list stays whole.
+ *   +6   free    1 while the entry is in the free list
+ *   +8   user    8 bytes that belong to the caller: inlay_srq_user
  *
- * A cyclic queue (devx/rmp.h makes one) is walked by the device from entry to entry, whatever their links say, and so posts in that order
- * too: an entry that comes back before its predecessors waits for them. inlay_srq_release_cyclic is its release; all else is the same.
+ * The last free entry is never posted: a link must lead on from what is posted. A completion that names
+ * a free entry (a faulty device, a CQE counted twice) is refused, and the list stays whole.
+ *
+ * Buffers that stay with their entries. An entry keeps its data segments when it is released. A queue
+ * whose buffers are mostly consumed at once posts them again without writing anything:
+ *
+ *   i = inlay_srq_index(&srq);
+ *   if (... the buffer in inlay_srq_user(&srq, i) is free again ...)
+ *           inlay_srq_repost(&srq);
+ *   else
+ *           inlay_srq_set_user(&srq, i, (uintptr_t)other), inlay_post_srq_recv(&srq, &sge, 1);
+ *
+ * A cyclic queue (devx/rmp.h makes one) is walked by the device from entry to entry, whatever their
+ * links say. So its entries are posted in that order: an entry that comes back before its predecessors
+ * waits for them, and its release returns 0.
  *
  * All that receives through the queue completes to CQs that are inlay's: libmlx5 gives back an entry with every completion that it polls or
  * cleans away, to a list of its own that it takes this one for.
@@ -43,21 +55,24 @@
 #include <inlay/base.h>
 #include <inlay/cqe.h>
 #include <inlay/wqe.h>
+#include <inlay/queue/cq.h>
 #include <inlay/queue/uar.h>
 
-#define INLAY_SRQ_FREE 0xffffffffu /* the first byte count of a free entry */
+#define INLAY_SRQ_FREE_ 6 /* offset of the byte that marks a free entry; the device does not look at it */
 
 struct inlay_srq {
 	uint8_t *buf;
 	volatile inlay_record *dbrec; /* low half of the record, big-endian: WQEs posted */
+	uint8_t *tail;            /* the entry that was freed last */
 	uint32_t head;            /* the entry that is posted next */
-	uint32_t tail;            /* the entry that was freed last */
+	uint32_t cnt;             /* entries; 0 for a cyclic queue, whose releases go another way */
 	uint32_t room;            /* free entries, the last one not counted */
 	uint32_t stride;          /* bytes of an entry, a power of two */
 	uint32_t max_sge;         /* stride / 16 - 1 */
 	uint32_t wqe_cnt;         /* entries */
 	uint32_t pi;              /* entries posted */
-	uint32_t cyclic;          /* inlay_srq_init_cyclic's */
+	uint32_t reserved;        /* CQEs set aside for it */
+	struct inlay_cq *cq;      /* in this CQ, or NULL */
 };
 
 INLAY_STATIC_ASSERT(sizeof(struct inlay_srq) <= INLAY_CACHE_LINE, "a post touches one line of its queue");
@@ -89,15 +104,17 @@ INLAY_COLD int inlay_srq_init(struct inlay_srq *srq, void *buf, uint32_t wqe_cnt
 	srq->wqe_cnt = wqe_cnt;
 	srq->max_sge = stride / INLAY_DS - 1;
 	srq->head = 0;
-	srq->tail = wqe_cnt - 1;
+	srq->tail = srq->buf + (size_t)(wqe_cnt - 1) * stride;
+	srq->cnt = wqe_cnt;
 	srq->room = wqe_cnt - 1;
 	srq->pi = 0;
-	srq->cyclic = 0;
+	srq->reserved = 0;
+	srq->cq = NULL;
 	dbrec[0] = 0;
 	srq->dbrec = (volatile inlay_record *)dbrec + 1;
 	for (i = 0, wqe = srq->buf; i < wqe_cnt; i++, wqe += stride) {
 		inlay_wqe_next(wqe, (uint16_t)(i + 1 < wqe_cnt ? i + 1 : 0));
-		inlay_put32(wqe + INLAY_DS, INLAY_SRQ_FREE);
+		wqe[INLAY_SRQ_FREE_] = 1;
 	}
 	return 0;
 }
@@ -113,18 +130,26 @@ INLAY_COLD int inlay_srq_init_cyclic(struct inlay_srq *srq, void *buf, uint32_t 
 	int err = inlay_is_pow2(wqe_cnt) ? inlay_srq_init(srq, buf, wqe_cnt, stride, dbrec) : -EINVAL;
 
 	if (!err)
-		srq->cyclic = 1;
+		srq->cnt = 0;
 	return err;
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------
+/* Gives back the CQEs reserved for the queue, when it is destroyed. */
+INLAY_COLD void inlay_srq_fini(struct inlay_srq *srq)
+{
+	inlay_cq_unreserve(srq->cq, srq->reserved);
+	srq->cq = NULL;
+}
+
+/* ------------------------------------------------------------------------------------------------
  * Data path
  */
 
 /* Where entry `index` lies. */
 INLAY_ALWAYS uint8_t *inlay_srq_wqe(const struct inlay_srq *srq, uint32_t index)
 {
-	return srq->buf + (size_t)index * srq->stride;
+	/* 32768 entries of 1024 bytes fit 32 bits. */
+	return srq->buf + index * srq->stride;
 }
 
 /* Entries that may be posted now. */
@@ -143,6 +168,30 @@ INLAY_FN uint32_t inlay_srq_pending(const struct inlay_srq *srq)
 INLAY_FN uint16_t inlay_srq_index(const struct inlay_srq *srq)
 {
 	return (uint16_t)srq->head;
+}
+
+/* Bytes of entry `index` that belong to the caller, whatever its state: neither inlay nor the device looks at them. */
+INLAY_ALWAYS uint64_t inlay_srq_user(const struct inlay_srq *srq, uint32_t index)
+{
+	uint64_t user;
+
+	__builtin_memcpy(&user, inlay_srq_wqe(srq, index) + 8, sizeof(user));
+	return user;
+}
+
+INLAY_ALWAYS void inlay_srq_set_user(struct inlay_srq *srq, uint32_t index, uint64_t user)
+{
+	inlay_put64(inlay_srq_wqe(srq, index) + 8, user);
+}
+
+/* Takes the next entry from the free list: what both posts end with. */
+INLAY_ALWAYS void inlay_srq_take_(struct inlay_srq *srq, uint8_t *wqe)
+{
+	wqe[INLAY_SRQ_FREE_] = 0;
+	srq->head = inlay_wqe_next_of(wqe);
+	INLAY_CHECK(srq->head < srq->wqe_cnt, "nobody else writes the entries' links");
+	srq->room--;
+	srq->pi++;
 }
 
 /*
@@ -164,12 +213,27 @@ INLAY_ALWAYS int inlay_post_srq_recv(struct inlay_srq *srq, const struct ibv_sge
 	/* Every entry has room for one. */
 	if (!(__builtin_constant_p(num_sge) && num_sge <= 1) && INLAY_UNLIKELY(num_sge > srq->max_sge))
 		return -EINVAL;
-	wqe = srq->buf + (size_t)srq->head * stride;
+	wqe = inlay_srq_wqe(srq, srq->head);
 	inlay_wqe_recv(wqe + INLAY_DS, wqe + stride, sge, num_sge);
-	srq->head = inlay_wqe_next_of(wqe);
-	INLAY_CHECK(srq->head < srq->wqe_cnt, "nobody else writes the entries' links");
-	srq->room--;
-	srq->pi++;
+	inlay_srq_take_(srq, wqe);
+	return 0;
+}
+
+/*
+ * Posts the next entry with the data segments that it had when it was posted last.
+ *
+ * Returns 0, or -EAGAIN when no entry is free. Not visible to the device before inlay_srq_ring().
+ */
+INLAY_ALWAYS int inlay_srq_repost(struct inlay_srq *srq)
+{
+	uint8_t *wqe;
+
+	if (INLAY_UNLIKELY(!srq->room))
+		return -EAGAIN;
+	wqe = inlay_srq_wqe(srq, srq->head);
+	INLAY_CHECK(wqe[INLAY_DS + 6] | wqe[INLAY_DS + 3] | wqe[INLAY_DS + 2] | wqe[INLAY_DS + 1] | wqe[INLAY_DS],
+		    "an entry is posted again after it was posted once");
+	inlay_srq_take_(srq, wqe);
 	return 0;
 }
 
@@ -182,58 +246,59 @@ INLAY_ALWAYS void inlay_srq_ring(struct inlay_srq *srq)
 }
 
 /*
- * Gives back the entry that a receive completion names, good or error.
+ * Gives back the entry that a receive completion names, good or error. Its data segments stay as they
+ * are: see inlay_srq_repost.
  *
  * cqe  a CQE of the receive side of a QP that receives through this queue
  *
- * Returns 0, or -EPROTO when the CQE names an entry that is not posted (a completion of another queue, a device gone mad); then
- * nothing has changed.
+ * Returns the entries that may be posted anew: 1, of a cyclic queue 0 or more; or -EPROTO when the CQE
+ * names an entry that is not posted (a completion of another queue, a faulty device); then nothing has
+ * changed.
  */
 INLAY_ALWAYS int inlay_srq_release(struct inlay_srq *srq, const struct mlx5_cqe64 *cqe)
 {
-	uint32_t index = inlay_cqe_wqe_counter(cqe), first;
+	uint32_t index;
 	uint8_t *wqe;
+	int freed;
 
-	INLAY_CHECK(!srq->cyclic, "a cyclic queue has a release of its own");
-	if (INLAY_UNLIKELY(index >= srq->wqe_cnt))
-		return -EPROTO;
+	INLAY_CHECK(srq && cqe, "a completion is released to its queue");
+	index = inlay_cqe_wqe_counter(cqe);
 	wqe = inlay_srq_wqe(srq, index);
-	__builtin_memcpy(&first, wqe + INLAY_DS, sizeof(first));
-	if (INLAY_UNLIKELY(first == INLAY_SRQ_FREE))
+	if (INLAY_LIKELY(index < srq->cnt)) {
+		if (INLAY_UNLIKELY(wqe[INLAY_SRQ_FREE_]))
+			return -EPROTO;
+		wqe[INLAY_SRQ_FREE_] = 1;
+		__builtin_memcpy(srq->tail + 2, &cqe->wqe_counter, 2); /* both big-endian */
+		srq->tail = wqe;
+		srq->room++;
+		return 1;
+	}
+	__asm__ volatile("" ::: "memory"); /* as in inlay_sq_release */
+	if (srq->cnt || index >= srq->wqe_cnt || wqe[INLAY_SRQ_FREE_])
 		return -EPROTO;
-	inlay_put32(wqe + INLAY_DS, INLAY_SRQ_FREE);
-	inlay_wqe_next(inlay_srq_wqe(srq, srq->tail), (uint16_t)index);
-	srq->tail = index;
-	srq->room++;
-	return 0;
+	wqe[INLAY_SRQ_FREE_] = 1;
+	/* Of a cyclic queue: the oldest entries that have all come back. */
+	for (freed = 0; srq->room < srq->wqe_cnt - 1; freed++) {
+		wqe = srq->tail + srq->stride;
+		if (wqe == inlay_srq_wqe(srq, srq->wqe_cnt))
+			wqe = srq->buf;
+		if (!wqe[INLAY_SRQ_FREE_])
+			break;
+		srq->tail = wqe;
+		srq->room++;
+		__asm__ volatile("" ::: "memory");
+	}
+	return freed;
 }
 
 /*
- * The same of a queue of inlay_srq_init_cyclic. The entry may be posted anew when all before it have come back: inlay_srq_room says when.
+ * For inlay_cq_clean: gives back the entry of a receive that is removed from a CQ. arg is the struct
+ * inlay_srq; completions of sends are passed over.
  */
-INLAY_ALWAYS int inlay_srq_release_cyclic(struct inlay_srq *srq, const struct mlx5_cqe64 *cqe)
+INLAY_COLD void inlay_srq_gone(const struct mlx5_cqe64 *cqe, void *arg)
 {
-	uint32_t index = inlay_cqe_wqe_counter(cqe), mask = srq->wqe_cnt - 1, next, first;
-	uint8_t *wqe;
-
-	INLAY_CHECK(srq->cyclic, "a linked list has a release of its own");
-	if (INLAY_UNLIKELY(index > mask))
-		return -EPROTO;
-	wqe = inlay_srq_wqe(srq, index);
-	__builtin_memcpy(&first, wqe + INLAY_DS, sizeof(first));
-	if (INLAY_UNLIKELY(first == INLAY_SRQ_FREE))
-		return -EPROTO;
-	inlay_put32(wqe + INLAY_DS, INLAY_SRQ_FREE);
-	/* Behind tail lie the posted ones, up to head: of these the oldest that have all come back. */
-	while (srq->room < mask) {
-		next = (srq->tail + 1) & mask;
-		__builtin_memcpy(&first, inlay_srq_wqe(srq, next) + INLAY_DS, sizeof(first));
-		if (first != INLAY_SRQ_FREE)
-			break;
-		srq->tail = next;
-		srq->room++;
-	}
-	return 0;
+	if (!inlay_cqe_is_send(cqe))
+		inlay_srq_release((struct inlay_srq *)arg, cqe);
 }
 
 #endif

@@ -1,21 +1,36 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/queue/uar.h: one doorbell register.
+ * inlay/queue/uar.h: one doorbell register, and who may ring it.
  *
- * libmlx5 hands the same register to several QPs and says so nowhere, and two queues that copy WQEs into one register at the same time
- * corrupt each other. So every queue points at the one inlay_uar of its register, and the mode says what is allowed:
+ *   struct inlay_uar uar;
+ *   inlay_uar_create(&uar, pd, INLAY_UAR_SERIAL, &why);   in verbs.h: a register of one's own
+ *   qp = ibv_create_qp(uar.pd, &init);                    its QPs are created in uar.pd
+ *   inlay_sq_from_qp(&sq, qp, &uar, &cq, &why);           as many queues as the thread has
  *
- *   INLAY_UAR_DOORBELL   8-byte doorbells only. Stores of 8 bytes do not mix, so any number of inlay's queues and threads may share the
- *                        register. What taking over a QP gives. Beside a QP that libmlx5 drives and that copies into the same register:
- *                        never seen to fail, and not proven either; a register of one's own is the safe way.
- *   INLAY_UAR_EXCLUSIVE  one queue; BlueFlame copies for single WQEs up to the register's size. The register must have
- *                        been made for it (verbs.h: inlay_uar_create). A second queue is refused with -EBUSY.
- *   INLAY_UAR_LOCKED     several inlay queues, any threads; BlueFlame copies under the object's lock.
+ * Which mode is for whom:
+ *
+ *   INLAY_UAR_SERIAL    the normal case: one register per thread. Any number of queues, one thread at
+ *                       a time, BlueFlame copies, no lock.
+ *   INLAY_UAR_LOCKED    several threads on one register: BlueFlame copies under the object's lock.
+ *   INLAY_UAR_DOORBELL  a borrowed register, such as one that libmlx5 gave to a QP: 8-byte doorbells
+ *                       only. They do not mix, so any threads and queues may ring it.
+ *
+ * libmlx5 hands the same register to several QPs and does not say so, and two queues that copy WQEs
+ * into one register at the same time corrupt each other. So all queues on a register point at its one
+ * inlay_uar, and the mode is a property of that object. Next to a QP that libmlx5 drives on the same
+ * register, DOORBELL has never been seen to fail, but nothing proves it: a register of one's own is
+ * the safe way.
+ *
+ * INLAY_UAR_FULL_FENCE, or'ed to a mode, puts libmlx5's fence after each register write (see base.h)
+ * and costs a serial register its short path. It is for callers that want a doorbell to have left the
+ * CPU when the post returns.
  *
  *   base of a register               base + size
- *   | one half: copy or doorbell     | the other half |      used in turn, so that two writes in a row never merge
+ *   | one half: copy or doorbell     | the other half |      used in turn, so that two writes in a row
+ *                                                            never merge
  *
- * Threads: writing to the register is as safe as its mode says; attaching queues to it and detaching them is for one thread at a time.
+ * Threads: a register is rung as its mode says. Attaching and detaching queues is for one thread at a
+ * time.
  * Sources: the PRM's "Doorbells" and "UAR" chapters; libmlx5's post_send_db (qp.c).
  */
 #ifndef INLAY_QUEUE_UAR_H
@@ -24,47 +39,57 @@
 #include <infiniband/mlx5dv.h>
 #include <inlay/base.h>
 #include <inlay/wqe.h>
+#if defined(__ARM_FEATURE_LS64)
+#include <arm_acle.h>
+#endif
 
-/* Doorbell records are written by halves, registers by 8 bytes; memory of any declared type may hold them. */
+/* Doorbell records are written by halves, registers by 8 bytes, in memory of any declared type. */
 typedef uint16_t inlay_record __attribute__((may_alias));
 typedef uint64_t inlay_doorbell __attribute__((may_alias));
 
 enum inlay_uar_mode {
 	INLAY_UAR_DOORBELL,
-	INLAY_UAR_EXCLUSIVE,
+	INLAY_UAR_SERIAL,
 	INLAY_UAR_LOCKED,
+	INLAY_UAR_FULL_FENCE = 1 << 8,
 };
 
 /* One doorbell register. In caller memory; lives as long as a queue points at it. */
 struct inlay_uar {
-	uint8_t *reg;      /* the register, as mlx5dv gives it; NULL: not known yet */
-	uint8_t *next;     /* where the next copy or doorbell goes: toggles between the register's two halves */
+	uint8_t *reg;      /* the register, as mlx5dv gives it; NULL until it is known */
+	uint8_t *next;     /* where the next copy or doorbell goes: one of the register's two halves */
 	uint32_t size;     /* bytes of one half, a power of two; 0: the page takes no BlueFlame copies */
-	uint32_t mode;     /* enum inlay_uar_mode */
+	uint32_t mode;     /* enum inlay_uar_mode, with its flag */
 	uint32_t lock;     /* LOCKED only */
 	uint32_t queues;   /* send queues that point here */
-	struct ibv_td *td; /* of a register made by inlay_uar_create, else NULL; likewise pd, in which its QPs are created */
-	struct ibv_pd *pd;
+	struct ibv_td *td; /* of a register made by inlay_uar_create, else NULL */
+	struct ibv_pd *pd; /* likewise: the PD in which its QPs are created */
 };
 
 INLAY_STATIC_ASSERT(sizeof(struct inlay_uar) <= INLAY_CACHE_LINE, "a doorbell touches one line of its register's object");
 
-/* ------------------------------------------------------------------------------------------------------------------------
+/* ------------------------------------------------------------------------------------------------
  * Set-up
  */
+
+/* Whether mode is one of enum inlay_uar_mode, with or without its flag. */
+INLAY_FN int inlay_uar_mode_ok_(uint32_t mode)
+{
+	return (mode & ~(uint32_t)INLAY_UAR_FULL_FENCE) <= INLAY_UAR_LOCKED;
+}
 
 /*
  * Describes a doorbell register.
  *
  * reg    the register in the doorbell page (mlx5dv_qp.bf.reg), aligned to twice its size
  * size   bytes of one half (mlx5dv_qp.bf.size), 0 for a page without BlueFlame
- * mode   enum inlay_uar_mode; EXCLUSIVE and LOCKED on a register of size 0 are accepted and ring doorbells
+ * mode   enum inlay_uar_mode; a register of size 0 rings 8-byte doorbells in every mode
  *
  * Returns 0, or -EINVAL for a mode, size or alignment that cannot be.
  */
 INLAY_COLD int inlay_uar_init(struct inlay_uar *uar, void *reg, uint32_t size, uint32_t mode)
 {
-	if (!reg || mode > INLAY_UAR_LOCKED || (size && (!inlay_is_pow2(size) || size < INLAY_WQEBB)))
+	if (!reg || !inlay_uar_mode_ok_(mode) || (size && (!inlay_is_pow2(size) || size < INLAY_WQEBB)))
 		return -EINVAL;
 	if ((uintptr_t)reg % (size ? 2 * size : 8))
 		return -EINVAL;
@@ -76,12 +101,15 @@ INLAY_COLD int inlay_uar_init(struct inlay_uar *uar, void *reg, uint32_t size, u
 	return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------
- * Data path
+/* ------------------------------------------------------------------------------------------------
+ * Data path, used by queue/sq.h
  */
 
-/* 64 bytes into the register, in ascending order, in stores that the compiler neither merges nor turns into a string move. */
-INLAY_ALWAYS void inlay_uar_copy64(uint8_t *to, const uint8_t *from)
+/*
+ * 64 bytes into the register. x86-64: in ascending order, in stores that the compiler neither merges
+ * nor turns into a string move. aarch64: by one instruction, because separate stores rarely combine.
+ */
+INLAY_ALWAYS void inlay_uar_copy64_(uint8_t *to, const uint8_t *from)
 {
 #if defined(__x86_64__)
 	typedef long long v2 __attribute__((vector_size(16), may_alias));
@@ -91,19 +119,23 @@ INLAY_ALWAYS void inlay_uar_copy64(uint8_t *to, const uint8_t *from)
 	((volatile v2 *)to)[1] = b;
 	((volatile v2 *)to)[2] = c;
 	((volatile v2 *)to)[3] = d;
+#elif defined(__ARM_FEATURE_LS64)
+	data512_t line;
+
+	__builtin_memcpy(&line, from, sizeof(line));
+	__arm_st64b(to, line);
 #else
-	/* stp of 16 bytes: the widest plain store of aarch64 */
-	__asm__ volatile("ldp q0, q1, [%1]\n\tldp q2, q3, [%1, #32]\n\t"
-			 "stp q0, q1, [%0]\n\tstp q2, q3, [%0, #32]"
+	__asm__ volatile("ld1 {v0.16b, v1.16b, v2.16b, v3.16b}, [%1]\n\t"
+			 "st1 {v0.16b, v1.16b, v2.16b, v3.16b}, [%0]"
 			 : : "r"(to), "r"(from) : "v0", "v1", "v2", "v3", "memory");
 #endif
 }
 
 /* Copies a WQE of bbs WQEBBs that may wrap. */
-INLAY_ALWAYS void inlay_uar_copy(uint8_t *to, const uint8_t *from, uint32_t bbs, const uint8_t *begin, const uint8_t *end)
+INLAY_ALWAYS void inlay_uar_copy_(uint8_t *to, const uint8_t *from, uint32_t bbs, const uint8_t *begin, const uint8_t *end)
 {
 	do {
-		inlay_uar_copy64(to, from);
+		inlay_uar_copy64_(to, from);
 		to += INLAY_WQEBB;
 		from += INLAY_WQEBB;
 		if (INLAY_UNLIKELY(from == end))
@@ -112,16 +144,16 @@ INLAY_ALWAYS void inlay_uar_copy(uint8_t *to, const uint8_t *from, uint32_t bbs,
 }
 
 /* The 8-byte doorbell: the first 8 bytes of a control segment, in one store. */
-INLAY_ALWAYS void inlay_uar_doorbell(uint8_t *reg, const uint8_t *ctrl)
+INLAY_ALWAYS void inlay_uar_doorbell_(uint8_t *reg, const uint8_t *ctrl)
 {
 	uint64_t db;
 
 	__builtin_memcpy(&db, ctrl, sizeof(db));
-	__atomic_store_n((inlay_doorbell *)reg, db, __ATOMIC_RELAXED);
+	__atomic_store_n((inlay_doorbell *)(void *)reg, db, __ATOMIC_RELAXED);
 }
 
-/* Where to write now; the next write goes to the register's other half, so that two in a row never merge. */
-INLAY_ALWAYS uint8_t *inlay_uar_toggle(uint8_t **next, uint32_t size)
+/* Where to write now; the next write goes to the register's other half. */
+INLAY_ALWAYS uint8_t *inlay_uar_toggle_(uint8_t **next, uint32_t size)
 {
 	uint8_t *at = *next;
 

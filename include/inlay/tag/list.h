@@ -43,7 +43,7 @@
  *
  * Threads: one owner at a time, the same as of the CQ: there is no lock, hence no order between two.
  * Sources: ibv_post_srq_ops(3), ibv_create_cq_ex(3); libmlx5's qp.c (mlx5_post_srq_ops) and cq.c (handle_tag_matching), whose bytes these
- * are. What libmlx5 does otherwise is said in tag/verbs.h.
+ * are.
  */
 #ifndef INLAY_TAG_LIST_H
 #define INLAY_TAG_LIST_H
@@ -183,7 +183,7 @@ INLAY_FN size_t inlay_tag_list_size(uint32_t max_tags, uint32_t wqebb_cnt)
 INLAY_COLD int inlay_tag_list_init(struct inlay_tag_list *list, void *memory, uint32_t max_tags, struct inlay_sq *sq,
 				   uint32_t user_index)
 {
-	size_t size = sq ? inlay_tag_list_size(max_tags, sq->mask + 1) : 0;
+	size_t size = sq ? inlay_tag_list_size(max_tags, inlay_sq_size(sq)) : 0;
 	uint32_t i;
 
 	if (!size || !memory || (uintptr_t)memory % INLAY_CACHE_LINE || user_index >> 24)
@@ -192,7 +192,7 @@ INLAY_COLD int inlay_tag_list_init(struct inlay_tag_list *list, void *memory, ui
 	list->sq = sq;
 	list->entries = (struct inlay_tag_entry *)memory;
 	list->ops = (struct inlay_tag_posted *)(list->entries + max_tags + 1);
-	list->done = sq->pi;
+	list->done = inlay_sq_index(sq);
 	list->quiet = 0;
 	list->max_tags = max_tags;
 	list->count = max_tags;
@@ -258,8 +258,8 @@ INLAY_ALWAYS void inlay_wqe_tag(void *seg, uint32_t op, uint32_t flags, uint16_t
 INLAY_ALWAYS void inlay_tag_commit(struct inlay_tag_list *list, struct inlay_cursor at, uint32_t op, uint64_t wr_id, uint16_t entry,
 				   uint16_t index, uint64_t tag, uint64_t mask, const struct ibv_sge *sge, int flags)
 {
-	struct inlay_tag_posted *posted = &list->ops[at.index & list->sq->mask];
-	int asked = op == INLAY_TAG_REMOVE || (flags & IBV_OPS_SIGNALED) || list->quiet >= list->sq->mask / 4;
+	struct inlay_tag_posted *posted = &list->ops[at.index & (inlay_sq_size(list->sq) - 1)];
+	int asked = op == INLAY_TAG_REMOVE || (flags & IBV_OPS_SIGNALED) || list->quiet >= (inlay_sq_size(list->sq) - 1) / 4;
 	uint32_t seg_flags = asked ? (uint32_t)INLAY_TAG_CQE_REQ : 0;
 
 	if (flags & IBV_OPS_TM_SYNC) {
@@ -285,7 +285,7 @@ INLAY_ALWAYS void inlay_tag_commit(struct inlay_tag_list *list, struct inlay_cur
 	}
 	if (op != INLAY_TAG_NOP)
 		list->entries[entry].owed = (uint16_t)(list->entries[entry].owed + (asked != 0));
-	inlay_sq_commit(list->sq, at, INLAY_OPCODE_TAG, 0);
+	inlay_sq_commit(list->sq, at, INLAY_OPCODE_TAG, 0, 0, 0);
 }
 
 /*
@@ -375,7 +375,7 @@ INLAY_ALWAYS void inlay_tag_ring(struct inlay_tag_list *list)
  * Posts a linked list of operations as ibv_post_srq_ops does, under one doorbell. An ADD's handle comes out in wr->tm.handle, as of
  * inlay_tag_add. With IBV_OPS_TM_SYNC the NIC is told wr->tm.unexpected_cnt, modulo 2^16.
  *
- * Returns 0; or what the operation that could not be posted returned, -EINVAL for an opcode that is none, more than one SGE, a count of
+ * Returns 0; or what the operation that could not be posted returned, -EINVAL for an opcode that is none, more than one SGE or one at NULL, a count of
  * unexpected messages beyond those handed out. *bad_wr is then that operation; those before it are posted and rung, and of it and those
  * behind it nothing is.
  */
@@ -395,7 +395,7 @@ INLAY_FN int inlay_tag_post_ops(struct inlay_tag_list *list, struct ibv_ops_wr *
 		}
 		switch (wr->opcode) {
 		case IBV_WR_TAG_ADD:
-			err = wr->tm.add.num_sge < 0 || wr->tm.add.num_sge > 1 ? -EINVAL :
+			err = wr->tm.add.num_sge < 0 || wr->tm.add.num_sge > !!wr->tm.add.sg_list ? -EINVAL :
 			      inlay_tag_add(list, wr->wr_id, wr->tm.add.recv_wr_id, wr->tm.add.tag, wr->tm.add.mask,
 					    wr->tm.add.num_sge ? wr->tm.add.sg_list : NULL, wr->flags, &wr->tm.handle);
 			break;
@@ -428,7 +428,7 @@ INLAY_FN int inlay_tag_post_ops(struct inlay_tag_list *list, struct ibv_ops_wr *
 INLAY_ALWAYS int inlay_tag_owns(const struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe)
 {
 	if (inlay_cqe_is_send(cqe))
-		return inlay_cqe_qpn(cqe) == (uint32_t)(list->sq->qpn8 >> 8);
+		return inlay_cqe_qpn(cqe) == inlay_sq_qpn(list->sq);
 	return (cqe->app == INLAY_CQE_APP_TAG || inlay_cqe_is_error(cqe)) &&
 	       (inlay_from_be32(cqe->srqn_uidx) & 0xffffff) == list->user_index;
 }
@@ -453,7 +453,7 @@ INLAY_FN uint32_t inlay_tag_oldest(const struct inlay_tag_list *list)
 {
 	uint32_t at;
 
-	for (at = list->done; at != list->sq->pi && !(list->ops[at & list->sq->mask].told & INLAY_TAG_ASKED); at++)
+	for (at = list->done; at != inlay_sq_index(list->sq) && !(list->ops[at & (inlay_sq_size(list->sq) - 1)].told & INLAY_TAG_ASKED); at++)
 		;
 	return at;
 }
@@ -462,7 +462,7 @@ INLAY_FN uint32_t inlay_tag_oldest(const struct inlay_tag_list *list)
 INLAY_ALWAYS void inlay_tag_known(struct inlay_tag_list *list, uint32_t at)
 {
 	list->done = at + 1;
-	list->sq->pending = list->sq->pi - list->done;
+	inlay_sq_release_until(list->sq, list->done);
 }
 
 INLAY_ALWAYS enum ibv_wc_opcode inlay_tag_wc_opcode(uint32_t op)
@@ -474,11 +474,11 @@ INLAY_ALWAYS enum ibv_wc_opcode inlay_tag_wc_opcode(uint32_t op)
 INLAY_COLD int inlay_tag_failed(struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe, struct inlay_tag_wc *wc)
 {
 	uint32_t ahead = (uint16_t)(inlay_cqe_wqe_counter(cqe) - list->done), at = list->done + ahead, due;
-	const struct inlay_tag_posted *posted = &list->ops[at & list->sq->mask];
+	const struct inlay_tag_posted *posted = &list->ops[at & (inlay_sq_size(list->sq) - 1)];
 	struct inlay_tag_entry *entry = &list->entries[posted->entry];
 
 	/* Those that were asked for have a completion each. */
-	if (ahead >= list->sq->pi - list->done || inlay_tag_oldest(list) - list->done < ahead || !inlay_cqe_is_error(cqe))
+	if (ahead >= inlay_sq_index(list->sq) - list->done || inlay_tag_oldest(list) - list->done < ahead || !inlay_cqe_is_error(cqe))
 		return -EPROTO;
 	inlay_tag_known(list, at);
 	wc->wr_id = posted->wr_id;
@@ -505,10 +505,10 @@ INLAY_FN int inlay_tag_operation(struct inlay_tag_list *list, const struct mlx5_
 	uint32_t op = cqe->app_op == INLAY_TAG_APPENDED ? INLAY_TAG_APPEND :
 		      cqe->app_op == INLAY_TAG_REMOVED ? INLAY_TAG_REMOVE : INLAY_TAG_NOP;
 	uint32_t at = inlay_tag_oldest(list), completions = 1;
-	const struct inlay_tag_posted *posted = &list->ops[at & list->sq->mask];
+	const struct inlay_tag_posted *posted = &list->ops[at & (inlay_sq_size(list->sq) - 1)];
 	struct inlay_tag_entry *entry = &list->entries[posted->entry];
 
-	if (INLAY_UNLIKELY(at == list->sq->pi || posted->op != op || inlay_cqe_is_error(cqe)))
+	if (INLAY_UNLIKELY(at == inlay_sq_index(list->sq) || posted->op != op || inlay_cqe_is_error(cqe)))
 		return -EPROTO;
 	if (op == INLAY_TAG_REMOVE) {
 		if (!(inlay_from_be32(cqe->tm_cqe.success) & MLX5_TMC_SUCCESS))

@@ -98,7 +98,7 @@ INLAY_FN size_t inlay_tag_rx_size(uint32_t max_tags)
 INLAY_COLD int inlay_tag_rx_init(struct inlay_tag_rx *rx, void *memory, struct inlay_match *match, struct inlay_tag_list *list,
 				 uint32_t min_len)
 {
-	if (!match || (list && (!memory || (uintptr_t)memory % sizeof(uint64_t) || list->sq->mask + 1 < 2 * list->max_tags + 2)))
+	if (!match || (list && (!memory || (uintptr_t)memory % sizeof(uint64_t) || inlay_sq_size(list->sq) < 2 * list->max_tags + 2)))
 		return -EINVAL;
 	rx->match = match;
 	rx->list = list;
@@ -134,7 +134,7 @@ INLAY_FN void inlay_tag_rx_sync(struct inlay_tag_rx *rx)
  * cookie     the caller's name for it
  *
  * Returns 1: an unexpected message was there, *found is it, nothing was posted. 0: posted, found->handle names it to inlay_tag_rx_cancel;
- * whether the NIC has it is found->in_hw. -ENOSPC: the table is full. The NIC sees it after inlay_tag_rx_flush or inlay_tag_ring.
+ * whether the NIC has it is found->in_hw. -EAGAIN: the table is full. The NIC sees it after inlay_tag_rx_flush or inlay_tag_ring.
  */
 INLAY_FN int inlay_tag_rx_post(struct inlay_tag_rx *rx, uint64_t tag, uint64_t mask, const struct ibv_sge *sge, uint64_t cookie,
 			       struct inlay_match_found *found)
@@ -145,12 +145,12 @@ INLAY_FN int inlay_tag_rx_post(struct inlay_tag_rx *rx, uint64_t tag, uint64_t m
 
 	/* Room is kept in the ring for a DEL of each tag, and for a NOP. */
 	offload = list && sge && sge->length >= rx->min_len && list->count && inlay_sq_room(list->sq) > inlay_tag_rx_listed(rx) + 2 &&
-		  !inlay_match_older_software(rx->match, tag, mask);
+		  !inlay_match_hw_blocked(rx->match, tag, mask);
 	err = inlay_match_post(rx->match, tag, mask, cookie, found);
 	if (err || !offload)
 		return err;
 	/* recv_wr_id is the cookie: the second completion needs it when the receive is out of the table. */
-	err = inlay_tag_add(list, 0, cookie, tag & mask, mask, sge, rx->waiting ? 0 : IBV_OPS_TM_SYNC, &handle);
+	err = inlay_tag_add(list, 0, cookie, found->tag, found->mask, sge, rx->waiting ? 0 : IBV_OPS_TM_SYNC, &handle);
 	if (INLAY_UNLIKELY(err))
 		return 0;
 	rx->receives[handle & 0xffff] = found->handle;
@@ -169,7 +169,7 @@ INLAY_FN int inlay_tag_rx_post(struct inlay_tag_rx *rx, uint64_t tag, uint64_t m
  * from_nic  whether it is the message of an INLAY_TAG_RX_MESSAGE
  *
  * Returns 1: *found is the receive that takes it, its buffer is the caller's: copy, or read if it is a rendezvous. 0: kept, *found is the
- * message. -ENOSPC: the table is full; call again when there is room, and before any later message: until then the NIC's new tags stay
+ * message. -EAGAIN: the table is full; call again when there is room, and before any later message: until then the NIC's new tags stay
  * disabled. -EPROTO: *found takes it, and the NIC has lost count of that receive: it may still write to its buffer.
  */
 INLAY_FN int inlay_tag_rx_arrive(struct inlay_tag_rx *rx, uint64_t tag, uint64_t cookie, int from_nic, struct inlay_match_found *found)
@@ -255,9 +255,7 @@ INLAY_FN int inlay_tag_rx_complete(struct inlay_tag_rx *rx, const struct mlx5_cq
 	}
 	ev->cookie = ev->wc.wr_id;
 	receive = &rx->receives[ev->wc.handle & 0xffff];
-	if (INLAY_UNLIKELY(*receive == INLAY_TAG_RX_TAKEN))
-		return -EPROTO;
-	/* Out of the table with the first of its completions; of a cancelled one it is out already. */
+	/* Out of the table with the first of its completions. A cancelled one is out already; TAKEN is no handle. */
 	if (*receive && *receive != INLAY_TAG_RX_CANCELLING && inlay_match_cancel(rx->match, *receive, &found))
 		return -EPROTO;
 	*receive = 0;

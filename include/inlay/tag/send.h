@@ -53,16 +53,13 @@ INLAY_ALWAYS int inlay_tag_send_eager(struct inlay_sq *sq, uint32_t app_ctx, uin
 		return -EINVAL;
 	for (i = 0; i < num_sge; i++)
 		ds += sge[i].length != 0;
-	if (ds > 4 && ds > sq->max_ds)
-		return -EINVAL;
-	err = inlay_sq_begin(sq, (ds + 3) / 4, &at);
+	err = inlay_sq_begin_ds(sq, ds, &at);
 	if (INLAY_UNLIKELY(err))
 		return err;
 	inlay_tmh_put(tmh, IBV_TMH_EAGER, app_ctx, tag);
-	at = inlay_seg_inline(at, tmh, sizeof(tmh));
+	at = inlay_seg_inline(at, tmh, (uint32_t)sizeof(tmh));
 	at = inlay_seg_sges(at, sge, num_sge);
-	inlay_sq_commit(sq, at, MLX5_OPCODE_SEND, flags);
-	return 0;
+	return inlay_post_commit_(sq, at, MLX5_OPCODE_SEND, flags, 0);
 }
 
 /* One inline segment: a header of head_len bytes, at most INLAY_RNDV_MAX, and len bytes of data behind it. */
@@ -70,27 +67,18 @@ INLAY_ALWAYS int inlay_tag_send_two(struct inlay_sq *sq, const void *head, uint3
 				    uint32_t flags)
 {
 	struct inlay_cursor at;
-	struct ibv_sge v[2];
-	uint32_t ds;
+	uint8_t *p;
 	int err;
 
 	if (len > INLAY_MAX_DS * INLAY_DS)
 		return -EINVAL;
-	ds = 1 + (head_len + len + 4 + INLAY_DS - 1) / INLAY_DS;
-	if (ds > 4 && ds > sq->max_ds)
-		return -EINVAL;
-	err = inlay_sq_begin(sq, (ds + 3) / 4, &at);
+	err = inlay_sq_begin_ds(sq, 1 + (head_len + len + 4 + INLAY_DS - 1) / INLAY_DS, &at);
 	if (INLAY_UNLIKELY(err))
 		return err;
-	v[0].addr = (uintptr_t)head;
-	v[0].length = head_len;
-	v[0].lkey = 0;
-	v[1].addr = (uintptr_t)data;
-	v[1].length = len;
-	v[1].lkey = 0;
-	at = inlay_seg_inlinev(at, v, 2, head_len + len);
-	inlay_sq_commit(sq, at, MLX5_OPCODE_SEND, flags);
-	return 0;
+	at = inlay_seg_inline_open(at, head_len + len, 0, &p);
+	at = inlay_seg_inline_append(at, head, head_len);
+	at = inlay_seg_inline_append(at, data, len);
+	return inlay_post_commit_(sq, at, MLX5_OPCODE_SEND, flags, 0);
 }
 
 /* An eager message of len bytes, which are copied now. */

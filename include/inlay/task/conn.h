@@ -55,7 +55,7 @@ INLAY_COLD void inlay_task_worker_name(struct inlay_task_worker *w)
 
 	__builtin_memset(w->named, 0, sizeof(*w->named) * ((size_t)w->named_mask + 1));
 	for (i = 0; i < w->num_conns; i++) {
-		uint32_t qpn = (uint32_t)(w->conns[i]->link.sq.qpn8 >> 8);
+		uint32_t qpn = inlay_sq_qpn(&w->conns[i]->link.sq);
 
 		for (at = qpn & w->named_mask; w->named[at].conn; at = (at + 1) & w->named_mask)
 			;
@@ -76,12 +76,13 @@ INLAY_COLD int inlay_task_conn_init(struct inlay_task_conn *c, void *memory, str
 {
 	const struct inlay_task_worker_params *p = &w->params;
 	uint64_t message = inlay_task_worker_lines(p->message), stride = inlay_task_conn_stride(p);
-	uint64_t cqes = (uint64_t)c->link.sq.mask + 1 + p->credits;
+	uint64_t cqes = (uint64_t)inlay_sq_size(&c->link.sq) + p->credits;
 	uint8_t *at = (uint8_t *)memory;
+	struct ibv_sge sge;
 	uint32_t i;
 
 	for (i = 0; i < w->num_conns; i++)
-		cqes += (uint64_t)w->conns[i]->link.sq.mask + 1 + p->credits;
+		cqes += (uint64_t)inlay_sq_size(&w->conns[i]->link.sq) + p->credits;
 	if (w->num_conns == p->connections || cqes > (uint64_t)w->cq.mask + 1)
 		return -ENOMEM;
 	c->worker = w;
@@ -91,7 +92,7 @@ INLAY_COLD int inlay_task_conn_init(struct inlay_task_conn *c, void *memory, str
 	c->mask = p->credits - 1;
 	c->lkey = lkey;
 	c->quarter = inlay_task_quarter(&c->link.sq);
-	inlay_task_receives_init(&c->link.rq, c->message, lkey);
+	inlay_rq_prepare(&c->link.rq, c->message, lkey);
 	c->waiting.first = c->waiting.last = INLAY_TASK_NOBODY;
 	c->answered = c->sending = c->waiting;
 	c->spare = INLAY_TASK_NOBODY;
@@ -108,7 +109,10 @@ INLAY_COLD int inlay_task_conn_init(struct inlay_task_conn *c, void *memory, str
 		c->cmds[i].response = c->slots + i * stride + message;
 		if (i < p->credits) {
 			c->ring[i] = &c->cmds[i];
-			inlay_task_repost(&c->link.rq, (uintptr_t)c->slots + i * stride);
+			sge.addr = (uintptr_t)c->slots + i * stride;
+			sge.length = c->message;
+			sge.lkey = lkey;
+			inlay_post_recv(&c->link.rq, &sge, 1);
 		} else {
 			c->cmds[i].next = c->spare;
 			c->spare = i;

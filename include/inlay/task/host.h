@@ -483,7 +483,7 @@ INLAY_COLD void inlay_task_host_receive(struct inlay_task_host *h)
 {
 	uint32_t i;
 
-	inlay_task_receives_init(&h->link.rq, h->message, h->lkey);
+	inlay_rq_prepare(&h->link.rq, h->message, h->lkey);
 	for (i = 0; i <= h->mask; i++) {
 		struct ibv_sge sge;
 
@@ -570,12 +570,12 @@ INLAY_COLD int inlay_task_host_make(struct inlay_task_host *h, void *memory, str
 	if (!h->ibcq)
 		return errno ? -errno : -ENOMEM;
 	caps.cq = h->ibcq;
-	err = inlay_cq_from_cq(&h->cq, h->ibcq);
+	err = inlay_cq_from_cq(&h->cq, h->ibcq, NULL);
 	if (!err)
 		err = inlay_task_link_create(&h->link, &caps, &p->path);
 	if (err)
 		return err;
-	if (h->cq.mask < h->link.sq.mask + p->in_flight)
+	if (inlay_cq_size(&h->cq) < inlay_sq_size(&h->link.sq) + p->in_flight)
 		return -ENOMEM;
 	h->mr = inlay_task_register(pd, memory, (size_t)inlay_task_host_arena(p), &keys);
 	if (!h->mr)

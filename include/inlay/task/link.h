@@ -112,7 +112,7 @@ INLAY_COLD int inlay_task_link_destroy(struct inlay_task_link *l)
 		return -EBUSY;
 	l->qp = NULL;
 	inlay_sq_fini(&l->sq);
-	if (l->own.td && inlay_uar_destroy(&l->own))
+	if (l->own.td && inlay_uar_destroy(&l->own, NULL))
 		return -EBUSY;
 	return 0;
 }
@@ -130,7 +130,7 @@ INLAY_COLD int inlay_task_link_qp(struct inlay_task_link *l, const struct inlay_
 
 	if (!uar) {
 		uar = &l->own;
-		err = inlay_uar_create(uar, caps->pd, INLAY_UAR_EXCLUSIVE);
+		err = inlay_uar_create(uar, caps->pd, INLAY_UAR_SERIAL, NULL);
 		if (err && err != -ENOTSUP)
 			return err;
 	}
@@ -155,12 +155,12 @@ INLAY_COLD int inlay_task_link_qp(struct inlay_task_link *l, const struct inlay_
 	l->qp = mlx5dv_create_qp(caps->pd->context, &init, &dv);
 	if (!l->qp)
 		return errno ? -errno : -ENOMEM;
-	err = uar->td ? 0 : inlay_uar_from_qp(&l->own, l->qp);
+	err = uar->td ? 0 : inlay_uar_from_qp(&l->own, l->qp, NULL);
 	if (!err)
-		err = inlay_sq_from_qp(&l->sq, l->qp, uar->td ? uar : &l->own);
+		err = inlay_sq_from_qp(&l->sq, l->qp, uar->td ? uar : &l->own, NULL, NULL);
 	if (!err)
-		err = inlay_rq_from_qp(&l->rq, l->qp);
-	if (!err && (l->sq.mask + 1 < caps->wqebbs || l->rq.mask + 1 < caps->receives))
+		err = inlay_rq_from_qp(&l->rq, l->qp, NULL, NULL);
+	if (!err && (inlay_sq_size(&l->sq) < caps->wqebbs || inlay_rq_size(&l->rq) < caps->receives))
 		err = -ENOMEM;
 	return err;
 }
@@ -270,34 +270,9 @@ INLAY_COLD int inlay_task_link_break(struct inlay_task_link *l)
 	return -ibv_modify_qp(l->qp, &a, IBV_QP_STATE);
 }
 
-/* Writes into every receive WQE of the ring what does not change from one to the next: see inlay_task_repost. */
-INLAY_COLD void inlay_task_receives_init(struct inlay_rq *rq, uint32_t len, uint32_t lkey)
-{
-	uint32_t i;
-
-	for (i = 0; i <= rq->mask; i++) {
-		uint8_t *wqe = rq->buf + (size_t)i * rq->stride;
-
-		inlay_wqe_data(wqe, 0, len, lkey);
-		if (rq->stride > INLAY_DS)
-			inlay_wqe_data_end(wqe + INLAY_DS);
-	}
-}
-
 /* ------------------------------------------------------------------------------------------------------------------------
  * Data path
  */
-
-/*
- * One receive has completed; another is posted at once, with the buffer at addr. As many are posted all the time, so that nothing is
- * counted but what the device is told: only the address changes in the ring, whose WQEs inlay_task_receives_init has written, and
- * inlay_rq_room says nothing. Rung for by inlay_rq_ring.
- */
-INLAY_ALWAYS void inlay_task_repost(struct inlay_rq *rq, uint64_t addr)
-{
-	inlay_put64(rq->buf + (size_t)(rq->pi & rq->mask) * rq->stride + 8, inlay_to_be64(addr));
-	rq->pi++;
-}
 
 /*
  * The flags of a send of bbs WQEBBs from WQEBB `from` on: signaled when it reaches the end of a part of the ring, so that credit comes back
@@ -311,13 +286,13 @@ INLAY_ALWAYS uint32_t inlay_task_signal(uint32_t from, uint32_t bbs, uint32_t ma
 /* WQEBBs of a send queue whose work is done, by their number. */
 INLAY_ALWAYS uint32_t inlay_task_sent(const struct inlay_sq *sq)
 {
-	return sq->pi - inlay_sq_pending(sq);
+	return inlay_sq_index(sq) - inlay_sq_pending(sq);
 }
 
 /* A quarter of a send ring, for inlay_task_signal. */
 INLAY_FN uint32_t inlay_task_quarter(const struct inlay_sq *sq)
 {
-	return sq->mask >> 2;
+	return (inlay_sq_size(sq) - 1) >> 2;
 }
 
 #endif

@@ -98,7 +98,7 @@ INLAY_COLD void inlay_task_close(struct inlay_task *t)
 
 			inlay_post_local_inv(sq, w->rkey, INLAY_SIGNALED);
 		}
-	t->end = sq->pi;
+	t->end = inlay_sq_index(sq);
 	t->held |= INLAY_TASK_HELD_CLOSED;
 	h->owed = 1;
 }
@@ -148,7 +148,7 @@ INLAY_COLD void inlay_task_erase(struct inlay_task *t)
 {
 	struct inlay_task_host *h = t->host;
 	struct inlay_sq *sq = &h->link.sq;
-	uint32_t first = sq->rung, bbs, windows = 0, i;
+	uint32_t first = inlay_sq_rung(sq), bbs, windows = 0, i;
 
 	/* From what was not rung for, WQE by WQE, to the command; what opens its windows is right before it, three WQEBBs each. */
 	for (;;) {
@@ -159,12 +159,7 @@ INLAY_COLD void inlay_task_erase(struct inlay_task *t)
 	}
 	windows += t->held & INLAY_TASK_HELD_PAYLOAD ? 3 : 0;
 	windows += t->held & INLAY_TASK_HELD_RESPONSE ? 3 : 0;
-	for (i = first - windows; i != t->end; i++)
-		inlay_wqe_ctrl(inlay_sq_wqe(sq, i), i, MLX5_OPCODE_NOP, sq->qpn8, 1, i + 1 == t->end ? INLAY_SIGNALED : 0, 0);
-	if (t->end == sq->pi) {
-		sq->last = inlay_sq_wqe(sq, t->end - 1);
-		sq->last_ds = 1;
-	}
+	inlay_sq_erase(sq, first - windows, t->end);
 	for (i = 0; i < 2; i++)
 		if (t->held & (i ? INLAY_TASK_HELD_RESPONSE : INLAY_TASK_HELD_PAYLOAD)) {
 			struct inlay_task_window *w = &h->windows[inlay_task_rest(t)->windows[i]];
@@ -178,7 +173,7 @@ INLAY_COLD void inlay_task_erase(struct inlay_task *t)
 /* Whether the device has not been shown the task's command. */
 INLAY_ALWAYS int inlay_task_unsent(const struct inlay_task_host *h, const struct inlay_task *t)
 {
-	return (int32_t)(t->end - h->link.sq.rung) > 0;
+	return (int32_t)(t->end - inlay_sq_rung(&h->link.sq)) > 0;
 }
 
 /* Completes a task in flight early. */
@@ -280,7 +275,7 @@ INLAY_COLD void inlay_task_host_age(struct inlay_task_host *h)
 {
 	uint32_t i;
 
-	h->aged = h->link.sq.pi;
+	h->aged = inlay_sq_index(&h->link.sq);
 	for (i = 0; i < h->num; i++)
 		if (inlay_task_is_sent(&h->tasks[i]))
 			h->tasks[i].end = inlay_task_sent(&h->link.sq);
@@ -293,7 +288,7 @@ INLAY_COLD void inlay_task_host_error(struct inlay_task_host *h, const struct ml
 
 	if (!inlay_cqe_is_send(cqe))
 		h->flushed++;
-	else if (inlay_sq_release(&h->link.sq, cqe))
+	else if (inlay_sq_release(&h->link.sq, cqe) < 0)
 		h->strays++;
 	h->due = 0;
 	inlay_task_host_break(h, status == IBV_WC_RETRY_EXC_ERR || status == IBV_WC_RNR_RETRY_EXC_ERR ? -ECONNRESET : -ECONNABORTED);
@@ -441,7 +436,7 @@ INLAY_COLD void inlay_task_host_probe(struct inlay_task_host *h, uint64_t now)
 	if (!h->outstanding || h->probing || inlay_post_write(sq, 0, 0, NULL, 0, INLAY_SIGNALED))
 		return;
 	h->probing = 1;
-	h->probe_end = sq->pi;
+	h->probe_end = inlay_sq_index(sq);
 	h->owed = 1;
 }
 
@@ -501,7 +496,7 @@ INLAY_COLD void inlay_task_host_message(struct inlay_task_host *h, uint32_t byte
 		t->slot = msg;
 		inlay_task_host_settle(t, &a, err, msg);
 	}
-	inlay_task_repost(&h->link.rq, (uintptr_t)*slot);
+	inlay_rq_recycle(&h->link.rq, (uintptr_t)*slot);
 	inlay_rq_ring(&h->link.rq);
 }
 
@@ -519,12 +514,12 @@ INLAY_COLD void inlay_task_host_other(struct inlay_task_host *h, const struct ml
 		inlay_cq_advance(&h->cq, 1);
 		inlay_task_host_message(h, 0);
 		return;
-	} else if (inlay_sq_release(sq, cqe)) {
+	} else if (inlay_sq_release(sq, cqe) < 0) {
 		h->strays++;
 	} else {
 		if ((int32_t)(inlay_task_sent(sq) - h->probe_end) >= 0)
 			h->probing = 0;
-		if ((sq->pi - h->aged) >> 30)
+		if ((inlay_sq_index(sq) - h->aged) >> 30)
 			inlay_task_host_age(h);
 	}
 	/*
@@ -581,7 +576,7 @@ INLAY_ALWAYS int inlay_task_host_take(struct inlay_task_host *h)
 		goto other;
 	*slot = t->slot;
 	/* Rung for before anything can be submitted whose answer would take it. */
-	inlay_task_repost(&h->link.rq, (uintptr_t)t->slot);
+	inlay_rq_recycle(&h->link.rq, (uintptr_t)t->slot);
 	inlay_rq_ring(&h->link.rq);
 	t->slot = msg;
 	t->status = -(int)(first >> 16);

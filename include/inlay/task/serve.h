@@ -93,7 +93,7 @@ INLAY_ALWAYS void inlay_task_conn_receive(struct inlay_task_conn *c, struct inla
 {
 	/* No more are posted than there are credits: the place that was taken longest ago is free. */
 	c->ring[c->link.rq.pi & c->mask] = cmd;
-	inlay_task_repost(&c->link.rq, (uintptr_t)inlay_task_cmd_message(cmd));
+	inlay_rq_recycle(&c->link.rq, (uintptr_t)inlay_task_cmd_message(cmd));
 }
 
 /* The command of the receive that has completed; NULL when none is posted (a device gone mad). */
@@ -144,7 +144,7 @@ INLAY_ALWAYS int inlay_task_cmd_post_short(struct inlay_task_cmd *cmd, uint32_t 
 			      cmd->destination);
 	inlay_copy(at.wqe + INLAY_TASK_AT, data, len);
 	at.ds = INLAY_WQEBB / INLAY_DS;
-	inlay_sq_commit(&c->link.sq, at, MLX5_OPCODE_SEND, inlay_task_signal(at.index, 1, c->quarter));
+	inlay_sq_commit(&c->link.sq, at, MLX5_OPCODE_SEND, 0, inlay_task_signal(at.index, 1, c->quarter), 0);
 	return 0;
 }
 
@@ -162,7 +162,7 @@ INLAY_FN int inlay_task_cmd_post_inline(struct inlay_task_cmd *cmd, uint32_t kin
 			      cmd->destination);
 	inlay_copy_wrap(at, at.wqe + INLAY_TASK_AT, data, len);
 	at.ds = (INLAY_TASK_AT + len + INLAY_DS - 1) / INLAY_DS;
-	inlay_sq_commit(&c->link.sq, at, MLX5_OPCODE_SEND, inlay_task_signal(at.index, (uint32_t)(at.ds + 3) / 4, c->quarter));
+	inlay_sq_commit(&c->link.sq, at, MLX5_OPCODE_SEND, 0, inlay_task_signal(at.index, (uint32_t)(at.ds + 3) / 4, c->quarter), 0);
 	return 0;
 }
 
@@ -205,8 +205,8 @@ INLAY_FN int inlay_task_cmd_post(struct inlay_task_cmd *cmd)
 			at = inlay_seg_bufs(at, cmd->answer);
 		else if (segs)
 			at = inlay_seg_data(at, own.addr, own.length, own.lkey);
-		inlay_sq_commit(sq, at, MLX5_OPCODE_SEND, INLAY_SIGNALED);
-		cmd->posted = sq->pi;
+		inlay_sq_commit(sq, at, MLX5_OPCODE_SEND, 0, INLAY_SIGNALED, 0);
+		cmd->posted = inlay_sq_index(sq);
 		cmd->state = INLAY_TASK_CMD_SENDING;
 		inlay_task_fifo_push(c, &c->sending, cmd);
 		spare = &c->cmds[c->spare];
@@ -430,7 +430,7 @@ INLAY_COLD int inlay_task_cmd_pull(struct inlay_task_cmd *cmd)
 		return -EAGAIN;
 	}
 	c->pulls++;
-	cmd->posted = c->link.sq.pi;
+	cmd->posted = inlay_sq_index(&c->link.sq);
 	cmd->payload = (const uint8_t *)inlay_buf_data(cmd->pulled);
 	cmd->state = INLAY_TASK_CMD_PULLING;
 	inlay_task_conn_dirty(c);
@@ -593,7 +593,7 @@ INLAY_COLD void inlay_task_worker_probe(struct inlay_task_worker *w, uint64_t no
 		if (inlay_post_write(&c->link.sq, 0, 0, NULL, 0, INLAY_SIGNALED))
 			continue;
 		c->probing = 1;
-		c->probe_end = c->link.sq.pi;
+		c->probe_end = inlay_sq_index(&c->link.sq);
 		inlay_task_conn_dirty(c);
 	}
 }
@@ -652,7 +652,7 @@ INLAY_COLD void inlay_task_conn_other(struct inlay_task_conn *c, const struct ml
 	int end = inlay_cqe_is_error(cqe);
 
 	if (inlay_cqe_is_send(cqe)) {
-		if (inlay_sq_release(&c->link.sq, cqe))
+		if (inlay_sq_release(&c->link.sq, cqe) < 0)
 			c->strays++;
 		else if ((int32_t)(inlay_task_sent(&c->link.sq) - c->probe_end) >= 0)
 			c->probing = 0;
@@ -797,7 +797,7 @@ INLAY_COLD int inlay_task_conn_destroy(struct inlay_task_conn *c)
 	struct inlay_task_worker *w = c->worker;
 	struct inlay_task_conn **at;
 	struct inlay_task_cmd *cmd;
-	uint32_t i, qpn = (uint32_t)(c->link.sq.qpn8 >> 8);
+	uint32_t i, qpn = inlay_sq_qpn(&c->link.sq);
 
 	if (w->inside)
 		return -EBUSY;
@@ -816,8 +816,8 @@ INLAY_COLD int inlay_task_conn_destroy(struct inlay_task_conn *c)
 		return -EBUSY;
 	/* Its number may be another's from now on. Without a queue pair nothing of it is read or written. */
 	if (qpn)
-		inlay_cq_clean(&w->cq, qpn, NULL);
-	c->link.sq.qpn8 = 0;
+		inlay_cq_clean(&w->cq, qpn, NULL, NULL);
+	__builtin_memset(&c->link.sq, 0, sizeof(c->link.sq));
 	while ((cmd = inlay_task_fifo_first(c, &c->sending))) {
 		inlay_task_fifo_pop(c, &c->sending);
 		inlay_task_cmd_spare(cmd);

@@ -341,7 +341,7 @@ INLAY_COLD int inlay_task_refuse(const struct inlay_task *t)
 /* What follows every post of a command. */
 INLAY_ALWAYS void inlay_task_flies(struct inlay_task *t, struct inlay_task_host *h, uint32_t held)
 {
-	t->end = h->link.sq.pi;
+	t->end = inlay_sq_index(&h->link.sq);
 	inlay_task_set_word(t, INLAY_TASK_FLYING | held << 8);
 	h->outstanding++;
 	if (INLAY_UNLIKELY(t->deadline < h->earliest)) {
@@ -363,7 +363,7 @@ INLAY_FN void inlay_task_open(struct inlay_task *t, uint32_t what, const struct 
 	inlay_task_rest(t)->windows[what] = h->free_window;
 	h->free_window = w->next;
 	w->rkey = (now & ~0xffu) | ((now + 1) & 0xff);
-	inlay_post_umr(&h->link.sq, now, (uint32_t)(h->link.sq.qpn8 >> 8), w->rkey, &memory, access | IBV_ACCESS_ZERO_BASED, 0);
+	inlay_post_umr(&h->link.sq, now, inlay_sq_qpn(&h->link.sq), w->rkey, &memory, access | IBV_ACCESS_ZERO_BASED, 0);
 	key->rkey = w->rkey;
 	key->bytes = len;
 }
@@ -382,7 +382,7 @@ INLAY_FN int inlay_task_submit_other(struct inlay_task *t, int ring)
 	struct inlay_task_host *h = t->host;
 	struct inlay_sq *sq = &h->link.sq;
 	uint64_t total = inlay_buf_list_bytes(t->payload);
-	uint32_t segs = inlay_buf_segs(t->payload), response = 0, windows, flags = 0, first = sq->pi, bytes, bbs, held = 0, fence = 0;
+	uint32_t segs = inlay_buf_segs(t->payload), response = 0, windows, flags = 0, first = inlay_sq_index(sq), bytes, bbs, held = 0, fence = 0;
 	uint8_t head[INLAY_TASK_MESSAGE_MIN];
 	struct inlay_task_command c;
 	struct inlay_cursor at;
@@ -445,7 +445,7 @@ INLAY_FN int inlay_task_submit_other(struct inlay_task *t, int ring)
 		fence |= INLAY_SIGNALED;
 	else
 		fence |= inlay_task_signal(first, bbs, h->quarter);
-	inlay_sq_commit(sq, at, MLX5_OPCODE_SEND, fence);
+	inlay_sq_commit(sq, at, MLX5_OPCODE_SEND, 0, fence, 0);
 	if (ring)
 		inlay_sq_ring(sq);
 	if (t->response) {
@@ -472,7 +472,7 @@ INLAY_FN int inlay_task_submit_gather(struct inlay_task *t, struct inlay_task_ho
 		return -EAGAIN;
 	inlay_task_head_write(head, inlay_task_first(INLAY_TASK_COMMAND, 0, len), t->context, t->plugin, t->destination);
 	at = inlay_seg_data(at, (uintptr_t)head, INLAY_TASK_HEAD + len, h->lkey);
-	inlay_sq_commit(&h->link.sq, at, MLX5_OPCODE_SEND, inlay_task_signal(at.index, 1, h->quarter));
+	inlay_sq_commit(&h->link.sq, at, MLX5_OPCODE_SEND, 0, inlay_task_signal(at.index, 1, h->quarter), 0);
 	if (ring)
 		inlay_sq_ring(&h->link.sq);
 	inlay_task_flies(t, h, 0);
@@ -494,7 +494,7 @@ INLAY_FN int inlay_task_submit_long(struct inlay_task *t, struct inlay_task_host
 	inlay_task_head_write(at.wqe + INLAY_DS + 4, inlay_task_first(INLAY_TASK_COMMAND, 0, len), t->context, t->plugin, t->destination);
 	inlay_copy_wrap(at, at.wqe + INLAY_TASK_AT, payload->data, len);
 	at.ds = (INLAY_TASK_AT + len + INLAY_DS - 1) / INLAY_DS;
-	inlay_sq_commit(&h->link.sq, at, MLX5_OPCODE_SEND, inlay_task_signal(at.index, (uint32_t)(at.ds + 3) / 4, h->quarter));
+	inlay_sq_commit(&h->link.sq, at, MLX5_OPCODE_SEND, 0, inlay_task_signal(at.index, (uint32_t)(at.ds + 3) / 4, h->quarter), 0);
 	if (ring)
 		inlay_sq_ring(&h->link.sq);
 	inlay_task_flies(t, h, 0);
@@ -529,7 +529,7 @@ INLAY_FN int inlay_task_submit_two(struct inlay_task *t, struct inlay_task_host 
 
 	/* Two in one piece: those that wrap take the longer way. */
 	if (INLAY_UNLIKELY(h->outstanding >= h->limit) || INLAY_UNLIKELY(inlay_task_get_half(t) != INLAY_TASK_IDLE) ||
-	    INLAY_UNLIKELY(payload->next) || INLAY_UNLIKELY(inlay_sq_begin(sq, 2, &at)) || INLAY_UNLIKELY(!(~at.index & sq->mask)))
+	    INLAY_UNLIKELY(payload->next) || INLAY_UNLIKELY(inlay_sq_begin(sq, 2, &at)) || INLAY_UNLIKELY(!(~at.index & (inlay_sq_size(sq) - 1))))
 		return inlay_task_submit_long(t, h, payload, ring);
 	inlay_put32(at.wqe + INLAY_DS, inlay_to_be32((INLAY_TASK_HEAD + len) | (uint32_t)MLX5_INLINE_SEG));
 	inlay_task_head_write(at.wqe + INLAY_DS + 4, inlay_task_first(INLAY_TASK_COMMAND, 0, len), t->context, t->plugin, t->destination);
@@ -537,20 +537,12 @@ INLAY_FN int inlay_task_submit_two(struct inlay_task *t, struct inlay_task_host 
 	at.ds = (INLAY_TASK_AT + len + INLAY_DS - 1) / INLAY_DS;
 	if (at.ds < 5 || at.ds > 8)
 		__builtin_unreachable(); /* what follows from two WQEBBs folds */
-	inlay_sq_commit(sq, at, MLX5_OPCODE_SEND, inlay_task_signal(at.index, 2, h->quarter));
-	if (ring) {
-		/* As inlay_sq_ring, of two WQEBBs in one piece. */
-		if (INLAY_LIKELY(sq->rung == at.index && 2 * INLAY_WQEBB <= sq->reg_size)) {
-			uint8_t *reg;
-
-			inlay_sq_record(sq);
-			reg = inlay_uar_toggle(&sq->reg, sq->reg_size);
-			inlay_uar_copy64(reg, at.wqe);
-			inlay_uar_copy64(reg + INLAY_WQEBB, at.wqe + INLAY_WQEBB);
-			inlay_fence_reg();
-		} else {
+	if (ring && INLAY_LIKELY(inlay_sq_rung(sq) == at.index)) {
+		inlay_sq_commit_ring(sq, at, MLX5_OPCODE_SEND, 0, inlay_task_signal(at.index, 2, h->quarter), 0);
+	} else {
+		inlay_sq_commit(sq, at, MLX5_OPCODE_SEND, 0, inlay_task_signal(at.index, 2, h->quarter), 0);
+		if (ring)
 			inlay_sq_ring(sq);
-		}
 	}
 	inlay_task_flies(t, h, 0);
 	return 0;
@@ -582,7 +574,7 @@ INLAY_ALWAYS int inlay_task_submit_one(struct inlay_task *t, int ring)
 	inlay_task_head_write(at.wqe + INLAY_DS + 4, inlay_task_first(INLAY_TASK_COMMAND, 0, len), t->context, t->plugin, t->destination);
 	inlay_copy(at.wqe + INLAY_TASK_AT, payload->data, len);
 	at.ds = INLAY_WQEBB / INLAY_DS;
-	inlay_sq_commit(&h->link.sq, at, MLX5_OPCODE_SEND, inlay_task_signal(at.index, 1, h->quarter));
+	inlay_sq_commit(&h->link.sq, at, MLX5_OPCODE_SEND, 0, inlay_task_signal(at.index, 1, h->quarter), 0);
 	/* At once: what was just stored folds, and the device can begin. */
 	if (ring)
 		inlay_sq_ring(&h->link.sq);

@@ -474,7 +474,7 @@ INLAY_COLD int inlay_task_worker_destroy(struct inlay_task_worker *w)
 	if (w->num_conns)
 		return -EBUSY;
 	inlay_task_worker_close(w);
-	if (w->uar.td && inlay_uar_destroy(&w->uar))
+	if (w->uar.td && inlay_uar_destroy(&w->uar, NULL))
 		return -EBUSY;
 	if (w->ibcq && ibv_destroy_cq(w->ibcq))
 		return -EBUSY;
@@ -508,10 +508,10 @@ INLAY_COLD int inlay_task_worker_make(struct inlay_task_worker *w, void *memory,
 	w->ibcq = ibv_create_cq(pd->context, (int)cqes, NULL, w->channel, 0);
 	if (!w->ibcq)
 		return errno ? -errno : -ENOMEM;
-	err = inlay_cq_from_cq(&w->cq, w->ibcq);
+	err = inlay_cq_from_cq(&w->cq, w->ibcq, NULL);
 	if (!err) {
 		/* One register for all connections, who are one thread's. */
-		err = inlay_uar_create(&w->uar, pd, INLAY_UAR_LOCKED);
+		err = inlay_uar_create(&w->uar, pd, INLAY_UAR_LOCKED, NULL);
 		if (err == -ENOTSUP)
 			err = 0;
 	}

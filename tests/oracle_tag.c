@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * tag_verbs.c: list operations byte for byte as libmlx5's, over random sequences; and the adapter to a TM SRQ of verbs.
+ * oracle_tag.c: list operations byte for byte as libmlx5's, over random sequences.
  *
- * libmlx5 shows nobody the queue to which it posts list operations: it is found in memory, by what the first one has in it.
+ * libmlx5 does not show the queue to which it posts list operations. The test finds it in memory, by the content of the first
+ * one.
  *
  * Environment: ORACLE_CASES, operations that are compared, 20000.
  *
@@ -227,156 +228,10 @@ static void bytes(void **state)
 	free(o.memory);
 }
 
-/* ---- the adapter ---- */
-
-static struct inlay_tag_verbs tv;
-
-static int take(struct inlay_tag_wc *wc)
-{
-	struct ibv_poll_cq_attr at = { .comp_mask = 0 };
-	double end = now() + 5;
-	int err, shown;
-
-	do {
-		go();
-		err = ibv_start_poll(t.cq, &at);
-	} while (err == ENOENT && now() < end);
-	must(err);
-	memset(wc, 0x5a, sizeof(*wc));
-	shown = inlay_tag_verbs_complete(&tv, t.cq, wc);
-	ibv_end_poll(t.cq);
-	return shown;
-}
-
-static struct inlay_tag_wc shows(enum ibv_wc_opcode opcode, uint64_t wr_id, uint32_t flags)
-{
-	struct inlay_tag_wc wc;
-
-	assert_int_equal(take(&wc), 1);
-	assert_int_equal(wc.status, IBV_WC_SUCCESS);
-	assert_int_equal(wc.opcode, opcode);
-	assert_int_equal(wc.wr_id, wr_id);
-	assert_int_equal(wc.flags, flags);
-	return wc;
-}
-
-static uint32_t tag_add(uint64_t id, uint64_t tag, int flags, uint32_t expected_flags)
-{
-	struct ibv_sge sg = sge(&t.rx, 0, 4096);
-	uint32_t handle = 0xffffffff;
-
-	must(-inlay_tag_verbs_add(&tv, id, id + 1000, tag, ALL, &sg, flags, &handle));
-	if (flags & IBV_OPS_SIGNALED)
-		shows(IBV_WC_TM_ADD, id, expected_flags);
-	assert_true(handle <= TAGS);
-	return handle;
-}
-
-static void tag_sync(uint64_t id)
-{
-	must(-inlay_tag_verbs_sync(&tv, id, IBV_OPS_SIGNALED | IBV_OPS_TM_SYNC));
-	shows(IBV_WC_TM_SYNC, id, 0);
-}
-
-static void nobody_waits(uint64_t id, uint32_t flags)
-{
-	untagged(&t, id, HALF, 2048);
-	eager(&t.tx, 99, 3, 0, 10);
-	assert_int_equal(shows(IBV_WC_TM_RECV, id, flags).byte_len, 26);
-}
-
-static void adapter(void **state)
-{
-	struct inlay_tag_wc wc;
-	uint32_t handle, i, n;
-
-	(void)state;
-	assert_int_equal(inlay_tag_verbs_init(&tv, NULL), -EINVAL);
-	open_tm(&t, 64, TAGS, 64);
-	must(-inlay_tag_verbs_init(&tv, t.srq));
-	/* In one packet, in two parts, and removed: asked for or not */
-	tag_add(1, 5, IBV_OPS_SIGNALED, 0);
-	eager(&t.tx, 5, 7, 11, 100);
-	wc = shows(IBV_WC_TM_RECV, 1001, MATCHED);
-	assert_true(wc.tag == 5 && wc.app_ctx == 7 && wc.byte_len == 100);
-	assert_memory_equal(t.rx.buf, t.tx.buf + 11, 100);
-	tag_add(2, 6, 0, 0);
-	eager(&t.tx, 6, 8, 12, 3000);
-	wc = shows(IBV_WC_TM_RECV, 1002, IBV_WC_TM_MATCH);
-	assert_true(wc.tag == 6 && wc.app_ctx == 8);
-	assert_int_equal(shows(IBV_WC_TM_RECV, 1002, IBV_WC_TM_DATA_VALID).byte_len, 3000);
-	assert_memory_equal(t.rx.buf, t.tx.buf + 12, 3000);
-	handle = tag_add(3, 7, 0, 0);
-	must(-inlay_tag_verbs_del(&tv, 4, handle, IBV_OPS_SIGNALED));
-	shows(IBV_WC_TM_DEL, 4, 0);
-	handle = tag_add(5, 7, 0, 0);
-	must(-inlay_tag_verbs_del(&tv, 6, handle, 0));
-	assert_int_equal(take(&wc), 0);
-	/* Too late: the receive's completion, and that of the DEL */
-	handle = tag_add(7, 7, 0, 0);
-	eager(&t.tx, 7, 0, 0, 10);
-	must(-inlay_tag_verbs_del(&tv, 8, handle, IBV_OPS_SIGNALED));
-	shows(IBV_WC_TM_RECV, 1007, MATCHED);
-	assert_int_equal(take(&wc), 1);
-	assert_true(wc.opcode == IBV_WC_TM_DEL && wc.status == IBV_WC_TM_ERR && wc.wr_id == 8);
-	/* A message that nothing matches; what is then added without telling is disabled, and says so */
-	nobody_waits(42, 0);
-	tag_add(9, 8, IBV_OPS_SIGNALED, IBV_WC_TM_SYNC_REQ);
-	tag_sync(10);
-	/* What a SYNC has told libmlx5 forgets: ADDs that tell nothing would say that something is to be told */
-	eager(&t.tx, 8, 0, 0, 10);
-	shows(IBV_WC_TM_RECV, 1009, MATCHED);
-	/* The list is full */
-	for (i = 0; i < TAGS; i++)
-		tag_add(100 + i, 200 + i, IBV_OPS_SIGNALED, 0);
-	assert_int_equal(inlay_tag_verbs_add(&tv, 1, 1, 1, ALL, NULL, 0, &handle), -ENOSPC);
-	for (i = 0; i < TAGS; i++) {
-		eager(&t.tx, 200 + i, 0, 0, 10);
-		shows(IBV_WC_TM_RECV, 1100 + i, MATCHED);
-	}
-	/* What asks for nothing does not fill the command ring for ever */
-	for (i = 0; i < 20; i++) {
-		for (n = 0; inlay_tag_verbs_sync(&tv, 1, 0) == 0; n++)
-			assert_true(n < 4096);
-		assert_int_equal(inlay_tag_verbs_sync(&tv, 1, 0), -EAGAIN);
-		while (inlay_tag_verbs_sync(&tv, 1, IBV_OPS_SIGNALED) == -EAGAIN)
-			assert_int_equal(take(&wc), 0);
-		while (!take(&wc))
-			;
-	}
-	close_tm(&t);
-}
-
-/* libmlx5's compare has no modulus: given counts of 16 bits it is right for ADD, and what it says of messages is the adapter's */
-static void phase(void **state)
-{
-	uint32_t i, batch;
-
-	(void)state;
-	open_tm(&t, 64, TAGS, 64);
-	must(-inlay_tag_verbs_init(&tv, t.srq));
-	for (batch = 0; batch < 5; batch++) {
-		for (i = 0; i < (1u << 14) - 1; i++)
-			nobody_waits(i, 0);
-		if (batch % 2)
-			nobody_waits(i, IBV_WC_TM_SYNC_REQ);
-		tag_add(1, 5, IBV_OPS_SIGNALED, IBV_WC_TM_SYNC_REQ);
-		tag_sync(2);
-		tag_add(3, 6, IBV_OPS_SIGNALED | IBV_OPS_TM_SYNC, 0);
-		for (i = 0; i < 2; i++) {
-			eager(&t.tx, 5 + i, 0, 0, 10);
-			shows(IBV_WC_TM_RECV, 1001 + 2 * i, MATCHED);
-		}
-	}
-	close_tm(&t);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(bytes),
-		cmocka_unit_test(adapter),
-		cmocka_unit_test(phase),
 	};
 
 	cmocka_set_message_output(CM_OUTPUT_TAP);

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * transport.c: a transport in miniature, for its instructions to be counted: 32 endpoints on one serial
+ * register, one CQ and one SRQ, driven by one thread. It keeps its own credit, looks up the endpoint of a
+ * completion by its QP number and calls the caller back. Active messages have a 10-byte header.
+ *
+ *   transport ROUNDS      drives each function ROUNDS times on rings in plain memory: no device
+ *
+ * tests/ceilings.t holds the counts below their ceilings; bench/transport prints them beside UCX's.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <inlay/queue.h>
+
+#define ENDPOINTS 32u
+#define RING 64u
+#define ENTRIES 1024u
+#define SLOT 256u
+#define COUNTED __attribute__((noinline))
+
+struct transport;
+
+struct endpoint {
+	struct inlay_sq sq;
+	int32_t credits; /* WQEBBs of the transport's own account */
+	int (*done)(struct endpoint *ep);
+	uint64_t completed;
+} __attribute__((aligned(64)));
+
+/* The transport's header of an active message: what kind, and the caller's 8 bytes. */
+struct am_header {
+	uint16_t id;
+	uint64_t user;
+} __attribute__((packed));
+
+struct transport {
+	struct inlay_cq cq;
+	struct inlay_srq srq;
+	int (*message)(struct transport *t, const struct am_header *header, uint32_t len);
+	uint8_t *slots;
+	uint32_t bytes;
+	int err;
+	struct inlay_uar uar;
+	struct inlay_qpn_table table;
+	struct endpoint ep[ENDPOINTS];
+} __attribute__((aligned(64)));
+
+/* The buffer of an SRQ entry. */
+INLAY_ALWAYS const struct am_header *slot(const struct transport *t, uint32_t index)
+{
+	return (const struct am_header *)(const void *)(t->slots + (size_t)index * SLOT);
+}
+
+/* ---- What a transport's caller calls ---- */
+
+/* 8 bytes to a remote address, signaled, rung for at once. */
+COUNTED int put_short(struct endpoint *ep, uint64_t raddr, uint32_t rkey, const uint64_t *value)
+{
+	return inlay_post_write_inline(&ep->sq, raddr, rkey, value, sizeof(*value), INLAY_SIGNALED | INLAY_RING);
+}
+
+/* One SGE of registered memory, signaled, rung for at once by BlueFlame. */
+COUNTED int put_zcopy(struct endpoint *ep, uint64_t raddr, uint32_t rkey, uint64_t addr, uint32_t len, uint32_t lkey)
+{
+	struct inlay_cursor at;
+
+	if (INLAY_UNLIKELY(inlay_sq_begin(&ep->sq, 1, &at)))
+		return -EAGAIN;
+	at = inlay_seg_raddr(at, raddr, rkey);
+	at = inlay_seg_data(at, addr, len, lkey);
+	return inlay_sq_commit_ring(&ep->sq, at, MLX5_OPCODE_RDMA_WRITE, 0, INLAY_SIGNALED, 0);
+}
+
+/* Header and payload of an active message whose WQE takes bbs WQEBBs, in one inline segment. */
+INLAY_ALWAYS int am_write(struct endpoint *ep, uint32_t bbs, uint16_t id, uint64_t user, const void *data, size_t len)
+{
+	struct inlay_cursor at = inlay_sq_begin_counted(&ep->sq, bbs);
+	struct am_header *header;
+	uint8_t *p;
+
+	at = inlay_seg_inline_open(at, (uint32_t)(sizeof(*header) + len), sizeof(*header), &p);
+	header = (struct am_header *)(void *)p;
+	header->id = id;
+	header->user = user;
+	at = inlay_seg_inline_append(at, data, (uint32_t)len);
+	return inlay_sq_commit_ring(&ep->sq, at, MLX5_OPCODE_SEND, 0, INLAY_SIGNALED, 0);
+}
+
+/* What am_short sends in several WQEBBs, or cannot. */
+COUNTED int am_long(struct endpoint *ep, uint16_t id, uint64_t user, const void *data, size_t len)
+{
+	size_t bbs = (INLAY_DS + 4 + sizeof(struct am_header) + len + INLAY_WQEBB - 1) / INLAY_WQEBB;
+
+	if (bbs > (inlay_sq_max_ds(&ep->sq) + 3) / 4)
+		return -EINVAL;
+	if (ep->credits < (int32_t)bbs)
+		return -EAGAIN;
+	ep->credits -= (int32_t)bbs;
+	return am_write(ep, (uint32_t)bbs, id, user, data, len);
+}
+
+/* An active message of `user` and len bytes of data, len known at run time, up to the QP's inline limit. */
+COUNTED int am_short(struct endpoint *ep, uint16_t id, uint64_t user, const void *data, size_t len)
+{
+	if (INLAY_UNLIKELY(len > INLAY_WQEBB - INLAY_DS - 4 - sizeof(struct am_header)))
+		return am_long(ep, id, user, data, len);
+	if (INLAY_UNLIKELY(!ep->credits))
+		return -EAGAIN;
+	ep->credits--;
+	return am_write(ep, 1, id, user, data, len);
+}
+
+__attribute__((noinline, cold)) static int broken(struct transport *t, const struct mlx5_cqe64 *cqe)
+{
+	t->err = (int)inlay_cqe_status(cqe);
+	return -EIO;
+}
+
+COUNTED int sent(struct transport *t, const struct mlx5_cqe64 *cqe)
+{
+	struct endpoint *ep = (struct endpoint *)inlay_qpn_table_find(&t->table, inlay_cqe_qpn(cqe));
+	int freed;
+
+	if (INLAY_UNLIKELY(!ep) || INLAY_UNLIKELY((freed = inlay_sq_release(&ep->sq, cqe)) < 0))
+		return broken(t, cqe);
+	inlay_cq_advance(&t->cq, 1);
+	ep->credits += freed;
+	return ep->done(ep);
+}
+
+/* A message whose slot the handler may keep: its CQE and its entry go back first. */
+COUNTED int received(struct transport *t, const struct mlx5_cqe64 *cqe)
+{
+	const struct am_header *header = slot(t, inlay_cqe_wqe_counter(cqe));
+	uint32_t len = inlay_cqe_byte_count(cqe);
+
+	if (inlay_cqe_is_error(cqe) || INLAY_UNLIKELY(inlay_srq_release(&t->srq, cqe) < 0))
+		return broken(t, cqe);
+	inlay_cq_advance(&t->cq, 1);
+	return t->message(t, header, len);
+}
+
+/*
+ * A message that the handler uses in place, in the CQE or in its slot: the CQE goes back after it. The
+ * entry may go back before, as long as the handler posts no receives.
+ */
+INLAY_ALWAYS int received_held(struct transport *t, const struct mlx5_cqe64 *cqe)
+{
+	const void *data;
+
+	if (inlay_cqe_is_error(cqe))
+		return broken(t, cqe);
+	data = inlay_cqe_is_scattered(cqe) ? inlay_cqe_payload(cqe, 64) : slot(t, inlay_cqe_wqe_counter(cqe));
+	if (INLAY_UNLIKELY(!data) || INLAY_UNLIKELY(inlay_srq_release(&t->srq, cqe) < 0))
+		return broken(t, cqe);
+	t->message(t, (const struct am_header *)data, inlay_cqe_byte_count(cqe));
+	inlay_cq_advance(&t->cq, 1);
+	return 1;
+}
+
+/* One completion, or none: how many were handled, or a negative errno. held: constant. */
+INLAY_ALWAYS int progress_one(struct transport *t, int held)
+{
+	const struct mlx5_cqe64 *cqe = inlay_cq_peek(&t->cq);
+
+	if (!cqe)
+		return 0;
+	if (inlay_cqe_opcode(cqe) == MLX5_CQE_REQ)
+		return sent(t, cqe);
+	return held ? received_held(t, cqe) : received(t, cqe);
+}
+
+COUNTED int progress(struct transport *t)
+{
+	return progress_one(t, 0);
+}
+
+COUNTED int progress_held(struct transport *t)
+{
+	return progress_one(t, 1);
+}
+
+/* The same again, so that each case is counted by itself. */
+COUNTED int progress_nothing(struct transport *t)
+{
+	return progress_one(t, 0);
+}
+
+COUNTED int progress_send(struct transport *t)
+{
+	return progress_one(t, 0);
+}
+
+/* ---- The other side: rings in plain memory, and completions written by hand ---- */
+
+static void need(int ok, const char *what)
+{
+	if (!ok) {
+		fprintf(stderr, "transport: %s\n", what);
+		exit(1);
+	}
+}
+
+/* The callbacks: they say how many operations they have ended. */
+static int done(struct endpoint *ep)
+{
+	ep->completed++;
+	return 1;
+}
+
+static int message(struct transport *t, const struct am_header *header, uint32_t len)
+{
+	(void)header;
+	t->bytes += len;
+	return 1;
+}
+
+static uint8_t reg[4096] __attribute__((aligned(4096))), rings[ENDPOINTS][RING * 64] __attribute__((aligned(4096)));
+static uint8_t entries[ENTRIES * 32] __attribute__((aligned(4096))), slots[ENTRIES * SLOT] __attribute__((aligned(64)));
+static struct mlx5_cqe64 cqes[ENTRIES] __attribute__((aligned(4096)));
+static uint32_t records[ENDPOINTS][2], srq_record[1], cq_record[2];
+static struct inlay_qpn_page_ page;
+static struct transport transport;
+
+/* Completion number n, as the device writes it. */
+static void complete(uint32_t n, uint8_t opcode, uint32_t qpn, uint32_t counter, const void *data, uint32_t len)
+{
+	struct mlx5_cqe64 *cqe = &cqes[n % ENTRIES];
+
+	memset(cqe, 0, 63);
+	if (data)
+		memcpy(cqe, data, len);
+	cqe->byte_cnt = inlay_to_be32(len);
+	cqe->sop_drop_qpn = inlay_to_be32(qpn);
+	cqe->wqe_counter = inlay_to_be16((uint16_t)counter);
+	cqe->op_own = (uint8_t)(opcode << 4 | (data ? INLAY_CQE_SCATTER_32 : 0) | ((n / ENTRIES) & 1));
+}
+
+static void set_up(struct transport *t)
+{
+	uint32_t i;
+
+	memset(cqes, 0xf0, sizeof(cqes));
+	need(!inlay_uar_init(&t->uar, reg, 256, INLAY_UAR_SERIAL) && !inlay_cq_init(&t->cq, cqes, ENTRIES, 64, cq_record, NULL, 3) &&
+	     !inlay_srq_init(&t->srq, entries, ENTRIES, 32, srq_record), "rings");
+	inlay_qpn_table_init(&t->table, &page, sizeof(page));
+	t->slots = slots;
+	t->message = message;
+	for (i = 0; i < ENDPOINTS; i++) {
+		struct endpoint *ep = &t->ep[i];
+
+		need(!inlay_sq_init(&ep->sq, rings[i], RING, records[i], 0x1000 + i, 16, &t->uar) &&
+		     !inlay_qpn_table_add(&t->table, 0x1000 + i, ep), "an endpoint");
+		ep->credits = RING;
+		ep->done = done;
+	}
+	for (i = 0; i + 1 < ENTRIES; i++) {
+		struct ibv_sge sge = {(uintptr_t)slots + (size_t)i * SLOT, SLOT, 5};
+
+		need(!inlay_post_srq_recv(&t->srq, &sge, 1), "receives");
+	}
+	inlay_srq_ring(&t->srq);
+}
+
+int main(int argc, char **argv)
+{
+	uint32_t rounds = argc == 2 ? (uint32_t)strtoul(argv[1], NULL, 0) : 0, i, n = 0, next = 0, wqebbs = 0;
+	static uint8_t payload[128] = {1, 2, 3, 4, 5, 6, 7, 8};
+	static const struct am_header header = {7, 99};
+	struct transport *t = &transport;
+	uint64_t value = 5;
+
+	need(rounds, "usage: transport ROUNDS");
+	set_up(t);
+	memset(slots, 7, sizeof(slots));
+	for (i = 0; i < rounds; i++) {
+		struct endpoint *ep = &t->ep[i % ENDPOINTS];
+		uint32_t qpn = 0x1000 + i % ENDPOINTS, index, what;
+
+		need(progress_nothing(t) == 0, "nothing is there");
+		for (what = 0; what < 3; what++) {
+			int err;
+
+			index = inlay_sq_index(&ep->sq);
+			/* Opaque, so that no caller's constant is folded into a clone of the function. */
+			uint32_t len = (what == 2 ? 8 : 64) & (uint32_t)((uintptr_t)ep | 0xff);
+
+			err = what == 0 ? put_short(ep, 0x1000 + i, 77, &value) :
+			      what == 1 ? put_zcopy(ep, 0x1000 + i, 77, 0x2000, len, 5) : am_short(ep, 7, value, payload, len);
+			need(!err, "a post");
+			if (what < 2)
+				ep->credits--;
+			complete(n++, MLX5_CQE_REQ, qpn, index, NULL, 0);
+			need(progress_send(t) == 1, "a send completion");
+			wqebbs++;
+		}
+		for (what = 0; what < 2; what++) {
+			complete(n++, MLX5_CQE_RESP_SEND, qpn, next, what ? &header : NULL, what ? 18 : 64);
+			next = (next + 1) % ENTRIES;
+			need((what ? progress_held(t) : progress(t)) == 1, "a message");
+			need(!inlay_srq_repost(&t->srq), "a receive");
+			inlay_srq_ring(&t->srq);
+		}
+	}
+	for (i = 0, n = 0; i < ENDPOINTS; i++)
+		n += (uint32_t)t->ep[i].completed;
+	need(n == wqebbs && t->bytes == rounds * (18 + 64), "what the rounds leave behind");
+	for (i = 0; i < ENDPOINTS; i++)
+		need(t->ep[i].credits == RING && !inlay_sq_pending(&t->ep[i].sq), "all credit is back");
+	return 0;
+}

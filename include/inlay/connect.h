@@ -1,0 +1,625 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * inlay/connect.h: what two sides tell each other, and a queue pair's way from RESET to RTS with it.
+ * RC, UC and UD; InfiniBand, RoCE v1 and RoCE v2.
+ *
+ *	struct inlay_connect_record here, there;
+ *	uint8_t mine[INLAY_CONNECT_SIZE], theirs[INLAY_CONNECT_SIZE];
+ *	const char *why;
+ *
+ *	inlay_connect_local(&here, qp, NULL, &why);                     RESET to INIT
+ *	... post receives ...
+ *	inlay_connect_pack(&here, mine);
+ *	... send mine to the peer, receive theirs from it, by any means ...
+ *	inlay_connect_unpack(&there, theirs, sizeof(theirs), &why);
+ *	inlay_connect_rts(qp, &here, &there, NULL, &why);               INIT to RTS
+ *
+ * NULL stands for the defaults. To choose a port, a GID index, timers and so on:
+ *
+ *	struct inlay_connect_attr attr = inlay_connect_defaults();
+ *	attr.gid_index = 5;                                             and &attr in place of NULL
+ *
+ * Two queue pairs of one process need one line, inlay_connect_pair(qp, other, NULL, &why). A UD queue
+ * pair has no peer: pass NULL for there. inlay_connect_av turns a received record into the address
+ * that a datagram's WQE carries.
+ *
+ * Invariants
+ *
+ *   - A function that fails returns a negative errno and, unless why is NULL, points *why at a static
+ *     sentence. It leaves *why alone on success.
+ *   - A failure leaves nothing half-made: inlay_connect_local leaves the queue pair as it was.
+ *     inlay_connect_rts leaves it in INIT, or in RESET if it had reached RTR.
+ *   - Only inlay_connect_unpack reads bytes of the peer's. Any bytes are safe. A record it accepts names
+ *     an address that can exist.
+ *   - A record holds no secret and no authentication. Anyone who can alter it can redirect the
+ *     connection: exchange it over a channel that the application trusts.
+ *
+ * The record on the wire: 40 bytes, little-endian
+ *
+ *   +0   1  version: 1
+ *   +1   1  bits 0-3 enum ibv_qp_type, 4-5 enum inlay_connect_link, 6 INLAY_CONNECT_GLOBAL, 7 zero
+ *   +2   1  bits 0-3 enum ibv_mtu, 4-7 service level
+ *   +3   1  traffic class
+ *   +4   1  RDMA reads and atomics that the sender of the record answers at a time; 0 unless RC
+ *   +5   3  QPN
+ *   +8   3  PSN of the first packet
+ *   +11 16  GID; zeros if none
+ *   +27  6  RoCE: MAC, zeros if not known; InfiniBand: LID in 2 bytes, 4 zeros
+ *   +33  3  ECE vendor; 0 if none, and for UD
+ *   +36  4  ECE options; for UD the Q_Key
+ *
+ * The GID on RoCE
+ *
+ * A port has several GIDs: one for each address of its network interface and each version of RoCE.
+ * Only RoCE v2 is routed, and both sides must use the same version and address family. The index
+ * differs between hosts, and may change when an address is added. So by default the record names the
+ * first GID of the best kind: RoCE v2 with an IPv4 address, RoCE v2 with a routable IPv6 address, RoCE
+ * v2 with a link-local one, RoCE v1. Set attr.gid_index when the fleet says otherwise.
+ *
+ * Service level and traffic class
+ *
+ * They select the lossless class. A reply in another class than the request may be dropped under load,
+ * so a side that leaves them 0 takes the peer's. It suffices to configure one side. If both are set,
+ * each side sends with its own.
+ *
+ * ECE (enhanced connection establishment)
+ *
+ * Vendor options, such as selective repeat, that both devices must enable or neither. Each side offers
+ * what its device supports; inlay_connect_rts gives the peer's offer to the device before RTR, which
+ * reduces it to what both support. Afterwards here->ece_options says what the device took. It is used
+ * only if both records name the same vendor and neither offer is empty.
+ *
+ * Threads: pure data, except that a queue pair belongs to one thread at a time during these calls.
+ * Sources: ibv_modify_qp(3), ibv_query_gid_ex(3), ibv_set_ece(3), ibv_query_ece(3), rdma_get_remote_ece(3);
+ * the InfiniBand specification, volume 1, chapters 9 and 11, and annex A17 (RoCE v2).
+ */
+#ifndef INLAY_CONNECT_H
+#define INLAY_CONNECT_H
+
+#include <time.h>
+#include <infiniband/verbs.h>
+#include <inlay/base.h>
+#include <inlay/verbs.h>
+
+/* Bytes of a record on the wire. */
+#define INLAY_CONNECT_SIZE 40
+#define INLAY_CONNECT_VERSION 1
+
+enum inlay_connect_link {
+	INLAY_CONNECT_IB = 0,
+	INLAY_CONNECT_ROCE_V1 = 1,
+	INLAY_CONNECT_ROCE_V2 = 2
+};
+
+enum inlay_connect_flags {
+	/* InfiniBand: send with a GRH. Set by itself where the port demands it, or the peer's record has it. */
+	INLAY_CONNECT_GLOBAL = 1 << 0,
+	/* Offer no ECE, and accept none. */
+	INLAY_CONNECT_NO_ECE = 1 << 1
+};
+
+/* What a side tells its peer. */
+struct inlay_connect_record {
+	uint8_t gid[16];
+	uint32_t qpn;            /* 24 bits */
+	uint32_t psn;            /* 24 bits, random; may be replaced before the record is sent */
+	uint32_t qkey;           /* UD */
+	uint32_t ece_vendor;     /* 24 bits; RC and UC */
+	uint32_t ece_options;
+	uint16_t lid;            /* InfiniBand */
+	uint8_t mac[6];          /* RoCE; zeros if not known: only queue pairs of devx.h need it */
+	uint8_t type;            /* enum ibv_qp_type: RC, UC or UD */
+	uint8_t link;            /* enum inlay_connect_link */
+	uint8_t mtu;             /* enum ibv_mtu: the longest packet taken */
+	uint8_t sl;              /* service level, on RoCE the priority; 0: as the peer */
+	uint8_t traffic_class;   /* 0: as the peer */
+	uint8_t rd_atomic;       /* RC: reads and atomics answered at a time */
+	uint8_t flags;           /* INLAY_CONNECT_GLOBAL */
+	/* Not sent: */
+	uint8_t port;
+	uint8_t gid_index;
+};
+
+/* What a side wants, and the default after the semicolon. Start from inlay_connect_defaults(). */
+struct inlay_connect_attr {
+	int gid_index;           /* -1: the best, as above; on InfiniBand 0; -1 */
+	uint32_t flags;          /* enum inlay_connect_flags; 0 */
+	uint32_t access;         /* IBV_ACCESS_REMOTE_*: what the peer may do, if a memory region
+				    allows it as well; write and read */
+	uint32_t qkey;           /* UD: of this queue pair; 0x11111111 */
+	uint32_t flow_label;     /* 20 bits. RoCE v2: selects the UDP source port, 0: by both QPNs; 0 */
+	uint16_t pkey_index;     /* ; 0 */
+	uint8_t port;            /* from 1; 1 */
+	uint8_t mtu;             /* enum ibv_mtu, 0: the port's. The smaller one of both sides is used; 0 */
+	uint8_t sl;              /* 0 .. 15, on RoCE 0 .. 7, 0: as the peer; 0 */
+	uint8_t traffic_class;   /* RoCE v2: DSCP << 2 | ECN, 0: as the peer; 0 */
+	uint8_t hop_limit;       /* ; 64 */
+	uint8_t rd_atomic;       /* RC: reads and atomics under way, each way. At most what both devices have; 16 */
+	uint8_t timeout;         /* RC: of an acknowledgement, 4.096 us << timeout, 0 .. 31, 0: for ever;
+				    14, which is 67 ms */
+	uint8_t retry_count;     /* RC: 0 .. 7; 7 */
+	uint8_t rnr_retry;       /* RC: tries when the peer has no receive, 0 .. 6, 7: for ever; 7 */
+	uint8_t min_rnr_timer;   /* RC: what the peer waits between these, 0 .. 31, a table in ibv_modify_qp(3);
+				    12, which is 0.64 ms */
+};
+
+/* ---------------------------------------------------------------------------------------------------
+ * Set-up: all of it
+ */
+
+/* The defaults, as above. */
+INLAY_COLD struct inlay_connect_attr inlay_connect_defaults(void)
+{
+	struct inlay_connect_attr attr;
+
+	__builtin_memset(&attr, 0, sizeof(attr));
+	attr.gid_index = -1;
+	attr.access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+	attr.qkey = 0x11111111;
+	attr.port = 1;
+	attr.hop_limit = 64;
+	attr.rd_atomic = 16;
+	attr.timeout = 14;
+	attr.retry_count = 7;
+	attr.rnr_retry = 7;
+	attr.min_rnr_timer = 12;
+	return attr;
+}
+
+INLAY_COLD int inlay_connect_no_(const char **why, const char *text, int err)
+{
+	if (why)
+		*why = text;
+	return err;
+}
+
+/* ::ffff:0:0/96. */
+INLAY_COLD int inlay_connect_ipv4_(const uint8_t *gid)
+{
+	static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+
+	return !__builtin_memcmp(gid, mapped, sizeof(mapped));
+}
+
+/* One host's address: neither nothing nor a group. */
+INLAY_COLD int inlay_connect_unicast_(const uint8_t *gid)
+{
+	static const uint8_t zero[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+
+	if (inlay_connect_ipv4_(gid))
+		return gid[12] && gid[12] < 224;
+	return gid[0] != 0xff && __builtin_memcmp(gid, zero, sizeof(zero));
+}
+
+/* The better of two GIDs of a RoCE port has the higher rank; 0: not to be used. */
+INLAY_COLD int inlay_connect_rank_(const struct ibv_gid_entry *e)
+{
+	if (!inlay_connect_unicast_(e->gid.raw))
+		return 0;
+	if (e->gid_type != IBV_GID_TYPE_ROCE_V2)
+		return 1;
+	if (inlay_connect_ipv4_(e->gid.raw))
+		return 4;
+	return e->gid.raw[0] == 0xfe && (e->gid.raw[1] & 0xc0) == 0x80 ? 2 : 3;
+}
+
+/*
+ * Fills what a record says about a port: gid, lid, link, mtu, flags, port and gid_index. Leaves the
+ * rest alone.
+ *
+ * port       from 1
+ * gid_index  -1: the best; else that one
+ *
+ * Returns 0; -ENETDOWN when the port is not up; -ENOENT when it has no such GID; else the negative
+ * errno of ibv_query_port or ibv_query_gid_ex.
+ */
+INLAY_COLD int inlay_connect_port(struct inlay_connect_record *r, struct ibv_context *ctx, uint8_t port, int gid_index,
+				  const char **why)
+{
+	struct ibv_gid_entry gid, e;
+	struct ibv_port_attr attr;
+	int err, i, rank, best = 0;
+
+	__builtin_memset(&attr, 0, sizeof(attr));
+	__builtin_memset(&gid, 0, sizeof(gid));
+	err = ibv_query_port(ctx, port, &attr);
+	if (err)
+		return inlay_connect_no_(why, "the device has no such port", -err);
+	if (attr.state != IBV_PORT_ACTIVE)
+		return inlay_connect_no_(why, "the port is not active", -ENETDOWN);
+	if (gid_index >= (attr.gid_tbl_len > 256 ? 256 : attr.gid_tbl_len))
+		return inlay_connect_no_(why, "the port has no GID of this index", -ENOENT);
+	r->link = INLAY_CONNECT_IB;
+	if (attr.link_layer != IBV_LINK_LAYER_ETHERNET && gid_index < 0)
+		gid_index = 0;
+	if (gid_index >= 0) {
+		err = ibv_query_gid_ex(ctx, port, (uint32_t)gid_index, &gid, 0);
+		best = !err;
+	}
+	for (i = 0; gid_index < 0 && i < attr.gid_tbl_len && i < 256; i++) {
+		__builtin_memset(&e, 0, sizeof(e));
+		if (ibv_query_gid_ex(ctx, port, (uint32_t)i, &e, 0))
+			continue;
+		rank = inlay_connect_rank_(&e);
+		if (rank > best) {
+			best = rank;
+			gid = e;
+		}
+	}
+	if (attr.link_layer == IBV_LINK_LAYER_ETHERNET) {
+		if (!best && gid_index < 0)
+			return inlay_connect_no_(why, "the RoCE port has no GID: its interface has no address", -ENOENT);
+		if (!best)
+			return inlay_connect_no_(why, "the port has no GID of this index", err == ENODATA ? -ENOENT : -err);
+		r->link = gid.gid_type == IBV_GID_TYPE_ROCE_V2 ? INLAY_CONNECT_ROCE_V2 : INLAY_CONNECT_ROCE_V1;
+	}
+	__builtin_memcpy(r->gid, gid.gid.raw, sizeof(r->gid)); /* zeros where InfiniBand has none */
+	r->lid = r->link == INLAY_CONNECT_IB ? attr.lid : 0;
+	r->mtu = (uint8_t)attr.active_mtu;
+	/* On RoCE every packet has one. */
+	r->flags = r->link == INLAY_CONNECT_IB && attr.flags & IBV_QPF_GRH_REQUIRED ? INLAY_CONNECT_GLOBAL : 0;
+	r->port = port;
+	r->gid_index = best ? (uint8_t)gid.gid_index : 0;
+	return 0;
+}
+
+/* 0, or -EINVAL for an attribute that has no meaning. What a device refuses beyond that, it refuses itself. */
+INLAY_COLD int inlay_connect_check_(const struct inlay_connect_attr *attr, const struct inlay_connect_record *here,
+				    const char **why)
+{
+	if (attr->sl > (here->link == INLAY_CONNECT_IB ? 15 : 7))
+		return inlay_connect_no_(why, "a service level is at most 15, and 7 on RoCE", -EINVAL);
+	if (attr->flags & ~(uint32_t)(INLAY_CONNECT_GLOBAL | INLAY_CONNECT_NO_ECE))
+		return inlay_connect_no_(why, "unknown bits in flags", -EINVAL);
+	if (attr->access & ~(uint32_t)(IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC))
+		return inlay_connect_no_(why, "access has other bits than remote write, read and atomic", -EINVAL);
+	if (attr->flow_label >> 20 || attr->timeout > 31 || attr->retry_count > 7 || attr->rnr_retry > 7 ||
+	    attr->min_rnr_timer > 31)
+		return inlay_connect_no_(why, "a flow label, timer or count is out of its range", -EINVAL);
+	return 0;
+}
+
+/*
+ * Makes the record of a queue pair, and moves the queue pair from RESET (or INIT) to INIT. From then
+ * on receives may be posted; post them before the peer can send.
+ *
+ * qp    RC, UC or UD
+ * attr  NULL: inlay_connect_defaults()
+ *
+ * Returns 0; -ENOTSUP for another type of queue pair; -EBADFD when it is neither in RESET nor in INIT;
+ * -EINVAL for an attribute out of its range; -ENETDOWN and -ENOENT as inlay_connect_port; else the
+ * negative errno of the verb that failed.
+ */
+INLAY_COLD int inlay_connect_local(struct inlay_connect_record *here, struct ibv_qp *qp,
+				   const struct inlay_connect_attr *attr, const char **why)
+{
+	struct inlay_connect_attr defaults = inlay_connect_defaults();
+	struct ibv_device_attr device;
+	struct ibv_qp_attr a;
+	struct ibv_ece ece;
+	struct timespec t;
+	int err, mtu;
+
+	if (!attr)
+		attr = &defaults;
+	if (qp->qp_type != IBV_QPT_RC && qp->qp_type != IBV_QPT_UC && qp->qp_type != IBV_QPT_UD)
+		return inlay_connect_no_(why, "only RC, UC and UD queue pairs are connected here", -ENOTSUP);
+	if (qp->state != IBV_QPS_RESET && qp->state != IBV_QPS_INIT)
+		return inlay_connect_no_(why, "the queue pair is neither in RESET nor in INIT", -EBADFD);
+	__builtin_memset(here, 0, sizeof(*here));
+	err = inlay_connect_port(here, qp->context, attr->port, attr->gid_index, why);
+	if (!err)
+		err = inlay_connect_check_(attr, here, why);
+	if (err)
+		return err;
+	mtu = attr->mtu ? attr->mtu : here->mtu;
+	if (mtu > here->mtu || mtu > IBV_MTU_4096)
+		return inlay_connect_no_(why, "the MTU is larger than the port's", -EINVAL);
+	timespec_get(&t, TIME_UTC);
+	here->mtu = (uint8_t)mtu;
+	here->type = (uint8_t)qp->qp_type;
+	here->qpn = qp->qp_num;
+	here->psn = ((uint32_t)t.tv_nsec ^ qp->qp_num * 2654435761u) & 0xffffff;
+	here->sl = attr->sl;
+	here->traffic_class = attr->traffic_class;
+	here->flags |= attr->flags & INLAY_CONNECT_GLOBAL && here->link == INLAY_CONNECT_IB ? INLAY_CONNECT_GLOBAL : 0;
+	if (qp->qp_type == IBV_QPT_RC) {
+		err = ibv_query_device(qp->context, &device);
+		if (err)
+			return inlay_connect_no_(why, "ibv_query_device failed", -err);
+		here->rd_atomic = attr->rd_atomic;
+		if (here->rd_atomic > device.max_qp_rd_atom)
+			here->rd_atomic = (uint8_t)device.max_qp_rd_atom;
+		if (here->rd_atomic > device.max_qp_init_rd_atom)
+			here->rd_atomic = (uint8_t)device.max_qp_init_rd_atom;
+	}
+	__builtin_memset(&a, 0, sizeof(a));
+	a.qp_state = IBV_QPS_INIT;
+	a.port_num = attr->port;
+	a.pkey_index = attr->pkey_index;
+	a.qkey = attr->qkey;
+	a.qp_access_flags = qp->qp_type == IBV_QPT_RC ? attr->access : attr->access & IBV_ACCESS_REMOTE_WRITE;
+	err = ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+			    (qp->qp_type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS));
+	if (err)
+		return inlay_connect_no_(why, "the device refused the P_Key index or the access", -err);
+	__builtin_memset(&ece, 0, sizeof(ece));
+	if (qp->qp_type == IBV_QPT_UD)
+		here->qkey = attr->qkey;
+	else if (!(attr->flags & INLAY_CONNECT_NO_ECE) && !ibv_query_ece(qp, &ece) && !ece.comp_mask &&
+		 !(ece.vendor_id >> 24)) {
+		here->ece_vendor = ece.vendor_id;
+		here->ece_options = ece.options;
+	}
+	return 0;
+}
+
+/* Writes a record as INLAY_CONNECT_SIZE bytes. A machine that inlay runs on is little-endian, as the wire is. */
+INLAY_COLD void inlay_connect_pack(const struct inlay_connect_record *r, uint8_t *blob)
+{
+	__builtin_memset(blob, 0, INLAY_CONNECT_SIZE);
+	blob[0] = INLAY_CONNECT_VERSION;
+	blob[1] = (uint8_t)((r->type & 15) | (r->link & 3) << 4 | (r->flags & INLAY_CONNECT_GLOBAL ? 1 << 6 : 0));
+	blob[2] = (uint8_t)((r->mtu & 15) | r->sl << 4);
+	blob[3] = r->traffic_class;
+	blob[4] = r->rd_atomic;
+	__builtin_memcpy(blob + 5, &r->qpn, 3);
+	__builtin_memcpy(blob + 8, &r->psn, 3);
+	__builtin_memcpy(blob + 11, r->gid, 16);
+	if (r->link == INLAY_CONNECT_IB)
+		__builtin_memcpy(blob + 27, &r->lid, 2);
+	else
+		__builtin_memcpy(blob + 27, r->mac, 6);
+	__builtin_memcpy(blob + 33, &r->ece_vendor, 3);
+	__builtin_memcpy(blob + 36, r->type == IBV_QPT_UD ? &r->qkey : &r->ece_options, 4);
+}
+
+/*
+ * Reads a record that a peer sent. Nothing is taken on trust; *r is written only on success.
+ *
+ * Returns 0, or -EPROTO for bytes that are not a record of this version.
+ */
+INLAY_COLD int inlay_connect_unpack(struct inlay_connect_record *r, const void *blob, size_t len, const char **why)
+{
+	const uint8_t *at = (const uint8_t *)blob;
+	struct inlay_connect_record in;
+
+	if (len < 1 || at[0] != INLAY_CONNECT_VERSION)
+		return inlay_connect_no_(why, "not a connection record of version 1", -EPROTO);
+	if (len != INLAY_CONNECT_SIZE)
+		return inlay_connect_no_(why, "a connection record has 40 bytes", -EPROTO);
+	__builtin_memset(&in, 0, sizeof(in));
+	in.type = at[1] & 15;
+	in.link = at[1] >> 4 & 3;
+	in.flags = at[1] >> 6 & 1 ? INLAY_CONNECT_GLOBAL : 0;
+	in.mtu = at[2] & 15;
+	in.sl = at[2] >> 4;
+	in.traffic_class = at[3];
+	in.rd_atomic = at[4];
+	__builtin_memcpy(&in.qpn, at + 5, 3);
+	__builtin_memcpy(&in.psn, at + 8, 3);
+	__builtin_memcpy(in.gid, at + 11, 16);
+	__builtin_memcpy(&in.ece_vendor, at + 33, 3);
+	__builtin_memcpy(in.type == IBV_QPT_UD ? &in.qkey : &in.ece_options, at + 36, 4);
+	if (in.type != IBV_QPT_RC && in.type != IBV_QPT_UC && in.type != IBV_QPT_UD)
+		return inlay_connect_no_(why, "the peer's queue pair is neither RC nor UC nor UD", -EPROTO);
+	if (in.link > INLAY_CONNECT_ROCE_V2 || at[1] >> 7 || (in.flags && in.link != INLAY_CONNECT_IB))
+		return inlay_connect_no_(why, "the peer's link is neither InfiniBand nor RoCE", -EPROTO);
+	if (in.mtu < IBV_MTU_256 || in.mtu > IBV_MTU_4096)
+		return inlay_connect_no_(why, "the peer names an MTU that does not exist", -EPROTO);
+	if (!in.qpn)
+		return inlay_connect_no_(why, "the peer names queue pair 0", -EPROTO);
+	if ((in.type != IBV_QPT_RC && in.rd_atomic) || (in.type == IBV_QPT_UD && in.ece_vendor))
+		return inlay_connect_no_(why, "the peer's queue pair cannot have what its record says", -EPROTO);
+	if (in.link == INLAY_CONNECT_IB) {
+		__builtin_memcpy(&in.lid, at + 27, 2);
+		__builtin_memcpy(in.mac, at + 29, 4);
+		if (in.mac[0] | in.mac[1] | in.mac[2] | in.mac[3])
+			return inlay_connect_no_(why, "the peer's LID has more than 16 bits", -EPROTO);
+		if (in.flags ? !inlay_connect_unicast_(in.gid) : !in.lid)
+			return inlay_connect_no_(why, "the peer has no address on InfiniBand", -EPROTO);
+		if (in.lid >= 0xc000)
+			return inlay_connect_no_(why, "the peer's LID is a group's", -EPROTO);
+	} else {
+		__builtin_memcpy(in.mac, at + 27, 6);
+		if (in.sl > 7)
+			return inlay_connect_no_(why, "the peer's priority is above 7", -EPROTO);
+		if (!inlay_connect_unicast_(in.gid) || in.mac[0] & 1)
+			return inlay_connect_no_(why, "the peer's GID or MAC is not one host's address", -EPROTO);
+	}
+	*r = in;
+	return 0;
+}
+
+/*
+ * Fills the way to a peer, for ibv_modify_qp or ibv_create_ah.
+ *
+ * here   from inlay_connect_local
+ * there  from inlay_connect_unpack, or another inlay_connect_local of this process
+ *
+ * Returns 0, or -ENOTSUP when the two cannot reach each other: another link layer, RoCE version or
+ * address family.
+ */
+INLAY_COLD int inlay_connect_path(struct ibv_ah_attr *ah, const struct inlay_connect_record *here,
+				  const struct inlay_connect_record *there, const struct inlay_connect_attr *attr,
+				  const char **why)
+{
+	struct inlay_connect_attr defaults = inlay_connect_defaults();
+
+	if (!attr)
+		attr = &defaults;
+	__builtin_memset(ah, 0, sizeof(*ah));
+	if ((here->link == INLAY_CONNECT_IB) != (there->link == INLAY_CONNECT_IB))
+		return inlay_connect_no_(why, "one side is on InfiniBand, the other on RoCE", -ENOTSUP);
+	if (here->link != there->link)
+		return inlay_connect_no_(why, "one side's GID is of RoCE v1, the other's of RoCE v2", -ENOTSUP);
+	if (here->link == INLAY_CONNECT_ROCE_V2 && inlay_connect_ipv4_(here->gid) != inlay_connect_ipv4_(there->gid))
+		return inlay_connect_no_(why, "one side's GID is an IPv4 address, the other's IPv6", -ENOTSUP);
+	ah->port_num = here->port;
+	ah->dlid = there->lid;
+	ah->sl = here->sl ? here->sl : there->sl;
+	ah->is_global = here->link != INLAY_CONNECT_IB || (here->flags | there->flags) & INLAY_CONNECT_GLOBAL;
+	if (!ah->is_global)
+		return 0;
+	if (!inlay_connect_unicast_(there->gid))
+		return inlay_connect_no_(why, "a GRH is needed, and the peer's record has no GID", -ENOTSUP);
+	__builtin_memcpy(ah->grh.dgid.raw, there->gid, sizeof(there->gid));
+	ah->grh.flow_label = attr->flow_label;
+	ah->grh.sgid_index = here->gid_index;
+	ah->grh.hop_limit = attr->hop_limit;
+	ah->grh.traffic_class = here->traffic_class ? here->traffic_class : there->traffic_class;
+	return 0;
+}
+
+/* The two steps from INIT to RTS. a: zeroed but for ah_attr. Returns 0 or an errno. */
+INLAY_COLD int inlay_connect_steps_(struct ibv_qp *qp, struct ibv_qp_attr *a, const struct inlay_connect_record *here,
+				    const struct inlay_connect_record *there, const struct inlay_connect_attr *attr)
+{
+	int rc = qp->qp_type == IBV_QPT_RC, way = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN, err;
+
+	a->qp_state = IBV_QPS_RTR;
+	if (there) {
+		a->path_mtu = (enum ibv_mtu)(there->mtu < here->mtu ? there->mtu : here->mtu);
+		a->dest_qp_num = there->qpn;
+		a->rq_psn = there->psn;
+		a->max_rd_atomic = there->rd_atomic < here->rd_atomic ? there->rd_atomic : here->rd_atomic;
+	}
+	a->max_dest_rd_atomic = here->rd_atomic;
+	a->min_rnr_timer = attr->min_rnr_timer;
+	err = ibv_modify_qp(qp, a, IBV_QP_STATE | (there ? way : 0) |
+			    (rc ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0));
+	if (err)
+		return err;
+	a->qp_state = IBV_QPS_RTS;
+	a->sq_psn = here->psn;
+	a->timeout = attr->timeout;
+	a->retry_cnt = attr->retry_count;
+	a->rnr_retry = attr->rnr_retry;
+	return ibv_modify_qp(qp, a, IBV_QP_STATE | IBV_QP_SQ_PSN |
+			     (rc ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC : 0));
+}
+
+/*
+ * Moves a queue pair from INIT to RTS. The peer does the same with this side's record. Each may send at
+ * once: an RC queue pair whose peer is not ready yet tries again.
+ *
+ * here   from inlay_connect_local; psn may have been replaced before it was sent. ece_options becomes
+ *        what the device took: a side that connects before it answers then sends the reduced options
+ * there  the peer's; NULL for UD
+ * attr   the same as for inlay_connect_local
+ *
+ * Returns 0; -EINVAL when a peer is missing, or given for UD; -EBADFD when the queue pair is not in INIT,
+ * or here is another's; -ENOTSUP when the two sides cannot reach each other, or their queue pairs differ
+ * in type; else the negative errno of ibv_set_ece or ibv_modify_qp. On failure the queue pair is in INIT
+ * with its receives, or, if it got as far as RTR, in RESET without: *why tells which.
+ */
+INLAY_COLD int inlay_connect_rts(struct ibv_qp *qp, struct inlay_connect_record *here,
+				 const struct inlay_connect_record *there, const struct inlay_connect_attr *attr,
+				 const char **why)
+{
+	struct inlay_connect_attr defaults = inlay_connect_defaults();
+	struct ibv_qp_attr a;
+	struct ibv_ece ece;
+	int err;
+
+	if (!attr)
+		attr = &defaults;
+	__builtin_memset(&ece, 0, sizeof(ece));
+	__builtin_memset(&a, 0, sizeof(a));
+	if (qp->state != IBV_QPS_INIT || here->qpn != qp->qp_num || here->type != qp->qp_type)
+		return inlay_connect_no_(why, "not in INIT, or the record is another queue pair's", -EBADFD);
+	if ((qp->qp_type == IBV_QPT_UD) != !there)
+		return inlay_connect_no_(why, there ? "a UD queue pair has no peer" : "the peer's record is missing",
+					 -EINVAL);
+	err = inlay_connect_check_(attr, here, why);
+	if (err)
+		return err;
+	if (there) {
+		if (there->type != here->type)
+			return inlay_connect_no_(why, "the peer's queue pair is of another type", -ENOTSUP);
+		err = inlay_connect_path(&a.ah_attr, here, there, attr, why);
+		if (err)
+			return err;
+		if (here->ece_vendor && here->ece_vendor == there->ece_vendor && here->ece_options &&
+		    there->ece_options) {
+			ece.vendor_id = there->ece_vendor;
+			ece.options = there->ece_options;
+			err = ibv_set_ece(qp, &ece);
+			if (err)
+				return inlay_connect_no_(why, "the device refused the peer's ECE options", -err);
+		}
+	}
+	err = inlay_connect_steps_(qp, &a, here, there, attr);
+	if (err && qp->state != IBV_QPS_INIT) {
+		__builtin_memset(&a, 0, sizeof(a));
+		a.qp_state = IBV_QPS_RESET;
+		ibv_modify_qp(qp, &a, IBV_QP_STATE);
+		return inlay_connect_no_(why, "the step to RTS failed; the queue pair is in RESET", -err);
+	}
+	if (err)
+		return inlay_connect_no_(why, err == EHOSTUNREACH || err == ENETUNREACH || err == ETIMEDOUT ?
+					 "the peer's GID cannot be reached from the local one" :
+					 "the device refused the step to RTR", -err);
+	here->ece_options = ece.vendor_id && !ibv_query_ece(qp, &ece) ? ece.options : 0;
+	return 0;
+}
+
+/*
+ * Moves two queue pairs of one process from RESET to RTS, connected to each other. They may be one and
+ * the same (RC, UC). UD queue pairs have no peers, and are made ready.
+ *
+ * Returns as inlay_connect_local and inlay_connect_rts do. On failure each is in RESET, INIT or RTS.
+ */
+INLAY_COLD int inlay_connect_pair(struct ibv_qp *a, struct ibv_qp *b, const struct inlay_connect_attr *attr,
+				  const char **why)
+{
+	struct inlay_connect_record at_a, at_b;
+	int err = inlay_connect_local(&at_a, a, attr, why), ud = a->qp_type == IBV_QPT_UD;
+
+	if (err)
+		return err;
+	if (a == b)
+		return inlay_connect_rts(a, &at_a, ud ? NULL : &at_a, attr, why);
+	err = inlay_connect_local(&at_b, b, attr, why);
+	if (!err)
+		err = inlay_connect_rts(b, &at_b, ud ? NULL : &at_a, attr, why);
+	if (!err)
+		err = inlay_connect_rts(a, &at_a, ud ? NULL : &at_b, attr, why);
+	return err;
+}
+
+/*
+ * Makes the address that a datagram's WQE carries from a peer's record. On RoCE the kernel looks up the
+ * peer's MAC. Nothing needs to be destroyed.
+ *
+ * pd     any of the device's protection domains
+ * here   of the sending UD queue pair
+ * there  the peer's, also UD
+ *
+ * Returns 0; -ENOTSUP when the two cannot reach each other, or one is not UD; else the negative errno of
+ * ibv_create_ah, such as -EHOSTUNREACH, -ENETUNREACH or -ETIMEDOUT, or of inlay_av_from_ah.
+ */
+INLAY_COLD int inlay_connect_av(struct inlay_av *av, struct ibv_pd *pd, const struct inlay_connect_record *here,
+				const struct inlay_connect_record *there, const struct inlay_connect_attr *attr,
+				const char **why)
+{
+	struct ibv_ah_attr attr_ah;
+	struct ibv_ah *ah;
+	int err;
+
+	if (here->type != IBV_QPT_UD || there->type != IBV_QPT_UD)
+		return inlay_connect_no_(why, "an address is for UD queue pairs", -ENOTSUP);
+	err = inlay_connect_path(&attr_ah, here, there, attr, why);
+	if (err)
+		return err;
+	errno = 0;
+	ah = ibv_create_ah(pd, &attr_ah);
+	if (!ah)
+		return inlay_connect_no_(why, "the peer's GID cannot be reached from the local one",
+					 errno ? -errno : -ENOMEM);
+	err = inlay_av_from_ah(av, ah, there->qpn, there->qkey);
+	ibv_destroy_ah(ah);
+	return err ? inlay_connect_no_(why, "the address handle is not an mlx5 device's", err) : 0;
+}
+
+#endif

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * inlay/queue/qpn_table.h: from the QP number in a completion to the caller's object, in constant time:
+ * two loads and no test, for any 24-bit number.
+ *
+ *   inlay_qpn_table_init(&table, mem, bytes);               inlay_qpn_table_size(1000) bytes, say
+ *   inlay_qpn_table_add(&table, qp->qp_num, ep);
+ *   ...
+ *   struct ep *ep = (struct ep *)inlay_qpn_table_find(&table, inlay_cqe_qpn(cqe));
+ *   ...
+ *   inlay_qpn_table_remove(&table, qp->qp_num);             before the QP is destroyed
+ *
+ * The upper 12 bits of the number choose a page, the lower 12 a slot in it. Numbers of one device lie
+ * close together, so a few pages of 32 KiB serve thousands of QPs. A number that was never added finds
+ * NULL, by way of a page that is always empty.
+ *
+ * Threads: one owner at a time.
+ */
+#ifndef INLAY_QUEUE_QPN_TABLE_H
+#define INLAY_QUEUE_QPN_TABLE_H
+
+#include <inlay/base.h>
+
+#define INLAY_QPN_SLOTS_ 4096u
+
+struct inlay_qpn_page_ {
+	void *object[INLAY_QPN_SLOTS_];
+};
+
+struct inlay_qpn_table {
+	struct inlay_qpn_page_ *page[INLAY_QPN_SLOTS_]; /* none, or one from memory */
+	struct inlay_qpn_page_ none;                    /* always empty */
+	uint16_t used[INLAY_QPN_SLOTS_];                /* slots in use in each page */
+	struct inlay_qpn_page_ *spare;                  /* pages not in use, linked by their first slot */
+};
+
+/*
+ * Bytes of memory for `pages` pages: a page for each run of 4096 consecutive numbers that is used. A
+ * device gives its QPs numbers in sequence, so pages = QPs / 4096 + 2 is usually enough.
+ */
+INLAY_FN size_t inlay_qpn_table_size(uint32_t pages)
+{
+	return pages * sizeof(struct inlay_qpn_page_);
+}
+
+/*
+ * Gives a table further memory for pages, aligned to 8 bytes; it belongs to the table until the table
+ * is no longer used. What is too small for a page is left.
+ */
+INLAY_COLD void inlay_qpn_table_grow(struct inlay_qpn_table *t, void *mem, size_t bytes)
+{
+	struct inlay_qpn_page_ *page = (struct inlay_qpn_page_ *)mem;
+
+	for (; bytes >= sizeof(*page); bytes -= sizeof(*page), page++) {
+		__builtin_memset(page, 0, sizeof(*page));
+		page->object[0] = t->spare;
+		t->spare = page;
+	}
+}
+
+/* Makes an empty table, which finds NULL everywhere. mem and bytes as inlay_qpn_table_grow. */
+INLAY_COLD void inlay_qpn_table_init(struct inlay_qpn_table *t, void *mem, size_t bytes)
+{
+	uint32_t i;
+
+	__builtin_memset(t, 0, sizeof(*t));
+	for (i = 0; i < INLAY_QPN_SLOTS_; i++)
+		t->page[i] = &t->none;
+	inlay_qpn_table_grow(t, mem, bytes);
+}
+
+/* The object of a QP number (24 bits), or NULL. */
+INLAY_ALWAYS void *inlay_qpn_table_find(const struct inlay_qpn_table *t, uint32_t qpn)
+{
+	INLAY_CHECK(!(qpn >> 24), "a QPN has 24 bits");
+	return t->page[qpn / INLAY_QPN_SLOTS_]->object[qpn % INLAY_QPN_SLOTS_];
+}
+
+/*
+ * Enters an object, not NULL, under a QP number.
+ *
+ * Returns 0; -EINVAL for a number of more than 24 bits or no object; -EEXIST when the number has an
+ * object; -ENOBUFS when a page is needed and none is left: see inlay_qpn_table_grow.
+ */
+INLAY_COLD int inlay_qpn_table_add(struct inlay_qpn_table *t, uint32_t qpn, void *object)
+{
+	struct inlay_qpn_page_ *page;
+
+	if (qpn >> 24 || !object)
+		return -EINVAL;
+	if (inlay_qpn_table_find(t, qpn))
+		return -EEXIST;
+	page = t->page[qpn / INLAY_QPN_SLOTS_];
+	if (page == &t->none) {
+		page = t->spare;
+		if (!page)
+			return -ENOBUFS;
+		t->spare = (struct inlay_qpn_page_ *)page->object[0];
+		page->object[0] = NULL;
+	}
+	page->object[qpn % INLAY_QPN_SLOTS_] = object;
+	t->used[qpn / INLAY_QPN_SLOTS_]++;
+	t->page[qpn / INLAY_QPN_SLOTS_] = page;
+	return 0;
+}
+
+/*
+ * Takes a QP number out; its page may serve other numbers once it is empty. Returns the object, or NULL
+ * when there was none.
+ */
+INLAY_COLD void *inlay_qpn_table_remove(struct inlay_qpn_table *t, uint32_t qpn)
+{
+	struct inlay_qpn_page_ *page;
+	void *object;
+
+	if (qpn >> 24)
+		return NULL;
+	page = t->page[qpn / INLAY_QPN_SLOTS_];
+	object = page->object[qpn % INLAY_QPN_SLOTS_];
+	if (!object)
+		return NULL;
+	page->object[qpn % INLAY_QPN_SLOTS_] = NULL;
+	if (!--t->used[qpn / INLAY_QPN_SLOTS_]) {
+		t->page[qpn / INLAY_QPN_SLOTS_] = &t->none;
+		page->object[0] = t->spare;
+		t->spare = page;
+	}
+	return object;
+}
+
+#endif

@@ -1,0 +1,932 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * connect.c: the record that two sides exchange, whatever bytes arrive; what a queue pair is after each
+ * step, as the device tells it; traffic over what was connected; refusals, which leave things as they were.
+ */
+#include "common.h"
+#include <dlfcn.h>
+#include <sys/mman.h>
+
+/* ---- between connect.h and libibverbs: what is called, and what it answers ---- */
+
+static struct {
+	struct ibv_gid_entry table[8]; /* in place of the device's GIDs, if there are any */
+	unsigned gids;
+	struct ibv_ece has, set;       /* has.vendor_id: the device supports ECE */
+	uint32_t mask;                 /* what it takes of an offer */
+	int set_ece, set_ece_err;      /* calls; what they return */
+	enum ibv_qp_state set_at;      /* the queue pair's state then */
+	enum ibv_qp_state fail;        /* ibv_modify_qp to this one fails, with EIO */
+	enum ibv_port_state port;      /* in place of the port's, if not 0 */
+	uint32_t port_flags;
+} fake;
+
+int _ibv_query_gid_ex(struct ibv_context *ctx, uint32_t port, uint32_t index, struct ibv_gid_entry *entry, uint32_t flags,
+		      size_t size)
+{
+	int (*real)(struct ibv_context *, uint32_t, uint32_t, struct ibv_gid_entry *, uint32_t, size_t);
+
+	if (fake.gids) {
+		if (index >= fake.gids || !fake.table[index].port_num)
+			return ENODATA;
+		*entry = fake.table[index];
+		return 0;
+	}
+	*(void **)&real = dlsym(RTLD_NEXT, "_ibv_query_gid_ex");
+	return real(ctx, port, index, entry, flags, size);
+}
+
+int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
+{
+	int (*real)(struct ibv_qp *, struct ibv_ece *);
+
+	if (fake.has.vendor_id) {
+		*ece = fake.has;
+		if (qp->state == IBV_QPS_RTS)
+			ece->options = fake.set.options & fake.mask;
+		return 0;
+	}
+	*(void **)&real = dlsym(RTLD_NEXT, "ibv_query_ece");
+	return real(qp, ece);
+}
+
+int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
+{
+	fake.set_ece++;
+	fake.set = *ece;
+	fake.set_at = qp->state;
+	return fake.set_ece_err;
+}
+
+int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
+{
+	int (*real)(struct ibv_qp *, struct ibv_qp_attr *, int);
+
+	if (fake.fail && attr->qp_state == fake.fail)
+		return EIO;
+	*(void **)&real = dlsym(RTLD_NEXT, "ibv_modify_qp");
+	return real(qp, attr, mask);
+}
+
+static int (*query_port)(struct ibv_context *, uint8_t, struct ibv_port_attr *, size_t);
+
+static int fake_port(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr, size_t size)
+{
+	int err = query_port(ctx, port, attr, size);
+
+	if (fake.port)
+		attr->state = fake.port;
+	attr->flags |= (uint8_t)fake.port_flags;
+	return err;
+}
+
+static int on_roce(void)
+{
+	return dev.port.link_layer == IBV_LINK_LAYER_ETHERNET;
+}
+
+/* ---- the record ---- */
+
+static struct inlay_connect_record random_record(void)
+{
+	static const uint8_t types[] = {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD};
+	struct inlay_connect_record r;
+
+	memset(&r, 0, sizeof(r));
+	r.type = types[rnd_below(3)];
+	r.link = (uint8_t)rnd_below(3);
+	r.mtu = (uint8_t)(1 + rnd_below(5));
+	r.sl = (uint8_t)rnd_below(r.link ? 8 : 16);
+	r.traffic_class = (uint8_t)rnd();
+	r.rd_atomic = r.type == IBV_QPT_RC ? (uint8_t)rnd() : 0;
+	r.qpn = 1 + rnd_below(0xffffff);
+	r.psn = rnd_below(1 << 24);
+	fill(r.gid, sizeof(r.gid), (uint32_t)rnd());
+	r.gid[0] = 0x20;
+	if (r.link == INLAY_CONNECT_IB) {
+		r.lid = (uint16_t)(1 + rnd_below(0xbfff));
+		r.flags = rnd_below(2) ? INLAY_CONNECT_GLOBAL : 0;
+	} else {
+		fill(r.mac, sizeof(r.mac), (uint32_t)rnd());
+		r.mac[0] &= 0xfe;
+	}
+	if (r.type == IBV_QPT_UD) {
+		r.qkey = (uint32_t)rnd();
+	} else {
+		r.ece_vendor = rnd_below(1 << 24);
+		r.ece_options = (uint32_t)rnd();
+	}
+	return r;
+}
+
+/* A record is what it was after its way over the wire, and its bytes are those that the header's table names */
+static void round_trip(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 20000; i++) {
+		struct inlay_connect_record in = random_record(), out;
+		uint8_t blob[INLAY_CONNECT_SIZE + 1], want[INLAY_CONNECT_SIZE] = {1};
+		uint32_t last = in.type == IBV_QPT_UD ? in.qkey : in.ece_options;
+
+		blob[INLAY_CONNECT_SIZE] = 0x5a;
+		inlay_connect_pack(&in, blob);
+		assert_int_equal(blob[INLAY_CONNECT_SIZE], 0x5a);
+		must(inlay_connect_unpack(&out, blob, INLAY_CONNECT_SIZE, NULL));
+		assert_memory_equal(&in, &out, sizeof(in));
+
+		want[1] = (uint8_t)(in.type | in.link << 4 | (in.flags ? 0x40 : 0));
+		want[2] = (uint8_t)(in.mtu | in.sl << 4);
+		want[3] = in.traffic_class;
+		want[4] = in.rd_atomic;
+		for (int k = 0; k < 3; k++) {
+			want[5 + k] = (uint8_t)(in.qpn >> 8 * k);
+			want[8 + k] = (uint8_t)(in.psn >> 8 * k);
+			want[33 + k] = (uint8_t)(in.ece_vendor >> 8 * k);
+		}
+		memcpy(want + 11, in.gid, 16);
+		if (in.link)
+			memcpy(want + 27, in.mac, 6);
+		want[27] |= (uint8_t)in.lid;
+		want[28] |= (uint8_t)(in.lid >> 8);
+		for (int k = 0; k < 4; k++)
+			want[36 + k] = (uint8_t)(last >> 8 * k);
+		assert_memory_equal(blob, want, sizeof(want));
+	}
+}
+
+/* Bytes at the very end of a page, with none after it: refused with a reason and *r as it was, or a record that can exist */
+static int feed(uint8_t *end, const uint8_t *bytes, size_t len)
+{
+	struct inlay_connect_record r, was;
+	uint8_t again[INLAY_CONNECT_SIZE];
+	const char *why = NULL;
+	int err;
+
+	memcpy(end - len, bytes, len);
+	memset(&was, 0xa5, sizeof(was));
+	r = was;
+	err = inlay_connect_unpack(&r, end - len, len, &why);
+	if (err) {
+		assert_int_equal(err, -EPROTO);
+		assert_non_null(why);
+		assert_memory_equal(&r, &was, sizeof(r));
+		assert_int_equal(inlay_connect_unpack(&r, end - len, len, NULL), -EPROTO);
+		return 0;
+	}
+	assert_null(why);
+	assert_int_equal(len, INLAY_CONNECT_SIZE);
+	assert_in_range(r.type, IBV_QPT_RC, IBV_QPT_UD);
+	assert_in_range(r.link, INLAY_CONNECT_IB, INLAY_CONNECT_ROCE_V2);
+	assert_in_range(r.mtu, IBV_MTU_256, IBV_MTU_4096);
+	assert_in_range(r.qpn, 1, 0xffffff);
+	assert_in_range(r.sl, 0, r.link ? 7 : 15);
+	assert_true(r.psn < 1 << 24 && r.ece_vendor < 1 << 24 && r.lid < 0xc000 && r.port == 0 && r.gid_index == 0);
+	if (r.link)
+		assert_true(!all_bytes(r.gid, 16, 0) && r.gid[0] != 0xff && !(r.mac[0] & 1) && !r.lid && !r.flags);
+	/* Nothing that was said is forgotten: no two messages mean the same */
+	inlay_connect_pack(&r, again);
+	assert_memory_equal(again, bytes, len);
+	return 1;
+}
+
+static void hostile(void **state)
+{
+	uint8_t *map = (uint8_t *)mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint8_t blob[INLAY_CONNECT_SIZE + 8];
+	int taken = 0;
+
+	(void)state;
+	assert_true(map != MAP_FAILED);
+	must(mprotect(map + 4096, 4096, PROT_NONE));
+	memset(blob, 0, sizeof(blob));
+	for (int i = 0; i < 300; i++) {
+		struct inlay_connect_record r = random_record();
+
+		inlay_connect_pack(&r, blob);
+		for (size_t len = 0; len <= sizeof(blob); len++)
+			assert_int_equal(feed(map + 4096, blob, len), len == INLAY_CONNECT_SIZE);
+		for (int bit = 0; bit < 8 * INLAY_CONNECT_SIZE; bit++) {
+			blob[bit / 8] ^= (uint8_t)(1 << bit % 8);
+			taken += feed(map + 4096, blob, INLAY_CONNECT_SIZE);
+			if (bit < 8)
+				assert_int_equal(taken, 0);
+			blob[bit / 8] ^= (uint8_t)(1 << bit % 8);
+		}
+		taken = 0;
+	}
+	for (int i = 0; i < 300000; i++) {
+		for (int k = 0; k < INLAY_CONNECT_SIZE; k += 8) {
+			uint64_t x = rnd();
+
+			memcpy(blob + k, &x, 8);
+		}
+		blob[0] = 1;
+		if (i & 1)
+			blob[1] = (uint8_t)((2 + rnd_below(3)) | rnd_below(3) << 4);
+		taken += feed(map + 4096, blob, INLAY_CONNECT_SIZE);
+	}
+	assert_in_range(taken, 1000, 200000);
+	munmap(map, 8192);
+}
+
+/* Each way in which bytes are no record has its sentence */
+static void told_why(void **state)
+{
+	static const struct {
+		int at;
+		uint8_t value, roce;
+		const char *say;
+	} cases[] = {
+		{0, 0, 1, "version 1"}, {0, 2, 1, "version 1"},
+		{1, IBV_QPT_RAW_PACKET | 2 << 4, 1, "neither RC nor UC nor UD"}, {1, 0x20, 1, "neither RC"},
+		{1, IBV_QPT_RC | 3 << 4, 1, "neither InfiniBand nor RoCE"}, {1, 0x80 | IBV_QPT_RC | 2 << 4, 1, "neither InfiniBand"},
+		{1, 0x40 | IBV_QPT_RC | 2 << 4, 1, "neither InfiniBand"},
+		{2, 0, 1, "MTU"}, {2, 6, 1, "MTU"}, {2, 15, 0, "MTU"}, {2, 0x83, 1, "priority"},
+		{5, 0, 1, "queue pair 0"}, {11, 0xff, 1, "GID or MAC"}, {27, 1, 1, "GID or MAC"},
+		{28, 0xc0, 0, "group"}, {27, 0, 0, "no address"}, {30, 1, 0, "16 bits"},
+		{1, IBV_QPT_UC | 2 << 4, 1, "cannot have"},
+	};
+	struct inlay_connect_record r, roce, ib, out;
+	uint8_t blob[INLAY_CONNECT_SIZE];
+
+	(void)state;
+	memset(&r, 0, sizeof(r));
+	r.type = IBV_QPT_RC;
+	r.mtu = IBV_MTU_1024;
+	r.qpn = 5;
+	r.rd_atomic = 16;
+	ib = roce = r;
+	ib.lid = 9;
+	roce.link = INLAY_CONNECT_ROCE_V2;
+	roce.gid[0] = 0x20;
+	for (size_t i = 0; i < ARRAY(cases); i++) {
+		const char *why = NULL;
+
+		inlay_connect_pack(cases[i].roce ? &roce : &ib, blob);
+		must(inlay_connect_unpack(&out, blob, sizeof(blob), &why));
+		blob[cases[i].at] = cases[i].value;
+		assert_int_equal(inlay_connect_unpack(&out, blob, sizeof(blob), &why), -EPROTO);
+		if (!strstr(why, cases[i].say))
+			fail_msg("case %zu: %s", i, why);
+	}
+	/* A GID is one host's: not nothing, not a group of IPv4 */
+	for (int i = 0; i < 2; i++) {
+		static const uint8_t group[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 224, 0, 0, 1};
+
+		memset(roce.gid, 0, 16);
+		if (i)
+			memcpy(roce.gid, group, 16);
+		inlay_connect_pack(&roce, blob);
+		assert_int_equal(inlay_connect_unpack(&out, blob, sizeof(blob), NULL), -EPROTO);
+	}
+}
+
+/* ---- the GID ---- */
+
+static struct ibv_gid_entry gid(const char *text, uint32_t type)
+{
+	struct ibv_gid_entry e;
+	unsigned at[8];
+
+	memset(&e, 0, sizeof(e));
+	assert_int_equal(sscanf(text, "%x:%x:%x:%x:%x:%x:%x:%x", at, at + 1, at + 2, at + 3, at + 4, at + 5, at + 6, at + 7), 8);
+	for (int i = 0; i < 8; i++) {
+		e.gid.raw[2 * i] = (uint8_t)(at[i] >> 8);
+		e.gid.raw[2 * i + 1] = (uint8_t)at[i];
+	}
+	e.gid_type = type;
+	e.port_num = 1;
+	return e;
+}
+
+/* Of every set of GIDs in every order, the best: each is listed after what it is better than */
+static void choice(void **state)
+{
+	struct ibv_gid_entry all[6];
+	struct inlay_connect_record r;
+	const char *why;
+
+	(void)state;
+	if (!on_roce()) {
+		print_message("# skipped: InfiniBand uses the first GID\n");
+		skip();
+	}
+	all[0] = gid("0:0:0:0:0:0:0:0", IBV_GID_TYPE_ROCE_V2);
+	all[1] = gid("ff02:0:0:0:0:0:0:1", IBV_GID_TYPE_ROCE_V2);
+	all[2] = gid("0:0:0:0:0:ffff:0a00:0001", IBV_GID_TYPE_ROCE_V1);
+	all[3] = gid("fe80:0:0:0:1:2:3:4", IBV_GID_TYPE_ROCE_V2);
+	all[4] = gid("2001:db8:0:0:0:0:0:1", IBV_GID_TYPE_ROCE_V2);
+	all[5] = gid("0:0:0:0:0:ffff:0a00:0001", IBV_GID_TYPE_ROCE_V2);
+	for (int i = 0; i < 4000; i++) {
+		int best = 1, want = -1;
+
+		memset(&fake, 0, sizeof(fake));
+		fake.gids = ARRAY(fake.table);
+		for (uint32_t k = 0; k < fake.gids; k++) {
+			int which = (int)rnd_below(ARRAY(all) + 4) - 4;
+
+			if (which < 0)
+				continue; /* an index without a GID */
+			fake.table[k] = all[which];
+			fake.table[k].gid_index = k;
+			if (which > best) {
+				best = which;
+				want = (int)k;
+			}
+		}
+		memset(&r, 0, sizeof(r));
+		why = NULL;
+		if (want < 0) {
+			assert_int_equal(inlay_connect_port(&r, dev.ctx, 1, -1, &why), -ENOENT);
+			assert_non_null(strstr(why, "no address"));
+			continue;
+		}
+		must(inlay_connect_port(&r, dev.ctx, 1, -1, &why));
+		assert_int_equal(r.gid_index, want);
+		assert_memory_equal(r.gid, all[best].gid.raw, 16);
+		assert_int_equal(r.link, best == 2 ? INLAY_CONNECT_ROCE_V1 : INLAY_CONNECT_ROCE_V2);
+		/* A caller that names one gets that one, or a refusal */
+		for (int k = 0; k < (int)fake.gids; k++)
+			if (fake.table[k].port_num) {
+				must(inlay_connect_port(&r, dev.ctx, 1, k, &why));
+				assert_memory_equal(r.gid, fake.table[k].gid.raw, 16);
+				assert_int_equal(r.gid_index, k);
+			} else {
+				assert_int_equal(inlay_connect_port(&r, dev.ctx, 1, k, &why), -ENOENT);
+			}
+	}
+	memset(&fake, 0, sizeof(fake));
+	assert_int_equal(inlay_connect_port(&r, dev.ctx, 1, 300, &why), -ENOENT);
+}
+
+/* ---- queue pairs ---- */
+
+static struct opt kind(enum ibv_qp_type type)
+{
+	struct opt opt = usual;
+
+	opt.type = type;
+	opt.bytes = 1 << 16;
+	return opt;
+}
+
+static struct ibv_qp_attr asked(struct ibv_qp *qp)
+{
+	struct ibv_qp_init_attr init;
+	struct ibv_qp_attr a;
+
+	memset(&a, 0, sizeof(a));
+	must(ibv_query_qp(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU, &init));
+	assert_int_equal(a.qp_state, qp->state);
+	return a;
+}
+
+static const enum ibv_qp_type types[] = {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD};
+
+/* Defaults and what was chosen, as the device says that it has them */
+static void attributes(void **state)
+{
+	(void)state;
+	for (size_t t = 0; t < ARRAY(types); t++)
+		for (int chosen = 0; chosen < 2; chosen++) {
+			struct inlay_connect_attr attr = inlay_connect_defaults(), *pass = chosen ? &attr : NULL;
+			const int rc = types[t] == IBV_QPT_RC, ud = types[t] == IBV_QPT_UD;
+			struct inlay_connect_record here, there;
+			struct opt opt = kind(types[t]);
+			uint8_t blob[INLAY_CONNECT_SIZE];
+			struct ibv_qp_attr a;
+			const char *why = NULL;
+			struct end e;
+
+			if (chosen) {
+				attr.gid_index = on_roce() ? 1 : 0;
+				attr.access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+				attr.qkey = 0x76543210;
+				attr.flow_label = 0x12345;
+				attr.mtu = IBV_MTU_512;
+				attr.sl = 3;
+				attr.traffic_class = 106;
+				attr.hop_limit = 9;
+				attr.rd_atomic = 5;
+				attr.timeout = 11;
+				attr.retry_count = 6;
+				attr.rnr_retry = 5;
+				attr.min_rnr_timer = 7;
+				attr.flags = INLAY_CONNECT_GLOBAL;
+			}
+			end_make(&e, &opt);
+			must(inlay_connect_local(&here, e.qp, pass, &why));
+			a = asked(e.qp);
+			assert_int_equal(a.qp_state, IBV_QPS_INIT);
+			assert_int_equal(a.port_num, 1);
+			assert_int_equal(a.pkey_index, 0);
+			if (ud)
+				assert_int_equal(a.qkey, attr.qkey);
+			else
+				assert_int_equal(a.qp_access_flags & ALL_ACCESS & ~IBV_ACCESS_LOCAL_WRITE,
+						 rc ? attr.access : attr.access & IBV_ACCESS_REMOTE_WRITE);
+			assert_int_equal(here.type, types[t]);
+			assert_int_equal(here.qpn, e.qp->qp_num);
+			assert_int_equal(here.rd_atomic, rc ? attr.rd_atomic : 0);
+			assert_int_equal(here.mtu, chosen ? IBV_MTU_512 : dev.port.active_mtu);
+			assert_int_equal(here.lid, on_roce() ? 0 : dev.port.lid);
+			assert_int_equal(here.link, on_roce() ? INLAY_CONNECT_ROCE_V2 : INLAY_CONNECT_IB);
+			if (softdev_present())
+				assert_int_equal(here.gid_index, !on_roce() ? 0 : chosen ? 1 : 3);
+
+			/* A peer that asks for less, and says nothing of classes */
+			inlay_connect_pack(&here, blob);
+			must(inlay_connect_unpack(&there, blob, sizeof(blob), &why));
+			there.qpn = 0xabcdef;
+			there.psn = 0x123456;
+			there.mtu = IBV_MTU_256;
+			there.rd_atomic = rc ? 3 : 0;
+			there.sl = there.traffic_class = 0;
+			must(inlay_connect_rts(e.qp, &here, ud ? NULL : &there, pass, &why));
+			a = asked(e.qp);
+			assert_int_equal(a.qp_state, IBV_QPS_RTS);
+			assert_int_equal(a.sq_psn, here.psn);
+			if (ud) {
+				end_free(&e);
+				continue;
+			}
+			assert_int_equal(a.path_mtu, IBV_MTU_256);
+			assert_int_equal(a.dest_qp_num, 0xabcdef);
+			assert_int_equal(a.rq_psn, 0x123456);
+			assert_int_equal(a.ah_attr.sl, attr.sl);
+			assert_int_equal(a.ah_attr.port_num, 1);
+			assert_int_equal(a.ah_attr.is_global, on_roce() || chosen);
+			if (!on_roce())
+				assert_int_equal(a.ah_attr.dlid, dev.port.lid);
+			if (a.ah_attr.is_global) {
+				assert_memory_equal(a.ah_attr.grh.dgid.raw, here.gid, 16);
+				assert_int_equal(a.ah_attr.grh.sgid_index, here.gid_index);
+				assert_int_equal(a.ah_attr.grh.hop_limit, attr.hop_limit);
+				assert_int_equal(a.ah_attr.grh.traffic_class, attr.traffic_class);
+				assert_int_equal(a.ah_attr.grh.flow_label, attr.flow_label);
+			}
+			if (rc) {
+				assert_int_equal(a.max_rd_atomic, 3);
+				assert_int_equal(a.max_dest_rd_atomic, attr.rd_atomic);
+				assert_int_equal(a.timeout, attr.timeout);
+				assert_int_equal(a.retry_cnt, attr.retry_count);
+				assert_int_equal(a.rnr_retry, attr.rnr_retry);
+				assert_int_equal(a.min_rnr_timer, attr.min_rnr_timer);
+			}
+			assert_null(why);
+			end_free(&e);
+		}
+}
+
+/* A side that leaves the classes open takes its peer's; one that does not keeps its own */
+static void classes(void **state)
+{
+	struct inlay_connect_record here = random_record(), there;
+	struct ibv_ah_attr ah;
+
+	(void)state;
+	while (here.link != INLAY_CONNECT_ROCE_V2)
+		here = random_record();
+	there = here;
+	for (int i = 0; i < 4; i++) {
+		here.sl = i & 1 ? 2 : 0;
+		here.traffic_class = i & 1 ? 96 : 0;
+		there.sl = i & 2 ? 5 : 0;
+		there.traffic_class = i & 2 ? 104 : 0;
+		must(inlay_connect_path(&ah, &here, &there, NULL, NULL));
+		assert_int_equal(ah.sl, i & 1 ? 2 : i & 2 ? 5 : 0);
+		assert_int_equal(ah.grh.traffic_class, i & 1 ? 96 : i & 2 ? 104 : 0);
+	}
+}
+
+static void receive(struct end *e, size_t offset, size_t len)
+{
+	struct ibv_sge sge = sge_of(e, offset, len);
+
+	must(inlay_post_recv(&e->rq, &sge, 1));
+	inlay_rq_ring(&e->rq);
+}
+
+static void arrived(struct end *e, uint32_t bytes)
+{
+	const struct mlx5_cqe64 *cqe = cqe_wait(&e->rxcq);
+
+	assert_int_equal(inlay_cqe_opcode(cqe), MLX5_CQE_RESP_SEND);
+	assert_int_equal(inlay_cqe_byte_count(cqe), bytes);
+	inlay_cq_advance(&e->rxcq, 1);
+}
+
+static void message(struct end *from, struct end *to, uint32_t seed)
+{
+	struct ibv_sge sge = sge_of(from, 0, 3000);
+
+	fill(from->buf, 3000, seed);
+	must(inlay_post_send(&from->sq, &sge, 1, INLAY_SIGNALED));
+	inlay_sq_ring(&from->sq);
+	sent(from);
+	arrived(to, 3000);
+	assert_int_equal(differs(to->buf + 4096, 3000, seed), 3000);
+}
+
+/* Over the wire's bytes, and the messages of both directions, for which receives were posted in INIT */
+static void connected(void **state)
+{
+	(void)state;
+	for (int t = 0; t < 2; t++) {
+		struct inlay_connect_record here[2], there[2];
+		struct opt opt = kind(types[t]);
+		uint8_t blob[2][INLAY_CONNECT_SIZE];
+		struct end e[2];
+
+		for (int i = 0; i < 2; i++) {
+			end_make(&e[i], &opt);
+			must(inlay_connect_local(&here[i], e[i].qp, NULL, NULL));
+			end_take(&e[i], INLAY_UAR_DOORBELL);
+			receive(&e[i], 4096, 4096);
+			inlay_connect_pack(&here[i], blob[i]);
+		}
+		for (int i = 0; i < 2; i++) {
+			must(inlay_connect_unpack(&there[i], blob[!i], INLAY_CONNECT_SIZE, NULL));
+			must(inlay_connect_rts(e[i].qp, &here[i], &there[i], NULL, NULL));
+		}
+		message(&e[0], &e[1], 1);
+		message(&e[1], &e[0], 2);
+		end_free(&e[0]);
+		end_free(&e[1]);
+	}
+}
+
+static void datagrams(void **state)
+{
+	struct inlay_connect_record here[2], there;
+	struct opt opt = kind(IBV_QPT_UD);
+	uint8_t blob[INLAY_CONNECT_SIZE];
+	const char *why = NULL;
+	struct ibv_sge sge;
+	struct inlay_av av;
+	struct end e[2];
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		end_make(&e[i], &opt);
+		must(inlay_connect_local(&here[i], e[i].qp, NULL, NULL));
+		end_take(&e[i], INLAY_UAR_DOORBELL);
+		receive(&e[i], 4096, 4096);
+		must(inlay_connect_rts(e[i].qp, &here[i], NULL, NULL, NULL));
+	}
+	inlay_connect_pack(&here[1], blob);
+	must(inlay_connect_unpack(&there, blob, sizeof(blob), NULL));
+	must(inlay_connect_av(&av, dev.pd, &here[0], &there, NULL, &why));
+	sge = sge_of(&e[0], 0, 1000);
+	fill(e[0].buf, 1000, 7);
+	must(inlay_post_ud_send(&e[0].sq, &av, &sge, 1, INLAY_SIGNALED));
+	inlay_sq_ring(&e[0].sq);
+	sent(&e[0]);
+	arrived(&e[1], 1040);
+	assert_int_equal(differs(e[1].buf + 4096 + 40, 1000, 7), 1000);
+
+	assert_null(why);
+	there.type = IBV_QPT_RC;
+	assert_int_equal(inlay_connect_av(&av, dev.pd, &here[0], &there, NULL, &why), -ENOTSUP);
+	assert_non_null(strstr(why, "UD"));
+	there.type = IBV_QPT_UD;
+	if (on_roce()) {
+		there.gid[15] ^= 0x55; /* nobody's, where the software device can tell */
+		assert_true(!softdev_present() || inlay_connect_av(&av, dev.pd, &here[0], &there, NULL, &why) < 0);
+	}
+	end_free(&e[0]);
+	end_free(&e[1]);
+}
+
+/* Two queue pairs of a process, or one with itself, by one line */
+static void pair(void **state)
+{
+	(void)state;
+	for (size_t t = 0; t < ARRAY(types); t++) {
+		struct opt opt = kind(types[t]);
+		const char *why = NULL;
+		struct end a, b;
+
+		end_make(&a, &opt);
+		end_make(&b, &opt);
+		must(inlay_connect_pair(a.qp, b.qp, NULL, &why));
+		assert_int_equal(a.qp->state, IBV_QPS_RTS);
+		assert_int_equal(b.qp->state, IBV_QPS_RTS);
+		if (types[t] != IBV_QPT_UD) {
+			end_take(&a, INLAY_UAR_DOORBELL);
+			end_take(&b, INLAY_UAR_DOORBELL);
+			receive(&a, 4096, 4096);
+			receive(&b, 4096, 4096);
+			message(&a, &b, 3);
+			message(&b, &a, 4);
+		}
+		assert_int_equal(inlay_connect_pair(a.qp, b.qp, NULL, &why), -EBADFD);
+		assert_non_null(why);
+		end_free(&a);
+		end_free(&b);
+	}
+	for (int t = 0; t < 2; t++) {
+		struct opt opt = kind(types[t]);
+		struct end e;
+
+		end_make(&e, &opt);
+		must(inlay_connect_pair(e.qp, e.qp, NULL, NULL));
+		end_take(&e, INLAY_UAR_DOORBELL);
+		receive(&e, 4096, 4096);
+		message(&e, &e, 5);
+		end_free(&e);
+	}
+}
+
+/* ---- ECE ---- */
+
+static void ece(void **state)
+{
+	/* here's vendor and options, the peer's; whether the device is told, and what it says then */
+	static const struct {
+		uint32_t vendor, options, peer, peer_options, flags;
+		int told;
+	} cases[] = {
+		{0x15b3, 0xf0f0f0f0, 0x15b3, 0x30303030, 0, 1},
+		{0x15b3, 0xf0f0f0f0, 0x2c9, 0x30303030, 0, 0},
+		{0x15b3, 0xf0f0f0f0, 0, 0, 0, 0},
+		{0x15b3, 0xf0f0f0f0, 0x15b3, 0, 0, 0},
+		{0x15b3, 0, 0x15b3, 0x30303030, 0, 0},
+		{0x15b3, 0xf0f0f0f0, 0x15b3, 0x30303030, INLAY_CONNECT_NO_ECE, 0},
+		{0x1000000, 1, 0, 1, 0, 0}, /* a vendor that no record holds */
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY(cases); i++)
+		for (size_t t = 0; t < ARRAY(types); t++) {
+			struct inlay_connect_attr attr = inlay_connect_defaults();
+			const int ud = types[t] == IBV_QPT_UD, told = cases[i].told && !ud;
+			struct inlay_connect_record here, there;
+			struct opt opt = kind(types[t]);
+			uint8_t blob[INLAY_CONNECT_SIZE];
+			struct end e;
+
+			memset(&fake, 0, sizeof(fake));
+			fake.has.vendor_id = cases[i].vendor;
+			fake.has.options = cases[i].options;
+			fake.mask = 0x20202020;
+			attr.flags = cases[i].flags;
+			end_make(&e, &opt);
+			must(inlay_connect_local(&here, e.qp, &attr, NULL));
+			if (ud || cases[i].flags || cases[i].vendor >> 24) {
+				assert_int_equal(here.ece_vendor, 0);
+				assert_int_equal(here.ece_options, 0);
+			} else {
+				assert_int_equal(here.ece_vendor, cases[i].vendor);
+				assert_int_equal(here.ece_options, cases[i].options);
+			}
+			inlay_connect_pack(&here, blob);
+			must(inlay_connect_unpack(&there, blob, sizeof(blob), NULL));
+			if (!ud) {
+				there.ece_vendor = cases[i].peer;
+				there.ece_options = cases[i].peer_options;
+			}
+			must(inlay_connect_rts(e.qp, &here, ud ? NULL : &there, &attr, NULL));
+			assert_int_equal(fake.set_ece, told);
+			if (told) {
+				assert_int_equal(fake.set_at, IBV_QPS_INIT);
+				assert_int_equal(fake.set.vendor_id, cases[i].peer);
+				assert_int_equal(fake.set.options, cases[i].peer_options);
+				assert_int_equal(fake.set.comp_mask, 0);
+			}
+			/* A side that answers afterwards says what the device took */
+			assert_int_equal(here.ece_options, told ? 0x20202020 : 0);
+			end_free(&e);
+		}
+	memset(&fake, 0, sizeof(fake));
+}
+
+/* ---- refusals ---- */
+
+static void refused(struct ibv_qp *qp, int err, int expected, const char *why, const char *say, enum ibv_qp_state left)
+{
+	assert_int_equal(err, expected);
+	assert_non_null(why);
+	if (!strstr(why, say))
+		fail_msg("'%s' does not say '%s'", why, say);
+	assert_int_equal(asked(qp).qp_state, left);
+}
+
+#define REFUSED_LOCAL(expected, say)                                                                            \
+	do {                                                                                                    \
+		why = NULL;                                                                                     \
+		err = inlay_connect_local(&here, e.qp, &attr, &why);                                            \
+		refused(e.qp, err, expected, why, say, IBV_QPS_RESET);                                          \
+		assert_int_equal(inlay_connect_local(&here, e.qp, &attr, NULL), expected);                      \
+		attr = inlay_connect_defaults();                                                                \
+	} while (0)
+
+/* In RESET it stays in RESET */
+static void refused_local(void **state)
+{
+	struct inlay_connect_attr attr = inlay_connect_defaults();
+	struct inlay_connect_record here;
+	struct opt opt = kind(IBV_QPT_RC);
+	const char *why = NULL;
+	enum ibv_qp_type was;
+	struct end e;
+	int err;
+
+	(void)state;
+	end_make(&e, &opt);
+	attr.port = 200;
+	REFUSED_LOCAL(-EINVAL, "no such port");
+	attr.gid_index = on_roce() ? 200 : 500;
+	REFUSED_LOCAL(-ENOENT, "no GID of this index");
+	attr.mtu = 6;
+	REFUSED_LOCAL(-EINVAL, "MTU");
+	attr.sl = on_roce() ? 8 : 16;
+	REFUSED_LOCAL(-EINVAL, "service level");
+	attr.flags = 1 << 9;
+	REFUSED_LOCAL(-EINVAL, "flags");
+	attr.access = IBV_ACCESS_LOCAL_WRITE;
+	REFUSED_LOCAL(-EINVAL, "access");
+	attr.timeout = 32;
+	REFUSED_LOCAL(-EINVAL, "range");
+	attr.retry_count = 8;
+	REFUSED_LOCAL(-EINVAL, "range");
+	attr.rnr_retry = 8;
+	REFUSED_LOCAL(-EINVAL, "range");
+	attr.min_rnr_timer = 32;
+	REFUSED_LOCAL(-EINVAL, "range");
+	attr.flow_label = 1 << 20;
+	REFUSED_LOCAL(-EINVAL, "range");
+	attr.pkey_index = 60000;
+	REFUSED_LOCAL(-EINVAL, "P_Key");
+	fake.port = IBV_PORT_DOWN;
+	REFUSED_LOCAL(-ENETDOWN, "not active");
+	fake.port = IBV_PORT_NOP;
+	was = e.qp->qp_type;
+	e.qp->qp_type = IBV_QPT_RAW_PACKET;
+	REFUSED_LOCAL(-ENOTSUP, "only RC, UC and UD");
+	e.qp->qp_type = was;
+
+	/* More than the device has is what it has */
+	attr.rd_atomic = 255;
+	must(inlay_connect_local(&here, e.qp, &attr, NULL));
+	assert_int_equal(here.rd_atomic, dev.attr.max_qp_rd_atom < dev.attr.max_qp_init_rd_atom ? dev.attr.max_qp_rd_atom :
+			 dev.attr.max_qp_init_rd_atom);
+	/* Again, with other wishes */
+	must(inlay_connect_local(&here, e.qp, NULL, NULL));
+	assert_int_equal(here.rd_atomic, 16);
+	qp_to(e.qp, IBV_QPS_ERR);
+	err = inlay_connect_local(&here, e.qp, NULL, &why);
+	refused(e.qp, err, -EBADFD, why, "neither in RESET nor in INIT", IBV_QPS_ERR);
+	end_free(&e);
+}
+
+/* In INIT it stays in INIT, with the receive that was posted, and can still be connected */
+static void refused_rts(void **state)
+{
+	struct inlay_connect_record here[2], there, good, mine;
+	struct inlay_connect_attr attr = inlay_connect_defaults();
+	struct opt opt = kind(IBV_QPT_RC);
+	uint8_t blob[INLAY_CONNECT_SIZE];
+	const char *why = NULL;
+	struct end e[2];
+	int err;
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		end_make(&e[i], &opt);
+		must(inlay_connect_local(&here[i], e[i].qp, NULL, NULL));
+		end_take(&e[i], INLAY_UAR_DOORBELL);
+		receive(&e[i], 4096, 4096);
+	}
+	inlay_connect_pack(&here[1], blob);
+	must(inlay_connect_unpack(&good, blob, sizeof(blob), NULL));
+	there = good;
+
+#define REFUSED(expected, say)                                                                                  \
+	do {                                                                                                    \
+		why = NULL;                                                                                     \
+		err = inlay_connect_rts(e[0].qp, &mine, &there, &attr, &why);                                   \
+		refused(e[0].qp, err, expected, why, say, IBV_QPS_INIT);                                        \
+		assert_int_equal(inlay_connect_rts(e[0].qp, &mine, &there, &attr, NULL), expected);             \
+		there = good;                                                                                   \
+		mine = here[0];                                                                                 \
+		attr = inlay_connect_defaults();                                                                \
+	} while (0)
+	mine = here[0];
+	there.type = IBV_QPT_UC;
+	REFUSED(-ENOTSUP, "another type");
+	there.link = on_roce() ? INLAY_CONNECT_IB : INLAY_CONNECT_ROCE_V2;
+	REFUSED(-ENOTSUP, "InfiniBand, the other on RoCE");
+	if (on_roce()) {
+		there.link = INLAY_CONNECT_ROCE_V1;
+		REFUSED(-ENOTSUP, "RoCE v1, the other's of RoCE v2");
+		there.gid[0] ^= 0x20;
+		REFUSED(-ENOTSUP, "IPv4");
+		if (softdev_present()) {
+			there.gid[14] ^= 0x55; /* nobody has it */
+			REFUSED(-ETIMEDOUT, "cannot be reached");
+		}
+	} else {
+		there.flags = INLAY_CONNECT_GLOBAL;
+		memset(there.gid, 0, 16);
+		REFUSED(-ENOTSUP, "no GID");
+	}
+	mine = here[1];
+	REFUSED(-EBADFD, "another queue pair's");
+	attr.retry_count = 9;
+	REFUSED(-EINVAL, "range");
+	why = NULL;
+	err = inlay_connect_rts(e[0].qp, &here[0], NULL, NULL, &why);
+	refused(e[0].qp, err, -EINVAL, why, "missing", IBV_QPS_INIT);
+	fake.fail = IBV_QPS_RTR;
+	REFUSED(-EIO, "RTR");
+	memset(&fake, 0, sizeof(fake));
+	mine.ece_vendor = there.ece_vendor = 0x15b3;
+	mine.ece_options = there.ece_options = 7;
+	fake.set_ece_err = EINVAL;
+	REFUSED(-EINVAL, "ECE");
+	memset(&fake, 0, sizeof(fake));
+
+	must(inlay_connect_rts(e[0].qp, &here[0], &good, NULL, NULL));
+	inlay_connect_pack(&here[0], blob);
+	must(inlay_connect_unpack(&there, blob, sizeof(blob), NULL));
+	/* A side that got to RTR starts over */
+	fake.fail = IBV_QPS_RTS;
+	why = NULL;
+	err = inlay_connect_rts(e[1].qp, &here[1], &there, NULL, &why);
+	refused(e[1].qp, err, -EIO, why, "in RESET", IBV_QPS_RESET);
+	memset(&fake, 0, sizeof(fake));
+	inlay_rq_reset(&e[1].rq);
+	good.psn = here[1].psn;
+	must(inlay_connect_local(&here[1], e[1].qp, NULL, NULL));
+	here[1].psn = good.psn;
+	receive(&e[1], 4096, 4096);
+	must(inlay_connect_rts(e[1].qp, &here[1], &there, NULL, NULL));
+	why = NULL;
+	err = inlay_connect_rts(e[1].qp, &here[1], &there, NULL, &why);
+	refused(e[1].qp, err, -EBADFD, why, "not in INIT", IBV_QPS_RTS);
+	message(&e[0], &e[1], 8);
+	message(&e[1], &e[0], 9);
+	end_free(&e[0]);
+	end_free(&e[1]);
+
+	opt = kind(IBV_QPT_UD);
+	end_make(&e[0], &opt);
+	must(inlay_connect_local(&here[0], e[0].qp, NULL, NULL));
+	why = NULL;
+	err = inlay_connect_rts(e[0].qp, &here[0], &here[0], NULL, &why);
+	refused(e[0].qp, err, -EINVAL, why, "no peer", IBV_QPS_INIT);
+	end_free(&e[0]);
+}
+
+/* A port that demands a GRH is reached with one */
+static void grh_required(void **state)
+{
+	struct inlay_connect_record a, b;
+	struct ibv_ah_attr ah;
+
+	(void)state;
+	memset(&a, 0, sizeof(a));
+	memset(&b, 0, sizeof(b));
+	must(inlay_connect_port(&a, dev.ctx, 1, -1, NULL));
+	fake.port_flags = IBV_QPF_GRH_REQUIRED;
+	must(inlay_connect_port(&b, dev.ctx, 1, -1, NULL));
+	fake.port_flags = 0;
+	assert_int_equal(b.flags, on_roce() ? 0 : INLAY_CONNECT_GLOBAL);
+	must(inlay_connect_path(&ah, &a, &b, NULL, NULL));
+	assert_int_equal(ah.is_global, 1);
+	must(inlay_connect_path(&ah, &a, &a, NULL, NULL));
+	assert_int_equal(ah.is_global, on_roce());
+}
+
+static int setup(void **state)
+{
+	int err = dev_open(state);
+
+	if (!err) {
+		query_port = verbs_get_ctx(dev.ctx)->query_port;
+		verbs_get_ctx(dev.ctx)->query_port = fake_port;
+	}
+	return err;
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(round_trip),
+		cmocka_unit_test(hostile),
+		cmocka_unit_test(told_why),
+		cmocka_unit_test(choice),
+		cmocka_unit_test(attributes),
+		cmocka_unit_test(classes),
+		cmocka_unit_test(connected),
+		cmocka_unit_test(datagrams),
+		cmocka_unit_test(pair),
+		cmocka_unit_test(ece),
+		cmocka_unit_test(refused_local),
+		cmocka_unit_test(refused_rts),
+		cmocka_unit_test(grh_required),
+	};
+
+	return cmocka_run_group_tests_name("connect", tests, setup, dev_close) || again_with("SOFTDEV_LINK", "ib");
+}
