@@ -419,7 +419,7 @@ static void memory_of_the_other_side(void **state)
 	map_free(&x);
 }
 
-/* Relaxed ordering is asked of the indirect key where the device knows it for both, and is no reason to fail where it does not */
+/* Relaxed ordering is asked of the indirect key where the device knows it, and is no reason to fail where it does not */
 static void relaxed_ordering(void **state)
 {
 	struct map x, y;
@@ -432,7 +432,7 @@ static void relaxed_ordering(void **state)
 		map_make(&x, 1, INLAY_PCI_READ_WRITE | INLAY_RELAXED_ORDERING);
 		must(inlay_mmap_start(&x.m));
 		must(map_export(&x, 0));
-		assert_int_equal(mid.relaxed, lacks ? 0 : 48);
+		assert_int_equal(mid.relaxed, 48 & ~lacks);
 		must(map_import(&y, 1, x.blob, x.len));
 		assert_int_equal(take(1, (uintptr_t)area, 8, inlay_mmap_find(&y.m, area, 8)->lkey), 0);
 		map_free(&y);

@@ -81,10 +81,10 @@ INLAY_COLD int inlay_mmap_pci_ask_(struct ibv_context *ctx, uint32_t type, struc
 }
 
 /*
- * Whether the device knows keys of other functions. *vhca: its number; *access: permissions that its indirect keys may have. Returns 0;
- * -ENOTSUP when it does not, or the context takes no device commands; -EIO, -ENOMEM, -EAGAIN or -EBUSY when it does not answer.
+ * Whether the device knows keys of other functions. *vhca: its number. Returns 0; -ENOTSUP when it does not, or the context
+ * takes no device commands; -EIO, -ENOMEM, -EAGAIN or -EBUSY when it does not answer.
  */
-INLAY_COLD int inlay_mmap_pci_cap_(struct ibv_context *ctx, uint32_t *vhca, uint32_t *access)
+INLAY_COLD int inlay_mmap_pci_cap_(struct ibv_context *ctx, uint32_t *vhca)
 {
 	struct inlay_query_hca_cap_out cap;
 	int err;
@@ -98,10 +98,6 @@ INLAY_COLD int inlay_mmap_pci_cap_(struct ibv_context *ctx, uint32_t *vhca, uint
 	    !inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_FIXED_BUFFER_SIZE))
 		return -ENOTSUP;
 	*vhca = (uint32_t)inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_VHCA_ID);
-	*access = INLAY_PCI_ANY;
-	if (inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_RELAXED_ORDERING_WRITE) &&
-	    inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_RELAXED_ORDERING_READ))
-		*access |= INLAY_RELAXED_ORDERING;
 	err = inlay_mmap_pci_ask_(ctx, INLAY_CAP_GENERAL_2, &cap);
 	if (err)
 		return err;
@@ -114,9 +110,9 @@ INLAY_COLD int inlay_mmap_pci_cap_(struct ibv_context *ctx, uint32_t *vhca, uint
 /* Whether memory can be exported over PCI from this device, and imported. 0 also when the context takes no device commands. */
 INLAY_COLD int inlay_mmap_cap_pci(struct ibv_context *ctx)
 {
-	uint32_t vhca, access;
+	uint32_t vhca;
 
-	return !inlay_mmap_pci_cap_(ctx, &vhca, &access);
+	return !inlay_mmap_pci_cap_(ctx, &vhca);
 }
 
 /* ---- Objects ---- */
@@ -209,9 +205,9 @@ INLAY_COLD size_t inlay_mmap_export_pci_size(const struct inlay_mmap *m)
 	return inlay_mmap_blob_head_(m, INLAY_BLOB_OVER_PCI_, INLAY_PCI_ANY, &head);
 }
 
-/* The indirect key of range r over its key with device dev, and the permission to alias it. access: what the device knows. */
+/* The indirect key of range r over its key with device dev, and the permission to alias it. */
 INLAY_COLD int inlay_mmap_pci_key_(struct inlay_mmap *m, uint32_t r, uint32_t dev, struct inlay_mmap_pci *pci, uint32_t pdn,
-				   uint32_t access, uint8_t *scratch)
+				   uint8_t *scratch)
 {
 	struct inlay_allow_other_vhca_access_in in;
 	struct ibv_context *ctx = m->devs[dev]->context;
@@ -221,13 +217,12 @@ INLAY_COLD int inlay_mmap_pci_key_(struct inlay_mmap *m, uint32_t r, uint32_t de
 	uint32_t n = (uint32_t)inlay_mmap_pci_pieces_(&m->sources[r]), i;
 	int err;
 
-	access = inlay_mmap_granted_(m, r, access);
 	__builtin_memset(&attr, 0, sizeof(attr));
 	attr.addr = m->sources[r].start >> INLAY_PCI_LOG_PIECE_ << INLAY_PCI_LOG_PIECE_;
 	attr.len = m->sources[r].start - attr.addr + m->sources[r].len;
 	attr.pdn = pdn;
 	attr.log_entity = INLAY_PCI_LOG_PIECE_;
-	attr.access = inlay_access_verbs_(access);
+	attr.access = inlay_access_verbs_(inlay_mmap_granted_(m, r, INLAY_PCI_ANY | INLAY_RELAXED_ORDERING));
 	for (i = 0; i < n; i++) {
 		sge[i].addr = attr.addr + ((uint64_t)i << INLAY_PCI_LOG_PIECE_);
 		sge[i].length = 0;
@@ -251,8 +246,8 @@ INLAY_COLD int inlay_mmap_pci_key_(struct inlay_mmap *m, uint32_t r, uint32_t de
 INLAY_COLD int inlay_mmap_pci_make_(struct inlay_mmap *m, uint32_t dev, uint8_t *memory)
 {
 	struct inlay_mmap_pci *pci;
-	uint32_t r, pdn = 0, vhca = 0, access = 0;
-	int err = inlay_mmap_pci_cap_(m->devs[dev]->context, &vhca, &access);
+	uint32_t r, pdn = 0, vhca = 0;
+	int err = inlay_mmap_pci_cap_(m->devs[dev]->context, &vhca);
 
 	if (!err)
 		err = inlay_pdn_from_pd(&pdn, m->devs[dev]);
@@ -263,7 +258,7 @@ INLAY_COLD int inlay_mmap_pci_make_(struct inlay_mmap *m, uint32_t dev, uint8_t 
 		return -EIO;
 	for (r = 0; r < m->num_ranges && !err; r++)
 		if (inlay_mmap_granted_(m, r, INLAY_PCI_ANY))
-			err = inlay_mmap_pci_key_(m, r, dev, pci, pdn, access, memory);
+			err = inlay_mmap_pci_key_(m, r, dev, pci, pdn, memory);
 	if (err) {
 		inlay_mmap_pci_drop_(pci);
 		return err;
@@ -375,7 +370,7 @@ INLAY_COLD int inlay_mmap_create_from_export_pci(struct inlay_mmap *m, void *mem
 	struct inlay_mmap_pci *pci;
 	struct inlay_mmap made;
 	struct inlay_blob head;
-	uint32_t i, pdn = 0, own = 0, access = 0;
+	uint32_t i, pdn = 0, own = 0;
 	int err;
 
 	if (!m)
@@ -385,7 +380,7 @@ INLAY_COLD int inlay_mmap_create_from_export_pci(struct inlay_mmap *m, void *mem
 		return err;
 	if (size < inlay_mmap_size(1, head.ranges) + inlay_mmap_pci_bytes_(head.ranges))
 		return -ENOBUFS;
-	err = inlay_mmap_pci_cap_(pd->context, &own, &access);
+	err = inlay_mmap_pci_cap_(pd->context, &own);
 	if (!err && own == head.vhca)
 		err = -EINVAL;
 	if (!err)
