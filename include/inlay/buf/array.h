@@ -39,8 +39,8 @@ INLAY_STATIC_ASSERT(sizeof(struct inlay_array) <= INLAY_CACHE_LINE, "one line");
  */
 
 /*
- * num elements of element_size bytes (1 .. 2^31 - 1), one after the other from byte `offset` of the map's first range on. Returns 0,
- * or -EINVAL.
+ * num elements of element_size bytes (1 .. 2^31 - 1), one after the other from byte `offset` of the
+ * map's first range on. Returns 0, or -EINVAL.
  */
 INLAY_COLD int inlay_array_init(struct inlay_array *array, struct inlay_mmap *mmap, uint32_t num, size_t element_size, uint64_t offset)
 {
@@ -55,8 +55,9 @@ INLAY_COLD int inlay_array_init(struct inlay_array *array, struct inlay_mmap *mm
 }
 
 /*
- * dev: whose keys elements have, by its index in the map. Returns 0; -EBADFD when the array is started, or its map is not; -ENOSPC
- * when the range is too small; -ENOENT when the map has no such device.
+ * dev: whose keys elements have, by its index in the map. Returns 0; -EBADFD when the array is
+ * started, or its map is not; -ENOSPC when the range is too small; -ENOENT when the map has no such
+ * device.
  */
 INLAY_COLD int inlay_array_start(struct inlay_array *array, uint32_t dev)
 {
@@ -108,7 +109,10 @@ INLAY_ALWAYS struct ibv_sge inlay_array_sge(const struct inlay_array *array, uin
 	return sge;
 }
 
-/* As above, for numbers from an outside source. Returns 0; -EINVAL when there is no such element; -EBADFD when it is not started. */
+/*
+ * As above, for numbers from an outside source. Returns 0; -EINVAL when there is no such element;
+ * -EBADFD when it is not started.
+ */
 INLAY_ALWAYS int inlay_array_get(const struct inlay_array *array, uint32_t i, struct ibv_sge *sge)
 {
 	INLAY_CHECK(array, "an array is not NULL");
@@ -121,10 +125,6 @@ INLAY_ALWAYS int inlay_array_get(const struct inlay_array *array, uint32_t i, st
 }
 
 /* The key by which a peer reaches the elements. */
-INLAY_FN uint32_t inlay_array_rkey(const struct inlay_array *array)
-{
-	INLAY_CHECK(array, "an array is not NULL");
-	return array->keys.rkey;
-}
+INLAY_FN uint32_t inlay_array_rkey(const struct inlay_array *array) { return inlay_array_(array)->keys.rkey; }
 
 #endif

@@ -43,30 +43,14 @@
  */
 
 /* The buffer's start and size. */
-INLAY_FN void *inlay_buf_head(const struct inlay_buf *buf)
-{
-	INLAY_CHECK(buf, "a buffer is not NULL");
-	return buf->head;
-}
+INLAY_FN void *inlay_buf_head(const struct inlay_buf *buf) { return inlay_buf_(buf)->head; }
 
-INLAY_FN size_t inlay_buf_len(const struct inlay_buf *buf)
-{
-	INLAY_CHECK(buf, "a buffer is not NULL");
-	return (size_t)buf->len;
-}
+INLAY_FN size_t inlay_buf_len(const struct inlay_buf *buf) { return (size_t)inlay_buf_(buf)->len; }
 
 /* The data. */
-INLAY_FN void *inlay_buf_data(const struct inlay_buf *buf)
-{
-	INLAY_CHECK(buf, "a buffer is not NULL");
-	return buf->data;
-}
+INLAY_FN void *inlay_buf_data(const struct inlay_buf *buf) { return inlay_buf_(buf)->data; }
 
-INLAY_FN size_t inlay_buf_data_len(const struct inlay_buf *buf)
-{
-	INLAY_CHECK(buf, "a buffer is not NULL");
-	return buf->data_len;
-}
+INLAY_FN size_t inlay_buf_data_len(const struct inlay_buf *buf) { return inlay_buf_(buf)->data_len; }
 
 /* The data as a gather or scatter entry. */
 INLAY_ALWAYS struct ibv_sge inlay_buf_sge(const struct inlay_buf *buf)
@@ -81,36 +65,22 @@ INLAY_ALWAYS struct ibv_sge inlay_buf_sge(const struct inlay_buf *buf)
 }
 
 /* The buffer's map, and the keys of its range on the device that its inventory was made for. */
-INLAY_FN struct inlay_mmap *inlay_buf_mmap(const struct inlay_buf *buf)
-{
-	INLAY_CHECK(buf, "a buffer is not NULL");
-	return buf->mmap;
-}
+INLAY_FN struct inlay_mmap *inlay_buf_mmap(const struct inlay_buf *buf) { return inlay_buf_(buf)->mmap; }
 
-INLAY_FN uint32_t inlay_buf_lkey(const struct inlay_buf *buf)
-{
-	INLAY_CHECK(buf, "a buffer is not NULL");
-	return buf->lkey;
-}
+INLAY_FN uint32_t inlay_buf_lkey(const struct inlay_buf *buf) { return inlay_buf_(buf)->lkey; }
 
-INLAY_FN uint32_t inlay_buf_rkey(const struct inlay_buf *buf)
-{
-	INLAY_CHECK(buf, "a buffer is not NULL");
-	return buf->rkey;
-}
+INLAY_FN uint32_t inlay_buf_rkey(const struct inlay_buf *buf) { return inlay_buf_(buf)->rkey; }
 
 /* Its keys on any device of its map. Returns as inlay_mmap_keys. */
 INLAY_FN int inlay_buf_keys(const struct inlay_buf *buf, uint32_t dev, struct inlay_keys *keys)
 {
-	INLAY_CHECK(buf, "a buffer is not NULL");
-	return inlay_mmap_keys(buf->mmap, buf->range, dev, keys);
+	return inlay_mmap_keys(inlay_buf_(buf)->mmap, buf->range, dev, keys);
 }
 
 /* What its range grants (enum inlay_access), while the map is started or imported. */
 INLAY_FN uint32_t inlay_buf_access(const struct inlay_buf *buf)
 {
-	INLAY_CHECK(buf, "a buffer is not NULL");
-	return inlay_mmap_granted_(buf->mmap, buf->range, INLAY_ACCESS_ALL);
+	return inlay_mmap_granted_(inlay_buf_(buf)->mmap, buf->range, INLAY_ACCESS_ALL);
 }
 
 /* Sets the data, which must lie in the buffer. */
@@ -130,7 +100,10 @@ INLAY_ALWAYS void inlay_buf_set_data_len(struct inlay_buf *buf, size_t data_len)
 	inlay_buf_set_data(buf, buf->data, data_len);
 }
 
-/* Both, for data that an outside source names. Return 0, or -EINVAL when it does not lie in the buffer or is too long. */
+/*
+ * Both, for data that an outside source names. Return 0, or -EINVAL when it does not lie in the
+ * buffer or is too long.
+ */
 INLAY_ALWAYS int inlay_buf_try_set_data(struct inlay_buf *buf, void *data, size_t data_len)
 {
 	INLAY_CHECK(buf, "a buffer is not NULL");
@@ -142,8 +115,7 @@ INLAY_ALWAYS int inlay_buf_try_set_data(struct inlay_buf *buf, void *data, size_
 
 INLAY_ALWAYS int inlay_buf_try_set_data_len(struct inlay_buf *buf, size_t data_len)
 {
-	INLAY_CHECK(buf, "a buffer is not NULL");
-	return inlay_buf_try_set_data(buf, buf->data, data_len);
+	return inlay_buf_try_set_data(buf, inlay_buf_(buf)->data, data_len);
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -167,29 +139,23 @@ INLAY_ALWAYS int32_t inlay_buf_distance_(const struct inlay_buf *a, const struct
 /* The next buffer of the list, or NULL. */
 INLAY_ALWAYS struct inlay_buf *inlay_buf_next(const struct inlay_buf *buf)
 {
-	INLAY_CHECK(buf, "a buffer is not NULL");
-	return buf->next ? inlay_buf_at_(buf, buf->next) : NULL;
+	return inlay_buf_(buf)->next ? inlay_buf_at_(buf, buf->next) : NULL;
 }
 
 /* Whether it is the first, or the last, of its list. A buffer in no list is both. */
-INLAY_FN int inlay_buf_is_first(const struct inlay_buf *buf)
-{
-	INLAY_CHECK(buf, "a buffer is not NULL");
-	return !(buf->flags & INLAY_BUF_ELEMENT_);
-}
+INLAY_FN int inlay_buf_is_first(const struct inlay_buf *buf) { return !(inlay_buf_(buf)->flags & INLAY_BUF_ELEMENT_); }
 
-INLAY_FN int inlay_buf_is_last(const struct inlay_buf *buf)
-{
-	INLAY_CHECK(buf, "a buffer is not NULL");
-	return !buf->next;
-}
+INLAY_FN int inlay_buf_is_last(const struct inlay_buf *buf) { return !inlay_buf_(buf)->next; }
 
 INLAY_FN int inlay_buf_in_list(const struct inlay_buf *buf)
 {
 	return !inlay_buf_is_first(buf) || !inlay_buf_is_last(buf);
 }
 
-/* The last of the buffer's list, or the buffer itself. Constant time for a head; for others, time grows with the rest of the list. */
+/*
+ * The last of the buffer's list, or the buffer itself. Constant time for a head; for others, time
+ * grows with the rest of the list.
+ */
 INLAY_FN struct inlay_buf *inlay_buf_last(const struct inlay_buf *buf)
 {
 	INLAY_CHECK(buf, "a buffer is not NULL");
@@ -225,8 +191,7 @@ INLAY_FN uint64_t inlay_buf_list_bytes(const struct inlay_buf *buf)
 /* References; 0: it was given back. 1 for an element that is not a head. */
 INLAY_FN uint16_t inlay_buf_refcount(const struct inlay_buf *buf)
 {
-	INLAY_CHECK(buf, "a buffer is not NULL");
-	return inlay_buf_state_(buf) == INLAY_BUF_FREE_ ? 0 : __atomic_load_n(&buf->refcount, __ATOMIC_RELAXED);
+	return inlay_buf_state_(buf) == INLAY_BUF_FREE_ ? 0 : __atomic_load_n(&inlay_buf_(buf)->refcount, __ATOMIC_RELAXED);
 }
 
 /* A live buffer is no longer plain. */
@@ -237,10 +202,11 @@ INLAY_FN void inlay_buf_other_(struct inlay_buf *buf)
 }
 
 /*
- * Appends list2 to list1. Both are heads, and then only list1 is one. list2's count, which is 1, is gone.
+ * Appends list2 to list1. Both are heads, and then only list1 is one. list2's count, which is 1, is
+ * gone.
  *
- * Returns 0; -EINVAL when one is not a head, or both are the same; -EBADFD when one was given back; -EBUSY when list2 has several
- * references; -ERANGE when they are more than 128 GiB apart.
+ * Returns 0; -EINVAL when one is not a head, or both are the same; -EBADFD when one was given back;
+ * -EBUSY when list2 has several references; -ERANGE when they are more than 128 GiB apart.
  */
 INLAY_ALWAYS int inlay_buf_chain_list(struct inlay_buf *list1, struct inlay_buf *list2)
 {
@@ -267,10 +233,12 @@ INLAY_ALWAYS int inlay_buf_chain_list(struct inlay_buf *list1, struct inlay_buf 
 }
 
 /*
- * Cuts a list in two: list2, an element of it, becomes a head with a count of 1. Time grows with its distance from list1.
+ * Cuts a list in two: list2, an element of it, becomes a head with a count of 1. Time grows with
+ * its distance from list1.
  *
- * Returns 0; -EINVAL when list1 is not a head, or list2 not one of its later elements; -ERANGE when the first and the last of one part
- * would be more than 128 GiB apart. After an error nothing has changed.
+ * Returns 0; -EINVAL when list1 is not a head, or list2 not one of its later elements; -ERANGE when
+ * the first and the last of one part would be more than 128 GiB apart. After an error nothing has
+ * changed.
  */
 INLAY_FN int inlay_buf_unchain_list(struct inlay_buf *list1, struct inlay_buf *list2)
 {
@@ -296,8 +264,8 @@ INLAY_FN int inlay_buf_unchain_list(struct inlay_buf *list1, struct inlay_buf *l
 }
 
 /*
- * The data of buf and of what follows in its list, as gather entries, without empty ones. Returns how many there are; -ENOBUFS when
- * there are more than max, and sge[] is undefined.
+ * The data of buf and of what follows in its list, as gather entries, without empty ones. Returns
+ * how many there are; -ENOBUFS when there are more than max, and sge[] is undefined.
  */
 INLAY_FN int inlay_buf_sges(const struct inlay_buf *buf, struct ibv_sge *sge, uint32_t max)
 {
@@ -320,7 +288,8 @@ INLAY_FN int inlay_buf_sges(const struct inlay_buf *buf, struct ibv_sge *sge, ui
 /*
  * Takes one more reference. prev: how many there were, or NULL.
  *
- * Returns 0; -EINVAL for an element that is not a head; -ENOSPC at 65535; -EBADFD when it was given back.
+ * Returns 0; -EINVAL for an element that is not a head; -ENOSPC at 65535; -EBADFD when it was given
+ * back.
  */
 INLAY_FN int inlay_buf_inc_refcount(struct inlay_buf *buf, uint16_t *prev)
 {
@@ -345,7 +314,10 @@ INLAY_FN int inlay_buf_inc_refcount(struct inlay_buf *buf, uint16_t *prev)
 	return 0;
 }
 
-/* Takes away a reference. Returns how many there were (1: the caller alone has it, to give it back), or -EBADFD or -EINVAL. */
+/*
+ * Takes away a reference. Returns how many there were (1: the caller alone has it, to give it
+ * back), or -EBADFD or -EINVAL.
+ */
 INLAY_FN int inlay_buf_unref_(struct inlay_buf *buf)
 {
 	uint16_t count = __atomic_load_n(&buf->refcount, __ATOMIC_ACQUIRE);
@@ -380,10 +352,11 @@ INLAY_COLD int inlay_buf_dec_other_(struct inlay_buf *buf, uint16_t *prev)
 }
 
 /*
- * Drops one reference. The last one gives the buffer, and the whole list when it is a head, back to where it came from. prev: how many
- * there were, or NULL.
+ * Drops one reference. The last one gives the buffer, and the whole list when it is a head, back to
+ * where it came from. prev: how many there were, or NULL.
  *
- * Buffers of a shared inventory go back under its lock; inlay_inventory_dec_refcount with a magazine does not need it.
+ * Buffers of a shared inventory go back under its lock; inlay_inventory_dec_refcount with a
+ * magazine does not need it.
  *
  * Returns 0; -EINVAL for an element that is not a head; -EBADFD when it was given back.
  */
@@ -406,7 +379,10 @@ INLAY_ALWAYS int inlay_buf_dec_refcount(struct inlay_buf *buf, uint16_t *prev)
 	return 0;
 }
 
-/* inlay_buf_dec_refcount of each. Returns for how many it was done: n, or fewer when bufs[returned] was refused. */
+/*
+ * inlay_buf_dec_refcount of each. Returns for how many it was done: n, or fewer when bufs[returned]
+ * was refused.
+ */
 INLAY_FN uint32_t inlay_buf_put(struct inlay_buf *const *bufs, uint32_t n)
 {
 	uint32_t i;

@@ -89,11 +89,13 @@ INLAY_COLD int inlay_inventory_create(void *memory, size_t size, uint32_t num, s
 /* Where properties may be set. */
 INLAY_COLD int inlay_inventory_set_(const struct inlay_inventory *inv)
 {
-	INLAY_CHECK(inv, "an inventory is not NULL");
-	return inv->store->started_once || inv->store->state == INLAY_STORE_DESTROYED_ ? -EBADFD : 0;
+	return inlay_inventory_(inv)->store->started_once || inv->store->state == INLAY_STORE_DESTROYED_ ? -EBADFD : 0;
 }
 
-/* Makes it an inventory for many threads: see shared.h. Returns 0, or -EBADFD after the first start. */
+/*
+ * Makes it an inventory for many threads: see shared.h. Returns 0, or -EBADFD after the first
+ * start.
+ */
 INLAY_COLD int inlay_inventory_share(struct inlay_inventory *inv)
 {
 	int err = inlay_inventory_set_(inv);
@@ -103,7 +105,10 @@ INLAY_COLD int inlay_inventory_share(struct inlay_inventory *inv)
 	return err;
 }
 
-/* Buffers get the keys of this device: its index in their map, in the order of adding. Returns 0, or -EBADFD after the first start. */
+/*
+ * Buffers get the keys of this device: its index in their map, in the order of adding. Returns 0,
+ * or -EBADFD after the first start.
+ */
 INLAY_COLD int inlay_inventory_set_dev(struct inlay_inventory *inv, uint32_t dev)
 {
 	int err = inlay_inventory_set_(inv);
@@ -125,38 +130,39 @@ INLAY_COLD int inlay_inventory_set_user_data(struct inlay_inventory *inv, uint64
 
 INLAY_COLD uint64_t inlay_inventory_user_data(const struct inlay_inventory *inv)
 {
-	INLAY_CHECK(inv, "an inventory is not NULL");
-	return inv->store->user_data;
+	return inlay_inventory_(inv)->store->user_data;
 }
 
 /* Returns 0, or -EBADFD when it is started or destroyed. */
 INLAY_COLD int inlay_inventory_start(struct inlay_inventory *inv)
 {
-	INLAY_CHECK(inv, "an inventory is not NULL");
-	return inlay_store_start_(inv->store);
+	return inlay_store_start_(inlay_inventory_(inv)->store);
 }
 
 /* Ends gets, not releases. Returns 0, or -EBADFD when it is not started. */
 INLAY_COLD int inlay_inventory_stop(struct inlay_inventory *inv)
 {
-	INLAY_CHECK(inv, "an inventory is not NULL");
-	return inlay_store_stop_(inv->store);
+	return inlay_store_stop_(inlay_inventory_(inv)->store);
 }
 
-/* Descriptors, and those that are not out. The latter looks at all states, a line for each 62; what is in motion may be missed. */
+/*
+ * Descriptors, and those that are not out. The latter looks at all states, a line for each 62; what
+ * is in motion may be missed.
+ */
 INLAY_FN uint32_t inlay_inventory_num_elements(const struct inlay_inventory *inv)
 {
-	INLAY_CHECK(inv, "an inventory is not NULL");
-	return __atomic_load_n(&inv->store->num, __ATOMIC_RELAXED);
+	return __atomic_load_n(&inlay_inventory_(inv)->store->num, __ATOMIC_RELAXED);
 }
 
 INLAY_FN uint32_t inlay_inventory_num_free(const struct inlay_inventory *inv)
 {
-	INLAY_CHECK(inv, "an inventory is not NULL");
-	return inlay_store_free_(inv->store);
+	return inlay_store_free_(inlay_inventory_(inv)->store);
 }
 
-/* Stops it if needed; its memory is the caller's again. Returns 0, or -EBUSY while a buffer is out or a magazine attached. */
+/*
+ * Stops it if needed; its memory is the caller's again. Returns 0, or -EBUSY while a buffer is out
+ * or a magazine attached.
+ */
 INLAY_COLD int inlay_inventory_destroy(struct inlay_inventory *inv)
 {
 	struct inlay_store_ *s;
@@ -174,21 +180,23 @@ INLAY_COLD int inlay_inventory_destroy(struct inlay_inventory *inv)
 	return 0;
 }
 
-/* Bytes of memory that inlay_inventory_expand needs for num more; 0 when there cannot be so many. */
+/*
+ * Bytes of memory that inlay_inventory_expand needs for num more; 0 when there cannot be so many.
+ */
 INLAY_COLD size_t inlay_inventory_expand_size(const struct inlay_inventory *inv, uint32_t num)
 {
 	return inlay_store_bytes_(num, (uint64_t)inlay_inventory_num_elements(inv) + num);
 }
 
 /*
- * Adds num descriptors to a started inventory. Of a shared one, several threads may do so at a time; after an error the memory may
- * have been written.
+ * Adds num descriptors to a started inventory. Of a shared one, several threads may do so at a
+ * time; after an error the memory may have been written.
  *
  * memory  on a cache line; the inventory's until it is destroyed
  * size    its bytes, at least inlay_inventory_expand_size(inv, num)
  *
- * Returns 0; -EBADFD when it is not started; -EINVAL for a bad argument; -ENOBUFS when size is too small; -ERANGE for memory more than
- * 128 GiB away: other memory may do.
+ * Returns 0; -EBADFD when it is not started; -EINVAL for a bad argument; -ENOBUFS when size is too
+ * small; -ERANGE for memory more than 128 GiB away: other memory may do.
  */
 INLAY_COLD int inlay_inventory_expand(struct inlay_inventory *inv, void *memory, size_t size, uint32_t num)
 {
@@ -225,7 +233,10 @@ INLAY_FN int inlay_inventory_refill_(struct inlay_inventory *inv)
 	return inv->bits || (inv->magazine ? inlay_magazine_refill_(inv->magazine) : inlay_store_refill_(inv));
 }
 
-/* Whether an inventory gives buffers of a map, by their states. Returns 0, or the error of a get. *turn: the store's before. */
+/*
+ * Whether an inventory gives buffers of a map, by their states. Returns 0, or the error of a get.
+ * *turn: the store's before.
+ */
 INLAY_FN int inlay_inventory_usable_(const struct inlay_inventory *inv, const struct inlay_mmap *mmap, uint64_t *turn)
 {
 	struct inlay_store_ *s = inv->store;
@@ -238,7 +249,9 @@ INLAY_FN int inlay_inventory_usable_(const struct inlay_inventory *inv, const st
 	return 0;
 }
 
-/* Remembers the range of the map that holds [addr, addr + len). Returns 0, or the error of a get. */
+/*
+ * Remembers the range of the map that holds [addr, addr + len). Returns 0, or the error of a get.
+ */
 INLAY_COLD int inlay_inventory_find_(struct inlay_inventory *inv, struct inlay_mmap *mmap, const void *addr, size_t len, size_t data_len)
 {
 	const struct inlay_range *r;
@@ -292,12 +305,13 @@ INLAY_ALWAYS int inlay_inventory_near_(const struct inlay_inventory *inv, const 
 }
 
 /*
- * A buffer over [addr, addr + len), which must lie in one range of the map, with the data [data, data + data_len), which must lie in
- * the buffer. It has one reference and is in no list.
+ * A buffer over [addr, addr + len), which must lie in one range of the map, with the data [data,
+ * data + data_len), which must lie in the buffer. It has one reference and is in no list.
  *
- * Returns 0; -EINVAL for no map, when no single range holds it, for data above 2^31 - 1 bytes, and for a shared inventory without a
- * magazine; -EAGAIN when no descriptor is free; -EBADFD when the inventory or the map is not started; -ENOENT when the map has no such
- * device as the inventory is for.
+ * Returns 0; -EINVAL for no map, when no single range holds it, for data above 2^31 - 1 bytes, and
+ * for a shared inventory without a magazine; -EAGAIN when no descriptor is free; -EBADFD when the
+ * inventory or the map is not started; -ENOENT when the map has no such device as the inventory is
+ * for.
  */
 INLAY_ALWAYS int inlay_inventory_get_by_args(struct inlay_inventory *inv, struct inlay_mmap *mmap, void *addr, size_t len, void *data,
 					     size_t data_len, struct inlay_buf **buf)
@@ -354,8 +368,8 @@ INLAY_COLD int inlay_inventory_dec_other_(struct inlay_inventory *inv, struct in
 }
 
 /*
- * inlay_buf_dec_refcount by the calling thread's magazine, without a lock, whoever got the buffer. Buffers of other inventories go
- * where they belong.
+ * inlay_buf_dec_refcount by the calling thread's magazine, without a lock, whoever got the buffer.
+ * Buffers of other inventories go where they belong.
  */
 INLAY_ALWAYS int inlay_inventory_dec_refcount(struct inlay_inventory *inv, struct inlay_buf *buf, uint16_t *prev)
 {
@@ -376,7 +390,10 @@ INLAY_ALWAYS int inlay_inventory_dec_refcount(struct inlay_inventory *inv, struc
 	return 0;
 }
 
-/* inlay_inventory_dec_refcount of each. Returns for how many it was done: n, or fewer when bufs[returned] was refused. */
+/*
+ * inlay_inventory_dec_refcount of each. Returns for how many it was done: n, or fewer when
+ * bufs[returned] was refused.
+ */
 INLAY_FN uint32_t inlay_inventory_put(struct inlay_inventory *inv, struct inlay_buf *const *bufs, uint32_t n)
 {
 	uint32_t i;
@@ -388,8 +405,8 @@ INLAY_FN uint32_t inlay_inventory_put(struct inlay_inventory *inv, struct inlay_
 }
 
 /*
- * n buffers of one map, inlay_inventory_get_by_args for each of args[]: all or none. Returns 0, or the error of the first that cannot
- * be had; then bufs[] is undefined.
+ * n buffers of one map, inlay_inventory_get_by_args for each of args[]: all or none. Returns 0, or
+ * the error of the first that cannot be had; then bufs[] is undefined.
  */
 INLAY_ALWAYS int inlay_inventory_get(struct inlay_inventory *inv, struct inlay_mmap *mmap, const struct inlay_buf_args *args, uint32_t n,
 				     struct inlay_buf **bufs)
@@ -428,12 +445,14 @@ INLAY_FN int inlay_inventory_copy_(struct inlay_inventory *inv, const struct inl
 }
 
 /*
- * A copy of a buffer, or of a whole list when src is its head: other descriptors of the same memory with the same data, one reference,
- * and keys for this inventory's device. No payload is copied. src may be of any inventory or pool.
+ * A copy of a buffer, or of a whole list when src is its head: other descriptors of the same memory
+ * with the same data, one reference, and keys for this inventory's device. No payload is copied.
+ * src may be of any inventory or pool.
  *
- * Returns 0; -EINVAL when src is an element that is not a head, and for a shared inventory without a magazine; -EBADFD when src was
- * given back, or the inventory or a map is not started; -EAGAIN when there are too few free descriptors; -ENOENT as
- * inlay_inventory_get_by_args; -ERANGE when descriptors are too far apart for a list. After an error none is taken.
+ * Returns 0; -EINVAL when src is an element that is not a head, and for a shared inventory without
+ * a magazine; -EBADFD when src was given back, or the inventory or a map is not started; -EAGAIN
+ * when there are too few free descriptors; -ENOENT as inlay_inventory_get_by_args; -ERANGE when
+ * descriptors are too far apart for a list. After an error none is taken.
  */
 INLAY_FN int inlay_inventory_dup(struct inlay_inventory *inv, const struct inlay_buf *src, struct inlay_buf **dst)
 {

@@ -81,11 +81,13 @@ INLAY_COLD int inlay_pool_create(void *memory, size_t size, uint32_t num, size_t
 /* Where properties may be set. */
 INLAY_COLD int inlay_pool_set_(const struct inlay_pool *pool)
 {
-	INLAY_CHECK(pool, "a pool is not NULL");
-	return pool->inventory.store->state == INLAY_STORE_STOPPED_ ? 0 : -EBADFD;
+	return inlay_pool_(pool)->inventory.store->state == INLAY_STORE_STOPPED_ ? 0 : -EBADFD;
 }
 
-/* Buffers get the keys of this device: its index in the map; 0 before. Returns 0, or -EBADFD by state. */
+/*
+ * Buffers get the keys of this device: its index in the map; 0 before. Returns 0, or -EBADFD by
+ * state.
+ */
 INLAY_COLD int inlay_pool_set_dev(struct inlay_pool *pool, uint32_t dev)
 {
 	int err = inlay_pool_set_(pool);
@@ -107,11 +109,13 @@ INLAY_COLD int inlay_pool_set_user_data(struct inlay_pool *pool, uint64_t data)
 
 INLAY_COLD uint64_t inlay_pool_user_data(const struct inlay_pool *pool)
 {
-	INLAY_CHECK(pool, "a pool is not NULL");
-	return pool->inventory.store->user_data;
+	return inlay_pool_(pool)->inventory.store->user_data;
 }
 
-/* Slices start at multiples of alignment, a power of two; 1 before. Returns 0; -EBADFD by state; -EINVAL. */
+/*
+ * Slices start at multiples of alignment, a power of two; 1 before. Returns 0; -EBADFD by state;
+ * -EINVAL.
+ */
 INLAY_COLD int inlay_pool_set_element_alignment(struct inlay_pool *pool, size_t alignment)
 {
 	int err = inlay_pool_set_(pool);
@@ -125,14 +129,12 @@ INLAY_COLD int inlay_pool_set_element_alignment(struct inlay_pool *pool, size_t 
 
 INLAY_COLD size_t inlay_pool_element_alignment(const struct inlay_pool *pool)
 {
-	INLAY_CHECK(pool, "a pool is not NULL");
-	return (size_t)pool->alignment;
+	return (size_t)inlay_pool_(pool)->alignment;
 }
 
 INLAY_COLD size_t inlay_pool_element_size(const struct inlay_pool *pool)
 {
-	INLAY_CHECK(pool, "a pool is not NULL");
-	return (size_t)pool->element_size;
+	return (size_t)inlay_pool_(pool)->element_size;
 }
 
 /* How many slices a range holds. *first: where the first one starts. */
@@ -149,8 +151,9 @@ INLAY_COLD uint64_t inlay_pool_slices_(const struct inlay_pool *pool, const stru
 /*
  * Cuts the slices.
  *
- * Returns 0; -EBADFD when it is started or destroyed, or the map is not started; -ENOSPC when the map's ranges hold fewer slices than
- * the pool has buffers; -ENOENT when the map has no such device as the pool is for. After an error it may be tried again.
+ * Returns 0; -EBADFD when it is started or destroyed, or the map is not started; -ENOSPC when the
+ * map's ranges hold fewer slices than the pool has buffers; -ENOENT when the map has no such device
+ * as the pool is for. After an error it may be tried again.
  */
 INLAY_COLD int inlay_pool_start(struct inlay_pool *pool)
 {
@@ -190,14 +193,12 @@ INLAY_COLD int inlay_pool_start(struct inlay_pool *pool)
 /* Buffers, and those that are not out. The latter looks at all states, a line for each 62. */
 INLAY_FN uint32_t inlay_pool_num_elements(const struct inlay_pool *pool)
 {
-	INLAY_CHECK(pool, "a pool is not NULL");
-	return pool->inventory.store->num;
+	return inlay_pool_(pool)->inventory.store->num;
 }
 
 INLAY_FN uint32_t inlay_pool_num_free(const struct inlay_pool *pool)
 {
-	INLAY_CHECK(pool, "a pool is not NULL");
-	return inlay_store_free_(pool->inventory.store);
+	return inlay_store_free_(inlay_pool_(pool)->inventory.store);
 }
 
 /* Returns 0; -EBADFD when it is not started; -EBUSY while a buffer is out. */
@@ -224,7 +225,9 @@ INLAY_COLD int inlay_pool_stop(struct inlay_pool *pool)
 	return inlay_store_stop_(inv->store);
 }
 
-/* Stops it if needed; its memory is the caller's again. Returns 0, or -EBUSY while a buffer is out. */
+/*
+ * Stops it if needed; its memory is the caller's again. Returns 0, or -EBUSY while a buffer is out.
+ */
 INLAY_COLD int inlay_pool_destroy(struct inlay_pool *pool)
 {
 	if (inlay_pool_stop(pool) == -EBUSY)
@@ -246,8 +249,8 @@ INLAY_COLD int inlay_pool_refill_(struct inlay_pool *pool)
 }
 
 /*
- * A buffer over its slice, with no data yet and one reference. inlay_buf_dec_refcount gives it back. Returns 0; -EAGAIN when none is
- * free; -EBADFD when the pool is not started.
+ * A buffer over its slice, with no data yet and one reference. inlay_buf_dec_refcount gives it
+ * back. Returns 0; -EAGAIN when none is free; -EBADFD when the pool is not started.
  */
 INLAY_ALWAYS int inlay_pool_alloc(struct inlay_pool *pool, struct inlay_buf **buf)
 {

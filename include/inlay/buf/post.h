@@ -51,7 +51,9 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_bufs(struct inlay_cursor c, const str
 	return c;
 }
 
-/* What all inlay_post_*_bufs share; arguments and errors as inlay_post_gather, without inline data. */
+/*
+ * What all inlay_post_*_bufs share; arguments and errors as inlay_post_gather, without inline data.
+ */
 INLAY_ALWAYS int inlay_post_gather_bufs(struct inlay_sq *sq, uint8_t opcode, uint32_t imm_be, const struct inlay_remote *remote,
 					const struct inlay_buf *bufs, uint32_t flags)
 {
@@ -71,10 +73,11 @@ INLAY_ALWAYS int inlay_post_gather_bufs(struct inlay_sq *sq, uint8_t opcode, uin
 }
 
 /*
- * As the functions of queue/post.h without _bufs. bufs: a buffer in no list, or a head; posted from there to the list's end.
+ * As the functions of queue/post.h without _bufs. bufs: a buffer in no list, or a head; posted from
+ * there to the list's end.
  *
- * Return 0; -EAGAIN when the ring has no room; -E2BIG when the WQE is larger than the ring; -EINVAL when the list has more data
- * segments than the QP's longest WQE holds.
+ * Return 0; -EAGAIN when the ring has no room; -E2BIG when the WQE is larger than the ring; -EINVAL
+ * when the list has more data segments than the QP's longest WQE holds.
  */
 INLAY_ALWAYS int inlay_post_send_bufs(struct inlay_sq *sq, const struct inlay_buf *bufs, uint32_t flags)
 {

@@ -65,7 +65,10 @@ INLAY_STATIC_ASSERT(offsetof(struct inlay_magazine, back) % INLAY_CACHE_LINE == 
  * Set-up
  */
 
-/* An empty magazine for the calling thread or another. Returns 0; -EINVAL when it is not on a cache line, or inv is not shared. */
+/*
+ * An empty magazine for the calling thread or another. Returns 0; -EINVAL when it is not on a cache
+ * line, or inv is not shared.
+ */
 INLAY_COLD int inlay_magazine_attach(struct inlay_magazine *mag, struct inlay_inventory *inv)
 {
 	INLAY_CHECK(mag && inv, "a magazine is not NULL");
@@ -123,7 +126,10 @@ INLAY_COLD void inlay_magazine_detach(struct inlay_magazine *mag)
  * Data path; internal
  */
 
-/* At hand: what was given back last, else what came from the depot, else more from there. Returns whether there is any. */
+/*
+ * At hand: what was given back last, else what came from the depot, else more from there. Returns
+ * whether there is any.
+ */
 INLAY_COLD int inlay_magazine_refill_(struct inlay_magazine *mag)
 {
 	struct inlay_inventory *inv = &mag->inventory;
@@ -161,8 +167,9 @@ INLAY_COLD int inlay_magazine_refill_(struct inlay_magazine *mag)
 }
 
 /*
- * Releases turn to another block: those of the last one become a batch, and 64 descriptors or more go to the depot. Returns whether
- * inv is a magazine of the block's inventory; if not, nothing happens.
+ * Releases turn to another block: those of the last one become a batch, and 64 descriptors or more
+ * go to the depot. Returns whether inv is a magazine of the block's inventory; if not, nothing
+ * happens.
  */
 INLAY_COLD int inlay_magazine_turn_(struct inlay_inventory *inv, struct inlay_block_ *b)
 {

@@ -200,7 +200,10 @@ INLAY_COLD void inlay_blob_set_range_(uint8_t *blob, const struct inlay_blob *he
 	inlay_blob_put(at + 20, inlay_blob_from_access_(r->access), 4);
 }
 
-/* Writes code and checksum. mac: NULL when head->code_bytes is 0. Returns 0, or what mac->make returned. */
+/*
+ * Writes code and checksum. mac: NULL when head->code_bytes is 0. Returns 0, or what mac->make
+ * returned.
+ */
 INLAY_COLD int inlay_blob_seal_(uint8_t *blob, const struct inlay_blob *head, const struct inlay_mac *mac)
 {
 	uint64_t end = inlay_blob_bytes_(head->kind, head->ranges, head->code_bytes) - 4;
@@ -215,7 +218,10 @@ INLAY_COLD int inlay_blob_seal_(uint8_t *blob, const struct inlay_blob *head, co
 
 /* ---- Reading ---- */
 
-/* Reads the head and checks all lengths: reads after this stay inside. Returns 0, -EPROTO or -EINVAL. */
+/*
+ * Reads the head and checks all lengths: reads after this stay inside. Returns 0, -EPROTO or
+ * -EINVAL.
+ */
 INLAY_COLD int inlay_blob_head_(struct inlay_blob *head, const uint8_t *blob, size_t len)
 {
 	if (len < INLAY_BLOB_HEAD_ + 4 || __builtin_memcmp(blob, "inlaymap", 8) || inlay_blob_get(blob + 8, 2) != INLAY_BLOB_VERSION)
@@ -247,7 +253,10 @@ INLAY_COLD void inlay_blob_range_(const uint8_t *blob, const struct inlay_blob *
 	r->id = i;
 }
 
-/* Checks the code, in a time that does not depend on where it is wrong. Returns 0, -EBADMSG, or what mac->make returned. */
+/*
+ * Checks the code, in a time that does not depend on where it is wrong. Returns 0, -EBADMSG, or
+ * what mac->make returned.
+ */
 INLAY_COLD int inlay_blob_code_(const uint8_t *blob, const struct inlay_blob *head, const struct inlay_mac *mac)
 {
 	uint64_t at = inlay_blob_bytes_(head->kind, head->ranges, head->code_bytes) - 4 - head->code_bytes;
@@ -268,8 +277,8 @@ INLAY_COLD int inlay_blob_code_(const uint8_t *blob, const struct inlay_blob *he
 }
 
 /*
- * Reads the head and checks the whole blob, except that ranges may overlap. mac: the code that it must carry, or NULL. Returns 0, or
- * an error of the table at the top.
+ * Reads the head and checks the whole blob, except that ranges may overlap. mac: the code that it
+ * must carry, or NULL. Returns 0, or an error of the table at the top.
  */
 INLAY_COLD int inlay_blob_check_(struct inlay_blob *head, const uint8_t *blob, size_t len, const struct inlay_mac *mac)
 {
@@ -300,7 +309,10 @@ INLAY_COLD int inlay_blob_check_(struct inlay_blob *head, const uint8_t *blob, s
 
 /* ---- Export ---- */
 
-/* The head of a map's blob, but for what belongs to PCI. mask: the permissions of that kind. Returns the blob's bytes; 0: none is due. */
+/*
+ * The head of a map's blob, but for what belongs to PCI. mask: the permissions of that kind.
+ * Returns the blob's bytes; 0: none is due.
+ */
 INLAY_COLD size_t inlay_mmap_blob_head_(const struct inlay_mmap *m, uint32_t kind, uint32_t mask, struct inlay_blob *head)
 {
 	uint32_t i, granted;
@@ -335,7 +347,10 @@ INLAY_COLD int inlay_mmap_exportable_(const struct inlay_mmap *m, const struct i
 	return room < bytes ? -ENOBUFS : inlay_mmap_dev_index(m, pd);
 }
 
-/* Writes the blob. The key of range i is *(key + i * step); NULL: its rkey with device dev. Returns 0, or what the mac returned. */
+/*
+ * Writes the blob. The key of range i is *(key + i * step); NULL: its rkey with device dev. Returns
+ * 0, or what the mac returned.
+ */
 INLAY_COLD int inlay_mmap_write_blob_(struct inlay_mmap *m, uint8_t *buf, const struct inlay_blob *head, uint32_t dev,
 				      const uint8_t *key, size_t step)
 {
@@ -359,7 +374,10 @@ INLAY_COLD int inlay_mmap_write_blob_(struct inlay_mmap *m, uint8_t *buf, const 
 	return err;
 }
 
-/* Bytes of the blob that inlay_mmap_export_rdma writes, in any state; 0 when nothing is granted, or for an imported map. */
+/*
+ * Bytes of the blob that inlay_mmap_export_rdma writes, in any state; 0 when nothing is granted, or
+ * for an imported map.
+ */
 INLAY_COLD size_t inlay_mmap_export_size(const struct inlay_mmap *m)
 {
 	struct inlay_blob head;
@@ -368,14 +386,16 @@ INLAY_COLD size_t inlay_mmap_export_size(const struct inlay_mmap *m)
 }
 
 /*
- * Writes the blob by which another process reaches the map's ranges through RDMA. The map is exported from then on.
+ * Writes the blob by which another process reaches the map's ranges through RDMA. The map is
+ * exported from then on.
  *
  * pd   the map's device that the other process's queues are connected to
  * buf  memory for the blob
  * len  in: its bytes; out: the blob's, also with -ENOBUFS
  *
- * Returns 0; -EBADFD when the map is not started; -EPERM when no range has an RDMA permission; -EINVAL; -ENOENT when pd is not one of
- * the map's devices; -ENOBUFS when buf is too small; what the mac returned. After an error the map is not marked as exported.
+ * Returns 0; -EBADFD when the map is not started; -EPERM when no range has an RDMA permission;
+ * -EINVAL; -ENOENT when pd is not one of the map's devices; -ENOBUFS when buf is too small; what
+ * the mac returned. After an error the map is not marked as exported.
  */
 INLAY_COLD int inlay_mmap_export_rdma(struct inlay_mmap *m, const struct ibv_pd *pd, void *buf, size_t *len)
 {
@@ -388,7 +408,10 @@ INLAY_COLD int inlay_mmap_export_rdma(struct inlay_mmap *m, const struct ibv_pd 
 
 /* ---- Import ---- */
 
-/* Bytes of memory that a map made of this blob needs; they grow with its length. 0: no blob, or too many ranges. */
+/*
+ * Bytes of memory that a map made of this blob needs; they grow with its length. 0: no blob, or too
+ * many ranges.
+ */
 INLAY_COLD size_t inlay_mmap_import_size(const void *blob, size_t len)
 {
 	struct inlay_blob head;
@@ -397,8 +420,8 @@ INLAY_COLD size_t inlay_mmap_import_size(const void *blob, size_t len)
 }
 
 /*
- * Copies a blob to memory, checks it and makes a map of it that finds nothing yet. Arguments and errors are those of
- * inlay_mmap_create_from_export; kind: the one that the caller knows.
+ * Copies a blob to memory, checks it and makes a map of it that finds nothing yet. Arguments and
+ * errors are those of inlay_mmap_create_from_export; kind: the one that the caller knows.
  */
 INLAY_COLD int inlay_mmap_import_(struct inlay_mmap *made, struct inlay_blob *head, void *memory, size_t size, struct ibv_pd *pd,
 				  const void *blob, size_t len, const struct inlay_mmap_import *how, uint32_t kind)
@@ -445,7 +468,8 @@ INLAY_COLD int inlay_mmap_import_(struct inlay_mmap *made, struct inlay_blob *he
 }
 
 /*
- * A map of another process's memory, usable at once: for posts (inlay_mmap_remote) and for buffers. It has no local keys.
+ * A map of another process's memory, usable at once: for posts (inlay_mmap_remote) and for buffers.
+ * It has no local keys.
  *
  * memory     on a cache line; the map's until it is destroyed
  * size       its bytes, at least inlay_mmap_import_size(blob, len)
@@ -453,8 +477,9 @@ INLAY_COLD int inlay_mmap_import_(struct inlay_mmap *made, struct inlay_blob *he
  * blob, len  do not overlap memory
  * how        the code that the blob must carry, and user data; NULL: neither
  *
- * Returns 0; an error of the table at the top; -EINVAL for a bad argument; -ENOBUFS when size is too small; -ENOTSUP for a valid blob
- * of PCI (pci.h); what the mac returned. On failure *m is unchanged, and memory may have been written.
+ * Returns 0; an error of the table at the top; -EINVAL for a bad argument; -ENOBUFS when size is
+ * too small; -ENOTSUP for a valid blob of PCI (pci.h); what the mac returned. On failure *m is
+ * unchanged, and memory may have been written.
  */
 INLAY_COLD int inlay_mmap_create_from_export(struct inlay_mmap *m, void *memory, size_t size, struct ibv_pd *pd, const void *blob,
 					     size_t len, const struct inlay_mmap_import *how)

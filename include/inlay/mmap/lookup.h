@@ -72,7 +72,10 @@ struct inlay_range {
 	uint32_t id;
 };
 
-/* The place of a thread's last hit. Zeroed, it remembers nothing. It may outlive any change, and even the lookup. */
+/*
+ * The place of a thread's last hit. Zeroed, it remembers nothing. It may outlive any change, and
+ * even the lookup.
+ */
 struct inlay_hit {
 	uint32_t at;            /* bytes from the first range */
 };
@@ -83,7 +86,9 @@ struct inlay_table_cut {
 	uint64_t gap;
 };
 
-/* The head of a table. A table is plain when it has no cuts and one beginning at most in a bucket. */
+/*
+ * The head of a table. A table is plain when it has no cuts and one beginning at most in a bucket.
+ */
 struct inlay_table {
 	uint64_t below;         /* start of the first range - 1 */
 	uint64_t floor;         /* ~limit, where limit is the offset of the last byte, without cuts; not plain: all ones */
@@ -132,7 +137,10 @@ INLAY_COLD uint64_t inlay_table_index_bytes_(uint32_t max_ranges)
 	return inlay_round_up(4 * (inlay_table_words_(max_ranges) + 2), INLAY_CACHE_LINE);
 }
 
-/* Bytes of a table. Four end marks: a lookup reads up to three ranges after the one that it begins with. */
+/*
+ * Bytes of a table. Four end marks: a lookup reads up to three ranges after the one that it begins
+ * with.
+ */
 INLAY_COLD uint64_t inlay_table_bytes_(uint32_t max_ranges)
 {
 	return inlay_table_index_bytes_(max_ranges) + sizeof(struct inlay_table) +
@@ -162,8 +170,9 @@ INLAY_FN uint64_t inlay_table_offset_(const struct inlay_table *t, uint64_t addr
 }
 
 /*
- * The largest bucket size, with at most `words` buckets, in which not more ranges share a bucket with the range `apart` places
- * before (but for one in 64, unless apart is 1). Returns its log2; *shared: how many do.
+ * The largest bucket size, with at most `words` buckets, in which not more ranges share a bucket
+ * with the range `apart` places before (but for one in 64, unless apart is 1). Returns its log2;
+ * *shared: how many do.
  */
 INLAY_COLD uint32_t inlay_table_fit_(const struct inlay_table *t, uint32_t n, uint32_t apart, uint64_t words,
 				     uint32_t *shared)
@@ -187,8 +196,9 @@ INLAY_COLD uint32_t inlay_table_fit_(const struct inlay_table *t, uint32_t n, ui
 }
 
 /*
- * Cuts out the largest gaps, as few as bring most of the gain, if that makes what is left four times denser. The rest of a gap is
- * shorter than the mean distance of ranges, so what was aligned to a bucket stays aligned.
+ * Cuts out the largest gaps, as few as bring most of the gain, if that makes what is left four
+ * times denser. The rest of a gap is shorter than the mean distance of ranges, so what was aligned
+ * to a bucket stays aligned.
  */
 INLAY_COLD void inlay_table_cut_gaps_(struct inlay_table *t, uint32_t n)
 {
@@ -293,7 +303,10 @@ INLAY_COLD int inlay_range_bad_(uint64_t start, uint64_t len)
 	return !len || start + (len - 1) < start;
 }
 
-/* Sorts n ranges by start, in place, and makes the index. Returns 0; -EINVAL for a bad range, -EEXIST when two overlap. */
+/*
+ * Sorts n ranges by start, in place, and makes the index. Returns 0; -EINVAL for a bad range,
+ * -EEXIST when two overlap.
+ */
 INLAY_COLD int inlay_table_build_(struct inlay_table *t, uint32_t n)
 {
 	struct inlay_range *e = inlay_table_ranges_(t), moved;
@@ -419,7 +432,9 @@ INLAY_ALWAYS const struct inlay_range *inlay_table_hit_(const struct inlay_table
  * Set-up, and the writer
  */
 
-/* Bytes of memory that inlay_lookup_init needs; 0 when max_ranges is 0 or above INLAY_LOOKUP_MAX. */
+/*
+ * Bytes of memory that inlay_lookup_init needs; 0 when max_ranges is 0 or above INLAY_LOOKUP_MAX.
+ */
 INLAY_COLD size_t inlay_lookup_size(uint32_t max_ranges)
 {
 	return max_ranges && max_ranges <= INLAY_LOOKUP_MAX ? (size_t)(2 * inlay_table_bytes_(max_ranges)) : 0;
@@ -461,10 +476,12 @@ INLAY_COLD int inlay_lookup_publish_(struct inlay_lookup *l, struct inlay_table 
 }
 
 /*
- * Replaces all ranges by n others, in any order, which are copied. Adding one costs as much as this.
+ * Replaces all ranges by n others, in any order, which are copied. Adding one costs as much as
+ * this.
  *
- * Returns 0; -EBUSY before inlay_lookup_quiescent; -ENOSPC for more than max_ranges; -EINVAL for a range that is empty or goes past
- * the end of the address space; -EEXIST when two overlap. After an error nothing has changed.
+ * Returns 0; -EBUSY before inlay_lookup_quiescent; -ENOSPC for more than max_ranges; -EINVAL for a
+ * range that is empty or goes past the end of the address space; -EEXIST when two overlap. After an
+ * error nothing has changed.
  */
 INLAY_COLD int inlay_lookup_build(struct inlay_lookup *l, const struct inlay_range *ranges, uint32_t n)
 {
@@ -503,7 +520,10 @@ INLAY_COLD int inlay_lookup_add(struct inlay_lookup *l, const struct inlay_range
 	return inlay_lookup_publish_(l, t, n + 1);
 }
 
-/* Removes the range that is exactly [start, start + len). Returns 0; -EBUSY before inlay_lookup_quiescent; -ENOENT. */
+/*
+ * Removes the range that is exactly [start, start + len). Returns 0; -EBUSY before
+ * inlay_lookup_quiescent; -ENOENT.
+ */
 INLAY_COLD int inlay_lookup_remove(struct inlay_lookup *l, uint64_t start, uint64_t len)
 {
 	const struct inlay_range *from;
@@ -524,7 +544,10 @@ INLAY_COLD int inlay_lookup_remove(struct inlay_lookup *l, uint64_t start, uint6
 	return inlay_lookup_publish_(l, t, n - 1);
 }
 
-/* The writer's promise: since the last change, each reader has been at a point where it holds no range. */
+/*
+ * The writer's promise: since the last change, each reader has been at a point where it holds no
+ * range.
+ */
 INLAY_COLD void inlay_lookup_quiescent(struct inlay_lookup *l)
 {
 	INLAY_CHECK(l, "a lookup is not NULL");
@@ -535,7 +558,10 @@ INLAY_COLD void inlay_lookup_quiescent(struct inlay_lookup *l)
  * Data path
  */
 
-/* The range that holds all of [addr, addr + len), or NULL. It stays as it is until the reader's next quiescent point. */
+/*
+ * The range that holds all of [addr, addr + len), or NULL. It stays as it is until the reader's
+ * next quiescent point.
+ */
 INLAY_ALWAYS const struct inlay_range *inlay_lookup_find(const struct inlay_lookup *l, uint64_t addr, uint64_t len)
 {
 	INLAY_CHECK(l, "a lookup is not NULL");

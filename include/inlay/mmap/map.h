@@ -62,7 +62,7 @@ typedef void (*inlay_mmap_free_cb)(void *addr, size_t len, void *cookie);
 struct inlay_mmap;
 struct inlay_mmap_pci;
 
-/* Somebody that keeps count itself of what it makes of a map: one of a store's ties (buf/store.h) */
+/* Somebody that counts itself what it makes of a map: a tie of buf/store.h */
 struct inlay_holder_ {
 	struct inlay_mmap *map;         /* NULL: none */
 	struct inlay_holder_ *next;     /* of the map's */
@@ -106,15 +106,15 @@ INLAY_STATIC_ASSERT(offsetof(struct inlay_mmap, holds) == INLAY_CACHE_LINE, "loo
  * Set-up
  */
 
-/* Bytes for a map of so many devices and ranges; 0 when there cannot be one (INLAY_MMAP_DEVICES, INLAY_LOOKUP_MAX). */
+/* Bytes for a map of so many devices and ranges; 0 when there cannot be one. */
 INLAY_COLD size_t inlay_mmap_size(uint32_t max_devs, uint32_t max_ranges)
 {
 	uint64_t ranges = max_ranges, bytes;
 
 	if (!max_devs || max_devs > INLAY_MMAP_DEVICES || !ranges || ranges > INLAY_LOOKUP_MAX)
 		return 0;
-	bytes = inlay_table_bytes_(max_ranges) + ranges * sizeof(struct inlay_source) + ranges * max_devs * sizeof(struct ibv_mr *) +
-		max_devs * sizeof(struct ibv_pd *);
+	bytes = inlay_table_bytes_(max_ranges) + max_devs * sizeof(struct ibv_pd *) +
+		ranges * (sizeof(struct inlay_source) + max_devs * sizeof(struct ibv_mr *));
 	return (size_t)inlay_round_up(bytes, INLAY_CACHE_LINE);
 }
 
@@ -126,7 +126,8 @@ INLAY_COLD size_t inlay_mmap_size(uint32_t max_devs, uint32_t max_ranges)
  * max_devs    devices at most, 1 .. INLAY_MMAP_DEVICES
  * max_ranges  ranges at most, 1 .. INLAY_LOOKUP_MAX
  *
- * Returns 0; -EINVAL for a bad argument; -ENOBUFS when size is too small. On failure *m is unchanged.
+ * Returns 0; -EINVAL for a bad argument; -ENOBUFS when size is too small. On failure *m is
+ * unchanged.
  */
 INLAY_COLD int inlay_mmap_create(struct inlay_mmap *m, void *memory, size_t size, uint32_t max_devs, uint32_t max_ranges)
 {
@@ -149,11 +150,17 @@ INLAY_COLD int inlay_mmap_create(struct inlay_mmap *m, void *memory, size_t size
 	return 0;
 }
 
+/* The map, which is not NULL. */
+INLAY_ALWAYS const struct inlay_mmap *inlay_mmap_(const struct inlay_mmap *m)
+{
+	INLAY_CHECK(m, "a map is not NULL");
+	return m;
+}
+
 /* 0 where the map may be changed, else -EBADFD. */
 INLAY_COLD int inlay_mmap_change_(const struct inlay_mmap *m)
 {
-	INLAY_CHECK(m, "a map is not NULL");
-	return m->state == INLAY_MMAP_CONFIGURED_ ? 0 : -EBADFD;
+	return inlay_mmap_(m)->state == INLAY_MMAP_CONFIGURED_ ? 0 : -EBADFD;
 }
 
 /* ---- Devices ---- */
@@ -163,14 +170,13 @@ INLAY_COLD int inlay_mmap_dev_index(const struct inlay_mmap *m, const struct ibv
 {
 	uint32_t d;
 
-	INLAY_CHECK(m, "a map is not NULL");
-	for (d = 0; d < m->num_devs; d++)
+	for (d = 0; d < inlay_mmap_(m)->num_devs; d++)
 		if (m->devs[d] == pd)
 			return (int)d;
 	return -ENOENT;
 }
 
-/* Adds a device, which is there until it is removed. Returns 0; -EBADFD by state; -EINVAL; -EEXIST; -ENOSPC beyond max_devs. */
+/* Adds a device. Returns 0; -EBADFD by state; -EINVAL; -EEXIST; -ENOSPC beyond max_devs. */
 INLAY_COLD int inlay_mmap_add_dev(struct inlay_mmap *m, struct ibv_pd *pd)
 {
 	int err = inlay_mmap_change_(m);
@@ -202,26 +208,19 @@ INLAY_COLD int inlay_mmap_rm_dev(struct inlay_mmap *m, const struct ibv_pd *pd)
 	return 0;
 }
 
-INLAY_COLD uint32_t inlay_mmap_num_devs(const struct inlay_mmap *m)
-{
-	INLAY_CHECK(m, "a map is not NULL");
-	return m->num_devs;
-}
+INLAY_COLD uint32_t inlay_mmap_num_devs(const struct inlay_mmap *m) { return inlay_mmap_(m)->num_devs; }
 
 /* Device i, or NULL. */
 INLAY_COLD struct ibv_pd *inlay_mmap_dev(const struct inlay_mmap *m, uint32_t i)
 {
-	INLAY_CHECK(m, "a map is not NULL");
-	return i < m->num_devs ? m->devs[i] : NULL;
+	return i < inlay_mmap_(m)->num_devs ? m->devs[i] : NULL;
 }
 
 /* ---- Ranges ---- */
 
 /*
- * Adds a range. Overlaps are not looked for before start.
- *
- * Returns 0; -EBADFD by state; -EINVAL for a source that is empty, goes past the end of the address space, or names nothing;
- * -ENOSPC beyond max_ranges.
+ * Adds a range. Start looks for overlaps. Returns 0; -EBADFD by state; -EINVAL for a source that is
+ * empty, goes past the end of the address space, or names nothing; -ENOSPC beyond max_ranges.
  */
 INLAY_COLD int inlay_mmap_add(struct inlay_mmap *m, struct inlay_source source)
 {
@@ -237,7 +236,7 @@ INLAY_COLD int inlay_mmap_add(struct inlay_mmap *m, struct inlay_source source)
 	return 0;
 }
 
-/* Removes the range that is exactly [addr, addr + len); the later ones move down by one. Returns 0; -EBADFD by state; -ENOENT. */
+/* Removes the range that is exactly [addr, addr + len). Returns 0; -EBADFD by state; -ENOENT. */
 INLAY_COLD int inlay_mmap_rm(struct inlay_mmap *m, uint64_t addr, uint64_t len)
 {
 	int err = inlay_mmap_change_(m);
@@ -254,17 +253,12 @@ INLAY_COLD int inlay_mmap_rm(struct inlay_mmap *m, uint64_t addr, uint64_t len)
 	return 0;
 }
 
-INLAY_COLD uint32_t inlay_mmap_num_ranges(const struct inlay_mmap *m)
-{
-	INLAY_CHECK(m, "a map is not NULL");
-	return m->num_ranges;
-}
+INLAY_COLD uint32_t inlay_mmap_num_ranges(const struct inlay_mmap *m) { return inlay_mmap_(m)->num_ranges; }
 
 /* Range i in the order of adding, as it was added; NULL when there is none. */
 INLAY_COLD const struct inlay_source *inlay_mmap_source(const struct inlay_mmap *m, uint32_t i)
 {
-	INLAY_CHECK(m, "a map is not NULL");
-	return i < m->num_ranges ? &m->sources[i] : NULL;
+	return i < inlay_mmap_(m)->num_ranges ? &m->sources[i] : NULL;
 }
 
 /* What range i grants of these permissions. */
@@ -276,8 +270,8 @@ INLAY_COLD uint32_t inlay_mmap_granted_(const struct inlay_mmap *m, uint32_t i, 
 /* ---- Properties ---- */
 
 /*
- * What is granted on all ranges, except where a source's limit is lower. INLAY_LOCAL_READ_ONLY before it is set. Returns 0; -EBADFD
- * by state; -EINVAL for an unknown bit, and for both of PCI's.
+ * What is granted on all ranges, except where a source's limit is lower. INLAY_LOCAL_READ_ONLY
+ * before it is set. Returns 0; -EBADFD by state; -EINVAL for an unknown bit, and for both of PCI's.
  */
 INLAY_COLD int inlay_mmap_set_permissions(struct inlay_mmap *m, uint32_t permissions)
 {
@@ -290,15 +284,11 @@ INLAY_COLD int inlay_mmap_set_permissions(struct inlay_mmap *m, uint32_t permiss
 	return err;
 }
 
-INLAY_COLD uint32_t inlay_mmap_permissions(const struct inlay_mmap *m)
-{
-	INLAY_CHECK(m, "a map is not NULL");
-	return m->permissions;
-}
+INLAY_COLD uint32_t inlay_mmap_permissions(const struct inlay_mmap *m) { return inlay_mmap_(m)->permissions; }
 
 /*
- * A function that destroy calls for each range, in the order of adding and after deregistration, when the map has ever been started.
- * NULL: none. It must not free the map's own memory. Returns 0, or -EBADFD by state.
+ * What destroy calls for each range, after deregistration, when the map has ever been started. NULL:
+ * nothing. It must not free the map's own memory. Returns 0, or -EBADFD by state.
  */
 INLAY_COLD int inlay_mmap_set_free_cb(struct inlay_mmap *m, inlay_mmap_free_cb cb, void *cookie)
 {
@@ -321,11 +311,7 @@ INLAY_COLD int inlay_mmap_set_user_data(struct inlay_mmap *m, uint64_t data)
 	return err;
 }
 
-INLAY_COLD uint64_t inlay_mmap_user_data(const struct inlay_mmap *m)
-{
-	INLAY_CHECK(m, "a map is not NULL");
-	return m->user_data;
-}
+INLAY_COLD uint64_t inlay_mmap_user_data(const struct inlay_mmap *m) { return inlay_mmap_(m)->user_data; }
 
 /* -EINVAL for a code that cannot be. NULL is allowed. */
 INLAY_COLD int inlay_mac_check_(const struct inlay_mac *mac)
@@ -334,8 +320,8 @@ INLAY_COLD int inlay_mac_check_(const struct inlay_mac *mac)
 }
 
 /*
- * Blobs of this map carry this code (blob.h); NULL: none. *mac stays the caller's, and is used until the map is destroyed. Returns 0;
- * -EBADFD by state; -EINVAL for one without a function or of a bad length.
+ * The code that blobs of this map carry (blob.h); NULL: none. *mac is used until the map is
+ * destroyed. Returns 0; -EBADFD by state; -EINVAL for one without a function or of a bad length.
  */
 INLAY_COLD int inlay_mmap_set_mac(struct inlay_mmap *m, const struct inlay_mac *mac)
 {
@@ -349,17 +335,9 @@ INLAY_COLD int inlay_mmap_set_mac(struct inlay_mmap *m, const struct inlay_mac *
 }
 
 /* Whether it has ever been exported; whether it was made from an export. */
-INLAY_COLD int inlay_mmap_exported(const struct inlay_mmap *m)
-{
-	INLAY_CHECK(m, "a map is not NULL");
-	return m->exported;
-}
+INLAY_COLD int inlay_mmap_exported(const struct inlay_mmap *m) { return inlay_mmap_(m)->exported; }
 
-INLAY_COLD int inlay_mmap_imported(const struct inlay_mmap *m)
-{
-	INLAY_CHECK(m, "a map is not NULL");
-	return m->state == INLAY_MMAP_IMPORTED_;
-}
+INLAY_COLD int inlay_mmap_imported(const struct inlay_mmap *m) { return inlay_mmap_(m)->state == INLAY_MMAP_IMPORTED_; }
 
 /* ---- Holders ---- */
 
@@ -388,8 +366,8 @@ INLAY_COLD void inlay_holder_close_(struct inlay_holder_ *h)
 }
 
 /*
- * Buffers that are out, and other holds. While others come and go in other threads, all that stay are counted. Looks at all
- * descriptors of all inventories and pools that have made buffers of the map.
+ * Buffers that are out, and other holds. Whatever other threads do, all that stay are counted. Looks
+ * at all descriptors of the inventories and pools that have made buffers of the map.
  */
 INLAY_COLD uint64_t inlay_mmap_num_bufs(const struct inlay_mmap *map)
 {
@@ -397,8 +375,7 @@ INLAY_COLD uint64_t inlay_mmap_num_bufs(const struct inlay_mmap *map)
 	const struct inlay_holder_ *h;
 	uint64_t n;
 
-	INLAY_CHECK(m, "a map is not NULL");
-	n = __atomic_load_n(&m->holds, __ATOMIC_ACQUIRE);
+	n = __atomic_load_n(&inlay_mmap_(m)->holds, __ATOMIC_ACQUIRE);
 	inlay_lock(&m->lock);
 	for (h = m->holders; h; h = h->next)
 		n += h->count(h);
@@ -442,7 +419,10 @@ INLAY_COLD int inlay_mmap_publish_(struct inlay_mmap *m)
 	return inlay_table_build_(m->table, m->num_ranges);
 }
 
-/* Nothing is found any more and nothing registered. Sets the state; returns 0, or -EBUSY when something could not go. */
+/*
+ * Nothing is found any more and nothing registered. Sets the state; returns 0, or -EBUSY when
+ * something could not go.
+ */
 INLAY_COLD int inlay_mmap_release_(struct inlay_mmap *m)
 {
 	uint64_t i, n = (uint64_t)m->num_ranges * m->max_devs;
@@ -477,9 +457,10 @@ INLAY_COLD int inlay_mmap_release_(struct inlay_mmap *m)
 /*
  * Registers each range with each device. From then on they are found.
  *
- * Returns 0; -EBADFD when it is started or was ever exported; -EINVAL when there is no range, for device memory of another context,
- * and for keys in a map of several devices; -EEXIST when two ranges overlap; else the negative errno of the registration that failed.
- * After an error, nothing is registered.
+ * Returns 0; -EBADFD when it is started or was ever exported; -EINVAL when there is no range, for
+ * device memory of another context, and for keys in a map of several devices; -EEXIST when two
+ * ranges overlap; else the negative errno of the registration that failed. After an error, nothing
+ * is registered.
  */
 INLAY_COLD int inlay_mmap_start(struct inlay_mmap *m)
 {
@@ -508,24 +489,25 @@ INLAY_COLD int inlay_mmap_start(struct inlay_mmap *m)
 	return 0;
 }
 
-/* Deregisters everything: all keys are void, and so are blobs. Returns 0; -EBADFD by state; -EBUSY as the top says. */
+/*
+ * Deregisters everything: all keys are void, and so are blobs. Returns 0; -EBADFD by state; -EBUSY
+ * as the top says.
+ */
 INLAY_COLD int inlay_mmap_stop(struct inlay_mmap *m)
 {
-	INLAY_CHECK(m, "a map is not NULL");
-	if (m->state != INLAY_MMAP_STARTED_ && m->state != INLAY_MMAP_STUCK_)
+	if (inlay_mmap_(m)->state != INLAY_MMAP_STARTED_ && m->state != INLAY_MMAP_STUCK_)
 		return -EBADFD;
 	return inlay_mmap_num_bufs(m) ? -EBUSY : inlay_mmap_release_(m);
 }
 
 /*
- * Stops the map if needed, calls the free callback for each range, and gives the map's memory back. Returns 0, or -EBUSY as the top
- * says; then it may be called again.
+ * Stops the map if needed, calls the free callback for each range, and gives the map's memory back.
+ * Returns 0, or -EBUSY as the top says; then it may be called again.
  */
 INLAY_COLD int inlay_mmap_destroy(struct inlay_mmap *m)
 {
 	uint32_t r;
 
-	INLAY_CHECK(m, "a map is not NULL");
 	if (inlay_mmap_num_bufs(m))
 		return -EBUSY;
 	if (m->state != INLAY_MMAP_CONFIGURED_ && inlay_mmap_release_(m))
@@ -538,15 +520,16 @@ INLAY_COLD int inlay_mmap_destroy(struct inlay_mmap *m)
 }
 
 /*
- * The handle by which a DPA names the map. It takes device commands that no public document describes, so this never succeeds.
+ * The handle by which a DPA names the map. It takes device commands that no public document
+ * describes, so this never succeeds.
  *
- * Returns -EBADFD when the map is neither started nor imported; -ENOENT when pd is not one of its devices; -ENOTSUP.
+ * Returns -EBADFD when the map is neither started nor imported; -ENOENT when pd is not one of its
+ * devices; -ENOTSUP.
  */
 INLAY_COLD int inlay_mmap_dpa_handle(const struct inlay_mmap *m, const struct ibv_pd *pd, uint32_t *handle)
 {
 	(void)handle;
-	INLAY_CHECK(m, "a map is not NULL");
-	if (m->state != INLAY_MMAP_STARTED_ && m->state != INLAY_MMAP_IMPORTED_)
+	if (inlay_mmap_(m)->state != INLAY_MMAP_STARTED_ && m->state != INLAY_MMAP_IMPORTED_)
 		return -EBADFD;
 	return inlay_mmap_dev_index(m, pd) < 0 ? -ENOENT : -ENOTSUP;
 }
@@ -558,62 +541,52 @@ INLAY_COLD int inlay_mmap_dpa_handle(const struct inlay_mmap *m, const struct ib
 /* Whether the map is started or imported, so that ranges are found. */
 INLAY_FN int inlay_mmap_started(const struct inlay_mmap *m)
 {
-	uint32_t state;
+	uint32_t state = __atomic_load_n(&inlay_mmap_(m)->state, __ATOMIC_ACQUIRE);
 
-	INLAY_CHECK(m, "a map is not NULL");
-	state = __atomic_load_n(&m->state, __ATOMIC_ACQUIRE);
 	return state == INLAY_MMAP_STARTED_ || state == INLAY_MMAP_IMPORTED_;
 }
 
 /*
- * The range that holds all of [addr, addr + len), until the map is stopped. NULL when no single range does, or the map is neither
- * started nor imported.
+ * The range that holds all of [addr, addr + len), until the map is stopped. NULL when no single
+ * range does, or the map is neither started nor imported.
  */
 INLAY_ALWAYS const struct inlay_range *inlay_mmap_find(const struct inlay_mmap *m, const void *addr, size_t len)
 {
-	INLAY_CHECK(m, "a map is not NULL");
-	return inlay_table_find_(m->table, (uintptr_t)addr, len);
+	return inlay_table_find_(inlay_mmap_(m)->table, (uintptr_t)addr, len);
 }
 
 /* As inlay_mmap_find, but looks first at the range that this thread found last. */
 INLAY_ALWAYS const struct inlay_range *inlay_mmap_hit(const struct inlay_mmap *m, struct inlay_hit *hit, const void *addr, size_t len)
 {
-	INLAY_CHECK(m, "a map is not NULL");
-	return inlay_table_hit_(m->table, hit, (uintptr_t)addr, len);
+	return inlay_table_hit_(inlay_mmap_(m)->table, hit, (uintptr_t)addr, len);
 }
 
 /*
- * The keys of a range on a device.
- *
- * range_id  id of the range, as found
- * dev       index of the device, in the order of adding
- *
- * Returns 0; -ENOENT when there is no such range or device, or the map is neither started nor imported.
+ * The keys of a range, by its id, on the device with this index. Returns 0; -ENOENT when there is no
+ * such range or device, or the map is neither started nor imported.
  */
 INLAY_FN int inlay_mmap_keys(const struct inlay_mmap *m, uint32_t range_id, uint32_t dev, struct inlay_keys *keys)
 {
-	INLAY_CHECK(m && keys, "a map is not NULL");
-	if (INLAY_UNLIKELY(range_id >= m->num_ranges || dev >= m->num_devs || !inlay_mmap_started(m)))
+	if (INLAY_UNLIKELY(range_id >= inlay_mmap_(m)->num_ranges || dev >= m->num_devs || !inlay_mmap_started(m)))
 		return -ENOENT;
 	*keys = inlay_mmap_keys_(m, range_id, dev);
 	return 0;
 }
 
 /*
- * The key for a post to remote memory. It is checked here what the peer's device would refuse with an error completion.
+ * The key for a post to remote memory. It is checked here what the peer's device would refuse with
+ * an error completion.
  *
  * m       an imported map
  * access  what will be done there: INLAY_RDMA_READ, INLAY_RDMA_WRITE, INLAY_RDMA_ATOMIC, or several
  *
- * Returns 0 and the key in *rkey; -ENOENT when no range holds [addr, addr + len); -EPERM when that is not granted there, or there is
- * no rkey, as for memory imported over PCI.
+ * Returns 0 and the key in *rkey; -ENOENT when no range holds [addr, addr + len); -EPERM when that
+ * is not granted there, or there is no rkey, as for memory imported over PCI.
  */
 INLAY_FN int inlay_mmap_remote(const struct inlay_mmap *m, uint64_t addr, uint64_t len, uint32_t access, uint32_t *rkey)
 {
-	const struct inlay_range *r;
+	const struct inlay_range *r = inlay_table_find_(inlay_mmap_(m)->table, addr, len);
 
-	INLAY_CHECK(m && rkey, "a map is not NULL");
-	r = inlay_table_find_(m->table, addr, len);
 	if (INLAY_UNLIKELY(!r))
 		return -ENOENT;
 	if (INLAY_UNLIKELY(access & ~(r->access & INLAY_RDMA_ANY)) || INLAY_UNLIKELY(r->rkey == INLAY_NO_KEY))
@@ -632,7 +605,7 @@ INLAY_ALWAYS void inlay_mmap_hold(struct inlay_mmap *m)
 /* One hold less. What was done under it comes before the stop that finds none left. */
 INLAY_ALWAYS void inlay_mmap_drop(struct inlay_mmap *m)
 {
-	INLAY_CHECK(m && __atomic_load_n(&m->holds, __ATOMIC_RELAXED), "a hold is dropped once");
+	INLAY_CHECK(__atomic_load_n(&m->holds, __ATOMIC_RELAXED), "a hold is dropped once");
 	__atomic_fetch_sub(&m->holds, 1, __ATOMIC_RELEASE);
 }
 

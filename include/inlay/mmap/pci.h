@@ -72,7 +72,10 @@ struct inlay_mmap_pci {
 
 /* ---- What a device can do ---- */
 
-/* QUERY_HCA_CAP. A refusal means that the device cannot: -ENOTSUP. What may pass stays: -EIO, -ENOMEM, -EAGAIN, -EBUSY. */
+/*
+ * QUERY_HCA_CAP. A refusal means that the device cannot: -ENOTSUP. What may pass stays: -EIO,
+ * -ENOMEM, -EAGAIN, -EBUSY.
+ */
 INLAY_COLD int inlay_mmap_pci_ask_(struct ibv_context *ctx, uint32_t type, struct inlay_query_hca_cap_out *cap)
 {
 	int err = inlay_devx_query_cap(ctx, type, cap, NULL);
@@ -81,8 +84,9 @@ INLAY_COLD int inlay_mmap_pci_ask_(struct ibv_context *ctx, uint32_t type, struc
 }
 
 /*
- * Whether the device knows keys of other functions. *vhca: its number. Returns 0; -ENOTSUP when it does not, or the context
- * takes no device commands; -EIO, -ENOMEM, -EAGAIN or -EBUSY when it does not answer.
+ * Whether the device knows keys of other functions. *vhca: its number. Returns 0; -ENOTSUP when it
+ * does not, or the context takes no device commands; -EIO, -ENOMEM, -EAGAIN or -EBUSY when it does
+ * not answer.
  */
 INLAY_COLD int inlay_mmap_pci_cap_(struct ibv_context *ctx, uint32_t *vhca)
 {
@@ -107,7 +111,10 @@ INLAY_COLD int inlay_mmap_pci_cap_(struct ibv_context *ctx, uint32_t *vhca)
 	return 0;
 }
 
-/* Whether memory can be exported over PCI from this device, and imported. 0 also when the context takes no device commands. */
+/*
+ * Whether memory can be exported over PCI from this device, and imported. 0 also when the context
+ * takes no device commands.
+ */
 INLAY_COLD int inlay_mmap_cap_pci(struct ibv_context *ctx)
 {
 	uint32_t vhca;
@@ -138,7 +145,10 @@ INLAY_COLD size_t inlay_mmap_pci_bytes_(uint32_t num)
 			inlay_round_up((uint64_t)num * sizeof(struct inlay_devx_mkey), INLAY_CACHE_LINE));
 }
 
-/* Destroys the objects of one export or import. Returns 0, or the negative errno of the first that cannot go; the others went. */
+/*
+ * Destroys the objects of one export or import. Returns 0, or the negative errno of the first that
+ * cannot go; the others went.
+ */
 INLAY_COLD int inlay_mmap_pci_drop_(struct inlay_mmap_pci *pci)
 {
 	int err = 0, this_one;
@@ -173,7 +183,10 @@ INLAY_COLD uint64_t inlay_mmap_pci_pieces_(const struct inlay_source *s)
 	return ((s->start + (s->len - 1)) >> INLAY_PCI_LOG_PIECE_) - (s->start >> INLAY_PCI_LOG_PIECE_) + 1;
 }
 
-/* The most entries of any exported range; 0: nothing is exported, or a range is too large for a key. */
+/*
+ * The most entries of any exported range; 0: nothing is exported, or a range is too large for a
+ * key.
+ */
 INLAY_COLD uint32_t inlay_mmap_pci_most_(const struct inlay_mmap *m)
 {
 	uint64_t most = 0, n;
@@ -186,7 +199,10 @@ INLAY_COLD uint32_t inlay_mmap_pci_most_(const struct inlay_mmap *m)
 	return most > INLAY_DEVX_PIECES ? 0 : (uint32_t)most;
 }
 
-/* Bytes for the keys of one export; 0 when nothing is granted over PCI, a range has more than 8,000 GB, or the map is imported. */
+/*
+ * Bytes for the keys of one export; 0 when nothing is granted over PCI, a range has more than 8,000
+ * GB, or the map is imported.
+ */
 INLAY_COLD size_t inlay_mmap_pci_size(const struct inlay_mmap *m)
 {
 	uint32_t most;
@@ -197,7 +213,10 @@ INLAY_COLD size_t inlay_mmap_pci_size(const struct inlay_mmap *m)
 			       inlay_round_up(inlay_devx_mkey_size(most), INLAY_CACHE_LINE)) : 0;
 }
 
-/* Bytes of the blob that inlay_mmap_export_pci writes, in any state; 0 when nothing is granted over PCI, or for an imported map. */
+/*
+ * Bytes of the blob that inlay_mmap_export_pci writes, in any state; 0 when nothing is granted over
+ * PCI, or for an imported map.
+ */
 INLAY_COLD size_t inlay_mmap_export_pci_size(const struct inlay_mmap *m)
 {
 	struct inlay_blob head;
@@ -270,18 +289,22 @@ INLAY_COLD int inlay_mmap_pci_make_(struct inlay_mmap *m, uint32_t dev, uint8_t 
 }
 
 /*
- * Writes the blob by which the other side of PCI reaches the map's ranges. The map is exported from then on.
+ * Writes the blob by which the other side of PCI reaches the map's ranges. The map is exported from
+ * then on.
  *
  * pd            one of the map's devices, open for device commands
- * memory, size  for the keys, on a cache line: inlay_mmap_pci_size() bytes, the map's until it is stopped. Not used, and may be NULL,
- *               when the map was exported for this device before
+ * memory, size  for the keys, on a cache line: inlay_mmap_pci_size() bytes, the map's until it is
+ *               stopped. Not used, and may be NULL, when the map was exported for this device
+ *               before
  * buf           memory for the blob: inlay_mmap_export_pci_size() bytes
  * len           in: its bytes; out: the blob's, also with -ENOBUFS
  *
- * Returns 0; -EBADFD when the map is not started; -EPERM when no range has a PCI permission; -EINVAL, also for a range of more than
- * 8,000 GB; -ENOENT when pd is not one of the map's devices; -ENOBUFS when buf or memory is too small; -ENOTSUP when the device
- * cannot, or the context takes no device commands; the negative errno of QUERY_HCA_CAP, CREATE_MKEY or ALLOW_OTHER_VHCA_ACCESS; what
- * the mac returned. After an error the map is not marked as exported, and no key is left, unless the error was the mac's.
+ * Returns 0; -EBADFD when the map is not started; -EPERM when no range has a PCI permission;
+ * -EINVAL, also for a range of more than 8,000 GB; -ENOENT when pd is not one of the map's devices;
+ * -ENOBUFS when buf or memory is too small; -ENOTSUP when the device cannot, or the context takes
+ * no device commands; the negative errno of QUERY_HCA_CAP, CREATE_MKEY or ALLOW_OTHER_VHCA_ACCESS;
+ * what the mac returned. After an error the map is not marked as exported, and no key is left,
+ * unless the error was the mac's.
  */
 INLAY_COLD int inlay_mmap_export_pci(struct inlay_mmap *m, const struct ibv_pd *pd, void *memory, size_t size, void *buf, size_t *len)
 {
@@ -350,7 +373,8 @@ INLAY_COLD int inlay_mmap_pci_alias_(struct inlay_mmap_pci *pci, uint32_t i, str
 }
 
 /*
- * A map of memory on the other side of PCI, usable at once as local memory of pd's device, by its lkeys.
+ * A map of memory on the other side of PCI, usable at once as local memory of pd's device, by its
+ * lkeys.
  *
  * memory     on a cache line; the map's until it is destroyed
  * size       its bytes, at least inlay_mmap_import_pci_size(blob, len)
@@ -358,10 +382,12 @@ INLAY_COLD int inlay_mmap_pci_alias_(struct inlay_mmap_pci *pci, uint32_t i, str
  * blob, len  do not overlap memory
  * how        the code that the blob must carry, and user data; NULL: neither
  *
- * Returns 0; an error of the table in blob.h; -EINVAL for a bad argument, and for a blob that this function of the device exported;
- * -ENOBUFS when size is too small; -ENOTSUP for a valid blob of RDMA, when the device cannot, or the context takes no device
- * commands; -EPERM when the owner refuses: its map was stopped, or is another one; else the negative errno of QUERY_HCA_CAP or
- * CREATE_GENERAL_OBJECT; what the mac returned. On failure *m is unchanged, no alias is left, and memory may have been written.
+ * Returns 0; an error of the table in blob.h; -EINVAL for a bad argument, and for a blob that this
+ * function of the device exported; -ENOBUFS when size is too small; -ENOTSUP for a valid blob of
+ * RDMA, when the device cannot, or the context takes no device commands; -EPERM when the owner
+ * refuses: its map was stopped, or is another one; else the negative errno of QUERY_HCA_CAP or
+ * CREATE_GENERAL_OBJECT; what the mac returned. On failure *m is unchanged, no alias is left, and
+ * memory may have been written.
  */
 INLAY_COLD int inlay_mmap_create_from_export_pci(struct inlay_mmap *m, void *memory, size_t size, struct ibv_pd *pd, const void *blob,
 						 size_t len, const struct inlay_mmap_import *how)

@@ -26,8 +26,9 @@
 #include <inlay/mmap/lookup.h>
 
 /*
- * Permissions. The values are those of IBV_ACCESS_* where verbs has the bit, so both names may be passed. Bits of IBV_ACCESS_* that
- * are not here are refused with -EINVAL. Local devices may always read.
+ * Permissions. The values are those of IBV_ACCESS_* where verbs has the bit, so both names may be
+ * passed. Bits of IBV_ACCESS_* that are not here are refused with -EINVAL. Local devices may always
+ * read.
  */
 enum inlay_access {
 	INLAY_LOCAL_READ_ONLY = 0,
@@ -99,7 +100,8 @@ INLAY_COLD struct inlay_source inlay_source_host(void *addr, size_t len)
  * len bytes of a dmabuf, from offset on.
  *
  * fd    of the dmabuf; open at each start of the map
- * addr  by which the range is known, for example where the process has it mapped; as far from the start of a page as offset is
+ * addr  by which the range is known, for example where the process has it mapped; as far from the
+ *       start of a page as offset is
  */
 INLAY_COLD struct inlay_source inlay_source_dmabuf(int fd, void *addr, uint64_t offset, size_t len)
 {
@@ -109,7 +111,10 @@ INLAY_COLD struct inlay_source inlay_source_dmabuf(int fd, void *addr, uint64_t 
 	return s;
 }
 
-/* len bytes of device memory, from offset on, known by addresses from 0 on. dm is there until the map no longer holds it. */
+/*
+ * len bytes of device memory, from offset on, known by addresses from 0 on. dm is there until the
+ * map no longer holds it.
+ */
 INLAY_COLD struct inlay_source inlay_source_dm(struct ibv_dm *dm, uint64_t offset, size_t len)
 {
 	struct inlay_source s = inlay_source_(INLAY_SOURCE_DM, 0, len, offset);
@@ -119,8 +124,9 @@ INLAY_COLD struct inlay_source inlay_source_dm(struct ibv_dm *dm, uint64_t offse
 }
 
 /*
- * Memory that is registered already, for example a DPA heap, in a map with at most one device. The keys allow what they were made
- * with, and the map's permissions should say no more. They are valid until the map is stopped.
+ * Memory that is registered already, for example a DPA heap, in a map with at most one device. The
+ * keys allow what they were made with, and the map's permissions should say no more. They are valid
+ * until the map is stopped.
  */
 INLAY_COLD struct inlay_source inlay_source_keys(uint64_t addr, size_t len, struct inlay_keys keys)
 {
@@ -130,7 +136,10 @@ INLAY_COLD struct inlay_source inlay_source_keys(uint64_t addr, size_t len, stru
 	return s;
 }
 
-/* Whether the device, the library and the kernel can register a dmabuf. They are asked to register a file that is not one. */
+/*
+ * Whether the device, the library and the kernel can register a dmabuf. They are asked to register
+ * a file that is not one.
+ */
 INLAY_COLD int inlay_source_cap_dmabuf(struct ibv_pd *pd)
 {
 	struct ibv_mr *mr;
