@@ -23,26 +23,24 @@
 #include <inlay/mmap/map.h>
 
 struct inlay_array {
-	uint8_t *base;
+	uint8_t *base;          /* NULL: not started */
 	uint64_t element_size;
 	uint32_t num;
-	struct inlay_keys keys;
-	uint32_t started;
+	struct inlay_keys keys; /* rkey: for peers */
 	struct inlay_mmap *mmap;
 	uint64_t offset;
 };
-
-INLAY_STATIC_ASSERT(sizeof(struct inlay_array) <= INLAY_CACHE_LINE, "one line");
 
 /* ------------------------------------------------------------------------------------------------
  * Set-up
  */
 
 /*
- * num elements of element_size bytes (1 .. 2^31 - 1), one after the other from byte `offset` of the
+ * num elements of element_size bytes, 1 .. 2^31 - 1, one after the other from byte `offset` of the
  * map's first range on. Returns 0, or -EINVAL.
  */
-INLAY_COLD int inlay_array_init(struct inlay_array *array, struct inlay_mmap *mmap, uint32_t num, size_t element_size, uint64_t offset)
+INLAY_COLD int inlay_array_init(struct inlay_array *array, struct inlay_mmap *mmap, uint32_t num, size_t element_size,
+				uint64_t offset)
 {
 	if (!array || !mmap || !num || !element_size || element_size > 0x7fffffff)
 		return -EINVAL;
@@ -56,15 +54,14 @@ INLAY_COLD int inlay_array_init(struct inlay_array *array, struct inlay_mmap *mm
 
 /*
  * dev: whose keys elements have, by its index in the map. Returns 0; -EBADFD when the array is
- * started, or its map is not; -ENOSPC when the range is too small; -ENOENT when the map has no such
- * device.
+ * started, or its map is not; -ENOSPC when the range is too small; -ENOENT without such a device.
  */
 INLAY_COLD int inlay_array_start(struct inlay_array *array, uint32_t dev)
 {
 	const struct inlay_source *s;
 
 	INLAY_CHECK(array, "an array is not NULL");
-	if (array->started || !inlay_mmap_started(array->mmap))
+	if (array->base || !inlay_mmap_started(array->mmap))
 		return -EBADFD;
 	s = inlay_mmap_source(array->mmap, 0);
 	if (array->offset > s->len || (s->len - array->offset) / array->element_size < array->num)
@@ -73,7 +70,6 @@ INLAY_COLD int inlay_array_start(struct inlay_array *array, uint32_t dev)
 		return -ENOENT;
 	array->keys = inlay_mmap_keys_(array->mmap, 0, dev);
 	array->base = (uint8_t *)(uintptr_t)(s->start + array->offset);
-	array->started = 1;
 	inlay_mmap_hold(array->mmap);
 	return 0;
 }
@@ -82,9 +78,9 @@ INLAY_COLD int inlay_array_start(struct inlay_array *array, uint32_t dev)
 INLAY_COLD int inlay_array_stop(struct inlay_array *array)
 {
 	INLAY_CHECK(array, "an array is not NULL");
-	if (!array->started)
+	if (!array->base)
 		return -EBADFD;
-	array->started = 0;
+	array->base = NULL;
 	inlay_mmap_drop(array->mmap);
 	return 0;
 }
@@ -96,8 +92,7 @@ INLAY_COLD int inlay_array_stop(struct inlay_array *array)
 /* Where element i is, 0 .. num - 1. */
 INLAY_ALWAYS void *inlay_array_at(const struct inlay_array *array, uint32_t i)
 {
-	INLAY_CHECK(array, "an array is not NULL");
-	INLAY_CHECK(array->started && i < array->num, "an element of a started array");
+	INLAY_CHECK(array && array->base && i < array->num, "an element of a started array");
 	return array->base + i * array->element_size;
 }
 
@@ -108,23 +103,5 @@ INLAY_ALWAYS struct ibv_sge inlay_array_sge(const struct inlay_array *array, uin
 
 	return sge;
 }
-
-/*
- * As above, for numbers from an outside source. Returns 0; -EINVAL when there is no such element;
- * -EBADFD when it is not started.
- */
-INLAY_ALWAYS int inlay_array_get(const struct inlay_array *array, uint32_t i, struct ibv_sge *sge)
-{
-	INLAY_CHECK(array, "an array is not NULL");
-	if (INLAY_UNLIKELY(!array->started))
-		return -EBADFD;
-	if (INLAY_UNLIKELY(i >= array->num))
-		return -EINVAL;
-	*sge = inlay_array_sge(array, i);
-	return 0;
-}
-
-/* The key by which a peer reaches the elements. */
-INLAY_FN uint32_t inlay_array_rkey(const struct inlay_array *array) { return inlay_array_(array)->keys.rkey; }
 
 #endif

@@ -55,12 +55,8 @@ INLAY_FN size_t inlay_buf_data_len(const struct inlay_buf *buf) { return inlay_b
 /* The data as a gather or scatter entry. */
 INLAY_ALWAYS struct ibv_sge inlay_buf_sge(const struct inlay_buf *buf)
 {
-	struct ibv_sge sge;
+	struct ibv_sge sge = {(uintptr_t)inlay_buf_(buf)->data, buf->data_len, buf->lkey};
 
-	INLAY_CHECK(buf, "a buffer is not NULL");
-	sge.addr = (uintptr_t)buf->data;
-	sge.length = buf->data_len;
-	sge.lkey = buf->lkey;
 	return sge;
 }
 
@@ -86,9 +82,8 @@ INLAY_FN uint32_t inlay_buf_access(const struct inlay_buf *buf)
 /* Sets the data, which must lie in the buffer. */
 INLAY_ALWAYS void inlay_buf_set_data(struct inlay_buf *buf, void *data, size_t data_len)
 {
-	INLAY_CHECK(buf, "a buffer is not NULL");
 	INLAY_CHECK(data_len <= INLAY_BUF_DATA_MAX, "data is at most 2^31 - 1 bytes");
-	INLAY_CHECK(inlay_buf_fits(buf->head, buf->len, data, data_len), "the data lies in its buffer");
+	INLAY_CHECK(inlay_buf_fits(inlay_buf_(buf)->head, buf->len, data, data_len), "the data lies in its buffer");
 	buf->data = (uint8_t *)data;
 	buf->data_len = (uint32_t)data_len;
 }
@@ -100,10 +95,7 @@ INLAY_ALWAYS void inlay_buf_set_data_len(struct inlay_buf *buf, size_t data_len)
 	inlay_buf_set_data(buf, buf->data, data_len);
 }
 
-/*
- * Both, for data that an outside source names. Return 0, or -EINVAL when it does not lie in the
- * buffer or is too long.
- */
+/* Both, for data named from outside. Return 0, or -EINVAL when it is too long or not inside. */
 INLAY_ALWAYS int inlay_buf_try_set_data(struct inlay_buf *buf, void *data, size_t data_len)
 {
 	INLAY_CHECK(buf, "a buffer is not NULL");
@@ -152,10 +144,7 @@ INLAY_FN int inlay_buf_in_list(const struct inlay_buf *buf)
 	return !inlay_buf_is_first(buf) || !inlay_buf_is_last(buf);
 }
 
-/*
- * The last of the buffer's list, or the buffer itself. Constant time for a head; for others, time
- * grows with the rest of the list.
- */
+/* The last of the list. Constant time for a head; else time grows with the rest of the list. */
 INLAY_FN struct inlay_buf *inlay_buf_last(const struct inlay_buf *buf)
 {
 	INLAY_CHECK(buf, "a buffer is not NULL");
@@ -314,10 +303,7 @@ INLAY_FN int inlay_buf_inc_refcount(struct inlay_buf *buf, uint16_t *prev)
 	return 0;
 }
 
-/*
- * Takes away a reference. Returns how many there were (1: the caller alone has it, to give it
- * back), or -EBADFD or -EINVAL.
- */
+/* Takes away a reference. Returns how many there were, of which 1 was the last, or the error. */
 INLAY_FN int inlay_buf_unref_(struct inlay_buf *buf)
 {
 	uint16_t count = __atomic_load_n(&buf->refcount, __ATOMIC_ACQUIRE);
@@ -379,10 +365,7 @@ INLAY_ALWAYS int inlay_buf_dec_refcount(struct inlay_buf *buf, uint16_t *prev)
 	return 0;
 }
 
-/*
- * inlay_buf_dec_refcount of each. Returns for how many it was done: n, or fewer when bufs[returned]
- * was refused.
- */
+/* inlay_buf_dec_refcount of each. Returns how many were done; fewer than n: the next was refused. */
 INLAY_FN uint32_t inlay_buf_put(struct inlay_buf *const *bufs, uint32_t n)
 {
 	uint32_t i;

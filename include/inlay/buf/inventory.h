@@ -92,10 +92,7 @@ INLAY_COLD int inlay_inventory_set_(const struct inlay_inventory *inv)
 	return inlay_inventory_(inv)->store->started_once || inv->store->state == INLAY_STORE_DESTROYED_ ? -EBADFD : 0;
 }
 
-/*
- * Makes it an inventory for many threads: see shared.h. Returns 0, or -EBADFD after the first
- * start.
- */
+/* Makes it one for many threads: see shared.h. Returns 0, or -EBADFD after the first start. */
 INLAY_COLD int inlay_inventory_share(struct inlay_inventory *inv)
 {
 	int err = inlay_inventory_set_(inv);
@@ -105,10 +102,7 @@ INLAY_COLD int inlay_inventory_share(struct inlay_inventory *inv)
 	return err;
 }
 
-/*
- * Buffers get the keys of this device: its index in their map, in the order of adding. Returns 0,
- * or -EBADFD after the first start.
- */
+/* Buffers get the keys of the device with this index. Returns 0, or -EBADFD after the first start. */
 INLAY_COLD int inlay_inventory_set_dev(struct inlay_inventory *inv, uint32_t dev)
 {
 	int err = inlay_inventory_set_(inv);
@@ -145,10 +139,7 @@ INLAY_COLD int inlay_inventory_stop(struct inlay_inventory *inv)
 	return inlay_store_stop_(inlay_inventory_(inv)->store);
 }
 
-/*
- * Descriptors, and those that are not out. The latter looks at all states, a line for each 62; what
- * is in motion may be missed.
- */
+/* Descriptors, and those that are not out. The latter looks at all states, a line for each 62. */
 INLAY_FN uint32_t inlay_inventory_num_elements(const struct inlay_inventory *inv)
 {
 	return __atomic_load_n(&inlay_inventory_(inv)->store->num, __ATOMIC_RELAXED);
@@ -159,10 +150,7 @@ INLAY_FN uint32_t inlay_inventory_num_free(const struct inlay_inventory *inv)
 	return inlay_store_free_(inlay_inventory_(inv)->store);
 }
 
-/*
- * Stops it if needed; its memory is the caller's again. Returns 0, or -EBUSY while a buffer is out
- * or a magazine attached.
- */
+/* Stops it if needed. Returns 0, or -EBUSY while a buffer is out or a magazine attached. */
 INLAY_COLD int inlay_inventory_destroy(struct inlay_inventory *inv)
 {
 	struct inlay_store_ *s;
@@ -180,9 +168,7 @@ INLAY_COLD int inlay_inventory_destroy(struct inlay_inventory *inv)
 	return 0;
 }
 
-/*
- * Bytes of memory that inlay_inventory_expand needs for num more; 0 when there cannot be so many.
- */
+/* Bytes of memory for num more; 0 when there cannot be so many. */
 INLAY_COLD size_t inlay_inventory_expand_size(const struct inlay_inventory *inv, uint32_t num)
 {
 	return inlay_store_bytes_(num, (uint64_t)inlay_inventory_num_elements(inv) + num);
@@ -233,10 +219,7 @@ INLAY_FN int inlay_inventory_refill_(struct inlay_inventory *inv)
 	return inv->bits || (inv->magazine ? inlay_magazine_refill_(inv->magazine) : inlay_store_refill_(inv));
 }
 
-/*
- * Whether an inventory gives buffers of a map, by their states. Returns 0, or the error of a get.
- * *turn: the store's before.
- */
+/* Whether the inventory gives buffers of the map. Returns 0, or the error. *turn: the store's before. */
 INLAY_FN int inlay_inventory_usable_(const struct inlay_inventory *inv, const struct inlay_mmap *mmap, uint64_t *turn)
 {
 	struct inlay_store_ *s = inv->store;
@@ -249,9 +232,7 @@ INLAY_FN int inlay_inventory_usable_(const struct inlay_inventory *inv, const st
 	return 0;
 }
 
-/*
- * Remembers the range of the map that holds [addr, addr + len). Returns 0, or the error of a get.
- */
+/* Finds and remembers the range of a buffer. Returns 0, or the error of a get. */
 INLAY_COLD int inlay_inventory_find_(struct inlay_inventory *inv, struct inlay_mmap *mmap, const void *addr, size_t len, size_t data_len)
 {
 	const struct inlay_range *r;
@@ -391,20 +372,6 @@ INLAY_ALWAYS int inlay_inventory_dec_refcount(struct inlay_inventory *inv, struc
 }
 
 /*
- * inlay_inventory_dec_refcount of each. Returns for how many it was done: n, or fewer when
- * bufs[returned] was refused.
- */
-INLAY_FN uint32_t inlay_inventory_put(struct inlay_inventory *inv, struct inlay_buf *const *bufs, uint32_t n)
-{
-	uint32_t i;
-
-	for (i = 0; i < n; i++)
-		if (INLAY_UNLIKELY(inlay_inventory_dec_refcount(inv, bufs[i], NULL)))
-			break;
-	return i;
-}
-
-/*
  * n buffers of one map, inlay_inventory_get_by_args for each of args[]: all or none. Returns 0, or
  * the error of the first that cannot be had; then bufs[] is undefined.
  */
@@ -417,7 +384,8 @@ INLAY_ALWAYS int inlay_inventory_get(struct inlay_inventory *inv, struct inlay_m
 	for (i = 0; i < n; i++) {
 		err = inlay_inventory_get_by_args(inv, mmap, args[i].addr, args[i].len, args[i].data, args[i].data_len, &bufs[i]);
 		if (INLAY_UNLIKELY(err)) {
-			inlay_inventory_put(inv, bufs, i);
+			while (i--)
+				inlay_inventory_dec_refcount(inv, bufs[i], NULL);
 			return err;
 		}
 	}

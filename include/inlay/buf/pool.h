@@ -78,16 +78,20 @@ INLAY_COLD int inlay_pool_create(void *memory, size_t size, uint32_t num, size_t
 	return 0;
 }
 
+/* The pool, which is not NULL. */
+INLAY_ALWAYS const struct inlay_pool *inlay_pool_(const struct inlay_pool *pool)
+{
+	INLAY_CHECK(pool, "a pool is not NULL");
+	return pool;
+}
+
 /* Where properties may be set. */
 INLAY_COLD int inlay_pool_set_(const struct inlay_pool *pool)
 {
 	return inlay_pool_(pool)->inventory.store->state == INLAY_STORE_STOPPED_ ? 0 : -EBADFD;
 }
 
-/*
- * Buffers get the keys of this device: its index in the map; 0 before. Returns 0, or -EBADFD by
- * state.
- */
+/* Buffers get the keys of the device with this index; 0 before. Returns 0, or -EBADFD by state. */
 INLAY_COLD int inlay_pool_set_dev(struct inlay_pool *pool, uint32_t dev)
 {
 	int err = inlay_pool_set_(pool);
@@ -112,10 +116,7 @@ INLAY_COLD uint64_t inlay_pool_user_data(const struct inlay_pool *pool)
 	return inlay_pool_(pool)->inventory.store->user_data;
 }
 
-/*
- * Slices start at multiples of alignment, a power of two; 1 before. Returns 0; -EBADFD by state;
- * -EINVAL.
- */
+/* Slices start at multiples of alignment, a power of two; 1 before. Returns 0; -EBADFD; -EINVAL. */
 INLAY_COLD int inlay_pool_set_element_alignment(struct inlay_pool *pool, size_t alignment)
 {
 	int err = inlay_pool_set_(pool);
@@ -225,9 +226,7 @@ INLAY_COLD int inlay_pool_stop(struct inlay_pool *pool)
 	return inlay_store_stop_(inv->store);
 }
 
-/*
- * Stops it if needed; its memory is the caller's again. Returns 0, or -EBUSY while a buffer is out.
- */
+/* Stops it if needed. Returns 0, or -EBUSY while a buffer is out. */
 INLAY_COLD int inlay_pool_destroy(struct inlay_pool *pool)
 {
 	if (inlay_pool_stop(pool) == -EBUSY)
@@ -271,22 +270,6 @@ INLAY_ALWAYS int inlay_pool_alloc(struct inlay_pool *pool, struct inlay_buf **bu
 	b->data_len = 0;
 	__atomic_store_n(&inv->states[line], INLAY_BUF_PLAIN_, __ATOMIC_RELEASE);
 	*buf = b;
-	return 0;
-}
-
-/* n of them: all, or none with the error of inlay_pool_alloc. */
-INLAY_ALWAYS int inlay_pool_alloc_many(struct inlay_pool *pool, uint32_t n, struct inlay_buf **bufs)
-{
-	uint32_t i;
-	int err;
-
-	for (i = 0; i < n; i++) {
-		err = inlay_pool_alloc(pool, &bufs[i]);
-		if (INLAY_UNLIKELY(err)) {
-			inlay_buf_put(bufs, i);
-			return err;
-		}
-	}
 	return 0;
 }
 

@@ -51,9 +51,7 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_bufs(struct inlay_cursor c, const str
 	return c;
 }
 
-/*
- * What all inlay_post_*_bufs share; arguments and errors as inlay_post_gather, without inline data.
- */
+/* What all of them share; arguments and errors as inlay_post_gather, without inline data. */
 INLAY_ALWAYS int inlay_post_gather_bufs(struct inlay_sq *sq, uint8_t opcode, uint32_t imm_be, const struct inlay_remote *remote,
 					const struct inlay_buf *bufs, uint32_t flags)
 {

@@ -65,10 +65,7 @@ INLAY_STATIC_ASSERT(offsetof(struct inlay_magazine, back) % INLAY_CACHE_LINE == 
  * Set-up
  */
 
-/*
- * An empty magazine for the calling thread or another. Returns 0; -EINVAL when it is not on a cache
- * line, or inv is not shared.
- */
+/* An empty magazine. Returns 0; -EINVAL when it is not on a cache line, or inv is not shared. */
 INLAY_COLD int inlay_magazine_attach(struct inlay_magazine *mag, struct inlay_inventory *inv)
 {
 	INLAY_CHECK(mag && inv, "a magazine is not NULL");
@@ -126,10 +123,7 @@ INLAY_COLD void inlay_magazine_detach(struct inlay_magazine *mag)
  * Data path; internal
  */
 
-/*
- * At hand: what was given back last, else what came from the depot, else more from there. Returns
- * whether there is any.
- */
+/* At hand: what was given back last, else what the depot gave, else more of that. Returns whether. */
 INLAY_COLD int inlay_magazine_refill_(struct inlay_magazine *mag)
 {
 	struct inlay_inventory *inv = &mag->inventory;

@@ -115,9 +115,7 @@ struct inlay_store_ {
 
 INLAY_STATIC_ASSERT(sizeof(struct inlay_store_) % INLAY_CACHE_LINE == 0, "whole lines");
 
-/*
- * What one thread gets buffers from: a store, free descriptors at hand, the range of the last get
- */
+/* What one thread gets buffers from: free descriptors at hand, and the range of its last get */
 struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_inventory {
 	struct inlay_mmap *mmap;
 	uint64_t turn;                /* store->turn then; 0: nothing is remembered */
@@ -140,6 +138,19 @@ INLAY_STATIC_ASSERT(sizeof(struct inlay_inventory) == 2 * INLAY_CACHE_LINE, "two
 /* ------------------------------------------------------------------------------------------------
  * Where things are
  */
+
+/* The object, which is not NULL. */
+INLAY_ALWAYS const struct inlay_buf *inlay_buf_(const struct inlay_buf *buf)
+{
+	INLAY_CHECK(buf, "a buffer is not NULL");
+	return buf;
+}
+
+INLAY_ALWAYS const struct inlay_inventory *inlay_inventory_(const struct inlay_inventory *inv)
+{
+	INLAY_CHECK(inv, "an inventory is not NULL");
+	return inv;
+}
 
 /* From a to b, in lines. A shift: compilers divide when they save space. */
 INLAY_ALWAYS int64_t inlay_store_lines_(const void *a, const void *b)
@@ -268,10 +279,7 @@ INLAY_COLD uint64_t inlay_tie_count_(const struct inlay_holder_ *h)
  * Set-up
  */
 
-/*
- * Bytes that hold num descriptors, wherever they begin; 0 when num is 0, or there would be more
- * than 2^30 in all.
- */
+/* Bytes that hold num descriptors; 0 when num is 0, or more than 2^30 with those there are. */
 INLAY_COLD size_t inlay_store_bytes_(uint64_t num, uint64_t all)
 {
 	if (!num || all > (1u << 30))
@@ -284,10 +292,7 @@ INLAY_COLD uint8_t *inlay_store_page_(void *memory)
 	return (uint8_t *)(uintptr_t)inlay_round_up((uintptr_t)memory, INLAY_BLOCK_);
 }
 
-/*
- * Makes num descriptors in linked blocks, and touches all of the memory, so that no page fault
- * comes under a lock.
- */
+/* Makes num descriptors in linked blocks. Touches all pages, so that none faults under a lock. */
 INLAY_COLD struct inlay_block_ *inlay_store_make_(struct inlay_store_ *s, void *memory, size_t size, uint32_t num)
 {
 	uint8_t *page = inlay_store_page_(memory);
@@ -335,10 +340,7 @@ INLAY_COLD int inlay_store_check_(const void *memory, size_t size, size_t need)
 	return size < need ? -ENOBUFS : 0;
 }
 
-/*
- * An inventory that begins an object of `head` bytes, and a stopped store after the object. Returns
- * 0, -EINVAL or -ENOBUFS.
- */
+/* An inventory that begins an object of `head` bytes, and a stopped store after the object. */
 INLAY_COLD int inlay_store_create_(void *memory, size_t size, size_t head, uint32_t num)
 {
 	struct inlay_inventory *inv = (struct inlay_inventory *)memory;
@@ -414,10 +416,7 @@ INLAY_COLD uint8_t inlay_store_tie_to_(struct inlay_store_ *s, struct inlay_mmap
 	return state;
 }
 
-/*
- * The keys of a range for the store's device. Returns 0; -ENOENT when the map has no such device
- * (an empty map has a first one).
- */
+/* The keys of a range for the store's device. Returns 0; -ENOENT when the map has no such device. */
 INLAY_FN int inlay_store_keys_(const struct inlay_store_ *s, const struct inlay_mmap *mmap, const struct inlay_range *r,
 			       struct inlay_keys *keys)
 {
@@ -467,10 +466,7 @@ INLAY_ALWAYS void inlay_inventory_load_(struct inlay_inventory *inv, struct inla
 	inv->bits = bits;
 }
 
-/*
- * Another block for an inventory that has nothing at hand and is not shared. Returns whether there
- * is one.
- */
+/* Another block at hand, when there is none and nobody shares. Returns whether there is one. */
 INLAY_FN int inlay_store_refill_(struct inlay_inventory *inv)
 {
 	struct inlay_block_ *b = inlay_store_pop_(inv->store);

@@ -200,10 +200,7 @@ INLAY_COLD void inlay_blob_set_range_(uint8_t *blob, const struct inlay_blob *he
 	inlay_blob_put(at + 20, inlay_blob_from_access_(r->access), 4);
 }
 
-/*
- * Writes code and checksum. mac: NULL when head->code_bytes is 0. Returns 0, or what mac->make
- * returned.
- */
+/* Writes code and checksum. mac: NULL for no code. Returns 0, or what the mac returned. */
 INLAY_COLD int inlay_blob_seal_(uint8_t *blob, const struct inlay_blob *head, const struct inlay_mac *mac)
 {
 	uint64_t end = inlay_blob_bytes_(head->kind, head->ranges, head->code_bytes) - 4;
@@ -218,10 +215,7 @@ INLAY_COLD int inlay_blob_seal_(uint8_t *blob, const struct inlay_blob *head, co
 
 /* ---- Reading ---- */
 
-/*
- * Reads the head and checks all lengths: reads after this stay inside. Returns 0, -EPROTO or
- * -EINVAL.
- */
+/* Reads the head and checks all lengths. Later reads stay inside. Returns 0, -EPROTO or -EINVAL. */
 INLAY_COLD int inlay_blob_head_(struct inlay_blob *head, const uint8_t *blob, size_t len)
 {
 	if (len < INLAY_BLOB_HEAD_ + 4 || __builtin_memcmp(blob, "inlaymap", 8) || inlay_blob_get(blob + 8, 2) != INLAY_BLOB_VERSION)
@@ -253,10 +247,7 @@ INLAY_COLD void inlay_blob_range_(const uint8_t *blob, const struct inlay_blob *
 	r->id = i;
 }
 
-/*
- * Checks the code, in a time that does not depend on where it is wrong. Returns 0, -EBADMSG, or
- * what mac->make returned.
- */
+/* Checks the code in constant time. Returns 0, -EBADMSG, or what the mac returned. */
 INLAY_COLD int inlay_blob_code_(const uint8_t *blob, const struct inlay_blob *head, const struct inlay_mac *mac)
 {
 	uint64_t at = inlay_blob_bytes_(head->kind, head->ranges, head->code_bytes) - 4 - head->code_bytes;
@@ -309,10 +300,7 @@ INLAY_COLD int inlay_blob_check_(struct inlay_blob *head, const uint8_t *blob, s
 
 /* ---- Export ---- */
 
-/*
- * The head of a map's blob, but for what belongs to PCI. mask: the permissions of that kind.
- * Returns the blob's bytes; 0: none is due.
- */
+/* The head of a map's blob without PCI's part. Returns the blob's bytes; 0: nothing is granted. */
 INLAY_COLD size_t inlay_mmap_blob_head_(const struct inlay_mmap *m, uint32_t kind, uint32_t mask, struct inlay_blob *head)
 {
 	uint32_t i, granted;
@@ -347,10 +335,7 @@ INLAY_COLD int inlay_mmap_exportable_(const struct inlay_mmap *m, const struct i
 	return room < bytes ? -ENOBUFS : inlay_mmap_dev_index(m, pd);
 }
 
-/*
- * Writes the blob. The key of range i is *(key + i * step); NULL: its rkey with device dev. Returns
- * 0, or what the mac returned.
- */
+/* Writes the blob. The key of range i is *(key + i * step); NULL: its rkey with device dev. */
 INLAY_COLD int inlay_mmap_write_blob_(struct inlay_mmap *m, uint8_t *buf, const struct inlay_blob *head, uint32_t dev,
 				      const uint8_t *key, size_t step)
 {
@@ -374,10 +359,7 @@ INLAY_COLD int inlay_mmap_write_blob_(struct inlay_mmap *m, uint8_t *buf, const 
 	return err;
 }
 
-/*
- * Bytes of the blob that inlay_mmap_export_rdma writes, in any state; 0 when nothing is granted, or
- * for an imported map.
- */
+/* Bytes of the blob, in any state; 0 when nothing is granted to RDMA, or for an imported map. */
 INLAY_COLD size_t inlay_mmap_export_size(const struct inlay_mmap *m)
 {
 	struct inlay_blob head;
@@ -408,10 +390,7 @@ INLAY_COLD int inlay_mmap_export_rdma(struct inlay_mmap *m, const struct ibv_pd 
 
 /* ---- Import ---- */
 
-/*
- * Bytes of memory that a map made of this blob needs; they grow with its length. 0: no blob, or too
- * many ranges.
- */
+/* Bytes of memory that a map of this blob needs. 0: no blob, or too many ranges. */
 INLAY_COLD size_t inlay_mmap_import_size(const void *blob, size_t len)
 {
 	struct inlay_blob head;

@@ -1,65 +1,37 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/mmap/lookup.h: from an address and a length to the memory range that holds them, and to its
- * keys. Any number of threads look up, without locks, while one thread changes the ranges.
+ * inlay/mmap/lookup.h: the table by which a memory map finds the range that holds an address and a
+ * length, and with it the keys. Callers use it through inlay_mmap_find and inlay_mmap_hit (map.h).
  *
- *   inlay_lookup_init(&lookup, memory, inlay_lookup_size(1024), 1024);
- *   inlay_lookup_build(&lookup, ranges, n);
- *   ...
- *   static __thread struct inlay_hit hit;                    each thread remembers its last hit
- *   r = inlay_lookup_hit(&lookup, &hit, addr, len);          NULL: no single range holds it
- *   if (r)
- *           sge.lkey = r->lkey;
- *
- * Invariants: ranges never overlap. Adjacent ranges stay apart, because their keys differ: what lies
- * in two of them is found in neither. A length of 0 asks for the range of that one address.
- *
- * Threads: one writer at a time calls build, add and remove; readers call find and hit at any time.
- * There are two tables. The writer fills the one that is not current and then publishes it with one
- * store. Readers may still hold ranges of the other one, so the next change returns -EBUSY until the
- * writer calls inlay_lookup_quiescent: since the change, each reader has passed a point where it
- * holds no range. Only the caller can know that:
- *
- *   - One thread: call it at once.
- *   - Threads that meet at a barrier: call it after the barrier.
- *   - RCU (liburcu, DPDK's rte_rcu): after synchronize_rcu().
- *   - Polling threads: each counts its rounds and holds no range from one round to the next.
- *
- *       a reader, between rounds                     the writer, after a change
- *       store(&me->round, me->round + 1, RELEASE);   fence(SEQ_CST);
- *       fence(SEQ_CST);                              for each reader r: seen[r] = r->round;
- *                                                    for each r: wait while r->round == seen[r];
- *                                                    inlay_lookup_quiescent(&lookup);
- *
- *     Loads of a round are acquire loads. The reader's fence keeps lookups of the next round after
- *     the count, so a reader that has counted since the change sees the new table.
- *
- * The keys of a removed range may be in use until the readers are quiescent, too.
- *
- * The table. The address space from the first range to the last is cut into buckets of one power of
- * two. The index word of a bucket names the range that begins last at or before the bucket's first
- * byte. Only that range, or one that begins inside the bucket, can hold an address in the bucket.
+ * The address space from the first range to the last is cut into buckets of one power of two. The
+ * index word of a bucket names the range that begins last at or before the bucket's first byte. Only
+ * that range, or one that begins inside the bucket, can hold an address in the bucket.
  *
  *      bucket         0        1        2        3        4
  *   index word    r0       r0       r1       r1       r3
  *                 |r0-----------||r1--------------||r2||r3---------...
  *
- * A lookup is three dependent loads: table, index word, range. Buckets are as small as needed for one
- * range at most to begin in each. Where they cannot be (there are 8 to 64 words for each range), three
- * beginnings are compared, and then the bucket is searched. Large gaps between ranges would waste
+ * A lookup is two dependent loads: index word, range. Buckets are as small as needed for one range at
+ * most to begin in each. Where they cannot be (there are 8 to 64 words for each range), three
+ * beginnings are compared, and then the table is searched. Large gaps between ranges would waste
  * buckets, so up to seven are cut out: addresses above a cut move down by its size.
  *
  *   word | ... | word | word | head                | range 0 | range 1 | ... | end marks
  *   bucket      1      0     ^ struct inlay_table
  *
  * Words grow down from the head and ranges up, so that a lookup needs the head's address alone.
+ *
+ * Invariants: ranges never overlap. Adjacent ranges stay apart, because their keys differ: what lies
+ * in two of them is found in neither. A length of 0 asks for the range of that one address.
+ *
+ * Threads: any number may look up while nobody builds the table.
  */
 #ifndef INLAY_MMAP_LOOKUP_H
 #define INLAY_MMAP_LOOKUP_H
 
 #include <inlay/base.h>
 
-#define INLAY_LOOKUP_MAX (1u << 24) /* ranges of one lookup */
+#define INLAY_LOOKUP_MAX (1u << 24) /* ranges of one map */
 #define INLAY_TABLE_CUTS_ 7u
 
 /* A range and its keys. Its memory is [start, start + len); start + len may be 2^64. */
@@ -72,10 +44,7 @@ struct inlay_range {
 	uint32_t id;
 };
 
-/*
- * The place of a thread's last hit. Zeroed, it remembers nothing. It may outlive any change, and
- * even the lookup.
- */
+/* A thread's last hit. Zeroed, it remembers nothing. It may outlive any change, and even the map. */
 struct inlay_hit {
 	uint32_t at;            /* bytes from the first range */
 };
@@ -86,9 +55,7 @@ struct inlay_table_cut {
 	uint64_t gap;
 };
 
-/*
- * The head of a table. A table is plain when it has no cuts and one beginning at most in a bucket.
- */
+/* The head of a table, which is plain without cuts and with one beginning at most in a bucket. */
 struct inlay_table {
 	uint64_t below;         /* start of the first range - 1 */
 	uint64_t floor;         /* ~limit, where limit is the offset of the last byte, without cuts; not plain: all ones */
@@ -104,21 +71,12 @@ struct inlay_table {
 	uint64_t reserved[4];
 };
 
-struct inlay_lookup {
-	const struct inlay_table *current; /* the only word that readers and the writer share */
-	struct inlay_table *table[2];
-	uint32_t max_ranges;
-	uint32_t busy;          /* readers may be in the table that is not current */
-	uint64_t reserved[4];
-};
-
 INLAY_STATIC_ASSERT(sizeof(struct inlay_range) == 32, "two ranges a line");
 INLAY_STATIC_ASSERT(offsetof(struct inlay_table, cut) == 48, "the head of a table with at most one cut is one line");
 INLAY_STATIC_ASSERT(sizeof(struct inlay_table) % INLAY_CACHE_LINE == 0, "ranges begin on a line");
-INLAY_STATIC_ASSERT(sizeof(struct inlay_lookup) == INLAY_CACHE_LINE, "one line");
 
 /* ------------------------------------------------------------------------------------------------
- * One table; internal
+ * Set-up
  */
 
 /* Index words for so many ranges: 64 each while they fit in a level-2 cache, at least 8. */
@@ -137,10 +95,7 @@ INLAY_COLD uint64_t inlay_table_index_bytes_(uint32_t max_ranges)
 	return inlay_round_up(4 * (inlay_table_words_(max_ranges) + 2), INLAY_CACHE_LINE);
 }
 
-/*
- * Bytes of a table. Four end marks: a lookup reads up to three ranges after the one that it begins
- * with.
- */
+/* Bytes of a table, with four end marks: a lookup reads up to three ranges too many. */
 INLAY_COLD uint64_t inlay_table_bytes_(uint32_t max_ranges)
 {
 	return inlay_table_index_bytes_(max_ranges) + sizeof(struct inlay_table) +
@@ -303,10 +258,7 @@ INLAY_COLD int inlay_range_bad_(uint64_t start, uint64_t len)
 	return !len || start + (len - 1) < start;
 }
 
-/*
- * Sorts n ranges by start, in place, and makes the index. Returns 0; -EINVAL for a bad range,
- * -EEXIST when two overlap.
- */
+/* Sorts n ranges and makes the index. Returns 0; -EINVAL for a bad range, -EEXIST for an overlap. */
 INLAY_COLD int inlay_table_build_(struct inlay_table *t, uint32_t n)
 {
 	struct inlay_range *e = inlay_table_ranges_(t), moved;
@@ -357,6 +309,10 @@ INLAY_COLD uint32_t inlay_table_rank_(const struct inlay_table *t, uint64_t addr
 	}
 	return low;
 }
+
+/* ------------------------------------------------------------------------------------------------
+ * Data path
+ */
 
 /* Whether [start, start + bytes) holds [addr, addr + len). */
 INLAY_ALWAYS int inlay_range_holds_(uint64_t start, uint64_t bytes, uint64_t addr, uint64_t len)
@@ -426,168 +382,6 @@ INLAY_ALWAYS const struct inlay_range *inlay_table_hit_(const struct inlay_table
 	if (e)
 		hit->at = (uint32_t)((const uint8_t *)e - (const uint8_t *)(t + 1));
 	return e;
-}
-
-/* ------------------------------------------------------------------------------------------------
- * Set-up, and the writer
- */
-
-/*
- * Bytes of memory that inlay_lookup_init needs; 0 when max_ranges is 0 or above INLAY_LOOKUP_MAX.
- */
-INLAY_COLD size_t inlay_lookup_size(uint32_t max_ranges)
-{
-	return max_ranges && max_ranges <= INLAY_LOOKUP_MAX ? (size_t)(2 * inlay_table_bytes_(max_ranges)) : 0;
-}
-
-/*
- * An empty lookup.
- *
- * memory  on a cache line; the lookup's as long as anybody uses it
- * size    its bytes, at least inlay_lookup_size(max_ranges)
- *
- * Returns 0; -EINVAL for a bad argument; -ENOBUFS when size is too small.
- */
-INLAY_COLD int inlay_lookup_init(struct inlay_lookup *l, void *memory, size_t size, uint32_t max_ranges)
-{
-	if (!l || !memory || (uintptr_t)memory % INLAY_CACHE_LINE || !inlay_lookup_size(max_ranges))
-		return -EINVAL;
-	if (size < inlay_lookup_size(max_ranges))
-		return -ENOBUFS;
-	__builtin_memset(l, 0, sizeof(*l));
-	l->max_ranges = max_ranges;
-	l->table[0] = inlay_table_init_(memory, max_ranges);
-	l->table[1] = inlay_table_init_((uint8_t *)memory + inlay_table_bytes_(max_ranges), max_ranges);
-	l->current = l->table[0];
-	return 0;
-}
-
-/* Publishes the other table, if it can be built of its first n ranges. */
-INLAY_COLD int inlay_lookup_publish_(struct inlay_lookup *l, struct inlay_table *t, uint32_t n)
-{
-	int err = inlay_table_build_(t, n);
-
-	if (err)
-		return err;
-	l->busy = 1;
-	/* A reader that sees the pointer sees the table. */
-	__atomic_store_n(&l->current, t, __ATOMIC_RELEASE);
-	return 0;
-}
-
-/*
- * Replaces all ranges by n others, in any order, which are copied. Adding one costs as much as
- * this.
- *
- * Returns 0; -EBUSY before inlay_lookup_quiescent; -ENOSPC for more than max_ranges; -EINVAL for a
- * range that is empty or goes past the end of the address space; -EEXIST when two overlap. After an
- * error nothing has changed.
- */
-INLAY_COLD int inlay_lookup_build(struct inlay_lookup *l, const struct inlay_range *ranges, uint32_t n)
-{
-	struct inlay_table *t;
-	uint32_t i;
-
-	INLAY_CHECK(l, "a lookup is not NULL");
-	t = l->table[l->current == l->table[0]];
-	if (l->busy)
-		return -EBUSY;
-	if (n > l->max_ranges)
-		return -ENOSPC;
-	for (i = 0; i < n; i++)
-		inlay_table_ranges_(t)[i] = ranges[i];
-	return inlay_lookup_publish_(l, t, n);
-}
-
-/* Adds a range. Time grows with the number of ranges. Returns as inlay_lookup_build. */
-INLAY_COLD int inlay_lookup_add(struct inlay_lookup *l, const struct inlay_range *r)
-{
-	struct inlay_table *t;
-	uint32_t n, i;
-
-	INLAY_CHECK(l, "a lookup is not NULL");
-	t = l->table[l->current == l->table[0]];
-	n = l->current->num;
-	if (l->busy)
-		return -EBUSY;
-	if (n == l->max_ranges)
-		return -ENOSPC;
-	for (i = n; i && inlay_table_ranges_(l->current)[i - 1].start > r->start; i--)
-		inlay_table_ranges_(t)[i] = inlay_table_ranges_(l->current)[i - 1];
-	inlay_table_ranges_(t)[i] = *r;
-	while (i--)
-		inlay_table_ranges_(t)[i] = inlay_table_ranges_(l->current)[i];
-	return inlay_lookup_publish_(l, t, n + 1);
-}
-
-/*
- * Removes the range that is exactly [start, start + len). Returns 0; -EBUSY before
- * inlay_lookup_quiescent; -ENOENT.
- */
-INLAY_COLD int inlay_lookup_remove(struct inlay_lookup *l, uint64_t start, uint64_t len)
-{
-	const struct inlay_range *from;
-	struct inlay_table *t;
-	uint32_t n, at, i;
-
-	INLAY_CHECK(l, "a lookup is not NULL");
-	t = l->table[l->current == l->table[0]];
-	from = inlay_table_ranges_(l->current);
-	n = l->current->num;
-	if (l->busy)
-		return -EBUSY;
-	at = inlay_table_rank_(l->current, start);
-	if (!at || from[at - 1].start != start || from[at - 1].len != len)
-		return -ENOENT;
-	for (i = 0; i < n - 1; i++)
-		inlay_table_ranges_(t)[i] = from[i < at - 1 ? i : i + 1];
-	return inlay_lookup_publish_(l, t, n - 1);
-}
-
-/*
- * The writer's promise: since the last change, each reader has been at a point where it holds no
- * range.
- */
-INLAY_COLD void inlay_lookup_quiescent(struct inlay_lookup *l)
-{
-	INLAY_CHECK(l, "a lookup is not NULL");
-	l->busy = 0;
-}
-
-/* ------------------------------------------------------------------------------------------------
- * Data path
- */
-
-/*
- * The range that holds all of [addr, addr + len), or NULL. It stays as it is until the reader's
- * next quiescent point.
- */
-INLAY_ALWAYS const struct inlay_range *inlay_lookup_find(const struct inlay_lookup *l, uint64_t addr, uint64_t len)
-{
-	INLAY_CHECK(l, "a lookup is not NULL");
-	return inlay_table_find_(__atomic_load_n(&l->current, __ATOMIC_ACQUIRE), addr, len);
-}
-
-/* As inlay_lookup_find, but looks first at the range that this thread found last. */
-INLAY_ALWAYS const struct inlay_range *inlay_lookup_hit(const struct inlay_lookup *l, struct inlay_hit *hit, uint64_t addr,
-							uint64_t len)
-{
-	INLAY_CHECK(l && hit, "a lookup is not NULL");
-	return inlay_table_hit_(__atomic_load_n(&l->current, __ATOMIC_ACQUIRE), hit, addr, len);
-}
-
-/* How many ranges there are. */
-INLAY_FN uint32_t inlay_lookup_count(const struct inlay_lookup *l)
-{
-	INLAY_CHECK(l, "a lookup is not NULL");
-	return __atomic_load_n(&l->current, __ATOMIC_ACQUIRE)->num;
-}
-
-/* Range i in the order of addresses, or NULL. For the writer. */
-INLAY_FN const struct inlay_range *inlay_lookup_at(const struct inlay_lookup *l, uint32_t i)
-{
-	INLAY_CHECK(l, "a lookup is not NULL");
-	return i < l->current->num ? inlay_table_ranges_(l->current) + i : NULL;
 }
 
 #endif

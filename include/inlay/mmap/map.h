@@ -419,10 +419,7 @@ INLAY_COLD int inlay_mmap_publish_(struct inlay_mmap *m)
 	return inlay_table_build_(m->table, m->num_ranges);
 }
 
-/*
- * Nothing is found any more and nothing registered. Sets the state; returns 0, or -EBUSY when
- * something could not go.
- */
+/* Nothing is found and registered any more. Sets the state. Returns 0, or -EBUSY. */
 INLAY_COLD int inlay_mmap_release_(struct inlay_mmap *m)
 {
 	uint64_t i, n = (uint64_t)m->num_ranges * m->max_devs;
@@ -489,10 +486,7 @@ INLAY_COLD int inlay_mmap_start(struct inlay_mmap *m)
 	return 0;
 }
 
-/*
- * Deregisters everything: all keys are void, and so are blobs. Returns 0; -EBADFD by state; -EBUSY
- * as the top says.
- */
+/* Deregisters everything: keys and blobs are void. Returns 0; -EBADFD by state; -EBUSY. */
 INLAY_COLD int inlay_mmap_stop(struct inlay_mmap *m)
 {
 	if (inlay_mmap_(m)->state != INLAY_MMAP_STARTED_ && m->state != INLAY_MMAP_STUCK_)

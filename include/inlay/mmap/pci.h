@@ -72,10 +72,7 @@ struct inlay_mmap_pci {
 
 /* ---- What a device can do ---- */
 
-/*
- * QUERY_HCA_CAP. A refusal means that the device cannot: -ENOTSUP. What may pass stays: -EIO,
- * -ENOMEM, -EAGAIN, -EBUSY.
- */
+/* QUERY_HCA_CAP. Refusals become -ENOTSUP, except -EIO, -ENOMEM, -EAGAIN and -EBUSY. */
 INLAY_COLD int inlay_mmap_pci_ask_(struct ibv_context *ctx, uint32_t type, struct inlay_query_hca_cap_out *cap)
 {
 	int err = inlay_devx_query_cap(ctx, type, cap, NULL);
@@ -111,10 +108,7 @@ INLAY_COLD int inlay_mmap_pci_cap_(struct ibv_context *ctx, uint32_t *vhca)
 	return 0;
 }
 
-/*
- * Whether memory can be exported over PCI from this device, and imported. 0 also when the context
- * takes no device commands.
- */
+/* Whether this device can export and import memory over PCI, and its context takes commands. */
 INLAY_COLD int inlay_mmap_cap_pci(struct ibv_context *ctx)
 {
 	uint32_t vhca;
@@ -145,10 +139,7 @@ INLAY_COLD size_t inlay_mmap_pci_bytes_(uint32_t num)
 			inlay_round_up((uint64_t)num * sizeof(struct inlay_devx_mkey), INLAY_CACHE_LINE));
 }
 
-/*
- * Destroys the objects of one export or import. Returns 0, or the negative errno of the first that
- * cannot go; the others went.
- */
+/* Destroys what can go of one export or import. Returns 0, or the first error. */
 INLAY_COLD int inlay_mmap_pci_drop_(struct inlay_mmap_pci *pci)
 {
 	int err = 0, this_one;
@@ -183,10 +174,7 @@ INLAY_COLD uint64_t inlay_mmap_pci_pieces_(const struct inlay_source *s)
 	return ((s->start + (s->len - 1)) >> INLAY_PCI_LOG_PIECE_) - (s->start >> INLAY_PCI_LOG_PIECE_) + 1;
 }
 
-/*
- * The most entries of any exported range; 0: nothing is exported, or a range is too large for a
- * key.
- */
+/* The most entries of any exported range; 0: none is exported, or one is too large for a key. */
 INLAY_COLD uint32_t inlay_mmap_pci_most_(const struct inlay_mmap *m)
 {
 	uint64_t most = 0, n;
@@ -199,10 +187,7 @@ INLAY_COLD uint32_t inlay_mmap_pci_most_(const struct inlay_mmap *m)
 	return most > INLAY_DEVX_PIECES ? 0 : (uint32_t)most;
 }
 
-/*
- * Bytes for the keys of one export; 0 when nothing is granted over PCI, a range has more than 8,000
- * GB, or the map is imported.
- */
+/* Bytes for the keys of one export; 0: nothing granted, more than 8,000 GB, or an imported map. */
 INLAY_COLD size_t inlay_mmap_pci_size(const struct inlay_mmap *m)
 {
 	uint32_t most;
@@ -213,10 +198,7 @@ INLAY_COLD size_t inlay_mmap_pci_size(const struct inlay_mmap *m)
 			       inlay_round_up(inlay_devx_mkey_size(most), INLAY_CACHE_LINE)) : 0;
 }
 
-/*
- * Bytes of the blob that inlay_mmap_export_pci writes, in any state; 0 when nothing is granted over
- * PCI, or for an imported map.
- */
+/* Bytes of the blob, in any state; 0 when nothing is granted over PCI, or for an imported map. */
 INLAY_COLD size_t inlay_mmap_export_pci_size(const struct inlay_mmap *m)
 {
 	struct inlay_blob head;

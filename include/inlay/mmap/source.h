@@ -111,10 +111,7 @@ INLAY_COLD struct inlay_source inlay_source_dmabuf(int fd, void *addr, uint64_t 
 	return s;
 }
 
-/*
- * len bytes of device memory, from offset on, known by addresses from 0 on. dm is there until the
- * map no longer holds it.
- */
+/* len bytes of device memory from offset on, known by addresses from 0 on. The map uses dm at each start. */
 INLAY_COLD struct inlay_source inlay_source_dm(struct ibv_dm *dm, uint64_t offset, size_t len)
 {
 	struct inlay_source s = inlay_source_(INLAY_SOURCE_DM, 0, len, offset);
@@ -136,10 +133,7 @@ INLAY_COLD struct inlay_source inlay_source_keys(uint64_t addr, size_t len, stru
 	return s;
 }
 
-/*
- * Whether the device, the library and the kernel can register a dmabuf. They are asked to register
- * a file that is not one.
- */
+/* Whether dmabufs can be registered. The kernel is asked to register a file that is not one. */
 INLAY_COLD int inlay_source_cap_dmabuf(struct ibv_pd *pd)
 {
 	struct ibv_mr *mr;
