@@ -73,6 +73,39 @@ static void inventory_free(struct inlay_inventory *inv)
 	given_free(inv);
 }
 
+/* What a caller that wants several writes itself: all or none */
+struct buf_args {
+	void *addr;
+	size_t len;
+	void *data;
+	size_t data_len;
+};
+
+UNUSED static uint32_t put_all(struct inlay_buf *const *b, uint32_t n)
+{
+	uint32_t i;
+
+	for (i = 0; i < n && !inlay_buf_dec_refcount(b[i], NULL); i++)
+		;
+	return i;
+}
+
+UNUSED static int get_all(struct inlay_inventory *inv, struct inlay_mmap *m, const struct buf_args *a, uint32_t n, struct inlay_buf **b)
+{
+	uint32_t i;
+	int err;
+
+	for (i = 0; i < n; i++) {
+		err = inlay_inventory_get_by_args(inv, m, a[i].addr, a[i].len, a[i].data, a[i].data_len, &b[i]);
+		if (err) {
+			while (i--)
+				must(inlay_inventory_dec_refcount(inv, b[i], NULL));
+			return err;
+		}
+	}
+	return 0;
+}
+
 /* All or none */
 static int pool_alloc_many(struct inlay_pool *pool, uint32_t n, struct inlay_buf **b)
 {
@@ -82,7 +115,7 @@ static int pool_alloc_many(struct inlay_pool *pool, uint32_t n, struct inlay_buf
 	for (i = 0; i < n; i++) {
 		err = inlay_pool_alloc(pool, &b[i]);
 		if (err) {
-			assert_int_equal(inlay_buf_put(b, i), i);
+			assert_int_equal(put_all(b, i), i);
 			return err;
 		}
 	}
@@ -392,7 +425,7 @@ static void inventory_states(void **state)
 	};
 	struct inlay_inventory *inv, *other = inventory_started(2);
 	struct inlay_buf *src = NULL, *b = NULL;
-	struct inlay_buf_args args;
+	struct buf_args args;
 	void *more;
 	struct map t, stopped;
 	uint32_t f, s;
@@ -414,7 +447,7 @@ static void inventory_states(void **state)
 			      f == 2 ? inlay_inventory_get_by_args(inv, &t.m, t.mem, 64, t.mem, 64, &b) :
 			      f == 3 ? inlay_inventory_get_by_addr(inv, &t.m, t.mem, 64, &b) :
 			      f == 4 ? inlay_inventory_get_by_data(inv, &t.m, t.mem, 64, &b) :
-			      f == 5 ? inlay_inventory_get(inv, &t.m, &args, 1, &b) :
+			      f == 5 ? get_all(inv, &t.m, &args, 1, &b) :
 			      f == 6 ? inlay_inventory_dup(inv, src, &b) :
 			      f == 7 ? inlay_inventory_expand(inv, more, inlay_inventory_expand_size(inv, 3), 3) :
 			      f == 8 ? inlay_inventory_set_user_data(inv, 5) :
@@ -441,7 +474,7 @@ static void inventory_states(void **state)
 	inv = inventory_in(STARTED);
 	args.addr = args.data = stopped.mem;
 	assert_int_equal(inlay_inventory_get_by_data(inv, &stopped.m, stopped.mem, 64, &b), -EBADFD);
-	assert_int_equal(inlay_inventory_get(inv, &stopped.m, &args, 1, &b), -EBADFD);
+	assert_int_equal(get_all(inv, &stopped.m, &args, 1, &b), -EBADFD);
 	must(inlay_buf_dec_refcount(src, NULL));
 	assert_int_equal(inlay_inventory_dup(inv, src, &b), -EBADFD);
 	inventory_free(inv);
@@ -529,8 +562,8 @@ static void inventory_arguments(void **state)
 	assert_int_equal(inlay_inventory_dup(inv, b[0], &b[0]), -EAGAIN);
 	assert_int_equal(inlay_inventory_get_by_data(inv, &t.m, t.mem - 1, 64, &b[0]), -EINVAL);
 	assert_int_equal(inlay_inventory_destroy(inv), -EBUSY);
-	assert_int_equal(inlay_buf_put(b, 4), 4);
-	assert_int_equal(inlay_buf_put(b, 4), 0);
+	assert_int_equal(put_all(b, 4), 4);
+	assert_int_equal(put_all(b, 4), 0);
 	/* What was given back goes out again */
 	for (i = 0; i < 4; i++) {
 		struct inlay_buf *x = NULL;
@@ -607,7 +640,7 @@ static void devices(void **state)
 {
 	struct inlay_inventory *first = inventory_started(4), *second = inventory_make(4), *third = inventory_make(4);
 	struct inlay_buf *a = NULL, *b = NULL, *c = NULL, *all[3];
-	struct inlay_buf_args args;
+	struct buf_args args;
 	struct inlay_keys keys, keys0;
 	struct inlay_pool *pool;
 	struct inlay_array array;
@@ -635,7 +668,7 @@ static void devices(void **state)
 	assert_int_equal(inlay_inventory_get_by_data(second, &lone.m, lone.mem, 64, &c), -ENOENT);
 	args.addr = args.data = lone.mem;
 	args.len = args.data_len = 64;
-	assert_int_equal(inlay_inventory_get(second, &lone.m, &args, 1, &c), -ENOENT);
+	assert_int_equal(get_all(second, &lone.m, &args, 1, &c), -ENOENT);
 	assert_int_equal(inlay_inventory_num_free(second), 3);
 	/* Copies have the keys for where they go */
 	must(inlay_inventory_dup(second, a, &c));
@@ -646,7 +679,7 @@ static void devices(void **state)
 	all[0] = a;
 	all[1] = b;
 	all[2] = c;
-	assert_int_equal(inlay_buf_put(all, 3), 3);
+	assert_int_equal(put_all(all, 3), 3);
 	/* Pool and array */
 	must(inlay_pool_create(given(inlay_pool_size(4)), inlay_pool_size(4), 4, 64, &t.m, &pool));
 	must(inlay_pool_set_dev(pool, 2));
@@ -678,7 +711,7 @@ static void batches(void **state)
 {
 	struct inlay_inventory *inv = inventory_started(8);
 	struct inlay_buf *b[9];
-	struct inlay_buf_args args[9];
+	struct buf_args args[9];
 	struct map t;
 	uint32_t i, n;
 
@@ -691,10 +724,10 @@ static void batches(void **state)
 		args[i].data_len = 2 * i;
 	}
 	for (n = 0; n <= 8; n++) {
-		must(inlay_inventory_get(inv, &t.m, args, n, b));
+		must(get_all(inv, &t.m, args, n, b));
 		assert_int_equal(inlay_inventory_num_free(inv), 8 - n);
 		assert_int_equal(inlay_mmap_num_bufs(&t.m), n);
-		assert_int_equal(inlay_inventory_get(inv, &t.m, args, 9 - n, b + n), -EAGAIN);
+		assert_int_equal(get_all(inv, &t.m, args, 9 - n, b + n), -EAGAIN);
 		for (i = 0; i < n; i++) {
 			assert_ptr_equal(inlay_buf_head(b[i]), args[i].addr);
 			assert_int_equal(inlay_buf_len(b[i]), args[i].len);
@@ -704,25 +737,25 @@ static void batches(void **state)
 			assert_int_equal(inlay_buf_refcount(b[i]), 1);
 			assert_false(inlay_buf_in_list(b[i]));
 		}
-		assert_int_equal(inlay_buf_put(b, n), n);
+		assert_int_equal(put_all(b, n), n);
 	}
 	/* One that is nowhere: none is taken, whichever it is */
 	for (i = 0; i < 8; i++) {
 		void *addr = args[i].addr;
 
 		args[i].addr = args[i].data = t.mem + RANGE_BYTES;
-		assert_int_equal(inlay_inventory_get(inv, &t.m, args, 8, b), -EINVAL);
+		assert_int_equal(get_all(inv, &t.m, args, 8, b), -EINVAL);
 		assert_int_equal(inlay_inventory_num_free(inv), 8);
 		assert_int_equal(inlay_mmap_num_bufs(&t.m), 0);
 		args[i].addr = args[i].data = addr;
 		args[i].data_len = 1ull << 31;
-		assert_int_equal(inlay_inventory_get(inv, &t.m, args, 8, b), -EINVAL);
+		assert_int_equal(get_all(inv, &t.m, args, 8, b), -EINVAL);
 		args[i].data_len = 0;
-		must(inlay_inventory_get(inv, &t.m, args, 8, b));
+		must(get_all(inv, &t.m, args, 8, b));
 		/* And one that cannot be given back stops the rest */
 		must(inlay_buf_dec_refcount(b[i], NULL));
-		assert_int_equal(inlay_buf_put(b, 8), i);
-		assert_int_equal(inlay_buf_put(b + i + 1, 7 - i), 7 - i);
+		assert_int_equal(put_all(b, 8), i);
+		assert_int_equal(put_all(b + i + 1, 7 - i), 7 - i);
 		assert_int_equal(inlay_inventory_num_free(inv), 8);
 	}
 	inventory_free(inv);
@@ -993,7 +1026,7 @@ static void keys_apart(void **state)
 	must(inlay_inventory_get_by_data(inv, &m, (void *)0x20000, 64, &b[3]));
 	assert_int_equal(inlay_buf_lkey(b[3]), second.lkey);
 	assert_int_equal(inlay_buf_rkey(b[3]), second.rkey);
-	assert_int_equal(inlay_buf_put(b, 4), 4);
+	assert_int_equal(put_all(b, 4), 4);
 	inventory_free(inv);
 	must(inlay_pool_create(given(inlay_pool_size(2)), inlay_pool_size(2), 2, 4096, &m, &pool));
 	must(inlay_pool_start(pool));
@@ -1002,7 +1035,7 @@ static void keys_apart(void **state)
 		assert_int_equal(inlay_buf_lkey(b[i]), inlay_buf_head(b[i]) == (void *)0x10000 ? first.lkey : second.lkey);
 		assert_int_equal(inlay_buf_rkey(b[i]), inlay_buf_head(b[i]) == (void *)0x10000 ? first.rkey : second.rkey);
 	}
-	assert_int_equal(inlay_buf_put(b, 2), 2);
+	assert_int_equal(put_all(b, 2), 2);
 	must(inlay_pool_destroy(pool));
 	given_free(pool);
 	must(inlay_array_init(&array, &m, 2, 8, 0));
@@ -1030,7 +1063,7 @@ static void nothing_there(void **state)
 		must(inlay_inventory_start(inv));
 		/* Before the first get, after one, and after a stop and a start */
 		assert_int_equal(inlay_inventory_get_by_data(inv, NULL, t.mem, 64, &b), -EINVAL);
-		assert_int_equal(inlay_inventory_get(inv, NULL, &(struct inlay_buf_args){t.mem, 64, t.mem, 64}, 1, &b), -EINVAL);
+		assert_int_equal(get_all(inv, NULL, &(struct buf_args){t.mem, 64, t.mem, 64}, 1, &b), -EINVAL);
 		assert_null(b);
 		must(inlay_inventory_get_by_data(inv, &t.m, t.mem, 64, &b));
 		must(inlay_buf_dec_refcount(b, NULL));
@@ -1096,7 +1129,7 @@ static void pool_pads(void **state)
 				if (n > 1)
 					assert_ptr_equal(inlay_buf_head(b[0]), (void *)0x12000);
 			}
-			assert_int_equal(inlay_buf_put(b, n), n);
+			assert_int_equal(put_all(b, n), n);
 			must(inlay_pool_destroy(pool));
 			given_free(pool);
 			must(inlay_mmap_destroy(&m));
@@ -1173,7 +1206,7 @@ static void pool_slices(void **state)
 				assert_int_equal(inlay_pool_alloc(pool, &b[0]), -EAGAIN);
 				assert_int_equal(pool_alloc_many(pool, 1, &b[0]), -EAGAIN);
 				assert_int_equal(inlay_mmap_num_bufs(&t.m), num + 1);
-				assert_int_equal(inlay_buf_put(b, num), num);
+				assert_int_equal(put_all(b, num), num);
 				assert_int_equal(inlay_mmap_num_bufs(&t.m), 1);
 				/* A window that was moved is at the start again */
 				must(inlay_pool_alloc(pool, &b[0]));
@@ -1185,7 +1218,7 @@ static void pool_slices(void **state)
 					assert_int_equal(inlay_buf_data_len(b[i]), 0);
 				}
 				assert_int_equal(inlay_mmap_num_bufs(&t.m), num + 1);
-				assert_int_equal(inlay_buf_put(b, num), num);
+				assert_int_equal(put_all(b, num), num);
 				must(inlay_pool_destroy(pool));
 				given_free(pool);
 				free(b);
@@ -1527,7 +1560,7 @@ static void model_get(void)
 static void model_get_many(void)
 {
 	uint32_t o = rnd_below(2), map = rnd_below(MAPS), n = rnd_below(9), i, good = 0;
-	struct inlay_buf_args args[8];
+	struct buf_args args[8];
 	struct inlay_buf *b[8];
 	int expected;
 
@@ -1542,7 +1575,7 @@ static void model_get_many(void)
 	/* The first one that cannot be had says why. */
 	expected = !n || (good == n && M.num[o] - M.out[o] >= n && M.started[o]) ? 0 : !M.started[o] ? -EBADFD :
 		   M.num[o] - M.out[o] < n && M.num[o] - M.out[o] < good ? -EAGAIN : good < n ? -EINVAL : -EAGAIN;
-	if (answered(inlay_inventory_get(M.inv[o], &M.maps[map].m, args, n, b), expected))
+	if (answered(get_all(M.inv[o], &M.maps[map].m, args, n, b), expected))
 		for (i = 0; i < n; i++)
 			node_add(b[i], o, map, (uint8_t *)args[i].addr, args[i].len, (uint8_t *)args[i].data, args[i].data_len);
 }
@@ -1594,7 +1627,7 @@ static void model_release(struct node *n)
 	uint32_t how = rnd_below(4);
 
 	if (how == 3)
-		answered(inlay_buf_put(&n->buf, 1) ? 0 : -EINVAL, expected);
+		answered(put_all(&n->buf, 1) ? 0 : -EINVAL, expected);
 	else if (how && n->owner == POOL)
 		answered(inlay_inventory_dec_refcount(&M.pool->inventory, n->buf, &prev), expected);
 	else if (how)

@@ -4,7 +4,7 @@
  *
  *   one       one is got and given back
  *   burst     32 are got one by one, then given back one by one
- *   bulk      32 are got by one call, and given back by one
+ *   bulk      32 are got, then given back: rte_mempool by one call each, inlay one by one
  *   shuffled  131072 objects of 64 bytes, 8 MB, are got, then given back in a random order
  *   pair      as one, by two threads at once, from one pool; time is that of a thread
  *   pass      a thread gets, another gives back; 32 at a time are passed by a ring
@@ -12,8 +12,7 @@
  * An operation is a get and a release. inlay's get looks up the range of the buffer, and writes a descriptor with its keys, window and count; the others
  * give an object that nobody has written to. Contenders:
  *
- *   inlay        inlay_inventory_get_by_args (bulk: _get) and inlay_buf_dec_refcount (_put); with threads, by magazines
- *   inlay_known  with inlay_inventory_dec_refcount, which is for magazines and takes any buffer
+ *   inlay        inlay_inventory_get_by_args and inlay_buf_dec_refcount; with threads, by magazines
  *   ucs_mpool    UCX's library; with threads under a spin lock, as it has none
  *   rte_mempool  DPDK, a cache of 512 an lcore
  *   malloc       glibc
@@ -197,14 +196,6 @@ static inline __attribute__((always_inline)) void put_inlay(struct own x, void *
 		die("inlay_buf_dec_refcount failed");
 }
 
-#define get_inlay_known get_inlay
-
-static inline __attribute__((always_inline)) void put_inlay_known(struct own x, void *object)
-{
-	if (__builtin_expect(inlay_inventory_dec_refcount(x.inv, object, NULL), 0))
-		die("inlay_inventory_dec_refcount failed");
-}
-
 static inline __attribute__((always_inline)) void *get_ucs_mpool(struct own x, uint64_t i)
 {
 	(void)i;
@@ -372,7 +363,6 @@ static uint32_t order[OBJECTS];
 LOOPS(none)
 LOOPS(floor)
 LOOPS(inlay)
-LOOPS(inlay_known)
 LOOPS(ucs_mpool)
 LOOPS(rte_mempool)
 LOOPS(malloc)
@@ -387,19 +377,14 @@ LOOPS(mpool_inline_fill)
 BENCH_FN void run_bulk_inlay(uint64_t ops)
 {
 	const struct own x = own(0);
-	struct inlay_buf_args args[BURST];
 	struct inlay_buf *bufs[BURST];
 
 	for (uint64_t i = 0; i < ops; i += BURST) {
-		for (uint64_t k = 0; k < BURST; k++) {
-			args[k].addr = args[k].data = x.memory + (i + k) % (SPAN / STRIDE) * STRIDE;
-			args[k].len = args[k].data_len = STRIDE;
-		}
-		if (inlay_inventory_get(x.inv, x.map, args, BURST, bufs))
-			die("inlay_inventory_get failed");
+		for (uint64_t k = 0; k < BURST; k++)
+			bufs[k] = get_inlay(x, i + k);
 		__asm__ volatile("" : : "r"(bufs) : "memory");
-		if (inlay_buf_put(bufs, BURST) != BURST)
-			die("inlay_buf_put failed");
+		for (uint64_t k = 0; k < BURST; k++)
+			put_inlay(x, bufs[k]);
 	}
 }
 
@@ -679,7 +664,7 @@ static void make(void)
 }
 
 #define ROW(of, name) {#name, time_##of##_##name}
-#define ALL(of) ROW(of, none), ROW(of, floor), ROW(of, inlay), ROW(of, inlay_known), ROW(of, ucs_mpool), ROW(of, rte_mempool), ROW(of, malloc), ROW(of, mpool_inline), \
+#define ALL(of) ROW(of, none), ROW(of, floor), ROW(of, inlay), ROW(of, ucs_mpool), ROW(of, rte_mempool), ROW(of, malloc), ROW(of, mpool_inline), \
 	ROW(of, ucs_mpool_fill), ROW(of, rte_mempool_fill), ROW(of, malloc_fill), ROW(of, mpool_inline_fill)
 
 int main(int argc, char **argv)

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/buf.h: buffers: descriptors of memory in maps, with keys, data, reference counts and lists,
- * and where they come from. The way of a buffer:
- *
- *   map (keys) --get--> buffer (data) --chain--> list --post--> device --completion--> dec_refcount: all back
+ * and where they come from.
  *
  *   inlay_inventory_get_by_data(inv, &map, header, 64, &head);
  *   inlay_inventory_get_by_data(inv, &map, payload, len, &next);
@@ -12,10 +10,8 @@
  *   ...
  *   inlay_buf_dec_refcount(head, NULL);                              its completion: both are back
  *
- * Each header has its manual:
- *
  *   buf/buf.h        the buffer: data, references, lists
- *   buf/inventory.h  descriptors for any memory; copies, batches, growth
+ *   buf/inventory.h  descriptors for any memory; copies, growth
  *   buf/shared.h     an inventory for many threads, with a magazine for each
  *   buf/pool.h       buffers of one size, each with its slice of a map
  *   buf/array.h      elements by number, without descriptors

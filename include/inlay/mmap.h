@@ -2,15 +2,12 @@
 /*
  * inlay/mmap.h: memory: where it is, who may reach it, and by which keys. This includes
  *
- *   mmap/source.h  what a map is made of: host memory, dmabufs, device memory, keys; permissions
  *   mmap/map.h     the memory map: ranges, devices, start and stop; from an address to a key
+ *   mmap/source.h  what a map is made of: host memory, dmabufs, device memory, keys; permissions
  *   mmap/blob.h    a map for another process: export and import
- *   mmap/lookup.h  a lookup of its own, whose ranges change while other threads read
  *   mmap/cache.h   a registration cache, for buffers that come from anywhere
  *
- * but not, because it takes device commands,
- *
- *   mmap/pci.h     a map for the other side of PCI
+ * and not mmap/pci.h, a map for the other side of PCI, which takes device commands.
  */
 #ifndef INLAY_MMAP_H
 #define INLAY_MMAP_H
@@ -18,7 +15,6 @@
 #include <inlay/mmap/source.h>
 #include <inlay/mmap/map.h>
 #include <inlay/mmap/blob.h>
-#include <inlay/mmap/lookup.h>
 #include <inlay/mmap/cache.h>
 
 #endif

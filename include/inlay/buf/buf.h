@@ -91,15 +91,14 @@ INLAY_ALWAYS void inlay_buf_set_data(struct inlay_buf *buf, void *data, size_t d
 /* Sets the length of the data, which begins where it did. */
 INLAY_ALWAYS void inlay_buf_set_data_len(struct inlay_buf *buf, size_t data_len)
 {
-	INLAY_CHECK(buf, "a buffer is not NULL");
-	inlay_buf_set_data(buf, buf->data, data_len);
+	inlay_buf_set_data(buf, inlay_buf_(buf)->data, data_len);
 }
 
 /* Both, for data named from outside. Return 0, or -EINVAL when it is too long or not inside. */
 INLAY_ALWAYS int inlay_buf_try_set_data(struct inlay_buf *buf, void *data, size_t data_len)
 {
-	INLAY_CHECK(buf, "a buffer is not NULL");
-	if (INLAY_UNLIKELY(data_len > INLAY_BUF_DATA_MAX || !inlay_buf_fits(buf->head, buf->len, data, data_len)))
+	if (INLAY_UNLIKELY(data_len > INLAY_BUF_DATA_MAX || !inlay_buf_fits(inlay_buf_(buf)->head, buf->len, data,
+									    data_len)))
 		return -EINVAL;
 	inlay_buf_set_data(buf, data, data_len);
 	return 0;
@@ -180,7 +179,8 @@ INLAY_FN uint64_t inlay_buf_list_bytes(const struct inlay_buf *buf)
 /* References; 0: it was given back. 1 for an element that is not a head. */
 INLAY_FN uint16_t inlay_buf_refcount(const struct inlay_buf *buf)
 {
-	return inlay_buf_state_(buf) == INLAY_BUF_FREE_ ? 0 : __atomic_load_n(&inlay_buf_(buf)->refcount, __ATOMIC_RELAXED);
+	return inlay_buf_state_(buf) == INLAY_BUF_FREE_ ? 0 :
+	       __atomic_load_n(&inlay_buf_(buf)->refcount, __ATOMIC_RELAXED);
 }
 
 /* A live buffer is no longer plain. */
@@ -297,7 +297,8 @@ INLAY_FN int inlay_buf_inc_refcount(struct inlay_buf *buf, uint16_t *prev)
 			buf->refcount = (uint16_t)(count + 1);
 			break;
 		}
-	} while (!__atomic_compare_exchange_n(&buf->refcount, &count, (uint16_t)(count + 1), 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+	} while (!__atomic_compare_exchange_n(&buf->refcount, &count, (uint16_t)(count + 1), 0, __ATOMIC_RELAXED,
+					      __ATOMIC_RELAXED));
 	if (prev)
 		*prev = count;
 	return 0;
@@ -363,17 +364,6 @@ INLAY_ALWAYS int inlay_buf_dec_refcount(struct inlay_buf *buf, uint16_t *prev)
 	if (prev)
 		*prev = 1;
 	return 0;
-}
-
-/* inlay_buf_dec_refcount of each. Returns how many were done; fewer than n: the next was refused. */
-INLAY_FN uint32_t inlay_buf_put(struct inlay_buf *const *bufs, uint32_t n)
-{
-	uint32_t i;
-
-	for (i = 0; i < n; i++)
-		if (INLAY_UNLIKELY(inlay_buf_dec_refcount(bufs[i], NULL)))
-			break;
-	return i;
 }
 
 #endif

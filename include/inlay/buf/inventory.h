@@ -32,7 +32,7 @@
  *       if (used + need <= bytes && inlay_inventory_expand(inv, space + used, need, 4096) == 0)
  *               used += need;
  *
- *   - Buffers of up to eight maps at a time cost the same. Further maps are looked up for each get.
+ *   - An inventory serves up to eight maps at a time best. Further maps are looked up for each get.
  *   - An inventory and the maps it made buffers of know each other: memory of neither is reused before
  *     it is destroyed.
  *
@@ -49,14 +49,6 @@
 #include <inlay/buf/shared.h>
 #include <inlay/buf/store.h>
 
-/* One of many: what inlay_inventory_get takes */
-struct inlay_buf_args {
-	void *addr;
-	size_t len;
-	void *data;
-	size_t data_len;
-};
-
 /* ------------------------------------------------------------------------------------------------
  * Set-up
  */
@@ -70,12 +62,9 @@ INLAY_COLD size_t inlay_inventory_size(uint32_t num)
 }
 
 /*
- * Makes a stopped inventory, for keys of the first device of its maps.
- *
- * memory  on a cache line; the inventory's until it is destroyed
- * size    its bytes, at least inlay_inventory_size(num)
- *
- * Returns 0; -EINVAL for a bad argument; -ENOBUFS when size is too small.
+ * Makes a stopped inventory, for keys of the first device of its maps, in memory that begins on a
+ * cache line and has inlay_inventory_size(num) bytes or more; it is the inventory's until it is
+ * destroyed. Returns 0; -EINVAL for a bad argument; -ENOBUFS when size is too small.
  */
 INLAY_COLD int inlay_inventory_create(void *memory, size_t size, uint32_t num, struct inlay_inventory **inv)
 {
@@ -102,7 +91,7 @@ INLAY_COLD int inlay_inventory_share(struct inlay_inventory *inv)
 	return err;
 }
 
-/* Buffers get the keys of the device with this index. Returns 0, or -EBADFD after the first start. */
+/* Buffers get the keys of the device with this index. Returns 0; -EBADFD after the first start. */
 INLAY_COLD int inlay_inventory_set_dev(struct inlay_inventory *inv, uint32_t dev)
 {
 	int err = inlay_inventory_set_(inv);
@@ -175,11 +164,8 @@ INLAY_COLD size_t inlay_inventory_expand_size(const struct inlay_inventory *inv,
 }
 
 /*
- * Adds num descriptors to a started inventory. Of a shared one, several threads may do so at a
- * time; after an error the memory may have been written.
- *
- * memory  on a cache line; the inventory's until it is destroyed
- * size    its bytes, at least inlay_inventory_expand_size(inv, num)
+ * Adds num descriptors to a started inventory, in memory that begins on a cache line and has
+ * inlay_inventory_expand_size(inv, num) bytes or more. After an error it may have been written.
  *
  * Returns 0; -EBADFD when it is not started; -EINVAL for a bad argument; -ENOBUFS when size is too
  * small; -ERANGE for memory more than 128 GiB away: other memory may do.
@@ -219,7 +205,7 @@ INLAY_FN int inlay_inventory_refill_(struct inlay_inventory *inv)
 	return inv->bits || (inv->magazine ? inlay_magazine_refill_(inv->magazine) : inlay_store_refill_(inv));
 }
 
-/* Whether the inventory gives buffers of the map. Returns 0, or the error. *turn: the store's before. */
+/* Whether it gives buffers of the map. Returns 0, or the error. *turn: the store's, before. */
 INLAY_FN int inlay_inventory_usable_(const struct inlay_inventory *inv, const struct inlay_mmap *mmap, uint64_t *turn)
 {
 	struct inlay_store_ *s = inv->store;
@@ -233,7 +219,8 @@ INLAY_FN int inlay_inventory_usable_(const struct inlay_inventory *inv, const st
 }
 
 /* Finds and remembers the range of a buffer. Returns 0, or the error of a get. */
-INLAY_COLD int inlay_inventory_find_(struct inlay_inventory *inv, struct inlay_mmap *mmap, const void *addr, size_t len, size_t data_len)
+INLAY_COLD int inlay_inventory_find_(struct inlay_inventory *inv, struct inlay_mmap *mmap, const void *addr, size_t len,
+				     size_t data_len)
 {
 	const struct inlay_range *r;
 	struct inlay_keys keys;
@@ -261,8 +248,8 @@ INLAY_COLD int inlay_inventory_find_(struct inlay_inventory *inv, struct inlay_m
 }
 
 /* inlay_inventory_get_by_args when a range or free descriptors have to be looked for. */
-INLAY_COLD int inlay_inventory_get_new_(struct inlay_inventory *inv, struct inlay_mmap *mmap, void *addr, size_t len, void *data,
-					size_t data_len, struct inlay_buf **buf)
+INLAY_COLD int inlay_inventory_get_new_(struct inlay_inventory *inv, struct inlay_mmap *mmap, void *addr, size_t len,
+					void *data, size_t data_len, struct inlay_buf **buf)
 {
 	int err = inlay_inventory_find_(inv, mmap, addr, len, data_len);
 	uint64_t line;
@@ -278,11 +265,13 @@ INLAY_COLD int inlay_inventory_get_new_(struct inlay_inventory *inv, struct inla
 }
 
 /* Whether the remembered range holds the buffer. */
-INLAY_ALWAYS int inlay_inventory_near_(const struct inlay_inventory *inv, const struct inlay_mmap *mmap, const void *addr, size_t len,
-				       size_t data_len)
+INLAY_ALWAYS int inlay_inventory_near_(const struct inlay_inventory *inv, const struct inlay_mmap *mmap,
+				       const void *addr, size_t len, size_t data_len)
 {
-	return INLAY_LIKELY(inv->mmap == mmap) && INLAY_LIKELY(inv->turn == __atomic_load_n(&inv->store->turn, __ATOMIC_RELAXED)) &&
-	       inlay_range_holds_(inv->start, inv->len, (uintptr_t)addr, len) && INLAY_LIKELY(data_len <= INLAY_BUF_DATA_MAX);
+	return INLAY_LIKELY(inv->mmap == mmap) && INLAY_LIKELY(inv->turn == __atomic_load_n(&inv->store->turn,
+											    __ATOMIC_RELAXED)) &&
+	       inlay_range_holds_(inv->start, inv->len, (uintptr_t)addr, len) &&
+		       INLAY_LIKELY(data_len <= INLAY_BUF_DATA_MAX);
 }
 
 /*
@@ -294,8 +283,8 @@ INLAY_ALWAYS int inlay_inventory_near_(const struct inlay_inventory *inv, const 
  * inventory or the map is not started; -ENOENT when the map has no such device as the inventory is
  * for.
  */
-INLAY_ALWAYS int inlay_inventory_get_by_args(struct inlay_inventory *inv, struct inlay_mmap *mmap, void *addr, size_t len, void *data,
-					     size_t data_len, struct inlay_buf **buf)
+INLAY_ALWAYS int inlay_inventory_get_by_args(struct inlay_inventory *inv, struct inlay_mmap *mmap, void *addr,
+					     size_t len, void *data, size_t data_len, struct inlay_buf **buf)
 {
 	struct inlay_buf *b;
 	uint64_t line;
@@ -311,15 +300,15 @@ INLAY_ALWAYS int inlay_inventory_get_by_args(struct inlay_inventory *inv, struct
 }
 
 /* As above, with no data yet. */
-INLAY_ALWAYS int inlay_inventory_get_by_addr(struct inlay_inventory *inv, struct inlay_mmap *mmap, void *addr, size_t len,
-					     struct inlay_buf **buf)
+INLAY_ALWAYS int inlay_inventory_get_by_addr(struct inlay_inventory *inv, struct inlay_mmap *mmap, void *addr,
+					     size_t len, struct inlay_buf **buf)
 {
 	return inlay_inventory_get_by_args(inv, mmap, addr, len, addr, 0, buf);
 }
 
 /* As above, where all of the buffer is data. */
-INLAY_ALWAYS int inlay_inventory_get_by_data(struct inlay_inventory *inv, struct inlay_mmap *mmap, void *data, size_t data_len,
-					     struct inlay_buf **buf)
+INLAY_ALWAYS int inlay_inventory_get_by_data(struct inlay_inventory *inv, struct inlay_mmap *mmap, void *data,
+					     size_t data_len, struct inlay_buf **buf)
 {
 	return inlay_inventory_get_by_args(inv, mmap, data, data_len, data, data_len, buf);
 }
@@ -360,35 +349,15 @@ INLAY_ALWAYS int inlay_inventory_dec_refcount(struct inlay_inventory *inv, struc
 	INLAY_CHECK(inv && buf, "an inventory is not NULL");
 	if (state >= INLAY_BUF_PLAIN_)
 		return inlay_buf_dec_refcount(buf, prev);
-	/* The block's second line is where others write when they have the lock: it is read once a block. */
-	if (INLAY_UNLIKELY(state != INLAY_BUF_SHARED_) || (INLAY_UNLIKELY(inv->back != b) && !inlay_magazine_turn_(inv, b)))
+	/* Others write to the block's second line, under the lock: it is read once a block. */
+	if (INLAY_UNLIKELY(state != INLAY_BUF_SHARED_) || (INLAY_UNLIKELY(inv->back != b) && !inlay_magazine_turn_(inv,
+														   b)))
 		return inlay_inventory_dec_other_(inv, buf, prev);
 	INLAY_CHECK(!(inv->back_bits >> inlay_buf_line_(buf) & 1), "no buffer is given back twice");
 	__atomic_store_n(at, INLAY_BUF_FREE_, __ATOMIC_RELEASE);
 	inv->back_bits |= 1ull << inlay_buf_line_(buf);
 	if (prev)
 		*prev = 1;
-	return 0;
-}
-
-/*
- * n buffers of one map, inlay_inventory_get_by_args for each of args[]: all or none. Returns 0, or
- * the error of the first that cannot be had; then bufs[] is undefined.
- */
-INLAY_ALWAYS int inlay_inventory_get(struct inlay_inventory *inv, struct inlay_mmap *mmap, const struct inlay_buf_args *args, uint32_t n,
-				     struct inlay_buf **bufs)
-{
-	uint32_t i;
-	int err;
-
-	for (i = 0; i < n; i++) {
-		err = inlay_inventory_get_by_args(inv, mmap, args[i].addr, args[i].len, args[i].data, args[i].data_len, &bufs[i]);
-		if (INLAY_UNLIKELY(err)) {
-			while (i--)
-				inlay_inventory_dec_refcount(inv, bufs[i], NULL);
-			return err;
-		}
-	}
 	return 0;
 }
 
@@ -406,7 +375,8 @@ INLAY_FN int inlay_inventory_copy_(struct inlay_inventory *inv, const struct inl
 	if (!inlay_inventory_refill_(inv))
 		return -EAGAIN;
 	*copy = inlay_inventory_take_(inv, &line);
-	inlay_buf_fill_(*copy, src->mmap, keys.rkey | (uint64_t)src->range << 32, (uint64_t)keys.lkey << 32, src->head, src->len,
+	inlay_buf_fill_(*copy, src->mmap, keys.rkey | (uint64_t)src->range << 32, (uint64_t)keys.lkey << 32, src->head,
+			src->len,
 			src->data, src->data_len);
 	inlay_buf_begin_(*copy, inlay_store_tie_to_(inv->store, src->mmap));
 	return 0;

@@ -51,14 +51,9 @@ INLAY_COLD size_t inlay_pool_size(uint32_t num)
 }
 
 /*
- * Makes a stopped pool.
- *
- * memory        on a cache line; the pool's until it is destroyed
- * size          its bytes, at least inlay_pool_size(num)
- * element_size  bytes of a slice
- * mmap          started before the pool is
- *
- * Returns 0; -EINVAL for a bad argument; -ENOBUFS when size is too small.
+ * Makes a stopped pool of slices of element_size bytes, in memory that begins on a cache line and has
+ * inlay_pool_size(num) bytes or more; it is the pool's until it is destroyed. The map is to be
+ * started before the pool. Returns 0; -EINVAL for a bad argument; -ENOBUFS when size is too small.
  */
 INLAY_COLD int inlay_pool_create(void *memory, size_t size, uint32_t num, size_t element_size, struct inlay_mmap *mmap,
 				 struct inlay_pool **pool)
@@ -139,7 +134,8 @@ INLAY_COLD size_t inlay_pool_element_size(const struct inlay_pool *pool)
 }
 
 /* How many slices a range holds. *first: where the first one starts. */
-INLAY_COLD uint64_t inlay_pool_slices_(const struct inlay_pool *pool, const struct inlay_range *r, uint64_t stride, uint64_t *first)
+INLAY_COLD uint64_t inlay_pool_slices_(const struct inlay_pool *pool, const struct inlay_range *r, uint64_t stride,
+				       uint64_t *first)
 {
 	uint64_t pad = (0 - r->start) & (pool->alignment - 1);
 
@@ -181,7 +177,8 @@ INLAY_COLD int inlay_pool_start(struct inlay_pool *pool)
 		if (err)
 			return err;
 		for (n = inlay_pool_slices_(pool, r, stride, &at); n && k < s->num; n--, at += stride, k++)
-			inlay_buf_fill_(inlay_block_buf_(page + (size_t)(k / INLAY_BLOCK_BUFS_) * INLAY_BLOCK_, k % INLAY_BLOCK_BUFS_),
+			inlay_buf_fill_(inlay_block_buf_(page + (size_t)(k / INLAY_BLOCK_BUFS_) * INLAY_BLOCK_,
+							 k % INLAY_BLOCK_BUFS_),
 					pool->mmap, keys.rkey | (uint64_t)r->id << 32, (uint64_t)keys.lkey << 32,
 					(void *)(uintptr_t)at, pool->element_size, (void *)(uintptr_t)at, 0);
 	}

@@ -52,8 +52,8 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_bufs(struct inlay_cursor c, const str
 }
 
 /* What all of them share; arguments and errors as inlay_post_gather, without inline data. */
-INLAY_ALWAYS int inlay_post_gather_bufs(struct inlay_sq *sq, uint8_t opcode, uint32_t imm_be, const struct inlay_remote *remote,
-					const struct inlay_buf *bufs, uint32_t flags)
+INLAY_ALWAYS int inlay_post_gather_bufs(struct inlay_sq *sq, uint8_t opcode, uint32_t imm_be,
+					const struct inlay_remote *remote, const struct inlay_buf *bufs, uint32_t flags)
 {
 	uint32_t ds = (remote ? 2 : 1) + inlay_buf_segs(bufs);
 	struct inlay_cursor at;
@@ -82,12 +82,14 @@ INLAY_ALWAYS int inlay_post_send_bufs(struct inlay_sq *sq, const struct inlay_bu
 	return inlay_post_gather_bufs(sq, MLX5_OPCODE_SEND, 0, NULL, bufs, flags);
 }
 
-INLAY_ALWAYS int inlay_post_send_imm_bufs(struct inlay_sq *sq, uint32_t imm_be, const struct inlay_buf *bufs, uint32_t flags)
+INLAY_ALWAYS int inlay_post_send_imm_bufs(struct inlay_sq *sq, uint32_t imm_be, const struct inlay_buf *bufs,
+					  uint32_t flags)
 {
 	return inlay_post_gather_bufs(sq, MLX5_OPCODE_SEND_IMM, imm_be, NULL, bufs, flags);
 }
 
-INLAY_ALWAYS int inlay_post_write_bufs(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const struct inlay_buf *bufs, uint32_t flags)
+INLAY_ALWAYS int inlay_post_write_bufs(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const struct inlay_buf *bufs,
+				       uint32_t flags)
 {
 	struct inlay_remote remote = {raddr, rkey};
 
@@ -103,7 +105,8 @@ INLAY_ALWAYS int inlay_post_write_imm_bufs(struct inlay_sq *sq, uint64_t raddr, 
 }
 
 /* RDMA read into the data of the buffers. */
-INLAY_ALWAYS int inlay_post_read_bufs(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const struct inlay_buf *bufs, uint32_t flags)
+INLAY_ALWAYS int inlay_post_read_bufs(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const struct inlay_buf *bufs,
+				      uint32_t flags)
 {
 	struct inlay_remote remote = {raddr, rkey};
 

@@ -123,7 +123,7 @@ INLAY_COLD void inlay_magazine_detach(struct inlay_magazine *mag)
  * Data path; internal
  */
 
-/* At hand: what was given back last, else what the depot gave, else more of that. Returns whether. */
+/* At hand: what was given back, else what the depot gave, else more of that. Returns whether. */
 INLAY_COLD int inlay_magazine_refill_(struct inlay_magazine *mag)
 {
 	struct inlay_inventory *inv = &mag->inventory;

@@ -57,8 +57,8 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_buf {
 #define INLAY_BUF_ELEMENT_ 1u /* flags: in a list, and not its head */
 
 INLAY_STATIC_ASSERT(sizeof(struct inlay_buf) == INLAY_CACHE_LINE, "a descriptor is one line");
-INLAY_STATIC_ASSERT(offsetof(struct inlay_buf, data_len) == offsetof(struct ibv_sge, length), "a descriptor begins as an entry");
-INLAY_STATIC_ASSERT(offsetof(struct inlay_buf, lkey) == offsetof(struct ibv_sge, lkey), "a descriptor begins as an entry");
+INLAY_STATIC_ASSERT(offsetof(struct inlay_buf, data_len) == offsetof(struct ibv_sge, length) &&
+		    offsetof(struct inlay_buf, lkey) == offsetof(struct ibv_sge, lkey), "it begins as an entry");
 
 /* Two 32-bit fields in one store */
 typedef uint64_t inlay_buf_word_ __attribute__((may_alias));
@@ -153,10 +153,7 @@ INLAY_ALWAYS const struct inlay_inventory *inlay_inventory_(const struct inlay_i
 }
 
 /* From a to b, in lines. A shift: compilers divide when they save space. */
-INLAY_ALWAYS int64_t inlay_store_lines_(const void *a, const void *b)
-{
-	return ((intptr_t)b - (intptr_t)a) >> 6;
-}
+INLAY_ALWAYS int64_t inlay_store_lines_(const void *a, const void *b) { return ((intptr_t)b - (intptr_t)a) >> 6; }
 
 /*
  * The state of a descriptor: in the first line of its block's header, by its line in the block.
@@ -184,10 +181,7 @@ INLAY_ALWAYS struct inlay_block_ *inlay_buf_block_(const void *buf)
 }
 
 /* A descriptor's line in its block. */
-INLAY_ALWAYS unsigned inlay_buf_line_(const struct inlay_buf *buf)
-{
-	return (unsigned)((uintptr_t)buf >> 6) & 63;
-}
+INLAY_ALWAYS unsigned inlay_buf_line_(const struct inlay_buf *buf) { return (unsigned)((uintptr_t)buf >> 6) & 63; }
 
 INLAY_ALWAYS uint8_t *inlay_block_page_(const struct inlay_block_ *b)
 {
@@ -202,10 +196,7 @@ INLAY_FN struct inlay_buf *inlay_block_buf_(uint8_t *page, uint32_t i)
 	return (uint8_t *)buf < (uint8_t *)inlay_buf_block_(page) ? buf : buf + 2;
 }
 
-INLAY_ALWAYS struct inlay_store_ *inlay_buf_store_(const struct inlay_buf *buf)
-{
-	return inlay_buf_block_(buf)->store;
-}
+INLAY_ALWAYS struct inlay_store_ *inlay_buf_store_(const struct inlay_buf *buf) { return inlay_buf_block_(buf)->store; }
 
 INLAY_ALWAYS uint8_t inlay_buf_state_(const struct inlay_buf *buf)
 {
@@ -284,7 +275,8 @@ INLAY_COLD size_t inlay_store_bytes_(uint64_t num, uint64_t all)
 {
 	if (!num || all > (1u << 30))
 		return 0;
-	return (size_t)((num + INLAY_BLOCK_BUFS_ - 1) / INLAY_BLOCK_BUFS_ * INLAY_BLOCK_ + INLAY_BLOCK_ - INLAY_CACHE_LINE);
+	return (size_t)((num + INLAY_BLOCK_BUFS_ - 1) / INLAY_BLOCK_BUFS_ * INLAY_BLOCK_ +
+			INLAY_BLOCK_ - INLAY_CACHE_LINE);
 }
 
 INLAY_COLD uint8_t *inlay_store_page_(void *memory)
@@ -372,7 +364,7 @@ INLAY_COLD int inlay_store_stop_(struct inlay_store_ *s)
 	if (s->state != INLAY_STORE_STARTED_)
 		return -EBADFD;
 	__atomic_store_n(&s->state, INLAY_STORE_STOPPED_, __ATOMIC_RELAXED);
-	/* A get that sees the turn sees the state; one that does not remembers a turn that is over. */
+	/* A get that sees the turn sees the state. Any other remembers a turn that is over. */
 	__atomic_fetch_add(&s->turn, 1, __ATOMIC_RELEASE);
 	return 0;
 }
@@ -416,7 +408,7 @@ INLAY_COLD uint8_t inlay_store_tie_to_(struct inlay_store_ *s, struct inlay_mmap
 	return state;
 }
 
-/* The keys of a range for the store's device. Returns 0; -ENOENT when the map has no such device. */
+/* The keys of a range for the store's device. Returns 0; -ENOENT without such a device. */
 INLAY_FN int inlay_store_keys_(const struct inlay_store_ *s, const struct inlay_mmap *mmap, const struct inlay_range *r,
 			       struct inlay_keys *keys)
 {
@@ -514,14 +506,14 @@ INLAY_ALWAYS int inlay_buf_fits(const void *head, uint64_t len, const void *data
 }
 
 /* Writes a descriptor. origin, lkey: as in struct inlay_inventory. */
-INLAY_ALWAYS void inlay_buf_fill_(struct inlay_buf *buf, struct inlay_mmap *mmap, uint64_t origin, uint64_t lkey, void *head,
-				  uint64_t len, void *data, uint64_t data_len)
+INLAY_ALWAYS void inlay_buf_fill_(struct inlay_buf *buf, struct inlay_mmap *mmap, uint64_t origin, uint64_t lkey,
+				  void *head, uint64_t len, void *data, uint64_t data_len)
 {
 	INLAY_CHECK(inlay_buf_fits(head, len, data, data_len), "the data lies in its buffer");
 	buf->data = (uint8_t *)data;
 	*(inlay_buf_word_ *)(void *)&buf->data_len = data_len | lkey;
 	buf->head = (uint8_t *)head;
-	/* Nothing: it keeps compilers from gathering both into a vector first, which takes longer. */
+	/* It keeps compilers from gathering both into a vector first, which takes longer. */
 	__asm__("" : "+r"(len));
 	buf->len = len;
 	/* A map that counts may read it. */
@@ -557,7 +549,7 @@ INLAY_FN void inlay_buf_free_(struct inlay_buf *buf)
 	struct inlay_store_ *s = b->store;
 
 	if (s->shared) {
-		/* Free under the lock only: then whoever destroys the inventory finds nobody here. */
+		/* Free under the lock only: then a destroy finds nobody here. */
 		inlay_lock(&s->lock);
 		inlay_buf_end_(buf);
 		inlay_store_give_(s, b, 1ull << inlay_buf_line_(buf));

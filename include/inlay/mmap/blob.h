@@ -3,24 +3,22 @@
  * inlay/mmap/blob.h: a memory map for another process: exported as a blob of bytes, checked and
  * imported at the other end.
  *
- *   The owner                                          The other side
+ *   len = inlay_mmap_export_size(&map);                                     the owner
+ *   inlay_mmap_export_rdma(&map, pd, blob, &len);
  *
- *   len = inlay_mmap_export_size(&map);
- *   inlay_mmap_export_rdma(&map, pd, blob, &len);  --> size = inlay_mmap_import_size(blob, len);
- *                                                      memory = aligned_alloc(64, size);
- *                                                      inlay_mmap_create_from_export(&theirs, memory,
- *                                                              size, pd, blob, len, NULL);
- *                                                      if (!inlay_mmap_remote(&theirs, raddr, n,
- *                                                              INLAY_RDMA_WRITE, &rkey))
- *                                                              inlay_post_write(&sq, raddr, rkey, ...);
+ *   size = inlay_mmap_import_size(blob, len);                               the other side
+ *   memory = aligned_alloc(64, size);
+ *   inlay_mmap_create_from_export(&theirs, memory, size, pd, blob, len, NULL);
+ *   if (!inlay_mmap_remote(&theirs, raddr, n, INLAY_RDMA_WRITE, &rkey))
+ *           inlay_post_write(&sq, raddr, rkey, ...);
  *
  * Invariants:
  *   - A blob holds only what is granted: no local keys, no local permissions, and no range without
  *     such a permission. Its keys open memory, so pass it through a channel that nobody else reads.
  *   - A blob is valid until the map is stopped. A stale blob still imports, because nobody can tell;
- *     posts that use it end with a remote access error.
- *   - Exporting again for the same device gives the same bytes.
- *   - Import checks in this order, and forms no pointer before the lengths are known to be right:
+ *     posts that use it end with a remote access error. Exporting again gives the same bytes.
+ *   - Import copies the blob before it checks and uses it, so the other side may still write to it.
+ *     It forms no pointer before the lengths are known to be right, and checks in this order:
  *
  *       -EPROTO    shorter than any blob; another magic or version
  *       -EINVAL    a length that is not the blob's, or not what its counts make
@@ -28,12 +26,8 @@
  *       -EINVAL    unknown kinds or bits, nothing granted, a range that is empty, goes past the end of
  *                  the address space, overlaps another, or grants what the head does not
  *
- *   - The blob may lie in memory that the other side still writes to: import copies it first, and
- *     checks and uses the copy.
- *
  * The checksum finds accidents. Against more, give both sides a key: inlay_mmap_set_mac before the
- * export, struct inlay_mmap_import at the import. The function comes from a library that the caller
- * trusts. With OpenSSL:
+ * export, struct inlay_mmap_import at the import. The function is the caller's; with OpenSSL:
  *
  *   static int make(void *key, const void *data, size_t len, uint8_t *code)
  *   {
@@ -49,7 +43,7 @@
  *   +8   version      2    1
  *   +10  kind         2    1 RDMA, 2 PCI
  *   +12  length       4    bytes, from the magic to the checksum
- *   +16  permissions  4    what is granted on any range
+ *   +16  permissions  4    2 read, 4 write, 8 atomic by RDMA; 16 read, 32 read and write over PCI
  *   +20  ranges       4    at least 1
  *   +24  code bytes   4    0, or 16 .. 64
  *   +28  reserved     4    0
@@ -57,8 +51,6 @@
  *   ...  each range   start 8, bytes 8, rkey 4, permissions 4
  *   ...  code         a message authentication code of all bytes before it, when there is a key
  *   ...  checksum     4    CRC-32C of all bytes before it
- *
- *   permissions: 2 read, 4 write, 8 atomic by RDMA; 16 read, 32 read and write over PCI
  *
  * Threads: as the set-up part of map.h.
  * Sources: DOCA's documentation of doca_mmap; RFC 3720, appendix B.4 (CRC-32C).
@@ -94,7 +86,7 @@ struct inlay_blob {
 
 /* What an import may be told. Zeroed: nothing. */
 struct inlay_mmap_import {
-	const struct inlay_mac *mac;    /* the code that the blob must carry; NULL: it must have none. Used during the call */
+	const struct inlay_mac *mac;    /* the code that the blob must carry; NULL: none. Used during the call */
 	uint64_t user_data;             /* of the map */
 };
 
@@ -146,7 +138,8 @@ INLAY_COLD uint32_t inlay_crc32c(const void *data, size_t len)
 /* Permissions to and from the numbers of a blob. An unknown number becomes all ones. */
 INLAY_COLD uint32_t inlay_blob_from_access_(uint32_t access)
 {
-	return (access & INLAY_RDMA_READ ? 2u : 0) | (access & INLAY_RDMA_WRITE ? 4u : 0) | (access & INLAY_RDMA_ATOMIC ? 8u : 0) |
+	return (access & INLAY_RDMA_READ ? 2u : 0) | (access & INLAY_RDMA_WRITE ? 4u : 0) |
+	       (access & INLAY_RDMA_ATOMIC ? 8u : 0) |
 	       (access & INLAY_PCI_READ_ONLY ? 16u : 0) | (access & INLAY_PCI_READ_WRITE ? 32u : 0);
 }
 
@@ -190,7 +183,8 @@ INLAY_COLD void inlay_blob_begin_(uint8_t *blob, const struct inlay_blob *head)
 	}
 }
 
-INLAY_COLD void inlay_blob_set_range_(uint8_t *blob, const struct inlay_blob *head, uint32_t i, const struct inlay_range *r)
+INLAY_COLD void inlay_blob_set_range_(uint8_t *blob, const struct inlay_blob *head, uint32_t i,
+				      const struct inlay_range *r)
 {
 	uint8_t *at = blob + inlay_blob_ranges_at_(head->kind) + (uint64_t)i * INLAY_BLOB_RANGE_;
 
@@ -218,7 +212,8 @@ INLAY_COLD int inlay_blob_seal_(uint8_t *blob, const struct inlay_blob *head, co
 /* Reads the head and checks all lengths. Later reads stay inside. Returns 0, -EPROTO or -EINVAL. */
 INLAY_COLD int inlay_blob_head_(struct inlay_blob *head, const uint8_t *blob, size_t len)
 {
-	if (len < INLAY_BLOB_HEAD_ + 4 || __builtin_memcmp(blob, "inlaymap", 8) || inlay_blob_get(blob + 8, 2) != INLAY_BLOB_VERSION)
+	if (len < INLAY_BLOB_HEAD_ + 4 || __builtin_memcmp(blob, "inlaymap", 8) ||
+	    inlay_blob_get(blob + 8, 2) != INLAY_BLOB_VERSION)
 		return -EPROTO;
 	__builtin_memset(head, 0, sizeof(*head));
 	head->kind = (uint32_t)inlay_blob_get(blob + 10, 2);
@@ -284,8 +279,10 @@ INLAY_COLD int inlay_blob_check_(struct inlay_blob *head, const uint8_t *blob, s
 	err = inlay_blob_code_(blob, head, mac);
 	if (err)
 		return err;
-	of_kind = head->kind == INLAY_BLOB_RDMA_ ? INLAY_RDMA_ANY : head->kind == INLAY_BLOB_OVER_PCI_ ? INLAY_PCI_ANY : 0;
-	if (!head->permissions || head->permissions & ~of_kind || inlay_access_check_(head->permissions) || !head->ranges ||
+	of_kind = head->kind == INLAY_BLOB_RDMA_ ? INLAY_RDMA_ANY :
+		  head->kind == INLAY_BLOB_OVER_PCI_ ? INLAY_PCI_ANY : 0;
+	if (!head->permissions || head->permissions & ~of_kind || inlay_access_check_(head->permissions) ||
+	    !head->ranges ||
 	    inlay_blob_get(blob + 28, 4))
 		return -EINVAL;
 	if (head->kind == INLAY_BLOB_OVER_PCI_ && (head->vhca > 0xffff || inlay_blob_get(blob + 36, 4)))
@@ -301,7 +298,8 @@ INLAY_COLD int inlay_blob_check_(struct inlay_blob *head, const uint8_t *blob, s
 /* ---- Export ---- */
 
 /* The head of a map's blob without PCI's part. Returns the blob's bytes; 0: nothing is granted. */
-INLAY_COLD size_t inlay_mmap_blob_head_(const struct inlay_mmap *m, uint32_t kind, uint32_t mask, struct inlay_blob *head)
+INLAY_COLD size_t inlay_mmap_blob_head_(const struct inlay_mmap *m, uint32_t kind, uint32_t mask,
+					struct inlay_blob *head)
 {
 	uint32_t i, granted;
 
@@ -318,7 +316,8 @@ INLAY_COLD size_t inlay_mmap_blob_head_(const struct inlay_mmap *m, uint32_t kin
 }
 
 /* Whether a blob may be written. Returns the index of the device; *len: the blob's bytes. */
-INLAY_COLD int inlay_mmap_exportable_(const struct inlay_mmap *m, const struct ibv_pd *pd, size_t bytes, const void *buf, size_t *len)
+INLAY_COLD int inlay_mmap_exportable_(const struct inlay_mmap *m, const struct ibv_pd *pd, size_t bytes,
+				      const void *buf, size_t *len)
 {
 	size_t room;
 
@@ -402,7 +401,8 @@ INLAY_COLD size_t inlay_mmap_import_size(const void *blob, size_t len)
  * Copies a blob to memory, checks it and makes a map of it that finds nothing yet. Arguments and
  * errors are those of inlay_mmap_create_from_export; kind: the one that the caller knows.
  */
-INLAY_COLD int inlay_mmap_import_(struct inlay_mmap *made, struct inlay_blob *head, void *memory, size_t size, struct ibv_pd *pd,
+INLAY_COLD int inlay_mmap_import_(struct inlay_mmap *made, struct inlay_blob *head, void *memory, size_t size,
+				  struct ibv_pd *pd,
 				  const void *blob, size_t len, const struct inlay_mmap_import *how, uint32_t kind)
 {
 	const struct inlay_mac *mac = how ? how->mac : NULL;
@@ -422,7 +422,7 @@ INLAY_COLD int inlay_mmap_import_(struct inlay_mmap *made, struct inlay_blob *he
 		return -EINVAL;
 	if (size < inlay_mmap_size(1, head->ranges))
 		return -ENOBUFS;
-	/* To where the table's index will be, which takes more bytes and is written after the copy has been read. */
+	/* To where the table's index will be, which is longer and written after the copy is read. */
 	__builtin_memcpy(memory, blob, len);
 	err = inlay_blob_check_(head, (const uint8_t *)memory, len, mac);
 	if (err)
@@ -460,8 +460,8 @@ INLAY_COLD int inlay_mmap_import_(struct inlay_mmap *made, struct inlay_blob *he
  * too small; -ENOTSUP for a valid blob of PCI (pci.h); what the mac returned. On failure *m is
  * unchanged, and memory may have been written.
  */
-INLAY_COLD int inlay_mmap_create_from_export(struct inlay_mmap *m, void *memory, size_t size, struct ibv_pd *pd, const void *blob,
-					     size_t len, const struct inlay_mmap_import *how)
+INLAY_COLD int inlay_mmap_create_from_export(struct inlay_mmap *m, void *memory, size_t size, struct ibv_pd *pd,
+					     const void *blob, size_t len, const struct inlay_mmap_import *how)
 {
 	struct inlay_mmap made;
 	struct inlay_blob head;

@@ -44,7 +44,7 @@ struct inlay_range {
 	uint32_t id;
 };
 
-/* A thread's last hit. Zeroed, it remembers nothing. It may outlive any change, and even the map. */
+/* A thread's last hit. Zeroed, it remembers nothing. It may outlive any change, and the map. */
 struct inlay_hit {
 	uint32_t at;            /* bytes from the first range */
 };
@@ -58,8 +58,8 @@ struct inlay_table_cut {
 /* The head of a table, which is plain without cuts and with one beginning at most in a bucket. */
 struct inlay_table {
 	uint64_t below;         /* start of the first range - 1 */
-	uint64_t floor;         /* ~limit, where limit is the offset of the last byte, without cuts; not plain: all ones */
-	uint64_t lowest;        /* ~limit in any table */
+	uint64_t floor;         /* ~limit; all ones when the table is not plain */
+	uint64_t lowest;        /* ~limit: the offset of the last byte, without cuts */
 	uint32_t shift;         /* log2 of a bucket's bytes */
 	uint16_t one_cut;       /* one cut, and one beginning at most in a bucket: the second fast form */
 	uint8_t probes;         /* beginnings to compare: 1 or 3 */
@@ -108,10 +108,7 @@ INLAY_FN struct inlay_range *inlay_table_ranges_(const struct inlay_table *t)
 }
 
 /* Bits of x: 0 for 0, 64 for the largest. */
-INLAY_COLD uint32_t inlay_table_bits_(uint64_t x)
-{
-	return x ? 64 - (uint32_t)__builtin_clzll(x) : 0;
-}
+INLAY_COLD uint32_t inlay_table_bits_(uint64_t x) { return x ? 64 - (uint32_t)__builtin_clzll(x) : 0; }
 
 /* The offset of addr from the first range, without cuts. */
 INLAY_FN uint64_t inlay_table_offset_(const struct inlay_table *t, uint64_t addr)
@@ -138,7 +135,8 @@ INLAY_COLD uint32_t inlay_table_fit_(const struct inlay_table *t, uint32_t n, ui
 
 	/* Two offsets share a bucket of 2^s bytes when they differ in no bit from s on. */
 	for (i = 0; i + apart < n; i++)
-		together[inlay_table_bits_(inlay_table_offset_(t, e[i].start) ^ inlay_table_offset_(t, e[i + apart].start))]++;
+		together[inlay_table_bits_(inlay_table_offset_(t, e[i].start) ^
+					   inlay_table_offset_(t, e[i + apart].start))]++;
 	while (shift < 63 && limit >> shift >= words)
 		shift++;
 	for (i = 0; i <= shift; i++)
@@ -209,8 +207,8 @@ INLAY_COLD void inlay_table_index_(struct inlay_table *t, uint32_t n)
 	t->probes = 1;
 	t->shift = 63;
 	/*
-	 * The plain form refuses, in a table that is not plain, all addresses but the first range's start, which the first bucket
-	 * finds; in an empty table, address 0.
+	 * In a table that is not plain, the plain form refuses all addresses but the first range's
+	 * start, which the first bucket finds; in an empty one, address 0.
 	 */
 	t->floor = t->lowest = UINT64_MAX;
 	t->below = n ? e[0].start - 1 : UINT64_MAX;
@@ -246,19 +244,17 @@ INLAY_COLD void inlay_table_index_(struct inlay_table *t, uint32_t n)
 /* An empty table in memory of inlay_table_bytes_(max_ranges). */
 INLAY_COLD struct inlay_table *inlay_table_init_(void *memory, uint32_t max_ranges)
 {
-	struct inlay_table *t = (struct inlay_table *)(void *)((uint8_t *)memory + inlay_table_index_bytes_(max_ranges));
+	struct inlay_table *t = (struct inlay_table *)(void *)((uint8_t *)memory +
+							       inlay_table_index_bytes_(max_ranges));
 
 	inlay_table_index_(t, 0);
 	return t;
 }
 
 /* Whether it is empty or goes past the end of the address space: then it is no range. */
-INLAY_COLD int inlay_range_bad_(uint64_t start, uint64_t len)
-{
-	return !len || start + (len - 1) < start;
-}
+INLAY_COLD int inlay_range_bad_(uint64_t start, uint64_t len) { return !len || start + (len - 1) < start; }
 
-/* Sorts n ranges and makes the index. Returns 0; -EINVAL for a bad range, -EEXIST for an overlap. */
+/* Sorts n ranges and makes the index. Returns 0; -EINVAL for a bad one, -EEXIST for an overlap. */
 INLAY_COLD int inlay_table_build_(struct inlay_table *t, uint32_t n)
 {
 	struct inlay_range *e = inlay_table_ranges_(t), moved;
@@ -327,7 +323,8 @@ INLAY_ALWAYS int inlay_range_holds_(uint64_t start, uint64_t bytes, uint64_t add
 /* The range that a bucket's index word names. */
 INLAY_ALWAYS const struct inlay_range *inlay_table_bucket_(const struct inlay_table *t, int64_t word)
 {
-	return (const struct inlay_range *)(const void *)((const uint8_t *)t + ((const uint32_t *)(const void *)t)[word]);
+	return (const struct inlay_range *)(const void *)((const uint8_t *)t +
+							  ((const uint32_t *)(const void *)t)[word]);
 }
 
 /* What a cut takes off addr. */
@@ -339,7 +336,7 @@ INLAY_ALWAYS uint64_t inlay_table_gap_(const struct inlay_table_cut *c, uint64_t
 INLAY_ALWAYS const struct inlay_range *inlay_table_find_(const struct inlay_table *t, uint64_t addr, uint64_t len)
 {
 	const struct inlay_table_cut *c = t->cut;
-	/* -offset - 1, which shifted down is -bucket - 1. An address inside a cut comes to a bucket where nothing holds it. */
+	/* -offset - 1; shifted down, -bucket - 1. Nothing holds an address that is inside a cut. */
 	uint64_t down = t->below - addr;
 	const struct inlay_range *e;
 
@@ -371,8 +368,8 @@ INLAY_ALWAYS const struct inlay_range *inlay_table_find_(const struct inlay_tabl
 	return inlay_range_holds_(e->start, e->len, addr, len) ? e : NULL;
 }
 
-INLAY_ALWAYS const struct inlay_range *inlay_table_hit_(const struct inlay_table *t, struct inlay_hit *hit, uint64_t addr,
-							uint64_t len)
+INLAY_ALWAYS const struct inlay_range *inlay_table_hit_(const struct inlay_table *t, struct inlay_hit *hit,
+							uint64_t addr, uint64_t len)
 {
 	const struct inlay_range *e = (const struct inlay_range *)(const void *)((const uint8_t *)(t + 1) + hit->at);
 

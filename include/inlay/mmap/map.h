@@ -52,7 +52,8 @@ enum inlay_mmap_state_ {
 
 /* A message authentication code for blobs: see blob.h. */
 struct inlay_mac {
-	int (*make)(void *context, const void *data, size_t len, uint8_t *code); /* writes `bytes` bytes; 0 or a negative errno */
+	/* Writes `bytes` bytes to code. Returns 0 or a negative errno. */
+	int (*make)(void *context, const void *data, size_t len, uint8_t *code);
 	void *context;                  /* the key, in the form that make wants */
 	uint32_t bytes;                 /* 16 .. 64, a multiple of 4 */
 };
@@ -119,17 +120,12 @@ INLAY_COLD size_t inlay_mmap_size(uint32_t max_devs, uint32_t max_ranges)
 }
 
 /*
- * An empty map.
- *
- * memory      on a cache line; the map's until it is destroyed
- * size        its bytes, at least inlay_mmap_size(max_devs, max_ranges)
- * max_devs    devices at most, 1 .. INLAY_MMAP_DEVICES
- * max_ranges  ranges at most, 1 .. INLAY_LOOKUP_MAX
- *
- * Returns 0; -EINVAL for a bad argument; -ENOBUFS when size is too small. On failure *m is
- * unchanged.
+ * An empty map for 1 .. INLAY_MMAP_DEVICES devices and 1 .. INLAY_LOOKUP_MAX ranges, in memory that
+ * begins on a cache line and has inlay_mmap_size(max_devs, max_ranges) bytes or more; it is the map's
+ * until it is destroyed. Returns 0; -EINVAL for a bad argument; -ENOBUFS when size is too small.
  */
-INLAY_COLD int inlay_mmap_create(struct inlay_mmap *m, void *memory, size_t size, uint32_t max_devs, uint32_t max_ranges)
+INLAY_COLD int inlay_mmap_create(struct inlay_mmap *m, void *memory, size_t size, uint32_t max_devs,
+				 uint32_t max_ranges)
 {
 	uint8_t *at = (uint8_t *)memory;
 
@@ -472,7 +468,7 @@ INLAY_COLD int inlay_mmap_start(struct inlay_mmap *m)
 		if (m->sources[r].kind == INLAY_SOURCE_KEYS && m->num_devs > 1)
 			err = -EINVAL;
 		for (d = 0; d < m->num_devs && !err; d++)
-			err = inlay_source_register_(&m->sources[r], m->devs[d], inlay_mmap_granted_(m, r, INLAY_ACCESS_ALL),
+			err = inlay_source_register_(&m->sources[r], m->devs[d], m->permissions,
 						     &m->mrs[(uint64_t)r * m->max_devs + d]);
 	}
 	if (!err)
@@ -514,11 +510,8 @@ INLAY_COLD int inlay_mmap_destroy(struct inlay_mmap *m)
 }
 
 /*
- * The handle by which a DPA names the map. It takes device commands that no public document
- * describes, so this never succeeds.
- *
- * Returns -EBADFD when the map is neither started nor imported; -ENOENT when pd is not one of its
- * devices; -ENOTSUP.
+ * The handle by which a DPA names the map. It takes commands that no public document describes.
+ * Returns -EBADFD by state; -ENOENT when pd is not one of the map's devices; -ENOTSUP.
  */
 INLAY_COLD int inlay_mmap_dpa_handle(const struct inlay_mmap *m, const struct ibv_pd *pd, uint32_t *handle)
 {
@@ -550,7 +543,8 @@ INLAY_ALWAYS const struct inlay_range *inlay_mmap_find(const struct inlay_mmap *
 }
 
 /* As inlay_mmap_find, but looks first at the range that this thread found last. */
-INLAY_ALWAYS const struct inlay_range *inlay_mmap_hit(const struct inlay_mmap *m, struct inlay_hit *hit, const void *addr, size_t len)
+INLAY_ALWAYS const struct inlay_range *inlay_mmap_hit(const struct inlay_mmap *m, struct inlay_hit *hit,
+						      const void *addr, size_t len)
 {
 	return inlay_table_hit_(inlay_mmap_(m)->table, hit, (uintptr_t)addr, len);
 }

@@ -4,23 +4,20 @@
  * imports it, or one function of a device and another. Imported memory has local keys: the importing
  * device reads and writes it as its own, without a peer. Include this header by name.
  *
- *   The owner                                          The other side
- *
- *   inlay_mmap_set_permissions(&map, INLAY_PCI_READ_WRITE);
+ *   inlay_mmap_set_permissions(&map, INLAY_PCI_READ_WRITE);                  the owner
  *   inlay_mmap_start(&map);
- *   n = inlay_mmap_pci_size(&map);
- *   keys = aligned_alloc(64, n);
- *   inlay_mmap_export_pci(&map, pd, keys, n, blob, &len); --> size = inlay_mmap_import_pci_size(blob, len);
- *                                                      memory = aligned_alloc(64, size);
- *                                                      inlay_mmap_create_from_export_pci(&theirs, memory,
- *                                                              size, pd, blob, len, NULL);
- *                                                      r = inlay_mmap_find(&theirs, addr, bytes);
- *                                                      sge.addr = addr;  sge.lkey = r->lkey;
- *   inlay_mmap_stop(&map);                             ... posts with that key fail from here on
+ *   keys = aligned_alloc(64, n = inlay_mmap_pci_size(&map));
+ *   inlay_mmap_export_pci(&map, pd, keys, n, blob, &len);
+ *
+ *   memory = aligned_alloc(64, size = inlay_mmap_import_pci_size(blob, len));     the other side
+ *   inlay_mmap_create_from_export_pci(&theirs, memory, size, pd, blob, len, NULL);
+ *   r = inlay_mmap_find(&theirs, addr, bytes);
+ *   sge.addr = addr;
+ *   sge.lkey = r->lkey;
  *
  * Invariants:
- *   - Each exported range gets an indirect key (KSM) over the range's own key. It grants no more than
- *     the range's PCI permission, and relaxed ordering only where the device has it for such keys.
+ *   - Each exported range gets an indirect key (KSM) over the range's own key, which grants no more
+ *     than the range's PCI permission.
  *   - The blob holds 32 random bytes that let the other side make an alias of each key
  *     (ALLOW_OTHER_VHCA_ACCESS). Whoever has the blob can reach the memory.
  *   - Stopping the map destroys the indirect keys first: aliases are void, and the blob no longer imports.
@@ -88,6 +85,7 @@ INLAY_COLD int inlay_mmap_pci_ask_(struct ibv_context *ctx, uint32_t type, struc
 INLAY_COLD int inlay_mmap_pci_cap_(struct ibv_context *ctx, uint32_t *vhca)
 {
 	struct inlay_query_hca_cap_out cap;
+	uint64_t to_key, allowed;
 	int err;
 
 	if (!mlx5dv_is_supported(ctx->device))
@@ -102,10 +100,9 @@ INLAY_COLD int inlay_mmap_pci_cap_(struct ibv_context *ctx, uint32_t *vhca)
 	err = inlay_mmap_pci_ask_(ctx, INLAY_CAP_GENERAL_2, &cap);
 	if (err)
 		return err;
-	if (!(inlay_hca_cap_2_get(&cap.cap.general_2, INLAY_HCA_CAP_2_CROSS_VHCA_OBJECT_TO_OBJECT_SUPPORTED) & INLAY_PCI_KEY_TO_KEY_) ||
-	    !(inlay_hca_cap_2_get(&cap.cap.general_2, INLAY_HCA_CAP_2_ALLOWED_OBJECT_FOR_OTHER_VHCA_ACCESS) & INLAY_PCI_KEY_ALLOWED_))
-		return -ENOTSUP;
-	return 0;
+	to_key = inlay_hca_cap_2_get(&cap.cap.general_2, INLAY_HCA_CAP_2_CROSS_VHCA_OBJECT_TO_OBJECT_SUPPORTED);
+	allowed = inlay_hca_cap_2_get(&cap.cap.general_2, INLAY_HCA_CAP_2_ALLOWED_OBJECT_FOR_OTHER_VHCA_ACCESS);
+	return to_key & INLAY_PCI_KEY_TO_KEY_ && allowed & INLAY_PCI_KEY_ALLOWED_ ? 0 : -ENOTSUP;
 }
 
 /* Whether this device can export and import memory over PCI, and its context takes commands. */
@@ -119,7 +116,8 @@ INLAY_COLD int inlay_mmap_cap_pci(struct ibv_context *ctx)
 /* ---- Objects ---- */
 
 /* An empty list of num keys at *at, which moves past it. */
-INLAY_COLD struct inlay_mmap_pci *inlay_mmap_pci_init_(uint8_t **at, uint32_t num, const struct ibv_pd *pd, uint32_t vhca)
+INLAY_COLD struct inlay_mmap_pci *inlay_mmap_pci_init_(uint8_t **at, uint32_t num, const struct ibv_pd *pd,
+						       uint32_t vhca)
 {
 	struct inlay_mmap_pci *pci = (struct inlay_mmap_pci *)(void *)*at;
 	size_t head = inlay_round_up(sizeof(*pci), INLAY_CACHE_LINE), bytes = num * sizeof(*pci->keys);
@@ -191,11 +189,12 @@ INLAY_COLD uint32_t inlay_mmap_pci_most_(const struct inlay_mmap *m)
 INLAY_COLD size_t inlay_mmap_pci_size(const struct inlay_mmap *m)
 {
 	uint32_t most;
+	uint64_t bytes;
 
-	INLAY_CHECK(m, "a map is not NULL");
-	most = m->state == INLAY_MMAP_IMPORTED_ ? 0 : inlay_mmap_pci_most_(m);
-	return most ? (size_t)(inlay_mmap_pci_bytes_(m->num_ranges) + inlay_round_up(most * sizeof(struct ibv_sge), INLAY_CACHE_LINE) +
-			       inlay_round_up(inlay_devx_mkey_size(most), INLAY_CACHE_LINE)) : 0;
+	most = inlay_mmap_(m)->state == INLAY_MMAP_IMPORTED_ ? 0 : inlay_mmap_pci_most_(m);
+	bytes = inlay_round_up(most * sizeof(struct ibv_sge), INLAY_CACHE_LINE) +
+		inlay_round_up(inlay_devx_mkey_size(most), INLAY_CACHE_LINE);
+	return most ? (size_t)(inlay_mmap_pci_bytes_(m->num_ranges) + bytes) : 0;
 }
 
 /* Bytes of the blob, in any state; 0 when nothing is granted over PCI, or for an imported map. */
@@ -207,8 +206,8 @@ INLAY_COLD size_t inlay_mmap_export_pci_size(const struct inlay_mmap *m)
 }
 
 /* The indirect key of range r over its key with device dev, and the permission to alias it. */
-INLAY_COLD int inlay_mmap_pci_key_(struct inlay_mmap *m, uint32_t r, uint32_t dev, struct inlay_mmap_pci *pci, uint32_t pdn,
-				   uint8_t *scratch)
+INLAY_COLD int inlay_mmap_pci_key_(struct inlay_mmap *m, uint32_t r, uint32_t dev, struct inlay_mmap_pci *pci,
+				   uint32_t pdn, uint8_t *scratch)
 {
 	struct inlay_allow_other_vhca_access_in in;
 	struct ibv_context *ctx = m->devs[dev]->context;
@@ -237,8 +236,10 @@ INLAY_COLD int inlay_mmap_pci_key_(struct inlay_mmap *m, uint32_t r, uint32_t de
 	}
 	__builtin_memset(&in, 0, sizeof(in));
 	inlay_cmd_in_set(&in.cmd, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_ALLOW_OTHER_VHCA_ACCESS);
-	inlay_allow_other_vhca_access_in_set(&in, INLAY_ALLOW_OTHER_VHCA_ACCESS_IN_OBJECT_TYPE_TO_BE_ACCESSED, INLAY_OBJ_MKEY);
-	inlay_allow_other_vhca_access_in_set(&in, INLAY_ALLOW_OTHER_VHCA_ACCESS_IN_OBJECT_ID_TO_BE_ACCESSED, pci->keys[r].key >> 8);
+	inlay_allow_other_vhca_access_in_set(&in, INLAY_ALLOW_OTHER_VHCA_ACCESS_IN_OBJECT_TYPE_TO_BE_ACCESSED,
+					     INLAY_OBJ_MKEY);
+	inlay_allow_other_vhca_access_in_set(&in, INLAY_ALLOW_OTHER_VHCA_ACCESS_IN_OBJECT_ID_TO_BE_ACCESSED,
+					     pci->keys[r].key >> 8);
 	__builtin_memcpy(in.access_key, pci->access_key, sizeof(in.access_key));
 	return inlay_devx_command(ctx, &in, sizeof(in), &out, sizeof(out), &pci->error);
 }
@@ -288,7 +289,8 @@ INLAY_COLD int inlay_mmap_pci_make_(struct inlay_mmap *m, uint32_t dev, uint8_t 
  * what the mac returned. After an error the map is not marked as exported, and no key is left,
  * unless the error was the mac's.
  */
-INLAY_COLD int inlay_mmap_export_pci(struct inlay_mmap *m, const struct ibv_pd *pd, void *memory, size_t size, void *buf, size_t *len)
+INLAY_COLD int inlay_mmap_export_pci(struct inlay_mmap *m, const struct ibv_pd *pd, void *memory, size_t size,
+				     void *buf, size_t *len)
 {
 	struct inlay_blob head;
 	size_t bytes = inlay_mmap_blob_head_(m, INLAY_BLOB_OVER_PCI_, INLAY_PCI_ANY, &head);
@@ -313,7 +315,8 @@ INLAY_COLD int inlay_mmap_export_pci(struct inlay_mmap *m, const struct ibv_pd *
 	}
 	head.vhca = pci->vhca;
 	__builtin_memcpy(head.access_key, pci->access_key, sizeof(head.access_key));
-	return inlay_mmap_write_blob_(m, (uint8_t *)buf, &head, (uint32_t)dev, (const uint8_t *)&pci->keys[0].key, sizeof(*pci->keys));
+	return inlay_mmap_write_blob_(m, (uint8_t *)buf, &head, (uint32_t)dev, (const uint8_t *)&pci->keys[0].key,
+				      sizeof(*pci->keys));
 }
 
 /* ---- Import ---- */
@@ -331,7 +334,8 @@ INLAY_COLD size_t inlay_mmap_import_pci_size(const void *blob, size_t len)
 }
 
 /* An alias of the owner's key, whose number the blob has. */
-INLAY_COLD int inlay_mmap_pci_alias_(struct inlay_mmap_pci *pci, uint32_t i, struct ibv_context *ctx, uint32_t pdn, uint32_t owner)
+INLAY_COLD int inlay_mmap_pci_alias_(struct inlay_mmap_pci *pci, uint32_t i, struct ibv_context *ctx, uint32_t pdn,
+				     uint32_t owner)
 {
 	struct inlay_devx_mkey *key = &pci->keys[i];
 	struct inlay_create_alias_out out;
@@ -371,8 +375,8 @@ INLAY_COLD int inlay_mmap_pci_alias_(struct inlay_mmap_pci *pci, uint32_t i, str
  * CREATE_GENERAL_OBJECT; what the mac returned. On failure *m is unchanged, no alias is left, and
  * memory may have been written.
  */
-INLAY_COLD int inlay_mmap_create_from_export_pci(struct inlay_mmap *m, void *memory, size_t size, struct ibv_pd *pd, const void *blob,
-						 size_t len, const struct inlay_mmap_import *how)
+INLAY_COLD int inlay_mmap_create_from_export_pci(struct inlay_mmap *m, void *memory, size_t size, struct ibv_pd *pd,
+						 const void *blob, size_t len, const struct inlay_mmap_import *how)
 {
 	uint8_t *at = (uint8_t *)memory;
 	struct inlay_mmap_pci *pci;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/mmap/source.h: what a memory map is made of: memory of one kind, and what may be done with it.
- * A source is a plain value; inlay_mmap_add copies it into a map.
+ * inlay/mmap/source.h: what a memory map is made of: memory of one kind, and what may be
+ * done with it. A source is a plain value; inlay_mmap_add copies it into a map.
  *
  *   inlay_mmap_add(&map, inlay_source_host(buffer, bytes));
  *   inlay_mmap_add(&map, inlay_source_dmabuf(fd, gpu_addr, 0, bytes));
@@ -44,7 +44,8 @@ enum inlay_access {
 
 #define INLAY_RDMA_ANY ((uint32_t)(INLAY_RDMA_READ | INLAY_RDMA_WRITE | INLAY_RDMA_ATOMIC))
 #define INLAY_PCI_ANY ((uint32_t)(INLAY_PCI_READ_ONLY | INLAY_PCI_READ_WRITE))
-#define INLAY_ACCESS_ALL (INLAY_LOCAL_READ_WRITE | INLAY_RDMA_ANY | INLAY_PCI_ANY | INLAY_MW_BIND | INLAY_RELAXED_ORDERING)
+#define INLAY_ACCESS_ALL \
+	(INLAY_LOCAL_READ_WRITE | INLAY_RDMA_ANY | INLAY_PCI_ANY | INLAY_MW_BIND | INLAY_RELAXED_ORDERING)
 
 #define INLAY_NO_KEY 0x100u /* a key of no memory: MLX5_INVALID_LKEY */
 
@@ -111,7 +112,7 @@ INLAY_COLD struct inlay_source inlay_source_dmabuf(int fd, void *addr, uint64_t 
 	return s;
 }
 
-/* len bytes of device memory from offset on, known by addresses from 0 on. The map uses dm at each start. */
+/* len bytes of device memory from offset on, known by addresses from 0 on; used at each start. */
 INLAY_COLD struct inlay_source inlay_source_dm(struct ibv_dm *dm, uint64_t offset, size_t len)
 {
 	struct inlay_source s = inlay_source_(INLAY_SOURCE_DM, 0, len, offset);
@@ -174,9 +175,10 @@ INLAY_COLD int inlay_source_check_(const struct inlay_source *s)
 }
 
 /* Registers with a device what the caller has no keys of. Returns 0 or a negative errno. */
-INLAY_COLD int inlay_source_register_(const struct inlay_source *s, struct ibv_pd *pd, uint32_t permissions, struct ibv_mr **mr)
+INLAY_COLD int inlay_source_register_(const struct inlay_source *s, struct ibv_pd *pd, uint32_t permissions,
+				      struct ibv_mr **mr)
 {
-	unsigned access = inlay_access_verbs_(permissions);
+	unsigned access = inlay_access_verbs_(permissions & s->limit);
 	size_t len = (size_t)s->len;
 
 	*mr = NULL;
