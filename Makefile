@@ -8,7 +8,7 @@ CFLAGS = -O2 -g1
 WERROR = -Werror
 PROVE = -j2
 SANITIZE =
-SCRIPTS = $(scripts)
+SCRIPTS = $(scripts) $(wildcard tests/softdev/tests/*.t)
 DEVICE =
 FUZZ = 60
 ifeq ($(origin CC),default)
@@ -24,10 +24,11 @@ VERBS = -libverbs -lmlx5
 VERSION = $(shell sed -n 's/^.define INLAY_VERSION_[MP][A-Z]* //p' include/inlay/base.h | paste -sd.)
 
 # A tests/NAME.c is a program of its own, built unchecked (NAME-0) and checked (NAME-1); beside a NAME.t it belongs to that script.
-# The tests of the device, device*.c, include nothing of inlay: each is built once.
+# The software device's own tests include nothing of inlay: each is built once.
 scripts = $(wildcard tests/*.t)
 programs = $(patsubst tests/%.c,%,$(filter-out $(scripts:.t=.c),$(wildcard tests/*.c)))
-tests = $(patsubst %,$(B)/tests/%,$(filter device%,$(programs)) $(foreach p,$(filter-out device%,$(programs)),$(p)-0 $(p)-1))
+devicetests = $(patsubst %.c,$(B)/%,$(wildcard tests/softdev/tests/*.c))
+tests = $(devicetests) $(foreach p,$(programs),$(B)/tests/$(p)-0 $(B)/tests/$(p)-1)
 examples = $(patsubst %.c,$(B)/%,$(wildcard examples/*.c))
 benches = $(patsubst %.c,$(B)/%,$(wildcard bench/*.c))
 library = $(B)/libsoftdev.so $(B)/libinlay-shim.so
@@ -45,12 +46,12 @@ MAKEFLAGS += -j$(shell nproc)
 first = $(filter deps,$(MAKECMDGOALS))
 
 .DELETE_ON_ERROR:
-.PHONY: all help deps run check check-all fuzz bench bench-all install uninstall clean
+.PHONY: all help deps run check check-all fuzz bench bench-all install uninstall install-softdev uninstall-softdev clean
 
 all: $(library) $(tests) $(examples) $(benches) ## builds the software device, tests, examples and benchmarks
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
 	@echo
 	@echo "Settings: CC, STD ($(STD)), CFLAGS ($(CFLAGS)), PREFIX ($(PREFIX)), DESTDIR, V=1 shows the commands,"
 	@echo "DEVICE=mlx5_0 runs the tests on that device instead of the software one."
@@ -100,9 +101,9 @@ $(B)/tests/%-1: tests/%.c | $(first)
 	$(say)
 	$(compile) -DINLAY_CHECKED=1 $(INCLUDES) $(linked) $(VERBS) -lcmocka
 
-$(B)/tests/%: tests/%.c | $(first)
+$(B)/tests/softdev/tests/%: tests/softdev/tests/%.c | $(first)
 	$(say)
-	$(compile) $(INCLUDES) $(linked) $(VERBS) -lcmocka
+	$(compile) -Itests/softdev $(linked) $(VERBS) -lcmocka
 
 $(B)/examples/%: examples/%.c | $(first)
 	$(say)
@@ -115,7 +116,7 @@ $(B)/bench/%: bench/%.c | $(first)
 # They authenticate blobs with a library's code
 $(foreach p,blob shared_memory,$(B)/tests/$(p)-0 $(B)/tests/$(p)-1) $(B)/examples/shared_memory: VERBS += -lcrypto
 
--include $(wildcard $(B)/*/*.d $(B)/*/*/*.d)
+-include $(wildcard $(B)/*/*.d $(B)/*/*/*.d $(B)/*/*/*/*.d)
 
 # ---- Running ----
 
@@ -171,6 +172,18 @@ uninstall: ## removes what install put there
 	$(Q)for h in $(headers); do rm -f '$(to)'/include/"$$h" || exit 1; done
 	$(Q)rm -f '$(to)/share/pkgconfig/inlay.pc'
 	$(Q)[ ! -d '$(to)/include/inlay' ] || find '$(to)/include/inlay' -depth -type d -empty -delete
+
+install-softdev: $(B)/libsoftdev.so ## the software device below DESTDIR and PREFIX: softdev-run and what it needs
+	$(Q)$(absolute)
+	$(Q)install -D -m 755 $< '$(to)/lib/libsoftdev.so'
+	$(Q)install -D -m 755 tests/softdev/run '$(to)/bin/softdev-run'
+	$(Q)install -D -m 644 tests/softdev/softdev.h '$(to)/include/softdev.h'
+	$(Q)install -D -m 644 tests/softdev/README.md '$(to)/share/doc/softdev/README.md'
+
+uninstall-softdev: ## removes what install-softdev put there
+	$(Q)$(absolute)
+	$(Q)rm -f '$(to)/lib/libsoftdev.so' '$(to)/bin/softdev-run' '$(to)/include/softdev.h' '$(to)/share/doc/softdev/README.md'
+	$(Q)[ ! -d '$(to)/share/doc/softdev' ] || rmdir --ignore-fail-on-non-empty '$(to)/share/doc/softdev'
 
 clean: ## removes everything built
 	rm -rf $(B)

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * devx_info.c: what a device can do, by its own word: the capabilities that a data path chooses by, as text or as JSON.
+ * devx_info.c: prints what a device can do, as the device itself reports it: the capabilities that a
+ * data path chooses by, as text or as JSON.
  *
- *   devx_info [--json] [DEVICE]        the first mlx5 device, when none is named
+ *   devx_info [--json] [DEVICE]        the first mlx5 device unless one is named
  *
- * JSON has a number for each limit as the device says it (log_... is the exponent of a power of two), true or false for each ability, lists
- * for sets, and null for all of a group that the device does not have.
+ * JSON has the fields by name: a number for each limit as the device encodes it (log_... is the
+ * exponent of a power of two), true or false for each ability, lists for sets, and null for a group
+ * that the device does not have.
  */
+#include <ctype.h>
 #include <getopt.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <infiniband/mlx5dv.h>
-#include <infiniband/verbs.h>
 #include <inlay/devx/call.h>
 #include <inlay/devx/ifc.h>
-#include <inlay/devx/info.h>
 
 enum kind {
 	FLAG,
@@ -25,6 +25,8 @@ enum kind {
 	BYTES,
 	LOG,       /* 2^n of something */
 	LOG_BYTES, /* 2^n bytes */
+	SCALED,    /* unit * 2^n / 2 */
+	SCALED_BYTES,
 	NAME,      /* one of names */
 	SET,       /* bit n: names[n] */
 	SIZES,     /* bit n: 2^n bytes */
@@ -33,181 +35,156 @@ enum kind {
 };
 
 struct row {
-	const char *key;
+	const char *key; /* in JSON, in lower case */
 	enum kind kind;
-	size_t at; /* in struct inlay_devx_info */
+	uint32_t field;  /* made by INLAY_BITS */
 	const char *text;
 	const char *const *names; /* ends with NULL */
+	uint32_t unit;
 };
 
 struct group {
 	const char *key, *text;
-	uint32_t have; /* the capabilities that it needs */
-	struct row rows[40];
+	enum inlay_cap_type type;
+	uint32_t needs; /* field of the general capabilities; 0: none */
+	struct row rows[32];
 };
 
-#define ROW(kind, field, text) {#field, kind, offsetof(struct inlay_devx_info, field), text, NULL}
-#define ROW_NAMES(kind, field, text, names) {#field, kind, offsetof(struct inlay_devx_info, field), text, names}
+/* The general capabilities, and those of the group that is printed */
+static struct inlay_query_hca_cap_out general, other;
 
 static const char *const port_types[] = {"InfiniBand", "Ethernet", NULL};
 static const char *const timestamps[] = {"free-running", "real-time", "free-running or real-time", NULL};
-static const char *const contexts[] = {"RAW_TX", "INTERNAL_DEV_RES", "bit 2", "RDMA_CTRL", "RDMA_CTRL_OTHER_VHCA", NULL};
-static const char *const relaxed[] = {"no", "where PCI has it on", "yes", NULL};
+static const char *const contexts[] = {"RAW_TX", "INTERNAL_DEV_RES", "bit 2", "RDMA_CTRL", "RDMA_CTRL_OTHER_VHCA",
+				       NULL};
 static const char *const fences[] = {"strong", "small", "none", NULL};
 static const char *const atomics[] = {"compare-swap", "fetch-add", "masked compare-swap", "masked fetch-add", NULL};
 static const char *const roce_versions[] = {"v1", "bit 1", "v2", NULL};
-static const char *const odp_ops[] = {"send", "receive", "write", "read", "atomic", "SRQ receive", NULL};
-static const char *const inline_modes[] = {"L2", "as the port says", "not required", NULL};
+static const char *const orders[] = {"big-endian", "host", NULL};
 static const char *const cross[] = {"bit 0", "bit 1", "bit 2", "bit 3", "bit 4", "bit 5", "bit 6", "bit 7",
 				     "local mkey to remote mkey", NULL};
 
+#define ROW(kind, cap, field, text) {#field, kind, INLAY_##cap##_##field, text, NULL, 0}
+#define ROW_NAMES(kind, cap, field, text, names) {#field, kind, INLAY_##cap##_##field, text, names, 0}
+#define ROW_SCALED(kind, cap, field, text, unit) {#field, kind, INLAY_##cap##_##field, text, NULL, unit}
+
 static const struct group groups[] = {
-	{"function", "Function and ports", INLAY_INFO_GENERAL, {
-		ROW(NUMBER, vhca_id, "VHCA"),
-		ROW_NAMES(NAME, port_type, "port type", port_types),
-		ROW(NUMBER, num_ports, "ports"),
-		ROW(FLAG, roce, "RoCE"),
-		ROW(NUMBER, gid_table_size, "GIDs of a port"),
-		ROW(LOG_BYTES, log_max_msg, "longest message"),
-		ROW(NUMBER, cqe_version, "CQE version"),
-		ROW_NAMES(SET, uctx_cap, "user contexts may get", contexts),
-		ROW(NUMBER, device_frequency_khz, "clock, kHz"),
-		ROW_NAMES(NAME, sq_ts_format, "timestamps, SQ", timestamps),
-		ROW_NAMES(NAME, rq_ts_format, "timestamps, RQ", timestamps),
-		ROW(TYPES, general_obj_types, "general objects, types"),
-		ROW(FLAG, access_register_user, "registers by command"),
+	{"function", "Function and ports", INLAY_CAP_GENERAL, 0, {
+		ROW(NUMBER, HCA_CAP, VHCA_ID, "VHCA"),
+		ROW_NAMES(NAME, HCA_CAP, PORT_TYPE, "port type", port_types),
+		ROW(NUMBER, HCA_CAP, NUM_PORTS, "ports"),
+		ROW(FLAG, HCA_CAP, ROCE, "RoCE"),
+		ROW_SCALED(SCALED, HCA_CAP, GID_TABLE_SIZE, "GIDs of a port", 16),
+		ROW(LOG_BYTES, HCA_CAP, LOG_MAX_MSG, "longest message"),
+		ROW(NUMBER, HCA_CAP, CQE_VERSION, "CQE version"),
+		ROW_NAMES(SET, HCA_CAP, UCTX_CAP, "user contexts may get", contexts),
+		ROW(NUMBER, HCA_CAP, DEVICE_FREQUENCY_KHZ, "clock, kHz"),
+		ROW_NAMES(NAME, HCA_CAP, SQ_TS_FORMAT, "timestamps, SQ", timestamps),
+		ROW_NAMES(NAME, HCA_CAP, RQ_TS_FORMAT, "timestamps, RQ", timestamps),
+		ROW(TYPES, HCA_CAP, GENERAL_OBJ_TYPES, "general objects, types"),
 	}},
-	{"transports", "Transports", INLAY_INFO_GENERAL, {
-		ROW(FLAG, rc, "RC"),
-		ROW(FLAG, uc, "UC"),
-		ROW(FLAG, ud, "UD"),
-		ROW(FLAG, xrc, "XRC"),
-		ROW(FLAG, dc, "DC"),
-		ROW(FLAG, set_deth_sqpn, "UD as another QPN"),
-		ROW(FLAG, compact_address_vector, "compact address vector"),
+	{"transports", "Transports", INLAY_CAP_GENERAL, 0, {
+		ROW(FLAG, HCA_CAP, RC, "RC"),
+		ROW(FLAG, HCA_CAP, UC, "UC"),
+		ROW(FLAG, HCA_CAP, UD, "UD"),
+		ROW(FLAG, HCA_CAP, XRC, "XRC"),
+		ROW(FLAG, HCA_CAP, DCT, "DC"),
+		ROW(FLAG, HCA_CAP, COMPACT_ADDRESS_VECTOR, "compact address vector"),
 	}},
-	{"doorbells", "Doorbells", INLAY_INFO_GENERAL, {
-		ROW(FLAG, bf, "BlueFlame"),
-		ROW(BYTES, bf_size, "BlueFlame copy"),
-		ROW(BYTES, uar_page_size, "UAR page"),
-		ROW(FLAG, send_dbr_mode_no_dbr_int, "SQ without record, internal"),
-		ROW(FLAG, send_dbr_mode_no_dbr_ext, "SQ without record, external"),
+	{"doorbells", "Doorbells", INLAY_CAP_GENERAL, 0, {
+		ROW(FLAG, HCA_CAP, BF, "BlueFlame"),
+		ROW_SCALED(SCALED_BYTES, HCA_CAP, LOG_BF_REG_SIZE, "BlueFlame copy", 1),
+		ROW_SCALED(SCALED_BYTES, HCA_CAP, LOG_UAR_PAGE_SZ, "UAR page", 8192),
 	}},
-	{"queues", "Queues and objects", INLAY_INFO_GENERAL, {
-		ROW(BYTES, max_wqe_sq, "send WQE"),
-		ROW(BYTES, max_wqe_rq, "receive WQE"),
-		ROW(BYTES, max_wqe_sq_dc, "send WQE, DC"),
-		ROW(LOG, log_max_qp, "QPs"),
-		ROW(LOG, log_max_qp_sz, "QP, WQEs"),
-		ROW(LOG, log_max_cq, "CQs"),
-		ROW(LOG, log_max_cq_sz, "CQ, CQEs"),
-		ROW(LOG, log_max_srq, "SRQs"),
-		ROW(LOG, log_max_srq_sz, "SRQ, WQEs"),
-		ROW(LOG, log_max_rmp, "RMPs"),
-		ROW(LOG, log_max_xrq, "XRQs"),
-		ROW(LOG, log_max_wq_sz, "SQ, RQ, RMP, XRQ, WQEs"),
-		ROW(LOG, log_max_pd, "PDs"),
-		ROW(LOG, log_max_mkey, "mkeys"),
-		ROW(LOG, log_max_umem, "umems"),
-		ROW(LOG, log_max_uctx, "user contexts"),
-		ROW(LOG, log_max_ra_req_qp, "reads and atomics begun, RC"),
-		ROW(LOG, log_max_ra_res_qp, "reads and atomics answered, RC"),
-		ROW(LOG, log_max_ra_req_dc, "reads and atomics begun, DC"),
-		ROW(LOG, log_max_ra_res_dc, "reads and atomics answered, DC"),
-		ROW(FLAG, cross_domain, "WAIT and SEND_EN"),
-		ROW(FLAG, basic_cyclic_rcv_wqe, "cyclic RMP without links"),
+	{"queues", "Queues and objects", INLAY_CAP_GENERAL, 0, {
+		ROW(BYTES, HCA_CAP, MAX_WQE_SZ_SQ, "send WQE"),
+		ROW(BYTES, HCA_CAP, MAX_WQE_SZ_RQ, "receive WQE"),
+		ROW(BYTES, HCA_CAP, MAX_WQE_SZ_SQ_DC, "send WQE, DC"),
+		ROW(LOG, HCA_CAP, LOG_MAX_QP, "QPs"),
+		ROW(LOG, HCA_CAP, LOG_MAX_QP_SZ, "QP, WQEs"),
+		ROW(LOG, HCA_CAP, LOG_MAX_CQ, "CQs"),
+		ROW(LOG, HCA_CAP, LOG_MAX_CQ_SZ, "CQ, CQEs"),
+		ROW(LOG, HCA_CAP, LOG_MAX_SRQ, "SRQs"),
+		ROW(LOG, HCA_CAP, LOG_MAX_SRQ_SZ, "SRQ, WQEs"),
+		ROW(LOG, HCA_CAP, LOG_MAX_RMP, "RMPs"),
+		ROW(LOG, HCA_CAP, LOG_MAX_XRQ, "XRQs"),
+		ROW(LOG, HCA_CAP, LOG_MAX_WQ_SZ, "SQ, RQ, RMP, XRQ, WQEs"),
+		ROW(LOG, HCA_CAP, LOG_MAX_PD, "PDs"),
+		ROW(LOG, HCA_CAP, LOG_MAX_MKEY, "mkeys"),
+		ROW(LOG, HCA_CAP, LOG_MAX_UMEM, "umems"),
+		ROW(LOG, HCA_CAP, LOG_MAX_UCTX, "user contexts"),
+		ROW(LOG, HCA_CAP, LOG_MAX_RA_REQ_QP, "reads and atomics begun, RC"),
+		ROW(LOG, HCA_CAP, LOG_MAX_RA_RES_QP, "reads and atomics answered, RC"),
+		ROW(LOG, HCA_CAP, LOG_MAX_RA_REQ_DC, "reads and atomics begun, DC"),
+		ROW(LOG, HCA_CAP, LOG_MAX_RA_RES_DC, "reads and atomics answered, DC"),
+		ROW(FLAG, HCA_CAP, BASIC_CYCLIC_RCV_WQE, "cyclic RMP without links"),
 	}},
-	{"cqes", "CQEs", INLAY_INFO_GENERAL, {
-		ROW(FLAG, cq_oi, "overrun can be ignored"),
-		ROW(FLAG, cq_resize, "CQs can be resized"),
-		ROW(FLAG, cq_moderation, "moderation"),
-		ROW(FLAG, sctr_data_cqe, "payload in the CQE"),
-		ROW(FLAG, dc_req_scat_data_cqe, "payload in the CQE, DC requester"),
-		ROW(FLAG, cqe_128_always, "padded to 128 bytes"),
-		ROW(FLAG, cqe_compression, "compression, 64 bytes"),
-		ROW(FLAG, cqe_compression_128, "compression, 128 bytes"),
-		ROW(FLAG, mini_cqe_resp_stride_index, "stride index in mini CQEs"),
-		ROW(FLAG, enhanced_cqe_compression, "enhanced compression"),
-		ROW(NUMBER, cqe_compression_timeout, "compression time-out, us"),
-		ROW(NUMBER, cqe_compression_max_num, "compressed CQEs, at most"),
+	{"cqes", "CQEs", INLAY_CAP_GENERAL, 0, {
+		ROW(FLAG, HCA_CAP, CQ_OI, "overrun can be ignored"),
+		ROW(FLAG, HCA_CAP, CQ_RESIZE, "CQs can be resized"),
+		ROW(FLAG, HCA_CAP, CQ_MODERATION, "moderation"),
+		ROW(FLAG, HCA_CAP, SCTR_DATA_CQE, "payload in the CQE"),
+		ROW(FLAG, HCA_CAP, DC_REQ_SCAT_DATA_CQE, "payload in the CQE, DC requester"),
+		ROW(FLAG, HCA_CAP, CQE_128_ALWAYS, "padded to 128 bytes"),
+		ROW(FLAG, HCA_CAP, CQE_COMPRESSION, "compression, 64 bytes"),
+		ROW(FLAG, HCA_CAP, CQE_COMPRESSION_128, "compression, 128 bytes"),
+		ROW(FLAG, HCA_CAP, MINI_CQE_RESP_STRIDE_INDEX, "stride index in mini CQEs"),
+		ROW(FLAG, HCA_CAP, ENHANCED_CQE_COMPRESSION, "enhanced compression"),
+		ROW(NUMBER, HCA_CAP, CQE_COMPRESSION_TIMEOUT, "compression time-out, us"),
+		ROW(NUMBER, HCA_CAP, CQE_COMPRESSION_MAX_NUM, "compressed CQEs, at most"),
 	}},
-	{"striding", "Striding receive queues", INLAY_INFO_GENERAL, {
-		ROW(FLAG, striding_rq, "Ethernet"),
-		ROW(FLAG, ib_striding_wq, "InfiniBand"),
-		ROW(FLAG, ext_stride_num_range, "fewer than 512 strides"),
-		ROW(LOG_BYTES, log_min_stride_sz_rq, "shortest stride"),
-		ROW(LOG_BYTES, log_max_stride_sz_rq, "longest stride"),
+	{"striding", "Striding receive queues", INLAY_CAP_GENERAL, 0, {
+		ROW(FLAG, HCA_CAP, IB_STRIDING_WQ, "InfiniBand"),
+		ROW(FLAG, HCA_CAP, EXT_STRIDE_NUM_RANGE, "fewer than 512 strides"),
+		ROW(LOG_BYTES, HCA_CAP, LOG_MIN_STRIDE_SZ_RQ, "shortest stride"),
+		ROW(LOG_BYTES, HCA_CAP, LOG_MAX_STRIDE_SZ_RQ, "longest stride"),
 	}},
-	{"tag_matching", "Tag matching", INLAY_INFO_GENERAL, {
-		ROW(FLAG, tag_matching, "tag matching"),
-		ROW(LOG, log_tag_matching_list_sz, "list"),
-		ROW(FLAG, rndv_offload_rc, "rendezvous, RC"),
-		ROW(FLAG, rndv_offload_dc, "rendezvous, DC"),
+	{"tag_matching", "Tag matching", INLAY_CAP_GENERAL, 0, {
+		ROW(FLAG, HCA_CAP, TAG_MATCHING, "tag matching"),
+		ROW(LOG, HCA_CAP, LOG_TAG_MATCHING_LIST_SZ, "list"),
+		ROW(FLAG, HCA_CAP, RNDV_OFFLOAD_RC, "rendezvous, RC"),
+		ROW(FLAG, HCA_CAP, RNDV_OFFLOAD_DC, "rendezvous, DC"),
 	}},
-	{"mkeys", "Memory keys", INLAY_INFO_GENERAL, {
-		ROW(FLAG, ksm, "KSM"),
-		ROW(LOG, log_max_klm_list_size, "KLM and KSM entries"),
-		ROW(LOG_BYTES, log_min_mkey_entity_size, "least KSM entry"),
-		ROW(NUMBER, max_indirection, "levels of indirection"),
-		ROW(FLAG, null_mkey, "null mkey"),
-		ROW_NAMES(NAME, umr_fence, "fence of a UMR", fences),
-		ROW(FLAG, umr_extended_translation_offset, "UMR, extended offset"),
-		ROW(FLAG, umr_modify_entity_size_disabled, "UMR cannot change the entity size"),
-		ROW(FLAG, umr_modify_atomic_disabled, "UMR cannot change atomics"),
-		ROW(FLAG, umr_indirect_mkey_disabled, "no indirect mkeys by UMR"),
-		ROW(FLAG, relaxed_ordering_write, "relaxed ordering, writes"),
-		ROW_NAMES(NAME, relaxed_ordering_read, "relaxed ordering, reads", relaxed),
-		ROW(FLAG, relaxed_ordering_write_umr, "relaxed ordering by UMR, writes"),
-		ROW(FLAG, relaxed_ordering_read_umr, "relaxed ordering by UMR, reads"),
-		ROW(FLAG, dma_mmo_qp, "DMA by WQE"),
-		ROW(LOG_BYTES, log_dma_mmo_max_size, "DMA by WQE, longest"),
+	{"mkeys", "Memory keys", INLAY_CAP_GENERAL, 0, {
+		ROW(FLAG, HCA_CAP, FIXED_BUFFER_SIZE, "KSM"),
+		ROW(LOG, HCA_CAP, LOG_MAX_KLM_LIST_SIZE, "KLM and KSM entries"),
+		ROW(NUMBER, HCA_CAP, MAX_INDIRECTION, "levels of indirection"),
+		ROW(FLAG, HCA_CAP, NULL_MKEY, "null mkey"),
+		ROW_NAMES(NAME, HCA_CAP, UMR_FENCE, "fence of a UMR", fences),
+		ROW(FLAG, HCA_CAP, UMR_EXTENDED_TRANSLATION_OFFSET, "UMR, extended offset"),
+		ROW(FLAG, HCA_CAP, UMR_MODIFY_ENTITY_SIZE_DISABLED, "UMR cannot change the entity size"),
+		ROW(FLAG, HCA_CAP, UMR_MODIFY_ATOMIC_DISABLED, "UMR cannot change atomics"),
+		ROW(FLAG, HCA_CAP, UMR_INDIRECT_MKEY_DISABLED, "no indirect mkeys by UMR"),
+		ROW(FLAG, HCA_CAP, RELAXED_ORDERING_WRITE, "relaxed ordering, writes"),
+		ROW(FLAG, HCA_CAP, RELAXED_ORDERING_READ, "relaxed ordering, reads, as PCI has it"),
+		ROW(FLAG, HCA_CAP, PCI_RELAXED_ORDERED_READ, "relaxed ordering, reads"),
+		ROW(FLAG, HCA_CAP, RELAXED_ORDERING_WRITE_UMR, "relaxed ordering by UMR, writes"),
+		ROW(FLAG, HCA_CAP, RELAXED_ORDERING_READ_UMR, "relaxed ordering by UMR, reads"),
 	}},
-	{"lag", "Link aggregation", INLAY_INFO_GENERAL, {
-		ROW(NUMBER, num_lag_ports, "ports"),
-		ROW(FLAG, lag_tx_port_affinity, "choice of the port"),
-		ROW(FLAG, init2_lag_tx_port_affinity, "choice of the port in INIT2RTR"),
-		ROW(NUMBER, lag_dct, "DCT"),
+	{"atomic", "Atomics", INLAY_CAP_ATOMIC, INLAY_HCA_CAP_ATOMIC, {
+		ROW_NAMES(SET, ATOMIC_CAP, ATOMIC_OPERATIONS, "operations", atomics),
+		ROW(SIZES, ATOMIC_CAP, ATOMIC_SIZE_QP, "bytes, RC"),
+		ROW(SIZES, ATOMIC_CAP, ATOMIC_SIZE_DC, "bytes, DC"),
+		ROW_NAMES(NAME, ATOMIC_CAP, ATOMIC_REQ_8B_ENDIANNESS_MODE, "8-byte answers, byte order", orders),
 	}},
-	{"atomic", "Atomics", INLAY_INFO_ATOMIC, {
-		ROW_NAMES(SET, atomic_operations, "operations", atomics),
-		ROW(SIZES, atomic_size_qp, "bytes, RC"),
-		ROW(SIZES, atomic_size_dc, "bytes, DC"),
-		ROW(FLAG, atomic_8b_host_order, "8-byte answers in the host's order"),
+	{"roce", "RoCE", INLAY_CAP_ROCE, INLAY_HCA_CAP_ROCE, {
+		ROW_NAMES(SET, ROCE_CAP, ROCE_VERSION, "versions", roce_versions),
+		ROW(NUMBER, ROCE_CAP, R_ROCE_MIN_SRC_UDP_PORT, "UDP source port, lowest"),
+		ROW(NUMBER, ROCE_CAP, R_ROCE_MAX_SRC_UDP_PORT, "UDP source port, highest"),
+		ROW(FLAG, ROCE_CAP, FL_RC_QP_WHEN_ROCE_DISABLED, "forced loopback, RoCE off"),
+		ROW(FLAG, ROCE_CAP, FL_RC_QP_WHEN_ROCE_ENABLED, "forced loopback, RoCE on"),
+		ROW_NAMES(NAME, ROCE_CAP, QP_TS_FORMAT, "timestamps, QP", timestamps),
 	}},
-	{"roce", "RoCE", INLAY_INFO_ROCE, {
-		ROW_NAMES(SET, roce_version, "versions", roce_versions),
-		ROW(NUMBER, roce_udp_sport_min, "UDP source port, lowest"),
-		ROW(NUMBER, roce_udp_sport_max, "UDP source port, highest"),
-		ROW(FLAG, fl_rc_qp_when_roce_disabled, "forced loopback, RoCE off"),
-		ROW(FLAG, fl_rc_qp_when_roce_enabled, "forced loopback, RoCE on"),
-		ROW_NAMES(NAME, qp_ts_format, "timestamps, QP", timestamps),
+	{"general_2", "More, and access by other functions", INLAY_CAP_GENERAL_2, INLAY_HCA_CAP_HCA_CAP_2, {
+		ROW(FLAG, HCA_CAP_2, SEND_DBR_MODE_NO_DBR_INT, "SQ without record, internal"),
+		ROW(FLAG, HCA_CAP_2, SEND_DBR_MODE_NO_DBR_EXT, "SQ without record, external"),
+		ROW(LOG_BYTES, HCA_CAP_2, LOG_MIN_MKEY_ENTITY_SIZE, "least KSM entry"),
+		ROW_NAMES(SET, HCA_CAP_2, CROSS_VHCA_OBJECT_TO_OBJECT_SUPPORTED, "objects for others'", cross),
+		ROW(TYPES, HCA_CAP_2, ALLOWED_OBJECT_FOR_OTHER_VHCA_ACCESS, "may be allowed, bits"),
 	}},
-	{"odp", "On-demand paging", INLAY_INFO_ODP, {
-		ROW_NAMES(SET, odp_rc, "RC", odp_ops),
-		ROW_NAMES(SET, odp_ud, "UD", odp_ops),
-		ROW_NAMES(SET, odp_xrc, "XRC", odp_ops),
-		ROW_NAMES(SET, odp_dc, "DC", odp_ops),
-	}},
-	{"device_memory", "Device memory", INLAY_INFO_DEVICE_MEMORY, {
-		ROW(FLAG, memic, "there is"),
-		ROW(BYTES, max_memic_size, "largest piece"),
-		ROW(LOG_BYTES, log_min_memic_alloc_size, "smallest piece"),
-		ROW(NUMBER, memic_operations, "operations, mask"),
-	}},
-	{"cross_vhca", "Access by other functions", INLAY_INFO_GENERAL_2, {
-		ROW_NAMES(SET, cross_vhca_object_to_object, "objects for others'", cross),
-		ROW(TYPES, allowed_object_for_other_vhca, "may be allowed, bits"),
-	}},
-	{"ethernet", "Ethernet", INLAY_INFO_ETHERNET, {
-		ROW(NUMBER, max_lso_cap, "LSO, log2 of the bytes"),
-		ROW_NAMES(NAME, wqe_inline_mode, "headers inline", inline_modes),
-		ROW(FLAG, multi_pkt_send_wqe, "several packets in a WQE"),
-		ROW(FLAG, swp, "software parsing"),
-		ROW(FLAG, scatter_fcs, "FCS delivered"),
-	}},
-	{"events", "Events to subscribe to", INLAY_INFO_EVENT, {
-		ROW(EVENTS, affiliated_events, "of an object"),
-		ROW(EVENTS, unaffiliated_events, "of the device"),
+	{"events", "Events to subscribe to", INLAY_CAP_EVENT, INLAY_HCA_CAP_EVENT_CAP, {
+		{"AFFILIATED_EVENTS", EVENTS, INLAY_BITS(0, 64), "of an object", NULL, 0},
+		{"UNAFFILIATED_EVENTS", EVENTS, INLAY_BITS(0x100, 64), "of the device", NULL, 0},
 	}},
 };
 
@@ -281,22 +258,14 @@ static unsigned long count(const char *const *names)
 	return n;
 }
 
-static void print_list(const struct row *row, const void *at)
+static void print_list(const struct row *row, const void *cap)
 {
 	uint64_t bits[4] = {0};
 	char text[32];
 	int n = 0;
 
-	if (row->kind == EVENTS) {
-		memcpy(bits, at, sizeof(bits));
-	} else if (row->kind == TYPES) {
-		memcpy(bits, at, 8);
-	} else {
-		uint32_t word;
-
-		memcpy(&word, at, sizeof(word));
-		bits[0] = word;
-	}
+	for (uint32_t i = 0; i < (row->kind == EVENTS ? 4 : 1); i++)
+		bits[i] = inlay_bits_get(cap, row->field + 64 * i);
 	if (json)
 		putchar('[');
 	for (unsigned i = 0; i < 256; i++) {
@@ -322,33 +291,38 @@ static void print_list(const struct row *row, const void *at)
 		putchar('-');
 }
 
-static void print_value(const struct row *row, const struct inlay_devx_info *info)
+static void print_value(const struct row *row, const void *cap)
 {
-	const void *at = (const char *)info + row->at;
-	uint32_t value;
+	uint64_t value;
 
 	if (row->kind >= SET) {
-		print_list(row, at);
+		print_list(row, cap);
 		return;
 	}
-	memcpy(&value, at, sizeof(value));
+	value = inlay_bits_get(cap, row->field);
 	if (row->kind == FLAG) {
 		fputs(json ? (value ? "true" : "false") : value ? "yes" : "no", stdout);
 	} else if (row->kind == NAME) {
 		if (value >= count(row->names))
-			printf(json ? "\"value %u\"" : "value %u", value);
+			printf(json ? "\"value %" PRIu64 "\"" : "value %" PRIu64, value);
 		else if (json)
 			quoted(row->names[value]);
 		else
 			fputs(row->names[value], stdout);
 	} else if (json || row->kind == NUMBER) {
-		printf("%u", value);
+		printf("%" PRIu64, value);
 	} else if (row->kind == BYTES) {
 		print_bytes(value);
+	} else if (row->unit) {
+		value = value < 32 ? (uint64_t)row->unit << value >> 1 : 0;
+		if (row->kind == SCALED)
+			printf("%" PRIu64, value);
+		else
+			print_bytes(value);
 	} else if (!value) {
 		putchar('-');
 	} else if (value > 63) {
-		printf("2^%u", value);
+		printf("2^%" PRIu64, value);
 	} else if (row->kind == LOG) {
 		printf("%llu", 1ull << value);
 	} else {
@@ -356,44 +330,41 @@ static void print_value(const struct row *row, const struct inlay_devx_info *inf
 	}
 }
 
-static void print_info(const struct inlay_devx_info *info)
+static void print_group(const struct group *group, const void *cap)
+{
+	if (json)
+		printf(",\n  \"%s\": %s", group->key, cap ? "{" : "null");
+	else
+		printf("\n%s%s\n", group->text, cap ? "" : ": none");
+	for (const struct row *row = group->rows; cap && row->key; row++) {
+		if (json) {
+			printf("%s\n    \"", row == group->rows ? "" : ",");
+			for (const char *c = row->key; *c; c++)
+				putchar(tolower((unsigned char)*c));
+			printf("\": ");
+		} else {
+			printf("  %-40s", row->text);
+		}
+		print_value(row, cap);
+		if (!json)
+			putchar('\n');
+	}
+	if (json && cap)
+		printf("\n  }");
+}
+
+/* Each group that the device has: its type is asked for, unless it is the general one */
+static void print_all(struct ibv_context *ctx)
 {
 	for (size_t g = 0; g < sizeof(groups) / sizeof(groups[0]); g++) {
 		const struct group *group = &groups[g];
-		bool have = (info->have & group->have) == group->have;
+		const void *cap = &general.cap;
 
-		if (json)
-			printf(",\n  \"%s\": %s", group->key, have ? "{" : "null");
-		else
-			printf("\n%s%s\n", group->text, have ? "" : ": none");
-		for (const struct row *row = group->rows; have && row->key; row++) {
-			if (json)
-				printf("%s\n    \"%s\": ", row == group->rows ? "" : ",", row->key);
-			else
-				printf("  %-36s", row->text);
-			print_value(row, info);
-			if (!json)
-				putchar('\n');
-		}
-		if (json && have)
-			printf("\n  }");
+		if (group->needs)
+			cap = inlay_bits_get(&general.cap, group->needs) &&
+			      !inlay_devx_query_cap(ctx, group->type, &other, NULL) ? &other.cap : NULL;
+		print_group(group, cap);
 	}
-}
-
-/* The board's parameter set, as text; "" where the device does not tell */
-static void get_psid(struct ibv_context *ctx, char psid[17])
-{
-	struct inlay_query_adapter_out out;
-	struct inlay_cmd_in in;
-
-	memset(&in, 0, sizeof(in));
-	memset(psid, 0, 17);
-	inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_QUERY_ADAPTER);
-	if (inlay_devx_command(ctx, &in, sizeof(in), &out, sizeof(out), NULL) == 0)
-		memcpy(psid, out.psid, 16);
-	for (char *c = psid; *c; c++)
-		if (*c < 0x20 || *c > 0x7e)
-			*c = '?';
 }
 
 /* The device of that name; NULL: the first mlx5 one */
@@ -408,10 +379,10 @@ static struct ibv_device *find(struct ibv_device **list, const char *name)
 static int usage(FILE *to)
 {
 	fputs("Usage: devx_info [--json] [DEVICE]\n"
-	      "What a device can do, by its own word. DEVICE: its name, such as mlx5_0; else the first mlx5 device.\n"
+	      "Prints what a device can do. DEVICE: its name, such as mlx5_0; else the first mlx5 device.\n"
 	      "  -j, --json   as JSON\n"
 	      "  -h, --help   this text\n"
-	      "Status: 0; 1 when there is no such device, or it takes no commands from here; 2 for wrong arguments.\n", to);
+	      "Status: 0; 1 when there is no such device, or it takes no commands; 2 for wrong arguments.\n", to);
 	return to == stdout ? 0 : 2;
 }
 
@@ -420,10 +391,9 @@ int main(int argc, char **argv)
 	static const struct option options[] = {{"json", 0, NULL, 'j'}, {"help", 0, NULL, 'h'}, {NULL, 0, NULL, 0}};
 	struct ibv_device **list, *device;
 	struct inlay_devx_error error;
-	struct inlay_devx_info info;
 	struct ibv_device_attr attr;
 	struct ibv_context *ctx;
-	char text[INLAY_DEVX_TEXT], psid[17];
+	char text[INLAY_DEVX_TEXT];
 	const char *name;
 	int c, err;
 
@@ -445,32 +415,28 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	name = ibv_get_device_name(device);
-	err = inlay_devx_open(&ctx, device);
+	err = inlay_devx_open(device, &ctx);
 	if (err) {
-		fprintf(stderr, "devx_info: %s takes no commands: %s (needs mlx5 with DEVX in kernel and firmware)\n", name,
-			strerror(-err));
+		fprintf(stderr, "devx_info: %s takes no commands: %s (needs mlx5 with DEVX in kernel and firmware)\n",
+			name, strerror(-err));
 		ibv_free_device_list(list);
 		return 1;
 	}
-	err = inlay_devx_info_query(ctx, &info, &error);
+	err = inlay_devx_query_cap(ctx, INLAY_CAP_GENERAL, &general, &error);
 	if (err) {
-		fprintf(stderr, "devx_info: %s does not say what it can do: %s\n", name, inlay_devx_error_text(&error, text, sizeof(text)));
+		fprintf(stderr, "devx_info: %s does not say what it can do: %s\n", name,
+			inlay_devx_error_text(&error, text, sizeof(text)));
 	} else {
 		memset(&attr, 0, sizeof(attr));
 		if (ibv_query_device(ctx, &attr))
 			memset(&attr, 0, sizeof(attr));
 		attr.fw_ver[sizeof(attr.fw_ver) - 1] = 0;
-		get_psid(ctx, psid);
 		printf(json ? "{\n  \"device\": " : "Device ");
 		json ? quoted(name) : (void)fputs(name, stdout);
 		printf(json ? ",\n  \"firmware\": " : ", firmware ");
 		json ? quoted(attr.fw_ver) : (void)fputs(attr.fw_ver, stdout);
-		printf(json ? ",\n  \"part\": %u,\n  \"psid\": " : ", part %u", attr.vendor_part_id);
-		if (json)
-			quoted(psid);
-		else
-			printf("%s%s\n", *psid ? ", PSID " : "", psid);
-		print_info(&info);
+		printf(json ? ",\n  \"part\": %u" : ", part %u\n", attr.vendor_part_id);
+		print_all(ctx);
 		if (json)
 			printf("\n}\n");
 	}

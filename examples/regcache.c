@@ -1,49 +1,39 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * regcache.c: a registration cache that is told by the kernel what goes away. The callback that registers memory puts it under a
- * userfaultfd as well, and a thread reads what the kernel reports of it: munmap, madvise(MADV_DONTNEED), mremap. Whoever does one of these
- * waits in the system call until the thread has read the report; so it is filed before the address can be mapped anew, and the
- * cache's owner looks at what was filed before each get.
+ * regcache.c: a registration cache that the kernel tells what goes away.
  *
- * Not seen: another thread that maps the very address anew while munmap has not yet returned, and uses it at once; memory that a
- * userfaultfd does not take (files). A transport that cannot live with that wraps munmap and its kin instead.
+ * A transport is handed buffers of anybody's. It gets each from the cache, which registers what it
+ * has not seen; what it registers is watched; and what the program then unmaps, gives back or moves
+ * is registered anew when it comes again. Each region also counts its transfers, in bytes of the
+ * caller's.
  *
- * Exits with 77 when the kernel does not allow it here.
+ * Exits with 77 if the kernel does not permit it here.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include <errno.h>
-#include <fcntl.h>
-#include <linux/userfaultfd.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 #include <infiniband/verbs.h>
 #include <inlay/mmap/cache.h>
-
-#define ENTRIES 64
-#define LIMIT (1u << 30)
-#define FILED 256
+#include <inlay/mmap/monitor.h>
 
 static const size_t bytes = 16 * 4096;
 
-struct monitor {
-	struct inlay_cache_ops verbs; /* what really registers */
-	int fd;
-	int stop[2];
+/* The caller's bytes in each region */
+struct mine {
+	uint32_t transfers;
+};
+
+struct transport {
+	struct ibv_pd *pd;
+	struct inlay_cache cache;
+	struct inlay_cache *caches[1];
+	struct inlay_monitor monitor;
 	pthread_t thread;
-	pthread_mutex_t lock;         /* around each read and the filing of what it gave */
-	struct {
-		uint64_t start, len;
-	} filed[FILED];
-	uint32_t num;                 /* filed; more than FILED: too many, anything may have gone */
 };
 
 static void need(int ok, const char *what)
@@ -54,132 +44,79 @@ static void need(int ok, const char *what)
 	}
 }
 
-static void unavailable(const char *what)
+/* Watches first, so that nothing goes unseen, then registers. */
+static int watched_reg(void *context, struct inlay_cache_region *r)
 {
-	fprintf(stderr, "skipped: %s: %s\n", what, strerror(errno));
-	exit(77);
+	struct transport *t = (struct transport *)context;
+	int err = inlay_monitor_watch(&t->monitor, r->start, r->len);
+
+	return err ? err : inlay_cache_reg_mr(t->pd, r);
 }
 
-/* ---- the kernel's reports ---- */
-
-static void file(struct monitor *m, uint64_t start, uint64_t end)
+/* A union of regions has carried what all of them have. */
+static int add_up(void *context, const struct inlay_cache_region *old, struct inlay_cache_region *r)
 {
-	if (m->num < FILED) {
-		m->filed[m->num].start = start;
-		m->filed[m->num].len = end - start;
-	}
-	m->num += m->num <= FILED;
+	(void)context;
+	((struct mine *)inlay_cache_bytes(r))->transfers += ((struct mine *)inlay_cache_bytes(old))->transfers;
+	return 0;
 }
 
-static void *reading(void *arg)
+/* The monitor's thread: it does nothing else, and above all neither allocates nor frees. */
+static void *watching(void *arg)
 {
-	struct monitor *m = (struct monitor *)arg;
-	struct pollfd p[2] = {{m->fd, POLLIN, 0}, {m->stop[0], POLLIN, 0}};
-	struct uffd_msg msg;
-
-	while (poll(p, 2, -1) >= 0 && !p[1].revents) {
-		/* Reading lets the other one's munmap return: the lock keeps the owner from looking before it is filed. */
-		pthread_mutex_lock(&m->lock);
-		if (read(m->fd, &msg, sizeof(msg)) == (ssize_t)sizeof(msg)) {
-			if (msg.event == UFFD_EVENT_UNMAP || msg.event == UFFD_EVENT_REMOVE)
-				file(m, msg.arg.remove.start, msg.arg.remove.end);
-			else if (msg.event == UFFD_EVENT_REMAP)
-				file(m, msg.arg.remap.from, msg.arg.remap.from + msg.arg.remap.len);
-		}
-		pthread_mutex_unlock(&m->lock);
-	}
+	while (inlay_monitor_step((struct inlay_monitor *)arg, -1) >= 0)
+		;
 	return NULL;
 }
 
-/* Registers, and asks for reports first: from then on nothing goes unseen. Reports of what is no longer registered do no harm. */
-static int watched_reg(void *context, struct inlay_cache_entry *e)
+static void transport_open(struct transport *t, struct ibv_pd *pd, void *memory, size_t size,
+			   const struct inlay_cache_attr *attr)
 {
-	struct monitor *m = (struct monitor *)context;
-	struct uffdio_register watch;
+	struct inlay_cache_ops ops = {watched_reg, inlay_cache_dereg_mr, add_up, inlay_cache_yield, t};
+	const char *why;
+	int err;
 
-	memset(&watch, 0, sizeof(watch));
-	watch.range.start = e->start;
-	watch.range.len = e->len;
-	watch.mode = UFFDIO_REGISTER_MODE_WP; /* nothing is ever protected: no fault, only reports */
-	if (ioctl(m->fd, UFFDIO_REGISTER, &watch))
-		return -errno;
-	return m->verbs.reg(m->verbs.context, e);
-}
-
-static int watched_dereg(void *context, struct inlay_cache_entry *e)
-{
-	struct monitor *m = (struct monitor *)context;
-
-	return m->verbs.dereg(m->verbs.context, e);
-}
-
-static void monitor_start(struct monitor *m, struct ibv_pd *pd)
-{
-	struct uffdio_api api;
-
-	memset(m, 0, sizeof(*m));
-	inlay_cache_pd(&m->verbs, pd);
-	m->fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
-	if (m->fd < 0)
-		unavailable("userfaultfd");
-	memset(&api, 0, sizeof(api));
-	api.api = UFFD_API;
-	api.features = UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMOVE | UFFD_FEATURE_EVENT_REMAP | UFFD_FEATURE_PAGEFAULT_FLAG_WP;
-	if (ioctl(m->fd, UFFDIO_API, &api))
-		unavailable("userfaultfd's reports of unmapped memory");
-	need(!pipe(m->stop) && !pthread_mutex_init(&m->lock, NULL) && !pthread_create(&m->thread, NULL, reading, m), "starting a thread");
-}
-
-static void monitor_stop(struct monitor *m)
-{
-	need(write(m->stop[1], "", 1) == 1 && !pthread_join(m->thread, NULL), "ending the thread");
-	close(m->fd);
-	close(m->stop[0]);
-	close(m->stop[1]);
-}
-
-/* ---- the transport ---- */
-
-/* Takes what was filed. Not under the lock: deregistering may itself free memory, and then waits for the thread. */
-static void catch_up(struct inlay_cache *c, struct monitor *m)
-{
-	struct monitor copy;
-	uint32_t i;
-
-	pthread_mutex_lock(&m->lock);
-	copy.num = m->num;
-	memcpy(copy.filed, m->filed, sizeof(copy.filed));
-	m->num = 0;
-	pthread_mutex_unlock(&m->lock);
-	if (copy.num > FILED) {
-		inlay_cache_flush(c);
-		return;
+	t->pd = pd;
+	t->caches[0] = &t->cache;
+	need(!inlay_cache_init(&t->cache, memory, size, attr, &ops), "inlay_cache_init");
+	err = inlay_monitor_init(&t->monitor, t->caches, 1, &why);
+	if (err) {
+		fprintf(stderr, "skipped: %s: %s\n", why, strerror(-err));
+		exit(77);
 	}
-	for (i = 0; i < copy.num; i++)
-		inlay_cache_invalidate(c, copy.filed[i].start, copy.filed[i].len);
+	need(!pthread_create(&t->thread, NULL, watching, &t->monitor), "pthread_create");
 }
 
-/* A transfer of the buffer; the key that it went with */
-static uint32_t transfer(struct inlay_cache *c, struct monitor *m, const uint8_t *buf)
+static void transport_close(struct transport *t)
 {
-	struct inlay_cache_entry *e;
+	inlay_monitor_stop(&t->monitor);
+	need(!pthread_join(t->thread, NULL), "pthread_join");
+	inlay_monitor_fini(&t->monitor);
+	need(!inlay_cache_fini(&t->cache), "inlay_cache_fini");
+}
+
+/* A transfer of the buffer, and what the cache says of it. Returns the key that it went with. */
+static uint32_t transfer(struct transport *t, const uint8_t *buf, size_t len, const char *what)
+{
+	struct inlay_cache_region *r;
 	uint32_t key;
 	int err;
 
-	catch_up(c, m);
-	err = inlay_cache_get(c, (uintptr_t)buf, bytes, IBV_ACCESS_LOCAL_WRITE, &e);
+	err = inlay_cache_get(&t->cache, (uintptr_t)buf, len, IBV_ACCESS_LOCAL_WRITE, &r);
 	if (err) {
 		fprintf(stderr, "regcache: registering: %s\n", strerror(-err));
 		exit(1);
 	}
-	key = e->lkey; /* ... a post with this key, and its completion ... */
-	inlay_cache_put(c, e);
+	key = r->lkey; /* ... a post with this key, and its completion ... */
+	printf("%-28s key 0x%x, %u before\n", what, key, ((struct mine *)inlay_cache_bytes(r))->transfers++);
+	inlay_cache_put(&t->cache, r);
 	return key;
 }
 
 static uint8_t *map(void *at)
 {
-	uint8_t *buf = (uint8_t *)mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | (at ? MAP_FIXED : 0), -1, 0);
+	int flags = MAP_PRIVATE | MAP_ANONYMOUS | (at ? MAP_FIXED : 0);
+	uint8_t *buf = (uint8_t *)mmap(at, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
 
 	need(buf != (uint8_t *)MAP_FAILED, "mmap");
 	memset(buf, 1, bytes);
@@ -191,45 +128,42 @@ int main(void)
 	struct ibv_device **list = ibv_get_device_list(NULL);
 	struct ibv_context *ctx = list && list[0] ? ibv_open_device(list[0]) : NULL;
 	struct ibv_pd *pd = ctx ? ibv_alloc_pd(ctx) : NULL;
-	struct inlay_cache_ops ops = {watched_reg, watched_dereg, NULL, IBV_ACCESS_LOCAL_WRITE, 0};
-	void *memory = aligned_alloc(64, inlay_cache_size(ENTRIES));
-	static struct monitor m;
-	struct inlay_cache c;
-	uint32_t first, now;
+	struct inlay_cache_attr attr = {64, 256, 1u << 30, 4096, sizeof(struct mine)};
+	size_t size = (inlay_cache_size(&attr) + INLAY_CACHE_LINE - 1) & ~(size_t)(INLAY_CACHE_LINE - 1);
+	void *memory = aligned_alloc(INLAY_CACHE_LINE, size);
+	struct inlay_cache_counts *counts;
+	static struct transport t;
 	uint8_t *buf, *moved;
+	uint32_t key;
 
 	need(pd && memory, "opening a device");
-	monitor_start(&m, pd);
-	ops.context = &m;
-	need(!inlay_cache_init(&c, memory, inlay_cache_size(ENTRIES), ENTRIES, LIMIT, 4096, &ops), "inlay_cache_init");
+	transport_open(&t, pd, memory, size, &attr);
+	counts = &t.cache.counts;
 
 	buf = map(NULL);
-	first = transfer(&c, &m, buf);
-	now = transfer(&c, &m, buf);
-	printf("again:                     key 0x%x, then 0x%x\n", first, now);
-	need(now == first && c.counts.hits == 1, "finding it again");
+	key = transfer(&t, buf, bytes / 2, "half of a buffer");
+	need(transfer(&t, buf, 100, "a part of it") == key && counts->hits == 1, "finding it again");
+	transfer(&t, buf + bytes / 4, bytes / 2, "across its end: a union");
+	need(counts->merged == 1 && counts->regions == 1, "merging");
 
 	need(!munmap(buf, bytes), "munmap");
 	map(buf);
-	now = transfer(&c, &m, buf);
-	printf("unmapped, and mapped anew: key 0x%x\n", now);
-	need(c.counts.misses == 2 && c.counts.invalidated == 1, "noticing munmap");
+	transfer(&t, buf, bytes, "unmapped, and mapped anew");
+	need(counts->misses == 3 && counts->invalidated == 1, "noticing munmap");
 
 	need(!madvise(buf, bytes, MADV_DONTNEED), "madvise");
-	now = transfer(&c, &m, buf);
-	printf("its pages given back:      key 0x%x\n", now);
-	need(c.counts.misses == 3 && c.counts.invalidated == 2, "noticing madvise");
+	transfer(&t, buf, bytes, "its pages given back");
+	need(counts->misses == 4 && counts->invalidated == 2, "noticing madvise");
 
 	moved = (uint8_t *)mremap(buf, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, map(NULL));
 	need(moved != (uint8_t *)MAP_FAILED, "mremap");
 	map(buf);
-	now = transfer(&c, &m, buf);
-	printf("moved, and mapped anew:    key 0x%x\n", now);
-	need(c.counts.misses == 4 && c.counts.invalidated == 3, "noticing mremap");
+	transfer(&t, buf, bytes, "moved, and mapped anew");
+	need(counts->misses == 5 && counts->invalidated == 3, "noticing mremap");
 
-	printf("%d hits, %d misses, %d reported by the kernel\n", (int)c.counts.hits, (int)c.counts.misses, (int)c.counts.invalidated);
-	need(!inlay_cache_fini(&c), "inlay_cache_fini");
-	monitor_stop(&m);
+	printf("%d hits, %d misses, %d reported by the kernel\n", (int)counts->hits, (int)counts->misses,
+	       (int)counts->invalidated);
+	transport_close(&t);
 	munmap(moved, bytes);
 	munmap(buf, bytes);
 	free(memory);

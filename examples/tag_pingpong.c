@@ -184,18 +184,20 @@ static uint8_t *landing(const struct side *s, uint32_t i)
 /* NULL, and the device is open for commands: it can. Else why not */
 static const char *can_nic(struct side *s, struct ibv_device *device)
 {
-	struct inlay_devx_info info;
+	struct inlay_query_hca_cap_out out;
+	const struct inlay_hca_cap *cap = &out.cap.general;
 	const char *cannot = NULL;
 
-	if (inlay_devx_open(&s->ctx, device))
+	if (inlay_devx_open(device, &s->ctx))
 		return "no device commands";
-	if (inlay_devx_info_query(s->ctx, &info, NULL))
+	if (inlay_devx_query_cap(s->ctx, INLAY_CAP_GENERAL, &out, NULL))
 		cannot = "no answer to device commands";
-	else if (!info.tag_matching || 1u << info.log_tag_matching_list_sz < 2 * TAGS)
+	else if (!inlay_hca_cap_get(cap, INLAY_HCA_CAP_TAG_MATCHING) ||
+		 1u << inlay_hca_cap_get(cap, INLAY_HCA_CAP_LOG_TAG_MATCHING_LIST_SZ) < 2 * TAGS)
 		cannot = "the device has no tag matching, or a shorter list";
 	if (cannot)
 		ibv_close_device(s->ctx);
-	s->nic = cannot ? 0 : info.rndv_offload_rc ? 2 : 1;
+	s->nic = cannot ? 0 : inlay_hca_cap_get(cap, INLAY_HCA_CAP_RNDV_OFFLOAD_RC) ? 2 : 1;
 	return cannot;
 }
 
@@ -227,7 +229,7 @@ static void open_nic(struct side *s)
 
 	s->rings = aligned_alloc(INLAY_DEVX_PAGE, bytes);
 	need(s->rings && !inlay_pdn_from_pd(&pdn, s->pd), "memory for rings");
-	need(!inlay_devx_umem_reg_pages(&s->umem, s->ctx, s->rings, bytes, IBV_ACCESS_LOCAL_WRITE, INLAY_DEVX_PAGE), "registering rings");
+	need(!inlay_devx_umem_reg(&s->umem, s->ctx, s->rings, bytes, IBV_ACCESS_LOCAL_WRITE, INLAY_DEVX_PAGE), "registering rings");
 	need(!inlay_devx_uar_alloc(&s->register_, s->ctx, MLX5DV_UAR_ALLOC_TYPE_NC, INLAY_UAR_DOORBELL), "a doorbell register");
 
 	/* For each tag three completions, one for each entry, one for each WQE */
@@ -236,7 +238,7 @@ static void open_nic(struct side *s)
 	need(!inlay_devx_cq_create(&s->devx_cq, s->ctx, &cq), "a completion queue");
 	struct inlay_devx_xrq_attr xrq = {.shared = {.pdn = pdn, .entries = ENTRIES, .stride = 32}, .cqn = s->devx_cq.cq.cqn, .tags = TAGS,
 					  .user_index = 1, .flags = s->nic == 2 ? INLAY_DEVX_XRQ_RNDV : 0};
-	place(s, &xrq.shared.ring, &xrq.shared.record, inlay_devx_xrq_size(ENTRIES, 32));
+	place(s, &xrq.shared.ring, &xrq.shared.record, inlay_devx_rmp_size(ENTRIES, 32));
 	need(!inlay_devx_xrq_create(&s->xrq, s->ctx, &xrq), "an XRQ");
 	s->cq = &s->devx_cq.cq;
 	s->srq = &s->xrq.srq;

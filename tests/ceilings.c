@@ -29,8 +29,7 @@ COUNTED int inlay_inline(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, con
 
 	if (err)
 		return err;
-	inlay_sq_ring(sq);
-	return 0;
+	return inlay_sq_ring(sq);
 }
 
 COUNTED int inlay_sge(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint64_t addr, uint32_t len, uint32_t lkey)
@@ -40,8 +39,7 @@ COUNTED int inlay_sge(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint64
 
 	if (err)
 		return err;
-	inlay_sq_ring_doorbell(sq);
-	return 0;
+	return inlay_sq_ring_doorbell(sq);
 }
 
 __attribute__((noinline, cold)) int ep_error(struct ep *ep, const struct mlx5_cqe64 *cqe)
@@ -88,8 +86,7 @@ COUNTED int inlay_ud_inline(struct inlay_sq *sq, const struct inlay_av *av, cons
 
 	if (err)
 		return err;
-	inlay_sq_ring(sq);
-	return 0;
+	return inlay_sq_ring(sq);
 }
 
 COUNTED int inlay_ud_sge(struct inlay_sq *sq, const struct inlay_av *av, uint64_t addr, uint32_t len, uint32_t lkey)
@@ -99,8 +96,7 @@ COUNTED int inlay_ud_sge(struct inlay_sq *sq, const struct inlay_av *av, uint64_
 
 	if (err)
 		return err;
-	inlay_sq_ring_doorbell(sq);
-	return 0;
+	return inlay_sq_ring_doorbell(sq);
 }
 
 COUNTED int inlay_srq_give(struct inlay_srq *srq, uint64_t addr, uint32_t len, uint32_t lkey)

@@ -17,10 +17,10 @@ count() # function rounds program...: instructions a call, with what it calls; "
 	echo $(((total + rounds - 1) / rounds))
 }
 
-ceiling() # compiler function rounds limit name
+ceiling() # compiler function rounds limit name program argument
 {
 	local got
-	got=$(count "$2" "$3" "$dir/$1" inlay 2>"$dir/out")
+	got=$(count "$2" "$3" "${6:-$dir/$1}" "${7:-inlay}" 2>"$dir/out")
 	echo "$1: $got instructions, at most $4" >>"$dir/out"
 	[ "$got" != "?" ] && [ "$got" -le "$4" ]
 	result $? "$1: $5: $got instructions, at most $4"
@@ -34,14 +34,26 @@ fi
 device=()
 for compiler in gcc clang; do
 	try "$compiler builds" $compiler $flags -o "$dir/$compiler" tests/ceilings.c -libverbs -lmlx5 -lcmocka
-	ceiling $compiler inlay_inline 400 58 "8-byte inline RDMA write, record, BlueFlame"
-	ceiling $compiler inlay_sge 400 52 "one-SGE RDMA write, record, 8-byte doorbell"
-	ceiling $compiler inlay_poll 400 36 "peek, error test, credit, advance"
-	ceiling $compiler inlay_poll_quiet 400 30 "peek, error test, credit, quiet advance"
-	ceiling $compiler inlay_ud_inline 200 94 "8-byte inline datagram, record, BlueFlame of two WQEBBs"
-	ceiling $compiler inlay_ud_sge 200 71 "one-SGE datagram, record, 8-byte doorbell"
-	ceiling $compiler inlay_srq_give 200 33 "one-SGE entry of a shared receive queue, record"
-	ceiling $compiler inlay_srq_poll 200 38 "peek, error test, entry back to the shared receive queue, advance"
+	ceiling $compiler inlay_inline 400 52 "8-byte inline RDMA write, record, BlueFlame"
+	ceiling $compiler inlay_sge 400 51 "one-SGE RDMA write, record, 8-byte doorbell"
+	ceiling $compiler inlay_poll 400 34 "peek, error test, credit, advance"
+	ceiling $compiler inlay_poll_quiet 400 29 "peek, error test, credit, quiet advance"
+	ceiling $compiler inlay_ud_inline 200 92 "8-byte inline datagram, record, BlueFlame of two WQEBBs"
+	ceiling $compiler inlay_ud_sge 200 76 "one-SGE datagram, record, 8-byte doorbell"
+	ceiling $compiler inlay_srq_give 200 32 "one-SGE entry of a shared receive queue, record"
+	ceiling $compiler inlay_srq_poll 200 36 "peek, error test, entry back to the shared receive queue, advance"
+	try "$compiler builds the transport in miniature" $compiler $flags -o "$dir/$compiler-transport" bench/transport.c
+	while read -r function calls limit name; do
+		ceiling $compiler $function $((200 * calls)) $limit "transport: $name" "$dir/$compiler-transport" 200
+	done <<-EOF
+	put_short 1 48 8-byte inline write, commit and ring
+	put_zcopy 1 54 one-SGE write with BlueFlame
+	am_short 1 64 active message, 10-byte header and 8 bytes of run-time length, one WQEBB
+	progress_nothing 1 12 progress that finds nothing
+	progress_send 3 54 progress with a send completion: QP lookup, release, callback
+	progress 1 54 progress with a message, released before its callback
+	progress_held 1 62 progress with a message in its CQE, held during its callback
+	EOF
 	note "$compiler: empty poll: $(count inlay_poll_empty 800 "$dir/$compiler" inlay) instructions"
 done
 

@@ -601,7 +601,7 @@ static void call_with_null(void *which)
 
 	switch (*(int *)which) {
 #define CASE(n, call) case n: (void)(call); break
-	CASE(0, inlay_devx_open(NULL, dev.ctx->device));
+	CASE(0, inlay_devx_open(dev.ctx->device, NULL));
 	CASE(1, inlay_devx_command(NULL, &in, 16, &out, 16, NULL));
 	CASE(2, inlay_devx_query_cap(dev.ctx, 0, NULL, NULL));
 	CASE(3, inlay_devx_create(NULL, &in, 16, &out, 16, NULL, NULL));
@@ -609,8 +609,8 @@ static void call_with_null(void *which)
 	CASE(5, inlay_devx_query(NULL, &in, 16, &out, 16, NULL));
 	CASE(6, inlay_devx_destroy(NULL));
 	CASE(7, (void *)inlay_devx_error_text(NULL, text, sizeof(text)));
-	CASE(8, inlay_devx_umem_reg(NULL, dev.ctx, box, sizeof(box), 0));
-	CASE(9, inlay_devx_umem_reg_pages(&umem, NULL, box, sizeof(box), 0, 4096));
+	CASE(8, inlay_devx_umem_reg(NULL, dev.ctx, box, sizeof(box), 0, 0));
+	CASE(9, inlay_devx_umem_reg(&umem, NULL, box, sizeof(box), 0, 4096));
 	CASE(10, inlay_devx_umem_dereg(NULL));
 	CASE(11, inlay_devx_uar_alloc(NULL, dev.ctx, MLX5DV_UAR_ALLOC_TYPE_NC, INLAY_UAR_DOORBELL));
 	CASE(12, inlay_devx_uar_free(NULL));
@@ -654,9 +654,12 @@ static void call_with_null(void *which)
 	CASE(50, inlay_devx_query_async(NULL, &in, 16, 16, 0, NULL));
 	CASE(51, inlay_devx_answer(NULL, box, sizeof(box), &wr_id, NULL));
 	CASE(52, inlay_devx_path_init(NULL));
-	CASE(53, inlay_devx_port_address(&address, NULL, 1, 0));
+	CASE(53, inlay_devx_port_address(NULL, 1, 0, &address));
 	CASE(54, inlay_devx_address_resolve(NULL, dev.pd, &path));
 	CASE(55, inlay_av_to_dct(NULL, 1, 1));
+	CASE(56, inlay_devx_result(0, NULL, NULL, NULL));
+	CASE(57, inlay_devx_channel_open(dev.ctx, 0, NULL));
+	CASE(58, inlay_devx_umem_reg_dmabuf(NULL, dev.ctx, 0, 0, 4096, 0, 4096));
 #undef CASE
 	}
 }
@@ -666,7 +669,7 @@ static void null_is_told_by_its_rule(void **state)
 	int which;
 
 	(void)state;
-	for (which = 0; which <= 55; which++)
+	for (which = 0; which <= 58; which++)
 		assert_aborts(call_with_null, &which, ": no argument is NULL\n");
 }
 #endif

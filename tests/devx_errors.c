@@ -429,7 +429,7 @@ static void of_another_context(void **state)
 	struct inlay_devx_qp qp;
 
 	(void)state;
-	must(inlay_devx_open(&ctx, dev.ctx->device));
+	must(inlay_devx_open(dev.ctx->device, &ctx));
 	cq_open(&cq, 64, 64);
 	qpa = qp_want(cq.cq.cqn, cq.cq.cqn, 64, 64);
 	assert_int_equal(inlay_devx_qp_create(&qp, ctx, &qpa), -EINVAL);
@@ -506,7 +506,7 @@ static int set_up(struct all *all, bool tags)
 	if (!all->pd)
 		return -ENOMEM;
 	must(inlay_pdn_from_pd(&pdn, all->pd));
-	err = inlay_devx_umem_reg_pages(&all->umem, dev.ctx, all->memory, ALL_BYTES, IBV_ACCESS_LOCAL_WRITE, INLAY_DEVX_PAGE);
+	err = inlay_devx_umem_reg(&all->umem, dev.ctx, all->memory, ALL_BYTES, IBV_ACCESS_LOCAL_WRITE, INLAY_DEVX_PAGE);
 	if (err)
 		return err;
 	err = inlay_devx_uar_alloc(&all->uar, dev.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_LOCKED);

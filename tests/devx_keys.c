@@ -232,7 +232,7 @@ static void key_of_keys(struct range *r, uint64_t addr, struct range *parts, uin
 		attr.access &= ~(uint32_t)IBV_ACCESS_REMOTE_ATOMIC;
 	attr.log_entity = log_entity;
 	assert_true(inlay_devx_mkey_size(n) <= sizeof(box));
-	assert_int_equal(inlay_devx_mkey_create_list(&r->key, dev.ctx, &attr, sge, n, box, inlay_devx_mkey_size(n) - 1), -ENOMEM);
+	assert_int_equal(inlay_devx_mkey_create_list(&r->key, dev.ctx, &attr, sge, n, box, inlay_devx_mkey_size(n) - 1), -ENOBUFS);
 	attr.len = total + 1;
 	assert_int_equal(inlay_devx_mkey_create_list(&r->key, dev.ctx, &attr, sge, n, box, sizeof(box)), -EINVAL);
 	attr.len = total;
@@ -428,7 +428,7 @@ static void refused(void **state)
 		assert_int_equal(inlay_devx_mkey_query(&key, &out), -EINVAL);
 		must(inlay_devx_mkey_destroy(&key));
 	}
-	must(inlay_devx_umem_reg(&read_only, dev.ctx, rig.memory, ARENA, 0));
+	must(inlay_devx_umem_reg(&read_only, dev.ctx, rig.memory, ARENA, 0, 0));
 	bad = attr;
 	bad.memory.umem = &read_only;
 	assert_int_equal(inlay_devx_mkey_create(&key, dev.ctx, &bad), -EPERM);

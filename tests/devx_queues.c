@@ -283,7 +283,7 @@ static void cq_as_it_was_made(void **state)
 	uint32_t eqn, log, size, quiet;
 
 	(void)state;
-	must(inlay_devx_eqn(&eqn, dev.ctx, 0));
+	must(mlx5dv_devx_query_eqn(dev.ctx, 0, &eqn));
 	for (log = 0; log < 11; log++)
 		for (size = 64; size <= 128; size += 64) {
 			rig_empty(NULL);
@@ -418,7 +418,7 @@ static void objects_of_verbs(void **state)
 	memset(&in, 0, sizeof(in));
 	inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_QUERY_QP);
 	inlay_cmd_in_set(&in, INLAY_CMD_IN_NUMBER, a.qpn);
-	must(inlay_devx_verbs_qp_query(a.verbs.qp, &in, sizeof(in), &q, sizeof(q), &error));
+	must(inlay_devx_result(mlx5dv_devx_qp_query(a.verbs.qp, &in, sizeof(in), &q, sizeof(q)), &in, &q, &error));
 	QP_IS(STATE, INLAY_QP_STATE_RTS);
 	QP_IS(REMOTE_QPN, b.qpn);
 	QP_IS(CQN_SND, a.cq->cqn);
@@ -427,21 +427,21 @@ static void objects_of_verbs(void **state)
 	memset(&in, 0, sizeof(in));
 	inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_QUERY_CQ);
 	inlay_cmd_in_set(&in, INLAY_CMD_IN_NUMBER, a.cq->cqn);
-	must(inlay_devx_verbs_cq_query(a.verbs.scq, &in, sizeof(in), &c, sizeof(c), &error));
+	must(inlay_devx_result(mlx5dv_devx_cq_query(a.verbs.scq, &in, sizeof(in), &c, sizeof(c)), &in, &c, &error));
 	CQ_IS(CQE_SZ, INLAY_CQE_SZ_128);
 	CQ_IS(PRODUCER_COUNTER, a.cq->ci & 0xffffff);
 	/* Another one's number is refused by the kernel, whose handle it is not */
 	inlay_cmd_in_set(&in, INLAY_CMD_IN_NUMBER, a.rxcq->cqn);
-	assert_int_equal(inlay_devx_verbs_cq_query(a.verbs.scq, &in, sizeof(in), &c, sizeof(c), &error), -EINVAL);
+	assert_int_equal(inlay_devx_result(mlx5dv_devx_cq_query(a.verbs.scq, &in, sizeof(in), &c, sizeof(c)), &in, &c, &error), -EINVAL);
 	assert_int_equal(error.status, 0);
 	assert_int_equal(error.err, -EINVAL);
 	/* Moved behind the library's back */
 	memset(&in, 0, sizeof(in));
 	inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_2ERR_QP);
 	inlay_cmd_in_set(&in, INLAY_CMD_IN_NUMBER, a.qpn);
-	must(inlay_devx_verbs_qp_modify(a.verbs.qp, &in, sizeof(in), &done, sizeof(done), &error));
+	must(inlay_devx_result(mlx5dv_devx_qp_modify(a.verbs.qp, &in, sizeof(in), &done, sizeof(done)), &in, &done, &error));
 	inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_QUERY_QP);
-	must(inlay_devx_verbs_qp_query(a.verbs.qp, &in, sizeof(in), &q, sizeof(q), &error));
+	must(inlay_devx_result(mlx5dv_devx_qp_query(a.verbs.qp, &in, sizeof(in), &q, sizeof(q)), &in, &q, &error));
 	QP_IS(STATE, INLAY_QP_STATE_ERR);
 	sides_free(&a, &b);
 }

@@ -37,7 +37,7 @@ UNUSED static int rig_open(void **state)
 
 	if (dev_open(state))
 		return -1;
-	err = inlay_devx_open(&ctx, dev.ctx->device);
+	err = inlay_devx_open(dev.ctx->device, &ctx);
 	if (err) {
 		print_error("no device commands: %s\n", strerror(-err));
 		return -1;
@@ -50,7 +50,7 @@ UNUSED static int rig_open(void **state)
 		return -1;
 	rig.errno_only = env && !strcmp(env, "errno");
 	rig.memory = (uint8_t *)pages(ARENA);
-	if (inlay_devx_umem_reg_pages(&rig.umem, ctx, rig.memory, ARENA, IBV_ACCESS_LOCAL_WRITE, INLAY_DEVX_PAGE))
+	if (inlay_devx_umem_reg(&rig.umem, ctx, rig.memory, ARENA, IBV_ACCESS_LOCAL_WRITE, INLAY_DEVX_PAGE))
 		return -1;
 	return inlay_devx_uar_alloc(&rig.uar, ctx, MLX5DV_UAR_ALLOC_TYPE_NC, INLAY_UAR_DOORBELL) ? -1 : 0;
 }
@@ -73,7 +73,7 @@ UNUSED static bool rig_here(void)
 	if (softdev_present())
 		return true;
 	ctx = dev_context();
-	err = ctx ? inlay_devx_open(&commands, ctx->device) : -ENODEV;
+	err = ctx ? inlay_devx_open(ctx->device, &commands) : -ENODEV;
 	if (!err)
 		ibv_close_device(commands);
 	if (ctx)
@@ -361,7 +361,7 @@ UNUSED static void side_address(struct side *s, struct inlay_connect_record *add
 		return;
 	}
 	memset(address, 0, sizeof(*address));
-	must(inlay_devx_port_address(address, dev.ctx, 1, (uint8_t)dev.gid_index));
+	must(inlay_devx_port_address(dev.ctx, 1, (uint8_t)dev.gid_index, address));
 	address->type = (uint8_t)s->verbs.qp->qp_type;
 	address->qpn = s->qpn;
 	address->psn = PSN;

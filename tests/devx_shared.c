@@ -242,7 +242,7 @@ static struct mlx5dv_devx_event_channel *listen_to(struct mlx5dv_devx_obj *obj, 
 {
 	struct mlx5dv_devx_event_channel *channel;
 
-	must(inlay_devx_channel_open(&channel, dev.ctx, INLAY_DEVX_NONBLOCK));
+	must(inlay_devx_channel_open(dev.ctx, INLAY_DEVX_NONBLOCK, &channel));
 	must(inlay_devx_subscribe(channel, obj, &type, 1, cookie));
 	return channel;
 }
@@ -368,7 +368,7 @@ static void srq_of_verbs(void **state)
 	memset(&in, 0, sizeof(in));
 	inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_QUERY_RMP);
 	inlay_cmd_in_set(&in, INLAY_CMD_IN_NUMBER, srqn);
-	must(inlay_devx_verbs_srq_query(ib, &in, sizeof(in), &out, sizeof(out), NULL));
+	must(inlay_devx_result(mlx5dv_devx_srq_query(ib, &in, sizeof(in), &out, sizeof(out)), &in, &out, NULL));
 	assert_int_equal(inlay_rmpc_get(&out.rmpc, INLAY_RMPC_STATE), INLAY_WQ_STATE_RDY);
 	assert_int_equal(inlay_wqc_get(&out.rmpc.wq, INLAY_WQC_PD), rig.pdn);
 	memset(&modify, 0, sizeof(modify));
@@ -381,7 +381,7 @@ static void srq_of_verbs(void **state)
 	while (!pool_give())
 		;
 	inlay_srq_ring(&srq);
-	must(inlay_devx_verbs_srq_modify(ib, &modify, sizeof(modify), &done, sizeof(done), NULL));
+	must(inlay_devx_result(mlx5dv_devx_srq_modify(ib, &modify, sizeof(modify), &done, sizeof(done)), &modify, &done, NULL));
 	must(ibv_query_srq(ib, &attr.attr));
 	assert_int_equal(attr.attr.srq_limit, 1);
 	assert_int_equal(ibv_destroy_srq(ib), EBUSY);

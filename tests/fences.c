@@ -47,6 +47,19 @@ SCENARIO void s_copy_long(void)
 	inlay_sq_ring(&sq);
 }
 
+/* The same in one call, which a caller that rings every WQE uses. */
+SCENARIO void s_commit_ring(void)
+{
+	inlay_post_write_inline(&sq, 0x1000, 7, payload, 8, INLAY_SIGNALED | INLAY_RING);
+}
+
+/* A serial register with libmlx5's fence. */
+SCENARIO void s_full(void)
+{
+	inlay_post_send_inline(&sq, payload, 8, INLAY_SIGNALED);
+	inlay_sq_ring(&sq);
+}
+
 SCENARIO void s_doorbell(void)
 {
 	struct ibv_sge sge = {0x2000, 8, 5};
@@ -206,6 +219,10 @@ void _start(void)
 	set_up_receiving();
 	s_copy();
 	s_copy_long();
+	set_up(INLAY_UAR_SERIAL);
+	s_commit_ring();
+	set_up(INLAY_UAR_SERIAL | INLAY_UAR_FULL_FENCE);
+	s_full();
 	set_up(INLAY_UAR_SERIAL);
 	s_datagram();
 	set_up(INLAY_UAR_SERIAL);

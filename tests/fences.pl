@@ -29,7 +29,7 @@ for (`$nm -S $program`) {
 }
 my $in = '';
 for (`$objdump -d --no-show-raw-insn $program`) {
-	$in = $1 if /^[0-9a-f]+ <(\w+)>:/;
+	$in = $1 if /^[0-9a-f]+ <([\w.]+)>:/;
 	($code{hex $1}, $function{hex $1}) = ($2, $in) if /^ *([0-9a-f]+):\s+(.*\S)/;
 }
 
@@ -130,7 +130,8 @@ sub step
 	$count++;
 	my $text = $code{$pc} // die sprintf "fences.pl: no code at %x\n", $pc;
 	my @new;
-	if ($text =~ /^(sfence|mfence|lfence|d[ms]b\s+\w+|isb)/) {
+	$text =~ s/^hint\s+#0x6\b/dgh/;
+	if ($text =~ /^(sfence|mfence|lfence|d[ms]b\s+\w+|isb|dgh)/) {
 		@new = ('[' . $1 =~ s/\s+/ /r . ']');
 	} else {
 		@new = map { named($_->[1], $_->[0]) // () } $arm ? aarch64($text, %r) : x86($text, %r);

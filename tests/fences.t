@@ -7,14 +7,16 @@
 
 # What each scenario of fences.c must look like. On x86-64 the plain fences are the compiler's alone and leave no instruction.
 declare -A x86=(
-	[copy]='wqe rec [sfence] reg [sfence]'
-	[copy_long]='wqe rec [sfence] reg [sfence]'
+	[copy]='wqe rec [sfence] reg'
+	[copy_long]='wqe rec [sfence] reg'
+	[commit_ring]='wqe rec [sfence] reg'
 	[doorbell]='wqe rec [sfence] reg [sfence]'
 	[batch]='wqe rec [sfence] reg [sfence]'
+	[full]='wqe rec [sfence] reg [sfence]'
 	[shared]='wqe rec [sfence] reg [sfence]'
 	[locked]='wqe rec [sfence] lock reg [sfence] lock'
 	[receive]='rwqe rrec'
-	[datagram]='wqe rec [sfence] reg [sfence]'
+	[datagram]='wqe rec [sfence] reg'
 	[shared_receive]='swqe srec'
 	[shared_poll]='own cqe swqe free'
 	[poll]='own cqe free'
@@ -23,14 +25,16 @@ declare -A x86=(
 	[arm]='free armrec [sfence] arm [sfence]'
 )
 declare -A arm=(
-	[copy]='wqe [dmb oshst] rec [dmb oshst] reg [dsb st]'
-	[copy_long]='wqe [dmb oshst] rec [dmb oshst] reg [dsb st]'
-	[doorbell]='wqe [dmb oshst] rec [dmb oshst] reg [dsb st]'
-	[batch]='wqe [dmb oshst] rec [dmb oshst] reg [dsb st]'
-	[shared]='wqe [dmb oshst] rec [dmb oshst] reg [dsb st]'
-	[locked]='wqe [dmb oshst] rec [dmb oshst] lock reg [dsb st] lock'
+	[copy]='wqe [dmb oshst] rec [dmb oshst] reg [dgh]'
+	[copy_long]='wqe [dmb oshst] rec [dmb oshst] reg [dgh]'
+	[commit_ring]='wqe [dmb oshst] rec [dmb oshst] reg [dgh]'
+	[doorbell]='wqe [dmb oshst] rec [dmb oshst] reg [dmb oshst]'
+	[batch]='wqe [dmb oshst] rec [dmb oshst] reg [dmb oshst]'
+	[full]='wqe [dmb oshst] rec [dmb oshst] reg [dsb st]'
+	[shared]='wqe [dmb oshst] rec [dmb oshst] reg [dmb oshst]'
+	[locked]='wqe [dmb oshst] rec [dmb oshst] lock reg [dmb oshst] lock'
 	[receive]='rwqe [dmb osh] rrec'
-	[datagram]='wqe [dmb oshst] rec [dmb oshst] reg [dsb st]'
+	[datagram]='wqe [dmb oshst] rec [dmb oshst] reg [dgh]'
 	[shared_receive]='swqe [dmb osh] srec'
 	[shared_poll]='own [dmb oshld] cqe swqe [dmb oshld] free'
 	[poll]='own [dmb oshld] cqe [dmb oshld] free'
@@ -70,7 +74,7 @@ whole() # isa build title flags...
 	local build=$2 title=$3 scenario
 	shift 3
 	try "$title builds and runs" trace "$build" include "$@"
-	for scenario in copy copy_long datagram doorbell batch shared locked receive shared_receive shared_poll poll \
+	for scenario in copy copy_long commit_ring datagram doorbell batch full shared locked receive shared_receive shared_poll poll \
 		poll_many poll_nothing arm; do
 		same "$title: $scenario: ${expected[$scenario]}" "${expected[$scenario]}" "$(did $scenario)"
 	done
@@ -82,7 +86,7 @@ without() # fence: a copy of the headers in which that fence is empty, in $dir/m
 	cp -r include "$dir/mutant"
 	awk -v fence="$1" '
 		$0 ~ "void " fence "\\(" { inside = 1 }
-		inside { sub(/volatile\("[a-z ]+"/, "volatile(\"\"") }
+		inside { sub(/volatile\("[a-z0-9# ]+"/, "volatile(\"\"") }
 		/^}/ { inside = 0 }
 		{ print }' include/inlay/base.h >"$dir/mutant/inlay/base.h"
 	! cmp -s include/inlay/base.h "$dir/mutant/inlay/base.h"
@@ -119,8 +123,11 @@ mutants() # isa build title
 	done <<-EOF
 	arm inlay_fence_wqe_record copy
 	arm inlay_fence_recv_record receive shared_receive
-	both inlay_fence_record_reg copy doorbell arm
-	both inlay_fence_reg copy locked
+	both inlay_fence_record_reg copy commit_ring doorbell batch full shared arm
+	arm inlay_fence_reg_line copy copy_long commit_ring datagram
+	both inlay_fence_reg doorbell batch shared locked
+	x86 inlay_fence_reg_full full arm
+	arm inlay_fence_reg_full full arm
 	arm inlay_fence_polled shared_poll poll poll_many
 	arm inlay_fence_cqe_free poll
 	EOF

@@ -25,53 +25,40 @@ my ($inlay, $linux, $scratch, $cc) = @ARGV;
 # Struct here: structs of Linux, mlx5_ifc_..._bits; those of the same name are not listed. Empty: Linux has none.
 my %struct = (
 	wqc => 'wq', tmc => 'tag_matching_topology_context', klm => '', alias => '', create_alias_in => '', create_alias_out => '',
-	allow_other_vhca_access_in => '', set_xrq_dc_params_entry_in => '', eqe => 'eqe',
+	allow_other_vhca_access_in => '', eqe => 'eqe',
 	modify_qp_in => 'rst2init_qp_in init2rtr_qp_in rtr2rts_qp_in rts2rts_qp_in sqerr2rts_qp_in init2init_qp_in',
 	hca_cap => 'cmd_hca_cap', hca_cap_2 => 'cmd_hca_cap_2', atomic_cap => 'atomic_caps', event_cap => 'device_event_cap',
-	odp_ops => 'odp_per_transport_service_cap', eth_cap => 'per_protocol_networking_offload_caps',
-	rx_hash => 'rx_hash_field_select', roce_addr => 'roce_addr_layout', access_register_user_in => 'access_register_in',
+	roce_addr => 'roce_addr_layout',
 	general_in => 'general_obj_in_cmd_hdr', general_out => 'general_obj_out_cmd_hdr',
-	cmd_in => 'query_cq_in query_qp_in qp_2err_in qp_2rst_in query_mkey_in query_rmp_in query_sq_in query_rq_in query_xrq_in
-		query_xrc_srq_in query_dct_in query_tis_in query_tir_in query_rqt_in arm_xrq_in arm_xrc_srq_in arm_rq_in arm_dct_in
-		alloc_pd_in alloc_xrcd_in alloc_transport_domain_in alloc_q_counter_in create_psv_in query_hca_cap_in query_adapter_in
-		query_lag_in',
+	cmd_in => 'query_cq_in query_qp_in qp_2err_in qp_2rst_in query_mkey_in query_rmp_in query_xrq_in query_dct_in
+		arm_xrq_in arm_rq_in alloc_pd_in alloc_xrcd_in alloc_transport_domain_in alloc_q_counter_in query_hca_cap_in',
 	cmd_out => 'create_cq_out modify_cq_out create_qp_out rst2init_qp_out init2rtr_qp_out rtr2rts_qp_out rts2rts_qp_out
-		sqerr2rts_qp_out init2init_qp_out qp_2err_out qp_2rst_out create_mkey_out create_rmp_out modify_rmp_out create_sq_out
-		modify_sq_out create_rq_out modify_rq_out create_xrq_out create_xrc_srq_out create_dct_out create_tis_out
-		modify_tis_out create_tir_out modify_tir_out create_rqt_out modify_rqt_out arm_xrq_out arm_xrc_srq_out arm_rq_out
-		alloc_pd_out alloc_xrcd_out alloc_transport_domain_out alloc_q_counter_out',
+		sqerr2rts_qp_out init2init_qp_out qp_2err_out qp_2rst_out create_mkey_out create_rmp_out modify_rmp_out
+		create_xrq_out create_dct_out arm_xrq_out arm_rq_out alloc_pd_out alloc_xrcd_out alloc_transport_domain_out
+		alloc_q_counter_out',
 );
 
 # The names in Linux of fields and members that are not the same in lower case. Several: each is compared where there is one. With a dot in
 # front it is looked for in that struct instead; + adds bits.
 my %name = (
-	'cmd_in.NUMBER' => 'cqn qpn mkey_index rmpn sqn rqn xrqn xrc_srqn dctn dct_number tisn tirn rqtn srq_number pd',
-	'cmd_in.VHCA_TUNNEL_ID' => '.general_obj_in_cmd_hdr.vhca_tunnel_id',
-	'cmd_in.UID' => 'uid .create_cq_in.uid .create_qp_in.uid .create_mkey_in.uid .create_rmp_in.uid .create_sq_in.uid
-		.create_rq_in.uid .create_xrq_in.uid .create_xrc_srq_in.uid .create_dct_in.uid .create_tis_in.uid .create_tir_in.uid
-		.create_rqt_in.uid .modify_cq_in.uid .modify_rmp_in.uid .modify_sq_in.uid .modify_rq_in.uid',
-	'cmd_out.NUMBER' => 'cqn qpn mkey_index rmpn sqn rqn xrqn xrc_srqn dctn tisn tirn rqtn pd xrcd transport_domain',
+	'cmd_in.NUMBER' => 'cqn qpn mkey_index rmpn xrqn dctn srq_number',
+	'cmd_in.UID' => 'uid .create_cq_in.uid .create_qp_in.uid .create_mkey_in.uid .create_rmp_in.uid .create_xrq_in.uid
+		.create_dct_in.uid .modify_cq_in.uid .modify_rmp_in.uid',
+	'cmd_out.NUMBER' => 'cqn qpn mkey_index rmpn xrqn dctn pd xrcd transport_domain',
 	'eqe.CQ_ERROR_CQN' => 'event_data.cq_error.cqn', 'eqe.CQ_ERROR_SYNDROME' => 'event_data.cq_error.syndrome',
 	'eqe.OBJ_TYPE' => '.affiliated_event_header.obj_type+0x100', 'eqe.OBJ_ID' => '.affiliated_event_header.obj_id+0x100',
 	'eqe.QP_TYPE' => 'event_data.qp_events.type',
 	'eqe.NUMBER' => 'event_data.qp_events.qpn_rqn_sqn event_data.dct_events.dct_number event_data.comp_event.cq_number',
 	'modify_cq_in.FIELD_SELECT' => 'modify_field_select_resize_field_select',
 	'create_qp_in.QPN' => 'input_qpn', 'hca_cap.RELAXED_ORDERING_READ' => 'relaxed_ordering_read_pci_enabled',
-	'qpc.primary' => 'primary_address_path', 'qpc.secondary' => 'secondary_address_path',
+	'qpc.primary' => 'primary_address_path',
 	'xrqc.tm' => 'tag_matching_topology_context', 'query_hca_cap_out.cap' => 'capability',
-	'tirc.outer' => 'rx_hash_field_selector_outer', 'tirc.inner' => 'rx_hash_field_selector_inner',
 	'query_mkey_out.klm' => 'bsf0_klm0_pas_mtt0_1', # the first of its two
-	'query_hca_vport_context_out.ctx' => 'hca_vport_context', 'query_roce_address_out.addr' => 'roce_address',
-	'query_adapter_out.psid' => 'query_adapter_struct.vsd_contd_psid', 'query_adapter_out.vsd' => 'query_adapter_struct.vsd',
-	map({ ("odp_cap.$_" => "${_}_odp_caps") } qw(rc uc ud xrc dc)),
-	map({ ("query_adapter_out.$_" => 'query_adapter_struct.' . lc) } qw(IEEE_VENDOR_ID VSD_VENDOR_ID)),
-	map({ ("query_lag_out.$_" => 'ctx.' . lc) }
-		qw(FDB_SELECTION_MODE PORT_SELECT_MODE LAG_STATE ACTIVE_PORT TX_REMAP_AFFINITY_2 TX_REMAP_AFFINITY_1)),
+	'query_roce_address_out.addr' => 'roce_address',
 );
 my %context = ( # members that hold an object's context, in whatever command
-	cqc => 'cq_context', mkc => 'memory_key_mkey_entry', rmpc => 'ctx rmp_context', sqc => 'ctx sq_context', rqc => 'ctx rq_context',
-	xrqc => 'xrq_context', xrc_srqc => 'xrc_srq_context_entry', dctc => 'dct_context_entry', tisc => 'ctx tis_context',
-	tirc => 'ctx tir_context', rqtc => 'ctx rqt_context',
+	cqc => 'cq_context', mkc => 'memory_key_mkey_entry', rmpc => 'ctx rmp_context', xrqc => 'xrq_context',
+	dctc => 'dct_context_entry',
 );
 
 # Fields that Linux has as a C struct's: place, width
@@ -85,12 +72,10 @@ my %plain = (
 # ib_mlx5_ifc.h. rdma-core: its private mlx5_ifc.h, or the PRM structs of its tests.
 my %second = (
 	'cqc.DBR_UMEM_ID' => 'DPDK, UCX, rdma-core',
-	'cqc.MINI_CQE_RES_FORMAT_EXT' => 'DPDK, UCX',
 	'create_cq_in.CQ_UMEM_OFFSET' => 'DPDK, UCX',
 	'create_cq_in.CQ_UMEM_ID' => 'DPDK, UCX, rdma-core',
 	'create_mkey_in.MKEY_UMEM_ID' => 'DPDK, UCX, rdma-core',
 	'create_mkey_in.MKEY_UMEM_OFFSET' => 'DPDK, UCX, rdma-core',
-	'ads.LOG_RTM' => 'UCX, rdma-core',
 	'qpc.SEND_DBR_MODE' => 'UCX, rdma-core',
 	'qpc.DBR_UMEM_ID' => 'DPDK, UCX, rdma-core',
 	'create_qp_in.WQ_UMEM_OFFSET' => 'DPDK, UCX, Linux 6.12',
@@ -99,16 +84,7 @@ my %second = (
 	'wqc.WQ_UMEM_ID' => 'DPDK, UCX, Linux 6.12',
 	'wqc.WQ_UMEM_OFFSET' => 'DPDK, Linux 6.12',
 	'xrqc.DC' => 'UCX',
-	'set_xrq_dc_params_entry_in.ACK_TIMEOUT' => 'UCX',
-	'set_xrq_dc_params_entry_in.MTU' => 'UCX',
-	'set_xrq_dc_params_entry_in.PKEY_TABLE_INDEX' => 'UCX',
-	'set_xrq_dc_params_entry_in.REVERSE_SL' => 'UCX',
-	'set_xrq_dc_params_entry_in.SL' => 'UCX',
-	'set_xrq_dc_params_entry_in.DC_ACCESS_KEY' => 'UCX',
 	'dctc.OFFLOAD_TYPE' => 'UCX',
-	'hca_cap.ACCESS_REGISTER_USER' => 'DPDK, rdma-core',
-	'hca_cap.DMA_MMO_QP' => 'UCX, rdma-core (DPDK has it elsewhere)',
-	'hca_cap.LOG_DMA_MMO_MAX_SIZE' => 'DPDK, rdma-core',
 	'hca_cap.IB_STRIDING_WQ' => 'rdma-core',
 	'hca_cap.PCI_RELAXED_ORDERED_READ' => 'DPDK, Linux 6.12 and rdma-core as relaxed_ordering_read',
 	'hca_cap_2.CROSS_VHCA_OBJECT_TO_OBJECT_SUPPORTED' => 'DPDK, UCX, rdma-core, Linux 6.12',
@@ -133,23 +109,19 @@ my %enum = (
 	qp_pm => 'MLX5_QP_PM_%s MLX5_QPC_PM_STATE_%s', atomic_mode => 'MLX5_QPC_ATOMIC_MODE_%s MLX5_QPC_ATOMIC_MODE_%sB',
 	cs_req => 'MLX5_QPC_CS_REQ_%sB', cs_res => 'MLX5_QPC_CS_RES_%sB', mkey_mode => 'MLX5_MKC_ACCESS_MODE_%s',
 	wq_type => 'MLX5_WQ_TYPE_%s MLX5_WQ_TYPE_%s_RQ', wq_state => 'MLX5_SQC_STATE_%s MLX5_RQC_STATE_%s MLX5_RMPC_STATE_%s',
-	cq_status => 'MLX5_CQC_STATUS_%s MLX5_CQC_STATUS_CQ_%s', obj_type => 'MLX5_OBJ_TYPE_%s', port_type => 'MLX5_CAP_PORT_TYPE_%s',
-	cq_st => 'MLX5_CQC_ST_%s', modify_cq_select => 'MLX5_CQ_MODIFY_%s', rx_hash_select => 'MLX5_HASH_FIELD_SEL_%s',
-	modify_rq_select => 'MLX5_MODIFY_RQ_IN_MODIFY_BITMASK_%s', cap_type => 'MLX5_CAP_%s', atomic_op => 'MLX5_ATOMIC_OPS_%s',
-	ts_format => 'MLX5_TIMESTAMP_FORMAT_%s', ts_cap => 'MLX5_TIMESTAMP_FORMAT_CAP_%s', dct_state => 'MLX5_DCTC_STATE_%s',
+	cq_status => 'MLX5_CQC_STATUS_%s MLX5_CQC_STATUS_CQ_%s', obj_type => 'MLX5_OBJ_TYPE_%s',
+	modify_cq_select => 'MLX5_CQ_MODIFY_%s', cap_type => 'MLX5_CAP_%s',
+	ts_format => 'MLX5_TIMESTAMP_FORMAT_%s', dct_state => 'MLX5_DCTC_STATE_%s',
 	cqe_sz => 'MLX5_CQC_CQE_SZ_%s_BYTES', xrq_topology => 'MLX5_XRQC_TOPOLOGY_%s', xrq_offload => 'MLX5_XRQC_OFFLOAD_%s',
 	rq_type => 'MLX5_%s_RQ',
 );
 my %prefix = (cmd_op => 'CMD_OP', cmd_status => 'CMD_STATUS', event_type => 'EVENT', qp_pm => 'QP_PM', mkey_mode => 'MKEY',
-	wq_type => 'WQ', obj_type => 'OBJ', port_type => 'PORT', modify_cq_select => 'MODIFY_CQ', rx_hash_select => 'RX_HASH',
-	modify_rq_select => 'MODIFY_RQ', cap_type => 'CAP', ts_format => 'TS');
-my %value = ('cap_type.ETHERNET' => 'ETHERNET_OFFLOADS', 'cap_type.DEVICE_MEMORY' => 'DEV_MEM', 'cap_type.EVENT' => 'DEV_EVENT',
-	'cmd_status.INTERNAL_ERR' => 'INT_ERR', 'qp_st.RAW' => 'RAW_ETHERTYPE', 'ts_cap.BOTH' => 'FREE_RUNNING_AND_REAL_TIME',
-	'xrq_topology.NONE' => 'NO_SPECIAL_TOPOLOGY', 'rq_type.OWN' => 'NON_ZERO', 'rq_type.SHARED' => 'SRQ', 'rq_type.COLLAPSED' => 'CRQ',
-	'rq_type.NONE' => 'ZERO_LEN', 'atomic_op.MASKED_CMP_SWAP' => 'EXTENDED_CMP_SWAP',
-	'atomic_op.MASKED_FETCH_ADD' => 'EXTENDED_FETCH_ADD', 'cq_st.SOLICITED_ARMED' => 'SOLICITED_NOTIFICATION_REQUEST_ARMED',
-	'cq_st.ARMED' => 'NOTIFICATION_REQUEST_ARMED', 'mkey_mode.KLM' => 'KLMS', 'atomic_mode.IB' => 'IB_SPEC',
-	'modify_cq_select.OI' => 'OVERRUN', 'modify_rq_select.COUNTER_SET_ID' => 'RQ_COUNTER_SET_ID');
+	wq_type => 'WQ', obj_type => 'OBJ', modify_cq_select => 'MODIFY_CQ', cap_type => 'CAP', ts_format => 'TS');
+my %value = ('cap_type.EVENT' => 'DEV_EVENT',
+	'cmd_status.INTERNAL_ERR' => 'INT_ERR', 'qp_st.RAW' => 'RAW_ETHERTYPE',
+	'xrq_topology.NONE' => 'NO_SPECIAL_TOPOLOGY', 'rq_type.OWN' => 'NON_ZERO', 'rq_type.SHARED' => 'SRQ', 
+	'rq_type.NONE' => 'ZERO_LEN', 'mkey_mode.KLM' => 'KLMS', 'atomic_mode.IB' => 'IB_SPEC',
+	'modify_cq_select.OI' => 'OVERRUN');
 
 # ---- Our headers ----
 
@@ -226,7 +198,7 @@ my $cut = '';
 for my $file (qw(qp.h cq.h driver.h)) {
 	open my $in, '<', "$linux/linux/mlx5/$file" or die "$linux/linux/mlx5/$file: $!\n";
 	my $text = join '', <$in>;
-	my $wanted = "QP_OPTPAR|QP_ST|QP_PM|CQ_MODIFY|ATOMIC_OPS|NON_ZERO";
+	my $wanted = "QP_OPTPAR|QP_ST|QP_PM|CQ_MODIFY|NON_ZERO";
 	$cut .= "$&\n" while $text =~ /^struct mlx5_klm \{.*?^\};|^enum(?: \w+)? \{[^}]*MLX5_(?:$wanted)_.*?^\};/gms;
 }
 open my $ifc, '<', "$linux/linux/mlx5/mlx5_ifc.h" or die "$linux/linux/mlx5/mlx5_ifc.h: $!\n";

@@ -9,7 +9,7 @@
  *
  * softdev: --manual
  */
-#include "device_tm.h"
+#include "softdev/tests/rig_tm.h"
 #include <inlay/tag.h>
 
 #define TAGS 15u

@@ -195,7 +195,7 @@ INLAY_ALWAYS void inlay_copy(void *to, const void *from, size_t len)
 	uint8_t *d = (uint8_t *)to;
 	const uint8_t *s = (const uint8_t *)from;
 
-	if (__builtin_constant_p(len) && len <= 64) {
+	if (__builtin_constant_p(len) && len && len <= 64) {
 		__builtin_memcpy(d, s, len);
 	} else if (INLAY_LIKELY(len <= 16)) {
 		if (INLAY_LIKELY(len >= 8)) {

@@ -6,6 +6,7 @@
  *   mmap/source.h  what a map is made of: host memory, dmabufs, device memory, keys; permissions
  *   mmap/blob.h    a map for another process: export and import
  *   mmap/cache.h   a registration cache, for buffers that come from anywhere
+ *   mmap/monitor.h the kernel's reports of unmapped memory, for such caches
  *
  * and not mmap/pci.h, a map for the other side of PCI, which takes device commands.
  */
@@ -16,5 +17,6 @@
 #include <inlay/mmap/map.h>
 #include <inlay/mmap/blob.h>
 #include <inlay/mmap/cache.h>
+#include <inlay/mmap/monitor.h>
 
 #endif

@@ -398,7 +398,12 @@ INLAY_ALWAYS int inlay_seg_inside_(struct inlay_cursor c, size_t units)
  */
 INLAY_ALWAYS uint8_t *inlay_seg_at(struct inlay_cursor c)
 {
-	if (!(__builtin_constant_p(c.bbs) && c.bbs == 1) && c.ds % 4 == 0 && INLAY_UNLIKELY(c.at == c.end))
+	if (__builtin_constant_p(c.bbs) && c.bbs == 1)
+		return c.at;
+	/* By the index, where that is constant: shorter than a comparison. */
+	if (__builtin_constant_p(c.ds) && c.ds % 4 == 0)
+		return c.begin + ((c.index + c.ds / 4) & ((size_t)(c.end - c.begin) / INLAY_WQEBB - 1)) * INLAY_WQEBB;
+	if (c.ds % 4 == 0 && INLAY_UNLIKELY(c.at == c.end))
 		return c.begin;
 	return c.at;
 }
@@ -568,7 +573,7 @@ INLAY_ALWAYS uint8_t *inlay_copy_wrap(struct inlay_cursor c, uint8_t *at, const 
  */
 INLAY_ALWAYS struct inlay_cursor inlay_seg_inline_open(struct inlay_cursor c, uint32_t total, uint32_t head, uint8_t **p)
 {
-	uint32_t units = (total + 4 + INLAY_DS - 1) / INLAY_DS;
+	size_t units = ((size_t)total + 4 + INLAY_DS - 1) / INLAY_DS;
 	uint8_t *seg = inlay_seg_at(c);
 
 	INLAY_CHECK(total, "an inline segment is not empty");

@@ -44,7 +44,6 @@ static const struct cap general[] = {
 	{ 0x1fc, 4, 1 },          /* cqe_version */
 	{ 0x200, 1, 1 },          /* compact_address_vector */
 	{ 0x207, 1, 1 },          /* umr_modify_entity_size_disabled */
-	{ 0x209, 1, 1 },          /* umr_indirect_mkey_disabled */
 	{ 0x215, 1, 1 },          /* sctr_data_cqe */
 	{ 0x21a, 1, 1 },          /* dct */
 	{ 0x21e, 1, 1 },          /* atomic */

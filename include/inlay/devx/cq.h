@@ -1,58 +1,55 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/devx/cq.h: a completion queue made by device commands.
+ * inlay/devx/cq.h: a completion queue made by device commands. cq.cq is a queue of queue/cq.h, and
+ * cq.cq.cqn its number.
  *
  *   struct inlay_devx_cq_attr attr;
  *   struct inlay_devx_cq cq;
  *
  *   memset(&attr, 0, sizeof(attr));
- *   attr.ring.umem = attr.record.umem = &umem;         of IBV_ACCESS_LOCAL_WRITE
- *   attr.record.offset = inlay_devx_cq_size(256, 64);  the ring at 0, the record behind it
+ *   attr.ring.umem = attr.record.umem = &umem;           registered with IBV_ACCESS_LOCAL_WRITE
+ *   attr.record.offset = inlay_devx_cq_size(256, 64);    the ring at 0, the record after it
  *   attr.uar = &uar;
  *   attr.cqes = 256;
  *   inlay_devx_cq_create(&cq, ctx, &attr);
- *   ...
- *   cqe = inlay_cq_peek(&cq.cq);                       cq.cq is a queue of queue/cq.h, cq.cq.cqn its number
- *   ...
- *   inlay_devx_cq_destroy(&cq);                        after its QPs
+ *   ... inlay_cq_peek(&cq.cq) ...
+ *   inlay_devx_cq_destroy(&cq);                          after its QPs
  *
- * Any QP of the same context may complete to it, of verbs too only by device commands; and a QP made here may complete to a CQ of verbs, if
- * that is polled by inlay: inlay_cq_from_cq, whose cqn it takes. libmlx5 knows nothing of such a QP and fails at its completions.
+ * Invariants
  *
- * Events of it are a DEVX channel's (event.h), of type INLAY_EVENT_COMP, and armed by inlay_cq_arm.
+ *   - Ring, record and register belong to the CQ until it is destroyed.
+ *   - A QP made here may complete to a CQ of verbs that inlay polls (inlay_cq_from_cq). libmlx5
+ *     must not poll that CQ: it does not know the QP.
+ *   - Events of the CQ are INLAY_EVENT_COMP on a DEVX channel (devx/event.h), armed by
+ *     inlay_cq_arm.
  *
  * Threads: as queue/cq.h; creating and destroying as device commands.
- * Sources: devx/ifc/cq.h; libmlx5's verbs.c (how a ring looks before its first completion).
+ * Sources: devx/ifc/cq.h; libmlx5's verbs.c (a ring before its first completion).
  */
 #ifndef INLAY_DEVX_CQ_H
 #define INLAY_DEVX_CQ_H
 
-#include <infiniband/mlx5dv.h>
-#include <infiniband/verbs.h>
-#include <inlay/base.h>
-#include <inlay/cqe.h>
-#include <inlay/devx/call.h>
-#include <inlay/devx/ifc/cmd.h>
 #include <inlay/devx/ifc/cq.h>
 #include <inlay/devx/uar.h>
 #include <inlay/devx/umem.h>
 #include <inlay/queue/cq.h>
 
 enum inlay_devx_cq_flags {
-	INLAY_DEVX_CQ_IGNORE_OVERRUN = 1 /* the device does not look whether there is room: inlay_cq_advance_quiet is enough */
+	/* The device does not check for room; inlay_cq_advance_quiet suffices. */
+	INLAY_DEVX_CQ_IGNORE_OVERRUN = 1
 };
 
-/* What is wanted. Zero it first: 0 is a default where it says so. */
+/* What is wanted. Zero it first. */
 struct inlay_devx_cq_attr {
-	struct inlay_devx_place ring;      /* inlay_devx_cq_size() bytes, which the device may write */
-	struct inlay_devx_place record;    /* 8 bytes */
-	const struct inlay_devx_uar *uar;  /* in whose page it is armed */
-	uint32_t cqes;                     /* a power of two, 1 .. 2^22 */
-	uint32_t cqe_size;                 /* 64 or 128 bytes; 0: 64 */
-	uint32_t vector;                   /* completion vector */
-	uint32_t flags;                    /* enum inlay_devx_cq_flags */
-	uint16_t period;                   /* moderation of events: microseconds, less than 4096, and completions. 0: none */
-	uint16_t count;
+	struct inlay_devx_place ring;     /* inlay_devx_cq_size() bytes that the device may write */
+	struct inlay_devx_place record;   /* 8 bytes */
+	const struct inlay_devx_uar *uar; /* the CQ is armed in its page */
+	uint32_t cqes;                    /* a power of two, 1 .. 2^22 */
+	uint32_t cqe_size;                /* 64 or 128 bytes; 0: 64 */
+	uint32_t vector;                  /* completion vector */
+	uint32_t flags;                   /* enum inlay_devx_cq_flags */
+	uint16_t period;                  /* moderation of events: microseconds, 0 .. 4095 */
+	uint16_t count;                   /* and completions; 0: no moderation */
 	uint32_t reserved;
 };
 
@@ -63,11 +60,11 @@ struct inlay_devx_cq {
 	struct inlay_devx_error error; /* of the last command on it */
 };
 
-/* ------------------------------------------------------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------------------------------
  * Set-up: all of it
  */
 
-/* Bytes of a ring of that many CQEs of cqe_size bytes, a multiple of 64; 0 when there cannot be one. */
+/* Returns the bytes of a ring, a multiple of 64; 0 for an impossible number or size of CQEs. */
 INLAY_COLD size_t inlay_devx_cq_size(uint32_t cqes, uint32_t cqe_size)
 {
 	if (!inlay_is_pow2(cqes) || cqes > 1u << 22 || (cqe_size != 64 && cqe_size != 128))
@@ -76,20 +73,20 @@ INLAY_COLD size_t inlay_devx_cq_size(uint32_t cqes, uint32_t cqe_size)
 }
 
 /*
- * Creates a CQ. The ring is made one that holds no completion, and the record zeroed, before the device is told of them.
+ * Creates a CQ. Before the command is sent, the ring is filled with invalid CQEs and the record
+ * zeroed.
  *
- * ctx  from inlay_devx_open
- *
- * Returns 0; -EINVAL for an attribute that cannot be, and for a ring or record that is outside of its umem or lies where it must not
- * (umem.h); -EPERM when the device may not write to the ring's umem; -ENOENT for a vector that is not there; else the negative errno of
- * CREATE_CQ, which cq->error has more of. On failure there is no object: cq->obj is NULL.
+ * Returns 0; -EINVAL for an impossible attribute, ring or record (devx/umem.h); -EPERM when the
+ * device may not write the ring; -ENOENT for a vector that is not there; else the negative errno of
+ * CREATE_CQ, with details in cq->error. On failure cq->obj is NULL.
  */
-INLAY_COLD int inlay_devx_cq_create(struct inlay_devx_cq *cq, struct ibv_context *ctx, const struct inlay_devx_cq_attr *attr)
+INLAY_COLD int inlay_devx_cq_create(struct inlay_devx_cq *cq, struct ibv_context *ctx,
+				    const struct inlay_devx_cq_attr *attr)
 {
-	uint32_t cqe_size, eqn = 0, i, *record;
-	size_t bytes;
+	uint32_t cqe_size, eqn = 0, *record;
 	struct inlay_create_cq_in in;
 	struct inlay_cmd_out out;
+	size_t bytes, i;
 	uint8_t *ring;
 	int err;
 
@@ -97,21 +94,22 @@ INLAY_COLD int inlay_devx_cq_create(struct inlay_devx_cq *cq, struct ibv_context
 	__builtin_memset(cq, 0, sizeof(*cq));
 	cqe_size = attr->cqe_size ? attr->cqe_size : 64;
 	bytes = inlay_devx_cq_size(attr->cqes, cqe_size);
-	if (!bytes || !attr->uar || !attr->uar->devx || attr->flags & ~(uint32_t)INLAY_DEVX_CQ_IGNORE_OVERRUN || attr->period > 4095)
+	if (!bytes || !attr->uar || !attr->uar->devx || attr->flags & ~(uint32_t)INLAY_DEVX_CQ_IGNORE_OVERRUN ||
+	    attr->period > 4095)
 		return -EINVAL;
-	ring = inlay_devx_ring_at(attr->ring, bytes);
-	record = inlay_devx_record_at(attr->record);
+	ring = inlay_devx_ring_at_(attr->ring, bytes);
+	record = inlay_devx_record_at_(attr->record);
 	if (!ring || !record)
 		return -EINVAL;
 	if (!(attr->ring.umem->access & IBV_ACCESS_LOCAL_WRITE))
 		return -EPERM;
-	err = inlay_devx_eqn(&eqn, ctx, attr->vector);
+	err = mlx5dv_devx_query_eqn(ctx, attr->vector, &eqn);
 	if (err)
-		return err;
+		return -err;
 
 	__builtin_memset(ring, 0, bytes);
-	for (i = 1; i <= bytes / 64; i++)
-		ring[i * 64 - 1] = MLX5_CQE_INVALID << 4 | INLAY_CQE_OWNER;
+	for (i = 64; i <= bytes; i += 64)
+		ring[i - 1] = MLX5_CQE_INVALID << 4 | INLAY_CQE_OWNER;
 	record[0] = record[1] = 0;
 
 	__builtin_memset(&in, 0, sizeof(in));
@@ -124,7 +122,7 @@ INLAY_COLD int inlay_devx_cq_create(struct inlay_devx_cq *cq, struct ibv_context
 	inlay_cqc_set(&in.cqc, INLAY_CQC_DBR_ADDR, attr->record.offset);
 	inlay_cqc_set(&in.cqc, INLAY_CQC_CQE_SZ, cqe_size == 128 ? INLAY_CQE_SZ_128 : INLAY_CQE_SZ_64);
 	inlay_cqc_set(&in.cqc, INLAY_CQC_OI, !!(attr->flags & INLAY_DEVX_CQ_IGNORE_OVERRUN));
-	inlay_cqc_set(&in.cqc, INLAY_CQC_LOG_CQ_SIZE, inlay_devx_log2(attr->cqes));
+	inlay_cqc_set(&in.cqc, INLAY_CQC_LOG_CQ_SIZE, inlay_log2_ceil(attr->cqes));
 	inlay_cqc_set(&in.cqc, INLAY_CQC_UAR_PAGE, attr->uar->page_id);
 	inlay_cqc_set(&in.cqc, INLAY_CQC_CQ_PERIOD, attr->period);
 	inlay_cqc_set(&in.cqc, INLAY_CQC_CQ_MAX_COUNT, attr->count);
@@ -134,44 +132,26 @@ INLAY_COLD int inlay_devx_cq_create(struct inlay_devx_cq *cq, struct ibv_context
 		return err;
 	err = inlay_cq_init(&cq->cq, ring, attr->cqes, cqe_size, record, attr->uar->page,
 			    (uint32_t)inlay_cmd_out_get(&out, INLAY_CMD_OUT_NUMBER));
-	if (err) {
-		inlay_devx_destroy(cq->obj);
-		cq->obj = NULL;
-	}
+	if (err)
+		inlay_devx_drop_(&cq->obj);
 	return err;
 }
 
-/*
- * Asks the device how the CQ stands. out: the answer, whatever became of the command. Returns 0, -EINVAL when there is no object, or the
- * negative errno of QUERY_CQ.
- */
+/* Asks for the CQ's context. Returns 0, -EINVAL without an object, or the negative errno of QUERY_CQ. */
 INLAY_COLD int inlay_devx_cq_query(struct inlay_devx_cq *cq, struct inlay_query_cq_out *out)
 {
-	struct inlay_cmd_in in;
-
 	INLAY_CHECK(cq && out, "no argument is NULL");
-	if (!cq->obj)
-		return -EINVAL;
-	__builtin_memset(&in, 0, sizeof(in));
-	inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_QUERY_CQ);
-	inlay_cmd_in_set(&in, INLAY_CMD_IN_NUMBER, cq->cq.cqn);
-	return inlay_devx_query(cq->obj, &in, sizeof(in), out, sizeof(*out), &cq->error);
+	return inlay_devx_query_number_(cq->obj, INLAY_CMD_OP_QUERY_CQ, cq->cq.cqn, out, sizeof(*out), &cq->error);
 }
 
 /*
- * Destroys the CQ; its memory is the caller's again. Nothing happens where there is no object.
- *
- * Returns 0, or a negative errno: -EBUSY while a QP, an XRQ or a DCT completes to it; then it is as it was.
+ * Destroys the CQ; its memory is the caller's again. Does nothing without an object. Returns 0, or
+ * a negative errno: -EBUSY while a QP, XRQ or DCT completes to it; it is unchanged then.
  */
 INLAY_COLD int inlay_devx_cq_destroy(struct inlay_devx_cq *cq)
 {
-	int err;
-
 	INLAY_CHECK(cq, "no argument is NULL");
-	err = cq->obj ? inlay_devx_destroy(cq->obj) : 0;
-	if (!err)
-		cq->obj = NULL;
-	return err;
+	return inlay_devx_drop_(&cq->obj);
 }
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/devx/dct.h: a dynamically connected target made by device commands: what DCIs send to. One for any number of them.
+ * inlay/devx/dct.h: a dynamically connected target made by device commands. Any number of
+ * initiators (DCI, devx/qp.h) send to one target.
  *
  *   struct inlay_devx_dct_attr attr;
  *   struct inlay_devx_dct dct;
@@ -9,48 +10,50 @@
  *   attr.pdn = pdn;
  *   attr.cqn = cq.cq.cqn;
  *   attr.srqn = rmp.rmpn;                              it has no receive queue of its own
- *   attr.key = 0x1ee7a330;                             what an initiator's address vector must bring
- *   inlay_devx_dct_create(&dct, ctx, &attr, &path);    ready at once: no transitions, no ring, no register
+ *   attr.key = 0x1ee7a330;                             the initiator's address vector must bring it
+ *   inlay_devx_dct_create(&dct, ctx, &attr, &path);
  *   ...
  *   inlay_devx_dct_destroy(&dct);                      before CQ and shared queue
  *
- * An initiator, a DCI (qp.h), posts with an address vector before all else:
+ * An initiator posts with an address vector in front:
  *
- *   inlay_av_from_ah(&av, ah, dctn, 0);  inlay_av_to_dct(&av, dctn, key);
- *   inlay_post_ud_send(&dci.sq, &av, &sge, 1, INLAY_SIGNALED);          a send looks as a datagram's does
+ *   inlay_av_from_ah(&av, ah, dctn, 0);
+ *   inlay_av_to_dct(&av, dctn, key);
+ *   inlay_post_ud_send(&dci.sq, &av, &sge, 1, INLAY_SIGNALED);         a send, like a datagram
  *   inlay_sq_begin(&dci.sq, 2, &at);                                    an RDMA write, by hand
- *   at = inlay_seg_av(at, &av);  at = inlay_seg_raddr(at, raddr, rkey);  at = inlay_seg_data(at, addr, len, lkey);
+ *   at = inlay_seg_av(at, &av);
+ *   at = inlay_seg_raddr(at, raddr, rkey);
+ *   at = inlay_seg_data(at, addr, len, lkey);
  *   inlay_sq_commit(&dci.sq, at, MLX5_OPCODE_RDMA_WRITE, 0, INLAY_SIGNALED, 0);
  *
- * Threads: as device commands.
+ * Invariants
+ *
+ *   - A target is ready as soon as it is created: no transitions, no ring, no register.
+ *
+ * Threads: as device commands; inlay_av_to_dct is a pure function of the caller's memory.
  * Sources: devx/ifc/srq.h; Linux, infiniband/hw/mlx5/qpc.c (create, drain, destroy).
  */
 #ifndef INLAY_DEVX_DCT_H
 #define INLAY_DEVX_DCT_H
 
-#include <infiniband/mlx5dv.h>
-#include <infiniband/verbs.h>
-#include <inlay/base.h>
-#include <inlay/devx/call.h>
-#include <inlay/devx/ifc/cmd.h>
 #include <inlay/devx/ifc/srq.h>
 #include <inlay/devx/path.h>
 #include <inlay/wqe.h>
 
 enum inlay_devx_dct_flags {
-	INLAY_DEVX_DCT_TAG_MATCHING = 1,  /* srqn is an XRQ */
-	INLAY_DEVX_DCT_USER_INDEX = 2     /* CQEs carry attr.user_index; without it, 0xffffff */
+	INLAY_DEVX_DCT_TAG_MATCHING = 1, /* srqn is an XRQ */
+	INLAY_DEVX_DCT_USER_INDEX = 2    /* CQEs carry attr.user_index; without it, 0xffffff */
 };
 
 /* What is wanted. Zero it first. */
 struct inlay_devx_dct_attr {
-	uint64_t key;           /* access key, host order */
-	uint32_t pdn;           /* it and the next two: 24 bits */
+	uint64_t key;         /* access key, host order */
+	uint32_t pdn;         /* it, cqn and srqn: 24 bits */
 	uint32_t cqn;
-	uint32_t srqn;          /* of an SRQ, RMP or XRQ */
-	uint32_t scatter_res;   /* what is received goes into the CQE when it is at most 64 bytes, with 128-byte CQEs: 64; 0: never */
-	uint32_t user_index;    /* with INLAY_DEVX_DCT_USER_INDEX, 24 bits */
-	uint32_t flags;         /* enum inlay_devx_dct_flags */
+	uint32_t srqn;        /* of an SRQ, RMP or XRQ */
+	uint32_t scatter_res; /* 64: received data of up to 64 bytes goes into the CQE, of 128 bytes; 0: never */
+	uint32_t user_index;  /* with INLAY_DEVX_DCT_USER_INDEX, 24 bits */
+	uint32_t flags;       /* enum inlay_devx_dct_flags */
 };
 
 /* The target's object. */
@@ -61,21 +64,22 @@ struct inlay_devx_dct {
 	struct inlay_devx_error error; /* of the last command on it */
 };
 
-/* ------------------------------------------------------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------------------------------
  * Set-up
  */
 
 /*
  * Creates a DCT.
  *
- * ctx   from inlay_devx_open
- * path  port, gid_index, access, atomic_mode, mtu, min_rnr_timer, hop_limit, tclass, flow_label, sl, pkey_index, counter_set
+ * path  port, gid_index, access, atomic_mode, mtu, min_rnr_timer, hop_limit, tclass, flow_label,
+ * sl,
+ *       pkey_index, counter_set
  *
- * Returns 0; -EINVAL for an attribute or a path that cannot be; else the negative errno of ibv_query_port or CREATE_DCT, of which
- * dct->error has more. On failure there is no object: dct->obj is NULL.
+ * Returns 0; -EINVAL for an impossible attribute or path; else the negative errno of ibv_query_port
+ * or CREATE_DCT, with details in dct->error. On failure dct->obj is NULL.
  */
-INLAY_COLD int inlay_devx_dct_create(struct inlay_devx_dct *dct, struct ibv_context *ctx, const struct inlay_devx_dct_attr *attr,
-				     const struct inlay_devx_path *path)
+INLAY_COLD int inlay_devx_dct_create(struct inlay_devx_dct *dct, struct ibv_context *ctx,
+				     const struct inlay_devx_dct_attr *attr, const struct inlay_devx_path *path)
 {
 	struct inlay_create_dct_in in;
 	struct inlay_cmd_out out;
@@ -85,20 +89,23 @@ INLAY_COLD int inlay_devx_dct_create(struct inlay_devx_dct *dct, struct ibv_cont
 
 	INLAY_CHECK(dct && ctx && attr && path, "no argument is NULL");
 	__builtin_memset(dct, 0, sizeof(*dct));
-	if (!attr->srqn || (attr->pdn | attr->cqn | attr->srqn) >> 24 || attr->user_index >> 24 ||
-	    (attr->scatter_res != 0 && attr->scatter_res != 64) || attr->flags & ~(uint32_t)(INLAY_DEVX_DCT_TAG_MATCHING | INLAY_DEVX_DCT_USER_INDEX))
+	if (!attr->srqn || (attr->pdn | attr->cqn | attr->srqn | attr->user_index) >> 24 ||
+	    (attr->scatter_res != 0 && attr->scatter_res != 64) ||
+	    attr->flags & ~(uint32_t)(INLAY_DEVX_DCT_TAG_MATCHING | INLAY_DEVX_DCT_USER_INDEX))
 		return -EINVAL;
 	__builtin_memset(&port, 0, sizeof(port));
 	err = ibv_query_port(ctx, path->port, &port);
 	if (err)
 		return -err;
 	mtu = path->mtu ? path->mtu : (uint32_t)port.active_mtu;
-	if (mtu < IBV_MTU_256 || mtu > IBV_MTU_4096 || !inlay_devx_path_ok(path, port.link_layer == IBV_LINK_LAYER_ETHERNET))
+	if (mtu < IBV_MTU_256 || mtu > IBV_MTU_4096 ||
+	    !inlay_devx_path_ok_(path, port.link_layer == IBV_LINK_LAYER_ETHERNET))
 		return -EINVAL;
 	__builtin_memset(&in, 0, sizeof(in));
 	inlay_cmd_in_set(&in.cmd, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_CREATE_DCT);
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_OFFLOAD_TYPE, !!(attr->flags & INLAY_DEVX_DCT_TAG_MATCHING));
-	inlay_dctc_set(&in.dctc, INLAY_DCTC_USER_INDEX, attr->flags & INLAY_DEVX_DCT_USER_INDEX ? attr->user_index : 0xffffff);
+	inlay_dctc_set(&in.dctc, INLAY_DCTC_USER_INDEX,
+		       attr->flags & INLAY_DEVX_DCT_USER_INDEX ? attr->user_index : 0xffffff);
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_CQN, attr->cqn);
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_COUNTER_SET_ID, path->counter_set);
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_RRE, !!(path->access & IBV_ACCESS_REMOTE_READ));
@@ -130,41 +137,29 @@ INLAY_COLD int inlay_devx_dct_create(struct inlay_devx_dct *dct, struct ibv_cont
 	return err;
 }
 
-/* Asks the device how the DCT stands. Returns 0, -EINVAL when there is no object, or the negative errno of QUERY_DCT. */
+/* Asks for the DCT's context. Returns 0, -EINVAL without an object, or the negative errno of QUERY_DCT. */
 INLAY_COLD int inlay_devx_dct_query(struct inlay_devx_dct *dct, struct inlay_query_dct_out *out)
 {
-	struct inlay_cmd_in in;
-
 	INLAY_CHECK(dct && out, "no argument is NULL");
-	if (!dct->obj)
-		return -EINVAL;
-	__builtin_memset(&in, 0, sizeof(in));
-	inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_QUERY_DCT);
-	inlay_cmd_in_set(&in, INLAY_CMD_IN_NUMBER, dct->dctn);
-	return inlay_devx_query(dct->obj, &in, sizeof(in), out, sizeof(*out), &dct->error);
+	return inlay_devx_query_number_(dct->obj, INLAY_CMD_OP_QUERY_DCT, dct->dctn, out, sizeof(*out), &dct->error);
 }
 
 /*
- * Destroys the DCT. The kernel first has the device drain it, and waits for that. Nothing happens where there is no object. Returns 0, or a
- * negative errno; then it is as it was.
+ * Destroys the DCT, after the kernel has waited until the device drained it. Does nothing without
+ * an object. Returns 0, or a negative errno; it is unchanged then.
  */
 INLAY_COLD int inlay_devx_dct_destroy(struct inlay_devx_dct *dct)
 {
-	int err;
-
 	INLAY_CHECK(dct, "no argument is NULL");
-	err = dct->obj ? inlay_devx_destroy(dct->obj) : 0;
-	if (!err)
-		dct->obj = NULL;
-	return err;
+	return inlay_devx_drop_(&dct->obj);
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------------------------------
  * Data path
  */
 
 /*
- * Turns an address vector to a DCT: what a DCI posts begins with it. The way is that of inlay_av_from_ah (verbs.h) or inlay_av_init.
+ * Turns an address vector, from inlay_av_from_ah (verbs.h) or inlay_av_init, into one of a DCT.
  *
  * dctn  of the target, 24 bits
  * key   its access key, host order

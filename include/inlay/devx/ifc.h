@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/devx/ifc.h: the layouts of the device's commands, all of them. The manual of fields and accessors is in devx/ifc/bits.h, the table
- * of commands in devx/ifc/cmd.h.
+ * inlay/devx/ifc.h: the layouts of device commands, all of them. devx/ifc/bits.h explains fields
+ * and accessors, devx/ifc/cmd.h has the table of commands.
  */
 #ifndef INLAY_DEVX_IFC_H
 #define INLAY_DEVX_IFC_H
@@ -13,9 +13,7 @@
 #include <inlay/devx/ifc/mkey.h>
 #include <inlay/devx/ifc/object.h>
 #include <inlay/devx/ifc/qp.h>
-#include <inlay/devx/ifc/query.h>
 #include <inlay/devx/ifc/srq.h>
-#include <inlay/devx/ifc/tir.h>
 #include <inlay/devx/ifc/wq.h>
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/devx/mkey.h: memory keys made by device commands: of memory in a umem, or of pieces that other keys open.
+ * inlay/devx/mkey.h: memory keys made by device commands: of memory in a umem, or of pieces that
+ * other keys open.
  *
  *   struct inlay_devx_mkey_attr attr;
  *   struct inlay_devx_mkey key;
@@ -8,38 +9,35 @@
  *   memset(&attr, 0, sizeof(attr));
  *   attr.pdn = pdn;
  *   attr.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
- *   attr.addr = (uintptr_t)buffer;                     what posts will say
+ *   attr.addr = (uintptr_t)buffer;                     the address that posts will use
  *   attr.len = bytes;
  *   attr.memory.umem = &umem;
  *   inlay_devx_mkey_create(&key, ctx, &attr);          key.key is both lkey and rkey
  *   ...
- *   inlay_devx_mkey_destroy(&key);                     before its umem or the keys that it is made of
+ *   inlay_devx_mkey_destroy(&key);                     before its umem or its pieces' keys
  *
- * Pieces. A key over keys (KLM) opens n pieces as one range, in their order and each of its own length. With attr.log_entity all pieces
- * have 2^log_entity bytes (KSM), and the device finds one without a search. Where a piece begins is told by the offset from attr.addr:
+ * Pieces. A key over keys (KLM) opens n pieces as one range, in order, each with its own length.
+ * With attr.log_entity all pieces have 2^log_entity bytes (KSM), and the device finds one without a
+ * search.
  *
  *   attr.addr     + length of piece 0      + length of piece 1
  *   | piece 0     | piece 1                | ...
- *     = [sge[0].addr, + sge[0].length) of sge[0].lkey
+ *     = sge[0].length bytes at sge[0].addr of sge[0].lkey
  *
- * With IBV_ACCESS_REMOTE_ATOMIC attr.addr and attr.len of a key of pieces are multiples of the longest atomic's bytes: 8. (UCX.)
+ * Invariants
  *
- * The inbox grows with the pieces, and is built in the caller's memory: inlay_devx_mkey_size.
- *
- * The low byte of a key is its variant, attr.tag: take another one each time, so that a key that is gone is not mistaken for one whose
- * index has come back.
+ *   - With IBV_ACCESS_REMOTE_ATOMIC, attr.addr and attr.len of a key of pieces are multiples of 8.
+ *   - Relaxed ordering is a wish, as with ibv_reg_mr: a device without it makes the key without.
+ *   - The low byte of a key is attr.tag. Choose a new one each time, so that a key that is gone is
+ *     not mistaken for a newer one with the same index.
  *
  * Threads: as device commands.
- * Sources: devx/ifc/mkey.h; Linux, infiniband/hw/mlx5/devx.c (which keys the kernel lets through); UCX's ib_mlx5dv_md.c (KSM).
+ * Sources: devx/ifc/mkey.h; Linux, infiniband/hw/mlx5/devx.c and mr.c; UCX's ib_mlx5dv_md.c (KSM).
  */
 #ifndef INLAY_DEVX_MKEY_H
 #define INLAY_DEVX_MKEY_H
 
-#include <infiniband/mlx5dv.h>
-#include <infiniband/verbs.h>
-#include <inlay/base.h>
 #include <inlay/devx/call.h>
-#include <inlay/devx/ifc/cmd.h>
 #include <inlay/devx/ifc/mkey.h>
 #include <inlay/devx/umem.h>
 
@@ -47,64 +45,51 @@
 
 /* What is wanted. Zero it first. */
 struct inlay_devx_mkey_attr {
-	uint64_t addr;                  /* where the key's range begins, as posts and peers say it; of a umem a multiple of 4096 */
+	uint64_t addr;                  /* where the range begins for posts and peers; of a umem a multiple of 4096 */
 	uint64_t len;                   /* bytes, 1 at least */
-	struct inlay_devx_place memory; /* inlay_devx_mkey_create: what stands behind it. Multiple of 4096, in memory and in the umem */
+	struct inlay_devx_place memory; /* inlay_devx_mkey_create: the memory, on a page in the umem and for the CPU */
 	uint32_t pdn;                   /* 24 bits */
-	uint32_t access;                /* IBV_ACCESS_LOCAL_WRITE, _REMOTE_*, _RELAXED_ORDERING where the device can; local reads always */
-	uint32_t log_entity;            /* pieces: 0 each of its own length, else log2 of the length of all, 12 .. 31 */
+	uint32_t access;                /* IBV_ACCESS_LOCAL_WRITE, _REMOTE_*, _RELAXED_ORDERING. Local reads always */
+	uint32_t log_entity;            /* pieces: log2 of the length of all, 12 .. 31; 0: each has its own */
 	uint8_t tag;                    /* low byte of the key */
 	uint8_t reserved[3];
 };
 
-INLAY_STATIC_ASSERT(sizeof(struct inlay_create_mkey_in) + INLAY_DEVX_PIECES * sizeof(struct inlay_klm) <= INLAY_DEVX_BOX_MAX,
-		    "the inbox of the longest list");
+INLAY_STATIC_ASSERT(sizeof(struct inlay_create_mkey_in) + INLAY_DEVX_PIECES * sizeof(struct inlay_klm) <=
+		    INLAY_DEVX_BOX_MAX, "the inbox of the longest list");
 
 /* A key, and its object. */
 struct inlay_devx_mkey {
-	struct mlx5dv_devx_obj *obj;    /* NULL: there is none */
-	uint32_t key;                   /* lkey and rkey, host order */
+	struct mlx5dv_devx_obj *obj;   /* NULL: there is none */
+	uint32_t key;                  /* lkey and rkey, host order */
 	uint32_t reserved;
-	struct inlay_devx_error error;  /* of the last command on it */
+	struct inlay_devx_error error; /* of the last command on it */
 };
 
-/* ------------------------------------------------------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------------------------------
  * Set-up: all of it
  */
 
-/*
- * Writes who may do what into a key's context. Returns 0, or -EINVAL for a bit that is not known here, or peers that may write what the
- * device itself may not.
- */
-INLAY_COLD int inlay_devx_mkc_access(struct inlay_mkc *mkc, uint32_t access)
-{
-	uint32_t writes = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-
-	INLAY_CHECK(mkc, "no argument is NULL");
-	if (access & ~(uint32_t)(IBV_ACCESS_LOCAL_WRITE | writes | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_RELAXED_ORDERING))
-		return -EINVAL;
-	if (access & writes && !(access & IBV_ACCESS_LOCAL_WRITE))
-		return -EINVAL;
-	inlay_mkc_set(mkc, INLAY_MKC_LR, 1);
-	inlay_mkc_set(mkc, INLAY_MKC_LW, !!(access & IBV_ACCESS_LOCAL_WRITE));
-	inlay_mkc_set(mkc, INLAY_MKC_RR, !!(access & IBV_ACCESS_REMOTE_READ));
-	inlay_mkc_set(mkc, INLAY_MKC_RW, !!(access & IBV_ACCESS_REMOTE_WRITE));
-	inlay_mkc_set(mkc, INLAY_MKC_A, !!(access & IBV_ACCESS_REMOTE_ATOMIC));
-	return 0;
-}
-
 /* What both kinds of keys have, and sending. */
-INLAY_COLD int inlay_devx_mkey_send(struct inlay_devx_mkey *key, struct ibv_context *ctx, const struct inlay_devx_mkey_attr *attr,
-				    struct inlay_create_mkey_in *in, size_t inlen)
+INLAY_COLD int inlay_devx_mkey_send_(struct inlay_devx_mkey *key, struct ibv_context *ctx,
+				     const struct inlay_devx_mkey_attr *attr, struct inlay_create_mkey_in *in,
+				     size_t inlen)
 {
+	uint32_t writes = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC, access = attr->access;
+	uint32_t all = IBV_ACCESS_LOCAL_WRITE | writes | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_RELAXED_ORDERING;
 	struct inlay_query_hca_cap_out cap;
 	struct inlay_cmd_out out;
-	int err = attr->pdn >> 24 ? -EINVAL : inlay_devx_mkc_access(&in->mkc, attr->access);
+	int err;
 
-	if (err)
-		return err;
-	if (attr->access & IBV_ACCESS_RELAXED_ORDERING) {
-		/* A wish, as with ibv_reg_mr: what the device cannot is left out. */
+	if (access & ~all || attr->pdn >> 24 || (access & writes && !(access & IBV_ACCESS_LOCAL_WRITE)))
+		return -EINVAL;
+	inlay_mkc_set(&in->mkc, INLAY_MKC_LR, 1);
+	inlay_mkc_set(&in->mkc, INLAY_MKC_LW, !!(access & IBV_ACCESS_LOCAL_WRITE));
+	inlay_mkc_set(&in->mkc, INLAY_MKC_RR, !!(access & IBV_ACCESS_REMOTE_READ));
+	inlay_mkc_set(&in->mkc, INLAY_MKC_RW, !!(access & IBV_ACCESS_REMOTE_WRITE));
+	inlay_mkc_set(&in->mkc, INLAY_MKC_A, !!(access & IBV_ACCESS_REMOTE_ATOMIC));
+	if (access & IBV_ACCESS_RELAXED_ORDERING) {
+		/* The device refuses a bit that it has no capability for. */
 		err = inlay_devx_query_cap(ctx, INLAY_CAP_GENERAL, &cap, &key->error);
 		if (err)
 			return err;
@@ -127,15 +112,15 @@ INLAY_COLD int inlay_devx_mkey_send(struct inlay_devx_mkey *key, struct ibv_cont
 }
 
 /*
- * A key of memory in a umem.
+ * Creates a key of memory in a umem.
  *
- * ctx  from inlay_devx_open
- *
- * Returns 0; -EINVAL for an attribute that cannot be, memory outside of its umem, or one that does not begin on a page of 4096 bytes (then
- * the page that it is in can be given, and attr.addr moved likewise); -EPERM when the key grants writing and the umem does not; else the
- * negative errno of CREATE_MKEY, or for relaxed ordering of QUERY_HCA_CAP, of which key->error has more. On failure there is no object.
+ * Returns 0; -EINVAL for an impossible attribute, memory outside of its umem, or memory that does
+ * not begin on a 4096-byte page (pass its page, and move attr.addr likewise); -EPERM when the key
+ * grants writing and the umem does not; else the negative errno of CREATE_MKEY or, for relaxed
+ * ordering, QUERY_HCA_CAP, with details in key->error. On failure key->obj is NULL.
  */
-INLAY_COLD int inlay_devx_mkey_create(struct inlay_devx_mkey *key, struct ibv_context *ctx, const struct inlay_devx_mkey_attr *attr)
+INLAY_COLD int inlay_devx_mkey_create(struct inlay_devx_mkey *key, struct ibv_context *ctx,
+				      const struct inlay_devx_mkey_attr *attr)
 {
 	const struct inlay_devx_umem *umem;
 	struct inlay_create_mkey_in in;
@@ -146,12 +131,12 @@ INLAY_COLD int inlay_devx_mkey_create(struct inlay_devx_mkey *key, struct ibv_co
 	__builtin_memset(key, 0, sizeof(*key));
 	if (!umem || !umem->umem || !attr->len || attr->addr % INLAY_DEVX_PAGE || attr->len > UINT64_MAX - attr->addr)
 		return -EINVAL;
-	if (attr->memory.offset > umem->len || attr->len > umem->len - attr->memory.offset || attr->memory.offset % INLAY_DEVX_PAGE ||
-	    (uintptr_t)umem->addr % INLAY_DEVX_PAGE)
+	if (attr->memory.offset > umem->len || attr->len > umem->len - attr->memory.offset ||
+	    attr->memory.offset % INLAY_DEVX_PAGE || (uintptr_t)umem->addr % INLAY_DEVX_PAGE)
 		return -EINVAL;
 	if (attr->access & IBV_ACCESS_LOCAL_WRITE && !(umem->access & IBV_ACCESS_LOCAL_WRITE))
 		return -EPERM;
-	octwords = ((attr->len + INLAY_DEVX_PAGE - 1) / INLAY_DEVX_PAGE + 1) / 2; /* 8 bytes for each page */
+	octwords = ((attr->len + INLAY_DEVX_PAGE - 1) / INLAY_DEVX_PAGE + 1) / 2; /* 8 bytes per page */
 	if (octwords >> 32)
 		return -EINVAL;
 	__builtin_memset(&in, 0, sizeof(in));
@@ -162,28 +147,32 @@ INLAY_COLD int inlay_devx_mkey_create(struct inlay_devx_mkey *key, struct ibv_co
 	inlay_create_mkey_in_set(&in, INLAY_CREATE_MKEY_IN_MKEY_UMEM_VALID, 1);
 	inlay_create_mkey_in_set(&in, INLAY_CREATE_MKEY_IN_MKEY_UMEM_ID, umem->id);
 	inlay_create_mkey_in_set(&in, INLAY_CREATE_MKEY_IN_MKEY_UMEM_OFFSET, attr->memory.offset);
-	return inlay_devx_mkey_send(key, ctx, attr, &in, sizeof(in));
+	return inlay_devx_mkey_send_(key, ctx, attr, &in, sizeof(in));
 }
 
-/* Bytes of memory that inlay_devx_mkey_create_list needs for n pieces, 1 .. INLAY_DEVX_PIECES; 0 for any other n. */
+/* Returns the bytes that inlay_devx_mkey_create_list needs for n pieces; 0 unless 1 .. INLAY_DEVX_PIECES. */
 INLAY_COLD size_t inlay_devx_mkey_size(uint32_t n)
 {
 	return !n || n > INLAY_DEVX_PIECES ? 0 : sizeof(struct inlay_create_mkey_in) + n * sizeof(struct inlay_klm);
 }
 
 /*
- * A key of pieces that other keys open.
+ * Creates a key of pieces that other keys open.
  *
- * ctx       from inlay_devx_open
- * attr      attr->memory is not looked at. attr->access is what this key grants; what the pieces' keys do not grant, they refuse
- * sge, n    the pieces: address and lkey of each, and its length where log_entity is 0. Keys of the same PD, which outlive this one
- * box, size memory for the inbox, aligned to 8: inlay_devx_mkey_size(n) bytes at least; not needed afterwards
+ * attr      attr->memory is not used. attr->access is what this key grants; a piece's key may still
+ *           refuse
+ * sge, n    the pieces: address and lkey of each, and its length if log_entity is 0. Their keys are
+ *           of the same PD and outlive this one
+ * box, size memory for the inbox, aligned to 8, inlay_devx_mkey_size(n) bytes at least; not needed
+ *           afterwards
  *
- * Returns 0; -EINVAL for an attribute or a number of pieces that cannot be, or pieces that are shorter than attr->len; -ENOMEM when size is
- * too small; else as inlay_devx_mkey_create. KSM needs the capability fixed_buffer_size.
+ * Returns 0; -EINVAL for an impossible attribute or number of pieces, or pieces shorter than
+ * attr->len; -ENOBUFS when size is too small; else as inlay_devx_mkey_create. KSM needs
+ * fixed_buffer_size.
  */
-INLAY_COLD int inlay_devx_mkey_create_list(struct inlay_devx_mkey *key, struct ibv_context *ctx, const struct inlay_devx_mkey_attr *attr,
-					   const struct ibv_sge *sge, uint32_t n, void *box, size_t size)
+INLAY_COLD int inlay_devx_mkey_create_list(struct inlay_devx_mkey *key, struct ibv_context *ctx,
+					   const struct inlay_devx_mkey_attr *attr, const struct ibv_sge *sge,
+					   uint32_t n, void *box, size_t size)
 {
 	size_t bytes = inlay_devx_mkey_size(n);
 	struct inlay_create_mkey_in *in = (struct inlay_create_mkey_in *)box;
@@ -198,7 +187,7 @@ INLAY_COLD int inlay_devx_mkey_create_list(struct inlay_devx_mkey *key, struct i
 	if (attr->log_entity && (attr->log_entity < 12 || attr->log_entity > 31))
 		return -EINVAL;
 	if (size < bytes)
-		return -ENOMEM;
+		return -ENOBUFS;
 	klm = (struct inlay_klm *)(in + 1);
 	__builtin_memset(box, 0, bytes);
 	for (i = 0; i < n; i++) {
@@ -213,36 +202,25 @@ INLAY_COLD int inlay_devx_mkey_create_list(struct inlay_devx_mkey *key, struct i
 	inlay_mkc_set(&in->mkc, INLAY_MKC_LOG_PAGE_SIZE, attr->log_entity);
 	inlay_mkc_set(&in->mkc, INLAY_MKC_TRANSLATIONS_OCTWORD_SIZE, n);
 	inlay_create_mkey_in_set(in, INLAY_CREATE_MKEY_IN_TRANSLATIONS_OCTWORD_ACTUAL_SIZE, n);
-	return inlay_devx_mkey_send(key, ctx, attr, in, bytes);
+	return inlay_devx_mkey_send_(key, ctx, attr, in, bytes);
 }
 
-/* Asks the device for the key's context. Returns 0, -EINVAL when there is no object, or the negative errno of QUERY_MKEY. */
+/* Asks for the key's context. Returns 0, -EINVAL without an object, or the negative errno of QUERY_MKEY. */
 INLAY_COLD int inlay_devx_mkey_query(struct inlay_devx_mkey *key, struct inlay_query_mkey_out *out)
 {
-	struct inlay_cmd_in in;
-
 	INLAY_CHECK(key && out, "no argument is NULL");
-	if (!key->obj)
-		return -EINVAL;
-	__builtin_memset(&in, 0, sizeof(in));
-	inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_QUERY_MKEY);
-	inlay_cmd_in_set(&in, INLAY_CMD_IN_NUMBER, key->key >> 8);
-	return inlay_devx_query(key->obj, &in, sizeof(in), out, sizeof(*out), &key->error);
+	return inlay_devx_query_number_(key->obj, INLAY_CMD_OP_QUERY_MKEY, key->key >> 8, out, sizeof(*out),
+					&key->error);
 }
 
 /*
- * Destroys the key: what comes with it afterwards is refused. Nothing happens where there is no object. Returns 0, or a negative errno;
- * then it is as it was.
+ * Destroys the key: the device refuses it from then on. Does nothing without an object. Returns 0,
+ * or a negative errno; it is unchanged then.
  */
 INLAY_COLD int inlay_devx_mkey_destroy(struct inlay_devx_mkey *key)
 {
-	int err;
-
 	INLAY_CHECK(key, "no argument is NULL");
-	err = key->obj ? inlay_devx_destroy(key->obj) : 0;
-	if (!err)
-		key->obj = NULL;
-	return err;
+	return inlay_devx_drop_(&key->obj);
 }
 
 #endif

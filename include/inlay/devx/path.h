@@ -1,81 +1,76 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/devx/path.h: how a queue pair made by device commands reaches its peer. The peers exchange the
- * record of connect.h, so either may be a queue pair of verbs instead.
+ * inlay/devx/path.h: how a queue pair made by device commands reaches its peer. The peers exchange
+ * the record of connect.h, so either may be a queue pair of verbs instead.
  *
- *	struct inlay_connect_record mine, peer;
- *	struct inlay_devx_path path;
+ *   struct inlay_connect_record mine, peer;
+ *   struct inlay_devx_path path;
  *
- *	inlay_devx_path_init(&path);
- *	path.access = IBV_ACCESS_REMOTE_WRITE;
- *	inlay_devx_qp_address(&qp, &path, &mine);                       qp.h
- *	... send mine (inlay_connect_pack), receive peer (inlay_connect_unpack) ...
- *	inlay_devx_address_resolve(&peer, pd, &path);
- *	inlay_devx_qp_connect(&qp, &path, &peer);
+ *   inlay_devx_path_init(&path);
+ *   path.access = IBV_ACCESS_REMOTE_WRITE;
+ *   inlay_devx_qp_address(&qp, &path, &mine);                       qp.h
+ *   ... send mine (inlay_connect_pack), receive peer (inlay_connect_unpack) ...
+ *   inlay_devx_address_resolve(&peer, pd, &path);
+ *   inlay_devx_qp_connect(&qp, &path, &peer);
  *
- * The MAC on RoCE
+ * Invariants
  *
- * The device wants the MAC that frames go to, and no command finds it. A record from
- * inlay_devx_qp_address holds its sender's own, which is right within one Ethernet segment. A record of a
- * queue pair of verbs holds none, and across routers the next router's is needed:
- * inlay_devx_address_resolve has the kernel look it up, as for an address handle. It is right in every
- * case.
+ *   - path.gid_index selects the GID, and with it the version of RoCE. Both ends must use the same
+ *     version. inlay_connect_port finds the best index.
+ *   - On RoCE the device needs the MAC that frames go to, and no command finds it. A record from
+ *     inlay_devx_qp_address holds its sender's own, which is right within one Ethernet segment.
+ *     inlay_devx_address_resolve is right in every case: across routers, and for a record of a
+ *     verbs queue pair, which holds none.
+ *   - On InfiniBand the LID is enough within a subnet. The GID is used with path.global, or if the
+ *     peer's record demands it.
+ *   - ECE is not negotiated: a record made here offers none.
  *
- * path.gid_index selects the GID, and with it the version of RoCE; both ends must use the same one.
- * inlay_connect_port finds the best index. ECE is not negotiated: mine offers none.
- *
- * On InfiniBand the LID is enough within a subnet. The GID is used with path.global, or if the peer's
- * record demands it.
- *
- * Threads: pure data, except for the functions that take a context or a PD: as verbs and device commands.
+ * Threads: pure data, except for the functions that take a context or a PD: as verbs and device
+ * commands.
  * Sources: devx/ifc/qp.h; ibv_create_ah(3); Linux, infiniband/hw/mlx5/qp.c (mlx5_set_path); UCX's
- * rc_mlx5_devx.c (that the MAC comes from an address handle).
+ * rc_mlx5_devx.c (the MAC from an address handle).
  */
 #ifndef INLAY_DEVX_PATH_H
 #define INLAY_DEVX_PATH_H
 
-#include <infiniband/mlx5dv.h>
-#include <infiniband/verbs.h>
-#include <inlay/base.h>
 #include <inlay/connect.h>
 #include <inlay/devx/call.h>
-#include <inlay/devx/ifc/cmd.h>
 #include <inlay/devx/ifc/qp.h>
-#include <inlay/devx/ifc/query.h>
 
-/* How this end sends, and what it lets its peer do. inlay_devx_path_init first. */
+/* How this end sends, and what its peer may do. Start from inlay_devx_path_init. */
 struct inlay_devx_path {
-	uint32_t access;        /* of the peer: IBV_ACCESS_REMOTE_WRITE, _REMOTE_READ, _REMOTE_ATOMIC, any of them or 0 */
+	uint32_t access;        /* of the peer: IBV_ACCESS_REMOTE_WRITE, _REMOTE_READ, _REMOTE_ATOMIC, or 0 */
 	uint32_t psn;           /* of the first packet, 24 bits */
 	uint32_t qkey;          /* UD */
 	uint32_t flow_label;    /* GRH, 20 bits */
 	uint16_t pkey_index;    /* IB */
-	uint16_t udp_sport;     /* RoCE v2: 0xc000 .. 0xffff; 0: one that depends on both QPs */
+	uint16_t udp_sport;     /* RoCE v2: 0xc000 .. 0xffff; 0: one made of both QPNs */
 	uint8_t port;           /* from 1 */
 	uint8_t gid_index;
-	uint8_t mtu;            /* enum ibv_mtu, 1 .. 5: no longer packets than these; 0: as both ports take */
+	uint8_t mtu;            /* enum ibv_mtu: no longer packets than these; 0: as both ports take */
 	uint8_t global;         /* IB: send with a GRH */
 	uint8_t hop_limit;      /* GRH */
 	uint8_t tclass;         /* GRH; 0: as the peer */
-	uint8_t sl;             /* IB: service level; RoCE: priority, 0 .. 7; 0: as the peer */
-	uint8_t src_path_bits;  /* IB */
+	uint8_t sl;             /* IB: service level, 0 .. 15; RoCE: priority, 0 .. 7; 0: as the peer */
+	uint8_t src_path_bits;  /* IB, 0 .. 127 */
 	uint8_t timeout;        /* of an ack: 4.096 us << timeout, 1 .. 31; 0: for ever */
 	uint8_t retry_count;    /* 0 .. 7 */
 	uint8_t rnr_retry;      /* 0 .. 6; 7: for ever */
-	uint8_t min_rnr_timer;  /* what the peer waits after an RNR NAK: 0 .. 31, IBTA's table */
-	uint8_t rd_atomic;      /* reads and atomics that this end has under way, 1 .. 128, rounded up to a power of two; 0: as 1 */
-	uint8_t dest_rd_atomic; /* the same of the peer */
+	uint8_t min_rnr_timer;  /* what the peer waits after an RNR NAK, 0 .. 31: table in ibv_modify_qp(3) */
+	uint8_t rd_atomic;      /* reads and atomics that this end has under way, 0 .. 128, rounded up to 2^n */
+	uint8_t dest_rd_atomic; /* and that it answers at a time */
 	uint8_t atomic_mode;    /* enum inlay_atomic_mode, with IBV_ACCESS_REMOTE_ATOMIC */
-	uint8_t counter_set;    /* of ALLOC_Q_COUNTER; 0: the device's */
+	uint8_t counter_set;    /* from ALLOC_Q_COUNTER; 0: the device's */
 };
 
-/* ------------------------------------------------------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------------------------------
  * Set-up: all of it
  */
 
 /*
- * What is usual: port 1, GID 0, both ports' MTU, hop limit 64, a timeout of 67 ms, 7 retries, for ever when the peer has no receive, 0.64
- * ms between these, 16 reads and atomics each way, atomics as InfiniBand has them, PSN 0; and no access.
+ * The defaults: no access, PSN 0, port 1, GID 0, both ports' MTU, hop limit 64, an ack timeout of
+ * 67 ms, 7 retries, endless RNR retries of 0.64 ms, 16 reads and atomics each way, InfiniBand's
+ * atomics.
  */
 INLAY_COLD void inlay_devx_path_init(struct inlay_devx_path *path)
 {
@@ -92,50 +87,34 @@ INLAY_COLD void inlay_devx_path_init(struct inlay_devx_path *path)
 	path->atomic_mode = INLAY_ATOMIC_MODE_IB;
 }
 
-/*
- * Whether a path's fields are what struct inlay_devx_path says that they may be: what does not fit a field of the device must not become
- * another number in it. psn is not looked at: its upper bits are cut off, for both ends alike.
- *
- * ethernet  of the port: a service level is a priority there
- *
- * Returns 1 or 0.
- */
-INLAY_COLD int inlay_devx_path_ok(const struct inlay_devx_path *path, int ethernet)
+/* Whether each field is in its range, psn excepted: both ends drop its upper bits. ethernet: of the port. */
+INLAY_COLD int inlay_devx_path_ok_(const struct inlay_devx_path *path, int ethernet)
 {
-	INLAY_CHECK(path, "no argument is NULL");
-	return path->mtu <= IBV_MTU_4096 && path->sl < (ethernet ? 8 : 16) && path->src_path_bits < 128 && path->timeout < 32 &&
-	       path->retry_count < 8 && path->rnr_retry < 8 && path->min_rnr_timer < 32 && path->rd_atomic <= 128 &&
-	       path->dest_rd_atomic <= 128 && path->atomic_mode < 16 && !(path->flow_label >> 20) &&
-	       (!path->udp_sport || path->udp_sport >= 0xc000);
+	return path->mtu <= IBV_MTU_4096 && path->sl < (ethernet ? 8 : 16) && path->src_path_bits < 128 &&
+	       path->timeout < 32 && path->retry_count < 8 && path->rnr_retry < 8 && path->min_rnr_timer < 32 &&
+	       path->rd_atomic <= 128 && path->dest_rd_atomic <= 128 && path->atomic_mode < 16 &&
+	       !(path->flow_label >> 20) && (!path->udp_sport || path->udp_sport >= 0xc000);
 }
 
-/* What a record calls a queue pair's type: 0 for one that has no peers of this kind. st: enum inlay_qp_st. */
+/* A QP's type in a record, enum ibv_qp_type; 0: it has none. st: enum inlay_qp_st. */
 INLAY_COLD uint8_t inlay_devx_connect_type_(uint32_t st)
 {
-	return st == INLAY_QP_ST_RC ? IBV_QPT_RC : st == INLAY_QP_ST_UC ? IBV_QPT_UC : st == INLAY_QP_ST_UD ? IBV_QPT_UD : 0;
+	return st == INLAY_QP_ST_RC ? IBV_QPT_RC : st == INLAY_QP_ST_UC ? IBV_QPT_UC :
+	       st == INLAY_QP_ST_UD ? IBV_QPT_UD : 0;
 }
 
-/* log2 of n, rounded up. */
-INLAY_COLD uint32_t inlay_devx_log2_up(uint32_t n)
-{
-	return n < 2 ? 0 : 32 - (uint32_t)__builtin_clz(n - 1);
-}
-
-/*
- * The MAC of a port's GID: QUERY_ROCE_ADDRESS. mac: 6 bytes. Returns 0, or a negative errno as inlay_devx_command does.
- */
-INLAY_COLD int inlay_devx_roce_mac(uint8_t *mac, struct ibv_context *ctx, uint8_t port, uint8_t gid_index)
+/* The MAC of a port's GID, 6 bytes: QUERY_ROCE_ADDRESS. */
+INLAY_COLD int inlay_devx_roce_mac_(struct ibv_context *ctx, uint8_t port, uint8_t gid_index, uint8_t *mac)
 {
 	struct inlay_query_roce_address_out out;
 	struct inlay_query_roce_address_in in;
 	uint32_t high, low;
 	int err;
 
-	INLAY_CHECK(mac && ctx, "no argument is NULL");
 	__builtin_memset(&in, 0, sizeof(in));
 	inlay_cmd_in_set(&in.cmd, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_QUERY_ROCE_ADDRESS);
 	inlay_query_roce_address_in_set(&in, INLAY_QUERY_ROCE_ADDRESS_IN_ROCE_ADDRESS_INDEX, gid_index);
-	/* Only a function of several ports counts them there. */
+	/* Only a function with several ports numbers them here. */
 	inlay_query_roce_address_in_set(&in, INLAY_QUERY_ROCE_ADDRESS_IN_VHCA_PORT_NUM, port > 1 ? port & 15 : 0);
 	err = inlay_devx_command(ctx, &in, sizeof(in), &out, sizeof(out), NULL);
 	if (err)
@@ -148,37 +127,39 @@ INLAY_COLD int inlay_devx_roce_mac(uint8_t *mac, struct ibv_context *ctx, uint8_
 }
 
 /*
- * Fills what a record says about a port: inlay_connect_port, and on RoCE the MAC.
+ * Fills what a record says about a port: as inlay_connect_port, and on RoCE the MAC. Leaves the
+ * rest alone.
  *
- * ctx        from inlay_devx_open
  * port       from 1
  * gid_index  of that port
  *
- * Returns 0; -ENETDOWN when the port is not up; -ENOENT when it has no such GID; else the negative errno of
- * ibv_query_port, ibv_query_gid_ex or QUERY_ROCE_ADDRESS.
+ * Returns 0; -ENETDOWN when the port is not up; -ENOENT when it has no such GID; else the negative
+ * errno of ibv_query_port, ibv_query_gid_ex or QUERY_ROCE_ADDRESS.
  */
-INLAY_COLD int inlay_devx_port_address(struct inlay_connect_record *r, struct ibv_context *ctx, uint8_t port,
-				       uint8_t gid_index)
+INLAY_COLD int inlay_devx_port_address(struct ibv_context *ctx, uint8_t port, uint8_t gid_index,
+				       struct inlay_connect_record *r)
 {
 	int err;
 
-	INLAY_CHECK(r && ctx, "no argument is NULL");
+	INLAY_CHECK(ctx && r, "no argument is NULL");
 	err = inlay_connect_port(r, ctx, port, gid_index, NULL);
 	__builtin_memset(r->mac, 0, sizeof(r->mac));
-	return err || r->link == INLAY_CONNECT_IB ? err : inlay_devx_roce_mac(r->mac, ctx, port, gid_index);
+	return err || r->link == INLAY_CONNECT_IB ? err : inlay_devx_roce_mac_(ctx, port, gid_index, r->mac);
 }
 
 /*
- * Has the kernel look up the MAC by which the peer's GID is reached from this port, and puts it into the peer's address: on RoCE, where a
- * router may stand between. Nothing to do on InfiniBand.
+ * Makes the kernel look up the MAC by which the peer's GID is reached, and writes it into the
+ * peer's record. Does nothing on InfiniBand.
  *
- * peer  as it came
- * pd    any of the context; an address handle is made in it, and destroyed
- * path  of this end: port, GID
+ * peer  as received
+ * pd    any of the context: an address handle is made in it, and destroyed
+ * path  of this end: port, gid_index
  *
- * Returns 0, or the negative errno of ibv_create_ah or mlx5dv_init_obj: -EHOSTUNREACH, -ENETUNREACH or -ETIMEDOUT where there is no way.
+ * Returns 0, or the negative errno of ibv_create_ah or mlx5dv_init_obj: -EHOSTUNREACH, -ENETUNREACH
+ * or -ETIMEDOUT when there is no route.
  */
-INLAY_COLD int inlay_devx_address_resolve(struct inlay_connect_record *peer, struct ibv_pd *pd, const struct inlay_devx_path *path)
+INLAY_COLD int inlay_devx_address_resolve(struct inlay_connect_record *peer, struct ibv_pd *pd,
+					  const struct inlay_devx_path *path)
 {
 	struct ibv_ah_attr attr;
 	struct mlx5dv_obj obj;
@@ -213,16 +194,11 @@ INLAY_COLD int inlay_devx_address_resolve(struct inlay_connect_record *peer, str
 }
 
 /*
- * Fills an address path.
- *
- * ads   zeroed
- * path  of this end, one that inlay_devx_path_ok accepts
- * peer  the other end's; NULL for a QP that has no peer (UD, DCI): then port, key index and service level are all
- * link  of this end, enum inlay_connect_link
- * qpn   of this end: what the UDP source port is made of
+ * Fills an address path, which is zeroed. peer: NULL for a QP without one (UD, DCI); then port, key
+ * index and service level are all. link: of this end, enum inlay_connect_link. qpn: of this end.
  */
-INLAY_COLD void inlay_devx_ads_fill(struct inlay_ads *ads, const struct inlay_devx_path *path, const struct inlay_connect_record *peer,
-				    uint32_t link, uint32_t qpn)
+INLAY_COLD void inlay_devx_ads_fill_(struct inlay_ads *ads, const struct inlay_devx_path *path,
+				     const struct inlay_connect_record *peer, uint32_t link, uint32_t qpn)
 {
 	uint32_t sport = path->udp_sport, sl = peer && !path->sl ? peer->sl : path->sl;
 	uint32_t tclass = peer && !path->tclass ? peer->traffic_class : path->tclass;

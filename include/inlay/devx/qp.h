@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/devx/qp.h: a queue pair made by device commands: RC, UC, UD, DCI.
+ * inlay/devx/qp.h: a queue pair made by device commands: RC, UC, UD, DCI. qp.sq and qp.rq are
+ * queues of queue.h.
  *
  *   struct inlay_devx_qp_attr attr;
  *   struct inlay_devx_qp qp;
@@ -19,41 +20,37 @@
  *   ...
  *   inlay_devx_qp_destroy(&qp);                       before its CQs, its shared queue and its PD
  *
- * The ring's memory: the receive queue, then the send queue, no gap:
+ * The ring's memory holds the receive queue, then the send queue, without a gap:
  *
  *   | rq_wqes * rq_stride | sq_bbs * 64 |
  *
  * States
- * ------
- *   create -> RST --to_init--> INIT --to_rtr--> RTR --to_rts--> RTS       to_error, to_reset: from each of them
  *
- * inlay_devx_qp_connect goes all the way. qp.state is where the last transition has brought it; the device moves it to ERR by itself when
- * something fails, which inlay_devx_qp_query shows. A QP takes receives from INIT on. inlay_devx_qp_to_reset resets the queues of queue.h
- * too: what is left of its completions is removed from its CQs with inlay_cq_clean, before it goes up again. The way out of an error, and
- * why it takes the steps it takes, is in queue.h: "A QP in error"; the transitions there are those of here.
+ *   create -> RST --to_init--> INIT --to_rtr--> RTR --to_rts--> RTS
+ *             to_error and to_reset lead away from every state
  *
- * A QP with a shared queue (SRQ, RMP, XRQ by number) tells by the event INLAY_EVENT_SRQ_LAST_WQE, after it came to ERR, that it takes no
- * more of it: destroy or reset it only then.
+ * Invariants
  *
- * A QP without a shared queue has a receive queue of its own, or none. A DCI has a shared one always, and takes nothing from it; how it
- * posts is in dct.h.
+ *   - qp.state is where the last transition led. The device moves a QP to ERR by itself when
+ *     something fails; inlay_devx_qp_query shows it.
+ *   - Receives may be posted from INIT on.
+ *   - inlay_devx_qp_to_reset resets the queues of queue.h as well. The caller removes what is left
+ *     of the QP's completions with inlay_cq_clean before the QP goes up again. queue.h explains the
+ *     way out of an error ("A QP in error").
+ *   - A QP on a shared queue (SRQ, RMP, XRQ by number) raises INLAY_EVENT_SRQ_LAST_WQE after it
+ *     came to ERR, when it takes no more entries. Destroy or reset it only then.
+ *   - A DCI always has a shared queue and takes nothing from it; dct.h shows how it posts.
+ *   - The result of an atomic is in host byte order in memory, but big-endian in a CQE
+ *     (attr.scatter_req).
  *
- * What an atomic brings is in the host's byte order in memory, but in a CQE (attr.scatter_req) big-endian: UCX's rc_ep.c.
- *
- * Threads: the queues as queue.h has them; all else as device commands.
- * Sources: devx/ifc/qp.h; Linux, infiniband/hw/mlx5/qp.c (which field in which step); libmlx5's verbs.c (layout of the ring).
+ * Threads: the queues as queue.h says; all else as device commands.
+ * Sources: devx/ifc/qp.h; Linux, infiniband/hw/mlx5/qp.c (fields of each step); libmlx5's verbs.c
+ * (the ring); UCX's rc_ep.c (atomics in a CQE).
  */
 #ifndef INLAY_DEVX_QP_H
 #define INLAY_DEVX_QP_H
 
-#include <infiniband/mlx5dv.h>
-#include <infiniband/verbs.h>
-#include <inlay/base.h>
-#include <inlay/devx/call.h>
-#include <inlay/devx/ifc/cmd.h>
 #include <inlay/devx/ifc/cq.h>
-#include <inlay/devx/ifc/hca.h>
-#include <inlay/devx/ifc/qp.h>
 #include <inlay/devx/path.h>
 #include <inlay/devx/uar.h>
 #include <inlay/devx/umem.h>
@@ -62,51 +59,52 @@
 
 enum inlay_devx_qp_flags {
 	INLAY_DEVX_QP_USER_INDEX = 1,     /* CQEs carry attr.user_index; without it, 0xffffff */
-	INLAY_DEVX_QP_NO_SEND_RECORD = 2, /* the device takes the index from the doorbell; where it can: see inlay_devx_qp_create */
-	INLAY_DEVX_QP_RNDV = 4            /* no send queue: the device's own, for the rendezvous reads of a tag-matching XRQ */
+	INLAY_DEVX_QP_NO_SEND_RECORD = 2, /* the device takes the index from the doorbell; see inlay_devx_qp_create */
+	INLAY_DEVX_QP_RNDV = 4            /* no send queue: for the rendezvous reads of a tag-matching XRQ */
 };
 
 /* What is wanted. Zero it first: 0 is a default where it says so. */
 struct inlay_devx_qp_attr {
-	struct inlay_devx_place ring;      /* inlay_devx_qp_size() bytes. Without any queue: some umem, of which nothing is used */
-	struct inlay_devx_place record;    /* 8 bytes: receive word, send word */
-	struct inlay_devx_uar *uar;        /* the send queue's register; without a send queue it may be NULL */
-	uint32_t type;                     /* enum inlay_qp_st: RC (0), UC, UD, DCI */
-	uint32_t pdn;                      /* it, the CQNs and srqn: 24 bits */
-	uint32_t send_cqn, recv_cqn;       /* both CQs must be there, even when one side is not used */
-	uint32_t sq_bbs;                   /* WQEBBs of the send queue, a power of two, 1 .. 32768; 0: no send queue */
-	uint32_t max_ds;                   /* longest WQE in 16-byte units, 1 .. 63, and no more than info.h's max_wqe_sq; 0: 63 */
-	uint32_t rq_wqes;                  /* a power of two, 1 .. 32768; 0: no receive queue of its own */
-	uint32_t rq_stride;                /* bytes, a power of two, 16 .. 1024; rq_wqes times it is at least 64 */
-	uint32_t rq_type;                  /* INLAY_RQ_TYPE_SHARED: receives through srqn, and rq_wqes is 0; else 0 */
-	uint32_t srqn;                     /* of an SRQ, RMP or XRQ */
-	uint32_t scatter_req;              /* what reads and atomics bring goes into the CQE: up to 32 bytes (64: CQEs of 128); 0: never */
-	uint32_t scatter_res;              /* the same of what is received; a DCI receives nothing */
-	uint32_t user_index;               /* with INLAY_DEVX_QP_USER_INDEX, 24 bits */
-	uint32_t flags;                    /* enum inlay_devx_qp_flags */
-	uint64_t dc_key;                   /* DCI: the default access key */
+	struct inlay_devx_place ring;   /* inlay_devx_qp_size() bytes. Without queues: any umem, none of it used */
+	struct inlay_devx_place record; /* 8 bytes: receive word, send word */
+	struct inlay_devx_uar *uar;     /* the send queue's register; may be NULL without a send queue */
+	uint32_t type;                  /* enum inlay_qp_st: RC (0), UC, UD, DCI */
+	uint32_t pdn;                   /* it, the CQNs and srqn: 24 bits */
+	uint32_t send_cqn, recv_cqn;    /* both CQs must exist, even if one side is not used */
+	uint32_t sq_bbs;                /* WQEBBs of the send queue, a power of two, 1 .. 32768; 0: no send queue */
+	uint32_t max_ds;                /* longest WQE in 16-byte units, 1 .. 63, at most max_wqe_sz_sq; 0: 63 */
+	uint32_t rq_wqes;               /* a power of two, 1 .. 32768; 0: no receive queue of its own */
+	uint32_t rq_stride;             /* bytes, a power of two, 16 .. 1024; times rq_wqes at least 64 */
+	uint32_t rq_type;               /* INLAY_RQ_TYPE_SHARED: receives through srqn, and rq_wqes is 0; else 0 */
+	uint32_t srqn;                  /* of an SRQ, RMP or XRQ */
+	uint32_t scatter_req;           /* results of reads and atomics go into the CQE, up to 32 bytes, or 64 with
+					   CQEs of 128; 0: never */
+	uint32_t scatter_res;           /* received data likewise; a DCI receives nothing */
+	uint32_t user_index;            /* with INLAY_DEVX_QP_USER_INDEX, 24 bits */
+	uint32_t flags;                 /* enum inlay_devx_qp_flags */
+	uint64_t dc_key;                /* DCI: the default access key */
 };
 
-/* The queues, and their object. On a cache line: sq's first one is all that a post touches. */
+/* The queues, and their object. Align it to a cache line: a post touches only the first one of sq. */
 struct inlay_devx_qp {
-	struct inlay_sq sq;              /* unless attr.sq_bbs was 0 */
-	struct inlay_rq rq;              /* unless attr.rq_wqes was 0 */
-	struct mlx5dv_devx_obj *obj;     /* NULL: there is none */
+	struct inlay_sq sq;            /* unless attr.sq_bbs was 0 */
+	struct inlay_rq rq;            /* unless attr.rq_wqes was 0 */
+	struct mlx5dv_devx_obj *obj;   /* NULL: there is none */
 	struct ibv_context *ctx;
 	uint32_t qpn;
-	uint32_t type;                   /* enum inlay_qp_st */
-	uint32_t state;                  /* enum inlay_qp_state */
-	uint8_t ethernet;                /* from INIT on: the port's link layer, and its enum ibv_mtu */
+	uint32_t type;                 /* enum inlay_qp_st */
+	uint32_t state;                /* enum inlay_qp_state */
+	uint8_t ethernet;              /* from INIT on: the port's link layer, and its enum ibv_mtu */
 	uint8_t mtu;
 	uint8_t has_sq, has_rq;
-	struct inlay_devx_error error;   /* of the last command on it */
+	struct inlay_devx_error error; /* of the last command on it */
 };
 
-/* ------------------------------------------------------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------------------------------
  * Set-up: all of it
  */
 
-/* Bytes of the ring of a QP with such queues, either of which may be 0; a multiple of 64. 0: none, or what cannot be. */
+/* Returns the bytes of the ring, a multiple of 64; 0 for no queue or impossible ones. */
 INLAY_COLD size_t inlay_devx_qp_size(uint32_t sq_bbs, uint32_t rq_wqes, uint32_t rq_stride)
 {
 	size_t rq = 0;
@@ -114,10 +112,11 @@ INLAY_COLD size_t inlay_devx_qp_size(uint32_t sq_bbs, uint32_t rq_wqes, uint32_t
 	if (sq_bbs && (!inlay_is_pow2(sq_bbs) || sq_bbs > 32768))
 		return 0;
 	if (rq_wqes) {
-		if (!inlay_is_pow2(rq_wqes) || rq_wqes > 32768 || !inlay_is_pow2(rq_stride) || rq_stride < INLAY_DS || rq_stride > 1024)
+		if (!inlay_is_pow2(rq_wqes) || rq_wqes > 32768 || !inlay_is_pow2(rq_stride) || rq_stride < INLAY_DS ||
+		    rq_stride > 1024)
 			return 0;
 		rq = (size_t)rq_wqes * rq_stride;
-		/* The send queue follows, and begins on a WQEBB. */
+		/* The send queue follows, on a WQEBB. */
 		if (rq % INLAY_WQEBB)
 			return 0;
 	}
@@ -125,17 +124,20 @@ INLAY_COLD size_t inlay_devx_qp_size(uint32_t sq_bbs, uint32_t rq_wqes, uint32_t
 }
 
 /* Whether the attributes go together. */
-INLAY_COLD int inlay_devx_qp_attr_ok(const struct inlay_devx_qp_attr *attr)
+INLAY_COLD int inlay_devx_qp_attr_ok_(const struct inlay_devx_qp_attr *attr)
 {
 	uint32_t all = INLAY_DEVX_QP_USER_INDEX | INLAY_DEVX_QP_NO_SEND_RECORD | INLAY_DEVX_QP_RNDV;
 
-	if (attr->type != INLAY_QP_ST_RC && attr->type != INLAY_QP_ST_UC && attr->type != INLAY_QP_ST_UD && attr->type != INLAY_QP_ST_DCI)
+	if (attr->type != INLAY_QP_ST_RC && attr->type != INLAY_QP_ST_UC && attr->type != INLAY_QP_ST_UD &&
+	    attr->type != INLAY_QP_ST_DCI)
 		return 0;
-	if (attr->flags & ~all || (attr->user_index | attr->pdn | attr->send_cqn | attr->recv_cqn | attr->srqn) >> 24 || attr->max_ds > INLAY_MAX_DS)
+	if (attr->flags & ~all || attr->max_ds > INLAY_MAX_DS ||
+	    (attr->user_index | attr->pdn | attr->send_cqn | attr->recv_cqn | attr->srqn) >> 24)
 		return 0;
 	if ((attr->sq_bbs || attr->rq_wqes) && !inlay_devx_qp_size(attr->sq_bbs, attr->rq_wqes, attr->rq_stride))
 		return 0;
-	if (attr->sq_bbs ? !attr->uar || !attr->uar->devx || attr->flags & INLAY_DEVX_QP_RNDV : attr->type == INLAY_QP_ST_DCI)
+	if (attr->sq_bbs ? !attr->uar || !attr->uar->devx || attr->flags & INLAY_DEVX_QP_RNDV :
+			   attr->type == INLAY_QP_ST_DCI)
 		return 0;
 	if (attr->rq_type != 0 && attr->rq_type != INLAY_RQ_TYPE_SHARED)
 		return 0;
@@ -146,19 +148,18 @@ INLAY_COLD int inlay_devx_qp_attr_ok(const struct inlay_devx_qp_attr *attr)
 }
 
 /*
- * Creates a QP, in state RST. The record is zeroed; the ring's contents do not matter.
+ * Creates a QP in state RST. Zeroes the record; the ring's contents do not matter.
  *
- * ctx  from inlay_devx_open
+ * INLAY_DEVX_QP_NO_SEND_RECORD needs general 2's send_dbr_mode_no_dbr_int. The record is still
+ * needed: inlay_sq_ring writes it, and nothing reads it.
  *
- * INLAY_DEVX_QP_NO_SEND_RECORD: the device must have general 2's send_dbr_mode_no_dbr_int. The record is still there, and inlay_sq_ring
- * writes it: nobody looks.
- *
- * Returns 0; -EINVAL for attributes that cannot be or do not go together, and for a ring or record that is outside of its umem or lies
- * where it must not (umem.h); -EBUSY when the register is exclusive and has a queue; -ENOTSUP for a flag that the device cannot; else the
- * negative errno of ibv_query_device, QUERY_HCA_CAP or CREATE_QP, of which qp->error has more. On failure there is no object, and qp->obj
- * is NULL.
+ * Returns 0; -EINVAL for attributes that are impossible or do not go together, and for an
+ * impossible ring or record (devx/umem.h); -EBUSY when the register is exclusive and has a queue;
+ * -ENOTSUP for a flag that the device cannot do; else the negative errno of ibv_query_device,
+ * QUERY_HCA_CAP or CREATE_QP, with details in qp->error. On failure qp->obj is NULL.
  */
-INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context *ctx, const struct inlay_devx_qp_attr *attr)
+INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context *ctx,
+				    const struct inlay_devx_qp_attr *attr)
 {
 	size_t bytes, rq_bytes;
 	struct inlay_create_qp_in in;
@@ -173,10 +174,10 @@ INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context
 	__builtin_memset(qp, 0, sizeof(*qp));
 	bytes = inlay_devx_qp_size(attr->sq_bbs, attr->rq_wqes, attr->rq_stride);
 	rq_bytes = (size_t)attr->rq_wqes * attr->rq_stride;
-	if (!inlay_devx_qp_attr_ok(attr) || !attr->ring.umem || !attr->ring.umem->umem)
+	if (!inlay_devx_qp_attr_ok_(attr) || !attr->ring.umem || !attr->ring.umem->umem)
 		return -EINVAL;
-	ring = bytes ? inlay_devx_ring_at(attr->ring, bytes) : NULL;
-	record = inlay_devx_record_at(attr->record);
+	ring = bytes ? inlay_devx_ring_at_(attr->ring, bytes) : NULL;
+	record = inlay_devx_record_at_(attr->record);
 	if ((bytes && !ring) || !record)
 		return -EINVAL;
 	if (attr->sq_bbs && attr->uar->uar.mode == INLAY_UAR_SERIAL && attr->uar->uar.queues)
@@ -211,11 +212,12 @@ INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context
 	inlay_qpc_set(&in.qpc, INLAY_QPC_CQN_SND, attr->send_cqn);
 	inlay_qpc_set(&in.qpc, INLAY_QPC_CQN_RCV, attr->recv_cqn);
 	inlay_qpc_set(&in.qpc, INLAY_QPC_TS_FORMAT, INLAY_TS_DEFAULT);
-	inlay_qpc_set(&in.qpc, INLAY_QPC_USER_INDEX, attr->flags & INLAY_DEVX_QP_USER_INDEX ? attr->user_index : 0xffffff);
+	inlay_qpc_set(&in.qpc, INLAY_QPC_USER_INDEX,
+		      attr->flags & INLAY_DEVX_QP_USER_INDEX ? attr->user_index : 0xffffff);
 	if (attr->sq_bbs) {
-		inlay_qpc_set(&in.qpc, INLAY_QPC_LOG_SQ_SIZE, inlay_devx_log2(attr->sq_bbs));
-		inlay_qpc_set(&in.qpc, INLAY_QPC_SEND_DBR_MODE,
-			      attr->flags & INLAY_DEVX_QP_NO_SEND_RECORD ? INLAY_SEND_DBR_NONE_INT : INLAY_SEND_DBR_VALID);
+		inlay_qpc_set(&in.qpc, INLAY_QPC_LOG_SQ_SIZE, inlay_log2_ceil(attr->sq_bbs));
+		inlay_qpc_set(&in.qpc, INLAY_QPC_SEND_DBR_MODE, attr->flags & INLAY_DEVX_QP_NO_SEND_RECORD ?
+			      INLAY_SEND_DBR_NONE_INT : INLAY_SEND_DBR_VALID);
 	} else {
 		inlay_qpc_set(&in.qpc, INLAY_QPC_NO_SQ, 1);
 		inlay_qpc_set(&in.qpc, INLAY_QPC_OFFLOAD_TYPE, !!(attr->flags & INLAY_DEVX_QP_RNDV));
@@ -224,18 +226,18 @@ INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context
 		inlay_qpc_set(&in.qpc, INLAY_QPC_UAR_PAGE, attr->uar->page_id);
 	if (attr->rq_wqes) {
 		inlay_qpc_set(&in.qpc, INLAY_QPC_RQ_TYPE, INLAY_RQ_TYPE_OWN);
-		inlay_qpc_set(&in.qpc, INLAY_QPC_LOG_RQ_SIZE, inlay_devx_log2(attr->rq_wqes));
-		inlay_qpc_set(&in.qpc, INLAY_QPC_LOG_RQ_STRIDE, inlay_devx_log2(attr->rq_stride) - 4);
+		inlay_qpc_set(&in.qpc, INLAY_QPC_LOG_RQ_SIZE, inlay_log2_ceil(attr->rq_wqes));
+		inlay_qpc_set(&in.qpc, INLAY_QPC_LOG_RQ_STRIDE, inlay_log2_ceil(attr->rq_stride) - 4);
 	} else if (attr->rq_type == INLAY_RQ_TYPE_SHARED) {
 		inlay_qpc_set(&in.qpc, INLAY_QPC_RQ_TYPE, INLAY_RQ_TYPE_SHARED);
 		inlay_qpc_set(&in.qpc, INLAY_QPC_SRQN_RMPN_XRQN, attr->srqn);
 	} else {
 		inlay_qpc_set(&in.qpc, INLAY_QPC_RQ_TYPE, INLAY_RQ_TYPE_NONE);
 	}
-	inlay_qpc_set(&in.qpc, INLAY_QPC_CS_REQ,
-		      attr->scatter_req == 64 ? INLAY_CS_REQ_UP_TO_64 : attr->scatter_req ? INLAY_CS_REQ_UP_TO_32 : INLAY_CS_REQ_OFF);
-	inlay_qpc_set(&in.qpc, INLAY_QPC_CS_RES,
-		      attr->scatter_res == 64 ? INLAY_CS_RES_UP_TO_64 : attr->scatter_res ? INLAY_CS_RES_UP_TO_32 : INLAY_CS_RES_OFF);
+	inlay_qpc_set(&in.qpc, INLAY_QPC_CS_REQ, attr->scatter_req == 64 ? INLAY_CS_REQ_UP_TO_64 :
+		      attr->scatter_req ? INLAY_CS_REQ_UP_TO_32 : INLAY_CS_REQ_OFF);
+	inlay_qpc_set(&in.qpc, INLAY_QPC_CS_RES, attr->scatter_res == 64 ? INLAY_CS_RES_UP_TO_64 :
+		      attr->scatter_res ? INLAY_CS_RES_UP_TO_32 : INLAY_CS_RES_OFF);
 	inlay_qpc_set(&in.qpc, INLAY_QPC_DC_ACCESS_KEY, attr->type == INLAY_QP_ST_DCI ? attr->dc_key : 0);
 	err = inlay_devx_create(ctx, &in, sizeof(in), &out, sizeof(out), &qp->obj, &qp->error);
 	if (err)
@@ -247,36 +249,33 @@ INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context
 	if (attr->rq_wqes)
 		err = inlay_rq_init(&qp->rq, ring, attr->rq_wqes, attr->rq_stride, record);
 	if (!err && attr->sq_bbs)
-		err = inlay_sq_init(&qp->sq, ring + rq_bytes, attr->sq_bbs, record, qp->qpn, attr->max_ds ? attr->max_ds : INLAY_MAX_DS,
-				    &attr->uar->uar);
+		err = inlay_sq_init(&qp->sq, ring + rq_bytes, attr->sq_bbs, record, qp->qpn,
+				    attr->max_ds ? attr->max_ds : INLAY_MAX_DS, &attr->uar->uar);
 	if (err) {
-		inlay_devx_destroy(qp->obj);
-		qp->obj = NULL;
+		inlay_devx_drop_(&qp->obj);
 		return err;
 	}
 	qp->has_rq = attr->rq_wqes != 0;
 	qp->has_sq = attr->sq_bbs != 0;
-	qp->sq.atomics = device.atomic_cap != IBV_ATOMIC_NONE && (attr->type == INLAY_QP_ST_RC || attr->type == INLAY_QP_ST_DCI);
-	qp->sq.type = attr->type == INLAY_QP_ST_RC ? IBV_QPT_RC : attr->type == INLAY_QP_ST_UC ? IBV_QPT_UC :
-		      attr->type == INLAY_QP_ST_UD ? IBV_QPT_UD : 0;
+	qp->sq.atomics = device.atomic_cap != IBV_ATOMIC_NONE &&
+			 (attr->type == INLAY_QP_ST_RC || attr->type == INLAY_QP_ST_DCI);
+	qp->sq.type = inlay_devx_connect_type_(attr->type);
 	return 0;
 }
 
 /*
- * Destroys the QP, from any state; its memory and its register are the caller's again. What it left in its CQs is removed by
- * inlay_cq_clean. Nothing happens where there is no object.
- *
- * Returns 0, or a negative errno; then it is as it was.
+ * Destroys the QP, from any state; its memory and its register are the caller's again. Remove what
+ * it left in its CQs with inlay_cq_clean. Does nothing without an object. Returns 0, or a negative
+ * errno; the QP is unchanged then.
  */
 INLAY_COLD int inlay_devx_qp_destroy(struct inlay_devx_qp *qp)
 {
 	int err;
 
 	INLAY_CHECK(qp, "no argument is NULL");
-	err = qp->obj ? inlay_devx_destroy(qp->obj) : 0;
+	err = inlay_devx_drop_(&qp->obj);
 	if (err)
 		return err;
-	qp->obj = NULL;
 	if (qp->has_sq)
 		inlay_sq_fini(&qp->sq);
 	qp->has_sq = qp->has_rq = 0;
@@ -284,75 +283,60 @@ INLAY_COLD int inlay_devx_qp_destroy(struct inlay_devx_qp *qp)
 }
 
 /*
- * Asks the device how the QP stands: INLAY_QPC_STATE and the rest of its context. Returns 0, -EINVAL when there is no object, or the
- * negative errno of QUERY_QP.
+ * Asks for the QP's context: INLAY_QPC_STATE and the rest. Returns 0, -EINVAL without an object, or
+ * the negative errno of QUERY_QP.
  */
 INLAY_COLD int inlay_devx_qp_query(struct inlay_devx_qp *qp, struct inlay_query_qp_out *out)
 {
-	struct inlay_cmd_in in;
-
 	INLAY_CHECK(qp && out, "no argument is NULL");
-	if (!qp->obj)
-		return -EINVAL;
-	__builtin_memset(&in, 0, sizeof(in));
-	inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_QUERY_QP);
-	inlay_cmd_in_set(&in, INLAY_CMD_IN_NUMBER, qp->qpn);
-	return inlay_devx_query(qp->obj, &in, sizeof(in), out, sizeof(*out), &qp->error);
+	return inlay_devx_query_number_(qp->obj, INLAY_CMD_OP_QUERY_QP, qp->qpn, out, sizeof(*out), &qp->error);
 }
 
 /* ---- Transitions ---- */
 
-/* Sends a transition that has a context, and notes the state that it leads to. */
-INLAY_COLD int inlay_devx_qp_move(struct inlay_devx_qp *qp, struct inlay_modify_qp_in *in, uint32_t opcode, uint32_t state)
+/* Sends a transition, and notes the state that it leads to. */
+INLAY_COLD int inlay_devx_qp_move_(struct inlay_devx_qp *qp, struct inlay_cmd_in *in, size_t inlen, uint32_t opcode,
+				   uint32_t state)
 {
 	struct inlay_cmd_out out;
 	int err;
 
 	if (!qp->obj)
 		return -EINVAL;
-	inlay_cmd_in_set(&in->cmd, INLAY_CMD_IN_OPCODE, opcode);
-	inlay_cmd_in_set(&in->cmd, INLAY_CMD_IN_NUMBER, qp->qpn);
-	err = inlay_devx_modify(qp->obj, in, sizeof(*in), &out, sizeof(out), &qp->error);
+	inlay_cmd_in_set(in, INLAY_CMD_IN_OPCODE, opcode);
+	inlay_cmd_in_set(in, INLAY_CMD_IN_NUMBER, qp->qpn);
+	err = inlay_devx_modify(qp->obj, in, inlen, &out, sizeof(out), &qp->error);
 	if (!err)
 		qp->state = state;
 	return err;
 }
 
-/* Those without, which lead away from every state. */
-INLAY_COLD int inlay_devx_qp_away(struct inlay_devx_qp *qp, uint32_t opcode, uint32_t state)
+/*
+ * Moves the QP from any state to ERR: what is outstanding is flushed. Returns 0, -EINVAL without an
+ * object, or the negative errno of 2ERR_QP.
+ */
+INLAY_COLD int inlay_devx_qp_to_error(struct inlay_devx_qp *qp)
 {
-	struct inlay_cmd_out out;
+	struct inlay_cmd_in in;
+
+	INLAY_CHECK(qp, "no argument is NULL");
+	__builtin_memset(&in, 0, sizeof(in));
+	return inlay_devx_qp_move_(qp, &in, sizeof(in), INLAY_CMD_OP_2ERR_QP, INLAY_QP_STATE_ERR);
+}
+
+/*
+ * Moves the QP from any state to RST, and empties its queues (inlay_sq_reset, inlay_rq_reset). The
+ * caller runs inlay_cq_clean on its CQs. Returns 0, -EINVAL without an object, or the negative
+ * errno of 2RST_QP.
+ */
+INLAY_COLD int inlay_devx_qp_to_reset(struct inlay_devx_qp *qp)
+{
 	struct inlay_cmd_in in;
 	int err;
 
 	INLAY_CHECK(qp, "no argument is NULL");
-	if (!qp->obj)
-		return -EINVAL;
 	__builtin_memset(&in, 0, sizeof(in));
-	inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE, opcode);
-	inlay_cmd_in_set(&in, INLAY_CMD_IN_NUMBER, qp->qpn);
-	err = inlay_devx_modify(qp->obj, &in, sizeof(in), &out, sizeof(out), &qp->error);
-	if (!err)
-		qp->state = state;
-	return err;
-}
-
-/*
- * To ERR, from any state: what is outstanding is flushed. Returns 0, -EINVAL when there is no object, or the negative errno of 2ERR_QP.
- */
-INLAY_COLD int inlay_devx_qp_to_error(struct inlay_devx_qp *qp)
-{
-	return inlay_devx_qp_away(qp, INLAY_CMD_OP_2ERR_QP, INLAY_QP_STATE_ERR);
-}
-
-/*
- * To RST, from any state. The queues are empty then: inlay_sq_reset and inlay_rq_reset are done here, inlay_cq_clean of its CQs is the
- * caller's. Returns 0, -EINVAL when there is no object, or the negative errno of 2RST_QP.
- */
-INLAY_COLD int inlay_devx_qp_to_reset(struct inlay_devx_qp *qp)
-{
-	int err = inlay_devx_qp_away(qp, INLAY_CMD_OP_2RST_QP, INLAY_QP_STATE_RST);
-
+	err = inlay_devx_qp_move_(qp, &in, sizeof(in), INLAY_CMD_OP_2RST_QP, INLAY_QP_STATE_RST);
 	if (err)
 		return err;
 	if (qp->has_sq)
@@ -363,12 +347,12 @@ INLAY_COLD int inlay_devx_qp_to_reset(struct inlay_devx_qp *qp)
 }
 
 /*
- * RST to INIT: on which port, and what the peer may do.
+ * Moves the QP from RST to INIT: its port, and what the peer may do.
  *
  * path  port, access and atomic_mode (RC; UC: write alone), qkey (UD), pkey_index (IB), counter_set
  *
- * Returns 0; -EINVAL when there is no object or for a path that cannot be (inlay_devx_path_ok); else the negative errno of ibv_query_port
- * or RST2INIT_QP.
+ * Returns 0; -EINVAL without an object or for an impossible path; else the negative errno of
+ * ibv_query_port or RST2INIT_QP.
  */
 INLAY_COLD int inlay_devx_qp_to_init(struct inlay_devx_qp *qp, const struct inlay_devx_path *path)
 {
@@ -383,7 +367,7 @@ INLAY_COLD int inlay_devx_qp_to_init(struct inlay_devx_qp *qp, const struct inla
 	err = ibv_query_port(qp->ctx, path->port, &port);
 	if (err)
 		return -err;
-	if (!inlay_devx_path_ok(path, port.link_layer == IBV_LINK_LAYER_ETHERNET))
+	if (!inlay_devx_path_ok_(path, port.link_layer == IBV_LINK_LAYER_ETHERNET))
 		return -EINVAL;
 	qp->ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET;
 	qp->mtu = (uint8_t)port.active_mtu;
@@ -403,19 +387,21 @@ INLAY_COLD int inlay_devx_qp_to_init(struct inlay_devx_qp *qp, const struct inla
 	}
 	if (qp->type == INLAY_QP_ST_UD)
 		inlay_qpc_set(&in.qpc, INLAY_QPC_Q_KEY, path->qkey);
-	return inlay_devx_qp_move(qp, &in, INLAY_CMD_OP_RST2INIT_QP, INLAY_QP_STATE_INIT);
+	return inlay_devx_qp_move_(qp, &in.cmd, sizeof(in), INLAY_CMD_OP_RST2INIT_QP, INLAY_QP_STATE_INIT);
 }
 
 /*
- * INIT to RTR: from whom to receive, and the way there.
+ * Moves the QP from INIT to RTR: whom it receives from, and the way there.
  *
- * path  dest_rd_atomic, min_rnr_timer (RC), and what of it says how to send
- * peer  RC, UC: from its inlay_devx_qp_address; else NULL
+ * path  dest_rd_atomic, min_rnr_timer (RC), and the fields about sending
+ * peer  RC, UC: its record; else NULL
  *
- * Returns 0; -EINVAL when there is no object, for a path that cannot be, a peer where none should be or none where one should be, one on
- * another kind of link, or on RoCE a peer without a MAC (inlay_devx_address_resolve); else the negative errno of INIT2RTR_QP.
+ * Returns 0; -EINVAL without an object, for an impossible path, a missing or superfluous peer, one
+ * of another type or kind of link, or on RoCE one without a MAC (inlay_devx_address_resolve); else
+ * the negative errno of INIT2RTR_QP.
  */
-INLAY_COLD int inlay_devx_qp_to_rtr(struct inlay_devx_qp *qp, const struct inlay_devx_path *path, const struct inlay_connect_record *peer)
+INLAY_COLD int inlay_devx_qp_to_rtr(struct inlay_devx_qp *qp, const struct inlay_devx_path *path,
+				    const struct inlay_connect_record *peer)
 {
 	static const uint8_t none[6] = {0, 0, 0, 0, 0, 0};
 	struct inlay_modify_qp_in in;
@@ -426,11 +412,12 @@ INLAY_COLD int inlay_devx_qp_to_rtr(struct inlay_devx_qp *qp, const struct inlay
 	connected = qp->type == INLAY_QP_ST_RC || qp->type == INLAY_QP_ST_UC;
 	link = qp->ethernet ? INLAY_CONNECT_ROCE_V2 : INLAY_CONNECT_IB;
 	mtu = path->mtu ? path->mtu : qp->mtu;
-	if (!qp->obj || connected != (peer != NULL) || !inlay_devx_path_ok(path, qp->ethernet))
+	if (!qp->obj || connected != (peer != NULL) || !inlay_devx_path_ok_(path, qp->ethernet))
 		return -EINVAL;
 	if (peer) {
-		if (peer->link > INLAY_CONNECT_ROCE_V2 || (peer->link != INLAY_CONNECT_IB) != qp->ethernet || peer->qpn >> 24 ||
-		    peer->type != inlay_devx_connect_type_(qp->type) || peer->sl > (qp->ethernet ? 7 : 15))
+		if (peer->link > INLAY_CONNECT_ROCE_V2 || (peer->link != INLAY_CONNECT_IB) != qp->ethernet ||
+		    peer->type != inlay_devx_connect_type_(qp->type) || peer->qpn >> 24 ||
+		    peer->sl > (qp->ethernet ? 7 : 15))
 			return -EINVAL;
 		if (qp->ethernet && !__builtin_memcmp(peer->mac, none, sizeof(none)))
 			return -EINVAL;
@@ -443,13 +430,13 @@ INLAY_COLD int inlay_devx_qp_to_rtr(struct inlay_devx_qp *qp, const struct inlay
 	__builtin_memset(&in, 0, sizeof(in));
 	inlay_qpc_set(&in.qpc, INLAY_QPC_MTU, qp->type == INLAY_QP_ST_UD ? 5 : mtu);
 	inlay_qpc_set(&in.qpc, INLAY_QPC_LOG_MSG_MAX, qp->type == INLAY_QP_ST_UD ? 12 : 30);
-	inlay_devx_ads_fill(&in.qpc.primary, path, peer, link, qp->qpn);
+	inlay_devx_ads_fill_(&in.qpc.primary, path, peer, link, qp->qpn);
 	if (peer) {
 		inlay_qpc_set(&in.qpc, INLAY_QPC_REMOTE_QPN, peer->qpn);
 		inlay_qpc_set(&in.qpc, INLAY_QPC_NEXT_RCV_PSN, peer->psn & 0xffffff);
 	}
 	if (qp->type == INLAY_QP_ST_RC) {
-		inlay_qpc_set(&in.qpc, INLAY_QPC_LOG_RRA_MAX, inlay_devx_log2_up(path->dest_rd_atomic));
+		inlay_qpc_set(&in.qpc, INLAY_QPC_LOG_RRA_MAX, inlay_log2_ceil(path->dest_rd_atomic));
 		inlay_qpc_set(&in.qpc, INLAY_QPC_MIN_RNR_NAK, path->min_rnr_timer);
 	}
 	if (qp->type == INLAY_QP_ST_DCI && path->access & IBV_ACCESS_REMOTE_ATOMIC) {
@@ -458,45 +445,47 @@ INLAY_COLD int inlay_devx_qp_to_rtr(struct inlay_devx_qp *qp, const struct inlay
 		inlay_qpc_set(&in.qpc, INLAY_QPC_RAE, 1);
 		inlay_qpc_set(&in.qpc, INLAY_QPC_ATOMIC_MODE, path->atomic_mode);
 	}
-	return inlay_devx_qp_move(qp, &in, INLAY_CMD_OP_INIT2RTR_QP, INLAY_QP_STATE_RTR);
+	return inlay_devx_qp_move_(qp, &in.cmd, sizeof(in), INLAY_CMD_OP_INIT2RTR_QP, INLAY_QP_STATE_RTR);
 }
 
 /*
- * RTR to RTS: how to send.
+ * Moves the QP from RTR to RTS: how it sends.
  *
  * path  psn; RC and DCI: rd_atomic, timeout, retry_count, rnr_retry
  *
- * Returns 0, -EINVAL when there is no object or for a path that cannot be, or the negative errno of RTR2RTS_QP.
+ * Returns 0, -EINVAL without an object or for an impossible path, or the negative errno of
+ * RTR2RTS_QP.
  */
 INLAY_COLD int inlay_devx_qp_to_rts(struct inlay_devx_qp *qp, const struct inlay_devx_path *path)
 {
 	struct inlay_modify_qp_in in;
 
 	INLAY_CHECK(qp && path, "no argument is NULL");
-	if (!inlay_devx_path_ok(path, qp->ethernet))
+	if (!inlay_devx_path_ok_(path, qp->ethernet))
 		return -EINVAL;
 	__builtin_memset(&in, 0, sizeof(in));
 	inlay_qpc_set(&in.qpc, INLAY_QPC_NEXT_SEND_PSN, path->psn & 0xffffff);
 	if (qp->type == INLAY_QP_ST_RC || qp->type == INLAY_QP_ST_DCI) {
-		inlay_qpc_set(&in.qpc, INLAY_QPC_LOG_SRA_MAX, inlay_devx_log2_up(path->rd_atomic));
+		inlay_qpc_set(&in.qpc, INLAY_QPC_LOG_SRA_MAX, inlay_log2_ceil(path->rd_atomic));
 		inlay_qpc_set(&in.qpc, INLAY_QPC_RETRY_COUNT, path->retry_count);
 		inlay_qpc_set(&in.qpc, INLAY_QPC_RNR_RETRY, path->rnr_retry);
 		inlay_qpc_set(&in.qpc, INLAY_QPC_LOG_ACK_REQ_FREQ, 8);
 		inlay_ads_set(&in.qpc.primary, INLAY_ADS_ACK_TIMEOUT, path->timeout);
 	}
-	return inlay_devx_qp_move(qp, &in, INLAY_CMD_OP_RTR2RTS_QP, INLAY_QP_STATE_RTS);
+	return inlay_devx_qp_move_(qp, &in.cmd, sizeof(in), INLAY_CMD_OP_RTR2RTS_QP, INLAY_QP_STATE_RTS);
 }
 
 /* ---- Connecting ---- */
 
 /*
- * What the peer must know of this QP, in any state.
+ * Makes the record that the peer needs, in any state of the QP.
  *
- * path  port, gid_index, psn
+ * path  port, gid_index, psn, mtu, sl, tclass, global; RC: dest_rd_atomic; UD: qkey
  *
- * Returns 0; -EINVAL when there is no object; else what inlay_devx_port_address returns.
+ * Returns 0; -EINVAL without an object; else as inlay_devx_port_address.
  */
-INLAY_COLD int inlay_devx_qp_address(const struct inlay_devx_qp *qp, const struct inlay_devx_path *path, struct inlay_connect_record *mine)
+INLAY_COLD int inlay_devx_qp_address(const struct inlay_devx_qp *qp, const struct inlay_devx_path *path,
+				    struct inlay_connect_record *mine)
 {
 	int err;
 
@@ -511,7 +500,7 @@ INLAY_COLD int inlay_devx_qp_address(const struct inlay_devx_qp *qp, const struc
 	mine->sl = path->sl;
 	mine->traffic_class = path->tclass;
 	mine->rd_atomic = qp->type == INLAY_QP_ST_RC ? path->dest_rd_atomic : 0;
-	err = inlay_devx_port_address(mine, qp->ctx, path->port, path->gid_index);
+	err = inlay_devx_port_address(qp->ctx, path->port, path->gid_index, mine);
 	if (!err && path->mtu && path->mtu < mine->mtu)
 		mine->mtu = path->mtu;
 	if (!err && path->global && mine->link == INLAY_CONNECT_IB)
@@ -520,14 +509,16 @@ INLAY_COLD int inlay_devx_qp_address(const struct inlay_devx_qp *qp, const struc
 }
 
 /*
- * From RST or INIT to RTS. The other end does the same with this one's address; each may send when both are there, and an RC QP that is
- * earlier tries again.
+ * Moves the QP from RST or INIT to RTS. The other end does the same with this one's record. Either
+ * may send once both are there; an RC QP that is early tries again.
  *
- * path  this end; peer the other (RC, UC), else NULL
+ * path  this end; peer: the other's record (RC, UC), else NULL
  *
- * Returns 0, or what the step that failed returned: qp->state is where it stands, and inlay_devx_qp_to_reset leads back.
+ * Returns 0, or what the failing step returned. qp->state tells how far it got;
+ * inlay_devx_qp_to_reset leads back.
  */
-INLAY_COLD int inlay_devx_qp_connect(struct inlay_devx_qp *qp, const struct inlay_devx_path *path, const struct inlay_connect_record *peer)
+INLAY_COLD int inlay_devx_qp_connect(struct inlay_devx_qp *qp, const struct inlay_devx_path *path,
+				    const struct inlay_connect_record *peer)
 {
 	int err = 0;
 
@@ -542,7 +533,8 @@ INLAY_COLD int inlay_devx_qp_connect(struct inlay_devx_qp *qp, const struct inla
 }
 
 /*
- * An RC or UC QP that is its own peer: what it sends it receives, and nothing leaves the device. So are command QPs of tag matching.
+ * Connects an RC or UC QP to itself: it receives what it sends, and nothing leaves the device.
+ * Command QPs of tag matching are such.
  *
  * Returns as inlay_devx_qp_address and inlay_devx_qp_connect do.
  */

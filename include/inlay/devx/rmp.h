@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/devx/rmp.h: a receive memory pool made by device commands: a shared receive queue without a CQ, the QPs on it bring theirs.
+ * inlay/devx/rmp.h: a receive memory pool made by device commands: a shared receive queue without a
+ * CQ. The QPs on it bring theirs. rmp.srq is a queue of queue/srq.h.
  *
  *   struct inlay_devx_rmp_attr attr;
  *   struct inlay_devx_rmp rmp;
@@ -14,26 +15,22 @@
  *   inlay_devx_rmp_create(&rmp, ctx, &attr);
  *   qp_attr.rq_type = INLAY_RQ_TYPE_SHARED;
  *   qp_attr.srqn = rmp.rmpn;
- *   ...
- *   inlay_post_srq_recv(&rmp.srq, &sge, 1);  inlay_srq_ring(&rmp.srq);
- *   ...
+ *   ... inlay_post_srq_recv(&rmp.srq, &sge, 1); inlay_srq_ring(&rmp.srq); ...
  *   inlay_devx_rmp_destroy(&rmp);                      after its QPs
  *
- * An RMP is what the kernel makes of a plain verbs SRQ. Linked list or cyclic: queue/srq.h says what the difference is; entries look alike.
+ * Invariants
  *
- * The limit. inlay_devx_rmp_arm asks for one event, INLAY_EVENT_SRQ_RQ_LIMIT of this object, when fewer entries than that are left posted.
+ *   - Ring and record belong to the RMP until it is destroyed.
+ *   - The kernel makes an RMP for a plain verbs SRQ. Entries of a linked list and of a cyclic queue
+ *     look alike; queue/srq.h has the difference.
  *
- * Threads: the queue as queue/srq.h has it; all else as device commands.
- * Sources: devx/ifc/wq.h; Linux, infiniband/hw/mlx5/srq_cmd.c (create_rmp_cmd, arm_rmp_cmd); UCX's rc_mlx5_devx.c (a cyclic one).
+ * Threads: the queue as queue/srq.h says; all else as device commands.
+ * Sources: devx/ifc/wq.h; Linux, infiniband/hw/mlx5/srq_cmd.c; UCX's rc_mlx5_devx.c (a cyclic one).
  */
 #ifndef INLAY_DEVX_RMP_H
 #define INLAY_DEVX_RMP_H
 
-#include <infiniband/mlx5dv.h>
-#include <infiniband/verbs.h>
-#include <inlay/base.h>
 #include <inlay/devx/call.h>
-#include <inlay/devx/ifc/cmd.h>
 #include <inlay/devx/ifc/wq.h>
 #include <inlay/devx/umem.h>
 #include <inlay/queue/srq.h>
@@ -48,40 +45,34 @@ struct inlay_devx_rmp_attr {
 	struct inlay_devx_place record; /* 8 bytes, of which the first 4 are used */
 	uint32_t pdn;                   /* 24 bits */
 	uint32_t entries;               /* a power of two, 2 .. 32768, of which one is never posted */
-	uint32_t stride;                /* bytes of an entry, a power of two, 32 .. 1024: 16, and 16 for each SGE */
+	uint32_t stride;                /* bytes of an entry, a power of two, 32 .. 1024: 16, and 16 per SGE */
 	uint32_t flags;                 /* enum inlay_devx_rmp_flags */
 };
 
 /* The queue, and its object. */
 struct inlay_devx_rmp {
 	struct inlay_srq srq;
-	struct mlx5dv_devx_obj *obj;    /* NULL: there is none */
+	struct mlx5dv_devx_obj *obj;   /* NULL: there is none */
 	uint32_t rmpn;
 	uint32_t reserved;
-	struct inlay_devx_error error;  /* of the last command on it */
+	struct inlay_devx_error error; /* of the last command on it */
 };
 
-/* ------------------------------------------------------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------------------------------
  * Set-up: all of it
  */
 
-/* Bytes of a ring of that many entries of stride bytes, a multiple of 64; 0 when there cannot be one. */
+/* Returns the bytes of a ring, a multiple of 64; 0 for an impossible number or size of entries. */
 INLAY_COLD size_t inlay_devx_rmp_size(uint32_t entries, uint32_t stride)
 {
-	if (!inlay_is_pow2(entries) || entries < 2 || entries > 32768 || !inlay_is_pow2(stride) || stride < 2 * INLAY_DS || stride > 1024)
+	if (!inlay_is_pow2(entries) || entries < 2 || entries > 32768 || !inlay_is_pow2(stride) ||
+	    stride < 2 * INLAY_DS || stride > 1024)
 		return 0;
 	return (size_t)entries * stride;
 }
 
-/*
- * The work queue of an RMP or XRQ, and the queue that drives it.
- *
- * wq     zeroed; filled
- * srq    initialised over ring and record, which are written to
- *
- * Returns 0, or -EINVAL for an attribute that cannot be, and for a ring or record that is outside of its umem or lies where it must not.
- */
-INLAY_COLD int inlay_devx_shared_fill(struct inlay_wqc *wq, struct inlay_srq *srq, const struct inlay_devx_rmp_attr *attr)
+/* Fills the work queue of an RMP or XRQ, which is zeroed, and initialises the queue that drives it. */
+INLAY_COLD int inlay_devx_shared_(struct inlay_wqc *wq, struct inlay_srq *srq, const struct inlay_devx_rmp_attr *attr)
 {
 	size_t bytes = inlay_devx_rmp_size(attr->entries, attr->stride);
 	uint32_t *record;
@@ -90,8 +81,8 @@ INLAY_COLD int inlay_devx_shared_fill(struct inlay_wqc *wq, struct inlay_srq *sr
 
 	if (!bytes || attr->pdn >> 24 || attr->flags & ~(uint32_t)INLAY_DEVX_RMP_CYCLIC)
 		return -EINVAL;
-	ring = inlay_devx_ring_at(attr->ring, bytes);
-	record = inlay_devx_record_at(attr->record);
+	ring = inlay_devx_ring_at_(attr->ring, bytes);
+	record = inlay_devx_record_at_(attr->record);
 	if (!ring || !record)
 		return -EINVAL;
 	record[1] = 0;
@@ -101,10 +92,11 @@ INLAY_COLD int inlay_devx_shared_fill(struct inlay_wqc *wq, struct inlay_srq *sr
 		err = inlay_srq_init(srq, ring, attr->entries, attr->stride, record);
 	if (err)
 		return err;
-	inlay_wqc_set(wq, INLAY_WQC_WQ_TYPE, attr->flags & INLAY_DEVX_RMP_CYCLIC ? INLAY_WQ_CYCLIC : INLAY_WQ_LINKED_LIST);
+	inlay_wqc_set(wq, INLAY_WQC_WQ_TYPE,
+		      attr->flags & INLAY_DEVX_RMP_CYCLIC ? INLAY_WQ_CYCLIC : INLAY_WQ_LINKED_LIST);
 	inlay_wqc_set(wq, INLAY_WQC_PD, attr->pdn);
-	inlay_wqc_set(wq, INLAY_WQC_LOG_WQ_SZ, inlay_devx_log2(attr->entries));
-	inlay_wqc_set(wq, INLAY_WQC_LOG_WQ_STRIDE, inlay_devx_log2(attr->stride));
+	inlay_wqc_set(wq, INLAY_WQC_LOG_WQ_SZ, inlay_log2_ceil(attr->entries));
+	inlay_wqc_set(wq, INLAY_WQC_LOG_WQ_STRIDE, inlay_log2_ceil(attr->stride));
 	inlay_wqc_set(wq, INLAY_WQC_WQ_UMEM_VALID, 1);
 	inlay_wqc_set(wq, INLAY_WQC_WQ_UMEM_ID, attr->ring.umem->id);
 	inlay_wqc_set(wq, INLAY_WQC_WQ_UMEM_OFFSET, attr->ring.offset);
@@ -115,14 +107,13 @@ INLAY_COLD int inlay_devx_shared_fill(struct inlay_wqc *wq, struct inlay_srq *sr
 }
 
 /*
- * Creates an RMP. Entries are linked, and the record zeroed, before the device is told of them.
+ * Creates an RMP. Before the command is sent, entries are linked and the record zeroed.
  *
- * ctx  from inlay_devx_open
- *
- * Returns 0; -EINVAL as inlay_devx_shared_fill does; else the negative errno of CREATE_RMP, of which rmp->error has more. On failure there
- * is no object: rmp->obj is NULL.
+ * Returns 0; -EINVAL for an impossible attribute, ring or record (devx/umem.h); else the negative
+ * errno of CREATE_RMP, with details in rmp->error. On failure rmp->obj is NULL.
  */
-INLAY_COLD int inlay_devx_rmp_create(struct inlay_devx_rmp *rmp, struct ibv_context *ctx, const struct inlay_devx_rmp_attr *attr)
+INLAY_COLD int inlay_devx_rmp_create(struct inlay_devx_rmp *rmp, struct ibv_context *ctx,
+				     const struct inlay_devx_rmp_attr *attr)
 {
 	struct inlay_create_rmp_in in;
 	struct inlay_cmd_out out;
@@ -131,7 +122,7 @@ INLAY_COLD int inlay_devx_rmp_create(struct inlay_devx_rmp *rmp, struct ibv_cont
 	INLAY_CHECK(rmp && ctx && attr, "no argument is NULL");
 	__builtin_memset(rmp, 0, sizeof(*rmp));
 	__builtin_memset(&in, 0, sizeof(in));
-	err = inlay_devx_shared_fill(&in.rmpc.wq, &rmp->srq, attr);
+	err = inlay_devx_shared_(&in.rmpc.wq, &rmp->srq, attr);
 	if (err)
 		return err;
 	inlay_cmd_in_set(&in.cmd, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_CREATE_RMP);
@@ -143,8 +134,9 @@ INLAY_COLD int inlay_devx_rmp_create(struct inlay_devx_rmp *rmp, struct ibv_cont
 }
 
 /*
- * Arms the limit: one event when fewer than `limit` entries are posted, 1 .. 65535; at once, when it is so already. 0 disarms. Returns 0,
- * -EINVAL when there is no object or the limit is more than the entries, or the negative errno of MODIFY_RMP.
+ * Arms the limit: one event INLAY_EVENT_SRQ_RQ_LIMIT of this object when fewer than `limit` entries
+ * are posted, at once if that is so already. 0 disarms. Returns 0, -EINVAL without an object or for
+ * a limit of `entries` and more, or the negative errno of MODIFY_RMP.
  */
 INLAY_COLD int inlay_devx_rmp_arm(struct inlay_devx_rmp *rmp, uint32_t limit)
 {
@@ -164,36 +156,21 @@ INLAY_COLD int inlay_devx_rmp_arm(struct inlay_devx_rmp *rmp, uint32_t limit)
 	return inlay_devx_modify(rmp->obj, &in, sizeof(in), &out, sizeof(out), &rmp->error);
 }
 
-/*
- * Asks the device how the RMP stands. Returns 0, -EINVAL when there is no object, or the negative errno of QUERY_RMP.
- */
+/* Asks for the RMP's context. Returns 0, -EINVAL without an object, or the negative errno of QUERY_RMP. */
 INLAY_COLD int inlay_devx_rmp_query(struct inlay_devx_rmp *rmp, struct inlay_query_rmp_out *out)
 {
-	struct inlay_cmd_in in;
-
 	INLAY_CHECK(rmp && out, "no argument is NULL");
-	if (!rmp->obj)
-		return -EINVAL;
-	__builtin_memset(&in, 0, sizeof(in));
-	inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_QUERY_RMP);
-	inlay_cmd_in_set(&in, INLAY_CMD_IN_NUMBER, rmp->rmpn);
-	return inlay_devx_query(rmp->obj, &in, sizeof(in), out, sizeof(*out), &rmp->error);
+	return inlay_devx_query_number_(rmp->obj, INLAY_CMD_OP_QUERY_RMP, rmp->rmpn, out, sizeof(*out), &rmp->error);
 }
 
 /*
- * Destroys the RMP; its memory is the caller's again. Nothing happens where there is no object.
- *
- * Returns 0, or a negative errno: -EBUSY while a QP receives through it; then it is as it was.
+ * Destroys the RMP; its memory is the caller's again. Does nothing without an object. Returns 0, or
+ * a negative errno: -EBUSY while a QP receives through it; it is unchanged then.
  */
 INLAY_COLD int inlay_devx_rmp_destroy(struct inlay_devx_rmp *rmp)
 {
-	int err;
-
 	INLAY_CHECK(rmp, "no argument is NULL");
-	err = rmp->obj ? inlay_devx_destroy(rmp->obj) : 0;
-	if (!err)
-		rmp->obj = NULL;
-	return err;
+	return inlay_devx_drop_(&rmp->obj);
 }
 
 #endif

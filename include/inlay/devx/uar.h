@@ -1,54 +1,53 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/devx/uar.h: a doorbell register for queues that are made by device commands, and the number of a completion vector's event queue.
+ * inlay/devx/uar.h: a doorbell register for queues made by device commands, and the event queue of
+ * a completion vector.
  *
  *   struct inlay_devx_uar uar;
  *
  *   inlay_devx_uar_alloc(&uar, ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_SERIAL);
- *   qp_attr.uar = cq_attr.uar = &uar;                  QPs ring it as its mode allows (queue/uar.h); CQs are armed in its page
+ *   qp_attr.uar = cq_attr.uar = &uar;            QPs ring it; CQs are armed in its page
  *   ...
- *   inlay_devx_uar_free(&uar);                         when all that was made with it is destroyed
+ *   inlay_devx_uar_free(&uar);                   after all queues made with it are destroyed
  *
- * A register is the only thing that no command gives: libmlx5 asks the kernel for it. The device drops a doorbell that is rung in another
- * page than its queue was created with, silently.
+ * Invariants
  *
- * Threads: as queue/uar.h has it.
- * Sources: mlx5dv_devx_alloc_uar(3), mlx5dv_devx_query_eqn(3); libmlx5's verbs.c (where the registers are in a page).
+ *   - No command allocates a register: libmlx5 asks the kernel for it.
+ *   - The device silently drops a doorbell rung in another page than its queue was created with.
+ *
+ * Threads: as queue/uar.h says for the mode.
+ * Sources: mlx5dv_devx_alloc_uar(3); libmlx5's verbs.c (registers in a page).
  */
 #ifndef INLAY_DEVX_UAR_H
 #define INLAY_DEVX_UAR_H
 
-#include <infiniband/mlx5dv.h>
-#include <infiniband/verbs.h>
-#include <inlay/base.h>
 #include <inlay/devx/call.h>
-#include <inlay/devx/ifc/hca.h>
 #include <inlay/queue/uar.h>
 
-/* A register, and what commands call it. In caller memory; lives as long as a queue was created with it. */
+/* A register, and its names in commands. In the caller's memory, as long as a queue rings it. */
 struct inlay_devx_uar {
 	struct inlay_uar uar;
-	struct mlx5dv_devx_uar *devx;
-	uint8_t *page;    /* where its page begins: CQs are armed there */
-	uint32_t page_id; /* its number in commands */
+	struct mlx5dv_devx_uar *devx; /* NULL: not allocated */
+	uint8_t *page;                /* where its page begins: CQs are armed there */
+	uint32_t page_id;             /* in commands */
 	uint32_t reserved;
 };
 
-/* ------------------------------------------------------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------------------------------
  * Set-up: all of it
  */
 
 /*
- * Asks for a register.
+ * Allocates a register.
  *
- * ctx   from inlay_devx_open
- * type  MLX5DV_UAR_ALLOC_TYPE_BF: write-combining, of nobody else's, for BlueFlame copies; MLX5DV_UAR_ALLOC_TYPE_NC: for doorbells only.
- *       All who ask libmlx5 44 for NC on one context get the same
+ * type  MLX5DV_UAR_ALLOC_TYPE_BF: write-combining, not shared with others, for BlueFlame copies.
+ *       MLX5DV_UAR_ALLOC_TYPE_NC: for doorbells only; libmlx5 44 gives all callers on a context the
+ *       same one
  * mode  enum inlay_uar_mode
  *
- * Returns 0; -EINVAL for a mode or register that cannot be; else the negative errno of mlx5dv_devx_alloc_uar (where the machine cannot map
- * write-combining pages, BF fails and NC is left) or, for BF, that of asking the device how large its registers are. On failure nothing is
- * left behind, and uar->devx is NULL.
+ * Returns 0; -EINVAL for an impossible mode or register; else the negative errno of
+ * mlx5dv_devx_alloc_uar (BF fails on machines that cannot map write-combining pages; try NC) or,
+ * for BF, of the query for the registers' size. On failure uar->devx is NULL.
  */
 INLAY_COLD int inlay_devx_uar_alloc(struct inlay_devx_uar *uar, struct ibv_context *ctx, uint32_t type, uint32_t mode)
 {
@@ -81,9 +80,8 @@ INLAY_COLD int inlay_devx_uar_alloc(struct inlay_devx_uar *uar, struct ibv_conte
 }
 
 /*
- * Gives it back: libmlx5 keeps it for who asks next. Nothing happens to one that is zeroed or was never allocated.
- *
- * Returns 0; -EBUSY when a send queue is left on it, and then it is as it was. CQs are not counted: destroy them first.
+ * Frees the register. Does nothing to one that is zeroed, failed or freed. Returns 0, or -EBUSY
+ * while a send queue uses it; it is unchanged then. CQs are not counted: destroy them first.
  */
 INLAY_COLD int inlay_devx_uar_free(struct inlay_devx_uar *uar)
 {
@@ -95,16 +93,6 @@ INLAY_COLD int inlay_devx_uar_free(struct inlay_devx_uar *uar)
 	mlx5dv_devx_free_uar(uar->devx);
 	__builtin_memset(uar, 0, sizeof(*uar));
 	return 0;
-}
-
-/*
- * The event queue of a completion vector, 0 .. ctx->num_comp_vectors - 1: what CREATE_CQ asks for. Returns 0, or a negative errno: -ENOENT
- * when there is no such vector.
- */
-INLAY_COLD int inlay_devx_eqn(uint32_t *eqn, struct ibv_context *ctx, uint32_t vector)
-{
-	INLAY_CHECK(eqn && ctx, "no argument is NULL");
-	return -mlx5dv_devx_query_eqn(ctx, vector, eqn);
 }
 
 #endif

@@ -1,59 +1,51 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/devx/xrq.h: a shared receive queue with tag matching (XRQ), made by device commands.
+ * xrq.srq is a queue of queue/srq.h; it takes the messages that match no tag.
  *
  *   struct inlay_devx_xrq_attr attr;
  *   struct inlay_devx_xrq xrq;
  *
  *   memset(&attr, 0, sizeof(attr));
- *   attr.shared.pdn = pdn;                             ring, record, entries, stride: as an RMP's, rmp.h
- *   ...
+ *   attr.shared.pdn = pdn;                               ring, record, entries, stride: as in rmp.h
  *   attr.cqn = cq.cq.cqn;
  *   attr.tags = 1024;
- *   attr.flags = INLAY_DEVX_XRQ_RNDV;
  *   inlay_devx_xrq_create(&xrq, ctx, &attr);
- *   ...
- *   inlay_devx_xrq_destroy(&xrq);                      after its QPs
  *
- * Its queue takes what no tag in the list matches, and is posted to as any shared queue. The list is changed by WQEs of a command QP: an RC
- * QP whose shared queue is this one and whose peer is itself, with both CQs the XRQ's:
- *
- *   qp_attr.rq_type = INLAY_RQ_TYPE_SHARED;
+ *   qp_attr.rq_type = INLAY_RQ_TYPE_SHARED;              the command QP
  *   qp_attr.srqn = xrq.xrqn;
  *   qp_attr.send_cqn = qp_attr.recv_cqn = cq.cq.cqn;
  *   inlay_devx_qp_create(&command, ctx, &qp_attr);
  *   inlay_devx_qp_connect_self(&command, &path);
+ *   ... tag.h ...
+ *   inlay_devx_xrq_destroy(&xrq);                        after its QPs
  *
- * With INLAY_DEVX_XRQ_RNDV the device itself reads what a rendezvous message announces, on a second QP of each connection, which has
- * INLAY_DEVX_QP_RNDV and no send queue.
+ * Invariants
  *
- * Threads: the queue as queue/srq.h has it; all else as device commands.
- * Sources: devx/ifc/srq.h; UCX's rc_mlx5_devx.c (how it is built); rdma-core's Documentation/tag_matching.md.
+ *   - WQEs of a command QP change the list of tags: an RC QP on this XRQ that is its own peer, with
+ *     the XRQ's CQ on both sides.
+ *   - With INLAY_DEVX_XRQ_RNDV the device itself reads what a rendezvous message announces, on a
+ *     second QP of each connection: one with INLAY_DEVX_QP_RNDV and no send queue.
+ *
+ * Threads: the queue as queue/srq.h says; all else as device commands.
+ * Sources: devx/ifc/srq.h; UCX's rc_mlx5_devx.c; rdma-core's Documentation/tag_matching.md.
  */
 #ifndef INLAY_DEVX_XRQ_H
 #define INLAY_DEVX_XRQ_H
 
-#include <infiniband/mlx5dv.h>
-#include <infiniband/verbs.h>
-#include <inlay/base.h>
-#include <inlay/devx/call.h>
-#include <inlay/devx/ifc/cmd.h>
 #include <inlay/devx/ifc/srq.h>
-#include <inlay/devx/ifc/wq.h>
 #include <inlay/devx/rmp.h>
-#include <inlay/devx/umem.h>
-#include <inlay/queue/srq.h>
 
 enum inlay_devx_xrq_flags {
-	INLAY_DEVX_XRQ_RNDV = 1, /* rendezvous offload; needs rndv_offload_rc, or with DCTs rndv_offload_dc */
+	INLAY_DEVX_XRQ_RNDV = 1, /* rendezvous offload; needs rndv_offload_rc, with DCTs rndv_offload_dc */
 	INLAY_DEVX_XRQ_DC = 2    /* serves DCTs */
 };
 
 /* What is wanted. Zero it first. */
 struct inlay_devx_xrq_attr {
-	struct inlay_devx_rmp_attr shared; /* the queue of unexpected messages: as an RMP's */
+	struct inlay_devx_rmp_attr shared; /* the queue of unexpected messages; its size: inlay_devx_rmp_size */
 	uint32_t cqn;                      /* CQ of unexpected messages and of list operations, 24 bits */
-	uint32_t tags;                     /* that the list must hold, 1 .. 2^14: the list has a power of two of them, and as many again */
+	uint32_t tags;                     /* that the list must hold, 1 .. 2^14 */
 	uint32_t user_index;               /* in the CQEs of this queue, 24 bits */
 	uint32_t flags;                    /* enum inlay_devx_xrq_flags */
 };
@@ -61,34 +53,28 @@ struct inlay_devx_xrq_attr {
 /* The queue, and its object. */
 struct inlay_devx_xrq {
 	struct inlay_srq srq;
-	struct mlx5dv_devx_obj *obj;       /* NULL: there is none */
+	struct mlx5dv_devx_obj *obj;   /* NULL: there is none */
 	uint32_t xrqn;
-	uint32_t log_list;                 /* log2 of the device's list: twice the tags */
-	struct inlay_devx_error error;     /* of the last command on it */
+	uint32_t log_list;             /* log2 of the device's list: twice the tags, rounded up */
+	struct inlay_devx_error error; /* of the last command on it */
 };
 
-/* ------------------------------------------------------------------------------------------------------------------------
+/* ---------------------------------------------------------------------------------------------------
  * Set-up: all of it
  */
 
-/* Bytes of the ring: as inlay_devx_rmp_size. */
-INLAY_COLD size_t inlay_devx_xrq_size(uint32_t entries, uint32_t stride)
-{
-	return inlay_devx_rmp_size(entries, stride);
-}
-
 /*
- * Creates an XRQ with tag matching. Entries are linked, and the record zeroed, before the device is told of them.
+ * Creates an XRQ with tag matching. Before the command is sent, entries are linked and the record
+ * zeroed.
  *
- * ctx  from inlay_devx_open
- *
- * Returns 0; -EINVAL for an attribute that cannot be, and for a ring or record that is outside of its umem or lies where it must not
- * (umem.h); else the negative errno of CREATE_XRQ, of which xrq->error has more: a device without tag matching, or with a shorter list,
- * refuses it. On failure there is no object: xrq->obj is NULL.
+ * Returns 0; -EINVAL for an impossible attribute, ring or record (devx/umem.h); else the negative
+ * errno of CREATE_XRQ, with details in xrq->error: a device without tag matching, or with a shorter
+ * list, refuses it. On failure xrq->obj is NULL.
  */
-INLAY_COLD int inlay_devx_xrq_create(struct inlay_devx_xrq *xrq, struct ibv_context *ctx, const struct inlay_devx_xrq_attr *attr)
+INLAY_COLD int inlay_devx_xrq_create(struct inlay_devx_xrq *xrq, struct ibv_context *ctx,
+				     const struct inlay_devx_xrq_attr *attr)
 {
-	uint32_t log_tags = 0, all = INLAY_DEVX_XRQ_RNDV | INLAY_DEVX_XRQ_DC;
+	uint32_t all = INLAY_DEVX_XRQ_RNDV | INLAY_DEVX_XRQ_DC;
 	struct inlay_create_xrq_in in;
 	struct inlay_cmd_out out;
 	int err;
@@ -97,16 +83,15 @@ INLAY_COLD int inlay_devx_xrq_create(struct inlay_devx_xrq *xrq, struct ibv_cont
 	__builtin_memset(xrq, 0, sizeof(*xrq));
 	if (!attr->tags || attr->tags > 1u << 14 || (attr->user_index | attr->cqn) >> 24 || attr->flags & ~all)
 		return -EINVAL;
-	while (1u << log_tags < attr->tags)
-		log_tags++;
 	__builtin_memset(&in, 0, sizeof(in));
-	err = inlay_devx_shared_fill(&in.xrqc.wq, &xrq->srq, &attr->shared);
+	err = inlay_devx_shared_(&in.xrqc.wq, &xrq->srq, &attr->shared);
 	if (err)
 		return err;
-	xrq->log_list = log_tags + 1;
+	xrq->log_list = inlay_log2_ceil(attr->tags) + 1;
 	inlay_cmd_in_set(&in.cmd, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_CREATE_XRQ);
 	inlay_xrqc_set(&in.xrqc, INLAY_XRQC_TOPOLOGY, INLAY_XRQ_TOPOLOGY_TAG_MATCHING);
-	inlay_xrqc_set(&in.xrqc, INLAY_XRQC_OFFLOAD, attr->flags & INLAY_DEVX_XRQ_RNDV ? INLAY_XRQ_OFFLOAD_RNDV : INLAY_XRQ_OFFLOAD_NONE);
+	inlay_xrqc_set(&in.xrqc, INLAY_XRQC_OFFLOAD,
+		       attr->flags & INLAY_DEVX_XRQ_RNDV ? INLAY_XRQ_OFFLOAD_RNDV : INLAY_XRQ_OFFLOAD_NONE);
 	inlay_xrqc_set(&in.xrqc, INLAY_XRQC_DC, !!(attr->flags & INLAY_DEVX_XRQ_DC));
 	inlay_xrqc_set(&in.xrqc, INLAY_XRQC_USER_INDEX, attr->user_index);
 	inlay_xrqc_set(&in.xrqc, INLAY_XRQC_CQN, attr->cqn);
@@ -118,8 +103,9 @@ INLAY_COLD int inlay_devx_xrq_create(struct inlay_devx_xrq *xrq, struct ibv_cont
 }
 
 /*
- * Arms the limit: one event INLAY_EVENT_SRQ_RQ_LIMIT of this object when fewer than `limit` entries are posted. Returns 0, -EINVAL when
- * there is no object or the limit is more than the entries, or the negative errno of ARM_XRQ.
+ * Arms the limit: one event INLAY_EVENT_SRQ_RQ_LIMIT of this object when fewer than `limit` entries
+ * are posted. Returns 0, -EINVAL without an object or for a limit of `entries` and more, or the
+ * negative errno of ARM_XRQ.
  */
 INLAY_COLD int inlay_devx_xrq_arm(struct inlay_devx_xrq *xrq, uint32_t limit)
 {
@@ -136,34 +122,21 @@ INLAY_COLD int inlay_devx_xrq_arm(struct inlay_devx_xrq *xrq, uint32_t limit)
 	return inlay_devx_modify(xrq->obj, &in, sizeof(in), &out, sizeof(out), &xrq->error);
 }
 
-/* Asks the device how the XRQ stands. Returns 0, -EINVAL when there is no object, or the negative errno of QUERY_XRQ. */
+/* Asks for the XRQ's context. Returns 0, -EINVAL without an object, or the negative errno of QUERY_XRQ. */
 INLAY_COLD int inlay_devx_xrq_query(struct inlay_devx_xrq *xrq, struct inlay_query_xrq_out *out)
 {
-	struct inlay_cmd_in in;
-
 	INLAY_CHECK(xrq && out, "no argument is NULL");
-	if (!xrq->obj)
-		return -EINVAL;
-	__builtin_memset(&in, 0, sizeof(in));
-	inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_QUERY_XRQ);
-	inlay_cmd_in_set(&in, INLAY_CMD_IN_NUMBER, xrq->xrqn);
-	return inlay_devx_query(xrq->obj, &in, sizeof(in), out, sizeof(*out), &xrq->error);
+	return inlay_devx_query_number_(xrq->obj, INLAY_CMD_OP_QUERY_XRQ, xrq->xrqn, out, sizeof(*out), &xrq->error);
 }
 
 /*
- * Destroys the XRQ; its memory is the caller's again. Nothing happens where there is no object.
- *
- * Returns 0, or a negative errno: -EBUSY while a QP or a DCT receives through it; then it is as it was.
+ * Destroys the XRQ; its memory is the caller's again. Does nothing without an object. Returns 0, or
+ * a negative errno: -EBUSY while a QP or DCT receives through it; it is unchanged then.
  */
 INLAY_COLD int inlay_devx_xrq_destroy(struct inlay_devx_xrq *xrq)
 {
-	int err;
-
 	INLAY_CHECK(xrq, "no argument is NULL");
-	err = xrq->obj ? inlay_devx_destroy(xrq->obj) : 0;
-	if (!err)
-		xrq->obj = NULL;
-	return err;
+	return inlay_devx_drop_(&xrq->obj);
 }
 
 #endif

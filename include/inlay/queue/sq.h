@@ -48,12 +48,12 @@ struct inlay_sq {
 	uint8_t **next;           /* SERIAL: &uar->next; NULL: ask uar */
 	uint64_t qpn8;            /* QPN << 8 */
 	/* In this order so that no compiler gathers the stores of a post into a vector, which takes longer. */
-	uint32_t unrung;          /* WQEBBs posted since the last doorbell */
 	uint32_t mask;            /* WQEBBs in the ring, less 1 */
 	uint32_t pi;              /* WQEBBs posted */
 	uint32_t reg_size;        /* SERIAL: bytes of one half of the register; else 0 */
 	uint32_t pending;         /* WQEBBs posted and not yet given back */
 	uint32_t last_ds;         /* the last WQE's length in 16-byte units */
+	uint32_t unrung;          /* WQEBBs posted since the last doorbell */
 
 	struct inlay_uar *uar;
 	uint32_t short_from;      /* from this index on, every WQE has one WQEBB */
@@ -331,7 +331,11 @@ INLAY_ALWAYS uint32_t inlay_sq_commit_(struct inlay_sq *sq, struct inlay_cursor 
 INLAY_ALWAYS int inlay_sq_commit(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t opmod, uint32_t flags,
 				  uint32_t imm_be)
 {
-	sq->unrung += inlay_sq_commit_(sq, at, opcode, opmod, flags, imm_be);
+	uint32_t unrung = sq->unrung + inlay_sq_commit_(sq, at, opcode, opmod, flags, imm_be);
+
+	if (!unrung)
+		__builtin_unreachable(); /* a ring in the same function then does not ask */
+	sq->unrung = unrung;
 	sq->last = at.wqe;
 	sq->last_ds = (uint32_t)at.ds;
 	return 0;
@@ -402,23 +406,24 @@ INLAY_ALWAYS void inlay_sq_blueflame_(struct inlay_sq *sq, const uint8_t *wqe, u
  * for latency. Otherwise an 8-byte doorbell is written, as libmlx5 does: when several WQEs were
  * posted, when the WQE is longer than the register or only a control segment, and when the register's
  * mode allows no copy.
+ *
+ * Returns 0, for functions that end with it.
  */
-INLAY_ALWAYS void inlay_sq_ring(struct inlay_sq *sq)
+INLAY_ALWAYS int inlay_sq_ring(struct inlay_sq *sq)
 {
 	/* Read before the fences, so that what a post in the same function has just stored folds. */
 	uint32_t ds = sq->last_ds, bbs = (ds + 3) / 4, unrung = sq->unrung;
 	int single = unrung == bbs && ds > 1;
 	uint8_t *wqe = sq->last;
 
-	if (INLAY_LIKELY(single && ds * INLAY_DS <= sq->reg_size)) {
-		sq->unrung = 0;
-		inlay_sq_record_(sq, sq->pi);
-		inlay_sq_blueflame_(sq, wqe, bbs);
-	} else if (unrung) {
-		sq->unrung = 0;
-		inlay_sq_record_(sq, sq->pi);
-		inlay_sq_doorbell_(sq, wqe, single ? bbs : 0);
-	}
+	if (INLAY_UNLIKELY(!unrung))
+		return 0;
+	sq->unrung = 0;
+	inlay_sq_record_(sq, sq->pi);
+	if (INLAY_UNLIKELY(!single || ds * INLAY_DS > sq->reg_size))
+		return inlay_sq_doorbell_(sq, wqe, single ? bbs : 0);
+	inlay_sq_blueflame_(sq, wqe, bbs);
+	return 0;
 }
 
 /*
@@ -426,21 +431,20 @@ INLAY_ALWAYS void inlay_sq_ring(struct inlay_sq *sq)
  *
  * Same bytes as libmlx5 for a list of WQEs.
  */
-INLAY_ALWAYS void inlay_sq_ring_doorbell(struct inlay_sq *sq)
+INLAY_ALWAYS int inlay_sq_ring_doorbell(struct inlay_sq *sq)
 {
 	uint8_t *wqe = sq->last;
 
 	if (INLAY_UNLIKELY(!sq->unrung))
-		return;
+		return 0;
 	sq->unrung = 0;
 	inlay_sq_record_(sq, sq->pi);
-	if (INLAY_UNLIKELY(!sq->next)) {
-		inlay_sq_doorbell_(sq, wqe, 0);
-		return;
-	}
+	if (INLAY_UNLIKELY(!sq->next))
+		return inlay_sq_doorbell_(sq, wqe, 0);
 	inlay_uar_doorbell_(inlay_uar_toggle_(sq->next, sq->reg_size), wqe);
 	/* Pushes 8 bytes out of the write-combining buffer, and keeps the next doorbell from merging with them. */
 	inlay_fence_reg();
+	return 0;
 }
 
 /*

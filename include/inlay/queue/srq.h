@@ -205,7 +205,6 @@ INLAY_ALWAYS void inlay_srq_take_(struct inlay_srq *srq, uint8_t *wqe)
  */
 INLAY_ALWAYS int inlay_post_srq_recv(struct inlay_srq *srq, const struct ibv_sge *sge, uint32_t num_sge)
 {
-	uint32_t stride = srq->stride;
 	uint8_t *wqe;
 
 	if (INLAY_UNLIKELY(!srq->room))
@@ -214,7 +213,13 @@ INLAY_ALWAYS int inlay_post_srq_recv(struct inlay_srq *srq, const struct ibv_sge
 	if (!(__builtin_constant_p(num_sge) && num_sge <= 1) && INLAY_UNLIKELY(num_sge > srq->max_sge))
 		return -EINVAL;
 	wqe = inlay_srq_wqe(srq, srq->head);
-	inlay_wqe_recv(wqe + INLAY_DS, wqe + stride, sge, num_sge);
+	if (__builtin_constant_p(num_sge) && num_sge == 1 && INLAY_LIKELY(sge->length)) {
+		inlay_wqe_data(wqe + INLAY_DS, sge->addr, sge->length, sge->lkey);
+		if (srq->max_sge != 1)
+			inlay_wqe_data_end(wqe + 2 * INLAY_DS);
+	} else {
+		inlay_wqe_recv(wqe + INLAY_DS, wqe + srq->stride, sge, num_sge);
+	}
 	inlay_srq_take_(srq, wqe);
 	return 0;
 }
@@ -258,17 +263,19 @@ INLAY_ALWAYS void inlay_srq_ring(struct inlay_srq *srq)
 INLAY_ALWAYS int inlay_srq_release(struct inlay_srq *srq, const struct mlx5_cqe64 *cqe)
 {
 	uint32_t index;
+	uint16_t be;
 	uint8_t *wqe;
 	int freed;
 
 	INLAY_CHECK(srq && cqe, "a completion is released to its queue");
-	index = inlay_cqe_wqe_counter(cqe);
+	be = cqe->wqe_counter;
+	index = inlay_from_be16(be);
 	wqe = inlay_srq_wqe(srq, index);
 	if (INLAY_LIKELY(index < srq->cnt)) {
 		if (INLAY_UNLIKELY(wqe[INLAY_SRQ_FREE_]))
 			return -EPROTO;
 		wqe[INLAY_SRQ_FREE_] = 1;
-		__builtin_memcpy(srq->tail + 2, &cqe->wqe_counter, 2); /* both big-endian */
+		__builtin_memcpy(srq->tail + 2, &be, sizeof(be));
 		srq->tail = wqe;
 		srq->room++;
 		return 1;

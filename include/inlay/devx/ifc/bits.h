@@ -1,17 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/devx/ifc/bits.h: fields of the device's big-endian structures.
- *
- * A structure of a command is a C struct of dwords; a field of it is a constant that says where its first bit is and how many there are,
- * counted as the device's reference does: bit 0 is the most significant bit of byte 0.
- *
- *   bit     0         8         16        24        31 | 32
- *   dword   |  byte 0 |  byte 1 |  byte 2 |  byte 3  | |  byte 4 ...
- *
- *   enum inlay_cqc_field {
- *           INLAY_CQC_LOG_CQ_SIZE = INLAY_BITS(0x63, 5),        byte 12, after its 3 upper bits
- *           ...
- *   };
+ * inlay/devx/ifc/bits.h: fields of the device's big-endian structures. A structure is a C struct of
+ * dwords; a field is a constant that names its first bit and its width.
  *
  *   struct inlay_create_cq_in in;
  *
@@ -19,13 +9,24 @@
  *   inlay_cmd_in_set(&in.cmd, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_CREATE_CQ);
  *   inlay_cqc_set(&in.cqc, INLAY_CQC_LOG_CQ_SIZE, 8);
  *   inlay_cqc_set(&in.cqc, INLAY_CQC_UAR_PAGE, page);
+ *   inlay_bits_set(&in.cqc, INLAY_BITS(0x63, 5), 8);       any field, by its place in the reference
  *
- * A field of 1 .. 32 bits lies in one dword, one of 64 bits in two, high one first. Longer ones (an address, a key, a list) are members of
- * their struct by name. Every struct has its own two accessors, and its own enum of fields, so that a compiler warns of a field of
- * another struct. With the field known and the struct zeroed in the same function, what is left of any number of sets is one store
- * per dword; a get is one load.
+ * Bits are counted as the device's reference counts them: bit 0 is the most significant of byte 0.
  *
- * Source: the "PRM notation" that Linux's mlx5_ifc.h and rdma-core's DEVX_SET share.
+ *   bit     0         8         16        24        31 | 32
+ *   dword   |  byte 0 |  byte 1 |  byte 2 |  byte 3  | |  byte 4 ...
+ *
+ * A field of 1 .. 32 bits lies in one dword; one of 64 bits in two, the high one first. Longer ones
+ * (addresses, keys, lists) are members of their struct. Each struct has its own enum of fields and
+ * its own accessors, so that the compiler warns about another struct's field. With constant fields
+ * and the memset in sight, all sets together become one store per dword; a get is one load.
+ *
+ * The headers beside this one list the fields that inlay and its examples use, and those that a
+ * user of the same command is likely to. Reach the others with INLAY_BITS.
+ *
+ * Threads: pure functions of the caller's memory, here and in the headers beside this one.
+ * Sources: Linux's mlx5_ifc.h, whose notation rdma-core's DEVX_SET shares; for what it lacks,
+ * tests/ifc.t names the second source.
  */
 #ifndef INLAY_DEVX_IFC_BITS_H
 #define INLAY_DEVX_IFC_BITS_H
@@ -35,15 +36,10 @@
 typedef uint32_t inlay_dword __attribute__((may_alias)); /* big-endian */
 typedef uint64_t inlay_two_dwords __attribute__((may_alias, aligned(4)));
 
-/* A field: the number of its first bit, and its width, 1 .. 32 or 64. */
+/* A field: its first bit and its width, 1 .. 32 or 64. */
 #define INLAY_BITS(offset, width) ((width) << 24 | (offset))
 
-/*
- * The value of a field, host order.
- *
- * at     the structure, 4-byte aligned
- * field  of INLAY_BITS
- */
+/* Returns a field in host order. at: the structure, aligned to 4 bytes. field: made by INLAY_BITS. */
 INLAY_ALWAYS uint64_t inlay_bits_get(const void *at, uint32_t field)
 {
 	uint32_t offset = field & 0xffffff, width = field >> 24;
@@ -55,11 +51,8 @@ INLAY_ALWAYS uint64_t inlay_bits_get(const void *at, uint32_t field)
 }
 
 /*
- * Writes a field and leaves its neighbours as they are.
- *
- * at     the structure, 4-byte aligned
- * field  of INLAY_BITS
- * value  host order. Checked mode: it fits the width; else its upper bits are cut off
+ * Writes a field and leaves its neighbours alone. value is in host order and must fit the width:
+ * checked mode aborts, unchecked mode drops the upper bits.
  */
 INLAY_ALWAYS void inlay_bits_set(void *at, uint32_t field, uint64_t value)
 {
@@ -76,28 +69,30 @@ INLAY_ALWAYS void inlay_bits_set(void *at, uint32_t field, uint64_t value)
 	dword[0] = (dword[0] & ~inlay_to_be32(mask)) | inlay_to_be32((uint32_t)value << shift & mask);
 }
 
+/* Asserts the size of a struct that has no fields beyond its members'. */
+#define INLAY_LAYOUT_SIZE(name, size) \
+	INLAY_STATIC_ASSERT(sizeof(struct inlay_##name) == (size) && (size) % 4 == 0, "the size of struct inlay_" #name)
+
 /*
- * The accessors of struct inlay_NAME, whose fields are enum inlay_NAME_field:
+ * Defines the accessors of struct inlay_NAME, whose fields are enum inlay_NAME_field, and asserts
+ * its size in bytes:
  *
  *   uint64_t inlay_NAME_get(const struct inlay_NAME *at, enum inlay_NAME_field field);
  *   void inlay_NAME_set(struct inlay_NAME *at, enum inlay_NAME_field field, uint64_t value);
- *
- * as inlay_bits_get and inlay_bits_set. size is the struct's, in bytes, and is asserted.
  */
-#define INLAY_LAYOUT(name, size)                                                                                                 \
-	INLAY_STATIC_ASSERT(sizeof(struct inlay_##name) == (size), "the size of struct inlay_" #name);                           \
-	INLAY_ALWAYS uint64_t inlay_##name##_get(const struct inlay_##name *at, enum inlay_##name##_field field)                 \
-	{                                                                                                                        \
-		return inlay_bits_get(at, (uint32_t)field);                                                                      \
-	}                                                                                                                        \
-	INLAY_ALWAYS void inlay_##name##_set(struct inlay_##name *at, enum inlay_##name##_field field, uint64_t value)           \
-	{                                                                                                                        \
-		inlay_bits_set(at, (uint32_t)field, value);                                                                      \
-	}                                                                                                                        \
-	INLAY_STATIC_ASSERT(sizeof(struct inlay_##name) % 4 == 0, "whole dwords")
+#define INLAY_LAYOUT(name, size) \
+	INLAY_ALWAYS uint64_t inlay_##name##_get(const struct inlay_##name *at, enum inlay_##name##_field field) \
+	{ \
+		return inlay_bits_get(at, (uint32_t)field); \
+	} \
+	INLAY_ALWAYS void inlay_##name##_set(struct inlay_##name *at, enum inlay_##name##_field field, uint64_t value) \
+	{ \
+		inlay_bits_set(at, (uint32_t)field, value); \
+	} \
+	INLAY_LAYOUT_SIZE(name, size)
 
-/* That a member, such as a context inside a command, begins at a bit. */
-#define INLAY_LAYOUT_AT(name, member, bit)                                                                                       \
-	INLAY_STATIC_ASSERT(offsetof(struct inlay_##name, member) * 8 == (bit), "where " #member " is in struct inlay_" #name)
+/* Asserts the bit at which a member begins, such as a context inside a command. */
+#define INLAY_LAYOUT_AT(name, member, bit) \
+	INLAY_STATIC_ASSERT(offsetof(struct inlay_##name, member) * 8 == (bit), "the place of " #member " in " #name)
 
 #endif

@@ -6,18 +6,15 @@
  *   modify_cq_in   cmd: cqn, field select | cqc | ...
  *   query_cq_out   cmd | cqc | ...
  *
- * The buffer is 2^log_cq_size CQEs at cq_umem_offset of the umem cq_umem_id, which the device may write; the doorbell record is 8 bytes at
- * dbr_addr, an offset, of the umem dbr_umem_id: dword 0 the consumer index, dword 1 the arm word. Nobody initialises the buffer: before
- * CREATE_CQ the last byte of every CQE is made 0xf0 (opcode invalid) and the record 0. The EQN is one of mlx5dv_devx_query_eqn, the
- * UAR's number of mlx5dv_devx_alloc_uar.
- *
- * Sources: Linux's mlx5_ifc.h; what it lacks, as tests/ifc.t says.
+ * The ring is 2^log_cq_size CQEs at cq_umem_offset of the umem cq_umem_id, which the device may
+ * write. The doorbell record is 8 bytes at dbr_addr, an offset, of the umem dbr_umem_id: dword 0
+ * the consumer index, dword 1 the arm word. Before CREATE_CQ, set the last byte of each 64-byte
+ * unit of the ring to 0xf1 (opcode invalid, hardware's owner bit) and the record to 0. The EQN
+ * comes from mlx5dv_devx_query_eqn, the UAR number from mlx5dv_devx_alloc_uar.
  */
 #ifndef INLAY_DEVX_IFC_CQ_H
 #define INLAY_DEVX_IFC_CQ_H
 
-#include <inlay/base.h>
-#include <inlay/devx/ifc/bits.h>
 #include <inlay/devx/ifc/cmd.h>
 
 /* CQ context */
@@ -26,59 +23,42 @@ struct inlay_cqc {
 };
 
 enum inlay_cqc_field {
-	INLAY_CQC_STATUS = INLAY_BITS(0x00, 4),                  /* enum inlay_cq_status */
-	INLAY_CQC_DBR_UMEM_VALID = INLAY_BITS(0x06, 1),          /* the kernel sets it */
-	INLAY_CQC_APU_CQ = INLAY_BITS(0x07, 1),
-	INLAY_CQC_CQE_SZ = INLAY_BITS(0x08, 3),                  /* enum inlay_cqe_sz */
-	INLAY_CQC_CC = INLAY_BITS(0x0b, 1),                      /* collapsed: every CQE is written to slot 0; needs oi */
-	INLAY_CQC_SCQE_BREAK_MODERATION_EN = INLAY_BITS(0x0d, 1), /* a solicited CQE ignores moderation */
-	INLAY_CQC_OI = INLAY_BITS(0x0e, 1),                      /* ignore overrun: the consumer index is not read */
-	INLAY_CQC_CQ_PERIOD_MODE = INLAY_BITS(0x0f, 2),          /* 0 from the event, 1 from the CQE */
-	INLAY_CQC_CQE_COMP_EN = INLAY_BITS(0x11, 1),             /* compressed CQEs */
-	INLAY_CQC_MINI_CQE_RES_FORMAT = INLAY_BITS(0x12, 2),     /* 0 hash, 1 checksum, 3 checksum and stride index */
-	INLAY_CQC_ST = INLAY_BITS(0x14, 4),                      /* enum inlay_cq_st */
-	INLAY_CQC_CQE_COMPRESSION_LAYOUT = INLAY_BITS(0x1e, 2),  /* 0 basic, 1 enhanced */
+	INLAY_CQC_STATUS = INLAY_BITS(0x00, 4),                /* enum inlay_cq_status */
+	INLAY_CQC_DBR_UMEM_VALID = INLAY_BITS(0x06, 1),        /* the kernel sets it */
+	INLAY_CQC_CQE_SZ = INLAY_BITS(0x08, 3),                /* enum inlay_cqe_sz */
+	INLAY_CQC_CC = INLAY_BITS(0x0b, 1),                    /* collapsed: every CQE is written to slot 0; needs oi */
+	INLAY_CQC_OI = INLAY_BITS(0x0e, 1),                    /* ignore overrun: the consumer index is not read */
+	INLAY_CQC_CQ_PERIOD_MODE = INLAY_BITS(0x0f, 2),        /* 0 from the event, 1 from the CQE */
+	INLAY_CQC_CQE_COMP_EN = INLAY_BITS(0x11, 1),           /* compressed CQEs */
+	INLAY_CQC_MINI_CQE_RES_FORMAT = INLAY_BITS(0x12, 2),   /* 0 hash, 1 checksum, 3 checksum and stride index */
+	INLAY_CQC_ST = INLAY_BITS(0x14, 4),                    /* 6 armed for solicited, 9 armed, 10 fired */
+	INLAY_CQC_CQE_COMPRESSION_LAYOUT = INLAY_BITS(0x1e, 2), /* 0 basic, 1 enhanced */
 	INLAY_CQC_DBR_UMEM_ID = INLAY_BITS(0x20, 32),
-	INLAY_CQC_PAGE_OFFSET = INLAY_BITS(0x54, 6),             /* 0 with a umem */
-	INLAY_CQC_MINI_CQE_RES_FORMAT_EXT = INLAY_BITS(0x5c, 2), /* extends mini_cqe_res_format */
-	INLAY_CQC_LOG_CQ_SIZE = INLAY_BITS(0x63, 5),             /* log2 of the CQEs */
-	INLAY_CQC_UAR_PAGE = INLAY_BITS(0x68, 24),               /* where it is armed */
-	INLAY_CQC_CQ_PERIOD = INLAY_BITS(0x84, 12),              /* moderation, microseconds; 0 none */
-	INLAY_CQC_CQ_MAX_COUNT = INLAY_BITS(0x90, 16),           /* moderation, CQEs; 0 none */
-	INLAY_CQC_C_EQN_OR_APU_ELEMENT = INLAY_BITS(0xa0, 32),   /* the EQN, 8 bits */
-	INLAY_CQC_LOG_PAGE_SIZE = INLAY_BITS(0xc3, 5),           /* log2 of the page minus 12; 0 with a umem */
-	INLAY_CQC_LAST_NOTIFIED_INDEX = INLAY_BITS(0x108, 24),   /* query, and the next three */
-	INLAY_CQC_LAST_SOLICIT_INDEX = INLAY_BITS(0x128, 24),
-	INLAY_CQC_CONSUMER_COUNTER = INLAY_BITS(0x148, 24),
+	INLAY_CQC_LOG_CQ_SIZE = INLAY_BITS(0x63, 5),           /* log2 of the CQEs */
+	INLAY_CQC_UAR_PAGE = INLAY_BITS(0x68, 24),             /* where it is armed */
+	INLAY_CQC_CQ_PERIOD = INLAY_BITS(0x84, 12),            /* moderation, microseconds; 0 none */
+	INLAY_CQC_CQ_MAX_COUNT = INLAY_BITS(0x90, 16),         /* moderation, CQEs; 0 none */
+	INLAY_CQC_C_EQN_OR_APU_ELEMENT = INLAY_BITS(0xa0, 32), /* the EQN, 8 bits */
+	INLAY_CQC_CONSUMER_COUNTER = INLAY_BITS(0x148, 24),    /* query, and the next */
 	INLAY_CQC_PRODUCER_COUNTER = INLAY_BITS(0x168, 24),
-	INLAY_CQC_DBR_ADDR = INLAY_BITS(0x1c0, 64)               /* bytes in the umem, a multiple of 8 */
+	INLAY_CQC_DBR_ADDR = INLAY_BITS(0x1c0, 64)             /* bytes in the umem, a multiple of 8 */
 };
 
 INLAY_LAYOUT(cqc, 0x40);
 
 enum inlay_cqe_sz {
 	INLAY_CQE_SZ_64 = 0,
-	INLAY_CQE_SZ_128 = 1,        /* what is at +64 of the slot is the CQE; +0 is for scattered data */
-	INLAY_CQE_SZ_128_PADDED = 2  /* needs cqe_128_always */
+	INLAY_CQE_SZ_128 = 1,       /* what is at +64 of the slot is the CQE; +0 is for scattered data */
+	INLAY_CQE_SZ_128_PADDED = 2 /* needs cqe_128_always */
 };
 
 enum inlay_cq_status {
-	INLAY_CQ_STATUS_OK = 0x0,
-	INLAY_CQ_STATUS_OVERFLOW = 0x9,
-	INLAY_CQ_STATUS_WRITE_FAIL = 0xa
+	INLAY_CQ_STATUS_OK = 0x0, INLAY_CQ_STATUS_OVERFLOW = 0x9, INLAY_CQ_STATUS_WRITE_FAIL = 0xa
 };
 
-enum inlay_cq_st {
-	INLAY_CQ_ST_SOLICITED_ARMED = 0x6,
-	INLAY_CQ_ST_ARMED = 0x9,
-	INLAY_CQ_ST_FIRED = 0xa
-};
-
-/* What the timestamps of a queue's CQEs count; the capabilities sq_ts_format, rq_ts_format, qp_ts_format say what there is. */
+/* The clock of a queue's timestamps; sq_ts_format, rq_ts_format, qp_ts_format say which are there. */
 enum inlay_ts_format {
-	INLAY_TS_FREE_RUNNING = 0,
-	INLAY_TS_DEFAULT = 1,
-	INLAY_TS_REAL_TIME = 2
+	INLAY_TS_FREE_RUNNING = 0, INLAY_TS_DEFAULT = 1, INLAY_TS_REAL_TIME = 2
 };
 
 struct inlay_create_cq_in {
@@ -103,16 +83,14 @@ struct inlay_modify_cq_in {
 };
 
 enum inlay_modify_cq_in_field {
-	INLAY_MODIFY_CQ_IN_FIELD_SELECT = INLAY_BITS(0x60, 32)  /* INLAY_MODIFY_CQ_* */
+	INLAY_MODIFY_CQ_IN_FIELD_SELECT = INLAY_BITS(0x60, 32) /* INLAY_MODIFY_CQ_* */
 };
 
 INLAY_LAYOUT(modify_cq_in, 0x110);
 INLAY_LAYOUT_AT(modify_cq_in, cqc, 0x80);
 
 enum inlay_modify_cq_select {
-	INLAY_MODIFY_CQ_PERIOD = 1 << 0,
-	INLAY_MODIFY_CQ_COUNT = 1 << 1,
-	INLAY_MODIFY_CQ_OI = 1 << 2
+	INLAY_MODIFY_CQ_PERIOD = 1 << 0, INLAY_MODIFY_CQ_COUNT = 1 << 1, INLAY_MODIFY_CQ_OI = 1 << 2
 };
 
 struct inlay_query_cq_out {
@@ -121,7 +99,7 @@ struct inlay_query_cq_out {
 	uint32_t dword[48];
 };
 
-INLAY_STATIC_ASSERT(sizeof(struct inlay_query_cq_out) == 0x110, "the size of struct inlay_query_cq_out");
+INLAY_LAYOUT_SIZE(query_cq_out, 0x110);
 INLAY_LAYOUT_AT(query_cq_out, cqc, 0x80);
 
 #endif

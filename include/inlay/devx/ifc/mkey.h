@@ -1,28 +1,27 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/devx/ifc/mkey.h: memory keys: CREATE_MKEY through a umem or of other keys (KLM, KSM), QUERY_MKEY.
+ * inlay/devx/ifc/mkey.h: memory keys: CREATE_MKEY of a umem or of other keys (KLM, KSM),
+ * QUERY_MKEY.
  *
- *   create_mkey_in   cmd | mkc | ... umem | then, for KLM and KSM, one struct inlay_klm for each entry
+ *   create_mkey_in   cmd | mkc | ... umem | for KLM and KSM: one struct inlay_klm per entry
  *
  *   struct {
  *           struct inlay_create_mkey_in in;
  *           struct inlay_klm klm[4];
  *   } cmd;
  *
- * The key, as lkey or rkey, is mkey_index << 8 | mkey_7_0: the low byte is the caller's choice, and another one when an index comes back.
+ * The key, as lkey or rkey, is mkey_index << 8 | mkey_7_0. The caller chooses the low byte, and a
+ * different one when an index comes back.
  *
- * KLM: the entries follow each other, each of its own length. KSM: each covers 2^log_page_size bytes, byte_count is ignored; needs
- * fixed_buffer_size. Both: what an access hits is found by its offset from start_addr. translations_octword_size is how many octwords (16
- * bytes) the key may hold, translations_octword_actual_size how many come with the command: one for each KLM or KSM. For MTT an
- * octword is two pages.
- *
- * Sources: Linux's mlx5_ifc.h; what it lacks, as tests/ifc.t says.
+ * KLM entries follow each other, each with its own length. A KSM entry covers 2^log_page_size bytes
+ * and its byte_count is ignored; KSM needs fixed_buffer_size. The offset from start_addr selects
+ * the entry. translations_octword_size is the number of octwords (16 bytes) that the key can hold,
+ * translations_octword_actual_size the number in the command: one per KLM or KSM, one per two pages
+ * of MTT.
  */
 #ifndef INLAY_DEVX_IFC_MKEY_H
 #define INLAY_DEVX_IFC_MKEY_H
 
-#include <inlay/base.h>
-#include <inlay/devx/ifc/bits.h>
 #include <inlay/devx/ifc/cmd.h>
 
 /* Memory key context */
@@ -31,57 +30,46 @@ struct inlay_mkc {
 };
 
 enum inlay_mkc_field {
-	INLAY_MKC_FREE = INLAY_BITS(0x01, 1),                       /* not usable before a UMR */
-	INLAY_MKC_ACCESS_MODE_4_2 = INLAY_BITS(0x03, 3),            /* enum inlay_mkey_mode >> 2 */
-	INLAY_MKC_RELAXED_ORDERING_WRITE = INLAY_BITS(0x0d, 1),     /* needs the capability */
-	INLAY_MKC_SMALL_FENCE_ON_RDMA_READ_RESPONSE = INLAY_BITS(0x0f, 1),
+	INLAY_MKC_FREE = INLAY_BITS(0x01, 1),            /* not usable before a UMR */
+	INLAY_MKC_ACCESS_MODE_4_2 = INLAY_BITS(0x03, 3), /* enum inlay_mkey_mode >> 2 */
+	INLAY_MKC_RELAXED_ORDERING_WRITE = INLAY_BITS(0x0d, 1), /* needs the capability */
 	INLAY_MKC_UMR_EN = INLAY_BITS(0x10, 1),
-	INLAY_MKC_A = INLAY_BITS(0x11, 1),                          /* remote atomics */
+	INLAY_MKC_A = INLAY_BITS(0x11, 1),               /* remote atomics */
 	INLAY_MKC_RW = INLAY_BITS(0x12, 1),
 	INLAY_MKC_RR = INLAY_BITS(0x13, 1),
 	INLAY_MKC_LW = INLAY_BITS(0x14, 1),
 	INLAY_MKC_LR = INLAY_BITS(0x15, 1),
-	INLAY_MKC_ACCESS_MODE_1_0 = INLAY_BITS(0x16, 2),            /* enum inlay_mkey_mode & 3 */
-	INLAY_MKC_MA_TRANSLATION_MODE = INLAY_BITS(0x1a, 2),
-	INLAY_MKC_QPN = INLAY_BITS(0x20, 24),                       /* 0xffffff: any QP */
-	INLAY_MKC_MKEY_7_0 = INLAY_BITS(0x38, 8),                   /* low byte of the key */
-	INLAY_MKC_LENGTH64 = INLAY_BITS(0x60, 1),                   /* all addresses from start_addr; len is ignored */
-	INLAY_MKC_BSF_EN = INLAY_BITS(0x61, 1),
-	INLAY_MKC_SYNC_UMR = INLAY_BITS(0x62, 1),
-	INLAY_MKC_EXPECTED_SIGERR_COUNT = INLAY_BITS(0x65, 1),
-	INLAY_MKC_EN_RINVAL = INLAY_BITS(0x67, 1),                  /* remote invalidation */
+	INLAY_MKC_ACCESS_MODE_1_0 = INLAY_BITS(0x16, 2), /* enum inlay_mkey_mode & 3 */
+	INLAY_MKC_QPN = INLAY_BITS(0x20, 24),            /* 0xffffff: any QP */
+	INLAY_MKC_MKEY_7_0 = INLAY_BITS(0x38, 8),        /* low byte of the key */
+	INLAY_MKC_LENGTH64 = INLAY_BITS(0x60, 1),        /* all addresses from start_addr; len is ignored */
 	INLAY_MKC_PD = INLAY_BITS(0x68, 24),
 	INLAY_MKC_START_ADDR = INLAY_BITS(0x80, 64),
 	INLAY_MKC_LEN = INLAY_BITS(0xc0, 64),
-	INLAY_MKC_BSF_OCTWORD_SIZE = INLAY_BITS(0x100, 32),
 	INLAY_MKC_TRANSLATIONS_OCTWORD_SIZE = INLAY_BITS(0x1a0, 32),
-	INLAY_MKC_RELAXED_ORDERING_READ = INLAY_BITS(0x1d9, 1),     /* needs the capability */
-	INLAY_MKC_LOG_PAGE_SIZE = INLAY_BITS(0x1db, 5)              /* MTT: log2 of the page; KSM: of what an entry covers */
+	INLAY_MKC_RELAXED_ORDERING_READ = INLAY_BITS(0x1d9, 1), /* needs the capability */
+	INLAY_MKC_LOG_PAGE_SIZE = INLAY_BITS(0x1db, 5)   /* MTT: log2 of the page; KSM: of what an entry covers */
 };
 
 INLAY_LAYOUT(mkc, 0x40);
 
 enum inlay_mkey_mode {
-	INLAY_MKEY_PA = 0,
-	INLAY_MKEY_MTT = 1,
-	INLAY_MKEY_KLM = 2,
-	INLAY_MKEY_KSM = 3,
-	INLAY_MKEY_SW_ICM = 4,
-	INLAY_MKEY_MEMIC = 5,
+	INLAY_MKEY_PA = 0, INLAY_MKEY_MTT = 1, INLAY_MKEY_KLM = 2, INLAY_MKEY_KSM = 3, INLAY_MKEY_MEMIC = 5,
 	INLAY_MKEY_CROSSING_VHCA = 6
 };
 
-/* Writes the two parts of the access mode. */
+/* Writes both parts of the access mode. */
 INLAY_ALWAYS void inlay_mkc_set_mode(struct inlay_mkc *mkc, enum inlay_mkey_mode mode)
 {
 	inlay_mkc_set(mkc, INLAY_MKC_ACCESS_MODE_1_0, (uint32_t)mode & 3);
 	inlay_mkc_set(mkc, INLAY_MKC_ACCESS_MODE_4_2, (uint32_t)mode >> 2);
 }
 
-/* The access mode out of its two parts. */
+/* Reads the access mode from its two parts. */
 INLAY_ALWAYS enum inlay_mkey_mode inlay_mkc_get_mode(const struct inlay_mkc *mkc)
 {
-	return (enum inlay_mkey_mode)(inlay_mkc_get(mkc, INLAY_MKC_ACCESS_MODE_4_2) << 2 | inlay_mkc_get(mkc, INLAY_MKC_ACCESS_MODE_1_0));
+	return (enum inlay_mkey_mode)(inlay_mkc_get(mkc, INLAY_MKC_ACCESS_MODE_4_2) << 2 |
+				      inlay_mkc_get(mkc, INLAY_MKC_ACCESS_MODE_1_0));
 }
 
 /* KLM or KSM entry */
@@ -104,7 +92,6 @@ struct inlay_create_mkey_in {
 };
 
 enum inlay_create_mkey_in_field {
-	INLAY_CREATE_MKEY_IN_PG_ACCESS = INLAY_BITS(0x60, 1),       /* on-demand paging */
 	INLAY_CREATE_MKEY_IN_MKEY_UMEM_VALID = INLAY_BITS(0x61, 1), /* the kernel sets it, but for KLM and KSM */
 	INLAY_CREATE_MKEY_IN_TRANSLATIONS_OCTWORD_ACTUAL_SIZE = INLAY_BITS(0x300, 32),
 	INLAY_CREATE_MKEY_IN_MKEY_UMEM_ID = INLAY_BITS(0x320, 32),
@@ -121,7 +108,7 @@ struct inlay_query_mkey_out {
 	struct inlay_klm klm[2]; /* the first two octwords of the translation */
 };
 
-INLAY_STATIC_ASSERT(sizeof(struct inlay_query_mkey_out) == 0x130, "the size of struct inlay_query_mkey_out");
+INLAY_LAYOUT_SIZE(query_mkey_out, 0x130);
 INLAY_LAYOUT_AT(query_mkey_out, mkc, 0x80);
 INLAY_LAYOUT_AT(query_mkey_out, klm, 0x880);
 

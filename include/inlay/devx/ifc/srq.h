@@ -1,32 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/devx/ifc/srq.h: shared receive queues with more to them: XRQ (tag matching), XRC SRQ, DCT.
+ * inlay/devx/ifc/srq.h: shared receive queues with tag matching (XRQ), dynamically connected
+ * targets (DCT).
  *
- *   create_xrq_in      cmd | xrqc: its own fields, tag-matching context, wq
- *   create_xrc_srq_in  cmd | xrc_srqc | ...
- *   create_dct_in      cmd | dctc | ...
+ *   create_xrq_in   cmd | xrqc: its own fields, tag-matching context, wq
+ *   create_dct_in   cmd | dctc | ...
  *
- * XRQ. Its wq is an ordinary shared receive queue, for messages that no tag matches; cqn is the CQ of those and of list operations. Tags
- * are added and removed by WQEs of a command QP, an RC QP on the XRQ (rq_type SHARED) that is its own peer. With rendezvous offload each
- * connection has a second QP with no_sq and offload_type 1, on which the device reads.
+ * XRQ. Its wq is an ordinary shared receive queue, for messages that match no tag. cqn is the CQ of
+ * these messages and of list operations. WQEs of a command QP add and remove tags: an RC QP on the
+ * XRQ (rq_type SHARED) that is its own peer. With rendezvous offload each connection has a second
+ * QP with no_sq and offload_type 1, on which the device reads.
  *
- * DCT. One command makes it ready: no transitions, no umem, no UAR. Destroying it takes until its drained event has come; the kernel waits.
- *
- * XRC SRQ. Where its umems are named is in no public source: xrc_srq_umem_id and dbr_umem_id are not laid out here. Prefer verbs' SRQ.
- *
- * Sources: Linux's mlx5_ifc.h; what it lacks, as tests/ifc.t says.
+ * DCT. One command makes it ready: no transitions, no umem, no UAR. Destroying it takes until its
+ * drained event has arrived; the kernel waits for that.
  */
 #ifndef INLAY_DEVX_IFC_SRQ_H
 #define INLAY_DEVX_IFC_SRQ_H
 
-#include <inlay/base.h>
-#include <inlay/devx/ifc/bits.h>
-#include <inlay/devx/ifc/cmd.h>
 #include <inlay/devx/ifc/wq.h>
 
-/* ------------------------------------------------------------------------------------------------------------------------
- * XRQ
- */
+/* ---- XRQ ---- */
 
 /* Tag-matching context, a part of the XRQ's */
 struct inlay_tmc {
@@ -34,10 +27,7 @@ struct inlay_tmc {
 };
 
 enum inlay_tmc_field {
-	INLAY_TMC_LOG_MATCHING_LIST_SZ = INLAY_BITS(0x00, 4),  /* log2 of the list; twice the tags that are wanted */
-	INLAY_TMC_APPEND_NEXT_INDEX = INLAY_BITS(0x10, 16),
-	INLAY_TMC_SW_PHASE_CNT = INLAY_BITS(0x20, 16),
-	INLAY_TMC_HW_PHASE_CNT = INLAY_BITS(0x30, 16)
+	INLAY_TMC_LOG_MATCHING_LIST_SZ = INLAY_BITS(0x00, 4) /* log2 of the list; twice the tags that are wanted */
 };
 
 INLAY_LAYOUT(tmc, 0x10);
@@ -50,13 +40,12 @@ struct inlay_xrqc {
 };
 
 enum inlay_xrqc_field {
-	INLAY_XRQC_STATE = INLAY_BITS(0x00, 4),                /* 0 good, 1 error */
-	INLAY_XRQC_RLKEY = INLAY_BITS(0x04, 1),
-	INLAY_XRQC_TOPOLOGY = INLAY_BITS(0x14, 4),             /* enum inlay_xrq_topology */
-	INLAY_XRQC_OFFLOAD = INLAY_BITS(0x1c, 4),              /* enum inlay_xrq_offload */
+	INLAY_XRQC_STATE = INLAY_BITS(0x00, 4),    /* 0 good, 1 error */
+	INLAY_XRQC_TOPOLOGY = INLAY_BITS(0x14, 4), /* enum inlay_xrq_topology */
+	INLAY_XRQC_OFFLOAD = INLAY_BITS(0x1c, 4),  /* enum inlay_xrq_offload */
 	INLAY_XRQC_USER_INDEX = INLAY_BITS(0x28, 24),
 	INLAY_XRQC_CQN = INLAY_BITS(0x48, 24),
-	INLAY_XRQC_DC = INLAY_BITS(0x7f, 1)                    /* serves DCTs */
+	INLAY_XRQC_DC = INLAY_BITS(0x7f, 1)        /* serves DCTs */
 };
 
 INLAY_LAYOUT(xrqc, 0x140);
@@ -64,13 +53,11 @@ INLAY_LAYOUT_AT(xrqc, tm, 0x100);
 INLAY_LAYOUT_AT(xrqc, wq, 0x400);
 
 enum inlay_xrq_topology {
-	INLAY_XRQ_TOPOLOGY_NONE = 0,
-	INLAY_XRQ_TOPOLOGY_TAG_MATCHING = 1
+	INLAY_XRQ_TOPOLOGY_NONE = 0, INLAY_XRQ_TOPOLOGY_TAG_MATCHING = 1
 };
 
 enum inlay_xrq_offload {
-	INLAY_XRQ_OFFLOAD_NONE = 0,
-	INLAY_XRQ_OFFLOAD_RNDV = 1
+	INLAY_XRQ_OFFLOAD_NONE = 0, INLAY_XRQ_OFFLOAD_RNDV = 1
 };
 
 struct inlay_create_xrq_in {
@@ -78,7 +65,7 @@ struct inlay_create_xrq_in {
 	struct inlay_xrqc xrqc;
 };
 
-INLAY_STATIC_ASSERT(sizeof(struct inlay_create_xrq_in) == 0x150, "the size of struct inlay_create_xrq_in");
+INLAY_LAYOUT_SIZE(create_xrq_in, 0x150);
 INLAY_LAYOUT_AT(create_xrq_in, xrqc, 0x80);
 
 struct inlay_query_xrq_out {
@@ -86,103 +73,28 @@ struct inlay_query_xrq_out {
 	struct inlay_xrqc xrqc;
 };
 
-INLAY_STATIC_ASSERT(sizeof(struct inlay_query_xrq_out) == 0x150, "the size of struct inlay_query_xrq_out");
+INLAY_LAYOUT_SIZE(query_xrq_out, 0x150);
 INLAY_LAYOUT_AT(query_xrq_out, xrqc, 0x80);
 
-/* With what the device connects to DC targets for rendezvous reads. */
-struct inlay_set_xrq_dc_params_entry_in {
-	struct inlay_cmd_in cmd; /* NUMBER: xrqn */
-	uint32_t dword[8];
-};
+/* ---- DCT ---- */
 
-enum inlay_set_xrq_dc_params_entry_in_field {
-	INLAY_SET_XRQ_DC_PARAMS_ENTRY_IN_ACK_TIMEOUT = INLAY_BITS(0x83, 5),
-	INLAY_SET_XRQ_DC_PARAMS_ENTRY_IN_MTU = INLAY_BITS(0x8d, 3),
-	INLAY_SET_XRQ_DC_PARAMS_ENTRY_IN_PKEY_TABLE_INDEX = INLAY_BITS(0x90, 16),
-	INLAY_SET_XRQ_DC_PARAMS_ENTRY_IN_REVERSE_SL = INLAY_BITS(0xb4, 4),
-	INLAY_SET_XRQ_DC_PARAMS_ENTRY_IN_SL = INLAY_BITS(0xbc, 4),
-	INLAY_SET_XRQ_DC_PARAMS_ENTRY_IN_DC_ACCESS_KEY = INLAY_BITS(0xc0, 64)
-};
-
-INLAY_LAYOUT(set_xrq_dc_params_entry_in, 0x30);
-
-/* ------------------------------------------------------------------------------------------------------------------------
- * XRC SRQ
- */
-struct inlay_xrc_srqc {
-	uint32_t dword[16];
-};
-
-enum inlay_xrc_srqc_field {
-	INLAY_XRC_SRQC_STATE = INLAY_BITS(0x00, 4),
-	INLAY_XRC_SRQC_LOG_XRC_SRQ_SIZE = INLAY_BITS(0x04, 4),
-	INLAY_XRC_SRQC_WQ_SIGNATURE = INLAY_BITS(0x20, 1),
-	INLAY_XRC_SRQC_CONT_SRQ = INLAY_BITS(0x21, 1),
-	INLAY_XRC_SRQC_RLKY = INLAY_BITS(0x23, 1),
-	INLAY_XRC_SRQC_BASIC_CYCLIC_RCV_WQE = INLAY_BITS(0x24, 1),
-	INLAY_XRC_SRQC_LOG_RQ_STRIDE = INLAY_BITS(0x25, 3),    /* log2 of an entry's bytes, minus 4 */
-	INLAY_XRC_SRQC_XRCD = INLAY_BITS(0x28, 24),
-	INLAY_XRC_SRQC_PAGE_OFFSET = INLAY_BITS(0x40, 6),
-	INLAY_XRC_SRQC_DBR_UMEM_VALID = INLAY_BITS(0x47, 1),   /* the kernel sets it */
-	INLAY_XRC_SRQC_CQN = INLAY_BITS(0x48, 24),
-	INLAY_XRC_SRQC_USER_INDEX_EQUAL_XRC_SRQN = INLAY_BITS(0x80, 1),
-	INLAY_XRC_SRQC_LOG_PAGE_SIZE = INLAY_BITS(0x82, 6),
-	INLAY_XRC_SRQC_USER_INDEX = INLAY_BITS(0x88, 24),
-	INLAY_XRC_SRQC_PD = INLAY_BITS(0xc8, 24),
-	INLAY_XRC_SRQC_LWM = INLAY_BITS(0xe0, 16),
-	INLAY_XRC_SRQC_WQE_CNT = INLAY_BITS(0xf0, 16),
-	INLAY_XRC_SRQC_DB_RECORD_ADDR_H = INLAY_BITS(0x140, 32),
-	INLAY_XRC_SRQC_DB_RECORD_ADDR_L = INLAY_BITS(0x160, 30) /* without its 2 lowest bits */
-};
-
-INLAY_LAYOUT(xrc_srqc, 0x40);
-
-struct inlay_create_xrc_srq_in {
-	struct inlay_cmd_in cmd;
-	struct inlay_xrc_srqc xrc_srqc;
-	uint32_t dword[48];
-};
-
-enum inlay_create_xrc_srq_in_field {
-	INLAY_CREATE_XRC_SRQ_IN_XRC_SRQ_UMEM_VALID = INLAY_BITS(0x2e0, 1) /* the kernel sets it */
-};
-
-INLAY_LAYOUT(create_xrc_srq_in, 0x110);
-INLAY_LAYOUT_AT(create_xrc_srq_in, xrc_srqc, 0x80);
-
-struct inlay_query_xrc_srq_out {
-	struct inlay_cmd_out cmd;
-	struct inlay_xrc_srqc xrc_srqc;
-	uint32_t dword[48];
-};
-
-INLAY_STATIC_ASSERT(sizeof(struct inlay_query_xrc_srq_out) == 0x110, "the size of struct inlay_query_xrc_srq_out");
-INLAY_LAYOUT_AT(query_xrc_srq_out, xrc_srqc, 0x80);
-
-/* ------------------------------------------------------------------------------------------------------------------------
- * DCT
- */
 struct inlay_dctc {
 	uint32_t dword[16];
 };
 
 enum inlay_dctc_field {
-	INLAY_DCTC_STATE = INLAY_BITS(0x04, 4),                /* enum inlay_dct_state; query */
-	INLAY_DCTC_OFFLOAD_TYPE = INLAY_BITS(0x18, 4),         /* 1: on a tag-matching XRQ */
+	INLAY_DCTC_STATE = INLAY_BITS(0x04, 4),          /* enum inlay_dct_state; query */
+	INLAY_DCTC_OFFLOAD_TYPE = INLAY_BITS(0x18, 4),   /* 1: on a tag-matching XRQ */
 	INLAY_DCTC_USER_INDEX = INLAY_BITS(0x28, 24),
 	INLAY_DCTC_CQN = INLAY_BITS(0x48, 24),
 	INLAY_DCTC_COUNTER_SET_ID = INLAY_BITS(0x60, 8),
-	INLAY_DCTC_ATOMIC_MODE = INLAY_BITS(0x68, 4),          /* enum inlay_atomic_mode */
+	INLAY_DCTC_ATOMIC_MODE = INLAY_BITS(0x68, 4),    /* enum inlay_atomic_mode */
 	INLAY_DCTC_RRE = INLAY_BITS(0x6c, 1),
 	INLAY_DCTC_RWE = INLAY_BITS(0x6d, 1),
 	INLAY_DCTC_RAE = INLAY_BITS(0x6e, 1),
-	INLAY_DCTC_ATOMIC_LIKE_WRITE_EN = INLAY_BITS(0x6f, 1),
-	INLAY_DCTC_LATENCY_SENSITIVE = INLAY_BITS(0x70, 1),
-	INLAY_DCTC_RLKY = INLAY_BITS(0x71, 1),
-	INLAY_DCTC_FREE_AR = INLAY_BITS(0x72, 1),
-	INLAY_DCTC_CS_RES = INLAY_BITS(0x88, 8),               /* enum inlay_cs_res, without UP_TO_32 */
+	INLAY_DCTC_CS_RES = INLAY_BITS(0x88, 8),         /* enum inlay_cs_res, without UP_TO_32 */
 	INLAY_DCTC_MIN_RNR_NAK = INLAY_BITS(0x93, 5),
-	INLAY_DCTC_SRQN_XRQN = INLAY_BITS(0xa8, 24),           /* required */
+	INLAY_DCTC_SRQN_XRQN = INLAY_BITS(0xa8, 24),     /* required */
 	INLAY_DCTC_PD = INLAY_BITS(0xc8, 24),
 	INLAY_DCTC_TCLASS = INLAY_BITS(0xe0, 8),
 	INLAY_DCTC_FLOW_LABEL = INLAY_BITS(0xec, 20),
@@ -190,10 +102,9 @@ enum inlay_dctc_field {
 	INLAY_DCTC_MTU = INLAY_BITS(0x145, 3),
 	INLAY_DCTC_PORT = INLAY_BITS(0x148, 8),
 	INLAY_DCTC_PKEY_INDEX = INLAY_BITS(0x150, 16),
-	INLAY_DCTC_MY_ADDR_INDEX = INLAY_BITS(0x168, 8),       /* GID index */
+	INLAY_DCTC_MY_ADDR_INDEX = INLAY_BITS(0x168, 8), /* GID index */
 	INLAY_DCTC_HOP_LIMIT = INLAY_BITS(0x178, 8),
 	INLAY_DCTC_DC_ACCESS_KEY_VIOLATION_COUNT = INLAY_BITS(0x180, 32),
-	INLAY_DCTC_DEI_CFI = INLAY_BITS(0x1b4, 1),
 	INLAY_DCTC_ETH_PRIO = INLAY_BITS(0x1b5, 3),
 	INLAY_DCTC_ECN = INLAY_BITS(0x1b8, 2),
 	INLAY_DCTC_DSCP = INLAY_BITS(0x1ba, 6),
@@ -203,9 +114,7 @@ enum inlay_dctc_field {
 INLAY_LAYOUT(dctc, 0x40);
 
 enum inlay_dct_state {
-	INLAY_DCT_STATE_ACTIVE = 0,
-	INLAY_DCT_STATE_DRAINING = 1,
-	INLAY_DCT_STATE_DRAINED = 2
+	INLAY_DCT_STATE_ACTIVE = 0, INLAY_DCT_STATE_DRAINING = 1, INLAY_DCT_STATE_DRAINED = 2
 };
 
 struct inlay_create_dct_in {
@@ -214,7 +123,7 @@ struct inlay_create_dct_in {
 	uint32_t dword[12];
 };
 
-INLAY_STATIC_ASSERT(sizeof(struct inlay_create_dct_in) == 0x80, "the size of struct inlay_create_dct_in");
+INLAY_LAYOUT_SIZE(create_dct_in, 0x80);
 INLAY_LAYOUT_AT(create_dct_in, dctc, 0x80);
 
 struct inlay_query_dct_out {
@@ -223,7 +132,7 @@ struct inlay_query_dct_out {
 	uint32_t dword[12];
 };
 
-INLAY_STATIC_ASSERT(sizeof(struct inlay_query_dct_out) == 0x80, "the size of struct inlay_query_dct_out");
+INLAY_LAYOUT_SIZE(query_dct_out, 0x80);
 INLAY_LAYOUT_AT(query_dct_out, dctc, 0x80);
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * device_devx.h: what the tests of queues by device commands (device_devx_*.c) share: boxes by bit offsets, registered memory, and CQs, QPs
+ * rig_devx.h: what the tests of queues by device commands (devx_*.c) share: boxes by bit offsets, registered memory, and CQs, QPs
  * and shared receive queues that are made by commands, posted to and polled by hand. Every function here fails the running test by itself.
  */
-#ifndef TESTS_DEVICE_DEVX_H
-#define TESTS_DEVICE_DEVX_H
+#ifndef SOFTDEV_TESTS_RIG_DEVX_H
+#define SOFTDEV_TESTS_RIG_DEVX_H
 
-#include "device.h"
+#include "rig.h"
 
 #define BOX 0x400u
 #define ARENA (1u << 20)
@@ -259,7 +259,7 @@ UNUSED static struct mlx5_cqe64 *peek(struct dcq *q)
 
 UNUSED static struct mlx5_cqe64 *poll_wait(struct dcq *q)
 {
-	double end = now() + 5;
+	double end = now() + PATIENCE;
 	struct mlx5_cqe64 *c;
 
 	while (!(c = peek(q)) && now() < end)
@@ -651,7 +651,7 @@ UNUSED static void expect_devx(struct mlx5dv_devx_event_channel *ch, uint64_t co
 	uint64_t ev[9];
 	const uint8_t *eqe = (uint8_t *)&ev[1];
 
-	assert_true(readable(ch->fd, 2000));
+	assert_true(readable(ch->fd, PATIENCE * 1000));
 	assert_int_equal(mlx5dv_devx_get_event(ch, (struct mlx5dv_devx_async_event_hdr *)(void *)ev, sizeof(ev)), sizeof(ev));
 	assert_int_equal(ev[0], cookie);
 	assert_int_equal(eqe[1], type);
@@ -703,7 +703,6 @@ UNUSED static int devx_teardown(void **state)
 /* The end of main(): once per link, with device commands */
 UNUSED static int devx_main(const struct CMUnitTest *tests, size_t n, bool trap)
 {
-	cmocka_set_message_output(CM_OUTPUT_TAP);
 	if (!softdev_present()) {
 		print_message("# skipped: what firmware answers is known of the software device alone\n1..0\n");
 		return 0;

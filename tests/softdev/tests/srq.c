@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* device_srq.c: shared receive queues under connected and datagram QPs: order, the limit's event, what a QP that goes away leaves behind */
-#include "device.h"
+/* srq.c: shared receive queues under connected and datagram QPs: order, the limit's event, what a QP that goes away leaves behind */
+#include "rig.h"
 
 static uint32_t room; /* receives that the latest one holds; query adds those that libmlx5 keeps for itself */
 
@@ -44,8 +44,7 @@ static void message(struct side *from, size_t off, uint32_t len)
 	struct ibv_sge sg = sge(from, off, len);
 	struct ibv_send_wr wr = { .wr_id = 1, .sg_list = &sg, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED };
 
-	post(from, &wr);
-	expect_op(from->scq, 1, IBV_WC_SEND);
+	post_done(from, &wr);
 }
 
 /* A receiver on the SRQ and its sender, which is not */
@@ -63,13 +62,11 @@ static void open_to(struct side *rx, struct side *tx, const struct how *usual_ho
 /* ---- data ---- */
 
 /* Whoever a message is for, it takes the SRQ's next receive */
-static void in_order(void **state)
+static void in_order(UNUSED void **state)
 {
 	struct ibv_srq *srq = a_srq(100, 2);
 	struct side rx[4], tx[4];
-	struct ibv_wc wc;
 
-	(void)state;
 	for (int i = 0; i < 4; i++) {
 		struct how how = usual;
 
@@ -100,16 +97,13 @@ static void in_order(void **state)
 }
 
 /* All kinds of receives: immediates, writes with them, several places; small ones which libmlx5 may have in the CQE */
-static void kinds(void **state)
+static void kinds(UNUSED void **state)
 {
 	struct ibv_srq *srq = a_srq(16, 3);
 	struct ibv_recv_wr rwr = { .wr_id = 1, .num_sge = 3 }, *bad;
 	struct ibv_sge to[3], sg;
-	struct ibv_send_wr wr;
 	struct side rx, tx;
-	struct ibv_wc wc;
 
-	(void)state;
 	open_to(&rx, &tx, &usual, srq);
 	fill(tx.buf, SIZE, 6);
 	for (uint32_t len = 1; len <= 200; len += 7) {
@@ -122,8 +116,7 @@ static void kinds(void **state)
 		sg = sge(&tx, len, len);
 		wr = request(IBV_WR_SEND_WITH_IMM, 2, &sg, 1, &rx, 0);
 		wr.imm_data = htobe32(len);
-		post(&tx, &wr);
-		expect_op(tx.scq, 2, IBV_WC_SEND);
+		post_done(&tx, &wr);
 		wc = expect_op(rx.rcq, 1, IBV_WC_RECV);
 		assert_int_equal(be32toh(wc.imm_data), len);
 		for (uint32_t i = 0; i < len; i++)
@@ -135,8 +128,7 @@ static void kinds(void **state)
 	must(ibv_post_srq_recv(srq, &rwr, &bad));
 	wr = request(IBV_WR_RDMA_WRITE_WITH_IMM, 3, &sg, 1, &rx, HALF);
 	wr.imm_data = htobe32(4711);
-	post(&tx, &wr);
-	expect_op(tx.scq, 3, IBV_WC_RDMA_WRITE);
+	post_done(&tx, &wr);
 	wc = expect_op(rx.rcq, 1, IBV_WC_RECV_RDMA_WITH_IMM);
 	assert_int_equal(be32toh(wc.imm_data), 4711);
 	assert_memory_equal(rx.buf + HALF, (uint8_t *)(uintptr_t)sg.addr, sg.length);
@@ -145,18 +137,14 @@ static void kinds(void **state)
 	must(ibv_destroy_srq(srq));
 }
 
-static void datagrams(void **state)
+static void datagrams(UNUSED void **state)
 {
 	struct ibv_srq *srq = a_srq(32, 1);
 	struct ibv_qp_attr a = attr_for(IBV_QPS_RTR, 0, &usual);
 	struct ibv_ah *ah = ibv_create_ah(pd, &a.ah_attr);
 	struct how how = usual;
 	struct side ud[3], rx, tx;
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct ibv_wc wc;
 
-	(void)state;
 	assert_non_null(ah);
 	open_to(&rx, &tx, &usual, srq);
 	how.type = IBV_QPT_UD;
@@ -179,8 +167,7 @@ static void datagrams(void **state)
 			wr.wr.ud.remote_qpn = to->qp->qp_num;
 			wr.wr.ud.remote_qkey = QKEY;
 		}
-		post(from, &wr);
-		expect_op(from->scq, 1, IBV_WC_SEND);
+		post_done(from, &wr);
 		wc = expect_op(to->rcq, i, IBV_WC_RECV);
 		assert_int_equal(wc.byte_len, 100 + i + extra);
 		if (extra)
@@ -193,8 +180,7 @@ static void datagrams(void **state)
 	wr.wr.ud.ah = ah;
 	wr.wr.ud.remote_qkey = QKEY;
 	wr.wr.ud.remote_qpn = ud[0].qp->qp_num;
-	post(&ud[1], &wr);
-	expect_op(ud[1].scq, 1, IBV_WC_SEND);
+	post_done(&ud[1], &wr);
 	must(post_one(srq, 7, &rx, 0, 1000));
 	expect_nothing(ud[0].rcq);
 	message(&tx, 0, 100);
@@ -208,7 +194,7 @@ static void datagrams(void **state)
 }
 
 /* A full queue says so; many laps of it, its receives freed in another order than they were taken in */
-static void laps(void **state)
+static void laps(UNUSED void **state)
 {
 	struct ibv_srq *srq = a_srq(15, 1);
 	uint32_t max = room, posted = 0, pending[2] = { 0 };
@@ -216,7 +202,6 @@ static void laps(void **state)
 	struct side rx[2], tx[2];
 	unsigned order[64], head = 0, tail = 0, waiting[2][64], wh[2] = { 0 }, wt[2] = { 0 };
 
-	(void)state;
 	assert_true(max >= 15 && max <= 31);
 	for (int i = 0; i < 2; i++) {
 		open_to(&rx[i], &tx[i], &usual, srq);
@@ -266,15 +251,12 @@ static void laps(void **state)
 
 /* ---- none left ---- */
 
-static void empty(void **state)
+static void empty(UNUSED void **state)
 {
 	struct ibv_srq *srq = a_srq(16, 1);
 	struct how how = usual;
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
 	struct side rx, tx;
 
-	(void)state;
 	/* A sender that waits gets through when there is a receive again */
 	open_to(&rx, &tx, &how, srq);
 	sg = sge(&tx, 0, 100);
@@ -300,12 +282,11 @@ static void empty(void **state)
 
 /* ---- the limit ---- */
 
-static void limit(void **state)
+static void limit(UNUSED void **state)
 {
 	struct ibv_srq *srq = a_srq(32, 1);
 	struct side rx, tx;
 
-	(void)state;
 	open_to(&rx, &tx, &usual, srq);
 	assert_int_equal(attr_of(srq).srq_limit, 0);
 	for (int round = 0; round < 3; round++) {
@@ -347,7 +328,7 @@ static void limit(void **state)
 	assert_false(readable(ctx->async_fd, 10));
 	/* An event that nobody reads does not hold up the destruction */
 	must(set_limit(srq, 3));
-	assert_true(readable(ctx->async_fd, 1000));
+	assert_true(readable(ctx->async_fd, PATIENCE * 1000));
 	close_side(&tx);
 	close_side(&rx);
 	must(ibv_destroy_srq(srq));
@@ -356,7 +337,7 @@ static void limit(void **state)
 
 /* ---- objects ---- */
 
-static void refusals(void **state)
+static void refusals(UNUSED void **state)
 {
 	struct ibv_srq_init_attr init = { .attr = { .max_wr = 1u << 20, .max_sge = 1 } };
 	struct ibv_device_attr dev;
@@ -367,7 +348,6 @@ static void refusals(void **state)
 	struct side rx, tx;
 	struct ibv_pd *p;
 
-	(void)state;
 	must(ibv_query_device(ctx, &dev));
 	assert_null(ibv_create_srq(pd, &init));
 	init.attr = (struct ibv_srq_attr){ .max_wr = dev.max_srq_wr + 1, .max_sge = 1 };
@@ -415,7 +395,7 @@ static void refusals(void **state)
 }
 
 /* Both interfaces to make one, and what mlx5dv knows of it */
-static void extended(void **state)
+static void extended(UNUSED void **state)
 {
 	struct ibv_srq_init_attr_ex init = { .attr = { .max_wr = 50, .max_sge = 3 },
 					     .comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD,
@@ -425,7 +405,6 @@ static void extended(void **state)
 	struct mlx5dv_obj obj;
 	struct side rx, tx;
 
-	(void)state;
 	assert_non_null(srq);
 	obj.srq.in = srq;
 	obj.srq.out = &d;
@@ -452,13 +431,12 @@ static void extended(void **state)
 /* ---- QPs that go away ---- */
 
 /* Receives taken by a QP whose completions nobody has polled come back when it is destroyed; those not taken stay for the others */
-static void destroyed(void **state)
+static void destroyed(UNUSED void **state)
 {
 	struct ibv_srq *srq = a_srq(15, 1);
 	uint32_t max = room;
 	struct side keep, keep_tx;
 
-	(void)state;
 	open_to(&keep, &keep_tx, &usual, srq);
 	for (int round = 0; round < 5; round++) {
 		struct side rx, tx;
@@ -486,14 +464,11 @@ static void destroyed(void **state)
 }
 
 /* An error of one QP flushes none of what is shared, and it says when it takes no more */
-static void last_wqe(void **state)
+static void last_wqe(UNUSED void **state)
 {
 	struct ibv_srq *srq = a_srq(16, 1);
 	struct side rx[2], tx[2];
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
 
-	(void)state;
 	for (int i = 0; i < 2; i++)
 		open_to(&rx[i], &tx[i], &usual, srq);
 	for (int i = 0; i < 10; i++)
@@ -532,15 +507,12 @@ static void last_wqe(void **state)
 }
 
 /* A receive whose key is not good stops the QP that took it; the others have the next */
-static void bad_key(void **state)
+static void bad_key(UNUSED void **state)
 {
 	struct ibv_srq *srq = a_srq(16, 1);
 	struct ibv_recv_wr rwr = { .wr_id = 1, .num_sge = 1 }, *bad;
 	struct side rx[2], tx[2];
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
 
-	(void)state;
 	for (int i = 0; i < 2; i++)
 		open_to(&rx[i], &tx[i], &usual, srq);
 	sg = sge(&rx[0], 0, 64);
@@ -565,16 +537,14 @@ static void bad_key(void **state)
 }
 
 /* One CQ for everything */
-static void one_cq(void **state)
+static void one_cq(UNUSED void **state)
 {
 	struct ibv_srq *srq = a_srq(64, 1);
 	struct ibv_cq *cq = ibv_create_cq(ctx, 255, NULL, NULL, 0);
 	struct how how = usual;
 	struct side rx[3], tx[3];
 	int sent = 0, got = 0, from[3] = { 0 };
-	struct ibv_wc wc;
 
-	(void)state;
 	how.cq = cq;
 	for (int i = 0; i < 3; i++) {
 		open_to(&rx[i], &tx[i], &how, srq);
@@ -619,20 +589,9 @@ static void one_cq(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(in_order),
-		cmocka_unit_test(kinds),
-		cmocka_unit_test(datagrams),
-		cmocka_unit_test(laps),
-		cmocka_unit_test(empty),
-		cmocka_unit_test(limit),
-		cmocka_unit_test(refusals),
-		cmocka_unit_test(extended),
-		cmocka_unit_test(destroyed),
-		cmocka_unit_test(last_wqe),
-		cmocka_unit_test(bad_key),
-		cmocka_unit_test(one_cq),
+		TEST(in_order), TEST(kinds), TEST(datagrams), TEST(laps), TEST(empty), TEST(limit), TEST(refusals),
+		TEST(extended), TEST(destroyed), TEST(last_wqe), TEST(bad_key), TEST(one_cq),
 	};
 
-	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -36,6 +36,13 @@ result $? "run looks at its options' values"
 [ $? = 37 ]
 result $? "run returns the program's status"
 
+# The README names every option, every variable and every call
+for name in $("$run" --help | grep -o -- '--[a-z-]*\|SOFTDEV_[A-Z]*' | sort -u) $(grep -o 'softdev_[a-z_]*(' tests/softdev/softdev.h | sort -u); do
+	grep -qF -- "$name" tests/softdev/README.md || echo "$name"
+done | grep -v -e '^--help$' -e '^--devx$' -e '^SOFTDEV_SO$' >"$dir/out"
+[ ! -s "$dir/out" ]
+result $? "README.md leaves nothing out"
+
 # How perftest.sh has its pairs run: each once, since the sides are the same here
 sides() # side, options of tests/softdev/run, command...
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * device_trap.c: the trapping device, on which nothing but a store to a doorbell register starts work, at once and in the thread that
+ * trap.c: the trapping device, on which nothing but a store to a doorbell register starts work, at once and in the thread that
  * stores. WQEs are written here by hand, so that each step of a post can be left out or come at the wrong time.
  */
-#include "device.h"
+#include "rig.h"
 #include <dirent.h>
 #include <sys/time.h>
 #ifdef __x86_64__
@@ -106,12 +106,10 @@ static void fresh_pair(struct side s[2], struct ring *r)
 /* ---- tests ---- */
 
 /* Done when the store to the register is: no wait, no thread */
-static void at_once(void **state)
+static void at_once(UNUSED void **state)
 {
-	struct side s[2];
 	struct ring r;
 
-	(void)state;
 	fresh_pair(s, &r);
 	for (unsigned i = 0; i < 300; i++) {
 		uint64_t *w = put(&r, &s[0], i, 100, &s[1], 128 * (i % 64));
@@ -138,16 +136,13 @@ static unsigned own_threads(void)
 
 /* With a device open and at work, in both directions and asked for events, this thread is the only one; so its first poll after the
  * doorbell finds the completion, for who else could put it there later */
-static void no_thread(void **state)
+static void no_thread(UNUSED void **state)
 {
 	struct ibv_comp_channel *ch = ibv_create_comp_channel(ctx);
 	struct ibv_send_wr wr, *bad;
 	struct how h = how;
-	struct ibv_sge sg;
-	struct side s[2];
 	struct ring r;
 
-	(void)state;
 	assert_int_equal(own_threads(), 1);
 	fresh_pair(s, &r);
 	for (unsigned i = 0; i < 50; i++) {
@@ -186,13 +181,11 @@ static void no_thread(void **state)
 }
 
 /* A WQE in the ring, and even in the record, that was not rung for is none */
-static void not_rung(void **state)
+static void not_rung(UNUSED void **state)
 {
-	struct side s[2];
 	struct ring r;
 	uint64_t *w;
 
-	(void)state;
 	fresh_pair(s, &r);
 	put(&r, &s[0], 0, 100, &s[1], 0);
 	nothing_yet(&s[1], 0, 100, &s[0]);
@@ -209,13 +202,11 @@ static void not_rung(void **state)
 }
 
 /* Rung before the record says so: nothing, also later, until it is rung again */
-static void rung_too_early(void **state)
+static void rung_too_early(UNUSED void **state)
 {
-	struct side s[2];
 	struct ring r;
 	uint64_t *w;
 
-	(void)state;
 	fresh_pair(s, &r);
 	w = put(&r, &s[0], 0, 100, &s[1], 0);
 	ring(&r, w);
@@ -228,13 +219,11 @@ static void rung_too_early(void **state)
 }
 
 /* The record one behind: one WQE less is done */
-static void record_behind(void **state)
+static void record_behind(UNUSED void **state)
 {
-	struct side s[2];
 	struct ring r;
 	uint64_t *w;
 
-	(void)state;
 	fresh_pair(s, &r);
 	put(&r, &s[0], 0, 64, &s[1], 0);
 	record(&r);
@@ -249,13 +238,12 @@ static void record_behind(void **state)
 }
 
 /* Another QP's doorbell is another QP's */
-static void whose_doorbell(void **state)
+static void whose_doorbell(UNUSED void **state)
 {
-	struct side s[2], t[2];
+	struct side t[2];
 	struct ring r, q;
 	uint64_t *w;
 
-	(void)state;
 	fresh_pair(s, &r);
 	fresh_pair(t, &q);
 	put(&r, &s[0], 0, 64, &s[1], 0);
@@ -271,12 +259,10 @@ static void whose_doorbell(void **state)
 }
 
 /* The ways in which programs store to a register */
-static void stores(void **state)
+static void stores(UNUSED void **state)
 {
-	struct side s[2];
 	struct ring r;
 
-	(void)state;
 	fresh_pair(s, &r);
 	for (unsigned i = 0; i < 100; i++) {
 		uint64_t *w = put(&r, &s[0], i, 100, &s[1], 128 * (i % 64));
@@ -313,13 +299,11 @@ static void stores(void **state)
 }
 
 /* libmlx5's own posts, with and without BlueFlame, one and many: each done when the call returns */
-static void libmlx5_rings(void **state)
+static void libmlx5_rings(UNUSED void **state)
 {
 	struct ibv_send_wr wr[8], *bad;
 	struct ibv_sge sg[8];
-	struct side s[2];
 
-	(void)state;
 	open_pair(s, &how);
 	fill(s[0].buf, 65536, 3);
 	for (unsigned i = 0; i < 200; i++) {
@@ -344,27 +328,23 @@ static void libmlx5_rings(void **state)
 }
 
 /* Asking for an event takes the record and the register, too */
-static void arming(void **state)
+static void arming(UNUSED void **state)
 {
 	struct ibv_comp_channel *ch = ibv_create_comp_channel(ctx);
 	struct mlx5dv_cq c = { .comp_mask = 0 };
 	struct ibv_send_wr wr, *bad;
 	struct mlx5dv_obj obj;
-	struct ibv_sge sg;
 	struct ibv_cq *cq;
-	struct side s[2];
 	struct how h = how;
 	uint64_t v;
 	void *arg;
 
-	(void)state;
 	h.channel = ch;
 	open_pair(s, &h);
 	obj.cq.in = s[0].scq;
 	obj.cq.out = &c;
 	must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_CQ));
-	sg = sge(&s[0], 0, 8);
-	wr = request(IBV_WR_RDMA_WRITE, 1, &sg, 1, &s[1], 0);
+	wr = first_to_second(IBV_WR_RDMA_WRITE, 1, 0, 8, 0);
 	c.dbrec[1] = htobe32(0);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	must(ibv_post_send(s[0].qp, &wr, &bad));
@@ -390,12 +370,10 @@ static void arming(void **state)
 }
 
 /* It is no stepped device: it works by doorbells */
-static void not_stepped(void **state)
+static void not_stepped(UNUSED void **state)
 {
-	struct side s[2];
 	struct ring r;
 
-	(void)state;
 	fresh_pair(s, &r);
 	assert_int_equal(softdev_execute(0, 1), -EPERM);
 	assert_int_equal(softdev_complete(0, 1), -EPERM);
@@ -435,15 +413,13 @@ static void post_in_handler(int sig)
 	ring(handlers_ring, w);
 }
 
-static void other_signals(void **state)
+static void other_signals(UNUSED void **state)
 {
 	struct sigaction act, was_alarm, was_fault;
 	uint8_t *page = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	struct itimerval every = { { 0, 500 }, { 0, 500 } }, never = { { 0, 0 }, { 0, 0 } };
-	struct side s[2];
 	struct ring r;
 
-	(void)state;
 	fresh_pair(s, &r);
 	/* A timer that goes off between any two instructions */
 	memset(&act, 0, sizeof(act));
@@ -546,11 +522,10 @@ static void *work(void *arg)
 }
 
 /* Each with a QP of its own, all at once: every store is seen, every answer is there when the store is done */
-static void threads(void **state)
+static void threads(UNUSED void **state)
 {
 	struct worker w[4];
 
-	(void)state;
 	for (int hand = 0; hand < 2; hand++) {
 		for (unsigned i = 0; i < ARRAY(w); i++) {
 			w[i] = (struct worker){ .by_hand = hand };
@@ -570,21 +545,11 @@ static void threads(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(at_once),
-		cmocka_unit_test(no_thread),
-		cmocka_unit_test(not_rung),
-		cmocka_unit_test(rung_too_early),
-		cmocka_unit_test(record_behind),
-		cmocka_unit_test(whose_doorbell),
-		cmocka_unit_test(stores),
-		cmocka_unit_test(libmlx5_rings),
-		cmocka_unit_test(arming),
-		cmocka_unit_test(not_stepped),
-		cmocka_unit_test(other_signals),
-		cmocka_unit_test(threads),
+		TEST(at_once), TEST(no_thread), TEST(not_rung), TEST(rung_too_early), TEST(record_behind),
+		TEST(whose_doorbell), TEST(stores), TEST(libmlx5_rings), TEST(arming), TEST(not_stepped),
+		TEST(other_signals), TEST(threads),
 	};
 
-	cmocka_set_message_output(CM_OUTPUT_TAP);
 	if (!softdev_present() || NO_TRAPS) {
 		print_message("# skipped: traps need the software device, x86-64 and no sanitizer\n1..0\n");
 		return 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* device_cq.c: completion queues: resize under traffic, overrun, channels, asynchronous events and what waits for their acknowledgement */
-#include "device.h"
+/* cq.c: completion queues: resize under traffic, overrun, channels, asynchronous events and what waits for their acknowledgement */
+#include "rig.h"
 
 /* A side whose queues share a CQ of cqe entries; its own peer */
 static void open_self(struct side *s, int cqe, struct ibv_comp_channel *channel)
@@ -33,7 +33,7 @@ static void write_some(struct side *s, unsigned first, unsigned n)
 /* Waits until the device has put in what it can without looking at the CQ: the last write has landed */
 static void landed(struct side *s, uint8_t mark)
 {
-	double end = now() + 5;
+	double end = now() + PATIENCE;
 
 	while (((volatile uint8_t *)s->buf)[HALF] != mark && now() < end)
 		usleep(20);
@@ -43,12 +43,11 @@ static void landed(struct side *s, uint8_t mark)
 
 /* ---- resize ---- */
 
-static void resize_pending(void **state)
+static void resize_pending(UNUSED void **state)
 {
 	static const int to[] = { 200, 20, 1000, 31, 17, 4000, 16 };
 	struct side s;
 
-	(void)state;
 	open_self(&s, 31, NULL);
 	for (unsigned i = 0; i < ARRAY(to); i++) {
 		/* Some are taken, some wait, then the size changes, then more come */
@@ -75,12 +74,11 @@ static void resize_pending(void **state)
 }
 
 /* What waits must fit; else all stays as it was */
-static void resize_refused(void **state)
+static void resize_refused(UNUSED void **state)
 {
 	struct ibv_device_attr dev;
 	struct side s;
 
-	(void)state;
 	must(ibv_query_device(ctx, &dev));
 	open_self(&s, 255, NULL);
 	assert_int_not_equal(ibv_resize_cq(s.scq, -1), 0);
@@ -102,11 +100,10 @@ static void resize_refused(void **state)
 }
 
 /* What was rung before the resize counts, whether or not it has completed by then */
-static void resize_at_once(void **state)
+static void resize_at_once(UNUSED void **state)
 {
 	struct side s;
 
-	(void)state;
 	for (unsigned i = 0; i < 200; i++) {
 		open_self(&s, 63, NULL);
 		write_some(&s, 0, 6 + i % 20);
@@ -124,7 +121,7 @@ static void resize_traffic(struct side *s)
 {
 	unsigned sent = 0, got = 0, received = 0, n, resized = 0;
 	struct ibv_wc wc[16];
-	double end = now() + 10;
+	double end = now() + PATIENCE;
 
 	while (got < 12000 || received < 12000) {
 		assert_true(now() < end);
@@ -158,21 +155,19 @@ static void resize_traffic(struct side *s)
 	assert_true(resized > 100);
 }
 
-static void resize_under_traffic(void **state)
+static void resize_under_traffic(UNUSED void **state)
 {
 	struct side s;
 
-	(void)state;
 	open_self(&s, 100, NULL);
 	resize_traffic(&s);
 	close_self(&s);
 }
 
-static void resize_128(void **state)
+static void resize_128(UNUSED void **state)
 {
 	struct side s;
 
-	(void)state;
 	setenv("MLX5_CQE_SIZE", "128", 1);
 	open_self(&s, 100, NULL);
 	unsetenv("MLX5_CQE_SIZE");
@@ -181,11 +176,10 @@ static void resize_128(void **state)
 }
 
 /* A resize takes no room: with what waits, as many fit as the new size says, and one more does not */
-static void resize_full(void **state)
+static void resize_full(UNUSED void **state)
 {
 	struct side s;
 
-	(void)state;
 	for (int more = 0; more < 2; more++) {
 		open_self(&s, 31, NULL);
 		memset(s.buf, 1, 8);
@@ -213,14 +207,13 @@ static void resize_full(void **state)
 }
 
 /* Armed before, and still after */
-static void resize_armed(void **state)
+static void resize_armed(UNUSED void **state)
 {
 	struct ibv_comp_channel *ch = ibv_create_comp_channel(ctx);
 	struct ibv_cq *cq;
 	struct side s;
 	void *arg;
 
-	(void)state;
 	assert_non_null(ch);
 	open_self(&s, 31, ch);
 	for (int i = 0; i < 5; i++) {
@@ -228,7 +221,7 @@ static void resize_armed(void **state)
 		must(ibv_resize_cq(s.scq, i & 1 ? 31 : 500));
 		assert_false(readable(ch->fd, 5));
 		write_some(&s, 1, 1);
-		assert_true(readable(ch->fd, 2000));
+		assert_true(readable(ch->fd, PATIENCE * 1000));
 		must(ibv_get_cq_event(ch, &cq, &arg));
 		assert_ptr_equal(cq, s.scq);
 		ibv_ack_cq_events(cq, 1);
@@ -241,14 +234,13 @@ static void resize_armed(void **state)
 /* ---- overrun ---- */
 
 /* A CQ that may be overrun is: the device goes round and round, and nobody is told */
-static void ignore_overrun(void **state)
+static void ignore_overrun(UNUSED void **state)
 {
 	struct ibv_cq_init_attr_ex ci = { .cqe = 3, .comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS, .flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN };
 	struct ibv_cq_ex *cx = ibv_create_cq_ex(ctx, &ci);
 	struct how how = usual;
 	struct side s;
 
-	(void)state;
 	assert_non_null(cx);
 	how.cq = ibv_cq_ex_to_cq(cx);
 	open_side(&s, &how);
@@ -265,11 +257,10 @@ static void ignore_overrun(void **state)
 }
 
 /* Exactly full is not too full; and it holds as many again after it was emptied */
-static void exactly_full(void **state)
+static void exactly_full(UNUSED void **state)
 {
 	struct side s;
 
-	(void)state;
 	open_self(&s, 15, NULL);
 	assert_int_equal(s.scq->cqe, 15);
 	for (int round = 0; round < 10; round++) {
@@ -284,12 +275,10 @@ static void exactly_full(void **state)
 }
 
 /* One more: the CQ is dead, its QP has stopped, others have not; a new pair works */
-static void overrun(void **state)
+static void overrun(UNUSED void **state)
 {
 	struct side s, other;
-	struct ibv_wc wc;
 
-	(void)state;
 	open_self(&s, 15, NULL);
 	open_self(&other, 63, NULL);
 	write_some(&s, 0, 17);
@@ -313,7 +302,7 @@ static void overrun(void **state)
 
 /* ---- channels ---- */
 
-static void one_channel(void **state)
+static void one_channel(UNUSED void **state)
 {
 	struct ibv_comp_channel *ch = ibv_create_comp_channel(ctx);
 	bool seen[8];
@@ -321,7 +310,6 @@ static void one_channel(void **state)
 	struct ibv_cq *cq;
 	void *arg;
 
-	(void)state;
 	assert_non_null(ch);
 	for (unsigned i = 0; i < ARRAY(s); i++)
 		open_self(&s[i], 31, ch);
@@ -335,7 +323,7 @@ static void one_channel(void **state)
 		for (unsigned i = 0; i < ARRAY(s); i++) {
 			if (i % 3 == round % 3u)
 				continue;
-			assert_true(readable(ch->fd, 2000));
+			assert_true(readable(ch->fd, PATIENCE * 1000));
 			must(ibv_get_cq_event(ch, &cq, &arg));
 			ibv_ack_cq_events(cq, 1);
 			assert_ptr_equal(cq, ((struct side *)arg)->scq);
@@ -354,19 +342,18 @@ static void one_channel(void **state)
 }
 
 /* Armed again before anything is polled: what an event has told of already brings no second one */
-static void armed_before_polled(void **state)
+static void armed_before_polled(UNUSED void **state)
 {
 	struct ibv_comp_channel *ch = ibv_create_comp_channel(ctx);
 	struct ibv_cq *cq;
 	struct side s;
 	void *arg;
 
-	(void)state;
 	open_self(&s, 63, ch);
 	must(ibv_req_notify_cq(s.scq, 0));
 	for (int i = 0; i < 6; i++) {
 		write_some(&s, i, 1);
-		assert_true(readable(ch->fd, 2000));
+		assert_true(readable(ch->fd, PATIENCE * 1000));
 		must(ibv_get_cq_event(ch, &cq, &arg));
 		assert_ptr_equal(cq, s.scq);
 		ibv_ack_cq_events(cq, 1);
@@ -385,16 +372,12 @@ static void armed_before_polled(void **state)
 }
 
 /* Solicited only: completions that ask for it, and errors, which always do */
-static void solicited(void **state)
+static void solicited(UNUSED void **state)
 {
 	struct how how = usual;
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
 	struct ibv_cq *cq;
-	struct side s[2];
 	void *arg;
 
-	(void)state;
 	how.channel = ibv_create_comp_channel(ctx);
 	open_pair(s, &how);
 	sg = sge(&s[0], 0, 8);
@@ -420,7 +403,7 @@ static void solicited(void **state)
 	must(ibv_req_notify_cq(s[0].scq, 1));
 	wr = request(IBV_WR_RDMA_WRITE, 9, &sg, 1, &s[1], 0);
 	post(&s[0], &wr);
-	assert_true(readable(how.channel->fd, 2000));
+	assert_true(readable(how.channel->fd, PATIENCE * 1000));
 	must(ibv_get_cq_event(how.channel, &cq, &arg));
 	assert_ptr_equal(cq, s[0].scq);
 	ibv_ack_cq_events(cq, 1);
@@ -428,7 +411,7 @@ static void solicited(void **state)
 	/* Flushed receives */
 	recv_at(&s[1], 20, 0, 64);
 	must(move(s[1].qp, IBV_QPS_ERR, 0, &how));
-	assert_true(readable(how.channel->fd, 2000));
+	assert_true(readable(how.channel->fd, PATIENCE * 1000));
 	must(ibv_get_cq_event(how.channel, &cq, &arg));
 	assert_ptr_equal(cq, s[1].rcq);
 	ibv_ack_cq_events(cq, 1);
@@ -456,18 +439,15 @@ static void *destroyer(void *arg)
 }
 
 /* Events that were read and not acknowledged hold up the destruction of what they are about, and only that */
-static void acknowledgements(void **state)
+static void acknowledgements(UNUSED void **state)
 {
 	struct ibv_comp_channel *ch = ibv_create_comp_channel(ctx);
 	struct ibv_async_event ev;
 	struct waiter w = { .done = 0 };
-	struct ibv_send_wr wr;
 	struct ibv_cq *cq;
-	struct ibv_sge sg;
 	struct side s, t[2];
 	void *arg;
 
-	(void)state;
 	open_self(&s, 31, ch);
 	for (int i = 0; i < 3; i++) {
 		must(ibv_req_notify_cq(s.scq, 0));
@@ -494,7 +474,7 @@ static void acknowledgements(void **state)
 	wr = request(IBV_WR_RDMA_WRITE, 3, &sg, 1, &t[1], SIZE);
 	post(&t[0], &wr);
 	expect(t[0].scq, 3, IBV_WC_REM_ACCESS_ERR);
-	assert_true(readable(ctx->async_fd, 2000));
+	assert_true(readable(ctx->async_fd, PATIENCE * 1000));
 	must(ibv_get_async_event(ctx, &ev));
 	assert_int_equal(ev.event_type, IBV_EVENT_QP_ACCESS_ERR);
 	assert_ptr_equal(ev.element.qp, t[1].qp);
@@ -515,18 +495,12 @@ static void acknowledgements(void **state)
 /* ---- asynchronous events ---- */
 
 /* Each context hears of its own objects only */
-static void whose_event(void **state)
+static void whose_event(UNUSED void **state)
 {
 	struct ibv_context *c = ibv_open_device(list[0]);
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
 
-	(void)state;
 	assert_non_null(c);
-	open_pair(s, &usual);
-	sg = sge(&s[0], 0, 8);
-	wr = request(IBV_WR_RDMA_READ, 3, &sg, 1, &s[1], SIZE);
+	open_request(&usual, IBV_WR_RDMA_READ, 3, 8, SIZE);
 	post(&s[0], &wr);
 	expect(s[0].scq, 3, IBV_WC_REM_ACCESS_ERR);
 	assert_ptr_equal(expect_event(ctx, IBV_EVENT_QP_ACCESS_ERR), s[1].qp);
@@ -536,16 +510,9 @@ static void whose_event(void **state)
 }
 
 /* What an invalid request is to the responder */
-static void request_error(void **state)
+static void request_error(UNUSED void **state)
 {
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
-
-	(void)state;
-	open_pair(s, &usual);
-	sg = sge(&s[0], 0, 8);
-	wr = request(IBV_WR_ATOMIC_FETCH_AND_ADD, 3, &sg, 1, &s[1], 4);
+	open_request(&usual, IBV_WR_ATOMIC_FETCH_AND_ADD, 3, 8, 4);
 	post(&s[0], &wr);
 	expect(s[0].scq, 3, IBV_WC_REM_INV_REQ_ERR);
 	assert_ptr_equal(expect_event(ctx, IBV_EVENT_QP_REQ_ERR), s[1].qp);
@@ -555,13 +522,8 @@ static void request_error(void **state)
 }
 
 /* A first message while the receiver is in RTR */
-static void communication_established(void **state)
+static void communication_established(UNUSED void **state)
 {
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
-
-	(void)state;
 	open_side(&s[0], &usual);
 	open_side(&s[1], &usual);
 	bring_up(s[0].qp, s[1].qp->qp_num, &usual);
@@ -569,10 +531,8 @@ static void communication_established(void **state)
 	recv_at(&s[1], 1, 0, 64);
 	must(move(s[1].qp, IBV_QPS_RTR, s[0].qp->qp_num, &usual));
 	assert_false(readable(ctx->async_fd, 2));
-	sg = sge(&s[0], 0, 8);
-	wr = request(IBV_WR_SEND, 2, &sg, 1, &s[1], 0);
-	post(&s[0], &wr);
-	expect_op(s[0].scq, 2, IBV_WC_SEND);
+	wr = first_to_second(IBV_WR_SEND, 2, 0, 8, 0);
+	post_done(&s[0], &wr);
 	expect_op(s[1].rcq, 1, IBV_WC_RECV);
 	assert_ptr_equal(expect_event(ctx, IBV_EVENT_COMM_EST), s[1].qp);
 	recv_at(&s[1], 3, 0, 64);
@@ -583,12 +543,11 @@ static void communication_established(void **state)
 }
 
 /* A send queue that is drained holds what is posted until it is let go on; it says so once it has nothing under way */
-static void drained(void **state)
+static void drained(UNUSED void **state)
 {
 	struct ibv_qp_attr a = { .qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1 };
 	struct side s;
 
-	(void)state;
 	open_self(&s, 63, NULL);
 	for (int round = 0; round < 3; round++) {
 		memset(s.buf, 2 * round + 1, 8);
@@ -616,26 +575,11 @@ static void drained(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(resize_pending),
-		cmocka_unit_test(resize_refused),
-		cmocka_unit_test(resize_at_once),
-		cmocka_unit_test(resize_under_traffic),
-		cmocka_unit_test(resize_128),
-		cmocka_unit_test(resize_full),
-		cmocka_unit_test(resize_armed),
-		cmocka_unit_test(ignore_overrun),
-		cmocka_unit_test(exactly_full),
-		cmocka_unit_test(overrun),
-		cmocka_unit_test(one_channel),
-		cmocka_unit_test(armed_before_polled),
-		cmocka_unit_test(solicited),
-		cmocka_unit_test(acknowledgements),
-		cmocka_unit_test(whose_event),
-		cmocka_unit_test(request_error),
-		cmocka_unit_test(communication_established),
-		cmocka_unit_test(drained),
+		TEST(resize_pending), TEST(resize_refused), TEST(resize_at_once), TEST(resize_under_traffic),
+		TEST(resize_128), TEST(resize_full), TEST(resize_armed), TEST(ignore_overrun), TEST(exactly_full),
+		TEST(overrun), TEST(one_channel), TEST(armed_before_polled), TEST(solicited), TEST(acknowledgements),
+		TEST(whose_event), TEST(request_error), TEST(communication_established), TEST(drained),
 	};
 
-	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* device_tm_raw.c: a command queue and a CQ without libmlx5: any list operation, and every byte of what comes of it */
-#include "device_tm.h"
+/* tm_raw.c: a command queue and a CQ without libmlx5: any list operation, and every byte of what comes of it */
+#include "rig_tm.h"
 
 enum { NOP = 0, APPEND = 1, REMOVE = 2 };
 enum { SW_CNT = 0x40, CQE_REQ = 0x80 };
@@ -150,13 +150,12 @@ static void message_cqe(struct raw *r, uint8_t opcode, uint8_t app_op, uint16_t 
 }
 
 /* One of each kind */
-static void completions(void **state)
+static void completions(UNUSED void **state)
 {
 	struct ibv_tmh h = tmh_of(IBV_TMH_EAGER, 5, 0xfeed);
 	struct request q;
 	struct raw r;
 
-	(void)state;
 	open_raw(&r, 15, 64);
 	raw_wqe(&r, NOP, CQE_REQ, 99, 0, 0, 0, NULL, 48);
 	list_cqe(&r, NOOP, 0, true, 0);
@@ -228,12 +227,11 @@ static void completions(void **state)
 }
 
 /* In a CQE of 128 bytes there is room for data, of a match from the first byte of the first half on, which libmlx5 tested above */
-static void inline_data(void **state)
+static void inline_data(UNUSED void **state)
 {
 	struct ibv_tmh h = tmh_of(IBV_TMH_EAGER, 5, 0xfeed);
 	uint8_t data[64];
 
-	(void)state;
 	for (uint32_t size = 64; size <= 128; size += 64)
 		for (uint32_t len = 1; len <= 80; len++) {
 			struct mlx5_cqe64 c;
@@ -268,7 +266,7 @@ static void inline_data(void **state)
 }
 
 /* What a command queue must not say: an error CQE, the queue stops, and the list goes on as it was */
-static void bad_operations(void **state)
+static void bad_operations(UNUSED void **state)
 {
 	static const struct {
 		uint8_t op;
@@ -288,7 +286,6 @@ static void bad_operations(void **state)
 		{ NOP, 0, 48, true },           /* on a QP that is connected to somebody else */
 	};
 
-	(void)state;
 	for (unsigned i = 0; i < ARRAY(cases); i++) {
 		struct mlx5_err_cqe e;
 		struct mlx5_cqe64 c;
@@ -325,12 +322,11 @@ static void bad_operations(void **state)
 }
 
 /* All places but the dummy's, in any order, and round again; a full list says so */
-static void raw_full(void **state)
+static void raw_full(UNUSED void **state)
 {
 	struct mlx5_cqe64 c;
 	struct raw r;
 
-	(void)state;
 	open_raw(&r, 7, 64);
 	for (unsigned i = 0; i < 700; i++) {
 		uint16_t at = i * 3 % 8, next = (i + 1) * 3 % 8;
@@ -349,16 +345,14 @@ static void raw_full(void **state)
 }
 
 /* An error CQE of a tagged buffer says which */
-static void raw_errors(void **state)
+static void raw_errors(UNUSED void **state)
 {
-	(void)state;
 	for (int i = 0; i < 4; i++) {
 		bool two = i & 1, key = i & 2;
 		struct ibv_tmh h = tmh_of(IBV_TMH_EAGER, 5, 1);
 		struct side other_rx, other_tx;
 		struct mlx5_err_cqe e;
 		struct mlx5_cqe64 c;
-		struct ibv_sge sg;
 		struct raw r;
 
 		open_raw(&r, 7, 64);
@@ -400,13 +394,8 @@ static void raw_errors(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(completions),
-		cmocka_unit_test(inline_data),
-		cmocka_unit_test(bad_operations),
-		cmocka_unit_test(raw_full),
-		cmocka_unit_test(raw_errors),
+		TEST(completions), TEST(inline_data), TEST(bad_operations), TEST(raw_full), TEST(raw_errors),
 	};
 
-	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return RUN(tests);
 }

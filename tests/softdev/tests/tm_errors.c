@@ -1,22 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* device_tm_errors.c: tag matching as libmlx5 drives it, when something goes wrong; and step by step */
-#include "device_tm.h"
+/* tm_errors.c: tag matching as libmlx5 drives it, when something goes wrong; and step by step */
+#include "rig_tm.h"
 
 /*
  * A message that its tagged buffer cannot hold, and one whose buffer's key is not good. libmlx5: the error is charged to the SRQ's WQE that
  * the CQE's counter would name; the tag is lost
  */
-static void bad_tagged_buffer(void **state)
+static void bad_tagged_buffer(UNUSED void **state)
 {
 	static const uint32_t sizes[] = { 65, 1000, 5000 };
 
-	(void)state;
 	for (unsigned i = 0; i < 2 * ARRAY(sizes) + 1; i++) {
 		bool key = i >= ARRAY(sizes), rndv = i == 2 * ARRAY(sizes);
 		uint32_t len = rndv ? 4096 : sizes[i % ARRAY(sizes)];
 		struct ibv_tmh h = tmh_of(IBV_TMH_EAGER, 5, 1);
 		struct ibv_ops_wr wr;
-		struct ibv_sge sg;
 		struct match t;
 		struct done d;
 
@@ -46,11 +44,9 @@ static void bad_tagged_buffer(void **state)
 }
 
 /* The same of an SRQ buffer, and that an unexpected message which fails is not counted */
-static void bad_untagged_buffer(void **state)
+static void bad_untagged_buffer(UNUSED void **state)
 {
-	(void)state;
 	for (int key = 0; key < 2; key++) {
-		struct ibv_sge sg;
 		struct ibv_recv_wr wr = { .wr_id = 3, .sg_list = &sg, .num_sge = 1 }, *bad;
 		struct ibv_tmh h = tmh_of(IBV_TMH_EAGER, 5, 1);
 		struct match t;
@@ -89,9 +85,8 @@ static void bad_untagged_buffer(void **state)
 }
 
 /* The device reads what it may not, or nobody answers: the match stands and the data do not come. libmlx5: this is IBV_WC_RECV */
-static void cancelled(void **state)
+static void cancelled(UNUSED void **state)
 {
-	(void)state;
 	for (int how = 0; how < 4; how++) {
 		struct request q;
 		struct match t;
@@ -132,9 +127,8 @@ static void cancelled(void **state)
 }
 
 /* The peer fails in the middle of a message, and connects again: what it began does not come, and what it sends then is another message */
-static void given_up(void **state)
+static void given_up(UNUSED void **state)
 {
-	(void)state;
 	for (int late = 0; late < 2; late++) {
 		struct ibv_tmh h = tmh_of(IBV_TMH_EAGER, 5, 1);
 		struct match t;
@@ -174,14 +168,13 @@ static void given_up(void **state)
 }
 
 /* A CQ that overruns takes along who has the SRQ, though their own CQs are well */
-static void overrun(void **state)
+static void overrun(UNUSED void **state)
 {
 	struct ibv_ops_wr wr = { .opcode = IBV_WR_TAG_SYNC, .flags = IBV_OPS_SIGNALED };
 	struct ibv_async_event ev;
 	bool seen = false;
 	struct match t;
 
-	(void)state;
 	need_lists();
 	memset(&t, 0, sizeof(t));
 	t.how = usual;
@@ -194,7 +187,7 @@ static void overrun(void **state)
 	bring_up(t.rx.qp, t.tx.qp->qp_num, &t.how);
 	for (int i = 0; i < 40; i++)
 		post_ops(&t, &wr);
-	for (double end = now() + 5; state_of(t.rx.qp) != IBV_QPS_ERR && now() < end;)
+	for (double end = now() + PATIENCE; state_of(t.rx.qp) != IBV_QPS_ERR && now() < end;)
 		go();
 	assert_int_equal(state_of(t.rx.qp), IBV_QPS_ERR);
 	while (readable(ctx->async_fd, 50)) {
@@ -210,7 +203,7 @@ static void overrun(void **state)
 }
 
 /* libmlx5 gives the place of a tag away when it is removed without a completion, even if data are still on their way to it */
-static void removed_too_late(void **state)
+static void removed_too_late(UNUSED void **state)
 {
 	struct ibv_ops_wr wr = { .opcode = IBV_WR_TAG_DEL };
 	struct ibv_qp_attr a;
@@ -218,7 +211,6 @@ static void removed_too_late(void **state)
 	struct match t;
 	struct done d;
 
-	(void)state;
 	open_tm(&t, 16, 8, 64);
 	must(move(t.rx.qp, IBV_QPS_SQD, 0, &t.how));
 	fin_room(&t, 9);
@@ -239,7 +231,7 @@ static void removed_too_late(void **state)
 
 /* ---- faults: what the device asks of the peer is sent as any message ---- */
 
-static void faults(void **state)
+static void faults(UNUSED void **state)
 {
 	/* Message 1 is the offer, 2 the READ, 3 the FIN; a retry is one more */
 	static const struct {
@@ -249,7 +241,6 @@ static void faults(void **state)
 		      { "dup@*", false, false, false }, { "delay=2ms@2-3", false, false, false }, { "corrupt@2", true, false, false },
 		      { "syndrome=0x13@2", false, true, true }, { "syndrome=0x13@3", false, false, true } };
 
-	(void)state;
 	if (!softdev_present()) {
 		print_message("skipped: faults are the software device's\n");
 		skip();
@@ -277,7 +268,7 @@ static void faults(void **state)
 			go();
 		must(softdev_fault(NULL));
 		if (cases[i].no_fin) {
-			for (double end = now() + 5; state_of(t.rx.qp) != IBV_QPS_ERR && now() < end;)
+			for (double end = now() + PATIENCE; state_of(t.rx.qp) != IBV_QPS_ERR && now() < end;)
 				go();
 			assert_int_equal(state_of(t.rx.qp), IBV_QPS_ERR);
 			assert_int_equal(ibv_poll_cq(t.tx.rcq, 1, &(struct ibv_wc){ .wr_id = 0 }), 0);
@@ -288,14 +279,12 @@ static void faults(void **state)
 
 /* ---- the stepped device: what it does by itself is no WQE, and has its turn like one ---- */
 
-static void steps(void **state)
+static void steps(UNUSED void **state)
 {
-	struct ibv_sge sg;
 	struct ibv_ops_wr wr;
 	struct request q;
 	struct match t;
 
-	(void)state;
 	if (!softdev_present() || softdev_execute(0, 0) == -EPERM) {
 		print_message("skipped: this device is not stepped\n");
 		skip();
@@ -344,16 +333,9 @@ static void steps(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(bad_tagged_buffer),
-		cmocka_unit_test(bad_untagged_buffer),
-		cmocka_unit_test(cancelled),
-		cmocka_unit_test(given_up),
-		cmocka_unit_test(overrun),
-		cmocka_unit_test(removed_too_late),
-		cmocka_unit_test(faults),
-		cmocka_unit_test(steps),
+		TEST(bad_tagged_buffer), TEST(bad_untagged_buffer), TEST(cancelled), TEST(given_up), TEST(overrun),
+		TEST(removed_too_late), TEST(faults), TEST(steps),
 	};
 
-	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return RUN(tests);
 }

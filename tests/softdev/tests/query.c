@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* device_query.c: what modify verbs take and refuse, and whether query verbs give back what was set; on RoCE and on InfiniBand */
-#include "device.h"
+/* query.c: what modify verbs take and refuse, and whether query verbs give back what was set; on RoCE and on InfiniBand */
+#include "rig.h"
 
 static const char *const names[] = { "RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR" };
 
@@ -175,21 +175,18 @@ static void state_machine(enum ibv_qp_type type)
 	free_qp(qp);
 }
 
-static void states_rc(void **state)
+static void states_rc(UNUSED void **state)
 {
-	(void)state;
 	state_machine(IBV_QPT_RC);
 }
 
-static void states_uc(void **state)
+static void states_uc(UNUSED void **state)
 {
-	(void)state;
 	state_machine(IBV_QPT_UC);
 }
 
-static void states_ud(void **state)
+static void states_ud(UNUSED void **state)
 {
-	(void)state;
 	state_machine(IBV_QPT_UD);
 }
 
@@ -207,11 +204,10 @@ static void states_ud(void **state)
 		assert_int_equal(state_of(qp), from);                      \
 	} while (0)
 
-static void bad_values(void **state)
+static void bad_values(UNUSED void **state)
 {
 	static const enum ibv_qp_type types[] = { IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD };
 
-	(void)state;
 	for (unsigned i = 0; i < ARRAY(types); i++) {
 		struct ibv_qp *qp = a_qp(types[i]);
 		int init = mask_for(types[i], IBV_QPS_INIT), rtr = mask_for(types[i], IBV_QPS_RTR);
@@ -245,11 +241,10 @@ static void bad_values(void **state)
 	}
 }
 
-static void query_gives_what_was_set(void **state)
+static void query_gives_what_was_set(UNUSED void **state)
 {
 	static const enum ibv_qp_type types[] = { IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD };
 
-	(void)state;
 	for (unsigned i = 0; i < ARRAY(types); i++) {
 		struct ibv_qp *qp = a_qp(types[i]);
 		struct how how = how_for(types[i]);
@@ -334,13 +329,12 @@ static void query_gives_what_was_set(void **state)
 }
 
 /* A modify that is refused changes nothing */
-static void all_or_nothing(void **state)
+static void all_or_nothing(UNUSED void **state)
 {
 	struct ibv_qp *qp = a_qp(IBV_QPT_RC);
 	struct ibv_qp_init_attr init;
 	struct ibv_qp_attr a, before, after;
 
-	(void)state;
 	bring_to(qp, IBV_QPS_RTS);
 	must(ibv_query_qp(qp, &before, IBV_QP_STATE, &init));
 	a = attr_for(IBV_QPS_RTS, 1, &usual);
@@ -354,15 +348,13 @@ static void all_or_nothing(void **state)
 }
 
 /* What a QP can take is what its ring holds, and it says so */
-static void ring_sizes(void **state)
+static void ring_sizes(UNUSED void **state)
 {
 	struct ibv_qp_init_attr init;
 	struct ibv_qp_attr a;
 	struct how how = usual;
-	struct ibv_sge sg;
 	struct side s;
 
-	(void)state;
 	how.cap.max_recv_wr = 100;
 	how.cap.max_recv_sge = 3;
 	open_side(&s, &how);
@@ -387,12 +379,11 @@ static void ring_sizes(void **state)
 /* ---- the device ---- */
 
 /* What it says that it has, it has */
-static void capabilities(void **state)
+static void capabilities(UNUSED void **state)
 {
 	struct ibv_device_attr_ex ex;
 	struct ibv_device_attr *a = &ex.orig_attr;
 
-	(void)state;
 	must(ibv_query_device_ex(ctx, NULL, &ex));
 	assert_true(a->max_srq > 0 && a->max_srq_wr >= 1024 && a->max_srq_sge >= 1);
 	assert_true(a->max_mw > 0);
@@ -409,16 +400,9 @@ static void capabilities(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(states_rc),
-		cmocka_unit_test(states_uc),
-		cmocka_unit_test(states_ud),
-		cmocka_unit_test(bad_values),
-		cmocka_unit_test(query_gives_what_was_set),
-		cmocka_unit_test(all_or_nothing),
-		cmocka_unit_test(ring_sizes),
-		cmocka_unit_test(capabilities),
+		TEST(states_rc), TEST(states_uc), TEST(states_ud), TEST(bad_values), TEST(query_gives_what_was_set),
+		TEST(all_or_nothing), TEST(ring_sizes), TEST(capabilities),
 	};
 
-	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, setup, teardown) + again_with("SOFTDEV_LINK", "ib");
 }

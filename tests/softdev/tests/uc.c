@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* device_uc.c: unreliable connections: what arrives, what is lost without a word, what they do not have */
-#include "device.h"
+/* uc.c: unreliable connections: what arrives, what is lost without a word, what they do not have */
+#include "rig.h"
 
 static struct how how_uc(void)
 {
@@ -19,7 +19,7 @@ static void transfer(struct side s[2], bool write, bool imm, uint32_t len, unsig
 	enum ibv_wr_opcode op = write ? imm ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE : imm ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
 	struct ibv_send_wr wr = request(op, 7, &sg, 1, &s[1], 64);
 	struct ibv_wc wc;
-	double end = now() + 5;
+	double end = now() + PATIENCE;
 
 	fill(s[0].buf, SIZE, len);
 	memset(s[1].buf, 0xaa, SIZE);
@@ -45,12 +45,10 @@ static void transfer(struct side s[2], bool write, bool imm, uint32_t len, unsig
 	assert_true(all_bytes(s[1].buf, 64, 0xaa) && all_bytes(s[1].buf + 64 + len, SIZE - 64 - len, 0xaa));
 }
 
-static void transfers(void **state)
+static void transfers(UNUSED void **state)
 {
 	struct how how = how_uc();
-	struct side s[2];
 
-	(void)state;
 	how.cap.max_inline_data = 100;
 	open_pair(s, &how);
 	for (unsigned i = 0; i < ARRAY(sizes); i++)
@@ -62,14 +60,12 @@ static void transfers(void **state)
 	close_pair(s);
 }
 
-static void in_order(void **state)
+static void in_order(UNUSED void **state)
 {
 	struct how how = how_uc();
 	struct ibv_send_wr wr[8];
 	struct ibv_sge sg[8];
-	struct side s[2];
 
-	(void)state;
 	how.cap.max_send_wr = 8;
 	how.cap.max_recv_wr = 8;
 	how.cqe = 15;
@@ -94,14 +90,11 @@ static void in_order(void **state)
 }
 
 /* ibv_wr_* */
-static void wr_interface(void **state)
+static void wr_interface(UNUSED void **state)
 {
 	struct how how = how_uc();
 	struct ibv_qp_ex *qx;
-	struct side s[2];
-	struct ibv_wc wc;
 
-	(void)state;
 	how.ops = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
 	open_pair(s, &how);
 	qx = ibv_qp_to_qp_ex(s[0].qp);
@@ -157,14 +150,10 @@ static void wr_interface(void **state)
 }
 
 /* Without a receive the message is lost, whole, and the next one is not */
-static void no_receive(void **state)
+static void no_receive(UNUSED void **state)
 {
 	struct how how = how_uc();
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
 
-	(void)state;
 	open_pair(s, &how);
 	fill(s[0].buf, SIZE, 3);
 	for (int i = 0; i < 12; i++) {
@@ -175,8 +164,7 @@ static void no_receive(void **state)
 		if (i % 4 == 3)
 			recv_at(&s[1], i, 4096, len);
 		wr = request(i % 3 ? IBV_WR_SEND : IBV_WR_SEND_WITH_IMM, i, &sg, 1, &s[1], 0);
-		post(&s[0], &wr);
-		expect_op(s[0].scq, i, IBV_WC_SEND);
+		post_done(&s[0], &wr);
 		if (i % 4 == 3) {
 			assert_int_equal(expect_op(s[1].rcq, i, IBV_WC_RECV).byte_len, len);
 			assert_memory_equal(s[1].buf + 4096, s[0].buf + 16 * i, len);
@@ -188,8 +176,7 @@ static void no_receive(void **state)
 	/* A write needs no receive; with an immediate it does */
 	transfer(s, true, false, 5000, 0);
 	wr = request(IBV_WR_RDMA_WRITE_WITH_IMM, 50, &sg, 1, &s[1], 0);
-	post(&s[0], &wr);
-	expect_op(s[0].scq, 50, IBV_WC_RDMA_WRITE);
+	post_done(&s[0], &wr);
 	expect_nothing(s[1].rcq);
 	transfer(s, true, true, 5000, 0);
 	transfer(s, false, true, 5000, 0);
@@ -199,25 +186,19 @@ static void no_receive(void **state)
 }
 
 /* More than the receive has room for: it is lost, nothing comes behind the room, and the sender does not know */
-static void receive_too_short(void **state)
+static void receive_too_short(UNUSED void **state)
 {
 	static const uint32_t sizes[] = { 100, 5000 };
 
-	(void)state;
 	for (unsigned i = 0; i < ARRAY(sizes); i++) {
 		struct how how = how_uc();
-		struct ibv_send_wr wr;
-		struct ibv_sge sg;
-		struct side s[2];
-		struct ibv_wc wc;
 
 		open_pair(s, &how);
 		memset(s[1].buf, 0xaa, 65536);
 		recv_at(&s[1], 1, 0, sizes[i] - 1);
 		sg = sge(&s[0], 0, sizes[i]);
 		wr = request(IBV_WR_SEND, 2, &sg, 1, &s[1], 0);
-		post(&s[0], &wr);
-		expect_op(s[0].scq, 2, IBV_WC_SEND);
+		post_done(&s[0], &wr);
 		usleep(2000);
 		assert_true(ibv_poll_cq(s[1].rcq, 1, &wc) == 0 || wc.status != IBV_WC_SUCCESS);
 		assert_true(all_bytes(s[1].buf + sizes[i] - 1, 65536 - sizes[i], 0xaa));
@@ -227,14 +208,10 @@ static void receive_too_short(void **state)
 }
 
 /* Nobody there, or nobody who is ready: the sender does not know */
-static void nobody_there(void **state)
+static void nobody_there(UNUSED void **state)
 {
 	struct how how = how_uc();
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
 
-	(void)state;
 	open_pair(s, &how);
 	must(move(s[1].qp, IBV_QPS_RESET, 0, &how));
 	memset(s[1].buf, 0xaa, 4096);
@@ -254,15 +231,11 @@ static void nobody_there(void **state)
 }
 
 /* An access that the responder forbids changes nothing there, and is no error here */
-static void forbidden(void **state)
+static void forbidden(UNUSED void **state)
 {
 	for (int what = 0; what < 4; what++) {
 		struct how how = how_uc();
-		struct ibv_send_wr wr;
-		struct ibv_sge sg;
-		struct side s[2];
 
-		(void)state;
 		if (what == 0)
 			how.access = IBV_ACCESS_LOCAL_WRITE;
 		if (what == 1)
@@ -272,8 +245,7 @@ static void forbidden(void **state)
 		sg = sge(&s[0], 0, 64);
 		wr = request(IBV_WR_RDMA_WRITE, 1, &sg, 1, &s[1], what == 2 ? SIZE - 8 : 0);
 		wr.wr.rdma.rkey ^= what == 3 ? 0x40 : 0;
-		post(&s[0], &wr);
-		expect_op(s[0].scq, 1, IBV_WC_RDMA_WRITE);
+		post_done(&s[0], &wr);
 		usleep(2000);
 		assert_true(all_bytes(s[1].buf, SIZE, 0xaa));
 		assert_int_equal(state_of(s[0].qp), IBV_QPS_RTS);
@@ -282,23 +254,19 @@ static void forbidden(void **state)
 }
 
 /* READs and atomics need answers, of which there are none: such a WQE is refused; the send queue stops, the receive queue does not */
-static void no_answers(void **state)
+static void no_answers(UNUSED void **state)
 {
 	static const enum ibv_wr_opcode ops[] = { IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_CMP_AND_SWP };
 
-	(void)state;
 	for (unsigned i = 0; i < ARRAY(ops); i++) {
 		struct how how = how_uc();
 		struct ibv_send_wr wr, good;
 		struct ibv_qp_attr a;
-		struct ibv_sge sg;
-		struct side s[2];
 
 		open_pair(s, &how);
 		memset(s[0].buf, 0x33, 4096);
 		memset(s[1].buf, 0xaa, 4096);
-		sg = sge(&s[0], 0, 8);
-		wr = request(ops[i], 1, &sg, 1, &s[1], 0);
+		wr = first_to_second(ops[i], 1, 0, 8, 0);
 		good = request(IBV_WR_RDMA_WRITE, 2, &sg, 1, &s[1], 512);
 		wr.next = &good;
 		post(&s[0], &wr);
@@ -310,8 +278,7 @@ static void no_answers(void **state)
 		recv_at(&s[0], 3, 2048, 64);
 		sg = sge(&s[1], 0, 64);
 		wr = request(IBV_WR_SEND, 4, &sg, 1, &s[0], 0);
-		post(&s[1], &wr);
-		expect_op(s[1].scq, 4, IBV_WC_SEND);
+		post_done(&s[1], &wr);
 		expect_op(s[0].rcq, 3, IBV_WC_RECV);
 		memset(&a, 0, sizeof(a));
 		a.qp_state = IBV_QPS_RTS;
@@ -321,15 +288,11 @@ static void no_answers(void **state)
 	}
 }
 
-static void local_errors(void **state)
+static void local_errors(UNUSED void **state)
 {
 	for (int what = 0; what < 2; what++) {
 		struct how how = how_uc();
-		struct ibv_send_wr wr;
-		struct ibv_sge sg;
-		struct side s[2];
 
-		(void)state;
 		open_pair(s, &how);
 		memset(s[1].buf, 0xaa, SIZE);
 		recv_at(&s[1], 1, 0, 4096);
@@ -348,17 +311,9 @@ static void local_errors(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(transfers),
-		cmocka_unit_test(in_order),
-		cmocka_unit_test(wr_interface),
-		cmocka_unit_test(no_receive),
-		cmocka_unit_test(receive_too_short),
-		cmocka_unit_test(nobody_there),
-		cmocka_unit_test(forbidden),
-		cmocka_unit_test(no_answers),
-		cmocka_unit_test(local_errors),
+		TEST(transfers), TEST(in_order), TEST(wr_interface), TEST(no_receive), TEST(receive_too_short),
+		TEST(nobody_there), TEST(forbidden), TEST(no_answers), TEST(local_errors),
 	};
 
-	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, setup, teardown) + again_with("SOFTDEV_LINK", "ib");
 }

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * device_tm.h: what the tests of tag matching share: an SRQ with a list of tags, a QP on it and its peer, list operations, messages. Every
+ * rig_tm.h: what the tests of tag matching share: an SRQ with a list of tags, a QP on it and its peer, list operations, messages. Every
  * function here fails the running test by itself. The tests run on a device with an engine, on a stepped one and on a trapping one. Where
  * libmlx5 makes something else of a completion than its manual says, they name it "libmlx5:".
  */
-#ifndef TESTS_DEVICE_TM_H
-#define TESTS_DEVICE_TM_H
+#ifndef SOFTDEV_TESTS_RIG_TM_H
+#define SOFTDEV_TESTS_RIG_TM_H
 
-#include "device.h"
+#include "rig.h"
 #include <infiniband/tm_types.h>
 
 #define TMH 16
 #define RVH 16
-#define MTU 1024                  /* device.h's path */
+#define MTU 1024                  /* rig.h's path */
 #define ALL 0xffffffffffffffffull
 #define MATCHED (IBV_WC_TM_MATCH | IBV_WC_TM_DATA_VALID)
 
@@ -77,7 +77,7 @@ UNUSED static struct done next_done(struct ibv_cq_ex *cq)
 {
 	struct done d;
 
-	assert_true(done_within(cq, &d, 5));
+	assert_true(done_within(cq, &d, PATIENCE));
 	return d;
 }
 
@@ -249,7 +249,7 @@ UNUSED static void send_raw(struct side *tx, const void *head, uint32_t head_len
 
 UNUSED static void sent(struct side *tx)
 {
-	double end = now() + 5;
+	double end = now() + PATIENCE;
 	struct ibv_wc wc;
 	int n;
 
@@ -317,7 +317,7 @@ UNUSED static void fin_room(struct match *t, uint64_t id)
 
 UNUSED static struct ibv_wc plain_wc(struct ibv_cq *cq)
 {
-	double end = now() + 5;
+	double end = now() + PATIENCE;
 	struct ibv_wc wc;
 	int n;
 

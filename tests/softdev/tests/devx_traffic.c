@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * device_devx_traffic.c: what queues by device commands carry: to and from QPs of verbs, in one process and between two, from shared
+ * devx_traffic.c: what queues by device commands carry: to and from QPs of verbs, in one process and between two, from shared
  * receive queues of both kinds, over DC; doorbells of the wrong page, CQs of all shapes, and what is told when something happens to them.
  * All WQEs are written and all CQEs are read by hand.
  */
-#include "device_devx.h"
+#include "rig_devx.h"
 
 static struct dcq scq, rcq;
 
@@ -68,8 +68,7 @@ static void all_kinds(struct dqp *q, struct side *s)
 
 		fill(s->buf, 8192, 99);
 		wr.imm_data = htobe32(0xfeedbeef);
-		post(s, &wr);
-		expect_op(s->scq, 5, IBV_WC_SEND);
+		post_done(s, &wr);
 	}
 	c = poll_wait(&rcq);
 	assert_int_equal(cqe_op(c), MLX5_CQE_RESP_SEND_IMM);
@@ -93,20 +92,18 @@ static void all_kinds(struct dqp *q, struct side *s)
 		wr.wr.atomic.rkey = arena.mr->rkey;
 		wr.wr.atomic.compare_add = 55;
 		wr.wr.atomic.swap = 66;
-		post(s, &wr);
-		expect_op(s->scq, 6, IBV_WC_COMP_SWAP);
+		post_done(s, &wr);
 		assert_int_equal(*(uint64_t *)(void *)(s->buf + 128), 55);
 		assert_int_equal(*old, 66);
 	}
 }
 
-static void with_verbs(void **state)
+static void with_verbs(UNUSED void **state)
 {
 	struct side s;
 	struct dqp q;
 	struct cmd c;
 
-	(void)state;
 	open_cqs(6, 64);
 	open_side(&s, &usual);
 	open_qp(&q, RC, &scq, &rcq, 0);
@@ -127,7 +124,7 @@ static void with_verbs(void **state)
 }
 
 /* A CQ of verbs under a QP by command: libmlx5 does not know the QP, so that it is read by hand as well */
-static void on_verbs_cq(void **state)
+static void on_verbs_cq(UNUSED void **state)
 {
 	struct ibv_cq *cq = ibv_create_cq(ctx, 15, NULL, NULL, 0);
 	struct mlx5dv_cq dv = { 0 };
@@ -137,7 +134,6 @@ static void on_verbs_cq(void **state)
 	struct cmd c;
 	uint8_t *a, *b;
 
-	(void)state;
 	empty_arena();
 	must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_CQ));
 	view = (struct dcq){ .cqn = dv.cqn, .log = 4, .cqe_size = dv.cqe_size, .buf = dv.buf, .dbrec = (volatile uint32_t *)dv.dbrec };
@@ -158,12 +154,11 @@ static void on_verbs_cq(void **state)
 }
 
 /* A QP whose peer is itself needs no address; one that is forced to loop back needs none either */
-static void without_address(void **state)
+static void without_address(UNUSED void **state)
 {
 	struct dqp q[2];
 	uint8_t *a, *b;
 
-	(void)state;
 	open_cqs(4, 64);
 	a = arena.p + part(4096);
 	b = arena.p + part(4096);
@@ -193,13 +188,12 @@ static void without_address(void **state)
 	close_cqs();
 }
 
-static void unreliable(void **state)
+static void unreliable(UNUSED void **state)
 {
 	struct dqp q[2];
 	uint8_t *a, *b;
 	struct mlx5_cqe64 *c;
 
-	(void)state;
 	open_cqs(6, 64);
 	a = arena.p + part(4096);
 	b = arena.p + part(4096);
@@ -242,12 +236,11 @@ static void unreliable(void **state)
 }
 
 /* A message longer than the QP's own bound, which nobody sets but the program */
-static void longest_message(void **state)
+static void longest_message(UNUSED void **state)
 {
 	struct dqp q;
 	struct cmd c;
 
-	(void)state;
 	open_cqs(4, 64);
 	open_qp(&q, RC, &scq, &rcq, 0);
 	c = to_init(q.qpn, RC);
@@ -267,19 +260,8 @@ static void longest_message(void **state)
 
 /* ---- two processes ---- */
 
-struct card {
-	uint32_t qpn, rkey;
-	uint64_t addr;
-};
-
-static void trade(int in, int out, const struct card *mine, struct card *theirs)
-{
-	assert_int_equal(write(out, mine, sizeof(*mine)), sizeof(*mine));
-	assert_int_equal(read(in, theirs, sizeof(*theirs)), sizeof(*theirs));
-}
-
 /* Writes what the other then reads back; both at once, one of them through verbs */
-static void one_of_two(int in, int out, bool verbs)
+static void one_of_two(const struct peer *other, bool verbs)
 {
 	struct card mine, theirs;
 	struct side s;
@@ -291,17 +273,17 @@ static void one_of_two(int in, int out, bool verbs)
 	got = arena.p + part(65536);
 	if (verbs) {
 		open_side(&s, &usual);
-		mine = (struct card){ s.qp->qp_num, s.mr->rkey, (uintptr_t)s.buf };
+		mine = card_of(&s);
 	} else {
 		open_qp(&q, RC, &scq, &rcq, 0);
 		mine = (struct card){ q.qpn, arena.mr->rkey, (uintptr_t)buf };
 	}
-	trade(in, out, &mine, &theirs);
+	theirs = exchange(other, mine);
 	if (verbs)
 		bring_up(s.qp, theirs.qpn, &usual);
 	else
 		walk(&q, theirs.qpn);
-	trade(in, out, &mine, &theirs);
+	theirs = exchange(other, mine);
 	for (unsigned i = 0; i < 20; i++) {
 		if (verbs) {
 			struct side there = { .buf = (uint8_t *)(uintptr_t)theirs.addr, .mr = &(struct ibv_mr){ .rkey = theirs.rkey } };
@@ -309,12 +291,10 @@ static void one_of_two(int in, int out, bool verbs)
 			struct ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, i, &sg, 1, &there, 100);
 
 			fill(s.buf + HALF, 30000, i);
-			post(&s, &wr);
-			expect_op(s.scq, i, IBV_WC_RDMA_WRITE);
+			post_done(&s, &wr);
 			wr = request(IBV_WR_RDMA_READ, i, &(struct ibv_sge){(uintptr_t)s.buf + HALF + 32768, 30000, s.mr->lkey},
 				     1, &there, 100);
-			post(&s, &wr);
-			expect_op(s.scq, i, IBV_WC_RDMA_READ);
+			post_done(&s, &wr);
 			assert_memory_equal(s.buf + HALF, s.buf + HALF + 32768, 30000);
 		} else {
 			fill(buf + 32768, 30000, i);
@@ -323,7 +303,7 @@ static void one_of_two(int in, int out, bool verbs)
 			assert_memory_equal(got, buf + 32768, 30000);
 		}
 	}
-	trade(in, out, &mine, &theirs);
+	theirs = exchange(other, mine);
 	if (verbs)
 		close_side(&s);
 	else
@@ -332,53 +312,33 @@ static void one_of_two(int in, int out, bool verbs)
 }
 
 /* In a program of its own: a child of this one has no device */
-static int peer(char **argv)
+static int peer(const char *how)
 {
 	void *state = NULL;
 	int err = devx_setup(&state);
 
 	if (!err)
-		one_of_two(atoi(argv[2]), atoi(argv[3]), argv[1][0] == 'v');
+		one_of_two(&first_process, !strcmp(how, "verbs"));
 	return err || devx_teardown(&state);
 }
 
-static void two_processes(void **state)
+static void two_processes(UNUSED void **state)
 {
-	(void)state;
 	if (trapping())
 		return;
 	for (unsigned verbs = 0; verbs < 2; verbs++) {
-		int there[2], back[2], status;
-		char in[16], out[16];
-		pid_t pid;
+		struct peer other = start_peer(verbs ? "verbs" : "devx", NULL);
 
-		must(pipe(there));
-		must(pipe(back));
-		snprintf(in, sizeof(in), "%d", there[0]);
-		snprintf(out, sizeof(out), "%d", back[1]);
-		fflush(NULL);
-		pid = fork();
-		if (!pid) {
-			execl("/proc/self/exe", "device_devx", verbs ? "verbs" : "devx", in, out, NULL);
-			_exit(127);
-		}
-		assert_true(pid > 0);
-		one_of_two(back[0], there[1], false);
-		assert_int_equal(waitpid(pid, &status, 0), pid);
-		assert_int_equal(status, 0);
-		close(there[0]);
-		close(there[1]);
-		close(back[0]);
-		close(back[1]);
+		one_of_two(&other, false);
+		must(end_peer(&other));
 	}
 }
 
 /* ---- shared receive queues ---- */
 
 /* A linked list is gone along by its links, a cyclic ring by its places, whatever the links say */
-static void shared_queue(void **state)
+static void shared_queue(UNUSED void **state)
 {
-	(void)state;
 	for (unsigned type = 0; type < 2; type++) {
 		struct dqp rx[2], tx[2];
 		struct drmp r;
@@ -428,14 +388,13 @@ static void shared_queue(void **state)
 }
 
 /* The limit is told of once; arming it anew is what the program does */
-static void limit_event(void **state)
+static void limit_event(UNUSED void **state)
 {
 	struct mlx5dv_devx_event_channel *ch = a_channel(true);
 	struct dqp rx, tx;
 	struct drmp r;
 	struct cmd c;
 
-	(void)state;
 	open_cqs(6, 64);
 	open_rmp(&r, 1, 3);
 	open_qp(&rx, RC, &scq, &rcq, r.rmpn);
@@ -476,14 +435,13 @@ static void limit_event(void **state)
 
 /* ---- errors and their events ---- */
 
-static void last_wqe(void **state)
+static void last_wqe(UNUSED void **state)
 {
 	struct mlx5dv_devx_event_channel *ch = a_channel(false);
 	struct mlx5dv_devx_async_event_hdr hdr;
 	struct dqp q[3];
 	struct drmp r;
 
-	(void)state;
 	open_cqs(6, 64);
 	open_rmp(&r, 1, 3);
 	for (unsigned i = 0; i < 3; i++) {
@@ -494,7 +452,7 @@ static void last_wqe(void **state)
 	/* From RTS, from RST; not twice, and not without a shared queue */
 	for (unsigned i = 0; i < 2; i++) {
 		assert_int_equal(stop(&q[i], TO_ERR), OK);
-		assert_true(readable(ch->fd, 2000));
+		assert_true(readable(ch->fd, PATIENCE * 1000));
 		assert_int_equal(mlx5dv_devx_get_event(ch, &hdr, sizeof(hdr)), 8);
 		assert_int_equal(hdr.cookie, (uint64_t)q[i].qpn << 16 | 5);
 		assert_int_equal(stop(&q[i], TO_ERR), OK);
@@ -509,11 +467,10 @@ static void last_wqe(void **state)
 }
 
 /* What is posted is flushed; after a reset all begins anew */
-static void flushed(void **state)
+static void flushed(UNUSED void **state)
 {
 	struct dqp q;
 
-	(void)state;
 	open_cqs(6, 64);
 	open_qp(&q, RC, &scq, &rcq, 0);
 	walk(&q, q.qpn);
@@ -535,12 +492,11 @@ static void flushed(void **state)
 	close_cqs();
 }
 
-static void error_events(void **state)
+static void error_events(UNUSED void **state)
 {
 	struct mlx5dv_devx_event_channel *ch = a_channel(true);
 	struct dqp q[2];
 
-	(void)state;
 	open_cqs(6, 64);
 	for (unsigned i = 0; i < 2; i++)
 		open_qp(&q[i], RC, &scq, &rcq, 0);
@@ -564,13 +520,12 @@ static void error_events(void **state)
 
 /* ---- CQs ---- */
 
-static void completion_events(void **state)
+static void completion_events(UNUSED void **state)
 {
 	struct mlx5dv_devx_event_channel *ch = a_channel(true);
 	struct dqp q;
 	struct cmd c;
 
-	(void)state;
 	open_cqs(6, 64);
 	open_qp(&q, RC, &scq, &rcq, 0);
 	walk(&q, q.qpn);
@@ -604,7 +559,7 @@ static void completion_events(void **state)
 }
 
 /* The first arm of a CQ whose record is in memory that the device may only read */
-static void arm_read_only(void **state)
+static void arm_read_only(UNUSED void **state)
 {
 	struct mlx5dv_devx_event_channel *ch = a_channel(true);
 	struct mlx5dv_devx_umem *ro = mlx5dv_devx_umem_reg(ctx, arena.p, ARENA, 0);
@@ -612,7 +567,6 @@ static void arm_read_only(void **state)
 	struct dqp q;
 	struct cmd c;
 
-	(void)state;
 	assert_non_null(ro);
 	open_cqs(6, 64);
 	c = cq_command(&one, 4, 64);
@@ -632,13 +586,12 @@ static void arm_read_only(void **state)
 	mlx5dv_devx_destroy_event_channel(ch);
 }
 
-static void overrun(void **state)
+static void overrun(UNUSED void **state)
 {
 	struct mlx5dv_devx_event_channel *ch = a_channel(true);
 	struct dqp q;
 	struct cmd c;
 
-	(void)state;
 	open_cqs(6, 64);
 	for (unsigned ignore = 0; ignore < 2; ignore++) {
 		struct dcq tiny;
@@ -670,9 +623,8 @@ static void overrun(void **state)
 }
 
 /* Every CQE in one slot, also of a ring of many: the last tells how far it went */
-static void collapsed(void **state)
+static void collapsed(UNUSED void **state)
 {
-	(void)state;
 	open_cqs(6, 64);
 	for (unsigned log = 0; log < 4; log += 3) {
 		struct dcq one;
@@ -688,7 +640,7 @@ static void collapsed(void **state)
 		walk(&q, q.qpn);
 		for (unsigned i = 0; i < 20; i++)
 			last = do_write(&q, arena.p, arena.mr->lkey, 8, (uintptr_t)arena.p + 64, arena.mr->rkey);
-		end = now() + 5;
+		end = now() + PATIENCE;
 		while (be16toh(((volatile struct mlx5_cqe64 *)(void *)one.buf)->wqe_counter) != last && now() < end)
 			usleep(20);
 		assert_int_equal(be16toh(((struct mlx5_cqe64 *)(void *)one.buf)->wqe_counter), last);
@@ -706,13 +658,12 @@ static void collapsed(void **state)
 }
 
 /* Small answers and small messages in the CQE itself: 32 bytes of it, or the half in front of one of 128 */
-static void scattered(void **state)
+static void scattered(UNUSED void **state)
 {
 	static const struct {
 		unsigned cqe, req, res, most;
 	} ways[] = { { 64, 0x11, 1, 32 }, { 128, 0x11, 1, 32 }, { 128, 0x22, 2, 64 } };
 
-	(void)state;
 	for (unsigned w = 0; w < ARRAY(ways); w++) {
 		struct dqp q;
 		uint8_t *a, *b;
@@ -768,12 +719,11 @@ static void scattered(void **state)
 
 /* ---- doorbells ---- */
 
-static void wrong_page(void **state)
+static void wrong_page(UNUSED void **state)
 {
 	struct dqp q;
 	uint16_t at;
 
-	(void)state;
 	open_cqs(4, 64);
 	open_qp(&q, RC, &scq, &rcq, 0);
 	walk(&q, q.qpn);
@@ -789,14 +739,13 @@ static void wrong_page(void **state)
 }
 
 /* Without a send record: the doorbell says how far to go, and the record is not looked at */
-static void no_record(void **state)
+static void no_record(UNUSED void **state)
 {
 	struct mlx5dv_devx_uar *own = mlx5dv_devx_alloc_uar(ctx, MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF);
 	struct dqp q;
 	struct cmd c;
 	uint16_t at = 0;
 
-	(void)state;
 	assert_non_null(own);
 	open_cqs(6, 64);
 	c = qp_command(&q, RC, 4, 0, scq.cqn, rcq.cqn, 0);
@@ -825,12 +774,11 @@ static void no_record(void **state)
 }
 
 /* Receives alone, without a send queue, a doorbell page or a doorbell */
-static void no_send_queue(void **state)
+static void no_send_queue(UNUSED void **state)
 {
 	struct dqp rx, tx;
 	struct cmd c;
 
-	(void)state;
 	open_cqs(4, 64);
 	c = qp_command(&rx, RC, 0, 3, scq.cqn, rcq.cqn, 0);
 	IN(QPC + 0x50, 1, 1);
@@ -886,7 +834,7 @@ static uint8_t *seg_dct(uint8_t *at, uint32_t dctn, uint64_t key)
 	return at + sizeof(av);
 }
 
-static void dc(void **state)
+static void dc(UNUSED void **state)
 {
 	struct mlx5dv_devx_event_channel *ch = a_channel(true);
 	struct mlx5dv_devx_obj *dct[3];
@@ -897,7 +845,6 @@ static void dc(void **state)
 	uint64_t *word, *old;
 	struct cmd c;
 
-	(void)state;
 	open_cqs(6, 64);
 	a = arena.p + part(4096);
 	b = arena.p + part(16 * 4096);
@@ -1034,8 +981,8 @@ static struct cmd xrq_command(uint32_t cqn, size_t buf, size_t record)
 	return c;
 }
 
-/* The list is tested in device_tm*.c: here is how a command makes it, and that its command QP works */
-static void xrq(void **state)
+/* The list is tested in tm*.c: here is how a command makes it, and that its command QP works */
+static void xrq(UNUSED void **state)
 {
 	static const struct wrong w[] = {
 		{ "topology", 0x80 + 0x14, 4, 2, BAD_PARAM }, { "offload", 0x80 + 0x1c, 4, 2, BAD_PARAM },
@@ -1054,7 +1001,6 @@ static void xrq(void **state)
 	struct cmd c;
 	unsigned status;
 
-	(void)state;
 	open_cqs(6, 64);
 	buf = part(64 << 4);
 	record = part(8);
@@ -1142,30 +1088,13 @@ static void xrq(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(with_verbs),
-		cmocka_unit_test(on_verbs_cq),
-		cmocka_unit_test(without_address),
-		cmocka_unit_test(unreliable),
-		cmocka_unit_test(longest_message),
-		cmocka_unit_test(two_processes),
-		cmocka_unit_test(shared_queue),
-		cmocka_unit_test(limit_event),
-		cmocka_unit_test(last_wqe),
-		cmocka_unit_test(flushed),
-		cmocka_unit_test(error_events),
-		cmocka_unit_test(completion_events),
-		cmocka_unit_test(arm_read_only),
-		cmocka_unit_test(overrun),
-		cmocka_unit_test(collapsed),
-		cmocka_unit_test(scattered),
-		cmocka_unit_test(wrong_page),
-		cmocka_unit_test(no_record),
-		cmocka_unit_test(no_send_queue),
-		cmocka_unit_test(dc),
-		cmocka_unit_test(xrq),
+		TEST(with_verbs), TEST(on_verbs_cq), TEST(without_address), TEST(unreliable), TEST(longest_message),
+		TEST(two_processes), TEST(shared_queue), TEST(limit_event), TEST(last_wqe), TEST(flushed),
+		TEST(error_events), TEST(completion_events), TEST(arm_read_only), TEST(overrun), TEST(collapsed),
+		TEST(scattered), TEST(wrong_page), TEST(no_record), TEST(no_send_queue), TEST(dc), TEST(xrq),
 	};
 
-	if (argc == 4)
-		return peer(argv);
+	if (argc == 2)
+		return peer(argv[1]);
 	return devx_main(tests, ARRAY(tests), true);
 }

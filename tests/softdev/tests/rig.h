@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * device.h: what the tests of the device (tests/device*.c) share. They drive it through libibverbs alone and never include inlay.
+ * rig.h: what the tests of the software device share. They drive it through libibverbs and libmlx5 alone.
  *
  * Two sides of this process talk to each other over port 1 of one device: $INLAY_TEST_DEVICE, or the first. Every function here fails the
  * running test by itself.
  */
-#ifndef TESTS_DEVICE_H
-#define TESTS_DEVICE_H
+#ifndef SOFTDEV_TESTS_RIG_H
+#define SOFTDEV_TESTS_RIG_H
 
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -40,6 +40,7 @@
 #define UNUSED __attribute__((unused))
 #define QKEY 0x11223344
 #define GRH_BYTES 40
+#define PATIENCE 60               /* seconds until what must come has come, on a machine that has much else to do */
 
 #define INIT_MASK (IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)
 #define RTR_MASK (IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | \
@@ -57,6 +58,8 @@
 #ifndef NO_TRAPS
 #define NO_TRAPS 0
 #endif
+
+#define TEST(name) cmocka_unit_test(name)
 
 /* A call that must give 0 */
 #define must(call) assert_int_equal(call, 0)
@@ -123,10 +126,10 @@ UNUSED static bool readable(int fd, int ms)
 	return poll(&p, 1, ms) == 1;
 }
 
-/* The next completion, within five seconds */
+/* The next completion */
 UNUSED static struct ibv_wc next_wc(struct ibv_cq *cq)
 {
-	double end = now() + 5;
+	double end = now() + PATIENCE;
 	struct ibv_wc wc;
 	int n;
 
@@ -177,7 +180,7 @@ UNUSED static void *expect_event(struct ibv_context *c, enum ibv_event_type type
 	struct ibv_async_event ev;
 	void *about;
 
-	assert_true(readable(c->async_fd, 2000));
+	assert_true(readable(c->async_fd, PATIENCE * 1000));
 	must(ibv_get_async_event(c, &ev));
 	if (ev.event_type != type)
 		print_error("event %s, not %s\n", ibv_event_type_str(ev.event_type), ibv_event_type_str(type));
@@ -375,6 +378,40 @@ UNUSED static void post(struct side *s, struct ibv_send_wr *wr)
 	assert_int_equal(ibv_post_send(s->qp, wr, &bad), 0);
 }
 
+/*
+ * What most tests need: a pair, one request of one piece from the first to the second, a completion. They are for the test functions; a
+ * function that tests call has its own.
+ */
+UNUSED static struct side s[2];
+UNUSED static struct ibv_send_wr wr;
+UNUSED static struct ibv_sge sg;
+UNUSED static struct ibv_wc wc;
+
+UNUSED static struct ibv_send_wr first_to_second(enum ibv_wr_opcode op, uint64_t id, size_t off, uint32_t len, size_t roff)
+{
+	sg = sge(&s[0], off, len);
+	return request(op, id, &sg, 1, &s[1], roff);
+}
+
+UNUSED static void open_request(const struct how *how, enum ibv_wr_opcode op, uint64_t id, uint32_t len, size_t roff)
+{
+	open_pair(s, how);
+	wr = first_to_second(op, id, 0, len, roff);
+}
+
+/* Posts one signaled request, which succeeds */
+UNUSED static struct ibv_wc post_done(struct side *s, struct ibv_send_wr *wr)
+{
+	static const enum ibv_wc_opcode opcode[] = {
+		[IBV_WR_RDMA_WRITE] = IBV_WC_RDMA_WRITE, [IBV_WR_RDMA_WRITE_WITH_IMM] = IBV_WC_RDMA_WRITE, [IBV_WR_SEND] = IBV_WC_SEND,
+		[IBV_WR_SEND_WITH_IMM] = IBV_WC_SEND, [IBV_WR_SEND_WITH_INV] = IBV_WC_SEND, [IBV_WR_RDMA_READ] = IBV_WC_RDMA_READ,
+		[IBV_WR_ATOMIC_CMP_AND_SWP] = IBV_WC_COMP_SWAP, [IBV_WR_ATOMIC_FETCH_AND_ADD] = IBV_WC_FETCH_ADD,
+	};
+
+	post(s, wr);
+	return expect_op(s->scq, wr->wr_id, opcode[wr->opcode]);
+}
+
 /* ---- messages, and whether each byte of them came where it should, and none elsewhere ---- */
 
 UNUSED static void writes(struct side s[2], uint32_t len, bool imm)
@@ -388,8 +425,7 @@ UNUSED static void writes(struct side s[2], uint32_t len, bool imm)
 	wr.imm_data = htobe32(0x11223344);
 	if (imm)
 		recv_at(&s[1], 9, HALF + 4096, 16);
-	post(&s[0], &wr);
-	expect_op(s[0].scq, 7, IBV_WC_RDMA_WRITE);
+	post_done(&s[0], &wr);
 	if (imm) {
 		wc = expect_op(s[1].rcq, 9, IBV_WC_RECV_RDMA_WITH_IMM);
 		assert_true(wc.wc_flags & IBV_WC_WITH_IMM);
@@ -411,8 +447,7 @@ UNUSED static void sends(struct side s[2], uint32_t len, bool imm)
 	memset(s[1].buf, 0xaa, SIZE);
 	wr.imm_data = htobe32(0x55667788);
 	recv_at(&s[1], 9, 64, len + 1);
-	post(&s[0], &wr);
-	expect_op(s[0].scq, 7, IBV_WC_SEND);
+	post_done(&s[0], &wr);
 	wc = expect_op(s[1].rcq, 9, IBV_WC_RECV);
 	assert_int_equal(!!(wc.wc_flags & IBV_WC_WITH_IMM), imm);
 	if (imm)
@@ -439,14 +474,13 @@ UNUSED static void reads(struct side s[2], uint32_t len)
 
 /* ---- the group ---- */
 
-UNUSED static int setup(void **state)
+UNUSED static int setup(UNUSED void **state)
 {
 	const char *name = getenv("INLAY_TEST_DEVICE");
 	struct ibv_device *first;
 	int n, at = 0;
 
-	(void)state;
-	alarm(120); /* the last resort against hanging */
+	alarm(280); /* the last resort against hanging */
 	list = ibv_get_device_list(&n);
 	while (list && name && *name && at < n && strcmp(ibv_get_device_name(list[at]), name))
 		at++;
@@ -464,13 +498,86 @@ UNUSED static int setup(void **state)
 	return !pd || ibv_query_gid(ctx, 1, sgid, &gid);
 }
 
-UNUSED static int teardown(void **state)
+UNUSED static int teardown(UNUSED void **state)
 {
-	(void)state;
 	if (ibv_dealloc_pd(pd) || ibv_close_device(ctx))
 		return -1;
 	ibv_free_device_list(list);
 	return 0;
+}
+
+/* ---- a second process: this program again, with arguments of its own. Its standard input and output are pipes to the first ---- */
+
+struct card {
+	uint32_t qpn, rkey;
+	uint64_t addr;
+};
+
+UNUSED static struct card card_of(const struct side *s)
+{
+	return (struct card){ .qpn = s->qp->qp_num, .rkey = s->mr->rkey, .addr = (uintptr_t)s->buf };
+}
+
+struct peer {
+	pid_t pid;
+	int in, out;
+};
+
+UNUSED static const struct peer first_process = { .in = 0, .out = 1 };
+
+UNUSED static struct peer start_peer(const char *what, const char *how)
+{
+	int in[2], out[2];
+	struct peer p;
+
+	must(pipe2(in, O_CLOEXEC));
+	must(pipe2(out, O_CLOEXEC));
+	fflush(NULL);
+	p = (struct peer){ .pid = fork(), .in = in[0], .out = out[1] };
+	assert_true(p.pid >= 0);
+	if (!p.pid) {
+		dup2(out[0], 0);
+		dup2(in[1], 1);
+		execl("/proc/self/exe", "peer", what, how, NULL);
+		_exit(127);
+	}
+	close(out[0]);
+	close(in[1]);
+	return p;
+}
+
+/* The status with which it ended */
+UNUSED static int end_peer(struct peer *p)
+{
+	int status;
+
+	assert_int_equal(waitpid(p->pid, &status, 0), p->pid);
+	close(p->in);
+	close(p->out);
+	return status;
+}
+
+UNUSED static void tell(const struct peer *p)
+{
+	assert_int_equal(write(p->out, "!", 1), 1);
+}
+
+UNUSED static void hear(const struct peer *p)
+{
+	char c;
+
+	assert_true(readable(p->in, PATIENCE * 1000));
+	assert_int_equal(read(p->in, &c, 1), 1);
+}
+
+UNUSED static struct card exchange(const struct peer *p, struct card ours)
+{
+	struct card theirs;
+
+	assert_int_equal(write(p->out, &ours, sizeof(ours)), sizeof(ours));
+	assert_true(readable(p->in, PATIENCE * 1000));
+	assert_int_equal(read(p->in, &theirs, sizeof(theirs)), sizeof(theirs));
+	return theirs;
 }
 
 /* Once more in a process of its own, with one variable of the environment set: what a device is is settled when it is opened */
@@ -485,7 +592,7 @@ UNUSED static int again_with(const char *name, const char *value)
 	pid = fork();
 	if (!pid) {
 		setenv(name, value, 1);
-		execl("/proc/self/exe", "device", NULL);
+		execl("/proc/self/exe", "again", NULL);
 		_exit(127);
 	}
 	return pid < 0 || waitpid(pid, &status, 0) != pid || status != 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* device_wq.c: receive work queues that belong to no QP, tables of them, and what mlx5dv tells of them */
-#include "device.h"
+/* wq.c: receive work queues that belong to no QP, tables of them, and what mlx5dv tells of them */
+#include "rig.h"
 
 static struct ibv_cq *cq;
 
@@ -46,13 +46,12 @@ static struct mlx5dv_rwq dv_of(struct ibv_wq *wq)
 	return d;
 }
 
-static void made_and_moved(void **state)
+static void made_and_moved(UNUSED void **state)
 {
 	struct ibv_wq_attr a = { .attr_mask = IBV_WQ_ATTR_STATE | IBV_WQ_ATTR_CURR_STATE, .curr_wq_state = IBV_WQS_ERR,
 				 .wq_state = IBV_WQS_RESET };
 	struct ibv_wq *wq = a_wq(64, 4), *other = a_wq(10, 1);
 
-	(void)state;
 	assert_int_equal(wq->wq_type, IBV_WQT_RQ);
 	assert_int_not_equal(wq->wq_num, other->wq_num);
 	assert_int_equal(wq->state, IBV_WQS_RESET);
@@ -73,7 +72,7 @@ static void made_and_moved(void **state)
 }
 
 /* What is posted is where mlx5dv says that it is */
-static void posted(void **state)
+static void posted(UNUSED void **state)
 {
 	struct ibv_wq *wq = a_wq(16, 2);
 	struct mlx5dv_rwq d = dv_of(wq);
@@ -83,7 +82,6 @@ static void posted(void **state)
 	struct ibv_recv_wr wr = { .sg_list = sg, .num_sge = 2 }, *bad;
 	unsigned n = 0;
 
-	(void)state;
 	assert_non_null(mr);
 	assert_int_equal(d.wqe_cnt, 16);
 	assert_int_equal(d.stride, 32);
@@ -117,13 +115,12 @@ static void posted(void **state)
 	must(ibv_dereg_mr(mr));
 }
 
-static void tables(void **state)
+static void tables(UNUSED void **state)
 {
 	struct ibv_wq *wq[8], *twice[8];
 	struct ibv_rwq_ind_table_init_attr init = { .log_ind_tbl_size = 3, .ind_tbl = wq };
 	struct ibv_rwq_ind_table *t, *u;
 
-	(void)state;
 	for (unsigned i = 0; i < ARRAY(wq); i++) {
 		wq[i] = a_wq(8, 1);
 		must(to_state(wq[i], IBV_WQS_RDY));
@@ -146,12 +143,11 @@ static void tables(void **state)
 			must(ibv_destroy_wq(wq[i]));
 }
 
-static void refusals(void **state)
+static void refusals(UNUSED void **state)
 {
 	struct ibv_wq_init_attr good = { .wq_type = IBV_WQT_RQ, .max_wr = 8, .max_sge = 1, .pd = pd, .cq = cq }, a;
 	struct ibv_device_attr_ex ex;
 
-	(void)state;
 	must(ibv_query_device_ex(ctx, NULL, &ex));
 	assert_true(ex.max_wq_type_rq > 0);
 	a = good;
@@ -166,14 +162,13 @@ static void refusals(void **state)
 }
 
 /* A context that is closed with everything still there */
-static void abandoned(void **state)
+static void abandoned(UNUSED void **state)
 {
 	struct ibv_context *c = ibv_open_device(list[0]);
 	struct ibv_rwq_ind_table_init_attr ti = { .log_ind_tbl_size = 0 };
 	struct ibv_wq_init_attr init = { .wq_type = IBV_WQT_RQ, .max_wr = 8, .max_sge = 1 };
 	struct ibv_wq *wq;
 
-	(void)state;
 	assert_non_null(c);
 	init.pd = ibv_alloc_pd(c);
 	init.cq = ibv_create_cq(c, 10, NULL, NULL, 0);
@@ -187,13 +182,8 @@ static void abandoned(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(made_and_moved),
-		cmocka_unit_test(posted),
-		cmocka_unit_test(tables),
-		cmocka_unit_test(refusals),
-		cmocka_unit_test(abandoned),
+		TEST(made_and_moved), TEST(posted), TEST(tables), TEST(refusals), TEST(abandoned),
 	};
 
-	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, wq_setup, wq_teardown);
 }

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * device.c: is the device that the other tests stand on right? Its objects, reliable connections, errors and events; driven through
+ * rc.c: is the device that the other tests stand on right? Its objects, reliable connections, errors and events; driven through
  * libibverbs alone.
  *
  * Two queue pairs of this process talk to each other. A test that expects nothing to happen says so with a short wait.
  */
-#include "device.h"
+#include "rig.h"
 
 /* ---- the device ---- */
 
-static void attributes(void **state)
+static void attributes(UNUSED void **state)
 {
 	struct ibv_device_attr_ex ex;
 	struct ibv_device_attr a;
@@ -18,7 +18,6 @@ static void attributes(void **state)
 	uint16_t pkey;
 	int full = 0;
 
-	(void)state;
 	assert_int_equal(ibv_query_device(ctx, &a), 0);
 	assert_int_equal(a.vendor_id, 0x02c9);          /* the adapter's OUI, not its PCI vendor */
 	assert_int_equal(a.vendor_part_id, 0x101b);     /* a ConnectX-6 */
@@ -46,12 +45,11 @@ static void attributes(void **state)
 	assert_int_equal(ibv_get_pkey_index(ctx, 1, pkey), 0);
 }
 
-static void gid_table(void **state)
+static void gid_table(UNUSED void **state)
 {
 	struct ibv_gid_entry e[32], one;
 	ssize_t n = ibv_query_gid_table(ctx, e, ARRAY(e), 0);
 
-	(void)state;
 	assert_int_equal(n, port.link_layer == IBV_LINK_LAYER_ETHERNET ? 4 : 1);
 	for (ssize_t i = 0; i < n; i++) {
 		assert_int_equal(ibv_query_gid_ex(ctx, 1, e[i].gid_index, &one, 0), 0);
@@ -64,7 +62,7 @@ static void gid_table(void **state)
 	assert_int_equal(ibv_query_gid_ex(ctx, 2, 0, &one, 0), EINVAL);
 }
 
-static void life_cycles(void **state)
+static void life_cycles(UNUSED void **state)
 {
 	struct ibv_qp_init_attr init = { .cap = usual.cap, .qp_type = IBV_QPT_RC };
 	struct ibv_pd *p = ibv_alloc_pd(ctx);
@@ -74,7 +72,6 @@ static void life_cycles(void **state)
 	struct ibv_cq *cq;
 	struct ibv_qp *qp;
 
-	(void)state;
 	assert_non_null(p);
 	assert_non_null(ch);
 	mr = ibv_reg_mr(p, buf, sizeof(buf), ALL_ACCESS);
@@ -99,7 +96,7 @@ static void life_cycles(void **state)
 	assert_int_equal(ibv_dealloc_pd(p), 0);
 }
 
-static void refusals(void **state)
+static void refusals(UNUSED void **state)
 {
 	struct ibv_qp_init_attr init = { .cap = usual.cap, .qp_type = IBV_QPT_RC };
 	struct ibv_qp_init_attr_ex ex = { .qp_type = IBV_QPT_UD, .pd = pd, .create_flags = IBV_QP_CREATE_BLOCK_SELF_MCAST_LB,
@@ -107,7 +104,6 @@ static void refusals(void **state)
 	struct ibv_cq *cq = ibv_create_cq(ctx, 1, NULL, NULL, 0);
 	static uint8_t buf[8192];
 
-	(void)state;
 	assert_non_null(cq);
 	assert_null(ibv_create_cq(ctx, 0, NULL, NULL, 0));
 	assert_null(ibv_create_cq(ctx, 1 << 23, NULL, NULL, 0));
@@ -141,12 +137,11 @@ static void refusals(void **state)
 }
 
 /* Memory that may not be written may be sent from, and no more */
-static void read_only_memory(void **state)
+static void read_only_memory(UNUSED void **state)
 {
 	void *p = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	struct ibv_mr *mr;
 
-	(void)state;
 	assert_null(ibv_reg_mr(pd, p, 4096, IBV_ACCESS_LOCAL_WRITE));
 	mr = ibv_reg_mr(pd, p, 4096, IBV_ACCESS_REMOTE_READ);
 	assert_non_null(mr);
@@ -154,14 +149,13 @@ static void read_only_memory(void **state)
 	munmap(p, 4096);
 }
 
-static void keys(void **state)
+static void keys(UNUSED void **state)
 {
 	static uint8_t buf[4096];
 	struct ibv_mr *mr[300];
 	struct ibv_pd *other = ibv_alloc_pd(ctx);
 	uint32_t lkey, rkey;
 
-	(void)state;
 	for (unsigned i = 0; i < ARRAY(mr); i++) {
 		mr[i] = ibv_reg_mr(pd, buf, sizeof(buf), ALL_ACCESS);
 		assert_non_null(mr[i]);
@@ -184,7 +178,7 @@ static void keys(void **state)
 	must(ibv_dealloc_pd(other));
 }
 
-static void thread_domain(void **state)
+static void thread_domain(UNUSED void **state)
 {
 	struct ibv_td_init_attr ti = { .comp_mask = 0 };
 	struct ibv_td *td = ibv_alloc_td(ctx, &ti);
@@ -194,7 +188,6 @@ static void thread_domain(void **state)
 	struct ibv_pd *parent;
 	struct ibv_qp *qp;
 
-	(void)state;
 	assert_non_null(td);
 	parent = ibv_alloc_parent_domain(ctx, &pi);
 	assert_non_null(parent);
@@ -207,7 +200,7 @@ static void thread_domain(void **state)
 }
 
 /* A context that is closed with everything still there */
-static void abandoned(void **state)
+static void abandoned(UNUSED void **state)
 {
 	struct ibv_context *c = ibv_open_device(list[0]);
 	struct ibv_pd *p;
@@ -216,7 +209,6 @@ static void abandoned(void **state)
 	struct ibv_qp *qp;
 	static uint8_t buf[4096];
 
-	(void)state;
 	assert_non_null(c);
 	p = ibv_alloc_pd(c);
 	cq = ibv_create_cq(c, 10, NULL, ibv_create_comp_channel(c), 0);
@@ -241,8 +233,7 @@ static void atomics(struct side s[2])
 	*there = 100;
 	wr.wr.atomic.compare_add = 100;
 	wr.wr.atomic.swap = 0x123456789abcdef0;
-	post(&s[0], &wr);
-	expect_op(s[0].scq, 1, IBV_WC_COMP_SWAP);
+	post_done(&s[0], &wr);
 	assert_int_equal(*here, 100);
 	assert_int_equal(*there, 0x123456789abcdef0);
 	wr.wr_id = 2;
@@ -252,8 +243,7 @@ static void atomics(struct side s[2])
 	assert_int_equal(*there, 0x123456789abcdef0);
 	wr = request(IBV_WR_ATOMIC_FETCH_AND_ADD, 3, &sg, 1, &s[1], 8);
 	wr.wr.atomic.compare_add = 0x10;
-	post(&s[0], &wr);
-	expect_op(s[0].scq, 3, IBV_WC_FETCH_ADD);
+	post_done(&s[0], &wr);
 	assert_int_equal(*here, 0x123456789abcdef0);
 	assert_int_equal(*there, 0x123456789abcdf00);
 }
@@ -270,35 +260,28 @@ static void every_opcode(struct side s[2])
 	atomics(s);
 }
 
-static void opcodes(void **state)
+static void opcodes(UNUSED void **state)
 {
-	struct side s[2];
-
-	(void)state;
 	open_pair(s, &usual);
 	every_opcode(s);
 	close_pair(s);
 }
 
 /* Every WQE signaled: libmlx5 then lets the device put small READ results into the CQE */
-static void opcodes_sig_all(void **state)
+static void opcodes_sig_all(UNUSED void **state)
 {
 	struct how how = usual;
-	struct side s[2];
 
-	(void)state;
 	how.sig_all = true;
 	open_pair(s, &how);
 	every_opcode(s);
 	close_pair(s);
 }
 
-static void opcodes_128(void **state)
+static void opcodes_128(UNUSED void **state)
 {
 	struct how how = usual;
-	struct side s[2];
 
-	(void)state;
 	setenv("MLX5_CQE_SIZE", "128", 1);
 	how.sig_all = true;
 	open_pair(s, &how);
@@ -308,42 +291,32 @@ static void opcodes_128(void **state)
 }
 
 /* Without data: the message is there all the same */
-static void empty_messages(void **state)
+static void empty_messages(UNUSED void **state)
 {
-	struct ibv_send_wr wr;
-	struct side s[2];
-	struct ibv_wc wc;
-
-	(void)state;
 	open_pair(s, &usual);
 	memset(s[1].buf, 0xaa, SIZE);
 	assert_int_equal(post_recv(&s[1], 1, NULL, 0), 0);
 	wr = request(IBV_WR_SEND, 2, NULL, 0, &s[1], 0);
-	post(&s[0], &wr);
-	expect_op(s[0].scq, 2, IBV_WC_SEND);
+	post_done(&s[0], &wr);
 	wc = expect_op(s[1].rcq, 1, IBV_WC_RECV);
 	assert_int_equal(wc.byte_len, 0);
 	/* An empty access needs no valid key */
 	wr = request(IBV_WR_RDMA_WRITE, 3, NULL, 0, &s[1], 0);
 	wr.wr.rdma.rkey = 0;
-	post(&s[0], &wr);
-	expect_op(s[0].scq, 3, IBV_WC_RDMA_WRITE);
+	post_done(&s[0], &wr);
 	assert_true(all_bytes(s[1].buf, SIZE, 0xaa));
 	close_pair(s);
 }
 
 /* The same through the extended interface */
-static void wr_interface(void **state)
+static void wr_interface(UNUSED void **state)
 {
 	struct how how = usual;
-	struct side s[2];
 	struct ibv_qp_ex *qx;
 	struct ibv_sge sg[3];
 	struct ibv_data_buf in[2];
 	volatile uint64_t *there;
-	struct ibv_wc wc;
 
-	(void)state;
 	how.ops = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
 		  IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
 	open_pair(s, &how);
@@ -432,14 +405,10 @@ static void wr_interface(void **state)
 	close_pair(s);
 }
 
-static void gather_and_scatter(void **state)
+static void gather_and_scatter(UNUSED void **state)
 {
 	struct ibv_sge from[3], to[4];
-	struct ibv_send_wr wr;
-	struct side s[2];
-	struct ibv_wc wc;
 
-	(void)state;
 	open_pair(s, &usual);
 	fill(s[0].buf, SIZE, 5);
 	memset(s[1].buf, 0xaa, SIZE);
@@ -451,8 +420,7 @@ static void gather_and_scatter(void **state)
 	to[3] = sge(&s[1], 60000, 4000);
 	assert_int_equal(post_recv(&s[1], 1, to, 4), 0);
 	wr = request(IBV_WR_SEND, 2, from, 3, &s[1], 0);
-	post(&s[0], &wr);
-	expect_op(s[0].scq, 2, IBV_WC_SEND);
+	post_done(&s[0], &wr);
 	wc = expect_op(s[1].rcq, 1, IBV_WC_RECV);
 	assert_int_equal(wc.byte_len, 1001 + 1778 + 2555);
 	{
@@ -474,8 +442,7 @@ static void gather_and_scatter(void **state)
 	/* READ into several places */
 	fill(s[1].buf, SIZE, 6);
 	wr = request(IBV_WR_RDMA_READ, 3, from, 3, &s[1], 12345);
-	post(&s[0], &wr);
-	expect_op(s[0].scq, 3, IBV_WC_RDMA_READ);
+	post_done(&s[0], &wr);
 	assert_memory_equal(s[0].buf, s[1].buf + 12345, 1001);
 	assert_memory_equal(s[0].buf + 10001, s[1].buf + 12345 + 1001, 1778);
 	assert_memory_equal(s[0].buf + 20002, s[1].buf + 12345 + 2779, 2555);
@@ -483,15 +450,12 @@ static void gather_and_scatter(void **state)
 }
 
 /* Inline data are taken at the post: they need no key, and may change at once */
-static void inline_data(void **state)
+static void inline_data(UNUSED void **state)
 {
 	struct how how = usual;
-	struct ibv_send_wr wr;
 	struct ibv_sge sg[2];
-	struct side s[2];
 	uint8_t data[600], copy[600];
 
-	(void)state;
 	how.cap.max_inline_data = 600;
 	open_pair(s, &how);
 	for (uint32_t len = 0; len <= 600; len += 29) {
@@ -512,13 +476,11 @@ static void inline_data(void **state)
 }
 
 /* A fenced send waits for the READ before it, whose result it sends on */
-static void fence(void **state)
+static void fence(UNUSED void **state)
 {
 	struct ibv_sge a, b;
 	struct ibv_send_wr wr[2];
-	struct side s[2];
 
-	(void)state;
 	open_pair(s, &usual);
 	for (int i = 0; i < 20; i++) {
 		fill(s[1].buf, HALF, i + 1);
@@ -536,13 +498,11 @@ static void fence(void **state)
 	close_pair(s);
 }
 
-static void unsignaled(void **state)
+static void unsignaled(UNUSED void **state)
 {
 	struct ibv_sge sg[10];
 	struct ibv_send_wr wr[10];
-	struct side s[2];
 
-	(void)state;
 	open_pair(s, &usual);
 	fill(s[0].buf, 4096, 1);
 	for (int i = 0; i < 10; i++) {
@@ -559,15 +519,11 @@ static void unsignaled(void **state)
 }
 
 /* The rings go round several times, with WQEs of every size */
-static void wrap_around(void **state)
+static void wrap_around(UNUSED void **state)
 {
 	struct how how = usual;
-	struct ibv_send_wr wr;
 	struct ibv_sge sg[4];
-	struct side s[2];
-	struct ibv_wc wc;
 
-	(void)state;
 	how.cap.max_send_wr = 8;
 	how.cap.max_recv_wr = 8;
 	how.cap.max_inline_data = 200;
@@ -589,8 +545,7 @@ static void wrap_around(void **state)
 		recv_at(&s[1], i, 256 * (i % 16), 256);
 		wr = request(IBV_WR_SEND, i, sg, n, &s[1], 0);
 		wr.send_flags = IBV_SEND_SIGNALED | (i % 3 ? 0 : IBV_SEND_INLINE);
-		post(&s[0], &wr);
-		expect_op(s[0].scq, i, IBV_WC_SEND);
+		post_done(&s[0], &wr);
 		wc = expect_op(s[1].rcq, i, IBV_WC_RECV);
 		assert_int_equal(wc.byte_len, len);
 		assert_memory_equal(s[1].buf + 256 * (i % 16), s[0].buf + from, len);
@@ -599,52 +554,42 @@ static void wrap_around(void **state)
 }
 
 /* A QP that is its own peer */
-static void self(void **state)
+static void self(UNUSED void **state)
 {
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
 	struct side s;
 
-	(void)state;
 	open_side(&s, &usual);
 	bring_up(s.qp, s.qp->qp_num, &usual);
 	fill(s.buf, 4096, 3);
 	recv_at(&s, 1, 4096, 4096);
 	sg = sge(&s, 0, 4096);
 	wr = request(IBV_WR_SEND, 2, &sg, 1, &s, 0);
-	post(&s, &wr);
-	expect_op(s.scq, 2, IBV_WC_SEND);
+	post_done(&s, &wr);
 	expect_op(s.rcq, 1, IBV_WC_RECV);
 	assert_memory_equal(s.buf, s.buf + 4096, 4096);
 	close_side(&s);
 }
 
 /* An address of its own choosing for the same memory */
-static void iova(void **state)
+static void iova(UNUSED void **state)
 {
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
 	struct ibv_mr *mr;
 
-	(void)state;
 	open_pair(s, &usual);
 	mr = ibv_reg_mr_iova(pd, s[1].buf, 8192, 0x7000, ALL_ACCESS);
 	assert_non_null(mr);
 	fill(s[0].buf, 4096, 8);
-	sg = sge(&s[0], 0, 4096);
-	wr = request(IBV_WR_RDMA_WRITE, 1, &sg, 1, &s[1], 0);
+	wr = first_to_second(IBV_WR_RDMA_WRITE, 1, 0, 4096, 0);
 	wr.wr.rdma.remote_addr = 0x7000 + 100;
 	wr.wr.rdma.rkey = mr->rkey;
-	post(&s[0], &wr);
-	expect_op(s[0].scq, 1, IBV_WC_RDMA_WRITE);
+	post_done(&s[0], &wr);
 	assert_memory_equal(s[1].buf + 100, s[0].buf, 4096);
 	assert_int_equal(ibv_dereg_mr(mr), 0);
 	close_pair(s);
 }
 
 /* What mlx5dv can ask for beside verbs; and an extended CQ, whose timestamps become wall-clock time */
-static void vendor_interface(void **state)
+static void vendor_interface(UNUSED void **state)
 {
 	struct ibv_cq_init_attr_ex ci = { .cqe = 63, .comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS, .flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN,
 					  .wc_flags = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK };
@@ -655,17 +600,14 @@ static void vendor_interface(void **state)
 	struct ibv_qp_init_attr_ex qi = { .cap = usual.cap, .qp_type = IBV_QPT_RC, .pd = pd, .comp_mask = IBV_QP_INIT_ATTR_PD };
 	struct mlx5dv_context dv = { .comp_mask = MLX5DV_CONTEXT_MASK_CQE_COMPRESION | MLX5DV_CONTEXT_MASK_CLOCK_INFO_UPDATE };
 	struct ibv_poll_cq_attr pa = { .comp_mask = 0 };
-	struct ibv_send_wr wr;
 	struct timespec t;
 	struct ibv_cq_ex *cx;
 	struct mlx5dv_cq dc = { .comp_mask = 0 };
 	struct mlx5dv_obj obj;
-	struct ibv_sge sg;
 	struct side s;
 	int64_t off;
 	double end;
 
-	(void)state;
 	assert_int_equal(mlx5dv_query_device(ctx, &dv), 0);
 	assert_true(dv.flags & MLX5DV_CONTEXT_FLAGS_CQE_V1);
 	assert_int_equal(dv.cqe_comp_caps.max_num, 0);
@@ -689,7 +631,7 @@ static void vendor_interface(void **state)
 	sg = sge(&s, 0, 16);
 	wr = request(IBV_WR_RDMA_READ, 5, &sg, 1, &s, 64);
 	post(&s, &wr);
-	for (end = now() + 5; ibv_start_poll(cx, &pa) && now() < end;)
+	for (end = now() + PATIENCE; ibv_start_poll(cx, &pa) && now() < end;)
 		usleep(20);
 	assert_int_equal(cx->status, IBV_WC_SUCCESS);
 	assert_int_equal(cx->wr_id, 5);
@@ -708,22 +650,17 @@ static void vendor_interface(void **state)
  * Small READ results come in the CQE where every WQE has one, and libmlx5 copies them at the poll; elsewhere they come into
  * memory without anybody's help.
  */
-static void scatter_to_cqe(void **state)
+static void scatter_to_cqe(UNUSED void **state)
 {
 	struct how how = usual;
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
 
-	(void)state;
 	if (getenv("MLX5_SCATTER_TO_CQE"))
 		return;
 	for (int all = 0; all < 2; all++) {
 		how.sig_all = all;
 		open_pair(s, &how);
 		fill(s[1].buf, 16, 4);
-		sg = sge(&s[0], 0, 16);
-		wr = request(IBV_WR_RDMA_READ, 5, &sg, 1, &s[1], 0);
+		wr = first_to_second(IBV_WR_RDMA_READ, 5, 0, 16, 0);
 		post(&s[0], &wr);
 		usleep(50000);
 		if (all)
@@ -737,11 +674,8 @@ static void scatter_to_cqe(void **state)
 }
 
 /* Reset and up again: the rings start afresh */
-static void reset_and_reuse(void **state)
+static void reset_and_reuse(UNUSED void **state)
 {
-	struct side s[2];
-
-	(void)state;
 	open_pair(s, &usual);
 	for (int i = 0; i < 3; i++) {
 		writes(s, 100, true);
@@ -780,19 +714,13 @@ static void fails_with(struct side s[2], struct ibv_send_wr *wr, enum ibv_wc_sta
 	expect(s[0].rcq, 103, IBV_WC_WR_FLUSH_ERR);
 }
 
-static void local_length(void **state)
+static void local_length(UNUSED void **state)
 {
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
-
-	(void)state;
 	open_pair(s, &usual);
 	memset(s[1].buf, 0xaa, SIZE);
 	recv_at(&s[1], 1, 0, 99);
 	recv_at(&s[1], 2, 0, 99);
-	sg = sge(&s[0], 0, 100);
-	wr = request(IBV_WR_SEND, 3, &sg, 1, &s[1], 0);
+	wr = first_to_second(IBV_WR_SEND, 3, 0, 100, 0);
 	fails_with(s, &wr, IBV_WC_REM_INV_REQ_ERR);
 	expect(s[1].rcq, 1, IBV_WC_LOC_LEN_ERR);
 	expect(s[1].rcq, 2, IBV_WC_WR_FLUSH_ERR);
@@ -801,14 +729,11 @@ static void local_length(void **state)
 	close_pair(s);
 }
 
-static void local_protection(void **state)
+static void local_protection(UNUSED void **state)
 {
 	static const enum ibv_wr_opcode ops[] = { IBV_WR_RDMA_WRITE, IBV_WR_SEND, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD };
-	struct ibv_send_wr wr;
 	struct ibv_sge sg[2];
-	struct side s[2];
 
-	(void)state;
 	for (unsigned i = 0; i < ARRAY(ops); i++) {
 		for (int what = 0; what < 4; what++) {
 			open_pair(s, &usual);
@@ -838,14 +763,10 @@ static void local_protection(void **state)
 }
 
 /* Adapters have one key for both sides; here each is good for its own, so that a program that takes the wrong one finds out */
-static void swapped_keys(void **state)
+static void swapped_keys(UNUSED void **state)
 {
 	static const enum ibv_wr_opcode ops[] = { IBV_WR_RDMA_WRITE, IBV_WR_SEND, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD };
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
 
-	(void)state;
 	if (!softdev_present())
 		skip();
 	for (unsigned i = 0; i < ARRAY(ops); i++) {
@@ -858,9 +779,7 @@ static void swapped_keys(void **state)
 		close_pair(s);
 		if (ops[i] == IBV_WR_SEND)
 			continue;
-		open_pair(s, &usual);
-		sg = sge(&s[0], 0, 8);
-		wr = request(ops[i], 3, &sg, 1, &s[1], 0);
+		open_request(&usual, ops[i], 3, 8, 0);
 		*(ops[i] == IBV_WR_ATOMIC_FETCH_AND_ADD ? &wr.wr.atomic.rkey : &wr.wr.rdma.rkey) = s[1].mr->lkey;
 		fails_with(s, &wr, IBV_WC_REM_ACCESS_ERR);
 		close_pair(s);
@@ -870,46 +789,34 @@ static void swapped_keys(void **state)
 	sg = sge(&s[1], 0, 64);
 	sg.lkey = s[1].mr->rkey;
 	must(post_recv(&s[1], 1, &sg, 1));
-	sg = sge(&s[0], 0, 64);
-	wr = request(IBV_WR_SEND, 3, &sg, 1, &s[1], 0);
+	wr = first_to_second(IBV_WR_SEND, 3, 0, 64, 0);
 	fails_with(s, &wr, IBV_WC_REM_OP_ERR);
 	expect(s[1].rcq, 1, IBV_WC_LOC_PROT_ERR);
 	close_pair(s);
 }
 
 /* With the same key, as long as only the rights change */
-static void changed_rights(void **state)
+static void changed_rights(UNUSED void **state)
 {
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
-
-	(void)state;
-	open_pair(s, &usual);
-	sg = sge(&s[0], 0, 8);
-	wr = request(IBV_WR_RDMA_WRITE, 3, &sg, 1, &s[1], 0);
-	post(&s[0], &wr);
-	expect_op(s[0].scq, 3, IBV_WC_RDMA_WRITE);
+	open_request(&usual, IBV_WR_RDMA_WRITE, 3, 8, 0);
+	post_done(&s[0], &wr);
 	must(ibv_rereg_mr(s[1].mr, IBV_REREG_MR_CHANGE_ACCESS, NULL, NULL, 0, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ));
 	wr.opcode = IBV_WR_RDMA_READ;
-	post(&s[0], &wr);
-	expect_op(s[0].scq, 3, IBV_WC_RDMA_READ);
+	post_done(&s[0], &wr);
 	wr.opcode = IBV_WR_RDMA_WRITE;
 	fails_with(s, &wr, IBV_WC_REM_ACCESS_ERR);
 	close_pair(s);
 }
 
 /* A context by a file that came from somewhere: its objects are the same, and live as long as either file */
-static void imported(void **state)
+static void imported(UNUSED void **state)
 {
 	struct ibv_context *other;
 	struct ibv_mr *mr;
 	struct ibv_dm *dm;
 	struct ibv_pd *p;
-	struct side s[2];
 	uint32_t word = 77;
 
-	(void)state;
 	assert_null(ibv_import_device(STDERR_FILENO));
 	for (int first = 0; first < 2; first++) {
 		struct ibv_context *c = ibv_open_device(list[0]);
@@ -955,39 +862,28 @@ static void imported(void **state)
 }
 
 /* The key is good, but it may not be written to locally */
-static void local_write_permission(void **state)
+static void local_write_permission(UNUSED void **state)
 {
 	struct how how = usual;
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
 
-	(void)state;
 	how.access = IBV_ACCESS_REMOTE_READ;
-	open_pair(s, &how);
-	sg = sge(&s[0], 0, 8);
-	wr = request(IBV_WR_RDMA_READ, 3, &sg, 1, &s[1], 0);
+	open_request(&how, IBV_WR_RDMA_READ, 3, 8, 0);
 	fails_with(s, &wr, IBV_WC_LOC_PROT_ERR);
 	close_pair(s);
 	open_pair(s, &how);
 	recv_at(&s[1], 1, 0, 4096);
-	sg = sge(&s[0], 0, 8);
-	wr = request(IBV_WR_SEND, 3, &sg, 1, &s[1], 0);
+	wr = first_to_second(IBV_WR_SEND, 3, 0, 8, 0);
 	fails_with(s, &wr, IBV_WC_REM_OP_ERR);
 	expect(s[1].rcq, 1, IBV_WC_LOC_PROT_ERR);
 	close_pair(s);
 }
 
 /* A memory region is good only within its protection domain */
-static void other_domain(void **state)
+static void other_domain(UNUSED void **state)
 {
 	struct ibv_pd *p = ibv_alloc_pd(ctx);
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
 	struct ibv_mr *mr;
 
-	(void)state;
 	open_pair(s, &usual);
 	mr = ibv_reg_mr(p, s[0].buf, SIZE, ALL_ACCESS);
 	sg = sge(&s[0], 0, 8);
@@ -998,8 +894,7 @@ static void other_domain(void **state)
 	assert_int_equal(ibv_dereg_mr(mr), 0);
 	open_pair(s, &usual);
 	mr = ibv_reg_mr(p, s[1].buf, SIZE, ALL_ACCESS);
-	sg = sge(&s[0], 0, 8);
-	wr = request(IBV_WR_RDMA_WRITE, 3, &sg, 1, &s[1], 0);
+	wr = first_to_second(IBV_WR_RDMA_WRITE, 3, 0, 8, 0);
 	wr.wr.rdma.rkey = mr->rkey;
 	fails_with(s, &wr, IBV_WC_REM_ACCESS_ERR);
 	close_pair(s);
@@ -1007,7 +902,7 @@ static void other_domain(void **state)
 	assert_int_equal(ibv_dealloc_pd(p), 0);
 }
 
-static void remote_access(void **state)
+static void remote_access(UNUSED void **state)
 {
 	static const struct {
 		enum ibv_wr_opcode op;
@@ -1018,12 +913,8 @@ static void remote_access(void **state)
 		{ IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_ACCESS_REMOTE_ATOMIC },
 		{ IBV_WR_ATOMIC_CMP_AND_SWP, IBV_ACCESS_REMOTE_ATOMIC },
 	};
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
 	struct how how;
 
-	(void)state;
 	for (unsigned i = 0; i < ARRAY(ops); i++)
 		for (int what = 0; what < 5; what++) {
 			size_t off = 0;
@@ -1053,21 +944,14 @@ static void remote_access(void **state)
 }
 
 /* The region would allow it, the queue pair does not */
-static void qp_access(void **state)
+static void qp_access(UNUSED void **state)
 {
 	static const enum ibv_wr_opcode ops[] = { IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD };
 	struct how how = usual;
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
-	struct ibv_wc wc;
 
-	(void)state;
 	how.qp_access = IBV_ACCESS_LOCAL_WRITE;
 	for (unsigned i = 0; i < ARRAY(ops); i++) {
-		open_pair(s, &how);
-		sg = sge(&s[0], 0, 8);
-		wr = request(ops[i], 3, &sg, 1, &s[1], 0);
+		open_request(&how, ops[i], 3, 8, 0);
 		post(&s[0], &wr);
 		wc = next_wc(s[0].scq);
 		assert_true(wc.status == IBV_WC_REM_INV_REQ_ERR || wc.status == IBV_WC_REM_ACCESS_ERR);
@@ -1075,40 +959,25 @@ static void qp_access(void **state)
 	}
 }
 
-static void unaligned_atomic(void **state)
+static void unaligned_atomic(UNUSED void **state)
 {
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
-
-	(void)state;
-	open_pair(s, &usual);
-	sg = sge(&s[0], 0, 8);
-	wr = request(IBV_WR_ATOMIC_FETCH_AND_ADD, 3, &sg, 1, &s[1], 4);
+	open_request(&usual, IBV_WR_ATOMIC_FETCH_AND_ADD, 3, 8, 4);
 	fails_with(s, &wr, IBV_WC_REM_INV_REQ_ERR);
 	close_pair(s);
 }
 
-static void receiver_not_ready(void **state)
+static void receiver_not_ready(UNUSED void **state)
 {
 	struct how how = usual;
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
 
-	(void)state;
 	how.rnr_retry = 2;
-	open_pair(s, &how);
-	sg = sge(&s[0], 0, 8);
-	wr = request(IBV_WR_SEND, 3, &sg, 1, &s[1], 0);
+	open_request(&how, IBV_WR_SEND, 3, 8, 0);
 	fails_with(s, &wr, IBV_WC_RNR_RETRY_EXC_ERR);
 	assert_int_equal(state_of(s[1].qp), IBV_QPS_RTS);
 	close_pair(s);
 	/* 7 is for ever: the receive may come late */
 	how.rnr_retry = 7;
-	open_pair(s, &how);
-	sg = sge(&s[0], 0, 8);
-	wr = request(IBV_WR_SEND, 3, &sg, 1, &s[1], 0);
+	open_request(&how, IBV_WR_SEND, 3, 8, 0);
 	post(&s[0], &wr);
 	expect_nothing(s[0].scq);
 	recv_at(&s[1], 1, 0, 8);
@@ -1117,31 +986,24 @@ static void receiver_not_ready(void **state)
 	close_pair(s);
 }
 
-static void nobody_there(void **state)
+static void nobody_there(UNUSED void **state)
 {
 	struct how how = usual;
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
 
-	(void)state;
 	how.retry_cnt = 1;
 	open_pair(s, &how);
 	assert_int_equal(move(s[1].qp, IBV_QPS_RESET, 0, &how), 0);
-	sg = sge(&s[0], 0, 8);
-	wr = request(IBV_WR_RDMA_WRITE, 3, &sg, 1, &s[1], 0);
+	wr = first_to_second(IBV_WR_RDMA_WRITE, 3, 0, 8, 0);
 	fails_with(s, &wr, IBV_WC_RETRY_EXC_ERR);
 	close_pair(s);
 }
 
 /* What was done before the error completes before it, and nothing twice */
-static void error_in_the_middle(void **state)
+static void error_in_the_middle(UNUSED void **state)
 {
 	struct ibv_send_wr wr[6];
 	struct ibv_sge sg[6];
-	struct side s[2];
 
-	(void)state;
 	open_pair(s, &usual);
 	fill(s[0].buf, 4096, 9);
 	memset(s[1].buf, 0xaa, 4096);
@@ -1165,11 +1027,8 @@ static void error_in_the_middle(void **state)
 }
 
 /* The program's own way into the error state */
-static void flush_by_modify(void **state)
+static void flush_by_modify(UNUSED void **state)
 {
-	struct side s[2];
-
-	(void)state;
 	open_pair(s, &usual);
 	for (int i = 0; i < 5; i++)
 		recv_at(&s[0], i, 0, 8);
@@ -1181,36 +1040,26 @@ static void flush_by_modify(void **state)
 }
 
 /* A stale key is seen, also when its number is in use again */
-static void stale_key(void **state)
+static void stale_key(UNUSED void **state)
 {
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
 	uint32_t old;
 
-	(void)state;
 	open_pair(s, &usual);
 	old = s[1].mr->rkey;
 	assert_int_equal(ibv_rereg_mr(s[1].mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, s[1].buf, SIZE, 0), 0);
-	sg = sge(&s[0], 0, 8);
-	wr = request(IBV_WR_RDMA_WRITE, 3, &sg, 1, &s[1], 0);
-	post(&s[0], &wr);
-	expect_op(s[0].scq, 3, IBV_WC_RDMA_WRITE);
+	wr = first_to_second(IBV_WR_RDMA_WRITE, 3, 0, 8, 0);
+	post_done(&s[0], &wr);
 	wr.wr.rdma.rkey = old;
 	fails_with(s, &wr, IBV_WC_REM_ACCESS_ERR);
 	close_pair(s);
 }
 
 /* Registered, then unmapped under the device's feet: a NIC would still have the page; we only must not crash */
-static void unmapped(void **state)
+static void unmapped(UNUSED void **state)
 {
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
 	struct ibv_mr *mr;
 	void *p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-	(void)state;
 	open_pair(s, &usual);
 	mr = ibv_reg_mr(pd, p, 4096, ALL_ACCESS);
 	assert_non_null(mr);
@@ -1225,21 +1074,15 @@ static void unmapped(void **state)
 
 /* ---- events ---- */
 
-static void comp_events(void **state)
+static void comp_events(UNUSED void **state)
 {
 	struct how how = usual;
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
 	struct ibv_cq *cq;
 	void *arg;
 
-	(void)state;
 	how.channel = ibv_create_comp_channel(ctx);
 	assert_non_null(how.channel);
-	open_pair(s, &how);
-	sg = sge(&s[0], 0, 8);
-	wr = request(IBV_WR_RDMA_WRITE, 1, &sg, 1, &s[1], 0);
+	open_request(&how, IBV_WR_RDMA_WRITE, 1, 8, 0);
 
 	/* Not armed: no event */
 	post(&s[0], &wr);
@@ -1251,7 +1094,7 @@ static void comp_events(void **state)
 		assert_false(readable(how.channel->fd, 5));
 		post(&s[0], &wr);
 		post(&s[0], &wr);
-		assert_true(readable(how.channel->fd, 5000));
+		assert_true(readable(how.channel->fd, PATIENCE * 1000));
 		assert_int_equal(ibv_get_cq_event(how.channel, &cq, &arg), 0);
 		assert_ptr_equal(cq, s[0].scq);
 		assert_ptr_equal(arg, &s[0]);
@@ -1269,7 +1112,7 @@ static void comp_events(void **state)
 		post(&s[0], &wr);
 		expect(s[0].scq, 2, IBV_WC_SUCCESS);
 		expect(s[1].rcq, i, IBV_WC_SUCCESS);
-		assert_int_equal(readable(how.channel->fd, i ? 5000 : 20), i);
+		assert_int_equal(readable(how.channel->fd, i ? PATIENCE * 1000 : 20), i);
 	}
 	assert_int_equal(ibv_get_cq_event(how.channel, &cq, &arg), 0);
 	assert_ptr_equal(cq, s[1].rcq);
@@ -1282,7 +1125,7 @@ static void comp_events(void **state)
 	expect(s[0].scq, 2, IBV_WC_SUCCESS);
 	expect(s[1].rcq, 5, IBV_WC_SUCCESS);
 	close_side(&s[0]);
-	assert_true(readable(how.channel->fd, 5000));
+	assert_true(readable(how.channel->fd, PATIENCE * 1000));
 	assert_int_equal(ibv_get_cq_event(how.channel, &cq, &arg), 0);
 	assert_ptr_equal(cq, s[1].rcq);
 	ibv_ack_cq_events(cq, 1);
@@ -1292,24 +1135,18 @@ static void comp_events(void **state)
 }
 
 /* Armed after the CQE has come: the event comes at once, as the CQE is one the program has not taken */
-static void late_arm(void **state)
+static void late_arm(UNUSED void **state)
 {
 	struct how how = usual;
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
 	struct ibv_cq *cq;
 	void *arg;
 
-	(void)state;
 	how.channel = ibv_create_comp_channel(ctx);
-	open_pair(s, &how);
-	sg = sge(&s[0], 0, 8);
-	wr = request(IBV_WR_RDMA_WRITE, 1, &sg, 1, &s[1], 0);
+	open_request(&how, IBV_WR_RDMA_WRITE, 1, 8, 0);
 	post(&s[0], &wr);
 	usleep(20000);
 	assert_int_equal(ibv_req_notify_cq(s[0].scq, 0), 0);
-	assert_true(readable(how.channel->fd, 5000));
+	assert_true(readable(how.channel->fd, PATIENCE * 1000));
 	assert_int_equal(ibv_get_cq_event(how.channel, &cq, &arg), 0);
 	ibv_ack_cq_events(cq, 1);
 	expect(s[0].scq, 1, IBV_WC_SUCCESS);
@@ -1317,15 +1154,11 @@ static void late_arm(void **state)
 	assert_int_equal(ibv_destroy_comp_channel(how.channel), 0);
 }
 
-static void async_events(void **state)
+static void async_events(UNUSED void **state)
 {
 	struct ibv_async_event ev;
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
 	int n = 0;
 
-	(void)state;
 	while (readable(ctx->async_fd, 0)) { /* of earlier tests: destroyed objects leave none behind */
 		assert_int_equal(ibv_get_async_event(ctx, &ev), 0);
 		ibv_ack_async_event(&ev);
@@ -1334,12 +1167,10 @@ static void async_events(void **state)
 	assert_int_equal(n, 0);
 	/* The responder of a forbidden access hears of it; not reading the event must not hold up the destruction */
 	for (int i = 0; i < 2; i++) {
-		open_pair(s, &usual);
-		sg = sge(&s[0], 0, 8);
-		wr = request(IBV_WR_RDMA_WRITE, 3, &sg, 1, &s[1], SIZE);
+		open_request(&usual, IBV_WR_RDMA_WRITE, 3, 8, SIZE);
 		post(&s[0], &wr);
 		expect(s[0].scq, 3, IBV_WC_REM_ACCESS_ERR);
-		assert_true(readable(ctx->async_fd, 1000));
+		assert_true(readable(ctx->async_fd, PATIENCE * 1000));
 		if (!i) {
 			assert_int_equal(ibv_get_async_event(ctx, &ev), 0);
 			assert_int_equal(ev.event_type, IBV_EVENT_QP_ACCESS_ERR);
@@ -1352,22 +1183,16 @@ static void async_events(void **state)
 }
 
 /* A CQ that overruns is dead, and says so; what else there is lives on */
-static void overrun(void **state)
+static void overrun(UNUSED void **state)
 {
 	struct ibv_async_event ev;
 	struct how how = usual;
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
 
-	(void)state;
 	how.cqe = 3;
-	open_pair(s, &how);
-	sg = sge(&s[0], 0, 8);
-	wr = request(IBV_WR_RDMA_WRITE, 1, &sg, 1, &s[1], 0);
+	open_request(&how, IBV_WR_RDMA_WRITE, 1, 8, 0);
 	for (int i = 0; i < 10; i++)
 		post(&s[0], &wr);
-	assert_true(readable(ctx->async_fd, 1000));
+	assert_true(readable(ctx->async_fd, PATIENCE * 1000));
 	assert_int_equal(ibv_get_async_event(ctx, &ev), 0);
 	assert_int_equal(ev.event_type, IBV_EVENT_CQ_ERR);
 	assert_ptr_equal(ev.element.cq, s[0].scq);
@@ -1406,11 +1231,8 @@ static int forked_opens(void)
 static int before_opened;
 
 /* A child may open the device if its parent has not; if it has, the child is refused and the parent does not notice */
-static void forks(void **state)
+static void forks(UNUSED void **state)
 {
-	struct side s[2];
-
-	(void)state;
 	assert_true(before_opened);
 	open_pair(s, &usual);
 	assert_false(forked_opens());
@@ -1422,53 +1244,18 @@ static void forks(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(attributes),
-		cmocka_unit_test(gid_table),
-		cmocka_unit_test(life_cycles),
-		cmocka_unit_test(refusals),
-		cmocka_unit_test(read_only_memory),
-		cmocka_unit_test(keys),
-		cmocka_unit_test(thread_domain),
-		cmocka_unit_test(abandoned),
-		cmocka_unit_test(opcodes),
-		cmocka_unit_test(opcodes_sig_all),
-		cmocka_unit_test(opcodes_128),
-		cmocka_unit_test(empty_messages),
-		cmocka_unit_test(wr_interface),
-		cmocka_unit_test(gather_and_scatter),
-		cmocka_unit_test(inline_data),
-		cmocka_unit_test(fence),
-		cmocka_unit_test(unsignaled),
-		cmocka_unit_test(wrap_around),
-		cmocka_unit_test(self),
-		cmocka_unit_test(iova),
-		cmocka_unit_test(vendor_interface),
-		cmocka_unit_test(scatter_to_cqe),
-		cmocka_unit_test(reset_and_reuse),
-		cmocka_unit_test(local_length),
-		cmocka_unit_test(local_protection),
-		cmocka_unit_test(swapped_keys),
-		cmocka_unit_test(changed_rights),
-		cmocka_unit_test(imported),
-		cmocka_unit_test(local_write_permission),
-		cmocka_unit_test(other_domain),
-		cmocka_unit_test(remote_access),
-		cmocka_unit_test(qp_access),
-		cmocka_unit_test(unaligned_atomic),
-		cmocka_unit_test(receiver_not_ready),
-		cmocka_unit_test(nobody_there),
-		cmocka_unit_test(error_in_the_middle),
-		cmocka_unit_test(flush_by_modify),
-		cmocka_unit_test(stale_key),
-		cmocka_unit_test(unmapped),
-		cmocka_unit_test(comp_events),
-		cmocka_unit_test(late_arm),
-		cmocka_unit_test(async_events),
-		cmocka_unit_test(overrun),
-		cmocka_unit_test(forks),
+		TEST(attributes), TEST(gid_table), TEST(life_cycles), TEST(refusals), TEST(read_only_memory),
+		TEST(keys), TEST(thread_domain), TEST(abandoned), TEST(opcodes), TEST(opcodes_sig_all),
+		TEST(opcodes_128), TEST(empty_messages), TEST(wr_interface), TEST(gather_and_scatter),
+		TEST(inline_data), TEST(fence), TEST(unsignaled), TEST(wrap_around), TEST(self), TEST(iova),
+		TEST(vendor_interface), TEST(scatter_to_cqe), TEST(reset_and_reuse), TEST(local_length),
+		TEST(local_protection), TEST(swapped_keys), TEST(changed_rights), TEST(imported),
+		TEST(local_write_permission), TEST(other_domain), TEST(remote_access), TEST(qp_access),
+		TEST(unaligned_atomic), TEST(receiver_not_ready), TEST(nobody_there), TEST(error_in_the_middle),
+		TEST(flush_by_modify), TEST(stale_key), TEST(unmapped), TEST(comp_events), TEST(late_arm),
+		TEST(async_events), TEST(overrun), TEST(forks),
 	};
 
-	cmocka_set_message_output(CM_OUTPUT_TAP);
 	before_opened = forked_opens();
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* device_memory.c: memory windows of both types, and the device's own memory: who may reach what through which key, and when no more */
-#include "device.h"
+/* memory.c: memory windows of both types, and the device's own memory: who may reach what through which key, and when no more */
+#include "rig.h"
 
 #define REMOTE (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
 
@@ -93,14 +93,13 @@ static int bind1(struct side *s, struct ibv_mw *mw, const struct side *memory, s
 	return ibv_bind_mw(s->qp, mw, &b);
 }
 
-static void type_1(void **state)
+static void type_1(UNUSED void **state)
 {
 	struct how how = windowed();
 	struct ibv_mw *mw = window(IBV_MW_TYPE_1);
-	struct side s[2], t[2];
+	struct side t[2];
 	uint32_t first = mw->rkey, old;
 
-	(void)state;
 	open_pair(s, &how);
 	open_pair(t, &usual);
 	cannot_reach(s[1].mr->rkey, (uintptr_t)s[1].buf, 8);
@@ -149,13 +148,12 @@ static void type_1(void **state)
 }
 
 /* A window allows what it was opened for and no more */
-static void rights(void **state)
+static void rights(UNUSED void **state)
 {
 	static const unsigned rights[] = { 0, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_REMOTE_ATOMIC };
 	struct how how = windowed();
 	struct side s;
 
-	(void)state;
 	open_side(&s, &how);
 	bring_up(s.qp, s.qp->qp_num, &how);
 	for (unsigned i = 0; i < ARRAY(rights); i++) {
@@ -184,11 +182,10 @@ static void rights(void **state)
 }
 
 /* What cannot be bound: the QP that tries comes to a stop, the window is as it was */
-static void bad_binds(void **state)
+static void bad_binds(UNUSED void **state)
 {
 	struct ibv_pd *p = ibv_alloc_pd(ctx);
 
-	(void)state;
 	for (int what = 0; what < 6; what++)
 		for (int type = 1; type <= 2; type++) {
 			struct ibv_mw *mw = what == 4 ? ibv_alloc_mw(p, type) : window(type);
@@ -229,14 +226,13 @@ static void bad_binds(void **state)
 	must(ibv_dealloc_pd(p));
 }
 
-static void objects(void **state)
+static void objects(UNUSED void **state)
 {
 	struct ibv_pd *p = ibv_alloc_pd(ctx);
 	struct ibv_mw *mw[64];
 	struct how how = windowed();
 	struct side s;
 
-	(void)state;
 	for (unsigned i = 0; i < ARRAY(mw); i++) {
 		mw[i] = ibv_alloc_mw(p, i % 2 ? IBV_MW_TYPE_1 : IBV_MW_TYPE_2);
 		assert_non_null(mw[i]);
@@ -290,14 +286,12 @@ static void invalidate(struct side *s, uint32_t rkey, enum ibv_wc_status status)
 }
 
 /* Only the QP it was bound on, with the key that the program chose */
-static void type_2(void **state)
+static void type_2(UNUSED void **state)
 {
 	struct how how = windowed();
 	struct ibv_mw *mw = window(IBV_MW_TYPE_2);
-	struct side s[2];
 	uint32_t key;
 
-	(void)state;
 	open_pair(s, &how);
 	for (int i = 0; i < 5; i++) {
 		key = (mw->rkey & ~0xffu) | ((mw->rkey + 17) & 0xff);
@@ -318,14 +312,12 @@ static void type_2(void **state)
 	close_pair(s);
 }
 
-static void type_2_bounds(void **state)
+static void type_2_bounds(UNUSED void **state)
 {
 	struct how how = windowed();
 
-	(void)state;
 	for (int what = 0; what < 3; what++) {
 		struct ibv_mw *mw = window(IBV_MW_TYPE_2);
-		struct side s[2];
 
 		open_pair(s, &how);
 		memset(s[1].buf, 0xaa, SIZE);
@@ -343,14 +335,13 @@ static void type_2_bounds(void **state)
 }
 
 /* Open already: it has to be closed first, and by the QP that it is open on */
-static void type_2_order(void **state)
+static void type_2_order(UNUSED void **state)
 {
 	struct how how = windowed();
 	struct ibv_mw *mw = window(IBV_MW_TYPE_2);
-	struct side s[2], t;
+	struct side t;
 	uint32_t key = ibv_inc_rkey(mw->rkey);
 
-	(void)state;
 	open_pair(s, &how);
 	bind2(&s[1], mw, key, info_of(&s[1], 0, 4096, REMOTE), 0);
 	open_side(&t, &how);
@@ -367,16 +358,11 @@ static void type_2_order(void **state)
 }
 
 /* The peer closes it with its message */
-static void send_with_invalidate(void **state)
+static void send_with_invalidate(UNUSED void **state)
 {
 	struct how how = windowed();
 	struct ibv_mw *mw = window(IBV_MW_TYPE_2);
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
-	struct ibv_wc wc;
 
-	(void)state;
 	open_pair(s, &how);
 	for (int i = 0; i < 5; i++) {
 		uint32_t key = ibv_inc_rkey(mw->rkey);
@@ -384,11 +370,9 @@ static void send_with_invalidate(void **state)
 		bind2(&s[1], mw, key, info_of(&s[1], 0, 4096, REMOTE), 0);
 		reaches(&s[0], key, (uintptr_t)s[1].buf, s[1].buf, 4096);
 		recv_at(&s[1], 3, HALF, 100);
-		sg = sge(&s[0], 0, 100);
-		wr = request(IBV_WR_SEND_WITH_INV, 4, &sg, 1, &s[1], 0);
+		wr = first_to_second(IBV_WR_SEND_WITH_INV, 4, 0, 100, 0);
 		wr.invalidate_rkey = key;
-		post(&s[0], &wr);
-		expect_op(s[0].scq, 4, IBV_WC_SEND);
+		post_done(&s[0], &wr);
 		wc = expect_op(s[1].rcq, 3, IBV_WC_RECV);
 		assert_true(wc.wc_flags & IBV_WC_WITH_INV);
 		assert_false(wc.wc_flags & IBV_WC_WITH_IMM);
@@ -402,19 +386,14 @@ static void send_with_invalidate(void **state)
 }
 
 /* A key that a peer may not take away: it stays, and somebody hears of it */
-static void bad_invalidate(void **state)
+static void bad_invalidate(UNUSED void **state)
 {
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2], t[2];
-	struct ibv_wc wc;
+	struct side t[2];
 
-	(void)state;
 	open_pair(s, &usual);
 	open_pair(t, &usual);
 	recv_at(&s[1], 3, HALF, 100);
-	sg = sge(&s[0], 0, 100);
-	wr = request(IBV_WR_SEND_WITH_INV, 4, &sg, 1, &s[1], 0);
+	wr = first_to_second(IBV_WR_SEND_WITH_INV, 4, 0, 100, 0);
 	wr.invalidate_rkey = s[1].mr->rkey;
 	post(&s[0], &wr);
 	wc = next_wc(s[0].scq);
@@ -427,17 +406,14 @@ static void bad_invalidate(void **state)
 }
 
 /* The same through ibv_wr_*, in one batch: bound, told to the peer, and later closed */
-static void extended(void **state)
+static void extended(UNUSED void **state)
 {
 	struct how how = windowed();
 	struct ibv_mw *mw = window(IBV_MW_TYPE_2);
 	struct ibv_mw_bind_info info;
 	struct ibv_qp_ex *qx[2];
-	struct side s[2];
 	uint32_t key = ibv_inc_rkey(mw->rkey), said;
-	struct ibv_wc wc;
 
-	(void)state;
 	how.ops = IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_SEND |
 		  IBV_QP_EX_WITH_RDMA_WRITE;
 	open_pair(s, &how);
@@ -486,13 +462,11 @@ static void extended(void **state)
 }
 
 /* An unreliable connection may have windows, too; what it does not reach is lost without a word */
-static void unreliable(void **state)
+static void unreliable(UNUSED void **state)
 {
 	struct how how = windowed();
 	struct ibv_mw *mw[2];
-	struct side s[2];
 
-	(void)state;
 	how.type = IBV_QPT_UC;
 	how.qp_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 	open_pair(s, &how);
@@ -545,12 +519,11 @@ static struct ibv_mr *dm_mr(struct ibv_dm *dm, size_t off, size_t len)
 	return mr;
 }
 
-static void dm_copies(void **state)
+static void dm_copies(UNUSED void **state)
 {
 	struct ibv_dm *dm = device_memory(4096), *other = device_memory(4096);
 	uint8_t in[4096], out[4096];
 
-	(void)state;
 	fill(in, sizeof(in), 1);
 	must(ibv_memcpy_to_dm(other, 0, in, 4096));
 	fill(in, sizeof(in), 2);
@@ -574,17 +547,13 @@ static void dm_copies(void **state)
 }
 
 /* As source and as target of everything */
-static void dm_transfers(void **state)
+static void dm_transfers(UNUSED void **state)
 {
 	struct ibv_dm *dm = device_memory(8192);
 	struct ibv_mr *mr = dm_mr(dm, 0, 8192), *part = dm_mr(dm, 4096, 1024);
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
-	struct side s[2];
 	uint8_t out[8192];
 	uint64_t word = 41;
 
-	(void)state;
 	open_pair(s, &usual);
 	memset(out, 0, sizeof(out));
 	must(ibv_memcpy_to_dm(dm, 0, out, 8192));
@@ -608,15 +577,13 @@ static void dm_transfers(void **state)
 	sg = (struct ibv_sge){ .addr = 1000, .length = 2000, .lkey = mr->lkey };
 	wr = request(IBV_WR_SEND, 1, &sg, 1, &s[1], 0);
 	recv_at(&s[1], 2, 0, 4096);
-	post(&s[0], &wr);
-	expect_op(s[0].scq, 1, IBV_WC_SEND);
+	post_done(&s[0], &wr);
 	expect_op(s[1].rcq, 2, IBV_WC_RECV);
 	assert_memory_equal(s[1].buf, s[0].buf, 2000);
 	sg = (struct ibv_sge){ .addr = 0, .length = 1024, .lkey = part->lkey };
 	assert_int_equal(post_recv(&s[1], 3, &sg, 1), 0);
 	sg = sge(&s[0], 5000, 1024);
-	post(&s[0], &wr);
-	expect_op(s[0].scq, 1, IBV_WC_SEND);
+	post_done(&s[0], &wr);
 	expect_op(s[1].rcq, 3, IBV_WC_RECV);
 	must(ibv_memcpy_from_dm(out, dm, 0, 8192));
 	assert_memory_equal(out + 4096, s[0].buf + 5000, 1024);
@@ -630,13 +597,12 @@ static void dm_transfers(void **state)
 	close_pair(s);
 }
 
-static void dm_objects(void **state)
+static void dm_objects(UNUSED void **state)
 {
 	struct ibv_alloc_dm_attr a = { .length = dm_max() + 1 };
 	struct ibv_dm *dm, *many[16];
 	struct ibv_mr *mr;
 
-	(void)state;
 	assert_null(ibv_alloc_dm(ctx, &a));
 	dm = device_memory(1000);
 	assert_null(ibv_reg_dm_mr(pd, dm, 0, 1000, IBV_ACCESS_LOCAL_WRITE));
@@ -670,12 +636,11 @@ static void dm_objects(void **state)
 }
 
 /* All of it, and no more; what is freed is there again */
-static void dm_limits(void **state)
+static void dm_limits(UNUSED void **state)
 {
 	struct ibv_alloc_dm_attr a = { .length = dm_max() };
 	struct ibv_dm *dm;
 
-	(void)state;
 	for (int i = 0; i < 3; i++) {
 		dm = device_memory(dm_max());
 		must(ibv_memcpy_to_dm(dm, dm_max() - 4, &i, 4));
@@ -732,13 +697,12 @@ static void through(struct side *s, struct mlx5dv_mkey *key, uint64_t off, uint3
 	read_from(s, key->rkey, off, len, IBV_WC_SUCCESS);
 	assert_memory_equal(s->buf + HALF, want, len);
 	memset(s->buf + HALF, 0xaa, 8192);
-	post(s, &wr);
-	expect_op(s->scq, 5, IBV_WC_RDMA_WRITE);
+	post_done(s, &wr);
 	assert_memory_equal(s->buf + HALF, want, len);
 	assert_true(all_bytes(s->buf + HALF + len, 100, 0xaa));
 }
 
-static void key_of_list(void **state)
+static void key_of_list(UNUSED void **state)
 {
 	enum { RIGHTS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ };
 	struct mlx5dv_mkey *key = list_key(MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT);
@@ -748,7 +712,6 @@ static void key_of_list(void **state)
 	uint8_t want[4000];
 	struct side s;
 
-	(void)state;
 	if (!key && errno == EOPNOTSUPP)
 		skip();
 	assert_non_null(key);
@@ -797,7 +760,7 @@ static void key_of_list(void **state)
 	must(mlx5dv_destroy_mkey(key));
 }
 
-static void key_of_strides(void **state)
+static void key_of_strides(UNUSED void **state)
 {
 	struct mlx5dv_mkey *key = list_key(MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT);
 	struct mlx5dv_mr_interleaved d[2];
@@ -806,7 +769,6 @@ static void key_of_strides(void **state)
 	uint8_t want[7 * 41];
 	struct side s;
 
-	(void)state;
 	if (!key && errno == EOPNOTSUPP)
 		skip();
 	assert_non_null(key);
@@ -832,20 +794,18 @@ static void key_of_strides(void **state)
 }
 
 /* What no UMR could fill here cannot be made */
-static void keys_refused(void **state)
+static void keys_refused(UNUSED void **state)
 {
-	(void)state;
 	assert_null(list_key(MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT | MLX5DV_MKEY_INIT_ATTR_FLAGS_BLOCK_SIGNATURE));
 	assert_null(list_key(MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT | MLX5DV_MKEY_INIT_ATTR_FLAGS_CRYPTO));
 	assert_null(list_key(MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT | MLX5DV_MKEY_INIT_ATTR_FLAGS_REMOTE_INVALIDATE));
 }
 
 /* A context that is closed with everything still there leaves nothing taken */
-static void abandoned(void **state)
+static void abandoned(UNUSED void **state)
 {
 	static uint8_t buf[8192];
 
-	(void)state;
 	for (int i = 0; i < 3; i++) {
 		struct ibv_srq_init_attr si = { .attr = { .max_wr = 8, .max_sge = 1 } };
 		struct ibv_qp_init_attr qi = { .cap = usual.cap, .qp_type = IBV_QPT_RC };
@@ -896,27 +856,11 @@ static void abandoned(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(type_1),
-		cmocka_unit_test(rights),
-		cmocka_unit_test(bad_binds),
-		cmocka_unit_test(objects),
-		cmocka_unit_test(type_2),
-		cmocka_unit_test(type_2_bounds),
-		cmocka_unit_test(type_2_order),
-		cmocka_unit_test(send_with_invalidate),
-		cmocka_unit_test(bad_invalidate),
-		cmocka_unit_test(extended),
-		cmocka_unit_test(unreliable),
-		cmocka_unit_test(dm_copies),
-		cmocka_unit_test(dm_transfers),
-		cmocka_unit_test(dm_objects),
-		cmocka_unit_test(dm_limits),
-		cmocka_unit_test(key_of_list),
-		cmocka_unit_test(key_of_strides),
-		cmocka_unit_test(keys_refused),
-		cmocka_unit_test(abandoned),
+		TEST(type_1), TEST(rights), TEST(bad_binds), TEST(objects), TEST(type_2), TEST(type_2_bounds),
+		TEST(type_2_order), TEST(send_with_invalidate), TEST(bad_invalidate), TEST(extended), TEST(unreliable),
+		TEST(dm_copies), TEST(dm_transfers), TEST(dm_objects), TEST(dm_limits), TEST(key_of_list),
+		TEST(key_of_strides), TEST(keys_refused), TEST(abandoned),
 	};
 
-	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return cmocka_run_group_tests(tests, setup, teardown);
 }

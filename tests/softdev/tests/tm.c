@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * device_tm.c: tag matching as libmlx5 drives it: the list, its phase, what messages do with it, rendezvous; any order of these against a
+ * tm.c: tag matching as libmlx5 drives it: the list, its phase, what messages do with it, rendezvous; any order of these against a
  * plain list, in 2000 steps times DEVICE_ROUNDS (3); two processes.
  */
-#include "device_tm.h"
+#include "rig_tm.h"
 
 /* ---- creation ---- */
 
-static void capabilities(void **state)
+static void capabilities(UNUSED void **state)
 {
 	struct ibv_device_attr_ex a;
 
-	(void)state;
 	need_lists();
 	must(ibv_query_device_ex(ctx, NULL, &a));
 	assert_true(a.tm_caps.max_num_tags >= 127);
@@ -22,7 +21,7 @@ static void capabilities(void **state)
 	assert_int_equal(a.tm_caps.flags, IBV_TM_CAP_RC);
 }
 
-static void creation(void **state)
+static void creation(UNUSED void **state)
 {
 	struct ibv_cq *plain = ibv_create_cq(ctx, 16, NULL, NULL, 0), *cq;
 	struct ibv_cq_ex *ex = a_cq(64, 64);
@@ -32,7 +31,6 @@ static void creation(void **state)
 	struct ibv_qp *qp;
 	uint32_t max;
 
-	(void)state;
 	need_lists();
 	must(ibv_query_device_ex(ctx, NULL, &a));
 	max = a.tm_caps.max_num_tags;
@@ -71,14 +69,12 @@ static void creation(void **state)
 
 /* ---- the list ---- */
 
-static void operations(void **state)
+static void operations(UNUSED void **state)
 {
 	struct ibv_ops_wr wr[3], *bad;
-	struct ibv_sge sg;
 	uint32_t h[4];
 	struct match t;
 
-	(void)state;
 	open_tm(&t, 16, 8, 64);
 	/* Each opcode with and without each flag */
 	h[0] = add(&t, 1, 0, 64, 0x11, ALL);
@@ -142,11 +138,10 @@ static void operations(void **state)
 }
 
 /* As many tags as were asked for, and the places of those that were matched or removed are good again; many times round */
-static void full(void **state)
+static void full(UNUSED void **state)
 {
 	static const uint32_t sizes[] = { 1, 2, 7, 8, 100 };
 
-	(void)state;
 	for (unsigned s = 0; s < ARRAY(sizes); s++) {
 		uint32_t n = sizes[s], *h = calloc(n, sizeof(*h));
 		struct ibv_ops_wr wr, *bad;
@@ -181,11 +176,10 @@ static void full(void **state)
 /* ---- eager ---- */
 
 /* Up to one packet: match and data in one. More: one after the other, and libmlx5: the second without the header */
-static void eager_sizes(void **state)
+static void eager_sizes(UNUSED void **state)
 {
 	static const uint32_t sizes[] = { 0, 1, 15, 16, 17, 32, 48, 64, 65, 500, MTU - TMH, MTU - TMH + 1, 4096, 65536, 300000, 700000 };
 
-	(void)state;
 	for (int cqe = 64; cqe <= 128; cqe += 64) {
 		struct match t;
 
@@ -218,7 +212,7 @@ static void eager_sizes(void **state)
 }
 
 /* The first in the list that the mask lets through, whatever else would match */
-static void order_and_masks(void **state)
+static void order_and_masks(UNUSED void **state)
 {
 	static const struct {
 		uint64_t tag, mask;
@@ -231,7 +225,6 @@ static void order_and_masks(void **state)
 	uint32_t never = 0;
 	struct match t;
 
-	(void)state;
 	open_tm(&t, 16, 16, 64);
 	for (unsigned i = 0; i < ARRAY(entries); i++)
 		never = add(&t, i, 128 * i, 128, entries[i].tag, entries[i].mask);
@@ -269,13 +262,12 @@ static void unexpected(struct match *t, uint64_t tag)
 }
 
 /* A tag that is added before the device knows that the program has seen all unexpected messages matches nothing until then */
-static void phase(void **state)
+static void phase(UNUSED void **state)
 {
 	struct ibv_ops_wr wr;
 	uint32_t h[4];
 	struct match t;
 
-	(void)state;
 	open_tm(&t, 64, 16, 64);
 	add(&t, 1, 0, 128, 1, ALL);
 	unexpected(&t, 2);
@@ -331,12 +323,11 @@ static void phase(void **state)
 }
 
 /* Without an SRQ buffer an unexpected message waits at its sender, uncounted, and takes the tag that has come meanwhile */
-static void not_ready(void **state)
+static void not_ready(UNUSED void **state)
 {
 	struct match t;
 	struct ibv_tmh h = tmh_of(IBV_TMH_EAGER, 5, 6);
 
-	(void)state;
 	open_tm(&t, 16, 16, 64);
 	send_raw(&t.tx, &h, TMH, 0, 64);
 	nothing_done(t.cq);
@@ -352,7 +343,7 @@ static void not_ready(void **state)
 }
 
 /* What has no header, or not all of it, or one of another kind, is nobody's business but the program's, and not counted */
-static void without_tag(void **state)
+static void without_tag(UNUSED void **state)
 {
 	static const struct {
 		uint8_t op;
@@ -361,7 +352,6 @@ static void without_tag(void **state)
 			 { IBV_TMH_EAGER, 1 }, { IBV_TMH_EAGER, 15 }, { IBV_TMH_RNDV, 16 }, { IBV_TMH_RNDV, 31 }, { 4, 100 }, { 255, 16 },
 			 { IBV_TMH_NO_TAG, 0 } };
 
-	(void)state;
 	for (int cqe = 64; cqe <= 128; cqe += 64) {
 		struct match t;
 
@@ -393,12 +383,11 @@ static void without_tag(void **state)
 }
 
 /* An immediate comes with the last completion of its message */
-static void immediate(void **state)
+static void immediate(UNUSED void **state)
 {
 	struct ibv_tmh h = tmh_of(IBV_TMH_EAGER, 5, 6);
 	struct match t;
 
-	(void)state;
 	open_tm(&t, 16, 16, 64);
 	for (int i = 0; i < 3; i++) {
 		uint32_t len = i == 1 ? 5000 : 50;
@@ -424,14 +413,11 @@ static void immediate(void **state)
 }
 
 /* A write with an immediate takes an SRQ's buffer and is told of on the SRQ's CQ; no list is asked, nothing is counted */
-static void written(void **state)
+static void written(UNUSED void **state)
 {
-	struct ibv_send_wr wr;
-	struct ibv_sge sg;
 	struct match t;
 	struct done d;
 
-	(void)state;
 	open_tm(&t, 16, 16, 64);
 	add(&t, 1, 0, 64, 0, 0);
 	untagged(&t, 2, 4096, 64);
@@ -449,17 +435,15 @@ static void written(void **state)
 }
 
 /* All completions make events on the SRQ's CQ, when it is armed */
-static void events(void **state)
+static void events(UNUSED void **state)
 {
 	struct ibv_comp_channel *ch = ibv_create_comp_channel(ctx);
 	struct ibv_cq_init_attr_ex init = { .cqe = 64, .channel = ch, .wc_flags = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_TM_INFO };
 	struct match t = { .how = usual };
 	struct ibv_ops_wr wr;
 	struct ibv_cq *which;
-	struct ibv_sge sg;
 	void *about;
 
-	(void)state;
 	need_lists();
 	assert_non_null(ch);
 	t.cq = ibv_create_cq_ex(ctx, &init);
@@ -480,7 +464,7 @@ static void events(void **state)
 			untagged(&t, 2, 4096, 1024);
 			eager(&t.tx, 5, 1, 0, 100);
 		}
-		assert_true(readable(ch->fd, 2000));
+		assert_true(readable(ch->fd, PATIENCE * 1000));
 		must(ibv_get_cq_event(ch, &which, &about));
 		assert_ptr_equal(which, ibv_cq_ex_to_cq(t.cq));
 		ibv_ack_cq_events(which, 1);
@@ -491,12 +475,11 @@ static void events(void **state)
 }
 
 /* Many QPs on one SRQ match in one list */
-static void several(void **state)
+static void several(UNUSED void **state)
 {
 	struct side rx[5], tx[5];
 	struct match t;
 
-	(void)state;
 	open_tm(&t, 64, 64, 64);
 	for (int i = 0; i < 5; i++)
 		connect_to(&t, &rx[i], &tx[i]);
@@ -519,7 +502,7 @@ static void several(void **state)
 }
 
 /* The counts are 16 bits wide */
-static void many_unexpected(void **state)
+static void many_unexpected(UNUSED void **state)
 {
 	const uint32_t n = 70000;
 	struct ibv_send_wr wr[32];
@@ -527,7 +510,6 @@ static void many_unexpected(void **state)
 	struct match t;
 	uint32_t i, k;
 
-	(void)state;
 	open_tm(&t, 64, 16, 64);
 	for (i = 0; i < n; i += 32) {
 		for (k = 0; k < 32; k++)
@@ -571,13 +553,12 @@ static void many_unexpected(void **state)
 
 /* ---- removal ---- */
 
-static void removal(void **state)
+static void removal(UNUSED void **state)
 {
 	struct ibv_ops_wr wr;
 	struct match t;
 	uint32_t h[3];
 
-	(void)state;
 	open_tm(&t, 16, 3, 64);
 	for (unsigned i = 0; i < 3; i++)
 		h[i] = add(&t, i, 128 * i, 128, 9, ALL);
@@ -615,12 +596,11 @@ static void removal(void **state)
 /* ---- rendezvous ---- */
 
 /* Match, data read by the device, and FIN, with or without a send queue for the device to share with the program */
-static void rendezvous(void **state)
+static void rendezvous(UNUSED void **state)
 {
 	static const uint32_t sizes[] = { 0, 1, 64, 1000, 65536, 300000 };
 	static const size_t extras[] = { 0, 1, 32 };
 
-	(void)state;
 	for (int kind = 0; kind < 3; kind++) {
 		struct match t;
 
@@ -664,13 +644,12 @@ static void rendezvous(void **state)
 }
 
 /* Several at once; their number goes beyond what may be read at a time */
-static void rendezvous_queue(void **state)
+static void rendezvous_queue(UNUSED void **state)
 {
 	enum { N = 40, LEN = 9000 };
 	struct request q;
 	struct match t;
 
-	(void)state;
 	open_tm(&t, 16, 64, 64);
 	for (int i = 0; i < N; i++) {
 		recv_at(&t.tx, i, FIN_AT + 64 * i, 64);
@@ -706,13 +685,12 @@ static void rendezvous_queue(void **state)
 }
 
 /* No tag: the program finds the request in the SRQ's buffer, and the message counts */
-static void rendezvous_unexpected(void **state)
+static void rendezvous_unexpected(UNUSED void **state)
 {
 	struct request q;
 	struct match t;
 	struct done d;
 
-	(void)state;
 	open_tm(&t, 16, 16, 64);
 	for (unsigned extra = 0; extra <= 1000; extra += 250) {
 		q = rndv_of(&t, 5, 0, 1000, extra);
@@ -734,7 +712,7 @@ static void rendezvous_unexpected(void **state)
 }
 
 /* The buffer is too small, or the request is not one for the device: it is the program's, and lies in the tagged buffer */
-static void rendezvous_by_software(void **state)
+static void rendezvous_by_software(UNUSED void **state)
 {
 	static const struct {
 		uint32_t len, room;
@@ -742,7 +720,6 @@ static void rendezvous_by_software(void **state)
 	} cases[] = { { 1000, 999, 0 }, { 1000, 64, 32 }, { 0xffffffff, 4096, 1 }, { 100, 4096, 33 }, { 100, 4096, 900 } };
 	struct match t;
 
-	(void)state;
 	for (int cqe = 64; cqe <= 128; cqe += 64) {
 		open_tm(&t, 16, 8, cqe);
 		for (unsigned i = 0; i < ARRAY(cases); i++) {
@@ -824,7 +801,7 @@ static unsigned model_match(const struct model *m, uint64_t tag)
 enum { TAGS = 40, ROOM = 4096 };
 
 /* While the counts differ, what is added waits */
-static void at_random(void **state)
+static void at_random(UNUSED void **state)
 {
 	const char *rounds = getenv("DEVICE_ROUNDS");
 	unsigned long n = 2000 * (rounds ? strtoul(rounds, NULL, 0) : 3), step;
@@ -833,7 +810,6 @@ static void at_random(void **state)
 	struct model m = { .n = 0 };
 	struct match t;
 
-	(void)state;
 	open_tm(&t, 64, TAGS, 64);
 	for (step = 0; step < n; step++) {
 		uint64_t tag = rnd() % 4 | (rnd() % 3) << 4 | (rnd() % 8 ? 0 : 0xab00000000000000ull);
@@ -846,8 +822,6 @@ static void at_random(void **state)
 		if (flags && rnd() % 4)
 			t.unexpected = m.hw;
 		if (what < 5 && m.n < TAGS) {
-			struct ibv_sge sg;
-
 			m.e[m.n].mask = masks[rnd() % ARRAY(masks)];
 			m.e[m.n].tag = tag & m.e[m.n].mask;
 			m.e[m.n].room = 64 + rnd() % (ROOM - 64);
@@ -945,20 +919,6 @@ static void at_random(void **state)
 
 /* ---- two processes ---- */
 
-struct card {
-	uint32_t qpn, rkey;
-	uint64_t addr;
-};
-
-static void exchange(int to, int from, const struct side *s, struct card *theirs)
-{
-	struct card ours = { .qpn = s->qp->qp_num, .rkey = s->mr->rkey, .addr = (uintptr_t)s->buf };
-
-	assert_int_equal(write(to, &ours, sizeof(ours)), sizeof(ours));
-	assert_true(readable(from, 10000));
-	assert_int_equal(read(from, theirs, sizeof(*theirs)), sizeof(*theirs));
-}
-
 enum { MESSAGES = 400, PEER_LEN = 20000 };
 
 static uint32_t peer_len(int i)
@@ -971,17 +931,16 @@ static int peer(void)
 {
 	struct match t = { .how = usual };
 	struct card theirs;
-	char c;
 
 	if (setup(NULL))
 		return 1;
 	open_side(&t.tx, &t.how);
 	fill(t.tx.buf, SIZE, 1);
 	must(move(t.tx.qp, IBV_QPS_INIT, 0, &t.how));
-	exchange(1, 0, &t.tx, &theirs);
+	theirs = exchange(&first_process, card_of(&t.tx));
 	must(move(t.tx.qp, IBV_QPS_RTR, theirs.qpn, &t.how));
 	must(move(t.tx.qp, IBV_QPS_RTS, theirs.qpn, &t.how));
-	must(read(0, &c, 1) != 1);
+	hear(&first_process);
 	for (int i = 0; i < MESSAGES; i++) {
 		struct request q = rndv_of(&t, i, i, peer_len(i), 0);
 
@@ -994,7 +953,7 @@ static int peer(void)
 		fin_comes(&t, i, &q);
 	}
 	/* What was taken is on its way until the other side says that it has it all */
-	must(read(0, &c, 1) != 1);
+	hear(&first_process);
 	close_side(&t.tx);
 	return teardown(NULL) ? 1 : 0;
 }
@@ -1010,7 +969,7 @@ static void receive(struct match *t, int i, const uint8_t *sent_bytes)
 		untagged(t, i, at, PEER_LEN);
 	else
 		add(t, i, at, PEER_LEN, i, ALL);
-	assert_true(done_within(t->cq, &d, 10));
+	assert_true(done_within(t->cq, &d, PATIENCE));
 	assert_int_equal(d.status, IBV_WC_SUCCESS);
 	assert_int_equal(d.wr_id, late ? i : 1000 + i);
 	if (late) {
@@ -1025,51 +984,32 @@ static void receive(struct match *t, int i, const uint8_t *sent_bytes)
 	assert_memory_equal(t->rx.buf + at, sent_bytes + i, len);
 }
 
-static void two_processes(void **state)
+static void two_processes(UNUSED void **state)
 {
 	uint8_t *bytes = malloc(SIZE);
-	int in[2], out[2], status;
 	struct card theirs;
+	struct peer other;
 	struct match t;
-	pid_t pid;
 
-	(void)state;
 	if (softdev_present() && softdev_run() != -EPERM) {
 		print_message("skipped: a device without an engine is alone\n");
 		free(bytes);
 		skip();
 	}
 	fill(bytes, SIZE, 1);
-	must(pipe(in));
-	must(pipe(out));
-	fflush(NULL);
-	pid = fork();
-	assert_true(pid >= 0);
-	if (!pid) {
-		dup2(out[0], 0);
-		dup2(in[1], 1);
-		close(out[1]);
-		close(in[0]);
-		execl("/proc/self/exe", "device_tm", "peer", NULL);
-		_exit(127);
-	}
-	close(out[0]);
-	close(in[1]);
+	other = start_peer("peer", NULL);
 	open_tm(&t, 16, 8, 64);
 	must(move(t.rx.qp, IBV_QPS_RESET, 0, &t.how));
 	must(move(t.rx.qp, IBV_QPS_INIT, 0, &t.how));
-	exchange(out[1], in[0], &t.rx, &theirs);
+	theirs = exchange(&other, card_of(&t.rx));
 	must(move(t.rx.qp, IBV_QPS_RTR, theirs.qpn, &t.how));
 	must(move(t.rx.qp, IBV_QPS_RTS, theirs.qpn, &t.how));
 	/* Not earlier: nobody would answer */
-	assert_int_equal(write(out[1], "g", 1), 1);
+	tell(&other);
 	for (int i = 0; i < MESSAGES; i++)
 		receive(&t, i, bytes);
-	assert_int_equal(write(out[1], "x", 1), 1);
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	assert_int_equal(status, 0);
-	close(out[1]);
-	close(in[0]);
+	tell(&other);
+	must(end_peer(&other));
 	close_tm(&t);
 	free(bytes);
 }
@@ -1077,31 +1017,14 @@ static void two_processes(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(capabilities),
-		cmocka_unit_test(creation),
-		cmocka_unit_test(operations),
-		cmocka_unit_test(full),
-		cmocka_unit_test(eager_sizes),
-		cmocka_unit_test(order_and_masks),
-		cmocka_unit_test(phase),
-		cmocka_unit_test(not_ready),
-		cmocka_unit_test(without_tag),
-		cmocka_unit_test(immediate),
-		cmocka_unit_test(written),
-		cmocka_unit_test(events),
-		cmocka_unit_test(several),
-		cmocka_unit_test(many_unexpected),
-		cmocka_unit_test(removal),
-		cmocka_unit_test(rendezvous),
-		cmocka_unit_test(rendezvous_queue),
-		cmocka_unit_test(rendezvous_unexpected),
-		cmocka_unit_test(rendezvous_by_software),
-		cmocka_unit_test(at_random),
-		cmocka_unit_test(two_processes),
+		TEST(capabilities), TEST(creation), TEST(operations), TEST(full), TEST(eager_sizes),
+		TEST(order_and_masks), TEST(phase), TEST(not_ready), TEST(without_tag), TEST(immediate), TEST(written),
+		TEST(events), TEST(several), TEST(many_unexpected), TEST(removal), TEST(rendezvous),
+		TEST(rendezvous_queue), TEST(rendezvous_unexpected), TEST(rendezvous_by_software), TEST(at_random),
+		TEST(two_processes),
 	};
 
 	if (argc == 2 && !strcmp(argv[1], "peer"))
 		return peer();
-	cmocka_set_message_output(CM_OUTPUT_TAP);
 	return RUN(tests);
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * device_hostile.c: programs that write into rings what libmlx5 never would, and send commands that it never would. Whatever the device
+ * hostile.c: programs that write into rings what libmlx5 never would, and send commands that it never would. Whatever the device
  * makes of them, it and its other queue pairs live on.
  *
  * Environment
  *   DEVICE_ROUNDS     how often all of it, 1
  *   INLAY_TEST_SEED   where the random numbers begin, 1
  */
-#include "device.h"
+#include "rig.h"
 #include <sys/ioctl.h>
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/ib_user_ioctl_verbs.h>
@@ -22,16 +22,14 @@
  * WQEs written by hand: control segments that look right and are not, and plain noise. Whatever the device makes of them, it
  * and its other queue pairs live on.
  */
-static void hostile_wqes(void **state)
+static void hostile_wqes(UNUSED void **state)
 {
-	struct side s[2], good[2];
+	struct side good[2];
 
-	(void)state;
 	open_pair(good, &usual);
 	for (int round = 0; round < 150; round++) {
 		struct mlx5dv_qp dq = { .comp_mask = 0 };
 		struct mlx5dv_obj obj;
-		struct ibv_wc wc;
 		unsigned n = 1 + rnd() % 8;
 		uint32_t *w;
 
@@ -124,13 +122,12 @@ static void good_request(struct side s[2], enum ibv_qp_type type, struct ibv_sge
 	next_wc(s[0].scq);
 }
 
-static void nearly_right(void **state)
+static void nearly_right(UNUSED void **state)
 {
 	static const enum ibv_qp_type types[] = { IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD };
 	struct ibv_qp_attr a = attr_for(IBV_QPS_RTR, 0, &usual);
-	struct side s[2], good[2];
+	struct side good[2];
 
-	(void)state;
 	ah = ibv_create_ah(pd, &a.ah_attr);
 	assert_non_null(ah);
 	open_pair(good, &usual);
@@ -141,7 +138,6 @@ static void nearly_right(void **state)
 		struct ibv_sge sg[2];
 		uint8_t wqe[256];
 		unsigned bbs, idx, tries;
-		struct ibv_wc wc;
 		uint32_t *w;
 
 		how.type = types[round % 3];
@@ -194,11 +190,10 @@ static void nearly_right(void **state)
 }
 
 /* A shared receive queue whose list leads anywhere, and whose count is anything */
-static void hostile_srqs(void **state)
+static void hostile_srqs(UNUSED void **state)
 {
-	struct side s[2], good[2];
+	struct side good[2];
 
-	(void)state;
 	open_pair(good, &usual);
 	for (int round = 0; round < 60; round++) {
 		struct ibv_srq_init_attr init = { .attr = { .max_wr = 15, .max_sge = 2 } };
@@ -206,7 +201,6 @@ static void hostile_srqs(void **state)
 		struct mlx5dv_srq d = { .comp_mask = 0 };
 		struct how how = usual;
 		struct mlx5dv_obj obj;
-		struct ibv_wc wc;
 
 		assert_non_null(srq);
 		obj.srq.in = srq;
@@ -389,7 +383,7 @@ static int raw_qp(int fd, uint32_t p, uint32_t cq, const struct mlx5_ib_create_q
 		assert_int_equal(raw_qp(fd, p.pd_handle, handle, &d_, cap), want); \
 	} while (0)
 
-static void hostile_commands(void **state)
+static void hostile_commands(UNUSED void **state)
 {
 	struct ib_uverbs_qp_cap cap = { .max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1 };
 	uint8_t *mem = mmap(NULL, 65536 + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -403,7 +397,6 @@ static void hostile_commands(void **state)
 					.rq_wqe_count = 16, .rq_wqe_shift = 4, .flags = MLX5_QP_FLAG_UAR_PAGE_INDEX, .bfreg_index = page };
 	uint64_t zero = 0;
 
-	(void)state;
 	assert_int_equal(mprotect(mem + 65536, 4096, PROT_NONE), 0);
 	/* The frame */
 	assert_int_equal(ioctl(fd, RDMA_VERBS_IOCTL, NULL), -1);
@@ -478,7 +471,7 @@ static void hostile_commands(void **state)
 }
 
 /* Commands at random, with pointers that are good, bad and odd */
-static void random_commands(void **state)
+static void random_commands(UNUSED void **state)
 {
 	static const struct {
 		uint16_t object, method, attrs;
@@ -527,7 +520,6 @@ static void random_commands(void **state)
 	uint8_t *mem = mmap(NULL, 1 << 17, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	int fd = raw_open(), done = 0;
 
-	(void)state;
 	for (int round = 0; round < 30000; round++) {
 		unsigned m = rnd() % ARRAY(methods), n = methods[m].attrs + rnd() % 3, odd = rnd() % 3;
 		bool driver = methods[m].object >= 0x1000;
@@ -567,11 +559,8 @@ static void random_commands(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(hostile_wqes),
-		cmocka_unit_test(nearly_right),
-		cmocka_unit_test(hostile_srqs),
-		cmocka_unit_test(hostile_commands),
-		cmocka_unit_test(random_commands),
+		TEST(hostile_wqes), TEST(nearly_right), TEST(hostile_srqs), TEST(hostile_commands),
+		TEST(random_commands),
 	};
 
 	const char *rounds = getenv("DEVICE_ROUNDS"), *seed = getenv("INLAY_TEST_SEED");
@@ -579,7 +568,6 @@ int main(void)
 
 	for (unsigned long n = seed ? strtoul(seed, NULL, 0) % 1000000 : 0; n; n--)
 		rnd();
-	cmocka_set_message_output(CM_OUTPUT_TAP);
 	for (int n = rounds ? atoi(rounds) : 1; n > 0; n--)
 		bad += cmocka_run_group_tests(tests, setup, teardown);
 	return bad;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * device_devx_queues.c: queues by device commands: what is made reads back field by field, what is wrong is refused with its status, every
- * transition from every state, and what is in use stays. Traffic is device_devx_traffic.c's.
+ * devx_queues.c: queues by device commands: what is made reads back field by field, what is wrong is refused with its status, every
+ * transition from every state, and what is in use stays. Traffic is devx_traffic.c's.
  */
-#include "device_devx.h"
+#include "rig_devx.h"
 
 /* Compares a field of a query with what the create command had */
 static void same(const struct cmd *made, unsigned from, const struct cmd *got, unsigned to, const uint16_t (*f)[2], size_t n)
@@ -43,7 +43,7 @@ static void lengths(const struct cmd *good)
 
 /* ---- CQ ---- */
 
-static void cq_made(void **state)
+static void cq_made(UNUSED void **state)
 {
 	static const uint16_t fields[][2] = {
 		{ 0x6, 1 }, { 0x8, 3 }, { 0xb, 1 }, { 0xd, 1 }, { 0xe, 1 }, { 0xf, 2 }, { 0x20, 32 },
@@ -52,7 +52,6 @@ static void cq_made(void **state)
 	struct dcq q;
 	struct cmd c, g;
 
-	(void)state;
 	empty_arena();
 	for (unsigned size = 64; size <= 128; size += 64)
 		for (unsigned log = 0; log < 8; log += 3) {
@@ -80,12 +79,11 @@ static void cq_made(void **state)
 		}
 }
 
-static void cq_modified(void **state)
+static void cq_modified(UNUSED void **state)
 {
 	struct dcq q;
 	struct cmd c, g;
 
-	(void)state;
 	empty_arena();
 	open_cq(&q, 4, 64);
 	for (unsigned bits = 1; bits < 8; bits++) {
@@ -113,7 +111,7 @@ static void cq_modified(void **state)
 	must(destroy(q.obj));
 }
 
-static void cq_refused(void **state)
+static void cq_refused(UNUSED void **state)
 {
 	static const struct wrong w[] = {
 		{ "log_cq_size", CQC + 0x63, 5, 23, LIMIT },
@@ -136,7 +134,6 @@ static void cq_refused(void **state)
 	struct cmd c, good;
 	unsigned status;
 
-	(void)state;
 	empty_arena();
 	good = cq_command(&q, 4, 64);
 	refuse_all(&good, w, ARRAY(w));
@@ -183,7 +180,7 @@ static void close_common(void)
 
 static const unsigned types[] = { RC, UC, UD, DCI };
 
-static void qp_made(void **state)
+static void qp_made(UNUSED void **state)
 {
 	static const uint16_t fields[][2] = {
 		{ 0x8, 8 }, { 0x13, 2 }, { 0x28, 24 }, { 0x49, 4 }, { 0x4d, 3 }, { 0x50, 1 }, { 0x51, 4 },
@@ -193,7 +190,6 @@ static void qp_made(void **state)
 	struct dqp q;
 	struct cmd c, g;
 
-	(void)state;
 	open_common();
 	for (unsigned i = 0; i < ARRAY(types); i++)
 		for (unsigned kind = 0; kind < 3; kind++) {
@@ -226,7 +222,7 @@ static void qp_made(void **state)
 	close_common();
 }
 
-static void qp_refused(void **state)
+static void qp_refused(UNUSED void **state)
 {
 	const struct wrong w[] = {
 		{ "st", QPC + 0x8, 8, 3, BAD_PARAM },
@@ -263,7 +259,6 @@ static void qp_refused(void **state)
 	struct dqp q;
 	struct cmd good;
 
-	(void)state;
 	open_common();
 	good = qp_command(&q, RC, 3, 2, cq64.cqn, cq64.cqn, 0);
 	refuse_all(&good, w, ARRAY(w));
@@ -300,7 +295,7 @@ static void bring_to(struct dqp *q, unsigned st, unsigned state)
 	}
 }
 
-static void transitions(void **state)
+static void transitions(UNUSED void **state)
 {
 	static const unsigned states[] = { RST, INIT, RTR, RTS, SQER, ERR };
 	static const struct {
@@ -310,7 +305,6 @@ static void transitions(void **state)
 		{ SQERR2RTS, SQER, RTS }, { TO_ERR, 15, ERR }, { TO_RST, 15, RST },
 	};
 
-	(void)state;
 	for (unsigned t = 0; t < ARRAY(types); t++)
 		for (unsigned s = 0; s < ARRAY(states); s++)
 			for (unsigned i = 0; i < ARRAY(steps); i++) {
@@ -335,7 +329,7 @@ static void transitions(void **state)
 }
 
 /* Which fields a step takes by itself, and which only with their bit of the mask */
-static void masks(void **state)
+static void masks(UNUSED void **state)
 {
 	static const struct {
 		unsigned opcode, from, st;
@@ -359,7 +353,6 @@ static void masks(void **state)
 		{ M_QKEY, QPC + 0x540, 32, 0x777 }, { M_RNR, QPC + 0x4a3, 5, 9 },
 	};
 
-	(void)state;
 	for (unsigned i = 0; i < ARRAY(steps); i++)
 		for (unsigned bit = 0; bit < 32; bit++) {
 			bool allowed = steps[i].allowed >> bit & 1;
@@ -391,7 +384,7 @@ static void masks(void **state)
 }
 
 /* A connected QP tells all that the steps said; what a step must have is looked at */
-static void steps_checked(void **state)
+static void steps_checked(UNUSED void **state)
 {
 	static const struct {
 		unsigned opcode, bit, width, value;
@@ -405,7 +398,6 @@ static void steps_checked(void **state)
 	struct dqp q;
 	struct cmd c, g;
 
-	(void)state;
 	open_common();
 	open_qp(&q, RC, &cq64, &cq64, 0);
 	for (unsigned s = 0; s < 3; s++) {
@@ -462,7 +454,7 @@ static void steps_checked(void **state)
 
 /* ---- shared receive queues ---- */
 
-static void rmp_made(void **state)
+static void rmp_made(UNUSED void **state)
 {
 	static const uint16_t fields[][2] = {
 		{ 0x0, 4 }, { 0x30, 16 }, { 0x48, 24 }, { 0x80, 64 }, { 0x10c, 4 }, { 0x11b, 5 }, { 0x140, 32 }, { 0x160, 32 },
@@ -486,7 +478,6 @@ static void rmp_made(void **state)
 	struct drmp r;
 	struct cmd c, g;
 
-	(void)state;
 	empty_arena();
 	for (unsigned type = 0; type < 2; type++) {
 		c = rmp_command(&r, type, 4);
@@ -519,14 +510,13 @@ static void rmp_made(void **state)
 }
 
 /* A plain SRQ of verbs is an RMP to the firmware */
-static void verbs_srq(void **state)
+static void verbs_srq(UNUSED void **state)
 {
 	struct ibv_srq_init_attr init = { .srq_context = &port, .attr = { .max_wr = 100, .max_sge = 2 } };
 	struct ibv_srq *srq = ibv_create_srq(pd, &init);
 	struct ibv_srq_attr a;
 	struct cmd c = command(0x90f, 0x10, 0x110);
 
-	(void)state;
 	assert_non_null(srq);
 	IN(0x48, 24, srq_number(srq));
 	must(mlx5dv_devx_srq_query(srq, c.in, c.inlen, c.out, c.outlen));
@@ -548,7 +538,7 @@ static void verbs_srq(void **state)
 	must(ibv_destroy_srq(srq));
 }
 
-static void xrc_srq(void **state)
+static void xrc_srq(UNUSED void **state)
 {
 	static const uint16_t fields[][2] = {
 		{ 0x4, 4 }, { 0x25, 3 }, { 0x28, 24 }, { 0x48, 24 }, { 0x60, 32 }, { 0x88, 24 }, { 0xc8, 24 }, { 0x140, 64 },
@@ -564,7 +554,6 @@ static void xrc_srq(void **state)
 	size_t buf, record;
 	struct dqp q;
 
-	(void)state;
 	open_common();
 	xrcd = must_create(&c, &xrcdn);
 	buf = part(64 << 3);
@@ -632,7 +621,7 @@ static struct cmd dct_command(uint32_t cqn, uint32_t srqn)
 	return c;
 }
 
-static void dct_made(void **state)
+static void dct_made(UNUSED void **state)
 {
 	static const uint16_t fields[][2] = {
 		{ 0x4, 4 }, { 0x28, 24 }, { 0x48, 24 }, { 0x68, 4 }, { 0x6c, 3 }, { 0x88, 8 }, { 0x93, 5 }, { 0xa8, 24 }, { 0xc8, 24 },
@@ -650,7 +639,6 @@ static void dct_made(void **state)
 	struct cmd c, g;
 	uint32_t n;
 
-	(void)state;
 	open_common();
 	for (unsigned res = 0; res <= 2; res += 2) {
 		c = dct_command(res ? cq128.cqn : cq64.cqn, rmp.rmpn);
@@ -712,7 +700,7 @@ static void states_of(unsigned modify_op, unsigned query_op, struct mlx5dv_devx_
 	}
 }
 
-static void raw_objects(void **state)
+static void raw_objects(UNUSED void **state)
 {
 	static const struct wrong sq_wrong[] = {
 		{ "tis", 0x100 + 0x168, 24, 0xfff, BAD_RES },
@@ -737,7 +725,6 @@ static void raw_objects(void **state)
 	struct cmd c = command(0x816, 0x10, 0x10), made;
 	size_t buf, record;
 
-	(void)state;
 	open_common();
 	td = must_create(&c, &tdn);
 	/* TIS: a priority, a domain */
@@ -872,12 +859,10 @@ static void raw_objects(void **state)
 
 /* ---- what verbs made ---- */
 
-static void verbs_objects(void **state)
+static void verbs_objects(UNUSED void **state)
 {
 	struct cmd c = command(QUERY_QP, 0x10, 0x110);
-	struct side s[2];
 
-	(void)state;
 	open_pair(s, &usual);
 	IN(0x48, 24, s[0].qp->qp_num);
 	must(mlx5dv_devx_qp_query(s[0].qp, c.in, c.inlen, c.out, c.outlen));
@@ -936,14 +921,13 @@ static void verbs_objects(void **state)
 	close_pair(s);
 }
 
-static void verbs_wq(void **state)
+static void verbs_wq(UNUSED void **state)
 {
 	struct ibv_cq *cq = ibv_create_cq(ctx, 16, NULL, NULL, 0);
 	struct ibv_wq_init_attr init = { .wq_type = IBV_WQT_RQ, .max_wr = 8, .max_sge = 1, .pd = pd, .cq = cq };
 	struct cmd c = command(0x90b, 0x10, 0x110);
 	struct ibv_wq *wq;
 
-	(void)state;
 	if (!is_roce()) {
 		must(ibv_destroy_cq(cq));
 		return;
@@ -971,7 +955,7 @@ static void verbs_wq(void **state)
  * What a context leaves behind goes with it, in whatever order it was made; and is nobody else's while it is there. There are no more than
  * 4095 transport domains at a time. libmlx5 forgets its own part of an object only when it is destroyed: here that is ours to free
  */
-static void left_behind(void **state)
+static void left_behind(UNUSED void **state)
 {
 	static void *left[400];
 	unsigned n_left;
@@ -981,7 +965,6 @@ static void left_behind(void **state)
 	struct arena my_arena = arena;
 	uint32_t my_pdn = pdn;
 
-	(void)state;
 	for (int round = 0; round < 20; round++) {
 		struct mlx5dv_context_attr attr = { .flags = MLX5DV_CONTEXT_FLAGS_DEVX };
 		struct dqp q[4];
@@ -1039,22 +1022,9 @@ static void left_behind(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(cq_made),
-		cmocka_unit_test(cq_modified),
-		cmocka_unit_test(cq_refused),
-		cmocka_unit_test(qp_made),
-		cmocka_unit_test(qp_refused),
-		cmocka_unit_test(transitions),
-		cmocka_unit_test(masks),
-		cmocka_unit_test(steps_checked),
-		cmocka_unit_test(rmp_made),
-		cmocka_unit_test(verbs_srq),
-		cmocka_unit_test(xrc_srq),
-		cmocka_unit_test(dct_made),
-		cmocka_unit_test(raw_objects),
-		cmocka_unit_test(verbs_objects),
-		cmocka_unit_test(verbs_wq),
-		cmocka_unit_test(left_behind),
+		TEST(cq_made), TEST(cq_modified), TEST(cq_refused), TEST(qp_made), TEST(qp_refused), TEST(transitions),
+		TEST(masks), TEST(steps_checked), TEST(rmp_made), TEST(verbs_srq), TEST(xrc_srq), TEST(dct_made),
+		TEST(raw_objects), TEST(verbs_objects), TEST(verbs_wq), TEST(left_behind),
 	};
 
 	return devx_main(tests, ARRAY(tests), false);

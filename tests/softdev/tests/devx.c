@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * device_devx.c: device commands: which of them come by which call, statuses, registered memory, uids, asynchronous queries, events,
+ * devx.c: device commands: which of them come by which call, statuses, registered memory, uids, asynchronous queries, events,
  * capabilities, keys and what goes through them.
  */
-#include "device.h"
+#include "rig.h"
 #include <sys/eventfd.h>
 
 #define IN 0x200u                 /* bytes of an inbox, more than most commands want */
@@ -154,11 +154,10 @@ static bool in(const uint16_t *list, size_t n, unsigned opcode)
 	return n;
 }
 
-static void by_general(void **state)
+static void by_general(UNUSED void **state)
 {
 	unsigned passed = 0;
 
-	(void)state;
 	for (unsigned op = 0; op <= 0xfff; op++) {
 		bool listed = in(generals, ARRAY(generals), op) || (op >= 0xb00 && op < 0xd00);
 		struct cmd c = command(op, IN, OUT);
@@ -173,11 +172,10 @@ static void by_general(void **state)
 	assert_int_equal(passed, 17 + 0x200);
 }
 
-static void by_create(void **state)
+static void by_create(UNUSED void **state)
 {
 	uint32_t eqn;
 
-	(void)state;
 	must(mlx5dv_devx_query_eqn(ctx, 0, &eqn));
 	for (unsigned op = 0; op <= 0xfff; op++) {
 		bool listed = in(creates, ARRAY(creates), op);
@@ -197,13 +195,12 @@ static void by_create(void **state)
 }
 
 /* What the kernel looks at beside the opcode */
-static void kernel_checks(void **state)
+static void kernel_checks(UNUSED void **state)
 {
 	struct mlx5dv_devx_obj *o;
 	uint32_t number;
 	struct cmd c;
 
-	(void)state;
 	c = command(0x600, 16, 32);
 	put(c.in, 0x40, 4, 2);
 	assert_null(create(ctx, &c));
@@ -328,7 +325,7 @@ static void walk(unsigned kind, void *o, uint32_t number)
 		}
 }
 
-static void by_verbs_handle(void **state)
+static void by_verbs_handle(UNUSED void **state)
 {
 	struct ibv_srq_init_attr srq_attr = { .attr = { .max_wr = 16, .max_sge = 1 } };
 	struct ibv_wq_init_attr wq_attr = { .wq_type = IBV_WQT_RQ, .max_wr = 16, .max_sge = 1 };
@@ -341,7 +338,6 @@ static void by_verbs_handle(void **state)
 	struct ibv_wq *wq;
 	struct side s;
 
-	(void)state;
 	open_side(&s, &usual);
 	srq = ibv_create_srq(pd, &srq_attr);
 	assert_non_null(srq);
@@ -371,7 +367,7 @@ static void by_verbs_handle(void **state)
 }
 
 /* The handle of what a command made: every opcode, by all that take one. Of most simple objects nothing can be asked */
-static void by_devx_handle(void **state)
+static void by_devx_handle(UNUSED void **state)
 {
 	static const struct {
 		uint16_t creator, query;
@@ -380,7 +376,6 @@ static void by_devx_handle(void **state)
 	uint64_t answer[1 + OUT / 8];
 	uint32_t number;
 
-	(void)state;
 	assert_non_null(comp);
 	for (size_t i = 0; i < ARRAY(kinds); i++) {
 		struct mlx5dv_devx_obj *o = simple(ctx, kinds[i].creator, &number);
@@ -414,13 +409,12 @@ static void by_devx_handle(void **state)
 
 /* ---- statuses ---- */
 
-static void statuses(void **state)
+static void statuses(UNUSED void **state)
 {
 	struct mlx5dv_devx_obj *mine, *his;
 	uint32_t number, his_number;
 	struct cmd c;
 
-	(void)state;
 	c = command(0xb55, 16, 16);
 	assert_int_equal(general(ctx, &c), EREMOTEIO);
 	assert_int_equal(status(&c), 2);
@@ -468,13 +462,12 @@ static void statuses(void **state)
 }
 
 /* As many as there are, and what a context leaves is free when it is closed */
-static void limits(void **state)
+static void limits(UNUSED void **state)
 {
 	static struct mlx5dv_devx_obj *all[1 << 12];
 	struct mlx5dv_context_attr attr = { .flags = MLX5DV_CONTEXT_FLAGS_DEVX };
 	unsigned n;
 
-	(void)state;
 	for (int round = 0; round < 2; round++) {
 		struct ibv_context *x = mlx5dv_open_device(list[0], &attr);
 		struct cmd c;
@@ -501,7 +494,7 @@ static void limits(void **state)
 
 /* ---- contexts ---- */
 
-static void without_uid(void **state)
+static void without_uid(UNUSED void **state)
 {
 	uint16_t types[] = { 9 };
 	struct mlx5dv_devx_event_channel *ch;
@@ -509,7 +502,6 @@ static void without_uid(void **state)
 	uint8_t *p = pages(1);
 	struct cmd c;
 
-	(void)state;
 	/* The first attempt asks for commands, the second does not */
 	must(softdev_fault("setup=EINVAL@1"));
 	x = ibv_open_device(list[0]);
@@ -540,7 +532,7 @@ static void without_uid(void **state)
 
 /* ---- registered memory ---- */
 
-static void umems(void **state)
+static void umems(UNUSED void **state)
 {
 	struct mlx5dv_devx_umem_in ex = { .size = 4096 };
 	struct mlx5dv_devx_umem *u;
@@ -563,7 +555,6 @@ static void umems(void **state)
 	};
 	uint32_t first;
 
-	(void)state;
 	must(mprotect(p + 3 * 4096, 4096, PROT_READ));
 	for (unsigned i = 0; i < ARRAY(cases); i++) {
 		errno = 0;
@@ -612,7 +603,7 @@ static void umems(void **state)
 
 /* ---- asynchronous queries ---- */
 
-static void async_queries(void **state)
+static void async_queries(UNUSED void **state)
 {
 	struct {
 		uint64_t wr_id;
@@ -625,7 +616,6 @@ static void async_queries(void **state)
 	uint32_t number;
 	struct cmd c = command(0x773, 0x20, 0);
 
-	(void)state;
 	assert_non_null(comp);
 	q = simple(ctx, 0x771, &number);
 	put(c.in, 0xf8, 8, number);
@@ -634,7 +624,7 @@ static void async_queries(void **state)
 	assert_int_equal(mlx5dv_devx_get_async_cmd_comp(comp, (void *)&r, sizeof(r)), EAGAIN);
 	for (n = 1; n <= 16; n++)
 		must(mlx5dv_devx_obj_query_async(q, c.in, c.inlen, 0x100, 0x1234567800000000 + n, comp));
-	assert_true(readable(comp->fd, 1000));
+	assert_true(readable(comp->fd, PATIENCE * 1000));
 	/* Each once, whatever the order, which is not that of submission */
 	for (n = 1; n <= 16; n++) {
 		if (n == 3) {
@@ -691,7 +681,7 @@ static void *reads_one(void *arg)
 	return NULL;
 }
 
-static void async_blocking(void **state)
+static void async_blocking(UNUSED void **state)
 {
 	uint64_t buf[(8 + 0x100) / 8];
 	struct reader r = { .comp = mlx5dv_devx_create_cmd_comp(ctx), .into = (void *)buf, .ret = -1 };
@@ -700,7 +690,6 @@ static void async_blocking(void **state)
 	pthread_t t;
 	uint32_t number;
 
-	(void)state;
 	q = simple(ctx, 0x771, &number);
 	put(c.in, 0xf8, 8, number);
 	must(pthread_create(&t, NULL, reads_one, &r));
@@ -715,7 +704,7 @@ static void async_blocking(void **state)
 
 /* ---- subscriptions ---- */
 
-static void subscriptions(void **state)
+static void subscriptions(UNUSED void **state)
 {
 	static const uint16_t affiliated[] = { 0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x07, 0x10, 0x11, 0x12, 0x13, 0x14, 0x18, 0x1c, 0x1d };
 	struct mlx5dv_devx_event_channel *ch = mlx5dv_devx_create_event_channel(ctx, MLX5DV_DEVX_CREATE_EVENT_CHANNEL_FLAGS_OMIT_EV_DATA);
@@ -725,7 +714,6 @@ static void subscriptions(void **state)
 	uint64_t cookie;
 	int fd;
 
-	(void)state;
 	assert_non_null(ch);
 	assert_null(mlx5dv_devx_create_event_channel(ctx, 2));
 	o = simple(ctx, 0x800, &number);
@@ -828,7 +816,7 @@ static void dq_fails(struct dq *d)
 	must(modify(d->obj, &c));
 }
 
-static void events(void **state)
+static void events(UNUSED void **state)
 {
 	struct mlx5dv_devx_event_channel *omit = mlx5dv_devx_create_event_channel(ctx, 1), *full = mlx5dv_devx_create_event_channel(ctx, 0);
 	uint16_t last = 0x13, others[] = { 0x05, 0x10, 0x12 };
@@ -840,7 +828,6 @@ static void events(void **state)
 	struct dq d;
 	int fd;
 
-	(void)state;
 	assert_true(omit && full);
 	dq_open(&d);
 	fd = eventfd(0, EFD_NONBLOCK);
@@ -856,7 +843,7 @@ static void events(void **state)
 		dq_fails(&d);
 
 	/* The cookie alone, and once only until it is read */
-	assert_true(readable(omit->fd, 1000));
+	assert_true(readable(omit->fd, PATIENCE * 1000));
 	assert_int_equal(mlx5dv_devx_get_event(omit, (void *)&e, 4), -1);
 	assert_int_equal(errno, EINVAL);
 	memset(&e, FILL, sizeof(e));
@@ -870,7 +857,7 @@ static void events(void **state)
 
 	/* Cookie and EQE, each time and for each subscription */
 	for (unsigned i = 0; i < 8; i++) {
-		assert_true(readable(full->fd, 1000));
+		assert_true(readable(full->fd, PATIENCE * 1000));
 		memset(&e, FILL, sizeof(e));
 		assert_int_equal(mlx5dv_devx_get_event(full, (void *)&e, i ? sizeof(e) : 71), i ? 72 : -1);
 		if (!i)
@@ -906,7 +893,7 @@ static void events(void **state)
 }
 
 /* A CQ by command tells of its completions to who subscribed, when it is armed */
-static void completion_events(void **state)
+static void completion_events(UNUSED void **state)
 {
 	struct mlx5dv_devx_event_channel *ch = mlx5dv_devx_create_event_channel(ctx, 0);
 	struct mlx5dv_devx_uar *uar = mlx5dv_devx_alloc_uar(ctx, MLX5DV_UAR_ALLOC_TYPE_BF);
@@ -918,7 +905,6 @@ static void completion_events(void **state)
 	uint32_t eqn, cqn, *record = (uint32_t *)(void *)(p + 4096);
 	uint8_t e[72];
 
-	(void)state;
 	assert_true(ch && uar && u);
 	must(mlx5dv_devx_query_eqn(ctx, 0, &eqn));
 	for (unsigned i = 0; i < 4096; i += 64)
@@ -944,7 +930,7 @@ static void completion_events(void **state)
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	*(volatile uint64_t *)(void *)((uint8_t *)uar->base_addr + 0x20) = htobe64((uint64_t)1 << 32 | cqn);
 	assert_int_equal(softdev_inject_cqes(cqn, cqe, 3, 0), 3);
-	assert_true(readable(ch->fd, 2000));
+	assert_true(readable(ch->fd, PATIENCE * 1000));
 	assert_int_equal(mlx5dv_devx_get_event(ch, (void *)e, sizeof(e)), 72);
 	assert_int_equal(e[8 + 1], 0);
 	assert_int_equal(get(e, 64 + 0x38 * 8, 32), cqn);
@@ -976,16 +962,12 @@ static enum ibv_wc_status request_by(struct side s[2], enum ibv_wr_opcode op, si
 }
 
 /* What comes to a QP is counted by the set that it names */
-static void counter_sets(void **state)
+static void counter_sets(UNUSED void **state)
 {
 	struct mlx5dv_devx_obj *q;
-	struct ibv_sge sg;
-	struct ibv_send_wr wr;
 	uint32_t number;
-	struct side s[2];
 	struct cmd c;
 
-	(void)state;
 	q = simple(ctx, 0x771, &number);
 	open_side(&s[0], &usual);
 	open_side(&s[1], &usual);
@@ -1005,8 +987,7 @@ static void counter_sets(void **state)
 	writes(s, 1 << 19, false);
 	reads(s, 100);
 	assert_int_equal(request_by(s, IBV_WR_ATOMIC_FETCH_AND_ADD, 0, 8, s[1].mr->rkey, (uintptr_t)s[1].buf), IBV_WC_SUCCESS);
-	sg = sge(&s[0], 0, 8);
-	wr = request(IBV_WR_SEND, 3, &sg, 1, &s[1], 0);
+	wr = first_to_second(IBV_WR_SEND, 3, 0, 8, 0);
 	post(&s[0], &wr); /* nothing to receive it with, yet */
 	usleep(20000);
 	recv_at(&s[1], 4, 0, 64);
@@ -1040,14 +1021,13 @@ static void query_cap(struct ibv_context *x, unsigned type, bool current, uint8_
 	must(mlx5dv_devx_general_cmd(x, c.in, 16, out, 0x1010));
 }
 
-static void capabilities(void **state)
+static void capabilities(UNUSED void **state)
 {
 	static const unsigned types[] = { 0x00, 0x02, 0x03, 0x0f, 0x14, 0x20 };
 	uint8_t cur[0x1010], max[0x1010], *cap = cur + 16;
 	struct ibv_device_attr attr;
 	struct cmd c;
 
-	(void)state;
 	must(ibv_query_device(ctx, &attr));
 	for (unsigned i = 0; i < ARRAY(types); i++) {
 		query_cap(ctx, types[i], true, cur);
@@ -1095,13 +1075,12 @@ static void capabilities(void **state)
 	assert_int_equal(get(cap, 0x100 + 63 - 0x09, 1), 1);
 }
 
-static void identity(void **state)
+static void identity(UNUSED void **state)
 {
 	struct ibv_device_attr attr;
 	union ibv_gid g;
 	struct cmd c;
 
-	(void)state;
 	must(ibv_query_device(ctx, &attr));
 	c = command(0x10a, 16, 0x70);
 	must(general(ctx, &c));
@@ -1161,12 +1140,11 @@ static void identity(void **state)
 	}
 }
 
-static void registers(void **state)
+static void registers(UNUSED void **state)
 {
 	struct cmd c = command(0xb0c, 16 + 64, 16 + 64);
 	struct timespec now_;
 
-	(void)state;
 	put(c.in, 0x50, 16, 0x6001);
 	fill(c.in + 16, 64, 5);
 	must(general(ctx, &c));
@@ -1274,15 +1252,13 @@ static void key_refused(struct side s[2], enum ibv_wr_opcode op, uint32_t len, u
 }
 
 /* A key of a umem, as good as a verbs MR: remote and local */
-static void key_of_umem(void **state)
+static void key_of_umem(UNUSED void **state)
 {
 	struct mlx5dv_devx_umem *u;
-	struct side s[2];
 	struct key k;
 	uint64_t at;
 	struct cmd c;
 
-	(void)state;
 	open_pair(s, &usual);
 	u = mlx5dv_devx_umem_reg(ctx, s[1].buf, 16 * 4096, IBV_ACCESS_LOCAL_WRITE);
 	assert_non_null(u);
@@ -1327,16 +1303,14 @@ static void key_of_umem(void **state)
 }
 
 /* Rights, one by one */
-static void key_rights(void **state)
+static void key_rights(UNUSED void **state)
 {
 	static const struct {
 		enum ibv_wr_opcode op;
 		unsigned right;   /* of KEY_ALL's bits */
 	} ops[] = { { IBV_WR_RDMA_WRITE, 0x8 }, { IBV_WR_RDMA_READ, 0x4 }, { IBV_WR_ATOMIC_FETCH_AND_ADD, 0x10 } };
-	struct side s[2];
 	struct key k;
 
-	(void)state;
 	open_pair(s, &usual);
 	for (unsigned rights = 0; rights <= KEY_ALL; rights++) {
 		key_init(&k, KLM, rights, pdn, 0, 4096, 0);
@@ -1353,16 +1327,14 @@ static void key_rights(void **state)
 }
 
 /* A list of pieces of memory, in any order and of any size */
-static void key_klm(void **state)
+static void key_klm(UNUSED void **state)
 {
 	static const struct {
 		unsigned off, len;
 	} part[] = { { 9000, 1 }, { 4096, 4096 }, { 100, 63 }, { 20000, 5000 }, { 1, 7 } };
 	unsigned total = 0, at;
-	struct side s[2];
 	struct key k, outer[7];
 
-	(void)state;
 	open_pair(s, &usual);
 	for (unsigned i = 0; i < ARRAY(part); i++)
 		total += part[i].len;
@@ -1398,14 +1370,12 @@ static void key_klm(void **state)
 }
 
 /* Entries of one size, which are found by shifting the offset from the start */
-static void key_ksm(void **state)
+static void key_ksm(UNUSED void **state)
 {
-	struct side s[2];
 	struct ibv_mr *mr;
 	struct key k;
 	uint64_t at;
 
-	(void)state;
 	open_pair(s, &usual);
 	fill(s[0].buf, HALF, 3);
 	/* Every other page of the buffer, backwards, from an address in the middle of nothing */
@@ -1439,14 +1409,13 @@ static void key_ksm(void **state)
 	close_pair(s);
 }
 
-static void key_refusals(void **state)
+static void key_refusals(UNUSED void **state)
 {
 	struct mlx5dv_devx_umem *u, *his, *read_only;
 	struct ibv_mr *mr;
 	uint8_t *p = pages(4);
 	struct key k;
 
-	(void)state;
 	mr = ibv_reg_mr(pd, p, 4 * 4096, ALL_ACCESS);
 	assert_non_null(mr);
 	u = mlx5dv_devx_umem_reg(ctx, p, 4 * 4096, IBV_ACCESS_LOCAL_WRITE);
@@ -1551,13 +1520,11 @@ static void key_refusals(void **state)
 }
 
 /* Random lists: what comes out is what the list says */
-static void key_random(void **state)
+static void key_random(UNUSED void **state)
 {
 	const char *env = getenv("DEVX_CASES");
 	unsigned cases = env ? strtoul(env, NULL, 10) : 200;
-	struct side s[2];
 
-	(void)state;
 	open_pair(s, &usual);
 	for (unsigned i = 0; i < cases; i++) {
 		unsigned n = 1 + rnd() % 60, log = 12 + rnd() % 3, total = 0, off, len, at = 0, where[60], size[60];
@@ -1590,13 +1557,12 @@ static void key_random(void **state)
 }
 
 /* A context is closed with all that it has, of which one thing is in use by another: all numbers come back, and who reads is told */
-static void leftovers(void **state)
+static void leftovers(UNUSED void **state)
 {
 	struct mlx5dv_context_attr attr = { .flags = MLX5DV_CONTEXT_FLAGS_DEVX };
 	static void *kept[300][2]; /* libmlx5's memory that nobody can free any more */
 	uint8_t *p = pages(1), e[72];
 
-	(void)state;
 	for (unsigned i = 0; i < ARRAY(kept); i++) {
 		struct ibv_context *x = mlx5dv_open_device(list[0], &attr);
 		struct mlx5dv_devx_event_channel *ch;
@@ -1661,19 +1627,17 @@ static struct cmd alias_of(unsigned vhca, uint32_t index, uint8_t secret, uint32
 	return c;
 }
 
-static void aliases(void **state)
+static void aliases(UNUSED void **state)
 {
 	struct ibv_pd *opd = ibv_alloc_pd(other), *mine = pd;
 	struct ibv_context *me = ctx;
 	struct mlx5dv_devx_obj *alias;
 	uint8_t *p = pages(2), *l;
 	struct ibv_mr *mr, *lmr;
-	struct side s[2];
 	struct key k, again;
 	uint32_t opdn, akey;
 	struct cmd c;
 
-	(void)state;
 	assert_non_null(opd);
 	opdn = pd_number(opd);
 	mr = ibv_reg_mr(pd, p, 2 * 4096, ALL_ACCESS);
@@ -1775,14 +1739,13 @@ static void aliases(void **state)
 /* ---- hostile input ---- */
 
 /* Every listed opcode with random fields, at every length, and random opcodes: an answer each time, and not a byte beside the outbox */
-static void random_commands(void **state)
+static void random_commands(UNUSED void **state)
 {
 	const char *env = getenv("DEVX_CASES");
 	unsigned cases = env ? 10 * strtoul(env, NULL, 10) : 5000, made = 0;
 	uint32_t eqn, number;
 	struct mlx5dv_devx_obj *o[3];
 
-	(void)state;
 	must(mlx5dv_devx_query_eqn(ctx, 0, &eqn));
 	o[0] = simple(ctx, 0x800, &number);
 	o[1] = simple(ctx, 0x771, &number);
@@ -1828,7 +1791,7 @@ static void random_commands(void **state)
 }
 
 /* Numbers that are right, in contexts of queues that are random otherwise: many of these come to life */
-static void random_queues(void **state)
+static void random_queues(UNUSED void **state)
 {
 	static const struct {
 		uint16_t opcode, inlen;
@@ -1858,7 +1821,6 @@ static void random_queues(void **state)
 	struct mlx5dv_devx_umem *u = mlx5dv_devx_umem_reg(ctx, p, 64 * 4096, IBV_ACCESS_LOCAL_WRITE);
 	uint32_t eqn;
 
-	(void)state;
 	assert_true(uar && cq && u);
 	must(mlx5dv_devx_query_eqn(ctx, 0, &eqn));
 	for (unsigned i = 0; i < cases; i++) {
@@ -1924,14 +1886,13 @@ static void random_queues(void **state)
 
 /* ---- faults ---- */
 
-static void faults(void **state)
+static void faults(UNUSED void **state)
 {
 	struct cmd c = command(0x800, 16, 16);
 	uint8_t *p = pages(1);
 	struct mlx5dv_devx_umem *u;
 	struct mlx5dv_devx_obj *o;
 
-	(void)state;
 	must(softdev_fault("setup=EIO@2,setup@4"));
 	o = create(ctx, &c);
 	assert_non_null(o);
@@ -1951,12 +1912,11 @@ static void faults(void **state)
 }
 
 /* Doorbell pages by libmlx5: the only way to one */
-static void uars(void **state)
+static void uars(UNUSED void **state)
 {
 	struct mlx5dv_devx_uar *bf[4], *nc;
 	uint32_t eqn[2];
 
-	(void)state;
 	for (unsigned i = 0; i < ARRAY(bf); i++) {
 		bf[i] = mlx5dv_devx_alloc_uar(ctx, MLX5DV_UAR_ALLOC_TYPE_BF);
 		assert_non_null(bf[i]);
@@ -1977,12 +1937,11 @@ static void uars(void **state)
 
 /* ---- the other devices: without device commands, and as older kernels do ---- */
 
-static void off(void **state)
+static void off(UNUSED void **state)
 {
 	struct mlx5dv_context_attr attr = { .flags = MLX5DV_CONTEXT_FLAGS_DEVX };
 	struct cmd c;
 
-	(void)state;
 	errno = 0;
 	assert_null(mlx5dv_open_device(list[0], &attr));
 	assert_int_equal(errno, EINVAL);
@@ -1995,11 +1954,10 @@ static void off(void **state)
 	}
 }
 
-static void by_errno(void **state)
+static void by_errno(UNUSED void **state)
 {
 	struct cmd c = command(0x600, 16, 0x20);
 
-	(void)state;
 	put(c.in, 0x40, 4, 1);
 	put(c.in, 0x48, 24, 0xffffff);
 	assert_null(create(ctx, &c));
@@ -2037,42 +1995,17 @@ static int devx_teardown(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(by_general),
-		cmocka_unit_test(by_create),
-		cmocka_unit_test(kernel_checks),
-		cmocka_unit_test(by_verbs_handle),
-		cmocka_unit_test(by_devx_handle),
-		cmocka_unit_test(statuses),
-		cmocka_unit_test(limits),
-		cmocka_unit_test(without_uid),
-		cmocka_unit_test(umems),
-		cmocka_unit_test(async_queries),
-		cmocka_unit_test(async_blocking),
-		cmocka_unit_test(subscriptions),
-		cmocka_unit_test(events),
-		cmocka_unit_test(completion_events),
-		cmocka_unit_test(counter_sets),
-		cmocka_unit_test(capabilities),
-		cmocka_unit_test(identity),
-		cmocka_unit_test(registers),
-		cmocka_unit_test(key_of_umem),
-		cmocka_unit_test(key_rights),
-		cmocka_unit_test(key_klm),
-		cmocka_unit_test(key_ksm),
-		cmocka_unit_test(key_refusals),
-		cmocka_unit_test(key_random),
-		cmocka_unit_test(leftovers),
-		cmocka_unit_test(aliases),
-		cmocka_unit_test(random_commands),
-		cmocka_unit_test(random_queues),
-		cmocka_unit_test(faults),
-		cmocka_unit_test(uars),
+		TEST(by_general), TEST(by_create), TEST(kernel_checks), TEST(by_verbs_handle), TEST(by_devx_handle),
+		TEST(statuses), TEST(limits), TEST(without_uid), TEST(umems), TEST(async_queries), TEST(async_blocking),
+		TEST(subscriptions), TEST(events), TEST(completion_events), TEST(counter_sets), TEST(capabilities),
+		TEST(identity), TEST(registers), TEST(key_of_umem), TEST(key_rights), TEST(key_klm), TEST(key_ksm),
+		TEST(key_refusals), TEST(key_random), TEST(leftovers), TEST(aliases), TEST(random_commands),
+		TEST(random_queues), TEST(faults), TEST(uars),
 	};
 	const struct CMUnitTest tests_off[] = { cmocka_unit_test(off) };
 	const struct CMUnitTest tests_errno[] = { cmocka_unit_test(by_errno) };
 	const char *devx = getenv("SOFTDEV_DEVX");
 
-	cmocka_set_message_output(CM_OUTPUT_TAP);
 	if (!softdev_present()) {
 		print_message("# skipped: what firmware answers is known of the software device alone\n1..0\n");
 		return 0;

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * inlay/mmap/monitor.h: the kernel's reports of unmapped memory, posted to registration caches.
+ *
+ * What a cache registers is put under a userfaultfd. A thread of the caller's reads the kernel's
+ * reports and posts them to the caches; munmap and its kin wait until their report is read.
+ *
+ *   inlay_monitor_init(&monitor, caches, 1, &why);       caches: an array of struct inlay_cache *
+ *
+ *   int my_reg(void *pd, struct inlay_cache_region *r)   ops.reg of each cache
+ *   {
+ *           int err = inlay_monitor_watch(&monitor, r->start, r->len);
+ *           return err ? err : inlay_cache_reg_mr(pd, r);
+ *   }
+ *
+ *   while (inlay_monitor_step(&monitor, -1) >= 0)        the thread, which does nothing else
+ *           ;
+ *
+ *   inlay_monitor_stop(&monitor);                        the end; then join the thread
+ *   inlay_monitor_fini(&monitor);
+ *
+ * Invariants
+ * ----------
+ * - A get that begins after an unmapping call has returned finds no stale region: the report was
+ *   posted, or the get waits until it is (a read and a few stores of the thread).
+ * - A mapping can be under one userfaultfd only, so one monitor serves all caches of a process.
+ * - No page is ever protected and no fault reported: memory works as before, at full speed.
+ *
+ * What is reported
+ * ----------------
+ *   munmap, mmap over it, brk          after the pages are gone, before the call returns
+ *   mremap that moves or shrinks       likewise; the new place is watched, too
+ *   madvise DONTNEED, FREE, REMOVE     before the pages go
+ *   fork                               not at all. The parent and the device keep the pages (Linux
+ *                                      5.12 copies pinned ones for the child; before, call
+ *                                      ibv_fork_init). What the child unmaps is not reported either
+ *
+ * What is not
+ * -----------
+ * - shmdt; fallocate(PUNCH_HOLE) and truncate of a mapped file. Post these by hand.
+ * - Another thread that maps the address anew while munmap has not returned, and uses it at once.
+ * - A get by another thread of memory that madvise is just giving back: it may register the pages
+ *   that are about to go. Do not hand memory to a transport while it is being given back.
+ * - Files, before Linux 6.7; anything but private anonymous memory, before 5.19; shared mappings of
+ *   files that the process may not write. Gets of these fail as inlay_monitor_watch does, unless
+ *   ops.reg goes on without it.
+ *
+ * What it costs
+ * -------------
+ * - Callers of munmap wait for the thread. So the thread must not unmap, allocate or free memory,
+ *   nor wait for a lock that is held during such calls (libc's allocator has some): a deadlock.
+ * - Memory stays watched until it is unmapped, whether or not it is still registered. Each edge of
+ *   a watched range splits a mapping (vm.max_map_count), and no huge pages form there later.
+ * - A child that neither execs nor exits keeps the userfaultfd open: once the thread has ended, the
+ *   parent's munmap would wait for ever. Such children call inlay_monitor_forked.
+ * - No privilege (UFFD_USER_MODE_ONLY, Linux 5.11; before, CAP_SYS_PTRACE or
+ *   vm.unprivileged_userfaultfd = 1). A seccomp filter, as containers have, may forbid it.
+ *
+ * Threads: inlay_monitor_watch and inlay_monitor_stop by any; one calls inlay_monitor_step.
+ *
+ * Sources: userfaultfd(2), ioctl_userfaultfd(2); fs/userfaultfd.c, mm/madvise.c, mm/mremap.c and
+ * ipc/shm.c of Linux; observed on Linux 6.18.
+ */
+#ifndef INLAY_MMAP_MONITOR_H
+#define INLAY_MMAP_MONITOR_H
+
+#include <poll.h>
+#include <unistd.h>
+#include <linux/userfaultfd.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <inlay/base.h>
+#include <inlay/mmap/cache.h>
+
+#if defined(__STRICT_ANSI__) && !defined(__cplusplus)
+long syscall(long number, ...); /* <unistd.h> hides it from strict C */
+#endif
+
+struct inlay_monitor {
+	int fd;                   /* the userfaultfd */
+	int end;                  /* an eventfd: readable once stopped */
+	uint32_t num;
+	struct inlay_cache *const *caches;
+};
+
+/* Of <linux/userfaultfd.h>, which may be older than the kernel */
+#define INLAY_MONITOR_USER_MODE_ONLY_ 1      /* UFFD_USER_MODE_ONLY */
+#define INLAY_MONITOR_SHMEM_ (1ull << 12)    /* UFFD_FEATURE_WP_HUGETLBFS_SHMEM, Linux 5.19 */
+#define INLAY_MONITOR_ANY_ (1ull << 15)      /* UFFD_FEATURE_WP_ASYNC, Linux 6.7: any mapping */
+
+/*
+ * Asks the kernel for a userfaultfd.
+ *
+ * caches   posts go to all of these; the array and the caches stay until inlay_monitor_fini
+ * num      their number
+ * why      NULL, or where a static sentence goes on failure
+ *
+ * Returns 0; -EPERM if the process may not (see above); -ENOSYS if the kernel was built without it;
+ * -ENOTSUP if it lacks write protection (before Linux 5.7; on aarch64, 6.10), whose mode of
+ * watching this is; or another -errno of the calls.
+ */
+INLAY_COLD int inlay_monitor_init(struct inlay_monitor *m, struct inlay_cache *const *caches, uint32_t num,
+				  const char **why)
+{
+	const uint64_t extra[3] = {INLAY_MONITOR_SHMEM_ | INLAY_MONITOR_ANY_, INLAY_MONITOR_SHMEM_, 0};
+	const int flags = EFD_CLOEXEC | EFD_NONBLOCK; /* O_CLOEXEC and O_NONBLOCK, the former of which strict C hides */
+	const char *text = "the kernel does not report unmapped memory";
+	struct uffdio_api api;
+	int err, i;
+
+	m->caches = caches;
+	m->num = num;
+	m->fd = (int)syscall(SYS_userfaultfd, flags | INLAY_MONITOR_USER_MODE_ONLY_);
+	if (m->fd < 0 && errno == EINVAL)
+		m->fd = (int)syscall(SYS_userfaultfd, flags);
+	if (m->fd < 0) {
+		err = -errno;
+		if (why)
+			*why = err == -EPERM ? "userfaultfd is not permitted" : "there is no userfaultfd";
+		return err;
+	}
+	for (i = 0, err = -1; i < 3 && err; i++) {
+		__builtin_memset(&api, 0, sizeof(api));
+		api.api = UFFD_API;
+		api.features = UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMOVE | UFFD_FEATURE_EVENT_REMAP |
+			       UFFD_FEATURE_PAGEFAULT_FLAG_WP | extra[i];
+		err = ioctl(m->fd, UFFDIO_API, &api);
+	}
+	m->end = err ? -1 : eventfd(0, flags);
+	if (m->end >= 0)
+		return 0;
+	if (!err)
+		text = "no eventfd";
+	err = err && errno == EINVAL ? -ENOTSUP : -errno;
+	close(m->fd);
+	if (why)
+		*why = text;
+	return err;
+}
+
+/*
+ * Watches [addr, addr + len): whole pages, of the size that the mapping has. Call it before the
+ * memory is registered, so that nothing goes unseen. Watching memory twice is allowed.
+ *
+ * Returns 0; -EINVAL if nothing is mapped there, or nothing that this kernel can watch; -EPERM for
+ * a shared mapping of a file that the process may not write; -EBUSY if another userfaultfd watches
+ * it; -EBADFD after the last inlay_monitor_step; or another -errno of UFFDIO_REGISTER.
+ */
+INLAY_COLD int inlay_monitor_watch(struct inlay_monitor *m, uint64_t addr, uint64_t len)
+{
+	struct uffdio_register watch;
+
+	__builtin_memset(&watch, 0, sizeof(watch));
+	watch.range.start = addr;
+	watch.range.len = len;
+	watch.mode = UFFDIO_REGISTER_MODE_WP; /* the mode that reports no fault, as nothing is ever protected */
+	if (!ioctl(m->fd, UFFDIO_REGISTER, &watch))
+		return 0;
+	return errno == ENOTTY ? -EBADFD : -errno;
+}
+
+/*
+ * Waits for a report and posts it.
+ *
+ * timeout   milliseconds, as poll's; -1: none
+ *
+ * Returns 1 for a report; 0 for none; -ECANCELED after inlay_monitor_stop: nothing is watched any
+ * more, nobody waits, and the caches drop all; or the -errno of poll.
+ */
+INLAY_COLD int inlay_monitor_step(struct inlay_monitor *m, int timeout)
+{
+	struct pollfd p[2];
+	struct uffd_msg msg;
+	uint64_t addr = 0, len = 0;
+	uint32_t i;
+	int end;
+
+	p[0].fd = m->fd;
+	p[1].fd = m->end;
+	p[0].events = p[1].events = POLLIN;
+	if (poll(p, 2, timeout) < 0)
+		return errno == EINTR ? 0 : -errno;
+	end = p[1].revents != 0;
+	if (!end && !p[0].revents)
+		return 0;
+	/* The read lets the other thread's munmap return. From here on gets wait until it is posted. */
+	for (i = 0; i < m->num; i++)
+		inlay_cache_expect(m->caches[i]);
+	if (end) {
+		dup2(m->end, m->fd); /* closes it, which frees who waits; inlay_monitor_watch gets -ENOTTY */
+		len = UINT64_MAX;
+	} else if (read(m->fd, &msg, sizeof(msg)) == (ssize_t)sizeof(msg)) {
+		if (msg.event == UFFD_EVENT_UNMAP || msg.event == UFFD_EVENT_REMOVE) {
+			addr = msg.arg.remove.start;
+			len = msg.arg.remove.end - addr;
+		} else if (msg.event == UFFD_EVENT_REMAP) {
+			addr = msg.arg.remap.from;
+			len = msg.arg.remap.len;
+		}
+	}
+	for (i = 0; i < m->num; i++)
+		inlay_cache_settle(m->caches[i], addr, len);
+	return end ? -ECANCELED : len != 0;
+}
+
+/* Ends inlay_monitor_step, now and from now on. Any thread; signal handlers, too. */
+INLAY_COLD void inlay_monitor_stop(struct inlay_monitor *m)
+{
+	const uint64_t one = 1;
+
+	(void)!write(m->end, &one, sizeof(one));
+}
+
+/* Closes what is open. The last inlay_monitor_step has returned -ECANCELED. */
+INLAY_COLD void inlay_monitor_fini(struct inlay_monitor *m)
+{
+	close(m->fd);
+	close(m->end);
+	m->fd = m->end = -1;
+}
+
+/* In a child, after fork: lets go of the monitor. The child uses neither it nor the caches. */
+INLAY_COLD void inlay_monitor_forked(struct inlay_monitor *m)
+{
+	inlay_monitor_fini(m);
+}
+
+#endif

@@ -1,0 +1,575 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * monitor.c: what the kernel reports of memory that goes, for each call that takes it away; fork; the
+ * end; and owners that get while others map anew. Nothing is registered: a registration reads what is
+ * mapped, which is a page of a file that holds its own number. So a stale one shows.
+ */
+#include "common.h"
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
+#include <inlay/mmap/monitor.h>
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#define ROUNDS 300
+#else
+#define ROUNDS 1500
+#endif
+
+#define PAGE 4096u
+#define CACHES 2
+#define RW (PROT_READ | PROT_WRITE)
+
+static struct inlay_monitor monitor;
+static struct inlay_cache caches[CACHES];
+static struct inlay_cache *const all[CACHES] = {&caches[0], &caches[1]};
+static void *memory[CACHES];
+static pthread_t thread;
+static bool watching = true;
+
+/* The first words of up to 4 pages, as they are now: -EFAULT when they are not there, as ibv_reg_mr says */
+static int page_reg(void *context, struct inlay_cache_region *r)
+{
+	uint64_t *mine = (uint64_t *)inlay_cache_bytes(r), i;
+	int err = watching ? inlay_monitor_watch(&monitor, r->start, r->len) : 0;
+
+	(void)context;
+	for (i = 0; i < r->len / PAGE && i < 4 && !err; i++) {
+		struct iovec to = {&mine[i], 8}, from = {(void *)(uintptr_t)(r->start + i * PAGE), 8};
+
+		err = process_vm_readv(getpid(), &to, 1, &from, 1, 0) == 8 ? 0 : -EFAULT;
+	}
+	return err;
+}
+
+static int page_dereg(void *context, struct inlay_cache_region *r)
+{
+	(void)context;
+	(void)r;
+	return 0;
+}
+
+static void *watch(void *arg)
+{
+	int got = 0;
+
+	(void)arg;
+	while (got >= 0)
+		got = inlay_monitor_step(&monitor, -1);
+	return (void *)(intptr_t)got;
+}
+
+static void monitor_open(void)
+{
+	struct inlay_cache_attr attr = {64, 16, UINT64_MAX, PAGE, 32};
+	struct inlay_cache_ops ops = {page_reg, page_dereg, NULL, inlay_cache_yield, NULL};
+	const char *why = NULL;
+	uint32_t i;
+	int err = inlay_monitor_init(&monitor, all, CACHES, &why);
+
+	if (err == -EPERM || err == -ENOSYS || err == -ENOTSUP) {
+		print_message("# skipped: %s (%s)\n", why, strerror(-err));
+		skip();
+	}
+	must(err);
+	for (i = 0; i < CACHES; i++) {
+		memory[i] = aligned_alloc(64, (inlay_cache_size(&attr) + 63) / 64 * 64);
+		must(inlay_cache_init(&caches[i], memory[i], inlay_cache_size(&attr), &attr, &ops));
+	}
+	watching = true;
+}
+
+static void monitor_start(void)
+{
+	monitor_open();
+	must(pthread_create(&thread, NULL, watch, NULL));
+}
+
+static void monitor_end(void)
+{
+	void *got;
+	uint32_t i;
+
+	inlay_monitor_stop(&monitor);
+	must(pthread_join(thread, &got));
+	assert_int_equal((intptr_t)got, -ECANCELED);
+	inlay_monitor_fini(&monitor);
+	for (i = 0; i < CACHES; i++) {
+		must(inlay_cache_fini(&caches[i]));
+		free(memory[i]);
+	}
+}
+
+static int file(uint32_t n)
+{
+	int fd = memfd_create("pages", 0);
+	uint64_t i;
+
+	assert_true(fd >= 0);
+	for (i = 0; i < n; i++)
+		assert_int_equal(pwrite(fd, &i, 8, (off_t)(i * PAGE)), 8);
+	must(ftruncate(fd, (off_t)n * PAGE));
+	return fd;
+}
+
+/* Whether a get of these bytes is a hit, with each cache */
+static bool hits(const uint8_t *at, uint64_t len)
+{
+	uint64_t before = caches[0].counts.hits + caches[1].counts.hits, now;
+	uint32_t i;
+
+	for (i = 0; i < CACHES; i++) {
+		struct inlay_cache_region *r;
+
+		must(inlay_cache_get(&caches[i], (uintptr_t)at, len, 1, &r));
+		inlay_cache_put(&caches[i], r);
+	}
+	now = caches[0].counts.hits + caches[1].counts.hits;
+	assert_true(now == before || now == before + CACHES);
+	return now != before;
+}
+
+static uint8_t *map(void *at, uint64_t len, int flags, int fd)
+{
+	uint8_t *p = (uint8_t *)mmap(at, len, RW, flags | (at ? MAP_FIXED : 0), fd, 0);
+
+	assert_ptr_not_equal(p, MAP_FAILED);
+	return p;
+}
+
+/* Every call that takes memory away, of every kind: the next get registers anew. Other calls change nothing */
+static void calls(void **state)
+{
+	static const char *const kinds[] = {"private", "shared", "shared file", "private file"};
+	const uint64_t len = 16 * PAGE;
+	uint8_t *p, *q, *brk;
+	int fd = file(32);
+	uint32_t kind;
+
+	(void)state;
+	monitor_start();
+	for (kind = 0; kind < ARRAY(kinds); kind++) {
+		const int flags = (kind % 3 ? MAP_SHARED : MAP_PRIVATE) | (kind < 2 ? MAP_ANONYMOUS : 0);
+		const int f = kind < 2 ? -1 : fd;
+		int err;
+
+		p = map(NULL, len, flags, f);
+		err = inlay_monitor_watch(&monitor, (uintptr_t)p, len);
+		if (err) {
+			assert_int_equal(err, -EINVAL);
+			print_message("# this kernel does not watch %s memory\n", kinds[kind]);
+			must(munmap(p, len));
+			continue;
+		}
+		memset(p, 1, len);
+		assert_false(hits(p, len));
+		assert_true(hits(p, len));
+
+		/* These take nothing away */
+		memset(p, 2, len);
+		must(mprotect(p, len, PROT_READ));
+		must(mprotect(p, len, RW));
+		must(madvise(p, len, MADV_WILLNEED));
+		must(madvise(p, len, MADV_DONTFORK));
+		must(madvise(p, len, MADV_DOFORK));
+		q = map(NULL, len, flags, f);
+		must(munmap(q, len));
+		assert_true(hits(p, len));
+
+		/* All of it, a page in its midst, more than it; unmapped and mapped over */
+		must(munmap(p, len));
+		map(p, len, flags, f);
+		assert_false(hits(p, len));
+		must(munmap(p + 5 * PAGE, PAGE));
+		map(p + 5 * PAGE, PAGE, flags, f);
+		assert_false(hits(p, len));
+		assert_true(hits(p, len));
+		map(p + 15 * PAGE, PAGE, flags, f);
+		assert_false(hits(p, len));
+		map(p, len, flags, f);
+		assert_false(hits(p, len));
+
+		/* Its pages given back */
+		must(madvise(p + PAGE, PAGE, MADV_DONTNEED));
+		assert_false(hits(p, len));
+		if (kind == 0) {
+			must(madvise(p + PAGE, PAGE, MADV_FREE));
+			assert_false(hits(p, len));
+		}
+		if (kind == 2) {
+			must(madvise(p + PAGE, PAGE, MADV_REMOVE));
+			assert_false(hits(p, len));
+		}
+
+		/* Moved: here it is another, and there it is watched without having been asked for */
+		q = map(NULL, len, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+		assert_false(hits(q, len));
+		assert_ptr_equal(mremap(p, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, q), q);
+		map(p, len, flags, f);
+		assert_false(hits(p, len));
+		assert_false(hits(q, len)); /* what was there has been unmapped */
+		must(munmap(q, len));
+		map(q, len, flags, f);
+		assert_false(hits(q, len));
+
+		/* There it is watched without having been asked for */
+		must(munmap(q, len));
+		assert_true(hits(p, len));
+		assert_ptr_equal(mremap(p, len, len, MREMAP_MAYMOVE | MREMAP_FIXED, q), q);
+		watching = false;
+		assert_false(hits(q, len));
+		watching = true;
+		map(q, len, flags, f);
+		assert_false(hits(q, len));
+		map(p, len, flags, f);
+		/* Its pages moved, the mapping stays */
+		assert_false(hits(p, len));
+		if (mremap(p, len, len, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, q) == (void *)q)
+			assert_false(hits(p, len));
+		else
+			print_message("# this kernel does not leave %s memory mapped when it moves\n", kinds[kind]);
+		map(q, len, flags, f);
+		assert_false(hits(q, len));
+
+		/* Less of it */
+		assert_ptr_equal(mremap(q, len, len / 2, 0), q);
+		map(q + len / 2, len / 2, flags, f);
+		assert_false(hits(q, len));
+		must(munmap(q, len));
+		must(munmap(p, len));
+	}
+
+	/* The heap's end */
+	brk = (uint8_t *)sbrk(64 * PAGE);
+	if (brk != (uint8_t *)-1) {
+		uint8_t *at = (uint8_t *)(((uintptr_t)brk + PAGE - 1) & ~(uintptr_t)(PAGE - 1));
+
+		memset(brk, 1, 64 * PAGE);
+		assert_false(hits(at, 32 * PAGE));
+		if (sbrk(0) == brk + 64 * PAGE) { /* nobody else has moved it */
+			assert_ptr_not_equal(sbrk(-64 * (intptr_t)PAGE), (void *)-1);
+			assert_ptr_equal(sbrk(64 * PAGE), brk);
+			assert_false(hits(at, 32 * PAGE));
+			assert_ptr_not_equal(sbrk(-64 * (intptr_t)PAGE), (void *)-1);
+		}
+	}
+	/* What is in use stays until its last put */
+	{
+		struct inlay_cache_region *r, *s;
+
+		p = map(NULL, len, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+		must(inlay_cache_get(&caches[0], (uintptr_t)p, len, 1, &r));
+		must(munmap(p, len));
+		map(p, len, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+		must(inlay_cache_get(&caches[0], (uintptr_t)p, len, 1, &s));
+		assert_ptr_not_equal(r, s);
+		assert_int_equal(caches[0].counts.zombies, 1);
+		inlay_cache_put(&caches[0], r);
+		inlay_cache_put(&caches[0], s);
+		must(munmap(p, len));
+	}
+	/* What is not there */
+	assert_int_equal(inlay_monitor_watch(&monitor, (uintptr_t)p, len), -EINVAL);
+	monitor_end();
+	close(fd);
+}
+
+/* What a child unmaps is not reported, and does not wait; nor does the parent wait while a child lives */
+static void forks(void **state)
+{
+	const uint64_t len = 4 * PAGE;
+	struct inlay_monitor theirs;
+	int to[2], from[2], status, i;
+	char byte = 0;
+	uint8_t *p;
+	pid_t pid;
+
+	(void)state;
+	monitor_start();
+	p = map(NULL, len, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+	memset(p, 7, len);
+	assert_false(hits(p, len));
+	must(pipe(to));
+	must(pipe(from));
+	fflush(NULL);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid) {
+		alarm(60);
+		inlay_monitor_forked(&monitor);
+		if (madvise(p, PAGE, MADV_DONTNEED) || munmap(p, len) ||
+		    p != mmap(p, len, RW, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))
+			_exit(1);
+		if (write(from[1], "", 1) != 1 || read(to[0], &byte, 1) != 1)
+			_exit(2);
+		_exit(0);
+	}
+	assert_int_equal(read(from[0], &byte, 1), 1);
+	/* The child has unmapped it: not here */
+	assert_true(hits(p, len));
+	assert_int_equal(p[0], 7);
+	for (i = 0; i < 3; i++) {
+		must(munmap(p, len));
+		map(p, len, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+		assert_false(hits(p, len));
+	}
+	/* The end, while the child lives: the memory is free, because the child has let go of the monitor */
+	theirs = monitor;
+	monitor_end();
+	assert_true(theirs.fd >= 0);
+	must(munmap(p, len));
+	assert_int_equal(write(to[1], "", 1), 1);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	for (i = 0; i < 2; i++) {
+		close(to[i]);
+		close(from[i]);
+	}
+}
+
+static void *unmapper(void *p)
+{
+	return (void *)(intptr_t)munmap(p, PAGE);
+}
+
+/* A report that is read ends a wait. The end frees who waits, drops all regions, and refuses what comes later */
+static void ends(void **state)
+{
+	struct inlay_cache_region *r;
+	struct pollfd ready;
+	pthread_t t;
+	uint8_t *p, *q;
+	void *got;
+
+	(void)state;
+	monitor_open(); /* no thread yet */
+	p = map(NULL, PAGE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+	q = map(NULL, PAGE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+	assert_int_equal(inlay_monitor_step(&monitor, 0), 0);
+	must(inlay_cache_get(&caches[0], (uintptr_t)p, 1, 1, &r));
+	inlay_cache_put(&caches[0], r);
+	must(pthread_create(&t, NULL, unmapper, p));
+	assert_int_equal(inlay_monitor_step(&monitor, -1), 1);
+	must(pthread_join(t, &got));
+	assert_null(got);
+	inlay_cache_step(&caches[0]);
+	assert_int_equal(caches[0].counts.invalidated, 1);
+
+	/* Somebody waits, and nobody reads: the end is enough */
+	must(inlay_cache_get(&caches[0], (uintptr_t)q, 1, 1, &r));
+	inlay_cache_put(&caches[0], r);
+	must(pthread_create(&t, NULL, unmapper, q));
+	ready.fd = monitor.fd;
+	ready.events = POLLIN;
+	assert_int_equal(poll(&ready, 1, -1), 1);
+	inlay_monitor_stop(&monitor);
+	assert_int_equal(inlay_monitor_step(&monitor, -1), -ECANCELED);
+	assert_int_equal(inlay_monitor_step(&monitor, -1), -ECANCELED);
+	must(pthread_join(t, &got));
+	assert_null(got);
+	inlay_cache_step(&caches[0]);
+	assert_int_equal(caches[0].counts.regions, 0);
+	p = map(NULL, PAGE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+	assert_int_equal(inlay_monitor_watch(&monitor, (uintptr_t)p, PAGE), -EBADFD);
+	assert_int_equal(inlay_cache_get(&caches[0], (uintptr_t)p, 1, 1, &r), -EBADFD);
+	must(munmap(p, PAGE));
+	inlay_monitor_fini(&monitor);
+	free(memory[0]);
+	free(memory[1]);
+}
+
+/* ---- owners that get while others map anew ---- */
+
+#define MAPPERS 2
+#define SLOTS 4               /* pages of each mapper */
+
+static struct {
+	uint8_t *base;
+	int fd;
+	uint64_t known[MAPPERS * SLOTS]; /* the file's page that is mapped there, once that call has returned */
+	uint32_t gets[CACHES];
+	uint32_t mappers;         /* that have not ended */
+	int failed;
+} world;
+
+/* Another page of the file, by one of the ways there are. Page numbers only grow */
+static int map_anew(uint32_t slot, uint64_t page, uint32_t way)
+{
+	uint8_t *at = world.base + slot * PAGE, *far = world.base + (MAPPERS * SLOTS + slot) * PAGE;
+	const off_t offset = (off_t)(page * PAGE);
+
+	switch (way) {
+	case 0: /* unmapped, then mapped */
+		if (munmap(at, PAGE))
+			return -1;
+		break;
+	case 1: /* moved away, then mapped */
+		if (mremap(at, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, far) != far)
+			return -1;
+		break;
+	case 2: /* another one moved here */
+		return mmap(far, PAGE, RW, MAP_SHARED | MAP_FIXED, world.fd, offset) == far &&
+		       mremap(far, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, at) == at ? 0 : -1;
+	case 3:
+		if (madvise(at, PAGE, MADV_DONTNEED)) /* which changes nothing in a shared file */
+			return -1;
+		break;
+	default: /* mapped over */
+		break;
+	}
+	return mmap(at, PAGE, RW, MAP_SHARED | MAP_FIXED, world.fd, offset) == at ? 0 : -1;
+}
+
+static void *mapper(void *arg)
+{
+	const uint32_t me = (uint32_t)(uintptr_t)arg;
+	uint64_t page, z = me + 1;
+
+	for (page = 1; page <= ROUNDS && !__atomic_load_n(&world.failed, __ATOMIC_RELAXED); page++) {
+		const uint32_t slot = me * SLOTS + (uint32_t)(z >> 33) % SLOTS, owner = (uint32_t)(z >> 40) % CACHES;
+		const uint32_t gets = __atomic_load_n(&world.gets[owner], __ATOMIC_RELAXED);
+
+		z = z * 6364136223846793005 + 1442695040888963407;
+		if (map_anew(slot, page, (uint32_t)(z >> 50) % 5)) {
+			__atomic_store_n(&world.failed, errno, __ATOMIC_RELAXED);
+			break;
+		}
+		__atomic_store_n(&world.known[slot], page, __ATOMIC_RELEASE);
+		/* Now and then an owner has to have looked */
+		while (page % 4 == 0 && __atomic_load_n(&world.gets[owner], __ATOMIC_RELAXED) - gets < 2 &&
+		       !__atomic_load_n(&world.failed, __ATOMIC_RELAXED))
+			sched_yield();
+	}
+	__atomic_fetch_sub(&world.mappers, 1, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+static void *owner(void *arg)
+{
+	struct inlay_cache *c = (struct inlay_cache *)arg;
+	uint64_t z = 99;
+
+	while (__atomic_load_n(&world.mappers, __ATOMIC_ACQUIRE) && !__atomic_load_n(&world.failed, __ATOMIC_RELAXED)) {
+		const uint32_t slot = (uint32_t)(z >> 33) % (MAPPERS * SLOTS);
+		const uint64_t at = (uintptr_t)world.base + slot * PAGE;
+		const uint64_t known = __atomic_load_n(&world.known[slot], __ATOMIC_ACQUIRE);
+		struct inlay_cache_region *r;
+		int err = inlay_cache_get(c, at, PAGE, 1, &r);
+
+		z = z * 6364136223846793005 + 1442695040888963407;
+		if (!err) {
+			const uint64_t *mine = (const uint64_t *)inlay_cache_bytes(r);
+
+			if (mine[(at - r->start) / PAGE] < known)
+				__atomic_store_n(&world.failed, -ESTALE, __ATOMIC_RELAXED);
+			inlay_cache_put(c, r);
+		} else if (err != -EFAULT && err != -EINVAL) { /* just now not there */
+			__atomic_store_n(&world.failed, err, __ATOMIC_RELAXED);
+		}
+		__atomic_fetch_add(&world.gets[c - caches], 1, __ATOMIC_RELAXED);
+	}
+	return NULL;
+}
+
+static void readers(void **state)
+{
+	pthread_t t[MAPPERS + CACHES];
+	uint32_t i;
+	int status;
+	pid_t pid;
+
+	(void)state;
+	monitor_start();
+	memset(&world, 0, sizeof(world));
+	world.fd = file(ROUNDS + 1);
+	world.base = map(NULL, 2 * MAPPERS * SLOTS * PAGE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+	world.mappers = MAPPERS;
+	for (i = 0; i < MAPPERS * SLOTS; i++)
+		must(map_anew(i, 0, 4));
+	if (inlay_monitor_watch(&monitor, (uintptr_t)world.base, PAGE)) {
+		print_message("# skipped: this kernel does not watch shared memory\n");
+		monitor_end();
+		skip();
+	}
+	for (i = 0; i < CACHES; i++)
+		must(pthread_create(&t[MAPPERS + i], NULL, owner, &caches[i]));
+	for (i = 0; i < MAPPERS; i++)
+		must(pthread_create(&t[i], NULL, mapper, (void *)(uintptr_t)i));
+	/* Children come and go meanwhile */
+	for (i = 0; i < 20 && __atomic_load_n(&world.mappers, __ATOMIC_ACQUIRE); i++) {
+		pid = fork();
+		assert_true(pid >= 0);
+		if (!pid) {
+			inlay_monitor_forked(&monitor);
+			_exit(munmap(world.base, 2 * MAPPERS * SLOTS * PAGE) != 0);
+		}
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_int_equal(status, 0);
+	}
+	for (i = 0; i < MAPPERS + CACHES; i++)
+		must(pthread_join(t[i], NULL));
+	assert_int_equal(world.failed, 0);
+	for (i = 0; i < CACHES; i++) {
+		print_message("# cache %u: %u gets, %u hits, %u invalidated\n", i, world.gets[i],
+			      (uint32_t)caches[i].counts.hits, (uint32_t)caches[i].counts.invalidated);
+		assert_true(caches[i].counts.invalidated > 0);
+	}
+	must(munmap(world.base, 2 * MAPPERS * SLOTS * PAGE));
+	monitor_end();
+	close(world.fd);
+}
+
+/* ---- the example ---- */
+
+static void example(void **state)
+{
+	const char *b = getenv("B"), *linked = getenv("SOFTDEV_LINKED");
+	char path[4096], said[256] = "";
+	int p[2], status;
+	ssize_t n;
+	pid_t pid;
+
+	(void)state;
+	snprintf(path, sizeof(path), "%s/examples/regcache", b && *b ? b : "build");
+	if (access(path, X_OK) || (linked && *linked)) {
+		print_message("# skipped: %s was not built, or has no device\n", path);
+		skip();
+	}
+	must(pipe(p));
+	fflush(NULL);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (!pid) {
+		alarm(30);
+		dup2(p[1], STDERR_FILENO);
+		close(p[0]);
+		close(p[1]);
+		execl(path, path, (char *)NULL);
+		_exit(127);
+	}
+	close(p[1]);
+	n = read(p[0], said, sizeof(said) - 1);
+	close(p[0]);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	said[n > 0 ? n : 0] = 0;
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
+		print_message("# %s", said);
+		skip();
+	}
+	if (status)
+		fail_msg("status 0x%x: %s", status, said);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(calls),
+		cmocka_unit_test(forks),
+		cmocka_unit_test(ends),
+		cmocka_unit_test(readers),
+		cmocka_unit_test(example),
+	};
+
+	alarm(120); /* the last resort against hanging */
+	return cmocka_run_group_tests_name("monitor", tests, NULL, NULL);
+}

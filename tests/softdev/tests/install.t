@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# An installed software device: programs run on it from any folder, without this tree; uninstall leaves nothing.
+. tests/tap.sh
+
+cat >"$dir/user.c" <<'END'
+#include <infiniband/verbs.h>
+#include <softdev.h>
+#include <stdio.h>
+
+int main(void)
+{
+	struct ibv_device **list;
+	struct ibv_context *ctx;
+
+	if (!softdev_present() || softdev_manual(1))
+		return puts("no device"), 1;
+	list = ibv_get_device_list(NULL);
+	ctx = list && list[0] ? ibv_open_device(list[0]) : NULL;
+	printf("%s, %d steps\n", ctx ? ibv_get_device_name(list[0]) : "nothing", softdev_run());
+	return !ctx || softdev_manual(0) != -EBUSY;
+}
+END
+sed -i '1i #include <errno.h>' "$dir/user.c"
+
+installed() # name bin include: what is there works, from a folder of its own
+{
+	mkdir -p "$dir/elsewhere"
+	(
+		unset SOFTDEV_SO
+		cd "$dir/elsewhere" || exit 1
+		"$2/softdev-run" --fabric "$dir/fabric" ibv_devinfo
+	) >"$dir/out" 2>&1 && grep -q PORT_ACTIVE "$dir/out"
+	result $? "$1: ibv_devinfo"
+	try "$1: a program that steps the device" $CC -Wall -Wextra -Werror -I "$3" "$dir/user.c" -o "$dir/user" -libverbs
+	same "$1: it runs" "mlx5_0, 0 steps" "$(unset SOFTDEV_SO; cd "$dir/elsewhere" && "$2/softdev-run" --fabric "$dir/fabric" "$dir/user" 2>&1)"
+	"$dir/user" >"$dir/out" 2>&1
+	[ $? = 1 ] && grep -q 'no device' "$dir/out"
+	result $? "$1: the same program without the device"
+	(unset SOFTDEV_SO; "$2/softdev-run" --fault nonsense@1 true) >"$dir/out" 2>&1
+	[ $? = 2 ]
+	result $? "$1: a bad option"
+}
+
+make="make --no-print-directory B=$B CC=$CC"
+try "install with PREFIX" $make install-softdev PREFIX="$dir/usr"
+same "what is there" "bin/softdev-run include/softdev.h lib/libsoftdev.so share/doc/softdev/README.md" \
+	"$(cd "$dir/usr" && find . -type f | sed 's,^./,,' | sort | xargs)"
+installed "PREFIX" "$dir/usr/bin" "$dir/usr/include"
+ln -s "$dir/usr/bin/softdev-run" "$dir/link"
+same "by a link" 7 "$(unset SOFTDEV_SO; "$dir/link" sh -c 'echo 7')"
+try "uninstall" $make uninstall-softdev PREFIX="$dir/usr"
+same "nothing is left" "" "$(find "$dir/usr" ! -type d -o -name softdev)"
+
+try "install with blanks" $make install-softdev DESTDIR="$dir/a stage" PREFIX="/opt/soft dev"
+installed "blanks" "$dir/a stage/opt/soft dev/bin" "$dir/a stage/opt/soft dev/include"
+>"$dir/a stage/opt/soft dev/share/doc/softdev/mine"
+try "uninstall" $make uninstall-softdev DESTDIR="$dir/a stage" PREFIX="/opt/soft dev"
+same "only what was installed has gone" mine "$(cd "$dir/a stage" && find . -type f -printf '%f\n')"
+$make install-softdev PREFIX=relative >"$dir/out" 2>&1
+[ $? = 2 ]
+result $? "a relative PREFIX is refused"
+finish
