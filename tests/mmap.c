@@ -578,6 +578,7 @@ static void devices(void **unused)
 
 	(void)unused;
 	map_make(&x, MAX_DEVS, 2);
+	assert_int_equal(inlay_mmap_max_devs(&x.m), MAX_DEVS);
 	assert_int_equal(inlay_mmap_add_dev(&x.m, NULL), -EINVAL);
 	must(inlay_mmap_add_dev(&x.m, pds[0]));
 	assert_int_equal(inlay_mmap_add_dev(&x.m, pds[0]), -EEXIST);

@@ -204,7 +204,9 @@ INLAY_COLD int inlay_mmap_rm_dev(struct inlay_mmap *m, const struct ibv_pd *pd)
 	return 0;
 }
 
+/* How many devices there are, and may be. */
 INLAY_COLD uint32_t inlay_mmap_num_devs(const struct inlay_mmap *m) { return inlay_mmap_(m)->num_devs; }
+INLAY_COLD uint32_t inlay_mmap_max_devs(const struct inlay_mmap *m) { return inlay_mmap_(m)->max_devs; }
 
 /* Device i, or NULL. */
 INLAY_COLD struct ibv_pd *inlay_mmap_dev(const struct inlay_mmap *m, uint32_t i)
