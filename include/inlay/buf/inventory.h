@@ -21,17 +21,8 @@
  *   - The device and user data are set before the first start; afterwards -EBADFD.
  *   - A buffer that is out keeps its map from being stopped, and the inventory from being destroyed.
  *   - All memory of an inventory lies within 128 GiB of it: links of lists are distances. To grow,
- *     reserve addresses first and expand from there, because two blocks of malloc may be terabytes
- *     apart:
- *
- *       space = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
- *       used = inlay_inventory_size(256);
- *       inlay_inventory_create(space, used, 256, &inv);
- *       ...
- *       need = inlay_inventory_expand_size(inv, 4096);
- *       if (used + need <= bytes && inlay_inventory_expand(inv, space + used, need, 4096) == 0)
- *               used += need;
- *
+ *     reserve addresses first (mmap with MAP_NORESERVE) and expand from there: two blocks of malloc may
+ *     be terabytes apart.
  *   - An inventory serves up to eight maps at a time best. Further maps are looked up for each get.
  *   - An inventory and the maps it made buffers of know each other: memory of neither is reused before
  *     it is destroyed.

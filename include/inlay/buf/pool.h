@@ -33,10 +33,7 @@ struct inlay_pool {
 	struct inlay_mmap *mmap;
 	uint64_t element_size;
 	uint64_t alignment;
-	uint64_t reserved[5];
 };
-
-INLAY_STATIC_ASSERT(sizeof(struct inlay_pool) % INLAY_CACHE_LINE == 0, "whole lines");
 
 /* ------------------------------------------------------------------------------------------------
  * Set-up

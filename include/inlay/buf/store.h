@@ -79,7 +79,6 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_block_ {
 	uint64_t given;               /* not 0: there are free ones, and the block is listed; shared: which ones */
 	struct inlay_block_ *next;    /* of those listed */
 	struct inlay_block_ *after;   /* of all */
-	uint64_t reserved[4];
 };
 
 INLAY_STATIC_ASSERT(sizeof(struct inlay_block_) == 2 * INLAY_CACHE_LINE, "a header is two lines");
@@ -103,17 +102,13 @@ struct inlay_store_ {
 	uint32_t shared;
 	uint32_t dev;                 /* whose keys buffers have: index of a device of their map */
 	uint32_t started_once;
-	uint64_t reserved[3];
 	/* Written by releases; shared: under the lock */
 	struct inlay_block_ *blocks __attribute__((aligned(INLAY_CACHE_LINE)));
 	uint32_t lock;
 	uint32_t num;                 /* descriptors */
 	uint32_t magazines;           /* attached */
-	uint32_t reserved2;
 	struct inlay_tie_ tie[INLAY_STORE_TIES_];
 };
-
-INLAY_STATIC_ASSERT(sizeof(struct inlay_store_) % INLAY_CACHE_LINE == 0, "whole lines");
 
 /* What one thread gets buffers from: free descriptors at hand, and the range of its last get */
 struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_inventory {
@@ -130,7 +125,6 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_inventory {
 	struct inlay_magazine *magazine; /* what this is part of (shared.h), or NULL */
 	struct inlay_block_ *back;    /* the block that was given back to last, and which lines */
 	uint64_t back_bits;
-	uint64_t reserved[2];
 };
 
 INLAY_STATIC_ASSERT(sizeof(struct inlay_inventory) == 2 * INLAY_CACHE_LINE, "two lines");
@@ -470,24 +464,10 @@ INLAY_FN int inlay_store_refill_(struct inlay_inventory *inv)
 	return 1;
 }
 
-/* The number of the lowest bit, in 64 bits so that compilers need not extend it. x is not 0. */
-INLAY_ALWAYS uint64_t inlay_lowest_(uint64_t x)
-{
-#if defined(__x86_64__)
-	uint64_t i;
-
-	/* tzcnt where the CPU knows it, which is faster, else bsf: the same for this x. */
-	__asm__("rep bsfq %1, %0" : "=r"(i) : "r"(x) : "cc");
-	return i;
-#else
-	return (unsigned)__builtin_ctzll(x);
-#endif
-}
-
 /* A free descriptor at hand (there is one), and its line. Its state is still to be set. */
 INLAY_ALWAYS struct inlay_buf *inlay_inventory_take_(struct inlay_inventory *inv, uint64_t *line)
 {
-	uint64_t bits = inv->bits, i = inlay_lowest_(bits);
+	uint64_t bits = inv->bits, i = (unsigned)__builtin_ctzll(bits);
 	struct inlay_buf *buf = (struct inlay_buf *)(void *)inv->page + i;
 
 	inv->bits = bits & (bits - 1);

@@ -90,12 +90,6 @@ struct inlay_mmap_import {
 	uint64_t user_data;             /* of the map */
 };
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up: all of it
- */
-
-/* ---- Bytes ---- */
-
 /* Writes `bytes` bytes of value, little-endian. */
 INLAY_COLD void inlay_blob_put(uint8_t *at, uint64_t value, uint32_t bytes)
 {
@@ -164,8 +158,6 @@ INLAY_COLD uint64_t inlay_blob_bytes_(uint32_t kind, uint32_t ranges, uint32_t c
 	return inlay_blob_ranges_at_(kind) + (uint64_t)ranges * INLAY_BLOB_RANGE_ + code_bytes + 4;
 }
 
-/* ---- Writing: the head, each range, the seal ---- */
-
 INLAY_COLD void inlay_blob_begin_(uint8_t *blob, const struct inlay_blob *head)
 {
 	__builtin_memcpy(blob, "inlaymap", 8);
@@ -206,8 +198,6 @@ INLAY_COLD int inlay_blob_seal_(uint8_t *blob, const struct inlay_blob *head, co
 		inlay_blob_put(blob + end, inlay_crc32c(blob, (size_t)end), 4);
 	return err;
 }
-
-/* ---- Reading ---- */
 
 /* Reads the head and checks all lengths. Later reads stay inside. Returns 0, -EPROTO or -EINVAL. */
 INLAY_COLD int inlay_blob_head_(struct inlay_blob *head, const uint8_t *blob, size_t len)
@@ -294,8 +284,6 @@ INLAY_COLD int inlay_blob_check_(struct inlay_blob *head, const uint8_t *blob, s
 	}
 	return 0;
 }
-
-/* ---- Export ---- */
 
 /* The head of a map's blob without PCI's part. Returns the blob's bytes; 0: nothing is granted. */
 INLAY_COLD size_t inlay_mmap_blob_head_(const struct inlay_mmap *m, uint32_t kind, uint32_t mask,
@@ -386,8 +374,6 @@ INLAY_COLD int inlay_mmap_export_rdma(struct inlay_mmap *m, const struct ibv_pd 
 
 	return dev < 0 ? dev : inlay_mmap_write_blob_(m, (uint8_t *)buf, &head, (uint32_t)dev, NULL, 0);
 }
-
-/* ---- Import ---- */
 
 /* Bytes of memory that a map of this blob needs. 0: no blob, or too many ranges. */
 INLAY_COLD size_t inlay_mmap_import_size(const void *blob, size_t len)

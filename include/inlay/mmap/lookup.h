@@ -56,7 +56,7 @@ struct inlay_table_cut {
 };
 
 /* The head of a table, which is plain without cuts and with one beginning at most in a bucket. */
-struct inlay_table {
+struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_table {
 	uint64_t below;         /* start of the first range - 1 */
 	uint64_t floor;         /* ~limit; all ones when the table is not plain */
 	uint64_t lowest;        /* ~limit: the offset of the last byte, without cuts */
@@ -66,14 +66,11 @@ struct inlay_table {
 	uint8_t cuts;
 	uint32_t num;           /* ranges */
 	uint32_t bytes;         /* of the ranges */
-	uint64_t reserved1;
 	struct inlay_table_cut cut[INLAY_TABLE_CUTS_];
-	uint64_t reserved[4];
 };
 
 INLAY_STATIC_ASSERT(sizeof(struct inlay_range) == 32, "two ranges a line");
-INLAY_STATIC_ASSERT(offsetof(struct inlay_table, cut) == 48, "the head of a table with at most one cut is one line");
-INLAY_STATIC_ASSERT(sizeof(struct inlay_table) % INLAY_CACHE_LINE == 0, "ranges begin on a line");
+INLAY_STATIC_ASSERT(offsetof(struct inlay_table, cut[1]) <= INLAY_CACHE_LINE, "one cut is in the first line");
 
 /* ------------------------------------------------------------------------------------------------
  * Set-up

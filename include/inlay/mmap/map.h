@@ -85,12 +85,10 @@ struct inlay_mmap {
 	uint32_t max_ranges;
 	uint8_t exported;
 	uint8_t started_once;
-	uint8_t reserved[6];
 	/* Written by holders */
 	uint64_t holds;
 	struct inlay_holder_ *holders;
 	uint32_t lock;                  /* of holders */
-	uint32_t reserved2;
 	/* Set-up */
 	inlay_mmap_free_cb free_cb;
 	void *cookie;

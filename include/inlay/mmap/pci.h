@@ -63,12 +63,6 @@ struct inlay_mmap_pci {
 	struct inlay_devx_error error;    /* of the last command that failed */
 };
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up: all of it
- */
-
-/* ---- What a device can do ---- */
-
 /* QUERY_HCA_CAP. Refusals become -ENOTSUP, except -EIO, -ENOMEM, -EAGAIN and -EBUSY. */
 INLAY_COLD int inlay_mmap_pci_ask_(struct ibv_context *ctx, uint32_t type, struct inlay_query_hca_cap_out *cap)
 {
@@ -112,8 +106,6 @@ INLAY_COLD int inlay_mmap_cap_pci(struct ibv_context *ctx)
 
 	return !inlay_mmap_pci_cap_(ctx, &vhca);
 }
-
-/* ---- Objects ---- */
 
 /* An empty list of num keys at *at, which moves past it. */
 INLAY_COLD struct inlay_mmap_pci *inlay_mmap_pci_init_(uint8_t **at, uint32_t num, const struct ibv_pd *pd,
@@ -163,8 +155,6 @@ INLAY_COLD int inlay_mmap_pci_release_(struct inlay_mmap *m)
 	}
 	return 0;
 }
-
-/* ---- Export ---- */
 
 /* Entries of the indirect key of range i, which begins at a multiple of an entry's length. */
 INLAY_COLD uint64_t inlay_mmap_pci_pieces_(const struct inlay_source *s)
@@ -318,8 +308,6 @@ INLAY_COLD int inlay_mmap_export_pci(struct inlay_mmap *m, const struct ibv_pd *
 	return inlay_mmap_write_blob_(m, (uint8_t *)buf, &head, (uint32_t)dev, (const uint8_t *)&pci->keys[0].key,
 				      sizeof(*pci->keys));
 }
-
-/* ---- Import ---- */
 
 /* Bytes of memory that a map made of this blob of PCI needs. 0: no blob, or too many ranges. */
 INLAY_COLD size_t inlay_mmap_import_pci_size(const void *blob, size_t len)

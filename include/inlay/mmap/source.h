@@ -74,10 +74,6 @@ struct inlay_source {
 	} of;
 };
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up: all of it
- */
-
 INLAY_COLD struct inlay_source inlay_source_(enum inlay_source_kind kind, uint64_t start, uint64_t len, uint64_t offset)
 {
 	struct inlay_source s;
@@ -98,11 +94,8 @@ INLAY_COLD struct inlay_source inlay_source_host(void *addr, size_t len)
 }
 
 /*
- * len bytes of a dmabuf, from offset on.
- *
- * fd    of the dmabuf; open at each start of the map
- * addr  by which the range is known, for example where the process has it mapped; as far from the
- *       start of a page as offset is
+ * len bytes of a dmabuf, from offset on. fd is open at each start of the map. The range is known by
+ * addr, for example where the process has it mapped: as far from the start of a page as offset is.
  */
 INLAY_COLD struct inlay_source inlay_source_dmabuf(int fd, void *addr, uint64_t offset, size_t len)
 {
