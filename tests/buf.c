@@ -682,11 +682,11 @@ static void devices(void **state)
 	assert_int_equal(put_all(all, 3), 3);
 	/* Pool and array */
 	must(inlay_pool_create(given(inlay_pool_size(4)), inlay_pool_size(4), 4, 64, &t.m, &pool));
-	must(inlay_pool_set_dev(pool, 2));
+	must(inlay_inventory_set_dev(&pool->inventory, 2));
 	assert_int_equal(inlay_pool_start(pool), -ENOENT);
-	must(inlay_pool_set_dev(pool, 1));
+	must(inlay_inventory_set_dev(&pool->inventory, 1));
 	must(inlay_pool_start(pool));
-	assert_int_equal(inlay_pool_set_dev(pool, 0), -EBADFD);
+	assert_int_equal(inlay_inventory_set_dev(&pool->inventory, 0), -EBADFD);
 	must(inlay_pool_alloc(pool, &a));
 	must(inlay_buf_keys(a, 1, &keys));
 	assert_int_equal(inlay_buf_lkey(a), keys.lkey);
@@ -920,9 +920,9 @@ static void pool_states(void **state)
 		{-EBADFD, 0, -EBADFD},       /* stop */
 		{-EBADFD, 0, -EBADFD},       /* alloc */
 		{-EBADFD, 0, -EBADFD},       /* alloc_many */
-		{0, -EBADFD, 0},             /* set_user_data */
+		{0, -EBADFD, -EBADFD},           /* set_user_data */
 		{0, -EBADFD, 0},             /* set_element_alignment */
-		{0, -EBADFD, 0},             /* set_dev */
+		{0, -EBADFD, -EBADFD},           /* set_dev */
 		{0, 0, 0},                   /* destroy */
 	};
 	size_t size = inlay_pool_size(3);
@@ -952,11 +952,11 @@ static void pool_states(void **state)
 				must(inlay_pool_stop(pool));
 			b = NULL;
 			got = f == 0 ? inlay_pool_start(pool) : f == 1 ? inlay_pool_stop(pool) : f == 2 ? inlay_pool_alloc(pool, &b) :
-			      f == 3 ? pool_alloc_many(pool, 1, &b) : f == 4 ? inlay_pool_set_user_data(pool, 9) :
-			      f == 5 ? inlay_pool_set_element_alignment(pool, 16) : f == 6 ? inlay_pool_set_dev(pool, 0) : inlay_pool_destroy(pool);
+			      f == 3 ? pool_alloc_many(pool, 1, &b) : f == 4 ? inlay_inventory_set_user_data(&pool->inventory, 9) :
+			      f == 5 ? inlay_pool_set_element_alignment(pool, 16) : f == 6 ? inlay_inventory_set_dev(&pool->inventory, 0) : inlay_pool_destroy(pool);
 			if (got != results[f][s])
 				fail_msg("function %u in state %u: %d", f, s, got);
-			assert_int_equal(inlay_pool_user_data(pool), f == 4 && !got ? 9 : 0);
+			assert_int_equal(inlay_inventory_user_data(&pool->inventory), f == 4 && !got ? 9 : 0);
 			assert_int_equal(inlay_pool_element_alignment(pool), f == 5 && !got ? 16 : 1);
 			assert_int_equal(inlay_pool_element_size(pool), 64);
 			assert_int_equal(inlay_pool_num_elements(pool), 3);

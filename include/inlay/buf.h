@@ -5,10 +5,10 @@
  *
  *   inlay_inventory_get_by_data(inv, &map, header, 64, &head);
  *   inlay_inventory_get_by_data(inv, &map, payload, len, &next);
- *   inlay_buf_chain_list(head, next);                                one list, and one reference for it
+ *   inlay_buf_chain_list(head, next);                            one list, and one reference for it
  *   inlay_post_write_bufs(&sq, raddr, rkey, head, INLAY_SIGNALED);   one gather list
  *   ...
- *   inlay_buf_dec_refcount(head, NULL);                              its completion: both are back
+ *   inlay_buf_dec_refcount(head, NULL);                          its completion: both are back
  *
  *   buf/buf.h        the buffer: data, references, lists
  *   buf/inventory.h  descriptors for any memory; copies, growth
@@ -18,8 +18,8 @@
  *   buf/post.h       lists as gather lists
  *   buf/store.h      internal: where descriptors lie
  *
- * Everything lives in memory that the caller gives. A descriptor is one cache line; a get writes that
- * line, and a release one byte elsewhere.
+ * Everything lives in memory that the caller gives. A descriptor is one cache line; a get writes
+ * that line, and a release one byte elsewhere.
  *
  * Threads: inventories, pools and buffers have one owner at a time; shared inventories are for all.
  */

@@ -3,14 +3,15 @@
  * inlay/buf/array.h: an array of elements of one size in a map, known by their numbers. It has no
  * descriptors: addresses are computed.
  *
- *   inlay_array_init(&array, &map, 512, 256, 4096);     512 elements of 256 bytes, from byte 4096 of the
- *   inlay_array_start(&array, 0);                       map's first range on; keys of the first device
+ *   inlay_array_init(&array, &map, 512, 256, 4096);  512 elements of 256 bytes, from byte 4096 of
+ *   inlay_array_start(&array, 0);                    the map on; keys of its first device
  *   ...
  *   sge = inlay_array_sge(&array, i);
  *   ...
  *   inlay_array_stop(&array);
  *
- * Invariants: a started array keeps its map from being stopped. It may be copied while it is started.
+ * Invariants: a started array keeps its map from being stopped. It may be copied while it is
+ * started.
  *
  * Threads: any number may read a started array.
  * Sources: DOCA's documentation of doca_buf_arr, which makes such arrays for GPUs and DPAs.

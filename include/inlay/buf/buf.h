@@ -5,7 +5,7 @@
  *
  *   head                data             data + data_len            head + len
  *   |                   |                |                          |
- *   ---------------------================----------------------------       the data is what is posted
+ *   ---------------------================----------------------------       data: what is posted
  *
  *   inlay_buf_set_data(header, inlay_buf_head(header), 16);
  *   inlay_buf_chain_list(header, payload);                      header is the head of a list of two
@@ -17,15 +17,15 @@
  *
  * Invariants:
  *   - Buffers come from an inventory (inventory.h) or a pool (pool.h), and go back there.
- *   - The data lies inside the buffer and is at most 2^31 - 1 bytes long. inlay_buf_try_* check that
- *     in both modes; the others under INLAY_CHECKED.
- *   - A list is named by its head, which knows its last element. Only the head is counted: the count
- *     of another element is 1 and cannot be changed. At 0, the whole list goes back, each descriptor
- *     to its owner. Descriptors in one list lie within 128 GiB of each other.
+ *   - The data lies inside the buffer and is at most 2^31 - 1 bytes long. inlay_buf_try_* check
+ *     that in both modes; the others under INLAY_CHECKED.
+ *   - A list is named by its head, which knows its last element. Only the head is counted: the
+ *     count of another element is 1 and cannot be changed. At 0, the whole list goes back, each
+ *     descriptor to its owner. Descriptors in one list lie within 128 GiB of each other.
  *
- * Threads: a buffer, and its list, has one owner at a time; the thread that owns its inventory gives
- * it back. Buffers of a shared inventory may be handed from thread to thread by anything that orders
- * memory (a lock, a queue). Their reference counts are atomic; lists and data are not.
+ * Threads: a buffer, and its list, has one owner at a time; the thread that owns its inventory
+ * gives it back. Buffers of a shared inventory may be handed from thread to thread by anything that
+ * orders memory (a lock, a queue). Their reference counts are atomic; lists and data are not.
  * Sources: DOCA's documentation of doca_buf; struct ibv_sge.
  */
 #ifndef INLAY_BUF_BUF_H
@@ -34,6 +34,7 @@
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
 #include <inlay/mmap/map.h>
+#include <inlay/buf/shared.h>
 #include <inlay/buf/store.h>
 
 #define INLAY_BUF_DATA_MAX 0x7fffffffu /* bytes of data: what a gather entry of mlx5 can say */
@@ -321,10 +322,11 @@ INLAY_FN int inlay_buf_unref_(struct inlay_buf *buf)
 	return count;
 }
 
-/* inlay_buf_dec_refcount of a buffer that is not plain. */
-INLAY_COLD int inlay_buf_dec_other_(struct inlay_buf *buf, uint16_t *prev)
+/* Drops a reference of a buffer that is not plain, by a magazine or with NULL. */
+INLAY_COLD int inlay_buf_dec_other_(struct inlay_inventory *inv, struct inlay_buf *buf, uint16_t *prev)
 {
 	int count = inlay_buf_unref_(buf);
+	struct inlay_block_ *b;
 	struct inlay_buf *next;
 
 	if (count < 0)
@@ -333,7 +335,13 @@ INLAY_COLD int inlay_buf_dec_other_(struct inlay_buf *buf, uint16_t *prev)
 		*prev = (uint16_t)count;
 	for (; buf && count == 1; buf = next) {
 		next = inlay_buf_next(buf);
-		inlay_buf_free_(buf);
+		b = inlay_buf_block_(buf);
+		if (inv && inv->magazine && (inv->back == b || inlay_magazine_turn_(inv, b))) {
+			inlay_buf_end_(buf);
+			inv->back_bits |= 1ull << inlay_buf_line_(buf);
+		} else {
+			inlay_buf_free_(buf);
+		}
 	}
 	return 0;
 }
@@ -355,12 +363,36 @@ INLAY_ALWAYS int inlay_buf_dec_refcount(struct inlay_buf *buf, uint16_t *prev)
 	INLAY_CHECK(buf, "a buffer is not NULL");
 	/* Only the buffer's owner writes it. */
 	if (INLAY_UNLIKELY(*state < INLAY_BUF_PLAIN_))
-		return inlay_buf_dec_other_(buf, prev);
+		return inlay_buf_dec_other_(NULL, buf, prev);
 	if (INLAY_UNLIKELY(!b->given)) {
 		inlay_store_link_(b->store, b);
 		b->given = 1;
 	}
 	__atomic_store_n(state, INLAY_BUF_FREE_, __ATOMIC_RELEASE);
+	if (prev)
+		*prev = 1;
+	return 0;
+}
+
+/*
+ * inlay_buf_dec_refcount by the calling thread's magazine, without a lock, whoever got the buffer.
+ * Buffers of other inventories go where they belong.
+ */
+INLAY_ALWAYS int inlay_inventory_dec_refcount(struct inlay_inventory *inv, struct inlay_buf *buf, uint16_t *prev)
+{
+	uint8_t *at = inlay_buf_state_at_(buf), state = __atomic_load_n(at, __ATOMIC_RELAXED);
+	struct inlay_block_ *b = inlay_state_block_(at);
+
+	INLAY_CHECK(inv && buf, "an inventory is not NULL");
+	if (state >= INLAY_BUF_PLAIN_)
+		return inlay_buf_dec_refcount(buf, prev);
+	/* Others write to the block's second line, under the lock: it is read once a block. */
+	if (INLAY_UNLIKELY(state != INLAY_BUF_SHARED_) || (INLAY_UNLIKELY(inv->back != b) && !inlay_magazine_turn_(inv,
+														   b)))
+		return inlay_buf_dec_other_(inv, buf, prev);
+	INLAY_CHECK(!(inv->back_bits >> inlay_buf_line_(buf) & 1), "no buffer is given back twice");
+	__atomic_store_n(at, INLAY_BUF_FREE_, __ATOMIC_RELEASE);
+	inv->back_bits |= 1ull << inlay_buf_line_(buf);
 	if (prev)
 		*prev = 1;
 	return 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/buf/inventory.h: an inventory: descriptors for buffers anywhere in any map. A get takes one,
- * finds the range of the address and writes its keys; a release puts it back.
+ * inlay/buf/inventory.h: an inventory: descriptors for buffers anywhere in any map. A get takes
+ * one, finds the range of the address and writes its keys; a release puts it back.
  *
  *   inlay_inventory_create(memory, inlay_inventory_size(4096), 4096, &inv);
  *   inlay_inventory_start(inv);
@@ -19,13 +19,14 @@
  *   - Gets, dup and expand need a started inventory, and gets and dup a map that is started or
  *     imported; otherwise -EBADFD. Buffers that are out can always be given back.
  *   - The device and user data are set before the first start; afterwards -EBADFD.
- *   - A buffer that is out keeps its map from being stopped, and the inventory from being destroyed.
+ *   - A buffer that is out keeps its map from being stopped, and the inventory from being
+ *     destroyed.
  *   - All memory of an inventory lies within 128 GiB of it: links of lists are distances. To grow,
- *     reserve addresses first (mmap with MAP_NORESERVE) and expand from there: two blocks of malloc may
- *     be terabytes apart.
+ *     reserve addresses first (mmap with MAP_NORESERVE) and expand from there: two blocks of malloc
+ *     may be terabytes apart.
  *   - An inventory serves up to eight maps at a time best. Further maps are looked up for each get.
- *   - An inventory and the maps it made buffers of know each other: memory of neither is reused before
- *     it is destroyed.
+ *   - An inventory and the maps it made buffers of know each other: memory of neither is reused
+ *     before it is destroyed.
  *
  * Threads: one owner at a time, which also gives buffers back; for many threads see shared.h.
  * Sources: DOCA's documentation of doca_buf_inventory.
@@ -302,54 +303,6 @@ INLAY_ALWAYS int inlay_inventory_get_by_data(struct inlay_inventory *inv, struct
 					     size_t data_len, struct inlay_buf **buf)
 {
 	return inlay_inventory_get_by_args(inv, mmap, data, data_len, data, data_len, buf);
-}
-
-/* inlay_inventory_dec_refcount of a buffer that is neither plain nor of the magazine's block. */
-INLAY_COLD int inlay_inventory_dec_other_(struct inlay_inventory *inv, struct inlay_buf *buf, uint16_t *prev)
-{
-	int count = inlay_buf_unref_(buf);
-	struct inlay_block_ *b;
-	struct inlay_buf *next;
-
-	if (count < 0)
-		return count;
-	if (prev)
-		*prev = (uint16_t)count;
-	for (; buf && count == 1; buf = next) {
-		next = inlay_buf_next(buf);
-		b = inlay_buf_block_(buf);
-		if (inv->magazine && (inv->back == b || inlay_magazine_turn_(inv, b))) {
-			inlay_buf_end_(buf);
-			inv->back_bits |= 1ull << inlay_buf_line_(buf);
-		} else {
-			inlay_buf_free_(buf);
-		}
-	}
-	return 0;
-}
-
-/*
- * inlay_buf_dec_refcount by the calling thread's magazine, without a lock, whoever got the buffer.
- * Buffers of other inventories go where they belong.
- */
-INLAY_ALWAYS int inlay_inventory_dec_refcount(struct inlay_inventory *inv, struct inlay_buf *buf, uint16_t *prev)
-{
-	uint8_t *at = inlay_buf_state_at_(buf), state = __atomic_load_n(at, __ATOMIC_RELAXED);
-	struct inlay_block_ *b = inlay_state_block_(at);
-
-	INLAY_CHECK(inv && buf, "an inventory is not NULL");
-	if (state >= INLAY_BUF_PLAIN_)
-		return inlay_buf_dec_refcount(buf, prev);
-	/* Others write to the block's second line, under the lock: it is read once a block. */
-	if (INLAY_UNLIKELY(state != INLAY_BUF_SHARED_) || (INLAY_UNLIKELY(inv->back != b) && !inlay_magazine_turn_(inv,
-														   b)))
-		return inlay_inventory_dec_other_(inv, buf, prev);
-	INLAY_CHECK(!(inv->back_bits >> inlay_buf_line_(buf) & 1), "no buffer is given back twice");
-	__atomic_store_n(at, INLAY_BUF_FREE_, __ATOMIC_RELEASE);
-	inv->back_bits |= 1ull << inlay_buf_line_(buf);
-	if (prev)
-		*prev = 1;
-	return 0;
 }
 
 /* A copy of one descriptor. Returns 0, or the error of inlay_inventory_dup. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/buf/pool.h: a pool: buffers of one size. Each has its own slice of a map for good, so that an
- * alloc looks nothing up.
+ * inlay/buf/pool.h: a pool: buffers of one size. Each has its own slice of a map for good, so that
+ * an alloc looks nothing up.
  *
- *   inlay_pool_create(memory, inlay_pool_size(1024), 1024, 2048, &map, &pool);    1024 slices of 2048 bytes
+ *   inlay_pool_create(memory, inlay_pool_size(1024), 1024, 2048, &map, &pool);    1024 times 2048 B
  *   inlay_pool_set_element_alignment(pool, 64);
  *   inlay_pool_start(pool);
  *   ...
@@ -12,9 +12,12 @@
  *   inlay_buf_dec_refcount(buf, NULL);                                            back again
  *
  * Invariants:
- *   - A pool is changed while it is stopped: set_* return -EBADFD otherwise, and so does alloc while it is.
+ *   - alloc needs a started pool, and inlay_pool_set_element_alignment a stopped one: else -EBADFD.
+ *   - A pool has an inventory, of which it takes the device and user data: inlay_inventory_set_dev
+ *     and inlay_inventory_set_user_data of &pool->inventory, before the first start.
  *   - Slices are cut from all ranges of the map, in the order of addresses, none across two.
- *   - A started pool keeps its map from being stopped. stop and destroy return -EBUSY while a buffer is out.
+ *   - A started pool keeps its map from being stopped. stop and destroy return -EBUSY while a
+ *     buffer is out.
  *
  * Threads: one owner at a time, which also gives buffers back.
  * Sources: DOCA's documentation of doca_buf_pool.
@@ -48,8 +51,8 @@ INLAY_COLD size_t inlay_pool_size(uint32_t num)
 }
 
 /*
- * Makes a stopped pool of slices of element_size bytes, in memory that begins on a cache line and has
- * inlay_pool_size(num) bytes or more; it is the pool's until it is destroyed. The map is to be
+ * Makes a stopped pool of slices of element_size bytes, in memory that begins on a cache line and
+ * has inlay_pool_size(num) bytes or more; it is the pool's until it is destroyed. The map is to be
  * started before the pool. Returns 0; -EINVAL for a bad argument; -ENOBUFS when size is too small.
  */
 INLAY_COLD int inlay_pool_create(void *memory, size_t size, uint32_t num, size_t element_size, struct inlay_mmap *mmap,
@@ -81,31 +84,6 @@ INLAY_ALWAYS const struct inlay_pool *inlay_pool_(const struct inlay_pool *pool)
 INLAY_COLD int inlay_pool_set_(const struct inlay_pool *pool)
 {
 	return inlay_pool_(pool)->inventory.store->state == INLAY_STORE_STOPPED_ ? 0 : -EBADFD;
-}
-
-/* Buffers get the keys of the device with this index; 0 before. Returns 0, or -EBADFD by state. */
-INLAY_COLD int inlay_pool_set_dev(struct inlay_pool *pool, uint32_t dev)
-{
-	int err = inlay_pool_set_(pool);
-
-	if (!err)
-		pool->inventory.store->dev = dev;
-	return err;
-}
-
-/* Returns 0, or -EBADFD by state. 0 before it is set. */
-INLAY_COLD int inlay_pool_set_user_data(struct inlay_pool *pool, uint64_t data)
-{
-	int err = inlay_pool_set_(pool);
-
-	if (!err)
-		pool->inventory.store->user_data = data;
-	return err;
-}
-
-INLAY_COLD uint64_t inlay_pool_user_data(const struct inlay_pool *pool)
-{
-	return inlay_pool_(pool)->inventory.store->user_data;
 }
 
 /* Slices start at multiples of alignment, a power of two; 1 before. Returns 0; -EBADFD; -EINVAL. */

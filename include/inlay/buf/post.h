@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/buf/post.h: posts of buffers and lists of buffers: their data, in order, are the gather list.
- * There is no array in between and no lookup.
+ * inlay/buf/post.h: posts of buffers and lists of buffers: their data, in order, are the gather
+ * list. There is no array in between and no lookup.
  *
  *   index = inlay_sq_index(&sq);
  *   if (inlay_post_write_bufs(&sq, raddr, rkey, head, INLAY_SIGNALED) == 0)
@@ -13,8 +13,8 @@
  *   inlay_sq_release(&sq, cqe);
  *   inlay_cq_advance(&cq, 1);
  *
- * Invariants: the caller's reference is the device's until the completion. To keep the buffers longer,
- * take another one first (inlay_buf_inc_refcount). A WQE built by hand appends them with
+ * Invariants: the caller's reference is the device's until the completion. To keep the buffers
+ * longer, take another one first (inlay_buf_inc_refcount). A WQE built by hand appends them with
  * inlay_seg_bufs. For receives, inlay_buf_sges fills the array that inlay_post_recv takes.
  *
  * Threads: as queue/post.h.

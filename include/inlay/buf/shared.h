@@ -1,41 +1,41 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/buf/shared.h: an inventory for many threads. Each thread has a magazine of free descriptors,
- * and gets and gives back through it without touching anything shared.
+ * inlay/buf/shared.h: an inventory for many threads. Each thread has a magazine of free
+ * descriptors, and gets and gives back through it without touching anything shared.
  *
  *   inlay_inventory_create(memory, inlay_inventory_size(65536), 65536, &inv);
- *   inlay_inventory_share(inv);                                     before the first start
+ *   inlay_inventory_share(inv);                                 before the first start
  *   inlay_inventory_start(inv);
- *   inlay_magazine_attach(&mine, inv);                              each thread, in memory of its own
+ *   inlay_magazine_attach(&mine, inv);                          each thread, in memory of its own
  *   ...
  *   inlay_inventory_get_by_data(&mine.inventory, &map, packet, len, &buf);
  *   ... another thread, which was handed the buffer:
  *   inlay_inventory_dec_refcount(&its.inventory, buf, NULL);
  *   ...
- *   inlay_magazine_detach(&mine);                                   before the thread ends
+ *   inlay_magazine_detach(&mine);                               before the thread ends
  *
- * The other free descriptors are in the depot: the inventory's store, under a lock. An empty magazine
- * takes whole blocks from there until it has 64 descriptors, and brings back what was released once
- * that is 64 or more. A magazine holds at most 250.
+ * The other free descriptors are in the depot: the inventory's store, under a lock. An empty
+ * magazine takes whole blocks from there until it has 64 descriptors, and brings back what was
+ * released once that is 64 or more. A magazine holds at most 250.
  *
  * Invariants:
  *   - inlay_inventory_get* and _dup work on magazines only; other calls take inv itself.
  *   - Of n magazines, each may get -EAGAIN while the others hold up to 250 free descriptors each.
- *   - The lock is held while some 64 descriptors move (an expand walks all blocks). Waiters spin and
- *     make no system call. With more busy threads than CPUs, a holder that loses its CPU makes them
- *     wait for a time slice; that is rare, and cannot happen to threads with CPUs of their own.
+ *   - The lock is held while some 64 descriptors move (an expand walks all blocks). Waiters spin
+ *     and make no system call. With more busy threads than CPUs, a holder that loses its CPU makes
+ *     them wait for a time slice; that is rare, and cannot happen to threads with CPUs of their
+ *     own.
  *   - A release does not read or write the descriptor, only its state, which shares a line with the
  *     states of its block.
  *
- * Threads: a magazine has one owner at a time. Any thread may call the functions that take inv, at any
- * time, except create, destroy, share and the setters.
+ * Threads: a magazine has one owner at a time. Any thread may call the functions that take inv, at
+ * any time, except create, destroy, share and the setters; start and stop, one thread at a time.
  * Sources: Bonwick and Adams, "Magazines and Vmem" (USENIX 2001), for magazines and depot.
  */
 #ifndef INLAY_BUF_SHARED_H
 #define INLAY_BUF_SHARED_H
 
 #include <inlay/base.h>
-#include <inlay/buf/buf.h>
 #include <inlay/buf/store.h>
 
 #define INLAY_MAGAZINE_ 64u              /* descriptors that move at a time, at least */

@@ -7,11 +7,11 @@
  *
  *   | descriptor | descriptor | ... | header | states | ... | descriptor |
  *
- * A descriptor has a byte of state. Most buffers are plain all their life: live, one reference, in no
- * list. Giving a plain buffer back writes only its state: the descriptor may be in another CPU's
+ * A descriptor has a byte of state. Most buffers are plain all their life: live, one reference, in
+ * no list. Giving a plain buffer back writes only its state: the descriptor may be in another CPU's
  * cache, or in none. A get finds out once which descriptors of a block are free and uses them up in
- * the order of addresses. So gets and releases do not wait for each other's stores, and buffers that
- * came back in any order go out in the order in which memory is fastest.
+ * the order of addresses. So gets and releases do not wait for each other's stores, and buffers
+ * that came back in any order go out in the order in which memory is fastest.
  *
  * Counting. Nothing counts buffers while they come and go. A store has a tie to each of up to eight
  * maps, and a map that wants to know what is out walks its ties and looks at their stores'

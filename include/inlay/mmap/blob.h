@@ -15,16 +15,16 @@
  * Invariants:
  *   - A blob holds only what is granted: no local keys, no local permissions, and no range without
  *     such a permission. Its keys open memory, so pass it through a channel that nobody else reads.
- *   - A blob is valid until the map is stopped. A stale blob still imports, because nobody can tell;
- *     posts that use it end with a remote access error. Exporting again gives the same bytes.
+ *   - A blob is valid until the map is stopped. A stale blob still imports, because nobody can
+ *     tell; posts that use it end with a remote access error. Exporting again gives the same bytes.
  *   - Import copies the blob before it checks and uses it, so the other side may still write to it.
  *     It forms no pointer before the lengths are known to be right, and checks in this order:
  *
  *       -EPROTO    shorter than any blob; another magic or version
  *       -EINVAL    a length that is not the blob's, or not what its counts make
  *       -EBADMSG   a wrong checksum or code; a code where none is due, or none where one is
- *       -EINVAL    unknown kinds or bits, nothing granted, a range that is empty, goes past the end of
- *                  the address space, overlaps another, or grants what the head does not
+ *       -EINVAL    unknown kinds or bits, nothing granted; a range that is empty, ends past the
+ *                  address space, overlaps another, or grants what the head does not
  *
  * The checksum finds accidents. Against more, give both sides a key: inlay_mmap_set_mac before the
  * export, struct inlay_mmap_import at the import. The function is the caller's; with OpenSSL:
@@ -408,7 +408,7 @@ INLAY_COLD int inlay_mmap_import_(struct inlay_mmap *made, struct inlay_blob *he
 		return -EINVAL;
 	if (size < inlay_mmap_size(1, head->ranges))
 		return -ENOBUFS;
-	/* To where the table's index will be, which is longer and written after the copy is read. */
+	/* To where the table's index will be: it is longer, and written after the copy is read. */
 	__builtin_memcpy(memory, blob, len);
 	err = inlay_blob_check_(head, (const uint8_t *)memory, len, mac);
 	if (err)

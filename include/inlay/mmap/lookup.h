@@ -4,15 +4,15 @@
  * length, and with it the keys. Callers use it through inlay_mmap_find and inlay_mmap_hit (map.h).
  *
  * The address space from the first range to the last is cut into buckets of one power of two. The
- * index word of a bucket names the range that begins last at or before the bucket's first byte. Only
- * that range, or one that begins inside the bucket, can hold an address in the bucket.
+ * index word of a bucket names the range that begins last at or before the bucket's first byte.
+ * Only that range, or one that begins inside the bucket, can hold an address in the bucket.
  *
  *      bucket         0        1        2        3        4
  *   index word    r0       r0       r1       r1       r3
  *                 |r0-----------||r1--------------||r2||r3---------...
  *
- * A lookup is two dependent loads: index word, range. Buckets are as small as needed for one range at
- * most to begin in each. Where they cannot be (there are 8 to 64 words for each range), three
+ * A lookup is two dependent loads: index word, range. Buckets are as small as needed for one range
+ * at most to begin in each. Where they cannot be (there are 8 to 64 words for each range), three
  * beginnings are compared, and then the table is searched. Large gaps between ranges would waste
  * buckets, so up to seven are cut out: addresses above a cut move down by its size.
  *
@@ -21,8 +21,8 @@
  *
  * Words grow down from the head and ranges up, so that a lookup needs the head's address alone.
  *
- * Invariants: ranges never overlap. Adjacent ranges stay apart, because their keys differ: what lies
- * in two of them is found in neither. A length of 0 asks for the range of that one address.
+ * Invariants: ranges never overlap. Adjacent ranges stay apart, because their keys differ: what
+ * lies in two of them is found in neither. A length of 0 asks for the range of that one address.
  *
  * Threads: any number may look up while nobody builds the table.
  */

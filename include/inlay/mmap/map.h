@@ -3,13 +3,13 @@
  * inlay/mmap/map.h: the memory map: ranges of memory, the devices that may reach them, the keys of
  * each range on each device, and what is granted to whom.
  *
- *   inlay_mmap_create(&map, memory, inlay_mmap_size(1, 4), 1, 4);     room for one device, four ranges
- *   inlay_mmap_add_dev(&map, pd);                                     a device is an ibv_pd
+ *   inlay_mmap_create(&map, memory, inlay_mmap_size(1, 4), 1, 4);   one device, four ranges
+ *   inlay_mmap_add_dev(&map, pd);                                   a device is an ibv_pd
  *   inlay_mmap_add(&map, inlay_source_host(buffer, bytes));
  *   inlay_mmap_set_permissions(&map, INLAY_LOCAL_READ_WRITE | INLAY_RDMA_WRITE);
- *   inlay_mmap_start(&map);                                           registers each range with each device
+ *   inlay_mmap_start(&map);                                         registers each range with each device
  *   ...
- *   r = inlay_mmap_find(&map, addr, len);                             r->lkey, r->rkey; NULL: in no single range
+ *   r = inlay_mmap_find(&map, addr, len);                           r->lkey, r->rkey; NULL: none
  *   ...
  *   inlay_mmap_stop(&map);
  *   inlay_mmap_destroy(&map);
@@ -27,9 +27,9 @@
  *     change nothing. When the kernel refuses to deregister a region, they return -EBUSY too. Then
  *     the map finds nothing any more, and stop or destroy may be called again.
  *
- * Threads: one thread, while no other uses the map, calls the set-up functions. That includes threads
- * that destroy an inventory or a pool that made buffers of the map. Any thread may call the lookups,
- * inlay_mmap_hold and inlay_mmap_drop on a map that is started or imported.
+ * Threads: one thread, while no other uses the map, calls the set-up functions. That includes
+ * threads that destroy an inventory or a pool that made buffers of the map. Any thread may call the
+ * lookups, inlay_mmap_hold and inlay_mmap_drop on a map that is started or imported.
  * Sources: DOCA's documentation of doca_mmap (the README has the table of names and differences);
  * ibv_reg_mr(3).
  */
@@ -119,8 +119,9 @@ INLAY_COLD size_t inlay_mmap_size(uint32_t max_devs, uint32_t max_ranges)
 
 /*
  * An empty map for 1 .. INLAY_MMAP_DEVICES devices and 1 .. INLAY_LOOKUP_MAX ranges, in memory that
- * begins on a cache line and has inlay_mmap_size(max_devs, max_ranges) bytes or more; it is the map's
- * until it is destroyed. Returns 0; -EINVAL for a bad argument; -ENOBUFS when size is too small.
+ * begins on a cache line and has inlay_mmap_size(max_devs, max_ranges) bytes or more; it is the
+ * map's until it is destroyed. Returns 0; -EINVAL for a bad argument; -ENOBUFS when size is too
+ * small.
  */
 INLAY_COLD int inlay_mmap_create(struct inlay_mmap *m, void *memory, size_t size, uint32_t max_devs,
 				 uint32_t max_ranges)
@@ -156,8 +157,6 @@ INLAY_COLD int inlay_mmap_change_(const struct inlay_mmap *m)
 {
 	return inlay_mmap_(m)->state == INLAY_MMAP_CONFIGURED_ ? 0 : -EBADFD;
 }
-
-/* ---- Devices ---- */
 
 /* The device's index, in the order of adding; -ENOENT when it is not one of the map's. */
 INLAY_COLD int inlay_mmap_dev_index(const struct inlay_mmap *m, const struct ibv_pd *pd)
@@ -212,8 +211,6 @@ INLAY_COLD struct ibv_pd *inlay_mmap_dev(const struct inlay_mmap *m, uint32_t i)
 	return i < inlay_mmap_(m)->num_devs ? m->devs[i] : NULL;
 }
 
-/* ---- Ranges ---- */
-
 /*
  * Adds a range. Start looks for overlaps. Returns 0; -EBADFD by state; -EINVAL for a source that is
  * empty, goes past the end of the address space, or names nothing; -ENOSPC beyond max_ranges.
@@ -263,8 +260,6 @@ INLAY_COLD uint32_t inlay_mmap_granted_(const struct inlay_mmap *m, uint32_t i, 
 	return m->permissions & m->sources[i].limit & mask;
 }
 
-/* ---- Properties ---- */
-
 /*
  * What is granted on all ranges, except where a source's limit is lower. INLAY_LOCAL_READ_ONLY
  * before it is set. Returns 0; -EBADFD by state; -EINVAL for an unknown bit, and for both of PCI's.
@@ -283,8 +278,8 @@ INLAY_COLD int inlay_mmap_set_permissions(struct inlay_mmap *m, uint32_t permiss
 INLAY_COLD uint32_t inlay_mmap_permissions(const struct inlay_mmap *m) { return inlay_mmap_(m)->permissions; }
 
 /*
- * What destroy calls for each range, after deregistration, when the map has ever been started. NULL:
- * nothing. It must not free the map's own memory. Returns 0, or -EBADFD by state.
+ * What destroy calls for each range, after deregistration, when the map has ever been started.
+ * NULL: nothing. It must not free the map's own memory. Returns 0, or -EBADFD by state.
  */
 INLAY_COLD int inlay_mmap_set_free_cb(struct inlay_mmap *m, inlay_mmap_free_cb cb, void *cookie)
 {
@@ -335,8 +330,6 @@ INLAY_COLD int inlay_mmap_exported(const struct inlay_mmap *m) { return inlay_mm
 
 INLAY_COLD int inlay_mmap_imported(const struct inlay_mmap *m) { return inlay_mmap_(m)->state == INLAY_MMAP_IMPORTED_; }
 
-/* ---- Holders ---- */
-
 INLAY_COLD void inlay_holder_open_(struct inlay_holder_ *h, struct inlay_mmap *m)
 {
 	inlay_lock(&m->lock);
@@ -362,8 +355,8 @@ INLAY_COLD void inlay_holder_close_(struct inlay_holder_ *h)
 }
 
 /*
- * Buffers that are out, and other holds. Whatever other threads do, all that stay are counted. Looks
- * at all descriptors of the inventories and pools that have made buffers of the map.
+ * Buffers that are out, and other holds. Whatever other threads do, all that stay are counted.
+ * Looks at all descriptors of the inventories and pools that have made buffers of the map.
  */
 INLAY_COLD uint64_t inlay_mmap_num_bufs(const struct inlay_mmap *map)
 {
@@ -378,8 +371,6 @@ INLAY_COLD uint64_t inlay_mmap_num_bufs(const struct inlay_mmap *map)
 	inlay_unlock(&m->lock);
 	return n;
 }
-
-/* ---- Start and stop ---- */
 
 /* The keys of range r on device d; without devices, those of the source. */
 INLAY_FN struct inlay_keys inlay_mmap_keys_(const struct inlay_mmap *m, uint32_t r, uint32_t d)
@@ -550,8 +541,8 @@ INLAY_ALWAYS const struct inlay_range *inlay_mmap_hit(const struct inlay_mmap *m
 }
 
 /*
- * The keys of a range, by its id, on the device with this index. Returns 0; -ENOENT when there is no
- * such range or device, or the map is neither started nor imported.
+ * The keys of a range, by its id, on the device with this index. Returns 0; -ENOENT when there is
+ * no such range or device, or the map is neither started nor imported.
  */
 INLAY_FN int inlay_mmap_keys(const struct inlay_mmap *m, uint32_t range_id, uint32_t dev, struct inlay_keys *keys)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/mmap/pci.h: a memory map for the other side of PCI: a host exports it and its BlueField
- * imports it, or one function of a device and another. Imported memory has local keys: the importing
- * device reads and writes it as its own, without a peer. Include this header by name.
+ * imports it, or one function of a device and another. Imported memory has local keys: the
+ * importing device reads and writes it as its own, without a peer. Include this header by name.
  *
  *   inlay_mmap_set_permissions(&map, INLAY_PCI_READ_WRITE);                  the owner
  *   inlay_mmap_start(&map);
@@ -20,9 +20,11 @@
  *     than the range's PCI permission.
  *   - The blob holds 32 random bytes that let the other side make an alias of each key
  *     (ALLOW_OTHER_VHCA_ACCESS). Whoever has the blob can reach the memory.
- *   - Stopping the map destroys the indirect keys first: aliases are void, and the blob no longer imports.
+ *   - Stopping the map destroys the indirect keys first: aliases are void, and the blob no longer
+ *     imports.
  *   - Exporting again for the same device gives the same blob. Each device has keys of its own.
- *   - Addresses are the owner's. Imported ranges have INLAY_NO_KEY as rkey, and are not exported further.
+ *   - Addresses are the owner's. Imported ranges have INLAY_NO_KEY as rkey, and are not exported
+ *     further.
  *   - Both contexts are open for device commands (inlay_devx_open), and both devices know aliases
  *     (inlay_mmap_cap_pci).
  *

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/mmap/source.h: what a memory map is made of: memory of one kind, and what may be
- * done with it. A source is a plain value; inlay_mmap_add copies it into a map.
+ * inlay/mmap/source.h: what a memory map is made of: memory of one kind, and what may be done with
+ * it. A source is a plain value; inlay_mmap_add copies it into a map.
  *
  *   inlay_mmap_add(&map, inlay_source_host(buffer, bytes));
  *   inlay_mmap_add(&map, inlay_source_dmabuf(fd, gpu_addr, 0, bytes));
@@ -158,13 +158,11 @@ INLAY_COLD int inlay_source_check_(const struct inlay_source *s)
 {
 	if (inlay_range_bad_(s->start, s->len) || s->offset + s->len < s->offset || s->limit & ~INLAY_ACCESS_ALL)
 		return -EINVAL;
-	switch (s->kind) {
-	case INLAY_SOURCE_HOST: return s->start ? 0 : -EINVAL;
-	case INLAY_SOURCE_DMABUF: return s->of.fd >= 0 ? 0 : -EINVAL;
-	case INLAY_SOURCE_DM: return s->of.dm ? 0 : -EINVAL;
-	case INLAY_SOURCE_KEYS: return 0;
-	default: return -EINVAL;
-	}
+	if (s->kind == INLAY_SOURCE_KEYS)
+		return 0;
+	return s->kind == INLAY_SOURCE_HOST ? (s->start ? 0 : -EINVAL) :
+	       s->kind == INLAY_SOURCE_DMABUF ? (s->of.fd >= 0 ? 0 : -EINVAL) :
+	       s->kind == INLAY_SOURCE_DM && s->of.dm ? 0 : -EINVAL;
 }
 
 /* Registers with a device what the caller has no keys of. Returns 0 or a negative errno. */
