@@ -29,7 +29,6 @@
  *     before it is destroyed.
  *
  * Threads: one owner at a time, which also gives buffers back; for many threads see shared.h.
- * Sources: DOCA's documentation of doca_buf_inventory.
  */
 #ifndef INLAY_BUF_INVENTORY_H
 #define INLAY_BUF_INVENTORY_H

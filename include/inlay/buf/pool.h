@@ -20,7 +20,6 @@
  *     buffer is out.
  *
  * Threads: one owner at a time, which also gives buffers back.
- * Sources: DOCA's documentation of doca_buf_pool.
  */
 #ifndef INLAY_BUF_POOL_H
 #define INLAY_BUF_POOL_H

@@ -22,15 +22,12 @@
  *   - inlay_inventory_get* and _dup work on magazines only; other calls take inv itself.
  *   - Of n magazines, each may get -EAGAIN while the others hold up to 250 free descriptors each.
  *   - The lock is held while some 64 descriptors move (an expand walks all blocks). Waiters spin
- *     and make no system call. With more busy threads than CPUs, a holder that loses its CPU makes
- *     them wait for a time slice; that is rare, and cannot happen to threads with CPUs of their
- *     own.
- *   - A release does not read or write the descriptor, only its state, which shares a line with the
- *     states of its block.
+ *     and make no system call, so give busy threads CPUs of their own.
+ *   - A release of a plain buffer reads and writes its state, and not the descriptor.
  *
  * Threads: a magazine has one owner at a time. Any thread may call the functions that take inv, at
  * any time, except create, destroy, share and the setters; start and stop, one thread at a time.
- * Sources: Bonwick and Adams, "Magazines and Vmem" (USENIX 2001), for magazines and depot.
+ * Source: Bonwick and Adams, "Magazines and Vmem" (USENIX 2001).
  */
 #ifndef INLAY_BUF_SHARED_H
 #define INLAY_BUF_SHARED_H

@@ -13,10 +13,9 @@
  * the order of addresses. So gets and releases do not wait for each other's stores, and buffers
  * that came back in any order go out in the order in which memory is fastest.
  *
- * Counting. Nothing counts buffers while they come and go. A store has a tie to each of up to eight
- * maps, and a map that wants to know what is out walks its ties and looks at their stores'
- * descriptors. Buffers of further maps hold the map one by one. The sum is exact while nobody gets
- * or gives back; otherwise it includes at least the buffers that stay out.
+ * Counting. Nothing counts buffers while they come and go. A store has ties to up to eight maps, and
+ * a map that wants to know what is out looks at the descriptors of the stores tied to it. Buffers of
+ * further maps hold theirs one by one. The sum includes at least the buffers that stay out.
  *
  * Turns. An inventory remembers the range that its last get found. store->turn counts up when that
  * may be void: when a tied map is stopped, or the store. Each get compares turns.

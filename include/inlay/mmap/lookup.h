@@ -79,11 +79,9 @@ INLAY_STATIC_ASSERT(offsetof(struct inlay_table, cut[1]) <= INLAY_CACHE_LINE, "o
 /* Index words for so many ranges: 64 each while they fit in a level-2 cache, at least 8. */
 INLAY_COLD uint64_t inlay_table_words_(uint64_t ranges)
 {
-	uint64_t few = 64 * ranges, many = 8 * ranges;
+	uint64_t many = ranges > 16384 ? 8 * ranges : 131072;
 
-	if (many < 131072)
-		many = 131072;
-	return few < many ? few : many;
+	return 64 * ranges < many ? 64 * ranges : many;
 }
 
 /* Bytes of the words. Two more end the index. */

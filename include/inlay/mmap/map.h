@@ -27,11 +27,10 @@
  *     change nothing. When the kernel refuses to deregister a region, they return -EBUSY too. Then
  *     the map finds nothing any more, and stop or destroy may be called again.
  *
- * Threads: one thread, while no other uses the map, calls the set-up functions. That includes
- * threads that destroy an inventory or a pool that made buffers of the map. Any thread may call the
- * lookups, inlay_mmap_hold and inlay_mmap_drop on a map that is started or imported.
- * Sources: DOCA's documentation of doca_mmap (the README has the table of names and differences);
- * ibv_reg_mr(3).
+ * Threads: one thread calls the set-up functions, while no other uses the map, nor destroys an
+ * inventory or pool that made buffers of it. Any thread may call the lookups, inlay_mmap_hold and
+ * inlay_mmap_drop on a map that is started or imported.
+ * Sources: DOCA's documentation of doca_mmap (README.md has the differences); ibv_reg_mr(3).
  */
 #ifndef INLAY_MMAP_MAP_H
 #define INLAY_MMAP_MAP_H
@@ -118,10 +117,9 @@ INLAY_COLD size_t inlay_mmap_size(uint32_t max_devs, uint32_t max_ranges)
 }
 
 /*
- * An empty map for 1 .. INLAY_MMAP_DEVICES devices and 1 .. INLAY_LOOKUP_MAX ranges, in memory that
- * begins on a cache line and has inlay_mmap_size(max_devs, max_ranges) bytes or more; it is the
- * map's until it is destroyed. Returns 0; -EINVAL for a bad argument; -ENOBUFS when size is too
- * small.
+ * An empty map for so many devices and ranges, in memory that begins on a cache line and has
+ * inlay_mmap_size(max_devs, max_ranges) bytes or more; it is the map's until it is destroyed.
+ * Returns 0; -EINVAL for a bad argument; -ENOBUFS when size is too small.
  */
 INLAY_COLD int inlay_mmap_create(struct inlay_mmap *m, void *memory, size_t size, uint32_t max_devs,
 				 uint32_t max_ranges)
@@ -204,12 +202,6 @@ INLAY_COLD int inlay_mmap_rm_dev(struct inlay_mmap *m, const struct ibv_pd *pd)
 /* How many devices there are, and may be. */
 INLAY_COLD uint32_t inlay_mmap_num_devs(const struct inlay_mmap *m) { return inlay_mmap_(m)->num_devs; }
 INLAY_COLD uint32_t inlay_mmap_max_devs(const struct inlay_mmap *m) { return inlay_mmap_(m)->max_devs; }
-
-/* Device i, or NULL. */
-INLAY_COLD struct ibv_pd *inlay_mmap_dev(const struct inlay_mmap *m, uint32_t i)
-{
-	return i < inlay_mmap_(m)->num_devs ? m->devs[i] : NULL;
-}
 
 /*
  * Adds a range. Start looks for overlaps. Returns 0; -EBADFD by state; -EINVAL for a source that is
@@ -553,11 +545,8 @@ INLAY_FN int inlay_mmap_keys(const struct inlay_mmap *m, uint32_t range_id, uint
 }
 
 /*
- * The key for a post to remote memory. It is checked here what the peer's device would refuse with
- * an error completion.
- *
- * m       an imported map
- * access  what will be done there: INLAY_RDMA_READ, INLAY_RDMA_WRITE, INLAY_RDMA_ATOMIC, or several
+ * The key for a post to remote memory, of an imported map. Checks what the peer's device would
+ * refuse with an error completion. access: what will be done there, INLAY_RDMA_* or several.
  *
  * Returns 0 and the key in *rkey; -ENOENT when no range holds [addr, addr + len); -EPERM when that
  * is not granted there, or there is no rkey, as for memory imported over PCI.

@@ -127,18 +127,6 @@ INLAY_COLD struct inlay_source inlay_source_keys(uint64_t addr, size_t len, stru
 	return s;
 }
 
-/* Whether dmabufs can be registered. The kernel is asked to register a file that is not one. */
-INLAY_COLD int inlay_source_cap_dmabuf(struct ibv_pd *pd)
-{
-	struct ibv_mr *mr;
-
-	errno = 0;
-	mr = ibv_reg_dmabuf_mr(pd, 0, 4096, 0, -1, IBV_ACCESS_LOCAL_WRITE);
-	if (mr)
-		ibv_dereg_mr(mr);
-	return mr || errno == EBADF;
-}
-
 /* -EINVAL for unknown permissions, or both of PCI's. */
 INLAY_COLD int inlay_access_check_(uint32_t access)
 {
