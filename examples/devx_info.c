@@ -3,14 +3,12 @@
  * devx_info.c: prints what a device can do, as the device itself reports it: the capabilities that a
  * data path chooses by, as text or as JSON.
  *
- *   devx_info [--json] [DEVICE]        the first mlx5 device unless one is named
- *
  * JSON has the fields by name: a number for each limit as the device encodes it (log_... is the
  * exponent of a power of two), true or false for each ability, lists for sets, and null for a group
  * that the device does not have.
  */
+#define _GNU_SOURCE
 #include <ctype.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -18,6 +16,7 @@
 #include <string.h>
 #include <inlay/devx/call.h>
 #include <inlay/devx/ifc.h>
+#include "common/program.h"
 
 enum kind {
 	FLAG,
@@ -55,8 +54,6 @@ static struct inlay_query_hca_cap_out general, other;
 
 static const char *const port_types[] = {"InfiniBand", "Ethernet", NULL};
 static const char *const timestamps[] = {"free-running", "real-time", "free-running or real-time", NULL};
-static const char *const contexts[] = {"RAW_TX", "INTERNAL_DEV_RES", "bit 2", "RDMA_CTRL", "RDMA_CTRL_OTHER_VHCA",
-				       NULL};
 static const char *const fences[] = {"strong", "small", "none", NULL};
 static const char *const atomics[] = {"compare-swap", "fetch-add", "masked compare-swap", "masked fetch-add", NULL};
 static const char *const roce_versions[] = {"v1", "bit 1", "v2", NULL};
@@ -77,7 +74,6 @@ static const struct group groups[] = {
 		ROW_SCALED(SCALED, HCA_CAP, GID_TABLE_SIZE, "GIDs of a port", 16),
 		ROW(LOG_BYTES, HCA_CAP, LOG_MAX_MSG, "longest message"),
 		ROW(NUMBER, HCA_CAP, CQE_VERSION, "CQE version"),
-		ROW_NAMES(SET, HCA_CAP, UCTX_CAP, "user contexts may get", contexts),
 		ROW(NUMBER, HCA_CAP, DEVICE_FREQUENCY_KHZ, "clock, kHz"),
 		ROW_NAMES(NAME, HCA_CAP, SQ_TS_FORMAT, "timestamps, SQ", timestamps),
 		ROW_NAMES(NAME, HCA_CAP, RQ_TS_FORMAT, "timestamps, RQ", timestamps),
@@ -87,7 +83,6 @@ static const struct group groups[] = {
 		ROW(FLAG, HCA_CAP, RC, "RC"),
 		ROW(FLAG, HCA_CAP, UC, "UC"),
 		ROW(FLAG, HCA_CAP, UD, "UD"),
-		ROW(FLAG, HCA_CAP, XRC, "XRC"),
 		ROW(FLAG, HCA_CAP, DCT, "DC"),
 		ROW(FLAG, HCA_CAP, COMPACT_ADDRESS_VECTOR, "compact address vector"),
 	}},
@@ -117,11 +112,9 @@ static const struct group groups[] = {
 		ROW(LOG, HCA_CAP, LOG_MAX_RA_RES_QP, "reads and atomics answered, RC"),
 		ROW(LOG, HCA_CAP, LOG_MAX_RA_REQ_DC, "reads and atomics begun, DC"),
 		ROW(LOG, HCA_CAP, LOG_MAX_RA_RES_DC, "reads and atomics answered, DC"),
-		ROW(FLAG, HCA_CAP, BASIC_CYCLIC_RCV_WQE, "cyclic RMP without links"),
 	}},
 	{"cqes", "CQEs", INLAY_CAP_GENERAL, 0, {
 		ROW(FLAG, HCA_CAP, CQ_OI, "overrun can be ignored"),
-		ROW(FLAG, HCA_CAP, CQ_RESIZE, "CQs can be resized"),
 		ROW(FLAG, HCA_CAP, CQ_MODERATION, "moderation"),
 		ROW(FLAG, HCA_CAP, SCTR_DATA_CQE, "payload in the CQE"),
 		ROW(FLAG, HCA_CAP, DC_REQ_SCAT_DATA_CQE, "payload in the CQE, DC requester"),
@@ -132,12 +125,6 @@ static const struct group groups[] = {
 		ROW(FLAG, HCA_CAP, ENHANCED_CQE_COMPRESSION, "enhanced compression"),
 		ROW(NUMBER, HCA_CAP, CQE_COMPRESSION_TIMEOUT, "compression time-out, us"),
 		ROW(NUMBER, HCA_CAP, CQE_COMPRESSION_MAX_NUM, "compressed CQEs, at most"),
-	}},
-	{"striding", "Striding receive queues", INLAY_CAP_GENERAL, 0, {
-		ROW(FLAG, HCA_CAP, IB_STRIDING_WQ, "InfiniBand"),
-		ROW(FLAG, HCA_CAP, EXT_STRIDE_NUM_RANGE, "fewer than 512 strides"),
-		ROW(LOG_BYTES, HCA_CAP, LOG_MIN_STRIDE_SZ_RQ, "shortest stride"),
-		ROW(LOG_BYTES, HCA_CAP, LOG_MAX_STRIDE_SZ_RQ, "longest stride"),
 	}},
 	{"tag_matching", "Tag matching", INLAY_CAP_GENERAL, 0, {
 		ROW(FLAG, HCA_CAP, TAG_MATCHING, "tag matching"),
@@ -367,61 +354,31 @@ static void print_all(struct ibv_context *ctx)
 	}
 }
 
-/* The device of that name; NULL: the first mlx5 one */
-static struct ibv_device *find(struct ibv_device **list, const char *name)
-{
-	for (int i = 0; list && list[i]; i++)
-		if (name ? !strcmp(ibv_get_device_name(list[i]), name) : mlx5dv_is_supported(list[i]))
-			return list[i];
-	return NULL;
-}
-
-static int usage(FILE *to)
-{
-	fputs("Usage: devx_info [--json] [DEVICE]\n"
-	      "Prints what a device can do. DEVICE: its name, such as mlx5_0; else the first mlx5 device.\n"
-	      "  -j, --json   as JSON\n"
-	      "  -h, --help   this text\n"
-	      "Status: 0; 1 when there is no such device, or it takes no commands; 2 for wrong arguments.\n", to);
-	return to == stdout ? 0 : 2;
-}
-
 int main(int argc, char **argv)
 {
-	static const struct option options[] = {{"json", 0, NULL, 'j'}, {"help", 0, NULL, 'h'}, {NULL, 0, NULL, 0}};
+	static uint32_t as_json;
+	static const struct option_of options[] = {
+		{"json", NULL, "as JSON", .number = &as_json, .max = 1},
+		{NULL, NULL, NULL, NULL, NULL, 0, 0, NULL}};
 	struct ibv_device **list, *device;
 	struct inlay_devx_error error;
 	struct ibv_device_attr attr;
 	struct ibv_context *ctx;
 	char text[INLAY_DEVX_TEXT];
 	const char *name;
-	int c, err;
+	int left, err;
 
-	while ((c = getopt_long(argc, argv, "jh", options, NULL)) != -1) {
-		if (c == 'h')
-			return usage(stdout);
-		if (c != 'j')
-			return usage(stderr);
-		json = true;
-	}
-	if (argc - optind > 1)
-		return usage(stderr);
-	name = argv[optind];
-
+	left = arguments(argc, argv, "What a device can do, by its own word: the one named DEVICE, or the first mlx5 device.", "[DEVICE]",
+			 options);
+	if (left > 1)
+		wrong("one device, or none, is wanted (try --help)");
+	json = as_json;
 	list = ibv_get_device_list(NULL);
-	device = find(list, name);
-	if (!device) {
-		fprintf(stderr, "devx_info: there is no %s%s\n", name ? "device " : "mlx5 device", name ? name : "");
-		return 1;
-	}
+	device = find_device(list, left ? argv[0] : NULL);
 	name = ibv_get_device_name(device);
 	err = inlay_devx_open(device, &ctx);
-	if (err) {
-		fprintf(stderr, "devx_info: %s takes no commands: %s (needs mlx5 with DEVX in kernel and firmware)\n",
-			name, strerror(-err));
-		ibv_free_device_list(list);
-		return 1;
-	}
+	if (err)
+		die("%s takes no commands: %s (needs mlx5 with DEVX in kernel and firmware)", name, strerror(-err));
 	err = inlay_devx_query_cap(ctx, INLAY_CAP_GENERAL, &general, &error);
 	if (err) {
 		fprintf(stderr, "devx_info: %s does not say what it can do: %s\n", name,

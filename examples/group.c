@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * group.c: a parallel program whose processes have a worker each, which put into each other's memory, around a ring. What they must know of
- * each other for that, they learn through a worker group (inlay/task/group.h): one allgather. See group --help.
+ * group.c: a parallel program whose processes have a worker each, which put into each other's
+ * memory, around a ring. What they must know of each other for that, they learn through a worker
+ * group (inlay/task/group.h): one allgather. See group --help.
  *
  *   member 0          member 1          member 2
  *   host, segment     host, segment     host, segment <-- puts of worker 1, and so on: those of worker 2 go to member 0
@@ -11,7 +12,6 @@
  * A parallel program would give its own allgather, MPI's or PMIx's, and nothing else would change.
  */
 #define _GNU_SOURCE
-#include <getopt.h>
 #include "plugins/client.h"
 
 #define MAX_WORKERS 16u
@@ -41,7 +41,7 @@ static struct {
 
 static uint64_t deadline(void)
 {
-	return meet_now() + client.timeout * 1000000000ull;
+	return now_ns() + client.timeout * 1000000000ull;
 }
 
 static int gather_all(const void *from, void *to, size_t bytes, void *context, void **request)
@@ -50,7 +50,7 @@ static int gather_all(const void *from, void *to, size_t bytes, void *context, v
 	gather.to = to;
 	gather.left = bytes * opt.workers;
 	*request = &gather;
-	return meet_move(gather.fd, 1, (void *)(uintptr_t)from, bytes, deadline());
+	return socket_move(gather.fd, 1, (void *)(uintptr_t)from, bytes, deadline());
 }
 
 static int gathered(void *request)
@@ -76,7 +76,7 @@ static void barrier(void)
 
 	while (!err && (err = gathered(request)) == -EINPROGRESS) {
 		client_progress();
-		err = meet_now() > end ? -ETIMEDOUT : 0;
+		err = now_ns() > end ? -ETIMEDOUT : 0;
 	}
 	need(err, "a barrier");
 }
@@ -88,9 +88,9 @@ static void hand_round(const int *fds, size_t bytes)
 	uint32_t i;
 
 	for (i = 0; i < opt.workers; i++)
-		need(meet_move(fds[i], 0, all + i * bytes, bytes, deadline()), "hearing a member");
+		need(socket_move(fds[i], 0, all + i * bytes, bytes, deadline()), "hearing a member");
 	for (i = 0; i < opt.workers; i++)
-		need(meet_move(fds[i], 1, all, bytes * opt.workers, deadline()), "telling a member");
+		need(socket_move(fds[i], 1, all, bytes * opt.workers, deadline()), "telling a member");
 }
 
 /* ---- A member ---- */
@@ -98,14 +98,16 @@ static void hand_round(const int *fds, size_t bytes)
 static void introduce(uint32_t index)
 {
 	struct inlay_worker_oob oob = {gather_all, gathered, NULL, NULL, opt.workers, index};
-	struct inlay_task_caps caps = {.pd = client.pd, .wqebbs = 16, .receives = 16, .max_gather = 1, .access = IBV_ACCESS_REMOTE_WRITE};
+	struct inlay_task_caps caps = {
+		.pd = client.pd, .wqebbs = 16, .receives = 16, .max_gather = 1, .access = IBV_ACCESS_REMOTE_WRITE};
 	struct inlay_task_path path = inlay_task_path_default();
 	size_t size = inlay_worker_group_size(opt.workers, STRIDE), len;
 	uint8_t address[INLAY_TASK_ADDRESS], door[INLAY_TASK_ADDRESS], blob[512];
 
 	need(inlay_worker_group_create(&group, memory(size), size, STRIDE, &oob), "a group");
 	ep = client_endpoint(address);
-	need(inlay_worker_group_add_worker(&group, (uint64_t)client.child, address, sizeof(address)), "a worker of the group");
+	need(inlay_worker_group_add_worker(&group, (uint64_t)client.child, address, sizeof(address)),
+	     "a worker of the group");
 
 	caps.cq = way_in_cq = ibv_create_cq(client.pd->context, 256, NULL, NULL, 0);
 	if (!caps.cq)
@@ -118,11 +120,16 @@ static void introduce(uint32_t index)
 	len = sizeof(blob);
 	client_export(&map, segment, SEGMENT, blob, &len);
 	need(inlay_worker_group_set_buffers_count(&group, 1), "a segment of the group");
-	need(inlay_worker_group_add_buffer(&group, (uintptr_t)segment, SEGMENT, door, sizeof(door), blob, (uint32_t)len), "a segment");
+	need(inlay_worker_group_add_buffer(&group, (uintptr_t)segment, SEGMENT, door, sizeof(door), blob,
+					   (uint32_t)len),
+	     "a segment");
 	need(inlay_worker_group_start(&group), "the exchange");
 }
 
-/* This member's worker comes to the right neighbour's segment, and the left neighbour's to this one's. The segment's handle. */
+/*
+ * This member's worker comes to the right neighbour's segment, and the left neighbour's to this
+ * one's. The segment's handle.
+ */
 static uint64_t look_up(uint32_t left, uint32_t right)
 {
 	struct inlay_worker_segment s = {0};
@@ -164,10 +171,10 @@ static void member(uint32_t index)
 
 	atexit(client_tidy);
 	client_spawn(opt.device, file, sizeof(file));
-	client.pd = open_device(opt.device);
+	client.pd = open_pd(opt.device);
 	client_connect(file, 1);
 	introduce(index);
-	while ((err = inlay_worker_group_progress(&group)) == -EINPROGRESS && meet_now() < end)
+	while ((err = inlay_worker_group_progress(&group)) == -EINPROGRESS && now_ns() < end)
 		client_progress();
 	need(err, "the exchange");
 	mapped = look_up(left, right);
@@ -178,7 +185,8 @@ static void member(uint32_t index)
 	if (memcmp(segment, should, SEGMENT))
 		die("member %u: other bytes than worker %u has put", index, left);
 	need(inlay_worker_group_id(&group, left, &id), "the left neighbour's worker");
-	printf("member %u: %u bytes by worker %u, process %llu, every byte verified\n", index, SEGMENT, left, (unsigned long long)id);
+	printf("member %u: %u bytes by worker %u, process %llu, every byte verified\n", index, SEGMENT, left,
+	       (unsigned long long)id);
 	fflush(stdout);
 	client_disconnect();
 	need(inlay_task_link_destroy(&way_in), "the queue pair's end");
@@ -188,31 +196,11 @@ static void member(uint32_t index)
 
 /* ---- All of them ---- */
 
-static void parse(int argc, char **argv)
-{
-	static const struct option options[] = {
-		{"workers", 1, NULL, 'n'}, {"device", 1, NULL, 'd'}, {"timeout", 1, NULL, 't'}, {"help", 0, NULL, 'h'}, {NULL, 0, NULL, 0}};
-	int c;
-
-	opterr = 0;
-	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1)
-		switch (c) {
-		case 'n': opt.workers = number("workers", optarg, 2, MAX_WORKERS); break;
-		case 'd': opt.device = optarg; break;
-		case 't': client.timeout = number("timeout", optarg, 1, 600); break;
-		case 'h':
-			printf("usage: group [OPTION]...\n\n"
-			       "Workers that put into each other's memory, around a ring.\n\n"
-			       "  --workers N     2 to %u: 3\n"
-			       "  --device NAME   mlx5 device; the first one if not given\n"
-			       "  --timeout S     that anything may take, 1 to 600: 30\n"
-			       "  --help          this text\n", MAX_WORKERS);
-			exit(0);
-		default: die("no such option, or without its argument: %s (try --help)", argv[optind - 1]);
-		}
-	if (optind != argc)
-		die("no arguments are wanted (try --help)");
-}
+static const struct option_of options[] = {
+	{"workers", "N", "2 to 16 (3)", .number = &opt.workers, .min = 2, .max = MAX_WORKERS},
+	{"device", "NAME", "mlx5 device (the first one)", .string = &opt.device},
+	{"timeout", "S", "seconds that anything may take (30)", .number = &client.timeout, .min = 1, .max = 600},
+	{NULL, NULL, NULL, NULL, NULL, 0, 0, NULL}};
 
 static int fds[MAX_WORKERS];           /* to the members */
 static uint32_t members;
@@ -231,7 +219,9 @@ int main(int argc, char **argv)
 	int pair[2], status, bad = 0;
 	uint32_t i, k;
 
-	parse(argc, argv);
+	if (arguments(argc, argv, "Workers that put into each other's memory, around a ring.", "", options))
+		wrong("no arguments are wanted (try --help)");
+	need_device(opt.device);
 	segment = memory(SEGMENT);
 	for (i = 0; i < opt.workers; i++) {
 		if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair))
@@ -239,7 +229,10 @@ int main(int argc, char **argv)
 		switch (fork()) {
 		case -1: die("no process: %s", strerror(errno));
 		case 0:
-			/* The others' ends would keep them from seeing that the first process has gone. */
+			/*
+			 * The others' ends would keep them from seeing that the first process has
+			 * gone.
+			 */
 			close(pair[0]);
 			for (k = 0; k < i; k++)
 				close(fds[k]);

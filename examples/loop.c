@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * loop.c: the smallest complete program. Two queue pairs of this process, one RDMA write from the first into the memory of the
- * second: set up with libibverbs, then posted, rung and completed by inlay.
+ * loop.c: the smallest complete program. Two queue pairs of this process, and one RDMA write from
+ * the first into the memory of the second: set up with libibverbs, then posted, rung and completed
+ * by inlay.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +21,7 @@ static void need(int ok, const char *what)
 	}
 }
 
-/* The first mlx5 device; NULL: there is none. */
+/* The first mlx5 device. */
 static struct ibv_context *open_mlx5(void)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
@@ -31,10 +32,14 @@ static struct ibv_context *open_mlx5(void)
 			ctx = ibv_open_device(list[i]);
 	if (list)
 		ibv_free_device_list(list);
+	if (!ctx) {
+		fprintf(stderr, "loop: no mlx5 device (tests/softdev/run starts a program on the software one)\n");
+		exit(1);
+	}
 	return ctx;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	static uint64_t target; /* what the write shall change */
 	uint64_t value = 0x1122334455667788;
@@ -43,24 +48,33 @@ int main(void)
 	struct inlay_sq sq;
 	struct inlay_cq cq;
 
-	/* Set-up. The register is made first: the queue pair created in uar.pd is the only one that rings it. */
+	if (argc > 1) {
+		int help = !strcmp(argv[1], "--help");
+
+		fprintf(help ? stdout : stderr, help ? "usage: loop\n\nOne RDMA write on the first mlx5 device.\n" :
+			"loop: no arguments are wanted (try --help)\n");
+		return help ? 0 : 2;
+	}
+
+	/* Set-up. The register comes first: a queue pair that is created in uar.pd rings it. */
 	struct ibv_context *ctx = open_mlx5();
-	need(ctx != NULL, "opening an mlx5 device");
 	struct ibv_pd *pd = ibv_alloc_pd(ctx);
-	need(pd && !inlay_uar_create(&uar, pd, INLAY_UAR_SERIAL, NULL), "a doorbell register");
+	need(pd && !inlay_uar_create(&uar, pd, INLAY_UAR_SERIAL, &why), "a doorbell register");
 	struct ibv_mr *mr = ibv_reg_mr(pd, &target, sizeof(target), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-	struct ibv_cq *ibcq = ibv_create_cq(ctx, 16, NULL, NULL, 0);
+	struct ibv_qp_cap cap = {.max_send_wr = 16, .max_send_sge = 1, .max_inline_data = 64};
+	struct ibv_qp_init_attr init = {.qp_type = IBV_QPT_RC, .cap = cap};
+	struct ibv_cq *ibcq = ibv_create_cq(ctx, (int)inlay_send_cqes(&init), NULL, NULL, 0);
 	need(mr && ibcq, "ibv_reg_mr or ibv_create_cq");
-	struct ibv_qp_init_attr init = {.send_cq = ibcq, .recv_cq = ibcq, .qp_type = IBV_QPT_RC, .cap = {.max_send_wr = 16,
-					.max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 64}};
+	init.send_cq = init.recv_cq = ibcq;
 	struct ibv_qp *peer = ibv_create_qp(pd, &init), *qp = ibv_create_qp(uar.pd, &init);
 	need(qp && peer, "ibv_create_qp");
 	need(!inlay_connect_pair(qp, peer, NULL, &why), "connecting");
-	need(!inlay_sq_from_qp(&sq, qp, &uar, NULL, NULL), "taking over the send queue");
-	need(!inlay_cq_from_cq(&cq, ibcq, NULL), "taking over the completion queue");
+	need(!inlay_cq_from_cq(&cq, ibcq, &why), "taking over the completion queue");
+	need(!inlay_sq_from_qp(&sq, qp, &uar, &cq, &why), "taking over the send queue");
 
 	/* The data path: post, ring, */
-	need(!inlay_post_write_inline(&sq, (uintptr_t)&target, mr->rkey, &value, sizeof(value), INLAY_SIGNALED), "the post");
+	need(!inlay_post_write_inline(&sq, (uintptr_t)&target, mr->rkey, &value, sizeof(value), INLAY_SIGNALED),
+	     "the post");
 	inlay_sq_ring(&sq);
 
 	/* poll, use, advance. */
@@ -69,7 +83,7 @@ int main(void)
 		need(time(NULL) < end, "waiting for the completion");
 	if (inlay_cqe_is_error(cqe))
 		inlay_cqe_print(stderr, cqe);
-	need(!inlay_cqe_is_error(cqe) && 0 < inlay_sq_release(&sq, cqe), "the write");
+	need(!inlay_cqe_is_error(cqe) && inlay_sq_release(&sq, cqe) > 0, "the write");
 	inlay_cq_advance(&cq, 1);
 	need(*(volatile uint64_t *)&target == value && !inlay_sq_pending(&sq), "finding the value");
 	printf("loop: on %s, wrote 0x%llx and found it\n", ibv_get_device_name(ctx->device), (unsigned long long)value);
@@ -77,6 +91,7 @@ int main(void)
 	/* Down again: the queue leaves its register before the register goes. */
 	inlay_sq_fini(&sq);
 	need(!ibv_destroy_qp(qp) && !ibv_destroy_qp(peer) && !ibv_destroy_cq(ibcq), "destroying the queues");
-	need(!inlay_uar_destroy(&uar, NULL) && !ibv_dereg_mr(mr) && !ibv_dealloc_pd(pd) && !ibv_close_device(ctx), "closing down");
+	need(!inlay_uar_destroy(&uar, &why) && !ibv_dereg_mr(mr) && !ibv_dealloc_pd(pd) && !ibv_close_device(ctx),
+	     "closing down");
 	return 0;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * offload.c: a host that has a worker do its work: echoes, puts into memory, sends with tags, each as a command task; and computes
- * meanwhile. The worker is worker.c, started here or elsewhere. See offload --help.
+ * offload.c: a host that has a worker do its work: echoes, puts into memory, sends with tags, each
+ * as a command task; and computes meanwhile. The worker is worker.c, started here or elsewhere. See
+ * offload --help.
  *
  *   prepare   memory that the worker may write to, and endpoints
  *   row       many commands, one at a time, with a doorbell for each, with one for all
@@ -11,13 +12,12 @@
  * Every byte is looked at, beside the clock.
  */
 #define _GNU_SOURCE
-#include <dlfcn.h>
-#include <getopt.h>
 #include <inlay/inlay.h>
+#include "common/figures.h"
 #include "plugins/client.h"
 #include "plugins/echo.h"
 
-#define MAX_WINDOW 16u                  /* operations in flight; a send with its receive is two commands, and a worker takes 32 */
+#define MAX_WINDOW 16u /* operations in flight; a send with its receive is two commands, and a worker takes 32 */
 #define MAX_SIZE 4000u
 #define LARGE (32u << 10)               /* of a put that goes by a key */
 #define LARGE_PUTS 4u
@@ -32,7 +32,8 @@ static struct inlay_task *tasks[2 * MAX_WINDOW];
 static struct inlay_mmap map;
 static uint8_t *mem;                    /* where puts go: MAX_WINDOW slots, LARGE_PUTS larger ones, a counter */
 static struct inlay_task_link link_;    /* this side of the first endpoint */
-static uint64_t far, ends[2], mapped;   /* handles: of the endpoint to this side, of two that are connected to each other, of mem */
+static uint64_t far, ends[2],
+	mapped; /* handles: of the endpoint to this side, of two that are connected to each other, of mem */
 static uint64_t *times, echo_id, finished;
 
 #define LARGE_AT ((size_t)MAX_WINDOW * SLOT)
@@ -48,14 +49,16 @@ static void check(const uint8_t *at, uint32_t len, uint64_t seed, const char *wh
 		die("%s %llu: other bytes than were sent", what, (unsigned long long)seed);
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------
- * Memory that the worker may write to, and three endpoints
- */
+/* ---- Memory that the worker may write to, and three endpoints ---- */
 
 static void prepare(void)
 {
-	struct inlay_task_caps caps = {.pd = client.pd, .wqebbs = 16, .receives = 16, .max_gather = 1,
-				       .access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC};
+	struct inlay_task_caps caps = {.pd = client.pd,
+				       .wqebbs = 16,
+				       .receives = 16,
+				       .max_gather = 1,
+				       .access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+						 IBV_ACCESS_REMOTE_ATOMIC};
 	struct inlay_task_path path = inlay_task_path_default();
 	struct inlay_task_address peer;
 	uint8_t mine[INLAY_TASK_ADDRESS], theirs[2][INLAY_TASK_ADDRESS], blob[512];
@@ -67,7 +70,9 @@ static void prepare(void)
 	client_export(&map, mem, MEM_BYTES, blob, &len);
 	mapped = client_map(blob, len);
 
-	/* One endpoint's other side is a queue pair here, which does nothing but let the worker in */
+	/*
+	 * One endpoint's other side is a queue pair here, which does nothing but let the worker in
+	 */
 	caps.cq = ibv_create_cq(client.pd->context, 256, NULL, NULL, 0);
 	if (!caps.cq)
 		die("no completion queue: %s", strerror(errno));
@@ -88,9 +93,7 @@ static void prepare(void)
 		client_connect_endpoint(ends[i], theirs[!i]);
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------
- * Many commands
- */
+/* ---- Many commands ---- */
 
 enum kind { ECHO, PUT, TAG_SEND };
 
@@ -106,7 +109,8 @@ static uint32_t build(enum kind kind, uint64_t i, struct inlay_task **t)
 		fill(inlay_buf_head(buf), opt.size, i);
 		return 1;
 	case PUT:
-		fill(client_request(t[0], RDMA_PUT, far, mapped, (uintptr_t)mem + i % opt.window * SLOT, opt.size), opt.size, i);
+		fill(client_request(t[0], RDMA_PUT, far, mapped, (uintptr_t)mem + i % opt.window * SLOT, opt.size),
+		     opt.size, i);
 		return 1;
 	default:
 		client_request(t[0], RDMA_TAG_RECV, 0, i, INLAY_MATCH_EXACT, opt.size);
@@ -140,16 +144,9 @@ static void verify(enum kind kind, uint64_t i, struct inlay_task **t, uint32_t c
 	}
 }
 
-static int by_time(const void *a, const void *b)
-{
-	const uint64_t *x = a, *y = b;
-
-	return *x < *y ? -1 : *x > *y;
-}
-
 /*
- * opt.iters operations, `batch` at a time, which are waited for before the next ones. Returns operations per second, by the median of
- * batches; their times are in `times`, sorted.
+ * opt.iters operations, `batch` at a time, which are waited for before the next ones. Returns
+ * operations per second, by the median of batches; their times are in `times`, sorted.
  */
 static double run(enum kind kind, uint32_t batch, int one_doorbell)
 {
@@ -159,7 +156,7 @@ static double run(enum kind kind, uint32_t batch, int one_doorbell)
 	for (n = 0; next < opt.iters; n++) {
 		for (i = 0; i < batch; i++)
 			commands = build(kind, next + i, tasks + 2 * (size_t)i);
-		from = meet_now();
+		from = now_ns();
 		for (i = 0; i < batch * commands; i++) {
 			struct inlay_task *t = tasks[2 * (i / commands) + i % commands];
 
@@ -169,34 +166,29 @@ static double run(enum kind kind, uint32_t batch, int one_doorbell)
 		for (i = 0; i < batch; i++)
 			for (uint32_t k = 0; k < commands; k++)
 				client_wait(tasks[2 * i + k]);
-		times[n] = meet_now() - from;
+		times[n] = now_ns() - from;
 		for (i = 0; i < batch; i++)
 			verify(kind, next + i, tasks + 2 * (size_t)i, commands);
 		next += batch;
 		finished += (uint64_t)batch * commands;
 	}
-	qsort(times, n, sizeof(*times), by_time);
+	qsort(times, n, sizeof(*times), figures_order);
 	return batch * 1e9 / (double)times[n / 2];
-}
-
-static double percentile(double part)
-{
-	return (double)times[(size_t)(part * (opt.iters - 1))] / 1000;
 }
 
 static void row(const char *name, enum kind kind)
 {
 	double single = run(kind, 1, 1), each, one;
 
-	printf("%-9s %9.0f %8.1f %8.1f %8.1f", name, single, percentile(.5), percentile(.99), percentile(.999));
+	printf("%-9s %9.0f", name, single);
+	for (int k = 1; k < 4; k++) /* the median, 99 %, 99.9 % */
+		printf(" %8.1f", (double)figures_percentile(times, opt.iters, figures_parts[k].part) / 1000);
 	each = run(kind, opt.window, 0);
 	one = run(kind, opt.window, 1);
 	printf(" %12.0f %12.0f %8.2fx\n", each, one, one / each);
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------
- * Computing meanwhile
- */
+/* ---- Computing meanwhile ---- */
 
 static uint64_t sink;
 
@@ -210,7 +202,8 @@ static void compute(void)
 static void put_large(struct inlay_buf **bufs, uint32_t n)
 {
 	for (uint32_t i = 0; i < LARGE_PUTS; i++) {
-		struct rdma_request r = {RDMA_PUT, LARGE, far, mapped, (uintptr_t)mem + LARGE_AT + (size_t)i * LARGE, 0, 0, NULL};
+		struct rdma_request r = {RDMA_PUT, LARGE, far, mapped, (uintptr_t)mem + LARGE_AT + (size_t)i * LARGE,
+					 0,	   0,	  NULL};
 		uint8_t *at = inlay_buf_head(bufs[i]);
 
 		rdma_request_write(at, &r);
@@ -238,8 +231,8 @@ static void verify_large(uint32_t n)
 }
 
 /*
- * Puts of payloads that the worker fetches by a key: without computing; computing for about as long; both at once, a slice of computing
- * between two looks at the tasks.
+ * Puts of payloads that the worker fetches by a key: without computing; computing for about as
+ * long; both at once, a slice of computing between two looks at the tasks.
  */
 static void overlap(void)
 {
@@ -248,16 +241,13 @@ static void overlap(void)
 	struct inlay_buf *bufs[LARGE_PUTS] = {NULL};
 	struct inlay_inventory *inv;
 	struct inlay_mmap m;
-	struct inlay_keys keys;
-	struct ibv_mr *mr = inlay_task_register(client.pd, from, LARGE_PUTS * piece, &keys);
 	uint64_t start, alone, work, both;
 	uint32_t slices = 0, i, done = 0;
 
-	if (!mr)
-		die("cannot register memory: %s", strerror(errno));
 	need(inlay_mmap_create(&m, memory(inlay_mmap_size(1, 1)), inlay_mmap_size(1, 1), 1, 1), "a map");
 	need(inlay_mmap_add_dev(&m, client.pd), "a map");
-	need(inlay_mmap_add(&m, inlay_source_keys((uintptr_t)from, LARGE_PUTS * piece, keys)), "a map");
+	need(inlay_mmap_add(&m, inlay_source_host(from, LARGE_PUTS * piece)), "a map");
+	need(inlay_mmap_set_permissions(&m, INLAY_LOCAL_READ_WRITE | INLAY_MW_BIND), "a map");
 	need(inlay_mmap_start(&m), "starting the map");
 	need(inlay_inventory_create(memory(size), size, LARGE_PUTS, &inv), "buffers");
 	need(inlay_inventory_start(inv), "buffers");
@@ -266,46 +256,42 @@ static void overlap(void)
 		inlay_task_set_plugin(tasks[i], client.rdma);
 		need(inlay_task_set_payload(tasks[i], bufs[i]), "a payload");
 	}
-	start = meet_now();
+	start = now_ns();
 	put_large(bufs, 0);
 	for (i = 0; i < LARGE_PUTS; i++)
 		client_wait(tasks[i]);
-	alone = meet_now() - start;
+	alone = now_ns() - start;
 	verify_large(0);
 
-	start = meet_now();
-	for (slices = 0; meet_now() - start < alone; slices++)
+	start = now_ns();
+	for (slices = 0; now_ns() - start < alone; slices++)
 		compute();
-	work = meet_now() - start;
+	work = now_ns() - start;
 
-	start = meet_now();
+	start = now_ns();
 	put_large(bufs, 100);
 	while (done < slices || pending()) {
 		if (done < slices)
 			compute();
 		done += done < slices;
 		client_progress();
-		if (meet_now() - start > client.timeout * 1000000000ull)
+		if (now_ns() - start > client.timeout * 1000000000ull)
 			die("no answer within %u s", client.timeout);
 	}
-	both = meet_now() - start;
+	both = now_ns() - start;
 	verify_large(100);
-	printf("overlap: %u puts of %u bytes take %.0f us, computing %.0f us, both at once %.0f us\n", LARGE_PUTS, LARGE,
-	       (double)alone / 1e3, (double)work / 1e3, (double)both / 1e3);
+	printf("overlap: %u puts of %u bytes take %.0f us, computing %.0f us, both at once %.0f us\n", LARGE_PUTS,
+	       LARGE, (double)alone / 1e3, (double)work / 1e3, (double)both / 1e3);
 	for (i = 0; i < LARGE_PUTS; i++) {
 		need(inlay_task_set_payload(tasks[i], NULL), "a payload");
 		inlay_buf_dec_refcount(bufs[i], NULL);
 	}
 	need(inlay_inventory_destroy(inv), "the inventory's end");
 	need(inlay_mmap_destroy(&m), "the map's end");
-	if (ibv_dereg_mr(mr))
-		die("the memory region's end: %s", strerror(errno));
 	free(from);
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------
- * What else the plugin can, and what it refuses
- */
+/* ---- What else the plugin can, and what it refuses ---- */
 
 static void expect(int found, int wanted, const char *what)
 {
@@ -329,7 +315,8 @@ static void odds(void)
 	if (was != 5 || is != 7)
 		die("the counter is %llu, and was %llu", (unsigned long long)is, (unsigned long long)was);
 	fill(mem, sizeof(back), 1234);
-	r = (struct rdma_request){.op = RDMA_GET, .ep = far, .map = mapped, .addr = (uintptr_t)mem, .bytes = sizeof(back)};
+	r = (struct rdma_request){
+		.op = RDMA_GET, .ep = far, .map = mapped, .addr = (uintptr_t)mem, .bytes = sizeof(back)};
 	expect(client_call(&r, NULL, back, sizeof(back)), 0, "a get");
 	check(back, sizeof(back), 1234, "get");
 	expect(client_call(&flush, NULL, NULL, 0), 0, "a flush");
@@ -349,64 +336,35 @@ static void odds(void)
 	printf("atomics, get, flush, refusals: as they should be\n");
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------
- * Arguments
- */
+/* ---- Arguments ---- */
 
-static void usage(void)
-{
-	printf("usage: offload [OPTION]...\n\n"
-	       "Gives commands to a worker, and tells how many a second.\n\n"
-	       "  --worker FILE   the worker whose address file this is; one is started when it is not given\n"
-	       "  --device NAME   mlx5 device; the first one if not given\n"
-	       "  --iters N       operations of each kind, 1 to 10000000: 2000\n"
-	       "  --size BYTES    of each, 1 to %u: 32\n"
-	       "  --window N      in flight, 1 to %u: %u\n"
-	       "  --timeout S     without an answer, 1 to 600: 30\n"
-	       "  --help          this text\n", MAX_SIZE, MAX_WINDOW, MAX_WINDOW);
-}
-
-static void parse(int argc, char **argv)
-{
-	static const struct option options[] = {{"worker", 1, NULL, 'f'}, {"device", 1, NULL, 'd'}, {"iters", 1, NULL, 'n'},
-						{"size", 1, NULL, 's'}, {"window", 1, NULL, 'w'}, {"timeout", 1, NULL, 't'},
-						{"help", 0, NULL, 'h'}, {NULL, 0, NULL, 0}};
-	int c;
-
-	opterr = 0;
-	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1)
-		switch (c) {
-		case 'f': opt.file = optarg; break;
-		case 'd': opt.device = optarg; break;
-		case 'n': opt.iters = number("iters", optarg, 1, 10000000); break;
-		case 's': opt.size = number("size", optarg, 1, MAX_SIZE); break;
-		case 'w': opt.window = number("window", optarg, 1, MAX_WINDOW); break;
-		case 't': client.timeout = number("timeout", optarg, 1, 600); break;
-		case 'h':
-			usage();
-			exit(0);
-		default: die("no such option, or without its argument: %s (try --help)", argv[optind - 1]);
-		}
-	if (optind != argc)
-		die("no arguments are wanted (try --help)");
-}
+static const struct option_of options[] = {
+	{"worker", "FILE", "the worker's address file; without it, one is started", .string = &opt.file},
+	{"device", "NAME", "mlx5 device (the first one)", .string = &opt.device},
+	{"iters", "N", "operations of each kind (2000)", .number = &opt.iters, .min = 1, .max = 10000000},
+	{"size", "BYTES", "of each, up to 4000 (32)", .number = &opt.size, .min = 1, .max = MAX_SIZE},
+	{"window", "N", "in flight, up to 16 (16)", .number = &opt.window, .min = 1, .max = MAX_WINDOW},
+	{"timeout", "S", "seconds without an answer (30)", .number = &client.timeout, .min = 1, .max = 600},
+	{NULL, NULL, NULL, NULL, NULL, 0, 0, NULL}};
 
 int main(int argc, char **argv)
 {
 	char file[80];
 
-	parse(argc, argv);
+	if (arguments(argc, argv, "Gives commands to a worker, and tells how many a second.", "", options))
+		wrong("no arguments are wanted (try --help)");
+	need_device(opt.device);
 	atexit(client_tidy);
 	times = malloc(sizeof(*times) * opt.iters);
 	if (!times)
 		die("no memory");
 	if (!opt.file)
 		client_spawn(opt.device, file, sizeof(file));
-	client.pd = open_device(opt.device);
+	client.pd = open_pd(opt.device);
 	client_connect(opt.file ? opt.file : file, LARGE_PUTS);
 	echo_id = client_plugin("echo");
 	prepare();
-	if (dlsym(RTLD_DEFAULT, "softdev_manual"))
+	if (on_softdev())
 		printf("The software device: the times are those of a program, not of a network\n");
 	printf("%u bytes; one at a time: operations/s and us; %u at a time: operations/s, a doorbell for each command, and one for all\n\n"
 	       "%-9s %9s %8s %8s %8s %12s %12s %9s\n",

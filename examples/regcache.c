@@ -13,13 +13,11 @@
 #define _GNU_SOURCE
 #endif
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <infiniband/verbs.h>
 #include <inlay/mmap/cache.h>
 #include <inlay/mmap/monitor.h>
+#include "common/program.h"
 
 static const size_t bytes = 16 * 4096;
 
@@ -35,14 +33,6 @@ struct transport {
 	struct inlay_monitor monitor;
 	pthread_t thread;
 };
-
-static void need(int ok, const char *what)
-{
-	if (!ok) {
-		fprintf(stderr, "regcache: %s failed\n", what);
-		exit(1);
-	}
-}
 
 /* Watches first, so that nothing goes unseen, then registers. */
 static int watched_reg(void *context, struct inlay_cache_region *r)
@@ -78,21 +68,21 @@ static void transport_open(struct transport *t, struct ibv_pd *pd, void *memory,
 
 	t->pd = pd;
 	t->caches[0] = &t->cache;
-	need(!inlay_cache_init(&t->cache, memory, size, attr, &ops), "inlay_cache_init");
+	must(!inlay_cache_init(&t->cache, memory, size, attr, &ops), "inlay_cache_init");
 	err = inlay_monitor_init(&t->monitor, t->caches, 1, &why);
 	if (err) {
 		fprintf(stderr, "skipped: %s: %s\n", why, strerror(-err));
 		exit(77);
 	}
-	need(!pthread_create(&t->thread, NULL, watching, &t->monitor), "pthread_create");
+	must(!pthread_create(&t->thread, NULL, watching, &t->monitor), "pthread_create");
 }
 
 static void transport_close(struct transport *t)
 {
 	inlay_monitor_stop(&t->monitor);
-	need(!pthread_join(t->thread, NULL), "pthread_join");
+	must(!pthread_join(t->thread, NULL), "pthread_join");
 	inlay_monitor_fini(&t->monitor);
-	need(!inlay_cache_fini(&t->cache), "inlay_cache_fini");
+	must(!inlay_cache_fini(&t->cache), "inlay_cache_fini");
 }
 
 /* A transfer of the buffer, and what the cache says of it. Returns the key that it went with. */
@@ -118,56 +108,60 @@ static uint8_t *map(void *at)
 	int flags = MAP_PRIVATE | MAP_ANONYMOUS | (at ? MAP_FIXED : 0);
 	uint8_t *buf = (uint8_t *)mmap(at, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
 
-	need(buf != (uint8_t *)MAP_FAILED, "mmap");
+	must(buf != (uint8_t *)MAP_FAILED, "mmap");
 	memset(buf, 1, bytes);
 	return buf;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-	struct ibv_device **list = ibv_get_device_list(NULL);
-	struct ibv_context *ctx = list && list[0] ? ibv_open_device(list[0]) : NULL;
-	struct ibv_pd *pd = ctx ? ibv_alloc_pd(ctx) : NULL;
+	static const struct option_of none = {NULL, NULL, NULL, NULL, NULL, 0, 0, NULL};
+	struct ibv_context *ctx;
+	struct ibv_pd *pd;
 	struct inlay_cache_attr attr = {64, 256, 1u << 30, 4096, sizeof(struct mine)};
-	size_t size = (inlay_cache_size(&attr) + INLAY_CACHE_LINE - 1) & ~(size_t)(INLAY_CACHE_LINE - 1);
-	void *memory = aligned_alloc(INLAY_CACHE_LINE, size);
+	size_t size = inlay_cache_size(&attr);
+	void *room = memory(size);
 	struct inlay_cache_counts *counts;
 	static struct transport t;
 	uint8_t *buf, *moved;
 	uint32_t key;
 
-	need(pd && memory, "opening a device");
-	transport_open(&t, pd, memory, size, &attr);
+	if (arguments(argc, argv, "A registration cache that the kernel tells what goes away. Exits with 77 if it may not.", "",
+		      &none))
+		wrong("no arguments are wanted (try --help)");
+	ctx = open_device(NULL);
+	pd = ibv_alloc_pd(ctx);
+	must(pd != NULL, "ibv_alloc_pd");
+	transport_open(&t, pd, room, size, &attr);
 	counts = &t.cache.counts;
 
 	buf = map(NULL);
 	key = transfer(&t, buf, bytes / 2, "half of a buffer");
-	need(transfer(&t, buf, 100, "a part of it") == key && counts->hits == 1, "finding it again");
+	must(transfer(&t, buf, 100, "a part of it") == key && counts->hits == 1, "finding it again");
 	transfer(&t, buf + bytes / 4, bytes / 2, "across its end: a union");
-	need(counts->merged == 1 && counts->regions == 1, "merging");
+	must(counts->merged == 1 && counts->regions == 1, "merging");
 
-	need(!munmap(buf, bytes), "munmap");
+	must(!munmap(buf, bytes), "munmap");
 	map(buf);
 	transfer(&t, buf, bytes, "unmapped, and mapped anew");
-	need(counts->misses == 3 && counts->invalidated == 1, "noticing munmap");
+	must(counts->misses == 3 && counts->invalidated == 1, "noticing munmap");
 
-	need(!madvise(buf, bytes, MADV_DONTNEED), "madvise");
+	must(!madvise(buf, bytes, MADV_DONTNEED), "madvise");
 	transfer(&t, buf, bytes, "its pages given back");
-	need(counts->misses == 4 && counts->invalidated == 2, "noticing madvise");
+	must(counts->misses == 4 && counts->invalidated == 2, "noticing madvise");
 
 	moved = (uint8_t *)mremap(buf, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, map(NULL));
-	need(moved != (uint8_t *)MAP_FAILED, "mremap");
+	must(moved != (uint8_t *)MAP_FAILED, "mremap");
 	map(buf);
 	transfer(&t, buf, bytes, "moved, and mapped anew");
-	need(counts->misses == 5 && counts->invalidated == 3, "noticing mremap");
+	must(counts->misses == 5 && counts->invalidated == 3, "noticing mremap");
 
 	printf("%d hits, %d misses, %d reported by the kernel\n", (int)counts->hits, (int)counts->misses,
 	       (int)counts->invalidated);
 	transport_close(&t);
 	munmap(moved, bytes);
 	munmap(buf, bytes);
-	free(memory);
-	need(!ibv_dealloc_pd(pd) && !ibv_close_device(ctx), "closing the device");
-	ibv_free_device_list(list);
+	free(room);
+	must(!ibv_dealloc_pd(pd) && !ibv_close_device(ctx), "closing the device");
 	return 0;
 }

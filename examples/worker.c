@@ -1,32 +1,30 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * worker.c: a worker for command tasks: hosts connect to it and have its plugins work for them. See worker --help; offload.c is such a
- * host, plugins/meet.h says how the two meet.
+ * worker.c: a worker for command tasks: hosts connect to it and have its plugins work for them. See
+ * worker --help; offload.c is such a host, plugins/meet.h says how the two meet.
  *
  *   set_up        a device, memory for payloads that come by a key, plugins, the worker
  *   listen_at     a socket on loopback or in the file system, and the address file
  *   serve         the loop: commands, sockets, and sleep when there is neither
  */
 #define _GNU_SOURCE
-#include <fcntl.h>
-#include <getopt.h>
-#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <inlay/inlay.h>
+#include "common/program.h"
+#include "common/publish.h"
 #include "plugins/echo.h"
 #include "plugins/meet.h"
-#include "plugins/program.h"
 #include "plugins/rdma.h"
 #include "plugins/rdmo.h"
 
 #define MAX_HOSTS 256u
 #define PULL_EACH 4u                    /* payloads by key of a host that are here at a time */
 #define GREETING_TIME 5000000000u       /* ns that a host has for its greeting, all of it */
-#define GREETERS 32u                    /* who has not greeted yet takes no host's place, and there are so many of them */
+#define GREETERS 32u /* who has not greeted yet takes no host's place, and there are so many of them */
 #define MAX_GUESTS (MAX_HOSTS + GREETERS)
 
 /* Who has come: a socket, and once it has greeted, a connection */
@@ -59,17 +57,11 @@ static struct {
 	uint64_t hosts, refused, commands, answers, strays;
 } count;
 
-static int folder = -1, written = -1;   /* the address file's folder, and the file */
-static const char *file_name, *remove_socket;
+static const char *remove_socket;
 
-/* Removes what this worker has put there, and nothing that has come in its place. */
 static void tidy(void)
 {
-	struct stat own, there;
-
-	if (written >= 0 && !fstat(written, &own) && !fstatat(folder, file_name, &there, AT_SYMLINK_NOFOLLOW) && own.st_dev == there.st_dev &&
-	    own.st_ino == there.st_ino)
-		unlinkat(folder, file_name, 0);
+	publish_end();
 	if (remove_socket)
 		unlink(remove_socket);
 }
@@ -80,9 +72,7 @@ static void end(int sig)
 	ended = 1;
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
 /* What payloads by a key are read to. */
 static struct inlay_pool *make_pool(struct ibv_pd *pd)
@@ -155,49 +145,6 @@ static void set_up(struct ibv_pd *pd)
 		printf("plugin %llu %s\n", (unsigned long long)entries[i].id, entries[i].plugin->name);
 }
 
-/* Opens the folder of a file, along no symbolic link: others might have put it there. What is left of the path is the file's name. */
-static int open_folder(const char *path, const char **rest)
-{
-	int fd = open(*path == '/' ? "/" : ".", O_PATH | O_DIRECTORY | O_CLOEXEC), next;
-	char part[256];
-	size_t n;
-
-	for (;; path += n) {
-		path += strspn(path, "/");
-		n = strcspn(path, "/");
-		*rest = path;
-		if (fd < 0 || !path[n])
-			return fd;
-		snprintf(part, sizeof(part), "%.*s", n < sizeof(part) ? (int)n : 0, path);
-		next = openat(fd, part, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-		close(fd);
-		fd = next;
-	}
-}
-
-/* Writes the address file under another name first, so that who finds it finds all of it; and never over another one. */
-static void write_address(const char *line)
-{
-	char other[300];
-	int fd;
-
-	folder = open_folder(opt.file, &file_name);
-	if (folder < 0)
-		die("%s: %s", opt.file, errno == ENOTDIR ? "a symbolic link, or no folder, is on the way" : strerror(errno));
-	if ((size_t)snprintf(other, sizeof(other), "%s.%d", file_name, (int)getpid()) >= sizeof(other))
-		die("the address file's name is too long");
-	fd = openat(folder, other, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-	if (fd < 0 || write(fd, line, strlen(line)) != (ssize_t)strlen(line) || fchmod(fd, 0600) ||
-	    renameat2(folder, other, folder, file_name, RENAME_NOREPLACE)) {
-		int err = errno;
-
-		if (fd >= 0)
-			unlinkat(folder, other, 0);
-		die("%s: %s", opt.file, err == EEXIST ? "is there already: another worker's, or left by one that was killed" : strerror(err));
-	}
-	written = fd;
-}
-
 static void listen_at(void)
 {
 	struct sockaddr_in in = {.sin_family = AF_INET, .sin_port = htons((uint16_t)opt.port)};
@@ -210,7 +157,8 @@ static void listen_at(void)
 	listener = socket(opt.unix_path ? AF_UNIX : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (opt.unix_path) {
 		if (strlen(opt.unix_path) >= sizeof(un.sun_path) || strpbrk(opt.unix_path, " \t\n"))
-			die("--unix %s: a path of less than %zu bytes without blanks", opt.unix_path, sizeof(un.sun_path));
+			die("--unix %s: a path of less than %zu bytes without blanks", opt.unix_path,
+			    sizeof(un.sun_path));
 		strcpy(un.sun_path, opt.unix_path);
 		mask = umask(0177);
 		err = bind(listener, (struct sockaddr *)&un, sizeof(un));
@@ -231,14 +179,12 @@ static void listen_at(void)
 		snprintf(line, sizeof(line), "inlay-worker 1 unix %s - %s\n", opt.unix_path, hex);
 	else
 		snprintf(line, sizeof(line), "inlay-worker 1 tcp %s %u %s\n", opt.bind, ntohs(in.sin_port), hex);
-	write_address(line);
+	publish(opt.file, line);
 	printf("ready: %s\n", opt.file);
 	fflush(stdout);
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------
- * Hosts
- */
+/* ---- Hosts ---- */
 
 static void say(int fd, int err, const uint8_t *address)
 {
@@ -331,7 +277,7 @@ static void send_away(struct guest *g, int err)
 	leave(g);
 }
 
-/* All that have come. Where too many say nothing, the one that has said nothing for longest goes. */
+/* Takes all that have come. If too many say nothing, the oldest of those goes. */
 static void come(uint64_t now)
 {
 	struct guest *g, *place, *oldest;
@@ -361,7 +307,7 @@ static void come(uint64_t now)
 	}
 }
 
-/* Looks at all sockets, and at the worker's descriptor; sleeps until there is something to do, for so many ms. */
+/* Looks at all sockets and the worker's descriptor, or sleeps on them for so many ms. */
 static void look(uint64_t now, int sleep_ms)
 {
 	struct pollfd p[MAX_GUESTS + 2];
@@ -402,11 +348,11 @@ static int busy(void)
 
 static void serve(void)
 {
-	uint64_t now = meet_now(), last = now, looked = 0, alone = now;
+	uint64_t now = now_ns(), last = now, looked = 0, alone = now;
 	struct inlay_task_conn *c;
 
 	while (!ended) {
-		now = meet_now();
+		now = now_ns();
 		if (inlay_task_worker_progress(&worker, now, 64))
 			last = now;
 		while ((c = inlay_task_worker_gone(&worker)))
@@ -429,73 +375,51 @@ static void serve(void)
 	}
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------
- * Arguments
- */
+/* ---- Arguments ---- */
 
-static void usage(void)
+static void add_folder(const char *text)
 {
-	printf("usage: worker [OPTION]... FILE\n\n"
-	       "Serves hosts with command tasks. Writes to FILE where it is to be found, for its owner alone, and removes\n"
-	       "it at its end.\n"
-	       "Plugins that are built in: 1 echo, 2 rdma, 3 rdmo.\n\n"
-	       "  --device NAME   mlx5 device; the first one if not given\n"
-	       "  --bind ADDRESS  where to listen by TCP: 127.0.0.1, and --port, which the kernel chooses\n"
-	       "  --unix PATH     listens at a Unix socket instead\n"
-	       "  --hosts N       at most so many at a time, 1 to %u: 16\n"
-	       "  --pull BYTES    the largest payload by a key, 4096 to 16777216: 65536\n"
-	       "  --folder DIR    where plugins are loaded from: absolute, writable by nobody else; up to 16 of them\n"
-	       "  --load ID:NAME  loads NAME.so from the first such folder that has it\n"
-	       "  --idle SECONDS  ends when no host has been there for so long: 60; 0: never\n"
-	       "  --help          this text\n\n"
-	       "SIGTERM and SIGINT end it in order.\n", MAX_HOSTS);
+	if (*text != '/')
+		wrong("--folder wants an absolute folder, not '%s'", text);
+	if (opt.num_folders == 16)
+		wrong("too many folders");
+	opt.folders[opt.num_folders++] = text;
 }
 
-static void parse(int argc, char **argv)
+static void add_load(const char *text)
 {
-	static const struct option options[] = {
-		{"device", 1, NULL, 'd'}, {"bind", 1, NULL, 'b'}, {"port", 1, NULL, 'p'}, {"unix", 1, NULL, 'u'}, {"hosts", 1, NULL, 'n'},
-		{"pull", 1, NULL, 'k'}, {"folder", 1, NULL, 'f'}, {"load", 1, NULL, 'l'}, {"idle", 1, NULL, 'i'}, {"help", 0, NULL, 'h'},
-		{NULL, 0, NULL, 0}};
-	int c;
-
-	opterr = 0;
-	while ((c = getopt_long(argc, argv, "", options, NULL)) != -1)
-		switch (c) {
-		case 'd': opt.device = optarg; break;
-		case 'b': opt.bind = optarg; break;
-		case 'p': opt.port = number("port", optarg, 0, 65535); break;
-		case 'u': opt.unix_path = optarg; break;
-		case 'n': opt.hosts = number("hosts", optarg, 1, MAX_HOSTS); break;
-		case 'k': opt.pull = number("pull", optarg, 4096, 16u << 20); break;
-		case 'i': opt.idle = number("idle", optarg, 0, 86400); break;
-		case 'f':
-			if (*optarg != '/')
-				die("--folder wants an absolute folder, not '%s'", optarg);
-			if (opt.num_folders == 16)
-				die("too many folders");
-			opt.folders[opt.num_folders++] = optarg;
-			break;
-		case 'l':
-			if (opt.num_loads + num_entries == MEET_PLUGINS)
-				die("too many plugins");
-			opt.loads[opt.num_loads++] = optarg;
-			break;
-		case 'h':
-			usage();
-			exit(0);
-		default: die("no such option, or without its argument: %s (try --help)", argv[optind - 1]);
-		}
-	if (optind + 1 != argc)
-		die("one address file is wanted (try --help)");
-	opt.file = argv[optind];
+	if (opt.num_loads + num_entries == MEET_PLUGINS)
+		wrong("too many plugins");
+	opt.loads[opt.num_loads++] = text;
 }
+
+static const struct option_of options[] = {
+	{"device", "NAME", "mlx5 device (the first one)", .string = &opt.device},
+	{"bind", "ADDRESS", "where to listen by TCP (127.0.0.1)", .string = &opt.bind},
+	{"port", "N", "and at which port (any)", .number = &opt.port, .max = 65535},
+	{"unix", "PATH", "listens at a Unix socket instead", .string = &opt.unix_path},
+	{"hosts", "N", "at most so many at a time, up to 256 (16)", .number = &opt.hosts, .min = 1, .max = MAX_HOSTS},
+	{"pull", "BYTES", "the largest payload by a key, 4k to 16M (64k)", .number = &opt.pull, .min = 4096,
+	 .max = 16u << 20},
+	{"folder", "DIR", "where plugins are loaded from: absolute, writable by nobody else; up to 16 of them",
+	 .call = add_folder},
+	{"load", "ID:NAME", "loads NAME.so from the first such folder that has it", .call = add_load},
+	{"idle", "SECONDS", "ends when no host has been there for so long; 0: never (60)", .number = &opt.idle,
+	 .max = 86400},
+	{NULL, NULL, NULL, NULL, NULL, 0, 0, NULL}};
 
 int main(int argc, char **argv)
 {
 	struct sigaction on_end = {.sa_handler = end};
 
-	parse(argc, argv);
+	if (arguments(
+		    argc, argv,
+		    "Serves hosts with command tasks. Writes to FILE where it is to be found, for its owner alone, and\n"
+		    "removes it at its end: SIGTERM and SIGINT end it in order.\n"
+		    "Plugins that are built in: 1 echo, 2 rdma, 3 rdmo.",
+		    "FILE", options) != 1)
+		wrong("one address file is wanted (try --help)");
+	opt.file = argv[0];
 	atexit(tidy);
 	sigaction(SIGTERM, &on_end, NULL);
 	sigaction(SIGINT, &on_end, NULL);
@@ -504,13 +428,14 @@ int main(int argc, char **argv)
 		guests[i].fd = -1;
 	for (uint32_t i = 0; i < opt.num_loads; i++)
 		load(opt.loads[i], &objects[i]);
-	set_up(open_device(opt.device));
+	set_up(open_pd(opt.device));
 	listen_at();
 	serve();
 	for (struct guest *g = guests; g < guests + MAX_GUESTS; g++)
-		for (uint64_t until = meet_now() + 1000000000; g->fd >= 0; inlay_task_worker_progress(&worker, meet_now(), 64)) {
+		for (uint64_t until = now_ns() + 1000000000; g->fd >= 0;
+		     inlay_task_worker_progress(&worker, now_ns(), 64)) {
 			leave(g);
-			if (meet_now() > until)
+			if (now_ns() > until)
 				die("a plugin does not give its commands back");
 		}
 	printf("%llu hosts, %llu refused; %llu commands, %llu answers, %llu strays\n", (unsigned long long)count.hosts,

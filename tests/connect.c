@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * connect.c: the record that two sides exchange, whatever bytes arrive; what a queue pair is after each
- * step, as the device tells it; traffic over what was connected; refusals, which leave things as they were.
+ * connect.c: the record that two sides exchange, whatever bytes arrive; what a queue pair is after
+ * each step, as the device tells it; traffic over what was connected; refusals, which leave things
+ * as they were.
  */
 #include "common.h"
 #include <dlfcn.h>
@@ -19,10 +20,11 @@ static struct {
 	enum ibv_qp_state fail;        /* ibv_modify_qp to this one fails, with EIO */
 	enum ibv_port_state port;      /* in place of the port's, if not 0 */
 	uint32_t port_flags;
+	enum ibv_mtu mtu;              /* of the port, if not 0 */
 } fake;
 
-int _ibv_query_gid_ex(struct ibv_context *ctx, uint32_t port, uint32_t index, struct ibv_gid_entry *entry, uint32_t flags,
-		      size_t size)
+int _ibv_query_gid_ex(struct ibv_context *ctx, uint32_t port, uint32_t index, struct ibv_gid_entry *entry,
+		      uint32_t flags, size_t size)
 {
 	int (*real)(struct ibv_context *, uint32_t, uint32_t, struct ibv_gid_entry *, uint32_t, size_t);
 
@@ -76,6 +78,8 @@ static int fake_port(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr
 
 	if (fake.port)
 		attr->state = fake.port;
+	if (fake.mtu)
+		attr->active_mtu = fake.mtu;
 	attr->flags |= (uint8_t)fake.port_flags;
 	return err;
 }
@@ -119,7 +123,10 @@ static struct inlay_connect_record random_record(void)
 	return r;
 }
 
-/* A record is what it was after its way over the wire, and its bytes are those that the header's table names */
+/*
+ * A record is what it was after its way over the wire, and its bytes are those that the header's
+ * table names
+ */
 static void round_trip(void **state)
 {
 	(void)state;
@@ -154,7 +161,10 @@ static void round_trip(void **state)
 	}
 }
 
-/* Bytes at the very end of a page, with none after it: refused with a reason and *r as it was, or a record that can exist */
+/*
+ * Bytes at the very end of a page, with none after it: refused with a reason and *r as it was, or a
+ * record that can exist
+ */
 static int feed(uint8_t *end, const uint8_t *bytes, size_t len)
 {
 	struct inlay_connect_record r, was;
@@ -237,13 +247,23 @@ static void told_why(void **state)
 		uint8_t value, roce;
 		const char *say;
 	} cases[] = {
-		{0, 0, 1, "version 1"}, {0, 2, 1, "version 1"},
-		{1, IBV_QPT_RAW_PACKET | 2 << 4, 1, "neither RC nor UC nor UD"}, {1, 0x20, 1, "neither RC"},
-		{1, IBV_QPT_RC | 3 << 4, 1, "neither InfiniBand nor RoCE"}, {1, 0x80 | IBV_QPT_RC | 2 << 4, 1, "neither InfiniBand"},
+		{0, 0, 1, "version 1"},
+		{0, 2, 1, "version 1"},
+		{1, IBV_QPT_RAW_PACKET | 2 << 4, 1, "neither RC nor UC nor UD"},
+		{1, 0x20, 1, "neither RC"},
+		{1, IBV_QPT_RC | 3 << 4, 1, "neither InfiniBand nor RoCE"},
+		{1, 0x80 | IBV_QPT_RC | 2 << 4, 1, "neither InfiniBand"},
 		{1, 0x40 | IBV_QPT_RC | 2 << 4, 1, "neither InfiniBand"},
-		{2, 0, 1, "MTU"}, {2, 6, 1, "MTU"}, {2, 15, 0, "MTU"}, {2, 0x83, 1, "priority"},
-		{5, 0, 1, "queue pair 0"}, {11, 0xff, 1, "GID or MAC"}, {27, 1, 1, "GID or MAC"},
-		{28, 0xc0, 0, "group"}, {27, 0, 0, "no address"}, {30, 1, 0, "16 bits"},
+		{2, 0, 1, "MTU"},
+		{2, 6, 1, "MTU"},
+		{2, 15, 0, "MTU"},
+		{2, 0x83, 1, "priority"},
+		{5, 0, 1, "queue pair 0"},
+		{11, 0xff, 1, "GID or MAC"},
+		{27, 1, 1, "GID or MAC"},
+		{28, 0xc0, 0, "group"},
+		{27, 0, 0, "no address"},
+		{30, 1, 0, "16 bits"},
 		{1, IBV_QPT_UC | 2 << 4, 1, "cannot have"},
 	};
 	struct inlay_connect_record r, roce, ib, out;
@@ -269,6 +289,13 @@ static void told_why(void **state)
 		if (!strstr(why, cases[i].say))
 			fail_msg("case %zu: %s", i, why);
 	}
+	/* A datagram's record has a Q_Key, and no ECE */
+	roce.type = IBV_QPT_UD;
+	roce.rd_atomic = 0;
+	inlay_connect_pack(&roce, blob);
+	must(inlay_connect_unpack(&out, blob, sizeof(blob), NULL));
+	blob[33] = 1;
+	assert_int_equal(inlay_connect_unpack(&out, blob, sizeof(blob), NULL), -EPROTO);
 	/* A GID is one host's: not nothing, not a group of IPv4 */
 	for (int i = 0; i < 2; i++) {
 		static const uint8_t group[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 224, 0, 0, 1};
@@ -289,7 +316,8 @@ static struct ibv_gid_entry gid(const char *text, uint32_t type)
 	unsigned at[8];
 
 	memset(&e, 0, sizeof(e));
-	assert_int_equal(sscanf(text, "%x:%x:%x:%x:%x:%x:%x:%x", at, at + 1, at + 2, at + 3, at + 4, at + 5, at + 6, at + 7), 8);
+	assert_int_equal(
+		sscanf(text, "%x:%x:%x:%x:%x:%x:%x:%x", at, at + 1, at + 2, at + 3, at + 4, at + 5, at + 6, at + 7), 8);
 	for (int i = 0; i < 8; i++) {
 		e.gid.raw[2 * i] = (uint8_t)(at[i] >> 8);
 		e.gid.raw[2 * i + 1] = (uint8_t)at[i];
@@ -528,7 +556,10 @@ static void message(struct end *from, struct end *to, uint32_t seed)
 	assert_int_equal(differs(to->buf + 4096, 3000, seed), 3000);
 }
 
-/* Over the wire's bytes, and the messages of both directions, for which receives were posted in INIT */
+/*
+ * Over the wire's bytes, and the messages of both directions, for which receives were posted in
+ * INIT
+ */
 static void connected(void **state)
 {
 	(void)state;
@@ -642,7 +673,9 @@ static void pair(void **state)
 
 static void ece(void **state)
 {
-	/* here's vendor and options, the peer's; whether the device is told, and what it says then */
+	/*
+	 * here's vendor and options, the peer's; whether the device is told, and what it says then
+	 */
 	static const struct {
 		uint32_t vendor, options, peer, peer_options, flags;
 		int told;
@@ -740,6 +773,10 @@ static void refused_local(void **state)
 	REFUSED_LOCAL(-ENOENT, "no GID of this index");
 	attr.mtu = 6;
 	REFUSED_LOCAL(-EINVAL, "MTU");
+	fake.mtu = IBV_MTU_1024;
+	attr.mtu = IBV_MTU_2048;
+	REFUSED_LOCAL(-EINVAL, "MTU");
+	fake.mtu = (enum ibv_mtu)0;
 	attr.sl = on_roce() ? 8 : 16;
 	REFUSED_LOCAL(-EINVAL, "service level");
 	attr.flags = 1 << 9;
@@ -769,8 +806,9 @@ static void refused_local(void **state)
 	/* More than the device has is what it has */
 	attr.rd_atomic = 255;
 	must(inlay_connect_local(&here, e.qp, &attr, NULL));
-	assert_int_equal(here.rd_atomic, dev.attr.max_qp_rd_atom < dev.attr.max_qp_init_rd_atom ? dev.attr.max_qp_rd_atom :
-			 dev.attr.max_qp_init_rd_atom);
+	assert_int_equal(here.rd_atomic, dev.attr.max_qp_rd_atom < dev.attr.max_qp_init_rd_atom
+						 ? dev.attr.max_qp_rd_atom
+						 : dev.attr.max_qp_init_rd_atom);
 	/* Again, with other wishes */
 	must(inlay_connect_local(&here, e.qp, NULL, NULL));
 	assert_int_equal(here.rd_atomic, 16);

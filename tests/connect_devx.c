@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* connect_devx.c: a queue pair of verbs and one of device commands, which know only each other's record. softdev: --devx */
+/*
+ * connect_devx.c: a queue pair of verbs and one of device commands, which know only each other's
+ * record. softdev: --devx
+ */
 #include "devx_rig.h"
 
 static void over_the_wire(const struct inlay_connect_record *from, struct inlay_connect_record *to)
@@ -75,5 +78,6 @@ int main(void)
 
 	if (!rig_here())
 		return 0;
-	return cmocka_run_group_tests_name("connect_devx", tests, rig_open, rig_close) || again_with("SOFTDEV_LINK", "ib");
+	return cmocka_run_group_tests_name("connect_devx", tests, rig_open, rig_close) ||
+	       again_with("SOFTDEV_LINK", "ib");
 }

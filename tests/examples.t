@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# The examples that no other script runs.
+# What all examples have in common: --help, wrong arguments, no device. And those that no other script runs.
 . tests/tap.sh
 
 on() # options of tests/softdev/run, program
@@ -12,7 +12,34 @@ on() # options of tests/softdev/run, program
 	fi
 }
 
+says() # status lines pattern command...: ends with that status, and says so much on stderr
+{
+	local status=$1 lines=$2 pattern=$3
+	shift 3
+	timeout 60 "$@" >"$dir/stdout" 2>"$dir/out" </dev/null
+	[ $? = $status ] && [ "$(wc -l <"$dir/out")" = $lines ] && grep -q -e "$pattern" "$dir/out" "$dir/stdout"
+}
+
+has_device=
+[ -n "$(ls /sys/class/infiniband 2>/dev/null)" ] && has_device=1
+for source in examples/*.c; do
+	name=$(basename "$source" .c)
+	operand=
+	[ $name != worker ] || operand=$dir/address
+	says 0 0 "^usage: $name" "$B/examples/$name" --help
+	result $? "$name --help"
+	says 2 1 "^$name: .*--help" "$B/examples/$name" --nonsense
+	result $? "$name: an unknown option"
+	if [ -n "$has_device" ]; then
+		skip "$name: no device" "there is one"
+		continue
+	fi
+	says 1 1 "^$name: no mlx5 device" "$B/examples/$name" $operand
+	result $? "$name: no device"
+done
+
 for link in roce ib; do
+	try "loop, $link" on "--link $link" loop
 	try "shared_memory, $link" on "--link $link" shared_memory
 	same "shared_memory, $link: what both said" "guest: wrote, read and counted; then the door was closed
 owner: the board says \"the guest was here\", 1 counted" "$(sort "$dir/out")"

@@ -621,6 +621,10 @@ static void states_and_arguments(void **state)
 	/* An alias that will not go */
 	mid.fail_destroy = 1;
 	assert_int_equal(inlay_mmap_destroy(&y.m), -EBUSY);
+	assert_null(inlay_mmap_find(&y.m, area, 1));
+	/* Stopped as a map that is stuck may be, it is no map that could be started */
+	must(inlay_mmap_stop(&y.m));
+	assert_int_equal(inlay_mmap_start(&y.m), -EBADFD);
 	must(inlay_mmap_destroy(&y.m));
 	free(y.memory);
 	/* A key of the owner that will not */

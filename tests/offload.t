@@ -29,13 +29,18 @@ group()
 	timeout -k 1 120 "${run[@]}" "$B/examples/group" "${device[@]}" "$@"
 }
 
-refused() # name pattern program option...: ends with 1 and one line that says so
+refused() # name pattern program option...: ends with $status, which is 1, and one line that says so
 {
 	local name=$1 pattern=$2
 	shift 2
 	"$@" >"$dir/stdout" 2>"$dir/out"
-	[ $? = 1 ] && [ "$(wc -l <"$dir/out")" = 1 ] && grep -q -e "$pattern" "$dir/out"
+	[ $? = ${status:-1} ] && [ "$(wc -l <"$dir/out")" = 1 ] && grep -q -e "$pattern" "$dir/out"
 	result $? "$name"
+}
+
+misused() # the same of wrong arguments
+{
+	status=2 refused "$@"
 }
 
 serve() # option...: a worker in the background, $server, whose address file is there
@@ -93,18 +98,17 @@ for workers in 2 3; do
 		[ "$(grep -c 'every byte verified' "$dir/out")" = $workers ]
 	result $? "$workers workers put into each other's segments"
 done
-group --device nothing_7 >"$dir/out" 2>&1
-[ $? = 1 ] && grep -q 'no mlx5 device named nothing_7' "$dir/out"
-result $? "group: no such device"
-refused "group: one worker" "number from 2" group --workers 1
+refused "group: no such device" "no mlx5 device named nothing_7" group --device nothing_7
+refused "offload: no such device" "no mlx5 device named nothing_7" offload --device nothing_7
+misused "group: one worker" "number from 2" group --workers 1
 
 # ---- arguments ----
 try "worker --help" eval 'worker --help | grep -q ^usage'
 try "offload --help" eval 'offload --help | grep -q ^usage'
-refused "worker: an unknown option" "no such option" worker --nonsense "$at/address"
-refused "worker: no address file" "one address file" worker
-refused "worker: too many hosts" "number from 1 to 256" worker --hosts 257 "$at/address"
-refused "worker: a folder that is not absolute" "absolute" worker --folder plugins --load 100:counter "$at/address"
+misused "worker: an unknown option" "no such option" worker --nonsense "$at/address"
+misused "worker: no address file" "one address file" worker
+misused "worker: too many hosts" "number from 1 to 256" worker --hosts 257 "$at/address"
+misused "worker: a folder that is not absolute" "absolute" worker --folder plugins --load 100:counter "$at/address"
 refused "worker: no folder to load from" "from where" worker --load 100:counter "$at/address"
 refused "worker: a plugin that is not there" "No such file" worker --folder "$at" --load 100:none "$at/address"
 refused "worker: a plugin without id" "ID:NAME" worker --folder "$at" --load counter "$at/address"
@@ -120,10 +124,10 @@ refused "worker: an address file that is another file" "is there already" worker
 result $? "which stays as it is"
 refused "worker: no such address to listen at" "cannot listen" worker --bind 192.0.2.1 "$at/address"
 refused "worker: no such device" "no mlx5 device" worker --device nothing_7 "$at/address"
-refused "offload: an unknown option" "no such option" offload --nonsense
-refused "offload: a size of 0" "number from 1" offload --size 0
-refused "offload: too large a size" "number from 1" offload --size 4001
-refused "offload: a window that is no number" "number" offload --window 8x
+misused "offload: an unknown option" "no such option" offload --nonsense
+misused "offload: a size of 0" "number from 1" offload --size 0
+misused "offload: too large a size" "number from 1" offload --size 4001
+misused "offload: a window that is no number" "number" offload --window 8x
 refused "offload: no such address file" "No such file" offload --worker "$at/none"
 echo nonsense >"$dir/nonsense"
 refused "offload: an address file that is none" "no worker's address" offload --worker "$dir/nonsense"

@@ -52,7 +52,7 @@ INLAY_ALWAYS int const_sges(struct inlay_sq *sq, const struct req *r, uint8_t op
 	CONST_FN(const_flags_##op, const_sges(sq, r, op, in_flags(r)))
 
 CONST_FN(const_send_low, const_inline(sq, r, 1, 0, INLAY_SIGNALED))
-CONST_FN(const_send_high, const_inline(sq, r, 1, 1, in_flags(r) & 0xff))
+CONST_FN(const_send_high, const_inline(sq, r, 1, 1, in_flags(r) & ~(uint32_t)INLAY_INLINE))
 CONST_FN(const_write_low, const_inline(sq, r, 0, 0, INLAY_SIGNALED | INLAY_SOLICITED | INLAY_FENCE_SMALL_AND_FENCE))
 CONST_FN(const_write_high, const_inline(sq, r, 0, 1, INLAY_SIGNALED))
 CONST_OP(SEND)
@@ -195,7 +195,6 @@ static void mixed_by_cursor(void **state)
 	for (len = 1; len <= 300; len++)
 		for (slot = 0; slot < T.bbs; slot++) {
 			struct inlay_cursor at;
-			struct mlx5_cqe64 cqe;
 
 			units = (len + 4 + 15) / 16;
 			req_init(&p, WRITE, SIG);
@@ -235,8 +234,6 @@ static void mixed_by_cursor(void **state)
 				got[i] = T.ring[(slot * 64 + i) & (T.bbs * 64 - 1)];
 			assert_memory_equal(got, want, (4 + units) * 16);
 			/* Take c's post back, so that the three are in step again: nobody has been told of it */
-			cqe_for(&cqe, MLX5_CQE_REQ, MLX5_OPCODE_RDMA_WRITE, T.qp->qp_num, 0, (uint16_t)T.pos);
-			assert_true(0 < inlay_sq_release(&T.sq, &cqe));
 			inlay_sq_undo(&T.sq, inlay_sq_rung(&T.sq));
 			cases++;
 		}

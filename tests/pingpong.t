@@ -8,7 +8,6 @@ tmp=$(mktemp -d) || exit 1
 trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$tmp"' EXIT
 count=0
 export SOFTDEV_FABRIC="$tmp/fabric"
-unset PINGPONG_PROCESSES
 if [ -n "$DEVICE" ]; then
 	cmd=("$pingpong" --device "$DEVICE")
 else
@@ -56,7 +55,17 @@ refused()
 	shift 2
 	pp "$@"
 	local rc=$?
-	[ $rc -gt 0 ] && [ $rc -lt 124 ] && one_line "$tmp/err" && grep -q -e "$pattern" "$tmp/err"
+	[ $rc -eq 1 ] && one_line "$tmp/err" && grep -q -e "$pattern" "$tmp/err"
+	say $? "$what"
+}
+
+# misused DESCRIPTION PATTERN ARGUMENT...: the same of wrong arguments, whose status is 2
+misused()
+{
+	local what=$1 pattern=$2
+	shift 2
+	pp "$@"
+	[ $? -eq 2 ] && one_line "$tmp/err" && grep -q -e "$pattern" "$tmp/err"
 	say $? "$what"
 }
 
@@ -109,7 +118,7 @@ for link in roce ib; do
 	[ -n "$DEVICE" ] || cmd=(tests/softdev/run --link $link "$pingpong")
 	for processes in 1 2; do
 		for op in write send read atomic; do
-			pp --op $op --processes $processes $few $([ $op = atomic ] || echo --sizes 1-16k) &&
+			pp --op $op --processes $processes $few $([ $op = atomic ] || echo --size 1-16k) &&
 				grep -q "Verified" "$tmp/out" && [ ! -s "$tmp/err" ]
 			say $? "$op, $link, $processes process(es)"
 		done
@@ -121,7 +130,7 @@ for op in write send read atomic; do
 	pp --op $op --rate --iters 9001 --window 50 && grep -q "messages/s" "$tmp/out" && ! grep -q "median" "$tmp/out"
 	say $? "$op, only the rate"
 done
-pp --sizes 100-3000 $few --inline 200 --mtu 512 --sl 3 --no-verify && grep -q "Nothing was verified" "$tmp/out" &&
+pp --size 100-3000 $few --inline 200 --mtu 512 --sl 3 --no-verify && grep -q "Nothing was verified" "$tmp/out" &&
 	[ "$(grep -cE '^ +[0-9]+ ' "$tmp/out")" -eq 6 ]
 say $? "sizes that are no powers of two, other inline, MTU and service level"
 
@@ -134,7 +143,7 @@ fi
 
 for op in write send read; do
 	serve
-	timeout -k 1 30 "${cmd[@]}" --op $op --sizes 8-4k $few --tcp-port "$port" client 127.0.0.1 >"$tmp/out" 2>"$tmp/err"
+	timeout -k 1 30 "${cmd[@]}" --op $op --size 8-4k $few --tcp-port "$port" client 127.0.0.1 >"$tmp/out" 2>"$tmp/err"
 	rc=$?
 	ends "$server" 5 && [ $rc -eq 0 ] && grep -q "Verified" "$tmp/out" && grep -q "served a client: $op, 8 to 4096" "$tmp/peer.out"
 	say $? "a server and a client, $op"
@@ -187,7 +196,7 @@ fi
 if ! command -v jq >/dev/null; then
 	skip "--json" "no jq"
 else
-	pp --sizes 8-64 $few --json "$tmp/r.json" &&
+	pp --size 8-64 $few --json "$tmp/r.json" &&
 		[ "$(jq '[.results[] | select(.latency_us.min <= .latency_us.median and .latency_us["p99.9"] <= .latency_us.max
 			and .messages_per_s > 0)] | length' "$tmp/r.json")" = 4 ]
 	say $? "--json"
@@ -198,7 +207,7 @@ fi
 if ! command -v gnuplot >/dev/null; then
 	refused "--plot without gnuplot" "gnuplot" --size 8 $few --plot "$tmp/p.png"
 else
-	pp --sizes 8-64 $few --plot "$tmp/it's a picture.png" &&
+	pp --size 8-64 $few --plot "$tmp/it's a picture.png" &&
 		[ "$(head -c 8 "$tmp/it's a picture.png" | od -An -tx1 | tr -d ' ')" = 89504e470d0a1a0a ]
 	say $? "--plot"
 	mkdir "$tmp/bin" && for t in sh dirname; do ln -s "$(command -v $t)" "$tmp/bin/$t"; done
@@ -217,24 +226,24 @@ refused "--json into nowhere" "No such file" --json "$tmp/none/r.json" --size 8
 say $? "results that cannot be written"
 
 # ---- arguments ----
-refused "an unknown option" "nonsense" --nonsense
-refused "an unknown operation" "write, send, read or atomic" --op swap
-refused "a size that is no number" "number" --size 8x
-refused "a negative size" "number" --size -8
-refused "size 0" "number" --size 0
-refused "too large a size" "number" --size 1024M
-refused "sizes the wrong way round" "smaller one first" --sizes 64-8
-refused "one size for two" "two numbers" --sizes 64
-refused "too large a window" "number" --window 100000
-refused "a window of more memory than allowed" "256 MB" --size 8M --window 4096
-refused "an odd MTU" "mtu" --mtu 1000
-refused "an atomic of 16 bytes" "8 bytes" --op atomic --size 16
-[ -n "$DEVICE" ] || refused "more inline than the device takes" "no QP with 1024 bytes inline" --inline 1024 --size 8
-refused "an unknown role" "server" pitcher
-refused "a client of nobody" "server" client
-refused "a server with results" "client" --json "$tmp/r.json" server
-refused "no such device" "no device nothing_7" --device nothing_7
-refused "no such port" "has no port 9" --port 9
+misused "an unknown option" "nonsense" --nonsense
+misused "an unknown operation" "write, send, read or atomic" --op swap
+misused "a size that is no number" "number" --size 8x
+misused "a negative size" "number" --size -8
+misused "size 0" "number" --size 0
+misused "too large a size" "number" --size 1024M
+misused "sizes the wrong way round" "smaller one first" --size 64-8
+misused "one size for two" "number" --size 64-
+misused "too large a window" "number" --window 100000
+misused "a window of more memory than allowed" "256 MB" --size 8M --window 4096
+misused "an odd MTU" "mtu" --mtu 1000
+misused "an atomic of 16 bytes" "8 bytes" --op atomic --size 16
+[ -n "$DEVICE" ] || refused "more inline than the device takes" "1024 bytes inline" --inline 1024 --size 8
+misused "an unknown role" "server" pitcher
+misused "a client of nobody" "server" client
+misused "a server with results" "client" --json "$tmp/r.json" server
+refused "no such device" "no mlx5 device named nothing_7" --device nothing_7
+refused "no such port" "no such port" --port 9
 refused "no such GID" "no GID of this index" --gid-index 200
 refused "nobody listens there" "cannot connect" --tcp-port 1 client 127.0.0.1
 refused "no such address to listen at" "" --bind 192.0.2.1 server

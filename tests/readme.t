@@ -17,11 +17,10 @@ else
 	try "it runs" tests/softdev/run "$B/examples/loop"
 fi
 {
+	echo '#include <string.h>'
 	echo '#include <inlay/inlay.h>'
-	echo 'int post(struct inlay_sq *psq, uint64_t raddr, uint32_t rkey, const void *header, uint32_t header_len, uint64_t addr,'
-	echo '	 uint32_t len, uint32_t lkey);'
-	echo 'int post(struct inlay_sq *psq, uint64_t raddr, uint32_t rkey, const void *header, uint32_t header_len, uint64_t addr,'
-	echo '	 uint32_t len, uint32_t lkey)'
+	echo 'int post(struct inlay_sq *psq, const void *header, const void *payload, uint32_t len);'
+	echo 'int post(struct inlay_sq *psq, const void *header, const void *payload, uint32_t len)'
 	echo '{'
 	extract 3 | sed 's/&sq/psq/'
 	echo '	return 0;'

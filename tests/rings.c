@@ -74,6 +74,54 @@ static uint64_t be64_at(const struct raw *r, uint32_t index, uint32_t offset)
 	return (uint64_t)be32_at(r, index, offset) << 32 | be32_at(r, index, offset + 4);
 }
 
+/* A completion ring, likewise */
+struct rawcq {
+	uint32_t dbrec[2];
+	uint32_t uar[32];
+	uint8_t *buf;
+	uint32_t cnt, size;
+	uint32_t pi; /* the producer's: the device writes here next */
+	uint32_t ci; /* what the model says is freed */
+	struct inlay_cq cq;
+};
+
+static struct rawcq *rawcq_make(uint32_t cnt, uint32_t size)
+{
+	struct rawcq *c = (struct rawcq *)pages(sizeof(*c));
+	uint32_t i;
+
+	c->cnt = cnt;
+	c->size = size;
+	c->buf = (uint8_t *)pages((size_t)cnt * size);
+	/* As a new CQ comes from libmlx5: all CQEs invalid, owner bit 0 */
+	for (i = 0; i < cnt; i++)
+		c->buf[(size_t)i * size + size - 1] = 0xf0;
+	must(inlay_cq_init(&c->cq, c->buf, cnt, size, c->dbrec, c->uar, 0x123456));
+	return c;
+}
+
+static void rawcq_free(struct rawcq *c)
+{
+	free(c->buf);
+	free(c);
+}
+
+/* The device's part: CQE number pi, its body first and its owner bit last */
+static void produce(struct rawcq *c, uint32_t qpn, uint32_t tag)
+{
+	struct mlx5_cqe64 *cqe = (struct mlx5_cqe64 *)(c->buf + (size_t)(c->pi % c->cnt) * c->size + c->size - 64);
+
+	assert_true(c->pi - c->ci < c->cnt);
+	if (c->size == 128)
+		fill(cqe - 1, 64, tag);
+	fill(cqe, 32, tag);
+	cqe->byte_cnt = htobe32(tag);
+	cqe->sop_drop_qpn = htobe32(tag << 24 | qpn);
+	cqe->wqe_counter = htobe16((uint16_t)tag);
+	cqe->op_own = (uint8_t)(MLX5_CQE_RESP_SEND << 4 | (c->pi / c->cnt & 1));
+	c->pi++;
+}
+
 /* ---- arguments ---- */
 
 static void uar_arguments(void **state)
@@ -137,34 +185,28 @@ static void sq_arguments(void **state)
 	free(buf);
 }
 
-/* An exclusive register takes one queue at a time, the others any number */
+/* Whatever its mode, a register takes any number of queues, and counts them */
 static void uar_owners(void **state)
 {
 	uint8_t mem[2 * REG] __attribute__((aligned(2 * REG))), buf[256] __attribute__((aligned(64)));
-	struct inlay_uar uar, uar_was;
-	struct inlay_sq a, b, was;
-	uint32_t dbrec[2];
+	struct inlay_uar uar;
+	struct inlay_sq sq[5];
+	uint32_t dbrec[2], mode, i;
 
 	(void)state;
-	must(inlay_uar_init(&uar, mem, REG, INLAY_UAR_SERIAL));
-	must(inlay_sq_init(&a, buf, 4, dbrec, 1, 16, &uar));
-	memset(&b, 0x5a, sizeof(b));
-	was = b;
-	uar_was = uar;
-	assert_int_equal(inlay_sq_init(&b, buf, 4, dbrec, 2, 16, &uar), -EBUSY);
-	assert_memory_equal(&b, &was, sizeof(b));
-	assert_memory_equal(&uar, &uar_was, sizeof(uar));
-	inlay_sq_fini(&a);
-	inlay_sq_fini(&a); /* twice does no harm */
-	must(inlay_sq_init(&b, buf, 4, dbrec, 2, 16, &uar));
-	assert_int_equal(inlay_sq_init(&a, buf, 4, dbrec, 1, 16, &uar), -EBUSY);
-	inlay_sq_fini(&b);
-	must(inlay_uar_init(&uar, mem, REG, INLAY_UAR_LOCKED));
-	must(inlay_sq_init(&a, buf, 4, dbrec, 1, 16, &uar));
-	must(inlay_sq_init(&b, buf, 4, dbrec, 2, 16, &uar));
-	must(inlay_uar_init(&uar, mem, REG, INLAY_UAR_DOORBELL));
-	must(inlay_sq_init(&a, buf, 4, dbrec, 1, 16, &uar));
-	must(inlay_sq_init(&b, buf, 4, dbrec, 2, 16, &uar));
+	for (mode = INLAY_UAR_DOORBELL; mode <= INLAY_UAR_LOCKED; mode++) {
+		must(inlay_uar_init(&uar, mem, REG, mode));
+		for (i = 0; i < 5; i++) {
+			must(inlay_sq_init(&sq[i], buf, 4, dbrec, i, 16, &uar));
+			assert_int_equal(uar.queues, i + 1);
+			assert_int_equal(inlay_sq_qpn(&sq[i]), i);
+		}
+		for (i = 5; i--;) {
+			inlay_sq_fini(&sq[i]);
+			inlay_sq_fini(&sq[i]); /* twice does no harm */
+			assert_int_equal(uar.queues, i);
+		}
+	}
 }
 
 static void rq_arguments(void **state)
@@ -354,7 +396,7 @@ static int post_any(struct raw *r, uint32_t max_ds, uint32_t flags, uint32_t *ds
 		return ret;
 	assert_int_equal(be32_at(r, index, 0), (index & 0xffff) << 8 | opcode);
 	assert_int_equal(be32_at(r, index, 4), QPN << 8 | *ds);
-	assert_int_equal(be32_at(r, index, 8), flags & 0xff);
+	assert_int_equal(be32_at(r, index, 8), flags >> 24);
 	assert_int_equal(be32_at(r, index, 12), want_imm);
 	at = 16;
 	if (umr) {
@@ -418,100 +460,163 @@ static int post_any(struct raw *r, uint32_t max_ds, uint32_t flags, uint32_t *ds
 
 /* ---- credit ---- */
 
-struct out {
-	uint32_t index, bbs;
-	bool signaled;
+/* What is outstanding: at each index the length of the WQE that begins there, or 0 */
+struct credit {
+	uint8_t begins[65536];
+	uint32_t pi, rung, pending, owed;
 };
 
+static void forget(struct credit *m, uint32_t from, uint32_t to)
+{
+	for (; from != to; from++) {
+		m->owed -= m->begins[(uint16_t)from] != 0;
+		m->begins[(uint16_t)from] = 0;
+	}
+}
+
+/* The index of a WQE in [from, to], or to */
+static uint32_t some_begin(const struct credit *m, uint32_t from, uint32_t to)
+{
+	uint32_t at = from + rnd_below(to - from + 1);
+
+	while (at != to && !m->begins[(uint16_t)at])
+		at++;
+	return at;
+}
+
+/* What was posted is rung for: the record, and a doorbell that names the last WQE */
+static void rung(struct raw *r, struct credit *m)
+{
+	uint32_t last = m->pi - 1, i;
+
+	if (m->pi == m->rung)
+		return;
+	while (!m->begins[(uint16_t)last])
+		last--;
+	assert_int_equal(r->dbrec[1], htobe32(m->pi & 0xffff));
+	for (i = 0; i < 8; i++)
+		assert_int_equal(r->reg[i], byte_at(r, last, i));
+	m->rung = m->pi;
+}
+
+/* A WQE of any length and of bytes that could be lengths themselves, begun and ended in all ways */
+static int post_raw(struct raw *r, const struct credit *m, uint32_t max_ds, uint32_t flags, uint32_t *ds)
+{
+	uint32_t way = rnd_below(3), lkey = 0x01010101 * rnd_below(256), bbs;
+	struct inlay_cursor at;
+	int ret = 0;
+
+	*ds = rnd_below(3) ? 1 + rnd_below(max_ds) : 1 + rnd_below(4);
+	bbs = (*ds + 3) / 4;
+	if (way == 0)
+		ret = inlay_sq_begin(&r->sq, bbs, &at);
+	else if (way == 1 || bbs > r->bbs - m->pending)
+		ret = inlay_sq_begin_ds(&r->sq, *ds, &at);
+	else
+		at = inlay_sq_begin_counted(&r->sq, bbs);
+	if (ret)
+		return ret;
+	while (at.ds < *ds)
+		at = inlay_seg_data(at, 0x0101010101010101u * rnd_below(256), lkey & 0x7fffffff, lkey);
+	return flags & INLAY_RING ? inlay_sq_commit_ring(&r->sq, at, MLX5_OPCODE_SEND, 0, flags, 0) :
+				    inlay_sq_commit(&r->sq, at, MLX5_OPCODE_SEND, 0, flags, 0);
+}
+
 /*
- * Random posts, doorbells and completions on one ring against a list of what is outstanding. The first posts come to lie before the index
- * comes round, whichever way: at 2^16 and at 2^32.
+ * Random posts, doorbells, completions, posts taken back and erased on one ring, against a list of what is outstanding. The first posts
+ * come to lie before the index comes round, whichever way: at 2^16 and at 2^32. A CQE may name anything; only the first WQEBB of a WQE that
+ * is outstanding is taken, and gives back that WQE and those before it.
  */
 static void credit_model(uint32_t bbs, uint32_t preset, uint32_t steps, uint32_t max_ds, bool bodies)
 {
-	static struct out list[32768];
+	static struct credit model, *const m = &model;
 	struct raw *r = raw_make(bbs, max_ds, INLAY_UAR_DOORBELL);
-	uint32_t head = 0, count = 0, pending = 0, pi = preset, s, i, k;
+	uint32_t s, at, to, i;
 	struct inlay_sq was;
 
+	memset(m, 0, sizeof(*m));
 	raw_preset(r, preset);
+	m->pi = m->rung = preset;
 	for (s = 0; s < steps; s++) {
 		/* In long stretches that fill it and that drain it, so that full and empty happen in rings of any size */
 		bool filling = (s / (bbs + 7)) % 2 == 0;
 
-		assert_int_equal(inlay_sq_pending(&r->sq), pending);
+		was = r->sq;
+		assert_int_equal(inlay_sq_pending(&r->sq), m->pending);
+		assert_int_equal(inlay_sq_room(&r->sq), bbs - m->pending);
+		assert_int_equal(inlay_sq_index(&r->sq), m->pi);
+		assert_int_equal(inlay_sq_rung(&r->sq), m->rung);
 		if (rnd_below(bbs + 8) < 8)
-			assert_int_equal(inlay_sq_owed(&r->sq), count);
-		assert_int_equal(inlay_sq_room(&r->sq), bbs - pending);
-		assert_int_equal(r->sq.pi, pi);
+			assert_int_equal(inlay_sq_owed(&r->sq), m->owed);
 		if (rnd_below(8) < (filling ? 6 : 1)) {
-			uint32_t flags = rnd_below(4) ? 0 : INLAY_SIGNALED, ds, need;
-			struct inlay_cursor at;
-			int ret;
+			uint32_t flags = (rnd_below(4) ? 0 : INLAY_SIGNALED) | (m->pi == m->rung && rnd_below(2) ? INLAY_RING : 0), ds, need;
+			int ret = bodies ? post_any(r, max_ds, flags, &ds) : post_raw(r, m, max_ds, flags, &ds);
 
-			was = r->sq;
-			if (bodies) {
-				ret = post_any(r, max_ds, flags, &ds);
-				if (ret == -EINVAL) {
+			need = (ds + 3) / 4;
+			if (ret != -EINVAL)
+				assert_int_equal(ret, need > bbs ? -E2BIG : need > bbs - m->pending ? -EAGAIN : 0);
+			if (ret) {
+				assert_memory_equal(&r->sq, &was, sizeof(was));
+				continue;
+			}
+			m->begins[(uint16_t)m->pi] = (uint8_t)need;
+			m->pi += need;
+			m->pending += need;
+			m->owed++;
+			if (flags & INLAY_RING)
+				rung(r, m);
+		} else if (rnd_below(4) == 0) {
+			inlay_sq_ring(&r->sq);
+			rung(r, m);
+		} else if (rnd_below(8) == 0) {
+			at = some_begin(m, m->rung, m->pi);
+			inlay_sq_undo(&r->sq, at);
+			forget(m, at, m->pi);
+			m->pending -= m->pi - at;
+			m->pi = at;
+		} else if (rnd_below(8) == 0 && m->pi != m->rung) {
+			at = some_begin(m, m->rung, m->pi - 1);
+			to = some_begin(m, at + 1, m->pi);
+			if (!m->begins[(uint16_t)at])
+				continue;
+			inlay_sq_erase(&r->sq, at, to);
+			forget(m, at, to);
+			for (; at != to; at++, m->owed++) {
+				m->begins[(uint16_t)at] = 1;
+				assert_int_equal(be32_at(r, at, 0), (at & 0xffff) << 8 | MLX5_OPCODE_NOP);
+				assert_int_equal(be32_at(r, at, 4), QPN << 8 | 1);
+				assert_int_equal(be32_at(r, at, 8), at + 1 == to ? INLAY_SIGNALED >> 24 : 0);
+			}
+		} else if (rnd_below(16) == 0) {
+			at = some_begin(m, m->pi - m->pending, m->rung);
+			assert_int_equal(inlay_sq_release_until(&r->sq, at), at - (m->pi - m->pending));
+			forget(m, m->pi - m->pending, at);
+			m->pending = m->pi - at;
+		} else if (!m->pending && rnd_below(8) == 0) {
+			/* As if so many short ones had come and gone */
+			i = rnd_below(2) ? (uint32_t)rnd() : 0x80000000u - rnd_below(2 * bbs);
+			r->sq.pi += i;
+			m->pi = m->rung = r->sq.pi;
+		} else {
+			/* Near to what is outstanding, or anywhere */
+			at = rnd_below(4) ? m->pi - m->pending - rnd_below(9) + rnd_below(m->pending + 18) : (uint32_t)rnd();
+			at = m->pi - (uint16_t)(m->pi - at);
+			if (m->rung != m->pi && m->pi - at <= m->pi - m->rung)
+				continue; /* no device knows of it */
+			{
+				struct mlx5_cqe64 cqe = cqe_of(rnd_below(2) ? MLX5_CQE_REQ : MLX5_CQE_REQ_ERR, QPN, at);
+				bool known = m->pi != at && m->pi - at <= m->pending && m->begins[(uint16_t)at];
+				int ret = inlay_sq_release(&r->sq, &cqe);
+
+				if (!known) {
+					assert_int_equal(ret, -EPROTO);
 					assert_memory_equal(&r->sq, &was, sizeof(was));
 					continue;
 				}
-				need = (ds + 3) / 4;
-			} else {
-				ds = 1 + rnd_below(max_ds);
-				need = (ds + 3) / 4;
-				ret = inlay_sq_begin(&r->sq, need, &at);
-				if (!ret) {
-					while (at.ds < ds)
-						at = inlay_seg_data(at, 0x0101010101010101u * rnd_below(256), 1, 0x02020202);
-					inlay_sq_commit(&r->sq, at, MLX5_OPCODE_SEND, 0, flags, 0);
-				}
-			}
-			if (need > bbs) {
-				assert_int_equal(ret, -E2BIG);
-			} else if (need > bbs - pending) {
-				assert_int_equal(ret, -EAGAIN);
-			} else {
-				must(ret);
-				i = (head + count++) % 32768;
-				list[i].index = pi;
-				list[i].bbs = need;
-				list[i].signaled = flags & INLAY_SIGNALED;
-				pi += need;
-				pending += need;
-				continue;
-			}
-			assert_memory_equal(&r->sq, &was, sizeof(was));
-		} else if (rnd_below(3) == 0) {
-			inlay_sq_ring(&r->sq);
-			assert_int_equal(r->dbrec[1], pi == preset ? 0 : htobe32(pi & 0xffff));
-		} else if (rnd_below(4) == 0 && bbs < 32768) {
-			/* A counter that is not outstanding: before or behind; then nothing changes */
-			uint32_t wrong = pi + rnd_below(65536 - pending);
-			struct mlx5_cqe64 cqe = cqe_of(MLX5_CQE_REQ, QPN, wrong);
-
-			if (!bodies || !pending) {
-				was = r->sq;
-				assert_int_equal(inlay_sq_release(&r->sq, &cqe), -EPROTO);
-				assert_memory_equal(&r->sq, &was, sizeof(was));
-			}
-		} else if (count) {
-			/* One of the signaled ones, not always the oldest: a CQE covers all before it */
-			k = rnd_below(count);
-			for (i = 0; i < count; i++, k = (k + 1) % count)
-				if (list[(head + k) % 32768].signaled)
-					break;
-			if (i < count || rnd_below(8) == 0) { /* an error CQE names unsignaled ones as well */
-				struct out *o = &list[(head + k) % 32768];
-				struct mlx5_cqe64 cqe = cqe_of(o->signaled ? MLX5_CQE_REQ : MLX5_CQE_REQ_ERR, QPN, o->index);
-
-				assert_true(0 < inlay_sq_release(&r->sq, &cqe));
-				pending = pi - (o->index + o->bbs);
-				head = (head + k + 1) % 32768;
-				count -= k + 1;
-				was = r->sq;
-				assert_int_equal(inlay_sq_release(&r->sq, &cqe), -EPROTO); /* it is not outstanding any more */
-				assert_memory_equal(&r->sq, &was, sizeof(was));
+				to = at + m->begins[(uint16_t)at];
+				assert_int_equal(ret, to - (m->pi - m->pending));
+				forget(m, m->pi - m->pending, to);
+				m->pending = m->pi - to;
 			}
 		}
 	}
@@ -691,10 +796,10 @@ static void full(void **state)
 			sge[i].length = 0x40000001; /* their sum passes 2^32 */
 		assert_int_equal(inlay_post_send(&r->sq, sge, 4, INLAY_INLINE), -EINVAL);
 		assert_int_equal(inlay_post_send(&r->sq, sge, 64, INLAY_INLINE), -EINVAL);
-		assert_int_equal(inlay_sq_begin(&r->sq, bbs, &at), -EAGAIN);
-		assert_int_equal(inlay_sq_begin(&r->sq, bbs + 1, &at), -E2BIG);
-		assert_int_equal(inlay_sq_begin(&r->sq, 2 * bbs, &at), -E2BIG);
-		assert_int_equal(inlay_sq_begin(&r->sq, 65536, &at), -E2BIG);
+		for (i = 1; i <= 16; i++) {
+			assert_int_equal(inlay_sq_begin(&r->sq, i, &at), i > bbs ? -E2BIG : -EAGAIN);
+			assert_int_equal(inlay_sq_begin_ds(&r->sq, 4 * i - 1, &at), i > bbs ? -E2BIG : -EAGAIN);
+		}
 		assert_memory_equal(&r->sq, &was, sizeof(was));
 		assert_memory_equal(r->buf, copy, (size_t)bbs * 64);
 		inlay_sq_ring(&r->sq);
@@ -840,7 +945,7 @@ static void doorbells_shared(void **state)
 	doorbells(INLAY_UAR_DOORBELL);
 }
 
-static void doorbells_exclusive(void **state)
+static void doorbells_serial(void **state)
 {
 	(void)state;
 	doorbells(INLAY_UAR_SERIAL);
@@ -884,22 +989,24 @@ static void doorbells_no_bf(void **state)
 static void halves(void **state)
 {
 	uint8_t reg[2 * REG] __attribute__((aligned(2 * REG))), *buf = (uint8_t *)pages(2 * 64 * 64);
-	uint32_t dbrec[2][2], i, half = 0;
+	uint32_t dbrec[2][2], i, half = 0, mode;
 	struct inlay_uar uar;
 	struct inlay_sq sq[2];
 
 	(void)state;
-	must(inlay_uar_init(&uar, reg, REG, INLAY_UAR_LOCKED));
-	for (i = 0; i < 2; i++)
-		must(inlay_sq_init(&sq[i], buf + i * 64 * 64, 64, dbrec[i], i, 16, &uar));
-	for (i = 0; i < 64; i++, half ^= 1) {
-		struct inlay_sq *one = &sq[rnd_below(2)];
+	for (mode = INLAY_UAR_SERIAL; mode <= INLAY_UAR_LOCKED; mode++, half = 0) {
+		must(inlay_uar_init(&uar, reg, REG, mode));
+		for (i = 0; i < 2; i++)
+			must(inlay_sq_init(&sq[i], buf + i * 64 * 64, 64, dbrec[i], i, 16, &uar));
+		for (i = 0; i < 64; i++, half ^= 1) {
+			struct inlay_sq *one = &sq[rnd_below(2)];
 
-		memset(reg, 0xee, sizeof(reg));
-		must(inlay_post_send_inline(one, "abcd", 4, 0));
-		inlay_sq_ring(one);
-		assert_true(all_bytes(reg + !half * REG, REG, 0xee));
-		assert_memory_equal(reg + half * REG, one->buf + (one->pi - 1) * 64, 64);
+			memset(reg, 0xee, sizeof(reg));
+			must(inlay_post_send_inline(one, "abcd", 4, 0));
+			inlay_sq_ring(one);
+			assert_true(all_bytes(reg + !half * REG, REG, 0xee));
+			assert_memory_equal(reg + half * REG, one->buf + (one->pi - 1) * 64, 64);
+		}
 	}
 	half = 0;
 	must(inlay_uar_init(&uar, reg, REG, INLAY_UAR_SERIAL));
@@ -913,6 +1020,167 @@ static void halves(void **state)
 		inlay_sq_fini(&sq[0]);
 	}
 	free(buf);
+}
+
+/* Every operation */
+#define OPS 16u
+INLAY_ALWAYS int post_op(struct inlay_sq *sq, uint32_t op, uint32_t flags)
+{
+	struct ibv_sge sge = {0x1000, 8, 5};
+	struct ibv_mw_bind_info bind;
+	struct inlay_av av;
+	struct ibv_mr mr;
+	struct ibv_mw mw;
+
+	memset(&av, 0, sizeof(av));
+	memset(&mr, 0, sizeof(mr));
+	memset(&mw, 0, sizeof(mw));
+	mw.type = IBV_MW_TYPE_2;
+	bind.mr = &mr;
+	bind.addr = 0x1000;
+	bind.length = 8;
+	bind.mw_access_flags = IBV_ACCESS_REMOTE_READ;
+	switch (op) {
+	case 0: return inlay_post_send(sq, &sge, 1, flags);
+	case 1: return inlay_post_send_imm(sq, 1, &sge, 1, flags);
+	case 2: return inlay_post_send_inv(sq, 1, &sge, 1, flags);
+	case 3: return inlay_post_write(sq, 1, 1, &sge, 1, flags);
+	case 4: return inlay_post_write_imm(sq, 1, 1, 1, &sge, 1, flags);
+	case 5: return inlay_post_read(sq, 1, 1, &sge, 1, flags);
+	case 6: return inlay_post_fetch_add(sq, 1, 1, 1, &sge, flags);
+	case 7: return inlay_post_cmp_swap(sq, 1, 1, 1, 1, &sge, flags);
+	case 8: return inlay_post_bind_mw(sq, &mw, 1, &bind, flags);
+	case 9: return inlay_post_local_inv(sq, 1, flags);
+	case 10: return inlay_post_ud_send(sq, &av, &sge, 1, flags);
+	case 11: return inlay_post_ud_send_imm(sq, &av, 1, &sge, 1, flags);
+	case 12: return inlay_post_ud_send_inline(sq, &av, &av, 8, flags);
+	case 13: return inlay_post_send_inline(sq, &av, 8, flags);
+	case 14: return inlay_post_write_inline(sq, 1, 1, &av, 8, flags);
+	default: return inlay_post_nop(sq, flags);
+	}
+}
+
+/* What can be seen of a ring, and what its queue thinks of it */
+static void same_rings(const struct raw *a, const struct raw *b)
+{
+	assert_memory_equal(a->buf, b->buf, (size_t)a->bbs * 64);
+	assert_memory_equal(a->reg, b->reg, sizeof(a->reg));
+	assert_memory_equal(a->dbrec, b->dbrec, sizeof(a->dbrec));
+	assert_int_equal(a->uar.next - a->reg, b->uar.next - b->reg);
+	assert_int_equal(inlay_sq_index(&a->sq), inlay_sq_index(&b->sq));
+	assert_int_equal(inlay_sq_rung(&a->sq), inlay_sq_rung(&b->sq));
+	assert_int_equal(inlay_sq_pending(&a->sq), inlay_sq_pending(&b->sq));
+}
+
+/* Four rings posted to alike: commit and ring in two calls or in one, with the register's full fence or without */
+struct four {
+	struct raw *r[4];
+	uint32_t half;
+};
+
+static void four_make(struct four *f, uint32_t mode)
+{
+	uint32_t i;
+
+	for (i = 0, f->half = 0; i < 4; i++) {
+		f->r[i] = raw_make(16, 63, mode | (i & 1 ? INLAY_UAR_FULL_FENCE : 0));
+		assert_int_equal(f->r[i]->sq.next != NULL, mode == INLAY_UAR_SERIAL && !(i & 1));
+		raw_preset(f->r[i], 0xfffffff0);
+		memset(f->r[i]->reg, 0xee, sizeof(f->r[i]->reg));
+	}
+}
+
+/* All four are alike, and the register holds what it must for a WQE of ds units at index */
+static void four_same(struct four *f, uint32_t mode, uint32_t index, uint32_t ds)
+{
+	uint32_t i;
+
+	assert_int_equal(inlay_sq_rung(&f->r[0]->sq), inlay_sq_index(&f->r[0]->sq));
+	assert_int_equal(f->r[0]->dbrec[1], htobe32((uint16_t)(index + (ds + 3) / 4)));
+	for (i = 1; i < 4; i++)
+		same_rings(f->r[0], f->r[i]);
+	for (i = 0; i < 4; i++) {
+		reg_is(f->r[i], f->half, mode != INLAY_UAR_DOORBELL && ds > 1 && ds <= REG / 16 ? COPY : DOORBELL, index, ds);
+		drain(f->r[i], index);
+	}
+	f->half ^= mode != INLAY_UAR_DOORBELL;
+}
+
+static void four_free(struct four *f)
+{
+	uint32_t i;
+
+	for (i = 0; i < 4; i++)
+		raw_free(f->r[i]);
+}
+
+/* Every length of WQE at every place, begun in each way, with any opcode, modifier, flags and immediate */
+static void commit_rings(void **state)
+{
+	static const uint32_t some[] = {0, INLAY_SIGNALED, INLAY_SOLICITED | INLAY_FENCE, INLAY_SIGNALED | INLAY_FENCE_STRONG};
+	uint32_t mode, ds, lap, i, n, index;
+	struct four f;
+
+	(void)state;
+	for (mode = INLAY_UAR_DOORBELL; mode <= INLAY_UAR_LOCKED; mode++) {
+		four_make(&f, mode);
+		for (ds = 1; ds <= 63; ds++)
+			for (lap = 0; lap < 48; lap++) {
+				uint32_t opcode = rnd_below(256), opmod = rnd_below(256), flags = some[rnd_below(4)], imm = (uint32_t)rnd();
+				uint64_t addr = rnd();
+
+				index = inlay_sq_index(&f.r[0]->sq);
+				for (i = 0; i < 4; i++) {
+					struct inlay_sq *sq = &f.r[i]->sq;
+					struct inlay_cursor at;
+
+					if ((lap + i) % 3 == 0)
+						must(inlay_sq_begin(sq, (ds + 3) / 4, &at));
+					else if ((lap + i) % 3 == 1)
+						must(inlay_sq_begin_ds(sq, ds, &at));
+					else
+						at = inlay_sq_begin_counted(sq, (ds + 3) / 4);
+					for (n = 1; n < ds; n++)
+						at = inlay_seg_data(at, addr + n, n, imm);
+					if (i < 2) {
+						must(inlay_sq_commit(sq, at, opcode, opmod, flags, imm));
+						inlay_sq_ring(sq);
+					} else {
+						must(inlay_sq_commit_ring(sq, at, opcode, opmod, flags, imm));
+					}
+				}
+				assert_int_equal(be32_at(f.r[3], index, 0), opmod << 24 | (index & 0xffff) << 8 | opcode);
+				assert_int_equal(be32_at(f.r[3], index, 8), flags >> 24);
+				four_same(&f, mode, index, ds);
+			}
+		four_free(&f);
+	}
+}
+
+/* INLAY_RING on every post, as a constant and as a variable */
+static void posts_ring(void **state)
+{
+	uint32_t mode, op, lap, i, index;
+	struct four f;
+
+	(void)state;
+	for (mode = INLAY_UAR_DOORBELL; mode <= INLAY_UAR_LOCKED; mode++) {
+		four_make(&f, mode);
+		for (lap = 0; lap < 64; lap++)
+			for (op = 0; op < OPS; op++) {
+				uint32_t more = lap & 1 ? INLAY_SIGNALED | INLAY_FENCE : 0;
+
+				index = inlay_sq_index(&f.r[0]->sq);
+				for (i = 0; i < 4; i++) {
+					must(i < 2 ? post_op(&f.r[i]->sq, op, more) : i == 2 || lap & 1 ?
+						     post_op(&f.r[i]->sq, op, more | INLAY_RING) : post_op(&f.r[i]->sq, op, INLAY_RING));
+					if (i < 2)
+						inlay_sq_ring(&f.r[i]->sq);
+				}
+				four_same(&f, mode, index, byte_at(f.r[0], index, 7));
+			}
+		four_free(&f);
+	}
 }
 
 /* More posts than the index in a WQE, a record and a CQE can count */
@@ -937,116 +1205,194 @@ static void indices(void **state)
 }
 
 #if INLAY_CHECKED
-static void commit_beyond(void *arg)
+/* ---- every rule of INLAY_CHECKED that a queue has, broken once ---- */
+
+enum {
+	R_BEGIN_SQ, R_BEGIN_AT, R_BEGIN_0, R_BEGIN_17, R_COUNTED_0, R_COUNTED_17, R_COUNTED_ROOM, R_LONGER, R_LONGEST, R_TWO_BEGUN, R_UNFILLED,
+	R_UNFILLED_RING, R_COMMIT_UNRUNG, R_POST_UNRUNG, R_OPEN_EMPTY, R_OPEN_13, R_OPEN_HEAD, R_OPEN_TWICE, R_APPEND, R_AV, R_AV_QPN, R_SEGMENT,
+	R_POST_SQ, R_POST_SGE, R_READ, R_ATOMIC, R_DATAGRAM, R_RELEASE_SQ, R_RELEASE_CQE, R_UNTIL, R_UNDO_RUNG, R_UNDO_PART, R_ERASE_RUNG,
+	R_ERASE_NONE, R_PEEK, R_ADVANCE_1, R_ADVANCE_N, R_QUIET, R_RQ_NULL, R_RQ_CQE, R_RECYCLE, R_SRQ_NULL, R_SRQ_CQE, R_REPOST, R_LINK, R_QPN,
+	R_FLAG_LOW, R_FLAG_TWO, R_FLAG_UNKNOWN, R_FLAG_MODE, RULES
+};
+
+static const char *const rule_text[RULES] = {
+	"inlay_sq_begin: a WQE is begun on a queue", "inlay_sq_begin: a WQE is begun on a queue",
+	"inlay_sq_begin: a WQE has 1 to 16 WQEBBs", "inlay_sq_begin: a WQE has 1 to 16 WQEBBs",
+	"inlay_sq_begin_counted: a WQE has 1 to 16 WQEBBs", "inlay_sq_begin_counted: a WQE has 1 to 16 WQEBBs",
+	"inlay_sq_begin_counted: a caller that counts credit has seen room",
+	"inlay_sq_commit_: a WQE is no longer than what it was begun with",
+	"inlay_sq_commit_: a WQE is no longer than the QP's longest",
+	"inlay_sq_commit_: a WQE is committed before the next is begun",
+	"inlay_sq_commit_: an open inline segment is filled before the commit",
+	"inlay_sq_commit_: an open inline segment is filled before the commit",
+	"inlay_sq_commit_ring: what was posted before is rung for before a commit that rings",
+	"inlay_sq_commit_ring: what was posted before is rung for before a commit that rings",
+	"inlay_seg_inline_open: an inline segment is not empty",
+	"inlay_seg_inline_open: the first 12 bytes of an inline segment are written in place",
+	"inlay_seg_inline_open: the first 12 bytes of an inline segment are written in place",
+	"inlay_seg_inline_open: one inline segment is filled before the next is opened",
+	"inlay_seg_inline_append: an inline segment is not longer than it was opened",
+	"inlay_seg_av: an address vector follows the control segment",
+	"inlay_av_init: a QPN has 24 bits",
+	"inlay_wqe_data: a data segment holds at most 2^31 - 1 bytes",
+	"inlay_post_gather: a post goes to a queue",
+	"inlay_post_gather: SGEs that are counted are there",
+	"inlay_post_read: a read has no payload to inline",
+	"inlay_post_atomic: an atomic has no payload to inline",
+	"inlay_post_datagram: a datagram goes somewhere",
+	"inlay_sq_release: a completion is released to its queue", "inlay_sq_release: a completion is released to its queue",
+	"inlay_sq_release_until: credit is given back for what is outstanding",
+	"inlay_sq_undo: only what was not rung for is taken back",
+	"inlay_sq_undo: a WQE is taken back whole",
+	"inlay_sq_erase: only what was not rung for is erased", "inlay_sq_erase: only what was not rung for is erased",
+	"inlay_cq_peek: a completion queue is polled",
+	"inlay_cq_advance_quiet: only completions that are there are freed", "inlay_cq_advance_quiet: only completions that are there are freed",
+	"inlay_cq_advance_quiet: only completions that are there are freed",
+	"inlay_rq_release: a completion is released to its queue", "inlay_rq_release: a completion is released to its queue",
+	"inlay_rq_recycle: a receive that completed was posted",
+	"inlay_srq_release: a completion is released to its queue", "inlay_srq_release: a completion is released to its queue",
+	"inlay_srq_repost: an entry is posted again after it was posted once",
+	"inlay_srq_take_: nobody else writes the entries' links",
+	"inlay_qpn_table_find: a QPN has 24 bits",
+	"inlay_flags_check_: flags are INLAY_*, not IBV_SEND_*, with one fence at most",
+	"inlay_flags_check_: flags are INLAY_*, not IBV_SEND_*, with one fence at most",
+	"inlay_flags_check_: flags are INLAY_*, not IBV_SEND_*, with one fence at most",
+	"inlay_flags_check_: flags are INLAY_*, not IBV_SEND_*, with one fence at most",
+};
+
+struct rule {
+	uint32_t which;
+	uint32_t n;           /* what is 1 where the rule is kept */
+	struct raw *r;        /* 4 WQEBBs, QP's longest 5 units; one NOP posted and not rung for */
+	struct rawcq *c;      /* one CQE in it */
+	struct inlay_rq *rq;
+	struct inlay_srq *srq;
+	struct inlay_qpn_table *table;
+};
+
+/* Breaks a rule: see rule_text. Arguments are variables to the compiler */
+static void rule_break(void *arg)
 {
-	struct raw *r = (struct raw *)arg;
-	struct inlay_cursor at;
-	int i;
-
-	must(inlay_sq_begin(&r->sq, 1, &at));
-	for (i = 0; i < 8; i++)
-		at = inlay_seg_data(at, 0, 1, 1);
-	inlay_sq_commit(&r->sq, at, MLX5_OPCODE_SEND, 0, 0, 0);
-}
-
-static void ring_nothing(void *arg)
-{
-	inlay_sq_ring_doorbell(&((struct raw *)arg)->sq);
-}
-
-static void read_inline(void *arg)
-{
-	struct ibv_sge sge = {0, 8, 0};
-
-	inlay_post_read(&((struct raw *)arg)->sq, 0, 0, &sge, 1, INLAY_INLINE);
-}
-
-static void atomic_inline(void *arg)
-{
-	struct ibv_sge sge = {0, 8, 0};
-
-	inlay_post_fetch_add(&((struct raw *)arg)->sq, 0, 0, 1, &sge, INLAY_INLINE);
-}
-
-static void av_behind_raddr(void *arg)
-{
-	struct inlay_cursor at;
-	struct inlay_av av;
-
-	memset(&av, 0, sizeof(av));
-	if (!inlay_sq_begin(&((struct raw *)arg)->sq, 2, &at))
-		inlay_seg_av(inlay_seg_raddr(at, 0, 0), &av);
-}
-
-static void av_of_long_qpn(void *arg)
-{
+	const struct rule *u = (const struct rule *)arg;
+	struct inlay_sq *sq = &u->r->sq, *volatile no_sq = NULL;
+	struct inlay_cursor at = inlay_cursor_init(sq->buf, 4, sq->pi, 2), two;
+	const struct mlx5_cqe64 *volatile no_cqe = NULL;
+	struct ibv_sge sge[8] = {{0x1000, 8, 5}}, *volatile no_sge = NULL;
+	struct inlay_av *volatile no_av = NULL;
+	struct inlay_cq *volatile no_cq = NULL;
+	struct inlay_rq *volatile no_rq = NULL;
+	struct inlay_srq *volatile no_srq = NULL;
+	struct inlay_cursor *volatile no_at = NULL;
+	volatile uint32_t n = u->which, flags = 0;
+	struct mlx5_cqe64 cqe = cqe_of(MLX5_CQE_REQ, QPN, 0);
 	struct mlx5_wqe_av from;
 	struct inlay_av av;
+	uint8_t *p;
 
-	(void)arg;
 	memset(&from, 0, sizeof(from));
-	inlay_av_init(&av, &from, 0x1000000, 0);
-}
-
-static void long_segment(void *arg)
-{
-	struct ibv_sge sge = {0, 0x80000000, 0};
-
-	inlay_post_send(&((struct raw *)arg)->sq, &sge, 1, 0);
-}
-
-static void broken_link(void *arg)
-{
-	uint8_t buf[4 * 32] __attribute__((aligned(64)));
-	struct ibv_sge sge = {0, 1, 0};
-	struct inlay_srq srq;
-	uint32_t dbrec[2];
-
-	(void)arg;
-	if (inlay_srq_init(&srq, buf, 4, 32, dbrec))
-		return;
-	buf[3] = 4;
-	inlay_post_srq_recv(&srq, &sge, 1);
-}
-
-/* Every operation, and the types of QP that have it */
-enum { RC = 1, UC = 2, UD = 4 };
-
-static int post_op(struct inlay_sq *sq, uint32_t op)
-{
-	struct ibv_sge sge = {0x1000, 8, 5};
-	struct ibv_mw_bind_info bind;
-	struct inlay_av av;
-	struct ibv_mr mr;
-	struct ibv_mw mw;
-
 	memset(&av, 0, sizeof(av));
-	memset(&mr, 0, sizeof(mr));
-	memset(&mw, 0, sizeof(mw));
-	mw.type = IBV_MW_TYPE_2;
-	bind.mr = &mr;
-	bind.addr = 0x1000;
-	bind.length = 8;
-	bind.mw_access_flags = IBV_ACCESS_REMOTE_READ;
-	switch (op) {
-	case 0: return inlay_post_send(sq, &sge, 1, 0);
-	case 1: return inlay_post_send_imm(sq, 1, &sge, 1, 0);
-	case 2: return inlay_post_send_inv(sq, 1, &sge, 1, 0);
-	case 3: return inlay_post_write(sq, 1, 1, &sge, 1, 0);
-	case 4: return inlay_post_write_imm(sq, 1, 1, 1, &sge, 1, 0);
-	case 5: return inlay_post_read(sq, 1, 1, &sge, 1, 0);
-	case 6: return inlay_post_fetch_add(sq, 1, 1, 1, &sge, 0);
-	case 7: return inlay_post_cmp_swap(sq, 1, 1, 1, 1, &sge, 0);
-	case 8: return inlay_post_bind_mw(sq, &mw, 1, &bind, 0);
-	case 9: return inlay_post_local_inv(sq, 1, 0);
-	case 10: return inlay_post_ud_send(sq, &av, &sge, 1, 0);
-	case 11: return inlay_post_ud_send_imm(sq, &av, 1, &sge, 1, 0);
-	case 12: return inlay_post_ud_send_inline(sq, &av, &av, 8, 0);
-	case 13: return inlay_post_send_inline(sq, &av, 8, 0);
-	case 14: return inlay_post_write_inline(sq, 1, 1, &av, 8, 0);
-	default: return inlay_post_nop(sq, 0);
+	switch (u->which) {
+	case R_BEGIN_SQ: inlay_sq_begin(no_sq, 1, &at); break;
+	case R_BEGIN_AT: inlay_sq_begin(sq, 1, no_at); break;
+	case R_BEGIN_0: n = 0; inlay_sq_begin(sq, n, &at); break;
+	case R_BEGIN_17: n = 17; inlay_sq_begin(sq, n, &at); break;
+	case R_COUNTED_0: n = 0; inlay_sq_begin_counted(sq, n); break;
+	case R_COUNTED_17: n = 17; inlay_sq_begin_counted(sq, n); break;
+	case R_COUNTED_ROOM: n = 4; inlay_sq_begin_counted(sq, n); break;
+	case R_LONGER:
+		must(inlay_sq_begin(sq, 1, &at));
+		for (n = 0; n < 4; n++)
+			at = inlay_seg_data(at, 0, 1, 1);
+		inlay_sq_commit(sq, at, MLX5_OPCODE_SEND, 0, 0, 0);
+		break;
+	case R_LONGEST:
+		for (n = 0; n < 5; n++)
+			at = inlay_seg_data(at, 0, 1, 1);
+		inlay_sq_commit(sq, at, MLX5_OPCODE_SEND, 0, 0, 0);
+		break;
+	case R_TWO_BEGUN:
+		must(inlay_sq_begin(sq, 1, &two));
+		inlay_sq_commit(sq, at, MLX5_OPCODE_SEND, 0, 0, 0);
+		inlay_sq_commit(sq, two, MLX5_OPCODE_SEND, 0, 0, 0);
+		break;
+	case R_UNFILLED:
+		at = inlay_seg_inline_append(inlay_seg_inline_open(at, 20, 4, &p), &sge, 15);
+		inlay_sq_commit(sq, at, MLX5_OPCODE_SEND, 0, 0, 0);
+		break;
+	case R_UNFILLED_RING:
+		inlay_sq_ring(sq);
+		inlay_sq_commit_ring(sq, inlay_seg_inline_open(at, 13, 12, &p), MLX5_OPCODE_SEND, 0, 0, 0);
+		break;
+	case R_COMMIT_UNRUNG: inlay_sq_commit_ring(sq, at, MLX5_OPCODE_SEND, 0, 0, 0); break;
+	case R_POST_UNRUNG: inlay_post_send(sq, sge, 1, INLAY_RING); break;
+	case R_OPEN_EMPTY: inlay_seg_inline_open(at, 0, 0, &p); break;
+	case R_OPEN_13: inlay_seg_inline_open(at, 20, 13, &p); break;
+	case R_OPEN_HEAD: inlay_seg_inline_open(at, 5, 6, &p); break;
+	case R_OPEN_TWICE: inlay_seg_inline_open(inlay_seg_inline_open(at, 5, 4, &p), 5, 5, &p); break;
+	case R_APPEND: inlay_seg_inline_append(inlay_seg_inline_open(at, 5, 4, &p), &sge, 2); break;
+	case R_AV: inlay_seg_av(inlay_seg_raddr(at, 0, 0), &av); break;
+	case R_AV_QPN: inlay_av_init(&av, &from, 0x1000000, 0); break;
+	case R_SEGMENT: sge[0].length = 0x80000000; inlay_post_send(sq, sge, 1, 0); break;
+	case R_POST_SQ: inlay_post_send(no_sq, sge, 1, 0); break;
+	case R_POST_SGE: inlay_post_send(sq, no_sge, 1, 0); break;
+	case R_READ: inlay_post_read(sq, 0, 0, sge, 1, INLAY_INLINE); break;
+	case R_ATOMIC: inlay_post_fetch_add(sq, 0, 0, 1, sge, INLAY_INLINE); break;
+	case R_DATAGRAM: inlay_post_ud_send(sq, no_av, sge, 1, 0); break;
+	case R_RELEASE_SQ: inlay_sq_release(no_sq, &cqe); break;
+	case R_RELEASE_CQE: inlay_sq_release(sq, no_cqe); break;
+	case R_UNTIL: inlay_sq_release_until(sq, 2); break;
+	case R_UNDO_RUNG: inlay_sq_ring(sq); inlay_sq_undo(sq, 0); break;
+	case R_UNDO_PART: inlay_post_send_inline(sq, sge, 60, 0); inlay_sq_undo(sq, 2); break;
+	case R_ERASE_RUNG: inlay_sq_ring(sq); inlay_sq_erase(sq, 0, 1); break;
+	case R_ERASE_NONE: inlay_sq_erase(sq, 1, 0); break;
+	case R_PEEK: inlay_cq_peek(no_cq); break;
+	case R_ADVANCE_1: inlay_cq_advance(&u->c->cq, 1); inlay_cq_advance(&u->c->cq, 1); break;
+	case R_ADVANCE_N: n = 2; inlay_cq_advance(&u->c->cq, n); break;
+	case R_QUIET: n = 0x80000001; inlay_cq_advance_quiet(&u->c->cq, n); break;
+	case R_RQ_NULL: inlay_rq_release(no_rq, &cqe); break;
+	case R_RQ_CQE: inlay_rq_release(u->rq, no_cqe); break;
+	case R_RECYCLE: inlay_rq_recycle(u->rq, 0); break;
+	case R_SRQ_NULL: inlay_srq_release(no_srq, &cqe); break;
+	case R_SRQ_CQE: inlay_srq_release(u->srq, no_cqe); break;
+	case R_REPOST: inlay_srq_repost(u->srq); break;
+	case R_LINK: u->srq->buf[3] = 4; inlay_post_srq_recv(u->srq, sge, 1); break;
+	case R_QPN: n = 0x1000000; inlay_qpn_table_find(u->table, n); break;
+	case R_FLAG_LOW: flags = IBV_SEND_SIGNALED; inlay_post_send(sq, sge, 1, flags); break;
+	case R_FLAG_TWO: flags = INLAY_FENCE | INLAY_FENCE_STRONG; inlay_post_send(sq, sge, 1, flags); break;
+	case R_FLAG_UNKNOWN: flags = 1u << 22; inlay_post_send(sq, sge, 1, flags); break;
+	case R_FLAG_MODE: flags = 3u << 29; inlay_post_send(sq, sge, 1, flags); break;
 	}
 }
+
+static void checks(void **state)
+{
+	static struct inlay_qpn_table table;
+	uint8_t buf[4 * 64] __attribute__((aligned(64)));
+	uint32_t dbrec[2];
+	struct inlay_srq srq;
+	struct inlay_rq rq;
+	struct rule u;
+
+	(void)state;
+	memset(buf, 0, sizeof(buf));
+	u.r = raw_make(4, 5, INLAY_UAR_SERIAL);
+	must(inlay_post_nop(&u.r->sq, 0));
+	u.c = rawcq_make(4, 64);
+	produce(u.c, 1, 1);
+	must(inlay_rq_init(&rq, buf, 4, 64, dbrec));
+	must(inlay_srq_init(&srq, buf, 4, 32, dbrec));
+	inlay_qpn_table_init(&table, NULL, 0);
+	u.rq = &rq;
+	u.srq = &srq;
+	u.table = &table;
+	for (u.which = 0; u.which < RULES; u.which++)
+		assert_aborts(rule_break, &u, rule_text[u.which]);
+	raw_free(u.r);
+	rawcq_free(u.c);
+}
+
+/* The types of QP that have each */
+enum { RC = 1, UC = 2, UD = 4 };
 
 static const uint8_t knows[] = {RC | UC, RC | UC, RC, RC | UC, RC | UC, RC, RC, RC, RC | UC, RC | UC, UD, UD, UD, RC | UC, RC | UC,
 				RC | UC | UD};
@@ -1060,7 +1406,7 @@ static void post_unknown(void *arg)
 {
 	struct op_on *o = (struct op_on *)arg;
 
-	post_op(&o->r->sq, o->op);
+	post_op(&o->r->sq, o->op, 0);
 }
 
 static void operations(void **state)
@@ -1075,33 +1421,14 @@ static void operations(void **state)
 
 			o.r->sq.type = types[t];
 			if (knows[op] & 1 << t)
-				must(post_op(&o.r->sq, op));
+				must(post_op(&o.r->sq, op, 0));
 			else
 				assert_aborts(post_unknown, &o, "the QP's type knows the operation\n");
 			/* A queue of which it is not known takes all */
 			o.r->sq.type = 0;
-			must(post_op(&o.r->sq, op));
+			must(post_op(&o.r->sq, op, 0));
 			raw_free(o.r);
 		}
-}
-
-static void checks(void **state)
-{
-	struct raw *r = raw_make(2, 5, INLAY_UAR_SERIAL);
-
-	(void)state;
-	assert_aborts(av_behind_raddr, r, "inlay: inlay_seg_av: an address vector follows the control segment\n");
-	assert_aborts(av_of_long_qpn, r, "inlay: inlay_av_init: a QPN has 24 bits\n");
-	assert_aborts(long_segment, r, "inlay: inlay_wqe_data: a data segment holds at most 2^31 - 1 bytes\n");
-	assert_aborts(broken_link, r, "inlay: inlay_post_srq_recv: nobody else writes the entries' links\n");
-	assert_aborts(commit_beyond, r, "inlay: inlay_sq_commit_imm: ");
-	assert_aborts(ring_nothing, r, "inlay: inlay_sq_ring_doorbell: a doorbell is rung for something posted\n");
-	assert_aborts(read_inline, r, "inlay: inlay_post_read: a read has no payload to inline\n");
-	assert_aborts(atomic_inline, r, "inlay: inlay_post_atomic: an atomic has no payload to inline\n");
-	raw_free(r);
-	r = raw_make(64, 5, INLAY_UAR_SERIAL);
-	assert_aborts(commit_beyond, r, "a WQE is no longer than the QP's longest\n");
-	raw_free(r);
 }
 #endif
 
@@ -1250,6 +1577,51 @@ static void rq_release_wrong(void **state)
 	free(buf);
 }
 
+/* A prepared ring is one SGE everywhere; posting it anew writes an address and nothing else, and the record tells of it */
+static void rq_recycles(void **state)
+{
+	uint32_t stride, cnt, i, n;
+
+	(void)state;
+	for (stride = 16; stride <= 1024; stride *= 2)
+		for (cnt = 1; cnt <= 64; cnt *= 4) {
+			uint8_t *buf = (uint8_t *)pages((size_t)cnt * stride), *want = (uint8_t *)pages((size_t)cnt * stride);
+			struct ibv_sge sge = {0, 0x01020304, 0xa5b6c7d8};
+			uint32_t dbrec[2] = {0, 5};
+			struct inlay_rq rq;
+
+			must(inlay_rq_init(&rq, buf, cnt, stride, dbrec));
+			fill(buf, (size_t)cnt * stride, stride);
+			memcpy(want, buf, (size_t)cnt * stride);
+			inlay_rq_prepare(&rq, sge.length, sge.lkey);
+			for (i = 0; i < cnt; i++) {
+				rq_seg_is(buf + (size_t)i * stride, &sge);
+				if (stride > 16)
+					rq_seg_is(buf + (size_t)i * stride + 16, NULL);
+				if (stride > 32)
+					assert_memory_equal(buf + (size_t)i * stride + 32, want + (size_t)i * stride + 32, stride - 32);
+			}
+			for (i = 0; i < cnt; i++)
+				must(inlay_post_recv(&rq, &sge, 1));
+			rq.pi += 0xfffffff0;
+			rq.limit += 0xfffffff0;
+			n = rq.pi;
+			for (i = 0; i < 200; i++, n++) {
+				uint64_t addr = rnd(), be = htobe64(addr);
+
+				memcpy(want, buf, (size_t)cnt * stride);
+				memcpy(want + (size_t)(n % cnt) * stride + 8, &be, 8);
+				inlay_rq_recycle(&rq, addr);
+				assert_memory_equal(buf, want, (size_t)cnt * stride);
+				assert_int_equal(inlay_rq_pending(&rq), cnt);
+				inlay_rq_ring(&rq);
+				assert_int_equal(dbrec[0], htobe32((uint16_t)(n + 1)));
+			}
+			free(buf);
+			free(want);
+		}
+}
+
 /* On a device without atomics they are refused and nothing is written; the index of what comes next is what a completion will say */
 static void no_atomics(void **state)
 {
@@ -1311,6 +1683,7 @@ static void srq_arguments(void **state)
 }
 
 enum { AT_HOME, POSTED, TAKEN };
+#define FREE 6 /* the byte of an entry that is inlay's own */
 
 struct srq_model {
 	struct inlay_srq srq;
@@ -1318,6 +1691,8 @@ struct srq_model {
 	uint32_t dbrec[2];
 	uint32_t cnt, stride;
 	uint8_t *is;              /* of each entry: free, posted, taken by the device */
+	uint8_t *once;            /* of each entry: it was posted before */
+	uint64_t *user;           /* of each entry: what the caller put into its own bytes */
 	uint32_t *home, homes;    /* the free ones in the order in which they will be posted */
 	uint32_t *line, lines;    /* the posted ones in the order in which the device takes them */
 	uint32_t *out, outs;      /* the taken ones */
@@ -1341,19 +1716,23 @@ static void srq_whole(const struct srq_model *m)
 		const uint8_t *wqe = m->buf + (size_t)m->home[i] * m->stride;
 
 		assert_int_equal(at, m->home[i]);
-		assert_true(all_bytes(wqe + 16, 4, 0xff));
+		assert_int_equal(wqe[FREE], 1);
 		if (i + 1 == m->homes)
-			assert_int_equal(m->srq.tail, at);
+			assert_ptr_equal(m->srq.tail, wqe);
 		at = next_of(m, at);
 	}
 	/* What is posted is linked in order and leads on to what is free */
 	for (i = 0, at = m->device; i < m->lines; i++) {
 		assert_int_equal(at, m->line[i]);
-		assert_false(all_bytes(m->buf + (size_t)at * m->stride + 16, 4, 0xff));
+		assert_int_equal(m->buf[(size_t)at * m->stride + FREE], 0);
 		at = next_of(m, at);
 	}
 	assert_int_equal(at, m->home[0]);
 	assert_int_equal(m->homes + m->lines + m->outs, m->cnt);
+	for (i = 0; i < m->cnt; i++) {
+		assert_true(inlay_srq_user(&m->srq, i) == m->user[i]);
+		assert_memory_equal(m->buf + (size_t)i * m->stride + 8, &m->user[i], 8);
+	}
 }
 
 static void srq_post(struct srq_model *m)
@@ -1371,20 +1750,41 @@ static void srq_post(struct srq_model *m)
 	}
 	assert_int_equal(inlay_srq_index(&m->srq), index);
 	memcpy(link, wqe, 16);
+	if (m->once[index] && rnd_below(2)) {
+		/* Once more, as it was */
+		uint8_t segments[1024];
+
+		memcpy(segments, wqe + 16, m->stride - 16);
+		ret = inlay_srq_repost(&m->srq);
+		assert_memory_equal(wqe + 16, segments, m->stride - 16);
+		if (m->homes == 1) {
+			assert_int_equal(ret, -EAGAIN);
+			assert_memory_equal(&m->srq, &was, sizeof(was));
+			assert_memory_equal(wqe, link, 16);
+			return;
+		}
+		must(ret);
+		link[FREE] = 0;
+		assert_memory_equal(wqe, link, 16);
+		goto posted;
+	}
 	ret = inlay_post_srq_recv(&m->srq, sge, n);
 	if (m->homes == 1 || n > m->stride / 16 - 1) {
 		assert_int_equal(ret, m->homes == 1 ? -EAGAIN : -EINVAL);
 		assert_memory_equal(&m->srq, &was, sizeof(was));
-		assert_true(all_bytes(wqe + 16, 4, 0xff));
+		assert_int_equal(wqe[FREE], 1);
 		return;
 	}
 	must(ret);
+	link[FREE] = 0;
 	assert_memory_equal(wqe, link, 16);
 	for (i = k = 0; i < n; i++)
 		if (sge[i].length)
 			rq_seg_is(wqe + 16 + 16 * k++, &sge[i]);
 	if (k < m->stride / 16 - 1)
 		rq_seg_is(wqe + 16 + 16 * k, NULL);
+posted:
+	m->once[index] = 1;
 	memmove(m->home, m->home + 1, --m->homes * sizeof(m->home[0]));
 	m->line[m->lines++] = index;
 	m->is[index] = POSTED;
@@ -1398,7 +1798,7 @@ static void srq_give(struct srq_model *m, uint32_t index)
 	struct inlay_srq was = m->srq;
 
 	if (index < m->cnt && m->is[index] != AT_HOME) {
-		assert_true(0 < inlay_srq_release(&m->srq, &cqe));
+		assert_int_equal(inlay_srq_release(&m->srq, &cqe), 1);
 		m->is[index] = AT_HOME;
 		m->home[m->homes++] = index;
 		was = m->srq;
@@ -1418,19 +1818,28 @@ static void srq_model(uint32_t cnt, uint32_t stride, uint32_t preset, uint32_t s
 	m->stride = stride;
 	m->buf = (uint8_t *)pages((size_t)cnt * stride);
 	m->is = (uint8_t *)pages(cnt);
+	m->once = (uint8_t *)pages(cnt);
+	m->user = (uint64_t *)pages(cnt * 8);
 	m->home = (uint32_t *)pages(cnt * 4);
 	m->line = (uint32_t *)pages(cnt * 4);
 	m->out = (uint32_t *)pages(cnt * 4);
 	m->dbrec[1] = 0x5a5a5a5a;
 	fill(m->buf, (size_t)cnt * stride, preset);
 	must(inlay_srq_init(&m->srq, m->buf, cnt, stride, m->dbrec));
-	for (i = 0; i < cnt; i++)
+	for (i = 0; i < cnt; i++) {
 		m->home[m->homes++] = i;
+		m->user[i] = inlay_srq_user(&m->srq, i);
+	}
 	/* As if so many had come and gone */
 	m->pi = m->rung = m->taken = m->srq.pi = preset;
 	for (s = 0; s < steps; s++) {
 		bool filling = (s / (2 * cnt + 5)) % 2 == 0;
 
+		if (rnd_below(4) == 0) {
+			/* In any state of the entry */
+			i = rnd_below(cnt);
+			inlay_srq_set_user(&m->srq, i, m->user[i] = rnd());
+		}
 		if (rnd_below(8) < (filling ? 5 : 1)) {
 			srq_post(m);
 		} else if (rnd_below(4) == 0) {
@@ -1463,6 +1872,8 @@ static void srq_model(uint32_t cnt, uint32_t stride, uint32_t preset, uint32_t s
 	assert_int_equal(m->dbrec[1], 0x5a5a5a5a);
 	free(m->buf);
 	free(m->is);
+	free(m->once);
+	free(m->user);
 	free(m->home);
 	free(m->line);
 	free(m->out);
@@ -1481,6 +1892,52 @@ static void srq_random(void **state)
 		srq_model(1 + 64 * i + 2, 32, 5, 70000);
 }
 
+/* A queue that the device walks cyclically: what comes back before its predecessors waits for them, and says so */
+static void srq_cyclic(void **state)
+{
+	uint32_t cnt, s, i, n, index;
+
+	(void)state;
+	for (cnt = 2; cnt <= 256; cnt *= 2) {
+		uint8_t *buf = (uint8_t *)pages(cnt * 32), back[256];
+		uint32_t posted = 0, freed = 0, dbrec[2];
+		struct ibv_sge sge = {1, 1, 1};
+		struct inlay_srq srq, was;
+
+		must(inlay_srq_init_cyclic(&srq, buf, cnt, 32, dbrec));
+		for (s = 0; s < 30000; s++) {
+			assert_int_equal(inlay_srq_room(&srq), cnt - 1 - (posted - freed));
+			if (rnd_below(2)) {
+				assert_int_equal(inlay_srq_index(&srq), posted % cnt);
+				i = inlay_post_srq_recv(&srq, &sge, 1) == 0;
+				assert_int_equal(i, posted - freed < cnt - 1);
+				if (i)
+					back[posted++ % cnt] = 0;
+				continue;
+			}
+			index = rnd_below(8) ? (freed + rnd_below(posted - freed + 1)) % cnt : rnd_below(65536);
+			{
+				struct mlx5_cqe64 cqe = cqe_of(MLX5_CQE_RESP_SEND, 1, index);
+				bool out = index < cnt && (index - freed) % cnt < posted - freed && !back[index];
+				int ret;
+
+				was = srq;
+				ret = inlay_srq_release(&srq, &cqe);
+				if (!out) {
+					assert_int_equal(ret, -EPROTO);
+					assert_memory_equal(&srq, &was, sizeof(srq));
+					continue;
+				}
+				back[index] = 1;
+				for (n = 0; freed != posted && back[freed % cnt]; n++)
+					freed++;
+				assert_int_equal(ret, n);
+			}
+		}
+		free(buf);
+	}
+}
+
 /*
  * A device gone mad: completions name entries that it has not taken, in any order and many times over. What is refused changes nothing, and
  * whatever is accepted, the free list holds each free entry once.
@@ -1497,10 +1954,10 @@ static void srq_mad(void **state)
 	for (s = 0; s < 300000; s++) {
 		struct mlx5_cqe64 cqe = cqe_of(MLX5_CQE_RESP_SEND, 1, rnd_below(4) ? rnd_below(70) : (uint32_t)rnd());
 		uint32_t room = inlay_srq_room(&srq);
-		int ret = rnd_below(2) ? inlay_srq_release(&srq, &cqe) : inlay_post_srq_recv(&srq, &sge, 1);
+		bool give = rnd_below(2);
+		int ret = give ? inlay_srq_release(&srq, &cqe) : inlay_post_srq_recv(&srq, &sge, 1);
 
-		if (ret)
-			assert_int_equal(inlay_srq_room(&srq), room);
+		assert_int_equal(inlay_srq_room(&srq), ret < 0 ? room : give ? room + 1 : room - 1);
 		if (s % 16)
 			continue;
 		memset(seen, 0, sizeof(seen));
@@ -1508,65 +1965,18 @@ static void srq_mad(void **state)
 			assert_in_range(at, 0, 63);
 			assert_int_equal(seen[at], 0);
 			seen[at] = 1;
-			assert_true(all_bytes(buf + 32 * at + 16, 4, 0xff));
+			assert_int_equal(buf[32 * at + FREE], 1);
 			if (i == inlay_srq_room(&srq))
-				assert_int_equal(at, srq.tail);
+				assert_ptr_equal(srq.tail, buf + 32 * at);
 			at = (uint32_t)buf[32 * at + 2] << 8 | buf[32 * at + 3];
 		}
 		for (i = 0; i < 64; i++)
 			if (!seen[i])
-				assert_false(all_bytes(buf + 32 * i + 16, 4, 0xff));
+				assert_int_equal(buf[32 * i + FREE], 0);
 	}
 }
 
 /* ---- the completion ring ---- */
-
-struct rawcq {
-	uint32_t dbrec[2];
-	uint32_t uar[32];
-	uint8_t *buf;
-	uint32_t cnt, size;
-	uint32_t pi; /* the producer's: the device writes here next */
-	uint32_t ci; /* what the model says is freed */
-	struct inlay_cq cq;
-};
-
-static struct rawcq *rawcq_make(uint32_t cnt, uint32_t size)
-{
-	struct rawcq *c = (struct rawcq *)pages(sizeof(*c));
-	uint32_t i;
-
-	c->cnt = cnt;
-	c->size = size;
-	c->buf = (uint8_t *)pages((size_t)cnt * size);
-	/* As a new CQ comes from libmlx5: all CQEs invalid, owner bit 0 */
-	for (i = 0; i < cnt; i++)
-		c->buf[(size_t)i * size + size - 1] = 0xf0;
-	must(inlay_cq_init(&c->cq, c->buf, cnt, size, c->dbrec, c->uar, 0x123456));
-	return c;
-}
-
-static void rawcq_free(struct rawcq *c)
-{
-	free(c->buf);
-	free(c);
-}
-
-/* The device's part: CQE number pi, its body first and its owner bit last */
-static void produce(struct rawcq *c, uint32_t qpn, uint32_t tag)
-{
-	struct mlx5_cqe64 *cqe = (struct mlx5_cqe64 *)(c->buf + (size_t)(c->pi % c->cnt) * c->size + c->size - 64);
-
-	assert_true(c->pi - c->ci < c->cnt);
-	if (c->size == 128)
-		fill(cqe - 1, 64, tag);
-	fill(cqe, 32, tag);
-	cqe->byte_cnt = htobe32(tag);
-	cqe->sop_drop_qpn = htobe32(tag << 24 | qpn);
-	cqe->wqe_counter = htobe16((uint16_t)tag);
-	cqe->op_own = (uint8_t)(MLX5_CQE_RESP_SEND << 4 | (c->pi / c->cnt & 1));
-	c->pi++;
-}
 
 static void is_tag(const struct rawcq *c, const struct mlx5_cqe64 *cqe, uint32_t qpn, uint32_t tag)
 {
@@ -1662,8 +2072,9 @@ static void cq_indices(void **state)
 	for (k = 0; k < ARRAY(at); k++) {
 		c = rawcq_make(8, 64);
 		/* As if so many had come and gone */
-		inlay_cq_advance(&c->cq, at[k]);
-		c->ci = c->pi = at[k];
+		c->cq.ci = c->ci = c->pi = at[k];
+		c->cq.next = c->cq.begin + at[k] % 8 * 64;
+		c->cq.lap = at[k] / 8 & 1;
 		for (i = 0; i < 8; i++)
 			c->buf[i * 64 + 63] = (uint8_t)(0x20 | ((at[k] / 8 - (i >= at[k] % 8)) & 1));
 		for (i = 0; i < 64; i++) {
@@ -1714,12 +2125,26 @@ struct entry {
 	uint32_t qpn, tag;
 };
 
+/* What inlay_cq_clean has told of, newest first */
+struct gone {
+	uint32_t n, tag[256];
+};
+
+static void note_gone(const struct mlx5_cqe64 *cqe, void *arg)
+{
+	struct gone *g = (struct gone *)arg;
+
+	assert_in_range(g->n, 0, 255);
+	g->tag[g->n++] = inlay_cqe_byte_count(cqe);
+}
+
 /* Random CQEs of a few QPs, now and then one of them is cleaned out; what stays, and its order, must be the model's */
 static void clean_model(uint32_t cnt, uint32_t size, uint32_t steps)
 {
 	struct rawcq *c = rawcq_make(cnt, size);
 	struct entry list[256];
-	uint32_t n = 0, s, i, k, tag = 0, qpn, removed;
+	uint32_t n = 0, s, i, k, tag = 0, qpn, removed, lost[256];
+	struct gone g;
 
 	assert_true(cnt <= ARRAY(list));
 	for (s = 0; s < steps; s++) {
@@ -1744,11 +2169,19 @@ static void clean_model(uint32_t cnt, uint32_t size, uint32_t steps)
 			qpn = 0xfffff0 + rnd_below(4); /* one of which has none */
 			for (i = k = removed = 0; i < n; i++)
 				if (list[i].qpn == qpn)
-					removed++;
+					lost[removed++] = list[i].tag;
 				else
 					list[k++] = list[i];
 			n = k;
-			assert_int_equal(inlay_cq_clean(&c->cq, qpn, NULL, NULL), removed);
+			g.n = 0;
+			if (rnd_below(4)) {
+				assert_int_equal(inlay_cq_clean(&c->cq, qpn, note_gone, &g), removed);
+				assert_int_equal(g.n, removed);
+				for (i = 0; i < removed; i++)
+					assert_int_equal(g.tag[i], lost[removed - 1 - i]);
+			} else {
+				assert_int_equal(inlay_cq_clean(&c->cq, qpn, NULL, NULL), removed);
+			}
 			c->ci += removed;
 			if (removed)
 				assert_int_equal(c->dbrec[0], htobe32(c->ci & 0xffffff));
@@ -1917,10 +2350,12 @@ int main(void)
 		cmocka_unit_test(no_atomics),
 		cmocka_unit_test(longest),
 		cmocka_unit_test(doorbells_shared),
-		cmocka_unit_test(doorbells_exclusive),
+		cmocka_unit_test(doorbells_serial),
 		cmocka_unit_test(doorbells_locked),
 		cmocka_unit_test(doorbells_no_bf),
 		cmocka_unit_test(halves),
+		cmocka_unit_test(commit_rings),
+		cmocka_unit_test(posts_ring),
 		cmocka_unit_test(indices),
 #if INLAY_CHECKED
 		cmocka_unit_test(checks),
@@ -1929,8 +2364,10 @@ int main(void)
 		cmocka_unit_test(rq_random),
 		cmocka_unit_test(rq_full),
 		cmocka_unit_test(rq_release_wrong),
+		cmocka_unit_test(rq_recycles),
 		cmocka_unit_test(srq_arguments),
 		cmocka_unit_test(srq_random),
+		cmocka_unit_test(srq_cyclic),
 		cmocka_unit_test(srq_mad),
 		cmocka_unit_test(cq_random),
 		cmocka_unit_test(cq_indices),

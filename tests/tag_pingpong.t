@@ -58,10 +58,10 @@ fi
 runs "in software" "" "--software --iterations 16 ${DEVICE:+--device $DEVICE}" "in software (--software)" 11 32 0
 runs "in software, the shortest rendezvous" "" "--software --size 8193 --iterations 5 ${DEVICE:+--device $DEVICE}" "in software" 1 10 0
 refuses "help" 0 "--iterations N" "" "--help"
-refuses "an option that is none" 2 "unrecognized" "" "--hardware"
+refuses "an option that is none" 2 "no such option" "" "--hardware"
 refuses "an argument" 2 "no arguments" "" "somewhere"
-refuses "no iterations" 2 "iterations is from" "" "--iterations 0"
-refuses "a size that is no number" 2 "size is from" "" "--size 8k"
-refuses "a size that is too much" 2 "size is from" "" "--size 16777217"
-refuses "a device that is not there" 1 "that mlx5 device" "" "--device nonesuch"
+refuses "no iterations" 2 "iterations is a number from" "" "--iterations 0"
+refuses "a size that is no number" 2 "size is a number from" "" "--size 8x"
+refuses "a size that is too much" 2 "size is a number from" "" "--size 16777217"
+refuses "a device that is not there" 1 "no mlx5 device named nonesuch" "" "--device nonesuch"
 finish

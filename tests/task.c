@@ -125,13 +125,14 @@ static void map_make(struct inlay_mmap *map, void **mem, uint8_t *at, size_t len
 	*mem = pages(inlay_mmap_size(1, 1));
 	must(inlay_mmap_create(map, *mem, inlay_mmap_size(1, 1), 1, 1));
 	if (windows) {
-		*mr = inlay_task_register(dev.pd, at, len, &keys);
+		*mr = ibv_reg_mr(dev.pd, at, len, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+		must(inlay_mmap_set_permissions(map, INLAY_LOCAL_READ_WRITE | INLAY_MW_BIND));
 	} else {
 		*mr = ibv_reg_mr(dev.pd, at, len, IBV_ACCESS_LOCAL_WRITE);
-		keys.lkey = *mr ? (*mr)->lkey : 0;
-		keys.rkey = INLAY_NO_KEY;
 	}
 	assert_non_null(*mr);
+	keys.lkey = (*mr)->lkey;
+	keys.rkey = INLAY_NO_KEY;
 	must(inlay_mmap_add_dev(map, dev.pd));
 	must(inlay_mmap_add(map, inlay_source_keys((uintptr_t)at, len, keys)));
 	must(inlay_mmap_start(map));

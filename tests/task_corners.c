@@ -6,6 +6,7 @@
  */
 #include "common.h"
 #include "task_rig.h"
+#include <sys/mman.h>
 
 #define ECHO 0x11u
 #define KEEP 0x22u      /* answers when it is told to */
@@ -394,6 +395,185 @@ static void response_without_key(void **state)
 	free(at);
 }
 
+/* ---- memory that no window may be opened over ---- */
+
+/*
+ * A map that does not permit windows: what would go by a key is refused, payload and response, and nothing is posted; the connection lives.
+ * One that permits them is all that it takes.
+ */
+static void memory_without_windows(void **state)
+{
+	uint8_t *at = (uint8_t *)pages(2 * LARGE);
+	void *memory = pages(inlay_mmap_size(1, 1));
+	struct inlay_buf *large = NULL, *small = NULL, *response = NULL;
+	struct inlay_mmap map;
+	struct inlay_task *t;
+	uint32_t pi, way;
+
+	(void)state;
+	rig_make(1, false, 0);
+	for (way = 0; way < 2; way++) {
+		must(inlay_mmap_create(&map, memory, inlay_mmap_size(1, 1), 1, 1));
+		must(inlay_mmap_add_dev(&map, dev.pd));
+		must(inlay_mmap_add(&map, inlay_source_host(at, 2 * LARGE)));
+		must(inlay_mmap_set_permissions(&map, INLAY_LOCAL_READ_WRITE | (way ? INLAY_MW_BIND : 0)));
+		must(inlay_mmap_start(&map));
+		must(inlay_inventory_get_by_data(inv, &map, at, 9000, &large));
+		must(inlay_inventory_get_by_data(inv, &map, at, 900, &small));
+		must(inlay_inventory_get_by_addr(inv, &map, at + LARGE, LARGE, &response));
+		fill(at, 9000, way);
+		t = task(BACK);
+		pi = inlay_sq_index(&line->host.link.sq);
+		must(inlay_task_set_payload(t, large));
+		if (!way) {
+			assert_int_equal(inlay_task_try_submit(t), -EPERM);
+			assert_int_equal(inlay_task_submit(t), -EPERM);
+			must(inlay_task_set_payload(t, NULL));
+			payload(t, 8, 1);
+		}
+		must(inlay_task_set_response(t, response));
+		if (!way) {
+			assert_int_equal(inlay_task_try_submit(t), -EPERM);
+			assert_int_equal(inlay_task_submit_quiet(t), -EPERM);
+			assert_int_equal(inlay_task_state(t), INLAY_TASK_IDLE);
+			assert_int_equal(inlay_sq_index(&line->host.link.sq), pi);
+			/* What is gathered or copied needs none */
+			must(inlay_task_set_response(t, NULL));
+			must(inlay_task_set_plugin(t, ECHO));
+			must(inlay_task_set_payload(t, small));
+			answered(t, 900, way);
+		} else {
+			answered(t, 9000, way);
+		}
+		must(inlay_task_release(t));
+		assert_int_equal(inlay_task_host_broken(&line->host), 0);
+		must(inlay_buf_dec_refcount(large, NULL));
+		must(inlay_buf_dec_refcount(small, NULL));
+		must(inlay_buf_dec_refcount(response, NULL));
+		must(inlay_mmap_destroy(&map));
+	}
+	rig_free();
+	free(memory);
+	free(at);
+}
+
+/* The command says nothing of a window before the window is open: its WQE waits for the binds that stand before it */
+static void command_waits_for_its_windows(void **state)
+{
+	struct inlay_buf *all = NULL;
+	struct inlay_sq *sq;
+	struct inlay_task *t;
+	uint32_t first, windows;
+	const uint8_t *wqe;
+
+	(void)state;
+	rig_make(1, false, 0);
+	sq = &line->host.link.sq;
+	must(inlay_inventory_get_by_data(inv, &outside.map, outside.at, 9000, &all));
+	fill(outside.at, 9000, 5);
+	t = task(ECHO);
+	payload(t, 8, 1);
+	must(inlay_task_set_response(t, in));
+	for (windows = 1; windows <= 2; windows++) {
+		if (windows == 2) {
+			must(inlay_task_set_plugin(t, BACK));
+			must(inlay_task_set_payload(t, all));
+		}
+		first = inlay_sq_index(sq);
+		must(inlay_task_submit_quiet(t));
+		assert_int_equal(inlay_sq_wqe(sq, first)[3], MLX5_OPCODE_UMR);
+		wqe = inlay_sq_wqe(sq, first + 3 * windows);
+		assert_int_equal(wqe[3], MLX5_OPCODE_SEND);
+		assert_int_equal(wqe[11] & 0xe0, MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE);
+		inlay_task_host_flush(&line->host);
+		until(inlay_task_status(t) != -EINPROGRESS);
+		must(inlay_task_status(t));
+	}
+	must(inlay_task_release(t));
+	must(inlay_buf_dec_refcount(all, NULL));
+	rig_free();
+}
+
+/* A task's own payload was given back as if it were the caller's: the task takes no harm that lasts */
+static void own_payload_given_back(void **state)
+{
+	struct inlay_task *t, *u;
+
+	(void)state;
+	rig_make(1, false, 0);
+	t = task(ECHO);
+	payload(t, 30, 1);
+	must(inlay_buf_dec_refcount(inlay_task_get_payload(t), NULL));
+	assert_int_equal(inlay_task_try_submit(t), -EINVAL);
+	must(inlay_task_set_payload(t, NULL));
+	payload(t, 30, 2);
+	answered(t, 30, 2);
+	must(inlay_buf_dec_refcount(inlay_task_get_payload(t), NULL));
+	must(inlay_task_release(t));
+	u = task(ECHO);
+	assert_ptr_equal(u, t);
+	assert_int_equal(inlay_buf_data_len(inlay_task_get_payload(u)), 0);
+	assert_int_equal(inlay_buf_len(inlay_task_get_payload(u)), hp.payload);
+	payload(u, 4000, 3);
+	answered(u, 4000, 3);
+	must(inlay_buf_dec_refcount(inlay_task_get_payload(u), NULL));
+	must(inlay_task_release(u));
+	rig_free();
+}
+
+/* ---- the worker's doorbells ---- */
+
+static uint8_t *watched_page;
+static volatile uint16_t *watched_record;
+static volatile uint32_t watched_stores, watched_value;
+
+static void watch_store(int sig)
+{
+	(void)sig;
+	watched_value = *watched_record;
+	watched_stores++;
+	if (mprotect(watched_page, 4096, PROT_READ | PROT_WRITE))
+		abort();
+}
+
+/* An answer is the credit for one more command: when the register is told of it, the receive for that command is in the record already */
+static void receive_before_the_answer(void **state)
+{
+	struct sigaction act, old;
+	struct inlay_rq *rq;
+	struct inlay_task *t;
+	uint32_t len;
+
+	(void)state;
+	if (!stepped())
+		return;
+	rig_make(1, false, 0);
+	rq = &line->conn.link.rq;
+	watched_page = (uint8_t *)((uintptr_t)line->conn.link.sq.uar->reg & ~(uintptr_t)4095);
+	watched_record = rq->dbrec;
+	memset(&act, 0, sizeof(act));
+	act.sa_handler = watch_store;
+	must(sigaction(SIGSEGV, &act, &old));
+	/* Inline of one WQEBB, of more, gathered */
+	for (len = 4; len < 4000; len *= 31) {
+		t = task(ECHO);
+		payload(t, len, len);
+		must(inlay_task_submit(t));
+		step();
+		watched_stores = 0;
+		must(mprotect(watched_page, 4096, PROT_READ));
+		assert_int_equal(inlay_task_worker_progress(&desk->worker, clock_now, 16), 1);
+		must(mprotect(watched_page, 4096, PROT_READ | PROT_WRITE));
+		assert_int_equal(watched_stores, 1);
+		assert_int_equal(inlay_from_be16((uint16_t)watched_value), (uint16_t)inlay_rq_index(rq));
+		until(inlay_task_status(t) != -EINPROGRESS);
+		must(inlay_task_status(t));
+		must(inlay_task_release(t));
+	}
+	must(sigaction(SIGSEGV, &old, NULL));
+	rig_free();
+}
+
 /* ---- ends ---- */
 
 /*
@@ -604,7 +784,7 @@ static void host_asks_in_time(void **state)
 	wqe = inlay_sq_wqe(&line->host.link.sq, line->host.link.sq.pi - 1);
 	assert_int_equal(wqe[3], MLX5_OPCODE_RDMA_WRITE);
 	assert_int_equal(wqe[7] & 0x3f, 2);
-	assert_true(wqe[11] & INLAY_SIGNALED);
+	assert_true(wqe[11] & MLX5_WQE_CTRL_CQ_UPDATE);
 	assert_int_equal(inlay_sq_rung(&line->host.link.sq), line->host.link.sq.pi);
 	if (stepped())
 		/* It is not acknowledged: no second one */
@@ -717,6 +897,10 @@ int main(void)
 		cmocka_unit_test(list_left_behind),
 		cmocka_unit_test(response_elsewhere),
 		cmocka_unit_test(response_without_key),
+		cmocka_unit_test(memory_without_windows),
+		cmocka_unit_test(command_waits_for_its_windows),
+		cmocka_unit_test(own_payload_given_back),
+		cmocka_unit_test(receive_before_the_answer),
 		cmocka_unit_test(broken_with_nothing_to_flush),
 		cmocka_unit_test(generations_far_apart),
 		cmocka_unit_test(plugins_call_their_worker),

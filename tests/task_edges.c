@@ -848,7 +848,7 @@ static void room_in_the_cq(void **state)
 			int err = inlay_task_conn_create(&c[n], more[n], inlay_task_conn_size(&wp), &w);
 
 			if (err) {
-				assert_int_equal(err, -ENOMEM);
+				assert_int_equal(err, -ENOSPC);
 				break;
 			}
 			/* All of its WQEs may be flushed at once, and all of its receives */
@@ -857,7 +857,7 @@ static void room_in_the_cq(void **state)
 		}
 		assert_true(n && n < ARRAY(c));
 		assert_int_equal(w.num_conns, n);
-		assert_int_equal(inlay_task_conn_create(&c[n], more[n], inlay_task_conn_size(&wp), &w), -ENOMEM);
+		assert_int_equal(inlay_task_conn_create(&c[n], more[n], inlay_task_conn_size(&wp), &w), -ENOSPC);
 		must(inlay_task_conn_destroy(&c[0]));
 		must(inlay_task_conn_create(&c[n], more[n], inlay_task_conn_size(&wp), &w));
 		for (i = 1; i <= n; i++)

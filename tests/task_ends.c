@@ -219,7 +219,8 @@ static struct side *side_make(uint64_t id, uint32_t message)
 	must(inlay_cq_from_cq(&s->cq, s->ibcq, NULL));
 	memset(&caps, 0, sizeof(caps));
 	caps.pd = dev.pd;
-	caps.cq = s->ibcq;
+	caps.ibcq = s->ibcq;
+	caps.cq = &s->cq;
 	caps.wqebbs = caps.receives = 16;
 	caps.max_gather = 1;
 	caps.access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;

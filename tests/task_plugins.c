@@ -59,7 +59,8 @@ static void far_make(struct far *f, uint32_t permissions)
 	must(inlay_cq_from_cq(&f->cq, f->ibcq, NULL));
 	memset(&caps, 0, sizeof(caps));
 	caps.pd = dev.pd;
-	caps.cq = f->ibcq;
+	caps.ibcq = f->ibcq;
+	caps.cq = &f->cq;
 	caps.wqebbs = caps.receives = 16;
 	caps.max_gather = 1;
 	caps.access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;

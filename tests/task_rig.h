@@ -41,13 +41,14 @@ static void region_make(struct region *r, size_t len, int windows)
 	r->map_memory = pages(inlay_mmap_size(1, 1));
 	must(inlay_mmap_create(&r->map, r->map_memory, inlay_mmap_size(1, 1), 1, 1));
 	if (windows) {
-		r->mr = inlay_task_register(dev.pd, r->at, len, &keys);
+		r->mr = ibv_reg_mr(dev.pd, r->at, len, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+		must(inlay_mmap_set_permissions(&r->map, INLAY_LOCAL_READ_WRITE | INLAY_MW_BIND));
 	} else {
 		r->mr = ibv_reg_mr(dev.pd, r->at, len, IBV_ACCESS_LOCAL_WRITE);
-		keys.lkey = r->mr ? r->mr->lkey : 0;
-		keys.rkey = INLAY_NO_KEY;
 	}
 	assert_non_null(r->mr);
+	keys.lkey = r->mr->lkey;
+	keys.rkey = INLAY_NO_KEY;
 	must(inlay_mmap_add_dev(&r->map, dev.pd));
 	must(inlay_mmap_add(&r->map, inlay_source_keys((uintptr_t)r->at, len, keys)));
 	must(inlay_mmap_start(&r->map));

@@ -56,9 +56,9 @@ static void taken(void **state)
 		assert_int_equal(inlay_sq_pending(&a.sq), 0);
 		assert_ptr_equal(a.sq.buf, qp.sq.buf);
 		assert_ptr_equal(a.rq.buf, qp.rq.buf);
-		assert_ptr_equal(inlay_cq_slot(&a.cq, 0), (uint8_t *)cq.buf + cq.cqe_size - 64);
-		assert_ptr_equal(inlay_cq_slot(&a.cq, 1), (uint8_t *)cq.buf + 2 * cq.cqe_size - 64);
-		assert_ptr_equal(inlay_cq_slot(&a.cq, cq.cqe_cnt), inlay_cq_slot(&a.cq, 0));
+		assert_ptr_equal(inlay_cq_slot_(&a.cq, 0), (uint8_t *)cq.buf + cq.cqe_size - 64);
+		assert_ptr_equal(inlay_cq_slot_(&a.cq, 1), (uint8_t *)cq.buf + 2 * cq.cqe_size - 64);
+		assert_ptr_equal(inlay_cq_slot_(&a.cq, cq.cqe_cnt), inlay_cq_slot_(&a.cq, 0));
 		assert_int_equal(a.cq.cqn, cq.cqn);
 		assert_null(inlay_cq_peek(&a.cq));
 		assert_null(inlay_cq_peek(&a.rxcq));
@@ -448,8 +448,9 @@ static void life_cycle(void **state)
 		must(inlay_cq_from_cq(&a.cq, a.scq, NULL));
 		/* A queue is left */
 		assert_int_equal(inlay_uar_destroy(&uar, NULL), -EBUSY);
-		assert_int_equal(inlay_sq_from_qp(&b.sq, b.qp, &uar, NULL, NULL), -EBUSY);
-		/* Refused, and it still works */
+		/* A second one */
+		must(inlay_sq_from_qp(&b.sq, b.qp, &uar, NULL, NULL));
+		inlay_sq_fini(&b.sq);
 		must(inlay_post_write_inline(&a.sq, raddr_of(&b, 0), b.mr->rkey, "alive", 6, INLAY_SIGNALED));
 		inlay_sq_ring(&a.sq);
 		sent(&a);
@@ -474,29 +475,28 @@ static void life_cycle(void **state)
 	}
 }
 
-/* The register's mode, chosen before the first queue: locked and doorbell-only take several */
+/* The register's mode, chosen when it is made: all take several queues */
 static void modes_shared(void **state)
 {
 	uint32_t mode, i;
 
 	(void)state;
 	for (mode = INLAY_UAR_DOORBELL; mode <= INLAY_UAR_LOCKED; mode++) {
-		uint32_t most = mode == INLAY_UAR_SERIAL ? 1 : 3;
 		struct opt opt = small();
 		struct inlay_uar uar;
 		struct end e[3];
 
-		must(inlay_uar_create(&uar, dev.pd, INLAY_UAR_SERIAL, NULL));
-		uar.mode = mode;
+		must(inlay_uar_create(&uar, dev.pd, mode, NULL));
 		opt.pd = uar.pd;
 		for (i = 0; i < 3; i++) {
 			end_make(&e[i], &opt);
-			assert_int_equal(inlay_sq_from_qp(&e[i].sq, e[i].qp, &uar, NULL, NULL), i < most ? 0 : -EBUSY);
+			must(inlay_sq_from_qp(&e[i].sq, e[i].qp, &uar, NULL, NULL));
 			assert_int_equal(uar.mode, mode);
-			assert_int_equal(uar.queues, i < most ? i + 1 : most);
-			assert_ptr_equal(e[i].sq.uar, i < most ? &uar : NULL);
+			assert_int_equal(uar.queues, i + 1);
+			assert_ptr_equal(e[i].sq.uar, &uar);
+			assert_ptr_equal(e[i].sq.next, mode == INLAY_UAR_SERIAL ? &uar.next : NULL);
 		}
-		for (i = 0; i < most; i++)
+		for (i = 0; i < 3; i++)
 			inlay_sq_fini(&e[i].sq);
 		for (i = 0; i < 3; i++)
 			end_free(&e[i]);

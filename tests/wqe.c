@@ -21,6 +21,17 @@
 		}                                                                                                                \
 	} while (0)
 
+/* Flags of a post, any of them with one fence at most; *fm_ce_se: what they are to be in the last byte */
+static uint32_t some_flags(uint8_t *fm_ce_se)
+{
+	static const uint32_t fences[] = {0, INLAY_FENCE_INITIATOR_SMALL, INLAY_FENCE, INLAY_FENCE_STRONG, INLAY_FENCE_SMALL_AND_FENCE};
+	uint32_t mode = rnd_below(5), more = rnd_below(16);
+
+	*fm_ce_se = (uint8_t)(mode << 5 | (more & 1 ? MLX5_WQE_CTRL_CQ_UPDATE : 0) | (more & 2 ? MLX5_WQE_CTRL_SOLICITED : 0));
+	return fences[mode] | (more & 1 ? INLAY_SIGNALED : 0) | (more & 2 ? INLAY_SOLICITED : 0) | (more & 4 ? INLAY_INLINE : 0) |
+	       (more & 8 ? INLAY_RING : 0);
+}
+
 static void ctrl(void **state)
 {
 	struct mlx5_wqe_ctrl_seg want;
@@ -28,16 +39,16 @@ static void ctrl(void **state)
 
 	(void)state;
 	for (i = 0; i < 20000; i++) {
-		uint32_t index = (uint32_t)rnd(), qpn = (uint32_t)rnd() & 0xffffff, ds = 1 + rnd_below(63), flags = rnd_below(0x1000);
-		uint32_t imm = (uint32_t)rnd();
-		uint8_t opcode = (uint8_t)rnd();
+		uint32_t index = (uint32_t)rnd(), qpn = (uint32_t)rnd() & 0xffffff, ds = 1 + rnd_below(63), imm = (uint32_t)rnd(), flags;
+		uint8_t opcode = (uint8_t)rnd(), opmod = (uint8_t)rnd();
 
 		memset(&want, 0, sizeof(want));
-		want.opmod_idx_opcode = htobe32((index & 0xffff) << 8 | opcode);
+		flags = some_flags(&want.fm_ce_se);
+		assert_true(inlay_flags_ok_(flags));
+		want.opmod_idx_opcode = htobe32((uint32_t)opmod << 24 | (index & 0xffff) << 8 | opcode);
 		want.qpn_ds = htobe32(qpn << 8 | ds);
-		want.fm_ce_se = (uint8_t)flags;
 		want.imm = imm;
-		encoded(&want, inlay_wqe_ctrl(seg, index, opcode, 0, (uint64_t)qpn << 8, ds, flags, imm));
+		encoded(&want, inlay_wqe_ctrl(seg, index, opcode, opmod, (uint64_t)qpn << 8, ds, flags, imm));
 	}
 }
 
@@ -50,16 +61,37 @@ static void ctrl_bytes(void **state)
 	encoded(want, inlay_wqe_ctrl(seg, 0xffffbeef, MLX5_OPCODE_RDMA_WRITE, 0, 0x12345600, 63, INLAY_SIGNALED | INLAY_SOLICITED | INLAY_FENCE_SMALL_AND_FENCE | INLAY_INLINE, htobe32(0xdeadface)));
 }
 
+/*
+ * No flag of verbs is one of inlay's, alone or among others; every other bit is refused, and so are two fences and a fence's mode
+ * without its own bit. By hand: what is not made of the seven flags is not one.
+ */
 static void flags(void **state)
 {
+	static const uint32_t fences[] = {INLAY_FENCE_INITIATOR_SMALL, INLAY_FENCE, INLAY_FENCE_STRONG, INLAY_FENCE_SMALL_AND_FENCE};
+	const uint32_t others = INLAY_SIGNALED | INLAY_SOLICITED | INLAY_INLINE | INLAY_RING;
+	uint32_t i, k, f;
+	uint8_t last;
+
 	(void)state;
-	assert_int_equal(INLAY_SIGNALED, MLX5_WQE_CTRL_CQ_UPDATE);
-	assert_int_equal(INLAY_SOLICITED, MLX5_WQE_CTRL_SOLICITED);
-	assert_int_equal(INLAY_FENCE_SMALL_AND_FENCE, MLX5_WQE_CTRL_FENCE);
-	assert_int_equal(INLAY_FENCE_INITIATOR_SMALL, MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE);
-	assert_int_equal(INLAY_FENCE, 0x40);
-	assert_int_equal(INLAY_FENCE_STRONG, 0x60);
-	assert_int_equal(INLAY_INLINE & 0xff, 0);
+	assert_int_equal(INLAY_SIGNALED >> 24, MLX5_WQE_CTRL_CQ_UPDATE);
+	assert_int_equal(INLAY_SOLICITED >> 24, MLX5_WQE_CTRL_SOLICITED);
+	assert_int_equal(INLAY_FENCE_SMALL_AND_FENCE >> 24, MLX5_WQE_CTRL_FENCE);
+	assert_int_equal(INLAY_FENCE_INITIATOR_SMALL >> 24, MLX5_WQE_CTRL_INITIATOR_SMALL_FENCE);
+	assert_int_equal(INLAY_FENCE >> 24, 0x40);
+	assert_int_equal(INLAY_FENCE_STRONG >> 24, 0x60);
+	assert_int_equal((INLAY_INLINE | INLAY_RING) >> 24, 0);
+	/* All of IBV_SEND_*, IBV_ACCESS_* and what may be added to them, the latter's optional bits excepted */
+	for (i = 1; i < 1 << 16; i++)
+		assert_false(inlay_flags_ok_(i) || inlay_flags_ok_(i | others) || inlay_flags_ok_(i | INLAY_FENCE));
+	for (i = 0; i < 4; i++)
+		for (k = 0; k < 4; k++)
+			assert_int_equal(inlay_flags_ok_(fences[i] | fences[k]), i == k);
+	for (i = 0; i < 2000000; i++) {
+		f = rnd_below(4) ? some_flags(&last) ^ (rnd_below(2) ? 1u << rnd_below(32) : 0) : (uint32_t)rnd();
+		for (k = 0; k < 4 && (f & ~others) != fences[k]; k++)
+			;
+		assert_int_equal(inlay_flags_ok_(f), k < 4 || !(f & ~others));
+	}
 }
 
 static void segments(void **state)
@@ -119,20 +151,49 @@ static void data_checks(void **state)
 
 static void copy(void **state)
 {
-	uint8_t from[1200], to[1200], want[1200];
+	uint8_t from[1300], to[1300], want[1300];
 	size_t len, a, b;
 
 	(void)state;
 	fill(from, sizeof(from), 7);
-	for (len = 0; len <= 1024; len += len < 160 ? 1 : 37)
+	for (len = 0; len <= 1100; len++)
 		for (a = 0; a < 32; a += len < 160 ? 1 : 5)
-			for (b = 0; b < 32; b += len < 160 ? 1 : 3) {
+			for (b = 0; b < 32; b += len < 160 ? 1 : 7) {
 				memset(to, 0xa5, len + 96);
 				memset(want, 0xa5, len + 96);
 				memcpy(want + a, from + b, len);
 				inlay_copy(to + a, from + b, len);
 				assert_memory_equal(to, want, len + 96);
 			}
+}
+
+/* Two pages between two that nobody may touch */
+static uint8_t *red_zones(void)
+{
+	uint8_t *p = (uint8_t *)mmap(NULL, 4 * 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	assert_true(p != MAP_FAILED);
+	must(mprotect(p + 4096, 2 * 4096, PROT_READ | PROT_WRITE));
+	return p + 4096;
+}
+
+/* Neither end is passed, by a load or a store */
+static void copy_bounds(void **state)
+{
+	uint8_t *from = red_zones(), *to = red_zones();
+	size_t len, i;
+
+	(void)state;
+	for (len = 0; len <= 1100; len++)
+		for (i = 0; i < 4; i++) {
+			uint8_t *f = i & 1 ? from + 8192 - len : from, *t = i & 2 ? to + 8192 - len : to;
+
+			fill(f, len, (uint32_t)(4 * len + i));
+			inlay_copy(t, f, len);
+			assert_int_equal(differs(t, len, (uint32_t)(4 * len + i)), len);
+		}
+	must(munmap(from - 4096, 4 * 4096));
+	must(munmap(to - 4096, 4 * 4096));
 }
 
 /* What a constant length becomes */
@@ -163,7 +224,7 @@ static void copy_const(void **state)
 
 /* ---- the cursor ---- */
 
-enum kind { RADDR, ATOMIC, DATA, SGES, INLINE, INLINEV, KINDS };
+enum kind { RADDR, ATOMIC, DATA, SGES, INLINE, INLINEV, OPEN, KINDS };
 
 /* A ring with what lies around it, and the model: what it should hold */
 struct ring {
@@ -224,6 +285,24 @@ static void put_data(struct ring *r, uint64_t addr, uint32_t len, uint32_t lkey)
 
 static uint8_t payload[1024];
 
+/* An open segment whose first `head` bytes are written in place, the others in pieces of any size, empty ones among them */
+static struct inlay_cursor open_and_fill(struct inlay_cursor c, uint32_t len, uint32_t head)
+{
+	uint32_t done, n;
+	uint8_t *p;
+
+	c = inlay_seg_inline_open(c, len, head, &p);
+	assert_true(p + head <= c.end);
+	memcpy(p, payload, head);
+	for (done = head; done < len; done += n) {
+		n = rnd_below(4) ? 1 + rnd_below(len - done) : rnd_below(2);
+		assert_int_equal(c.left, len - done);
+		c = inlay_seg_inline_append(c, payload + done, n);
+	}
+	assert_int_equal(c.left, 0);
+	return c;
+}
+
 /* Appends a segment of that kind, len payload bytes where it has any, to ring and model */
 static void append(struct ring *r, enum kind kind, uint32_t len)
 {
@@ -255,8 +334,10 @@ static void append(struct ring *r, enum kind kind, uint32_t len)
 		put_data(r, a, len + 1, key);
 		break;
 	case INLINE:
+	case OPEN:
 		fill(payload, len, (uint32_t)a);
-		r->c = inlay_seg_inline(r->c, payload, len);
+		r->c = kind == INLINE || !len ? inlay_seg_inline(r->c, payload, len) :
+						open_and_fill(r->c, len, rnd_below((len < 12 ? len : 12) + 1));
 		if (len) {
 			model_put(r, &head, 4);
 			model_put(r, payload, len);
@@ -309,6 +390,36 @@ static void cursor(void **state)
 							break;
 					}
 				}
+}
+
+/* Open segments of every length that a WQE can have, with every number of bytes in place, beside the one that is gathered */
+static void open_all(void **state)
+{
+	static uint8_t was[64 + 1024 + 64], gathered[64 + 1024 + 64];
+	uint32_t total, head, before, i;
+	struct inlay_cursor want;
+	struct ring r;
+
+	(void)state;
+	for (total = 1; total <= 61 * 16 + 12; total++)
+		for (head = 0; head <= 12 && head <= total; head++) {
+			struct ibv_sge sge = {(uintptr_t)payload, total, 0};
+
+			/* The segment and what is before it come to lie everywhere */
+			before = (total + 4 + 15) / 16 < 60 ? head % 4 : 0;
+			ring_begin(&r, 16, total + 5 * head);
+			for (i = 0; i < before; i++)
+				append(&r, DATA, 5);
+			fill(payload, total, total + head);
+			memcpy(was, r.mem, sizeof(was));
+			want = inlay_seg_inlinev(r.c, &sge, 1, total);
+			memcpy(gathered, r.mem, sizeof(was));
+			memcpy(r.mem, was, sizeof(was));
+			r.c = open_and_fill(r.c, total, head);
+			assert_memory_equal(r.mem, gathered, sizeof(was));
+			assert_ptr_equal(r.c.at, want.at);
+			assert_int_equal(r.c.ds, want.ds);
+		}
 }
 
 /* Random WQEs of many segments, to the last unit of the ring */
@@ -574,7 +685,7 @@ static void links(void **state)
 	}
 }
 
-#define DIGEST 0x51343c5132ad0ff3ull
+#define DIGEST 0x56f90eac14668b95ull
 
 /*
  * What datagrams, windows and shared receives put into their rings, in a long series that is the same everywhere: one number of all the
@@ -695,9 +806,11 @@ int main(void)
 		cmocka_unit_test(data_checks),
 #endif
 		cmocka_unit_test(copy),
+		cmocka_unit_test(copy_bounds),
 		cmocka_unit_test(copy_const),
 		cmocka_unit_test(cursor),
 		cmocka_unit_test(cursor_random),
+		cmocka_unit_test(open_all),
 		cmocka_unit_test(inline_const),
 		cmocka_unit_test(print_golden),
 		cmocka_unit_test(print_datagram),

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * client.h: what offload.c and group.c have in common as hosts: a worker, started by them or by somebody else, and commands for it.
+ * client.h: what offload.c and group.c have in common as hosts: a worker, started by them or by
+ * somebody else, and commands for it.
  *
  *   client_spawn, client_end       a worker that lies beside the program
  *   client_connect, client_plugin  the way to it, and what it can do; client_disconnect
  *   client_call                    one command of rdma's and its answer; client_request and client_wait: in two steps
  *   client_endpoint, _map          what rdma's commands name; client_export: memory as others may name it
  *
- * One worker for a program: what there is of it, is in `client`. Every function ends the program when something is wrong.
+ * One worker for a program: what there is of it, is in `client`. Every function ends the program
+ * when something is wrong.
  */
 #ifndef PLUGINS_CLIENT_H
 #define PLUGINS_CLIENT_H
@@ -18,8 +20,8 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <inlay/inlay.h>
+#include "../common/program.h"
 #include "meet.h"
-#include "program.h"
 #include "rdma.h"
 
 extern char **environ;
@@ -55,9 +57,10 @@ static inline void client_tidy(void)
 /* Starts the worker that lies beside this program, and waits for its address file. */
 static inline void client_spawn(const char *device, char *file, size_t bytes)
 {
-	char path[4096], *args[] = {path, "--idle", "30", file, device ? "--device" : NULL, (char *)(uintptr_t)device, NULL};
+	char path[4096],
+		*args[] = {path, "--idle", "30", file, device ? "--device" : NULL, (char *)(uintptr_t)device, NULL};
 	ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 8);
-	uint64_t until = meet_now() + client.timeout * 1000000000ull;
+	uint64_t until = now_ns() + client.timeout * 1000000000ull;
 	int err;
 
 	if (n <= 0)
@@ -80,7 +83,7 @@ static inline void client_spawn(const char *device, char *file, size_t bytes)
 			client.child = 0;
 			die("the worker has not started");
 		}
-		if (meet_now() > until)
+		if (now_ns() > until)
 			die("the worker is not there within %u s", client.timeout);
 		usleep(2000);
 	}
@@ -89,14 +92,14 @@ static inline void client_spawn(const char *device, char *file, size_t bytes)
 /* The worker that was started here ends when it is told to. */
 static inline void client_end(void)
 {
-	uint64_t until = meet_now() + client.timeout * 1000000000ull;
+	uint64_t until = now_ns() + client.timeout * 1000000000ull;
 	int status = 0;
 
 	if (!client.child)
 		return;
 	kill(client.child, SIGTERM);
 	while (waitpid(client.child, &status, WNOHANG) != client.child) {
-		if (meet_now() > until)
+		if (now_ns() > until)
 			die("the worker does not end");
 		usleep(1000);
 	}
@@ -123,7 +126,9 @@ static inline void client_connect(const char *file, uint32_t windows)
 	if (err)
 		die("%s: %s", file, err == -EPROTO ? "no worker's address" : strerror(-err));
 	p.windows = windows;
-	need(inlay_task_host_create(&client.host, memory(inlay_task_host_size(&p)), inlay_task_host_size(&p), client.pd, &p), "a host");
+	need(inlay_task_host_create(&client.host, memory(inlay_task_host_size(&p)), inlay_task_host_size(&p), client.pd,
+				    &p),
+	     "a host");
 	client.fd = meet_worker(&place, &client.host, client.plugins, &client.num_plugins);
 	if (client.fd < 0)
 		die("the worker at %s %s %s: %s", place.kind, place.where, place.port, meet_why(client.fd));
@@ -135,7 +140,7 @@ static inline void client_connect(const char *file, uint32_t windows)
 static inline void client_disconnect(void)
 {
 	inlay_task_host_stop(&client.host);
-	inlay_task_host_progress(&client.host, meet_now(), 64);
+	inlay_task_host_progress(&client.host, now_ns(), 64);
 	need(inlay_task_host_destroy(&client.host), "the host's end");
 	close(client.fd);
 	client_end();
@@ -145,7 +150,7 @@ static inline void client_disconnect(void)
 
 static inline void client_progress(void)
 {
-	if (!inlay_task_host_progress(&client.host, meet_now(), 64))
+	if (!inlay_task_host_progress(&client.host, now_ns(), 64))
 		sched_yield();
 	if (inlay_task_host_broken(&client.host))
 		die("the connection to the worker has broken: %s", strerror(-inlay_task_host_broken(&client.host)));
@@ -153,17 +158,18 @@ static inline void client_progress(void)
 
 static inline void client_wait(const struct inlay_task *t)
 {
-	uint64_t until = meet_now() + client.timeout * 1000000000ull;
+	uint64_t until = now_ns() + client.timeout * 1000000000ull;
 
 	while (inlay_task_status(t) == -EINPROGRESS) {
 		client_progress();
-		if (meet_now() > until)
+		if (now_ns() > until)
 			die("no answer within %u s", client.timeout);
 	}
 }
 
 /* Fills a task's payload with a request, and makes room for its data: returns where. */
-static inline uint8_t *client_request(struct inlay_task *t, uint32_t op, uint64_t ep, uint64_t where, uint64_t addr, uint32_t bytes)
+static inline uint8_t *client_request(struct inlay_task *t, uint32_t op, uint64_t ep, uint64_t where, uint64_t addr,
+				      uint32_t bytes)
 {
 	struct rdma_request r = {op, bytes, ep, where, addr, 0, 0, NULL};
 	struct inlay_buf *buf = inlay_task_get_payload(t);
@@ -175,7 +181,10 @@ static inline uint8_t *client_request(struct inlay_task *t, uint32_t op, uint64_
 	return at + RDMA_HEAD;
 }
 
-/* One command of rdma's, and its answer: status as returned, the response's first `len` bytes, which must be all. */
+/*
+ * One command of rdma's, and its answer: status as returned, the response's first `len` bytes,
+ * which must be all.
+ */
 static inline int client_call(const struct rdma_request *r, const void *data, void *response, uint32_t len)
 {
 	struct inlay_task *t = client.task;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * meet.h: how a host and the worker of worker.c meet: through a stream socket, over which each gives the other its address. All fields are
- * little-endian. The socket stays open; whoever closes it has gone.
+ * meet.h: how a host and the worker of worker.c meet: through a stream socket, over which each
+ * gives the other its address. All fields are little-endian. The socket stays open; whoever closes
+ * it has gone.
  *
  *   greeting, host to worker                        welcome, worker to host
  *
@@ -13,23 +14,17 @@
  *   +108                                            +92  reserved   4   0
  *                                                   +96  a plugin: id 8, name 48, ended by a zero;  and so on
  *
- * The address file, which its owner alone may read, is one line: "inlay-worker 1 tcp ADDRESS PORT TOKEN" or
- * "inlay-worker 1 unix PATH - TOKEN".
- * The token, 32 hexadecimal digits, is the worker's random number: who can read the file may give commands, and nobody else.
+ * The address file, which its owner alone may read, is one line: "inlay-worker 1 tcp ADDRESS PORT
+ * TOKEN" or "inlay-worker 1 unix PATH - TOKEN". The token, 32 hexadecimal digits, is the worker's
+ * random number: who can read the file may give commands, and nobody else.
  */
 #ifndef PLUGINS_MEET_H
 #define PLUGINS_MEET_H
 
 #include <arpa/inet.h>
-#include <errno.h>
-#include <poll.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
-#include <unistd.h>
 #include <inlay/task.h>
+#include "../common/socket.h"
 
 #define MEET_GREETING (32u + INLAY_TASK_ADDRESS)
 #define MEET_WELCOME (20u + INLAY_TASK_ADDRESS)
@@ -48,14 +43,6 @@ struct meet_place {
 	uint8_t token[MEET_TOKEN];
 };
 
-static inline uint64_t meet_now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static inline void meet_greeting_write(uint8_t *at, const uint8_t *token, const uint8_t *address)
 {
 	memset(at, 0, MEET_GREETING);
@@ -65,7 +52,10 @@ static inline void meet_greeting_write(uint8_t *at, const uint8_t *token, const 
 	memcpy(at + 32, address, INLAY_TASK_ADDRESS);
 }
 
-/* MEET_GREETING bytes. 0; -EPROTO: no greeting of this version; -EACCES: not this token, all of which is looked at, whatever it is. */
+/*
+ * MEET_GREETING bytes. 0; -EPROTO: no greeting of this version; -EACCES: not this token, all of
+ * which is looked at, whatever it is.
+ */
 static inline int meet_greeting_read(const uint8_t *at, const uint8_t *token)
 {
 	uint32_t i, differ = 0;
@@ -102,7 +92,8 @@ static inline int meet_welcome_read(const uint8_t *at)
 {
 	uint32_t status = (uint32_t)inlay_blob_get(at + 10, 2), plugins = (uint32_t)inlay_blob_get(at + 12, 4);
 
-	if (memcmp(at, "inlaymee", 8) || inlay_blob_get(at + 8, 2) != 1 || plugins > MEET_PLUGINS || status > INLAY_TASK_STATUS_MAX)
+	if (memcmp(at, "inlaymee", 8) || inlay_blob_get(at + 8, 2) != 1 || plugins > MEET_PLUGINS ||
+	    status > INLAY_TASK_STATUS_MAX)
 		return -EPROTO;
 	return status ? -(int)status : (int)plugins;
 }
@@ -149,29 +140,6 @@ static inline const char *meet_why(int err)
 	}
 }
 
-/* Sends or receives all of it until `end`. 0 or a negative errno; -ECONNRESET when the other side has closed. */
-static inline int meet_move(int fd, int out, void *buf, size_t len, uint64_t end)
-{
-	uint8_t *at = (uint8_t *)buf;
-
-	while (len) {
-		struct pollfd p = {fd, (short)(out ? POLLOUT : POLLIN), 0};
-		uint64_t now = meet_now();
-		ssize_t n;
-
-		if (now >= end || poll(&p, 1, (int)((end - now) / 1000000) + 1) == 0)
-			return -ETIMEDOUT;
-		n = out ? send(fd, at, len, MSG_NOSIGNAL | MSG_DONTWAIT) : recv(fd, at, len, MSG_DONTWAIT);
-		if (n < 0 && (errno == EAGAIN || errno == EINTR))
-			continue;
-		if (n <= 0)
-			return n ? -errno : -ECONNRESET;
-		at += n;
-		len -= (size_t)n;
-	}
-	return 0;
-}
-
 /* A socket connected to that place, or a negative errno. */
 static inline int meet_connect(const struct meet_place *p)
 {
@@ -187,7 +155,8 @@ static inline int meet_connect(const struct meet_place *p)
 	fd = socket(unix_socket ? AF_UNIX : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
-	if (!(unix_socket ? connect(fd, (struct sockaddr *)&un, sizeof(un)) : connect(fd, (struct sockaddr *)&in, sizeof(in))))
+	if (!(unix_socket ? connect(fd, (struct sockaddr *)&un, sizeof(un))
+			  : connect(fd, (struct sockaddr *)&in, sizeof(in))))
 		return fd;
 	port = errno;
 	close(fd);
@@ -195,26 +164,27 @@ static inline int meet_connect(const struct meet_place *p)
 }
 
 /*
- * Connects a host to the worker at that place. plugins: room for MEET_PLUGINS, *num of which it has. Returns the socket, to be closed after
- * the host's end, or a negative errno.
+ * Connects a host to the worker at that place. plugins: room for MEET_PLUGINS, *num of which it
+ * has. Returns the socket, to be closed after the host's end, or a negative errno.
  */
-static inline int meet_worker(const struct meet_place *p, struct inlay_task_host *host, struct meet_plugin *plugins, uint32_t *num)
+static inline int meet_worker(const struct meet_place *p, struct inlay_task_host *host, struct meet_plugin *plugins,
+			      uint32_t *num)
 {
 	uint8_t greeting[MEET_GREETING], welcome[MEET_WELCOME], entry[MEET_ENTRY], address[INLAY_TASK_ADDRESS];
-	uint64_t end = meet_now() + 20000000000u;
+	uint64_t end = now_ns() + 20000000000u;
 	int fd = meet_connect(p), err, n = 0;
 
 	if (fd < 0)
 		return fd;
 	inlay_task_host_address(host, address);
 	meet_greeting_write(greeting, p->token, address);
-	err = meet_move(fd, 1, greeting, sizeof(greeting), end);
+	err = socket_move(fd, 1, greeting, sizeof(greeting), end);
 	if (!err)
-		err = meet_move(fd, 0, welcome, sizeof(welcome), end);
+		err = socket_move(fd, 0, welcome, sizeof(welcome), end);
 	if (!err)
 		err = n = meet_welcome_read(welcome);
 	for (*num = 0; err >= 0 && *num < (uint32_t)n; ++*num) {
-		err = meet_move(fd, 0, entry, sizeof(entry), end);
+		err = socket_move(fd, 0, entry, sizeof(entry), end);
 		if (!err)
 			meet_entry_read(entry, &plugins[*num]);
 	}

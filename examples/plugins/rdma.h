@@ -303,7 +303,8 @@ static inline int rdma_ep_create(struct rdma *p, struct rdma_host *h, struct inl
 	ep->slots = (uint8_t *)aligned_alloc(INLAY_CACHE_LINE, (size_t)RDMA_RECEIVES * ep->message);
 	memset(&caps, 0, sizeof(caps));
 	caps.pd = w->pd;
-	caps.cq = p->ibcq;
+	caps.ibcq = p->ibcq;
+	caps.cq = &p->cq;
 	caps.uar = w->uar.td ? &w->uar : NULL;
 	caps.wqebbs = RDMA_WQEBBS;
 	caps.receives = RDMA_RECEIVES;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/connect.h: what two sides tell each other, and a queue pair's way from RESET to RTS with it.
- * RC, UC and UD; InfiniBand, RoCE v1 and RoCE v2.
+ * inlay/connect.h: what two sides tell each other, and a queue pair's way from RESET to RTS with
+ * it. RC, UC and UD; InfiniBand, RoCE v1 and RoCE v2.
  *
  *	struct inlay_connect_record here, there;
  *	uint8_t mine[INLAY_CONNECT_SIZE], theirs[INLAY_CONNECT_SIZE];
@@ -19,18 +19,18 @@
  *	struct inlay_connect_attr attr = inlay_connect_defaults();
  *	attr.gid_index = 5;                                             and &attr in place of NULL
  *
- * Two queue pairs of one process need one line, inlay_connect_pair(qp, other, NULL, &why). A UD queue
- * pair has no peer: pass NULL for there. inlay_connect_av turns a received record into the address
- * that a datagram's WQE carries.
+ * Two queue pairs of one process need one line, inlay_connect_pair(qp, other, NULL, &why). A UD
+ * queue pair has no peer: pass NULL for there. inlay_connect_av turns a received record into the
+ * address that a datagram's WQE carries.
  *
  * Invariants
  *
- *   - A function that fails returns a negative errno and, unless why is NULL, points *why at a static
- *     sentence. It leaves *why alone on success.
+ *   - A function that fails returns a negative errno and, unless why is NULL, points *why at a
+ *     static sentence. It leaves *why alone on success.
  *   - A failure leaves nothing half-made: inlay_connect_local leaves the queue pair as it was.
  *     inlay_connect_rts leaves it in INIT, or in RESET if it had reached RTR.
- *   - Only inlay_connect_unpack reads bytes of the peer's. Any bytes are safe. A record it accepts names
- *     an address that can exist.
+ *   - Only inlay_connect_unpack reads the peer's bytes. Any bytes are safe. A record that it accepts
+ *     names an address that can exist.
  *   - A record holds no secret and no authentication. Anyone who can alter it can redirect the
  *     connection: exchange it over a channel that the application trusts.
  *
@@ -52,26 +52,28 @@
  *
  * A port has several GIDs: one for each address of its network interface and each version of RoCE.
  * Only RoCE v2 is routed, and both sides must use the same version and address family. The index
- * differs between hosts, and may change when an address is added. So by default the record names the
- * first GID of the best kind: RoCE v2 with an IPv4 address, RoCE v2 with a routable IPv6 address, RoCE
- * v2 with a link-local one, RoCE v1. Set attr.gid_index when the fleet says otherwise.
+ * differs between hosts, and may change when an address is added. So by default the record names
+ * the first GID of the best kind: RoCE v2 with an IPv4 address, RoCE v2 with a routable IPv6
+ * address, RoCE v2 with a link-local one, RoCE v1. Set attr.gid_index when the fleet says
+ * otherwise.
  *
  * Service level and traffic class
  *
- * They select the lossless class. A reply in another class than the request may be dropped under load,
- * so a side that leaves them 0 takes the peer's. It suffices to configure one side. If both are set,
- * each side sends with its own.
+ * They select the lossless class. A reply in another class than the request may be dropped under
+ * load, so a side that leaves them 0 takes the peer's. It suffices to configure one side. If both
+ * are set, each side sends with its own.
  *
  * ECE (enhanced connection establishment)
  *
- * Vendor options, such as selective repeat, that both devices must enable or neither. Each side offers
- * what its device supports; inlay_connect_rts gives the peer's offer to the device before RTR, which
- * reduces it to what both support. Afterwards here->ece_options says what the device took. It is used
- * only if both records name the same vendor and neither offer is empty.
+ * Vendor options, such as selective repeat, that both devices must enable or neither. Each side
+ * offers what its device supports; inlay_connect_rts gives the peer's offer to the device before
+ * RTR, which reduces it to what both support. Afterwards here->ece_options says what the device
+ * took. It is used only if both records name the same vendor and neither offer is empty.
  *
  * Threads: pure data, except that a queue pair belongs to one thread at a time during these calls.
- * Sources: ibv_modify_qp(3), ibv_query_gid_ex(3), ibv_set_ece(3), ibv_query_ece(3), rdma_get_remote_ece(3);
- * the InfiniBand specification, volume 1, chapters 9 and 11, and annex A17 (RoCE v2).
+ * Sources: ibv_modify_qp(3), ibv_query_gid_ex(3), ibv_set_ece(3), ibv_query_ece(3),
+ * rdma_get_remote_ece(3); the InfiniBand specification, volume 1, chapters 9 and 11, and annex A17
+ * (RoCE v2).
  */
 #ifndef INLAY_CONNECT_H
 #define INLAY_CONNECT_H
@@ -92,7 +94,10 @@ enum inlay_connect_link {
 };
 
 enum inlay_connect_flags {
-	/* InfiniBand: send with a GRH. Set by itself where the port demands it, or the peer's record has it. */
+	/*
+	 * InfiniBand: send with a GRH. Set by itself where the port demands it, or the peer's
+	 * record has it.
+	 */
 	INLAY_CONNECT_GLOBAL = 1 << 0,
 	/* Offer no ECE, and accept none. */
 	INLAY_CONNECT_NO_ECE = 1 << 1
@@ -120,27 +125,24 @@ struct inlay_connect_record {
 	uint8_t gid_index;
 };
 
-/* What a side wants, and the default after the semicolon. Start from inlay_connect_defaults(). */
+/* What a side wants, with the default in brackets. Start from inlay_connect_defaults(). */
 struct inlay_connect_attr {
-	int gid_index;           /* -1: the best, as above; on InfiniBand 0; -1 */
-	uint32_t flags;          /* enum inlay_connect_flags; 0 */
-	uint32_t access;         /* IBV_ACCESS_REMOTE_*: what the peer may do, if a memory region
-				    allows it as well; write and read */
-	uint32_t qkey;           /* UD: of this queue pair; 0x11111111 */
-	uint32_t flow_label;     /* 20 bits. RoCE v2: selects the UDP source port, 0: by both QPNs; 0 */
-	uint16_t pkey_index;     /* ; 0 */
-	uint8_t port;            /* from 1; 1 */
-	uint8_t mtu;             /* enum ibv_mtu, 0: the port's. The smaller one of both sides is used; 0 */
-	uint8_t sl;              /* 0 .. 15, on RoCE 0 .. 7, 0: as the peer; 0 */
-	uint8_t traffic_class;   /* RoCE v2: DSCP << 2 | ECN, 0: as the peer; 0 */
-	uint8_t hop_limit;       /* ; 64 */
-	uint8_t rd_atomic;       /* RC: reads and atomics under way, each way. At most what both devices have; 16 */
-	uint8_t timeout;         /* RC: of an acknowledgement, 4.096 us << timeout, 0 .. 31, 0: for ever;
-				    14, which is 67 ms */
-	uint8_t retry_count;     /* RC: 0 .. 7; 7 */
-	uint8_t rnr_retry;       /* RC: tries when the peer has no receive, 0 .. 6, 7: for ever; 7 */
-	uint8_t min_rnr_timer;   /* RC: what the peer waits between these, 0 .. 31, a table in ibv_modify_qp(3);
-				    12, which is 0.64 ms */
+	int gid_index;         /* -1: the best one, as above; on InfiniBand 0 [-1] */
+	uint32_t flags;        /* enum inlay_connect_flags [0] */
+	uint32_t access;       /* IBV_ACCESS_REMOTE_*, where a memory region allows it too [write, read] */
+	uint32_t qkey;         /* UD: Q_Key of this queue pair [0x11111111] */
+	uint32_t flow_label;   /* 20 bits; RoCE v2 takes the UDP source port from it, 0: from the QPNs [0] */
+	uint16_t pkey_index;   /* entry of the P_Key table [0] */
+	uint8_t port;          /* of the device, from 1 [1] */
+	uint8_t mtu;           /* enum ibv_mtu, 0: the port's; the smaller one of both sides counts [0] */
+	uint8_t sl;            /* 0 .. 15, on RoCE 0 .. 7; 0: as the peer [0] */
+	uint8_t traffic_class; /* RoCE v2: DSCP << 2 | ECN; 0: as the peer [0] */
+	uint8_t hop_limit;     /* routers that a packet may pass, with a GRH [64] */
+	uint8_t rd_atomic;     /* RC: reads and atomics under way, each way, if both devices can [16] */
+	uint8_t timeout;       /* RC: 4.096 us << timeout for an ack, 1 .. 31; 0: for ever [14: 67 ms] */
+	uint8_t retry_count;   /* RC: tries without an ack, 0 .. 7 [7] */
+	uint8_t rnr_retry;     /* RC: tries when the peer has no receive, 0 .. 6; 7: for ever [7] */
+	uint8_t min_rnr_timer; /* RC: the peer's pause between these, ibv_modify_qp(3) [12: 0.64 ms] */
 };
 
 /* ---------------------------------------------------------------------------------------------------
@@ -164,13 +166,6 @@ INLAY_COLD struct inlay_connect_attr inlay_connect_defaults(void)
 	attr.rnr_retry = 7;
 	attr.min_rnr_timer = 12;
 	return attr;
-}
-
-INLAY_COLD int inlay_connect_no_(const char **why, const char *text, int err)
-{
-	if (why)
-		*why = text;
-	return err;
 }
 
 /* ::ffff:0:0/96. */
@@ -224,11 +219,11 @@ INLAY_COLD int inlay_connect_port(struct inlay_connect_record *r, struct ibv_con
 	__builtin_memset(&gid, 0, sizeof(gid));
 	err = ibv_query_port(ctx, port, &attr);
 	if (err)
-		return inlay_connect_no_(why, "the device has no such port", -err);
+		return inlay_refuse_(-err, why, "the device has no such port");
 	if (attr.state != IBV_PORT_ACTIVE)
-		return inlay_connect_no_(why, "the port is not active", -ENETDOWN);
+		return inlay_refuse_(-ENETDOWN, why, "the port is not active");
 	if (gid_index >= (attr.gid_tbl_len > 256 ? 256 : attr.gid_tbl_len))
-		return inlay_connect_no_(why, "the port has no GID of this index", -ENOENT);
+		return inlay_refuse_(-ENOENT, why, "the port has no GID of this index");
 	r->link = INLAY_CONNECT_IB;
 	if (attr.link_layer != IBV_LINK_LAYER_ETHERNET && gid_index < 0)
 		gid_index = 0;
@@ -248,9 +243,9 @@ INLAY_COLD int inlay_connect_port(struct inlay_connect_record *r, struct ibv_con
 	}
 	if (attr.link_layer == IBV_LINK_LAYER_ETHERNET) {
 		if (!best && gid_index < 0)
-			return inlay_connect_no_(why, "the RoCE port has no GID: its interface has no address", -ENOENT);
+			return inlay_refuse_(-ENOENT, why, "the RoCE port has no GID: its interface has no address");
 		if (!best)
-			return inlay_connect_no_(why, "the port has no GID of this index", err == ENODATA ? -ENOENT : -err);
+			return inlay_refuse_(err == ENODATA ? -ENOENT : -err, why, "the port has no GID of this index");
 		r->link = gid.gid_type == IBV_GID_TYPE_ROCE_V2 ? INLAY_CONNECT_ROCE_V2 : INLAY_CONNECT_ROCE_V1;
 	}
 	__builtin_memcpy(r->gid, gid.gid.raw, sizeof(r->gid)); /* zeros where InfiniBand has none */
@@ -263,32 +258,35 @@ INLAY_COLD int inlay_connect_port(struct inlay_connect_record *r, struct ibv_con
 	return 0;
 }
 
-/* 0, or -EINVAL for an attribute that has no meaning. What a device refuses beyond that, it refuses itself. */
+/*
+ * 0, or -EINVAL for an attribute that has no meaning. What a device refuses beyond that, it refuses
+ * itself.
+ */
 INLAY_COLD int inlay_connect_check_(const struct inlay_connect_attr *attr, const struct inlay_connect_record *here,
 				    const char **why)
 {
 	if (attr->sl > (here->link == INLAY_CONNECT_IB ? 15 : 7))
-		return inlay_connect_no_(why, "a service level is at most 15, and 7 on RoCE", -EINVAL);
+		return inlay_refuse_(-EINVAL, why, "a service level is at most 15, and 7 on RoCE");
 	if (attr->flags & ~(uint32_t)(INLAY_CONNECT_GLOBAL | INLAY_CONNECT_NO_ECE))
-		return inlay_connect_no_(why, "unknown bits in flags", -EINVAL);
+		return inlay_refuse_(-EINVAL, why, "unknown bits in flags");
 	if (attr->access & ~(uint32_t)(IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC))
-		return inlay_connect_no_(why, "access has other bits than remote write, read and atomic", -EINVAL);
+		return inlay_refuse_(-EINVAL, why, "access has other bits than remote write, read and atomic");
 	if (attr->flow_label >> 20 || attr->timeout > 31 || attr->retry_count > 7 || attr->rnr_retry > 7 ||
 	    attr->min_rnr_timer > 31)
-		return inlay_connect_no_(why, "a flow label, timer or count is out of its range", -EINVAL);
+		return inlay_refuse_(-EINVAL, why, "a flow label, timer or count is out of its range");
 	return 0;
 }
 
 /*
- * Makes the record of a queue pair, and moves the queue pair from RESET (or INIT) to INIT. From then
- * on receives may be posted; post them before the peer can send.
+ * Makes the record of a queue pair, and moves the queue pair from RESET (or INIT) to INIT. From
+ * then on receives may be posted; post them before the peer can send.
  *
  * qp    RC, UC or UD
  * attr  NULL: inlay_connect_defaults()
  *
- * Returns 0; -ENOTSUP for another type of queue pair; -EBADFD when it is neither in RESET nor in INIT;
- * -EINVAL for an attribute out of its range; -ENETDOWN and -ENOENT as inlay_connect_port; else the
- * negative errno of the verb that failed.
+ * Returns 0; -ENOTSUP for another type of queue pair; -EBADFD when it is neither in RESET nor in
+ * INIT; -EINVAL for an attribute out of its range; -ENETDOWN and -ENOENT as inlay_connect_port;
+ * else the negative errno of the verb that failed.
  */
 INLAY_COLD int inlay_connect_local(struct inlay_connect_record *here, struct ibv_qp *qp,
 				   const struct inlay_connect_attr *attr, const char **why)
@@ -303,9 +301,9 @@ INLAY_COLD int inlay_connect_local(struct inlay_connect_record *here, struct ibv
 	if (!attr)
 		attr = &defaults;
 	if (qp->qp_type != IBV_QPT_RC && qp->qp_type != IBV_QPT_UC && qp->qp_type != IBV_QPT_UD)
-		return inlay_connect_no_(why, "only RC, UC and UD queue pairs are connected here", -ENOTSUP);
+		return inlay_refuse_(-ENOTSUP, why, "only RC, UC and UD queue pairs are connected here");
 	if (qp->state != IBV_QPS_RESET && qp->state != IBV_QPS_INIT)
-		return inlay_connect_no_(why, "the queue pair is neither in RESET nor in INIT", -EBADFD);
+		return inlay_refuse_(-EBADFD, why, "the queue pair is neither in RESET nor in INIT");
 	__builtin_memset(here, 0, sizeof(*here));
 	err = inlay_connect_port(here, qp->context, attr->port, attr->gid_index, why);
 	if (!err)
@@ -314,7 +312,7 @@ INLAY_COLD int inlay_connect_local(struct inlay_connect_record *here, struct ibv
 		return err;
 	mtu = attr->mtu ? attr->mtu : here->mtu;
 	if (mtu > here->mtu || mtu > IBV_MTU_4096)
-		return inlay_connect_no_(why, "the MTU is larger than the port's", -EINVAL);
+		return inlay_refuse_(-EINVAL, why, "the MTU is larger than the port's");
 	timespec_get(&t, TIME_UTC);
 	here->mtu = (uint8_t)mtu;
 	here->type = (uint8_t)qp->qp_type;
@@ -326,7 +324,7 @@ INLAY_COLD int inlay_connect_local(struct inlay_connect_record *here, struct ibv
 	if (qp->qp_type == IBV_QPT_RC) {
 		err = ibv_query_device(qp->context, &device);
 		if (err)
-			return inlay_connect_no_(why, "ibv_query_device failed", -err);
+			return inlay_refuse_(-err, why, "ibv_query_device failed");
 		here->rd_atomic = attr->rd_atomic;
 		if (here->rd_atomic > device.max_qp_rd_atom)
 			here->rd_atomic = (uint8_t)device.max_qp_rd_atom;
@@ -342,7 +340,7 @@ INLAY_COLD int inlay_connect_local(struct inlay_connect_record *here, struct ibv
 	err = ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
 			    (qp->qp_type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS));
 	if (err)
-		return inlay_connect_no_(why, "the device refused the P_Key index or the access", -err);
+		return inlay_refuse_(-err, why, "the device refused the P_Key index or the access");
 	__builtin_memset(&ece, 0, sizeof(ece));
 	if (qp->qp_type == IBV_QPT_UD)
 		here->qkey = attr->qkey;
@@ -354,7 +352,10 @@ INLAY_COLD int inlay_connect_local(struct inlay_connect_record *here, struct ibv
 	return 0;
 }
 
-/* Writes a record as INLAY_CONNECT_SIZE bytes. A machine that inlay runs on is little-endian, as the wire is. */
+/*
+ * Writes a record as INLAY_CONNECT_SIZE bytes. A machine that inlay runs on is little-endian, as
+ * the wire is.
+ */
 INLAY_COLD void inlay_connect_pack(const struct inlay_connect_record *r, uint8_t *blob)
 {
 	__builtin_memset(blob, 0, INLAY_CONNECT_SIZE);
@@ -385,9 +386,9 @@ INLAY_COLD int inlay_connect_unpack(struct inlay_connect_record *r, const void *
 	struct inlay_connect_record in;
 
 	if (len < 1 || at[0] != INLAY_CONNECT_VERSION)
-		return inlay_connect_no_(why, "not a connection record of version 1", -EPROTO);
+		return inlay_refuse_(-EPROTO, why, "not a connection record of version 1");
 	if (len != INLAY_CONNECT_SIZE)
-		return inlay_connect_no_(why, "a connection record has 40 bytes", -EPROTO);
+		return inlay_refuse_(-EPROTO, why, "a connection record has 40 bytes");
 	__builtin_memset(&in, 0, sizeof(in));
 	in.type = at[1] & 15;
 	in.link = at[1] >> 4 & 3;
@@ -402,30 +403,30 @@ INLAY_COLD int inlay_connect_unpack(struct inlay_connect_record *r, const void *
 	__builtin_memcpy(&in.ece_vendor, at + 33, 3);
 	__builtin_memcpy(in.type == IBV_QPT_UD ? &in.qkey : &in.ece_options, at + 36, 4);
 	if (in.type != IBV_QPT_RC && in.type != IBV_QPT_UC && in.type != IBV_QPT_UD)
-		return inlay_connect_no_(why, "the peer's queue pair is neither RC nor UC nor UD", -EPROTO);
+		return inlay_refuse_(-EPROTO, why, "the peer's queue pair is neither RC nor UC nor UD");
 	if (in.link > INLAY_CONNECT_ROCE_V2 || at[1] >> 7 || (in.flags && in.link != INLAY_CONNECT_IB))
-		return inlay_connect_no_(why, "the peer's link is neither InfiniBand nor RoCE", -EPROTO);
+		return inlay_refuse_(-EPROTO, why, "the peer's link is neither InfiniBand nor RoCE");
 	if (in.mtu < IBV_MTU_256 || in.mtu > IBV_MTU_4096)
-		return inlay_connect_no_(why, "the peer names an MTU that does not exist", -EPROTO);
+		return inlay_refuse_(-EPROTO, why, "the peer names an MTU that does not exist");
 	if (!in.qpn)
-		return inlay_connect_no_(why, "the peer names queue pair 0", -EPROTO);
+		return inlay_refuse_(-EPROTO, why, "the peer names queue pair 0");
 	if ((in.type != IBV_QPT_RC && in.rd_atomic) || (in.type == IBV_QPT_UD && in.ece_vendor))
-		return inlay_connect_no_(why, "the peer's queue pair cannot have what its record says", -EPROTO);
+		return inlay_refuse_(-EPROTO, why, "the peer's queue pair cannot have what its record says");
 	if (in.link == INLAY_CONNECT_IB) {
 		__builtin_memcpy(&in.lid, at + 27, 2);
 		__builtin_memcpy(in.mac, at + 29, 4);
 		if (in.mac[0] | in.mac[1] | in.mac[2] | in.mac[3])
-			return inlay_connect_no_(why, "the peer's LID has more than 16 bits", -EPROTO);
+			return inlay_refuse_(-EPROTO, why, "the peer's LID has more than 16 bits");
 		if (in.flags ? !inlay_connect_unicast_(in.gid) : !in.lid)
-			return inlay_connect_no_(why, "the peer has no address on InfiniBand", -EPROTO);
+			return inlay_refuse_(-EPROTO, why, "the peer has no address on InfiniBand");
 		if (in.lid >= 0xc000)
-			return inlay_connect_no_(why, "the peer's LID is a group's", -EPROTO);
+			return inlay_refuse_(-EPROTO, why, "the peer's LID is a group's");
 	} else {
 		__builtin_memcpy(in.mac, at + 27, 6);
 		if (in.sl > 7)
-			return inlay_connect_no_(why, "the peer's priority is above 7", -EPROTO);
+			return inlay_refuse_(-EPROTO, why, "the peer's priority is above 7");
 		if (!inlay_connect_unicast_(in.gid) || in.mac[0] & 1)
-			return inlay_connect_no_(why, "the peer's GID or MAC is not one host's address", -EPROTO);
+			return inlay_refuse_(-EPROTO, why, "the peer's GID or MAC is not one host's address");
 	}
 	*r = in;
 	return 0;
@@ -450,11 +451,11 @@ INLAY_COLD int inlay_connect_path(struct ibv_ah_attr *ah, const struct inlay_con
 		attr = &defaults;
 	__builtin_memset(ah, 0, sizeof(*ah));
 	if ((here->link == INLAY_CONNECT_IB) != (there->link == INLAY_CONNECT_IB))
-		return inlay_connect_no_(why, "one side is on InfiniBand, the other on RoCE", -ENOTSUP);
+		return inlay_refuse_(-ENOTSUP, why, "one side is on InfiniBand, the other on RoCE");
 	if (here->link != there->link)
-		return inlay_connect_no_(why, "one side's GID is of RoCE v1, the other's of RoCE v2", -ENOTSUP);
+		return inlay_refuse_(-ENOTSUP, why, "one side's GID is of RoCE v1, the other's of RoCE v2");
 	if (here->link == INLAY_CONNECT_ROCE_V2 && inlay_connect_ipv4_(here->gid) != inlay_connect_ipv4_(there->gid))
-		return inlay_connect_no_(why, "one side's GID is an IPv4 address, the other's IPv6", -ENOTSUP);
+		return inlay_refuse_(-ENOTSUP, why, "one side's GID is an IPv4 address, the other's IPv6");
 	ah->port_num = here->port;
 	ah->dlid = there->lid;
 	ah->sl = here->sl ? here->sl : there->sl;
@@ -462,7 +463,7 @@ INLAY_COLD int inlay_connect_path(struct ibv_ah_attr *ah, const struct inlay_con
 	if (!ah->is_global)
 		return 0;
 	if (!inlay_connect_unicast_(there->gid))
-		return inlay_connect_no_(why, "a GRH is needed, and the peer's record has no GID", -ENOTSUP);
+		return inlay_refuse_(-ENOTSUP, why, "a GRH is needed, and the peer's record has no GID");
 	__builtin_memcpy(ah->grh.dgid.raw, there->gid, sizeof(there->gid));
 	ah->grh.flow_label = attr->flow_label;
 	ah->grh.sgid_index = here->gid_index;
@@ -500,18 +501,19 @@ INLAY_COLD int inlay_connect_steps_(struct ibv_qp *qp, struct ibv_qp_attr *a, co
 }
 
 /*
- * Moves a queue pair from INIT to RTS. The peer does the same with this side's record. Each may send at
- * once: an RC queue pair whose peer is not ready yet tries again.
+ * Moves a queue pair from INIT to RTS. The peer does the same with this side's record. Each may
+ * send at once: an RC queue pair whose peer is not ready yet tries again.
  *
- * here   from inlay_connect_local; psn may have been replaced before it was sent. ece_options becomes
- *        what the device took: a side that connects before it answers then sends the reduced options
+ * here   from inlay_connect_local; psn may have been replaced before it was sent. ece_options
+ *        becomes what the device took: a side that connects before it answers sends that
  * there  the peer's; NULL for UD
  * attr   the same as for inlay_connect_local
  *
- * Returns 0; -EINVAL when a peer is missing, or given for UD; -EBADFD when the queue pair is not in INIT,
- * or here is another's; -ENOTSUP when the two sides cannot reach each other, or their queue pairs differ
- * in type; else the negative errno of ibv_set_ece or ibv_modify_qp. On failure the queue pair is in INIT
- * with its receives, or, if it got as far as RTR, in RESET without: *why tells which.
+ * Returns 0; -EINVAL when a peer is missing, or given for UD; -EBADFD when the queue pair is not in
+ * INIT, or here is another's; -ENOTSUP when the two sides cannot reach each other, or their queue
+ * pairs differ in type; else the negative errno of ibv_set_ece or ibv_modify_qp. On failure the
+ * queue pair is in INIT with its receives, or, if it got as far as RTR, in RESET without: *why
+ * tells which.
  */
 INLAY_COLD int inlay_connect_rts(struct ibv_qp *qp, struct inlay_connect_record *here,
 				 const struct inlay_connect_record *there, const struct inlay_connect_attr *attr,
@@ -527,16 +529,16 @@ INLAY_COLD int inlay_connect_rts(struct ibv_qp *qp, struct inlay_connect_record 
 	__builtin_memset(&ece, 0, sizeof(ece));
 	__builtin_memset(&a, 0, sizeof(a));
 	if (qp->state != IBV_QPS_INIT || here->qpn != qp->qp_num || here->type != qp->qp_type)
-		return inlay_connect_no_(why, "not in INIT, or the record is another queue pair's", -EBADFD);
+		return inlay_refuse_(-EBADFD, why, "not in INIT, or the record is another queue pair's");
 	if ((qp->qp_type == IBV_QPT_UD) != !there)
-		return inlay_connect_no_(why, there ? "a UD queue pair has no peer" : "the peer's record is missing",
-					 -EINVAL);
+		return inlay_refuse_(-EINVAL, why,
+				     there ? "a UD queue pair has no peer" : "the peer's record is missing");
 	err = inlay_connect_check_(attr, here, why);
 	if (err)
 		return err;
 	if (there) {
 		if (there->type != here->type)
-			return inlay_connect_no_(why, "the peer's queue pair is of another type", -ENOTSUP);
+			return inlay_refuse_(-ENOTSUP, why, "the peer's queue pair is of another type");
 		err = inlay_connect_path(&a.ah_attr, here, there, attr, why);
 		if (err)
 			return err;
@@ -546,7 +548,7 @@ INLAY_COLD int inlay_connect_rts(struct ibv_qp *qp, struct inlay_connect_record 
 			ece.options = there->ece_options;
 			err = ibv_set_ece(qp, &ece);
 			if (err)
-				return inlay_connect_no_(why, "the device refused the peer's ECE options", -err);
+				return inlay_refuse_(-err, why, "the device refused the peer's ECE options");
 		}
 	}
 	err = inlay_connect_steps_(qp, &a, here, there, attr);
@@ -554,21 +556,23 @@ INLAY_COLD int inlay_connect_rts(struct ibv_qp *qp, struct inlay_connect_record 
 		__builtin_memset(&a, 0, sizeof(a));
 		a.qp_state = IBV_QPS_RESET;
 		ibv_modify_qp(qp, &a, IBV_QP_STATE);
-		return inlay_connect_no_(why, "the step to RTS failed; the queue pair is in RESET", -err);
+		return inlay_refuse_(-err, why, "the step to RTS failed; the queue pair is in RESET");
 	}
 	if (err)
-		return inlay_connect_no_(why, err == EHOSTUNREACH || err == ENETUNREACH || err == ETIMEDOUT ?
-					 "the peer's GID cannot be reached from the local one" :
-					 "the device refused the step to RTR", -err);
+		return inlay_refuse_(-err, why,
+				     err == EHOSTUNREACH || err == ENETUNREACH || err == ETIMEDOUT
+					     ? "the peer's GID cannot be reached from the local one"
+					     : "the device refused the step to RTR");
 	here->ece_options = ece.vendor_id && !ibv_query_ece(qp, &ece) ? ece.options : 0;
 	return 0;
 }
 
 /*
- * Moves two queue pairs of one process from RESET to RTS, connected to each other. They may be one and
- * the same (RC, UC). UD queue pairs have no peers, and are made ready.
+ * Moves two queue pairs of one process from RESET to RTS, connected to each other. They may be one
+ * and the same (RC, UC). UD queue pairs have no peers, and are made ready.
  *
- * Returns as inlay_connect_local and inlay_connect_rts do. On failure each is in RESET, INIT or RTS.
+ * Returns as inlay_connect_local and inlay_connect_rts do. On failure each is in RESET, INIT or
+ * RTS.
  */
 INLAY_COLD int inlay_connect_pair(struct ibv_qp *a, struct ibv_qp *b, const struct inlay_connect_attr *attr,
 				  const char **why)
@@ -589,15 +593,16 @@ INLAY_COLD int inlay_connect_pair(struct ibv_qp *a, struct ibv_qp *b, const stru
 }
 
 /*
- * Makes the address that a datagram's WQE carries from a peer's record. On RoCE the kernel looks up the
- * peer's MAC. Nothing needs to be destroyed.
+ * Makes the address that a datagram's WQE carries from a peer's record. On RoCE the kernel looks up
+ * the peer's MAC. Nothing needs to be destroyed.
  *
  * pd     any of the device's protection domains
  * here   of the sending UD queue pair
  * there  the peer's, also UD
  *
- * Returns 0; -ENOTSUP when the two cannot reach each other, or one is not UD; else the negative errno of
- * ibv_create_ah, such as -EHOSTUNREACH, -ENETUNREACH or -ETIMEDOUT, or of inlay_av_from_ah.
+ * Returns 0; -ENOTSUP when the two cannot reach each other, or one is not UD; else the negative
+ * errno of ibv_create_ah, such as -EHOSTUNREACH, -ENETUNREACH or -ETIMEDOUT, or of
+ * inlay_av_from_ah.
  */
 INLAY_COLD int inlay_connect_av(struct inlay_av *av, struct ibv_pd *pd, const struct inlay_connect_record *here,
 				const struct inlay_connect_record *there, const struct inlay_connect_attr *attr,
@@ -608,18 +613,18 @@ INLAY_COLD int inlay_connect_av(struct inlay_av *av, struct ibv_pd *pd, const st
 	int err;
 
 	if (here->type != IBV_QPT_UD || there->type != IBV_QPT_UD)
-		return inlay_connect_no_(why, "an address is for UD queue pairs", -ENOTSUP);
+		return inlay_refuse_(-ENOTSUP, why, "an address is for UD queue pairs");
 	err = inlay_connect_path(&attr_ah, here, there, attr, why);
 	if (err)
 		return err;
 	errno = 0;
 	ah = ibv_create_ah(pd, &attr_ah);
 	if (!ah)
-		return inlay_connect_no_(why, "the peer's GID cannot be reached from the local one",
-					 errno ? -errno : -ENOMEM);
+		return inlay_refuse_(errno ? -errno : -ENOMEM, why,
+				     "the peer's GID cannot be reached from the local one");
 	err = inlay_av_from_ah(av, ah, there->qpn, there->qkey);
 	ibv_destroy_ah(ah);
-	return err ? inlay_connect_no_(why, "the address handle is not an mlx5 device's", err) : 0;
+	return err ? inlay_refuse_(err, why, "the address handle is not an mlx5 device's") : 0;
 }
 
 #endif

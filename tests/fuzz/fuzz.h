@@ -258,7 +258,7 @@ FUZZ_UNUSED static int fuzz_next(struct fuzz_qp *q, struct fuzz_wqe *w)
 /* It is done: its completion, if it asks for one. */
 FUZZ_UNUSED static void fuzz_done(struct fuzz_qp *q, const struct fuzz_wqe *w)
 {
-	if (w->flags & INLAY_SIGNALED)
+	if (w->flags & MLX5_WQE_CTRL_CQ_UPDATE)
 		fuzz_cqe(q->cq, q->qpn, MLX5_CQE_REQ, 0, w->index);
 }
 

@@ -295,16 +295,19 @@ static void host_payload(uint32_t i, uint32_t how, uint32_t size)
 }
 
 /* Whether the device is yet to look at memory for what was posted last: to gather, and from whose, or to open windows. */
-static uint32_t host_gathers(struct host_model *m)
+static uint32_t host_gathers(struct host_model *m, uint32_t at)
 {
 	const struct inlay_sq *sq = &host.h.link.sq;
 	struct fuzz_piece p[20];
 	struct fuzz_wqe w;
 	uint32_t i, num, gathers = (m->t->held & (INLAY_TASK_HELD_PAYLOAD | INLAY_TASK_HELD_RESPONSE)) != 0;
 
-	w.ds = sq->last_ds;
+	while (inlay_sq_wqe(sq, at)[3] != MLX5_OPCODE_SEND)
+		at += ((inlay_sq_wqe(sq, at)[7] & 0x3fu) + 3) / 4;
+	w.ds = inlay_sq_wqe(sq, at)[7] & 0x3f;
+	sure(at + (w.ds + 3) / 4 == m->end);
 	for (i = 0; i < (w.ds + 3) / 4; i++)
-		memcpy(w.at + 64 * i, inlay_sq_wqe(sq, m->end - (w.ds + 3) / 4 + i), 64);
+		memcpy(w.at + 64 * i, inlay_sq_wqe(sq, at + i), 64);
 	num = fuzz_pieces(&w, 1, p);
 	m->lends = m->may_lend = 0;
 	for (i = 0; i < num; i++)
@@ -321,6 +324,7 @@ static void host_submit(uint32_t i, uint32_t how, uint32_t size, uint32_t after)
 {
 	struct host_model *m = &host.m[i];
 	uint32_t outstanding = inlay_task_host_outstanding(&host.h), rung = inlay_sq_rung(&host.h.link.sq);
+	uint32_t first = inlay_sq_index(&host.h.link.sq);
 	const struct inlay_buf *buf;
 	struct host_command *c;
 	int err;
@@ -358,7 +362,7 @@ static void host_submit(uint32_t i, uint32_t how, uint32_t size, uint32_t after)
 	m->awaiting = 1;
 	m->context = m->t->context;
 	m->end = host.h.link.sq.pi;
-	m->gathers = host_gathers(m);
+	m->gathers = host_gathers(m, first);
 	m->granted = m->room > HOST_ROOM ? m->room : 0;
 	m->after = after;
 	m->how = how;
@@ -789,8 +793,9 @@ static void host_bufs(void)
 	sure(inlay_mmap_size(1, 1) <= sizeof(host.user_map));
 	sure(inlay_inventory_size(5 * HOST_TASKS) <= sizeof(host.user_inventory));
 	sure(!inlay_mmap_create(&host.map, host.user_map, inlay_mmap_size(1, 1), 1, 1));
-	sure(!inlay_mmap_add_dev(&host.map, (struct ibv_pd *)(void *)&host) && !inlay_mmap_add(&host.map, inlay_source_keys((uintptr_t)host.user, sizeof(host.user), keys)));
-	sure(!inlay_mmap_set_permissions(&host.map, INLAY_LOCAL_READ_WRITE) && !inlay_mmap_start(&host.map));
+	sure(!inlay_mmap_add_dev(&host.map, (struct ibv_pd *)(void *)&host));
+	sure(!inlay_mmap_add(&host.map, inlay_source_keys((uintptr_t)host.user, sizeof(host.user), keys)));
+	sure(!inlay_mmap_set_permissions(&host.map, INLAY_LOCAL_READ_WRITE | INLAY_MW_BIND) && !inlay_mmap_start(&host.map));
 	sure(!inlay_inventory_create(host.user_inventory, inlay_inventory_size(5 * HOST_TASKS), 5 * HOST_TASKS, &host.inventory));
 	sure(!inlay_inventory_start(host.inventory));
 	for (i = 0; i < HOST_TASKS; i++)

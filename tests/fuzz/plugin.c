@@ -127,7 +127,7 @@ static int plugin_link_create(struct inlay_task_link *l, const struct inlay_task
 	plug.eps[i].ibqp.qp_num = plug.ep_qpn++;
 	plug.eps[i].used = 1;
 	plug.eps[i].failed = 0;
-	fuzz_qp_make(&plug.eps[i].qp, l, &plug.ep_cqs[caps->cq - plug.ibcqs], plug.eps[i].ibqp.qp_num, 64, caps->receives);
+	fuzz_qp_make(&plug.eps[i].qp, l, &plug.ep_cqs[caps->ibcq - plug.ibcqs], plug.eps[i].ibqp.qp_num, 64, caps->receives);
 	l->qp = &plug.eps[i].ibqp;
 	l->self.link = IBV_LINK_LAYER_ETHERNET;
 	l->self.mtu = IBV_MTU_1024;

@@ -59,7 +59,7 @@ INLAY_ALWAYS int inlay_post_gather_bufs(struct inlay_sq *sq, uint8_t opcode, uin
 	struct inlay_cursor at;
 	int err;
 
-	INLAY_CHECK(inlay_post_fits(sq, opcode, 0), "the QP's type knows the operation");
+	INLAY_CHECK(inlay_post_fits_(sq, opcode, 0), "the QP's type knows the operation");
 	INLAY_CHECK(!(flags & INLAY_INLINE), "buffers are posted by their keys");
 	err = inlay_sq_begin_ds(sq, ds, &at);
 	if (INLAY_UNLIKELY(err))

@@ -70,21 +70,18 @@ INLAY_COLD void inlay_task_worker_name(struct inlay_task_worker *w)
  *
  * memory  inlay_task_conn_size bytes, of which lkey opens the front part
  *
- * Returns 0, or -ENOMEM when the worker has as many connections as it may, or its CQ has no room for all that this one could complete.
+ * Returns 0, or -EAGAIN when the worker has as many connections as it may.
  */
 INLAY_COLD int inlay_task_conn_init(struct inlay_task_conn *c, void *memory, struct inlay_task_worker *w, uint32_t lkey)
 {
 	const struct inlay_task_worker_params *p = &w->params;
 	uint64_t message = inlay_task_worker_lines(p->message), stride = inlay_task_conn_stride(p);
-	uint64_t cqes = (uint64_t)inlay_sq_size(&c->link.sq) + p->credits;
 	uint8_t *at = (uint8_t *)memory;
 	struct ibv_sge sge;
 	uint32_t i;
 
-	for (i = 0; i < w->num_conns; i++)
-		cqes += (uint64_t)inlay_sq_size(&w->conns[i]->link.sq) + p->credits;
-	if (w->num_conns == p->connections || cqes > (uint64_t)w->cq.mask + 1)
-		return -ENOMEM;
+	if (w->num_conns == p->connections)
+		return -EAGAIN;
 	c->worker = w;
 	c->num = p->credits + p->spare;
 	c->slots = at;
@@ -177,8 +174,8 @@ INLAY_COLD int inlay_task_conn_free(struct inlay_task_conn *c)
  * memory  for commands and messages, on a cache line, better on a page
  * size    its bytes, at least inlay_task_conn_size(&worker->params)
  *
- * Returns 0; -EINVAL for an argument out of its range; -ENOMEM when size is too small, the worker has as many connections as it may or as
- * its CQ has room for, or the device has not as much; what inlay_task_link_create returns; else the negative errno of the verbs call that
+ * Returns 0; -EINVAL for an argument out of its range; -ENOBUFS when size is too small; -EAGAIN when the worker has as many connections as
+ * it may; -ENOSPC when its CQ has no room for all that this one could complete; -ENOMEM when the device has not as much; what inlay_task_link_create returns; else the negative errno of the verbs call that
  * failed. On failure nothing is left behind.
  */
 INLAY_COLD int inlay_task_conn_create(struct inlay_task_conn *c, void *memory, size_t size, struct inlay_task_worker *w)
@@ -190,12 +187,15 @@ INLAY_COLD int inlay_task_conn_create(struct inlay_task_conn *c, void *memory, s
 
 	if (!c || (uintptr_t)c % INLAY_CACHE_LINE || !memory || (uintptr_t)memory % INLAY_CACHE_LINE)
 		return -EINVAL;
-	if (size < inlay_task_conn_size(p) || w->num_conns == p->connections)
-		return -ENOMEM;
+	if (size < inlay_task_conn_size(p))
+		return -ENOBUFS;
+	if (w->num_conns == p->connections)
+		return -EAGAIN;
 	__builtin_memset(c, 0, sizeof(*c));
 	__builtin_memset(&caps, 0, sizeof(caps));
 	caps.pd = w->pd;
-	caps.cq = w->ibcq;
+	caps.ibcq = w->ibcq;
+	caps.cq = &w->cq;
 	caps.uar = w->uar.td ? &w->uar : NULL;
 	caps.wqebbs = inlay_task_conn_wqebbs(p);
 	caps.receives = p->credits;

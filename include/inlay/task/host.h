@@ -55,7 +55,7 @@
  * list. Up to params.max_inline bytes, and up to 12 in any case, are copied into the WQE, unless they are a list or the task has a response
  * buffer. What else fits a message beside a head of 32 bytes is gathered by the device from where it lies. A single buffer larger than that
  * goes by a key: a memory window is opened over it (wire.h), the worker reads from it, and the window is closed before the task completes.
- * This takes params.windows, and a buffer whose memory was registered with IBV_ACCESS_MW_BIND; inlay_task_register does that.
+ * This takes params.windows, and a buffer of a map that permits INLAY_MW_BIND (inlay_mmap_set_permissions).
  *
  * Response. It comes in the answer, and inlay_task_get_response shows it there, uncopied, until the task is submitted again or released. A
  * caller's buffer (inlay_task_set_response) gets the response instead: copied when it came in the message, written by the worker when it is
@@ -364,22 +364,6 @@ INLAY_COLD size_t inlay_task_host_size(const struct inlay_task_host_params *p)
 			inlay_inventory_size(2 * p->tasks) + inlay_mmap_size(1, 1));
 }
 
-/*
- * Registers memory for payloads and responses that go by a key: ibv_reg_mr with IBV_ACCESS_LOCAL_WRITE and IBV_ACCESS_MW_BIND, which lets
- * no one in but through a window. Give the keys to a map of the device pd with inlay_mmap_add(map, inlay_source_keys(addr, len, keys)). NULL with errno set
- * when it fails.
- */
-INLAY_COLD struct ibv_mr *inlay_task_register(struct ibv_pd *pd, void *addr, size_t len, struct inlay_keys *keys)
-{
-	struct ibv_mr *mr = ibv_reg_mr(pd, addr, len, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
-
-	if (mr) {
-		keys->lkey = mr->lkey;
-		keys->rkey = mr->rkey;
-	}
-	return mr;
-}
-
 /* A task's own payload buffer without what the caller has chained to it. */
 INLAY_FN void inlay_task_unchain(const struct inlay_task *t)
 {
@@ -456,7 +440,7 @@ INLAY_COLD int inlay_task_host_init(struct inlay_task_host *h, void *memory, con
 	if (!err)
 		err = inlay_mmap_add(&h->mmap, inlay_source_keys((uintptr_t)memory, (size_t)arena, keys));
 	if (!err)
-		err = inlay_mmap_set_permissions(&h->mmap, INLAY_LOCAL_READ_WRITE);
+		err = inlay_mmap_set_permissions(&h->mmap, INLAY_LOCAL_READ_WRITE | INLAY_MW_BIND);
 	if (!err)
 		err = inlay_mmap_start(&h->mmap);
 	at += inlay_mmap_size(1, 1);
@@ -569,17 +553,18 @@ INLAY_COLD int inlay_task_host_make(struct inlay_task_host *h, void *memory, str
 	h->ibcq = ibv_create_cq(pd->context, (int)(5 * caps.wqebbs + p->in_flight), NULL, h->channel, 0);
 	if (!h->ibcq)
 		return errno ? -errno : -ENOMEM;
-	caps.cq = h->ibcq;
+	caps.ibcq = h->ibcq;
+	caps.cq = &h->cq;
 	err = inlay_cq_from_cq(&h->cq, h->ibcq, NULL);
 	if (!err)
 		err = inlay_task_link_create(&h->link, &caps, &p->path);
 	if (err)
 		return err;
-	if (inlay_cq_size(&h->cq) < inlay_sq_size(&h->link.sq) + p->in_flight)
-		return -ENOMEM;
-	h->mr = inlay_task_register(pd, memory, (size_t)inlay_task_host_arena(p), &keys);
+	h->mr = ibv_reg_mr(pd, memory, (size_t)inlay_task_host_arena(p), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
 	if (!h->mr)
 		return errno ? -errno : -ENOMEM;
+	keys.lkey = h->mr->lkey;
+	keys.rkey = h->mr->rkey;
 	err = inlay_task_host_init(h, memory, p, pd, keys);
 	if (err) {
 		ibv_dereg_mr(h->mr);

@@ -43,7 +43,8 @@ struct inlay_task_path {
 /* What a link is made of */
 struct inlay_task_caps {
 	struct ibv_pd *pd;
-	struct ibv_cq *cq;              /* of both directions */
+	struct ibv_cq *ibcq;            /* of both directions */
+	struct inlay_cq *cq;            /* made from ibcq: CQEs are reserved in it for all that the QP can complete */
 	struct inlay_uar *uar;          /* made by inlay_uar_create, for a QP in uar->pd; NULL: the link makes one, or uses the QP's own */
 	uint32_t wqebbs;                /* of the send queue, at least */
 	uint32_t receives;              /* a power of two */
@@ -112,6 +113,7 @@ INLAY_COLD int inlay_task_link_destroy(struct inlay_task_link *l)
 		return -EBUSY;
 	l->qp = NULL;
 	inlay_sq_fini(&l->sq);
+	inlay_rq_fini(&l->rq);
 	if (l->own.td && inlay_uar_destroy(&l->own, NULL))
 		return -EBUSY;
 	return 0;
@@ -139,7 +141,7 @@ INLAY_COLD int inlay_task_link_qp(struct inlay_task_link *l, const struct inlay_
 	init.qp_type = IBV_QPT_RC;
 	init.comp_mask = IBV_QP_INIT_ATTR_PD;
 	init.pd = uar->td ? uar->pd : caps->pd;
-	init.send_cq = init.recv_cq = caps->cq;
+	init.send_cq = init.recv_cq = caps->ibcq;
 	init.cap.max_inline_data = caps->max_inline;
 	init.cap.max_send_sge = caps->max_gather + 1;
 	init.cap.max_recv_sge = 1;
@@ -157,9 +159,9 @@ INLAY_COLD int inlay_task_link_qp(struct inlay_task_link *l, const struct inlay_
 		return errno ? -errno : -ENOMEM;
 	err = uar->td ? 0 : inlay_uar_from_qp(&l->own, l->qp, NULL);
 	if (!err)
-		err = inlay_sq_from_qp(&l->sq, l->qp, uar->td ? uar : &l->own, NULL, NULL);
+		err = inlay_sq_from_qp(&l->sq, l->qp, uar->td ? uar : &l->own, caps->cq, NULL);
 	if (!err)
-		err = inlay_rq_from_qp(&l->rq, l->qp, NULL, NULL);
+		err = inlay_rq_from_qp(&l->rq, l->qp, caps->cq, NULL);
 	if (!err && (inlay_sq_size(&l->sq) < caps->wqebbs || inlay_rq_size(&l->rq) < caps->receives))
 		err = -ENOMEM;
 	return err;
@@ -171,7 +173,7 @@ INLAY_COLD int inlay_task_link_qp(struct inlay_task_link *l, const struct inlay_
  * l  zeroed
  *
  * Returns 0; -EINVAL for a path that cannot be, and for a port that is not there or not active; -ENOENT when the port has no such GID;
- * -ENOTSUP when the device is not mlx5; -ENOMEM; else the negative errno of the call that failed. On failure nothing is left behind.
+ * -ENOTSUP when the device is not mlx5; -ENOSPC when the CQ has not as many CQEs left; -ENOMEM; else the negative errno of the call that failed. On failure nothing is left behind.
  */
 INLAY_COLD int inlay_task_link_create(struct inlay_task_link *l, const struct inlay_task_caps *caps, const struct inlay_task_path *path)
 {

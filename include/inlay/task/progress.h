@@ -478,7 +478,7 @@ INLAY_COLD uint32_t inlay_task_host_tend(struct inlay_task_host *h, uint32_t max
 /* Which slot the receive has that completes next. As many are posted all the time: it is the one that is posted next. */
 INLAY_ALWAYS uint8_t **inlay_task_host_slot(const struct inlay_task_host *h)
 {
-	return &h->slot_of[h->link.rq.pi & h->mask];
+	return &h->slot_of[inlay_rq_index(&h->link.rq) & h->mask];
 }
 
 /* A message that is not a plain answer to a task in flight that nothing holds. */
@@ -536,22 +536,19 @@ INLAY_COLD void inlay_task_host_other(struct inlay_task_host *h, const struct ml
 /* One completion, which is freed before the callback is called. Returns 0 when there is none. */
 INLAY_ALWAYS int inlay_task_host_take(struct inlay_task_host *h)
 {
-	const struct mlx5_cqe64 *cqe = (const struct mlx5_cqe64 *)h->cq.next;
-	uint8_t op_own = *(const volatile uint8_t *)&cqe->op_own ^ (uint8_t)h->cq.lap;
+	const struct mlx5_cqe64 *cqe = inlay_cq_peek(&h->cq);
 	uint32_t bytes, length, first;
 	uint64_t context;
 	struct inlay_task *t;
 	uint8_t **slot, *msg;
 
-	/* inlay_cq_peek, and whether it is a message that lies in its receive, in one test: whose it is, opcode and format. */
-	if (INLAY_UNLIKELY((op_own ^ MLX5_CQE_RESP_SEND << 4) & (0xfc | INLAY_CQE_OWNER))) {
-		if (op_own & INLAY_CQE_OWNER)
-			return 0;
-		inlay_fence_polled();
+	if (!cqe)
+		return 0;
+	/* A message that lies in its receive: whose it is, opcode and format in one test. */
+	if (INLAY_UNLIKELY(cqe->op_own >> 2 != MLX5_CQE_RESP_SEND << 2)) {
 		inlay_task_host_other(h, cqe);
 		return 1;
 	}
-	inlay_fence_polled();
 	bytes = inlay_cqe_byte_count(cqe);
 	inlay_cq_advance(&h->cq, 1);
 	length = bytes - INLAY_TASK_HEAD;

@@ -92,14 +92,14 @@ INLAY_ALWAYS uint8_t *inlay_task_cmd_message(const struct inlay_task_cmd *cmd)
 INLAY_ALWAYS void inlay_task_conn_receive(struct inlay_task_conn *c, struct inlay_task_cmd *cmd)
 {
 	/* No more are posted than there are credits: the place that was taken longest ago is free. */
-	c->ring[c->link.rq.pi & c->mask] = cmd;
+	c->ring[inlay_rq_index(&c->link.rq) & c->mask] = cmd;
 	inlay_rq_recycle(&c->link.rq, (uintptr_t)inlay_task_cmd_message(cmd));
 }
 
 /* The command of the receive that has completed; NULL when none is posted (a device gone mad). */
 INLAY_ALWAYS struct inlay_task_cmd *inlay_task_conn_next(struct inlay_task_conn *c)
 {
-	return INLAY_LIKELY(c->taken != c->link.rq.pi) ? c->ring[c->taken++ & c->mask] : NULL;
+	return INLAY_LIKELY(c->taken != inlay_rq_index(&c->link.rq)) ? c->ring[c->taken++ & c->mask] : NULL;
 }
 
 /* ------------------------------------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ INLAY_FN int inlay_task_cmd_post_inline(struct inlay_task_cmd *cmd, uint32_t kin
 	inlay_put32(at.wqe + INLAY_DS, inlay_to_be32((INLAY_TASK_HEAD + len) | (uint32_t)MLX5_INLINE_SEG));
 	inlay_task_head_write(at.wqe + INLAY_DS + 4, inlay_task_first(kind, inlay_task_status_wire(status), len), cmd->context, cmd->plugin,
 			      cmd->destination);
-	inlay_copy_wrap(at, at.wqe + INLAY_TASK_AT, data, len);
+	inlay_copy_wrap_(at, at.wqe + INLAY_TASK_AT, data, len);
 	at.ds = (INLAY_TASK_AT + len + INLAY_DS - 1) / INLAY_DS;
 	inlay_sq_commit(&c->link.sq, at, MLX5_OPCODE_SEND, 0, inlay_task_signal(at.index, (uint32_t)(at.ds + 3) / 4, c->quarter), 0);
 	return 0;

@@ -101,6 +101,15 @@ INLAY_COLD void inlay_task_host_forget(struct inlay_task_host *h, const struct i
  * Data path: the task
  */
 
+/* The task's own payload buffer was given back as if it were the caller's: the host gets it anew. Returns 0, or as the inventory. */
+INLAY_COLD int inlay_task_own_again(struct inlay_task *t)
+{
+	struct inlay_task_host *h = t->host;
+	uint8_t *at = h->slots - (uint64_t)(h->num - inlay_task_index(t)) * inlay_task_host_stride(&h->params) + INLAY_CACHE_LINE;
+
+	return inlay_inventory_get_by_addr(h->inventory, &h->mmap, at, h->params.payload, &inlay_task_rest(t)->payload);
+}
+
 /*
  * A task, IDLE, with its own payload buffer (the window empty), plugin and destination 0, no callback, no deadline, user data 0. Returns 0;
  * -ENOMEM when none is free.
@@ -116,6 +125,8 @@ INLAY_FN int inlay_task_alloc(struct inlay_task_host *h, struct inlay_task **tas
 		return -ENOMEM;
 	t = &h->tasks[h->free];
 	more = &h->more[h->free];
+	if (INLAY_UNLIKELY(!inlay_buf_refcount(more->payload)) && inlay_task_own_again(t))
+		return -ENOMEM;
 	h->free = more->next;
 	inlay_buf_set_data(more->payload, inlay_buf_head(more->payload), 0);
 	t->plugin = t->destination = 0;
@@ -213,7 +224,12 @@ INLAY_FN int inlay_task_set_payload(struct inlay_task *t, struct inlay_buf *payl
 {
 	if (INLAY_UNLIKELY(t->state != INLAY_TASK_IDLE))
 		return -EBUSY;
-	t->payload = payload ? payload : inlay_task_rest(t)->payload;
+	if (!payload) {
+		if (INLAY_UNLIKELY(!inlay_buf_refcount(inlay_task_rest(t)->payload)) && inlay_task_own_again(t))
+			return -ENOMEM;
+		payload = inlay_task_rest(t)->payload;
+	}
+	t->payload = payload;
 	return 0;
 }
 
@@ -376,6 +392,12 @@ INLAY_ALWAYS uint32_t inlay_task_response_room(const struct inlay_buf *buf)
 	return room > INLAY_BUF_DATA_MAX ? INLAY_BUF_DATA_MAX : (uint32_t)room;
 }
 
+/* Whether a window may be opened over a buffer's memory: its map permits it. A bind without that breaks the connection. */
+INLAY_COLD int inlay_task_bindable(const struct inlay_buf *buf)
+{
+	return buf->lkey != INLAY_NO_KEY && inlay_buf_access(buf) & INLAY_MW_BIND;
+}
+
 /* A submit of a list, of a caller's buffer, of a larger payload, with a response buffer; and what is none. */
 INLAY_FN int inlay_task_submit_other(struct inlay_task *t, int ring)
 {
@@ -384,6 +406,7 @@ INLAY_FN int inlay_task_submit_other(struct inlay_task *t, int ring)
 	uint64_t total = inlay_buf_list_bytes(t->payload);
 	uint32_t segs = inlay_buf_segs(t->payload), response = 0, windows, flags = 0, first = inlay_sq_index(sq), bytes, bbs, held = 0, fence = 0;
 	uint8_t head[INLAY_TASK_MESSAGE_MIN];
+	const struct inlay_buf *by_key;
 	struct inlay_task_command c;
 	struct inlay_cursor at;
 
@@ -409,6 +432,11 @@ INLAY_FN int inlay_task_submit_other(struct inlay_task *t, int ring)
 		return -E2BIG;
 	if (windows && (h->free_window == INLAY_TASK_NONE || (windows == 2 && h->windows[h->free_window].next == INLAY_TASK_NONE)))
 		return -EAGAIN;
+	for (by_key = t->payload; flags & INLAY_TASK_PAYLOAD_KEY && !by_key->data_len;)
+		by_key = inlay_buf_next(by_key); /* one of a list has all of it */
+	if (((flags & INLAY_TASK_PAYLOAD_KEY) && !inlay_task_bindable(by_key)) ||
+	    ((flags & INLAY_TASK_RESPONSE_KEY) && !inlay_task_bindable(t->response)))
+		return -EPERM;
 	bytes = inlay_task_command_head(flags);
 	bbs = (1 + (4 + bytes + INLAY_DS - 1) / INLAY_DS + segs + 3) / 4;
 	if (inlay_sq_room(sq) < 3 * windows + bbs)
@@ -421,11 +449,7 @@ INLAY_FN int inlay_task_submit_other(struct inlay_task *t, int ring)
 	c.payload.rkey = c.response.rkey = 0;
 	c.payload.bytes = c.response.bytes = 0;
 	if (flags & INLAY_TASK_PAYLOAD_KEY) {
-		const struct inlay_buf *buf = t->payload;
-
-		while (!buf->data_len) /* one of a list has all of it */
-			buf = inlay_buf_next(buf);
-		inlay_task_open(t, 0, buf, buf->data_len, IBV_ACCESS_REMOTE_READ, &c.payload);
+		inlay_task_open(t, 0, by_key, by_key->data_len, IBV_ACCESS_REMOTE_READ, &c.payload);
 		held |= INLAY_TASK_HELD_PAYLOAD;
 	}
 	if (flags & INLAY_TASK_RESPONSE_KEY) {
@@ -492,7 +516,7 @@ INLAY_FN int inlay_task_submit_long(struct inlay_task *t, struct inlay_task_host
 		return -EAGAIN;
 	inlay_put32(at.wqe + INLAY_DS, inlay_to_be32((INLAY_TASK_HEAD + len) | (uint32_t)MLX5_INLINE_SEG));
 	inlay_task_head_write(at.wqe + INLAY_DS + 4, inlay_task_first(INLAY_TASK_COMMAND, 0, len), t->context, t->plugin, t->destination);
-	inlay_copy_wrap(at, at.wqe + INLAY_TASK_AT, payload->data, len);
+	inlay_copy_wrap_(at, at.wqe + INLAY_TASK_AT, payload->data, len);
 	at.ds = (INLAY_TASK_AT + len + INLAY_DS - 1) / INLAY_DS;
 	inlay_sq_commit(&h->link.sq, at, MLX5_OPCODE_SEND, 0, inlay_task_signal(at.index, (uint32_t)(at.ds + 3) / 4, h->quarter), 0);
 	if (ring)
@@ -588,8 +612,8 @@ INLAY_ALWAYS int inlay_task_submit_one(struct inlay_task *t, int ring)
  *
  * Returns 0: the task is the host's until its callback. Else it is the caller's, as it was: -EAGAIN when as many are outstanding as may be,
  * the ring is full, or no window is free: flush, progress, and try again; -EBUSY unless it is IDLE; -E2BIG when the payload fits neither a
- * message nor a key (larger than the worker reads, in pieces, more pieces than params.max_gather, no windows); -ENOTCONN when the host is
- * not connected, or no longer.
+ * message nor a key (larger than the worker reads, in pieces, more pieces than params.max_gather, no windows); -EPERM when a
+ * window would be needed over memory whose map does not permit INLAY_MW_BIND; -ENOTCONN when the host is not connected, or no longer.
  */
 INLAY_ALWAYS int inlay_task_submit_quiet(struct inlay_task *t)
 {

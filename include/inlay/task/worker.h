@@ -496,7 +496,7 @@ INLAY_COLD int inlay_task_worker_make(struct inlay_task_worker *w, void *memory,
 	err = -ibv_query_device(pd->context, &device);
 	if (err)
 		return err;
-	/* Every WQE that is flushed has a completion, signaled or not. Rings may turn out longer than asked for: conn_init looks again. */
+	/* Every WQE that is flushed has a completion, signaled or not. Rings may turn out longer than asked for: each connection reserves what it needs. */
 	if (cqes > (uint32_t)device.max_cqe)
 		cqes = (uint32_t)device.max_cqe;
 	errno = 0;
@@ -511,7 +511,7 @@ INLAY_COLD int inlay_task_worker_make(struct inlay_task_worker *w, void *memory,
 	err = inlay_cq_from_cq(&w->cq, w->ibcq, NULL);
 	if (!err) {
 		/* One register for all connections, who are one thread's. */
-		err = inlay_uar_create(&w->uar, pd, INLAY_UAR_LOCKED, NULL);
+		err = inlay_uar_create(&w->uar, pd, INLAY_UAR_SERIAL, NULL);
 		if (err == -ENOTSUP)
 			err = 0;
 	}
