@@ -246,7 +246,7 @@ static void overlap(void)
 
 	need(inlay_mmap_create(&m, memory(inlay_mmap_size(1, 1)), inlay_mmap_size(1, 1), 1, 1), "a map");
 	need(inlay_mmap_add_dev(&m, client.pd), "a map");
-	need(inlay_mmap_add_memrange(&m, from, LARGE_PUTS * piece), "a map");
+	need(inlay_mmap_add(&m, inlay_source_host(from, LARGE_PUTS * piece)), "a map");
 	need(inlay_mmap_set_permissions(&m, INLAY_LOCAL_READ_WRITE | INLAY_MW_BIND), "a map");
 	need(inlay_mmap_start(&m), "starting the map");
 	need(inlay_inventory_create(memory(size), size, LARGE_PUTS, &inv), "buffers");

@@ -134,7 +134,8 @@ static void map_make(struct inlay_mmap *map, void **mem, uint8_t *at, size_t len
 	assert_non_null(*mr);
 	keys.lkey = (*mr)->lkey;
 	keys.rkey = INLAY_NO_KEY;
-	must(inlay_mmap_add_keys_memrange(map, dev.pd, (uintptr_t)at, len, keys));
+	must(inlay_mmap_add_dev(map, dev.pd));
+	must(inlay_mmap_add(map, inlay_source_keys((uintptr_t)at, len, keys)));
 	must(inlay_mmap_start(map));
 }
 

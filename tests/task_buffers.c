@@ -163,7 +163,8 @@ static void response_without_key(void **state)
 	usual_scene(1, 4);
 	room = (line->host.message - INLAY_TASK_HEAD);
 	must(inlay_mmap_create(&map, memory, inlay_mmap_size(1, 1), 1, 1));
-	must(inlay_mmap_add_keys_memrange(&map, dev.pd, (uintptr_t)at, LARGE, none));
+	must(inlay_mmap_add_dev(&map, dev.pd));
+	must(inlay_mmap_add(&map, inlay_source_keys((uintptr_t)at, LARGE, none)));
 	must(inlay_mmap_start(&map));
 	must(inlay_inventory_get_by_addr(inv, &map, at, room, &small));
 	must(inlay_inventory_get_by_addr(inv, &map, at, room + 1, &large));
@@ -322,7 +323,7 @@ static void memory_without_windows(void **state)
 	for (way = 0; way < 2; way++) {
 		must(inlay_mmap_create(&map, memory, inlay_mmap_size(1, 1), 1, 1));
 		must(inlay_mmap_add_dev(&map, dev.pd));
-		must(inlay_mmap_add_memrange(&map, at, 2 * LARGE));
+		must(inlay_mmap_add(&map, inlay_source_host(at, 2 * LARGE)));
 		must(inlay_mmap_set_permissions(&map, INLAY_LOCAL_READ_WRITE | (way ? INLAY_MW_BIND : 0)));
 		must(inlay_mmap_start(&map));
 		must(inlay_inventory_get_by_data(inv, &map, at, 9000, &large));

@@ -211,7 +211,7 @@ static struct side *side_make(uint64_t id, uint32_t message)
 	s->map_memory = pages(inlay_mmap_size(1, 1));
 	must(inlay_mmap_create(&s->map, s->map_memory, inlay_mmap_size(1, 1), 1, 1));
 	must(inlay_mmap_add_dev(&s->map, dev.pd));
-	must(inlay_mmap_add_memrange(&s->map, s->mem, MEM));
+	must(inlay_mmap_add(&s->map, inlay_source_host(s->mem, MEM)));
 	must(inlay_mmap_set_permissions(&s->map, INLAY_LOCAL_READ_WRITE | INLAY_RDMA_READ | INLAY_RDMA_WRITE | INLAY_RDMA_ATOMIC));
 	must(inlay_mmap_start(&s->map));
 	s->ibcq = ibv_create_cq(dev.pd->context, 256, NULL, NULL, 0);

@@ -49,7 +49,7 @@ static void far_make(struct far *f, uint32_t permissions)
 	f->map_mem = pages(inlay_mmap_size(1, 1));
 	must(inlay_mmap_create(&f->map, f->map_mem, inlay_mmap_size(1, 1), 1, 1));
 	must(inlay_mmap_add_dev(&f->map, dev.pd));
-	must(inlay_mmap_add_memrange(&f->map, f->mem, MEM));
+	must(inlay_mmap_add(&f->map, inlay_source_host(f->mem, MEM)));
 	must(inlay_mmap_set_permissions(&f->map, INLAY_LOCAL_READ_WRITE | permissions));
 	must(inlay_mmap_start(&f->map));
 	f->blob_len = sizeof(f->blob);

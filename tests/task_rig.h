@@ -49,7 +49,8 @@ static void region_make(struct region *r, size_t len, int windows)
 	assert_non_null(r->mr);
 	keys.lkey = r->mr->lkey;
 	keys.rkey = INLAY_NO_KEY;
-	must(inlay_mmap_add_keys_memrange(&r->map, dev.pd, (uintptr_t)r->at, len, keys));
+	must(inlay_mmap_add_dev(&r->map, dev.pd));
+	must(inlay_mmap_add(&r->map, inlay_source_keys((uintptr_t)r->at, len, keys)));
 	must(inlay_mmap_start(&r->map));
 }
 

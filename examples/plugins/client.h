@@ -232,7 +232,7 @@ static inline void client_export(struct inlay_mmap *map, void *at, size_t bytes,
 
 	need(inlay_mmap_create(map, memory(inlay_mmap_size(1, 1)), inlay_mmap_size(1, 1), 1, 1), "a map");
 	need(inlay_mmap_add_dev(map, client.pd), "a map");
-	need(inlay_mmap_add_memrange(map, at, bytes), "a map");
+	need(inlay_mmap_add(map, inlay_source_host(at, bytes)), "a map");
 	need(inlay_mmap_set_permissions(map, all), "a map");
 	need(inlay_mmap_start(map), "starting the map");
 	need(inlay_mmap_export_rdma(map, client.pd, blob, len), "the export");

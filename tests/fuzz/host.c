@@ -793,7 +793,8 @@ static void host_bufs(void)
 	sure(inlay_mmap_size(1, 1) <= sizeof(host.user_map));
 	sure(inlay_inventory_size(5 * HOST_TASKS) <= sizeof(host.user_inventory));
 	sure(!inlay_mmap_create(&host.map, host.user_map, inlay_mmap_size(1, 1), 1, 1));
-	sure(!inlay_mmap_set_keys_memrange(&host.map, (struct ibv_pd *)(void *)&host, (uintptr_t)host.user, sizeof(host.user), keys));
+	sure(!inlay_mmap_add_dev(&host.map, (struct ibv_pd *)(void *)&host));
+	sure(!inlay_mmap_add(&host.map, inlay_source_keys((uintptr_t)host.user, sizeof(host.user), keys)));
 	sure(!inlay_mmap_set_permissions(&host.map, INLAY_LOCAL_READ_WRITE | INLAY_MW_BIND) && !inlay_mmap_start(&host.map));
 	sure(!inlay_inventory_create(host.user_inventory, inlay_inventory_size(5 * HOST_TASKS), 5 * HOST_TASKS, &host.inventory));
 	sure(!inlay_inventory_start(host.inventory));

@@ -64,9 +64,9 @@ static void parse_map(const uint8_t *at, uint32_t n)
 	memory = aligned_alloc(64, (size + 63) / 64 * 64);
 	sure(memory);
 	if (!inlay_mmap_create_from_export(&m, memory, size, (struct ibv_pd *)memory, at, n, NULL)) {
-		sure(!inlay_blob_head(&head, at, n));
+		sure(!inlay_blob_head_(&head, at, n));
 		for (i = 0; i < head.ranges; i++) {
-			inlay_blob_range(at, &head, i, &r);
+			inlay_blob_range_(at, &head, i, &r);
 			sure(!inlay_mmap_remote(&m, r.start, r.len, r.access, &rkey) && rkey == r.rkey);
 		}
 		sure(!inlay_mmap_destroy(&m));

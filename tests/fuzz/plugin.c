@@ -341,9 +341,9 @@ static void plugin_object(const struct plugin_command *c, uint64_t handle)
 	o->live = 1;
 	if (c->r.op == RDMA_MAP) {
 		o->map = 1;
-		sure(!inlay_blob_head(&head, c->payload + RDMA_HEAD, c->r.bytes));
+		sure(!inlay_blob_head_(&head, c->payload + RDMA_HEAD, c->r.bytes));
 		for (i = 0; i < head.ranges && i < PLUGIN_RANGES; i++)
-			inlay_blob_range(c->payload + RDMA_HEAD, &head, i, &o->ranges[i]);
+			inlay_blob_range_(c->payload + RDMA_HEAD, &head, i, &o->ranges[i]);
 		o->num = i;
 	}
 	sure(!plugin_find(c->conn, c->plugin, o->map, handle));
@@ -533,21 +533,21 @@ static uint32_t plugin_blob(struct fuzz_in *in, uint32_t conn, uint8_t *at)
 
 	memset(&head, 0, sizeof(head));
 	memset(&r, 0, sizeof(r));
-	head.kind = INLAY_BLOB_KIND_RDMA;
+	head.kind = INLAY_BLOB_RDMA_;
 	head.ranges = 1 + (form & 3);
 	head.permissions = INLAY_RDMA_ANY;
-	inlay_blob_begin(at, &head);
+	inlay_blob_begin_(at, &head);
 	for (i = 0; i < head.ranges; i++) {
 		r.start = PLUGIN_BASE + fuzz_8(in) * 16u;
 		r.len = fuzz_8(in) * 8u + 8;
 		r.rkey = 0xc0000000u + (conn << 24) + plug.num * 8 + i;
 		r.access = form & 4 ? INLAY_RDMA_ANY : fuzz_8(in) & INLAY_RDMA_ANY;
-		inlay_blob_set_range(at, &head, i, &r);
+		inlay_blob_set_range_(at, &head, i, &r);
 	}
-	bytes = (uint32_t)inlay_blob_bytes(head.kind, head.ranges, 0);
+	bytes = (uint32_t)inlay_blob_bytes_(head.kind, head.ranges, 0);
 	if (form & 8)
 		fuzz_spoil(in, at, 32);
-	sure(!inlay_blob_seal(at, &head, NULL));
+	sure(!inlay_blob_seal_(at, &head, NULL));
 	if (form & 16)
 		at[fuzz_8(in) % bytes] ^= 1;
 	return bytes;
@@ -763,7 +763,7 @@ static void plugin_begin(uint32_t one)
 	fuzz_allow(plug.conn_memory, sizeof(plug.conn_memory));
 	fuzz_allow(plug.elements, sizeof(plug.elements));
 	sure(!inlay_mmap_create(&plug.map, plug.map_memory, inlay_mmap_size(1, 1), 1, 1));
-	sure(!inlay_mmap_set_keys_memrange(&plug.map, &plug.pd, (uintptr_t)plug.elements, sizeof(plug.elements), keys));
+	sure(!inlay_mmap_add_dev(&plug.map, &plug.pd) && !inlay_mmap_add(&plug.map, inlay_source_keys((uintptr_t)plug.elements, sizeof(plug.elements), keys)));
 	sure(!inlay_mmap_set_permissions(&plug.map, INLAY_LOCAL_READ_WRITE) && !inlay_mmap_start(&plug.map));
 	sure(inlay_pool_size(PLUGIN_ELEMENTS) <= sizeof(plug.pool_memory));
 	sure(!inlay_pool_create(plug.pool_memory, inlay_pool_size(PLUGIN_ELEMENTS), PLUGIN_ELEMENTS, PLUGIN_ELEMENT, &plug.map,

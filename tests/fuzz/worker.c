@@ -588,8 +588,7 @@ static void worker_pool(void)
 
 	sure(inlay_mmap_size(1, 1) <= sizeof(worker.map_memory) && inlay_pool_size(WORKER_ELEMENTS) <= sizeof(worker.pool_memory));
 	sure(!inlay_mmap_create(&worker.map, worker.map_memory, inlay_mmap_size(1, 1), 1, 1));
-	sure(!inlay_mmap_set_keys_memrange(&worker.map, (struct ibv_pd *)(void *)&worker, (uintptr_t)worker.elements,
-					   sizeof(worker.elements), keys));
+	sure(!inlay_mmap_add_dev(&worker.map, (struct ibv_pd *)(void *)&worker) && !inlay_mmap_add(&worker.map, inlay_source_keys((uintptr_t)worker.elements, sizeof(worker.elements), keys)));
 	sure(!inlay_mmap_set_permissions(&worker.map, INLAY_LOCAL_READ_WRITE) && !inlay_mmap_start(&worker.map));
 	sure(!inlay_pool_create(worker.pool_memory, inlay_pool_size(WORKER_ELEMENTS), WORKER_ELEMENTS, WORKER_ELEMENT, &worker.map,
 				&worker.pool));

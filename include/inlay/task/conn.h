@@ -244,7 +244,7 @@ INLAY_COLD int inlay_task_conn_create(struct inlay_task_conn *c, void *memory, s
 	c->link.self.role = INLAY_TASK_WORKER;
 	c->link.self.message = p->message;
 	c->link.self.receives = p->credits;
-	c->link.self.largest = p->pull ? inlay_pool_get_element_size(p->pull) : 0;
+	c->link.self.largest = p->pull ? inlay_pool_element_size(p->pull) : 0;
 	c->link.self.id = p->id;
 	return err;
 }
@@ -384,7 +384,7 @@ INLAY_COLD int inlay_task_cmd_pull_(struct inlay_task_cmd *cmd)
 	struct inlay_pool *pool = c->worker->params.pull;
 	struct ibv_sge sge;
 
-	if (!pool || cmd->payload_key.bytes > inlay_pool_get_element_size(pool))
+	if (!pool || cmd->payload_key.bytes > inlay_pool_element_size(pool))
 		return -E2BIG;
 	if (c->pulls == c->worker->share || !inlay_sq_room(&c->link.sq) || inlay_pool_alloc(pool, &cmd->pulled)) {
 		cmd->pulled = NULL;

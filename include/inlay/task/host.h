@@ -85,7 +85,7 @@ INLAY_COLD int inlay_task_host_valid_(const struct inlay_task_host_params *p)
 {
 	return p && p->tasks && p->tasks <= INLAY_TASK_MAX && inlay_is_pow2(p->in_flight) &&
 	       p->in_flight <= INLAY_TASK_RECEIVES_MAX && p->message >= INLAY_TASK_MESSAGE_MIN &&
-	       p->message <= INLAY_TASK_MESSAGE_MAX && p->payload && p->payload <= INLAY_BUF_WINDOW &&
+	       p->message <= INLAY_TASK_MESSAGE_MAX && p->payload && p->payload <= INLAY_BUF_DATA_MAX &&
 	       p->max_inline <= 512 && p->max_gather <= 16 && p->windows <= 2 * p->tasks;
 }
 
@@ -186,7 +186,10 @@ INLAY_COLD int inlay_task_host_init_(struct inlay_task_host *h, void *memory, co
 	err = inlay_mmap_create(&h->mmap, at, inlay_mmap_size(1, 1), 1, 1);
 	at += inlay_mmap_size(1, 1);
 	if (!err)
-		err = inlay_mmap_set_keys_memrange(&h->mmap, h->pd, (uintptr_t)memory, (size_t)inlay_task_host_arena_(p), keys);
+		err = inlay_mmap_add_dev(&h->mmap, h->pd);
+	if (!err)
+		err = inlay_mmap_add(&h->mmap,
+				     inlay_source_keys((uintptr_t)memory, (size_t)inlay_task_host_arena_(p), keys));
 	if (!err)
 		err = inlay_mmap_set_permissions(&h->mmap, INLAY_LOCAL_READ_WRITE | INLAY_MW_BIND);
 	if (!err)

@@ -640,7 +640,7 @@ INLAY_FN uint32_t inlay_task_response_room_(const struct inlay_buf *buf)
 {
 	uint64_t room = inlay_buf_len(buf) - (uint64_t)((uint8_t *)inlay_buf_data(buf) - (uint8_t *)inlay_buf_head(buf));
 
-	return room > INLAY_BUF_WINDOW ? INLAY_BUF_WINDOW : (uint32_t)room;
+	return room > INLAY_BUF_DATA_MAX ? INLAY_BUF_DATA_MAX : (uint32_t)room;
 }
 
 /* Opens a window over len bytes of a buffer: posts the bind, for which there is room. what: 0 payload. */
@@ -663,7 +663,7 @@ INLAY_COLD void inlay_task_open_(struct inlay_task *t, uint32_t what, const stru
 /* Whether a window may be opened over a buffer's memory. To bind one elsewhere breaks the connection. */
 INLAY_COLD int inlay_task_bindable_(const struct inlay_buf *buf)
 {
-	return inlay_buf_lkey(buf) != INLAY_NO_KEY && inlay_mmap_get_permissions(inlay_buf_mmap(buf)) & INLAY_MW_BIND;
+	return inlay_buf_lkey(buf) != INLAY_NO_KEY && inlay_buf_access(buf) & INLAY_MW_BIND;
 }
 
 /*
@@ -697,7 +697,7 @@ INLAY_FN int inlay_task_submit_other_(struct inlay_task *t, int ring)
 	}
 	if (total > h->payload_max - (c.flags ? INLAY_TASK_KEY : 0)) {
 		c.flags |= INLAY_TASK_PAYLOAD_KEY;
-		if (total > h->link.peer.largest || total > INLAY_BUF_WINDOW || segs > 1)
+		if (total > h->link.peer.largest || total > INLAY_BUF_DATA_MAX || segs > 1)
 			return -E2BIG;
 		segs = 0;
 		while (!inlay_buf_data_len(keyed)) /* one of a list has all of it */
