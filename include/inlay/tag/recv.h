@@ -12,7 +12,7 @@
  *
  *   while ((cqe = inlay_cq_peek(&cq))) {                            each dealt with before the next
  *           if (inlay_tag_list_owns(&list, cqe))
- *                   switch (inlay_tag_rx_complete(&rx, cqe, cq.stride, &wc)) {
+ *                   switch (inlay_tag_rx_complete(&rx, cqe, inlay_cq_cqe_size(&cq), &wc)) {
  *                   case INLAY_TAG_RX_DONE: done(wc.wr_id, wc.tag, wc.byte_len); break;
  *                   case INLAY_TAG_RX_MESSAGE:             in XRQ entry wc.wr_id: read its TMH
  *                           if (inlay_tag_rx_arrive(&rx, tmh.tag, message, 1, &found) == 1)
@@ -228,7 +228,7 @@ INLAY_FN int inlay_tag_rx_cancel(struct inlay_tag_rx *rx, uint64_t handle, struc
 /*
  * Takes in a completion of the list (inlay_tag_list_owns), before it is freed.
  *
- * cqe_size  of the CQ, 64 or 128 (inlay_cq.stride)
+ * cqe_size  of the CQ, 64 or 128 (inlay_inlay_cq_cqe_size(&cq))
  *
  * Returns enum inlay_tag_rx_kind and fills *wc; -EPROTO for a CQE that cannot be, or for a receive
  * that both sides have matched.
