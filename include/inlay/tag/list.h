@@ -231,11 +231,7 @@ INLAY_ALWAYS struct inlay_tag_filed_ *inlay_tag_list_filed_(const struct inlay_t
 	return &list->filed[index & (inlay_sq_size(list->sq) - 1)];
 }
 
-/*
- * Writes an operation and files it. Zeros stand where libmlx5 leaves what was there before.
- *
- * Returns 0, or -EAGAIN when the command ring is full; nothing has changed then.
- */
+/* Writes an operation and files it. Returns 0, or -EAGAIN when the command ring is full. */
 INLAY_ALWAYS int inlay_tag_list_write_(struct inlay_tag_list *list, enum inlay_tag_opcode_ opcode, uint32_t entry,
 				       const struct ibv_ops_wr *wr)
 {
