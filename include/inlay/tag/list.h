@@ -26,7 +26,7 @@
  *     So does one operation in a quarter of the ring, so that credit comes back. The caller hears
  *     of what it signaled.
  *   - The CQ needs room for a completion of each WQEBB of the command ring, two of each tag, and
- *     one of each XRQ entry.
+ *     one of each XRQ entry (inlay_cq_reserve).
  *
  * Unexpected messages and the phase
  * ---------------------------------
