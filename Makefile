@@ -147,12 +147,14 @@ bench: all ## measurements beside what else a user would pick, within 10 minutes
 	$(Q)CC="$(CC)" bench/memory
 	$(Q)CC="$(CC)" bench/match
 	$(Q)CC="$(CC)" bench/task
+	$(Q)bench/transport
 
 bench-all: all ## all measurements
 	$(Q)CC="$(CC)" bench/run --all
 	$(Q)CC="$(CC)" bench/memory --runs 3
 	$(Q)CC="$(CC)" bench/match --runs 3
 	$(Q)CC="$(CC)" bench/task
+	$(Q)bench/transport
 
 # ---- Installing ----
 

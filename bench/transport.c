@@ -4,7 +4,8 @@
  * register, one CQ and one SRQ, driven by one thread. It keeps its own credit, looks up the endpoint of a
  * completion by its QP number and calls the caller back. Active messages have a 10-byte header.
  *
- *   transport ROUNDS      drives each function ROUNDS times on rings in plain memory: no device
+ *   transport ROUNDS [LEN]   drives each function ROUNDS times on rings in plain memory, active messages
+ *                            with LEN bytes (8): no device
  *
  * tests/ceilings.t holds the counts below their ceilings; bench/transport prints them beside UCX's.
  */
@@ -192,6 +193,15 @@ COUNTED int progress_send(struct transport *t)
 	return progress_one(t, 0);
 }
 
+/* The entry of a message whose slot is free again, as it was. */
+COUNTED int give_back(struct transport *t)
+{
+	int err = inlay_srq_repost(&t->srq);
+
+	inlay_srq_ring(&t->srq);
+	return err;
+}
+
 /* ---- The other side: rings in plain memory, and completions written by hand ---- */
 
 static void need(int ok, const char *what)
@@ -265,13 +275,14 @@ static void set_up(struct transport *t)
 
 int main(int argc, char **argv)
 {
-	uint32_t rounds = argc == 2 ? (uint32_t)strtoul(argv[1], NULL, 0) : 0, i, n = 0, next = 0, wqebbs = 0;
+	uint32_t rounds = argc == 2 || argc == 3 ? (uint32_t)strtoul(argv[1], NULL, 0) : 0, i, n = 0, next = 0, wqes = 0;
+	uint32_t am_len = argc == 3 ? (uint32_t)strtoul(argv[2], NULL, 0) : 8;
 	static uint8_t payload[128] = {1, 2, 3, 4, 5, 6, 7, 8};
 	static const struct am_header header = {7, 99};
 	struct transport *t = &transport;
 	uint64_t value = 5;
 
-	need(rounds, "usage: transport ROUNDS");
+	need(rounds && am_len <= sizeof(payload), "usage: transport ROUNDS [LEN]");
 	set_up(t);
 	memset(slots, 7, sizeof(slots));
 	for (i = 0; i < rounds; i++) {
@@ -284,7 +295,7 @@ int main(int argc, char **argv)
 
 			index = inlay_sq_index(&ep->sq);
 			/* Opaque, so that no caller's constant is folded into a clone of the function. */
-			uint32_t len = (what == 2 ? 8 : 64) & (uint32_t)((uintptr_t)ep | 0xff);
+			uint32_t len = (what == 2 ? am_len : 64) & (uint32_t)((uintptr_t)ep | 0xff);
 
 			err = what == 0 ? put_short(ep, 0x1000 + i, 77, &value) :
 			      what == 1 ? put_zcopy(ep, 0x1000 + i, 77, 0x2000, len, 5) : am_short(ep, 7, value, payload, len);
@@ -293,19 +304,18 @@ int main(int argc, char **argv)
 				ep->credits--;
 			complete(n++, MLX5_CQE_REQ, qpn, index, NULL, 0);
 			need(progress_send(t) == 1, "a send completion");
-			wqebbs++;
+			wqes++;
 		}
 		for (what = 0; what < 2; what++) {
 			complete(n++, MLX5_CQE_RESP_SEND, qpn, next, what ? &header : NULL, what ? 18 : 64);
 			next = (next + 1) % ENTRIES;
 			need((what ? progress_held(t) : progress(t)) == 1, "a message");
-			need(!inlay_srq_repost(&t->srq), "a receive");
-			inlay_srq_ring(&t->srq);
+			need(!give_back(t), "a receive");
 		}
 	}
 	for (i = 0, n = 0; i < ENDPOINTS; i++)
 		n += (uint32_t)t->ep[i].completed;
-	need(n == wqebbs && t->bytes == rounds * (18 + 64), "what the rounds leave behind");
+	need(n == wqes && t->bytes == rounds * (18 + 64), "what the rounds leave behind");
 	for (i = 0; i < ENDPOINTS; i++)
 		need(t->ep[i].credits == RING && !inlay_sq_pending(&t->ep[i].sq), "all credit is back");
 	return 0;

@@ -54,8 +54,6 @@ static struct inlay_query_hca_cap_out general, other;
 
 static const char *const port_types[] = {"InfiniBand", "Ethernet", NULL};
 static const char *const timestamps[] = {"free-running", "real-time", "free-running or real-time", NULL};
-static const char *const contexts[] = {"RAW_TX", "INTERNAL_DEV_RES", "bit 2", "RDMA_CTRL", "RDMA_CTRL_OTHER_VHCA",
-				       NULL};
 static const char *const fences[] = {"strong", "small", "none", NULL};
 static const char *const atomics[] = {"compare-swap", "fetch-add", "masked compare-swap", "masked fetch-add", NULL};
 static const char *const roce_versions[] = {"v1", "bit 1", "v2", NULL};
@@ -76,7 +74,6 @@ static const struct group groups[] = {
 		ROW_SCALED(SCALED, HCA_CAP, GID_TABLE_SIZE, "GIDs of a port", 16),
 		ROW(LOG_BYTES, HCA_CAP, LOG_MAX_MSG, "longest message"),
 		ROW(NUMBER, HCA_CAP, CQE_VERSION, "CQE version"),
-		ROW_NAMES(SET, HCA_CAP, UCTX_CAP, "user contexts may get", contexts),
 		ROW(NUMBER, HCA_CAP, DEVICE_FREQUENCY_KHZ, "clock, kHz"),
 		ROW_NAMES(NAME, HCA_CAP, SQ_TS_FORMAT, "timestamps, SQ", timestamps),
 		ROW_NAMES(NAME, HCA_CAP, RQ_TS_FORMAT, "timestamps, RQ", timestamps),
@@ -86,7 +83,6 @@ static const struct group groups[] = {
 		ROW(FLAG, HCA_CAP, RC, "RC"),
 		ROW(FLAG, HCA_CAP, UC, "UC"),
 		ROW(FLAG, HCA_CAP, UD, "UD"),
-		ROW(FLAG, HCA_CAP, XRC, "XRC"),
 		ROW(FLAG, HCA_CAP, DCT, "DC"),
 		ROW(FLAG, HCA_CAP, COMPACT_ADDRESS_VECTOR, "compact address vector"),
 	}},
@@ -116,11 +112,9 @@ static const struct group groups[] = {
 		ROW(LOG, HCA_CAP, LOG_MAX_RA_RES_QP, "reads and atomics answered, RC"),
 		ROW(LOG, HCA_CAP, LOG_MAX_RA_REQ_DC, "reads and atomics begun, DC"),
 		ROW(LOG, HCA_CAP, LOG_MAX_RA_RES_DC, "reads and atomics answered, DC"),
-		ROW(FLAG, HCA_CAP, BASIC_CYCLIC_RCV_WQE, "cyclic RMP without links"),
 	}},
 	{"cqes", "CQEs", INLAY_CAP_GENERAL, 0, {
 		ROW(FLAG, HCA_CAP, CQ_OI, "overrun can be ignored"),
-		ROW(FLAG, HCA_CAP, CQ_RESIZE, "CQs can be resized"),
 		ROW(FLAG, HCA_CAP, CQ_MODERATION, "moderation"),
 		ROW(FLAG, HCA_CAP, SCTR_DATA_CQE, "payload in the CQE"),
 		ROW(FLAG, HCA_CAP, DC_REQ_SCAT_DATA_CQE, "payload in the CQE, DC requester"),
@@ -131,12 +125,6 @@ static const struct group groups[] = {
 		ROW(FLAG, HCA_CAP, ENHANCED_CQE_COMPRESSION, "enhanced compression"),
 		ROW(NUMBER, HCA_CAP, CQE_COMPRESSION_TIMEOUT, "compression time-out, us"),
 		ROW(NUMBER, HCA_CAP, CQE_COMPRESSION_MAX_NUM, "compressed CQEs, at most"),
-	}},
-	{"striding", "Striding receive queues", INLAY_CAP_GENERAL, 0, {
-		ROW(FLAG, HCA_CAP, IB_STRIDING_WQ, "InfiniBand"),
-		ROW(FLAG, HCA_CAP, EXT_STRIDE_NUM_RANGE, "fewer than 512 strides"),
-		ROW(LOG_BYTES, HCA_CAP, LOG_MIN_STRIDE_SZ_RQ, "shortest stride"),
-		ROW(LOG_BYTES, HCA_CAP, LOG_MAX_STRIDE_SZ_RQ, "longest stride"),
 	}},
 	{"tag_matching", "Tag matching", INLAY_CAP_GENERAL, 0, {
 		ROW(FLAG, HCA_CAP, TAG_MATCHING, "tag matching"),

@@ -99,22 +99,22 @@ static void owner(struct side *s)
 	static char board[BOARD] __attribute__((aligned(64)));
 	static uint64_t counter;
 	void *room = memory(inlay_mmap_size(1, 2));
+	struct inlay_source sources[2];
 	struct inlay_mmap map;
 	uint8_t blob[256];
 	size_t len = sizeof(blob);
 	char word;
 
 	must(!inlay_mmap_create(&map, room, inlay_mmap_size(1, 2), 1, 2), "making a map");
-	must(!inlay_mmap_add_dev(&map, s->pd) && !inlay_mmap_add_memrange(&map, board, sizeof(board)) &&
-	     !inlay_mmap_add_memrange(&map, &counter, sizeof(counter)), "filling the map");
+	sources[0] = inlay_source_host(board, sizeof(board));
+	sources[0].limit = INLAY_LOCAL_READ_WRITE | INLAY_RDMA_READ | INLAY_RDMA_WRITE;
+	sources[1] = inlay_source_host(&counter, sizeof(counter));
+	sources[1].limit = INLAY_LOCAL_READ_WRITE | INLAY_RDMA_ATOMIC;
+	must(!inlay_mmap_add_dev(&map, s->pd) && !inlay_mmap_add(&map, sources[0]) && !inlay_mmap_add(&map, sources[1]),
+	     "filling the map");
 	must(!inlay_mmap_set_permissions(&map, INLAY_LOCAL_READ_WRITE | INLAY_RDMA_READ | INLAY_RDMA_WRITE |
 						       INLAY_RDMA_ATOMIC),
 	     "permissions");
-	must(!inlay_mmap_limit_memrange(&map, board, sizeof(board),
-					INLAY_LOCAL_READ_WRITE | INLAY_RDMA_READ | INLAY_RDMA_WRITE) &&
-		     !inlay_mmap_limit_memrange(&map, &counter, sizeof(counter),
-						INLAY_LOCAL_READ_WRITE | INLAY_RDMA_ATOMIC),
-	     "limits");
 	must(!inlay_mmap_set_mac(&map, &mac) && !inlay_mmap_start(&map), "starting the map");
 	must(!inlay_mmap_export_rdma(&map, s->pd, blob, &len), "the export");
 	peer_tell(&len, sizeof(len));
@@ -158,7 +158,7 @@ static void guest(struct side *s)
 	blob[40] ^= 1;
 	must(!inlay_mmap_create_from_export(&map, room, size, s->pd, blob, len, &how), "the import");
 
-	const uint64_t board = inlay_mmap_get_range(&map, 0)->start, counter = inlay_mmap_get_range(&map, 1)->start;
+	const uint64_t board = inlay_mmap_source(&map, 0)->start, counter = inlay_mmap_source(&map, 1)->start;
 	struct ibv_sge sge = {.addr = (uintptr_t)back, .length = sizeof(back), .lkey = mr->lkey};
 
 	must(!inlay_mmap_remote(&map, board, sizeof(notice), INLAY_RDMA_WRITE, &rkey), "the board's key");

@@ -90,7 +90,9 @@ static struct inlay_pool *make_pool(struct ibv_pd *pd)
 		die("cannot register %zu bytes: %s", size, strerror(errno));
 	err = inlay_mmap_create(&map, memory(inlay_mmap_size(1, 1)), inlay_mmap_size(1, 1), 1, 1);
 	if (!err)
-		err = inlay_mmap_add_keys_memrange(&map, pd, (uintptr_t)at, size, keys);
+		err = inlay_mmap_add_dev(&map, pd);
+	if (!err)
+		err = inlay_mmap_add(&map, inlay_source_keys((uintptr_t)at, size, keys));
 	if (!err)
 		err = inlay_mmap_start(&map);
 	if (!err)

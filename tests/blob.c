@@ -4,6 +4,7 @@
  * length, every field that does not make sense though checksum and code are right, and whatever chance brings. Authenticated with OpenSSL.
  */
 #include "common.h"
+#include <inlay/mmap/pci.h>
 #include <sys/mman.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
@@ -36,12 +37,24 @@ static void add(struct map *x, uint64_t addr, uint64_t len, uint32_t rkey)
 {
 	struct inlay_keys keys = {rkey ^ 0x5555, rkey};
 
-	must(inlay_mmap_add_keys_memrange(&x->m, fake, addr, len, keys));
+	if (!inlay_mmap_num_devs(&x->m))
+		must(inlay_mmap_add_dev(&x->m, fake));
+	must(inlay_mmap_add(&x->m, inlay_source_keys(addr, len, keys)));
 }
 
 static void limit(struct map *x, uint64_t addr, uint64_t len, uint32_t mask)
 {
-	must(inlay_mmap_limit_memrange(&x->m, (void *)(uintptr_t)addr, len, mask));
+	struct inlay_source s;
+	uint32_t i;
+
+	/* Out, and in again with a limit */
+	for (i = 0; inlay_mmap_source(&x->m, i)->start != addr; i++)
+		;
+	s = *inlay_mmap_source(&x->m, i);
+	assert_int_equal(s.len, len);
+	must(inlay_mmap_rm(&x->m, addr, len));
+	s.limit = mask;
+	must(inlay_mmap_add(&x->m, s));
 }
 
 /* Two ranges that are granted, and between them one that is not */
@@ -130,10 +143,10 @@ static int try_import(const uint8_t *blob, size_t len, const struct inlay_mac *m
 	}
 	/* Who is in is whole */
 	assert_int_equal(inlay_mmap_started(&m), 1);
-	assert_int_equal(inlay_mmap_get_user_data(&m), 99);
-	assert_true(inlay_mmap_get_num_ranges(&m) > 0);
-	for (i = 0; i < inlay_mmap_get_num_ranges(&m); i++) {
-		const struct inlay_range *r = inlay_mmap_get_range(&m, i);
+	assert_int_equal(inlay_mmap_user_data(&m), 99);
+	assert_true(inlay_mmap_num_ranges(&m) > 0);
+	for (i = 0; i < inlay_mmap_num_ranges(&m); i++) {
+		const struct inlay_range *r = range_of(&m, i);
 		uint32_t rkey;
 
 		assert_int_equal(r->access & ~(INLAY_RDMA_READ | INLAY_RDMA_WRITE | INLAY_RDMA_ATOMIC), 0);
@@ -224,17 +237,17 @@ static void exported_and_imported(void **unused)
 	assert_int_equal(inlay_mmap_export_rdma(&x.m, dev.pd, blob, &len), -ENOENT);
 	assert_int_equal(inlay_mmap_export_pci(&x.m, fake, NULL, 0, blob, &len), -EPERM);
 	len = 0;
-	assert_int_equal(inlay_mmap_export_rdma(&x.m, fake, NULL, &len), -ENOSPC);
+	assert_int_equal(inlay_mmap_export_rdma(&x.m, fake, NULL, &len), -ENOBUFS);
 	assert_int_equal(len, 84);
 	len = 83;
 	assert_int_equal(inlay_mmap_export_rdma(&x.m, fake, NULL, &len), -EINVAL);
 	memset(blob, 0x21, sizeof(blob));
-	assert_int_equal(inlay_mmap_export_rdma(&x.m, fake, blob, &len), -ENOSPC);
+	assert_int_equal(inlay_mmap_export_rdma(&x.m, fake, blob, &len), -ENOBUFS);
 	assert_int_equal(len, 84);
 	assert_true(all_bytes(blob, sizeof(blob), 0x21));
-	assert_int_equal(inlay_mmap_get_exported(&x.m), 0);
+	assert_int_equal(inlay_mmap_exported(&x.m), 0);
 	must(inlay_mmap_export_rdma(&x.m, fake, blob, &len));
-	assert_int_equal(inlay_mmap_get_exported(&x.m), 1);
+	assert_int_equal(inlay_mmap_exported(&x.m), 1);
 	map_free(&x);
 
 	size = inlay_mmap_import_size(blob, len);
@@ -247,7 +260,7 @@ static void exported_and_imported(void **unused)
 	assert_int_equal(inlay_mmap_create_from_export(&m, (uint8_t *)memory + 8, size, fake, blob, len, NULL), -EINVAL);
 	assert_int_equal(inlay_mmap_create_from_export(&m, memory, size, NULL, blob, len, NULL), -EINVAL);
 	assert_int_equal(inlay_mmap_create_from_export(&m, memory, size, fake, NULL, len, NULL), -EINVAL);
-	assert_int_equal(inlay_mmap_create_from_export(&m, memory, size - 1, fake, blob, len, NULL), -ENOMEM);
+	assert_int_equal(inlay_mmap_create_from_export(&m, memory, size - 1, fake, blob, len, NULL), -ENOBUFS);
 	assert_int_equal(inlay_mmap_create_from_export(&m, memory, size, fake, blob, 0, NULL), -EPROTO);
 	assert_memory_equal(&m, &was, sizeof(m));
 	memset((uint8_t *)memory + size, 0x11, 64);
@@ -257,11 +270,11 @@ static void exported_and_imported(void **unused)
 	assert_true(all_bytes((uint8_t *)memory + size, 64, 0x11));
 	/* The blob is needed no more */
 	memset(blob, 0, sizeof(blob));
-	assert_int_equal(inlay_mmap_get_user_data(&m), 1234);
-	assert_int_equal(inlay_mmap_get_permissions(&m), INLAY_RDMA_READ | INLAY_RDMA_WRITE);
-	assert_int_equal(inlay_mmap_get_num_ranges(&m), 2);
-	assert_int_equal(inlay_mmap_get_num_devices(&m), 1);
-	assert_ptr_equal(inlay_mmap_get_dev(&m, 0), fake);
+	assert_int_equal(inlay_mmap_user_data(&m), 1234);
+	assert_int_equal(inlay_mmap_permissions(&m), INLAY_RDMA_READ | INLAY_RDMA_WRITE);
+	assert_int_equal(inlay_mmap_num_ranges(&m), 2);
+	assert_int_equal(inlay_mmap_num_devs(&m), 1);
+	assert_ptr_equal(m.devs[0], fake);
 	assert_int_equal(inlay_mmap_export_size(&m), 0);
 	assert_int_equal(inlay_mmap_find(&m, (void *)0x1122334455667788, 0x1000)->rkey, 0xa1b2c3d4);
 	assert_int_equal(inlay_mmap_find(&m, (void *)0x1122334455667788, 0x1000)->lkey, INLAY_NO_KEY);
@@ -278,7 +291,7 @@ static void exported_and_imported(void **unused)
 	assert_int_equal(rkey, 0x01020304);
 	/* Bufs of it count */
 	inlay_mmap_hold(&m);
-	assert_int_equal(inlay_mmap_destroy(&m), -EPERM);
+	assert_int_equal(inlay_mmap_destroy(&m), -EBUSY);
 	inlay_mmap_drop(&m);
 	must(inlay_mmap_destroy(&m));
 	free(memory);
@@ -295,8 +308,8 @@ static void exported_and_imported(void **unused)
 	assert_int_equal(inlay_mmap_export_pci(&x.m, NULL, NULL, 0, blob, &len), -EINVAL);
 	assert_int_equal(inlay_mmap_export_pci(&x.m, dev.pd, NULL, 0, blob, &len), -ENOENT);
 	assert_int_equal(inlay_mmap_export_pci(&x.m, fake, NULL, 0, blob, NULL), -EINVAL);
-	assert_int_equal(inlay_mmap_export_pci(&x.m, fake, NULL, 0, blob, &len), -ENOMEM);
-	assert_int_equal(inlay_mmap_get_exported(&x.m), 0);
+	assert_int_equal(inlay_mmap_export_pci(&x.m, fake, NULL, 0, blob, &len), -ENOBUFS);
+	assert_int_equal(inlay_mmap_exported(&x.m), 0);
 	must(inlay_mmap_stop(&x.m));
 	must(inlay_mmap_set_permissions(&x.m, INLAY_RDMA_READ));
 	limit(&x, 0x1000, 0x1000, INLAY_RDMA_WRITE);
@@ -319,11 +332,10 @@ static void per_device(void **unused)
 
 	(void)unused;
 	must(inlay_mmap_create(&m, memory, inlay_mmap_size(2, 2), 2, 2));
-	must(inlay_mmap_set_max_num_devices(&m, 2));
 	must(inlay_mmap_add_dev(&m, dev.pd));
 	must(inlay_mmap_add_dev(&m, other));
-	must(inlay_mmap_set_memrange(&m, buf, PAGE));
-	must(inlay_mmap_add_memrange(&m, buf + PAGE, PAGE));
+	must(inlay_mmap_add(&m, inlay_source_host(buf, PAGE)));
+	must(inlay_mmap_add(&m, inlay_source_host(buf + PAGE, PAGE)));
 	must(inlay_mmap_set_permissions(&m, INLAY_RDMA_ATOMIC));
 	must(inlay_mmap_start(&m));
 	for (d = 0; d < 2; d++) {
@@ -480,7 +492,7 @@ static void authenticated(void **unused)
 	some_map(&x, &broken);
 	len = sizeof(bad);
 	assert_int_equal(inlay_mmap_export_rdma(&x.m, fake, bad, &len), -ENODEV);
-	assert_int_equal(inlay_mmap_get_exported(&x.m), 0);
+	assert_int_equal(inlay_mmap_exported(&x.m), 0);
 	map_free(&x);
 }
 
@@ -533,10 +545,10 @@ static void written_meanwhile(void **unused)
 				memcpy(blob, first, len);
 				must(inlay_mmap_create_from_export(&m, memory[1], size, fake, blob, len, &how));
 				assert_int_not_equal(blob[writer.at], first[writer.at]);
-				assert_int_equal(inlay_mmap_get_num_ranges(&m), inlay_mmap_get_num_ranges(&straight));
-				assert_int_equal(inlay_mmap_get_permissions(&m), inlay_mmap_get_permissions(&straight));
-				for (i = 0; i < inlay_mmap_get_num_ranges(&m); i++)
-					assert_memory_equal(inlay_mmap_get_range(&m, i), inlay_mmap_get_range(&straight, i),
+				assert_int_equal(inlay_mmap_num_ranges(&m), inlay_mmap_num_ranges(&straight));
+				assert_int_equal(inlay_mmap_permissions(&m), inlay_mmap_permissions(&straight));
+				for (i = 0; i < inlay_mmap_num_ranges(&m); i++)
+					assert_memory_equal(range_of(&m, i), range_of(&straight, i),
 							    sizeof(struct inlay_range));
 				must(inlay_mmap_destroy(&m));
 			}
@@ -555,7 +567,7 @@ static void pci(void **unused)
 
 	(void)unused;
 	memset(&head, 0, sizeof(head));
-	head.kind = INLAY_BLOB_KIND_PCI;
+	head.kind = INLAY_BLOB_OVER_PCI_;
 	head.permissions = INLAY_PCI_READ_WRITE;
 	head.ranges = 1;
 	head.code_bytes = 32;
@@ -567,23 +579,23 @@ static void pci(void **unused)
 	r.rkey = 0x99;
 	r.lkey = INLAY_NO_KEY;
 	r.access = INLAY_PCI_READ_WRITE;
-	len = inlay_blob_bytes(head.kind, head.ranges, head.code_bytes);
+	len = inlay_blob_bytes_(head.kind, head.ranges, head.code_bytes);
 	assert_int_equal(len, 32 + 40 + 24 + 32 + 4);
-	inlay_blob_begin(blob, &head);
-	inlay_blob_set_range(blob, &head, 0, &r);
-	must(inlay_blob_seal(blob, &head, &right));
+	inlay_blob_begin_(blob, &head);
+	inlay_blob_set_range_(blob, &head, 0, &r);
+	must(inlay_blob_seal_(blob, &head, &right));
 	assert_int_equal(blob[32] | blob[33] << 8 | blob[34] << 16, 0x1234);
 	assert_int_equal(blob[16] | blob[17] << 8 | blob[18] << 16, 32);
 	assert_memory_equal(blob + 40, head.access_key, 32);
-	must(inlay_blob_check(&back, blob, len, &right));
+	must(inlay_blob_check_(&back, blob, len, &right));
 	assert_memory_equal(&back, &head, sizeof(head));
-	inlay_blob_range(blob, &back, 0, &s);
+	inlay_blob_range_(blob, &back, 0, &s);
 	assert_memory_equal(&r, &s, sizeof(r));
 	assert_int_equal(try_import(blob, len, &right), -ENOTSUP);
 	for (i = 0; i < 8 * len; i++) {
 		memcpy(bad, blob, len);
 		bad[i / 8] ^= (uint8_t)(1 << i % 8);
-		assert_true(inlay_blob_check(&back, bad, len, &right) < 0);
+		assert_true(inlay_blob_check_(&back, bad, len, &right) < 0);
 	}
 	for (i = 0; i < len; i++)
 		assert_true(try_import(blob, i, &right) != -ENOTSUP);
@@ -594,28 +606,28 @@ static void pci(void **unused)
 			s.start = UINT64_MAX - 0x1ffe;
 		else
 			s.len = 0;
-		inlay_blob_set_range(blob, &head, 0, &s);
-		must(inlay_blob_seal(blob, &head, &right));
+		inlay_blob_set_range_(blob, &head, 0, &s);
+		must(inlay_blob_seal_(blob, &head, &right));
 		assert_int_equal(try_import(blob, len, &right), -EINVAL);
 	}
 	/* A function's number has 16 bits */
-	inlay_blob_set_range(blob, &head, 0, &r);
+	inlay_blob_set_range_(blob, &head, 0, &r);
 	for (i = 16; i < 32; i++) {
 		head.vhca = 1u << i;
-		inlay_blob_begin(blob, &head);
-		must(inlay_blob_seal(blob, &head, &right));
+		inlay_blob_begin_(blob, &head);
+		must(inlay_blob_seal_(blob, &head, &right));
 		assert_int_equal(try_import(blob, len, &right), -EINVAL);
 	}
 	head.vhca = 0xffff;
-	inlay_blob_begin(blob, &head);
-	must(inlay_blob_seal(blob, &head, &right));
+	inlay_blob_begin_(blob, &head);
+	must(inlay_blob_seal_(blob, &head, &right));
 	assert_int_equal(try_import(blob, len, &right), -ENOTSUP);
 	/* Both of its permissions at once, or one of RDMA's */
 	for (i = INLAY_PCI_ANY; i; i = i == INLAY_PCI_ANY ? INLAY_RDMA_READ : 0) {
 		head.permissions = r.access = (uint32_t)i;
-		inlay_blob_begin(blob, &head);
-		inlay_blob_set_range(blob, &head, 0, &r);
-		must(inlay_blob_seal(blob, &head, &right));
+		inlay_blob_begin_(blob, &head);
+		inlay_blob_set_range_(blob, &head, 0, &r);
+		must(inlay_blob_seal_(blob, &head, &right));
 		assert_int_equal(try_import(blob, len, &right), -EINVAL);
 	}
 }

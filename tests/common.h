@@ -540,6 +540,23 @@ UNUSED static int again_trapped(void)
 #endif
 }
 
+/* ---- maps ---- */
+
+/* Range i of a started map, in the order of adding, as lookups give it */
+UNUSED static const struct inlay_range *range_of(const struct inlay_mmap *m, uint32_t i)
+{
+	const struct inlay_source *s = inlay_mmap_source(m, i);
+
+	return s ? inlay_mmap_find(m, (const void *)(uintptr_t)s->start, 1) : NULL;
+}
+
+/* A source with a limit */
+UNUSED static struct inlay_source limited(struct inlay_source s, uint32_t limit)
+{
+	s.limit = limit;
+	return s;
+}
+
 /* ---- aborts ---- */
 
 /* Runs fn in a child and asserts that it aborts and says `text` on stderr. For raw memory: a child has no device */

@@ -236,6 +236,9 @@ static void payloads(void **state)
 			else if (own & 8)
 				want = counts[i] <= 64 ? (const void *)&slot[0] : NULL;
 			assert_ptr_equal(inlay_cqe_payload(cqe, 128), want);
+			/* Else in the buffer; of a faulty one nowhere */
+			assert_ptr_equal(inlay_cqe_data(cqe, 128, &own), own & 12 ? want : (const void *)&own);
+			assert_ptr_equal(inlay_cqe_data(cqe, 64, &own), own & 4 ? want : own & 8 ? NULL : (const void *)&own);
 			/* Of a 64-byte CQE there is no half before it */
 			assert_ptr_equal(inlay_cqe_payload(cqe, 64), own & 4 ? want : NULL);
 		}

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * devx.c: device commands on their way: what is refused before the kernel sees it, what becomes of each status under kernels of both kinds,
- * error texts, events taken apart, answers.
+ * devx.c: device commands on their way: what is refused before the kernel sees it, what becomes of
+ * each status under kernels of both kinds, error texts, events taken apart, answers.
  *
- * Of libmlx5's calls this program has its own, which answer as a kernel would: each kind of it on any machine. Those that a test
- * does not script go on to libmlx5, and there to a device.
+ * Of libmlx5's calls this program has its own, which answer as a kernel would: each kind of it on
+ * any machine. Those that a test does not script go on to libmlx5, and there to a device.
  *
  * softdev: --manual --devx
  */
@@ -32,13 +32,14 @@ static struct {
 	uint8_t before; /* what the outbox held when the call came */
 } script;
 
-/* What the driver's own table says: written down once more, as devx.md has it and not as the header has */
+/* The driver's table, written down here once more rather than taken from the header */
 static const struct {
 	uint8_t status;
 	int error;
 } mapping[] = {
-	{0x01, EIO}, {0x02, EINVAL}, {0x03, EINVAL}, {0x04, EIO}, {0x05, EINVAL}, {0x06, EBUSY}, {0x08, ENOMEM}, {0x09, EINVAL},
-	{0x0a, EINVAL}, {0x0f, EAGAIN}, {0x10, EINVAL}, {0x30, EINVAL}, {0x40, EINVAL}, {0x50, EIO}, {0x51, EIO}, {0x07, EIO}, {0xff, EIO},
+	{0x01, EIO}, {0x02, EINVAL}, {0x03, EINVAL}, {0x04, EIO}, {0x05, EINVAL}, {0x06, EBUSY}, {0x08, ENOMEM},
+	{0x09, EINVAL}, {0x0a, EINVAL}, {0x0f, EAGAIN}, {0x10, EINVAL}, {0x30, EINVAL}, {0x40, EINVAL}, {0x50, EIO},
+	{0x51, EIO}, {0x07, EIO}, {0xff, EIO},
 };
 
 static int scripted(size_t inlen, void *out, size_t outlen)
@@ -86,7 +87,8 @@ int mlx5dv_devx_general_cmd(struct ibv_context *context, const void *in, size_t 
 	return script.kernel == REAL ? next(context, in, inlen, out, outlen) : scripted(inlen, out, outlen);
 }
 
-struct mlx5dv_devx_obj *mlx5dv_devx_obj_create(struct ibv_context *context, const void *in, size_t inlen, void *out, size_t outlen)
+struct mlx5dv_devx_obj *mlx5dv_devx_obj_create(struct ibv_context *context, const void *in, size_t inlen, void *out,
+					       size_t outlen)
 {
 	NEXT(mlx5dv_devx_obj_create);
 
@@ -121,7 +123,8 @@ int mlx5dv_devx_obj_destroy(struct mlx5dv_devx_obj *obj)
 }
 
 /* What is read: `outlen` bytes of anything, in a buffer of len */
-ssize_t mlx5dv_devx_get_event(struct mlx5dv_devx_event_channel *channel, struct mlx5dv_devx_async_event_hdr *event, size_t len)
+ssize_t mlx5dv_devx_get_event(struct mlx5dv_devx_event_channel *channel, struct mlx5dv_devx_async_event_hdr *event,
+			      size_t len)
 {
 	NEXT(mlx5dv_devx_get_event);
 
@@ -137,7 +140,8 @@ ssize_t mlx5dv_devx_get_event(struct mlx5dv_devx_event_channel *channel, struct 
 	return script.outlen < 8 ? -EINVAL : (ssize_t)script.outlen;
 }
 
-int mlx5dv_devx_get_async_cmd_comp(struct mlx5dv_devx_cmd_comp *comp, struct mlx5dv_devx_async_cmd_hdr *answer, size_t len)
+int mlx5dv_devx_get_async_cmd_comp(struct mlx5dv_devx_cmd_comp *comp, struct mlx5dv_devx_async_cmd_hdr *answer,
+				   size_t len)
 {
 	NEXT(mlx5dv_devx_get_async_cmd_comp);
 
@@ -237,7 +241,7 @@ static void short_boxes_are_refused_before_the_kernel_sees_them(void **state)
 	assert_int_equal(script.calls, 2 * WAYS);
 }
 
-static void each_status_is_the_same_errno_under_kernels_of_both_kinds(void **state)
+static void each_status_is_one_errno_under_kernels_of_both_kinds(void **state)
 {
 	struct inlay_devx_error error;
 	uint8_t in[16], out[32];
@@ -340,7 +344,8 @@ static void texts_of_errors(void **state)
 	error.err = -EOPNOTSUPP;
 	error.op_mod = 7;
 	error.opcode = 0x7ff;
-	assert_string_equal(inlay_devx_error_text(&error, text, sizeof(text)), "opcode 0x7ff, op_mod 7: Operation not supported");
+	assert_string_equal(inlay_devx_error_text(&error, text, sizeof(text)),
+			    "opcode 0x7ff, op_mod 7: Operation not supported");
 	/* Every status has a text of its own, or none at all; every text fits */
 	error.op_mod = 0xffff;
 	error.syndrome = 0xffffffff;
@@ -380,9 +385,9 @@ static void events_are_taken_apart(void **state)
 	static const struct {
 		uint8_t type, at, kind_at;
 	} table[] = {
-		{0x00, 0x38, 0}, {0x01, 0x38, 0x34}, {0x02, 0x38, 0x34}, {0x03, 0x38, 0x34}, {0x05, 0x38, 0x34}, {0x07, 0x38, 0x34},
-		{0x10, 0x38, 0x34}, {0x11, 0x38, 0x34}, {0x12, 0x38, 0x34}, {0x13, 0x38, 0x34}, {0x14, 0x38, 0x34}, {0x04, 0x20, 0},
-		{0x18, 0x34, 0}, {0x1c, 0x38, 0}, {0x1d, 0x38, 0},
+		{0x00, 0x38, 0}, {0x01, 0x38, 0x34}, {0x02, 0x38, 0x34}, {0x03, 0x38, 0x34}, {0x05, 0x38, 0x34},
+		{0x07, 0x38, 0x34}, {0x10, 0x38, 0x34}, {0x11, 0x38, 0x34}, {0x12, 0x38, 0x34}, {0x13, 0x38, 0x34},
+		{0x14, 0x38, 0x34}, {0x04, 0x20, 0}, {0x18, 0x34, 0}, {0x1c, 0x38, 0}, {0x1d, 0x38, 0},
 	};
 	struct inlay_devx_event event;
 	uint8_t eqe[64];
@@ -426,7 +431,10 @@ static void events_are_taken_apart(void **state)
 	assert_true(event.number == 0x87654321);
 }
 
-/* Random bytes, cut anywhere: the entry lies at the very end of readable memory, and what is not there counts as 0 */
+/*
+ * Random bytes, cut anywhere: the entry lies at the very end of readable memory, and what is not
+ * there counts as 0
+ */
 static void events_of_any_bytes_and_length(void **state)
 {
 	struct inlay_devx_event event, whole;
@@ -461,7 +469,10 @@ static void events_of_any_bytes_and_length(void **state)
 
 /* ---- Bytes from outside ---- */
 
-/* Whatever the outbox holds, and however short it is: a status, and nothing read or written behind it */
+/*
+ * Whatever the outbox holds, and however short it is: a status, and nothing read or written behind
+ * it
+ */
 static void any_outbox_gives_a_status(void **state)
 {
 	static const int results[] = {0, 0, EREMOTEIO, EINVAL};
@@ -646,16 +657,16 @@ static struct {
 	bool tells; /* this kernel hands the outbox of a failed command over */
 } on;
 
-#define need_devx()                                                                                                              \
-	do {                                                                                                                     \
-		if (inlay_devx_open(dev.ctx->device, &on.ctx)) {                                                                 \
-			assert_false(softdev_present());                                                                         \
-			print_message("# skipped: the device does no commands\n");                                               \
-			skip();                                                                                                  \
-		}                                                                                                                \
-		on.pd = ibv_alloc_pd(on.ctx);                                                                                    \
-		assert_non_null(on.pd);                                                                                          \
-		on.tells = !getenv("SOFTDEV_DEVX") || strcmp(getenv("SOFTDEV_DEVX"), "errno");                                   \
+#define need_devx() \
+	do { \
+		if (inlay_devx_open(dev.ctx->device, &on.ctx)) { \
+			assert_false(softdev_present()); \
+			print_message("# skipped: the device does no commands\n"); \
+			skip(); \
+		} \
+		on.pd = ibv_alloc_pd(on.ctx); \
+		assert_non_null(on.pd); \
+		on.tells = !getenv("SOFTDEV_DEVX") || strcmp(getenv("SOFTDEV_DEVX"), "errno"); \
 	} while (0)
 
 static void no_more(void)
@@ -775,7 +786,8 @@ static void objects_of_verbs(void **state)
 	must(inlay_devx_result(mlx5dv_devx_cq_query(cq, &in, sizeof(in), out, sizeof(out)), &in, out, &error));
 	assert_int_equal(inlay_cqc_get((const struct inlay_cqc *)(out + 4), INLAY_CQC_LOG_CQ_SIZE), 6);
 	command(&in, INLAY_CMD_OP_QUERY_CQ, 0, dv.cqn + 1);
-	assert_int_equal(inlay_devx_result(mlx5dv_devx_cq_query(cq, &in, sizeof(in), out, sizeof(out)), &in, out, &error), -EINVAL);
+	assert_int_equal(inlay_devx_result(mlx5dv_devx_cq_query(cq, &in, sizeof(in), out, sizeof(out)), &in, out,
+					   &error), -EINVAL);
 
 	command(&in, INLAY_CMD_OP_QUERY_QP, 0, qp->qp_num);
 	must(inlay_devx_result(mlx5dv_devx_qp_query(qp, &in, sizeof(in), out, sizeof(out)), &in, out, &error));
@@ -792,7 +804,8 @@ static void objects_of_verbs(void **state)
 	must(inlay_devx_result(mlx5dv_devx_srq_query(srq, &in, sizeof(in), out, sizeof(out)), &in, out, &error));
 	assert_int_equal(inlay_rmpc_get((const struct inlay_rmpc *)(out + 8), INLAY_RMPC_STATE), INLAY_WQ_STATE_RDY);
 	command(&in, 0x702 /* QUERY_SRQ */, 0, srqn);
-	assert_int_equal(inlay_devx_result(mlx5dv_devx_srq_query(srq, &in, sizeof(in), out, sizeof(out)), &in, out, &error), -EINVAL);
+	assert_int_equal(inlay_devx_result(mlx5dv_devx_srq_query(srq, &in, sizeof(in), out, sizeof(out)), &in, out,
+					   &error), -EINVAL);
 	must(ibv_destroy_qp(qp));
 	must(ibv_destroy_srq(srq));
 	must(ibv_destroy_cq(cq));
@@ -857,7 +870,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(short_boxes_are_refused_before_the_kernel_sees_them, reset, reset),
-		cmocka_unit_test_setup_teardown(each_status_is_the_same_errno_under_kernels_of_both_kinds, reset, reset),
+		cmocka_unit_test_setup_teardown(each_status_is_one_errno_under_kernels_of_both_kinds, reset, reset),
 		cmocka_unit_test_setup_teardown(what_the_kernel_refuses_is_its_errno, reset, reset),
 		cmocka_unit_test_setup_teardown(a_handle_that_comes_with_an_error_is_given_back, reset, reset),
 		cmocka_unit_test_setup_teardown(texts_of_errors, reset, reset),

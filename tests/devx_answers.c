@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * devx_answers.c: what the device says: asynchronous queries of many objects, events of all kinds that objects raise, and answers of any
- * bytes to builders and queries, whose outboxes end where memory ends.
+ * devx_answers.c: what the device says: asynchronous queries of many objects, events of all kinds
+ * that objects raise, and answers of any bytes to builders and queries, whose outboxes end where
+ * memory ends.
  *
- * Of libmlx5's calls this program has its own, which go on to libmlx5 and, when a test wants it, change what comes back.
+ * Of libmlx5's calls this program has its own, which go on to libmlx5 and, when a test wants it,
+ * change what comes back.
  *
  * softdev: --devx
  */
@@ -20,7 +22,10 @@ static struct {
 	int calls, refused;
 } mad;
 
-/* Any bytes, the status among them: 0 often enough that what follows is looked at. Returns what the kernel says */
+/*
+ * Any bytes, the status among them: 0 often enough that what follows is looked at. Returns what the
+ * kernel says
+ */
 static int spoil(int err, void *out, size_t outlen)
 {
 	uint8_t *box = (uint8_t *)out;
@@ -50,8 +55,12 @@ int mlx5dv_devx_general_cmd(struct ibv_context *context, const void *in, size_t 
 	return spoil(next(context, in, inlen, out, outlen), out, outlen);
 }
 
-/* A creation that the kernel calls good has a handle, whatever the outbox says; one that it refuses has none */
-struct mlx5dv_devx_obj *mlx5dv_devx_obj_create(struct ibv_context *context, const void *in, size_t inlen, void *out, size_t outlen)
+/*
+ * A creation that the kernel calls good has a handle, whatever the outbox says; one that it refuses
+ * has none
+ */
+struct mlx5dv_devx_obj *mlx5dv_devx_obj_create(struct ibv_context *context, const void *in, size_t inlen, void *out,
+					       size_t outlen)
 {
 	NEXT(mlx5dv_devx_obj_create);
 	struct mlx5dv_devx_obj *obj = next(context, in, inlen, out, outlen);
@@ -158,7 +167,10 @@ static void builders_of_any_answer(void **state)
 		assert_true(err == -ENOTSUP || sane(err, &qp.error) == err);
 		assert_true(err || qp.qpn >> 24 == 0);
 		assert_int_equal(rig.uar.uar.queues, queues + !err);
-		/* A transition of a QP that has another number than it was told: the kernel says no, and nothing moves */
+		/*
+		 * A transition of a QP that has another number than it was told: the kernel says
+		 * no, and nothing moves
+		 */
 		if (!err && inlay_devx_qp_to_init(&qp, &path))
 			assert_int_equal(qp.state, INLAY_QP_STATE_RST);
 		must(inlay_devx_qp_destroy(&qp));
@@ -239,7 +251,8 @@ static struct mlx5dv_devx_cmd_comp *answers_open(void)
 }
 
 /* One way or the other the answer is there in the end; a device need not have it at once */
-static int answer(struct mlx5dv_devx_cmd_comp *answers, uint64_t *buf, size_t len, uint64_t *wr_id, struct inlay_devx_error *error)
+static int answer(struct mlx5dv_devx_cmd_comp *answers, uint64_t *buf, size_t len, uint64_t *wr_id,
+		  struct inlay_devx_error *error)
 {
 	struct pollfd pfd = {answers->fd, POLLIN, 0};
 
@@ -271,7 +284,8 @@ static void many_in_flight(void **state)
 		for (i = 0; i < n; i++) {
 			which = i % OBJECTS;
 			memset(&in, 0, sizeof(in));
-			inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE, i & 64 ? INLAY_CMD_OP_QUERY_RMP : INLAY_CMD_OP_QUERY_CQ);
+			inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE,
+					 i & 64 ? INLAY_CMD_OP_QUERY_RMP : INLAY_CMD_OP_QUERY_CQ);
 			inlay_cmd_in_set(&in, INLAY_CMD_IN_NUMBER, i & 64 ? rmps[which].rmpn : cqs[which].cq.cqn);
 			must(inlay_devx_query_async(i & 64 ? rmps[which].obj : cqs[which].obj, &in, sizeof(in), OUTLEN,
 						    0xabcd000000000000 + i, answers));
@@ -288,14 +302,18 @@ static void many_in_flight(void **state)
 			seen[wr_id / 64] |= 1ULL << wr_id % 64;
 			which = (uint32_t)wr_id % OBJECTS;
 			if (wr_id & 64) {
-				const struct inlay_query_rmp_out *rmp = (const struct inlay_query_rmp_out *)(const void *)(buf + 1);
+				const struct inlay_query_rmp_out *rmp =
+					(const struct inlay_query_rmp_out *)(const void *)(buf + 1);
 
-				assert_int_equal(1u << inlay_wqc_get(&rmp->rmpc.wq, INLAY_WQC_LOG_WQ_SZ), rmps[which].srq.wqe_cnt);
+				assert_int_equal(1u << inlay_wqc_get(&rmp->rmpc.wq, INLAY_WQC_LOG_WQ_SZ),
+						 rmps[which].srq.wqe_cnt);
 				assert_int_equal(inlay_wqc_get(&rmp->rmpc.wq, INLAY_WQC_WQ_TYPE), which & 1);
 			} else {
-				const struct inlay_query_cq_out *cq = (const struct inlay_query_cq_out *)(const void *)(buf + 1);
+				const struct inlay_query_cq_out *cq =
+					(const struct inlay_query_cq_out *)(const void *)(buf + 1);
 
-				assert_int_equal(1u << inlay_cqc_get(&cq->cqc, INLAY_CQC_LOG_CQ_SIZE), cqs[which].cq.mask + 1);
+				assert_int_equal(1u << inlay_cqc_get(&cq->cqc, INLAY_CQC_LOG_CQ_SIZE),
+						 cqs[which].cq.mask + 1);
 				assert_int_equal(inlay_cqc_get(&cq->cqc, INLAY_CQC_CQE_SZ), which & 1);
 			}
 		}
@@ -500,7 +518,8 @@ static void last_wqe_and_overrun(void **state)
 
 static void subscriptions_refused(void **state)
 {
-	static const uint16_t bad[] = {INLAY_EVENT_PORT_CHANGE, INLAY_EVENT_INTERNAL_ERROR, 0x3f, 0x40, 0xff, 0x100, 0xffff};
+	static const uint16_t bad[] = {INLAY_EVENT_PORT_CHANGE, INLAY_EVENT_INTERNAL_ERROR, 0x3f, 0x40, 0xff, 0x100,
+				       0xffff};
 	uint16_t many[17], comp = INLAY_EVENT_COMP, port = INLAY_EVENT_PORT_CHANGE, two[2] = {INLAY_EVENT_COMP, 0x3f};
 	struct mlx5dv_devx_event_channel *channel;
 	struct inlay_devx_event event;
@@ -564,6 +583,7 @@ int main(void)
 
 	if (!rig_here())
 		return 0;
-	return cmocka_run_group_tests_name("devx_answers", tests, rig_open, rig_close) || again_with("SOFTDEV_LINK", "ib") ||
+	return cmocka_run_group_tests_name("devx_answers", tests, rig_open, rig_close) ||
+	       again_with("SOFTDEV_LINK", "ib") ||
 	       again_with("SOFTDEV_MANUAL", "1") || again_trapped();
 }

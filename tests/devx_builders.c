@@ -5,8 +5,8 @@
  * anything is sent: numbers that do not fit their field, keys of impossible ranges. In checked mode
  * a NULL argument aborts with the name of the rule.
  *
- * This program has libmlx5's calls of its own: they keep the last inbox, count, and may refuse. Bits
- * are counted here by the layouts of Linux's mlx5_ifc.h, without inlay's.
+ * This program has libmlx5's calls of its own: they keep the last inbox, count, and may refuse.
+ * Bits are counted here by the layouts of Linux's mlx5_ifc.h, without inlay's.
  *
  * softdev: --devx
  */
@@ -19,7 +19,7 @@
 static struct {
 	uint8_t in[4096];    /* the last inbox */
 	uint32_t boxes;      /* of create and modify */
-	uint32_t no_caps;    /* bit 0: no relaxed_ordering_write, 1: no relaxed_ordering_read, 2: pci_relaxed_ordered_read */
+	uint32_t no_caps;    /* bit 0: no relaxed_ordering_write, 1: no ..._read, 2: pci_relaxed_ordered_read */
 	int fail_cap;        /* the errno of QUERY_HCA_CAP */
 	uint32_t active_mtu; /* of the port, when not 0 */
 } mid;
@@ -68,7 +68,8 @@ int mlx5dv_devx_general_cmd(struct ibv_context *context, const void *in, size_t 
 }
 
 /* As a device without relaxed ordering does, it refuses a key that asks for it */
-struct mlx5dv_devx_obj *mlx5dv_devx_obj_create(struct ibv_context *context, const void *in, size_t inlen, void *out, size_t outlen)
+struct mlx5dv_devx_obj *mlx5dv_devx_obj_create(struct ibv_context *context, const void *in, size_t inlen, void *out,
+					       size_t outlen)
 {
 	NEXT(mlx5dv_devx_obj_create);
 
@@ -303,7 +304,10 @@ static void rights_of_keys(void **state)
 	}
 }
 
-/* Relaxed ordering is a wish, as it is with verbs: a device that has none of it makes the key without */
+/*
+ * Relaxed ordering is a wish, as it is with verbs: a device that has none of it makes the key
+ * without
+ */
 static void relaxed_ordering_where_it_is(void **state)
 {
 	struct inlay_devx_mkey_attr attr = key_want(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING);
@@ -347,7 +351,10 @@ static void relaxed_ordering_where_it_is(void **state)
 	must(inlay_devx_mkey_destroy(&key));
 }
 
-/* How long and how often a QP tries, all values of it; reads and atomics rounded up to a power of two */
+/*
+ * How long and how often a QP tries, all values of it; reads and atomics rounded up to a power of
+ * two
+ */
 static void retries_and_timers(void **state)
 {
 	struct inlay_connect_record mine;
@@ -428,6 +435,73 @@ static void mtus(void **state)
 			}
 	mid.active_mtu = 0;
 	side_free(&s);
+}
+
+/*
+ * A queue reserves its CQEs: a CQ that is too small refuses it before anything is sent, and what
+ * goes gives them back
+ */
+static void cqes_are_reserved(void **state)
+{
+	struct inlay_devx_xrq_attr xrqa;
+	struct inlay_devx_rmp_attr rmpa;
+	struct inlay_devx_qp_attr attr;
+	struct inlay_devx_cq scq, rcq;
+	struct inlay_devx_qp qp, second;
+	struct inlay_devx_xrq xrq;
+	struct inlay_devx_rmp rmp;
+	uint32_t i;
+
+	(void)state;
+	cq_open(&scq, 64, 64);
+	cq_open(&rcq, 128, 64);
+	attr = qp_want(0, 0, 64, 32);
+	attr.send_cq = &scq.cq;
+	attr.recv_cq = &rcq.cq;
+	must(inlay_devx_qp_create(&qp, dev.ctx, &attr));
+	sent(QPC, 0x3e8, 24, scq.cq.cqn);
+	sent(QPC, 0x4e8, 24, rcq.cq.cqn);
+	assert_int_equal(scq.cq.reserved, 64);
+	assert_int_equal(rcq.cq.reserved, 32);
+	mid.boxes = 0;
+	/*
+	 * No send CQE is left; no receive CQE either, and the send CQEs go back; then the device
+	 * refuses
+	 */
+	for (i = 0; i < 3; i++) {
+		attr = qp_want(0, 0, i ? 32 : 16, i == 1 ? 128 : 32);
+		attr.send_cq = i ? &rcq.cq : &scq.cq;
+		attr.recv_cq = &rcq.cq;
+		attr.pdn ^= i == 2 ? 0x5aa5 : 0;
+		assert_int_equal(inlay_devx_qp_create(&second, dev.ctx, &attr), i < 2 ? -ENOSPC : -EINVAL);
+		assert_null(second.obj);
+		assert_int_equal(mid.boxes, i == 2);
+		assert_int_equal(scq.cq.reserved, 64);
+		assert_int_equal(rcq.cq.reserved, 32);
+		must(inlay_devx_qp_destroy(&second));
+	}
+	assert_non_null(strstr(scq.cq.refusal, "16 more CQEs wanted, 0 of 64"));
+	rmpa = rmp_want(64, 64, 0);
+	rmpa.cq = &rcq.cq;
+	must(inlay_devx_rmp_create(&rmp, dev.ctx, &rmpa));
+	assert_int_equal(rcq.cq.reserved, 96);
+	memset(&xrqa, 0, sizeof(xrqa));
+	xrqa.shared = rmp_want(64, 64, 0);
+	xrqa.shared.cq = &rcq.cq;
+	xrqa.tags = 4;
+	assert_int_equal(inlay_devx_xrq_create(&xrq, dev.ctx, &xrqa), -ENOSPC);
+	must(inlay_devx_rmp_destroy(&rmp));
+	must(inlay_devx_rmp_destroy(&rmp));
+	assert_int_equal(rcq.cq.reserved, 32);
+	xrqa.shared.pdn ^= 0x5aa5;
+	assert_true(inlay_devx_xrq_create(&xrq, dev.ctx, &xrqa) < 0);
+	sent(0x80, 0x48, 24, rcq.cq.cqn);
+	assert_int_equal(rcq.cq.reserved, 32);
+	must(inlay_devx_qp_destroy(&qp));
+	must(inlay_devx_qp_destroy(&qp));
+	assert_int_equal(scq.cq.reserved + rcq.cq.reserved, 0);
+	must(inlay_devx_cq_destroy(&scq));
+	must(inlay_devx_cq_destroy(&rcq));
 }
 
 /* ---- What is not sent ---- */
@@ -519,7 +593,10 @@ static void numbers_too_large_for_their_field(void **state)
 	must(inlay_devx_cq_destroy(&cq));
 }
 
-/* Ranges that end after all addresses, or are longer than their umem, their pieces, or any translation */
+/*
+ * Ranges that end after all addresses, or are longer than their umem, their pieces, or any
+ * translation
+ */
 static void keys_of_impossible_ranges(void **state)
 {
 	struct inlay_devx_umem huge = rig.umem;
@@ -684,6 +761,7 @@ int main(void)
 		cmocka_unit_test_setup(relaxed_ordering_where_it_is, fresh),
 		cmocka_unit_test_setup(retries_and_timers, fresh),
 		cmocka_unit_test_setup(mtus, fresh),
+		cmocka_unit_test_setup(cqes_are_reserved, fresh),
 		cmocka_unit_test_setup(numbers_too_large_for_their_field, fresh),
 		cmocka_unit_test_setup(keys_of_impossible_ranges, fresh),
 #if INLAY_CHECKED
@@ -693,5 +771,6 @@ int main(void)
 
 	if (!rig_here())
 		return 0;
-	return cmocka_run_group_tests_name("devx_builders", tests, rig_open, rig_close) || again_with("SOFTDEV_LINK", "ib");
+	return cmocka_run_group_tests_name("devx_builders", tests, rig_open, rig_close) ||
+	       again_with("SOFTDEV_LINK", "ib");
 }

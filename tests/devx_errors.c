@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * devx_errors.c: what goes wrong with objects by device commands: QPs that come to ERR by command and by themselves, and go up again;
- * transitions from the wrong state, numbers of what is not there, what is in use, and every set-up call that fails; and each time what is
- * told of it.
+ * devx_errors.c: what goes wrong with objects by device commands: QPs that come to ERR by command
+ * and by themselves, and go up again; transitions from the wrong state, numbers of what is not
+ * there, what is in use, and every set-up call that fails; and each time what is told of it.
  *
  * softdev: --devx
  */
@@ -20,7 +20,10 @@ static uint32_t state_of(struct inlay_devx_qp *qp)
 	return (uint32_t)inlay_qpc_get(&out.qpc, INLAY_QPC_STATE);
 }
 
-/* That the device has refused a command, and all that is kept of it: of a kernel that keeps the outbox to itself the errno is all */
+/*
+ * That the device has refused a command, and all that is kept of it: of a kernel that keeps the
+ * outbox to itself the errno is all
+ */
 static void refused(const struct inlay_devx_error *error, uint32_t opcode, uint8_t status)
 {
 	char text[INLAY_DEVX_TEXT];
@@ -116,7 +119,10 @@ static void to_error(void **state)
 			sides_make(&a, &plain, &b, round ? &of_verbs : &plain);
 		}
 		exercise(&a, &b, 20);
-		/* The peer has no receive: these stay, until they are flushed in order, signaled or not */
+		/*
+		 * The peer has no receive: these stay, until they are flushed in order, signaled or
+		 * not
+		 */
 		give(&a, 5);
 		first = inlay_sq_index(a.sq);
 		for (i = 0; i < 7; i++)
@@ -173,7 +179,8 @@ static void by_itself(void **state)
 			must(inlay_post_write(a.sq, at_peer(&b, 0), b.mr->rkey, &sge, 1, INLAY_SIGNALED));
 		must(inlay_post_nop(a.sq, INLAY_SIGNALED));
 		inlay_sq_ring(a.sq);
-		sends_failed(&a, kind == 3 ? MLX5_CQE_SYNDROME_LOCAL_PROT_ERR : MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR, first, first + 1);
+		sends_failed(&a, kind == 3 ? MLX5_CQE_SYNDROME_LOCAL_PROT_ERR : MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR,
+			     first, first + 1);
 		sends_failed(&a, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, first + 1, first + 2);
 		assert_int_equal(state_of(&a.qp), INLAY_QP_STATE_ERR);
 		assert_int_equal(a.qp.state, INLAY_QP_STATE_RTS); /* the last transition by command */
@@ -192,7 +199,8 @@ static void by_itself(void **state)
 
 enum { TO_INIT, TO_RTR, TO_RTS, TO_ERROR, TO_RESET, MOVES };
 
-static int move(struct inlay_devx_qp *qp, int to, const struct inlay_devx_path *path, const struct inlay_connect_record *peer)
+static int move(struct inlay_devx_qp *qp, int to, const struct inlay_devx_path *path,
+		const struct inlay_connect_record *peer)
 {
 	switch (to) {
 	case TO_INIT:
@@ -211,9 +219,11 @@ static int move(struct inlay_devx_qp *qp, int to, const struct inlay_devx_path *
 /* From each state by each transition, of QPs of each type */
 static void transitions(void **state)
 {
-	static const uint32_t opcodes[MOVES] = {INLAY_CMD_OP_RST2INIT_QP, INLAY_CMD_OP_INIT2RTR_QP, INLAY_CMD_OP_RTR2RTS_QP,
+	static const uint32_t opcodes[MOVES] = {INLAY_CMD_OP_RST2INIT_QP, INLAY_CMD_OP_INIT2RTR_QP,
+						INLAY_CMD_OP_RTR2RTS_QP,
 						INLAY_CMD_OP_2ERR_QP, INLAY_CMD_OP_2RST_QP};
-	static const uint32_t after[MOVES] = {INLAY_QP_STATE_INIT, INLAY_QP_STATE_RTR, INLAY_QP_STATE_RTS, INLAY_QP_STATE_ERR,
+	static const uint32_t after[MOVES] = {INLAY_QP_STATE_INIT, INLAY_QP_STATE_RTR, INLAY_QP_STATE_RTS,
+					      INLAY_QP_STATE_ERR,
 					      INLAY_QP_STATE_RST};
 	static const uint32_t types[] = {INLAY_QP_ST_RC, INLAY_QP_ST_UC, INLAY_QP_ST_UD};
 	struct inlay_connect_record mine, *peer;
@@ -642,12 +652,16 @@ static void every_call_fails_once(void **state)
 			err = set_up(&all, tags);
 			must(softdev_fault(NULL));
 			/* EREMOTEIO with no status in the outbox is an error all the same */
-			assert_true(!err || err == -ways[way].err || err == -ENOMEM || (ways[way].err == EREMOTEIO && err == -EIO));
+			assert_true(!err || err == -ways[way].err || err == -ENOMEM || (ways[way].err == EREMOTEIO &&
+											err == -EIO));
 			tear_down(&all);
 			steps = n;
 		}
 	print_message("# %u calls\n", steps - 1);
-	/* PD, umem, register, 9 creations with an XRQ, RC 3 + UD 3 + DCI 3 transitions, arm, error, reset */
+	/*
+	 * PD, umem, register, 9 creations with an XRQ, RC 3 + UD 3 + DCI 3 transitions, arm, error,
+	 * reset
+	 */
 	assert_in_range(steps, 23, 60);
 	memset(&all, 0, sizeof(all));
 	all.memory = memory;
@@ -671,6 +685,7 @@ int main(void)
 
 	if (!rig_here())
 		return 0;
-	return cmocka_run_group_tests_name("devx_errors", tests, rig_open, rig_close) || again_with("SOFTDEV_LINK", "ib") ||
+	return cmocka_run_group_tests_name("devx_errors", tests, rig_open, rig_close) ||
+	       again_with("SOFTDEV_LINK", "ib") ||
 	       again_with("SOFTDEV_MANUAL", "1") || again_trapped() || again_errno();
 }

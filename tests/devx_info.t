@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# examples/devx_info: as text, as JSON for jq, of a device by name; and what it says where there is no device or none that takes commands.
+# examples/devx_info: as text, as JSON for jq, of a device by name; and what it says where there is
+# no device or none that takes commands.
 . tests/tap.sh
 
 on() # options of tests/softdev/run, arguments of devx_info: its output in $dir/said, what it complains of in $dir/err
@@ -62,7 +63,7 @@ for link in roce ib; do
 	holds '.queues.log_max_cq_sz > 0 and .queues.max_wqe_sz_sq >= 64 and .queues.log_max_uctx > 0'
 	holds '.atomic.atomic_size_qp | index(8) != null'
 	holds '.events.affiliated_events | index("SRQ_LAST_WQE") != null'
-	holds '[.[] | objects | .[]] | length > 80'
+	holds '[.[] | objects | .[]] | length > 70'
 	holds '.general_2.log_min_mkey_entity_size == 12 and .mkeys.fixed_buffer_size'
 done
 

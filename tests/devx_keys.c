@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * devx_keys.c: memory keys by device commands, of a umem (MTT) and of other keys (KLM, KSM): used by posts as lkey and as rkey, at any
- * address of theirs, across the borders of their pieces and beyond their ends, with and without the right to; and gone.
+ * devx_keys.c: memory keys by device commands, of a umem (MTT) and of other keys (KLM, KSM): used
+ * by posts as lkey and as rkey, at any address of theirs, across the borders of their pieces and
+ * beyond their ends, with and without the right to; and gone.
  *
  * softdev: --devx
  */
@@ -146,7 +147,8 @@ static void use(struct range *r, uint32_t n)
 		default: /* an atomic on it, whose 8 bytes lie in one piece */
 			offset = rnd() % (r->len - 7);
 			offset += (8 - (r->addr + offset) % 8) % 8;
-			if (!r->atomics || offset + 8 > r->len || (uintptr_t)r->at[offset] % 8 || r->at[offset + 7] != r->at[offset] + 7)
+			if (!r->atomics || offset + 8 > r->len || (uintptr_t)r->at[offset] % 8 ||
+			    r->at[offset + 7] != r->at[offset] + 7)
 				break;
 			memcpy(&word, r->at[offset], 8);
 			must(inlay_post_fetch_add(a.sq, r->addr + offset, r->key.key, i, &sge, INLAY_SIGNALED));
@@ -177,7 +179,8 @@ static void bounds(struct range *r)
 			must(inlay_post_write(a.sq, mine.addr, r->key.key, &sge, 1, INLAY_SIGNALED));
 		else
 			must(inlay_post_read(a.sq, mine.addr, r->key.key, &sge, 1, INLAY_SIGNALED));
-		assert_int_equal(outcome(&a), i < 2 ? MLX5_CQE_SYNDROME_LOCAL_PROT_ERR : MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
+		assert_int_equal(outcome(&a),
+				 i < 2 ? MLX5_CQE_SYNDROME_LOCAL_PROT_ERR : MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
 		up_again();
 	}
 }
@@ -232,7 +235,8 @@ static void key_of_keys(struct range *r, uint64_t addr, struct range *parts, uin
 		attr.access &= ~(uint32_t)IBV_ACCESS_REMOTE_ATOMIC;
 	attr.log_entity = log_entity;
 	assert_true(inlay_devx_mkey_size(n) <= sizeof(box));
-	assert_int_equal(inlay_devx_mkey_create_list(&r->key, dev.ctx, &attr, sge, n, box, inlay_devx_mkey_size(n) - 1), -ENOBUFS);
+	assert_int_equal(inlay_devx_mkey_create_list(&r->key, dev.ctx, &attr, sge, n, box,
+						     inlay_devx_mkey_size(n) - 1), -ENOBUFS);
 	attr.len = total + 1;
 	assert_int_equal(inlay_devx_mkey_create_list(&r->key, dev.ctx, &attr, sge, n, box, sizeof(box)), -EINVAL);
 	attr.len = total;
@@ -260,13 +264,14 @@ static void of_a_umem(void **state)
 		rig_empty(NULL);
 		open_pair(&plain);
 		/* Addresses that nobody has, and one that ends where addresses end */
-		key_of_umem(&r, i == 2 ? UINT64_MAX - 2 * PAGE + 1 : 0x7777777000 * (i + 1), lengths[i], IBV_ACCESS_LOCAL_WRITE | REMOTE);
+		key_of_umem(&r, i == 2 ? UINT64_MAX - 2 * PAGE + 1 : 0x7777777000 * (i + 1), lengths[i],
+			    IBV_ACCESS_LOCAL_WRITE | REMOTE);
 		must(inlay_devx_mkey_query(&r.key, &out));
 		assert_int_equal(inlay_mkc_get(&out.mkc, INLAY_MKC_PD), rig.pdn);
 		assert_true(inlay_mkc_get(&out.mkc, INLAY_MKC_START_ADDR) == r.addr);
 		assert_true(inlay_mkc_get(&out.mkc, INLAY_MKC_LEN) == r.len);
 		assert_int_equal(inlay_mkc_get(&out.mkc, INLAY_MKC_MKEY_7_0), r.key.key & 0xff);
-		assert_int_equal(inlay_mkc_get_mode(&out.mkc), INLAY_MKEY_MTT);
+		assert_int_equal(inlay_mkc_get(&out.mkc, INLAY_MKC_ACCESS_MODE_1_0), INLAY_MKEY_MTT);
 		use(&r, 100);
 		bounds(&r);
 		use(&r, 20);
@@ -286,7 +291,8 @@ static void of_other_keys(void **state)
 			rig_empty(NULL);
 			open_pair(&plain);
 			for (i = 0; i < n; i++)
-				key_of_umem(&parts[i], 0x10000000 * (i + 1), PAGE + PAGE * rnd_below(3), IBV_ACCESS_LOCAL_WRITE | REMOTE);
+				key_of_umem(&parts[i], 0x10000000 * (i + 1), PAGE + PAGE * rnd_below(3),
+					    IBV_ACCESS_LOCAL_WRITE | REMOTE);
 			key_of_keys(&r, 0x5500000000, parts, n, log);
 			use(&r, 100);
 			bounds(&r);
@@ -361,7 +367,10 @@ static void rights(void **state)
 	sides_free(&a, &b);
 }
 
-/* A key that is gone opens nothing any more, nor does another variant of one that is there; beside a QP of verbs too */
+/*
+ * A key that is gone opens nothing any more, nor does another variant of one that is there; beside
+ * a QP of verbs too
+ */
 static void gone(void **state)
 {
 	struct range r;
@@ -459,7 +468,8 @@ static void refused(void **state)
 			bad.addr = UINT64_MAX - PAGE;
 		else if (i == 4)
 			bad.len = 2 * PAGE + 1;
-		assert_int_equal(inlay_devx_mkey_create_list(&list, dev.ctx, &bad, sge, i == 5 ? 0 : 2, box, sizeof(box)), -EINVAL);
+		assert_int_equal(inlay_devx_mkey_create_list(&list, dev.ctx, &bad, sge, i == 5 ? 0 : 2, box,
+							     sizeof(box)), -EINVAL);
 		assert_null(list.obj);
 		must(inlay_devx_mkey_destroy(&list));
 	}
@@ -489,5 +499,7 @@ int main(void)
 
 	if (!rig_here())
 		return 0;
-	return cmocka_run_group_tests_name("devx_keys", tests, rig_open, rig_close) || again_with("SOFTDEV_MANUAL", "1") || again_trapped();
+	return cmocka_run_group_tests_name("devx_keys", tests, rig_open, rig_close) ||
+	       again_with("SOFTDEV_MANUAL", "1") ||
+													again_trapped();
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * devx_queues.c: queues that device commands made carry traffic: all operations between two of them and between one and a QP of verbs, both
- * ways, under CQs of either kind, with doorbells and BlueFlame, in one process and in two, round the ring; and what the device says of
- * them when it is asked.
+ * devx_queues.c: queues that device commands made carry traffic: all operations between two of them
+ * and between one and a QP of verbs, both ways, under CQs of either kind, with doorbells and
+ * BlueFlame, in one process and in two, round the ring; and what the device says of them when it is
+ * asked.
  *
  * softdev: --devx
  */
@@ -83,28 +84,39 @@ static void blueflame(void **state)
 	struct inlay_devx_qp_attr second;
 	struct inlay_devx_qp qp;
 	static struct side s, t;
+	uint64_t i;
 
 	(void)state;
 	a.blueflame = true;
 	between(&a, &b, 200);
 	between(&b, &a, 200);
 	between(&a, &a, 200);
-	/* An exclusive register has one queue */
+	/* Two queues on one serial register, in turn */
 	rig_empty(NULL);
 	sides_make(&s, &a, &t, &b);
 	second = qp_want(s.cq->cqn, s.cq->cqn, 64, 64);
 	second.uar = &s.own;
-	assert_int_equal(inlay_devx_qp_create(&qp, dev.ctx, &second), -EBUSY);
-	assert_null(qp.obj);
-	assert_int_equal(inlay_devx_uar_free(&s.own), -EBUSY);
-	exercise(&s, &t, 20);
-	must(inlay_devx_qp_destroy(&s.qp));
 	must(inlay_devx_qp_create(&qp, dev.ctx, &second));
+	assert_int_equal(s.own.uar.queues, 2);
+	must(inlay_devx_qp_connect_self(&qp, &s.path));
+	for (i = 0; i < 100; i++) {
+		exercise(&s, &t, 1);
+		must(inlay_post_write_inline(&qp.sq, at_peer(&t, 8 * i), t.mr->rkey, &i, sizeof(i), INLAY_SIGNALED));
+		inlay_sq_ring(&qp.sq);
+		assert_true(inlay_sq_release(&qp.sq, cqe_wait(s.cq)) == 1);
+		inlay_cq_advance(s.cq, 1);
+		assert_memory_equal(t.buf + 8 * i, &i, sizeof(i));
+	}
+	assert_int_equal(inlay_devx_uar_free(&s.own), -EBUSY);
 	must(inlay_devx_qp_destroy(&qp));
+	assert_int_equal(inlay_devx_uar_free(&s.own), -EBUSY);
 	sides_free(&s, &t);
 }
 
-/* The device takes the index from the doorbell: the record is written elsewhere here, and where it should be nothing changes */
+/*
+ * The device takes the index from the doorbell: the record is written elsewhere here, and where it
+ * should be nothing changes
+ */
 static void no_send_record(void **state)
 {
 	struct how a = how_of(false, 64, 0), b = how_of(false, 64, 0);
@@ -181,7 +193,10 @@ static void unreliable(void **state)
 
 #define BURST 250u /* less than a CQ */
 
-/* Sends in bursts, the last of each signaled, through rings of all sizes, and so many of them that 16-bit counters come round too */
+/*
+ * Sends in bursts, the last of each signaled, through rings of all sizes, and so many of them that
+ * 16-bit counters come round too
+ */
 static void wraps(void **state)
 {
 	static const uint32_t rings[] = {4, 16, 64, 1024};
@@ -432,14 +447,16 @@ static void objects_of_verbs(void **state)
 	CQ_IS(PRODUCER_COUNTER, a.cq->ci & 0xffffff);
 	/* Another one's number is refused by the kernel, whose handle it is not */
 	inlay_cmd_in_set(&in, INLAY_CMD_IN_NUMBER, a.rxcq->cqn);
-	assert_int_equal(inlay_devx_result(mlx5dv_devx_cq_query(a.verbs.scq, &in, sizeof(in), &c, sizeof(c)), &in, &c, &error), -EINVAL);
+	assert_int_equal(inlay_devx_result(mlx5dv_devx_cq_query(a.verbs.scq, &in, sizeof(in), &c, sizeof(c)), &in, &c,
+					   &error), -EINVAL);
 	assert_int_equal(error.status, 0);
 	assert_int_equal(error.err, -EINVAL);
 	/* Moved behind the library's back */
 	memset(&in, 0, sizeof(in));
 	inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_2ERR_QP);
 	inlay_cmd_in_set(&in, INLAY_CMD_IN_NUMBER, a.qpn);
-	must(inlay_devx_result(mlx5dv_devx_qp_modify(a.verbs.qp, &in, sizeof(in), &done, sizeof(done)), &in, &done, &error));
+	must(inlay_devx_result(mlx5dv_devx_qp_modify(a.verbs.qp, &in, sizeof(in), &done, sizeof(done)), &in, &done,
+			       &error));
 	inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_QUERY_QP);
 	must(inlay_devx_result(mlx5dv_devx_qp_query(a.verbs.qp, &in, sizeof(in), &q, sizeof(q)), &in, &q, &error));
 	QP_IS(STATE, INLAY_QP_STATE_ERR);
@@ -631,6 +648,7 @@ int main(void)
 	}
 	if (!rig_here())
 		return 0;
-	return cmocka_run_group_tests_name("devx_queues", tests, rig_open, rig_close) || again_with("SOFTDEV_LINK", "ib") ||
+	return cmocka_run_group_tests_name("devx_queues", tests, rig_open, rig_close) ||
+	       again_with("SOFTDEV_LINK", "ib") ||
 	       again_with("SOFTDEV_MANUAL", "1") || again_trapped();
 }

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * devx_rig.h: what the tests of the builders share, beside common.h: a context that is open for commands, memory that commands may name,
- * one end of a connection that is made of it or of verbs, and operations of all kinds between two ends.
+ * devx_rig.h: what the tests of the builders share, beside common.h: a context that is open for
+ * commands, memory that commands may name, one end of a connection that is made of it or of verbs,
+ * and operations of all kinds between two ends.
  *
- * A test makes its ends with side_make, connects them, and gives them back with side_free, which fails where something is left.
+ * A test makes its ends with side_make, connects them, and gives them back with side_free, which
+ * fails where something is left.
  */
 #ifndef TESTS_DEVX_RIG_H
 #define TESTS_DEVX_RIG_H
@@ -64,7 +66,10 @@ UNUSED static int rig_close(void **state)
 	return dev_close(state);
 }
 
-/* Whether there is anything to test: a real device, its kernel or our rights need not allow commands */
+/*
+ * Whether there is anything to test: a real device, its kernel or our rights need not allow
+ * commands
+ */
 UNUSED static bool rig_here(void)
 {
 	struct ibv_context *ctx, *commands;
@@ -414,7 +419,10 @@ static inline uint64_t at_peer(const struct side *s, size_t offset)
 
 /* ---- completions ---- */
 
-/* Takes a send completion of WQE `index`: credit and slot go back. What is in the CQE goes to `to`, as its owner would have it */
+/*
+ * Takes a send completion of WQE `index`: credit and slot go back. What is in the CQE goes to `to`,
+ * as its owner would have it
+ */
 UNUSED static void take_sent(struct side *s, uint32_t index, uint8_t *to)
 {
 	const struct mlx5_cqe64 *cqe = cqe_wait(s->cq);
@@ -431,7 +439,8 @@ UNUSED static void take_sent(struct side *s, uint32_t index, uint8_t *to)
 	if (payload && to) {
 		assert_true(inlay_cqe_byte_count(cqe) <= s->how.scatter);
 		memcpy(to, payload, inlay_cqe_byte_count(cqe));
-		if (inlay_cqe_send_opcode(cqe) == MLX5_OPCODE_ATOMIC_CS || inlay_cqe_send_opcode(cqe) == MLX5_OPCODE_ATOMIC_FA) {
+		if (inlay_cqe_send_opcode(cqe) == MLX5_OPCODE_ATOMIC_CS ||
+		    inlay_cqe_send_opcode(cqe) == MLX5_OPCODE_ATOMIC_FA) {
 			uint64_t word;
 
 			/* Big-endian there, whatever memory gets */
@@ -472,7 +481,8 @@ UNUSED static void take_received(struct side *s, uint8_t opcode, uint32_t len, u
 
 /* ---- traffic ---- */
 
-enum op { OP_WRITE, OP_WRITE_INLINE, OP_WRITE_IMM, OP_READ, OP_SEND, OP_SEND_INLINE, OP_SEND_IMM, OP_ADD, OP_SWAP, OP_NOP, OPS };
+enum op { OP_WRITE, OP_WRITE_INLINE, OP_WRITE_IMM, OP_READ, OP_SEND, OP_SEND_INLINE, OP_SEND_IMM, OP_ADD, OP_SWAP,
+	 OP_NOP, OPS };
 
 /* Up to three pieces of a range */
 UNUSED static uint32_t cut(const struct side *s, size_t at, uint32_t len, struct ibv_sge sge[3])
@@ -489,13 +499,15 @@ UNUSED static uint32_t cut(const struct side *s, size_t at, uint32_t len, struct
 }
 
 /*
- * One operation from a to b, with up to two unsignaled ones before it, and all that can be seen of it. A buffer's quarters: what is
- * received, what is sent, what the peer writes to and reads, what reads and atomics bring.
+ * One operation from a to b, with up to two unsignaled ones before it, and all that can be seen of
+ * it. A buffer's quarters: what is received, what is sent, what the peer writes to and reads, what
+ * reads and atomics bring.
  */
 UNUSED static void operate(struct side *a, struct side *b, enum op op, uint32_t len, uint32_t seed)
 {
 	static const uint8_t tokens[] = {1, 2, 3, 4, 5, 6, 7, 8};
-	const size_t sent = QUARTER + rnd_below(1024), there = 2 * QUARTER + rnd_below(1024), brought = 3 * QUARTER + rnd_below(1024);
+	const size_t sent = QUARTER + rnd_below(1024), there = 2 * QUARTER + rnd_below(1024);
+	const size_t brought = 3 * QUARTER + rnd_below(1024);
 	const uint32_t imm = (uint32_t)seed * 77777;
 	uint64_t word = 0x0123456789abcdefull * seed, old;
 	uint32_t n, got, index, i, quiet = rnd_below(3);
@@ -522,7 +534,8 @@ UNUSED static void operate(struct side *a, struct side *b, enum op op, uint32_t 
 		must(inlay_post_write(a->sq, at_peer(b, there), b->mr->rkey, sge, n, INLAY_SIGNALED));
 		break;
 	case OP_WRITE_INLINE:
-		must(inlay_post_write_inline(a->sq, at_peer(b, there), b->mr->rkey, a->buf + sent, len, INLAY_SIGNALED));
+		must(inlay_post_write_inline(a->sq, at_peer(b, there), b->mr->rkey, a->buf + sent, len,
+					     INLAY_SIGNALED));
 		break;
 	case OP_WRITE_IMM:
 		must(inlay_post_write_imm(a->sq, at_peer(b, there), b->mr->rkey, imm, sge, n, INLAY_SIGNALED));
@@ -550,9 +563,11 @@ UNUSED static void operate(struct side *a, struct side *b, enum op op, uint32_t 
 	case OP_SWAP:
 		memcpy(b->buf + 2 * QUARTER, &word, 8);
 		if (op == OP_ADD)
-			must(inlay_post_fetch_add(a->sq, at_peer(b, 2 * QUARTER), b->mr->rkey, seed, &result, INLAY_SIGNALED));
+			must(inlay_post_fetch_add(a->sq, at_peer(b, 2 * QUARTER), b->mr->rkey, seed, &result,
+						  INLAY_SIGNALED));
 		else
-			must(inlay_post_cmp_swap(a->sq, at_peer(b, 2 * QUARTER), b->mr->rkey, word ^ (seed & 1), ~word, &result,
+			must(inlay_post_cmp_swap(a->sq, at_peer(b, 2 * QUARTER), b->mr->rkey, word ^ (seed & 1), ~word,
+						 &result,
 						 INLAY_SIGNALED));
 		break;
 	default:
@@ -562,7 +577,10 @@ UNUSED static void operate(struct side *a, struct side *b, enum op op, uint32_t 
 	inlay_sq_ring(a->sq);
 	if (answer)
 		take_received(b, answer, len, imm, b->buf);
-	/* What a read brought may be in the CQE, and then in no piece: put it where the first begins */
+	/*
+	 * What a read brought may be in the CQE, and then in no piece: put it where the first
+	 * begins
+	 */
 	take_sent(a, index, op == OP_READ ? a->buf + brought : (uint8_t *)(uintptr_t)result.addr);
 	assert_int_equal(inlay_sq_pending(a->sq), 0);
 	if (op == OP_WRITE || op == OP_WRITE_INLINE || op == OP_WRITE_IMM) {
@@ -585,7 +603,8 @@ UNUSED static void operate(struct side *a, struct side *b, enum op op, uint32_t 
 /* n operations of all kinds and in both directions */
 UNUSED static void exercise(struct side *a, struct side *b, uint32_t n)
 {
-	static const uint32_t lengths[] = {0, 1, 4, 8, 31, 32, 33, 63, 64, 65, 128, 1000, 1023, 1024, 1025, 3000, 9000, 40000};
+	static const uint32_t lengths[] = {0, 1, 4, 8, 31, 32, 33, 63, 64, 65, 128, 1000, 1023, 1024, 1025, 3000, 9000,
+					   40000};
 	uint32_t i, op, len;
 
 	for (i = 0; i < n; i++) {

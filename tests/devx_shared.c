@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * devx_shared.c: queues by device commands that many share: RMPs, linked and cyclic, under QPs of several CQs, in random order; limits; an
- * SRQ of verbs under QPs of both kinds; queues with tag matching; datagrams; initiators and targets of dynamic connections.
+ * devx_shared.c: queues by device commands that many share: RMPs, linked and cyclic, under QPs of
+ * several CQs, in random order; limits; an SRQ of verbs under QPs of both kinds; queues with tag
+ * matching; datagrams; initiators and targets of dynamic connections.
  *
  * softdev: --devx
  */
@@ -69,7 +70,10 @@ static void pool_back(const struct mlx5_cqe64 *cqe)
 	assert_true(inlay_srq_release(pool.srq, cqe) >= 0);
 }
 
-/* Takes up to n completions of a user's receives, all of them numbered from *next on, and gives their entries back in any order */
+/*
+ * Takes up to n completions of a user's receives, all of them numbered from *next on, and gives
+ * their entries back in any order
+ */
 static uint32_t pool_take(struct side *s, uint32_t user, uint32_t *next, uint32_t n)
 {
 	const struct mlx5_cqe64 *cqes[8];
@@ -82,7 +86,8 @@ static uint32_t pool_take(struct side *s, uint32_t user, uint32_t *next, uint32_
 		len = inlay_cqe_byte_count(cqes[i]);
 		assert_int_equal(len, 1 + *next % SLOT);
 		assert_true(inlay_cqe_wqe_counter(cqes[i]) < pool.srq->wqe_cnt);
-		assert_int_equal(differs(pool.buf + inlay_cqe_wqe_counter(cqes[i]) * SLOT, len, *next * USERS + user), len);
+		assert_int_equal(differs(pool.buf + inlay_cqe_wqe_counter(cqes[i]) * SLOT, len, *next * USERS + user),
+				 len);
 		++*next;
 	}
 	for (i = got; i > 0; i--) {
@@ -96,7 +101,10 @@ static uint32_t pool_take(struct side *s, uint32_t user, uint32_t *next, uint32_
 	return got;
 }
 
-/* Random giving, sending and taking, through all users; no more is sent than has been given. At the end all has come */
+/*
+ * Random giving, sending and taking, through all users; no more is sent than has been given. At the
+ * end all has come
+ */
 static void pool_traffic(struct side *from, struct side *to, uint32_t messages)
 {
 	uint32_t sent_by[USERS] = {0, 0, 0}, got_by[USERS] = {0, 0, 0}, done_by[USERS] = {0, 0, 0};
@@ -167,7 +175,8 @@ static void rmp_of_kind(uint32_t flags, uint32_t entries, uint32_t messages)
 	pool_traffic(froms, tos, entries - 1);
 	must(inlay_devx_rmp_query(&rmp, &out));
 	assert_int_equal(inlay_rmpc_get(&out.rmpc, INLAY_RMPC_STATE), INLAY_WQ_STATE_RDY);
-	assert_int_equal(inlay_wqc_get(&out.rmpc.wq, INLAY_WQC_WQ_TYPE), flags ? INLAY_WQ_CYCLIC : INLAY_WQ_LINKED_LIST);
+	assert_int_equal(inlay_wqc_get(&out.rmpc.wq, INLAY_WQC_WQ_TYPE),
+			 flags ? INLAY_WQ_CYCLIC : INLAY_WQ_LINKED_LIST);
 	assert_int_equal(inlay_wqc_get(&out.rmpc.wq, INLAY_WQC_PD), rig.pdn);
 	assert_int_equal(1u << inlay_wqc_get(&out.rmpc.wq, INLAY_WQC_LOG_WQ_SZ), entries);
 	assert_int_equal(inlay_wqc_get(&out.rmpc.wq, INLAY_WQC_LOG_WQ_STRIDE), 6);
@@ -197,7 +206,10 @@ static void rmp_cyclic(void **state)
 	rmp_of_kind(INLAY_DEVX_RMP_CYCLIC, 2, 60);
 }
 
-/* QPs that go away leave the queue to the others, and what they had taken comes back by inlay_cq_clean */
+/*
+ * QPs that go away leave the queue to the others, and what they had taken comes back by
+ * inlay_cq_clean
+ */
 static void users_go_away(void **state)
 {
 	struct inlay_devx_rmp rmp;
@@ -381,7 +393,8 @@ static void srq_of_verbs(void **state)
 	while (!pool_give())
 		;
 	inlay_srq_ring(&srq);
-	must(inlay_devx_result(mlx5dv_devx_srq_modify(ib, &modify, sizeof(modify), &done, sizeof(done)), &modify, &done, NULL));
+	must(inlay_devx_result(mlx5dv_devx_srq_modify(ib, &modify, sizeof(modify), &done, sizeof(done)), &modify,
+			       &done, NULL));
 	must(ibv_query_srq(ib, &attr.attr));
 	assert_int_equal(attr.attr.srq_limit, 1);
 	assert_int_equal(ibv_destroy_srq(ib), EBUSY);
@@ -539,7 +552,8 @@ static void datagrams(void **state)
 	assert_int_equal(inlay_qpc_get(&q.qpc, INLAY_QPC_Q_KEY), QKEY);
 	for (i = 0; i < 300; i++) {
 		from = rnd_below(3);
-		datagram(all[from], all[(from + 1 + rnd_below(2)) % 3], rnd_below(2) ? rnd_below(128) : rnd_below(1025), i + 1);
+		datagram(all[from], all[(from + 1 + rnd_below(2)) % 3],
+			 rnd_below(2) ? rnd_below(128) : rnd_below(1025), i + 1);
 	}
 	sides_free(&a, &b);
 	side_free(&c);
@@ -687,6 +701,7 @@ int main(void)
 
 	if (!rig_here())
 		return 0;
-	return cmocka_run_group_tests_name("devx_shared", tests, rig_open, rig_close) || again_with("SOFTDEV_LINK", "ib") ||
+	return cmocka_run_group_tests_name("devx_shared", tests, rig_open, rig_close) ||
+	       again_with("SOFTDEV_LINK", "ib") ||
 	       again_with("SOFTDEV_MANUAL", "1") || again_trapped();
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * ifc.c: what tests/ifc.t disassembles: the inbox of the same CREATE_CQ, built by inlay and by mlx5dv.h's DEVX_SET, from constants and
- * from what a caller knows at run time; one field out of an outbox. With MAIN: that all ways give the same bytes.
+ * ifc.c: what tests/ifc.t disassembles: the inbox of the same CREATE_CQ, built by inlay and by
+ * mlx5dv.h's DEVX_SET, from constants and from what a caller knows at run time; one field out of an
+ * outbox. With MAIN: that all ways give the same bytes.
  */
 #include <infiniband/mlx5dv.h>
 #include <inlay/devx/ifc.h>
@@ -76,10 +77,11 @@ uint64_t inlay_dword_field(const struct inlay_query_qp_out *out)
 /* ---- mlx5dv.h's macros, on a layout of just these fields ---- */
 
 struct mlx5_ifc_tiny_cq_bits {
-	uint8_t opcode[16], pad_10[0x70], status[4], pad_84[2], dbr_umem_valid[1], pad_87[1], cqe_sz[3], cc[1], pad_8c[2], oi[1],
-		pad_8f[2], cqe_comp_en[1], mini_cqe_res_format[2], pad_94[12], dbr_umem_id[32], pad_c0[0x23], log_cq_size[5],
-		uar_page[24], pad_100[4], cq_period[12], cq_max_count[16], eqn[32], pad_140[0x100], dbr_addr[64],
-		cq_umem_offset[64], cq_umem_id[32], cq_umem_valid[1], pad_2e1[0x59f];
+	uint8_t opcode[16], pad_10[0x70], status[4], pad_84[2], dbr_umem_valid[1], pad_87[1], cqe_sz[3],
+		cc[1], pad_8c[2], oi[1], pad_8f[2], cqe_comp_en[1], mini_cqe_res_format[2], pad_94[12],
+		dbr_umem_id[32], pad_c0[0x23], log_cq_size[5], uar_page[24], pad_100[4], cq_period[12],
+		cq_max_count[16], eqn[32], pad_140[0x100], dbr_addr[64], cq_umem_offset[64], cq_umem_id[32],
+		cq_umem_valid[1], pad_2e1[0x59f];
 };
 
 static inline __attribute__((always_inline)) void devx_fill(void *in, const struct numbers *n)

@@ -2,10 +2,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Usage: ifc.pl INLAY LINUX SCRATCH CC
 #
-# Compares the layouts of include/inlay/devx/ifc (INLAY: the include folder) with those of Linux (LINUX: its include folder), by the
-# compiler: every field's first bit and width, every member's place and size, every struct's size, and the values of enums where the
-# kernel has a name for them. Linux's headers are read with a few words of ours before them (SCRATCH/shim), as they are and where they are.
-# Every field, whoever else has it, must lie within its struct, in one dword or on two.
+# Compares the layouts of include/inlay/devx/ifc (INLAY: the include folder) with those of Linux
+# (LINUX: its include folder), by the compiler: every field's first bit and width, every member's
+# place and size, every struct's size, and the values of enums where the kernel has a name for
+# them. Linux's headers are read with a few words of ours before them (SCRATCH/shim), as they are
+# and where they are. Every field, whoever else has it, must lie within its struct, in one dword or
+# on two.
 #
 # Says what differs, what is only here and has no second source below, and at the end:
 #
@@ -22,7 +24,8 @@ my ($inlay, $linux, $scratch, $cc) = @ARGV;
 
 # ---- What is called what ----
 
-# Struct here: structs of Linux, mlx5_ifc_..._bits; those of the same name are not listed. Empty: Linux has none.
+# Struct here: structs of Linux, mlx5_ifc_..._bits; those of the same name are not listed. Empty:
+# Linux has none.
 my %struct = (
 	wqc => 'wq', tmc => 'tag_matching_topology_context', klm => '', alias => '', create_alias_in => '', create_alias_out => '',
 	allow_other_vhca_access_in => '', eqe => 'eqe',
@@ -38,8 +41,9 @@ my %struct = (
 		alloc_q_counter_out',
 );
 
-# The names in Linux of fields and members that are not the same in lower case. Several: each is compared where there is one. With a dot in
-# front it is looked for in that struct instead; + adds bits.
+# The names in Linux of fields and members that are not the same in lower case. Several: each is
+# compared where there is one. With a dot in front it is looked for in that struct instead; + adds
+# bits.
 my %name = (
 	'cmd_in.NUMBER' => 'cqn qpn mkey_index rmpn xrqn dctn srq_number',
 	'cmd_in.UID' => 'uid .create_cq_in.uid .create_qp_in.uid .create_mkey_in.uid .create_rmp_in.uid .create_xrq_in.uid
@@ -68,8 +72,9 @@ my %plain = (
 	'eqe.XRQ_ERROR_XRQN' => 'offsetof(struct mlx5_eqe, data.xrq_err.type_xrqn) * 8 + 8, 24',
 );
 
-# Fields newer than Debian 12's Linux, or that the kernel has no use for, and where else the same is written. DPDK: its mlx5_prm.h. UCX: its
-# ib_mlx5_ifc.h. rdma-core: its private mlx5_ifc.h, or the PRM structs of its tests.
+# Fields newer than Debian 12's Linux, or that the kernel has no use for, and where else the same
+# is written. DPDK: its mlx5_prm.h. UCX: its ib_mlx5_ifc.h. rdma-core: its private mlx5_ifc.h, or
+# the PRM structs of its tests.
 my %second = (
 	'cqc.DBR_UMEM_ID' => 'DPDK, UCX, rdma-core',
 	'create_cq_in.CQ_UMEM_OFFSET' => 'DPDK, UCX',
@@ -85,7 +90,6 @@ my %second = (
 	'wqc.WQ_UMEM_OFFSET' => 'DPDK, Linux 6.12',
 	'xrqc.DC' => 'UCX',
 	'dctc.OFFLOAD_TYPE' => 'UCX',
-	'hca_cap.IB_STRIDING_WQ' => 'rdma-core',
 	'hca_cap.PCI_RELAXED_ORDERED_READ' => 'DPDK, Linux 6.12 and rdma-core as relaxed_ordering_read',
 	'hca_cap_2.CROSS_VHCA_OBJECT_TO_OBJECT_SUPPORTED' => 'DPDK, UCX, rdma-core, Linux 6.12',
 	'hca_cap_2.ALLOWED_OBJECT_FOR_OTHER_VHCA_ACCESS' => 'DPDK, UCX, rdma-core, Linux 6.12',
@@ -305,7 +309,8 @@ for (`$cc $flags -fmax-errors=0 -fsyntax-only $scratch/guess.c 2>&1`) {
 	$wrong{$2 - $first - 1} = 1;
 }
 my @good = @guess[grep { !$wrong{$_} } 0 .. $#guess];
-# Of every field, also of those that Linux has not: it lies within its struct, and in one dword or on two.
+# Of every field, also of those that Linux has not: it lies within its struct, and in one dword or
+# on two.
 my @inside;
 for my $struct (sort keys %fields) {
 	for my $field (grep { /^[A-Z]/ } @{$fields{$struct}}) {

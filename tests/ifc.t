@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# The layouts of device commands. Each field against Linux's mlx5_ifc.h (Debian's linux-headers-amd64; see ifc.pl), then a few layouts
-# made wrong, which must be found. And what is left of building and reading them, in the instructions of ifc.c.
+# The layouts of device commands. Each field against Linux's mlx5_ifc.h (Debian's
+# linux-headers-amd64; see ifc.pl), then a few layouts made wrong, which must be found. And what is
+# left of building and reading them, in the instructions of ifc.c.
 . tests/tap.sh
 
 # ---- Against Linux ----
@@ -45,10 +46,10 @@ else
 		note "  $line"
 	done < <(sed -n 's/^only here \([a-z].*\)/\1/p' "$dir/compared")
 	cp "$dir/compared" "$dir/out"
-	[ "${fields:-0}" -ge 330 ] && [ "${compared:-0}" -ge 300 ]
+	[ "${fields:-0}" -ge 320 ] && [ "${compared:-0}" -ge 290 ]
 	result $? "there are fields, and most are compared"
-	[ "${only:-99}" -le 29 ]
-	result $? "at most 29 fields are not Linux's: $only"
+	[ "${only:-99}" -le 28 ]
+	result $? "at most 28 fields are not Linux's: $only"
 
 	wrong "a field one bit off is found" 'cqc.LOG_CQ_SIZE is 0x64/5, cqc.log_cq_size is 0x63/5' cq.h '/LOG_CQ_SIZE/s/0x63/0x64/'
 	wrong "a field one bit too wide is found" 'qpc.PD is 0x28/25' qp.h '/INLAY_QPC_PD /s/24/25/'
@@ -74,7 +75,8 @@ instructions() # object function: one a line
 		grep -v '^nop\|^xchg *%ax,%ax\|^cs nop\|^data16'
 }
 
-# Of a structure nothing is read, nothing computed: no operand in memory is a source, but for constants beside the code
+# Of a structure nothing is read, nothing computed: no operand in memory is a source, but for
+# constants beside the code
 stores_only() # file of instructions
 {
 	perl -ne '

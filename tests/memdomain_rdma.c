@@ -70,20 +70,18 @@ static void up(const struct opt *opt, uint32_t num_ops)
 	end_take(&a, INLAY_UAR_DOORBELL);
 	must(inlay_mmap_create(&map, map_memory, sizeof(map_memory), 2, 8));
 	must(inlay_mmap_add_dev(&map, dev.pd));
-	must(inlay_mmap_add_memrange(&map, a.buf, EDGE1));
-	must(inlay_mmap_add_memrange(&map, a.buf + EDGE1, EDGE2 - EDGE1));
-	must(inlay_mmap_add_memrange(&map, a.buf + EDGE2, READ_ONLY - EDGE2));
-	must(inlay_mmap_add_memrange(&map, a.buf + READ_ONLY, BYTES - READ_ONLY));
+	must(inlay_mmap_add(&map, inlay_source_host(a.buf, EDGE1)));
+	must(inlay_mmap_add(&map, inlay_source_host(a.buf + EDGE1, EDGE2 - EDGE1)));
+	must(inlay_mmap_add(&map, inlay_source_host(a.buf + EDGE2, READ_ONLY - EDGE2)));
+	must(inlay_mmap_add(&map, limited(inlay_source_host(a.buf + READ_ONLY, BYTES - READ_ONLY), INLAY_RDMA_READ)));
 	must(inlay_mmap_set_permissions(&map, INLAY_LOCAL_READ_WRITE | INLAY_RDMA_READ));
-	must(inlay_mmap_limit_memrange(&map, a.buf + READ_ONLY, BYTES - READ_ONLY, INLAY_RDMA_READ));
 	must(inlay_mmap_start(&map));
 	must(inlay_mmap_create(&theirs, their_memory, sizeof(their_memory), 1, 8));
 	must(inlay_mmap_add_dev(&theirs, dev.pd));
-	must(inlay_mmap_add_memrange(&theirs, b.buf, FAR_EDGE));
-	must(inlay_mmap_add_memrange(&theirs, b.buf + FAR_EDGE, READ_ONLY - FAR_EDGE));
-	must(inlay_mmap_add_memrange(&theirs, b.buf + READ_ONLY, BYTES - READ_ONLY));
+	must(inlay_mmap_add(&theirs, inlay_source_host(b.buf, FAR_EDGE)));
+	must(inlay_mmap_add(&theirs, inlay_source_host(b.buf + FAR_EDGE, READ_ONLY - FAR_EDGE)));
+	must(inlay_mmap_add(&theirs, limited(inlay_source_host(b.buf + READ_ONLY, BYTES - READ_ONLY), INLAY_RDMA_READ)));
 	must(inlay_mmap_set_permissions(&theirs, INLAY_LOCAL_READ_WRITE | INLAY_RDMA_READ | INLAY_RDMA_WRITE));
-	must(inlay_mmap_limit_memrange(&theirs, b.buf + READ_ONLY, BYTES - READ_ONLY, INLAY_RDMA_READ));
 	must(inlay_mmap_start(&theirs));
 	must(inlay_mmap_export_rdma(&theirs, dev.pd, blob, &len));
 	must(inlay_mmap_create_from_export(&imported, import_memory, sizeof(import_memory), dev.pd, blob, len, NULL));
@@ -240,21 +238,19 @@ static void translations(void **state)
 	must(inlay_mmap_stop(&map));
 	assert_int_equal(inlay_memdomain_rdma_translate(&r, a.buf, 1, &keys), -ENOENT);
 	assert_int_equal(inlay_memdomain_translate(&r.domain, NULL, &r.domain, NULL, a.buf, 1, &res), -ENOENT);
-	assert_int_equal(inlay_mmap_set_max_num_devices(&map, 2), -EPERM);
 	must(inlay_memdomain_rdma_destroy(&r));
 	must(inlay_mmap_destroy(&map));
 	must(inlay_mmap_create(&map, map_memory, sizeof(map_memory), 2, 8));
-	must(inlay_mmap_set_max_num_devices(&map, 2));
 	must(inlay_mmap_add_dev(&map, dev.pd));
 	must(inlay_mmap_add_dev(&map, pd));
 	for (i = 0; i < 4; i++)
-		must(inlay_mmap_add_memrange(&map, a.buf + edges[i], edges[i + 1] - edges[i]));
+		must(inlay_mmap_add(&map, inlay_source_host(a.buf + edges[i], edges[i + 1] - edges[i])));
 	must(inlay_mmap_start(&map));
 	must(inlay_memdomain_rdma_create(&r, &reg, &map, dev.pd, "rdma"));
 	must(inlay_memdomain_rdma_create(&far, &reg, &map, pd, "second"));
 	must(inlay_mmap_create(&more, more_memory, 8192, 1, 2));
 	must(inlay_mmap_add_dev(&more, pd3));
-	must(inlay_mmap_set_memrange(&more, memory, 4096));
+	must(inlay_mmap_add(&more, inlay_source_host(memory, 4096)));
 	must(inlay_mmap_start(&more));
 	must(inlay_memdomain_rdma_create(&stranger, &reg, &more, pd3, "stranger"));
 	must(inlay_memdomain_create(&plain, &reg, memory + 4096, 128, INLAY_MEMDOMAIN_RDMA, NULL, NULL));
@@ -449,9 +445,9 @@ static void end_to_end(void **state)
 		}
 		posted += accepted;
 		assert_int_equal(inlay_memdomain_rdma_pending(&r), accepted);
-		assert_int_equal(inlay_mmap_get_num_bufs(&map), accepted);
+		assert_int_equal(inlay_mmap_num_bufs(&map), accepted);
 		if (accepted)
-			assert_int_equal(inlay_mmap_stop(&map), -EPERM);
+			assert_int_equal(inlay_mmap_stop(&map), -EBUSY);
 		inlay_sq_ring(&a.sq);
 		while (done < accepted || own) {
 			int rc = take();
@@ -470,7 +466,7 @@ static void end_to_end(void **state)
 	}
 	print_message("# %u operations, %u of several WQEs, %u did not fit in %u\n", posted, n_wqes, full, a.sq.mask + 1);
 	assert_true(posted > 100 && n_wqes > 10 && full > 3);
-	assert_int_equal(inlay_mmap_get_num_bufs(&map), 0);
+	assert_int_equal(inlay_mmap_num_bufs(&map), 0);
 	must(ibv_dereg_mr(mr2));
 	must(inlay_memdomain_rdma_detach(&r));
 	down();
@@ -551,7 +547,7 @@ static void refusals(void **state)
 	assert_int_equal(inlay_memdomain_memzero(&r.domain, &peer, far, 2, word, &w), -ENOTSUP);
 	same_queue(&was);
 	said(&w, 0, 0);
-	assert_int_equal(inlay_mmap_get_num_bufs(&map), 0);
+	assert_int_equal(inlay_mmap_num_bufs(&map), 0);
 	assert_int_equal(inlay_memdomain_rdma_pending(&r), 0);
 
 	/* As many as may be under way */
@@ -723,7 +719,7 @@ static void errors(void **state)
 		for (i = 1; i < 4; i++)
 			said(&w[i], 1, -EIO);
 		assert_int_equal(inlay_sq_pending(&a.sq), 0);
-		assert_int_equal(inlay_mmap_get_num_bufs(&map), 0);
+		assert_int_equal(inlay_mmap_num_bufs(&map), 0);
 		expect_nothing(&a.cq);
 		/* A queue in error: accepted, and fails */
 		must(inlay_memdomain_pull(&r.domain, &peer, far, 1, &near, 1, word, &w[0]));
@@ -744,7 +740,7 @@ static void errors(void **state)
 		said(&w[0], 3, -ECANCELED);
 		said(&w[1], 2, -ECANCELED);
 		said(&w[2], 2, -ECANCELED);
-		assert_int_equal(inlay_mmap_get_num_bufs(&map), 0);
+		assert_int_equal(inlay_mmap_num_bufs(&map), 0);
 		/* And on */
 		ends_connect(&a, &b);
 		must(inlay_memdomain_push(&r.domain, &peer, far, 4, &near, 1, word, &w[3]));
@@ -860,7 +856,8 @@ static void shapes(void **state)
 	(void)state;
 	must(inlay_memdomain_registry_init(&reg));
 	must(inlay_mmap_create(&m, map_memory, sizeof(map_memory), 1, 1));
-	must(inlay_mmap_set_keys_memrange(&m, dev.pd, near_at, 16 * gib, keys));
+	must(inlay_mmap_add_dev(&m, dev.pd));
+	must(inlay_mmap_add(&m, inlay_source_keys(near_at, 16 * gib, keys)));
 	must(inlay_mmap_set_permissions(&m, INLAY_LOCAL_READ_WRITE));
 	must(inlay_mmap_start(&m));
 	must(inlay_uar_init(&uar, page, 256, INLAY_UAR_DOORBELL));

@@ -212,7 +212,7 @@ static struct side {
 	uint32_t begun, done, refused;
 } sides[2];
 
-static void sides_make(int thread_safe)
+static void sides_make(void)
 {
 	const struct inlay_keys keys = {11, 12};
 	size_t size = inlay_mmap_size(1, 1);
@@ -221,10 +221,9 @@ static void sides_make(int thread_safe)
 	memset(sides, 0, sizeof(sides));
 	must(inlay_memdomain_registry_init(&reg));
 	must(inlay_mmap_create(&map, pages(size), size, 1, 1));
-	must(inlay_mmap_set_keys_memrange(&map, &some_pd, (uintptr_t)area, sizeof(area), keys));
+	must(inlay_mmap_add_dev(&map, &some_pd));
+	must(inlay_mmap_add(&map, inlay_source_keys((uintptr_t)area, sizeof(area), keys)));
 	must(inlay_mmap_set_permissions(&map, INLAY_LOCAL_READ_WRITE));
-	if (thread_safe)
-		must(inlay_mmap_enable_thread_safety(&map));
 	must(inlay_mmap_start(&map));
 	for (i = 0; i < 2; i++) {
 		must(inlay_uar_init(&sides[i].uar, sides[i].page, 256, INLAY_UAR_SERIAL));
@@ -311,10 +310,10 @@ static void two_queues(void **state)
 
 	(void)state;
 	bad = 0;
-	sides_make(1);
+	sides_make();
 	both();
 	assert_int_equal(bad, 0);
-	assert_int_equal(inlay_mmap_get_num_bufs(&map), 0);
+	assert_int_equal(inlay_mmap_num_bufs(&map), 0);
 	for (i = 0; i < 2; i++) {
 		assert_int_equal(sides[i].begun, 50 * WALKS);
 		assert_int_equal(sides[i].done, sides[i].begun);
@@ -325,45 +324,10 @@ static void two_queues(void **state)
 	must(inlay_memdomain_registry_fini(&reg));
 }
 
-#if INLAY_CHECKED && WALKS > 6000
-static void until_they_meet(void *unused)
-{
-	time_t end = time(NULL) + 60;
-
-	(void)unused;
-	while (time(NULL) < end) {
-		sides[0].begun = sides[1].begun = 0;
-		both();
-	}
-}
-
-/* The same over a map that is not thread-safe is found out */
-static void plain_map(void **state)
-{
-	uint32_t i;
-
-	(void)state;
-	sides_make(0);
-	assert_aborts(until_they_meet, NULL, "a map whose bufs several threads hold is thread-safe");
-	/* One thread may own both queues */
-	for (i = 0; i < 2; i++) {
-		must(pthread_barrier_init(&begin, NULL, 1));
-		owner(&sides[i]);
-		pthread_barrier_destroy(&begin);
-		must(inlay_memdomain_rdma_destroy(&sides[i].domain));
-	}
-	must(inlay_mmap_stop(&map));
-	must(inlay_memdomain_registry_fini(&reg));
-}
-#endif
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(together), cmocka_unit_test(two_queues),
-#if INLAY_CHECKED && WALKS > 6000
-		cmocka_unit_test(plain_map),
-#endif
 	};
 
 	alarm(120);

@@ -409,6 +409,25 @@ UNUSED static __attribute__((noinline)) int in_plain(struct inlay_sq *sq, const 
 /* Call sites with constant arguments: a program that has some puts its own here */
 static int (*in_const)(struct inlay_sq *sq, const struct req *r) = in_plain;
 
+/* An inline segment that is opened, its first bytes written in place and the others appended in pieces of any size */
+static struct inlay_cursor in_open(struct inlay_cursor at, const struct req *r, uint32_t total)
+{
+	uint32_t head, done, n, i;
+	uint8_t all[2048], *p;
+
+	assert_true(total <= sizeof(all));
+	for (i = 0, n = 0; i < r->nsge; n += r->sge[i++].length)
+		memcpy(all + n, (const void *)(uintptr_t)r->sge[i].addr, r->sge[i].length);
+	head = rnd_below(1 + (total < 12 ? total : 12));
+	at = inlay_seg_inline_open(at, total, head, &p);
+	memcpy(p, all, head);
+	for (done = head; done < total; done += n) {
+		n = rnd_below(4) ? 1 + rnd_below(total - done) : rnd_below(2);
+		at = inlay_seg_inline_append(at, all + done, n);
+	}
+	return at;
+}
+
 /* The WQE built by hand */
 UNUSED static __attribute__((noinline)) int in_cursor(struct inlay_sq *sq, const struct req *r)
 {
@@ -424,12 +443,15 @@ UNUSED static __attribute__((noinline)) int in_cursor(struct inlay_sq *sq, const
 		at = inlay_seg_raddr(at, r->raddr, r->rkey);
 	if (is_atomic(r->op))
 		at = inlay_seg_atomic(at, r->op == CAS ? r->b : r->a, r->op == CAS ? r->a : 0);
-	if (r->inl && r->nsge == 1) {
+	if (r->inl && r->nsge == 1 && !r->list) {
 		at = inlay_seg_inline(at, (const void *)(uintptr_t)r->sge[0].addr, r->sge[0].length);
 	} else if (r->inl) {
 		for (i = 0; i < r->nsge; i++)
 			total += r->sge[i].length;
-		at = inlay_seg_inlinev(at, r->sge, r->nsge, total);
+		if (r->list && total)
+			at = in_open(at, r, total);
+		else
+			at = inlay_seg_inlinev(at, r->sge, r->nsge, total);
 	} else if (r->list) {
 		at = inlay_seg_sges(at, r->sge, r->nsge);
 	} else {

@@ -1022,6 +1022,205 @@ static void halves(void **state)
 	free(buf);
 }
 
+/* Every operation */
+#define OPS 16u
+INLAY_ALWAYS int post_op(struct inlay_sq *sq, uint32_t op, uint32_t flags)
+{
+	struct ibv_sge sge = {0x1000, 8, 5};
+	struct ibv_mw_bind_info bind;
+	struct inlay_av av;
+	struct ibv_mr mr;
+	struct ibv_mw mw;
+
+	memset(&av, 0, sizeof(av));
+	memset(&mr, 0, sizeof(mr));
+	memset(&mw, 0, sizeof(mw));
+	mw.type = IBV_MW_TYPE_2;
+	bind.mr = &mr;
+	bind.addr = 0x1000;
+	bind.length = 8;
+	bind.mw_access_flags = IBV_ACCESS_REMOTE_READ;
+	switch (op) {
+	case 0: return inlay_post_send(sq, &sge, 1, flags);
+	case 1: return inlay_post_send_imm(sq, 1, &sge, 1, flags);
+	case 2: return inlay_post_send_inv(sq, 1, &sge, 1, flags);
+	case 3: return inlay_post_write(sq, 1, 1, &sge, 1, flags);
+	case 4: return inlay_post_write_imm(sq, 1, 1, 1, &sge, 1, flags);
+	case 5: return inlay_post_read(sq, 1, 1, &sge, 1, flags);
+	case 6: return inlay_post_fetch_add(sq, 1, 1, 1, &sge, flags);
+	case 7: return inlay_post_cmp_swap(sq, 1, 1, 1, 1, &sge, flags);
+	case 8: return inlay_post_bind_mw(sq, &mw, 1, &bind, flags);
+	case 9: return inlay_post_local_inv(sq, 1, flags);
+	case 10: return inlay_post_ud_send(sq, &av, &sge, 1, flags);
+	case 11: return inlay_post_ud_send_imm(sq, &av, 1, &sge, 1, flags);
+	case 12: return inlay_post_ud_send_inline(sq, &av, &av, 8, flags);
+	case 13: return inlay_post_send_inline(sq, &av, 8, flags);
+	case 14: return inlay_post_write_inline(sq, 1, 1, &av, 8, flags);
+	default: return inlay_post_nop(sq, flags);
+	}
+}
+
+/* What can be seen of a ring, and what its queue thinks of it */
+static void same_rings(const struct raw *a, const struct raw *b)
+{
+	assert_memory_equal(a->buf, b->buf, (size_t)a->bbs * 64);
+	assert_memory_equal(a->reg, b->reg, sizeof(a->reg));
+	assert_memory_equal(a->dbrec, b->dbrec, sizeof(a->dbrec));
+	assert_int_equal(a->uar.next - a->reg, b->uar.next - b->reg);
+	assert_int_equal(inlay_sq_index(&a->sq), inlay_sq_index(&b->sq));
+	assert_int_equal(inlay_sq_rung(&a->sq), inlay_sq_rung(&b->sq));
+	assert_int_equal(inlay_sq_pending(&a->sq), inlay_sq_pending(&b->sq));
+}
+
+/* Four rings posted to alike: commit and ring in two calls or in one, with the register's full fence or without */
+struct four {
+	struct raw *r[4];
+	uint32_t half;
+};
+
+static void four_make(struct four *f, uint32_t mode)
+{
+	uint32_t i;
+
+	for (i = 0, f->half = 0; i < 4; i++) {
+		f->r[i] = raw_make(16, 63, mode | (i & 1 ? INLAY_UAR_FULL_FENCE : 0));
+		assert_int_equal(f->r[i]->sq.next != NULL, mode == INLAY_UAR_SERIAL && !(i & 1));
+		raw_preset(f->r[i], 0xfffffff0);
+		memset(f->r[i]->reg, 0xee, sizeof(f->r[i]->reg));
+	}
+}
+
+/* All four are alike, and the register holds what it must for a WQE of ds units at index */
+static void four_same(struct four *f, uint32_t mode, uint32_t index, uint32_t ds)
+{
+	uint32_t i;
+
+	assert_int_equal(inlay_sq_rung(&f->r[0]->sq), inlay_sq_index(&f->r[0]->sq));
+	assert_int_equal(f->r[0]->dbrec[1], htobe32((uint16_t)(index + (ds + 3) / 4)));
+	for (i = 1; i < 4; i++)
+		same_rings(f->r[0], f->r[i]);
+	for (i = 0; i < 4; i++) {
+		reg_is(f->r[i], f->half, mode != INLAY_UAR_DOORBELL && ds > 1 && ds <= REG / 16 ? COPY : DOORBELL, index, ds);
+		drain(f->r[i], index);
+	}
+	f->half ^= mode != INLAY_UAR_DOORBELL;
+}
+
+static void four_free(struct four *f)
+{
+	uint32_t i;
+
+	for (i = 0; i < 4; i++)
+		raw_free(f->r[i]);
+}
+
+/* Every length of WQE at every place, begun in each way, with any opcode, modifier, flags and immediate */
+static void commit_rings(void **state)
+{
+	static const uint32_t some[] = {0, INLAY_SIGNALED, INLAY_SOLICITED | INLAY_FENCE, INLAY_SIGNALED | INLAY_FENCE_STRONG};
+	uint32_t mode, ds, lap, i, n, index;
+	struct four f;
+
+	(void)state;
+	for (mode = INLAY_UAR_DOORBELL; mode <= INLAY_UAR_LOCKED; mode++) {
+		four_make(&f, mode);
+		for (ds = 1; ds <= 63; ds++)
+			for (lap = 0; lap < 48; lap++) {
+				uint32_t opcode = rnd_below(256), opmod = rnd_below(256), flags = some[rnd_below(4)], imm = (uint32_t)rnd();
+				uint64_t addr = rnd();
+
+				index = inlay_sq_index(&f.r[0]->sq);
+				for (i = 0; i < 4; i++) {
+					struct inlay_sq *sq = &f.r[i]->sq;
+					struct inlay_cursor at;
+
+					if ((lap + i) % 3 == 0)
+						must(inlay_sq_begin(sq, (ds + 3) / 4, &at));
+					else if ((lap + i) % 3 == 1)
+						must(inlay_sq_begin_ds(sq, ds, &at));
+					else
+						at = inlay_sq_begin_counted(sq, (ds + 3) / 4);
+					for (n = 1; n < ds; n++)
+						at = inlay_seg_data(at, addr + n, n, imm);
+					if (i < 2) {
+						must(inlay_sq_commit(sq, at, opcode, opmod, flags, imm));
+						inlay_sq_ring(sq);
+					} else {
+						must(inlay_sq_commit_ring(sq, at, opcode, opmod, flags, imm));
+					}
+				}
+				assert_int_equal(be32_at(f.r[3], index, 0), opmod << 24 | (index & 0xffff) << 8 | opcode);
+				assert_int_equal(be32_at(f.r[3], index, 8), flags >> 24);
+				four_same(&f, mode, index, ds);
+			}
+		four_free(&f);
+	}
+}
+
+/* INLAY_RING on every post, as a constant and as a variable */
+static void posts_ring(void **state)
+{
+	uint32_t mode, op, lap, i, index;
+	struct four f;
+
+	(void)state;
+	for (mode = INLAY_UAR_DOORBELL; mode <= INLAY_UAR_LOCKED; mode++) {
+		four_make(&f, mode);
+		for (lap = 0; lap < 64; lap++)
+			for (op = 0; op < OPS; op++) {
+				uint32_t more = lap & 1 ? INLAY_SIGNALED | INLAY_FENCE : 0;
+
+				index = inlay_sq_index(&f.r[0]->sq);
+				for (i = 0; i < 4; i++) {
+					must(i < 2 ? post_op(&f.r[i]->sq, op, more) : i == 2 || lap & 1 ?
+						     post_op(&f.r[i]->sq, op, more | INLAY_RING) : post_op(&f.r[i]->sq, op, INLAY_RING));
+					if (i < 2)
+						inlay_sq_ring(&f.r[i]->sq);
+				}
+				four_same(&f, mode, index, byte_at(f.r[0], index, 7));
+			}
+		four_free(&f);
+	}
+}
+
+/* The WQE that a completion names is printed as it stands in the ring */
+static void prints(void **state)
+{
+	uint32_t ud, i, n, index;
+
+	(void)state;
+	for (ud = 0; ud < 2; ud++) {
+		struct raw *r = raw_make(16, 63, INLAY_UAR_DOORBELL);
+
+		r->sq.type = ud ? IBV_QPT_UD : 0;
+		assert_int_equal(inlay_sq_qpn(&r->sq), QPN);
+		raw_preset(r, 0xfff8);
+		for (i = n = 0; i < 40; i++) {
+			struct mlx5_cqe64 cqe = cqe_of(MLX5_CQE_REQ_ERR, QPN, index = inlay_sq_index(&r->sq));
+			char *text[2] = {NULL, NULL};
+			size_t len[2] = {0, 0};
+			FILE *out;
+
+			must(post_op(&r->sq, ud ? 10 + i % 3 : i % 10, 0));
+			must(inlay_post_nop(&r->sq, 0));
+			out = open_memstream(&text[0], &len[0]);
+			inlay_sq_print(out, &r->sq, &cqe);
+			fclose(out);
+			out = open_memstream(&text[1], &len[1]);
+			inlay_wqe_print(out, r->buf, 16 * 64, index, (int)ud);
+			fclose(out);
+			assert_true(len[0] > 40);
+			assert_string_equal(text[0], text[1]);
+			n += strstr(text[0], "av ") != NULL;
+			free(text[0]);
+			free(text[1]);
+			inlay_sq_release_until(&r->sq, inlay_sq_index(&r->sq));
+		}
+		assert_int_equal(n, ud ? 40 : 0);
+		raw_free(r);
+	}
+}
+
 /* More posts than the index in a WQE, a record and a CQE can count */
 static void indices(void **state)
 {
@@ -1230,44 +1429,8 @@ static void checks(void **state)
 	rawcq_free(u.c);
 }
 
-/* Every operation, and the types of QP that have it */
+/* The types of QP that have each */
 enum { RC = 1, UC = 2, UD = 4 };
-
-static int post_op(struct inlay_sq *sq, uint32_t op)
-{
-	struct ibv_sge sge = {0x1000, 8, 5};
-	struct ibv_mw_bind_info bind;
-	struct inlay_av av;
-	struct ibv_mr mr;
-	struct ibv_mw mw;
-
-	memset(&av, 0, sizeof(av));
-	memset(&mr, 0, sizeof(mr));
-	memset(&mw, 0, sizeof(mw));
-	mw.type = IBV_MW_TYPE_2;
-	bind.mr = &mr;
-	bind.addr = 0x1000;
-	bind.length = 8;
-	bind.mw_access_flags = IBV_ACCESS_REMOTE_READ;
-	switch (op) {
-	case 0: return inlay_post_send(sq, &sge, 1, 0);
-	case 1: return inlay_post_send_imm(sq, 1, &sge, 1, 0);
-	case 2: return inlay_post_send_inv(sq, 1, &sge, 1, 0);
-	case 3: return inlay_post_write(sq, 1, 1, &sge, 1, 0);
-	case 4: return inlay_post_write_imm(sq, 1, 1, 1, &sge, 1, 0);
-	case 5: return inlay_post_read(sq, 1, 1, &sge, 1, 0);
-	case 6: return inlay_post_fetch_add(sq, 1, 1, 1, &sge, 0);
-	case 7: return inlay_post_cmp_swap(sq, 1, 1, 1, 1, &sge, 0);
-	case 8: return inlay_post_bind_mw(sq, &mw, 1, &bind, 0);
-	case 9: return inlay_post_local_inv(sq, 1, 0);
-	case 10: return inlay_post_ud_send(sq, &av, &sge, 1, 0);
-	case 11: return inlay_post_ud_send_imm(sq, &av, 1, &sge, 1, 0);
-	case 12: return inlay_post_ud_send_inline(sq, &av, &av, 8, 0);
-	case 13: return inlay_post_send_inline(sq, &av, 8, 0);
-	case 14: return inlay_post_write_inline(sq, 1, 1, &av, 8, 0);
-	default: return inlay_post_nop(sq, 0);
-	}
-}
 
 static const uint8_t knows[] = {RC | UC, RC | UC, RC, RC | UC, RC | UC, RC, RC, RC, RC | UC, RC | UC, UD, UD, UD, RC | UC, RC | UC,
 				RC | UC | UD};
@@ -1281,7 +1444,7 @@ static void post_unknown(void *arg)
 {
 	struct op_on *o = (struct op_on *)arg;
 
-	post_op(&o->r->sq, o->op);
+	post_op(&o->r->sq, o->op, 0);
 }
 
 static void operations(void **state)
@@ -1296,12 +1459,12 @@ static void operations(void **state)
 
 			o.r->sq.type = types[t];
 			if (knows[op] & 1 << t)
-				must(post_op(&o.r->sq, op));
+				must(post_op(&o.r->sq, op, 0));
 			else
 				assert_aborts(post_unknown, &o, "the QP's type knows the operation\n");
 			/* A queue of which it is not known takes all */
 			o.r->sq.type = 0;
-			must(post_op(&o.r->sq, op));
+			must(post_op(&o.r->sq, op, 0));
 			raw_free(o.r);
 		}
 }
@@ -1452,6 +1615,51 @@ static void rq_release_wrong(void **state)
 	free(buf);
 }
 
+/* A prepared ring is one SGE everywhere; posting it anew writes an address and nothing else, and the record tells of it */
+static void rq_recycles(void **state)
+{
+	uint32_t stride, cnt, i, n;
+
+	(void)state;
+	for (stride = 16; stride <= 1024; stride *= 2)
+		for (cnt = 1; cnt <= 64; cnt *= 4) {
+			uint8_t *buf = (uint8_t *)pages((size_t)cnt * stride), *want = (uint8_t *)pages((size_t)cnt * stride);
+			struct ibv_sge sge = {0, 0x01020304, 0xa5b6c7d8};
+			uint32_t dbrec[2] = {0, 5};
+			struct inlay_rq rq;
+
+			must(inlay_rq_init(&rq, buf, cnt, stride, dbrec));
+			fill(buf, (size_t)cnt * stride, stride);
+			memcpy(want, buf, (size_t)cnt * stride);
+			inlay_rq_prepare(&rq, sge.length, sge.lkey);
+			for (i = 0; i < cnt; i++) {
+				rq_seg_is(buf + (size_t)i * stride, &sge);
+				if (stride > 16)
+					rq_seg_is(buf + (size_t)i * stride + 16, NULL);
+				if (stride > 32)
+					assert_memory_equal(buf + (size_t)i * stride + 32, want + (size_t)i * stride + 32, stride - 32);
+			}
+			for (i = 0; i < cnt; i++)
+				must(inlay_post_recv(&rq, &sge, 1));
+			rq.pi += 0xfffffff0;
+			rq.limit += 0xfffffff0;
+			n = rq.pi;
+			for (i = 0; i < 200; i++, n++) {
+				uint64_t addr = rnd(), be = htobe64(addr);
+
+				memcpy(want, buf, (size_t)cnt * stride);
+				memcpy(want + (size_t)(n % cnt) * stride + 8, &be, 8);
+				inlay_rq_recycle(&rq, addr);
+				assert_memory_equal(buf, want, (size_t)cnt * stride);
+				assert_int_equal(inlay_rq_pending(&rq), cnt);
+				inlay_rq_ring(&rq);
+				assert_int_equal(dbrec[0], htobe32((uint16_t)(n + 1)));
+			}
+			free(buf);
+			free(want);
+		}
+}
+
 /* On a device without atomics they are refused and nothing is written; the index of what comes next is what a completion will say */
 static void no_atomics(void **state)
 {
@@ -1521,6 +1729,8 @@ struct srq_model {
 	uint32_t dbrec[2];
 	uint32_t cnt, stride;
 	uint8_t *is;              /* of each entry: free, posted, taken by the device */
+	uint8_t *once;            /* of each entry: it was posted before */
+	uint64_t *user;           /* of each entry: what the caller put into its own bytes */
 	uint32_t *home, homes;    /* the free ones in the order in which they will be posted */
 	uint32_t *line, lines;    /* the posted ones in the order in which the device takes them */
 	uint32_t *out, outs;      /* the taken ones */
@@ -1557,6 +1767,10 @@ static void srq_whole(const struct srq_model *m)
 	}
 	assert_int_equal(at, m->home[0]);
 	assert_int_equal(m->homes + m->lines + m->outs, m->cnt);
+	for (i = 0; i < m->cnt; i++) {
+		assert_true(inlay_srq_user(&m->srq, i) == m->user[i]);
+		assert_memory_equal(m->buf + (size_t)i * m->stride + 8, &m->user[i], 8);
+	}
 }
 
 static void srq_post(struct srq_model *m)
@@ -1574,6 +1788,24 @@ static void srq_post(struct srq_model *m)
 	}
 	assert_int_equal(inlay_srq_index(&m->srq), index);
 	memcpy(link, wqe, 16);
+	if (m->once[index] && rnd_below(2)) {
+		/* Once more, as it was */
+		uint8_t segments[1024];
+
+		memcpy(segments, wqe + 16, m->stride - 16);
+		ret = inlay_srq_repost(&m->srq);
+		assert_memory_equal(wqe + 16, segments, m->stride - 16);
+		if (m->homes == 1) {
+			assert_int_equal(ret, -EAGAIN);
+			assert_memory_equal(&m->srq, &was, sizeof(was));
+			assert_memory_equal(wqe, link, 16);
+			return;
+		}
+		must(ret);
+		link[FREE] = 0;
+		assert_memory_equal(wqe, link, 16);
+		goto posted;
+	}
 	ret = inlay_post_srq_recv(&m->srq, sge, n);
 	if (m->homes == 1 || n > m->stride / 16 - 1) {
 		assert_int_equal(ret, m->homes == 1 ? -EAGAIN : -EINVAL);
@@ -1589,6 +1821,8 @@ static void srq_post(struct srq_model *m)
 			rq_seg_is(wqe + 16 + 16 * k++, &sge[i]);
 	if (k < m->stride / 16 - 1)
 		rq_seg_is(wqe + 16 + 16 * k, NULL);
+posted:
+	m->once[index] = 1;
 	memmove(m->home, m->home + 1, --m->homes * sizeof(m->home[0]));
 	m->line[m->lines++] = index;
 	m->is[index] = POSTED;
@@ -1602,7 +1836,7 @@ static void srq_give(struct srq_model *m, uint32_t index)
 	struct inlay_srq was = m->srq;
 
 	if (index < m->cnt && m->is[index] != AT_HOME) {
-		assert_true(0 < inlay_srq_release(&m->srq, &cqe));
+		assert_int_equal(inlay_srq_release(&m->srq, &cqe), 1);
 		m->is[index] = AT_HOME;
 		m->home[m->homes++] = index;
 		was = m->srq;
@@ -1622,19 +1856,28 @@ static void srq_model(uint32_t cnt, uint32_t stride, uint32_t preset, uint32_t s
 	m->stride = stride;
 	m->buf = (uint8_t *)pages((size_t)cnt * stride);
 	m->is = (uint8_t *)pages(cnt);
+	m->once = (uint8_t *)pages(cnt);
+	m->user = (uint64_t *)pages(cnt * 8);
 	m->home = (uint32_t *)pages(cnt * 4);
 	m->line = (uint32_t *)pages(cnt * 4);
 	m->out = (uint32_t *)pages(cnt * 4);
 	m->dbrec[1] = 0x5a5a5a5a;
 	fill(m->buf, (size_t)cnt * stride, preset);
 	must(inlay_srq_init(&m->srq, m->buf, cnt, stride, m->dbrec));
-	for (i = 0; i < cnt; i++)
+	for (i = 0; i < cnt; i++) {
 		m->home[m->homes++] = i;
+		m->user[i] = inlay_srq_user(&m->srq, i);
+	}
 	/* As if so many had come and gone */
 	m->pi = m->rung = m->taken = m->srq.pi = preset;
 	for (s = 0; s < steps; s++) {
 		bool filling = (s / (2 * cnt + 5)) % 2 == 0;
 
+		if (rnd_below(4) == 0) {
+			/* In any state of the entry */
+			i = rnd_below(cnt);
+			inlay_srq_set_user(&m->srq, i, m->user[i] = rnd());
+		}
 		if (rnd_below(8) < (filling ? 5 : 1)) {
 			srq_post(m);
 		} else if (rnd_below(4) == 0) {
@@ -1667,6 +1910,8 @@ static void srq_model(uint32_t cnt, uint32_t stride, uint32_t preset, uint32_t s
 	assert_int_equal(m->dbrec[1], 0x5a5a5a5a);
 	free(m->buf);
 	free(m->is);
+	free(m->once);
+	free(m->user);
 	free(m->home);
 	free(m->line);
 	free(m->out);
@@ -1683,6 +1928,52 @@ static void srq_random(void **state)
 			srq_model(cnt + (i == 1 && cnt > 2 ? rnd_below(cnt) : 0), 32u << rnd_below(6), presets[i], 30000);
 	for (i = 0; i < 2; i++)
 		srq_model(1 + 64 * i + 2, 32, 5, 70000);
+}
+
+/* A queue that the device walks cyclically: what comes back before its predecessors waits for them, and says so */
+static void srq_cyclic(void **state)
+{
+	uint32_t cnt, s, i, n, index;
+
+	(void)state;
+	for (cnt = 2; cnt <= 256; cnt *= 2) {
+		uint8_t *buf = (uint8_t *)pages(cnt * 32), back[256];
+		uint32_t posted = 0, freed = 0, dbrec[2];
+		struct ibv_sge sge = {1, 1, 1};
+		struct inlay_srq srq, was;
+
+		must(inlay_srq_init_cyclic(&srq, buf, cnt, 32, dbrec));
+		for (s = 0; s < 30000; s++) {
+			assert_int_equal(inlay_srq_room(&srq), cnt - 1 - (posted - freed));
+			if (rnd_below(2)) {
+				assert_int_equal(inlay_srq_index(&srq), posted % cnt);
+				i = inlay_post_srq_recv(&srq, &sge, 1) == 0;
+				assert_int_equal(i, posted - freed < cnt - 1);
+				if (i)
+					back[posted++ % cnt] = 0;
+				continue;
+			}
+			index = rnd_below(8) ? (freed + rnd_below(posted - freed + 1)) % cnt : rnd_below(65536);
+			{
+				struct mlx5_cqe64 cqe = cqe_of(MLX5_CQE_RESP_SEND, 1, index);
+				bool out = index < cnt && (index - freed) % cnt < posted - freed && !back[index];
+				int ret;
+
+				was = srq;
+				ret = inlay_srq_release(&srq, &cqe);
+				if (!out) {
+					assert_int_equal(ret, -EPROTO);
+					assert_memory_equal(&srq, &was, sizeof(srq));
+					continue;
+				}
+				back[index] = 1;
+				for (n = 0; freed != posted && back[freed % cnt]; n++)
+					freed++;
+				assert_int_equal(ret, n);
+			}
+		}
+		free(buf);
+	}
 }
 
 /*
@@ -1872,12 +2163,26 @@ struct entry {
 	uint32_t qpn, tag;
 };
 
+/* What inlay_cq_clean has told of, newest first */
+struct gone {
+	uint32_t n, tag[256];
+};
+
+static void note_gone(const struct mlx5_cqe64 *cqe, void *arg)
+{
+	struct gone *g = (struct gone *)arg;
+
+	assert_in_range(g->n, 0, 255);
+	g->tag[g->n++] = inlay_cqe_byte_count(cqe);
+}
+
 /* Random CQEs of a few QPs, now and then one of them is cleaned out; what stays, and its order, must be the model's */
 static void clean_model(uint32_t cnt, uint32_t size, uint32_t steps)
 {
 	struct rawcq *c = rawcq_make(cnt, size);
 	struct entry list[256];
-	uint32_t n = 0, s, i, k, tag = 0, qpn, removed;
+	uint32_t n = 0, s, i, k, tag = 0, qpn, removed, lost[256];
+	struct gone g;
 
 	assert_true(cnt <= ARRAY(list));
 	for (s = 0; s < steps; s++) {
@@ -1902,11 +2207,19 @@ static void clean_model(uint32_t cnt, uint32_t size, uint32_t steps)
 			qpn = 0xfffff0 + rnd_below(4); /* one of which has none */
 			for (i = k = removed = 0; i < n; i++)
 				if (list[i].qpn == qpn)
-					removed++;
+					lost[removed++] = list[i].tag;
 				else
 					list[k++] = list[i];
 			n = k;
-			assert_int_equal(inlay_cq_clean(&c->cq, qpn, NULL, NULL), removed);
+			g.n = 0;
+			if (rnd_below(4)) {
+				assert_int_equal(inlay_cq_clean(&c->cq, qpn, note_gone, &g), removed);
+				assert_int_equal(g.n, removed);
+				for (i = 0; i < removed; i++)
+					assert_int_equal(g.tag[i], lost[removed - 1 - i]);
+			} else {
+				assert_int_equal(inlay_cq_clean(&c->cq, qpn, NULL, NULL), removed);
+			}
 			c->ci += removed;
 			if (removed)
 				assert_int_equal(c->dbrec[0], htobe32(c->ci & 0xffffff));
@@ -2079,6 +2392,9 @@ int main(void)
 		cmocka_unit_test(doorbells_locked),
 		cmocka_unit_test(doorbells_no_bf),
 		cmocka_unit_test(halves),
+		cmocka_unit_test(commit_rings),
+		cmocka_unit_test(posts_ring),
+		cmocka_unit_test(prints),
 		cmocka_unit_test(indices),
 #if INLAY_CHECKED
 		cmocka_unit_test(checks),
@@ -2087,8 +2403,10 @@ int main(void)
 		cmocka_unit_test(rq_random),
 		cmocka_unit_test(rq_full),
 		cmocka_unit_test(rq_release_wrong),
+		cmocka_unit_test(rq_recycles),
 		cmocka_unit_test(srq_arguments),
 		cmocka_unit_test(srq_random),
+		cmocka_unit_test(srq_cyclic),
 		cmocka_unit_test(srq_mad),
 		cmocka_unit_test(cq_random),
 		cmocka_unit_test(cq_indices),

@@ -15,6 +15,7 @@ struct shared {
 	struct inlay_srq srq;
 	uint8_t *buf;
 	struct ibv_mr *mr;
+	uint32_t len[8192];       /* of each entry: what it was posted with, or 0 */
 };
 
 static void shared_make(struct shared *s, uint32_t wr, uint32_t sge)
@@ -47,15 +48,27 @@ static uint8_t *slot_of(const struct shared *s, uint32_t index)
 	return s->buf + (size_t)index * SLOT;
 }
 
-/* Posts the next entry with the slot of its number */
+/* Posts the next entry with the slot of its number; one that has it already as it is, now and then. The entry's own bytes tell that */
 static int give(struct shared *s, uint32_t len)
 {
+	uint32_t index = inlay_srq_index(&s->srq);
 	struct ibv_sge sge;
+	int ret;
 
-	sge.addr = (uintptr_t)slot_of(s, inlay_srq_index(&s->srq));
+	assert_in_range(index, 0, ARRAY(s->len) - 1);
+	if (s->len[index])
+		assert_true(inlay_srq_user(&s->srq, index) == ((uint64_t)s->len[index] << 32 | index));
+	if (s->len[index] == len && rnd_below(2))
+		return inlay_srq_repost(&s->srq);
+	sge.addr = (uintptr_t)slot_of(s, index);
 	sge.length = len;
 	sge.lkey = s->mr->lkey;
-	return inlay_post_srq_recv(&s->srq, &sge, 1);
+	ret = inlay_post_srq_recv(&s->srq, &sge, 1);
+	if (!ret) {
+		s->len[index] = len;
+		inlay_srq_set_user(&s->srq, index, (uint64_t)len << 32 | index);
+	}
+	return ret;
 }
 
 static struct opt receiving(struct shared *s, enum ibv_qp_type type)

@@ -49,7 +49,8 @@ static void region_make(struct region *r, size_t len, int windows)
 	assert_non_null(r->mr);
 	keys.lkey = r->mr->lkey;
 	keys.rkey = INLAY_NO_KEY;
-	must(inlay_mmap_add_keys_memrange(&r->map, dev.pd, (uintptr_t)r->at, len, keys));
+	must(inlay_mmap_add_dev(&r->map, dev.pd));
+	must(inlay_mmap_add(&r->map, inlay_source_keys((uintptr_t)r->at, len, keys)));
 	must(inlay_mmap_start(&r->map));
 }
 
@@ -103,7 +104,7 @@ UNUSED static void line_make(struct line *l, struct desk *d, const struct inlay_
 
 	l->desk = d;
 	l->host_memory = pages(inlay_task_host_size(p) + INLAY_CACHE_LINE + inlay_inventory_size(NEAR));
-	l->near_memory = (uint8_t *)l->host_memory + inlay_task_lines(inlay_task_host_size(p));
+	l->near_memory = (uint8_t *)l->host_memory + inlay_round_up(inlay_task_host_size(p), INLAY_CACHE_LINE);
 	l->conn_memory = pages(inlay_task_conn_size(&d->params));
 	must(inlay_task_conn_create(&l->conn, l->conn_memory, inlay_task_conn_size(&d->params), &d->worker));
 	must(inlay_task_host_create(&l->host, l->host_memory, inlay_task_host_size(p), dev.pd, p));

@@ -151,20 +151,49 @@ static void data_checks(void **state)
 
 static void copy(void **state)
 {
-	uint8_t from[1200], to[1200], want[1200];
+	uint8_t from[1300], to[1300], want[1300];
 	size_t len, a, b;
 
 	(void)state;
 	fill(from, sizeof(from), 7);
-	for (len = 0; len <= 1024; len += len < 160 ? 1 : 37)
+	for (len = 0; len <= 1100; len++)
 		for (a = 0; a < 32; a += len < 160 ? 1 : 5)
-			for (b = 0; b < 32; b += len < 160 ? 1 : 3) {
+			for (b = 0; b < 32; b += len < 160 ? 1 : 7) {
 				memset(to, 0xa5, len + 96);
 				memset(want, 0xa5, len + 96);
 				memcpy(want + a, from + b, len);
 				inlay_copy(to + a, from + b, len);
 				assert_memory_equal(to, want, len + 96);
 			}
+}
+
+/* Two pages between two that nobody may touch */
+static uint8_t *red_zones(void)
+{
+	uint8_t *p = (uint8_t *)mmap(NULL, 4 * 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	assert_true(p != MAP_FAILED);
+	must(mprotect(p + 4096, 2 * 4096, PROT_READ | PROT_WRITE));
+	return p + 4096;
+}
+
+/* Neither end is passed, by a load or a store */
+static void copy_bounds(void **state)
+{
+	uint8_t *from = red_zones(), *to = red_zones();
+	size_t len, i;
+
+	(void)state;
+	for (len = 0; len <= 1100; len++)
+		for (i = 0; i < 4; i++) {
+			uint8_t *f = i & 1 ? from + 8192 - len : from, *t = i & 2 ? to + 8192 - len : to;
+
+			fill(f, len, (uint32_t)(4 * len + i));
+			inlay_copy(t, f, len);
+			assert_int_equal(differs(t, len, (uint32_t)(4 * len + i)), len);
+		}
+	must(munmap(from - 4096, 4 * 4096));
+	must(munmap(to - 4096, 4 * 4096));
 }
 
 /* What a constant length becomes */
@@ -195,7 +224,7 @@ static void copy_const(void **state)
 
 /* ---- the cursor ---- */
 
-enum kind { RADDR, ATOMIC, DATA, SGES, INLINE, INLINEV, KINDS };
+enum kind { RADDR, ATOMIC, DATA, SGES, INLINE, INLINEV, OPEN, KINDS };
 
 /* A ring with what lies around it, and the model: what it should hold */
 struct ring {
@@ -256,6 +285,24 @@ static void put_data(struct ring *r, uint64_t addr, uint32_t len, uint32_t lkey)
 
 static uint8_t payload[1024];
 
+/* An open segment whose first `head` bytes are written in place, the others in pieces of any size, empty ones among them */
+static struct inlay_cursor open_and_fill(struct inlay_cursor c, uint32_t len, uint32_t head)
+{
+	uint32_t done, n;
+	uint8_t *p;
+
+	c = inlay_seg_inline_open(c, len, head, &p);
+	assert_true(p + head <= c.end);
+	memcpy(p, payload, head);
+	for (done = head; done < len; done += n) {
+		n = rnd_below(4) ? 1 + rnd_below(len - done) : rnd_below(2);
+		assert_int_equal(c.left, len - done);
+		c = inlay_seg_inline_append(c, payload + done, n);
+	}
+	assert_int_equal(c.left, 0);
+	return c;
+}
+
 /* Appends a segment of that kind, len payload bytes where it has any, to ring and model */
 static void append(struct ring *r, enum kind kind, uint32_t len)
 {
@@ -287,8 +334,10 @@ static void append(struct ring *r, enum kind kind, uint32_t len)
 		put_data(r, a, len + 1, key);
 		break;
 	case INLINE:
+	case OPEN:
 		fill(payload, len, (uint32_t)a);
-		r->c = inlay_seg_inline(r->c, payload, len);
+		r->c = kind == INLINE || !len ? inlay_seg_inline(r->c, payload, len) :
+						open_and_fill(r->c, len, rnd_below((len < 12 ? len : 12) + 1));
 		if (len) {
 			model_put(r, &head, 4);
 			model_put(r, payload, len);
@@ -341,6 +390,36 @@ static void cursor(void **state)
 							break;
 					}
 				}
+}
+
+/* Open segments of every length that a WQE can have, with every number of bytes in place, beside the one that is gathered */
+static void open_all(void **state)
+{
+	static uint8_t was[64 + 1024 + 64], gathered[64 + 1024 + 64];
+	uint32_t total, head, before, i;
+	struct inlay_cursor want;
+	struct ring r;
+
+	(void)state;
+	for (total = 1; total <= 61 * 16 + 12; total++)
+		for (head = 0; head <= 12 && head <= total; head++) {
+			struct ibv_sge sge = {(uintptr_t)payload, total, 0};
+
+			/* The segment and what is before it come to lie everywhere */
+			before = (total + 4 + 15) / 16 < 60 ? head % 4 : 0;
+			ring_begin(&r, 16, total + 5 * head);
+			for (i = 0; i < before; i++)
+				append(&r, DATA, 5);
+			fill(payload, total, total + head);
+			memcpy(was, r.mem, sizeof(was));
+			want = inlay_seg_inlinev(r.c, &sge, 1, total);
+			memcpy(gathered, r.mem, sizeof(was));
+			memcpy(r.mem, was, sizeof(was));
+			r.c = open_and_fill(r.c, total, head);
+			assert_memory_equal(r.mem, gathered, sizeof(was));
+			assert_ptr_equal(r.c.at, want.at);
+			assert_int_equal(r.c.ds, want.ds);
+		}
 }
 
 /* Random WQEs of many segments, to the last unit of the ring */
@@ -727,9 +806,11 @@ int main(void)
 		cmocka_unit_test(data_checks),
 #endif
 		cmocka_unit_test(copy),
+		cmocka_unit_test(copy_bounds),
 		cmocka_unit_test(copy_const),
 		cmocka_unit_test(cursor),
 		cmocka_unit_test(cursor_random),
+		cmocka_unit_test(open_all),
 		cmocka_unit_test(inline_const),
 		cmocka_unit_test(print_golden),
 		cmocka_unit_test(print_datagram),

@@ -11,8 +11,8 @@
  * Ranges are of 4 KiB to 1 GiB, with gaps of 4 KiB to 64 MiB (huge-N: from 2 MiB), sizes equally likely by their logarithm. Every contender gives the key, and only when all
  * of the length is in the range. Contenders:
  *
- *   inlay        inlay_lookup_find
- *   hit          inlay_lookup_hit
+ *   inlay        inlay_mmap_find: the table of a map
+ *   hit          inlay_mmap_hit
  *   ucs_pgtable  UCX's library
  *   spdk         written here: what SPDK's mem_map does in inlined code. A top table by GiB, below it one by 2 MiB, and by 4 KiB where a range covers
  *                part of one; the entry points to the range
@@ -46,7 +46,7 @@ static struct query query[QUERIES];
 static uint32_t num;
 static uint64_t expect;                  /* sum of the keys of all queries */
 
-static struct inlay_lookup lookup;
+static struct inlay_table *lookup;
 static struct inlay_hit last_hit;
 static ucs_pgtable_t pgtable;
 
@@ -204,14 +204,14 @@ static __attribute__((noinline)) const struct region *tree_find_locked(const str
 
 static inline __attribute__((always_inline)) uint64_t one_inlay(const struct query *q)
 {
-	const struct inlay_range *r = inlay_lookup_find(&lookup, q->addr, q->len);
+	const struct inlay_range *r = inlay_table_find_(lookup, q->addr, q->len);
 
 	return r ? r->lkey : 0;
 }
 
 static inline __attribute__((always_inline)) uint64_t one_hit(const struct query *q)
 {
-	const struct inlay_range *r = inlay_lookup_hit(&lookup, &last_hit, q->addr, q->len);
+	const struct inlay_range *r = inlay_table_hit_(lookup, &last_hit, q->addr, q->len);
 
 	return r ? r->lkey : 0;
 }
@@ -387,8 +387,9 @@ static void make(uint32_t n, int far, int same, unsigned page)
 		expect += ranges[pick].lkey;
 	}
 
-	NEED(!inlay_lookup_init(&lookup, take(inlay_lookup_size(n)), inlay_lookup_size(n), n), "inlay_lookup_init");
-	NEED(!inlay_lookup_build(&lookup, ranges, n), "inlay_lookup_build");
+	lookup = inlay_table_init_(take(inlay_table_bytes_(n)), n);
+	memcpy(inlay_table_ranges_(lookup), ranges, n * sizeof(*ranges));
+	NEED(!inlay_table_build_(lookup, n), "inlay_table_build_");
 	memset(&last_hit, 0, sizeof(last_hit));
 
 	NEED(ucs_pgtable_init(&pgtable, dir_alloc, dir_release) == UCS_OK, "ucs_pgtable_init");

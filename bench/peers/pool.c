@@ -4,7 +4,7 @@
  *
  *   one       one is got and given back
  *   burst     32 are got one by one, then given back one by one
- *   bulk      32 are got by one call, and given back by one
+ *   bulk      32 are got, then given back: rte_mempool by one call each, inlay one by one
  *   shuffled  131072 objects of 64 bytes, 8 MB, are got, then given back in a random order
  *   pair      as one, by two threads at once, from one pool; time is that of a thread
  *   pass      a thread gets, another gives back; 32 at a time are passed by a ring
@@ -12,8 +12,7 @@
  * An operation is a get and a release. inlay's get looks up the range of the buffer, and writes a descriptor with its keys, window and count; the others
  * give an object that nobody has written to. Contenders:
  *
- *   inlay        inlay_inventory_get_by_args (bulk: _get) and inlay_buf_dec_refcount (_put); with threads, inlay_magazine_...
- *   inlay_known  with inlay_inventory_dec_refcount, which is told the inventory
+ *   inlay        inlay_inventory_get_by_args and inlay_buf_dec_refcount; with threads, by magazines
  *   ucs_mpool    UCX's library; with threads under a spin lock, as it has none
  *   rte_mempool  DPDK, a cache of 512 an lcore
  *   malloc       glibc
@@ -51,9 +50,9 @@ struct object {
 	uint64_t user;
 };
 
-static struct inlay_mmap map, safe;
+static struct inlay_mmap map;
 static struct inlay_inventory *inv;
-static struct inlay_shared *shared;
+static struct inlay_inventory *shared;
 static ucs_mpool_t ucs, ucs_locked;
 static struct rte_mempool *rte;
 static uint8_t *memory;
@@ -159,7 +158,6 @@ static inline __attribute__((always_inline)) struct own own_shared(unsigned me)
 {
 	struct own x = own(me);
 
-	x.map = &safe;
 	x.ucs = &ucs_locked;
 	return x;
 }
@@ -196,14 +194,6 @@ static inline __attribute__((always_inline)) void put_inlay(struct own x, void *
 {
 	if (__builtin_expect(inlay_buf_dec_refcount(object, NULL), 0))
 		die("inlay_buf_dec_refcount failed");
-}
-
-#define get_inlay_known get_inlay
-
-static inline __attribute__((always_inline)) void put_inlay_known(struct own x, void *object)
-{
-	if (__builtin_expect(inlay_inventory_dec_refcount(x.inv, object, NULL), 0))
-		die("inlay_inventory_dec_refcount failed");
 }
 
 static inline __attribute__((always_inline)) void *get_ucs_mpool(struct own x, uint64_t i)
@@ -277,9 +267,8 @@ static inline __attribute__((always_inline)) void *get_floor(struct own x, uint6
 {
 	void *at = x.memory + i % (SPAN / STRIDE) * STRIDE;
 	uint64_t n = i & x.last;
-	struct inlay_origin from = {x.map, x.rkey, 0};
 
-	inlay_buf_fill(&x.objects[n], &from, (uint64_t)x.lkey << 32, at, STRIDE, at, STRIDE);
+	inlay_buf_fill_(&x.objects[n], x.map, x.rkey, (uint64_t)x.lkey << 32, at, STRIDE, at, STRIDE);
 	__atomic_store_n(&floor_states[n], 1, __ATOMIC_RELAXED);
 	return &x.objects[n];
 }
@@ -374,7 +363,6 @@ static uint32_t order[OBJECTS];
 LOOPS(none)
 LOOPS(floor)
 LOOPS(inlay)
-LOOPS(inlay_known)
 LOOPS(ucs_mpool)
 LOOPS(rte_mempool)
 LOOPS(malloc)
@@ -389,19 +377,14 @@ LOOPS(mpool_inline_fill)
 BENCH_FN void run_bulk_inlay(uint64_t ops)
 {
 	const struct own x = own(0);
-	struct inlay_buf_args args[BURST];
 	struct inlay_buf *bufs[BURST];
 
 	for (uint64_t i = 0; i < ops; i += BURST) {
-		for (uint64_t k = 0; k < BURST; k++) {
-			args[k].addr = args[k].data = x.memory + (i + k) % (SPAN / STRIDE) * STRIDE;
-			args[k].len = args[k].data_len = STRIDE;
-		}
-		if (inlay_inventory_get(x.inv, x.map, args, BURST, bufs))
-			die("inlay_inventory_get failed");
+		for (uint64_t k = 0; k < BURST; k++)
+			bufs[k] = get_inlay(x, i + k);
 		__asm__ volatile("" : : "r"(bufs) : "memory");
-		if (inlay_buf_put(bufs, BURST) != BURST)
-			die("inlay_buf_put failed");
+		for (uint64_t k = 0; k < BURST; k++)
+			put_inlay(x, bufs[k]);
 	}
 }
 
@@ -453,14 +436,14 @@ static inline __attribute__((always_inline)) void *share_get_inlay(struct own x,
 	void *at = x.memory + i % (SPAN / STRIDE) * STRIDE;
 	struct inlay_buf *buf;
 
-	if (__builtin_expect(inlay_magazine_get_by_args(x.mag, x.map, at, STRIDE, at, STRIDE, &buf), 0))
+	if (__builtin_expect(inlay_inventory_get_by_args(&x.mag->inventory, x.map, at, STRIDE, at, STRIDE, &buf), 0))
 		die("inlay_magazine_get_by_args failed");
 	return buf;
 }
 
 static inline __attribute__((always_inline)) void share_put_inlay(struct own x, void *object)
 {
-	if (__builtin_expect(inlay_magazine_dec_refcount(x.mag, object, NULL), 0))
+	if (__builtin_expect(inlay_inventory_dec_refcount(&x.mag->inventory, object, NULL), 0))
 		die("inlay_magazine_dec_refcount failed");
 }
 
@@ -625,15 +608,13 @@ THREADS(malloc_fill)
 
 /* ---- Making them ---- */
 
-static void make_map(struct inlay_mmap *m, int threads)
+static void make_map(struct inlay_mmap *m)
 {
 	static struct ibv_pd pd; /* keys that are given name a device, and ask nothing of it */
 	size_t size = inlay_mmap_size(1, 1);
 
 	NEED(!inlay_mmap_create(m, page_alloc(size), size, 1, 1), "inlay_mmap_create");
-	NEED(!inlay_mmap_set_keys_memrange(m, &pd, (uintptr_t)memory, SPAN, keys), "inlay_mmap_set_keys_memrange");
-	if (threads)
-		NEED(!inlay_mmap_enable_thread_safety(m), "inlay_mmap_enable_thread_safety");
+	NEED(!inlay_mmap_add_dev(m, &pd) && !inlay_mmap_add(m, inlay_source_keys((uintptr_t)memory, SPAN, keys)), "inlay_mmap_add");
 	NEED(!inlay_mmap_start(m), "inlay_mmap_start");
 }
 
@@ -660,13 +641,12 @@ static void make(void)
 	rte = rte_mempool_create("bench", OBJECTS + 1024, sizeof(struct object), 512, 0, NULL, NULL, NULL, NULL, SOCKET_ID_ANY, 0);
 	NEED(rte, "rte_mempool_create");
 	memory = page_alloc(SPAN);
-	make_map(&map, 0);
-	make_map(&safe, 1);
+	make_map(&map);
 	NEED(!inlay_inventory_create(page_alloc(inlay_inventory_size(OBJECTS)), inlay_inventory_size(OBJECTS), OBJECTS, &inv),
 	     "inlay_inventory_create");
 	NEED(!inlay_inventory_start(inv), "inlay_inventory_start");
-	NEED(!inlay_shared_create(page_alloc(inlay_shared_size(OBJECTS)), inlay_shared_size(OBJECTS), OBJECTS, &shared), "inlay_shared_create");
-	NEED(!inlay_shared_start(shared), "inlay_shared_start");
+	NEED(!inlay_inventory_create(page_alloc(inlay_inventory_size(OBJECTS)), inlay_inventory_size(OBJECTS), OBJECTS, &shared), "inlay_inventory_create");
+	NEED(!inlay_inventory_share(shared) && !inlay_inventory_start(shared), "inlay_inventory_start");
 	for (i = 0; i < 2; i++)
 		NEED(!inlay_magazine_attach(&magazine[i], shared), "inlay_magazine_attach");
 	make_ucs(&ucs, OBJECTS);
@@ -684,7 +664,7 @@ static void make(void)
 }
 
 #define ROW(of, name) {#name, time_##of##_##name}
-#define ALL(of) ROW(of, none), ROW(of, floor), ROW(of, inlay), ROW(of, inlay_known), ROW(of, ucs_mpool), ROW(of, rte_mempool), ROW(of, malloc), ROW(of, mpool_inline), \
+#define ALL(of) ROW(of, none), ROW(of, floor), ROW(of, inlay), ROW(of, ucs_mpool), ROW(of, rte_mempool), ROW(of, malloc), ROW(of, mpool_inline), \
 	ROW(of, ucs_mpool_fill), ROW(of, rte_mempool_fill), ROW(of, malloc_fill), ROW(of, mpool_inline_fill)
 
 int main(int argc, char **argv)
@@ -714,7 +694,7 @@ int main(int argc, char **argv)
 		rounds("shuffled", shuffled, 12, OBJECTS, 8);
 	if (only_case)
 		die("no such case");
-	if (inlay_inventory_num_free(inv) != OBJECTS || inlay_shared_num_free(shared) != OBJECTS)
+	if (inlay_inventory_num_free(inv) != OBJECTS || inlay_inventory_num_free(shared) != OBJECTS)
 		die("buffers were lost");
 	return 0;
 }

@@ -233,7 +233,7 @@ static int resize(struct shim_cq *cq, int cqe)
 	cq->resized++;
 	/* The places of the marks are empty, and gone by in this lap. */
 	for (i = 0; i < cq->resized; i++)
-		((struct mlx5_cqe64 *)(uintptr_t)inlay_cq_slot(&q, i))->op_own = MLX5_CQE_INVALID << 4;
+		((struct mlx5_cqe64 *)(uintptr_t)inlay_cq_slot_(&q, i))->op_own = MLX5_CQE_INVALID << 4;
 	inlay_cq_advance_quiet(&q, cq->resized);
 	cq->q = q;
 	return 0;

@@ -167,7 +167,7 @@ static void make_qp(struct side *s, struct inlay_devx_qp *qp, uint32_t pdn, uint
 {
 	struct inlay_devx_qp_attr want = {.uar = &s->register_, .pdn = pdn, .sq_bbs = sq_bbs, .flags = flags,
 					    .rq_type = INLAY_RQ_TYPE_SHARED, .srqn = s->xrq.xrqn,
-					    .send_cqn = s->cq->cqn, .recv_cqn = s->cq->cqn};
+					    .send_cq = s->cq, .recv_cq = s->cq};
 
 	place(s, &want.ring, &want.record, inlay_devx_qp_size(sq_bbs, 0, 0));
 	must(!inlay_devx_qp_create(qp, s->ctx, &want), "a queue pair");
@@ -191,8 +191,7 @@ static void open_nic(struct side *s)
 	struct inlay_devx_cq_attr cq = {.uar = &s->register_, .cqes = 1024};
 	place(s, &cq.ring, &cq.record, inlay_devx_cq_size(1024, 64));
 	must(!inlay_devx_cq_create(&s->devx_cq, s->ctx, &cq), "a completion queue");
-	struct inlay_devx_xrq_attr xrq = {.shared = {.pdn = pdn, .entries = ENTRIES, .stride = 32},
-					  .cqn = s->devx_cq.cq.cqn,
+	struct inlay_devx_xrq_attr xrq = {.shared = {.cq = &s->devx_cq.cq, .pdn = pdn, .entries = ENTRIES, .stride = 32},
 					  .tags = TAGS,
 					  .user_index = 1,
 					  .flags = s->nic == 2 ? INLAY_DEVX_XRQ_RNDV : 0};

@@ -219,7 +219,10 @@ INLAY_ALWAYS void inlay_copy(void *to, const void *from, size_t len)
 		__builtin_memcpy(d + len - 32, s + len - 32, 32);
 	} else {
 		__asm__("" : "+r"(s));
-		/* The empty asm in the loop keeps the compiler from turning it back into a call of memcpy. */
+		/*
+		 * The empty asm in the loop keeps the compiler from turning it back into a call of
+		 * memcpy.
+		 */
 		for (; INLAY_UNLIKELY(len > 128); len -= 64, d += 64, s += 64) {
 			__builtin_memcpy(d, s, 64);
 			__asm__ volatile("" ::: "memory");

@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/cqe.h: what a completion looks like. Pure: functions of the 64 bytes; queue.h finds them and gives them back.
+ * inlay/cqe.h: what a completion looks like: functions of its 64 bytes. queue.h finds completions
+ * and gives them back.
+ *
+ *   if (inlay_cqe_is_error(cqe))
+ *           fprintf(stderr, "%s\n", inlay_syndrome_text(inlay_cqe_syndrome(cqe)));
+ *   ep = find(inlay_cqe_qpn(cqe));
+ *   data = inlay_cqe_data(cqe, 64, buffers[inlay_cqe_wqe_counter(cqe)]);
+ *   handle(ep, data, inlay_cqe_byte_count(cqe));
  *
  *   +0    32 bytes    packet information of a receive, or 32 bytes of payload scattered to the CQE:
  *   +17   ml_path     the low bits of the LID it was sent to
@@ -8,21 +15,24 @@
  *   +24   flags_rqpn  UD: GRH << 28 | SL << 24 | QPN of the sender
  *   +32   srqn_uidx   user index of the QP (CQE version 1), low 24 bits
  *   +36   imm         immediate, invalidated rkey
- *   +44   byte_cnt    bytes received, read, or swapped; of a send or write it says nothing
+ *   +44   byte_cnt    bytes received, read, or swapped; undefined for a send or write
  *   +48   timestamp
  *   +56   sop | qpn   opcode of the send WQE << 24 | QPN            both send and receive side
  *   +60   wqe_counter first WQEBB of the send WQE, or index of the receive WQE
  *   +63   op_own      opcode << 4 | scatter 64, scatter 32, solicited, owner
  *
- * An error CQE (struct mlx5_err_cqe) keeps +32, +56, +60 and +63 and has the vendor's syndrome at +54, the syndrome at +55.
+ * An error CQE (struct mlx5_err_cqe) keeps +32, +56, +60 and +63. It has the vendor's syndrome at
+ * +54 and the syndrome at +55.
  *
- * Scatter to CQE. On a QP made by ibv_create_qp the device puts a received payload of up to 32 bytes (64 in a 128-byte CQE) into the CQE
- * and not into the buffer; on one made with MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE or sq_sig_all also what an RDMA read or an atomic
- * brings back. Where libmlx5 would copy it to the buffer, inlay leaves it: see inlay_cqe_payload. A QP made with
- * MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE never does that.
+ * Scatter to CQE. On a QP made by ibv_create_qp the device puts a received payload of up to 32
+ * bytes (64 in a 128-byte CQE) into the CQE and not into the buffer. On one made with
+ * MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE or sq_sig_all it does the same with what an RDMA read or an
+ * atomic brings back. libmlx5 copies it to the buffer; inlay leaves it where it is, and
+ * inlay_cqe_data finds it. A QP made with MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE never does that.
  *
- * Threads: pure functions of their arguments. A CQE belongs to the caller until it is freed by inlay_cq_advance.
- * Sources: mlx5dv.h (struct layouts), libmlx5's cq.c (meaning), the PRM's "Completion Queue Entry" and "Completion with Error" tables.
+ * Threads: pure functions of their arguments. A CQE belongs to the caller until inlay_cq_advance.
+ * Sources: mlx5dv.h (layouts), libmlx5's cq.c (meaning), the PRM's "Completion Queue Entry" and
+ * "Completion with Error" tables.
  */
 #ifndef INLAY_CQE_H
 #define INLAY_CQE_H
@@ -36,7 +46,8 @@ enum inlay_cqe_bits {
 	INLAY_CQE_SOLICITED = 1 << 1,
 	INLAY_CQE_SCATTER_32 = 1 << 2,
 	INLAY_CQE_SCATTER_64 = 1 << 3,
-	INLAY_CQE_ERROR = 1 << 7, /* of the opcode: set in SIG_ERR, REQ_ERR, RESP_ERR and INVALID, clear in all good ones */
+	INLAY_CQE_ERROR =
+		1 << 7, /* of the opcode: set in SIG_ERR, REQ_ERR, RESP_ERR and INVALID, clear in all good ones */
 };
 
 #define INLAY_GRH 40u /* bytes in front of a UD payload in the receive buffer, counted by inlay_cqe_byte_count */
@@ -70,7 +81,7 @@ INLAY_FN uint8_t inlay_cqe_syndrome(const struct mlx5_cqe64 *cqe)
 	return ((const uint8_t *)cqe)[offsetof(struct mlx5_err_cqe, syndrome)];
 }
 
-/* The vendor's syndrome: what a vendor's support asks for. Meaningless unless inlay_cqe_is_error. */
+/* The vendor's syndrome, for the vendor's support. Meaningless unless inlay_cqe_is_error. */
 INLAY_FN uint8_t inlay_cqe_vendor_syndrome(const struct mlx5_cqe64 *cqe)
 {
 	return ((const uint8_t *)cqe)[offsetof(struct mlx5_err_cqe, vendor_err_synd)];
@@ -98,8 +109,9 @@ INLAY_COLD const char *inlay_syndrome_text(uint8_t syndrome)
 }
 
 /*
- * The status that ibv_poll_cq would report: IBV_WC_SUCCESS unless inlay_cqe_is_error, IBV_WC_GENERAL_ERR for a syndrome or an opcode that
- * is not known. Source: libmlx5's table, mlx5_handle_error_cqe.
+ * The status that ibv_poll_cq would report: IBV_WC_SUCCESS unless inlay_cqe_is_error,
+ * IBV_WC_GENERAL_ERR for an unknown syndrome or opcode. Source: libmlx5's table,
+ * mlx5_handle_error_cqe.
  */
 INLAY_COLD enum ibv_wc_status inlay_cqe_status(const struct mlx5_cqe64 *cqe)
 {
@@ -153,9 +165,9 @@ INLAY_COLD void inlay_cqe_print(FILE *out, const struct mlx5_cqe64 *cqe)
 	uint8_t opcode = cqe->op_own >> 4;
 
 	__builtin_memcpy(w, cqe, sizeof(w));
-	fprintf(out, "  %s qpn 0x%x uidx 0x%x wqe_counter %u byte_cnt %u imm 0x%08x owner %u", inlay_cqe_opcode_name(opcode),
-		inlay_from_be32(w[14]) & 0xffffff, inlay_from_be32(w[8]) & 0xffffff, inlay_from_be32(w[15]) >> 16,
-		inlay_from_be32(w[11]), inlay_from_be32(w[9]), cqe->op_own & 1);
+	fprintf(out, "  %s qpn 0x%x uidx 0x%x wqe_counter %u byte_cnt %u imm 0x%08x owner %u",
+		inlay_cqe_opcode_name(opcode), inlay_from_be32(w[14]) & 0xffffff, inlay_from_be32(w[8]) & 0xffffff,
+		inlay_from_be32(w[15]) >> 16, inlay_from_be32(w[11]), inlay_from_be32(w[9]), cqe->op_own & 1);
 	if (opcode == MLX5_CQE_REQ_ERR || opcode == MLX5_CQE_RESP_ERR)
 		fprintf(out, " syndrome 0x%02x (%s) vendor 0x%02x", inlay_cqe_syndrome(cqe),
 			inlay_syndrome_text(inlay_cqe_syndrome(cqe)), inlay_cqe_vendor_syndrome(cqe));
@@ -169,15 +181,18 @@ INLAY_COLD void inlay_cqe_print(FILE *out, const struct mlx5_cqe64 *cqe)
  * Data path: fields in host order unless the name says _be. They call nothing.
  */
 
-/* MLX5_CQE_REQ for the send side, MLX5_CQE_RESP_* for the receive side, MLX5_CQE_REQ_ERR or MLX5_CQE_RESP_ERR. */
+/*
+ * MLX5_CQE_REQ for the send side, MLX5_CQE_RESP_* for the receive side, MLX5_CQE_REQ_ERR or
+ * MLX5_CQE_RESP_ERR.
+ */
 INLAY_FN uint8_t inlay_cqe_opcode(const struct mlx5_cqe64 *cqe)
 {
 	return cqe->op_own >> 4;
 }
 
 /*
- * Whether the CQE is anything but good news: REQ_ERR or RESP_ERR, or an opcode that none of inlay's queues ever sees. See
- * inlay_cqe_status.
+ * Whether the CQE reports a failure: REQ_ERR or RESP_ERR, or an opcode that none of inlay's queues
+ * ever sees. See inlay_cqe_status.
  */
 INLAY_ALWAYS int inlay_cqe_is_error(const struct mlx5_cqe64 *cqe)
 {
@@ -196,13 +211,16 @@ INLAY_FN uint32_t inlay_cqe_qpn(const struct mlx5_cqe64 *cqe)
 	return inlay_from_be32(cqe->sop_drop_qpn) & 0xffffff;
 }
 
-/* Opcode of the send WQE, MLX5_OPCODE_*; of a receive it says nothing. */
+/* Opcode of the send WQE, MLX5_OPCODE_*; undefined for a receive. */
 INLAY_FN uint8_t inlay_cqe_send_opcode(const struct mlx5_cqe64 *cqe)
 {
 	return (uint8_t)(inlay_from_be32(cqe->sop_drop_qpn) >> 24);
 }
 
-/* Send side: the first WQEBB of the WQE; receive side: the index of the receive WQE; both modulo 2^16. */
+/*
+ * Send side: the first WQEBB of the WQE; receive side: the index of the receive WQE; both modulo
+ * 2^16.
+ */
 INLAY_FN uint16_t inlay_cqe_wqe_counter(const struct mlx5_cqe64 *cqe)
 {
 	return inlay_from_be16(cqe->wqe_counter);
@@ -227,10 +245,8 @@ INLAY_FN uint32_t inlay_cqe_invalidated_rkey(const struct mlx5_cqe64 *cqe)
 }
 
 /*
- * What a receive of a UD QP says of its sender: see also ibv_init_ah_from_wc(3). Meaningless when the payload lies in the first half of the
- * CQE (inlay_cqe_payload), which no UD QP does.
- *
- * The sender's QPN (ibv_wc.src_qp).
+ * The sender's QPN (ibv_wc.src_qp). This and the next four describe the sender of a datagram, for a
+ * receive of a UD QP; see also ibv_init_ah_from_wc(3).
  */
 INLAY_FN uint32_t inlay_cqe_src_qpn(const struct mlx5_cqe64 *cqe)
 {
@@ -243,7 +259,10 @@ INLAY_FN uint8_t inlay_cqe_sl(const struct mlx5_cqe64 *cqe)
 	return inlay_from_be32(cqe->flags_rqpn) >> 24 & 0xf;
 }
 
-/* Whether the first INLAY_GRH bytes of the buffer hold a GRH or an IP header (IBV_WC_GRH). The payload lies behind them either way. */
+/*
+ * Whether the first INLAY_GRH bytes of the buffer hold a GRH or IP header (IBV_WC_GRH). The payload
+ * follows either way.
+ */
 INLAY_FN int inlay_cqe_has_grh(const struct mlx5_cqe64 *cqe)
 {
 	return (inlay_from_be32(cqe->flags_rqpn) >> 28 & 3) != 0;
@@ -261,24 +280,31 @@ INLAY_FN uint8_t inlay_cqe_path_bits(const struct mlx5_cqe64 *cqe)
 	return cqe->ml_path & 0x7f;
 }
 
-/* The device's clock when the CQE was made, in its ticks (ibv_wc_read_completion_ts). Not of an error CQE. */
+/*
+ * The device's clock when it made the CQE, in ticks (ibv_wc_read_completion_ts). Not in an error
+ * CQE.
+ */
 INLAY_FN uint64_t inlay_cqe_timestamp(const struct mlx5_cqe64 *cqe)
 {
 	return inlay_from_be64(cqe->timestamp);
 }
 
-/* Whether the payload is in the CQE: the buffer then holds what it held before. */
+/* Whether the payload is in the CQE. The buffer then holds what it held before. */
 INLAY_FN int inlay_cqe_is_scattered(const struct mlx5_cqe64 *cqe)
 {
 	return (cqe->op_own & (INLAY_CQE_SCATTER_32 | INLAY_CQE_SCATTER_64)) != 0;
 }
 
 /*
- * The payload, when the device scattered it to the CQE rather than to the buffer: up to 32 bytes in the CQE itself, or up to 64 in the
- * first half of a 128-byte CQE. cqe_size is the CQ's, 64 or 128 (inlay_cq.stride). NULL: it is in the buffer. Valid until the CQE is
- * freed. What cannot be (a byte count beyond the place, 64 bytes of a 64-byte CQE: a device gone mad) answers NULL too, and is told from a
- * payload in the buffer by inlay_cqe_is_scattered. The device looks at the place and not at the buffer: a payload here may be
- * longer than what the receive WQE had room for, which libmlx5 reports as IBV_WC_LOC_LEN_ERR.
+ * The payload if the device scattered it to the CQE: up to 32 bytes in the CQE itself, or up to 64
+ * in the first half of a 128-byte CQE. It is valid until the CQE is freed.
+ *
+ * cqe_size  of the CQ, 64 or 128: inlay_cq_cqe_size
+ *
+ * Returns NULL if the payload is in the buffer, and also for a faulty CQE (a byte count that
+ * exceeds the place, 64 bytes in a 64-byte CQE): inlay_cqe_is_scattered tells them apart. The
+ * device checks the length against the CQE and not against the buffer, so a payload here may be
+ * longer than the receive WQE; libmlx5 reports that as IBV_WC_LOC_LEN_ERR.
  */
 INLAY_FN const void *inlay_cqe_payload(const struct mlx5_cqe64 *cqe, uint32_t cqe_size)
 {
@@ -290,9 +316,9 @@ INLAY_FN const void *inlay_cqe_payload(const struct mlx5_cqe64 *cqe, uint32_t cq
 }
 
 /*
- * Where the payload lies: in the CQE if the device scattered it there, else in buf, which the receive
- * WQE named. NULL for a faulty CQE, as in inlay_cqe_payload. In a CQE it is valid until the CQE is
- * freed.
+ * Where the payload lies: in the CQE if the device scattered it there, else in buf, which the
+ * receive WQE named. NULL for a faulty CQE, as in inlay_cqe_payload. In a CQE it is valid until the
+ * CQE is freed.
  */
 INLAY_FN const void *inlay_cqe_data(const struct mlx5_cqe64 *cqe, uint32_t cqe_size, const void *buf)
 {

@@ -32,7 +32,8 @@
  * Invariants
  *
  *   - An object lies in the caller's memory: a struct with the queue of queue.h, the handle (obj),
- *     the number, and the error of the last command. inlay_devx_..._size returns a ring's bytes.
+ *     the number, and the error of the last command on it. Its ring, record and register are in use
+ *     until it is destroyed. inlay_devx_..._size returns a ring's bytes.
  *   - A builder that fails leaves nothing behind, and obj is NULL. Destroying a struct that is
  *     zeroed, failed or destroyed does nothing.
  *   - A number that does not fit its field in the command is refused with -EINVAL, not cut.
@@ -44,9 +45,7 @@
  *     and changes nothing.
  *   - Every ctx is a context from inlay_devx_open. The device treats each as a separate user: one
  *     cannot use the objects of another.
- *   - The kernel lets through what is on its lists (devx/ifc/cmd.h) and refuses the rest with
- *     -EINVAL: destroying by number, UARs, event queues, moving a QP to SQD. Rings come from umems,
- *     never from physical addresses, and a CQ's event queue is one of the kernel's.
+ *   - Rings and records lie in umems, never at physical addresses. No command moves a QP to SQD.
  *
  * Threads: any number of threads send commands at a time, each object used by one of them; queues
  * as queue.h says. Creating and destroying QPs counts them in their register: one thread at a time

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/queue.h: send queue, receive queues, completion queue and the doorbell register they ring: rings, indices, credit, doorbells.
+ * inlay/queue.h: send queue, receive queues, completion queue and the doorbell register they ring:
+ * rings, indices, credit, doorbells.
  *
  *   inlay_post_write(&sq, raddr, rkey, &sge, 1, INLAY_SIGNALED);      fills the ring; the device does not look yet
  *   inlay_sq_ring(&sq);                                               one doorbell for everything posted
@@ -12,8 +13,8 @@
  *           inlay_cq_advance(&cq, 1);                                 the slot back
  *   }
  *
- * One thread drives any number of send queues through one serial register and one CQ. Each header has
- * its own manual:
+ * One thread drives any number of send queues through one serial register and one CQ. Each header
+ * has its own manual:
  *
  *   queue/uar.h        the doorbell register: who may ring it, and how
  *   queue/cq.h         completion queue, room for completions, events
@@ -43,9 +44,8 @@
  * After fork() only the parent uses the queues.
  *
  * Set-up is in verbs.h, which fills these structs from ibv objects. Callers that have rings from
- * elsewhere use inlay_sq_init and its sisters.
- * Sources: libmlx5's qp.c and cq.c (what the device is told and when), the PRM's "Doorbells" and "UAR"
- * chapters.
+ * elsewhere use inlay_sq_init and its sisters. Sources: libmlx5's qp.c and cq.c (what the device is
+ * told and when), the PRM's "Doorbells" and "UAR" chapters.
  */
 #ifndef INLAY_QUEUE_H
 #define INLAY_QUEUE_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/verbs.h: takes over queues made with libibverbs, and makes doorbell registers for them. Set-up
- * only; calls libibverbs and libmlx5.
+ * inlay/verbs.h: takes over queues made with libibverbs, and makes doorbell registers for them.
+ * Set-up only; calls libibverbs and libmlx5.
  *
  *   struct inlay_uar uar;  struct inlay_cq cq;  struct inlay_sq sq;  const char *why;
  *
@@ -13,20 +13,21 @@
  *   ... to RTS, by connect.h or ibv_modify_qp ...
  *   ibv_destroy_qp(qp);  inlay_sq_fini(&sq);  inlay_uar_destroy(&uar, &why);   down again
  *
- * Likewise inlay_rq_from_qp, inlay_rq_from_wq and inlay_srq_from_srq. inlay_av_from_ah turns an address
- * handle into what a datagram's WQE holds.
+ * Likewise inlay_rq_from_qp, inlay_rq_from_wq and inlay_srq_from_srq. inlay_av_from_ah turns an
+ * address handle into what a datagram's WQE holds.
  *
- * What taking over means. From then on the caller posts and polls through inlay alone: libmlx5 keeps
- * counters of its own for each queue, which nobody can see or set, and the first ibv_post_send or
- * ibv_poll_cq after a take-over writes over what inlay wrote. The verbs objects stay the caller's:
- * modify, query and destroy them as ever. Send queue, receive queue and CQ of one QP are taken over one
- * by one: the receive side may stay with ibv_post_recv, as long as its CQ is not taken over.
+ * What taking over means. From then on the caller posts and polls through inlay alone: libmlx5
+ * keeps counters of its own for each queue, which nobody can see or set, and the first
+ * ibv_post_send or ibv_poll_cq after a take-over writes over what inlay wrote. The verbs objects
+ * stay the caller's: modify, query and destroy them as ever. Send queue, receive queue and CQ of
+ * one QP are taken over one by one: the receive side may stay with ibv_post_recv, as long as its CQ
+ * is not taken over.
  *
  * After an error the queues need not be taken over again: see queue.h.
  *
- * Every refusal explains itself through `why`. Refused is what can be seen: a device that is not mlx5,
- * a queue of a kind or size that inlay does not know, a queue that was posted to, a CQ that was used or
- * is too small, sq_sig_all. What cannot be seen, and is the caller's to get right:
+ * Every refusal explains itself through `why`. Refused is what can be seen: a device that is not
+ * mlx5, a queue of a kind or size that inlay does not know, a queue that was posted to, a CQ that
+ * was used or is too small, sq_sig_all. What cannot be seen, and is the caller's to get right:
  *   - Compressed CQEs: a CQ made with MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE must not be taken over.
  *   - WQE signatures (mlx5dv's, or MLX5_QP_SIGNATURE and MLX5_SRQ_SIGNATURE in the environment): the
  *     device would reject unsigned WQEs.
@@ -42,7 +43,8 @@
  *   - Scatter to CQE: small payloads come in the CQE unless the QP was made with
  *     MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE; see cqe.h.
  *
- * libmlx5 no longer cleans a CQ that was taken over when a QP is reset or destroyed: call inlay_cq_clean.
+ * libmlx5 no longer cleans a CQ that was taken over when a QP is reset or destroyed: call
+ * inlay_cq_clean.
  *
  * Threads: as the verbs that each function calls; the objects filled belong to the caller.
  * Sources: mlx5dv_init_obj(3), mlx5dv_query_device(3), ibv_alloc_td(3), ibv_alloc_parent_domain(3),
@@ -70,9 +72,9 @@ INLAY_COLD uint32_t inlay_send_overhead_(uint32_t type)
 }
 
 /*
- * CQEs that the send queue of a QP made with these attributes can have outstanding: the WQEBBs of the
- * ring that libmlx5 makes, more than cap.max_send_wr. For ibv_create_cq, before there is a QP. RC, UC and
- * UD. The largest ring, 32768, for attributes that ibv_create_qp refuses.
+ * CQEs that the send queue of a QP made with these attributes can have outstanding: the WQEBBs of
+ * the ring that libmlx5 makes, more than cap.max_send_wr. For ibv_create_cq, before there is a QP.
+ * RC, UC and UD. The largest ring, 32768, for attributes that ibv_create_qp refuses.
  */
 INLAY_COLD uint32_t inlay_send_cqes(const struct ibv_qp_init_attr *init)
 {
@@ -96,7 +98,8 @@ INLAY_COLD uint32_t inlay_recv_cqes(const struct ibv_qp_init_attr *init)
 	if (init->srq || !init->cap.max_recv_wr)
 		return 0;
 	/* The ring has at least 64 bytes. */
-	stride = (uint64_t)1 << inlay_log2_ceil((init->cap.max_recv_sge ? init->cap.max_recv_sge : 1) * (uint64_t)INLAY_DS);
+	stride = (uint64_t)1 << inlay_log2_ceil((init->cap.max_recv_sge ? init->cap.max_recv_sge : 1) *
+						(uint64_t)INLAY_DS);
 	wqes = (uint64_t)1 << inlay_log2_ceil(init->cap.max_recv_wr);
 	if (wqes * stride < INLAY_WQEBB)
 		wqes = INLAY_WQEBB / stride;
@@ -117,8 +120,8 @@ INLAY_COLD uint32_t inlay_srq_cqes(uint32_t max_wr)
 
 /*
  * Makes a doorbell register: a thread domain and a parent domain over pd, so that a QP created in
- * uar->pd gets a register that libmlx5 hands to no QP outside. The register itself becomes known when
- * inlay_sq_from_qp attaches the first QP.
+ * uar->pd gets a register that libmlx5 hands to no QP outside. The register itself becomes known
+ * when inlay_sq_from_qp attaches the first QP.
  *
  * mode  enum inlay_uar_mode: INLAY_UAR_SERIAL for the queues of one thread; see queue/uar.h
  * why   on failure: the reason; may be NULL
@@ -142,8 +145,9 @@ INLAY_COLD int inlay_uar_create(struct inlay_uar *uar, struct ibv_pd *pd, uint32
 	uar->mode = mode;
 	uar->td = ibv_alloc_td(pd->context, &attr);
 	if (!uar->td)
-		return inlay_refuse_(errno ? -errno : -ENOMEM, why,
-				     "ibv_alloc_td failed: the device maps no register of one's own; inlay_uar_from_qp borrows one");
+		return inlay_refuse_(
+			errno ? -errno : -ENOMEM, why,
+			"ibv_alloc_td failed: the device maps no register of one's own; inlay_uar_from_qp borrows one");
 	__builtin_memset(&parent, 0, sizeof(parent));
 	parent.pd = pd;
 	parent.td = uar->td;
@@ -160,8 +164,8 @@ INLAY_COLD int inlay_uar_create(struct inlay_uar *uar, struct ibv_pd *pd, uint32
 /*
  * Frees what inlay_uar_create made. Destroy the QPs in uar->pd and inlay_sq_fini their queues first.
  *
- * Returns 0; -EBUSY when a queue or a QP is left (then nothing is freed, and it may be called again);
- * -EINVAL for a register not made by inlay_uar_create.
+ * Returns 0; -EBUSY when a queue or a QP is left (then nothing is freed, and it may be called
+ * again); -EINVAL for a register not made by inlay_uar_create.
  */
 INLAY_COLD int inlay_uar_destroy(struct inlay_uar *uar, const char **why)
 {
@@ -185,8 +189,8 @@ INLAY_COLD int inlay_uar_destroy(struct inlay_uar *uar, const char **why)
 }
 
 /*
- * mlx5dv_init_obj for an object of this context. Returns 0; -ENOTSUP when it is not of an mlx5 device;
- * else mlx5dv_init_obj's negative errno.
+ * mlx5dv_init_obj for an object of this context. Returns 0; -ENOTSUP when it is not of an mlx5
+ * device; else mlx5dv_init_obj's negative errno.
  */
 INLAY_COLD int inlay_dv_init_(struct ibv_context *context, struct mlx5dv_obj *obj, uint64_t type, const char **why)
 {
@@ -198,7 +202,10 @@ INLAY_COLD int inlay_dv_init_(struct ibv_context *context, struct mlx5dv_obj *ob
 	return err ? inlay_refuse_(-err, why, "mlx5dv_init_obj failed") : 0;
 }
 
-/* mlx5dv's view of a QP. Returns what inlay_dv_init_ does, and -ENOTSUP for a type of QP that inlay does not know. */
+/*
+ * mlx5dv's view of a QP. Returns what inlay_dv_init_ does, and -ENOTSUP for a type of QP that inlay
+ * does not know.
+ */
 INLAY_COLD int inlay_dv_qp_(struct ibv_qp *qp, struct mlx5dv_qp *dv, const char **why)
 {
 	struct mlx5dv_obj obj;
@@ -213,13 +220,13 @@ INLAY_COLD int inlay_dv_qp_(struct ibv_qp *qp, struct mlx5dv_qp *dv, const char 
 }
 
 /*
- * Describes the doorbell register that libmlx5 gave a QP, in memory that all queues on this register
- * may share. QPs of one context share such registers freely, so the mode is INLAY_UAR_DOORBELL, which is
- * right whoever else rings it. For BlueFlame see inlay_uar_create; callers that made a thread domain by
- * other means describe its register with inlay_uar_init.
+ * Describes the doorbell register that libmlx5 gave a QP, in memory that all queues on this
+ * register may share. QPs of one context share such registers freely, so the mode is
+ * INLAY_UAR_DOORBELL, which is right whoever else rings it. For BlueFlame see inlay_uar_create;
+ * callers that made a thread domain by other means describe its register with inlay_uar_init.
  *
- * Returns 0; -ENOTSUP for a QP that is not an RC, UC or UD QP of an mlx5 device; -EINVAL for a register
- * that cannot be; else the negative errno of mlx5dv_init_obj.
+ * Returns 0; -ENOTSUP for a QP that is not an RC, UC or UD QP of an mlx5 device; -EINVAL for a
+ * register that cannot be; else the negative errno of mlx5dv_init_obj.
  */
 INLAY_COLD int inlay_uar_from_qp(struct inlay_uar *uar, struct ibv_qp *qp, const char **why)
 {
@@ -249,12 +256,12 @@ INLAY_COLD int inlay_reserve_for_(struct inlay_cq *cq, const struct ibv_cq *made
 /*
  * Takes over a CQ that no completion has come to. Do it before its QPs are posted to.
  *
- * Returns 0; -ENOTSUP when it is not of an mlx5 device or its CQEs are neither 64 nor 128 bytes long;
- * -EBUSY when a completion has been there; -EINVAL for a ring that inlay does not know; else the
- * negative errno of mlx5dv_init_obj.
+ * Returns 0; -ENOTSUP when it is not of an mlx5 device or its CQEs are neither 64 nor 128 bytes
+ * long; -EBUSY when a completion has been there; -EINVAL for a ring that inlay does not know; else
+ * the negative errno of mlx5dv_init_obj.
  *
- * mlx5dv_init_obj marks the CQ as taken over even when inlay then refuses it with -EBUSY or -ENOTSUP:
- * libmlx5 goes on polling it but no longer cleans it when a QP is destroyed.
+ * mlx5dv_init_obj marks the CQ as taken over even when inlay then refuses it with -EBUSY or
+ * -ENOTSUP: libmlx5 goes on polling it but no longer cleans it when a QP is destroyed.
  */
 INLAY_COLD int inlay_cq_from_cq(struct inlay_cq *cq, struct ibv_cq *ibcq, const char **why)
 {
@@ -286,8 +293,8 @@ INLAY_COLD int inlay_cq_from_cq(struct inlay_cq *cq, struct ibv_cq *ibcq, const 
 }
 
 /*
- * Takes over the send queue of an RC, UC or UD QP that nothing has been posted to since its creation or
- * reset, and reserves as many CQEs as its ring has WQEBBs.
+ * Takes over the send queue of an RC, UC or UD QP that nothing has been posted to since its
+ * creation or reset, and reserves as many CQEs as its ring has WQEBBs.
  *
  * uar  from inlay_uar_create for a QP created in uar->pd, or from inlay_uar_from_qp for this QP or one on
  *      the same register
@@ -295,11 +302,11 @@ INLAY_COLD int inlay_cq_from_cq(struct inlay_cq *cq, struct ibv_cq *ibcq, const 
  *      another way that the CQ never overruns
  * why  on failure: the reason; may be NULL
  *
- * Returns 0; -ENOTSUP for a QP that is of another kind or not of an mlx5 device, has sq_sig_all, or a
- * ring that inlay does not know; -EBUSY when the send queue was posted to; -EINVAL when the QP rings
- * another register than uar's, was not created in uar->pd, completes to another CQ or has no send queue;
- * -ENOSPC when the CQ has too few CQEs left; else the negative errno of mlx5dv_init_obj, ibv_query_qp or
- * ibv_query_device. On failure sq, uar and cq are as they were.
+ * Returns 0; -ENOTSUP for a QP that is of another kind or not of an mlx5 device, has sq_sig_all, or
+ * a ring that inlay does not know; -EBUSY when the send queue was posted to; -EINVAL when the QP
+ * rings another register than uar's, was not created in uar->pd, completes to another CQ or has no
+ * send queue; -ENOSPC when the CQ has too few CQEs left; else the negative errno of
+ * mlx5dv_init_obj, ibv_query_qp or ibv_query_device. On failure sq, uar and cq are as they were.
  */
 INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct inlay_uar *uar, struct inlay_cq *cq,
 				const char **why)
@@ -334,10 +341,11 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 	if (err)
 		return inlay_refuse_(-err, why, "ibv_query_device failed");
 	if (init.sq_sig_all)
-		return inlay_refuse_(-ENOTSUP, why, "the QP was made with sq_sig_all: make it without, and post with INLAY_SIGNALED");
+		return inlay_refuse_(-ENOTSUP, why,
+				     "the QP was made with sq_sig_all: make it without, and post with INLAY_SIGNALED");
 	/*
-	 * The longest WQE as libmlx5 sizes it: control and address vector, or control, remote address and
-	 * (RC) atomic segment; then the longer of both payloads.
+	 * The longest WQE as libmlx5 sizes it: control and address vector, or control, remote
+	 * address and (RC) atomic segment; then the longer of both payloads.
 	 */
 	fixed_ds = qp->qp_type == IBV_QPT_UD ? 4 : qp->qp_type == IBV_QPT_UC ? 2 : 3;
 	inline_ds = fixed_ds + (init.cap.max_inline_data + 4 + INLAY_DS - 1) / INLAY_DS;
@@ -353,7 +361,8 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 		reg.td = uar->td;
 		reg.pd = uar->pd;
 	}
-	err = inlay_sq_init(sq, dv.sq.buf, dv.sq.wqe_cnt, (volatile uint32_t *)dv.dbrec, qp->qp_num, max_ds, uar->reg ? uar : &reg);
+	err = inlay_sq_init(sq, dv.sq.buf, dv.sq.wqe_cnt, (volatile uint32_t *)dv.dbrec, qp->qp_num, max_ds,
+			    uar->reg ? uar : &reg);
 	if (err) {
 		inlay_cq_unreserve(cq, dv.sq.wqe_cnt);
 		return inlay_refuse_(err, why, "the send ring has no size or alignment that is known");
@@ -371,8 +380,8 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 }
 
 /* What both receive queues share, once the ring is known. */
-INLAY_COLD int inlay_rq_take_(struct inlay_rq *rq, void *buf, uint32_t wqe_cnt, uint32_t stride, volatile uint32_t *dbrec,
-			      struct inlay_cq *cq, const char **why)
+INLAY_COLD int inlay_rq_take_(struct inlay_rq *rq, void *buf, uint32_t wqe_cnt, uint32_t stride,
+			      volatile uint32_t *dbrec, struct inlay_cq *cq, const char **why)
 {
 	int err = inlay_rq_init(rq, buf, wqe_cnt, stride, dbrec);
 
@@ -386,12 +395,14 @@ INLAY_COLD int inlay_rq_take_(struct inlay_rq *rq, void *buf, uint32_t wqe_cnt, 
 }
 
 /*
- * Takes over the receive queue of an RC, UC or UD QP that nothing has been posted to since its creation
- * or reset, and reserves as many CQEs as its ring has entries; cq and why as inlay_sq_from_qp.
+ * Takes over the receive queue of an RC, UC or UD QP that nothing has been posted to since its
+ * creation or reset, and reserves as many CQEs as its ring has entries; cq and why as
+ * inlay_sq_from_qp.
  *
- * Returns 0; -ENOTSUP for a QP that is of another kind or not of an mlx5 device; -EBUSY when the queue
- * was posted to; -EINVAL when the QP has no receive queue of its own (none, or an SRQ) or completes to
- * another CQ; -ENOSPC when the CQ has too few CQEs left; else the negative errno of mlx5dv_init_obj.
+ * Returns 0; -ENOTSUP for a QP that is of another kind or not of an mlx5 device; -EBUSY when the
+ * queue was posted to; -EINVAL when the QP has no receive queue of its own (none, or an SRQ) or
+ * completes to another CQ; -ENOSPC when the CQ has too few CQEs left; else the negative errno of
+ * mlx5dv_init_obj.
  */
 INLAY_COLD int inlay_rq_from_qp(struct inlay_rq *rq, struct ibv_qp *qp, struct inlay_cq *cq, const char **why)
 {
@@ -412,12 +423,12 @@ INLAY_COLD int inlay_rq_from_qp(struct inlay_rq *rq, struct ibv_qp *qp, struct i
 
 /*
  * Takes over the ring of a WQ (ibv_create_wq) that nothing has been posted to since its creation or
- * reset; cq and why as inlay_sq_from_qp. A WQ with striding (mlx5dv_create_wq) has entries of another
- * form, and must not be taken over. Post once it is in RDY: see queue/rq.h.
+ * reset; cq and why as inlay_sq_from_qp. A WQ with striding (mlx5dv_create_wq) has entries of
+ * another form, and must not be taken over. Post once it is in RDY: see queue/rq.h.
  *
- * Returns 0; -ENOTSUP when it is not of an mlx5 device; -EBUSY when it was posted to; -EINVAL for a ring
- * that inlay does not know or another CQ; -ENOSPC when the CQ has too few CQEs left; else the negative
- * errno of mlx5dv_init_obj.
+ * Returns 0; -ENOTSUP when it is not of an mlx5 device; -EBUSY when it was posted to; -EINVAL for a
+ * ring that inlay does not know or another CQ; -ENOSPC when the CQ has too few CQEs left; else the
+ * negative errno of mlx5dv_init_obj.
  */
 INLAY_COLD int inlay_rq_from_wq(struct inlay_rq *rq, struct ibv_wq *wq, struct inlay_cq *cq, const char **why)
 {
@@ -441,9 +452,9 @@ INLAY_COLD int inlay_rq_from_wq(struct inlay_rq *rq, struct ibv_wq *wq, struct i
 }
 
 /*
- * Takes over a basic shared receive queue that nothing has been posted to, and with it goes each CQ that
- * its receives complete to (inlay_cq_from_cq): queue/srq.h says why. One with tag matching, or whose
- * record has come round after 65,536 posts, cannot be told from it.
+ * Takes over a basic shared receive queue that nothing has been posted to, and with it goes each CQ
+ * that its receives complete to (inlay_cq_from_cq): queue/srq.h says why. One with tag matching, or
+ * whose record has come round after 65,536 posts, cannot be told from it.
  *
  * cq   a CQ that receives through the queue complete to, in which as many CQEs are reserved as there
  *      are entries. For each further one call inlay_cq_reserve. NULL as in inlay_sq_from_qp
@@ -452,9 +463,9 @@ INLAY_COLD int inlay_rq_from_wq(struct inlay_rq *rq, struct ibv_wq *wq, struct i
  * paging and are posted again. It does that while polling; inlay does not, so with
  * IBV_ACCESS_ON_DEMAND memory such a receive ends in an error CQE.
  *
- * Returns 0; -ENOTSUP when it is not of an mlx5 device or has a ring that inlay does not know; -EBUSY
- * when it was posted to; -ENOSPC when the CQ has too few CQEs left; else the negative errno of
- * mlx5dv_init_obj.
+ * Returns 0; -ENOTSUP when it is not of an mlx5 device or has a ring that inlay does not know;
+ * -EBUSY when it was posted to; -ENOSPC when the CQ has too few CQEs left; else the negative errno
+ * of mlx5dv_init_obj.
  */
 INLAY_COLD int inlay_srq_from_srq(struct inlay_srq *srq, struct ibv_srq *ibsrq, struct inlay_cq *cq, const char **why)
 {
@@ -471,7 +482,10 @@ INLAY_COLD int inlay_srq_from_srq(struct inlay_srq *srq, struct ibv_srq *ibsrq, 
 		return err;
 	if (dv.dbrec[0] || dv.head)
 		return inlay_refuse_(-EBUSY, why, "the SRQ was posted to already");
-	/* The free list of a fresh SRQ runs from entry 0 to the tail, one by one; after it come libmlx5's further entries. */
+	/*
+	 * The free list of a fresh SRQ runs from entry 0 to the tail, one by one; after it come
+	 * libmlx5's further entries.
+	 */
 	err = inlay_reserve_for_(cq, NULL, dv.tail + 1, why);
 	if (err)
 		return err;
@@ -516,7 +530,8 @@ INLAY_COLD int inlay_av_from_ah(struct inlay_av *av, struct ibv_ah *ah, uint32_t
 /*
  * The number by which device commands and memory key contexts know a PD.
  *
- * Returns 0; -ENOTSUP when the PD is not of an mlx5 device; else the negative errno of mlx5dv_init_obj.
+ * Returns 0; -ENOTSUP when the PD is not of an mlx5 device; else the negative errno of
+ * mlx5dv_init_obj.
  */
 INLAY_COLD int inlay_pdn_from_pd(uint32_t *pdn, struct ibv_pd *pd)
 {
@@ -537,7 +552,8 @@ INLAY_COLD int inlay_pdn_from_pd(uint32_t *pdn, struct ibv_pd *pd)
 /*
  * The number by which device commands know an SRQ, and QPs made by them receive through it.
  *
- * Returns 0; -ENOTSUP when the SRQ is not of an mlx5 device; else the negative errno of mlx5dv_init_obj.
+ * Returns 0; -ENOTSUP when the SRQ is not of an mlx5 device; else the negative errno of
+ * mlx5dv_init_obj.
  */
 INLAY_COLD int inlay_srqn_from_srq(uint32_t *srqn, struct ibv_srq *srq)
 {

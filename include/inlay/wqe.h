@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/wqe.h: what a work-queue entry looks like: segments, opcodes, encoders into memory, and a printer.
+ * inlay/wqe.h: what a work-queue entry looks like: segments, opcodes, encoders into memory, a
+ * printer. It knows nothing of indices, credit or doorbells: queue.h places WQEs and rings for
+ * them.
  *
- * The idea. A send WQE is a run of 16-byte units (the DS count) in a ring of 64-byte units (WQEBBs): a control segment, what the
- * opcode needs (remote address, atomic operands), then the local data as pointers or inline. Encoders here fill memory and
- * know nothing of rings' indices, credit or doorbells; queue.h places and rings.
+ *   struct inlay_cursor at;                              from inlay_sq_begin (queue/sq.h)
+ *   at = inlay_seg_raddr(at, raddr, rkey);               each segment is appended
+ *   at = inlay_seg_data(at, addr, len, lkey);
+ *   at = inlay_seg_inline(at, tail, tail_len);
+ *
+ * A send WQE is a run of 16-byte units (the DS count) in a ring of 64-byte units (WQEBBs): a control
+ * segment, then what the opcode needs, then the local data as pointers or inline.
  *
  *        0        4         8   9     11       12
  *   +0   | opmod  | qpn<<8  |sig| rsvd|fm|ce|se| imm / rkey to invalidate |   control
@@ -16,22 +22,23 @@
  *   +..  | byte count       | lkey             | local address            |   data pointer     (one per SGE)
  *   +..  | 1<<31 | count    | payload ...                                 |   inline data      (padded to 16)
  *
- * All fields are big-endian, the payload excepted.
+ * Invariants
  *
- * The cursor. A WQE starts on a WQEBB and may run past the end of the ring: it goes on at the beginning, exactly as libmlx5's
- * does. struct inlay_cursor says where the next segment goes and how many units have been written; it is passed and
- * returned by value, so that with constant segments the count folds and, inside one WQEBB, so does the test for the end of
- * the ring. Segments never straddle the end: the ring is a multiple of 64 bytes, and the cursor steps by 16. Only the payload of
- * an inline segment does; inlay_seg_inline splits it.
- *
- * Receives. A receive WQE is a run of data segments, ended by one with the key 0x100 where the stride has room for more. In a shared
- * receive queue each entry starts with 16 bytes of its own, whose be16 at +2 names the entry that follows in the list.
- *
- * A data segment whose byte count is 0 means 2^31 bytes to the device. An empty SGE is therefore left out, as libmlx5 does.
+ *   - All fields are big-endian, except the payload.
+ *   - A WQE starts on a WQEBB. It may run past the end of the ring and goes on at the beginning, as
+ *     libmlx5's does. Segments never straddle the end, because the ring is a multiple of 64 bytes; only
+ *     the payload of an inline segment does, and is split.
+ *   - The cursor (struct inlay_cursor) is passed and returned by value. With constant segments its
+ *     count folds, and inside one WQEBB so does the test for the end of the ring.
+ *   - A data segment with byte count 0 means 2^31 bytes to the device. An empty SGE is therefore left
+ *     out, as libmlx5 does.
+ *   - A receive WQE is a run of data segments. One with key 0x100 ends it if the stride has room for
+ *     more. In a shared receive queue each entry starts with 16 bytes of its own; the be16 at +2 names
+ *     the next entry in the list.
  *
  * Threads: pure functions of their arguments.
- * Sources: mlx5dv.h (struct layouts), Linux include/linux/mlx5/qp.h (fence modes), the ConnectX PRM's "Work Queue Element" chapter;
- * libmlx5's qp.c for what is left out, padded or zeroed.
+ * Sources: mlx5dv.h (layouts), Linux include/linux/mlx5/qp.h (fence modes), the ConnectX PRM's "Work
+ * Queue Element" chapter; libmlx5's qp.c for what is left out, padded or zeroed.
  */
 #ifndef INLAY_WQE_H
 #define INLAY_WQE_H
@@ -45,9 +52,9 @@
 #define INLAY_MAX_DS 63u    /* the DS field has six bits */
 
 /*
- * Flags of a post. They lie where the control segment has them, in its last byte, and so above all of
- * IBV_SEND_*: a verbs flag that strays in here is refused, at compile time when it is a constant and
- * under INLAY_CHECKED when it is not. So are unknown bits and two fences at once.
+ * Flags of a post. They lie where the control segment has them, in its last byte, and so above all
+ * of IBV_SEND_*: a verbs flag that strays in here is refused, at compile time when it is a constant
+ * and under INLAY_CHECKED when it is not. So are unknown bits and two fences at once.
  *
  *   INLAY_SIGNALED    a CQE when the WQE is done           IBV_SEND_SIGNALED
  *   INLAY_SOLICITED   the peer's CQE is a solicited event  IBV_SEND_SOLICITED
@@ -111,8 +118,9 @@ INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_mkey_context_seg, len) == 24, "memo
 INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_umr_klm_seg) == 16, "KLM");
 
 /*
- * Where a datagram goes, as its WQE says it: the device's address vector, all of it big-endian. Made once for each peer, by inlay_av_init
- * or, from an address handle, by inlay_av_from_ah (verbs.h). Nothing in it refers to the address handle.
+ * Where a datagram goes: the device's address vector, big-endian. Made once for each peer, by
+ * inlay_av_init or, from an address handle, by inlay_av_from_ah (verbs.h). It does not refer to the
+ * address handle.
  */
 struct inlay_av {
 	struct mlx5_wqe_av av;
@@ -122,7 +130,10 @@ struct inlay_av {
  * Printing
  */
 
-/* The name of a send opcode (MLX5_OPCODE_*), "unknown opcode" for what this header does not know. Never NULL. */
+/*
+ * The name of a send opcode (MLX5_OPCODE_*), "unknown opcode" for what this header does not know.
+ * Never NULL.
+ */
 INLAY_COLD const char *inlay_opcode_name(uint8_t opcode)
 {
 	switch (opcode) {
@@ -140,8 +151,8 @@ INLAY_COLD const char *inlay_opcode_name(uint8_t opcode)
 	}
 }
 
-/* 16 bytes of the ring, at unit `unit` from the WQE's start, copied out so that no alignment or wrap is left to care about. */
-INLAY_COLD void inlay_wqe_unit(const void *ring, uint32_t bytes, uint32_t index, uint32_t unit, uint32_t out[4])
+/* Copies out the 16 bytes of the ring at unit `unit` of a WQE, wrapping. */
+INLAY_COLD void inlay_wqe_unit_(const void *ring, uint32_t bytes, uint32_t index, uint32_t unit, uint32_t out[4])
 {
 	uint64_t at = ((uint64_t)index * INLAY_WQEBB + (uint64_t)unit * INLAY_DS) % bytes;
 
@@ -156,37 +167,40 @@ INLAY_COLD void inlay_wqe_unit(const void *ring, uint32_t bytes, uint32_t index,
  * index  the WQE's first WQEBB; taken modulo the ring
  * ud     whether the queue is a UD QP's: an address vector then follows the control segment
  *
- * Reads no more than the 63 units a WQE can have, whatever the ring holds: hostile bytes print as what they are.
- * Calls stdio; for debugging, and for the tests' mismatches.
+ * Reads at most the 63 units a WQE can have, whatever the ring holds. Calls stdio; for debugging.
  */
 INLAY_COLD void inlay_wqe_print(FILE *out, const void *ring, uint32_t bytes, uint32_t index, int ud)
 {
 	uint32_t w[4], unit, ds, opcode, left;
 
 	if (bytes < INLAY_WQEBB || bytes % INLAY_WQEBB) {
-		fprintf(out, "wqe: a ring of %u bytes is no ring\n", bytes);
+		fprintf(out, "wqe: %u bytes are not a ring\n", bytes);
 		return;
 	}
-	inlay_wqe_unit(ring, bytes, index, 0, w);
+	inlay_wqe_unit_(ring, bytes, index, 0, w);
 	opcode = inlay_from_be32(w[0]) & 0xff;
 	ds = inlay_from_be32(w[1]) & 0x3f;
-	fprintf(out, "  +0    %08x %08x %08x %08x  ctrl    %s index %u opmod 0x%x qpn 0x%x ds %u sig 0x%x fm %u ce %u se %u imm 0x%x\n",
+	fprintf(out,
+		"  +0    %08x %08x %08x %08x  ctrl    %s index %u opmod 0x%x qpn 0x%x ds %u sig 0x%x fm %u ce %u se %u "
+		"imm 0x%x\n",
 		inlay_from_be32(w[0]), inlay_from_be32(w[1]), inlay_from_be32(w[2]), inlay_from_be32(w[3]),
 		inlay_opcode_name((uint8_t)opcode), (inlay_from_be32(w[0]) >> 8) & 0xffff, inlay_from_be32(w[0]) >> 24,
 		inlay_from_be32(w[1]) >> 8, ds, inlay_from_be32(w[2]) >> 24, (inlay_from_be32(w[2]) >> 5) & 7,
 		(inlay_from_be32(w[2]) >> 2) & 3, (inlay_from_be32(w[2]) >> 1) & 1, inlay_from_be32(w[3]));
 	for (unit = 1, left = 0; unit < ds; unit++) {
-		inlay_wqe_unit(ring, bytes, index, unit, w);
-		fprintf(out, "  +%-4u %08x %08x %08x %08x  ", unit * INLAY_DS, inlay_from_be32(w[0]), inlay_from_be32(w[1]),
-			inlay_from_be32(w[2]), inlay_from_be32(w[3]));
+		inlay_wqe_unit_(ring, bytes, index, unit, w);
+		fprintf(out, "  +%-4u %08x %08x %08x %08x  ", unit * INLAY_DS, inlay_from_be32(w[0]),
+			inlay_from_be32(w[1]), inlay_from_be32(w[2]), inlay_from_be32(w[3]));
 		if (left) {
 			left = left > INLAY_DS ? left - INLAY_DS : 0;
 			fprintf(out, "payload\n");
 		} else if (ud && unit == 1) {
-			fprintf(out, "av      qkey 0x%x qpn 0x%x sl %u lid %u\n", inlay_from_be32(w[0]), inlay_from_be32(w[2]) & 0xffffff,
-				inlay_from_be32(w[3]) >> 24 & 15, inlay_from_be32(w[3]) & 0xffff);
+			fprintf(out, "av      qkey 0x%x qpn 0x%x sl %u lid %u\n", inlay_from_be32(w[0]),
+				inlay_from_be32(w[2]) & 0xffffff, inlay_from_be32(w[3]) >> 24 & 15,
+				inlay_from_be32(w[3]) & 0xffff);
 		} else if (ud && unit < 4) {
-			fprintf(out, "%s\n", unit == 2 ? "av      MAC, traffic class, hop limit, flow label" : "av      GID");
+			fprintf(out, "%s\n",
+				unit == 2 ? "av      MAC, traffic class, hop limit, flow label" : "av      GID");
 		} else if (opcode == MLX5_OPCODE_UMR) {
 			fprintf(out, "%s\n", unit < 4 ? "umr" : unit < 8 ? "mkey" : "klm");
 		} else if (unit == 1 && (opcode == MLX5_OPCODE_RDMA_WRITE || opcode == MLX5_OPCODE_RDMA_WRITE_IMM ||
@@ -203,14 +217,15 @@ INLAY_COLD void inlay_wqe_print(FILE *out, const void *ring, uint32_t bytes, uin
 			left = count > INLAY_DS - 4 ? count - (INLAY_DS - 4) : 0;
 			fprintf(out, "inline  %u bytes\n", count);
 		} else {
-			fprintf(out, "data    %u bytes lkey 0x%x addr 0x%08x%08x\n", inlay_from_be32(w[0]), inlay_from_be32(w[1]),
-				inlay_from_be32(w[2]), inlay_from_be32(w[3]));
+			fprintf(out, "data    %u bytes lkey 0x%x addr 0x%08x%08x\n", inlay_from_be32(w[0]),
+				inlay_from_be32(w[1]), inlay_from_be32(w[2]), inlay_from_be32(w[3]));
 		}
 	}
 }
 
 /* ------------------------------------------------------------------------------------------------------------------------
- * Data path: encoders. Each fills one segment at seg, which is 16-byte aligned and has room. They call nothing.
+ * Data path: encoders. Each fills one segment at seg, which is 16-byte aligned and has room. They
+ * call nothing.
  */
 
 extern void inlay_flags_wrong_(void) __attribute__((error("these are not flags of inlay's posts, or are two fences")));
@@ -256,8 +271,8 @@ INLAY_ALWAYS void inlay_wqe_ctrl(void *seg, uint32_t index, uint32_t opcode, uin
 	inlay_put64((uint8_t *)seg + 8, (flags & 0xff000000u) | ((uint64_t)imm_be << 32));
 }
 
-/* A big-endian word in the low half of 8 bytes, the rest 0. gcc does not know that bswap clears the upper half by itself. */
-INLAY_ALWAYS uint64_t inlay_wide_be32(uint32_t host)
+/* A big-endian word in the low half of 8 bytes. gcc does not know that bswap clears the upper half. */
+INLAY_ALWAYS uint64_t inlay_wide_be32_(uint32_t host)
 {
 #if defined(__x86_64__) && !defined(__clang__)
 	uint64_t wide;
@@ -274,17 +289,17 @@ INLAY_ALWAYS uint64_t inlay_wide_be32(uint32_t host)
 INLAY_ALWAYS void inlay_wqe_raddr(void *seg, uint64_t raddr, uint32_t rkey)
 {
 	inlay_put64(seg, inlay_to_be64(raddr));
-	inlay_put64((uint8_t *)seg + 8, inlay_wide_be32(rkey));
+	inlay_put64((uint8_t *)seg + 8, inlay_wide_be32_(rkey));
 }
 
-/* Atomic segment, operands in host order. Fetch-and-add: the addend and 0. Compare-and-swap: the swap value and what to compare with. */
+/* Atomic segment, host order. Fetch-and-add: the addend and 0. Compare-and-swap: swap and compare. */
 INLAY_ALWAYS void inlay_wqe_atomic(void *seg, uint64_t swap_add, uint64_t compare)
 {
 	inlay_put64(seg, inlay_to_be64(swap_add));
 	inlay_put64((uint8_t *)seg + 8, inlay_to_be64(compare));
 }
 
-/* Data pointer segment, host order. len in bytes, at most 2^31 - 1; the device reads 0 as 2^31, so an empty one must stay outside DS. */
+/* Data pointer segment, host order. len in bytes, 1 .. 2^31 - 1; the device reads 0 as 2^31. */
 INLAY_ALWAYS void inlay_wqe_data(void *seg, uint64_t addr, uint32_t len, uint32_t lkey)
 {
 	INLAY_CHECK(!(len & MLX5_INLINE_SEG), "a data segment holds at most 2^31 - 1 bytes");
@@ -293,7 +308,7 @@ INLAY_ALWAYS void inlay_wqe_data(void *seg, uint64_t addr, uint32_t len, uint32_
 	inlay_put64((uint8_t *)seg + 8, inlay_to_be64(addr));
 }
 
-/* The segment that ends a receive WQE which holds fewer SGEs than its stride has room for. */
+/* Ends a receive WQE that holds fewer SGEs than its stride has room for. */
 INLAY_ALWAYS void inlay_wqe_data_end(void *seg)
 {
 	inlay_put64(seg, (uint64_t)inlay_to_be32(MLX5_INVALID_LKEY) << 32);
@@ -303,9 +318,9 @@ INLAY_ALWAYS void inlay_wqe_data_end(void *seg)
 /*
  * Fills an address vector.
  *
- * from  of an address handle (mlx5dv_ah.av), or the caller's own: path, MAC and GID are taken from it
+ * from  path, MAC and GID: of an address handle (mlx5dv_ah.av), or the caller's own
  * qpn   the peer's QP, 24 bits; 0xffffff for a multicast group
- * qkey  the peer's; with bit 31 set the device sends the QP's own in its stead
+ * qkey  the peer's; with bit 31 set the device sends the QP's own instead
  *
  * Same bytes as libmlx5's for the address handle, in the long form (MLX5_EXTENDED_UD_AV).
  */
@@ -318,8 +333,8 @@ INLAY_FN void inlay_av_init(struct inlay_av *av, const struct mlx5_wqe_av *from,
 }
 
 /*
- * The data segments of a receive WQE: one for each SGE that is not empty, and the end where there is room for it before `end`. There must
- * be room for num_sge of them.
+ * The data segments of a receive WQE: one for each SGE that is not empty, then the end mark if
+ * there is room for it before `end`. There is room for num_sge segments.
  */
 INLAY_ALWAYS void inlay_wqe_recv(uint8_t *seg, const uint8_t *end, const struct ibv_sge *sge, uint32_t num_sge)
 {
@@ -335,7 +350,7 @@ INLAY_ALWAYS void inlay_wqe_recv(uint8_t *seg, const uint8_t *end, const struct 
 		inlay_wqe_data_end(seg);
 }
 
-/* The number of the entry that follows in a shared receive queue's list: written, and read. */
+/* Sets and reads the number of the next entry in a shared receive queue's list. */
 INLAY_ALWAYS void inlay_wqe_next(void *wqe, uint16_t index)
 {
 	uint16_t be = inlay_to_be16(index);
@@ -384,7 +399,10 @@ INLAY_ALWAYS struct inlay_cursor inlay_cursor_init(void *ring, uint32_t wqebbs, 
 	return c;
 }
 
-/* Whether the next `units` units are known at compile time to lie inside one WQEBB, where nothing wraps. */
+/*
+ * Whether the next `units` units are known at compile time to lie inside one WQEBB, where nothing
+ * wraps.
+ */
 INLAY_ALWAYS int inlay_seg_inside_(struct inlay_cursor c, size_t units)
 {
 	if (__builtin_constant_p(c.bbs) && c.bbs == 1)
@@ -393,8 +411,9 @@ INLAY_ALWAYS int inlay_seg_inside_(struct inlay_cursor c, size_t units)
 }
 
 /*
- * The place of the next segment. A WQE starts on a WQEBB and the ring ends on one, so only a segment
- * whose unit number is a multiple of 4 can find itself at the end. With a constant ds the test folds.
+ * The place of the next segment. A WQE starts on a WQEBB and the ring ends on one, so only a
+ * segment whose unit number is a multiple of 4 can find itself at the end. With a constant ds the
+ * test folds.
  */
 INLAY_ALWAYS uint8_t *inlay_seg_at(struct inlay_cursor c)
 {
@@ -417,9 +436,8 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_done(struct inlay_cursor c, uint8_t *
 }
 
 /*
- * All inlay_seg_* need room: the WQE that was begun must be long enough for what is appended.
- *
- * Appends a remote address segment; see inlay_wqe_raddr. Returns the cursor behind it.
+ * Appends a remote address segment; see inlay_wqe_raddr. Like all inlay_seg_* functions it returns
+ * the cursor after the segment, and the WQE must have been begun long enough for it.
  */
 INLAY_ALWAYS struct inlay_cursor inlay_seg_raddr(struct inlay_cursor c, uint64_t raddr, uint32_t rkey)
 {
@@ -429,7 +447,10 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_raddr(struct inlay_cursor c, uint64_t
 	return inlay_seg_done(c, seg);
 }
 
-/* Appends an address vector: the first segment of a UD WQE, which with the control segment fills a WQEBB. */
+/*
+ * Appends an address vector, the first segment of a UD WQE. With the control segment it fills a
+ * WQEBB.
+ */
 INLAY_ALWAYS struct inlay_cursor inlay_seg_av(struct inlay_cursor c, const struct inlay_av *av)
 {
 	INLAY_CHECK(c.ds == 1, "an address vector follows the control segment");
@@ -439,7 +460,10 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_av(struct inlay_cursor c, const struc
 	return c;
 }
 
-/* Appends a block of 16-byte units, all 0, which must not straddle the end of the ring. *seg: where it begins. */
+/*
+ * Appends a block of 16-byte units of zeros that does not straddle the ring's end. *seg: where it
+ * begins.
+ */
 INLAY_ALWAYS struct inlay_cursor inlay_seg_zero(struct inlay_cursor c, uint32_t units, uint8_t **seg)
 {
 	uint32_t i;
@@ -453,7 +477,8 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_zero(struct inlay_cursor c, uint32_t 
 }
 
 /*
- * Appends what changes the key of a memory window: UMR control and memory key context, and the memory behind it when there is any.
+ * Appends what changes the key of a memory window: UMR control, memory key context and, when there
+ * is any, the memory.
  *
  *   +16   flags | klm_octowords | mkey_mask                          which parts of the key change
  *   +64   free | access | QPN << 8 | low byte | start | length       what they change to
@@ -461,13 +486,14 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_zero(struct inlay_cursor c, uint32_t 
  *
  * qpn     type 2: the QP that the window belongs to; 0 for a window of type 1
  * rkey    the key that the window has afterwards, of which the low byte goes in
- * memory  addr, length (1 .. 2^31 bytes) and lkey of the memory; NULL makes the window free (invalidates it)
+ * memory  addr, length (1 .. 2^31 bytes) and lkey of the memory; NULL frees (invalidates) the window
  * access  IBV_ACCESS_*; with IBV_ACCESS_ZERO_BASED the window's addresses start at 0
  *
- * Same bytes as libmlx5's IBV_WR_BIND_MW and IBV_WR_LOCAL_INV; what libmlx5 leaves as the ring had it is 0 here.
+ * Same bytes as libmlx5's IBV_WR_BIND_MW and IBV_WR_LOCAL_INV. Bytes that libmlx5 leaves as they
+ * were are 0 here.
  */
-INLAY_FN struct inlay_cursor inlay_seg_umr(struct inlay_cursor c, uint32_t qpn, uint32_t rkey, const struct ibv_sge *memory,
-					   uint32_t access)
+INLAY_FN struct inlay_cursor inlay_seg_umr(struct inlay_cursor c, uint32_t qpn, uint32_t rkey,
+					   const struct ibv_sge *memory, uint32_t access)
 {
 	uint64_t mask = MLX5_WQE_UMR_CTRL_MKEY_MASK_FREE | MLX5_WQE_UMR_CTRL_MKEY_MASK_MKEY;
 	uint8_t *umr, *mkey, *klm, flags = MLX5_WQE_UMR_CTRL_FLAG_TRNSLATION_OFFSET | MLX5_WQE_UMR_CTRL_FLAG_INLINE;
@@ -478,14 +504,19 @@ INLAY_FN struct inlay_cursor inlay_seg_umr(struct inlay_cursor c, uint32_t qpn, 
 		mask |= MLX5_WQE_UMR_CTRL_MKEY_MASK_QPN;
 	if (memory) {
 		mask |= MLX5_WQE_UMR_CTRL_MKEY_MASK_LEN | MLX5_WQE_UMR_CTRL_MKEY_MASK_START_ADDR |
-			MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_LOCAL_WRITE | MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_READ |
+			MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_LOCAL_WRITE |
+			MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_READ |
 			MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_WRITE | MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_ATOMIC;
 		flags |= qpn ? MLX5_WQE_UMR_CTRL_FLAG_CHECK_FREE : 0;
 		umr[5] = 4; /* the KLM's block, in 16-byte units */
-		mkey[2] = (uint8_t)((access & IBV_ACCESS_LOCAL_WRITE ? MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_LOCAL_WRITE : 0) |
-				    (access & IBV_ACCESS_REMOTE_WRITE ? MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_WRITE : 0) |
-				    (access & IBV_ACCESS_REMOTE_READ ? MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_READ : 0) |
-				    (access & IBV_ACCESS_REMOTE_ATOMIC ? MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_ATOMIC : 0));
+		mkey[2] =
+			(uint8_t)((access & IBV_ACCESS_LOCAL_WRITE ? MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_LOCAL_WRITE
+								   : 0) |
+				  (access & IBV_ACCESS_REMOTE_WRITE ? MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_WRITE
+								    : 0) |
+				  (access & IBV_ACCESS_REMOTE_READ ? MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_READ
+								   : 0) |
+				  (access & IBV_ACCESS_REMOTE_ATOMIC ? MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_ATOMIC : 0));
 		inlay_put64(mkey + 16, access & IBV_ACCESS_ZERO_BASED ? 0 : inlay_to_be64(memory->addr));
 		inlay_put64(mkey + 24, inlay_to_be64(memory->length));
 		c = inlay_seg_zero(c, 4, &klm);
@@ -525,7 +556,7 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_sges(struct inlay_cursor c, const str
 {
 	uint32_t i;
 
-	/* Far from the ring's end, which is nearly always, no segment needs to look for it. */
+	/* Far from the ring's end, no segment needs to look for it. */
 	if (INLAY_LIKELY(!__builtin_constant_p(num_sge) && (size_t)(c.end - c.at) >= num_sge * INLAY_DS)) {
 		uint8_t *begin = c.at;
 
@@ -544,8 +575,8 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_sges(struct inlay_cursor c, const str
 	return c;
 }
 
-/* Copies into the ring from `at` on, going on at its beginning where it ends; returns the place after. */
-INLAY_ALWAYS uint8_t *inlay_copy_wrap(struct inlay_cursor c, uint8_t *at, const void *from, uint32_t len)
+/* Copies into the ring from `at` on, wrapping; returns the place after. */
+INLAY_ALWAYS uint8_t *inlay_copy_wrap_(struct inlay_cursor c, uint8_t *at, const void *from, uint32_t len)
 {
 	uint32_t room = (uint32_t)(c.end - at);
 
@@ -565,8 +596,8 @@ INLAY_ALWAYS uint32_t inlay_seg_inline_ds(uint64_t total)
 }
 
 /*
- * Opens an inline segment: a 4-byte count and `total` bytes, padded to 16. The caller writes the first
- * bytes in place and appends the others:
+ * Opens an inline segment: a 4-byte count and `total` bytes, padded to 16. The caller writes the
+ * first bytes in place and appends the others:
  *
  *   at = inlay_seg_inline_open(at, 10 + len, 10, &head);
  *   ... 10 bytes at head ...
@@ -575,15 +606,18 @@ INLAY_ALWAYS uint32_t inlay_seg_inline_ds(uint64_t total)
  * total  bytes of the whole segment, not 0: fixed now, filled before the commit
  * head   bytes that the caller writes at *p, 0 .. 12; these never wrap
  *
- * Returns the cursor after the segment; append fills what is open. The padding keeps what the ring held.
+ * Returns the cursor after the segment; append fills what is open. The padding keeps what the ring
+ * held.
  */
-INLAY_ALWAYS struct inlay_cursor inlay_seg_inline_open(struct inlay_cursor c, uint32_t total, uint32_t head, uint8_t **p)
+INLAY_ALWAYS struct inlay_cursor inlay_seg_inline_open(struct inlay_cursor c, uint32_t total, uint32_t head,
+						       uint8_t **p)
 {
 	size_t units = ((size_t)total + 4 + INLAY_DS - 1) / INLAY_DS; /* total is not 0 */
 	uint8_t *seg = inlay_seg_at(c);
 
 	INLAY_CHECK(total, "an inline segment is not empty");
-	INLAY_CHECK(head <= INLAY_DS - 4 && head <= total, "the first 12 bytes of an inline segment are written in place");
+	INLAY_CHECK(head <= INLAY_DS - 4 && head <= total,
+		    "the first 12 bytes of an inline segment are written in place");
 	INLAY_CHECK(!c.left, "one inline segment is filled before the next is opened");
 	inlay_put32(seg, inlay_to_be32(total + (uint32_t)MLX5_INLINE_SEG)); /* "+" joins the additions of the caller */
 	*p = seg + 4;
@@ -604,7 +638,7 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_inline_append(struct inlay_cursor c, 
 		inlay_copy(c.fill, data, len);
 		c.fill += len;
 	} else {
-		c.fill = inlay_copy_wrap(c, c.fill, data, len);
+		c.fill = inlay_copy_wrap_(c, c.fill, data, len);
 	}
 	c.left -= len;
 	return c;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * cmd.h: a command while it is carried out: its attributes in and out, and the functions that carry out each, by file.
+ * cmd.h: a command while it runs: its attributes in and out, and the functions that run each, by
+ * file.
  */
 #ifndef SOFTDEV_CMD_H
 #define SOFTDEV_CMD_H
@@ -30,7 +31,8 @@ int sd_out(struct ib_uverbs_attr *a, const void *from, size_t size);
 #define SD_OUT(c, id, value) sd_out(sd_attr(c, id), &(value), sizeof(value))
 void *sd_in_obj(const struct sd_cmd *c, unsigned id, enum sd_kind kind);
 void sd_out_obj(const struct sd_cmd *c, unsigned id, uint32_t handle);
-int sd_undo(const struct sd_cmd *c, enum sd_kind kind, uint32_t handle); /* EFAULT: the object's maker cannot be told of it */
+/* EFAULT: the object's maker cannot be told of it */
+int sd_undo(const struct sd_cmd *c, enum sd_kind kind, uint32_t handle);
 int sd_event_fd(struct sd_cmd *c, unsigned id, struct sd_channel **ch);
 int sd_cmd_destroy(struct sd_cmd *c, enum sd_kind kind, unsigned id);   /* what has neither events nor an answer */
 

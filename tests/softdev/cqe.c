@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * cqe.c: what the device writes into a CQ, and when it tells.
+ * cqe.c: CQEs and completion events.
  *
- * A CQE's body is written first and its last byte, with the owner bit, after a release barrier. A CQ overruns when the
- * consumer index in its record says that every slot is still in use; it is dead from then on, and so are its QPs.
+ * The device writes the body of a CQE first. After a release barrier it writes the last byte, which
+ * holds the owner bit. A CQ overruns when the consumer index in its record says that all slots are
+ * in use. The CQ is then dead, and so are its QPs.
  *
- * Arming takes two stores of the program: the record says what is wanted, the register that it was asked for. Only the register
- * makes the engine look at the records, so a program that forgets it gets no event. An armed CQ tells of the first CQE at or behind
- * the consumer index of the arm that no event has told of yet, at once when it is there already: the index is what keeps
- * a CQE between the last poll and the arm from being lost, and the adapter's last_notified_index what keeps a program that arms before it
- * polls, as perftest does, from being told of the same CQE twice.
+ * A program arms a CQ with two stores: the record says what is wanted, the register says that it
+ * was asked for. The engine reads the record only after the register was written, so a program that
+ * skips the register gets no event. An armed CQ reports the first CQE at or after the consumer
+ * index of the arm which no event has reported yet; at once, if that CQE is already there. The
+ * index keeps a CQE between the last poll and the arm from being lost. The adapter's
+ * last_notified_index keeps a program that arms before it polls, as perftest does, from two events
+ * for one CQE.
  *
- * A CQ that is resized gets a CQE that says so into the old ring; all later ones go to the new ring, at the index behind it. libmlx5
- * copies what lies before it to places one further on, so that its indices meet ours again.
+ * When a CQ is resized, the old ring gets a CQE that says so. All later CQEs go to the new ring,
+ * from the next index on. libmlx5 copies the earlier ones one place further, so that its indices
+ * match ours.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -32,14 +36,16 @@ struct cqs {
 	uint32_t ci;                    /* 24 bits: what the program had consumed when it armed */
 	uint32_t event_pi;              /* pi after the last CQE that a solicited-only arm waits for */
 	uint32_t notified;              /* pi at the last event */
-	uint32_t resizes, resize_ci;    /* indices that no slot of the ring has: the record counts them at the next poll */
+	/* indices that no slot of the ring has: the record counts them at the next poll */
+	uint32_t resizes, resize_ci;
 	struct held *held;
 	size_t n, cap;
 };
 
 /*
- * CQEs of one batch of frames from another process, not written before the answers are on their way: a program that has
- * seen its message may end at once, and a NIC would still have acknowledged it.
+ * CQEs of one batch of frames from another process, not written before the answers are on their
+ * way: a program that has seen its message may end at once, and a NIC would still have acknowledged
+ * it.
  */
 static struct held *late;
 static size_t nlate, late_cap;
@@ -52,7 +58,10 @@ static struct cqs *cqs_get(struct sd_cq *cq)
 	return cq->eng;
 }
 
-/* Slots that hold what the program has not consumed. A consumer ahead of the producer makes no sense, but it does no harm either */
+/*
+ * Slots that hold what the program has not consumed. A consumer ahead of the producer makes no
+ * sense, but it does no harm either
+ */
 static uint32_t used(struct sd_cq *cq)
 {
 	uint32_t ci = be32toh(__atomic_load_n(&cq->dbrec[0], __ATOMIC_ACQUIRE)), n = (cq->pi - ci) & 0xffffff;
@@ -77,7 +86,10 @@ static inline uint64_t *slot_of(struct sd_cq *cq, uint32_t pi)
 	return (uint64_t *)(void *)(cq->buf + (size_t)i * cq->cqe_size + cq->cqe_size - 64);
 }
 
-/* Stores of their own rather than memcpy(): nothing in between may be reordered past the owner byte, or be seen by a sanitizer */
+/*
+ * Stores of their own rather than memcpy(): nothing in between may be reordered past the owner
+ * byte, or be seen by a sanitizer
+ */
 static inline void slot_write(uint64_t *slot, const uint64_t *c, uint8_t op_own)
 {
 	uint32_t half;
@@ -115,7 +127,7 @@ static void arm_record(struct sd_cq *cq, bool named)
 	if (!s || (v == cq->arm_seen && (!named || v == 0xffffffff)))
 		return;
 	cq->arm_seen = v;
-	/* Who asked for any completion gets any, whatever else is asked for meanwhile */
+	/* An arm for any completion stays one for any, even if the program then asks for solicited ones */
 	s->solicited = v >> 24 & 1 && (!s->armed || s->solicited);
 	s->armed = true;
 	s->ci = v & 0xffffff;
@@ -249,7 +261,10 @@ int cqe_release(struct sd_cq *cq, unsigned n)
 	return i;
 }
 
-/* A QP that is gone or reset: libmlx5 takes its CQEs out of the ring, and could not place one that comes later */
+/*
+ * A QP that is gone or reset: libmlx5 takes its CQEs out of the ring, and could not place one that
+ * comes later
+ */
 void cqe_purge(struct sd_cq *cq, const void *of)
 {
 	struct cqs *s = cq->eng;
@@ -276,7 +291,7 @@ int sd_engine_cq_resize(struct sd_cq *cq, uint8_t *buf, uint32_t cqe_cnt, uint32
 	/* The CQE size is part of what the program's QPs were made for */
 	if (cqe_size != cq->cqe_size || !cqe_cnt || cqe_cnt & (cqe_cnt - 1) || cq->overrun)
 		return EINVAL;
-	/* The old ring must have room for one more CQE, the new one for what is in the old. Whoever ignores overrun keeps no record */
+	/* The old ring needs room for one more CQE, the new one for those in the old. A CQ that ignores overrun keeps no record */
 	if (!cq->ignore_overrun && (n + 1 > cq->cqe_cnt || n > cqe_cnt))
 		return EINVAL;
 	cqe_arms(cq->uar);

@@ -2,11 +2,12 @@
 /*
  * dc.c: dynamically connected transport.
  *
- * A DCI is a requester that is connected to one DCT at a time: each of its WQEs names the DCT, the way to it and its key. When one names
- * another DCT than the one before, all earlier messages must be answered first, then the DCI connects anew: that is a new epoch in its
- * requests, and needs no message of its own. A DCT answers each DCI as a responder of its own, which starts at the PSN of the epoch's first
- * request. What a request does wrong ends that connection, and with it the DCI, but not the DCT. A DCI that does not know the key is not
- * answered at all.
+ * A DCI is a requester that is connected to one DCT at a time. Each WQE names the DCT, its address
+ * and its key. When a WQE names another DCT than the one before, the DCI waits for all answers and
+ * then connects anew. That is a new epoch in its requests and takes no message of its own. A DCT
+ * answers each DCI with a responder of its own, which starts at the PSN of the epoch's first
+ * request. A bad request ends that connection and the DCI, but not the DCT. A DCI with the wrong
+ * key gets no answer.
  */
 #include <string.h>
 #include "eng.h"
@@ -62,7 +63,7 @@ struct rcq *dc_responder(struct sd_qp *dct, unsigned slot, uint64_t inst, const 
 	q = find(dct, slot, f->src);
 	if (q && q->inst == inst && q->epoch == f->epoch)
 		return q;
-	/* In the middle of a message nobody connects */
+	/* No connection in the middle of a message */
 	if (f->off || f->dup)
 		return NULL;
 	if (!q)

@@ -4,20 +4,18 @@
  *
  *   host side   preload.c   libc calls that libibverbs makes: paths, opens, ioctls
  *               uverbs.c    the uverbs commands: decode, check, answer
- *               device.c    the device's attributes; port.c: its identity and its files in sysfs
+ *               device.c    the attributes of the device
+ *               port.c      its identity and its files in sysfs
  *               objects.c   PD, AH, CQ, UAR, channels: tables, reference counts, events
- *               devx.h      device commands: devx.c, devxfd.c, umem.c and the firmware, fw*.c
- *               qp.c, srq.c, mr.c, wq.c   QPs; SRQs; MRs, memory windows and device memory; WQs: objects and commands
- *   engine      engine.c    doorbells, WQE fetch and execution, CQEs, errors and flush, the stepped interface
- *               tm.c        tag matching
- *               wire.c      messages between the devices of two processes
- *               trap.c      the device that works when its doorbell page is written to, in the caller's thread
- *               fault.c     what goes wrong on demand
+ *               qp.c, srq.c, mr.c, wq.c   QPs; SRQs; MRs, windows and device memory; WQs
+ *               devx.h      lists the files of device commands
+ *   engine      eng.h       lists its files: doorbells, requester, responder, CQEs, fabric, faults
  *
- * A process has SOFTDEV_DEVICES devices of one port each, which differ in name and address and share everything else: tables, numbers,
- * engine. sd_lock guards every object. The engine thread (absent when stepped)
- * takes it for a bounded batch of work. Memory that the program owns (rings, records, MRs) is touched through the program's own
- * pointers, never while trusting what is in it: a length, index or key read from a ring is checked before use, and read once.
+ * A process has SOFTDEV_DEVICES devices of one port each. They differ in name and address and share
+ * everything else: tables, numbers, engine. sd_lock guards every object. The engine thread, where
+ * there is one, takes it for a bounded batch of work. The device reaches the program's memory
+ * (rings, records, MRs) through the program's own pointers and trusts nothing in it: a length,
+ * index or key from a ring is read once, and checked before use.
  */
 #ifndef SOFTDEV_DEV_H
 #define SOFTDEV_DEV_H
@@ -61,7 +59,7 @@ enum sd_key_kind {
 	SD_KEY_MTT,               /* addr */
 	SD_KEY_KLM,               /* list, one entry after the other */
 	SD_KEY_KSM,               /* list, of entries of 1 << log_entity bytes */
-	SD_KEY_ALIAS,             /* another function's key, as long as it is the one that was permitted */
+	SD_KEY_ALIAS,             /* another function's key, while it is the one that was permitted */
 	SD_KEY_FREE,              /* nothing until a UMR fills it */
 };
 
@@ -72,27 +70,31 @@ struct sd_mr {
 	uint64_t iova, length;
 	uint8_t *addr;            /* where iova lies in this process */
 	uint32_t access;          /* IBV_ACCESS_* */
-	uint8_t mw;               /* 0: an MR; 1, 2: a memory window of that type, of which only key and pd count while it is unbound */
-	struct sd_mr *under;      /* a window: the MR it is bound to, NULL while it is unbound; binding is the engine's */
+	uint8_t mw;               /* 0: an MR; 1, 2: a window of that type; while it is unbound only key and pd count */
+	struct sd_mr *under;      /* a window: the MR it is bound to, or NULL; the engine binds */
 	uint32_t qpn;             /* a bound window of type 2: the one QP that may use it */
-	int windows;              /* an MR: windows bound to it, which keep it from being deregistered */
+	int windows;              /* an MR: windows bound to it; it cannot be deregistered while there are any */
 	enum sd_key_kind kind;
 	bool no_local_read;
-	uint64_t serial;          /* no other has it, ever: index and variant come again */
+	uint64_t serial;          /* never used again, unlike index and variant */
 	struct sd_klm *list;
 	uint32_t entries, log_entity;
 	uint32_t room;            /* entries that a UMR may fill; 0: none may */
 	uint64_t round;           /* bytes of one round of a repeated list; 0: there is but one */
 	uint32_t rounds;
-	uint64_t alias_serial;    /* of the key behind an alias; iova, length and access do not count */
+	uint64_t alias_serial;    /* of the key that an alias names; iova, length and access do not count */
 	uint32_t alias_key;
 };
 
 struct sd_uar {
 	uint32_t page_id;
-	uint8_t *page;            /* 4096 bytes; the device's own mapping of the doorbell page. Registers at 0x800, 0x900, 0xa00,
-	                             0xb00: two BlueFlame registers of two 256-byte halves; CQ arm doorbell at 0x20 */
-	dev_t st_dev;             /* the same page in the program: mappings of this file at this offset, other than page */
+	/*
+	 * 4096 bytes; the device's own mapping of the doorbell page. Registers at 0x800, 0x900,
+	 * 0xa00, 0xb00: two BlueFlame registers of two 256-byte halves; CQ arm doorbell at 0x20
+	 */
+	uint8_t *page;
+	/* the same page in the program: mappings of this file at this offset, other than page */
+	dev_t st_dev;
 	ino_t st_ino;
 	uint64_t offset;
 };
@@ -111,7 +113,7 @@ struct sd_cq {
 	struct sd_uar *uar;
 	struct sd_channel *channel;
 	bool ignore_overrun;
-	bool timestamp;           /* asked for at create: CQEs carry CLOCK_MONOTONIC in ns, big-endian, at 0x30 */
+	bool timestamp;           /* CQEs carry CLOCK_MONOTONIC in ns, big-endian, at 0x30 */
 	bool overrun;             /* dead: an overrun happened */
 	uint32_t pi;              /* CQEs produced, never masked */
 	uint32_t arm_seen;        /* host order value of the arm record last acted on; 0xffffffff at create */
@@ -120,8 +122,8 @@ struct sd_cq {
 };
 
 /*
- * What many QPs receive from. The ring is a linked list, where next_wqe_index of each entry names the one to be taken after it, or cyclic:
- * then its entries look the same and are taken one after the other
+ * What many QPs receive from. The ring is a linked list, in which next_wqe_index of each entry names
+ * its successor, or it is cyclic: entries look the same and are taken one after the other
  */
 struct sd_srq {
 	bool cyclic;
@@ -138,7 +140,10 @@ struct sd_srq {
 	void *eng;                /* the engine's own, NULL at create */
 };
 
-/* Beside verbs' own types. A DCT is a QP that only receives, from whoever knows its key; it is ready to receive for as long as it lives */
+/*
+ * In addition to the types of verbs. A DCT only receives, from any DCI with its key, and is ready to
+ * receive as long as it exists
+ */
 #define SD_QPT_DCI ((enum ibv_qp_type)0x40)
 #define SD_QPT_DCT ((enum ibv_qp_type)0x41)
 
@@ -160,13 +165,13 @@ struct sd_qp {
 	struct sd_cq *send_cq, *recv_cq;
 	struct sd_uar *uar;       /* NULL where there is nothing to ring */
 	bool sig_all;
-	bool no_dbrec;            /* its send record is not read: a doorbell's value says how far to go */
-	bool loopback;            /* its peer is on its own device, whatever its address says */
-	uint8_t scatter_rsp, scatter_req; /* payload goes into the CQE on the responder / requester side up to so many bytes: 0, 32, 64 */
-	bool cqe_atomic_be;       /* an atomic's answer in a CQE is big-endian, as UCX has it of adapters; libmlx5 copies it as it is */
+	bool no_dbrec;            /* its send record is not read: the doorbell says how far to go */
+	bool loopback;            /* its peer is on its own device; its address does not count */
+	uint8_t scatter_rsp, scatter_req; /* bytes that go into a CQE at responder, requester: 0, 32, 64 */
+	bool cqe_atomic_be;       /* an atomic's answer in a CQE is big-endian, as UCX expects */
 	uint32_t max_msg;         /* bytes of a message that it sends; 0: SD_MAX_MSG */
 	uint64_t dc_key;          /* DCT: what a DCI must know */
-	uint32_t dc_violations;   /* DCT: requests of those who did not */
+	uint32_t dc_violations;   /* DCT: requests with another key */
 	volatile uint32_t *dbrec; /* [0] receive, [1] send; big-endian. NULL for a DCT */
 	uint8_t *sq;              /* the program's ring, wqebb_cnt << 6 bytes */
 	uint32_t wqebb_cnt;
@@ -178,73 +183,109 @@ struct sd_qp {
 	void *eng;                /* the engine's own, NULL at create */
 };
 
-/* ---- host side, for the engine; all with sd_lock held ---- */
-struct sd_mr *sd_mr_find(uint32_t key, bool remote); /* by its rkey or its lkey; NULL: no such key */
+/* ---- host side, for the engine; all with sd_lock held unless said ---- */
+
+/* Lookups return NULL when there is no such object; _next(NULL) is the first */
+struct sd_mr *sd_mr_find(uint32_t key, bool remote); /* by its rkey or its lkey */
+struct sd_mr *sd_mr_index(uint32_t key);         /* without the low byte, which a bind changes */
 struct sd_qp *sd_qp_find(uint32_t qpn);
-struct sd_counters *sd_counters(const struct sd_qp *qp); /* NULL: its set is not there */
+struct sd_qp *sd_qp_next(struct sd_qp *qp);
 struct sd_cq *sd_cq_find(uint32_t cqn);
 struct sd_cq *sd_cq_next(struct sd_cq *cq);
-struct sd_mr *sd_mr_index(uint32_t key);         /* whatever the key's low byte, which binding a window changes */
 struct sd_srq *sd_srq_find(uint32_t srqn);
 struct sd_srq *sd_srq_next(struct sd_srq *srq);
-struct sd_qp *sd_qp_next(struct sd_qp *qp);
-bool sd_mcast_attached(struct sd_qp *qp, const uint8_t gid[16], uint16_t lid); /* a UD QP that takes what is sent to
-                                                    this group; lid counts on IB without GRH */
-bool sd_port_is(unsigned dev, const uint8_t *gid, uint16_t lid); /* is this an address of that device's port? gid NULL: by lid alone (IB) */
-#define SD_NO_DEV 0xffu
-unsigned sd_port_at(const uint8_t *gid, uint16_t lid); /* the device with that address, of any process of the fabric: each has the
-                                                    same; SD_NO_DEV */
-uint16_t sd_lid(unsigned dev);
-int sd_gid(unsigned dev, unsigned index, union ibv_gid *gid, unsigned *type); /* 0, ENODATA for an empty entry, EINVAL; needs no lock */
-void sd_port_mac(unsigned dev, uint8_t mac[6]);
-void sd_async_srq(struct sd_srq *srq, enum ibv_event_type type);
 struct sd_uar *sd_uar_next(struct sd_uar *uar);
-void sd_cq_event(struct sd_cq *cq);              /* the CQ was armed and has a CQE: one completion event on its channel */
+struct sd_counters *sd_counters(const struct sd_qp *qp); /* of the set that the QP names */
+
+/* Does this UD QP take what is sent to this group? lid counts on InfiniBand without GRH */
+bool sd_mcast_attached(struct sd_qp *qp, const uint8_t gid[16], uint16_t lid);
+
+/* Is this an address of that device's port? gid NULL: by lid alone (InfiniBand) */
+bool sd_port_is(unsigned dev, const uint8_t *gid, uint16_t lid);
+/* The device with that address, which is the same in all processes of the fabric; or SD_NO_DEV */
+#define SD_NO_DEV 0xffu
+unsigned sd_port_at(const uint8_t *gid, uint16_t lid);
+uint16_t sd_lid(unsigned dev);
+/* 0; ENODATA: the entry is empty; EINVAL. Needs no lock */
+int sd_gid(unsigned dev, unsigned index, union ibv_gid *gid, unsigned *type);
+void sd_port_mac(unsigned dev, uint8_t mac[6]);
+
+void sd_cq_event(struct sd_cq *cq);              /* one completion event on the CQ's channel */
 void sd_async_cq(struct sd_cq *cq, enum ibv_event_type type);
 void sd_async_qp(struct sd_qp *qp, enum ibv_event_type type);
+void sd_async_srq(struct sd_srq *srq, enum ibv_event_type type);
 void sd_dct_violated(struct sd_qp *dct);         /* a request with another key */
-const char *sd_fabric_dir(void);                 /* where the processes of one fabric meet: $SOFTDEV_FABRIC or the user's own directory;
-                                                    made, mode 0700 and ours. NULL with errno set when it cannot be. Needs no lock */
+
+/*
+ * The directory where the processes of one fabric meet: $SOFTDEV_FABRIC or the user's own. Made if
+ * it is missing; of mode 0700 and ours. NULL with errno set when that cannot be. Needs no lock
+ */
+const char *sd_fabric_dir(void);
 
 /* ---- engine, for the host side; all with sd_lock held unless said ---- */
-int sd_engine_start(void);                       /* first open of a device; joins the fabric, starts the thread unless stepped; 0 or -errno.
-                                                    Called without sd_lock */
-unsigned sd_fabric_slot(void);                   /* this process's slot, 1.. SD_MAX_SLOTS - 1; valid after sd_engine_start */
+
+/*
+ * At the first open: joins the fabric, and starts the thread unless the device is stepped. 0 or
+ * -errno. Called without sd_lock
+ */
+int sd_engine_start(void);
+unsigned sd_fabric_slot(void);                   /* of this process: 1 .. SD_MAX_SLOTS - 1 */
+
 void sd_engine_qp_created(struct sd_qp *qp);
-void sd_engine_qp_modified(struct sd_qp *qp, enum ibv_qp_state from, int mask); /* state and attr are the new ones; RESET
-                                                    zeroes counters, ERR flushes */
-void sd_engine_qp_destroyed(struct sd_qp *qp);   /* before the rings go away; nothing touches them afterwards */
+/* qp has the new state and attributes. RESET zeroes the counters, ERR flushes */
+void sd_engine_qp_modified(struct sd_qp *qp, enum ibv_qp_state from, int mask);
+/* Before the rings go away: afterwards the engine does not touch them */
+void sd_engine_qp_destroyed(struct sd_qp *qp);
 void sd_engine_cq_destroyed(struct sd_cq *cq);
-void sd_engine_mr_destroyed(struct sd_mr *mr);   /* MR or window; an unbound window has no more to lose than its key */
-void sd_engine_srq_changed(struct sd_srq *srq);  /* created, or limit set by modify_srq: looked at at once */
+void sd_engine_mr_destroyed(struct sd_mr *mr);   /* an MR or a window */
+void sd_engine_srq_changed(struct sd_srq *srq);  /* created, or its limit set: looks at it at once */
+void sd_engine_srq_destroyed(struct sd_srq *srq); /* its tag matching as well */
+/*
+ * Writes a RESIZE_CQ CQE into the old ring and all later CQEs into the new one. 0, or a positive
+ * errno when the CQEs that wait do not fit
+ */
+int sd_engine_cq_resize(struct sd_cq *cq, uint8_t *buf, uint32_t cqe_cnt, uint32_t cqe_size);
+
+/* What contexts of commands show of an object */
 struct sd_qp_look {
 	uint32_t sq_hw, sq_sw, rq_hw, rq_sw; /* WQEs or WQEBBs: taken by the device, posted by the program */
 	uint32_t next_send_psn, next_rcv_psn, last_acked_psn, ssn;
 };
-void sd_engine_qp_look(struct sd_qp *qp, struct sd_qp_look *l);
 struct sd_cq_look {
 	bool armed, solicited;
-	uint32_t producer, consumer, notified, solicit; /* indices; of the last event, and of what was solicited last */
+	uint32_t producer, consumer, notified, solicit; /* indices; of the last event, of the last solicited CQE */
 };
+void sd_engine_qp_look(struct sd_qp *qp, struct sd_qp_look *l);
 void sd_engine_cq_look(struct sd_cq *cq, struct sd_cq_look *l);
 void sd_engine_srq_look(struct sd_srq *srq, uint32_t *hw, uint32_t *sw, bool *broken);
-void sd_engine_srq_destroyed(struct sd_srq *srq); /* its tag matching as well */
+
 /*
- * Tag matching (tm.c). Makes srq match, before any QP has it: a list of 2^log_list_size entries, 1 .. SD_LOG_TM_LIST, the dummy among them,
- * whose first append fills entry 0; cq gets all its CQEs, which carry srq->uidx, and is held until the SRQ goes away; rndv: the device
- * reads what a rendezvous offers. RC QPs and DCTs may have it. An RC QP that is connected to itself is a command QP: its WQEs of opcode
- * 0x28 are list operations. QPs without a send queue (wqebb_cnt 0) do rendezvous as well as those with one. Returns 0, EINVAL, ENOMEM
+ * Tag matching (tm.c). Makes srq match, before any QP has it.
+ *
+ * log_list_size  1 .. SD_LOG_TM_LIST; the dummy is one of the entries, and the first append fills
+ *                entry 0
+ * cq             gets all its CQEs, which carry srq->uidx; held until the SRQ goes away
+ * rndv           the device reads what a rendezvous offers
+ *
+ * RC QPs and DCTs may have the SRQ. An RC QP that is connected to itself is a command QP: its WQEs
+ * of opcode 0x28 are list operations. QPs without a send queue (wqebb_cnt 0) do rendezvous too.
+ * Returns 0, EINVAL, ENOMEM
  */
 int sd_tm_new(struct sd_srq *srq, unsigned log_list_size, struct sd_cq *cq, bool rndv);
-void sd_tm_free(struct sd_srq *srq);             /* only for an SRQ that never came to be; nothing where there is none */
+void sd_tm_free(struct sd_srq *srq);             /* after a failed creation; nothing without tag matching */
 void sd_tm_query(const struct sd_srq *srq, uint16_t *append_next, uint16_t *sw_phase, uint16_t *hw_phase);
-int sd_engine_cq_resize(struct sd_cq *cq, uint8_t *buf, uint32_t cqe_cnt, uint32_t cqe_size); /* CQE RESIZE_CQ into the old ring, all
-                                                    later ones into the new; 0 or a positive errno (what is there does not fit) */
-bool sd_stepped(void);                           /* softdev_manual(1) or SOFTDEV_MANUAL=1 in the environment; also when trapping */
-bool sd_trapping(void);                          /* SOFTDEV_TRAP=1: only a write to a doorbell page starts work, in the thread that wrote */
-void sd_trap_page(struct sd_uar *uar);           /* at each QP's and CQ's creation: write-protects the program's mappings of the page;
-                                                    nothing when not trapping */
-int sd_fault_setup(void);                        /* each set-up call of the program (all uverbs commands but those that ask or destroy):
-                                                    0, or the errno that the fault specification wants it to fail with. Without sd_lock */
+
+bool sd_stepped(void);                           /* also when trapping */
+bool sd_trapping(void);                          /* SOFTDEV_TRAP=1 */
+/*
+ * When a QP or CQ is created: write-protects the program's mappings of the page. Does nothing unless
+ * the device traps
+ */
+void sd_trap_page(struct sd_uar *uar);
+/*
+ * For each set-up call (every uverbs command but queries and destruction): 0, or the errno with
+ * which the fault specification wants it to fail. Without sd_lock
+ */
+int sd_fault_setup(void);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * device.c: what the device says of itself: opening it, its attributes, its port, its GIDs.
+ * device.c: opening the device; its attributes, its port, its GIDs.
  */
 #include <errno.h>
 #include <net/if.h>
@@ -220,7 +220,7 @@ int sd_cmd_query_device_ex(struct sd_cmd *c)
 	fill_device(c->ctx->dev, &resp.base);
 	resp.device_cap_flags_ex = resp.base.device_cap_flags;
 	if (!sd_link_ib()) {
-		/* Of the QP types that would deliver to a WQ there is none */
+		/* No QP type that this device has delivers to a WQ */
 		resp.rss_caps.max_rwq_indirection_tables = SD_MAX_IND_TBL - 1;
 		resp.rss_caps.max_rwq_indirection_table_size = SD_MAX_IND_TBL_SIZE;
 		resp.max_wq_type_rq = SD_MAX_WQ - 0x40;

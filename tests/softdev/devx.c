@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * devx.c: the kernel's part of device commands. It looks at the opcode, at the object that the command is about and at little else, stamps
- * the context's uid, sets the bits that keep a command to registered memory, and hands the rest to the firmware.
+ * devx.c: the kernel's part of device commands. It looks at the opcode and at the object of a
+ * command, stamps the uid of the context, sets the bits that keep a command to registered memory,
+ * and passes the command to the firmware.
  *
- * SOFTDEV_DEVX in the environment: 0 there is no DEVX, 1 there is, which is the default, errno there is, as in kernels that map a command's
- * status to an errno and keep its outbox.
+ * SOFTDEV_DEVX in the environment: 0, no DEVX; 1, DEVX (the default); errno, DEVX as on kernels
+ * that turn the status of a command into an errno and keep its outbox.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -13,7 +14,7 @@
 #include "devx.h"
 
 #define HEADER 16u                /* bytes of the shortest box */
-#define ROOM 0x200u               /* zeros behind a copy of an inbox, so that the forced bits of a short one fall on memory */
+#define ROOM 0x200u               /* zeros after a copy of an inbox: forced bits of a short one fall there */
 
 enum { OFF, ON, ERRNO };
 
@@ -124,7 +125,7 @@ static uint64_t id_in(const uint8_t *in, uint16_t opcode)
 		for (unsigned j = 0; j < 10 && about[i].ops[j]; j++)
 			if (about[i].ops[j] == opcode)
 				return id_of(about[i].creator, sd_get(in, 0x48, 24));
-	/* Flow tables, counters and the like can be made by nobody here */
+	/* This device makes no flow tables, counters and the like */
 	return 0;
 }
 
@@ -389,7 +390,9 @@ int sd_cmd_devx_destroy(struct sd_cmd *c)
 	return sd_cmd_destroy(c, SD_DEVX, MLX5_IB_ATTR_DEVX_OBJ_DESTROY_HANDLE);
 }
 
-/* The doorbell registers that a context gets by number are none here: each page comes as an object */
+/*
+ * The doorbell registers that a context gets by number are none here: each page comes as an object
+ */
 int sd_cmd_devx_query_uar(struct sd_cmd *c)
 {
 	(void)c;

@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * devx.h: device commands (DEVX): what the files of their two halves share.
+ * devx.h: device commands (DEVX): what the files of the two halves share.
  *
- *   the kernel     devx.c    the uverbs methods: which opcode may come by which method, ids, forced bits, errors
- *                  devxfd.c  asynchronous queries and events: what is read from their files
- *   the firmware   fw.c      dispatch by opcode; what is no queue: PD, XRCD, transport domain, counters, queries of the device
+ *   the kernel     devx.c    the uverbs methods: allowed opcodes, ids, forced bits, errors
+ *                  devxfd.c  asynchronous queries and events: the files that programs read
+ *   the firmware   fw.c      dispatch by opcode; PD, XRCD, transport domain, counters, queries
  *                  fwcap.c   QUERY_HCA_CAP
  *                  fwmkey.c  MKEY, cross-VHCA alias
  *                  umem.c    memory that commands name
- *                  queues    fwqueue.h says which file has which
+ *                  queues    see fwqueue.h
  *
- * A command comes to the firmware with its inbox as the kernel let it through. Its handler is found by opcode and gets boxes that are at
- * least as long as its entry says, so that much of them may be read and written without a question; the rest only after a look at the
- * lengths. It returns a status, SD_ST_OK or what sd_devx_fail() gives. All with sd_lock held.
+ * A command reaches the firmware with its inbox as the kernel passed it. The handler is found by
+ * opcode. Its boxes are at least as long as its entry says, so it may use that much of them without
+ * a check; for the rest it must look at the lengths. It returns a status: SD_ST_OK, or the value of
+ * sd_devx_fail(). All with sd_lock held.
  *
- * Places of fields are in bits from the start of a box or a context, bit 0 the most significant of byte 0; all are big-endian.
+ * Field places are in bits from the start of a box or context. Bit 0 is the most significant of
+ * byte 0. All fields are big-endian.
  */
 #ifndef SOFTDEV_DEVX_H
 #define SOFTDEV_DEVX_H
@@ -88,8 +90,8 @@ struct sd_devx_op {
 extern const struct sd_devx_op sd_fw_ops[], sd_fw_mkey_ops[];
 
 /*
- * The way out of a handler that fails. The syndrome is firmware's own number; SD_FAIL() makes it from the line, so that one seen in a test
- * leads to its reason: opcode << 16 | line.
+ * The way out of a handler that fails. The syndrome is firmware's own number; SD_FAIL() makes it
+ * from the line, so that one seen in a test leads to its reason: opcode << 16 | line.
  */
 uint8_t sd_devx_fail(struct sd_devx_cmd *c, uint8_t status, uint32_t syndrome);
 #define SD_FAIL(c, status) sd_devx_fail(c, status, (uint32_t)(c)->opcode << 16 | (__LINE__ & 0xffff))
@@ -100,9 +102,9 @@ void sd_devx_answer(struct sd_devx_cmd *c, size_t at, const uint8_t *from, size_
 /* ---- objects ---- */
 
 /*
- * What a create command made, as the kernel knows it. destroy() is the firmware's destroy command: SD_ST_OK, with obj freed, or a status
- * with nothing changed, which is SD_ST_BUSY for what is in use. The numbers are each kind's own (struct sd_numbers); a general object's
- * is its obj_id.
+ * What a create command made, as the kernel knows it. destroy() is the firmware's destroy command:
+ * SD_ST_OK, with obj freed, or a status with nothing changed, which is SD_ST_BUSY for what is in
+ * use. The numbers are each kind's own (struct sd_numbers); a general object's is its obj_id.
  */
 struct sd_devx_obj {
 	struct sd_ctx *ctx;
@@ -113,20 +115,25 @@ struct sd_devx_obj {
 };
 
 /*
- * To be called last by the handler of a create command, which has written its outbox: from here on the object is the framework's.
- * SD_ST_OK, or a status when there is no memory: nothing was kept, and the handler undoes what it did.
+ * To be called last by the handler of a create command, which has written its outbox: from here on
+ * the object is the framework's. SD_ST_OK, or a status when there is no memory: nothing was kept,
+ * and the handler undoes what it did.
  */
 uint8_t sd_devx_made(struct sd_devx_cmd *c, uint32_t number, void *obj, uint8_t (*destroy)(void *obj));
 
 /*
- * Something happened to an object: to all who subscribed. type is the EQE's (MLX5_EVENT_TYPE_*: 0x13 last WQE reached and so on); the
- * syndrome is that of a CQ error. Nothing for o NULL, which is what a verbs object has. sd_async_qp(), sd_async_cq(), sd_async_srq() and
- * sd_cq_event() already end here when host_qp.devx and its like are set.
+ * Something happened to an object: to all who subscribed. type is the EQE's (MLX5_EVENT_TYPE_*:
+ * 0x13 last WQE reached and so on); the syndrome is that of a CQ error. Nothing for o NULL, which
+ * is what a verbs object has. sd_async_qp(), sd_async_cq(), sd_async_srq() and sd_cq_event()
+ * already end here when host_qp.devx and its like are set.
  */
 void sd_devx_event(struct sd_devx_obj *o, uint16_t type, uint8_t syndrome);
 uint16_t sd_devx_event_type(enum ibv_event_type type); /* the same as an EQE has it */
 
-/* What a command names, when it is there and of the caller's uid; else NULL, to be answered by SD_ST_BAD_RES */
+/*
+ * What a command names, when it is there and of the caller's uid; else NULL, to be answered by
+ * SD_ST_BAD_RES
+ */
 struct sd_pd *sd_devx_pd(const struct sd_devx_cmd *c, uint32_t pdn);
 struct sd_cq *sd_devx_cq(const struct sd_devx_cmd *c, uint32_t cqn);
 struct sd_srq *sd_devx_srq(const struct sd_devx_cmd *c, uint32_t srqn);
@@ -155,15 +162,21 @@ struct sd_umem {
 	uint32_t id;
 	uint8_t *addr;
 	uint64_t length;
-	uint32_t access;          /* IBV_ACCESS_*: without LOCAL_WRITE the device may only read, and so may a program's mapping be */
+	/*
+	 * IBV_ACCESS_*: without LOCAL_WRITE the device may only read, and so may a program's
+	 * mapping be
+	 */
+	uint32_t access;
 	void *mapped;             /* of a dma-buf: the device's mapping */
 	int refs;                 /* objects in it: it stays */
 };
 
 /*
- * The memory at [offset, offset + length) of a umem, with a reference to the umem for sd_umem_put(). write: the device shall write there
- * (a CQ's ring; not a WQ, and not a doorbell record, which the device must not touch then). SD_ST_BAD_RES: no such umem, or not yours;
- * SD_ST_BAD_PARAM: beyond its end, or read-only. length 0 asks for nothing but the umem's existence.
+ * The memory at [offset, offset + length) of a umem, with a reference to the umem for
+ * sd_umem_put(). write: the device shall write there (a CQ's ring; not a WQ, and not a doorbell
+ * record, which the device must not touch then). SD_ST_BAD_RES: no such umem, or not yours;
+ * SD_ST_BAD_PARAM: beyond its end, or read-only. length 0 asks for nothing but the umem's
+ * existence.
  */
 uint8_t sd_umem_get(struct sd_devx_cmd *c, uint32_t id, uint64_t offset, uint64_t length, bool write, struct sd_umem **u, uint8_t **at);
 void sd_umem_put(struct sd_umem *u); /* NULL: nothing */

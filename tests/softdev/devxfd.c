@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * devxfd.c: the files from which a program reads the outcome of asynchronous queries, and events.
+ * devxfd.c: the files from which a program reads results of asynchronous queries, and events.
  *
- * To poll(), epoll and O_NONBLOCK such a file is an eventfd that counts what waits; what is read from it comes out of a list, in
- * preload.c's read(). The device keeps a duplicate of the eventfd, so that it can still wake who reads when the program closed its own.
+ * To poll(), epoll and O_NONBLOCK such a file is an eventfd that counts what waits. read() in
+ * preload.c takes the data from a list. The device keeps a duplicate of the eventfd, so that it can
+ * still wake a reader after the program has closed its own.
  */
 #define _GNU_SOURCE
 #include <endian.h>
@@ -140,7 +141,7 @@ void sd_devx_file_closed(struct sd_devx_file *f)
 	free(f);
 }
 
-/* Its context is closed: who reads is told so */
+/* Its context is closed, and readers are told */
 void sd_devx_files_orphan(struct sd_ctx *ctx)
 {
 	for (struct sd_devx_file *f = files; f; f = f->next)
@@ -165,8 +166,8 @@ bool sd_devx_file_room(const struct sd_devx_file *f, size_t outlen)
 }
 
 /*
- * Commands are carried out in any order: here every other one overtakes those whose outcome waits to be read, so that a program that
- * relies on the order is found out.
+ * Commands are carried out in any order: here every other one overtakes those whose outcome waits
+ * to be read, so that a program that relies on the order is found out.
  */
 int sd_devx_file_async(struct sd_devx_file *f, uint64_t wr_id, const uint8_t *out, size_t outlen)
 {

@@ -16,12 +16,14 @@
  *   trap.c    stores to a doorbell page, caught one by one
  *   engine.c  doorbells, the thread, the stepped interface, the host side's hooks
  *
- * A message between two QPs is a row of frames. Between QPs of one process the requester calls rx_request() itself with a list
- * of where its bytes lie, and gets the answer back; between processes the same frames go through a socket, and the answers
- * come later. Everything runs with sd_lock held.
+ * A message between two QPs is a row of frames. Between QPs of one process the requester calls
+ * rx_request() itself with a list of where its bytes lie, and gets the answer back; between
+ * processes the same frames go through a socket, and the answers come later. Everything runs with
+ * sd_lock held.
  *
- * UC uses the same frames without any answer: the requester is done when the last one has left, and what the responder cannot take
- * is lost. A datagram is one frame of its own kind, which carries its way in front of its payload.
+ * UC uses the same frames without any answer: the requester is done when the last one has left, and
+ * what the responder cannot take is lost. A datagram is one frame of its own kind, which carries
+ * its way in front of its payload.
  */
 #ifndef SOFTDEV_ENG_H
 #define SOFTDEV_ENG_H
@@ -67,7 +69,7 @@ enum reply {
 	RP_MORE,                        /* so far so good */
 	RP_STALE,                       /* belongs to an attempt that was answered already: no answer */
 	RP_RNR,
-	RP_UNREACH,                     /* nobody there, or not ready: a NIC would not answer at all */
+	RP_UNREACH,                     /* no such QP, or not ready: a NIC would not answer at all */
 	RP_INVAL,
 	RP_ACCESS,
 	RP_OPERR,
@@ -88,7 +90,8 @@ struct frame {
 	uint8_t dev;                    /* FR_REQ: which device the requester's path leads to */
 	uint32_t dst, src;              /* QPNs */
 	uint32_t psn;                   /* one per message, not per packet; starts at sq_psn */
-	uint32_t epoch;                 /* of the requester; an answer carries it back, so one to an earlier connection is known */
+	/* of the requester; an answer carries it back, so one to an earlier connection is known */
+	uint32_t epoch;
 	uint32_t imm;                   /* as in the WQE; FR_NAK: the RNR timer's code */
 	uint32_t rkey;
 	uint64_t raddr;
@@ -105,7 +108,10 @@ struct frame {
 
 enum ud_l3 { UD_PLAIN, UD_IS_GRH, UD_IS_IPV6, UD_IS_IPV4 };
 
-/* A datagram's way, as the address vector and the sender's port have it; host byte order but for the addresses */
+/*
+ * A datagram's way, as the address vector and the sender's port have it; host byte order but for
+ * the addresses
+ */
 struct ud_path {
 	uint32_t qkey, flow;
 	uint16_t dlid, slid;
@@ -126,10 +132,11 @@ struct op {
 	bool done;
 	bool local;                     /* never went to the responder: NOP or local error */
 	uint8_t synd, vendor;           /* of its error CQE; 0: none */
-	bool fatal;                     /* its error stops the QP whatever its type */
+	bool fatal;                     /* its error stops a QP of any type */
 	uint8_t to_cqe;                 /* the response goes into the CQE: of that many bytes' room */
 	bool corrupt, dup;              /* faults */
-	struct rndv *rndv;              /* no WQE but the device's own, for this rendezvous: idx is that of the next WQE, bbs 0 */
+	/* no WQE but the device's own, for this rendezvous: idx is that of the next WQE, bbs 0 */
+	struct rndv *rndv;
 	uint64_t total, off;            /* READ: bytes received */
 	struct seglist *segs;           /* READ and atomics: where the response goes */
 	uint8_t resp[64];
@@ -152,7 +159,7 @@ struct rcq {
 	/* requester */
 	uint16_t sq_ci;                 /* next WQEBB to fetch */
 	uint16_t sq_pi;                 /* the record, when the doorbell last rang */
-	uint16_t rung;                  /* without a record: behind the WQE that a doorbell named last */
+	uint16_t rung;                  /* without a record: the end of the WQE that the last doorbell named */
 	uint32_t npsn, epoch;
 	struct op *ops;
 	unsigned head, count;
@@ -181,7 +188,7 @@ struct rcq {
 	uint16_t rq_ci;
 	bool wqe_held;                  /* a receive WQE is taken and its CQE not written yet: rx has it */
 	uint16_t wqe_idx;               /* its index */
-	uint64_t starves;               /* ns: since then there is none; 0: there was one the last time */
+	uint64_t starves;               /* ns: no receive WQE since then; 0: there was one the last time */
 	uint32_t rpsn;
 	uint32_t uc_psn;                /* UC: of the message seen last, UC_NO_PSN before the first */
 	bool in_msg, comm_est;
@@ -191,7 +198,8 @@ struct rcq {
 	uint64_t msg_off;
 	struct seglist rx;
 	struct {                        /* tag matching: the message under way */
-		bool begun;             /* its first bytes were taken; else what follows is only what was found for it */
+		/* its first bytes were taken; else what follows is only what was found for it */
+		bool begun;
 		bool tagged;            /* it has matched entry, and goes to its buffer */
 		bool two;               /* two CQEs: one for the match, one for the data */
 		uint8_t app_op;         /* of its last CQE */
@@ -230,7 +238,7 @@ void eng_settle(void);                  /* a command comes after the doorbells t
 /* ---- mem.c ---- */
 enum { MEM_OK, MEM_SRC, MEM_DST };
 #define MEM_REMOTE (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
-#define MEM_ALL (IBV_ACCESS_LOCAL_WRITE | MEM_REMOTE) /* none of them: a local read */
+#define MEM_ALL (IBV_ACCESS_LOCAL_WRITE | MEM_REMOTE) /* no bit of them: a local read */
 bool mem_ok(struct sd_qp *qp, uint32_t key, uint64_t addr, uint64_t len, unsigned access);
 /* The same, and where it lies: ENG_IOVS pieces at most, more of them are refused as well */
 bool mem_pieces(struct sd_qp *qp, uint32_t key, uint64_t addr, uint64_t len, unsigned access, struct iovec *v, unsigned *n);
@@ -238,8 +246,12 @@ bool mem_segs_ok(struct sd_qp *qp, const struct seglist *l, unsigned access);
 /* The pieces [off, off + len) of a list as iovecs, ENG_IOVS at most; false: a key is refused */
 bool mem_vec(struct sd_qp *qp, const struct seglist *l, uint64_t off, uint64_t len, unsigned access, struct iovec *v, unsigned *n);
 int mem_copy(const struct iovec *dst, unsigned nd, const struct iovec *src, unsigned ns, uint64_t len);
-int mem_copy_in_order(const struct iovec *dst, unsigned nd, const struct iovec *src, unsigned ns, uint64_t len); /* len > 0 */
-/* The bytes with one bit of them wrong, at most ENG_CHUNK_LOCAL of them; the answer is good until the next call. NULL: not readable */
+/* len > 0 */
+int mem_copy_in_order(const struct iovec *dst, unsigned nd, const struct iovec *src, unsigned ns, uint64_t len);
+/*
+ * The bytes with one bit of them wrong, at most ENG_CHUNK_LOCAL of them; the answer is good until
+ * the next call. NULL: not readable
+ */
 const uint8_t *mem_spoil(const struct iovec *src, unsigned ns, uint64_t len);
 int mem_atomic(uint8_t *p, bool cs, uint64_t swap_add, uint64_t compare, uint64_t *old); /* 0 or -1: not accessible */
 
@@ -249,13 +261,16 @@ void eng_rcq_free(struct rcq *q);
 void eng_forget(struct rcq *q);         /* as a QP that was just made: nothing is under way, no CQE is held back */
 
 /* ---- cqe.c ---- */
-/* of: what takes along the CQEs that are held back when it goes away: a QP's rcq, a tag-matching SRQ's sd_tm */
+/*
+ * of: what takes along the CQEs that are held back when it goes away: a QP's rcq, a tag-matching
+ * SRQ's sd_tm
+ */
 void cqe_put(struct sd_cq *cq, const void *of, const struct mlx5_cqe64 *c, const uint8_t *data64, bool event);
 void cqe_error(struct sd_cq *cq, struct rcq *q, bool responder, uint8_t opcode, uint16_t idx, uint8_t synd, uint8_t vendor);
 void cqe_defer(bool on);               /* off: what was kept back meanwhile is delivered */
 void cqe_purge(struct sd_cq *cq, const void *of);
 int cqe_release(struct sd_cq *cq, unsigned n);
-void cqe_arms(struct sd_uar *uar);      /* looks at the arm register of a page and at the records behind it */
+void cqe_arms(struct sd_uar *uar);      /* looks at the arm register of a page, then at the records of its CQs */
 void cqe_arm(struct sd_uar *uar, uint64_t value); /* the same, of a register whose value was taken already */
 void cqe_gone(struct sd_cq *cq);
 
@@ -271,17 +286,20 @@ void sq_reset(struct rcq *q);
 /* ---- rx.c ---- */
 enum { RX_NONE = -1, RX_BAD = -2, RX_SRC = -3, RX_KEY = -4 }; /* the last two: tm_begin() alone */
 void rx_scatter(struct rcq *q, const struct mlx5_wqe_data_seg *d, unsigned max); /* fills q->rx */
-int rx_take(struct rcq *q);             /* the next receive WQE into q->rx; 0, or why not. It stays taken until its CQE is written */
+/* the next receive WQE into q->rx; 0, or why not. It stays taken until its CQE is written */
+int rx_take(struct rcq *q);
 bool rx_starves(const struct frame *f); /* shall it wait for a receive WQE? */
 void rx_error(struct rcq *q, uint8_t synd, uint8_t vendor); /* the error CQE of the WQE taken */
-void rx_fail(struct rcq *q, const enum ibv_event_type *event); /* the QP stops; an event tells of it where no receive CQE does */
+/* the QP stops; an event tells of it where no receive CQE does */
+void rx_fail(struct rcq *q, const enum ibv_event_type *event);
 struct rx_out {
 	unsigned n;
 	struct iovec v[ENG_IOVS];       /* READ: where this frame's bytes lie */
 	uint64_t value;                 /* atomic: the old value */
 };
 enum reply rx_request(struct rcq *q, const struct frame *f, const struct iovec *src, unsigned ns, struct rx_out *out);
-void rx_frame(unsigned slot, uint64_t inst, const struct frame *f, const uint8_t *payload); /* a request from another process */
+/* a request from another process */
+void rx_frame(unsigned slot, uint64_t inst, const struct frame *f, const uint8_t *payload);
 void rx_access_fault(struct rcq *q);
 bool rx_run(struct rcq *q);             /* sends what answers it can */
 void rx_answers(void);                  /* all QPs: what answers can be sent are on their way afterwards */
@@ -292,22 +310,30 @@ bool srq_empty(struct sd_srq *srq);
 int srq_take(struct rcq *q);
 
 /* ---- dc.c ---- */
-bool dc_aim(struct rcq *q);             /* the DCI's peer is that of the WQE in body; false: earlier ones must be answered first */
-struct rcq *dc_responder(struct sd_qp *dct, unsigned slot, uint64_t inst, const struct frame *f); /* the DCT's side of the connection that
-                                                    the request belongs to; NULL: none, and none can be made for it */
+/* the DCI's peer is that of the WQE in body; false: earlier ones must be answered first */
+bool dc_aim(struct rcq *q);
+/*
+ * the DCT's side of the connection that the request belongs to; NULL: none, and none can be made
+ * for it
+ */
+struct rcq *dc_responder(struct sd_qp *dct, unsigned slot, uint64_t inst, const struct frame *f);
 void dc_destroyed(struct sd_qp *qp);    /* a DCT, or a DCI of this process: its connections */
 
 /* ---- tm.c ---- */
-struct sd_cq *tm_cq(const struct sd_qp *qp);    /* where what the QP receives is told of; NULL: it has no tag matching */
-uint8_t tm_command(struct rcq *q, uint16_t idx, const uint8_t *at, const uint8_t *end); /* a WQE of opcode 0x28; returns the syndrome */
+/* where what the QP receives is told of; NULL: it has no tag matching */
+struct sd_cq *tm_cq(const struct sd_qp *qp);
+/* a WQE of opcode 0x28; returns the syndrome */
+uint8_t tm_command(struct rcq *q, uint16_t idx, const uint8_t *at, const uint8_t *end);
 /*
- * The first piece of a SEND: where it goes. 0, or why not, as rx_take() and: RX_SRC the sender's memory, RX_KEY the tagged buffer's.
- * The other functions are about this message until one of the last three has been called
+ * The first piece of a SEND: where it goes. 0, or why not, as rx_take() and: RX_SRC the sender's
+ * memory, RX_KEY the tagged buffer's. The other functions are about this message until one of the
+ * last three has been called
  */
 int tm_begin(struct rcq *q, const struct frame *f, const struct iovec *src, unsigned ns);
 void tm_taken(struct rcq *q);                   /* a piece was copied: a match stands, an unexpected message counts */
 bool tm_inline(const struct rcq *q, uint64_t bytes); /* may so many go to the CQE? */
-void tm_done(struct rcq *q, const struct frame *f, uint8_t opcode, const uint8_t *data); /* data: what goes to the CQE, or NULL */
+/* data: what goes to the CQE, or NULL */
+void tm_done(struct rcq *q, const struct frame *f, uint8_t opcode, const uint8_t *data);
 void tm_error(struct rcq *q, uint8_t synd, uint8_t vendor);
 void tm_flush(struct rcq *q);                   /* the QP stops: rendezvous as well */
 /* The requester's side */
@@ -317,27 +343,31 @@ void tm_launched(struct rndv *j, bool yes);     /* or sent back to wait */
 void tm_answered(struct rcq *q, struct rndv *j);
 
 /* ---- ud.c ---- */
-uint8_t ud_decode(struct rcq *q, const uint8_t **at, const uint8_t *end); /* the address vector, a DCI's as well; returns the syndrome */
-bool ud_send(struct rcq *q, struct op *op, uint8_t *synd, bool *stop); /* false: no room. stop: a message to itself has failed the QP */
+/* the address vector, a DCI's as well; returns the syndrome */
+uint8_t ud_decode(struct rcq *q, const uint8_t **at, const uint8_t *end);
+/* false: no room. stop: a message to itself has failed the QP */
+bool ud_send(struct rcq *q, struct op *op, uint8_t *synd, bool *stop);
 void ud_frame(const struct frame *f, const uint8_t *payload);
 
 /* ---- window.c ---- */
-uint8_t window_umr(struct rcq *q, const struct mlx5_wqe_ctrl_seg *c, const uint8_t *at, const uint8_t *end); /* returns the syndrome */
+/* returns the syndrome */
+uint8_t window_umr(struct rcq *q, const struct mlx5_wqe_ctrl_seg *c, const uint8_t *at, const uint8_t *end);
 bool window_invalid(struct sd_qp *qp, uint32_t key); /* may a SEND with invalidate not name this key? */
 void window_free(struct sd_mr *mw);
 
 /* ---- wire.c ---- */
 int wire_join(void);                    /* without sd_lock */
 unsigned wire_slot(void);
-uint64_t wire_instance(unsigned slot);  /* a number that only the process now holding the slot has; 0: nobody */
+uint64_t wire_instance(unsigned slot);  /* the number of the process that holds the slot now; 0: none does */
 uint64_t wire_peer(unsigned slot);      /* the same, without asking the kernel where there is a connection */
-unsigned wire_others(uint8_t *slots);   /* who else is on the fabric: SD_MAX_SLOTS at most */
+unsigned wire_others(uint8_t *slots);   /* other processes on the fabric: SD_MAX_SLOTS at most */
 bool wire_room(unsigned slot);          /* may payload be queued? */
 /* 0, -EPIPE: that process is gone, -EAGAIN: not now, -EFAULT: the payload's memory */
 int wire_send(unsigned slot, uint64_t inst, struct frame *f, const struct iovec *v, unsigned n);
 bool wire_poll(void);
 bool wire_flush(void);
-void wire_sleep(uint64_t ns);           /* without sd_lock; ends early when something arrives or wire_wake() was called */
+/* without sd_lock; ends early when something arrives or wire_wake() was called */
+void wire_sleep(uint64_t ns);
 void wire_wake(void);
 void wire_check(void);                  /* asks whether the processes talked to are still alive */
 void eng_frame(unsigned slot, uint64_t inst, const struct frame *f, const uint8_t *payload);
@@ -349,7 +379,10 @@ struct fault_act {
 	uint32_t delay_us;
 	uint8_t syndrome;               /* the requester's error CQE has it; 0: none */
 };
-/* The requester asks once for each try of a message, before its first byte goes out: a retry is the next message of the count */
+/*
+ * The requester asks once for each try of a message, before its first byte goes out: a retry is the
+ * next message of the count
+ */
 struct fault_act fault_message(void);
 bool fault_silent(void);                /* the device has fallen silent: requests to it are answered RP_UNREACH */
 int fault_start(void);                  /* SOFTDEV_FAULT: 0 or -EINVAL, with a message */
@@ -357,6 +390,7 @@ int fault_start(void);                  /* SOFTDEV_FAULT: 0 or -EINVAL, with a m
 /* ---- trap.c ---- */
 int trap_start(void);                   /* 0 or -errno, with a message */
 bool eng_manual(void);                  /* the program called softdev_manual(1) */
-void eng_trapped(struct sd_uar *uar, unsigned off, const uint8_t *bytes, unsigned len); /* the program wrote these to the page */
+/* the program wrote these to the page */
+void eng_trapped(struct sd_uar *uar, unsigned off, const uint8_t *bytes, unsigned len);
 
 #endif

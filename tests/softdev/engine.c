@@ -1,22 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * engine.c: what makes the device go: doorbells, the engine thread, the stepped interface, the hooks of the host side.
+ * engine.c: doorbells, the engine thread, the stepped interface, the hooks of the host side.
  *
- * A doorbell is a write to one of the four registers of a doorbell page. The engine takes the register's value and leaves
- * zero, and only then looks at the records of the page's QPs: a record without a register write starts nothing, and a write that
- * comes while it looks is seen the next time. QPs share registers, so the value alone does not tell whose records to read.
+ * A doorbell is a write to one of the four registers of a doorbell page. The engine takes the
+ * value, leaves zero, and only then reads the records of the QPs on that page. So a record without
+ * a register write starts nothing, and a write that comes meanwhile is seen the next time. QPs
+ * share registers, so the value alone does not say whose record to read.
  *
- * The thread looks around without sleeping while there was work within the last SPIN, then sleeps on the sockets for a time
- * that grows from NAP_MIN to NAP_MAX. Nothing but looking tells of a doorbell, hence the short sleep.
+ * The thread polls without sleeping while there was work within the last SPIN. Then it sleeps on
+ * the sockets, for NAP_MIN at first and up to NAP_MAX. Only polling finds a doorbell, hence the
+ * short sleep.
  *
- * A stepped device has no thread, no fabric and no time: slot 1 always, records alone count (but an arm needs its register), and
- * a WQE that must wait (RNR, nobody there) is tried once, and counts one retry, in each softdev_execute() or softdev_run() call.
+ * A stepped device has no thread, no fabric and no time. Its slot is 1. It reads records only; an
+ * arm still needs its register. A WQE that must wait (RNR, no peer) is tried once in each
+ * softdev_execute() or softdev_run(), and each try counts as one retry.
  *
- * A trapping device (trap.c) is a stepped one that takes steps by itself: each write of the program to a register is one, each
- * change of a QP's state, and each softdev_run(). A write is a doorbell of the one QP that it names, whose record is read then and only
- * then; after it everything that was rung earlier and had to wait is tried again. CQEs are not held back.
+ * A trapping device (trap.c) is a stepped device that steps by itself: at each write to a register,
+ * at each change of a QP's state, and in softdev_run(). A write is a doorbell of the QP that it
+ * names; the record of that QP is read then and only then. Afterwards all work that was rung
+ * earlier and had to wait is tried again. CQEs are not held back.
  *
- * SOFTDEV_STRICT=1 compares what is written to the registers with the ring, and says once on stderr what does not fit.
+ * SOFTDEV_STRICT=1 compares each register write with the ring, and reports the first difference.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -137,8 +141,9 @@ static void strict_look(struct sd_uar *uar, unsigned reg, uint64_t value)
 static const uint16_t regs[] = { 0x800, 0x900, 0xa00, 0xb00 };
 
 /*
- * A QP without a record: the doorbell's value is the beginning of the last WQE. Where QPs share a register the value of one may cover that
- * of another before it is seen, so such a QP needs its registers for itself.
+ * A QP without a record: the doorbell's value is the beginning of the last WQE. Where QPs share a
+ * register the value of one may cover that of another before it is seen, so such a QP needs its
+ * registers for itself.
  */
 static void rung(struct sd_uar *uar, uint64_t value)
 {
@@ -151,7 +156,10 @@ static void rung(struct sd_uar *uar, uint64_t value)
 		q->rung = end;
 }
 
-/* A stepped device looks at registers for these alone, and leaves what else is written there to be looked at */
+/*
+ * A stepped device looks at registers for these alone, and leaves what else is written there to be
+ * looked at
+ */
 static void all_rung(void)
 {
 	struct sd_uar *uar;
@@ -198,7 +206,10 @@ static bool doorbells(void)
 	return did;
 }
 
-/* The same for a trapping device: the WQE's beginning when the register is written, the rest as it comes */
+/*
+ * The same for a trapping device: the WQE's beginning when the register is written, the rest as it
+ * comes
+ */
 static void strict_trap(struct sd_uar *uar, unsigned reg, unsigned off, const uint8_t *bytes, unsigned len)
 {
 	uint64_t value = *(uint64_t *)(void *)(uar->page + reg);
@@ -401,7 +412,9 @@ void sd_engine_qp_created(struct sd_qp *qp)
 	eng_wake();
 }
 
-/* What a path that forgets to ring leaves behind. The record may be gone with the program's memory */
+/*
+ * What code that forgets to ring has left. The record may be gone with the program's memory
+ */
 static void report_unrung(struct rcq *q)
 {
 	uint32_t record;
@@ -543,7 +556,10 @@ void sd_engine_cq_destroyed(struct sd_cq *cq)
 	cqe_gone(cq);
 }
 
-/* Keys are looked up for every piece that is copied: nothing remembers an MR but the windows on it, and those the host side counts */
+/*
+ * Keys are looked up for every piece that is copied: nothing remembers an MR but the windows on it,
+ * and those the host side counts
+ */
 void sd_engine_mr_destroyed(struct sd_mr *mr)
 {
 	if (mr->mw)

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * fault.c: what goes wrong on demand. The grammar is in softdev.h. A specification is taken whole or not at all.
+ * fault.c: faults on demand. softdev.h has the grammar. A specification is taken whole or not at
+ * all.
  *
- * Messages and set-up calls are counted only while there is a specification: setting one starts both counts again.
+ * Messages and set-up calls are counted only while there is a specification. Setting one restarts
+ * both counts.
  */
 #define _GNU_SOURCE
 #include <ctype.h>
@@ -320,7 +322,10 @@ int softdev_fault(const char *spec)
 	return ret;
 }
 
-/* tests/softdev/run has the specification looked at before the program starts: one grammar, in one place */
+/*
+ * tests/softdev/run has the specification looked at before the program starts: one grammar, in one
+ * place
+ */
 __attribute__((constructor)) static void check_only(void)
 {
 	if (getenv("SOFTDEV_CHECK"))

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * fw.c: the firmware: finds a command's handler, and the handlers of all that is neither a queue nor a key.
+ * fw.c: the firmware: finds the handler of a command. Handlers of everything but queues and keys.
  *
- * To the firmware a context is its uid: it sees no object of another one. What verbs calls of the same context made is of the same uid.
+ * To the firmware a context is its uid. A context sees no object of another uid. Objects that verbs
+ * calls of the same context made have the same uid.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -40,7 +41,7 @@ static uint8_t run(struct sd_devx_cmd *c)
 
 	if (!op)
 		return SD_FAIL(c, SD_ST_BAD_OP);
-	/* There are no functions behind this one */
+	/* This function manages no others */
 	if (!sd_clear(c->in, 0x20, 16))
 		return SD_FAIL(c, SD_ST_BAD_PARAM);
 	if (c->inlen < op->in || c->inlen % 4)
@@ -143,7 +144,10 @@ static uint8_t pd_alloc(struct sd_devx_cmd *c)
 	return status;
 }
 
-/* XRC domains, transport domains, PSVs and counter sets have nothing but a number, an owner and users */
+/*
+ * XRC domains, transport domains, PSVs and counter sets have nothing but a number, an owner and
+ * users
+ */
 #define SD_MAX_DOMAIN 4096u
 enum { XRCD, TD, PSV, COUNTERS, DOMAINS };
 static struct sd_numbers domains[DOMAINS] = {
@@ -373,8 +377,9 @@ static uint8_t query_lag(struct sd_devx_cmd *c)
 }
 
 /*
- * Registers, those that users may have: the node's description, which is only kept, and the clock, which is only read. A write says in
- * its data what the register shall be; a read has the register's selectors there, of which these have none.
+ * Registers, those that users may have: the node's description, which is only kept, and the clock,
+ * which is only read. A write says in its data what the register shall be; a read has the
+ * register's selectors there, of which these have none.
  */
 static uint8_t access_register(struct sd_devx_cmd *c)
 {

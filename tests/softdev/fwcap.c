@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * fwcap.c: what the firmware says that the device can do. Everything that is claimed here, works; what is not listed is 0.
+ * fwcap.c: the answers to QUERY_HCA_CAP. Whatever is claimed here works; everything else is 0.
  */
 #include <string.h>
 #include "devx.h"
 
-#define CAPS 0x1000u              /* bytes of the answer behind its header */
+#define CAPS 0x1000u              /* bytes of the answer after its header */
 
 struct cap {
 	uint16_t bit, width;
@@ -96,7 +96,10 @@ static const struct cap general_2[] = {
 	{ 0 },
 };
 
-/* 8-byte atomics, CS and FA, that answer in the host's byte order: without that the kernel would report no atomics to verbs */
+/*
+ * 8-byte atomics, CS and FA, that answer in the host's byte order: without that the kernel would
+ * report no atomics to verbs
+ */
 static const struct cap atomic[] = {
 	{ 0x40, 2, 1 }, { 0x90, 16, 3 }, { 0xb0, 16, 1 << 3 }, { 0xd0, 16, 1 << 3 }, { 0x280, 16, 1 << 3 }, { 0x2a0, 16, 1 << 3 }, { 0 },
 };

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * fwcq.c: completion queues by command. A CQ made so is the engine's as any other; it has an EQ in place of a channel, so that what
- * happens to it goes to those who subscribed.
+ * fwcq.c: completion queues by command. To the engine such a CQ is like any other. It has an EQ
+ * instead of a channel, so its events go to those who subscribed.
  *
- *   in   0x80  cqc, 0x40 bytes     0x280  offset in the umem, id 0x2c0       out  0x48  cqn; a query's cqc 0x80
+ *   in   0x80  cqc, 0x40 bytes     0x280  offset in the umem, id 0x2c0
+ *   out  0x48  cqn; a query's cqc 0x80
  */
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,10 @@
 #define CONTEXT 0x10u             /* byte of either box */
 #define CQC 0x40u                 /* bytes */
 
-/* What this device does not offer: initiator of a source DCT, compression, another clock, an accelerator's EQ */
+/*
+ * What this device does not offer: initiator of a source DCT, compression, another clock, an
+ * accelerator's EQ
+ */
 static const struct sd_field absent[] = {
 	{ 0x4, 1 }, { 0x5, 1 }, { 0x11, 1 }, { 0x12, 2 }, { 0x1e, 2 }, { 0x5c, 2 }, { 0x5e, 2 },
 	{ 0 },
@@ -69,8 +73,8 @@ static uint8_t create(struct sd_devx_cmd *c)
 		goto put;
 	}
 	/*
-	 * The first arm at consumer index 0 writes 0 and must be told from "never armed". Where the record cannot be written the register
-	 * alone tells, which another CQ's arm may cover
+	 * The first arm at consumer index 0 writes 0 and must be told from "never armed". Where the
+	 * record cannot be written the register alone tells, which another CQ's arm may cover
 	 */
 	if (hc->umem[1]->access & IBV_ACCESS_LOCAL_WRITE)
 		hc->c.dbrec[1] = 0xffffffff;
@@ -132,7 +136,10 @@ static uint8_t query(struct sd_devx_cmd *c)
 	return SD_ST_OK;
 }
 
-/* Moderation, which never holds anything back here, and whether overrun is looked for. Another buffer is for verbs */
+/*
+ * Moderation, which never holds anything back here, and whether overrun is looked for. Another
+ * buffer is for verbs
+ */
 static uint8_t modify(struct sd_devx_cmd *c)
 {
 	static const struct sd_field by_bit[][2] = { { { 0x84, 12 } }, { { 0x90, 16 } }, { { 0xe, 1 } } };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * fwdct.c: DCTs. One command makes one ready; there are no transitions, no ring and no doorbell: it receives from its shared queue, and
- * is a QP of its own type to the engine. In host_qp.qpc lies its context.
+ * fwdct.c: DCTs. One command makes a DCT ready. It has no transitions, no ring and no doorbell. It
+ * receives from its shared queue. To the engine it is a QP of its own type. host_qp.qpc holds its
+ * context.
  *
  *   in   0x80  dctc, 0x40 bytes      out  0x48  dctn; a query's dctc 0x80
  */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * fweth.c: what raw packets would go through: TIS, SQ; RQ, RQT, TIR. The objects, what they name, and their states; nothing is ever sent by
- * an SQ or delivered to an RQ. An RQ or RQT is what wq.c makes of the same thing of verbs.
+ * fweth.c: the objects for raw packets: TIS, SQ, RQ, RQT, TIR; what they name, and their states. No
+ * SQ ever sends and no RQ ever receives. An RQ or RQT is the same object that wq.c makes for verbs.
  *
- *   TIS, TIR, RQT, SQ, RQ     in 0x100 context      out 0x48 number; a query's context 0x100, a TIS's 0x80
+ *   TIS, TIR, RQT, SQ, RQ     in 0x100 context     out 0x48 number; a query's 0x100, a TIS's 0x80
  */
 #include <stdlib.h>
 #include <string.h>
@@ -512,7 +512,8 @@ static uint8_t tir_create(struct sd_devx_cmd *c)
 		{ 0x20, 4 }, { 0xe8, 24 }, { 0x100, 1 }, { 0x108, 24 }, { 0x120, 4 }, { 0x126, 2 }, { 0x128, 24 },
 		{ 0x140, 64 }, { 0x180, 64 }, { 0x1c0, 64 }, { 0x200, 64 }, { 0x240, 64 }, { 0x280, 64 }, { 0 },
 	};
-	static const struct sd_field absent[] = { { 0x24, 1 }, { 0x84, 28 }, { 0x102, 1 }, { 0 } }; /* TLS, LRO, tunnels */
+	/* TLS, LRO, tunnels */
+	static const struct sd_field absent[] = { { 0x24, 1 }, { 0x84, 28 }, { 0x102, 1 }, { 0 } };
 	const uint8_t *tirc = c->in + CONTEXT;
 	const unsigned disp = sd_get(tirc, 0x20, 4);
 	struct sd_domain *td = sd_devx_td(c, sd_get(tirc, 0x128, 24));

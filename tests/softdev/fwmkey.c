@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * fwmkey.c: keys that commands make: of a umem, of lists of other keys, and aliases of another function's.
+ * fwmkey.c: keys that commands make: of a umem, of lists of other keys, and aliases of the keys of
+ * another function.
  *
- * They are entries of the table of all keys (mr.c). A list may name keys that do not exist: it is looked at when memory is accessed through
- * it, each time. So an alias finds out that the key behind it is gone.
+ * They are entries of the table of all keys (mr.c). A list may name keys that do not exist: the
+ * entry is looked up at each access. So an access through an alias fails after the key that it
+ * names is gone.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -25,7 +27,10 @@ static uint32_t mkc_access(const uint8_t *mkc)
 	       (sd_get(mkc, 0x12, 1) ? IBV_ACCESS_REMOTE_WRITE : 0) | (sd_get(mkc, 0x11, 1) ? IBV_ACCESS_REMOTE_ATOMIC : 0);
 }
 
-/* Signatures, invalidation by the peer, encryption, on-demand paging and keys for one QP are not claimed */
+/*
+ * Signatures, invalidation by the peer, encryption, on-demand paging and keys for one QP are not
+ * claimed
+ */
 static bool mkc_ok(const uint8_t *mkc)
 {
 	return sd_get(mkc, 0x20, 24) == 0xffffff && sd_clear(mkc, 0x0, 1) && sd_clear(mkc, 0x1a, 2) && sd_clear(mkc, 0x61, 2) &&
@@ -232,7 +237,7 @@ static uint8_t general_create(struct sd_devx_cmd *c)
 		return SD_FAIL(c, SD_ST_BAD_PARAM);
 	pd = sd_devx_pd(c, sd_get(a, 0x180, 32) & 0xffffff);
 	to = sd_get(a, 0x20, 32) <= 0xffffff ? by_index(sd_get(a, 0x20, 32)) : NULL;
-	/* Whether it is not there, not permitted or not permitted with this key is nobody's business */
+	/* The caller must not learn whether it is absent, not permitted or permitted with another key */
 	if (!pd || !to || !to->permitted || to->m.pd->ctx->dev != sd_get(a, 0, 16) ||
 	    memcmp(to->secret, a + 0x80 / 8, sizeof(to->secret)) != 0)
 		return SD_FAIL(c, SD_ST_BAD_RES);

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * fwqp.c: queue pairs by command: RC, UC, UD and DCI, whoever made them.
+ * fwqp.c: queue pairs by command: RC, UC, UD and DCI, no matter what made them.
  *
- *   in   0x80  opt_param_mask     0xc0  qpc, 0xe8 bytes     0x800  offset in the umem, id 0x840      out  0x48  qpn
+ *   in   0x80  opt_param_mask     0xc0  qpc, 0xe8 bytes     0x800  offset in the umem, id 0x840
+ *   out  0x48  qpn
  *
- * The context is kept as bits, in host_qp.qpc, and what the engine needs of it is derived after each change. Of a QP that verbs made, or
- * that verbs modified meanwhile, it is brought up to date first. In each transition some fields are taken as they come and others only
- * where the mask has their bit; all others are left alone, whatever the inbox says.
+ * host_qp.qpc keeps the context as bits. After each change, the engine's fields are derived from
+ * it. The context of a QP that verbs made or modified is brought up to date first. Each transition
+ * takes some fields as they are and others only where the mask has their bit; it ignores the rest
+ * of the inbox.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -122,7 +124,7 @@ static uint8_t *bits(struct host_qp *hq)
 	return hq->qpc;
 }
 
-/* A port that nobody has is an address like any other: nobody answers */
+/* An address without a port is valid: no answer ever comes */
 static void path_from_bits(struct sd_qp *qp, const uint8_t *qpc)
 {
 	struct ibv_ah_attr *ah = &qp->attr.ah_attr;
@@ -185,8 +187,9 @@ static void from_bits(struct sd_qp *qp, const uint8_t *qpc)
 /* ---- create ---- */
 
 /*
- * What this device does not offer: path migration, alternate state, signatures, offloads of a raw QP, streams of a DCI, cross-domain,
- * privileged keys, another clock, another sender's number, LAG. (0x60 is a counter set, 0x83 a DCI's handshake.)
+ * What this device does not offer: path migration, alternate state, signatures, offloads of a raw
+ * QP, streams of a DCI, cross-domain, privileged keys, another clock, another sender's number, LAG.
+ * (0x60 is a counter set, 0x83 a DCI's handshake.)
  */
 static const struct sd_field absent[] = {
 	{ 0x4, 4 }, { 0x15, 1 }, { 0x20, 1 }, { 0x5b, 1 }, { 0x3e3, 5 }, { 0x403, 5 }, { 0x408, 24 }, { 0x49d, 3 },

@@ -4,9 +4,9 @@
  *
  *   fwcq.c    CQ
  *   fwqp.c    QP and its transitions
- *   fwsrq.c   what many QPs receive from: RMP, XRQ, XRC SRQ
+ *   fwsrq.c   shared receive queues: RMP, XRQ, XRC SRQ
  *   fwdct.c   DCT
- *   fweth.c   SQ, RQ, TIS, TIR, RQT: objects and their states; no packet ever comes to them
+ *   fweth.c   SQ, RQ, TIS, TIR, RQT: objects and their states; no packet ever reaches them
  */
 #ifndef SOFTDEV_FWQUEUE_H
 #define SOFTDEV_FWQUEUE_H

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * fwsrq.c: what many QPs receive from, by command: RMP, which is also what a plain SRQ of verbs is to the firmware, XRQ, which is what one
- * with tag matching is, and XRC SRQ. They share one number space, since a QP names its shared queue by the number alone.
+ * fwsrq.c: shared receive queues by command: RMP (to the firmware a plain SRQ of verbs is one), XRQ
+ * (an SRQ with tag matching is one), and XRC SRQ. They share one number space, because a QP names
+ * its shared queue by the number alone.
  *
  *   RMP       in 0x100 rmpc: state, wq at 0x180 of it     out 0x48 rmpn
- *   XRQ       in 0x80 xrqc: the list at 0x100 of it, wq at 0x400     out 0x48 xrqn; tag matching itself is tm.c
- *   XRC SRQ   in 0x80 xrc_srqc     0x280 offset in the umem, id 0x2c0     out 0x48 xrc_srqn. Where the context has the id of its record's
- *             umem nobody says: 0x60/32 is what is free. No XRC QP is offered, so that nothing is ever received with it.
+ *   XRQ       in 0x80 xrqc: the list at 0x100 of it, wq at 0x400     out 0x48 xrqn; see tm.c
+ *   XRC SRQ   in 0x80 xrc_srqc     0x280 offset in the umem, id 0x2c0     out 0x48 xrc_srqn. No source
+ *             says where the context has the umem of its record: 0x60/32 is free. There are no XRC
+ *             QPs, so nothing is ever received with it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -89,7 +91,7 @@ struct tags {
 	uint32_t uidx;
 };
 
-/* The end of a creation: takes over what q holds, whatever becomes of it */
+/* The end of a creation: takes over what q holds, also when it fails */
 static uint8_t finish(struct sd_devx_cmd *c, struct sd_pd *pd, struct sd_cq *cq, struct sd_domain *xrcd, const struct sd_fw_wq *q,
 		      uint32_t limit, const uint8_t *kept, const struct tags *tags)
 {
@@ -308,7 +310,10 @@ static uint8_t xrq_arm(struct sd_devx_cmd *c)
 	return c->op_mod ? SD_FAIL(c, SD_ST_BAD_OP) : arm(c, named(c, XRQ));
 }
 
-/* How a rendezvous of DC would be answered. The device leaves those to software: it keeps nothing of it */
+/*
+ * How a rendezvous of DC would be answered. The device leaves those to software: it keeps nothing
+ * of it
+ */
 static uint8_t xrq_dc_params(struct sd_devx_cmd *c)
 {
 	struct host_srq *hs = named(c, XRQ);

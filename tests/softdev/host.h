@@ -2,8 +2,9 @@
 /*
  * host.h: what the files of the host side share; the engine does not see it.
  *
- * Objects live behind handles, as the kernel's do: a handle is an index into one table, is good only for the context that
- * made it, and only as the kind of object that it was made for. Everything here is called with sd_lock held unless said.
+ * Objects have handles, as in the kernel. A handle is an index into one table. It is valid only in
+ * the context that made it and only for the kind of object that it was made for. All functions are
+ * called with sd_lock held, unless said otherwise.
  */
 #ifndef SOFTDEV_HOST_H
 #define SOFTDEV_HOST_H
@@ -39,7 +40,7 @@ enum sd_fd_kind {
 	SD_FD_CMD,
 	SD_FD_CHANNEL,
 	SD_FD_DEVX,               /* outcomes of asynchronous queries, or events: devxfd.c */
-	SD_FD_ORPHAN,             /* came over fork: the child has no device behind it */
+	SD_FD_ORPHAN,             /* inherited by fork(): the child has no device for it */
 };
 
 struct sd_ctx {
@@ -54,7 +55,10 @@ struct sd_ctx {
 	struct sd_channel *async;
 };
 
-/* A queue of events that the program reads from fd. Completion channels and asynchronous event files are the same thing */
+/*
+ * A queue of events that the program reads from fd. Completion channels and asynchronous event
+ * files are the same thing
+ */
 struct sd_channel {
 	int fd;                   /* the program's end; -1 once it closed it */
 	int wfd, rfd;             /* the device's ends; rfd takes back events of an object that goes away */
@@ -157,7 +161,8 @@ void sd_handle_free(uint32_t handle);
 
 void sd_fd_set(int fd, enum sd_fd_kind kind, void *ptr);
 enum sd_fd_kind sd_fd_get(int fd, void **ptr);  /* needs no lock */
-void sd_fd_adopt(int fd, dev_t st_dev, ino_t st_ino); /* takes sd_lock; the same file as one of a context's: as good as that */
+/* takes sd_lock; the same file as one of a context's: as good as that */
+void sd_fd_adopt(int fd, dev_t st_dev, ino_t st_ino);
 void sd_fd_closing(int fd);                     /* takes sd_lock */
 int sd_ctx_open(unsigned dev, bool cloexec);    /* takes sd_lock; an fd or -errno */
 
@@ -230,7 +235,8 @@ void sd_uar_put(struct sd_uar *u);
 
 /* ---- mr.c: EBUSY for what is in use ---- */
 int sd_mr_free(struct host_mr *hm);
-int sd_mr_add(struct host_mr *hm, int variant); /* a key, a reference to the PD; the key's low byte, or -1: the next one */
+/* a key, a reference to the PD; the key's low byte, or -1: the next one */
+int sd_mr_add(struct host_mr *hm, int variant);
 int sd_dm_free(struct host_dm *dm);
 
 /* ---- wq.c ---- */
@@ -287,11 +293,13 @@ unsigned sd_devices(void);        /* how many there are: mlx5_0 and so on */
 void sd_node_guid(unsigned dev, uint8_t guid[8]);
 void sd_sys_image_guid(uint8_t guid[8]); /* one adapter, so the same for all */
 unsigned sd_pkeys(void);
-int sd_resolve(const uint8_t gid[16], uint8_t mac[6]); /* RoCE: the MAC address behind a GID, or ETIMEDOUT as when nobody answers */
+/* RoCE: the MAC address of a GID, or ETIMEDOUT as without an answer */
+int sd_resolve(const uint8_t gid[16], uint8_t mac[6]);
 #define SD_FW_VER ((20ull << 32) | (31ull << 16) | 1014)
 #define SD_PART_ID 4123           /* ConnectX-6: PCI device id 0x101b */
 #define SD_CDEV_MAJOR 231
 #define SD_CDEV_MINOR 192         /* of the first */
-const char *sd_tree(void);        /* directory in which the sysfs and /dev files lie under their own names; NULL with errno */
+/* directory in which the sysfs and /dev files lie under their own names; NULL with errno */
+const char *sd_tree(void);
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * mem.c: the program's memory as a device sees it. A key names a range and its rights; the pages behind it may be gone all the
- * same, since nothing pins them here, so every copy is the kernel's: process_vm_readv() on ourselves reports what would be a
- * SIGSEGV. (It also keeps sanitizers from taking a DMA for a data race.)
+ * mem.c: the memory of the program as the device sees it. A key names a range and its rights. The
+ * pages may still be gone, since nothing pins them, so the kernel makes every copy:
+ * process_vm_readv() on our own process returns an error where a load would raise SIGSEGV. It also
+ * keeps sanitizers from taking a DMA for a data race.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -14,10 +15,11 @@
 
 /* ---- keys ---- */
 
+#define MAX_ROUNDS 65536u               /* of a repeated list, in one access */
 #define DEPTH 4                         /* of indirect keys in indirect keys */
 
 struct walk {
-	struct sd_pd *pd;               /* NULL: behind an alias, where the other function's count */
+	struct sd_pd *pd;               /* NULL: beyond an alias, where the PDs of the other function count */
 	uint32_t qpn;
 	struct iovec *v;                /* NULL: only asks */
 	unsigned n;
@@ -41,7 +43,10 @@ static bool add(struct walk *w, uint8_t *p, uint64_t len)
 
 static bool walk(struct walk *w, uint32_t key, uint64_t addr, uint64_t len, unsigned access, unsigned depth);
 
-/* What an entry of a list names is written to or read locally, whatever rights the list's own key has given */
+/*
+ * What an entry of a list names is written to or read locally, whatever rights the list's own key
+ * has given
+ */
 static bool walk_list(struct walk *w, const struct sd_mr *mr, uint64_t off, uint64_t len, unsigned access, unsigned depth)
 {
 	const unsigned writes = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
@@ -54,7 +59,8 @@ static bool walk_list(struct walk *w, const struct sd_mr *mr, uint64_t off, uint
 	if (mr->round) {
 		round = off / mr->round;
 		off %= mr->round;
-		if (round >= mr->rounds)
+		/* So many pieces would fit into no copy, and to count them takes long */
+		if (round >= mr->rounds || len / mr->round > MAX_ROUNDS)
 			return !len;
 	}
 	if (mr->kind == SD_KEY_KSM) {
@@ -176,7 +182,10 @@ static ssize_t self_copy(const struct iovec *local, unsigned nl, const struct io
 	return syscall(write ? SYS_process_vm_writev : SYS_process_vm_readv, (long)getpid(), local, (long)nl, remote, (long)nr, 0L);
 }
 
-/* Piece by piece through a buffer: finds out which side failed, or finishes what the single call could not */
+/*
+ * Piece by piece through a buffer: finds out which side failed, or finishes what the single call
+ * could not
+ */
 static int slow_copy(const struct iovec *dst, const struct iovec *src, uint64_t len)
 {
 	char buf[4096];
@@ -217,8 +226,8 @@ int mem_copy(const struct iovec *dst, unsigned nd, const struct iovec *src, unsi
 }
 
 /*
- * A write's last byte lands last, as adapters do and as programs rely on that spin on it. The kernel's copy promises no order within
- * itself, so that byte is a copy of its own.
+ * A write's last byte lands last, as adapters do and as programs rely on that spin on it. The
+ * kernel's copy promises no order within itself, so that byte is a copy of its own.
  */
 int mem_copy_in_order(const struct iovec *dst, unsigned nd, const struct iovec *src, unsigned ns, uint64_t len)
 {

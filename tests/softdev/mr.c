@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * mr.c: memory that the device may touch, objects and commands: memory regions, memory windows, device memory.
+ * mr.c: memory regions, memory windows and device memory: objects and commands.
  *
- * Regions and windows are entries of one table. An rkey is index << 16 | slot << 8 | variant. The variant is the next one for each region
- * and window made; a bind changes it again, to what the work request says. The lkey of a region that verbs made has LOCAL instead of the
- * slot. Adapters give one number for both; here a program that swaps the two finds out. The index comes first so that keys are small
- * numbers, as an adapter's are: libmlx5 reads flags from the first bits of an rkey when a rendezvous' FIN lies in a CQE.
+ * Regions and windows are entries of one table. An rkey is index << 16 | slot << 8 | variant. Each
+ * new region or window takes the next variant; a bind changes the variant to that of the work
+ * request. The lkey of a region of verbs has LOCAL instead of the slot. An adapter uses one number
+ * for both; here a program that swaps the two finds out. The index comes first, so that keys are
+ * small numbers as on an adapter: libmlx5 reads flags from the first bits of an rkey when the FIN
+ * of a rendezvous is in a CQE.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -27,7 +29,7 @@ struct sd_mr *sd_mr_find(uint32_t key, bool remote)
 {
 	struct sd_mr *mr = sd_number_get(&mrs, key >> 16);
 
-	/* Nobody can tell the device an alias' low byte, so it does not count */
+	/* No command sets the low byte of an alias, so it does not count */
 	return mr && !(((remote ? mr->key : mr->lkey) ^ key) >> (mr->kind == SD_KEY_ALIAS ? 8 : 0)) ? mr : NULL;
 }
 
@@ -100,10 +102,11 @@ static int add(struct sd_ctx *ctx, enum sd_kind kind, const struct sd_mr *as, ui
 }
 
 /*
- * As the kernel's driver: other rights or another PD are written into the key that is there; all else makes a new one. Programs that know
- * the key go on with it
+ * As the kernel's driver: other rights or another PD are written into the key that is there; all
+ * else makes a new one. Programs that know the key go on with it
  */
-#define KEPT (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_RELAXED_ORDERING)
+#define KEPT (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC | \
+	      IBV_ACCESS_RELAXED_ORDERING)
 
 static int mr_change(struct sd_mr *mr, uint32_t flags, struct sd_pd *pd, uint64_t start, uint64_t length, uint64_t iova, uint32_t access)
 {
@@ -229,7 +232,10 @@ int sd_mr_free(struct host_mr *hm)
 	return 0;
 }
 
-/* ---- memory windows: here they are made and unmade; binding and invalidating are work requests ---- */
+/*
+ * ---- memory windows: here they are made and unmade; binding and invalidating are work requests
+ * ----
+ */
 
 int sd_cmd_mw_alloc(struct sd_cmd *c)
 {
@@ -264,8 +270,8 @@ int sd_cmd_mw_destroy(struct sd_cmd *c)
 /* ---- device memory ---- */
 
 /*
- * It lies in the command file, where the program maps it, and is given out in pages; all contexts of a device share its amount, so a page
- * of one is not there for another.
+ * It lies in the command file, where the program maps it, and is given out in pages; all contexts
+ * of a device share its amount, so a page of one is not there for another.
  */
 #define PAGES (SD_MAX_DM / PAGE)
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * objects.c: the device's tables: contexts, handles, PDs, doorbell pages, CQs, event channels; their reference counts.
+ * objects.c: the tables of the device: contexts, handles, PDs, doorbell pages, CQs, event channels,
+ * and their reference counts.
  */
 #define _GNU_SOURCE
 #include <endian.h>
@@ -27,7 +28,10 @@ static struct handle {
 } *handles;
 static uint32_t handle_cnt, handle_hint;
 
-/* What an fd is to the device. The kind is read without a lock: every close() of the program passes here */
+/*
+ * What an fd is to the device. The kind is read without a lock: every close() of the program passes
+ * here
+ */
 static uint8_t fd_kind[SD_MAX_FD];
 static void *fd_ptr[SD_MAX_FD];
 
@@ -218,8 +222,8 @@ void sd_fd_closing(int fd)
 }
 
 /*
- * A child has no engine thread, and its parent goes on with the device. What it inherited is dead to it; if the parent had
- * opened nothing, the child may.
+ * A child has no engine thread, and its parent goes on with the device. What it inherited is dead
+ * to it; if the parent had opened nothing, the child may.
  */
 static void before_fork(void)
 {
@@ -254,7 +258,10 @@ static void watch_forks(void)
 	pthread_atfork(before_fork, parent_after_fork, child_after_fork);
 }
 
-/* The page from which libmlx5 turns a CQE's timestamp into wall-clock time: the device's clock is CLOCK_MONOTONIC in ns */
+/*
+ * The page from which libmlx5 turns a CQE's timestamp into wall-clock time: the device's clock is
+ * CLOCK_MONOTONIC in ns
+ */
 static void write_clock_info(int fd)
 {
 	struct mlx5_ib_clock_info ci = { .mult = 1, .mask = ~0ull, .overflow_period = ~0ull >> 2 };
@@ -315,7 +322,10 @@ int sd_ctx_open(unsigned dev, bool cloexec)
 
 /* ---- memory of the program ---- */
 
-/* The kernel pins pages and refuses what is not there; this asks the map. Lines are "start-end rwxp ...", in order */
+/*
+ * The kernel pins pages and refuses what is not there; this asks the map. Lines are "start-end rwxp
+ * ...", in order
+ */
 bool sd_mem_ok(uint64_t addr, uint64_t len, bool write)
 {
 	uint64_t at = addr, end = addr + len;
@@ -346,8 +356,9 @@ bool sd_mem_ok(uint64_t addr, uint64_t len, bool write)
 /* ---- event channels ---- */
 
 /*
- * A pipe, so that read() and poll() in the program need no help. The device keeps a reader of its own with its own
- * O_NONBLOCK: it takes back the events of a destroyed object, and no write ever raises SIGPIPE.
+ * A pipe, so that read() and poll() in the program need no help. The device keeps a reader of its
+ * own with its own O_NONBLOCK: it takes back the events of a destroyed object, and no write ever
+ * raises SIGPIPE.
  */
 struct sd_channel *sd_channel_new(size_t record, int *err)
 {

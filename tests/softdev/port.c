@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * port.c: who the device is: GUIDs, GIDs, LID, and the files in which sysfs says so.
+ * port.c: the identity of the device: GUIDs, GIDs, LID, and its files in sysfs.
  *
- * All processes of a machine see the same adapter, as they do with a real one; what tells them apart is the QP number. So the
- * files are the same for all, and lie under the fabric's directory in one tree per content: made once, never changed, and
- * mended where somebody cleaned up.
+ * All processes of a machine see the same adapter, as with a real one; QP numbers tell processes
+ * apart. So the files are the same for all. They lie in the directory of the fabric, one tree per
+ * content. A tree is made once and never changed; missing files are made again.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -20,8 +20,8 @@
 #include "host.h"
 
 /*
- * Functions of one adapter in a PCI domain that no machine has, so that a path into it is always ours. Each has one port, as every
- * function of a ConnectX has: a card of two ports is two devices.
+ * Functions of one adapter in a PCI domain that no machine has, so that a path into it is always
+ * ours. Each has one port, as every function of a ConnectX has: a card of two ports is two devices.
  */
 #define PCI_BUS "/sys/devices/pci7f00:00/"
 #define PCI_NAME "7f00:00:00."
@@ -79,8 +79,8 @@ unsigned sd_pkeys(void)
 }
 
 /*
- * InfiniBand: one GID, the subnet prefix and the port's GUID. RoCE: the link-local address and an IPv4 address, each as
- * version 1 and version 2, as a fresh port has them.
+ * InfiniBand: one GID, the subnet prefix and the port's GUID. RoCE: the link-local address and an
+ * IPv4 address, each as version 1 and version 2, as a fresh port has them.
  */
 int sd_gid(unsigned dev, unsigned index, union ibv_gid *gid, unsigned *type)
 {
@@ -128,7 +128,9 @@ static bool has_gid(unsigned dev, const uint8_t *gid)
 	return false;
 }
 
-/* On InfiniBand what comes is what has the LID; a GRH must fit as well. RoCE knows nothing but GIDs */
+/*
+ * On InfiniBand what comes is what has the LID; a GRH must fit as well. RoCE knows nothing but GIDs
+ */
 bool sd_port_is(unsigned dev, const uint8_t *gid, uint16_t lid)
 {
 	if (sd_link_ib())
@@ -146,8 +148,8 @@ unsigned sd_port_at(const uint8_t *gid, uint16_t lid)
 }
 
 /*
- * As the kernel finds a destination's MAC address: of a group by rule, of a port of this fabric by asking it, of another link-local
- * address out of its lower half.
+ * As the kernel finds a destination's MAC address: of a group by rule, of a port of this fabric by
+ * asking it, of another link-local address out of its lower half.
  */
 int sd_resolve(const uint8_t gid[16], uint8_t mac[6])
 {
@@ -369,7 +371,7 @@ static int make_parents(char *path, size_t from)
 	return 0;
 }
 
-/* Makes what is not there. Files come by rename, so that nobody reads half of one */
+/* Makes missing files. They appear by rename, so that no reader sees half of one */
 static int populate(const char *root)
 {
 	char path[PATH_MAX + 128], temp[PATH_MAX + 160];

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * preload.c: the libc calls through which libibverbs and its friends find, open and command a device.
+ * preload.c: the libc calls through which libibverbs and others find, open and command a device.
  *
- * Paths of InfiniBand classes and devices are led into the tree that port.c makes; the command device itself is a memfd.
- * All else goes on to the next definition of the same function, looked up at its first use: other objects' constructors may
- * well come before ours.
+ * Paths of InfiniBand classes and devices lead to the tree that port.c makes. The command device is
+ * a memfd. Every other call goes to the next definition of the function, which is looked up at its
+ * first use: constructors of other objects may run before ours.
  */
 #undef _FORTIFY_SOURCE            /* its inline wrappers would be redefined here */
 #define _GNU_SOURCE
@@ -29,7 +29,10 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* next_ is the function that we stand before; it is there for every name below, on every libc that this device is for */
+/*
+ * next_ is the function that we stand before; it is there for every name below, on every libc that
+ * this device is for
+ */
 #define NEXT(name)                                                         \
 	static __typeof__(name) *next_;                                    \
 	if (!__atomic_load_n(&next_, __ATOMIC_RELAXED))                    \
@@ -37,7 +40,9 @@
 
 #define CDEV "/dev/infiniband/uverbs"
 
-/* The old names of the stat family and the checked ones of a fortified program; no header has them */
+/*
+ * The old names of the stat family and the checked ones of a fortified program; no header has them
+ */
 int __xstat(int ver, const char *path, struct stat *st);
 int __xstat64(int ver, const char *path, struct stat64 *st);
 int __lxstat(int ver, const char *path, struct stat *st);
@@ -201,8 +206,9 @@ EXPORT int scandir(const char *path, struct dirent ***list, int (*keep)(const st
 }
 
 /*
- * In which order a directory of the tree is read is the file system's whim, and libibverbs' list of devices is in that order. As sysfs
- * keeps to the order in which the devices came, so do we: these directories are read at once, and sorted.
+ * In which order a directory of the tree is read is the file system's whim, and libibverbs' list of
+ * devices is in that order. As sysfs keeps to the order in which the devices came, so do we: these
+ * directories are read at once, and sorted.
  */
 struct listing {
 	DIR *dir;
@@ -321,7 +327,10 @@ EXPORT int closedir(DIR *dir)
 
 #define FD_CDEV(fd, st) ((st)->st_size == SD_CMD_FD_SIZE ? sd_fd_adopt(fd, (st)->st_dev, (st)->st_ino) : (void)0, fd_cdev(fd))
 
-/* A dup() of a command file is one too: with fstat(), libibverbs asks what ibv_import_device() was given */
+/*
+ * A dup() of a command file is one too: with fstat(), libibverbs asks what ibv_import_device() was
+ * given
+ */
 static int fd_cdev(int fd)
 {
 	void *ctx;
@@ -457,7 +466,7 @@ static char *real_path(const char *path, char *buf, char *(*next)(const char *, 
 	if (!next(at_, found))
 		return NULL;
 	tree = sd_tree();
-	/* The fabric's directory may itself lie behind links */
+	/* The path of the fabric's directory may have links in it */
 	if (!next(tree, led_) || !begins(found, led_)) {
 		errno = ENOENT;
 		return NULL;

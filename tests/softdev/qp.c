@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * qp.c: queue pairs as the commands see them: creation, the state machine, query.
+ * qp.c: queue pairs as the commands see them: creation, state machine, query.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -36,7 +36,7 @@ int sd_qp_create(struct sd_ctx *ctx, struct sd_qp_args *a, uint32_t *handle, uin
 		return EINVAL;
 	if (a->srq && a->srq->tm && a->type != IBV_QPT_RC)
 		return EINVAL;
-	/* With a shared receive queue there is none of its own, whatever the program asks for */
+	/* A QP with a shared receive queue has none of its own, even if the program asks for one */
 	if (a->cap.max_recv_wr && !a->srq) {
 		if (!power_of_2(drv->rq_wqe_count) || drv->rq_wqe_count > SD_MAX_RQ_WR || drv->rq_wqe_shift < 4 ||
 		    drv->rq_wqe_shift > 9)
@@ -73,8 +73,8 @@ int sd_qp_create(struct sd_ctx *ctx, struct sd_qp_args *a, uint32_t *handle, uin
 		qp->max_recv_sge = 1u << (drv->rq_wqe_shift - 4);
 	}
 	/*
-	 * As the kernel's driver: a datagram, with its GRH, never; the requester's side only where there are answers, and every WQE
-	 * is signaled or it is asked for by name
+	 * As the kernel's driver: a datagram, with its GRH, never; the requester's side only where
+	 * there are answers, and every WQE is signaled or it is asked for by name
 	 */
 	if (drv->flags & MLX5_QP_FLAG_SCATTER_CQE && a->type != IBV_QPT_UD)
 		qp->scatter_rsp = a->recv_cq->cqe_size == 128 ? 64 : 32;
@@ -210,7 +210,10 @@ static bool transition_ok(enum ibv_qp_type type, enum ibv_qp_state from, enum ib
 	       !(mask & ~(required | transitions[from][to].optional[t] | IBV_QP_STATE));
 }
 
-/* RoCE has no LIDs: without a GRH there is no address. A GRH names one of our own GIDs, and one that somebody has */
+/*
+ * RoCE has no LIDs: without a GRH there is no address. A GRH names one of our own GIDs, and one
+ * that somebody has
+ */
 static int path_check(unsigned dev, const struct ib_uverbs_qp_dest *d)
 {
 	uint8_t mac[6];

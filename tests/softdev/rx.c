@@ -2,13 +2,15 @@
 /*
  * rx.c: the responder.
  *
- * Requests are executed in the order of their PSN. A request that finds no receive WQE is answered with RNR and all that
- * follow are dropped until it comes again, as on the wire. What a NIC would leave unanswered (no such QP, wrong state, wrong
- * PSN) is answered RP_UNREACH, which the requester counts as a lost packet: it saves waiting for a timer.
+ * It executes requests in the order of their PSN. A request that finds no receive WQE is answered
+ * with RNR; all that follow are dropped until it comes again, as on the wire. Where a NIC would
+ * send no answer (no such QP, wrong state, wrong PSN), it answers RP_UNREACH. The requester counts
+ * that as a lost packet and need not wait for a timer.
  *
- * UC: no answers. A message starts with whatever PSN; only the one seen last is known as such, and a second copy of it is dropped. A
- * message that cannot be taken (no receive WQE, too long for it, a key or a right that is missing) is lost and stops nothing. What
- * stops the QP is a fault of its own, as with RC: a receive WQE that cannot be read, or that names memory which cannot be written.
+ * UC has no answers. A message may start with any PSN. Only the last PSN is remembered, and a
+ * second copy of that message is dropped. A message that cannot be taken (no receive WQE, too long,
+ * bad key, missing right) is lost and stops nothing. The QP stops for faults of its own, as with
+ * RC: a receive WQE that cannot be read, or that names memory which cannot be written.
  */
 #include <errno.h>
 #include <string.h>
@@ -132,9 +134,10 @@ int rx_take(struct rcq *q)
 }
 
 /*
- * A message of UC or UD that finds no receive WQE is lost. But a program that has to share a processor with its own device and with its
- * peer's would lose what it never loses beside an adapter, so one that comes from another process waits for the program to have
- * had its turn. Once: after that, all are lost until there is a receive WQE again.
+ * A message of UC or UD that finds no receive WQE is lost. But a program that has to share a
+ * processor with its own device and with its peer's would lose what it never loses beside an
+ * adapter, so one that comes from another process waits for the program to have had its turn. Once:
+ * after that, all are lost until there is a receive WQE again.
  */
 bool rx_starves(const struct frame *f)
 {
@@ -168,7 +171,7 @@ static void recv_cqe(struct rcq *q, const struct frame *f, uint8_t opcode, const
 		memcpy(&c, data, f->total);
 		format = 4;
 	}
-	/* Who is not connected for good must be told whom to answer */
+	/* A DCT is told whom to answer */
 	if (qp->type == SD_QPT_DCT) {
 		c.slid = htobe16(f->slid);
 		c.flags_rqpn = htobe32(f->src);
@@ -184,7 +187,10 @@ static void recv_cqe(struct rcq *q, const struct frame *f, uint8_t opcode, const
 	cqe_put(tm ? tm : qp->recv_cq, tm ? (void *)qp->srq->tm : q, &c, format == 8 ? data64 : NULL, f->solicited);
 }
 
-/* A message in several frames: each must continue the one before, else it belongs to an attempt that has been answered */
+/*
+ * A message in several frames: each must continue the one before, else it belongs to an attempt
+ * that has been answered
+ */
 static bool continues(struct rcq *q, const struct frame *f)
 {
 	return q->in_msg && q->msg_op == f->opcode && q->msg_off == f->off && (q->qp->type != IBV_QPT_UC || q->uc_psn == f->psn);
@@ -219,8 +225,8 @@ static enum reply not_ready(struct rcq *q)
 	return RP_RNR;
 }
 
-/* What lies behind the first skip bytes */
-static const struct iovec *behind(const struct iovec *v, unsigned *n, size_t skip, struct iovec part[ENG_IOVS])
+/* The pieces after the first skip bytes */
+static const struct iovec *after(const struct iovec *v, unsigned *n, size_t skip, struct iovec part[ENG_IOVS])
 {
 	unsigned i = 0;
 
@@ -274,7 +280,7 @@ static enum reply rx_send(struct rcq *q, const struct frame *f, const struct iov
 	off = f->off ? f->off - skip : 0;
 	len = f->off ? f->len : f->len - skip;
 	if (skip && !f->off)
-		src = behind(src, &ns, skip, part);
+		src = after(src, &ns, skip, part);
 	if (!mem_vec(qp, to, off, len, IBV_ACCESS_LOCAL_WRITE, dst, &nd))
 		return fail_recv(q, RP_OPERR, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0x51);
 	/* Scattered to the CQE, the payload does not go to memory at all: libmlx5 copies it there */
@@ -464,7 +470,10 @@ static int answer(struct rcq *q, uint8_t kind, uint8_t code, uint32_t psn, uint3
 	return wire_send(q->slot, q->inst, &a, NULL, 0);
 }
 
-/* An acknowledge covers all before it, so only the last one is kept; it goes out before any other answer */
+/*
+ * An acknowledge covers all before it, so only the last one is kept; it goes out before any other
+ * answer
+ */
 static void flush_ack(struct rcq *q)
 {
 	if (q->ack_due && answer(q, FR_ACK, 0, q->ack_psn, q->ack_epoch, 0) != -EAGAIN)
@@ -526,7 +535,7 @@ void rx_frame(unsigned slot, uint64_t inst, const struct frame *f, const uint8_t
 	case RP_RNR:
 	case RP_UNREACH:
 		if (q && q->slot == slot && q->inst == inst) {
-			/* Behind the answers to earlier READs: they were executed */
+			/* After the answers to earlier READs: those were executed */
 			if (q->njobs < ENG_JOBS)
 				q->jobs[q->njobs++] = (struct job){ .kind = FR_NAK, .code = r, .psn = f->psn, .epoch = f->epoch };
 		} else {

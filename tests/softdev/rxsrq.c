@@ -2,11 +2,12 @@
 /*
  * rxsrq.c: receive WQEs of many QPs in one ring.
  *
- * The ring is a linked list. The device goes along it from entry 0, by the index that each entry holds for its successor (in a cyclic
- * one, simply to the next), and the record counts what was posted. An entry's successor is read when the entry is taken: by then the
- * program has long written it, and does not touch it before the CQE gave the entry back. An index beyond the ring, or more posted than it
- * holds, breaks the SRQ: one IBV_EVENT_SRQ_ERR, and each QP that wants to receive with it stops. A list that goes round in a circle hurts
- * only the program.
+ * The ring is a linked list. The device starts at entry 0 and follows the index that each entry
+ * holds; in a cyclic ring it takes the next entry. The record counts what was posted. The device
+ * reads an entry's successor when it takes the entry: the program wrote it long before and does not
+ * touch it until the CQE gives the entry back. An index beyond the ring breaks the SRQ, and so do
+ * more entries posted than it holds: one IBV_EVENT_SRQ_ERR is reported, and each QP that wants to
+ * receive stops. A list that runs in a circle harms only the program.
  */
 #include <stdlib.h>
 #include "eng.h"

@@ -2,18 +2,21 @@
 /*
  * sq.c: the requester.
  *
- * A WQE is copied out of the ring once, checked, and executed from the copy. It becomes an "op" until its answer is there; ops
- * complete in order, so an op that failed waits for its elders, then its error CQE goes out and the QP stops. Going back for a
- * retry forgets the op and all younger ones and fetches their WQEs again: they are still in the ring.
+ * It copies a WQE from the ring once, checks it, and executes the copy. The WQE becomes an "op"
+ * until its answer is there. Ops complete in order: an op that failed waits for earlier ones, then
+ * its error CQE is written and the QP stops. A retry forgets the op and all later ones and fetches
+ * their WQEs again; they are still in the ring.
  *
- * UC and UD have no answers: an op is done when it has left. Its error moves the QP to SQE, as the InfiniBand architecture has it and mlx5
- * does: the WQEs behind it are flushed, so are those posted until the program takes the QP back to RTS, and the receive side
- * goes on. An error that a fault specification asks for stops a QP of any type.
+ * UC and UD have no answers: an op is done when it was sent. An error moves the QP to SQE, as the
+ * InfiniBand architecture says and mlx5 does. Later WQEs are flushed, and so are those posted
+ * before the program moves the QP back to RTS. The receive side goes on. An error that a fault
+ * specification asks for stops a QP of any type.
  *
- * Time: RNR waits what the responder asked for up to 1 ms and a twentieth of what is beyond, so tests are quick and the order
- * of the codes stays. A request that nobody takes is tried again after the QP's timeout, taken between 1 and 200 ms, retry_cnt
- * times: about 1.5 s at most. On a stepped device no time passes: a WQE that must wait is tried once in each
- * softdev_execute() or softdev_run() call, and each such call counts as one retry.
+ * Time: RNR waits for what the responder asked, up to 1 ms, plus a twentieth of the rest; tests are
+ * quick and the codes keep their order. A request without an answer is tried again after the
+ * timeout of the QP, at least 1 and at most 200 ms, retry_cnt times: about 1.5 s at most. Time does
+ * not pass on a stepped device: a WQE that must wait is tried once in each softdev_execute() or
+ * softdev_run(), and each try counts as one retry.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -451,7 +454,7 @@ static uint8_t vendor_of(uint8_t synd)
 	return synd == MLX5_CQE_SYNDROME_LOCAL_PROT_ERR ? 0x51 : synd == MLX5_CQE_SYNDROME_MW_BIND_ERR ? 0x78 : 0x68;
 }
 
-/* All of the youngest op has left, and nobody will answer */
+/* The youngest op was sent whole, and no answer will come */
 static void gone(struct rcq *q)
 {
 	struct op *op = op_at(q, q->count - 1);
@@ -579,7 +582,10 @@ static bool launch(struct rcq *q)
 
 /* ---- execution ---- */
 
-/* Bytes of a READ or an atomic have come for the requester: MEM_DST when its own memory refuses them */
+/*
+ * Bytes of a READ or an atomic have come for the requester: MEM_DST when its own memory refuses
+ * them
+ */
 static int take_data(struct rcq *q, struct op *op, uint64_t off, uint64_t len, const struct iovec *src, unsigned ns)
 {
 	struct iovec dst[ENG_IOVS], bad;
@@ -620,7 +626,10 @@ static void make_frame(struct rcq *q, const struct op *op, uint64_t len, struct 
 	};
 }
 
-/* The bytes of a piece, or of the spoiled copy that a fault makes of the first; false: the op has failed */
+/*
+ * The bytes of a piece, or of the spoiled copy that a fault makes of the first; false: the op has
+ * failed
+ */
 static bool piece(struct rcq *q, struct op *op, uint64_t len, struct iovec *src, unsigned *ns)
 {
 	bool ok = mem_vec(q->qp, &q->body.segs, q->body.off, len, 0, src, ns);
@@ -635,7 +644,10 @@ static bool piece(struct rcq *q, struct op *op, uint64_t len, struct iovec *src,
 	return ok;
 }
 
-/* The op has left, and a fault wants it to come twice: its first piece does, and the responder knows its PSN by now */
+/*
+ * The op has left, and a fault wants it to come twice: its first piece does, and the responder
+ * knows its PSN by now
+ */
 static void send_twice(struct rcq *q, struct op *op, struct rcq *p, uint64_t chunk)
 {
 	struct iovec src[ENG_IOVS];

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * srq.c: shared receive queues, objects and commands.
+ * srq.c: shared receive queues: objects and commands.
  *
- * The program's library makes the ring larger than what its caller asked for, and what it says here is the whole of it: the entries
- * of max_wr + 1, rounded up to a power of two, each of one link and max_sge pointers. A tag-matching SRQ has, beside a CQ, a list that
- * holds as many tags as the next larger power of two, less one.
+ * libmlx5 makes the ring larger than its caller asked for, and passes the size of the whole ring:
+ * max_wr + 1 entries, rounded up to a power of two, each of one link and max_sge pointers. A
+ * tag-matching SRQ also has a CQ and a list; the list holds as many tags as the next larger power
+ * of two, less one.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,38 +1,48 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * tm.c: tag matching: the list of tagged buffers of a shared receive queue, what messages on its QPs do with it, and the rendezvous that
- * the device carries out by itself. What made the SRQ (verbs, a command) and what made its QPs does not matter here: a QP whose shared
- * queue has a struct sd_tm matches.
+ * tm.c: tag matching: the list of tagged buffers of a shared receive queue, what messages do with
+ * it, and the rendezvous that the device does by itself. It does not matter what made the SRQ or
+ * its QPs (verbs or a command): a QP matches when its shared queue has a struct sd_tm.
  *
- * List. Entries have indices; one of them is the dummy at the tail. APPEND fills the dummy and makes the entry that it names the next
- * dummy, so the place of an append is settled by the one before it; the first is entry 0. An entry is free, in the list, or taken: matched
- * by a message whose data are not all there. The command QP is an RC QP on the SRQ that is connected to itself. On any other QP opcode
- * 0x28 is an error, and so is an operation that is unknown, shorter than its parts, or names an index beyond the list, and an APPEND that
- * names the dummy itself or an entry which is not free (the list is full): syndrome LOCAL_QP_OP_ERR, and the command QP stops. The list
- * stays, and messages still match. A key is looked at when bytes arrive, not by APPEND. REMOVE of an entry that is not in the list is no
- * error: its CQE lacks the success bit.
+ * List. Entries have indices; one of them is the dummy at the tail. APPEND fills the dummy and
+ * makes the entry that it names the next dummy, so the append before it settles the place of an
+ * append; the first one is entry 0. An entry is free, in the list, or taken: matched by a message
+ * whose data are not all there. The command QP is an RC QP on the SRQ that is connected to itself.
+ * These fail with LOCAL_QP_OP_ERR and stop the QP: opcode 0x28 on any other QP; an unknown or short
+ * operation; an index beyond the list; an APPEND that names the dummy, or an entry that is not free
+ * (the list is full). The list stays, and messages still match. APPEND does not look at the key;
+ * arriving bytes do. REMOVE of an entry that is not in the list is no error: its CQE lacks the
+ * success bit.
  *
- * Phase. The device counts unexpected messages (EAGER and RNDV) modulo 2^16. An entry appended while the program's count differs matches
- * nothing until an operation brings the same count: such entries are always the last of the list. An unexpected message counts when its
- * first bytes are taken, no sooner than there is an SRQ WQE for them; one that then fails, and so never completes, is taken back.
+ * Phase. The device counts unexpected messages (EAGER and RNDV) modulo 2^16. An entry appended
+ * while the program's count differs matches nothing until an operation brings the same count; such
+ * entries are always the last of the list. An unexpected message counts when its first bytes are
+ * taken, and not before there is an SRQ WQE for them. If it then fails, and so never completes, the
+ * count goes back.
  *
- * Messages. In front there is a TMH. EAGER and RNDV look for the first enabled entry of which (TMH.tag & mask) == tag. All else goes to
- * an SRQ WQE whole, as NO_TAG: opcodes NO_TAG and FIN, but also unknown ones and messages too short for what their first byte says
- * (16 bytes, RNDV 32), the empty one among them.
- *   EAGER that matches   payload to the buffer. One packet: CONSUMED_MSG. More than the path's MTU: CONSUMED, then EXPECTED
- *   RNDV that matches    CONSUMED; a READ of RVH.len bytes on the QP that it came on; EXPECTED; FIN to the peer: the TMH and RVH with
- *                        opcode 2. It is software's when the buffer is smaller than RVH.len, the SRQ does no rendezvous, the QP is no
- *                        RC QP (a DCT) or may have no READs (max_rd_atomic 0), RVH.len is beyond the largest message, or the request is
- *                        longer than 64 bytes: then the request itself goes to the buffer. CONSUMED_MSG_SW_RNDV, or beyond the MTU
- *                        CONSUMED_SW_RNDV, then EXPECTED
- *   no match             whole to an SRQ WQE: UNEXPECTED
- * Payload, or a request that is software's, longer than its buffer: LOCAL_LENGTH_ERR; a key that the QP's protection domain does not have:
- * LOCAL_PROT_ERR. As with any receive the QP stops. Nobody tells how an adapter says that it was a tagged buffer: here the error CQE has
- * app, app_op (CONSUMED_MSG, or EXPECTED when CONSUMED went before) and app_info where others have them, and wqe_counter 0. A tagged
- * buffer whose data will never come, because the QP left the states in which it receives or the READ failed: MSG_COMPLETION_CANCELED.
+ * Messages start with a TMH. EAGER and RNDV look for the first enabled entry with (TMH.tag & mask)
+ * == tag. Everything else goes whole to an SRQ WQE, as NO_TAG: opcodes NO_TAG and FIN, unknown
+ * opcodes, and messages shorter than their first byte says (16 bytes, RNDV 32), empty ones
+ * included.
+ *   EAGER, match   payload to the buffer. One packet: CONSUMED_MSG. More than the path's MTU:
+ *                  CONSUMED, then EXPECTED
+ *   RNDV, match    CONSUMED; a READ of RVH.len bytes on the QP that it came on; EXPECTED; FIN to
+ *                  the peer: TMH and RVH with opcode 2, 32 bytes. Software must do it when the
+ *                  buffer is smaller than RVH.len, the SRQ does no rendezvous, the QP is a DCT or
+ *                  may send no READs (max_rd_atomic 0), RVH.len is beyond the largest message, or
+ *                  the request is longer than 64 bytes. Then the request itself goes to the buffer:
+ *                  CONSUMED_MSG_SW_RNDV, or beyond the MTU CONSUMED_SW_RNDV, then EXPECTED
+ *   no match       whole to an SRQ WQE: UNEXPECTED
+ * A payload, or a request left to software, longer than its buffer fails with LOCAL_LENGTH_ERR. A
+ * key that is not of the QP's protection domain fails with LOCAL_PROT_ERR. The QP stops, as with
+ * any receive. No source says how an adapter shows that the buffer was tagged. Here the error CQE
+ * has app, app_op (CONSUMED_MSG, or EXPECTED after CONSUMED) and app_info in the usual places, and
+ * wqe_counter 0. A tagged buffer whose data will never come (the QP left the receiving states, the
+ * READ failed) ends with MSG_COMPLETION_CANCELED.
  *
- * All these CQEs go to the SRQ's own CQ and carry its user index, and the number of the QP that the message came on. The READ and the FIN
- * are messages as any other, with retries and faults, but no WQEs: they have no CQE, and softdev_execute() does not count them.
+ * All these CQEs go to the CQ of the SRQ. They carry its user index and the number of the QP that
+ * the message came on. The READ and the FIN are ordinary messages, with retries and faults, but no
+ * WQEs: they have no CQE, and softdev_execute() does not count them.
  */
 #include <endian.h>
 #include <errno.h>
@@ -236,8 +246,8 @@ static uint32_t match(const struct sd_tm *tm, uint64_t tag)
 }
 
 /*
- * A CQE about entry, or about the SRQ WQE that q holds where there is none. f is the message that it ends, NULL for none; data are those
- * that go into the CQE
+ * A CQE about entry, or about the SRQ WQE that q holds where there is none. f is the message that
+ * it ends, NULL for none; data are those that go into the CQE
  */
 static void tell(struct rcq *q, const struct frame *f, uint8_t opcode, uint8_t app_op, uint32_t entry, uint32_t bytes, const uint8_t *data)
 {

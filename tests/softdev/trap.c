@@ -2,18 +2,21 @@
 /*
  * trap.c: the device that works when its doorbell page is written to, in the thread that writes.
  *
- * The program's mappings of a doorbell page are made read-only, so a store there faults. The store is not let through to the page,
- * where another thread's could run into it: the register that its address is made of is bent until the address lies in a few
- * bytes of the thread's own, the one instruction is run with the trap flag set and all signals held back, and what it wrote is handed
- * to the engine, as a write to the page, before the next instruction. No page is ever open, so no store of any thread is missed, and two
- * stores to one register are two doorbells, as on a bus.
+ * The program's mappings of a doorbell page are read-only, so a store faults. The store never
+ * reaches the page, where a store of another thread could hit it. Instead the handler changes the
+ * register that holds the address, so that the address lies in a few bytes of the thread's own. It
+ * runs the one instruction with the trap flag set and all signals blocked. It then hands the bytes
+ * to the engine as a write to the page, before the next instruction. No page is ever writable, so
+ * no store of any thread is missed, and two stores to one register are two doorbells, as on a bus.
  *
- * What is followed is what compilers and memcpy() make of a store: mov, movnti, xchg, stos, movs, movbe, movdiri, movdir64b, and
- * the vector moves. An address without a base register, or from the stack pointer, or one instruction that also stores its base, is refused
- * with a line on stderr and stays a SIGSEGV.
+ * It follows what compilers and memcpy() use for a store: mov, movnti, xchg, stos, movs, movbe,
+ * movdiri, movdir64b, and vector moves. It refuses an address without a base register, one based on
+ * the stack pointer, and an instruction that also stores its base: a line on stderr, and the
+ * SIGSEGV stays.
  *
- * SIGSEGV and SIGTRAP are ours; handlers of the program's own for them, also later ones, get all that is not ours. Nobody may block
- * the two: a fault at a blocked signal would be the end.
+ * SIGSEGV and SIGTRAP are ours. Handlers that the program installs, even later, get all signals
+ * that are not ours. No thread may block the two: a fault while the signal is blocked ends the
+ * process.
  */
 #undef _FORTIFY_SOURCE
 #define _GNU_SOURCE
@@ -76,7 +79,10 @@ static __thread __attribute__((tls_model("initial-exec"))) struct {
 	uint8_t buf[3 * STORE_MAX];
 } me;
 
-/* The program's own handlers, for SIGSEGV and SIGTRAP; two places each, so that one is whole while the other is written */
+/*
+ * The program's own handlers, for SIGSEGV and SIGTRAP; two places each, so that one is whole while
+ * the other is written
+ */
 static struct users {
 	struct sigaction act[2];
 	unsigned which;
@@ -432,7 +438,10 @@ void sd_trap_page(struct sd_uar *uar)
 		fprintf(stderr, "softdev: /proc/self/maps: %m; nothing is trapped\n");
 }
 
-/* ---- the calls by which a program would take the two signals from us; a sanitizer stands there itself ---- */
+/*
+ * ---- the calls by which a program would take the two signals from us; a sanitizer stands there
+ * itself ----
+ */
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)

@@ -2,14 +2,16 @@
 /*
  * ud.c: datagrams.
  *
- * The address vector says which port is meant: by LID, and by GID where there is a GRH, on InfiniBand; by MAC and GID on RoCE. All
- * processes of a fabric are the same port, so it is the QPN that names the process, and whoever has the QP asks whether the address
- * is that of the QP's device. What finds nobody, or nobody who is ready, is lost.
+ * The address vector says which port is meant: by LID, and by GID where there is a GRH, on
+ * InfiniBand; by MAC and GID on RoCE. All processes of a fabric are the same port, so the QPN names
+ * the process. The process that has the QP checks that the address is that of the QP's device. A
+ * datagram without a receiver, or for a QP that is not ready, is lost.
  *
- * The first 40 bytes of a receive buffer are for the GRH. Over IPv4 its last 20 hold the IP header; without a GRH they stay as they
- * are. A message that is too long for its receive WQE gives that a length error and stops the receiver, as on the adapter.
+ * The first 40 bytes of a receive buffer are for the GRH. Over IPv4 the last 20 of them hold the IP
+ * header. Without a GRH they stay as they are. A message longer than its receive WQE completes that
+ * WQE with a length error and stops the receiver, as on the adapter.
  *
- * A message to a group goes to every QP that is attached to it, in all processes, the sender's own included.
+ * A message to a group goes to every QP attached to it, in all processes, the sender included.
  */
 #include <errno.h>
 #include <string.h>
@@ -216,7 +218,10 @@ fault:
 	return false;
 }
 
-/* To the QPs of this process that it is for; false: the sender was one of them, and has failed by it */
+/*
+ * To the QPs of this process that it is for; false: the sender was one of them, and has failed by
+ * it
+ */
 static bool deliver(struct rcq *sender, const struct frame *f, const struct ud_path *p, const uint8_t *data)
 {
 	bool good = true;

@@ -2,7 +2,7 @@
 /*
  * umem.c: memory that a program registers so that its commands can name it.
  *
- * Nothing pins it here: the program keeps it mapped, as it keeps an MR's.
+ * The device does not pin it: the program must keep it mapped, as it keeps an MR.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -59,7 +59,7 @@ int sd_cmd_umem_reg(struct sd_cmd *c)
 		return EINVAL;
 	if (!dmabuf && !sd_mem_ok(addr, length, access & IBV_ACCESS_LOCAL_WRITE))
 		return EFAULT;
-	/* The kernel takes the largest of these sizes in which the pages happen to lie, which is a page where nobody can know better */
+	/* The kernel takes the largest of these sizes that fits the pages. One page always fits */
 	if (!(sizes & PAGE))
 		return EINVAL;
 	u = calloc(1, sizeof(*u));

@@ -2,11 +2,13 @@
 /*
  * uverbs.c: the commands: decode, check, answer.
  *
- * All come through one ioctl: an object, a method, and attributes. An attribute's id is its place in one of two name spaces,
- * the core's and the driver's (from 0x1000 on). Input of 8 bytes or less is in the attribute itself; output is a pointer. The
- * INVOKE_WRITE method wraps the older write() commands: a core structure and driver data, each in and out.
+ * All come through one ioctl: an object, a method, and attributes. The id of an attribute is its
+ * place in one of two name spaces, the core's and the driver's (from 0x1000 on). Input of 8 bytes
+ * or less is in the attribute itself; output is a pointer. The method INVOKE_WRITE wraps the older
+ * write() commands: a core structure and driver data, each in and out.
  *
- * Pointers are the program's: all that they point to is copied the way that answers EFAULT, not SIGSEGV.
+ * Pointers belong to the program. Everything they point to is copied in a way that answers EFAULT
+ * and never raises SIGSEGV.
  */
 #define _GNU_SOURCE
 #include <endian.h>
@@ -241,7 +243,7 @@ static int qp_create(struct sd_cmd *c)
 	if (type > IB_UVERBS_QPT_DRIVER)
 		return EINVAL;
 	if (type != IB_UVERBS_QPT_RC && type != IB_UVERBS_QPT_UC && type != IB_UVERBS_QPT_UD) {
-		/* Who asks for the driver's own types only wants to know whether there are any */
+		/* libmlx5 tries the driver's own types only to see whether they exist */
 		if (type != IB_UVERBS_QPT_DRIVER)
 			sd_once(0xffff0100 + type, "queue pairs of type %u are not supported", (unsigned)type);
 		return EOPNOTSUPP;
@@ -289,7 +291,10 @@ static int qp_destroy(struct sd_cmd *c)
 	return err ? err : SD_OUT(c, UVERBS_ATTR_DESTROY_QP_RESP, resp);
 }
 
-/* PD, AH, MR, doorbell page: the handle is the first attribute of its name space, and there is no answer */
+/*
+ * PD, AH, MR, doorbell page: the handle is the first attribute of its name space, and there is no
+ * answer
+ */
 int sd_cmd_destroy(struct sd_cmd *c, enum sd_kind kind, unsigned id)
 {
 	uint32_t events, async;
@@ -527,7 +532,9 @@ static const struct write *find_write(const struct sd_cmd *c)
 	return NULL;
 }
 
-/* libibverbs finds out with a command that is too short whether this method exists: ENOSPC says so */
+/*
+ * libibverbs finds out with a command that is too short whether this method exists: ENOSPC says so
+ */
 static bool too_short(const struct sd_cmd *c, const struct write *w)
 {
 	const struct ib_uverbs_attr *in = sd_attr(c, UVERBS_ATTR_CORE_IN), *out = sd_attr(c, UVERBS_ATTR_CORE_OUT);

@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * window.c: UMR WQEs: memory windows, and keys that a command has made to be filled. A bind or an invalidate is one:
+ * window.c: UMR WQEs: memory windows, and keys that a command made to be filled. A bind or an
+ * invalidate:
  *
- *   +0    ctrl       imm: the window's key; its low byte does not count when the key is about to get a new one
- *   +16   umr ctrl   flags (inline, check free, check qpn), KLM octowords, which fields of the key shall change
+ *   +0    ctrl       imm: the window's key; its low byte does not count when the key gets a new one
+ *   +16   umr ctrl   flags (inline, check free, check qpn), KLM octowords, mask of fields to change
  *   +64   mkey       free, rights, qpn << 8 | new low byte, start address, length
- *   +128  KLM        of a bind: length, the MR's key, address; 64 bytes
+ *   +128  KLM        of a bind: length, the MR's lkey, address; 64 bytes
  *
- * A window without QPN in its mask is of type 1: good for every QP of its PD, bound again at any time. One of type 2 belongs to the QP
- * that bound it, must be free to be bound, and may be invalidated: by LOCAL_INV, which is a UMR that frees it, or by the peer's SEND. A
- * bind of length 0 frees a window of either type. What is refused here is a memory management error of the WQE; a plain MR's
- * key is none of a UMR's business on this device.
+ * A window without QPN in its mask is of type 1: every QP of its PD may use it, and it may be bound
+ * again at any time. A window of type 2 belongs to the QP that bound it. It must be free to be
+ * bound, and may be invalidated by LOCAL_INV (a UMR that frees it) or by a SEND of the peer. A bind
+ * of length 0 frees a window of either type. A refusal is a memory management error of the WQE. A
+ * UMR cannot change the key of an MR on this device.
  *
- * A key of a list (mlx5dv_create_mkey()) takes what the mask names, and where there are KLMs, they are its new list: one entry after the
- * other, or a block that repeats: how many rounds, of which entries, each with a stride. Signatures and encryption are refused already when
- * the key is made.
+ * A key of a list (mlx5dv_create_mkey()) takes the fields that the mask names. KLMs, where there
+ * are any, become its new list: one entry after the other, or a block that repeats: so many rounds
+ * of so many entries, each with a stride. Signatures and encryption are refused when the key is
+ * made.
  */
 #include <string.h>
 #include "eng.h"
@@ -58,7 +61,7 @@ static uint8_t bind(struct sd_qp *qp, struct sd_mr *mw, const struct mlx5_wqe_mk
 		return REFUSED;
 	if (addr < mr->iova || addr - mr->iova > mr->length || length > mr->length - (addr - mr->iova))
 		return REFUSED;
-	/* Nobody gets more than the MR has */
+	/* A window has no right that the MR has not */
 	if (access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) && !(mr->access & IBV_ACCESS_LOCAL_WRITE))
 		return REFUSED;
 	window_free(mw);
@@ -112,19 +115,17 @@ static bool set_list(struct sd_mr *mr, const uint8_t *at, uint32_t octs)
 	return true;
 }
 
-static uint8_t fill(struct sd_mr *mr, const struct mlx5_wqe_umr_ctrl_seg *u, const struct mlx5_wqe_mkey_context_seg *m, const uint8_t *at,
-		    const uint8_t *end)
+static uint8_t fill(struct sd_mr *mr, const struct mlx5_wqe_umr_ctrl_seg *u, const struct mlx5_wqe_mkey_context_seg *m,
+		    const uint8_t *at, const uint8_t *end)
 {
+#define RIGHT(name, verbs) \
+	{ MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_##name, MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_##name, IBV_ACCESS_##verbs }
 	static const struct {
 		uint64_t mask;
 		uint8_t flag;
 		uint32_t right;
-	} rights[] = {
-		{ MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_LOCAL_WRITE, MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_LOCAL_WRITE, IBV_ACCESS_LOCAL_WRITE },
-		{ MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_READ, MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_READ, IBV_ACCESS_REMOTE_READ },
-		{ MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_WRITE, MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_WRITE, IBV_ACCESS_REMOTE_WRITE },
-		{ MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_ATOMIC, MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_ATOMIC, IBV_ACCESS_REMOTE_ATOMIC },
-	};
+	} rights[] = { RIGHT(LOCAL_WRITE, LOCAL_WRITE), RIGHT(REMOTE_READ, REMOTE_READ), RIGHT(REMOTE_WRITE, REMOTE_WRITE),
+		       RIGHT(ATOMIC, REMOTE_ATOMIC) };
 	uint64_t mask = be64toh(u->mkey_mask), known = MLX5_WQE_UMR_CTRL_MKEY_MASK_FREE | MLX5_WQE_UMR_CTRL_MKEY_MASK_MKEY |
 						       MLX5_WQE_UMR_CTRL_MKEY_MASK_QPN | MLX5_WQE_UMR_CTRL_MKEY_MASK_LEN;
 	uint32_t octs = be16toh(u->klm_octowords);

@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * wire.c: the fabric: which processes are on it, and frames between them.
+ * wire.c: the fabric: the processes on it, and frames between them.
  *
- * The fabric is a directory that belongs to one user: $SOFTDEV_FABRIC, else softdev-UID in $XDG_RUNTIME_DIR or /tmp. A process
- * holds slot N by a lock on N.lock, which also has its instance number (random), and listens on N.sock. The lock goes
- * with the process, however it ends, so what a killed one leaves behind is simply taken over. POSIX locks: a child does not
+ * The fabric is a directory that belongs to one user: $SOFTDEV_FABRIC, or softdev-UID in
+ * $XDG_RUNTIME_DIR or /tmp. A process holds slot N by a lock on N.lock and listens on N.sock.
+ * N.lock also holds its random instance number. The lock goes with the process, however it ends, so
+ * the next process simply takes the slot of a killed one. POSIX locks are used: a child does not
  * inherit them.
  *
- * A connection carries frames one way, from the process that made it; the other way has its own. It begins with a hello that
- * names both instances, so that nobody talks to a successor in a slot. All that arrives is checked; a peer that breaks the
- * format is cut off. Incoming frames are always taken, whatever the state of the outgoing queues (answers wait in the QPs,
- * which bounds them): two processes that send to each other cannot block each other. Only a message that finds no receive WQE and
- * would be lost holds up what is behind it, for a moment: see rx_starves().
+ * A connection carries frames one way, from the process that made it; the other way has a
+ * connection of its own. It begins with a hello that names both instances, so that nobody talks to
+ * a successor in a slot. Everything that arrives is checked; a peer that breaks the format is cut
+ * off. Incoming frames are always taken, whatever the state of the outgoing queues (answers wait in
+ * the QPs, which bounds them), so two processes that send to each other cannot block each other.
+ * Only a message that would be lost for want of a receive WQE delays the frames after it, for a
+ * moment: see rx_starves().
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -136,7 +139,7 @@ static bool take_lock(unsigned slot)
 	return true;
 }
 
-/* What killed processes left: a slot whose lock can be had is nobody's */
+/* Files of killed processes: a slot whose lock can be taken is free */
 static void sweep(void)
 {
 	struct flock l = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
@@ -263,7 +266,10 @@ uint64_t wire_peer(unsigned slot)
 	return slot && slot < SD_MAX_SLOTS && outs[slot].open && !outs[slot].dead ? outs[slot].inst : wire_instance(slot);
 }
 
-/* The directory is read again only when it has changed, or so lately that its time stamp need not show the next change */
+/*
+ * The directory is read again only when it has changed, or so lately that its time stamp need not
+ * show the next change
+ */
 unsigned wire_others(uint8_t *slots)
 {
 	static uint8_t known[SD_MAX_SLOTS];
@@ -359,7 +365,7 @@ static int out_open(unsigned slot, uint64_t inst)
 		return -EPIPE;
 	if (!inst || wire_instance(slot) != inst)
 		return -EPIPE;
-	/* A successor in the slot: whoever was there is gone */
+	/* A successor has the slot: the process before it is gone */
 	if (o->inst && !o->dead)
 		out_dead(slot);
 	out_close(o);
@@ -424,7 +430,7 @@ static bool out_flush(unsigned slot)
 		ssize_t n = send(o->fd, o->buf + o->head, o->len, MSG_NOSIGNAL | MSG_DONTWAIT);
 
 		if (n < 0) {
-			/* A broken connection shows up in wire_poll(), where nobody is in the middle of something */
+			/* wire_poll() finds a broken connection, between messages */
 			break;
 		}
 		o->head += n;

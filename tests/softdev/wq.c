@@ -2,8 +2,9 @@
 /*
  * wq.c: receive work queues that are objects of their own, and tables of them.
  *
- * They exist for raw packet QPs that spread what comes in over several queues. Such QPs are refused, so nothing is ever delivered to a WQ
- * and it completes nothing; but it can be made, brought to its state, taken over and posted to. The engine knows nothing of it.
+ * They exist for raw packet QPs that spread packets over several queues. This device refuses such
+ * QPs, so nothing ever arrives at a WQ and it completes nothing. A program can make it, change its
+ * state, take it over and post to it. The engine does not know it.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,353 +1,367 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/buf/inventory.h: an inventory: a stock of descriptors, for buffers anywhere in any mmap.
+ * inlay/buf/inventory.h: an inventory: descriptors for buffers anywhere in any map. A get takes
+ * one, finds the range of the address and writes its keys; a release puts it back.
  *
  *   inlay_inventory_create(memory, inlay_inventory_size(4096), 4096, &inv);
  *   inlay_inventory_start(inv);
  *   ...
- *   if (inlay_inventory_get_by_data(inv, &mmap, packet, len, &buf) == 0) {      a window over all of it
+ *   if (inlay_inventory_get_by_data(inv, &map, packet, len, &buf) == 0)
  *           inlay_post_send_bufs(&sq, buf, INLAY_SIGNALED);
- *           ... its completion: inlay_buf_dec_refcount(buf, NULL);
- *   }
+ *   ...
+ *   inlay_buf_dec_refcount(buf, NULL);                              its completion
+ *
+ * States:
  *
  *   create --> stopped --start--> started --stop--> stopped ... --destroy--> gone
  *
- *                        fresh     started   stopped after a start
- *   start                0         -EBADFD   0
- *   stop                 -EBADFD   0         -EBADFD
- *   get_*, dup           -EBADFD   0         -EBADFD                  likewise when the mmap is not started
- *   expand               -EBADFD   0         -EBADFD
- *   set_user_data        0         -EBADFD   -EBADFD
- *   destroy              0         0         0                        -EBUSY while a buffer is out
- *   counts, dec_refcount 0         0         0
+ * Invariants:
+ *   - Gets, dup and expand need a started inventory, and gets and dup a map that is started or
+ *     imported; otherwise -EBADFD. Buffers that are out can always be given back.
+ *   - The device and user data are set before the first start; afterwards -EBADFD.
+ *   - A buffer that is out keeps its map from being stopped, and the inventory from being
+ *     destroyed.
+ *   - All memory of an inventory lies within 128 GiB of it: links of lists are distances. To grow,
+ *     reserve addresses first (mmap with MAP_NORESERVE) and expand from there: two blocks of malloc
+ *     may be terabytes apart.
+ *   - An inventory serves up to eight maps at a time best. Further maps are looked up for each get.
+ *   - An inventory and the maps it made buffers of know each other: memory of neither is reused
+ *     before it is destroyed.
  *
- * DOCA's rules; and where its text says two things or nothing:
- *   - User data: "only while started" in one sentence, "frozen from the first start on" in another. The second is what its users rely on.
- *   - Stop does not look for buffers that are out: they are returned to a stopped inventory as well.
- *   - A dup is a copy of the descriptor: the same memory and the same window at first, but a window and a
- *     reference count of its own. No payload is copied. Of a
- *     head, which stands for its list, the whole list is copied: this is why DOCA takes heads and no other elements.
- *   - Not started: -EBADFD for every get (DOCA names the code for dup and expand only).
- *
- * Growing. All memory of an inventory lies within 128 GiB of it, or expand answers -ERANGE and changes nothing: a link of a list is a
- * distance. Two blocks of malloc are often further apart: glibc takes small ones from behind the program and large ones by mmap, terabytes
- * away. Cut the pieces from one reservation, which costs addresses, and memory only as it is used. Sizes are whole lines; up to one page of
- * each piece is lost to blocks (buf.h), which begin on one.
- *
- *   space = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
- *   used = inlay_inventory_size(256);
- *   inlay_inventory_create(space, used, 256, &inv);
- *   ...
- *   need = inlay_inventory_expand_size(inv, 4096);
- *   if (used + need <= bytes && inlay_inventory_expand(inv, space + used, need, 4096) == 0)
- *           used += need;
- *
- * Or let mmap give every piece, the first one too: mappings lie side by side as a rule. Or create it with the final number at once.
- *
- * The counts of an mmap. Every buffer counts in its mmap, which cannot be stopped before the last one is back. For 8 mmaps at a time this
- * costs nothing (mmap/ledger.h); more than these count each buffer, and are looked up for each. How many are out is found by looking at the
- * states of all, 62 on a line: some microseconds for many thousands.
- *
- * An inventory and its mmaps know each other as long as both are there: memory of either is not taken away before it is destroyed.
- *
- * Threads: one owner at a time, who gives back its buffers too. For more, buf/shared.h.
- * Sources: DOCA's documentation of doca_buf_inventory.
+ * Threads: one owner at a time, which also gives buffers back; for many threads see shared.h.
  */
 #ifndef INLAY_BUF_INVENTORY_H
 #define INLAY_BUF_INVENTORY_H
 
 #include <inlay/base.h>
-#include <inlay/mmap/ledger.h>
 #include <inlay/mmap/lookup.h>
 #include <inlay/mmap/map.h>
 #include <inlay/buf/buf.h>
+#include <inlay/buf/shared.h>
+#include <inlay/buf/store.h>
 
-struct inlay_inventory {
-	struct inlay_store store;
-};
-
-/* ------------------------------------------------------------------------------------------------------------------------
+/* ------------------------------------------------------------------------------------------------
  * Set-up
  */
 
-/* Bytes of memory that an inventory of num descriptors needs; 0 when num is 0 or above 2^30. */
+/* Bytes of memory for an inventory of num descriptors; 0 when num is 0 or above 2^30. */
 INLAY_COLD size_t inlay_inventory_size(uint32_t num)
 {
-	size_t bytes = inlay_store_bytes(num, num);
+	size_t bytes = inlay_store_bytes_(num, num);
 
-	return bytes ? sizeof(struct inlay_inventory) + bytes : 0;
-}
-
-/* Bytes of memory that inlay_inventory_expand needs for num more; 0 when there cannot be as many. */
-INLAY_COLD size_t inlay_inventory_expand_size(const struct inlay_inventory *inv, uint32_t num)
-{
-	INLAY_CHECK(inv, "an inventory is not NULL");
-	return inlay_store_bytes(num, (uint64_t)inv->store.num + num);
+	return bytes ? sizeof(struct inlay_inventory) + sizeof(struct inlay_store_) + bytes : 0;
 }
 
 /*
- * Makes an inventory in the caller's memory, not started, for the keys of its mmaps' first device.
- *
- * memory  on a cache line; of the inventory until it is destroyed
- * size    its bytes, at least inlay_inventory_size(num)
- *
- * Returns 0, or -EINVAL for an argument out of its range.
+ * Makes a stopped inventory, for keys of the first device of its maps, in memory that begins on a
+ * cache line and has inlay_inventory_size(num) bytes or more; it is the inventory's until it is
+ * destroyed. Returns 0; -EINVAL for a bad argument; -ENOBUFS when size is too small.
  */
 INLAY_COLD int inlay_inventory_create(void *memory, size_t size, uint32_t num, struct inlay_inventory **inv)
 {
-	int err = inlay_store_create(memory, size, sizeof(**inv), num, 0);
+	int err = inlay_store_create_(memory, size, sizeof(**inv), num);
 
 	if (!err)
 		*inv = (struct inlay_inventory *)memory;
 	return err;
 }
 
-/* The keys shall be those of this device, by the order of adding to the mmap. Returns 0, or -EBADFD after the first start. */
+/* Where properties may be set. */
+INLAY_COLD int inlay_inventory_set_(const struct inlay_inventory *inv)
+{
+	return inlay_inventory_(inv)->store->started_once || inv->store->state == INLAY_STORE_DESTROYED_ ? -EBADFD : 0;
+}
+
+/* Makes it one for many threads: see shared.h. Returns 0, or -EBADFD after the first start. */
+INLAY_COLD int inlay_inventory_share(struct inlay_inventory *inv)
+{
+	int err = inlay_inventory_set_(inv);
+
+	if (!err)
+		inv->store->shared = 1;
+	return err;
+}
+
+/* Buffers get the keys of the device with this index. Returns 0; -EBADFD after the first start. */
 INLAY_COLD int inlay_inventory_set_dev(struct inlay_inventory *inv, uint32_t dev)
 {
-	INLAY_CHECK(inv, "an inventory is not NULL");
-	return inlay_store_set_dev(&inv->store, dev);
+	int err = inlay_inventory_set_(inv);
+
+	if (!err)
+		inv->store->dev = dev;
+	return err;
 }
 
 /* Returns 0, or -EBADFD after the first start. 0 before it is set. */
 INLAY_COLD int inlay_inventory_set_user_data(struct inlay_inventory *inv, uint64_t data)
 {
-	INLAY_CHECK(inv, "an inventory is not NULL");
-	return inlay_store_set_user_data(&inv->store, data);
+	int err = inlay_inventory_set_(inv);
+
+	if (!err)
+		inv->store->user_data = data;
+	return err;
 }
 
-INLAY_COLD uint64_t inlay_inventory_get_user_data(const struct inlay_inventory *inv)
+INLAY_COLD uint64_t inlay_inventory_user_data(const struct inlay_inventory *inv)
 {
-	INLAY_CHECK(inv, "an inventory is not NULL");
-	return inv->store.user_data;
+	return inlay_inventory_(inv)->store->user_data;
 }
 
-/* Returns 0, or -EBADFD when it is started. */
+/* Returns 0, or -EBADFD when it is started or destroyed. */
 INLAY_COLD int inlay_inventory_start(struct inlay_inventory *inv)
 {
-	INLAY_CHECK(inv, "an inventory is not NULL");
-	return inlay_store_start(&inv->store);
+	return inlay_store_start_(inlay_inventory_(inv)->store);
 }
 
-/* From now on no buffer is got; those that are out come back as ever. Returns 0, or -EBADFD when it is not started. */
+/* Ends gets, not releases. Returns 0, or -EBADFD when it is not started. */
 INLAY_COLD int inlay_inventory_stop(struct inlay_inventory *inv)
 {
-	INLAY_CHECK(inv, "an inventory is not NULL");
-	return inlay_store_stop(&inv->store);
+	return inlay_store_stop_(inlay_inventory_(inv)->store);
 }
 
-/* Descriptors, and those of them that are not out. The latter looks at all: a line for each 62. */
+/* Descriptors, and those that are not out. The latter looks at all states, a line for each 62. */
 INLAY_FN uint32_t inlay_inventory_num_elements(const struct inlay_inventory *inv)
 {
-	INLAY_CHECK(inv, "an inventory is not NULL");
-	return inv->store.num;
+	return __atomic_load_n(&inlay_inventory_(inv)->store->num, __ATOMIC_RELAXED);
 }
 
 INLAY_FN uint32_t inlay_inventory_num_free(const struct inlay_inventory *inv)
 {
-	INLAY_CHECK(inv, "an inventory is not NULL");
-	return (uint32_t)inlay_ledger_free(&inv->store.ledger);
+	return inlay_store_free_(inlay_inventory_(inv)->store);
 }
 
-/* Stops it if need be; its memory is the caller's again. Returns 0, or -EBUSY while a buffer is out: then it is as it was. */
+/* Stops it if needed. Returns 0, or -EBUSY while a buffer is out or a magazine attached. */
 INLAY_COLD int inlay_inventory_destroy(struct inlay_inventory *inv)
 {
+	struct inlay_store_ *s;
+	int busy;
+
 	INLAY_CHECK(inv, "an inventory is not NULL");
-	if (inlay_inventory_num_free(inv) != inv->store.num)
+	s = inv->store;
+	/* Releases by other threads are over when the lock is free. */
+	inlay_lock(&s->lock);
+	busy = __atomic_load_n(&s->magazines, __ATOMIC_ACQUIRE) || inlay_store_free_(s) != s->num;
+	inlay_unlock(&s->lock);
+	if (busy)
 		return -EBUSY;
-	inlay_store_stop(&inv->store);
-	inlay_ledger_close(&inv->store.ledger);
-	inv->store.floor = 2;
+	inlay_store_destroy_(s);
 	return 0;
 }
 
+/* Bytes of memory for num more; 0 when there cannot be so many. */
+INLAY_COLD size_t inlay_inventory_expand_size(const struct inlay_inventory *inv, uint32_t num)
+{
+	return inlay_store_bytes_(num, (uint64_t)inlay_inventory_num_elements(inv) + num);
+}
+
 /*
- * Adds num descriptors to a started inventory, to be got when the others are out. A get finds them no slower than the first ones.
+ * Adds num descriptors to a started inventory, in memory that begins on a cache line and has
+ * inlay_inventory_expand_size(inv, num) bytes or more. After an error it may have been written.
  *
- * memory  on a cache line; of the inventory until it is destroyed
- * size    its bytes, at least inlay_inventory_expand_size(inv, num)
- *
- * Returns 0; -EBADFD when it is not started; -EINVAL for an argument out of its range; -ERANGE for memory more than 128 GiB from the
- * inventory's ("Growing" says where to take it from): nothing is changed, and memory elsewhere may do.
+ * Returns 0; -EBADFD when it is not started; -EINVAL for a bad argument; -ENOBUFS when size is too
+ * small; -ERANGE for memory more than 128 GiB away: other memory may do.
  */
 INLAY_COLD int inlay_inventory_expand(struct inlay_inventory *inv, void *memory, size_t size, uint32_t num)
 {
-	INLAY_CHECK(inv, "an inventory is not NULL");
-	struct inlay_store *s = &inv->store;
-	int err = inlay_store_expandable(s, memory, size, num);
+	size_t bytes = inlay_inventory_expand_size(inv, num);
+	struct inlay_store_ *s = inv->store;
+	int64_t at = inlay_store_lines_(s, memory);
+	struct inlay_block_ *first;
+	int err;
 
+	if (__atomic_load_n(&s->state, __ATOMIC_RELAXED) != INLAY_STORE_STARTED_)
+		return -EBADFD;
+	err = inlay_store_check_(memory, size, bytes);
 	if (err)
 		return err;
-	inlay_store_adopt(s, inlay_store_make(s, memory, inlay_store_bytes(num, (uint64_t)s->num + num), num), num);
-	return 0;
+	if (at < -(1ll << 31) || at + (int64_t)(bytes / INLAY_CACHE_LINE) >= 1ll << 31)
+		return -ERANGE;
+	first = inlay_store_make_(s, memory, bytes, num);
+	inlay_lock(&s->lock);
+	/* Others may have expanded it meanwhile. */
+	err = inlay_store_bytes_(num, (uint64_t)s->num + num) ? 0 : -EINVAL;
+	if (!err)
+		inlay_store_adopt_(s, first, num);
+	inlay_unlock(&s->lock);
+	return err;
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------
+/* ------------------------------------------------------------------------------------------------
  * Data path
  */
 
-/* inlay_inventory_get_by_args when something has to be looked for: a range, or a block with free descriptors. */
-INLAY_COLD int inlay_inventory_get_new(struct inlay_inventory *inv, struct inlay_mmap *mmap, void *addr, size_t len,
-				       void *data, size_t data_len, struct inlay_buf **buf)
+/* Whether something is at hand now, after another look. */
+INLAY_FN int inlay_inventory_refill_(struct inlay_inventory *inv)
 {
-	struct inlay_front *f = &inv->store.front;
-	int err = inlay_front_turn(f, mmap, addr, len, data_len);
+	return inv->bits || (inv->magazine ? inlay_magazine_refill_(inv->magazine) : inlay_store_refill_(inv));
+}
+
+/* Whether it gives buffers of the map. Returns 0, or the error. *turn: the store's, before. */
+INLAY_FN int inlay_inventory_usable_(const struct inlay_inventory *inv, const struct inlay_mmap *mmap, uint64_t *turn)
+{
+	struct inlay_store_ *s = inv->store;
+
+	*turn = __atomic_load_n(&s->turn, __ATOMIC_ACQUIRE);
+	if (!mmap || (s->shared && !inv->magazine))
+		return -EINVAL;
+	if (__atomic_load_n(&s->state, __ATOMIC_RELAXED) != INLAY_STORE_STARTED_ || !inlay_mmap_started(mmap))
+		return -EBADFD;
+	return 0;
+}
+
+/* Finds and remembers the range of a buffer. Returns 0, or the error of a get. */
+INLAY_COLD int inlay_inventory_find_(struct inlay_inventory *inv, struct inlay_mmap *mmap, const void *addr, size_t len,
+				     size_t data_len)
+{
+	const struct inlay_range *r;
+	struct inlay_keys keys;
+	uint64_t turn;
+	int err = inlay_inventory_usable_(inv, mmap, &turn);
 
 	if (err)
 		return err;
-	if (!f->bits && !inlay_store_refill(&inv->store))
-		return -ENOMEM;
-	*buf = inlay_front_get_any(f, addr, len, data, data_len);
+	r = inlay_mmap_find(mmap, addr, len);
+	if (data_len > INLAY_BUF_DATA_MAX || !r)
+		return -EINVAL;
+	err = inlay_store_keys_(inv->store, mmap, r, &keys);
+	if (err)
+		return err;
+	if (inv->mmap != mmap || inv->turn != turn)
+		inv->state = inlay_store_tie_to_(inv->store, mmap);
+	inv->mmap = mmap;
+	inv->start = r->start;
+	inv->len = r->len;
+	inv->lkey = (uint64_t)keys.lkey << 32;
+	inv->origin = keys.rkey | (uint64_t)r->id << 32;
+	/* A buffer that holds its map takes this way each time. */
+	inv->turn = inv->state != INLAY_BUF_HELD_ ? turn : 0;
 	return 0;
+}
+
+/* inlay_inventory_get_by_args when a range or free descriptors have to be looked for. */
+INLAY_COLD int inlay_inventory_get_new_(struct inlay_inventory *inv, struct inlay_mmap *mmap, void *addr, size_t len,
+					void *data, size_t data_len, struct inlay_buf **buf)
+{
+	int err = inlay_inventory_find_(inv, mmap, addr, len, data_len);
+	uint64_t line;
+
+	if (err)
+		return err;
+	if (!inlay_inventory_refill_(inv))
+		return -EAGAIN;
+	*buf = inlay_inventory_take_(inv, &line);
+	inlay_buf_fill_(*buf, mmap, inv->origin, inv->lkey, addr, len, data, data_len);
+	inlay_buf_begin_(*buf, (uint8_t)inv->state);
+	return 0;
+}
+
+/* Whether the remembered range holds the buffer. */
+INLAY_ALWAYS int inlay_inventory_near_(const struct inlay_inventory *inv, const struct inlay_mmap *mmap,
+				       const void *addr, size_t len, size_t data_len)
+{
+	return INLAY_LIKELY(inv->mmap == mmap) && INLAY_LIKELY(inv->turn == __atomic_load_n(&inv->store->turn,
+											    __ATOMIC_RELAXED)) &&
+	       inlay_range_holds_(inv->start, inv->len, (uintptr_t)addr, len) &&
+		       INLAY_LIKELY(data_len <= INLAY_BUF_DATA_MAX);
 }
 
 /*
- * A buffer over [addr, addr + len), which must lie in one range of the mmap, with the window [data, data + data_len), which must lie in the
- * buffer. It has one reference and is in no list.
+ * A buffer over [addr, addr + len), which must lie in one range of the map, with the data [data,
+ * data + data_len), which must lie in the buffer. It has one reference and is in no list.
  *
- * Returns 0; -EINVAL for no mmap, when no single range holds it, or for a window above 2^31 - 1 bytes; -ENOMEM when no descriptor is free; -EBADFD when
- * inventory or mmap is not started; -ENOENT when the mmap has no such device as the inventory is for.
+ * Returns 0; -EINVAL for no map, when no single range holds it, for data above 2^31 - 1 bytes, and
+ * for a shared inventory without a magazine; -EAGAIN when no descriptor is free; -EBADFD when the
+ * inventory or the map is not started; -ENOENT when the map has no such device as the inventory is
+ * for.
  */
-INLAY_ALWAYS int inlay_inventory_get_by_args(struct inlay_inventory *inv, struct inlay_mmap *mmap, void *addr, size_t len, void *data,
-					     size_t data_len, struct inlay_buf **buf)
+INLAY_ALWAYS int inlay_inventory_get_by_args(struct inlay_inventory *inv, struct inlay_mmap *mmap, void *addr,
+					     size_t len, void *data, size_t data_len, struct inlay_buf **buf)
 {
-	INLAY_CHECK(inv, "an inventory is not NULL");
-	struct inlay_front *f = &inv->store.front;
+	struct inlay_buf *b;
+	uint64_t line;
 
-	if (INLAY_UNLIKELY(!inlay_front_ready(f, mmap, addr, len, data_len)))
-		return inlay_inventory_get_new(inv, mmap, addr, len, data, data_len, buf);
-	*buf = inlay_front_get(f, addr, len, data, data_len);
+	INLAY_CHECK(inv, "an inventory is not NULL");
+	if (INLAY_UNLIKELY(!inlay_inventory_near_(inv, mmap, addr, len, data_len)) || INLAY_UNLIKELY(!inv->bits))
+		return inlay_inventory_get_new_(inv, mmap, addr, len, data, data_len, buf);
+	b = inlay_inventory_take_(inv, &line);
+	inlay_buf_fill_(b, mmap, inv->origin, inv->lkey, addr, len, data, data_len);
+	__atomic_store_n(&inv->states[line], (uint8_t)inv->state, __ATOMIC_RELEASE);
+	*buf = b;
 	return 0;
 }
 
-/* The same with an empty window at its start. */
-INLAY_ALWAYS int inlay_inventory_get_by_addr(struct inlay_inventory *inv, struct inlay_mmap *mmap, void *addr, size_t len,
-					     struct inlay_buf **buf)
+/* As above, with no data yet. */
+INLAY_ALWAYS int inlay_inventory_get_by_addr(struct inlay_inventory *inv, struct inlay_mmap *mmap, void *addr,
+					     size_t len, struct inlay_buf **buf)
 {
-	INLAY_CHECK(inv, "an inventory is not NULL");
 	return inlay_inventory_get_by_args(inv, mmap, addr, len, addr, 0, buf);
 }
 
-/* The same with a window over all of it. */
-INLAY_ALWAYS int inlay_inventory_get_by_data(struct inlay_inventory *inv, struct inlay_mmap *mmap, void *data, size_t data_len,
-					     struct inlay_buf **buf)
+/* As above, where all of the buffer is data. */
+INLAY_ALWAYS int inlay_inventory_get_by_data(struct inlay_inventory *inv, struct inlay_mmap *mmap, void *data,
+					     size_t data_len, struct inlay_buf **buf)
 {
-	INLAY_CHECK(inv, "an inventory is not NULL");
 	return inlay_inventory_get_by_args(inv, mmap, data, data_len, data, data_len, buf);
 }
 
-/* inlay_buf_dec_refcount of a buffer of this inventory, which is not faster; INLAY_CHECKED=1 notices one of another. */
-INLAY_ALWAYS int inlay_inventory_dec_refcount(struct inlay_inventory *inv, struct inlay_buf *buf, uint16_t *prev)
+/* A copy of one descriptor. Returns 0, or the error of inlay_inventory_dup. */
+INLAY_FN int inlay_inventory_copy_(struct inlay_inventory *inv, const struct inlay_buf *src, struct inlay_buf **copy)
 {
-	INLAY_CHECK(inv, "an inventory is not NULL");
-	(void)inv;
-	INLAY_CHECK(inlay_buf_store(buf) == &inv->store, "a buffer goes back to where it is from");
-	return inlay_buf_dec_refcount(buf, prev);
-}
+	struct inlay_keys keys = {src->lkey, src->rkey};
+	uint64_t line, turn;
+	int err = inlay_inventory_usable_(inv, src->mmap, &turn);
 
-/*
- * n buffers of one mmap: inlay_inventory_get_by_args for each of args[]. All or none: returns 0, or the error of the first that cannot be
- * had, with nothing taken and bufs[] undefined.
- */
-INLAY_ALWAYS int inlay_inventory_get(struct inlay_inventory *inv, struct inlay_mmap *mmap, const struct inlay_buf_args *args, uint32_t n,
-				     struct inlay_buf **bufs)
-{
-	INLAY_CHECK(inv, "an inventory is not NULL");
-	struct inlay_front *f = &inv->store.front;
-	uint32_t i = 0;
-	int err;
-
-	while (i < n) {
-		if (INLAY_UNLIKELY(!inlay_front_ready(f, mmap, args[i].addr, args[i].len, args[i].data_len))) {
-			err = inlay_inventory_get_new(inv, mmap, args[i].addr, args[i].len, args[i].data, args[i].data_len, &bufs[i]);
-			if (INLAY_UNLIKELY(err)) {
-				inlay_buf_put(bufs, i);
-				return err;
-			}
-			i++;
-			continue;
-		}
-		i += inlay_front_get_many(f, &args[i], n - i, &bufs[i]);
-	}
+	if (!err && inv->store->dev != inlay_buf_store_(src)->dev)
+		err = inlay_mmap_keys(src->mmap, src->range, inv->store->dev, &keys);
+	if (err)
+		return err;
+	if (!inlay_inventory_refill_(inv))
+		return -EAGAIN;
+	*copy = inlay_inventory_take_(inv, &line);
+	inlay_buf_fill_(*copy, src->mmap, keys.rkey | (uint64_t)src->range << 32, (uint64_t)keys.lkey << 32, src->head,
+			src->len,
+			src->data, src->data_len);
+	inlay_buf_begin_(*copy, inlay_store_tie_to_(inv->store, src->mmap));
 	return 0;
 }
 
-/* May src be copied into descriptors for keys of device dev? Returns 0, or the error. */
-INLAY_FN int inlay_store_copyable(const struct inlay_buf *src, uint32_t dev)
-{
-	const struct inlay_buf *b;
-	struct inlay_keys keys;
-
-	if (!inlay_buf_refcount(src))
-		return -EINVAL;
-	if (src->flags & INLAY_BUF_ELEMENT)
-		return -EPERM;
-	for (b = src; b; b = inlay_buf_next(b)) {
-		if (!inlay_mmap_started(b->from.mmap))
-			return -EBADFD;
-		if (inlay_buf_keys(b, dev, &keys) && dev)
-			return -ENOENT;
-	}
-	return 0;
-}
-
-/* A copy of one descriptor, which inlay_store_copyable has looked at, from a front that has one. */
-INLAY_FN struct inlay_buf *inlay_front_copy(struct inlay_front *f, const struct inlay_buf *src)
-{
-	struct inlay_store *s = f->store;
-	struct inlay_keys keys = {src->lkey, src->from.rkey};
-	struct inlay_origin from = src->from;
-	struct inlay_buf *buf;
-	uint64_t line;
-
-	if (INLAY_UNLIKELY(s->dev != inlay_buf_store(src)->dev))
-		inlay_buf_keys(src, s->dev, &keys);
-	from.rkey = keys.rkey;
-	buf = inlay_front_take(f, &line);
-	inlay_buf_fill(buf, &from, (uint64_t)keys.lkey << 32, src->head, src->len, src->data, src->data_len);
-	inlay_buf_begin(buf, inlay_store_new_state(s, from.mmap));
-	return buf;
-}
-
 /*
- * A copy of a buffer, or of a whole list when src is its head: other descriptors of the same memory, with the same windows, one reference,
- * and keys for this inventory's device. The payload is not copied. src may be of any owner.
+ * A copy of a buffer, or of a whole list when src is its head: other descriptors of the same memory
+ * with the same data, one reference, and keys for this inventory's device. No payload is copied.
+ * src may be of any inventory or pool.
  *
- * Returns 0; -EPERM when src is an element that is not a head; -EINVAL when it was given back; -EBADFD when inventory or mmap is not
- * started; -ENOMEM when there are fewer free descriptors than it takes (none is taken); -ENOENT as inlay_inventory_get_by_args; -ERANGE
- * when pieces of the inventory are too far apart for a list.
+ * Returns 0; -EINVAL when src is an element that is not a head, and for a shared inventory without
+ * a magazine; -EBADFD when src was given back, or the inventory or a map is not started; -EAGAIN
+ * when there are too few free descriptors; -ENOENT as inlay_inventory_get_by_args; -ERANGE when
+ * descriptors are too far apart for a list. After an error none is taken.
  */
 INLAY_FN int inlay_inventory_dup(struct inlay_inventory *inv, const struct inlay_buf *src, struct inlay_buf **dst)
 {
-	INLAY_CHECK(inv, "an inventory is not NULL");
-	struct inlay_store *s = &inv->store;
-	struct inlay_buf *head = NULL, *buf;
-	int err;
+	struct inlay_buf *head = NULL, *copy;
+	int err = 0;
 
-	if (s->floor)
+	INLAY_CHECK(inv && src, "an inventory is not NULL");
+	if (!inlay_buf_is_first(src))
+		return -EINVAL;
+	if (!inlay_buf_refcount(src))
 		return -EBADFD;
-	err = inlay_store_copyable(src, s->dev);
 	for (; src && !err; src = inlay_buf_next(src)) {
-		if (!s->front.bits && !inlay_store_refill(s)) {
-			err = -ENOMEM;
+		err = inlay_inventory_copy_(inv, src, &copy);
+		if (err)
 			break;
-		}
-		buf = inlay_front_copy(&s->front, src);
 		if (!head) {
-			head = buf;
+			head = copy;
 			continue;
 		}
-		err = inlay_buf_chain_list(head, buf);
+		err = inlay_buf_chain_list(head, copy);
 		if (err)
-			inlay_buf_free(buf);
+			inlay_buf_free_(copy);
 	}
-	if (err) {
-		if (head)
-			inlay_buf_dec_refcount(head, NULL);
-		return err;
-	}
-	*dst = head;
-	return 0;
+	if (!err)
+		*dst = head;
+	else if (head)
+		inlay_inventory_dec_refcount(inv, head, NULL);
+	return err;
 }
 
 #endif

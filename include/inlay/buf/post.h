@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/buf/post.h: buffers and lists of buffers, posted: their windows, in order, are the gather list. No array in between, no lookup.
+ * inlay/buf/post.h: posts of buffers and lists of buffers: their data, in order, are the gather
+ * list. There is no array in between and no lookup.
  *
  *   index = inlay_sq_index(&sq);
  *   if (inlay_post_write_bufs(&sq, raddr, rkey, head, INLAY_SIGNALED) == 0)
@@ -9,15 +10,14 @@
  *   ...
  *   cqe = inlay_cq_peek(&cq);
  *   inlay_buf_dec_refcount(inflight[inlay_cqe_wqe_counter(cqe) & mask], NULL);
- *   inlay_sq_release(&sq, cqe);  inlay_cq_advance(&cq, 1);
+ *   inlay_sq_release(&sq, cqe);
+ *   inlay_cq_advance(&cq, 1);
  *
- * The reference that the caller has is then the device's, until the completion. Who wants to keep the buffers takes one more before
- * (inlay_buf_inc_refcount). A WQE by hand appends them with inlay_seg_bufs.
- *
- * Receives: inlay_buf_sges into an array, and from there into inlay_post_recv or inlay_post_srq_recv.
+ * Invariants: the caller's reference is the device's until the completion. To keep the buffers
+ * longer, take another one first (inlay_buf_inc_refcount). A WQE built by hand appends them with
+ * inlay_seg_bufs. For receives, inlay_buf_sges fills the array that inlay_post_recv takes.
  *
  * Threads: as queue/post.h.
- * Sources: the PRM's chapter on send WQEs (data segments); the rest is queue/post.h's and buf/buf.h's.
  */
 #ifndef INLAY_BUF_POST_H
 #define INLAY_BUF_POST_H
@@ -28,11 +28,11 @@
 #include <inlay/queue/post.h>
 #include <inlay/buf/buf.h>
 
-/* ------------------------------------------------------------------------------------------------------------------------
+/* ------------------------------------------------------------------------------------------------
  * Data path
  */
 
-/* Data segments that a list makes from buf on: one for each window that is not empty. */
+/* Data segments of a list, from buf on: one for each buffer that has data. */
 INLAY_FN uint32_t inlay_buf_segs(const struct inlay_buf *buf)
 {
 	uint32_t n = 0;
@@ -42,7 +42,7 @@ INLAY_FN uint32_t inlay_buf_segs(const struct inlay_buf *buf)
 	return n;
 }
 
-/* Appends a data pointer segment for each window, from buf to the end of its list, that is not empty. inlay_buf_segs says how many. */
+/* Appends these data segments. inlay_buf_segs says how many. */
 INLAY_ALWAYS struct inlay_cursor inlay_seg_bufs(struct inlay_cursor c, const struct inlay_buf *buf)
 {
 	for (; buf; buf = inlay_buf_next(buf))
@@ -51,15 +51,15 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_bufs(struct inlay_cursor c, const str
 	return c;
 }
 
-/* What all inlay_post_*_bufs share; arguments and errors as inlay_post_gather, without inline data. */
-INLAY_ALWAYS int inlay_post_gather_bufs(struct inlay_sq *sq, uint8_t opcode, uint32_t imm_be, const struct inlay_remote *remote,
-					const struct inlay_buf *bufs, uint32_t flags)
+/* What all of them share; arguments and errors as inlay_post_gather, without inline data. */
+INLAY_ALWAYS int inlay_post_gather_bufs(struct inlay_sq *sq, uint8_t opcode, uint32_t imm_be,
+					const struct inlay_remote *remote, const struct inlay_buf *bufs, uint32_t flags)
 {
 	uint32_t ds = (remote ? 2 : 1) + inlay_buf_segs(bufs);
 	struct inlay_cursor at;
 	int err;
 
-	INLAY_CHECK(inlay_post_fits(sq, opcode, 0), "the QP's type knows the operation");
+	INLAY_CHECK(inlay_post_fits_(sq, opcode, 0), "the QP's type knows the operation");
 	INLAY_CHECK(!(flags & INLAY_INLINE), "buffers are posted by their keys");
 	err = inlay_sq_begin_ds(sq, ds, &at);
 	if (INLAY_UNLIKELY(err))
@@ -71,22 +71,25 @@ INLAY_ALWAYS int inlay_post_gather_bufs(struct inlay_sq *sq, uint8_t opcode, uin
 }
 
 /*
- * As the functions of queue/post.h without _bufs. bufs: a lone buffer, or a head; posted from there to the list's end.
+ * As the functions of queue/post.h without _bufs. bufs: a buffer in no list, or a head; posted from
+ * there to the list's end.
  *
- * Return 0; -EAGAIN when the ring has no room; -E2BIG when the WQE is larger than the ring; -EINVAL when there are more windows than the
- * QP's longest WQE holds.
+ * Return 0; -EAGAIN when the ring has no room; -E2BIG when the WQE is larger than the ring; -EINVAL
+ * when the list has more data segments than the QP's longest WQE holds.
  */
 INLAY_ALWAYS int inlay_post_send_bufs(struct inlay_sq *sq, const struct inlay_buf *bufs, uint32_t flags)
 {
 	return inlay_post_gather_bufs(sq, MLX5_OPCODE_SEND, 0, NULL, bufs, flags);
 }
 
-INLAY_ALWAYS int inlay_post_send_imm_bufs(struct inlay_sq *sq, uint32_t imm_be, const struct inlay_buf *bufs, uint32_t flags)
+INLAY_ALWAYS int inlay_post_send_imm_bufs(struct inlay_sq *sq, uint32_t imm_be, const struct inlay_buf *bufs,
+					  uint32_t flags)
 {
 	return inlay_post_gather_bufs(sq, MLX5_OPCODE_SEND_IMM, imm_be, NULL, bufs, flags);
 }
 
-INLAY_ALWAYS int inlay_post_write_bufs(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const struct inlay_buf *bufs, uint32_t flags)
+INLAY_ALWAYS int inlay_post_write_bufs(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const struct inlay_buf *bufs,
+				       uint32_t flags)
 {
 	struct inlay_remote remote = {raddr, rkey};
 
@@ -101,8 +104,9 @@ INLAY_ALWAYS int inlay_post_write_imm_bufs(struct inlay_sq *sq, uint64_t raddr, 
 	return inlay_post_gather_bufs(sq, MLX5_OPCODE_RDMA_WRITE_IMM, imm_be, &remote, bufs, flags);
 }
 
-/* RDMA read into the windows. */
-INLAY_ALWAYS int inlay_post_read_bufs(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const struct inlay_buf *bufs, uint32_t flags)
+/* RDMA read into the data of the buffers. */
+INLAY_ALWAYS int inlay_post_read_bufs(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const struct inlay_buf *bufs,
+				      uint32_t flags)
 {
 	struct inlay_remote remote = {raddr, rkey};
 

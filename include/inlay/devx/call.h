@@ -28,11 +28,10 @@
  *
  * Invariants
  *
- *   - The outbox is zeroed before the command is sent: nothing in it is older than the command.
- *   - An error is the same under every kernel. Newer ones return EREMOTEIO with the outbox; those
- *     before 5.18 or so return the errno of the status and keep the outbox. Both become the errno
- *     of enum inlay_cmd_status; struct inlay_devx_error keeps status and syndrome, if there are
- *     any.
+ *   - The outbox is zeroed before the command is sent.
+ *   - Errors are the same under every kernel. Newer ones return EREMOTEIO and the outbox; those
+ *     before 5.18 or so return the errno of the status. Both become that errno; struct
+ *     inlay_devx_error keeps status and syndrome, if known.
  *   - A failed create leaves no object.
  *
  * Threads: any number of threads on one context, each object used by one at a time.
@@ -229,8 +228,7 @@ INLAY_COLD int inlay_devx_result(int err, const void *in, const void *out, struc
 /* ---- Opening ---- */
 
 /*
- * Opens a device for commands; verbs work on the context as usual. Close it with ibv_close_device
- * after everything made from it has been destroyed.
+ * Opens a device for commands; verbs work on the context as usual. Close it with ibv_close_device.
  *
  * Returns 0; -EOPNOTSUPP for a device that is not mlx5; else the negative errno of
  * mlx5dv_open_device: -EPERM, -EINVAL or -EOPNOTSUPP where device, kernel or rights do not allow

@@ -17,7 +17,6 @@
  *
  * Invariants
  *
- *   - Ring, record and register belong to the CQ until it is destroyed.
  *   - A QP made here may complete to a CQ of verbs that inlay polls (inlay_cq_from_cq). libmlx5
  *     must not poll that CQ: it does not know the QP.
  *   - Events of the CQ are INLAY_EVENT_COMP on a DEVX channel (devx/event.h), armed by
@@ -73,12 +72,11 @@ INLAY_COLD size_t inlay_devx_cq_size(uint32_t cqes, uint32_t cqe_size)
 }
 
 /*
- * Creates a CQ. Before the command is sent, the ring is filled with invalid CQEs and the record
- * zeroed.
+ * Creates a CQ, and initialises ring and record.
  *
  * Returns 0; -EINVAL for an impossible attribute, ring or record (devx/umem.h); -EPERM when the
  * device may not write the ring; -ENOENT for a vector that is not there; else the negative errno of
- * CREATE_CQ, with details in cq->error. On failure cq->obj is NULL.
+ * CREATE_CQ. On failure cq->obj is NULL.
  */
 INLAY_COLD int inlay_devx_cq_create(struct inlay_devx_cq *cq, struct ibv_context *ctx,
 				    const struct inlay_devx_cq_attr *attr)
@@ -137,7 +135,7 @@ INLAY_COLD int inlay_devx_cq_create(struct inlay_devx_cq *cq, struct ibv_context
 	return err;
 }
 
-/* Asks for the CQ's context. Returns 0, -EINVAL without an object, or the negative errno of QUERY_CQ. */
+/* Asks for its context. Returns 0, -EINVAL without an object, or the negative errno of QUERY_CQ. */
 INLAY_COLD int inlay_devx_cq_query(struct inlay_devx_cq *cq, struct inlay_query_cq_out *out)
 {
 	INLAY_CHECK(cq && out, "no argument is NULL");
@@ -145,8 +143,8 @@ INLAY_COLD int inlay_devx_cq_query(struct inlay_devx_cq *cq, struct inlay_query_
 }
 
 /*
- * Destroys the CQ; its memory is the caller's again. Does nothing without an object. Returns 0, or
- * a negative errno: -EBUSY while a QP, XRQ or DCT completes to it; it is unchanged then.
+ * Destroys the CQ; its memory is the caller's again. Returns 0, or a negative errno: -EBUSY while a
+ * QP, XRQ or DCT completes to it.
  */
 INLAY_COLD int inlay_devx_cq_destroy(struct inlay_devx_cq *cq)
 {

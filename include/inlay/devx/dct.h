@@ -51,7 +51,7 @@ struct inlay_devx_dct_attr {
 	uint32_t pdn;         /* it, cqn and srqn: 24 bits */
 	uint32_t cqn;
 	uint32_t srqn;        /* of an SRQ, RMP or XRQ */
-	uint32_t scatter_res; /* 64: received data of up to 64 bytes goes into the CQE, of 128 bytes; 0: never */
+	uint32_t scatter_res; /* 64: up to 64 bytes of received data go into the CQE, which has 128; 0: none */
 	uint32_t user_index;  /* with INLAY_DEVX_DCT_USER_INDEX, 24 bits */
 	uint32_t flags;       /* enum inlay_devx_dct_flags */
 };
@@ -72,11 +72,10 @@ struct inlay_devx_dct {
  * Creates a DCT.
  *
  * path  port, gid_index, access, atomic_mode, mtu, min_rnr_timer, hop_limit, tclass, flow_label,
- * sl,
- *       pkey_index, counter_set
+ *       sl, pkey_index, counter_set
  *
  * Returns 0; -EINVAL for an impossible attribute or path; else the negative errno of ibv_query_port
- * or CREATE_DCT, with details in dct->error. On failure dct->obj is NULL.
+ * or CREATE_DCT. On failure dct->obj is NULL.
  */
 INLAY_COLD int inlay_devx_dct_create(struct inlay_devx_dct *dct, struct ibv_context *ctx,
 				     const struct inlay_devx_dct_attr *attr, const struct inlay_devx_path *path)
@@ -137,7 +136,7 @@ INLAY_COLD int inlay_devx_dct_create(struct inlay_devx_dct *dct, struct ibv_cont
 	return err;
 }
 
-/* Asks for the DCT's context. Returns 0, -EINVAL without an object, or the negative errno of QUERY_DCT. */
+/* Asks for its context. Returns 0, -EINVAL without an object, or the negative errno of QUERY_DCT. */
 INLAY_COLD int inlay_devx_dct_query(struct inlay_devx_dct *dct, struct inlay_query_dct_out *out)
 {
 	INLAY_CHECK(dct && out, "no argument is NULL");
@@ -145,8 +144,8 @@ INLAY_COLD int inlay_devx_dct_query(struct inlay_devx_dct *dct, struct inlay_que
 }
 
 /*
- * Destroys the DCT, after the kernel has waited until the device drained it. Does nothing without
- * an object. Returns 0, or a negative errno; it is unchanged then.
+ * Destroys the DCT, after the kernel has waited until the device drained it. Returns 0, or a
+ * negative errno.
  */
 INLAY_COLD int inlay_devx_dct_destroy(struct inlay_devx_dct *dct)
 {

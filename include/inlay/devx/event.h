@@ -220,7 +220,7 @@ INLAY_COLD int inlay_devx_subscribe_fd(struct mlx5dv_devx_event_channel *channel
 	return -mlx5dv_devx_subscribe_devx_event_fd(channel, fd, obj, type);
 }
 
-/* Takes an entry of an event queue apart: the first 64 of `bytes` bytes, the rest 0. Keeps the cookie. */
+/* Decodes an entry of an event queue, of which `bytes` bytes are there. Keeps event->cookie. */
 INLAY_COLD void inlay_devx_event_parse_(const void *eqe, size_t bytes, struct inlay_devx_event *event)
 {
 	const struct inlay_eqe *at = &event->eqe;

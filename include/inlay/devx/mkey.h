@@ -117,7 +117,7 @@ INLAY_COLD int inlay_devx_mkey_send_(struct inlay_devx_mkey *key, struct ibv_con
  * Returns 0; -EINVAL for an impossible attribute, memory outside of its umem, or memory that does
  * not begin on a 4096-byte page (pass its page, and move attr.addr likewise); -EPERM when the key
  * grants writing and the umem does not; else the negative errno of CREATE_MKEY or, for relaxed
- * ordering, QUERY_HCA_CAP, with details in key->error. On failure key->obj is NULL.
+ * ordering, QUERY_HCA_CAP. On failure key->obj is NULL.
  */
 INLAY_COLD int inlay_devx_mkey_create(struct inlay_devx_mkey *key, struct ibv_context *ctx,
 				      const struct inlay_devx_mkey_attr *attr)
@@ -150,7 +150,7 @@ INLAY_COLD int inlay_devx_mkey_create(struct inlay_devx_mkey *key, struct ibv_co
 	return inlay_devx_mkey_send_(key, ctx, attr, &in, sizeof(in));
 }
 
-/* Returns the bytes that inlay_devx_mkey_create_list needs for n pieces; 0 unless 1 .. INLAY_DEVX_PIECES. */
+/* Returns the bytes of the inbox for n pieces; 0 unless n is 1 .. INLAY_DEVX_PIECES. */
 INLAY_COLD size_t inlay_devx_mkey_size(uint32_t n)
 {
 	return !n || n > INLAY_DEVX_PIECES ? 0 : sizeof(struct inlay_create_mkey_in) + n * sizeof(struct inlay_klm);
@@ -205,7 +205,7 @@ INLAY_COLD int inlay_devx_mkey_create_list(struct inlay_devx_mkey *key, struct i
 	return inlay_devx_mkey_send_(key, ctx, attr, in, bytes);
 }
 
-/* Asks for the key's context. Returns 0, -EINVAL without an object, or the negative errno of QUERY_MKEY. */
+/* Asks for its context. Returns 0, -EINVAL without an object, or a negative errno of QUERY_MKEY. */
 INLAY_COLD int inlay_devx_mkey_query(struct inlay_devx_mkey *key, struct inlay_query_mkey_out *out)
 {
 	INLAY_CHECK(key && out, "no argument is NULL");
@@ -214,8 +214,7 @@ INLAY_COLD int inlay_devx_mkey_query(struct inlay_devx_mkey *key, struct inlay_q
 }
 
 /*
- * Destroys the key: the device refuses it from then on. Does nothing without an object. Returns 0,
- * or a negative errno; it is unchanged then.
+ * Destroys the key: the device refuses it from then on. Returns 0, or a negative errno.
  */
 INLAY_COLD int inlay_devx_mkey_destroy(struct inlay_devx_mkey *key)
 {

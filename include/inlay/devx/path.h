@@ -87,7 +87,7 @@ INLAY_COLD void inlay_devx_path_init(struct inlay_devx_path *path)
 	path->atomic_mode = INLAY_ATOMIC_MODE_IB;
 }
 
-/* Whether each field is in its range, psn excepted: both ends drop its upper bits. ethernet: of the port. */
+/* Whether each field is in its range. Both ends drop upper bits of psn. ethernet: of the port. */
 INLAY_COLD int inlay_devx_path_ok_(const struct inlay_devx_path *path, int ethernet)
 {
 	return path->mtu <= IBV_MTU_4096 && path->sl < (ethernet ? 8 : 16) && path->src_path_bits < 128 &&
@@ -148,8 +148,8 @@ INLAY_COLD int inlay_devx_port_address(struct ibv_context *ctx, uint8_t port, ui
 }
 
 /*
- * Makes the kernel look up the MAC by which the peer's GID is reached, and writes it into the
- * peer's record. Does nothing on InfiniBand.
+ * Has the kernel look up the MAC that leads to the peer's GID, and writes it into the peer's
+ * record. Does nothing on InfiniBand.
  *
  * peer  as received
  * pd    any of the context: an address handle is made in it, and destroyed
@@ -194,8 +194,9 @@ INLAY_COLD int inlay_devx_address_resolve(struct inlay_connect_record *peer, str
 }
 
 /*
- * Fills an address path, which is zeroed. peer: NULL for a QP without one (UD, DCI); then port, key
- * index and service level are all. link: of this end, enum inlay_connect_link. qpn: of this end.
+ * Fills an address path, which is zeroed. peer: NULL for a QP without one (UD, DCI); then only
+ * port, key index and service level are filled. link: of this end, enum inlay_connect_link. qpn: of
+ * this end.
  */
 INLAY_COLD void inlay_devx_ads_fill_(struct inlay_ads *ads, const struct inlay_devx_path *path,
 				     const struct inlay_connect_record *peer, uint32_t link, uint32_t qpn)

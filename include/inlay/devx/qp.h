@@ -8,7 +8,7 @@
  *
  *   memset(&attr, 0, sizeof(attr));                   RC
  *   attr.pdn = pdn;                                   inlay_pdn_from_pd
- *   attr.send_cqn = attr.recv_cqn = cq.cq.cqn;
+ *   attr.send_cq = attr.recv_cq = &cq.cq;
  *   attr.ring.umem = attr.record.umem = &umem;
  *   attr.record.offset = inlay_devx_qp_size(64, 64, 64);
  *   attr.uar = &uar;
@@ -27,7 +27,7 @@
  * States
  *
  *   create -> RST --to_init--> INIT --to_rtr--> RTR --to_rts--> RTS
- *             to_error and to_reset lead away from every state
+ *             to_error and to_reset work in every state
  *
  * Invariants
  *
@@ -35,10 +35,10 @@
  *     something fails; inlay_devx_qp_query shows it.
  *   - Receives may be posted from INIT on.
  *   - inlay_devx_qp_to_reset resets the queues of queue.h as well. The caller removes what is left
- *     of the QP's completions with inlay_cq_clean before the QP goes up again. queue.h explains the
- *     way out of an error ("A QP in error").
- *   - A QP on a shared queue (SRQ, RMP, XRQ by number) raises INLAY_EVENT_SRQ_LAST_WQE after it
- *     came to ERR, when it takes no more entries. Destroy or reset it only then.
+ *     of the QP's completions with inlay_cq_clean before it connects the QP again. queue.h explains
+ *     the way out of an error ("A QP in error").
+ *   - A QP on a shared queue (SRQ, RMP, XRQ by number) raises INLAY_EVENT_SRQ_LAST_WQE in ERR, as
+ *     soon as it takes no more entries. Wait for it before destroying or resetting the QP.
  *   - A DCI always has a shared queue and takes nothing from it; dct.h shows how it posts.
  *   - The result of an atomic is in host byte order in memory, but big-endian in a CQE
  *     (attr.scatter_req).
@@ -54,6 +54,7 @@
 #include <inlay/devx/path.h>
 #include <inlay/devx/uar.h>
 #include <inlay/devx/umem.h>
+#include <inlay/queue/cq.h>
 #include <inlay/queue/rq.h>
 #include <inlay/queue/sq.h>
 
@@ -63,14 +64,16 @@ enum inlay_devx_qp_flags {
 	INLAY_DEVX_QP_RNDV = 4            /* no send queue: for the rendezvous reads of a tag-matching XRQ */
 };
 
-/* What is wanted. Zero it first: 0 is a default where it says so. */
+/* What is wanted. Zero it first: 0 selects a default where one is named. */
 struct inlay_devx_qp_attr {
 	struct inlay_devx_place ring;   /* inlay_devx_qp_size() bytes. Without queues: any umem, none of it used */
 	struct inlay_devx_place record; /* 8 bytes: receive word, send word */
 	struct inlay_devx_uar *uar;     /* the send queue's register; may be NULL without a send queue */
 	uint32_t type;                  /* enum inlay_qp_st: RC (0), UC, UD, DCI */
 	uint32_t pdn;                   /* it, the CQNs and srqn: 24 bits */
-	uint32_t send_cqn, recv_cqn;    /* both CQs must exist, even if one side is not used */
+	uint32_t send_cqn, recv_cqn;    /* CQs by number, if the next two are NULL: then the caller reserves the CQEs */
+	struct inlay_cq *send_cq;       /* both must exist, even if one side is not used. sq_bbs CQEs are reserved, */
+	struct inlay_cq *recv_cq;       /* and rq_wqes here */
 	uint32_t sq_bbs;                /* WQEBBs of the send queue, a power of two, 1 .. 32768; 0: no send queue */
 	uint32_t max_ds;                /* longest WQE in 16-byte units, 1 .. 63, at most max_wqe_sz_sq; 0: 63 */
 	uint32_t rq_wqes;               /* a power of two, 1 .. 32768; 0: no receive queue of its own */
@@ -85,7 +88,7 @@ struct inlay_devx_qp_attr {
 	uint64_t dc_key;                /* DCI: the default access key */
 };
 
-/* The queues, and their object. Align it to a cache line: a post touches only the first one of sq. */
+/* The queues, and their object. Align it to a cache line: a post touches only the first of sq. */
 struct inlay_devx_qp {
 	struct inlay_sq sq;            /* unless attr.sq_bbs was 0 */
 	struct inlay_rq rq;            /* unless attr.rq_wqes was 0 */
@@ -104,7 +107,7 @@ struct inlay_devx_qp {
  * Set-up: all of it
  */
 
-/* Returns the bytes of the ring, a multiple of 64; 0 for no queue or impossible ones. */
+/* Returns the bytes of the ring, a multiple of 64; 0 without a queue, or for an impossible one. */
 INLAY_COLD size_t inlay_devx_qp_size(uint32_t sq_bbs, uint32_t rq_wqes, uint32_t rq_stride)
 {
 	size_t rq = 0;
@@ -154,9 +157,9 @@ INLAY_COLD int inlay_devx_qp_attr_ok_(const struct inlay_devx_qp_attr *attr)
  * needed: inlay_sq_ring writes it, and nothing reads it.
  *
  * Returns 0; -EINVAL for attributes that are impossible or do not go together, and for an
- * impossible ring or record (devx/umem.h); -EBUSY when the register is exclusive and has a queue;
- * -ENOTSUP for a flag that the device cannot do; else the negative errno of ibv_query_device,
- * QUERY_HCA_CAP or CREATE_QP, with details in qp->error. On failure qp->obj is NULL.
+ * impossible ring or record (devx/umem.h); -ENOSPC when a CQ has too few CQEs left (its `refusal`
+ * says how many); -ENOTSUP for a flag that the device cannot do; else the negative errno of
+ * ibv_query_device, QUERY_HCA_CAP or CREATE_QP. On failure qp->obj is NULL.
  */
 INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context *ctx,
 				    const struct inlay_devx_qp_attr *attr)
@@ -180,8 +183,6 @@ INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context
 	record = inlay_devx_record_at_(attr->record);
 	if ((bytes && !ring) || !record)
 		return -EINVAL;
-	if (attr->sq_bbs && attr->uar->uar.mode == INLAY_UAR_SERIAL && attr->uar->uar.queues)
-		return -EBUSY;
 	if (attr->flags & INLAY_DEVX_QP_NO_SEND_RECORD) {
 		err = inlay_devx_query_cap(ctx, INLAY_CAP_GENERAL, &cap, &qp->error);
 		if (!err && !inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_HCA_CAP_2))
@@ -209,8 +210,8 @@ INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context
 	inlay_qpc_set(&in.qpc, INLAY_QPC_ST, attr->type);
 	inlay_qpc_set(&in.qpc, INLAY_QPC_PM_STATE, INLAY_QP_PM_MIGRATED);
 	inlay_qpc_set(&in.qpc, INLAY_QPC_PD, attr->pdn);
-	inlay_qpc_set(&in.qpc, INLAY_QPC_CQN_SND, attr->send_cqn);
-	inlay_qpc_set(&in.qpc, INLAY_QPC_CQN_RCV, attr->recv_cqn);
+	inlay_qpc_set(&in.qpc, INLAY_QPC_CQN_SND, attr->send_cq ? attr->send_cq->cqn : attr->send_cqn);
+	inlay_qpc_set(&in.qpc, INLAY_QPC_CQN_RCV, attr->recv_cq ? attr->recv_cq->cqn : attr->recv_cqn);
 	inlay_qpc_set(&in.qpc, INLAY_QPC_TS_FORMAT, INLAY_TS_DEFAULT);
 	inlay_qpc_set(&in.qpc, INLAY_QPC_USER_INDEX,
 		      attr->flags & INLAY_DEVX_QP_USER_INDEX ? attr->user_index : 0xffffff);
@@ -239,19 +240,25 @@ INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context
 	inlay_qpc_set(&in.qpc, INLAY_QPC_CS_RES, attr->scatter_res == 64 ? INLAY_CS_RES_UP_TO_64 :
 		      attr->scatter_res ? INLAY_CS_RES_UP_TO_32 : INLAY_CS_RES_OFF);
 	inlay_qpc_set(&in.qpc, INLAY_QPC_DC_ACCESS_KEY, attr->type == INLAY_QP_ST_DCI ? attr->dc_key : 0);
+	if (attr->send_cq && inlay_cq_reserve(attr->send_cq, attr->sq_bbs, NULL))
+		return -ENOSPC;
+	if (attr->recv_cq && inlay_cq_reserve(attr->recv_cq, attr->rq_wqes, NULL)) {
+		inlay_cq_unreserve(attr->send_cq, attr->sq_bbs);
+		return -ENOSPC;
+	}
 	err = inlay_devx_create(ctx, &in, sizeof(in), &out, sizeof(out), &qp->obj, &qp->error);
-	if (err)
-		return err;
 	qp->ctx = ctx;
 	qp->qpn = (uint32_t)inlay_cmd_out_get(&out, INLAY_CMD_OUT_NUMBER);
 	qp->type = attr->type;
 	qp->state = INLAY_QP_STATE_RST;
-	if (attr->rq_wqes)
+	if (!err && attr->rq_wqes)
 		err = inlay_rq_init(&qp->rq, ring, attr->rq_wqes, attr->rq_stride, record);
 	if (!err && attr->sq_bbs)
 		err = inlay_sq_init(&qp->sq, ring + rq_bytes, attr->sq_bbs, record, qp->qpn,
 				    attr->max_ds ? attr->max_ds : INLAY_MAX_DS, &attr->uar->uar);
 	if (err) {
+		inlay_cq_unreserve(attr->send_cq, attr->sq_bbs);
+		inlay_cq_unreserve(attr->recv_cq, attr->rq_wqes);
 		inlay_devx_drop_(&qp->obj);
 		return err;
 	}
@@ -260,13 +267,16 @@ INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context
 	qp->sq.atomics = device.atomic_cap != IBV_ATOMIC_NONE &&
 			 (attr->type == INLAY_QP_ST_RC || attr->type == INLAY_QP_ST_DCI);
 	qp->sq.type = inlay_devx_connect_type_(attr->type);
+	qp->sq.cq = attr->send_cq;
+	qp->sq.reserved = attr->sq_bbs;
+	qp->rq.cq = attr->recv_cq;
+	qp->rq.reserved = attr->rq_wqes;
 	return 0;
 }
 
 /*
  * Destroys the QP, from any state; its memory and its register are the caller's again. Remove what
- * it left in its CQs with inlay_cq_clean. Does nothing without an object. Returns 0, or a negative
- * errno; the QP is unchanged then.
+ * it left in its CQs with inlay_cq_clean. Returns 0, or a negative errno.
  */
 INLAY_COLD int inlay_devx_qp_destroy(struct inlay_devx_qp *qp)
 {
@@ -278,6 +288,8 @@ INLAY_COLD int inlay_devx_qp_destroy(struct inlay_devx_qp *qp)
 		return err;
 	if (qp->has_sq)
 		inlay_sq_fini(&qp->sq);
+	if (qp->has_rq)
+		inlay_rq_fini(&qp->rq);
 	qp->has_sq = qp->has_rq = 0;
 	return 0;
 }
@@ -534,7 +546,7 @@ INLAY_COLD int inlay_devx_qp_connect(struct inlay_devx_qp *qp, const struct inla
 
 /*
  * Connects an RC or UC QP to itself: it receives what it sends, and nothing leaves the device.
- * Command QPs of tag matching are such.
+ * Tag matching sends its commands on such a QP.
  *
  * Returns as inlay_devx_qp_address and inlay_devx_qp_connect do.
  */

@@ -20,9 +20,8 @@
  *
  * Invariants
  *
- *   - Ring and record belong to the RMP until it is destroyed.
- *   - The kernel makes an RMP for a plain verbs SRQ. Entries of a linked list and of a cyclic queue
- *     look alike; queue/srq.h has the difference.
+ *   - One entry is never posted: inlay_srq_room() begins at entries - 1.
+ *   - The kernel makes an RMP for a plain verbs SRQ.
  *
  * Threads: the queue as queue/srq.h says; all else as device commands.
  * Sources: devx/ifc/wq.h; Linux, infiniband/hw/mlx5/srq_cmd.c; UCX's rc_mlx5_devx.c (a cyclic one).
@@ -36,13 +35,14 @@
 #include <inlay/queue/srq.h>
 
 enum inlay_devx_rmp_flags {
-	INLAY_DEVX_RMP_CYCLIC = 1 /* posted and taken in order; release with inlay_srq_release_cyclic */
+	INLAY_DEVX_RMP_CYCLIC = 1 /* posted and taken in order: queue/srq.h */
 };
 
 /* What is wanted. Zero it first. */
 struct inlay_devx_rmp_attr {
 	struct inlay_devx_place ring;   /* inlay_devx_rmp_size() bytes */
 	struct inlay_devx_place record; /* 8 bytes, of which the first 4 are used */
+	struct inlay_cq *cq;            /* its receives' CQ, to reserve `entries` CQEs in; NULL: the caller does */
 	uint32_t pdn;                   /* 24 bits */
 	uint32_t entries;               /* a power of two, 2 .. 32768, of which one is never posted */
 	uint32_t stride;                /* bytes of an entry, a power of two, 32 .. 1024: 16, and 16 per SGE */
@@ -71,7 +71,7 @@ INLAY_COLD size_t inlay_devx_rmp_size(uint32_t entries, uint32_t stride)
 	return (size_t)entries * stride;
 }
 
-/* Fills the work queue of an RMP or XRQ, which is zeroed, and initialises the queue that drives it. */
+/* Fills the zeroed work queue of an RMP or XRQ, and initialises the queue that drives it. */
 INLAY_COLD int inlay_devx_shared_(struct inlay_wqc *wq, struct inlay_srq *srq, const struct inlay_devx_rmp_attr *attr)
 {
 	size_t bytes = inlay_devx_rmp_size(attr->entries, attr->stride);
@@ -90,8 +90,12 @@ INLAY_COLD int inlay_devx_shared_(struct inlay_wqc *wq, struct inlay_srq *srq, c
 		err = inlay_srq_init_cyclic(srq, ring, attr->entries, attr->stride, record);
 	else
 		err = inlay_srq_init(srq, ring, attr->entries, attr->stride, record);
+	if (!err && attr->cq)
+		err = inlay_cq_reserve(attr->cq, attr->entries, NULL);
 	if (err)
 		return err;
+	srq->cq = attr->cq;
+	srq->reserved = attr->entries;
 	inlay_wqc_set(wq, INLAY_WQC_WQ_TYPE,
 		      attr->flags & INLAY_DEVX_RMP_CYCLIC ? INLAY_WQ_CYCLIC : INLAY_WQ_LINKED_LIST);
 	inlay_wqc_set(wq, INLAY_WQC_PD, attr->pdn);
@@ -107,10 +111,10 @@ INLAY_COLD int inlay_devx_shared_(struct inlay_wqc *wq, struct inlay_srq *srq, c
 }
 
 /*
- * Creates an RMP. Before the command is sent, entries are linked and the record zeroed.
+ * Creates an RMP, and initialises ring and record.
  *
- * Returns 0; -EINVAL for an impossible attribute, ring or record (devx/umem.h); else the negative
- * errno of CREATE_RMP, with details in rmp->error. On failure rmp->obj is NULL.
+ * Returns 0; -EINVAL for an impossible attribute, ring or record (devx/umem.h); -ENOSPC when the CQ
+ * has too few CQEs left; else the negative errno of CREATE_RMP. On failure rmp->obj is NULL.
  */
 INLAY_COLD int inlay_devx_rmp_create(struct inlay_devx_rmp *rmp, struct ibv_context *ctx,
 				     const struct inlay_devx_rmp_attr *attr)
@@ -128,7 +132,9 @@ INLAY_COLD int inlay_devx_rmp_create(struct inlay_devx_rmp *rmp, struct ibv_cont
 	inlay_cmd_in_set(&in.cmd, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_CREATE_RMP);
 	inlay_rmpc_set(&in.rmpc, INLAY_RMPC_STATE, INLAY_WQ_STATE_RDY);
 	err = inlay_devx_create(ctx, &in, sizeof(in), &out, sizeof(out), &rmp->obj, &rmp->error);
-	if (!err)
+	if (err)
+		inlay_srq_fini(&rmp->srq);
+	else
 		rmp->rmpn = (uint32_t)inlay_cmd_out_get(&out, INLAY_CMD_OUT_NUMBER);
 	return err;
 }
@@ -156,7 +162,7 @@ INLAY_COLD int inlay_devx_rmp_arm(struct inlay_devx_rmp *rmp, uint32_t limit)
 	return inlay_devx_modify(rmp->obj, &in, sizeof(in), &out, sizeof(out), &rmp->error);
 }
 
-/* Asks for the RMP's context. Returns 0, -EINVAL without an object, or the negative errno of QUERY_RMP. */
+/* Asks for its context. Returns 0, -EINVAL without an object, or the negative errno of QUERY_RMP. */
 INLAY_COLD int inlay_devx_rmp_query(struct inlay_devx_rmp *rmp, struct inlay_query_rmp_out *out)
 {
 	INLAY_CHECK(rmp && out, "no argument is NULL");
@@ -164,13 +170,18 @@ INLAY_COLD int inlay_devx_rmp_query(struct inlay_devx_rmp *rmp, struct inlay_que
 }
 
 /*
- * Destroys the RMP; its memory is the caller's again. Does nothing without an object. Returns 0, or
- * a negative errno: -EBUSY while a QP receives through it; it is unchanged then.
+ * Destroys the RMP; its memory is the caller's again. Returns 0, or a negative errno: -EBUSY while
+ * a QP receives through it.
  */
 INLAY_COLD int inlay_devx_rmp_destroy(struct inlay_devx_rmp *rmp)
 {
+	int err;
+
 	INLAY_CHECK(rmp, "no argument is NULL");
-	return inlay_devx_drop_(&rmp->obj);
+	err = inlay_devx_drop_(&rmp->obj);
+	if (!err)
+		inlay_srq_fini(&rmp->srq);
+	return err;
 }
 
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/devx/uar.h: a doorbell register for queues made by device commands, and the event queue of
- * a completion vector.
+ * inlay/devx/uar.h: a doorbell register for queues made by device commands.
  *
  *   struct inlay_devx_uar uar;
  *
@@ -12,7 +11,6 @@
  *
  * Invariants
  *
- *   - No command allocates a register: libmlx5 asks the kernel for it.
  *   - The device silently drops a doorbell rung in another page than its queue was created with.
  *
  * Threads: as queue/uar.h says for the mode.
@@ -81,7 +79,7 @@ INLAY_COLD int inlay_devx_uar_alloc(struct inlay_devx_uar *uar, struct ibv_conte
 
 /*
  * Frees the register. Does nothing to one that is zeroed, failed or freed. Returns 0, or -EBUSY
- * while a send queue uses it; it is unchanged then. CQs are not counted: destroy them first.
+ * while a send queue uses it. CQs are not counted: destroy them first.
  */
 INLAY_COLD int inlay_devx_uar_free(struct inlay_devx_uar *uar)
 {

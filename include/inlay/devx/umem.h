@@ -19,7 +19,6 @@
  *   - `access` is what the device may do. Without IBV_ACCESS_LOCAL_WRITE it only reads. That is
  *     enough for send and receive rings and their records, and too little for a CQ's ring. A memory
  *     key cannot grant writing unless its umem does.
- *   - The memory stays registered while an object uses it: deregistering then answers -EBUSY.
  *
  * Threads: as device commands (devx/call.h). Objects do not change the umem that they lie in.
  * Sources: mlx5dv_devx_umem_reg(3); Linux, infiniband/hw/mlx5/devx.c (page sizes and offsets).
@@ -73,9 +72,8 @@ INLAY_COLD int inlay_devx_umem_made_(struct inlay_devx_umem *umem, struct mlx5dv
  * addr, len  the memory, of any alignment; a ring needs a page's
  * access     any of IBV_ACCESS_LOCAL_WRITE, _REMOTE_WRITE, _REMOTE_READ, _RELAXED_ORDERING; or 0.
  *            REMOTE_WRITE needs LOCAL_WRITE
- * pages      the page sizes that the kernel may choose, one bit each, 4096 and up: INLAY_DEVX_PAGE
- *            | 2 * INLAY_DEVX_PAGE ... umem->page becomes the largest. 0: any; then only offset 0
- *            holds a ring
+ * pages      the page sizes that the kernel may choose, one bit each, such as INLAY_DEVX_PAGE |
+ *            8192. umem->page becomes the largest. 0: any size; rings begin at offset 0 only
  *
  * Returns 0, or the negative errno of mlx5dv_devx_umem_reg: -EINVAL for an impossible access or
  * page size, -EFAULT for memory that is not there, -ENOMEM; -EOPNOTSUPP or -EINVAL for a context
@@ -135,7 +133,7 @@ INLAY_COLD int inlay_devx_umem_reg_dmabuf(struct inlay_devx_umem *umem, struct i
 
 /*
  * Deregisters. Does nothing to a umem that is zeroed, failed or gone. Returns 0, or a negative
- * errno: -EBUSY while an object uses it; the umem is unchanged then.
+ * errno: -EBUSY while an object uses it.
  */
 INLAY_COLD int inlay_devx_umem_dereg(struct inlay_devx_umem *umem)
 {

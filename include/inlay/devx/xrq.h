@@ -8,13 +8,13 @@
  *
  *   memset(&attr, 0, sizeof(attr));
  *   attr.shared.pdn = pdn;                               ring, record, entries, stride: as in rmp.h
- *   attr.cqn = cq.cq.cqn;
+ *   attr.shared.cq = &cq.cq;
  *   attr.tags = 1024;
  *   inlay_devx_xrq_create(&xrq, ctx, &attr);
  *
  *   qp_attr.rq_type = INLAY_RQ_TYPE_SHARED;              the command QP
  *   qp_attr.srqn = xrq.xrqn;
- *   qp_attr.send_cqn = qp_attr.recv_cqn = cq.cq.cqn;
+ *   qp_attr.send_cq = qp_attr.recv_cq = &cq.cq;
  *   inlay_devx_qp_create(&command, ctx, &qp_attr);
  *   inlay_devx_qp_connect_self(&command, &path);
  *   ... tag.h ...
@@ -44,7 +44,7 @@ enum inlay_devx_xrq_flags {
 /* What is wanted. Zero it first. */
 struct inlay_devx_xrq_attr {
 	struct inlay_devx_rmp_attr shared; /* the queue of unexpected messages; its size: inlay_devx_rmp_size */
-	uint32_t cqn;                      /* CQ of unexpected messages and of list operations, 24 bits */
+	uint32_t cqn;                      /* CQ of unexpected messages and list operations, if shared.cq is NULL */
 	uint32_t tags;                     /* that the list must hold, 1 .. 2^14 */
 	uint32_t user_index;               /* in the CQEs of this queue, 24 bits */
 	uint32_t flags;                    /* enum inlay_devx_xrq_flags */
@@ -64,12 +64,11 @@ struct inlay_devx_xrq {
  */
 
 /*
- * Creates an XRQ with tag matching. Before the command is sent, entries are linked and the record
- * zeroed.
+ * Creates an XRQ with tag matching, and initialises ring and record.
  *
- * Returns 0; -EINVAL for an impossible attribute, ring or record (devx/umem.h); else the negative
- * errno of CREATE_XRQ, with details in xrq->error: a device without tag matching, or with a shorter
- * list, refuses it. On failure xrq->obj is NULL.
+ * Returns 0; -EINVAL for an impossible attribute, ring or record (devx/umem.h); -ENOSPC when the CQ
+ * has too few CQEs left; else the negative errno of CREATE_XRQ: a device without tag matching, or
+ * with a shorter list, refuses it. On failure xrq->obj is NULL.
  */
 INLAY_COLD int inlay_devx_xrq_create(struct inlay_devx_xrq *xrq, struct ibv_context *ctx,
 				     const struct inlay_devx_xrq_attr *attr)
@@ -94,10 +93,12 @@ INLAY_COLD int inlay_devx_xrq_create(struct inlay_devx_xrq *xrq, struct ibv_cont
 		       attr->flags & INLAY_DEVX_XRQ_RNDV ? INLAY_XRQ_OFFLOAD_RNDV : INLAY_XRQ_OFFLOAD_NONE);
 	inlay_xrqc_set(&in.xrqc, INLAY_XRQC_DC, !!(attr->flags & INLAY_DEVX_XRQ_DC));
 	inlay_xrqc_set(&in.xrqc, INLAY_XRQC_USER_INDEX, attr->user_index);
-	inlay_xrqc_set(&in.xrqc, INLAY_XRQC_CQN, attr->cqn);
+	inlay_xrqc_set(&in.xrqc, INLAY_XRQC_CQN, attr->shared.cq ? attr->shared.cq->cqn : attr->cqn);
 	inlay_tmc_set(&in.xrqc.tm, INLAY_TMC_LOG_MATCHING_LIST_SZ, xrq->log_list);
 	err = inlay_devx_create(ctx, &in, sizeof(in), &out, sizeof(out), &xrq->obj, &xrq->error);
-	if (!err)
+	if (err)
+		inlay_srq_fini(&xrq->srq);
+	else
 		xrq->xrqn = (uint32_t)inlay_cmd_out_get(&out, INLAY_CMD_OUT_NUMBER);
 	return err;
 }
@@ -122,7 +123,7 @@ INLAY_COLD int inlay_devx_xrq_arm(struct inlay_devx_xrq *xrq, uint32_t limit)
 	return inlay_devx_modify(xrq->obj, &in, sizeof(in), &out, sizeof(out), &xrq->error);
 }
 
-/* Asks for the XRQ's context. Returns 0, -EINVAL without an object, or the negative errno of QUERY_XRQ. */
+/* Asks for its context. Returns 0, -EINVAL without an object, or the negative errno of QUERY_XRQ. */
 INLAY_COLD int inlay_devx_xrq_query(struct inlay_devx_xrq *xrq, struct inlay_query_xrq_out *out)
 {
 	INLAY_CHECK(xrq && out, "no argument is NULL");
@@ -130,13 +131,18 @@ INLAY_COLD int inlay_devx_xrq_query(struct inlay_devx_xrq *xrq, struct inlay_que
 }
 
 /*
- * Destroys the XRQ; its memory is the caller's again. Does nothing without an object. Returns 0, or
- * a negative errno: -EBUSY while a QP or DCT receives through it; it is unchanged then.
+ * Destroys the XRQ; its memory is the caller's again. Returns 0, or a negative errno: -EBUSY while
+ * a QP or DCT receives through it.
  */
 INLAY_COLD int inlay_devx_xrq_destroy(struct inlay_devx_xrq *xrq)
 {
+	int err;
+
 	INLAY_CHECK(xrq, "no argument is NULL");
-	return inlay_devx_drop_(&xrq->obj);
+	err = inlay_devx_drop_(&xrq->obj);
+	if (!err)
+		inlay_srq_fini(&xrq->srq);
+	return err;
 }
 
 #endif

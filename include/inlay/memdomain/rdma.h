@@ -36,9 +36,7 @@
  * A QP that scatters what it reads to CQEs (cqe.h) is not for pull: an operation whose data are in a CQE ends with -EIO.
  *
  * Threads: translations by any number; all else by the queue's owner. An operation holds the map, and its end lets go of it, as bufs do
- * (inlay_mmap_hold): when owners of queues of several domains over one map are different threads, or one of them is another than the owner
- * of an inventory with bufs of the map, the map must be thread-safe (inlay_mmap_enable_thread_safety before its start). No function sees
- * who calls it; INLAY_CHECKED=1 aborts when two meet at the map's count.
+ * (inlay_mmap_hold). The owners of queues of several domains over one map may be different threads.
  * Sources: SPDK's lib/rdma_utils and module/accel/mlx5 (what users of such a domain expect); rdma-core's mlx5 (gather entries of a read).
  */
 #ifndef INLAY_MEMDOMAIN_RDMA_H
@@ -184,7 +182,7 @@ INLAY_FN int inlay_memdomain_rdma_translate_cb(struct inlay_memdomain *src, void
 			err = inlay_mmap_keys(r->map, range->id, dev, &keys);
 		if (INLAY_UNLIKELY(err))
 			return err;
-	} else if (!__atomic_load_n(&dst->host, __ATOMIC_RELAXED) || r->map->sources[range->id].kind != INLAY_MMAP_HOST) {
+	} else if (!__atomic_load_n(&dst->host, __ATOMIC_RELAXED) || inlay_mmap_source(r->map, range->id)->kind != INLAY_SOURCE_HOST) {
 		return -ENOTSUP;
 	}
 	result->size = sizeof(*result);
@@ -214,7 +212,7 @@ INLAY_FN int inlay_memdomain_sum(const struct iovec *iov, uint32_t iovcnt, size_
 /* The key of the local memory at addr, and in *len, which asks for so many bytes, how many of them have it. */
 INLAY_FN int inlay_memdomain_rdma_near(struct inlay_memdomain_rdma *r, uint64_t addr, uint64_t *len, uint32_t write, uint32_t *lkey)
 {
-	const struct inlay_range *range = inlay_lookup_hit(&r->map->lookup, &r->hit, addr, 1);
+	const struct inlay_range *range = inlay_mmap_hit(r->map, &r->hit, (const void *)(uintptr_t)addr, 1);
 	struct inlay_keys keys;
 
 	if (INLAY_UNLIKELY(!range))
@@ -242,7 +240,7 @@ INLAY_FN int inlay_memdomain_rdma_far(const struct inlay_memdomain_peer *peer, u
 		*rkey = peer->rkeys[peer->num_rkeys == 1 ? 0 : i];
 		return 0;
 	}
-	range = inlay_lookup_find(&peer->map->lookup, addr, 1);
+	range = inlay_mmap_find(peer->map, (const void *)(uintptr_t)addr, 1);
 	if (INLAY_UNLIKELY(!range))
 		return -ENOENT;
 	if (INLAY_UNLIKELY(!(range->access & (write ? (uint32_t)INLAY_RDMA_WRITE : (uint32_t)INLAY_RDMA_READ))))
@@ -516,7 +514,7 @@ INLAY_COLD int inlay_memdomain_rdma_create(struct inlay_memdomain_rdma *r, struc
 
 	if (!r || !reg || !map || !pd || (uintptr_t)r % INLAY_CACHE_LINE)
 		return -EINVAL;
-	if (map->state == INLAY_MMAP_IMPORTED)
+	if (inlay_mmap_imported(map))
 		return -ENOTSUP;
 	for (dev = 0; dev < map->num_devs && !inlay_memdomain_same_pd(map->devs[dev], pd); dev++)
 		;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/queue/cq.h: completion queue: poll, free, arm.
+ * inlay/queue/cq.h: a completion queue: poll, free, arm; and room for completions, which its queues
+ * reserve.
  *
  *   const struct mlx5_cqe64 *cqe = inlay_cq_peek(&cq);               NULL: nothing there
  *   if (cqe) {
@@ -8,8 +9,13 @@
  *           inlay_cq_advance(&cq, 1);                                the slot back to the device
  *   }
  *
- * A CQE is the caller's when its owner bit equals the ring's lap. It stays where the device put it until it is freed; with scatter to
- * CQE the payload is in it, and can be used in place until then.
+ * Invariants
+ *
+ *   - A CQE is the caller's when its owner bit equals the ring's lap. It stays where the device put it
+ *     until it is freed, so a payload scattered to it can be used in place.
+ *   - A CQ that overruns is dead, and so are its QPs. The sum of what its queues reserve never exceeds
+ *     its size: inlay_cq_reserve.
+ *   - Compressed CQEs are not understood: the CQ must have been made without compression.
  *
  * Events. Verbs' channel, armed by inlay's doorbell:
  *
@@ -19,21 +25,24 @@
  *           if (inlay_cq_arm(&cq, 0))
  *                   break;                                           a CQ without a doorbell page
  *           if (inlay_cq_peek(&cq))
- *                   continue;                                        came between the last look and the arming
+ *                   continue;                                        came after the last look
  *           ibv_get_cq_event(channel, &ibcq, &context);              sleeps
  *           inlay_cq_event(&cq);
  *           ibv_ack_cq_events(ibcq, 1);
  *   }
  *
- * The race at arming: a completion may come after the last look and before the device sees the arm. mlx5 compares the consumer index in the
- * arm with its own producer's and raises the event at once for a completion that no event has told of yet; verbs does not
- * promise it, hence the second look. A completion that was there when an event was raised, and was left in the ring, raises no other: poll
- * until nothing is there before arming. Who then goes on polling leaves the CQ armed, and finds one event more in the channel later:
- * harmless, as long as each one taken is counted by inlay_cq_event. The arm carries the number of events taken (arm_sn): an arm with a
- * number that the device has seen fire is not a new one.
+ * The race at arming: a completion may come after the last look and before the device sees the arm.
+ * mlx5 compares the consumer index in the arm with its own producer index, and raises the event at
+ * once for a completion that no event has reported yet. Verbs does not promise that, hence the
+ * second look. A completion that was left in the ring when an event was raised raises no other, so
+ * poll until nothing is there before arming. A caller that polls on leaves the CQ armed and later
+ * finds one event more in the channel: harmless, as long as inlay_cq_event counts every event
+ * taken. The arm carries that count (arm_sn); an arm with a number that the device has seen fire is
+ * not a new one.
  *
- * Threads: one owner at a time. Only ibv_get_cq_event may be in another thread, if the queue is handed over with the event.
- * Sources: libmlx5's cq.c (mlx5_arm_cq, __mlx5_cq_clean), the PRM's "Completion Queues" chapter.
+ * Threads: one owner at a time. Only ibv_get_cq_event may be in another thread, if the queue is
+ * handed over with the event. Sources: libmlx5's cq.c (mlx5_arm_cq, __mlx5_cq_clean), the PRM's
+ * "Completion Queues" chapter.
  */
 #ifndef INLAY_QUEUE_CQ_H
 #define INLAY_QUEUE_CQ_H
@@ -77,13 +86,14 @@ INLAY_STATIC_ASSERT(offsetof(struct inlay_cq, reserved) == INLAY_CACHE_LINE, "a 
  * dbrec     consumer index and arm word
  * uar       the doorbell page (mlx5dv_cq.cq_uar); may be NULL for a CQ that is never armed
  *
- * Marks every slot that still has no CQE as the device's: an invalid opcode with the owner bit of "not yet". inlay_cq_peek then needs to
- * look at the owner bit alone, in the first lap too. The mark is a compare-and-swap, so a CQE that arrives meanwhile is kept.
+ * Marks every slot that has no CQE yet as the device's: an invalid opcode, with the owner bit of
+ * "not yet". inlay_cq_peek can then look at the owner bit alone in the first lap too. The mark is a
+ * compare-and-swap, so a CQE that arrives meanwhile is kept.
  *
  * Returns 0; -EINVAL for an argument out of its range.
  */
-INLAY_COLD int inlay_cq_init(struct inlay_cq *cq, void *buf, uint32_t cqe_cnt, uint32_t cqe_size, volatile uint32_t *dbrec, void *uar,
-			     uint32_t cqn)
+INLAY_COLD int inlay_cq_init(struct inlay_cq *cq, void *buf, uint32_t cqe_cnt, uint32_t cqe_size,
+			     volatile uint32_t *dbrec, void *uar, uint32_t cqn)
 {
 	uint32_t i;
 
@@ -114,6 +124,12 @@ INLAY_COLD int inlay_cq_init(struct inlay_cq *cq, void *buf, uint32_t cqe_cnt, u
 	return 0;
 }
 
+/* Bytes of a CQE slot, 64 or 128. */
+INLAY_FN uint32_t inlay_cq_cqe_size(const struct inlay_cq *cq)
+{
+	return cq->stride;
+}
+
 /* CQEs in the ring. */
 INLAY_FN uint32_t inlay_cq_size(const struct inlay_cq *cq)
 {
@@ -121,13 +137,14 @@ INLAY_FN uint32_t inlay_cq_size(const struct inlay_cq *cq)
 }
 
 /*
- * Sets n CQEs aside for a queue that completes to this CQ. A CQ that overruns is dead, and so are its
- * QPs, so every queue reserves as many CQEs as it can have outstanding: its ring's WQEBBs (entries, of a
- * receive queue), or fewer when the caller promises to have no more WQEs posted and not released,
- * signaled or not, since a QP in error completes them all. The functions of verbs.h that take a CQ
- * reserve for the whole ring; call this only to promise less, and pass them NULL.
+ * Sets n CQEs aside for a queue that completes to this CQ. A CQ that overruns is dead, and so are
+ * its QPs, so every queue reserves as many CQEs as it can have outstanding: its ring's WQEBBs
+ * (entries, of a receive queue), or fewer when the caller promises to have no more WQEs posted and
+ * not released, signaled or not, since a QP in error completes them all. The functions of verbs.h
+ * that take a CQ reserve for the whole ring; call this only to promise less, and pass them NULL.
  *
- * Returns 0, or -ENOSPC when fewer than n are left; *why, if not NULL, then points into cq and says how many.
+ * Returns 0, or -ENOSPC when fewer than n are left; *why, if not NULL, then points into cq and says
+ * how many.
  */
 INLAY_COLD int inlay_cq_reserve(struct inlay_cq *cq, uint32_t n, const char **why)
 {
@@ -152,13 +169,16 @@ INLAY_COLD void inlay_cq_unreserve(struct inlay_cq *cq, uint32_t n)
  */
 
 /* The slot of completion `index`, whether or not it holds one. */
-INLAY_ALWAYS const struct mlx5_cqe64 *inlay_cq_slot(const struct inlay_cq *cq, uint32_t index)
+INLAY_ALWAYS const struct mlx5_cqe64 *inlay_cq_slot_(const struct inlay_cq *cq, uint32_t index)
 {
 	return (const struct mlx5_cqe64 *)(cq->begin + (size_t)(index & cq->mask) * cq->stride);
 }
 
-/* Whether that slot is the caller's: the device flips the owner bit from one lap to the next, and the first lap writes 0. */
-INLAY_ALWAYS int inlay_cq_valid(const struct inlay_cq *cq, uint32_t index, const struct mlx5_cqe64 *cqe)
+/*
+ * Whether that slot is the caller's. The device flips the owner bit with each lap; the first writes
+ * 0.
+ */
+INLAY_ALWAYS int inlay_cq_valid_(const struct inlay_cq *cq, uint32_t index, const struct mlx5_cqe64 *cqe)
 {
 	uint32_t lap = (index & (cq->mask + 1)) != 0;
 
@@ -166,10 +186,8 @@ INLAY_ALWAYS int inlay_cq_valid(const struct inlay_cq *cq, uint32_t index, const
 }
 
 /*
- * The oldest completion not yet freed, or NULL when there is none. The CQE is the caller's until inlay_cq_advance; peeking again
- * gives the same one.
- *
- * Compressed CQEs are not understood: the CQ must have been made without compression.
+ * The oldest completion not yet freed, or NULL when there is none. The CQE is the caller's until
+ * inlay_cq_advance; peeking again gives the same one.
  */
 INLAY_ALWAYS const struct mlx5_cqe64 *inlay_cq_peek(const struct inlay_cq *cq)
 {
@@ -179,12 +197,18 @@ INLAY_ALWAYS const struct mlx5_cqe64 *inlay_cq_peek(const struct inlay_cq *cq)
 	cqe = (const struct mlx5_cqe64 *)(const void *)cq->next;
 	if (INLAY_UNLIKELY((*(const volatile uint8_t *)&cqe->op_own ^ cq->lap) & INLAY_CQE_OWNER))
 		return NULL;
-	/* The device writes the owner bit last: nothing of the CQE or of the data it speaks of may be loaded before it. */
+	/*
+	 * The device writes the owner bit last: the CQE and the data it reports may not be loaded
+	 * before it.
+	 */
 	inlay_fence_polled();
 	return cqe;
 }
 
-/* Up to max completions, oldest first, into cqes. Returns how many. Free them with one inlay_cq_advance. */
+/*
+ * Up to max completions, oldest first, into cqes. Returns how many. Free them with one
+ * inlay_cq_advance.
+ */
 INLAY_ALWAYS uint32_t inlay_cq_peek_many(const struct inlay_cq *cq, const struct mlx5_cqe64 **cqes, uint32_t max)
 {
 	const uint8_t *next = cq->next;
@@ -214,14 +238,14 @@ INLAY_COLD int inlay_cq_there_(const struct inlay_cq *cq, uint32_t n)
 	uint32_t i;
 
 	for (i = 0; i < n && i <= cq->mask; i++)
-		if (!inlay_cq_valid(cq, cq->ci + i, inlay_cq_slot(cq, cq->ci + i)))
+		if (!inlay_cq_valid_(cq, cq->ci + i, inlay_cq_slot_(cq, cq->ci + i)))
 			break;
 	return i == n;
 }
 
 /*
- * Frees n completions without telling the device: for batches that end with inlay_cq_update, and for a CQ that ignores overrun
- * (IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN), which never needs to be told.
+ * Frees n completions without telling the device: for batches that end with inlay_cq_update, and
+ * for a CQ that ignores overrun (IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN), which need not be told.
  */
 INLAY_ALWAYS void inlay_cq_advance_quiet(struct inlay_cq *cq, uint32_t n)
 {
@@ -257,12 +281,11 @@ INLAY_ALWAYS void inlay_cq_advance(struct inlay_cq *cq, uint32_t n)
 }
 
 /*
- * Asks for one event on the CQ's completion channel when the next completion comes (solicited 0), or the next that is solicited or an error
- * (solicited 1).
+ * Asks for one event on the CQ's completion channel when the next completion comes (solicited 0),
+ * or the next that is solicited or an error (solicited 1). Poll until nothing is there, arm, peek
+ * once more, and only then sleep; see the manual above. After each event call inlay_cq_event.
  *
- * Poll until nothing is there, arm, peek once more, and only then sleep: an event is raised for a completion that none has told of, not for
- * one that was left in the ring; see the manual above. After each event call inlay_cq_event. Returns 0, or
- * -ENOTSUP when the CQ has no doorbell page. Same bytes as ibv_req_notify_cq.
+ * Returns 0, or -ENOTSUP when the CQ has no doorbell page. Same bytes as ibv_req_notify_cq.
  */
 INLAY_FN int inlay_cq_arm(struct inlay_cq *cq, int solicited)
 {
@@ -274,7 +297,8 @@ INLAY_FN int inlay_cq_arm(struct inlay_cq *cq, int solicited)
 	inlay_cq_update(cq);
 	cq->dbrec[1] = inlay_to_be32(word);
 	inlay_fence_record_reg();
-	__atomic_store_n((inlay_doorbell *)(cq->uar + 0x20), inlay_to_be64((uint64_t)word << 32 | cq->cqn), __ATOMIC_RELAXED);
+	__atomic_store_n((inlay_doorbell *)(cq->uar + 0x20), inlay_to_be64((uint64_t)word << 32 | cq->cqn),
+			 __ATOMIC_RELAXED);
 	/* Rare, and the caller sleeps next: nothing is saved by a lighter one. */
 	inlay_fence_reg_full();
 	return 0;
@@ -298,24 +322,27 @@ INLAY_FN void inlay_cq_event(struct inlay_cq *cq)
  *
  * Returns how many were removed. Source: libmlx5's cq.c, __mlx5_cq_clean.
  */
-INLAY_COLD uint32_t inlay_cq_clean(struct inlay_cq *cq, uint32_t qpn, void (*gone)(const struct mlx5_cqe64 *cqe, void *arg),
-				   void *arg)
+INLAY_COLD uint32_t inlay_cq_clean(struct inlay_cq *cq, uint32_t qpn,
+				   void (*gone)(const struct mlx5_cqe64 *cqe, void *arg), void *arg)
 {
 	uint32_t end = cq->ci, index, removed = 0;
 
-	while (end - cq->ci <= cq->mask && inlay_cq_valid(cq, end, inlay_cq_slot(cq, end)))
+	while (end - cq->ci <= cq->mask && inlay_cq_valid_(cq, end, inlay_cq_slot_(cq, end)))
 		end++;
 	inlay_fence_polled();
-	/* From the newest down: what stays moves up into the gap, and takes the owner bit of the slot it lands in. */
+	/*
+	 * From the newest down: what stays moves up into the gap, and takes the owner bit of the
+	 * slot it lands in.
+	 */
 	for (index = end; index-- != cq->ci;) {
-		const struct mlx5_cqe64 *from = inlay_cq_slot(cq, index);
+		const struct mlx5_cqe64 *from = inlay_cq_slot_(cq, index);
 
 		if (inlay_cqe_qpn(from) == qpn) {
 			if (gone)
 				gone(from, arg);
 			removed++;
 		} else if (removed) {
-			struct mlx5_cqe64 *to = (struct mlx5_cqe64 *)(uintptr_t)inlay_cq_slot(cq, index + removed);
+			struct mlx5_cqe64 *to = (struct mlx5_cqe64 *)(uintptr_t)inlay_cq_slot_(cq, index + removed);
 			uint8_t owner = to->op_own & INLAY_CQE_OWNER;
 
 			if (cq->stride == 128) /* its first half may hold payload */

@@ -1,22 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/queue/post.h: what is posted to a send queue: one function for each operation.
+ * inlay/queue/post.h: posting to a send queue: one function for each operation.
  *
  *   inlay_post_write(&sq, raddr, rkey, &sge, 1, INLAY_SIGNALED);     fills the ring; the device does not look yet
  *   inlay_post_send_inline(&sq, data, 8, 0);
  *   inlay_sq_ring(&sq);                                              one doorbell for both
  *
- * Which operation goes where:
+ *   inlay_post_send_inline(&sq, data, 8, INLAY_SIGNALED | INLAY_RING);   posts and rings, for callers that
+ *                                                                        ring every WQE
  *
- *          send, send_imm   send_inv   write, write_imm   read, atomics   bind_mw, local_inv   ud_send, ud_send_imm
- *   RC     yes              yes        yes                yes             yes
- *   UC     yes                         yes                                yes
- *   UD                                                                                         yes
+ * Which QP has which operation:
  *
- * The device completes an operation that its QP does not know with an error; INLAY_CHECKED aborts before. A NOP goes everywhere.
+ *        send  send_inv  write  write_imm  read, atomics  bind_mw, local_inv  ud_send
+ *   RC   yes   yes       yes    yes        yes            yes
+ *   UC   yes             yes    yes                       yes
+ *   UD                                                                        yes
  *
- * Threads: one owner of the queue at a time.
- * Sources: libmlx5's _mlx5_post_send and the mlx5_send_wr_* setters (qp.c); the PRM's "Send Work Queue Entry" chapter.
+ * The device answers an operation that its QP does not have with an error completion; INLAY_CHECKED
+ * aborts before. A NOP goes everywhere.
+ *
+ * Threads: one owner of the queue at a time. Sources: libmlx5's _mlx5_post_send and the
+ * mlx5_send_wr_* setters (qp.c); the PRM's "Send Work Queue Entry" chapter.
  */
 #ifndef INLAY_QUEUE_POST_H
 #define INLAY_QUEUE_POST_H
@@ -33,10 +37,11 @@ struct inlay_remote {
 	uint32_t rkey;
 };
 
-/* Whether the queue's type of QP, when it is known, has the operation. */
-INLAY_FN int inlay_post_fits(const struct inlay_sq *sq, uint8_t opcode, int ud)
+/* Whether the queue's type of QP has the operation; true if the type is not known. */
+INLAY_FN int inlay_post_fits_(const struct inlay_sq *sq, uint8_t opcode, int ud)
 {
-	int rdma = opcode == MLX5_OPCODE_RDMA_WRITE || opcode == MLX5_OPCODE_RDMA_WRITE_IMM || opcode == MLX5_OPCODE_UMR;
+	int rdma =
+		opcode == MLX5_OPCODE_RDMA_WRITE || opcode == MLX5_OPCODE_RDMA_WRITE_IMM || opcode == MLX5_OPCODE_UMR;
 	int send = opcode == MLX5_OPCODE_SEND || opcode == MLX5_OPCODE_SEND_IMM;
 
 	return !sq->type || (sq->type == IBV_QPT_RC && !ud) || (sq->type == IBV_QPT_UC && !ud && (rdma || send)) ||
@@ -44,7 +49,8 @@ INLAY_FN int inlay_post_fits(const struct inlay_sq *sq, uint8_t opcode, int ud)
 }
 
 /* Ends a post: with its ring when the flags say so. */
-INLAY_ALWAYS int inlay_post_commit_(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t flags, uint32_t imm_be)
+INLAY_ALWAYS int inlay_post_commit_(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t flags,
+				    uint32_t imm_be)
 {
 	if (flags & INLAY_RING)
 		return inlay_sq_commit_ring(sq, at, opcode, 0, flags, imm_be);
@@ -55,8 +61,9 @@ INLAY_ALWAYS int inlay_post_commit_(struct inlay_sq *sq, struct inlay_cursor at,
  * All posts that carry SGEs. remote NULL: no remote address segment; av NULL: no address vector; not
  * both. Everything that the caller knows at compile time folds.
  */
-INLAY_ALWAYS int inlay_post_gather(struct inlay_sq *sq, uint8_t opcode, uint32_t imm_be, const struct inlay_remote *remote,
-				   const struct inlay_av *av, const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
+INLAY_ALWAYS int inlay_post_gather(struct inlay_sq *sq, uint8_t opcode, uint32_t imm_be,
+				   const struct inlay_remote *remote, const struct inlay_av *av,
+				   const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
 {
 	uint32_t fixed = av ? 4 : remote ? 2 : 1, ds = fixed, i;
 	struct inlay_cursor at;
@@ -65,7 +72,8 @@ INLAY_ALWAYS int inlay_post_gather(struct inlay_sq *sq, uint8_t opcode, uint32_t
 
 	INLAY_CHECK(sq, "a post goes to a queue");
 	INLAY_CHECK(sge || !num_sge, "SGEs that are counted are there");
-	INLAY_CHECK(opcode == MLX5_OPCODE_NOP || inlay_post_fits(sq, opcode, av != NULL), "the QP's type knows the operation");
+	INLAY_CHECK(opcode == MLX5_OPCODE_NOP || inlay_post_fits_(sq, opcode, av != NULL),
+		    "the QP's type knows the operation");
 	if (flags & INLAY_INLINE) {
 		for (i = 0; i < num_sge; i++)
 			total += sge[i].length;
@@ -95,8 +103,9 @@ INLAY_ALWAYS int inlay_post_gather(struct inlay_sq *sq, uint8_t opcode, uint32_t
 	} else if (__builtin_constant_p(num_sge) && num_sge == 1) {
 		if (INLAY_UNLIKELY(!sge->length)) {
 			/*
-			 * The two asm are empty. They hide what this end shares with the one below, which a compiler would
-			 * merge otherwise: DS would then be a variable, and every post longer for the sake of an empty one.
+			 * The two asm are empty. They hide what this end shares with the one below,
+			 * which a compiler would merge otherwise: DS would then be a variable, and
+			 * every post longer for the sake of an empty one.
 			 */
 			__asm__ volatile("" : "+r"(sq), "+r"(opcode), "+r"(at.ds) : : "memory");
 			inlay_post_commit_(sq, at, opcode, flags, imm_be);
@@ -121,18 +130,21 @@ INLAY_ALWAYS int inlay_post_gather(struct inlay_sq *sq, uint8_t opcode, uint32_t
  *
  * raddr    remote virtual address; rkey as the peer gave it, host order
  * av       UD: the peer's address vector; it is copied now
- * sge      local memory, host order; num_sge of them, empty ones are left out. A constant num_sge folds. A sum of 0 bytes is legal
+ * sge      num_sge pieces of local memory, host order; empty ones are left out, and all may be empty.
+ *          A constant num_sge folds
  * imm_be   immediate, as it shall arrive in the peer's CQE (ibv_send_wr.imm_data)
  * flags    INLAY_SIGNALED | INLAY_SOLICITED | one INLAY_FENCE_* | INLAY_INLINE | INLAY_RING; constants
  *          fold. With INLAY_INLINE the payload is copied now and lkey is not looked at; reads and atomics
  *          have no payload and do not take it. INLAY_RING posts and rings in one, for callers that ring
  *          every WQE; everything posted before must have been rung for
  *
- * Return 0; -EAGAIN when the ring has no room (nothing was written; poll, release, post again); -E2BIG when the WQE is larger
- * than the ring; -EINVAL when it is longer than the QP's longest (too many SGEs or too long inline). Not visible to the device before
- * inlay_sq_ring(), unless posted with INLAY_RING.
+ * Return 0; -EAGAIN when the ring has no room (nothing was written; poll, release, post again);
+ * -E2BIG when the WQE is larger than the ring; -EINVAL when it is longer than the QP's longest (too
+ * many SGEs or too long inline). Not visible to the device before inlay_sq_ring(), unless posted
+ * with INLAY_RING.
  *
- * Same bytes as ibv_post_send with the IBV_WR_* opcode of the same name and the IBV_SEND_* flags given in wqe.h (verbs has no NOP).
+ * Same bytes as ibv_post_send with the IBV_WR_* opcode of the same name and the IBV_SEND_* flags
+ * given in wqe.h. Verbs has no NOP.
  */
 
 /* NOP: nothing but a completion, if signaled. */
@@ -148,20 +160,22 @@ INLAY_ALWAYS int inlay_post_send(struct inlay_sq *sq, const struct ibv_sge *sge,
 }
 
 /* Send with immediate. */
-INLAY_ALWAYS int inlay_post_send_imm(struct inlay_sq *sq, uint32_t imm_be, const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
+INLAY_ALWAYS int inlay_post_send_imm(struct inlay_sq *sq, uint32_t imm_be, const struct ibv_sge *sge, uint32_t num_sge,
+				     uint32_t flags)
 {
 	return inlay_post_gather(sq, MLX5_OPCODE_SEND_IMM, imm_be, NULL, NULL, sge, num_sge, flags);
 }
 
 /* Send, and invalidate rkey (host order) at the peer. */
-INLAY_ALWAYS int inlay_post_send_inv(struct inlay_sq *sq, uint32_t rkey, const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
+INLAY_ALWAYS int inlay_post_send_inv(struct inlay_sq *sq, uint32_t rkey, const struct ibv_sge *sge, uint32_t num_sge,
+				     uint32_t flags)
 {
 	return inlay_post_gather(sq, MLX5_OPCODE_SEND_INVAL, inlay_to_be32(rkey), NULL, NULL, sge, num_sge, flags);
 }
 
 /* RDMA write. */
-INLAY_ALWAYS int inlay_post_write(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const struct ibv_sge *sge, uint32_t num_sge,
-				  uint32_t flags)
+INLAY_ALWAYS int inlay_post_write(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const struct ibv_sge *sge,
+				  uint32_t num_sge, uint32_t flags)
 {
 	struct inlay_remote remote = {raddr, rkey};
 
@@ -169,8 +183,8 @@ INLAY_ALWAYS int inlay_post_write(struct inlay_sq *sq, uint64_t raddr, uint32_t 
 }
 
 /* RDMA write with immediate. */
-INLAY_ALWAYS int inlay_post_write_imm(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint32_t imm_be, const struct ibv_sge *sge,
-				      uint32_t num_sge, uint32_t flags)
+INLAY_ALWAYS int inlay_post_write_imm(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint32_t imm_be,
+				      const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
 {
 	struct inlay_remote remote = {raddr, rkey};
 
@@ -178,16 +192,17 @@ INLAY_ALWAYS int inlay_post_write_imm(struct inlay_sq *sq, uint64_t raddr, uint3
 }
 
 /* RDMA read into the SGEs. */
-INLAY_ALWAYS int inlay_post_read(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const struct ibv_sge *sge, uint32_t num_sge,
-				 uint32_t flags)
+INLAY_ALWAYS int inlay_post_read(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const struct ibv_sge *sge,
+				 uint32_t num_sge, uint32_t flags)
 {
 	struct inlay_remote remote = {raddr, rkey};
 
 	INLAY_CHECK(!(flags & INLAY_INLINE), "a read has no payload to inline");
-	return inlay_post_gather(sq, MLX5_OPCODE_RDMA_READ, 0, &remote, NULL, sge, num_sge, flags & ~(uint32_t)INLAY_INLINE);
+	return inlay_post_gather(sq, MLX5_OPCODE_RDMA_READ, 0, &remote, NULL, sge, num_sge,
+				 flags & ~(uint32_t)INLAY_INLINE);
 }
 
-/* Send of a single buffer, copied into the WQE: inlay_post_send with INLAY_INLINE. len in bytes. */
+/* inlay_post_send of one buffer, copied into the WQE. len in bytes. */
 INLAY_ALWAYS int inlay_post_send_inline(struct inlay_sq *sq, const void *data, uint32_t len, uint32_t flags)
 {
 	struct ibv_sge sge = {(uintptr_t)data, len, 0};
@@ -195,24 +210,27 @@ INLAY_ALWAYS int inlay_post_send_inline(struct inlay_sq *sq, const void *data, u
 	return inlay_post_send(sq, &sge, 1, flags | INLAY_INLINE);
 }
 
-/* RDMA write of a single buffer, copied into the WQE: inlay_post_write with INLAY_INLINE. len in bytes. */
-INLAY_ALWAYS int inlay_post_write_inline(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const void *data, uint32_t len,
-					 uint32_t flags)
+/* inlay_post_write of one buffer, copied into the WQE. len in bytes. */
+INLAY_ALWAYS int inlay_post_write_inline(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const void *data,
+					 uint32_t len, uint32_t flags)
 {
 	struct ibv_sge sge = {(uintptr_t)data, len, 0};
 
 	return inlay_post_write(sq, raddr, rkey, &sge, 1, flags | INLAY_INLINE);
 }
 
-/* Both atomics: control, remote address, operands and one data pointer fill one WQEBB to the last byte. */
-INLAY_ALWAYS int inlay_post_atomic(struct inlay_sq *sq, uint8_t opcode, const struct inlay_remote *remote, uint64_t swap_add,
-				   uint64_t compare, const struct ibv_sge *sge, uint32_t flags)
+/*
+ * Both atomics: control, remote address, operands and one data pointer fill one WQEBB to the last
+ * byte.
+ */
+INLAY_ALWAYS int inlay_post_atomic_(struct inlay_sq *sq, uint8_t opcode, const struct inlay_remote *remote,
+				    uint64_t swap_add, uint64_t compare, const struct ibv_sge *sge, uint32_t flags)
 {
 	struct inlay_cursor at;
 	int err;
 
 	INLAY_CHECK(!(flags & INLAY_INLINE), "an atomic has no payload to inline");
-	INLAY_CHECK(inlay_post_fits(sq, opcode, 0), "the QP's type knows the operation");
+	INLAY_CHECK(inlay_post_fits_(sq, opcode, 0), "the QP's type knows the operation");
 	if (INLAY_UNLIKELY(!sq->atomics))
 		return -ENOTSUP;
 	err = inlay_sq_begin(sq, 1, &at);
@@ -225,28 +243,34 @@ INLAY_ALWAYS int inlay_post_atomic(struct inlay_sq *sq, uint8_t opcode, const st
 }
 
 /*
- * Atomic fetch-and-add on 8 bytes at raddr, 8-byte aligned. add in host order. The old value comes to sge, in host order; sge->length is
- * taken as 8. -ENOTSUP when the device does no atomics.
+ * Atomic fetch-and-add on 8 bytes at raddr, 8-byte aligned. add in host order. The old value comes
+ * to sge in host order; sge->length is taken as 8. -ENOTSUP when the device does no atomics.
  */
-INLAY_ALWAYS int inlay_post_fetch_add(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint64_t add, const struct ibv_sge *sge,
-				      uint32_t flags)
+INLAY_ALWAYS int inlay_post_fetch_add(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint64_t add,
+				      const struct ibv_sge *sge, uint32_t flags)
 {
 	struct inlay_remote remote = {raddr, rkey};
 
-	return inlay_post_atomic(sq, MLX5_OPCODE_ATOMIC_FA, &remote, add, 0, sge, flags);
+	return inlay_post_atomic_(sq, MLX5_OPCODE_ATOMIC_FA, &remote, add, 0, sge, flags);
 }
 
-/* Atomic compare-and-swap: where 8 bytes at raddr equal compare they become swap. Otherwise as inlay_post_fetch_add. */
-INLAY_ALWAYS int inlay_post_cmp_swap(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint64_t compare, uint64_t swap,
-				     const struct ibv_sge *sge, uint32_t flags)
+/*
+ * Atomic compare-and-swap: 8 bytes at raddr become swap if they equal compare. Else as
+ * inlay_post_fetch_add.
+ */
+INLAY_ALWAYS int inlay_post_cmp_swap(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint64_t compare,
+				     uint64_t swap, const struct ibv_sge *sge, uint32_t flags)
 {
 	struct inlay_remote remote = {raddr, rkey};
 
-	return inlay_post_atomic(sq, MLX5_OPCODE_ATOMIC_CS, &remote, swap, compare, sge, flags);
+	return inlay_post_atomic_(sq, MLX5_OPCODE_ATOMIC_CS, &remote, swap, compare, sge, flags);
 }
 
-/* All datagrams. That there is an address vector is said to the compiler, so that no test of it is left. */
-INLAY_ALWAYS int inlay_post_datagram(struct inlay_sq *sq, uint8_t opcode, uint32_t imm_be, const struct inlay_av *av,
+/*
+ * All datagrams. The compiler is told that there is an address vector, so that no test of it is
+ * left.
+ */
+INLAY_ALWAYS int inlay_post_datagram_(struct inlay_sq *sq, uint8_t opcode, uint32_t imm_be, const struct inlay_av *av,
 				     const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
 {
 	INLAY_CHECK(av != NULL, "a datagram goes somewhere");
@@ -255,22 +279,23 @@ INLAY_ALWAYS int inlay_post_datagram(struct inlay_sq *sq, uint8_t opcode, uint32
 	return inlay_post_gather(sq, opcode, imm_be, NULL, av, sge, num_sge, flags);
 }
 
-/* Datagram: a send of a UD QP to the peer that av names. At most the port's MTU, and in one piece. */
-INLAY_ALWAYS int inlay_post_ud_send(struct inlay_sq *sq, const struct inlay_av *av, const struct ibv_sge *sge, uint32_t num_sge,
-				    uint32_t flags)
+/* Datagram: a send of a UD QP to the peer that av names, at most the port's MTU long. */
+INLAY_ALWAYS int inlay_post_ud_send(struct inlay_sq *sq, const struct inlay_av *av, const struct ibv_sge *sge,
+				    uint32_t num_sge, uint32_t flags)
 {
-	return inlay_post_datagram(sq, MLX5_OPCODE_SEND, 0, av, sge, num_sge, flags);
+	return inlay_post_datagram_(sq, MLX5_OPCODE_SEND, 0, av, sge, num_sge, flags);
 }
 
 /* Datagram with immediate. */
-INLAY_ALWAYS int inlay_post_ud_send_imm(struct inlay_sq *sq, const struct inlay_av *av, uint32_t imm_be, const struct ibv_sge *sge,
-					uint32_t num_sge, uint32_t flags)
+INLAY_ALWAYS int inlay_post_ud_send_imm(struct inlay_sq *sq, const struct inlay_av *av, uint32_t imm_be,
+					const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
 {
-	return inlay_post_datagram(sq, MLX5_OPCODE_SEND_IMM, imm_be, av, sge, num_sge, flags);
+	return inlay_post_datagram_(sq, MLX5_OPCODE_SEND_IMM, imm_be, av, sge, num_sge, flags);
 }
 
-/* Datagram of a single buffer, copied into the WQE: inlay_post_ud_send with INLAY_INLINE. len in bytes. */
-INLAY_ALWAYS int inlay_post_ud_send_inline(struct inlay_sq *sq, const struct inlay_av *av, const void *data, uint32_t len, uint32_t flags)
+/* inlay_post_ud_send of one buffer, copied into the WQE. len in bytes. */
+INLAY_ALWAYS int inlay_post_ud_send_inline(struct inlay_sq *sq, const struct inlay_av *av, const void *data,
+					   uint32_t len, uint32_t flags)
 {
 	struct ibv_sge sge = {(uintptr_t)data, len, 0};
 
@@ -278,16 +303,16 @@ INLAY_ALWAYS int inlay_post_ud_send_inline(struct inlay_sq *sq, const struct inl
 }
 
 /*
- * Both changes of a memory window's key. key: the window's as it is now, host order; qpn, rkey, memory and access as inlay_seg_umr has
- * them. Returns what inlay_sq_begin does.
+ * Changes a memory window's key; what bind and invalidate share. key: the window's now, host order;
+ * qpn, rkey, memory and access as in inlay_seg_umr. Returns what inlay_sq_begin does.
  */
-INLAY_FN int inlay_post_umr(struct inlay_sq *sq, uint32_t key, uint32_t qpn, uint32_t rkey, const struct ibv_sge *memory, uint32_t access,
-			    uint32_t flags)
+INLAY_FN int inlay_post_umr(struct inlay_sq *sq, uint32_t key, uint32_t qpn, uint32_t rkey,
+			    const struct ibv_sge *memory, uint32_t access, uint32_t flags)
 {
 	struct inlay_cursor at;
 	int err;
 
-	INLAY_CHECK(inlay_post_fits(sq, MLX5_OPCODE_UMR, 0), "the QP's type knows the operation");
+	INLAY_CHECK(inlay_post_fits_(sq, MLX5_OPCODE_UMR, 0), "the QP's type knows the operation");
 	err = inlay_sq_begin(sq, memory ? 3 : 2, &at);
 	if (INLAY_UNLIKELY(err))
 		return err;
@@ -299,15 +324,18 @@ INLAY_FN int inlay_post_umr(struct inlay_sq *sq, uint32_t key, uint32_t qpn, uin
  * Binds a memory window, or with bind->length 0 unbinds it.
  *
  * mw    from ibv_alloc_mw; mw->rkey and mw->type are read, and nothing of it is written
- * rkey  the window's key from then on: mw->rkey with another low byte (ibv_inc_rkey). Store it in mw->rkey once it is posted
- * bind  memory, 2^31 bytes at most, of an MR that has IBV_ACCESS_MW_BIND; access as IBV_ACCESS_*
+ * rkey  the window's key from then on: mw->rkey with another low byte (ibv_inc_rkey). Store it in
+ *       mw->rkey once it is posted
+ * bind  memory, at most 2^31 bytes, of an MR that has IBV_ACCESS_MW_BIND; access as IBV_ACCESS_*
  *
- * As inlay_post_* return, and -ENOTSUP for more than 2^31 bytes. Same bytes as IBV_WR_BIND_MW (ibv_bind_mw for a window of type 1).
+ * Returns what inlay_post_* do, and -ENOTSUP for more than 2^31 bytes. Same bytes as IBV_WR_BIND_MW
+ * (ibv_bind_mw for a window of type 1).
  *
- * What is posted next and uses the window waits for it only with INLAY_FENCE_INITIATOR_SMALL, which libmlx5 adds by itself.
+ * A later post that uses the window needs INLAY_FENCE_INITIATOR_SMALL to wait for it; libmlx5 adds
+ * that by itself, inlay does not.
  */
-INLAY_FN int inlay_post_bind_mw(struct inlay_sq *sq, const struct ibv_mw *mw, uint32_t rkey, const struct ibv_mw_bind_info *bind,
-				uint32_t flags)
+INLAY_FN int inlay_post_bind_mw(struct inlay_sq *sq, const struct ibv_mw *mw, uint32_t rkey,
+				const struct ibv_mw_bind_info *bind, uint32_t flags)
 {
 	uint32_t qpn = mw->type == IBV_MW_TYPE_2 ? inlay_sq_qpn(sq) : 0;
 	struct ibv_sge memory;
@@ -323,8 +351,8 @@ INLAY_FN int inlay_post_bind_mw(struct inlay_sq *sq, const struct ibv_mw *mw, ui
 }
 
 /*
- * Invalidates rkey (host order), a memory window of type 2 that is bound to this QP. Same bytes as IBV_WR_LOCAL_INV; fence what follows as
- * after inlay_post_bind_mw.
+ * Invalidates rkey (host order), a memory window of type 2 that is bound to this QP. Same bytes as
+ * IBV_WR_LOCAL_INV. Fence what follows as after inlay_post_bind_mw.
  */
 INLAY_FN int inlay_post_local_inv(struct inlay_sq *sq, uint32_t rkey, uint32_t flags)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/queue/qpn_table.h: from the QP number in a completion to the caller's object, in constant time:
- * two loads and no test, for any 24-bit number.
+ * inlay/queue/qpn_table.h: from the QP number in a completion to the caller's object, in constant
+ * time: two loads and no test, for any 24-bit number.
  *
  *   inlay_qpn_table_init(&table, mem, bytes);               inlay_qpn_table_size(1000) bytes, say
  *   inlay_qpn_table_add(&table, qp->qp_num, ep);
@@ -10,9 +10,9 @@
  *   ...
  *   inlay_qpn_table_remove(&table, qp->qp_num);             before the QP is destroyed
  *
- * The upper 12 bits of the number choose a page, the lower 12 a slot in it. Numbers of one device lie
- * close together, so a few pages of 32 KiB serve thousands of QPs. A number that was never added finds
- * NULL, by way of a page that is always empty.
+ * The upper 12 bits of the number choose a page, the lower 12 a slot in it. Numbers of one device
+ * lie close together, so a few pages of 32 KiB serve thousands of QPs. A number that was never
+ * added finds NULL, by way of a page that is always empty.
  *
  * Threads: one owner at a time.
  */
@@ -44,8 +44,8 @@ INLAY_FN size_t inlay_qpn_table_size(uint32_t pages)
 }
 
 /*
- * Gives a table further memory for pages, aligned to 8 bytes; it belongs to the table until the table
- * is no longer used. What is too small for a page is left.
+ * Gives a table further memory for pages, aligned to 8 bytes; it belongs to the table until the
+ * table is no longer used. What is too small for a page is left.
  */
 INLAY_COLD void inlay_qpn_table_grow(struct inlay_qpn_table *t, void *mem, size_t bytes)
 {
@@ -105,8 +105,8 @@ INLAY_COLD int inlay_qpn_table_add(struct inlay_qpn_table *t, uint32_t qpn, void
 }
 
 /*
- * Takes a QP number out; its page may serve other numbers once it is empty. Returns the object, or NULL
- * when there was none.
+ * Takes a QP number out; its page may serve other numbers once it is empty. Returns the object, or
+ * NULL when there was none.
  */
 INLAY_COLD void *inlay_qpn_table_remove(struct inlay_qpn_table *t, uint32_t qpn)
 {

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/queue/rq.h: receive queue of a QP, or of a WQ of its own (ibv_create_wq).
+ * inlay/queue/rq.h: the receive queue of a QP, or of a WQ (ibv_create_wq).
  *
- *   inlay_post_recv(&rq, &sge, 1);  inlay_rq_ring(&rq);               shows the device what was posted; there is no register
+ *   inlay_post_recv(&rq, &sge, 1);  inlay_rq_ring(&rq);      shows the device what was posted
  *   ...
- *   inlay_rq_release(&rq, cqe);                                      one receive completion: its WQE may be posted anew
+ *   inlay_rq_release(&rq, cqe);                              one receive completion: its WQE may be posted anew
  *
- * WQEs complete in the order in which they were posted. Indices grow without bound and are masked at use.
+ * Invariants
  *
- * A WQ's record is cleared by its way from RESET to RDY (libmlx5's mlx5_modify_wq): take over or reset, move it to RDY, and only then post.
- * A QP takes receives from INIT on.
+ *   - WQEs complete in the order in which they were posted. Indices grow without bound and are masked at
+ *     use. There is no register: ringing writes the doorbell record.
+ *   - A WQ's record is cleared on its way from RESET to RDY (libmlx5's mlx5_modify_wq): take over or
+ *     reset, move it to RDY, and only then post. A QP takes receives from INIT on.
  *
  * Threads: one owner at a time.
  * Sources: libmlx5's mlx5_post_recv and mlx5_post_wq_recv (qp.c).
@@ -45,10 +47,11 @@ INLAY_STATIC_ASSERT(sizeof(struct inlay_rq) <= INLAY_CACHE_LINE, "a post touches
  */
 
 /*
- * Describes a fresh receive ring of wqe_cnt WQEs (a power of two, 1 .. 32768) of stride bytes (a power of two, 16 .. 1024).
- * Returns 0, or -EINVAL.
+ * Describes a fresh receive ring of wqe_cnt WQEs (a power of two, 1 .. 32768) of stride bytes (a
+ * power of two, 16 .. 1024). Returns 0, or -EINVAL.
  */
-INLAY_COLD int inlay_rq_init(struct inlay_rq *rq, void *buf, uint32_t wqe_cnt, uint32_t stride, volatile uint32_t *dbrec)
+INLAY_COLD int inlay_rq_init(struct inlay_rq *rq, void *buf, uint32_t wqe_cnt, uint32_t stride,
+			     volatile uint32_t *dbrec)
 {
 	if (!buf || (uintptr_t)buf % INLAY_DS || !inlay_is_pow2(wqe_cnt) || wqe_cnt > 32768 || !dbrec)
 		return -EINVAL;
@@ -74,7 +77,10 @@ INLAY_COLD void inlay_rq_fini(struct inlay_rq *rq)
 	rq->cq = NULL;
 }
 
-/* The queue as it was when it was taken over: after ibv_modify_qp to RESET (ibv_modify_wq for a WQ), before anything is posted. */
+/*
+ * Makes the queue as it was when it was taken over: after ibv_modify_qp to RESET (ibv_modify_wq for
+ * a WQ), before anything is posted.
+ */
 INLAY_COLD void inlay_rq_reset(struct inlay_rq *rq)
 {
 	rq->pi = 0;
@@ -110,8 +116,8 @@ INLAY_COLD void inlay_rq_prepare(struct inlay_rq *rq, uint32_t len, uint32_t lke
  *
  * sge  host order, num_sge of them, of at most 2^31 - 1 bytes each; empty ones are left out
  *
- * Returns 0; -EAGAIN when the ring is full (nothing was written); -EINVAL for more SGEs than a WQE holds. Not visible to the device before
- * inlay_rq_ring(). Same bytes as ibv_post_recv.
+ * Returns 0; -EAGAIN when the ring is full (nothing was written); -EINVAL for more SGEs than a WQE
+ * holds. Not visible to the device before inlay_rq_ring(). Same bytes as ibv_post_recv.
  */
 INLAY_ALWAYS int inlay_post_recv(struct inlay_rq *rq, const struct ibv_sge *sge, uint32_t num_sge)
 {
@@ -128,7 +134,7 @@ INLAY_ALWAYS int inlay_post_recv(struct inlay_rq *rq, const struct ibv_sge *sge,
 	return 0;
 }
 
-/* Shows the device all receives posted so far: the doorbell record; a receive queue has no register. */
+/* Shows the device all receives posted so far, by the doorbell record. */
 INLAY_ALWAYS void inlay_rq_ring(struct inlay_rq *rq)
 {
 	/* The device may take the WQE, and write to its buffer, as soon as the record says so. */
@@ -154,7 +160,7 @@ INLAY_FN uint32_t inlay_rq_room(const struct inlay_rq *rq)
 	return rq->limit - rq->pi;
 }
 
-/* Receive WQEs that were posted and not given back. A QP in the error state owes a flush CQE for each of them. */
+/* Receive WQEs posted and not given back. A QP in the error state owes a flush CQE for each. */
 INLAY_FN uint32_t inlay_rq_pending(const struct inlay_rq *rq)
 {
 	return rq->mask + 1 - inlay_rq_room(rq);
@@ -178,11 +184,11 @@ INLAY_ALWAYS int inlay_rq_release(struct inlay_rq *rq, const struct mlx5_cqe64 *
 }
 
 /*
- * Gives back everything posted before `index`, which counts the receives posted so far, for queues whose
- * progress is told by other means than their completions.
+ * Gives back everything posted before `index`, which counts the receives posted so far, for queues
+ * whose progress is told by other means than their completions.
  *
- * Returns the WQEs that came back, or -EPROTO when that is more than are outstanding; then nothing has
- * changed.
+ * Returns the WQEs that came back, or -EPROTO when that is more than are outstanding; then nothing
+ * has changed.
  */
 INLAY_FN int inlay_rq_release_until(struct inlay_rq *rq, uint32_t index)
 {
@@ -195,9 +201,9 @@ INLAY_FN int inlay_rq_release_until(struct inlay_rq *rq, uint32_t index)
 }
 
 /*
- * inlay_rq_release, and the next receive posted at addr, in one step that writes 8 bytes: for a queue
- * of inlay_rq_prepare. The release is not checked: the caller has a receive completion of this queue.
- * Not visible to the device before inlay_rq_ring().
+ * inlay_rq_release, and the next receive posted at addr, in one step that writes 8 bytes: for a
+ * queue of inlay_rq_prepare. The release is not checked: the caller has a receive completion of
+ * this queue. Not visible to the device before inlay_rq_ring().
  */
 INLAY_ALWAYS void inlay_rq_recycle(struct inlay_rq *rq, uint64_t addr)
 {

@@ -18,9 +18,9 @@
  *        posted, the device's         free
  *
  * Credit. A completion names the first WQEBB of its WQE. inlay_sq_release frees that WQE and all
- * before it, exactly and under selective signaling, with no array beside the ring: the WQEs still lie
- * there with their lengths. Signal often enough: a ring full of unsignaled WQEs never gets credit
- * back.
+ * before it, exactly and under selective signaling, with no array beside the ring: the WQEs still
+ * lie there with their lengths. Signal often enough: a ring full of unsignaled WQEs never gets
+ * credit back.
  *
  * Threads: one owner at a time. The register may be shared as its mode says (uar.h).
  * Sources: libmlx5's qp.c (what the device is told and when), the PRM's "Doorbells" chapter.
@@ -38,8 +38,8 @@
 /*
  * A send queue. A post of one WQEBB, its ring and its release touch the first cache line and, on a
  * serial register, the line of the register's object. WQEs of several WQEBBs, atomics and other
- * registers look at the second line as well. This holds if the object lies on a cache line: align the
- * struct that embeds it.
+ * registers look at the second line as well. This holds if the object lies on a cache line: align
+ * the struct that embeds it.
  */
 struct inlay_sq {
 	uint8_t *buf;
@@ -47,7 +47,10 @@ struct inlay_sq {
 	volatile inlay_record *dbrec; /* the send word of the QP's doorbell record: its low half, big-endian */
 	uint8_t **next;           /* SERIAL: &uar->next; NULL: ask uar */
 	uint64_t qpn8;            /* QPN << 8 */
-	/* In this order so that no compiler gathers the stores of a post into a vector, which takes longer. */
+	/*
+	 * In this order so that no compiler gathers the stores of a post into a vector, which takes
+	 * longer.
+	 */
 	uint32_t mask;            /* WQEBBs in the ring, less 1 */
 	uint32_t pi;              /* WQEBBs posted */
 	uint32_t reg_size;        /* SERIAL: bytes of one half of the register; else 0 */
@@ -87,7 +90,8 @@ INLAY_COLD int inlay_sq_init(struct inlay_sq *sq, void *buf, uint32_t wqebb_cnt,
 {
 	uint32_t serial;
 
-	if (!buf || (uintptr_t)buf % INLAY_WQEBB || !inlay_is_pow2(wqebb_cnt) || wqebb_cnt > 32768 || !dbrec || qpn >> 24)
+	if (!buf || (uintptr_t)buf % INLAY_WQEBB || !inlay_is_pow2(wqebb_cnt) || wqebb_cnt > 32768 || !dbrec ||
+	    qpn >> 24)
 		return -EINVAL;
 	if (!max_ds || max_ds > INLAY_MAX_DS || !uar || !uar->reg)
 		return -EINVAL;
@@ -108,7 +112,10 @@ INLAY_COLD int inlay_sq_init(struct inlay_sq *sq, void *buf, uint32_t wqebb_cnt,
 	return 0;
 }
 
-/* Detaches a send queue from its register and gives back the CQEs reserved for it. The ring is not touched. */
+/*
+ * Detaches a send queue from its register and gives back the CQEs reserved for it. The ring is not
+ * touched.
+ */
 INLAY_COLD void inlay_sq_fini(struct inlay_sq *sq)
 {
 	if (!sq->uar)
@@ -208,10 +215,10 @@ INLAY_FN uint32_t inlay_sq_pending(const struct inlay_sq *sq)
 }
 
 /*
- * WQEs outstanding: posted, and their credit not given back. A QP in the error state owes a flush CQE
- * for each of them, signaled or not, less those that were done unsignaled before it failed. So no more
- * completions than this are still to come, perhaps fewer. queue.h, "A QP in error", has a way to
- * find the last.
+ * WQEs outstanding: posted, and their credit not given back. A QP in the error state owes a flush
+ * CQE for each of them, signaled or not, less those that were done unsignaled before it failed. So
+ * no more completions than this are still to come, perhaps fewer. queue.h, "A QP in error", has a
+ * way to find the last.
  */
 INLAY_COLD uint32_t inlay_sq_owed(const struct inlay_sq *sq)
 {
@@ -257,7 +264,10 @@ INLAY_ALWAYS int inlay_sq_begin(struct inlay_sq *sq, uint32_t bbs, struct inlay_
 		return bbs - 1 > mask ? -E2BIG : -EAGAIN;
 	at->index = sq->pi;
 	at->wqe = sq->buf + (size_t)(at->index & mask) * INLAY_WQEBB;
-	/* One pointer from here on, rather than ring and offset: saves clang a register and with it a push and a pop. */
+	/*
+	 * One pointer from here on, rather than ring and offset: saves clang a register and with it
+	 * a push and a pop.
+	 */
 	__asm__("" : "+r"(at->wqe));
 	at->begin = sq->buf;
 	at->end = inlay_sq_end_(sq);
@@ -282,8 +292,8 @@ INLAY_ALWAYS int inlay_sq_begin_ds(struct inlay_sq *sq, uint32_t ds, struct inla
 }
 
 /*
- * As inlay_sq_begin, for callers that keep their own count of the WQEBBs in flight and have seen that
- * there is room. INLAY_CHECKED verifies that there is.
+ * As inlay_sq_begin, for callers that keep their own count of the WQEBBs in flight and have seen
+ * that there is room. INLAY_CHECKED verifies that there is.
  */
 INLAY_ALWAYS struct inlay_cursor inlay_sq_begin_counted(struct inlay_sq *sq, uint32_t bbs)
 {
@@ -308,7 +318,8 @@ INLAY_ALWAYS uint32_t inlay_sq_commit_(struct inlay_sq *sq, struct inlay_cursor 
 	INLAY_CHECK(at.index == sq->pi, "a WQE is committed before the next is begun");
 	INLAY_CHECK(!at.left, "an open inline segment is filled before the commit");
 	/* A change of a key has the length it has: libmlx5 makes room for it in every RC and UC QP. */
-	INLAY_CHECK(at.ds <= sq->max_ds || at.ds <= 4 || opcode == MLX5_OPCODE_UMR, "a WQE is no longer than the QP's longest");
+	INLAY_CHECK(at.ds <= sq->max_ds || at.ds <= 4 || opcode == MLX5_OPCODE_UMR,
+		    "a WQE is no longer than the QP's longest");
 	inlay_wqe_ctrl(at.wqe, at.index, opcode, opmod, sq->qpn8, at.ds, flags, imm_be);
 	sq->pi = at.index + bbs;
 	sq->pending += bbs;
@@ -328,8 +339,8 @@ INLAY_ALWAYS uint32_t inlay_sq_commit_(struct inlay_sq *sq, struct inlay_cursor 
  *
  * Returns 0.
  */
-INLAY_ALWAYS int inlay_sq_commit(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t opmod, uint32_t flags,
-				  uint32_t imm_be)
+INLAY_ALWAYS int inlay_sq_commit(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t opmod,
+				 uint32_t flags, uint32_t imm_be)
 {
 	uint32_t unrung = sq->unrung + inlay_sq_commit_(sq, at, opcode, opmod, flags, imm_be);
 
@@ -345,7 +356,10 @@ INLAY_ALWAYS int inlay_sq_commit(struct inlay_sq *sq, struct inlay_cursor at, ui
  * Data path: doorbells
  */
 
-/* The doorbell record: tells the device how far the ring is filled. After the WQEs, before the register. */
+/*
+ * The doorbell record: tells the device how far the ring is filled. After the WQEs, before the
+ * register.
+ */
 INLAY_ALWAYS void inlay_sq_record_(struct inlay_sq *sq, uint32_t pi)
 {
 	/* The device may fetch the WQE as soon as the record says so. */
@@ -357,8 +371,9 @@ INLAY_ALWAYS void inlay_sq_record_(struct inlay_sq *sq, uint32_t pi)
 
 /*
  * The register write in every case but the common one: another mode, a WQE that does not fit the
- * register, several WQEs. wqe: the last one posted; bbs: its WQEBBs when it is the only one and may be
- * copied, else 0. The caller has written the record. Returns 0, so that posts can end in a jump to it.
+ * register, several WQEs. wqe: the last one posted; bbs: its WQEBBs when it is the only one and may
+ * be copied, else 0. The caller has written the record. Returns 0, so that posts can end in a jump
+ * to it.
  */
 INLAY_APART int inlay_sq_doorbell_(struct inlay_sq *sq, const uint8_t *wqe, uint32_t bbs)
 {
@@ -368,7 +383,10 @@ INLAY_APART int inlay_sq_doorbell_(struct inlay_sq *sq, const uint8_t *wqe, uint
 
 	if (mode == INLAY_UAR_LOCKED)
 		inlay_lock(&uar->lock);
-	/* No fence here: the caller has put one after the record, and a write under the lock before this one was pushed out. */
+	/*
+	 * No fence here: the caller has put one after the record, and a write under the lock before
+	 * this one was pushed out.
+	 */
 	if (mode == INLAY_UAR_DOORBELL)
 		inlay_uar_doorbell_(uar->reg, wqe);
 	else if (bbs && bbs * INLAY_WQEBB <= uar->size)
@@ -400,12 +418,13 @@ INLAY_ALWAYS void inlay_sq_blueflame_(struct inlay_sq *sq, const uint8_t *wqe, u
 }
 
 /*
- * Rings for everything posted since the last ring. Ringing an empty queue is allowed and does nothing.
+ * Rings for everything posted since the last ring. Ringing an empty queue is allowed and does
+ * nothing.
  *
- * A single WQE is copied into the register (BlueFlame), so that the device need not fetch it: the way
- * for latency. Otherwise an 8-byte doorbell is written, as libmlx5 does: when several WQEs were
- * posted, when the WQE is longer than the register or only a control segment, and when the register's
- * mode allows no copy.
+ * A single WQE is copied into the register (BlueFlame), so that the device need not fetch it: the
+ * way for latency. Otherwise an 8-byte doorbell is written, as libmlx5 does: when several WQEs were
+ * posted, when the WQE is longer than the register or only a control segment, and when the
+ * register's mode allows no copy.
  *
  * Returns 0, for functions that end with it.
  */
@@ -442,7 +461,10 @@ INLAY_ALWAYS int inlay_sq_ring_doorbell(struct inlay_sq *sq)
 	if (INLAY_UNLIKELY(!sq->next))
 		return inlay_sq_doorbell_(sq, wqe, 0);
 	inlay_uar_doorbell_(inlay_uar_toggle_(sq->next, sq->reg_size), wqe);
-	/* Pushes 8 bytes out of the write-combining buffer, and keeps the next doorbell from merging with them. */
+	/*
+	 * Pushes 8 bytes out of the write-combining buffer, and keeps the next doorbell from
+	 * merging with them.
+	 */
 	inlay_fence_reg();
 	return 0;
 }
@@ -486,15 +508,24 @@ INLAY_ALWAYS int inlay_sq_release(struct inlay_sq *sq, const struct mlx5_cqe64 *
 	INLAY_CHECK(sq && cqe, "a completion is released to its queue");
 	pi = sq->pi;
 	pending = sq->pending;
-	/* How many WQEBBs were posted after the first of the named WQE; 16 bits tell, since a ring has at most 32768. */
+	/*
+	 * How many WQEBBs were posted after the first of the named WQE; 16 bits tell, since a ring
+	 * has at most 32768.
+	 */
 	behind = (uint16_t)~(inlay_cqe_wqe_counter(cqe) - pi);
 	if (INLAY_UNLIKELY(behind >= pending))
 		return -EPROTO;
 	freed = (int)(pending - behind);
 	if (INLAY_UNLIKELY((int32_t)(pi - sq->short_from) <= (int32_t)behind)) {
-		/* There are WQEs of several WQEBBs: their lengths, from the oldest on, show where each begins. */
+		/*
+		 * There are WQEs of several WQEBBs: their lengths, from the oldest on, show where
+		 * each begins.
+		 */
 		for (left = sq->pending;; left -= bbs) {
-			/* Loaded anew in each round: a caller's common path then has no register to save. */
+			/*
+			 * Loaded anew in each round: a caller's common path then has no register to
+			 * save.
+			 */
 			__asm__ volatile("" ::: "memory");
 			bbs = inlay_sq_bbs_(sq, sq->pi - left);
 			/* Signed: from the last WQE, whose middle was named, left goes on to 0. */
@@ -517,8 +548,8 @@ INLAY_ALWAYS int inlay_sq_release(struct inlay_sq *sq, const struct mlx5_cqe64 *
 }
 
 /*
- * Gives back the credit of everything posted before `index` (inlay_sq_index), for queues whose progress
- * is told by other means than their completions. Returns the WQEBBs that came back.
+ * Gives back the credit of everything posted before `index` (inlay_sq_index), for queues whose
+ * progress is told by other means than their completions. Returns the WQEBBs that came back.
  */
 INLAY_FN uint32_t inlay_sq_release_until(struct inlay_sq *sq, uint32_t index)
 {
@@ -556,17 +587,19 @@ INLAY_COLD void inlay_sq_undo(struct inlay_sq *sq, uint32_t index)
 }
 
 /*
- * Turns the WQEs in [first, end), which were posted and not rung for, into NOPs of one WQEBB each; the
- * last is signaled, so that their credit comes back. For a WQE that later ones follow; inlay_sq_undo is
- * for the last ones.
+ * Turns the WQEs in [first, end), which were posted and not rung for, into NOPs of one WQEBB each;
+ * the last is signaled, so that their credit comes back. For a WQE that later ones follow;
+ * inlay_sq_undo is for the last ones.
  */
 INLAY_COLD void inlay_sq_erase(struct inlay_sq *sq, uint32_t first, uint32_t end)
 {
 	uint32_t at;
 
-	INLAY_CHECK(sq->pi - first <= sq->unrung && sq->pi - end < sq->pi - first, "only what was not rung for is erased");
+	INLAY_CHECK(sq->pi - first <= sq->unrung && sq->pi - end < sq->pi - first,
+		    "only what was not rung for is erased");
 	for (at = first; at != end; at++)
-		inlay_wqe_ctrl(inlay_sq_wqe(sq, at), at, MLX5_OPCODE_NOP, 0, sq->qpn8, 1, at + 1 == end ? INLAY_SIGNALED : 0, 0);
+		inlay_wqe_ctrl(inlay_sq_wqe(sq, at), at, MLX5_OPCODE_NOP, 0, sq->qpn8, 1,
+			       at + 1 == end ? INLAY_SIGNALED : 0, 0);
 	if (end == sq->pi) {
 		sq->last = inlay_sq_wqe(sq, end - 1);
 		sq->last_ds = 1;

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/queue/srq.h: shared receive queue.
+ * inlay/queue/srq.h: a shared receive queue: entries that several QPs receive into.
  *
- *   uint32_t i = inlay_srq_index(&srq);                              which entry comes next: file what belongs to it under i
+ *   uint32_t i = inlay_srq_index(&srq);                      which entry comes next: file its buffer under i
  *   inlay_post_srq_recv(&srq, &sge, 1);  inlay_srq_ring(&srq);
  *   ...
- *   i = inlay_cqe_wqe_counter(cqe);                                  the entry that this receive took
- *   inlay_srq_release(&srq, cqe);                                    which may be posted anew
+ *   i = inlay_cqe_wqe_counter(cqe);                          the entry that this receive took
+ *   inlay_srq_release(&srq, cqe);                            which may be posted anew
  *
- * Entries complete in any order: QPs share them, and one message may take longer than the next. So the ring is a linked list, and the same
- * links are the device's order and the free list, hidden in the entries:
+ * Entries complete in any order: QPs share them, and one message may take longer than the next. So
+ * the ring is a linked list. The same links are the device's order and the free list, hidden in the
+ * entries:
  *
  *        device's next                head                    tail
  *   ... --> entry --> entry --> entry --> entry --> entry --> entry
- *          posted                         free; released entries are appended behind tail
+ *          posted                         free; a released entry is appended after tail
  *
  *   +0   next      be16 at +2: number of the entry that follows
  *   +16  data      pointer | pointer | ...  and an end (key 0x100) when there is room for more
@@ -21,11 +22,11 @@
  *   +6   free    1 while the entry is in the free list
  *   +8   user    8 bytes that belong to the caller: inlay_srq_user
  *
- * The last free entry is never posted: a link must lead on from what is posted. A completion that names
- * a free entry (a faulty device, a CQE counted twice) is refused, and the list stays whole.
+ * The last free entry is never posted: a link must lead on from what is posted. A completion that
+ * names a free entry (a faulty device, a CQE counted twice) is refused, and the list stays whole.
  *
- * Buffers that stay with their entries. An entry keeps its data segments when it is released. A queue
- * whose buffers are mostly consumed at once posts them again without writing anything:
+ * Buffers that stay with their entries. An entry keeps its data segments when it is released. A
+ * queue whose buffers are mostly consumed at once posts them again without writing anything:
  *
  *   i = inlay_srq_index(&srq);
  *   if (... the buffer in inlay_srq_user(&srq, i) is free again ...)
@@ -34,18 +35,18 @@
  *           inlay_srq_set_user(&srq, i, (uintptr_t)other), inlay_post_srq_recv(&srq, &sge, 1);
  *
  * A cyclic queue (devx/rmp.h makes one) is walked by the device from entry to entry, whatever their
- * links say. So its entries are posted in that order: an entry that comes back before its predecessors
- * waits for them, and its release returns 0.
+ * links say. So its entries are posted in that order: an entry that comes back before its
+ * predecessors waits for them, and its release returns 0.
  *
- * All that receives through the queue completes to CQs that are inlay's: libmlx5 gives back an entry with every completion that it polls or
- * cleans away, to a list of its own that it takes this one for.
+ * Every QP that receives through the queue must complete to a CQ that is inlay's: libmlx5 would give
+ * entries back, with each completion that it polls or cleans away, to a list of its own.
  *
- * A QP in the error state gives none of the entries back that it has not begun: they stay for the others. It raises
- * IBV_EVENT_QP_LAST_WQE_REACHED when it will take no more; reset it or destroy it only then, and after its CQ has been emptied. The limit
- * event is verbs' (ibv_modify_srq with IBV_SRQ_LIMIT).
+ * A QP in the error state gives back no entry that it has not begun; they stay for the others. It
+ * raises IBV_EVENT_QP_LAST_WQE_REACHED when it will take no more. Reset or destroy it only then,
+ * and after its CQ has been emptied. The limit event is verbs' (ibv_modify_srq with IBV_SRQ_LIMIT).
  *
- * Threads: one owner at a time.
- * Sources: libmlx5's srq.c; the PRM's "Shared Receive Queue" chapter; ibv_modify_srq(3), ibv_modify_qp(3).
+ * Threads: one owner at a time. Sources: libmlx5's srq.c; the PRM's "Shared Receive Queue" chapter;
+ * ibv_modify_srq(3), ibv_modify_qp(3).
  */
 #ifndef INLAY_QUEUE_SRQ_H
 #define INLAY_QUEUE_SRQ_H
@@ -90,7 +91,8 @@ INLAY_STATIC_ASSERT(sizeof(struct inlay_srq) <= INLAY_CACHE_LINE, "a post touche
  *
  * Returns 0, or -EINVAL for an argument out of its range.
  */
-INLAY_COLD int inlay_srq_init(struct inlay_srq *srq, void *buf, uint32_t wqe_cnt, uint32_t stride, volatile uint32_t *dbrec)
+INLAY_COLD int inlay_srq_init(struct inlay_srq *srq, void *buf, uint32_t wqe_cnt, uint32_t stride,
+			      volatile uint32_t *dbrec)
 {
 	uint8_t *wqe;
 	uint32_t i;
@@ -119,13 +121,9 @@ INLAY_COLD int inlay_srq_init(struct inlay_srq *srq, void *buf, uint32_t wqe_cnt
 	return 0;
 }
 
-/*
- * The same for a queue that the device walks cyclically. wqe_cnt is a power of two then, 2 .. 32768, and one of them is not posted here
- * either.
- *
- * Returns 0, or -EINVAL for an argument out of its range.
- */
-INLAY_COLD int inlay_srq_init_cyclic(struct inlay_srq *srq, void *buf, uint32_t wqe_cnt, uint32_t stride, volatile uint32_t *dbrec)
+/* As inlay_srq_init, for a queue that the device walks cyclically; wqe_cnt is a power of two. */
+INLAY_COLD int inlay_srq_init_cyclic(struct inlay_srq *srq, void *buf, uint32_t wqe_cnt, uint32_t stride,
+				     volatile uint32_t *dbrec)
 {
 	int err = inlay_is_pow2(wqe_cnt) ? inlay_srq_init(srq, buf, wqe_cnt, stride, dbrec) : -EINVAL;
 
@@ -158,19 +156,19 @@ INLAY_FN uint32_t inlay_srq_room(const struct inlay_srq *srq)
 	return srq->room;
 }
 
-/* Entries that were posted and not given back; of a cyclic queue also those that came back and wait for their predecessors. */
+/* Entries posted and not given back, or (cyclic) waiting for their predecessors to come back. */
 INLAY_FN uint32_t inlay_srq_pending(const struct inlay_srq *srq)
 {
 	return srq->wqe_cnt - 1 - srq->room;
 }
 
-/* The entry that is posted next: what inlay_cqe_wqe_counter of its completion will say. Means nothing while there is no room. */
+/* The next entry: what inlay_cqe_wqe_counter of its completion will say. Undefined without room. */
 INLAY_FN uint16_t inlay_srq_index(const struct inlay_srq *srq)
 {
 	return (uint16_t)srq->head;
 }
 
-/* Bytes of entry `index` that belong to the caller, whatever its state: neither inlay nor the device looks at them. */
+/* 8 bytes of entry `index` that belong to the caller: neither inlay nor the device looks at them. */
 INLAY_ALWAYS uint64_t inlay_srq_user(const struct inlay_srq *srq, uint32_t index)
 {
 	uint64_t user;
@@ -197,11 +195,11 @@ INLAY_ALWAYS void inlay_srq_take_(struct inlay_srq *srq, uint8_t *wqe)
 /*
  * Fills the next entry.
  *
- * sge  host order, num_sge of them, of at most 2^31 - 1 bytes each; empty ones are left out (libmlx5 writes them, and the device would read
- *      them as 2^31 bytes)
+ * sge  host order, num_sge of them, of at most 2^31 - 1 bytes each; empty ones are left out (libmlx5
+ *      writes them, and the device would read them as 2^31 bytes)
  *
- * Returns 0; -EAGAIN when no entry is free (nothing was written); -EINVAL for more SGEs than an entry holds. Not visible to the device
- * before inlay_srq_ring(). Same bytes as ibv_post_srq_recv.
+ * Returns 0; -EAGAIN when no entry is free (nothing was written); -EINVAL for more SGEs than an
+ * entry holds. Not visible to the device before inlay_srq_ring(). Same bytes as ibv_post_srq_recv.
  */
 INLAY_ALWAYS int inlay_post_srq_recv(struct inlay_srq *srq, const struct ibv_sge *sge, uint32_t num_sge)
 {
@@ -242,7 +240,7 @@ INLAY_ALWAYS int inlay_srq_repost(struct inlay_srq *srq)
 	return 0;
 }
 
-/* Shows the device all entries posted so far: the doorbell record; there is no register. */
+/* Shows the device all entries posted so far, by the doorbell record. */
 INLAY_ALWAYS void inlay_srq_ring(struct inlay_srq *srq)
 {
 	/* The device may take the entry, and write to its buffer, as soon as the record says so. */
@@ -251,14 +249,14 @@ INLAY_ALWAYS void inlay_srq_ring(struct inlay_srq *srq)
 }
 
 /*
- * Gives back the entry that a receive completion names, good or error. Its data segments stay as they
- * are: see inlay_srq_repost.
+ * Gives back the entry that a receive completion names, good or error. Its data segments stay as
+ * they are: see inlay_srq_repost.
  *
  * cqe  a CQE of the receive side of a QP that receives through this queue
  *
- * Returns the entries that may be posted anew: 1, of a cyclic queue 0 or more; or -EPROTO when the CQE
- * names an entry that is not posted (a completion of another queue, a faulty device); then nothing has
- * changed.
+ * Returns the entries that may be posted anew: 1, of a cyclic queue 0 or more; or -EPROTO when the
+ * CQE names an entry that is not posted (a completion of another queue, a faulty device); then
+ * nothing has changed.
  */
 INLAY_ALWAYS int inlay_srq_release(struct inlay_srq *srq, const struct mlx5_cqe64 *cqe)
 {

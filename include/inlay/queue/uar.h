@@ -16,22 +16,21 @@
  *                       only. They do not mix, so any threads and queues may ring it.
  *
  * libmlx5 hands the same register to several QPs and does not say so, and two queues that copy WQEs
- * into one register at the same time corrupt each other. So all queues on a register point at its one
- * inlay_uar, and the mode is a property of that object. Next to a QP that libmlx5 drives on the same
- * register, DOORBELL has never been seen to fail, but nothing proves it: a register of one's own is
- * the safe way.
+ * into one register at the same time corrupt each other. So all queues on a register point at its
+ * one inlay_uar, and the mode is a property of that object. Next to a QP that libmlx5 drives on the
+ * same register, DOORBELL has never been seen to fail, but nothing proves it: a register of one's
+ * own is the safe way.
  *
- * INLAY_UAR_FULL_FENCE, or'ed to a mode, puts libmlx5's fence after each register write (see base.h)
- * and costs a serial register its short path. It is for callers that want a doorbell to have left the
- * CPU when the post returns.
+ * INLAY_UAR_FULL_FENCE, or'ed to a mode, puts libmlx5's fence after each register write (see
+ * base.h) and costs a serial register its short path. It is for callers that want a doorbell to
+ * have left the CPU when the post returns.
  *
  *   base of a register               base + size
  *   | one half: copy or doorbell     | the other half |      used in turn, so that two writes in a row
  *                                                            never merge
  *
- * Threads: a register is rung as its mode says. Attaching and detaching queues is for one thread at a
- * time.
- * Sources: the PRM's "Doorbells" and "UAR" chapters; libmlx5's post_send_db (qp.c).
+ * Threads: a register is rung as its mode says. Attaching and detaching queues is for one thread at
+ * a time. Sources: the PRM's "Doorbells" and "UAR" chapters; libmlx5's post_send_db (qp.c).
  */
 #ifndef INLAY_QUEUE_UAR_H
 #define INLAY_QUEUE_UAR_H
@@ -66,7 +65,8 @@ struct inlay_uar {
 	struct ibv_pd *pd; /* likewise: the PD in which its QPs are created */
 };
 
-INLAY_STATIC_ASSERT(sizeof(struct inlay_uar) <= INLAY_CACHE_LINE, "a doorbell touches one line of its register's object");
+INLAY_STATIC_ASSERT(sizeof(struct inlay_uar) <= INLAY_CACHE_LINE,
+		    "a doorbell touches one line of its register's object");
 
 /* ------------------------------------------------------------------------------------------------
  * Set-up
@@ -132,7 +132,8 @@ INLAY_ALWAYS void inlay_uar_copy64_(uint8_t *to, const uint8_t *from)
 }
 
 /* Copies a WQE of bbs WQEBBs that may wrap. */
-INLAY_ALWAYS void inlay_uar_copy_(uint8_t *to, const uint8_t *from, uint32_t bbs, const uint8_t *begin, const uint8_t *end)
+INLAY_ALWAYS void inlay_uar_copy_(uint8_t *to, const uint8_t *from, uint32_t bbs, const uint8_t *begin,
+				  const uint8_t *end)
 {
 	do {
 		inlay_uar_copy64_(to, from);

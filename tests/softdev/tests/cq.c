@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* cq.c: completion queues: resize under traffic, overrun, channels, asynchronous events and what waits for their acknowledgement */
+/*
+ * cq.c: completion queues: resize under traffic, overrun, channels, asynchronous events and what
+ * waits for their acknowledgement
+ */
 #include "rig.h"
 
 /* A side whose queues share a CQ of cqe entries; its own peer */
@@ -30,7 +33,10 @@ static void write_some(struct side *s, unsigned first, unsigned n)
 	}
 }
 
-/* Waits until the device has put in what it can without looking at the CQ: the last write has landed */
+/*
+ * Waits until the device has put in what it can without looking at the CQ: the last write has
+ * landed
+ */
 static void landed(struct side *s, uint8_t mark)
 {
 	double end = now() + PATIENCE;
@@ -175,7 +181,9 @@ static void resize_128(UNUSED void **state)
 	close_self(&s);
 }
 
-/* A resize takes no room: with what waits, as many fit as the new size says, and one more does not */
+/*
+ * A resize takes no room: with what waits, as many fit as the new size says, and one more does not
+ */
 static void resize_full(UNUSED void **state)
 {
 	struct side s;
@@ -233,7 +241,7 @@ static void resize_armed(UNUSED void **state)
 
 /* ---- overrun ---- */
 
-/* A CQ that may be overrun is: the device goes round and round, and nobody is told */
+/* A CQ that ignores overrun: the device goes round and round, and reports nothing */
 static void ignore_overrun(UNUSED void **state)
 {
 	struct ibv_cq_init_attr_ex ci = { .cqe = 3, .comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS, .flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN };
@@ -438,7 +446,10 @@ static void *destroyer(void *arg)
 	return NULL;
 }
 
-/* Events that were read and not acknowledged hold up the destruction of what they are about, and only that */
+/*
+ * Events that were read and not acknowledged hold up the destruction of what they are about, and
+ * only that
+ */
 static void acknowledgements(UNUSED void **state)
 {
 	struct ibv_comp_channel *ch = ibv_create_comp_channel(ctx);
@@ -542,7 +553,10 @@ static void communication_established(UNUSED void **state)
 	close_pair(s);
 }
 
-/* A send queue that is drained holds what is posted until it is let go on; it says so once it has nothing under way */
+/*
+ * A send queue that is drained holds what is posted until it is let go on; it says so once it has
+ * nothing under way
+ */
 static void drained(UNUSED void **state)
 {
 	struct ibv_qp_attr a = { .qp_state = IBV_QPS_SQD, .en_sqd_async_notify = 1 };

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* devices.c: several devices in one process: each is somebody, they reach each other, and what is one's is no good at another */
+/*
+ * devices.c: several devices in one process: each is somebody, they reach each other, and what is
+ * one's is no good at another
+ */
 #include "rig.h"
 
 #define DEVICES 3
@@ -311,7 +314,7 @@ static void group(UNUSED void **state)
 	must(ibv_destroy_ah(ah));
 }
 
-/* The peer's number at another device's address: nobody answers */
+/* The QPN of the peer at the address of another device: no answer */
 static void wrong_address(UNUSED void **state)
 {
 	struct ibv_send_wr wr, *bad;

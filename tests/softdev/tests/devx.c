@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * devx.c: device commands: which of them come by which call, statuses, registered memory, uids, asynchronous queries, events,
- * capabilities, keys and what goes through them.
+ * devx.c: device commands: which of them come by which call, statuses, registered memory, uids,
+ * asynchronous queries, events, capabilities, keys and what goes through them.
  */
 #include "rig.h"
 #include <sys/eventfd.h>
@@ -215,7 +215,7 @@ static void kernel_checks(UNUSED void **state)
 	assert_int_equal(errno, EINVAL);
 	c = command(0x200, 0x50, 16);
 	refused(ctx, &c, 0x50);
-	/* A CQ of an event queue that is none */
+	/* A CQ of an event queue that does not exist */
 	c = command(0x400, 0x110, 16);
 	put(c.in, 0x80 + 0xa0, 32, 3);
 	assert_null(create(ctx, &c));
@@ -241,7 +241,7 @@ static void kernel_checks(UNUSED void **state)
 		c = command(0x842, len, 16);
 		assert_int_equal(general(ctx, &c), EINVAL);
 	}
-	/* Whatever the caller writes into the place of the uid, it is overwritten */
+	/* The uid that the caller writes is overwritten */
 	c = command(0x800, 16, 16);
 	put(c.in, 0x10, 16, 0xffff);
 	o = create(ctx, &c);
@@ -366,7 +366,10 @@ static void by_verbs_handle(UNUSED void **state)
 	close_side(&s);
 }
 
-/* The handle of what a command made: every opcode, by all that take one. Of most simple objects nothing can be asked */
+/*
+ * The handle of what a command made: every opcode, by all that take one. Of most simple objects
+ * nothing can be asked
+ */
 static void by_devx_handle(UNUSED void **state)
 {
 	static const struct {
@@ -625,7 +628,7 @@ static void async_queries(UNUSED void **state)
 	for (n = 1; n <= 16; n++)
 		must(mlx5dv_devx_obj_query_async(q, c.in, c.inlen, 0x100, 0x1234567800000000 + n, comp));
 	assert_true(readable(comp->fd, PATIENCE * 1000));
-	/* Each once, whatever the order, which is not that of submission */
+	/* Each once, in any order */
 	for (n = 1; n <= 16; n++) {
 		if (n == 3) {
 			assert_int_equal(mlx5dv_devx_get_async_cmd_comp(comp, (void *)&r, 8 + 0xff), ENOSPC);
@@ -739,7 +742,10 @@ static void subscriptions(UNUSED void **state)
 	mlx5dv_devx_destroy_event_channel(ch);
 }
 
-/* A QP of one shared receive queue and no send queue, by command: going into the error state, it tells that it takes no more */
+/*
+ * A QP of one shared receive queue and no send queue, by command: going into the error state, it
+ * tells that it takes no more
+ */
 struct dq {
 	struct mlx5dv_devx_obj *obj;
 	uint32_t number;
@@ -892,7 +898,7 @@ static void events(UNUSED void **state)
 	close(fd);
 }
 
-/* A CQ by command tells of its completions to who subscribed, when it is armed */
+/* An armed CQ by command reports its completions to subscribers */
 static void completion_events(UNUSED void **state)
 {
 	struct mlx5dv_devx_event_channel *ch = mlx5dv_devx_create_event_channel(ctx, 0);
@@ -1278,7 +1284,7 @@ static void key_of_umem(UNUSED void **state)
 	assert_int_equal(request_by(s, IBV_WR_ATOMIC_FETCH_AND_ADD, HALF, 8, k.key, 0x10000), IBV_WC_SUCCESS);
 	memcpy(&at, s[1].buf + 4096, 8);
 	assert_int_equal(at, 5);
-	/* Neither before nor behind it, nor with another low byte */
+	/* Neither before nor after it, nor with another low byte */
 	key_refused(s, IBV_WR_RDMA_WRITE, 8, k.key, 0x10000 - 8);
 	key_refused(s, IBV_WR_RDMA_WRITE, 8, k.key, 0x10000 + 8 * 4096 - 4);
 	key_refused(s, IBV_WR_RDMA_WRITE, 8, k.key ^ 1, 0x10000);
@@ -1395,7 +1401,7 @@ static void key_ksm(UNUSED void **state)
 	key_refused(s, IBV_WR_RDMA_READ, 8, k.key, 0x7000000000 + 16 * 4096);
 	must(mlx5dv_devx_obj_destroy(k.obj));
 
-	/* The memory behind it goes: it is not looked at before it is used */
+	/* Its memory goes: the key is looked at when it is used, not before */
 	mr = ibv_reg_mr(pd, s[1].buf, SIZE, ALL_ACCESS);
 	assert_non_null(mr);
 	key_init(&k, KSM, KEY_ALL, pdn, 8, 4096, 31);
@@ -1436,7 +1442,7 @@ static void key_refusals(UNUSED void **state)
 	assert_int_equal(key_try(ctx, &k), 5);
 	key_umem(&k, 0, 0, 2);
 	assert_int_equal(key_try(ctx, &k), 5);
-	/* Read-only memory is good for who only reads */
+	/* Read-only memory is good for reading */
 	KEY(MTT, KEY_ALL, pdn, 0, 4096, 12);
 	key_umem(&k, read_only->umem_id, 0, 2);
 	assert_int_equal(key_try(ctx, &k), 3);
@@ -1444,7 +1450,7 @@ static void key_refusals(UNUSED void **state)
 	key_umem(&k, read_only->umem_id, 0, 2);
 	key_make(&k);
 	must(mlx5dv_devx_obj_destroy(k.obj));
-	/* Beyond the umem, a page size that is none, too few translations, a start that lies elsewhere in its page, too long */
+	/* Beyond the umem, a bad page size, too few translations, a start that lies elsewhere in its page, too long */
 	KEY(MTT, KEY_ALL, pdn, 0, 4 * 4096 + 1, 12);
 	key_umem(&k, u->umem_id, 0, 3);
 	assert_int_equal(key_try(ctx, &k), 3);
@@ -1556,11 +1562,14 @@ static void key_random(UNUSED void **state)
 	close_pair(s);
 }
 
-/* A context is closed with all that it has, of which one thing is in use by another: all numbers come back, and who reads is told */
+/*
+ * A context is closed with all that it has, of which one thing is in use by another: all numbers
+ * come back, and readers are told
+ */
 static void leftovers(UNUSED void **state)
 {
 	struct mlx5dv_context_attr attr = { .flags = MLX5DV_CONTEXT_FLAGS_DEVX };
-	static void *kept[300][2]; /* libmlx5's memory that nobody can free any more */
+	static void *kept[300][2]; /* memory of libmlx5 that cannot be freed any more */
 	uint8_t *p = pages(1), e[72];
 
 	for (unsigned i = 0; i < ARRAY(kept); i++) {
@@ -1645,7 +1654,7 @@ static void aliases(UNUSED void **state)
 	key_entry(&k, 0, mr->lkey, (uintptr_t)p + 4096);
 	key_make(&k);
 
-	/* Not before it is permitted; only to who has the key; only by its owner; not to oneself; not of a verbs key */
+	/* Not before it is permitted; only with the key; only by its owner; not within one function; not of a verbs key */
 	c = alias_of(0, k.key >> 8, 7, opdn);
 	refused(other, &c, 5);
 	c = permission(k.key >> 8, 7);
@@ -1738,7 +1747,10 @@ static void aliases(UNUSED void **state)
 
 /* ---- hostile input ---- */
 
-/* Every listed opcode with random fields, at every length, and random opcodes: an answer each time, and not a byte beside the outbox */
+/*
+ * Every listed opcode with random fields, at every length, and random opcodes: an answer each time,
+ * and not a byte beside the outbox
+ */
 static void random_commands(UNUSED void **state)
 {
 	const char *env = getenv("DEVX_CASES");
@@ -1790,7 +1802,10 @@ static void random_commands(UNUSED void **state)
 		must(mlx5dv_devx_obj_destroy(o[i]));
 }
 
-/* Numbers that are right, in contexts of queues that are random otherwise: many of these come to life */
+/*
+ * Numbers that are right, in contexts of queues that are random otherwise: many of these come to
+ * life
+ */
 static void random_queues(UNUSED void **state)
 {
 	static const struct {
@@ -1853,7 +1868,7 @@ static void random_queues(UNUSED void **state)
 			continue;
 		}
 		made[k]++;
-		/* Whatever it is: looked at, and stopped. Without DEVX_CASES, opcodes of other kinds of objects only for every 16th of a kind */
+		/* Every opcode is checked and stopped. Without DEVX_CASES, only every 16th opcode of another kind of object */
 		for (unsigned op = 0x400; op < 0x920; op++) {
 			struct cmd q = command(op, 16, OUT);
 			int ret;

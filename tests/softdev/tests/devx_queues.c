@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * devx_queues.c: queues by device commands: what is made reads back field by field, what is wrong is refused with its status, every
- * transition from every state, and what is in use stays. Traffic is devx_traffic.c's.
+ * devx_queues.c: queues by device commands: what is made reads back field by field, what is wrong
+ * is refused with its status, every transition from every state, and what is in use stays. Traffic
+ * is devx_traffic.c's.
  */
 #include "rig_devx.h"
 
@@ -666,14 +667,7 @@ static struct mlx5dv_devx_obj *rq_made(uint32_t *number, struct cmd *made)
 
 	IN(0x100 + 0x28, 24, 0x55);
 	IN(0x100 + 0x48, 24, cq64.cqn);
-	IN(WQ, 4, 1);
-	IN(WQ + 0x48, 24, pdn);
-	IN(WQ + 0x80, 64, record);
-	IN(WQ + 0x10c, 4, 6);
-	IN(WQ + 0x11b, 5, 4);
-	IN(WQ + 0x140, 32, arena.umem->umem_id);
-	IN(WQ + 0x160, 32, arena.umem->umem_id);
-	IN(WQ + 0x180, 64, buf);
+	set_wq(&c, WQ, 1, 4, record, buf);
 	*made = c;
 	return must_create(&c, number);
 }
@@ -714,7 +708,7 @@ static void raw_objects(UNUSED void **state)
 	};
 	static const struct wrong rq_wrong[] = {
 		{ "cqn", 0x100 + 0x48, 24, 0xffff00, BAD_RES },
-		{ "an RMP that is none", 0x100 + 0x4, 4, 1, BAD_RES },
+		{ "an RMP that does not exist", 0x100 + 0x4, 4, 1, BAD_RES },
 		{ "mem_rq_type", 0x100 + 0x4, 4, 2, BAD_PARAM },
 		{ "scatter_fcs", 0x100 + 0x2, 1, 1, BAD_PARAM },
 		{ "wq_type", WQ, 4, 0, BAD_PARAM },
@@ -757,15 +751,8 @@ static void raw_objects(UNUSED void **state)
 	IN(0x100 + 0x48, 24, cq64.cqn);
 	IN(0x100 + 0x100, 16, 1);
 	IN(0x100 + 0x168, 24, tisn);
-	IN(WQ, 4, 1);
-	IN(WQ + 0x48, 24, pdn);
+	set_wq(&c, WQ, 1, 4, record, buf);
 	IN(WQ + 0x68, 24, uar->page_id);
-	IN(WQ + 0x80, 64, record);
-	IN(WQ + 0x10c, 4, 6);
-	IN(WQ + 0x11b, 5, 4);
-	IN(WQ + 0x140, 32, arena.umem->umem_id);
-	IN(WQ + 0x160, 32, arena.umem->umem_id);
-	IN(WQ + 0x180, 64, buf);
 	refuse_all(&c, sq_wrong, ARRAY(sq_wrong));
 	lengths(&c);
 	made = c;
@@ -952,8 +939,9 @@ static void verbs_wq(UNUSED void **state)
 }
 
 /*
- * What a context leaves behind goes with it, in whatever order it was made; and is nobody else's while it is there. There are no more than
- * 4095 transport domains at a time. libmlx5 forgets its own part of an object only when it is destroyed: here that is ours to free
+ * The objects of a context go with it, in any order; no other context may use them
+ * while it is there. There are no more than 4095 transport domains at a time. libmlx5 forgets its
+ * own part of an object only when it is destroyed: here that is ours to free
  */
 static void left_behind(UNUSED void **state)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * devx_traffic.c: what queues by device commands carry: to and from QPs of verbs, in one process and between two, from shared
- * receive queues of both kinds, over DC; doorbells of the wrong page, CQs of all shapes, and what is told when something happens to them.
- * All WQEs are written and all CQEs are read by hand.
+ * devx_traffic.c: what queues by device commands carry: to and from QPs of verbs, in one process
+ * and between two, from shared receive queues of both kinds, over DC; doorbells of the wrong page,
+ * CQs of all shapes, and what is told when something happens to them. All WQEs are written and all
+ * CQEs are read by hand.
  */
 #include "rig_devx.h"
 
@@ -123,7 +124,10 @@ static void with_verbs(UNUSED void **state)
 	close_cqs();
 }
 
-/* A CQ of verbs under a QP by command: libmlx5 does not know the QP, so that it is read by hand as well */
+/*
+ * A CQ of verbs under a QP by command: libmlx5 does not know the QP, so that it is read by hand as
+ * well
+ */
 static void on_verbs_cq(UNUSED void **state)
 {
 	struct ibv_cq *cq = ibv_create_cq(ctx, 15, NULL, NULL, 0);
@@ -235,7 +239,7 @@ static void unreliable(UNUSED void **state)
 	close_cqs();
 }
 
-/* A message longer than the QP's own bound, which nobody sets but the program */
+/* A message longer than the bound of the QP, which only the program sets */
 static void longest_message(UNUSED void **state)
 {
 	struct dqp q;
@@ -336,7 +340,7 @@ static void two_processes(UNUSED void **state)
 
 /* ---- shared receive queues ---- */
 
-/* A linked list is gone along by its links, a cyclic ring by its places, whatever the links say */
+/* The device follows the links of a linked list, and takes the entries of a cyclic ring in order */
 static void shared_queue(UNUSED void **state)
 {
 	for (unsigned type = 0; type < 2; type++) {
@@ -657,7 +661,10 @@ static void collapsed(UNUSED void **state)
 	close_cqs();
 }
 
-/* Small answers and small messages in the CQE itself: 32 bytes of it, or the half in front of one of 128 */
+/*
+ * Small answers and small messages in the CQE itself: 32 bytes of it, or the half in front of one
+ * of 128
+ */
 static void scattered(UNUSED void **state)
 {
 	static const struct {
@@ -919,7 +926,7 @@ static void dc(UNUSED void **state)
 	at = seg_raddr(seg_dct(wqe(&dci[0]) + 16, dctn[0], KEY), (uintptr_t)arena.p + ARENA / 2, arena.mr->rkey);
 	sent(&scq, dci[0].qpn, post_one(&dci[0], MLX5_OPCODE_RDMA_WRITE, seg_data(at, a, 512, arena.mr->lkey), 0));
 
-	/* Another key: no answer, a count, and an event for who armed it */
+	/* Another key: no answer, a count, and an event if it was armed */
 	subscribe(ch, dct[1], 0x1d, 8);
 	c = command(0x714, 0x10, 0x10);
 	IN(0x48, 24, dctn[1]);
@@ -930,7 +937,7 @@ static void dc(UNUSED void **state)
 	at = seg_dct(wqe(&dci[0]) + 16, dctn[1], KEY + 1);
 	post_one(&dci[0], MLX5_OPCODE_SEND, seg_data(at, a, 512, arena.mr->lkey), 0);
 	if (trapping()) {
-		/* Nobody else lets it try again */
+		/* Nothing else lets it try again */
 		for (unsigned i = 0; i < 8; i++)
 			softdev_run();
 	}
@@ -942,7 +949,7 @@ static void dc(UNUSED void **state)
 	assert_int_equal(query(dct[1], &c), OK);
 	assert_true(OUT(DCTC + 0x180, 32) >= 1);
 
-	/* A target that goes: its event, and nobody there any more */
+	/* A target that goes: its event, and no answers any more */
 	for (unsigned i = 0; i < 3; i++)
 		must(destroy(dct[i]));
 	at = seg_dct(wqe(&dci[1]) + 16, dctn[0], KEY);
@@ -970,14 +977,7 @@ static struct cmd xrq_command(uint32_t cqn, size_t buf, size_t record)
 	IN(X + 0x28, 24, 0x123);
 	IN(X + 0x48, 24, cqn);
 	IN(X + 0x100, 4, 5);
-	IN(XWQ, 4, 0);
-	IN(XWQ + 0x48, 24, pdn);
-	IN(XWQ + 0x80, 64, record);
-	IN(XWQ + 0x10c, 4, 6);
-	IN(XWQ + 0x11b, 5, 4);
-	IN(XWQ + 0x140, 32, arena.umem->umem_id);
-	IN(XWQ + 0x160, 32, arena.umem->umem_id);
-	IN(XWQ + 0x180, 64, buf);
+	set_wq(&c, XWQ, 0, 4, record, buf);
 	return c;
 }
 

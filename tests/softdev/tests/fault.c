@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* fault.c: what verbs show of each fault that the device can be asked for (softdev.h), and that nothing else is hurt */
+/*
+ * fault.c: what verbs show of each fault that the device can be asked for (softdev.h), and that
+ * nothing else is hurt
+ */
 #include "rig.h"
 
 #define need_softdev()                                                                         \
@@ -139,7 +142,9 @@ static void drop(UNUSED void **state)
 	}
 }
 
-/* All that a connection may send is lost: after its retries it gives up, and what is behind flushes */
+/*
+ * All that a connection may send is lost: it gives up after its retries, and later requests flush
+ */
 static void drop_all(UNUSED void **state)
 {
 	static const enum ibv_wr_opcode ops[] = { IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD };
@@ -254,7 +259,7 @@ static unsigned wrong_bits(const uint8_t *a, const uint8_t *b, size_t n)
 	return bits;
 }
 
-/* One bit, in that message alone; nobody says so */
+/* One bit, in that message alone, without any error */
 static void corrupt(UNUSED void **state)
 {
 	static const uint32_t sizes[] = { 1, 20, 100, 4000 };
@@ -412,7 +417,10 @@ static int one_of_each(void)
 	return err;
 }
 
-/* The k-th call fails with what was asked for, whatever it is; what was made before it goes away as usual */
+/*
+ * The k-th call fails with what was asked for; what was made before it goes away as
+ * usual
+ */
 static void setup_calls(UNUSED void **state)
 {
 	int k, failed = 0;
@@ -516,7 +524,7 @@ static void two_processes(UNUSED void **state)
 		} else {
 			hear(&other);
 		}
-		/* Two writes came; the third did not where the peer is silent since, and then nobody answers us */
+		/* Two writes came. The third did not if the peer is silent since, and then it does not answer us */
 		assert_true(all_bytes(s.buf + 64, 8, 0x77) && all_bytes(s.buf + 128, 8, 0x77));
 		assert_true(all_bytes(s.buf + 192, 8, specs[i].silent ? 0xaa : 0x77));
 		post(&s, &wr);

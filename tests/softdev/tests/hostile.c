@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * hostile.c: programs that write into rings what libmlx5 never would, and send commands that it never would. Whatever the device
- * makes of them, it and its other queue pairs live on.
+ * hostile.c: programs that write into rings what libmlx5 never would, and send commands that it
+ * never would. The device and its other queue pairs survive.
  *
  * Environment
  *   DEVICE_ROUNDS     how often all of it, 1
@@ -19,8 +19,8 @@
 /* ---- hostile programs ---- */
 
 /*
- * WQEs written by hand: control segments that look right and are not, and plain noise. Whatever the device makes of them, it
- * and its other queue pairs live on.
+ * WQEs written by hand: control segments that look right and are not, and plain noise. The device
+ * and its other queue pairs survive.
  */
 static void hostile_wqes(UNUSED void **state)
 {
@@ -156,7 +156,7 @@ static void nearly_right(UNUSED void **state)
 		must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_QP));
 		good_request(s, how.type, sg);
 		idx = be32toh(dq.dbrec[MLX5_SND_DBR]) & 0xffff;
-		/* Its copies come behind it, each with other bytes that are wrong */
+		/* Its copies follow it, each with other bytes wrong */
 		for (tries = 0; tries < 4; tries++) {
 			memcpy(wqe, dq.sq.buf, sizeof(wqe));
 			w = (uint32_t *)wqe;
@@ -461,7 +461,7 @@ static void hostile_commands(UNUSED void **state)
 	assert_int_equal(raw_qp(fd, p.pd_handle + 1000, handle, &qp, cap), EINVAL);
 	assert_int_equal(raw_qp(fd, handle, handle, &qp, cap), EINVAL);
 	RAW_QP(rq_wqe_shift, 4, 0);
-	/* Handles of another context are nobody's */
+	/* Handles of another context are refused */
 	raw_start(UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_DESTROY);
 	raw_attr(UVERBS_ATTR_DESTROY_CQ_HANDLE, 0, handle);
 	assert_int_equal(raw_run(ctx->cmd_fd), ENOENT);

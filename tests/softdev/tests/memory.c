@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* memory.c: memory windows of both types, and the device's own memory: who may reach what through which key, and when no more */
+/*
+ * memory.c: memory windows of both types, and the device's own memory: which access goes through
+ * which key, and when no more
+ */
 #include "rig.h"
 
 #define REMOTE (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
@@ -200,7 +203,7 @@ static void bad_binds(UNUSED void **state)
 			if (what == 0)
 				how.access = IBV_ACCESS_LOCAL_WRITE;    /* not meant for windows */
 			else if (what == 1)
-				how.access = IBV_ACCESS_MW_BIND;        /* not to be written to, by nobody */
+				how.access = IBV_ACCESS_MW_BIND;        /* not to be written to */
 			else if (what == 2)
 				off = SIZE - 4095;
 			else if (what == 3)
@@ -687,7 +690,10 @@ static void filled(struct side *s, struct ibv_qp_ex *ex, enum ibv_wc_status stat
 	expect(s->scq, 1, status);
 }
 
-/* Bytes [off, off + len) of what the key names, as they should be, by a READ and by a WRITE from there */
+/*
+ * Bytes [off, off + len) of what the key names, as they should be, by a READ and by a WRITE from
+ * there
+ */
 static void through(struct side *s, struct mlx5dv_mkey *key, uint64_t off, uint32_t len, const uint8_t *want)
 {
 	struct ibv_sge sg = { .addr = off, .length = len, .lkey = key->lkey };
@@ -746,7 +752,7 @@ static void key_of_list(UNUSED void **state)
 	filled(&s, ex, IBV_WC_SUCCESS);
 	read_from(&s, key->rkey, 0, 1, IBV_WC_REM_ACCESS_ERR);
 	close_side(&s);
-	/* Beyond its length; and a region that is none of its list's, which only who reaches there finds out */
+	/* Beyond its length; and a bad key in its list, which only an access finds */
 	for (int what = 0; what < 2; what++) {
 		dv = open_umr(&s, &ex);
 		l[0] = sge(&s, 0, 64);

@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* query.c: what modify verbs take and refuse, and whether query verbs give back what was set; on RoCE and on InfiniBand */
+/*
+ * query.c: what modify verbs take and refuse, and whether query verbs give back what was set; on
+ * RoCE and on InfiniBand
+ */
 #include "rig.h"
 
 static const char *const names[] = { "RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR" };
 
-/* ---- the state machine: what the InfiniBand architecture has, written down from ibv_modify_qp(3) and chapter 11.2.5.3 ---- */
+/*
+ * ---- the state machine: what the InfiniBand architecture has, written down from ibv_modify_qp(3)
+ * and chapter 11.2.5.3 ----
+ */
 
 #define RC(...) .rc = { __VA_ARGS__ }
 #define UC(...) .uc = { __VA_ARGS__ }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * rc.c: is the device that the other tests stand on right? Its objects, reliable connections, errors and events; driven through
- * libibverbs alone.
+ * rc.c: is the device that the other tests stand on right? Its objects, reliable connections,
+ * errors and events; driven through libibverbs alone.
  *
- * Two queue pairs of this process talk to each other. A test that expects nothing to happen says so with a short wait.
+ * Two queue pairs of this process talk to each other. A test that expects nothing to happen says so
+ * with a short wait.
  */
 #include "rig.h"
 
@@ -588,7 +589,9 @@ static void iova(UNUSED void **state)
 	close_pair(s);
 }
 
-/* What mlx5dv can ask for beside verbs; and an extended CQ, whose timestamps become wall-clock time */
+/*
+ * What mlx5dv can ask for beside verbs; and an extended CQ, whose timestamps become wall-clock time
+ */
 static void vendor_interface(UNUSED void **state)
 {
 	struct ibv_cq_init_attr_ex ci = { .cqe = 63, .comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS, .flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN,
@@ -647,8 +650,8 @@ static void vendor_interface(UNUSED void **state)
 }
 
 /*
- * Small READ results come in the CQE where every WQE has one, and libmlx5 copies them at the poll; elsewhere they come into
- * memory without anybody's help.
+ * Small READ results come in the CQE where every WQE has one, and libmlx5 copies them at the poll;
+ * elsewhere they come into memory without anybody's help.
  */
 static void scatter_to_cqe(UNUSED void **state)
 {
@@ -680,7 +683,7 @@ static void reset_and_reuse(UNUSED void **state)
 	for (int i = 0; i < 3; i++) {
 		writes(s, 100, true);
 		sends(s, 200, false);
-		recv_at(&s[1], 50, 0, 64); /* stays behind */
+		recv_at(&s[1], 50, 0, 64); /* stays in the ring */
 		for (int j = 0; j < 2; j++)
 			assert_int_equal(move(s[j].qp, IBV_QPS_RESET, 0, &usual), 0);
 		for (int j = 0; j < 2; j++)
@@ -691,7 +694,7 @@ static void reset_and_reuse(UNUSED void **state)
 
 /* ---- errors ---- */
 
-/* The first request fails, what is behind it flushes, and the QP is in the error state */
+/* The first request fails, later ones flush, and the QP is in the error state */
 static void fails_with(struct side s[2], struct ibv_send_wr *wr, enum ibv_wc_status status)
 {
 	struct ibv_sge sg = sge(&s[0], 0, 8);
@@ -762,7 +765,10 @@ static void local_protection(UNUSED void **state)
 	close_pair(s);
 }
 
-/* Adapters have one key for both sides; here each is good for its own, so that a program that takes the wrong one finds out */
+/*
+ * Adapters have one key for both sides; here each is good for its own, so that a program that takes
+ * the wrong one finds out
+ */
 static void swapped_keys(UNUSED void **state)
 {
 	static const enum ibv_wr_opcode ops[] = { IBV_WR_RDMA_WRITE, IBV_WR_SEND, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD };
@@ -808,7 +814,10 @@ static void changed_rights(UNUSED void **state)
 	close_pair(s);
 }
 
-/* A context by a file that came from somewhere: its objects are the same, and live as long as either file */
+/*
+ * A context by a file that came from somewhere: its objects are the same, and live as long as
+ * either file
+ */
 static void imported(UNUSED void **state)
 {
 	struct ibv_context *other;
@@ -1054,7 +1063,10 @@ static void stale_key(UNUSED void **state)
 	close_pair(s);
 }
 
-/* Registered, then unmapped under the device's feet: a NIC would still have the page; we only must not crash */
+/*
+ * Registered, then unmapped under the device's feet: a NIC would still have the page; we only must
+ * not crash
+ */
 static void unmapped(UNUSED void **state)
 {
 	struct ibv_mr *mr;
@@ -1134,7 +1146,10 @@ static void comp_events(UNUSED void **state)
 	assert_int_equal(ibv_destroy_comp_channel(how.channel), 0);
 }
 
-/* Armed after the CQE has come: the event comes at once, as the CQE is one the program has not taken */
+/*
+ * Armed after the CQE has come: the event comes at once, as the CQE is one the program has not
+ * taken
+ */
 static void late_arm(UNUSED void **state)
 {
 	struct how how = usual;
@@ -1159,7 +1174,7 @@ static void async_events(UNUSED void **state)
 	struct ibv_async_event ev;
 	int n = 0;
 
-	while (readable(ctx->async_fd, 0)) { /* of earlier tests: destroyed objects leave none behind */
+	while (readable(ctx->async_fd, 0)) { /* of earlier tests: destroyed objects leave none */
 		assert_int_equal(ibv_get_async_event(ctx, &ev), 0);
 		ibv_ack_async_event(&ev);
 		n++;
@@ -1230,7 +1245,10 @@ static int forked_opens(void)
 
 static int before_opened;
 
-/* A child may open the device if its parent has not; if it has, the child is refused and the parent does not notice */
+/*
+ * A child may open the device if its parent has not; if it has, the child is refused and the parent
+ * does not notice
+ */
 static void forks(UNUSED void **state)
 {
 	assert_true(before_opened);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * rig.h: what the tests of the software device share. They drive it through libibverbs and libmlx5 alone.
+ * rig.h: what the tests of the software device share. They drive it through libibverbs and libmlx5
+ * alone.
  *
- * Two sides of this process talk to each other over port 1 of one device: $INLAY_TEST_DEVICE, or the first. Every function here fails the
- * running test by itself.
+ * Two sides of this process talk to each other over port 1 of one device: $INLAY_TEST_DEVICE, or
+ * the first. Every function here fails the running test by itself.
  */
 #ifndef SOFTDEV_TESTS_RIG_H
 #define SOFTDEV_TESTS_RIG_H
@@ -379,8 +380,8 @@ UNUSED static void post(struct side *s, struct ibv_send_wr *wr)
 }
 
 /*
- * What most tests need: a pair, one request of one piece from the first to the second, a completion. They are for the test functions; a
- * function that tests call has its own.
+ * What most tests need: a pair, one request of one piece from the first to the second, a
+ * completion. They are for the test functions; a function that tests call has its own.
  */
 UNUSED static struct side s[2];
 UNUSED static struct ibv_send_wr wr;
@@ -506,7 +507,10 @@ UNUSED static int teardown(UNUSED void **state)
 	return 0;
 }
 
-/* ---- a second process: this program again, with arguments of its own. Its standard input and output are pipes to the first ---- */
+/*
+ * ---- a second process: this program again, with arguments of its own. Its standard input and
+ * output are pipes to the first ----
+ */
 
 struct card {
 	uint32_t qpn, rkey;
@@ -580,7 +584,10 @@ UNUSED static struct card exchange(const struct peer *p, struct card ours)
 	return theirs;
 }
 
-/* Once more in a process of its own, with one variable of the environment set: what a device is is settled when it is opened */
+/*
+ * Once more in a process of its own, with one variable of the environment set: what a device is is
+ * settled when it is opened
+ */
 UNUSED static int again_with(const char *name, const char *value)
 {
 	int status;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * rig_devx.h: what the tests of queues by device commands (devx_*.c) share: boxes by bit offsets, registered memory, and CQs, QPs
- * and shared receive queues that are made by commands, posted to and polled by hand. Every function here fails the running test by itself.
+ * rig_devx.h: what the tests of queues by device commands (devx_*.c) share: boxes by bit offsets,
+ * registered memory, and CQs, QPs and shared receive queues that are made by commands, posted to
+ * and polled by hand. Every function here fails the running test by itself.
  */
 #ifndef SOFTDEV_TESTS_RIG_DEVX_H
 #define SOFTDEV_TESTS_RIG_DEVX_H
@@ -481,7 +482,7 @@ UNUSED static unsigned stop(struct dqp *q, unsigned opcode)
 	return modify(q->obj, &c);
 }
 
-/* ---- work by hand: segments of 16 bytes behind each other ---- */
+/* ---- work by hand: segments of 16 bytes, one after the other ---- */
 
 UNUSED static uint8_t *wqe(struct dqp *q)
 {
@@ -512,7 +513,10 @@ UNUSED static uint8_t *seg_data(uint8_t *at, const void *p, uint32_t len, uint32
 	return at + sizeof(d);
 }
 
-/* Writes the control segment in front of what ends at end, and the record; returns the WQE's index. Not rung */
+/*
+ * Writes the control segment in front of what ends at end, and the record; returns the WQE's index.
+ * Not rung
+ */
 UNUSED static uint16_t commit(struct dqp *q, unsigned opcode, const uint8_t *end, uint32_t imm)
 {
 	uint8_t *at = wqe(q);
@@ -577,6 +581,22 @@ UNUSED static void do_recv(struct dqp *q, void *to, uint32_t lkey, uint32_t len)
 	q->dbrec[0] = htobe32(q->rq_pi & 0xffff);
 }
 
+/*
+ * ---- work queues, as they stand in the contexts of RMP, XRQ, RQ and SQ; entries of 64 bytes ----
+ */
+
+UNUSED static void set_wq(struct cmd *c, unsigned wq, unsigned type, unsigned log, size_t record, size_t buf)
+{
+	put(c->in, wq, 4, type);
+	put(c->in, wq + 0x48, 24, pdn);
+	put(c->in, wq + 0x80, 64, record);
+	put(c->in, wq + 0x10c, 4, 6);
+	put(c->in, wq + 0x11b, 5, log);
+	put(c->in, wq + 0x140, 32, arena.umem->umem_id);
+	put(c->in, wq + 0x160, 32, arena.umem->umem_id);
+	put(c->in, wq + 0x180, 64, buf);
+}
+
 /* ---- RMP ---- */
 
 struct drmp {
@@ -593,14 +613,7 @@ UNUSED static struct cmd rmp_command(struct drmp *r, unsigned type, unsigned log
 
 	*r = (struct drmp){ .log = log, .buf = arena.p + buf, .dbrec = (uint32_t *)(void *)(arena.p + record) };
 	IN(RMPC + 0x8, 4, 1);
-	IN(WQ, 4, type);
-	IN(WQ + 0x48, 24, pdn);
-	IN(WQ + 0x80, 64, record);
-	IN(WQ + 0x10c, 4, 6);
-	IN(WQ + 0x11b, 5, log);
-	IN(WQ + 0x140, 32, arena.umem->umem_id);
-	IN(WQ + 0x160, 32, arena.umem->umem_id);
-	IN(WQ + 0x180, 64, buf);
+	set_wq(&c, WQ, type, log, record, buf);
 	return c;
 }
 

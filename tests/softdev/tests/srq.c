@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* srq.c: shared receive queues under connected and datagram QPs: order, the limit's event, what a QP that goes away leaves behind */
+/*
+ * srq.c: shared receive queues under connected and datagram QPs: order, the limit's event, what a
+ * QP leaves when it goes away
+ */
 #include "rig.h"
 
 static uint32_t room; /* receives that the latest one holds; query adds those that libmlx5 keeps for itself */
@@ -61,7 +64,7 @@ static void open_to(struct side *rx, struct side *tx, const struct how *usual_ho
 
 /* ---- data ---- */
 
-/* Whoever a message is for, it takes the SRQ's next receive */
+/* A message to any of the QPs takes the next receive of the SRQ */
 static void in_order(UNUSED void **state)
 {
 	struct ibv_srq *srq = a_srq(100, 2);
@@ -96,7 +99,10 @@ static void in_order(UNUSED void **state)
 	must(ibv_destroy_srq(srq));
 }
 
-/* All kinds of receives: immediates, writes with them, several places; small ones which libmlx5 may have in the CQE */
+/*
+ * All kinds of receives: immediates, writes with them, several places; small ones which libmlx5 may
+ * have in the CQE
+ */
 static void kinds(UNUSED void **state)
 {
 	struct ibv_srq *srq = a_srq(16, 3);
@@ -193,7 +199,10 @@ static void datagrams(UNUSED void **state)
 	must(ibv_destroy_srq(srq));
 }
 
-/* A full queue says so; many laps of it, its receives freed in another order than they were taken in */
+/*
+ * A full queue says so; many laps of it, its receives freed in another order than they were taken
+ * in
+ */
 static void laps(UNUSED void **state)
 {
 	struct ibv_srq *srq = a_srq(15, 1);
@@ -326,7 +335,7 @@ static void limit(UNUSED void **state)
 		expect_op(rx.rcq, i, IBV_WC_RECV);
 	}
 	assert_false(readable(ctx->async_fd, 10));
-	/* An event that nobody reads does not hold up the destruction */
+	/* An unread event does not delay the destruction */
 	must(set_limit(srq, 3));
 	assert_true(readable(ctx->async_fd, PATIENCE * 1000));
 	close_side(&tx);
@@ -430,7 +439,10 @@ static void extended(UNUSED void **state)
 
 /* ---- QPs that go away ---- */
 
-/* Receives taken by a QP whose completions nobody has polled come back when it is destroyed; those not taken stay for the others */
+/*
+ * Receives taken by a QP whose completions were not polled come back when it is destroyed; those
+ * not taken stay for the others
+ */
 static void destroyed(UNUSED void **state)
 {
 	struct ibv_srq *srq = a_srq(15, 1);
@@ -463,7 +475,7 @@ static void destroyed(UNUSED void **state)
 	must(ibv_destroy_srq(srq));
 }
 
-/* An error of one QP flushes none of what is shared, and it says when it takes no more */
+/* An error of one QP flushes no shared receives, and an event says when it takes no more */
 static void last_wqe(UNUSED void **state)
 {
 	struct ibv_srq *srq = a_srq(16, 1);

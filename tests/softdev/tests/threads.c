@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * threads.c: several threads on one device, each with objects of its own and all with one domain: traffic of every kind goes on
- * while objects come and go beside it. In threads nothing asserts; what is wrong is counted.
+ * threads.c: several threads on one device, each with objects of its own and all with one domain:
+ * traffic of every kind goes on while objects come and go beside it. In threads nothing asserts;
+ * what is wrong is counted.
  */
 #include "rig.h"
 
@@ -54,7 +55,10 @@ static bool raise_qp(struct ibv_qp *qp, uint32_t dest)
 	return !move(qp, IBV_QPS_INIT, dest, &how) && !move(qp, IBV_QPS_RTR, dest, &how) && !move(qp, IBV_QPS_RTS, dest, &how);
 }
 
-/* Messages through a QP to itself, received by an SRQ, slept for on a channel, its CQ resized now and then */
+/*
+ * Messages through a QP to itself, received by an SRQ, slept for on a channel, its CQ resized now
+ * and then
+ */
 static void messages(struct task *t, enum ibv_qp_type type)
 {
 	struct ibv_comp_channel *ch = ibv_create_comp_channel(ctx);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * tm.c: tag matching as libmlx5 drives it: the list, its phase, what messages do with it, rendezvous; any order of these against a
- * plain list, in 2000 steps times DEVICE_ROUNDS (3); two processes.
+ * tm.c: tag matching as libmlx5 drives it: the list, its phase, what messages do with it,
+ * rendezvous; any order of these against a plain list, in 2000 steps times DEVICE_ROUNDS (3); two
+ * processes.
  */
 #include "rig_tm.h"
 
@@ -137,7 +138,10 @@ static void operations(UNUSED void **state)
 	close_tm(&t);
 }
 
-/* As many tags as were asked for, and the places of those that were matched or removed are good again; many times round */
+/*
+ * As many tags as were asked for, and the places of those that were matched or removed are good
+ * again; many times round
+ */
 static void full(UNUSED void **state)
 {
 	static const uint32_t sizes[] = { 1, 2, 7, 8, 100 };
@@ -175,7 +179,10 @@ static void full(UNUSED void **state)
 
 /* ---- eager ---- */
 
-/* Up to one packet: match and data in one. More: one after the other, and libmlx5: the second without the header */
+/*
+ * Up to one packet: match and data in one. More: one after the other, and libmlx5: the second
+ * without the header
+ */
 static void eager_sizes(UNUSED void **state)
 {
 	static const uint32_t sizes[] = { 0, 1, 15, 16, 17, 32, 48, 64, 65, 500, MTU - TMH, MTU - TMH + 1, 4096, 65536, 300000, 700000 };
@@ -211,7 +218,7 @@ static void eager_sizes(UNUSED void **state)
 	}
 }
 
-/* The first in the list that the mask lets through, whatever else would match */
+/* The first match in the list, even if later entries match too */
 static void order_and_masks(UNUSED void **state)
 {
 	static const struct {
@@ -261,7 +268,10 @@ static void unexpected(struct match *t, uint64_t tag)
 	assert_memory_equal(t->rx.buf + HALF + TMH, t->tx.buf + 5, 100);
 }
 
-/* A tag that is added before the device knows that the program has seen all unexpected messages matches nothing until then */
+/*
+ * A tag that is added before the device knows that the program has seen all unexpected messages
+ * matches nothing until then
+ */
 static void phase(UNUSED void **state)
 {
 	struct ibv_ops_wr wr;
@@ -271,7 +281,7 @@ static void phase(UNUSED void **state)
 	open_tm(&t, 64, 16, 64);
 	add(&t, 1, 0, 128, 1, ALL);
 	unexpected(&t, 2);
-	/* Not counted yet: the tag before it is good, the one behind is not */
+	/* Not counted yet: the tag before it matches, the one after it does not */
 	wr = add_wr(2, NULL, 2, ALL, IBV_OPS_SIGNALED);
 	post_ops(&t, &wr);
 	h[0] = wr.tm.handle;
@@ -280,7 +290,7 @@ static void phase(UNUSED void **state)
 	expected(&t, 1, 1001);
 	unexpected(&t, 2);
 	assert_int_equal(del(&t, 3, h[0], 0).status, IBV_WC_SUCCESS);
-	/* A count that is behind changes nothing */
+	/* A count that is too low changes nothing */
 	t.unexpected = 1;
 	{
 		struct ibv_sge sg = sge(&t.rx, 256, 128);
@@ -322,7 +332,10 @@ static void phase(UNUSED void **state)
 	close_tm(&t);
 }
 
-/* Without an SRQ buffer an unexpected message waits at its sender, uncounted, and takes the tag that has come meanwhile */
+/*
+ * Without an SRQ buffer an unexpected message waits at its sender, uncounted, and takes the tag
+ * that has come meanwhile
+ */
 static void not_ready(UNUSED void **state)
 {
 	struct match t;
@@ -342,7 +355,10 @@ static void not_ready(UNUSED void **state)
 	close_tm(&t);
 }
 
-/* What has no header, or not all of it, or one of another kind, is nobody's business but the program's, and not counted */
+/*
+ * A message with no header, part of one, or one of another kind goes to the program and is not
+ * counted
+ */
 static void without_tag(UNUSED void **state)
 {
 	static const struct {
@@ -412,7 +428,10 @@ static void immediate(UNUSED void **state)
 	close_tm(&t);
 }
 
-/* A write with an immediate takes an SRQ's buffer and is told of on the SRQ's CQ; no list is asked, nothing is counted */
+/*
+ * A write with an immediate takes an SRQ's buffer and is told of on the SRQ's CQ; no list is asked,
+ * nothing is counted
+ */
 static void written(UNUSED void **state)
 {
 	struct match t;
@@ -595,7 +614,10 @@ static void removal(UNUSED void **state)
 
 /* ---- rendezvous ---- */
 
-/* Match, data read by the device, and FIN, with or without a send queue for the device to share with the program */
+/*
+ * Match, data read by the device, and FIN, with or without a send queue for the device to share
+ * with the program
+ */
 static void rendezvous(UNUSED void **state)
 {
 	static const uint32_t sizes[] = { 0, 1, 64, 1000, 65536, 300000 };
@@ -636,7 +658,7 @@ static void rendezvous(UNUSED void **state)
 			assert_memory_equal(t.rx.buf + 64, t.tx.buf + 7, len);
 			assert_true(all_bytes(t.rx.buf, 64, 0xaa) && all_bytes(t.rx.buf + 64 + len, 4096, 0xaa));
 		}
-		/* The list counts none of these */
+		/* None of these counts in the list */
 		add(&t, 500, 0, 100, 1, ALL);
 		expected(&t, 1, 1500);
 		close_tm(&t);
@@ -711,7 +733,10 @@ static void rendezvous_unexpected(UNUSED void **state)
 	close_tm(&t);
 }
 
-/* The buffer is too small, or the request is not one for the device: it is the program's, and lies in the tagged buffer */
+/*
+ * The buffer is too small, or the request is not one for the device: it is the program's, and lies
+ * in the tagged buffer
+ */
 static void rendezvous_by_software(UNUSED void **state)
 {
 	static const struct {
@@ -926,7 +951,10 @@ static uint32_t peer_len(int i)
 	return i % 5 == 4 ? PEER_LEN - i : i % 5 == 3 ? 3000 + i : i * 2;
 }
 
-/* The sender: a fifth are rendezvous, and it waits for each of their FINs; every third tag is not there when it comes */
+/*
+ * The sender: a fifth are rendezvous, and it waits for each of their FINs; every third tag is not
+ * there when it comes
+ */
 static int peer(void)
 {
 	struct match t = { .how = usual };
@@ -1004,7 +1032,7 @@ static void two_processes(UNUSED void **state)
 	theirs = exchange(&other, card_of(&t.rx));
 	must(move(t.rx.qp, IBV_QPS_RTR, theirs.qpn, &t.how));
 	must(move(t.rx.qp, IBV_QPS_RTS, theirs.qpn, &t.how));
-	/* Not earlier: nobody would answer */
+	/* Not earlier: there would be no answer */
 	tell(&other);
 	for (int i = 0; i < MESSAGES; i++)
 		receive(&t, i, bytes);

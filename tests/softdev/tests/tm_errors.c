@@ -3,8 +3,8 @@
 #include "rig_tm.h"
 
 /*
- * A message that its tagged buffer cannot hold, and one whose buffer's key is not good. libmlx5: the error is charged to the SRQ's WQE that
- * the CQE's counter would name; the tag is lost
+ * A message that its tagged buffer cannot hold, and one whose buffer's key is not good. libmlx5:
+ * the error is charged to the SRQ's WQE that the CQE's counter would name; the tag is lost
  */
 static void bad_tagged_buffer(UNUSED void **state)
 {
@@ -84,7 +84,10 @@ static void bad_untagged_buffer(UNUSED void **state)
 	}
 }
 
-/* The device reads what it may not, or nobody answers: the match stands and the data do not come. libmlx5: this is IBV_WC_RECV */
+/*
+ * The device reads what it may not, or gets no answer: the match stands and the data do not come.
+ * libmlx5: this is IBV_WC_RECV
+ */
 static void cancelled(UNUSED void **state)
 {
 	for (int how = 0; how < 4; how++) {
@@ -126,7 +129,10 @@ static void cancelled(UNUSED void **state)
 	}
 }
 
-/* The peer fails in the middle of a message, and connects again: what it began does not come, and what it sends then is another message */
+/*
+ * The peer fails in the middle of a message, and connects again: what it began does not come, and
+ * what it sends then is another message
+ */
 static void given_up(UNUSED void **state)
 {
 	for (int late = 0; late < 2; late++) {
@@ -167,7 +173,7 @@ static void given_up(UNUSED void **state)
 	}
 }
 
-/* A CQ that overruns takes along who has the SRQ, though their own CQs are well */
+/* An overrun CQ takes along the QPs of its SRQ, though their own CQs are well */
 static void overrun(UNUSED void **state)
 {
 	struct ibv_ops_wr wr = { .opcode = IBV_WR_TAG_SYNC, .flags = IBV_OPS_SIGNALED };
@@ -202,7 +208,10 @@ static void overrun(UNUSED void **state)
 	must(ibv_destroy_cq(ibv_cq_ex_to_cq(t.cq)));
 }
 
-/* libmlx5 gives the place of a tag away when it is removed without a completion, even if data are still on their way to it */
+/*
+ * libmlx5 gives the place of a tag away when it is removed without a completion, even if data are
+ * still on their way to it
+ */
 static void removed_too_late(UNUSED void **state)
 {
 	struct ibv_ops_wr wr = { .opcode = IBV_WR_TAG_DEL };

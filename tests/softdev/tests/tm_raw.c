@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* tm_raw.c: a command queue and a CQ without libmlx5: any list operation, and every byte of what comes of it */
+/*
+ * tm_raw.c: a command queue and a CQ without libmlx5: any list operation, and every byte of what
+ * comes of it
+ */
 #include "rig_tm.h"
 
 enum { NOP = 0, APPEND = 1, REMOVE = 2 };
@@ -42,7 +45,9 @@ static void open_raw(struct raw *r, uint32_t tags, int cqe_size)
 	must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_QP | MLX5DV_OBJ_CQ));
 }
 
-/* Destroying the QPs takes their completions out of the CQ: libmlx5 must know how far it was read */
+/*
+ * Destroying the QPs takes their completions out of the CQ: libmlx5 must know how far it was read
+ */
 static void close_raw(struct raw *r)
 {
 	close_side(&r->m.tx);
@@ -187,7 +192,7 @@ static void completions(UNUSED void **state)
 	sent(&r.m.tx);
 	message_cqe(&r, MLX5_CQE_RESP_SEND, NO_TAG, 1, 216, NULL);
 
-	/* A count that is one behind, then the right one; what was matched while data come is not there to be removed */
+	/* A count that is one too low, then the right one; what was matched while data come is not there to be removed */
 	raw_append(&r, 15, 0, 0, 1, 5);
 	raw_wqe(&r, NOP, CQE_REQ | SW_CNT, 0, 1, 0, 0, NULL, 48);
 	list_cqe(&r, NOOP, 0, true, 1);
@@ -226,7 +231,10 @@ static void completions(UNUSED void **state)
 	close_raw(&r);
 }
 
-/* In a CQE of 128 bytes there is room for data, of a match from the first byte of the first half on, which libmlx5 tested above */
+/*
+ * In a CQE of 128 bytes there is room for data, of a match from the first byte of the first half
+ * on, which libmlx5 tested above
+ */
 static void inline_data(UNUSED void **state)
 {
 	struct ibv_tmh h = tmh_of(IBV_TMH_EAGER, 5, 0xfeed);
@@ -265,7 +273,9 @@ static void inline_data(UNUSED void **state)
 		}
 }
 
-/* What a command queue must not say: an error CQE, the queue stops, and the list goes on as it was */
+/*
+ * What a command queue must not say: an error CQE, the queue stops, and the list goes on as it was
+ */
 static void bad_operations(UNUSED void **state)
 {
 	static const struct {
@@ -373,7 +383,7 @@ static void raw_errors(UNUSED void **state)
 		assert_int_equal(c.app, 1);
 		assert_int_equal(c.app_op, CONSUMED_MSG);
 		assert_int_equal(be16toh(c.app_info), 3);
-		/* It is out of the list, and its place good; what is behind it is found */
+		/* It is out of the list, and its place is free; later entries are found */
 		raw_wqe(&r, REMOVE, CQE_REQ, 3, 0, 0, 0, NULL, 48);
 		list_cqe(&r, REMOVED, 3, false, 0);
 		raw_wqe(&r, APPEND, CQE_REQ, 3, 0, 0, ALL, NULL, 64);

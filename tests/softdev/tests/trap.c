@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * trap.c: the trapping device, on which nothing but a store to a doorbell register starts work, at once and in the thread that
- * stores. WQEs are written here by hand, so that each step of a post can be left out or come at the wrong time.
+ * trap.c: the trapping device, on which nothing but a store to a doorbell register starts work, at
+ * once and in the thread that stores. WQEs are written here by hand, so that each step of a post
+ * can be left out or come at the wrong time.
  */
 #include "rig.h"
 #include <dirent.h>
@@ -41,7 +42,10 @@ static void take_over(struct ring *r, struct side *s)
 	assert_int_equal(be32toh(r->q.dbrec[MLX5_SND_DBR]), 0);
 }
 
-/* An RDMA write of one segment into the ring; not more than that. Its first 8 bytes are what the doorbell wants */
+/*
+ * An RDMA write of one segment into the ring; not more than that. Its first 8 bytes are what the
+ * doorbell wants
+ */
 static uint64_t *put(struct ring *r, struct side *from, size_t off, uint32_t len, struct side *to, size_t roff)
 {
 	uint32_t *w = (uint32_t *)((uint8_t *)r->q.sq.buf + (r->pi & (r->q.sq.wqe_cnt - 1)) * 64);
@@ -135,7 +139,7 @@ static unsigned own_threads(void)
 }
 
 /* With a device open and at work, in both directions and asked for events, this thread is the only one; so its first poll after the
- * doorbell finds the completion, for who else could put it there later */
+ * doorbell finds the completion: no other thread could put it there later */
 static void no_thread(UNUSED void **state)
 {
 	struct ibv_comp_channel *ch = ibv_create_comp_channel(ctx);
@@ -180,7 +184,7 @@ static void no_thread(UNUSED void **state)
 	must(ibv_destroy_comp_channel(ch));
 }
 
-/* A WQE in the ring, and even in the record, that was not rung for is none */
+/* A WQE in the ring, and even in the record, does nothing before it is rung */
 static void not_rung(UNUSED void **state)
 {
 	struct ring r;
@@ -218,7 +222,7 @@ static void rung_too_early(UNUSED void **state)
 	close_pair(s);
 }
 
-/* The record one behind: one WQE less is done */
+/* The record is one too low: one WQE less is done */
 static void record_behind(UNUSED void **state)
 {
 	struct ring r;
@@ -521,7 +525,10 @@ static void *work(void *arg)
 	return NULL;
 }
 
-/* Each with a QP of its own, all at once: every store is seen, every answer is there when the store is done */
+/*
+ * Each with a QP of its own, all at once: every store is seen, every answer is there when the store
+ * is done
+ */
 static void threads(UNUSED void **state)
 {
 	struct worker w[4];

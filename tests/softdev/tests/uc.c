@@ -185,7 +185,10 @@ static void no_receive(UNUSED void **state)
 	close_pair(s);
 }
 
-/* More than the receive has room for: it is lost, nothing comes behind the room, and the sender does not know */
+/*
+ * More than the receive has room for: it is lost, nothing is written after the room, and the sender
+ * does not know
+ */
 static void receive_too_short(UNUSED void **state)
 {
 	static const uint32_t sizes[] = { 100, 5000 };
@@ -207,7 +210,7 @@ static void receive_too_short(UNUSED void **state)
 	}
 }
 
-/* Nobody there, or nobody who is ready: the sender does not know */
+/* No QP there, or none that is ready: the sender does not know */
 static void nobody_there(UNUSED void **state)
 {
 	struct how how = how_uc();
@@ -253,7 +256,10 @@ static void forbidden(UNUSED void **state)
 	}
 }
 
-/* READs and atomics need answers, of which there are none: such a WQE is refused; the send queue stops, the receive queue does not */
+/*
+ * READs and atomics need answers, of which there are none: such a WQE is refused; the send queue
+ * stops, the receive queue does not
+ */
 static void no_answers(UNUSED void **state)
 {
 	static const enum ibv_wr_opcode ops[] = { IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_CMP_AND_SWP };

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ud.c: unreliable datagrams: headers, keys, groups, what is lost without a word, and what is not; on RoCE and on InfiniBand */
+/*
+ * ud.c: unreliable datagrams: headers, keys, groups, what is lost without a word, and what is not;
+ * on RoCE and on InfiniBand
+ */
 #include "rig.h"
 #include <netinet/in.h>
 
@@ -241,7 +244,10 @@ static void scattered(UNUSED void **state)
 	close_pair(s);
 }
 
-/* One QP reaches many, each message with an address of its own; a QP reaches itself; many laps of both rings */
+/*
+ * One QP reaches many, each message with an address of its own; a QP reaches itself; many laps of
+ * both rings
+ */
 static void many_peers(UNUSED void **state)
 {
 	struct how how = *how_ud();
@@ -408,7 +414,7 @@ static void not_for_us(UNUSED void **state)
 	wr = datagram(IBV_WR_SEND, 7, NULL, 0, ah, s[1].qp->qp_num);
 	wr.wr.ud.remote_qkey = QKEY + 1;
 	lost(wr);
-	/* Nobody has this number */
+	/* No QP has this number */
 	wr = datagram(IBV_WR_SEND, 8, NULL, 0, ah, s[1].qp->qp_num ^ 0x800);
 	lost(wr);
 	/* A QP of another kind, which has a receive ready */
@@ -498,7 +504,10 @@ static void no_receive(UNUSED void **state)
 
 /* ---- errors that do show ---- */
 
-/* Forty bytes more than the data are wanted: who forgets them gets a length error, and the sender does not know */
+/*
+ * A receive needs forty bytes more than the data. Without them it fails with a length error; the
+ * sender does not know
+ */
 static void receive_too_short(UNUSED void **state)
 {
 	open_pair(s, how_ud());
@@ -656,7 +665,7 @@ static struct ibv_ah *group_ah(uint8_t n)
 	return ah_of(a);
 }
 
-/* A message to a group reaches each member once, the sender if it is one, and nobody else */
+/* A message to a group reaches each member once, the sender if it is one, and no other QP */
 static void groups(UNUSED void **state)
 {
 	union ibv_gid g[2] = { group(1), group(2) };
@@ -681,7 +690,7 @@ static void groups(UNUSED void **state)
 				memset(s[i].buf + 4096, 0xaa, 1024);
 				if (round + to == 0)
 					for (int j = 0; j < 2; j++)
-						recv_at(&s[i], 50, 4096, 512); /* one stays behind */
+						recv_at(&s[i], 50, 4096, 512); /* one is left over */
 			}
 			sg = sge(&s[0], 0, 300);
 			wr = datagram(IBV_WR_SEND_WITH_IMM, 1, &sg, 1, ah[to], 0xffffff);
@@ -710,7 +719,7 @@ static void groups(UNUSED void **state)
 	post_done(&s[0], &wr);
 	for (unsigned i = 0; i < ARRAY(s); i++)
 		expect_nothing(s[i].rcq);
-	/* Who has left hears nothing more; who is in a group cannot be destroyed */
+	/* A QP that left gets nothing more; a QP in a group cannot be destroyed */
 	assert_int_equal(ibv_destroy_qp(s[1].qp), EBUSY);
 	must(ibv_detach_mcast(s[1].qp, &g[0], GROUP_LID + 1));
 	assert_int_not_equal(ibv_detach_mcast(s[1].qp, &g[0], GROUP_LID + 1), 0);

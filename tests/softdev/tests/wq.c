@@ -132,7 +132,7 @@ static void tables(UNUSED void **state)
 	u = ibv_create_rwq_ind_table(ctx, &init);
 	assert_non_null(u);
 	assert_int_not_equal(t->ind_tbl_num, u->ind_tbl_num);
-	/* Who is in a table stays */
+	/* A WQ in a table cannot be destroyed */
 	assert_int_equal(ibv_destroy_wq(wq[5]), EBUSY);
 	must(ibv_destroy_rwq_ind_table(t));
 	must(ibv_destroy_wq(wq[5]));

@@ -21,8 +21,8 @@
  * its own accessors, so that the compiler warns about another struct's field. With constant fields
  * and the memset in sight, all sets together become one store per dword; a get is one load.
  *
- * The headers beside this one list the fields that inlay and its examples use, and those that a
- * user of the same command is likely to. Reach the others with INLAY_BITS.
+ * These headers list the fields that inlay, its examples and likely users need. INLAY_BITS reaches
+ * the others.
  *
  * Threads: pure functions of the caller's memory, here and in the headers beside this one.
  * Sources: Linux's mlx5_ifc.h, whose notation rdma-core's DEVX_SET shares; for what it lacks,
@@ -39,7 +39,7 @@ typedef uint64_t inlay_two_dwords __attribute__((may_alias, aligned(4)));
 /* A field: its first bit and its width, 1 .. 32 or 64. */
 #define INLAY_BITS(offset, width) ((width) << 24 | (offset))
 
-/* Returns a field in host order. at: the structure, aligned to 4 bytes. field: made by INLAY_BITS. */
+/* Returns a field, in host order. at: the structure, aligned to 4 bytes. field: an INLAY_BITS. */
 INLAY_ALWAYS uint64_t inlay_bits_get(const void *at, uint32_t field)
 {
 	uint32_t offset = field & 0xffffff, width = field >> 24;

@@ -99,7 +99,7 @@ enum inlay_cmd_op {
 	INLAY_CMD_OP_QUERY_RMP = 0x90f, INLAY_CMD_OP_QUERY_RQT = 0x919, INLAY_CMD_OP_QUERY_GENERAL_OBJECT = 0xa02
 };
 
-/* What the firmware says about a command, and the errno that the mlx5 driver turns it into. */
+/* Status codes, and their errno. */
 enum inlay_cmd_status {
 	INLAY_CMD_STATUS_OK = 0x00,
 	INLAY_CMD_STATUS_INTERNAL_ERR = 0x01,       /* EIO */

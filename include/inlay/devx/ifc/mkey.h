@@ -65,13 +65,6 @@ INLAY_ALWAYS void inlay_mkc_set_mode(struct inlay_mkc *mkc, enum inlay_mkey_mode
 	inlay_mkc_set(mkc, INLAY_MKC_ACCESS_MODE_4_2, (uint32_t)mode >> 2);
 }
 
-/* Reads the access mode from its two parts. */
-INLAY_ALWAYS enum inlay_mkey_mode inlay_mkc_get_mode(const struct inlay_mkc *mkc)
-{
-	return (enum inlay_mkey_mode)(inlay_mkc_get(mkc, INLAY_MKC_ACCESS_MODE_4_2) << 2 |
-				      inlay_mkc_get(mkc, INLAY_MKC_ACCESS_MODE_1_0));
-}
-
 /* KLM or KSM entry */
 struct inlay_klm {
 	uint32_t dword[4];

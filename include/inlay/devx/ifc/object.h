@@ -46,7 +46,7 @@ enum inlay_general_out_field {
 
 INLAY_LAYOUT(general_out, 0x10);
 
-/* Types of objects, of their events, and of what an alias may stand for. */
+/* Types of objects, of their events and of aliases. */
 enum inlay_obj_type {
 	INLAY_OBJ_MKEY = 0xff01
 };

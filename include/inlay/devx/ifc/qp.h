@@ -104,9 +104,9 @@ enum inlay_qpc_field {
 	INLAY_QPC_CQN_SND = INLAY_BITS(0x3e8, 24),             /* valid even without a send queue */
 	INLAY_QPC_LOG_RRA_MAX = INLAY_BITS(0x488, 3),          /* log2 of reads and atomics that the peer may begin */
 	INLAY_QPC_ATOMIC_MODE = INLAY_BITS(0x48c, 4),          /* enum inlay_atomic_mode */
-	INLAY_QPC_RRE = INLAY_BITS(0x490, 1),                  /* the peer may read */
-	INLAY_QPC_RWE = INLAY_BITS(0x491, 1),                  /* the peer may write */
-	INLAY_QPC_RAE = INLAY_BITS(0x492, 1),                  /* the peer may do atomics */
+	INLAY_QPC_RRE = INLAY_BITS(0x490, 1),
+	INLAY_QPC_RWE = INLAY_BITS(0x491, 1),
+	INLAY_QPC_RAE = INLAY_BITS(0x492, 1),                  /* what the peer may do */
 	INLAY_QPC_MIN_RNR_NAK = INLAY_BITS(0x4a3, 5),          /* timer code, as in IBTA's table */
 	INLAY_QPC_NEXT_RCV_PSN = INLAY_BITS(0x4a8, 24),
 	INLAY_QPC_CQN_RCV = INLAY_BITS(0x4e8, 24),             /* valid even without a receive queue */

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * room.c: room for completions. A CQ that overruns is dead, and its QPs with it: what a queue reserves at take-over, how many CQEs a QP needs
+ * before there is one, and that nothing is left reserved by what was refused or is gone.
+ */
+#include "common.h"
+
+static struct mlx5dv_qp view_qp(struct ibv_qp *qp)
+{
+	struct mlx5dv_obj obj;
+	struct mlx5dv_qp dv;
+
+	memset(&obj, 0, sizeof(obj));
+	memset(&dv, 0, sizeof(dv));
+	obj.qp.in = qp;
+	obj.qp.out = &dv;
+	must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_QP));
+	return dv;
+}
+
+/* Posts signaled writes until the ring is full, n times, and all of them complete */
+static void runs(struct end *a, struct end *b, uint32_t most, uint32_t n)
+{
+	uint32_t i, posted;
+
+	while (n--) {
+		for (posted = 0; posted < most && !inlay_post_write_inline(&a->sq, raddr_of(b, posted * 8), b->mr->rkey, &n, 4, INLAY_SIGNALED);)
+			posted++;
+		assert_int_equal(posted, most);
+		inlay_sq_ring(&a->sq);
+		settle();
+		for (i = 0; i < posted; i++)
+			sent(a);
+		for (i = 0; i < posted; i++)
+			assert_memory_equal(b->buf + i * 8, &n, 4);
+	}
+	expect_nothing(&a->cq);
+}
+
+/*
+ * The program that fell into it: 16 requests, 64 bytes inline and two SGEs are 128 WQEBBs, beside a CQ of 32 CQEs. All of them posted
+ * signaled would overrun it. Refused, with both numbers; with a CQ as large as is said, or with a promise, it runs.
+ */
+static void program(void **state)
+{
+	struct ibv_qp_init_attr init;
+	const char *why = NULL;
+	struct opt opt = usual;
+	struct inlay_sq was;
+	struct end a, b;
+	int way;
+
+	(void)state;
+	memset(&opt.cap, 0, sizeof(opt.cap));
+	opt.cap.max_send_wr = 16;
+	opt.cap.max_inline_data = 64;
+	opt.cap.max_send_sge = 2;
+	opt.bytes = 4096;
+	memset(&init, 0, sizeof(init));
+	init.qp_type = IBV_QPT_RC;
+	init.cap = opt.cap;
+	assert_int_equal(inlay_send_cqes(&init), 128);
+	assert_int_equal(inlay_recv_cqes(&init), 0);
+	for (way = 0; way < 3; way++) {
+		opt.cqe = way == 1 ? (int)inlay_send_cqes(&init) : 16;
+		ends_make(&a, &b, &opt);
+		assert_int_equal(view_qp(a.qp).sq.wqe_cnt, 128);
+		must(inlay_uar_from_qp(&a.uar, a.qp, NULL));
+		must(inlay_cq_from_cq(&a.cq, a.scq, NULL));
+		if (way == 0) {
+			assert_int_equal(inlay_cq_size(&a.cq), 32);
+			memset(&a.sq, 0x5a, sizeof(a.sq));
+			was = a.sq;
+			assert_int_equal(inlay_sq_from_qp(&a.sq, a.qp, &a.uar, &a.cq, &why), -ENOSPC);
+			assert_non_null(strstr(why, "128"));
+			assert_non_null(strstr(why, "32"));
+			assert_memory_equal(&a.sq, &was, sizeof(was));
+			assert_int_equal(a.uar.queues, 0);
+			assert_int_equal(a.cq.reserved, 0);
+		} else if (way == 1) {
+			must(inlay_sq_from_qp(&a.sq, a.qp, &a.uar, &a.cq, &why));
+			runs(&a, &b, 128, 5);
+		} else {
+			/* No more than 32 outstanding */
+			must(inlay_cq_reserve(&a.cq, 32, &why));
+			must(inlay_sq_from_qp(&a.sq, a.qp, &a.uar, NULL, &why));
+			runs(&a, &b, 32, 9);
+			assert_int_equal(inlay_cq_reserve(&a.cq, 1, NULL), -ENOSPC);
+			inlay_sq_fini(&a.sq);
+			assert_int_equal(a.cq.reserved, 32);
+			inlay_cq_unreserve(&a.cq, 32);
+			must(inlay_cq_reserve(&a.cq, 1, NULL));
+		}
+		end_free(&a);
+		end_free(&b);
+	}
+}
+
+/* What is said before there is a queue is the ring that libmlx5 then makes */
+static void sizes(void **state)
+{
+	static const enum ibv_qp_type types[] = {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD};
+	uint32_t made[3] = {0}, i, t, shared = 0;
+	struct ibv_srq_init_attr attr;
+	struct ibv_srq *srq;
+	struct ibv_cq *cq = ibv_create_cq(dev.ctx, 1, NULL, NULL, 0);
+
+	(void)state;
+	assert_non_null(cq);
+	memset(&attr, 0, sizeof(attr));
+	attr.attr.max_wr = attr.attr.max_sge = 1;
+	srq = ibv_create_srq(dev.pd, &attr);
+	for (i = 0; i < 1500; i++) {
+		struct ibv_qp_init_attr init, asked;
+		struct mlx5dv_qp dv;
+		struct ibv_qp *qp;
+
+		t = i % 3;
+		memset(&init, 0, sizeof(init));
+		init.qp_type = types[t];
+		init.send_cq = init.recv_cq = cq;
+		init.cap.max_send_wr = rnd_below(9) ? 1 + rnd_below(rnd_below(4) ? 300 : 5000) : 0;
+		init.cap.max_send_sge = rnd_below(rnd_below(4) ? 6 : 31);
+		init.cap.max_inline_data = rnd_below(3) ? rnd_below(rnd_below(4) ? 260 : 1000) : 0;
+		init.cap.max_recv_wr = rnd_below(5) ? 1 + rnd_below(rnd_below(4) ? 300 : 20000) : 0;
+		init.cap.max_recv_sge = 1 + rnd_below(rnd_below(4) ? 6 : 31);
+		init.srq = srq && rnd_below(8) == 0 ? srq : NULL;
+		asked = init;
+		qp = ibv_create_qp(dev.pd, &init);
+		assert_in_range(inlay_send_cqes(&asked), 0, 32768);
+		assert_in_range(inlay_recv_cqes(&asked), 0, 32768);
+		if (!qp)
+			continue;
+		dv = view_qp(qp);
+		if (dv.sq.wqe_cnt != inlay_send_cqes(&asked) || (asked.srq ? 0 : dv.rq.wqe_cnt) != inlay_recv_cqes(&asked))
+			fail_msg("type %u, send wr %u sge %u inline %u: %u, not %u; recv wr %u sge %u: %u, not %u", asked.qp_type,
+				 asked.cap.max_send_wr, asked.cap.max_send_sge, asked.cap.max_inline_data, inlay_send_cqes(&asked),
+				 dv.sq.wqe_cnt, asked.cap.max_recv_wr, asked.cap.max_recv_sge, inlay_recv_cqes(&asked), dv.rq.wqe_cnt);
+		made[t]++;
+		must(ibv_destroy_qp(qp));
+	}
+	for (t = 0; t < 3; t++)
+		assert_true(made[t] > 200);
+	for (i = 0; i < 200 && srq; i++) {
+		struct inlay_srq in;
+		struct ibv_srq *one;
+
+		memset(&attr, 0, sizeof(attr));
+		attr.attr.max_wr = 1 + rnd_below(rnd_below(4) ? 70 : 16000);
+		attr.attr.max_sge = 1 + rnd_below(4);
+		t = attr.attr.max_wr;
+		one = ibv_create_srq(dev.pd, &attr);
+		if (!one)
+			continue;
+		must(inlay_srq_from_srq(&in, one, NULL, NULL));
+		assert_int_equal(in.wqe_cnt, inlay_srq_cqes(t));
+		assert_true(inlay_srq_room(&in) >= t);
+		shared++;
+		must(ibv_destroy_srq(one));
+	}
+	assert_true(!srq || shared > 100);
+	print_message("# %u RC, %u UC, %u UD, %u SRQs\n", made[0], made[1], made[2], shared);
+	if (srq)
+		must(ibv_destroy_srq(srq));
+	must(ibv_destroy_cq(cq));
+}
+
+/* Random queues on one CQ: the sum is kept, what does not fit changes nothing, what goes is given back, once */
+static void sums(void **state)
+{
+	static uint8_t ring[1024 * 64] __attribute__((aligned(64)));
+	uint32_t dbrec[2], sum = 0, part[16] = {0}, i, n, s, refused = 0;
+	struct inlay_cq cq;
+	const char *why;
+	char number[32];
+
+	(void)state;
+	must(inlay_cq_init(&cq, ring, 1024, 64, dbrec, NULL, 1));
+	for (s = 0; s < 100000; s++) {
+		i = rnd_below(16);
+		inlay_cq_unreserve(&cq, part[i]);
+		sum -= part[i];
+		part[i] = 0;
+		n = rnd_below(4) ? rnd_below(200) : rnd_below(8) ? 1024 - sum + rnd_below(3) : (uint32_t)rnd();
+		why = NULL;
+		if (n <= 1024 - sum) {
+			must(inlay_cq_reserve(&cq, n, &why));
+			assert_null(why);
+			sum += part[i] = n;
+		} else {
+			assert_int_equal(inlay_cq_reserve(&cq, n, rnd_below(2) ? &why : NULL), -ENOSPC);
+			if (why) {
+				snprintf(number, sizeof(number), " %u ", n);
+				assert_non_null(strstr(why, number));
+				snprintf(number, sizeof(number), " %u of 1024", 1024 - sum);
+				assert_non_null(strstr(why, number));
+				assert_true(strlen(why) < sizeof(cq.refusal) - 1);
+			}
+			refused++;
+		}
+		assert_int_equal(cq.reserved, sum);
+	}
+	assert_true(refused > 1000);
+}
+
+/* All kinds of queues on one CQ, taken and finished; a CQ that is not the queue's */
+static void queues(void **state)
+{
+	struct ibv_srq_init_attr attr;
+	struct ibv_wq_init_attr wq_attr;
+	struct opt opt = usual;
+	struct inlay_srq srq;
+	struct inlay_rq wrq;
+	struct ibv_srq *ib;
+	struct ibv_wq *wq;
+	struct end a, b;
+	uint32_t sum;
+	int i;
+
+	(void)state;
+	opt.one_cq = true;
+	opt.cqe = 4000;
+	end_make(&a, &opt);
+	end_make(&b, &opt);
+	must(inlay_uar_from_qp(&a.uar, a.qp, NULL));
+	must(inlay_cq_from_cq(&a.cq, a.scq, NULL));
+	must(inlay_cq_from_cq(&b.cq, b.scq, NULL));
+	memset(&attr, 0, sizeof(attr));
+	attr.attr.max_wr = 100;
+	attr.attr.max_sge = 1;
+	ib = ibv_create_srq(dev.pd, &attr);
+	memset(&wq_attr, 0, sizeof(wq_attr));
+	wq_attr.wq_type = IBV_WQT_RQ;
+	wq_attr.max_wr = 30;
+	wq_attr.max_sge = 1;
+	wq_attr.pd = dev.pd;
+	wq_attr.cq = a.scq;
+	wq = ibv_create_wq(dev.ctx, &wq_attr);
+	for (i = 0; i < 3; i++) {
+		assert_int_equal(inlay_sq_from_qp(&a.sq, a.qp, &a.uar, &b.cq, NULL), -EINVAL);
+		assert_int_equal(inlay_rq_from_qp(&a.rq, a.qp, &b.cq, NULL), -EINVAL);
+		if (wq)
+			assert_int_equal(inlay_rq_from_wq(&wrq, wq, &b.cq, NULL), -EINVAL);
+		assert_int_equal(b.cq.reserved, 0);
+		must(inlay_sq_from_qp(&a.sq, a.qp, &a.uar, &a.cq, NULL));
+		assert_int_equal(a.cq.reserved, sum = inlay_sq_size(&a.sq));
+		must(inlay_rq_from_qp(&a.rq, a.qp, &a.cq, NULL));
+		assert_int_equal(a.cq.reserved, sum += inlay_rq_size(&a.rq));
+		if (wq) {
+			must(inlay_rq_from_wq(&wrq, wq, &a.cq, NULL));
+			assert_int_equal(a.cq.reserved, sum += inlay_rq_size(&wrq));
+			inlay_rq_fini(&wrq);
+			inlay_rq_fini(&wrq);
+			assert_int_equal(a.cq.reserved, sum -= inlay_rq_size(&wrq));
+		}
+		if (ib) {
+			must(inlay_srq_from_srq(&srq, ib, &a.cq, NULL));
+			assert_int_equal(a.cq.reserved, sum + 128);
+			/* Too many for what is left */
+			must(inlay_cq_reserve(&a.cq, inlay_cq_size(&a.cq) - sum - 128 - 1, NULL));
+			assert_int_equal(inlay_srq_from_srq(&srq, ib, &a.cq, NULL), -ENOSPC);
+			assert_int_equal(inlay_rq_from_qp(&a.rq, a.qp, &a.cq, NULL), -ENOSPC);
+			assert_int_equal(a.cq.reserved, inlay_cq_size(&a.cq) - 1);
+			inlay_cq_unreserve(&a.cq, inlay_cq_size(&a.cq) - sum - 128 - 1);
+			inlay_srq_fini(&srq);
+			inlay_srq_fini(&srq);
+		}
+		/* Reset keeps what is reserved */
+		inlay_sq_reset(&a.sq);
+		inlay_rq_reset(&a.rq);
+		assert_int_equal(a.cq.reserved, sum);
+		inlay_rq_fini(&a.rq);
+		inlay_sq_fini(&a.sq);
+		inlay_sq_fini(&a.sq);
+		assert_int_equal(a.cq.reserved, 0);
+	}
+	if (wq)
+		must(ibv_destroy_wq(wq));
+	if (ib)
+		must(ibv_destroy_srq(ib));
+	end_free(&a);
+	end_free(&b);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(program),
+		cmocka_unit_test(sizes),
+		cmocka_unit_test(sums),
+		cmocka_unit_test(queues),
+	};
+
+	return cmocka_run_group_tests_name("room", tests, dev_open, dev_close);
+}
