@@ -70,8 +70,7 @@
  * The seed chooses the odd number. With a secret seed (getrandom(2)) a peer cannot choose tags that
  * share a bucket. With a known one the bound of 65 nodes holds. A fixed seed makes runs repeat.
  *
- * Sources: MPI 4.0, 3.5 (order), 3.8 (probe, matched probe, cancel). Digital search trees: Knuth,
- * The Art of Computer Programming 3, 6.3.
+ * Sources: MPI 4.0, 3.5 (order) and 3.8 (probe, cancel); Knuth, TAOCP 3, 6.3 (digital trees).
  */
 #ifndef INLAY_MATCH_H
 #define INLAY_MATCH_H
@@ -588,35 +587,39 @@ INLAY_APART int inlay_match_post_masked_(struct inlay_match *m, uint64_t tag, ui
 	return 0;
 }
 
-/* Takes out the oldest masked receive for a message if it is older than `than`. 0: none is. */
-INLAY_APART int inlay_match_arrive_masked_(struct inlay_match *m, uint64_t tag, uint64_t than,
-					   struct inlay_match_found *found)
+/* The oldest masked receive for a message, older than `than`, or 0. *slot NULL: in the list. */
+INLAY_APART uint32_t inlay_match_find_receive_(const struct inlay_match *m, uint64_t tag, uint64_t than,
+					       uint32_t **slot)
 {
-	uint32_t ref, *at, *slot = NULL, e, c;
+	uint32_t *at, c, e, first = 0;
 
+	*slot = NULL;
 	for (c = 1; c < m->classes; c++) {
 		if (INLAY_LIKELY(!*inlay_match_bucket_(m, c, (tag & m->mask[c]) * m->multiplier)))
 			continue;
 		at = inlay_match_slot_(m, c, tag);
-		ref = *at;
-		if (ref && !(ref & INLAY_MATCH_SIDE_) && inlay_match_at_(m, ref)->seq < than) {
-			than = inlay_match_at_(m, ref)->seq;
-			slot = at;
+		if (*at && !(*at & INLAY_MATCH_SIDE_) && inlay_match_at_(m, *at)->seq < than) {
+			than = inlay_match_at_(m, *at)->seq;
+			first = *at >> 5;
+			*slot = at;
 		}
 	}
 	for (e = m->listed.oldest; e && m->entry[e].seq < than; e = m->entry[e].newer)
 		if (!((m->entry[e].tag ^ tag) & m->entry[e].mask)) {
-			inlay_match_tell_(m, e, found);
-			inlay_match_take_(m, e);
-			return 1;
+			*slot = NULL;
+			return e;
 		}
-	if (!slot)
-		return 0;
-	e = *slot >> 5;
-	inlay_match_tell_(m, e, found);
-	inlay_match_unlink_first_(m, slot);
+	return first;
+}
+
+/* Takes it out. */
+INLAY_APART void inlay_match_take_receive_(struct inlay_match *m, uint32_t e, uint32_t *slot)
+{
+	if (slot)
+		inlay_match_unlink_first_(m, slot);
+	else
+		inlay_match_unlist_(m, &m->listed, e);
 	inlay_match_leave_(m, e);
-	return 1;
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -668,12 +671,18 @@ INLAY_ALWAYS int inlay_match_post(struct inlay_match *m, uint64_t tag, uint64_t 
 INLAY_ALWAYS int inlay_match_arrive(struct inlay_match *m, uint64_t tag, uint64_t cookie,
 				    struct inlay_match_found *found)
 {
-	uint32_t *slot = inlay_match_slot_(m, 0, tag), e = *slot >> 5;
+	uint32_t *slot = inlay_match_slot_(m, 0, tag), e = *slot >> 5, *wild, masked;
 	struct inlay_match_entry_ *entry = &m->entry[e];
 	const int exact = e && entry->kind == INLAY_MATCH_POSTED;
 
-	if (INLAY_UNLIKELY(m->live) && inlay_match_arrive_masked_(m, tag, exact ? entry->seq : ~(uint64_t)0, found))
-		return 1;
+	if (INLAY_UNLIKELY(m->live)) {
+		masked = inlay_match_find_receive_(m, tag, exact ? entry->seq : ~(uint64_t)0, &wild);
+		if (masked) {
+			inlay_match_tell_(m, masked, found);
+			inlay_match_take_receive_(m, masked, wild);
+			return 1;
+		}
+	}
 	if (exact) {
 		inlay_match_tell_(m, e, found);
 		inlay_match_unlink_first_(m, slot);
@@ -693,9 +702,7 @@ INLAY_ALWAYS int inlay_match_arrive(struct inlay_match *m, uint64_t tag, uint64_
 }
 
 /*
- * Looks for a message, and leaves it where it is (MPI_Iprobe).
- *
- * tag, mask  as of inlay_match_post
+ * Looks for a message that a receive would take, and leaves it where it is (MPI_Iprobe).
  *
  * Returns 1: *found is the oldest message that matches. 0: there is none.
  */

@@ -26,7 +26,7 @@
  *     So does one operation in a quarter of the ring, so that credit comes back. The caller hears
  *     of what it signaled.
  *   - The CQ needs room for a completion of each WQEBB of the command ring, two of each tag, and
- *     one of each XRQ entry.
+ *     one of each XRQ entry (inlay_cq_reserve).
  *
  * Unexpected messages and the phase
  * ---------------------------------
@@ -231,11 +231,7 @@ INLAY_ALWAYS struct inlay_tag_filed_ *inlay_tag_list_filed_(const struct inlay_t
 	return &list->filed[index & (inlay_sq_size(list->sq) - 1)];
 }
 
-/*
- * Writes an operation and files it. Zeros stand where libmlx5 leaves what was there before.
- *
- * Returns 0, or -EAGAIN when the command ring is full; nothing has changed then.
- */
+/* Writes an operation and files it. Returns 0, or -EAGAIN when the command ring is full. */
 INLAY_ALWAYS int inlay_tag_list_write_(struct inlay_tag_list *list, enum inlay_tag_opcode_ opcode, uint32_t entry,
 				       const struct ibv_ops_wr *wr)
 {

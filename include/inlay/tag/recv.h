@@ -226,9 +226,7 @@ INLAY_FN int inlay_tag_rx_cancel(struct inlay_tag_rx *rx, uint64_t handle, struc
 }
 
 /*
- * Takes in a completion of the list (inlay_tag_list_owns), before it is freed.
- *
- * cqe_size  of the CQ, 64 or 128 (inlay_inlay_cq_cqe_size(&cq))
+ * Takes in a completion of the list, as inlay_tag_list_complete, before it is freed.
  *
  * Returns enum inlay_tag_rx_kind and fills *wc; -EPROTO for a CQE that cannot be, or for a receive
  * that both sides have matched.
