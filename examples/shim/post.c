@@ -242,7 +242,7 @@ INLAY_ALWAYS bool begin(struct shim_sq *sq, struct ibv_qp_ex *ex, uint8_t opcode
 		return false;
 	sq->opcode = opcode;
 	sq->imm_be = imm_be;
-	sq->flags = (uint16_t)flags_of(sq, ex->wr_flags);
+	sq->flags = flags_of(sq, ex->wr_flags);
 	sq->fence = 0;
 	sq->missing = setters;
 	return true;
