@@ -791,10 +791,10 @@ INLAY_FN int inlay_task_submit_long_(struct inlay_task *t, const struct inlay_bu
 	uint8_t *before;
 
 	if (len <= h->max_inline) {
-		int err = len <= INLAY_TASK_SHORT + INLAY_WQEBB ?
-			  inlay_task_post_inline_(&h->link.sq, 2, &head, inlay_buf_data(payload), len, h->quarter, ring) :
-			  inlay_task_post_inline_(&h->link.sq, inlay_task_inline_bbs_(len), &head, inlay_buf_data(payload),
-						  len, h->quarter, ring);
+		const void *data = inlay_buf_data(payload);
+		uint32_t bbs = inlay_task_inline_bbs_(len);
+		int err = bbs == 2 ? inlay_task_post_inline_(&h->link.sq, 2, &head, data, len, h->quarter, ring) :
+				     inlay_task_post_inline_(&h->link.sq, bbs, &head, data, len, h->quarter, ring);
 
 		return INLAY_UNLIKELY(err) ? err : inlay_task_posted_(t, h, 0);
 	}
@@ -830,7 +830,8 @@ INLAY_ALWAYS int inlay_task_submit_(struct inlay_task *t, int ring)
 	if (INLAY_UNLIKELY(len > INLAY_TASK_SHORT))
 		return inlay_task_submit_long_(t, payload, len, ring);
 	head = inlay_task_head_of_(t, len);
-	if (INLAY_UNLIKELY(inlay_task_post_inline_(&h->link.sq, 1, &head, inlay_buf_data(payload), len, h->quarter, ring)))
+	if (INLAY_UNLIKELY(inlay_task_post_inline_(&h->link.sq, 1, &head, inlay_buf_data(payload), len, h->quarter,
+						   ring)))
 		return -EAGAIN;
 	return inlay_task_posted_(t, h, 0);
 }
