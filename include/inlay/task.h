@@ -9,7 +9,7 @@
  *   inlay_task_alloc(&host, PLUGIN, done, &task);
  *   ... write the payload ...
  *   inlay_task_submit(task);                    -- one WQE -->   plugin->command(plugin, cmd)
- *   inlay_task_host_progress(&host, now, 32);   <-- one WQE --   return 0, or later inlay_task_cmd_answer
+ *   inlay_task_host_progress(&host, now, 32);   <-- one WQE --   return 0, or answer it later
  *   done(task, ...)                             status and response
  *
  *   task/task.h     a task: allocate, fill, submit, cancel, release

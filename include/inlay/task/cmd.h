@@ -11,14 +11,15 @@
  *           cmd->response_len = 4;
  *           return 0;                                   answered with the response
  *   }
- *   static const struct inlay_task_plugin counter = {INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, "counter",
- *                                                    NULL, NULL, NULL, NULL, count, NULL, NULL};
+ *   static const struct inlay_task_plugin counter = {
+ *           INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, "counter",
+ *           NULL, NULL, NULL, NULL, count, NULL, NULL};
  *
  * A handler gets the command in place: cmd->payload points into the receive. It returns
  *
  *   0 or a negative errno   answer with that status and cmd->response_len bytes of cmd->response
- *   INLAY_TASK_LATER        it keeps the command and answers later, from anywhere in the worker's thread
- *   INLAY_TASK_STALL        not now: offered again in the next progress; the connection's later ones wait
+ *   INLAY_TASK_LATER        it keeps the command and answers later, anywhere in the worker's thread
+ *   INLAY_TASK_STALL        not now: offered again in the next progress; later commands wait
  *
  * Every command is answered once. Up to params.max_inline bytes of response are copied into the
  * answer's WQE, more are gathered from cmd->response. inlay_task_cmd_answer_data answers with bytes

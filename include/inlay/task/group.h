@@ -3,7 +3,8 @@
  * inlay/task/group.h: a worker group: workers of a parallel program that know each other's
  * addresses and memory keys. Set-up only. DOCA calls it a UROM domain.
  *
- *   inlay_worker_group_create(&group, memory, inlay_worker_group_size(oob.members, 4096), 4096, &oob);
+ *   size = inlay_worker_group_size(oob.members, 4096);
+ *   inlay_worker_group_create(&group, memory, size, 4096, &oob);
  *   inlay_worker_group_add_worker(&group, id, address, len);
  *   inlay_worker_group_set_buffers_count(&group, 1);
  *   inlay_worker_group_add_buffer(&group, &segment);                 memory that others may reach
@@ -11,7 +12,7 @@
  *   while ((err = inlay_worker_group_progress(&group)) == -EINPROGRESS)
  *           ...
  *   inlay_worker_group_address(&group, domain_id, &address, &len);   of any worker of the group
- *   inlay_worker_group_segment(&group, domain_id, va, &segment);     its memory, with handle and key
+ *   inlay_worker_group_segment(&group, domain_id, va, &segment);     its memory, handle and key
  *
  * The exchange is one allgather that the caller brings: MPI's, PMIx's, a socket's. Every member
  * gives a record of the same size, `stride`, and gets all of them. Domain ids number the workers:
@@ -109,8 +110,8 @@ struct inlay_worker_group {
 /*
  * Bytes of memory for a group; 0 when there cannot be one.
  *
- * stride  bytes of the longest record: 44, and 24 and the address for each worker, 32, handle and key for
- *         each segment, with what is added padded to 8; the same for all members, a multiple of 8
+ * stride  bytes of the longest record, a multiple of 8 and the same for all members: 44; 24 and the
+ *         address for each worker; 32, handle and key for each segment; each padded to 8
  */
 INLAY_COLD size_t inlay_worker_group_size(uint32_t members, uint32_t stride)
 {

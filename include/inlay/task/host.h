@@ -33,8 +33,10 @@
  *
  *   while (inlay_task_host_progress(&host, now(), 64))
  *           ;
- *   if (inlay_task_host_arm(&host) == 0)
- *           poll inlay_task_host_fd(&host) until inlay_task_host_due(&host), inlay_task_host_event(&host)
+ *   if (inlay_task_host_arm(&host) == 0) {
+ *           poll inlay_task_host_fd(&host) until inlay_task_host_due(&host);
+ *           inlay_task_host_event(&host);
+ *   }
  *
  * Message slots. There are as many as tasks and receives together. The slot that an answer came in
  * becomes its task's, and the task's old slot is posted in its place. So all receives are posted
@@ -326,7 +328,8 @@ INLAY_COLD int inlay_task_host_make_(struct inlay_task_host *h, void *memory, co
  * Makes a host: its queue pair, CQ, memory region and windows, with the receives posted.
  *
  * h       aligned to a cache line
- * memory  for tasks and messages, aligned to a cache line, better to a page; the host's until it is destroyed
+ * memory  for tasks and messages, aligned to a cache line, better to a page; the host's until it is
+ *         destroyed
  * size    bytes, at least inlay_task_host_size(p)
  * pd      of an mlx5 device; must outlive the host
  *

@@ -18,9 +18,9 @@
  * A plugin runs with all rights of the worker, so it is loaded only from where nobody else can put
  * one:
  *
- *   - The folder is an absolute path without ., .. and symbolic links. No search path, no environment.
- *   - Folder and file belong to root or the worker's user, and neither group nor others may write. The
- *     same holds for all folders above, but one may be writable if it is sticky, as /tmp.
+ *   - The folder is an absolute path without ., .. and symbolic links. No search path is used.
+ *   - Folder and file belong to root or the worker's user, and neither group nor others may write.
+ *     The same holds for all folders above, but one may be writable if it is sticky, as /tmp.
  *   - The name has letters, digits, - and _; the file is a regular one, NAME.so.
  *   - The file that was checked is the one that is loaded: by its descriptor, not by name again.
  *   - Version, layout and name must match: a plugin's inline code shares cmd.h's structs.

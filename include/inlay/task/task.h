@@ -7,7 +7,7 @@
  *   buf = inlay_task_get_payload(task);
  *   n = pack(inlay_buf_head(buf), inlay_buf_len(buf));
  *   inlay_buf_set_data(buf, inlay_buf_head(buf), n);
- *   inlay_task_submit(task);              one WQE, one doorbell; -EAGAIN: full, the task is still yours
+ *   inlay_task_submit(task);              one WQE and a doorbell; -EAGAIN: full, try again
  *   ...
  *   done(task, ...)                       from inlay_task_host_progress (host.h)
  *           inlay_task_status(task), inlay_task_get_response(task)
@@ -29,16 +29,17 @@
  *
  * States
  * ------
- *   FREE --alloc--> IDLE --submit--> SUBMITTED --answer--> [CLOSING] --> callback, IDLE --release--> FREE
- *                                        --deadline, cancel, end--> DUE --> callback, IDLE or QUARANTINE
+ *   FREE --alloc--> IDLE --submit--> SUBMITTED --answer--> [CLOSING] --> callback: IDLE
+ *                               --deadline, cancel, end--> DUE --> callback: IDLE or QUARANTINE
+ *   IDLE --release--> FREE
  *
- *               FREE       IDLE       SUBMITTED, CLOSING, DUE    QUARANTINE
- *   submit      -EBUSY     0          -EBUSY                     -EBUSY      else the task stays the caller's
- *   set_...     -EBUSY     0          -EBUSY                     -EBUSY      user data: in any state
- *   release     -EBADFD    0          -EPERM                     -EBUSY
- *   cancel      -EBADFD    -EBADFD    0 if unsent, else -EBUSY   -EBADFD
- *   revoke      -EBADFD    -EBADFD    -EBADFD                    0
- *   status      -          as last    -EINPROGRESS               as last
+ *               FREE      IDLE      SUBMITTED, CLOSING, DUE    QUARANTINE
+ *   submit      -EBUSY    0         -EBUSY                     -EBUSY
+ *   set_...     -EBUSY    0         -EBUSY                     -EBUSY     user data: any state
+ *   release     -EBADFD   0         -EPERM                     -EBUSY
+ *   cancel      -EBADFD   -EBADFD   0 if unsent, else -EBUSY   -EBADFD
+ *   revoke      -EBADFD   -EBADFD   -EBADFD                    0
+ *   status      -         as last   -EINPROGRESS               as last
  *
  * In its callback a task is IDLE or in QUARANTINE.
  *
@@ -50,9 +51,9 @@
  * INLAY_MW_BIND.
  *
  * Response. It stays in the answer, where inlay_task_get_response shows it until the task is
- * submitted or released. A buffer of the caller's (inlay_task_set_response) gets it instead: copied
- * from the answer, or written by the worker if the buffer is larger than an answer's response can
- * be and its map permits INLAY_MW_BIND.
+ * submitted or released. A buffer of the caller's (inlay_task_set_response) gets it instead, copied
+ * from the answer. If it is larger than the response in an answer can be, the worker may write to
+ * it through a window; its map must then permit INLAY_MW_BIND.
  *
  * Memory of the caller's must stay registered and unchanged from submit to the callback, or to the
  * end of quarantine.
@@ -67,8 +68,8 @@
  *
  * Threads: a host and its tasks have one owner at a time.
  * Sources: DOCA's documentation of doca_urom and doca_pe; the InfiniBand specification on type 2
- * memory windows; Linux's nvme-rdma: a command's memory is free when both its send and its answer are
- * there.
+ * memory windows; Linux's nvme-rdma: a command's memory is free when its send and its answer are
+ * both there.
  */
 #ifndef INLAY_TASK_TASK_H
 #define INLAY_TASK_TASK_H

@@ -14,7 +14,7 @@
  *
  *   +0   version      1   INLAY_TASK_WIRE          +0   version      1
  *   +1   kind         1   INLAY_TASK_COMMAND       +1   kind         1   ANSWER, WRITTEN or REFUSED
- *   +2   flags        2   INLAY_TASK_PAYLOAD_KEY   +2   status       2   0, or a Linux errno, 1 .. 4095
+ *   +2   flags        2   INLAY_TASK_PAYLOAD_KEY   +2   status       2   0, or an errno of Linux
  *   +4   length       4   bytes of payload         +4   length       4   bytes of response
  *   +8   context      8   the host's               +8   context      8   the command's
  *   +16  plugin       8   plugin id                +16  plugin       8   the command's
@@ -46,7 +46,7 @@
  *   +0   magic      8   "inlaytsk"             +56  message   4   longest message it receives
  *   +8   version    2   INLAY_TASK_ADDRESS_VERSION
  *   +10  role       1   enum inlay_task_role   +60  receives  4   posted receives
- *   +11  zero       1                          +64  largest   8   worker: largest payload by key, 0: none
+ *   +11  zero       1                          +64  largest   8   worker: largest payload by key
  *   +12  length     4   of the address         +72  id        8   the caller's
  *   +16  record     40  of connect.h           +80  checksum  4   CRC-32C of all before it
  *
@@ -332,8 +332,8 @@ INLAY_FN int inlay_task_answer_read_(struct inlay_task_answer *a, const uint8_t 
  *   +16  inline   byte count | head of 32 bytes | data ...         wraps at the end of the ring
  *
  * bbs      1, a constant, for data of up to INLAY_TASK_SHORT bytes; else what the data takes
- * quarter  WQEBBs of a quarter of the ring less 1: a message that reaches the end of one is signaled,
- *          so that credit comes back
+ * quarter  WQEBBs of a quarter of the ring less 1: a message that reaches the end of one is
+ *          signaled, so that credit comes back
  * ring     1, a constant: rings for it
  *
  * Returns 0, or -EAGAIN when the ring is full.
