@@ -1,29 +1,28 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/memdomain/domain.h: memory domains. A domain stands for memory that the CPU may be unable to
- * reach (another host's, an accelerator's), and its owner sets callbacks that describe, copy or clear
- * that memory; a registry lists the domains of a process.
+ * inlay/memdomain/domain.h: memory domains. A domain stands for memory that the CPU may be unable
+ * to reach (another host's, an accelerator's), and its owner sets callbacks that describe, copy or
+ * clear that memory; a registry lists the domains of a process.
  *
- *   inlay_memdomain_registry_init(&reg);                      lists the system domain from the start
+ *   inlay_memdomain_registry_init(&reg);                     lists the system domain from the start
  *   inlay_memdomain_create(&reg, memory, sizeof(memory), 1000, NULL, "gpu0", &d);
- *   inlay_memdomain_set_pull(d, gpu_pull);                    the owner
+ *   inlay_memdomain_set_pull(d, gpu_pull);                   the owner
  *   ...
  *   struct inlay_memdomain_copy copy = {.src_iov = theirs, .src_iovcnt = 2, .dst_iov = ours,
  *                                       .dst_iovcnt = 1, .done = done, .arg = request};
  *   for (d = inlay_memdomain_first(&reg, "gpu0"); d; d = inlay_memdomain_next(d, "gpu0"))
- *           if (inlay_memdomain_pull(d, &copy) == 0) ...      done is called, now or later
+ *           if (inlay_memdomain_pull(d, &copy) == 0) ...     done is called, now or later
  *   ...
- *   while (inlay_memdomain_destroy(d) == -EBUSY)              a walk still holds it
- *           ...;
+ *   while (inlay_memdomain_destroy(d) == -EBUSY) ...         a walk still holds it
  *
  * Invariants:
- *   - done is called exactly once if the operation returned 0, and never otherwise. It may be called
- *     before the operation returns. Other results of a callback are returned as they are.
+ *   - done is called exactly once if the operation returned 0, and never otherwise. It may be
+ *     called before the operation returns. Other results of a callback are returned as they are.
  *   - Vectors stay in place until done. struct inlay_memdomain_copy is read only during the call.
  *   - inlay_memdomain_first and _next return a domain that the caller holds; _next releases the one
  *     before. A walk that ends early calls inlay_memdomain_put.
- *   - A held domain can be used, even when it has left the registry. An operation in progress does not
- *     hold its domain: the caller holds or owns it until done.
+ *   - A held domain can be used, even when it has left the registry. An operation in progress does
+ *     not hold its domain: the caller holds or owns it until done.
  *   - Nothing is allocated and nothing is global: registry and domains lie in the caller's memory.
  *   - A callback's code stays loaded until the callback is unset.
  *
@@ -78,24 +77,21 @@ struct inlay_memdomain_ctx {
 	size_t user_ctx_size;             /* bytes at user_ctx to copy; 0: only the pointer is kept */
 };
 
-/* As SPDK's structs of these purposes. */
-INLAY_STATIC_ASSERT(sizeof(struct inlay_memdomain_result) == 56, "translation result");
-INLAY_STATIC_ASSERT(sizeof(struct inlay_memdomain_translation_ctx) == 16, "translation context");
-INLAY_STATIC_ASSERT(sizeof(struct inlay_memdomain_rdma_ctx) == 16, "RDMA context");
-INLAY_STATIC_ASSERT(sizeof(struct inlay_memdomain_ctx) == 24, "domain context");
+/* These four structs are laid out as SPDK's. */
+INLAY_STATIC_ASSERT(sizeof(struct inlay_memdomain_result) == 56, "as SPDK's");
+INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_result, rkey) == 52, "as SPDK's");
 
 /* Ends an operation. rc: 0 or a negative errno. */
 typedef void (*inlay_memdomain_done)(void *arg, int rc);
 
 /*
- * A copy: what pull, push and transfer take. All bytes of the source are copied; the destination may
- * have room for more. Either side may be split into any pieces. Zero what is not used.
+ * A copy: what pull, push and transfer take. All bytes of the source are copied; the destination
+ * may have room for more. Either side may be split into any pieces. Zero what is not used.
  */
 struct inlay_memdomain_copy {
 	const struct iovec *src_iov, *dst_iov;
 	uint32_t src_iovcnt, dst_iovcnt;
-	void *src_ctx;                    /* for the source domain's callback */
-	void *dst_ctx;                    /* for the destination domain's callback */
+	void *src_ctx, *dst_ctx;          /* for the callbacks of the source's and the destination's domain */
 	inlay_memdomain_done done;        /* may be NULL */
 	void *arg;                        /* for done */
 	/* For transfer only */
@@ -122,8 +118,7 @@ struct inlay_memdomain {
 	struct inlay_memdomain_registry *registry; /* NULL: destroyed */
 	int32_t type;
 	uint32_t host;                    /* 1: its addresses are this process's */
-	/* Written by walks and the registry */
-	struct inlay_memdomain *next, *prev;
+	struct inlay_memdomain *next, *prev; /* from here on: written by walks and the registry */
 	char *id;
 	struct inlay_memdomain_ctx ctx;   /* size 0: none */
 	uint32_t holders;
@@ -146,7 +141,7 @@ struct inlay_memdomain_registry {
  */
 
 /*
- * Makes a registry. It lists the system domain: type DMA, id "system", no callbacks (system.h has some).
+ * Makes a registry. It lists the system domain: type DMA, id "system", no callbacks (see system.h).
  *
  * reg  aligned to a cache line; the caller's memory until inlay_memdomain_registry_fini returns 0
  *
@@ -167,8 +162,8 @@ INLAY_COLD int inlay_memdomain_registry_init(struct inlay_memdomain_registry *re
 }
 
 /*
- * Ends a registry. Returns 0; -EINVAL for NULL; -EBUSY while it lists a domain besides the system
- * domain, or the system domain is held. Threads: after all other use.
+ * Ends a registry. Returns 0; -EINVAL for NULL; -EBUSY while another domain is listed, or the
+ * system domain is held. Threads: after all other use.
  */
 INLAY_COLD int inlay_memdomain_registry_fini(struct inlay_memdomain_registry *reg)
 {
@@ -230,13 +225,12 @@ INLAY_COLD size_t inlay_memdomain_size(const struct inlay_memdomain_ctx *ctx, co
  *
  * memory  size bytes, aligned to a cache line; the caller's until inlay_memdomain_destroy returns 0
  * type    enum inlay_memdomain_type, or any other value
- * ctx     NULL, or what inlay_memdomain_context shall return; it is copied, and so are the
- *         user_ctx_size bytes at user_ctx
+ * ctx     NULL, or what inlay_memdomain_context returns; copied, and so are the bytes at user_ctx
  * id      NULL, or a name, which is copied; several domains may have the same
  * domain  receives the domain, which lies at memory
  *
- * Returns 0; -EINVAL for a NULL registry, memory or domain, wrong alignment, or ctx->size 0; -ENOBUFS
- * when size is less than inlay_memdomain_size. On failure nothing is written.
+ * Returns 0; -EINVAL for a NULL registry, memory or domain, wrong alignment, or ctx->size 0;
+ * -ENOBUFS when size is less than inlay_memdomain_size. On failure nothing is written.
  */
 INLAY_COLD int inlay_memdomain_create(struct inlay_memdomain_registry *reg, void *memory, size_t size, int type,
 				      const struct inlay_memdomain_ctx *ctx, const char *id,
@@ -275,7 +269,7 @@ INLAY_COLD int inlay_memdomain_create(struct inlay_memdomain_registry *reg, void
 /*
  * Destroys a domain. Walks no longer find it, whatever is returned.
  *
- * Returns 0: the memory is the caller's again (also for NULL); -EBUSY: it is still held, call again;
+ * Returns 0: the memory is the caller's again (also for NULL); -EBUSY: it is held, call again;
  * -EINVAL for the system domain; -EBADFD for a domain that is gone. Threads: one per domain.
  */
 INLAY_COLD int inlay_memdomain_destroy(struct inlay_memdomain *d)
@@ -333,8 +327,8 @@ INLAY_COLD struct inlay_memdomain *inlay_memdomain_seek_(struct inlay_memdomain 
 }
 
 /*
- * Begins a walk in the order of creation. Returns the first domain that has the id, held; with id NULL
- * the system domain; NULL when there is none or reg is NULL.
+ * Begins a walk, in the order of creation. Returns the first domain with this id (NULL: any), held;
+ * NULL when there is none.
  */
 INLAY_COLD struct inlay_memdomain *inlay_memdomain_first(struct inlay_memdomain_registry *reg, const char *id)
 {
@@ -349,10 +343,8 @@ INLAY_COLD struct inlay_memdomain *inlay_memdomain_first(struct inlay_memdomain_
 }
 
 /*
- * Continues a walk. Returns the next domain after prev that has the id, or with id NULL the next one,
- * held; NULL when there is none or prev is NULL. Releases prev, which may have been destroyed since.
- *
- * A walk finds each domain that exists from the walk's begin to its end, exactly once.
+ * Continues a walk: as inlay_memdomain_first, from prev on. Releases prev, which may have been
+ * destroyed since. A walk finds exactly once each domain that exists all the time.
  */
 INLAY_COLD struct inlay_memdomain *inlay_memdomain_next(struct inlay_memdomain *prev, const char *id)
 {
@@ -371,9 +363,9 @@ INLAY_COLD struct inlay_memdomain *inlay_memdomain_next(struct inlay_memdomain *
 }
 
 /*
- * int inlay_memdomain_set_...(struct inlay_memdomain *d, ... cb): sets a callback; NULL unsets it. Returns
- * 0, or -EINVAL for a NULL domain. An operation calls the old callback or the new one, and the new one
- * sees what was written before it was set.
+ * int inlay_memdomain_set_...(struct inlay_memdomain *d, ... cb): sets a callback; NULL unsets it.
+ * Returns 0, or -EINVAL for a NULL domain. An operation calls the old callback or the new one, and
+ * the new one sees what was written before it was set.
  */
 #define INLAY_MEMDOMAIN_SET_(function, callback, type)                                                        \
 	INLAY_COLD int function(struct inlay_memdomain *d, type cb)                                           \
@@ -388,19 +380,16 @@ INLAY_MEMDOMAIN_SET_(inlay_memdomain_set_memzero, memzero, inlay_memdomain_memze
 INLAY_MEMDOMAIN_SET_(inlay_memdomain_set_invalidate, invalidate, inlay_memdomain_invalidate_cb)
 
 /* ------------------------------------------------------------------------------------------------
- * Data path: what a domain was created with. It never changes.
+ * Data path
  */
 
-/* The context; its user_ctx points to the domain's copy. NULL when there is none, or d is NULL. */
+/* What the domain was created with; user_ctx points to its copy. NULL: nothing, or d is NULL. */
 INLAY_FN struct inlay_memdomain_ctx *inlay_memdomain_context(struct inlay_memdomain *d)
 {
 	return d && d->ctx.size ? &d->ctx : NULL;
 }
 
-/*
- * The domain's copy of the user's context, aligned to a cache line, and its bytes in *size, which may be
- * NULL. NULL and 0 when nothing was copied, or d is NULL.
- */
+/* The copy of the user's context, and in *size, unless NULL, its bytes. NULL and 0: none. */
 INLAY_FN void *inlay_memdomain_user_context(struct inlay_memdomain *d, size_t *size)
 {
 	size_t copied = d && d->ctx.user_ctx ? d->ctx.user_ctx_size : 0;
@@ -416,8 +405,8 @@ INLAY_FN int inlay_memdomain_type(const struct inlay_memdomain *d) { return d ? 
 /* The id; NULL when there is none, or d is NULL. */
 INLAY_FN const char *inlay_memdomain_id(const struct inlay_memdomain *d) { return d ? d->id : NULL; }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path: operations. Each calls one callback and returns what it returns; without calling it
+/*
+ * Operations. Each calls one callback and returns what that returns. Without calling it they return
  * -EINVAL for a NULL that is not allowed, and -ENOTSUP when the callback is not set.
  */
 
@@ -472,8 +461,8 @@ INLAY_FN int inlay_memdomain_push(struct inlay_memdomain *dst, const struct inla
 }
 
 /*
- * Copies from copy->src's memory (copy->src_iov) to dst's (copy->dst_iov). Calls dst's callback. With
- * copy->translation, a translation of the source to dst, the callback copies its pieces instead.
+ * Copies from copy->src's memory (src_iov) to dst's (dst_iov). Calls dst's callback. With a
+ * translation of the source to dst, the callback copies its pieces instead.
  */
 INLAY_FN int inlay_memdomain_transfer(struct inlay_memdomain *dst, const struct inlay_memdomain_copy *copy)
 {
@@ -492,7 +481,7 @@ INLAY_FN int inlay_memdomain_memzero(struct inlay_memdomain *d, void *ctx, const
 	return INLAY_LIKELY(cb != NULL) ? cb(d, ctx, iov, iovcnt, done, arg) : -ENOTSUP;
 }
 
-/* Tells the domain that a translation is no longer used. Does nothing for NULL or without a callback. */
+/* Tells the domain that a translation is no longer used. d may be NULL, the callback unset. */
 INLAY_FN void inlay_memdomain_invalidate(struct inlay_memdomain *d, void *ctx, const struct iovec *iov, uint32_t iovcnt)
 {
 	inlay_memdomain_invalidate_cb cb = d ? __atomic_load_n(&d->invalidate, __ATOMIC_ACQUIRE) : NULL;
@@ -501,14 +490,9 @@ INLAY_FN void inlay_memdomain_invalidate(struct inlay_memdomain *d, void *ctx, c
 		cb(d, ctx, iov, iovcnt);
 }
 
-/* ------------------------------------------------------------------------------------------------
- * For callbacks: what those of system.h and rdma.h share
- */
+/* ---- What the callbacks of system.h and rdma.h share ---- */
 
-/*
- * Adds up the bytes of a vector. Returns 0, or -EINVAL when the sum overflows or a piece with bytes
- * begins below the address `lowest`.
- */
+/* Adds up a vector. Returns 0, or -EINVAL when the sum overflows or bytes lie below `lowest`. */
 INLAY_FN int inlay_memdomain_total_(const struct iovec *iov, uint32_t iovcnt, uintptr_t lowest, size_t *total)
 {
 	uint32_t i;
@@ -521,9 +505,9 @@ INLAY_FN int inlay_memdomain_total_(const struct iovec *iov, uint32_t iovcnt, ui
 }
 
 /*
- * What a copy reads: the pieces of translation, a translation to d, or src_iov when it is NULL. Returns
- * 0, with the vector in *iov and its bytes in *total; -EINVAL for another translation or one without
- * pieces, for vectors as above, and when the destination is shorter.
+ * What a copy reads: the pieces of a translation to d, or src_iov without one. Returns 0, with the
+ * vector in *iov and its bytes in *total; -EINVAL for a translation to another domain, for vectors
+ * as above, and when the destination is shorter.
  */
 INLAY_FN int inlay_memdomain_source_(const struct inlay_memdomain *d, const struct inlay_memdomain_copy *copy,
 				     const struct inlay_memdomain_result *translation, uintptr_t lowest,
@@ -546,20 +530,9 @@ INLAY_FN int inlay_memdomain_source_(const struct inlay_memdomain *d, const stru
 INLAY_FN void inlay_memdomain_describe_(struct inlay_memdomain_result *result, struct inlay_memdomain *dst, void *addr,
 					size_t len, uint32_t lkey, uint32_t rkey)
 {
-	result->size = sizeof(*result);
-	result->iov_count = 1;
-	result->iov.iov_base = addr;
-	result->iov.iov_len = len;
-	result->iovs = NULL;
-	result->dst_domain = dst;
-	result->lkey = lkey;
-	result->rkey = rkey;
-}
+	const struct inlay_memdomain_result one = {sizeof(one), 1, {addr, len}, NULL, dst, lkey, rkey};
 
-/* Whether a domain's memory is this process's. */
-INLAY_FN int inlay_memdomain_is_host_(const struct inlay_memdomain *d)
-{
-	return (int)__atomic_load_n(&d->host, __ATOMIC_RELAXED);
+	*result = one;
 }
 
 #endif

@@ -1,43 +1,42 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/memdomain/rdma.h: a memory domain over a memory map. It translates addresses to keys, and its
- * pull, push and transfer are RDMA reads and writes between this process and a peer.
+ * inlay/memdomain/rdma.h: a memory domain over a memory map. It translates addresses to keys, and
+ * its pull, push and transfer are RDMA reads and writes between this process and a peer.
  *
- *   inlay_memdomain_rdma_create(&r, &reg, &map, pd, "mlx5_0");       map: this process's memory, started
- *   inlay_memdomain_rdma_attach(&r, &sq, ops, 64);                   a queue; 64 operations at a time
+ *   inlay_memdomain_rdma_create(&r, &reg, &map, pd, "mlx5_0");     map: this process's memory
+ *   inlay_memdomain_rdma_attach(&r, &sq, ops, 64);                 a queue; 64 operations at a time
  *
- *   inlay_memdomain_rdma_translate(&r, addr, len, &keys);            inline; or by the domain:
+ *   inlay_memdomain_rdma_translate(&r, addr, len, &keys);          inline; or by the domain:
  *   inlay_memdomain_translate(&r.domain, NULL, dst, NULL, addr, len, &result);
  *
- *   copy.src_ctx = &peer;                                            by which keys the peer is reached
- *   inlay_memdomain_pull(&r.domain, &copy);                          RDMA reads, rung
+ *   copy.src_ctx = &peer;                                          the peer's keys
+ *   inlay_memdomain_pull(&r.domain, &copy);                        RDMA reads, rung
  *
- *   while ((cqe = inlay_cq_peek(&cq))) {                             the queue's owner polls
- *           inlay_sq_release(&sq, cqe);                              first, so that done finds room
- *           inlay_memdomain_rdma_complete(&r, cqe);                  calls done; -ENOENT: another post's
+ *   while ((cqe = inlay_cq_peek(&cq))) {                           the queue's owner polls
+ *           inlay_sq_release(&sq, cqe);                            first, so that done finds room
+ *           inlay_memdomain_rdma_complete(&r, cqe);                calls done
  *           inlay_cq_advance(&cq, 1);
  *   }
  *
  * One side of a copy is the peer's memory, at the addresses that the peer's keys have; struct
  * inlay_memdomain_peer, the context of that side, says which keys. The other side lies in the map:
  *
- *   peer   |---------------|--------|        a read or write for each piece, of at most 2^30 bytes
- *   map    |---|-----|-------|------|        an SGE for each piece and range; too many: one more WQE
+ *   peer   |---------------|--------|        a read or write for each piece, at most 2^30 bytes
+ *   map    |---|-----|-------|------|        an SGE for each piece and range; too many: another WQE
  *
- * A transfer writes from this process's memory to the peer, or, with a translation to this domain, from
- * the translation's pieces by its lkey. RDMA has no memzero.
+ * A transfer writes from this process's memory to the peer, or, with a translation to this domain,
+ * from the translation's pieces by its lkey. RDMA has no memzero.
  *
  * Invariants:
  *   - An operation that is refused has posted nothing. One of no bytes is done when it returns.
- *   - The last WQE of an operation is signaled. Its completion calls done(arg, 0), or done(arg, -EIO)
- *     if any of its WQEs failed; by then the device no longer touches the memory.
+ *   - The last WQE of an operation is signaled. Its completion calls done, with -EIO if any WQE
+ *     failed. By then the device no longer touches the memory.
  *   - A QP in the error state ends each operation with -EIO as its completions are flushed. Callers
  *     that reset the QP without polling to the end call inlay_memdomain_rdma_abort.
- *   - The map cannot be stopped while an operation is in progress, which holds it (inlay_mmap_hold).
+ *   - An operation in progress holds the map (inlay_mmap_hold), which cannot be stopped meanwhile.
  *   - Pulls need a QP that does not scatter to the CQE (cqe.h): data in a CQE end with -EIO.
  *
- * Threads: any may translate; all else is for the queue's owner. If others hold the map at the same time
- * (another queue's owner, an inventory's), it must be thread-safe (inlay_mmap_enable_thread_safety).
+ * Threads: any may translate; all else is for the queue's owner. Domains may share a map.
  * Sources: SPDK's lib/rdma_utils and module/accel/mlx5; rdma-core's mlx5 (SGEs of a read).
  */
 #ifndef INLAY_MEMDOMAIN_RDMA_H
@@ -93,8 +92,7 @@ struct inlay_memdomain_rdma {
 	uint32_t reserved[5];
 } __attribute__((aligned(INLAY_CACHE_LINE)));
 
-INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_rdma, ctx) == sizeof(struct inlay_memdomain),
-		    "a domain's copies follow it");
+INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_rdma, ctx) == sizeof(struct inlay_memdomain), "copies follow");
 INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_rdma, map) == 3 * INLAY_CACHE_LINE, "an operation uses this line");
 
 /* ------------------------------------------------------------------------------------------------
@@ -102,10 +100,8 @@ INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_rdma, map) == 3 * INLAY_CACH
  */
 
 /*
- * The keys by which the domain's device reaches len bytes at addr. As inlay_memdomain_translate from the
- * domain to itself, but without a call.
- *
- * Returns 0; -ENOENT when no single range of the map holds them, or the map is not started. Threads: any.
+ * The keys by which the domain's device reaches len bytes at addr: a translation without a call.
+ * Returns 0; -ENOENT when no single range of the map holds them, or the map is not started.
  */
 INLAY_ALWAYS int inlay_memdomain_rdma_translate(const struct inlay_memdomain_rdma *r, const void *addr, size_t len,
 						struct inlay_keys *keys)
@@ -121,18 +117,18 @@ INLAY_ALWAYS int inlay_memdomain_rdma_translate(const struct inlay_memdomain_rdm
 	return 0;
 }
 
-/* The index of a device in the map, or -ENOENT. A parent domain (inlay_uar_create) counts as the one below it. */
+/* A device's index in the map, or -ENOENT. A parent domain (inlay_uar_create) is its PD here. */
 INLAY_FN int inlay_memdomain_dev_(const struct inlay_mmap *map, const struct ibv_pd *pd)
 {
 	uint32_t i;
 
 	for (i = 0; i < map->num_devs; i++)
-		if (map->devs[i] == pd || (map->devs[i]->context == pd->context && map->devs[i]->handle == pd->handle))
+		if (map->devs[i]->context == pd->context && map->devs[i]->handle == pd->handle)
 			return (int)i;
 	return -ENOENT;
 }
 
-/* The device that a translation is for: that of the context's QP, else that of dst, else the domain's. */
+/* The device that a translation is for: the QP's in dst_ctx, else dst's, else the domain's. */
 INLAY_FN int inlay_memdomain_rdma_dev_(const struct inlay_memdomain_rdma *r, struct inlay_memdomain *dst,
 				       const struct inlay_memdomain_translation_ctx *dst_ctx)
 {
@@ -149,11 +145,9 @@ INLAY_FN int inlay_memdomain_rdma_dev_(const struct inlay_memdomain_rdma *r, str
 }
 
 /*
- * Translate. To a domain of type RDMA: address and keys for its device. To a domain of this process's
- * memory: the address, if the range is host memory.
- *
- * Returns 0; -ENOENT when no single range of the map holds the bytes, or the map lacks the destination's
- * device; -ENOTSUP for a destination of another type, or for other than host memory to a host domain.
+ * Translate: to a domain of type RDMA, address and keys for its device; to a domain of this
+ * process's memory, the address of host memory. Returns 0; -ENOENT when no single range of the map
+ * holds the bytes, or the map lacks the device; -ENOTSUP to other domains, or for other memory.
  */
 INLAY_FN int inlay_memdomain_rdma_translate_(struct inlay_memdomain *src, void *src_ctx, struct inlay_memdomain *dst,
 					     struct inlay_memdomain_translation_ctx *dst_ctx, void *addr, size_t len,
@@ -161,6 +155,7 @@ INLAY_FN int inlay_memdomain_rdma_translate_(struct inlay_memdomain *src, void *
 {
 	const struct inlay_memdomain_rdma *r = (const struct inlay_memdomain_rdma *)(const void *)src;
 	const struct inlay_range *range = inlay_mmap_find(r->map, addr, len);
+	uint32_t host = __atomic_load_n(&dst->host, __ATOMIC_RELAXED);
 	struct inlay_keys keys = {0, 0};
 	int dev;
 
@@ -171,7 +166,7 @@ INLAY_FN int inlay_memdomain_rdma_translate_(struct inlay_memdomain *src, void *
 		dev = inlay_memdomain_rdma_dev_(r, dst, dst_ctx);
 		if (INLAY_UNLIKELY(dev < 0 || inlay_mmap_keys(r->map, range->id, (uint32_t)dev, &keys)))
 			return -ENOENT;
-	} else if (!inlay_memdomain_is_host_(dst) || inlay_mmap_source(r->map, range->id)->kind != INLAY_SOURCE_HOST) {
+	} else if (!host || inlay_mmap_source(r->map, range->id)->kind != INLAY_SOURCE_HOST) {
 		return -ENOTSUP;
 	}
 	inlay_memdomain_describe_(result, dst, addr, len, keys.lkey, keys.rkey);
@@ -198,7 +193,7 @@ INLAY_FN uint64_t inlay_memdomain_here_(struct inlay_memdomain_place_ *p, uint64
 	return (uintptr_t)p->iov->iov_base + p->at;
 }
 
-/* The keys at addr; *len becomes at most what is left of its range. Returns 0, -ENOENT or -EPERM. */
+/* The keys at addr; *len shrinks to what is left of its range. Returns 0, -ENOENT or -EPERM. */
 INLAY_FN int inlay_memdomain_keys_at_(const struct inlay_mmap *map, uint32_t dev, uint64_t addr, uint32_t access,
 				      uint64_t *len, struct inlay_keys *keys)
 {
@@ -216,8 +211,8 @@ INLAY_FN int inlay_memdomain_keys_at_(const struct inlay_mmap *map, uint32_t dev
 }
 
 /*
- * Fills sge with up to *want bytes of this process's memory, by *key if there is one, else by the map's
- * keys. Returns the number of SGEs, with their bytes in *want, or an error.
+ * Fills sge with up to *want bytes of this process's memory, by *key if there is one, else by the
+ * map's keys. Returns the number of SGEs, with their bytes in *want, or an error.
  */
 INLAY_FN int inlay_memdomain_rdma_gather_(struct inlay_memdomain_rdma *r, struct inlay_memdomain_place_ *from,
 					  uint32_t access, const uint32_t *key, struct ibv_sge *sge, uint64_t *want)
@@ -244,10 +239,10 @@ INLAY_FN int inlay_memdomain_rdma_gather_(struct inlay_memdomain_rdma *r, struct
 /*
  * What pull, push and transfer share; opcode is that of an RDMA read or write.
  *
- * Returns 0; -EINVAL for a peer without keys, a translation to another domain or a destination that is too
- * short; -ENOENT for memory that is in no range of its map; -EPERM where that map does not permit it;
- * -EAGAIN when the queue is full, or all ops are in use; -E2BIG when the copy does not even fit into the
- * empty queue. Only after 0 is anything posted.
+ * Returns 0; -EINVAL for a peer without keys, a translation to another domain or a destination that
+ * is too short; -ENOENT for memory in no range of its map, -EPERM where the map does not permit it;
+ * -EAGAIN when the queue is full or all ops are in use; -E2BIG when not even the empty queue has
+ * room. Only after 0 is anything posted.
  */
 INLAY_FN int inlay_memdomain_rdma_copy_(struct inlay_memdomain *d, const struct inlay_memdomain_copy *copy,
 					uint8_t opcode, const struct inlay_memdomain_result *translation)
@@ -264,10 +259,10 @@ INLAY_FN int inlay_memdomain_rdma_copy_(struct inlay_memdomain *d, const struct 
 	struct inlay_sq *sq = r->sq;
 	uint32_t first = inlay_sq_index(sq), last = first;
 	struct inlay_remote remote;
-	struct inlay_keys keys;
+	struct inlay_keys keys = {0, 0};
 	uint64_t len;
 	size_t total;
-	int err;
+	int err = 0;
 
 	peer = (const struct inlay_memdomain_peer *)(write ? copy->dst_ctx : copy->src_ctx);
 	if (INLAY_UNLIKELY(!peer || peer->size < sizeof(*peer) || (peer->num_rkeys ? !peer->rkeys : !peer->map)))
@@ -290,12 +285,13 @@ INLAY_FN int inlay_memdomain_rdma_copy_(struct inlay_memdomain *d, const struct 
 		remote.addr = inlay_memdomain_here_(&theirs, &len);
 		if (INLAY_LIKELY(peer->num_rkeys))
 			keys.rkey = peer->rkeys[peer->num_rkeys == 1 ? 0 : theirs.iov - pieces];
-		else if (INLAY_UNLIKELY((err = inlay_memdomain_keys_at_(peer->map, 0, remote.addr, far, &len, &keys)) != 0))
-			goto undo;
-		remote.rkey = keys.rkey;
-		err = inlay_memdomain_rdma_gather_(r, &ours, near, key, sge, &len);
+		else
+			err = inlay_memdomain_keys_at_(peer->map, 0, remote.addr, far, &len, &keys);
+		if (INLAY_LIKELY(err >= 0))
+			err = inlay_memdomain_rdma_gather_(r, &ours, near, key, sge, &len);
 		if (INLAY_UNLIKELY(err < 0))
 			goto undo;
+		remote.rkey = keys.rkey;
 		last = inlay_sq_index(sq);
 		err = inlay_post_gather(sq, opcode, 0, &remote, NULL, sge, (uint32_t)err,
 					total > len ? 0 : INLAY_SIGNALED);
@@ -329,10 +325,10 @@ INLAY_FN int inlay_memdomain_rdma_push_(struct inlay_memdomain *dst, const struc
 	return inlay_memdomain_rdma_copy_(dst, copy, MLX5_OPCODE_RDMA_WRITE, NULL);
 }
 
-/* Transfer: a push. Also -ENOTSUP, when copy->src is not this process's memory and there is no translation. */
+/* Transfer: a push. -ENOTSUP for a source that is neither translated nor this process's memory. */
 INLAY_FN int inlay_memdomain_rdma_transfer_(struct inlay_memdomain *dst, const struct inlay_memdomain_copy *copy)
 {
-	if (!copy->translation && copy->src && !inlay_memdomain_is_host_(copy->src))
+	if (!copy->translation && copy->src && !__atomic_load_n(&copy->src->host, __ATOMIC_RELAXED))
 		return -ENOTSUP;
 	return inlay_memdomain_rdma_copy_(dst, copy, MLX5_OPCODE_RDMA_WRITE, copy->translation);
 }
@@ -340,7 +336,7 @@ INLAY_FN int inlay_memdomain_rdma_transfer_(struct inlay_memdomain *dst, const s
 /* Operations in progress. */
 INLAY_FN uint32_t inlay_memdomain_rdma_pending(const struct inlay_memdomain_rdma *r) { return r->begun - r->ended; }
 
-/* Ends the oldest operation. Its place is free before done is called, so that done can begin another. */
+/* Ends the oldest operation. Its place is free before done is called: done may begin another. */
 INLAY_FN void inlay_memdomain_rdma_end_(struct inlay_memdomain_rdma *r, int rc)
 {
 	const struct inlay_memdomain_rdma_op *op = &r->ops[r->ended++ & r->mask];
@@ -352,7 +348,7 @@ INLAY_FN void inlay_memdomain_rdma_end_(struct inlay_memdomain_rdma *r, int rc)
 		done(arg, rc);
 }
 
-/* Whether WQE number `index` is one of the operation's. */
+/* Whether WQE `index` is one of the operation's. */
 INLAY_FN int inlay_memdomain_rdma_within_(const struct inlay_memdomain_rdma_op *op, uint16_t index)
 {
 	return (uint16_t)(index - op->first) <= (uint16_t)(op->last - op->first);
@@ -361,9 +357,9 @@ INLAY_FN int inlay_memdomain_rdma_within_(const struct inlay_memdomain_rdma_op *
 /*
  * Takes any completion from the CQ of the domain's queue, before its CQE is given back.
  *
- * Returns 1: it ended an operation, and done was called; 0: it is an error within an operation, which has
- * completions to come; -ENOENT: it belongs to no operation of this domain; -EPROTO: it belongs to one that
- * cannot complete now (a faulty device), and nothing has changed.
+ * Returns 1: it ended an operation, and done was called; 0: it is an error within an operation,
+ * which has completions to come; -ENOENT: it belongs to no operation of this domain; -EPROTO: it
+ * belongs to one that cannot complete now (a faulty device), and nothing has changed.
  */
 INLAY_FN int inlay_memdomain_rdma_complete(struct inlay_memdomain_rdma *r, const struct mlx5_cqe64 *cqe)
 {
@@ -393,10 +389,7 @@ INLAY_FN int inlay_memdomain_rdma_complete(struct inlay_memdomain_rdma *r, const
 	return 1;
 }
 
-/*
- * Ends all operations with -ECANCELED: for a QP that was reset or destroyed and will give no more
- * completions. Returns how many.
- */
+/* Ends all operations with -ECANCELED, once their QP is reset or destroyed. Returns how many. */
 INLAY_FN uint32_t inlay_memdomain_rdma_abort(struct inlay_memdomain_rdma *r)
 {
 	uint32_t n = inlay_memdomain_rdma_pending(r), i;
@@ -411,16 +404,15 @@ INLAY_FN uint32_t inlay_memdomain_rdma_abort(struct inlay_memdomain_rdma *r)
  */
 
 /*
- * Creates a domain of type RDMA over a map. Its user context is a struct inlay_memdomain_rdma_ctx with pd.
+ * Creates a domain of type RDMA over a map. Its user context is a struct inlay_memdomain_rdma_ctx.
  *
  * r    aligned to a cache line; the caller's memory until inlay_memdomain_rdma_destroy returns 0
- * map  of this process's memory. It outlives the domain and keeps its devices; it may be stopped and
- *      started again
+ * map  of this process's memory. It outlives the domain and keeps its devices; it may be restarted
  * pd   one of the map's devices
  * id   NULL, or a name of less than INLAY_MEMDOMAIN_ID bytes
  *
- * Returns 0; -EINVAL for a NULL or wrong alignment; -ENOENT when the map lacks the device; -ENOTSUP for an
- * imported map; -E2BIG for a longer id. Threads: as inlay_memdomain_create.
+ * Returns 0; -EINVAL for a NULL or wrong alignment; -ENOENT when the map lacks the device; -ENOTSUP
+ * for an imported map; -E2BIG for a longer id. Threads: as inlay_memdomain_create.
  */
 INLAY_COLD int inlay_memdomain_rdma_create(struct inlay_memdomain_rdma *r, struct inlay_memdomain_registry *reg,
 					   struct inlay_mmap *map, struct ibv_pd *pd, const char *id)
@@ -442,20 +434,20 @@ INLAY_COLD int inlay_memdomain_rdma_create(struct inlay_memdomain_rdma *r, struc
 	__builtin_memset(r, 0, sizeof(*r));
 	r->map = map;
 	r->dev = (uint32_t)dev;
-	/* Walks find it at once. What its callbacks read is there, and the callbacks are set last. */
-	inlay_memdomain_create(reg, (void *)r, offsetof(struct inlay_memdomain_rdma, map), INLAY_MEMDOMAIN_RDMA, &ctx, id, &d);
+	/* Walks find it at once: callbacks are set after all that they read. */
+	inlay_memdomain_create(reg, (void *)r, offsetof(struct inlay_memdomain_rdma, map), INLAY_MEMDOMAIN_RDMA, &ctx,
+			       id, &d);
 	return inlay_memdomain_set_translation(d, inlay_memdomain_rdma_translate_);
 }
 
 /*
- * Gives the domain a queue, and with it pull, push and transfer; on a UC QP no pull. NULL takes the queue
- * away.
+ * Gives the domain a queue, and with it pull (not UC), push and transfer. NULL takes it away.
  *
  * sq   of a QP in the domain's protection domain, or NULL
  * ops  the caller's memory for num_ops operations in progress, a power of two
  *
- * Returns 0; -EINVAL for an argument out of its range; -EBUSY while operations are in progress; -ENOTSUP
- * for a QP that does no RDMA.
+ * Returns 0; -EINVAL for an argument out of its range; -EBUSY while operations are in progress;
+ * -ENOTSUP for a QP that does no RDMA.
  */
 INLAY_COLD int inlay_memdomain_rdma_attach(struct inlay_memdomain_rdma *r, struct inlay_sq *sq,
 					   struct inlay_memdomain_rdma_op *ops, uint32_t num_ops)
@@ -478,7 +470,7 @@ INLAY_COLD int inlay_memdomain_rdma_attach(struct inlay_memdomain_rdma *r, struc
 	return inlay_memdomain_set_transfer(&r->domain, sq ? inlay_memdomain_rdma_transfer_ : NULL);
 }
 
-/* As inlay_memdomain_destroy; also -EBUSY, with nothing changed, while operations are in progress. */
+/* As inlay_memdomain_destroy; -EBUSY, with nothing changed, while operations are in progress. */
 INLAY_COLD int inlay_memdomain_rdma_destroy(struct inlay_memdomain_rdma *r)
 {
 	if (!r)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/memdomain/system.h: callbacks for a domain of this process's own memory. They copy and clear by
- * the CPU.
+ * inlay/memdomain/system.h: callbacks for a domain of this process's own memory. They copy and
+ * clear by the CPU.
  *
  *   inlay_memdomain_system_attach(inlay_memdomain_system(&reg));     or a domain of your own
  *
@@ -11,11 +11,11 @@
  *   dst_iov   |--1--|----2----|---------3---------|----4----|.....|  further ones stay as they were
  *
  * Invariants:
- *   - An operation is complete when it returns: done(arg, 0) is called just before, in the same thread.
+ *   - An operation is complete when it returns: done(arg, 0) is called just before, in the same
+ *     thread.
  *   - A destination shorter than the source, a sum of lengths that overflows, or bytes at address 0
  *     return -EINVAL, and nothing is copied.
  *   - Source and destination may not overlap, unless each byte is copied onto itself.
- *   - Contexts are not read.
  *   - Nothing is called. From a kilobyte on, x86-64 copies with the CPU's string instruction.
  *
  * Threads: any number, on different memory.
@@ -62,16 +62,16 @@ INLAY_FN void inlay_memdomain_clear_(uint8_t *at, size_t len)
 }
 
 /*
- * Pull, push and transfer. A transfer copies the pieces of its translation, which must be to d. Without
- * one, the source is copied if it is this process's memory; else src's pull is called, whose result is
- * returned.
+ * Pull, push and transfer. A transfer copies the pieces of its translation, which must be to d.
+ * Without one, the source is copied if it is this process's memory; else src's pull is called,
+ * whose result is returned.
  */
 INLAY_FN int inlay_memdomain_system_copy_(struct inlay_memdomain *d, const struct inlay_memdomain_copy *copy)
 {
 	const struct iovec *src, *dst = copy->dst_iov;
 	size_t left, n, src_at = 0, dst_at = 0;
 
-	if (!copy->translation && copy->src && !inlay_memdomain_is_host_(copy->src))
+	if (!copy->translation && copy->src && !__atomic_load_n(&copy->src->host, __ATOMIC_RELAXED))
 		return inlay_memdomain_pull(copy->src, copy);
 	if (INLAY_UNLIKELY(inlay_memdomain_source_(d, copy, copy->translation, 1, &src, &left)))
 		return -EINVAL;
@@ -115,7 +115,7 @@ INLAY_FN int inlay_memdomain_system_translate_(struct inlay_memdomain *src, void
 	(void)src;
 	(void)src_ctx;
 	(void)dst_ctx;
-	if (!inlay_memdomain_is_host_(dst))
+	if (!__atomic_load_n(&dst->host, __ATOMIC_RELAXED))
 		return -ENOTSUP;
 	inlay_memdomain_describe_(result, dst, addr, len, 0, 0);
 	return 0;
@@ -126,8 +126,8 @@ INLAY_FN int inlay_memdomain_system_translate_(struct inlay_memdomain *src, void
  */
 
 /*
- * Makes a domain one of this process's memory: sets all callbacks except invalidate, which has nothing to
- * do. Returns 0, or -EINVAL for NULL. Threads: any, at any time.
+ * Makes a domain one of this process's memory: sets all callbacks except invalidate, which has
+ * nothing to do. Returns 0, or -EINVAL for NULL. Threads: any, at any time.
  */
 INLAY_COLD int inlay_memdomain_system_attach(struct inlay_memdomain *d)
 {
