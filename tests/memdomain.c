@@ -4,6 +4,7 @@
  * splits against a byte model. Threads are in memdomain_threads.c.
  */
 #include "common.h"
+#include <inlay/memdomain.h>
 #include <sys/uio.h>
 
 #define MEMORY 512

@@ -4,6 +4,7 @@
  * everything that is refused, errors. The device is stepped.
  */
 #include "common.h"
+#include <inlay/memdomain.h>
 #include <endian.h>
 #include <sys/uio.h>
 

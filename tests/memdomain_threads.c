@@ -7,6 +7,7 @@
  * whole run: every walk finds each of them once, in order.
  */
 #include "common.h"
+#include <inlay/memdomain.h>
 #include <pthread.h>
 #include <sys/uio.h>
 
