@@ -604,7 +604,8 @@ INLAY_COLD void inlay_sq_undo(struct inlay_sq *sq, uint32_t index)
 		sq->last = inlay_sq_wqe(sq, at);
 		sq->last_ds = sq->last[7] & 0x3f;
 	}
-	sq->pending -= sq->pi - index;
+	/* Less is pending when a faulty device has completed what it was not told of. */
+	sq->pending = sq->pending > sq->pi - index ? sq->pending - (sq->pi - index) : 0;
 	sq->unrung -= sq->pi - index;
 	sq->pi = index;
 	if ((int32_t)(sq->short_from - index) > 0)
