@@ -41,8 +41,9 @@ has "SPDK memory domain" spdk_memory_domain_{create,destroy,get_context,get_user
 # The list is the installed header's own.
 has "DEVX" $(grep -oE '\bmlx5dv_devx_[a-z_]+ ?\(' /usr/include/infiniband/mlx5dv.h | tr -d ' (' | sort -u)
 has "SRQ list operations" ibv_post_srq_ops IBV_WR_TAG_ADD IBV_WR_TAG_DEL IBV_WR_TAG_SYNC ibv_post_srq_recv
-has "UROM task" doca_urom_worker_cmd_task_{allocate_init,release,get_payload,get_response,get_user_data,set_user_data,get_plugin,set_cb}
+has "UROM task" doca_urom_worker_cmd_task_{allocate_init,release,as_task,set_plugin,set_cb,get_payload,get_response,get_user_data}
 
+# What the other columns name exists.
 perl -ne 'next unless /^\|[^|]*\|(.*)/; print "$_\n" for $1 =~ /\b(inlay_[a-z0-9_]*[a-z0-9])\b(?![_*])/g' "$page" | sort -u >"$dir/ours"
 while read -r name; do
 	grep -rqw -- "$name" include/inlay --include='*.h' || echo "$name"
