@@ -100,7 +100,8 @@ static void introduce(uint32_t index)
 	struct inlay_worker_oob oob = {gather_all, gathered, NULL, NULL, opt.workers, index};
 	struct inlay_task_caps caps = {
 		.pd = client.pd, .wqebbs = 16, .receives = 16, .max_gather = 1, .access = IBV_ACCESS_REMOTE_WRITE};
-	struct inlay_task_path path = inlay_task_path_default();
+	struct inlay_connect_attr path = inlay_task_path_default();
+	struct inlay_worker_segment mine;
 	size_t size = inlay_worker_group_size(opt.workers, STRIDE), len;
 	uint8_t address[INLAY_TASK_ADDRESS], door[INLAY_TASK_ADDRESS], blob[512];
 
@@ -109,8 +110,8 @@ static void introduce(uint32_t index)
 	need(inlay_worker_group_add_worker(&group, (uint64_t)client.child, address, sizeof(address)),
 	     "a worker of the group");
 
-	caps.cq = way_in_cq = ibv_create_cq(client.pd->context, 256, NULL, NULL, 0);
-	if (!caps.cq)
+	caps.ibcq = way_in_cq = ibv_create_cq(client.pd->context, 256, NULL, NULL, 0);
+	if (!caps.ibcq)
 		die("no completion queue: %s", strerror(errno));
 	need(inlay_task_link_create(&way_in, &caps, &path), "a queue pair");
 	way_in.self.role = INLAY_TASK_HOST;
@@ -120,9 +121,8 @@ static void introduce(uint32_t index)
 	len = sizeof(blob);
 	client_export(&map, segment, SEGMENT, blob, &len);
 	need(inlay_worker_group_set_buffers_count(&group, 1), "a segment of the group");
-	need(inlay_worker_group_add_buffer(&group, (uintptr_t)segment, SEGMENT, door, sizeof(door), blob,
-					   (uint32_t)len),
-	     "a segment");
+	mine = (struct inlay_worker_segment){(uintptr_t)segment, SEGMENT, door, blob, sizeof(door), (uint32_t)len};
+	need(inlay_worker_group_add_buffer(&group, &mine), "a segment");
 	need(inlay_worker_group_start(&group), "the exchange");
 }
 

@@ -59,13 +59,13 @@ static void prepare(void)
 				       .max_gather = 1,
 				       .access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
 						 IBV_ACCESS_REMOTE_ATOMIC};
-	struct inlay_task_path path = inlay_task_path_default();
+	struct inlay_connect_attr path = inlay_task_path_default();
 	struct inlay_task_address peer;
 	uint8_t mine[INLAY_TASK_ADDRESS], theirs[2][INLAY_TASK_ADDRESS], blob[512];
 	size_t len = sizeof(blob);
 
 	for (uint32_t i = 0; i < 2 * MAX_WINDOW; i++)
-		need(inlay_task_alloc(&client.host, &tasks[i]), "a task");
+		need(inlay_task_alloc(&client.host, 0, NULL, &tasks[i]), "a task");
 	mem = memory(MEM_BYTES);
 	client_export(&map, mem, MEM_BYTES, blob, &len);
 	mapped = client_map(blob, len);
@@ -73,8 +73,8 @@ static void prepare(void)
 	/*
 	 * One endpoint's other side is a queue pair here, which does nothing but let the worker in
 	 */
-	caps.cq = ibv_create_cq(client.pd->context, 256, NULL, NULL, 0);
-	if (!caps.cq)
+	caps.ibcq = ibv_create_cq(client.pd->context, 256, NULL, NULL, 0);
+	if (!caps.ibcq)
 		die("no completion queue: %s", strerror(errno));
 	need(inlay_task_link_create(&link_, &caps, &path), "a queue pair");
 	link_.self.role = INLAY_TASK_HOST;
@@ -138,7 +138,7 @@ static void verify(enum kind kind, uint64_t i, struct inlay_task **t, uint32_t c
 		check(mem + i % opt.window * SLOT, opt.size, i, "put");
 		break;
 	default:
-		if (len != 8 + opt.size || inlay_task_get64(at) != i)
+		if (len != 8 + opt.size || memcmp(at, &i, 8))
 			die("tag %llu: another message", (unsigned long long)i);
 		check(at + 8, opt.size, i, "tag send");
 	}

@@ -117,9 +117,9 @@ static void arrived(struct side *s, const struct mlx5_cqe64 *cqe, const void *in
 /* A completion of the NIC's list */
 static void matched(struct side *s, const struct mlx5_cqe64 *cqe)
 {
-	struct inlay_tag_rx_event ev;
-	int kind = inlay_tag_rx_complete(&s->rx, cqe, s->cq->stride, &ev);
-	struct request *r = (struct request *)(uintptr_t)ev.cookie;
+	struct inlay_tag_wc wc;
+	int kind = inlay_tag_rx_complete(&s->rx, cqe, s->cq->stride, &wc);
+	struct request *r = (struct request *)(uintptr_t)wc.wr_id;
 	struct inlay_tmh tmh;
 
 	switch (kind) {
@@ -127,29 +127,29 @@ static void matched(struct side *s, const struct mlx5_cqe64 *cqe)
 	case INLAY_TAG_RX_MATCHED: /* The payload is to come */
 		break;
 	case INLAY_TAG_RX_DONE:
-		if (ev.wc.payload)
-			memcpy(r->buf, ev.wc.payload, ev.wc.byte_len);
-		r->got = ev.wc.byte_len;
-		r->tag = ev.wc.tag;
+		if (wc.payload)
+			memcpy(r->buf, wc.payload, wc.byte_len);
+		r->got = wc.byte_len;
+		r->tag = wc.tag;
 		r->done = 1;
 		s->counts.nic++;
 		break;
 	case INLAY_TAG_RX_RNDV: /* The NIC leaves the reading to us */
-		must(!inlay_tmh_get(r->buf, ev.wc.byte_len, &tmh), "the header of a rendezvous");
+		must(!inlay_tmh_get(r->buf, wc.byte_len, &tmh), "the header of a rendezvous");
 		s->counts.nic++;
-		read_payload(s, r, &tmh, r->buf, ev.wc.byte_len);
+		read_payload(s, r, &tmh, r->buf, wc.byte_len);
 		break;
 	case INLAY_TAG_RX_CANCELED:
 		r->done = r->cancelled = 1;
 		break;
 	case INLAY_TAG_RX_MESSAGE:
 	case INLAY_TAG_RX_PLAIN:
-		must(ev.wc.status == IBV_WC_SUCCESS, ibv_wc_status_str(ev.wc.status));
-		arrived(s, cqe, ev.wc.payload, ev.wc.byte_len, kind == INLAY_TAG_RX_MESSAGE);
+		must(wc.status == IBV_WC_SUCCESS, ibv_wc_status_str(wc.status));
+		arrived(s, cqe, wc.payload, wc.byte_len, kind == INLAY_TAG_RX_MESSAGE);
 		break;
 	default:
 		inlay_cqe_print(stderr, cqe);
-		must(0, kind < 0 ? "a completion of the NIC's list" : ibv_wc_status_str(ev.wc.status));
+		must(0, kind < 0 ? "a completion of the NIC's list" : ibv_wc_status_str(wc.status));
 	}
 }
 
@@ -161,7 +161,7 @@ static int progress(struct side *s)
 	int n = 0;
 
 	for (; (cqe = inlay_cq_peek(s->cq)); n++) {
-		if (s->nic && inlay_tag_owns(&s->list, cqe)) {
+		if (s->nic && inlay_tag_list_owns(&s->list, cqe)) {
 			matched(s, cqe);
 		} else if (inlay_cqe_is_error(cqe)) {
 			inlay_cqe_print(stderr, cqe);
@@ -209,7 +209,7 @@ static void isend(struct side *s, struct request *r, int32_t tag, uint8_t *buf, 
 	uint64_t bits;
 
 	*r = (struct request){.buf = buf, .len = len};
-	must(!inlay_mpi_pack(inlay_mpi_usual(), COMM, rank, tag, &bits), "a tag of this size");
+	must(!inlay_mpi_pack(COMM, rank, tag, &bits), "a tag of this size");
 	while (inlay_sq_room(s->sq) < SENDS_KEPT)
 		must(progress(s) || time(NULL) < end, "getting on before the deadline");
 	const uint16_t index = inlay_sq_index(s->sq);
@@ -236,7 +236,7 @@ static void irecv(struct side *s, struct request *r, int32_t source, int32_t tag
 	int err;
 
 	*r = (struct request){.buf = buf, .len = len};
-	must(!inlay_mpi_pack_recv(inlay_mpi_usual(), COMM, source, tag, &bits, &mask), "a tag of this size");
+	must(!inlay_mpi_pack_recv(COMM, source, tag, &bits, &mask), "a tag of this size");
 	err = inlay_tag_rx_post(&s->rx, bits, mask, &sge, (uintptr_t)r, &found);
 	must(err >= 0, "posting a receive");
 	if (!err) {
@@ -268,7 +268,7 @@ static void expect(struct side *s, struct request *r, int32_t tag, uint32_t k, u
 	wait_for(s, r);
 	must(!r->cancelled && r->got == len && !memcmp(r->buf, message_of(s, k), len),
 	     "finding each byte of a message");
-	must(inlay_mpi_tag(inlay_mpi_usual(), r->tag) == tag && inlay_mpi_source(inlay_mpi_usual(), r->tag) == !rank,
+	must(inlay_mpi_tag(r->tag) == tag && inlay_mpi_source(r->tag) == !rank,
 	     "tag and source");
 }
 
@@ -302,7 +302,7 @@ static void order_receiver(struct side *s)
 	irecv(s, &r[0], !rank, 1, landing(s, 0), 8);
 	expect(s, &r[0], 1, 3, 8);
 	must(inlay_match_unexpected(&s->match) == 3, "keeping what nobody waits for");
-	must(inlay_match_probe(&s->match, 0, 0, &found) == 1 && inlay_mpi_tag(inlay_mpi_usual(), found.tag) == 5,
+	must(inlay_match_probe(&s->match, 0, 0, &found) == 1 && inlay_mpi_tag(found.tag) == 5,
 	     "a probe for anything");
 	irecv(s, &r[0], !rank, any, landing(s, 0), ORDER_MAX);
 	irecv(s, &r[1], !rank, 5, landing(s, 1), ORDER_MAX);

@@ -106,7 +106,7 @@ static void told(uint8_t app_op, uint32_t entry)
 	c.app_info = htobe16((uint16_t)entry);
 	c.tm_cqe.success = app_op <= INLAY_TAG_NO_TAG ? 0 : htobe32(MLX5_TMC_SUCCESS);
 	c.op_own = (app_op == INLAY_TAG_UNEXPECTED || app_op == INLAY_TAG_CONSUMED_MSG ? MLX5_CQE_RESP_SEND : MLX5_CQE_NO_PACKET) << 4;
-	assert_true(inlay_tag_complete(&o.list, &c, 64, &wc) >= 0);
+	assert_true(inlay_tag_list_complete(&o.list, &c, 64, &wc) >= 0);
 }
 
 static void operation(enum ibv_ops_wr_opcode opcode, uint64_t id)
@@ -125,11 +125,11 @@ static void operation(enum ibv_ops_wr_opcode opcode, uint64_t id)
 		wr.tm.handle = o.live[which].lib;
 	err = ibv_post_srq_ops(t.srq, &wr, &bad);
 	if (opcode == IBV_WR_TAG_ADD)
-		own = inlay_tag_add(&o.list, id, id + 1000, wr.tm.add.tag, wr.tm.add.mask, &sg, flags, &handle);
+		own = inlay_tag_list_add(&o.list, id + 1000, wr.tm.add.tag, wr.tm.add.mask, &sg, flags, &handle);
 	else if (opcode == IBV_WR_TAG_DEL)
-		own = inlay_tag_del(&o.list, id, o.live[which].inlay, flags);
+		own = inlay_tag_list_del(&o.list, id, o.live[which].inlay, flags);
 	else
-		own = inlay_tag_sync(&o.list, id, flags);
+		own = inlay_tag_list_sync(&o.list, id, flags);
 	assert_int_equal(err != 0, own != 0);
 	if (err) {
 		assert_int_equal(opcode, IBV_WR_TAG_ADD);
@@ -199,8 +199,8 @@ static void bytes(void **state)
 	memset(o.own, 0, (size_t)BBS * 64);
 	must(-inlay_uar_init(&o.uar, doorbells, 256, INLAY_UAR_DOORBELL));
 	must(-inlay_sq_init(&o.sq, o.own, BBS, o.dbrec, (uint32_t)o.ring[4] << 16 | (uint32_t)o.ring[5] << 8 | o.ring[6], 63, &o.uar));
-	must(-inlay_tag_list_init(&o.list, o.memory, TAGS, &o.sq, 0));
-	must(-inlay_tag_add(&o.list, 0, 1000, tag, mask, &sg, IBV_OPS_SIGNALED, &handle));
+	must(-inlay_tag_list_init(&o.list, o.memory, inlay_tag_list_size(TAGS, BBS), TAGS, &o.sq, 0));
+	must(-inlay_tag_list_add(&o.list, 1000, tag, mask, &sg, IBV_OPS_SIGNALED, &handle));
 	same_bytes();
 	assert_int_equal(next_done(t.cq).wr_id, 0);
 	told(INLAY_TAG_APPENDED, 0);

@@ -1183,6 +1183,44 @@ static void posts_ring(void **state)
 	}
 }
 
+/* The WQE that a completion names is printed as it stands in the ring */
+static void prints(void **state)
+{
+	uint32_t ud, i, n, index;
+
+	(void)state;
+	for (ud = 0; ud < 2; ud++) {
+		struct raw *r = raw_make(16, 63, INLAY_UAR_DOORBELL);
+
+		r->sq.type = ud ? IBV_QPT_UD : 0;
+		assert_int_equal(inlay_sq_qpn(&r->sq), QPN);
+		raw_preset(r, 0xfff8);
+		for (i = n = 0; i < 40; i++) {
+			struct mlx5_cqe64 cqe = cqe_of(MLX5_CQE_REQ_ERR, QPN, index = inlay_sq_index(&r->sq));
+			char *text[2] = {NULL, NULL};
+			size_t len[2] = {0, 0};
+			FILE *out;
+
+			must(post_op(&r->sq, ud ? 10 + i % 3 : i % 10, 0));
+			must(inlay_post_nop(&r->sq, 0));
+			out = open_memstream(&text[0], &len[0]);
+			inlay_sq_print(out, &r->sq, &cqe);
+			fclose(out);
+			out = open_memstream(&text[1], &len[1]);
+			inlay_wqe_print(out, r->buf, 16 * 64, index, (int)ud);
+			fclose(out);
+			assert_true(len[0] > 40);
+			assert_string_equal(text[0], text[1]);
+			n += strstr(text[0], "av ") != NULL;
+			free(text[0]);
+			free(text[1]);
+			inlay_sq_release_until(&r->sq, inlay_sq_index(&r->sq));
+		}
+		assert_int_equal(n, ud ? 40 : 0);
+		raw_free(r);
+	}
+}
+
 /* More posts than the index in a WQE, a record and a CQE can count */
 static void indices(void **state)
 {
@@ -2356,6 +2394,7 @@ int main(void)
 		cmocka_unit_test(halves),
 		cmocka_unit_test(commit_rings),
 		cmocka_unit_test(posts_ring),
+		cmocka_unit_test(prints),
 		cmocka_unit_test(indices),
 #if INLAY_CHECKED
 		cmocka_unit_test(checks),

@@ -89,12 +89,13 @@ static void sizes(void **state)
 	assert_int_equal(inlay_tag_list_size(4, 65536), 0);
 	assert_int_equal(inlay_tag_list_size(4, 16), 5 * 32 + 16 * 16);
 	memory = pages(4096);
-	assert_int_equal(inlay_tag_list_init(&list, NULL, 4, &t.cmd.sq, UIDX), -EINVAL);
-	assert_int_equal(inlay_tag_list_init(&list, (uint8_t *)memory + 8, 4, &t.cmd.sq, UIDX), -EINVAL);
-	assert_int_equal(inlay_tag_list_init(&list, memory, 0, &t.cmd.sq, UIDX), -EINVAL);
-	assert_int_equal(inlay_tag_list_init(&list, memory, 4, NULL, UIDX), -EINVAL);
-	assert_int_equal(inlay_tag_list_init(&list, memory, 4, &t.cmd.sq, 1u << 24), -EINVAL);
-	must(inlay_tag_list_init(&list, memory, 4, &t.cmd.sq, UIDX));
+	assert_int_equal(inlay_tag_list_init(&list, NULL, SIZE_MAX, 4, &t.cmd.sq, UIDX), -EINVAL);
+	assert_int_equal(inlay_tag_list_init(&list, (uint8_t *)memory + 8, SIZE_MAX, 4, &t.cmd.sq, UIDX), -EINVAL);
+	assert_int_equal(inlay_tag_list_init(&list, memory, SIZE_MAX, 0, &t.cmd.sq, UIDX), -EINVAL);
+	assert_int_equal(inlay_tag_list_init(&list, memory, SIZE_MAX, 4, NULL, UIDX), -EINVAL);
+	assert_int_equal(inlay_tag_list_init(&list, memory, SIZE_MAX, 4, &t.cmd.sq, 1u << 24), -EINVAL);
+	assert_int_equal(inlay_tag_list_init(&list, memory, inlay_tag_list_size(4, 16) - 1, 4, &t.cmd.sq, UIDX), -ENOBUFS);
+	must(inlay_tag_list_init(&list, memory, inlay_tag_list_size(4, 16), 4, &t.cmd.sq, UIDX));
 	whole(&list);
 	free(memory);
 	tm_close(&t);
@@ -112,44 +113,44 @@ static void operations(void **state)
 	/* Nothing is seen before it is rung, and all of it after */
 	for (i = 0; i < 3; i++)
 		must(try_add(&t, i, i, 100 + i, EXACT, i == 1 ? IBV_OPS_SIGNALED : 0, &handle[i]));
-	assert_int_equal(inlay_tag_room(&t.list), 0);
+	assert_int_equal(t.list.room, 0);
 	assert_null(inlay_cq_peek(&t.cq.cq));
-	inlay_tag_ring(&t.list);
-	assert_int_equal(expect(&t, IBV_WC_TM_ADD, IBV_WC_SUCCESS, 1, 0).handle, handle[1]);
+	inlay_tag_list_ring(&t.list);
+	assert_int_equal(expect(&t, IBV_WC_TM_ADD, IBV_WC_SUCCESS, 1001, 0).handle, handle[1]);
 	expect_nothing(&t.cq.cq);
 	whole(&t.list);
 	matched(&t, 101, 1001);
 	matched(&t, 102, 1002);
 	whole(&t.list);
-	assert_int_equal(inlay_tag_room(&t.list), 2);
+	assert_int_equal(t.list.room, 2);
 	/* A DEL that nobody asked for is asked for all the same, and swallowed */
-	must(inlay_tag_del(&t.list, 5, handle[0], 0));
-	inlay_tag_ring(&t.list);
+	must(inlay_tag_list_del(&t.list, 5, handle[0], 0));
+	inlay_tag_list_ring(&t.list);
 	assert_int_equal(take(&t, &wc), 0);
-	assert_int_equal(inlay_tag_room(&t.list), 3);
+	assert_int_equal(t.list.room, 3);
 	assert_int_equal(t.cmd.sq.pending, 0);
 	unexpected(&t, 100);
-	assert_int_equal(inlay_tag_unsynced(&t.list), 1);
+	assert_int_equal(inlay_tag_list_unsynced(&t.list), 1);
 	sync_now(&t, 6);
-	assert_int_equal(inlay_tag_unsynced(&t.list), 0);
+	assert_int_equal(inlay_tag_list_unsynced(&t.list), 0);
 	/* A SYNC without its flag tells nothing, and so hears that there is something to tell */
 	unexpected(&t, 100);
-	must(inlay_tag_sync(&t.list, 7, IBV_OPS_SIGNALED));
-	inlay_tag_ring(&t.list);
+	must(inlay_tag_list_sync(&t.list, 7, IBV_OPS_SIGNALED));
+	inlay_tag_list_ring(&t.list);
 	expect(&t, IBV_WC_TM_SYNC, IBV_WC_SUCCESS, 7, IBV_WC_TM_SYNC_REQ);
-	assert_int_equal(inlay_tag_unsynced(&t.list), 1);
+	assert_int_equal(inlay_tag_list_unsynced(&t.list), 1);
 	/* On an ADD and on a DEL */
 	handle[0] = add(&t, 8, 0, 1, EXACT);
 	matched(&t, 1, 1008);
 	handle[0] = add(&t, 9, 0, 1, EXACT);
 	unexpected(&t, 2);
 	del(&t, 10, handle[0]);
-	assert_int_equal(inlay_tag_unsynced(&t.list), 0);
+	assert_int_equal(inlay_tag_list_unsynced(&t.list), 0);
 	/* By mask, oldest first, and without a buffer */
 	add(&t, 11, 0, 0xab00, 0xff00);
-	must(inlay_tag_add(&t.list, 12, 1012, 0, 0, NULL, IBV_OPS_SIGNALED, NULL));
-	inlay_tag_ring(&t.list);
-	expect(&t, IBV_WC_TM_ADD, IBV_WC_SUCCESS, 12, 0);
+	must(inlay_tag_list_add(&t.list, 1012, 0, 0, NULL, IBV_OPS_SIGNALED, NULL));
+	inlay_tag_list_ring(&t.list);
+	expect(&t, IBV_WC_TM_ADD, IBV_WC_SUCCESS, 1012, 0);
 	add(&t, 13, 0, 0xab33, EXACT);
 	matched(&t, 0xab33, 1011);
 	eager(&t, 0xab33, 1, 0, 0);
@@ -157,7 +158,7 @@ static void operations(void **state)
 	assert_int_equal(wc.byte_len, 0);
 	matched(&t, 0xab33, 1013);
 	whole(&t.list);
-	assert_int_equal(inlay_tag_room(&t.list), 3);
+	assert_int_equal(t.list.room, 3);
 	tm_close(&t);
 }
 
@@ -196,7 +197,7 @@ static void linked(void **state)
 	wr[4] = op_wr(5, IBV_WR_TAG_SYNC, IBV_OPS_SIGNALED, NULL);
 	/* The handle of an operation before it, as a program may know it: the third entry, of generation 0 */
 	wr[3].tm.handle = 2;
-	must(inlay_tag_post_ops(&t.list, wr, &bad));
+	must(inlay_tag_list_post_ops(&t.list, wr, &bad));
 	assert_null(bad);
 	for (i = 0; i < 3; i++)
 		assert_int_equal(expect(&t, IBV_WC_TM_ADD, IBV_WC_SUCCESS, i + 1, 0).handle, wr[i].tm.handle);
@@ -224,7 +225,7 @@ static void linked(void **state)
 			wr[0].tm.add.num_sge = 1;
 			wr[0].tm.add.sg_list = NULL;
 		}
-		assert_int_equal(inlay_tag_post_ops(&t.list, &first, &bad), i == 1 ? -ENOENT : -EINVAL);
+		assert_int_equal(inlay_tag_list_post_ops(&t.list, &first, &bad), i == 1 ? -ENOENT : -EINVAL);
 		assert_ptr_equal(bad, &wr[0]);
 		expect(&t, IBV_WC_TM_SYNC, IBV_WC_SUCCESS, 20, 0);
 		expect_nothing(&t.cq.cq);
@@ -236,15 +237,15 @@ static void linked(void **state)
 	unexpected(&t, 77);
 	wr[0] = op_wr(30, IBV_WR_TAG_SYNC, SYNCED, NULL);
 	wr[0].tm.unexpected_cnt = 2 + 65536;
-	must(inlay_tag_post_ops(&t.list, wr, &bad));
+	must(inlay_tag_list_post_ops(&t.list, wr, &bad));
 	expect(&t, IBV_WC_TM_SYNC, IBV_WC_SUCCESS, 30, IBV_WC_TM_SYNC_REQ);
-	assert_int_equal(inlay_tag_unsynced(&t.list), 1);
+	assert_int_equal(inlay_tag_list_unsynced(&t.list), 1);
 	wr[0].tm.unexpected_cnt = 1;
-	assert_int_equal(inlay_tag_post_ops(&t.list, wr, &bad), -EINVAL);
+	assert_int_equal(inlay_tag_list_post_ops(&t.list, wr, &bad), -EINVAL);
 	wr[0].tm.unexpected_cnt = 4;
-	assert_int_equal(inlay_tag_post_ops(&t.list, wr, &bad), -EINVAL);
+	assert_int_equal(inlay_tag_list_post_ops(&t.list, wr, &bad), -EINVAL);
 	wr[0].tm.unexpected_cnt = 3;
-	must(inlay_tag_post_ops(&t.list, wr, &bad));
+	must(inlay_tag_list_post_ops(&t.list, wr, &bad));
 	expect(&t, IBV_WC_TM_SYNC, IBV_WC_SUCCESS, 30, 0);
 	matched(&t, 1, 1001);
 	tm_close(&t);
@@ -260,46 +261,46 @@ static void full(void **state)
 	for (i = 0; i < 7; i++)
 		must(try_add(&t, i, i, i, EXACT, 0, &handle[i]));
 	more = 0x12345678;
-	assert_int_equal(try_add(&t, 7, 7, 7, EXACT, IBV_OPS_SIGNALED | IBV_OPS_TM_SYNC, &more), -ENOSPC);
+	assert_int_equal(try_add(&t, 7, 7, 7, EXACT, IBV_OPS_SIGNALED | IBV_OPS_TM_SYNC, &more), -EAGAIN);
 	assert_int_equal(more, 0x12345678);
-	inlay_tag_ring(&t.list);
+	inlay_tag_list_ring(&t.list);
 	whole(&t.list);
 	/* What asks for no completion asks for one from time to time: no ring is full for ever */
 	for (i = 0; i < 9; i++)
-		must(inlay_tag_sync(&t.list, 50, 0));
-	assert_int_equal(inlay_tag_sync(&t.list, 51, 0), -EAGAIN);
-	assert_int_equal(inlay_tag_del(&t.list, 51, handle[0], 0), -EAGAIN);
-	inlay_tag_ring(&t.list);
+		must(inlay_tag_list_sync(&t.list, 50, 0));
+	assert_int_equal(inlay_tag_list_sync(&t.list, 51, 0), -EAGAIN);
+	assert_int_equal(inlay_tag_list_del(&t.list, 51, handle[0], 0), -EAGAIN);
+	inlay_tag_list_ring(&t.list);
 	for (i = 0; i < 4; i++)
 		assert_int_equal(take(&t, &wc), 0);
 	expect_nothing(&t.cq.cq);
 	assert_int_equal(inlay_sq_room(&t.cmd.sq), 16);
 	whole(&t.list);
 	for (i = 0; i < 7; i++)
-		must(inlay_tag_del(&t.list, i, handle[i], IBV_OPS_SIGNALED));
-	inlay_tag_ring(&t.list);
+		must(inlay_tag_list_del(&t.list, i, handle[i], IBV_OPS_SIGNALED));
+	inlay_tag_list_ring(&t.list);
 	/* Free only when it is known that they are: then again the whole list, again and again */
-	assert_int_equal(inlay_tag_room(&t.list), 0);
+	assert_int_equal(t.list.room, 0);
 	for (i = 0; i < 7; i++)
 		expect(&t, IBV_WC_TM_DEL, IBV_WC_SUCCESS, i, 0);
-	assert_int_equal(inlay_tag_room(&t.list), 7);
+	assert_int_equal(t.list.room, 7);
 	for (i = 0; i < 200; i++) {
 		uint32_t order[7], k, n = 1 + rnd_below(7);
 
 		for (k = 0; k < n; k++)
 			must(try_add(&t, k, k, k, EXACT, rnd_below(2) ? IBV_OPS_SIGNALED : 0, &order[k]));
-		inlay_tag_ring(&t.list);
+		inlay_tag_list_ring(&t.list);
 		while (t.cmd.sq.pending > 3)
 			take(&t, &wc);
 		for (k = n; k--;) {
 			if (rnd_below(2)) {
-				must(inlay_tag_del(&t.list, k, order[k], 0));
-				inlay_tag_ring(&t.list);
+				must(inlay_tag_list_del(&t.list, k, order[k], 0));
+				inlay_tag_list_ring(&t.list);
 			} else {
 				eager(&t, k, 0, 0, 5);
 			}
 		}
-		while (inlay_tag_room(&t.list) < 7)
+		while (t.list.room < 7)
 			take(&t, &wc);
 		whole(&t.list);
 	}
@@ -313,23 +314,23 @@ static void handles(void **state)
 	(void)state;
 	usual_list(1, 16);
 	a = add(&t, 1, 0, 5, EXACT);
-	assert_int_equal(inlay_tag_del(&t.list, 2, a + 1, 0), -ENOENT);
-	assert_int_equal(inlay_tag_del(&t.list, 2, a + 2, 0), -ENOENT);
-	assert_int_equal(inlay_tag_del(&t.list, 2, a + 0x10000, 0), -ENOENT);
-	assert_int_equal(inlay_tag_del(&t.list, 2, 0xffffffff, 0), -ENOENT);
-	must(inlay_tag_del(&t.list, 3, a, IBV_OPS_SIGNALED));
-	assert_int_equal(inlay_tag_del(&t.list, 3, a, IBV_OPS_SIGNALED), -EALREADY);
-	inlay_tag_ring(&t.list);
+	assert_int_equal(inlay_tag_list_del(&t.list, 2, a + 1, 0), -ENOENT);
+	assert_int_equal(inlay_tag_list_del(&t.list, 2, a + 2, 0), -ENOENT);
+	assert_int_equal(inlay_tag_list_del(&t.list, 2, a + 0x10000, 0), -ENOENT);
+	assert_int_equal(inlay_tag_list_del(&t.list, 2, 0xffffffff, 0), -ENOENT);
+	must(inlay_tag_list_del(&t.list, 3, a, IBV_OPS_SIGNALED));
+	assert_int_equal(inlay_tag_list_del(&t.list, 3, a, IBV_OPS_SIGNALED), -EBUSY);
+	inlay_tag_list_ring(&t.list);
 	expect(&t, IBV_WC_TM_DEL, IBV_WC_SUCCESS, 3, 0);
-	assert_int_equal(inlay_tag_del(&t.list, 3, a, IBV_OPS_SIGNALED), -ENOENT);
+	assert_int_equal(inlay_tag_list_del(&t.list, 3, a, IBV_OPS_SIGNALED), -ENOENT);
 	/* The other entry, then this one again, of which the old handle is none */
 	b = add(&t, 4, 0, 5, EXACT);
 	assert_int_not_equal(a & 0xffff, b & 0xffff);
 	matched(&t, 5, 1004);
-	assert_int_equal(inlay_tag_del(&t.list, 5, b, 0), -ENOENT);
+	assert_int_equal(inlay_tag_list_del(&t.list, 5, b, 0), -ENOENT);
 	b = add(&t, 6, 0, 5, EXACT);
 	assert_int_equal(a & 0xffff, b & 0xffff);
-	assert_int_equal(inlay_tag_del(&t.list, 7, a, 0), -ENOENT);
+	assert_int_equal(inlay_tag_list_del(&t.list, 7, a, 0), -ENOENT);
 	del(&t, 8, b);
 	whole(&t.list);
 	tm_close(&t);
@@ -354,20 +355,20 @@ static void two_parts(void **state)
 		assert_int_equal(wc.app_ctx, 0xc0de + i);
 		assert_int_equal(wc.app_op, INLAY_TAG_CONSUMED);
 		/* What is consumed can be named until its data are there, and is not taken out any more */
-		must(inlay_tag_del(&t.list, 5, wc.handle, IBV_OPS_SIGNALED));
-		inlay_tag_ring(&t.list);
+		must(inlay_tag_list_del(&t.list, 5, wc.handle, IBV_OPS_SIGNALED));
+		inlay_tag_list_ring(&t.list);
 		wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_SUCCESS, i ? 1001 : 1002, IBV_WC_TM_DATA_VALID);
 		assert_int_equal(wc.tag, i ? 0x1111 : 0x2222);
 		assert_int_equal(wc.app_ctx, 0xc0de + i);
 		assert_int_equal(wc.byte_len, 3000);
 		assert_int_equal(wc.app_op, INLAY_TAG_EXPECTED);
 		came(&t, t.rx.buf + (i ? 0 : TAG_ROOM), 7, 3000);
-		assert_int_equal(inlay_tag_del(&t.list, 5, wc.handle, 0), -ENOENT);
+		assert_int_equal(inlay_tag_list_del(&t.list, 5, wc.handle, 0), -ENOENT);
 		expect(&t, IBV_WC_TM_DEL, IBV_WC_TM_ERR, 5, 0);
 	}
 	(void)handle;
 	whole(&t.list);
-	assert_int_equal(inlay_tag_room(&t.list), 4);
+	assert_int_equal(t.list.room, 4);
 	tm_close(&t);
 }
 
@@ -481,7 +482,7 @@ static void rendezvous(void **state)
 	tmh = tmh_at(t.rx.buf + slot_of(&t, 0), wc.byte_len);
 	assert_int_equal(tmh.opcode, IBV_TMH_RNDV);
 	assert_memory_equal(t.rx.buf + slot_of(&t, 0) + 32, own, 5);
-	assert_int_equal(inlay_tag_unsynced(&t.list), 1);
+	assert_int_equal(inlay_tag_list_unsynced(&t.list), 1);
 	assert_int_equal(inlay_tag_send_rndv(t.tx.sq, 0, 0, &rvh, own, 33, 0), -EINVAL);
 	tm_close(&t);
 }
@@ -547,7 +548,7 @@ static void no_tag(void **state)
 	assert_int_equal(wc.byte_len, 32);
 	raw(head, 3, 0);
 	wc = expect(&t, IBV_WC_TM_NO_TAG, IBV_WC_SUCCESS, 2, 0);
-	assert_int_equal(inlay_tag_unsynced(&t.list), 0);
+	assert_int_equal(inlay_tag_list_unsynced(&t.list), 0);
 	assert_int_equal(wc.byte_len, 3);
 	tm_close(&t);
 }
@@ -591,9 +592,9 @@ static void in_the_cqe(void **state)
 	}
 	/* More than the buffer would have held, from a device that looks at the CQE's place only: made by hand */
 	sge = piece(&t.rx, 0, 20);
-	must(inlay_tag_add(&t.list, 1, 2, 5, EXACT, &sge, IBV_OPS_SIGNALED, &handle));
-	inlay_tag_ring(&t.list);
-	expect(&t, IBV_WC_TM_ADD, IBV_WC_SUCCESS, 1, 0);
+	must(inlay_tag_list_add(&t.list, 2, 5, EXACT, &sge, IBV_OPS_SIGNALED, &handle));
+	inlay_tag_list_ring(&t.list);
+	expect(&t, IBV_WC_TM_ADD, IBV_WC_SUCCESS, 2, 0);
 	cqe = (struct mlx5_cqe64 *)(void *)(slot + 8);
 	memset(slot, 0, sizeof(slot));
 	cqe->app = INLAY_CQE_APP_TAG;
@@ -602,24 +603,24 @@ static void in_the_cqe(void **state)
 	cqe->op_own = MLX5_CQE_RESP_SEND << 4 | INLAY_CQE_SCATTER_64;
 	cqe->byte_cnt = inlay_to_be32(21);
 	/* 64 bytes of a CQE that has no first half, or more of them than there are */
-	assert_int_equal(inlay_tag_complete(&t.list, cqe, 64, &wc), -EPROTO);
+	assert_int_equal(inlay_tag_list_complete(&t.list, cqe, 64, &wc), -EPROTO);
 	cqe->byte_cnt = inlay_to_be32(65);
-	assert_int_equal(inlay_tag_complete(&t.list, cqe, 128, &wc), -EPROTO);
+	assert_int_equal(inlay_tag_list_complete(&t.list, cqe, 128, &wc), -EPROTO);
 	cqe->byte_cnt = inlay_to_be32(21);
-	assert_int_equal(inlay_tag_complete(&t.list, cqe, 128, &wc), 1);
+	assert_int_equal(inlay_tag_list_complete(&t.list, cqe, 128, &wc), 1);
 	assert_int_equal(wc.status, IBV_WC_LOC_LEN_ERR);
 	assert_int_equal(wc.wr_id, 2);
 	assert_ptr_equal(wc.payload, slot);
 	whole(&t.list);
 	/* The same from one that says that they are in the buffer; as many as it has are no error */
 	for (i = 20; i <= 21; i++) {
-		must(inlay_tag_add(&t.list, 1, 2, 5, EXACT, &sge, IBV_OPS_SIGNALED, &handle));
-		inlay_tag_ring(&t.list);
-		expect(&t, IBV_WC_TM_ADD, IBV_WC_SUCCESS, 1, 0);
+		must(inlay_tag_list_add(&t.list, 2, 5, EXACT, &sge, IBV_OPS_SIGNALED, &handle));
+		inlay_tag_list_ring(&t.list);
+		expect(&t, IBV_WC_TM_ADD, IBV_WC_SUCCESS, 2, 0);
 		cqe->app_info = inlay_to_be16((uint16_t)handle);
 		cqe->op_own = MLX5_CQE_RESP_SEND << 4;
 		cqe->byte_cnt = inlay_to_be32(i);
-		assert_int_equal(inlay_tag_complete(&t.list, cqe, 128, &wc), 1);
+		assert_int_equal(inlay_tag_list_complete(&t.list, cqe, 128, &wc), 1);
 		assert_int_equal(wc.status, i == 20 ? IBV_WC_SUCCESS : IBV_WC_LOC_LEN_ERR);
 		assert_null(wc.payload);
 	}
@@ -740,19 +741,19 @@ static void command_queue_fails(void **state)
 	usual_list(4, 16);
 	handle[0] = add(&t, 1, 0, 1, EXACT);
 	must(try_add(&t, 2, 1, 2, EXACT, 0, &handle[1]));
-	inlay_tag_ring(&t.list);
+	inlay_tag_list_ring(&t.list);
 	sync_now(&t, 3);
 	must(inlay_devx_qp_to_error(&t.cmd));
 	must(try_add(&t, 10, 2, 3, EXACT, 0, &handle[2]));
-	must(inlay_tag_del(&t.list, 11, handle[2], 0));
-	must(inlay_tag_del(&t.list, 12, handle[0], IBV_OPS_SIGNALED));
-	must(inlay_tag_sync(&t.list, 13, IBV_OPS_SIGNALED));
+	must(inlay_tag_list_del(&t.list, 11, handle[2], 0));
+	must(inlay_tag_list_del(&t.list, 12, handle[0], IBV_OPS_SIGNALED));
+	must(inlay_tag_list_sync(&t.list, 13, IBV_OPS_SIGNALED));
 	must(try_add(&t, 14, 3, 4, EXACT, IBV_OPS_SIGNALED, &handle[3]));
-	inlay_tag_ring(&t.list);
+	inlay_tag_list_ring(&t.list);
 	for (i = 0; i < 5; i++) {
 		assert_int_equal(take(&t, &wc), 1);
 		assert_int_equal(wc.status, IBV_WC_WR_FLUSH_ERR);
-		assert_int_equal(wc.wr_id, 10 + n);
+		assert_int_equal(wc.wr_id, 10 + n + (n == 0 || n == 4 ? 1000 : 0));
 		assert_int_equal(wc.app_op, 0);
 		assert_int_equal(wc.opcode, n == 0 || n == 4 ? IBV_WC_TM_ADD : n == 3 ? IBV_WC_TM_SYNC : IBV_WC_TM_DEL);
 		if (wc.opcode != IBV_WC_TM_SYNC)
@@ -762,10 +763,10 @@ static void command_queue_fails(void **state)
 	}
 	expect_nothing(&t.cq.cq);
 	/* The list itself goes on matching */
-	assert_int_equal(inlay_tag_room(&t.list), 2);
+	assert_int_equal(t.list.room, 2);
 	matched(&t, 1, 1001);
 	matched(&t, 2, 1002);
-	assert_int_equal(inlay_tag_room(&t.list), 4);
+	assert_int_equal(t.list.room, 4);
 	whole(&t.list);
 	tm_close(&t);
 }
@@ -791,8 +792,8 @@ static void entry_too_small(void **state)
 	assert_int_equal(wc.status, IBV_WC_LOC_LEN_ERR);
 	assert_int_equal(wc.wr_id, 0);
 	assert_int_equal(wc.flags, 0);
-	assert_int_equal(inlay_tag_unsynced(&t.list), 0);
-	assert_int_equal(inlay_tag_room(&t.list), 3);
+	assert_int_equal(inlay_tag_list_unsynced(&t.list), 0);
+	assert_int_equal(t.list.room, 3);
 	whole(&t.list);
 	tm_close(&t);
 }
@@ -818,7 +819,7 @@ static void hostile(void **state)
 		memset(slot, 0, sizeof(slot));
 		must(inlay_uar_init(&uar, (uint8_t *)memory + 2048, 256, INLAY_UAR_DOORBELL));
 		must(inlay_sq_init(&sq, buf, 16, dbrec, 99, 63, &uar));
-		must(inlay_tag_list_init(&list, memory, 6, &sq, UIDX));
+		must(inlay_tag_list_init(&list, memory, 4096 / 2, 6, &sq, UIDX));
 		/* From time to time something is posted; all that comes back is noise of the right form */
 		for (k = 0; k < 60; k++) {
 			int told;
@@ -826,13 +827,13 @@ static void hostile(void **state)
 			switch (rnd_below(8)) {
 			case 0:
 			case 1:
-				inlay_tag_add(&list, k, k, k, EXACT, NULL, (int)rnd_below(2), &handle[rnd_below(8)]);
+				inlay_tag_list_add(&list, k, k, EXACT, NULL, (int)rnd_below(2), &handle[rnd_below(8)]);
 				break;
 			case 2:
-				inlay_tag_del(&list, k, rnd_below(2) ? handle[rnd_below(8)] : rnd_below(8), (int)rnd_below(2));
+				inlay_tag_list_del(&list, k, rnd_below(2) ? handle[rnd_below(8)] : rnd_below(8), (int)rnd_below(2));
 				break;
 			case 3:
-				inlay_tag_sync(&list, k, (int)rnd_below(2));
+				inlay_tag_list_sync(&list, k, (int)rnd_below(2));
 				break;
 			default:
 				cqe->app = INLAY_CQE_APP_TAG;
@@ -849,9 +850,9 @@ static void hostile(void **state)
 				cqe->op_own = (uint8_t)(cqe->op_own << 4 | (rnd_below(3) ? 0 : rnd_below(16)));
 				if (rnd_below(10) == 0)
 					cqe->app = 0;
-				if (!inlay_tag_owns(&list, cqe))
+				if (!inlay_tag_list_owns(&list, cqe))
 					break;
-				told = inlay_tag_complete(&list, cqe, rnd_below(2) ? 64 : 128, &wc);
+				told = inlay_tag_list_complete(&list, cqe, rnd_below(2) ? 64 : 128, &wc);
 				assert_true(told == 0 || told == 1 || told == -EPROTO);
 				refused += told < 0;
 				if (told > 0 && wc.payload)
@@ -868,7 +869,7 @@ static void hostile(void **state)
 static void impossible(void **state)
 {
 	struct inlay_tag_list before, *list = &t.list;
-	struct inlay_tag_entry entries_[5];
+	struct inlay_tag_entry_ entries_[5];
 	struct inlay_tag_wc wc;
 	struct mlx5_cqe64 cqe;
 	uint32_t i;
@@ -901,7 +902,7 @@ static void impossible(void **state)
 	add(&t, 2, 1, 2, EXACT);
 	eager(&t, 2, 0, 0, 3000);
 	expect(&t, IBV_WC_TM_RECV, IBV_WC_SUCCESS, 1002, IBV_WC_TM_MATCH);
-	must(inlay_tag_del(list, 3, 1, IBV_OPS_SIGNALED));
+	must(inlay_tag_list_del(list, 3, 1, IBV_OPS_SIGNALED));
 	before = *list;
 	memcpy(entries_, list->entries, sizeof(entries_));
 	for (i = 0; i < ARRAY(bad); i++) {
@@ -911,26 +912,63 @@ static void impossible(void **state)
 		cqe.app_info = inlay_to_be16(bad[i].entry);
 		cqe.tm_cqe.success = inlay_to_be32(bad[i].success << 31);
 		cqe.op_own = (uint8_t)(bad[i].opcode << 4);
-		if (inlay_tag_complete(list, &cqe, 64, &wc) != -EPROTO)
+		if (inlay_tag_list_complete(list, &cqe, 64, &wc) != -EPROTO)
 			fail_msg("%u was taken", i);
 		assert_memory_equal(list, &before, sizeof(before));
 		assert_memory_equal(list->entries, entries_, sizeof(entries_));
 	}
 	/* Flushes of what was not posted, or of what lies behind one that must complete by itself */
-	must(inlay_tag_sync(list, 4, 0));
+	must(inlay_tag_list_sync(list, 4, 0));
 	before = *list;
 	for (i = 1; i < 65536; i += i < 20 ? 1 : 1000) {
 		memset(&cqe, 0, sizeof(cqe));
 		cqe.op_own = MLX5_CQE_REQ_ERR << 4;
 		cqe.wqe_counter = inlay_to_be16((uint16_t)(list->done + i));
-		assert_int_equal(inlay_tag_complete(list, &cqe, 64, &wc), -EPROTO);
+		assert_int_equal(inlay_tag_list_complete(list, &cqe, 64, &wc), -EPROTO);
 	}
 	assert_memory_equal(list, &before, sizeof(before));
-	inlay_tag_ring(list);
+	inlay_tag_list_ring(list);
 	expect(&t, IBV_WC_TM_RECV, IBV_WC_SUCCESS, 1002, IBV_WC_TM_DATA_VALID);
 	expect(&t, IBV_WC_TM_DEL, IBV_WC_TM_ERR, 3, 0);
 	matched(&t, 1, 1001);
 	whole(list);
+	tm_close(&t);
+}
+
+/* An error of an operation whose receive is long over leaves the receive that has its entry now. Other lists' CQEs are not ours. */
+static void entry_in_other_hands(void **state)
+{
+	struct mlx5_cqe64 cqe;
+	struct inlay_tag_wc wc;
+	uint32_t i, handle[3];
+
+	(void)state;
+	usual_list(1, 16);
+	for (i = 0; i < 3; i++) {
+		must(try_add(&t, i, 0, 5, EXACT, 0, &handle[i]));
+		inlay_tag_list_ring(&t.list);
+		if (i < 2)
+			matched(&t, 5, 1000 + i);
+	}
+	assert_int_equal(handle[2] & 0xffff, handle[0] & 0xffff);
+	memset(&cqe, 0, sizeof(cqe));
+	cqe.op_own = MLX5_CQE_REQ_ERR << 4;
+	cqe.sop_drop_qpn = inlay_to_be32(inlay_sq_qpn(&t.cmd.sq));
+	assert_true(inlay_tag_list_owns(&t.list, &cqe));
+	assert_int_equal(inlay_tag_list_complete(&t.list, &cqe, 64, &wc), 1);
+	assert_int_equal(wc.wr_id, 1000);
+	assert_int_equal(wc.handle, handle[0]);
+	whole(&t.list);
+	matched(&t, 5, 1002);
+	cqe.sop_drop_qpn = inlay_to_be32(inlay_sq_qpn(&t.cmd.sq) + 1);
+	assert_false(inlay_tag_list_owns(&t.list, &cqe));
+	cqe.op_own = MLX5_CQE_RESP_SEND << 4;
+	cqe.app = INLAY_CQE_APP_TAG;
+	cqe.srqn_uidx = inlay_to_be32(UIDX);
+	assert_true(inlay_tag_list_owns(&t.list, &cqe));
+	cqe.srqn_uidx = inlay_to_be32(UIDX + 1);
+	assert_false(inlay_tag_list_owns(&t.list, &cqe));
+	whole(&t.list);
 	tm_close(&t);
 }
 
@@ -956,7 +994,7 @@ static void storm(uint32_t n)
 		for (i = 0; i < batch; i++) {
 			assert_int_equal(take(&t, &wc), 1);
 			assert_int_equal(wc.app_op, INLAY_TAG_UNEXPECTED);
-			assert_int_equal((wc.flags & IBV_WC_TM_SYNC_REQ) != 0, inlay_tag_unsynced(&t.list) >= 1u << 14);
+			assert_int_equal((wc.flags & IBV_WC_TM_SYNC_REQ) != 0, inlay_tag_list_unsynced(&t.list) >= 1u << 14);
 		}
 	}
 }
@@ -970,9 +1008,9 @@ static void counters(void **state)
 	usual_list(4, 64);
 	/* Operations, of which each uses a WQEBB */
 	for (i = 0; i < 66000; i++) {
-		must(inlay_tag_sync(&t.list, i, 0));
+		must(inlay_tag_list_sync(&t.list, i, 0));
 		if (i % 32 == 31) {
-			inlay_tag_ring(&t.list);
+			inlay_tag_list_ring(&t.list);
 			while (t.cmd.sq.pending > 17)
 				take(&t, &wc);
 		}
@@ -986,11 +1024,11 @@ static void counters(void **state)
 
 		to = stops[i];
 		storm(to - at);
-		assert_int_equal(inlay_tag_unsynced(&t.list), to - at);
+		assert_int_equal(inlay_tag_list_unsynced(&t.list), to - at);
 		/* One that was added before they were all told of is not matched, and is when they are */
 		must(try_add(&t, 3, 0, 0x5707, EXACT, IBV_OPS_SIGNALED, &handle));
-		inlay_tag_ring(&t.list);
-		expect(&t, IBV_WC_TM_ADD, IBV_WC_SUCCESS, 3, IBV_WC_TM_SYNC_REQ);
+		inlay_tag_list_ring(&t.list);
+		expect(&t, IBV_WC_TM_ADD, IBV_WC_SUCCESS, 1003, IBV_WC_TM_SYNC_REQ);
 		sync_now(&t, 4);
 		matched(&t, 0x5707, 1003);
 	}
@@ -1011,16 +1049,16 @@ static void no_lock_inversion(void **state)
 	(void)state;
 	usual_list(4, 8);
 	for (i = 0; i < 8; i++)
-		must(inlay_tag_sync(&t.list, i, IBV_OPS_SIGNALED));
-	inlay_tag_ring(&t.list);
+		must(inlay_tag_list_sync(&t.list, i, IBV_OPS_SIGNALED));
+	inlay_tag_list_ring(&t.list);
 	while (rounds < 1000) {
 		cqe = cqe_wait(&t.cq.cq);
 		if (rounds < 990)
-			assert_int_equal(inlay_tag_sync(&t.list, 0, IBV_OPS_SIGNALED), -EAGAIN);
-		assert_int_equal(inlay_tag_complete(&t.list, cqe, 64, &wc), 1);
+			assert_int_equal(inlay_tag_list_sync(&t.list, 0, IBV_OPS_SIGNALED), -EAGAIN);
+		assert_int_equal(inlay_tag_list_complete(&t.list, cqe, 64, &wc), 1);
 		if (rounds < 992)
-			must(inlay_tag_sync(&t.list, 0, IBV_OPS_SIGNALED));
-		inlay_tag_ring(&t.list);
+			must(inlay_tag_list_sync(&t.list, 0, IBV_OPS_SIGNALED));
+		inlay_tag_list_ring(&t.list);
 		inlay_cq_advance(&t.cq.cq, 1);
 		rounds++;
 	}
@@ -1045,7 +1083,7 @@ static void phase_beyond_65536(void **state)
 	del(&t, 3, add(&t, 2, 0, 1, EXACT));
 	/* And across the next turn of the counter 2^14 are still told of: storm() looks at each */
 	storm(49000);
-	assert_true(inlay_tag_unsynced(&t.list) >= 1u << 14);
+	assert_true(inlay_tag_list_unsynced(&t.list) >= 1u << 14);
 	sync_now(&t, 4);
 	add(&t, 5, 0, 1, EXACT);
 	matched(&t, 1, 1005);
@@ -1062,13 +1100,13 @@ static void unsignaled_del_keeps_its_entry(void **state)
 	usual_list(1, 16);
 	a = add(&t, 1, 0, 5, EXACT);
 	eager(&t, 5, 1, 0, 100);
-	must(inlay_tag_del(&t.list, 2, a, 0));
-	inlay_tag_ring(&t.list);
+	must(inlay_tag_list_del(&t.list, 2, a, 0));
+	inlay_tag_list_ring(&t.list);
 	/* Of two entries one is the dummy, the other is not yet free */
-	assert_int_equal(try_add(&t, 3, 0, 5, EXACT, 0, &b), -ENOSPC);
+	assert_int_equal(try_add(&t, 3, 0, 5, EXACT, 0, &b), -EAGAIN);
 	wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_SUCCESS, 1001, BOTH);
 	assert_int_equal(wc.handle, a);
-	assert_int_equal(try_add(&t, 3, 0, 5, EXACT, 0, &b), -ENOSPC);
+	assert_int_equal(try_add(&t, 3, 0, 5, EXACT, 0, &b), -EAGAIN);
 	assert_int_equal(take(&t, &wc), 0);
 	b = add(&t, 3, 0, 5, EXACT);
 	assert_int_not_equal(a, b);
@@ -1090,15 +1128,15 @@ static void error_of_a_tagged_buffer(void **state)
 	room = inlay_srq_room(&t.xrq.srq);
 	add(&t, 1, 0, 4, EXACT);
 	sge = piece(&t.rx, 0, 50);
-	must(inlay_tag_add(&t.list, 2, 1002, 5, EXACT, &sge, IBV_OPS_SIGNALED, NULL));
-	inlay_tag_ring(&t.list);
-	expect(&t, IBV_WC_TM_ADD, IBV_WC_SUCCESS, 2, 0);
+	must(inlay_tag_list_add(&t.list, 1002, 5, EXACT, &sge, IBV_OPS_SIGNALED, NULL));
+	inlay_tag_list_ring(&t.list);
+	expect(&t, IBV_WC_TM_ADD, IBV_WC_SUCCESS, 1002, 0);
 	post_eager(5, 51);
 	failed_sender(IBV_WC_REM_INV_REQ_ERR);
 	wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_LOC_LEN_ERR, 1002, IBV_WC_TM_MATCH);
 	assert_int_equal(wc.handle & 0xffff, 1);
 	assert_int_equal(inlay_srq_room(&t.xrq.srq), room);
-	assert_int_equal(inlay_tag_room(&t.list), 3);
+	assert_int_equal(t.list.room, 3);
 	whole(&t.list);
 	tm_close(&t);
 }
@@ -1125,7 +1163,7 @@ static void cancelled_is_no_receive(void **state)
 	assert_int_equal(wc.tag, 6);
 	assert_int_equal(wc.app_ctx, 0x99);
 	assert_int_equal(wc.byte_len, 0);
-	assert_int_equal(inlay_tag_room(&t.list), 4);
+	assert_int_equal(t.list.room, 4);
 	whole(&t.list);
 	t.dead = true;
 	tm_close(&t);
@@ -1148,7 +1186,7 @@ static void no_half_built_wqe(void **state)
 		wr[i].tm.add.num_sge = 1;
 	}
 	memcpy(ring, t.cmd.sq.buf, sizeof(ring));
-	assert_int_equal(inlay_tag_post_ops(&t.list, wr, &bad), -ENOSPC);
+	assert_int_equal(inlay_tag_list_post_ops(&t.list, wr, &bad), -EAGAIN);
 	assert_ptr_equal(bad, &wr[2]);
 	assert_int_equal(t.cmd.sq.pi, 2);
 	assert_int_equal(inlay_sq_rung(&t.cmd.sq), 2);
@@ -1179,8 +1217,8 @@ static void success_of_removal(void **state)
 		handle = add(&t, 1, 0, 5, EXACT);
 		if (first)
 			eager(&t, 5, 0, 0, big ? 3000 : 10);
-		must(inlay_tag_del(&t.list, 2, handle, SYNCED));
-		inlay_tag_ring(&t.list);
+		must(inlay_tag_list_del(&t.list, 2, handle, SYNCED));
+		inlay_tag_list_ring(&t.list);
 		if (first) {
 			/* What there is of it, before and after the DEL's end */
 			expect(&t, IBV_WC_TM_RECV, IBV_WC_SUCCESS, 1001, big ? IBV_WC_TM_MATCH : BOTH);
@@ -1193,7 +1231,7 @@ static void success_of_removal(void **state)
 		}
 		assert_int_equal(wc.handle, handle);
 		whole(&t.list);
-		assert_int_equal(inlay_tag_room(&t.list), 2);
+		assert_int_equal(t.list.room, 2);
 	}
 	tm_close(&t);
 }
@@ -1211,7 +1249,7 @@ static void rx_open(uint32_t tags, uint32_t bbs, uint64_t ignored, uint32_t min_
 	match_memory = aligned_alloc(64, inlay_match_size(64));
 	assert_non_null(match_memory);
 	must(inlay_match_init(&match, match_memory, inlay_match_size(64), 64, ignored, 1));
-	must(inlay_tag_rx_init(&rx, of_entries, &match, &t.list, min_len));
+	must(inlay_tag_rx_init(&rx, of_entries, sizeof(of_entries), &match, &t.list, min_len));
 }
 
 static void rx_close(void)
@@ -1233,11 +1271,11 @@ static uint64_t rx_post(uint64_t tag, uint32_t n, uint32_t len, uint64_t cookie,
 }
 
 /* What the next completion is */
-static int rx_next(struct inlay_tag_rx_event *ev)
+static int rx_next(struct inlay_tag_wc *wc)
 {
-	int kind = inlay_tag_rx_complete(&rx, cqe_wait(&t.cq.cq), 64, ev);
+	int kind = inlay_tag_rx_complete(&rx, cqe_wait(&t.cq.cq), 64, wc);
 
-	if (kind >= 0 && (ev->wc.opcode == IBV_WC_TM_NO_TAG || (ev->wc.opcode == IBV_WC_TM_RECV && !(ev->wc.flags & BOTH))))
+	if (kind >= 0 && (wc->opcode == IBV_WC_TM_NO_TAG || (wc->opcode == IBV_WC_TM_RECV && !(wc->flags & BOTH))))
 		assert_true(0 < inlay_srq_release(&t.xrq.srq, inlay_cq_peek(&t.cq.cq)));
 	inlay_cq_advance(&t.cq.cq, 1);
 	return kind;
@@ -1247,7 +1285,7 @@ static int rx_next(struct inlay_tag_rx_event *ev)
 static void phase_enables_the_tag(void **state)
 {
 	struct inlay_match_found found;
-	struct inlay_tag_rx_event ev;
+	struct inlay_tag_wc wc;
 
 	(void)state;
 	rx_open(4, 16, 0, 0);
@@ -1259,25 +1297,25 @@ static void phase_enables_the_tag(void **state)
 	settle();
 	eager(&t, 0x222, 0, 0, 10);
 	eager(&t, 0x333, 0, 0, 10);
-	assert_int_equal(rx_next(&ev), INLAY_TAG_RX_MESSAGE);
+	assert_int_equal(rx_next(&wc), INLAY_TAG_RX_MESSAGE);
 	assert_int_equal(inlay_tag_rx_arrive(&rx, 0x111, 1, 1, &found), 0);
 	/* The second is the receive's, which is taken back; the third makes what comes next disabled */
-	while (rx_next(&ev) != INLAY_TAG_RX_MESSAGE)
+	while (rx_next(&wc) != INLAY_TAG_RX_MESSAGE)
 		;
 	assert_int_equal(inlay_tag_rx_arrive(&rx, 0x222, 2, 1, &found), 1);
 	assert_int_equal(found.cookie, 22);
 	rx_post(0x444, 0, 100, 44, 1);
-	inlay_tag_ring(&t.list);
-	while (rx_next(&ev) != INLAY_TAG_RX_MESSAGE)
+	inlay_tag_list_ring(&t.list);
+	while (rx_next(&wc) != INLAY_TAG_RX_MESSAGE)
 		;
 	assert_int_equal(inlay_tag_rx_arrive(&rx, 0x333, 3, 1, &found), 0);
 	/* Nothing else is posted: the flush does it */
 	inlay_tag_rx_flush(&rx);
 	settle();
 	eager(&t, 0x444, 0, 0, 10);
-	while (rx_next(&ev) != INLAY_TAG_RX_DONE)
-		assert_int_not_equal(ev.wc.app_op, INLAY_TAG_UNEXPECTED);
-	assert_int_equal(ev.cookie, 44);
+	while (rx_next(&wc) != INLAY_TAG_RX_DONE)
+		assert_int_not_equal(wc.app_op, INLAY_TAG_UNEXPECTED);
+	assert_int_equal(wc.wr_id, 44);
 	rx_close();
 }
 
@@ -1286,14 +1324,14 @@ static void phase_enables_the_tag(void **state)
 static void told_after_arrival(void **state)
 {
 	struct inlay_match_found found;
-	struct inlay_tag_rx_event ev;
+	struct inlay_tag_wc wc;
 	int kind, messages = 0;
 
 	(void)state;
 	rx_open(4, 16, 0, 0);
 	entries(&t, 4);
 	eager(&t, 0x222, 0, 0, 10);
-	assert_int_equal(rx_next(&ev), INLAY_TAG_RX_MESSAGE);
+	assert_int_equal(rx_next(&wc), INLAY_TAG_RX_MESSAGE);
 	rx_post(0x222, 0, 100, 22, 1);
 	inlay_tag_rx_flush(&rx);
 	settle();
@@ -1301,8 +1339,8 @@ static void told_after_arrival(void **state)
 	assert_int_equal(inlay_tag_rx_arrive(&rx, 0x222, 1, 1, &found), 1);
 	assert_int_equal(found.cookie, 22);
 	inlay_tag_rx_flush(&rx);
-	while (!messages || inlay_tag_rx_listed(&rx)) {
-		kind = rx_next(&ev);
+	while (!messages || inlay_tag_rx_listed_(&rx)) {
+		kind = rx_next(&wc);
 		assert_true(kind == INLAY_TAG_RX_NOTHING || kind == INLAY_TAG_RX_MESSAGE);
 		if (kind == INLAY_TAG_RX_NOTHING)
 			continue;
@@ -1317,7 +1355,7 @@ static void told_after_arrival(void **state)
 static void room_to_take_back(void **state)
 {
 	struct inlay_match_found found;
-	struct inlay_tag_rx_event ev;
+	struct inlay_tag_wc wc;
 	uint32_t i, in_hw = 0, canceled = 0;
 	uint64_t handle[7];
 	struct ibv_sge sge;
@@ -1328,7 +1366,7 @@ static void room_to_take_back(void **state)
 		rx_post(i, 0, 100, i, 1);
 		inlay_tag_rx_flush(&rx);
 		eager(&t, i, 0, 0, 10);
-		while (rx_next(&ev) != INLAY_TAG_RX_DONE)
+		while (rx_next(&wc) != INLAY_TAG_RX_DONE)
 			;
 	}
 	assert_int_equal(inlay_sq_room(&t.cmd.sq), 13);
@@ -1344,12 +1382,12 @@ static void room_to_take_back(void **state)
 	assert_int_equal(canceled, 7 - in_hw);
 	inlay_tag_rx_flush(&rx);
 	while (canceled < 7)
-		canceled += rx_next(&ev) == INLAY_TAG_RX_CANCELED;
-	assert_int_equal(inlay_tag_room(&t.list), 7);
+		canceled += rx_next(&wc) == INLAY_TAG_RX_CANCELED;
+	assert_int_equal(t.list.room, 7);
 	/* A ring that is too short for that is refused */
-	assert_int_equal(inlay_tag_rx_init(&rx, of_entries, &match, NULL, 0), 0);
+	assert_int_equal(inlay_tag_rx_init(&rx, of_entries, sizeof(of_entries), &match, NULL, 0), 0);
 	t.list.max_tags = 8;
-	assert_int_equal(inlay_tag_rx_init(&rx, of_entries, &match, &t.list, 0), -EINVAL);
+	assert_int_equal(inlay_tag_rx_init(&rx, of_entries, sizeof(of_entries), &match, &t.list, 0), -EINVAL);
 	t.list.max_tags = 7;
 	rx_close();
 }
@@ -1358,7 +1396,7 @@ static void room_to_take_back(void **state)
 static void what_the_nic_gets(void **state)
 {
 	const uint64_t protocol = (uint64_t)1 << 63;
-	struct inlay_tag_rx_event ev;
+	struct inlay_tag_wc wc;
 
 	(void)state;
 	rx_open(4, 16, protocol, 100);
@@ -1367,10 +1405,10 @@ static void what_the_nic_gets(void **state)
 	inlay_tag_rx_flush(&rx);
 	settle();
 	eager(&t, 5 | protocol, 1, 0, 10);
-	while (rx_next(&ev) != INLAY_TAG_RX_DONE)
-		assert_int_not_equal(ev.wc.app_op, INLAY_TAG_UNEXPECTED);
-	assert_true(ev.wc.tag == (5 | protocol));
-	assert_int_equal(ev.cookie, 7);
+	while (rx_next(&wc) != INLAY_TAG_RX_DONE)
+		assert_int_not_equal(wc.app_op, INLAY_TAG_UNEXPECTED);
+	assert_true(wc.tag == (5 | protocol));
+	assert_int_equal(wc.wr_id, 7);
 	rx_close();
 }
 
@@ -1378,28 +1416,28 @@ static void what_the_nic_gets(void **state)
 static void told_in_time(void **state)
 {
 	struct inlay_match_found found;
-	struct inlay_tag_rx_event ev;
+	struct inlay_tag_wc wc;
 	uint32_t i;
 
 	(void)state;
 	rx_open(4, 16, 0, 0);
 	for (i = 0; i < 1u << 14; i++) {
-		assert_int_equal(inlay_tag_unsynced(&t.list), i);
+		assert_int_equal(inlay_tag_list_unsynced(&t.list), i);
 		if (i % 32 == 0)
 			entries(&t, 32);
 		must(inlay_tag_rx_post(&rx, 1, EXACT, NULL, i, &found));
 		eager(&t, 1, 0, 0, 10);
-		assert_int_equal(rx_next(&ev), INLAY_TAG_RX_MESSAGE);
+		assert_int_equal(rx_next(&wc), INLAY_TAG_RX_MESSAGE);
 		assert_int_equal(inlay_tag_rx_arrive(&rx, 1, i, 1, &found), 1);
 	}
-	assert_int_equal(inlay_tag_unsynced(&t.list), 0);
+	assert_int_equal(inlay_tag_list_unsynced(&t.list), 0);
 	inlay_tag_rx_flush(&rx);
 	rx_post(1, 0, 100, 1, 1);
 	inlay_tag_rx_flush(&rx);
 	settle();
 	eager(&t, 1, 1, 0, 10);
-	while (rx_next(&ev) != INLAY_TAG_RX_DONE)
-		assert_int_not_equal(ev.wc.app_op, INLAY_TAG_UNEXPECTED);
+	while (rx_next(&wc) != INLAY_TAG_RX_DONE)
+		assert_int_not_equal(wc.app_op, INLAY_TAG_UNEXPECTED);
 	rx_close();
 }
 
@@ -1407,7 +1445,7 @@ static void told_in_time(void **state)
 static void device_disagrees(void **state)
 {
 	struct inlay_match_found found;
-	struct inlay_tag_rx_event ev;
+	struct inlay_tag_wc wc;
 	struct mlx5_cqe64 cqe;
 	uint64_t handle;
 
@@ -1418,17 +1456,17 @@ static void device_disagrees(void **state)
 	cqe.op_own = MLX5_CQE_RESP_SEND << 4;
 	rx_post(5, 0, 100, 55, 1);
 	cqe.app_op = INLAY_TAG_CANCELED;
-	assert_int_equal(inlay_tag_rx_complete(&rx, &cqe, 64, &ev), INLAY_TAG_RX_FAILED);
-	assert_int_equal(ev.cookie, 55);
+	assert_int_equal(inlay_tag_rx_complete(&rx, &cqe, 64, &wc), INLAY_TAG_RX_FAILED);
+	assert_int_equal(wc.wr_id, 55);
 	assert_int_equal(inlay_match_posted(&match), 0);
 	handle = rx_post(6, 0, 100, 66, 1);
 	cqe.app_op = INLAY_TAG_UNEXPECTED;
-	assert_int_equal(inlay_tag_rx_complete(&rx, &cqe, 64, &ev), INLAY_TAG_RX_MESSAGE);
+	assert_int_equal(inlay_tag_rx_complete(&rx, &cqe, 64, &wc), INLAY_TAG_RX_MESSAGE);
 	assert_int_equal(inlay_tag_rx_arrive(&rx, 6, 1, 1, &found), 1);
 	assert_int_equal(inlay_tag_rx_cancel(&rx, handle, &found), -ENOENT);
 	cqe.app_op = INLAY_TAG_CONSUMED_MSG;
 	cqe.app_info = inlay_to_be16(1);
-	assert_int_equal(inlay_tag_rx_complete(&rx, &cqe, 64, &ev), -EPROTO);
+	assert_int_equal(inlay_tag_rx_complete(&rx, &cqe, 64, &wc), -EPROTO);
 	/* What was made up is not in the device: nothing was rung */
 	t.dead = true;
 	free(match_memory);
@@ -1454,6 +1492,7 @@ int main(void)
 		devx_test(entry_too_small),
 		devx_test(hostile),
 		devx_test(impossible),
+		devx_test(entry_in_other_hands),
 		devx_test(counters),
 		devx_test(no_lock_inversion),
 		devx_test(phase_beyond_65536),

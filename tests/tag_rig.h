@@ -60,7 +60,7 @@ UNUSED static void list_open(struct tagged *t, const struct tagged_how *how)
 	assert_true(size > 0);
 	t->memory = aligned_alloc(64, (size + 63) & ~(size_t)63);
 	assert_non_null(t->memory);
-	must(inlay_tag_list_init(&t->list, t->memory, how->tags, &t->cmd.sq, UIDX));
+	must(inlay_tag_list_init(&t->list, t->memory, size, how->tags, &t->cmd.sq, UIDX));
 	t->slot = how->slot ? how->slot : 2048;
 }
 
@@ -123,14 +123,14 @@ UNUSED static void entries(struct tagged *t, uint32_t n)
 	inlay_srq_ring(&t->xrq.srq);
 }
 
-/* The next completion: what inlay_tag_complete says of it */
+/* The next completion: what inlay_tag_list_complete says of it */
 UNUSED static int take(struct tagged *t, struct inlay_tag_wc *wc)
 {
 	const struct mlx5_cqe64 *cqe = cqe_wait(&t->cq.cq);
 	int told;
 
-	assert_true(inlay_tag_owns(&t->list, cqe));
-	told = inlay_tag_complete(&t->list, cqe, t->cq.cq.stride, wc);
+	assert_true(inlay_tag_list_owns(&t->list, cqe));
+	told = inlay_tag_list_complete(&t->list, cqe, t->cq.cq.stride, wc);
 	if (told < 0) {
 		inlay_cqe_print(stderr, cqe);
 		fail_msg("completion refused: %d", told);
@@ -165,12 +165,12 @@ UNUSED static struct inlay_tag_wc expect(struct tagged *t, enum ibv_wc_opcode op
 
 #define TAG_ROOM 4096u            /* bytes of a tag's buffer */
 
-/* Adds a tag whose buffer is the n-th of the first quarter; recv_wr_id is 1000 more than wr_id. Not rung */
+/* Adds a tag whose buffer is the n-th of the first quarter; wr_id is id + 1000. Not rung */
 UNUSED static int try_add(struct tagged *t, uint64_t id, uint32_t n, uint64_t tag, uint64_t mask, int flags, uint32_t *handle)
 {
 	struct ibv_sge sge = piece(&t->rx, (size_t)n * TAG_ROOM % QUARTER, TAG_ROOM);
 
-	return inlay_tag_add(&t->list, id, id + 1000, tag, mask, &sge, flags, handle);
+	return inlay_tag_list_add(&t->list, id + 1000, tag, mask, &sge, flags, handle);
 }
 
 /* The same, rung, and its completion taken */
@@ -180,24 +180,24 @@ UNUSED static uint32_t add(struct tagged *t, uint64_t id, uint32_t n, uint64_t t
 	uint32_t handle = 0;
 
 	must(try_add(t, id, n, tag, mask, SYNCED, &handle));
-	inlay_tag_ring(&t->list);
-	wc = expect(t, IBV_WC_TM_ADD, IBV_WC_SUCCESS, id, 0);
+	inlay_tag_list_ring(&t->list);
+	wc = expect(t, IBV_WC_TM_ADD, IBV_WC_SUCCESS, id + 1000, 0);
 	assert_int_equal(wc.handle, handle);
 	return handle;
 }
 
 UNUSED static void sync_now(struct tagged *t, uint64_t id)
 {
-	must(inlay_tag_sync(&t->list, id, SYNCED));
-	inlay_tag_ring(&t->list);
+	must(inlay_tag_list_sync(&t->list, id, SYNCED));
+	inlay_tag_list_ring(&t->list);
 	expect(t, IBV_WC_TM_SYNC, IBV_WC_SUCCESS, id, 0);
 }
 
 /* Takes a tag out that is there */
 UNUSED static void del(struct tagged *t, uint64_t id, uint32_t handle)
 {
-	must(inlay_tag_del(&t->list, id, handle, IBV_OPS_SIGNALED | IBV_OPS_TM_SYNC));
-	inlay_tag_ring(&t->list);
+	must(inlay_tag_list_del(&t->list, id, handle, IBV_OPS_SIGNALED | IBV_OPS_TM_SYNC));
+	inlay_tag_list_ring(&t->list);
 	assert_int_equal(expect(t, IBV_WC_TM_DEL, IBV_WC_SUCCESS, id, 0).handle, handle);
 }
 
@@ -274,19 +274,19 @@ UNUSED static void whole(const struct inlay_tag_list *list)
 		if (i == list->tail)
 			break;
 	}
-	assert_int_equal(free_ones, list->count + 1);
+	assert_int_equal(free_ones, list->room + 1);
 	assert_int_equal(list->sq->pending, list->sq->pi - list->done);
 	assert_true(list->sq->pending <= list->sq->mask + 1);
 	for (i = 0; i <= list->max_tags; i++) {
 		if (seen[i])
 			continue;
 		assert_true(list->entries[i].owed > 0 && list->entries[i].owed <= 3);
-		asked += list->entries[i].owed - ((list->entries[i].state & INLAY_TAG_LISTED) != 0);
+		asked += list->entries[i].owed - ((list->entries[i].state & INLAY_TAG_LISTED_) != 0);
 	}
 	for (i = list->done; i != list->sq->pi; i++) {
-		const struct inlay_tag_posted *posted = &list->ops[i & list->sq->mask];
+		const struct inlay_tag_filed_ *posted = &list->filed[i & list->sq->mask];
 
-		n += posted->op != INLAY_TAG_NOP && (posted->told & INLAY_TAG_ASKED);
+		n += posted->opcode != INLAY_TAG_NOP_ && posted->asked;
 	}
 	assert_int_equal(asked, n);
 }

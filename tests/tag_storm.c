@@ -104,7 +104,7 @@ static void open_all(void)
 	s.table = aligned_alloc(64, inlay_match_size(131072));
 	assert_non_null(s.table);
 	must(inlay_match_init(&s.match, s.table, inlay_match_size(131072), 131072, 0, rnd()));
-	must(inlay_tag_rx_init(&s.rx, s.of_entries, &s.match, &s.t.list, 0));
+	must(inlay_tag_rx_init(&s.rx, s.of_entries, inlay_tag_rx_size(s.t.list.max_tags), &s.match, &s.t.list, 0));
 	s.buffers = (uint8_t *)pages(BUFFERS * BUFFER);
 	s.mr = ibv_reg_mr(dev.pd, s.buffers, BUFFERS * BUFFER, ALL_ACCESS);
 	assert_non_null(s.mr);
@@ -248,7 +248,7 @@ static void unexpected_message(const uint8_t *at, uint32_t len)
 static bool poll_tags(void)
 {
 	const struct mlx5_cqe64 *cqe = inlay_cq_peek(&s.t.cq.cq);
-	struct inlay_tag_rx_event ev;
+	struct inlay_tag_wc wc;
 	uint32_t receive, message;
 	const uint8_t *at;
 	int kind;
@@ -259,36 +259,36 @@ static bool poll_tags(void)
 		step();
 		return false;
 	}
-	assert_true(inlay_tag_owns(&s.t.list, cqe));
-	kind = inlay_tag_rx_complete(&s.rx, cqe, 64, &ev);
-	receive = (uint32_t)ev.cookie - 1;
-	message = ev.wc.app_ctx;
-	at = s.t.rx.buf + slot_of(&s.t, ev.wc.wr_id % ENTRIES);
+	assert_true(inlay_tag_list_owns(&s.t.list, cqe));
+	kind = inlay_tag_rx_complete(&s.rx, cqe, 64, &wc);
+	receive = (uint32_t)wc.wr_id - 1;
+	message = wc.app_ctx;
+	at = s.t.rx.buf + slot_of(&s.t, wc.wr_id % ENTRIES);
 	switch (kind) {
 	case INLAY_TAG_RX_NOTHING:
 	case INLAY_TAG_RX_MATCHED:
 		break;
 	case INLAY_TAG_RX_DONE:
-		assert_true(ev.wc.tag == (message < MESSAGES ? tag_of(s.receive[receive].tag) : (PING) + s.receive[receive].tag));
+		assert_true(wc.tag == (message < MESSAGES ? tag_of(s.receive[receive].tag) : (PING) + s.receive[receive].tag));
 		s.by_hw++;
-		if (ev.wc.byte_len == RNDV_LEN) {
+		if (wc.byte_len == RNDV_LEN) {
 			uint32_t number;
 
 			memcpy(&number, buffer_of(receive), 4);
 			assert_int_equal(number, message);
 			s.rndv_hw++;
 		} else {
-			look_at(buffer_of(receive), ev.wc.byte_len, message);
+			look_at(buffer_of(receive), wc.byte_len, message);
 		}
 		deliver(receive, message);
 		break;
 	case INLAY_TAG_RX_MESSAGE:
 	case INLAY_TAG_RX_PLAIN:
-		assert_int_equal(ev.wc.status, IBV_WC_SUCCESS);
+		assert_int_equal(wc.status, IBV_WC_SUCCESS);
 		if (kind == INLAY_TAG_RX_MESSAGE) {
-			unexpected_message(at, ev.wc.byte_len);
+			unexpected_message(at, wc.byte_len);
 		} else {
-			assert_int_equal(tmh_at(at, ev.wc.byte_len).opcode, IBV_TMH_FIN);
+			assert_int_equal(tmh_at(at, wc.byte_len).opcode, IBV_TMH_FIN);
 			s.fins++;
 		}
 		assert_true(0 < inlay_srq_release(&s.t.xrq.srq, cqe));
@@ -298,7 +298,7 @@ static bool poll_tags(void)
 		break;
 	default:
 		inlay_cqe_print(stderr, cqe);
-		fail_msg("kind %d, status %d", kind, ev.wc.status);
+		fail_msg("kind %d, status %d", kind, wc.status);
 	}
 	inlay_cq_advance(&s.t.cq.cq, 1);
 	return true;
@@ -424,8 +424,8 @@ static void storm(void **state)
 	for (i = FIRST; i < FIRST + 600; i++)
 		post(next++, tag_of_message(i), tag_of(tag_of_message(i)), i % 8 != 0);
 	inlay_tag_rx_flush(&s.rx);
-	must(inlay_tag_sync(&s.t.list, 0, SYNCED));
-	inlay_tag_ring(&s.t.list);
+	must(inlay_tag_list_sync(&s.t.list, 0, SYNCED));
+	inlay_tag_list_ring(&s.t.list);
 	while (inlay_sq_pending(&s.t.cmd.sq))
 		poll_tags();
 	say(&go, 1);

@@ -4,6 +4,7 @@
  * task can end, each once. Time is the test's own. The long random runs, and those with faults, are elsewhere.
  */
 #include "common.h"
+#include "../examples/plugins/handles.h"
 
 #define ECHO 7u          /* answers at once with the payload */
 #define KEEP 8u          /* keeps commands until it is told */
@@ -41,7 +42,7 @@ static uint32_t num_kept, ups, downs, stalls, closed, opened;
 static int echo(void *plugin, struct inlay_task_cmd *cmd)
 {
 	(void)plugin;
-	if (cmd->payload_len > cmd->response_room)
+	if (cmd->payload_len > cmd->response_max)
 		return -EMSGSIZE;
 	memcpy(cmd->response, cmd->payload, cmd->payload_len);
 	cmd->response_len = cmd->payload_len;
@@ -298,7 +299,7 @@ static void lengths(void **state)
 
 	(void)state;
 	called = 0;
-	must(inlay_task_alloc_init(&b->host, ECHO, done, &t));
+	must(inlay_task_alloc(&b->host, ECHO, done, &t));
 	for (len = 0; len <= 4064; len += len < 200 ? 1 : 61) {
 		write_payload(t, len, len);
 		must(inlay_task_set_destination(t, len));
@@ -327,7 +328,7 @@ static void by_key(void **state)
 	uint32_t i, len;
 
 	(void)state;
-	must(inlay_task_alloc_init(&b->host, BACK, NULL, &t));
+	must(inlay_task_alloc(&b->host, BACK, NULL, &t));
 	/* 300 bytes in three pieces */
 	must(inlay_inventory_get_by_data(b->inv, &b->large_map, b->large, 100, &out));
 	for (i = 1; i < 3; i++) {
@@ -392,7 +393,7 @@ static void errors(void **state)
 	uint32_t i;
 
 	(void)state;
-	must(inlay_task_alloc_init(&b->host, FAIL, done, &t));
+	must(inlay_task_alloc(&b->host, FAIL, done, &t));
 	write_payload(t, 1, 0);
 	*(uint8_t *)inlay_buf_data(inlay_task_get_payload(t)) = EPERM;
 	must(inlay_task_submit(t));
@@ -449,8 +450,8 @@ static void limits(void **state)
 
 	(void)state;
 	for (i = 0; i < 24; i++)
-		must(inlay_task_alloc_init(&b->host, KEEP, done, &t[i]));
-	assert_int_equal(inlay_task_alloc(&b->host, &none), -ENOMEM);
+		must(inlay_task_alloc(&b->host, KEEP, done, &t[i]));
+	assert_int_equal(inlay_task_alloc(&b->host, 0, NULL, &none), -EAGAIN);
 	for (round = 0; round < 20; round++) {
 		num_kept = called = 0;
 		for (i = 0; i < 8; i++) {
@@ -538,7 +539,7 @@ static void quarantine(void **state)
 	for (way = 0; way < 3; way++) {
 		b = bench_make(&hp, &wp);
 		reused = called = 0;
-		must(inlay_task_alloc_init(&b->host, KEEP, done, &t));
+		must(inlay_task_alloc(&b->host, KEEP, done, &t));
 		must(inlay_inventory_get_by_data(b->inv, &b->large_map, b->large, 50000, &out));
 		must(inlay_inventory_get_by_addr(b->inv, &b->large_map, b->large + LARGE, LARGE, &in));
 		must(inlay_task_set_payload(t, out));
@@ -606,11 +607,11 @@ static void dead_worker(void **state)
 
 	(void)state;
 	hp.period = 1000;
-	hp.path.retries = 1;
+	hp.path.retry_count = 1;
 	b = bench_make(&hp, &wp);
 	called = 0;
 	for (i = 0; i < 5; i++) {
-		must(inlay_task_alloc_init(&b->host, KEEP, done, &t[i]));
+		must(inlay_task_alloc(&b->host, KEEP, done, &t[i]));
 		must(inlay_task_submit(t[i]));
 	}
 	until_kept(b, 5);
@@ -677,7 +678,7 @@ static void resubmit(void **state)
 	b = bench_make(&hp, &wp);
 	left = 5000;
 	for (i = 0; i < 8; i++) {
-		must(inlay_task_alloc_init(&b->host, ECHO, again, &t));
+		must(inlay_task_alloc(&b->host, ECHO, again, &t));
 		inlay_task_set_user_data(t, i);
 		write_payload(t, 8 + i, i);
 		must(inlay_task_submit(t));
@@ -708,7 +709,7 @@ static void events(void **state)
 		return;
 	hp.events = wp.events = 1;
 	b = bench_make(&hp, &wp);
-	must(inlay_task_alloc_init(&b->host, ECHO, done, &t));
+	must(inlay_task_alloc(&b->host, ECHO, done, &t));
 	memset(fd, 0, sizeof(fd));
 	fd[0].fd = inlay_task_host_fd(&b->host);
 	fd[1].fd = inlay_task_worker_fd(&b->worker);
@@ -781,16 +782,21 @@ static void group(void **state)
 		number[i] = i;
 		oob.context = &number[i];
 		oob.index = i;
-		assert_int_equal(inlay_worker_group_create(&g[i], memory, size - 1, STRIDE, &oob), -ENOMEM);
+		assert_int_equal(inlay_worker_group_create(&g[i], memory, size - 1, STRIDE, &oob), -ENOBUFS);
 		must(inlay_worker_group_create(&g[i], memory, size, STRIDE, &oob));
 		/* Member i has i workers, and two segments */
 		for (k = 0; k < i; k++)
 			must(inlay_worker_group_add_worker(&g[i], 100 * i + k, "worker's address", 1 + k));
-		assert_int_equal(inlay_worker_group_add_buffer(&g[i], 0x1000, 16, NULL, 0, NULL, 0), -EBADFD);
+		struct inlay_worker_segment two[] = {{0x1000 * (i + 1), 0x1000, "memh", "mkey!", 4, 5}, {0x100000, 1, NULL, "key", 0, 3}};
+
+		assert_int_equal(inlay_worker_group_add_buffer(&g[i], &two[0]), -EBADFD);
 		must(inlay_worker_group_set_buffers_count(&g[i], 2));
-		must(inlay_worker_group_add_buffer(&g[i], 0x1000 * (i + 1), 0x1000, "memh", 4, "mkey!", 5));
-		must(inlay_worker_group_add_buffer(&g[i], 0x100000, 1, NULL, 0, "key", 3));
-		assert_int_equal(inlay_worker_group_add_buffer(&g[i], 0x200000, 1, NULL, 0, NULL, 0), -ENOSPC);
+		two[0].bytes = 0;
+		assert_int_equal(inlay_worker_group_add_buffer(&g[i], &two[0]), -EINVAL);
+		two[0].bytes = 0x1000;
+		must(inlay_worker_group_add_buffer(&g[i], &two[0]));
+		must(inlay_worker_group_add_buffer(&g[i], &two[1]));
+		assert_int_equal(inlay_worker_group_add_buffer(&g[i], &two[1]), -ENOSPC);
 		assert_int_equal(inlay_worker_group_add_worker(&g[i], 1, gathered, STRIDE), -ENOSPC);
 		must(inlay_worker_group_start(&g[i]));
 		assert_int_equal(inlay_worker_group_start(&g[i]), -EBADFD);
@@ -831,30 +837,30 @@ static void group(void **state)
 
 /* ---- numbered objects ---- */
 
-static void handles(void **state)
+static void numbered_objects(void **state)
 {
-	struct inlay_task_object memory[3];
-	struct inlay_task_handles t;
+	struct handle memory[3];
+	struct handles t;
 	uint64_t h[4], old;
 	int x[4];
 
 	(void)state;
-	inlay_task_handles_init(&t, memory, 3);
-	assert_null(inlay_task_handles_find(&t, 0));
-	h[0] = inlay_task_handles_add(&t, &x[0]);
-	h[1] = inlay_task_handles_add(&t, &x[1]);
-	h[2] = inlay_task_handles_add(&t, &x[2]);
+	handles_init(&t, memory, 3);
+	assert_null(handles_find(&t, 0));
+	h[0] = handles_add(&t, &x[0]);
+	h[1] = handles_add(&t, &x[1]);
+	h[2] = handles_add(&t, &x[2]);
 	assert_true(h[0] && h[1] && h[2]);
-	assert_int_equal(inlay_task_handles_add(&t, &x[3]), 0);
-	assert_ptr_equal(inlay_task_handles_find(&t, h[1]), &x[1]);
-	assert_null(inlay_task_handles_find(&t, h[1] + 5));
+	assert_int_equal(handles_add(&t, &x[3]), 0);
+	assert_ptr_equal(handles_find(&t, h[1]), &x[1]);
+	assert_null(handles_find(&t, h[1] + 5));
 	old = h[1];
-	assert_ptr_equal(inlay_task_handles_remove(&t, old), &x[1]);
-	assert_null(inlay_task_handles_remove(&t, old));
-	h[3] = inlay_task_handles_add(&t, &x[3]);
+	assert_ptr_equal(handles_remove(&t, old), &x[1]);
+	assert_null(handles_remove(&t, old));
+	h[3] = handles_add(&t, &x[3]);
 	assert_true(h[3] && h[3] != old);
-	assert_null(inlay_task_handles_find(&t, old));
-	assert_ptr_equal(inlay_task_handles_find(&t, h[3]), &x[3]);
+	assert_null(handles_find(&t, old));
+	assert_ptr_equal(handles_find(&t, h[3]), &x[3]);
 }
 
 int main(void)
@@ -869,7 +875,7 @@ int main(void)
 		cmocka_unit_test(resubmit),
 		cmocka_unit_test(events),
 		cmocka_unit_test(group),
-		cmocka_unit_test(handles),
+		cmocka_unit_test(numbered_objects),
 	};
 
 	return cmocka_run_group_tests_name("task", tests, dev_open, dev_close) || again_with("SOFTDEV_MANUAL", "1") || again_trapped();

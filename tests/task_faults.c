@@ -26,12 +26,12 @@ static uint64_t nanoseconds(void)
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-static struct inlay_task_path quick(void)
+static struct inlay_connect_attr quick(void)
 {
-	struct inlay_task_path p = inlay_task_path_default();
+	struct inlay_connect_attr p = inlay_task_path_default();
 
 	p.timeout = 12; /* 17 ms */
-	p.retries = 3;
+	p.retry_count = 3;
 	return p;
 }
 
@@ -261,7 +261,7 @@ static struct inlay_task *task(uint64_t plugin, uint32_t number)
 {
 	struct inlay_task *t = NULL;
 
-	must(inlay_task_alloc_init(&line->host, plugin, done, &t));
+	must(inlay_task_alloc(&line->host, plugin, done, &t));
 	inlay_task_set_user_data(t, number);
 	return t;
 }
@@ -324,7 +324,7 @@ static void worker_killed_in_mid_command(void **state)
 static void worker_killed_with_nothing_on_the_wire(void **state)
 {
 	struct inlay_task_host_params p = host_params();
-	double begin, took, bound = (double)inlay_task_host_bound(&p) * 1e-9;
+	double begin, took, bound = (double)(p.period + inlay_task_path_bound(&p.path)) * 1e-9;
 	struct inlay_task *t[5];
 	uint32_t i;
 

@@ -23,7 +23,7 @@ static uint32_t num_held, completed, reused;
 static int echo(void *plugin, struct inlay_task_cmd *cmd)
 {
 	(void)plugin;
-	if (cmd->payload_len > cmd->response_room)
+	if (cmd->payload_len > cmd->response_max)
 		return -EMSGSIZE;
 	memcpy(cmd->response, cmd->payload, cmd->payload_len);
 	cmd->response_len = cmd->payload_len;
@@ -81,15 +81,15 @@ static const int answers[STATES][CALLS] = {
 	[FRESH] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, -EBADFD, -EBADFD, 0, INLAY_TASK_IDLE, ANY},
 	[IDLE] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, -EBADFD, -EBADFD, -EMSGSIZE, INLAY_TASK_IDLE, ANY},
 	[UNSENT] = {-EBUSY, -EBUSY, -EBUSY, -EPERM, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBUSY, 0, -EBADFD, -EINPROGRESS,
-		    INLAY_TASK_FLYING, -EBUSY},
+		    INLAY_TASK_SUBMITTED, -EBUSY},
 	[SENT] = {-EBUSY, -EBUSY, -EBUSY, -EPERM, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBADFD, -EINPROGRESS,
-		  INLAY_TASK_FLYING, -EBUSY},
+		  INLAY_TASK_SUBMITTED, -EBUSY},
 	[WITH_WORKER] = {-EBUSY, -EBUSY, -EBUSY, -EPERM, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBADFD, -EINPROGRESS,
-			 INLAY_TASK_FLYING, -EBUSY},
+			 INLAY_TASK_SUBMITTED, -EBUSY},
 	[CLOSING] = {-EBUSY, -EBUSY, -EBUSY, -EPERM, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBADFD, -EINPROGRESS,
 		     INLAY_TASK_CLOSING, -EBUSY},
 	[RIPE] = {-EBUSY, -EBUSY, -EBUSY, -EPERM, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBADFD, -EINPROGRESS,
-		  INLAY_TASK_RIPE, -EBUSY},
+		  INLAY_TASK_DUE, -EBUSY},
 	[QUARANTINED] = {-EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBADFD, 0, -ETIMEDOUT,
 			 INLAY_TASK_QUARANTINE, -EBUSY},
 	[RELEASED_AGAIN] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, -EBADFD, -EBADFD, 0, INLAY_TASK_IDLE, ANY},
@@ -161,7 +161,7 @@ static struct inlay_task *bring_to(enum at at, uint32_t *submitted)
 	uint32_t i;
 
 	num_held = completed = reused = *submitted = 0;
-	must(inlay_task_alloc_init(&line->host, KEEP, count, &t));
+	must(inlay_task_alloc(&line->host, KEEP, count, &t));
 	inlay_task_set_user_data(t, 4711);
 	switch (at) {
 	case FREED: must(inlay_task_release(t)); break;
@@ -189,7 +189,7 @@ static struct inlay_task *bring_to(enum at at, uint32_t *submitted)
 		until(num_held == 1);
 		must(inlay_task_cmd_answer(held_cmds[0], 0));
 		num_held = 0;
-		until(inlay_task_state(t) != INLAY_TASK_FLYING);
+		until(inlay_task_state(t) != INLAY_TASK_SUBMITTED);
 		break;
 	case RIPE:
 		must(inlay_task_submit_quiet(t));
@@ -211,13 +211,13 @@ static struct inlay_task *bring_to(enum at at, uint32_t *submitted)
 		*submitted = 1;
 		until(completed);
 		must(inlay_task_release(t));
-		must(inlay_task_alloc_init(&line->host, KEEP, count, &other));
+		must(inlay_task_alloc(&line->host, KEEP, count, &other));
 		assert_ptr_equal(other, t);
 		inlay_task_set_user_data(t, 4711);
 		break;
 	case FULL:
 		for (i = 0; i < 4; i++) {
-			must(inlay_task_alloc_init(&line->host, ECHO, count, &other));
+			must(inlay_task_alloc(&line->host, ECHO, count, &other));
 			inlay_task_set_user_data(other, 4711);
 			must(inlay_task_submit(other));
 		}
@@ -294,8 +294,8 @@ static void wind_up(uint32_t submitted)
 		if (line->host.tasks[i].state == INLAY_TASK_IDLE)
 			must(inlay_task_release(&line->host.tasks[i]));
 	for (i = 0; i < 6; i++)
-		must(inlay_task_alloc(&line->host, &t[i]));
-	assert_int_equal(inlay_task_alloc(&line->host, &none), -ENOMEM);
+		must(inlay_task_alloc(&line->host, 0, NULL, &t[i]));
+	assert_int_equal(inlay_task_alloc(&line->host, 0, NULL, &none), -EAGAIN);
 	for (i = 6; i--;)
 		must(inlay_task_release(t[i]));
 	assert_int_equal(inlay_task_host_outstanding(&line->host), 0);
@@ -365,7 +365,7 @@ static void not_connected(void **state)
 
 	(void)state;
 	must(inlay_task_host_create(h, memory, inlay_task_host_size(&p), dev.pd, &p));
-	must(inlay_task_alloc(h, &t));
+	must(inlay_task_alloc(h, 0, NULL, &t));
 	assert_int_equal(inlay_task_submit(t), -ENOTCONN);
 	assert_int_equal(inlay_task_submit_quiet(t), -ENOTCONN);
 	assert_int_equal(inlay_task_try_submit(t), -ENOTCONN);
@@ -454,7 +454,7 @@ static uint32_t seed_of(const struct road *r, const struct record *rec)
 /* Room that a task's response has in an answer */
 static uint32_t room_of(const struct road *r)
 {
-	return r->line.conn.room;
+	return r->line.conn.response_max;
 }
 
 /* ---- its plugins ---- */
@@ -469,7 +469,7 @@ static bool give(struct road *r, struct record *rec, struct inlay_task_cmd *cmd)
 	static uint8_t bytes[LARGE];
 	int err;
 
-	if (len > cmd->response_room || (len > 100 && rnd_below(4) == 0)) {
+	if (len > cmd->response_max || (len > 100 && rnd_below(4) == 0)) {
 		if (inlay_pool_alloc(d->pool, &buf))
 			return false;
 		inlay_buf_set_data(buf, inlay_buf_head(buf), len);
@@ -533,7 +533,7 @@ static int prompt(void *plugin, struct inlay_task_cmd *cmd)
 		rec->stalls--;
 		return INLAY_TASK_STALL;
 	}
-	if (rec->response_len <= cmd->response_room && rnd_below(2)) {
+	if (rec->response_len <= cmd->response_max && rnd_below(2)) {
 		fill(cmd->response, rec->response_len, ~seed_of(r, rec));
 		cmd->response_len = rec->response_len;
 		return rec->status;
@@ -587,7 +587,7 @@ static const struct inlay_task_entry model_plugins[] = {{PROMPT, &plugin_prompt,
 
 static struct model *model_of(const struct road *r, const struct inlay_task *t)
 {
-	struct model *m = (struct model *)&r->models[inlay_task_index(t)];
+	struct model *m = (struct model *)&r->models[inlay_task_index_(t)];
 
 	assert_ptr_equal(m->task, t);
 	return m;
@@ -710,7 +710,7 @@ static void cancel_one(struct road *r, struct model *m)
 	} else if (err) {
 		assert_int_equal(err, -EBUSY);
 	} else {
-		assert_int_equal(state, INLAY_TASK_FLYING);
+		assert_int_equal(state, INLAY_TASK_SUBMITTED);
 		assert_non_null(m->record);
 		assert_false(m->record->taken);
 		/* What was cancelled was not sent: no handler may see it */
@@ -732,7 +732,7 @@ static void check_bytes(struct road *r, struct model *m, const struct record *re
 	if (m->response == COPIED && rec->response_len < SMALL)
 		assert_true(all_bytes((uint8_t *)inlay_buf_head(m->small) + rec->response_len, SMALL - rec->response_len, 0x5c));
 	copies += m->response == COPIED;
-	written += rec->response_len > r->line.conn.answer_room;
+	written += rec->response_len > r->line.conn.answer_max;
 }
 
 static void model_done(struct inlay_task *t, uint64_t user_data, uint64_t host_user_data)
@@ -804,7 +804,7 @@ static void model_done(struct inlay_task *t, uint64_t user_data, uint64_t host_u
 		if (!i) {
 			struct inlay_task *same;
 
-			must(inlay_task_alloc(&r->line.host, &same));
+			must(inlay_task_alloc(&r->line.host, 0, NULL, &same));
 			assert_ptr_equal(same, t);
 			must(inlay_task_set_cb(t, model_done));
 		}
@@ -854,9 +854,9 @@ static void road_line(struct road *r)
 	line_make(&r->line, desks[r->index % WORKERS], &p);
 	r->stopping = false;
 	for (i = 0; i < TASKS; i++) {
-		must(inlay_task_alloc_init(&r->line.host, 0, model_done, &t));
-		r->models[inlay_task_index(t)].task = t;
-		r->models[inlay_task_index(t)].quarantined = false;
+		must(inlay_task_alloc(&r->line.host, 0, model_done, &t));
+		r->models[inlay_task_index_(t)].task = t;
+		r->models[inlay_task_index_(t)].quarantined = false;
 	}
 }
 

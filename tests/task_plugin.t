@@ -284,7 +284,7 @@ static void over_the_wire(void **state)
 	line_make(&l, d, &hp);
 	assert_true(n.up == 1 && !n.down);
 	for (i = 0; i < TASKS; i++)
-		must(inlay_task_alloc_init(&l.host, FULL, done, &t[i]));
+		must(inlay_task_alloc(&l.host, FULL, done, &t[i]));
 	for (round = 0; round < ROUNDS; round++) {
 		for (i = 0; i < TASKS; i++) {
 			uint32_t bytes = (round * 97 + i * 13) % 4000;

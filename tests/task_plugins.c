@@ -42,7 +42,7 @@ static const struct inlay_task_entry entries[] = {{RDMA_ID, &rdma_plugin, NULL},
 
 static void far_make(struct far *f, uint32_t permissions)
 {
-	struct inlay_task_path path = inlay_task_path_default();
+	struct inlay_connect_attr path = inlay_task_path_default();
 	struct inlay_task_caps caps;
 
 	f->mem = (uint8_t *)pages(MEM);
@@ -65,7 +65,7 @@ static void far_make(struct far *f, uint32_t permissions)
 	caps.max_gather = 1;
 	caps.access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 	path.timeout = 8;
-	path.retries = 1;
+	path.retry_count = 1;
 	must(inlay_task_link_create(&f->link, &caps, &path));
 	f->link.self.role = INLAY_TASK_HOST;
 	f->link.self.message = 4096;
@@ -92,7 +92,7 @@ static struct bench *bench_make(void)
 	wp.connections = 2;
 	wp.period = hp.period = 0;
 	wp.path.timeout = 8;
-	wp.path.retries = 1;
+	wp.path.retry_count = 1;
 	wp.message = 2048;
 	b->wmem = pages(inlay_task_worker_size(&wp));
 	must(inlay_task_worker_create(&b->worker, b->wmem, inlay_task_worker_size(&wp), dev.pd, &wp, entries, ARRAY(entries)));
@@ -108,7 +108,7 @@ static struct bench *bench_make(void)
 		must(inlay_task_conn_connect(&s->conn, mine, sizeof(mine)));
 		must(inlay_task_host_connect(&s->host, theirs, sizeof(theirs)));
 		for (k = 0; k < TASKS; k++)
-			must(inlay_task_alloc_init(&s->host, RDMA_ID, NULL, &s->t[k]));
+			must(inlay_task_alloc(&s->host, RDMA_ID, NULL, &s->t[k]));
 	}
 	far_make(&b->far, INLAY_RDMA_READ | INLAY_RDMA_WRITE | INLAY_RDMA_ATOMIC);
 	return b;
@@ -211,7 +211,7 @@ static uint64_t endpoint(struct bench *b, uint32_t side, uint64_t plugin, uint8_
 	must(call(b, side, plugin, ask(RDMA_EP, 0, 0, 0, 0, NULL)));
 	at = answer(b, side, 8 + INLAY_TASK_ADDRESS);
 	memcpy(address, at + 8, INLAY_TASK_ADDRESS);
-	return inlay_task_get64(at);
+	return inlay_task_get64_(at);
 }
 
 /* An endpoint that is connected to the far memory */
@@ -231,7 +231,7 @@ static uint64_t reach(struct bench *b, uint32_t side, uint64_t plugin, struct fa
 static uint64_t map_of(struct bench *b, uint32_t side, uint64_t plugin, struct far *f)
 {
 	must(call(b, side, plugin, ask(RDMA_MAP, 0, 0, 0, (uint32_t)f->blob_len, f->blob)));
-	return inlay_task_get64(answer(b, side, 8));
+	return inlay_task_get64_(answer(b, side, 8));
 }
 
 static uint64_t far_at(const struct far *f, size_t offset)
@@ -267,7 +267,7 @@ static void puts_gets(void **state)
 			r.a = r.op == RDMA_ADD || rnd_below(2) ? rnd() : was;
 			r.b = rnd();
 			must(call(b, 0, RDMA_ID, r));
-			assert_int_equal(inlay_task_get64(answer(b, 0, 8)), was);
+			assert_int_equal(inlay_task_get64_(answer(b, 0, 8)), was);
 			was = r.op == RDMA_ADD ? was + r.a : was == r.a ? r.b : was;
 			memcpy(model + at, &was, 8);
 			break;
@@ -462,7 +462,7 @@ static void tag_check(struct bench *b, const struct inlay_task *t, uint64_t tag,
 	must(until_done(b, t));
 	assert_int_equal(inlay_task_response_len(t), 8 + len);
 	at = (const uint8_t *)inlay_buf_data(inlay_task_get_response(t));
-	assert_int_equal(inlay_task_get64(at), tag);
+	assert_int_equal(inlay_task_get64_(at), tag);
 	assert_int_equal(differs(at + 8, len, seed), len);
 }
 
@@ -617,7 +617,7 @@ static void appends(void **state)
 			full++;
 		} else {
 			must(err);
-			where = inlay_task_get64(answer(b, i & 1, 8));
+			where = inlay_task_get64_(answer(b, i & 1, 8));
 			assert_int_equal(where, next);
 			assert_memory_equal(b->far.mem + (next - pointer), data, len);
 		}

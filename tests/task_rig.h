@@ -104,7 +104,7 @@ UNUSED static void line_make(struct line *l, struct desk *d, const struct inlay_
 
 	l->desk = d;
 	l->host_memory = pages(inlay_task_host_size(p) + INLAY_CACHE_LINE + inlay_inventory_size(NEAR));
-	l->near_memory = (uint8_t *)l->host_memory + inlay_task_lines(inlay_task_host_size(p));
+	l->near_memory = (uint8_t *)l->host_memory + inlay_round_up(inlay_task_host_size(p), INLAY_CACHE_LINE);
 	l->conn_memory = pages(inlay_task_conn_size(&d->params));
 	must(inlay_task_conn_create(&l->conn, l->conn_memory, inlay_task_conn_size(&d->params), &d->worker));
 	must(inlay_task_host_create(&l->host, l->host_memory, inlay_task_host_size(p), dev.pd, p));

@@ -3,6 +3,41 @@
  * verbs.c: verbs.h: what is taken over, what is refused and with which answer, what a refusal leaves behind, registers of one's own. What
  * taken-over queues then do is in queue.c.
  */
+#define _GNU_SOURCE
+#include <infiniband/mlx5dv.h>
+
+/* What inlay asks the libraries for: theirs, or what a test makes of it */
+static struct {
+	int init_obj, query_qp, query_device; /* errors, when not 0 */
+	void (*spoil)(struct mlx5dv_obj *obj);
+	int signals_all;
+} fake;
+
+static int fake_init_obj(struct mlx5dv_obj *obj, uint64_t type)
+{
+	int err = fake.init_obj ? fake.init_obj : mlx5dv_init_obj(obj, type);
+
+	if (!err && fake.spoil)
+		fake.spoil(obj);
+	return err;
+}
+
+static int fake_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, struct ibv_qp_init_attr *init)
+{
+	int err = fake.query_qp ? fake.query_qp : ibv_query_qp(qp, attr, mask, init);
+
+	init->sq_sig_all |= fake.signals_all;
+	return err;
+}
+
+static int fake_query_device(struct ibv_context *ctx, struct ibv_device_attr *attr)
+{
+	return fake.query_device ? fake.query_device : ibv_query_device(ctx, attr);
+}
+
+#define mlx5dv_init_obj fake_init_obj
+#define ibv_query_qp fake_query_qp
+#define ibv_query_device fake_query_device
 #include "common.h"
 #include <endian.h>
 
@@ -839,6 +874,203 @@ static void not_mlx5(void **state)
 	refused(dm, inlay_dm_from_dm(&dm, &ib_dm), -ENOTSUP);
 }
 
+/* ---- every reason there is ---- */
+
+enum {
+	Y_MODE, Y_PD, Y_TD, Y_PARENT, Y_NOT_MADE, Y_ATTACHED, Y_QP_LEFT, Y_TD_LEFT, Y_NOT_MLX5, Y_INIT_OBJ, Y_TYPE, Y_REGISTER, Y_OTHER_CQ, Y_SMALL_CQ,
+	Y_CQE_SIZE, Y_CQ_USED, Y_CQ_RING, Y_NO_SQ, Y_SQ_UNITS, Y_SQ_POSTED, Y_SQ_PD, Y_SQ_REGISTER, Y_QUERY_QP, Y_QUERY_DEVICE, Y_SIG_ALL, Y_SQ_RING,
+	Y_NO_RQ, Y_RQ_POSTED, Y_RQ_RING, Y_SRQ_POSTED, Y_SRQ_RING, Y_WQ_POSTED, REASONS
+};
+
+static const int reason_errno[REASONS] = {
+	-EINVAL, -ENOTSUP, -EOPNOTSUPP, -EOPNOTSUPP, -EINVAL, -EBUSY, -EBUSY, -EIO, -ENOTSUP, -EIO, -ENOTSUP, -EINVAL, -EINVAL, -ENOSPC,
+	-ENOTSUP, -EBUSY, -EINVAL, -EINVAL, -ENOTSUP, -EBUSY, -EINVAL, -EINVAL, -EIO, -EIO, -ENOTSUP, -EINVAL,
+	-EINVAL, -EBUSY, -EINVAL, -EBUSY, -ENOTSUP, -EBUSY,
+};
+
+/* What there is to be refused */
+struct scene {
+	struct end a, b, c;                /* a: of dev.pd; b and c: of registers of their own, b's taken over */
+	struct inlay_uar borrowed, b_uar, c_uar, third, elsewhere;
+	struct ibv_srq *srq;
+	struct ibv_wq *wq;
+};
+
+static uint32_t spoiling;
+
+static void spoil(struct mlx5dv_obj *obj)
+{
+	static uint8_t cqes[64 * 1024];
+	static uint32_t record[2];
+
+	record[0] = record[1] = 1;
+	switch (spoiling) {
+	case Y_REGISTER: obj->qp.out->bf.size = 96; break;
+	case Y_CQE_SIZE: obj->cq.out->cqe_size = 32; break;
+	case Y_CQ_USED: obj->cq.out->buf = cqes; break;
+	case Y_CQ_RING: obj->cq.out->cqe_cnt = 3; break;
+	case Y_NO_SQ: obj->qp.out->sq.wqe_cnt = 0; break;
+	case Y_SQ_UNITS: obj->qp.out->sq.stride = 32; break;
+	case Y_SQ_POSTED:
+	case Y_RQ_POSTED: obj->qp.out->dbrec = (__be32 *)record; break;
+	case Y_SQ_RING: obj->qp.out->sq.wqe_cnt = 3; break;
+	case Y_NO_RQ: obj->qp.out->rq.wqe_cnt = 0; break;
+	case Y_RQ_RING: obj->qp.out->rq.wqe_cnt = 3; break;
+	case Y_WQ_POSTED: obj->rwq.out->dbrec = (__be32 *)record; break;
+	case Y_SRQ_POSTED: obj->srq.out->head = 1; break;
+	case Y_SRQ_RING: obj->srq.out->stride = 48; break;
+	}
+}
+
+static int failing_dealloc_td(struct ibv_td *td)
+{
+	(void)td;
+	return EIO;
+}
+
+/* Asks for what is refused for that reason */
+static int refusal(struct scene *s, uint32_t reason, const char **why)
+{
+	static uint8_t device[4096] __attribute__((aligned(64)));
+	struct verbs_context *vctx = verbs_get_ctx(dev.ctx), saved = *vctx;
+	struct ibv_context other;
+	struct inlay_uar uar;
+	struct inlay_srq srq;
+	struct inlay_sq sq;
+	struct inlay_rq rq;
+	struct inlay_cq cq;
+	struct ibv_cq ib_cq;
+	struct ibv_pd pd;
+	int ret = 0;
+
+	memset(&other, 0, sizeof(other));
+	other.device = (struct ibv_device *)(void *)device;
+	pd.context = ib_cq.context = &other;
+	memset(&uar, 0, sizeof(uar));
+	memset(&fake, 0, sizeof(fake));
+	fake.spoil = spoil;
+	spoiling = reason;
+	switch (reason) {
+	case Y_MODE: ret = inlay_uar_create(&uar, dev.pd, 3, why); break;
+	case Y_PD: ret = inlay_uar_create(&uar, &pd, INLAY_UAR_SERIAL, why); break;
+	case Y_TD:
+	case Y_PARENT:
+		if (reason == Y_TD)
+			vctx->alloc_td = NULL;
+		else
+			vctx->alloc_parent_domain = NULL;
+		ret = inlay_uar_create(&uar, dev.pd, INLAY_UAR_SERIAL, why);
+		break;
+	case Y_NOT_MADE: ret = inlay_uar_destroy(&s->borrowed, why); break;
+	case Y_ATTACHED: ret = inlay_uar_destroy(&s->b_uar, why); break;
+	case Y_QP_LEFT: ret = inlay_uar_destroy(&s->c_uar, why); break;
+	case Y_TD_LEFT:
+		vctx->dealloc_td = failing_dealloc_td;
+		ret = inlay_uar_destroy(&s->third, why);
+		break;
+	case Y_NOT_MLX5: ret = inlay_cq_from_cq(&cq, &ib_cq, why); break;
+	case Y_INIT_OBJ:
+		fake.init_obj = EIO;
+		ret = inlay_cq_from_cq(&cq, s->a.scq, why);
+		break;
+	case Y_TYPE:
+		s->a.qp->qp_type = IBV_QPT_RAW_PACKET;
+		ret = inlay_uar_from_qp(&uar, s->a.qp, why);
+		s->a.qp->qp_type = IBV_QPT_RC;
+		break;
+	case Y_REGISTER: ret = inlay_uar_from_qp(&uar, s->a.qp, why); break;
+	case Y_OTHER_CQ: ret = inlay_rq_from_qp(&rq, s->a.qp, &s->a.cq, why); break;
+	case Y_SMALL_CQ:
+		s->a.cq.reserved += inlay_cq_size(&s->a.cq);
+		ret = inlay_sq_from_qp(&sq, s->a.qp, &s->borrowed, &s->a.cq, why);
+		s->a.cq.reserved -= inlay_cq_size(&s->a.cq);
+		break;
+	case Y_CQE_SIZE:
+	case Y_CQ_USED:
+	case Y_CQ_RING: ret = inlay_cq_from_cq(&cq, s->a.scq, why); break;
+	case Y_SQ_PD: ret = inlay_sq_from_qp(&sq, s->a.qp, &s->b_uar, &s->a.cq, why); break;
+	case Y_SQ_REGISTER: ret = inlay_sq_from_qp(&sq, s->a.qp, &s->elsewhere, &s->a.cq, why); break;
+	case Y_NO_RQ:
+	case Y_RQ_POSTED:
+	case Y_RQ_RING: ret = inlay_rq_from_qp(&rq, s->a.qp, &s->a.rxcq, why); break;
+	case Y_SRQ_POSTED:
+	case Y_SRQ_RING: ret = inlay_srq_from_srq(&srq, s->srq, &s->a.cq, why); break;
+	case Y_WQ_POSTED: ret = inlay_rq_from_wq(&rq, s->wq, &s->a.cq, why); break;
+	default:
+		fake.query_qp = reason == Y_QUERY_QP ? EIO : 0;
+		fake.query_device = reason == Y_QUERY_DEVICE ? EIO : 0;
+		fake.signals_all = reason == Y_SIG_ALL;
+		ret = inlay_sq_from_qp(&sq, s->a.qp, &s->borrowed, &s->a.cq, why);
+	}
+	memset(&fake, 0, sizeof(fake));
+	*vctx = saved;
+	return ret;
+}
+
+/* Each is a sentence of its own, and leaves neither a queue on a register nor a CQE reserved */
+static void reasons(void **state)
+{
+	static uint8_t page[512] __attribute__((aligned(512)));
+	struct opt opt = small();
+	struct ibv_srq_init_attr srq_attr;
+	struct ibv_wq_init_attr wq_attr;
+	const char *why[REASONS] = {NULL};
+	uint32_t i, k;
+	struct scene s;
+
+	(void)state;
+	memset(&s, 0, sizeof(s));
+	opt.cqe = 1000;
+	must(inlay_uar_create(&s.b_uar, dev.pd, INLAY_UAR_SERIAL, NULL));
+	must(inlay_uar_create(&s.c_uar, dev.pd, INLAY_UAR_SERIAL, NULL));
+	must(inlay_uar_create(&s.third, dev.pd, INLAY_UAR_SERIAL, NULL));
+	must(inlay_uar_init(&s.elsewhere, page, 256, INLAY_UAR_DOORBELL));
+	end_make(&s.a, &opt);
+	opt.pd = s.b_uar.pd;
+	end_make(&s.b, &opt);
+	opt.pd = s.c_uar.pd;
+	end_make(&s.c, &opt);
+	must(inlay_uar_from_qp(&s.borrowed, s.a.qp, NULL));
+	must(inlay_sq_from_qp(&s.b.sq, s.b.qp, &s.b_uar, NULL, NULL));
+	must(inlay_cq_from_cq(&s.a.cq, s.a.scq, NULL));
+	must(inlay_cq_from_cq(&s.a.rxcq, s.a.rcq, NULL));
+	memset(&srq_attr, 0, sizeof(srq_attr));
+	srq_attr.attr.max_wr = srq_attr.attr.max_sge = 1;
+	s.srq = ibv_create_srq(dev.pd, &srq_attr);
+	memset(&wq_attr, 0, sizeof(wq_attr));
+	wq_attr.wq_type = IBV_WQT_RQ;
+	wq_attr.max_wr = wq_attr.max_sge = 1;
+	wq_attr.pd = dev.pd;
+	wq_attr.cq = s.a.scq;
+	s.wq = ibv_create_wq(dev.ctx, &wq_attr);
+	for (i = 0; i < REASONS; i++) {
+		if ((!s.srq && (i == Y_SRQ_POSTED || i == Y_SRQ_RING)) || (!s.wq && i == Y_WQ_POSTED))
+			continue;
+		assert_int_equal(refusal(&s, i, &why[i]), reason_errno[i]);
+		if (!why[i] || strlen(why[i]) < 16)
+			fail_msg("reason %u is not given", i);
+		for (k = 0; k < i; k++)
+			if (why[k] && !strcmp(why[k], why[i]))
+				fail_msg("reasons %u and %u: \"%s\"", k, i, why[i]);
+		/* It may be NULL; the third register has lost its domain by now, and is asked for the rest again */
+		assert_int_equal(refusal(&s, i, NULL), reason_errno[i]);
+		assert_int_equal(s.a.cq.reserved + s.a.rxcq.reserved, 0);
+		assert_int_equal(s.borrowed.queues + s.c_uar.queues + s.elsewhere.queues, 0);
+		assert_int_equal(s.b_uar.queues, 1);
+	}
+	inlay_sq_fini(&s.b.sq);
+	if (s.wq)
+		must(ibv_destroy_wq(s.wq));
+	if (s.srq)
+		must(ibv_destroy_srq(s.srq));
+	end_free(&s.a);
+	end_free(&s.b);
+	end_free(&s.c);
+	must(inlay_uar_destroy(&s.b_uar, NULL));
+	must(inlay_uar_destroy(&s.c_uar, NULL));
+	must(inlay_uar_destroy(&s.third, NULL));
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -862,6 +1094,7 @@ int main(void)
 		cmocka_unit_test(wq_taken),
 		cmocka_unit_test(pdn),
 		cmocka_unit_test(not_mlx5),
+		cmocka_unit_test(reasons),
 	};
 
 	return cmocka_run_group_tests_name("verbs", tests, dev_open, dev_close);

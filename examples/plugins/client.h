@@ -133,7 +133,7 @@ static inline void client_connect(const char *file, uint32_t windows)
 	if (client.fd < 0)
 		die("the worker at %s %s %s: %s", place.kind, place.where, place.port, meet_why(client.fd));
 	client.rdma = client_plugin("rdma");
-	need(inlay_task_alloc(&client.host, &client.task), "a task");
+	need(inlay_task_alloc(&client.host, 0, NULL, &client.task), "a task");
 }
 
 /* The end of the host, and of the worker that was started here. */
@@ -213,7 +213,7 @@ static inline uint64_t client_endpoint(uint8_t *address)
 
 	need(client_call(&r, NULL, response, sizeof(response)), "an endpoint");
 	memcpy(address, response + 8, INLAY_TASK_ADDRESS);
-	return inlay_task_get64(response);
+	return inlay_task_get64_(response);
 }
 
 static inline void client_connect_endpoint(uint64_t ep, const uint8_t *address)
@@ -245,7 +245,7 @@ static inline uint64_t client_map(const void *blob, size_t len)
 	uint8_t response[8];
 
 	need(client_call(&r, blob, response, 8), "giving a map to the worker");
-	return inlay_task_get64(response);
+	return inlay_task_get64_(response);
 }
 
 /* Bytes that differ from one seed to the next. */

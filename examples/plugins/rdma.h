@@ -48,6 +48,7 @@
 #include <stdlib.h>
 #include <inlay/match.h>
 #include <inlay/task.h>
+#include "handles.h"
 
 #define RDMA_ID 2u
 #define RDMA_HEAD 48u
@@ -103,15 +104,15 @@ static inline int rdma_has_data(uint32_t op)
 /* Reads a request of len bytes. 0, or -EBADMSG for what is none; which operations there are is not looked at. */
 static inline int rdma_request_read(struct rdma_request *r, const uint8_t *at, uint32_t len)
 {
-	if (len < RDMA_HEAD || inlay_task_get32(at) >> 16)
+	if (len < RDMA_HEAD || inlay_task_get32_(at) >> 16)
 		return -EBADMSG;
-	r->op = inlay_task_get32(at);
-	r->bytes = inlay_task_get32(at + 4);
-	r->ep = inlay_task_get64(at + 8);
-	r->map = inlay_task_get64(at + 16);
-	r->addr = inlay_task_get64(at + 24);
-	r->a = inlay_task_get64(at + 32);
-	r->b = inlay_task_get64(at + 40);
+	r->op = inlay_task_get32_(at);
+	r->bytes = inlay_task_get32_(at + 4);
+	r->ep = inlay_task_get64_(at + 8);
+	r->map = inlay_task_get64_(at + 16);
+	r->addr = inlay_task_get64_(at + 24);
+	r->a = inlay_task_get64_(at + 32);
+	r->b = inlay_task_get64_(at + 40);
 	r->data = at + RDMA_HEAD;
 	return len - RDMA_HEAD == (rdma_has_data(r->op) ? r->bytes : 0) ? 0 : -EBADMSG;
 }
@@ -148,8 +149,8 @@ struct rdma_map {
 
 /* What a connection has; made with its first command. */
 struct rdma_host {
-	struct inlay_task_handles eps, maps;
-	struct inlay_task_object ep_table[RDMA_EPS], map_table[RDMA_MAPS];
+	struct handles eps, maps;
+	struct handle ep_table[RDMA_EPS], map_table[RDMA_MAPS];
 	struct inlay_match match;
 	void *match_memory;
 };
@@ -250,7 +251,7 @@ static inline void rdma_ep_end(struct rdma *p, struct rdma_ep *ep)
 		const uint8_t *msg = (const uint8_t *)(uintptr_t)found.cookie;
 
 		if ((uintptr_t)msg - (uintptr_t)ep->slots < (uintptr_t)RDMA_RECEIVES * ep->message)
-			inlay_match_drop(&ep->host->match, found.handle, &found);
+			inlay_match_remove(&ep->host->match, found.handle, &found);
 	}
 	ep->host = NULL;
 	if (!rdma_ep_free(p, ep))
@@ -320,7 +321,7 @@ static inline int rdma_ep_create(struct rdma *p, struct rdma_host *h, struct inl
 		rdma_ep_end(p, ep);
 		return err;
 	}
-	handle = inlay_task_handles_add(&h->eps, ep);
+	handle = handles_add(&h->eps, ep);
 	for (i = 0; i < RDMA_RECEIVES; i++)
 		ep->free[i] = i;
 	ep->num_free = RDMA_RECEIVES;
@@ -373,7 +374,7 @@ static inline int rdma_map_create(struct rdma *p, struct rdma_host *h, const str
 		free(m);
 		return err;
 	}
-	handle = inlay_task_handles_add(&h->maps, m);
+	handle = handles_add(&h->maps, m);
 	if (!handle) {
 		rdma_map_end(m);
 		return -ENOSPC;
@@ -401,8 +402,8 @@ static inline struct rdma_host *rdma_host_create(const struct rdma *p)
 		free(h);
 		return NULL;
 	}
-	inlay_task_handles_init(&h->eps, h->ep_table, p->share);
-	inlay_task_handles_init(&h->maps, h->map_table, RDMA_MAPS);
+	handles_init(&h->eps, h->ep_table, p->share);
+	handles_init(&h->maps, h->map_table, RDMA_MAPS);
 	return h;
 }
 
@@ -423,7 +424,7 @@ static inline void rdma_connection(void *plugin, struct inlay_task_conn *conn, i
 	while (inlay_match_next(&h->match, &at, &found)) {
 		struct inlay_task_cmd *cmd = (struct inlay_task_cmd *)(uintptr_t)found.cookie;
 
-		inlay_match_cancel(&h->match, found.handle, &found);
+		inlay_match_remove(&h->match, found.handle, &found);
 		inlay_task_cmd_answer_data(cmd, -ECANCELED, cmd->response, 0);
 	}
 	for (i = 0; i < RDMA_MAPS; i++)
@@ -443,7 +444,7 @@ static inline void rdma_deliver(struct inlay_task_cmd *cmd, const uint8_t *msg)
 	uint64_t most = cmd->user[1];
 
 	/* It was found whole when it came, and reads so again. */
-	if (rdma_request_read(&r, msg, RDMA_HEAD + inlay_task_get32(msg + 4)) || r.bytes > most || r.bytes + 8ull > cmd->response_room) {
+	if (rdma_request_read(&r, msg, RDMA_HEAD + inlay_task_get32_(msg + 4)) || r.bytes > most || r.bytes + 8ull > cmd->response_max) {
 		inlay_task_cmd_answer_data(cmd, -EMSGSIZE, cmd->response, 0);
 		return;
 	}
@@ -526,7 +527,7 @@ static inline uint32_t rdma_payload_lkey(const struct inlay_task_cmd *cmd)
 /* The key of what a request names. 0, or -EBADF for no such map, -ENOENT for a range that it has not, -EPERM. */
 static inline int rdma_remote(const struct rdma_host *h, uint64_t map, uint64_t addr, uint64_t len, uint32_t access, uint32_t *rkey)
 {
-	struct rdma_map *m = (struct rdma_map *)inlay_task_handles_find(&h->maps, map);
+	struct rdma_map *m = (struct rdma_map *)handles_find(&h->maps, map);
 
 	return m ? inlay_mmap_remote(&m->map, addr, len, access, rkey) : -EBADF;
 }
@@ -542,7 +543,7 @@ static inline int rdma_post(struct rdma_host *h, struct rdma_ep *ep, const struc
 		access = atomic ? INLAY_RDMA_ATOMIC : r->op == RDMA_PUT ? INLAY_RDMA_WRITE : INLAY_RDMA_READ;
 		if (!len || (atomic && (r->addr % 8 || r->bytes)))
 			return -EINVAL;
-		if (r->op != RDMA_PUT && len > cmd->response_room)
+		if (r->op != RDMA_PUT && len > cmd->response_max)
 			return -E2BIG;
 		err = rdma_remote(h, r->map, r->addr, len, access, &rkey);
 		if (err)
@@ -584,7 +585,7 @@ static inline int rdma_ep_command(struct rdma *p, struct rdma_host *h, struct rd
 	case RDMA_CLOSE:
 		if (ep->first)
 			return -EBUSY;
-		inlay_task_handles_remove(&h->eps, r->ep);
+		handles_remove(&h->eps, r->ep);
 		rdma_ep_end(p, ep);
 		return 0;
 	case RDMA_FLUSH:
@@ -640,7 +641,7 @@ static inline int rdma_command(void *plugin, struct inlay_task_cmd *cmd)
 	if (!h)
 		return -ENOMEM;
 	/* Every response but data's own is no longer than this. */
-	if (cmd->response_room < 8 + INLAY_TASK_ADDRESS)
+	if (cmd->response_max < 8 + INLAY_TASK_ADDRESS)
 		return -E2BIG;
 	if (!r.op || r.op >= RDMA_OPS)
 		return -EOPNOTSUPP;
@@ -650,14 +651,14 @@ static inline int rdma_command(void *plugin, struct inlay_task_cmd *cmd)
 	case RDMA_UNMAP:
 		if (rdma_under_way(h))
 			return INLAY_TASK_STALL;
-		m = (struct rdma_map *)inlay_task_handles_remove(&h->maps, r.map);
+		m = (struct rdma_map *)handles_remove(&h->maps, r.map);
 		if (!m)
 			return -EBADF;
 		rdma_map_end(m);
 		return 0;
 	case RDMA_TAG_RECV: return rdma_tag_recv(p, h, &r, cmd);
 	default:
-		ep = (struct rdma_ep *)inlay_task_handles_find(&h->eps, r.ep);
+		ep = (struct rdma_ep *)handles_find(&h->eps, r.ep);
 		return ep ? rdma_ep_command(p, h, ep, &r, cmd) : -EBADF;
 	}
 }
@@ -670,7 +671,7 @@ static inline uint32_t rdma_done(struct rdma *p, struct rdma_ep *ep, int failed)
 	struct inlay_task_cmd *cmd;
 	uint32_t n;
 
-	for (n = 0; (cmd = ep->first) && (int32_t)(inlay_task_sent(&ep->link.sq) - (uint32_t)cmd->user[3]) >= 0; n++) {
+	for (n = 0; (cmd = ep->first) && (int32_t)((inlay_sq_index(&ep->link.sq) - inlay_sq_pending(&ep->link.sq)) - (uint32_t)cmd->user[3]) >= 0; n++) {
 		ep->first = (struct inlay_task_cmd *)(uintptr_t)cmd->user[0];
 		if (failed || !ep->host) {
 			inlay_task_cmd_answer_data(cmd, ep->told || !ep->host ? -ECANCELED : -EIO, cmd->response, 0);

@@ -1,14 +1,889 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/match.h: tag matching in software: which receive takes which message, in MPI's order.
+ * inlay/match.h: tag matching in software. It decides which receive takes which message, in MPI's
+ * order, in constant time at any depth.
  *
- *   match/table.h  posted receives and unexpected messages, exact and by mask; start here
- *   match/mpi.h    MPI's communicator, source and tag in 64 bits
+ *   size = inlay_match_size(4096);
+ *   inlay_match_init(&m, aligned_alloc(64, size), size, 4096, 0, seed);
+ *
+ *   switch (inlay_match_post(&m, tag, mask, (uintptr_t)req, &found)) {       MPI_Irecv
+ *   case 1: deliver(message(found.cookie), req); break;                      it was there
+ *   case 0: req->handle = found.handle; break;                               posted
+ *   }
+ *   switch (inlay_match_arrive(&m, tag, 0, &found)) {                        a message arrives
+ *   case 1: deliver(msg, request(found.cookie)); break;
+ *   case 0: inlay_match_set_cookie(&m, found.handle, (uintptr_t)keep(msg));
+ *   }
+ *
+ * Invariants
+ * ----------
+ *   - A receive has a tag and a mask, a message has a tag. They match when
+ *     ((message ^ receive) & mask & ~ignored) == 0. The table is told `ignored` once. A mask of all
+ *     ones is an exact receive.
+ *   - A message goes to the receive posted first of all that match it. A receive takes the message
+ *     that arrived first of all that match it.
+ *   - No receive in the table matches a message in the table.
+ *   - The caller's name for a receive or a message is its cookie, a pointer or a number. The
+ *     table's name is its handle, which never names another one later.
+ *   - A probe changes nothing.
+ *
+ * Threads: one owner at a time, or the caller's lock around every call.
+ *
+ * Cost, with n entries, c masks that have receives (at most 8 at a time), and r receives of further
+ * masks:
+ *
+ *   operation            expected                      worst case
+ *   arrive               O(1 + c) + a walk of r        65 nodes for each mask, + the walk
+ *   post, exact          O(1)                          65 nodes, and 65 for each mask in use
+ *   post, masked         O(1) once messages are known  n * 65 nodes
+ *   probe, masked        O(1) in a class, else n       n
+ *   remove               O(1)                          65 nodes, and 65 for each mask in use
+ *
+ * A program without masked receives pays nothing for them. A masked receive enters the messages that
+ * it passes in the class of its mask, oldest first, until one matches; the next one goes on from
+ * there. The first one may therefore pass all that are kept, which `entries` bounds: 20 us for 4,096
+ * of them, 1.2 ms for 65,536. That is what one walk of UCX's list takes, each time.
+ *
+ * How it works
+ * ------------
+ * Receives and messages are entries of one array, one cache line each. One hash table finds both by
+ * key: under one key there are only receives or only messages, so one lookup answers "is the other
+ * side there" and "where do I go".
+ *
+ *   bucket -> first entry of a key -- child[0] -> first entry of another key in this bucket
+ *               |  ^           \----- child[1] -> ...
+ *               v  |
+ *             next entry of the same key, oldest first, in a ring
+ *
+ * A thousand receives of one tag are thus one step in the search for another. Keys in one bucket
+ * form a digital search tree: at each node the next bit of the hash says left or right. The hash is
+ * the key times an odd number, so different keys have different hashes and no path is longer than
+ * 65 nodes, whatever the tags are. The usual length is one or two: there are at least twice as many
+ * buckets as entries.
+ *
+ * Each mask in use has a class, up to 8 beside the exact one. A receive is found in its class under
+ * (tag & mask), in the same hash table. An arriving message is looked up once in each class that
+ * has receives, and the oldest receive wins. When all 8 are taken, a new mask gets the least
+ * recently used class that has no receives. If all have some, its receives stand in a plain list.
+ * MPI needs three classes: any source, any tag, both.
+ *
+ * The seed chooses the odd number. With a secret seed (getrandom(2)) a peer cannot choose tags that
+ * share a bucket. With a known one the bound of 65 nodes holds. A fixed seed makes runs repeat.
+ *
+ * Sources: MPI 4.0, 3.5 (order), 3.8 (probe, matched probe, cancel). Digital search trees: Knuth,
+ * The Art of Computer Programming 3, 6.3.
  */
 #ifndef INLAY_MATCH_H
 #define INLAY_MATCH_H
 
-#include <inlay/match/table.h>
+#include <inlay/base.h>
 #include <inlay/match/mpi.h>
+
+#define INLAY_MATCH_MIN 64u
+#define INLAY_MATCH_MAX 1048576u
+#define INLAY_MATCH_CLASSES 8u             /* of masks, the exact one not counted */
+#define INLAY_MATCH_EXACT (~(uint64_t)0)
+
+enum inlay_match_kind {
+	INLAY_MATCH_FREE,
+	INLAY_MATCH_POSTED,       /* a receive */
+	INLAY_MATCH_UNEXPECTED,   /* a message */
+};
+
+/* What was found, posted or kept. */
+struct inlay_match_found {
+	uint64_t cookie;
+	uint64_t tag;             /* of a message: as it arrived; of a receive: the bits that count */
+	uint64_t mask;            /* of a receive: the bits that count; of a message: INLAY_MATCH_EXACT */
+	uint64_t handle;          /* larger than those of earlier entries, for 2^43 posts and arrivals */
+	uint32_t kind;            /* INLAY_MATCH_POSTED or INLAY_MATCH_UNEXPECTED */
+	uint32_t in_hw;           /* the receive is in a hardware list as well ... */
+	uint32_t hw;              /* ... under this number */
+};
+
+/*
+ * Place of an entry under one key. The first entry of a key is in the tree. The others are in its
+ * ring only, and child[0] is MEMBER. A reference to a node is entry << 5 | side << 4 | class.
+ */
+struct inlay_match_node_ {
+	uint32_t child[2];
+	uint32_t next;            /* the ring, oldest first: from the newest to the oldest */
+	uint32_t prev;
+};
+
+#define INLAY_MATCH_MEMBER_ (~(uint32_t)0)
+#define INLAY_MATCH_SIDE_ 16u
+#define INLAY_MATCH_LISTED_ 9u             /* the class number of receives that have no class */
+
+struct inlay_match_entry_ {
+	uint64_t tag;             /* of a receive: & mask */
+	uint64_t seq;
+	struct inlay_match_node_ node; /* receive: in its class; message: under its tag; free: next */
+	uint64_t cookie;
+	uint64_t mask;
+	uint32_t older;           /* message, or receive without a class */
+	uint32_t newer;
+	uint32_t hw;
+	uint8_t kind;             /* enum inlay_match_kind */
+	uint8_t cls;              /* of a receive; of a message 0 */
+	uint8_t in_hw;            /* of a receive */
+	uint8_t entered;          /* of a message: bit c - 1: class c has it */
+};
+
+/* Places of a message under the classes that have it. */
+struct inlay_match_side_ {
+	struct inlay_match_node_ node[INLAY_MATCH_CLASSES];
+};
+
+/* Entries in order, linked by older and newer; 0: none. */
+struct inlay_match_list_ {
+	uint32_t oldest;
+	uint32_t newest;
+};
+
+struct inlay_match_class_ {
+	uint32_t posted;          /* receives */
+	uint32_t hw;              /* of which in hardware too */
+	uint32_t last;            /* message: it and all older ones are entered; 0: none is */
+	uint32_t used;            /* low bits of the sequence number of the last use */
+};
+
+struct inlay_match {
+	uint32_t *bucket;
+	struct inlay_match_entry_ *entry; /* [0] is not used */
+	uint64_t multiplier;
+	uint64_t seq;             /* the next one */
+	uint16_t live;            /* bit c: class c > 0 has receives; bit LISTED: the list has */
+	uint8_t shift;            /* 64 - log2 of the buckets */
+	uint8_t classes;          /* masks in use, with the exact one */
+	uint32_t free;            /* the first free entry, 0: none but those never used */
+	uint32_t fresh;           /* entries from here on were never used */
+	uint32_t unexpected;
+	struct inlay_match_list_ kept; /* the messages */
+	uint64_t mask[INLAY_MATCH_CLASSES + 1]; /* of each class; [0]: all bits but the ignored ones */
+
+	struct inlay_match_class_ cls[INLAY_MATCH_LISTED_ + 1];
+	struct inlay_match_list_ listed; /* receives without a class */
+	struct inlay_match_side_ *side;
+	uint32_t entries;
+	uint32_t reserved[3];
+};
+
+INLAY_STATIC_ASSERT(sizeof(struct inlay_match_entry_) == INLAY_CACHE_LINE, "an entry is one line");
+INLAY_STATIC_ASSERT(sizeof(struct inlay_match_side_) == 2 * INLAY_CACHE_LINE, "a message's classes are two lines");
+INLAY_STATIC_ASSERT(offsetof(struct inlay_match, mask) + 8 == INLAY_CACHE_LINE, "exact lookups need the first line");
+INLAY_STATIC_ASSERT(offsetof(struct inlay_match, cls) == 2 * INLAY_CACHE_LINE, "the other masks are one line");
+INLAY_STATIC_ASSERT(sizeof(struct inlay_match) % INLAY_CACHE_LINE == 0, "whole lines");
+
+/* ------------------------------------------------------------------------------------------------
+ * Set-up
+ */
+
+/* Buckets: a power of two, at least twice the entries. */
+INLAY_COLD uint32_t inlay_match_buckets_(uint32_t entries)
+{
+	return 2u << (32 - __builtin_clz(entries - 1));
+}
+
+/*
+ * Bytes of memory for a table of so many entries, or 0 when that is out of range. 200 to 208 for
+ * each entry, a multiple of 64. Of these the table touches 8 to 16 for buckets, 64 for an entry in
+ * use, and 128 for a message that a masked receive has passed.
+ */
+INLAY_COLD size_t inlay_match_size(uint32_t entries)
+{
+	if (entries < INLAY_MATCH_MIN || entries > INLAY_MATCH_MAX)
+		return 0;
+	return inlay_match_buckets_(entries) * sizeof(uint32_t) +
+	       ((size_t)entries + 1) * (sizeof(struct inlay_match_entry_) + sizeof(struct inlay_match_side_));
+}
+
+/* Empty buckets in new memory. */
+INLAY_COLD int inlay_match_place_(struct inlay_match *m, void *memory, size_t size, uint32_t entries)
+{
+	if (!inlay_match_size(entries) || !memory || (uintptr_t)memory % INLAY_CACHE_LINE)
+		return -EINVAL;
+	if (size < inlay_match_size(entries))
+		return -ENOBUFS;
+	m->entry = (struct inlay_match_entry_ *)memory;
+	m->side = (struct inlay_match_side_ *)(void *)(m->entry + entries + 1);
+	m->bucket = (uint32_t *)(void *)(m->side + entries + 1);
+	m->entries = entries;
+	m->shift = (uint8_t)(64 - __builtin_ctz(inlay_match_buckets_(entries)));
+	__builtin_memset(m->bucket, 0, inlay_match_buckets_(entries) * sizeof(uint32_t));
+	return 0;
+}
+
+/*
+ * Makes an empty table.
+ *
+ * memory   aligned to 64, need not be zeroed; the table's until it has grown or is not used
+ * size     bytes of memory, at least inlay_match_size(entries)
+ * entries  receives and messages together, INLAY_MATCH_MIN .. INLAY_MATCH_MAX
+ * ignored  tag bits that no receive looks at, whatever its mask says; usually 0. A receive whose
+ *          mask has all other bits is exact. A message's tag is reported with them
+ * seed     any number; see "How it works"
+ *
+ * Returns 0; -EINVAL for entries out of range or memory that is not aligned; -ENOBUFS when size is
+ * too small.
+ */
+INLAY_COLD int inlay_match_init(struct inlay_match *m, void *memory, size_t size, uint32_t entries, uint64_t ignored,
+				uint64_t seed)
+{
+	__builtin_memset(m, 0, sizeof(*m));
+	/* splitmix64's last steps: seeds that differ in one bit give unrelated numbers */
+	seed += 0x9e3779b97f4a7c15u;
+	seed = (seed ^ seed >> 30) * 0xbf58476d1ce4e5b9u;
+	seed = (seed ^ seed >> 27) * 0x94d049bb133111ebu;
+	m->multiplier = (seed ^ seed >> 31) | 1;
+	m->mask[0] = ~ignored;
+	m->seq = 1;
+	m->fresh = 1;
+	m->classes = 1;
+	return inlay_match_place_(m, memory, size, entries);
+}
+
+/* ------------------------------------------------------------------------------------------------
+ * Internal: nodes, entries, masks. What callers use goes on at "Receives and messages".
+ */
+
+/* The entry of a reference to one of its nodes; entry number e is that of e << 5. */
+INLAY_ALWAYS struct inlay_match_entry_ *inlay_match_at_(const struct inlay_match *m, uint32_t ref)
+{
+	return (struct inlay_match_entry_ *)(void *)((uint8_t *)m->entry + (size_t)(ref & ~31u) * 2);
+}
+
+INLAY_ALWAYS struct inlay_match_node_ *inlay_match_node_at_(const struct inlay_match *m, uint32_t ref)
+{
+	if (ref & INLAY_MATCH_SIDE_)
+		return &m->side[ref >> 5].node[(ref & 15) - 1];
+	return &inlay_match_at_(m, ref)->node;
+}
+
+/* Classes begin in different places, so that one hash in one bucket is one class and key. */
+INLAY_ALWAYS uint32_t *inlay_match_bucket_(const struct inlay_match *m, uint32_t cls, uint64_t hash)
+{
+	return &m->bucket[(hash >> m->shift) ^ (uint64_t)cls << (60 - m->shift)];
+}
+
+/* Where the reference to the first entry of this class and tag stands, or would. */
+INLAY_ALWAYS uint32_t *inlay_match_slot_(const struct inlay_match *m, uint32_t cls, uint64_t tag)
+{
+	const uint64_t mask = m->mask[cls], key = tag & mask, hash = key * m->multiplier;
+	uint32_t *slot = inlay_match_bucket_(m, cls, hash);
+	uint32_t ref = *slot;
+	uint64_t path;
+
+	if (!ref)
+		return slot;
+	path = hash << (64 - m->shift) | hash >> m->shift;
+	while (ref && !((ref & 15) == cls && (inlay_match_at_(m, ref)->tag & mask) == key)) {
+		slot = &inlay_match_node_at_(m, ref)->child[path >> 63];
+		path = path << 1 | path >> 63;
+		ref = *slot;
+	}
+	return slot;
+}
+
+/* The same, called. */
+INLAY_APART uint32_t *inlay_match_slot_of_(const struct inlay_match *m, uint32_t cls, uint64_t tag)
+{
+	return inlay_match_slot_(m, cls, tag);
+}
+
+/* Puts a node in where inlay_match_slot_ says: first of its key, or last of the ring. */
+INLAY_ALWAYS void inlay_match_link_(struct inlay_match *m, uint32_t *slot, uint32_t ref)
+{
+	struct inlay_match_node_ *node = inlay_match_node_at_(m, ref), *head;
+	const uint32_t first = *slot;
+
+	if (!first) {
+		node->child[0] = node->child[1] = 0;
+		node->next = node->prev = ref;
+		*slot = ref;
+		return;
+	}
+	head = inlay_match_node_at_(m, first);
+	node->child[0] = INLAY_MATCH_MEMBER_;
+	node->next = first;
+	node->prev = head->prev;
+	inlay_match_node_at_(m, head->prev)->next = ref;
+	head->prev = ref;
+}
+
+/* Takes out the first of a key. The second of its ring replaces it, or else a leaf below it. */
+INLAY_APART void inlay_match_replace_first_(struct inlay_match *m, uint32_t *slot)
+{
+	const uint32_t ref = *slot;
+	struct inlay_match_node_ *node = inlay_match_node_at_(m, ref), *heir;
+	uint32_t *leaf;
+
+	if (node->next != ref) {
+		heir = inlay_match_node_at_(m, node->next);
+		heir->child[0] = node->child[0];
+		heir->child[1] = node->child[1];
+		heir->prev = node->prev;
+		inlay_match_node_at_(m, node->prev)->next = node->next;
+		*slot = node->next;
+		return;
+	}
+	leaf = &node->child[!node->child[0]];
+	while (heir = inlay_match_node_at_(m, *leaf), heir->child[0] | heir->child[1])
+		leaf = &heir->child[!heir->child[0]];
+	*slot = *leaf;
+	*leaf = 0; /* before its parent's children are read: the parent may be node */
+	heir->child[0] = node->child[0];
+	heir->child[1] = node->child[1];
+}
+
+/* The same, where it usually is alone. */
+INLAY_ALWAYS void inlay_match_unlink_first_(struct inlay_match *m, uint32_t *slot)
+{
+	const struct inlay_match_node_ *node = inlay_match_node_at_(m, *slot);
+
+	if (INLAY_LIKELY(!(node->child[0] | node->child[1] | (node->next ^ *slot))))
+		*slot = 0;
+	else
+		inlay_match_replace_first_(m, slot);
+}
+
+/* Takes out any node: of an entry under its class or tag, or of a message under another class. */
+INLAY_FN void inlay_match_unlink_(struct inlay_match *m, uint32_t ref)
+{
+	struct inlay_match_node_ *node = inlay_match_node_at_(m, ref);
+
+	if (node->child[0] == INLAY_MATCH_MEMBER_) {
+		inlay_match_node_at_(m, node->prev)->next = node->next;
+		inlay_match_node_at_(m, node->next)->prev = node->prev;
+	} else {
+		inlay_match_unlink_first_(m, inlay_match_slot_of_(m, ref & 15, inlay_match_at_(m, ref)->tag));
+	}
+}
+
+/* A new entry, counted nowhere yet. 0: the table is full. */
+INLAY_ALWAYS uint32_t inlay_match_new_(struct inlay_match *m, enum inlay_match_kind kind, uint64_t tag, uint64_t mask,
+				       uint32_t cls, uint64_t cookie)
+{
+	uint32_t e = m->free;
+	struct inlay_match_entry_ *entry;
+
+	if (e)
+		m->free = m->entry[e].node.next;
+	else if (INLAY_LIKELY(m->fresh <= m->entries))
+		e = m->fresh++;
+	else
+		return 0;
+	entry = &m->entry[e];
+	entry->tag = tag;
+	entry->seq = m->seq++;
+	entry->cookie = cookie;
+	entry->mask = mask;
+	entry->hw = 0;
+	entry->kind = (uint8_t)kind;
+	entry->cls = (uint8_t)cls;
+	entry->in_hw = entry->entered = 0;
+	return e;
+}
+
+INLAY_ALWAYS void inlay_match_free_(struct inlay_match *m, uint32_t e)
+{
+	m->entry[e].kind = INLAY_MATCH_FREE;
+	m->entry[e].node.next = m->free;
+	m->free = e;
+}
+
+/* 43 bits of the sequence number, and the entry. */
+INLAY_ALWAYS uint64_t inlay_match_handle_(const struct inlay_match *m, uint32_t e)
+{
+	return m->entry[e].seq << 21 | e;
+}
+
+/* The entry that a handle names, or 0 when it is out. */
+INLAY_ALWAYS uint32_t inlay_match_of_(const struct inlay_match *m, uint64_t handle)
+{
+	const uint32_t e = (uint32_t)handle & 0x1fffff;
+
+	if (INLAY_UNLIKELY(!e || e >= m->fresh || m->entry[e].kind == INLAY_MATCH_FREE ||
+			   inlay_match_handle_(m, e) != handle))
+		return 0;
+	return e;
+}
+
+INLAY_ALWAYS void inlay_match_tell_(const struct inlay_match *m, uint32_t e, struct inlay_match_found *found)
+{
+	const struct inlay_match_entry_ *entry = &m->entry[e];
+
+	found->cookie = entry->cookie;
+	found->tag = entry->tag;
+	found->mask = entry->mask;
+	found->handle = inlay_match_handle_(m, e);
+	found->kind = entry->kind;
+	found->in_hw = entry->in_hw;
+	found->hw = entry->hw;
+}
+
+INLAY_ALWAYS void inlay_match_append_(struct inlay_match *m, struct inlay_match_list_ *list, uint32_t e)
+{
+	m->entry[e].older = list->newest;
+	m->entry[e].newer = 0;
+	*(list->newest ? &m->entry[list->newest].newer : &list->oldest) = e;
+	list->newest = e;
+}
+
+INLAY_ALWAYS void inlay_match_unlist_(struct inlay_match *m, struct inlay_match_list_ *list, uint32_t e)
+{
+	const struct inlay_match_entry_ *entry = &m->entry[e];
+
+	*(entry->older ? &m->entry[entry->older].newer : &list->oldest) = entry->newer;
+	*(entry->newer ? &m->entry[entry->newer].older : &list->newest) = entry->older;
+}
+
+/* Counts out and frees a receive that no node and no list leads to any more. */
+INLAY_ALWAYS void inlay_match_leave_(struct inlay_match *m, uint32_t e)
+{
+	const struct inlay_match_entry_ *entry = &m->entry[e];
+	struct inlay_match_class_ *cls = &m->cls[entry->cls];
+
+	cls->hw -= entry->in_hw;
+	if (!--cls->posted)
+		m->live &= (uint16_t)~(1u << entry->cls);
+	inlay_match_free_(m, e);
+}
+
+/* Takes a message out of the classes that have it. */
+INLAY_APART void inlay_match_unenter_(struct inlay_match *m, uint32_t e)
+{
+	const struct inlay_match_entry_ *entry = &m->entry[e];
+	uint32_t left, c;
+
+	for (left = entry->entered; left; left &= left - 1) {
+		c = (uint32_t)__builtin_ctz(left) + 1;
+		inlay_match_unlink_(m, e << 5 | INLAY_MATCH_SIDE_ | c);
+		if (m->cls[c].last == e)
+			m->cls[c].last = entry->older;
+	}
+}
+
+/* Forgets a message that is not under its own tag any more. */
+INLAY_ALWAYS void inlay_match_forget_(struct inlay_match *m, uint32_t e)
+{
+	if (INLAY_UNLIKELY(m->entry[e].entered))
+		inlay_match_unenter_(m, e);
+	inlay_match_unlist_(m, &m->kept, e);
+	m->unexpected--;
+	inlay_match_free_(m, e);
+}
+
+/* Takes out any entry. */
+INLAY_APART void inlay_match_take_(struct inlay_match *m, uint32_t e)
+{
+	const struct inlay_match_entry_ *entry = &m->entry[e];
+
+	if (entry->cls == INLAY_MATCH_LISTED_)
+		inlay_match_unlist_(m, &m->listed, e);
+	else
+		inlay_match_unlink_(m, e << 5 | entry->cls);
+	if (entry->kind == INLAY_MATCH_POSTED)
+		inlay_match_leave_(m, e);
+	else
+		inlay_match_forget_(m, e);
+}
+
+/* The class of a mask that is not exact, or 0. */
+INLAY_FN uint32_t inlay_match_class_of_(const struct inlay_match *m, uint64_t mask)
+{
+	uint32_t c;
+
+	for (c = 1; c < m->classes; c++)
+		if (m->mask[c] == mask)
+			return c;
+	return 0;
+}
+
+/* A class for a mask that has none, or 0: eight others have receives. */
+INLAY_APART uint32_t inlay_match_claim_(struct inlay_match *m, uint64_t mask)
+{
+	const uint32_t now = (uint32_t)m->seq;
+	uint32_t c, e, best = m->classes;
+
+	if (best <= INLAY_MATCH_CLASSES) {
+		m->classes++;
+	} else {
+		for (best = 0, c = 1; c <= INLAY_MATCH_CLASSES; c++)
+			if (!m->cls[c].posted && (!best || now - m->cls[c].used > now - m->cls[best].used))
+				best = c;
+		if (!best)
+			return 0;
+		for (e = m->cls[best].last; e; e = m->entry[e].older) {
+			inlay_match_unlink_(m, e << 5 | INLAY_MATCH_SIDE_ | best);
+			m->entry[e].entered &= (uint8_t)~(1u << (best - 1));
+		}
+		m->cls[best].last = 0;
+	}
+	m->mask[best] = mask;
+	return best;
+}
+
+/* The oldest matching message that a class has, or 0. *rest: the first that it does not have. */
+INLAY_ALWAYS uint32_t inlay_match_find_entered_(const struct inlay_match *m, uint32_t c, uint64_t tag, uint32_t *rest)
+{
+	uint32_t ref;
+
+	*rest = m->kept.oldest;
+	if (!c || !m->kept.oldest)
+		return 0;
+	ref = *inlay_match_slot_(m, c, tag);
+	*rest = ref ? 0 : m->cls[c].last ? m->entry[m->cls[c].last].newer : m->kept.oldest;
+	return ref & INLAY_MATCH_SIDE_ ? ref >> 5 : 0;
+}
+
+/* The oldest message from this one on that matches, or 0. */
+INLAY_APART uint32_t inlay_match_walk_(const struct inlay_match *m, uint32_t e, uint64_t tag, uint64_t mask)
+{
+	while (e && (m->entry[e].tag ^ tag) & mask)
+		e = m->entry[e].newer;
+	return e;
+}
+
+/* As inlay_match_walk_, and enters those that it passes in the class. */
+INLAY_APART uint32_t inlay_match_enter_(struct inlay_match *m, uint32_t c, uint32_t e, uint64_t tag)
+{
+	for (; e && (m->entry[e].tag ^ tag) & m->mask[c]; e = m->entry[e].newer) {
+		inlay_match_link_(m, inlay_match_slot_(m, c, m->entry[e].tag), e << 5 | INLAY_MATCH_SIDE_ | c);
+		m->entry[e].entered |= (uint8_t)(1u << (c - 1));
+		m->cls[c].last = e;
+	}
+	return e;
+}
+
+/* A masked receive, as inlay_match_post. The mask has no ignored bit. */
+INLAY_APART int inlay_match_post_masked_(struct inlay_match *m, uint64_t tag, uint64_t mask, uint64_t cookie,
+					 struct inlay_match_found *found)
+{
+	uint32_t c = inlay_match_class_of_(m, mask), e, rest;
+
+	if (!c)
+		c = inlay_match_claim_(m, mask);
+	m->cls[c].used = (uint32_t)m->seq;
+	e = inlay_match_find_entered_(m, c, tag, &rest);
+	if (rest)
+		e = c ? inlay_match_enter_(m, c, rest, tag) : inlay_match_walk_(m, rest, tag, mask);
+	if (e) {
+		inlay_match_tell_(m, e, found);
+		inlay_match_take_(m, e);
+		return 1;
+	}
+	if (!c)
+		c = INLAY_MATCH_LISTED_;
+	e = inlay_match_new_(m, INLAY_MATCH_POSTED, tag & mask, mask, c, cookie);
+	if (INLAY_UNLIKELY(!e))
+		return -EAGAIN;
+	if (c == INLAY_MATCH_LISTED_)
+		inlay_match_append_(m, &m->listed, e);
+	else
+		inlay_match_link_(m, inlay_match_slot_(m, c, tag), e << 5 | c);
+	m->cls[c].posted++;
+	m->live |= (uint16_t)(1u << c);
+	inlay_match_tell_(m, e, found);
+	return 0;
+}
+
+/* Takes out the oldest masked receive for a message if it is older than `than`. 0: none is. */
+INLAY_APART int inlay_match_arrive_masked_(struct inlay_match *m, uint64_t tag, uint64_t than,
+					   struct inlay_match_found *found)
+{
+	uint32_t ref, *at, *slot = NULL, e, c;
+
+	for (c = 1; c < m->classes; c++) {
+		if (INLAY_LIKELY(!*inlay_match_bucket_(m, c, (tag & m->mask[c]) * m->multiplier)))
+			continue;
+		at = inlay_match_slot_(m, c, tag);
+		ref = *at;
+		if (ref && !(ref & INLAY_MATCH_SIDE_) && inlay_match_at_(m, ref)->seq < than) {
+			than = inlay_match_at_(m, ref)->seq;
+			slot = at;
+		}
+	}
+	for (e = m->listed.oldest; e && m->entry[e].seq < than; e = m->entry[e].newer)
+		if (!((m->entry[e].tag ^ tag) & m->entry[e].mask)) {
+			inlay_match_tell_(m, e, found);
+			inlay_match_take_(m, e);
+			return 1;
+		}
+	if (!slot)
+		return 0;
+	e = *slot >> 5;
+	inlay_match_tell_(m, e, found);
+	inlay_match_unlink_first_(m, slot);
+	inlay_match_leave_(m, e);
+	return 1;
+}
+
+/* ------------------------------------------------------------------------------------------------
+ * Receives and messages
+ */
+
+/*
+ * Posts a receive. The oldest message that matches is taken out instead, if there is one.
+ *
+ * tag     bits outside of the mask do not count
+ * mask    the bits that count; INLAY_MATCH_EXACT: all that the table does not ignore
+ * cookie  the caller's
+ *
+ * Returns 1: *found is the message. 0: the receive is posted; found->handle names it. -EAGAIN: no
+ * message matches and the table is full; let it grow, or wait for an entry to leave.
+ */
+INLAY_ALWAYS int inlay_match_post(struct inlay_match *m, uint64_t tag, uint64_t mask, uint64_t cookie,
+				  struct inlay_match_found *found)
+{
+	uint32_t *slot, e;
+
+	if (INLAY_UNLIKELY(~mask & m->mask[0]))
+		return inlay_match_post_masked_(m, tag, mask & m->mask[0], cookie, found);
+	slot = inlay_match_slot_(m, 0, tag);
+	e = *slot >> 5;
+	if (e && m->entry[e].kind == INLAY_MATCH_UNEXPECTED) {
+		inlay_match_tell_(m, e, found);
+		inlay_match_unlink_first_(m, slot);
+		inlay_match_forget_(m, e);
+		return 1;
+	}
+	e = inlay_match_new_(m, INLAY_MATCH_POSTED, tag & m->mask[0], m->mask[0], 0, cookie);
+	if (INLAY_UNLIKELY(!e))
+		return -EAGAIN;
+	inlay_match_link_(m, slot, e << 5);
+	m->cls[0].posted++;
+	inlay_match_tell_(m, e, found);
+	return 0;
+}
+
+/*
+ * Takes in a message. The oldest receive that matches is taken out; else the message is kept.
+ *
+ * cookie  the caller's; inlay_match_set_cookie can set it once the message is kept
+ *
+ * Returns 1: *found is the receive, which hardware may have as well (found->in_hw). 0: the message
+ * is kept; found->handle names it. -EAGAIN: no receive matches and the table is full.
+ */
+INLAY_ALWAYS int inlay_match_arrive(struct inlay_match *m, uint64_t tag, uint64_t cookie,
+				    struct inlay_match_found *found)
+{
+	uint32_t *slot = inlay_match_slot_(m, 0, tag), e = *slot >> 5;
+	struct inlay_match_entry_ *entry = &m->entry[e];
+	const int exact = e && entry->kind == INLAY_MATCH_POSTED;
+
+	if (INLAY_UNLIKELY(m->live) && inlay_match_arrive_masked_(m, tag, exact ? entry->seq : ~(uint64_t)0, found))
+		return 1;
+	if (exact) {
+		inlay_match_tell_(m, e, found);
+		inlay_match_unlink_first_(m, slot);
+		m->cls[0].hw -= entry->in_hw;
+		m->cls[0].posted--;
+		inlay_match_free_(m, e);
+		return 1;
+	}
+	e = inlay_match_new_(m, INLAY_MATCH_UNEXPECTED, tag, INLAY_MATCH_EXACT, 0, cookie);
+	if (INLAY_UNLIKELY(!e))
+		return -EAGAIN;
+	inlay_match_append_(m, &m->kept, e);
+	m->unexpected++;
+	inlay_match_link_(m, slot, e << 5);
+	inlay_match_tell_(m, e, found);
+	return 0;
+}
+
+/*
+ * Looks for a message, and leaves it where it is (MPI_Iprobe).
+ *
+ * tag, mask  as of inlay_match_post
+ *
+ * Returns 1: *found is the oldest message that matches. 0: there is none.
+ */
+INLAY_FN int inlay_match_probe(const struct inlay_match *m, uint64_t tag, uint64_t mask,
+			       struct inlay_match_found *found)
+{
+	uint32_t e, rest = 0;
+
+	mask &= m->mask[0];
+	if (mask == m->mask[0])
+		e = *inlay_match_slot_(m, 0, tag) >> 5;
+	else
+		e = inlay_match_find_entered_(m, inlay_match_class_of_(m, mask), tag, &rest);
+	if (rest)
+		e = inlay_match_walk_(m, rest, tag, mask);
+	if (!e || m->entry[e].kind != INLAY_MATCH_UNEXPECTED)
+		return 0;
+	inlay_match_tell_(m, e, found);
+	return 1;
+}
+
+/*
+ * Takes out a receive (it is cancelled, or hardware has consumed it) or a message (its sender has
+ * died, or a probe has chosen it: MPI_Improbe is a probe and a remove).
+ *
+ * Returns 0: *found is what was taken out. -ENOENT: it is out already. Of a match and a remove only
+ * the first succeeds.
+ */
+INLAY_FN int inlay_match_remove(struct inlay_match *m, uint64_t handle, struct inlay_match_found *found)
+{
+	const uint32_t e = inlay_match_of_(m, handle);
+
+	if (!e)
+		return -ENOENT;
+	inlay_match_tell_(m, e, found);
+	inlay_match_take_(m, e);
+	return 0;
+}
+
+/* Gives a receive or a message another cookie. Returns 0, or -ENOENT when it is out already. */
+INLAY_FN int inlay_match_set_cookie(struct inlay_match *m, uint64_t handle, uint64_t cookie)
+{
+	const uint32_t e = inlay_match_of_(m, handle);
+
+	if (!e)
+		return -ENOENT;
+	m->entry[e].cookie = cookie;
+	return 0;
+}
+
+/* Receives that are posted. */
+INLAY_FN uint32_t inlay_match_posted(const struct inlay_match *m)
+{
+	uint32_t n = 0, c;
+
+	for (c = 0; c <= INLAY_MATCH_LISTED_; c++)
+		n += m->cls[c].posted;
+	return n;
+}
+
+/* Messages that are kept. */
+INLAY_FN uint32_t inlay_match_unexpected(const struct inlay_match *m)
+{
+	return m->unexpected;
+}
+
+/*
+ * Visits all receives and messages, in no particular order. *at is 0 at first. What was found may
+ * be removed before the next call; what is added meanwhile may be missed.
+ *
+ * Returns 1, or 0 when there is no further one.
+ */
+INLAY_FN int inlay_match_next(const struct inlay_match *m, uint32_t *at, struct inlay_match_found *found)
+{
+	while (++*at < m->fresh)
+		if (m->entry[*at].kind != INLAY_MATCH_FREE) {
+			inlay_match_tell_(m, *at, found);
+			return 1;
+		}
+	return 0;
+}
+
+/*
+ * Moves a table to larger memory, described as for inlay_match_init. Handles, cookies and the order
+ * stay; the old memory is the caller's again. Copies every entry: 65,536 take 4 ms, most of it page
+ * faults of the new memory.
+ *
+ * Returns 0; -EINVAL as inlay_match_init, and for fewer entries than the table has; -ENOBUFS. After
+ * an error nothing has changed.
+ */
+INLAY_COLD int inlay_match_grow(struct inlay_match *m, void *memory, size_t size, uint32_t entries)
+{
+	const struct inlay_match_entry_ *from = m->entry;
+	const struct inlay_match_side_ *sides = m->side;
+	struct inlay_match_node_ *node;
+	uint32_t e, left, ref;
+	int err = entries < m->entries ? -EINVAL : inlay_match_place_(m, memory, size, entries);
+
+	if (err)
+		return err;
+	for (e = 1; e < m->fresh; e++) {
+		m->entry[e] = from[e];
+		if (from[e].kind == INLAY_MATCH_FREE)
+			continue;
+		/* Rings stay, trees do not: their shape depends on the number of buckets. */
+		if (from[e].kind == INLAY_MATCH_UNEXPECTED)
+			for (left = from[e].entered; left; left &= left - 1) {
+				ref = e << 5 | INLAY_MATCH_SIDE_ | ((uint32_t)__builtin_ctz(left) + 1);
+				node = inlay_match_node_at_(m, ref);
+				*node = sides[e].node[__builtin_ctz(left)];
+				if (node->child[0] == INLAY_MATCH_MEMBER_)
+					continue;
+				*inlay_match_slot_of_(m, ref & 15, from[e].tag) = ref;
+				node->child[0] = node->child[1] = 0;
+			}
+		node = &m->entry[e].node;
+		if (from[e].cls == INLAY_MATCH_LISTED_ || node->child[0] == INLAY_MATCH_MEMBER_)
+			continue;
+		*inlay_match_slot_of_(m, from[e].cls, from[e].tag) = e << 5 | from[e].cls;
+		node->child[0] = node->child[1] = 0;
+	}
+	return 0;
+}
+
+/* ------------------------------------------------------------------------------------------------
+ * Together with a hardware list
+ *
+ * Receives that hardware has are in the table too, so that one place decides order:
+ *
+ *   blocked = inlay_match_hw_blocked(&m, tag, mask);
+ *   if (inlay_match_post(&m, tag, mask, cookie, &found) == 0 && !blocked)
+ *           ... append it to the NIC's list; then inlay_match_set_hw(&m, found.handle, number);
+ *
+ * Remove a receive when the NIC has consumed it. An unexpected message of the NIC arrives here; if
+ * its receive is in_hw, take that off the NIC's list. inlay/tag.h does all of this.
+ */
+
+/*
+ * Says that hardware has a posted receive as well, which the caller names `hw` there. Of the
+ * receives with one tag and mask, hardware has the oldest: ask inlay_match_hw_blocked before each.
+ *
+ * Returns 0, or -ENOENT when the receive is out already.
+ */
+INLAY_FN int inlay_match_set_hw(struct inlay_match *m, uint64_t handle, uint32_t hw)
+{
+	const uint32_t e = inlay_match_of_(m, handle);
+	struct inlay_match_entry_ *entry = &m->entry[e];
+
+	if (!e || entry->kind != INLAY_MATCH_POSTED)
+		return -ENOENT;
+	INLAY_CHECK(entry->cls == INLAY_MATCH_LISTED_ || entry->node.child[0] != INLAY_MATCH_MEMBER_ ||
+		    inlay_match_at_(m, entry->node.prev)->in_hw,
+		    "no receive in hardware comes after one of the same tag that is not");
+	m->cls[entry->cls].hw += !entry->in_hw;
+	entry->in_hw = 1;
+	entry->hw = hw;
+	return 0;
+}
+
+/*
+ * Whether a receive, not yet posted, must stay out of hardware: a posted one that hardware does not
+ * have might match the same message. It is the older one, but hardware would serve the younger.
+ *
+ * The answer is exact for exact receives. For masked ones it errs on the safe side: a class whose
+ * mask has bits outside of this one blocks if hardware lacks any receive of it. Walks the receives
+ * that have no class.
+ *
+ * Returns 1: keep it in software. 0: give it to hardware.
+ */
+INLAY_FN int inlay_match_hw_blocked(const struct inlay_match *m, uint64_t tag, uint64_t mask)
+{
+	uint32_t c, ref;
+
+	for (c = 0; c < m->classes; c++) {
+		if (m->cls[c].posted == m->cls[c].hw)
+			continue;
+		if (m->mask[c] & ~mask)
+			return 1;
+		ref = *inlay_match_slot_of_(m, c, tag);
+		if (!ref || ref & INLAY_MATCH_SIDE_ || inlay_match_at_(m, ref)->kind != INLAY_MATCH_POSTED)
+			continue;
+		if (!inlay_match_at_(m, inlay_match_at_(m, ref)->node.prev)->in_hw)
+			return 1;
+	}
+	for (ref = m->listed.oldest; ref; ref = m->entry[ref].newer)
+		if (!m->entry[ref].in_hw && !((m->entry[ref].tag ^ tag) & m->entry[ref].mask & mask))
+			return 1;
+	return 0;
+}
 
 #endif

@@ -1,23 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/tag.h: tag matching by the NIC, and together with the software's.
+ * inlay/tag.h: tagged messages, matched by the NIC where it can (ConnectX-5 to -7) and by match.h
+ * in software. Each header has its own manual; transports start at tag/recv.h.
  *
- * The rooms, each with its manual:
- *
- *   tag/wire.h   what goes in front of a tagged message
- *   tag/send.h   tagged messages: eager, rendezvous
- *   tag/list.h   the NIC's list: add, delete, synchronise; completions
- *   tag/recv.h   software's table and the NIC's list, in one order
- *
- * NICs that match tags are ConnectX-5 to -7. The software's table (match.h) needs none; tag/recv.h works with it alone, and gives the NIC
- * what it may have where there is a list.
+ *   tag/message.h  tagged messages: their headers, and how to send them
+ *   tag/list.h     the NIC's list: add, delete, synchronise; completions
+ *   tag/recv.h     receives in the software's table and the NIC's list, in one order
  */
 #ifndef INLAY_TAG_H
 #define INLAY_TAG_H
 
 #include <inlay/tag/list.h>
+#include <inlay/tag/message.h>
 #include <inlay/tag/recv.h>
-#include <inlay/tag/send.h>
-#include <inlay/tag/wire.h>
 
 #endif

@@ -1,41 +1,41 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/task.h: command tasks: a host gives commands to a worker, on a BlueField, another machine or this one, and gets one answer for
- * each. DOCA UROM's worker command task, as inline code on two queue pairs: a command costs about what a send costs.
+ * inlay/task.h: command tasks: a host gives commands to a worker, which may be on a BlueField, another
+ * machine or this one, and gets one answer for each. DOCA UROM's worker command task as inline code on
+ * two queue pairs; a command costs about what a send costs.
  *
- *   host                                                             worker
- *   inlay_task_alloc_init(&host, PLUGIN, done, &task);
+ *   host                                                        worker
+ *
+ *   inlay_task_alloc(&host, PLUGIN, done, &task);
  *   ... write the payload ...
- *   inlay_task_submit(task);                  --- one WQE --->       plugin->command(plugin, cmd): cmd->payload, cmd->response
- *   inlay_task_host_progress(&host, now, 32); <--- one WQE ---       return 0, or later: inlay_task_cmd_answer(cmd, 0)
- *   done(task, ...): its status, its response
+ *   inlay_task_submit(task);                    -- one WQE -->   plugin->command(plugin, cmd)
+ *   inlay_task_host_progress(&host, now, 32);   <-- one WQE --   return 0, or later inlay_task_cmd_answer
+ *   done(task, ...)                             status and response
  *
- * The rooms, each with its manual:
+ *   task/task.h     a task: allocate, fill, submit, cancel, release
+ *   task/host.h     the host: set-up, progress
+ *   task/cmd.h      a command at the worker, the plugin's interface, answers
+ *   task/conn.h     the worker's connection to a host
+ *   task/worker.h   the worker: set-up, progress
+ *   task/plugin.h   plugins loaded at run time
+ *   task/group.h    workers that know each other's addresses and keys
+ *   task/wire.h     messages and addresses; task/link.h one end of a connection
  *
- *   task/wire.h      what goes over the wire, and the addresses
- *   task/link.h      one end of a connection: set-up only
- *   task/host.h      the host's side: set-up, and what holds for tasks
- *   task/submit.h    tasks allocated, filled, submitted
- *   task/progress.h  tasks completed
- *   task/worker.h    the worker's side: set-up, and what holds for handlers
- *   task/conn.h      its connections
- *   task/serve.h     commands received, handed out, answered
- *   task/plugin.h    plugins loaded at run time
- *   task/group.h     workers that know each other: addresses and keys by an allgather
+ * Invariants: every submitted task completes once; every command is answered once; nothing that a peer
+ * sends is believed before it is checked; no call, lock or allocation on the data path.
  *
- * Threads: a host, and a worker with its connections, have one owner at a time each.
+ * Threads: a host with its tasks, and a worker with its connections, have one owner at a time each.
  */
 #ifndef INLAY_TASK_H
 #define INLAY_TASK_H
 
 #include <inlay/task/wire.h>
 #include <inlay/task/link.h>
+#include <inlay/task/task.h>
 #include <inlay/task/host.h>
-#include <inlay/task/submit.h>
-#include <inlay/task/progress.h>
-#include <inlay/task/worker.h>
+#include <inlay/task/cmd.h>
 #include <inlay/task/conn.h>
-#include <inlay/task/serve.h>
+#include <inlay/task/worker.h>
 #include <inlay/task/plugin.h>
 #include <inlay/task/group.h>
 

@@ -247,7 +247,7 @@ static void host_fill(struct inlay_buf *buf, uint32_t n, struct host_model *m)
 /* Lists of the task's buffers before: taken apart. */
 static void host_unchain(uint32_t i)
 {
-	struct inlay_buf *list = host.bufs[i][0], *own = inlay_task_rest(host.m[i].t)->payload;
+	struct inlay_buf *list = host.bufs[i][0], *own = inlay_task_more_(host.m[i].t)->payload;
 
 	inlay_buf_unchain_list(list, host.bufs[i][1]);
 	inlay_buf_unchain_list(own, host.bufs[i][1]);
@@ -315,7 +315,7 @@ static uint32_t host_gathers(struct host_model *m, uint32_t at)
 			gathers = 1;
 			m->lends |= p[i].lkey == USER_LKEY;
 			/* What of a list that begins with the task's own buffer is the caller's, a host does not ask */
-			m->may_lend = m->t->payload != inlay_task_rest(m->t)->payload || inlay_buf_next(m->t->payload);
+			m->may_lend = m->t->payload != inlay_task_more_(m->t)->payload || inlay_buf_next(m->t->payload);
 		}
 	return gathers;
 }
@@ -377,7 +377,7 @@ static void host_submit(uint32_t i, uint32_t how, uint32_t size, uint32_t after)
 	for (buf = m->t->payload; inlay_buf_next(buf) && !inlay_buf_data_len(buf);)
 		buf = inlay_buf_next(buf);
 	c->payload = (uintptr_t)inlay_buf_data(buf);
-	c->lkey = buf == inlay_task_rest(m->t)->payload ? HOST_LKEY : USER_LKEY;
+	c->lkey = buf == inlay_task_more_(m->t)->payload ? HOST_LKEY : USER_LKEY;
 }
 
 /* ---- Completing ---- */
@@ -422,7 +422,7 @@ static void host_idle(uint32_t i)
 	m->awaiting = 0;
 	m->state = HOST_IDLE;
 	/* Whoever has it may write to it */
-	memset(inlay_buf_head(inlay_task_rest(m->t)->payload), 0xee, HOST_PAYLOAD);
+	memset(inlay_buf_head(inlay_task_more_(m->t)->payload), 0xee, HOST_PAYLOAD);
 	memset(host.user + i * USER_BYTES, 0xee, 384);
 }
 
@@ -757,7 +757,7 @@ static void host_slots(void)
 
 static void host_look(void)
 {
-	static const uint8_t states[6] = {INLAY_TASK_FREE, INLAY_TASK_IDLE, INLAY_TASK_FLYING, INLAY_TASK_CLOSING, INLAY_TASK_RIPE,
+	static const uint8_t states[6] = {INLAY_TASK_FREE, INLAY_TASK_IDLE, INLAY_TASK_SUBMITTED, INLAY_TASK_CLOSING, INLAY_TASK_DUE,
 					  INLAY_TASK_QUARANTINE};
 	uint32_t i, outstanding = host.orphans, windows = 0, n;
 
@@ -767,7 +767,7 @@ static void host_look(void)
 
 		outstanding += m->awaiting;
 		/* What is settled at once is called at once; else it waits, or its callback does. */
-		sure(state == states[m->state] || (m->state == HOST_SETTLED && state == INLAY_TASK_RIPE));
+		sure(state == states[m->state] || (m->state == HOST_SETTLED && state == INLAY_TASK_DUE));
 		if (m->state == HOST_IDLE && m->told)
 			host_response(m);
 		if (state == INLAY_TASK_FREE || state == INLAY_TASK_IDLE)
@@ -831,22 +831,23 @@ static void host_begin(uint32_t one, uint32_t two)
 	memset(host.windows, 0, sizeof(host.windows));
 	fuzz_cq_make(&host.cq, &host.h.cq);
 	fuzz_qp_make(&host.qp, &host.h.link, &host.cq, HOST_QPN, two & 1 ? 32 : 128, p.in_flight);
-	sure(!inlay_task_host_init(&host.h, host.memory, &p, (struct ibv_pd *)(void *)&host, keys));
+	host.h.pd = (struct ibv_pd *)(void *)&host;
+	sure(!inlay_task_host_init_(&host.h, host.memory, &p, keys));
 	for (i = 0; i < p.windows; i++) {
 		host.windows[i].rkey = host.h.windows[i].rkey = (0x100 + i) << 8;
 		host.h.windows[i].next = host.h.free_window;
 		host.h.free_window = i;
 	}
-	inlay_task_host_receive(&host.h);
-	inlay_task_host_begin(&host.h, &peer);
+	inlay_task_host_receive_(&host.h);
+	inlay_task_host_begin_(&host.h, &peer);
 	host.submitted = host.sent = host.num_messages = host.patterns = 0;
 	host.orphans = host.strays = host.lost = host.dead = host.broken = host.stopped = 0;
 	host.receives_first = 0;
 	host.now = 0;
 	host_bufs();
 	for (i = 0; i < HOST_TASKS; i++) {
-		sure(!inlay_task_alloc_init(&host.h, 1, host_callback, &host.m[i].t));
-		sure(inlay_task_index(host.m[i].t) == i);
+		sure(!inlay_task_alloc(&host.h, 1, host_callback, &host.m[i].t));
+		sure(inlay_task_index_(host.m[i].t) == i);
 		inlay_task_set_user_data(host.m[i].t, i);
 		host.m[i].state = HOST_IDLE;
 		host.m[i].context = host.m[i].t->context;
@@ -893,10 +894,10 @@ static void host_step(struct fuzz_in *in)
 	case 14:
 		if (m->state == HOST_FREE) {
 			/* The one that was given back last */
-			sure(!inlay_task_alloc_init(&host.h, 1, host_callback, &t));
-			m = &host.m[inlay_task_index(t)];
+			sure(!inlay_task_alloc(&host.h, 1, host_callback, &t));
+			m = &host.m[inlay_task_index_(t)];
 			sure(m->t == t && m->state == HOST_FREE);
-			inlay_task_set_user_data(t, inlay_task_index(t));
+			inlay_task_set_user_data(t, inlay_task_index_(t));
 			m->state = HOST_IDLE;
 			m->told = m->len = 0;
 		} else {
@@ -942,7 +943,7 @@ static void host_input(const uint8_t *data, size_t size)
 	for (i = 0; i < HOST_TASKS; i++)
 		sure(host.m[i].state == HOST_FREE || host.m[i].state == HOST_IDLE);
 	sure(!host.h.outstanding && !host.orphans);
-	inlay_task_host_unmake(&host.h);
+	inlay_task_host_unmake_(&host.h);
 	for (i = 0; i < HOST_TASKS; i++)
 		host_unchain(i);
 	inlay_inventory_destroy(host.inventory);

@@ -19,16 +19,16 @@ static void parse_message(const uint8_t *at, uint32_t n)
 	uint8_t again[INLAY_TASK_MESSAGE_MIN];
 	uint32_t head;
 
-	if (!inlay_task_command_read(&c, at, n)) {
+	if (!inlay_task_command_read_(&c, at, n)) {
 		sure(c.flags & INLAY_TASK_PAYLOAD_KEY ? c.at == n && c.length == c.payload.bytes : (uint64_t)c.at + c.length == n);
-		head = inlay_task_command_write(again, &c);
+		head = inlay_task_command_write_(again, &c);
 		sure(head == c.at && head <= n && !memcmp(again, at, head));
 	} else if (n < INLAY_TASK_HEAD || at[0] != INLAY_TASK_WIRE) {
 		sure(c.context == UINT64_MAX && !c.plugin && !c.destination);
 	}
-	if (!inlay_task_answer_read(&a, at, n)) {
+	if (!inlay_task_answer_read_(&a, at, n)) {
 		sure(a.kind == INLAY_TASK_ANSWER ? (uint64_t)a.length + INLAY_TASK_HEAD == n : n == INLAY_TASK_HEAD);
-		inlay_task_answer_write(again, &a);
+		inlay_task_answer_write_(again, &a);
 		sure(!memcmp(again, at, INLAY_TASK_HEAD) && a.status <= 0 && a.status >= -INLAY_TASK_STATUS_MAX);
 	} else if (n < INLAY_TASK_HEAD || at[0] != INLAY_TASK_WIRE) {
 		sure(a.context == UINT64_MAX);
@@ -45,7 +45,7 @@ static void parse_address(const uint8_t *at, uint32_t n)
 		if (!inlay_task_address_read(&a, at, n, role)) {
 			inlay_task_address_write(again, &a);
 			sure(n == INLAY_TASK_ADDRESS && a.role == role && !memcmp(again, at, n));
-			sure(a.receives && a.message >= INLAY_TASK_MESSAGE_MIN && !(a.qpn >> 24) && !(a.psn >> 24));
+			sure(a.receives && a.message >= INLAY_TASK_MESSAGE_MIN && !(a.at.qpn >> 24) && !(a.at.psn >> 24));
 		}
 }
 

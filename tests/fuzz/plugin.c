@@ -38,7 +38,7 @@ struct plugin_ep {
 	uint32_t failed;        /* all that is outstanding is flushed */
 };
 
-static int plugin_link_create(struct inlay_task_link *l, const struct inlay_task_caps *caps, const struct inlay_task_path *path);
+static int plugin_link_create(struct inlay_task_link *l, const struct inlay_task_caps *caps, const struct inlay_connect_attr *path);
 static int plugin_link_destroy(struct inlay_task_link *l);
 static int plugin_link_connect(struct inlay_task_link *l, const struct inlay_task_address *peer);
 static int plugin_link_break(struct inlay_task_link *l);
@@ -115,7 +115,7 @@ static struct {
 	struct fuzz_in *in;
 } plug __attribute__((aligned(4096)));
 
-static int plugin_link_create(struct inlay_task_link *l, const struct inlay_task_caps *caps, const struct inlay_task_path *path)
+static int plugin_link_create(struct inlay_task_link *l, const struct inlay_task_caps *caps, const struct inlay_connect_attr *path)
 {
 	uint32_t i;
 
@@ -129,9 +129,11 @@ static int plugin_link_create(struct inlay_task_link *l, const struct inlay_task
 	plug.eps[i].failed = 0;
 	fuzz_qp_make(&plug.eps[i].qp, l, &plug.ep_cqs[caps->ibcq - plug.ibcqs], plug.eps[i].ibqp.qp_num, 64, caps->receives);
 	l->qp = &plug.eps[i].ibqp;
-	l->self.link = IBV_LINK_LAYER_ETHERNET;
-	l->self.mtu = IBV_MTU_1024;
-	l->self.qpn = l->qp->qp_num;
+	l->self.at.type = IBV_QPT_RC;
+	l->self.at.link = INLAY_CONNECT_ROCE_V2;
+	l->self.at.gid[0] = 0xfe;
+	l->self.at.mtu = IBV_MTU_1024;
+	l->self.at.qpn = l->qp->qp_num;
 	return 0;
 }
 
@@ -169,7 +171,7 @@ static int plugin_link_break(struct inlay_task_link *l)
 
 static int plugin_link_connect(struct inlay_task_link *l, const struct inlay_task_address *peer)
 {
-	return peer->link == l->self.link ? 0 : -EINVAL;
+	return peer->at.link == l->self.at.link ? 0 : -EINVAL;
 }
 
 static struct ibv_cq *plugin_create_cq(struct ibv_context *ctx, int cqe, void *context, struct ibv_comp_channel *channel, int vector)
@@ -284,7 +286,7 @@ static struct inlay_task_cmd *plugin_owner(uint32_t conn, const struct fuzz_piec
 	for (i = 0; i < c->num; i++) {
 		struct inlay_task_cmd *cmd = &c->cmds[i];
 		const uint8_t *from = out ? cmd->response : cmd->payload;
-		uint32_t size = out ? cmd->response_room : cmd->payload_len;
+		uint32_t size = out ? cmd->response_max : cmd->payload_len;
 		uint32_t lkey = !out && cmd->pulled ? PLUGIN_POOL_LKEY : PLUGIN_LKEY + 2 * conn;
 
 		if (cmd->state == INLAY_TASK_CMD_KEPT && p->lkey == lkey && p->at >= from && p->bytes <= size &&
@@ -367,7 +369,7 @@ static void plugin_answered(struct plugin_command *c, int status, const uint8_t 
 	case RDMA_EP:
 	case RDMA_MAP:
 		sure(length == (r->op == RDMA_EP ? 8 + INLAY_TASK_ADDRESS : 8));
-		plugin_object(c, inlay_task_get64(response));
+		plugin_object(c, inlay_task_get64_(response));
 		break;
 	case RDMA_CLOSE:
 	case RDMA_UNMAP:
@@ -384,7 +386,7 @@ static void plugin_answered(struct plugin_command *c, int status, const uint8_t 
 	case RDMO_APPEND: sure(length == 8); break;
 	case RDMA_TAG_RECV:
 		sure(length >= 8 && length - 8 <= r->bytes);
-		tag = inlay_task_get64(response);
+		tag = inlay_task_get64_(response);
 		sure(!((tag ^ r->map) & r->addr));
 		break;
 	default: sure(!length);
@@ -401,21 +403,21 @@ static void plugin_answer_seen(uint32_t conn, const uint8_t *msg, uint32_t n)
 	struct plugin_command *c;
 
 	sure(n >= 32 && n <= PLUGIN_MESSAGE && msg[0] == INLAY_TASK_WIRE);
-	context = inlay_task_get64(msg + 8);
+	context = inlay_task_get64_(msg + 8);
 	sure(context < plug.num);
 	c = &plug.commands[context];
 	sure(c->conn == conn && c->state == PLUGIN_COME);
 	c->state = PLUGIN_SENT;
 	if (msg[1] == INLAY_TASK_REFUSED) {
-		sure(n == 32 && plugin_may(c, -(int)inlay_task_get32(msg) / 65536));
+		sure(n == 32 && plugin_may(c, -(int)inlay_task_get32_(msg) / 65536));
 		return;
 	}
 	if (msg[1] == INLAY_TASK_WRITTEN) {
-		sure(inlay_task_get32(msg + 4) <= c->granted && c->plugin == ECHO_ID);
+		sure(inlay_task_get32_(msg + 4) <= c->granted && c->plugin == ECHO_ID);
 		return;
 	}
-	sure(msg[1] == INLAY_TASK_ANSWER && n - 32 == inlay_task_get32(msg + 4));
-	plugin_answered(c, -(int)(inlay_task_get32(msg) >> 16), msg + 32, n - 32);
+	sure(msg[1] == INLAY_TASK_ANSWER && n - 32 == inlay_task_get32_(msg + 4));
+	plugin_answered(c, -(int)(inlay_task_get32_(msg) >> 16), msg + 32, n - 32);
 }
 
 static void plugin_device(uint32_t conn, uint32_t most)
@@ -558,16 +560,19 @@ static uint32_t plugin_address(struct fuzz_in *in, uint8_t *at)
 
 	memset(&a, 0, sizeof(a));
 	a.role = INLAY_TASK_HOST;
-	a.link = IBV_LINK_LAYER_ETHERNET;
-	a.mtu = IBV_MTU_1024;
+	a.at.type = IBV_QPT_RC;
+	a.at.link = INLAY_CONNECT_ROCE_V2;
+	a.at.gid[0] = 0xfe;
+	a.at.mtu = IBV_MTU_1024;
+	a.at.qpn = 1;
 	a.message = 1024;
 	a.receives = 32;
 	inlay_task_address_write(at, &a);
 	if (form & 1)
-		fuzz_spoil(in, at, 72);
-	crc = inlay_crc32c(at, 72);
+		fuzz_spoil(in, at, INLAY_TASK_ADDRESS - 4);
+	crc = inlay_crc32c(at, INLAY_TASK_ADDRESS - 4);
 	if (!(form & 2))
-		memcpy(at + 72, &crc, 4);
+		memcpy(at + INLAY_TASK_ADDRESS - 4, &crc, 4);
 	return INLAY_TASK_ADDRESS;
 }
 
@@ -659,15 +664,15 @@ static void plugin_come(uint32_t conn, struct fuzz_in *in)
 		head.response.bytes = c->granted = PLUGIN_ELEMENT;
 	}
 	/* The request as the plugin is to see it, and for the model */
-	c->r.op = inlay_task_get32(c->payload);
-	c->r.bytes = inlay_task_get32(c->payload + 4);
-	c->r.ep = inlay_task_get64(c->payload + 8);
-	c->r.map = inlay_task_get64(c->payload + 16);
-	c->r.addr = inlay_task_get64(c->payload + 24);
+	c->r.op = inlay_task_get32_(c->payload);
+	c->r.bytes = inlay_task_get32_(c->payload + 4);
+	c->r.ep = inlay_task_get64_(c->payload + 8);
+	c->r.map = inlay_task_get64_(c->payload + 16);
+	c->r.addr = inlay_task_get64_(c->payload + 24);
 	/* A handle that comes to life while this waits behind others is one that nobody was told of. */
 	c->foreign = plugin_for_ep(c) && !plugin_find(conn, c->plugin, 0, c->r.ep) && plugin_idle(conn);
 	plug.num++;
-	n = inlay_task_command_write(msg, &head);
+	n = inlay_task_command_write_(msg, &head);
 	if (!c->read) {
 		memcpy(msg + n, c->payload, c->length);
 		n += c->length;
@@ -783,12 +788,12 @@ static void plugin_begin(uint32_t one)
 	plug.busy = plug.num = plug.num_objects = plug.num_cqs = plug.mrs = 0;
 	plug.ep_qpn = 100;
 	fuzz_cq_make(&plug.cq, &plug.w.cq);
-	sure(!inlay_task_worker_init(&plug.w, plug.memory, &p, entries, 3));
+	sure(!inlay_task_worker_init_(&plug.w, plug.memory, &p, entries, 3));
 	for (i = 0; i < PLUGIN_CONNS; i++) {
 		plug.dead[i] = 0;
 		fuzz_qp_make(&plug.qps[i], &plug.conns[i].link, &plug.cq, PLUGIN_QPN + i, 128, PLUGIN_CREDITS);
-		sure(!inlay_task_conn_init(&plug.conns[i], plug.conn_memory[i], &plug.w, PLUGIN_LKEY + 2 * i));
-		inlay_task_conn_begin(&plug.conns[i], &peer);
+		sure(!inlay_task_conn_init_(&plug.conns[i], plug.conn_memory[i], &plug.w, PLUGIN_LKEY + 2 * i));
+		inlay_task_conn_begin_(&plug.conns[i], &peer);
 	}
 }
 

@@ -203,7 +203,7 @@ static int worker_answer_buf(struct worker_command *c, uint32_t size)
 		return err;
 	sure((err == -ENOTCONN) == !!worker.down[c->conn]);
 	worker_answers(c, -3, copy, size);
-	if (size > cmd->conn->answer_room)
+	if (size > cmd->conn->answer_max)
 		c->kind = INLAY_TASK_WRITTEN;
 	return 0;
 }
@@ -212,7 +212,7 @@ static int worker_answer_buf(struct worker_command *c, uint32_t size)
 static int worker_answer(struct worker_command *c, uint32_t how)
 {
 	struct inlay_task_cmd *cmd = c->cmd;
-	uint32_t len = how >> 3, room = cmd->conn->room;
+	uint32_t len = how >> 3, room = cmd->conn->response_max;
 	uint8_t data[512];
 	int err, status = -(int)(how & 1) * 5;
 
@@ -257,7 +257,7 @@ static int worker_command(void *plugin, struct inlay_task_cmd *cmd)
 	sure(plugin == &worker && conn < WORKER_CONNS && !worker.down[conn]);
 	c = worker_next(conn);
 	sure(c && cmd->context == c->context && cmd->plugin == c->plugin && cmd->destination == c->destination);
-	sure(cmd->payload_len == c->length && !cmd->response_len && cmd->response_room == cmd->conn->room);
+	sure(cmd->payload_len == c->length && !cmd->response_len && cmd->response_max == cmd->conn->response_max);
 	sure(!cmd->pulled == !c->read_key);
 	c->cmd = cmd;
 	worker_look_payload(c);
@@ -267,7 +267,7 @@ static int worker_command(void *plugin, struct inlay_task_cmd *cmd)
 	else
 		fuzz_forbid(cmd->payload + c->length, (size_t)(cmd->response - cmd->payload) - c->length);
 	c->state = WORKER_KEPT;
-	room = cmd->response_room;
+	room = cmd->response_max;
 	switch (how & 7) {
 	case 0:
 	case 1:
@@ -626,14 +626,14 @@ static void worker_begin(uint32_t one, uint32_t two)
 	memset(&worker.w, 0, sizeof(worker.w));
 	memset(worker.conns, 0, sizeof(worker.conns));
 	fuzz_cq_make(&worker.cq, &worker.w.cq);
-	sure(!inlay_task_worker_init(&worker.w, worker.memory, &p, entries, 2));
+	sure(!inlay_task_worker_init_(&worker.w, worker.memory, &p, entries, 2));
 	worker.num = worker.all_strays = 0;
 	worker.now = 0;
 	for (i = 0; i < WORKER_CONNS; i++) {
 		worker.come[i] = worker.down[i] = worker.dead[i] = worker.strays[i] = worker.written[i] = 0;
 		fuzz_qp_make(&worker.qps[i], &worker.conns[i].link, &worker.cq, WORKER_QPN + i, two & 1 ? 8 : 64, WORKER_CREDITS);
-		sure(!inlay_task_conn_init(&worker.conns[i], worker.conn_memory[i], &worker.w, WORKER_LKEY + 2 * i));
-		inlay_task_conn_begin(&worker.conns[i], &peer);
+		sure(!inlay_task_conn_init_(&worker.conns[i], worker.conn_memory[i], &worker.w, WORKER_LKEY + 2 * i));
+		inlay_task_conn_begin_(&worker.conns[i], &peer);
 	}
 }
 

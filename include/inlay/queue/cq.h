@@ -130,6 +130,23 @@ INLAY_FN uint32_t inlay_cq_cqe_size(const struct inlay_cq *cq)
 	return cq->stride;
 }
 
+/* Number of the CQ. */
+INLAY_FN uint32_t inlay_cq_cqn(const struct inlay_cq *cq)
+{
+	return cq->cqn;
+}
+
+/* Remembers which CQ of verbs this is, and asks whether it may be that one. */
+INLAY_COLD void inlay_cq_set_verbs_(struct inlay_cq *cq, struct ibv_cq *verbs)
+{
+	cq->verbs = verbs;
+}
+
+INLAY_COLD int inlay_cq_is_verbs_(const struct inlay_cq *cq, const struct ibv_cq *verbs)
+{
+	return !cq->verbs || !verbs || cq->verbs == verbs;
+}
+
 /* CQEs in the ring. */
 INLAY_FN uint32_t inlay_cq_size(const struct inlay_cq *cq)
 {

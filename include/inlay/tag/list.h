@@ -1,49 +1,60 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/tag/list.h: the NIC's list of tagged receives: operations on it, and what it completes.
+ * inlay/tag/list.h: the NIC's list of tagged receives, its operations and its completions.
+ * Most callers want tag/recv.h, which keeps this list and the software's table in one order.
  *
- *   inlay_tag_add(&list, wr_id, recv_wr_id, tag, mask, &sge, IBV_OPS_SIGNALED, &handle);
- *   inlay_tag_ring(&list);                                           one doorbell for all that was posted
+ *   inlay_tag_list_add(&list, wr_id, tag, mask, &sge, IBV_OPS_TM_SYNC, &handle);
+ *   inlay_tag_list_ring(&list);                            one doorbell for all that was posted
  *   ...
  *   while ((cqe = inlay_cq_peek(&cq))) {
  *           struct inlay_tag_wc wc;
  *
- *           if (inlay_tag_owns(&list, cqe) && inlay_tag_complete(&list, cqe, cq.stride, &wc) > 0)
+ *           if (inlay_tag_list_owns(&list, cqe) &&
+ *               inlay_tag_list_complete(&list, cqe, inlay_cq_cqe_size(&cq), &wc) > 0)
  *                   switch (wc.opcode) ...
  *           inlay_cq_advance(&cq, 1);
  *   }
  *
- * The list lives in the NIC, behind an XRQ: a shared receive queue that matches tags. Operations are WQEs of one WQEBB on the send queue of
- * a QP that is connected to itself and receives through that XRQ, the command QP:
+ * Invariants
+ * ----------
+ *   - A receive completes, or a DEL of it succeeds, and never both. Until then its buffer is the
+ *     NIC's.
+ *   - An entry is free again when its receive is over and the completions of all operations that
+ *     name it have come. Free entries are used in the order in which they were freed.
+ *   - A handle is an entry and a generation: one that is out of date is refused.
+ *   - Every DEL asks the NIC for a completion, because only the NIC knows whether it came too late.
+ *     So does one operation in a quarter of the ring, so that credit comes back. The caller hears
+ *     of what it signaled.
+ *   - The CQ needs room for a completion of each WQEBB of the command ring, two of each tag, and
+ *     one of each XRQ entry.
+ *
+ * Unexpected messages and the phase
+ * ---------------------------------
+ * The NIC counts the messages that matched nothing, modulo 2^16. From such a message on it keeps
+ * new tags disabled, until the software says that it has seen as many: the message on its way to
+ * the software may be the one that the new tag waits for. inlay_tag_list_complete counts these
+ * messages as it hands them out, and an operation with IBV_OPS_TM_SYNC carries the count. So take
+ * all completions, match each unexpected message against what is about to be added, and only then
+ * add with IBV_OPS_TM_SYNC. If the completion of an operation has IBV_WC_TM_SYNC_REQ, the NIC had
+ * counted more by then: synchronise again after the missing messages have been handed out.
+ * Synchronise at least every 2^15 unexpected messages; IBV_WC_TM_SYNC_REQ in one of them says that
+ * it is time.
+ *
+ * The wire to the NIC
+ * -------------------
+ * The list belongs to an XRQ, a shared receive queue that matches tags. Operations are WQEs of one
+ * WQEBB on the command QP, which is connected to itself and receives through that XRQ:
  *
  *   +0    ctrl    opcode 0x28, index, QPN, DS 4 (ADD) or 3
- *   +16   tag     operation << 4 | flags | be16 index | be16 sw_cnt at +6 | be64 tag at +16 | be64 mask at +24
+ *   +16   tag     operation << 4 | flags | be16 index | be16 sw_cnt at +6 | be64 tag | be64 mask
  *   +48   data    the buffer; ADD only
  *
- * Which entry an ADD takes. The NIC keeps one entry more than it holds tags, the dummy at the list's end: an ADD fills that entry, and
- * names in `index` the one that becomes the next dummy. So the entry of the next ADD is known when this one is posted, and entries are
- * handed out in the order in which they were freed. The handle is the entry's number with a generation above it, so that one kept for too
- * long is refused.
+ * The NIC keeps one entry more than it holds tags, the dummy at the end of the list. An ADD fills
+ * the dummy, whose number is therefore known beforehand; its index names the next dummy.
  *
- * When an entry is free again: when its receive has completed, or its DEL has succeeded, and the completions of all operations that name
- * it have come. Every DEL asks the NIC for a completion, signaled or not: whether it came too late is known to nobody else, and the entry
- * may not be used before it is known. inlay_tag_complete swallows what was not signaled. Credit of the command queue comes back with these
- * completions; where many ADDs in a row are unsignaled, one in a quarter of the ring asks for one too.
- *
- * Unexpected messages and the phase. The NIC counts the messages that matched nothing (modulo 2^16). From such a message on, what is newly
- * added stays disabled until the software says that it has seen as many: it might be that the message, already on its way
- * to the software, is the one that the new tag waits for. inlay_tag_complete counts as it hands them out; an operation with
- * IBV_OPS_TM_SYNC carries the count. So: look at all completions, match each unexpected message against what is about to be added, and
- * only then add with IBV_OPS_TM_SYNC. When the completion of an operation has IBV_WC_TM_SYNC_REQ, the NIC had counted more by then: the
- * tag stays disabled until another operation with IBV_OPS_TM_SYNC is posted after the missing messages have been handed out. tag/recv.h
- * does this by itself. All compares are modulo 2^16, with fewer than 2^15 unexpected messages between two synchronisations: an unexpected
- * message has IBV_WC_TM_SYNC_REQ too when 2^14 are reached.
- *
- * Room in the CQ: a completion for each WQEBB of the command ring, two for each tag (consumed, expected), one for each XRQ entry.
- *
- * Threads: one owner at a time, the same as of the CQ: there is no lock, hence no order between two.
- * Sources: ibv_post_srq_ops(3), ibv_create_cq_ex(3); libmlx5's qp.c (mlx5_post_srq_ops) and cq.c (handle_tag_matching), whose bytes these
- * are.
+ * Threads: one owner at a time for list and CQ together.
+ * Sources: ibv_post_srq_ops(3), ibv_create_cq_ex(3); libmlx5's qp.c (mlx5_post_srq_ops) and cq.c
+ * (handle_tag_matching), whose bytes these are.
  */
 #ifndef INLAY_TAG_LIST_H
 #define INLAY_TAG_LIST_H
@@ -54,23 +65,10 @@
 #include <inlay/cqe.h>
 #include <inlay/wqe.h>
 #include <inlay/queue/sq.h>
-#include <inlay/tag/wire.h>
 
 #define INLAY_OPCODE_TAG 0x28u
 #define INLAY_CQE_APP_TAG 1u   /* mlx5_cqe64.app of all completions of tag matching */
-#define INLAY_TAG_MAX 32767u   /* tags of one list: within half of the phase's 2^16 */
-
-/* Operations of the tag segment, and its flags. */
-enum inlay_tag_op {
-	INLAY_TAG_NOP = 0,
-	INLAY_TAG_APPEND = 1,
-	INLAY_TAG_REMOVE = 2,
-};
-
-enum inlay_tag_seg_flags {
-	INLAY_TAG_SW_CNT = 0x40,  /* sw_cnt is valid */
-	INLAY_TAG_CQE_REQ = 0x80, /* a completion is asked for; the control segment does not ask */
-};
+#define INLAY_TAG_MAX 32767u   /* tags of one list: half of the phase's range */
 
 /* mlx5_cqe64.app_op */
 enum inlay_tag_app {
@@ -81,60 +79,62 @@ enum inlay_tag_app {
 	INLAY_TAG_APPENDED = 5,
 	INLAY_TAG_REMOVED = 6,
 	INLAY_TAG_NOOP = 7,
-	INLAY_TAG_CONSUMED_SW_RNDV = 9,  /* matched, rendezvous that the software must end: TMH and RVH go to the buffer */
+	INLAY_TAG_CONSUMED_SW_RNDV = 9,  /* a rendezvous that software must end: TMH and RVH go to the buffer */
 	INLAY_TAG_CONSUMED_MSG = 10,     /* matched, and the payload is there */
 	INLAY_TAG_CONSUMED_MSG_SW_RNDV = 11,
 	INLAY_TAG_CANCELED = 12,         /* of a rendezvous under way */
 };
 
+/* Operations of the tag segment, and its flags: sw_cnt is valid, a completion is wanted. */
+enum inlay_tag_opcode_ { INLAY_TAG_NOP_, INLAY_TAG_APPEND_, INLAY_TAG_REMOVE_ };
+#define INLAY_TAG_SW_CNT_ 0x40u
+#define INLAY_TAG_CQE_REQ_ 0x80u
+
+/* What is known of an entry; 0: it is free. */
+enum inlay_tag_state_ {
+	INLAY_TAG_LISTED_ = 1,     /* its receive has not completed */
+	INLAY_TAG_MATCHED_ = 2,    /* consumed, the payload is to come */
+	INLAY_TAG_SW_RNDV_ = 4,    /* consumed by a rendezvous that software ends */
+	INLAY_TAG_DELETING_ = 8,   /* a DEL is under way */
+};
+
 /* One tag of the list. */
-struct inlay_tag_entry {
+struct inlay_tag_entry_ {
 	uint64_t recv_wr_id;
 	uint64_t tag;        /* of the message that took it, from the first completion to the second */
 	uint32_t app_ctx;
 	uint32_t size;       /* bytes of its buffer */
 	uint16_t next;       /* of a free entry: the one that is used after it */
-	uint16_t generation; /* of its handle: goes on with each use */
-	uint16_t owed;       /* completions that are yet to come before it is free; 0: it is */
-	uint8_t state;       /* enum inlay_tag_state */
-	uint8_t zero;
+	uint16_t generation; /* of its handle */
+	uint16_t owed;       /* completions that must come before it is free */
+	uint8_t state;       /* enum inlay_tag_state_ */
+	uint8_t reserved;
 };
 
-enum inlay_tag_state {
-	INLAY_TAG_LISTED = 1,    /* its receive has not completed */
-	INLAY_TAG_MATCHED = 2,   /* consumed, the payload is to come */
-	INLAY_TAG_SW_RNDV = 4,   /* consumed by a rendezvous that the software ends */
-	INLAY_TAG_DELETING = 8,  /* a DEL is under way */
-};
-
-INLAY_STATIC_ASSERT(sizeof(struct inlay_tag_entry) == 32, "two entries to a cache line");
+INLAY_STATIC_ASSERT(sizeof(struct inlay_tag_entry_) == 32, "two entries to a cache line");
 
 /* One operation in the command ring, filed under its WQEBB. */
-struct inlay_tag_posted {
+struct inlay_tag_filed_ {
 	uint64_t wr_id;
 	uint16_t entry;
-	uint16_t sw_cnt;     /* what the NIC has been told by then */
-	uint16_t generation; /* of the entry: an ADD that was not asked for may be long over */
-	uint8_t op;          /* enum inlay_tag_op */
-	uint8_t told;        /* enum inlay_tag_told */
-};
-
-enum inlay_tag_told {
-	INLAY_TAG_ASKED = 1,    /* the NIC completes it */
-	INLAY_TAG_SIGNALED = 2, /* and the caller hears of it */
+	uint16_t count;      /* what the NIC has been told by then */
+	uint16_t generation; /* of the entry: an ADD without completion may be long over */
+	uint8_t opcode;      /* enum inlay_tag_opcode_ */
+	uint8_t asked : 1;   /* the NIC completes it, */
+	uint8_t signaled : 1; /* and the caller hears of it */
 };
 
 struct inlay_tag_list {
 	struct inlay_sq *sq;
-	struct inlay_tag_entry *entries;
-	struct inlay_tag_posted *ops;
+	struct inlay_tag_entry_ *entries;
+	struct inlay_tag_filed_ *filed;
 	uint32_t done;       /* WQEBBs of the command ring up to which all is known */
 	uint32_t quiet;      /* operations posted since the last that the NIC completes */
 	uint32_t max_tags;
-	uint32_t count;      /* tags that may be added now: free entries, less the dummy */
+	uint32_t room;       /* tags that may be added now: free entries, less the dummy */
 	uint16_t head;       /* the NIC's dummy: the entry that the next ADD fills */
 	uint16_t tail;       /* the entry that was freed last */
-	uint16_t unexpected; /* messages that inlay_tag_complete has handed out, modulo 2^16 */
+	uint16_t unexpected; /* messages handed out, modulo 2^16 */
 	uint16_t synced;     /* of which the NIC has been told */
 	uint32_t user_index; /* of the XRQ, as its completions carry it */
 };
@@ -143,289 +143,291 @@ INLAY_STATIC_ASSERT(sizeof(struct inlay_tag_list) <= INLAY_CACHE_LINE, "an opera
 
 /* A completion. */
 struct inlay_tag_wc {
-	uint64_t wr_id;      /* TM_ADD, TM_DEL, TM_SYNC: the operation's. TM_RECV with TM_MATCH or TM_DATA_VALID: the receive's recv_wr_id.
-	                        Without them, and TM_NO_TAG: the XRQ entry's number, for inlay_srq_release */
-	uint64_t tag;        /* of a matched message; 0 where there is none, or not known (an error) */
-	const void *payload; /* of a matched message in the CQE, not in its buffer: valid until the CQE is freed; else NULL */
-	uint32_t app_ctx;    /* likewise of the matched message */
-	uint32_t byte_len;   /* bytes received. TM_RECV with TM_DATA_VALID: more than its buffer has only with IBV_WC_LOC_LEN_ERR; and
-	                        what lies in an XRQ entry, there with its TMH */
-	uint32_t handle;     /* of the entry spoken of; of the matched receive it is no longer good once TM_DATA_VALID is there */
+	uint64_t wr_id;      /* of the operation, or of the receive. Of an unexpected message, and of TM_NO_TAG: the XRQ
+	                        entry's number, for inlay_srq_release */
+	uint64_t tag;        /* of a matched message; 0 where there is none, or where the NIC does not say (an error) */
+	const void *payload; /* of a message in the CQE, not in its buffer: valid until the CQE is freed; else NULL */
+	uint32_t app_ctx;    /* of a matched message */
+	uint32_t byte_len;   /* received; in an XRQ entry with the TMH. More than the buffer only with LOC_LEN_ERR */
+	uint32_t handle;     /* of the entry; out of date once its receive has completed */
 	enum ibv_wc_status status;
 	enum ibv_wc_opcode opcode; /* IBV_WC_TM_ADD, TM_DEL, TM_SYNC, TM_RECV or TM_NO_TAG */
 	uint32_t flags;      /* IBV_WC_TM_SYNC_REQ, IBV_WC_TM_MATCH, IBV_WC_TM_DATA_VALID */
-	uint8_t app_op;      /* enum inlay_tag_app, as the NIC said it; 0 for a flushed or failed operation, and an error of an XRQ entry */
+	uint8_t app_op;      /* enum inlay_tag_app; 0 for an operation that failed, and for an error of an XRQ entry */
 };
 
-/* ------------------------------------------------------------------------------------------------------------------------
+/* ------------------------------------------------------------------------------------------------
  * Set-up
  */
 
-/* Bytes of memory for a list of max_tags tags whose command queue has wqebb_cnt WQEBBs. 0: one of them is out of range. */
+/*
+ * Bytes of memory for a list of max_tags, 1 .. INLAY_TAG_MAX, with a command ring of wqebb_cnt
+ * WQEBBs, a power of two, at most 32768. 0 when one of them is out of range.
+ */
 INLAY_FN size_t inlay_tag_list_size(uint32_t max_tags, uint32_t wqebb_cnt)
 {
-	if (!max_tags || max_tags > INLAY_TAG_MAX || !inlay_is_pow2(wqebb_cnt) || wqebb_cnt > 32768)
+	if (!max_tags || max_tags > INLAY_TAG_MAX || !wqebb_cnt || wqebb_cnt & (wqebb_cnt - 1) || wqebb_cnt > 32768)
 		return 0;
-	return ((size_t)max_tags + 1) * sizeof(struct inlay_tag_entry) + wqebb_cnt * sizeof(struct inlay_tag_posted);
+	return ((size_t)max_tags + 1) * sizeof(struct inlay_tag_entry_) + wqebb_cnt * sizeof(struct inlay_tag_filed_);
 }
 
 /*
  * Describes the empty tag list of a fresh XRQ.
  *
- * memory      inlay_tag_list_size bytes, 64-byte aligned; the caller's for as long as the list is used
- * max_tags    what the XRQ was made for, 1 .. INLAY_TAG_MAX: its matching list has room for one more
- * sq          the send queue of its command QP, to which nothing else is posted. 2 * max_tags + 2 WQEBBs have room for an ADD and a DEL of
- *             each tag, and a SYNC
- * user_index  of the XRQ (xrqc.user_index), which its completions carry: tells lists on one CQ apart
+ * memory      aligned to 64; the caller's for as long as the list is used
+ * size        bytes of memory, at least inlay_tag_list_size()
+ * max_tags    what the XRQ was made for: its matching list has room for one more
+ * sq          send queue of the command QP; nothing else posts to it. 2 * max_tags + 2 WQEBBs have
+ *             room for an ADD and a DEL of each tag, and a SYNC
+ * user_index  of the XRQ (xrqc.user_index), 24 bits: tells the lists of one CQ apart
  *
- * Returns 0, or -EINVAL.
+ * Returns 0; -EINVAL for an argument out of range; -ENOBUFS when size is too small.
  */
-INLAY_COLD int inlay_tag_list_init(struct inlay_tag_list *list, void *memory, uint32_t max_tags, struct inlay_sq *sq,
-				   uint32_t user_index)
+INLAY_COLD int inlay_tag_list_init(struct inlay_tag_list *list, void *memory, size_t size, uint32_t max_tags,
+				   struct inlay_sq *sq, uint32_t user_index)
 {
-	size_t size = sq ? inlay_tag_list_size(max_tags, inlay_sq_size(sq)) : 0;
+	size_t need = sq ? inlay_tag_list_size(max_tags, inlay_sq_size(sq)) : 0;
 	uint32_t i;
 
-	if (!size || !memory || (uintptr_t)memory % INLAY_CACHE_LINE || user_index >> 24)
+	if (!need || !memory || (uintptr_t)memory % INLAY_CACHE_LINE || user_index >> 24)
 		return -EINVAL;
-	__builtin_memset(memory, 0, size);
+	if (size < need)
+		return -ENOBUFS;
+	__builtin_memset(memory, 0, need);
+	__builtin_memset(list, 0, sizeof(*list));
 	list->sq = sq;
-	list->entries = (struct inlay_tag_entry *)memory;
-	list->ops = (struct inlay_tag_posted *)(list->entries + max_tags + 1);
+	list->entries = (struct inlay_tag_entry_ *)memory;
+	list->filed = (struct inlay_tag_filed_ *)(void *)(list->entries + max_tags + 1);
 	list->done = inlay_sq_index(sq);
-	list->quiet = 0;
-	list->max_tags = max_tags;
-	list->count = max_tags;
-	list->head = 0;
+	list->max_tags = list->room = max_tags;
 	list->tail = (uint16_t)max_tags;
-	list->unexpected = 0;
-	list->synced = 0;
 	list->user_index = user_index;
 	for (i = 0; i < max_tags; i++)
 		list->entries[i].next = (uint16_t)(i + 1);
 	return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------
- * Data path
+/* ------------------------------------------------------------------------------------------------
+ * Data path: operations
  */
 
-/* Tags that may be added now. */
-INLAY_FN uint32_t inlay_tag_room(const struct inlay_tag_list *list)
-{
-	return list->count;
-}
-
 /* Unexpected messages that were handed out and of which the NIC has not been told. */
-INLAY_FN uint32_t inlay_tag_unsynced(const struct inlay_tag_list *list)
+INLAY_FN uint32_t inlay_tag_list_unsynced(const struct inlay_tag_list *list)
 {
 	return (uint16_t)(list->unexpected - list->synced);
 }
 
-/* The entry that a handle names, or NULL when it is out of date. */
-INLAY_FN struct inlay_tag_entry *inlay_tag_find(const struct inlay_tag_list *list, uint32_t handle)
+/* An entry whose receive has not completed, or NULL. */
+INLAY_ALWAYS struct inlay_tag_entry_ *inlay_tag_list_entry_(const struct inlay_tag_list *list, uint32_t index)
 {
-	struct inlay_tag_entry *entry;
-
-	if ((handle & 0xffff) > list->max_tags)
+	if (index > list->max_tags || !(list->entries[index].state & INLAY_TAG_LISTED_))
 		return NULL;
-	entry = &list->entries[handle & 0xffff];
-	return (entry->state & INLAY_TAG_LISTED) && entry->generation == handle >> 16 ? entry : NULL;
+	return &list->entries[index];
+}
+
+/* The operation at an index of the command queue. */
+INLAY_ALWAYS struct inlay_tag_filed_ *inlay_tag_list_filed_(const struct inlay_tag_list *list, uint32_t index)
+{
+	return &list->filed[index & (inlay_sq_size(list->sq) - 1)];
 }
 
 /*
- * The tag segment, of 32 bytes.
+ * Writes an operation and files it. Zeros stand where libmlx5 leaves what was there before.
  *
- * op      enum inlay_tag_op
- * flags   enum inlay_tag_seg_flags
- * index   APPEND: the entry that becomes the dummy; REMOVE: the entry
- * sw_cnt  unexpected messages handled, with INLAY_TAG_SW_CNT
- * tag     and mask, of APPEND, in host order
- *
- * Same bytes as libmlx5's set_tm_seg, and zeros where that leaves what was there before.
+ * Returns 0, or -EAGAIN when the command ring is full; nothing has changed then.
  */
-INLAY_ALWAYS void inlay_wqe_tag(void *seg, uint32_t op, uint32_t flags, uint16_t index, uint16_t sw_cnt, uint64_t tag, uint64_t mask)
+INLAY_ALWAYS int inlay_tag_list_write_(struct inlay_tag_list *list, enum inlay_tag_opcode_ opcode, uint32_t entry,
+				       const struct ibv_ops_wr *wr)
 {
-	uint8_t *at = (uint8_t *)seg;
-
-	inlay_put64(at, op << 4 | flags << 8 | (uint64_t)inlay_to_be16(index) << 16 | (uint64_t)inlay_to_be16(sw_cnt) << 48);
-	inlay_put64(at + 8, 0);
-	inlay_put64(at + 16, inlay_to_be64(tag));
-	inlay_put64(at + 24, inlay_to_be64(mask));
-}
-
-/* Writes one operation and files it. There must be room in the ring. */
-INLAY_ALWAYS void inlay_tag_commit(struct inlay_tag_list *list, struct inlay_cursor at, uint32_t op, uint64_t wr_id, uint16_t entry,
-				   uint16_t index, uint64_t tag, uint64_t mask, const struct ibv_sge *sge, int flags)
-{
-	struct inlay_tag_posted *posted = &list->ops[at.index & (inlay_sq_size(list->sq) - 1)];
-	int asked = op == INLAY_TAG_REMOVE || (flags & IBV_OPS_SIGNALED) || list->quiet >= (inlay_sq_size(list->sq) - 1) / 4;
-	uint32_t seg_flags = asked ? (uint32_t)INLAY_TAG_CQE_REQ : 0;
-
-	if (flags & IBV_OPS_TM_SYNC) {
-		seg_flags |= INLAY_TAG_SW_CNT;
-		list->synced = list->unexpected;
-	}
-	posted->wr_id = wr_id;
-	posted->entry = entry;
-	posted->sw_cnt = list->synced;
-	posted->generation = list->entries[entry].generation;
-	posted->op = (uint8_t)op;
-	posted->told = (uint8_t)((asked ? INLAY_TAG_ASKED : 0) | (flags & IBV_OPS_SIGNALED ? INLAY_TAG_SIGNALED : 0));
-	list->quiet = asked ? 0 : list->quiet + 1;
-	inlay_wqe_tag(at.at, op, seg_flags, index, flags & IBV_OPS_TM_SYNC ? list->synced : 0, tag, mask);
-	at.at += 2 * INLAY_DS;
-	at.ds = 3;
-	if (op == INLAY_TAG_APPEND) {
-		if (sge && sge->length)
-			inlay_wqe_data(at.at, sge->addr, sge->length, sge->lkey);
-		else
-			inlay_wqe_data_end(at.at);
-		at.ds = 4;
-	}
-	if (op != INLAY_TAG_NOP)
-		list->entries[entry].owed = (uint16_t)(list->entries[entry].owed + (asked != 0));
-	inlay_sq_commit(list->sq, at, INLAY_OPCODE_TAG, 0, 0, 0);
-}
-
-/*
- * What the three operations share.
- *
- * wr_id       of the operation, shown by its completion
- * flags       IBV_OPS_SIGNALED: inlay_tag_complete tells of its end. IBV_OPS_TM_SYNC: the NIC hears of all unexpected messages that were
- *             handed out, which the caller has handled by now
- *
- * Not visible to the NIC before inlay_tag_ring(). -EAGAIN: the command ring is full; complete, and post again. Nothing was written.
- */
-
-/*
- * Adds a tag to the end of the list: the first message with (its tag & mask) == tag goes to the buffer.
- *
- * recv_wr_id  shown by the receive's completions
- * sge         the buffer, host order, at most 2^31 - 1 bytes; NULL or of length 0: the message is empty. It is the NIC's until the receive
- *             has completed with IBV_WC_TM_DATA_VALID or an error, or a DEL with success
- * handle      out: names the tag to inlay_tag_del; may be NULL
- *
- * Returns 0; -ENOSPC when the list is full, -EAGAIN.
- */
-INLAY_ALWAYS int inlay_tag_add(struct inlay_tag_list *list, uint64_t wr_id, uint64_t recv_wr_id, uint64_t tag, uint64_t mask,
-			       const struct ibv_sge *sge, int flags, uint32_t *handle)
-{
-	uint16_t index = list->head;
-	struct inlay_tag_entry *entry = &list->entries[index];
+	const uint32_t signaled = (wr->flags & IBV_OPS_SIGNALED) != 0, sync = (wr->flags & IBV_OPS_TM_SYNC) != 0;
+	const uint32_t often = (inlay_sq_size(list->sq) - 1) / 4;
+	const uint32_t asked = opcode == INLAY_TAG_REMOVE_ || signaled || list->quiet >= often;
+	const uint32_t add = opcode == INLAY_TAG_APPEND_, index = add ? list->entries[entry].next : entry;
+	const uint16_t count = sync ? (uint16_t)wr->tm.unexpected_cnt : 0;
+	struct inlay_tag_filed_ *filed;
 	struct inlay_cursor at;
 
-	if (INLAY_UNLIKELY(!list->count))
-		return -ENOSPC;
 	if (INLAY_UNLIKELY(inlay_sq_begin(list->sq, 1, &at)))
 		return -EAGAIN;
-	entry->recv_wr_id = recv_wr_id;
-	entry->size = sge ? sge->length : 0;
-	entry->owed = 1; /* its receive */
-	entry->state = INLAY_TAG_LISTED;
+	if (sync)
+		list->synced = count;
+	filed = inlay_tag_list_filed_(list, at.index);
+	filed->wr_id = wr->wr_id;
+	filed->entry = (uint16_t)entry;
+	filed->count = list->synced;
+	filed->generation = list->entries[entry].generation;
+	filed->opcode = (uint8_t)opcode;
+	filed->asked = asked & 1;
+	filed->signaled = signaled & 1;
+	list->quiet = asked ? 0 : list->quiet + 1;
+	if (opcode != INLAY_TAG_NOP_)
+		list->entries[entry].owed = (uint16_t)(list->entries[entry].owed + asked);
+	inlay_put64(at.at, (uint64_t)opcode << 4 | (asked * INLAY_TAG_CQE_REQ_ | sync * INLAY_TAG_SW_CNT_) << 8 |
+		    (uint64_t)inlay_to_be16((uint16_t)index) << 16 | (uint64_t)inlay_to_be16(count) << 48);
+	inlay_put64(at.at + 8, 0);
+	inlay_put64(at.at + 16, add ? inlay_to_be64(wr->tm.add.tag) : 0);
+	inlay_put64(at.at + 24, add ? inlay_to_be64(wr->tm.add.mask) : 0);
+	at.at += 2 * INLAY_DS;
+	at.ds += 2;
+	if (add && wr->tm.add.num_sge && wr->tm.add.sg_list->length)
+		inlay_wqe_data(at.at, wr->tm.add.sg_list->addr, wr->tm.add.sg_list->length, wr->tm.add.sg_list->lkey);
+	else if (add)
+		inlay_wqe_data_end(at.at);
+	at.ds += add;
+	return inlay_sq_commit(list->sq, at, INLAY_OPCODE_TAG, 0, 0, 0);
+}
+
+INLAY_ALWAYS int inlay_tag_list_add_(struct inlay_tag_list *list, const struct ibv_ops_wr *wr, uint32_t *handle)
+{
+	const uint16_t index = list->head;
+	struct inlay_tag_entry_ *entry = &list->entries[index];
+
+	if (INLAY_UNLIKELY(!list->room || inlay_tag_list_write_(list, INLAY_TAG_APPEND_, index, wr)))
+		return -EAGAIN;
+	entry->recv_wr_id = wr->tm.add.recv_wr_id;
+	entry->size = wr->tm.add.num_sge ? wr->tm.add.sg_list->length : 0;
+	entry->owed++; /* its receive */
+	entry->state = INLAY_TAG_LISTED_;
 	list->head = entry->next;
-	list->count--;
-	inlay_tag_commit(list, at, INLAY_TAG_APPEND, wr_id, index, entry->next, tag, mask, sge, flags);
+	list->room--;
 	if (handle)
 		*handle = (uint32_t)entry->generation << 16 | index;
 	return 0;
 }
 
-/*
- * Takes a tag out of the list, if no message takes it before. Its completion, when signaled, has status IBV_WC_SUCCESS: the receive will
- * not complete and its buffer is the caller's again; or IBV_WC_TM_ERR: a message was faster, and the receive completes or has completed.
- *
- * Returns 0; -ENOENT when the handle is out of date: its receive has completed, or it was deleted; -EALREADY when a DEL is under way;
- * -EAGAIN.
- */
-INLAY_ALWAYS int inlay_tag_del(struct inlay_tag_list *list, uint64_t wr_id, uint32_t handle, int flags)
+INLAY_ALWAYS int inlay_tag_list_del_(struct inlay_tag_list *list, const struct ibv_ops_wr *wr)
 {
-	struct inlay_tag_entry *entry = inlay_tag_find(list, handle);
-	struct inlay_cursor at;
+	const uint32_t index = wr->tm.handle & 0xffff;
+	struct inlay_tag_entry_ *entry = inlay_tag_list_entry_(list, index);
 
-	if (INLAY_UNLIKELY(!entry))
+	if (INLAY_UNLIKELY(!entry || entry->generation != wr->tm.handle >> 16))
 		return -ENOENT;
-	if (INLAY_UNLIKELY(entry->state & INLAY_TAG_DELETING))
-		return -EALREADY;
-	if (INLAY_UNLIKELY(inlay_sq_begin(list->sq, 1, &at)))
+	if (INLAY_UNLIKELY(entry->state & INLAY_TAG_DELETING_))
+		return -EBUSY;
+	if (INLAY_UNLIKELY(inlay_tag_list_write_(list, INLAY_TAG_REMOVE_, index, wr)))
 		return -EAGAIN;
-	entry->state |= INLAY_TAG_DELETING;
-	inlay_tag_commit(list, at, INLAY_TAG_REMOVE, wr_id, (uint16_t)handle, (uint16_t)handle, 0, 0, NULL, flags);
+	entry->state |= INLAY_TAG_DELETING_;
 	return 0;
 }
 
-/* Changes nothing, and with IBV_OPS_TM_SYNC tells the NIC of the unexpected messages handled. Returns 0, or -EAGAIN. */
-INLAY_ALWAYS int inlay_tag_sync(struct inlay_tag_list *list, uint64_t wr_id, int flags)
+/*
+ * What the three operations share.
+ *
+ * wr_id  shown by the operation's completion
+ * flags  IBV_OPS_SIGNALED: inlay_tag_list_complete tells of its end. IBV_OPS_TM_SYNC: the NIC hears
+ *        of all unexpected messages that were handed out, which the caller has dealt with by now
+ *
+ * The NIC sees nothing before inlay_tag_list_ring().
+ */
+
+/*
+ * Adds a tag to the end of the list. The first message with (its tag & mask) == tag goes to the
+ * buffer.
+ *
+ * wr_id   shown by the completions of the receive as well
+ * sge     the buffer, host order, at most 2^31 - 1 bytes; NULL or of length 0: none. It is the
+ *         NIC's until the receive completes with IBV_WC_TM_DATA_VALID or an error, or a DEL does
+ * handle  names the tag to inlay_tag_list_del; may be NULL
+ *
+ * Returns 0, or -EAGAIN when list or command ring are full.
+ */
+INLAY_ALWAYS int inlay_tag_list_add(struct inlay_tag_list *list, uint64_t wr_id, uint64_t tag, uint64_t mask,
+				    const struct ibv_sge *sge, int flags, uint32_t *handle)
 {
-	struct inlay_cursor at;
+	struct ibv_ops_wr wr;
 
-	if (INLAY_UNLIKELY(inlay_sq_begin(list->sq, 1, &at)))
-		return -EAGAIN;
-	inlay_tag_commit(list, at, INLAY_TAG_NOP, wr_id, 0, 0, 0, 0, NULL, flags);
-	return 0;
+	wr.wr_id = wr.tm.add.recv_wr_id = wr_id;
+	wr.flags = flags;
+	wr.tm.unexpected_cnt = list->unexpected;
+	wr.tm.add.sg_list = (struct ibv_sge *)(uintptr_t)sge;
+	wr.tm.add.num_sge = sge != NULL;
+	wr.tm.add.tag = tag;
+	wr.tm.add.mask = mask;
+	return inlay_tag_list_add_(list, &wr, handle);
 }
 
-/* Shows the NIC all operations posted so far; does nothing when there are none. */
-INLAY_ALWAYS void inlay_tag_ring(struct inlay_tag_list *list)
+/*
+ * Takes a tag out of the list unless a message is faster. Its completion has status IBV_WC_SUCCESS:
+ * the receive will not complete and its buffer is the caller's again; or IBV_WC_TM_ERR: a message
+ * was faster, and the receive has completed or will.
+ *
+ * Returns 0; -ENOENT when the handle is out of date; -EBUSY when a DEL of it is under way; -EAGAIN
+ * when the command ring is full.
+ */
+INLAY_ALWAYS int inlay_tag_list_del(struct inlay_tag_list *list, uint64_t wr_id, uint32_t handle, int flags)
+{
+	struct ibv_ops_wr wr;
+
+	wr.wr_id = wr_id;
+	wr.flags = flags;
+	wr.tm.unexpected_cnt = list->unexpected;
+	wr.tm.handle = handle;
+	return inlay_tag_list_del_(list, &wr);
+}
+
+/* Does nothing but carry IBV_OPS_TM_SYNC. Returns 0, or -EAGAIN when the command ring is full. */
+INLAY_ALWAYS int inlay_tag_list_sync(struct inlay_tag_list *list, uint64_t wr_id, int flags)
+{
+	struct ibv_ops_wr wr;
+
+	wr.wr_id = wr_id;
+	wr.flags = flags;
+	wr.tm.unexpected_cnt = list->unexpected;
+	return inlay_tag_list_write_(list, INLAY_TAG_NOP_, 0, &wr);
+}
+
+/* Shows the NIC all operations posted so far. None is allowed. */
+INLAY_ALWAYS void inlay_tag_list_ring(struct inlay_tag_list *list)
 {
 	inlay_sq_ring(list->sq);
 }
 
 /*
- * Posts a linked list of operations as ibv_post_srq_ops does, under one doorbell. An ADD's handle comes out in wr->tm.handle, as of
- * inlay_tag_add. With IBV_OPS_TM_SYNC the NIC is told wr->tm.unexpected_cnt, modulo 2^16.
+ * Posts a linked list of operations under one doorbell, as ibv_post_srq_ops does. The handle of an
+ * ADD comes out in wr->tm.handle. IBV_OPS_TM_SYNC tells the NIC wr->tm.unexpected_cnt, modulo 2^16.
  *
- * Returns 0; or what the operation that could not be posted returned, -EINVAL for an opcode that is none, more than one SGE or one at NULL, a count of
- * unexpected messages beyond those handed out. *bad_wr is then that operation; those before it are posted and rung, and of it and those
- * behind it nothing is.
+ * Returns 0; -EINVAL for an unknown opcode, for more than one SGE or one at NULL, and for a count
+ * beyond the messages handed out or below what the NIC knows; or what add, del or sync return.
+ * *bad_wr is then the operation that failed: those before it are posted and rung, no other is.
  */
-INLAY_FN int inlay_tag_post_ops(struct inlay_tag_list *list, struct ibv_ops_wr *wr, struct ibv_ops_wr **bad_wr)
+INLAY_FN int inlay_tag_list_post_ops(struct inlay_tag_list *list, struct ibv_ops_wr *wr, struct ibv_ops_wr **bad_wr)
 {
-	uint16_t unexpected = list->unexpected;
 	int err = 0;
 
 	for (; wr; wr = wr->next) {
-		if (wr->flags & IBV_OPS_TM_SYNC) {
-			/* Between what the NIC knows and what was handed out: beyond, a tag would be enabled before its message is seen. */
-			if ((uint16_t)((uint16_t)wr->tm.unexpected_cnt - list->synced) > (uint16_t)(unexpected - list->synced)) {
-				err = -EINVAL;
-				break;
-			}
-			list->unexpected = (uint16_t)wr->tm.unexpected_cnt;
-		}
-		switch (wr->opcode) {
-		case IBV_WR_TAG_ADD:
-			err = wr->tm.add.num_sge < 0 || wr->tm.add.num_sge > !!wr->tm.add.sg_list ? -EINVAL :
-			      inlay_tag_add(list, wr->wr_id, wr->tm.add.recv_wr_id, wr->tm.add.tag, wr->tm.add.mask,
-					    wr->tm.add.num_sge ? wr->tm.add.sg_list : NULL, wr->flags, &wr->tm.handle);
-			break;
-		case IBV_WR_TAG_DEL:
-			err = inlay_tag_del(list, wr->wr_id, wr->tm.handle, wr->flags);
-			break;
-		case IBV_WR_TAG_SYNC:
-			err = inlay_tag_sync(list, wr->wr_id, wr->flags);
-			break;
-		default:
+		if (wr->flags & IBV_OPS_TM_SYNC &&
+		    (uint16_t)(wr->tm.unexpected_cnt - list->synced) > inlay_tag_list_unsynced(list))
 			err = -EINVAL;
-		}
-		list->unexpected = unexpected;
-		if (err)
+		else if (wr->opcode == IBV_WR_TAG_ADD && wr->tm.add.num_sge >= 0 &&
+			 wr->tm.add.num_sge <= !!wr->tm.add.sg_list)
+			err = inlay_tag_list_add_(list, wr, &wr->tm.handle);
+		else if (wr->opcode == IBV_WR_TAG_DEL)
+			err = inlay_tag_list_del_(list, wr);
+		else if (wr->opcode == IBV_WR_TAG_SYNC)
+			err = inlay_tag_list_write_(list, INLAY_TAG_NOP_, 0, wr);
+		else
+			err = -EINVAL;
+		if (err) {
+			*bad_wr = wr;
 			break;
+		}
 	}
-	if (err)
-		*bad_wr = wr;
-	inlay_tag_ring(list);
+	inlay_tag_list_ring(list);
 	return err;
 }
 
-/*
- * Whether a CQE is of this list: of its command queue, or of its XRQ: tag matching, and errors, of a tagged buffer or of an entry of the
- * XRQ; the latter do not say that they are of tag matching. No other queue on the CQ may have the XRQ's user_index.
- *
- * Nobody tells how a NIC says that an error is one of a tagged buffer. Here it is where app says tag matching, as on other completions, and
- * app_info the entry; without app it is taken for one of an XRQ entry.
+/* ------------------------------------------------------------------------------------------------
+ * Data path: completions
  */
-INLAY_ALWAYS int inlay_tag_owns(const struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe)
+
+/*
+ * Whether a CQE is of this list: of its command queue, or of its XRQ. No other queue on the CQ may
+ * have the XRQ's user_index.
+ *
+ * It is not documented how a NIC says that an error is one of a tagged buffer. Here an error with
+ * app == INLAY_CQE_APP_TAG is, with app_info as the entry; an error without is of an XRQ entry.
+ */
+INLAY_ALWAYS int inlay_tag_list_owns(const struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe)
 {
 	if (inlay_cqe_is_send(cqe))
 		return inlay_cqe_qpn(cqe) == inlay_sq_qpn(list->sq);
@@ -433,10 +435,10 @@ INLAY_ALWAYS int inlay_tag_owns(const struct inlay_tag_list *list, const struct 
 	       (inlay_from_be32(cqe->srqn_uidx) & 0xffffff) == list->user_index;
 }
 
-/* One completion less is owed of an entry; with the last it is free, behind all others. */
-INLAY_ALWAYS void inlay_tag_settle(struct inlay_tag_list *list, uint16_t index, uint32_t completions)
+/* An entry is owed so many completions less. With the last one it is free. */
+INLAY_ALWAYS void inlay_tag_list_settle_(struct inlay_tag_list *list, uint16_t index, uint32_t completions)
 {
-	struct inlay_tag_entry *entry = &list->entries[index];
+	struct inlay_tag_entry_ *entry = &list->entries[index];
 
 	entry->owed = (uint16_t)(entry->owed - completions);
 	if (entry->owed)
@@ -445,107 +447,103 @@ INLAY_ALWAYS void inlay_tag_settle(struct inlay_tag_list *list, uint16_t index, 
 	entry->generation++;
 	list->entries[list->tail].next = index;
 	list->tail = index;
-	list->count++;
+	list->room++;
 }
 
-/* Where the oldest operation is that the NIC was asked to complete; pi where there is none. */
-INLAY_FN uint32_t inlay_tag_oldest(const struct inlay_tag_list *list)
+/* The oldest operation that the NIC was asked to complete; inlay_sq_index if there is none. */
+INLAY_FN uint32_t inlay_tag_list_oldest_(const struct inlay_tag_list *list)
 {
-	uint32_t at;
+	uint32_t at = list->done;
 
-	for (at = list->done; at != inlay_sq_index(list->sq) && !(list->ops[at & (inlay_sq_size(list->sq) - 1)].told & INLAY_TAG_ASKED); at++)
-		;
+	while (at != inlay_sq_index(list->sq) && !inlay_tag_list_filed_(list, at)->asked)
+		at++;
 	return at;
 }
 
-/* All is known up to this operation, and with it: credit goes back. */
-INLAY_ALWAYS void inlay_tag_known(struct inlay_tag_list *list, uint32_t at)
+/* Ends operation `at`, and with it all before. Its entry is owed `due` completions less. */
+INLAY_FN void inlay_tag_list_known_(struct inlay_tag_list *list, uint32_t at, uint32_t due, struct inlay_tag_wc *wc)
 {
+	const struct inlay_tag_filed_ *filed = inlay_tag_list_filed_(list, at);
+
 	list->done = at + 1;
 	inlay_sq_release_until(list->sq, list->done);
+	wc->wr_id = filed->wr_id;
+	wc->opcode = IBV_WC_TM_SYNC;
+	if (filed->opcode == INLAY_TAG_NOP_)
+		return;
+	wc->opcode = filed->opcode == INLAY_TAG_APPEND_ ? IBV_WC_TM_ADD : IBV_WC_TM_DEL;
+	wc->handle = (uint32_t)filed->generation << 16 | filed->entry;
+	if (due)
+		inlay_tag_list_settle_(list, filed->entry, due);
 }
 
-INLAY_ALWAYS enum ibv_wc_opcode inlay_tag_wc_opcode(uint32_t op)
+/* The command queue failed: the operation named did not happen; unasked ones before it did. */
+INLAY_COLD int inlay_tag_list_failed_(struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe,
+				      struct inlay_tag_wc *wc)
 {
-	return op == INLAY_TAG_APPEND ? IBV_WC_TM_ADD : op == INLAY_TAG_REMOVE ? IBV_WC_TM_DEL : IBV_WC_TM_SYNC;
-}
-
-/* The command queue failed: the operation that the CQE names did not happen, and the ones before it that were not asked for did. */
-INLAY_COLD int inlay_tag_failed(struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe, struct inlay_tag_wc *wc)
-{
-	uint32_t ahead = (uint16_t)(inlay_cqe_wqe_counter(cqe) - list->done), at = list->done + ahead, due;
-	const struct inlay_tag_posted *posted = &list->ops[at & (inlay_sq_size(list->sq) - 1)];
-	struct inlay_tag_entry *entry = &list->entries[posted->entry];
+	const uint32_t ahead = (uint16_t)(inlay_cqe_wqe_counter(cqe) - list->done), at = list->done + ahead;
+	const struct inlay_tag_filed_ *filed = inlay_tag_list_filed_(list, at);
+	struct inlay_tag_entry_ *entry = &list->entries[filed->entry];
+	uint32_t due = filed->asked;
 
 	/* Those that were asked for have a completion each. */
-	if (ahead >= inlay_sq_index(list->sq) - list->done || inlay_tag_oldest(list) - list->done < ahead || !inlay_cqe_is_error(cqe))
+	if (ahead >= inlay_sq_index(list->sq) - list->done || inlay_tag_list_oldest_(list) - list->done < ahead ||
+	    !inlay_cqe_is_error(cqe))
 		return -EPROTO;
-	inlay_tag_known(list, at);
-	wc->wr_id = posted->wr_id;
 	wc->status = inlay_cqe_status(cqe);
-	wc->opcode = inlay_tag_wc_opcode(posted->op);
-	if (posted->op == INLAY_TAG_NOP)
-		return 1;
-	wc->handle = (uint32_t)posted->generation << 16 | posted->entry;
-	if (posted->generation != entry->generation)
-		return 1;
-	due = posted->told & INLAY_TAG_ASKED;
-	/* A tag that was never added is not received; one that was not removed still may be. */
-	if (posted->op == INLAY_TAG_APPEND && (entry->state & INLAY_TAG_LISTED))
+	if (filed->opcode == INLAY_TAG_NOP_ || filed->generation != entry->generation) {
+		due = 0;
+	} else if (filed->opcode == INLAY_TAG_REMOVE_) {
+		entry->state &= (uint8_t)~INLAY_TAG_DELETING_; /* its receive may still complete */
+	} else if (entry->state & INLAY_TAG_LISTED_) {
+		entry->state &= (uint8_t)~INLAY_TAG_LISTED_;
 		due++;
-	entry->state &= (uint8_t)~(posted->op == INLAY_TAG_APPEND ? INLAY_TAG_LISTED : INLAY_TAG_DELETING);
-	if (due)
-		inlay_tag_settle(list, posted->entry, due);
+	}
+	inlay_tag_list_known_(list, at, due, wc);
 	return 1;
 }
 
 /* The end of an operation that the NIC was asked to complete. */
-INLAY_FN int inlay_tag_operation(struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe, struct inlay_tag_wc *wc)
+INLAY_FN int inlay_tag_list_operation_(struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe,
+				       struct inlay_tag_wc *wc)
 {
-	uint32_t op = cqe->app_op == INLAY_TAG_APPENDED ? INLAY_TAG_APPEND :
-		      cqe->app_op == INLAY_TAG_REMOVED ? INLAY_TAG_REMOVE : INLAY_TAG_NOP;
-	uint32_t at = inlay_tag_oldest(list), completions = 1;
-	const struct inlay_tag_posted *posted = &list->ops[at & (inlay_sq_size(list->sq) - 1)];
-	struct inlay_tag_entry *entry = &list->entries[posted->entry];
+	const uint32_t opcode = cqe->app_op == INLAY_TAG_APPENDED ? INLAY_TAG_APPEND_ :
+				cqe->app_op == INLAY_TAG_REMOVED ? INLAY_TAG_REMOVE_ : INLAY_TAG_NOP_;
+	const uint32_t at = inlay_tag_list_oldest_(list);
+	const struct inlay_tag_filed_ *filed = inlay_tag_list_filed_(list, at);
+	struct inlay_tag_entry_ *entry = &list->entries[filed->entry];
+	uint32_t due = 1;
 
-	if (INLAY_UNLIKELY(at == inlay_sq_index(list->sq) || posted->op != op || inlay_cqe_is_error(cqe)))
+	if (INLAY_UNLIKELY(at == inlay_sq_index(list->sq) || filed->opcode != opcode || inlay_cqe_is_error(cqe)))
 		return -EPROTO;
-	if (op == INLAY_TAG_REMOVE) {
+	if (opcode == INLAY_TAG_REMOVE_) {
 		if (!(inlay_from_be32(cqe->tm_cqe.success) & MLX5_TMC_SUCCESS))
 			wc->status = IBV_WC_TM_ERR;
-		else if (INLAY_UNLIKELY((entry->state & (INLAY_TAG_LISTED | INLAY_TAG_MATCHED)) != INLAY_TAG_LISTED))
+		else if (INLAY_UNLIKELY((entry->state & (INLAY_TAG_LISTED_ | INLAY_TAG_MATCHED_)) != INLAY_TAG_LISTED_))
 			return -EPROTO;
 		else
-			completions = 2; /* the receive will not complete any more */
-		entry->state &= (uint8_t)~INLAY_TAG_DELETING;
+			due = 2; /* the receive will not complete any more */
+		entry->state &= (uint8_t)~INLAY_TAG_DELETING_;
 	}
-	inlay_tag_known(list, at);
-	wc->wr_id = posted->wr_id;
-	wc->opcode = inlay_tag_wc_opcode(op);
-	if (inlay_from_be16(cqe->tm_cqe.hw_phase_cnt) != posted->sw_cnt)
+	if (inlay_from_be16(cqe->tm_cqe.hw_phase_cnt) != filed->count)
 		wc->flags = IBV_WC_TM_SYNC_REQ;
-	if (op != INLAY_TAG_NOP) {
-		wc->handle = (uint32_t)entry->generation << 16 | posted->entry;
-		inlay_tag_settle(list, posted->entry, completions);
-	}
-	return (posted->told & INLAY_TAG_SIGNALED) != 0;
+	inlay_tag_list_known_(list, at, due, wc);
+	return filed->signaled;
 }
 
 /* A tagged receive: consumed, done, or both. */
-INLAY_FN int inlay_tag_received(struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe, uint32_t cqe_size, struct inlay_tag_wc *wc)
+INLAY_FN int inlay_tag_list_received_(struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe, uint32_t cqe_size,
+				      struct inlay_tag_wc *wc)
 {
-	uint16_t index = inlay_from_be16(cqe->app_info);
-	struct inlay_tag_entry *entry;
-	uint8_t app_op = cqe->app_op;
-	int error = inlay_cqe_is_error(cqe), last = error || (app_op != INLAY_TAG_CONSUMED && app_op != INLAY_TAG_CONSUMED_SW_RNDV);
+	const uint16_t index = inlay_from_be16(cqe->app_info);
+	const uint8_t app_op = cqe->app_op;
+	const int error = inlay_cqe_is_error(cqe);
+	const int last = error || (app_op != INLAY_TAG_CONSUMED && app_op != INLAY_TAG_CONSUMED_SW_RNDV);
+	struct inlay_tag_entry_ *entry = inlay_tag_list_entry_(list, index);
 
-	if (INLAY_UNLIKELY(index > list->max_tags))
-		return -EPROTO;
-	entry = &list->entries[index];
-	if (INLAY_UNLIKELY(!(entry->state & INLAY_TAG_LISTED)))
-		return -EPROTO;
-	/* EXPECTED is the second one, always; an error and CANCELED may be; all else is the first. */
-	if (INLAY_UNLIKELY(!error && app_op != INLAY_TAG_CANCELED && !(entry->state & INLAY_TAG_MATCHED) != (app_op != INLAY_TAG_EXPECTED)))
+	/* EXPECTED is always the second; an error and CANCELED may be; all else is the first. */
+	if (INLAY_UNLIKELY(!entry || (!error && app_op != INLAY_TAG_CANCELED &&
+				      !(entry->state & INLAY_TAG_MATCHED_) != (app_op != INLAY_TAG_EXPECTED))))
 		return -EPROTO;
 	wc->opcode = IBV_WC_TM_RECV;
 	wc->wr_id = entry->recv_wr_id;
@@ -556,8 +554,8 @@ INLAY_FN int inlay_tag_received(struct inlay_tag_list *list, const struct mlx5_c
 		goto settle;
 	}
 	if (app_op == INLAY_TAG_EXPECTED || app_op == INLAY_TAG_CANCELED) {
-		/* Their CQEs have no TMH: what the first one said. */
-		if (entry->state & INLAY_TAG_MATCHED) {
+		/* Their CQEs have no TMH: this is what the first one said. */
+		if (entry->state & INLAY_TAG_MATCHED_) {
 			wc->tag = entry->tag;
 			wc->app_ctx = entry->app_ctx;
 		}
@@ -567,65 +565,61 @@ INLAY_FN int inlay_tag_received(struct inlay_tag_list *list, const struct mlx5_c
 		wc->app_ctx = inlay_from_be32(cqe->tmh.app_ctx);
 		wc->flags = IBV_WC_TM_MATCH | (last ? (uint32_t)IBV_WC_TM_DATA_VALID : 0);
 	}
-	if (app_op == INLAY_TAG_CONSUMED_SW_RNDV || app_op == INLAY_TAG_CONSUMED_MSG_SW_RNDV || app_op == INLAY_TAG_CANCELED ||
-	    (entry->state & INLAY_TAG_SW_RNDV))
+	if (app_op == INLAY_TAG_CONSUMED_SW_RNDV)
+		entry->state |= INLAY_TAG_SW_RNDV_;
+	if (app_op == INLAY_TAG_CONSUMED_MSG_SW_RNDV || app_op == INLAY_TAG_CANCELED || entry->state & INLAY_TAG_SW_RNDV_)
 		wc->status = IBV_WC_TM_RNDV_INCOMPLETE;
 	if (!last) {
-		entry->state |= INLAY_TAG_MATCHED;
-		if (app_op == INLAY_TAG_CONSUMED_SW_RNDV)
-			entry->state |= INLAY_TAG_SW_RNDV;
+		entry->state |= INLAY_TAG_MATCHED_;
 		entry->tag = wc->tag;
 		entry->app_ctx = wc->app_ctx;
 		return 1;
 	}
 	wc->byte_len = inlay_cqe_byte_count(cqe);
 	if (INLAY_UNLIKELY(inlay_cqe_is_scattered(cqe))) {
-		/* The 32 bytes of a CQE hold its TMH: only the first half of a 128-byte one has room for a payload. */
+		/* The TMH takes the 32 bytes: only a 128-byte CQE holds a payload, before it. */
 		if ((cqe->op_own & INLAY_CQE_SCATTER_32) || cqe_size != 128 || wc->byte_len > 64)
 			return -EPROTO;
 		wc->payload = cqe - 1;
 	}
-	/* A device looks at the CQE's place only, or lies: who believes it reads beyond the buffer. */
+	/* A caller that believed a faulty device would read beyond its buffer. */
 	if (INLAY_UNLIKELY(wc->byte_len > entry->size))
 		wc->status = IBV_WC_LOC_LEN_ERR;
 settle:
-	entry->state &= (uint8_t)~INLAY_TAG_LISTED;
-	inlay_tag_settle(list, index, 1);
+	entry->state &= (uint8_t)~INLAY_TAG_LISTED_;
+	inlay_tag_list_settle_(list, index, 1);
 	return 1;
 }
 
 /*
- * Takes in a completion of this list (inlay_tag_owns), before it is freed.
+ * Takes in a completion of this list (inlay_tag_list_owns), before it is freed.
  *
- * cqe_size  the CQ's, 64 or 128 (inlay_cq.stride)
- * wc        filled in full when the answer is 1
+ * cqe_size  of the CQ, 64 or 128 (inlay_inlay_cq_cqe_size(&cq))
  *
- * Returns 1; 0 when there is nothing to tell: the end of an operation that was not signaled; -EPROTO for a CQE that cannot be: of an entry
- * that nothing is owed of, an operation that was not posted (a device gone mad, a CQE counted twice); the list is as it was.
+ * Statuses, opcodes and flags are those of an extended CQ (ibv_start_poll). An unexpected message
+ * is IBV_WC_TM_RECV without MATCH and DATA_VALID, as in libmlx5; ibv_create_cq_ex(3) says
+ * IBV_WC_RECV. An error of an XRQ entry is IBV_WC_TM_NO_TAG.
  *
- * The statuses and flags are those of ibv_start_poll's CQ. An unexpected message is IBV_WC_TM_RECV without flags, as libmlx5 says it
- * (ibv_create_cq_ex(3) has IBV_WC_RECV), with IBV_WC_TM_SYNC_REQ from 2^14 on. An error of an XRQ entry is IBV_WC_TM_NO_TAG.
+ * Returns 1 and fills *wc. 0: there is nothing to tell, an operation that was not signaled has
+ * ended. -EPROTO: the CQE cannot be, because nothing is owed of this kind; the list is as it was.
  */
-INLAY_FN int inlay_tag_complete(struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe, uint32_t cqe_size, struct inlay_tag_wc *wc)
+INLAY_FN int inlay_tag_list_complete(struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe, uint32_t cqe_size,
+				     struct inlay_tag_wc *wc)
 {
-	wc->wr_id = 0;
-	wc->tag = 0;
+	wc->wr_id = wc->tag = 0;
 	wc->payload = NULL;
-	wc->app_ctx = 0;
-	wc->byte_len = 0;
-	wc->handle = 0;
+	wc->app_ctx = wc->byte_len = wc->handle = wc->flags = 0;
 	wc->status = IBV_WC_SUCCESS;
 	wc->opcode = IBV_WC_TM_NO_TAG;
-	wc->flags = 0;
-	wc->app_op = inlay_cqe_is_send(cqe) ? 0 : cqe->app_op;
+	wc->app_op = 0;
 	if (INLAY_UNLIKELY(inlay_cqe_is_send(cqe)))
-		return inlay_tag_failed(list, cqe, wc);
+		return inlay_tag_list_failed_(list, cqe, wc);
 	if (INLAY_UNLIKELY(inlay_cqe_is_error(cqe) && cqe->app != INLAY_CQE_APP_TAG)) {
 		wc->wr_id = inlay_cqe_wqe_counter(cqe);
 		wc->status = inlay_cqe_status(cqe);
-		wc->app_op = 0;
 		return 1;
 	}
+	wc->app_op = cqe->app_op;
 	switch (cqe->app_op) {
 	case INLAY_TAG_CONSUMED:
 	case INLAY_TAG_EXPECTED:
@@ -633,19 +627,19 @@ INLAY_FN int inlay_tag_complete(struct inlay_tag_list *list, const struct mlx5_c
 	case INLAY_TAG_CONSUMED_MSG:
 	case INLAY_TAG_CONSUMED_MSG_SW_RNDV:
 	case INLAY_TAG_CANCELED:
-		return inlay_tag_received(list, cqe, cqe_size, wc);
+		return inlay_tag_list_received_(list, cqe, cqe_size, wc);
 	case INLAY_TAG_APPENDED:
 	case INLAY_TAG_REMOVED:
 	case INLAY_TAG_NOOP:
-		return inlay_tag_operation(list, cqe, wc);
+		return inlay_tag_list_operation_(list, cqe, wc);
 	case INLAY_TAG_UNEXPECTED:
+		wc->opcode = IBV_WC_TM_RECV;
+		break;
 	case INLAY_TAG_NO_TAG:
 		break;
 	default:
 		return -EPROTO;
 	}
-	if (cqe->app_op == INLAY_TAG_UNEXPECTED)
-		wc->opcode = IBV_WC_TM_RECV;
 	wc->wr_id = inlay_cqe_wqe_counter(cqe);
 	wc->status = inlay_cqe_status(cqe);
 	if (INLAY_UNLIKELY(inlay_cqe_is_error(cqe)))
@@ -656,7 +650,7 @@ INLAY_FN int inlay_tag_complete(struct inlay_tag_list *list, const struct mlx5_c
 		return -EPROTO;
 	if (cqe->app_op == INLAY_TAG_UNEXPECTED) {
 		list->unexpected++;
-		if (inlay_tag_unsynced(list) >= 1u << 14)
+		if (inlay_tag_list_unsynced(list) >= 1u << 14)
 			wc->flags = IBV_WC_TM_SYNC_REQ;
 	}
 	return 1;

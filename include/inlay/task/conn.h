@@ -1,18 +1,34 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/task/conn.h: a worker's connection to a host: made, connected, taken down; and the numbered objects that a plugin files under it.
- * The manual is worker.h's.
+ * inlay/task/conn.h: a worker's connection to one host: made, connected, served, taken down.
  *
- *   inlay_task_conn_create --> inlay_task_conn_connect --> commands ... --> broken --> inlay_task_conn_destroy
- *                                                                       by itself, or inlay_task_conn_break
+ *   inlay_task_conn_create(&conn, memory, inlay_task_conn_size(&p), &worker);
+ *   inlay_task_conn_address(&conn, mine);             to the host, and its address from there
+ *   inlay_task_conn_connect(&conn, theirs, len);
+ *   ... inlay_task_worker_progress (worker.h) serves it ...
+ *   while ((gone = inlay_task_worker_gone(&worker)))  it broke: its host died, or was out of order
+ *           inlay_task_conn_destroy(gone);
+ *
+ * Credits. Each connection has its own receives, params.credits. A command holds one until it is
+ * answered. So a host that floods, or whose commands are kept, slows down nobody else. A receive is
+ * reposted before its command's answer is rung for.
+ *
+ * Payloads by key. Each connection may use its share of params.pull, the elements divided by
+ * params.connections; the next command by key waits until one comes back. Without a pool, or when the
+ * payload is larger than an element, the command is refused with -E2BIG.
+ *
+ * A command's way
+ *
+ *   receive --> [waiting: others before it, its payload] --> handler --> [kept]
+ *           --> answer --> [answered: no room in the ring] --> [sending] --> spare
  *
  * Memory of a connection
  *
- *   | receive | response | receive | response | ...          one pair for each command, registered
+ *   | receive | response | receive | response | ...   a pair for each command; registered
  *   | commands | which command has which receive | a pointer for each plugin |
  *
- * Threads: as worker.h.
- * Sources: as worker.h.
+ * Threads: a worker and its connections have one owner at a time.
+ * Sources: as cmd.h.
  */
 #ifndef INLAY_TASK_CONN_H
 #define INLAY_TASK_CONN_H
@@ -20,36 +36,59 @@
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
+#include <inlay/buf.h>
+#include <inlay/cqe.h>
 #include <inlay/queue.h>
 #include <inlay/verbs.h>
+#include <inlay/task/cmd.h>
 #include <inlay/task/link.h>
 #include <inlay/task/wire.h>
-#include <inlay/task/worker.h>
 
-/* ------------------------------------------------------------------------------------------------------------------------
+/* ------------------------------------------------------------------------------------------------
  * Set-up
  */
 
-/* Bytes of a command's receive and response. */
-INLAY_COLD uint64_t inlay_task_conn_stride(const struct inlay_task_worker_params *p)
+INLAY_COLD int inlay_task_worker_valid_(const struct inlay_task_worker_params *p)
 {
-	return inlay_task_worker_lines(p->message) + inlay_task_worker_lines(p->response);
+	return p && p->connections && p->connections <= INLAY_TASK_CONNECTIONS && p->plugins &&
+	       p->plugins <= INLAY_TASK_PLUGINS && inlay_is_pow2(p->credits) && p->credits <= INLAY_TASK_RECEIVES_MAX &&
+	       p->spare && p->spare <= INLAY_TASK_RECEIVES_MAX && p->message >= INLAY_TASK_MESSAGE_MIN &&
+	       p->message <= INLAY_TASK_MESSAGE_MAX && p->response && p->response <= INLAY_TASK_MESSAGE_MAX &&
+	       p->max_inline <= 512 && p->max_inline <= p->response &&
+	       (!p->pull || inlay_pool_num_elements(p->pull) >= p->connections);
+}
+
+/* WQEBBs that a connection's send ring needs. */
+INLAY_COLD uint32_t inlay_task_conn_wqebbs_(const struct inlay_task_worker_params *p)
+{
+	uint64_t each = inlay_task_inline_bbs_(p->max_inline), all;
+
+	if (each < 3) /* a response written by key, and its answer */
+		each = 3;
+	all = each * ((uint64_t)p->credits + p->spare) + p->credits + 16;
+	if (all < 8 * each)
+		all = 8 * each;
+	return all > 32768 ? 32768 : (uint32_t)all;
+}
+
+/* Bytes of a command's receive and response. */
+INLAY_COLD uint64_t inlay_task_conn_stride_(const struct inlay_task_worker_params *p)
+{
+	return inlay_round_up(p->message, INLAY_CACHE_LINE) + inlay_round_up(p->response, INLAY_CACHE_LINE);
 }
 
 /* Bytes of memory for a connection of such a worker; 0 when there cannot be one. */
 INLAY_COLD size_t inlay_task_conn_size(const struct inlay_task_worker_params *p)
 {
-	uint64_t num = (uint64_t)p->credits + p->spare;
-
-	if (inlay_task_worker_check(p))
+	if (!inlay_task_worker_valid_(p))
 		return 0;
-	return (size_t)(num * inlay_task_conn_stride(p) + num * sizeof(struct inlay_task_cmd) +
-			inlay_task_worker_lines((uint64_t)p->credits * sizeof(void *)) +
-			inlay_task_worker_lines((uint64_t)p->plugins * sizeof(void *)));
+	return (size_t)(((uint64_t)p->credits + p->spare) * (inlay_task_conn_stride_(p) + sizeof(struct inlay_task_cmd)) +
+			inlay_round_up(p->credits * sizeof(void *), INLAY_CACHE_LINE) +
+			inlay_round_up(p->plugins * sizeof(void *), INLAY_CACHE_LINE));
 }
 
-/* The worker's table of connections, anew: one has come or gone. */
-INLAY_COLD void inlay_task_worker_name(struct inlay_task_worker *w)
+/* Builds the worker's table of connections anew. */
+INLAY_COLD void inlay_task_worker_name_(struct inlay_task_worker *w)
 {
 	uint32_t i, at;
 
@@ -65,17 +104,14 @@ INLAY_COLD void inlay_task_worker_name(struct inlay_task_worker *w)
 }
 
 /*
- * Makes a connection of everything but verbs objects: for inlay_task_conn_create, and for who has queues of another making. c->link.sq and
- * c->link.rq are in place, the rest of *c is zeroed. Posts the receives.
- *
- * memory  inlay_task_conn_size bytes, of which lkey opens the front part
- *
- * Returns 0, or -EAGAIN when the worker has as many connections as it may.
+ * Makes a connection of everything but verbs objects: for inlay_task_conn_create, and for queues of
+ * another making. c->link's queues are in place, the rest of *c is zeroed. Posts the receives. lkey opens
+ * the front of memory. Returns 0, or -EAGAIN when the worker has all its connections.
  */
-INLAY_COLD int inlay_task_conn_init(struct inlay_task_conn *c, void *memory, struct inlay_task_worker *w, uint32_t lkey)
+INLAY_COLD int inlay_task_conn_init_(struct inlay_task_conn *c, void *memory, struct inlay_task_worker *w, uint32_t lkey)
 {
 	const struct inlay_task_worker_params *p = &w->params;
-	uint64_t message = inlay_task_worker_lines(p->message), stride = inlay_task_conn_stride(p);
+	uint64_t stride = inlay_task_conn_stride_(p);
 	uint8_t *at = (uint8_t *)memory;
 	struct ibv_sge sge;
 	uint32_t i;
@@ -85,25 +121,24 @@ INLAY_COLD int inlay_task_conn_init(struct inlay_task_conn *c, void *memory, str
 	c->worker = w;
 	c->num = p->credits + p->spare;
 	c->slots = at;
-	c->message = (uint32_t)message;
+	c->message = (uint32_t)inlay_round_up(p->message, INLAY_CACHE_LINE);
 	c->mask = p->credits - 1;
 	c->lkey = lkey;
-	c->quarter = inlay_task_quarter(&c->link.sq);
-	inlay_rq_prepare(&c->link.rq, c->message, lkey);
-	c->waiting.first = c->waiting.last = INLAY_TASK_NOBODY;
+	c->quarter = inlay_task_link_quarter_(&c->link);
+	c->waiting.first = c->waiting.last = c->spare = INLAY_TASK_NOBODY;
 	c->answered = c->sending = c->waiting;
-	c->spare = INLAY_TASK_NOBODY;
 	at += c->num * stride;
 	c->cmds = (struct inlay_task_cmd *)(void *)at;
-	__builtin_memset(at, 0, c->num * sizeof(struct inlay_task_cmd));
 	at += c->num * sizeof(struct inlay_task_cmd);
 	c->ring = (struct inlay_task_cmd **)(void *)at;
-	at += inlay_task_worker_lines((uint64_t)p->credits * sizeof(void *));
+	at += inlay_round_up(p->credits * sizeof(void *), INLAY_CACHE_LINE);
 	c->states = (void **)(void *)at;
-	__builtin_memset(at, 0, p->plugins * sizeof(void *));
+	at += inlay_round_up(p->plugins * sizeof(void *), INLAY_CACHE_LINE);
+	__builtin_memset(c->cmds, 0, (size_t)(at - (uint8_t *)c->cmds));
+	inlay_rq_prepare(&c->link.rq, c->message, lkey);
 	for (i = 0; i < c->num; i++) {
 		c->cmds[i].conn = c;
-		c->cmds[i].response = c->slots + i * stride + message;
+		c->cmds[i].response = c->slots + i * stride + c->message;
 		if (i < p->credits) {
 			c->ring[i] = &c->cmds[i];
 			sge.addr = (uintptr_t)c->slots + i * stride;
@@ -117,51 +152,46 @@ INLAY_COLD int inlay_task_conn_init(struct inlay_task_conn *c, void *memory, str
 	}
 	inlay_rq_ring(&c->link.rq);
 	w->conns[w->num_conns++] = c;
-	inlay_task_worker_name(w);
+	inlay_task_worker_name_(w);
 	return 0;
 }
 
-/* The host is there. peer: what its address says of it. Plugins are told. */
-INLAY_COLD void inlay_task_conn_begin(struct inlay_task_conn *c, const struct inlay_task_address *peer)
+/* Tells the plugins that the connection has come or ended. */
+INLAY_COLD void inlay_task_conn_tell_(struct inlay_task_conn *c, int up)
 {
 	struct inlay_task_worker *w = c->worker;
 	uint32_t i;
 
-	c->link.peer = *peer;
-	c->answer_room = inlay_task_room(peer->message);
-	c->room = c->answer_room < w->params.response ? c->answer_room : w->params.response;
-	c->max_inline = w->params.max_inline < c->room ? w->params.max_inline : c->room;
-	c->connected = 1;
-	c->up = 1;
+	if (c->up == up)
+		return;
+	c->up = (uint8_t)up;
 	w->inside++;
-	for (i = 0; i < w->num_plugins; i++)
-		if (w->order[i]->plugin->connection)
-			w->order[i]->plugin->connection(w->order[i]->state, c, 1);
+	for (i = 0; i < w->num_plugins; i++) {
+		const struct inlay_task_opened *s = &w->plugins[up ? i : w->num_plugins - 1 - i];
+
+		if (s->plugin->connection)
+			s->plugin->connection(s->state, c, up);
+	}
 	w->inside--;
 }
 
-/* Plugins are told that it has ended; once. */
-INLAY_COLD void inlay_task_conn_down(struct inlay_task_conn *c)
+/* The host is there. */
+INLAY_COLD void inlay_task_conn_begin_(struct inlay_task_conn *c, const struct inlay_task_address *peer)
 {
-	struct inlay_task_worker *w = c->worker;
-	uint32_t i;
+	const struct inlay_task_worker_params *p = &c->worker->params;
 
-	if (!c->up)
-		return;
-	c->up = 0;
-	w->inside++;
-	for (i = w->num_plugins; i--;)
-		if (w->order[i]->plugin->connection)
-			w->order[i]->plugin->connection(w->order[i]->state, c, 0);
-	w->inside--;
+	c->link.peer = *peer;
+	c->answer_max = peer->message - INLAY_TASK_HEAD;
+	c->response_max = c->answer_max < p->response ? c->answer_max : p->response;
+	c->max_inline = p->max_inline < c->response_max ? p->max_inline : c->response_max;
+	c->connected = 1;
+	inlay_task_conn_tell_(c, 1);
 }
 
 /* Frees verbs objects. */
-INLAY_COLD int inlay_task_conn_free(struct inlay_task_conn *c)
+INLAY_COLD int inlay_task_conn_free_(struct inlay_task_conn *c)
 {
-	if (inlay_task_link_destroy(&c->link))
-		return -EBUSY;
-	if (c->mr && ibv_dereg_mr(c->mr))
+	if (inlay_task_link_destroy(&c->link) || (c->mr && ibv_dereg_mr(c->mr)))
 		return -EBUSY;
 	c->mr = NULL;
 	return 0;
@@ -170,18 +200,18 @@ INLAY_COLD int inlay_task_conn_free(struct inlay_task_conn *c)
 /*
  * Makes a connection: its queue pair and memory region, with the receives posted.
  *
- * c       on a cache line; both it and memory are the connection's until it is destroyed
- * memory  for commands and messages, on a cache line, better on a page
- * size    its bytes, at least inlay_task_conn_size(&worker->params)
+ * c       aligned to a cache line; c and memory are the connection's until it is destroyed
+ * memory  for commands and messages, aligned to a cache line, better to a page
+ * size    bytes, at least inlay_task_conn_size(&worker->params)
  *
- * Returns 0; -EINVAL for an argument out of its range; -ENOBUFS when size is too small; -EAGAIN when the worker has as many connections as
- * it may; -ENOSPC when its CQ has no room for all that this one could complete; -ENOMEM when the device has not as much; what inlay_task_link_create returns; else the negative errno of the verbs call that
- * failed. On failure nothing is left behind.
+ * Returns 0; -EINVAL for an argument out of its range; -ENOBUFS when size is too small; -EAGAIN when the
+ * worker has all its connections; -ENOSPC when its CQ has too few CQEs left; an error of
+ * inlay_task_link_create; else the negative errno of the verbs call that failed. On failure nothing is
+ * left behind.
  */
 INLAY_COLD int inlay_task_conn_create(struct inlay_task_conn *c, void *memory, size_t size, struct inlay_task_worker *w)
 {
 	const struct inlay_task_worker_params *p = &w->params;
-	const unsigned access = IBV_ACCESS_LOCAL_WRITE;
 	struct inlay_task_caps caps;
 	int err;
 
@@ -197,7 +227,7 @@ INLAY_COLD int inlay_task_conn_create(struct inlay_task_conn *c, void *memory, s
 	caps.ibcq = w->ibcq;
 	caps.cq = &w->cq;
 	caps.uar = w->uar.td ? &w->uar : NULL;
-	caps.wqebbs = inlay_task_conn_wqebbs(p);
+	caps.wqebbs = inlay_task_conn_wqebbs_(p);
 	caps.receives = p->credits;
 	caps.max_inline = INLAY_TASK_HEAD + p->max_inline;
 	caps.max_gather = 16;
@@ -206,36 +236,28 @@ INLAY_COLD int inlay_task_conn_create(struct inlay_task_conn *c, void *memory, s
 	if (err)
 		return err;
 	errno = 0;
-	c->mr = ibv_reg_mr(w->pd, memory, (size_t)(((uint64_t)p->credits + p->spare) * inlay_task_conn_stride(p)), access);
-	if (!c->mr)
-		err = errno ? -errno : -ENOMEM;
-	if (!err)
-		err = inlay_task_conn_init(c, memory, w, c->mr->lkey);
-	if (err) {
-		inlay_task_conn_free(c);
-		return err;
-	}
+	c->mr = ibv_reg_mr(w->pd, memory, (size_t)(((uint64_t)p->credits + p->spare) * inlay_task_conn_stride_(p)),
+			   (unsigned)IBV_ACCESS_LOCAL_WRITE);
+	err = c->mr ? inlay_task_conn_init_(c, memory, w, c->mr->lkey) : errno ? -errno : -ENOMEM;
+	if (err)
+		inlay_task_conn_free_(c);
 	c->link.self.role = INLAY_TASK_WORKER;
 	c->link.self.message = p->message;
 	c->link.self.receives = p->credits;
 	c->link.self.largest = p->pull ? inlay_pool_element_size(p->pull) : 0;
 	c->link.self.id = p->id;
-	return 0;
+	return err;
 }
 
-/* Writes the connection's address blob: INLAY_TASK_ADDRESS bytes, for the host's inlay_task_host_connect. */
+/* Writes the connection's address, INLAY_TASK_ADDRESS bytes, for inlay_task_host_connect. */
 INLAY_COLD void inlay_task_conn_address(const struct inlay_task_conn *c, uint8_t *blob)
 {
 	inlay_task_address_write(blob, &c->link.self);
 }
 
 /*
- * Connects it to a host.
- *
- * blob, len  as inlay_task_host_address gave it on the other side
- *
- * Returns 0; an error of inlay_task_address_read; -EBADFD when it is connected, or was; -EINVAL when the host's port is of another link
- * layer; else the negative errno of ibv_modify_qp.
+ * Connects to a host, whose address inlay_task_host_address wrote. Returns 0; an error of
+ * inlay_task_address_read or inlay_connect_rts; -EBADFD when it is connected, or was.
  */
 INLAY_COLD int inlay_task_conn_connect(struct inlay_task_conn *c, const void *blob, size_t len)
 {
@@ -248,40 +270,36 @@ INLAY_COLD int inlay_task_conn_connect(struct inlay_task_conn *c, const void *bl
 		return -EBADFD;
 	err = inlay_task_link_connect(&c->link, &peer);
 	if (!err)
-		inlay_task_conn_begin(c, &peer);
+		inlay_task_conn_begin_(c, &peer);
 	return err;
 }
 
-/*
- * Breaks the connection: to the error state. Progress then finds it broken. What its handlers keep stays theirs. Returns 0 or the negative
- * errno of ibv_modify_qp.
- */
+/* Breaks the connection; progress then finds it broken. Returns 0 or the negative errno of ibv_modify_qp. */
 INLAY_COLD int inlay_task_conn_break(struct inlay_task_conn *c)
 {
-	int err;
+	int err = c->link.qp ? inlay_task_link_break(&c->link) : 0;
 
-	if (!c->link.qp)
-		return 0;
-	err = inlay_task_link_break(&c->link);
-	/* There may be nothing to flush: all receives taken by commands that are kept, and nothing being sent. */
-	if (!err && !c->marked) {
+	/* There may be nothing to flush: all receives taken, and nothing being sent. */
+	if (c->link.qp && !err && !c->marked) {
 		c->marked = !inlay_post_nop(&c->link.sq, INLAY_SIGNALED);
 		inlay_sq_ring(&c->link.sq);
 	}
 	return err;
 }
 
-/* One of the connections that have broken since it was asked last, each once; NULL: none. */
+/* A connection that has broken and was not named before; NULL: none. */
 INLAY_COLD struct inlay_task_conn *inlay_task_worker_gone(struct inlay_task_worker *w)
 {
-	struct inlay_task_conn *c = w->gone;
+	uint32_t i;
 
-	if (c)
-		w->gone = c->next_gone;
-	return c;
+	for (i = 0; i < w->num_conns; i++)
+		if (w->conns[i]->broken && !w->conns[i]->told) {
+			w->conns[i]->told = 1;
+			return w->conns[i];
+		}
+	return NULL;
 }
 
-/* Whether it has broken. */
 INLAY_FN int inlay_task_conn_is_broken(const struct inlay_task_conn *c)
 {
 	return c->broken;
@@ -293,89 +311,370 @@ INLAY_FN uint32_t inlay_task_conn_kept(const struct inlay_task_conn *c)
 	return c->kept;
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------
- * Numbered objects: what a plugin gives out to one host
+/*
+ * A plugin's pointer with a connection, NULL at first. entry: the plugin's place among the worker's
+ * entries (cmd->entry); NULL too for one beyond params.plugins.
+ */
+INLAY_FN void *inlay_task_conn_state(const struct inlay_task_conn *c, uint32_t entry)
+{
+	return entry < c->worker->params.plugins ? c->states[entry] : NULL;
+}
+
+/* Sets it. Returns 0, or -EINVAL for an entry beyond params.plugins. */
+INLAY_FN int inlay_task_conn_set_state(struct inlay_task_conn *c, uint32_t entry, void *state)
+{
+	if (entry >= c->worker->params.plugins)
+		return -EINVAL;
+	c->states[entry] = state;
+	return 0;
+}
+
+/* ------------------------------------------------------------------------------------------------
+ * Internal: commands
  */
 
-/* One of them: free ones are a list */
-struct inlay_task_object {
-	void *object;                   /* NULL: free */
-	uint32_t generation;
-	uint32_t next;
-};
-
-/* A table in the caller's memory, of one connection and plugin */
-struct inlay_task_handles {
-	struct inlay_task_object *objects;
-	uint32_t num;
-	uint32_t free;
-};
-
-/* Makes a table over memory for num objects, on 8 bytes: num * sizeof(struct inlay_task_object). */
-INLAY_FN void inlay_task_handles_init(struct inlay_task_handles *t, void *memory, uint32_t num)
+/* The plugin of this id, or NULL. */
+INLAY_ALWAYS struct inlay_task_opened *inlay_task_worker_plugin_(struct inlay_task_worker *w, uint64_t id)
 {
-	uint32_t i;
+	struct inlay_task_opened *s = w->recent;
 
-	t->objects = (struct inlay_task_object *)memory;
-	t->num = num;
-	t->free = num ? 0 : INLAY_TASK_NOBODY;
-	for (i = 0; i < num; i++) {
-		t->objects[i].object = NULL;
-		t->objects[i].generation = 1;
-		t->objects[i].next = i + 1 < num ? i + 1 : INLAY_TASK_NOBODY;
-	}
+	if (INLAY_LIKELY(s && s->id == id))
+		return s;
+	for (s = w->plugins; s != w->plugins + w->num_plugins; s++)
+		if (s->id == id)
+			return w->recent = s;
+	return NULL;
 }
 
-/* Files an object, which is not NULL. Its handle, for the host; 0: the table is full. No handle is 0. */
-INLAY_FN uint64_t inlay_task_handles_add(struct inlay_task_handles *t, void *object)
+/* The worker's own answer. */
+INLAY_COLD void inlay_task_cmd_refuse_(struct inlay_task_cmd *cmd, int status)
 {
-	uint32_t i = t->free;
-
-	if (i == INLAY_TASK_NOBODY)
-		return 0;
-	t->free = t->objects[i].next;
-	t->objects[i].object = object;
-	return (uint64_t)t->objects[i].generation << 32 | i;
+	inlay_task_cmd_finish_(cmd, INLAY_TASK_REFUSED, status, 0);
 }
 
-/* What a handle names; NULL: nothing, whatever the host says. */
-INLAY_FN void *inlay_task_handles_find(const struct inlay_task_handles *t, uint64_t handle)
+/* The command of the receive that completed; NULL when none is posted (a faulty device). */
+INLAY_ALWAYS struct inlay_task_cmd *inlay_task_conn_next_(struct inlay_task_conn *c)
 {
-	uint32_t i = (uint32_t)handle;
-
-	return i < t->num && t->objects[i].generation == handle >> 32 ? t->objects[i].object : NULL;
-}
-
-/* Takes an object away, and its handle's meaning. Returns it, or NULL. */
-INLAY_FN void *inlay_task_handles_remove(struct inlay_task_handles *t, uint64_t handle)
-{
-	void *object = inlay_task_handles_find(t, handle);
-	uint32_t i = (uint32_t)handle;
-
-	if (!object)
-		return NULL;
-	t->objects[i].object = NULL;
-	t->objects[i].generation += t->objects[i].generation == UINT32_MAX ? 2 : 1;
-	t->objects[i].next = t->free;
-	t->free = i;
-	return object;
+	return INLAY_LIKELY(c->taken != inlay_rq_index(&c->link.rq)) ? c->ring[c->taken++ & c->mask] : NULL;
 }
 
 /*
- * A plugin's pointer with a connection: NULL at first. index: of the plugin, as cmd->entry has it: its place among the entries. NULL too
- * for an index beyond the worker's params.plugins.
+ * The connection has ended. What the device may still use stays in `sending` until it has returned
+ * everything.
  */
-INLAY_FN void *inlay_task_conn_state(const struct inlay_task_conn *c, uint32_t index)
+INLAY_COLD void inlay_task_conn_end_(struct inlay_task_conn *c)
 {
-	return index < c->worker->params.plugins ? c->states[index] : NULL;
+	struct inlay_task_cmd *cmd;
+
+	if (c->broken)
+		return;
+	c->broken = 1;
+	while ((cmd = inlay_task_fifo_pop_(c, &c->waiting)) || (cmd = inlay_task_fifo_pop_(c, &c->answered)))
+		if (cmd->state == INLAY_TASK_CMD_PULLING)
+			inlay_task_fifo_push_(&c->sending, cmd);
+		else
+			inlay_task_cmd_spare_(cmd);
+	inlay_task_conn_tell_(c, 0);
 }
 
-/* Sets it. Returns 0, or -EINVAL for an index beyond the worker's params.plugins. */
-INLAY_FN int inlay_task_conn_set_state(struct inlay_task_conn *c, uint32_t index, void *state)
+/* Starts to read a payload. Returns 0; -EAGAIN for want of an element or room; -E2BIG. */
+INLAY_COLD int inlay_task_cmd_pull_(struct inlay_task_cmd *cmd)
 {
-	if (index >= c->worker->params.plugins)
-		return -EINVAL;
-	c->states[index] = state;
+	struct inlay_task_conn *c = cmd->conn;
+	struct inlay_pool *pool = c->worker->params.pull;
+	struct ibv_sge sge;
+
+	if (!pool || cmd->payload_key.bytes > inlay_pool_element_size(pool))
+		return -E2BIG;
+	if (c->pulls == c->worker->share || !inlay_sq_room(&c->link.sq) || inlay_pool_alloc(pool, &cmd->pulled)) {
+		cmd->pulled = NULL;
+		return -EAGAIN;
+	}
+	inlay_buf_set_data(cmd->pulled, inlay_buf_head(cmd->pulled), cmd->payload_key.bytes);
+	sge = inlay_buf_sge(cmd->pulled);
+	if (inlay_post_read(&c->link.sq, 0, cmd->payload_key.rkey, &sge, 1, INLAY_SIGNALED)) {
+		inlay_buf_dec_refcount(cmd->pulled, NULL);
+		cmd->pulled = NULL;
+		return -EAGAIN;
+	}
+	c->pulls++;
+	cmd->posted = inlay_sq_index(&c->link.sq);
+	cmd->payload = (const uint8_t *)inlay_buf_data(cmd->pulled);
+	cmd->state = INLAY_TASK_CMD_PULLING;
+	inlay_task_conn_dirty_(c);
+	return 0;
+}
+
+/* Whether a command's payload is still to be read. */
+INLAY_COLD int inlay_task_cmd_unread_(const struct inlay_task_cmd *cmd)
+{
+	return cmd->payload_key.bytes && cmd->state == INLAY_TASK_CMD_WAITING && !cmd->pulled;
+}
+
+/* Hands a command to its handler. Returns 0 when it is stalled, otherwise 1. */
+INLAY_ALWAYS uint32_t inlay_task_cmd_dispatch_(struct inlay_task_cmd *cmd)
+{
+	struct inlay_task_conn *c = cmd->conn;
+	const struct inlay_task_opened *s = inlay_task_worker_plugin_(c->worker, cmd->plugin);
+	int err;
+
+	if (INLAY_UNLIKELY(!s)) {
+		inlay_task_cmd_refuse_(cmd, -ENOENT);
+		return 1;
+	}
+	cmd->entry = (uint32_t)(s - c->worker->plugins);
+	cmd->response_len = 0;
+	cmd->state = INLAY_TASK_CMD_KEPT;
+	c->kept++;
+	err = s->plugin->command(s->state, cmd);
+	/* A handler that has answered by itself has answered, whatever it returns. */
+	if (INLAY_UNLIKELY(cmd->state != INLAY_TASK_CMD_KEPT))
+		return 1;
+	if (INLAY_LIKELY(err <= 0)) {
+		/* One that claims to have written more than fits is answered all the same. */
+		if (INLAY_UNLIKELY(inlay_task_cmd_answer(cmd, err) == -E2BIG))
+			inlay_task_cmd_answer_data(cmd, -E2BIG, cmd->response, 0);
+	} else if (err == INLAY_TASK_STALL) {
+		c->kept--;
+		cmd->state = INLAY_TASK_CMD_WAITING;
+		return 0;
+	}
+	return 1;
+}
+
+/*
+ * Starts to read the payloads of waiting commands, in their order: a later one must not have the last
+ * element while an earlier one waits.
+ */
+INLAY_COLD void inlay_task_conn_pull_(struct inlay_task_conn *c)
+{
+	uint32_t i;
+
+	c->dry = 0;
+	for (i = c->waiting.first; i != INLAY_TASK_NOBODY && !c->dry; i = c->cmds[i].next)
+		c->dry = inlay_task_cmd_unread_(&c->cmds[i]) && inlay_task_cmd_pull_(&c->cmds[i]) == -EAGAIN;
+}
+
+/* Lets waiting commands go on as far as they can. Returns how many handlers were called. */
+INLAY_COLD uint32_t inlay_task_conn_wait_(struct inlay_task_conn *c, uint32_t max)
+{
+	struct inlay_task_cmd *cmd;
+	uint32_t n = 0;
+
+	while (n < max && (cmd = inlay_task_fifo_first_(c, &c->waiting))) {
+		if (c->dry)
+			inlay_task_conn_pull_(c);
+		if (inlay_task_cmd_unread_(cmd)) {
+			if (inlay_task_cmd_pull_(cmd) == -EAGAIN)
+				break;
+			if (cmd->state == INLAY_TASK_CMD_WAITING) { /* too large */
+				inlay_task_fifo_pop_(c, &c->waiting);
+				inlay_task_cmd_refuse_(cmd, -E2BIG);
+				continue;
+			}
+		}
+		if (cmd->state == INLAY_TASK_CMD_PULLING && !inlay_task_link_done_(&c->link, cmd->posted))
+			break;
+		/* Out of the list first, since an answer may enter another. A stalled one goes back. */
+		inlay_task_fifo_pop_(c, &c->waiting);
+		if (!inlay_task_cmd_dispatch_(cmd)) {
+			cmd->next = c->waiting.first;
+			if (c->waiting.first == INLAY_TASK_NOBODY)
+				c->waiting.last = inlay_task_cmd_index_(cmd);
+			c->waiting.first = inlay_task_cmd_index_(cmd);
+			break;
+		}
+		n++;
+	}
+	return n;
+}
+
+/* Does what waits for something in a connection. Returns how many handlers were called. */
+INLAY_COLD uint32_t inlay_task_conn_tend_(struct inlay_task_conn *c, uint32_t max)
+{
+	struct inlay_task_cmd *cmd;
+	uint32_t n;
+
+	c->tended = 0;
+	if (c->broken)
+		return 0;
+	while ((cmd = inlay_task_fifo_first_(c, &c->answered))) {
+		uint32_t next = cmd->next; /* before it enters another list */
+
+		if (inlay_task_cmd_post_(cmd))
+			break;
+		c->answered.first = next;
+	}
+	n = inlay_task_conn_wait_(c, max);
+	if (c->answered.first != INLAY_TASK_NOBODY || c->waiting.first != INLAY_TASK_NOBODY)
+		inlay_task_conn_tend_soon_(c);
+	return n;
+}
+
+/* A message that is not a plain command, or has others before it. */
+INLAY_COLD void inlay_task_conn_message_(struct inlay_task_cmd *cmd, const uint8_t *msg, uint32_t bytes)
+{
+	struct inlay_task_conn *c = cmd->conn;
+	struct inlay_task_command head;
+	int err = inlay_task_command_read_(&head, msg, bytes > c->message ? 0 : bytes);
+
+	cmd->context = head.context;
+	cmd->plugin = head.plugin;
+	cmd->destination = head.destination;
+	if (c->broken) {
+		inlay_task_cmd_spare_(cmd);
+		return;
+	}
+	if (err) {
+		inlay_task_cmd_refuse_(cmd, -EBADMSG);
+		return;
+	}
+	cmd->payload = msg + head.at;
+	cmd->payload_len = head.length;
+	cmd->payload_key = head.payload;
+	cmd->response_key = head.response;
+	cmd->response_max = c->response_max;
+	cmd->state = INLAY_TASK_CMD_WAITING;
+	/* Read as early as possible; if not now, in its turn. */
+	if (head.flags & INLAY_TASK_PAYLOAD_KEY && !c->dry)
+		c->dry = inlay_task_cmd_pull_(cmd) == -EAGAIN;
+	inlay_task_fifo_push_(&c->waiting, cmd);
+	inlay_task_conn_tend_soon_(c);
+}
+
+/* A message has come. Returns how many handlers were called. */
+INLAY_ALWAYS uint32_t inlay_task_conn_take_(struct inlay_task_conn *c, uint32_t bytes)
+{
+	struct inlay_task_cmd *cmd = inlay_task_conn_next_(c);
+	const uint8_t *msg;
+	uint64_t first;
+
+	if (INLAY_UNLIKELY(!cmd)) {
+		c->strays++;
+		return 0;
+	}
+	msg = inlay_task_cmd_message_(cmd);
+	c->commands++;
+	first = inlay_task_get64_(msg);
+	/* Only what the device has written is believed: the head's length must be the device's. */
+	if (INLAY_UNLIKELY((first >> 32) + INLAY_TASK_HEAD != bytes) || INLAY_UNLIKELY(bytes > c->message) ||
+	    INLAY_UNLIKELY((uint32_t)first != (INLAY_TASK_COMMAND << 8 | INLAY_TASK_WIRE)) ||
+	    INLAY_UNLIKELY(c->waiting.first != INLAY_TASK_NOBODY) || INLAY_UNLIKELY(c->broken)) {
+		inlay_task_conn_message_(cmd, msg, bytes);
+		return 0;
+	}
+	cmd->payload = msg + INLAY_TASK_HEAD;
+	cmd->payload_len = (uint32_t)(first >> 32);
+	cmd->context = inlay_task_get64_(msg + 8);
+	cmd->plugin = inlay_task_get64_(msg + 16);
+	cmd->destination = inlay_task_get64_(msg + 24);
+	cmd->payload_key.bytes = cmd->response_key.bytes = 0;
+	cmd->response_max = c->response_max;
+	if (INLAY_UNLIKELY(!inlay_task_cmd_dispatch_(cmd))) {
+		inlay_task_fifo_push_(&c->waiting, cmd);
+		inlay_task_conn_tend_soon_(c);
+	}
+	return 1;
+}
+
+/* Commands whose answers were sent become spare. */
+INLAY_COLD void inlay_task_conn_sent_(struct inlay_task_conn *c)
+{
+	struct inlay_task_cmd *cmd;
+
+	while ((cmd = inlay_task_fifo_first_(c, &c->sending)) && inlay_task_link_done_(&c->link, cmd->posted)) {
+		inlay_task_fifo_pop_(c, &c->sending);
+		inlay_task_cmd_spare_(cmd);
+	}
+}
+
+/* A completion of a send, an error, or one that makes no sense. Frees it. */
+INLAY_COLD void inlay_task_conn_other_(struct inlay_task_conn *c, const struct mlx5_cqe64 *cqe)
+{
+	struct inlay_task_cmd *cmd;
+	int error = inlay_cqe_is_error(cqe);
+
+	if (inlay_cqe_is_send(cqe)) {
+		if (inlay_sq_release(&c->link.sq, cqe) < 0)
+			c->strays++;
+		else if (inlay_task_link_done_(&c->link, c->probe_end))
+			c->probing = 0;
+	} else if ((cmd = inlay_task_conn_next_(c))) {
+		if (error) {
+			inlay_task_cmd_spare_(cmd);
+		} else {
+			/* With an immediate, a key to invalidate, or an RDMA write: no command. It took a receive. */
+			c->strays++;
+			c->commands++;
+			inlay_task_conn_message_(cmd, inlay_task_cmd_message_(cmd), 0);
+		}
+	}
+	inlay_cq_advance(&c->worker->cq, 1);
+	if (error)
+		inlay_task_conn_end_(c);
+	if (!c->broken || !inlay_sq_pending(&c->link.sq))
+		inlay_task_conn_sent_(c);
+	/* What was done unsignaled has no completion at the end either; a last WQE has. */
+	if (c->broken && !c->marked) {
+		c->marked = !inlay_post_nop(&c->link.sq, INLAY_SIGNALED);
+		inlay_task_conn_dirty_(c);
+	}
+}
+
+/* ------------------------------------------------------------------------------------------------
+ * Ringing, and the end
+ */
+
+/* Rings for all answers and receives that were posted: what progress does at its end. */
+INLAY_FN void inlay_task_worker_flush(struct inlay_task_worker *w)
+{
+	struct inlay_task_conn *c = w->dirty;
+
+	w->dirty = NULL;
+	for (; c; c = c->next_dirty) {
+		c->dirty = 0;
+		/* The receive first: an answer is the credit for it. */
+		inlay_rq_ring(&c->link.rq);
+		inlay_sq_ring(&c->link.sq);
+	}
+}
+
+/*
+ * Takes a connection down, broken or not; its host finds out as if the worker had died. Plugins are told,
+ * if they have not been. Memory and *c are the caller's again.
+ *
+ * Returns 0; -EBUSY when a plugin's function calls it: nothing has happened; -EBUSY while handlers keep
+ * commands of it, or a verbs object is in use: the connection is broken, and it may be called again.
+ */
+INLAY_COLD int inlay_task_conn_destroy(struct inlay_task_conn *c)
+{
+	struct inlay_task_worker *w = c->worker;
+	uint32_t i, qpn = inlay_sq_qpn(&c->link.sq);
+	struct inlay_task_cmd *cmd;
+
+	if (w->inside)
+		return -EBUSY;
+	inlay_task_conn_break(c);
+	inlay_task_conn_end_(c);
+	if (c->kept)
+		return -EBUSY;
+	inlay_task_worker_flush(w); /* nobody rings for it once the queue pair is gone */
+	if (inlay_task_link_destroy(&c->link))
+		return -EBUSY;
+	/* Its number may be another's from now on. Without a queue pair nothing of it is read or written. */
+	if (qpn)
+		inlay_cq_clean(&w->cq, qpn, NULL, NULL);
+	__builtin_memset(&c->link.sq, 0, sizeof(c->link.sq));
+	while ((cmd = inlay_task_fifo_pop_(c, &c->sending)))
+		inlay_task_cmd_spare_(cmd);
+	if (inlay_task_conn_free_(c))
+		return -EBUSY;
+	for (i = 0; i < w->num_conns; i++)
+		if (w->conns[i] == c) {
+			w->conns[i] = w->conns[--w->num_conns];
+			inlay_task_worker_name_(w);
+			break;
+		}
 	return 0;
 }
 

@@ -1,47 +1,40 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/task/group.h: a worker group: workers of a parallel program that know each other's addresses and memory keys. Set-up only. DOCA's
- * UROM domain; here a memory domain is something else (memdomain.h).
+ * inlay/task/group.h: a worker group: workers of a parallel program that know each other's addresses and
+ * memory keys. Set-up only. DOCA calls it a UROM domain.
  *
  *   inlay_worker_group_create(&group, memory, inlay_worker_group_size(oob.members, 4096), 4096, &oob);
- *   inlay_worker_group_add_worker(&group, id, address, len);                                   one, or several
- *   inlay_worker_group_set_buffers_count(&group, 2);
- *   inlay_worker_group_add_buffer(&group, va, bytes, memh, memh_len, mkey, mkey_len);          what others may reach
+ *   inlay_worker_group_add_worker(&group, id, address, len);
+ *   inlay_worker_group_set_buffers_count(&group, 1);
+ *   inlay_worker_group_add_buffer(&group, &segment);                 memory that others may reach
  *   inlay_worker_group_start(&group);
  *   while ((err = inlay_worker_group_progress(&group)) == -EINPROGRESS)
  *           ...
- *   inlay_worker_group_address(&group, domain_id, &address, &len);                             of any worker of the group
- *   inlay_worker_group_segment(&group, domain_id, va, &segment);                               its memory, with handle and key
+ *   inlay_worker_group_address(&group, domain_id, &address, &len);   of any worker of the group
+ *   inlay_worker_group_segment(&group, domain_id, va, &segment);     its memory, with handle and key
  *
- * The exchange is one allgather, which the caller brings: MPI's, PMIx's, a socket's. Every member gives a record of the same size,
- * `stride`, and gets all of them. Members are numbered as oob->index has them; workers by domain ids: those of member 0 first, in the order
- * of adding, then those of member 1, ...
+ * The exchange is one allgather that the caller brings: MPI's, PMIx's, a socket's. Every member gives a
+ * record of the same size, `stride`, and gets all of them. Domain ids number the workers: those of member 0
+ * in the order of adding, then those of member 1, and so on.
  *
- * What comes from the others is looked at before it is used: magic, version, lengths, counts, a checksum; and copied by nobody: lookups
- * point into the group's memory. Handles and keys are bytes to it, of whatever form the plugins use: an inlay blob (mmap/blob.h) for
- * instance, with a code that authenticates it where that matters.
+ * Records are checked before they are used, and are not copied: lookups point into the group's memory.
+ * Handles and keys are bytes of any form, such as a blob of mmap/blob.h.
  *
  * A record, little-endian
  *
- *   +0   magic      8   "inlaygrp"
- *   +8   version    2   1
- *   +10  reserved   2   0
- *   +12  length     4   with the checksum, at most stride
- *   +16  member     4
- *   +20  members    4
- *   +24  stride     4
- *   +28  workers    4
- *   +32  segments   4
- *   +36  reserved   4   0
- *   +40  entries, each a multiple of 8 bytes, padded with 0
- *          worker   kind 4 (1), bytes 4 | id 8 | address bytes 4, reserved 4 | address
- *          segment  kind 4 (2), bytes 4 | va 8 | bytes 8 | memh bytes 4, mkey bytes 4 | memh | mkey
- *   ...  checksum   4   CRC-32C of all before it
+ *   +0   magic      8   "inlaygrp"               +24  stride     4
+ *   +8   version    2   1                        +28  workers    4
+ *   +10  zero       2                            +32  segments   4
+ *   +12  length     4   with the checksum        +36  zero       4
+ *   +16  member     4                            +40  entries, padded to 8 bytes with zeros
+ *   +20  members    4                            ...  checksum   4   CRC-32C of all before it
  *
- * The group's memory must stay from start until progress has said something else than -EINPROGRESS: the allgather writes to it, and there
- * is no way to call it off.
+ *   worker:  kind 4 (1), bytes 4 | id 8 | address bytes 4, zero 4 | address
+ *   segment: kind 4 (2), bytes 4 | va 8 | bytes 8 | memh bytes 4, mkey bytes 4 | memh | mkey
  *
- * Threads: one thread at a time; lookups in a group that is ready by any number.
+ * The group's memory must stay from start until progress returns something else than -EINPROGRESS.
+ *
+ * Threads: one at a time; lookups in a ready group by any number.
  * Sources: DOCA's documentation of doca_urom_domain and of the lookups in doca_urom_plugin.
  */
 #ifndef INLAY_TASK_GROUP_H
@@ -51,8 +44,8 @@
 #include <inlay/mmap/blob.h>
 
 #define INLAY_GROUP_HEAD 40u
-#define INLAY_GROUP_WORKER 24u          /* bytes of a worker's entry, without the address */
-#define INLAY_GROUP_SEGMENT 32u         /* bytes of a segment's entry, without handle and key */
+#define INLAY_GROUP_WORKER 24u          /* bytes of a worker's entry without the address */
+#define INLAY_GROUP_SEGMENT 32u         /* bytes of a segment's entry without handle and key */
 #define INLAY_GROUP_MEMBERS 65536u      /* at most */
 #define INLAY_GROUP_STRIDE (1u << 26)   /* at most */
 
@@ -63,32 +56,29 @@ enum inlay_group_state {
 	INLAY_GROUP_FAILED,
 };
 
-/* The caller's allgather: DOCA's, with a negative errno for an error */
+/* The caller's allgather. Each returns 0 or a negative errno; what is above 0 is taken for -EIO. */
 struct inlay_worker_oob {
-	/*
-	 * Starts it: `bytes` at from to everyone, and everyone's to `to`, in the order of their numbers. *request is its name. 0 or a
-	 * negative errno; what is above 0 is taken for -EIO
-	 */
+	/* Starts it: `bytes` from `from` to every member, and theirs to `to`, by number. *request names it. */
 	int (*allgather)(const void *from, void *to, size_t bytes, void *context, void **request);
-	int (*test)(void *request);     /* 0: done; -EINPROGRESS; or what went wrong, as above */
-	void (*release)(void *request); /* once, after test has not said -EINPROGRESS; NULL: not needed */
+	int (*test)(void *request);     /* 0: done; -EINPROGRESS */
+	void (*release)(void *request); /* once, after test has said something else; may be NULL */
 	void *context;
 	uint32_t members;
-	uint32_t index;                 /* whose number this member has */
+	uint32_t index;                 /* this member's number */
 };
 
 /* Memory of a member's that others may reach */
 struct inlay_worker_segment {
 	uint64_t va;
 	uint64_t bytes;
-	const void *memh;
+	const void *memh;               /* NULL if empty, as mkey */
 	const void *mkey;
 	uint32_t memh_len;
 	uint32_t mkey_len;
 };
 
 /* What is known of a member */
-struct inlay_worker_member {
+struct inlay_worker_member_ {
 	const uint8_t *record;
 	uint32_t first;                 /* domain id of its first worker */
 	uint32_t workers;
@@ -98,49 +88,38 @@ struct inlay_worker_group {
 	struct inlay_worker_oob oob;
 	uint8_t *own;
 	uint8_t *all;                   /* stride bytes of each member */
-	struct inlay_worker_member *members;
+	struct inlay_worker_member_ *members;
 	void *request;
 	uint32_t stride;
 	uint32_t used;
-	uint32_t workers;               /* own; once ready: of all */
+	uint32_t workers;               /* own; once ready, all */
 	uint32_t buffers;
 	uint32_t max_buffers;
 	uint32_t state;                 /* enum inlay_group_state */
 	int error;
 };
 
-/* ------------------------------------------------------------------------------------------------------------------------
+/* ------------------------------------------------------------------------------------------------
  * Set-up: all of it
  */
-
-INLAY_COLD uint64_t inlay_group_padded(uint64_t bytes)
-{
-	return (bytes + 7) / 8 * 8;
-}
 
 /*
  * Bytes of memory for a group; 0 when there cannot be one.
  *
- * stride  bytes of a record at most, the same for all members: 44, and 24 and its address for each worker, 32 and handle and key for each
- * segment, addresses
- *         and the sum of both padded to 8
+ * stride  bytes of the longest record: 44, and 24 and the address for each worker, 32, handle and key for
+ *         each segment, with what is added padded to 8; the same for all members, a multiple of 8
  */
 INLAY_COLD size_t inlay_worker_group_size(uint32_t members, uint32_t stride)
 {
-	if (!members || members > INLAY_GROUP_MEMBERS || stride < INLAY_GROUP_HEAD + 8 || stride > INLAY_GROUP_STRIDE || stride % 8)
+	if (!members || members > INLAY_GROUP_MEMBERS || stride < INLAY_GROUP_HEAD + 8 || stride > INLAY_GROUP_STRIDE ||
+	    stride % 8)
 		return 0;
-	return (size_t)(members * (uint64_t)sizeof(struct inlay_worker_member) + ((uint64_t)members + 1) * stride);
+	return (size_t)(members * (uint64_t)sizeof(struct inlay_worker_member_) + ((uint64_t)members + 1) * stride);
 }
 
 /*
- * An empty group.
- *
- * memory  on 8 bytes; the group's as long as it is used. No destroy is needed
- * size    its bytes, at least inlay_worker_group_size(oob->members, stride)
- * stride  a multiple of 8
- * oob     copied
- *
- * Returns 0; -EINVAL for an argument out of its range; -ENOMEM when size is too small.
+ * Makes an empty group. memory, aligned to 8, is the group's for as long as it is used; no destroy is
+ * needed. Returns 0; -EINVAL for an argument out of its range; -ENOBUFS when size is too small.
  */
 INLAY_COLD int inlay_worker_group_create(struct inlay_worker_group *g, void *memory, size_t size, uint32_t stride,
 					 const struct inlay_worker_oob *oob)
@@ -149,10 +128,10 @@ INLAY_COLD int inlay_worker_group_create(struct inlay_worker_group *g, void *mem
 	    !inlay_worker_group_size(oob->members, stride))
 		return -EINVAL;
 	if (size < inlay_worker_group_size(oob->members, stride))
-		return -ENOMEM;
+		return -ENOBUFS;
 	__builtin_memset(g, 0, sizeof(*g));
 	g->oob = *oob;
-	g->members = (struct inlay_worker_member *)memory;
+	g->members = (struct inlay_worker_member_ *)memory;
 	g->own = (uint8_t *)(g->members + oob->members);
 	g->all = g->own + stride;
 	g->stride = stride;
@@ -161,13 +140,13 @@ INLAY_COLD int inlay_worker_group_create(struct inlay_worker_group *g, void *mem
 	return 0;
 }
 
-/* Room for an entry of so many bytes, or NULL. */
-INLAY_COLD uint8_t *inlay_group_entry(struct inlay_worker_group *g, uint32_t kind, uint64_t bytes)
+/* Appends an entry's head of this many bytes, padding and tail included. NULL: the record is full. */
+INLAY_COLD uint8_t *inlay_worker_group_entry_(struct inlay_worker_group *g, uint32_t kind, uint64_t head, uint64_t tail)
 {
+	uint64_t bytes = head + inlay_round_up(tail, 8);
 	uint8_t *at = g->own + g->used;
 
-	/* 4 bytes are the checksum's, and entries come by 8. */
-	if (bytes > (uint64_t)g->stride - g->used - 8)
+	if (bytes > (uint64_t)g->stride - g->used - 8) /* 4 are the checksum's, and entries come by 8 */
 		return NULL;
 	inlay_blob_put(at, kind, 4);
 	inlay_blob_put(at + 4, bytes, 4);
@@ -176,8 +155,8 @@ INLAY_COLD uint8_t *inlay_group_entry(struct inlay_worker_group *g, uint32_t kin
 }
 
 /*
- * Adds a worker of this member: its id and its address, in whatever form plugins use. Returns 0; -EBADFD once started; -EINVAL; -ENOSPC
- * when the record is full.
+ * Adds a worker of this member: its id, and its address in any form. Returns 0; -EBADFD once started;
+ * -EINVAL; -ENOSPC when the record is full.
  */
 INLAY_COLD int inlay_worker_group_add_worker(struct inlay_worker_group *g, uint64_t id, const void *address, uint32_t len)
 {
@@ -187,7 +166,7 @@ INLAY_COLD int inlay_worker_group_add_worker(struct inlay_worker_group *g, uint6
 		return -EBADFD;
 	if (!address && len)
 		return -EINVAL;
-	at = inlay_group_entry(g, 1, INLAY_GROUP_WORKER + inlay_group_padded(len));
+	at = inlay_worker_group_entry_(g, 1, INLAY_GROUP_WORKER, len);
 	if (!at)
 		return -ENOSPC;
 	inlay_blob_put(at + 8, id, 8);
@@ -198,7 +177,7 @@ INLAY_COLD int inlay_worker_group_add_worker(struct inlay_worker_group *g, uint6
 	return 0;
 }
 
-/* How many buffers are to be added. Returns 0; -EBADFD once started; -EINVAL for fewer than there are. */
+/* How many buffers may be added. Returns 0; -EBADFD once started; -EINVAL for fewer than there are. */
 INLAY_COLD int inlay_worker_group_set_buffers_count(struct inlay_worker_group *g, uint32_t count)
 {
 	if (g->state != INLAY_GROUP_CONFIG)
@@ -210,58 +189,48 @@ INLAY_COLD int inlay_worker_group_set_buffers_count(struct inlay_worker_group *g
 }
 
 /*
- * Adds memory of this member that others may reach.
- *
- * va, bytes   where, as the others' operations name it
- * memh, mkey  handle and key, in whatever form plugins use; either may be empty
- *
- * Returns 0; -EBADFD before a count was set, and once started; -EINVAL for an empty range, one beyond the end of the address space, or a
- * NULL with a length; -ENOSPC when there are as many as were to be, or the record is full.
+ * Adds memory of this member that others may reach. Returns 0; -EBADFD before a count was set, and once
+ * started; -EINVAL for an empty range, one past the end of the address space, or a NULL with a length;
+ * -ENOSPC when there are as many as were announced, or the record is full.
  */
-INLAY_COLD int inlay_worker_group_add_buffer(struct inlay_worker_group *g, uint64_t va, uint64_t bytes, const void *memh, uint32_t memh_len,
-					     const void *mkey, uint32_t mkey_len)
+INLAY_COLD int inlay_worker_group_add_buffer(struct inlay_worker_group *g, const struct inlay_worker_segment *s)
 {
 	uint8_t *at;
 
 	if (g->state != INLAY_GROUP_CONFIG || !g->max_buffers)
 		return -EBADFD;
-	if (!bytes || va + (bytes - 1) < va || (!memh && memh_len) || (!mkey && mkey_len))
+	if (!s->bytes || s->va + (s->bytes - 1) < s->va || (!s->memh && s->memh_len) || (!s->mkey && s->mkey_len))
 		return -EINVAL;
-	if (g->buffers == g->max_buffers)
-		return -ENOSPC;
-	at = inlay_group_entry(g, 2, INLAY_GROUP_SEGMENT + inlay_group_padded((uint64_t)memh_len + mkey_len));
+	at = g->buffers == g->max_buffers ? NULL :
+	     inlay_worker_group_entry_(g, 2, INLAY_GROUP_SEGMENT, (uint64_t)s->memh_len + s->mkey_len);
 	if (!at)
 		return -ENOSPC;
-	inlay_blob_put(at + 8, va, 8);
-	inlay_blob_put(at + 16, bytes, 8);
-	inlay_blob_put(at + 24, memh_len, 4);
-	inlay_blob_put(at + 28, mkey_len, 4);
-	if (memh_len)
-		__builtin_memcpy(at + INLAY_GROUP_SEGMENT, memh, memh_len);
-	if (mkey_len)
-		__builtin_memcpy(at + INLAY_GROUP_SEGMENT + memh_len, mkey, mkey_len);
+	inlay_blob_put(at + 8, s->va, 8);
+	inlay_blob_put(at + 16, s->bytes, 8);
+	inlay_blob_put(at + 24, s->memh_len, 4);
+	inlay_blob_put(at + 28, s->mkey_len, 4);
+	if (s->memh_len)
+		__builtin_memcpy(at + INLAY_GROUP_SEGMENT, s->memh, s->memh_len);
+	if (s->mkey_len)
+		__builtin_memcpy(at + INLAY_GROUP_SEGMENT + s->memh_len, s->mkey, s->mkey_len);
 	g->buffers++;
 	return 0;
 }
 
-/* Starts the exchange: every member does. Returns 0; -EBADFD when it was started; what allgather returned: then it may be started again. */
+/* Starts the exchange: every member does. Returns 0; -EBADFD; what allgather returned: it may be called again. */
 INLAY_COLD int inlay_worker_group_start(struct inlay_worker_group *g)
 {
+	const uint32_t words[7] = {g->used + 4, g->oob.index, g->oob.members, g->stride, g->workers, g->buffers, 0};
 	uint8_t *at = g->own;
+	uint32_t i;
 	int err;
 
 	if (g->state != INLAY_GROUP_CONFIG)
 		return -EBADFD;
 	__builtin_memcpy(at, "inlaygrp", 8);
-	inlay_blob_put(at + 8, 1, 2);
-	inlay_blob_put(at + 10, 0, 2);
-	inlay_blob_put(at + 12, g->used + 4, 4);
-	inlay_blob_put(at + 16, g->oob.index, 4);
-	inlay_blob_put(at + 20, g->oob.members, 4);
-	inlay_blob_put(at + 24, g->stride, 4);
-	inlay_blob_put(at + 28, g->workers, 4);
-	inlay_blob_put(at + 32, g->buffers, 4);
-	inlay_blob_put(at + 36, 0, 4);
+	inlay_blob_put(at + 8, 1, 4);
+	for (i = 0; i < 7; i++)
+		inlay_blob_put(at + 12 + 4 * i, words[i], 4);
 	inlay_blob_put(at + g->used, inlay_crc32c(at, g->used), 4);
 	err = g->oob.allgather(g->own, g->all, g->stride, g->oob.context, &g->request);
 	if (!err)
@@ -269,39 +238,39 @@ INLAY_COLD int inlay_worker_group_start(struct inlay_worker_group *g)
 	return err > 0 ? -EIO : err;
 }
 
-/* Is this entry one, within `left` bytes? Returns its bytes, or 0. */
-INLAY_COLD uint32_t inlay_group_entry_check(const uint8_t *at, uint32_t left)
+/* Bytes of the entry here, if it is one within `left` bytes; otherwise 0. */
+INLAY_COLD uint32_t inlay_worker_group_entry_check_(const uint8_t *at, uint32_t left)
 {
-	uint64_t kind, bytes, need, va, len;
+	uint64_t kind, bytes, va, len, need;
 
 	if (left < INLAY_GROUP_WORKER)
 		return 0;
 	kind = inlay_blob_get(at, 4);
 	bytes = inlay_blob_get(at + 4, 4);
-	if (bytes > left || bytes % 8)
+	if (bytes > left || (kind != 1 && (kind != 2 || bytes < INLAY_GROUP_SEGMENT)))
 		return 0;
 	if (kind == 1) {
-		need = INLAY_GROUP_WORKER + inlay_group_padded(inlay_blob_get(at + 16, 4));
+		need = INLAY_GROUP_WORKER + inlay_round_up(inlay_blob_get(at + 16, 4), 8);
 		return need == bytes && !inlay_blob_get(at + 20, 4) ? (uint32_t)bytes : 0;
 	}
-	if (kind != 2 || bytes < INLAY_GROUP_SEGMENT)
-		return 0;
-	need = INLAY_GROUP_SEGMENT + inlay_group_padded(inlay_blob_get(at + 24, 4) + inlay_blob_get(at + 28, 4));
+	need = INLAY_GROUP_SEGMENT + inlay_round_up(inlay_blob_get(at + 24, 4) + inlay_blob_get(at + 28, 4), 8);
 	va = inlay_blob_get(at + 8, 8);
 	len = inlay_blob_get(at + 16, 8);
 	return need == bytes && len && va + (len - 1) >= va ? (uint32_t)bytes : 0;
 }
 
 /*
- * Looks at a member's record, all of it. Returns 0 with the number of its workers; -EPROTO for another magic or version, and when the
- * member was told other numbers of members or another stride; -EBADMSG for a wrong checksum; -EINVAL for lengths and counts that cannot be.
+ * Checks all of a member's record. Returns 0 with the number of its workers; -EPROTO for another magic,
+ * version, number of members or stride; -EBADMSG for a wrong checksum; -EINVAL for lengths and counts that
+ * cannot be.
  */
-INLAY_COLD int inlay_worker_group_check(const uint8_t *record, uint32_t member, uint32_t members, uint32_t stride, uint32_t *workers)
+INLAY_COLD int inlay_worker_group_check(const uint8_t *record, uint32_t member, uint32_t members, uint32_t stride,
+					uint32_t *workers)
 {
 	uint32_t length, at, n, found[3] = {0, 0, 0};
 
-	if (__builtin_memcmp(record, "inlaygrp", 8) || inlay_blob_get(record + 8, 2) != 1 || inlay_blob_get(record + 20, 4) != members ||
-	    inlay_blob_get(record + 24, 4) != stride)
+	if (__builtin_memcmp(record, "inlaygrp", 8) || inlay_blob_get(record + 8, 2) != 1 ||
+	    inlay_blob_get(record + 20, 4) != members || inlay_blob_get(record + 24, 4) != stride)
 		return -EPROTO;
 	length = (uint32_t)inlay_blob_get(record + 12, 4);
 	if (length < INLAY_GROUP_HEAD + 4 || length > stride || length % 8 != 4 || inlay_blob_get(record + 16, 4) != member ||
@@ -311,7 +280,7 @@ INLAY_COLD int inlay_worker_group_check(const uint8_t *record, uint32_t member, 
 	if (inlay_blob_get(record + length, 4) != inlay_crc32c(record, length))
 		return -EBADMSG;
 	for (at = INLAY_GROUP_HEAD; at < length; at += n) {
-		n = inlay_group_entry_check(record + at, length - at);
+		n = inlay_worker_group_entry_check_(record + at, length - at);
 		if (!n)
 			return -EINVAL;
 		found[inlay_blob_get(record + at, 4)]++;
@@ -321,10 +290,8 @@ INLAY_COLD int inlay_worker_group_check(const uint8_t *record, uint32_t member, 
 }
 
 /*
- * Goes on with the exchange.
- *
- * Returns 0: the group is ready; -EINPROGRESS; -EBADFD when it was not started; what the allgather's test returned; an error of
- * inlay_worker_group_check, when a member's record is not right. An error is for good.
+ * Goes on with the exchange. Returns 0: the group is ready; -EINPROGRESS; -EBADFD when it was not started;
+ * what the allgather's test returned, or an error of inlay_worker_group_check: these are final.
  */
 INLAY_COLD int inlay_worker_group_progress(struct inlay_worker_group *g)
 {
@@ -338,15 +305,12 @@ INLAY_COLD int inlay_worker_group_progress(struct inlay_worker_group *g)
 		return err;
 	if (g->oob.release)
 		g->oob.release(g->request);
-	g->request = NULL;
 	err = err > 0 ? -EIO : err;
 	for (i = 0; i < g->oob.members && !err; i++) {
-		const uint8_t *record = g->all + (uint64_t)i * g->stride;
-
-		err = inlay_worker_group_check(record, i, g->oob.members, g->stride, &n);
+		g->members[i].record = g->all + (uint64_t)i * g->stride;
+		err = inlay_worker_group_check(g->members[i].record, i, g->oob.members, g->stride, &n);
 		if (!err && total + n < total)
 			err = -EINVAL;
-		g->members[i].record = record;
 		g->members[i].first = total;
 		g->members[i].workers = n;
 		total += n;
@@ -357,31 +321,33 @@ INLAY_COLD int inlay_worker_group_progress(struct inlay_worker_group *g)
 	return err;
 }
 
-/* Workers of the whole group, once it is ready: domain ids are 0 .. this - 1. */
+/* Workers of the whole group once it is ready: domain ids are below it. */
 INLAY_COLD uint32_t inlay_worker_group_workers(const struct inlay_worker_group *g)
 {
 	return g->state == INLAY_GROUP_READY ? g->workers : 0;
 }
 
-/* Whose worker a domain id is, or NULL. */
-INLAY_COLD const struct inlay_worker_member *inlay_worker_group_member(const struct inlay_worker_group *g, uint32_t domain_id)
+/* The member whose worker a domain id is. Returns 0; -EINVAL when not ready; -ENOENT. */
+INLAY_COLD int inlay_worker_group_member_(const struct inlay_worker_group *g, uint32_t domain_id,
+					  const struct inlay_worker_member_ **m)
 {
-	uint32_t low = 0, high, middle;
+	uint32_t low = 0, high = g->oob.members, middle;
 
 	if (g->state != INLAY_GROUP_READY || domain_id >= g->workers)
-		return NULL;
-	for (high = g->oob.members; high - low > 1;) {
+		return g->state == INLAY_GROUP_READY ? -ENOENT : -EINVAL;
+	while (high - low > 1) {
 		middle = low + (high - low) / 2;
 		if (g->members[middle].first <= domain_id)
 			low = middle;
 		else
 			high = middle;
 	}
-	return &g->members[low];
+	*m = &g->members[low];
+	return 0;
 }
 
-/* The next entry of a kind in a record that has been looked at, from *at on; NULL: there is none. *at is then behind it. */
-INLAY_COLD const uint8_t *inlay_group_next(const uint8_t *record, uint32_t kind, uint32_t *at)
+/* The next entry of a kind in a checked record, from *at on; NULL: none. */
+INLAY_COLD const uint8_t *inlay_worker_group_next_(const uint8_t *record, uint32_t kind, uint32_t *at)
 {
 	uint32_t length = (uint32_t)inlay_blob_get(record + 12, 4) - 4;
 
@@ -395,57 +361,56 @@ INLAY_COLD const uint8_t *inlay_group_next(const uint8_t *record, uint32_t kind,
 	return NULL;
 }
 
-/* The worker of this domain id, in its member's record; NULL: none. */
-INLAY_COLD const uint8_t *inlay_worker_group_worker(const struct inlay_worker_group *g, uint32_t domain_id)
+/* A worker's entry. Returns as inlay_worker_group_address. */
+INLAY_COLD int inlay_worker_group_worker_(const struct inlay_worker_group *g, uint32_t domain_id, const uint8_t **entry)
 {
-	const struct inlay_worker_member *m = inlay_worker_group_member(g, domain_id);
+	const struct inlay_worker_member_ *m = NULL;
 	uint32_t at = INLAY_GROUP_HEAD, i;
-	const uint8_t *entry = NULL;
+	int err = inlay_worker_group_member_(g, domain_id, &m);
 
-	for (i = 0; m && i <= domain_id - m->first; i++)
-		entry = inlay_group_next(m->record, 1, &at);
-	return entry;
+	for (i = 0; !err && i <= domain_id - m->first; i++)
+		*entry = inlay_worker_group_next_(m->record, 1, &at);
+	return err;
 }
 
-/* A worker's address, in the group's memory. Returns 0; -EINVAL when the group is not ready; -ENOENT for no such domain id. */
-INLAY_COLD int inlay_worker_group_address(const struct inlay_worker_group *g, uint32_t domain_id, const void **address, uint32_t *len)
+/* A worker's address, in the group's memory. Returns 0; -EINVAL when the group is not ready; -ENOENT. */
+INLAY_COLD int inlay_worker_group_address(const struct inlay_worker_group *g, uint32_t domain_id, const void **address,
+					  uint32_t *len)
 {
-	const uint8_t *entry = inlay_worker_group_worker(g, domain_id);
+	const uint8_t *entry = NULL;
+	int err = inlay_worker_group_worker_(g, domain_id, &entry);
 
-	if (!entry)
-		return g->state == INLAY_GROUP_READY ? -ENOENT : -EINVAL;
-	*address = entry + INLAY_GROUP_WORKER;
-	*len = (uint32_t)inlay_blob_get(entry + 16, 4);
-	return 0;
+	if (!err) {
+		*address = entry + INLAY_GROUP_WORKER;
+		*len = (uint32_t)inlay_blob_get(entry + 16, 4);
+	}
+	return err;
 }
 
 /* A worker's id. Returns as inlay_worker_group_address. */
 INLAY_COLD int inlay_worker_group_id(const struct inlay_worker_group *g, uint32_t domain_id, uint64_t *id)
 {
-	const uint8_t *entry = inlay_worker_group_worker(g, domain_id);
+	const uint8_t *entry = NULL;
+	int err = inlay_worker_group_worker_(g, domain_id, &entry);
 
-	if (!entry)
-		return g->state == INLAY_GROUP_READY ? -ENOENT : -EINVAL;
-	*id = inlay_blob_get(entry + 8, 8);
-	return 0;
+	if (!err)
+		*id = inlay_blob_get(entry + 8, 8);
+	return err;
 }
 
 /*
- * The segment of a worker's member that holds the address va, with handle and key: DOCA's seg_lookup, memh_lookup and mkey_lookup. Looks at
- * them in turn.
- *
- * Returns 0; -EINVAL when the group is not ready; -ENOENT for no such domain id, or when no segment holds it: *s is then undefined.
+ * The segment of a worker's member that holds the address va, with handle and key; looks at them in turn.
+ * Returns as inlay_worker_group_address; -ENOENT also when no segment holds it.
  */
 INLAY_COLD int inlay_worker_group_segment(const struct inlay_worker_group *g, uint32_t domain_id, uint64_t va,
 					  struct inlay_worker_segment *s)
 {
-	const struct inlay_worker_member *m = inlay_worker_group_member(g, domain_id);
+	const struct inlay_worker_member_ *m = NULL;
 	uint32_t at = INLAY_GROUP_HEAD;
 	const uint8_t *entry;
+	int err = inlay_worker_group_member_(g, domain_id, &m);
 
-	if (!m)
-		return g->state == INLAY_GROUP_READY ? -ENOENT : -EINVAL;
-	while ((entry = inlay_group_next(m->record, 2, &at))) {
+	while (!err && (entry = inlay_worker_group_next_(m->record, 2, &at))) {
 		s->va = inlay_blob_get(entry + 8, 8);
 		s->bytes = inlay_blob_get(entry + 16, 8);
 		if (va - s->va >= s->bytes)
@@ -456,7 +421,7 @@ INLAY_COLD int inlay_worker_group_segment(const struct inlay_worker_group *g, ui
 		s->mkey = entry + INLAY_GROUP_SEGMENT + s->memh_len;
 		return 0;
 	}
-	return -ENOENT;
+	return err ? err : -ENOENT;
 }
 
 #endif

@@ -1,119 +1,46 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/task/host.h: the host's side of command tasks: a worker as the host sees it, and the tasks that it gives to it.
+ * inlay/task/host.h: a host: a worker as its user sees it. Set-up, and the progress that completes tasks.
  *
  *   p = inlay_task_host_default();
  *   memory = aligned_alloc(4096, inlay_task_host_size(&p));
  *   inlay_task_host_create(&host, memory, inlay_task_host_size(&p), pd, &p);
- *   inlay_task_host_address(&host, mine);  ... to the worker, and its own from there ...  inlay_task_host_connect(&host, theirs, len);
+ *   inlay_task_host_address(&host, mine);             to the worker, and its address from there
+ *   inlay_task_host_connect(&host, theirs, len);
+ *   ... submit tasks (task.h) ...
+ *   inlay_task_host_progress(&host, now, 32);         calls the callbacks of what completed
  *
- *   inlay_task_alloc_init(&host, PLUGIN, done, &task);
- *   buf = inlay_task_get_payload(task);
- *   n = pack(inlay_buf_head(buf), inlay_buf_len(buf));
- *   inlay_buf_set_data(buf, inlay_buf_head(buf), n);
- *   inlay_task_submit(task);                                 one WQE, one doorbell; -EAGAIN: full, and the task is still the caller's
- *   ...
- *   inlay_task_host_progress(&host, now, 32);                calls done(task, ...) when the answer is there
+ * Limit. Params.in_flight or the worker's credits, whichever is smaller. A command that was sent and not
+ * answered counts, also when its task completed early. If an answer names no task, then the next
+ * task that completes early no longer counts.
  *
- *   done: inlay_task_status(task), inlay_task_get_response(task); then it may submit the task again, release it, or keep it
+ * Time. Progress is told what time it is, in any unit (nanoseconds, if params.period keeps its default);
+ * it never goes back. Callers that use neither deadlines nor probes may pass 0.
  *
- * Every submitted command is completed once, by one call of its callback in inlay_task_host_progress, whatever happens:
+ * A dead worker. RC retransmits what is not acknowledged, and fails. When everything is acknowledged
+ * and being worked on, a zero-byte RDMA write asks every params.period. So the tasks of a dead worker
+ * complete within params.period + inlay_task_path_bound(&params.path) of calls of progress. A worker that
+ * lives and does not answer is not dead: use deadlines.
  *
- *   what                          status                             inlay_task_by
- *   the handler has answered      0 or the handler's negative errno  INLAY_TASK_BY_HANDLER
- *   no such plugin                -ENOENT                            INLAY_TASK_BY_WORKER
- *   the worker finds it malformed -EBADMSG                           INLAY_TASK_BY_WORKER
- *   payload too large for it      -E2BIG                             INLAY_TASK_BY_WORKER
- *   its deadline has passed       -ETIMEDOUT                         INLAY_TASK_BY_HOST
- *   cancelled before it was sent  -ECANCELED                         INLAY_TASK_BY_HOST
- *   an answer for a task that     -EBADMSG                           INLAY_TASK_BY_HOST
- *     cannot be
- *   the response is longer than   -EMSGSIZE                          INLAY_TASK_BY_HOST
- *     the caller's buffer for it
- *   the worker has died, or       -ECONNRESET                        INLAY_TASK_BY_CONNECTION
- *     cannot be reached
- *   the connection has broken     -ECONNABORTED                      INLAY_TASK_BY_CONNECTION
- *     otherwise, or was stopped
+ * Callbacks may submit, cancel, allocate and release tasks of any host, and call inlay_task_host_stop.
+ * They must not call progress of the same host, nor destroy it.
  *
- * A task's life
- * -------------
- *   FREE --alloc--> IDLE --submit--> FLYING --answer--> [CLOSING] --> callback, IDLE again --release--> FREE
- *                                           --deadline, cancel, end of the connection--> RIPE --> callback, IDLE or QUARANTINE
+ * Doorbells. The host itself rings when it closes windows or probes, and with that shows the worker
+ * everything that was submitted quietly.
  *
- *                     FREE       IDLE      FLYING, CLOSING, RIPE   QUARANTINE
- *   submit            -EBUSY     0         -EBUSY                  -EBUSY       and -EAGAIN, -E2BIG, -ENOTCONN: still the caller's
- *   release           -EBADFD    0         -EPERM                  -EBUSY
- *   set_...           -EBUSY     0         -EBUSY                  -EBUSY       user data and the 32 bytes are always the caller's
- *   cancel            -EBADFD    -EBADFD   0 unsent; else -EBUSY   -EBADFD
- *   revoke            -EBADFD    -EBADFD   -EBADFD                 0
- *   status            -          as last   -EINPROGRESS            as last
+ * Sleeping, with params.events:
  *
- * In its callback a task is IDLE or QUARANTINE: it may be submitted anew, released, or kept. Callbacks may submit, cancel and flush any
- * task of any host, allocate, and call inlay_task_host_stop; they must not call progress of the same host, nor destroy it.
+ *   while (inlay_task_host_progress(&host, now(), 64))
+ *           ;
+ *   if (inlay_task_host_arm(&host) == 0)
+ *           poll inlay_task_host_fd(&host) until inlay_task_host_due(&host), inlay_task_host_event(&host)
  *
- * Payload. A task has a buffer of its own for it, of params.payload bytes; inlay_task_set_payload takes one of the caller's instead, or a
- * list. Up to params.max_inline bytes, and up to 12 in any case, are copied into the WQE, unless they are a list or the task has a response
- * buffer. What else fits a message beside a head of 32 bytes is gathered by the device from where it lies. A single buffer larger than that
- * goes by a key: a memory window is opened over it (wire.h), the worker reads from it, and the window is closed before the task completes.
- * This takes params.windows, and a buffer of a map that permits INLAY_MW_BIND (inlay_mmap_set_permissions).
- *
- * Response. It comes in the answer, and inlay_task_get_response shows it there, uncopied, until the task is submitted again or released. A
- * caller's buffer (inlay_task_set_response) gets the response instead: copied when it came in the message, written by the worker when it is
- * longer. For the latter it must be larger than a message's room, and registered like a payload that goes by a key.
- *
- * Memory of the caller's that a task uses must stay as it is, and registered, from submit until its callback, and longer if the task is
- * then in quarantine.
- *
- * Quarantine. A task that was completed early, by its deadline, although its command was sent, is not to be used again as long as the
- * device could still read its payload, or the worker read its payload or write its response through a window. It leaves that state when the
- * late answer comes (its windows are then closed), when its windows have been closed at the caller's request (inlay_task_revoke), when its
- * send is done, if it was only that, or after the connection's end, when the device has given back everything that was posted: tasks
- * whose callbacks come after the connection's end, and which are so held, may be in quarantine in them, too. params.reusable is then
- * called. A worker that uses a revoked window breaks the connection: a refused RDMA access costs a reliable queue pair. A task without
- * windows whose send is done, or whose payload was copied into the WQE, has nothing to wait for: it is IDLE in its callback, and its late
- * answer is dropped by its generation.
- *
- * The in-flight limit is the smaller one of params.in_flight, a power of two, and the worker's credits. A command that was sent and whose
- * answer has not come counts, also when its task was completed early: the worker has still to do with it. inlay_task_host_outstanding
- * tells. An answer that says it is nobody's was still somebody's: the next task that ends early no longer counts.
- *
- * Deadlines. The caller says what time it is, in progress, in any unit (nanoseconds, if params.period has its default), never going back. A
- * deadline is a point of that time and holds for the next submit only. Who uses neither deadlines nor probes may say 0 all the time.
- *
- * A dead worker. RC tries again what is not acknowledged, and fails: all that is on the wire notices. When nothing is, because all commands
- * have arrived and are being worked on, a zero-byte RDMA write asks: every params.period while commands are outstanding, by progress. So
- * tasks of a dead worker are completed within
- *
- *   params.period + inlay_task_path_bound(&params.path)       = inlay_task_host_bound(&params)
- *
- * of calls of progress. A worker that lives and does not answer is not dead: deadlines are for that.
- *
- * Sending without a doorbell. inlay_task_submit_quiet only fills the ring; inlay_task_host_flush rings for all. Until then the task can be
- * cancelled. The host itself rings when it closes windows or probes, and then shows the device all that is in the ring.
- *
- * Progress. It handles at most `max` completions, calls at most as many callbacks, and returns how many it called: of whichever tasks. Who
- * waits for one task looks at that task: while (inlay_task_status(task) == -EINPROGRESS).
- *
- * Sleeping. With params.events:
- *
- *   for (;;) {
- *           while (inlay_task_host_progress(&host, now(), 64))
- *                   ;
- *           if (inlay_task_host_arm(&host))
- *                   continue;                                            something came meanwhile
- *           poll inlay_task_host_fd(&host) until inlay_task_host_due(&host)
- *           inlay_task_host_event(&host);                                takes what the descriptor told, if anything
- *   }
- *
- * DOCA's names: doca_urom_worker is a struct inlay_task_host; doca_urom_worker_cmd_task and its doca_task (as_task) are one struct
- * inlay_task. RELEASE in use is -EPERM, allocation without one left -ENOMEM, a full queue -EAGAIN.
- *
- * Instructions. A submit of a small payload and its completion are one send, one receive posted, one poll, and what finds the task; sends
- * are signaled four times in a lap of the ring.
+ * Message slots. There are as many as tasks and receives together. The slot that an answer came in
+ * becomes its task's, and the task's old slot is posted in its place. So all receives are posted all the
+ * time, and an answer stays where it is until its task is used again.
  *
  * Threads: a host and its tasks have one owner at a time.
- * Sources: DOCA's documentation of doca_urom and doca_pe (tasks); the InfiniBand specification on memory windows of type 2; Linux's
- * nvme-rdma, which found that a command's memory is free only when both its send and its answer are there.
+ * Sources: as task/task.h.
  */
 #ifndef INLAY_TASK_HOST_H
 #define INLAY_TASK_HOST_H
@@ -122,171 +49,22 @@
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
 #include <inlay/buf.h>
+#include <inlay/cqe.h>
 #include <inlay/mmap.h>
 #include <inlay/queue.h>
 #include <inlay/verbs.h>
 #include <inlay/task/link.h>
+#include <inlay/task/task.h>
 #include <inlay/task/wire.h>
 
-#define INLAY_TASK_NEVER UINT64_MAX     /* no deadline */
-#define INLAY_TASK_NONE 0xffffffffu     /* no index */
-#define INLAY_TASK_MAX 65536u           /* tasks of a host */
-#define INLAY_TASK_USER 32u             /* bytes for the caller in each task */
-
-struct inlay_task;
-struct inlay_task_host;
-
-/* user_data: the task's; host_user_data: params.user_data */
-typedef void (*inlay_task_cb)(struct inlay_task *task, uint64_t user_data, uint64_t host_user_data);
-
-enum inlay_task_state {
-	INLAY_TASK_FREE,
-	INLAY_TASK_IDLE,
-	INLAY_TASK_FLYING,              /* submitted */
-	INLAY_TASK_CLOSING,             /* answered; its windows are being closed, or its send is not done */
-	INLAY_TASK_RIPE,                /* its callback is due */
-	INLAY_TASK_QUARANTINE,
-};
-
-/* Who has completed it */
-enum inlay_task_by {
-	INLAY_TASK_BY_NOBODY,           /* it was never completed */
-	INLAY_TASK_BY_HANDLER,
-	INLAY_TASK_BY_WORKER,
-	INLAY_TASK_BY_HOST,
-	INLAY_TASK_BY_CONNECTION,
-};
-
-/* Why a task's memory may still be in use, and what is done about it */
-enum inlay_task_held {
-	INLAY_TASK_HELD_PAYLOAD = 1,    /* its payload's window is open */
-	INLAY_TASK_HELD_RESPONSE = 2,   /* its response's window is open */
-	INLAY_TASK_HELD_SEND = 4,       /* the device gathers from the caller's memory */
-	INLAY_TASK_HELD_CLOSE = 8,      /* windows are to be closed */
-	INLAY_TASK_HELD_CLOSED = 16,    /* that is posted */
-	INLAY_TASK_HELD_COPY = 32,      /* it has a response buffer of the caller's */
-};
-
-/* A task. The first line is the queue's, the second the caller's. */
-struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task {
-	struct inlay_task_host *host;
-	uint64_t context;               /* index below generation */
-	uint64_t plugin;
-	uint64_t destination;
-	struct inlay_buf *payload;
-	inlay_task_cb cb;
-	uint8_t *slot;                  /* where its last answer lies */
-	uint8_t state;                  /* enum inlay_task_state; with the three that follow, a word */
-	uint8_t held;                   /* enum inlay_task_held */
-	uint8_t by;                     /* enum inlay_task_by */
-	uint8_t early;                  /* completed, and its answer is still to come */
-	uint32_t end;                   /* the WQEBB of the send queue behind what was posted for it last */
-	int status;
-	uint32_t response_len;
-	uint64_t user_data;
-	uint8_t user[INLAY_TASK_USER];
-	uint64_t deadline;
-	struct inlay_buf *response;     /* the caller's, as INLAY_TASK_HELD_COPY tells; NULL: it stays in the answer */
-};
-
-INLAY_STATIC_ASSERT(sizeof(struct inlay_task) == 2 * INLAY_CACHE_LINE, "a task is two lines");
-INLAY_STATIC_ASSERT(offsetof(struct inlay_task, status) == INLAY_CACHE_LINE, "the first is for the queue, the second for the caller");
-INLAY_STATIC_ASSERT(offsetof(struct inlay_task, state) % 4 == 0, "a word");
-
-/* The rest of a task */
-struct inlay_task_more {
-	struct inlay_buf *payload;      /* its own buffers */
-	struct inlay_buf *response;
-	uint32_t next;                  /* free, ripe or waiting: in which list a task is, its state says */
-	uint32_t windows[2];            /* of payload and response */
-	uint32_t reserved;
-};
-
-/* A memory window of type 2 */
-struct inlay_task_window {
-	struct ibv_mw *mw;
-	uint32_t rkey;
-	uint32_t next;                  /* free ones */
-};
-
-/* What a host is to be. Start from inlay_task_host_default. */
-struct inlay_task_host_params {
-	struct inlay_task_path path;
-	uint32_t tasks;                 /* at most INLAY_TASK_MAX */
-	uint32_t in_flight;             /* a power of two, at most INLAY_TASK_RECEIVES_MAX */
-	uint32_t message;               /* bytes of the longest answer that it receives, head included */
-	uint32_t payload;               /* bytes of each task's own payload buffer */
-	uint32_t max_inline;            /* payloads up to that many bytes are copied into the WQE; at most 512 */
-	uint32_t max_gather;            /* pieces of a payload that is a list; at most 16 */
-	uint32_t windows;               /* payloads and responses by key at a time */
-	uint32_t events;                /* a completion channel, to sleep on */
-	uint64_t period;                /* between two probes, in the caller's unit of time; 0: none */
-	uint64_t user_data;             /* for callbacks */
-	uint64_t id;                    /* told to the worker in the address */
-	inlay_task_cb reusable;         /* called when a task leaves quarantine; NULL: not */
-};
-
-/* A worker, as the host sees it. The first two lines are what submit and completion touch beside the queues. */
-struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_host {
-	struct inlay_task *tasks;
-	uint64_t due;                   /* when something beside the CQ is to be looked at; 0: at once */
-	uint64_t earliest;              /* no deadline of a task in flight is before this */
-	uint32_t outstanding;           /* commands sent and not answered */
-	uint32_t limit;                 /* of them; 0: not connected, or no longer */
-	uint32_t max_inline;
-	uint32_t quarter;               /* of the send ring, in WQEBBs less 1: a send that reaches its end is signaled */
-	uint32_t num;                   /* tasks */
-	uint32_t ripe;                  /* list of tasks whose callback is due: first, last */
-	uint32_t ripe_last;
-	uint32_t waiting;               /* list of tasks that wait for a send, or for a window to be closed */
-	uint64_t user_data;
-	uint8_t *slots;
-	uint8_t **slot_of;              /* which slot the receive has, by its number */
-	uint64_t now;                   /* of this progress */
-	uint32_t mask;                  /* receives - 1 */
-	uint32_t message;               /* bytes of a slot */
-	uint32_t lkey;
-	struct inlay_task_more *more;
-	uint32_t free;                  /* list of free tasks */
-	uint32_t room;                  /* bytes of payload in a command without keys */
-	uint32_t answer_room;           /* bytes of a response in an answer */
-	uint32_t quiet;                 /* of this progress: completions that called nothing */
-	struct inlay_cq cq __attribute__((aligned(INLAY_CACHE_LINE)));
-	struct inlay_task_link link;
-	/* Seldom */
-	struct inlay_mmap mmap;
-	struct inlay_inventory *inventory;
-	struct inlay_task_window *windows;
-	uint32_t num_windows;
-	uint32_t free_window;
-	uint32_t orphans;               /* answers to come that no task waits for */
-	uint32_t unclaimed;             /* answers that came and were no task's */
-	uint32_t strays;                /* of all time: those, and whatever else should not have come */
-	uint32_t flushed;               /* receives that the device has given back since the connection's end */
-	uint32_t marked;                /* the last WQE of a broken connection is posted: one that says when it is done */
-	uint32_t aged;                  /* the send queue's pi when inlay_task_host_age was called last */
-	int broken;                     /* why: a negative errno; 0: it is not */
-	uint32_t stopped;
-	uint32_t probing;
-	uint32_t probe_end;
-	uint32_t owed;                  /* the ring holds something of the host's own to ring for */
-	uint32_t hurry;                 /* somebody waits for a send that may be unsignaled */
-	uint64_t probe_at;
-	struct inlay_task_host_params params;
-	struct ibv_pd *pd;
-	struct ibv_cq *ibcq;
-	struct ibv_mr *mr;
-	struct ibv_comp_channel *channel;
-};
-
-INLAY_STATIC_ASSERT(offsetof(struct inlay_task_host, slots) == INLAY_CACHE_LINE, "a submit touches one line of its host");
-INLAY_STATIC_ASSERT(offsetof(struct inlay_task_host, cq) == 2 * INLAY_CACHE_LINE, "a completion touches two");
-
-/* ------------------------------------------------------------------------------------------------------------------------
+/* ------------------------------------------------------------------------------------------------
  * Set-up
  */
 
-/* 64 tasks, 32 in flight, messages of 4096 bytes, 96 bytes inline, lists of 4, no windows, no events, a probe every second. */
+/*
+ * 64 tasks, 32 in flight, messages of 4096 bytes, 96 bytes inline, lists of 4, no windows, no events, a
+ * probe every second.
+ */
 INLAY_COLD struct inlay_task_host_params inlay_task_host_default(void)
 {
 	struct inlay_task_host_params p;
@@ -303,34 +81,18 @@ INLAY_COLD struct inlay_task_host_params inlay_task_host_default(void)
 	return p;
 }
 
-/*
- * Within how long a dead worker's tasks are completed, by progress that is called all the time: params.period and what the path needs, in
- * nanoseconds, when the period is in nanoseconds. UINT64_MAX without probes.
- */
-INLAY_COLD uint64_t inlay_task_host_bound(const struct inlay_task_host_params *p)
+INLAY_COLD int inlay_task_host_valid_(const struct inlay_task_host_params *p)
 {
-	return p->period ? p->period + inlay_task_path_bound(&p->path) : UINT64_MAX;
+	return p && p->tasks && p->tasks <= INLAY_TASK_MAX && inlay_is_pow2(p->in_flight) &&
+	       p->in_flight <= INLAY_TASK_RECEIVES_MAX && p->message >= INLAY_TASK_MESSAGE_MIN &&
+	       p->message <= INLAY_TASK_MESSAGE_MAX && p->payload && p->payload <= INLAY_BUF_DATA_MAX &&
+	       p->max_inline <= 512 && p->max_gather <= 16 && p->windows <= 2 * p->tasks;
 }
 
-INLAY_COLD uint64_t inlay_task_lines(uint64_t bytes)
+/* WQEBBs that the send ring needs: twice what may be outstanding, since credit comes late. */
+INLAY_COLD uint32_t inlay_task_host_wqebbs_(const struct inlay_task_host_params *p)
 {
-	return (bytes + INLAY_CACHE_LINE - 1) / INLAY_CACHE_LINE * INLAY_CACHE_LINE;
-}
-
-/* Can a host be like this? */
-INLAY_COLD int inlay_task_host_check(const struct inlay_task_host_params *p)
-{
-	if (!p || !p->tasks || p->tasks > INLAY_TASK_MAX || !inlay_is_pow2(p->in_flight) || p->in_flight > INLAY_TASK_RECEIVES_MAX)
-		return -EINVAL;
-	if (p->message < INLAY_TASK_MESSAGE_MIN || p->message > INLAY_TASK_MESSAGE_MAX || !p->payload || p->payload > INLAY_BUF_DATA_MAX)
-		return -EINVAL;
-	return p->max_inline > 512 || p->max_gather > 16 || p->windows > 2 * p->tasks ? -EINVAL : 0;
-}
-
-/* WQEBBs that the send ring has to have at least: all that may be outstanding, as long as it can be, and twice, since credit comes late. */
-INLAY_COLD uint32_t inlay_task_host_wqebbs(const struct inlay_task_host_params *p)
-{
-	uint64_t each = (INLAY_DS + 4 + INLAY_TASK_MESSAGE_MIN + p->max_inline + INLAY_WQEBB - 1) / INLAY_WQEBB;
+	uint64_t each = inlay_task_inline_bbs_(INLAY_TASK_MESSAGE_MIN - INLAY_TASK_HEAD + p->max_inline);
 	uint64_t gather = (1 + 5 + p->max_gather + 3) / 4, all;
 
 	if (each < gather)
@@ -341,46 +103,41 @@ INLAY_COLD uint32_t inlay_task_host_wqebbs(const struct inlay_task_host_params *
 	return all > 32768 ? 32768 : (uint32_t)all;
 }
 
-/* Of a task's own payload buffer, and a line before it, whose second half has the head when the device gathers both. */
-INLAY_COLD uint64_t inlay_task_host_stride(const struct inlay_task_host_params *p)
+/* Bytes of payloads and slots: what is registered. */
+INLAY_COLD uint64_t inlay_task_host_arena_(const struct inlay_task_host_params *p)
 {
-	return INLAY_CACHE_LINE + inlay_task_lines(p->payload);
+	return p->tasks * inlay_task_stride_(p) +
+	       ((uint64_t)p->tasks + p->in_flight) * inlay_round_up(p->message, INLAY_CACHE_LINE);
 }
 
-INLAY_COLD uint64_t inlay_task_host_arena(const struct inlay_task_host_params *p)
+/* Bytes of tables after the tasks: the rest of each, slots by receive, windows. */
+INLAY_COLD uint64_t inlay_task_host_table_(const struct inlay_task_host_params *p, uint32_t what)
 {
-	return p->tasks * inlay_task_host_stride(p) + ((uint64_t)p->tasks + p->in_flight) * inlay_task_lines(p->message);
+	const uint64_t bytes[3] = {(uint64_t)p->tasks * sizeof(struct inlay_task_more_),
+				   (uint64_t)p->in_flight * sizeof(uint8_t *),
+				   (uint64_t)p->windows * sizeof(struct inlay_task_window_)};
+
+	return inlay_round_up(bytes[what], INLAY_CACHE_LINE);
 }
 
 /* Bytes of memory for such a host; 0 when there cannot be one. */
 INLAY_COLD size_t inlay_task_host_size(const struct inlay_task_host_params *p)
 {
-	if (inlay_task_host_check(p))
+	if (!inlay_task_host_valid_(p))
 		return 0;
-	return (size_t)(inlay_task_host_arena(p) + (uint64_t)p->tasks * sizeof(struct inlay_task) +
-			inlay_task_lines((uint64_t)p->tasks * sizeof(struct inlay_task_more)) +
-			inlay_task_lines((uint64_t)p->in_flight * sizeof(uint8_t *)) +
-			inlay_task_lines((uint64_t)p->windows * sizeof(struct inlay_task_window)) +
-			inlay_inventory_size(2 * p->tasks) + inlay_mmap_size(1, 1));
+	return (size_t)(inlay_task_host_arena_(p) + (uint64_t)p->tasks * sizeof(struct inlay_task) +
+			inlay_task_host_table_(p, 0) + inlay_task_host_table_(p, 1) + inlay_task_host_table_(p, 2) +
+			inlay_mmap_size(1, 1) + inlay_inventory_size(2 * p->tasks));
 }
 
-/* A task's own payload buffer without what the caller has chained to it. */
-INLAY_FN void inlay_task_unchain(const struct inlay_task *t)
-{
-	struct inlay_buf *own = t->host->more[inlay_task_context_index(t->context)].payload;
-
-	if (INLAY_UNLIKELY(own->next))
-		inlay_buf_unchain_list(own, inlay_buf_next(own));
-}
-
-/* Takes the host apart again as far as it was made of inlay's objects. */
-INLAY_COLD void inlay_task_host_unmake(struct inlay_task_host *h)
+/* Takes apart what is made of inlay's objects. */
+INLAY_COLD void inlay_task_host_unmake_(struct inlay_task_host *h)
 {
 	uint32_t i;
 
 	for (i = 0; i < h->num && h->more[i].payload; i++) {
 		if (h->tasks[i].host)
-			inlay_task_unchain(&h->tasks[i]);
+			inlay_task_unchain_(&h->tasks[i]);
 		inlay_buf_dec_refcount(h->more[i].payload, NULL);
 		if (h->more[i].response)
 			inlay_buf_dec_refcount(h->more[i].response, NULL);
@@ -392,58 +149,51 @@ INLAY_COLD void inlay_task_host_unmake(struct inlay_task_host *h)
 }
 
 /*
- * Makes a host of everything but verbs objects: for inlay_task_host_create, and for who has queues of another making. h->cq, h->link.sq and
- * h->link.rq are in place; the rest of *h is zeroed. Windows and channel are put in afterwards.
- *
- * keys  of the arena, the first inlay_task_host_arena(p) bytes of memory; pd is looked at by no one but buffers' map
- *
- * Returns 0, or what making the map and the inventory returned.
+ * Makes a host of everything but verbs objects: for inlay_task_host_create, and for queues of another
+ * making. h->cq and h->link's queues are in place; the rest of *h is zeroed; h->pd is pd. keys open the
+ * arena, the first bytes of memory.
  */
-INLAY_COLD int inlay_task_host_init(struct inlay_task_host *h, void *memory, const struct inlay_task_host_params *p, struct ibv_pd *pd,
-				    struct inlay_keys keys)
+INLAY_COLD int inlay_task_host_init_(struct inlay_task_host *h, void *memory, const struct inlay_task_host_params *p,
+				     struct inlay_keys keys)
 {
-	uint64_t stride = inlay_task_host_stride(p), slot = inlay_task_lines(p->message), arena = inlay_task_host_arena(p);
+	uint64_t stride = inlay_task_stride_(p), slot = inlay_round_up(p->message, INLAY_CACHE_LINE);
 	uint8_t *at = (uint8_t *)memory, *payload = at + INLAY_CACHE_LINE;
 	uint32_t i;
 	int err;
 
 	h->params = *p;
-	h->pd = pd;
 	h->num = p->tasks;
 	h->user_data = p->user_data;
 	h->lkey = keys.lkey;
 	h->due = h->earliest = INLAY_TASK_NEVER;
-	h->ripe = h->ripe_last = h->waiting = INLAY_TASK_NONE;
+	h->first_due = h->last_due = h->waiting = h->free_window = INLAY_TASK_NONE;
 	h->slots = at + p->tasks * stride;
 	h->message = (uint32_t)slot;
+	h->response_max = h->message - INLAY_TASK_HEAD;
 	h->mask = p->in_flight - 1;
-	h->quarter = inlay_task_quarter(&h->link.sq);
-	h->answer_room = inlay_task_room((uint32_t)slot);
+	h->quarter = inlay_task_link_quarter_(&h->link);
 	h->num_windows = p->windows;
-	h->free_window = INLAY_TASK_NONE;
-	at += arena;
+	at += inlay_task_host_arena_(p);
 	h->tasks = (struct inlay_task *)(void *)at;
-	__builtin_memset(at, 0, p->tasks * sizeof(struct inlay_task));
 	at += p->tasks * sizeof(struct inlay_task);
-	h->more = (struct inlay_task_more *)(void *)at;
-	__builtin_memset(at, 0, p->tasks * sizeof(struct inlay_task_more));
-	at += inlay_task_lines((uint64_t)p->tasks * sizeof(struct inlay_task_more));
+	h->more = (struct inlay_task_more_ *)(void *)at;
+	at += inlay_task_host_table_(p, 0);
 	h->slot_of = (uint8_t **)(void *)at;
-	at += inlay_task_lines((uint64_t)p->in_flight * sizeof(uint8_t *));
-	h->windows = (struct inlay_task_window *)(void *)at;
-	for (i = 0; i < p->windows; i++)
-		h->windows[i].mw = NULL;
-	at += inlay_task_lines((uint64_t)p->windows * sizeof(struct inlay_task_window));
+	at += inlay_task_host_table_(p, 1);
+	h->windows = (struct inlay_task_window_ *)(void *)at;
+	at += inlay_task_host_table_(p, 2);
+	__builtin_memset(h->tasks, 0, (size_t)(at - (uint8_t *)h->tasks));
 	err = inlay_mmap_create(&h->mmap, at, inlay_mmap_size(1, 1), 1, 1);
+	at += inlay_mmap_size(1, 1);
 	if (!err)
-		err = inlay_mmap_add_dev(&h->mmap, pd);
+		err = inlay_mmap_add_dev(&h->mmap, h->pd);
 	if (!err)
-		err = inlay_mmap_add(&h->mmap, inlay_source_keys((uintptr_t)memory, (size_t)arena, keys));
+		err = inlay_mmap_add(&h->mmap,
+				     inlay_source_keys((uintptr_t)memory, (size_t)inlay_task_host_arena_(p), keys));
 	if (!err)
 		err = inlay_mmap_set_permissions(&h->mmap, INLAY_LOCAL_READ_WRITE | INLAY_MW_BIND);
 	if (!err)
 		err = inlay_mmap_start(&h->mmap);
-	at += inlay_mmap_size(1, 1);
 	if (!err)
 		err = inlay_inventory_create(at, inlay_inventory_size(2 * p->tasks), 2 * p->tasks, &h->inventory);
 	if (!err)
@@ -451,51 +201,49 @@ INLAY_COLD int inlay_task_host_init(struct inlay_task_host *h, void *memory, con
 	for (i = 0; i < p->tasks && !err; i++) {
 		err = inlay_inventory_get_by_addr(h->inventory, &h->mmap, payload + i * stride, p->payload, &h->more[i].payload);
 		if (!err)
-			err = inlay_inventory_get_by_addr(h->inventory, &h->mmap, h->slots + i * slot, (size_t)slot, &h->more[i].response);
+			err = inlay_inventory_get_by_addr(h->inventory, &h->mmap, h->slots + i * slot, (size_t)slot,
+							  &h->more[i].response);
 		h->tasks[i].host = h;
-		h->tasks[i].context = inlay_task_context(i, (i + 1) * 0x9e3779b1u);
+		h->tasks[i].context = inlay_task_context_(i, (i + 1) * 0x9e3779b1u);
 		h->tasks[i].slot = h->slots + i * slot;
 		h->more[i].next = i + 1 < p->tasks ? i + 1 : INLAY_TASK_NONE;
 	}
 	if (err)
-		inlay_task_host_unmake(h);
+		inlay_task_host_unmake_(h);
 	return err;
 }
 
-/* Posts the receives: one for each command that may be outstanding. Each has a slot, and so has each task. Once. */
-INLAY_COLD void inlay_task_host_receive(struct inlay_task_host *h)
+/* Posts the receives: one for each command that may be outstanding. Once. */
+INLAY_COLD void inlay_task_host_receive_(struct inlay_task_host *h)
 {
+	struct ibv_sge sge = {0, h->message, h->lkey};
 	uint32_t i;
 
 	inlay_rq_prepare(&h->link.rq, h->message, h->lkey);
 	for (i = 0; i <= h->mask; i++) {
-		struct ibv_sge sge;
-
 		h->slot_of[i] = h->slots + (uint64_t)(h->num + i) * h->message;
 		sge.addr = (uintptr_t)h->slot_of[i];
-		sge.length = h->message;
-		sge.lkey = h->lkey;
 		inlay_post_recv(&h->link.rq, &sge, 1);
 	}
 	inlay_rq_ring(&h->link.rq);
 }
 
-/* The worker is there. peer: what its address says of it. From now on tasks may be submitted. */
-INLAY_COLD void inlay_task_host_begin(struct inlay_task_host *h, const struct inlay_task_address *peer)
+/* The worker is there: from now on tasks may be submitted. */
+INLAY_COLD void inlay_task_host_begin_(struct inlay_task_host *h, const struct inlay_task_address *peer)
 {
 	h->link.peer = *peer;
-	h->room = inlay_task_room(peer->message);
-	h->max_inline = h->params.max_inline < h->room ? h->params.max_inline : h->room;
+	h->payload_max = peer->message - INLAY_TASK_HEAD;
+	h->max_inline = h->params.max_inline < h->payload_max ? h->params.max_inline : h->payload_max;
 	h->limit = peer->receives < h->params.in_flight ? peer->receives : h->params.in_flight;
 	h->due = h->params.period ? 0 : INLAY_TASK_NEVER;
 }
 
 /*
- * Frees what inlay_task_host_create made; memory is the caller's again. What of it could not be freed is kept, and it may be called again,
- * but nothing else of the host. Whose queue pair is of another making has destroyed it before.
+ * Frees what inlay_task_host_create made; memory is the caller's again.
  *
- * Returns 0; -EBUSY while a task is in flight or ripe, or in quarantine and the connection has not broken (inlay_task_host_stop and
- * progress end that), or when something is in use.
+ * Returns 0; -EBUSY while a task is submitted or its callback due, or in quarantine unless the connection
+ * has broken (inlay_task_host_stop and progress end that), or when a verbs object is in use: it may
+ * be called again, and nothing else of the host.
  */
 INLAY_COLD int inlay_task_host_destroy(struct inlay_task_host *h)
 {
@@ -513,14 +261,10 @@ INLAY_COLD int inlay_task_host_destroy(struct inlay_task_host *h)
 			return -EBUSY;
 		h->windows[i].mw = NULL;
 	}
-	if (h->ibcq && ibv_destroy_cq(h->ibcq))
+	if (inlay_task_cq_free_(&h->ibcq, &h->channel))
 		return -EBUSY;
-	h->ibcq = NULL;
-	if (h->channel && ibv_destroy_comp_channel(h->channel))
-		return -EBUSY;
-	h->channel = NULL;
 	if (h->inventory)
-		inlay_task_host_unmake(h);
+		inlay_task_host_unmake_(h);
 	if (h->mr && ibv_dereg_mr(h->mr))
 		return -EBUSY;
 	h->mr = NULL;
@@ -529,7 +273,7 @@ INLAY_COLD int inlay_task_host_destroy(struct inlay_task_host *h)
 }
 
 /* inlay_task_host_create, which cleans up. */
-INLAY_COLD int inlay_task_host_make(struct inlay_task_host *h, void *memory, struct ibv_pd *pd, const struct inlay_task_host_params *p)
+INLAY_COLD int inlay_task_host_make_(struct inlay_task_host *h, void *memory, const struct inlay_task_host_params *p)
 {
 	struct inlay_task_caps caps;
 	struct inlay_keys keys;
@@ -537,96 +281,85 @@ INLAY_COLD int inlay_task_host_make(struct inlay_task_host *h, void *memory, str
 	int err;
 
 	__builtin_memset(&caps, 0, sizeof(caps));
-	caps.wqebbs = inlay_task_host_wqebbs(p);
+	caps.wqebbs = inlay_task_host_wqebbs_(p);
 	caps.receives = p->in_flight;
 	caps.max_inline = INLAY_TASK_MESSAGE_MIN + p->max_inline;
-	caps.max_gather = p->max_gather + 2; /* beside the head */
+	caps.max_gather = p->max_gather + 2; /* besides the head */
 	caps.access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
-	caps.pd = pd;
-	errno = 0;
-	if (p->events) {
-		h->channel = ibv_create_comp_channel(pd->context);
-		if (!h->channel)
-			return errno ? -errno : -ENOMEM;
-	}
-	/* Every WQE that is flushed has a completion, signaled or not; the ring may turn out longer than asked for. */
-	h->ibcq = ibv_create_cq(pd->context, (int)(5 * caps.wqebbs + p->in_flight), NULL, h->channel, 0);
-	if (!h->ibcq)
-		return errno ? -errno : -ENOMEM;
-	caps.ibcq = h->ibcq;
+	caps.pd = h->pd;
 	caps.cq = &h->cq;
-	err = inlay_cq_from_cq(&h->cq, h->ibcq, NULL);
+	/* The ring may turn out longer than asked for. */
+	err = inlay_task_cq_make_(&h->cq, &h->ibcq, &h->channel, h->pd->context, 5ull * caps.wqebbs + p->in_flight, p->events);
+	caps.ibcq = h->ibcq;
 	if (!err)
 		err = inlay_task_link_create(&h->link, &caps, &p->path);
 	if (err)
 		return err;
-	h->mr = ibv_reg_mr(pd, memory, (size_t)inlay_task_host_arena(p), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+	h->mr = ibv_reg_mr(h->pd, memory, (size_t)inlay_task_host_arena_(p), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
 	if (!h->mr)
 		return errno ? -errno : -ENOMEM;
 	keys.lkey = h->mr->lkey;
-	keys.rkey = h->mr->rkey;
-	err = inlay_task_host_init(h, memory, p, pd, keys);
-	if (err) {
-		ibv_dereg_mr(h->mr);
-		h->mr = NULL;
-		return err;
-	}
-	for (i = 0; i < p->windows; i++) {
-		h->windows[i].mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
+	keys.rkey = INLAY_NO_KEY;
+	err = inlay_task_host_init_(h, memory, p, keys);
+	for (i = 0; i < p->windows && !err; i++) {
+		h->windows[i].mw = ibv_alloc_mw(h->pd, IBV_MW_TYPE_2);
 		if (!h->windows[i].mw)
 			return errno ? -errno : -ENOMEM;
 		h->windows[i].rkey = h->windows[i].mw->rkey;
 		h->windows[i].next = h->free_window;
 		h->free_window = i;
 	}
+	if (!err)
+		inlay_task_host_receive_(h);
 	h->link.self.role = INLAY_TASK_HOST;
 	h->link.self.message = h->message;
 	h->link.self.receives = p->in_flight;
 	h->link.self.id = p->id;
-	inlay_task_host_receive(h);
-	return 0;
+	return err;
 }
 
 /*
- * Makes a host: its queue pair, completion queue, memory region and windows, with the receives posted.
+ * Makes a host: its queue pair, CQ, memory region and windows, with the receives posted.
  *
- * memory  for tasks and messages, on a cache line, better on a page; the host's until it is destroyed
- * size    its bytes, at least inlay_task_host_size(p)
- * pd      of an mlx5 device. It must outlive the host
+ * h       aligned to a cache line
+ * memory  for tasks and messages, aligned to a cache line, better to a page; the host's until it is destroyed
+ * size    bytes, at least inlay_task_host_size(p)
+ * pd      of an mlx5 device; must outlive the host
  *
- * Returns 0; -EINVAL for an argument out of its range; -ENOMEM when size is too small, or the device has not as much; what
- * inlay_task_link_create returns; else the negative errno of the verbs call that failed. On failure nothing is left behind.
+ * Returns 0; -EINVAL for an argument out of its range; -ENOBUFS when size is too small; an error of
+ * inlay_task_link_create; else the negative errno of the verbs call that failed. On failure nothing is
+ * left behind.
  */
 INLAY_COLD int inlay_task_host_create(struct inlay_task_host *h, void *memory, size_t size, struct ibv_pd *pd,
 				      const struct inlay_task_host_params *p)
 {
 	int err;
 
-	if (!h || (uintptr_t)h % INLAY_CACHE_LINE || !memory || (uintptr_t)memory % INLAY_CACHE_LINE || !pd || inlay_task_host_check(p))
+	if (!h || (uintptr_t)h % INLAY_CACHE_LINE || !memory || (uintptr_t)memory % INLAY_CACHE_LINE || !pd ||
+	    !inlay_task_host_valid_(p))
 		return -EINVAL;
 	if (size < inlay_task_host_size(p))
-		return -ENOMEM;
+		return -ENOBUFS;
 	__builtin_memset(h, 0, sizeof(*h));
-	err = inlay_task_host_make(h, memory, pd, p);
+	h->pd = pd;
+	err = inlay_task_host_make_(h, memory, p);
 	if (err)
 		inlay_task_host_destroy(h);
 	return err;
 }
 
-/* Writes the host's address blob: INLAY_TASK_ADDRESS bytes, for the worker's inlay_task_conn_connect. */
+/* Writes the host's address, INLAY_TASK_ADDRESS bytes, for inlay_task_conn_connect on the worker's side. */
 INLAY_COLD void inlay_task_host_address(const struct inlay_task_host *h, uint8_t *blob)
 {
 	inlay_task_address_write(blob, &h->link.self);
 }
 
 /*
- * Connects the host to a worker's connection.
+ * Connects the host to a worker's connection, whose address inlay_task_conn_address wrote. The worker must
+ * have connected its end before the first command arrives there.
  *
- * blob, len  as inlay_task_conn_address gave it on the other side
- *
- * Returns 0; an error of inlay_task_address_read; -EBADFD when it is connected, or was; -EINVAL when the worker's port is of another link
- * layer; else the negative errno of ibv_modify_qp. The worker must have connected its end before the first command is sent to it: what
- * comes too early is tried again as a dead peer would be.
+ * Returns 0; an error of inlay_task_address_read or inlay_connect_rts; -EBADFD when it is connected, or
+ * was.
  */
 INLAY_COLD int inlay_task_host_connect(struct inlay_task_host *h, const void *blob, size_t len)
 {
@@ -639,13 +372,13 @@ INLAY_COLD int inlay_task_host_connect(struct inlay_task_host *h, const void *bl
 		return -EBADFD;
 	err = inlay_task_link_connect(&h->link, &peer);
 	if (!err)
-		inlay_task_host_begin(h, &peer);
+		inlay_task_host_begin_(h, &peer);
 	return err;
 }
 
 /*
- * Breaks the connection: no task is submitted any more (-ENOTCONN), and progress completes what is in flight, with -ECONNABORTED. May be
- * called by callbacks. Returns 0, or the negative errno of ibv_modify_qp.
+ * Breaks the connection: no task is submitted any more (-ENOTCONN), and progress completes what is in
+ * flight with -ECONNABORTED. Returns 0, or the negative errno of ibv_modify_qp.
  */
 INLAY_COLD int inlay_task_host_stop(struct inlay_task_host *h)
 {
@@ -655,6 +388,465 @@ INLAY_COLD int inlay_task_host_stop(struct inlay_task_host *h)
 	return h->link.qp ? inlay_task_link_break(&h->link) : 0;
 }
 
+/* Commands sent, or posted, and not answered. */
+INLAY_FN uint32_t inlay_task_host_outstanding(const struct inlay_task_host *h)
+{
+	return h->outstanding;
+}
+
+/* How many may be; 0: not connected, stopped or broken. */
+INLAY_FN uint32_t inlay_task_host_limit(const struct inlay_task_host *h)
+{
+	return h->limit;
+}
+
+/* 0, or why the connection is broken: -ECONNRESET or -ECONNABORTED. */
+INLAY_FN int inlay_task_host_broken(const struct inlay_task_host *h)
+{
+	return h->broken;
+}
+
+/* Messages that no worker in order would have sent. */
+INLAY_FN uint32_t inlay_task_host_strays(const struct inlay_task_host *h)
+{
+	return h->strays;
+}
+
+/* When progress is needed though no completion comes, in the caller's time; 0: now; or INLAY_TASK_NEVER. */
+INLAY_FN uint64_t inlay_task_host_due(const struct inlay_task_host *h)
+{
+	return h->due;
+}
+
+/* ------------------------------------------------------------------------------------------------
+ * Data path: what is rare
+ */
+
+/* The next generation: what is said of the one before is said of no task. */
+INLAY_ALWAYS void inlay_task_renew_(struct inlay_task *t)
+{
+	t->context += 3ull << 32; /* neighbours differ by more than a bit */
+	t->deadline = INLAY_TASK_NEVER;
+}
+
+/* Nothing holds the task's memory any more. */
+INLAY_COLD void inlay_task_free_memory_(struct inlay_task *t)
+{
+	inlay_task_closed_(t);
+	if (t->state == INLAY_TASK_CLOSING) {
+		t->state = INLAY_TASK_DUE;
+		inlay_task_queue_(t);
+	} else if (t->state == INLAY_TASK_QUARANTINE) {
+		inlay_task_queue_(t);
+	}
+}
+
+/* Posts what closes a task's windows, if there is room. */
+INLAY_COLD void inlay_task_close_(struct inlay_task *t)
+{
+	struct inlay_task_host *h = t->host;
+	uint32_t i;
+
+	if (inlay_sq_room(&h->link.sq) < 4)
+		return;
+	for (i = 0; i < 2; i++)
+		if (t->held & 1u << i)
+			inlay_post_local_inv(&h->link.sq, h->windows[inlay_task_more_(t)->windows[i]].rkey, INLAY_SIGNALED);
+	t->end = inlay_sq_index(&h->link.sq);
+	t->held |= INLAY_TASK_HELD_CLOSED;
+	h->owed = 1;
+}
+
+/*
+ * Whether the device has returned everything that was posted to a broken connection. Only then is it
+ * done with the memory; the first error completion says nothing of the others.
+ */
+INLAY_COLD int inlay_task_host_drained_(const struct inlay_task_host *h)
+{
+	return !inlay_sq_pending(&h->link.sq) && h->flushed > h->mask;
+}
+
+/* Goes through the waiting tasks: closes windows when there is room, and lets go those that are ready. */
+INLAY_COLD void inlay_task_host_wait_(struct inlay_task_host *h)
+{
+	uint32_t i = h->waiting, next, ready, windows, stay;
+
+	h->waiting = INLAY_TASK_NONE;
+	for (; i != INLAY_TASK_NONE; i = next) {
+		struct inlay_task *t = &h->tasks[i];
+
+		next = h->more[i].next;
+		windows = t->held & INLAY_TASK_HELD_WINDOWS;
+		if (h->broken) {
+			ready = (uint32_t)inlay_task_host_drained_(h);
+			stay = 1;
+		} else {
+			if (windows && (t->held & INLAY_TASK_HELD_CLOSE) && !(t->held & INLAY_TASK_HELD_CLOSED))
+				inlay_task_close_(t);
+			ready = inlay_task_sent_(t) && (!windows || t->held & INLAY_TASK_HELD_CLOSED);
+			stay = !inlay_task_sent_(t) || t->held & INLAY_TASK_HELD_CLOSE;
+		}
+		if (ready) {
+			inlay_task_free_memory_(t);
+		} else if (stay) {
+			h->more[i].next = h->waiting;
+			h->waiting = i;
+		}
+	}
+}
+
+/*
+ * The connection has ended: every task completes. Tasks whose memory the device could still use go to
+ * quarantine until it has returned everything. Their own buffers stay registered, so those need not wait.
+ */
+INLAY_COLD void inlay_task_host_break_(struct inlay_task_host *h, int why)
+{
+	uint32_t i;
+
+	if (h->broken)
+		return;
+	h->broken = h->stopped ? -ECONNABORTED : why;
+	h->limit = h->outstanding = h->orphans = h->unclaimed = h->hurry = 0;
+	h->due = 0;
+	h->waiting = INLAY_TASK_NONE;
+	for (i = 0; i < h->num; i++) {
+		struct inlay_task *t = &h->tasks[i];
+
+		if (t->state == INLAY_TASK_FREE || t->state == INLAY_TASK_IDLE)
+			continue;
+		t->early = 0;
+		t->held &= INLAY_TASK_HELD_WINDOWS | INLAY_TASK_HELD_SEND;
+		if (t->state == INLAY_TASK_SUBMITTED) {
+			t->status = h->broken;
+			t->by = INLAY_TASK_BY_CONNECTION;
+			t->response_len = 0;
+		}
+		if (t->state == INLAY_TASK_SUBMITTED || t->state == INLAY_TASK_CLOSING) {
+			t->state = INLAY_TASK_DUE;
+			inlay_task_queue_(t);
+		} else if (t->state == INLAY_TASK_QUARANTINE && t->held) {
+			h->more[i].next = h->waiting;
+			h->waiting = i;
+		}
+	}
+}
+
+/* A completion of the send queue, or an error. */
+INLAY_COLD void inlay_task_host_sent_(struct inlay_task_host *h, const struct mlx5_cqe64 *cqe)
+{
+	struct inlay_sq *sq = &h->link.sq;
+	enum ibv_wc_status status;
+	uint32_t i;
+
+	if (!inlay_cqe_is_send(cqe))
+		h->flushed++;
+	else if (inlay_sq_release(sq, cqe) < 0)
+		h->strays++;
+	if (inlay_cqe_is_error(cqe)) {
+		status = inlay_cqe_status(cqe);
+		h->due = 0;
+		inlay_task_host_break_(h, status == IBV_WC_RETRY_EXC_ERR || status == IBV_WC_RNR_RETRY_EXC_ERR ? -ECONNRESET :
+													-ECONNABORTED);
+	} else {
+		if (inlay_task_link_done_(&h->link, h->probe_end))
+			h->probing = 0;
+		/* Indices have 32 bits: the ends of tasks that are submitted for long are brought along. */
+		if ((inlay_sq_index(sq) - h->aged) >> 30) {
+			h->aged = inlay_sq_index(sq);
+			for (i = 0; i < h->num; i++)
+				if (inlay_task_sent_(&h->tasks[i]))
+					h->tasks[i].end = inlay_sq_index(sq) - inlay_sq_pending(sq);
+		}
+	}
+	/* What was done unsignaled has no completion at the end either; a last WQE has. */
+	if (h->broken && !h->marked) {
+		h->marked = !inlay_post_nop(sq, INLAY_SIGNALED);
+		inlay_sq_ring(sq);
+	}
+}
+
+/* A task's answer: all but the commonest. The answer's slot is the task's already. */
+INLAY_COLD void inlay_task_host_answered_(struct inlay_task *t, const struct inlay_task_answer *a, int err)
+{
+	int copied = !err && a->kind == INLAY_TASK_ANSWER;
+	uint32_t room = t->response ? inlay_task_response_room_(t->response) : 0;
+
+	t->host->outstanding--;
+	t->held &= (uint8_t)~INLAY_TASK_HELD_COPY;
+	if (t->early) {
+		t->early = 0;
+		inlay_task_forget_(t); /* it may be waiting */
+	} else {
+		/* Written beyond what was granted, or though nothing was: that cannot be. */
+		if (!err && a->kind == INLAY_TASK_WRITTEN && (!(t->held & INLAY_TASK_HELD_RESPONSE) || a->length > room))
+			err = -EBADMSG;
+		t->status = err ? err : a->status;
+		t->by = err ? INLAY_TASK_BY_HOST : a->kind == INLAY_TASK_REFUSED ? INLAY_TASK_BY_WORKER : INLAY_TASK_BY_HANDLER;
+		t->response_len = err ? 0 : a->length;
+		if (copied && t->response && a->length > room) {
+			t->status = -EMSGSIZE;
+			t->by = INLAY_TASK_BY_HOST;
+		} else if (t->response) {
+			if (copied)
+				inlay_copy(inlay_buf_data(t->response), t->slot + INLAY_TASK_HEAD, a->length);
+			inlay_buf_set_data_len(t->response, t->response_len);
+		}
+		t->state = INLAY_TASK_CLOSING;
+	}
+	if (t->held & INLAY_TASK_HELD_WINDOWS) {
+		t->held |= INLAY_TASK_HELD_CLOSE;
+		if (!(t->held & INLAY_TASK_HELD_CLOSED))
+			inlay_task_close_(t);
+	}
+	/* A task whose callback is due stays in that list. */
+	if (!t->held || (t->held == INLAY_TASK_HELD_SEND && inlay_task_sent_(t)))
+		inlay_task_free_memory_(t);
+	else if (t->state != INLAY_TASK_DUE)
+		inlay_task_wait_(t);
+}
+
+/* Which slot the next completion's receive has: all are posted, so it is the one posted next. */
+INLAY_ALWAYS uint8_t **inlay_task_host_slot_(const struct inlay_task_host *h)
+{
+	return &h->slot_of[inlay_rq_index(&h->link.rq) & h->mask];
+}
+
+/* A message that is not a plain answer to a submitted task that nothing holds. */
+INLAY_COLD void inlay_task_host_message_(struct inlay_task_host *h, uint32_t bytes)
+{
+	uint8_t **slot = inlay_task_host_slot_(h), *msg = *slot;
+	struct inlay_task *t = NULL;
+	struct inlay_task_answer a;
+	int err = inlay_task_answer_read_(&a, msg, bytes > h->message ? 0 : bytes);
+
+	h->uncounted++;
+	if ((uint32_t)a.context < h->num)
+		t = &h->tasks[(uint32_t)a.context];
+	if (t && t->context == a.context && (t->state == INLAY_TASK_SUBMITTED || t->early) && !inlay_task_unsent_(t)) {
+		if (!h->broken) {
+			*slot = t->slot;
+			t->slot = msg;
+			inlay_task_host_answered_(t, &a, err);
+		}
+	} else if (h->orphans) {
+		h->orphans--;
+		h->outstanding--;
+	} else if (!h->broken) {
+		h->unclaimed++;
+		h->strays++;
+	}
+	inlay_rq_recycle(&h->link.rq, (uintptr_t)*slot);
+	inlay_rq_ring(&h->link.rq);
+}
+
+/* Any completion but a plain message. */
+INLAY_COLD void inlay_task_host_other_(struct inlay_task_host *h, const struct mlx5_cqe64 *cqe)
+{
+	if (inlay_cqe_is_send(cqe) || inlay_cqe_is_error(cqe)) {
+		h->uncounted++;
+		inlay_task_host_sent_(h, cqe);
+		inlay_cq_advance(&h->cq, 1);
+		return;
+	}
+	/* With an immediate, a key to invalidate, or an RDMA write: no answer. It took a receive. */
+	inlay_cq_advance(&h->cq, 1);
+	inlay_task_host_message_(h, 0);
+}
+
+/* Calls callbacks that are due, at most max. Returns how many. */
+INLAY_COLD uint32_t inlay_task_host_deliver_(struct inlay_task_host *h, uint32_t max)
+{
+	uint32_t n;
+
+	for (n = 0; n < max && h->first_due != INLAY_TASK_NONE; n++) {
+		struct inlay_task *t = &h->tasks[h->first_due];
+		inlay_task_cb cb = t->state == INLAY_TASK_DUE ? t->cb : h->params.reusable;
+
+		h->uncounted += t->state != INLAY_TASK_DUE;
+		h->first_due = h->more[h->first_due].next;
+		if (t->held == INLAY_TASK_HELD_SEND && inlay_task_sent_(t))
+			t->held = 0;
+		else if (h->broken && inlay_task_host_drained_(h))
+			inlay_task_closed_(t);
+		if (t->held) {
+			inlay_task_wait_(t);
+			t->state = INLAY_TASK_QUARANTINE;
+		} else {
+			/* Used again before its answer came, or the answer was one that named no task. */
+			if (t->early && h->unclaimed) {
+				h->unclaimed--;
+				h->outstanding--;
+			} else if (t->early) {
+				h->orphans++;
+			}
+			t->early = 0;
+			inlay_task_renew_(t);
+			t->state = INLAY_TASK_IDLE;
+			t->held = t->response ? INLAY_TASK_HELD_COPY : 0;
+		}
+		if (cb)
+			cb(t, t->user_data, h->user_data);
+	}
+	return n;
+}
+
+/* Completes tasks whose deadline has passed, and finds the earliest of the others. */
+INLAY_COLD void inlay_task_host_expire_(struct inlay_task_host *h)
+{
+	uint32_t i;
+
+	h->earliest = INLAY_TASK_NEVER;
+	for (i = 0; i < h->num; i++) {
+		struct inlay_task *t = &h->tasks[i];
+
+		if (t->state != INLAY_TASK_SUBMITTED)
+			continue;
+		if (t->deadline <= h->now)
+			inlay_task_end_(t, -ETIMEDOUT);
+		else if (t->deadline < h->earliest)
+			h->earliest = t->deadline;
+	}
+}
+
+/* A zero-byte write, when one is due, something is outstanding and the last one was acknowledged. */
+INLAY_COLD void inlay_task_host_probe_(struct inlay_task_host *h)
+{
+	struct inlay_sq *sq = &h->link.sq;
+	uint64_t next = h->now + h->params.period;
+
+	if (h->now >= h->probe_at) {
+		h->probe_at = next < h->now ? INLAY_TASK_NEVER : next;
+		if (h->outstanding && !h->probing && !inlay_post_write(sq, 0, 0, NULL, 0, INLAY_SIGNALED)) {
+			h->probing = 1;
+			h->probe_end = inlay_sq_index(sq);
+			h->owed = 1;
+		}
+	}
+	if (h->probe_at < h->due)
+		h->due = h->probe_at;
+}
+
+/* All that is not a completion. Returns how many callbacks were called. */
+INLAY_COLD uint32_t inlay_task_host_tend_(struct inlay_task_host *h, uint32_t max)
+{
+	uint32_t n;
+
+	if (h->now >= h->earliest)
+		inlay_task_host_expire_(h);
+	/* A completion of everything that was sent, some of it unsignaled. */
+	if (h->hurry && !inlay_post_nop(&h->link.sq, INLAY_SIGNALED)) {
+		h->hurry = 0;
+		h->owed = 1;
+	}
+	if (h->waiting != INLAY_TASK_NONE)
+		inlay_task_host_wait_(h);
+	h->due = h->earliest;
+	if (h->params.period && h->limit)
+		inlay_task_host_probe_(h);
+	n = inlay_task_host_deliver_(h, max);
+	/* After the connection's end, tasks wait for its completions. */
+	if (h->first_due != INLAY_TASK_NONE || (h->waiting != INLAY_TASK_NONE && !h->broken) || h->hurry)
+		h->due = 0;
+	if (h->owed) {
+		h->owed = 0;
+		inlay_sq_ring(&h->link.sq);
+	}
+	return n;
+}
+
+/* ------------------------------------------------------------------------------------------------
+ * Data path: progress
+ */
+
+/* One completion, freed before the callback is called. Returns 0 when there is none. */
+INLAY_ALWAYS int inlay_task_host_take_(struct inlay_task_host *h)
+{
+	const struct mlx5_cqe64 *cqe = inlay_cq_peek(&h->cq);
+	uint32_t bytes, length, first;
+	uint64_t context;
+	struct inlay_task *t;
+	uint8_t **slot, *msg;
+
+	if (!cqe)
+		return 0;
+	/* A message that lies in its receive: whose it is, opcode and format in one test. */
+	if (INLAY_UNLIKELY(cqe->op_own >> 2 != MLX5_CQE_RESP_SEND << 2)) {
+		inlay_task_host_other_(h, cqe);
+		return 1;
+	}
+	bytes = inlay_cqe_byte_count(cqe);
+	inlay_cq_advance(&h->cq, 1);
+	slot = inlay_task_host_slot_(h);
+	msg = *slot;
+	/*
+	 * Only what the device has written is believed: fewer bytes than a head are a length beyond all. Kind
+	 * and version are compared together, without the status of 12 bits.
+	 */
+	length = bytes - INLAY_TASK_HEAD;
+	if (INLAY_UNLIKELY(length > h->response_max))
+		goto other;
+	first = inlay_task_get32_(msg);
+	if (INLAY_UNLIKELY((first & ~0xfff0000u) != (INLAY_TASK_ANSWER << 8 | INLAY_TASK_WIRE)) ||
+	    INLAY_UNLIKELY(inlay_task_get32_(msg + 4) != length))
+		goto other;
+	context = inlay_task_get64_(msg + 8);
+	if (INLAY_UNLIKELY((uint32_t)context >= h->num))
+		goto other;
+	t = &h->tasks[(uint32_t)context];
+	if (INLAY_UNLIKELY(t->context != context) || INLAY_UNLIKELY(t->state != INLAY_TASK_SUBMITTED) ||
+	    INLAY_UNLIKELY(t->held) || INLAY_UNLIKELY(inlay_task_unsent_(t)))
+		goto other;
+	*slot = t->slot;
+	/* Rung for before a submit can cause an answer that takes it. */
+	inlay_rq_recycle(&h->link.rq, (uintptr_t)t->slot);
+	inlay_rq_ring(&h->link.rq);
+	t->slot = msg;
+	t->status = -(int)(first >> 16);
+	t->response_len = length;
+	inlay_task_renew_(t);
+	t->state = INLAY_TASK_IDLE;
+	t->by = INLAY_TASK_BY_HANDLER;
+	h->outstanding--;
+	if (t->cb)
+		t->cb(t, t->user_data, h->user_data);
+	return 1;
+other:
+	inlay_task_host_message_(h, bytes);
+	return 1;
+}
+
+/*
+ * Handles completions, deadlines, windows and probes, and calls the callbacks of tasks that completed.
+ *
+ * now  the time, never less than before
+ * max  completions and callbacks handled at most, at least 1
+ *
+ * Returns how many tasks completed. To wait for one task, look at that task:
+ * while (inlay_task_status(task) == -EINPROGRESS).
+ */
+INLAY_FN uint32_t inlay_task_host_progress(struct inlay_task_host *h, uint64_t now, uint32_t max)
+{
+	uint32_t left = max;
+
+	INLAY_CHECK(max, "progress may do something");
+	h->uncounted = 0;
+	h->now = now;
+	if (INLAY_UNLIKELY(now >= h->due)) {
+		left -= inlay_task_host_tend_(h, left);
+		if (!left)
+			return max - h->uncounted;
+	}
+	while (inlay_task_host_take_(h) && --left)
+		;
+	if (INLAY_UNLIKELY(!h->due))
+		left -= inlay_task_host_tend_(h, left);
+	return max - left - h->uncounted;
+}
+
+/* ------------------------------------------------------------------------------------------------
+ * Sleeping
+ */
+
 /* The descriptor to sleep on; -1 without params.events. */
 INLAY_COLD int inlay_task_host_fd(const struct inlay_task_host *h)
 {
@@ -662,22 +854,22 @@ INLAY_COLD int inlay_task_host_fd(const struct inlay_task_host *h)
 }
 
 /*
- * Takes an event from the descriptor, on which one must be, or the call sleeps for it (unless the caller has made it non-blocking). Returns
- * 0; -ENOTSUP without params.events; else the negative errno of ibv_get_cq_event.
+ * Takes an event from the descriptor. Sleeps when there is none, unless the caller made it non-blocking.
+ * Returns 0; -ENOTSUP without params.events; else the negative errno of ibv_get_cq_event.
  */
 INLAY_COLD int inlay_task_host_event(struct inlay_task_host *h)
 {
-	struct ibv_cq *cq;
-	void *context;
+	return inlay_task_event_(h->channel, &h->cq);
+}
 
-	if (!h->channel)
-		return -ENOTSUP;
-	errno = 0;
-	if (ibv_get_cq_event(h->channel, &cq, &context))
-		return errno ? -errno : -EIO;
-	inlay_cq_event(&h->cq);
-	ibv_ack_cq_events(cq, 1);
-	return 0;
+/*
+ * Arms the descriptor for the next completion. Call it when progress has found nothing.
+ *
+ * Returns 0; -EAGAIN when there is something to do: call progress; -ENOTSUP without params.events.
+ */
+INLAY_FN int inlay_task_host_arm(struct inlay_task_host *h)
+{
+	return inlay_task_arm_(h->channel, &h->cq, !h->due);
 }
 
 #endif

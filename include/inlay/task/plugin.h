@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/task/plugin.h: plugins of a worker that are loaded at run time. Set-up only. What a plugin is, worker.h says (struct
- * inlay_task_plugin); one that is compiled into the worker needs nothing from here.
+ * inlay/task/plugin.h: plugins of a worker that are loaded at run time. Set-up only; plugins that are
+ * compiled into the worker need nothing from here.
  *
  *   counter.c, made into /opt/plugins/counter.so:
  *
- *           INLAY_PLUGIN_EXPORT = {INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, "counter", open, close, NULL, NULL, command, progress, NULL};
+ *           INLAY_PLUGIN_EXPORT = {INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, "counter",
+ *                                  open, close, NULL, NULL, command, NULL, NULL};
  *
  *   the worker:
  *
@@ -14,19 +15,17 @@
  *           ... inlay_task_worker_create, ..., inlay_task_worker_destroy ...
  *           inlay_plugin_unload(&object);
  *
- * What is loaded runs with all rights of the worker, so it is loaded only from where nobody else can have put it:
+ * A plugin runs with all rights of the worker, so it is loaded only from where nobody else can put one:
  *
- *   - The folder is named by an absolute path without . and .. and without symbolic links, and none is looked for anywhere else: not along
- *     a search path, not in the environment, not in the current folder.
- *   - The folder and the file belong to root or to the worker's user, and neither group nor others may write to them. So do all folders
- *     above; one of them may be writable when it is sticky, as /tmp.
- *   - The name has letters, digits, - and _ only; the file is a regular one, NAME.so.
- *   - What was looked at is what is loaded: by the open file, not by its name once more.
- *   - Version and layout are the worker's: a plugin's inline code shares the structs of worker.h. One compiled with other headers is
- *     refused. Its name is the file's.
+ *   - The folder is an absolute path without ., .. and symbolic links. No search path, no environment.
+ *   - Folder and file belong to root or the worker's user, and neither group nor others may write. The
+ *     same holds for all folders above, but one may be writable if it is sticky, as /tmp.
+ *   - The name has letters, digits, - and _; the file is a regular one, NAME.so.
+ *   - The file that was checked is the one that is loaded: by its descriptor, not by name again.
+ *   - Version, layout and name must match: a plugin's inline code shares cmd.h's structs.
  *
  * Threads: as dlopen(3).
- * Sources: dlopen(3), openat(2); DOCA's documentation of doca_urom_plugin (interface, version, path of folders).
+ * Sources: dlopen(3), openat(2); DOCA's documentation of doca_urom_plugin.
  */
 #ifndef INLAY_TASK_PLUGIN_H
 #define INLAY_TASK_PLUGIN_H
@@ -38,19 +37,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <inlay/base.h>
-#include <inlay/task/worker.h>
+#include <inlay/task/cmd.h>
 
 #define INLAY_PLUGIN_NAME 48u           /* bytes of a name, the zero at its end included */
 #define INLAY_PLUGIN_PATH 288u          /* bytes of the name that the loader is told, likewise */
 
 /* The one symbol that a plugin's object exports: the definition of its interface follows. */
 #ifdef __cplusplus
-#define INLAY_PLUGIN_EXPORT                                                                                                             \
-	extern "C" const struct inlay_task_plugin inlay_plugin __attribute__((visibility("default")));                                   \
+#define INLAY_PLUGIN_EXPORT                                                                            \
+	extern "C" const struct inlay_task_plugin inlay_plugin __attribute__((visibility("default"))); \
 	const struct inlay_task_plugin inlay_plugin
 #else
-#define INLAY_PLUGIN_EXPORT                                                                                                             \
-	extern const struct inlay_task_plugin inlay_plugin __attribute__((visibility("default")));                                       \
+#define INLAY_PLUGIN_EXPORT                                                                        \
+	extern const struct inlay_task_plugin inlay_plugin __attribute__((visibility("default"))); \
 	const struct inlay_task_plugin inlay_plugin
 #endif
 
@@ -60,12 +59,13 @@ struct inlay_plugin_object {
 	const struct inlay_task_plugin *plugin; /* in it */
 };
 
-/* ------------------------------------------------------------------------------------------------------------------------
- * Set-up: all of it
+/* ------------------------------------------------------------------------------------------------
+ * Set-up: all of it. In strict ISO C, without POSIX's names, there is nothing of it.
  */
+#if defined(O_NOFOLLOW) && defined(O_CLOEXEC) && defined(S_ISVTX)
 
-/* Whether a name is one: letters, digits, - and _. */
-INLAY_COLD int inlay_plugin_name_check(const char *name)
+/* Letters, digits, - and _. Returns 0 or -EINVAL. */
+INLAY_COLD int inlay_plugin_name_check_(const char *name)
 {
 	size_t n;
 
@@ -79,21 +79,16 @@ INLAY_COLD int inlay_plugin_name_check(const char *name)
 	return n ? 0 : -EINVAL;
 }
 
-/*
- * Whether nobody but root and the worker's user can have made this what it is. above: a folder on the way, which may be sticky. Returns 0,
- * or -EPERM.
- */
-INLAY_COLD int inlay_plugin_owner_check(const struct stat *st, int above)
+/* Whether only root and the worker's user can have made this; above: a folder on the way, which may be sticky. */
+INLAY_COLD int inlay_plugin_owner_check_(const struct stat *st, int above)
 {
 	if (st->st_uid && st->st_uid != geteuid())
 		return -EPERM;
-	if (st->st_mode & (S_IWGRP | S_IWOTH) && !(above && st->st_mode & S_ISVTX))
-		return -EPERM;
-	return 0;
+	return st->st_mode & (S_IWGRP | S_IWOTH) && !(above && st->st_mode & S_ISVTX) ? -EPERM : 0;
 }
 
-/* Opens a folder, looking at each one on the way. Returns its descriptor or a negative errno. */
-INLAY_COLD int inlay_plugin_folder(const char *path)
+/* Opens a folder, checking each one on the way. Returns its descriptor or a negative errno. */
+INLAY_COLD int inlay_plugin_folder_(const char *path)
 {
 	int fd, next, err;
 	struct stat st;
@@ -108,7 +103,7 @@ INLAY_COLD int inlay_plugin_folder(const char *path)
 	for (;;) {
 		while (*path == '/')
 			path++;
-		err = fstat(fd, &st) ? -errno : inlay_plugin_owner_check(&st, *path != 0);
+		err = fstat(fd, &st) ? -errno : inlay_plugin_owner_check_(&st, *path != 0);
 		if (err || !*path)
 			break;
 		for (n = 0; path[n] && path[n] != '/'; n++)
@@ -137,10 +132,11 @@ INLAY_COLD int inlay_plugin_folder(const char *path)
 }
 
 /*
- * A name by which the loader gets an open file. It takes two objects of one name for the same without looking, and descriptors' numbers
- * come again; so the name says which file it is: its device and inode, as 128 steps that lead nowhere, "/." for a one and "/" for a zero.
+ * A name for an open file that the loader takes. It believes two objects of one name to be the same, and
+ * descriptors' numbers come again. So the name tells device and inode, as 128 steps that lead nowhere:
+ * "/." for a one and "/" for a zero.
  */
-INLAY_COLD void inlay_plugin_path(char path[INLAY_PLUGIN_PATH], int fd, const struct stat *st)
+INLAY_COLD void inlay_plugin_path_(char path[INLAY_PLUGIN_PATH], int fd, const struct stat *st)
 {
 	const uint64_t which[2] = {(uint64_t)st->st_dev, (uint64_t)st->st_ino};
 	int n = snprintf(path, INLAY_PLUGIN_PATH, "/proc/self/fd"), i;
@@ -153,7 +149,7 @@ INLAY_COLD void inlay_plugin_path(char path[INLAY_PLUGIN_PATH], int fd, const st
 	snprintf(path + n, INLAY_PLUGIN_PATH - (size_t)n, "/%d", fd);
 }
 
-/* Unloads it: after the worker that had it was destroyed. */
+/* Unloads it. Destroy the worker that had it first. */
 INLAY_COLD void inlay_plugin_unload(struct inlay_plugin_object *p)
 {
 	if (p->object)
@@ -162,8 +158,8 @@ INLAY_COLD void inlay_plugin_unload(struct inlay_plugin_object *p)
 	p->plugin = NULL;
 }
 
-/* Looks at an open file and loads it. */
-INLAY_COLD int inlay_plugin_open(struct inlay_plugin_object *p, int fd, const char *name)
+/* Checks an open file and loads it. */
+INLAY_COLD int inlay_plugin_open_(struct inlay_plugin_object *p, int fd, const char *name)
 {
 	char path[INLAY_PLUGIN_PATH];
 	struct stat st;
@@ -172,30 +168,25 @@ INLAY_COLD int inlay_plugin_open(struct inlay_plugin_object *p, int fd, const ch
 		return -errno;
 	if (!S_ISREG(st.st_mode))
 		return -EINVAL;
-	if (inlay_plugin_owner_check(&st, 0))
+	if (inlay_plugin_owner_check_(&st, 0))
 		return -EPERM;
-	inlay_plugin_path(path, fd, &st);
+	inlay_plugin_path_(path, fd, &st);
 	p->object = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	if (!p->object)
 		return -ELIBBAD;
 	p->plugin = (const struct inlay_task_plugin *)dlsym(p->object, "inlay_plugin");
-	if (!p->plugin)
-		return -EPROTO;
-	if (p->plugin->version != INLAY_PLUGIN_VERSION || p->plugin->layout != INLAY_PLUGIN_LAYOUT)
+	if (!p->plugin || p->plugin->version != INLAY_PLUGIN_VERSION || p->plugin->layout != INLAY_PLUGIN_LAYOUT)
 		return -EPROTO;
 	return p->plugin->command && p->plugin->name && !strcmp(p->plugin->name, name) ? 0 : -EINVAL;
 }
 
 /*
- * Loads a plugin.
+ * Loads the plugin `name` from `folder`/`name`.so.
  *
- * folder  absolute: see the manual above
- * name    of the plugin; the file is NAME.so
- *
- * Returns 0; -EINVAL for a path or name that cannot be, what is no regular file, and a plugin of another name or without handler; -EPERM
- * when somebody else could have written it; -ENOENT when there is no such folder or file; -ELOOP or -ENOTDIR for a symbolic link; -ELIBBAD
- * when it cannot be loaded (dlerror(3) says why); -EPROTO when it exports no interface, or one of another version or layout; else the
- * negative errno of open(2). Then nothing is loaded.
+ * Returns 0; -EINVAL for a path or name that cannot be, a file that is not regular, or a plugin of another
+ * name or without handler; -EPERM when somebody else could have written it; -ENOENT; -ELOOP or -ENOTDIR
+ * for a symbolic link; -ELIBBAD when it cannot be loaded (dlerror(3) says why); -EPROTO when it exports no
+ * interface of this version and layout; else the negative errno of open(2). Then nothing is loaded.
  */
 INLAY_COLD int inlay_plugin_load(struct inlay_plugin_object *p, const char *folder, const char *name)
 {
@@ -204,14 +195,14 @@ INLAY_COLD int inlay_plugin_load(struct inlay_plugin_object *p, const char *fold
 
 	p->object = NULL;
 	p->plugin = NULL;
-	if (!name || inlay_plugin_name_check(name))
+	if (!name || inlay_plugin_name_check_(name))
 		return -EINVAL;
-	dir = inlay_plugin_folder(folder);
+	dir = inlay_plugin_folder_(folder);
 	if (dir < 0)
 		return dir;
 	snprintf(file, sizeof(file), "%s.so", name);
 	fd = openat(dir, file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	err = fd < 0 ? -errno : inlay_plugin_open(p, fd, name);
+	err = fd < 0 ? -errno : inlay_plugin_open_(p, fd, name);
 	if (fd >= 0)
 		close(fd);
 	close(dir);
@@ -220,7 +211,7 @@ INLAY_COLD int inlay_plugin_load(struct inlay_plugin_object *p, const char *fold
 	return err;
 }
 
-/* The same from the first of several folders that has such a file. -ENOENT: none of them. */
+/* As above, from the first of several folders that has such a file. */
 INLAY_COLD int inlay_plugin_find(struct inlay_plugin_object *p, const char *const *folders, uint32_t num, const char *name)
 {
 	uint32_t i;
@@ -231,4 +222,5 @@ INLAY_COLD int inlay_plugin_find(struct inlay_plugin_object *p, const char *cons
 	return err;
 }
 
+#endif
 #endif

@@ -1,92 +1,73 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/task/wire.h: what host and worker say to each other: one definition of every message, written and read by the functions here alone.
+ * inlay/task/wire.h: the messages between host and worker, and the address that each side gives the
+ * other. Only the functions here read or write them.
  *
- * A message is one send of a reliable connection: a head of 32 bytes and what belongs to it. All fields are little-endian, at fixed places,
- * whatever compiler, language or machine either side has. No address of either side's memory, no local key and no struct of a compiler is
- * in it.
+ *   inlay_task_address_write(blob, &link.self);
+ *   inlay_task_address_read(&peer, blob, len, INLAY_TASK_WORKER);
  *
- *   command, host to worker                                     answer, worker to host
+ * A message is one send on a reliable connection: a head of 32 bytes, then keys or data. Fields are
+ * little-endian at fixed offsets. A message holds no address, no local key and no compiler's struct.
  *
- *   +0   version      1   INLAY_TASK_WIRE                       +0   version      1
- *   +1   kind         1   INLAY_TASK_COMMAND                    +1   kind         1   INLAY_TASK_ANSWER, _WRITTEN, _REFUSED
- *   +2   flags        2   INLAY_TASK_PAYLOAD_KEY, ...           +2   status       2   0, or an errno of Linux, 1 .. 4095
- *   +4   length       4   bytes of payload                      +4   length       4   bytes of response
- *   +8   context      8   the host's, echoed                    +8   context      8   the command's
- *   +16  plugin       8   whom it is for                        +16  plugin       8   the command's
- *   +24  destination  8   for the plugin, echoed                +24  destination  8   the command's
- *   +32  payload key  16  with INLAY_TASK_PAYLOAD_KEY           +32  response         the message's rest, none of it
- *   +..  response key 16  with INLAY_TASK_RESPONSE_KEY                                with INLAY_TASK_WRITTEN
- *   +..  payload          the message's rest, none of it
- *                         with INLAY_TASK_PAYLOAD_KEY
+ *   command, host to worker                       answer, worker to host
  *
- *   key
- *   +0   rkey         4   of a memory window of type 2
- *   +4   reserved     4   0
- *   +8   bytes        8   what may be reached, from address 0 of the window on
+ *   +0   version      1   INLAY_TASK_WIRE          +0   version      1
+ *   +1   kind         1   INLAY_TASK_COMMAND       +1   kind         1   ANSWER, WRITTEN or REFUSED
+ *   +2   flags        2   INLAY_TASK_PAYLOAD_KEY   +2   status       2   0, or a Linux errno, 1 .. 4095
+ *   +4   length       4   bytes of payload         +4   length       4   bytes of response
+ *   +8   context      8   the host's               +8   context      8   the command's
+ *   +16  plugin       8   plugin id                +16  plugin       8   the command's
+ *   +24  destination  8   for the plugin           +24  destination  8   the command's
+ *   +32  payload key  16  if flagged               +32  response         unless WRITTEN
+ *   +..  response key 16  if flagged
+ *   +..  payload          unless by key            key:  rkey 4 | zero 4 | bytes 8
  *
- * Keys. What a key on the wire may be: the key of a memory window of type 2 that the host has bound on this very connection, for this very
- * command, with addresses from 0 on. So it says nothing about where the host's memory is; nobody can use it but the worker's end of this
- * queue pair; it opens the bytes of one payload for reading, or of one response buffer for writing; and the host closes it before it
- * completes the task. A payload's window has `length` bytes.
+ * Keys. A key is the rkey of a type 2 memory window that the host bound on this connection for this
+ * command, with addresses from 0. So it does not reveal the host's addresses, and only the worker's end
+ * of this queue pair can use it. It opens one payload for reading or one response buffer for writing.
+ * The host closes it before it completes the task.
  *
- * Context. An index and a generation, made by the host and found there in a table: see inlay_task_context. To the worker it is eight bytes
- * to be given back. It is never a pointer, and a task that the host completes is the one that its table holds under index and generation,
- * or none. First generations are far from each other, so that one flipped bit names nobody. The context alone decides: what an answer
- * echoes of plugin and destination is for who reads the wire, and is not compared.
+ * Context. A task's index and generation. The worker only echoes it, and the host looks it up in its
+ * table. First generations are far apart, so that one flipped bit names no other task. The host does
+ * not compare the echoed plugin and destination.
  *
- * Lengths. A message says its length twice: by its head, and by the device's byte count. Both must agree to the byte. What is added is
- * compared before it is added, in 64 bits, so that nothing wraps.
+ * Lengths. The head and the device's byte count must agree to the byte. Sums are made in 64 bits.
  *
- * Status. By kind: an ANSWER's or WRITTEN's is the handler's own (0: success). REFUSED: no handler has seen the command to its end;
- * the worker itself says why:
+ * Status. ANSWER and WRITTEN carry the handler's. REFUSED comes from the worker itself: EBADMSG, the
+ * command is malformed; ENOENT, no such plugin; E2BIG, a payload by key is larger than it reads.
  *
- *   EBADMSG   malformed: the head, a flag, a length or a key that cannot be
- *   ENOENT    no such plugin
- *   E2BIG     a payload by key larger than the worker takes
+ * Credit. A worker posts as many receives per connection as its address says, and reposts one before
+ * it answers. So each answer is the credit for one more command.
  *
- * Credit. A worker has so many receives posted for a connection as its address says, and posts one anew before it answers a command. So an
- * answer is also the credit for one command, and needs no field. A host has at least as many receives posted as it may have commands
- * outstanding.
+ * The address, INLAY_TASK_ADDRESS bytes, which the caller passes by other means:
  *
- * The address blob, by which both sides find each other, is passed by the caller through a channel of his own:
- *
- *   +0   magic        8   "inlaytsk"
- *   +8   version      2   INLAY_TASK_WIRE
- *   +10  role         1   INLAY_TASK_HOST or INLAY_TASK_WORKER
- *   +11  link         1   1 InfiniBand, 2 Ethernet
- *   +12  length       4   of the blob: INLAY_TASK_ADDRESS
- *   +16  GID          16  as the network has it
- *   +32  LID          2
- *   +34  MTU          1   enum ibv_mtu
- *   +35  reads        1   RDMA reads and atomics that it answers at once, as ibv_qp_attr.max_dest_rd_atomic
- *   +36  QPN          4   24 bits
- *   +40  PSN          4   24 bits
- *   +44  message      4   bytes of the longest message that it receives
- *   +48  receives     4   that it has posted: a worker's credits, a host's most commands outstanding
- *   +52  reserved     4   0
- *   +56  largest      8   a worker's: largest payload by key that it reads; 0: none. A host's: 0
- *   +64  id           8   the worker's, or whatever the caller says
- *   +72  checksum     4   CRC-32C of all before it
+ *   +0   magic      8   "inlaytsk"             +56  message   4   longest message it receives
+ *   +8   version    2   INLAY_TASK_ADDRESS_VERSION
+ *   +10  role       1   enum inlay_task_role   +60  receives  4   posted receives
+ *   +11  zero       1                          +64  largest   8   worker: largest payload by key, 0: none
+ *   +12  length     4   of the address         +72  id        8   the caller's
+ *   +16  record     40  of connect.h           +80  checksum  4   CRC-32C of all before it
  *
  * Threads: pure functions of their arguments.
- * Sources: DOCA's documentation of doca_urom (urom_worker_cmd, urom_worker_notify); the errno numbers of Linux on x86-64 and aarch64; RFC
- * 3720, appendix B.4 (CRC-32C).
+ * Sources: DOCA's documentation of urom_worker_cmd and urom_worker_notify; RFC 3720, appendix B.4.
  */
 #ifndef INLAY_TASK_WIRE_H
 #define INLAY_TASK_WIRE_H
 
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
+#include <inlay/connect.h>
 #include <inlay/mmap/blob.h>
-#include <inlay/wqe.h>
+#include <inlay/queue.h>
 
-#define INLAY_TASK_WIRE 1u              /* version */
-#define INLAY_TASK_HEAD 32u             /* bytes of a head */
-#define INLAY_TASK_KEY 16u              /* bytes of a key */
-#define INLAY_TASK_AT (INLAY_DS + 4 + INLAY_TASK_HEAD) /* where payload or response begins in a WQE that has it inline */
-#define INLAY_TASK_ADDRESS 76u          /* bytes of an address blob */
-#define INLAY_TASK_MESSAGE_MIN 64u      /* a message may be so long at least: a head and both keys */
+#define INLAY_TASK_WIRE 1u
+#define INLAY_TASK_HEAD 32u
+#define INLAY_TASK_KEY 16u
+#define INLAY_TASK_AT (INLAY_DS + 4 + INLAY_TASK_HEAD) /* where the data starts in an inline WQE */
+#define INLAY_TASK_SHORT (INLAY_WQEBB - INLAY_TASK_AT) /* bytes of data in an inline WQE of one WQEBB */
+#define INLAY_TASK_ADDRESS 84u
+#define INLAY_TASK_ADDRESS_VERSION 2u
+#define INLAY_TASK_MESSAGE_MIN 64u      /* a head and both keys */
 #define INLAY_TASK_MESSAGE_MAX (1u << 24)
 #define INLAY_TASK_RECEIVES_MAX 32768u
 #define INLAY_TASK_STATUS_MAX 4095
@@ -94,13 +75,13 @@
 enum inlay_task_kind {
 	INLAY_TASK_COMMAND = 1,
 	INLAY_TASK_ANSWER = 2,          /* the response is in the message */
-	INLAY_TASK_WRITTEN = 3,         /* the response was written to the response key */
-	INLAY_TASK_REFUSED = 4,         /* the worker's own word: no response */
+	INLAY_TASK_WRITTEN = 3,         /* the response was written through the response key */
+	INLAY_TASK_REFUSED = 4,         /* from the worker itself, without a response */
 };
 
 enum inlay_task_flags {
-	INLAY_TASK_PAYLOAD_KEY = 1,     /* the payload is to be read by a key */
-	INLAY_TASK_RESPONSE_KEY = 2,    /* a response may be written by a key */
+	INLAY_TASK_PAYLOAD_KEY = 1,     /* the worker reads the payload through a key */
+	INLAY_TASK_RESPONSE_KEY = 2,    /* the worker may write the response through a key */
 };
 
 enum inlay_task_role {
@@ -113,122 +94,96 @@ struct inlay_task_key {
 	uint64_t bytes;
 };
 
-/* A command's head, in host order */
+/* A command's head in host order */
 struct inlay_task_command {
 	uint64_t context;
 	uint64_t plugin;
 	uint64_t destination;
 	uint32_t flags;                 /* enum inlay_task_flags */
 	uint32_t length;                /* of the payload */
-	struct inlay_task_key payload;  /* with INLAY_TASK_PAYLOAD_KEY, else 0 */
-	struct inlay_task_key response; /* with INLAY_TASK_RESPONSE_KEY, else 0 */
-	uint32_t at;                    /* where in the message the payload begins, or would */
+	struct inlay_task_key payload;  /* 0 without its flag */
+	struct inlay_task_key response;
+	uint32_t at;                    /* where the payload starts in the message */
 };
 
-/* An answer's head, in host order */
+/* An answer's head in host order */
 struct inlay_task_answer {
 	uint64_t context;
 	uint64_t plugin;
 	uint64_t destination;
-	uint32_t kind;                  /* INLAY_TASK_ANSWER, _WRITTEN or _REFUSED */
+	uint32_t kind;                  /* enum inlay_task_kind */
 	uint32_t length;                /* of the response */
 	int status;                     /* 0 or a negative errno */
 };
 
-/* What an address blob says */
 struct inlay_task_address {
-	union ibv_gid gid;
+	struct inlay_connect_record at;
 	uint64_t largest;
 	uint64_t id;
-	uint32_t qpn;
-	uint32_t psn;
 	uint32_t message;
 	uint32_t receives;
-	uint16_t lid;
-	uint8_t role;                   /* enum inlay_task_role */
-	uint8_t link;                   /* IBV_LINK_LAYER_INFINIBAND or IBV_LINK_LAYER_ETHERNET */
-	uint8_t mtu;                    /* enum ibv_mtu */
-	uint8_t reads;
+	uint32_t role;                  /* enum inlay_task_role */
 };
 
-INLAY_STATIC_ASSERT(IBV_LINK_LAYER_INFINIBAND == 1 && IBV_LINK_LAYER_ETHERNET == 2, "the blob's numbers are verbs'");
-INLAY_STATIC_ASSERT(INLAY_TASK_MESSAGE_MIN == INLAY_TASK_HEAD + 2 * INLAY_TASK_KEY, "every command that is sent by keys fits");
+INLAY_STATIC_ASSERT(INLAY_TASK_MESSAGE_MIN == INLAY_TASK_HEAD + 2 * INLAY_TASK_KEY, "a command by keys always fits");
 
-/* ------------------------------------------------------------------------------------------------------------------------
+/* ------------------------------------------------------------------------------------------------
  * Set-up: addresses
  */
 
-/* Writes the blob, INLAY_TASK_ADDRESS bytes. */
+/* Writes INLAY_TASK_ADDRESS bytes. */
 INLAY_COLD void inlay_task_address_write(uint8_t *blob, const struct inlay_task_address *a)
 {
 	__builtin_memcpy(blob, "inlaytsk", 8);
-	inlay_blob_put(blob + 8, INLAY_TASK_WIRE, 2);
-	inlay_blob_put(blob + 10, a->role, 1);
-	inlay_blob_put(blob + 11, a->link, 1);
+	inlay_blob_put(blob + 8, INLAY_TASK_ADDRESS_VERSION, 2);
+	inlay_blob_put(blob + 10, a->role, 2);
 	inlay_blob_put(blob + 12, INLAY_TASK_ADDRESS, 4);
-	__builtin_memcpy(blob + 16, a->gid.raw, 16);
-	inlay_blob_put(blob + 32, a->lid, 2);
-	inlay_blob_put(blob + 34, a->mtu, 1);
-	inlay_blob_put(blob + 35, a->reads, 1);
-	inlay_blob_put(blob + 36, a->qpn, 4);
-	inlay_blob_put(blob + 40, a->psn, 4);
-	inlay_blob_put(blob + 44, a->message, 4);
-	inlay_blob_put(blob + 48, a->receives, 4);
-	inlay_blob_put(blob + 52, 0, 4);
-	inlay_blob_put(blob + 56, a->largest, 8);
-	inlay_blob_put(blob + 64, a->id, 8);
-	inlay_blob_put(blob + 72, inlay_crc32c(blob, 72), 4);
+	inlay_connect_pack(&a->at, blob + 16);
+	inlay_blob_put(blob + 56, a->message, 4);
+	inlay_blob_put(blob + 60, a->receives, 4);
+	inlay_blob_put(blob + 64, a->largest, 8);
+	inlay_blob_put(blob + 72, a->id, 8);
+	inlay_blob_put(blob + 80, inlay_crc32c(blob, 80), 4);
 }
 
 /*
- * Reads a blob and believes nothing of it before it is checked.
+ * Reads an address from a peer; nothing in it is trusted before it is checked.
  *
- * role  which one it must be of: INLAY_TASK_HOST or INLAY_TASK_WORKER
- * len   bytes that there are
+ * role  the role that it must have: INLAY_TASK_HOST or INLAY_TASK_WORKER
  *
- * Returns 0; -EPROTO when it is shorter than a blob, or has another magic or version; -EBADMSG for a wrong checksum; -EINVAL for a length,
- * role or any other field that cannot be. On failure *a is undefined.
+ * Returns 0; -EPROTO when it is too short, or of another magic or version; -EBADMSG for a wrong
+ * checksum; -EINVAL for a field that cannot be. On failure *a is undefined.
  */
 INLAY_COLD int inlay_task_address_read(struct inlay_task_address *a, const void *blob, size_t len, uint32_t role)
 {
 	const uint8_t *at = (const uint8_t *)blob;
 
-	if (!at || len < INLAY_TASK_ADDRESS || __builtin_memcmp(at, "inlaytsk", 8) || inlay_blob_get(at + 8, 2) != INLAY_TASK_WIRE)
+	if (!at || len < INLAY_TASK_ADDRESS || __builtin_memcmp(at, "inlaytsk", 8) ||
+	    inlay_blob_get(at + 8, 2) != INLAY_TASK_ADDRESS_VERSION)
 		return -EPROTO;
 	if (len != INLAY_TASK_ADDRESS || inlay_blob_get(at + 12, 4) != INLAY_TASK_ADDRESS)
 		return -EINVAL;
-	if (inlay_blob_get(at + 72, 4) != inlay_crc32c(at, 72))
+	if (inlay_blob_get(at + 80, 4) != inlay_crc32c(at, 80))
 		return -EBADMSG;
-	__builtin_memset(a, 0, sizeof(*a));
-	a->role = at[10];
-	a->link = at[11];
-	__builtin_memcpy(a->gid.raw, at + 16, 16);
-	a->lid = (uint16_t)inlay_blob_get(at + 32, 2);
-	a->mtu = at[34];
-	a->reads = at[35];
-	a->qpn = (uint32_t)inlay_blob_get(at + 36, 4);
-	a->psn = (uint32_t)inlay_blob_get(at + 40, 4);
-	a->message = (uint32_t)inlay_blob_get(at + 44, 4);
-	a->receives = (uint32_t)inlay_blob_get(at + 48, 4);
-	a->largest = inlay_blob_get(at + 56, 8);
-	a->id = inlay_blob_get(at + 64, 8);
-	if (a->role != role || (a->link != IBV_LINK_LAYER_INFINIBAND && a->link != IBV_LINK_LAYER_ETHERNET) || inlay_blob_get(at + 52, 4))
+	if (inlay_connect_unpack(&a->at, at + 16, INLAY_CONNECT_SIZE, NULL) || a->at.type != IBV_QPT_RC)
 		return -EINVAL;
-	if (a->mtu < IBV_MTU_256 || a->mtu > IBV_MTU_4096 || a->qpn >> 24 || a->psn >> 24)
+	a->role = (uint32_t)inlay_blob_get(at + 10, 2);
+	a->message = (uint32_t)inlay_blob_get(at + 56, 4);
+	a->receives = (uint32_t)inlay_blob_get(at + 60, 4);
+	a->largest = inlay_blob_get(at + 64, 8);
+	a->id = inlay_blob_get(at + 72, 8);
+	if (a->role != role || a->message < INLAY_TASK_MESSAGE_MIN || a->message > INLAY_TASK_MESSAGE_MAX)
 		return -EINVAL;
-	if (a->message < INLAY_TASK_MESSAGE_MIN || a->message > INLAY_TASK_MESSAGE_MAX)
+	if (!a->receives || a->receives > INLAY_TASK_RECEIVES_MAX || (role == INLAY_TASK_HOST && a->largest))
 		return -EINVAL;
-	if (!a->receives || a->receives > INLAY_TASK_RECEIVES_MAX)
-		return -EINVAL;
-	return role == INLAY_TASK_HOST && a->largest ? -EINVAL : 0;
+	return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------
- * Data path
+/* ------------------------------------------------------------------------------------------------
+ * Data path: messages
  */
 
-/* Little-endian words at any place; the machine is little-endian (base.h). */
-INLAY_ALWAYS uint64_t inlay_task_get64(const uint8_t *at)
+INLAY_ALWAYS uint64_t inlay_task_get64_(const uint8_t *at)
 {
 	uint64_t value;
 
@@ -236,7 +191,7 @@ INLAY_ALWAYS uint64_t inlay_task_get64(const uint8_t *at)
 	return value;
 }
 
-INLAY_ALWAYS uint32_t inlay_task_get32(const uint8_t *at)
+INLAY_ALWAYS uint32_t inlay_task_get32_(const uint8_t *at)
 {
 	uint32_t value;
 
@@ -244,25 +199,19 @@ INLAY_ALWAYS uint32_t inlay_task_get32(const uint8_t *at)
 	return value;
 }
 
-/* A task's context: its index below its generation. */
-INLAY_ALWAYS uint64_t inlay_task_context(uint32_t index, uint32_t generation)
-{
-	return (uint64_t)generation << 32 | index;
-}
-
-INLAY_ALWAYS uint32_t inlay_task_context_index(uint64_t context)
-{
-	return (uint32_t)context;
-}
-
-/* The first 8 bytes of a head: version, kind, flags or status, length. */
-INLAY_ALWAYS uint64_t inlay_task_first(uint32_t kind, uint32_t flags_or_status, uint32_t length)
+/* Version, kind, flags or status, and length: the first 8 bytes of a head. */
+INLAY_ALWAYS uint64_t inlay_task_first_(uint32_t kind, uint32_t flags_or_status, uint32_t length)
 {
 	return (uint64_t)length << 32 | (flags_or_status << 16 | kind << 8 | INLAY_TASK_WIRE);
 }
 
-/* Writes a head: both sides' and both kinds'. The flags or the status must fit 16 bits. */
-INLAY_ALWAYS void inlay_task_head_write(uint8_t *at, uint64_t first, uint64_t context, uint64_t plugin, uint64_t destination)
+/* A status as the wire has it. What is not a negative errno becomes EIO. */
+INLAY_ALWAYS uint32_t inlay_task_status_wire_(int status)
+{
+	return status <= 0 && status >= -INLAY_TASK_STATUS_MAX ? (uint32_t)-status : EIO;
+}
+
+INLAY_ALWAYS void inlay_task_head_write_(uint8_t *at, uint64_t first, uint64_t context, uint64_t plugin, uint64_t destination)
 {
 	inlay_put64(at, first);
 	inlay_put64(at + 8, context);
@@ -270,144 +219,136 @@ INLAY_ALWAYS void inlay_task_head_write(uint8_t *at, uint64_t first, uint64_t co
 	inlay_put64(at + 24, destination);
 }
 
-INLAY_ALWAYS void inlay_task_key_write(uint8_t *at, const struct inlay_task_key *key)
+/* Writes a command's head and keys. Returns their bytes. The payload, unless by key, comes next. */
+INLAY_ALWAYS uint32_t inlay_task_command_write_(uint8_t *at, const struct inlay_task_command *c)
 {
-	inlay_put64(at, key->rkey);
-	inlay_put64(at + 8, key->bytes);
-}
+	uint32_t bytes = INLAY_TASK_HEAD, i;
 
-/* Bytes of a command's head with the keys that these flags add. */
-INLAY_ALWAYS uint32_t inlay_task_command_head(uint32_t flags)
-{
-	return INLAY_TASK_HEAD + (flags & INLAY_TASK_PAYLOAD_KEY ? INLAY_TASK_KEY : 0) +
-	       (flags & INLAY_TASK_RESPONSE_KEY ? INLAY_TASK_KEY : 0);
-}
-
-/* Bytes of payload that a message of this many bytes has room for beside a head without keys; likewise of response. */
-INLAY_ALWAYS uint32_t inlay_task_room(uint32_t message)
-{
-	return message - INLAY_TASK_HEAD;
-}
-
-/*
- * Writes a command's head and keys to inlay_task_command_head(c->flags) bytes at `at`; c->at is not looked at. Returns how many bytes that
- * were. The payload, if it is not by key, is to follow.
- */
-INLAY_ALWAYS uint32_t inlay_task_command_write(uint8_t *at, const struct inlay_task_command *c)
-{
-	uint32_t bytes = INLAY_TASK_HEAD;
-
-	inlay_task_head_write(at, inlay_task_first(INLAY_TASK_COMMAND, c->flags, c->length), c->context, c->plugin, c->destination);
-	if (c->flags & INLAY_TASK_PAYLOAD_KEY) {
-		inlay_task_key_write(at + bytes, &c->payload);
-		bytes += INLAY_TASK_KEY;
-	}
-	if (c->flags & INLAY_TASK_RESPONSE_KEY) {
-		inlay_task_key_write(at + bytes, &c->response);
-		bytes += INLAY_TASK_KEY;
-	}
+	inlay_task_head_write_(at, inlay_task_first_(INLAY_TASK_COMMAND, c->flags, c->length), c->context, c->plugin,
+			       c->destination);
+	for (i = 0; i < 2; i++)
+		if (c->flags & 1u << i) {
+			inlay_put64(at + bytes, i ? c->response.rkey : c->payload.rkey);
+			inlay_put64(at + bytes + 8, i ? c->response.bytes : c->payload.bytes);
+			bytes += INLAY_TASK_KEY;
+		}
 	return bytes;
 }
 
-/* Reads the key at this place of a message, which has been found long enough. Returns 0, or -EBADMSG for one that cannot be. */
-INLAY_FN int inlay_task_key_read(struct inlay_task_key *key, const uint8_t *at)
-{
-	key->rkey = inlay_task_get32(at);
-	key->bytes = inlay_task_get64(at + 8);
-	return inlay_task_get32(at + 4) || !key->bytes || key->bytes > 1ull << 31 ? -EBADMSG : 0;
-}
-
 /*
- * Reads a command.
+ * Reads a command of `bytes` bytes, by the device's count.
  *
- * bytes  of the message, by the device's count
- *
- * Returns 0 when head, keys and lengths are right: then c->at + c->length == bytes, or, with INLAY_TASK_PAYLOAD_KEY, c->at == bytes and
- * c->length == c->payload.bytes. Else -EBADMSG: then c->context, plugin and destination are what the head says as far as there is a whole
- * head of this version, so that it can be answered; if not, the context is all ones, which no task has, and the others are 0. The rest is
- * undefined.
+ * Returns 0: head, keys and lengths agree, and the payload is at c->at or behind a key. Else -EBADMSG:
+ * context, plugin and destination are the head's if there is a whole head of this version, so that it
+ * can be answered; otherwise the context is all ones, which no task has.
  */
-INLAY_FN int inlay_task_command_read(struct inlay_task_command *c, const uint8_t *msg, uint32_t bytes)
+INLAY_FN int inlay_task_command_read_(struct inlay_task_command *c, const uint8_t *msg, uint32_t bytes)
 {
-	uint32_t kind;
+	uint32_t i;
 
+	__builtin_memset(c, 0, sizeof(*c));
 	c->context = UINT64_MAX;
-	c->plugin = c->destination = 0;
-	c->flags = c->length = c->at = 0;
-	c->payload.rkey = c->response.rkey = 0;
-	c->payload.bytes = c->response.bytes = 0;
 	if (bytes < INLAY_TASK_HEAD || msg[0] != INLAY_TASK_WIRE)
 		return -EBADMSG;
-	kind = msg[1];
-	c->flags = inlay_task_get32(msg) >> 16;
-	c->length = inlay_task_get32(msg + 4);
-	c->context = inlay_task_get64(msg + 8);
-	c->plugin = inlay_task_get64(msg + 16);
-	c->destination = inlay_task_get64(msg + 24);
-	if (kind != INLAY_TASK_COMMAND || c->flags & ~(uint32_t)(INLAY_TASK_PAYLOAD_KEY | INLAY_TASK_RESPONSE_KEY))
+	c->flags = inlay_task_get32_(msg) >> 16;
+	c->length = inlay_task_get32_(msg + 4);
+	c->context = inlay_task_get64_(msg + 8);
+	c->plugin = inlay_task_get64_(msg + 16);
+	c->destination = inlay_task_get64_(msg + 24);
+	if (msg[1] != INLAY_TASK_COMMAND || c->flags > (INLAY_TASK_PAYLOAD_KEY | INLAY_TASK_RESPONSE_KEY))
 		return -EBADMSG;
-	c->at = inlay_task_command_head(c->flags);
-	if (bytes < c->at)
-		return -EBADMSG;
-	if (c->flags & INLAY_TASK_PAYLOAD_KEY && inlay_task_key_read(&c->payload, msg + INLAY_TASK_HEAD))
-		return -EBADMSG;
-	if (c->flags & INLAY_TASK_RESPONSE_KEY && inlay_task_key_read(&c->response, msg + c->at - INLAY_TASK_KEY))
-		return -EBADMSG;
+	c->at = INLAY_TASK_HEAD;
+	for (i = 0; i < 2; i++) {
+		struct inlay_task_key *key = i ? &c->response : &c->payload;
+
+		if (!(c->flags & 1u << i))
+			continue;
+		if (bytes - c->at < INLAY_TASK_KEY)
+			return -EBADMSG;
+		key->rkey = inlay_task_get32_(msg + c->at);
+		key->bytes = inlay_task_get64_(msg + c->at + 8);
+		if (inlay_task_get32_(msg + c->at + 4) || !key->bytes || key->bytes > 1ull << 31)
+			return -EBADMSG;
+		c->at += INLAY_TASK_KEY;
+	}
 	if (c->flags & INLAY_TASK_PAYLOAD_KEY)
 		return bytes == c->at && c->payload.bytes == c->length ? 0 : -EBADMSG;
 	return bytes - c->at == c->length ? 0 : -EBADMSG;
 }
 
-/* A status as the wire has it: of a negative errno; what is none becomes EIO. */
-INLAY_ALWAYS uint32_t inlay_task_status_wire(int status)
+/* Writes an answer's head. The response, if the kind is INLAY_TASK_ANSWER, comes next. */
+INLAY_ALWAYS void inlay_task_answer_write_(uint8_t *at, const struct inlay_task_answer *a)
 {
-	return status <= 0 && status >= -INLAY_TASK_STATUS_MAX ? (uint32_t)-status : EIO;
+	inlay_task_head_write_(at, inlay_task_first_(a->kind, inlay_task_status_wire_(a->status), a->length), a->context,
+			       a->plugin, a->destination);
 }
 
 /*
- * Writes an answer's head, INLAY_TASK_HEAD bytes. The response, if the kind is INLAY_TASK_ANSWER, is to follow.
+ * Reads an answer of `bytes` bytes. Returns 0: kind, status and lengths agree. Else -EBADMSG, with the
+ * context as inlay_task_command_read_ has it.
  */
-INLAY_ALWAYS void inlay_task_answer_write(uint8_t *at, const struct inlay_task_answer *a)
-{
-	uint64_t first = inlay_task_first(a->kind, inlay_task_status_wire(a->status), a->length);
-
-	inlay_task_head_write(at, first, a->context, a->plugin, a->destination);
-}
-
-/*
- * Reads an answer.
- *
- * bytes  of the message, by the device's count
- *
- * Returns 0 when kind, status and lengths are right: INLAY_TASK_HEAD + a->length == bytes for INLAY_TASK_ANSWER; bytes == INLAY_TASK_HEAD
- * for the two others, and a->length is 0 and a->status is not for INLAY_TASK_REFUSED. Else -EBADMSG: a->context is what the head says as
- * far as there is a whole head of this version, and else all ones, which no task has; the rest is undefined.
- */
-INLAY_FN int inlay_task_answer_read(struct inlay_task_answer *a, const uint8_t *msg, uint32_t bytes)
+INLAY_FN int inlay_task_answer_read_(struct inlay_task_answer *a, const uint8_t *msg, uint32_t bytes)
 {
 	uint32_t status;
 
+	__builtin_memset(a, 0, sizeof(*a));
 	a->context = UINT64_MAX;
-	a->plugin = a->destination = 0;
-	a->kind = a->length = 0;
-	a->status = 0;
 	if (bytes < INLAY_TASK_HEAD || msg[0] != INLAY_TASK_WIRE)
 		return -EBADMSG;
 	a->kind = msg[1];
-	status = inlay_task_get32(msg) >> 16;
+	status = inlay_task_get32_(msg) >> 16;
 	a->status = -(int)status;
-	a->length = inlay_task_get32(msg + 4);
-	a->context = inlay_task_get64(msg + 8);
-	a->plugin = inlay_task_get64(msg + 16);
-	a->destination = inlay_task_get64(msg + 24);
+	a->length = inlay_task_get32_(msg + 4);
+	a->context = inlay_task_get64_(msg + 8);
+	a->plugin = inlay_task_get64_(msg + 16);
+	a->destination = inlay_task_get64_(msg + 24);
+	bytes -= INLAY_TASK_HEAD;
 	if (status > INLAY_TASK_STATUS_MAX)
 		return -EBADMSG;
 	switch (a->kind) {
-	case INLAY_TASK_ANSWER: return bytes - INLAY_TASK_HEAD == a->length ? 0 : -EBADMSG;
-	case INLAY_TASK_WRITTEN: return bytes == INLAY_TASK_HEAD ? 0 : -EBADMSG;
-	case INLAY_TASK_REFUSED: return bytes == INLAY_TASK_HEAD && !a->length && status ? 0 : -EBADMSG;
+	case INLAY_TASK_ANSWER: return bytes == a->length ? 0 : -EBADMSG;
+	case INLAY_TASK_WRITTEN: return !bytes ? 0 : -EBADMSG;
+	case INLAY_TASK_REFUSED: return !bytes && !a->length && status ? 0 : -EBADMSG;
 	default: return -EBADMSG;
 	}
+}
+
+/*
+ * Posts a message that lies inline in its WQE.
+ *
+ *   +0   ctrl     SEND, index, QPN, DS
+ *   +16  inline   byte count | head of 32 bytes | data ...         wraps at the end of the ring
+ *
+ * bbs      1, a constant, for data of up to INLAY_TASK_SHORT bytes; else what the data takes
+ * quarter  WQEBBs of a quarter of the ring less 1: a message that reaches the end of one is signaled,
+ *          so that credit comes back
+ *
+ * Returns 0, or -EAGAIN when the ring is full.
+ */
+INLAY_ALWAYS int inlay_task_post_inline_(struct inlay_sq *sq, uint32_t bbs, const struct inlay_task_command *c, uint64_t first,
+					 const void *data, uint32_t len, uint32_t quarter)
+{
+	struct inlay_cursor at;
+
+	if (INLAY_UNLIKELY(inlay_sq_begin(sq, bbs, &at)))
+		return -EAGAIN;
+	__asm__("" : "+r"(data)); /* gcc would warn of copies that the length rules out */
+	inlay_put32(at.wqe + INLAY_DS, inlay_to_be32((INLAY_TASK_HEAD + len) | (uint32_t)MLX5_INLINE_SEG));
+	inlay_task_head_write_(at.wqe + INLAY_DS + 4, first, c->context, c->plugin, c->destination);
+	if (__builtin_constant_p(bbs) && bbs == 1) {
+		inlay_copy(at.wqe + INLAY_TASK_AT, data, len);
+		at.ds = INLAY_WQEBB / INLAY_DS; /* all of it: the length folds */
+	} else {
+		inlay_copy_wrap_(at, at.wqe + INLAY_TASK_AT, data, len);
+		at.ds = (INLAY_TASK_AT + len + INLAY_DS - 1) / INLAY_DS;
+	}
+	return inlay_sq_commit(sq, at, MLX5_OPCODE_SEND, 0, (at.index & quarter) + bbs > quarter ? INLAY_SIGNALED : 0, 0);
+}
+
+/* WQEBBs of an inline message with this much data. */
+INLAY_ALWAYS uint32_t inlay_task_inline_bbs_(uint32_t len)
+{
+	return (INLAY_TASK_AT + len + INLAY_WQEBB - 1) / INLAY_WQEBB;
 }
 
 #endif

@@ -1,31 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * task_spoiled.c: command tasks whose peer is out of order. Each bit of the head of a command, and of an answer, is wrong once, and it is
+ * task_hostile.c: command tasks whose peer is out of order. Each bit of the head of a command, and of an answer, is wrong once, and it is
  * told of every task in flight whether it is completed, with which status and by whom: nobody but the one that the message was for, and not
  * even that one when it is the context that is hit. And messages of other operations than plain sends, to a host and to a worker, which
  * are counted and believed by nobody. Time is the test's own.
  */
-#include "common.h"
-#include "task_rig.h"
+#include "task_scene.h"
 
-#define ECHO 0x11u      /* the ids are more than a bit apart */
-#define KEEP 0x22u      /* answers when it is told to */
-#define BACK 0x44u      /* answers with what it was sent by a key */
-#define TASKS 8u
 #define PLACE 100u      /* a task's destination, less its number */
 #define WRITTEN 5000u   /* bytes of a response that is written by a key */
 #define BITS (INLAY_TASK_HEAD * 8)
 
-static struct desk *desk;
-static struct line *lines[2], *line;
-static struct region outside, spot;     /* spot: for windows of the test's own */
-static struct inlay_inventory *inv;
-static void *inv_memory;
-static struct inlay_buf *out, *in;
-static struct inlay_task_cmd *kept[2 * TASKS];
-static uint64_t clock_now;
+static struct region spot;              /* for windows of the test's own */
 static uint64_t echoed;                 /* destination that a handler was given last */
-static uint32_t num_kept, handled, reused;
+static uint32_t handled;
 static bool away[TASKS];                /* in quarantine */
 
 /* What has become of each task */
@@ -34,42 +22,15 @@ static struct {
 	int status;
 } ends[TASKS];
 
-static int echo(void *plugin, struct inlay_task_cmd *cmd)
+
+static void note(const struct inlay_task_cmd *cmd)
 {
-	(void)plugin;
 	handled++;
-	echoed = cmd->destination;
-	memcpy(cmd->response, cmd->payload, cmd->payload_len);
-	cmd->response_len = cmd->payload_len;
-	return 0;
+	if (cmd->plugin != KEEP)
+		echoed = cmd->destination;
 }
 
-static int keep(void *plugin, struct inlay_task_cmd *cmd)
-{
-	(void)plugin;
-	handled++;
-	assert_true(num_kept < ARRAY(kept));
-	kept[num_kept++] = cmd;
-	return INLAY_TASK_LATER;
-}
-
-static int back(void *plugin, struct inlay_task_cmd *cmd)
-{
-	(void)plugin;
-	handled++;
-	echoed = cmd->destination;
-	assert_non_null(cmd->pulled);
-	must(inlay_task_cmd_answer_buf(cmd, 0, cmd->pulled));
-	return INLAY_TASK_LATER;
-}
-
-#define PLUGIN(name, handler) {INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, name, NULL, NULL, NULL, NULL, handler, NULL, NULL}
-
-static const struct inlay_task_plugin plugin_echo = PLUGIN("echo", echo), plugin_keep = PLUGIN("keep", keep),
-				      plugin_back = PLUGIN("back", back);
-static const struct inlay_task_entry entries[] = {{ECHO, &plugin_echo, NULL}, {KEEP, &plugin_keep, NULL}, {BACK, &plugin_back, NULL}};
-
-static void done(struct inlay_task *task, uint64_t user_data, uint64_t host_user_data)
+static void note_end(struct inlay_task *task, uint64_t user_data, uint64_t host_user_data)
 {
 	assert_int_equal(host_user_data, 0); /* the first line's tasks only are counted */
 	ends[user_data].times++;
@@ -79,7 +40,7 @@ static void done(struct inlay_task *task, uint64_t user_data, uint64_t host_user
 	away[user_data] = inlay_task_state(task) == INLAY_TASK_QUARANTINE;
 }
 
-static void count_reused(struct inlay_task *task, uint64_t user_data, uint64_t host_user_data)
+static void note_reused(struct inlay_task *task, uint64_t user_data, uint64_t host_user_data)
 {
 	(void)host_user_data;
 	assert_int_equal(inlay_task_state(task), INLAY_TASK_IDLE);
@@ -88,7 +49,7 @@ static void count_reused(struct inlay_task *task, uint64_t user_data, uint64_t h
 	reused++;
 }
 
-static uint32_t completed(void)
+static uint32_t all_ended(void)
 {
 	uint32_t i, n = 0;
 
@@ -97,91 +58,33 @@ static uint32_t completed(void)
 	return n;
 }
 
-static void rig_make(uint32_t num_lines)
+static void hostile_scene(uint32_t num_lines)
 {
-	struct inlay_task_host_params hp = inlay_task_host_default();
-	struct inlay_task_worker_params wp = inlay_task_worker_default();
-	uint32_t i;
-
-	hp.tasks = hp.in_flight = TASKS;
-	hp.windows = 4;
-	hp.period = wp.period = 0;
-	hp.reusable = count_reused;
+	plain();
+	hp.reusable = note_reused;
 	hp.path.timeout = wp.path.timeout = 8;
-	hp.path.retries = wp.path.retries = 1;
-	wp.connections = num_lines;
-	wp.credits = wp.spare = TASKS;
-	clock_now = 1;
-	num_kept = handled = reused = 0;
+	hp.path.retry_count = wp.path.retry_count = 1;
+	retries = true;
+	seen = note;
+	handled = 0;
 	memset(ends, 0, sizeof(ends));
 	memset(away, 0, sizeof(away));
-	desk = desk_make(&wp, entries, ARRAY(entries), 4);
-	for (i = 0; i < num_lines; i++) {
-		lines[i] = (struct line *)pages(sizeof(*lines[i]));
-		hp.user_data = i;
-		line_make(lines[i], desk, &hp);
-	}
-	line = lines[0];
-	region_make(&outside, 2 * LARGE, 1);
 	region_make(&spot, 4096, 1);
-	inv_memory = pages(inlay_inventory_size(4));
-	must(inlay_inventory_create(inv_memory, inlay_inventory_size(4), 4, &inv));
-	must(inlay_inventory_start(inv));
-	must(inlay_inventory_get_by_data(inv, &outside.map, outside.at, LARGE, &out));
-	must(inlay_inventory_get_by_addr(inv, &outside.map, outside.at + LARGE, LARGE, &in));
+	usual_scene(num_lines, 4);
 }
 
-static void rig_free(uint32_t num_lines)
+static void hostile_free(void)
 {
-	uint32_t i;
-
-	for (i = 0; i < num_lines; i++) {
-		line_free(lines[i]);
-		free(lines[i]);
-	}
-	desk_free(desk);
-	must(inlay_buf_dec_refcount(out, NULL));
-	must(inlay_buf_dec_refcount(in, NULL));
-	must(inlay_inventory_destroy(inv));
-	region_free(&outside);
+	scene_free();
 	region_free(&spot);
-	free(inv_memory);
 }
-
-static void turn(void)
-{
-	step();
-	inlay_task_worker_progress(&desk->worker, clock_now, 16);
-	step();
-	inlay_task_host_progress(&lines[0]->host, clock_now, 16);
-	if (desk->params.connections == 2)
-		inlay_task_host_progress(&lines[1]->host, clock_now, 16);
-	if (softdev_present())
-		softdev_run(); /* where no time passes, it is this that tries again */
-}
-
-static void turns(uint32_t n)
-{
-	while (n--)
-		turn();
-}
-
-#define until(condition)                                                                            \
-	do {                                                                                        \
-		double end_ = now() + DEADLINE;                                                     \
-		while (!(condition)) {                                                              \
-			turn();                                                                     \
-			if (now() > end_)                                                           \
-				fail_msg("%s: not within %d s", #condition, (int)DEADLINE);         \
-		}                                                                                   \
-	} while (0)
 
 static void tasks_make(struct inlay_task **t)
 {
 	uint32_t i;
 
 	for (i = 0; i < TASKS; i++) {
-		must(inlay_task_alloc_init(&line->host, KEEP, done, &t[i]));
+		must(inlay_task_alloc(&line->host, KEEP, note_end, &t[i]));
 		inlay_task_set_user_data(t[i], i);
 		must(inlay_task_set_destination(t[i], PLACE + i));
 	}
@@ -195,7 +98,7 @@ static void tasks_free(struct inlay_task **t)
 		must(inlay_task_release(t[i]));
 }
 
-static void payload(struct inlay_task *t, uint32_t len)
+static void sized_payload(struct inlay_task *t, uint32_t len)
 {
 	struct inlay_buf *buf = inlay_task_get_payload(t);
 
@@ -253,7 +156,7 @@ static void others_go_on(struct inlay_task **t, uint32_t target, const char *wha
 	if (inlay_task_host_outstanding(&line->host) != TASKS - 1)
 		fail_msg("%s, bit %u: %u are outstanding of %u", what, bit, inlay_task_host_outstanding(&line->host), TASKS - 1);
 	answer_kept();
-	until(completed() == TASKS);
+	until(all_ended() == TASKS);
 	for (i = 0; i < TASKS; i++) {
 		assert_int_equal(ends[i].times, 1);
 		assert_int_equal(inlay_task_state(t[i]), INLAY_TASK_IDLE);
@@ -334,7 +237,7 @@ static void spoiled_command(struct inlay_task **t, enum command_shape shape, uin
 		must(inlay_task_set_payload(t[target], out));
 		must(inlay_task_set_response(t[target], in));
 	} else {
-		payload(t[target], lengths[shape]);
+		sized_payload(t[target], lengths[shape]);
 	}
 	must(inlay_task_submit_quiet(t[target]));
 	/* Behind the WQE's control segment and the inline segment's length, or before the payload */
@@ -344,12 +247,12 @@ static void spoiled_command(struct inlay_task **t, enum command_shape shape, uin
 	head[bit / 8] ^= (uint8_t)(1 << bit % 8);
 	inlay_task_host_flush(&line->host);
 	if (e.by == INLAY_TASK_BY_NOBODY) {
-		until(inlay_task_host_strays(&line->host) != strays || completed());
+		until(inlay_task_host_strays(&line->host) != strays || all_ended());
 		turns(2);
 		over_time(t[target], target, what, bit);
 		strays++;
 	} else {
-		until(completed());
+		until(all_ended());
 		turns(2);
 		as_expected(&e, target, what, bit);
 		if (!e.status) {
@@ -363,7 +266,7 @@ static void spoiled_command(struct inlay_task **t, enum command_shape shape, uin
 	must(inlay_task_set_response(t[target], NULL));
 	must(inlay_task_set_payload(t[target], NULL));
 	must(inlay_task_set_plugin(t[target], KEEP));
-	payload(t[target], 0);
+	sized_payload(t[target], 0);
 }
 
 static void every_bit_of_a_command(void **state)
@@ -373,7 +276,7 @@ static void every_bit_of_a_command(void **state)
 
 	(void)state;
 	for (shape = 0; shape < COMMAND_SHAPES; shape++) {
-		rig_make(1);
+		hostile_scene(1);
 		tasks_make(t);
 		for (bit = 0; bit < BITS; bit++)
 			spoiled_command(t, (enum command_shape)shape, bit);
@@ -381,7 +284,7 @@ static void every_bit_of_a_command(void **state)
 		assert_int_equal(inlay_task_host_broken(&line->host), 0);
 		assert_int_equal(inlay_pool_num_free(desk->pull), 4);
 		tasks_free(t);
-		rig_free(1);
+		hostile_free();
 	}
 }
 
@@ -408,7 +311,7 @@ static void every_bit_of_the_keys(void **state)
 		if (rkey && in_key % 8 && getenv("INLAY_TEST_AGAIN"))
 			continue;
 		if (rkey || in_key == 32) {
-			rig_make(1);
+			hostile_scene(1);
 			tasks_make(t);
 		}
 		sq = &line->host.link.sq;
@@ -435,7 +338,7 @@ static void every_bit_of_the_keys(void **state)
 		*byte ^= (uint8_t)(1 << bit % 8);
 		inlay_task_host_flush(&line->host);
 		if (rkey) {
-			until(completed() == TASKS && inlay_task_conn_is_broken(&line->conn));
+			until(all_ended() == TASKS && inlay_task_conn_is_broken(&line->conn));
 			for (i = 0; i < TASKS; i++) {
 				assert_int_equal(ends[i].times, 1);
 				assert_int_equal(ends[i].by, INLAY_TASK_BY_CONNECTION);
@@ -451,7 +354,7 @@ static void every_bit_of_the_keys(void **state)
 			assert_false(away[0]);
 			assert_int_equal(inlay_sq_pending(&line->host.link.sq), 0);
 		} else {
-			until(completed());
+			until(all_ended());
 			as_expected(&e, 0, "keys", bit);
 			others_go_on(t, 0, "keys", bit);
 		}
@@ -467,7 +370,7 @@ static void every_bit_of_the_keys(void **state)
 		if (rkey || in_key == 127) {
 			assert_int_equal(inlay_task_host_strays(&line->host), 0);
 			tasks_free(t);
-			rig_free(1);
+			hostile_free();
 		}
 	}
 }
@@ -529,7 +432,7 @@ static void post_answer(struct inlay_task_cmd *cmd, enum answer_shape shape)
 		break;
 	case REFUSAL: /* as when it has not come to a handler */
 		cmd->conn->kept--;
-		inlay_task_cmd_refuse(cmd, answers[shape].status);
+		inlay_task_cmd_refuse_(cmd, answers[shape].status);
 		break;
 	default:
 		fill(cmd->response, answers[shape].length, answers[shape].length);
@@ -556,7 +459,7 @@ static void spoiled_answer(struct inlay_task **t, enum answer_shape shape, uint3
 	until(num_kept == TASKS);
 	if (late) {
 		clock_now += 10;
-		until(completed());
+		until(all_ended());
 		assert_int_equal(ends[target].status, -ETIMEDOUT);
 		assert_int_equal(inlay_task_host_outstanding(&line->host), TASKS);
 	}
@@ -581,12 +484,12 @@ static void spoiled_answer(struct inlay_task **t, enum answer_shape shape, uint3
 		until(reused == before + 1);
 		strays++;
 	} else if (e.by == INLAY_TASK_BY_NOBODY) {
-		until(inlay_task_host_strays(&line->host) != strays || completed());
+		until(inlay_task_host_strays(&line->host) != strays || all_ended());
 		turns(2);
 		over_time(t[target], target, what, bit);
 		strays++;
 	} else {
-		until(completed());
+		until(all_ended());
 		turns(2);
 		as_expected(&e, target, what, bit);
 		assert_int_equal(ends[target].len, e.status == -EBADMSG ? 0 : length);
@@ -609,14 +512,14 @@ static void every_bit_of_an_answer(void **state)
 	(void)state;
 	for (shape = 0; shape < ANSWER_SHAPES; shape++)
 		for (late = 0; late < 2; late++) {
-			rig_make(1);
+			hostile_scene(1);
 			tasks_make(t);
 			for (bit = 0; bit < BITS; bit++)
 				spoiled_answer(t, (enum answer_shape)shape, bit, late);
 			assert_int_equal(line->conn.strays + desk->worker.strays, 0);
 			assert_int_equal(inlay_task_host_broken(&line->host), 0);
 			tasks_free(t);
-			rig_free(1);
+			hostile_free();
 		}
 }
 
@@ -632,12 +535,12 @@ static void nobodys_answers(void **state)
 	uint32_t round, i, strays = 0;
 
 	(void)state;
-	rig_make(1);
+	hostile_scene(1);
 	tasks_make(t);
 	memset(&a, 0, sizeof(a));
 	a.kind = INLAY_TASK_ANSWER;
 	a.context = 0x123456789abcdef0;
-	inlay_task_answer_write(msg, &a);
+	inlay_task_answer_write_(msg, &a);
 	for (round = 0; round < 3; round++) {
 		memset(ends, 0, sizeof(ends));
 		for (i = 0; i < TASKS; i++) {
@@ -651,13 +554,13 @@ static void nobodys_answers(void **state)
 			inlay_sq_ring(&line->conn.link.sq);
 			until(inlay_task_host_strays(&line->host) == strays + 1);
 		}
-		assert_int_equal(completed(), 0);
+		assert_int_equal(all_ended(), 0);
 		assert_int_equal(inlay_task_host_outstanding(&line->host), TASKS);
 		clock_now += 10;
-		until(completed() == 4);
+		until(all_ended() == 4);
 		/* The four are answered all the same, and so are the others: each of those is completed, once, with success */
 		answer_kept();
-		until(completed() == TASKS);
+		until(all_ended() == TASKS);
 		turns(5);
 		for (i = 0; i < TASKS; i++) {
 			assert_int_equal(ends[i].times, 1);
@@ -667,7 +570,7 @@ static void nobodys_answers(void **state)
 		strays = inlay_task_host_strays(&line->host);
 	}
 	tasks_free(t);
-	rig_free(1);
+	hostile_free();
 }
 
 /* ---- other operations than a send ---- */
@@ -715,10 +618,10 @@ static void all_go_on(struct inlay_task **t)
 	for (round = 0; round < 3; round++) {
 		memset(ends, 0, sizeof(ends));
 		for (i = 0; i < TASKS; i++) {
-			payload(t[i], round * 70 + i);
+			sized_payload(t[i], round * 70 + i);
 			must(inlay_task_submit(t[i]));
 		}
-		until(completed() == TASKS);
+		until(all_ended() == TASKS);
 		for (i = 0; i < TASKS; i++) {
 			assert_int_equal(ends[i].times, 1);
 			assert_int_equal(ends[i].status, 0);
@@ -746,7 +649,7 @@ static void other_operations_to_the_host(void **state)
 
 	(void)state;
 	for (operation = 0; operation < OPERATIONS; operation++) {
-		rig_make(1);
+		hostile_scene(1);
 		tasks_make(t);
 		mw = window(&line->host.link);
 		must(inlay_task_set_payload(t[0], out));
@@ -763,7 +666,7 @@ static void other_operations_to_the_host(void **state)
 		a.context = t[3]->context;
 		a.plugin = KEEP;
 		a.destination = PLACE + 3;
-		inlay_task_answer_write(msg, &a);
+		inlay_task_answer_write_(msg, &a);
 		third = take_kept(3);
 		posted = line->host.link.rq.pi;
 		post_operation(&line->conn.link.sq, (enum operation)operation, msg, sizeof(msg), mw->rkey + 1);
@@ -772,14 +675,14 @@ static void other_operations_to_the_host(void **state)
 		assert_int_equal(inlay_task_host_strays(&line->host), 1);
 		assert_int_equal(line->host.link.rq.pi, posted + 1);
 		assert_int_equal(inlay_task_host_broken(&line->host), 0);
-		assert_int_equal(completed(), 0);
+		assert_int_equal(all_ended(), 0);
 		assert_int_equal(inlay_task_host_outstanding(&line->host), TASKS);
 		assert_int_equal(inlay_task_host_limit(&line->host), TASKS);
 		/* Its deadline */
 		clock_now += 10;
-		until(completed());
+		until(all_ended());
 		turns(2);
-		assert_int_equal(completed(), 1);
+		assert_int_equal(all_ended(), 1);
 		assert_int_equal(ends[3].times, 1);
 		assert_int_equal(ends[3].status, -ETIMEDOUT);
 		assert_int_equal(ends[3].by, INLAY_TASK_BY_HOST);
@@ -792,7 +695,7 @@ static void other_operations_to_the_host(void **state)
 		must(inlay_task_cmd_answer_buf(kept[i], 0, kept[i]->pulled));
 		kept[i] = kept[--num_kept];
 		answer_kept();
-		until(completed() == TASKS);
+		until(all_ended() == TASKS);
 		for (i = 0; i < TASKS; i++) {
 			assert_int_equal(ends[i].times, 1);
 			assert_int_equal(inlay_task_state(t[i]), INLAY_TASK_IDLE);
@@ -815,7 +718,7 @@ static void other_operations_to_the_host(void **state)
 		assert_int_equal(inlay_pool_num_free(desk->pull), 4);
 		tasks_free(t);
 		must(ibv_dealloc_mw(mw));
-		rig_free(1);
+		hostile_free();
 	}
 }
 
@@ -831,7 +734,7 @@ static void window_taken_away(void **state)
 	uint32_t i;
 
 	(void)state;
-	rig_make(1);
+	hostile_scene(1);
 	tasks_make(t);
 	must(inlay_task_set_payload(t[0], out));
 	must(inlay_task_set_response(t[0], in));
@@ -841,25 +744,25 @@ static void window_taken_away(void **state)
 	cmd = take_kept(0);
 	post_operation(&line->conn.link.sq, SEND_INV, msg, sizeof(msg), cmd->response_key.rkey);
 	until(inlay_task_host_strays(&line->host));
-	assert_int_equal(completed(), 0);
+	assert_int_equal(all_ended(), 0);
 	assert_int_equal(inlay_task_host_broken(&line->host), 0);
 	/* It comes last, so that the others have been answered when its windows are closed */
 	for (i = 1; i < TASKS; i++)
 		must(inlay_task_cmd_answer(take_kept(i), 0));
 	must(inlay_task_cmd_answer(cmd, 0));
-	until(completed() == TASKS);
+	until(all_ended() == TASKS);
 	for (i = 0; i < TASKS; i++) {
 		assert_int_equal(ends[i].times, 1);
 		assert_int_equal(ends[i].status, 0);
 		assert_int_equal(ends[i].by, INLAY_TASK_BY_HANDLER);
 	}
 	until(inlay_task_state(t[0]) == INLAY_TASK_IDLE);
-	assert_int_equal(completed(), TASKS);
+	assert_int_equal(all_ended(), TASKS);
 	assert_int_equal(inlay_task_host_strays(&line->host), 1);
 	for (i = 0; i < TASKS; i++)
 		assert_false(away[i]);
 	tasks_free(t);
-	rig_free(1);
+	hostile_free();
 }
 
 /*
@@ -878,9 +781,9 @@ static void other_operations_to_the_worker(void **state)
 
 	(void)state;
 	for (operation = 0; operation < OPERATIONS; operation++) {
-		rig_make(2);
+		hostile_scene(2);
 		tasks_make(t);
-		must(inlay_task_alloc_init(&lines[1]->host, KEEP, NULL, &other));
+		must(inlay_task_alloc(&lines[1]->host, KEEP, NULL, &other));
 		must(inlay_task_set_destination(other, PLACE + TASKS));
 		must(inlay_task_submit(other));
 		for (i = 0; i < 3; i++)
@@ -891,7 +794,7 @@ static void other_operations_to_the_worker(void **state)
 		memset(&c, 0, sizeof(c));
 		c.context = t[0]->context;
 		c.plugin = ECHO;
-		len = inlay_task_command_write(msg, &c);
+		len = inlay_task_command_write_(msg, &c);
 		before = handled;
 		posted = line->conn.link.rq.pi;
 		rq = &line->host.link.rq;
@@ -906,17 +809,17 @@ static void other_operations_to_the_worker(void **state)
 		assert_null(inlay_task_worker_gone(&desk->worker));
 		/* What the host got for it lies in the receive that it has posted last */
 		assert_int_equal(inlay_task_host_strays(&line->host), 1);
-		must(inlay_task_answer_read(&a, line->host.slot_of[(rq->pi - 1) & line->host.mask], INLAY_TASK_HEAD));
+		must(inlay_task_answer_read_(&a, line->host.slot_of[(rq->pi - 1) & line->host.mask], INLAY_TASK_HEAD));
 		assert_int_equal(a.kind, INLAY_TASK_REFUSED);
 		assert_int_equal(a.status, -EBADMSG);
 		assert_true(a.context == UINT64_MAX);
 		assert_true(!a.plugin && !a.destination && !a.length);
 		/* Its tasks */
-		assert_int_equal(completed(), 0);
+		assert_int_equal(all_ended(), 0);
 		assert_int_equal(inlay_task_host_outstanding(&line->host), 3);
 		for (i = 0; i < 3; i++)
 			must(inlay_task_cmd_answer(take_kept(i), -EDOM));
-		until(completed() == 3);
+		until(all_ended() == 3);
 		for (i = 0; i < 3; i++) {
 			assert_int_equal(ends[i].times, 1);
 			assert_int_equal(ends[i].by, INLAY_TASK_BY_HANDLER);
@@ -936,7 +839,7 @@ static void other_operations_to_the_worker(void **state)
 		assert_int_equal(inlay_task_status(other), -EDOM);
 		must(inlay_task_set_plugin(other, ECHO));
 		for (i = 0; i < 3 * TASKS; i++) {
-			payload(other, i * 50);
+			sized_payload(other, i * 50);
 			must(inlay_task_submit(other));
 			until(inlay_task_status(other) != -EINPROGRESS);
 			assert_int_equal(inlay_task_status(other), 0);
@@ -947,7 +850,7 @@ static void other_operations_to_the_worker(void **state)
 		must(inlay_task_release(other));
 		tasks_free(t);
 		must(ibv_dealloc_mw(mw));
-		rig_free(2);
+		hostile_free();
 	}
 }
 
@@ -963,6 +866,6 @@ int main(void)
 		cmocka_unit_test(other_operations_to_the_worker),
 	};
 
-	return cmocka_run_group_tests_name("task_spoiled", tests, dev_open, dev_close) || again_with("SOFTDEV_MANUAL", "1") ||
+	return cmocka_run_group_tests_name("task_hostile", tests, dev_open, dev_close) || again_with("SOFTDEV_MANUAL", "1") ||
 	       again_trapped();
 }

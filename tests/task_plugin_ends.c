@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * task_ends.c: the life of what a host has with the plugins rdma and rdmo of examples/plugins: connections that end in mid-operation, many
+ * task_plugin_ends.c: the life of what a host has with the plugins rdma and rdmo of examples/plugins: connections that end in mid-operation, many
  * of them, with everything counted; a device that does not let go at once; what a hostile host or peer may try. What the operations do,
  * task_plugins.c looks at.
  *
@@ -86,7 +86,7 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 
 static struct rdma *plugin(uint32_t i)
 {
-	return (struct rdma *)desk->worker.order[i]->state;
+	return (struct rdma *)desk->worker.plugins[i].state;
 }
 
 static int start(void **state)
@@ -97,7 +97,7 @@ static int start(void **state)
 	p.connections = 2;
 	p.period = 0;
 	p.path.timeout = 8;
-	p.path.retries = 1;
+	p.path.retry_count = 1;
 	p.message = 2048;
 	desk = desk_make(&p, entries, ARRAY(entries), 4);
 	return 0;
@@ -173,7 +173,7 @@ static uint64_t endpoint(struct side *s, uint64_t id, uint8_t *address)
 	must(call(s, id, ask(RDMA_EP, 0, 0, 0, 0), NULL));
 	at = (const uint8_t *)inlay_buf_data(inlay_task_get_response(s->t[0]));
 	memcpy(address, at + 8, INLAY_TASK_ADDRESS);
-	return inlay_task_get64(at);
+	return inlay_task_get64_(at);
 }
 
 static void connect_ep(struct side *s, uint64_t id, uint64_t ep, const uint8_t *address)
@@ -188,7 +188,7 @@ static uint64_t map_of(struct side *s, uint64_t id)
 
 	must(inlay_mmap_export_rdma(&s->map, dev.pd, blob, &len));
 	must(call(s, id, ask(RDMA_MAP, 0, 0, 0, (uint32_t)len), blob));
-	return inlay_task_get64((const uint8_t *)inlay_buf_data(inlay_task_get_response(s->t[0])));
+	return inlay_task_get64_((const uint8_t *)inlay_buf_data(inlay_task_get_response(s->t[0])));
 }
 
 /* A host with an endpoint and a map at plugin id; message: what the endpoint is told that the other side takes */
@@ -196,7 +196,7 @@ static struct side *side_make(uint64_t id, uint32_t message)
 {
 	struct inlay_task_host_params hp = inlay_task_host_default();
 	struct side *s = (struct side *)pages(sizeof(*s));
-	struct inlay_task_path path = inlay_task_path_default();
+	struct inlay_connect_attr path = inlay_task_path_default();
 	uint8_t address[INLAY_TASK_ADDRESS];
 	struct inlay_task_address peer;
 	struct inlay_task_caps caps;
@@ -205,7 +205,7 @@ static struct side *side_make(uint64_t id, uint32_t message)
 	hp.period = 0;
 	line_make(&s->line, desk, &hp);
 	for (i = 0; i < TASKS; i++)
-		must(inlay_task_alloc(&s->line.host, &s->t[i]));
+		must(inlay_task_alloc(&s->line.host, 0, NULL, &s->t[i]));
 	s->around = (uint8_t *)pages(3 * MEM);
 	s->mem = s->around + MEM;
 	s->map_memory = pages(inlay_mmap_size(1, 1));
@@ -225,7 +225,7 @@ static struct side *side_make(uint64_t id, uint32_t message)
 	caps.max_gather = 1;
 	caps.access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 	path.timeout = 8;
-	path.retries = 1;
+	path.retry_count = 1;
 	must(inlay_task_link_create(&s->link, &caps, &path));
 	s->link.self.role = INLAY_TASK_HOST;
 	s->link.self.message = message;
@@ -593,6 +593,6 @@ int main(void)
 		cmocka_unit_test_setup_teardown(hostile_requests, start, stop),
 	};
 
-	return cmocka_run_group_tests_name("task_ends", tests, dev_open, dev_close) || again_with("SOFTDEV_MANUAL", "1") ||
+	return cmocka_run_group_tests_name("task_plugin_ends", tests, dev_open, dev_close) || again_with("SOFTDEV_MANUAL", "1") ||
 	       again_trapped();
 }

@@ -1,53 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * task_absent.c: faults that public plugins of remote workers have, each shown not to be here: one test for each, named after it.
+ * task_known_faults.c: faults that public plugins of remote workers have, each shown not to be here: one test for each, named after it.
  */
-#include "common.h"
-#include "task_rig.h"
+#include "task_scene.h"
 #include <sys/mman.h>
 
-#define ECHO 1u
-#define KEEP 2u
-#define FAIL 3u
-#define BACK 4u          /* answers with what it was sent by a key */
+#define FAIL 0x99u
 
-static struct desk *desk;
-static struct line *line;
-static struct region outside;
-static struct inlay_inventory *inv;
-static void *inv_memory;
-static struct inlay_buf *out, *in;
-static struct inlay_task_cmd *kept[16];
-static uint32_t num_kept, completed, opened, closed, handled;
-static uint32_t quarantined, reused;     /* callbacks of tasks in quarantine, and of tasks that have left it */
-static uint8_t seen[4096];               /* the last command, as it came */
-static uint32_t seen_len;
+static uint32_t opened, closed, handled;
+static uint32_t quarantined;             /* callbacks of tasks in quarantine */
+static uint8_t sight[4096];               /* the last command, as it came */
+static uint32_t sight_len;
 
 static void see(const struct inlay_task_cmd *cmd)
 {
-	seen_len = (uint32_t)(cmd->payload - inlay_task_cmd_message(cmd)) + cmd->payload_len;
+	sight_len = (uint32_t)(cmd->payload - inlay_task_cmd_message_(cmd)) + cmd->payload_len;
 	if (cmd->pulled)
-		seen_len = INLAY_TASK_HEAD + INLAY_TASK_KEY + (cmd->response_key.bytes ? INLAY_TASK_KEY : 0);
-	memcpy(seen, inlay_task_cmd_message(cmd), seen_len);
+		sight_len = INLAY_TASK_HEAD + INLAY_TASK_KEY + (cmd->response_key.bytes ? INLAY_TASK_KEY : 0);
+	memcpy(sight, inlay_task_cmd_message_(cmd), sight_len);
 	handled++;
-}
-
-static int echo(void *plugin, struct inlay_task_cmd *cmd)
-{
-	(void)plugin;
-	see(cmd);
-	memcpy(cmd->response, cmd->payload, cmd->payload_len);
-	cmd->response_len = cmd->payload_len;
-	return 0;
-}
-
-static int keep(void *plugin, struct inlay_task_cmd *cmd)
-{
-	(void)plugin;
-	see(cmd);
-	assert_true(num_kept < ARRAY(kept));
-	kept[num_kept++] = cmd;
-	return INLAY_TASK_LATER;
 }
 
 static int refuse(void *plugin, struct inlay_task_cmd *cmd)
@@ -57,40 +28,17 @@ static int refuse(void *plugin, struct inlay_task_cmd *cmd)
 	return -EDOM;
 }
 
-static int back(void *plugin, struct inlay_task_cmd *cmd)
-{
-	(void)plugin;
-	see(cmd);
-	assert_non_null(cmd->pulled);
-	assert_int_equal(inlay_task_cmd_answer_buf(cmd, 0, cmd->pulled), 0);
-	return INLAY_TASK_LATER;
-}
 
-#define PLUGIN(name, handler) {INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, name, NULL, NULL, NULL, NULL, handler, NULL, NULL}
-
-static const struct inlay_task_plugin plugin_echo = PLUGIN("echo", echo), plugin_keep = PLUGIN("keep", keep),
-				      plugin_fail = PLUGIN("fail", refuse), plugin_back = PLUGIN("back", back);
+static const struct inlay_task_plugin plugin_fail = PLUGIN("fail", refuse);
 static const struct inlay_task_entry entries[] = {
-	{ECHO, &plugin_echo, NULL},
-	{KEEP, &plugin_keep, NULL},
-	{FAIL, &plugin_fail, NULL},
-	{BACK, &plugin_back, NULL},
-};
+	{ECHO, &plugin_echo, NULL}, {KEEP, &plugin_keep, NULL}, {FAIL, &plugin_fail, NULL}, {BACK, &plugin_back, NULL}};
 
-static void done(struct inlay_task *task, uint64_t user_data, uint64_t host_user_data)
+static void note_end(struct inlay_task *task, uint64_t user_data, uint64_t host_user_data)
 {
 	(void)host_user_data;
 	assert_int_equal(user_data, inlay_task_get_user_data(task));
 	completed++;
 	quarantined += inlay_task_state(task) == INLAY_TASK_QUARANTINE;
-}
-
-static void count_reused(struct inlay_task *task, uint64_t user_data, uint64_t host_user_data)
-{
-	(void)user_data;
-	(void)host_user_data;
-	assert_int_equal(inlay_task_state(task), INLAY_TASK_IDLE);
-	reused++;
 }
 
 static struct inlay_task_host_params host_params(void)
@@ -116,63 +64,25 @@ static struct inlay_task_worker_params worker_params(void)
 	return p;
 }
 
-static void rig_make(void)
+static void faults_scene(void)
 {
-	struct inlay_task_host_params hp = host_params();
-	struct inlay_task_worker_params wp = worker_params();
-
-	num_kept = completed = handled = quarantined = reused = 0;
-	desk = desk_make(&wp, entries, ARRAY(entries), 2);
-	line = (struct line *)pages(sizeof(*line));
-	line_make(line, desk, &hp);
-	region_make(&outside, 2 * LARGE, 1);
-	inv_memory = pages(inlay_inventory_size(16));
-	must(inlay_inventory_create(inv_memory, inlay_inventory_size(16), 16, &inv));
-	must(inlay_inventory_start(inv));
-	must(inlay_inventory_get_by_data(inv, &outside.map, outside.at, LARGE, &out));
-	must(inlay_inventory_get_by_addr(inv, &outside.map, outside.at + LARGE, LARGE, &in));
+	hp = host_params();
+	wp = worker_params();
+	handled = quarantined = 0;
+	seen = see;
+	scene_make(1, 2, entries, ARRAY(entries));
 }
 
-static void rig_free(void)
-{
-	line_free(line);
-	desk_free(desk);
-	must(inlay_buf_dec_refcount(out, NULL));
-	must(inlay_buf_dec_refcount(in, NULL));
-	must(inlay_inventory_destroy(inv));
-	region_free(&outside);
-	free(inv_memory);
-	free(line);
-}
-
-static void turn(void)
-{
-	step();
-	inlay_task_worker_progress(&desk->worker, 1, 16);
-	step();
-	inlay_task_host_progress(&line->host, 1, 16);
-}
-
-#define until(condition)                                                                            \
-	do {                                                                                        \
-		double end_ = now() + DEADLINE;                                                     \
-		while (!(condition)) {                                                              \
-			turn();                                                                     \
-			if (now() > end_)                                                           \
-				fail_msg("%s: not within %d s", #condition, (int)DEADLINE);         \
-		}                                                                                   \
-	} while (0)
-
-static struct inlay_task *task(uint64_t plugin)
+static struct inlay_task *numbered_task(uint64_t plugin)
 {
 	struct inlay_task *t = NULL;
 
-	must(inlay_task_alloc_init(&line->host, plugin, done, &t));
-	inlay_task_set_user_data(t, 42 + inlay_task_index(t));
+	must(inlay_task_alloc(&line->host, plugin, note_end, &t));
+	inlay_task_set_user_data(t, 42 + inlay_task_index_(t));
 	return t;
 }
 
-static void payload(struct inlay_task *t, uint32_t len, uint8_t byte)
+static void byte_payload(struct inlay_task *t, uint32_t len, uint8_t byte)
 {
 	struct inlay_buf *buf = inlay_task_get_payload(t);
 
@@ -190,10 +100,10 @@ static void raw(struct inlay_task_link *l, const void *bytes, uint32_t len)
 /* The connection still does what it is for */
 static void still_works(void)
 {
-	struct inlay_task *t = task(ECHO);
+	struct inlay_task *t = numbered_task(ECHO);
 	uint32_t before = completed;
 
-	payload(t, 200, 0x21);
+	byte_payload(t, 200, 0x21);
 	must(inlay_task_submit(t));
 	until(completed == before + 1);
 	assert_int_equal(inlay_task_status(t), 0);
@@ -210,8 +120,8 @@ static void oversize_command_sent(void **state)
 	uint32_t pi, i;
 
 	(void)state;
-	rig_make();
-	t = task(ECHO);
+	faults_scene();
+	t = numbered_task(ECHO);
 	pi = line->host.link.sq.pi;
 	/* Longer than a message, and than what the worker reads by a key */
 	must(inlay_task_set_payload(t, out));
@@ -220,11 +130,11 @@ static void oversize_command_sent(void **state)
 	assert_int_equal(inlay_task_submit_quiet(t), -E2BIG);
 	assert_int_equal(inlay_task_try_submit(t), -E2BIG);
 	line->host.link.peer.largest = 0;
-	inlay_buf_set_data(out, outside.at, line->host.room + 1);
+	inlay_buf_set_data(out, outside.at, line->host.payload_max + 1);
 	assert_int_equal(inlay_task_submit(t), -E2BIG);
 	line->host.link.peer.largest = LARGE;
 	/* In pieces: together longer than a message; more than may be gathered */
-	must(inlay_inventory_get_by_data(inv, &outside.map, outside.at, line->host.room, &list));
+	must(inlay_inventory_get_by_data(inv, &outside.map, outside.at, line->host.payload_max, &list));
 	must(inlay_inventory_get_by_data(inv, &outside.map, outside.at, 1, &piece));
 	must(inlay_buf_chain_list(list, piece));
 	must(inlay_task_set_payload(t, list));
@@ -243,21 +153,21 @@ static void oversize_command_sent(void **state)
 	assert_int_equal(line->conn.commands, 0);
 	/* The longest that fits does */
 	must(inlay_task_set_payload(t, out));
-	inlay_buf_set_data(out, outside.at, line->host.room);
+	inlay_buf_set_data(out, outside.at, line->host.payload_max);
 	must(inlay_task_submit(t));
 	until(completed == 1);
-	assert_int_equal(inlay_task_response_len(t), line->host.room);
+	assert_int_equal(inlay_task_response_len(t), line->host.payload_max);
 	must(inlay_task_release(t));
 	must(inlay_buf_dec_refcount(list, NULL));
 	/* The handler cannot answer with more than there is room for, either */
-	t = task(KEEP);
+	t = numbered_task(KEEP);
 	must(inlay_task_submit(t));
 	until(num_kept == 1);
-	assert_int_equal(inlay_task_cmd_answer_data(kept[0], 0, outside.at, kept[0]->response_room + 1), -E2BIG);
-	must(inlay_task_cmd_answer_data(kept[0], 0, outside.at, kept[0]->response_room));
+	assert_int_equal(inlay_task_cmd_answer_data(kept[0], 0, outside.at, kept[0]->response_max + 1), -E2BIG);
+	must(inlay_task_cmd_answer_data(kept[0], 0, outside.at, kept[0]->response_max));
 	until(completed == 2);
 	must(inlay_task_release(t));
-	rig_free();
+	scene_free();
 }
 
 static void context_taken_from_the_response(void **state)
@@ -268,11 +178,11 @@ static void context_taken_from_the_response(void **state)
 	uint32_t i, strays = 0;
 
 	(void)state;
-	rig_make();
-	idle = task(ECHO);
+	faults_scene();
+	idle = numbered_task(ECHO);
 	must(inlay_task_submit(idle));
 	until(completed == 1);
-	t = task(KEEP);
+	t = numbered_task(KEEP);
 	must(inlay_task_submit(t));
 	until(num_kept == 1);
 	memset(&a, 0, sizeof(a));
@@ -288,7 +198,7 @@ static void context_taken_from_the_response(void **state)
 		a.status = -EIO;
 		a.context = contexts[i];
 		a.length = i & 1 ? 0 : 8;
-		inlay_task_answer_write(msg, &a);
+		inlay_task_answer_write_(msg, &a);
 		raw(&line->conn.link, msg, INLAY_TASK_HEAD + a.length);
 		strays++;
 		until(inlay_task_host_strays(&line->host) == strays);
@@ -311,7 +221,7 @@ static void context_taken_from_the_response(void **state)
 	a.context = t->context;
 	a.kind = INLAY_TASK_ANSWER;
 	a.length = 9;
-	inlay_task_answer_write(msg, &a);
+	inlay_task_answer_write_(msg, &a);
 	raw(&line->conn.link, msg, INLAY_TASK_HEAD + 8);
 	until(completed == 4);
 	assert_int_equal(inlay_task_status(t), -EBADMSG);
@@ -321,7 +231,7 @@ static void context_taken_from_the_response(void **state)
 	still_works();
 	must(inlay_task_release(t));
 	must(inlay_task_release(idle));
-	rig_free();
+	scene_free();
 }
 
 /* Heads that are wrong in one way each, of a message of that many bytes */
@@ -338,7 +248,7 @@ static uint32_t wrong_command(uint8_t *msg, uint32_t kind)
 		c.flags = INLAY_TASK_PAYLOAD_KEY | INLAY_TASK_RESPONSE_KEY;
 	c.payload.rkey = c.response.rkey = 0x1234;
 	c.payload.bytes = c.response.bytes = c.length = 8;
-	bytes = inlay_task_command_write(msg, &c) + (c.flags ? 0 : 8);
+	bytes = inlay_task_command_write_(msg, &c) + (c.flags ? 0 : 8);
 	switch (kind) {
 	case 0: return 0;
 	case 1: return 1;
@@ -376,11 +286,11 @@ static void malformed_command_never_answered(void **state)
 	struct inlay_task *t;
 
 	(void)state;
-	rig_make();
+	faults_scene();
 	for (kind = 0; (bytes = wrong_command(msg, kind)) != UINT32_MAX; kind++) {
 		uint64_t answers = line->conn.answers;
 
-		assert_int_equal(inlay_task_command_read(&c, msg, bytes), -EBADMSG);
+		assert_int_equal(inlay_task_command_read_(&c, msg, bytes), -EBADMSG);
 		/* Without a whole head of this version it names nobody: not the task whose context is 0 */
 		assert_true(c.context == UINT64_MAX - (kind < 4 ? 0 : 5));
 		raw(&line->host.link, msg, bytes);
@@ -388,11 +298,11 @@ static void malformed_command_never_answered(void **state)
 		assert_int_equal(handled, 0);
 	}
 	assert_int_equal(kind, 22);
-	t = task(ECHO);
+	t = numbered_task(ECHO);
 	for (kind = 3; kind < 12; kind++) {
 		if (kind == 3)
 			continue; /* of another version nothing is believed: only a deadline or the connection's end helps */
-		payload(t, 8, 0);
+		byte_payload(t, 8, 0);
 		must(inlay_task_submit_quiet(t));
 		wrong_command(msg, kind);
 		memcpy(inlay_sq_wqe(&line->host.link.sq, t->end - 1) + INLAY_DS + 4, msg, 8);
@@ -404,7 +314,7 @@ static void malformed_command_never_answered(void **state)
 	assert_int_equal(handled, 0);
 	still_works();
 	must(inlay_task_release(t));
-	rig_free();
+	scene_free();
 }
 
 /* Both parsers, on messages that end where the page does: nothing beyond a message is read, and what is accepted is inside of it */
@@ -424,7 +334,7 @@ static void lengths_added_with_overflow(void **state)
 		msg = page + 4096 - bytes;
 		for (i = 0; i < ARRAY(lengths); i++) {
 			for (flags = 0; flags < 4; flags++) {
-				uint64_t first = inlay_task_first(INLAY_TASK_COMMAND, flags, lengths[i]);
+				uint64_t first = inlay_task_first_(INLAY_TASK_COMMAND, flags, lengths[i]);
 
 				memset(msg, 0, bytes);
 				if (bytes > 40) /* both keys say what the head does */
@@ -432,7 +342,7 @@ static void lengths_added_with_overflow(void **state)
 				if (bytes > 56)
 					msg[56] = 8;
 				memcpy(msg, &first, bytes < 8 ? bytes : 8);
-				if (inlay_task_command_read(&c, msg, bytes))
+				if (inlay_task_command_read_(&c, msg, bytes))
 					continue;
 				good++;
 				assert_true(c.at <= bytes);
@@ -442,11 +352,11 @@ static void lengths_added_with_overflow(void **state)
 					assert_true((uint64_t)c.at + c.length == bytes);
 			}
 			for (kind = 0; kind < 6; kind++) {
-				uint64_t first = inlay_task_first(kind, 1, lengths[i]);
+				uint64_t first = inlay_task_first_(kind, 1, lengths[i]);
 
 				memset(msg, 0, bytes);
 				memcpy(msg, &first, bytes < 8 ? bytes : 8);
-				if (inlay_task_answer_read(&a, msg, bytes))
+				if (inlay_task_answer_read_(&a, msg, bytes))
 					continue;
 				good++;
 				assert_true(a.kind == INLAY_TASK_ANSWER ? (uint64_t)INLAY_TASK_HEAD + a.length == bytes
@@ -474,11 +384,11 @@ static void appended_parts_overrun_the_payload(void **state)
 	c.length = 100;
 	c.payload.bytes = 100;
 	c.response.bytes = 1ull << 31;
-	full = inlay_task_command_write(msg, &c);
+	full = inlay_task_command_write_(msg, &c);
 	assert_int_equal(full, 64);
 	for (bytes = 0; bytes <= full; bytes++) {
 		memcpy(page + 4096 - bytes, msg, bytes);
-		assert_int_equal(inlay_task_command_read(&got, page + 4096 - bytes, bytes), bytes == full ? 0 : -EBADMSG);
+		assert_int_equal(inlay_task_command_read_(&got, page + 4096 - bytes, bytes), bytes == full ? 0 : -EBADMSG);
 	}
 	munmap(page, 8192);
 }
@@ -501,16 +411,16 @@ static void pack_and_unpack_defined_apart(void **state)
 	uint32_t i, bytes;
 
 	(void)state;
-	must(inlay_task_command_read(&c, command, sizeof(command)));
+	must(inlay_task_command_read_(&c, command, sizeof(command)));
 	assert_true(c.context == 0x8877665544332211 && c.plugin == 0x0807060504030201 && c.destination == 0x100f0e0d0c0b0a09);
 	assert_true(c.length == 0x060708 && c.payload.rkey == 0xaabbccdd && c.response.rkey == 0x01020304);
 	assert_true(c.response.bytes == 0x76543210);
-	assert_int_equal(inlay_task_command_write(msg, &c), sizeof(command));
+	assert_int_equal(inlay_task_command_write_(msg, &c), sizeof(command));
 	assert_memory_equal(msg, command, sizeof(command));
-	must(inlay_task_answer_read(&a, answer, INLAY_TASK_HEAD + 0x304));
+	must(inlay_task_answer_read_(&a, answer, INLAY_TASK_HEAD + 0x304));
 	assert_true(a.context == c.context && a.plugin == c.plugin && a.destination == c.destination);
 	assert_int_equal(a.status, -4095);
-	inlay_task_answer_write(msg, &a);
+	inlay_task_answer_write_(msg, &a);
 	assert_memory_equal(msg, answer, sizeof(answer));
 	for (i = 0; i < 100000; i++) {
 		memset(&c, 0, sizeof(c));
@@ -528,9 +438,9 @@ static void pack_and_unpack_defined_apart(void **state)
 			c.response.rkey = (uint32_t)rnd();
 			c.response.bytes = 1 + rnd_below(1u << 31);
 		}
-		bytes = inlay_task_command_write(msg, &c);
+		bytes = inlay_task_command_write_(msg, &c);
 		c.at = bytes;
-		must(inlay_task_command_read(&d, msg, bytes + (c.flags & INLAY_TASK_PAYLOAD_KEY ? 0 : c.length)));
+		must(inlay_task_command_read_(&d, msg, bytes + (c.flags & INLAY_TASK_PAYLOAD_KEY ? 0 : c.length)));
 		assert_true(d.context == c.context && d.plugin == c.plugin && d.destination == c.destination && d.flags == c.flags);
 		assert_true(d.length == c.length && d.at == c.at);
 		assert_true(d.payload.rkey == c.payload.rkey && d.response.rkey == c.response.rkey);
@@ -539,8 +449,8 @@ static void pack_and_unpack_defined_apart(void **state)
 		a.status = a.kind == INLAY_TASK_REFUSED ? -1 - (int)rnd_below(4095) : -(int)rnd_below(4096);
 		a.length = a.kind == INLAY_TASK_REFUSED ? 0 : rnd_below(1u << 24);
 		a.context = c.context;
-		inlay_task_answer_write(msg, &a);
-		must(inlay_task_answer_read(&b, msg, INLAY_TASK_HEAD + (a.kind == INLAY_TASK_ANSWER ? a.length : 0)));
+		inlay_task_answer_write_(msg, &a);
+		must(inlay_task_answer_read_(&b, msg, INLAY_TASK_HEAD + (a.kind == INLAY_TASK_ANSWER ? a.length : 0)));
 		assert_true(b.context == a.context && b.kind == a.kind && b.status == a.status && b.length == a.length);
 	}
 }
@@ -549,18 +459,18 @@ static void pack_and_unpack_defined_apart(void **state)
 static void no_secrets(void)
 {
 	const uint64_t ours[] = {(uintptr_t)line->host_memory, (uintptr_t)line->conn_memory, (uintptr_t)line, (uintptr_t)outside.at,
-				 (uintptr_t)seen, (uintptr_t)&ours, (uintptr_t)desk->pulled.at, (uintptr_t)out};
+				 (uintptr_t)sight, (uintptr_t)&ours, (uintptr_t)desk->pulled.at, (uintptr_t)out};
 	const uint32_t keys[] = {outside.mr->lkey, line->host.mr->lkey, outside.mr->rkey, line->host.mr->rkey, line->conn.mr->lkey};
 	uint32_t i, k;
 
-	for (i = 0; i + 8 <= seen_len; i++) {
-		uint64_t word = inlay_task_get64(seen + i);
+	for (i = 0; i + 8 <= sight_len; i++) {
+		uint64_t word = inlay_task_get64_(sight + i);
 
 		for (k = 0; k < ARRAY(ours); k++)
 			assert_true(word >> 24 != ours[k] >> 24 && __builtin_bswap64(word) >> 24 != ours[k] >> 24);
 	}
-	for (i = 0; i + 4 <= seen_len; i++) {
-		uint32_t word = inlay_task_get32(seen + i);
+	for (i = 0; i + 4 <= sight_len; i++) {
+		uint32_t word = inlay_task_get32_(sight + i);
 
 		for (k = 0; k < ARRAY(keys); k++)
 			assert_true(word != keys[k] && __builtin_bswap32(word) != keys[k]);
@@ -574,11 +484,11 @@ static void pointers_on_the_wire(void **state)
 	uint32_t i;
 
 	(void)state;
-	rig_make();
-	t = task(ECHO);
+	faults_scene();
+	t = numbered_task(ECHO);
 	for (i = 0; i < 5; i++) {
 		if (i < 3) {
-			payload(t, i == 0 ? 8 : i == 1 ? 80 : 3000, 0);
+			byte_payload(t, i == 0 ? 8 : i == 1 ? 80 : 3000, 0);
 		} else {
 			memset(outside.at, 0, LARGE);
 			must(inlay_task_set_plugin(t, BACK));
@@ -586,18 +496,18 @@ static void pointers_on_the_wire(void **state)
 			must(inlay_task_set_response(t, in));
 		}
 		context = t->context;
-		assert_int_equal(inlay_task_context_index(context), inlay_task_index(t));
+		assert_int_equal((uint32_t)(context), inlay_task_index_(t));
 		must(inlay_task_submit(t));
 		until(completed == i + 1);
 		assert_int_equal(inlay_task_status(t), 0);
-		assert_true(seen_len >= INLAY_TASK_HEAD);
+		assert_true(sight_len >= INLAY_TASK_HEAD);
 		no_secrets();
-		assert_true(inlay_task_get64(seen + 8) == context);
+		assert_true(inlay_task_get64_(sight + 8) == context);
 		/* The next generation: not near to this one, which differs from none that is by a bit only */
 		assert_true(t->context == context + (3ull << 32));
 	}
 	must(inlay_task_release(t));
-	rig_free();
+	scene_free();
 }
 
 /* A key that opens nothing, for the payload and for the response: an error, never a success; and the other tasks are told too */
@@ -609,9 +519,9 @@ static void unknown_key_counted_as_success(void **state)
 
 	(void)state;
 	for (way = 0; way < 2; way++) {
-		rig_make();
-		t = task(BACK);
-		other = task(KEEP);
+		faults_scene();
+		t = numbered_task(BACK);
+		other = numbered_task(KEEP);
 		must(inlay_task_submit(other));
 		until(num_kept == 1);
 		must(inlay_task_set_payload(t, out));
@@ -638,7 +548,7 @@ static void unknown_key_counted_as_success(void **state)
 		assert_int_equal(completed, 2);
 		must(inlay_task_release(t));
 		must(inlay_task_release(other));
-		rig_free();
+		scene_free();
 	}
 }
 
@@ -649,9 +559,9 @@ static void progress_taken_for_ones_own(void **state)
 	double end = now() + DEADLINE;
 
 	(void)state;
-	rig_make();
-	mine = task(KEEP);
-	others = task(ECHO);
+	faults_scene();
+	mine = numbered_task(KEEP);
+	others = numbered_task(ECHO);
 	must(inlay_task_submit(mine));
 	must(inlay_task_submit(others));
 	while (!n) {
@@ -670,7 +580,7 @@ static void progress_taken_for_ones_own(void **state)
 	assert_int_equal(inlay_task_status(mine), -EXDEV);
 	must(inlay_task_release(mine));
 	must(inlay_task_release(others));
-	rig_free();
+	scene_free();
 }
 
 #if defined(__GLIBC__) && !SANITIZED
@@ -726,7 +636,7 @@ static void allocation_per_command(void **state)
 	(void)state;
 	if (getenv("SOFTDEV_TRAP"))
 		return; /* there the device works in the thread that posts */
-	rig_make();
+	faults_scene();
 	counting = 1;
 	probe = malloc(1); /* that it counts at all */
 	__asm__ volatile("" : "+r"(probe));
@@ -734,7 +644,7 @@ static void allocation_per_command(void **state)
 	counting = 0;
 	assert_true(allocations > 0);
 	allocations = 0;
-	t = task(ECHO);
+	t = numbered_task(ECHO);
 	for (i = 0; i < 300; i++) {
 		double end = now() + DEADLINE;
 
@@ -743,7 +653,7 @@ static void allocation_per_command(void **state)
 		inlay_task_set_payload(t, i % 3 == 2 ? out : NULL);
 		inlay_task_set_response(t, i % 3 == 2 ? in : NULL);
 		if (i % 3 != 2)
-			payload(t, i % 3 ? 2000 : 20, 1);
+			byte_payload(t, i % 3 ? 2000 : 20, 1);
 		i % 2 ? inlay_task_submit(t) : inlay_task_try_submit(t);
 		while (inlay_task_status(t) == -EINPROGRESS && now() < end) {
 			counting = 0;
@@ -753,14 +663,14 @@ static void allocation_per_command(void **state)
 			inlay_task_host_progress(&line->host, 1, 16);
 		}
 		inlay_task_release(t);
-		inlay_task_alloc_init(&line->host, ECHO, done, &t);
+		inlay_task_alloc(&line->host, ECHO, note_end, &t);
 		inlay_task_set_user_data(t, 42);
 		counting = 0;
 		assert_int_equal(completed, i + 1);
 	}
 	assert_int_equal(allocations, 0);
 	must(inlay_task_release(t));
-	rig_free();
+	scene_free();
 }
 #endif
 
@@ -854,5 +764,5 @@ int main(void)
 		cmocka_unit_test(failed_start_only_logged),
 	};
 
-	return cmocka_run_group_tests_name("task_absent", tests, dev_open, dev_close) || again_with("SOFTDEV_MANUAL", "1");
+	return cmocka_run_group_tests_name("task_known_faults", tests, dev_open, dev_close) || again_with("SOFTDEV_MANUAL", "1");
 }

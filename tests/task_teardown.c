@@ -1,26 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * task_drain.c: the end of a connection, completion by completion: what the device may still use is given back when it has given back all
+ * task_teardown.c: the end of a connection, completion by completion: what the device may still use is given back when it has given back all
  * that was posted, and not before: buffers and windows of a host's tasks, the worker's elements that payloads are read to and that answers
  * are sent from. And queue pairs and regions that cannot be destroyed at once. Most of it takes a stepped device.
  */
-#include "common.h"
-#include "task_rig.h"
+#include "task_scene.h"
 #include <dlfcn.h>
 
-#define ECHO 0x11u
-#define KEEP 0x22u      /* answers when it is told to */
-#define TASKS 4u
 #define ELEMENTS 4u     /* of each of the worker's pools */
 
-static struct desk *desk;
-static struct line *lines[2], *line;
-static struct region outside;
-static struct inlay_inventory *inv;
-static void *inv_memory;
-static struct inlay_buf *out, *in, *piece;
-static struct inlay_task_cmd *kept[2 * TASKS];
-static uint32_t num_kept, downs;
+static struct inlay_buf *piece;
+static uint32_t downs;
 
 /* What has become of the first line's tasks */
 static struct {
@@ -77,35 +67,17 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 
 /* ---- the rig ---- */
 
-static int echo(void *plugin, struct inlay_task_cmd *cmd)
-{
-	(void)plugin;
-	memcpy(cmd->response, cmd->payload, cmd->payload_len);
-	cmd->response_len = cmd->payload_len;
-	return 0;
-}
-
-static int keep(void *plugin, struct inlay_task_cmd *cmd)
-{
-	(void)plugin;
-	assert_true(num_kept < ARRAY(kept));
-	kept[num_kept++] = cmd;
-	return INLAY_TASK_LATER;
-}
-
 static void count_downs(void *plugin, struct inlay_task_conn *conn, int up)
 {
 	(void)plugin;
 	downs += !up && conn == &lines[0]->conn;
 }
 
-static const struct inlay_task_plugin plugin_echo = {INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, "echo", NULL, NULL, NULL, count_downs,
-						     echo, NULL, NULL},
-				      plugin_keep = {INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, "keep", NULL, NULL, NULL, NULL,
-						     keep, NULL, NULL};
-static const struct inlay_task_entry entries[] = {{ECHO, &plugin_echo, NULL}, {KEEP, &plugin_keep, NULL}};
+static const struct inlay_task_plugin plugin_counts = {INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, "echo", NULL, NULL, NULL, count_downs,
+						       echo, NULL, NULL};
+static const struct inlay_task_entry entries[] = {{ECHO, &plugin_counts, NULL}, {KEEP, &plugin_keep, NULL}};
 
-static void done(struct inlay_task *task, uint64_t user_data, uint64_t host_user_data)
+static void note_end(struct inlay_task *task, uint64_t user_data, uint64_t host_user_data)
 {
 	assert_int_equal(host_user_data, 0);
 	ends[user_data].times++;
@@ -113,14 +85,14 @@ static void done(struct inlay_task *task, uint64_t user_data, uint64_t host_user
 	ends[user_data].status = inlay_task_status(task);
 }
 
-static void count_reused(struct inlay_task *task, uint64_t user_data, uint64_t host_user_data)
+static void note_reused(struct inlay_task *task, uint64_t user_data, uint64_t host_user_data)
 {
 	assert_int_equal(host_user_data, 0);
 	assert_int_equal(inlay_task_state(task), INLAY_TASK_IDLE);
 	ends[user_data].reused++;
 }
 
-static uint32_t completed(void)
+static uint32_t all_ended(void)
 {
 	uint32_t i, n = 0;
 
@@ -129,86 +101,32 @@ static uint32_t completed(void)
 	return n;
 }
 
-static void rig_make(uint32_t num_lines)
+static void teardown_scene(uint32_t num_lines)
 {
-	struct inlay_task_host_params hp = inlay_task_host_default();
-	struct inlay_task_worker_params wp = inlay_task_worker_default();
-	uint32_t i;
-
-	hp.tasks = hp.in_flight = TASKS;
-	hp.windows = 4;
-	hp.period = wp.period = 0;
-	hp.reusable = count_reused;
+	plain();
+	hp.reusable = note_reused;
 	hp.path.timeout = wp.path.timeout = 8;
-	hp.path.retries = wp.path.retries = 1;
-	wp.connections = num_lines;
-	wp.credits = wp.spare = TASKS;
-	num_kept = downs = 0;
+	hp.path.retry_count = wp.path.retry_count = 1;
+	retries = true;
+	downs = 0;
 	memset(ends, 0, sizeof(ends));
-	desk = desk_make(&wp, entries, ARRAY(entries), ELEMENTS);
-	for (i = 0; i < num_lines; i++) {
-		lines[i] = (struct line *)pages(sizeof(*lines[i]));
-		hp.user_data = i;
-		line_make(lines[i], desk, &hp);
-	}
-	line = lines[0];
-	region_make(&outside, 3 * LARGE, 1);
-	inv_memory = pages(inlay_inventory_size(4));
-	must(inlay_inventory_create(inv_memory, inlay_inventory_size(4), 4, &inv));
-	must(inlay_inventory_start(inv));
-	must(inlay_inventory_get_by_data(inv, &outside.map, outside.at, LARGE, &out));
-	must(inlay_inventory_get_by_addr(inv, &outside.map, outside.at + LARGE, LARGE, &in));
+	scene_make(num_lines, ELEMENTS, entries, ARRAY(entries));
 	must(inlay_inventory_get_by_data(inv, &outside.map, outside.at + 2 * LARGE, 500, &piece));
 }
 
-/* Hosts and connections that are destroyed already are so twice */
-static void rig_free(uint32_t num_lines)
+static void teardown_free(void)
 {
-	uint32_t i;
-
 	while (num_kept)
 		inlay_task_cmd_answer(kept[--num_kept], 0);
-	for (i = 0; i < num_lines; i++) {
-		line_free(lines[i]);
-		free(lines[i]);
-	}
-	desk_free(desk);
-	must(inlay_buf_dec_refcount(out, NULL));
-	must(inlay_buf_dec_refcount(in, NULL));
 	must(inlay_buf_dec_refcount(piece, NULL));
-	must(inlay_inventory_destroy(inv));
-	region_free(&outside);
-	free(inv_memory);
+	scene_free();
 }
 
-static void turn(void)
-{
-	uint32_t i;
-
-	step();
-	inlay_task_worker_progress(&desk->worker, 1, 16);
-	step();
-	for (i = 0; i < desk->params.connections; i++)
-		inlay_task_host_progress(&lines[i]->host, 1, 16);
-	if (softdev_present())
-		softdev_run();
-}
-
-#define until(condition)                                                                            \
-	do {                                                                                        \
-		double end_ = now() + DEADLINE;                                                     \
-		while (!(condition)) {                                                              \
-			turn();                                                                     \
-			if (now() > end_)                                                           \
-				fail_msg("%s: not within %d s", #condition, (int)DEADLINE);         \
-		}                                                                                   \
-	} while (0)
-
-static struct inlay_task *task(uint64_t plugin, uint32_t number)
+static struct inlay_task *numbered_task(uint64_t plugin, uint32_t number)
 {
 	struct inlay_task *t = NULL;
 
-	must(inlay_task_alloc_init(&line->host, plugin, done, &t));
+	must(inlay_task_alloc(&line->host, plugin, note_end, &t));
 	inlay_task_set_user_data(t, number);
 	return t;
 }
@@ -222,7 +140,7 @@ static void submit_three(struct inlay_task **t)
 	uint32_t i;
 
 	for (i = 0; i < 3; i++)
-		t[i] = task(KEEP, i);
+		t[i] = numbered_task(KEEP, i);
 	must(inlay_task_set_payload(t[0], out));
 	must(inlay_task_set_response(t[0], in));
 	must(inlay_task_set_payload(t[1], piece));
@@ -281,13 +199,13 @@ static void host_gets_all_back(void **state)
 	if (!stepped())
 		return; /* completions do not come one by one */
 	for (way = 0; way < HOST_WAYS; way++) {
-		rig_make(1);
+		teardown_scene(1);
 		submit_three(t);
 		all = 2 + 3; /* binds and sends */
 		if (way == ALL_SENT) {
 			until(num_kept == 3);
 			turn();
-			/* The last one is done, and nobody says so */
+			/* The last one is note_end, and nobody says so */
 			assert_int_equal(inlay_sq_pending(&line->host.link.sq), 1);
 			all = 0;
 		}
@@ -297,7 +215,7 @@ static void host_gets_all_back(void **state)
 		for (n = sends = 0; one_completion(&line->host.link, line->host.ibcq, &line->host.cq, &send); sends += send) {
 			inlay_task_host_progress(&line->host, 1, 16);
 			n++;
-			assert_int_equal(completed(), 3);
+			assert_int_equal(all_ended(), 3);
 			assert_int_equal(inlay_task_state(t[2]), INLAY_TASK_IDLE);
 			if (n == all)
 				continue;
@@ -329,7 +247,7 @@ static void host_gets_all_back(void **state)
 				must(inlay_task_release(t[n]));
 			}
 		}
-		rig_free(1);
+		teardown_free();
 	}
 }
 
@@ -340,19 +258,19 @@ static void host_ends(void **state)
 	uint32_t i;
 
 	(void)state;
-	rig_make(1);
+	teardown_scene(1);
 	submit_three(t);
 	if (getenv("SOFTDEV_TRAP")) {
 		/* This device does everything at once */
 		must(inlay_task_link_break(&line->host.link));
-		while (!completed())
+		while (!all_ended())
 			inlay_task_host_progress(&line->host, 1, 64);
 		for (i = 0; i < 3; i++)
 			assert_int_equal(ends[i].state, INLAY_TASK_IDLE);
 	} else {
 		must(inlay_task_host_stop(&line->host));
 	}
-	until(completed() == 3);
+	until(all_ended() == 3);
 	for (i = 0; i < 3; i++) {
 		until(inlay_task_state(t[i]) == INLAY_TASK_IDLE);
 		assert_int_equal(ends[i].times, 1);
@@ -361,7 +279,7 @@ static void host_ends(void **state)
 		must(inlay_task_release(t[i]));
 	}
 	assert_int_equal(windows(), 4);
-	rig_free(1);
+	teardown_free();
 }
 
 /* ---- a worker ---- */
@@ -410,9 +328,9 @@ static void read_in_mid_air(bool destroyed)
 	struct inlay_task *t[2];
 	bool send;
 
-	rig_make(1);
-	t[0] = task(KEEP, 0);
-	t[1] = task(KEEP, 1);
+	teardown_scene(1);
+	t[0] = numbered_task(KEEP, 0);
+	t[1] = numbered_task(KEEP, 1);
 	bring(t[0]);
 	assert_int_equal(num_kept, 1);
 	must(inlay_task_cmd_answer(kept[--num_kept], 0));
@@ -440,9 +358,9 @@ static void read_in_mid_air(bool destroyed)
 	}
 	assert_int_equal(line->conn.pulls, 0);
 	must(inlay_task_host_stop(&line->host));
-	until(completed() == 2 && inlay_task_state(t[1]) == INLAY_TASK_IDLE);
+	until(all_ended() == 2 && inlay_task_state(t[1]) == INLAY_TASK_IDLE);
 	assert_ptr_equal(inlay_task_worker_gone(&desk->worker), destroyed ? NULL : &line->conn);
-	rig_free(1);
+	teardown_free();
 }
 
 static void payload_being_read(void **state)
@@ -461,9 +379,9 @@ static void answer_in_mid_air(bool sent)
 	struct inlay_buf *buf = NULL;
 	uint32_t i;
 
-	rig_make(1);
+	teardown_scene(1);
 	for (i = 0; i < 3; i++) {
-		t[i] = task(KEEP, i);
+		t[i] = numbered_task(KEEP, i);
 		bring(t[i]);
 		assert_int_equal(num_kept, i + 1);
 	}
@@ -482,8 +400,8 @@ static void answer_in_mid_air(bool sent)
 	/* As a fourth, the WQE behind them; or two: the one that was signaled, which comes as it was sent, and that */
 	whole_with(desk->pool, sent ? 1 : 4, sent ? 2 : 4, TASKS);
 	must(inlay_task_host_stop(&line->host));
-	until(completed() == 3);
-	rig_free(1);
+	until(all_ended() == 3);
+	teardown_free();
 }
 
 static void answer_being_sent(void **state)
@@ -502,7 +420,7 @@ static void served(struct line *l)
 	struct inlay_task *t = NULL;
 	uint32_t i;
 
-	must(inlay_task_alloc_init(&l->host, ECHO, NULL, &t));
+	must(inlay_task_alloc(&l->host, ECHO, NULL, &t));
 	for (i = 0; i < 2 * TASKS; i++) {
 		struct inlay_buf *buf = inlay_task_get_payload(t);
 
@@ -525,7 +443,7 @@ static void busy_connection(uint32_t what)
 	struct inlay_task *t[3];
 	uint32_t i;
 
-	rig_make(2);
+	teardown_scene(2);
 	submit_three(t);
 	until(num_kept == 3);
 	/* Answered, and not rung for: something is to be done for it */
@@ -557,14 +475,14 @@ static void busy_connection(uint32_t what)
 	served(lines[1]);
 	/* Its host finds out, or is told */
 	must(inlay_task_host_stop(&line->host));
-	until(completed() == 3);
+	until(all_ended() == 3);
 	for (i = 0; i < 3; i++) {
 		until(inlay_task_state(t[i]) == INLAY_TASK_IDLE);
 		assert_int_equal(ends[i].times, 1);
 		assert_int_equal(ends[i].status, -ECONNABORTED);
 	}
 	assert_int_equal(desk->worker.strays, 0);
-	rig_free(2);
+	teardown_free();
 }
 
 static void connection_not_destroyed(void **state)
@@ -584,16 +502,16 @@ static void host_not_destroyed(void **state)
 
 	(void)state;
 	for (what = 0; what < 3; what++) {
-		rig_make(1);
+		teardown_scene(1);
 		if (what) {
 			submit_three(t);
 			until(num_kept == 3);
 			must(inlay_task_host_stop(&line->host));
-			until(completed() == 3);
+			until(all_ended() == 3);
 			for (i = 0; i < 3; i++)
 				until(inlay_task_state(t[i]) == INLAY_TASK_IDLE);
 		} else {
-			t[0] = task(ECHO, 0);
+			t[0] = numbered_task(ECHO, 0);
 			must(inlay_inventory_create(line->near_memory, inlay_inventory_size(NEAR), NEAR, &near));
 			must(inlay_inventory_start(near));
 			must(inlay_inventory_get_by_data(near, &outside.map, outside.at, 500, &last));
@@ -617,7 +535,7 @@ static void host_not_destroyed(void **state)
 			must(inlay_inventory_destroy(near));
 		}
 		desk->params.connections = 0; /* no turn for a host that is not there */
-		rig_free(1);
+		teardown_free();
 	}
 }
 
@@ -632,6 +550,6 @@ int main(void)
 		cmocka_unit_test(host_not_destroyed),
 	};
 
-	return cmocka_run_group_tests_name("task_drain", tests, dev_open, dev_close) || again_with("SOFTDEV_MANUAL", "1") ||
+	return cmocka_run_group_tests_name("task_teardown", tests, dev_open, dev_close) || again_with("SOFTDEV_MANUAL", "1") ||
 	       again_trapped();
 }
