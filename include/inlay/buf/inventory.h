@@ -34,7 +34,6 @@
 #define INLAY_BUF_INVENTORY_H
 
 #include <inlay/base.h>
-#include <inlay/mmap/lookup.h>
 #include <inlay/mmap/map.h>
 #include <inlay/buf/buf.h>
 #include <inlay/buf/shared.h>
@@ -259,10 +258,10 @@ INLAY_COLD int inlay_inventory_get_new_(struct inlay_inventory *inv, struct inla
 INLAY_ALWAYS int inlay_inventory_near_(const struct inlay_inventory *inv, const struct inlay_mmap *mmap,
 				       const void *addr, size_t len, size_t data_len)
 {
-	return INLAY_LIKELY(inv->mmap == mmap) && INLAY_LIKELY(inv->turn == __atomic_load_n(&inv->store->turn,
-											    __ATOMIC_RELAXED)) &&
-	       inlay_range_holds_(inv->start, inv->len, (uintptr_t)addr, len) &&
-		       INLAY_LIKELY(data_len <= INLAY_BUF_DATA_MAX);
+	uint64_t turn = __atomic_load_n(&inv->store->turn, __ATOMIC_RELAXED);
+
+	return INLAY_LIKELY(inv->mmap == mmap) && INLAY_LIKELY(inv->turn == turn) &&
+	       inlay_range_holds_(inv->start, inv->len, (uintptr_t)addr, len) && INLAY_LIKELY(data_len <= INLAY_BUF_DATA_MAX);
 }
 
 /*

@@ -25,7 +25,6 @@
 #define INLAY_BUF_POOL_H
 
 #include <inlay/base.h>
-#include <inlay/mmap/lookup.h>
 #include <inlay/mmap/map.h>
 #include <inlay/buf/buf.h>
 #include <inlay/buf/store.h>
@@ -33,8 +32,8 @@
 struct inlay_pool {
 	struct inlay_inventory inventory;
 	struct inlay_mmap *mmap;
-	uint64_t element_size;
-	uint64_t alignment;
+	size_t element_size;
+	size_t alignment;
 };
 
 /* ------------------------------------------------------------------------------------------------
@@ -97,15 +96,9 @@ INLAY_COLD int inlay_pool_set_element_alignment(struct inlay_pool *pool, size_t 
 	return err;
 }
 
-INLAY_COLD size_t inlay_pool_element_alignment(const struct inlay_pool *pool)
-{
-	return (size_t)inlay_pool_(pool)->alignment;
-}
+INLAY_COLD size_t inlay_pool_element_alignment(const struct inlay_pool *pool) { return inlay_pool_(pool)->alignment; }
 
-INLAY_COLD size_t inlay_pool_element_size(const struct inlay_pool *pool)
-{
-	return (size_t)inlay_pool_(pool)->element_size;
-}
+INLAY_COLD size_t inlay_pool_element_size(const struct inlay_pool *pool) { return inlay_pool_(pool)->element_size; }
 
 /* How many slices a range holds. *first: where the first one starts. */
 INLAY_COLD uint64_t inlay_pool_slices_(const struct inlay_pool *pool, const struct inlay_range *r, uint64_t stride,
@@ -144,9 +137,9 @@ INLAY_COLD int inlay_pool_start(struct inlay_pool *pool)
 	if (stride < pool->element_size)
 		return -ENOSPC;
 	for (i = k = 0; k < s->num; i++) {
-		if (i == pool->mmap->table->num)
+		r = inlay_mmap_range_(pool->mmap, i);
+		if (!r)
 			return -ENOSPC;
-		r = inlay_table_ranges_(pool->mmap->table) + i;
 		err = inlay_store_keys_(s, pool->mmap, r, &keys);
 		if (err)
 			return err;

@@ -24,8 +24,8 @@
  *   - start registers everything, or leaves the map configured with nothing registered.
  *   - A map that was exported is not started again: the keys in its blobs will never come back.
  *   - stop and destroy return -EBUSY while a buffer is out (buf.h) or something holds the map, and
- *     change nothing. When the kernel refuses to deregister a region, they return -EBUSY too. Then
- *     the map finds nothing any more, and stop or destroy may be called again.
+ *     change nothing. When the kernel refuses to deregister a region, which a failed start may meet
+ *     too, the map finds nothing any more, and they return -EBUSY until the region goes.
  *
  * Threads: one thread calls the set-up functions, while no other uses the map, nor destroys an
  * inventory or pool that made buffers of it. Any thread may call the lookups, inlay_mmap_hold and
@@ -379,6 +379,12 @@ INLAY_FN struct inlay_keys inlay_mmap_keys_(const struct inlay_mmap *m, uint32_t
 	return keys;
 }
 
+/* Range i of a started map in the order of addresses, or NULL. */
+INLAY_COLD const struct inlay_range *inlay_mmap_range_(const struct inlay_mmap *m, uint32_t i)
+{
+	return i < m->table->num ? inlay_table_ranges_(m->table) + i : NULL;
+}
+
 /* Makes the table of all sources. Returns 0; -EINVAL or -EEXIST. */
 INLAY_COLD int inlay_mmap_publish_(struct inlay_mmap *m)
 {
@@ -435,8 +441,7 @@ INLAY_COLD int inlay_mmap_release_(struct inlay_mmap *m)
  *
  * Returns 0; -EBADFD when it is started or was ever exported; -EINVAL when there is no range, for
  * device memory of another context, and for keys in a map of several devices; -EEXIST when two
- * ranges overlap; else the negative errno of the registration that failed. After an error, nothing
- * is registered.
+ * ranges overlap; else the negative errno of the registration that failed.
  */
 INLAY_COLD int inlay_mmap_start(struct inlay_mmap *m)
 {
