@@ -152,7 +152,7 @@ declare -A may=(
 	[tag/list.h]="base.h cqe.h wqe.h queue/uar.h queue/cq.h queue/sq.h"
 	[tag/recv.h]="base.h cqe.h wqe.h queue/uar.h queue/cq.h queue/sq.h match.h match/mpi.h tag/list.h"
 	[tag.h]="base.h cqe.h wqe.h queue/uar.h queue/cq.h queue/sq.h queue/post.h match.h match/mpi.h $(cd include/inlay && echo tag/*.h)"
-	[task/wire.h]="base.h $connect mmap/ledger.h mmap/lookup.h mmap/map.h mmap/blob.h"
+	[task/wire.h]="base.h $connect mmap/source.h mmap/lookup.h mmap/map.h mmap/blob.h"
 	[task/link.h]="$below_task $connect task/wire.h"
 	[task/task.h]="$below_task $connect task/wire.h task/link.h"
 	[task/host.h]="$below_task $connect task/wire.h task/link.h task/task.h"
@@ -160,7 +160,7 @@ declare -A may=(
 	[task/conn.h]="$below_task $connect task/wire.h task/link.h task/cmd.h"
 	[task/worker.h]="$below_task $connect task/wire.h task/link.h task/cmd.h task/conn.h"
 	[task/plugin.h]="$below_task $connect task/wire.h task/link.h task/cmd.h"
-	[task/group.h]="base.h mmap/ledger.h mmap/lookup.h mmap/map.h mmap/blob.h"
+	[task/group.h]="base.h mmap/source.h mmap/lookup.h mmap/map.h mmap/blob.h"
 	[task.h]="$below_task $connect $(cd include/inlay && echo task/*.h)"
 	[inlay.h]="$(echo $headers)"
 )

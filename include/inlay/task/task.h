@@ -719,7 +719,7 @@ INLAY_FN int inlay_task_submit_other_(struct inlay_task *t, int ring)
 		return -EBUSY;
 	if (h->outstanding >= h->limit)
 		return h->limit ? -EAGAIN : -ENOTCONN;
-	__builtin_memset(&c, 0, sizeof(c));
+	inlay_task_command_clear_(&c);
 	if (t->response) {
 		response = inlay_task_response_room_(t->response);
 		if (response > h->response_max)
