@@ -793,9 +793,10 @@ INLAY_FN int inlay_task_submit_long_(struct inlay_task *t, const struct inlay_bu
 
 	if (len <= h->max_inline) {
 		const void *data = inlay_buf_data(payload);
-		uint32_t bbs = inlay_task_inline_bbs_(len);
-		int err = bbs == 2 ? inlay_task_post_inline_(&h->link.sq, 2, &head, data, len, h->quarter, ring) :
-				     inlay_task_post_inline_(&h->link.sq, bbs, &head, data, len, h->quarter, ring);
+		uint32_t bbs = inlay_task_inline_bbs_(len), q = h->quarter;
+		int err = len <= INLAY_TASK_SHORT + INLAY_WQEBB ?
+			  inlay_task_post_inline_(&h->link.sq, 2, &head, data, len, q, ring) :
+			  inlay_task_post_inline_(&h->link.sq, bbs, &head, data, len, q, ring);
 
 		return INLAY_UNLIKELY(err) ? err : inlay_task_posted_(t, h, 0);
 	}
