@@ -719,7 +719,7 @@ INLAY_FN int inlay_task_submit_other_(struct inlay_task *t, int ring)
 		return -EBUSY;
 	if (h->outstanding >= h->limit)
 		return h->limit ? -EAGAIN : -ENOTCONN;
-	__builtin_memset(&c, 0, sizeof(c));
+	inlay_task_command_clear_(&c);
 	if (t->response) {
 		response = inlay_task_response_room_(t->response);
 		if (response > h->response_max)
@@ -793,9 +793,10 @@ INLAY_FN int inlay_task_submit_long_(struct inlay_task *t, const struct inlay_bu
 
 	if (len <= h->max_inline) {
 		const void *data = inlay_buf_data(payload);
-		uint32_t bbs = inlay_task_inline_bbs_(len);
-		int err = bbs == 2 ? inlay_task_post_inline_(&h->link.sq, 2, &head, data, len, h->quarter, ring) :
-				     inlay_task_post_inline_(&h->link.sq, bbs, &head, data, len, h->quarter, ring);
+		uint32_t bbs = inlay_task_inline_bbs_(len), q = h->quarter;
+		int err = len <= INLAY_TASK_SHORT + INLAY_WQEBB ?
+			  inlay_task_post_inline_(&h->link.sq, 2, &head, data, len, q, ring) :
+			  inlay_task_post_inline_(&h->link.sq, bbs, &head, data, len, q, ring);
 
 		return INLAY_UNLIKELY(err) ? err : inlay_task_posted_(t, h, 0);
 	}

@@ -246,6 +246,16 @@ INLAY_ALWAYS uint32_t inlay_task_command_write_(uint8_t *at, const struct inlay_
 	return bytes;
 }
 
+/* A command of nobody. No memset, which compilers may call. */
+INLAY_FN void inlay_task_command_clear_(struct inlay_task_command *c)
+{
+	c->context = UINT64_MAX;
+	c->plugin = c->destination = 0;
+	c->flags = c->length = c->at = 0;
+	c->payload.rkey = c->response.rkey = 0;
+	c->payload.bytes = c->response.bytes = 0;
+}
+
 /*
  * Reads a command of `bytes` bytes, by the device's count.
  *
@@ -257,8 +267,7 @@ INLAY_FN int inlay_task_command_read_(struct inlay_task_command *c, const uint8_
 {
 	uint32_t i;
 
-	__builtin_memset(c, 0, sizeof(*c));
-	c->context = UINT64_MAX;
+	inlay_task_command_clear_(c);
 	if (bytes < INLAY_TASK_HEAD || msg[0] != INLAY_TASK_WIRE)
 		return -EBADMSG;
 	c->flags = inlay_task_get32_(msg) >> 16;
@@ -303,8 +312,10 @@ INLAY_FN int inlay_task_answer_read_(struct inlay_task_answer *a, const uint8_t 
 {
 	uint32_t status;
 
-	__builtin_memset(a, 0, sizeof(*a));
 	a->context = UINT64_MAX;
+	a->plugin = a->destination = 0;
+	a->kind = a->length = 0;
+	a->status = 0;
 	if (bytes < INLAY_TASK_HEAD || msg[0] != INLAY_TASK_WIRE)
 		return -EBADMSG;
 	a->kind = msg[1];
