@@ -20,6 +20,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <inlay/inlay.h>
+#include <inlay/task.h>
 #include "../common/program.h"
 #include "meet.h"
 #include "rdma.h"
