@@ -19,11 +19,11 @@ compilers=(
 	"clang --target=aarch64-linux-gnu -isystem $dir/cross" "clang++ --target=aarch64-linux-gnu -isystem $dir/cross"
 )
 
-language() # compiler: its sources' kind and the standards to try
+language() # compiler: its sources' kind and the standards to try, a comma before a flag
 {
 	case $1 in
 	*++*) echo "c++ c++17 gnu++17" ;;
-	*) echo "c c11 gnu11 gnu17" ;;
+	*) echo "c c11 c11,-D_POSIX_C_SOURCE=200809L gnu11,-D_POSIX_C_SOURCE=200809L gnu11 gnu17" ;;
 	esac
 }
 
@@ -43,7 +43,7 @@ compiles() # compiler kind flags...: $dir/alone.c; nothing that it leaves undefi
 	clang*) set -- -Wcast-align "$@" ;;
 	*) set -- -Wcast-align=strict "$@" ;;
 	esac
-	$compiler -x $kind -O1 $warnings -D_POSIX_C_SOURCE=200809L -Iinclude "$@" -c -o "$dir/alone.o" "$dir/alone.c" || return
+	$compiler -x $kind -O1 $warnings -Iinclude "$@" -c -o "$dir/alone.o" "$dir/alone.c" || return
 	[ -z "$(nm -u "$dir/alone.o")" ] || { nm -u "$dir/alone.o"; return 1; }
 }
 
@@ -58,7 +58,7 @@ alone() # compiler headers: each, in every standard, checked and not
 		[ -n "$HEADERS_ALL" ] || [[ " $tops " = *" $header "* ]] || continue
 		compiles "$compiler" $kind -std=$first -DINLAY_CHECKED=0 || return
 		for std in $standards; do
-			compiles "$compiler" $kind -std=$std || return
+			compiles "$compiler" $kind -std=${std/,/ } || return
 		done
 	done
 }
