@@ -260,10 +260,10 @@ while IFS=';' read -r compiler some; do
 	levels=(-O3 -O2 "-O2 -fPIC" -Os -O1 -O0)
 	[ -n "$HEADERS_ALL" ] || IFS=, read -ra levels <<<"$some"
 	for flags in "${levels[@]}"; do
-		expected=
-		[[ $compiler = clang* && $flags = -O0 ]] && expected=memcpy # for structs passed by value
-		same "$(title "$compiler") $flags: the data path calls ${expected:-nothing}" "$expected" \
-			"$(undefined "$compiler -std=gnu11 $flags" 2>&1)"
+		calls=$(undefined "$compiler -std=gnu11 $flags" 2>&1)
+		# For structs that are passed by value, and those set to zero
+		[[ $compiler = clang* && $flags = -O0 ]] && calls=$(grep -vx 'memcpy\|memset' <<<"$calls")
+		same "$(title "$compiler") $flags: the data path calls nothing" "" "$calls"
 	done
 done <<EOF
 gcc;-O2,-O0
