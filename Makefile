@@ -18,6 +18,11 @@ ifndef V
 Q = @
 endif
 
+# All paths are relative to this file's folder
+ifneq ($(realpath $(dir $(lastword $(MAKEFILE_LIST)))),$(CURDIR))
+$(error inlay is built and installed from its own folder: make -C $(dir $(lastword $(MAKEFILE_LIST))) $(MAKECMDGOALS))
+endif
+
 FLAGS = -std=$(STD) $(CFLAGS) -Wall -Wextra $(WERROR) -pthread -MMD -MP $(SANITIZE:%=-fsanitize=%)
 INCLUDES = -Iinclude -Itests -Itests/softdev
 VERBS = -libverbs -lmlx5
@@ -46,7 +51,7 @@ MAKEFLAGS += -j$(shell nproc)
 first = $(filter deps,$(MAKECMDGOALS))
 
 .DELETE_ON_ERROR:
-.PHONY: all help deps run check check-all fuzz bench bench-all install uninstall install-softdev uninstall-softdev clean
+.PHONY: all help deps run check test check-all fuzz bench bench-all include-cost FORCE install uninstall install-softdev uninstall-softdev clean
 
 all: $(library) $(tests) $(examples) $(benches) ## builds the software device, tests, examples and benchmarks
 
@@ -60,7 +65,7 @@ help: ## this list
 
 packages = gcc g++ clang make pkg-config libibverbs-dev ibverbs-providers ibverbs-utils perftest libcmocka-dev valgrind hyperfine jq \
 	gnuplot-nox perl binutils libclang-rt-14-dev gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user \
-	ucx-utils libucx-dev libssl-dev libdpdk-dev linux-headers-amd64
+	ucx-utils libucx-dev libssl-dev libdpdk-dev linux-headers-amd64 cmake meson ninja-build
 
 deps: ## installs the Debian packages that build and tests need
 	@{ command -v dpkg-query && command -v apt-get; } >/dev/null || { echo "make deps knows Debian only. Needed here: $(packages)" >&2; exit 1; }; \
@@ -74,10 +79,15 @@ deps: ## installs the Debian packages that build and tests need
 
 # ---- Building ----
 
+# What is built depends on this file, which changes when a setting does
+settings = $(CC) $(FLAGS)
+$(B)/settings: FORCE
+	@mkdir -p $(@D); echo '$(subst ','\'',$(settings))' | cmp -s - $@ || echo '$(subst ','\'',$(settings))' >$@
+
 say = @mkdir -p $(@D); echo "  CC    $@"
 compile = $(Q)$(CC) $(FLAGS) -MT $@ -MF $@.d -o $@ $<
 
-$(B)/softdev/%.o: tests/softdev/%.c | $(first)
+$(B)/softdev/%.o: tests/softdev/%.c $(B)/settings | $(first)
 	$(say)
 	$(compile) -c -fPIC -fvisibility=hidden
 
@@ -85,7 +95,7 @@ $(B)/libsoftdev.so: $(softdev)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(CFLAGS) -shared -pthread -o $@ $^ $(SANITIZE:%=-fsanitize=%) -ldl
 
-$(B)/examples/shim/%.o: examples/shim/%.c | $(first)
+$(B)/examples/shim/%.o: examples/shim/%.c $(B)/settings | $(first)
 	$(say)
 	$(compile) -c -fPIC -fvisibility=hidden -Iinclude
 
@@ -93,23 +103,23 @@ $(B)/libinlay-shim.so: $(shim)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(CFLAGS) -shared -pthread -o $@ $^ $(SANITIZE:%=-fsanitize=%) $(VERBS) -ldl
 
-$(B)/tests/%-0: tests/%.c | $(first)
+$(B)/tests/%-0: tests/%.c $(B)/settings | $(first)
 	$(say)
 	$(compile) -DINLAY_CHECKED=0 $(INCLUDES) $(linked) $(VERBS) -lcmocka
 
-$(B)/tests/%-1: tests/%.c | $(first)
+$(B)/tests/%-1: tests/%.c $(B)/settings | $(first)
 	$(say)
 	$(compile) -DINLAY_CHECKED=1 $(INCLUDES) $(linked) $(VERBS) -lcmocka
 
-$(B)/tests/softdev/tests/%: tests/softdev/tests/%.c | $(first)
+$(B)/tests/softdev/tests/%: tests/softdev/tests/%.c $(B)/settings | $(first)
 	$(say)
 	$(compile) -Itests/softdev $(linked) $(VERBS) -lcmocka
 
-$(B)/examples/%: examples/%.c | $(first)
+$(B)/examples/%: examples/%.c $(B)/settings | $(first)
 	$(say)
 	$(compile) -Iinclude $(VERBS)
 
-$(B)/bench/%: bench/%.c | $(first)
+$(B)/bench/%: bench/%.c $(B)/settings | $(first)
 	$(say)
 	$(compile) -Iinclude -Itests/softdev $(VERBS) -ldl -lm
 
@@ -127,6 +137,8 @@ check: all ## all tests, within 10 minutes
 	@[ -z "$(DEVICE)" ] || [ -e /sys/class/infiniband/$(DEVICE) ] || { echo "no device $(DEVICE) in /sys/class/infiniband" >&2; exit 2; }
 	$(Q)B=$(B) CC="$(CC)" DEVICE=$(DEVICE) SOFTDEV_LINKED=$(SANITIZE) prove $(PROVE) --timer --exec tests/exec $(SCRIPTS) $(tests)
 
+test: check ## the same as check
+
 check-all: ## tests with every compiler, standard, optimisation and sanitizer, and the long random ones, within two hours
 	$(Q)tests/matrix
 
@@ -137,7 +149,7 @@ fuzz: $(fuzzers:%=$(B)/fuzz/%) ## any bytes to both sides of command tasks, FUZZ
 			-artifact_prefix=$(B)/fuzz/$$f- $(B)/fuzz/corpus/$$f tests/fuzz/seeds/$$f tests/fuzz/corpus/$$f || exit 1; \
 	done
 
-$(B)/fuzz/%: tests/fuzz/%.c | $(first)
+$(B)/fuzz/%: tests/fuzz/%.c $(B)/settings | $(first)
 	$(say)
 	$(Q)clang -std=$(STD) -O1 -g -Wall -Wextra -MMD -MP -MF $@.d -MT $@ -DINLAY_CHECKED=1 -fsanitize=fuzzer,address,undefined \
 		-fno-sanitize-recover=all -Iinclude -o $@ $< $(VERBS)
@@ -156,6 +168,9 @@ bench-all: all ## all measurements
 	$(Q)CC="$(CC)" bench/task
 	$(Q)bench/transport
 
+include-cost: ## what one include of each public header costs a compiler
+	$(Q)bench/include
+
 # ---- Installing ----
 
 headers = $(patsubst include/%,%,$(shell find include -name '*.h'))
@@ -163,16 +178,20 @@ headers = $(patsubst include/%,%,$(shell find include -name '*.h'))
 to = $(DESTDIR)$(PREFIX)
 absolute = case '$(PREFIX)' in /*) ;; *) echo "PREFIX=$(PREFIX) is not an absolute path" >&2; exit 2 ;; esac
 
-install: ## headers and inlay.pc below DESTDIR and PREFIX
+install: ## headers, inlay.pc and a CMake package below DESTDIR and PREFIX
 	$(Q)$(absolute)
 	$(Q)for h in $(headers); do install -D -m 644 "include/$$h" '$(to)'/include/"$$h" || exit 1; done
 	$(Q)install -d '$(to)/share/pkgconfig'
 	$(Q){ echo 'prefix=$(PREFIX)'; sed 's/@VERSION@/$(VERSION)/' pkgconfig/inlay.pc.in; } >'$(to)/share/pkgconfig/inlay.pc'
+	$(Q)install -d '$(to)/share/cmake/inlay'
+	$(Q)install -m 644 pkgconfig/inlayConfig.cmake '$(to)/share/cmake/inlay/inlayConfig.cmake'
+	$(Q)sed 's/@VERSION@/$(VERSION)/' pkgconfig/inlayConfigVersion.cmake.in >'$(to)/share/cmake/inlay/inlayConfigVersion.cmake'
 
 uninstall: ## removes what install put there
 	$(Q)$(absolute)
 	$(Q)for h in $(headers); do rm -f '$(to)'/include/"$$h" || exit 1; done
-	$(Q)rm -f '$(to)/share/pkgconfig/inlay.pc'
+	$(Q)rm -f '$(to)/share/pkgconfig/inlay.pc' '$(to)'/share/cmake/inlay/inlayConfig*.cmake
+	$(Q)[ ! -d '$(to)/share/cmake/inlay' ] || rmdir --ignore-fail-on-non-empty '$(to)/share/cmake/inlay'
 	$(Q)[ ! -d '$(to)/include/inlay' ] || find '$(to)/include/inlay' -depth -type d -empty -delete
 
 install-softdev: $(B)/libsoftdev.so ## the software device below DESTDIR and PREFIX: softdev-run and what it needs

@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <inlay/inlay.h>
+#include <inlay/task.h>
 #include "common/program.h"
 #include "common/publish.h"
 #include "plugins/echo.h"

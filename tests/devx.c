@@ -9,6 +9,7 @@
  * softdev: --manual --devx
  */
 #include "common.h"
+#include <inlay/devx.h>
 #include <dlfcn.h>
 
 /* ---- A kernel to order ---- */

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# An installed inlay: a user's program builds with what pkg-config says and nothing else, as C and as C++; uninstall leaves nothing.
+# An installed inlay: a user's program builds with what pkg-config says and nothing else, as C and as C++, and with meson
+# and CMake; uninstall leaves nothing. And what make does when it is called from elsewhere, or with other settings.
 . tests/tap.sh
 
 # C and C++. Calls into every layer: rings in its own memory, and a library function behind verbs.h.
@@ -39,20 +40,71 @@ user() # name root prefix: builds and runs the program against what is installed
 	local flags language
 	export PKG_CONFIG_PATH=$2$3/share/pkgconfig PKG_CONFIG_SYSROOT_DIR=$2
 	same "$1: version" "$version" "$(pkg-config --modversion inlay)"
-	flags=$(pkg-config --cflags --libs inlay)
+	eval "flags=($(pkg-config --cflags --libs inlay))"
 	unset PKG_CONFIG_PATH PKG_CONFIG_SYSROOT_DIR
 	for language in "gcc -std=gnu11" "clang -std=gnu11" "g++ -std=c++17" "clang++ -std=c++17 -Wno-deprecated"; do
 		rm -f "$dir/user"
-		try "$1: $language builds" $language -O2 -Wall -Wextra -Werror -DVERSION="\"$version\"" -o "$dir/user" "$dir/user.c" $flags
+		try "$1: $language builds" $language -O2 -Wall -Wextra -Werror -DVERSION="\"$version\"" -o "$dir/user" "$dir/user.c" \
+			"${flags[@]}"
 		same "$1: $language runs" "$version opcode 8 record 1" "$("$dir/user" 2>/dev/null)"
 	done
 }
 
-try "install with PREFIX" make --no-print-directory install PREFIX="$dir/usr"
-same "all headers are there" "$(cd include && find . -type f | sort)" "$(cd "$dir/usr/include" && find . -type f | sort)"
-user "PREFIX" "" "$dir/usr"
-try "uninstall" make --no-print-directory uninstall PREFIX="$dir/usr"
-same "nothing is left" "" "$(find "$dir/usr" ! -type d -o -name inlay)"
+mkdir -p "$dir/project"
+cp "$dir/user.c" "$dir/project/user.c"
+cp "$dir/user.c" "$dir/project/user.cpp"
+cat >"$dir/project/meson.build" <<'EOF'
+project('user', 'c', 'cpp', default_options: ['cpp_std=c++17', 'werror=true'])
+inlay = dependency('inlay', version: '>=0.1', method: 'pkg-config')
+version = '-DVERSION="' + inlay.version() + '"'
+executable('user-c', 'user.c', dependencies: inlay, c_args: version)
+executable('user-cpp', 'user.cpp', dependencies: inlay, cpp_args: version)
+EOF
+cat >"$dir/project/CMakeLists.txt" <<'EOF'
+cmake_minimum_required(VERSION 3.18)
+project(user C CXX)
+find_package(inlay ${WANTED} REQUIRED)
+add_compile_definitions(VERSION="${inlay_VERSION}")
+foreach(language c cpp)
+  add_executable(user-${language} user.${language})
+  target_link_libraries(user-${language} PRIVATE inlay::inlay)
+endforeach()
+EOF
+
+built() # name folder: what a build system has built there runs
+{
+	same "$1: the programs run" "$version opcode 8 record 1 $version opcode 8 record 1" \
+		"$(echo $("$2/user-c" 2>/dev/null; "$2/user-cpp" 2>/dev/null))"
+}
+
+systems() # name prefix: the same program by build systems, each in a new folder
+{
+	if command -v meson >/dev/null && command -v ninja >/dev/null; then
+		PKG_CONFIG_PATH=$2/share/pkgconfig try "$1: meson finds inlay" meson setup "$dir/meson" "$dir/project"
+		try "$1: meson builds" ninja -C "$dir/meson"
+		built "$1: meson" "$dir/meson"
+	else
+		skip "$1: meson" "meson or ninja-build is not installed"
+	fi
+	if command -v cmake >/dev/null; then
+		try "$1: CMake finds inlay" cmake -S "$dir/project" -B "$dir/cmake" -DCMAKE_PREFIX_PATH="$2" -DWANTED="${version%.*}"
+		try "$1: CMake builds" cmake --build "$dir/cmake"
+		built "$1: CMake" "$dir/cmake"
+		! cmake -S "$dir/project" -B "$dir/cmake99" -DCMAKE_PREFIX_PATH="$2" -DWANTED=99.0 >"$dir/out" 2>&1 &&
+			grep -q "version: $version" "$dir/out"
+		result $? "$1: CMake refuses another version"
+	else
+		skip "$1: CMake" "cmake is not installed"
+	fi
+}
+
+prefix="$dir/a user/of it"
+try "install with a PREFIX that has blanks" make --no-print-directory install PREFIX="$prefix"
+same "all headers are there" "$(cd include && find . -type f | sort)" "$(cd "$prefix/include" && find . -type f | sort)"
+user "PREFIX" "" "$prefix"
+systems "PREFIX" "$prefix"
+try "uninstall" make --no-print-directory uninstall PREFIX="$prefix"
+same "nothing is left" "" "$(find "$prefix" ! -type d -o -name inlay)"
 
 try "install with DESTDIR" make --no-print-directory install DESTDIR="$dir/stage" PREFIX=/opt/inlay
 same "inlay.pc knows nothing of DESTDIR" "" "$(grep -F "$dir" "$dir/stage/opt/inlay/share/pkgconfig/inlay.pc")"
@@ -66,4 +118,27 @@ same "only what was installed has gone" "a b/usr/include/inlay/mine.h
 a/stays" "$(cd "$dir" && find 'a b' a -type f | sort)"
 make --no-print-directory install PREFIX=relative >"$dir/out" 2>&1 && false
 same "a relative PREFIX is refused" "PREFIX=relative is not an absolute path" "$(grep -o 'PREFIX=.*path' "$dir/out")"
+
+# ---- Elsewhere, and with other settings ----
+
+top=$PWD
+! (cd "$dir" && make -f "$top/Makefile" install DESTDIR="$dir/elsewhere" PREFIX=/usr) >"$dir/out" 2>&1 &&
+	grep -q "make -C $top/ install" "$dir/out" && [ ! -e "$dir/elsewhere" ]
+result $? "make -f from another folder refuses, says how, and installs nothing"
+(cd "$dir" && make -C "$top" --no-print-directory install DESTDIR="$dir/elsewhere" PREFIX=/usr) >"$dir/out" 2>&1
+same "make -C from another folder installs" "$(cd include && find . -type f | sort)" \
+	"$(cd "$dir/elsewhere/usr/include" && find . -type f | sort)"
+
+compiled() # settings...: how many objects make compiles with them
+{
+	make --no-print-directory B="$dir/b" "$@" "$dir/b/softdev/cqe.o" >"$dir/out" 2>&1 || cat "$dir/out"
+	grep -c '  CC ' "$dir/out"
+}
+
+same "make compiles" 1 "$(compiled)"
+same "and not again" 0 "$(compiled)"
+same "other CFLAGS: it does" 1 "$(compiled CFLAGS=-O1)"
+same "another CC: it does" 1 "$(compiled CFLAGS=-O1 CC=clang)"
+same "the same again: it does not" 0 "$(compiled CFLAGS=-O1 CC=clang)"
+same "make test is make check" "$(make -n B="$dir/b" check | grep ' prove ')" "$(make -n B="$dir/b" test | grep ' prove ')"
 finish

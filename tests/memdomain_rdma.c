@@ -3,9 +3,8 @@
  * memdomain_rdma.c: the RDMA domain of memdomain.h: keys of a map by both ways, pulls and pushes between two ends against a byte model,
  * everything that is refused, errors. The device is stepped.
  */
-#include "common.h"
+#include "memdomain_rig.h"
 #include <endian.h>
-#include <sys/uio.h>
 
 #define BYTES 65536u
 #define EDGE1 6001u              /* where a's map goes from one range to the next */
@@ -21,24 +20,6 @@ static struct inlay_mmap map, theirs, imported;
 static uint8_t map_memory[16384] __attribute__((aligned(64))), their_memory[16384] __attribute__((aligned(64)));
 static uint8_t import_memory[16384] __attribute__((aligned(64))), blob[1024];
 static struct end a, b;
-
-struct word {
-	int calls, rc;
-};
-
-static void word(void *arg, int rc)
-{
-	struct word *w = (struct word *)arg;
-
-	w->calls++;
-	w->rc = rc;
-}
-
-static void said(const struct word *w, int calls, int rc)
-{
-	assert_int_equal(w->calls, calls);
-	assert_int_equal(w->rc, rc);
-}
 
 static struct inlay_memdomain_peer peer_of(const uint32_t *rkeys, uint32_t n, uint32_t flags)
 {
@@ -59,6 +40,37 @@ static struct iovec vec(const struct end *e, size_t at, size_t len)
 	iov.iov_base = e->buf + at;
 	iov.iov_len = len;
 	return iov;
+}
+
+/* The domain's three ways to copy; far is the peer's side, near is ours */
+static int pull(struct inlay_memdomain_peer *peer, const struct iovec *far, uint32_t n, const struct iovec *near, uint32_t m,
+		struct word *w)
+{
+	struct inlay_memdomain_copy copy = copy_of(far, n, near, m, w);
+
+	copy.src_ctx = peer;
+	return inlay_memdomain_pull(&r.domain, &copy);
+}
+
+static int push(struct inlay_memdomain_peer *peer, const struct iovec *far, uint32_t n, const struct iovec *near, uint32_t m,
+		struct word *w)
+{
+	struct inlay_memdomain_copy copy = copy_of(near, m, far, n, w);
+
+	copy.dst_ctx = peer;
+	return inlay_memdomain_push(&r.domain, &copy);
+}
+
+/* Of two pieces to two */
+static int transfer(struct inlay_memdomain_peer *peer, const struct iovec *far, struct inlay_memdomain *src, const struct iovec *near,
+		    struct inlay_memdomain_result *res, struct word *w)
+{
+	struct inlay_memdomain_copy copy = copy_of(near, 2, far, 2, w);
+
+	copy.dst_ctx = peer;
+	copy.src = src;
+	copy.translation = res;
+	return inlay_memdomain_transfer(&r.domain, &copy);
 }
 
 /* Both ends, maps of both, the domain over a's */
@@ -120,19 +132,17 @@ static int take(void)
 	int rc;
 
 	assert_true(0 < inlay_sq_release(&a.sq, cqe));
-	rc = inlay_memdomain_rdma_completed(&r, cqe);
+	rc = inlay_memdomain_rdma_complete(&r, cqe);
 	inlay_cq_advance(&a.cq, 1);
 	return rc;
 }
 
-/* The queue, to see that a refusal leaves it alone */
+/* A refusal leaves the queue alone */
 static void same_queue(const struct inlay_sq *was)
 {
-	assert_int_equal(a.sq.pi, was->pi);
-	assert_int_equal(a.sq.pending, was->pending);
+	assert_int_equal(inlay_sq_index(&a.sq), inlay_sq_index(was));
+	assert_int_equal(inlay_sq_pending(&a.sq), inlay_sq_pending(was));
 	assert_int_equal(inlay_sq_rung(&a.sq), inlay_sq_rung(was));
-	assert_ptr_equal(a.sq.last, was->last);
-	assert_int_equal(a.sq.last_ds, was->last_ds);
 }
 
 /* ---- set-up ---- */
@@ -144,8 +154,13 @@ static void setup_answers(void **state)
 	struct inlay_memdomain_rdma_ctx *ctx;
 	struct inlay_memdomain *d;
 	struct ibv_pd *pd = ibv_alloc_pd(dev.ctx);
+	static uint8_t ring[64] __attribute__((aligned(64)));
+	struct inlay_memdomain_peer peer;
 	char id[INLAY_MEMDOMAIN_ID + 1];
+	uint32_t record[2], rkey, i;
+	struct iovec near, far;
 	struct inlay_sq sq;
+	struct end e;
 	size_t size;
 
 	(void)state;
@@ -157,10 +172,10 @@ static void setup_answers(void **state)
 	assert_int_equal(inlay_memdomain_rdma_create(&other, NULL, &map, dev.pd, "x"), -EINVAL);
 	assert_int_equal(inlay_memdomain_rdma_create(&other, &reg, NULL, dev.pd, "x"), -EINVAL);
 	assert_int_equal(inlay_memdomain_rdma_create(&other, &reg, &map, NULL, "x"), -EINVAL);
-	assert_int_equal(inlay_memdomain_rdma_create(&other, &reg, &map, pd, "x"), -ENODEV);
+	assert_int_equal(inlay_memdomain_rdma_create(&other, &reg, &map, pd, "x"), -ENOENT);
 	assert_int_equal(inlay_memdomain_rdma_create(&other, &reg, &imported, dev.pd, "x"), -ENOTSUP);
-	assert_int_equal(inlay_memdomain_rdma_create(&other, &reg, &map, dev.pd, id), -ENOMEM);
-	assert_int_equal(inlay_memdomain_count(&reg), 2);
+	assert_int_equal(inlay_memdomain_rdma_create(&other, &reg, &map, dev.pd, id), -E2BIG);
+	assert_int_equal(domains(&reg), 2);
 	id[INLAY_MEMDOMAIN_ID - 1] = 0;
 	must(inlay_memdomain_rdma_create(&other, &reg, &map, dev.pd, id));
 	assert_string_equal(inlay_memdomain_id(&other.domain), id);
@@ -185,29 +200,35 @@ static void setup_answers(void **state)
 	must(inlay_memdomain_rdma_create(&r, &reg, &map, dev.pd, "rdma"));
 
 	/* A queue */
-	memset(&sq, 0, sizeof(sq));
-	sq.max_ds = 63;
-	assert_int_equal(inlay_memdomain_rdma_attach(NULL, &sq, ops, 8), -EINVAL);
-	assert_int_equal(inlay_memdomain_rdma_attach(&r, NULL, ops, 8), -EINVAL);
-	assert_int_equal(inlay_memdomain_rdma_attach(&r, &sq, NULL, 8), -EINVAL);
-	assert_int_equal(inlay_memdomain_rdma_attach(&r, &sq, ops, 0), -EINVAL);
-	assert_int_equal(inlay_memdomain_rdma_attach(&r, &sq, ops, 6), -EINVAL);
-	sq.type = IBV_QPT_UD;
-	assert_int_equal(inlay_memdomain_rdma_attach(&r, &sq, ops, 8), -ENOTSUP);
-	assert_true(!r.domain.pull && !r.domain.push && !r.domain.transfer && r.domain.translate);
-	sq.type = IBV_QPT_UC;
-	must(inlay_memdomain_rdma_attach(&r, &sq, ops, 8));
-	assert_true(!r.domain.pull && r.domain.push && r.domain.transfer);
-	sq.type = 0;
-	must(inlay_memdomain_rdma_attach(&r, &sq, ops, 1));
+	assert_int_equal(inlay_memdomain_rdma_attach(NULL, &a.sq, ops, 8), -EINVAL);
+	assert_int_equal(inlay_memdomain_rdma_attach(NULL, NULL, NULL, 0), -EINVAL);
+	assert_int_equal(inlay_memdomain_rdma_attach(&r, &a.sq, NULL, 8), -EINVAL);
+	assert_int_equal(inlay_memdomain_rdma_attach(&r, &a.sq, ops, 0), -EINVAL);
+	assert_int_equal(inlay_memdomain_rdma_attach(&r, &a.sq, ops, 6), -EINVAL);
+	for (i = 0; i < 2; i++) {
+		opt.type = i ? IBV_QPT_UC : IBV_QPT_UD;
+		end_make(&e, &opt);
+		end_take(&e, INLAY_UAR_DOORBELL);
+		assert_int_equal(inlay_memdomain_rdma_attach(&r, &e.sq, ops, 8), i ? 0 : -ENOTSUP);
+		assert_true(!r.domain.pull && !r.domain.push == !i && !r.domain.transfer == !i && r.domain.translate);
+		inlay_sq_fini(&e.sq);
+		end_free(&e);
+	}
+	must(inlay_sq_init(&sq, ring, 1, record, 1, 63, &a.uar));
+	must(inlay_memdomain_rdma_attach(&r, &sq, ops, 1)); /* of a QP whose type is not known */
 	assert_true(r.domain.pull && r.domain.push && r.domain.transfer && !r.domain.memzero && !r.domain.invalidate);
-	r.begun++;
-	assert_int_equal(inlay_memdomain_rdma_attach(&r, &sq, ops, 1), -EBUSY);
-	assert_int_equal(inlay_memdomain_rdma_detach(&r), -EBUSY);
+	inlay_sq_fini(&sq);
+	must(inlay_memdomain_rdma_attach(&r, &a.sq, ops, 1));
+	rkey = b.mr->rkey;
+	peer = peer_of(&rkey, 1, 0);
+	far = vec(&b, 0, 8);
+	near = vec(&a, 0, 8);
+	must(push(&peer, &far, 1, &near, 1, NULL));
+	assert_int_equal(inlay_memdomain_rdma_attach(&r, &a.sq, ops, 1), -EBUSY);
+	assert_int_equal(inlay_memdomain_rdma_attach(&r, NULL, NULL, 0), -EBUSY);
 	assert_int_equal(inlay_memdomain_rdma_destroy(&r), -EBUSY);
-	r.begun--;
-	assert_int_equal(inlay_memdomain_rdma_detach(NULL), -EINVAL);
-	must(inlay_memdomain_rdma_detach(&r));
+	assert_int_equal(take(), 1);
+	must(inlay_memdomain_rdma_attach(&r, NULL, NULL, 0));
 	assert_true(!r.domain.pull && !r.domain.push && !r.domain.transfer && r.domain.translate);
 	down();
 	must(ibv_dealloc_pd(pd));
@@ -253,12 +274,12 @@ static void translations(void **state)
 	must(inlay_mmap_add(&more, inlay_source_host(memory, 4096)));
 	must(inlay_mmap_start(&more));
 	must(inlay_memdomain_rdma_create(&stranger, &reg, &more, pd3, "stranger"));
-	must(inlay_memdomain_create(&plain, &reg, memory + 4096, 128, INLAY_MEMDOMAIN_RDMA, NULL, NULL));
-	must(inlay_memdomain_create(&accel, &reg, memory + 4096 + 128, 128, INLAY_MEMDOMAIN_ACCEL, NULL, NULL));
+	must(inlay_memdomain_create(&reg, memory + 4096, 128, INLAY_MEMDOMAIN_RDMA, NULL, NULL, &plain));
+	must(inlay_memdomain_create(&reg, memory + 4096 + 128, 128, INLAY_MEMDOMAIN_ACCEL, NULL, NULL, &accel));
 
 	memset(&qp, 0, sizeof(qp));
 	ctx.size = sizeof(ctx);
-	ctx.rdma.ibv_qp = &qp;
+	ctx.ibv_qp = &qp;
 	must(inlay_uar_create(&uar, pd, INLAY_UAR_DOORBELL, NULL));
 	for (turn = 0; turn < 20000; turn++) {
 		size_t at = rnd_below(BYTES + 40), len = rnd() & 1 ? 1 + rnd_below(64) : 1 + rnd_below(BYTES);
@@ -280,7 +301,7 @@ static void translations(void **state)
 			continue;
 		must(inlay_mmap_keys(&map, (uint32_t)range, 0, &want));
 		assert_memory_equal(&keys, &want, sizeof(want));
-		assert_memory_equal(&res.rdma, &want, sizeof(want));
+		assert_memory_equal(&res.lkey, &want, sizeof(want));
 		assert_ptr_equal(res.iov.iov_base, addr);
 		assert_int_equal(res.iov.iov_len, len);
 		assert_int_equal(res.iov_count, 1);
@@ -293,30 +314,30 @@ static void translations(void **state)
 		must(inlay_memdomain_rdma_translate(&far, a.buf + at, len, &keys));
 		assert_memory_equal(&keys, &want, sizeof(want));
 		must(inlay_memdomain_translate(&far.domain, NULL, plain, NULL, a.buf + at, len, &res));
-		assert_memory_equal(&res.rdma, &want, sizeof(want));
+		assert_memory_equal(&res.lkey, &want, sizeof(want));
 		must(inlay_memdomain_translate(&r.domain, NULL, &far.domain, NULL, a.buf + at, len, &res));
-		assert_memory_equal(&res.rdma, &want, sizeof(want));
+		assert_memory_equal(&res.lkey, &want, sizeof(want));
 		assert_ptr_equal(res.dst_domain, &far);
 		qp.pd = turn & 1 ? pd : uar.pd; /* a parent domain over it */
 		must(inlay_memdomain_translate(&r.domain, NULL, &r.domain, &ctx, a.buf + at, len, &res));
-		assert_memory_equal(&res.rdma, &want, sizeof(want));
+		assert_memory_equal(&res.lkey, &want, sizeof(want));
 		/* The QP says more than the domain; a context too short says nothing */
 		qp.pd = dev.pd;
 		must(inlay_memdomain_translate(&r.domain, NULL, &far.domain, &ctx, a.buf + at, len, &res));
-		assert_int_not_equal(res.rdma.lkey, want.lkey);
+		assert_int_not_equal(res.lkey, want.lkey);
 		ctx.size = sizeof(ctx) - 1;
 		must(inlay_memdomain_translate(&r.domain, NULL, &far.domain, &ctx, a.buf + at, len, &res));
-		assert_memory_equal(&res.rdma, &want, sizeof(want));
+		assert_memory_equal(&res.lkey, &want, sizeof(want));
 		ctx.size = sizeof(ctx);
 		/* To this process */
 		must(inlay_memdomain_translate(&r.domain, NULL, inlay_memdomain_system(&reg), NULL, a.buf + at, len, &res));
 		assert_ptr_equal(res.iov.iov_base, a.buf + at);
-		assert_int_equal(res.rdma.lkey | res.rdma.rkey, 0);
+		assert_int_equal(res.lkey | res.rkey, 0);
 	}
-	assert_int_equal(inlay_memdomain_translate(&r.domain, NULL, &stranger.domain, NULL, a.buf, 8, &res), -ENODEV);
+	assert_int_equal(inlay_memdomain_translate(&r.domain, NULL, &stranger.domain, NULL, a.buf, 8, &res), -ENOENT);
 	assert_int_equal(inlay_memdomain_translate(&r.domain, NULL, accel, NULL, a.buf, 8, &res), -ENOTSUP);
 	qp.pd = pd3;
-	assert_int_equal(inlay_memdomain_translate(&r.domain, NULL, &r.domain, &ctx, a.buf, 8, &res), -ENODEV);
+	assert_int_equal(inlay_memdomain_translate(&r.domain, NULL, &r.domain, &ctx, a.buf, 8, &res), -ENOENT);
 	must(inlay_memdomain_destroy(plain));
 	must(inlay_memdomain_destroy(accel));
 	must(inlay_memdomain_rdma_destroy(&stranger));
@@ -421,16 +442,16 @@ static void end_to_end(void **state)
 			}
 			was = a.sq;
 			if (rnd() & 1) {
-				rc = inlay_memdomain_pull(&r.domain, &peer, far[i], m, ours[i], n, word, &words[i]);
+				rc = pull(&peer, far[i], m, ours[i], n, &words[i]);
 				if (!rc)
 					model_copy(ours[i], a.buf, model_a, far[i], m, b.buf, model_b);
 			} else {
-				rc = inlay_memdomain_push(&r.domain, &peer, far[i], m, ours[i], n, word, &words[i]);
+				rc = push(&peer, far[i], m, ours[i], n, &words[i]);
 				if (!rc)
 					model_copy(far[i], b.buf, model_b, ours[i], n, a.buf, model_a);
 			}
 			if (rc) {
-				assert_true(rc == -EAGAIN || (rc == -E2BIG && !was.pending));
+				assert_true(rc == -EAGAIN || (rc == -E2BIG && !inlay_sq_pending(&was)));
 				same_queue(&was);
 				words[i].calls = -1;
 				full++;
@@ -439,8 +460,8 @@ static void end_to_end(void **state)
 			assert_int_equal(words[i].calls, total ? 0 : 1);
 			if (total) {
 				accepted++;
-				n_wqes += a.sq.pi - was.pi > 1;
-				assert_true(quiet ? inlay_sq_rung(&a.sq) == inlay_sq_rung(&was) : inlay_sq_rung(&a.sq) == a.sq.pi);
+				n_wqes += inlay_sq_index(&a.sq) - inlay_sq_index(&was) > 1;
+				assert_true(quiet ? inlay_sq_rung(&a.sq) == inlay_sq_rung(&was) : inlay_sq_rung(&a.sq) == inlay_sq_index(&a.sq));
 			}
 		}
 		posted += accepted;
@@ -464,11 +485,11 @@ static void end_to_end(void **state)
 		if (memcmp(a.buf, model_a, BYTES) || memcmp(b.buf, model_b, BYTES))
 			fail_msg("turn %u: memory is not as the model says", turn);
 	}
-	print_message("# %u operations, %u of several WQEs, %u did not fit in %u\n", posted, n_wqes, full, a.sq.mask + 1);
+	print_message("# %u operations, %u of several WQEs, %u did not fit in %u\n", posted, n_wqes, full, inlay_sq_size(&a.sq));
 	assert_true(posted > 100 && n_wqes > 10 && full > 3);
 	assert_int_equal(inlay_mmap_num_bufs(&map), 0);
 	must(ibv_dereg_mr(mr2));
-	must(inlay_memdomain_rdma_detach(&r));
+	must(inlay_memdomain_rdma_attach(&r, NULL, NULL, 0));
 	down();
 }
 
@@ -500,50 +521,50 @@ static void refusals(void **state)
 	/* Contexts */
 	bad = peer;
 	bad.size--;
-	assert_int_equal(inlay_memdomain_pull(&r.domain, NULL, far, 2, near, 2, word, &w), -EINVAL);
-	assert_int_equal(inlay_memdomain_push(&r.domain, NULL, far, 2, near, 2, word, &w), -EINVAL);
-	assert_int_equal(inlay_memdomain_pull(&r.domain, &bad, far, 2, near, 2, word, &w), -EINVAL);
+	assert_int_equal(pull(NULL, far, 2, near, 2, &w), -EINVAL);
+	assert_int_equal(push(NULL, far, 2, near, 2, &w), -EINVAL);
+	assert_int_equal(pull(&bad, far, 2, near, 2, &w), -EINVAL);
 	bad = peer_of(NULL, 1, 0);
-	assert_int_equal(inlay_memdomain_pull(&r.domain, &bad, far, 2, near, 2, word, &w), -EINVAL);
+	assert_int_equal(pull(&bad, far, 2, near, 2, &w), -EINVAL);
 	bad = peer_of(&rkey, 3, 0);
-	assert_int_equal(inlay_memdomain_push(&r.domain, &bad, far, 2, near, 2, word, &w), -EINVAL);
+	assert_int_equal(push(&bad, far, 2, near, 2, &w), -EINVAL);
 	bad = peer_of(&rkey, 0, 0);
-	assert_int_equal(inlay_memdomain_push(&r.domain, &bad, far, 2, near, 2, word, &w), -EINVAL);
+	assert_int_equal(push(&bad, far, 2, near, 2, &w), -EINVAL);
 	/* Lengths */
-	assert_int_equal(inlay_memdomain_pull(&r.domain, &peer, far, 2, near, 1, word, &w), -EINVAL);
-	assert_int_equal(inlay_memdomain_push(&r.domain, &peer, far, 1, near, 2, word, &w), -EINVAL);
-	assert_int_equal(inlay_memdomain_push(&r.domain, &peer, far, 1, huge, 2, word, &w), -EINVAL);
-	assert_int_equal(inlay_memdomain_pull(&r.domain, &peer, far, 2, huge, 2, word, &w), -EINVAL);
+	assert_int_equal(pull(&peer, far, 2, near, 1, &w), -EINVAL);
+	assert_int_equal(push(&peer, far, 1, near, 2, &w), -EINVAL);
+	assert_int_equal(push(&peer, far, 1, huge, 2, &w), -EINVAL);
+	assert_int_equal(pull(&peer, far, 2, huge, 2, &w), -EINVAL);
 	/* Memory that is not in the map, in the first piece or in the last, after WQEs that have been written */
 	far[0] = vec(&b, 0, 100);
 	far[1] = vec(&b, 300, 100);
 	near[1].iov_base = a.buf + BYTES - 50;
-	assert_int_equal(inlay_memdomain_push(&r.domain, &peer, far, 2, near, 2, word, &w), -ENOENT);
+	assert_int_equal(push(&peer, far, 2, near, 2, &w), -ENOENT);
 	near[1].iov_base = memory;
-	assert_int_equal(inlay_memdomain_push(&r.domain, &peer, far, 2, near, 2, word, &w), -ENOENT);
+	assert_int_equal(push(&peer, far, 2, near, 2, &w), -ENOENT);
 	/* A pull into what is only read; a push from there is good */
 	near[1].iov_base = a.buf + READ_ONLY;
-	assert_int_equal(inlay_memdomain_pull(&r.domain, &peer, far, 2, near, 2, word, &w), -EPERM);
+	assert_int_equal(pull(&peer, far, 2, near, 2, &w), -EPERM);
 	/* The peer's map: not there; not granted for a push */
 	bad = peer_of(NULL, 0, 0);
 	bad.map = &imported;
 	near[1] = vec(&a, 200, 100);
 	far[1] = vec(&b, BYTES - 99, 100);
-	assert_int_equal(inlay_memdomain_pull(&r.domain, &bad, far, 2, near, 2, word, &w), -ENOENT);
+	assert_int_equal(pull(&bad, far, 2, near, 2, &w), -ENOENT);
 	far[1] = vec(&b, READ_ONLY, 100);
-	assert_int_equal(inlay_memdomain_push(&r.domain, &bad, far, 2, near, 2, word, &w), -EPERM);
+	assert_int_equal(push(&bad, far, 2, near, 2, &w), -EPERM);
 	/* Sources of a transfer */
-	must(inlay_memdomain_create(&other, &reg, memory, 128, 1000, NULL, NULL));
-	assert_int_equal(inlay_memdomain_transfer(&r.domain, &peer, far, 2, other, NULL, near, 2, NULL, word, &w), -ENOTSUP);
+	must(inlay_memdomain_create(&reg, memory, 128, 1000, NULL, NULL, &other));
+	assert_int_equal(transfer(&peer, far, other, near, NULL, &w), -ENOTSUP);
 	must(inlay_memdomain_translate(&r.domain, NULL, &r.domain, NULL, a.buf + 1000, 200, &res));
 	res.dst_domain = other;
-	assert_int_equal(inlay_memdomain_transfer(&r.domain, &peer, far, 2, other, NULL, near, 2, &res, word, &w), -EINVAL);
+	assert_int_equal(transfer(&peer, far, other, near, &res, &w), -EINVAL);
 	res.dst_domain = &r.domain;
-	assert_int_equal(inlay_memdomain_transfer(&r.domain, NULL, far, 2, other, NULL, near, 2, &res, word, &w), -EINVAL);
+	assert_int_equal(transfer(NULL, far, other, near, &res, &w), -EINVAL);
 	res.iov.iov_len = 201;
-	assert_int_equal(inlay_memdomain_transfer(&r.domain, &peer, far, 2, other, NULL, near, 2, &res, word, &w), -EINVAL);
+	assert_int_equal(transfer(&peer, far, other, near, &res, &w), -EINVAL);
 	res.iov_count = 2;
-	assert_int_equal(inlay_memdomain_transfer(&r.domain, &peer, far, 2, other, NULL, near, 2, &res, word, &w), -EINVAL);
+	assert_int_equal(transfer(&peer, far, other, near, &res, &w), -EINVAL);
 	assert_int_equal(inlay_memdomain_memzero(&r.domain, &peer, far, 2, word, &w), -ENOTSUP);
 	same_queue(&was);
 	said(&w, 0, 0);
@@ -554,13 +575,13 @@ static void refusals(void **state)
 	far[0] = vec(&b, 0, 8);
 	near[0] = vec(&a, READ_ONLY, 8);
 	for (i = 0; i < 4; i++)
-		must(inlay_memdomain_push(&r.domain, &peer, far, 1, near, 1, word, &w));
+		must(push(&peer, far, 1, near, 1, &w));
 	was = a.sq;
-	assert_int_equal(inlay_memdomain_push(&r.domain, &peer, far, 1, near, 1, word, &w), -EAGAIN);
+	assert_int_equal(push(&peer, far, 1, near, 1, &w), -EAGAIN);
 	same_queue(&was);
 	assert_int_equal(take(), 1);
 	said(&w, 1, 0);
-	must(inlay_memdomain_push(&r.domain, &peer, far, 1, near, 1, word, &w));
+	must(push(&peer, far, 1, near, 1, &w));
 	for (i = 0; i < 4; i++)
 		assert_int_equal(take(), 1);
 	said(&w, 5, 0);
@@ -572,10 +593,10 @@ static void refusals(void **state)
 	was = a.sq;
 	far[0] = vec(&b, 0, 4);
 	far[1] = vec(&b, 100, 4);
-	assert_int_equal(inlay_memdomain_push(&r.domain, &peer, far, 2, near, 1, word, &w), -EAGAIN);
+	assert_int_equal(push(&peer, far, 2, near, 1, &w), -EAGAIN);
 	same_queue(&was);
 	near[0].iov_len = 4;
-	must(inlay_memdomain_push(&r.domain, &peer, far, 1, near, 1, word, &w));
+	must(push(&peer, far, 1, near, 1, &w));
 	assert_int_equal(take(), -ENOENT);
 	assert_int_equal(take(), 1);
 	said(&w, 6, 0);
@@ -587,10 +608,10 @@ static void refusals(void **state)
 			many[i] = vec(&b, i, 1);
 		near[0] = vec(&a, 0, room + 1);
 		was = a.sq;
-		assert_int_equal(inlay_memdomain_push(&r.domain, &peer, many, room + 1, near, 1, word, &w), -E2BIG);
+		assert_int_equal(push(&peer, many, room + 1, near, 1, &w), -E2BIG);
 		same_queue(&was);
 		near[0].iov_len = room;
-		must(inlay_memdomain_push(&r.domain, &peer, many, room, near, 1, word, &w));
+		must(push(&peer, many, room, near, 1, &w));
 		assert_int_equal(inlay_sq_room(&a.sq), 0);
 		assert_int_equal(take(), 1);
 		free(many);
@@ -609,6 +630,7 @@ static void transfers(void **state)
 	struct opt opt = small();
 	struct iovec near[2], far[2];
 	struct inlay_memdomain_peer peer;
+	struct inlay_memdomain_copy copy;
 	struct inlay_memdomain_result res;
 	struct inlay_memdomain *sys;
 	struct word w = {0, 0};
@@ -626,7 +648,7 @@ static void transfers(void **state)
 	far[0] = vec(&b, 0, 30);
 	far[1] = vec(&b, 1000, 200);
 	/* From here */
-	must(inlay_memdomain_transfer(&r.domain, &peer, far, 2, NULL, NULL, near, 2, NULL, word, &w));
+	must(transfer(&peer, far, NULL, near, NULL, &w));
 	assert_int_equal(take(), 1);
 	said(&w, 1, 0);
 	assert_memory_equal(b.buf, a.buf + 10, 30);
@@ -634,41 +656,44 @@ static void transfers(void **state)
 	assert_memory_equal(b.buf + 1070, a.buf + 500, 50);
 	/* Out of what was translated: by its key, not by the map's; src_iov is not looked at */
 	must(inlay_memdomain_translate(&r.domain, NULL, &r.domain, NULL, a.buf + 2000, 60, &res));
-	res.rdma.lkey = a.mr->lkey;
-	must(inlay_memdomain_transfer(&r.domain, &peer, far, 2, &r.domain, NULL, near, 2, &res, word, &w));
+	res.lkey = a.mr->lkey;
+	must(transfer(&peer, far, &r.domain, near, &res, &w));
 	assert_int_equal(take(), 1);
 	said(&w, 2, 0);
 	assert_memory_equal(b.buf, a.buf + 2000, 30);
 	assert_memory_equal(b.buf + 1000, a.buf + 2030, 30);
 	res.iov_count = 2;
 	res.iovs = near;
-	must(inlay_memdomain_transfer(&r.domain, &peer, far, 2, &r.domain, NULL, near, 0, &res, word, &w));
+	must(transfer(&peer, far, &r.domain, near, &res, &w));
 	assert_int_equal(take(), 1);
 	assert_memory_equal(b.buf, a.buf + 10, 30);
 	assert_memory_equal(b.buf + 1070, a.buf + 500, 50);
 	said(&w, 3, 0);
 	/* From the peer to the system domain: the domain's pull */
 	fill(b.buf, BYTES, 4);
-	must(inlay_memdomain_transfer(sys, NULL, near, 2, &r.domain, &peer, far, 1, NULL, word, &w));
+	copy = copy_of(far, 1, near, 2, &w);
+	copy.src = &r.domain;
+	copy.src_ctx = &peer;
+	must(inlay_memdomain_transfer(sys, &copy));
 	assert_int_equal(w.calls, 3);
 	assert_int_equal(take(), 1);
 	said(&w, 4, 0);
 	assert_memory_equal(a.buf + 10, b.buf, 30);
 	assert_int_equal(differs(a.buf, 10, 3), 10);
 	/* Nobody wants the word */
-	assert_int_equal(inlay_memdomain_push(&r.domain, &peer, far, 1, near, 1, NULL, NULL), -EINVAL);
-	must(inlay_memdomain_push(&r.domain, &peer, far + 1, 1, near, 1, NULL, NULL));
+	assert_int_equal(push(&peer, far, 1, near, 1, NULL), -EINVAL);
+	must(push(&peer, far + 1, 1, near, 1, NULL));
 	assert_int_equal(take(), 1);
 	near[0].iov_len = 0;
-	must(inlay_memdomain_push(&r.domain, &peer, far, 1, near, 1, NULL, NULL));
+	must(push(&peer, far, 1, near, 1, NULL));
 	expect_nothing(&a.cq);
 	/* The map stopped, and started again: other keys, and the same range is remembered */
 	near[0].iov_len = 30;
 	must(inlay_mmap_stop(&map));
-	assert_int_equal(inlay_memdomain_push(&r.domain, &peer, far, 1, near, 1, word, &w), -ENOENT);
+	assert_int_equal(push(&peer, far, 1, near, 1, &w), -ENOENT);
 	must(inlay_mmap_start(&map));
 	memset(b.buf, 0, 30);
-	must(inlay_memdomain_push(&r.domain, &peer, far, 1, near, 1, word, &w));
+	must(push(&peer, far, 1, near, 1, &w));
 	assert_int_equal(take(), 1);
 	said(&w, 5, 0);
 	assert_memory_equal(b.buf, a.buf + 10, 30);
@@ -702,7 +727,7 @@ static void errors(void **state)
 		near = vec(&a, 0, 100);
 		/* Four operations of four WQEs: a good one, one with a wrong key somewhere, two behind it */
 		for (i = 0; i < 4; i++)
-			must(inlay_memdomain_push(&r.domain, i == 1 ? &wrong : &peer, far, 4, &near, 1, word, &w[i]));
+			must(push(i == 1 ? &wrong : &peer, far, 4, &near, 1, &w[i]));
 		inlay_sq_ring(&a.sq);
 		for (taken = ended = 0; ended < 4; taken++) {
 			int rc = take();
@@ -722,14 +747,14 @@ static void errors(void **state)
 		assert_int_equal(inlay_mmap_num_bufs(&map), 0);
 		expect_nothing(&a.cq);
 		/* A queue in error: accepted, and fails */
-		must(inlay_memdomain_pull(&r.domain, &peer, far, 1, &near, 1, word, &w[0]));
+		must(pull(&peer, far, 1, &near, 1, &w[0]));
 		inlay_sq_ring(&a.sq);
 		assert_int_equal(take(), 1);
 		said(&w[0], 2, -EIO);
 		/* Reset with operations under way */
 		for (i = 0; i < 3; i++)
-			must(inlay_memdomain_push(&r.domain, &peer, far, 4, &near, 1, word, &w[i]));
-		assert_int_equal(inlay_memdomain_rdma_detach(&r), -EBUSY);
+			must(push(&peer, far, 4, &near, 1, &w[i]));
+		assert_int_equal(inlay_memdomain_rdma_attach(&r, NULL, NULL, 0), -EBUSY);
 		assert_int_equal(inlay_memdomain_rdma_destroy(&r), -EBUSY);
 		qp_to(a.qp, IBV_QPS_RESET);
 		qp_to(b.qp, IBV_QPS_RESET);
@@ -743,7 +768,7 @@ static void errors(void **state)
 		assert_int_equal(inlay_mmap_num_bufs(&map), 0);
 		/* And on */
 		ends_connect(&a, &b);
-		must(inlay_memdomain_push(&r.domain, &peer, far, 4, &near, 1, word, &w[3]));
+		must(push(&peer, far, 4, &near, 1, &w[3]));
 		inlay_sq_ring(&a.sq);
 		assert_int_equal(take(), 1);
 		said(&w[3], 2, 0);
@@ -753,8 +778,7 @@ static void errors(void **state)
 
 /* done begins the next one, in a table of one */
 struct chain {
-	struct inlay_memdomain_peer *peer;
-	struct iovec *far, *near;
+	struct inlay_memdomain_copy copy;
 	int left, rc;
 };
 
@@ -764,7 +788,7 @@ static void next(void *arg, int rc)
 
 	c->rc |= rc;
 	if (c->left-- > 0)
-		c->rc |= inlay_memdomain_push(&r.domain, c->peer, c->far, 1, c->near, 1, next, c);
+		c->rc |= inlay_memdomain_push(&r.domain, &c->copy);
 }
 
 static void chained(void **state)
@@ -781,12 +805,13 @@ static void chained(void **state)
 	peer = peer_of(&rkey, 1, 0);
 	near = vec(&a, 0, 100);
 	far = vec(&b, 0, 100);
-	c.peer = &peer;
-	c.far = &far;
-	c.near = &near;
+	c.copy = copy_of(&near, 1, &far, 1, NULL);
+	c.copy.dst_ctx = &peer;
+	c.copy.done = next;
+	c.copy.arg = &c;
 	c.left = 100;
 	c.rc = 0;
-	must(inlay_memdomain_push(&r.domain, &peer, &far, 1, &near, 1, next, &c));
+	must(inlay_memdomain_push(&r.domain, &c.copy));
 	while (inlay_memdomain_rdma_pending(&r)) {
 		assert_int_equal(take(), 1);
 		n++;
@@ -844,7 +869,7 @@ static void shapes(void **state)
 	struct inlay_memdomain_peer peer = peer_of(&rkey, 1, INLAY_MEMDOMAIN_NO_RING);
 	struct inlay_memdomain_result res;
 	struct inlay_keys keys = {77, 78};
-	struct inlay_memdomain_rdma raw;
+	struct inlay_memdomain_copy copy;
 	struct iovec near, far, many[100];
 	struct word w = {0, 0};
 	struct inlay_uar uar;
@@ -861,18 +886,18 @@ static void shapes(void **state)
 	must(inlay_mmap_set_permissions(&m, INLAY_LOCAL_READ_WRITE));
 	must(inlay_mmap_start(&m));
 	must(inlay_uar_init(&uar, page, 256, INLAY_UAR_DOORBELL));
-	must(inlay_memdomain_rdma_create(&raw, &reg, &m, dev.pd, NULL));
+	must(inlay_memdomain_rdma_create(&r, &reg, &m, dev.pd, NULL));
 	for (max_ds = 1; max_ds <= 63; max_ds++) {
 		const uint32_t sges = max_ds < 4 ? 2 : max_ds - 2 < 30 ? max_ds - 2 : 30;
 
 		must(inlay_sq_init(&sq, ring, 256, record, 0x123, max_ds, &uar));
-		must(inlay_memdomain_rdma_attach(&raw, &sq, ops, 2));
+		must(inlay_memdomain_rdma_attach(&r, &sq, ops, 2));
 		/* Longer than a message: from address 0 */
 		near.iov_base = NULL;
 		near.iov_len = 3 * gib + 5;
 		far.iov_base = (void *)(uintptr_t)far_at;
 		far.iov_len = near.iov_len;
-		must(inlay_memdomain_push(&raw.domain, &peer, &far, 1, &near, 1, word, &w));
+		must(push(&peer, &far, 1, &near, 1, &w));
 		for (i = 0; i < 4; i++) {
 			struct wqe q = wqe_at(ring, i);
 
@@ -885,7 +910,7 @@ static void shapes(void **state)
 			assert_int_equal(q.lkey, 77);
 			assert_int_equal(q.signaled, i == 3);
 		}
-		assert_int_equal(sq.pi, 4);
+		assert_int_equal(inlay_sq_index(&sq), 4);
 		assert_int_equal(inlay_sq_rung(&sq), 0);
 		/* Many pieces here, one there */
 		for (i = 0; i < 100; i++) {
@@ -893,7 +918,7 @@ static void shapes(void **state)
 			many[i].iov_len = i + 1;
 		}
 		far.iov_len = 5050;
-		must(inlay_memdomain_pull(&raw.domain, &peer, &far, 1, many, 100, word, &w));
+		must(pull(&peer, &far, 1, many, 100, &w));
 		for (i = 0, bb = 4, done = 0; i < 100; i += sges) {
 			struct wqe q = wqe_at(ring, bb);
 
@@ -906,28 +931,31 @@ static void shapes(void **state)
 			bb += q.bbs;
 		}
 		assert_int_equal(done, 5050);
-		assert_int_equal(sq.pi, bb);
-		assert_int_equal(inlay_memdomain_rdma_abort(&raw), 2);
+		assert_int_equal(inlay_sq_index(&sq), bb);
+		assert_int_equal(inlay_memdomain_rdma_abort(&r), 2);
 		said(&w, 2, -ECANCELED);
 		w.calls = 0;
 		/* By the key of what was translated, of which the map need not know */
-		must(inlay_memdomain_translate(&raw.domain, NULL, &raw.domain, NULL, many[1].iov_base, 8, &res));
-		assert_int_equal(res.rdma.lkey, 77);
-		assert_int_equal(res.rdma.rkey, 78);
-		res.rdma.lkey = 99;
+		must(inlay_memdomain_translate(&r.domain, NULL, &r.domain, NULL, many[1].iov_base, 8, &res));
+		assert_int_equal(res.lkey, 77);
+		assert_int_equal(res.rkey, 78);
+		res.lkey = 99;
 		res.iov.iov_base = (void *)(uintptr_t)(100 * gib);
 		far.iov_len = 8;
-		must(inlay_memdomain_transfer(&raw.domain, &peer, &far, 1, NULL, NULL, many, 100, &res, NULL, NULL));
+		copy = copy_of(many, 100, &far, 1, NULL);
+		copy.dst_ctx = &peer;
+		copy.translation = &res;
+		must(inlay_memdomain_transfer(&r.domain, &copy));
 		assert_int_equal(wqe_at(ring, bb).lkey, 99);
 		assert_int_equal(wqe_at(ring, bb).first_addr, 100 * gib);
 		assert_int_equal(wqe_at(ring, bb).bytes, 8);
-		assert_int_equal(inlay_memdomain_rdma_abort(&raw), 1);
+		assert_int_equal(inlay_memdomain_rdma_abort(&r), 1);
 		inlay_sq_fini(&sq);
-		must(inlay_memdomain_rdma_detach(&raw));
+		must(inlay_memdomain_rdma_attach(&r, NULL, NULL, 0));
 	}
 	/* What the CPU may not reach is not the system domain's */
-	assert_int_equal(inlay_memdomain_translate(&raw.domain, NULL, inlay_memdomain_system(&reg), NULL, many[1].iov_base, 8, &res), -ENOTSUP);
-	must(inlay_memdomain_rdma_destroy(&raw));
+	assert_int_equal(inlay_memdomain_translate(&r.domain, NULL, inlay_memdomain_system(&reg), NULL, many[1].iov_base, 8, &res), -ENOTSUP);
+	must(inlay_memdomain_rdma_destroy(&r));
 	must(inlay_memdomain_registry_fini(&reg));
 	must(inlay_mmap_destroy(&m));
 	free(ring);
@@ -943,7 +971,7 @@ static int completed(uint32_t index, uint8_t opcode, uint32_t qpn, uint8_t bits)
 	cqe.op_own = (uint8_t)(opcode << 4 | bits);
 	cqe.sop_drop_qpn = inlay_to_be32(qpn);
 	cqe.wqe_counter = inlay_to_be16((uint16_t)index);
-	return inlay_memdomain_rdma_completed(&r, &cqe);
+	return inlay_memdomain_rdma_complete(&r, &cqe);
 }
 
 static void strange_completions(void **state)
@@ -963,14 +991,17 @@ static void strange_completions(void **state)
 	for (i = 0; i < 3; i++)
 		far[i] = vec(&b, i * 100, 10);
 	memset(w, 0, sizeof(w));
-	a.sq.pi = 65535; /* so that the indices come round within the first */
-	p = a.sq.pi;
+	/* So that the indices come round within the first */
+	for (p = 0; p < 65535; p++) {
+		must(inlay_post_nop(&a.sq, 0));
+		inlay_sq_release_until(&a.sq, inlay_sq_index(&a.sq));
+	}
 	assert_int_equal(completed(p, MLX5_CQE_REQ, qpn, 0), -ENOENT); /* none under way */
-	must(inlay_memdomain_push(&r.domain, &peer, far, 3, &near, 1, word, &w[0])); /* p .. p + 2 */
+	must(push(&peer, far, 3, &near, 1, &w[0])); /* p .. p + 2 */
 	must(inlay_post_nop(&a.sq, INLAY_SIGNALED));                               /* p + 3 */
-	must(inlay_memdomain_push(&r.domain, &peer, far, 3, &near, 1, word, &w[1])); /* p + 4 .. p + 6 */
-	must(inlay_memdomain_push(&r.domain, &peer, far, 3, &near, 1, word, &w[2])); /* p + 7 .. p + 9 */
-	assert_int_equal(a.sq.pi, p + 10);
+	must(push(&peer, far, 3, &near, 1, &w[1])); /* p + 4 .. p + 6 */
+	must(push(&peer, far, 3, &near, 1, &w[2])); /* p + 7 .. p + 9 */
+	assert_int_equal(inlay_sq_index(&a.sq), p + 10);
 	assert_int_equal(completed(p + 2, MLX5_CQE_REQ, qpn + 1, 0), -ENOENT);
 	assert_int_equal(completed(p + 2, MLX5_CQE_RESP_SEND, qpn, 0), -ENOENT);
 	assert_int_equal(completed(p + 2, MLX5_CQE_RESP_ERR, qpn, 0), -ENOENT);
@@ -997,7 +1028,7 @@ static void strange_completions(void **state)
 	assert_int_equal(completed(p + 9, MLX5_CQE_REQ, qpn, 0), 1);
 	said(&w[2], 1, -EIO);
 	inlay_sq_reset(&a.sq);
-	must(inlay_memdomain_rdma_detach(&r));
+	must(inlay_memdomain_rdma_attach(&r, NULL, NULL, 0));
 	assert_int_equal(completed(p, MLX5_CQE_REQ, qpn, 0), -ENOENT);
 	down();
 }

@@ -6,9 +6,8 @@
  * A creator poisons a domain's memory as soon as destroy gives it back, so that who still looks at it finds nonsense. Some domains stay for the
  * whole run: every walk finds each of them once, in order.
  */
-#include "common.h"
+#include "memdomain_rig.h"
 #include <pthread.h>
-#include <sys/uio.h>
 
 #define CREATORS 2
 #define WALKERS 2
@@ -56,7 +55,7 @@ static struct inlay_memdomain *make(void *at, const char *id)
 	struct inlay_memdomain_ctx ctx = {sizeof(ctx), &user, sizeof(user)};
 	struct inlay_memdomain *d = NULL;
 
-	good(inlay_memdomain_create(&d, &reg, at, MEMORY, 1000, &ctx, id) == 0 && d == at);
+	good(inlay_memdomain_create(&reg, at, MEMORY, 1000, &ctx, id, &d) == 0 && d == at);
 	return d;
 }
 
@@ -175,7 +174,7 @@ static void together(void **state)
 	for (i = 0; i < CREATORS + WALKERS; i++)
 		must(pthread_join(threads[i], NULL));
 	assert_int_equal(bad, 0);
-	assert_int_equal(inlay_memdomain_count(&reg), 1 + STAY);
+	assert_int_equal(domains(&reg), 1 + STAY);
 	d = inlay_memdomain_first(&reg, NULL);
 	for (i = 0; i < STAY; i++) {
 		d = inlay_memdomain_next(d, NULL);
@@ -246,17 +245,18 @@ static void complete(struct side *s)
 
 	memset(&cqe, 0, sizeof(cqe));
 	cqe.op_own = MLX5_CQE_REQ << 4;
-	cqe.sop_drop_qpn = inlay_to_be32(s->sq.qpn8 >> 8);
+	cqe.sop_drop_qpn = inlay_to_be32(inlay_sq_qpn(&s->sq));
 	cqe.wqe_counter = inlay_to_be16(s->ops[s->domain.ended % OPS].last);
 	good(inlay_sq_release(&s->sq, &cqe) > 0);
-	good(inlay_memdomain_rdma_completed(&s->domain, &cqe) == 1);
+	good(inlay_memdomain_rdma_complete(&s->domain, &cqe) == 1);
 }
 
 static void *owner(void *arg)
 {
 	struct side *s = (struct side *)arg;
-	struct inlay_memdomain_peer peer;
 	struct iovec far, near[2];
+	struct inlay_memdomain_copy in = copy_of(&far, 1, near, 2, NULL), out = copy_of(near, 2, &far, 1, NULL);
+	struct inlay_memdomain_peer peer;
 	uint32_t rkey = 5, x = (uint32_t)(uintptr_t)s;
 
 	memset(&peer, 0, sizeof(peer));
@@ -269,10 +269,13 @@ static void *owner(void *arg)
 	near[0].iov_len = 60;
 	near[1].iov_base = area + 500;
 	near[1].iov_len = 40;
+	in.src_ctx = out.dst_ctx = &peer;
+	in.done = out.done = counted;
+	in.arg = out.arg = s;
 	pthread_barrier_wait(&begin);
 	while (s->begun < 50 * WALKS) {
-		int err = (x = x * 1103515245 + 12345) >> 31 ? inlay_memdomain_pull(&s->domain.domain, &peer, &far, 1, near, 2, counted, s) :
-							       inlay_memdomain_push(&s->domain.domain, &peer, &far, 1, near, 2, counted, s);
+		int err = (x = x * 1103515245 + 12345) >> 31 ? inlay_memdomain_pull(&s->domain.domain, &in) :
+							       inlay_memdomain_push(&s->domain.domain, &out);
 
 		if (err) {
 			good(err == -EAGAIN);

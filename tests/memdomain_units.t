@@ -22,23 +22,34 @@ cat >"$dir/unit.c" <<'EOT'
 #include "unit.h"
 #include <string.h>
 static uint8_t memory[512] __attribute__((aligned(64)));
-static int pull(struct inlay_memdomain *src, void *src_ctx, const struct iovec *src_iov, uint32_t src_n, const struct iovec *dst_iov,
-		uint32_t dst_n, inlay_memdomain_done done, void *arg)
+static int pull(struct inlay_memdomain *src, const struct inlay_memdomain_copy *copy)
 {
 	const char *name = (const char *)inlay_memdomain_user_context(src, NULL);
 
-	(void)src_ctx;
-	(void)src_iov;
-	if (src_n != 1 || dst_n != 1 || strcmp(name, NAME))
+	if (copy->src_iovcnt != 1 || copy->dst_iovcnt != 1 || strcmp(name, NAME))
 		return -EINVAL;
-	strcpy((char *)dst_iov->iov_base, name);
-	if (done)
-		done(arg, 0);
+	strcpy((char *)copy->dst_iov->iov_base, name);
+	if (copy->done)
+		copy->done(copy->arg, 0);
 	return 0;
 }
 static void word(void *arg, int rc)
 {
 	*(int *)arg += rc ? 100 : 1;
+}
+/* One piece from src to the system domain */
+static int transfer(struct inlay_memdomain_registry *reg, struct inlay_memdomain *src, struct iovec *from, struct iovec *to, int *words)
+{
+	struct inlay_memdomain_copy copy;
+
+	memset(&copy, 0, sizeof(copy));
+	copy.src_iov = from;
+	copy.dst_iov = to;
+	copy.src_iovcnt = copy.dst_iovcnt = 1;
+	copy.src = src;
+	copy.done = word;
+	copy.arg = words;
+	return inlay_memdomain_transfer(inlay_memdomain_system(reg), &copy);
 }
 int UNIT(struct inlay_memdomain_registry *reg, int step)
 {
@@ -50,17 +61,17 @@ int UNIT(struct inlay_memdomain_registry *reg, int step)
 	int words = 0, found = 0;
 
 	if (step == 0)
-		return inlay_memdomain_create(&own, reg, memory, sizeof(memory), 1000, &ctx, NAME) || inlay_memdomain_set_pull(own, pull) ||
+		return inlay_memdomain_create(reg, memory, sizeof(memory), 1000, &ctx, NAME, &own) || inlay_memdomain_set_pull(own, pull) ||
 		       own->registry != reg;
 	if (step == 2)
 		return inlay_memdomain_destroy(own);
 	for (d = inlay_memdomain_first(reg, NULL); d; d = inlay_memdomain_next(d, NULL)) {
 		if (d == inlay_memdomain_system(reg)) {
 			/* Attached by one unit, understood by all */
-			if (inlay_memdomain_transfer(d, NULL, &copy, 1, d, NULL, &from, 1, NULL, word, &words) || memcmp(other, name, 16))
+			if (transfer(reg, d, &from, &copy, &words) || memcmp(other, name, 16))
 				return -1;
 		} else {
-			if (inlay_memdomain_transfer(inlay_memdomain_system(reg), NULL, &to, 1, d, NULL, &from, 1, NULL, word, &words) ||
+			if (transfer(reg, d, &from, &to, &words) ||
 			    strcmp(brought, inlay_memdomain_id(d)))
 				return -1;
 		}

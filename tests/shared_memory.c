@@ -161,7 +161,7 @@ static void serve(void)
 	attr.length = 2 * PAGE;
 	ibdm = ibv_alloc_dm(dev.ctx, &attr);
 	if (ibdm)
-		must(inlay_dm_from_dm(&dm, ibdm));
+		must(inlay_dm_from_dm(&dm, ibdm, NULL));
 	while (get(&q, sizeof(q))) {
 		memset(&a, 0, sizeof(a));
 		switch (q.what) {

@@ -4,6 +4,7 @@
  * task can end, each once. Time is the test's own. The long random runs, and those with faults, are elsewhere.
  */
 #include "common.h"
+#include <inlay/task.h>
 #include "../examples/plugins/handles.h"
 
 #define ECHO 7u          /* answers at once with the payload */

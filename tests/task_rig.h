@@ -6,6 +6,8 @@
 #ifndef TESTS_TASK_RIG_H
 #define TESTS_TASK_RIG_H
 
+#include <inlay/task.h>
+
 #define LARGE 16384u            /* bytes of the longest payload and the longest response */
 #define NEAR 16u                /* buffers that can be chained with a task's own: their descriptors lie near */
 

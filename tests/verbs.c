@@ -871,7 +871,7 @@ static void not_mlx5(void **state)
 	refused(cq, inlay_cq_from_cq(&cq, &ib_cq, NULL), -ENOTSUP);
 	refused(av, inlay_av_from_ah(&av, &ah, 1, 1), -ENOTSUP);
 	refused(n, inlay_pdn_from_pd(&n, &pd), -ENOTSUP);
-	refused(dm, inlay_dm_from_dm(&dm, &ib_dm), -ENOTSUP);
+	refused(dm, inlay_dm_from_dm(&dm, &ib_dm, NULL), -ENOTSUP);
 }
 
 /* ---- every reason there is ---- */

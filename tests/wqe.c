@@ -572,7 +572,7 @@ static void print_no_ring(void **state)
 	for (i = 0; i < ARRAY(sizes); i++) {
 		/* Not even looked at: nothing is there */
 		text = printed((const void *)16, sizes[i], 0);
-		snprintf(want, sizeof(want), "wqe: a ring of %u bytes is no ring\n", sizes[i]);
+		snprintf(want, sizeof(want), "wqe: %u bytes are not a ring\n", sizes[i]);
 		assert_string_equal(text, want);
 		free(text);
 	}

@@ -275,7 +275,7 @@ static void task_make(void)
 	NEED(!inlay_task_conn_connect(&task.conn, mine, sizeof(mine)) && !inlay_task_host_connect(&task.host, theirs, sizeof(theirs)),
 	     "connecting");
 	for (i = 0; i < LAP; i++)
-		NEED(!inlay_task_alloc(&task.host, PLUGIN, done, &task.task[i]), "inlay_task_alloc_init");
+		NEED(!inlay_task_alloc(&task.host, PLUGIN, done, &task.task[i]), "inlay_task_alloc");
 }
 
 static void task_before(uint32_t len)

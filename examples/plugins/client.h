@@ -20,6 +20,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <inlay/inlay.h>
+#include <inlay/task.h>
 #include "../common/program.h"
 #include "meet.h"
 #include "rdma.h"
@@ -213,7 +214,7 @@ static inline uint64_t client_endpoint(uint8_t *address)
 
 	need(client_call(&r, NULL, response, sizeof(response)), "an endpoint");
 	memcpy(address, response + 8, INLAY_TASK_ADDRESS);
-	return inlay_task_get64_(response);
+	return rdma_get64(response);
 }
 
 static inline void client_connect_endpoint(uint64_t ep, const uint8_t *address)
@@ -245,7 +246,7 @@ static inline uint64_t client_map(const void *blob, size_t len)
 	uint8_t response[8];
 
 	need(client_call(&r, blob, response, 8), "giving a map to the worker");
-	return inlay_task_get64_(response);
+	return rdma_get64(response);
 }
 
 /* Bytes that differ from one seed to the next. */

@@ -95,6 +95,22 @@ static inline void rdma_request_write(uint8_t *at, const struct rdma_request *r)
 	inlay_put64(at + 40, r->b);
 }
 
+static inline uint32_t rdma_get32(const void *at)
+{
+	uint32_t value;
+
+	memcpy(&value, at, sizeof(value));
+	return value;
+}
+
+static inline uint64_t rdma_get64(const void *at)
+{
+	uint64_t value;
+
+	memcpy(&value, at, sizeof(value));
+	return value;
+}
+
 /* Whether `bytes` are in the request. */
 static inline int rdma_has_data(uint32_t op)
 {
@@ -104,15 +120,15 @@ static inline int rdma_has_data(uint32_t op)
 /* Reads a request of len bytes. 0, or -EBADMSG for what is none; which operations there are is not looked at. */
 static inline int rdma_request_read(struct rdma_request *r, const uint8_t *at, uint32_t len)
 {
-	if (len < RDMA_HEAD || inlay_task_get32_(at) >> 16)
+	if (len < RDMA_HEAD || rdma_get32(at) >> 16)
 		return -EBADMSG;
-	r->op = inlay_task_get32_(at);
-	r->bytes = inlay_task_get32_(at + 4);
-	r->ep = inlay_task_get64_(at + 8);
-	r->map = inlay_task_get64_(at + 16);
-	r->addr = inlay_task_get64_(at + 24);
-	r->a = inlay_task_get64_(at + 32);
-	r->b = inlay_task_get64_(at + 40);
+	r->op = rdma_get32(at);
+	r->bytes = rdma_get32(at + 4);
+	r->ep = rdma_get64(at + 8);
+	r->map = rdma_get64(at + 16);
+	r->addr = rdma_get64(at + 24);
+	r->a = rdma_get64(at + 32);
+	r->b = rdma_get64(at + 40);
 	r->data = at + RDMA_HEAD;
 	return len - RDMA_HEAD == (rdma_has_data(r->op) ? r->bytes : 0) ? 0 : -EBADMSG;
 }
@@ -444,7 +460,7 @@ static inline void rdma_deliver(struct inlay_task_cmd *cmd, const uint8_t *msg)
 	uint64_t most = cmd->user[1];
 
 	/* It was found whole when it came, and reads so again. */
-	if (rdma_request_read(&r, msg, RDMA_HEAD + inlay_task_get32_(msg + 4)) || r.bytes > most || r.bytes + 8ull > cmd->response_max) {
+	if (rdma_request_read(&r, msg, RDMA_HEAD + rdma_get32(msg + 4)) || r.bytes > most || r.bytes + 8ull > cmd->response_max) {
 		inlay_task_cmd_answer_data(cmd, -EMSGSIZE, cmd->response, 0);
 		return;
 	}

@@ -72,12 +72,12 @@ static inline int rdmo_scatter(struct rdma_host *h, struct rdma_ep *ep, const st
 	if (!r->b || r->b > RDMO_PIECES || (uint64_t)num * RDMO_PIECE > r->bytes || r->addr || r->a)
 		return -EINVAL;
 	for (i = 0; i < num; i++, head += RDMO_PIECE) {
-		uint32_t bytes = inlay_task_get32_(head + 8);
+		uint32_t bytes = rdma_get32(head + 8);
 
-		if (!bytes || inlay_task_get32_(head + 12))
+		if (!bytes || rdma_get32(head + 12))
 			return -EINVAL;
 		sum += bytes;
-		err = rdma_remote(h, r->map, inlay_task_get64_(head), bytes, INLAY_RDMA_WRITE, &rkeys[i]);
+		err = rdma_remote(h, r->map, rdma_get64(head), bytes, INLAY_RDMA_WRITE, &rkeys[i]);
 		if (err)
 			return err;
 	}
@@ -87,10 +87,10 @@ static inline int rdmo_scatter(struct rdma_host *h, struct rdma_ep *ep, const st
 		return INLAY_TASK_STALL;
 	data = head;
 	for (i = 0, head = r->data; i < num; i++, head += RDMO_PIECE) {
-		struct ibv_sge out = {(uintptr_t)data, inlay_task_get32_(head + 8), rdma_payload_lkey(cmd)};
+		struct ibv_sge out = {(uintptr_t)data, rdma_get32(head + 8), rdma_payload_lkey(cmd)};
 
 		/* One completion for all: they are done in their order. There is room. */
-		if (inlay_post_write(&ep->link.sq, inlay_task_get64_(head), rkeys[i], &out, 1, i + 1 == num ? INLAY_SIGNALED : 0))
+		if (inlay_post_write(&ep->link.sq, rdma_get64(head), rkeys[i], &out, 1, i + 1 == num ? INLAY_SIGNALED : 0))
 			return -EIO;
 		data += out.length;
 	}
@@ -112,7 +112,7 @@ static inline int rdmo_more(struct rdma *p, struct rdma_ep *ep, struct inlay_tas
 	if (cmd->user[2] != RDMO_APPEND)
 		return 0;
 	err = rdma_request_read(&r, cmd->payload, cmd->payload_len);
-	where = inlay_task_get64_(cmd->response);
+	where = rdma_get64(cmd->response);
 	if (!err)
 		err = rdma_remote(ep->host, r.map, where, r.bytes, INLAY_RDMA_WRITE, &rkey);
 	if (err == -ENOENT)

@@ -482,7 +482,7 @@ void shim_clean(struct shim_qp *qp)
 	if (qp->srq)
 		shim_acquire(&qp->srq->lock);
 	if (!qp->recv_cq->programs)
-		inlay_cq_clean(&qp->recv_cq->q, qp->qpn, inlay_srq_gone, qp->srq ? &qp->srq->q : NULL);
+		inlay_cq_clean(&qp->recv_cq->q, qp->qpn, qp->srq ? inlay_srq_gone : NULL, qp->srq ? &qp->srq->q : NULL);
 	if (qp->srq)
 		shim_release(&qp->srq->lock);
 	if (qp->send_cq != qp->recv_cq && !qp->send_cq->programs)

@@ -231,18 +231,19 @@ static void fail(struct shim_sq *sq, int err)
 }
 
 /*
- * Every builder begins here, and goes on with *at, which it leaves in sq->at. setters: how many calls complete the WQE. Returns false when
- * there is or was an error.
+ * Every builder begins here, and goes on with *at, which it leaves in sq->at. setters: how many calls complete the WQE. How long it becomes
+ * they do not know yet: it is begun as the longest, for which there is always room below max_sends. Returns false when there is or was an
+ * error.
  */
 INLAY_ALWAYS bool begin(struct shim_sq *sq, struct ibv_qp_ex *ex, uint8_t opcode, uint32_t imm_be, uint8_t setters, struct inlay_cursor *at)
 {
-	if (INLAY_UNLIKELY(!room(sq) || inlay_sq_begin(&sq->q, 1, at)))
+	if (INLAY_UNLIKELY(!room(sq) || inlay_sq_begin(&sq->q, (sq->q.max_ds + 3u) / 4, at)))
 		fail(sq, ENOMEM);
 	if (INLAY_UNLIKELY(sq->err))
 		return false;
 	sq->opcode = opcode;
 	sq->imm_be = imm_be;
-	sq->flags = (uint16_t)flags_of(sq, ex->wr_flags);
+	sq->flags = flags_of(sq, ex->wr_flags);
 	sq->fence = 0;
 	sq->missing = setters;
 	return true;

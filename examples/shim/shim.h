@@ -108,7 +108,7 @@ struct shim_sq {
 	uint32_t begun;                   /* head at the start */
 	uint32_t begun_fence;             /* likewise */
 	uint32_t imm_be;
-	uint16_t flags;
+	uint32_t flags;
 	uint8_t opcode;
 	uint8_t missing;                  /* setters that are still to come */
 	/* Written by who polls */

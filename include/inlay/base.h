@@ -97,6 +97,7 @@
 #if INLAY_CHECKED
 #include <stdio.h>
 #include <stdlib.h>
+/* Names the rule that the caller of `function` broke, and aborts. */
 INLAY_COLD __attribute__((noreturn)) void inlay_check_failed(const char *function, const char *rule)
 {
 	fprintf(stderr, "inlay: %s: %s\n", function, rule);

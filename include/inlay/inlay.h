@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/inlay.h: all of inlay, in reading order. Unused functions cost nothing: a translation unit that calls only data-path
- * functions needs no library to link.
+ * inlay/inlay.h: what a transport includes, in reading order. Device commands (inlay/devx.h), memory
+ * domains (inlay/memdomain.h) and command tasks (inlay/task.h) are included by name. Unused functions
+ * cost nothing: callers of data-path functions alone need no library to link.
  */
 #ifndef INLAY_INLAY_H
 #define INLAY_INLAY_H
@@ -12,13 +13,10 @@
 #include <inlay/queue.h>
 #include <inlay/verbs.h>
 #include <inlay/connect.h>
-#include <inlay/devx.h>
 #include <inlay/dm.h>
 #include <inlay/mmap.h>
 #include <inlay/buf.h>
-#include <inlay/memdomain.h>
 #include <inlay/match.h>
 #include <inlay/tag.h>
-#include <inlay/task.h>
 
 #endif

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/memdomain.h: memory domains, after SPDK's, on a registry that the caller owns.
+ * inlay/memdomain.h: memory domains, as SPDK has them: describe, copy and clear memory that the CPU
+ * may be unable to reach, on a registry that the caller owns.
  *
- * The rooms, each with its manual:
- *
- *   memdomain/domain.h   registry, domains, callbacks, operations
- *   memdomain/system.h   a domain of this process's own memory
+ *   memdomain/domain.h   registry, domains, callbacks, operations; start here
+ *   memdomain/system.h   callbacks for this process's own memory
  *   memdomain/rdma.h     a domain over a memory map: keys, RDMA reads and writes
  */
 #ifndef INLAY_MEMDOMAIN_H

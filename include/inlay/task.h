@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/task.h: command tasks: a host gives commands to a worker, which may be on a BlueField, another
- * machine or this one, and gets one answer for each. DOCA UROM's worker command task as inline code on
- * two queue pairs; a command costs about what a send costs.
+ * inlay/task.h: command tasks: a host gives commands to a worker, which may be on a BlueField,
+ * another machine or this one, and gets one answer for each. DOCA UROM's worker command task as
+ * inline code on two queue pairs; a command costs about what a send costs.
  *
  *   host                                                        worker
  *
  *   inlay_task_alloc(&host, PLUGIN, done, &task);
  *   ... write the payload ...
  *   inlay_task_submit(task);                    -- one WQE -->   plugin->command(plugin, cmd)
- *   inlay_task_host_progress(&host, now, 32);   <-- one WQE --   return 0, or later inlay_task_cmd_answer
+ *   inlay_task_host_progress(&host, now, 32);   <-- one WQE --   return 0, or answer it later
  *   done(task, ...)                             status and response
  *
  *   task/task.h     a task: allocate, fill, submit, cancel, release
@@ -21,8 +21,8 @@
  *   task/group.h    workers that know each other's addresses and keys
  *   task/wire.h     messages and addresses; task/link.h one end of a connection
  *
- * Invariants: every submitted task completes once; every command is answered once; nothing that a peer
- * sends is believed before it is checked; no call, lock or allocation on the data path.
+ * Invariants: every submitted task completes once; every command is answered once; nothing that a
+ * peer sends is believed before it is checked; no call, lock or allocation on the data path.
  *
  * Threads: a host with its tasks, and a worker with its connections, have one owner at a time each.
  */

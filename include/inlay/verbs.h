@@ -243,16 +243,6 @@ INLAY_COLD int inlay_uar_from_qp(struct inlay_uar *uar, struct ibv_qp *qp, const
  * Queues
  */
 
-/* Reserves n CQEs for a queue of a QP that completes to `made`; the CQ may be NULL. */
-INLAY_COLD int inlay_reserve_for_(struct inlay_cq *cq, const struct ibv_cq *made, uint32_t n, const char **why)
-{
-	if (!cq)
-		return 0;
-	if (cq->verbs && made && cq->verbs != made)
-		return inlay_refuse_(-EINVAL, why, "the queue completes to another CQ");
-	return inlay_cq_reserve(cq, n, why);
-}
-
 /*
  * Takes over a CQ that no completion has come to. Do it before its QPs are posted to.
  *
@@ -288,7 +278,7 @@ INLAY_COLD int inlay_cq_from_cq(struct inlay_cq *cq, struct ibv_cq *ibcq, const 
 	err = inlay_cq_init(cq, dv.buf, dv.cqe_cnt, dv.cqe_size, (volatile uint32_t *)dv.dbrec, dv.cq_uar, dv.cqn);
 	if (err)
 		return inlay_refuse_(err, why, "the CQ's ring has no size or alignment that is known");
-	cq->verbs = ibcq;
+	inlay_cq_set_verbs_(cq, ibcq);
 	return 0;
 }
 
@@ -306,7 +296,7 @@ INLAY_COLD int inlay_cq_from_cq(struct inlay_cq *cq, struct ibv_cq *ibcq, const 
  * a ring that inlay does not know; -EBUSY when the send queue was posted to; -EINVAL when the QP
  * rings another register than uar's, was not created in uar->pd, completes to another CQ or has no
  * send queue; -ENOSPC when the CQ has too few CQEs left; else the negative errno of
- * mlx5dv_init_obj, ibv_query_qp or ibv_query_device. On failure sq, uar and cq are as they were.
+ * mlx5dv_init_obj, ibv_query_qp or ibv_query_device. On failure uar and cq are as they were.
  */
 INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct inlay_uar *uar, struct inlay_cq *cq,
 				const char **why)
@@ -314,7 +304,7 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 	struct ibv_qp_init_attr init;
 	struct ibv_device_attr device;
 	struct ibv_qp_attr attr;
-	struct inlay_uar reg;
+	struct inlay_uar reg, was = *uar;
 	struct mlx5dv_qp dv;
 	uint32_t fixed_ds, inline_ds, sge_ds, max_ds;
 	int err = inlay_dv_qp_(qp, &dv, why);
@@ -340,6 +330,8 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 	err = ibv_query_device(qp->context, &device);
 	if (err)
 		return inlay_refuse_(-err, why, "ibv_query_device failed");
+	if (cq && !inlay_cq_is_verbs_(cq, qp->send_cq))
+		return inlay_refuse_(-EINVAL, why, "the QP's sends complete to another CQ");
 	if (init.sq_sig_all)
 		return inlay_refuse_(-ENOTSUP, why,
 				     "the QP was made with sq_sig_all: make it without, and post with INLAY_SIGNALED");
@@ -353,45 +345,35 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 	max_ds = inline_ds > sge_ds ? inline_ds : sge_ds;
 	if (max_ds > INLAY_MAX_DS)
 		max_ds = INLAY_MAX_DS;
-	err = inlay_reserve_for_(cq, qp->send_cq, dv.sq.wqe_cnt, why);
-	if (err)
-		return err;
 	if (!uar->reg) {
 		/* A register of inlay_uar_create shows itself with its first QP. */
 		reg.td = uar->td;
 		reg.pd = uar->pd;
+		*uar = reg;
 	}
-	err = inlay_sq_init(sq, dv.sq.buf, dv.sq.wqe_cnt, (volatile uint32_t *)dv.dbrec, qp->qp_num, max_ds,
-			    uar->reg ? uar : &reg);
+	err = inlay_sq_init(sq, dv.sq.buf, dv.sq.wqe_cnt, (volatile uint32_t *)dv.dbrec, qp->qp_num, max_ds, uar);
 	if (err) {
-		inlay_cq_unreserve(cq, dv.sq.wqe_cnt);
+		*uar = was;
 		return inlay_refuse_(err, why, "the send ring has no size or alignment that is known");
 	}
-	if (!uar->reg) {
-		*uar = reg;
-		sq->uar = uar;
-		sq->next = sq->next ? &uar->next : NULL;
+	err = cq ? inlay_sq_reserve(sq, cq, why) : 0;
+	if (err) {
+		inlay_sq_fini(sq);
+		*uar = was;
+		return err;
 	}
-	sq->atomics = device.atomic_cap != IBV_ATOMIC_NONE && qp->qp_type == IBV_QPT_RC;
-	sq->type = qp->qp_type;
-	sq->cq = cq;
-	sq->reserved = dv.sq.wqe_cnt;
+	inlay_sq_set_type(sq, qp->qp_type, device.atomic_cap != IBV_ATOMIC_NONE && qp->qp_type == IBV_QPT_RC);
 	return 0;
 }
 
-/* What both receive queues share, once the ring is known. */
-INLAY_COLD int inlay_rq_take_(struct inlay_rq *rq, void *buf, uint32_t wqe_cnt, uint32_t stride,
-			      volatile uint32_t *dbrec, struct inlay_cq *cq, const char **why)
+/* What both receive queues end with. made: the CQ of verbs that the queue completes to. */
+INLAY_COLD int inlay_rq_room_(struct inlay_rq *rq, struct inlay_cq *cq, const struct ibv_cq *made, const char **why)
 {
-	int err = inlay_rq_init(rq, buf, wqe_cnt, stride, dbrec);
-
-	if (err) {
-		inlay_cq_unreserve(cq, wqe_cnt);
-		return inlay_refuse_(err, why, "the receive ring has no size or alignment that is known");
-	}
-	rq->cq = cq;
-	rq->reserved = wqe_cnt;
-	return 0;
+	if (!cq)
+		return 0;
+	if (!inlay_cq_is_verbs_(cq, made))
+		return inlay_refuse_(-EINVAL, why, "the queue's receives complete to another CQ");
+	return inlay_rq_reserve(rq, cq, why);
 }
 
 /*
@@ -415,10 +397,10 @@ INLAY_COLD int inlay_rq_from_qp(struct inlay_rq *rq, struct ibv_qp *qp, struct i
 		return inlay_refuse_(-EINVAL, why, "the QP has no receive queue of its own");
 	if (dv.dbrec[MLX5_RCV_DBR])
 		return inlay_refuse_(-EBUSY, why, "the receive queue was posted to already");
-	err = inlay_reserve_for_(cq, qp->recv_cq, dv.rq.wqe_cnt, why);
+	err = inlay_rq_init(rq, dv.rq.buf, dv.rq.wqe_cnt, dv.rq.stride, (volatile uint32_t *)dv.dbrec);
 	if (err)
-		return err;
-	return inlay_rq_take_(rq, dv.rq.buf, dv.rq.wqe_cnt, dv.rq.stride, (volatile uint32_t *)dv.dbrec, cq, why);
+		return inlay_refuse_(err, why, "the receive ring has no size or alignment that is known");
+	return inlay_rq_room_(rq, cq, qp->recv_cq, why);
 }
 
 /*
@@ -445,10 +427,10 @@ INLAY_COLD int inlay_rq_from_wq(struct inlay_rq *rq, struct ibv_wq *wq, struct i
 		return err;
 	if (dv.dbrec[0])
 		return inlay_refuse_(-EBUSY, why, "the WQ was posted to already");
-	err = inlay_reserve_for_(cq, wq->cq, dv.wqe_cnt, why);
+	err = inlay_rq_init(rq, dv.buf, dv.wqe_cnt, dv.stride, (volatile uint32_t *)dv.dbrec);
 	if (err)
-		return err;
-	return inlay_rq_take_(rq, dv.buf, dv.wqe_cnt, dv.stride, (volatile uint32_t *)dv.dbrec, cq, why);
+		return inlay_refuse_(err, why, "the receive ring has no size or alignment that is known");
+	return inlay_rq_room_(rq, cq, wq->cq, why);
 }
 
 /*
@@ -486,17 +468,10 @@ INLAY_COLD int inlay_srq_from_srq(struct inlay_srq *srq, struct ibv_srq *ibsrq, 
 	 * The free list of a fresh SRQ runs from entry 0 to the tail, one by one; after it come
 	 * libmlx5's further entries.
 	 */
-	err = inlay_reserve_for_(cq, NULL, dv.tail + 1, why);
-	if (err)
-		return err;
 	err = inlay_srq_init(srq, dv.buf, dv.tail + 1, dv.stride, (volatile uint32_t *)dv.dbrec);
-	if (err) {
-		inlay_cq_unreserve(cq, dv.tail + 1);
+	if (err)
 		return inlay_refuse_(-ENOTSUP, why, "the SRQ's ring has no size or alignment that is known");
-	}
-	srq->cq = cq;
-	srq->reserved = dv.tail + 1;
-	return 0;
+	return cq ? inlay_srq_reserve(srq, cq, why) : 0;
 }
 
 /* ------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <inlay/inlay.h>
+#include <inlay/task.h>
 
 #define FUZZ_CQES 512u
 #define FUZZ_BBS 512u

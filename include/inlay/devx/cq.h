@@ -139,7 +139,7 @@ INLAY_COLD int inlay_devx_cq_create(struct inlay_devx_cq *cq, struct ibv_context
 INLAY_COLD int inlay_devx_cq_query(struct inlay_devx_cq *cq, struct inlay_query_cq_out *out)
 {
 	INLAY_CHECK(cq && out, "no argument is NULL");
-	return inlay_devx_query_number_(cq->obj, INLAY_CMD_OP_QUERY_CQ, cq->cq.cqn, out, sizeof(*out), &cq->error);
+	return inlay_devx_query_number_(cq->obj, INLAY_CMD_OP_QUERY_CQ, inlay_cq_cqn(&cq->cq), out, sizeof(*out), &cq->error);
 }
 
 /*

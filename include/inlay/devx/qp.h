@@ -151,6 +151,26 @@ INLAY_COLD int inlay_devx_qp_attr_ok_(const struct inlay_devx_qp_attr *attr)
 }
 
 /*
+ * Destroys the QP, from any state; its memory and its register are the caller's again. Remove what
+ * it left in its CQs with inlay_cq_clean. Returns 0, or a negative errno.
+ */
+INLAY_COLD int inlay_devx_qp_destroy(struct inlay_devx_qp *qp)
+{
+	int err;
+
+	INLAY_CHECK(qp, "no argument is NULL");
+	err = inlay_devx_drop_(&qp->obj);
+	if (err)
+		return err;
+	if (qp->has_sq)
+		inlay_sq_fini(&qp->sq);
+	if (qp->has_rq)
+		inlay_rq_fini(&qp->rq);
+	qp->has_sq = qp->has_rq = 0;
+	return 0;
+}
+
+/*
  * Creates a QP in state RST. Zeroes the record; the ring's contents do not matter.
  *
  * INLAY_DEVX_QP_NO_SEND_RECORD needs general 2's send_dbr_mode_no_dbr_int. The record is still
@@ -210,8 +230,8 @@ INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context
 	inlay_qpc_set(&in.qpc, INLAY_QPC_ST, attr->type);
 	inlay_qpc_set(&in.qpc, INLAY_QPC_PM_STATE, INLAY_QP_PM_MIGRATED);
 	inlay_qpc_set(&in.qpc, INLAY_QPC_PD, attr->pdn);
-	inlay_qpc_set(&in.qpc, INLAY_QPC_CQN_SND, attr->send_cq ? attr->send_cq->cqn : attr->send_cqn);
-	inlay_qpc_set(&in.qpc, INLAY_QPC_CQN_RCV, attr->recv_cq ? attr->recv_cq->cqn : attr->recv_cqn);
+	inlay_qpc_set(&in.qpc, INLAY_QPC_CQN_SND, attr->send_cq ? inlay_cq_cqn(attr->send_cq) : attr->send_cqn);
+	inlay_qpc_set(&in.qpc, INLAY_QPC_CQN_RCV, attr->recv_cq ? inlay_cq_cqn(attr->recv_cq) : attr->recv_cqn);
 	inlay_qpc_set(&in.qpc, INLAY_QPC_TS_FORMAT, INLAY_TS_DEFAULT);
 	inlay_qpc_set(&in.qpc, INLAY_QPC_USER_INDEX,
 		      attr->flags & INLAY_DEVX_QP_USER_INDEX ? attr->user_index : 0xffffff);
@@ -240,12 +260,6 @@ INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context
 	inlay_qpc_set(&in.qpc, INLAY_QPC_CS_RES, attr->scatter_res == 64 ? INLAY_CS_RES_UP_TO_64 :
 		      attr->scatter_res ? INLAY_CS_RES_UP_TO_32 : INLAY_CS_RES_OFF);
 	inlay_qpc_set(&in.qpc, INLAY_QPC_DC_ACCESS_KEY, attr->type == INLAY_QP_ST_DCI ? attr->dc_key : 0);
-	if (attr->send_cq && inlay_cq_reserve(attr->send_cq, attr->sq_bbs, NULL))
-		return -ENOSPC;
-	if (attr->recv_cq && inlay_cq_reserve(attr->recv_cq, attr->rq_wqes, NULL)) {
-		inlay_cq_unreserve(attr->send_cq, attr->sq_bbs);
-		return -ENOSPC;
-	}
 	err = inlay_devx_create(ctx, &in, sizeof(in), &out, sizeof(out), &qp->obj, &qp->error);
 	qp->ctx = ctx;
 	qp->qpn = (uint32_t)inlay_cmd_out_get(&out, INLAY_CMD_OUT_NUMBER);
@@ -253,44 +267,23 @@ INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context
 	qp->state = INLAY_QP_STATE_RST;
 	if (!err && attr->rq_wqes)
 		err = inlay_rq_init(&qp->rq, ring, attr->rq_wqes, attr->rq_stride, record);
+	qp->has_rq = !err && attr->rq_wqes;
+	if (qp->has_rq && attr->recv_cq)
+		err = inlay_rq_reserve(&qp->rq, attr->recv_cq, NULL);
 	if (!err && attr->sq_bbs)
 		err = inlay_sq_init(&qp->sq, ring + rq_bytes, attr->sq_bbs, record, qp->qpn,
 				    attr->max_ds ? attr->max_ds : INLAY_MAX_DS, &attr->uar->uar);
+	qp->has_sq = !err && attr->sq_bbs;
+	if (qp->has_sq && attr->send_cq)
+		err = inlay_sq_reserve(&qp->sq, attr->send_cq, NULL);
 	if (err) {
-		inlay_cq_unreserve(attr->send_cq, attr->sq_bbs);
-		inlay_cq_unreserve(attr->recv_cq, attr->rq_wqes);
-		inlay_devx_drop_(&qp->obj);
+		inlay_devx_qp_destroy(qp);
 		return err;
 	}
-	qp->has_rq = attr->rq_wqes != 0;
-	qp->has_sq = attr->sq_bbs != 0;
-	qp->sq.atomics = device.atomic_cap != IBV_ATOMIC_NONE &&
-			 (attr->type == INLAY_QP_ST_RC || attr->type == INLAY_QP_ST_DCI);
-	qp->sq.type = inlay_devx_connect_type_(attr->type);
-	qp->sq.cq = attr->send_cq;
-	qp->sq.reserved = attr->sq_bbs;
-	qp->rq.cq = attr->recv_cq;
-	qp->rq.reserved = attr->rq_wqes;
-	return 0;
-}
-
-/*
- * Destroys the QP, from any state; its memory and its register are the caller's again. Remove what
- * it left in its CQs with inlay_cq_clean. Returns 0, or a negative errno.
- */
-INLAY_COLD int inlay_devx_qp_destroy(struct inlay_devx_qp *qp)
-{
-	int err;
-
-	INLAY_CHECK(qp, "no argument is NULL");
-	err = inlay_devx_drop_(&qp->obj);
-	if (err)
-		return err;
 	if (qp->has_sq)
-		inlay_sq_fini(&qp->sq);
-	if (qp->has_rq)
-		inlay_rq_fini(&qp->rq);
-	qp->has_sq = qp->has_rq = 0;
+		inlay_sq_set_type(&qp->sq, inlay_devx_connect_type_(attr->type),
+				  device.atomic_cap != IBV_ATOMIC_NONE &&
+					  (attr->type == INLAY_QP_ST_RC || attr->type == INLAY_QP_ST_DCI));
 	return 0;
 }
 

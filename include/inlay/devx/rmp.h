@@ -91,11 +91,9 @@ INLAY_COLD int inlay_devx_shared_(struct inlay_wqc *wq, struct inlay_srq *srq, c
 	else
 		err = inlay_srq_init(srq, ring, attr->entries, attr->stride, record);
 	if (!err && attr->cq)
-		err = inlay_cq_reserve(attr->cq, attr->entries, NULL);
+		err = inlay_srq_reserve(srq, attr->cq, NULL);
 	if (err)
 		return err;
-	srq->cq = attr->cq;
-	srq->reserved = attr->entries;
 	inlay_wqc_set(wq, INLAY_WQC_WQ_TYPE,
 		      attr->flags & INLAY_DEVX_RMP_CYCLIC ? INLAY_WQ_CYCLIC : INLAY_WQ_LINKED_LIST);
 	inlay_wqc_set(wq, INLAY_WQC_PD, attr->pdn);
@@ -150,7 +148,7 @@ INLAY_COLD int inlay_devx_rmp_arm(struct inlay_devx_rmp *rmp, uint32_t limit)
 	struct inlay_cmd_out out;
 
 	INLAY_CHECK(rmp, "no argument is NULL");
-	if (!rmp->obj || limit >= rmp->srq.wqe_cnt)
+	if (!rmp->obj || limit > inlay_srq_size(&rmp->srq))
 		return -EINVAL;
 	__builtin_memset(&in, 0, sizeof(in));
 	inlay_cmd_in_set(&in.cmd, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_MODIFY_RMP);

@@ -93,7 +93,7 @@ INLAY_COLD int inlay_devx_xrq_create(struct inlay_devx_xrq *xrq, struct ibv_cont
 		       attr->flags & INLAY_DEVX_XRQ_RNDV ? INLAY_XRQ_OFFLOAD_RNDV : INLAY_XRQ_OFFLOAD_NONE);
 	inlay_xrqc_set(&in.xrqc, INLAY_XRQC_DC, !!(attr->flags & INLAY_DEVX_XRQ_DC));
 	inlay_xrqc_set(&in.xrqc, INLAY_XRQC_USER_INDEX, attr->user_index);
-	inlay_xrqc_set(&in.xrqc, INLAY_XRQC_CQN, attr->shared.cq ? attr->shared.cq->cqn : attr->cqn);
+	inlay_xrqc_set(&in.xrqc, INLAY_XRQC_CQN, attr->shared.cq ? inlay_cq_cqn(attr->shared.cq) : attr->cqn);
 	inlay_tmc_set(&in.xrqc.tm, INLAY_TMC_LOG_MATCHING_LIST_SZ, xrq->log_list);
 	err = inlay_devx_create(ctx, &in, sizeof(in), &out, sizeof(out), &xrq->obj, &xrq->error);
 	if (err)
@@ -114,7 +114,7 @@ INLAY_COLD int inlay_devx_xrq_arm(struct inlay_devx_xrq *xrq, uint32_t limit)
 	struct inlay_cmd_in in;
 
 	INLAY_CHECK(xrq, "no argument is NULL");
-	if (!xrq->obj || limit >= xrq->srq.wqe_cnt)
+	if (!xrq->obj || limit > inlay_srq_size(&xrq->srq))
 		return -EINVAL;
 	__builtin_memset(&in, 0, sizeof(in));
 	inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_ARM_XRQ);

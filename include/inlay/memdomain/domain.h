@@ -1,58 +1,42 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/memdomain/domain.h: memory domains: a registry, and what may be done with memory of another kind.
+ * inlay/memdomain/domain.h: memory domains. A domain stands for memory that the CPU may be unable
+ * to reach (another host's, an accelerator's), and its owner sets callbacks that describe, copy or
+ * clear that memory; a registry lists the domains of a process.
  *
- * A domain stands for memory that the CPU may not reach: another host's, an accelerator's, a buffer that does not exist yet. Who owns such
- * memory makes a domain and sets callbacks; who handles data asks the domain to describe it in another's terms (translate), to bring it
- * here (pull), to take it there (push), to move it between two domains (transfer), to zero it, or says that a translation is no longer used
- * (invalidate). The functions, their answers and the structs are those of SPDK's dma.h.
- *
- *   struct inlay_memdomain_registry reg;                       the caller's, one for all who shall see each other's domains
- *   static uint8_t memory[1024] __attribute__((aligned(64)));  at least inlay_memdomain_size(&ctx, "gpu0")
- *
- *   inlay_memdomain_registry_init(&reg);                       the system domain is in it, always the first
- *   inlay_memdomain_create(&d, &reg, memory, sizeof(memory), 1000, &ctx, "gpu0");
- *   inlay_memdomain_set_pull(d, pull);
+ *   inlay_memdomain_registry_init(&reg);                     lists the system domain from the start
+ *   inlay_memdomain_create(&reg, memory, sizeof(memory), 1000, NULL, "gpu0", &d);
+ *   inlay_memdomain_set_pull(d, gpu_pull);                   the owner
  *   ...
+ *   struct inlay_memdomain_copy copy = {.src_iov = theirs, .src_iovcnt = 2, .dst_iov = ours,
+ *                                       .dst_iovcnt = 1, .done = done, .arg = request};
  *   for (d = inlay_memdomain_first(&reg, "gpu0"); d; d = inlay_memdomain_next(d, "gpu0"))
- *           if (inlay_memdomain_pull(d, NULL, from, 2, to, 1, done, request) == 0) ...      done is called, or has been
+ *           if (inlay_memdomain_pull(d, &copy) == 0) ...     done is called, now or later
  *   ...
- *   while (inlay_memdomain_destroy(d) == -EBUSY)               somebody walks over it
- *           ...;
+ *   while (inlay_memdomain_destroy(d) == -EBUSY) ...         a walk still holds it
  *
- * The completion callback of pull, push, transfer and memzero is called exactly once if the operation answered 0, and never otherwise. It
- * may be called before the operation returns: what it needs is ready before the call, and what it may free is not touched after. NULL for
- * who needs no word. A callback's other answers come back as they are, whatever their sign.
+ * Invariants:
+ *   - done is called exactly once if the operation returned 0, and never otherwise. It may be
+ *     called before the operation returns. Other results of a callback are returned as they are.
+ *   - Vectors stay in place until done. struct inlay_memdomain_copy is read only during the call.
+ *   - inlay_memdomain_first and _next return a domain that the caller holds; _next releases the one
+ *     before. A walk that ends early calls inlay_memdomain_put.
+ *   - A held domain can be used, even when it has left the registry. An operation in progress does
+ *     not hold its domain: the caller holds or owns it until done.
+ *   - Nothing is allocated and nothing is global: registry and domains lie in the caller's memory.
+ *   - A callback's code stays loaded until the callback is unset.
  *
- * Who holds what. inlay_memdomain_first and inlay_memdomain_next hand out a domain held; next lets go of the one before, a walk that ends
- * early calls inlay_memdomain_put. A domain that is held may be used: its memory stays, though it may have left the registry. An operation
- * under way does not hold its domain: who starts it does, or owns the domain. destroy takes a domain out of all walks at once, and answers
- * -EBUSY until nobody holds it; its memory is the caller's when it answers 0.
- *
- * Threads: what each function guarantees stands above it. The registry's lock is held for a list operation and never while a
- * callback runs, so that callbacks may call everything here.
- *
- * Where SPDK's ways are left:
- *   1. A domain without id is passed over by a walk for an id (SPDK compares with NULL, and crashes).
- *   2. The step to the next domain is taken under one lock and from a domain that is held (SPDK lets go of the lock half way, and goes on
- *      from a domain that may be freed). destroy knows its users (SPDK's frees under them).
- *   3. NULLs and lengths answer -EINVAL in every build (SPDK asserts in debug builds and dereferences in others).
- *   4. inlay_memdomain_user_context always writes the size (SPDK leaves it as it was when there is none), and the context's user_ctx points
- *      to the domain's copy (SPDK: to the caller's memory, long gone perhaps).
- * And there is no global state and no allocation: the registry is an argument.
- *
- * A callback belongs to the object file that set it: unset it before that is unloaded.
- *
+ * Threads: registry functions may be called by any thread at any time, except init and fini. An
+ * operation is as safe as its callback. No lock is held while a callback runs.
  * Sources: SPDK's include/spdk/dma.h and lib/dma/dma.c.
  */
 #ifndef INLAY_MEMDOMAIN_DOMAIN_H
 #define INLAY_MEMDOMAIN_DOMAIN_H
 
-#include <sched.h>
 #include <sys/uio.h>
 #include <inlay/base.h>
 
-/* What may reach a domain's memory. Values as SPDK's; others are taken too. */
+/* How a domain's memory is reached. Values as SPDK's; any other value may be used, too. */
 enum inlay_memdomain_type {
 	INLAY_MEMDOMAIN_RDMA = 0,         /* RDMA: protection domain, key, address */
 	INLAY_MEMDOMAIN_DMA = 1,          /* plain addresses */
@@ -62,29 +46,22 @@ enum inlay_memdomain_type {
 };
 
 struct inlay_memdomain;
+struct inlay_memdomain_registry;
 
-struct inlay_memdomain_rdma_keys {
-	uint32_t lkey, rkey;
-};
-
-/* What a translation gives. */
+/* A translation: the memory as dst_domain reaches it. inlay_memdomain_pieces reads iov and iovs. */
 struct inlay_memdomain_result {
 	size_t size;                      /* bytes of this struct */
-	uint32_t iov_count;               /* 1: the piece is iov. More: they are at iovs. Read it with inlay_memdomain_pieces */
+	uint32_t iov_count;               /* 1: the piece is iov; more: they are in iovs */
 	struct iovec iov;
-	struct iovec *iovs;               /* the translating callback's, until what uses it is done */
+	struct iovec *iovs;               /* the callback's memory, valid until the last user is done */
 	struct inlay_memdomain *dst_domain;
-	struct inlay_memdomain_rdma_keys rdma; /* when dst_domain is of type RDMA */
+	uint32_t lkey, rkey;              /* when dst_domain is of type RDMA */
 };
 
-struct inlay_memdomain_translation_rdma {
-	void *ibv_qp;
-};
-
-/* What the destination adds to the question. */
+/* What a translation should know of its destination. */
 struct inlay_memdomain_translation_ctx {
 	size_t size;                      /* bytes of this struct */
-	struct inlay_memdomain_translation_rdma rdma;
+	void *ibv_qp;
 };
 
 /* The user context of a domain of type RDMA. */
@@ -95,107 +72,80 @@ struct inlay_memdomain_rdma_ctx {
 
 /* What a domain is created with. */
 struct inlay_memdomain_ctx {
-	size_t size;                      /* bytes of this struct that are there */
+	size_t size;                      /* bytes of this struct; fields beyond them count as 0 */
 	void *user_ctx;
-	size_t user_ctx_size;             /* bytes at user_ctx, which are copied; 0: only the pointer is kept */
+	size_t user_ctx_size;             /* bytes at user_ctx to copy; 0: only the pointer is kept */
 };
 
+/* These four structs are laid out as SPDK's. */
 INLAY_STATIC_ASSERT(sizeof(struct inlay_memdomain_result) == 56, "as SPDK's");
-INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_result, iov_count) == 8, "as SPDK's");
-INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_result, iov) == 16, "as SPDK's");
-INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_result, iovs) == 32, "as SPDK's");
-INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_result, dst_domain) == 40, "as SPDK's");
-INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_result, rdma.lkey) == 48, "as SPDK's");
-INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_result, rdma.rkey) == 52, "as SPDK's");
-INLAY_STATIC_ASSERT(sizeof(struct inlay_memdomain_translation_ctx) == 16, "as SPDK's");
-INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_translation_ctx, rdma.ibv_qp) == 8, "as SPDK's");
-INLAY_STATIC_ASSERT(sizeof(struct inlay_memdomain_rdma_ctx) == 16, "as SPDK's");
-INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_rdma_ctx, ibv_pd) == 8, "as SPDK's");
-INLAY_STATIC_ASSERT(sizeof(struct inlay_memdomain_ctx) == 24, "as SPDK's");
-INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_ctx, user_ctx) == 8, "as SPDK's");
-INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_ctx, user_ctx_size) == 16, "as SPDK's");
+INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_result, rkey) == 52, "as SPDK's");
 
-/* Says that an operation is over: 0 or a negative errno. */
+/* Ends an operation. rc: 0 or a negative errno. */
 typedef void (*inlay_memdomain_done)(void *arg, int rc);
 
 /*
- * The six callbacks. Arguments and duties are those of the functions that call them, below; none is called with NULL for what is tested
- * there.
+ * A copy: what pull, push and transfer take. All bytes of the source are copied; the destination
+ * may have room for more. Either side may be split into any pieces. Zero what is not used.
  */
+struct inlay_memdomain_copy {
+	const struct iovec *src_iov, *dst_iov;
+	uint32_t src_iovcnt, dst_iovcnt;
+	void *src_ctx, *dst_ctx;          /* for the callbacks of the source's and the destination's domain */
+	inlay_memdomain_done done;        /* may be NULL */
+	void *arg;                        /* for done */
+	/* For transfer only */
+	struct inlay_memdomain *src;      /* the source domain; NULL: this process's memory */
+	const struct inlay_memdomain_result *translation; /* NULL, or what is copied in place of src_iov */
+};
+
+/* The callbacks. The functions of the same names below say what arguments and results mean. */
 typedef int (*inlay_memdomain_translate_cb)(struct inlay_memdomain *src, void *src_ctx, struct inlay_memdomain *dst,
 					    struct inlay_memdomain_translation_ctx *dst_ctx, void *addr, size_t len,
 					    struct inlay_memdomain_result *result);
-typedef int (*inlay_memdomain_pull_cb)(struct inlay_memdomain *src, void *src_ctx, const struct iovec *src_iov, uint32_t src_iovcnt,
-				       const struct iovec *dst_iov, uint32_t dst_iovcnt, inlay_memdomain_done done, void *arg);
-typedef int (*inlay_memdomain_push_cb)(struct inlay_memdomain *dst, void *dst_ctx, const struct iovec *dst_iov, uint32_t dst_iovcnt,
-				       const struct iovec *src_iov, uint32_t src_iovcnt, inlay_memdomain_done done, void *arg);
-typedef int (*inlay_memdomain_transfer_cb)(struct inlay_memdomain *dst, void *dst_ctx, const struct iovec *dst_iov, uint32_t dst_iovcnt,
-					   struct inlay_memdomain *src, void *src_ctx, const struct iovec *src_iov, uint32_t src_iovcnt,
-					   struct inlay_memdomain_result *translation, inlay_memdomain_done done, void *arg);
-typedef int (*inlay_memdomain_memzero_cb)(struct inlay_memdomain *domain, void *ctx, const struct iovec *iov, uint32_t iovcnt,
-					  inlay_memdomain_done done, void *arg);
-typedef void (*inlay_memdomain_invalidate_cb)(struct inlay_memdomain *domain, void *ctx, const struct iovec *iov, uint32_t iovcnt);
+typedef int (*inlay_memdomain_copy_cb)(struct inlay_memdomain *d, const struct inlay_memdomain_copy *copy);
+typedef int (*inlay_memdomain_memzero_cb)(struct inlay_memdomain *d, void *ctx, const struct iovec *iov,
+					  uint32_t iovcnt, inlay_memdomain_done done, void *arg);
+typedef void (*inlay_memdomain_invalidate_cb)(struct inlay_memdomain *d, void *ctx, const struct iovec *iov,
+					      uint32_t iovcnt);
 
-struct inlay_memdomain_registry;
-
-/* A domain, at the begin of the memory that it was created in; the copy of the user's context follows, then the id. */
+/* A domain. The copy of the user's context follows it in memory, then the id. */
 struct inlay_memdomain {
 	inlay_memdomain_translate_cb translate;
-	inlay_memdomain_pull_cb pull;
-	inlay_memdomain_push_cb push;
-	inlay_memdomain_transfer_cb transfer;
+	inlay_memdomain_copy_cb pull, push, transfer;
 	inlay_memdomain_memzero_cb memzero;
 	inlay_memdomain_invalidate_cb invalidate;
 	struct inlay_memdomain_registry *registry; /* NULL: destroyed */
 	int32_t type;
-	uint32_t host;                    /* its addresses are this process's, as the system domain's are */
-	/* What registry and holders write: a line of its own, so that who walks does not disturb who operates. */
-	struct inlay_memdomain *next, *prev;
+	uint32_t host;                    /* 1: its addresses are this process's */
+	struct inlay_memdomain *next, *prev; /* from here on: written by walks and the registry */
 	char *id;
 	struct inlay_memdomain_ctx ctx;   /* size 0: none */
 	uint32_t holders;
-	uint32_t dead;                    /* destroyed, and stays in the list for those who hold it */
+	uint32_t dead;                    /* destroyed; stays in the list until nobody holds it */
 	uint64_t reserved;
 };
 
-INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain, next) == INLAY_CACHE_LINE, "an operation touches one line of its domain");
-INLAY_STATIC_ASSERT(sizeof(struct inlay_memdomain) == 2 * INLAY_CACHE_LINE, "a domain is two lines and what was copied");
+INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain, next) == INLAY_CACHE_LINE, "operations read one line");
+INLAY_STATIC_ASSERT(sizeof(struct inlay_memdomain) == 2 * INLAY_CACHE_LINE, "a domain has two lines");
 
-/* A registry. In caller memory, aligned as a cache line. */
 struct inlay_memdomain_registry {
-	struct inlay_memdomain system;    /* the head of the list, which never leaves it */
+	struct inlay_memdomain system;    /* the list's head; never leaves it */
 	struct inlay_memdomain *last;
 	uint32_t lock;
-	uint32_t count;                   /* domains that a walk finds */
 	char id[8];
 } __attribute__((aligned(INLAY_CACHE_LINE)));
 
-/* ------------------------------------------------------------------------------------------------------------------------
+/* ------------------------------------------------------------------------------------------------
  * Set-up: registry
  */
 
-INLAY_COLD void inlay_memdomain_lock(struct inlay_memdomain_registry *reg)
-{
-	uint32_t spins = 0;
-
-	while (__atomic_exchange_n(&reg->lock, 1, __ATOMIC_ACQUIRE))
-		while (__atomic_load_n(&reg->lock, __ATOMIC_RELAXED))
-			if (++spins % 64 == 0)
-				sched_yield();
-}
-
-INLAY_COLD void inlay_memdomain_unlock(struct inlay_memdomain_registry *reg)
-{
-	__atomic_store_n(&reg->lock, 0, __ATOMIC_RELEASE);
-}
-
 /*
- * Makes a registry with the system domain alone in it: type DMA, id "system", no callback set.
+ * Makes a registry. It lists the system domain: type DMA, id "system", no callbacks (see system.h).
  *
- * reg  of the caller, aligned as a cache line (as the struct is, but malloc does not see to it), until inlay_memdomain_registry_fini
- *      answers 0
+ * reg  aligned to a cache line; the caller's memory until inlay_memdomain_registry_fini returns 0
  *
- * Returns 0, or -EINVAL for NULL and for one that is not aligned. Threads: before anybody uses it.
+ * Returns 0, or -EINVAL for NULL or wrong alignment. Threads: before any other use.
  */
 INLAY_COLD int inlay_memdomain_registry_init(struct inlay_memdomain_registry *reg)
 {
@@ -208,14 +158,12 @@ INLAY_COLD int inlay_memdomain_registry_init(struct inlay_memdomain_registry *re
 	reg->system.host = 1;
 	reg->system.id = reg->id;
 	reg->last = &reg->system;
-	reg->count = 1;
 	return 0;
 }
 
 /*
- * Ends a registry, whose memory is then the caller's. Returns 0, or -EBUSY while it has a domain beside the system domain or that one is
- * held.
- * Threads: after all others have ended.
+ * Ends a registry. Returns 0; -EINVAL for NULL; -EBUSY while another domain is listed, or the
+ * system domain is held. Threads: after all other use.
  */
 INLAY_COLD int inlay_memdomain_registry_fini(struct inlay_memdomain_registry *reg)
 {
@@ -228,148 +176,131 @@ INLAY_COLD int inlay_memdomain_registry_fini(struct inlay_memdomain_registry *re
 	return 0;
 }
 
-/* The system domain: this process's memory. Not held, and need not be. NULL for a NULL registry only. */
+/* The system domain: this process's memory. It lives as long as the registry, held or not. */
 INLAY_FN struct inlay_memdomain *inlay_memdomain_system(struct inlay_memdomain_registry *reg)
 {
 	return reg ? &reg->system : NULL;
 }
 
-/* Domains that a walk would find. Threads: any time; another thread may change it at once. */
-INLAY_COLD uint32_t inlay_memdomain_count(struct inlay_memdomain_registry *reg)
-{
-	return reg ? __atomic_load_n(&reg->count, __ATOMIC_RELAXED) : 0;
-}
-
 /* "RDMA", "DMA", "ACCEL", "VENDOR_SPECIFIC" for 1000 .. 1999, "UNKNOWN" for all others. */
 INLAY_COLD const char *inlay_memdomain_type_name(int type)
 {
-	switch (type) {
-	case INLAY_MEMDOMAIN_RDMA: return "RDMA";
-	case INLAY_MEMDOMAIN_DMA: return "DMA";
-	case INLAY_MEMDOMAIN_ACCEL: return "ACCEL";
-	default: return type >= INLAY_MEMDOMAIN_VENDOR_FIRST && type <= INLAY_MEMDOMAIN_VENDOR_LAST ? "VENDOR_SPECIFIC" : "UNKNOWN";
-	}
+	if (type >= INLAY_MEMDOMAIN_VENDOR_FIRST && type <= INLAY_MEMDOMAIN_VENDOR_LAST)
+		return "VENDOR_SPECIFIC";
+	return type == INLAY_MEMDOMAIN_RDMA ? "RDMA" : type == INLAY_MEMDOMAIN_DMA ? "DMA" :
+	       type == INLAY_MEMDOMAIN_ACCEL ? "ACCEL" : "UNKNOWN";
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------
+/* ------------------------------------------------------------------------------------------------
  * Set-up: domains
  */
 
-/* Whether ctx->size covers all of a field that ends `end` bytes from the begin. */
-INLAY_COLD int inlay_memdomain_ctx_has(const struct inlay_memdomain_ctx *ctx, size_t end)
+/* The caller's context with 0 for each field that ctx->size does not cover. */
+INLAY_COLD struct inlay_memdomain_ctx inlay_memdomain_ctx_(const struct inlay_memdomain_ctx *ctx)
 {
-	return ctx && ctx->size >= end;
+	struct inlay_memdomain_ctx c = {0, NULL, 0};
+
+	if (ctx)
+		c.size = ctx->size < sizeof(c) ? ctx->size : sizeof(c);
+	if (c.size >= offsetof(struct inlay_memdomain_ctx, user_ctx_size))
+		c.user_ctx = ctx->user_ctx;
+	if (c.size == sizeof(c))
+		c.user_ctx_size = ctx->user_ctx_size;
+	return c;
 }
 
-/* The bytes of user context that a creation copies. */
-INLAY_COLD size_t inlay_memdomain_ctx_copied(const struct inlay_memdomain_ctx *ctx)
-{
-	return inlay_memdomain_ctx_has(ctx, sizeof(*ctx)) && ctx->user_ctx ? ctx->user_ctx_size : 0;
-}
-
-/* Bytes of memory that a domain with this context and id takes; either may be NULL. SIZE_MAX for a context that no memory holds. */
+/* Bytes for a domain with this context and id, which may be NULL. SIZE_MAX: no memory is enough. */
 INLAY_COLD size_t inlay_memdomain_size(const struct inlay_memdomain_ctx *ctx, const char *id)
 {
-	size_t size = sizeof(struct inlay_memdomain), copied = inlay_memdomain_ctx_copied(ctx), len = id ? __builtin_strlen(id) + 1 : 0;
+	struct inlay_memdomain_ctx c = inlay_memdomain_ctx_(ctx);
+	size_t copied = c.user_ctx ? c.user_ctx_size : 0, len = id ? __builtin_strlen(id) + 1 : 0;
 
 	if (copied > SIZE_MAX / 2)
 		return SIZE_MAX;
-	return (size + copied + len + INLAY_CACHE_LINE - 1) / INLAY_CACHE_LINE * INLAY_CACHE_LINE;
+	return inlay_round_up(sizeof(struct inlay_memdomain) + copied + len, INLAY_CACHE_LINE);
 }
 
 /*
- * Creates a domain and puts it at the end of the registry.
+ * Creates a domain and appends it to the registry.
  *
- * domain  where the domain's address comes: that of memory
- * memory  size bytes of the caller's, aligned as a cache line, until inlay_memdomain_destroy answers 0
- * type    any value
- * ctx     NULL, or what inlay_memdomain_context shall give: ctx->size bytes of it are copied at most, and user_ctx_size bytes at user_ctx
- * id      NULL, or a name, copied; several domains may share it
+ * memory  size bytes, aligned to a cache line; the caller's until inlay_memdomain_destroy returns 0
+ * type    enum inlay_memdomain_type, or any other value
+ * ctx     NULL, or what inlay_memdomain_context returns; copied, and so are the bytes at user_ctx
+ * id      NULL, or a name, which is copied; several domains may have the same
+ * domain  receives the domain, which lies at memory
  *
- * Returns 0; -EINVAL for a domain, registry or ctx->size of 0, or memory that is not aligned; -ENOMEM when memory is NULL or size too
- * small. On failure nothing is written. Threads: safe beside create, destroy and walks; a walk under way finds the domain or does not.
+ * Returns 0; -EINVAL for a NULL registry, memory or domain, wrong alignment, or ctx->size 0;
+ * -ENOBUFS when size is less than inlay_memdomain_size. On failure nothing is written.
  */
-INLAY_COLD int inlay_memdomain_create(struct inlay_memdomain **domain, struct inlay_memdomain_registry *reg, void *memory, size_t size,
-				      int type, const struct inlay_memdomain_ctx *ctx, const char *id)
+INLAY_COLD int inlay_memdomain_create(struct inlay_memdomain_registry *reg, void *memory, size_t size, int type,
+				      const struct inlay_memdomain_ctx *ctx, const char *id,
+				      struct inlay_memdomain **domain)
 {
-	size_t need = inlay_memdomain_size(ctx, id), copied = inlay_memdomain_ctx_copied(ctx);
+	size_t need = inlay_memdomain_size(ctx, id);
 	struct inlay_memdomain *d = (struct inlay_memdomain *)memory;
-	uint8_t *more;
+	uint8_t *more = (uint8_t *)memory + sizeof(*d);
 
-	if (!domain || !reg || (ctx && !ctx->size) || (uintptr_t)memory % INLAY_CACHE_LINE)
+	if (!reg || !memory || !domain || (ctx && !ctx->size) || (uintptr_t)memory % INLAY_CACHE_LINE)
 		return -EINVAL;
-	if (!memory || size < need || need == SIZE_MAX)
-		return -ENOMEM;
-	__builtin_memset(memory, 0, sizeof(*d));
-	more = (uint8_t *)memory + sizeof(*d);
+	if (size < need || need == SIZE_MAX)
+		return -ENOBUFS;
+	__builtin_memset(d, 0, sizeof(*d));
 	d->registry = reg;
 	d->type = type;
-	if (ctx) {
-		d->ctx.size = ctx->size < sizeof(*ctx) ? ctx->size : sizeof(*ctx);
-		if (inlay_memdomain_ctx_has(ctx, offsetof(struct inlay_memdomain_ctx, user_ctx_size)))
-			d->ctx.user_ctx = ctx->user_ctx;
-		if (inlay_memdomain_ctx_has(ctx, sizeof(*ctx)))
-			d->ctx.user_ctx_size = ctx->user_ctx_size;
-	}
-	if (copied) {
+	d->ctx = inlay_memdomain_ctx_(ctx);
+	if (d->ctx.user_ctx && d->ctx.user_ctx_size) {
+		__builtin_memcpy(more, d->ctx.user_ctx, d->ctx.user_ctx_size);
 		d->ctx.user_ctx = more;
-		__builtin_memcpy(more, ctx->user_ctx, copied);
-		more += copied;
+		more += d->ctx.user_ctx_size;
 	}
 	if (id) {
 		d->id = (char *)more;
 		__builtin_memcpy(more, id, __builtin_strlen(id) + 1);
 	}
-	inlay_memdomain_lock(reg);
+	inlay_lock(&reg->lock);
 	d->prev = reg->last;
 	reg->last->next = d;
 	reg->last = d;
-	__atomic_store_n(&reg->count, reg->count + 1, __ATOMIC_RELAXED);
-	inlay_memdomain_unlock(reg);
+	inlay_unlock(&reg->lock);
 	*domain = d;
 	return 0;
 }
 
 /*
- * Destroys a domain: from now on no walk finds it, and when nobody holds it, it is gone.
+ * Destroys a domain. Walks no longer find it, whatever is returned.
  *
- * Returns 0: its memory is the caller's (and for NULL, which does nothing); -EBUSY: somebody still holds it: call again, until it answers
- * 0; -EPERM for the system domain; -EINVAL for a domain that is gone. Threads: safe beside create and walks, and beside who holds it; one
- * thread destroys a domain.
+ * Returns 0: the memory is the caller's again (also for NULL); -EBUSY: it is held, call again;
+ * -EINVAL for the system domain; -EBADFD for a domain that is gone. Threads: one per domain.
  */
 INLAY_COLD int inlay_memdomain_destroy(struct inlay_memdomain *d)
 {
 	struct inlay_memdomain_registry *reg;
-	int err = 0;
+	int err = -EBUSY;
 
 	if (!d)
 		return 0;
 	reg = d->registry;
 	if (!reg)
-		return -EINVAL;
+		return -EBADFD;
 	if (d == &reg->system)
-		return -EPERM;
-	inlay_memdomain_lock(reg);
-	if (!d->dead) {
-		d->dead = 1;
-		__atomic_store_n(&reg->count, reg->count - 1, __ATOMIC_RELAXED);
-	}
-	if (__atomic_load_n(&d->holders, __ATOMIC_ACQUIRE)) {
-		err = -EBUSY;
-	} else {
-		/* Nobody stands on it and nobody can get there: a walk steps under the lock. */
+		return -EINVAL;
+	inlay_lock(&reg->lock);
+	d->dead = 1;
+	if (!__atomic_load_n(&d->holders, __ATOMIC_ACQUIRE)) {
+		/* No walk is at it, and none can get there: walks step under the lock. */
 		d->prev->next = d->next;
 		if (d->next)
 			d->next->prev = d->prev;
 		else
 			reg->last = d->prev;
 		d->registry = NULL;
+		err = 0;
 	}
-	inlay_memdomain_unlock(reg);
+	inlay_unlock(&reg->lock);
 	return err;
 }
 
-/* Holds a domain once more, for who holds or owns it. Threads: any time. */
+/* Holds a domain once more. The caller holds or owns it. Returns d; NULL is allowed. */
 INLAY_FN struct inlay_memdomain *inlay_memdomain_hold(struct inlay_memdomain *d)
 {
 	if (d)
@@ -377,17 +308,17 @@ INLAY_FN struct inlay_memdomain *inlay_memdomain_hold(struct inlay_memdomain *d)
 	return d;
 }
 
-/* Lets go of a domain: the last thing that the caller does with it. NULL does nothing. Threads: any time. */
+/* Releases a held domain, which the caller then no longer touches. NULL is allowed. */
 INLAY_FN void inlay_memdomain_put(struct inlay_memdomain *d)
 {
 	if (!d)
 		return;
-	INLAY_CHECK(__atomic_load_n(&d->holders, __ATOMIC_RELAXED) > 0, "what is let go of is held");
+	INLAY_CHECK(__atomic_load_n(&d->holders, __ATOMIC_RELAXED) > 0, "a domain that is put is held");
 	__atomic_fetch_sub(&d->holders, 1, __ATOMIC_RELEASE);
 }
 
-/* The first from d on that lives and has the id, held. Under the lock. */
-INLAY_COLD struct inlay_memdomain *inlay_memdomain_seek(struct inlay_memdomain *d, const char *id)
+/* Holds the first domain from d on that is alive and has the id. The lock is taken. */
+INLAY_COLD struct inlay_memdomain *inlay_memdomain_seek_(struct inlay_memdomain *d, const char *id)
 {
 	for (; d; d = d->next)
 		if (!d->dead && (!id || (d->id && !__builtin_strcmp(d->id, id))))
@@ -396,8 +327,8 @@ INLAY_COLD struct inlay_memdomain *inlay_memdomain_seek(struct inlay_memdomain *
 }
 
 /*
- * The first domain, or the first that has the id; held. NULL when there is none. id NULL: the system domain. Threads: safe beside create,
- * destroy and other walks.
+ * Begins a walk, in the order of creation. Returns the first domain with this id (NULL: any), held;
+ * NULL when there is none.
  */
 INLAY_COLD struct inlay_memdomain *inlay_memdomain_first(struct inlay_memdomain_registry *reg, const char *id)
 {
@@ -405,16 +336,15 @@ INLAY_COLD struct inlay_memdomain *inlay_memdomain_first(struct inlay_memdomain_
 
 	if (!reg)
 		return NULL;
-	inlay_memdomain_lock(reg);
-	d = inlay_memdomain_seek(&reg->system, id);
-	inlay_memdomain_unlock(reg);
+	inlay_lock(&reg->lock);
+	d = inlay_memdomain_seek_(&reg->system, id);
+	inlay_unlock(&reg->lock);
 	return d;
 }
 
 /*
- * The domain that follows prev, in order of creation, or the next that has the id; held. Lets go of prev, which the caller holds and which
- * may have been destroyed meanwhile. NULL when there is none, and for prev NULL. Threads: safe beside create, destroy and other walks; a
- * walk finds every domain that is there from its begin to its end, once.
+ * Continues a walk: as inlay_memdomain_first, from prev on. Releases prev, which may have been
+ * destroyed since. A walk finds exactly once each domain that exists all the time.
  */
 INLAY_COLD struct inlay_memdomain *inlay_memdomain_next(struct inlay_memdomain *prev, const char *id)
 {
@@ -423,64 +353,43 @@ INLAY_COLD struct inlay_memdomain *inlay_memdomain_next(struct inlay_memdomain *
 
 	if (!prev)
 		return NULL;
-	INLAY_CHECK(__atomic_load_n(&prev->holders, __ATOMIC_RELAXED) > 0, "a walk goes on from a domain that it holds");
+	INLAY_CHECK(__atomic_load_n(&prev->holders, __ATOMIC_RELAXED) > 0, "a walk goes on from a domain it holds");
 	reg = prev->registry;
-	inlay_memdomain_lock(reg);
-	d = inlay_memdomain_seek(prev->next, id);
-	/* Inside the lock, or the destroyer could take prev away before its registry's lock is found. */
+	inlay_lock(&reg->lock);
+	d = inlay_memdomain_seek_(prev->next, id);
+	inlay_unlock(&reg->lock);
 	inlay_memdomain_put(prev);
-	inlay_memdomain_unlock(reg);
 	return d;
 }
 
 /*
- * Set or, with NULL, unset a callback. Return 0, or -EINVAL for a NULL domain. Threads: any time; an operation calls the old one or the
- * new one, and finds what was written before the new one was set.
+ * int inlay_memdomain_set_...(struct inlay_memdomain *d, ... cb): sets a callback; NULL unsets it.
+ * Returns 0, or -EINVAL for a NULL domain. An operation calls the old callback or the new one, and
+ * the new one sees what was written before it was set.
  */
-INLAY_COLD int inlay_memdomain_set_translation(struct inlay_memdomain *d, inlay_memdomain_translate_cb cb)
-{
-	return d ? __atomic_store_n(&d->translate, cb, __ATOMIC_RELEASE), 0 : -EINVAL;
-}
+#define INLAY_MEMDOMAIN_SET_(function, callback, type)                                                        \
+	INLAY_COLD int function(struct inlay_memdomain *d, type cb)                                           \
+	{                                                                                                     \
+		return d ? __atomic_store_n(&d->callback, cb, __ATOMIC_RELEASE), 0 : -EINVAL;                 \
+	}
+INLAY_MEMDOMAIN_SET_(inlay_memdomain_set_translation, translate, inlay_memdomain_translate_cb)
+INLAY_MEMDOMAIN_SET_(inlay_memdomain_set_pull, pull, inlay_memdomain_copy_cb)
+INLAY_MEMDOMAIN_SET_(inlay_memdomain_set_push, push, inlay_memdomain_copy_cb)
+INLAY_MEMDOMAIN_SET_(inlay_memdomain_set_transfer, transfer, inlay_memdomain_copy_cb)
+INLAY_MEMDOMAIN_SET_(inlay_memdomain_set_memzero, memzero, inlay_memdomain_memzero_cb)
+INLAY_MEMDOMAIN_SET_(inlay_memdomain_set_invalidate, invalidate, inlay_memdomain_invalidate_cb)
 
-INLAY_COLD int inlay_memdomain_set_pull(struct inlay_memdomain *d, inlay_memdomain_pull_cb cb)
-{
-	return d ? __atomic_store_n(&d->pull, cb, __ATOMIC_RELEASE), 0 : -EINVAL;
-}
-
-INLAY_COLD int inlay_memdomain_set_push(struct inlay_memdomain *d, inlay_memdomain_push_cb cb)
-{
-	return d ? __atomic_store_n(&d->push, cb, __ATOMIC_RELEASE), 0 : -EINVAL;
-}
-
-INLAY_COLD int inlay_memdomain_set_transfer(struct inlay_memdomain *d, inlay_memdomain_transfer_cb cb)
-{
-	return d ? __atomic_store_n(&d->transfer, cb, __ATOMIC_RELEASE), 0 : -EINVAL;
-}
-
-INLAY_COLD int inlay_memdomain_set_memzero(struct inlay_memdomain *d, inlay_memdomain_memzero_cb cb)
-{
-	return d ? __atomic_store_n(&d->memzero, cb, __ATOMIC_RELEASE), 0 : -EINVAL;
-}
-
-INLAY_COLD int inlay_memdomain_set_invalidate(struct inlay_memdomain *d, inlay_memdomain_invalidate_cb cb)
-{
-	return d ? __atomic_store_n(&d->invalidate, cb, __ATOMIC_RELEASE), 0 : -EINVAL;
-}
-
-/* ------------------------------------------------------------------------------------------------------------------------
- * Data path: what was said at creation. It never changes. Threads: any time, on a domain that is held or owned.
+/* ------------------------------------------------------------------------------------------------
+ * Data path
  */
 
-/* The context, whose size is what was copied of it and whose user_ctx points to the domain's copy; NULL when there is none. */
+/* What the domain was created with; user_ctx points to its copy. NULL: nothing, or d is NULL. */
 INLAY_FN struct inlay_memdomain_ctx *inlay_memdomain_context(struct inlay_memdomain *d)
 {
 	return d && d->ctx.size ? &d->ctx : NULL;
 }
 
-/*
- * The domain's copy of the user's context and in *size, which may be NULL, its bytes; NULL and 0 when nothing was copied. Aligned as a
- * cache line.
- */
+/* The copy of the user's context, and in *size, unless NULL, its bytes. NULL and 0: none. */
 INLAY_FN void *inlay_memdomain_user_context(struct inlay_memdomain *d, size_t *size)
 {
 	size_t copied = d && d->ctx.user_ctx ? d->ctx.user_ctx_size : 0;
@@ -490,24 +399,18 @@ INLAY_FN void *inlay_memdomain_user_context(struct inlay_memdomain *d, size_t *s
 	return copied ? d->ctx.user_ctx : NULL;
 }
 
-/* The type that it was created with; -EINVAL for NULL. */
-INLAY_FN int inlay_memdomain_type(const struct inlay_memdomain *d)
-{
-	return d ? d->type : -EINVAL;
-}
+/* The type, or -EINVAL for NULL. */
+INLAY_FN int inlay_memdomain_type(const struct inlay_memdomain *d) { return d ? d->type : -EINVAL; }
 
-/* The id, or NULL. */
-INLAY_FN const char *inlay_memdomain_id(const struct inlay_memdomain *d)
-{
-	return d ? d->id : NULL;
-}
+/* The id; NULL when there is none, or d is NULL. */
+INLAY_FN const char *inlay_memdomain_id(const struct inlay_memdomain *d) { return d ? d->id : NULL; }
 
-/* ------------------------------------------------------------------------------------------------------------------------
- * Data path: operations. Each calls one callback, and answers what that answers. Without being called: -EINVAL for a NULL where one is not
- * allowed, -ENOTSUP where the callback is not set. Threads: on a domain that is held or owned, as safe as its callback.
+/*
+ * Operations. Each calls one callback and returns what that returns. Without calling it they return
+ * -EINVAL for a NULL that is not allowed, and -ENOTSUP when the callback is not set.
  */
 
-/* The pieces of a translation that answered 0, and in *count how many: no reader needs to know of the two forms. NULL: there is none. */
+/* The pieces of a translation that returned 0, and their number in *count. NULL and 0: none. */
 INLAY_FN const struct iovec *inlay_memdomain_pieces(const struct inlay_memdomain_result *result, uint32_t *count)
 {
 	const struct iovec *pieces = result->iov_count == 1 ? &result->iov : result->iov_count ? result->iovs : NULL;
@@ -517,12 +420,12 @@ INLAY_FN const struct iovec *inlay_memdomain_pieces(const struct inlay_memdomain
 }
 
 /*
- * Describes len bytes at addr of src, as dst sees them; nothing is moved. Calls src's callback.
+ * Describes len bytes at addr of src as dst reaches them. Copies nothing. Calls src's callback.
  *
- * src_ctx, dst_ctx   whatever the callback wants to know, or NULL; addr and len too are the callback's to judge
- * result             of the caller; meaningless unless 0 is answered
+ * src_ctx, dst_ctx  for the callback, or NULL. The callback also judges addr and len
+ * result            meaningless unless 0 is returned
  *
- * What was translated must be invalidated when it is no longer used, if src has a callback for that.
+ * The caller invalidates a translation after its last use, in case src has a callback for that.
  */
 INLAY_FN int inlay_memdomain_translate(struct inlay_memdomain *src, void *src_ctx, struct inlay_memdomain *dst,
 				       struct inlay_memdomain_translation_ctx *dst_ctx, void *addr, size_t len,
@@ -536,69 +439,37 @@ INLAY_FN int inlay_memdomain_translate(struct inlay_memdomain *src, void *src_ct
 	return INLAY_LIKELY(cb != NULL) ? cb(src, src_ctx, dst, dst_ctx, addr, len, result) : -ENOTSUP;
 }
 
-/*
- * The same for each piece of a vector, piece i into results[i].
- *
- * done  may be NULL; how many were translated: all, or those before the one whose answer is returned
- */
-INLAY_FN int inlay_memdomain_translatev(struct inlay_memdomain *src, void *src_ctx, struct inlay_memdomain *dst,
-					struct inlay_memdomain_translation_ctx *dst_ctx, const struct iovec *iov, uint32_t iovcnt,
-					struct inlay_memdomain_result *results, uint32_t *done)
+/* What pull, push and transfer share. */
+INLAY_FN int inlay_memdomain_copy_(struct inlay_memdomain *d, inlay_memdomain_copy_cb cb,
+				   const struct inlay_memdomain_copy *copy)
 {
-	int rc = iov ? 0 : -EINVAL;
-	uint32_t i;
-
-	for (i = 0; !rc && i < iovcnt; i++)
-		rc = inlay_memdomain_translate(src, src_ctx, dst, dst_ctx, iov[i].iov_base, iov[i].iov_len, results ? &results[i] : NULL);
-	if (done)
-		*done = rc && i ? i - 1 : i;
-	return rc;
+	if (INLAY_UNLIKELY(!d || !copy || !copy->src_iov || !copy->dst_iov))
+		return -EINVAL;
+	return INLAY_LIKELY(cb != NULL) ? cb(d, copy) : -ENOTSUP;
 }
 
-/*
- * Copies from src to this process's memory. dst_iov has room for all that src_iov has.
- */
-INLAY_FN int inlay_memdomain_pull(struct inlay_memdomain *src, void *src_ctx, const struct iovec *src_iov, uint32_t src_iovcnt,
-				  const struct iovec *dst_iov, uint32_t dst_iovcnt, inlay_memdomain_done done, void *arg)
+/* Copies from src's memory (copy->src_iov) to this process's (copy->dst_iov). */
+INLAY_FN int inlay_memdomain_pull(struct inlay_memdomain *src, const struct inlay_memdomain_copy *copy)
 {
-	inlay_memdomain_pull_cb cb;
-
-	if (INLAY_UNLIKELY(!src || !src_iov || !dst_iov))
-		return -EINVAL;
-	cb = __atomic_load_n(&src->pull, __ATOMIC_ACQUIRE);
-	return INLAY_LIKELY(cb != NULL) ? cb(src, src_ctx, src_iov, src_iovcnt, dst_iov, dst_iovcnt, done, arg) : -ENOTSUP;
+	return inlay_memdomain_copy_(src, src ? __atomic_load_n(&src->pull, __ATOMIC_ACQUIRE) : NULL, copy);
 }
 
-/* Copies from this process's memory to dst. */
-INLAY_FN int inlay_memdomain_push(struct inlay_memdomain *dst, void *dst_ctx, const struct iovec *dst_iov, uint32_t dst_iovcnt,
-				  const struct iovec *src_iov, uint32_t src_iovcnt, inlay_memdomain_done done, void *arg)
+/* Copies from this process's memory (copy->src_iov) to dst's (copy->dst_iov). */
+INLAY_FN int inlay_memdomain_push(struct inlay_memdomain *dst, const struct inlay_memdomain_copy *copy)
 {
-	inlay_memdomain_push_cb cb;
-
-	if (INLAY_UNLIKELY(!dst || !dst_iov || !src_iov))
-		return -EINVAL;
-	cb = __atomic_load_n(&dst->push, __ATOMIC_ACQUIRE);
-	return INLAY_LIKELY(cb != NULL) ? cb(dst, dst_ctx, dst_iov, dst_iovcnt, src_iov, src_iovcnt, done, arg) : -ENOTSUP;
+	return inlay_memdomain_copy_(dst, dst ? __atomic_load_n(&dst->push, __ATOMIC_ACQUIRE) : NULL, copy);
 }
 
 /*
- * Copies from src to dst. Calls dst's callback. src NULL: this process's memory. translation NULL, or src_iov as dst sees it, which is then
- * what is copied from.
+ * Copies from copy->src's memory (src_iov) to dst's (dst_iov). Calls dst's callback. With a
+ * translation of the source to dst, the callback copies its pieces instead.
  */
-INLAY_FN int inlay_memdomain_transfer(struct inlay_memdomain *dst, void *dst_ctx, const struct iovec *dst_iov, uint32_t dst_iovcnt,
-				      struct inlay_memdomain *src, void *src_ctx, const struct iovec *src_iov, uint32_t src_iovcnt,
-				      struct inlay_memdomain_result *translation, inlay_memdomain_done done, void *arg)
+INLAY_FN int inlay_memdomain_transfer(struct inlay_memdomain *dst, const struct inlay_memdomain_copy *copy)
 {
-	inlay_memdomain_transfer_cb cb;
-
-	if (INLAY_UNLIKELY(!dst || !dst_iov || !src_iov))
-		return -EINVAL;
-	cb = __atomic_load_n(&dst->transfer, __ATOMIC_ACQUIRE);
-	return INLAY_LIKELY(cb != NULL) ? cb(dst, dst_ctx, dst_iov, dst_iovcnt, src, src_ctx, src_iov, src_iovcnt, translation, done, arg) :
-					  -ENOTSUP;
+	return inlay_memdomain_copy_(dst, dst ? __atomic_load_n(&dst->transfer, __ATOMIC_ACQUIRE) : NULL, copy);
 }
 
-/* Fills memory of the domain with zeros. -EINVAL for iovcnt 0 as well. */
+/* Fills memory of the domain with zeros. Also -EINVAL for iovcnt 0. */
 INLAY_FN int inlay_memdomain_memzero(struct inlay_memdomain *d, void *ctx, const struct iovec *iov, uint32_t iovcnt,
 				     inlay_memdomain_done done, void *arg)
 {
@@ -610,13 +481,58 @@ INLAY_FN int inlay_memdomain_memzero(struct inlay_memdomain *d, void *ctx, const
 	return INLAY_LIKELY(cb != NULL) ? cb(d, ctx, iov, iovcnt, done, arg) : -ENOTSUP;
 }
 
-/* Says that what was translated is no longer used. Nothing happens where the callback is not set, nor for a NULL domain. */
+/* Tells the domain that a translation is no longer used. d may be NULL, the callback unset. */
 INLAY_FN void inlay_memdomain_invalidate(struct inlay_memdomain *d, void *ctx, const struct iovec *iov, uint32_t iovcnt)
 {
 	inlay_memdomain_invalidate_cb cb = d ? __atomic_load_n(&d->invalidate, __ATOMIC_ACQUIRE) : NULL;
 
 	if (cb)
 		cb(d, ctx, iov, iovcnt);
+}
+
+/* ---- What the callbacks of system.h and rdma.h share ---- */
+
+/* Adds up a vector. Returns 0, or -EINVAL when the sum overflows or bytes lie below `lowest`. */
+INLAY_FN int inlay_memdomain_total_(const struct iovec *iov, uint32_t iovcnt, uintptr_t lowest, size_t *total)
+{
+	uint32_t i;
+
+	for (*total = 0, i = 0; i < iovcnt; i++)
+		if (INLAY_UNLIKELY(((uintptr_t)iov[i].iov_base < lowest && iov[i].iov_len) ||
+				   __builtin_add_overflow(*total, iov[i].iov_len, total)))
+			return -EINVAL;
+	return 0;
+}
+
+/*
+ * What a copy reads: the pieces of a translation to d, or src_iov without one. Returns 0, with the
+ * vector in *iov and its bytes in *total; -EINVAL for a translation to another domain, for vectors
+ * as above, and when the destination is shorter.
+ */
+INLAY_FN int inlay_memdomain_source_(const struct inlay_memdomain *d, const struct inlay_memdomain_copy *copy,
+				     const struct inlay_memdomain_result *translation, uintptr_t lowest,
+				     const struct iovec **iov, size_t *total)
+{
+	uint32_t n = copy->src_iovcnt;
+	size_t room;
+
+	*iov = translation ? inlay_memdomain_pieces(translation, &n) : copy->src_iov;
+	if (INLAY_UNLIKELY(translation && (translation->dst_domain != d || n != translation->iov_count)))
+		return -EINVAL;
+	if (INLAY_UNLIKELY(inlay_memdomain_total_(*iov, n, lowest, total)))
+		return -EINVAL;
+	if (INLAY_UNLIKELY(inlay_memdomain_total_(copy->dst_iov, copy->dst_iovcnt, lowest, &room)))
+		return -EINVAL;
+	return INLAY_UNLIKELY(*total > room) ? -EINVAL : 0;
+}
+
+/* Fills in a result of one piece. */
+INLAY_FN void inlay_memdomain_describe_(struct inlay_memdomain_result *result, struct inlay_memdomain *dst, void *addr,
+					size_t len, uint32_t lkey, uint32_t rkey)
+{
+	const struct inlay_memdomain_result one = {sizeof(one), 1, {addr, len}, NULL, dst, lkey, rkey};
+
+	*result = one;
 }
 
 #endif

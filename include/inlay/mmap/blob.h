@@ -99,6 +99,7 @@ INLAY_COLD void inlay_blob_put(uint8_t *at, uint64_t value, uint32_t bytes)
 		at[i] = (uint8_t)(value >> 8 * i);
 }
 
+/* Reads them. */
 INLAY_COLD uint64_t inlay_blob_get(const uint8_t *at, uint32_t bytes)
 {
 	uint64_t value = 0;

@@ -73,8 +73,8 @@
 #include <inlay/base.h>
 #include <inlay/mmap/cache.h>
 
-#if defined(__STRICT_ANSI__) && !defined(__cplusplus)
-long syscall(long number, ...); /* <unistd.h> hides it from strict C */
+#if !defined(_DEFAULT_SOURCE) && !defined(__cplusplus)
+long syscall(long number, ...); /* <unistd.h> hides it from strict C and from strict POSIX */
 #endif
 
 struct inlay_monitor {

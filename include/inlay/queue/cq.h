@@ -115,7 +115,7 @@ INLAY_COLD int inlay_cq_init(struct inlay_cq *cq, void *buf, uint32_t cqe_cnt, u
 	cq->uar = (uint8_t *)uar;
 	cq->cqn = cqn;
 	for (i = 0; i < cqe_cnt; i++) {
-		struct mlx5_cqe64 *cqe = (struct mlx5_cqe64 *)(cq->begin + (size_t)i * cqe_size);
+		struct mlx5_cqe64 *cqe = (struct mlx5_cqe64 *)(void *)(cq->begin + (size_t)i * cqe_size);
 		uint8_t none = MLX5_CQE_INVALID << 4;
 
 		__atomic_compare_exchange_n(&cqe->op_own, &none, (uint8_t)(none | INLAY_CQE_OWNER), 0, __ATOMIC_RELAXED,
@@ -128,6 +128,23 @@ INLAY_COLD int inlay_cq_init(struct inlay_cq *cq, void *buf, uint32_t cqe_cnt, u
 INLAY_FN uint32_t inlay_cq_cqe_size(const struct inlay_cq *cq)
 {
 	return cq->stride;
+}
+
+/* Number of the CQ. */
+INLAY_FN uint32_t inlay_cq_cqn(const struct inlay_cq *cq)
+{
+	return cq->cqn;
+}
+
+/* Remembers which CQ of verbs this is, and asks whether it may be that one. */
+INLAY_COLD void inlay_cq_set_verbs_(struct inlay_cq *cq, struct ibv_cq *verbs)
+{
+	cq->verbs = verbs;
+}
+
+INLAY_COLD int inlay_cq_is_verbs_(const struct inlay_cq *cq, const struct ibv_cq *verbs)
+{
+	return !cq->verbs || !verbs || cq->verbs == verbs;
 }
 
 /* CQEs in the ring. */
@@ -171,7 +188,7 @@ INLAY_COLD void inlay_cq_unreserve(struct inlay_cq *cq, uint32_t n)
 /* The slot of completion `index`, whether or not it holds one. */
 INLAY_ALWAYS const struct mlx5_cqe64 *inlay_cq_slot_(const struct inlay_cq *cq, uint32_t index)
 {
-	return (const struct mlx5_cqe64 *)(cq->begin + (size_t)(index & cq->mask) * cq->stride);
+	return (const struct mlx5_cqe64 *)(const void *)(cq->begin + (size_t)(index & cq->mask) * cq->stride);
 }
 
 /*
@@ -217,7 +234,7 @@ INLAY_ALWAYS uint32_t inlay_cq_peek_many(const struct inlay_cq *cq, const struct
 	if (max > cq->mask + 1)
 		max = cq->mask + 1;
 	for (n = 0; n < max; n++) {
-		const struct mlx5_cqe64 *cqe = (const struct mlx5_cqe64 *)next;
+		const struct mlx5_cqe64 *cqe = (const struct mlx5_cqe64 *)(const void *)next;
 
 		if ((*(const volatile uint8_t *)&cqe->op_own ^ lap) & INLAY_CQE_OWNER)
 			break;
@@ -297,7 +314,7 @@ INLAY_FN int inlay_cq_arm(struct inlay_cq *cq, int solicited)
 	inlay_cq_update(cq);
 	cq->dbrec[1] = inlay_to_be32(word);
 	inlay_fence_record_reg();
-	__atomic_store_n((inlay_doorbell *)(cq->uar + 0x20), inlay_to_be64((uint64_t)word << 32 | cq->cqn),
+	__atomic_store_n((inlay_doorbell *)(void *)(cq->uar + 0x20), inlay_to_be64((uint64_t)word << 32 | cq->cqn),
 			 __ATOMIC_RELAXED);
 	/* Rare, and the caller sleeps next: nothing is saved by a lighter one. */
 	inlay_fence_reg_full();

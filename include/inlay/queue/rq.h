@@ -70,6 +70,18 @@ INLAY_COLD int inlay_rq_init(struct inlay_rq *rq, void *buf, uint32_t wqe_cnt, u
 	return 0;
 }
 
+/* Reserves as many CQEs as the ring has WQEs; see inlay_sq_reserve. */
+INLAY_COLD int inlay_rq_reserve(struct inlay_rq *rq, struct inlay_cq *cq, const char **why)
+{
+	int err = inlay_cq_reserve(cq, rq->mask + 1, why);
+
+	if (!err) {
+		rq->cq = cq;
+		rq->reserved = rq->mask + 1;
+	}
+	return err;
+}
+
 /* Gives back the CQEs reserved for the queue, when its QP or WQ is destroyed. */
 INLAY_COLD void inlay_rq_fini(struct inlay_rq *rq)
 {

@@ -113,6 +113,31 @@ INLAY_COLD int inlay_sq_init(struct inlay_sq *sq, void *buf, uint32_t wqebb_cnt,
 }
 
 /*
+ * Reserves as many CQEs as the ring has WQEBBs in the CQ that the queue completes to; inlay_sq_fini
+ * gives them back. Returns what inlay_cq_reserve does.
+ */
+INLAY_COLD int inlay_sq_reserve(struct inlay_sq *sq, struct inlay_cq *cq, const char **why)
+{
+	int err = inlay_cq_reserve(cq, sq->mask + 1, why);
+
+	if (!err) {
+		sq->cq = cq;
+		sq->reserved = sq->mask + 1;
+	}
+	return err;
+}
+
+/*
+ * Says what the queue's QP is, so that posts which it cannot carry out are refused: type, enum
+ * ibv_qp_type, under INLAY_CHECKED; atomics 0 in both modes, with -ENOTSUP.
+ */
+INLAY_COLD void inlay_sq_set_type(struct inlay_sq *sq, uint32_t type, uint32_t atomics)
+{
+	sq->type = type;
+	sq->atomics = atomics;
+}
+
+/*
  * Detaches a send queue from its register and gives back the CQEs reserved for it. The ring is not
  * touched.
  */
@@ -579,7 +604,8 @@ INLAY_COLD void inlay_sq_undo(struct inlay_sq *sq, uint32_t index)
 		sq->last = inlay_sq_wqe(sq, at);
 		sq->last_ds = sq->last[7] & 0x3f;
 	}
-	sq->pending -= sq->pi - index;
+	/* Less is pending when a faulty device has completed what it was not told of. */
+	sq->pending = sq->pending > sq->pi - index ? sq->pending - (sq->pi - index) : 0;
 	sq->unrung -= sq->pi - index;
 	sq->pi = index;
 	if ((int32_t)(sq->short_from - index) > 0)

@@ -132,6 +132,18 @@ INLAY_COLD int inlay_srq_init_cyclic(struct inlay_srq *srq, void *buf, uint32_t 
 	return err;
 }
 
+/* Reserves as many CQEs as there are entries; see inlay_sq_reserve. */
+INLAY_COLD int inlay_srq_reserve(struct inlay_srq *srq, struct inlay_cq *cq, const char **why)
+{
+	int err = inlay_cq_reserve(cq, srq->wqe_cnt, why);
+
+	if (!err) {
+		srq->cq = cq;
+		srq->reserved = srq->wqe_cnt;
+	}
+	return err;
+}
+
 /* Gives back the CQEs reserved for the queue, when it is destroyed. */
 INLAY_COLD void inlay_srq_fini(struct inlay_srq *srq)
 {
@@ -148,6 +160,12 @@ INLAY_ALWAYS uint8_t *inlay_srq_wqe(const struct inlay_srq *srq, uint32_t index)
 {
 	/* 32768 entries of 1024 bytes fit 32 bits. */
 	return srq->buf + index * srq->stride;
+}
+
+/* Entries that can be posted at a time: one less than there are. */
+INLAY_FN uint32_t inlay_srq_size(const struct inlay_srq *srq)
+{
+	return srq->wqe_cnt - 1;
 }
 
 /* Entries that may be posted now. */

@@ -113,12 +113,14 @@ INLAY_ALWAYS void inlay_uar_copy64_(uint8_t *to, const uint8_t *from)
 {
 #if defined(__x86_64__)
 	typedef long long v2 __attribute__((vector_size(16), may_alias));
-	v2 a = ((const v2 *)from)[0], b = ((const v2 *)from)[1], c = ((const v2 *)from)[2], d = ((const v2 *)from)[3];
+	const v2 *in = (const v2 *)(const void *)from;
+	volatile v2 *out = (volatile v2 *)(void *)to;
+	v2 a = in[0], b = in[1], c = in[2], d = in[3];
 
-	((volatile v2 *)to)[0] = a;
-	((volatile v2 *)to)[1] = b;
-	((volatile v2 *)to)[2] = c;
-	((volatile v2 *)to)[3] = d;
+	out[0] = a;
+	out[1] = b;
+	out[2] = c;
+	out[3] = d;
 #elif defined(__ARM_FEATURE_LS64)
 	data512_t line;
 

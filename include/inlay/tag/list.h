@@ -10,7 +10,7 @@
  *           struct inlay_tag_wc wc;
  *
  *           if (inlay_tag_list_owns(&list, cqe) &&
- *               inlay_tag_list_complete(&list, cqe, cq.stride, &wc) > 0)
+ *               inlay_tag_list_complete(&list, cqe, inlay_cq_cqe_size(&cq), &wc) > 0)
  *                   switch (wc.opcode) ...
  *           inlay_cq_advance(&cq, 1);
  *   }
@@ -591,7 +591,7 @@ settle:
 /*
  * Takes in a completion of this list (inlay_tag_list_owns), before it is freed.
  *
- * cqe_size  of the CQ, 64 or 128 (inlay_cq.stride)
+ * cqe_size  of the CQ, 64 or 128 (inlay_inlay_cq_cqe_size(&cq))
  *
  * Statuses, opcodes and flags are those of an extended CQ (ibv_start_poll). An unexpected message
  * is IBV_WC_TM_RECV without MATCH and DATA_VALID, as in libmlx5; ibv_create_cq_ex(3) says

@@ -12,7 +12,7 @@
  *
  *   while ((cqe = inlay_cq_peek(&cq))) {                            each dealt with before the next
  *           if (inlay_tag_list_owns(&list, cqe))
- *                   switch (inlay_tag_rx_complete(&rx, cqe, cq.stride, &wc)) {
+ *                   switch (inlay_tag_rx_complete(&rx, cqe, inlay_cq_cqe_size(&cq), &wc)) {
  *                   case INLAY_TAG_RX_DONE: done(wc.wr_id, wc.tag, wc.byte_len); break;
  *                   case INLAY_TAG_RX_MESSAGE:             in XRQ entry wc.wr_id: read its TMH
  *                           if (inlay_tag_rx_arrive(&rx, tmh.tag, message, 1, &found) == 1)

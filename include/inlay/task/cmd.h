@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/task/cmd.h: a command as a worker's plugin sees it, the plugin's interface, and how commands are
- * answered. What authors of plugins include.
+ * inlay/task/cmd.h: a command as a worker's plugin sees it, the plugin's interface, and how
+ * commands are answered. What authors of plugins include.
  *
  *   static int count(void *plugin, struct inlay_task_cmd *cmd)
  *   {
@@ -11,28 +11,30 @@
  *           cmd->response_len = 4;
  *           return 0;                                   answered with the response
  *   }
- *   static const struct inlay_task_plugin counter = {INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, "counter",
- *                                                    NULL, NULL, NULL, NULL, count, NULL, NULL};
+ *   static const struct inlay_task_plugin counter = {
+ *           INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, "counter",
+ *           NULL, NULL, NULL, NULL, count, NULL, NULL};
  *
  * A handler gets the command in place: cmd->payload points into the receive. It returns
  *
  *   0 or a negative errno   answer with that status and cmd->response_len bytes of cmd->response
- *   INLAY_TASK_LATER        it keeps the command and answers later, from anywhere in the worker's thread
- *   INLAY_TASK_STALL        not now: offered again in the next progress; the connection's later ones wait
+ *   INLAY_TASK_LATER        it keeps the command and answers later, anywhere in the worker's thread
+ *   INLAY_TASK_STALL        not now: offered again in the next progress; later commands wait
  *
- * Every command is answered once. Up to params.max_inline bytes of response are copied into the answer's
- * WQE, more are gathered from cmd->response. inlay_task_cmd_answer_data answers with bytes from
- * elsewhere, copied; inlay_task_cmd_answer_buf with a buffer, gathered, or written to the buffer that
- * the host has granted when an answer cannot hold it. An answer that finds the ring full waits its turn.
+ * Every command is answered once. Up to params.max_inline bytes of response are copied into the
+ * answer's WQE, more are gathered from cmd->response. inlay_task_cmd_answer_data answers with bytes
+ * from elsewhere, copied; inlay_task_cmd_answer_buf with a buffer, gathered, or written to the
+ * buffer that the host has granted when an answer cannot hold it. An answer that finds the ring
+ * full waits its turn.
  *
- * Payload by key. It is read by RDMA into an element of params.pull before the handler is called, and
- * cmd->payload points there until the command is answered.
+ * Payload by key. It is read by RDMA into an element of params.pull before the handler is called,
+ * and cmd->payload points there until the command is answered.
  *
- * Order. Commands of a connection reach their handlers in the order of submission. Answers given at once
- * leave in that order. There is no order between connections.
+ * Order. Commands of a connection reach their handlers in the order of submission. Answers given at
+ * once leave in that order. There is no order between connections.
  *
- * A broken connection. Commands that handlers keep stay theirs, and must still be answered: that sends
- * nothing (-ENOTCONN) and gives them back.
+ * A broken connection. Commands that handlers keep stay theirs, and must still be answered: that
+ * sends nothing (-ENOTCONN) and gives them back.
  *
  * Threads: a worker, its connections and commands have one owner at a time.
  * Sources: DOCA's documentation of doca_urom_plugin.
@@ -99,16 +101,24 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_cmd {
 INLAY_STATIC_ASSERT(sizeof(struct inlay_task_cmd) == 3 * INLAY_CACHE_LINE, "three lines");
 INLAY_STATIC_ASSERT(offsetof(struct inlay_task_cmd, user) == INLAY_CACHE_LINE, "what every command touches is one");
 
-/* A plugin's interface. Functions get what open made of the entry's argument; all but command may be NULL. */
+/*
+ * A plugin's interface. Functions get what open made of the entry's argument; all but command may
+ * be NULL.
+ */
 struct inlay_task_plugin {
 	uint32_t version;               /* INLAY_PLUGIN_VERSION */
 	uint32_t layout;                /* INLAY_PLUGIN_LAYOUT */
 	const char *name;
-	/* With the worker's creation. *plugin is the argument unless set. An errno fails the creation. */
+	/*
+	 * With the worker's creation. *plugin is the argument unless set. An errno fails the
+	 * creation.
+	 */
 	int (*open)(void *argument, struct inlay_task_worker *worker, void **plugin);
 	/* With the worker's end. */
 	void (*close)(void *plugin);
-	/* What hosts must know, *len bytes of room and used. -ENOBUFS: *len says how many it takes. */
+	/*
+	 * What hosts must know, *len bytes of room and used. -ENOBUFS: *len says how many it takes.
+	 */
 	int (*address)(void *plugin, void *buf, size_t *len);
 	/* A connection has come (up 1) or ended (up 0). */
 	void (*connection)(void *plugin, struct inlay_task_conn *conn, int up);
@@ -116,7 +126,10 @@ struct inlay_task_plugin {
 	int (*command)(void *plugin, struct inlay_task_cmd *cmd);
 	/* Once in each progress of the worker. Returns how much it has done. */
 	uint32_t (*progress)(void *plugin);
-	/* For inlay_task_cmd_notify: packs at most `size` bytes. How many, or a negative errno as the status. */
+	/*
+	 * For inlay_task_cmd_notify: packs at most `size` bytes. How many, or a negative errno as
+	 * the status.
+	 */
 	int64_t (*notification)(void *plugin, struct inlay_task_cmd *cmd, void *to, uint32_t size);
 };
 
@@ -232,9 +245,13 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_conn {
 	struct ibv_mr *mr;
 };
 
-INLAY_STATIC_ASSERT(offsetof(struct inlay_task_conn, waiting) == INLAY_CACHE_LINE, "a command touches a line and a half");
+INLAY_STATIC_ASSERT(offsetof(struct inlay_task_conn, waiting) == INLAY_CACHE_LINE,
+		    "a command touches a line and a half");
 
-/* Of what a plugin's inline code shares with the worker that loads it: the version and a mix of sizes */
+/*
+ * Of what a plugin's inline code shares with the worker that loads it: the version and a mix of
+ * sizes
+ */
 #define INLAY_PLUGIN_LAYOUT                                                                                \
 	((uint32_t)(INLAY_VERSION + 3 * sizeof(struct inlay_task_cmd) + 31 * sizeof(struct inlay_task_conn) + \
 		    257 * sizeof(struct inlay_buf) + 1009 * sizeof(struct inlay_task_worker) +              \
@@ -261,7 +278,8 @@ INLAY_FN void inlay_task_fifo_push_(struct inlay_task_fifo_ *f, struct inlay_tas
 	f->last = i;
 }
 
-INLAY_FN struct inlay_task_cmd *inlay_task_fifo_first_(const struct inlay_task_conn *c, const struct inlay_task_fifo_ *f)
+INLAY_FN struct inlay_task_cmd *inlay_task_fifo_first_(const struct inlay_task_conn *c,
+						       const struct inlay_task_fifo_ *f)
 {
 	return f->first == INLAY_TASK_NOBODY ? NULL : &c->cmds[f->first];
 }
@@ -334,12 +352,13 @@ INLAY_ALWAYS int inlay_task_cmd_post_inline_(struct inlay_task_cmd *cmd, uint32_
 					     uint32_t len)
 {
 	struct inlay_task_conn *c = cmd->conn;
-	struct inlay_task_command head;
+	struct inlay_task_head_ head;
 
+	head.first = first;
 	head.context = cmd->context;
 	head.plugin = cmd->plugin;
 	head.destination = cmd->destination;
-	if (INLAY_UNLIKELY(inlay_task_post_inline_(&c->link.sq, bbs, &head, first, data, len, c->quarter)))
+	if (INLAY_UNLIKELY(inlay_task_post_inline_(&c->link.sq, bbs, &head, data, len, c->quarter, 0)))
 		return -EAGAIN;
 	cmd->state = INLAY_TASK_CMD_FREE;
 	inlay_task_conn_receive_(c, cmd);
@@ -349,9 +368,9 @@ INLAY_ALWAYS int inlay_task_cmd_post_inline_(struct inlay_task_cmd *cmd, uint32_
 }
 
 /*
- * Posts the answer that a command holds: kind, status, response_len, and the response in its own memory
- * or in its answer buffer. What is gathered leaves with the command's memory, so a spare command takes
- * the receive.
+ * Posts the answer that a command holds: kind, status, response_len, and the response in its own
+ * memory or in its answer buffer. What is gathered leaves with the command's memory, so a spare
+ * command takes the receive.
  *
  *   +0   ctrl     SEND, index, QPN, DS
  *   +16  inline   byte count | head of 32 bytes
@@ -401,7 +420,9 @@ INLAY_FN int inlay_task_cmd_post_(struct inlay_task_cmd *cmd)
 	return 0;
 }
 
-/* Posts the answer, or queues it for room. Drops it, with -ENOTCONN, when the connection has ended. */
+/*
+ * Posts the answer, or queues it for room. Drops it, with -ENOTCONN, when the connection has ended.
+ */
 INLAY_FN int inlay_task_cmd_finish_(struct inlay_task_cmd *cmd, uint32_t kind, int status, uint32_t len)
 {
 	struct inlay_task_conn *c = cmd->conn;
@@ -443,21 +464,22 @@ INLAY_FN int inlay_task_cmd_answer_long_(struct inlay_task_cmd *cmd, int status,
  */
 
 /*
- * Answers a command with a status and len bytes at data, which are copied. They may lie anywhere, also in
- * the payload, but overlap cmd->response only if they start there.
+ * Answers a command with a status and len bytes at data, which are copied. They may lie anywhere,
+ * also in the payload, but overlap cmd->response only if they start there.
  *
- * Returns 0: it will be answered, and is the worker's; -ENOTCONN when the connection has ended, likewise;
- * -E2BIG when len exceeds cmd->response_max: it is still the handler's.
+ * Returns 0: it will be answered, and is the worker's; -ENOTCONN when the connection has ended,
+ * likewise; -E2BIG when len exceeds cmd->response_max: it is still the handler's.
  *
- * Answers given outside of handlers and of a plugin's progress leave with the worker's next progress or
- * inlay_task_worker_flush.
+ * Answers given outside of handlers and of a plugin's progress leave with the worker's next
+ * progress or inlay_task_worker_flush.
  */
 INLAY_ALWAYS int inlay_task_cmd_answer_data(struct inlay_task_cmd *cmd, int status, const void *data, uint32_t len)
 {
 	struct inlay_task_conn *c = cmd->conn;
 
 	INLAY_CHECK(cmd->state == INLAY_TASK_CMD_KEPT, "a command is answered once, by its handler");
-	if (INLAY_UNLIKELY(len > INLAY_TASK_SHORT) || INLAY_UNLIKELY(cmd->pulled != NULL) || INLAY_UNLIKELY(c->broken) ||
+	if (INLAY_UNLIKELY(len > INLAY_TASK_SHORT) || INLAY_UNLIKELY(cmd->pulled != NULL) ||
+	    INLAY_UNLIKELY(c->broken) ||
 	    INLAY_UNLIKELY(c->answered.first != INLAY_TASK_NOBODY) || INLAY_UNLIKELY(len > c->response_max) ||
 	    INLAY_UNLIKELY(inlay_task_cmd_post_inline_(
 		    cmd, 1, inlay_task_first_(INLAY_TASK_ANSWER, inlay_task_status_wire_(status), len), data, len)))
@@ -482,8 +504,8 @@ INLAY_FN uint64_t inlay_task_cmd_largest(const struct inlay_task_cmd *cmd)
  * Answers with the data of a buffer or a list, registered with the worker's PD. The worker takes a
  * reference and gives it back when the device is done; the handler keeps its own.
  *
- * Returns as inlay_task_cmd_answer_data; -E2BIG when it is longer than inlay_task_cmd_largest or has more
- * than 16 pieces; -EINVAL when buf was given back or is not a head.
+ * Returns as inlay_task_cmd_answer_data; -E2BIG when it is longer than inlay_task_cmd_largest or
+ * has more than 16 pieces; -EINVAL when buf was given back or is not a head.
  */
 INLAY_FN int inlay_task_cmd_answer_buf(struct inlay_task_cmd *cmd, int status, struct inlay_buf *buf)
 {
@@ -502,19 +524,21 @@ INLAY_FN int inlay_task_cmd_answer_buf(struct inlay_task_cmd *cmd, int status, s
 }
 
 /*
- * Answers with what the plugin's `notification` packs; nothing if it has none. A length beyond its room
- * is answered with -E2BIG. Returns as inlay_task_cmd_answer.
+ * Answers with what the plugin's `notification` packs; nothing if it has none. A length beyond its
+ * room is answered with -E2BIG. Returns as inlay_task_cmd_answer.
  */
 INLAY_FN int inlay_task_cmd_notify(struct inlay_task_cmd *cmd, int status)
 {
 	struct inlay_task_conn *c = cmd->conn;
 	const struct inlay_task_opened *s = &c->worker->plugins[cmd->entry];
-	int64_t len = s->plugin->notification ? s->plugin->notification(s->state, cmd, cmd->response, c->response_max) : 0;
+	int64_t len = s->plugin->notification ? s->plugin->notification(s->state, cmd, cmd->response,
+									c->response_max) : 0;
 
 	if (len > (int64_t)c->response_max)
 		len = -E2BIG;
 	if (len < 0)
-		return inlay_task_cmd_answer_data(cmd, len < -INLAY_TASK_STATUS_MAX ? -EIO : (int)len, cmd->response, 0);
+		return inlay_task_cmd_answer_data(cmd, len < -INLAY_TASK_STATUS_MAX ? -EIO : (int)len, cmd->response,
+						  0);
 	return inlay_task_cmd_answer_data(cmd, status, cmd->response, (uint32_t)len);
 }
 

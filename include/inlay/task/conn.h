@@ -14,8 +14,8 @@
  * reposted before its command's answer is rung for.
  *
  * Payloads by key. Each connection may use its share of params.pull, the elements divided by
- * params.connections; the next command by key waits until one comes back. Without a pool, or when the
- * payload is larger than an element, the command is refused with -E2BIG.
+ * params.connections; the next command by key waits until one comes back. Without a pool, or when
+ * the payload is larger than an element, the command is refused with -E2BIG.
  *
  * A command's way
  *
@@ -80,9 +80,12 @@ INLAY_COLD uint64_t inlay_task_conn_stride_(const struct inlay_task_worker_param
 /* Bytes of memory for a connection of such a worker; 0 when there cannot be one. */
 INLAY_COLD size_t inlay_task_conn_size(const struct inlay_task_worker_params *p)
 {
+	uint64_t num;
+
 	if (!inlay_task_worker_valid_(p))
 		return 0;
-	return (size_t)(((uint64_t)p->credits + p->spare) * (inlay_task_conn_stride_(p) + sizeof(struct inlay_task_cmd)) +
+	num = (uint64_t)p->credits + p->spare;
+	return (size_t)(num * (inlay_task_conn_stride_(p) + sizeof(struct inlay_task_cmd)) +
 			inlay_round_up(p->credits * sizeof(void *), INLAY_CACHE_LINE) +
 			inlay_round_up(p->plugins * sizeof(void *), INLAY_CACHE_LINE));
 }
@@ -105,10 +108,11 @@ INLAY_COLD void inlay_task_worker_name_(struct inlay_task_worker *w)
 
 /*
  * Makes a connection of everything but verbs objects: for inlay_task_conn_create, and for queues of
- * another making. c->link's queues are in place, the rest of *c is zeroed. Posts the receives. lkey opens
- * the front of memory. Returns 0, or -EAGAIN when the worker has all its connections.
+ * another making. c->link's queues are in place, the rest of *c is zeroed. Posts the receives. lkey
+ * opens the front of memory. Returns 0, or -EAGAIN when the worker has all its connections.
  */
-INLAY_COLD int inlay_task_conn_init_(struct inlay_task_conn *c, void *memory, struct inlay_task_worker *w, uint32_t lkey)
+INLAY_COLD int inlay_task_conn_init_(struct inlay_task_conn *c, void *memory, struct inlay_task_worker *w,
+				     uint32_t lkey)
 {
 	const struct inlay_task_worker_params *p = &w->params;
 	uint64_t stride = inlay_task_conn_stride_(p);
@@ -204,10 +208,10 @@ INLAY_COLD int inlay_task_conn_free_(struct inlay_task_conn *c)
  * memory  for commands and messages, aligned to a cache line, better to a page
  * size    bytes, at least inlay_task_conn_size(&worker->params)
  *
- * Returns 0; -EINVAL for an argument out of its range; -ENOBUFS when size is too small; -EAGAIN when the
- * worker has all its connections; -ENOSPC when its CQ has too few CQEs left; an error of
- * inlay_task_link_create; else the negative errno of the verbs call that failed. On failure nothing is
- * left behind.
+ * Returns 0; -EINVAL for an argument out of its range; -ENOBUFS when size is too small; -EAGAIN
+ * when the worker has all its connections; -ENOSPC when its CQ has too few CQEs left; an error of
+ * inlay_task_link_create; else the negative errno of the verbs call that failed. On failure nothing
+ * is left behind.
  */
 INLAY_COLD int inlay_task_conn_create(struct inlay_task_conn *c, void *memory, size_t size, struct inlay_task_worker *w)
 {
@@ -274,7 +278,10 @@ INLAY_COLD int inlay_task_conn_connect(struct inlay_task_conn *c, const void *bl
 	return err;
 }
 
-/* Breaks the connection; progress then finds it broken. Returns 0 or the negative errno of ibv_modify_qp. */
+/*
+ * Breaks the connection; progress then finds it broken. Returns 0 or the negative errno of
+ * ibv_modify_qp.
+ */
 INLAY_COLD int inlay_task_conn_break(struct inlay_task_conn *c)
 {
 	int err = c->link.qp ? inlay_task_link_break(&c->link) : 0;
@@ -443,8 +450,8 @@ INLAY_ALWAYS uint32_t inlay_task_cmd_dispatch_(struct inlay_task_cmd *cmd)
 }
 
 /*
- * Starts to read the payloads of waiting commands, in their order: a later one must not have the last
- * element while an earlier one waits.
+ * Starts to read the payloads of waiting commands, in their order: a later one must not have the
+ * last element while an earlier one waits.
  */
 INLAY_COLD void inlay_task_conn_pull_(struct inlay_task_conn *c)
 {
@@ -475,7 +482,10 @@ INLAY_COLD uint32_t inlay_task_conn_wait_(struct inlay_task_conn *c, uint32_t ma
 		}
 		if (cmd->state == INLAY_TASK_CMD_PULLING && !inlay_task_link_done_(&c->link, cmd->posted))
 			break;
-		/* Out of the list first, since an answer may enter another. A stalled one goes back. */
+		/*
+		 * Out of the list first, since an answer may enter another. A stalled one goes
+		 * back.
+		 */
 		inlay_task_fifo_pop_(c, &c->waiting);
 		if (!inlay_task_cmd_dispatch_(cmd)) {
 			cmd->next = c->waiting.first;
@@ -603,7 +613,10 @@ INLAY_COLD void inlay_task_conn_other_(struct inlay_task_conn *c, const struct m
 		if (error) {
 			inlay_task_cmd_spare_(cmd);
 		} else {
-			/* With an immediate, a key to invalidate, or an RDMA write: no command. It took a receive. */
+			/*
+			 * With an immediate, a key to invalidate, or an RDMA write: no command. It
+			 * took a receive.
+			 */
 			c->strays++;
 			c->commands++;
 			inlay_task_conn_message_(cmd, inlay_task_cmd_message_(cmd), 0);
@@ -640,11 +653,12 @@ INLAY_FN void inlay_task_worker_flush(struct inlay_task_worker *w)
 }
 
 /*
- * Takes a connection down, broken or not; its host finds out as if the worker had died. Plugins are told,
- * if they have not been. Memory and *c are the caller's again.
+ * Takes a connection down, broken or not; its host finds out as if the worker had died. Plugins are
+ * told, if they have not been. Memory and *c are the caller's again.
  *
- * Returns 0; -EBUSY when a plugin's function calls it: nothing has happened; -EBUSY while handlers keep
- * commands of it, or a verbs object is in use: the connection is broken, and it may be called again.
+ * Returns 0; -EBUSY when a plugin's function calls it: nothing has happened; -EBUSY while handlers
+ * keep commands of it, or a verbs object is in use: the connection is broken, and it may be called
+ * again.
  */
 INLAY_COLD int inlay_task_conn_destroy(struct inlay_task_conn *c)
 {
@@ -661,7 +675,10 @@ INLAY_COLD int inlay_task_conn_destroy(struct inlay_task_conn *c)
 	inlay_task_worker_flush(w); /* nobody rings for it once the queue pair is gone */
 	if (inlay_task_link_destroy(&c->link))
 		return -EBUSY;
-	/* Its number may be another's from now on. Without a queue pair nothing of it is read or written. */
+	/*
+	 * Its number may be another's from now on. Without a queue pair nothing of it is read or
+	 * written.
+	 */
 	if (qpn)
 		inlay_cq_clean(&w->cq, qpn, NULL, NULL);
 	__builtin_memset(&c->link.sq, 0, sizeof(c->link.sq));

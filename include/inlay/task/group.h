@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/task/group.h: a worker group: workers of a parallel program that know each other's addresses and
- * memory keys. Set-up only. DOCA calls it a UROM domain.
+ * inlay/task/group.h: a worker group: workers of a parallel program that know each other's
+ * addresses and memory keys. Set-up only. DOCA calls it a UROM domain.
  *
- *   inlay_worker_group_create(&group, memory, inlay_worker_group_size(oob.members, 4096), 4096, &oob);
+ *   size = inlay_worker_group_size(oob.members, 4096);
+ *   inlay_worker_group_create(&group, memory, size, 4096, &oob);
  *   inlay_worker_group_add_worker(&group, id, address, len);
  *   inlay_worker_group_set_buffers_count(&group, 1);
  *   inlay_worker_group_add_buffer(&group, &segment);                 memory that others may reach
@@ -11,14 +12,14 @@
  *   while ((err = inlay_worker_group_progress(&group)) == -EINPROGRESS)
  *           ...
  *   inlay_worker_group_address(&group, domain_id, &address, &len);   of any worker of the group
- *   inlay_worker_group_segment(&group, domain_id, va, &segment);     its memory, with handle and key
+ *   inlay_worker_group_segment(&group, domain_id, va, &segment);     its memory, handle and key
  *
- * The exchange is one allgather that the caller brings: MPI's, PMIx's, a socket's. Every member gives a
- * record of the same size, `stride`, and gets all of them. Domain ids number the workers: those of member 0
- * in the order of adding, then those of member 1, and so on.
+ * The exchange is one allgather that the caller brings: MPI's, PMIx's, a socket's. Every member
+ * gives a record of the same size, `stride`, and gets all of them. Domain ids number the workers:
+ * those of member 0 in the order of adding, then those of member 1, and so on.
  *
- * Records are checked before they are used, and are not copied: lookups point into the group's memory.
- * Handles and keys are bytes of any form, such as a blob of mmap/blob.h.
+ * Records are checked before they are used, and are not copied: lookups point into the group's
+ * memory. Handles and keys are bytes of any form, such as a blob of mmap/blob.h.
  *
  * A record, little-endian
  *
@@ -58,7 +59,10 @@ enum inlay_group_state {
 
 /* The caller's allgather. Each returns 0 or a negative errno; what is above 0 is taken for -EIO. */
 struct inlay_worker_oob {
-	/* Starts it: `bytes` from `from` to every member, and theirs to `to`, by number. *request names it. */
+	/*
+	 * Starts it: `bytes` from `from` to every member, and theirs to `to`, by number. *request
+	 * names it.
+	 */
 	int (*allgather)(const void *from, void *to, size_t bytes, void *context, void **request);
 	int (*test)(void *request);     /* 0: done; -EINPROGRESS */
 	void (*release)(void *request); /* once, after test has said something else; may be NULL */
@@ -106,8 +110,8 @@ struct inlay_worker_group {
 /*
  * Bytes of memory for a group; 0 when there cannot be one.
  *
- * stride  bytes of the longest record: 44, and 24 and the address for each worker, 32, handle and key for
- *         each segment, with what is added padded to 8; the same for all members, a multiple of 8
+ * stride  bytes of the longest record, a multiple of 8 and the same for all members: 44; 24 and the
+ *         address for each worker; 32, handle and key for each segment; each padded to 8
  */
 INLAY_COLD size_t inlay_worker_group_size(uint32_t members, uint32_t stride)
 {
@@ -118,13 +122,14 @@ INLAY_COLD size_t inlay_worker_group_size(uint32_t members, uint32_t stride)
 }
 
 /*
- * Makes an empty group. memory, aligned to 8, is the group's for as long as it is used; no destroy is
- * needed. Returns 0; -EINVAL for an argument out of its range; -ENOBUFS when size is too small.
+ * Makes an empty group. memory, aligned to 8, is the group's for as long as it is used; no destroy
+ * is needed. Returns 0; -EINVAL for an argument out of its range; -ENOBUFS when size is too small.
  */
 INLAY_COLD int inlay_worker_group_create(struct inlay_worker_group *g, void *memory, size_t size, uint32_t stride,
 					 const struct inlay_worker_oob *oob)
 {
-	if (!g || !memory || (uintptr_t)memory % 8 || !oob || !oob->allgather || !oob->test || oob->index >= oob->members ||
+	if (!g || !memory || (uintptr_t)memory % 8 || !oob || !oob->allgather || !oob->test ||
+	    oob->index >= oob->members ||
 	    !inlay_worker_group_size(oob->members, stride))
 		return -EINVAL;
 	if (size < inlay_worker_group_size(oob->members, stride))
@@ -140,7 +145,9 @@ INLAY_COLD int inlay_worker_group_create(struct inlay_worker_group *g, void *mem
 	return 0;
 }
 
-/* Appends an entry's head of this many bytes, padding and tail included. NULL: the record is full. */
+/*
+ * Appends an entry's head of this many bytes, padding and tail included. NULL: the record is full.
+ */
 INLAY_COLD uint8_t *inlay_worker_group_entry_(struct inlay_worker_group *g, uint32_t kind, uint64_t head, uint64_t tail)
 {
 	uint64_t bytes = head + inlay_round_up(tail, 8);
@@ -155,10 +162,11 @@ INLAY_COLD uint8_t *inlay_worker_group_entry_(struct inlay_worker_group *g, uint
 }
 
 /*
- * Adds a worker of this member: its id, and its address in any form. Returns 0; -EBADFD once started;
- * -EINVAL; -ENOSPC when the record is full.
+ * Adds a worker of this member: its id, and its address in any form. Returns 0; -EBADFD once
+ * started; -EINVAL; -ENOSPC when the record is full.
  */
-INLAY_COLD int inlay_worker_group_add_worker(struct inlay_worker_group *g, uint64_t id, const void *address, uint32_t len)
+INLAY_COLD int inlay_worker_group_add_worker(struct inlay_worker_group *g, uint64_t id, const void *address,
+					     uint32_t len)
 {
 	uint8_t *at;
 
@@ -177,7 +185,9 @@ INLAY_COLD int inlay_worker_group_add_worker(struct inlay_worker_group *g, uint6
 	return 0;
 }
 
-/* How many buffers may be added. Returns 0; -EBADFD once started; -EINVAL for fewer than there are. */
+/*
+ * How many buffers may be added. Returns 0; -EBADFD once started; -EINVAL for fewer than there are.
+ */
 INLAY_COLD int inlay_worker_group_set_buffers_count(struct inlay_worker_group *g, uint32_t count)
 {
 	if (g->state != INLAY_GROUP_CONFIG)
@@ -189,9 +199,9 @@ INLAY_COLD int inlay_worker_group_set_buffers_count(struct inlay_worker_group *g
 }
 
 /*
- * Adds memory of this member that others may reach. Returns 0; -EBADFD before a count was set, and once
- * started; -EINVAL for an empty range, one past the end of the address space, or a NULL with a length;
- * -ENOSPC when there are as many as were announced, or the record is full.
+ * Adds memory of this member that others may reach. Returns 0; -EBADFD before a count was set, and
+ * once started; -EINVAL for an empty range, one past the end of the address space, or a NULL with a
+ * length; -ENOSPC when there are as many as were announced, or the record is full.
  */
 INLAY_COLD int inlay_worker_group_add_buffer(struct inlay_worker_group *g, const struct inlay_worker_segment *s)
 {
@@ -217,7 +227,10 @@ INLAY_COLD int inlay_worker_group_add_buffer(struct inlay_worker_group *g, const
 	return 0;
 }
 
-/* Starts the exchange: every member does. Returns 0; -EBADFD; what allgather returned: it may be called again. */
+/*
+ * Starts the exchange: every member does. Returns 0; -EBADFD; what allgather returned: it may be
+ * called again.
+ */
 INLAY_COLD int inlay_worker_group_start(struct inlay_worker_group *g)
 {
 	const uint32_t words[7] = {g->used + 4, g->oob.index, g->oob.members, g->stride, g->workers, g->buffers, 0};
@@ -260,9 +273,9 @@ INLAY_COLD uint32_t inlay_worker_group_entry_check_(const uint8_t *at, uint32_t 
 }
 
 /*
- * Checks all of a member's record. Returns 0 with the number of its workers; -EPROTO for another magic,
- * version, number of members or stride; -EBADMSG for a wrong checksum; -EINVAL for lengths and counts that
- * cannot be.
+ * Checks all of a member's record. Returns 0 with the number of its workers; -EPROTO for another
+ * magic, version, number of members or stride; -EBADMSG for a wrong checksum; -EINVAL for lengths
+ * and counts that cannot be.
  */
 INLAY_COLD int inlay_worker_group_check(const uint8_t *record, uint32_t member, uint32_t members, uint32_t stride,
 					uint32_t *workers)
@@ -273,7 +286,8 @@ INLAY_COLD int inlay_worker_group_check(const uint8_t *record, uint32_t member, 
 	    inlay_blob_get(record + 20, 4) != members || inlay_blob_get(record + 24, 4) != stride)
 		return -EPROTO;
 	length = (uint32_t)inlay_blob_get(record + 12, 4);
-	if (length < INLAY_GROUP_HEAD + 4 || length > stride || length % 8 != 4 || inlay_blob_get(record + 16, 4) != member ||
+	if (length < INLAY_GROUP_HEAD + 4 || length > stride || length % 8 != 4 || inlay_blob_get(record + 16,
+												  4) != member ||
 	    inlay_blob_get(record + 10, 2) || inlay_blob_get(record + 36, 4))
 		return -EINVAL;
 	length -= 4;
@@ -290,8 +304,9 @@ INLAY_COLD int inlay_worker_group_check(const uint8_t *record, uint32_t member, 
 }
 
 /*
- * Goes on with the exchange. Returns 0: the group is ready; -EINPROGRESS; -EBADFD when it was not started;
- * what the allgather's test returned, or an error of inlay_worker_group_check: these are final.
+ * Goes on with the exchange. Returns 0: the group is ready; -EINPROGRESS; -EBADFD when it was not
+ * started; what the allgather's test returned, or an error of inlay_worker_group_check: these are
+ * final.
  */
 INLAY_COLD int inlay_worker_group_progress(struct inlay_worker_group *g)
 {
@@ -373,7 +388,10 @@ INLAY_COLD int inlay_worker_group_worker_(const struct inlay_worker_group *g, ui
 	return err;
 }
 
-/* A worker's address, in the group's memory. Returns 0; -EINVAL when the group is not ready; -ENOENT. */
+/*
+ * A worker's address, in the group's memory. Returns 0; -EINVAL when the group is not ready;
+ * -ENOENT.
+ */
 INLAY_COLD int inlay_worker_group_address(const struct inlay_worker_group *g, uint32_t domain_id, const void **address,
 					  uint32_t *len)
 {
@@ -399,8 +417,8 @@ INLAY_COLD int inlay_worker_group_id(const struct inlay_worker_group *g, uint32_
 }
 
 /*
- * The segment of a worker's member that holds the address va, with handle and key; looks at them in turn.
- * Returns as inlay_worker_group_address; -ENOENT also when no segment holds it.
+ * The segment of a worker's member that holds the address va, with handle and key; looks at them in
+ * turn. Returns as inlay_worker_group_address; -ENOENT also when no segment holds it.
  */
 INLAY_COLD int inlay_worker_group_segment(const struct inlay_worker_group *g, uint32_t domain_id, uint64_t va,
 					  struct inlay_worker_segment *s)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/task/host.h: a host: a worker as its user sees it. Set-up, and the progress that completes tasks.
+ * inlay/task/host.h: a host: a worker as its user sees it. Set-up, and the progress that completes
+ * tasks.
  *
  *   p = inlay_task_host_default();
  *   memory = aligned_alloc(4096, inlay_task_host_size(&p));
@@ -10,20 +11,20 @@
  *   ... submit tasks (task.h) ...
  *   inlay_task_host_progress(&host, now, 32);         calls the callbacks of what completed
  *
- * Limit. Params.in_flight or the worker's credits, whichever is smaller. A command that was sent and not
- * answered counts, also when its task completed early. If an answer names no task, then the next
- * task that completes early no longer counts.
+ * Limit. Params.in_flight or the worker's credits, whichever is smaller. A command that was sent
+ * and not answered counts, also when its task completed early. If an answer names no task, then the
+ * next task that completes early no longer counts.
  *
- * Time. Progress is told what time it is, in any unit (nanoseconds, if params.period keeps its default);
- * it never goes back. Callers that use neither deadlines nor probes may pass 0.
+ * Time. Progress is told what time it is, in any unit (nanoseconds, if params.period keeps its
+ * default); it never goes back. Callers that use neither deadlines nor probes may pass 0.
  *
- * A dead worker. RC retransmits what is not acknowledged, and fails. When everything is acknowledged
- * and being worked on, a zero-byte RDMA write asks every params.period. So the tasks of a dead worker
- * complete within params.period + inlay_task_path_bound(&params.path) of calls of progress. A worker that
- * lives and does not answer is not dead: use deadlines.
+ * A dead worker. RC retransmits what is not acknowledged, and fails. When everything is
+ * acknowledged and being worked on, a zero-byte RDMA write asks every params.period. So the tasks
+ * of a dead worker complete within params.period + inlay_task_path_bound(&params.path) of calls of
+ * progress. A worker that lives and does not answer is not dead: use deadlines.
  *
- * Callbacks may submit, cancel, allocate and release tasks of any host, and call inlay_task_host_stop.
- * They must not call progress of the same host, nor destroy it.
+ * Callbacks may submit, cancel, allocate and release tasks of any host, and call
+ * inlay_task_host_stop. They must not call progress of the same host, nor destroy it.
  *
  * Doorbells. The host itself rings when it closes windows or probes, and with that shows the worker
  * everything that was submitted quietly.
@@ -32,12 +33,14 @@
  *
  *   while (inlay_task_host_progress(&host, now(), 64))
  *           ;
- *   if (inlay_task_host_arm(&host) == 0)
- *           poll inlay_task_host_fd(&host) until inlay_task_host_due(&host), inlay_task_host_event(&host)
+ *   if (inlay_task_host_arm(&host) == 0) {
+ *           poll inlay_task_host_fd(&host) until inlay_task_host_due(&host);
+ *           inlay_task_host_event(&host);
+ *   }
  *
  * Message slots. There are as many as tasks and receives together. The slot that an answer came in
- * becomes its task's, and the task's old slot is posted in its place. So all receives are posted all the
- * time, and an answer stays where it is until its task is used again.
+ * becomes its task's, and the task's old slot is posted in its place. So all receives are posted
+ * all the time, and an answer stays where it is until its task is used again.
  *
  * Threads: a host and its tasks have one owner at a time.
  * Sources: as task/task.h.
@@ -62,8 +65,8 @@
  */
 
 /*
- * 64 tasks, 32 in flight, messages of 4096 bytes, 96 bytes inline, lists of 4, no windows, no events, a
- * probe every second.
+ * 64 tasks, 32 in flight, messages of 4096 bytes, 96 bytes inline, lists of 4, no windows, no
+ * events, a probe every second.
  */
 INLAY_COLD struct inlay_task_host_params inlay_task_host_default(void)
 {
@@ -113,7 +116,7 @@ INLAY_COLD uint64_t inlay_task_host_arena_(const struct inlay_task_host_params *
 /* Bytes of tables after the tasks: the rest of each, slots by receive, windows. */
 INLAY_COLD uint64_t inlay_task_host_table_(const struct inlay_task_host_params *p, uint32_t what)
 {
-	const uint64_t bytes[3] = {(uint64_t)p->tasks * sizeof(struct inlay_task_more_),
+	const uint64_t bytes[3] = {(uint64_t)p->tasks * sizeof(struct inlay_task_rest_),
 				   (uint64_t)p->in_flight * sizeof(uint8_t *),
 				   (uint64_t)p->windows * sizeof(struct inlay_task_window_)};
 
@@ -149,9 +152,9 @@ INLAY_COLD void inlay_task_host_unmake_(struct inlay_task_host *h)
 }
 
 /*
- * Makes a host of everything but verbs objects: for inlay_task_host_create, and for queues of another
- * making. h->cq and h->link's queues are in place; the rest of *h is zeroed; h->pd is pd. keys open the
- * arena, the first bytes of memory.
+ * Makes a host of everything but verbs objects: for inlay_task_host_create, and for queues of
+ * another making. h->cq and h->link's queues are in place; the rest of *h is zeroed; h->pd is pd.
+ * keys open the arena, the first bytes of memory.
  */
 INLAY_COLD int inlay_task_host_init_(struct inlay_task_host *h, void *memory, const struct inlay_task_host_params *p,
 				     struct inlay_keys keys)
@@ -176,7 +179,7 @@ INLAY_COLD int inlay_task_host_init_(struct inlay_task_host *h, void *memory, co
 	at += inlay_task_host_arena_(p);
 	h->tasks = (struct inlay_task *)(void *)at;
 	at += p->tasks * sizeof(struct inlay_task);
-	h->more = (struct inlay_task_more_ *)(void *)at;
+	h->more = (struct inlay_task_rest_ *)(void *)at;
 	at += inlay_task_host_table_(p, 0);
 	h->slot_of = (uint8_t **)(void *)at;
 	at += inlay_task_host_table_(p, 1);
@@ -199,7 +202,8 @@ INLAY_COLD int inlay_task_host_init_(struct inlay_task_host *h, void *memory, co
 	if (!err)
 		err = inlay_inventory_start(h->inventory);
 	for (i = 0; i < p->tasks && !err; i++) {
-		err = inlay_inventory_get_by_addr(h->inventory, &h->mmap, payload + i * stride, p->payload, &h->more[i].payload);
+		err = inlay_inventory_get_by_addr(h->inventory, &h->mmap, payload + i * stride, p->payload,
+						  &h->more[i].payload);
 		if (!err)
 			err = inlay_inventory_get_by_addr(h->inventory, &h->mmap, h->slots + i * slot, (size_t)slot,
 							  &h->more[i].response);
@@ -241,9 +245,9 @@ INLAY_COLD void inlay_task_host_begin_(struct inlay_task_host *h, const struct i
 /*
  * Frees what inlay_task_host_create made; memory is the caller's again.
  *
- * Returns 0; -EBUSY while a task is submitted or its callback due, or in quarantine unless the connection
- * has broken (inlay_task_host_stop and progress end that), or when a verbs object is in use: it may
- * be called again, and nothing else of the host.
+ * Returns 0; -EBUSY while a task is submitted or its callback due, or in quarantine unless the
+ * connection has broken (inlay_task_host_stop and progress end that), or when a verbs object is in
+ * use: it may be called again, and nothing else of the host.
  */
 INLAY_COLD int inlay_task_host_destroy(struct inlay_task_host *h)
 {
@@ -289,13 +293,15 @@ INLAY_COLD int inlay_task_host_make_(struct inlay_task_host *h, void *memory, co
 	caps.pd = h->pd;
 	caps.cq = &h->cq;
 	/* The ring may turn out longer than asked for. */
-	err = inlay_task_cq_make_(&h->cq, &h->ibcq, &h->channel, h->pd->context, 5ull * caps.wqebbs + p->in_flight, p->events);
+	err = inlay_task_cq_make_(&h->cq, &h->ibcq, &h->channel, h->pd->context, 5ull * caps.wqebbs + p->in_flight,
+				  p->events);
 	caps.ibcq = h->ibcq;
 	if (!err)
 		err = inlay_task_link_create(&h->link, &caps, &p->path);
 	if (err)
 		return err;
-	h->mr = ibv_reg_mr(h->pd, memory, (size_t)inlay_task_host_arena_(p), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+	h->mr = ibv_reg_mr(h->pd, memory, (size_t)inlay_task_host_arena_(p),
+			   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
 	if (!h->mr)
 		return errno ? -errno : -ENOMEM;
 	keys.lkey = h->mr->lkey;
@@ -322,13 +328,14 @@ INLAY_COLD int inlay_task_host_make_(struct inlay_task_host *h, void *memory, co
  * Makes a host: its queue pair, CQ, memory region and windows, with the receives posted.
  *
  * h       aligned to a cache line
- * memory  for tasks and messages, aligned to a cache line, better to a page; the host's until it is destroyed
+ * memory  for tasks and messages, aligned to a cache line, better to a page; the host's until it is
+ *         destroyed
  * size    bytes, at least inlay_task_host_size(p)
  * pd      of an mlx5 device; must outlive the host
  *
  * Returns 0; -EINVAL for an argument out of its range; -ENOBUFS when size is too small; an error of
- * inlay_task_link_create; else the negative errno of the verbs call that failed. On failure nothing is
- * left behind.
+ * inlay_task_link_create; else the negative errno of the verbs call that failed. On failure nothing
+ * is left behind.
  */
 INLAY_COLD int inlay_task_host_create(struct inlay_task_host *h, void *memory, size_t size, struct ibv_pd *pd,
 				      const struct inlay_task_host_params *p)
@@ -348,18 +355,21 @@ INLAY_COLD int inlay_task_host_create(struct inlay_task_host *h, void *memory, s
 	return err;
 }
 
-/* Writes the host's address, INLAY_TASK_ADDRESS bytes, for inlay_task_conn_connect on the worker's side. */
+/*
+ * Writes the host's address, INLAY_TASK_ADDRESS bytes, for inlay_task_conn_connect on the worker's
+ * side.
+ */
 INLAY_COLD void inlay_task_host_address(const struct inlay_task_host *h, uint8_t *blob)
 {
 	inlay_task_address_write(blob, &h->link.self);
 }
 
 /*
- * Connects the host to a worker's connection, whose address inlay_task_conn_address wrote. The worker must
- * have connected its end before the first command arrives there.
+ * Connects the host to a worker's connection, whose address inlay_task_conn_address wrote. The
+ * worker must have connected its end before the first command arrives there.
  *
- * Returns 0; an error of inlay_task_address_read or inlay_connect_rts; -EBADFD when it is connected, or
- * was.
+ * Returns 0; an error of inlay_task_address_read or inlay_connect_rts; -EBADFD when it is
+ * connected, or was.
  */
 INLAY_COLD int inlay_task_host_connect(struct inlay_task_host *h, const void *blob, size_t len)
 {
@@ -377,8 +387,8 @@ INLAY_COLD int inlay_task_host_connect(struct inlay_task_host *h, const void *bl
 }
 
 /*
- * Breaks the connection: no task is submitted any more (-ENOTCONN), and progress completes what is in
- * flight with -ECONNABORTED. Returns 0, or the negative errno of ibv_modify_qp.
+ * Breaks the connection: no task is submitted any more (-ENOTCONN), and progress completes what is
+ * in flight with -ECONNABORTED. Returns 0, or the negative errno of ibv_modify_qp.
  */
 INLAY_COLD int inlay_task_host_stop(struct inlay_task_host *h)
 {
@@ -412,7 +422,10 @@ INLAY_FN uint32_t inlay_task_host_strays(const struct inlay_task_host *h)
 	return h->strays;
 }
 
-/* When progress is needed though no completion comes, in the caller's time; 0: now; or INLAY_TASK_NEVER. */
+/*
+ * When progress is needed though no completion comes, in the caller's time; 0: now; or
+ * INLAY_TASK_NEVER.
+ */
 INLAY_FN uint64_t inlay_task_host_due(const struct inlay_task_host *h)
 {
 	return h->due;
@@ -451,22 +464,26 @@ INLAY_COLD void inlay_task_close_(struct inlay_task *t)
 		return;
 	for (i = 0; i < 2; i++)
 		if (t->held & 1u << i)
-			inlay_post_local_inv(&h->link.sq, h->windows[inlay_task_more_(t)->windows[i]].rkey, INLAY_SIGNALED);
+			inlay_post_local_inv(&h->link.sq, h->windows[inlay_task_more_(t)->windows[i]].rkey,
+					     INLAY_SIGNALED);
 	t->end = inlay_sq_index(&h->link.sq);
 	t->held |= INLAY_TASK_HELD_CLOSED;
 	h->owed = 1;
 }
 
 /*
- * Whether the device has returned everything that was posted to a broken connection. Only then is it
- * done with the memory; the first error completion says nothing of the others.
+ * Whether the device has returned everything that was posted to a broken connection. Only then is
+ * it done with the memory; the first error completion says nothing of the others.
  */
 INLAY_COLD int inlay_task_host_drained_(const struct inlay_task_host *h)
 {
 	return !inlay_sq_pending(&h->link.sq) && h->flushed > h->mask;
 }
 
-/* Goes through the waiting tasks: closes windows when there is room, and lets go those that are ready. */
+/*
+ * Goes through the waiting tasks: closes windows when there is room, and lets go those that are
+ * ready.
+ */
 INLAY_COLD void inlay_task_host_wait_(struct inlay_task_host *h)
 {
 	uint32_t i = h->waiting, next, ready, windows, stay;
@@ -496,8 +513,9 @@ INLAY_COLD void inlay_task_host_wait_(struct inlay_task_host *h)
 }
 
 /*
- * The connection has ended: every task completes. Tasks whose memory the device could still use go to
- * quarantine until it has returned everything. Their own buffers stay registered, so those need not wait.
+ * The connection has ended: every task completes. Tasks whose memory the device could still use go
+ * to quarantine until it has returned everything. Their own buffers stay registered, so those need
+ * not wait.
  */
 INLAY_COLD void inlay_task_host_break_(struct inlay_task_host *h, int why)
 {
@@ -545,12 +563,16 @@ INLAY_COLD void inlay_task_host_sent_(struct inlay_task_host *h, const struct ml
 	if (inlay_cqe_is_error(cqe)) {
 		status = inlay_cqe_status(cqe);
 		h->due = 0;
-		inlay_task_host_break_(h, status == IBV_WC_RETRY_EXC_ERR || status == IBV_WC_RNR_RETRY_EXC_ERR ? -ECONNRESET :
+		inlay_task_host_break_(h, status == IBV_WC_RETRY_EXC_ERR || status == IBV_WC_RNR_RETRY_EXC_ERR ?
+				       -ECONNRESET :
 													-ECONNABORTED);
 	} else {
 		if (inlay_task_link_done_(&h->link, h->probe_end))
 			h->probing = 0;
-		/* Indices have 32 bits: the ends of tasks that are submitted for long are brought along. */
+		/*
+		 * Indices have 32 bits: the ends of tasks that are submitted for long are brought
+		 * along.
+		 */
 		if ((inlay_sq_index(sq) - h->aged) >> 30) {
 			h->aged = inlay_sq_index(sq);
 			for (i = 0; i < h->num; i++)
@@ -578,10 +600,13 @@ INLAY_COLD void inlay_task_host_answered_(struct inlay_task *t, const struct inl
 		inlay_task_forget_(t); /* it may be waiting */
 	} else {
 		/* Written beyond what was granted, or though nothing was: that cannot be. */
-		if (!err && a->kind == INLAY_TASK_WRITTEN && (!(t->held & INLAY_TASK_HELD_RESPONSE) || a->length > room))
+		if (!err && a->kind == INLAY_TASK_WRITTEN && (!(t->held & INLAY_TASK_HELD_RESPONSE) ||
+							      a->length > room))
 			err = -EBADMSG;
 		t->status = err ? err : a->status;
-		t->by = err ? INLAY_TASK_BY_HOST : a->kind == INLAY_TASK_REFUSED ? INLAY_TASK_BY_WORKER : INLAY_TASK_BY_HANDLER;
+		t->by = a->kind == INLAY_TASK_REFUSED ? INLAY_TASK_BY_WORKER : INLAY_TASK_BY_HANDLER;
+		if (err)
+			t->by = INLAY_TASK_BY_HOST;
 		t->response_len = err ? 0 : a->length;
 		if (copied && t->response && a->length > room) {
 			t->status = -EMSGSIZE;
@@ -648,7 +673,9 @@ INLAY_COLD void inlay_task_host_other_(struct inlay_task_host *h, const struct m
 		inlay_cq_advance(&h->cq, 1);
 		return;
 	}
-	/* With an immediate, a key to invalidate, or an RDMA write: no answer. It took a receive. */
+	/*
+	 * With an immediate, a key to invalidate, or an RDMA write: no answer. It took a receive.
+	 */
 	inlay_cq_advance(&h->cq, 1);
 	inlay_task_host_message_(h, 0);
 }
@@ -672,7 +699,10 @@ INLAY_COLD uint32_t inlay_task_host_deliver_(struct inlay_task_host *h, uint32_t
 			inlay_task_wait_(t);
 			t->state = INLAY_TASK_QUARANTINE;
 		} else {
-			/* Used again before its answer came, or the answer was one that named no task. */
+			/*
+			 * Used again before its answer came, or the answer was one that named no
+			 * task.
+			 */
 			if (t->early && h->unclaimed) {
 				h->unclaimed--;
 				h->outstanding--;
@@ -708,7 +738,9 @@ INLAY_COLD void inlay_task_host_expire_(struct inlay_task_host *h)
 	}
 }
 
-/* A zero-byte write, when one is due, something is outstanding and the last one was acknowledged. */
+/*
+ * A zero-byte write, when one is due, something is outstanding and the last one was acknowledged.
+ */
 INLAY_COLD void inlay_task_host_probe_(struct inlay_task_host *h)
 {
 	struct inlay_sq *sq = &h->link.sq;
@@ -816,7 +848,8 @@ other:
 }
 
 /*
- * Handles completions, deadlines, windows and probes, and calls the callbacks of tasks that completed.
+ * Handles completions, deadlines, windows and probes, and calls the callbacks of tasks that
+ * completed.
  *
  * now  the time, never less than before
  * max  completions and callbacks handled at most, at least 1
@@ -854,8 +887,9 @@ INLAY_COLD int inlay_task_host_fd(const struct inlay_task_host *h)
 }
 
 /*
- * Takes an event from the descriptor. Sleeps when there is none, unless the caller made it non-blocking.
- * Returns 0; -ENOTSUP without params.events; else the negative errno of ibv_get_cq_event.
+ * Takes an event from the descriptor. Sleeps when there is none, unless the caller made it
+ * non-blocking. Returns 0; -ENOTSUP without params.events; else the negative errno of
+ * ibv_get_cq_event.
  */
 INLAY_COLD int inlay_task_host_event(struct inlay_task_host *h)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/task/link.h: one end of a connection: a reliable queue pair, its queues and its address. Hosts,
- * workers and plugins with connections of their own use it; set-up only.
+ * inlay/task/link.h: one end of a connection: a reliable queue pair, its queues and its address.
+ * Hosts, workers and plugins with connections of their own use it; set-up only.
  *
  *   inlay_task_link_create(&link, &caps, &path);      a QP in INIT: post receives now
  *   inlay_task_address_write(blob, &link.self);       for the other side
@@ -9,9 +9,9 @@
  *   inlay_task_link_break(&link);                     to the error state: everything is flushed
  *   inlay_task_link_destroy(&link);
  *
- * How long until a dead peer is noticed. What nobody acknowledges is sent again retry_count times, each
- * after a timeout that lasts one to four times 4.096 us << timeout; then the queue pair fails. So within
- * inlay_task_path_bound(&path) after something was sent: 1.4 s with the defaults.
+ * How long until a dead peer is noticed. What nobody acknowledges is sent again retry_count times,
+ * each after a timeout that lasts one to four times 4.096 us << timeout; then the queue pair fails.
+ * So within inlay_task_path_bound(&path) after something was sent: 1.4 s with the defaults.
  *
  * Threads: one thread at a time.
  * Sources: connect.h; the InfiniBand specification, volume 1, chapter 9 ("Ack timeout").
@@ -52,7 +52,10 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_link {
 
 INLAY_STATIC_ASSERT(offsetof(struct inlay_task_link, sq) == 0, "a short post touches one line of its queue");
 
-/* connect.h's defaults, but a dead peer is noticed within 1.4 s, and one without receives within 4 ms. */
+/*
+ * connect.h's defaults, but a dead peer is noticed within 1.4 s, and one without receives within 4
+ * ms.
+ */
 INLAY_COLD struct inlay_connect_attr inlay_task_path_default(void)
 {
 	struct inlay_connect_attr path = inlay_connect_defaults();
@@ -68,7 +71,10 @@ INLAY_COLD uint64_t inlay_task_path_bound(const struct inlay_connect_attr *path)
 	return 4ull * (path->retry_count + 1u) * (4096ull << (path->timeout & 31));
 }
 
-/* Destroys the QP and the register. Returns 0; -EBUSY when something is in use: it may be called again. */
+/*
+ * Destroys the QP and the register. Returns 0; -EBUSY when something is in use: it may be called
+ * again.
+ */
 INLAY_COLD int inlay_task_link_destroy(struct inlay_task_link *l)
 {
 	if (l->qp && ibv_destroy_qp(l->qp))
@@ -126,14 +132,16 @@ INLAY_COLD int inlay_task_link_qp_(struct inlay_task_link *l, const struct inlay
 }
 
 /*
- * Makes one end: a QP in INIT and its queues. Fills l->self.at; the rest of l->self is the caller's.
+ * Makes one end: a QP in INIT and its queues. Fills l->self.at; the rest of l->self is the
+ * caller's.
  *
  * l     zeroed
  * path  copied; access is the caps'
  *
- * Returns 0; -EINVAL for a path without retransmission timeout or out of range; -ENOTSUP when the device
- * is not mlx5; -ENOSPC when the CQ has too few CQEs left; else an error of inlay_connect_local, or the
- * negative errno of the verbs call that failed. On failure nothing is left behind.
+ * Returns 0; -EINVAL for a path without retransmission timeout or out of range; -ENOTSUP when the
+ * device is not mlx5; -ENOSPC when the CQ has too few CQEs left; else an error of
+ * inlay_connect_local, or the negative errno of the verbs call that failed. On failure nothing is
+ * left behind.
  */
 INLAY_COLD int inlay_task_link_create(struct inlay_task_link *l, const struct inlay_task_caps *caps,
 				      const struct inlay_connect_attr *path)
@@ -159,7 +167,9 @@ INLAY_COLD int inlay_task_link_connect(struct inlay_task_link *l, const struct i
 	return inlay_connect_rts(l->qp, &l->self.at, &peer->at, &l->path, NULL);
 }
 
-/* Moves the QP to the error state: what is outstanding is flushed. Returns 0 or a negative errno. */
+/*
+ * Moves the QP to the error state: what is outstanding is flushed. Returns 0 or a negative errno.
+ */
 INLAY_COLD int inlay_task_link_break(struct inlay_task_link *l)
 {
 	struct ibv_qp_attr a;

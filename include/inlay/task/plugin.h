@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/task/plugin.h: plugins of a worker that are loaded at run time. Set-up only; plugins that are
- * compiled into the worker need nothing from here.
+ * inlay/task/plugin.h: plugins of a worker that are loaded at run time. Set-up only; plugins that
+ * are compiled into the worker need nothing from here.
  *
  *   counter.c, made into /opt/plugins/counter.so:
  *
@@ -15,11 +15,12 @@
  *           ... inlay_task_worker_create, ..., inlay_task_worker_destroy ...
  *           inlay_plugin_unload(&object);
  *
- * A plugin runs with all rights of the worker, so it is loaded only from where nobody else can put one:
+ * A plugin runs with all rights of the worker, so it is loaded only from where nobody else can put
+ * one:
  *
- *   - The folder is an absolute path without ., .. and symbolic links. No search path, no environment.
- *   - Folder and file belong to root or the worker's user, and neither group nor others may write. The
- *     same holds for all folders above, but one may be writable if it is sticky, as /tmp.
+ *   - The folder is an absolute path without ., .. and symbolic links. No search path is used.
+ *   - Folder and file belong to root or the worker's user, and neither group nor others may write.
+ *     The same holds for all folders above, but one may be writable if it is sticky, as /tmp.
  *   - The name has letters, digits, - and _; the file is a regular one, NAME.so.
  *   - The file that was checked is the one that is loaded: by its descriptor, not by name again.
  *   - Version, layout and name must match: a plugin's inline code shares cmd.h's structs.
@@ -71,7 +72,8 @@ INLAY_COLD int inlay_plugin_name_check_(const char *name)
 
 	for (n = 0; name[n]; n++) {
 		char c = name[n];
-		int good = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
+		int good = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' &&
+										c <= '9') || c == '-' || c == '_';
 
 		if (!good || n + 1 == INLAY_PLUGIN_NAME)
 			return -EINVAL;
@@ -79,7 +81,10 @@ INLAY_COLD int inlay_plugin_name_check_(const char *name)
 	return n ? 0 : -EINVAL;
 }
 
-/* Whether only root and the worker's user can have made this; above: a folder on the way, which may be sticky. */
+/*
+ * Whether only root and the worker's user can have made this; above: a folder on the way, which may
+ * be sticky.
+ */
 INLAY_COLD int inlay_plugin_owner_check_(const struct stat *st, int above)
 {
 	if (st->st_uid && st->st_uid != geteuid())
@@ -132,9 +137,9 @@ INLAY_COLD int inlay_plugin_folder_(const char *path)
 }
 
 /*
- * A name for an open file that the loader takes. It believes two objects of one name to be the same, and
- * descriptors' numbers come again. So the name tells device and inode, as 128 steps that lead nowhere:
- * "/." for a one and "/" for a zero.
+ * A name for an open file that the loader takes. It believes two objects of one name to be the
+ * same, and descriptors' numbers come again. So the name tells device and inode, as 128 steps that
+ * lead nowhere: "/." for a one and "/" for a zero.
  */
 INLAY_COLD void inlay_plugin_path_(char path[INLAY_PLUGIN_PATH], int fd, const struct stat *st)
 {
@@ -183,10 +188,11 @@ INLAY_COLD int inlay_plugin_open_(struct inlay_plugin_object *p, int fd, const c
 /*
  * Loads the plugin `name` from `folder`/`name`.so.
  *
- * Returns 0; -EINVAL for a path or name that cannot be, a file that is not regular, or a plugin of another
- * name or without handler; -EPERM when somebody else could have written it; -ENOENT; -ELOOP or -ENOTDIR
- * for a symbolic link; -ELIBBAD when it cannot be loaded (dlerror(3) says why); -EPROTO when it exports no
- * interface of this version and layout; else the negative errno of open(2). Then nothing is loaded.
+ * Returns 0; -EINVAL for a path or name that cannot be, a file that is not regular, or a plugin of
+ * another name or without handler; -EPERM when somebody else could have written it; -ENOENT; -ELOOP
+ * or -ENOTDIR for a symbolic link; -ELIBBAD when it cannot be loaded (dlerror(3) says why); -EPROTO
+ * when it exports no interface of this version and layout; else the negative errno of open(2). Then
+ * nothing is loaded.
  */
 INLAY_COLD int inlay_plugin_load(struct inlay_plugin_object *p, const char *folder, const char *name)
 {
@@ -212,7 +218,8 @@ INLAY_COLD int inlay_plugin_load(struct inlay_plugin_object *p, const char *fold
 }
 
 /* As above, from the first of several folders that has such a file. */
-INLAY_COLD int inlay_plugin_find(struct inlay_plugin_object *p, const char *const *folders, uint32_t num, const char *name)
+INLAY_COLD int inlay_plugin_find(struct inlay_plugin_object *p, const char *const *folders, uint32_t num,
+				 const char *name)
 {
 	uint32_t i;
 	int err = -ENOENT;

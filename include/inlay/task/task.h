@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/task/task.h: a task: one command that a host gives to a worker, and its one answer. Allocate,
- * fill, submit, cancel, revoke, release.
+ * inlay/task/task.h: a task: one command that a host gives to a worker, and its one answer.
+ * Allocate, fill, submit, cancel, revoke, release.
  *
  *   inlay_task_alloc(&host, PLUGIN, done, &task);
  *   buf = inlay_task_get_payload(task);
  *   n = pack(inlay_buf_head(buf), inlay_buf_len(buf));
  *   inlay_buf_set_data(buf, inlay_buf_head(buf), n);
- *   inlay_task_submit(task);              one WQE, one doorbell; -EAGAIN: full, the task is still yours
+ *   inlay_task_submit(task);              one WQE and a doorbell; -EAGAIN: full, try again
  *   ...
  *   done(task, ...)                       from inlay_task_host_progress (host.h)
  *           inlay_task_status(task), inlay_task_get_response(task)
@@ -29,43 +29,47 @@
  *
  * States
  * ------
- *   FREE --alloc--> IDLE --submit--> SUBMITTED --answer--> [CLOSING] --> callback, IDLE --release--> FREE
- *                                        --deadline, cancel, end--> DUE --> callback, IDLE or QUARANTINE
+ *   FREE --alloc--> IDLE --submit--> SUBMITTED --answer--> [CLOSING] --> callback: IDLE
+ *                               --deadline, cancel, end--> DUE --> callback: IDLE or QUARANTINE
+ *   IDLE --release--> FREE
  *
- *               FREE       IDLE       SUBMITTED, CLOSING, DUE    QUARANTINE
- *   submit      -EBUSY     0          -EBUSY                     -EBUSY      else the task stays the caller's
- *   set_...     -EBUSY     0          -EBUSY                     -EBUSY      user data: in any state
- *   release     -EBADFD    0          -EPERM                     -EBUSY
- *   cancel      -EBADFD    -EBADFD    0 if unsent, else -EBUSY   -EBADFD
- *   revoke      -EBADFD    -EBADFD    -EBADFD                    0
- *   status      -          as last    -EINPROGRESS               as last
+ *               FREE      IDLE      SUBMITTED, CLOSING, DUE    QUARANTINE
+ *   submit      -EBUSY    0         -EBUSY                     -EBUSY
+ *   set_...     -EBUSY    0         -EBUSY                     -EBUSY     user data: any state
+ *   release     -EBADFD   0         -EPERM                     -EBUSY
+ *   cancel      -EBADFD   -EBADFD   0 if unsent, else -EBUSY   -EBADFD
+ *   revoke      -EBADFD   -EBADFD   -EBADFD                    0
+ *   status      -         as last   -EINPROGRESS               as last
  *
  * In its callback a task is IDLE or in QUARANTINE.
  *
- * Payload. A task has a buffer of params.payload bytes. inlay_task_set_payload takes a buffer or list of
- * the caller's instead. Up to params.max_inline bytes are copied into the WQE, unless they are a list or
- * the task has a response buffer. What else fits a message is gathered. A single larger buffer goes by a
- * key: the host opens a memory window over it, the worker reads it, and the window is closed before
- * the task completes. That takes params.windows and a map that permits INLAY_MW_BIND.
- *
- * Response. It stays in the answer, where inlay_task_get_response shows it until the task is submitted
- * or released. A buffer of the caller's (inlay_task_set_response) gets it instead: copied from the answer,
- * or written by the worker if the buffer is larger than an answer's response can be and its map permits
+ * Payload. A task has a buffer of params.payload bytes. inlay_task_set_payload takes a buffer or
+ * list of the caller's instead. Up to params.max_inline bytes are copied into the WQE, unless they
+ * are a list or the task has a response buffer. What else fits a message is gathered. A single
+ * larger buffer goes by a key: the host opens a memory window over it, the worker reads it, and the
+ * window is closed before the task completes. That takes params.windows and a map that permits
  * INLAY_MW_BIND.
  *
- * Memory of the caller's must stay registered and unchanged from submit to the callback, or to the end of
- * quarantine.
+ * Response. It stays in the answer, where inlay_task_get_response shows it until the task is
+ * submitted or released. A buffer of the caller's (inlay_task_set_response) gets it instead, copied
+ * from the answer. If it is larger than the response in an answer can be, the worker may write to
+ * it through a window; its map must then permit INLAY_MW_BIND.
+ *
+ * Memory of the caller's must stay registered and unchanged from submit to the callback, or to the
+ * end of quarantine.
  *
  * Quarantine. A task that completed early although its command was sent may not be reused while the
- * device could still read its payload, or the worker could use its windows. It ends when the late answer
- * comes, when the windows are closed (inlay_task_revoke), when the send is done if that was all, or when
- * the connection has ended and the device has returned everything. Then params.reusable is called. A
- * worker that uses a revoked window breaks the connection. A task with nothing to wait for is IDLE in its
- * callback; its generation tells its late answer from the next one.
+ * device could still read its payload, or the worker could use its windows. It ends when the late
+ * answer comes, when the windows are closed (inlay_task_revoke), when the send is done if that was
+ * all, or when the connection has ended and the device has returned everything. Then
+ * params.reusable is called. A worker that uses a revoked window breaks the connection. A task with
+ * nothing to wait for is IDLE in its callback; its generation tells its late answer from the next
+ * one.
  *
  * Threads: a host and its tasks have one owner at a time.
- * Sources: DOCA's documentation of doca_urom and doca_pe; the InfiniBand specification on type 2 memory
- * windows; Linux's nvme-rdma: a command's memory is free when both its send and its answer are there.
+ * Sources: DOCA's documentation of doca_urom and doca_pe; the InfiniBand specification on type 2
+ * memory windows; Linux's nvme-rdma: a command's memory is free when its send and its answer are
+ * both there.
  */
 #ifndef INLAY_TASK_TASK_H
 #define INLAY_TASK_TASK_H
@@ -145,7 +149,7 @@ INLAY_STATIC_ASSERT(sizeof(struct inlay_task) == 2 * INLAY_CACHE_LINE, "a task i
 INLAY_STATIC_ASSERT(offsetof(struct inlay_task, status) == INLAY_CACHE_LINE, "the first is the queue's");
 
 /* The rest of a task */
-struct inlay_task_more_ {
+struct inlay_task_rest_ {
 	struct inlay_buf *payload;      /* its own buffers */
 	struct inlay_buf *response;
 	uint32_t next;                  /* in the list that its state tells: free, due or waiting */
@@ -177,7 +181,10 @@ struct inlay_task_host_params {
 	inlay_task_cb reusable;         /* called when a task leaves quarantine; NULL: not */
 };
 
-/* A worker as the host sees it; host.h. Submit and completion touch the first two lines and the queues. */
+/*
+ * A worker as the host sees it; host.h. Submit and completion touch the first two lines and the
+ * queues.
+ */
 struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_host {
 	struct inlay_task *tasks;
 	uint64_t due;                   /* when something besides the CQ needs progress; 0: at once */
@@ -197,7 +204,7 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_host {
 	uint32_t mask;                  /* receives - 1 */
 	uint32_t message;               /* bytes of a slot */
 	uint32_t lkey;
-	struct inlay_task_more_ *more;
+	struct inlay_task_rest_ *more;
 	uint32_t free;                  /* list of free tasks */
 	uint32_t payload_max;           /* bytes of payload in a command without keys */
 	uint32_t response_max;          /* bytes of response in an answer */
@@ -230,7 +237,8 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_host {
 	struct ibv_comp_channel *channel;
 };
 
-INLAY_STATIC_ASSERT(offsetof(struct inlay_task_host, slots) == INLAY_CACHE_LINE, "a submit touches one line of its host");
+INLAY_STATIC_ASSERT(offsetof(struct inlay_task_host, slots) == INLAY_CACHE_LINE,
+		    "a submit touches one line of its host");
 INLAY_STATIC_ASSERT(offsetof(struct inlay_task_host, cq) == 2 * INLAY_CACHE_LINE, "a completion touches two");
 
 /* ------------------------------------------------------------------------------------------------
@@ -248,7 +256,7 @@ INLAY_ALWAYS uint32_t inlay_task_index_(const struct inlay_task *t)
 	return (uint32_t)t->context;
 }
 
-INLAY_ALWAYS struct inlay_task_more_ *inlay_task_more_(const struct inlay_task *t)
+INLAY_ALWAYS struct inlay_task_rest_ *inlay_task_more_(const struct inlay_task *t)
 {
 	return &t->host->more[inlay_task_index_(t)];
 }
@@ -272,7 +280,7 @@ INLAY_FN void inlay_task_unchain_(const struct inlay_task *t)
 INLAY_FN int inlay_task_own_(struct inlay_task *t)
 {
 	struct inlay_task_host *h = t->host;
-	struct inlay_task_more_ *more = inlay_task_more_(t);
+	struct inlay_task_rest_ *more = inlay_task_more_(t);
 	uint8_t *at;
 
 	if (INLAY_LIKELY(inlay_buf_refcount(more->payload)))
@@ -345,7 +353,9 @@ INLAY_ALWAYS int inlay_task_unsent_(const struct inlay_task *t)
 	return (int32_t)(t->end - inlay_sq_rung(&t->host->link.sq)) > 0;
 }
 
-/* Takes back a command that the device has not been shown: its WQEs, with its binds, become NOPs. */
+/*
+ * Takes back a command that the device has not been shown: its WQEs, with its binds, become NOPs.
+ */
 INLAY_COLD void inlay_task_erase_(struct inlay_task *t)
 {
 	struct inlay_task_host *h = t->host;
@@ -396,7 +406,8 @@ INLAY_COLD void inlay_task_end_(struct inlay_task *t, int status)
  */
 
 /*
- * Allocates a task: IDLE, with its own payload buffer (empty), destination 0, no deadline, user data 0.
+ * Allocates a task: IDLE, with its own payload buffer (empty), destination 0, no deadline, user
+ * data 0.
  *
  * plugin  the id of the plugin that is to have the command
  * cb      called when it completes; may be NULL
@@ -435,7 +446,8 @@ INLAY_FN int inlay_task_alloc(struct inlay_task_host *h, uint64_t plugin, inlay_
 /*
  * Gives a task back. What was chained to its own payload buffer becomes a list of its own.
  *
- * Returns 0; -EPERM until its callback; -EBUSY in quarantine; -EBADFD when it was given back already.
+ * Returns 0; -EPERM until its callback; -EBUSY in quarantine; -EBADFD when it was given back
+ * already.
  */
 INLAY_FN int inlay_task_release(struct inlay_task *t)
 {
@@ -449,8 +461,8 @@ INLAY_FN int inlay_task_release(struct inlay_task *t)
 }
 
 /*
- * Takes back a command that was submitted quietly and not rung for. Its callback comes with the next
- * progress, with -ECANCELED.
+ * Takes back a command that was submitted quietly and not rung for. Its callback comes with the
+ * next progress, with -ECANCELED.
  *
  * Returns 0; -EBUSY when it was sent or has completed; -EBADFD when it was not submitted.
  */
@@ -465,8 +477,9 @@ INLAY_COLD int inlay_task_cancel(struct inlay_task *t)
 }
 
 /*
- * Closes the windows of a task in quarantine; it leaves quarantine in a later progress. If the worker
- * then uses them, the connection breaks. Does nothing for a task that only waits for its send.
+ * Closes the windows of a task in quarantine; it leaves quarantine in a later progress. If the
+ * worker then uses them, the connection breaks. Does nothing for a task that only waits for its
+ * send.
  *
  * Returns 0, or -EBADFD when it is not in quarantine.
  */
@@ -481,7 +494,9 @@ INLAY_COLD int inlay_task_revoke(struct inlay_task *t)
 	return 0;
 }
 
-/* Which plugin has the command, by its id. The setters that follow return 0, or -EBUSY unless IDLE. */
+/*
+ * Which plugin has the command, by its id. The setters that follow return 0, or -EBUSY unless IDLE.
+ */
 INLAY_FN int inlay_task_set_plugin(struct inlay_task *t, uint64_t plugin)
 {
 	if (INLAY_UNLIKELY(t->state != INLAY_TASK_IDLE))
@@ -517,9 +532,9 @@ INLAY_FN int inlay_task_set_deadline(struct inlay_task *t, uint64_t deadline)
 }
 
 /*
- * Sets a buffer of the caller's, or a list by its head, as the payload; NULL: the task's own again. The
- * caller keeps its reference. Buffers chained to the task's own must lie within 128 GiB of the host's
- * memory (buf.h), and the own one must be the head.
+ * Sets a buffer of the caller's, or a list by its head, as the payload; NULL: the task's own again.
+ * The caller keeps its reference. Buffers chained to the task's own must lie within 128 GiB of the
+ * host's memory (buf.h), and the own one must be the head.
  */
 INLAY_FN int inlay_task_set_payload(struct inlay_task *t, struct inlay_buf *payload)
 {
@@ -531,8 +546,8 @@ INLAY_FN int inlay_task_set_payload(struct inlay_task *t, struct inlay_buf *payl
 
 /*
  * Sets a buffer of the caller's for the response, from the start of its data to its end; NULL: the
- * response stays in the answer. Its data is empty from submit on, and is the response afterwards. Not a
- * list. The caller keeps its reference.
+ * response stays in the answer. Its data is empty from submit on, and is the response afterwards.
+ * Not a list. The caller keeps its reference.
  */
 INLAY_FN int inlay_task_set_response(struct inlay_task *t, struct inlay_buf *response)
 {
@@ -567,8 +582,9 @@ INLAY_FN struct inlay_buf *inlay_task_get_payload(const struct inlay_task *t)
 }
 
 /*
- * The response of the last completion: the caller's buffer, or one over the answer, valid until the task
- * is submitted or released. Its data is the response, empty when there is none. Not to be given back.
+ * The response of the last completion: the caller's buffer, or one over the answer, valid until the
+ * task is submitted or released. Its data is the response, empty when there is none. Not to be
+ * given back.
  */
 INLAY_FN struct inlay_buf *inlay_task_get_response(const struct inlay_task *t)
 {
@@ -594,7 +610,8 @@ INLAY_FN uint32_t inlay_task_response_len(const struct inlay_task *t)
 /* 0 or the negative errno of the last completion; -EINPROGRESS from submit until the callback. */
 INLAY_FN int inlay_task_status(const struct inlay_task *t)
 {
-	return INLAY_LIKELY(t->state == INLAY_TASK_IDLE || t->state == INLAY_TASK_QUARANTINE) ? t->status : -EINPROGRESS;
+	return INLAY_LIKELY(t->state == INLAY_TASK_IDLE ||
+			    t->state == INLAY_TASK_QUARANTINE) ? t->status : -EINPROGRESS;
 }
 
 /* Who completed it last: tells the handler's -ENOENT from the worker's. */
@@ -617,11 +634,17 @@ INLAY_FN struct inlay_task_host *inlay_task_get_host(const struct inlay_task *t)
  * Data path: submitting
  */
 
-/* What follows every post of a command. */
-INLAY_ALWAYS int inlay_task_posted_(struct inlay_task *t, struct inlay_task_host *h, uint32_t held, int ring)
+INLAY_ALWAYS struct inlay_task_head_ inlay_task_head_of_(const struct inlay_task *t, uint32_t len)
 {
-	if (ring)
-		inlay_sq_ring(&h->link.sq);
+	const struct inlay_task_head_ head = {inlay_task_first_(INLAY_TASK_COMMAND, 0, len), t->context, t->plugin,
+					      t->destination};
+
+	return head;
+}
+
+/* What follows every post of a command. */
+INLAY_ALWAYS int inlay_task_posted_(struct inlay_task *t, struct inlay_task_host *h, uint32_t held)
+{
 	t->end = inlay_sq_index(&h->link.sq);
 	t->state = INLAY_TASK_SUBMITTED;
 	t->held = (uint8_t)held;
@@ -638,12 +661,15 @@ INLAY_ALWAYS int inlay_task_posted_(struct inlay_task *t, struct inlay_task_host
 /* Room for a response in a caller's buffer, as much as a window can have. */
 INLAY_FN uint32_t inlay_task_response_room_(const struct inlay_buf *buf)
 {
-	uint64_t room = inlay_buf_len(buf) - (uint64_t)((uint8_t *)inlay_buf_data(buf) - (uint8_t *)inlay_buf_head(buf));
+	uint64_t room = inlay_buf_len(buf) - ((uintptr_t)inlay_buf_data(buf) - (uintptr_t)inlay_buf_head(buf));
 
 	return room > INLAY_BUF_DATA_MAX ? INLAY_BUF_DATA_MAX : (uint32_t)room;
 }
 
-/* Opens a window over len bytes of a buffer: posts the bind, for which there is room. what: 0 payload. */
+/*
+ * Opens a window over len bytes of a buffer: posts the bind, for which there is room. what: 0
+ * payload.
+ */
 INLAY_COLD void inlay_task_open_(struct inlay_task *t, uint32_t what, const struct inlay_buf *buf, uint32_t len,
 				 struct inlay_task_key *key)
 {
@@ -655,12 +681,16 @@ INLAY_COLD void inlay_task_open_(struct inlay_task *t, uint32_t what, const stru
 	inlay_task_more_(t)->windows[what] = h->free_window;
 	h->free_window = w->next;
 	w->rkey = (now & ~0xffu) | ((now + 1) & 0xff);
-	inlay_post_umr(&h->link.sq, now, inlay_sq_qpn(&h->link.sq), w->rkey, &memory, access | IBV_ACCESS_ZERO_BASED, 0);
+	inlay_post_umr(&h->link.sq, now, inlay_sq_qpn(&h->link.sq), w->rkey, &memory, access | IBV_ACCESS_ZERO_BASED,
+		       0);
 	key->rkey = w->rkey;
 	key->bytes = len;
 }
 
-/* Whether a window may be opened over a buffer's memory. To bind one elsewhere breaks the connection. */
+/*
+ * Whether a window may be opened over a buffer's memory. To bind one elsewhere breaks the
+ * connection.
+ */
 INLAY_COLD int inlay_task_bindable_(const struct inlay_buf *buf)
 {
 	return inlay_buf_lkey(buf) != INLAY_NO_KEY && inlay_buf_access(buf) & INLAY_MW_BIND;
@@ -744,36 +774,47 @@ INLAY_FN int inlay_task_submit_other_(struct inlay_task *t, int ring)
 		inlay_buf_set_data_len(t->response, 0);
 		held |= INLAY_TASK_HELD_COPY;
 	}
-	return inlay_task_posted_(t, h, held, ring);
+	if (ring)
+		inlay_sq_ring(sq);
+	return inlay_task_posted_(t, h, held);
 }
 
-INLAY_STATIC_ASSERT((int)INLAY_TASK_PAYLOAD_KEY == INLAY_TASK_HELD_PAYLOAD && (int)INLAY_TASK_RESPONSE_KEY == INLAY_TASK_HELD_RESPONSE,
+INLAY_STATIC_ASSERT((int)INLAY_TASK_PAYLOAD_KEY == INLAY_TASK_HELD_PAYLOAD &&
+		    (int)INLAY_TASK_RESPONSE_KEY == INLAY_TASK_HELD_RESPONSE,
 		    "a key on the wire is an open window");
 
 /* A submit that is not short: inline, or gathered from the task's own buffer. */
-INLAY_FN int inlay_task_submit_long_(struct inlay_task *t, struct inlay_task_host *h, const struct inlay_buf *payload, int ring)
+INLAY_FN int inlay_task_submit_long_(struct inlay_task *t, const struct inlay_buf *payload, uint32_t len, int ring)
 {
-	uint64_t len = inlay_buf_data_len(payload), first = inlay_task_first_(INLAY_TASK_COMMAND, 0, (uint32_t)len);
-	uint8_t *head = (uint8_t *)inlay_buf_data(payload) - INLAY_TASK_HEAD;
-	const struct inlay_task_command c = {t->context, t->plugin, t->destination, 0, 0, {0, 0}, {0, 0}, 0};
+	struct inlay_task_host *h = t->host;
+	const struct inlay_task_head_ head = inlay_task_head_of_(t, len);
 	struct inlay_cursor at;
+	uint8_t *before;
 
 	if (len <= h->max_inline) {
-		if (inlay_task_post_inline_(&h->link.sq, inlay_task_inline_bbs_((uint32_t)len), &c, first,
-					    inlay_buf_data(payload), (uint32_t)len, h->quarter))
-			return -EAGAIN;
-		return inlay_task_posted_(t, h, 0, ring);
+		const void *data = inlay_buf_data(payload);
+		uint32_t bbs = inlay_task_inline_bbs_(len);
+		int err = bbs == 2 ? inlay_task_post_inline_(&h->link.sq, 2, &head, data, len, h->quarter, ring) :
+				     inlay_task_post_inline_(&h->link.sq, bbs, &head, data, len, h->quarter, ring);
+
+		return INLAY_UNLIKELY(err) ? err : inlay_task_posted_(t, h, 0);
 	}
 	if (INLAY_UNLIKELY(payload != inlay_task_more_(t)->payload) ||
 	    INLAY_UNLIKELY(inlay_buf_data(payload) != inlay_buf_head(payload)) || INLAY_UNLIKELY(len > h->payload_max))
 		return inlay_task_submit_other_(t, ring);
-	/* The line before a task's own buffer takes the head, so that there is one piece to gather. */
+	/*
+	 * The line before a task's own buffer takes the head, so that there is one piece to gather.
+	 */
 	if (INLAY_UNLIKELY(inlay_sq_begin(&h->link.sq, 1, &at)))
 		return -EAGAIN;
-	inlay_task_head_write_(head, first, t->context, t->plugin, t->destination);
-	at = inlay_seg_data(at, (uintptr_t)head, INLAY_TASK_HEAD + (uint32_t)len, h->lkey);
-	inlay_sq_commit(&h->link.sq, at, MLX5_OPCODE_SEND, 0, (at.index & h->quarter) == h->quarter ? INLAY_SIGNALED : 0, 0);
-	return inlay_task_posted_(t, h, 0, ring);
+	before = (uint8_t *)inlay_buf_data(payload) - INLAY_TASK_HEAD;
+	inlay_task_head_write_(before, head.first, head.context, head.plugin, head.destination);
+	at = inlay_seg_data(at, (uintptr_t)before, INLAY_TASK_HEAD + len, h->lkey);
+	inlay_sq_commit(&h->link.sq, at, MLX5_OPCODE_SEND, 0, (at.index & h->quarter) == h->quarter ? INLAY_SIGNALED :
+			0, 0);
+	if (ring)
+		inlay_sq_ring(&h->link.sq);
+	return inlay_task_posted_(t, h, 0);
 }
 
 /* Both submits. ring: constant. */
@@ -782,30 +823,29 @@ INLAY_ALWAYS int inlay_task_submit_(struct inlay_task *t, int ring)
 	struct inlay_task_host *h = t->host;
 	const struct inlay_buf *payload = t->payload;
 	uint32_t len = (uint32_t)inlay_buf_data_len(payload);
-	struct inlay_task_command c;
+	struct inlay_task_head_ head;
 
 	if (INLAY_UNLIKELY(h->outstanding >= h->limit) || INLAY_UNLIKELY(t->state != INLAY_TASK_IDLE) ||
 	    INLAY_UNLIKELY(t->held) || INLAY_UNLIKELY(inlay_buf_next(payload) != NULL))
 		return inlay_task_submit_other_(t, ring);
 	if (INLAY_UNLIKELY(len > INLAY_TASK_SHORT))
-		return inlay_task_submit_long_(t, h, payload, ring);
-	c.context = t->context;
-	c.plugin = t->plugin;
-	c.destination = t->destination;
-	if (INLAY_UNLIKELY(inlay_task_post_inline_(&h->link.sq, 1, &c, inlay_task_first_(INLAY_TASK_COMMAND, 0, len),
-						   inlay_buf_data(payload), len, h->quarter)))
+		return inlay_task_submit_long_(t, payload, len, ring);
+	head = inlay_task_head_of_(t, len);
+	if (INLAY_UNLIKELY(inlay_task_post_inline_(&h->link.sq, 1, &head, inlay_buf_data(payload), len, h->quarter,
+						   ring)))
 		return -EAGAIN;
-	return inlay_task_posted_(t, h, 0, ring);
+	return inlay_task_posted_(t, h, 0);
 }
 
 /*
- * Posts the task's command. The worker gets it with the next inlay_task_host_flush or any other doorbell
- * of this host.
+ * Posts the task's command. The worker gets it with the next inlay_task_host_flush or any other
+ * doorbell of this host.
  *
- * Returns 0: the task is the host's until its callback. Otherwise the task is as it was: -EAGAIN when the
- * limit is reached, the ring is full or no window is free: flush, progress, try again; -EBUSY unless it is
- * IDLE; -E2BIG when the payload fits neither a message nor a key; -EPERM when memory that needs a key is
- * of a map that does not permit INLAY_MW_BIND; -ENOTCONN when the host is not connected.
+ * Returns 0: the task is the host's until its callback. Otherwise the task is as it was: -EAGAIN
+ * when the limit is reached, the ring is full or no window is free: flush, progress, try again;
+ * -EBUSY unless it is IDLE; -E2BIG when the payload fits neither a message nor a key; -EPERM when
+ * memory that needs a key is of a map that does not permit INLAY_MW_BIND; -ENOTCONN when the host
+ * is not connected.
  */
 INLAY_ALWAYS int inlay_task_submit_quiet(struct inlay_task *t)
 {
@@ -830,7 +870,8 @@ INLAY_COLD int inlay_task_usable_(const struct inlay_buf *buf, int keys)
 	if (!buf || !inlay_buf_refcount(buf) || !inlay_buf_is_first(buf))
 		return 0;
 	for (; buf; buf = inlay_buf_next(buf))
-		if (!inlay_buf_fits(inlay_buf_head(buf), inlay_buf_len(buf), inlay_buf_data(buf), inlay_buf_data_len(buf)) ||
+		if (!inlay_buf_fits(inlay_buf_head(buf), inlay_buf_len(buf), inlay_buf_data(buf),
+				    inlay_buf_data_len(buf)) ||
 		    !inlay_mmap_started(inlay_buf_mmap(buf)) ||
 		    (keys && inlay_buf_data_len(buf) && inlay_buf_lkey(buf) == INLAY_NO_KEY))
 			return 0;
@@ -840,9 +881,9 @@ INLAY_COLD int inlay_task_usable_(const struct inlay_buf *buf, int keys)
 /*
  * As inlay_task_submit, but first verifies what a submit takes for granted. For development.
  *
- * Returns as inlay_task_submit; -EINVAL also when a buffer was given back, is not the head of its list,
- * has its data outside itself or lacks a local key that it needs, when its map is not started, or when
- * the response is a list.
+ * Returns as inlay_task_submit; -EINVAL also when a buffer was given back, is not the head of its
+ * list, has its data outside itself or lacks a local key that it needs, when its map is not
+ * started, or when the response is a list.
  */
 INLAY_COLD int inlay_task_try_submit(struct inlay_task *t)
 {

@@ -7,13 +7,14 @@
  *   inlay_task_address_read(&peer, blob, len, INLAY_TASK_WORKER);
  *
  * A message is one send on a reliable connection: a head of 32 bytes, then keys or data. Fields are
- * little-endian at fixed offsets. A message holds no address, no local key and no compiler's struct.
+ * little-endian at fixed offsets. A message holds no address, no local key and no compiler's
+ * struct.
  *
  *   command, host to worker                       answer, worker to host
  *
  *   +0   version      1   INLAY_TASK_WIRE          +0   version      1
  *   +1   kind         1   INLAY_TASK_COMMAND       +1   kind         1   ANSWER, WRITTEN or REFUSED
- *   +2   flags        2   INLAY_TASK_PAYLOAD_KEY   +2   status       2   0, or a Linux errno, 1 .. 4095
+ *   +2   flags        2   INLAY_TASK_PAYLOAD_KEY   +2   status       2   0, or an errno of Linux
  *   +4   length       4   bytes of payload         +4   length       4   bytes of response
  *   +8   context      8   the host's               +8   context      8   the command's
  *   +16  plugin       8   plugin id                +16  plugin       8   the command's
@@ -23,28 +24,29 @@
  *   +..  payload          unless by key            key:  rkey 4 | zero 4 | bytes 8
  *
  * Keys. A key is the rkey of a type 2 memory window that the host bound on this connection for this
- * command, with addresses from 0. So it does not reveal the host's addresses, and only the worker's end
- * of this queue pair can use it. It opens one payload for reading or one response buffer for writing.
- * The host closes it before it completes the task.
+ * command, with addresses from 0. So it does not reveal the host's addresses, and only the worker's
+ * end of this queue pair can use it. It opens one payload for reading or one response buffer for
+ * writing. The host closes it before it completes the task.
  *
- * Context. A task's index and generation. The worker only echoes it, and the host looks it up in its
- * table. First generations are far apart, so that one flipped bit names no other task. The host does
- * not compare the echoed plugin and destination.
+ * Context. A task's index and generation. The worker only echoes it, and the host looks it up in
+ * its table. First generations are far apart, so that one flipped bit names no other task. The host
+ * does not compare the echoed plugin and destination.
  *
  * Lengths. The head and the device's byte count must agree to the byte. Sums are made in 64 bits.
  *
- * Status. ANSWER and WRITTEN carry the handler's. REFUSED comes from the worker itself: EBADMSG, the
- * command is malformed; ENOENT, no such plugin; E2BIG, a payload by key is larger than it reads.
+ * Status. ANSWER and WRITTEN carry the handler's. REFUSED comes from the worker itself: EBADMSG,
+ * the command is malformed; ENOENT, no such plugin; E2BIG, a payload by key is larger than it
+ * reads.
  *
- * Credit. A worker posts as many receives per connection as its address says, and reposts one before
- * it answers. So each answer is the credit for one more command.
+ * Credit. A worker posts as many receives per connection as its address says, and reposts one
+ * before it answers. So each answer is the credit for one more command.
  *
  * The address, INLAY_TASK_ADDRESS bytes, which the caller passes by other means:
  *
  *   +0   magic      8   "inlaytsk"             +56  message   4   longest message it receives
  *   +8   version    2   INLAY_TASK_ADDRESS_VERSION
  *   +10  role       1   enum inlay_task_role   +60  receives  4   posted receives
- *   +11  zero       1                          +64  largest   8   worker: largest payload by key, 0: none
+ *   +11  zero       1                          +64  largest   8   worker: largest payload by key
  *   +12  length     4   of the address         +72  id        8   the caller's
  *   +16  record     40  of connect.h           +80  checksum  4   CRC-32C of all before it
  *
@@ -114,6 +116,14 @@ struct inlay_task_answer {
 	uint32_t kind;                  /* enum inlay_task_kind */
 	uint32_t length;                /* of the response */
 	int status;                     /* 0 or a negative errno */
+};
+
+/* A head as it is written */
+struct inlay_task_head_ {
+	uint64_t first;                 /* inlay_task_first_ */
+	uint64_t context;
+	uint64_t plugin;
+	uint64_t destination;
 };
 
 struct inlay_task_address {
@@ -211,7 +221,8 @@ INLAY_ALWAYS uint32_t inlay_task_status_wire_(int status)
 	return status <= 0 && status >= -INLAY_TASK_STATUS_MAX ? (uint32_t)-status : EIO;
 }
 
-INLAY_ALWAYS void inlay_task_head_write_(uint8_t *at, uint64_t first, uint64_t context, uint64_t plugin, uint64_t destination)
+INLAY_ALWAYS void inlay_task_head_write_(uint8_t *at, uint64_t first, uint64_t context, uint64_t plugin,
+					 uint64_t destination)
 {
 	inlay_put64(at, first);
 	inlay_put64(at + 8, context);
@@ -238,9 +249,9 @@ INLAY_ALWAYS uint32_t inlay_task_command_write_(uint8_t *at, const struct inlay_
 /*
  * Reads a command of `bytes` bytes, by the device's count.
  *
- * Returns 0: head, keys and lengths agree, and the payload is at c->at or behind a key. Else -EBADMSG:
- * context, plugin and destination are the head's if there is a whole head of this version, so that it
- * can be answered; otherwise the context is all ones, which no task has.
+ * Returns 0: head, keys and lengths agree, and the payload is at c->at or behind a key. Else
+ * -EBADMSG: context, plugin and destination are the head's if there is a whole head of this
+ * version, so that it can be answered; otherwise the context is all ones, which no task has.
  */
 INLAY_FN int inlay_task_command_read_(struct inlay_task_command *c, const uint8_t *msg, uint32_t bytes)
 {
@@ -279,13 +290,14 @@ INLAY_FN int inlay_task_command_read_(struct inlay_task_command *c, const uint8_
 /* Writes an answer's head. The response, if the kind is INLAY_TASK_ANSWER, comes next. */
 INLAY_ALWAYS void inlay_task_answer_write_(uint8_t *at, const struct inlay_task_answer *a)
 {
-	inlay_task_head_write_(at, inlay_task_first_(a->kind, inlay_task_status_wire_(a->status), a->length), a->context,
+	inlay_task_head_write_(at, inlay_task_first_(a->kind, inlay_task_status_wire_(a->status), a->length),
+			       a->context,
 			       a->plugin, a->destination);
 }
 
 /*
- * Reads an answer of `bytes` bytes. Returns 0: kind, status and lengths agree. Else -EBADMSG, with the
- * context as inlay_task_command_read_ has it.
+ * Reads an answer of `bytes` bytes. Returns 0: kind, status and lengths agree. Else -EBADMSG, with
+ * the context as inlay_task_command_read_ has it.
  */
 INLAY_FN int inlay_task_answer_read_(struct inlay_task_answer *a, const uint8_t *msg, uint32_t bytes)
 {
@@ -320,29 +332,39 @@ INLAY_FN int inlay_task_answer_read_(struct inlay_task_answer *a, const uint8_t 
  *   +16  inline   byte count | head of 32 bytes | data ...         wraps at the end of the ring
  *
  * bbs      1, a constant, for data of up to INLAY_TASK_SHORT bytes; else what the data takes
- * quarter  WQEBBs of a quarter of the ring less 1: a message that reaches the end of one is signaled,
- *          so that credit comes back
+ * quarter  WQEBBs of a quarter of the ring less 1: a message that reaches the end of one is
+ *          signaled, so that credit comes back
+ * ring     1, a constant: rings for it
  *
  * Returns 0, or -EAGAIN when the ring is full.
  */
-INLAY_ALWAYS int inlay_task_post_inline_(struct inlay_sq *sq, uint32_t bbs, const struct inlay_task_command *c, uint64_t first,
-					 const void *data, uint32_t len, uint32_t quarter)
+INLAY_ALWAYS int inlay_task_post_inline_(struct inlay_sq *sq, uint32_t bbs, const struct inlay_task_head_ *head,
+					 const void *data, uint32_t len, uint32_t quarter, int ring)
 {
 	struct inlay_cursor at;
+	uint32_t flags;
 
 	if (INLAY_UNLIKELY(inlay_sq_begin(sq, bbs, &at)))
 		return -EAGAIN;
 	__asm__("" : "+r"(data)); /* gcc would warn of copies that the length rules out */
 	inlay_put32(at.wqe + INLAY_DS, inlay_to_be32((INLAY_TASK_HEAD + len) | (uint32_t)MLX5_INLINE_SEG));
-	inlay_task_head_write_(at.wqe + INLAY_DS + 4, first, c->context, c->plugin, c->destination);
+	inlay_task_head_write_(at.wqe + INLAY_DS + 4, head->first, head->context, head->plugin, head->destination);
 	if (__builtin_constant_p(bbs) && bbs == 1) {
 		inlay_copy(at.wqe + INLAY_TASK_AT, data, len);
 		at.ds = INLAY_WQEBB / INLAY_DS; /* all of it: the length folds */
 	} else {
 		inlay_copy_wrap_(at, at.wqe + INLAY_TASK_AT, data, len);
 		at.ds = (INLAY_TASK_AT + len + INLAY_DS - 1) / INLAY_DS;
+		if ((at.ds + 3) / 4 != bbs)
+			__builtin_unreachable(); /* what follows from the WQEBBs folds */
 	}
-	return inlay_sq_commit(sq, at, MLX5_OPCODE_SEND, 0, (at.index & quarter) + bbs > quarter ? INLAY_SIGNALED : 0, 0);
+	flags = (at.index & quarter) + bbs > quarter ? INLAY_SIGNALED : 0;
+	if (ring && INLAY_LIKELY(inlay_sq_rung(sq) == at.index))
+		return inlay_sq_commit_ring(sq, at, MLX5_OPCODE_SEND, 0, flags, 0);
+	inlay_sq_commit(sq, at, MLX5_OPCODE_SEND, 0, flags, 0);
+	if (ring)
+		inlay_sq_ring(sq);
+	return 0;
 }
 
 /* WQEBBs of an inline message with this much data. */

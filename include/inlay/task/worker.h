@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/task/worker.h: a worker: plugins that carry out the commands of many hosts. Set-up and progress;
- * commands are in cmd.h, connections in conn.h.
+ * inlay/task/worker.h: a worker: plugins that carry out the commands of many hosts. Set-up and
+ * progress; commands are in cmd.h, connections in conn.h.
  *
  *   static const struct inlay_task_entry plugins[] = {{COUNTER, &counter, NULL}};
  *   p = inlay_task_worker_default();
@@ -10,9 +10,9 @@
  *   for (;;)
  *           inlay_task_worker_progress(&worker, now, 64);
  *
- * All connections complete to the worker's one CQ and ring its one register. Each breaks alone: by its
- * host's death, by a key that it had no right to, by a send that nobody takes. With params.period a
- * zero-byte write asks each host whether it is there.
+ * All connections complete to the worker's one CQ and ring its one register. Each breaks alone: by
+ * its host's death, by a key that it had no right to, by a send that nobody takes. With
+ * params.period a zero-byte write asks each host whether it is there.
  *
  * Sleeping: as host.h, with inlay_task_worker_arm, _fd, _due and _event.
  *
@@ -37,8 +37,8 @@
  */
 
 /*
- * 16 connections of 32 credits, 16 plugins, messages of 4096 bytes, 96 bytes inline, no payload by key, no
- * events, hosts asked every second.
+ * 16 connections of 32 credits, 16 plugins, messages of 4096 bytes, 96 bytes inline, no payload by
+ * key, no events, hosts asked every second.
  */
 INLAY_COLD struct inlay_task_worker_params inlay_task_worker_default(void)
 {
@@ -110,10 +110,12 @@ INLAY_COLD int inlay_task_worker_open_(struct inlay_task_worker *w, const struct
 }
 
 /*
- * Makes a worker of everything but verbs objects, and opens its plugins: for inlay_task_worker_create, and
- * for queues of another making. w->cq is in place; the rest of *w is zeroed but for pd.
+ * Makes a worker of everything but verbs objects, and opens its plugins: for
+ * inlay_task_worker_create, and for queues of another making. w->cq is in place; the rest of *w is
+ * zeroed but for pd.
  */
-INLAY_COLD int inlay_task_worker_init_(struct inlay_task_worker *w, void *memory, const struct inlay_task_worker_params *p,
+INLAY_COLD int inlay_task_worker_init_(struct inlay_task_worker *w, void *memory,
+				       const struct inlay_task_worker_params *p,
 				       const struct inlay_task_entry *entries, uint32_t num)
 {
 	uint8_t *at = (uint8_t *)memory;
@@ -140,8 +142,8 @@ INLAY_COLD int inlay_task_worker_init_(struct inlay_task_worker *w, void *memory
 }
 
 /*
- * Closes the plugins and frees what inlay_task_worker_create made; memory is the caller's again. Returns 0;
- * -EBUSY while it has connections, or a verbs object is in use: it may be called again.
+ * Closes the plugins and frees what inlay_task_worker_create made; memory is the caller's again.
+ * Returns 0; -EBUSY while it has connections, or a verbs object is in use: it may be called again.
  */
 INLAY_COLD int inlay_task_worker_destroy(struct inlay_task_worker *w)
 {
@@ -154,7 +156,8 @@ INLAY_COLD int inlay_task_worker_destroy(struct inlay_task_worker *w)
 }
 
 /* inlay_task_worker_create, which cleans up. */
-INLAY_COLD int inlay_task_worker_make_(struct inlay_task_worker *w, void *memory, const struct inlay_task_worker_params *p,
+INLAY_COLD int inlay_task_worker_make_(struct inlay_task_worker *w, void *memory,
+				       const struct inlay_task_worker_params *p,
 				       const struct inlay_task_entry *entries, uint32_t num)
 {
 	/* Rings may turn out longer than asked for; each connection reserves what it needs. */
@@ -182,13 +185,14 @@ INLAY_COLD int inlay_task_worker_make_(struct inlay_task_worker *w, void *memory
  * size     bytes, at least inlay_task_worker_size(p)
  * entries  num plugins; copied. Their interfaces are not, and must outlive the worker
  *
- * Returns 0; -EINVAL for an argument out of its range or a plugin without handler; -ENOBUFS when size is
- * too small; -ENOSPC for more plugins than p->plugins; -EPROTO for a plugin of another version or layout;
- * -EEXIST for two of one id; what a plugin's open returned; else the negative errno of the verbs call that
- * failed. On failure nothing is left behind.
+ * Returns 0; -EINVAL for an argument out of its range or a plugin without handler; -ENOBUFS when
+ * size is too small; -ENOSPC for more plugins than p->plugins; -EPROTO for a plugin of another
+ * version or layout; -EEXIST for two of one id; what a plugin's open returned; else the negative
+ * errno of the verbs call that failed. On failure nothing is left behind.
  */
 INLAY_COLD int inlay_task_worker_create(struct inlay_task_worker *w, void *memory, size_t size, struct ibv_pd *pd,
-					const struct inlay_task_worker_params *p, const struct inlay_task_entry *entries,
+					const struct inlay_task_worker_params *p,
+					const struct inlay_task_entry *entries,
 					uint32_t num)
 {
 	int err;
@@ -207,9 +211,9 @@ INLAY_COLD int inlay_task_worker_create(struct inlay_task_worker *w, void *memor
 }
 
 /*
- * What hosts must know of a plugin, as its `address` tells. *len: bytes of room at buf, then bytes used.
- * Returns 0; -ENOENT for no such plugin; -ENOTSUP when it has none; -ENOBUFS, with *len, when buf is too
- * small.
+ * What hosts must know of a plugin, as its `address` tells. *len: bytes of room at buf, then bytes
+ * used. Returns 0; -ENOENT for no such plugin; -ENOTSUP when it has none; -ENOBUFS, with *len, when
+ * buf is too small.
  */
 INLAY_COLD int inlay_task_worker_plugin_address(struct inlay_task_worker *w, uint64_t id, void *buf, size_t *len)
 {
@@ -233,7 +237,8 @@ INLAY_COLD void inlay_task_worker_probe_(struct inlay_task_worker *w, uint64_t n
 	for (i = 0; i < w->num_conns; i++) {
 		struct inlay_task_conn *c = w->conns[i];
 
-		if (!c->connected || c->broken || c->probing || inlay_post_write(&c->link.sq, 0, 0, NULL, 0, INLAY_SIGNALED))
+		if (!c->connected || c->broken || c->probing || inlay_post_write(&c->link.sq, 0, 0, NULL, 0,
+										 INLAY_SIGNALED))
 			continue;
 		c->probing = 1;
 		c->probe_end = inlay_sq_index(&c->link.sq);
@@ -274,14 +279,14 @@ INLAY_ALWAYS struct inlay_task_conn *inlay_task_worker_conn_(const struct inlay_
 }
 
 /*
- * Handles completions: hands commands to their plugins, sends what is answered, and gives plugins their
- * turn.
+ * Handles completions: hands commands to their plugins, sends what is answered, and gives plugins
+ * their turn.
  *
  * now  the time in the unit of params.period, never less than before; 0 without probes
  * max  completions, and handlers, handled at most
  *
- * Returns how many commands were handed out, plus what the plugins' progress returned. Called from a
- * plugin's function it does nothing and returns 0.
+ * Returns how many commands were handed out, plus what the plugins' progress returned. Called from
+ * a plugin's function it does nothing and returns 0.
  */
 INLAY_FN uint32_t inlay_task_worker_progress(struct inlay_task_worker *w, uint64_t now, uint32_t max)
 {
