@@ -563,7 +563,8 @@ INLAY_FN int inlay_tag_list_received_(struct inlay_tag_list *list, const struct 
 	}
 	if (app_op == INLAY_TAG_CONSUMED_SW_RNDV)
 		entry->state |= INLAY_TAG_SW_RNDV_;
-	if (app_op == INLAY_TAG_CONSUMED_MSG_SW_RNDV || app_op == INLAY_TAG_CANCELED || entry->state & INLAY_TAG_SW_RNDV_)
+	if (app_op == INLAY_TAG_CONSUMED_MSG_SW_RNDV || app_op == INLAY_TAG_CANCELED ||
+	    entry->state & INLAY_TAG_SW_RNDV_)
 		wc->status = IBV_WC_TM_RNDV_INCOMPLETE;
 	if (!last) {
 		entry->state |= INLAY_TAG_MATCHED_;

@@ -256,7 +256,7 @@ INLAY_FN int inlay_tag_rx_complete(struct inlay_tag_rx *rx, const struct mlx5_cq
 		return INLAY_TAG_RX_MESSAGE;
 	}
 	receive = &rx->receives[wc->handle & 0xffff];
-	/* The first completion takes it out of the table. A cancelled one is out; TAKEN is no handle. */
+	/* The first completion takes it out of the table. A cancelled one is out, TAKEN names none. */
 	if (*receive && *receive != INLAY_TAG_RX_CANCELLING_ && inlay_match_remove(rx->match, *receive, &found))
 		return -EPROTO;
 	*receive = 0;
