@@ -575,16 +575,21 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_sges(struct inlay_cursor c, const str
 	return c;
 }
 
+/* The rare case of inlay_copy_wrap_, kept out of the caller's text: the copy runs over the ring's end. */
+INLAY_APART uint8_t *inlay_copy_over_(uint8_t *begin, const uint8_t *end, uint8_t *at, const void *from, uint32_t len)
+{
+	uint32_t room = (uint32_t)(end - at);
+
+	inlay_copy(at, from, room);
+	inlay_copy(begin, (const uint8_t *)from + room, len - room);
+	return begin + (len - room);
+}
+
 /* Copies into the ring from `at` on, wrapping; returns the place after. */
 INLAY_ALWAYS uint8_t *inlay_copy_wrap_(struct inlay_cursor c, uint8_t *at, const void *from, uint32_t len)
 {
-	uint32_t room = (uint32_t)(c.end - at);
-
-	if (INLAY_UNLIKELY(len > room)) {
-		inlay_copy(at, from, room);
-		inlay_copy(c.begin, (const uint8_t *)from + room, len - room);
-		return c.begin + (len - room);
-	}
+	if (INLAY_UNLIKELY(len > (uint32_t)(c.end - at)))
+		return inlay_copy_over_(c.begin, c.end, at, from, len);
 	inlay_copy(at, from, len);
 	return at + len;
 }
