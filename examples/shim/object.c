@@ -554,6 +554,9 @@ static int take_qp(struct shim_qp *qp)
 		if (!qp->sq.sends || dv.sq.stride != INLAY_WQEBB || !init.cap.max_send_wr)
 			return -1;
 		qp->sq.max_sends = init.cap.max_send_wr;
+		qp->sq.longest = dv.sq.wqe_cnt / qp->sq.max_sends;
+		if (qp->sq.longest > 16)
+			qp->sq.longest = 16;
 		if (inlay_sq_init(&qp->sq.q, dv.sq.buf, dv.sq.wqe_cnt, (volatile uint32_t *)dv.dbrec, qp->qpn, INLAY_MAX_DS, &qp->uar))
 			return -1;
 		qp->sq.q.atomics = qp->context->atomics;

@@ -237,7 +237,7 @@ static void fail(struct shim_sq *sq, int err)
  */
 INLAY_ALWAYS bool begin(struct shim_sq *sq, struct ibv_qp_ex *ex, uint8_t opcode, uint32_t imm_be, uint8_t setters, struct inlay_cursor *at)
 {
-	if (INLAY_UNLIKELY(!room(sq) || inlay_sq_begin(&sq->q, (sq->q.max_ds + 3u) / 4, at)))
+	if (INLAY_UNLIKELY(!room(sq) || inlay_sq_begin(&sq->q, sq->longest, at)))
 		fail(sq, ENOMEM);
 	if (INLAY_UNLIKELY(sq->err))
 		return false;

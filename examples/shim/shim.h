@@ -97,6 +97,7 @@ struct shim_sq {
 	uint32_t head;                    /* sends posted */
 	uint32_t room;                    /* sends that may be posted without looking at tail */
 	uint32_t max_sends;
+	uint32_t longest;                 /* WQEBBs that one of max_sends may have */
 	int32_t max_sge;                  /* -1: the QP's state does not let it send */
 	uint32_t max_inline;
 	uint32_t always;                  /* INLAY_SIGNALED with sq_sig_all */
