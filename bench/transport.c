@@ -265,11 +265,13 @@ static void set_up(struct transport *t)
 		ep->credits = RING;
 		ep->done = done;
 	}
-	for (i = 0; i + 1 < ENTRIES; i++) {
+	for (i = 0; i < ENTRIES; i++) {
 		struct ibv_sge sge = {(uintptr_t)slots + (size_t)i * SLOT, SLOT, 5};
 
-		need(!inlay_post_srq_recv(&t->srq, &sge, 1), "receives");
+		need(!inlay_srq_prepare(&t->srq, i, &sge, 1), "receives");
 	}
+	while (!inlay_srq_repost(&t->srq))
+		;
 	inlay_srq_ring(&t->srq);
 }
 

@@ -29,7 +29,7 @@
  *
  *   ibv_modify_qp to ERR, unless it is there already           stops it; with an SRQ, wait for
  *                                                              IBV_EVENT_QP_LAST_WQE_REACHED
- *   inlay_post_nop(&sq, INLAY_SIGNALED | INLAY_RING)           can only be flushed, so its completion is
+ *   inlay_post_nop(&sq, INLAY_SIGNALED); inlay_sq_ring(&sq)    can only be flushed, so its completion is
  *                                                              the last. Without it, a last WQE that was
  *                                                              done unsignaled would never complete
  *   poll and release until nothing is pending                  inlay_sq_pending, inlay_rq_pending

@@ -25,7 +25,7 @@
  *
  * After an error the queues need not be taken over again: see queue.h.
  *
- * Every refusal explains itself through `why`. Refused is what can be seen: a device that is not
+ * Every refusal explains itself through `why`. It refuses what it can see: a device that is not
  * mlx5, a queue of a kind or size that inlay does not know, a queue that was posted to, a CQ that
  * was used or is too small, sq_sig_all. What cannot be seen, and is the caller's to get right:
  *   - Compressed CQEs: a CQ made with MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE must not be taken over.
@@ -346,20 +346,22 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 	if (max_ds > INLAY_MAX_DS)
 		max_ds = INLAY_MAX_DS;
 	if (!uar->reg) {
-		/* A register of inlay_uar_create shows itself with its first QP. */
+		/* A register of inlay_uar_create becomes known with its first QP. */
 		reg.td = uar->td;
 		reg.pd = uar->pd;
 		*uar = reg;
 	}
 	err = inlay_sq_init(sq, dv.sq.buf, dv.sq.wqe_cnt, (volatile uint32_t *)dv.dbrec, qp->qp_num, max_ds, uar);
 	if (err) {
-		*uar = was;
+		if (!was.reg)
+			*uar = was;
 		return inlay_refuse_(err, why, "the send ring has no size or alignment that is known");
 	}
 	err = cq ? inlay_sq_reserve(sq, cq, why) : 0;
 	if (err) {
 		inlay_sq_fini(sq);
-		*uar = was;
+		if (!was.reg)
+			*uar = was;
 		return err;
 	}
 	inlay_sq_set_type(sq, qp->qp_type, device.atomic_cap != IBV_ATOMIC_NONE && qp->qp_type == IBV_QPT_RC);

@@ -53,13 +53,14 @@
 
 /*
  * Flags of a post. They lie where the control segment has them, in its last byte, and so above all
- * of IBV_SEND_*: a verbs flag that strays in here is refused, at compile time when it is a constant
- * and under INLAY_CHECKED when it is not. So are unknown bits and two fences at once.
+ * of IBV_SEND_* and IBV_ACCESS_*: a flag of verbs that strays in here is refused, when compiling with
+ * optimisation if it is a constant and under INLAY_CHECKED if it is not. So are unknown bits and two
+ * fences at once.
  *
  *   INLAY_SIGNALED    a CQE when the WQE is done           IBV_SEND_SIGNALED
  *   INLAY_SOLICITED   the peer's CQE is a solicited event  IBV_SEND_SOLICITED
  *   INLAY_INLINE      the payload is copied into the WQE   IBV_SEND_INLINE
- *   INLAY_RING        post and ring in one; everything posted before must have been rung for
+ *   INLAY_RING        post, and ring for everything posted so far
  *
  * A fence holds back its own WQE. At most one of:
  *
@@ -77,8 +78,8 @@
 #define INLAY_FENCE (2u << 29 | 1u << 17)
 #define INLAY_FENCE_STRONG (3u << 29 | 1u << 18)
 #define INLAY_FENCE_SMALL_AND_FENCE (4u << 29 | 1u << 19)
-#define INLAY_INLINE (1u << 20)
-#define INLAY_RING (1u << 21)
+#define INLAY_INLINE (1u << 22)
+#define INLAY_RING (1u << 23)
 #define INLAY_POST_FLAGS_ (INLAY_SOLICITED | INLAY_SIGNALED | 7u << 29 | 0xfu << 16 | INLAY_INLINE | INLAY_RING)
 
 INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_ctrl_seg) == 16, "control segment");
@@ -256,7 +257,7 @@ INLAY_ALWAYS void inlay_flags_check_(uint32_t flags)
  * opcode   MLX5_OPCODE_*; opmod its modifier, 0 for most
  * qpn8     QPN << 8
  * ds       the WQE's length in 16-byte units, this segment included, 1 .. 63
- * flags    flags of a post; what is not of the control segment is left out
+ * flags    flags of a post; other bits are ignored
  * imm_be   immediate as it shall arrive, or the big-endian rkey to invalidate, or 0
  *
  * Same bytes as libmlx5's post_send (signature off).
@@ -267,6 +268,7 @@ INLAY_ALWAYS void inlay_wqe_ctrl(void *seg, uint32_t index, uint32_t opcode, uin
 	uint64_t what = (uint64_t)(opmod << 24 | opcode) << 32;
 	uint64_t head = (uint64_t)(uint16_t)index << 40 | qpn8 | (what + ds);
 
+	INLAY_CHECK(opcode < 256 && opmod < 256, "opcode and modifier have 8 bits each");
 	inlay_put64(seg, inlay_to_be64(head));
 	inlay_put64((uint8_t *)seg + 8, (flags & 0xff000000u) | ((uint64_t)imm_be << 32));
 }
@@ -371,7 +373,7 @@ INLAY_ALWAYS uint16_t inlay_wqe_next_of(const void *wqe)
  * the caller's own memory.
  */
 struct inlay_cursor {
-	uint8_t *at;       /* where the next segment goes; may equal end until it does */
+	uint8_t *at;       /* where the next segment goes; may equal end before it is placed */
 	uint8_t *wqe;      /* the control segment, written last */
 	uint8_t *begin;    /* the ring */
 	uint8_t *end;
@@ -382,11 +384,15 @@ struct inlay_cursor {
 	uint32_t left;     /* its bytes that are still to come */
 };
 
-/* A cursor after the control segment of the WQE that begins at WQEBB `index` of a ring of `wqebbs`. */
+/*
+ * A cursor after the control segment of the WQE that begins at WQEBB `index` of a ring of `wqebbs`, a
+ * power of two.
+ */
 INLAY_ALWAYS struct inlay_cursor inlay_cursor_init(void *ring, uint32_t wqebbs, uint32_t index, uint32_t bbs)
 {
 	struct inlay_cursor c;
 
+	INLAY_CHECK(inlay_is_pow2(wqebbs), "a ring has a power of two of WQEBBs");
 	c.begin = (uint8_t *)ring;
 	c.end = c.begin + (size_t)wqebbs * INLAY_WQEBB;
 	c.wqe = c.begin + (size_t)(index & (wqebbs - 1)) * INLAY_WQEBB;
@@ -417,6 +423,7 @@ INLAY_ALWAYS int inlay_seg_inside_(struct inlay_cursor c, size_t units)
  */
 INLAY_ALWAYS uint8_t *inlay_seg_at(struct inlay_cursor c)
 {
+	INLAY_CHECK(c.ds < 4 * (size_t)c.bbs, "a WQE is no longer than what it was begun with");
 	if (__builtin_constant_p(c.bbs) && c.bbs == 1)
 		return c.at;
 	/* By the index, where that is constant: shorter than a comparison. */
@@ -624,6 +631,7 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_inline_open(struct inlay_cursor c, ui
 	INLAY_CHECK(head <= INLAY_DS - 4 && head <= total,
 		    "the first 12 bytes of an inline segment are written in place");
 	INLAY_CHECK(!c.left, "one inline segment is filled before the next is opened");
+	INLAY_CHECK(c.ds + units <= 4 * (size_t)c.bbs, "a WQE is no longer than what it was begun with");
 	inlay_put32(seg, inlay_to_be32(total + (uint32_t)MLX5_INLINE_SEG)); /* "+" joins the additions of the caller */
 	*p = seg + 4;
 	c.fill = seg + 4 + head;

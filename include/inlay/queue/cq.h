@@ -177,8 +177,10 @@ INLAY_COLD int inlay_cq_reserve(struct inlay_cq *cq, uint32_t n, const char **wh
 /* Gives back what inlay_cq_reserve set aside. cq may be NULL. */
 INLAY_COLD void inlay_cq_unreserve(struct inlay_cq *cq, uint32_t n)
 {
-	if (cq)
-		cq->reserved -= n;
+	if (!cq)
+		return;
+	INLAY_CHECK(n <= cq->reserved, "no more is given back than was reserved");
+	cq->reserved -= n;
 }
 
 /* ------------------------------------------------------------------------------------------------------------------------

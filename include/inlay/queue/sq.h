@@ -36,9 +36,9 @@
 #include <inlay/queue/uar.h>
 
 /*
- * A send queue. A post of one WQEBB, its ring and its release touch the first cache line and, on a
- * serial register, the line of the register's object. WQEs of several WQEBBs, atomics and other
- * registers look at the second line as well. This holds if the object lies on a cache line: align
+ * A send queue. A post of one WQEBB that rings as well (INLAY_RING, inlay_sq_commit_ring) touches the
+ * first cache line and the line of the register's object. A ring of its own, a release, WQEs of several
+ * WQEBBs and atomics look at the second line too. This holds if the object lies on a cache line: align
  * the struct that embeds it.
  */
 struct inlay_sq {
@@ -53,12 +53,13 @@ struct inlay_sq {
 	 */
 	uint32_t mask;            /* WQEBBs in the ring, less 1 */
 	uint32_t pi;              /* WQEBBs posted */
-	uint32_t reg_size;        /* SERIAL: bytes of one half of the register; else 0 */
+	uint32_t copy_max;        /* reg_size; 0 while something is not rung for */
 	uint32_t pending;         /* WQEBBs posted and not yet given back */
 	uint32_t last_ds;         /* the last WQE's length in 16-byte units */
 	uint32_t unrung;          /* WQEBBs posted since the last doorbell */
 
 	struct inlay_uar *uar;
+	uint32_t reg_size;        /* SERIAL: bytes of one half of the register; else 0 */
 	uint32_t short_from;      /* from this index on, every WQE has one WQEBB */
 	uint32_t max_ds;          /* longest WQE that this QP may post, in 16-byte units */
 	uint32_t atomics;         /* whether the device does atomics as verbs defines them */
@@ -88,14 +89,11 @@ INLAY_STATIC_ASSERT(offsetof(struct inlay_sq, uar) == INLAY_CACHE_LINE, "a short
 INLAY_COLD int inlay_sq_init(struct inlay_sq *sq, void *buf, uint32_t wqebb_cnt, volatile uint32_t *dbrec, uint32_t qpn,
 			     uint32_t max_ds, struct inlay_uar *uar)
 {
-	uint32_t serial;
-
 	if (!buf || (uintptr_t)buf % INLAY_WQEBB || !inlay_is_pow2(wqebb_cnt) || wqebb_cnt > 32768 || !dbrec ||
 	    qpn >> 24)
 		return -EINVAL;
 	if (!max_ds || max_ds > INLAY_MAX_DS || !uar || !uar->reg)
 		return -EINVAL;
-	serial = uar->mode == INLAY_UAR_SERIAL;
 	uar->queues++;
 	__builtin_memset(sq, 0, sizeof(*sq));
 	sq->buf = (uint8_t *)buf;
@@ -107,8 +105,8 @@ INLAY_COLD int inlay_sq_init(struct inlay_sq *sq, void *buf, uint32_t wqebb_cnt,
 	sq->qpn8 = (uint64_t)qpn << 8;
 	sq->max_ds = max_ds;
 	sq->atomics = 1;
-	sq->next = serial ? &uar->next : NULL;
-	sq->reg_size = serial ? uar->size : 0;
+	sq->next = uar->mode == INLAY_UAR_SERIAL ? &uar->next : NULL;
+	sq->reg_size = sq->copy_max = sq->next ? uar->size : 0;
 	return 0;
 }
 
@@ -138,8 +136,8 @@ INLAY_COLD void inlay_sq_set_type(struct inlay_sq *sq, uint32_t type, uint32_t a
 }
 
 /*
- * Detaches a send queue from its register and gives back the CQEs reserved for it. The ring is not
- * touched.
+ * Detaches a send queue from its register and gives back the CQEs that inlay_sq_reserve set aside for
+ * it: after its QP was reset or destroyed and the CQ cleaned (inlay_cq_clean). The ring is not touched.
  */
 INLAY_COLD void inlay_sq_fini(struct inlay_sq *sq)
 {
@@ -159,10 +157,11 @@ INLAY_COLD void inlay_sq_reset(struct inlay_sq *sq)
 {
 	sq->pi = 0;
 	sq->unrung = 0;
+	sq->last_ds = 0;
 	sq->pending = 0;
 	sq->last = sq->buf;
-	sq->last_ds = 0;
 	sq->short_from = 0;
+	sq->copy_max = sq->reg_size;
 	*sq->dbrec = 0;
 }
 
@@ -372,6 +371,7 @@ INLAY_ALWAYS int inlay_sq_commit(struct inlay_sq *sq, struct inlay_cursor at, ui
 	if (!unrung)
 		__builtin_unreachable(); /* a ring in the same function then does not ask */
 	sq->unrung = unrung;
+	sq->copy_max = 0;
 	sq->last = at.wqe;
 	sq->last_ds = (uint32_t)at.ds;
 	return 0;
@@ -430,9 +430,9 @@ INLAY_APART int inlay_sq_doorbell_(struct inlay_sq *sq, const uint8_t *wqe, uint
 }
 
 /* A whole WQE of bbs WQEBBs into a serial register. */
-INLAY_ALWAYS void inlay_sq_blueflame_(struct inlay_sq *sq, const uint8_t *wqe, uint32_t bbs)
+INLAY_ALWAYS void inlay_sq_blueflame_(struct inlay_sq *sq, uint32_t size, const uint8_t *wqe, uint32_t bbs)
 {
-	uint8_t *to = inlay_uar_toggle_(sq->next, sq->reg_size);
+	uint8_t *to = inlay_uar_toggle_(sq->next, size);
 
 	if (INLAY_LIKELY(bbs == 1))
 		inlay_uar_copy64_(to, wqe);
@@ -455,18 +455,26 @@ INLAY_ALWAYS void inlay_sq_blueflame_(struct inlay_sq *sq, const uint8_t *wqe, u
  */
 INLAY_ALWAYS int inlay_sq_ring(struct inlay_sq *sq)
 {
-	/* Read before the fences, so that what a post in the same function has just stored folds. */
-	uint32_t ds = sq->last_ds, bbs = (ds + 3) / 4, unrung = sq->unrung;
-	int single = unrung == bbs && ds > 1;
-	uint8_t *wqe = sq->last;
+	uint32_t ds, bbs, unrung, size;
+	uint8_t *wqe;
+	int single;
 
+	INLAY_CHECK(sq, "a queue is rung");
+	/* Read before the fences, so that what a post in the same function has just stored folds. */
+	ds = sq->last_ds;
+	bbs = (ds + 3) / 4;
+	unrung = sq->unrung;
+	wqe = sq->last;
+	size = sq->reg_size;
+	single = unrung == bbs && ds > 1;
 	if (INLAY_UNLIKELY(!unrung))
 		return 0;
 	sq->unrung = 0;
+	sq->copy_max = size;
 	inlay_sq_record_(sq, sq->pi);
-	if (INLAY_UNLIKELY(!single || ds * INLAY_DS > sq->reg_size))
+	if (INLAY_UNLIKELY(!single || ds * INLAY_DS > size))
 		return inlay_sq_doorbell_(sq, wqe, single ? bbs : 0);
-	inlay_sq_blueflame_(sq, wqe, bbs);
+	inlay_sq_blueflame_(sq, size, wqe, bbs);
 	return 0;
 }
 
@@ -477,38 +485,49 @@ INLAY_ALWAYS int inlay_sq_ring(struct inlay_sq *sq)
  */
 INLAY_ALWAYS int inlay_sq_ring_doorbell(struct inlay_sq *sq)
 {
-	uint8_t *wqe = sq->last;
+	uint32_t size;
+	uint8_t *wqe;
 
+	INLAY_CHECK(sq, "a queue is rung");
+	wqe = sq->last;
+	size = sq->reg_size;
 	if (INLAY_UNLIKELY(!sq->unrung))
 		return 0;
 	sq->unrung = 0;
+	sq->copy_max = size;
 	inlay_sq_record_(sq, sq->pi);
 	if (INLAY_UNLIKELY(!sq->next))
 		return inlay_sq_doorbell_(sq, wqe, 0);
-	inlay_uar_doorbell_(inlay_uar_toggle_(sq->next, sq->reg_size), wqe);
-	/*
-	 * Pushes 8 bytes out of the write-combining buffer, and keeps the next doorbell from
-	 * merging with them.
-	 */
+	inlay_uar_doorbell_(inlay_uar_toggle_(sq->next, size), wqe);
+	/* Pushes 8 bytes out of the write-combining buffer, and keeps the next doorbell from merging with them. */
 	inlay_fence_reg();
 	return 0;
 }
 
+/* inlay_sq_commit_ring when the WQE may not be copied, or others wait for their doorbell: one for all of them. */
+INLAY_APART int inlay_sq_ring_other_(struct inlay_sq *sq, const uint8_t *wqe, uint32_t bbs)
+{
+	int alone = !sq->unrung;
+
+	sq->unrung = 0;
+	sq->copy_max = sq->reg_size;
+	return inlay_sq_doorbell_(sq, wqe, alone ? bbs : 0);
+}
+
 /*
- * Ends a WQE and rings for it: for callers that ring every WQE. Everything posted before must have
- * been rung for. Arguments as inlay_sq_commit. Returns 0, for callers that end with it.
+ * Ends a WQE and rings for it and for everything posted before: for callers that ring every WQE.
+ * Arguments as inlay_sq_commit. Returns 0, for callers that end with it.
  */
 INLAY_ALWAYS int inlay_sq_commit_ring(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t opmod,
-				       uint32_t flags, uint32_t imm_be)
+				      uint32_t flags, uint32_t imm_be)
 {
-	uint32_t bbs;
+	uint32_t bbs = inlay_sq_commit_(sq, at, opcode, opmod, flags, imm_be), size;
 
-	INLAY_CHECK(!sq->unrung, "what was posted before is rung for before a commit that rings");
-	bbs = inlay_sq_commit_(sq, at, opcode, opmod, flags, imm_be);
 	inlay_sq_record_(sq, at.index + bbs);
-	if (INLAY_UNLIKELY(bbs * INLAY_WQEBB > sq->reg_size || at.ds < 2))
-		return inlay_sq_doorbell_(sq, at.wqe, at.ds < 2 ? 0 : bbs);
-	inlay_sq_blueflame_(sq, at.wqe, bbs);
+	size = sq->copy_max;
+	if (INLAY_UNLIKELY(bbs * INLAY_WQEBB > size || at.ds < 2))
+		return inlay_sq_ring_other_(sq, at.wqe, at.ds < 2 ? 0 : bbs);
+	inlay_sq_blueflame_(sq, size, at.wqe, bbs);
 	return 0;
 }
 
@@ -558,7 +577,7 @@ INLAY_ALWAYS int inlay_sq_release(struct inlay_sq *sq, const struct mlx5_cqe64 *
 				break;
 		}
 		/* The middle of a WQE, or a ring that somebody else has written to. */
-		if (INLAY_UNLIKELY(left - 1 != behind || bbs > left))
+		if (INLAY_UNLIKELY(left - 1 != behind || bbs - 1 >= left))
 			return -EPROTO;
 		behind = left - bbs;
 		/* A mark from 2^31 WQEBBs ago or more is of no use any more. */
@@ -573,16 +592,20 @@ INLAY_ALWAYS int inlay_sq_release(struct inlay_sq *sq, const struct mlx5_cqe64 *
 }
 
 /*
- * Gives back the credit of everything posted before `index` (inlay_sq_index), for queues whose
- * progress is told by other means than their completions. Returns the WQEBBs that came back.
+ * Gives back the credit of everything posted before `index` (inlay_sq_index), for queues whose progress
+ * is told by other means than their completions.
+ *
+ * Returns the WQEBBs that came back, or -EPROTO when that is more than are outstanding; then nothing has
+ * changed.
  */
-INLAY_FN uint32_t inlay_sq_release_until(struct inlay_sq *sq, uint32_t index)
+INLAY_FN int inlay_sq_release_until(struct inlay_sq *sq, uint32_t index)
 {
-	uint32_t freed = sq->pending - (sq->pi - index);
+	uint32_t left = sq->pi - index, freed = sq->pending - left;
 
-	INLAY_CHECK(sq->pi - index <= sq->pending, "credit is given back for what is outstanding");
-	sq->pending = sq->pi - index;
-	return freed;
+	if (INLAY_UNLIKELY(left > sq->pending))
+		return -EPROTO;
+	sq->pending = left;
+	return (int)freed;
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -595,21 +618,24 @@ INLAY_FN uint32_t inlay_sq_release_until(struct inlay_sq *sq, uint32_t index)
  */
 INLAY_COLD void inlay_sq_undo(struct inlay_sq *sq, uint32_t index)
 {
-	uint32_t at, bbs;
+	uint32_t at = inlay_sq_rung(sq), bbs;
 
 	INLAY_CHECK(sq->pi - index <= sq->unrung, "only what was not rung for is taken back");
-	for (at = inlay_sq_rung(sq); at != index; at += bbs) {
+	sq->unrung = 0;
+	for (; at != index; at += bbs) {
 		bbs = inlay_sq_bbs_(sq, at);
 		INLAY_CHECK(bbs && bbs <= index - at, "a WQE is taken back whole");
 		sq->last = inlay_sq_wqe(sq, at);
 		sq->last_ds = sq->last[7] & 0x3f;
+		sq->unrung += bbs;
 	}
 	/* Less is pending when a faulty device has completed what it was not told of. */
 	sq->pending = sq->pending > sq->pi - index ? sq->pending - (sq->pi - index) : 0;
-	sq->unrung -= sq->pi - index;
 	sq->pi = index;
 	if ((int32_t)(sq->short_from - index) > 0)
 		sq->short_from = index;
+	if (!sq->unrung)
+		sq->copy_max = sq->reg_size;
 }
 
 /*

@@ -26,13 +26,18 @@
  * names a free entry (a faulty device, a CQE counted twice) is refused, and the list stays whole.
  *
  * Buffers that stay with their entries. An entry keeps its data segments when it is released. A
- * queue whose buffers are mostly consumed at once posts them again without writing anything:
+ * queue whose buffers are mostly consumed at once prepares all its entries once, and posts them again
+ * without writing anything. Posting always takes the head of the free list, not the entry that was
+ * released last:
  *
+ *   for (i = 0; i <= inlay_srq_size(&srq); i++)                       also the one that is held back
+ *           inlay_srq_set_user(&srq, i, buffer[i]), inlay_srq_prepare(&srq, i, &sge[i], 1);
+ *   ...
  *   i = inlay_srq_index(&srq);
- *   if (... the buffer in inlay_srq_user(&srq, i) is free again ...)
+ *   if (... the buffer inlay_srq_user(&srq, i) is free again ...)
  *           inlay_srq_repost(&srq);
  *   else
- *           inlay_srq_set_user(&srq, i, (uintptr_t)other), inlay_post_srq_recv(&srq, &sge, 1);
+ *           inlay_srq_set_user(&srq, i, other), inlay_post_srq_recv(&srq, &sge_of_other, 1);
  *
  * A cyclic queue (devx/rmp.h makes one) is walked by the device from entry to entry, whatever their
  * links say. So its entries are posted in that order: an entry that comes back before its
@@ -117,6 +122,7 @@ INLAY_COLD int inlay_srq_init(struct inlay_srq *srq, void *buf, uint32_t wqe_cnt
 	for (i = 0, wqe = srq->buf; i < wqe_cnt; i++, wqe += stride) {
 		inlay_wqe_next(wqe, (uint16_t)(i + 1 < wqe_cnt ? i + 1 : 0));
 		wqe[INLAY_SRQ_FREE_] = 1;
+		inlay_put64(wqe + 8, 0);
 	}
 	return 0;
 }
@@ -241,19 +247,37 @@ INLAY_ALWAYS int inlay_post_srq_recv(struct inlay_srq *srq, const struct ibv_sge
 }
 
 /*
- * Posts the next entry with the data segments that it had when it was posted last.
+ * Writes the data segments of entry `index`, which is free, without posting it: for inlay_srq_repost.
+ * sge and num_sge as inlay_post_srq_recv. Returns 0, or -EINVAL for another entry, one that is posted,
+ * or more SGEs than it holds.
+ */
+INLAY_FN int inlay_srq_prepare(struct inlay_srq *srq, uint32_t index, const struct ibv_sge *sge, uint32_t num_sge)
+{
+	uint8_t *wqe = inlay_srq_wqe(srq, index);
+
+	if (index >= srq->wqe_cnt || !wqe[INLAY_SRQ_FREE_] || num_sge > srq->max_sge)
+		return -EINVAL;
+	inlay_wqe_recv(wqe + INLAY_DS, wqe + srq->stride, sge, num_sge);
+	return 0;
+}
+
+/*
+ * Posts the next entry (inlay_srq_index) with the data segments that it has: those of its last post, or
+ * of inlay_srq_prepare.
  *
  * Returns 0, or -EAGAIN when no entry is free. Not visible to the device before inlay_srq_ring().
  */
 INLAY_ALWAYS int inlay_srq_repost(struct inlay_srq *srq)
 {
+	uint64_t first;
 	uint8_t *wqe;
 
+	INLAY_CHECK(srq, "an entry belongs to a queue");
 	if (INLAY_UNLIKELY(!srq->room))
 		return -EAGAIN;
 	wqe = inlay_srq_wqe(srq, srq->head);
-	INLAY_CHECK(wqe[INLAY_DS + 6] | wqe[INLAY_DS + 3] | wqe[INLAY_DS + 2] | wqe[INLAY_DS + 1] | wqe[INLAY_DS],
-		    "an entry is posted again after it was posted once");
+	__builtin_memcpy(&first, wqe + INLAY_DS, sizeof(first)); /* a length or a key, unless never written */
+	INLAY_CHECK(first, "an entry is posted again after it was posted or prepared once");
 	inlay_srq_take_(srq, wqe);
 	return 0;
 }
