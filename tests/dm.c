@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * dm.c: device memory. The CPU's accesses are compared with a shadow, with every offset and length that
- * is refused; RDMA sees what the CPU wrote and the other way round; libibverbs' copies beside inlay's.
+ * dm.c: device memory. The CPU's accesses are compared with a shadow, with every offset and length
+ * that is refused; RDMA sees what the CPU wrote and the other way round; libibverbs' copies beside
+ * inlay's.
  */
 #include "common.h"
 #include <endian.h>
@@ -36,7 +37,7 @@ static void mem_free(struct mem *m)
 	must(ibv_free_dm(m->ib));
 }
 
-/* Random writes and reads: the right ones touch what they name and nothing else, the others nothing at all */
+/* Random writes and reads. The right ones touch what they name, the others nothing */
 static void cpu(void **state)
 {
 	static uint8_t shadow[LENGTH], data[LENGTH + 64], seen[LENGTH + 64];
@@ -113,7 +114,8 @@ static void rdma(void **state)
 	memset(seen, 0, sizeof(seen));
 	must(inlay_dm_write(&m.dm, 0, seen, LENGTH));
 	for (i = 0; i < 300; i++) {
-		uint32_t offset = rnd_below(LENGTH / 4) * 4, len = (1 + rnd_below((LENGTH - offset) / 4)) * 4, tag = (uint32_t)rnd();
+		uint32_t offset = rnd_below(LENGTH / 4) * 4, len = (1 + rnd_below((LENGTH - offset) / 4)) * 4;
+		uint32_t tag = (uint32_t)rnd();
 		struct ibv_sge sge = sge_of(&a, 0x1000, len), inside;
 
 		fill(a.buf + 0x1000, len, tag);

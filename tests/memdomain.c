@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * memdomain.c: memdomain.h: every function with each of its answers, the registry against a plain model, copies between vectors of unequal
- * splits against a byte model. Threads are in memdomain_threads.c.
+ * memdomain.c: every function of domain.h and system.h with each of its answers; the registry
+ * against a plain model; copies between vectors of unequal splits against a byte model. Threads are
+ * in memdomain_threads.c.
  */
 #include "memdomain_rig.h"
 
@@ -18,6 +19,20 @@
 #ifndef SLOWER
 #define SLOWER 1
 #endif
+
+/* SPDK's layouts */
+INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_result, iov_count) == 8, "result");
+INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_result, iov) == 16, "result");
+INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_result, iovs) == 32, "result");
+INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_result, dst_domain) == 40, "result");
+INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_result, lkey) == 48, "result");
+INLAY_STATIC_ASSERT(sizeof(struct inlay_memdomain_translation_ctx) == 16, "translation context");
+INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_translation_ctx, ibv_qp) == 8, "translation context");
+INLAY_STATIC_ASSERT(sizeof(struct inlay_memdomain_rdma_ctx) == 16, "RDMA context");
+INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_rdma_ctx, ibv_pd) == 8, "RDMA context");
+INLAY_STATIC_ASSERT(sizeof(struct inlay_memdomain_ctx) == 24, "context");
+INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_ctx, user_ctx) == 8, "context");
+INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_ctx, user_ctx_size) == 16, "context");
 
 static struct inlay_memdomain_registry reg;
 static uint8_t memory[SLOTS][MEMORY] __attribute__((aligned(64)));
@@ -39,8 +54,8 @@ static void type_names(void **state)
 		int type;
 		const char *name;
 	} rows[] = {
-		{0, "RDMA"}, {1, "DMA"}, {2, "ACCEL"}, {3, "UNKNOWN"}, {-1, "UNKNOWN"}, {999, "UNKNOWN"}, {1000, "VENDOR_SPECIFIC"},
-		{1500, "VENDOR_SPECIFIC"}, {1999, "VENDOR_SPECIFIC"}, {2000, "UNKNOWN"},
+		{0, "RDMA"}, {1, "DMA"}, {2, "ACCEL"}, {3, "UNKNOWN"}, {-1, "UNKNOWN"}, {999, "UNKNOWN"},
+		{1000, "VENDOR_SPECIFIC"}, {1500, "VENDOR_SPECIFIC"}, {1999, "VENDOR_SPECIFIC"}, {2000, "UNKNOWN"},
 	};
 	size_t i;
 
@@ -83,15 +98,16 @@ static void create_answers(void **state)
 
 	(void)state;
 	assert_int_equal(inlay_memdomain_registry_init(NULL), -EINVAL);
-	assert_int_equal(inlay_memdomain_registry_init((struct inlay_memdomain_registry *)(void *)(memory[0] + 16)), -EINVAL);
+	assert_int_equal(inlay_memdomain_registry_init((struct inlay_memdomain_registry *)(void *)(memory[0] + 16)),
+			 -EINVAL);
 	assert_int_equal(inlay_memdomain_registry_fini(NULL), -EINVAL);
 	must(inlay_memdomain_registry_init(&reg));
 	assert_int_equal(need % 64, 0);
 	for (i = 0; i < ARRAY(rows); i++) {
 		memset(memory, 0x5a, sizeof(memory));
 		d = none;
-		assert_int_equal(inlay_memdomain_create(rows[i].reg, rows[i].memory, rows[i].size, 7, rows[i].ctx, rows[i].id,
-							rows[i].d), rows[i].answer);
+		assert_int_equal(inlay_memdomain_create(rows[i].reg, rows[i].memory, rows[i].size, 7, rows[i].ctx,
+							rows[i].id, rows[i].d), rows[i].answer);
 		if (rows[i].answer) {
 			assert_ptr_equal(d, none);
 			assert_true(all_bytes(memory, sizeof(memory), 0x5a));
@@ -181,7 +197,9 @@ static void contexts(void **state)
 enum { TRANSLATE, PULL, PUSH, TRANSFER, MEMZERO, INVALIDATE, OPS };
 
 /* Arguments that a row makes NULL, or 0 */
-enum { DOMAIN = 1, OTHER = 2, SRC = 4, DST = 8, RESULT = 16, COUNT = 32, CTX = 64, DONE = 128, LENGTH = 256, COPY = 512 };
+enum {
+	DOMAIN = 1, OTHER = 2, SRC = 4, DST = 8, RESULT = 16, COUNT = 32, CTX = 64, DONE = 128, LENGTH = 256, COPY = 512
+};
 
 /* What a callback was called with */
 static struct {
@@ -209,7 +227,8 @@ static int note(int op, struct inlay_memdomain *d, void *ctx)
 }
 
 static int translate_cb(struct inlay_memdomain *src, void *src_ctx, struct inlay_memdomain *dst,
-			struct inlay_memdomain_translation_ctx *ctx, void *addr, size_t len, struct inlay_memdomain_result *to)
+			struct inlay_memdomain_translation_ctx *ctx, void *addr, size_t len,
+			struct inlay_memdomain_result *to)
 {
 	last.other = dst;
 	last.other_ctx = ctx;
@@ -237,7 +256,8 @@ static int transfer_cb(struct inlay_memdomain *d, const struct inlay_memdomain_c
 	return note(TRANSFER, d, copy->dst_ctx);
 }
 
-static int memzero_cb(struct inlay_memdomain *d, void *ctx, const struct iovec *iov, uint32_t n, inlay_memdomain_done done, void *arg)
+static int memzero_cb(struct inlay_memdomain *d, void *ctx, const struct iovec *iov, uint32_t n,
+		      inlay_memdomain_done done, void *arg)
 {
 	last.iov = iov;
 	last.n = n;
@@ -297,16 +317,17 @@ static void operations(void **state)
 	static const struct {
 		int op, null, answer;
 	} rows[] = {
-		{TRANSLATE, 0, 1}, {TRANSLATE, DOMAIN, -EINVAL}, {TRANSLATE, OTHER, -EINVAL}, {TRANSLATE, RESULT, -EINVAL},
-		{TRANSLATE, SRC, 1}, {TRANSLATE, CTX, 1}, {TRANSLATE, LENGTH, 1},
-		{PULL, 0, 1}, {PULL, DOMAIN, -EINVAL}, {PULL, COPY, -EINVAL}, {PULL, SRC, -EINVAL}, {PULL, DST, -EINVAL},
-		{PULL, CTX, 1}, {PULL, COUNT, 1}, {PULL, DONE, 1}, {PULL, OTHER | RESULT, 1},
-		{PUSH, 0, 1}, {PUSH, DOMAIN, -EINVAL}, {PUSH, COPY, -EINVAL}, {PUSH, SRC, -EINVAL}, {PUSH, DST, -EINVAL},
-		{PUSH, CTX, 1}, {PUSH, COUNT, 1}, {PUSH, DONE, 1}, {PUSH, OTHER | RESULT, 1},
+		{TRANSLATE, 0, 1}, {TRANSLATE, DOMAIN, -EINVAL}, {TRANSLATE, OTHER, -EINVAL},
+		{TRANSLATE, RESULT, -EINVAL}, {TRANSLATE, SRC, 1}, {TRANSLATE, CTX, 1}, {TRANSLATE, LENGTH, 1},
+		{PULL, 0, 1}, {PULL, DOMAIN, -EINVAL}, {PULL, COPY, -EINVAL}, {PULL, SRC, -EINVAL},
+		{PULL, DST, -EINVAL}, {PULL, CTX, 1}, {PULL, COUNT, 1}, {PULL, DONE, 1}, {PULL, OTHER | RESULT, 1},
+		{PUSH, 0, 1}, {PUSH, DOMAIN, -EINVAL}, {PUSH, COPY, -EINVAL}, {PUSH, SRC, -EINVAL},
+		{PUSH, DST, -EINVAL}, {PUSH, CTX, 1}, {PUSH, COUNT, 1}, {PUSH, DONE, 1}, {PUSH, OTHER | RESULT, 1},
 		{TRANSFER, 0, 1}, {TRANSFER, DOMAIN, -EINVAL}, {TRANSFER, COPY, -EINVAL}, {TRANSFER, SRC, -EINVAL},
-		{TRANSFER, DST, -EINVAL}, {TRANSFER, OTHER, 1}, {TRANSFER, RESULT, 1}, {TRANSFER, CTX, 1}, {TRANSFER, COUNT, 1},
-		{MEMZERO, 0, 1}, {MEMZERO, DOMAIN, -EINVAL}, {MEMZERO, SRC, -EINVAL}, {MEMZERO, COUNT, -EINVAL}, {MEMZERO, CTX, 1},
-		{MEMZERO, DONE, 1},
+		{TRANSFER, DST, -EINVAL}, {TRANSFER, OTHER, 1}, {TRANSFER, RESULT, 1}, {TRANSFER, CTX, 1},
+		{TRANSFER, COUNT, 1},
+		{MEMZERO, 0, 1}, {MEMZERO, DOMAIN, -EINVAL}, {MEMZERO, SRC, -EINVAL}, {MEMZERO, COUNT, -EINVAL},
+		{MEMZERO, CTX, 1}, {MEMZERO, DONE, 1},
 	};
 	static const int answers[] = {0, 123, -ENOMEM, -1, -EINVAL, -ENOTSUP, 1};
 	struct inlay_memdomain *d, *other;
@@ -322,7 +343,8 @@ static void operations(void **state)
 		assert_int_equal(set(NULL, op, true), -EINVAL);
 		/* Nothing is set in what is new, nor in the system domain */
 		for (k = 0; k < 2; k++)
-			assert_int_equal(call(op, k ? d : inlay_memdomain_system(&reg), other, 0), op == INVALIDATE ? 0 : -ENOTSUP);
+			assert_int_equal(call(op, k ? d : inlay_memdomain_system(&reg), other, 0),
+					 op == INVALIDATE ? 0 : -ENOTSUP);
 		/* A callback set on the other, or another one, is not called */
 		must(set(other, op, true));
 		for (k = 0; k < OPS; k++)
@@ -340,12 +362,14 @@ static void operations(void **state)
 			must(set(d, rows[i].op, true));
 			memset(&last, 0, sizeof(last));
 			last.answer = answers[j];
-			assert_int_equal(call(rows[i].op, d, other, rows[i].null), rows[i].answer == 1 ? answers[j] : rows[i].answer);
+			assert_int_equal(call(rows[i].op, d, other, rows[i].null),
+					 rows[i].answer == 1 ? answers[j] : rows[i].answer);
 			assert_int_equal(last.calls, rows[i].answer == 1);
 			if (last.calls)
 				assert_int_equal(last.op, rows[i].op);
 			must(set(d, rows[i].op, false));
-			assert_int_equal(call(rows[i].op, d, other, rows[i].null), rows[i].answer == 1 ? -ENOTSUP : rows[i].answer);
+			assert_int_equal(call(rows[i].op, d, other, rows[i].null),
+					 rows[i].answer == 1 ? -ENOTSUP : rows[i].answer);
 			assert_int_equal(last.calls, rows[i].answer == 1);
 		}
 	}
@@ -573,7 +597,8 @@ static void registry_model(void **state)
 				model.count -= model.slot[i].state == 1;
 				gone_later += model.slot[i].state == 2 && !model.slot[i].holders;
 				held += model.slot[i].state == 1 && model.slot[i].holders;
-				assert_int_equal(inlay_memdomain_destroy((struct inlay_memdomain *)memory[i]), model.slot[i].holders ? -EBUSY : 0);
+				assert_int_equal(inlay_memdomain_destroy((struct inlay_memdomain *)memory[i]),
+						 model.slot[i].holders ? -EBUSY : 0);
 				model.slot[i].state = model.slot[i].holders ? 2 : 0;
 				if (!model.slot[i].state)
 					memset(memory[i], 0xdd, MEMORY);
@@ -593,7 +618,8 @@ static void registry_model(void **state)
 		case 5:
 		case 6:
 			if (model.walker[w].at != -2) {
-				int at = model.walker[w].at, next = model_next(at < 0 ? 0 : model.slot[at].when, model.walker[w].id);
+				int at = model.walker[w].at;
+				int next = model_next(at < 0 ? 0 : model.slot[at].when, model.walker[w].id);
 
 				d = at < 0 ? inlay_memdomain_system(&reg) : (struct inlay_memdomain *)memory[at];
 				is_at(inlay_memdomain_next(d, model_ids[model.walker[w].id]), next);
@@ -612,9 +638,10 @@ static void registry_model(void **state)
 					must(set(d, op, model.slot[i].set >> op & 1));
 				}
 				last.answer = (int)rnd_below(200) - 100;
-				assert_int_equal(call(op, d, d, 0), model.slot[i].set >> op & 1 ? last.answer : -ENOTSUP);
+				assert_int_equal(call(op, d, d, 0),
+						 model.slot[i].set >> op & 1 ? last.answer : -ENOTSUP);
 				assert_int_equal(inlay_memdomain_type(d), model.slot[i].type);
-				assert_int_equal(*(uint32_t *)inlay_memdomain_user_context(d, NULL), model.slot[i].user);
+				assert_memory_equal(inlay_memdomain_user_context(d, NULL), &model.slot[i].user, 4);
 				if (model.slot[i].id)
 					assert_string_equal(inlay_memdomain_id(d), model_ids[model.slot[i].id]);
 				else
@@ -644,7 +671,7 @@ static void registry_model(void **state)
 
 static uint8_t from[AREA], to[AREA], plain[AREA];
 
-/* Pieces that hold `total` bytes together, one after the other with gaps, from 16 bytes into an area on; returns how many */
+/* Pieces of `total` bytes in all, with gaps, from byte 16 of an area on; returns how many */
 static uint32_t cut(struct iovec *iov, uint8_t *area, uint32_t total)
 {
 	uint32_t n = 1 + rnd_below(PIECES), i, at = 16;
@@ -672,13 +699,23 @@ static uint8_t *byte_of(const struct iovec *iov, size_t i)
 	return (uint8_t *)iov->iov_base + i;
 }
 
+/* A copy by one of the three ways, transfers from src */
+static int by(uint32_t way, struct inlay_memdomain *d, struct inlay_memdomain *src, struct inlay_memdomain_copy copy)
+{
+	if (way == 0)
+		return inlay_memdomain_pull(d, &copy);
+	if (way == 1)
+		return inlay_memdomain_push(d, &copy);
+	copy.src = src;
+	return inlay_memdomain_transfer(d, &copy);
+}
+
 /* One random copy by one of the three ways */
 static void copy_once(struct inlay_memdomain *d, uint32_t max)
 {
 	struct iovec src[PIECES], dst[PIECES], ref[PIECES];
 	uint32_t total = rnd_below(max + 1), extra = rnd() & 1 ? rnd_below(16) : 0, way = rnd_below(3), n, m, i, k, at;
 	size_t span = total + extra + 16 + 8 * PIECES + 16;
-	struct inlay_memdomain_copy copy;
 	struct word w = {0, 0};
 
 	n = cut(src, from, total);
@@ -696,8 +733,7 @@ static void copy_once(struct inlay_memdomain *d, uint32_t max)
 		}
 		((uint8_t *)ref[k].iov_base)[at++] = *byte_of(src, i);
 	}
-	copy = copy_of(src, n, dst, m, &w);
-	must(way == 0 ? inlay_memdomain_pull(d, &copy) : way == 1 ? inlay_memdomain_push(d, &copy) : inlay_memdomain_transfer(d, &copy));
+	must(by(way, d, NULL, copy_of(src, n, dst, m, &w)));
 	said(&w, 1, 0);
 	if (memcmp(to, plain, span))
 		fail_msg("%u bytes in %u pieces into %u", total, n, m);
@@ -743,7 +779,7 @@ static void copy_and_clear(struct inlay_memdomain *d, size_t at, const uint8_t *
 	assert_true(all_bytes(to, at, 0xee) && all_bytes(to + at + len, 16, 0xee));
 }
 
-/* Each length once, around all that a copy of one piece tells apart, at every alignment of both ends */
+/* Each length once, around all that a copy of one piece tells apart, at every alignment */
 static void lengths(void **state)
 {
 	struct inlay_memdomain *d;
@@ -772,19 +808,12 @@ static int forwarded(struct inlay_memdomain *src, const struct inlay_memdomain_c
 	return 123;
 }
 
-/* A copy by one of the three ways, transfers from src */
-static int by(int way, struct inlay_memdomain *d, struct inlay_memdomain *src, struct inlay_memdomain_copy copy)
-{
-	if (way == 2)
-		copy.src = src;
-	return way == 0 ? inlay_memdomain_pull(d, &copy) : way == 1 ? inlay_memdomain_push(d, &copy) : inlay_memdomain_transfer(d, &copy);
-}
-
 static void system_answers(void **state)
 {
 	struct iovec src[2] = {{from, 8}, {from + 100, 8}}, dst[3] = {{to, 5}, {to + 50, 5}, {to + 100, 6}};
 	struct iovec huge[2] = {{from, SIZE_MAX}, {from, 1}};
-	struct iovec shorter[2] = {{to, 5}, {to + 50, 10}}, null[2] = {{from, 8}, {NULL, 8}}, none[2] = {{NULL, 0}, {from, 0}};
+	struct iovec shorter[2] = {{to, 5}, {to + 50, 10}}, null[2] = {{from, 8}, {NULL, 8}};
+	struct iovec none[2] = {{NULL, 0}, {from, 0}};
 	struct inlay_memdomain *sys, *own, *other;
 	struct inlay_memdomain_result res;
 	const struct {
@@ -792,13 +821,14 @@ static void system_answers(void **state)
 		uint32_t dst_n, src_n;
 		int answer;
 	} rows[] = {
-		{dst, src, 3, 2, 0}, {dst, src, 2, 2, -EINVAL}, {shorter, src, 2, 2, -EINVAL}, {dst, src, 0, 2, -EINVAL},
-		{dst, src, 0, 0, 0}, {dst, src, 3, 0, 0},
-		{dst, huge, 3, 2, -EINVAL}, {huge, src, 2, 2, -EINVAL}, {dst, null, 3, 2, -EINVAL}, {null, src, 2, 2, -EINVAL},
+		{dst, src, 3, 2, 0}, {dst, src, 2, 2, -EINVAL}, {shorter, src, 2, 2, -EINVAL},
+		{dst, src, 0, 2, -EINVAL}, {dst, src, 0, 0, 0}, {dst, src, 3, 0, 0}, {dst, huge, 3, 2, -EINVAL},
+		{huge, src, 2, 2, -EINVAL}, {dst, null, 3, 2, -EINVAL}, {null, src, 2, 2, -EINVAL},
 		{dst, none, 3, 2, 0}, {none, src, 2, 2, -EINVAL}, {none, none, 2, 2, 0},
 	};
 	size_t i;
-	int way, rc;
+	uint32_t way;
+	int rc;
 
 	(void)state;
 	must(inlay_memdomain_registry_init(&reg));
@@ -818,8 +848,8 @@ static void system_answers(void **state)
 			if (rc || !rows[i].src_n || !rows[i].src[0].iov_len)
 				assert_true(all_bytes(to, 256, 0xee));
 			else
-				assert_true(!memcmp(to, from, 5) && !memcmp(to + 50, from + 5, 3) && !memcmp(to + 53, from + 100, 2) &&
-					    !memcmp(to + 100, from + 102, 6));
+				assert_true(!memcmp(to, from, 5) && !memcmp(to + 50, from + 5, 3) &&
+					    !memcmp(to + 53, from + 100, 2) && !memcmp(to + 100, from + 102, 6));
 		}
 
 	/* From another domain: its pull, its answers */
@@ -905,9 +935,11 @@ static void preconditions(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(type_names), cmocka_unit_test(create_answers), cmocka_unit_test(contexts), cmocka_unit_test(operations),
-		cmocka_unit_test(pieces), cmocka_unit_test(walks), cmocka_unit_test(registry_model), cmocka_unit_test(copies),
-		cmocka_unit_test(lengths), cmocka_unit_test(system_answers), cmocka_unit_test(preconditions),
+		cmocka_unit_test(type_names), cmocka_unit_test(create_answers), cmocka_unit_test(contexts),
+		cmocka_unit_test(operations), cmocka_unit_test(pieces), cmocka_unit_test(walks),
+		cmocka_unit_test(registry_model),
+		cmocka_unit_test(copies), cmocka_unit_test(lengths), cmocka_unit_test(system_answers),
+		cmocka_unit_test(preconditions),
 	};
 
 	rnd_seed();

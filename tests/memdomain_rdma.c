@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * memdomain_rdma.c: the RDMA domain of memdomain.h: keys of a map by both ways, pulls and pushes between two ends against a byte model,
- * everything that is refused, errors. The device is stepped.
+ * memdomain_rdma.c: the RDMA domain: keys of a map by both ways, pulls and pushes between two ends
+ * against a byte model, everything that is refused, errors. The device is stepped.
  */
 #include "memdomain_rig.h"
 #include <endian.h>
@@ -43,8 +43,8 @@ static struct iovec vec(const struct end *e, size_t at, size_t len)
 }
 
 /* The domain's three ways to copy; far is the peer's side, near is ours */
-static int pull(struct inlay_memdomain_peer *peer, const struct iovec *far, uint32_t n, const struct iovec *near, uint32_t m,
-		struct word *w)
+static int pull(struct inlay_memdomain_peer *peer, const struct iovec *far, uint32_t n, const struct iovec *near,
+		uint32_t m, struct word *w)
 {
 	struct inlay_memdomain_copy copy = copy_of(far, n, near, m, w);
 
@@ -52,8 +52,8 @@ static int pull(struct inlay_memdomain_peer *peer, const struct iovec *far, uint
 	return inlay_memdomain_pull(&r.domain, &copy);
 }
 
-static int push(struct inlay_memdomain_peer *peer, const struct iovec *far, uint32_t n, const struct iovec *near, uint32_t m,
-		struct word *w)
+static int push(struct inlay_memdomain_peer *peer, const struct iovec *far, uint32_t n, const struct iovec *near,
+		uint32_t m, struct word *w)
 {
 	struct inlay_memdomain_copy copy = copy_of(near, m, far, n, w);
 
@@ -62,8 +62,8 @@ static int push(struct inlay_memdomain_peer *peer, const struct iovec *far, uint
 }
 
 /* Of two pieces to two */
-static int transfer(struct inlay_memdomain_peer *peer, const struct iovec *far, struct inlay_memdomain *src, const struct iovec *near,
-		    struct inlay_memdomain_result *res, struct word *w)
+static int transfer(struct inlay_memdomain_peer *peer, const struct iovec *far, struct inlay_memdomain *src,
+		    const struct iovec *near, struct inlay_memdomain_result *res, struct word *w)
 {
 	struct inlay_memdomain_copy copy = copy_of(near, 2, far, 2, w);
 
@@ -92,7 +92,8 @@ static void up(const struct opt *opt, uint32_t num_ops)
 	must(inlay_mmap_add_dev(&theirs, dev.pd));
 	must(inlay_mmap_add(&theirs, inlay_source_host(b.buf, FAR_EDGE)));
 	must(inlay_mmap_add(&theirs, inlay_source_host(b.buf + FAR_EDGE, READ_ONLY - FAR_EDGE)));
-	must(inlay_mmap_add(&theirs, limited(inlay_source_host(b.buf + READ_ONLY, BYTES - READ_ONLY), INLAY_RDMA_READ)));
+	must(inlay_mmap_add(&theirs, limited(inlay_source_host(b.buf + READ_ONLY, BYTES - READ_ONLY),
+					     INLAY_RDMA_READ)));
 	must(inlay_mmap_set_permissions(&theirs, INLAY_LOCAL_READ_WRITE | INLAY_RDMA_READ | INLAY_RDMA_WRITE));
 	must(inlay_mmap_start(&theirs));
 	must(inlay_mmap_export_rdma(&theirs, dev.pd, blob, &len));
@@ -143,6 +144,43 @@ static void same_queue(const struct inlay_sq *was)
 	assert_int_equal(inlay_sq_index(&a.sq), inlay_sq_index(was));
 	assert_int_equal(inlay_sq_pending(&a.sq), inlay_sq_pending(was));
 	assert_int_equal(inlay_sq_rung(&a.sq), inlay_sq_rung(was));
+}
+
+/* The WQE at a WQEBB of the ring, decoded; bytes: the sum of its SGEs' */
+struct wqe {
+	uint8_t opcode, signaled;
+	uint64_t raddr, bytes, first_addr;
+	uint32_t rkey, lkey, sges, bbs;
+};
+
+static struct wqe wqe_at(const uint8_t *ring, uint32_t bb)
+{
+	const uint8_t *at = ring + bb * 64;
+	struct wqe w;
+	uint32_t ds = at[7] & 0x3f, i, word_;
+	uint64_t addr;
+
+	w.opcode = at[3];
+	w.signaled = (at[11] & 8) != 0;
+	w.bbs = (ds + 3) / 4;
+	w.sges = ds - 2;
+	memcpy(&addr, at + 16, 8);
+	w.raddr = be64toh(addr);
+	memcpy(&word_, at + 24, 4);
+	w.rkey = be32toh(word_);
+	w.bytes = 0;
+	w.first_addr = 0;
+	w.lkey = 0;
+	for (i = 0; i < w.sges; i++) {
+		memcpy(&word_, at + 32 + 16 * i, 4);
+		w.bytes += be32toh(word_);
+		memcpy(&word_, at + 36 + 16 * i, 4);
+		w.lkey = be32toh(word_);
+		memcpy(&addr, at + 40 + 16 * i, 8);
+		if (!i)
+			w.first_addr = be64toh(addr);
+	}
+	return w;
 }
 
 /* ---- set-up ---- */
@@ -248,9 +286,14 @@ static void translations(void **state)
 	struct inlay_memdomain *plain, *accel;
 	struct inlay_memdomain_result res;
 	struct inlay_keys keys, want;
+	static uint8_t ring[64] __attribute__((aligned(64)));
+	uint32_t record[2], rkey = 0, i, turn;
+	struct inlay_memdomain_copy copy;
+	struct inlay_memdomain_peer peer;
 	struct inlay_uar uar;
+	struct inlay_sq sq;
+	struct iovec near;
 	struct ibv_qp qp;
-	uint32_t i, turn;
 
 	(void)state;
 	assert_true(pd && pd3);
@@ -296,7 +339,8 @@ static void translations(void **state)
 		addr = (uint8_t *)((uintptr_t)a.buf + at); /* or the byte before */
 		memset(&keys, 0x5a, sizeof(keys));
 		assert_int_equal(inlay_memdomain_rdma_translate(&r, addr, len, &keys), range < 0 ? -ENOENT : 0);
-		assert_int_equal(inlay_memdomain_translate(&r.domain, NULL, &r.domain, NULL, addr, len, &res), range < 0 ? -ENOENT : 0);
+		assert_int_equal(inlay_memdomain_translate(&r.domain, NULL, &r.domain, NULL, addr, len, &res),
+				 range < 0 ? -ENOENT : 0);
 		if (range < 0)
 			continue;
 		must(inlay_mmap_keys(&map, (uint32_t)range, 0, &want));
@@ -330,10 +374,23 @@ static void translations(void **state)
 		assert_memory_equal(&res.lkey, &want, sizeof(want));
 		ctx.size = sizeof(ctx);
 		/* To this process */
-		must(inlay_memdomain_translate(&r.domain, NULL, inlay_memdomain_system(&reg), NULL, a.buf + at, len, &res));
+		must(inlay_memdomain_translate(&r.domain, NULL, inlay_memdomain_system(&reg), NULL, a.buf + at, len,
+					       &res));
 		assert_ptr_equal(res.iov.iov_base, a.buf + at);
 		assert_int_equal(res.lkey | res.rkey, 0);
 	}
+	/* A copy by the second device's keys */
+	must(inlay_sq_init(&sq, ring, 1, record, 0x123, 4, &a.uar));
+	must(inlay_memdomain_rdma_attach(&far, &sq, ops, 1));
+	near = vec(&a, EDGE1, 8);
+	peer = peer_of(&rkey, 1, INLAY_MEMDOMAIN_NO_RING);
+	copy = copy_of(&near, 1, &near, 1, NULL);
+	copy.dst_ctx = &peer;
+	must(inlay_memdomain_push(&far.domain, &copy));
+	must(inlay_mmap_keys(&map, 1, 1, &want));
+	assert_int_equal(wqe_at(ring, 0).lkey, want.lkey);
+	assert_int_equal(inlay_memdomain_rdma_abort(&far), 1);
+	inlay_sq_fini(&sq);
 	assert_int_equal(inlay_memdomain_translate(&r.domain, NULL, &stranger.domain, NULL, a.buf, 8, &res), -ENOENT);
 	assert_int_equal(inlay_memdomain_translate(&r.domain, NULL, accel, NULL, a.buf, 8, &res), -ENOTSUP);
 	qp.pd = pd3;
@@ -378,8 +435,8 @@ static uint32_t cut(struct iovec *iov, uint8_t *area, size_t from, uint32_t tota
 }
 
 /* dst in `to`'s area takes what src has in `from`'s, byte by byte, in the models */
-static void model_copy(const struct iovec *dst, const uint8_t *to_area, uint8_t *to, const struct iovec *src, uint32_t n, const uint8_t *from_area,
-		       const uint8_t *from)
+static void model_copy(const struct iovec *dst, const uint8_t *to_area, uint8_t *to, const struct iovec *src,
+		       uint32_t n, const uint8_t *from_area, const uint8_t *from)
 {
 	size_t at = 0, i;
 	uint32_t k;
@@ -390,7 +447,8 @@ static void model_copy(const struct iovec *dst, const uint8_t *to_area, uint8_t 
 				dst++;
 				at = 0;
 			}
-			to[(const uint8_t *)dst->iov_base - to_area + at++] = from[(const uint8_t *)src[k].iov_base - from_area + i];
+			to[(const uint8_t *)dst->iov_base - to_area + at++] =
+				from[(const uint8_t *)src[k].iov_base - from_area + i];
 		}
 }
 
@@ -425,7 +483,7 @@ static void end_to_end(void **state)
 			struct inlay_memdomain_peer peer = peer_of(rkeys, 1, quiet ? INLAY_MEMDOMAIN_NO_RING : 0);
 			int rc;
 
-			/* A slice for each, so that the order within a burst does not matter; the last of a's is not written */
+			/* A slice for each: their order in a burst does not matter */
 			n = cut(ours[i], a.buf, (size_t)i * SLICE, total, MAX);
 			m = cut(far[i], b.buf, (size_t)i * SLICE, total, rnd_below(4) ? 3 : MAX);
 			for (k = 0; k < MAX; k++)
@@ -461,7 +519,8 @@ static void end_to_end(void **state)
 			if (total) {
 				accepted++;
 				n_wqes += inlay_sq_index(&a.sq) - inlay_sq_index(&was) > 1;
-				assert_true(quiet ? inlay_sq_rung(&a.sq) == inlay_sq_rung(&was) : inlay_sq_rung(&a.sq) == inlay_sq_index(&a.sq));
+				assert_int_equal(inlay_sq_rung(&a.sq),
+						 quiet ? inlay_sq_rung(&was) : inlay_sq_index(&a.sq));
 			}
 		}
 		posted += accepted;
@@ -485,7 +544,8 @@ static void end_to_end(void **state)
 		if (memcmp(a.buf, model_a, BYTES) || memcmp(b.buf, model_b, BYTES))
 			fail_msg("turn %u: memory is not as the model says", turn);
 	}
-	print_message("# %u operations, %u of several WQEs, %u did not fit in %u\n", posted, n_wqes, full, inlay_sq_size(&a.sq));
+	print_message("# %u operations, %u of several WQEs, %u did not fit in %u\n", posted, n_wqes, full,
+		      inlay_sq_size(&a.sq));
 	assert_true(posted > 100 && n_wqes > 10 && full > 3);
 	assert_int_equal(inlay_mmap_num_bufs(&map), 0);
 	must(ibv_dereg_mr(mr2));
@@ -535,7 +595,7 @@ static void refusals(void **state)
 	assert_int_equal(push(&peer, far, 1, near, 2, &w), -EINVAL);
 	assert_int_equal(push(&peer, far, 1, huge, 2, &w), -EINVAL);
 	assert_int_equal(pull(&peer, far, 2, huge, 2, &w), -EINVAL);
-	/* Memory that is not in the map, in the first piece or in the last, after WQEs that have been written */
+	/* Memory that is not in the map, in the first or the last piece, after WQEs were written */
 	far[0] = vec(&b, 0, 100);
 	far[1] = vec(&b, 300, 100);
 	near[1].iov_base = a.buf + BYTES - 50;
@@ -725,7 +785,7 @@ static void errors(void **state)
 		peer = peer_of(&rkey, 1, INLAY_MEMDOMAIN_NO_RING);
 		wrong = peer_of(keys, 4, INLAY_MEMDOMAIN_NO_RING);
 		near = vec(&a, 0, 100);
-		/* Four operations of four WQEs: a good one, one with a wrong key somewhere, two behind it */
+		/* Four operations of four WQEs: a good one, one with a wrong key, two after it */
 		for (i = 0; i < 4; i++)
 			must(push(i == 1 ? &wrong : &peer, far, 4, &near, 1, &w[i]));
 		inlay_sq_ring(&a.sq);
@@ -823,43 +883,6 @@ static void chained(void **state)
 
 /* ---- how operations are cut into WQEs ---- */
 
-/* WQE number n (of those from the ring's begin on): its opcode, remote address, whether it is signaled, and the lengths of its gather entries */
-struct wqe {
-	uint8_t opcode, signaled;
-	uint64_t raddr, bytes, first_addr;
-	uint32_t rkey, lkey, sges, bbs;
-};
-
-static struct wqe wqe_at(const uint8_t *ring, uint32_t bb)
-{
-	const uint8_t *at = ring + bb * 64;
-	struct wqe w;
-	uint32_t ds = at[7] & 0x3f, i, word_;
-	uint64_t addr;
-
-	w.opcode = at[3];
-	w.signaled = (at[11] & 8) != 0;
-	w.bbs = (ds + 3) / 4;
-	w.sges = ds - 2;
-	memcpy(&addr, at + 16, 8);
-	w.raddr = be64toh(addr);
-	memcpy(&word_, at + 24, 4);
-	w.rkey = be32toh(word_);
-	w.bytes = 0;
-	w.first_addr = 0;
-	w.lkey = 0;
-	for (i = 0; i < w.sges; i++) {
-		memcpy(&word_, at + 32 + 16 * i, 4);
-		w.bytes += be32toh(word_);
-		memcpy(&word_, at + 36 + 16 * i, 4);
-		w.lkey = be32toh(word_);
-		memcpy(&addr, at + 40 + 16 * i, 8);
-		if (!i)
-			w.first_addr = be64toh(addr);
-	}
-	return w;
-}
-
 /* No memory stands behind these addresses: nothing is rung */
 static void shapes(void **state)
 {
@@ -954,7 +977,8 @@ static void shapes(void **state)
 		must(inlay_memdomain_rdma_attach(&r, NULL, NULL, 0));
 	}
 	/* What the CPU may not reach is not the system domain's */
-	assert_int_equal(inlay_memdomain_translate(&r.domain, NULL, inlay_memdomain_system(&reg), NULL, many[1].iov_base, 8, &res), -ENOTSUP);
+	assert_int_equal(inlay_memdomain_translate(&r.domain, NULL, inlay_memdomain_system(&reg), NULL,
+						   many[1].iov_base, 8, &res), -ENOTSUP);
 	must(inlay_memdomain_rdma_destroy(&r));
 	must(inlay_memdomain_registry_fini(&reg));
 	must(inlay_mmap_destroy(&m));
@@ -1036,9 +1060,9 @@ static void strange_completions(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(setup_answers), cmocka_unit_test(translations), cmocka_unit_test(end_to_end), cmocka_unit_test(refusals),
-		cmocka_unit_test(transfers), cmocka_unit_test(errors), cmocka_unit_test(chained), cmocka_unit_test(shapes),
-		cmocka_unit_test(strange_completions),
+		cmocka_unit_test(setup_answers), cmocka_unit_test(translations), cmocka_unit_test(end_to_end),
+		cmocka_unit_test(refusals), cmocka_unit_test(transfers), cmocka_unit_test(errors),
+		cmocka_unit_test(chained), cmocka_unit_test(shapes), cmocka_unit_test(strange_completions),
 	};
 
 	return cmocka_run_group_tests_name("memdomain_rdma", tests, dev_open, dev_close);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * memdomain_rig.h: what the tests of memory domains share: copies as structs, and a done that counts.
+ * memdomain_rig.h: what the tests of memory domains share: copies as structs, a done that counts.
  */
 #ifndef TESTS_MEMDOMAIN_RIG_H
 #define TESTS_MEMDOMAIN_RIG_H
@@ -29,8 +29,8 @@ UNUSED static void said(const struct word *w, int calls, int rc)
 }
 
 /* A copy of n pieces to m pieces; w NULL: without done */
-UNUSED static struct inlay_memdomain_copy copy_of(const struct iovec *src, uint32_t n, const struct iovec *dst, uint32_t m,
-						  struct word *w)
+UNUSED static struct inlay_memdomain_copy copy_of(const struct iovec *src, uint32_t n, const struct iovec *dst,
+						  uint32_t m, struct word *w)
 {
 	struct inlay_memdomain_copy copy;
 

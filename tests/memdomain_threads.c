@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * memdomain_threads.c: one registry of memory domains under threads that create, destroy, walk, set callbacks and operate, on plain memory; and
- * two RDMA domains over one map, each with a queue and a thread of its own. Made to be built with -fsanitize=thread too. Takes no device.
+ * memdomain_threads.c: one registry under threads that create, destroy, walk, set callbacks and
+ * operate; and two RDMA domains over one map, each with a queue and a thread of its own. Also built
+ * with -fsanitize=thread. Takes no device.
  *
- * A creator poisons a domain's memory as soon as destroy gives it back, so that who still looks at it finds nonsense. Some domains stay for the
- * whole run: every walk finds each of them once, in order.
+ * A creator poisons a domain's memory as soon as destroy gives it back, so that anything that still
+ * reads it finds nonsense. Some domains stay: every walk finds each of them once, in order.
  */
 #include "memdomain_rig.h"
 #include <pthread.h>
@@ -59,8 +60,9 @@ static struct inlay_memdomain *make(void *at, const char *id)
 	return d;
 }
 
-/* Finds its domain whole, and the registry free for use: a lock held around a callback would never be got */
-static int memzero(struct inlay_memdomain *d, void *ctx, const struct iovec *iov, uint32_t n, inlay_memdomain_done done, void *arg)
+/* Its domain is whole, and the registry can be used: no lock is held around a callback */
+static int memzero(struct inlay_memdomain *d, void *ctx, const struct iovec *iov, uint32_t n, inlay_memdomain_done done,
+		   void *arg)
 {
 	struct user *user = (struct user *)inlay_memdomain_user_context(d, NULL);
 
@@ -188,6 +190,39 @@ static void together(void **state)
 	must(inlay_memdomain_registry_fini(&reg));
 	print_message("# %u created, %u seen, %u callbacks, %u destroys found a holder\n", rounds, seen, called, busy);
 	assert_true(rounds > 100 && called > 100 && busy > 0);
+}
+
+/* A step of a walk holds its domain until it has found the next, however long it waits */
+
+static void *stepper(void *arg)
+{
+	inlay_memdomain_put(inlay_memdomain_next((struct inlay_memdomain *)arg, NULL));
+	__atomic_store_n(&seen, 1, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+static void step_holds(void **state)
+{
+	struct inlay_memdomain *d;
+	pthread_t thread;
+	uint32_t i;
+
+	(void)state;
+	must(inlay_memdomain_registry_init(&reg));
+	make(memory[0][0], "d");
+	d = inlay_memdomain_first(&reg, "d");
+	seen = 0;
+	inlay_lock(&reg.lock);
+	must(pthread_create(&thread, NULL, stepper, d));
+	for (i = 0; i < 100; i++) {
+		assert_int_equal(__atomic_load_n(&d->holders, __ATOMIC_ACQUIRE), 1);
+		usleep(1000);
+	}
+	assert_int_equal(__atomic_load_n(&seen, __ATOMIC_ACQUIRE), 0);
+	inlay_unlock(&reg.lock);
+	must(pthread_join(thread, NULL));
+	must(inlay_memdomain_destroy(d));
+	must(inlay_memdomain_registry_fini(&reg));
 }
 
 /* ---- two domains over one map, each with a queue of its own, on two threads ---- */
@@ -330,7 +365,7 @@ static void two_queues(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(together), cmocka_unit_test(two_queues),
+		cmocka_unit_test(together), cmocka_unit_test(step_holds), cmocka_unit_test(two_queues),
 	};
 
 	alarm(120);

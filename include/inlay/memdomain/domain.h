@@ -46,7 +46,6 @@ enum inlay_memdomain_type {
 };
 
 struct inlay_memdomain;
-struct inlay_memdomain_registry;
 
 /* A translation: the memory as dst_domain reaches it. inlay_memdomain_pieces reads iov and iovs. */
 struct inlay_memdomain_result {
@@ -161,10 +160,7 @@ INLAY_COLD int inlay_memdomain_registry_init(struct inlay_memdomain_registry *re
 	return 0;
 }
 
-/*
- * Ends a registry. Returns 0; -EINVAL for NULL; -EBUSY while another domain is listed, or the
- * system domain is held. Threads: after all other use.
- */
+/* Ends a registry, after all other use. Returns 0; -EINVAL; -EBUSY: a domain is listed or held. */
 INLAY_COLD int inlay_memdomain_registry_fini(struct inlay_memdomain_registry *reg)
 {
 	if (!reg)
@@ -172,7 +168,6 @@ INLAY_COLD int inlay_memdomain_registry_fini(struct inlay_memdomain_registry *re
 	if (reg->last != &reg->system || __atomic_load_n(&reg->system.holders, __ATOMIC_ACQUIRE))
 		return -EBUSY;
 	reg->system.registry = NULL;
-	reg->last = NULL;
 	return 0;
 }
 
@@ -530,9 +525,14 @@ INLAY_FN int inlay_memdomain_source_(const struct inlay_memdomain *d, const stru
 INLAY_FN void inlay_memdomain_describe_(struct inlay_memdomain_result *result, struct inlay_memdomain *dst, void *addr,
 					size_t len, uint32_t lkey, uint32_t rkey)
 {
-	const struct inlay_memdomain_result one = {sizeof(one), 1, {addr, len}, NULL, dst, lkey, rkey};
-
-	*result = one;
+	result->size = sizeof(*result);
+	result->iov_count = 1;
+	result->iov.iov_base = addr;
+	result->iov.iov_len = len;
+	result->iovs = NULL;
+	result->dst_domain = dst;
+	result->lkey = lkey;
+	result->rkey = rkey;
 }
 
 #endif

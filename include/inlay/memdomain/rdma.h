@@ -55,17 +55,14 @@
 #define INLAY_MEMDOMAIN_SGES 30u          /* of one WQE, at most: what devices take in a read */
 #define INLAY_MEMDOMAIN_MESSAGE (1u << 30) /* bytes of one WQE, at most: the largest message */
 #define INLAY_MEMDOMAIN_ID 48u            /* bytes of the domain's id, with its end */
-
-enum inlay_memdomain_peer_flags {
-	INLAY_MEMDOMAIN_NO_RING = 1,      /* the caller rings, once for several operations */
-};
+#define INLAY_MEMDOMAIN_NO_RING 1u        /* a peer's flag: the caller rings, once for several operations */
 
 /* The context of the peer's side of a copy. */
 struct inlay_memdomain_peer {
 	size_t size;                      /* bytes of this struct */
 	const uint32_t *rkeys;            /* of the peer's pieces */
 	uint32_t num_rkeys;               /* as many as pieces; 1: the same for all; 0: they are looked up in map */
-	uint32_t flags;                   /* enum inlay_memdomain_peer_flags */
+	uint32_t flags;                   /* INLAY_MEMDOMAIN_NO_RING or 0 */
 	const struct inlay_mmap *map;     /* imported from the peer; its permissions are checked, too */
 };
 
@@ -73,8 +70,7 @@ struct inlay_memdomain_peer {
 struct inlay_memdomain_rdma_op {
 	inlay_memdomain_done done;
 	void *arg;
-	uint16_t first;                   /* index of its first WQE */
-	uint16_t last;                    /* index of its last WQE, whose completion ends it */
+	uint16_t first, last;             /* indices of its first WQE, and of the last, whose completion ends it */
 	uint32_t failed;
 };
 
@@ -156,10 +152,11 @@ INLAY_FN int inlay_memdomain_rdma_translate_(struct inlay_memdomain *src, void *
 	const struct inlay_memdomain_rdma *r = (const struct inlay_memdomain_rdma *)(const void *)src;
 	const struct inlay_range *range = inlay_mmap_find(r->map, addr, len);
 	uint32_t host = __atomic_load_n(&dst->host, __ATOMIC_RELAXED);
-	struct inlay_keys keys = {0, 0};
+	struct inlay_keys keys;
 	int dev;
 
 	(void)src_ctx;
+	keys.lkey = keys.rkey = 0;
 	if (INLAY_UNLIKELY(!range))
 		return -ENOENT;
 	if (dst->type == INLAY_MEMDOMAIN_RDMA) {
@@ -199,6 +196,7 @@ INLAY_FN int inlay_memdomain_keys_at_(const struct inlay_mmap *map, uint32_t dev
 {
 	const struct inlay_range *range = inlay_mmap_find(map, (const void *)(uintptr_t)addr, 1);
 
+	keys->lkey = keys->rkey = 0;
 	if (INLAY_UNLIKELY(!range))
 		return -ENOENT;
 	if (INLAY_UNLIKELY(access & ~range->access))
@@ -259,7 +257,7 @@ INLAY_FN int inlay_memdomain_rdma_copy_(struct inlay_memdomain *d, const struct 
 	struct inlay_sq *sq = r->sq;
 	uint32_t first = inlay_sq_index(sq), last = first;
 	struct inlay_remote remote;
-	struct inlay_keys keys = {0, 0};
+	struct inlay_keys keys;
 	uint64_t len;
 	size_t total;
 	int err = 0;
