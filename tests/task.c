@@ -96,7 +96,7 @@ static void close_it(void *plugin)
 	closed++;
 }
 
-static void connection(void *plugin, struct inlay_task_conn *conn, int up)
+static void connection(void *plugin, struct inlay_task_conn *conn, enum inlay_task_change up)
 {
 	(void)plugin;
 	(void)conn;

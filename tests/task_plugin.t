@@ -135,7 +135,7 @@ static int address(void *plugin, void *buf, size_t *len)
 	__builtin_memcpy(buf, "full!", 5);
 	return 0;
 }
-static void connection(void *plugin, struct inlay_task_conn *conn, int up)
+static void connection(void *plugin, struct inlay_task_conn *conn, enum inlay_task_change up)
 {
 	struct full *f = (struct full *)plugin;
 

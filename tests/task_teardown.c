@@ -67,7 +67,7 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 
 /* ---- the rig ---- */
 
-static void count_downs(void *plugin, struct inlay_task_conn *conn, int up)
+static void count_downs(void *plugin, struct inlay_task_conn *conn, enum inlay_task_change up)
 {
 	(void)plugin;
 	downs += !up && conn == &lines[0]->conn;

@@ -48,7 +48,7 @@ static void call_again(void)
 	assert_int_equal(desk->worker.cq.ci, ci);
 }
 
-static void nested_connection(void *plugin, struct inlay_task_conn *conn, int up)
+static void nested_connection(void *plugin, struct inlay_task_conn *conn, enum inlay_task_change up)
 {
 	(void)plugin;
 	(void)conn;
@@ -90,7 +90,7 @@ static void try_to_destroy(void)
 		}
 }
 
-static void destroys_connection(void *plugin, struct inlay_task_conn *conn, int up)
+static void destroys_connection(void *plugin, struct inlay_task_conn *conn, enum inlay_task_change up)
 {
 	(void)plugin;
 	(void)conn;

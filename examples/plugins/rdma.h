@@ -424,7 +424,7 @@ static inline struct rdma_host *rdma_host_create(const struct rdma *p)
 }
 
 /* A connection has ended: all that its host had goes, and what is kept is given back. */
-static inline void rdma_connection(void *plugin, struct inlay_task_conn *conn, int up)
+static inline void rdma_connection(void *plugin, struct inlay_task_conn *conn, enum inlay_task_change up)
 {
 	struct rdma *p = (struct rdma *)plugin;
 	struct rdma_host *h = p->entry == UINT32_MAX ? NULL : (struct rdma_host *)inlay_task_conn_state(conn, p->entry);

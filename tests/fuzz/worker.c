@@ -318,7 +318,7 @@ static uint32_t worker_turn(void *plugin)
 	return 0;
 }
 
-static void worker_connection(void *plugin, struct inlay_task_conn *conn, int up)
+static void worker_connection(void *plugin, struct inlay_task_conn *conn, enum inlay_task_change up)
 {
 	uint32_t i, c = worker_is(conn);
 

@@ -63,6 +63,12 @@ enum inlay_task_handled {
 	INLAY_TASK_STALL = 2,
 };
 
+/* What has become of a connection */
+enum inlay_task_change {
+	INLAY_TASK_ENDED,
+	INLAY_TASK_CONNECTED,
+};
+
 enum inlay_task_cmd_state {
 	INLAY_TASK_CMD_FREE,            /* its receive is posted, or it is spare */
 	INLAY_TASK_CMD_WAITING,         /* for others before it, or for its payload */
@@ -120,8 +126,8 @@ struct inlay_task_plugin {
 	 * What hosts must know, *len bytes of room and used. -ENOBUFS: *len says how many it takes.
 	 */
 	int (*address)(void *plugin, void *buf, size_t *len);
-	/* A connection has come (up 1) or ended (up 0). */
-	void (*connection)(void *plugin, struct inlay_task_conn *conn, int up);
+	/* A connection has come, or has ended. */
+	void (*connection)(void *plugin, struct inlay_task_conn *conn, enum inlay_task_change change);
 	/* The handler. */
 	int (*command)(void *plugin, struct inlay_task_cmd *cmd);
 	/* Once in each progress of the worker. Returns how much it has done. */

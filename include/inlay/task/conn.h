@@ -161,7 +161,7 @@ INLAY_COLD int inlay_task_conn_init_(struct inlay_task_conn *c, void *memory, st
 }
 
 /* Tells the plugins that the connection has come or ended. */
-INLAY_COLD void inlay_task_conn_tell_(struct inlay_task_conn *c, int up)
+INLAY_COLD void inlay_task_conn_tell_(struct inlay_task_conn *c, enum inlay_task_change up)
 {
 	struct inlay_task_worker *w = c->worker;
 	uint32_t i;
@@ -189,7 +189,7 @@ INLAY_COLD void inlay_task_conn_begin_(struct inlay_task_conn *c, const struct i
 	c->response_max = c->answer_max < p->response ? c->answer_max : p->response;
 	c->max_inline = p->max_inline < c->response_max ? p->max_inline : c->response_max;
 	c->connected = 1;
-	inlay_task_conn_tell_(c, 1);
+	inlay_task_conn_tell_(c, INLAY_TASK_CONNECTED);
 }
 
 /* Frees verbs objects. */
@@ -381,7 +381,7 @@ INLAY_COLD void inlay_task_conn_end_(struct inlay_task_conn *c)
 			inlay_task_fifo_push_(&c->sending, cmd);
 		else
 			inlay_task_cmd_spare_(cmd);
-	inlay_task_conn_tell_(c, 0);
+	inlay_task_conn_tell_(c, INLAY_TASK_ENDED);
 }
 
 /* Starts to read a payload. Returns 0; -EAGAIN for want of an element or room; -E2BIG. */
