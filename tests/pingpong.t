@@ -210,7 +210,7 @@ else
 	pp --size 8-64 $few --plot "$tmp/it's a picture.png" &&
 		[ "$(head -c 8 "$tmp/it's a picture.png" | od -An -tx1 | tr -d ' ')" = 89504e470d0a1a0a ]
 	say $? "--plot"
-	mkdir "$tmp/bin" && for t in sh dirname; do ln -s "$(command -v $t)" "$tmp/bin/$t"; done
+	mkdir "$tmp/bin" && for t in sh dirname readlink; do ln -s "$(command -v $t)" "$tmp/bin/$t"; done
 	PATH="$tmp/bin" /usr/bin/env -i PATH="$tmp/bin" SOFTDEV_SO="$SOFTDEV_SO" SOFTDEV_FABRIC="$SOFTDEV_FABRIC" \
 		"$(command -v timeout)" 10 "${cmd[@]}" --size 8 --plot "$tmp/q.png" >"$tmp/out" 2>"$tmp/err"
 	[ $? -eq 1 ] && one_line "$tmp/err" && grep -q "gnuplot, which is not installed" "$tmp/err"

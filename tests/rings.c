@@ -1157,6 +1157,42 @@ static void commit_rings(void **state)
 	}
 }
 
+/* A commit that rings while others wait for their doorbell: one of 8 bytes for all of them, as post and ring would */
+static void commit_takes_along(void **state)
+{
+	static const uint8_t payload[256] = {1, 2, 3};
+	uint32_t mode, waiting, bbs, n;
+
+	(void)state;
+	for (mode = INLAY_UAR_DOORBELL; mode <= INLAY_UAR_LOCKED; mode++)
+		for (waiting = 0; waiting < 4; waiting++)
+			for (bbs = 1; bbs <= 3; bbs++) {
+				struct raw *a = raw_make(16, 63, mode), *b = raw_make(16, 63, mode);
+				uint32_t index;
+
+				for (n = 0; n < 100; n++) {
+					struct raw *both[2] = {a, b};
+					uint32_t i, k;
+
+					memset(a->reg, 0xee, sizeof(a->reg));
+					memset(b->reg, 0xee, sizeof(b->reg));
+					index = inlay_sq_index(&a->sq) + waiting;
+					for (i = 0; i < 2; i++) {
+						for (k = 0; k < waiting; k++)
+							must(inlay_post_send_inline(&both[i]->sq, &n, 4, INLAY_SIGNALED));
+						must(inlay_post_send_inline(&both[i]->sq, payload, bbs * 64 - 24, INLAY_SIGNALED | (i ? INLAY_RING : 0)));
+						inlay_sq_ring(&both[i]->sq); /* and of the second nothing is left to ring for */
+					}
+					assert_int_equal(inlay_sq_rung(&b->sq), inlay_sq_index(&b->sq));
+					same_rings(a, b);
+					drain(a, index);
+					drain(b, index);
+				}
+				raw_free(a);
+				raw_free(b);
+			}
+}
+
 /* INLAY_RING on every post, as a constant and as a variable */
 static void posts_ring(void **state)
 {
@@ -1247,10 +1283,12 @@ static void indices(void **state)
 
 enum {
 	R_BEGIN_SQ, R_BEGIN_AT, R_BEGIN_0, R_BEGIN_17, R_COUNTED_0, R_COUNTED_17, R_COUNTED_ROOM, R_LONGER, R_LONGEST, R_TWO_BEGUN, R_UNFILLED,
-	R_UNFILLED_RING, R_COMMIT_UNRUNG, R_POST_UNRUNG, R_OPEN_EMPTY, R_OPEN_13, R_OPEN_HEAD, R_OPEN_TWICE, R_APPEND, R_AV, R_AV_QPN, R_SEGMENT,
-	R_POST_SQ, R_POST_SGE, R_READ, R_ATOMIC, R_DATAGRAM, R_RELEASE_SQ, R_RELEASE_CQE, R_UNTIL, R_UNDO_RUNG, R_UNDO_PART, R_ERASE_RUNG,
+	R_UNFILLED_RING, R_OPEN_EMPTY, R_OPEN_13, R_OPEN_HEAD, R_OPEN_TWICE, R_APPEND, R_AV, R_AV_QPN, R_SEGMENT,
+	R_POST_SQ, R_POST_SGE, R_READ, R_ATOMIC, R_DATAGRAM, R_RELEASE_SQ, R_RELEASE_CQE, R_UNDO_RUNG, R_UNDO_PART, R_ERASE_RUNG,
 	R_ERASE_NONE, R_PEEK, R_ADVANCE_1, R_ADVANCE_N, R_QUIET, R_RQ_NULL, R_RQ_CQE, R_RECYCLE, R_SRQ_NULL, R_SRQ_CQE, R_REPOST, R_LINK, R_QPN,
-	R_FLAG_LOW, R_FLAG_TWO, R_FLAG_UNKNOWN, R_FLAG_MODE, RULES
+	R_FLAG_LOW, R_FLAG_TWO, R_FLAG_UNKNOWN, R_FLAG_MODE, R_NULL_RING, R_NULL_DOORBELL, R_NULL_COUNTED, R_NULL_UNDO, R_NULL_ERASE,
+	R_NULL_MANY, R_NULL_ADVANCE, R_NULL_UPDATE, R_NULL_ARM, R_NULL_CLEAN, R_NULL_RESERVE, R_NULL_RECV, R_NULL_RECV_SGE, R_NULL_RQ_RING, R_NULL_RECYCLE,
+	R_NULL_SRQ, R_NULL_SRQ_RING, R_NULL_REPOST, R_NULL_ATOMIC, R_NULL_INV, R_NULL_BIND, RULES
 };
 
 static const char *const rule_text[RULES] = {
@@ -1258,13 +1296,11 @@ static const char *const rule_text[RULES] = {
 	"inlay_sq_begin: a WQE has 1 to 16 WQEBBs", "inlay_sq_begin: a WQE has 1 to 16 WQEBBs",
 	"inlay_sq_begin_counted: a WQE has 1 to 16 WQEBBs", "inlay_sq_begin_counted: a WQE has 1 to 16 WQEBBs",
 	"inlay_sq_begin_counted: a caller that counts credit has seen room",
-	"inlay_sq_commit_: a WQE is no longer than what it was begun with",
+	"inlay_seg_at: a WQE is no longer than what it was begun with",
 	"inlay_sq_commit_: a WQE is no longer than the QP's longest",
 	"inlay_sq_commit_: a WQE is committed before the next is begun",
 	"inlay_sq_commit_: an open inline segment is filled before the commit",
 	"inlay_sq_commit_: an open inline segment is filled before the commit",
-	"inlay_sq_commit_ring: what was posted before is rung for before a commit that rings",
-	"inlay_sq_commit_ring: what was posted before is rung for before a commit that rings",
 	"inlay_seg_inline_open: an inline segment is not empty",
 	"inlay_seg_inline_open: the first 12 bytes of an inline segment are written in place",
 	"inlay_seg_inline_open: the first 12 bytes of an inline segment are written in place",
@@ -1279,7 +1315,6 @@ static const char *const rule_text[RULES] = {
 	"inlay_post_atomic_: an atomic has no payload to inline",
 	"inlay_post_datagram_: a datagram goes somewhere",
 	"inlay_sq_release: a completion is released to its queue", "inlay_sq_release: a completion is released to its queue",
-	"inlay_sq_release_until: credit is given back for what is outstanding",
 	"inlay_sq_undo: only what was not rung for is taken back",
 	"inlay_sq_undo: a WQE is taken back whole",
 	"inlay_sq_erase: only what was not rung for is erased", "inlay_sq_erase: only what was not rung for is erased",
@@ -1289,13 +1324,21 @@ static const char *const rule_text[RULES] = {
 	"inlay_rq_release: a completion is released to its queue", "inlay_rq_release: a completion is released to its queue",
 	"inlay_rq_recycle: a receive that completed was posted",
 	"inlay_srq_release: a completion is released to its queue", "inlay_srq_release: a completion is released to its queue",
-	"inlay_srq_repost: an entry is posted again after it was posted once",
+	"inlay_srq_repost: an entry is posted again after it was posted or prepared once",
 	"inlay_srq_take_: nobody else writes the entries' links",
 	"inlay_qpn_table_find: a QPN has 24 bits",
 	"inlay_flags_check_: flags are INLAY_*, not IBV_SEND_*, with one fence at most",
 	"inlay_flags_check_: flags are INLAY_*, not IBV_SEND_*, with one fence at most",
 	"inlay_flags_check_: flags are INLAY_*, not IBV_SEND_*, with one fence at most",
 	"inlay_flags_check_: flags are INLAY_*, not IBV_SEND_*, with one fence at most",
+	"inlay_sq_ring: a queue is rung", "inlay_sq_ring_doorbell: a queue is rung", "inlay_sq_begin_counted: a WQE is begun on a queue",
+	"inlay_sq_undo: no queue is NULL", "inlay_sq_erase: no queue is NULL", "inlay_cq_peek_many: no queue is NULL",
+	"inlay_cq_advance_quiet: no queue is NULL", "inlay_cq_update: no queue is NULL", "inlay_cq_arm: no queue is NULL",
+	"inlay_cq_clean: no queue is NULL", "inlay_cq_reserve: no queue is NULL", "inlay_post_recv: no queue and no list of SGEs is NULL",
+	"inlay_post_recv: no queue and no list of SGEs is NULL", "inlay_rq_ring: no queue is NULL", "inlay_rq_recycle: no queue is NULL",
+	"inlay_post_srq_recv: no queue and no list of SGEs is NULL", "inlay_srq_ring: no queue is NULL",
+	"inlay_srq_repost: an entry belongs to a queue", "inlay_post_atomic_: no queue and no list of SGEs is NULL",
+	"inlay_post_local_inv: no queue is NULL", "inlay_post_bind_mw: no argument is NULL",
 };
 
 struct rule {
@@ -1314,7 +1357,7 @@ static void rule_break(void *arg)
 	const struct rule *u = (const struct rule *)arg;
 	struct inlay_sq *sq = &u->r->sq, *volatile no_sq = NULL;
 	struct inlay_cursor at = inlay_cursor_init(sq->buf, 4, sq->pi, 2), two;
-	const struct mlx5_cqe64 *volatile no_cqe = NULL;
+	const struct mlx5_cqe64 *volatile no_cqe = NULL, *cqes;
 	struct ibv_sge sge[8] = {{0x1000, 8, 5}}, *volatile no_sge = NULL;
 	struct inlay_av *volatile no_av = NULL;
 	struct inlay_cq *volatile no_cq = NULL;
@@ -1361,8 +1404,6 @@ static void rule_break(void *arg)
 		inlay_sq_ring(sq);
 		inlay_sq_commit_ring(sq, inlay_seg_inline_open(at, 13, 12, &p), MLX5_OPCODE_SEND, 0, 0, 0);
 		break;
-	case R_COMMIT_UNRUNG: inlay_sq_commit_ring(sq, at, MLX5_OPCODE_SEND, 0, 0, 0); break;
-	case R_POST_UNRUNG: inlay_post_send(sq, sge, 1, INLAY_RING); break;
 	case R_OPEN_EMPTY: inlay_seg_inline_open(at, 0, 0, &p); break;
 	case R_OPEN_13: inlay_seg_inline_open(at, 20, 13, &p); break;
 	case R_OPEN_HEAD: inlay_seg_inline_open(at, 5, 6, &p); break;
@@ -1378,7 +1419,6 @@ static void rule_break(void *arg)
 	case R_DATAGRAM: inlay_post_ud_send(sq, no_av, sge, 1, 0); break;
 	case R_RELEASE_SQ: inlay_sq_release(no_sq, &cqe); break;
 	case R_RELEASE_CQE: inlay_sq_release(sq, no_cqe); break;
-	case R_UNTIL: inlay_sq_release_until(sq, 2); break;
 	case R_UNDO_RUNG: inlay_sq_ring(sq); inlay_sq_undo(sq, 0); break;
 	case R_UNDO_PART: inlay_post_send_inline(sq, sge, 60, 0); inlay_sq_undo(sq, 2); break;
 	case R_ERASE_RUNG: inlay_sq_ring(sq); inlay_sq_erase(sq, 0, 1); break;
@@ -1397,8 +1437,29 @@ static void rule_break(void *arg)
 	case R_QPN: n = 0x1000000; inlay_qpn_table_find(u->table, n); break;
 	case R_FLAG_LOW: flags = IBV_SEND_SIGNALED; inlay_post_send(sq, sge, 1, flags); break;
 	case R_FLAG_TWO: flags = INLAY_FENCE | INLAY_FENCE_STRONG; inlay_post_send(sq, sge, 1, flags); break;
-	case R_FLAG_UNKNOWN: flags = 1u << 22; inlay_post_send(sq, sge, 1, flags); break;
+	case R_FLAG_UNKNOWN: flags = 1u << 20; inlay_post_send(sq, sge, 1, flags); break;
 	case R_FLAG_MODE: flags = 3u << 29; inlay_post_send(sq, sge, 1, flags); break;
+	case R_NULL_RING: inlay_sq_ring(no_sq); break;
+	case R_NULL_DOORBELL: inlay_sq_ring_doorbell(no_sq); break;
+	case R_NULL_COUNTED: inlay_sq_begin_counted(no_sq, 1); break;
+	case R_NULL_UNDO: inlay_sq_undo(no_sq, 0); break;
+	case R_NULL_ERASE: inlay_sq_erase(no_sq, 0, 1); break;
+	case R_NULL_MANY: inlay_cq_peek_many(no_cq, &cqes, 1); break;
+	case R_NULL_ADVANCE: inlay_cq_advance(no_cq, 1); break;
+	case R_NULL_UPDATE: inlay_cq_update(no_cq); break;
+	case R_NULL_ARM: inlay_cq_arm(no_cq, 0); break;
+	case R_NULL_CLEAN: inlay_cq_clean(no_cq, 1, NULL, NULL); break;
+	case R_NULL_RESERVE: inlay_cq_reserve(no_cq, 1, NULL); break;
+	case R_NULL_RECV: inlay_post_recv(no_rq, sge, 1); break;
+	case R_NULL_RECV_SGE: inlay_post_recv(u->rq, no_sge, 1); break;
+	case R_NULL_RQ_RING: inlay_rq_ring(no_rq); break;
+	case R_NULL_RECYCLE: inlay_rq_recycle(no_rq, 0); break;
+	case R_NULL_SRQ: inlay_post_srq_recv(no_srq, sge, 1); break;
+	case R_NULL_SRQ_RING: inlay_srq_ring(no_srq); break;
+	case R_NULL_REPOST: inlay_srq_repost(no_srq); break;
+	case R_NULL_ATOMIC: inlay_post_fetch_add(sq, 0, 0, 1, no_sge, 0); break;
+	case R_NULL_INV: inlay_post_local_inv(no_sq, 1, 0); break;
+	case R_NULL_BIND: inlay_post_bind_mw(sq, NULL, 1, NULL, 0); break;
 	}
 }
 
@@ -2393,6 +2454,7 @@ int main(void)
 		cmocka_unit_test(doorbells_no_bf),
 		cmocka_unit_test(halves),
 		cmocka_unit_test(commit_rings),
+		cmocka_unit_test(commit_takes_along),
 		cmocka_unit_test(posts_ring),
 		cmocka_unit_test(prints),
 		cmocka_unit_test(indices),

@@ -239,14 +239,12 @@ static void serial(void **state)
 			switch (rnd_below(8)) {
 			case 0:
 			case 1:
-			case 2: /* one, in one call when nothing waits */
+			case 2: /* one, in one call, whatever waits */
 				if (inlay_sq_pending(&one->e.sq) > 100 || one->count - from[one->id] > 200)
 					continue;
 				if (stepped())
 					paint(&uar);
-				must(self_post(one, len, INLAY_SIGNALED | (unrung ? 0 : INLAY_RING)));
-				if (unrung)
-					inlay_sq_ring(&one->e.sq);
+				must(self_post(one, len, INLAY_SIGNALED | INLAY_RING));
 				break;
 			case 3: /* one that waits */
 				if (inlay_sq_pending(&one->e.sq) > 100 || one->count - from[one->id] > 200)

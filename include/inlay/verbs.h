@@ -136,6 +136,7 @@ INLAY_COLD int inlay_uar_create(struct inlay_uar *uar, struct ibv_pd *pd, uint32
 	struct ibv_td_init_attr attr;
 	int err;
 
+	INLAY_CHECK(uar && pd, "no argument but why is NULL");
 	if (!inlay_uar_mode_ok_(mode))
 		return inlay_refuse_(-EINVAL, why, "the mode is not one of enum inlay_uar_mode");
 	if (!mlx5dv_is_supported(pd->context->device))
@@ -260,6 +261,7 @@ INLAY_COLD int inlay_cq_from_cq(struct inlay_cq *cq, struct ibv_cq *ibcq, const 
 	uint32_t i;
 	int err;
 
+	INLAY_CHECK(cq && ibcq, "no argument but cq and why is NULL");
 	__builtin_memset(&obj, 0, sizeof(obj));
 	__builtin_memset(&dv, 0, sizeof(dv));
 	obj.cq.in = ibcq;
@@ -304,11 +306,14 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 	struct ibv_qp_init_attr init;
 	struct ibv_device_attr device;
 	struct ibv_qp_attr attr;
-	struct inlay_uar reg, was = *uar;
+	struct inlay_uar reg, was;
 	struct mlx5dv_qp dv;
 	uint32_t fixed_ds, inline_ds, sge_ds, max_ds;
-	int err = inlay_dv_qp_(qp, &dv, why);
+	int err;
 
+	INLAY_CHECK(sq && qp && uar, "no argument but cq and why is NULL");
+	was = *uar;
+	err = inlay_dv_qp_(qp, &dv, why);
 	if (err)
 		return err;
 	if (!dv.sq.wqe_cnt)
@@ -391,8 +396,10 @@ INLAY_COLD int inlay_rq_room_(struct inlay_rq *rq, struct inlay_cq *cq, const st
 INLAY_COLD int inlay_rq_from_qp(struct inlay_rq *rq, struct ibv_qp *qp, struct inlay_cq *cq, const char **why)
 {
 	struct mlx5dv_qp dv;
-	int err = inlay_dv_qp_(qp, &dv, why);
+	int err;
 
+	INLAY_CHECK(rq && qp, "no argument but cq and why is NULL");
+	err = inlay_dv_qp_(qp, &dv, why);
 	if (err)
 		return err;
 	if (!dv.rq.wqe_cnt || qp->srq)
@@ -420,6 +427,7 @@ INLAY_COLD int inlay_rq_from_wq(struct inlay_rq *rq, struct ibv_wq *wq, struct i
 	struct mlx5dv_obj obj;
 	int err;
 
+	INLAY_CHECK(rq && wq, "no argument but cq and why is NULL");
 	__builtin_memset(&obj, 0, sizeof(obj));
 	__builtin_memset(&dv, 0, sizeof(dv));
 	obj.rwq.in = wq;
@@ -457,6 +465,7 @@ INLAY_COLD int inlay_srq_from_srq(struct inlay_srq *srq, struct ibv_srq *ibsrq, 
 	struct mlx5dv_obj obj;
 	int err;
 
+	INLAY_CHECK(srq && ibsrq, "no argument but cq and why is NULL");
 	__builtin_memset(&obj, 0, sizeof(obj));
 	__builtin_memset(&dv, 0, sizeof(dv));
 	obj.srq.in = ibsrq;

@@ -165,6 +165,7 @@ INLAY_FN uint32_t inlay_cq_size(const struct inlay_cq *cq)
  */
 INLAY_COLD int inlay_cq_reserve(struct inlay_cq *cq, uint32_t n, const char **why)
 {
+	INLAY_CHECK(cq, "no queue is NULL");
 	if (n <= cq->mask + 1 - cq->reserved) {
 		cq->reserved += n;
 		return 0;
@@ -230,9 +231,12 @@ INLAY_ALWAYS const struct mlx5_cqe64 *inlay_cq_peek(const struct inlay_cq *cq)
  */
 INLAY_ALWAYS uint32_t inlay_cq_peek_many(const struct inlay_cq *cq, const struct mlx5_cqe64 **cqes, uint32_t max)
 {
-	const uint8_t *next = cq->next;
-	uint32_t lap = cq->lap, n;
+	const uint8_t *next;
+	uint32_t lap, n;
 
+	INLAY_CHECK(cq && (cqes || !max), "no queue is NULL");
+	next = cq->next;
+	lap = cq->lap;
 	if (max > cq->mask + 1)
 		max = cq->mask + 1;
 	for (n = 0; n < max; n++) {
@@ -268,6 +272,7 @@ INLAY_COLD int inlay_cq_there_(const struct inlay_cq *cq, uint32_t n)
  */
 INLAY_ALWAYS void inlay_cq_advance_quiet(struct inlay_cq *cq, uint32_t n)
 {
+	INLAY_CHECK(cq, "no queue is NULL");
 	INLAY_CHECK(inlay_cq_there_(cq, n), "only completions that are there are freed");
 	cq->ci += n;
 	if (__builtin_constant_p(n) && n == 1) {
@@ -287,6 +292,7 @@ INLAY_ALWAYS void inlay_cq_advance_quiet(struct inlay_cq *cq, uint32_t n)
 /* Tells the device how far the ring has been freed. */
 INLAY_ALWAYS void inlay_cq_update(struct inlay_cq *cq)
 {
+	INLAY_CHECK(cq, "no queue is NULL");
 	/* The device may overwrite the slots as soon as the record says so. */
 	inlay_fence_cqe_free();
 	*cq->dbrec = inlay_to_be32(cq->ci & 0xffffff);
@@ -308,8 +314,10 @@ INLAY_ALWAYS void inlay_cq_advance(struct inlay_cq *cq, uint32_t n)
  */
 INLAY_FN int inlay_cq_arm(struct inlay_cq *cq, int solicited)
 {
-	uint32_t word = (cq->arm_sn & 3) << 28 | (solicited ? 1u << 24 : 0) | (cq->ci & 0xffffff);
+	uint32_t word;
 
+	INLAY_CHECK(cq, "no queue is NULL");
+	word = (cq->arm_sn & 3) << 28 | (solicited ? 1u << 24 : 0) | (cq->ci & 0xffffff);
 	if (!cq->uar)
 		return -ENOTSUP;
 	/* The consumer index that the device compares with must not be older than the arm word's. */
@@ -344,8 +352,10 @@ INLAY_FN void inlay_cq_event(struct inlay_cq *cq)
 INLAY_COLD uint32_t inlay_cq_clean(struct inlay_cq *cq, uint32_t qpn,
 				   void (*gone)(const struct mlx5_cqe64 *cqe, void *arg), void *arg)
 {
-	uint32_t end = cq->ci, index, removed = 0;
+	uint32_t end, index, removed = 0;
 
+	INLAY_CHECK(cq, "no queue is NULL");
+	end = cq->ci;
 	while (end - cq->ci <= cq->mask && inlay_cq_valid_(cq, end, inlay_cq_slot_(cq, end)))
 		end++;
 	inlay_fence_polled();

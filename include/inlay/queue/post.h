@@ -229,6 +229,7 @@ INLAY_ALWAYS int inlay_post_atomic_(struct inlay_sq *sq, uint8_t opcode, const s
 	struct inlay_cursor at;
 	int err;
 
+	INLAY_CHECK(sq && sge, "no queue and no list of SGEs is NULL");
 	INLAY_CHECK(!(flags & INLAY_INLINE), "an atomic has no payload to inline");
 	INLAY_CHECK(inlay_post_fits_(sq, opcode, 0), "the QP's type knows the operation");
 	if (INLAY_UNLIKELY(!sq->atomics))
@@ -312,6 +313,7 @@ INLAY_FN int inlay_post_umr(struct inlay_sq *sq, uint32_t key, uint32_t qpn, uin
 	struct inlay_cursor at;
 	int err;
 
+	INLAY_CHECK(sq, "no queue is NULL");
 	INLAY_CHECK(inlay_post_fits_(sq, MLX5_OPCODE_UMR, 0), "the QP's type knows the operation");
 	err = inlay_sq_begin(sq, memory ? 3 : 2, &at);
 	if (INLAY_UNLIKELY(err))
@@ -337,9 +339,11 @@ INLAY_FN int inlay_post_umr(struct inlay_sq *sq, uint32_t key, uint32_t qpn, uin
 INLAY_FN int inlay_post_bind_mw(struct inlay_sq *sq, const struct ibv_mw *mw, uint32_t rkey,
 				const struct ibv_mw_bind_info *bind, uint32_t flags)
 {
-	uint32_t qpn = mw->type == IBV_MW_TYPE_2 ? inlay_sq_qpn(sq) : 0;
 	struct ibv_sge memory;
+	uint32_t qpn;
 
+	INLAY_CHECK(sq && mw && bind, "no argument is NULL");
+	qpn = mw->type == IBV_MW_TYPE_2 ? inlay_sq_qpn(sq) : 0;
 	if (!bind->length)
 		return inlay_post_umr(sq, mw->rkey, qpn, rkey, NULL, 0, flags);
 	if (bind->length > 1u << 31)
@@ -356,6 +360,7 @@ INLAY_FN int inlay_post_bind_mw(struct inlay_sq *sq, const struct ibv_mw *mw, ui
  */
 INLAY_FN int inlay_post_local_inv(struct inlay_sq *sq, uint32_t rkey, uint32_t flags)
 {
+	INLAY_CHECK(sq, "no queue is NULL");
 	return inlay_post_umr(sq, rkey, inlay_sq_qpn(sq), 0, NULL, 0, flags);
 }
 

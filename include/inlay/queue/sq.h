@@ -141,6 +141,7 @@ INLAY_COLD void inlay_sq_set_type(struct inlay_sq *sq, uint32_t type, uint32_t a
  */
 INLAY_COLD void inlay_sq_fini(struct inlay_sq *sq)
 {
+	INLAY_CHECK(sq, "no queue is NULL");
 	if (!sq->uar)
 		return;
 	sq->uar->queues--;
@@ -155,6 +156,7 @@ INLAY_COLD void inlay_sq_fini(struct inlay_sq *sq)
  */
 INLAY_COLD void inlay_sq_reset(struct inlay_sq *sq)
 {
+	INLAY_CHECK(sq, "no queue is NULL");
 	sq->pi = 0;
 	sq->unrung = 0;
 	sq->last_ds = 0;
@@ -323,6 +325,7 @@ INLAY_ALWAYS struct inlay_cursor inlay_sq_begin_counted(struct inlay_sq *sq, uin
 {
 	struct inlay_cursor at;
 
+	INLAY_CHECK(sq, "a WQE is begun on a queue");
 	INLAY_CHECK(bbs - 1 < 16, "a WQE has 1 to 16 WQEBBs");
 	INLAY_CHECK(bbs <= inlay_sq_room(sq), "a caller that counts credit has seen room");
 	at = inlay_cursor_init(sq->buf, sq->mask + 1, sq->pi, bbs);
@@ -600,8 +603,11 @@ INLAY_ALWAYS int inlay_sq_release(struct inlay_sq *sq, const struct mlx5_cqe64 *
  */
 INLAY_FN int inlay_sq_release_until(struct inlay_sq *sq, uint32_t index)
 {
-	uint32_t left = sq->pi - index, freed = sq->pending - left;
+	uint32_t left, freed;
 
+	INLAY_CHECK(sq, "no queue is NULL");
+	left = sq->pi - index;
+	freed = sq->pending - left;
 	if (INLAY_UNLIKELY(left > sq->pending))
 		return -EPROTO;
 	sq->pending = left;
@@ -618,8 +624,10 @@ INLAY_FN int inlay_sq_release_until(struct inlay_sq *sq, uint32_t index)
  */
 INLAY_COLD void inlay_sq_undo(struct inlay_sq *sq, uint32_t index)
 {
-	uint32_t at = inlay_sq_rung(sq), bbs;
+	uint32_t at, bbs;
 
+	INLAY_CHECK(sq, "no queue is NULL");
+	at = inlay_sq_rung(sq);
 	INLAY_CHECK(sq->pi - index <= sq->unrung, "only what was not rung for is taken back");
 	sq->unrung = 0;
 	for (; at != index; at += bbs) {
@@ -647,6 +655,7 @@ INLAY_COLD void inlay_sq_erase(struct inlay_sq *sq, uint32_t first, uint32_t end
 {
 	uint32_t at;
 
+	INLAY_CHECK(sq, "no queue is NULL");
 	INLAY_CHECK(sq->pi - first <= sq->unrung && sq->pi - end < sq->pi - first,
 		    "only what was not rung for is erased");
 	for (at = first; at != end; at++)

@@ -229,6 +229,7 @@ INLAY_ALWAYS int inlay_post_srq_recv(struct inlay_srq *srq, const struct ibv_sge
 {
 	uint8_t *wqe;
 
+	INLAY_CHECK(srq && (sge || !num_sge), "no queue and no list of SGEs is NULL");
 	if (INLAY_UNLIKELY(!srq->room))
 		return -EAGAIN;
 	/* Every entry has room for one. */
@@ -285,6 +286,7 @@ INLAY_ALWAYS int inlay_srq_repost(struct inlay_srq *srq)
 /* Shows the device all entries posted so far, by the doorbell record. */
 INLAY_ALWAYS void inlay_srq_ring(struct inlay_srq *srq)
 {
+	INLAY_CHECK(srq, "no queue is NULL");
 	/* The device may take the entry, and write to its buffer, as soon as the record says so. */
 	inlay_fence_recv_record();
 	*srq->dbrec = inlay_to_be16((uint16_t)srq->pi);
