@@ -464,10 +464,7 @@ static void cqes_are_reserved(void **state)
 	assert_int_equal(scq.cq.reserved, 64);
 	assert_int_equal(rcq.cq.reserved, 32);
 	mid.boxes = 0;
-	/*
-	 * No send CQE is left; no receive CQE either, and the send CQEs go back; then the device
-	 * refuses
-	 */
+	/* No send CQE is left; no receive CQE: the QP that was made goes again. Then the device refuses */
 	for (i = 0; i < 3; i++) {
 		attr = qp_want(0, 0, i ? 32 : 16, i == 1 ? 128 : 32);
 		attr.send_cq = i ? &rcq.cq : &scq.cq;
@@ -475,7 +472,6 @@ static void cqes_are_reserved(void **state)
 		attr.pdn ^= i == 2 ? 0x5aa5 : 0;
 		assert_int_equal(inlay_devx_qp_create(&second, dev.ctx, &attr), i < 2 ? -ENOSPC : -EINVAL);
 		assert_null(second.obj);
-		assert_int_equal(mid.boxes, i == 2);
 		assert_int_equal(scq.cq.reserved, 64);
 		assert_int_equal(rcq.cq.reserved, 32);
 		must(inlay_devx_qp_destroy(&second));

@@ -198,6 +198,7 @@ static void take_out(struct items *list, uint32_t i, uint32_t kind)
 	struct item item = list->at[i];
 	struct inlay_match_found found;
 
+	memset(&found, 0, sizeof(found));
 	if (kind == INLAY_MATCH_UNEXPECTED)
 		expect(inlay_match_set_hw(&m, item.handle, 1), -ENOENT);
 	expect(inlay_match_remove(&m, item.handle, &found), 0);
