@@ -30,7 +30,7 @@ static void post_done(struct side *s, int err, uint16_t index, struct request *w
 {
 	/* A transport queues what gets -EAGAIN; here SENDS_KEPT is more than there can be */
 	must(!err, "posting to the send queue");
-	s->sends[index & s->sq->mask] = whose;
+	s->sends[index & (inlay_sq_size(s->sq) - 1)] = whose;
 	inlay_sq_ring(s->sq);
 }
 
@@ -88,7 +88,7 @@ static void arrived(struct side *s, const struct mlx5_cqe64 *cqe, const void *in
 	struct inlay_match_found found;
 	struct inlay_tmh tmh;
 
-	must(entry < s->srq->wqe_cnt && len <= BOUNCE, "the receive queue");
+	must(entry <= inlay_srq_size(s->srq) && len <= BOUNCE, "the receive queue");
 	uint32_t b = s->posted[entry];
 	const uint8_t *at = in_cqe ? in_cqe : bounce(s, b);
 
@@ -118,7 +118,7 @@ static void arrived(struct side *s, const struct mlx5_cqe64 *cqe, const void *in
 static void matched(struct side *s, const struct mlx5_cqe64 *cqe)
 {
 	struct inlay_tag_wc wc;
-	int kind = inlay_tag_rx_complete(&s->rx, cqe, s->cq->stride, &wc);
+	int kind = inlay_tag_rx_complete(&s->rx, cqe, inlay_cq_cqe_size(s->cq), &wc);
 	struct request *r = (struct request *)(uintptr_t)wc.wr_id;
 	struct inlay_tmh tmh;
 
@@ -167,12 +167,12 @@ static int progress(struct side *s)
 			inlay_cqe_print(stderr, cqe);
 			must(0, "the connection");
 		} else if (inlay_cqe_is_send(cqe)) {
-			r = s->sends[inlay_cqe_wqe_counter(cqe) & s->sq->mask];
+			r = s->sends[inlay_cqe_wqe_counter(cqe) & (inlay_sq_size(s->sq) - 1)];
 			must(inlay_sq_release(s->sq, cqe) > 0, "a send's completion");
 			if (r)
 				r->done = 1;
 		} else {
-			arrived(s, cqe, inlay_cqe_payload(cqe, s->cq->stride), inlay_cqe_byte_count(cqe), 0);
+			arrived(s, cqe, inlay_cqe_payload(cqe, inlay_cq_cqe_size(s->cq)), inlay_cqe_byte_count(cqe), 0);
 		}
 		inlay_cq_advance(s->cq, 1);
 	}

@@ -1782,7 +1782,42 @@ static void srq_arguments(void **state)
 }
 
 enum { AT_HOME, POSTED, TAKEN };
-#define FREE 6 /* the byte of an entry that is inlay's own */
+#define FREE 6 /* All entries are written before any is posted, the one that is held back too; reposted, each has its own */
+static void srq_prepared(void **state)
+{
+	uint8_t *buf = (uint8_t *)pages(4 * 32);
+	struct ibv_sge sge[2] = {{0x1000, 64, 5}, {0x2000, 64, 5}};
+	struct mlx5_cqe64 cqe = cqe_of(MLX5_CQE_RESP_SEND, QPN, 0);
+	struct inlay_srq srq;
+	uint32_t dbrec[1], i;
+
+	(void)state;
+	must(inlay_srq_init(&srq, buf, 4, 32, dbrec));
+	assert_int_equal(inlay_srq_size(&srq), 3);
+	for (i = 0; i <= inlay_srq_size(&srq); i++) {
+		assert_int_equal(inlay_srq_user(&srq, i), 0);
+		sge[0].addr = 0x1000 * (i + 1);
+		must(inlay_srq_prepare(&srq, i, sge, 1));
+		rq_seg_is(buf + 32 * i + 16, &sge[0]);
+	}
+	assert_int_equal(inlay_srq_prepare(&srq, 4, sge, 1), -EINVAL);
+	assert_int_equal(inlay_srq_prepare(&srq, 0, sge, 2), -EINVAL);
+	for (i = 0; i < 3; i++)
+		must(inlay_srq_repost(&srq));
+	assert_int_equal(inlay_srq_repost(&srq), -EAGAIN);
+	assert_int_equal(inlay_srq_prepare(&srq, 1, sge, 1), -EINVAL);
+	for (i = 0; i < 40; i++) {
+		cqe.wqe_counter = htobe16((uint16_t)(i % 4));
+		assert_int_equal(inlay_srq_release(&srq, &cqe), 1);
+		assert_int_equal(inlay_srq_index(&srq), (i + 3) % 4);
+		must(inlay_srq_repost(&srq));
+		sge[0].addr = 0x1000 * ((i + 3) % 4 + 1);
+		rq_seg_is(buf + 32 * ((i + 3) % 4) + 16, &sge[0]);
+	}
+	free(buf);
+}
+
+/* the byte of an entry that is inlay's own */
 
 struct srq_model {
 	struct inlay_srq srq;
@@ -2467,6 +2502,7 @@ int main(void)
 		cmocka_unit_test(rq_release_wrong),
 		cmocka_unit_test(rq_recycles),
 		cmocka_unit_test(srq_arguments),
+		cmocka_unit_test(srq_prepared),
 		cmocka_unit_test(srq_random),
 		cmocka_unit_test(srq_cyclic),
 		cmocka_unit_test(srq_mad),

@@ -327,7 +327,7 @@ static inline int rdma_ep_create(struct rdma *p, struct rdma_host *h, struct inl
 	caps.receives = RDMA_RECEIVES;
 	caps.max_gather = 1;
 	err = ep->slots ? inlay_task_link_create(&ep->link, &caps, &w->params.path) : -ENOMEM;
-	if (!err && ep->link.sq.mask >= 4 * RDMA_WQEBBS)
+	if (!err && inlay_sq_size(&ep->link.sq) > 4 * RDMA_WQEBBS)
 		err = -ENOMEM; /* The completion queue has no room for it. */
 	if (!err) {
 		ep->mr = ibv_reg_mr(w->pd, ep->slots, (size_t)RDMA_RECEIVES * ep->message, IBV_ACCESS_LOCAL_WRITE);
@@ -524,7 +524,7 @@ static inline void rdma_arrived(struct rdma_ep *ep, const struct mlx5_cqe64 *cqe
 static inline int rdma_posted(struct rdma_ep *ep, struct inlay_task_cmd *cmd)
 {
 	cmd->user[0] = 0;
-	cmd->user[3] = ep->link.sq.pi;
+	cmd->user[3] = inlay_sq_index(&ep->link.sq);
 	if (ep->first)
 		ep->last->user[0] = (uintptr_t)cmd;
 	else

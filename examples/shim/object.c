@@ -559,8 +559,7 @@ static int take_qp(struct shim_qp *qp)
 			qp->sq.longest = 16;
 		if (inlay_sq_init(&qp->sq.q, dv.sq.buf, dv.sq.wqe_cnt, (volatile uint32_t *)dv.dbrec, qp->qpn, INLAY_MAX_DS, &qp->uar))
 			return -1;
-		qp->sq.q.atomics = qp->context->atomics;
-		qp->sq.q.type = qp->qp->qp_type;
+		inlay_sq_set_type(&qp->sq.q, qp->qp->qp_type, qp->context->atomics);
 	}
 	qp->max_send_sge = (int32_t)init.cap.max_send_sge;
 	qp->sq.max_inline = init.cap.max_inline_data;

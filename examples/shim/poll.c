@@ -101,12 +101,12 @@ INLAY_ALWAYS int complete(struct shim_cq *cq, const struct mlx5_cqe64 *cqe, uint
 		*status = inlay_cqe_status(cqe);
 		show(cqe);
 	} else {
-		payload = inlay_cqe_payload(cqe, cq->q.stride);
+		payload = inlay_cqe_payload(cqe, inlay_cq_cqe_size(&cq->q));
 		if (INLAY_UNLIKELY(!payload && inlay_cqe_is_scattered(cqe)))
 			*status = IBV_WC_LOC_LEN_ERR; /* more than a CQE holds */
 	}
 	if (inlay_cqe_is_send(cqe)) {
-		struct shim_send *send = &qp->sq.sends[inlay_cqe_wqe_counter(cqe) & qp->sq.q.mask];
+		struct shim_send *send = &qp->sq.sends[inlay_cqe_wqe_counter(cqe) & (inlay_sq_size(&qp->sq.q) - 1)];
 
 		if (INLAY_UNLIKELY(payload))
 			*status = scatter_send(qp, cqe, payload);
@@ -134,7 +134,7 @@ INLAY_ALWAYS int complete(struct shim_cq *cq, const struct mlx5_cqe64 *cqe, uint
 
 		if (INLAY_UNLIKELY(payload))
 			*status = scatter_recv(qp, tail, cqe, payload);
-		*wr_id = qp->rq.wr_ids[tail & qp->rq.q.mask];
+		*wr_id = qp->rq.wr_ids[tail & (inlay_rq_size(&qp->rq.q) - 1)];
 		__atomic_store_n(&qp->rq.tail, tail + 1, __ATOMIC_RELEASE);
 	}
 	return 0;

@@ -47,7 +47,7 @@ static inline uint32_t flags_of(struct shim_sq *sq, unsigned int send_flags)
 /* Remembers the send that begins at WQEBB `index` and is being posted. */
 static inline void remember(struct shim_sq *sq, uint16_t index, uint64_t wr_id, uint32_t opcode)
 {
-	struct shim_send *send = &sq->sends[index & sq->q.mask];
+	struct shim_send *send = &sq->sends[index & (inlay_sq_size(&sq->q) - 1)];
 
 	send->wr_id = wr_id;
 	send->number = sq->head++;
@@ -115,7 +115,7 @@ INLAY_ALWAYS int post_ud(struct shim_qp *qp, const struct ibv_send_wr *wr, uint3
 
 INLAY_ALWAYS int post_any(struct shim_qp *qp, const struct ibv_send_wr *wr, uint32_t num_sge, uint32_t flags)
 {
-	return qp->sq.q.type == IBV_QPT_UD ? post_ud(qp, wr, num_sge, flags) : post(qp, wr, num_sge, flags);
+	return inlay_sq_type(&qp->sq.q) == IBV_QPT_UD ? post_ud(qp, wr, num_sge, flags) : post(qp, wr, num_sge, flags);
 }
 
 /* The opcode of a completion whose CQE says no more than that a key was changed. */
@@ -264,7 +264,7 @@ INLAY_ALWAYS void set(struct shim_sq *sq, struct ibv_qp_ex *ex, struct inlay_cur
 INLAY_ALWAYS void wr_plain(struct ibv_qp_ex *ex, uint8_t opcode, uint32_t imm_be)
 {
 	struct shim_sq *sq = sq_of(ex);
-	bool ud = sq->q.type == IBV_QPT_UD;
+	bool ud = inlay_sq_type(&sq->q) == IBV_QPT_UD;
 	struct inlay_cursor at;
 
 	if (INLAY_UNLIKELY(!begin(sq, ex, opcode, imm_be, ud ? 2 : 1, &at)))

@@ -249,7 +249,7 @@ static void open_software(struct side *s)
 	must(!inlay_cq_from_cq(s->cq, s->ibcq, &why), "taking over the completion queue");
 	must(!inlay_sq_from_qp(s->sq, s->qp, &s->uar, s->cq, &why), "taking over the send queue");
 	must(!inlay_srq_from_srq(s->srq, s->ibsrq, s->cq, &why), "taking over the receive queue");
-	must(s->sq->mask < SLOTS && s->srq->wqe_cnt <= SLOTS, "having room for the rings");
+	must(inlay_sq_size(s->sq) <= SLOTS && inlay_srq_size(s->srq) < SLOTS, "having room for the rings");
 }
 
 /* ---- Receive buffers ---- */

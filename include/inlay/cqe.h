@@ -71,7 +71,7 @@ INLAY_STATIC_ASSERT(offsetof(struct mlx5_err_cqe, s_wqe_opcode_qpn) == 56, "erro
 INLAY_STATIC_ASSERT(offsetof(struct mlx5_err_cqe, wqe_counter) == 60, "error CQE");
 INLAY_STATIC_ASSERT(offsetof(struct mlx5_err_cqe, op_own) == 63, "error CQE");
 
-/* ------------------------------------------------------------------------------------------------------------------------
+/* ------------------------------------------------------------------------------------------------
  * Errors and printing
  */
 
@@ -177,7 +177,7 @@ INLAY_COLD void inlay_cqe_print(FILE *out, const struct mlx5_cqe64 *cqe)
 			inlay_from_be32(w[i + 2]), inlay_from_be32(w[i + 3]));
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------
+/* ------------------------------------------------------------------------------------------------
  * Data path: fields in host order unless the name says _be. They call nothing.
  */
 

@@ -298,7 +298,7 @@ INLAY_COLD int inlay_cq_from_cq(struct inlay_cq *cq, struct ibv_cq *ibcq, const 
  * a ring that inlay does not know; -EBUSY when the send queue was posted to; -EINVAL when the QP
  * rings another register than uar's, was not created in uar->pd, completes to another CQ or has no
  * send queue; -ENOSPC when the CQ has too few CQEs left; else the negative errno of
- * mlx5dv_init_obj, ibv_query_qp or ibv_query_device. On failure uar and cq are as they were.
+ * mlx5dv_init_obj, ibv_query_qp or ibv_query_device. On failure sq, uar and cq are as they were.
  */
 INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct inlay_uar *uar, struct inlay_cq *cq,
 				const char **why)
@@ -312,7 +312,6 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 	int err;
 
 	INLAY_CHECK(sq && qp && uar, "no argument but cq and why is NULL");
-	was = *uar;
 	err = inlay_dv_qp_(qp, &dv, why);
 	if (err)
 		return err;
@@ -335,8 +334,6 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 	err = ibv_query_device(qp->context, &device);
 	if (err)
 		return inlay_refuse_(-err, why, "ibv_query_device failed");
-	if (cq && !inlay_cq_is_verbs_(cq, qp->send_cq))
-		return inlay_refuse_(-EINVAL, why, "the QP's sends complete to another CQ");
 	if (init.sq_sig_all)
 		return inlay_refuse_(-ENOTSUP, why,
 				     "the QP was made with sq_sig_all: make it without, and post with INLAY_SIGNALED");
@@ -350,6 +347,10 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 	max_ds = inline_ds > sge_ds ? inline_ds : sge_ds;
 	if (max_ds > INLAY_MAX_DS)
 		max_ds = INLAY_MAX_DS;
+	err = cq ? inlay_cq_offer_(cq, qp->send_cq, dv.sq.wqe_cnt, why) : 0;
+	if (err)
+		return err;
+	was = *uar;
 	if (!uar->reg) {
 		/* A register of inlay_uar_create becomes known with its first QP. */
 		reg.td = uar->td;
@@ -362,25 +363,19 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 			*uar = was;
 		return inlay_refuse_(err, why, "the send ring has no size or alignment that is known");
 	}
-	err = cq ? inlay_sq_reserve(sq, cq, why) : 0;
-	if (err) {
-		inlay_sq_fini(sq);
-		if (!was.reg)
-			*uar = was;
-		return err;
-	}
 	inlay_sq_set_type(sq, qp->qp_type, device.atomic_cap != IBV_ATOMIC_NONE && qp->qp_type == IBV_QPT_RC);
-	return 0;
+	return cq ? inlay_sq_reserve(sq, cq, why) : 0;
 }
 
-/* What both receive queues end with. made: the CQ of verbs that the queue completes to. */
-INLAY_COLD int inlay_rq_room_(struct inlay_rq *rq, struct inlay_cq *cq, const struct ibv_cq *made, const char **why)
+/* What both receive queues end with; that the CQ has room is known. */
+INLAY_COLD int inlay_rq_take_(struct inlay_rq *rq, void *buf, uint32_t wqe_cnt, uint32_t stride, volatile uint32_t *dbrec,
+			      struct inlay_cq *cq, const char **why)
 {
-	if (!cq)
-		return 0;
-	if (!inlay_cq_is_verbs_(cq, made))
-		return inlay_refuse_(-EINVAL, why, "the queue's receives complete to another CQ");
-	return inlay_rq_reserve(rq, cq, why);
+	int err = inlay_rq_init(rq, buf, wqe_cnt, stride, dbrec);
+
+	if (err)
+		return inlay_refuse_(err, why, "the receive ring has no size or alignment that is known");
+	return cq ? inlay_rq_reserve(rq, cq, why) : 0;
 }
 
 /*
@@ -406,10 +401,10 @@ INLAY_COLD int inlay_rq_from_qp(struct inlay_rq *rq, struct ibv_qp *qp, struct i
 		return inlay_refuse_(-EINVAL, why, "the QP has no receive queue of its own");
 	if (dv.dbrec[MLX5_RCV_DBR])
 		return inlay_refuse_(-EBUSY, why, "the receive queue was posted to already");
-	err = inlay_rq_init(rq, dv.rq.buf, dv.rq.wqe_cnt, dv.rq.stride, (volatile uint32_t *)dv.dbrec);
+	err = cq ? inlay_cq_offer_(cq, qp->recv_cq, dv.rq.wqe_cnt, why) : 0;
 	if (err)
-		return inlay_refuse_(err, why, "the receive ring has no size or alignment that is known");
-	return inlay_rq_room_(rq, cq, qp->recv_cq, why);
+		return err;
+	return inlay_rq_take_(rq, dv.rq.buf, dv.rq.wqe_cnt, dv.rq.stride, (volatile uint32_t *)dv.dbrec, cq, why);
 }
 
 /*
@@ -437,16 +432,16 @@ INLAY_COLD int inlay_rq_from_wq(struct inlay_rq *rq, struct ibv_wq *wq, struct i
 		return err;
 	if (dv.dbrec[0])
 		return inlay_refuse_(-EBUSY, why, "the WQ was posted to already");
-	err = inlay_rq_init(rq, dv.buf, dv.wqe_cnt, dv.stride, (volatile uint32_t *)dv.dbrec);
+	err = cq ? inlay_cq_offer_(cq, wq->cq, dv.wqe_cnt, why) : 0;
 	if (err)
-		return inlay_refuse_(err, why, "the receive ring has no size or alignment that is known");
-	return inlay_rq_room_(rq, cq, wq->cq, why);
+		return err;
+	return inlay_rq_take_(rq, dv.buf, dv.wqe_cnt, dv.stride, (volatile uint32_t *)dv.dbrec, cq, why);
 }
 
 /*
- * Takes over a basic shared receive queue that nothing has been posted to, and with it goes each CQ
- * that its receives complete to (inlay_cq_from_cq): queue/srq.h says why. One with tag matching, or
- * whose record has come round after 65,536 posts, cannot be told from it.
+ * Takes over a basic shared receive queue that nothing has been posted to. Every CQ that its receives
+ * complete to must be taken over as well (inlay_cq_from_cq): queue/srq.h says why. A queue with tag
+ * matching, or one posted to exactly 65,536 times, looks the same and is not refused.
  *
  * cq   a CQ that receives through the queue complete to, in which as many CQEs are reserved as there
  *      are entries. For each further one call inlay_cq_reserve. NULL as in inlay_sq_from_qp
@@ -479,6 +474,9 @@ INLAY_COLD int inlay_srq_from_srq(struct inlay_srq *srq, struct ibv_srq *ibsrq, 
 	 * The free list of a fresh SRQ runs from entry 0 to the tail, one by one; after it come
 	 * libmlx5's further entries.
 	 */
+	err = cq ? inlay_cq_offer_(cq, NULL, dv.tail + 1, why) : 0;
+	if (err)
+		return err;
 	err = inlay_srq_init(srq, dv.buf, dv.tail + 1, dv.stride, (volatile uint32_t *)dv.dbrec);
 	if (err)
 		return inlay_refuse_(-ENOTSUP, why, "the SRQ's ring has no size or alignment that is known");

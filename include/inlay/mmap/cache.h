@@ -41,7 +41,7 @@
  *   first. Eviction does not look at regions in use.
  * - When registration fails for want of resources (-ENOMEM, -EAGAIN, -ENOSPC), idle regions are
  *   evicted, 1, 2, 4, ... at a time, and it is tried again. Other errors are returned at once, and
- *   leave all regions as they were if the limits had room beside them.
+ *   leave all regions as they were if the limits leave room for them.
  * - Once a post has returned, no get finds a region that overlaps it and was registered before it.
  *   Posts are never lost: if more than attr.posts are waiting, the next get drops all regions.
  * - A hit calls nothing. A miss takes O(log n) steps (expected, in any order of addresses), and as

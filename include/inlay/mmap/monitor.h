@@ -188,7 +188,7 @@ INLAY_COLD int inlay_monitor_step(struct inlay_monitor *m, int timeout)
 	for (i = 0; i < m->num; i++)
 		inlay_cache_expect(m->caches[i]);
 	if (end) {
-		dup2(m->end, m->fd); /* closes it, which frees who waits; inlay_monitor_watch gets -ENOTTY */
+		dup2(m->end, m->fd); /* closes it, which wakes waiting threads; inlay_monitor_watch gets -ENOTTY */
 		len = UINT64_MAX;
 	} else if (read(m->fd, &msg, sizeof(msg)) == (ssize_t)sizeof(msg)) {
 		if (msg.event == UFFD_EVENT_UNMAP || msg.event == UFFD_EVENT_REMOVE) {

@@ -75,7 +75,7 @@ struct inlay_cq {
 
 INLAY_STATIC_ASSERT(offsetof(struct inlay_cq, reserved) == INLAY_CACHE_LINE, "a poll touches one line of its queue");
 
-/* ------------------------------------------------------------------------------------------------------------------------
+/* ------------------------------------------------------------------------------------------------
  * Set-up
  */
 
@@ -136,15 +136,10 @@ INLAY_FN uint32_t inlay_cq_cqn(const struct inlay_cq *cq)
 	return cq->cqn;
 }
 
-/* Remembers which CQ of verbs this is, and asks whether it may be that one. */
+/* Remembers which CQ of verbs this is. */
 INLAY_COLD void inlay_cq_set_verbs_(struct inlay_cq *cq, struct ibv_cq *verbs)
 {
 	cq->verbs = verbs;
-}
-
-INLAY_COLD int inlay_cq_is_verbs_(const struct inlay_cq *cq, const struct ibv_cq *verbs)
-{
-	return !cq->verbs || !verbs || cq->verbs == verbs;
 }
 
 /* CQEs in the ring. */
@@ -175,6 +170,19 @@ INLAY_COLD int inlay_cq_reserve(struct inlay_cq *cq, uint32_t n, const char **wh
 	return inlay_refuse_(-ENOSPC, why, cq->refusal);
 }
 
+/* Whether n CQEs are left, and it is the CQ of verbs that `made` is: asked before anything is changed. */
+INLAY_COLD int inlay_cq_offer_(struct inlay_cq *cq, const struct ibv_cq *made, uint32_t n, const char **why)
+{
+	int err;
+
+	if (cq->verbs && made && cq->verbs != made)
+		return inlay_refuse_(-EINVAL, why, "the queue completes to another CQ");
+	err = inlay_cq_reserve(cq, n, why);
+	if (!err)
+		cq->reserved -= n;
+	return err;
+}
+
 /* Gives back what inlay_cq_reserve set aside. cq may be NULL. */
 INLAY_COLD void inlay_cq_unreserve(struct inlay_cq *cq, uint32_t n)
 {
@@ -184,7 +192,7 @@ INLAY_COLD void inlay_cq_unreserve(struct inlay_cq *cq, uint32_t n)
 	cq->reserved -= n;
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------
+/* ------------------------------------------------------------------------------------------------
  * Data path
  */
 
@@ -360,8 +368,8 @@ INLAY_COLD uint32_t inlay_cq_clean(struct inlay_cq *cq, uint32_t qpn,
 		end++;
 	inlay_fence_polled();
 	/*
-	 * From the newest down: what stays moves up into the gap, and takes the owner bit of the
-	 * slot it lands in.
+	 * From the newest down: CQEs that stay move up into the gap, and take the owner bit of the
+	 * slots they land in.
 	 */
 	for (index = end; index-- != cq->ci;) {
 		const struct mlx5_cqe64 *from = inlay_cq_slot_(cq, index);

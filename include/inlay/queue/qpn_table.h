@@ -77,7 +77,7 @@ INLAY_ALWAYS void *inlay_qpn_table_find(const struct inlay_qpn_table *t, uint32_
 }
 
 /*
- * Enters an object, not NULL, under a QP number.
+ * Adds an object, not NULL, under a QP number.
  *
  * Returns 0; -EINVAL for a number of more than 24 bits or no object; -EEXIST when the number has an
  * object; -ENOBUFS when a page is needed and none is left: see inlay_qpn_table_grow.

@@ -18,7 +18,7 @@
  *        posted, the device's         free
  *
  * Credit. A completion names the first WQEBB of its WQE. inlay_sq_release frees that WQE and all
- * before it, exactly and under selective signaling, with no array beside the ring: the WQEs still
+ * before it, exactly and under selective signaling, without another array: the WQEs still
  * lie there with their lengths. Signal often enough: a ring full of unsignaled WQEs never gets
  * credit back.
  *
@@ -507,7 +507,10 @@ INLAY_ALWAYS int inlay_sq_ring_doorbell(struct inlay_sq *sq)
 	return 0;
 }
 
-/* inlay_sq_commit_ring when the WQE may not be copied, or others wait for their doorbell: one for all of them. */
+/*
+ * inlay_sq_commit_ring when the WQE may not be copied, or others wait for their doorbell: one for all
+ * of them.
+ */
 INLAY_APART int inlay_sq_ring_other_(struct inlay_sq *sq, const uint8_t *wqe, uint32_t bbs)
 {
 	int alone = !sq->unrung;

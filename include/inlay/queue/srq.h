@@ -16,14 +16,14 @@
  *   ... --> entry --> entry --> entry --> entry --> entry --> entry
  *          posted                         free; a released entry is appended after tail
  *
- *   +0   next      be16 at +2: number of the entry that follows
- *   +16  data      pointer | pointer | ...  and an end (key 0x100) when there is room for more
- *
+ *   +0   next    be16 at +2: number of the entry that follows
  *   +6   free    1 while the entry is in the free list
  *   +8   user    8 bytes that belong to the caller: inlay_srq_user
+ *   +16  data    pointer | pointer | ...  and an end (key 0x100) when there is room for more
  *
- * The last free entry is never posted: a link must lead on from what is posted. A completion that
- * names a free entry (a faulty device, a CQE counted twice) is refused, and the list stays whole.
+ * The last free entry is never posted, because a link must lead on from what is posted: of n entries
+ * n - 1 can be posted at a time (inlay_srq_size). A completion that names a free entry (a faulty
+ * device, a CQE counted twice) is refused, and the list stays whole.
  *
  * Buffers that stay with their entries. An entry keeps its data segments when it is released. A
  * queue whose buffers are mostly consumed at once prepares all its entries once, and posts them again
@@ -71,7 +71,7 @@ struct inlay_srq {
 	volatile inlay_record *dbrec; /* low half of the record, big-endian: WQEs posted */
 	uint8_t *tail;            /* the entry that was freed last */
 	uint32_t head;            /* the entry that is posted next */
-	uint32_t cnt;             /* entries; 0 for a cyclic queue, whose releases go another way */
+	uint32_t cnt;             /* entries; 0 for a cyclic queue, so that its releases leave the common path */
 	uint32_t room;            /* free entries, the last one not counted */
 	uint32_t stride;          /* bytes of an entry, a power of two */
 	uint32_t max_sge;         /* stride / 16 - 1 */
@@ -83,7 +83,7 @@ struct inlay_srq {
 
 INLAY_STATIC_ASSERT(sizeof(struct inlay_srq) <= INLAY_CACHE_LINE, "a post touches one line of its queue");
 
-/* ------------------------------------------------------------------------------------------------------------------------
+/* ------------------------------------------------------------------------------------------------
  * Set-up
  */
 
