@@ -172,7 +172,7 @@ static void guest(struct side *s)
 	/* What is not granted is known here */
 	must(inlay_mmap_remote(&map, counter, 8, INLAY_RDMA_WRITE, &rkey) == -EPERM, "being refused the counter");
 	must(inlay_mmap_remote(&map, board + BOARD - 8, 16, INLAY_RDMA_READ, &rkey) == -ENOENT,
-	     "being refused what is behind the board");
+	     "being refused the bytes after the board");
 	peer_tell(&word, 1);
 
 	/* The owner has stopped its map: nobody tells this one, and the owner's device refuses */

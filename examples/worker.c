@@ -25,7 +25,7 @@
 #define MAX_HOSTS 256u
 #define PULL_EACH 4u                    /* payloads by key of a host that are here at a time */
 #define GREETING_TIME 5000000000u       /* ns that a host has for its greeting, all of it */
-#define GREETERS 32u /* who has not greeted yet takes no host's place, and there are so many of them */
+#define GREETERS 32u                    /* extra places, for guests that have not greeted yet */
 #define MAX_GUESTS (MAX_HOSTS + GREETERS)
 
 /* Who has come: a socket, and once it has greeted, a connection */

@@ -4,6 +4,7 @@
  * consumers, references in several hands, lists, growth and stop meanwhile. Made to be built with -fsanitize=thread too. Takes no device.
  */
 #include "common.h"
+#include "buf_rig.h"
 #include "given.h"
 #include <pthread.h>
 #include <signal.h>
@@ -103,39 +104,6 @@ static uint32_t below(uint64_t *seed, uint32_t n)
 {
 	*seed = *seed * 6364136223846793005 + 1442695040888963407;
 	return (uint32_t)((*seed >> 32) * n >> 32);
-}
-
-/* What a caller that wants several writes itself: all or none */
-struct buf_args {
-	void *addr;
-	size_t len;
-	void *data;
-	size_t data_len;
-};
-
-UNUSED static uint32_t put_all(struct inlay_buf *const *b, uint32_t n)
-{
-	uint32_t i;
-
-	for (i = 0; i < n && !inlay_buf_dec_refcount(b[i], NULL); i++)
-		;
-	return i;
-}
-
-UNUSED static int get_all(struct inlay_inventory *inv, struct inlay_mmap *m, const struct buf_args *a, uint32_t n, struct inlay_buf **b)
-{
-	uint32_t i;
-	int err;
-
-	for (i = 0; i < n; i++) {
-		err = inlay_inventory_get_by_args(inv, m, a[i].addr, a[i].len, a[i].data, a[i].data_len, &b[i]);
-		if (err) {
-			while (i--)
-				must(inlay_inventory_dec_refcount(inv, b[i], NULL));
-			return err;
-		}
-	}
-	return 0;
 }
 
 /* By a magazine: how many were taken */
@@ -524,7 +492,7 @@ static void *get_until(void *arg)
 
 	expect(!inlay_magazine_attach(mag, shared));
 	for (i = 0; (before = __atomic_load_n(&phase, __ATOMIC_ACQUIRE)) != UINT32_MAX; i++) {
-		/* A range is looked for now and then, and remembered for some gets */
+		/* The map changes every third get, so that some gets search for the range and others remember it */
 		err = inlay_inventory_get_by_data(&mag->inventory, i / 3 % 2 ? &map : &second, mem, 64, &b);
 		if (!err)
 			expect(!inlay_inventory_dec_refcount(&mag->inventory, b, NULL));

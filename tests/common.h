@@ -199,6 +199,20 @@ UNUSED static struct ibv_context *dev_context(void)
 	return ctx;
 }
 
+/* libmlx5's rings of a QP */
+UNUSED static struct mlx5dv_qp view_qp(struct ibv_qp *qp)
+{
+	struct mlx5dv_obj obj;
+	struct mlx5dv_qp dv;
+
+	memset(&obj, 0, sizeof(obj));
+	memset(&dv, 0, sizeof(dv));
+	obj.qp.in = qp;
+	obj.qp.out = &dv;
+	must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_QP));
+	return dv;
+}
+
 /* cmocka's group set-up and tear-down */
 UNUSED static int dev_open(void **state)
 {

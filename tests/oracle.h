@@ -541,19 +541,6 @@ UNUSED static struct ibv_qp *make_qp(struct ibv_pd *pd, struct ibv_cq *cq, const
 	return qp;
 }
 
-UNUSED static struct mlx5dv_qp view_qp(struct ibv_qp *qp)
-{
-	struct mlx5dv_obj obj;
-	struct mlx5dv_qp dv;
-
-	memset(&obj, 0, sizeof(obj));
-	memset(&dv, 0, sizeof(dv));
-	obj.qp.in = qp;
-	obj.qp.out = &dv;
-	must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_QP));
-	return dv;
-}
-
 UNUSED static struct mlx5dv_cq view_cq(struct ibv_cq *cq)
 {
 	struct mlx5dv_obj obj;

@@ -5,19 +5,6 @@
  */
 #include "common.h"
 
-static struct mlx5dv_qp view_qp(struct ibv_qp *qp)
-{
-	struct mlx5dv_obj obj;
-	struct mlx5dv_qp dv;
-
-	memset(&obj, 0, sizeof(obj));
-	memset(&dv, 0, sizeof(dv));
-	obj.qp.in = qp;
-	obj.qp.out = &dv;
-	must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_QP));
-	return dv;
-}
-
 /* Posts signaled writes until the ring is full, n times, and all of them complete */
 static void runs(struct end *a, struct end *b, uint32_t most, uint32_t n)
 {

@@ -15,7 +15,7 @@
 #include "../common/pattern.h"
 #include "../common/peer.h"
 
-#define INLINE_MAX 28u             /* bytes that fit into one WQEBB behind the TMH */
+#define INLINE_MAX 28u             /* payload bytes that still fit into one WQEBB after the TMH */
 #define EAGER_MAX 8192u            /* beyond: rendezvous */
 #define OFFLOAD_MIN 1024u          /* smaller receives stay in software */
 #define TAGS 64u                   /* of the NIC's list */

@@ -61,11 +61,11 @@
  * 65 nodes, whatever the tags are. The usual length is one or two: there are at least twice as many
  * buckets as entries.
  *
- * Each mask in use has a class, up to 8 beside the exact one. A receive is found in its class under
- * (tag & mask), in the same hash table. An arriving message is looked up once in each class that
- * has receives, and the oldest receive wins. When all 8 are taken, a new mask gets the least
- * recently used class that has no receives. If all have some, its receives stand in a plain list.
- * MPI needs three classes: any source, any tag, both.
+ * Receives are grouped into classes by their mask: one class for exact receives, and up to 8 for
+ * other masks. A receive's key in the hash table is its class and (tag & mask). An arriving message
+ * is looked up once in each class that has receives, and the oldest receive wins. When all 8 are
+ * taken, a new mask gets the least recently used class that has no receives. If all have some, its
+ * receives stand in a plain list. MPI needs three classes: any source, any tag, both.
  *
  * The seed chooses the odd number. With a secret seed (getrandom(2)) a peer cannot choose tags that
  * share a bucket. With a known one the bound of 65 nodes holds. A fixed seed makes runs repeat.

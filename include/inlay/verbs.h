@@ -261,7 +261,7 @@ INLAY_COLD int inlay_cq_from_cq(struct inlay_cq *cq, struct ibv_cq *ibcq, const 
 	uint32_t i;
 	int err;
 
-	INLAY_CHECK(cq && ibcq, "no argument but cq and why is NULL");
+	INLAY_CHECK(cq && ibcq, "no argument but why is NULL");
 	__builtin_memset(&obj, 0, sizeof(obj));
 	__builtin_memset(&dv, 0, sizeof(dv));
 	obj.cq.in = ibcq;

@@ -105,8 +105,8 @@ INLAY_COLD int inlay_devx_umem_reg(struct inlay_devx_umem *umem, struct ibv_cont
  * offset, len  bytes of it
  * pages        as above, not 0
  *
- * umem->addr is NULL: a builder refuses a ring or record there unless the caller, who has mapped
- * the dmabuf, sets it.
+ * umem->addr is set to NULL. Functions that place a ring or a doorbell record in a umem refuse this
+ * one until the caller maps the dmabuf and stores its address in umem->addr.
  *
  * Returns as inlay_devx_umem_reg does; -EBADF for a bad fd; -ENOTSUP when kernel or library do not
  * know dmabufs.

@@ -239,12 +239,14 @@ INLAY_COLD int inlay_cache_reg_mr(void *context, struct inlay_cache_region *r)
 	return 0;
 }
 
+/* Its counterpart: deregisters r's memory. Returns 0 or the negative errno of ibv_dereg_mr. */
 INLAY_COLD int inlay_cache_dereg_mr(void *context, struct inlay_cache_region *r)
 {
 	(void)context;
 	return -ibv_dereg_mr((struct ibv_mr *)r->handle);
 }
 
+/* Waits for another thread by giving up the CPU (sched_yield). */
 INLAY_COLD void inlay_cache_yield(void *context)
 {
 	(void)context;

@@ -135,8 +135,8 @@ INLAY_ALWAYS int inlay_post_gather(struct inlay_sq *sq, uint8_t opcode, uint32_t
  * imm_be   immediate, as it shall arrive in the peer's CQE (ibv_send_wr.imm_data)
  * flags    INLAY_SIGNALED | INLAY_SOLICITED | one INLAY_FENCE_* | INLAY_INLINE | INLAY_RING; constants
  *          fold. With INLAY_INLINE the payload is copied now and lkey is not looked at; reads and atomics
- *          have no payload and do not take it. INLAY_RING posts and rings in one, for callers that ring
- *          every WQE; everything posted before must have been rung for
+ *          have no payload and do not take it. INLAY_RING posts, and rings for this WQE and all
+ *          posted before it
  *
  * Return 0; -EAGAIN when the ring has no room (nothing was written; poll, release, post again);
  * -E2BIG when the WQE is larger than the ring; -EINVAL when it is longer than the QP's longest (too

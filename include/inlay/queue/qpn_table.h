@@ -3,7 +3,7 @@
  * inlay/queue/qpn_table.h: from the QP number in a completion to the caller's object, in constant
  * time: two loads and no test, for any 24-bit number.
  *
- *   inlay_qpn_table_init(&table, mem, bytes);               inlay_qpn_table_size(1000) bytes, say
+ *   inlay_qpn_table_init(&table, mem, bytes);               bytes: inlay_qpn_table_size(2), for 1000 QPs
  *   inlay_qpn_table_add(&table, qp->qp_num, ep);
  *   ...
  *   struct ep *ep = (struct ep *)inlay_qpn_table_find(&table, inlay_cqe_qpn(cqe));

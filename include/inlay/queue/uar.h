@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/queue/uar.h: one doorbell register, and who may ring it.
+ * inlay/queue/uar.h: a doorbell register, and the rules for the threads that write to it.
  *
  *   struct inlay_uar uar;
  *   inlay_uar_create(&uar, pd, INLAY_UAR_SERIAL, &why);   in verbs.h: a register of one's own

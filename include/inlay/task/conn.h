@@ -307,6 +307,7 @@ INLAY_COLD struct inlay_task_conn *inlay_task_worker_gone(struct inlay_task_work
 	return NULL;
 }
 
+/* Whether progress has found the connection broken. */
 INLAY_FN int inlay_task_conn_is_broken(const struct inlay_task_conn *c)
 {
 	return c->broken;

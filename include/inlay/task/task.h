@@ -620,11 +620,13 @@ INLAY_FN enum inlay_task_by inlay_task_by(const struct inlay_task *t)
 	return (enum inlay_task_by)t->by;
 }
 
+/* Where the task is in its life; see enum inlay_task_state. */
 INLAY_FN enum inlay_task_state inlay_task_state(const struct inlay_task *t)
 {
 	return (enum inlay_task_state)t->state;
 }
 
+/* The host that the task was allocated from. */
 INLAY_FN struct inlay_task_host *inlay_task_get_host(const struct inlay_task *t)
 {
 	return t->host;
