@@ -28,10 +28,11 @@ INCLUDES = -Iinclude -Itests -Itests/softdev
 VERBS = -libverbs -lmlx5
 VERSION = $(shell sed -n 's/^.define INLAY_VERSION_[MP][A-Z]* //p' include/inlay/base.h | paste -sd.)
 
-# A tests/NAME.c is a program of its own, built unchecked (NAME-0) and checked (NAME-1); beside a NAME.t it belongs to that script.
-# The software device's own tests include nothing of inlay: each is built once.
-scripts = $(wildcard tests/*.t)
-programs = $(patsubst tests/%.c,%,$(filter-out $(scripts:.t=.c),$(wildcard tests/*.c)))
+# A tests/ROOM/NAME.c is a program of its own, built unchecked (NAME-0) and checked (NAME-1); beside a NAME.t it belongs to that
+# script. The software device's own tests include nothing of inlay: each is built once.
+rooms = queue connect mmap buf match tag memdomain devx task programs house
+scripts = $(wildcard $(rooms:%=tests/%/*.t))
+programs = $(patsubst tests/%.c,%,$(filter-out $(scripts:.t=.c),$(wildcard $(rooms:%=tests/%/*.c))))
 devicetests = $(patsubst %.c,$(B)/%,$(wildcard tests/softdev/tests/*.c))
 tests = $(devicetests) $(foreach p,$(programs),$(B)/tests/$(p)-0 $(B)/tests/$(p)-1)
 examples = $(patsubst %.c,$(B)/%,$(wildcard examples/*.c))
@@ -124,7 +125,7 @@ $(B)/bench/%: bench/%.c $(B)/settings | $(first)
 	$(compile) -Iinclude -Itests/softdev $(VERBS) -ldl -lm
 
 # They authenticate blobs with a library's code
-$(foreach p,blob shared_memory,$(B)/tests/$(p)-0 $(B)/tests/$(p)-1) $(B)/examples/shared_memory: VERBS += -lcrypto
+$(foreach p,mmap/blob mmap/shared_memory,$(B)/tests/$(p)-0 $(B)/tests/$(p)-1) $(B)/examples/shared_memory: VERBS += -lcrypto
 
 -include $(wildcard $(B)/*/*.d $(B)/*/*/*.d $(B)/*/*/*/*.d)
 

@@ -7,7 +7,7 @@
  *   transport ROUNDS [LEN]   drives each function ROUNDS times on rings in plain memory, active messages
  *                            with LEN bytes (8): no device
  *
- * tests/ceilings.t holds the counts below their ceilings; bench/transport prints them beside UCX's.
+ * tests/queue/ceilings.t holds the counts below their ceilings; bench/transport prints them beside UCX's.
  */
 #include <stdio.h>
 #include <stdlib.h>

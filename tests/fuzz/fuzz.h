@@ -304,7 +304,7 @@ FUZZ_UNUSED static uint32_t fuzz_gather(const struct fuzz_piece *p, uint32_t n, 
 	return len;
 }
 
-/* ---- A file's function, which tests/task_fuzz.c calls as well ---- */
+/* ---- A file's function, which tests/task/fuzz.c calls as well ---- */
 
 #ifdef FUZZ_REPLAY
 #define FUZZ_TARGET(name)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * host.c: a host of command tasks and a worker that says any bytes. A model decides from the bytes which task completes, if any, and how;
- * a device does what the host has posted, and looks at every WQE. For libFuzzer (make fuzz), and for tests/task_fuzz.c.
+ * a device does what the host has posted, and looks at every WQE. For libFuzzer (make fuzz), and for tests/task/fuzz.c.
  *
  * Input: two bytes that say what the host is like, then steps: a byte, of which the low 4 bits say what is done, and what it needs.
  *

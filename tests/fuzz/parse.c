@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * parse.c: any bytes as heads of commands and answers, as addresses, as exported maps and as records of a worker group. All lie at the end of
- * an allocation, so that a sanitizer sees what is read behind them. For libFuzzer (make fuzz), and for tests/task_fuzz.c.
+ * an allocation, so that a sanitizer sees what is read behind them. For libFuzzer (make fuzz), and for tests/task/fuzz.c.
  *
  * Input: a byte that says as what, then the bytes; those of an address, a map or a record get their checksum and their lengths set right,
  * unless that byte says not to.

@@ -3,7 +3,7 @@
  * plugin.c: the plugins echo, rdma and rdmo (examples/plugins) in a worker with two connections: requests of any bytes, by message and by key,
  * with handles of their own, of each other and of nobody. Their endpoints' queues lie in memory as well: verbs and the set-up of links are
  * replaced here. What an endpoint posts must come from the payload of a command of its connection, or go to its response, and reach
- * nothing but what that connection has mapped. For libFuzzer (make fuzz), and for tests/task_fuzz.c.
+ * nothing but what that connection has mapped. For libFuzzer (make fuzz), and for tests/task/fuzz.c.
  *
  * Input: a byte, then steps: a byte, of which the low 3 bits say what is done and the highest for which connection, and what it needs.
  *

@@ -2,7 +2,7 @@
 /*
  * worker.c: a worker of command tasks with two connections, whose hosts say any bytes, and a plugin that does with its commands whatever a
  * plugin may. A model decides from the bytes what becomes of each; a device does what the worker has posted, and looks at every WQE. For
- * libFuzzer (make fuzz), and for tests/task_fuzz.c.
+ * libFuzzer (make fuzz), and for tests/task/fuzz.c.
  *
  * Input: two bytes that say what the worker is like, then steps: a byte, of which the low 3 bits say what is done and the highest for which
  * connection, and what it needs; a byte whenever the plugin is called.

@@ -5,9 +5,9 @@
 # exists, with events, inline data or none, lists, several QPs and an SRQ. Also what tests/softdev/run does by itself: its options, its
 # status.
 #
-# PROGRAMS_ALL=1 tries every pair of programs that tests/shim.t can try with the shim, as it is without.
+# PROGRAMS_ALL=1 tries every pair of programs that tests/programs/shim.t can try with the shim, as it is without.
 . tests/tap.sh
-. tests/perftest.sh
+. tests/programs/perftest.sh
 
 run=tests/softdev/run
 

@@ -26,7 +26,7 @@
  *
  * Threads: pure functions of the caller's memory, here and in the headers beside this one.
  * Sources: Linux's mlx5_ifc.h, whose notation rdma-core's DEVX_SET shares; for what it lacks,
- * tests/ifc.t names the second source.
+ * tests/devx/ifc.t names the second source.
  */
 #ifndef INLAY_DEVX_IFC_BITS_H
 #define INLAY_DEVX_IFC_BITS_H

@@ -1,0 +1,976 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * shared.c: an inventory for many threads: its rules and errors, and threads at work, each of which frees what others got: producers and
+ * consumers, references in several hands, lists, growth and stop meanwhile. Made to be built with -fsanitize=thread too. Takes no device.
+ */
+#include "common.h"
+#include "rig.h"
+#include "given.h"
+#include <pthread.h>
+#include <signal.h>
+
+#define THREADS 4
+#define BYTES (1u << 20)
+
+#if defined(__SANITIZE_THREAD__)
+#define ROUNDS 100000
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define ROUNDS 100000
+#endif
+#endif
+#ifndef ROUNDS
+#define ROUNDS 1000000
+#endif
+
+static struct inlay_mmap map, second;
+static uint8_t *mem;
+static struct inlay_inventory *shared;
+static struct inlay_magazine magazines[THREADS];
+static uint32_t bad; /* what went wrong in the threads, where cmocka cannot fail */
+
+#define expect(cond) ((cond) ? (void)0 : (void)__atomic_store_n(&bad, __LINE__, __ATOMIC_RELAXED))
+
+static void map_open(struct inlay_mmap *m)
+{
+	must(inlay_mmap_create(m, given(inlay_mmap_size(1, 2)), inlay_mmap_size(1, 2), 1, 2));
+	must(inlay_mmap_add(m, inlay_source_host(mem, BYTES / 2)));
+	must(inlay_mmap_add(m, inlay_source_host(mem + BYTES / 2, BYTES / 2)));
+	must(inlay_mmap_start(m));
+}
+
+static void map_close(struct inlay_mmap *m)
+{
+	void *state = (uint8_t *)m->table - inlay_table_index_bytes_(2);
+
+	must(inlay_mmap_destroy(m));
+	given_free(state);
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	rnd_seed();
+	alarm(300);
+	mem = (uint8_t *)pages(BYTES);
+	map_open(&map);
+	map_open(&second);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	map_close(&map);
+	map_close(&second);
+	free(mem);
+	return 0;
+}
+
+static void shared_make(uint32_t num)
+{
+	must(inlay_inventory_create(given(inlay_inventory_size(num)), inlay_inventory_size(num), num, &shared));
+	must(inlay_inventory_share(shared));
+	must(inlay_inventory_start(shared));
+	bad = 0;
+}
+
+/* Everything is back: no descriptor and no count is missing */
+static void shared_free(uint32_t num)
+{
+	if (bad)
+		fail_msg("line %u", bad);
+	assert_int_equal(inlay_inventory_num_elements(shared), num);
+	assert_int_equal(inlay_inventory_num_free(shared), num);
+	assert_int_equal(inlay_mmap_num_bufs(&map), 0);
+	assert_int_equal(inlay_mmap_num_bufs(&second), 0);
+	must(inlay_inventory_destroy(shared));
+	given_free(shared);
+}
+
+static void run(void *(*fn)(void *))
+{
+	pthread_t t[THREADS];
+	uintptr_t i;
+
+	for (i = 0; i < THREADS; i++)
+		must(pthread_create(&t[i], NULL, fn, (void *)i));
+	for (i = 0; i < THREADS; i++)
+		must(pthread_join(t[i], NULL));
+}
+
+/* Random numbers of a thread's own */
+static uint32_t below(uint64_t *seed, uint32_t n)
+{
+	*seed = *seed * 6364136223846793005 + 1442695040888963407;
+	return (uint32_t)((*seed >> 32) * n >> 32);
+}
+
+/* By a magazine: how many were taken */
+static uint32_t give_all(struct inlay_inventory *inv, struct inlay_buf *const *b, uint32_t n)
+{
+	uint32_t i;
+
+	for (i = 0; i < n && !inlay_inventory_dec_refcount(inv, b[i], NULL); i++)
+		;
+	return i;
+}
+
+/* ---- by one thread ---- */
+
+static void rules(void **state)
+{
+	struct inlay_magazine *a = &magazines[0], *b = &magazines[1];
+	struct inlay_buf *x = NULL, *y = NULL, *z = NULL, *all[600];
+	struct buf_args args[8];
+	struct inlay_inventory *plain = NULL;
+	struct inlay_inventory *other = NULL;
+	struct inlay_mmap single;
+	size_t size = inlay_inventory_size(600);
+	void *memory = given(size), *more;
+	uint16_t prev = 7;
+	uint32_t i;
+
+	(void)state;
+	map_open(&single);
+	assert_int_equal(inlay_inventory_create(NULL, size, 600, &shared), -EINVAL);
+	assert_int_equal(inlay_inventory_create(memory, size - 1, 600, &shared), -ENOBUFS);
+	assert_int_equal(inlay_inventory_create((uint8_t *)memory + 4, size, 600, &shared), -EINVAL);
+	assert_int_equal(inlay_inventory_create(memory, size, 0, &shared), -EINVAL);
+	must(inlay_inventory_create(memory, size, 600, &shared));
+	assert_int_equal(inlay_magazine_attach(a, shared), -EINVAL);
+	must(inlay_inventory_share(shared));
+	must(inlay_inventory_set_user_data(shared, 3));
+	must(inlay_inventory_set_dev(shared, 0));
+	assert_int_equal(inlay_magazine_attach((struct inlay_magazine *)((uintptr_t)a + 8), shared), -EINVAL);
+	must(inlay_magazine_attach(a, shared));
+	must(inlay_magazine_attach(b, shared));
+	assert_int_equal(inlay_inventory_get_by_data(&a->inventory, &map, mem, 64, &x), -EBADFD);
+	assert_int_equal(inlay_inventory_stop(shared), -EBADFD);
+	more = given(inlay_inventory_expand_size(shared, 10));
+	assert_int_equal(inlay_inventory_expand(shared, more, inlay_inventory_expand_size(shared, 10), 10), -EBADFD);
+	given_free(more);
+	must(inlay_inventory_start(shared));
+	assert_int_equal(inlay_inventory_start(shared), -EBADFD);
+	assert_int_equal(inlay_inventory_set_user_data(shared, 4), -EBADFD);
+	assert_int_equal(inlay_inventory_set_dev(shared, 1), -EBADFD);
+	assert_int_equal(inlay_inventory_share(shared), -EBADFD);
+	assert_int_equal(inlay_inventory_get_by_data(shared, &map, mem, 64, &x), -EINVAL);
+	assert_int_equal(inlay_inventory_user_data(shared), 3);
+	assert_int_equal(inlay_inventory_get_by_data(&a->inventory, &map, mem - 1, 64, &x), -EINVAL);
+	assert_int_equal(inlay_inventory_get_by_data(&a->inventory, &map, mem + BYTES / 2 - 1, 2, &x), -EINVAL);
+	assert_int_equal(inlay_inventory_get_by_data(&a->inventory, &map, mem, 1ull << 31, &x), -EINVAL);
+	must(inlay_mmap_stop(&single));
+	assert_int_equal(inlay_inventory_get_by_data(&a->inventory, &single, mem, 64, &x), -EBADFD);
+	assert_int_equal(inlay_inventory_num_free(shared), 600);
+	/* Windows and references, given back by another magazine, by none */
+	must(inlay_inventory_get_by_args(&a->inventory, &map, mem + 100, 64, mem + 110, 5, &x));
+	assert_ptr_equal(inlay_buf_head(x), mem + 100);
+	assert_ptr_equal(inlay_buf_data(x), mem + 110);
+	assert_int_equal(inlay_buf_len(x), 64);
+	assert_int_equal(inlay_buf_data_len(x), 5);
+	must(inlay_inventory_get_by_addr(&a->inventory, &map, mem + 200, 64, &y));
+	assert_int_equal(inlay_buf_data_len(y), 0);
+	assert_int_equal(inlay_inventory_num_free(shared), 598);
+	assert_int_equal(inlay_inventory_destroy(shared), -EBUSY);
+	must(inlay_buf_inc_refcount(x, &prev));
+	assert_int_equal(prev, 1);
+	must(inlay_inventory_dec_refcount(&b->inventory, x, &prev));
+	assert_int_equal(prev, 2);
+	must(inlay_inventory_dec_refcount(&b->inventory, x, &prev));
+	assert_int_equal(prev, 1);
+	prev = 7;
+	assert_int_equal(inlay_inventory_dec_refcount(&a->inventory, x, &prev), -EBADFD);
+	assert_int_equal(inlay_buf_dec_refcount(x, &prev), -EBADFD);
+	assert_int_equal(inlay_buf_inc_refcount(x, &prev), -EBADFD);
+	assert_int_equal(prev, 7);
+	must(inlay_buf_inc_refcount(y, NULL));
+	must(inlay_buf_dec_refcount(y, &prev));
+	assert_int_equal(prev, 2);
+	must(inlay_buf_dec_refcount(y, &prev));
+	assert_int_equal(inlay_inventory_num_free(shared), 600);
+	for (i = 1, must(inlay_inventory_get_by_data(&a->inventory, &map, mem, 64, &x)); i < UINT16_MAX; i++)
+		must(inlay_buf_inc_refcount(x, NULL));
+	assert_int_equal(inlay_buf_inc_refcount(x, NULL), -ENOSPC);
+	while (i--)
+		must(i % 2 ? inlay_buf_dec_refcount(x, NULL) : inlay_inventory_dec_refcount(&a->inventory, x, NULL));
+	assert_int_equal(inlay_inventory_num_free(shared), 600);
+	/* The count of an mmap is exact, whatever magazines hold */
+	must(inlay_inventory_get_by_data(&a->inventory, &map, mem, 64, &x));
+	assert_int_equal(inlay_mmap_num_bufs(&map), 1);
+	assert_int_equal(inlay_mmap_stop(&map), -EBUSY);
+	must(inlay_inventory_dec_refcount(&b->inventory, x, NULL));
+	assert_int_equal(inlay_mmap_num_bufs(&map), 0);
+	must(inlay_mmap_stop(&map));
+	assert_int_equal(inlay_inventory_get_by_data(&a->inventory, &map, mem, 64, &x), -EBADFD);
+	must(inlay_mmap_start(&map));
+	/* Lists of several inventories */
+	must(inlay_inventory_create(given(inlay_inventory_size(4)), inlay_inventory_size(4), 4, &plain));
+	must(inlay_inventory_start(plain));
+	for (i = 0; i < 4; i++) {
+		must(inlay_inventory_get_by_data(&a->inventory, &map, mem, 64, &x));
+		must(inlay_inventory_get_by_data(plain, &second, mem, 64, &y));
+		must(inlay_inventory_get_by_data(&a->inventory, &second, mem, 64, &z));
+		must(inlay_buf_chain_list(x, y));
+		must(inlay_buf_chain_list(x, z));
+		assert_int_equal(inlay_inventory_dec_refcount(&a->inventory, y, NULL), -EINVAL);
+		assert_int_equal(inlay_inventory_dec_refcount(&a->inventory, z, NULL), -EINVAL);
+		assert_int_equal(inlay_inventory_dup(&a->inventory, y, &z), -EINVAL);
+		assert_int_equal(inlay_inventory_dup(shared, x, &z), -EINVAL);
+		must(inlay_inventory_dup(&b->inventory, x, &z));
+		assert_int_equal(inlay_buf_list_len(z), 3);
+		assert_int_equal(inlay_inventory_num_free(shared), 595);
+		must(i % 2 ? inlay_inventory_dec_refcount(&b->inventory, x, NULL) : inlay_buf_dec_refcount(x, NULL));
+		must(i < 2 ? inlay_inventory_dec_refcount(&a->inventory, z, NULL) : inlay_buf_dec_refcount(z, NULL));
+		assert_int_equal(inlay_inventory_dup(&a->inventory, x, &z), -EBADFD);
+		assert_int_equal(inlay_inventory_num_free(plain), 4);
+		assert_int_equal(inlay_inventory_num_free(shared), 600);
+	}
+	must(inlay_inventory_destroy(plain));
+	given_free(plain);
+	/* And of two shared ones, which the first one's magazine gives back to both */
+	must(inlay_inventory_create(given(inlay_inventory_size(4)), inlay_inventory_size(4), 4, &other));
+	must(inlay_inventory_share(other));
+	must(inlay_inventory_start(other));
+	must(inlay_magazine_attach(&magazines[2], other));
+	must(inlay_inventory_get_by_data(&a->inventory, &map, mem, 64, &x));
+	must(inlay_inventory_get_by_data(&magazines[2].inventory, &map, mem, 64, &y));
+	must(inlay_buf_chain_list(x, y));
+	must(inlay_inventory_dec_refcount(&a->inventory, x, NULL));
+	must(inlay_inventory_get_by_data(&magazines[2].inventory, &map, mem, 64, &y));
+	must(inlay_inventory_dec_refcount(&a->inventory, y, NULL));
+	assert_int_equal(inlay_inventory_num_free(shared), 600);
+	assert_int_equal(inlay_inventory_num_free(other), 4);
+	inlay_magazine_detach(&magazines[2]);
+	must(inlay_inventory_destroy(other));
+	given_free(other);
+	/* All of them, by batches and one by one; then none; all different */
+	inlay_magazine_flush(a);
+	inlay_magazine_flush(b);
+	for (i = 0; i < 8; i++) {
+		args[i].addr = args[i].data = mem + 64 * i;
+		args[i].len = args[i].data_len = 64;
+	}
+	for (i = 0; i < 592; i += 8)
+		if (get_all(&(i % 16 ? a : b)->inventory, &map, args, 8, all + i))
+			must(get_all(&(i % 16 ? b : a)->inventory, &map, args, 8, all + i));
+	for (; i < 600; i++)
+		if (inlay_inventory_get_by_data(&a->inventory, &map, mem, 64, &all[i]))
+			must(inlay_inventory_get_by_data(&b->inventory, &map, mem, 64, &all[i]));
+	assert_int_equal(inlay_inventory_get_by_data(&a->inventory, &map, mem, 64, &x), -EAGAIN);
+	assert_int_equal(inlay_inventory_get_by_data(&b->inventory, &map, mem, 64, &x), -EAGAIN);
+	assert_int_equal(inlay_inventory_dup(&b->inventory, all[0], &x), -EAGAIN);
+	assert_int_equal(inlay_inventory_num_free(shared), 0);
+	for (i = 0; i < 600; i++) {
+		inlay_buf_set_data_len(all[i], 0);
+		assert_int_equal(inlay_buf_refcount(all[i]), 1);
+	}
+	assert_int_equal(give_all(&b->inventory, all, 5), 5);
+	assert_int_equal(get_all(&b->inventory, &map, args, 8, all), -EAGAIN);
+	assert_int_equal(inlay_inventory_num_free(shared), 5);
+	must(get_all(&b->inventory, &map, args, 5, all));
+	args[3].addr = mem - 1;
+	assert_int_equal(give_all(&a->inventory, all, 600), 600);
+	assert_int_equal(get_all(&b->inventory, &map, args, 8, all + 8), -EINVAL);
+	assert_int_equal(give_all(&a->inventory, all, 600), 0);
+	assert_int_equal(inlay_inventory_num_free(shared), 600);
+	assert_true(a->flushes > 0 && b->refills > 0);
+	assert_int_equal(inlay_inventory_destroy(shared), -EBUSY);
+	inlay_magazine_detach(a);
+	inlay_magazine_detach(b);
+	must(inlay_inventory_stop(shared));
+	shared_free(600);
+	map_close(&single);
+}
+
+/* More mmaps than a shared inventory has accounts for */
+static void many_maps(void **state)
+{
+	enum { MAPS = 12 };
+	static struct inlay_mmap maps[MAPS];
+	struct inlay_buf *bufs[400], *x = NULL;
+	uint32_t of[400], live[MAPS], i, k, n = 0;
+
+	(void)state;
+	shared_make(1000);
+	memset(live, 0, sizeof(live));
+	for (i = 0; i < MAPS; i++)
+		map_open(&maps[i]);
+	must(inlay_magazine_attach(&magazines[0], shared));
+	must(inlay_magazine_attach(&magazines[1], shared));
+	for (i = 0; i < 200000; i++) {
+		if (n == 400 || (n && rnd_below(2))) {
+			k = rnd_below(n);
+			live[of[k]]--;
+			must(inlay_inventory_dec_refcount(&(&magazines[rnd_below(2)])->inventory, bufs[k], NULL));
+			bufs[k] = bufs[--n];
+			of[k] = of[n];
+		} else {
+			of[n] = rnd_below(rnd_below(2) ? 2 : MAPS);
+			live[of[n]]++;
+			must(inlay_inventory_get_by_data(&(&magazines[rnd_below(2)])->inventory, &maps[of[n]], mem, 64, &bufs[n]));
+			n++;
+		}
+		k = rnd_below(MAPS);
+		assert_int_equal(inlay_mmap_num_bufs(&maps[k]), live[k]);
+		if (i % 5000 == 0) {
+			inlay_magazine_flush(&magazines[0]);
+			inlay_magazine_flush(&magazines[1]);
+			assert_int_equal(inlay_inventory_num_free(shared), 1000 - n);
+			/* One that has no buffers goes, and comes back, with an account or without */
+			if (!live[k]) {
+				must(inlay_mmap_stop(&maps[k]));
+				assert_int_equal(inlay_inventory_get_by_data(&magazines[0].inventory, &maps[k], mem, 64, &x), -EBADFD);
+				must(inlay_mmap_start(&maps[k]));
+			}
+		}
+	}
+	while (n--)
+		must(inlay_buf_dec_refcount(bufs[n], NULL));
+	inlay_magazine_detach(&magazines[1]);
+	inlay_magazine_detach(&magazines[0]);
+	for (k = 0; k < MAPS; k++) {
+		assert_int_equal(inlay_mmap_num_bufs(&maps[k]), 0);
+		map_close(&maps[k]);
+	}
+	shared_free(1000);
+}
+
+/* Gets and releases of eight maps write nothing to these; those of a ninth one do, until one of the others goes. */
+static void ties(void **state)
+{
+	static struct inlay_mmap maps[9], before[9];
+	struct inlay_magazine *mag = &magazines[0];
+	struct inlay_buf *b[9] = {NULL};
+	uint32_t i, k;
+
+	(void)state;
+	shared_make(1000);
+	for (k = 0; k < 9; k++)
+		map_open(&maps[k]);
+	must(inlay_magazine_attach(mag, shared));
+	for (i = 0; i < 3; i++) {
+		for (k = 0; k < 9; k++)
+			must(inlay_inventory_get_by_data(&mag->inventory, &maps[k], mem, 64, &b[k]));
+		for (k = 0; k < 9; k++) {
+			if (i) {
+				assert_int_equal(maps[k].holds, k == 8);
+				assert_memory_equal(&maps[k], &before[k], offsetof(struct inlay_mmap, holds));
+			}
+			assert_int_equal(inlay_mmap_num_bufs(&maps[k]), 1);
+		}
+		for (k = 0; k < 9; k++)
+			must(k % 2 ? inlay_inventory_dec_refcount(&mag->inventory, b[k], NULL) : inlay_buf_dec_refcount(b[k], NULL));
+		for (k = 0; k < 9; k++)
+			assert_int_equal(inlay_mmap_num_bufs(&maps[k]), 0);
+		memcpy(before, maps, sizeof(maps));
+	}
+	must(inlay_mmap_stop(&maps[3]));
+	must(inlay_mmap_start(&maps[3]));
+	for (k = 9; k--;)
+		must(inlay_inventory_get_by_data(&mag->inventory, &maps[k], mem, 64, &b[k]));
+	for (k = 0; k < 9; k++) {
+		assert_int_equal(maps[k].holds, k == 3);
+		assert_int_equal(inlay_mmap_num_bufs(&maps[k]), 1);
+		must(inlay_inventory_dec_refcount(&mag->inventory, b[k], NULL));
+	}
+	inlay_magazine_detach(mag);
+	for (k = 0; k < 9; k++)
+		map_close(&maps[k]);
+	shared_free(1000);
+}
+
+/* An mmap stops, is destroyed and made anew in its place, with other keys, while an inventory and a magazine are turned to it. */
+static void anew(void **state)
+{
+	struct inlay_inventory *plain = NULL;
+	struct inlay_buf *x = NULL, *y = NULL;
+	struct inlay_mmap m;
+	uint32_t i;
+
+	(void)state;
+	shared_make(100);
+	must(inlay_magazine_attach(&magazines[0], shared));
+	must(inlay_inventory_create(given(inlay_inventory_size(4)), inlay_inventory_size(4), 4, &plain));
+	must(inlay_inventory_start(plain));
+	for (i = 0; i < 40; i++) {
+		map_open(&m);
+		must(inlay_inventory_get_by_data(&magazines[0].inventory, &m, mem, 64, &x));
+		must(inlay_inventory_get_by_data(plain, &m, mem, 64, &y));
+		assert_int_equal(inlay_buf_rkey(x), inlay_mmap_find(&m, mem, 64)->rkey);
+		assert_int_equal(inlay_buf_rkey(y), inlay_mmap_find(&m, mem, 64)->rkey);
+		assert_int_equal(inlay_mmap_num_bufs(&m), 2);
+		must(inlay_inventory_dec_refcount(&magazines[0].inventory, x, NULL));
+		must(inlay_buf_dec_refcount(y, NULL));
+		if (i % 2) {
+			must(inlay_mmap_stop(&m));
+			assert_int_equal(inlay_inventory_get_by_data(&magazines[0].inventory, &m, mem, 64, &x), -EBADFD);
+			assert_int_equal(inlay_inventory_get_by_data(plain, &m, mem, 64, &y), -EBADFD);
+			must(inlay_mmap_start(&m));
+			must(inlay_inventory_get_by_data(plain, &m, mem, 64, &y));
+			assert_int_equal(inlay_buf_rkey(y), inlay_mmap_find(&m, mem, 64)->rkey);
+			must(inlay_buf_dec_refcount(y, NULL));
+		}
+		map_close(&m);
+	}
+	must(inlay_inventory_destroy(plain));
+	given_free(plain);
+	inlay_magazine_detach(&magazines[0]);
+	shared_free(100);
+}
+
+/* Inventories that are tied to the same maps go at the same time, in two threads; the maps go before or after them. */
+static struct inlay_mmap going[8];
+static uint32_t met;
+
+static void *go(void *arg)
+{
+	struct inlay_inventory **inv = (struct inlay_inventory **)arg;
+	uint32_t i;
+
+	__atomic_fetch_add(&met, 1, __ATOMIC_ACQ_REL);
+	while (__atomic_load_n(&met, __ATOMIC_ACQUIRE) % 2)
+		;
+	for (i = 0; i < ARRAY(going) / 2; i++)
+		expect(!inlay_inventory_destroy(inv[i]));
+	return NULL;
+}
+
+static void both_go(void **state)
+{
+	struct inlay_inventory *inv[ARRAY(going)];
+	struct inlay_buf *x = NULL;
+	uint32_t round, i, k;
+	pthread_t t[2];
+
+	(void)state;
+	for (i = 0; i < ARRAY(going); i++)
+		map_open(&going[i]);
+	for (round = 0; round < 50; round++) {
+		for (i = 0; i < ARRAY(going); i++) {
+			if (round)
+				must(inlay_mmap_start(&going[i]));
+			must(inlay_inventory_create(given(inlay_inventory_size(4)), inlay_inventory_size(4), 4, &inv[i]));
+			must(inlay_inventory_start(inv[i]));
+		}
+		for (i = 0; i < ARRAY(going); i++) {
+			for (k = 0; k < ARRAY(going); k++) {
+				must(inlay_inventory_get_by_data(inv[i], &going[k], mem, 64, &x));
+				must(inlay_buf_dec_refcount(x, NULL));
+			}
+		}
+		for (i = 0; i < ARRAY(going) && round % 2; i++)
+			must(inlay_mmap_stop(&going[i]));
+		must(pthread_create(&t[0], NULL, go, inv));
+		must(pthread_create(&t[1], NULL, go, inv + ARRAY(going) / 2));
+		must(pthread_join(t[0], NULL));
+		must(pthread_join(t[1], NULL));
+		for (i = 0; i < ARRAY(going); i++) {
+			assert_true(round % 2 || !going[i].holders);
+			if (round % 2 == 0)
+				must(inlay_mmap_stop(&going[i]));
+			given_free(inv[i]);
+		}
+		if (bad)
+			fail_msg("line %u", bad);
+	}
+	for (i = 0; i < ARRAY(going); i++) {
+		must(inlay_mmap_start(&going[i]));
+		map_close(&going[i]);
+	}
+}
+
+/* A shared inventory that was stopped gives nothing, whatever its magazines remember and look for meanwhile */
+static uint32_t phase; /* odd: stopped */
+
+static void *get_until(void *arg)
+{
+	struct inlay_magazine *mag = &magazines[(uintptr_t)arg];
+	struct inlay_buf *b = NULL;
+	uint32_t i, before;
+	int err;
+
+	expect(!inlay_magazine_attach(mag, shared));
+	for (i = 0; (before = __atomic_load_n(&phase, __ATOMIC_ACQUIRE)) != UINT32_MAX; i++) {
+		/* The map changes every third get, so that some gets search for the range and others remember it */
+		err = inlay_inventory_get_by_data(&mag->inventory, i / 3 % 2 ? &map : &second, mem, 64, &b);
+		if (!err)
+			expect(!inlay_inventory_dec_refcount(&mag->inventory, b, NULL));
+		if (before == __atomic_load_n(&phase, __ATOMIC_ACQUIRE) && before % 2)
+			expect(err == -EBADFD);
+		else
+			expect(!err || err == -EBADFD);
+	}
+	inlay_magazine_detach(mag);
+	return NULL;
+}
+
+static void stopped_is_stopped(void **state)
+{
+	pthread_t t[2];
+	uint32_t i, k;
+
+	(void)state;
+	shared_make(1000);
+	phase = 0;
+	for (i = 0; i < 2; i++)
+		must(pthread_create(&t[i], NULL, get_until, (void *)(uintptr_t)i));
+	for (i = 0; i < 2 * (ROUNDS / 50); i++) {
+		must(i % 2 ? inlay_inventory_start(shared) : inlay_inventory_stop(shared));
+		__atomic_store_n(&phase, i + 1, __ATOMIC_RELEASE);
+		for (k = 0; k < 100 + i % 64; k++)
+			inlay_relax();
+		/* It may be started before this is seen, but not before it is said */
+		if (i % 2 == 0)
+			__atomic_store_n(&phase, i + 2, __ATOMIC_SEQ_CST);
+	}
+	__atomic_store_n(&phase, UINT32_MAX, __ATOMIC_RELEASE);
+	for (i = 0; i < 2; i++)
+		must(pthread_join(t[i], NULL));
+	shared_free(1000);
+}
+
+/* ---- growth ---- */
+
+static uint8_t *untouched;
+static size_t untouched_bytes;
+static uint32_t touched, touched_locked;
+
+static void touch(int sig, siginfo_t *info, void *context)
+{
+	uintptr_t at = (uintptr_t)info->si_addr;
+
+	(void)context;
+	if (at - (uintptr_t)untouched >= untouched_bytes ||
+	    mprotect((void *)(at & ~(uintptr_t)4095), 4096, PROT_READ | PROT_WRITE)) {
+		signal(sig, SIG_DFL); /* and comes again */
+		return;
+	}
+	touched++;
+	touched_locked += __atomic_load_n(&shared->store->lock, __ATOMIC_RELAXED);
+}
+
+/* No page of new memory is touched for the first time while others wait for the lock */
+static void outside(void **state)
+{
+	struct sigaction action, before;
+	struct inlay_buf *b[600], *last = NULL;
+	uint32_t i;
+	size_t size;
+
+	(void)state;
+	shared_make(600);
+	must(inlay_magazine_attach(&magazines[0], shared));
+	for (i = 0; i < 600; i++)
+		must(inlay_inventory_get_by_data(&magazines[0].inventory, &map, mem, 64, &b[i]));
+	assert_int_equal(give_all(&magazines[0].inventory, b, 300), 300);
+	size = inlay_inventory_expand_size(shared, 3000);
+	untouched_bytes = (size + 4095) / 4096 * 4096;
+	untouched = (uint8_t *)mmap(NULL, untouched_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_true(untouched != MAP_FAILED);
+	memset(&action, 0, sizeof(action));
+	action.sa_sigaction = touch;
+	action.sa_flags = SA_SIGINFO;
+	touched = touched_locked = 0;
+	must(sigaction(SIGSEGV, &action, &before));
+	must(inlay_inventory_expand(shared, untouched, size, 3000));
+	must(sigaction(SIGSEGV, &before, NULL));
+	assert_int_equal(touched, untouched_bytes / 4096);
+	assert_int_equal(touched_locked, 0);
+	/* The others are above the new ones: taken first; all are there */
+	assert_int_equal(inlay_inventory_num_free(shared), 3300);
+	for (i = 0; i < 300; i++) {
+		must(inlay_inventory_get_by_data(&magazines[0].inventory, &map, mem, 64, &b[i]));
+		assert_true((uint8_t *)b[i] < untouched || (uint8_t *)b[i] >= untouched + untouched_bytes);
+	}
+	for (i = 0; i < 3000; i++) {
+		struct inlay_buf *x = NULL;
+
+		must(inlay_inventory_get_by_data(&magazines[0].inventory, &map, mem, 64, &x));
+		assert_true((uint8_t *)x >= untouched && (uint8_t *)x < untouched + untouched_bytes);
+		if (last)
+			must(inlay_buf_chain_list(last, x));
+		else
+			last = x;
+	}
+	must(inlay_inventory_dec_refcount(&magazines[0].inventory, last, NULL));
+	assert_int_equal(give_all(&magazines[0].inventory, b, 600), 600);
+	inlay_magazine_detach(&magazines[0]);
+	shared_free(3600);
+	must(munmap(untouched, untouched_bytes));
+}
+
+/* ---- producer to consumer ---- */
+
+#define RING 512
+
+/* One producer, one consumer; plain memory of the buffers is handed over by the tail's release */
+struct ring {
+	struct inlay_buf *slot[RING];
+	uint32_t head __attribute__((aligned(64)));
+	uint32_t tail __attribute__((aligned(64)));
+};
+
+static struct ring rings[THREADS];
+
+static void ring_put(struct ring *r, struct inlay_buf *b)
+{
+	while (r->tail - __atomic_load_n(&r->head, __ATOMIC_ACQUIRE) == RING)
+		sched_yield();
+	r->slot[r->tail % RING] = b;
+	__atomic_store_n(&r->tail, r->tail + 1, __ATOMIC_RELEASE);
+}
+
+static struct inlay_buf *ring_get(struct ring *r)
+{
+	struct inlay_buf *b;
+
+	while (r->head == __atomic_load_n(&r->tail, __ATOMIC_ACQUIRE))
+		sched_yield();
+	b = r->slot[r->head % RING];
+	__atomic_store_n(&r->head, r->head + 1, __ATOMIC_RELEASE);
+	return b;
+}
+
+/* What the producer's buffer number n is: both sides know */
+static void shape(uint32_t who, uint32_t n, uint32_t *at, uint32_t *len, uint32_t *count)
+{
+	uint64_t seed = (uint64_t)who << 32 | n;
+
+	below(&seed, 2);
+	*at = below(&seed, BYTES / 2 - 4096) + (n % 2 ? BYTES / 2 : 0);
+	*len = 1 + below(&seed, 4000);
+	*count = n % 16 ? 1 : 1 + below(&seed, 5);
+}
+
+/* Threads 0 and 1 produce for 2 and 3. Every sixteenth is a list. */
+static void *produce(void *arg)
+{
+	uint32_t who = (uint32_t)(uintptr_t)arg, pair = who % 2, n, i, k, at, len, count;
+	struct inlay_magazine *mag = &magazines[who];
+	struct inlay_buf *b = NULL, *head, *e;
+
+	expect(!inlay_magazine_attach(mag, shared));
+	for (n = 0; n < ROUNDS && !__atomic_load_n(&bad, __ATOMIC_RELAXED); n++) {
+		shape(pair, n, &at, &len, &count);
+		if (who < 2) {
+			head = NULL;
+			for (i = 0; i < count; i++) {
+				while (inlay_inventory_get_by_args(&mag->inventory, n % 3 ? &map : &second, mem + at, len + 64, mem + at + i, len, &b))
+					sched_yield();
+				if (head)
+					expect(!inlay_buf_chain_list(head, b));
+				else
+					head = b;
+			}
+			ring_put(&rings[pair], head);
+		} else {
+			b = ring_get(&rings[pair]);
+			expect(inlay_buf_list_len(b) == (int)count);
+			for (e = b, k = 0; e; e = inlay_buf_next(e), k++)
+				expect(inlay_buf_head(e) == mem + at && inlay_buf_data(e) == mem + at + k && inlay_buf_data_len(e) == len &&
+				       inlay_buf_len(e) == len + 64 && inlay_buf_mmap(e) == (n % 3 ? &map : &second));
+			expect(!inlay_inventory_dec_refcount(&mag->inventory, b, NULL));
+		}
+	}
+	/* A magazine's worth at a time: not once for each buffer */
+	expect(who < 2 ? mag->refills <= ROUNDS / 32 : mag->flushes <= ROUNDS / 32 && mag->flushes > ROUNDS / 200);
+	inlay_magazine_detach(mag);
+	return NULL;
+}
+
+static void producer_consumer(void **state)
+{
+	(void)state;
+	memset(rings, 0, sizeof(rings));
+	shared_make(4096);
+	run(produce);
+	shared_free(4096);
+}
+
+/* ---- anybody's ---- */
+
+#define SLOTS 64
+
+static struct inlay_buf *market[SLOTS];
+static uint8_t owned[8192]; /* by a descriptor's number: in somebody's hands */
+static uint32_t got_total;
+static bool by_number;    /* descriptors lie so near that their numbers differ */
+
+static uint32_t number(const struct inlay_buf *b)
+{
+	return (uint32_t)((uintptr_t)b / sizeof(*b)) & 8191;
+}
+
+/* Gets, and swaps with whatever lies in a slot of the market, and gives that back */
+static void *swap(void *arg)
+{
+	uint32_t who = (uint32_t)(uintptr_t)arg, i, slot;
+	struct inlay_magazine *mag = &magazines[who];
+	struct inlay_buf *b = NULL, *x;
+	uint64_t seed = who + 1;
+	int err;
+
+	expect(!inlay_magazine_attach(mag, shared));
+	for (i = 0; i < ROUNDS; i++) {
+		err = inlay_inventory_get_by_data(&mag->inventory, &map, mem + below(&seed, 8192) * 64, 64, &b);
+		if (!err) {
+			/* A descriptor that two have got would be seen here */
+			expect(!by_number || !__atomic_exchange_n(&owned[number(b)], 1, __ATOMIC_RELAXED));
+			__atomic_fetch_add(&got_total, 1, __ATOMIC_RELAXED);
+			inlay_buf_set_data_len(b, who + 1);
+		} else {
+			expect(err == -EAGAIN || err == -EBADFD);
+			b = NULL;
+		}
+		slot = below(&seed, SLOTS);
+		x = __atomic_exchange_n(&market[slot], b, __ATOMIC_ACQ_REL);
+		if (x) {
+			expect(inlay_buf_data_len(x) >= 1 && inlay_buf_data_len(x) <= THREADS);
+			expect(!by_number || __atomic_exchange_n(&owned[number(x)], 0, __ATOMIC_RELAXED));
+			expect(!(below(&seed, 8) ? inlay_inventory_dec_refcount(&mag->inventory, x, NULL) : inlay_buf_dec_refcount(x, NULL)));
+		}
+		if (below(&seed, 20000) == 0)
+			inlay_magazine_flush(mag);
+	}
+	inlay_magazine_detach(mag);
+	return NULL;
+}
+
+static void market_clear(void)
+{
+	uint32_t i;
+
+	for (i = 0; i < SLOTS; i++) {
+		if (market[i])
+			must(inlay_buf_dec_refcount(market[i], NULL));
+		market[i] = NULL;
+	}
+}
+
+static void anybody(void **state)
+{
+	uint32_t sizes[] = {4000, 900, 40, 3}, i;
+
+	(void)state;
+	for (i = 0; i < ARRAY(sizes); i++) {
+		memset(owned, 0, sizeof(owned));
+		by_number = true;
+		got_total = 0;
+		shared_make(sizes[i]);
+		run(swap);
+		assert_true(got_total > (i ? 1000 : ROUNDS));
+		assert_true(inlay_inventory_num_free(shared) < sizes[i] || sizes[i] == 3);
+		market_clear();
+		shared_free(sizes[i]);
+	}
+}
+
+/* Growth, starts and stops while others work */
+static void *disturb(void *arg)
+{
+	void **pieces = (void **)arg;
+	uint32_t i;
+	size_t size;
+
+	for (i = 0; i < 20; i++) {
+		size = inlay_inventory_expand_size(shared, 50);
+		pieces[i] = given(size);
+		expect(!inlay_inventory_expand(shared, pieces[i], size, 50));
+		expect(inlay_inventory_num_elements(shared) == 100 + 50 * (i + 1));
+		expect(inlay_inventory_num_free(shared) <= 100 + 50 * (i + 1));
+		expect(!inlay_inventory_stop(shared));
+		sched_yield();
+		expect(!inlay_inventory_start(shared));
+		sched_yield();
+		usleep(100);
+	}
+	return NULL;
+}
+
+static void disturbed(void **state)
+{
+	void *pieces[20];
+	pthread_t t;
+	uint32_t i;
+
+	(void)state;
+	by_number = false;
+	shared_make(100);
+	must(pthread_create(&t, NULL, disturb, pieces));
+	run(swap);
+	must(pthread_join(t, NULL));
+	market_clear();
+	shared_free(1100);
+	for (i = 0; i < 20; i++)
+		given_free(pieces[i]);
+}
+
+/* ---- references in several hands ---- */
+
+static struct inlay_buf *common[2];
+static uint32_t last_ones;
+
+/* Thread 0 gets a buffer with a reference for each; all give theirs back at about the same time, in either way */
+static void *together(void *arg)
+{
+	static uint32_t arrived;
+	uint32_t who = (uint32_t)(uintptr_t)arg, i, k;
+	struct inlay_magazine *mag = &magazines[who];
+	struct inlay_buf *b = NULL;
+	uint16_t prev = 0;
+
+	expect(!inlay_magazine_attach(mag, shared));
+	for (i = 1; i <= ROUNDS / 30; i++) {
+		if (!who) {
+			expect(!inlay_inventory_get_by_data(&mag->inventory, &map, mem, 64, &b));
+			for (k = 1; k < THREADS; k++)
+				expect(!inlay_buf_inc_refcount(b, NULL));
+			if (i % 2) {
+				struct inlay_buf *e = NULL;
+
+				expect(!inlay_inventory_get_by_data(&mag->inventory, &map, mem, 64, &e));
+				expect(!inlay_buf_chain_list(b, e));
+			}
+			common[i % 2] = b;
+		}
+		/* All meet */
+		__atomic_fetch_add(&arrived, 1, __ATOMIC_ACQ_REL);
+		while (__atomic_load_n(&arrived, __ATOMIC_ACQUIRE) < i * THREADS)
+			sched_yield();
+		b = common[i % 2];
+		if (i % 3 == 0) {
+			expect(!inlay_buf_inc_refcount(b, NULL));
+			expect(!inlay_buf_dec_refcount(b, &prev) && prev > 1);
+		}
+		expect(!(i % 5 ? inlay_inventory_dec_refcount(&mag->inventory, b, &prev) : inlay_buf_dec_refcount(b, &prev)));
+		if (prev == 1)
+			__atomic_fetch_add(&last_ones, 1, __ATOMIC_RELAXED);
+	}
+	inlay_magazine_detach(mag);
+	return NULL;
+}
+
+static void references(void **state)
+{
+	(void)state;
+	last_ones = 0;
+	shared_make(2048);
+	run(together);
+	assert_int_equal(last_ones, ROUNDS / 30);
+	shared_free(2048);
+}
+
+/* ---- what is out all the time, and what is back ---- */
+
+#define OUT (62 * 64)
+
+static struct inlay_buf *out[OUT];
+static uint32_t turn; /* even: the other thread's */
+
+static void *refer(void *arg)
+{
+	uint32_t i, round, rounds = *(const uint32_t *)arg;
+
+	for (round = 0; round < rounds; round++) {
+		while (__atomic_load_n(&turn, __ATOMIC_ACQUIRE) != 2 * round + 1)
+			sched_yield();
+		for (i = 0; i < OUT; i++)
+			expect(!inlay_buf_inc_refcount(out[i], NULL));
+		__atomic_store_n(&turn, 2 * round + 2, __ATOMIC_RELEASE);
+	}
+	return NULL;
+}
+
+/* Buffers that get a second reference while they are counted are counted all the same */
+static void counted(void **state)
+{
+	struct inlay_magazine *mag = &magazines[0];
+	uint32_t i, round, rounds = 100;
+	uint64_t n;
+	pthread_t t;
+
+	(void)state;
+	shared_make(OUT);
+	must(inlay_magazine_attach(mag, shared));
+	turn = 0;
+	must(pthread_create(&t, NULL, refer, &rounds));
+	for (round = 0; round < rounds; round++) {
+		for (i = 0; i < OUT; i++)
+			must(inlay_inventory_get_by_data(&mag->inventory, &map, mem, 64, &out[i]));
+		__atomic_store_n(&turn, 2 * round + 1, __ATOMIC_RELEASE);
+		do {
+			n = inlay_mmap_num_bufs(&map);
+			expect(n == OUT);
+		} while (__atomic_load_n(&turn, __ATOMIC_ACQUIRE) == 2 * round + 1);
+		for (i = 0; i < OUT; i++) {
+			must(inlay_buf_dec_refcount(out[i], NULL));
+			must(inlay_inventory_dec_refcount(&mag->inventory, out[i], NULL));
+		}
+	}
+	must(pthread_join(t, NULL));
+	inlay_magazine_detach(mag);
+	shared_free(OUT);
+}
+
+static void *give_last(void *arg)
+{
+	__atomic_store_n(&turn, 1, __ATOMIC_RELEASE);
+	expect(!inlay_buf_dec_refcount((struct inlay_buf *)arg, NULL));
+	return NULL;
+}
+
+/* A buffer is out for destroy as long as who gives it back to the depot still needs the inventory: here, its lock */
+static void back_last(void **state)
+{
+	struct inlay_magazine *mag = &magazines[0];
+	struct inlay_buf *b[2] = {NULL, NULL};
+	pthread_t t;
+	uint32_t i, k;
+
+	(void)state;
+	for (k = 0; k < 2; k++) {
+		shared_make(100);
+		must(inlay_magazine_attach(mag, shared));
+		for (i = 0; i < 2; i++)
+			must(inlay_inventory_get_by_data(&mag->inventory, &map, mem, 64, &b[i]));
+		if (k)
+			must(inlay_buf_chain_list(b[0], b[1]));
+		else
+			must(inlay_inventory_dec_refcount(&mag->inventory, b[1], NULL));
+		inlay_magazine_detach(mag);
+		turn = 0;
+		inlay_lock(&shared->store->lock);
+		must(pthread_create(&t, NULL, give_last, b[0]));
+		while (!__atomic_load_n(&turn, __ATOMIC_ACQUIRE))
+			sched_yield();
+		for (i = 0; i < 300; i++) {
+			expect(inlay_inventory_num_free(shared) == 99 - k);
+			sched_yield();
+		}
+		inlay_unlock(&shared->store->lock);
+		must(pthread_join(t, NULL));
+		shared_free(100);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(rules),
+		cmocka_unit_test(many_maps),
+		cmocka_unit_test(ties),
+		cmocka_unit_test(anew),
+		cmocka_unit_test(both_go),
+		cmocka_unit_test(stopped_is_stopped),
+		cmocka_unit_test(outside),
+		cmocka_unit_test(producer_consumer),
+		cmocka_unit_test(anybody),
+		cmocka_unit_test(disturbed),
+		cmocka_unit_test(references),
+		cmocka_unit_test(counted),
+		cmocka_unit_test(back_last),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}

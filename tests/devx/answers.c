@@ -1,0 +1,587 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * answers.c: what the device says: asynchronous queries of many objects, events of all kinds
+ * that objects raise, and answers of any bytes to builders and queries, whose outboxes end where
+ * memory ends.
+ *
+ * Of libmlx5's calls this program has its own, which go on to libmlx5 and, when a test wants it,
+ * change what comes back.
+ */
+#include "common.h"
+#include "rig.h"
+#include <dlfcn.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+
+/* ---- A device gone mad ---- */
+
+static struct {
+	bool on;
+	int calls, refused;
+} mad;
+
+/*
+ * Any bytes, the status among them: 0 often enough that what follows is looked at. Returns what the
+ * kernel says
+ */
+static int spoil(int err, void *out, size_t outlen)
+{
+	uint8_t *box = (uint8_t *)out;
+	size_t i;
+
+	if (!mad.on || err)
+		return err;
+	mad.calls++;
+	for (i = 1; i < outlen; i++)
+		box[i] = (uint8_t)rnd();
+	box[0] = rnd_below(4) ? 0 : (uint8_t)rnd();
+	if (rnd_below(8) == 0)
+		return EREMOTEIO;
+	return rnd_below(16) == 0 ? 1 + (int)rnd_below(130) : 0;
+}
+
+#define NEXT(name) __typeof__(&name) next = (__typeof__(&name))(uintptr_t)dlsym(RTLD_NEXT, #name)
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+int mlx5dv_devx_general_cmd(struct ibv_context *context, const void *in, size_t inlen, void *out, size_t outlen)
+{
+	NEXT(mlx5dv_devx_general_cmd);
+
+	return spoil(next(context, in, inlen, out, outlen), out, outlen);
+}
+
+/*
+ * A creation that the kernel calls good has a handle, whatever the outbox says; one that it refuses
+ * has none
+ */
+struct mlx5dv_devx_obj *mlx5dv_devx_obj_create(struct ibv_context *context, const void *in, size_t inlen, void *out,
+					       size_t outlen)
+{
+	NEXT(mlx5dv_devx_obj_create);
+	struct mlx5dv_devx_obj *obj = next(context, in, inlen, out, outlen);
+	int err;
+
+	if (!obj || !mad.on)
+		return obj;
+	err = spoil(0, out, outlen);
+	if (!err)
+		return obj;
+	mad.refused++;
+	mlx5dv_devx_obj_destroy(obj);
+	errno = err;
+	return NULL;
+}
+
+int mlx5dv_devx_obj_query(struct mlx5dv_devx_obj *obj, const void *in, size_t inlen, void *out, size_t outlen)
+{
+	NEXT(mlx5dv_devx_obj_query);
+
+	return spoil(next(obj, in, inlen, out, outlen), out, outlen);
+}
+
+int mlx5dv_devx_obj_modify(struct mlx5dv_devx_obj *obj, const void *in, size_t inlen, void *out, size_t outlen)
+{
+	NEXT(mlx5dv_devx_obj_modify);
+
+	return spoil(next(obj, in, inlen, out, outlen), out, outlen);
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+/* The last n bytes before memory ends, aligned to 8 for n that is */
+static uint8_t *at_the_end(size_t n)
+{
+	static uint8_t *room;
+	const size_t whole = 3 * 4096;
+
+	if (!room) {
+		room = (uint8_t *)mmap(NULL, whole + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		assert_true(room != MAP_FAILED);
+		must(mprotect(room + whole, 4096, PROT_NONE));
+	}
+	assert_true(n <= whole);
+	return room + whole - n;
+}
+
+static const struct how plain = {false, false, false, false, 0, 0, 0, 0, 0, 0, 0, NULL};
+
+/* An errno, and the same in the error; a success has no status */
+static int sane(int err, const struct inlay_devx_error *error)
+{
+	assert_true(err <= 0 && err > -4096);
+	assert_int_equal(error->err, err);
+	if (!err)
+		assert_int_equal(error->status, 0);
+	return err;
+}
+
+static void builders_of_any_answer(void **state)
+{
+	struct inlay_devx_mkey_attr keya;
+	struct inlay_devx_dct_attr dcta;
+	struct inlay_devx_rmp_attr rmpa;
+	struct inlay_devx_cq_attr cqa;
+	struct inlay_devx_qp_attr qpa;
+	struct inlay_devx_path path = path_usual();
+	struct inlay_devx_mkey key;
+	struct inlay_devx_dct dct;
+	struct inlay_devx_rmp rmp, good_rmp;
+	struct inlay_devx_uar uar;
+	struct inlay_devx_cq cq, good;
+	struct inlay_devx_qp qp;
+	uint32_t round, made = 0, queues = rig.uar.uar.queues;
+	int err;
+
+	(void)state;
+	cq_open(&good, 64, 64);
+	rmp_open(&good_rmp, 16, 0);
+	cqa = cq_want(64, 64);
+	qpa = qp_want(good.cq.cqn, good.cq.cqn, 64, 64);
+	rmpa = rmp_want(16, 64, 0);
+	memset(&keya, 0, sizeof(keya));
+	keya.addr = 0x10000;
+	keya.len = 4096;
+	keya.memory = place_ring(4096);
+	keya.pdn = rig.pdn;
+	memset(&dcta, 0, sizeof(dcta));
+	dcta.pdn = rig.pdn;
+	dcta.cqn = good.cq.cqn;
+	dcta.srqn = good_rmp.rmpn;
+	mad.on = true;
+	mad.calls = mad.refused = 0;
+	for (round = 0; round < 400; round++) {
+		err = sane(inlay_devx_cq_create(&cq, dev.ctx, &cqa), &cq.error);
+		assert_int_equal(cq.obj != NULL, err == 0);
+		assert_true(err || cq.cq.cqn >> 24 == 0);
+		must(inlay_devx_cq_destroy(&cq));
+		qpa.flags = round & 1 ? INLAY_DEVX_QP_NO_SEND_RECORD : 0;
+		err = inlay_devx_qp_create(&qp, dev.ctx, &qpa);
+		assert_int_equal(qp.obj != NULL, err == 0);
+		assert_true(err == -ENOTSUP || sane(err, &qp.error) == err);
+		assert_true(err || qp.qpn >> 24 == 0);
+		assert_int_equal(rig.uar.uar.queues, queues + !err);
+		/*
+		 * A transition of a QP that has another number than it was told: the kernel says
+		 * no, and nothing moves
+		 */
+		if (!err && inlay_devx_qp_to_init(&qp, &path))
+			assert_int_equal(qp.state, INLAY_QP_STATE_RST);
+		must(inlay_devx_qp_destroy(&qp));
+		assert_int_equal(rig.uar.uar.queues, queues);
+		err = sane(inlay_devx_rmp_create(&rmp, dev.ctx, &rmpa), &rmp.error);
+		assert_int_equal(rmp.obj != NULL, err == 0);
+		must(inlay_devx_rmp_destroy(&rmp));
+		err = sane(inlay_devx_mkey_create(&key, dev.ctx, &keya), &key.error);
+		assert_int_equal(key.obj != NULL, err == 0);
+		must(inlay_devx_mkey_destroy(&key));
+		err = sane(inlay_devx_dct_create(&dct, dev.ctx, &dcta, &path), &dct.error);
+		assert_int_equal(dct.obj != NULL, err == 0);
+		made += !err;
+		must(inlay_devx_dct_destroy(&dct));
+		/* Registers of any size that cannot be are refused */
+		if (round < 100) {
+			err = inlay_devx_uar_alloc(&uar, dev.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_SERIAL);
+			assert_int_equal(uar.devx != NULL, err == 0);
+			assert_true(err || !uar.uar.size || (inlay_is_pow2(uar.uar.size) && uar.uar.size >= 64));
+			must(inlay_devx_uar_free(&uar));
+		}
+	}
+	mad.on = false;
+	assert_true(mad.calls > 2000 && mad.refused > 50 && made > 100 && made < 350);
+	must(inlay_devx_rmp_destroy(&good_rmp));
+	must(inlay_devx_cq_destroy(&good));
+}
+
+static void queries_of_any_answer(void **state)
+{
+	struct inlay_connect_record address;
+	struct inlay_devx_rmp rmp;
+	struct inlay_devx_path path = path_usual();
+	struct inlay_query_hca_cap_out *cap = (struct inlay_query_hca_cap_out *)(void *)at_the_end(sizeof(*cap));
+	struct inlay_query_qp_out *qp = (struct inlay_query_qp_out *)(void *)at_the_end(sizeof(*qp));
+	struct inlay_query_cq_out *cq = (struct inlay_query_cq_out *)(void *)at_the_end(sizeof(*cq));
+	struct inlay_query_rmp_out *out = (struct inlay_query_rmp_out *)(void *)at_the_end(sizeof(*out));
+	struct inlay_devx_error error;
+	static struct side a;
+	uint32_t round, good = 0;
+	uint8_t status;
+	int err;
+
+	(void)state;
+	side_make(&a, &plain);
+	rmp_open(&rmp, 16, 0);
+	mad.on = true;
+	for (round = 0; round < 1000; round++) {
+		err = sane(inlay_devx_qp_query(&a.qp, qp), &a.qp.error);
+		status = (uint8_t)inlay_cmd_out_get(&qp->cmd, INLAY_CMD_OUT_STATUS);
+		assert_true(err || !status);
+		assert_true(!err || !status || a.qp.error.status == status);
+		good += !err;
+		sane(inlay_devx_cq_query(&a.scq, cq), &a.scq.error);
+		sane(inlay_devx_rmp_query(&rmp, out), &rmp.error);
+		sane(inlay_devx_rmp_arm(&rmp, 1 + round % 15), &rmp.error);
+		sane(inlay_devx_query_cap(dev.ctx, INLAY_CAP_GENERAL, cap, &error), &error);
+		/* A port's address: on RoCE there is a command behind it */
+		err = inlay_devx_qp_address(&a.qp, &path, &address);
+		assert_true(err <= 0);
+		assert_int_equal(address.qpn, a.qpn);
+	}
+	mad.on = false;
+	assert_in_range(good, 400, 900);
+	must(inlay_devx_rmp_destroy(&rmp));
+	side_free(&a);
+}
+
+/* ---- Asynchronous queries ---- */
+
+static struct mlx5dv_devx_cmd_comp *answers_open(void)
+{
+	struct mlx5dv_devx_cmd_comp *answers;
+
+	must(inlay_devx_answers_open(dev.ctx, &answers));
+	must(fcntl(answers->fd, F_SETFL, fcntl(answers->fd, F_GETFL) | O_NONBLOCK));
+	return answers;
+}
+
+/* One way or the other the answer is there in the end; a device need not have it at once */
+static int answer(struct mlx5dv_devx_cmd_comp *answers, uint64_t *buf, size_t len, uint64_t *wr_id,
+		  struct inlay_devx_error *error)
+{
+	struct pollfd pfd = {answers->fd, POLLIN, 0};
+
+	assert_int_equal(poll(&pfd, 1, (int)(DEADLINE * 1000)), 1);
+	return inlay_devx_answer(answers, buf, len, wr_id, error);
+}
+
+#define OBJECTS 12u
+#define OUTLEN 0x110u
+
+static void many_in_flight(void **state)
+{
+	struct mlx5dv_devx_cmd_comp *answers = answers_open();
+	struct inlay_devx_cq cqs[OBJECTS];
+	struct inlay_devx_rmp rmps[OBJECTS];
+	struct inlay_devx_error error;
+	struct inlay_cmd_in in;
+	uint64_t wr_id, *buf, seen[4];
+	uint32_t round, i, n, which, overtaken = 0;
+
+	(void)state;
+	for (i = 0; i < OBJECTS; i++) {
+		cq_open(&cqs[i], 1u << (i % 8), 64 << (i & 1));
+		rmp_open(&rmps[i], 2u << (i % 6), i & 1 ? INLAY_DEVX_RMP_CYCLIC : 0);
+	}
+	for (round = 0; round < 50; round++) {
+		n = 1 + rnd_below(200);
+		memset(seen, 0, sizeof(seen));
+		for (i = 0; i < n; i++) {
+			which = i % OBJECTS;
+			memset(&in, 0, sizeof(in));
+			inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE,
+					 i & 64 ? INLAY_CMD_OP_QUERY_RMP : INLAY_CMD_OP_QUERY_CQ);
+			inlay_cmd_in_set(&in, INLAY_CMD_IN_NUMBER, i & 64 ? rmps[which].rmpn : cqs[which].cq.cqn);
+			must(inlay_devx_query_async(i & 64 ? rmps[which].obj : cqs[which].obj, &in, sizeof(in), OUTLEN,
+						    0xabcd000000000000 + i, answers));
+			memset(&in, 0xff, sizeof(in)); /* not needed any more */
+		}
+		for (i = 0; i < n; i++) {
+			buf = (uint64_t *)(void *)at_the_end(INLAY_DEVX_ANSWER + OUTLEN);
+			must(answer(answers, buf, INLAY_DEVX_ANSWER + OUTLEN, &wr_id, &error));
+			assert_int_equal(error.err, 0);
+			assert_true(wr_id >> 48 == 0xabcd && (uint32_t)wr_id < n);
+			overtaken += (uint32_t)wr_id != i;
+			wr_id &= 0xff;
+			assert_false(seen[wr_id / 64] >> wr_id % 64 & 1);
+			seen[wr_id / 64] |= 1ULL << wr_id % 64;
+			which = (uint32_t)wr_id % OBJECTS;
+			if (wr_id & 64) {
+				const struct inlay_query_rmp_out *rmp =
+					(const struct inlay_query_rmp_out *)(const void *)(buf + 1);
+
+				assert_int_equal(1u << inlay_wqc_get(&rmp->rmpc.wq, INLAY_WQC_LOG_WQ_SZ),
+						 rmps[which].srq.wqe_cnt);
+				assert_int_equal(inlay_wqc_get(&rmp->rmpc.wq, INLAY_WQC_WQ_TYPE), which & 1);
+			} else {
+				const struct inlay_query_cq_out *cq =
+					(const struct inlay_query_cq_out *)(const void *)(buf + 1);
+
+				assert_int_equal(1u << inlay_cqc_get(&cq->cqc, INLAY_CQC_LOG_CQ_SIZE),
+						 cqs[which].cq.mask + 1);
+				assert_int_equal(inlay_cqc_get(&cq->cqc, INLAY_CQC_CQE_SZ), which & 1);
+			}
+		}
+		buf = (uint64_t *)(void *)at_the_end(INLAY_DEVX_ANSWER + OUTLEN);
+		assert_int_equal(inlay_devx_answer(answers, buf, INLAY_DEVX_ANSWER + OUTLEN, &wr_id, &error), -EAGAIN);
+		assert_true(wr_id == UINT64_MAX && error.status == 0 && error.err == -EAGAIN);
+	}
+	if (softdev_present())
+		assert_true(overtaken > 100);
+	inlay_devx_answers_close(answers);
+	for (i = 0; i < OBJECTS; i++) {
+		must(inlay_devx_cq_destroy(&cqs[i]));
+		must(inlay_devx_rmp_destroy(&rmps[i]));
+	}
+}
+
+static void answers_refused(void **state)
+{
+	struct mlx5dv_devx_cmd_comp *answers = answers_open();
+	static const size_t bad[] = {0, 4, 12, 15, 17, 18, 65536};
+	struct inlay_devx_error error;
+	struct inlay_devx_cq cq;
+	struct inlay_cmd_in in;
+	uint64_t wr_id, *buf;
+	size_t i, len;
+
+	(void)state;
+	cq_open(&cq, 64, 64);
+	memset(&in, 0, sizeof(in));
+	inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_QUERY_CQ);
+	inlay_cmd_in_set(&in, INLAY_CMD_IN_NUMBER, cq.cq.cqn);
+	for (i = 0; i < ARRAY(bad); i++) {
+		assert_int_equal(inlay_devx_query_async(cq.obj, &in, bad[i], OUTLEN, 1, answers), -EINVAL);
+		assert_int_equal(inlay_devx_query_async(cq.obj, &in, sizeof(in), bad[i], 1, answers), -EINVAL);
+	}
+	assert_int_equal(inlay_devx_query_async(cq.obj, NULL, 16, OUTLEN, 1, answers), -EINVAL);
+	/* Another number than the handle's, another command than a query: the kernel */
+	inlay_cmd_in_set(&in, INLAY_CMD_IN_NUMBER, cq.cq.cqn ^ 1);
+	assert_int_equal(inlay_devx_query_async(cq.obj, &in, sizeof(in), OUTLEN, 1, answers), -EINVAL);
+	inlay_cmd_in_set(&in, INLAY_CMD_IN_NUMBER, cq.cq.cqn);
+	inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_MODIFY_CQ);
+	assert_int_equal(inlay_devx_query_async(cq.obj, &in, sizeof(in), OUTLEN, 1, answers), -EINVAL);
+	inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_QUERY_CQ);
+	/* Too small a buffer: the answer stays */
+	must(inlay_devx_query_async(cq.obj, &in, sizeof(in), OUTLEN, 77, answers));
+	for (len = 0; len < INLAY_DEVX_ANSWER + OUTLEN; len += 8) {
+		buf = (uint64_t *)(void *)at_the_end(len);
+		assert_int_equal(answer(answers, buf, len, &wr_id, &error), -ENOBUFS);
+		assert_true(wr_id == UINT64_MAX && error.status == 0);
+	}
+	/* More than enough is zeroed behind it */
+	buf = (uint64_t *)(void *)at_the_end(4096);
+	memset(buf, 0x77, 4096);
+	must(answer(answers, buf, 4096, &wr_id, &error));
+	assert_int_equal(wr_id, 77);
+	assert_true(all_bytes((uint8_t *)buf + INLAY_DEVX_ANSWER + OUTLEN, 4096 - INLAY_DEVX_ANSWER - OUTLEN, 0));
+	/* What the device refuses comes as an answer, with its number */
+	must(inlay_devx_query_async(cq.obj, &in, sizeof(in), 16, 78, answers));
+	buf = (uint64_t *)(void *)at_the_end(INLAY_DEVX_ANSWER + 16);
+	assert_int_equal(answer(answers, buf, INLAY_DEVX_ANSWER + 16, &wr_id, &error), -EIO);
+	assert_int_equal(wr_id, 78);
+	assert_int_equal(error.status, INLAY_CMD_STATUS_BAD_OUTP_LEN);
+	assert_int_equal(error.err, -EIO);
+	assert_true(error.syndrome != 0);
+	/* One MiB of outboxes, and no more; closed with all of them unread */
+	for (i = 0; i < 16; i++)
+		must(inlay_devx_query_async(cq.obj, &in, sizeof(in), 65532, i, answers));
+	assert_int_equal(inlay_devx_query_async(cq.obj, &in, sizeof(in), 65532, i, answers), -EAGAIN);
+	inlay_devx_answers_close(answers);
+	inlay_devx_answers_close(NULL);
+	must(inlay_devx_cq_destroy(&cq));
+}
+
+/* ---- Events ---- */
+
+static int event_within(struct mlx5dv_devx_event_channel *channel, struct inlay_devx_event *event)
+{
+	double end = now() + DEADLINE;
+	int err;
+
+	while ((err = inlay_devx_event_get(channel, event)) == -EAGAIN && now() < end)
+		step();
+	return err;
+}
+
+static void nothing_more(struct mlx5dv_devx_event_channel *channel)
+{
+	struct inlay_devx_event event;
+
+	settle();
+	assert_int_equal(inlay_devx_event_get(channel, &event), -EAGAIN);
+}
+
+static void write_one(struct side *a, struct side *b)
+{
+	uint32_t word = 1;
+
+	must(inlay_post_write_inline(a->sq, at_peer(b, 0), b->mr->rkey, &word, 4, INLAY_SIGNALED));
+	inlay_sq_ring(a->sq);
+}
+
+static void completions(void **state)
+{
+	uint16_t comp = INLAY_EVENT_COMP;
+	struct mlx5dv_devx_event_channel *full, *bare;
+	struct inlay_devx_event event;
+	static struct side a, b;
+	uint32_t i;
+
+	(void)state;
+	sides_make(&a, &plain, &b, &plain);
+	must(inlay_devx_channel_open(dev.ctx, INLAY_DEVX_NONBLOCK, &full));
+	must(inlay_devx_channel_open(dev.ctx, INLAY_DEVX_NONBLOCK | INLAY_DEVX_OMIT_DATA, &bare));
+	must(inlay_devx_subscribe(full, a.scq.obj, &comp, 1, 0x1111));
+	must(inlay_devx_subscribe(bare, a.scq.obj, &comp, 1, 0x2222));
+	/* Nothing is told of a CQ that is not armed */
+	write_one(&a, &b);
+	take_sent(&a, 0, NULL);
+	nothing_more(full);
+	for (i = 1; i < 20; i++) {
+		must(inlay_cq_arm(a.cq, 0));
+		nothing_more(full);
+		write_one(&a, &b);
+		must(event_within(full, &event));
+		assert_int_equal(event.type, INLAY_EVENT_COMP);
+		assert_int_equal(event.number, a.cq->cqn);
+		assert_true(event.cookie == 0x1111);
+		assert_int_equal(event.bytes, 64);
+		inlay_cq_event(a.cq);
+		take_sent(&a, i, NULL);
+		write_one(&a, &b);
+		take_sent(&a, ++i, NULL);
+		nothing_more(full);
+	}
+	/* The other channel keeps one until it is read, and says no more than the cookie */
+	must(event_within(bare, &event));
+	assert_true(event.cookie == 0x2222 && event.bytes == 0 && event.number == 0);
+	nothing_more(bare);
+	/* A destroyed object, a closed channel: no events, no harm */
+	inlay_devx_channel_close(full);
+	must(inlay_cq_arm(a.cq, 0));
+	write_one(&a, &b);
+	take_sent(&a, i, NULL);
+	must(event_within(bare, &event));
+	sides_free(&a, &b);
+	nothing_more(bare);
+	inlay_devx_channel_close(bare);
+	inlay_devx_channel_close(NULL);
+}
+
+static void last_wqe_and_overrun(void **state)
+{
+	uint16_t qp_types[] = {INLAY_EVENT_SRQ_LAST_WQE, INLAY_EVENT_WQ_CATAS_ERROR}, cq_error = INLAY_EVENT_CQ_ERROR;
+	struct mlx5dv_devx_event_channel *channel;
+	struct inlay_devx_event event;
+	struct inlay_query_cq_out out;
+	struct inlay_devx_qp_attr qpa;
+	struct inlay_devx_path path = path_usual();
+	struct inlay_devx_rmp rmp;
+	struct inlay_devx_cq cq;
+	struct inlay_devx_qp qp;
+	uint32_t i;
+
+	(void)state;
+	rmp_open(&rmp, 16, 0);
+	cq_open(&cq, 4, 64);
+	qpa = qp_want(cq.cq.cqn, cq.cq.cqn, 64, 0);
+	qpa.rq_type = INLAY_RQ_TYPE_SHARED;
+	qpa.srqn = rmp.rmpn;
+	must(inlay_devx_qp_create(&qp, dev.ctx, &qpa));
+	must(inlay_devx_qp_connect_self(&qp, &path));
+	must(inlay_devx_channel_open(dev.ctx, INLAY_DEVX_NONBLOCK, &channel));
+	must(inlay_devx_subscribe(channel, qp.obj, qp_types, 2, 5));
+	must(inlay_devx_subscribe(channel, cq.obj, &cq_error, 1, 6));
+	must(inlay_devx_qp_to_error(&qp));
+	must(event_within(channel, &event));
+	assert_int_equal(event.type, INLAY_EVENT_SRQ_LAST_WQE);
+	assert_int_equal(event.number, qp.qpn);
+	assert_int_equal(event.kind, 0);
+	assert_true(event.cookie == 5);
+	must(inlay_devx_qp_to_reset(&qp));
+	must(inlay_devx_qp_connect_self(&qp, &path));
+	nothing_more(channel);
+	/* More completions than the CQ holds */
+	for (i = 0; i < 6; i++)
+		must(inlay_post_nop(&qp.sq, INLAY_SIGNALED));
+	inlay_sq_ring(&qp.sq);
+	do {
+		must(event_within(channel, &event));
+	} while (event.cookie == 5); /* its QP goes with it */
+	assert_true(event.cookie == 6);
+	assert_int_equal(event.type, INLAY_EVENT_CQ_ERROR);
+	assert_int_equal(event.number, cq.cq.cqn);
+	assert_int_equal(event.syndrome, 1);
+	must(inlay_devx_cq_query(&cq, &out));
+	assert_int_equal(inlay_cqc_get(&out.cqc, INLAY_CQC_STATUS), INLAY_CQ_STATUS_OVERFLOW);
+	must(inlay_devx_qp_destroy(&qp));
+	must(inlay_devx_cq_destroy(&cq));
+	must(inlay_devx_rmp_destroy(&rmp));
+	inlay_devx_channel_close(channel);
+}
+
+static void subscriptions_refused(void **state)
+{
+	static const uint16_t bad[] = {INLAY_EVENT_PORT_CHANGE, INLAY_EVENT_INTERNAL_ERROR, 0x3f, 0x40, 0xff, 0x100,
+				       0xffff};
+	uint16_t many[17], comp = INLAY_EVENT_COMP, port = INLAY_EVENT_PORT_CHANGE, two[2] = {INLAY_EVENT_COMP, 0x3f};
+	struct mlx5dv_devx_event_channel *channel;
+	struct inlay_devx_event event;
+	static struct side a, b;
+	uint64_t count;
+	int fd, file;
+	size_t i;
+
+	(void)state;
+	sides_make(&a, &plain, &b, &plain);
+	assert_int_equal(inlay_devx_channel_open(dev.ctx, 4, &channel), -EINVAL);
+	assert_null(channel);
+	must(inlay_devx_channel_open(dev.ctx, INLAY_DEVX_NONBLOCK, &channel));
+	for (i = 0; i < ARRAY(many); i++)
+		many[i] = INLAY_EVENT_COMP;
+	assert_int_equal(inlay_devx_subscribe(channel, a.scq.obj, many, 0, 1), -EINVAL);
+	assert_int_equal(inlay_devx_subscribe(channel, a.scq.obj, many, 17, 1), -EINVAL);
+	for (i = 0; i < ARRAY(bad); i++)
+		assert_int_equal(inlay_devx_subscribe(channel, a.scq.obj, &bad[i], 1, 1), -EINVAL);
+	assert_int_equal(inlay_devx_subscribe(channel, NULL, &comp, 1, 1), -EINVAL);
+	must(inlay_devx_subscribe(channel, NULL, &port, 1, 1));
+	/* One of two is bad: neither is subscribed to */
+	assert_int_equal(inlay_devx_subscribe(channel, a.scq.obj, two, 2, 1), -EINVAL);
+	assert_int_equal(inlay_devx_subscribe_fd(channel, 9999, a.scq.obj, comp), -EBADF);
+	file = open("/dev/null", O_RDONLY);
+	assert_int_equal(inlay_devx_subscribe_fd(channel, file, a.scq.obj, comp), -EINVAL); /* open, but no eventfd */
+	close(file);
+	must(inlay_cq_arm(a.cq, 0));
+	write_one(&a, &b);
+	take_sent(&a, 0, NULL);
+	nothing_more(channel);
+	/* A counter, which the channel does not tell of */
+	fd = eventfd(0, EFD_NONBLOCK);
+	must(inlay_devx_subscribe_fd(channel, fd, a.scq.obj, comp));
+	inlay_cq_event(a.cq);
+	must(inlay_cq_arm(a.cq, 0));
+	write_one(&a, &b);
+	take_sent(&a, 1, NULL);
+	for (i = 0; i < 1000 && read(fd, &count, 8) != 8; i++) {
+		step();
+		usleep(1000);
+	}
+	assert_int_equal(count, 1);
+	assert_int_equal(inlay_devx_event_get(channel, &event), -EAGAIN);
+	sides_free(&a, &b);
+	inlay_devx_channel_close(channel);
+	close(fd);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		devx_test(builders_of_any_answer),
+		devx_test(queries_of_any_answer),
+		devx_test(many_in_flight),
+		devx_test(answers_refused),
+		devx_test(completions),
+		devx_test(last_wqe_and_overrun),
+		devx_test(subscriptions_refused),
+	};
+
+	if (!rig_here())
+		return 0;
+	return cmocka_run_group_tests_name("devx_answers", tests, rig_open, rig_close) ||
+	       again_with("SOFTDEV_LINK", "ib") ||
+	       again_with("SOFTDEV_MANUAL", "1") || again_trapped();
+}

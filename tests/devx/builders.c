@@ -1,0 +1,770 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * builders.c: what the builders send, bit by bit: exactly the rights that were asked for,
+ * retries, timers, the MTU, relaxed ordering where the device has it. And what they refuse before
+ * anything is sent: numbers that do not fit their field, keys of impossible ranges. In checked mode
+ * a NULL argument aborts with the name of the rule.
+ *
+ * This program has libmlx5's calls of its own: they keep the last inbox, count, and may refuse.
+ * Bits are counted here by the layouts of Linux's mlx5_ifc.h, without inlay's.
+ */
+#include "common.h"
+#include "rig.h"
+#include <dlfcn.h>
+
+/* ---- Calls in between ---- */
+
+static struct {
+	uint8_t in[4096];    /* the last inbox */
+	uint32_t boxes;      /* of create and modify */
+	uint32_t no_caps;    /* bit 0: no relaxed_ordering_write, 1: no ..._read, 2: pci_relaxed_ordered_read */
+	int fail_cap;        /* the errno of QUERY_HCA_CAP */
+	uint32_t active_mtu; /* of the port, when not 0 */
+} mid;
+
+#define NEXT(name) __typeof__(&name) next = (__typeof__(&name))(uintptr_t)dlsym(RTLD_NEXT, #name)
+
+static uint64_t bits(const uint8_t *box, uint32_t first, uint32_t n)
+{
+	uint64_t value = 0;
+	uint32_t i;
+
+	for (i = first; i < first + n; i++)
+		value = value << 1 | (box[i / 8] >> (7 - i % 8) & 1);
+	return value;
+}
+
+static void keep(const void *in, size_t inlen)
+{
+	memset(mid.in, 0, sizeof(mid.in));
+	memcpy(mid.in, in, inlen < sizeof(mid.in) ? inlen : sizeof(mid.in));
+	mid.boxes++;
+}
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+int mlx5dv_devx_general_cmd(struct ibv_context *context, const void *in, size_t inlen, void *out, size_t outlen)
+{
+	NEXT(mlx5dv_devx_general_cmd);
+	uint8_t *cap = (uint8_t *)out + 16;
+	int err;
+
+	if (bits((const uint8_t *)in, 0, 16) != 0x100)
+		return next(context, in, inlen, out, outlen);
+	err = mid.fail_cap ? mid.fail_cap : next(context, in, inlen, out, outlen);
+	if (!err && bits((const uint8_t *)in, 0x30, 16) == 1) {
+		if (mid.no_caps & 1)
+			cap[0xe8 / 8] &= 0x7f;
+		if (mid.no_caps & 2)
+			cap[0xe9 / 8] &= 0xbf;
+		if (mid.no_caps & 4)
+			cap[0x32a / 8] |= 0x20;
+	}
+	return err;
+}
+
+/* As a device without relaxed ordering does, it refuses a key that asks for it */
+struct mlx5dv_devx_obj *mlx5dv_devx_obj_create(struct ibv_context *context, const void *in, size_t inlen, void *out,
+					       size_t outlen)
+{
+	NEXT(mlx5dv_devx_obj_create);
+
+	keep(in, inlen);
+	if (bits(mid.in, 0, 16) == 0x200 && ((bits(mid.in, 0x80 + 0xd, 1) && mid.no_caps & 1) ||
+					     (bits(mid.in, 0x80 + 0x1d9, 1) && (mid.no_caps & 6) == 2))) {
+		((uint8_t *)out)[0] = 3;
+		errno = EREMOTEIO;
+		return NULL;
+	}
+	return next(context, in, inlen, out, outlen);
+}
+
+int mlx5dv_devx_obj_modify(struct mlx5dv_devx_obj *obj, const void *in, size_t inlen, void *out, size_t outlen)
+{
+	NEXT(mlx5dv_devx_obj_modify);
+
+	keep(in, inlen);
+	return next(obj, in, inlen, out, outlen);
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+static int (*real_query_port)(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr, size_t len);
+
+static int query_port(struct ibv_context *ctx, uint8_t port, struct ibv_port_attr *attr, size_t len)
+{
+	int err = real_query_port(ctx, port, attr, len);
+
+	if (!err && mid.active_mtu)
+		attr->active_mtu = (enum ibv_mtu)(mid.active_mtu & 0xff);
+	return err;
+}
+
+static int fresh(void **state)
+{
+	struct verbs_context *verbs = verbs_get_ctx(dev.ctx);
+
+	memset(&mid, 0, sizeof(mid));
+	if (verbs->query_port != query_port) {
+		real_query_port = verbs->query_port;
+		verbs->query_port = query_port;
+	}
+	return rig_empty(state);
+}
+
+/* A field of the last inbox, 1 .. 64 bits, at `base` bits in it */
+#define sent(base, at, width, value) assert_true(bits(mid.in, (base) + (at), width) == (uint64_t)(value))
+
+enum { MKC = 0x80, QPC = 0xc0, ADS = QPC + 0xc0, DCTC = 0x80 };
+
+/* ---- What is sent ---- */
+
+static const uint32_t rights[] = {IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_ATOMIC};
+
+static uint32_t subset(uint32_t which)
+{
+	return (which & 1 ? rights[0] : 0) | (which & 2 ? rights[1] : 0) | (which & 4 ? rights[2] : 0);
+}
+
+static struct inlay_devx_dct_attr dct_want(uint32_t cqn, uint32_t srqn)
+{
+	struct inlay_devx_dct_attr attr;
+
+	memset(&attr, 0, sizeof(attr));
+	attr.pdn = rig.pdn;
+	attr.cqn = cqn;
+	attr.srqn = srqn;
+	attr.key = 0x1122334455667788;
+	return attr;
+}
+
+static struct inlay_devx_mkey_attr key_want(uint32_t access)
+{
+	struct inlay_devx_mkey_attr attr;
+
+	memset(&attr, 0, sizeof(attr));
+	attr.addr = 0x7000000;
+	attr.len = 8192;
+	attr.memory = place_ring(8192);
+	attr.pdn = rig.pdn;
+	attr.access = access;
+	attr.tag = 0x42;
+	return attr;
+}
+
+/* A QP has the rights that its path gives and its type allows, and no others */
+static void rights_of_queue_pairs(void **state)
+{
+	static const uint32_t types[] = {INLAY_QP_ST_RC, INLAY_QP_ST_UC, INLAY_QP_ST_UD};
+	uint32_t type, which, may;
+	struct how how;
+	static struct side s;
+
+	(void)state;
+	for (type = 0; type < ARRAY(types); type++) {
+		memset(&how, 0, sizeof(how));
+		how.type = types[type];
+		rig_empty(NULL);
+		side_make(&s, &how);
+		for (which = 0; which < 8; which++) {
+			may = types[type] == INLAY_QP_ST_RC ? which : types[type] == INLAY_QP_ST_UC ? which & 1 : 0;
+			s.path.access = subset(which);
+			s.path.atomic_mode = INLAY_ATOMIC_MODE_UP_TO_8;
+			must(inlay_devx_qp_to_init(&s.qp, &s.path));
+			sent(0, 0, 16, 0x502);
+			sent(QPC, 0x490, 1, may >> 1 & 1); /* rre */
+			sent(QPC, 0x491, 1, may & 1);      /* rwe */
+			sent(QPC, 0x492, 1, may >> 2 & 1); /* rae */
+			sent(QPC, 0x48c, 4, may & 4 ? 3 : 0);
+			sent(QPC, 0x13, 2, 3);             /* pm_state migrated */
+			sent(ADS, 0x128, 8, 1);
+			sent(QPC, 0x540, 32, types[type] == INLAY_QP_ST_UD ? QKEY : 0);
+			must(inlay_devx_qp_to_reset(&s.qp));
+		}
+		side_free(&s);
+	}
+}
+
+/* A DCI is told in INIT2RTR what it may begin; it grants its peers nothing */
+static void rights_of_initiators(void **state)
+{
+	struct inlay_devx_path path = path_usual();
+	struct inlay_devx_qp_attr attr;
+	struct inlay_devx_rmp rmp;
+	struct inlay_devx_cq cq;
+	struct inlay_devx_qp qp;
+	uint32_t which;
+
+	(void)state;
+	cq_open(&cq, 64, 64);
+	rmp_open(&rmp, 16, 0);
+	attr = qp_want(cq.cq.cqn, cq.cq.cqn, 16, 0);
+	attr.type = INLAY_QP_ST_DCI;
+	attr.rq_type = INLAY_RQ_TYPE_SHARED;
+	attr.srqn = rmp.rmpn;
+	must(inlay_devx_qp_create(&qp, dev.ctx, &attr));
+	for (which = 0; which < 8; which++) {
+		path.access = subset(which);
+		must(inlay_devx_qp_to_init(&qp, &path));
+		sent(QPC, 0x490, 3, 0);
+		must(inlay_devx_qp_to_rtr(&qp, &path, NULL));
+		sent(0, 0x80, 32, which & 4 ? 1 << 2 : 0); /* opt_param_mask: RAE */
+		sent(QPC, 0x490, 3, which & 4 ? 1 : 0);
+		sent(QPC, 0x48c, 4, which & 4 ? 1 : 0);
+		must(inlay_devx_qp_to_reset(&qp));
+	}
+	must(inlay_devx_qp_destroy(&qp));
+	must(inlay_devx_rmp_destroy(&rmp));
+	must(inlay_devx_cq_destroy(&cq));
+}
+
+static void rights_of_targets(void **state)
+{
+	struct inlay_devx_path path = path_usual();
+	struct inlay_devx_dct_attr attr;
+	struct inlay_devx_rmp rmp;
+	struct inlay_devx_dct dct;
+	struct inlay_devx_cq cq;
+	uint32_t which;
+
+	(void)state;
+	cq_open(&cq, 64, 64);
+	rmp_open(&rmp, 16, 0);
+	attr = dct_want(cq.cq.cqn, rmp.rmpn);
+	for (which = 0; which < 8; which++) {
+		path.access = subset(which);
+		path.min_rnr_timer = (uint8_t)(which * 4 + 3);
+		path.mtu = (uint8_t)(1 + which % 5);
+		must(inlay_devx_dct_create(&dct, dev.ctx, &attr, &path));
+		sent(DCTC, 0x6c, 1, which >> 1 & 1);
+		sent(DCTC, 0x6d, 1, which & 1);
+		sent(DCTC, 0x6e, 1, which >> 2 & 1);
+		sent(DCTC, 0x68, 4, which & 4 ? 1 : 0);
+		sent(DCTC, 0x93, 5, path.min_rnr_timer);
+		sent(DCTC, 0x145, 3, path.mtu);
+		sent(DCTC, 0x100, 64, attr.key);
+		sent(DCTC, 0xa8, 24, rmp.rmpn);
+		must(inlay_devx_dct_destroy(&dct));
+	}
+	/* The port says what no port has */
+	path.mtu = 0;
+	for (which = 0; which < 2; which++) {
+		mid.active_mtu = which ? 6 : 0x100;
+		mid.boxes = 0;
+		assert_int_equal(inlay_devx_dct_create(&dct, dev.ctx, &attr, &path), -EINVAL);
+		assert_int_equal(mid.boxes, 0);
+		assert_null(dct.obj);
+	}
+	mid.active_mtu = 0;
+	must(inlay_devx_rmp_destroy(&rmp));
+	must(inlay_devx_cq_destroy(&cq));
+}
+
+/* Of a umem and of another key; the pieces' keys in the order of the list */
+static void rights_of_keys(void **state)
+{
+	struct inlay_devx_mkey_attr attr = key_want(0);
+	struct inlay_devx_mkey key, list;
+	struct ibv_sge sge[2];
+	uint64_t box[128];
+	uint32_t which;
+
+	(void)state;
+	for (which = 0; which < 16; which++) {
+		uint32_t got = which & 8 ? which & 7 : which & 2;
+
+		attr.access = subset(got) | (which & 8 ? IBV_ACCESS_LOCAL_WRITE : 0);
+		must(inlay_devx_mkey_create(&key, dev.ctx, &attr));
+		sent(MKC, 0x11, 1, got >> 2 & 1);
+		sent(MKC, 0x12, 1, got & 1);
+		sent(MKC, 0x13, 1, got >> 1 & 1);
+		sent(MKC, 0x14, 1, which >> 3);
+		sent(MKC, 0x15, 1, 1);
+		sent(MKC, 0xd, 1, 0);
+		sent(MKC, 0x1d9, 1, 0);
+		sent(MKC, 0x20, 24, 0xffffff);
+		sent(MKC, 0x38, 8, 0x42);
+		sge[0].addr = sge[1].addr = attr.addr;
+		sge[0].length = sge[1].length = 4096;
+		sge[0].lkey = key.key;
+		sge[1].lkey = 0x12345600;
+		must(inlay_devx_mkey_create_list(&list, dev.ctx, &attr, sge, 2, box, sizeof(box)));
+		sent(MKC, 0x11, 5, (got >> 2 & 1) << 4 | (got & 1) << 3 | (got >> 1 & 1) << 2 | (which >> 3) << 1 | 1);
+		sent(0x880, 0x20, 32, key.key);
+		sent(0x880, 0x40, 64, attr.addr);
+		sent(0x900, 0x20, 32, 0x12345600);
+		must(inlay_devx_mkey_destroy(&list));
+		must(inlay_devx_mkey_destroy(&key));
+	}
+}
+
+/*
+ * Relaxed ordering is a wish, as it is with verbs: a device that has none of it makes the key
+ * without
+ */
+static void relaxed_ordering_where_it_is(void **state)
+{
+	struct inlay_devx_mkey_attr attr = key_want(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING);
+	struct inlay_devx_mkey key, list;
+	struct inlay_query_mkey_out out;
+	struct ibv_sge sge;
+	uint64_t box[128];
+
+	(void)state;
+	need_softdev("what a device has");
+	for (mid.no_caps = 0; mid.no_caps < 8; mid.no_caps++) {
+		bool write = !(mid.no_caps & 1), read = !(mid.no_caps & 2) || mid.no_caps & 4;
+
+		must(inlay_devx_mkey_create(&key, dev.ctx, &attr));
+		sent(MKC, 0xd, 1, write);
+		sent(MKC, 0x1d9, 1, read);
+		must(inlay_devx_mkey_query(&key, &out));
+		assert_int_equal(inlay_mkc_get(&out.mkc, INLAY_MKC_RELAXED_ORDERING_WRITE), write);
+		assert_int_equal(inlay_mkc_get(&out.mkc, INLAY_MKC_RELAXED_ORDERING_READ), read);
+		sge.addr = attr.addr;
+		sge.length = 8192;
+		sge.lkey = key.key;
+		must(inlay_devx_mkey_create_list(&list, dev.ctx, &attr, &sge, 1, box, sizeof(box)));
+		sent(MKC, 0xd, 1, write);
+		sent(MKC, 0x1d9, 1, read);
+		must(inlay_devx_mkey_destroy(&list));
+		must(inlay_devx_mkey_destroy(&key));
+	}
+	/* A key without it does not ask the device */
+	mid.no_caps = 0;
+	mid.fail_cap = EIO;
+	mid.boxes = 0;
+	assert_int_equal(inlay_devx_mkey_create(&key, dev.ctx, &attr), -EIO);
+	assert_int_equal(key.error.opcode, INLAY_CMD_OP_QUERY_HCA_CAP);
+	assert_null(key.obj);
+	assert_int_equal(mid.boxes, 0);
+	attr.access = IBV_ACCESS_LOCAL_WRITE;
+	must(inlay_devx_mkey_create(&key, dev.ctx, &attr));
+	sent(MKC, 0xd, 1, 0);
+	sent(MKC, 0x1d9, 1, 0);
+	must(inlay_devx_mkey_destroy(&key));
+}
+
+/*
+ * How long and how often a QP tries, all values of it; reads and atomics rounded up to a power of
+ * two
+ */
+static void retries_and_timers(void **state)
+{
+	struct inlay_connect_record mine;
+	uint32_t i, up;
+	struct how how;
+	static struct side s;
+
+	(void)state;
+	memset(&how, 0, sizeof(how));
+	side_make(&s, &how);
+	for (i = 0; i < 32; i++) {
+		s.path.timeout = (uint8_t)i;
+		s.path.retry_count = (uint8_t)(i % 8);
+		s.path.rnr_retry = (uint8_t)((i * 3 + 1) % 8);
+		s.path.min_rnr_timer = (uint8_t)(31 - i);
+		s.path.rd_atomic = (uint8_t)(i % 17);
+		s.path.dest_rd_atomic = (uint8_t)(16 - i % 17);
+		s.path.psn = 0xff000000 | (i * 0x54321);
+		must(inlay_devx_qp_address(&s.qp, &s.path, &mine));
+		must(inlay_devx_qp_to_init(&s.qp, &s.path));
+		must(inlay_devx_qp_to_rtr(&s.qp, &s.path, &mine));
+		sent(0, 0x80, 32, 0); /* no option: no right is changed */
+		for (up = 0; 1u << up < s.path.dest_rd_atomic; up++)
+			;
+		sent(QPC, 0x488, 3, up);
+		sent(QPC, 0x4a3, 5, 31 - i);
+		sent(QPC, 0x4a8, 24, i * 0x54321 & 0xffffff);
+		sent(QPC, 0xa8, 24, s.qpn);
+		sent(QPC, 0x43, 5, 30);
+		must(inlay_devx_qp_to_rts(&s.qp, &s.path));
+		sent(0, 0x80, 32, 0);
+		for (up = 0; 1u << up < s.path.rd_atomic; up++)
+			;
+		sent(QPC, 0x388, 3, up);
+		sent(QPC, 0x38d, 3, i % 8);
+		sent(QPC, 0x390, 3, (i * 3 + 1) % 8);
+		sent(ADS, 0x40, 5, i);
+		sent(QPC, 0x3c8, 24, i * 0x54321 & 0xffffff);
+		must(inlay_devx_qp_to_reset(&s.qp));
+	}
+	side_free(&s);
+}
+
+/* The smallest of the path's, the port's and the peer's; none that is no MTU */
+static void mtus(void **state)
+{
+	struct inlay_connect_record peer;
+	uint32_t path, port, there, want;
+	struct how how;
+	static struct side s;
+	int err;
+
+	(void)state;
+	memset(&how, 0, sizeof(how));
+	side_make(&s, &how);
+	side_address(&s, &peer);
+	for (port = 0; port <= 7; port++)
+		for (path = 0; path <= 7; path++)
+			for (there = 0; there <= 6; there++) {
+				mid.active_mtu = port | 0x100;
+				s.path.mtu = 0;
+				must(inlay_devx_qp_to_init(&s.qp, &s.path));
+				s.path.mtu = (uint8_t)path;
+				peer.mtu = (uint8_t)there;
+				want = path ? path : port;
+				if (there && there < want)
+					want = there;
+				mid.boxes = 0;
+				err = inlay_devx_qp_to_rtr(&s.qp, &s.path, &peer);
+				if (path > 5 || want < 1 || want > 5) {
+					assert_int_equal(err, -EINVAL);
+					assert_int_equal(mid.boxes, 0);
+				} else {
+					assert_int_equal(err, 0);
+					sent(QPC, 0x40, 3, want);
+				}
+				must(inlay_devx_qp_to_reset(&s.qp));
+			}
+	mid.active_mtu = 0;
+	side_free(&s);
+}
+
+/*
+ * A queue reserves its CQEs: a CQ that is too small refuses it before anything is sent, and what
+ * goes gives them back
+ */
+static void cqes_are_reserved(void **state)
+{
+	struct inlay_devx_xrq_attr xrqa;
+	struct inlay_devx_rmp_attr rmpa;
+	struct inlay_devx_qp_attr attr;
+	struct inlay_devx_cq scq, rcq;
+	struct inlay_devx_qp qp, second;
+	struct inlay_devx_xrq xrq;
+	struct inlay_devx_rmp rmp;
+	uint32_t i;
+
+	(void)state;
+	cq_open(&scq, 64, 64);
+	cq_open(&rcq, 128, 64);
+	attr = qp_want(0, 0, 64, 32);
+	attr.send_cq = &scq.cq;
+	attr.recv_cq = &rcq.cq;
+	must(inlay_devx_qp_create(&qp, dev.ctx, &attr));
+	sent(QPC, 0x3e8, 24, scq.cq.cqn);
+	sent(QPC, 0x4e8, 24, rcq.cq.cqn);
+	assert_int_equal(scq.cq.reserved, 64);
+	assert_int_equal(rcq.cq.reserved, 32);
+	mid.boxes = 0;
+	/* No send CQE is left; no receive CQE: the QP that was made goes again. Then the device refuses */
+	for (i = 0; i < 3; i++) {
+		attr = qp_want(0, 0, i ? 32 : 16, i == 1 ? 128 : 32);
+		attr.send_cq = i ? &rcq.cq : &scq.cq;
+		attr.recv_cq = &rcq.cq;
+		attr.pdn ^= i == 2 ? 0x5aa5 : 0;
+		assert_int_equal(inlay_devx_qp_create(&second, dev.ctx, &attr), i < 2 ? -ENOSPC : -EINVAL);
+		assert_null(second.obj);
+		assert_int_equal(scq.cq.reserved, 64);
+		assert_int_equal(rcq.cq.reserved, 32);
+		must(inlay_devx_qp_destroy(&second));
+	}
+	assert_non_null(strstr(scq.cq.refusal, "16 more CQEs wanted, 0 of 64"));
+	rmpa = rmp_want(64, 64, 0);
+	rmpa.cq = &rcq.cq;
+	must(inlay_devx_rmp_create(&rmp, dev.ctx, &rmpa));
+	assert_int_equal(rcq.cq.reserved, 96);
+	memset(&xrqa, 0, sizeof(xrqa));
+	xrqa.shared = rmp_want(64, 64, 0);
+	xrqa.shared.cq = &rcq.cq;
+	xrqa.tags = 4;
+	assert_int_equal(inlay_devx_xrq_create(&xrq, dev.ctx, &xrqa), -ENOSPC);
+	must(inlay_devx_rmp_destroy(&rmp));
+	must(inlay_devx_rmp_destroy(&rmp));
+	assert_int_equal(rcq.cq.reserved, 32);
+	xrqa.shared.pdn ^= 0x5aa5;
+	assert_true(inlay_devx_xrq_create(&xrq, dev.ctx, &xrqa) < 0);
+	sent(0x80, 0x48, 24, rcq.cq.cqn);
+	assert_int_equal(rcq.cq.reserved, 32);
+	must(inlay_devx_qp_destroy(&qp));
+	must(inlay_devx_qp_destroy(&qp));
+	assert_int_equal(scq.cq.reserved + rcq.cq.reserved, 0);
+	must(inlay_devx_cq_destroy(&scq));
+	must(inlay_devx_cq_destroy(&rcq));
+}
+
+/* ---- What is not sent ---- */
+
+/* A number with a 25th bit names no object, in either mode */
+static void numbers_too_large_for_their_field(void **state)
+{
+	struct inlay_devx_path path = path_usual();
+	struct inlay_query_hca_cap_out cap;
+	struct inlay_devx_mkey_attr keya;
+	struct inlay_devx_xrq_attr xrqa;
+	struct inlay_devx_rmp_attr rmpa;
+	struct inlay_devx_dct_attr dcta;
+	struct inlay_devx_qp_attr qpa;
+	struct inlay_devx_mkey key;
+	struct inlay_devx_rmp rmp, made;
+	struct inlay_devx_xrq xrq;
+	struct inlay_devx_dct dct;
+	struct inlay_devx_qp qp;
+	struct inlay_devx_cq cq;
+	struct ibv_sge sge;
+	uint64_t box[128];
+	uint32_t bit;
+
+	(void)state;
+	cq_open(&cq, 64, 64);
+	rmp_open(&made, 16, 0);
+	for (bit = 24; bit < 32; bit++) {
+		uint32_t high = 1u << bit, i;
+
+		rig.records = 4096;
+		rig.rings = RECORDS + (1u << 20);
+		mid.boxes = 0;
+		for (i = 0; i < 5; i++) {
+			qpa = qp_want(cq.cq.cqn, cq.cq.cqn, 16, i == 4 ? 0 : 16);
+			if (i == 0)
+				qpa.pdn |= high;
+			else if (i == 1)
+				qpa.send_cqn |= high;
+			else if (i == 2)
+				qpa.recv_cqn |= high;
+			else if (i == 3)
+				qpa.user_index = high, qpa.flags = INLAY_DEVX_QP_USER_INDEX;
+			else
+				qpa.rq_type = INLAY_RQ_TYPE_SHARED, qpa.srqn = made.rmpn | high;
+			assert_int_equal(inlay_devx_qp_create(&qp, dev.ctx, &qpa), -EINVAL);
+			assert_null(qp.obj);
+			dcta = dct_want(cq.cq.cqn, made.rmpn);
+			if (i == 0)
+				dcta.pdn |= high;
+			else if (i == 1)
+				dcta.cqn |= high;
+			else if (i == 2)
+				dcta.srqn |= high;
+			else
+				dcta.user_index = high;
+			assert_int_equal(inlay_devx_dct_create(&dct, dev.ctx, &dcta, &path), -EINVAL);
+			assert_null(dct.obj);
+			memset(&xrqa, 0, sizeof(xrqa));
+			xrqa.shared = rmp_want(16, 64, 0);
+			xrqa.cqn = cq.cq.cqn;
+			xrqa.tags = 4;
+			if (i == 0)
+				xrqa.shared.pdn |= high;
+			else if (i == 1)
+				xrqa.cqn |= high;
+			else
+				xrqa.user_index = high;
+			assert_int_equal(inlay_devx_xrq_create(&xrq, dev.ctx, &xrqa), -EINVAL);
+			assert_null(xrq.obj);
+		}
+		rmpa = rmp_want(16, 64, 0);
+		rmpa.pdn |= high;
+		assert_int_equal(inlay_devx_rmp_create(&rmp, dev.ctx, &rmpa), -EINVAL);
+		assert_null(rmp.obj);
+		keya = key_want(0);
+		keya.pdn |= high;
+		assert_int_equal(inlay_devx_mkey_create(&key, dev.ctx, &keya), -EINVAL);
+		assert_null(key.obj);
+		memset(&sge, 0, sizeof(sge));
+		sge.length = 8192;
+		assert_int_equal(inlay_devx_mkey_create_list(&key, dev.ctx, &keya, &sge, 1, box, sizeof(box)), -EINVAL);
+		assert_null(key.obj);
+		assert_int_equal(inlay_devx_query_cap(dev.ctx, high, &cap, NULL), -EINVAL);
+	}
+	assert_int_equal(inlay_devx_query_cap(dev.ctx, 1u << 15, &cap, NULL), -EINVAL);
+	assert_int_equal(mid.boxes, 0);
+	must(inlay_devx_rmp_destroy(&made));
+	must(inlay_devx_cq_destroy(&cq));
+}
+
+/*
+ * Ranges that end after all addresses, or are longer than their umem, their pieces, or any
+ * translation
+ */
+static void keys_of_impossible_ranges(void **state)
+{
+	struct inlay_devx_umem huge = rig.umem;
+	struct inlay_devx_mkey_attr good = key_want(0), bad;
+	struct inlay_devx_mkey key;
+	struct ibv_sge sge[2];
+	uint64_t box[128];
+	uint32_t i;
+
+	(void)state;
+	huge.len = UINT64_MAX;
+	mid.boxes = 0;
+	for (i = 0; i < 7; i++) {
+		bad = good;
+		if (i == 0)
+			bad.len = 0;
+		else if (i == 1)
+			bad.addr = UINT64_MAX - 4095;
+		else if (i == 2)
+			bad.memory.offset = ARENA - 4096;
+		else if (i == 3)
+			bad.memory.offset = ARENA + 4096;
+		else if (i == 4)
+			bad.memory.offset = UINT64_MAX - 4095;
+		else if (i == 5)
+			bad.len = ARENA + 1;
+		else
+			bad.memory.umem = &huge, bad.memory.offset = 0, bad.len = (1ull << 45) + 1;
+		assert_int_equal(inlay_devx_mkey_create(&key, dev.ctx, &bad), -EINVAL);
+		assert_null(key.obj);
+	}
+	sge[0].addr = sge[1].addr = good.addr;
+	sge[0].length = sge[1].length = 4096;
+	sge[0].lkey = sge[1].lkey = 0x100;
+	for (i = 0; i < 5; i++) {
+		bad = good;
+		if (i == 0)
+			bad.len = 0;
+		else if (i == 1)
+			bad.addr = UINT64_MAX - 8191;
+		else if (i == 2)
+			bad.len = 8193;
+		else if (i == 3)
+			bad.log_entity = 12, bad.len = 8193;
+		else
+			bad.log_entity = 31, bad.len = (2ull << 31) + 1;
+		assert_int_equal(inlay_devx_mkey_create_list(&key, dev.ctx, &bad, sge, 2, box, sizeof(box)), -EINVAL);
+		assert_null(key.obj);
+	}
+	assert_int_equal(mid.boxes, 0);
+}
+
+/* ---- NULL ---- */
+
+#if INLAY_CHECKED
+static void call_with_null(void *which)
+{
+	static struct inlay_devx_mkey_attr keya;
+	static struct inlay_devx_xrq_attr xrqa;
+	static struct inlay_devx_rmp_attr rmpa;
+	static struct inlay_devx_dct_attr dcta;
+	static struct inlay_devx_cq_attr cqa;
+	static struct inlay_devx_qp_attr qpa;
+	static struct inlay_connect_record address;
+	static struct inlay_devx_event event;
+	static struct inlay_devx_mkey key;
+	static struct inlay_devx_path path;
+	static struct inlay_devx_rmp rmp;
+	static struct inlay_devx_xrq xrq;
+	static struct inlay_devx_dct dct;
+	static struct inlay_devx_umem umem;
+	static struct inlay_devx_cq cq;
+	static struct inlay_devx_qp qp;
+	static struct inlay_cmd_in in;
+	static struct inlay_cmd_out out;
+	static uint64_t box[128], wr_id;
+	static uint16_t type;
+	static char text[16];
+
+	switch (*(int *)which) {
+#define CASE(n, call) case n: (void)(call); break
+	CASE(0, inlay_devx_open(dev.ctx->device, NULL));
+	CASE(1, inlay_devx_command(NULL, &in, 16, &out, 16, NULL));
+	CASE(2, inlay_devx_query_cap(dev.ctx, 0, NULL, NULL));
+	CASE(3, inlay_devx_create(NULL, &in, 16, &out, 16, NULL, NULL));
+	CASE(4, inlay_devx_modify(NULL, &in, 16, &out, 16, NULL));
+	CASE(5, inlay_devx_query(NULL, &in, 16, &out, 16, NULL));
+	CASE(6, inlay_devx_destroy(NULL));
+	CASE(7, (void *)inlay_devx_error_text(NULL, text, sizeof(text)));
+	CASE(8, inlay_devx_umem_reg(NULL, dev.ctx, box, sizeof(box), 0, 0));
+	CASE(9, inlay_devx_umem_reg(&umem, NULL, box, sizeof(box), 0, 4096));
+	CASE(10, inlay_devx_umem_dereg(NULL));
+	CASE(11, inlay_devx_uar_alloc(NULL, dev.ctx, MLX5DV_UAR_ALLOC_TYPE_NC, INLAY_UAR_DOORBELL));
+	CASE(12, inlay_devx_uar_free(NULL));
+	CASE(13, inlay_devx_cq_create(&cq, dev.ctx, NULL));
+	CASE(14, inlay_devx_cq_create(NULL, dev.ctx, &cqa));
+	CASE(15, inlay_devx_cq_query(NULL, NULL));
+	CASE(16, inlay_devx_cq_destroy(NULL));
+	CASE(17, inlay_devx_qp_create(&qp, dev.ctx, NULL));
+	CASE(18, inlay_devx_qp_create(&qp, NULL, &qpa));
+	CASE(19, inlay_devx_qp_query(&qp, NULL));
+	CASE(20, inlay_devx_qp_destroy(NULL));
+	CASE(21, inlay_devx_qp_to_init(&qp, NULL));
+	CASE(22, inlay_devx_qp_to_rtr(NULL, &path, NULL));
+	CASE(23, inlay_devx_qp_to_rts(&qp, NULL));
+	CASE(24, inlay_devx_qp_to_error(NULL));
+	CASE(25, inlay_devx_qp_to_reset(NULL));
+	CASE(26, inlay_devx_qp_connect(NULL, &path, NULL));
+	CASE(27, inlay_devx_qp_connect_self(&qp, NULL));
+	CASE(28, inlay_devx_qp_address(&qp, &path, NULL));
+	CASE(29, inlay_devx_rmp_create(&rmp, dev.ctx, NULL));
+	CASE(30, inlay_devx_rmp_create(NULL, dev.ctx, &rmpa));
+	CASE(31, inlay_devx_rmp_arm(NULL, 1));
+	CASE(32, inlay_devx_rmp_query(&rmp, NULL));
+	CASE(33, inlay_devx_rmp_destroy(NULL));
+	CASE(34, inlay_devx_xrq_create(&xrq, dev.ctx, NULL));
+	CASE(35, inlay_devx_xrq_create(&xrq, NULL, &xrqa));
+	CASE(36, inlay_devx_xrq_arm(NULL, 1));
+	CASE(37, inlay_devx_xrq_query(NULL, NULL));
+	CASE(38, inlay_devx_xrq_destroy(NULL));
+	CASE(39, inlay_devx_dct_create(&dct, dev.ctx, &dcta, NULL));
+	CASE(40, inlay_devx_dct_query(NULL, NULL));
+	CASE(41, inlay_devx_dct_destroy(NULL));
+	CASE(42, inlay_devx_mkey_create(&key, dev.ctx, NULL));
+	CASE(43, inlay_devx_mkey_create(NULL, dev.ctx, &keya));
+	CASE(44, inlay_devx_mkey_create_list(&key, dev.ctx, &keya, NULL, 1, box, sizeof(box)));
+	CASE(45, inlay_devx_mkey_query(NULL, NULL));
+	CASE(46, inlay_devx_mkey_destroy(NULL));
+	CASE(47, inlay_devx_subscribe(NULL, NULL, &type, 1, 0));
+	CASE(48, inlay_devx_subscribe_fd(NULL, 0, NULL, 0));
+	CASE(49, inlay_devx_event_get(NULL, &event));
+	CASE(50, inlay_devx_query_async(NULL, &in, 16, 16, 0, NULL));
+	CASE(51, inlay_devx_answer(NULL, box, sizeof(box), &wr_id, NULL));
+	CASE(52, inlay_devx_path_init(NULL));
+	CASE(53, inlay_devx_port_address(NULL, 1, 0, &address));
+	CASE(54, inlay_devx_address_resolve(NULL, dev.pd, &path));
+	CASE(55, inlay_av_to_dct(NULL, 1, 1));
+	CASE(56, inlay_devx_result(0, NULL, NULL, NULL));
+	CASE(57, inlay_devx_channel_open(dev.ctx, 0, NULL));
+	CASE(58, inlay_devx_umem_reg_dmabuf(NULL, dev.ctx, 0, 0, 4096, 0, 4096));
+#undef CASE
+	}
+}
+
+static void null_is_told_by_its_rule(void **state)
+{
+	int which;
+
+	(void)state;
+	for (which = 0; which <= 58; which++)
+		assert_aborts(call_with_null, &which, ": no argument is NULL\n");
+}
+#endif
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(rights_of_queue_pairs, fresh),
+		cmocka_unit_test_setup(rights_of_initiators, fresh),
+		cmocka_unit_test_setup(rights_of_targets, fresh),
+		cmocka_unit_test_setup(rights_of_keys, fresh),
+		cmocka_unit_test_setup(relaxed_ordering_where_it_is, fresh),
+		cmocka_unit_test_setup(retries_and_timers, fresh),
+		cmocka_unit_test_setup(mtus, fresh),
+		cmocka_unit_test_setup(cqes_are_reserved, fresh),
+		cmocka_unit_test_setup(numbers_too_large_for_their_field, fresh),
+		cmocka_unit_test_setup(keys_of_impossible_ranges, fresh),
+#if INLAY_CHECKED
+		cmocka_unit_test_setup(null_is_told_by_its_rule, fresh),
+#endif
+	};
+
+	if (!rig_here())
+		return 0;
+	return cmocka_run_group_tests_name("devx_builders", tests, rig_open, rig_close) ||
+	       again_with("SOFTDEV_LINK", "ib");
+}

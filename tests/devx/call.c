@@ -1,0 +1,895 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * call.c: device commands on their way: what is refused before the kernel sees it, what becomes of
+ * each status under kernels of both kinds, error texts, events taken apart, answers.
+ *
+ * Of libmlx5's calls this program has its own, which answer as a kernel would: each kind of it on
+ * any machine. Those that a test does not script go on to libmlx5, and there to a device.
+ */
+#include "common.h"
+#include <inlay/devx.h>
+#include <dlfcn.h>
+
+/* ---- A kernel to order ---- */
+
+enum kernel {
+	REAL,
+	TODAY, /* a failed command: EREMOTEIO, and the outbox is there */
+	OLD,   /* the errno of its status, and the outbox as it was */
+	REFUSES, /* `refusal`, and the outbox as it was */
+	GARBAGE /* any bytes in the outbox, and `refusal` */
+};
+
+static struct {
+	enum kernel kernel;
+	int refusal;
+	uint8_t status;
+	uint32_t syndrome;
+	bool handle_anyway; /* a create that fails and succeeds */
+	int calls, destroyed;
+	size_t inlen, outlen;
+	uint8_t before; /* what the outbox held when the call came */
+} script;
+
+/* The driver's table, written down here once more rather than taken from the header */
+static const struct {
+	uint8_t status;
+	int error;
+} mapping[] = {
+	{0x01, EIO}, {0x02, EINVAL}, {0x03, EINVAL}, {0x04, EIO}, {0x05, EINVAL}, {0x06, EBUSY}, {0x08, ENOMEM},
+	{0x09, EINVAL}, {0x0a, EINVAL}, {0x0f, EAGAIN}, {0x10, EINVAL}, {0x30, EINVAL}, {0x40, EINVAL}, {0x50, EIO},
+	{0x51, EIO}, {0x07, EIO}, {0xff, EIO},
+};
+
+static int scripted(size_t inlen, void *out, size_t outlen)
+{
+	uint8_t *box = (uint8_t *)out;
+	size_t i;
+
+	script.calls++;
+	script.inlen = inlen;
+	script.outlen = outlen;
+	for (script.before = 0, i = 0; i < outlen; i++)
+		script.before |= box[i];
+	if (script.kernel == REFUSES)
+		return script.refusal;
+	if (script.kernel == GARBAGE) {
+		fill(out, outlen, (uint32_t)rnd());
+		if (rnd_below(2))
+			box[0] = (uint8_t)(rnd_below(2) ? 0 : rnd_below(0x60));
+		return script.refusal;
+	}
+	if (!script.status)
+		return 0;
+	if (script.kernel == OLD) {
+		for (i = 0; i < ARRAY(mapping); i++)
+			if (mapping[i].status == script.status)
+				return mapping[i].error;
+		return EIO;
+	}
+	box[0] = script.status;
+	for (i = 0; i < 4; i++)
+		box[4 + i] = (uint8_t)(script.syndrome >> (24 - 8 * i));
+	return EREMOTEIO;
+}
+
+#define NEXT(name) __typeof__(&name) next = (__typeof__(&name))(uintptr_t)dlsym(RTLD_NEXT, #name)
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+int mlx5dv_devx_general_cmd(struct ibv_context *context, const void *in, size_t inlen, void *out, size_t outlen)
+{
+	NEXT(mlx5dv_devx_general_cmd);
+
+	return script.kernel == REAL ? next(context, in, inlen, out, outlen) : scripted(inlen, out, outlen);
+}
+
+struct mlx5dv_devx_obj *mlx5dv_devx_obj_create(struct ibv_context *context, const void *in, size_t inlen, void *out,
+					       size_t outlen)
+{
+	NEXT(mlx5dv_devx_obj_create);
+
+	if (script.kernel == REAL)
+		return next(context, in, inlen, out, outlen);
+	errno = scripted(inlen, out, outlen);
+	return !errno || script.handle_anyway ? (struct mlx5dv_devx_obj *)&script : NULL;
+}
+
+int mlx5dv_devx_obj_modify(struct mlx5dv_devx_obj *obj, const void *in, size_t inlen, void *out, size_t outlen)
+{
+	NEXT(mlx5dv_devx_obj_modify);
+
+	return script.kernel == REAL ? next(obj, in, inlen, out, outlen) : scripted(inlen, out, outlen);
+}
+
+int mlx5dv_devx_obj_query(struct mlx5dv_devx_obj *obj, const void *in, size_t inlen, void *out, size_t outlen)
+{
+	NEXT(mlx5dv_devx_obj_query);
+
+	return script.kernel == REAL ? next(obj, in, inlen, out, outlen) : scripted(inlen, out, outlen);
+}
+
+int mlx5dv_devx_obj_destroy(struct mlx5dv_devx_obj *obj)
+{
+	NEXT(mlx5dv_devx_obj_destroy);
+
+	if (script.kernel == REAL)
+		return next(obj);
+	script.destroyed++;
+	return script.kernel == REFUSES ? script.refusal : 0;
+}
+
+/* What is read: `outlen` bytes of anything, in a buffer of len */
+ssize_t mlx5dv_devx_get_event(struct mlx5dv_devx_event_channel *channel, struct mlx5dv_devx_async_event_hdr *event,
+			      size_t len)
+{
+	NEXT(mlx5dv_devx_get_event);
+
+	if (script.kernel == REAL)
+		return next(channel, event, len);
+	script.calls++;
+	if (script.kernel == REFUSES) {
+		errno = script.refusal;
+		return -1;
+	}
+	assert_true(script.outlen <= len);
+	fill(event, script.outlen, 9);
+	return script.outlen < 8 ? -EINVAL : (ssize_t)script.outlen;
+}
+
+int mlx5dv_devx_get_async_cmd_comp(struct mlx5dv_devx_cmd_comp *comp, struct mlx5dv_devx_async_cmd_hdr *answer,
+				   size_t len)
+{
+	NEXT(mlx5dv_devx_get_async_cmd_comp);
+
+	if (script.kernel == REAL)
+		return next(comp, answer, len);
+	script.calls++;
+	if (script.kernel == REFUSES)
+		return script.refusal;
+	if (script.outlen > len)
+		return ENOSPC;
+	fill(answer, script.outlen, 9);
+	return 0;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+/* Every test begins and ends with the real one */
+static int reset(void **state)
+{
+	(void)state;
+	memset(&script, 0, sizeof(script));
+	return 0;
+}
+
+/* What the calls above never look into */
+static struct ibv_context nobody;
+static struct mlx5dv_devx_event_channel no_channel;
+static struct mlx5dv_devx_cmd_comp no_answers;
+
+/* The four ways that a command goes */
+static int send_by(int way, const void *in, size_t inlen, void *out, size_t outlen, struct inlay_devx_error *error)
+{
+	struct mlx5dv_devx_obj *obj = (struct mlx5dv_devx_obj *)&script;
+	int err;
+
+	switch (way) {
+	case 0:
+		return inlay_devx_command(&nobody, in, inlen, out, outlen, error);
+	case 1:
+		err = inlay_devx_create(&nobody, in, inlen, out, outlen, &obj, error);
+		assert_int_equal(obj != NULL, err == 0);
+		return err;
+	case 2:
+		return inlay_devx_modify(obj, in, inlen, out, outlen, error);
+	default:
+		return inlay_devx_query(obj, in, inlen, out, outlen, error);
+	}
+}
+
+#define WAYS 4
+
+static void an_inbox(uint8_t in[16], uint16_t opcode, uint16_t op_mod)
+{
+	memset(in, 0, 16);
+	in[0] = (uint8_t)(opcode >> 8);
+	in[1] = (uint8_t)opcode;
+	in[6] = (uint8_t)(op_mod >> 8);
+	in[7] = (uint8_t)op_mod;
+}
+
+/* ---- Tests ---- */
+
+static void short_boxes_are_refused_before_the_kernel_sees_them(void **state)
+{
+	static const size_t bad[] = {0, 1, 4, 12, 15, 17, 18, 19, 22, 65536, 65540};
+	static uint8_t in[65600], out[65600];
+	struct inlay_devx_error error;
+	size_t i;
+	int way;
+
+	(void)state;
+	script.kernel = TODAY;
+	for (way = 0; way < WAYS; way++) {
+		for (i = 0; i < ARRAY(bad); i++) {
+			memset(out, 0x5a, sizeof(out));
+			memset(&error, 0xff, sizeof(error));
+			assert_int_equal(send_by(way, in, bad[i], out, 16, &error), -EINVAL);
+			assert_int_equal(error.err, -EINVAL);
+			assert_int_equal(error.status, 0);
+			assert_int_equal(error.syndrome, 0);
+			assert_int_equal(send_by(way, in, 16, out, bad[i], NULL), -EINVAL);
+			assert_true(all_bytes(out, sizeof(out), 0x5a));
+		}
+		assert_int_equal(send_by(way, NULL, 16, out, 16, NULL), -EINVAL);
+		assert_int_equal(send_by(way, in, 16, NULL, 16, NULL), -EINVAL);
+	}
+	assert_int_equal(script.calls, 0);
+	/* The shortest and the longest go through as they are */
+	for (way = 0; way < WAYS; way++) {
+		must(send_by(way, in, 16, out, 16, NULL));
+		must(send_by(way, in, 65532, out, 65532, NULL));
+		assert_int_equal(script.inlen, 65532);
+		assert_int_equal(script.outlen, 65532);
+	}
+	assert_int_equal(script.calls, 2 * WAYS);
+}
+
+static void each_status_is_one_errno_under_kernels_of_both_kinds(void **state)
+{
+	struct inlay_devx_error error;
+	uint8_t in[16], out[32];
+	size_t i;
+	int way;
+
+	(void)state;
+	an_inbox(in, 0x500, 0x1234);
+	for (way = 0; way < WAYS; way++) {
+		for (i = 0; i < ARRAY(mapping); i++) {
+			script.status = mapping[i].status;
+			script.syndrome = 0xab1c2d3e;
+			script.kernel = TODAY;
+			memset(out, 0xee, sizeof(out));
+			assert_int_equal(send_by(way, in, 16, out, 32, &error), -mapping[i].error);
+			assert_int_equal(script.before, 0); /* nothing old in the outbox */
+			assert_int_equal(error.opcode, 0x500);
+			assert_int_equal(error.op_mod, 0x1234);
+			assert_int_equal(error.status, mapping[i].status);
+			assert_int_equal(error.syndrome, 0xab1c2d3e);
+			assert_int_equal(error.err, -mapping[i].error);
+
+			script.kernel = OLD;
+			memset(out, 0xee, sizeof(out));
+			assert_int_equal(send_by(way, in, 16, out, 32, &error), -mapping[i].error);
+			assert_int_equal(error.opcode, 0x500);
+			assert_int_equal(error.status, 0); /* it does not tell */
+			assert_int_equal(error.syndrome, 0);
+			assert_int_equal(error.err, -mapping[i].error);
+			assert_true(all_bytes(out, sizeof(out), 0));
+		}
+		script.status = 0;
+		script.kernel = TODAY;
+		memset(&error, 0xff, sizeof(error));
+		must(send_by(way, in, 16, out, 32, &error));
+		assert_int_equal(error.err, 0);
+		assert_int_equal(error.status, 0);
+		assert_int_equal(error.opcode, 0x500);
+	}
+}
+
+static void what_the_kernel_refuses_is_its_errno(void **state)
+{
+	static const int refusals[] = {EINVAL, EOPNOTSUPP, ENOMEM, ENXIO, EPERM};
+	struct inlay_devx_error error;
+	uint8_t in[16], out[16];
+	size_t i;
+	int way;
+
+	(void)state;
+	an_inbox(in, 0x802, 0);
+	script.kernel = REFUSES;
+	for (way = 0; way < WAYS; way++) {
+		for (i = 0; i < ARRAY(refusals); i++) {
+			script.refusal = refusals[i];
+			assert_int_equal(send_by(way, in, 16, out, 16, &error), -refusals[i]);
+			assert_int_equal(error.status, 0);
+			assert_int_equal(error.err, -refusals[i]);
+		}
+	}
+	/* EREMOTEIO without a status is no success */
+	script.refusal = EREMOTEIO;
+	for (way = 0; way < WAYS; way++)
+		assert_int_equal(send_by(way, in, 16, out, 16, &error), -EIO);
+	script.refusal = EBUSY;
+	assert_int_equal(inlay_devx_destroy((struct mlx5dv_devx_obj *)&script), -EBUSY);
+}
+
+static void a_handle_that_comes_with_an_error_is_given_back(void **state)
+{
+	struct mlx5dv_devx_obj *obj;
+	uint8_t in[16], out[16];
+
+	(void)state;
+	an_inbox(in, 0x400, 0);
+	script.kernel = TODAY;
+	script.status = 0x05;
+	script.handle_anyway = true;
+	assert_int_equal(inlay_devx_create(&nobody, in, 16, out, 16, &obj, NULL), -EINVAL);
+	assert_null(obj);
+	assert_int_equal(script.destroyed, 1);
+}
+
+static void texts_of_errors(void **state)
+{
+	struct inlay_devx_error error;
+	char text[INLAY_DEVX_TEXT], *longest = text;
+	unsigned status, cut;
+
+	(void)state;
+	memset(&error, 0, sizeof(error));
+	error.opcode = 0x500;
+	error.status = 0x05;
+	error.syndrome = 0x1b2c3d;
+	error.err = -EINVAL;
+	assert_string_equal(inlay_devx_error_text(&error, text, sizeof(text)),
+			    "CREATE_QP (0x500), op_mod 0: bad resource: not there, or not yours (status 0x05, syndrome 0x001b2c3d): "
+			    "Invalid argument");
+	error.status = 0;
+	error.err = -EOPNOTSUPP;
+	error.op_mod = 7;
+	error.opcode = 0x7ff;
+	assert_string_equal(inlay_devx_error_text(&error, text, sizeof(text)),
+			    "opcode 0x7ff, op_mod 7: Operation not supported");
+	/* Every status has a text of its own, or none at all; every text fits */
+	error.op_mod = 0xffff;
+	error.syndrome = 0xffffffff;
+	error.err = -EPROTONOSUPPORT;
+	for (status = 0; status < 256; status++) {
+		bool known = status == 0;
+		size_t i;
+
+		for (i = 0; i < ARRAY(mapping) - 2; i++)
+			known |= mapping[i].status == status;
+		assert_int_equal(!strcmp(inlay_devx_status_text((uint8_t)status), "unknown status"), !known);
+		error.status = (uint8_t)status;
+		for (error.opcode = 0x100; error.opcode < 0xd00; error.opcode++) {
+			longest = inlay_devx_error_text(&error, text, sizeof(text));
+			assert_true(strlen(longest) < sizeof(text) - 1);
+		}
+	}
+	for (cut = 0; cut < 100; cut++) {
+		memset(text, 'x', sizeof(text));
+		inlay_devx_error_text(&error, text, cut);
+		assert_true(all_bytes(text + cut, sizeof(text) - cut, 'x'));
+		assert_true(!cut || strnlen(text, cut) < cut);
+	}
+}
+
+/* ---- Events ---- */
+
+static void put(uint8_t *at, uint32_t value, unsigned bytes)
+{
+	for (; bytes--; value >>= 8)
+		at[bytes] = (uint8_t)value;
+}
+
+static void events_are_taken_apart(void **state)
+{
+	/* Where the number is by type, as the reference has it */
+	static const struct {
+		uint8_t type, at, kind_at;
+	} table[] = {
+		{0x00, 0x38, 0}, {0x01, 0x38, 0x34}, {0x02, 0x38, 0x34}, {0x03, 0x38, 0x34}, {0x05, 0x38, 0x34},
+		{0x07, 0x38, 0x34}, {0x10, 0x38, 0x34}, {0x11, 0x38, 0x34}, {0x12, 0x38, 0x34}, {0x13, 0x38, 0x34},
+		{0x14, 0x38, 0x34}, {0x04, 0x20, 0}, {0x18, 0x34, 0}, {0x1c, 0x38, 0}, {0x1d, 0x38, 0},
+	};
+	struct inlay_devx_event event;
+	uint8_t eqe[64];
+	size_t i;
+
+	(void)state;
+	event.cookie = 0x1122334455667788;
+	for (i = 0; i < ARRAY(table); i++) {
+		memset(eqe, 0, sizeof(eqe));
+		eqe[1] = table[i].type;
+		eqe[3] = 9;
+		put(eqe + table[i].at, 0xfe123456, 4);
+		if (table[i].kind_at)
+			eqe[table[i].kind_at] = 2;
+		if (table[i].type == 0x04)
+			eqe[0x2b] = 1;
+		inlay_devx_event_parse_(eqe, 64, &event);
+		assert_true(event.cookie == 0x1122334455667788);
+		assert_int_equal(event.type, table[i].type);
+		assert_int_equal(event.subtype, 9);
+		assert_int_equal(event.number, 0x123456);
+		assert_int_equal(event.kind, table[i].kind_at ? 2 : table[i].type >= 0x1c ? 6 : 0);
+		assert_int_equal(event.syndrome, table[i].type == 0x04);
+		assert_int_equal(event.object_type, 0);
+		assert_int_equal(event.bytes, 64);
+		assert_memory_equal(&event.eqe, eqe, 64);
+	}
+	memset(eqe, 0, sizeof(eqe));
+	eqe[1] = 0x09;
+	eqe[3] = 4;
+	eqe[0x28] = 0x20;
+	inlay_devx_event_parse_(eqe, 64, &event);
+	assert_int_equal(event.number, 2);
+	assert_int_equal(event.subtype, 4);
+	memset(eqe, 0, sizeof(eqe));
+	eqe[1] = 0x27;
+	put(eqe + 0x22, 0xff02, 2);
+	put(eqe + 0x24, 0x87654321, 4);
+	inlay_devx_event_parse_(eqe, 64, &event);
+	assert_int_equal(event.object_type, 0xff02);
+	assert_true(event.number == 0x87654321);
+}
+
+/*
+ * Random bytes, cut anywhere: the entry lies at the very end of readable memory, and what is not
+ * there counts as 0
+ */
+static void events_of_any_bytes_and_length(void **state)
+{
+	struct inlay_devx_event event, whole;
+	uint8_t padded[64];
+	size_t bytes;
+	int i;
+
+	(void)state;
+	for (i = 0; i < 20000; i++) {
+		uint8_t *eqe;
+
+		bytes = rnd_below(65);
+		eqe = (uint8_t *)malloc(bytes ? bytes : 1); /* valgrind and sanitizers see what is read behind it */
+		assert_non_null(eqe);
+		fill(eqe, bytes, (uint32_t)rnd());
+		if (bytes > 1 && rnd_below(2))
+			eqe[1] = (uint8_t)rnd_below(0x20);
+		memset(padded, 0, sizeof(padded));
+		memcpy(padded, eqe, bytes);
+		memset(&event, 0x77, sizeof(event));
+		event.cookie = 5;
+		whole = event;
+		inlay_devx_event_parse_(eqe, bytes, &event);
+		inlay_devx_event_parse_(padded, 64, &whole);
+		free(eqe);
+		assert_int_equal(event.bytes, bytes);
+		whole.bytes = event.bytes;
+		if (bytes)
+			assert_memory_equal(&event, &whole, sizeof(event));
+	}
+}
+
+/* ---- Bytes from outside ---- */
+
+/*
+ * Whatever the outbox holds, and however short it is: a status, and nothing read or written behind
+ * it
+ */
+static void any_outbox_gives_a_status(void **state)
+{
+	static const int results[] = {0, 0, EREMOTEIO, EINVAL};
+	struct inlay_devx_error error;
+	uint8_t in[16], *out;
+	size_t outlen;
+	int i, way, err;
+
+	(void)state;
+	script.kernel = GARBAGE;
+	for (i = 0; i < 20000; i++) {
+		an_inbox(in, (uint16_t)rnd(), (uint16_t)rnd());
+		outlen = 16 + 4 * (size_t)rnd_below(32);
+		out = (uint8_t *)malloc(outlen); /* sanitizers see its end */
+		assert_non_null(out);
+		script.refusal = results[rnd_below(4)];
+		way = (int)rnd_below(WAYS);
+		err = send_by(way, in, 16, out, outlen, &error);
+		assert_int_equal(error.err, err);
+		assert_int_equal(script.before, 0);
+		if (script.refusal == EINVAL)
+			assert_int_equal(err, -EINVAL);
+		else if (out[0])
+			assert_int_equal(err, inlay_devx_status_errno(out[0]));
+		else
+			assert_int_equal(err, script.refusal ? -EIO : 0);
+		assert_true(err <= 0);
+		if (err)
+			assert_int_equal(error.status, out[0]);
+		free(out);
+	}
+}
+
+static void any_answer_and_event(void **state)
+{
+	uint64_t buf[34], wr_id;
+	struct inlay_devx_event event;
+	struct inlay_devx_error error;
+	uint8_t expected[272];
+	size_t len;
+	int err;
+
+	(void)state;
+	fill(expected, sizeof(expected), 9);
+	script.kernel = GARBAGE;
+	for (len = 8; len <= 72; len++) {
+		script.outlen = len;
+		memset(&event, 0x33, sizeof(event));
+		must(inlay_devx_event_get(&no_channel, &event));
+		assert_memory_equal(&event.cookie, expected, 8);
+		assert_int_equal(event.bytes, len - 8);
+		assert_memory_equal(&event.eqe, expected + 8, len - 8);
+		assert_true(all_bytes((const uint8_t *)&event.eqe + (len - 8), 72 - len, 0));
+	}
+	/* Less than a cookie, which libmlx5 answers with -EINVAL and no errno */
+	for (len = 0; len < 8; len++) {
+		script.outlen = len;
+		errno = EAGAIN;
+		assert_int_equal(inlay_devx_event_get(&no_channel, &event), -EIO);
+		assert_true(all_bytes(&event, sizeof(event), 0));
+	}
+	/* An answer that ends before its status */
+	script.outlen = 8;
+	assert_int_equal(inlay_devx_answer(&no_answers, buf, sizeof(buf), &wr_id, &error), -EIO);
+	assert_memory_equal(&wr_id, expected, 8);
+	assert_int_equal(error.status, 0xff);
+	assert_int_equal(error.err, -EIO);
+	for (len = 24; len <= sizeof(buf); len += 4) {
+		script.outlen = len;
+		memset(buf, 0x44, sizeof(buf));
+		err = inlay_devx_answer(&no_answers, buf, sizeof(buf), &wr_id, &error);
+		assert_int_equal(err, inlay_devx_status_errno(expected[8]));
+		assert_int_equal(error.err, err);
+		assert_memory_equal(&wr_id, expected, 8);
+		assert_memory_equal(buf, expected, len);
+		assert_true(all_bytes((uint8_t *)buf + len, sizeof(buf) - len, 0));
+		assert_int_equal(inlay_devx_answer(&no_answers, buf, len - 4, &wr_id, &error), -ENOBUFS);
+		assert_true(wr_id == UINT64_MAX);
+	}
+	script.kernel = REFUSES;
+	script.refusal = EOVERFLOW;
+	assert_int_equal(inlay_devx_event_get(&no_channel, &event), -EOVERFLOW);
+	script.refusal = EIO;
+	assert_int_equal(inlay_devx_event_get(&no_channel, &event), -EIO);
+	assert_int_equal(inlay_devx_answer(&no_answers, buf, sizeof(buf), &wr_id, &error), -EIO);
+}
+
+/* A ring begins on a page, wherever its umem does */
+static void rings_begin_on_pages(void **state)
+{
+	static uint8_t memory[4 * INLAY_DEVX_PAGE];
+	uint8_t *page = memory + (INLAY_DEVX_PAGE - (uintptr_t)memory % INLAY_DEVX_PAGE);
+	struct inlay_devx_place place;
+	struct inlay_devx_umem umem;
+
+	(void)state;
+	memset(&umem, 0, sizeof(umem));
+	umem.umem = (struct mlx5dv_devx_umem *)&script;
+	umem.addr = page;
+	umem.len = 2 * INLAY_DEVX_PAGE;
+	umem.page = INLAY_DEVX_PAGE;
+	place.umem = &umem;
+	place.offset = 0;
+	assert_ptr_equal(inlay_devx_ring_at_(place, 64), page);
+	place.offset = INLAY_DEVX_PAGE;
+	assert_ptr_equal(inlay_devx_ring_at_(place, INLAY_DEVX_PAGE), page + INLAY_DEVX_PAGE);
+	assert_null(inlay_devx_ring_at_(place, INLAY_DEVX_PAGE + 1));
+	umem.addr = page + 64;
+	assert_null(inlay_devx_ring_at_(place, 64));
+	place.offset = 0;
+	assert_null(inlay_devx_ring_at_(place, 64));
+	assert_ptr_equal(inlay_devx_record_at_(place), page + 64);
+}
+
+/* What does not fit a field of the device is refused; it does not become another number there */
+static void paths_that_cannot_be(void **state)
+{
+	static const struct {
+		size_t at, bytes;
+		uint32_t most; /* that may be */
+	} fields[] = {
+		{offsetof(struct inlay_devx_path, mtu), 1, 5},
+		{offsetof(struct inlay_devx_path, sl), 1, 7},
+		{offsetof(struct inlay_devx_path, src_path_bits), 1, 127},
+		{offsetof(struct inlay_devx_path, timeout), 1, 31},
+		{offsetof(struct inlay_devx_path, retry_count), 1, 7},
+		{offsetof(struct inlay_devx_path, rnr_retry), 1, 7},
+		{offsetof(struct inlay_devx_path, min_rnr_timer), 1, 31},
+		{offsetof(struct inlay_devx_path, rd_atomic), 1, 128},
+		{offsetof(struct inlay_devx_path, dest_rd_atomic), 1, 128},
+		{offsetof(struct inlay_devx_path, atomic_mode), 1, 15},
+		{offsetof(struct inlay_devx_path, flow_label), 4, 0xfffff},
+	};
+	struct inlay_connect_record peer;
+	struct inlay_devx_path path;
+	struct inlay_devx_qp qp;
+	uint32_t value;
+	size_t i;
+
+	(void)state;
+	memset(&qp, 0, sizeof(qp));
+	memset(&peer, 0, sizeof(peer));
+	qp.obj = (struct mlx5dv_devx_obj *)&script;
+	qp.type = INLAY_QP_ST_RC;
+	qp.ethernet = 1;
+	qp.mtu = 3;
+	peer.link = INLAY_CONNECT_ROCE_V2;
+	peer.mac[5] = 1;
+	peer.type = IBV_QPT_RC;
+	script.kernel = TODAY;
+	for (i = 0; i < ARRAY(fields); i++) {
+		uint8_t *field = (uint8_t *)&path + fields[i].at;
+
+		inlay_devx_path_init(&path);
+		memcpy(field, &fields[i].most, fields[i].bytes);
+		must(inlay_devx_qp_to_rtr(&qp, &path, &peer));
+		must(inlay_devx_qp_to_rts(&qp, &path));
+		script.calls = 0;
+		value = fields[i].most + 1;
+		memcpy(field, &value, fields[i].bytes);
+		assert_int_equal(inlay_devx_qp_to_rtr(&qp, &path, &peer), -EINVAL);
+		assert_int_equal(inlay_devx_qp_to_rts(&qp, &path), -EINVAL);
+		assert_int_equal(script.calls, 0);
+	}
+	inlay_devx_path_init(&path);
+	path.udp_sport = 0xbfff;
+	assert_int_equal(inlay_devx_qp_to_rtr(&qp, &path, &peer), -EINVAL);
+	path.udp_sport = 0xc000;
+	must(inlay_devx_qp_to_rtr(&qp, &path, &peer));
+	/* A service level is a priority on Ethernet */
+	path.sl = 15;
+	assert_true(inlay_devx_path_ok_(&path, 0) && !inlay_devx_path_ok_(&path, 1));
+	path.sl = 16;
+	assert_false(inlay_devx_path_ok_(&path, 0));
+}
+
+/* ---- A device ---- */
+
+static struct {
+	struct ibv_context *ctx;
+	struct ibv_pd *pd;
+	bool tells; /* this kernel hands the outbox of a failed command over */
+} on;
+
+#define need_devx() \
+	do { \
+		if (inlay_devx_open(dev.ctx->device, &on.ctx)) { \
+			assert_false(softdev_present()); \
+			print_message("# skipped: the device does no commands\n"); \
+			skip(); \
+		} \
+		on.pd = ibv_alloc_pd(on.ctx); \
+		assert_non_null(on.pd); \
+		on.tells = !getenv("SOFTDEV_DEVX") || strcmp(getenv("SOFTDEV_DEVX"), "errno"); \
+	} while (0)
+
+static void no_more(void)
+{
+	must(ibv_dealloc_pd(on.pd));
+	must(ibv_close_device(on.ctx));
+}
+
+static void command(struct inlay_cmd_in *in, uint32_t opcode, uint32_t op_mod, uint32_t number)
+{
+	memset(in, 0, sizeof(*in));
+	inlay_cmd_in_set(in, INLAY_CMD_IN_OPCODE, opcode);
+	inlay_cmd_in_set(in, INLAY_CMD_IN_OP_MOD, op_mod);
+	inlay_cmd_in_set(in, INLAY_CMD_IN_NUMBER, number);
+}
+
+static void commands_that_belong_to_no_object(void **state)
+{
+	struct inlay_query_hca_cap_out cap;
+	struct inlay_devx_error error;
+	struct inlay_cmd_out out;
+	struct inlay_cmd_in in;
+
+	(void)state;
+	need_devx();
+	must(inlay_devx_query_cap(on.ctx, INLAY_CAP_GENERAL, &cap, &error));
+	assert_int_equal(error.err, 0);
+	assert_true(inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_LOG_MAX_UCTX) > 0);
+	/* A shorter outbox gets as much as it holds */
+	command(&in, INLAY_CMD_OP_QUERY_HCA_CAP, 1, 0);
+	must(inlay_devx_command(on.ctx, &in, sizeof(in), &cap, 0x40, &error));
+	/* The device says no */
+	assert_int_equal(inlay_devx_query_cap(on.ctx, 0x3f, &cap, &error), -EINVAL);
+	assert_int_equal(error.opcode, INLAY_CMD_OP_QUERY_HCA_CAP);
+	assert_int_equal(error.op_mod, 0x7f);
+	assert_int_equal(error.status, on.tells ? INLAY_CMD_STATUS_BAD_PARAM : 0);
+	/* The kernel says no: nothing of it is on its list */
+	command(&in, 0x802 /* ALLOC_UAR */, 0, 0);
+	assert_int_equal(inlay_devx_command(on.ctx, &in, sizeof(in), &out, sizeof(out), &error), -EINVAL);
+	assert_int_equal(error.status, 0);
+	command(&in, INLAY_CMD_OP_ALLOC_PD, 0, 0);
+	assert_int_equal(inlay_devx_command(on.ctx, &in, sizeof(in), &out, sizeof(out), &error), -EINVAL);
+	assert_int_equal(error.status, 0);
+	no_more();
+}
+
+static void an_object_from_its_creation_to_its_end(void **state)
+{
+	struct inlay_devx_error error;
+	struct mlx5dv_devx_obj *obj;
+	struct inlay_cmd_out out;
+	struct inlay_cmd_in in;
+	uint32_t pdn = 0;
+
+	(void)state;
+	need_devx();
+	command(&in, INLAY_CMD_OP_ALLOC_PD, 0, 0);
+	must(inlay_devx_create(on.ctx, &in, sizeof(in), &out, sizeof(out), &obj, &error));
+	assert_non_null(obj);
+	assert_int_equal(inlay_cmd_out_get(&out, INLAY_CMD_OUT_STATUS), 0);
+	must(inlay_pdn_from_pd(&pdn, on.pd));
+	assert_int_not_equal(inlay_cmd_out_get(&out, INLAY_CMD_OUT_NUMBER), pdn);
+	/* Nothing that queries or modifies a PD */
+	assert_int_equal(inlay_devx_query(obj, &in, sizeof(in), &out, sizeof(out), &error), -EINVAL);
+	assert_int_equal(inlay_devx_modify(obj, &in, sizeof(in), &out, sizeof(out), &error), -EINVAL);
+	/* Another object's number with this one's handle */
+	command(&in, INLAY_CMD_OP_QUERY_CQ, 0, 1);
+	assert_int_equal(inlay_devx_query(obj, &in, sizeof(in), &out, sizeof(out), &error), -EINVAL);
+	assert_int_equal(error.status, 0);
+	must(inlay_devx_destroy(obj));
+	/* Not on the list of what may be created */
+	command(&in, 0x301 /* CREATE_EQ */, 0, 0);
+	assert_int_equal(inlay_devx_create(on.ctx, &in, sizeof(in), &out, sizeof(out), &obj, &error), -EINVAL);
+	assert_null(obj);
+	no_more();
+}
+
+/* What libibverbs has made, by device commands */
+static void objects_of_verbs(void **state)
+{
+	uint32_t out[0x110 / 4];
+	struct inlay_devx_error error;
+	struct ibv_srq_init_attr srq_attr;
+	struct ibv_qp_init_attr qp_attr;
+	struct inlay_cmd_in in;
+	struct mlx5dv_obj obj;
+	struct mlx5dv_cq dv;
+	struct ibv_srq *srq;
+	struct ibv_cq *cq;
+	struct ibv_qp *qp;
+	uint32_t srqn = 0;
+
+	(void)state;
+	need_devx();
+	memset(out, 0, sizeof(out));
+	cq = ibv_create_cq(on.ctx, 63, NULL, NULL, 0);
+	assert_non_null(cq);
+	memset(&srq_attr, 0, sizeof(srq_attr));
+	srq_attr.attr.max_wr = 16;
+	srq_attr.attr.max_sge = 1;
+	srq = ibv_create_srq(on.pd, &srq_attr);
+	assert_non_null(srq);
+	memset(&qp_attr, 0, sizeof(qp_attr));
+	qp_attr.qp_type = IBV_QPT_RC;
+	qp_attr.send_cq = qp_attr.recv_cq = cq;
+	qp_attr.cap.max_send_wr = qp_attr.cap.max_recv_wr = 16;
+	qp_attr.cap.max_send_sge = qp_attr.cap.max_recv_sge = 1;
+	qp = ibv_create_qp(on.pd, &qp_attr);
+	assert_non_null(qp);
+
+	memset(&obj, 0, sizeof(obj));
+	memset(&dv, 0, sizeof(dv));
+	obj.cq.in = cq;
+	obj.cq.out = &dv;
+	must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_CQ));
+	command(&in, INLAY_CMD_OP_QUERY_CQ, 0, dv.cqn);
+	must(inlay_devx_result(mlx5dv_devx_cq_query(cq, &in, sizeof(in), out, sizeof(out)), &in, out, &error));
+	assert_int_equal(inlay_cqc_get((const struct inlay_cqc *)(out + 4), INLAY_CQC_LOG_CQ_SIZE), 6);
+	command(&in, INLAY_CMD_OP_QUERY_CQ, 0, dv.cqn + 1);
+	assert_int_equal(inlay_devx_result(mlx5dv_devx_cq_query(cq, &in, sizeof(in), out, sizeof(out)), &in, out,
+					   &error), -EINVAL);
+
+	command(&in, INLAY_CMD_OP_QUERY_QP, 0, qp->qp_num);
+	must(inlay_devx_result(mlx5dv_devx_qp_query(qp, &in, sizeof(in), out, sizeof(out)), &in, out, &error));
+	assert_int_equal(inlay_qpc_get((const struct inlay_qpc *)(out + 6), INLAY_QPC_STATE), INLAY_QP_STATE_RST);
+	command(&in, INLAY_CMD_OP_2ERR_QP, 0, qp->qp_num);
+	must(inlay_devx_result(mlx5dv_devx_qp_modify(qp, &in, sizeof(in), out, 16), &in, out, &error));
+	command(&in, INLAY_CMD_OP_QUERY_QP, 0, qp->qp_num);
+	must(inlay_devx_result(mlx5dv_devx_qp_query(qp, &in, sizeof(in), out, sizeof(out)), &in, out, &error));
+	assert_int_equal(inlay_qpc_get((const struct inlay_qpc *)(out + 6), INLAY_QPC_STATE), INLAY_QP_STATE_ERR);
+
+	/* A plain SRQ is an RMP */
+	must(inlay_srqn_from_srq(&srqn, srq));
+	command(&in, INLAY_CMD_OP_QUERY_RMP, 0, srqn);
+	must(inlay_devx_result(mlx5dv_devx_srq_query(srq, &in, sizeof(in), out, sizeof(out)), &in, out, &error));
+	assert_int_equal(inlay_rmpc_get((const struct inlay_rmpc *)(out + 8), INLAY_RMPC_STATE), INLAY_WQ_STATE_RDY);
+	command(&in, 0x702 /* QUERY_SRQ */, 0, srqn);
+	assert_int_equal(inlay_devx_result(mlx5dv_devx_srq_query(srq, &in, sizeof(in), out, sizeof(out)), &in, out,
+					   &error), -EINVAL);
+	must(ibv_destroy_qp(qp));
+	must(ibv_destroy_srq(srq));
+	must(ibv_destroy_cq(cq));
+	no_more();
+}
+
+static void a_target_tells_how_it_stands(void **state)
+{
+	struct ibv_srq_init_attr srq_attr;
+	struct inlay_devx_dct_attr attr;
+	struct inlay_query_dct_out out;
+	struct inlay_devx_path path;
+	struct inlay_devx_dct dct;
+	struct mlx5dv_obj obj;
+	struct mlx5dv_cq dv;
+	struct ibv_srq *srq;
+	struct ibv_cq *cq;
+
+	(void)state;
+	need_devx();
+	cq = ibv_create_cq(on.ctx, 63, NULL, NULL, 0);
+	assert_non_null(cq);
+	memset(&srq_attr, 0, sizeof(srq_attr));
+	srq_attr.attr.max_wr = 16;
+	srq_attr.attr.max_sge = 1;
+	srq = ibv_create_srq(on.pd, &srq_attr);
+	assert_non_null(srq);
+	memset(&obj, 0, sizeof(obj));
+	memset(&dv, 0, sizeof(dv));
+	obj.cq.in = cq;
+	obj.cq.out = &dv;
+	must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_CQ));
+	memset(&attr, 0, sizeof(attr));
+	attr.key = 0x1122334455667788;
+	attr.cqn = dv.cqn;
+	must(inlay_pdn_from_pd(&attr.pdn, on.pd));
+	must(inlay_srqn_from_srq(&attr.srqn, srq));
+	inlay_devx_path_init(&path);
+	path.access = IBV_ACCESS_REMOTE_READ;
+	path.min_rnr_timer = 32;
+	assert_int_equal(inlay_devx_dct_create(&dct, on.ctx, &attr, &path), -EINVAL);
+	assert_null(dct.obj);
+	assert_int_equal(inlay_devx_dct_query(&dct, &out), -EINVAL);
+	path.min_rnr_timer = 31;
+	must(inlay_devx_dct_create(&dct, on.ctx, &attr, &path));
+	must(inlay_devx_dct_query(&dct, &out));
+	assert_true(inlay_dctc_get(&out.dctc, INLAY_DCTC_DC_ACCESS_KEY) == attr.key);
+	assert_int_equal(inlay_dctc_get(&out.dctc, INLAY_DCTC_CQN), dv.cqn);
+	assert_int_equal(inlay_dctc_get(&out.dctc, INLAY_DCTC_PD), attr.pdn);
+	assert_int_equal(inlay_dctc_get(&out.dctc, INLAY_DCTC_SRQN_XRQN), attr.srqn);
+	assert_int_equal(inlay_dctc_get(&out.dctc, INLAY_DCTC_MIN_RNR_NAK), 31);
+	assert_int_equal(inlay_dctc_get(&out.dctc, INLAY_DCTC_RRE), 1);
+	assert_int_equal(inlay_dctc_get(&out.dctc, INLAY_DCTC_RWE), 0);
+	must(inlay_devx_dct_destroy(&dct));
+	assert_int_equal(inlay_devx_dct_query(&dct, &out), -EINVAL);
+	must(ibv_destroy_srq(srq));
+	must(ibv_destroy_cq(cq));
+	no_more();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(short_boxes_are_refused_before_the_kernel_sees_them, reset, reset),
+		cmocka_unit_test_setup_teardown(each_status_is_one_errno_under_kernels_of_both_kinds, reset, reset),
+		cmocka_unit_test_setup_teardown(what_the_kernel_refuses_is_its_errno, reset, reset),
+		cmocka_unit_test_setup_teardown(a_handle_that_comes_with_an_error_is_given_back, reset, reset),
+		cmocka_unit_test_setup_teardown(texts_of_errors, reset, reset),
+		cmocka_unit_test_setup_teardown(any_outbox_gives_a_status, reset, reset),
+		cmocka_unit_test_setup_teardown(any_answer_and_event, reset, reset),
+		cmocka_unit_test_setup_teardown(rings_begin_on_pages, reset, reset),
+		cmocka_unit_test_setup_teardown(paths_that_cannot_be, reset, reset),
+		cmocka_unit_test_setup_teardown(a_target_tells_how_it_stands, reset, reset),
+		cmocka_unit_test(events_are_taken_apart),
+		cmocka_unit_test(events_of_any_bytes_and_length),
+		cmocka_unit_test(commands_that_belong_to_no_object),
+		cmocka_unit_test(an_object_from_its_creation_to_its_end),
+		cmocka_unit_test(objects_of_verbs),
+	};
+	int failed = cmocka_run_group_tests(tests, dev_open, dev_close);
+
+	/* And the kernel of before */
+	if (softdev_present() && !getenv("INLAY_TEST_AGAIN")) {
+		unsetenv("SOFTDEV_DEVX");
+		failed += again_with("SOFTDEV_DEVX", "errno");
+	}
+	return failed;
+}

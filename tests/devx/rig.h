@@ -1,0 +1,624 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * rig.h: what the tests of the builders share, beside common.h: a context that is open for
+ * commands, memory that commands may name, one end of a connection that is made of it or of verbs,
+ * and operations of all kinds between two ends.
+ *
+ * A test makes its ends with side_make, connects them, and gives them back with side_free, which
+ * fails where something is left.
+ */
+#ifndef TESTS_DEVX_RIG_H
+#define TESTS_DEVX_RIG_H
+
+#include "common.h"
+#include <inlay/devx.h>
+
+#define ARENA (8u << 20)       /* bytes of the umem */
+#define RECORDS 16384u         /* of which the first are for doorbell records */
+#define PSN 0xfffff0u          /* comes round early; common.h's ends begin there too */
+#define BYTES (1u << 20)       /* of each end's buffer, in four quarters */
+#define QUARTER (BYTES / 4)
+#define RECV_SLOT 4096u        /* bytes of a receive */
+
+static struct {
+	struct inlay_devx_umem umem;
+	struct inlay_devx_uar uar; /* doorbells only; any number of queues */
+	uint8_t *memory;
+	uint64_t records, rings;   /* bytes taken */
+	uint32_t pdn;
+	bool errno_only;           /* the kernel turns a refused command's status into an errno */
+} rig;
+
+/* ---- group set-up ---- */
+
+UNUSED static int rig_open(void **state)
+{
+	struct ibv_context *ctx;
+	const char *env = getenv("SOFTDEV_DEVX");
+	int err;
+
+	if (dev_open(state))
+		return -1;
+	err = inlay_devx_open(dev.ctx->device, &ctx);
+	if (err) {
+		print_error("no device commands: %s\n", strerror(-err));
+		return -1;
+	}
+	ibv_dealloc_pd(dev.pd);
+	ibv_close_device(dev.ctx);
+	dev.ctx = ctx;
+	dev.pd = ibv_alloc_pd(ctx);
+	if (!dev.pd || inlay_pdn_from_pd(&rig.pdn, dev.pd))
+		return -1;
+	rig.errno_only = env && !strcmp(env, "errno");
+	rig.memory = (uint8_t *)pages(ARENA);
+	if (inlay_devx_umem_reg(&rig.umem, ctx, rig.memory, ARENA, IBV_ACCESS_LOCAL_WRITE, INLAY_DEVX_PAGE))
+		return -1;
+	return inlay_devx_uar_alloc(&rig.uar, ctx, MLX5DV_UAR_ALLOC_TYPE_NC, INLAY_UAR_DOORBELL) ? -1 : 0;
+}
+
+/* That all can be given back tells that every test has cleaned up behind itself */
+UNUSED static int rig_close(void **state)
+{
+	if (inlay_devx_uar_free(&rig.uar) || inlay_devx_umem_dereg(&rig.umem))
+		return -1;
+	free(rig.memory);
+	return dev_close(state);
+}
+
+/*
+ * Whether there is anything to test: a real device, its kernel or our rights need not allow
+ * commands
+ */
+UNUSED static bool rig_here(void)
+{
+	struct ibv_context *ctx, *commands;
+	int err;
+
+	if (softdev_present())
+		return true;
+	ctx = dev_context();
+	err = ctx ? inlay_devx_open(ctx->device, &commands) : -ENODEV;
+	if (!err)
+		ibv_close_device(commands);
+	if (ctx)
+		ibv_close_device(ctx);
+	if (err)
+		printf("1..0 # skipped: no device commands: %s\n", strerror(-err));
+	return !err;
+}
+
+/* Each test: the whole arena, of bytes that no ring may do with */
+UNUSED static int rig_empty(void **state)
+{
+	(void)state;
+	alarm(120);
+	rig.records = 0;
+	rig.rings = RECORDS;
+	memset(rig.memory, 0xa5, ARENA);
+	return 0;
+}
+
+#define devx_test(f) cmocka_unit_test_setup(f, rig_empty)
+
+/* The whole program once more under a kernel that keeps a refused command's outbox to itself */
+UNUSED static int again_errno(void)
+{
+	const char *env = getenv("SOFTDEV_DEVX");
+	int status;
+	pid_t pid;
+
+	if (!softdev_present() || getenv("INLAY_TEST_AGAIN") || (env && strcmp(env, "1")))
+		return 0;
+	fflush(NULL);
+	pid = fork();
+	if (!pid) {
+		setenv("INLAY_TEST_AGAIN", "1", 1);
+		setenv("SOFTDEV_DEVX", "errno", 1);
+		execl("/proc/self/exe", "errno", NULL);
+		_exit(127);
+	}
+	return pid < 0 || waitpid(pid, &status, 0) != pid || status != 0;
+}
+
+static inline bool trapping(void)
+{
+	const char *env = getenv("SOFTDEV_TRAP");
+
+	return env && *env && strcmp(env, "0");
+}
+
+/* ---- places ---- */
+
+static inline struct inlay_devx_place place_record(void)
+{
+	struct inlay_devx_place place;
+
+	assert_true(rig.records + 64 <= RECORDS);
+	place.umem = &rig.umem;
+	place.offset = rig.records;
+	rig.records += 64;
+	return place;
+}
+
+static inline struct inlay_devx_place place_ring(size_t bytes)
+{
+	struct inlay_devx_place place;
+
+	assert_true(bytes && rig.rings + bytes <= ARENA);
+	place.umem = &rig.umem;
+	place.offset = rig.rings;
+	rig.rings += (bytes + INLAY_DEVX_PAGE - 1) & ~(uint64_t)(INLAY_DEVX_PAGE - 1);
+	return place;
+}
+
+/* ---- objects ---- */
+
+static inline struct inlay_devx_cq_attr cq_want(uint32_t cqes, uint32_t cqe_size)
+{
+	struct inlay_devx_cq_attr attr;
+
+	memset(&attr, 0, sizeof(attr));
+	attr.ring = place_ring(inlay_devx_cq_size(cqes, cqe_size));
+	attr.record = place_record();
+	attr.uar = &rig.uar;
+	attr.cqes = cqes;
+	attr.cqe_size = cqe_size;
+	return attr;
+}
+
+UNUSED static void cq_open(struct inlay_devx_cq *cq, uint32_t cqes, uint32_t cqe_size)
+{
+	struct inlay_devx_cq_attr attr = cq_want(cqes, cqe_size);
+
+	must(inlay_devx_cq_create(cq, dev.ctx, &attr));
+}
+
+static inline struct inlay_devx_qp_attr qp_want(uint32_t send_cqn, uint32_t recv_cqn, uint32_t bbs, uint32_t wqes)
+{
+	struct inlay_devx_qp_attr attr;
+
+	memset(&attr, 0, sizeof(attr));
+	attr.rq_stride = wqes ? 64 : 0;
+	attr.ring = place_ring(inlay_devx_qp_size(bbs, wqes, attr.rq_stride));
+	attr.record = place_record();
+	attr.uar = &rig.uar;
+	attr.pdn = rig.pdn;
+	attr.send_cqn = send_cqn;
+	attr.recv_cqn = recv_cqn;
+	attr.sq_bbs = bbs;
+	attr.rq_wqes = wqes;
+	return attr;
+}
+
+static inline struct inlay_devx_rmp_attr rmp_want(uint32_t entries, uint32_t stride, uint32_t flags)
+{
+	struct inlay_devx_rmp_attr attr;
+
+	memset(&attr, 0, sizeof(attr));
+	attr.ring = place_ring(inlay_devx_rmp_size(entries, stride));
+	attr.record = place_record();
+	attr.pdn = rig.pdn;
+	attr.entries = entries;
+	attr.stride = stride;
+	attr.flags = flags;
+	return attr;
+}
+
+UNUSED static void rmp_open(struct inlay_devx_rmp *rmp, uint32_t entries, uint32_t flags)
+{
+	struct inlay_devx_rmp_attr attr = rmp_want(entries, 64, flags);
+
+	must(inlay_devx_rmp_create(rmp, dev.ctx, &attr));
+}
+
+static inline struct inlay_devx_path path_usual(void)
+{
+	struct inlay_devx_path path;
+
+	inlay_devx_path_init(&path);
+	path.gid_index = (uint8_t)dev.gid_index;
+	path.access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+	path.psn = PSN;
+	path.qkey = QKEY;
+	path.mtu = IBV_MTU_1024;
+	path.timeout = 10;
+	path.min_rnr_timer = 1;
+	return path;
+}
+
+/* ---- ends ---- */
+
+/* What a test wants of an end; all 0: RC by commands, CQEs of 64 bytes, doorbells, queues of 64 */
+struct how {
+	bool verbs;       /* all of it is made by verbs */
+	bool verbs_cq;    /* a QP by commands, its CQs by verbs */
+	bool blueflame;   /* a register of its own */
+	bool one_cq;      /* of both sides; by commands only */
+	uint32_t type;    /* INLAY_QP_ST_RC or _UC or _UD */
+	uint32_t cqe_size, scatter, bbs, wqes, flags;
+	uint32_t srqn;    /* receives through it */
+	struct ibv_srq *srq; /* a QP by verbs: the same */
+};
+
+struct side {
+	struct how how;
+	struct end verbs;
+	struct inlay_devx_qp qp;
+	struct inlay_devx_cq scq, rcq;
+	struct inlay_devx_uar own;
+	struct ibv_cq *ibscq, *ibrcq;
+	struct inlay_cq vscq, vrcq;
+	struct inlay_devx_path path;
+	/* Of whichever kind it is */
+	struct inlay_sq *sq;
+	struct inlay_rq *rq;
+	struct inlay_cq *cq, *rxcq;
+	uint32_t qpn;
+	uint8_t *buf;
+	struct ibv_mr *mr;
+};
+
+static inline struct opt side_opt(const struct how *how)
+{
+	struct opt opt = usual;
+
+	opt.type = how->type == INLAY_QP_ST_UD ? IBV_QPT_UD : how->type == INLAY_QP_ST_UC ? IBV_QPT_UC : IBV_QPT_RC;
+	opt.cqe_size = how->cqe_size ? (int)how->cqe_size : 64;
+	opt.scatter = how->scatter != 0;
+	opt.srq = how->srq;
+	opt.bytes = BYTES;
+	return opt;
+}
+
+/* The attributes of the QP that an end wants; its CQs are there */
+static inline struct inlay_devx_qp_attr side_want(struct side *s)
+{
+	uint32_t bbs = s->how.bbs ? s->how.bbs : 64, wqes = s->how.srqn ? 0 : s->how.wqes ? s->how.wqes : 64;
+	struct inlay_devx_qp_attr attr = qp_want(s->cq->cqn, s->rxcq->cqn, bbs, wqes);
+
+	attr.type = s->how.type;
+	attr.flags = s->how.flags;
+	attr.user_index = s->how.flags & INLAY_DEVX_QP_USER_INDEX ? 0x5a5a5a : 0;
+	attr.uar = s->how.blueflame ? &s->own : &rig.uar;
+	attr.scatter_req = attr.scatter_res = s->how.scatter;
+	if (s->how.srqn) {
+		attr.rq_type = INLAY_RQ_TYPE_SHARED;
+		attr.srqn = s->how.srqn;
+	}
+	return attr;
+}
+
+UNUSED static void side_make(struct side *s, const struct how *how)
+{
+	uint32_t size = how->cqe_size ? how->cqe_size : 64;
+	struct inlay_devx_qp_attr attr;
+	struct opt opt = side_opt(how);
+
+	memset(s, 0, sizeof(*s));
+	s->how = *how;
+	s->path = path_usual();
+	if (how->verbs) {
+		end_make(&s->verbs, &opt);
+		end_take(&s->verbs, INLAY_UAR_DOORBELL);
+		s->sq = &s->verbs.sq;
+		s->rq = &s->verbs.rq;
+		s->cq = &s->verbs.cq;
+		s->rxcq = &s->verbs.rxcq;
+		s->qpn = s->verbs.qp->qp_num;
+		s->buf = s->verbs.buf;
+		s->mr = s->verbs.mr;
+		return;
+	}
+	if (how->verbs_cq) {
+		s->ibscq = cq_make(&opt);
+		s->ibrcq = cq_make(&opt);
+		must(inlay_cq_from_cq(&s->vscq, s->ibscq, NULL));
+		must(inlay_cq_from_cq(&s->vrcq, s->ibrcq, NULL));
+		s->cq = &s->vscq;
+		s->rxcq = &s->vrcq;
+	} else {
+		cq_open(&s->scq, 256, size);
+		if (!how->one_cq)
+			cq_open(&s->rcq, 256, size);
+		s->cq = &s->scq.cq;
+		s->rxcq = how->one_cq ? s->cq : &s->rcq.cq;
+	}
+	if (how->blueflame)
+		must(inlay_devx_uar_alloc(&s->own, dev.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_SERIAL));
+	attr = side_want(s);
+	must(inlay_devx_qp_create(&s->qp, dev.ctx, &attr));
+	assert_int_equal(s->qp.state, INLAY_QP_STATE_RST);
+	s->sq = &s->qp.sq;
+	s->rq = &s->qp.rq;
+	s->qpn = s->qp.qpn;
+	s->buf = (uint8_t *)pages(BYTES);
+	s->mr = ibv_reg_mr(dev.pd, s->buf, BYTES, ALL_ACCESS);
+	assert_non_null(s->mr);
+}
+
+UNUSED static void side_free(struct side *s)
+{
+	if (s->how.verbs) {
+		end_free(&s->verbs);
+		return;
+	}
+	must(inlay_devx_qp_destroy(&s->qp));
+	must(inlay_devx_uar_free(&s->own));
+	must(inlay_devx_cq_destroy(&s->scq));
+	must(inlay_devx_cq_destroy(&s->rcq));
+	if (s->ibscq) {
+		must(ibv_destroy_cq(s->ibscq));
+		must(ibv_destroy_cq(s->ibrcq));
+	}
+	must(ibv_dereg_mr(s->mr));
+	free(s->buf);
+	memset(s, 0, sizeof(*s));
+}
+
+/* What the peer is told: a QP of verbs has no function for it, its port has */
+UNUSED static void side_address(struct side *s, struct inlay_connect_record *address)
+{
+	memset(address, 0xee, sizeof(*address));
+	if (!s->how.verbs) {
+		must(inlay_devx_qp_address(&s->qp, &s->path, address));
+		assert_int_equal(address->qpn, s->qpn);
+		return;
+	}
+	memset(address, 0, sizeof(*address));
+	must(inlay_devx_port_address(dev.ctx, 1, (uint8_t)dev.gid_index, address));
+	address->type = (uint8_t)s->verbs.qp->qp_type;
+	address->qpn = s->qpn;
+	address->psn = PSN;
+}
+
+/* To RTS, when the peer is in this process and on this port */
+UNUSED static void side_connect(struct side *s, struct side *peer)
+{
+	struct opt opt = side_opt(&s->how);
+	struct inlay_connect_record address;
+
+	if (s->how.verbs) {
+		qp_init(s->verbs.qp, &opt);
+		qp_connect(s->verbs.qp, peer->qpn, &opt);
+		return;
+	}
+	side_address(peer, &address);
+	must(inlay_devx_qp_connect(&s->qp, &s->path, s->how.type == INLAY_QP_ST_UD ? NULL : &address));
+	assert_int_equal(s->qp.state, INLAY_QP_STATE_RTS);
+}
+
+UNUSED static void sides_make(struct side *a, const struct how *how_a, struct side *b, const struct how *how_b)
+{
+	side_make(a, how_a);
+	side_make(b, how_b);
+	side_connect(a, b);
+	side_connect(b, a);
+}
+
+UNUSED static void sides_free(struct side *a, struct side *b)
+{
+	side_free(a);
+	side_free(b);
+}
+
+static inline struct ibv_sge piece(const struct side *s, size_t offset, size_t len)
+{
+	struct ibv_sge sge;
+
+	sge.addr = (uintptr_t)s->buf + offset;
+	sge.length = (uint32_t)len;
+	sge.lkey = s->mr->lkey;
+	return sge;
+}
+
+static inline uint64_t at_peer(const struct side *s, size_t offset)
+{
+	return (uintptr_t)s->buf + offset;
+}
+
+/* ---- completions ---- */
+
+/*
+ * Takes a send completion of WQE `index`: credit and slot go back. What is in the CQE goes to `to`,
+ * as its owner would have it
+ */
+UNUSED static void take_sent(struct side *s, uint32_t index, uint8_t *to)
+{
+	const struct mlx5_cqe64 *cqe = cqe_wait(s->cq);
+	const void *payload;
+
+	if (inlay_cqe_is_error(cqe))
+		inlay_cqe_print(stderr, cqe);
+	assert_int_equal(inlay_cqe_opcode(cqe), MLX5_CQE_REQ);
+	assert_int_equal(inlay_cqe_qpn(cqe), s->qpn);
+	assert_int_equal(inlay_cqe_wqe_counter(cqe), (uint16_t)index);
+	payload = inlay_cqe_payload(cqe, s->cq->stride);
+	assert_int_equal(payload != NULL, inlay_cqe_is_scattered(cqe));
+	assert_true(!payload || (to && s->how.scatter));
+	if (payload && to) {
+		assert_true(inlay_cqe_byte_count(cqe) <= s->how.scatter);
+		memcpy(to, payload, inlay_cqe_byte_count(cqe));
+		if (inlay_cqe_send_opcode(cqe) == MLX5_OPCODE_ATOMIC_CS ||
+		    inlay_cqe_send_opcode(cqe) == MLX5_OPCODE_ATOMIC_FA) {
+			uint64_t word;
+
+			/* Big-endian there, whatever memory gets */
+			assert_int_equal(inlay_cqe_byte_count(cqe), 8);
+			memcpy(&word, to, 8);
+			word = inlay_from_be64(word);
+			memcpy(to, &word, 8);
+		}
+	}
+	assert_true(0 < inlay_sq_release(s->sq, cqe));
+	inlay_cq_advance(s->cq, 1);
+}
+
+/* Takes a receive completion; `to` is where its receive was posted */
+UNUSED static void take_received(struct side *s, uint8_t opcode, uint32_t len, uint32_t imm_be, uint8_t *to)
+{
+	const struct mlx5_cqe64 *cqe = cqe_wait(s->rxcq);
+	const void *payload;
+
+	if (inlay_cqe_is_error(cqe))
+		inlay_cqe_print(stderr, cqe);
+	assert_int_equal(inlay_cqe_opcode(cqe), opcode);
+	assert_int_equal(inlay_cqe_qpn(cqe), s->qpn);
+	assert_int_equal(inlay_cqe_byte_count(cqe), len);
+	if (opcode != MLX5_CQE_RESP_SEND)
+		assert_int_equal(inlay_cqe_imm_be(cqe), imm_be);
+	if (s->how.flags & INLAY_DEVX_QP_USER_INDEX)
+		assert_int_equal(inlay_from_be32(cqe->srqn_uidx) & 0xffffff, 0x5a5a5a);
+	payload = inlay_cqe_payload(cqe, s->rxcq->stride);
+	assert_int_equal(payload != NULL, inlay_cqe_is_scattered(cqe));
+	assert_true(!payload || (to && len <= s->how.scatter));
+	if (payload && to)
+		memcpy(to, payload, len);
+	if (!s->how.srqn && !s->how.srq)
+		assert_true(0 < inlay_rq_release(s->rq, cqe));
+	inlay_cq_advance(s->rxcq, 1);
+}
+
+/* ---- traffic ---- */
+
+enum op { OP_WRITE, OP_WRITE_INLINE, OP_WRITE_IMM, OP_READ, OP_SEND, OP_SEND_INLINE, OP_SEND_IMM, OP_ADD, OP_SWAP,
+	 OP_NOP, OPS };
+
+/* Up to three pieces of a range */
+UNUSED static uint32_t cut(const struct side *s, size_t at, uint32_t len, struct ibv_sge sge[3])
+{
+	uint32_t n = 1 + rnd_below(3), i, part;
+
+	for (i = 0; i < n; i++) {
+		part = i + 1 == n ? len : rnd_below(len + 1);
+		sge[i] = piece(s, at, part);
+		at += part;
+		len -= part;
+	}
+	return n;
+}
+
+/*
+ * One operation from a to b, with up to two unsignaled ones before it, and all that can be seen of
+ * it. A buffer's quarters: what is received, what is sent, what the peer writes to and reads, what
+ * reads and atomics bring.
+ */
+UNUSED static void operate(struct side *a, struct side *b, enum op op, uint32_t len, uint32_t seed)
+{
+	static const uint8_t tokens[] = {1, 2, 3, 4, 5, 6, 7, 8};
+	const size_t sent = QUARTER + rnd_below(1024), there = 2 * QUARTER + rnd_below(1024);
+	const size_t brought = 3 * QUARTER + rnd_below(1024);
+	const uint32_t imm = (uint32_t)seed * 77777;
+	uint64_t word = 0x0123456789abcdefull * seed, old;
+	uint32_t n, got, index, i, quiet = rnd_below(3);
+	struct ibv_sge sge[3], result;
+	uint8_t answer = 0;
+
+	for (i = 0; i < quiet; i++)
+		must(inlay_post_write_inline(a->sq, at_peer(b, BYTES - 64), b->mr->rkey, tokens, 8, 0));
+	if (rnd_below(2))
+		inlay_sq_ring(a->sq);
+	if (op == OP_SEND || op == OP_SEND_IMM || op == OP_SEND_INLINE || op == OP_WRITE_IMM) {
+		memset(b->buf, 0, len + 1);
+		got = cut(b, 0, len, sge);
+		must(inlay_post_recv(b->rq, sge, got));
+		inlay_rq_ring(b->rq);
+	}
+	fill(a->buf + sent, len, seed);
+	n = cut(a, sent, len, sge);
+	memset(b->buf + there, 0, len + 1);
+	index = inlay_sq_index(a->sq);
+	result = piece(a, brought & ~(size_t)7, 8);
+	switch (op) {
+	case OP_WRITE:
+		must(inlay_post_write(a->sq, at_peer(b, there), b->mr->rkey, sge, n, INLAY_SIGNALED));
+		break;
+	case OP_WRITE_INLINE:
+		must(inlay_post_write_inline(a->sq, at_peer(b, there), b->mr->rkey, a->buf + sent, len,
+					     INLAY_SIGNALED));
+		break;
+	case OP_WRITE_IMM:
+		must(inlay_post_write_imm(a->sq, at_peer(b, there), b->mr->rkey, imm, sge, n, INLAY_SIGNALED));
+		answer = MLX5_CQE_RESP_WR_IMM;
+		break;
+	case OP_READ:
+		fill(b->buf + there, len, seed);
+		memset(a->buf + brought, 0, len + 1);
+		n = cut(a, brought, len, sge);
+		must(inlay_post_read(a->sq, at_peer(b, there), b->mr->rkey, sge, n, INLAY_SIGNALED));
+		break;
+	case OP_SEND:
+		must(inlay_post_send(a->sq, sge, n, INLAY_SIGNALED));
+		answer = MLX5_CQE_RESP_SEND;
+		break;
+	case OP_SEND_INLINE:
+		must(inlay_post_send_inline(a->sq, a->buf + sent, len, INLAY_SIGNALED));
+		answer = MLX5_CQE_RESP_SEND;
+		break;
+	case OP_SEND_IMM:
+		must(inlay_post_send_imm(a->sq, imm, sge, n, INLAY_SIGNALED));
+		answer = MLX5_CQE_RESP_SEND_IMM;
+		break;
+	case OP_ADD:
+	case OP_SWAP:
+		memcpy(b->buf + 2 * QUARTER, &word, 8);
+		if (op == OP_ADD)
+			must(inlay_post_fetch_add(a->sq, at_peer(b, 2 * QUARTER), b->mr->rkey, seed, &result,
+						  INLAY_SIGNALED));
+		else
+			must(inlay_post_cmp_swap(a->sq, at_peer(b, 2 * QUARTER), b->mr->rkey, word ^ (seed & 1), ~word,
+						 &result,
+						 INLAY_SIGNALED));
+		break;
+	default:
+		must(inlay_post_nop(a->sq, INLAY_SIGNALED));
+		break;
+	}
+	inlay_sq_ring(a->sq);
+	if (answer)
+		take_received(b, answer, len, imm, b->buf);
+	/*
+	 * What a read brought may be in the CQE, and then in no piece: put it where the first
+	 * begins
+	 */
+	take_sent(a, index, op == OP_READ ? a->buf + brought : (uint8_t *)(uintptr_t)result.addr);
+	assert_int_equal(inlay_sq_pending(a->sq), 0);
+	if (op == OP_WRITE || op == OP_WRITE_INLINE || op == OP_WRITE_IMM) {
+		assert_int_equal(differs(b->buf + there, len, seed), len);
+		assert_int_equal(b->buf[there + len], 0);
+	} else if (answer) {
+		assert_int_equal(differs(b->buf, len, seed), len);
+		assert_int_equal(b->buf[len], 0);
+	} else if (op == OP_READ) {
+		assert_int_equal(differs(a->buf + brought, len, seed), len);
+		assert_int_equal(a->buf[brought + len], 0);
+	} else if (op == OP_ADD || op == OP_SWAP) {
+		memcpy(&old, (void *)(uintptr_t)result.addr, 8);
+		assert_true(old == word);
+		memcpy(&old, b->buf + 2 * QUARTER, 8);
+		assert_true(old == (op == OP_ADD ? word + seed : seed & 1 ? word : ~word));
+	}
+}
+
+/* n operations of all kinds and in both directions */
+UNUSED static void exercise(struct side *a, struct side *b, uint32_t n)
+{
+	static const uint32_t lengths[] = {0, 1, 4, 8, 31, 32, 33, 63, 64, 65, 128, 1000, 1023, 1024, 1025, 3000, 9000,
+					   40000};
+	uint32_t i, op, len;
+
+	for (i = 0; i < n; i++) {
+		op = rnd_below(OPS);
+		len = lengths[rnd_below(op == OP_SEND_INLINE || op == OP_WRITE_INLINE ? 11 : ARRAY(lengths))];
+		if (rnd_below(2))
+			operate(a, b, (enum op)op, len, i + 1);
+		else
+			operate(b, a, (enum op)op, len, i + 1);
+	}
+	assert_null(inlay_cq_peek(a->cq));
+	assert_null(inlay_cq_peek(a->rxcq));
+	assert_null(inlay_cq_peek(b->cq));
+	assert_null(inlay_cq_peek(b->rxcq));
+}
+
+#endif

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# The test programs that need no device, on the other instruction set: cross-compiled, linked statically, run by qemu. A program needs
+# none when it leaves no function of libibverbs or libmlx5 undefined; aarch64.c stands for cmocka.
+# LEVELS are the optimisation levels to build with. Without it, that is -O2, and each program is built once with each compiler: unchecked
+# with gcc, checked with clang.
+. tests/tap.sh
+
+cross_headers
+for header in /usr/include/cmocka*.h; do
+	ln -s "$header" "$dir/cross/"
+done
+flags="-std=gnu11 -Wall -Wextra -Werror -Iinclude -Itests -Itests/softdev -isystem $dir/cross"
+ran=0
+export MATCH_OPS=50000 # an emulated operation costs some twenty of this machine's
+
+passes() # qemu's program: all of its tests, and as many as it announced
+{
+	local out status
+	out=$(qemu-aarch64 "$1")
+	status=$?
+	grep -v '^ok' <<<"$out"
+	[ $status = 0 ] && [ "$(grep -c '^ok' <<<"$out")" = "$(sed -n 's/^1\.\.//p' <<<"$out")" ]
+}
+
+for compiler in "aarch64-linux-gnu-gcc" "clang --target=aarch64-linux-gnu"; do
+	for level in ${LEVELS:--O2}; do
+		try "$compiler $level: tests/house/aarch64.c builds" $compiler $flags $level -c -o "$dir/cmocka.o" tests/house/aarch64.c
+		for source in tests/*/*.c; do
+			name=${source#tests/} name=${name%.c}
+			# Which of them need no library, the programs built for this machine tell.
+			[ -e "$B/tests/$name-0" ] && ! nm -D -u "$B/tests/$name-0" | grep -qE ' (ibv|mlx5dv)_' || continue
+			for checked in 0 1; do
+				[ -n "$LEVELS" ] || case $compiler,$checked in *gcc,1|clang*,0) continue ;; esac
+				# The longest of them: one build is enough to emulate.
+				[ $name = match/match ] && [ "$compiler $checked" != "aarch64-linux-gnu-gcc 0" ] && continue
+				title="$compiler $level: $name, INLAY_CHECKED $checked"
+				$compiler $flags $level -DINLAY_CHECKED=$checked -c -o "$dir/program.o" "$source" >"$dir/out" 2>&1 ||
+					{ result 1 "$title builds"; continue; }
+				try "$title links" $compiler -static -o "$dir/program" "$dir/program.o" "$dir/cmocka.o"
+				try "$title passes" passes "$dir/program"
+				ran=$((ran + 1))
+			done
+		done
+	done
+done
+try "there are such programs" [ $ran -gt 0 ]
+finish

@@ -1,0 +1,274 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# The headers as text for a compiler: each alone and twice, without a warning, in C and C++, with gcc and clang, for both
+# instruction sets; who includes whom; translation units of both kinds in one program; and a data path that calls nothing.
+#
+# HEADERS_ALL=1 tries each header with every compiler, standard and check mode. Without it only the tops, which
+# include all others, are tried in each way: a warning in a function is seen there. Each header by itself then shows
+# only what it forgets to include, which the strictest standard, checked, tells best.
+. tests/tap.sh
+
+warnings="-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Wcast-qual -Wpointer-arith -Wundef -Werror"
+headers=$(cd include/inlay && find . -name '*.h' | sed 's,^\./,,' | sort)
+tops="inlay.h devx.h memdomain.h task.h mmap/pci.h"
+
+cross_headers
+compilers=(
+	"gcc" "g++" "clang" "clang++"
+	"aarch64-linux-gnu-gcc -isystem $dir/cross" "aarch64-linux-gnu-g++ -isystem $dir/cross"
+	"clang --target=aarch64-linux-gnu -isystem $dir/cross" "clang++ --target=aarch64-linux-gnu -isystem $dir/cross"
+)
+
+language() # compiler: its sources' kind and the standards to try, a comma before a flag
+{
+	case $1 in
+	*++*) echo "c++ c++17 gnu++17" ;;
+	*) echo "c c11 c11,-D_POSIX_C_SOURCE=200809L gnu11,-D_POSIX_C_SOURCE=200809L gnu17" ;;
+	esac
+}
+
+title() # compiler: without folders
+{
+	sed 's/ -isystem .*//' <<<"$1"
+}
+
+# ---- Each header alone, twice ----
+
+compiles() # compiler kind flags...: $dir/alone.c; nothing that it leaves undefined
+{
+	local compiler=$1 kind=$2
+	shift 2
+	echo "$(sed -n '1s/#include //p' "$dir/alone.c") $*"
+	case $compiler in
+	clang*) set -- -Wcast-align "$@" ;;
+	*) set -- -Wcast-align=strict "$@" ;;
+	esac
+	$compiler -x $kind -O1 $warnings -Iinclude "$@" -c -o "$dir/alone.o" "$dir/alone.c" || return
+	[ -z "$(nm -u "$dir/alone.o")" ] || { nm -u "$dir/alone.o"; return 1; }
+}
+
+alone() # compiler headers: each, in every standard, checked and not
+{
+	local header kind first standards std compiler=$1
+	read -r kind first standards < <(language "$compiler")
+	shift
+	for header; do
+		printf '#include <inlay/%s>\n#include <inlay/%s>\n' "$header" "$header" >"$dir/alone.c"
+		compiles "$compiler" $kind -std=$first -DINLAY_CHECKED=1 || return
+		[ -n "$HEADERS_ALL" ] || [[ " $tops " = *" $header "* ]] || continue
+		compiles "$compiler" $kind -std=$first -DINLAY_CHECKED=0 || return
+		for std in $standards; do
+			compiles "$compiler" $kind -std=${std/,/ } || return
+		done
+	done
+}
+
+room() # a header in a folder, with one compiler, or one of each language: what it does not include itself is missing with all
+{
+	printf '#include <inlay/%s>\n#include <inlay/%s>\n' "$1" "$1" >"$dir/room.c"
+	gcc -std=gnu11 $warnings -DINLAY_CHECKED=1 -Iinclude -fsyntax-only "$dir/room.c" || return
+	[ -z "$HEADERS_ALL" ] || clang++ -x c++ -std=c++17 $warnings -Iinclude -fsyntax-only "$dir/room.c"
+}
+
+rooms() # headers
+{
+	local header
+	for header; do
+		echo "inlay/$header"
+		room "$header" || return 1
+	done
+}
+
+public=$(grep -v / <<<"$headers")
+for compiler in "${compilers[@]}"; do
+	tried=$public
+	case $HEADERS_ALL,$compiler in
+	,aarch64*g++*|,"clang --target"*) tried=$tops ;;
+	esac
+	try "each public header alone and twice, no warning, nothing undefined: $(title "$compiler")" alone "$compiler" $tried
+done
+try "each header in a folder alone and twice, no warning" rooms $(grep / <<<"$headers")
+
+# ---- Who includes whom ----
+
+# A room is a folder, or a header of that name; what a room includes is of itself or of the rooms named here. A rule for
+# one header stands for it instead of its room's. Two headers never include each other.
+declare -A may=(
+	[base]=""
+	[wqe]="base"
+	[cqe]="base"
+	[queue]="base wqe cqe"
+	[verbs]="base wqe cqe queue"
+	[connect]="base wqe cqe queue verbs"
+	[dm]="base"
+	[mmap]="base"
+	[buf]="base mmap"
+	[buf/post]="base wqe cqe queue mmap buf"
+	[match]="base"
+	[tag]="base wqe cqe queue match"
+	[devx/ifc]="base"
+	[devx]="base wqe cqe queue verbs connect devx/ifc"
+	[mmap/pci]="base wqe cqe queue verbs devx devx/ifc mmap"
+	[memdomain]="base wqe cqe queue mmap"
+	[task]="base wqe cqe queue verbs connect mmap buf"
+	[inlay]="base wqe cqe queue verbs connect dm mmap buf match tag"
+)
+may[buf.h]=${may[buf/post]}
+
+rule() # header: the name of the rule for it
+{
+	local name
+	for name in "$1" "${1%.h}" "$(dirname "$1")"; do
+		[ "${may[$name]+there}" ] && { echo "$name"; return; }
+	done
+	echo "$1 is of no room: say in tests/house/headers.t what it may include" >&2
+	return 1
+}
+
+includes() # a line "HEADER INCLUDED" for whatever each header includes, directly or not
+{
+	local header
+	for header in $headers; do
+		echo "#include <inlay/$header>" | gcc -Iinclude -MM -x c - | grep -o 'inlay/[^ ]*\.h' | sed "s,^inlay/,$header ," |
+			awk '$1 != $2' | sort -u
+	done
+}
+
+upward() # prints what is included and should not be
+{
+	local header included own room
+	while read -r header included; do
+		own=$(rule "$header") || continue
+		case $included in
+		*/*) room=${included%/*} ;;
+		*) room=${included%.h} ;;
+		esac
+		[[ " $own ${may[$own]} " = *" $room "* ]] || echo "$header includes $included"
+	done <"$dir/includes"
+}
+
+includes >"$dir/includes"
+same "there is a graph" 1 "$(($(wc -l <"$dir/includes") > 200))"
+same "no header includes what is above it" "" "$(upward 2>&1 | sort -u)"
+same "no two headers include each other" "" "$(awk '{ seen[$1 " " $2] } ($2 " " $1) in seen' "$dir/includes")"
+same "the tops include all" "$headers" "$({ printf '%s\n' $tops; for top in $tops; do sed -n "s,^$top ,,p" "$dir/includes"; done; } | sort -u)"
+same "inlay.h includes what a transport wants" "base wqe cqe queue verbs connect dm mmap buf match tag" \
+	"$(sed -n 's,^#include <inlay/\(.*\)\.h>,\1,p' include/inlay/inlay.h | xargs)"
+
+# ---- Both kinds of translation unit in one program, and one loaded at run time, on the same queues ----
+
+cat >"$dir/unit.h" <<'EOF'
+#include <inlay/queue.h>
+struct shared { struct inlay_uar uar; struct inlay_sq sq; struct inlay_cq cq; };
+EOF
+cat >"$dir/unit.c" <<'EOF'
+#include "unit.h"
+extern "C" int UNIT(struct shared *s, uint64_t value);
+int UNIT(struct shared *s, uint64_t value)
+{
+	const struct mlx5_cqe64 *cqe;
+
+	if (inlay_post_write_inline(&s->sq, 0x1000, 7, &value, sizeof(value), INLAY_SIGNALED))
+		return -1;
+	inlay_sq_ring(&s->sq);
+	cqe = inlay_cq_peek(&s->cq);
+	if (!cqe || inlay_cqe_is_error(cqe) || inlay_sq_release(&s->sq, cqe) != 1)
+		return -1;
+	inlay_cq_advance(&s->cq, 1);
+	return INLAY_CHECKED * 1000 + (int)sizeof(struct shared);
+}
+EOF
+cat >"$dir/main.c" <<'EOF'
+#include "unit.h"
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+int unchecked(struct shared *s, uint64_t value);
+int checked(struct shared *s, uint64_t value);
+static uint8_t ring[512] __attribute__((aligned(4096))), page[4096] __attribute__((aligned(4096)));
+static struct mlx5_cqe64 cqes[8] __attribute__((aligned(4096)));
+int main(int argc, char **argv)
+{
+	uint32_t record[2] = {0, 0}, cq_record[2] = {0, 0}, i;
+	void *object = dlopen(argv[argc - 1], RTLD_NOW);
+	int (*unit[3])(struct shared *s, uint64_t value) = {unchecked, checked, NULL}, size[3] = {0, 0, 0};
+	struct shared s;
+	uint64_t payload, copied;
+
+	if (!object)
+		return puts(dlerror()), 1;
+	*(void **)&unit[2] = dlsym(object, "loaded");
+	for (i = 0; i < 8; i++)
+		cqes[i].op_own = 0xf0;
+	if (inlay_uar_init(&s.uar, page, 256, INLAY_UAR_SERIAL) || inlay_sq_init(&s.sq, ring, 8, record, 0x123, 8, &s.uar) ||
+	    inlay_cq_init(&s.cq, cqes, 8, 64, cq_record, NULL, 1))
+		return 2;
+	for (i = 0; i < 30; i++) { /* past the end of both rings, each time with another unit */
+		cqes[i % 8].wqe_counter = inlay_to_be16((uint16_t)i);
+		cqes[i % 8].op_own = (i / 8) & 1;
+		size[i % 3] = unit[i % 3](&s, i);
+		memcpy(&payload, ring + i % 8 * 64 + 36, 8);
+		memcpy(&copied, page + i % 2 * 256 + 36, 8);
+		if (size[i % 3] < 0 || payload != i || copied != i || record[1] != inlay_to_be32(i + 1) ||
+		    cq_record[0] != inlay_to_be32(i + 1))
+			return printf("round %u\n", i), 3;
+	}
+	printf("%d %d %d\n", size[0] == size[1] - 1000, size[1] > 1000, size[0] == size[2] - INLAY_LOADED * 1000);
+	return 0;
+}
+EOF
+sed 's/extern "C" //' "$dir/unit.c" >"$dir/unit_c.c"
+
+units() # checked in the loaded object
+{
+	local make_unit="-O2 -Wall -Wextra -Werror -Iinclude -fPIC"
+	gcc -std=gnu11 $make_unit -DUNIT=unchecked -DINLAY_CHECKED=0 -c -o "$dir/0.o" "$dir/unit_c.c" &&
+	clang++ -x c++ -std=c++17 $make_unit -DUNIT=checked -DINLAY_CHECKED=1 -c -o "$dir/1.o" "$dir/unit.c" &&
+	clang -std=gnu17 $make_unit -DUNIT=loaded -DINLAY_CHECKED=$1 -shared -o "$dir/loaded.so" "$dir/unit_c.c" &&
+	gcc -std=gnu11 $make_unit -DINLAY_LOADED=$1 -o "$dir/units" "$dir/main.c" "$dir/0.o" "$dir/1.o" -ldl &&
+	"$dir/units" "$dir/loaded.so" | tee "$dir/units.out" && grep -qx '1 1 1' "$dir/units.out"
+}
+
+try "unchecked C, checked C++ and a loaded unchecked object drive the same queues" units 0
+try "unchecked C, checked C++ and a loaded checked object drive the same queues" units 1
+
+# ---- The data path calls nothing ----
+# Every function that is not marked cold is made to exist by taking its address, with no argument known: nothing folds. Names that the
+# object leaves undefined are what it would call.
+
+functions=$(sed -n 's/^\(INLAY_FN\|INLAY_ALWAYS\|INLAY_APART\|INLAY_COLD_CALL\) .*[ *]\(inlay_[a-z0-9_]*\)(.*/\2/p' \
+	include/inlay/*.h include/inlay/*/*.h)
+{
+	printf '#include <inlay/%s>\n' $headers
+	echo 'typedef void (*function)(void);'
+	echo 'extern const function all[];'
+	echo 'const function all[] = {'
+	sed 's/.*/	(function)&,/' <<<"$functions"
+	echo '};'
+} >"$dir/all.c"
+
+undefined() # compiler flags
+{
+	$1 -Iinclude -c -o "$dir/all.o" "$dir/all.c" && nm -u "$dir/all.o" | awk '{ print $2 }' | grep -vx _GLOBAL_OFFSET_TABLE_ | sort
+}
+
+# What a lock on aarch64 calls by default is libgcc's choice between two generations of atomics, not a library's function.
+arm="-mno-outline-atomics"
+# Without HEADERS_ALL, each compiler at another level: the optimisers are the same for both instruction sets.
+same "there is a data path" 1 "$(($(wc -l <<<"$functions") > 50))"
+while IFS=';' read -r compiler some; do
+	levels=(-O3 -O2 "-O2 -fPIC" -Os -O1 -O0)
+	[ -n "$HEADERS_ALL" ] || IFS=, read -ra levels <<<"$some"
+	for flags in "${levels[@]}"; do
+		calls=$(undefined "$compiler -std=gnu11 $flags" 2>&1)
+		# For structs that are passed by value, and those set to zero
+		[[ $compiler = clang* && $flags = -O0 ]] && calls=$(grep -vx 'memcpy\|memset' <<<"$calls")
+		same "$(title "$compiler") $flags: the data path calls nothing" "" "$calls"
+	done
+done <<EOF
+gcc;-O2,-O0
+clang;-O3,-O0
+aarch64-linux-gnu-gcc $arm -isystem $dir/cross;-Os
+clang --target=aarch64-linux-gnu $arm -isystem $dir/cross;-O2 -fPIC
+EOF
+finish

@@ -1,0 +1,1069 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * rdma.c: the RDMA domain: keys of a map by both ways, pulls and pushes between two ends
+ * against a byte model, everything that is refused, errors. The device is stepped.
+ */
+#include "rig.h"
+#include <endian.h>
+
+#define BYTES 65536u
+#define EDGE1 6001u              /* where a's map goes from one range to the next */
+#define EDGE2 30001u
+#define READ_ONLY 60000u         /* a's last range, which is not written */
+#define FAR_EDGE 11111u          /* where b's map does */
+#define OPS_MAX 8u
+
+static struct inlay_memdomain_registry reg;
+static struct inlay_memdomain_rdma r;
+static struct inlay_memdomain_rdma_op ops[OPS_MAX];
+static struct inlay_mmap map, theirs, imported;
+static uint8_t map_memory[16384] __attribute__((aligned(64))), their_memory[16384] __attribute__((aligned(64)));
+static uint8_t import_memory[16384] __attribute__((aligned(64))), blob[1024];
+static struct end a, b;
+
+static struct inlay_memdomain_peer peer_of(const uint32_t *rkeys, uint32_t n, uint32_t flags)
+{
+	struct inlay_memdomain_peer p;
+
+	p.size = sizeof(p);
+	p.rkeys = rkeys;
+	p.num_rkeys = n;
+	p.flags = flags;
+	p.map = NULL;
+	return p;
+}
+
+static struct iovec vec(const struct end *e, size_t at, size_t len)
+{
+	struct iovec iov;
+
+	iov.iov_base = e->buf + at;
+	iov.iov_len = len;
+	return iov;
+}
+
+/* The domain's three ways to copy; far is the peer's side, near is ours */
+static int pull(struct inlay_memdomain_peer *peer, const struct iovec *far, uint32_t n, const struct iovec *near,
+		uint32_t m, struct word *w)
+{
+	struct inlay_memdomain_copy copy = copy_of(far, n, near, m, w);
+
+	copy.src_ctx = peer;
+	return inlay_memdomain_pull(&r.domain, &copy);
+}
+
+static int push(struct inlay_memdomain_peer *peer, const struct iovec *far, uint32_t n, const struct iovec *near,
+		uint32_t m, struct word *w)
+{
+	struct inlay_memdomain_copy copy = copy_of(near, m, far, n, w);
+
+	copy.dst_ctx = peer;
+	return inlay_memdomain_push(&r.domain, &copy);
+}
+
+/* Of two pieces to two */
+static int transfer(struct inlay_memdomain_peer *peer, const struct iovec *far, struct inlay_memdomain *src,
+		    const struct iovec *near, struct inlay_memdomain_result *res, struct word *w)
+{
+	struct inlay_memdomain_copy copy = copy_of(near, 2, far, 2, w);
+
+	copy.dst_ctx = peer;
+	copy.src = src;
+	copy.translation = res;
+	return inlay_memdomain_transfer(&r.domain, &copy);
+}
+
+/* Both ends, maps of both, the domain over a's */
+static void up(const struct opt *opt, uint32_t num_ops)
+{
+	size_t len = sizeof(blob);
+
+	ends_make(&a, &b, opt);
+	end_take(&a, INLAY_UAR_DOORBELL);
+	must(inlay_mmap_create(&map, map_memory, sizeof(map_memory), 2, 8));
+	must(inlay_mmap_add_dev(&map, dev.pd));
+	must(inlay_mmap_add(&map, inlay_source_host(a.buf, EDGE1)));
+	must(inlay_mmap_add(&map, inlay_source_host(a.buf + EDGE1, EDGE2 - EDGE1)));
+	must(inlay_mmap_add(&map, inlay_source_host(a.buf + EDGE2, READ_ONLY - EDGE2)));
+	must(inlay_mmap_add(&map, limited(inlay_source_host(a.buf + READ_ONLY, BYTES - READ_ONLY), INLAY_RDMA_READ)));
+	must(inlay_mmap_set_permissions(&map, INLAY_LOCAL_READ_WRITE | INLAY_RDMA_READ));
+	must(inlay_mmap_start(&map));
+	must(inlay_mmap_create(&theirs, their_memory, sizeof(their_memory), 1, 8));
+	must(inlay_mmap_add_dev(&theirs, dev.pd));
+	must(inlay_mmap_add(&theirs, inlay_source_host(b.buf, FAR_EDGE)));
+	must(inlay_mmap_add(&theirs, inlay_source_host(b.buf + FAR_EDGE, READ_ONLY - FAR_EDGE)));
+	must(inlay_mmap_add(&theirs, limited(inlay_source_host(b.buf + READ_ONLY, BYTES - READ_ONLY),
+					     INLAY_RDMA_READ)));
+	must(inlay_mmap_set_permissions(&theirs, INLAY_LOCAL_READ_WRITE | INLAY_RDMA_READ | INLAY_RDMA_WRITE));
+	must(inlay_mmap_start(&theirs));
+	must(inlay_mmap_export_rdma(&theirs, dev.pd, blob, &len));
+	must(inlay_mmap_create_from_export(&imported, import_memory, sizeof(import_memory), dev.pd, blob, len, NULL));
+	must(inlay_memdomain_registry_init(&reg));
+	must(inlay_memdomain_rdma_create(&r, &reg, &map, dev.pd, "rdma"));
+	if (num_ops)
+		must(inlay_memdomain_rdma_attach(&r, &a.sq, ops, num_ops));
+}
+
+static void down(void)
+{
+	assert_int_equal(inlay_memdomain_rdma_pending(&r), 0);
+	must(inlay_memdomain_rdma_destroy(&r));
+	must(inlay_memdomain_registry_fini(&reg));
+	must(inlay_mmap_destroy(&imported));
+	must(inlay_mmap_destroy(&theirs));
+	must(inlay_mmap_destroy(&map));
+	inlay_sq_fini(&a.sq);
+	end_free(&a);
+	end_free(&b);
+}
+
+static struct opt small(void)
+{
+	struct opt opt = usual;
+
+	opt.bytes = BYTES;
+	opt.cap.max_inline_data = 0;
+	return opt;
+}
+
+/* The next completion as a poll loop takes it; what the domain says to it */
+static int take(void)
+{
+	const struct mlx5_cqe64 *cqe = cqe_wait(&a.cq);
+	int rc;
+
+	assert_true(0 < inlay_sq_release(&a.sq, cqe));
+	rc = inlay_memdomain_rdma_complete(&r, cqe);
+	inlay_cq_advance(&a.cq, 1);
+	return rc;
+}
+
+/* A refusal leaves the queue alone */
+static void same_queue(const struct inlay_sq *was)
+{
+	assert_int_equal(inlay_sq_index(&a.sq), inlay_sq_index(was));
+	assert_int_equal(inlay_sq_pending(&a.sq), inlay_sq_pending(was));
+	assert_int_equal(inlay_sq_rung(&a.sq), inlay_sq_rung(was));
+}
+
+/* The WQE at a WQEBB of the ring, decoded; bytes: the sum of its SGEs' */
+struct wqe {
+	uint8_t opcode, signaled;
+	uint64_t raddr, bytes, first_addr;
+	uint32_t rkey, lkey, sges, bbs;
+};
+
+static struct wqe wqe_at(const uint8_t *ring, uint32_t bb)
+{
+	const uint8_t *at = ring + bb * 64;
+	struct wqe w;
+	uint32_t ds = at[7] & 0x3f, i, word_;
+	uint64_t addr;
+
+	w.opcode = at[3];
+	w.signaled = (at[11] & 8) != 0;
+	w.bbs = (ds + 3) / 4;
+	w.sges = ds - 2;
+	memcpy(&addr, at + 16, 8);
+	w.raddr = be64toh(addr);
+	memcpy(&word_, at + 24, 4);
+	w.rkey = be32toh(word_);
+	w.bytes = 0;
+	w.first_addr = 0;
+	w.lkey = 0;
+	for (i = 0; i < w.sges; i++) {
+		memcpy(&word_, at + 32 + 16 * i, 4);
+		w.bytes += be32toh(word_);
+		memcpy(&word_, at + 36 + 16 * i, 4);
+		w.lkey = be32toh(word_);
+		memcpy(&addr, at + 40 + 16 * i, 8);
+		if (!i)
+			w.first_addr = be64toh(addr);
+	}
+	return w;
+}
+
+/* ---- set-up ---- */
+
+static void setup_answers(void **state)
+{
+	struct opt opt = small();
+	struct inlay_memdomain_rdma other;
+	struct inlay_memdomain_rdma_ctx *ctx;
+	struct inlay_memdomain *d;
+	struct ibv_pd *pd = ibv_alloc_pd(dev.ctx);
+	static uint8_t ring[64] __attribute__((aligned(64)));
+	struct inlay_memdomain_peer peer;
+	char id[INLAY_MEMDOMAIN_ID + 1];
+	uint32_t record[2], rkey, i;
+	struct iovec near, far;
+	struct inlay_sq sq;
+	struct end e;
+	size_t size;
+
+	(void)state;
+	assert_non_null(pd);
+	up(&opt, 0);
+	memset(id, 'x', sizeof(id));
+	id[INLAY_MEMDOMAIN_ID] = 0;
+	assert_int_equal(inlay_memdomain_rdma_create(NULL, &reg, &map, dev.pd, "x"), -EINVAL);
+	assert_int_equal(inlay_memdomain_rdma_create(&other, NULL, &map, dev.pd, "x"), -EINVAL);
+	assert_int_equal(inlay_memdomain_rdma_create(&other, &reg, NULL, dev.pd, "x"), -EINVAL);
+	assert_int_equal(inlay_memdomain_rdma_create(&other, &reg, &map, NULL, "x"), -EINVAL);
+	assert_int_equal(inlay_memdomain_rdma_create(&other, &reg, &map, pd, "x"), -ENOENT);
+	assert_int_equal(inlay_memdomain_rdma_create(&other, &reg, &imported, dev.pd, "x"), -ENOTSUP);
+	assert_int_equal(inlay_memdomain_rdma_create(&other, &reg, &map, dev.pd, id), -E2BIG);
+	assert_int_equal(domains(&reg), 2);
+	id[INLAY_MEMDOMAIN_ID - 1] = 0;
+	must(inlay_memdomain_rdma_create(&other, &reg, &map, dev.pd, id));
+	assert_string_equal(inlay_memdomain_id(&other.domain), id);
+	assert_ptr_equal(other.map, &map);
+	must(inlay_memdomain_rdma_destroy(&other));
+	must(inlay_memdomain_rdma_create(&other, &reg, &map, dev.pd, NULL));
+	assert_null(inlay_memdomain_id(&other.domain));
+	must(inlay_memdomain_rdma_destroy(&other));
+	must(inlay_memdomain_rdma_destroy(NULL));
+
+	/* Found and read as SPDK's users do */
+	d = inlay_memdomain_first(&reg, "rdma");
+	assert_ptr_equal(d, &r);
+	assert_int_equal(inlay_memdomain_type(d), INLAY_MEMDOMAIN_RDMA);
+	ctx = (struct inlay_memdomain_rdma_ctx *)inlay_memdomain_user_context(d, &size);
+	assert_int_equal(size, sizeof(*ctx));
+	assert_int_equal(ctx->size, sizeof(*ctx));
+	assert_ptr_equal(ctx->ibv_pd, dev.pd);
+	assert_int_equal(inlay_memdomain_rdma_destroy(&r), -EBUSY);
+	inlay_memdomain_put(d);
+	must(inlay_memdomain_rdma_destroy(&r));
+	must(inlay_memdomain_rdma_create(&r, &reg, &map, dev.pd, "rdma"));
+
+	/* A queue */
+	assert_int_equal(inlay_memdomain_rdma_attach(NULL, &a.sq, ops, 8), -EINVAL);
+	assert_int_equal(inlay_memdomain_rdma_attach(NULL, NULL, NULL, 0), -EINVAL);
+	assert_int_equal(inlay_memdomain_rdma_attach(&r, &a.sq, NULL, 8), -EINVAL);
+	assert_int_equal(inlay_memdomain_rdma_attach(&r, &a.sq, ops, 0), -EINVAL);
+	assert_int_equal(inlay_memdomain_rdma_attach(&r, &a.sq, ops, 6), -EINVAL);
+	for (i = 0; i < 2; i++) {
+		opt.type = i ? IBV_QPT_UC : IBV_QPT_UD;
+		end_make(&e, &opt);
+		end_take(&e, INLAY_UAR_DOORBELL);
+		assert_int_equal(inlay_memdomain_rdma_attach(&r, &e.sq, ops, 8), i ? 0 : -ENOTSUP);
+		assert_true(!r.domain.pull && !r.domain.push == !i && !r.domain.transfer == !i && r.domain.translate);
+		inlay_sq_fini(&e.sq);
+		end_free(&e);
+	}
+	must(inlay_sq_init(&sq, ring, 1, record, 1, 63, &a.uar));
+	must(inlay_memdomain_rdma_attach(&r, &sq, ops, 1)); /* of a QP whose type is not known */
+	assert_true(r.domain.pull && r.domain.push && r.domain.transfer && !r.domain.memzero && !r.domain.invalidate);
+	inlay_sq_fini(&sq);
+	must(inlay_memdomain_rdma_attach(&r, &a.sq, ops, 1));
+	rkey = b.mr->rkey;
+	peer = peer_of(&rkey, 1, 0);
+	far = vec(&b, 0, 8);
+	near = vec(&a, 0, 8);
+	must(push(&peer, &far, 1, &near, 1, NULL));
+	assert_int_equal(inlay_memdomain_rdma_attach(&r, &a.sq, ops, 1), -EBUSY);
+	assert_int_equal(inlay_memdomain_rdma_attach(&r, NULL, NULL, 0), -EBUSY);
+	assert_int_equal(inlay_memdomain_rdma_destroy(&r), -EBUSY);
+	assert_int_equal(take(), 1);
+	must(inlay_memdomain_rdma_attach(&r, NULL, NULL, 0));
+	assert_true(!r.domain.pull && !r.domain.push && !r.domain.transfer && r.domain.translate);
+	down();
+	must(ibv_dealloc_pd(pd));
+}
+
+/* ---- translation ---- */
+
+static void translations(void **state)
+{
+	struct opt opt = small();
+	const size_t edges[] = {0, EDGE1, EDGE2, READ_ONLY, BYTES};
+	struct inlay_memdomain_translation_ctx ctx;
+	struct inlay_memdomain_rdma far, stranger;
+	struct inlay_mmap more;
+	uint8_t *memory = (uint8_t *)pages(8192), *more_memory = (uint8_t *)pages(8192);
+	struct ibv_pd *pd = ibv_alloc_pd(dev.ctx), *pd3 = ibv_alloc_pd(dev.ctx);
+	struct inlay_memdomain *plain, *accel;
+	struct inlay_memdomain_result res;
+	struct inlay_keys keys, want;
+	static uint8_t ring[64] __attribute__((aligned(64)));
+	uint32_t record[2], rkey = 0, i, turn;
+	struct inlay_memdomain_copy copy;
+	struct inlay_memdomain_peer peer;
+	struct inlay_uar uar;
+	struct inlay_sq sq;
+	struct iovec near;
+	struct ibv_qp qp;
+
+	(void)state;
+	assert_true(pd && pd3);
+	up(&opt, 0);
+	/* The map with a second device */
+	must(inlay_mmap_stop(&map));
+	assert_int_equal(inlay_memdomain_rdma_translate(&r, a.buf, 1, &keys), -ENOENT);
+	assert_int_equal(inlay_memdomain_translate(&r.domain, NULL, &r.domain, NULL, a.buf, 1, &res), -ENOENT);
+	must(inlay_memdomain_rdma_destroy(&r));
+	must(inlay_mmap_destroy(&map));
+	must(inlay_mmap_create(&map, map_memory, sizeof(map_memory), 2, 8));
+	must(inlay_mmap_add_dev(&map, dev.pd));
+	must(inlay_mmap_add_dev(&map, pd));
+	for (i = 0; i < 4; i++)
+		must(inlay_mmap_add(&map, inlay_source_host(a.buf + edges[i], edges[i + 1] - edges[i])));
+	must(inlay_mmap_start(&map));
+	must(inlay_memdomain_rdma_create(&r, &reg, &map, dev.pd, "rdma"));
+	must(inlay_memdomain_rdma_create(&far, &reg, &map, pd, "second"));
+	must(inlay_mmap_create(&more, more_memory, 8192, 1, 2));
+	must(inlay_mmap_add_dev(&more, pd3));
+	must(inlay_mmap_add(&more, inlay_source_host(memory, 4096)));
+	must(inlay_mmap_start(&more));
+	must(inlay_memdomain_rdma_create(&stranger, &reg, &more, pd3, "stranger"));
+	must(inlay_memdomain_create(&reg, memory + 4096, 128, INLAY_MEMDOMAIN_RDMA, NULL, NULL, &plain));
+	must(inlay_memdomain_create(&reg, memory + 4096 + 128, 128, INLAY_MEMDOMAIN_ACCEL, NULL, NULL, &accel));
+
+	memset(&qp, 0, sizeof(qp));
+	ctx.size = sizeof(ctx);
+	ctx.ibv_qp = &qp;
+	must(inlay_uar_create(&uar, pd, INLAY_UAR_DOORBELL, NULL));
+	for (turn = 0; turn < 20000; turn++) {
+		size_t at = rnd_below(BYTES + 40), len = rnd() & 1 ? 1 + rnd_below(64) : 1 + rnd_below(BYTES);
+		int range = -1;
+		uint8_t *addr;
+
+		if (turn % 3 == 0) { /* at the edges */
+			at = edges[rnd_below(5)] - 1 + rnd_below(3);
+			len = 1 + rnd_below(2);
+		}
+		for (i = 0; i < 4; i++)
+			if (at >= edges[i] && at < edges[i + 1] && len <= edges[i + 1] - at)
+				range = (int)i;
+		addr = (uint8_t *)((uintptr_t)a.buf + at); /* or the byte before */
+		memset(&keys, 0x5a, sizeof(keys));
+		assert_int_equal(inlay_memdomain_rdma_translate(&r, addr, len, &keys), range < 0 ? -ENOENT : 0);
+		assert_int_equal(inlay_memdomain_translate(&r.domain, NULL, &r.domain, NULL, addr, len, &res),
+				 range < 0 ? -ENOENT : 0);
+		if (range < 0)
+			continue;
+		must(inlay_mmap_keys(&map, (uint32_t)range, 0, &want));
+		assert_memory_equal(&keys, &want, sizeof(want));
+		assert_memory_equal(&res.lkey, &want, sizeof(want));
+		assert_ptr_equal(res.iov.iov_base, addr);
+		assert_int_equal(res.iov.iov_len, len);
+		assert_int_equal(res.iov_count, 1);
+		assert_int_equal(res.size, sizeof(res));
+		assert_null(res.iovs);
+		assert_ptr_equal(res.dst_domain, &r);
+		/* The second device, in every way it can be named */
+		must(inlay_mmap_keys(&map, (uint32_t)range, 1, &want));
+		assert_int_not_equal(want.lkey, keys.lkey);
+		must(inlay_memdomain_rdma_translate(&far, a.buf + at, len, &keys));
+		assert_memory_equal(&keys, &want, sizeof(want));
+		must(inlay_memdomain_translate(&far.domain, NULL, plain, NULL, a.buf + at, len, &res));
+		assert_memory_equal(&res.lkey, &want, sizeof(want));
+		must(inlay_memdomain_translate(&r.domain, NULL, &far.domain, NULL, a.buf + at, len, &res));
+		assert_memory_equal(&res.lkey, &want, sizeof(want));
+		assert_ptr_equal(res.dst_domain, &far);
+		qp.pd = turn & 1 ? pd : uar.pd; /* a parent domain over it */
+		must(inlay_memdomain_translate(&r.domain, NULL, &r.domain, &ctx, a.buf + at, len, &res));
+		assert_memory_equal(&res.lkey, &want, sizeof(want));
+		/* The QP says more than the domain; a context too short says nothing */
+		qp.pd = dev.pd;
+		must(inlay_memdomain_translate(&r.domain, NULL, &far.domain, &ctx, a.buf + at, len, &res));
+		assert_int_not_equal(res.lkey, want.lkey);
+		ctx.size = sizeof(ctx) - 1;
+		must(inlay_memdomain_translate(&r.domain, NULL, &far.domain, &ctx, a.buf + at, len, &res));
+		assert_memory_equal(&res.lkey, &want, sizeof(want));
+		ctx.size = sizeof(ctx);
+		/* To this process */
+		must(inlay_memdomain_translate(&r.domain, NULL, inlay_memdomain_system(&reg), NULL, a.buf + at, len,
+					       &res));
+		assert_ptr_equal(res.iov.iov_base, a.buf + at);
+		assert_int_equal(res.lkey | res.rkey, 0);
+	}
+	/* A copy by the second device's keys */
+	must(inlay_sq_init(&sq, ring, 1, record, 0x123, 4, &a.uar));
+	must(inlay_memdomain_rdma_attach(&far, &sq, ops, 1));
+	near = vec(&a, EDGE1, 8);
+	peer = peer_of(&rkey, 1, INLAY_MEMDOMAIN_NO_RING);
+	copy = copy_of(&near, 1, &near, 1, NULL);
+	copy.dst_ctx = &peer;
+	must(inlay_memdomain_push(&far.domain, &copy));
+	must(inlay_mmap_keys(&map, 1, 1, &want));
+	assert_int_equal(wqe_at(ring, 0).lkey, want.lkey);
+	assert_int_equal(inlay_memdomain_rdma_abort(&far), 1);
+	inlay_sq_fini(&sq);
+	assert_int_equal(inlay_memdomain_translate(&r.domain, NULL, &stranger.domain, NULL, a.buf, 8, &res), -ENOENT);
+	assert_int_equal(inlay_memdomain_translate(&r.domain, NULL, accel, NULL, a.buf, 8, &res), -ENOTSUP);
+	qp.pd = pd3;
+	assert_int_equal(inlay_memdomain_translate(&r.domain, NULL, &r.domain, &ctx, a.buf, 8, &res), -ENOENT);
+	must(inlay_memdomain_destroy(plain));
+	must(inlay_memdomain_destroy(accel));
+	must(inlay_memdomain_rdma_destroy(&stranger));
+	must(inlay_memdomain_rdma_destroy(&far));
+	must(inlay_uar_destroy(&uar, NULL));
+	must(inlay_mmap_destroy(&more));
+	must(inlay_mmap_stop(&map));
+	down();
+	must(ibv_dealloc_pd(pd));
+	must(ibv_dealloc_pd(pd3));
+	free(memory);
+	free(more_memory);
+}
+
+/* ---- pulls and pushes against a byte model ---- */
+
+static uint8_t model_a[BYTES], model_b[BYTES];
+
+/* Pieces of `total` bytes in [from, from + 2 * total + ...), with gaps; returns how many */
+static uint32_t cut(struct iovec *iov, uint8_t *area, size_t from, uint32_t total, uint32_t max)
+{
+	uint32_t n = 1 + rnd_below(max), i;
+
+	for (i = 0; i < n; i++) {
+		uint32_t len = i == n - 1 ? total : rnd_below((rnd() & 1 ? total : 2 * total / (n - i)) + 1);
+
+		if (len > total)
+			len = total;
+		if (rnd_below(8) == 0 && i != n - 1)
+			len = 0;
+		from += rnd_below(8);
+		iov[i].iov_base = area + from;
+		iov[i].iov_len = len;
+		from += len;
+		total -= len;
+	}
+	return n;
+}
+
+/* dst in `to`'s area takes what src has in `from`'s, byte by byte, in the models */
+static void model_copy(const struct iovec *dst, const uint8_t *to_area, uint8_t *to, const struct iovec *src,
+		       uint32_t n, const uint8_t *from_area, const uint8_t *from)
+{
+	size_t at = 0, i;
+	uint32_t k;
+
+	for (k = 0; k < n; k++)
+		for (i = 0; i < src[k].iov_len; i++) {
+			while (at == dst->iov_len) {
+				dst++;
+				at = 0;
+			}
+			to[(const uint8_t *)dst->iov_base - to_area + at++] =
+				from[(const uint8_t *)src[k].iov_base - from_area + i];
+		}
+}
+
+static void end_to_end(void **state)
+{
+	enum { MAX = 40, SLICE = 7000 };
+	struct opt opt = small();
+	struct iovec ours[OPS_MAX][MAX], far[OPS_MAX][MAX];
+	uint32_t rkeys[MAX], posted = 0, full = 0, n_wqes = 0, turn, i, k, own = 0;
+	struct word words[OPS_MAX];
+	struct inlay_sq was;
+	struct ibv_mr *mr2;
+	double end = now() + 2.0;
+
+	(void)state;
+	opt.cap.max_send_sge = 6;
+	opt.cap.max_send_wr = 4; /* small enough to be full at times */
+	up(&opt, OPS_MAX);
+	mr2 = ibv_reg_mr(dev.pd, b.buf, BYTES, ALL_ACCESS);
+	assert_non_null(mr2);
+	fill(a.buf, BYTES, 1);
+	fill(b.buf, BYTES, 2);
+	memcpy(model_a, a.buf, BYTES);
+	memcpy(model_b, b.buf, BYTES);
+	for (turn = 0; turn < 6000 && now() < end; turn++) {
+		uint32_t burst = 1 + rnd_below(OPS_MAX), done = 0, accepted = 0;
+		bool quiet = rnd() & 1;
+
+		memset(words, 0, sizeof(words));
+		for (i = 0; i < burst; i++) {
+			uint32_t total = rnd_below(4) ? rnd_below(300) : rnd_below(6000), way = rnd_below(4), n, m;
+			struct inlay_memdomain_peer peer = peer_of(rkeys, 1, quiet ? INLAY_MEMDOMAIN_NO_RING : 0);
+			int rc;
+
+			/* A slice for each: their order in a burst does not matter */
+			n = cut(ours[i], a.buf, (size_t)i * SLICE, total, MAX);
+			m = cut(far[i], b.buf, (size_t)i * SLICE, total, rnd_below(4) ? 3 : MAX);
+			for (k = 0; k < MAX; k++)
+				rkeys[k] = rnd() & 1 ? b.mr->rkey : mr2->rkey;
+			if (way == 1) {
+				peer.num_rkeys = m;
+			} else if (way == 2) {
+				peer.num_rkeys = 0;
+				peer.map = &imported;
+			}
+			if (rnd_below(16) == 0 && inlay_sq_room(&a.sq) > 3) { /* the queue's owner posts between */
+				must(inlay_post_nop(&a.sq, INLAY_SIGNALED));
+				own++;
+			}
+			was = a.sq;
+			if (rnd() & 1) {
+				rc = pull(&peer, far[i], m, ours[i], n, &words[i]);
+				if (!rc)
+					model_copy(ours[i], a.buf, model_a, far[i], m, b.buf, model_b);
+			} else {
+				rc = push(&peer, far[i], m, ours[i], n, &words[i]);
+				if (!rc)
+					model_copy(far[i], b.buf, model_b, ours[i], n, a.buf, model_a);
+			}
+			if (rc) {
+				assert_true(rc == -EAGAIN || (rc == -E2BIG && !inlay_sq_pending(&was)));
+				same_queue(&was);
+				words[i].calls = -1;
+				full++;
+				continue;
+			}
+			assert_int_equal(words[i].calls, total ? 0 : 1);
+			if (total) {
+				accepted++;
+				n_wqes += inlay_sq_index(&a.sq) - inlay_sq_index(&was) > 1;
+				assert_int_equal(inlay_sq_rung(&a.sq),
+						 quiet ? inlay_sq_rung(&was) : inlay_sq_index(&a.sq));
+			}
+		}
+		posted += accepted;
+		assert_int_equal(inlay_memdomain_rdma_pending(&r), accepted);
+		assert_int_equal(inlay_mmap_num_bufs(&map), accepted);
+		if (accepted)
+			assert_int_equal(inlay_mmap_stop(&map), -EBUSY);
+		inlay_sq_ring(&a.sq);
+		while (done < accepted || own) {
+			int rc = take();
+
+			assert_true(rc == 1 || (rc == -ENOENT && own));
+			done += rc == 1;
+			own -= rc == -ENOENT;
+		}
+		for (i = 0; i < burst; i++)
+			if (words[i].calls >= 0)
+				said(&words[i], 1, 0);
+		expect_nothing(&a.cq);
+		assert_int_equal(inlay_sq_pending(&a.sq), 0);
+		if (memcmp(a.buf, model_a, BYTES) || memcmp(b.buf, model_b, BYTES))
+			fail_msg("turn %u: memory is not as the model says", turn);
+	}
+	print_message("# %u operations, %u of several WQEs, %u did not fit in %u\n", posted, n_wqes, full,
+		      inlay_sq_size(&a.sq));
+	assert_true(posted > 100 && n_wqes > 10 && full > 3);
+	assert_int_equal(inlay_mmap_num_bufs(&map), 0);
+	must(ibv_dereg_mr(mr2));
+	must(inlay_memdomain_rdma_attach(&r, NULL, NULL, 0));
+	down();
+}
+
+/* ---- what is refused, and leaves the queue as it was ---- */
+
+static void refusals(void **state)
+{
+	struct opt opt = small();
+	struct iovec near[3], far[3], huge[2];
+	struct inlay_memdomain_peer peer, bad;
+	struct inlay_memdomain_result res;
+	struct inlay_memdomain *other;
+	uint8_t *memory = (uint8_t *)pages(4096);
+	struct inlay_sq was;
+	struct word w = {0, 0};
+	uint32_t i, room, rkey;
+
+	(void)state;
+	up(&opt, 4);
+	rkey = b.mr->rkey;
+	peer = peer_of(&rkey, 1, 0);
+	near[0] = vec(&a, 0, 100);
+	near[1] = vec(&a, 200, 100);
+	far[0] = vec(&b, 0, 150);
+	far[1] = vec(&b, 300, 50);
+	huge[0] = vec(&a, 0, SIZE_MAX);
+	huge[1] = vec(&a, 0, 1);
+	was = a.sq;
+	/* Contexts */
+	bad = peer;
+	bad.size--;
+	assert_int_equal(pull(NULL, far, 2, near, 2, &w), -EINVAL);
+	assert_int_equal(push(NULL, far, 2, near, 2, &w), -EINVAL);
+	assert_int_equal(pull(&bad, far, 2, near, 2, &w), -EINVAL);
+	bad = peer_of(NULL, 1, 0);
+	assert_int_equal(pull(&bad, far, 2, near, 2, &w), -EINVAL);
+	bad = peer_of(&rkey, 3, 0);
+	assert_int_equal(push(&bad, far, 2, near, 2, &w), -EINVAL);
+	bad = peer_of(&rkey, 0, 0);
+	assert_int_equal(push(&bad, far, 2, near, 2, &w), -EINVAL);
+	/* Lengths */
+	assert_int_equal(pull(&peer, far, 2, near, 1, &w), -EINVAL);
+	assert_int_equal(push(&peer, far, 1, near, 2, &w), -EINVAL);
+	assert_int_equal(push(&peer, far, 1, huge, 2, &w), -EINVAL);
+	assert_int_equal(pull(&peer, far, 2, huge, 2, &w), -EINVAL);
+	/* Memory that is not in the map, in the first or the last piece, after WQEs were written */
+	far[0] = vec(&b, 0, 100);
+	far[1] = vec(&b, 300, 100);
+	near[1].iov_base = a.buf + BYTES - 50;
+	assert_int_equal(push(&peer, far, 2, near, 2, &w), -ENOENT);
+	near[1].iov_base = memory;
+	assert_int_equal(push(&peer, far, 2, near, 2, &w), -ENOENT);
+	/* A pull into what is only read; a push from there is good */
+	near[1].iov_base = a.buf + READ_ONLY;
+	assert_int_equal(pull(&peer, far, 2, near, 2, &w), -EPERM);
+	/* The peer's map: not there; not granted for a push */
+	bad = peer_of(NULL, 0, 0);
+	bad.map = &imported;
+	near[1] = vec(&a, 200, 100);
+	far[1] = vec(&b, BYTES - 99, 100);
+	assert_int_equal(pull(&bad, far, 2, near, 2, &w), -ENOENT);
+	far[1] = vec(&b, READ_ONLY, 100);
+	assert_int_equal(push(&bad, far, 2, near, 2, &w), -EPERM);
+	/* Sources of a transfer */
+	must(inlay_memdomain_create(&reg, memory, 128, 1000, NULL, NULL, &other));
+	assert_int_equal(transfer(&peer, far, other, near, NULL, &w), -ENOTSUP);
+	must(inlay_memdomain_translate(&r.domain, NULL, &r.domain, NULL, a.buf + 1000, 200, &res));
+	res.dst_domain = other;
+	assert_int_equal(transfer(&peer, far, other, near, &res, &w), -EINVAL);
+	res.dst_domain = &r.domain;
+	assert_int_equal(transfer(NULL, far, other, near, &res, &w), -EINVAL);
+	res.iov.iov_len = 201;
+	assert_int_equal(transfer(&peer, far, other, near, &res, &w), -EINVAL);
+	res.iov_count = 2;
+	assert_int_equal(transfer(&peer, far, other, near, &res, &w), -EINVAL);
+	assert_int_equal(inlay_memdomain_memzero(&r.domain, &peer, far, 2, word, &w), -ENOTSUP);
+	same_queue(&was);
+	said(&w, 0, 0);
+	assert_int_equal(inlay_mmap_num_bufs(&map), 0);
+	assert_int_equal(inlay_memdomain_rdma_pending(&r), 0);
+
+	/* As many as may be under way */
+	far[0] = vec(&b, 0, 8);
+	near[0] = vec(&a, READ_ONLY, 8);
+	for (i = 0; i < 4; i++)
+		must(push(&peer, far, 1, near, 1, &w));
+	was = a.sq;
+	assert_int_equal(push(&peer, far, 1, near, 1, &w), -EAGAIN);
+	same_queue(&was);
+	assert_int_equal(take(), 1);
+	said(&w, 1, 0);
+	must(push(&peer, far, 1, near, 1, &w));
+	for (i = 0; i < 4; i++)
+		assert_int_equal(take(), 1);
+	said(&w, 5, 0);
+
+	/* A queue that is full but for one */
+	room = inlay_sq_room(&a.sq);
+	for (i = 0; i < room - 1; i++)
+		must(inlay_post_nop(&a.sq, i == room - 2 ? INLAY_SIGNALED : 0));
+	was = a.sq;
+	far[0] = vec(&b, 0, 4);
+	far[1] = vec(&b, 100, 4);
+	assert_int_equal(push(&peer, far, 2, near, 1, &w), -EAGAIN);
+	same_queue(&was);
+	near[0].iov_len = 4;
+	must(push(&peer, far, 1, near, 1, &w));
+	assert_int_equal(take(), -ENOENT);
+	assert_int_equal(take(), 1);
+	said(&w, 6, 0);
+	/* More WQEs than the ring has, though nothing is in it */
+	{
+		struct iovec *many = (struct iovec *)pages((room + 1) * sizeof(*many));
+
+		for (i = 0; i <= room; i++)
+			many[i] = vec(&b, i, 1);
+		near[0] = vec(&a, 0, room + 1);
+		was = a.sq;
+		assert_int_equal(push(&peer, many, room + 1, near, 1, &w), -E2BIG);
+		same_queue(&was);
+		near[0].iov_len = room;
+		must(push(&peer, many, room, near, 1, &w));
+		assert_int_equal(inlay_sq_room(&a.sq), 0);
+		assert_int_equal(take(), 1);
+		free(many);
+	}
+	said(&w, 7, 0);
+	expect_nothing(&a.cq);
+	must(inlay_memdomain_destroy(other));
+	down();
+	free(memory);
+}
+
+/* ---- transfers ---- */
+
+static void transfers(void **state)
+{
+	struct opt opt = small();
+	struct iovec near[2], far[2];
+	struct inlay_memdomain_peer peer;
+	struct inlay_memdomain_copy copy;
+	struct inlay_memdomain_result res;
+	struct inlay_memdomain *sys;
+	struct word w = {0, 0};
+	uint32_t rkey;
+
+	(void)state;
+	up(&opt, 4);
+	sys = inlay_memdomain_system(&reg);
+	must(inlay_memdomain_system_attach(sys));
+	rkey = b.mr->rkey;
+	peer = peer_of(&rkey, 1, 0);
+	fill(a.buf, BYTES, 3);
+	near[0] = vec(&a, 10, 100);
+	near[1] = vec(&a, 500, 50);
+	far[0] = vec(&b, 0, 30);
+	far[1] = vec(&b, 1000, 200);
+	/* From here */
+	must(transfer(&peer, far, NULL, near, NULL, &w));
+	assert_int_equal(take(), 1);
+	said(&w, 1, 0);
+	assert_memory_equal(b.buf, a.buf + 10, 30);
+	assert_memory_equal(b.buf + 1000, a.buf + 40, 70);
+	assert_memory_equal(b.buf + 1070, a.buf + 500, 50);
+	/* Out of what was translated: by its key, not by the map's; src_iov is not looked at */
+	must(inlay_memdomain_translate(&r.domain, NULL, &r.domain, NULL, a.buf + 2000, 60, &res));
+	res.lkey = a.mr->lkey;
+	must(transfer(&peer, far, &r.domain, near, &res, &w));
+	assert_int_equal(take(), 1);
+	said(&w, 2, 0);
+	assert_memory_equal(b.buf, a.buf + 2000, 30);
+	assert_memory_equal(b.buf + 1000, a.buf + 2030, 30);
+	res.iov_count = 2;
+	res.iovs = near;
+	must(transfer(&peer, far, &r.domain, near, &res, &w));
+	assert_int_equal(take(), 1);
+	assert_memory_equal(b.buf, a.buf + 10, 30);
+	assert_memory_equal(b.buf + 1070, a.buf + 500, 50);
+	said(&w, 3, 0);
+	/* From the peer to the system domain: the domain's pull */
+	fill(b.buf, BYTES, 4);
+	copy = copy_of(far, 1, near, 2, &w);
+	copy.src = &r.domain;
+	copy.src_ctx = &peer;
+	must(inlay_memdomain_transfer(sys, &copy));
+	assert_int_equal(w.calls, 3);
+	assert_int_equal(take(), 1);
+	said(&w, 4, 0);
+	assert_memory_equal(a.buf + 10, b.buf, 30);
+	assert_int_equal(differs(a.buf, 10, 3), 10);
+	/* Nobody wants the word */
+	assert_int_equal(push(&peer, far, 1, near, 1, NULL), -EINVAL);
+	must(push(&peer, far + 1, 1, near, 1, NULL));
+	assert_int_equal(take(), 1);
+	near[0].iov_len = 0;
+	must(push(&peer, far, 1, near, 1, NULL));
+	expect_nothing(&a.cq);
+	/* The map stopped, and started again: other keys, and the same range is remembered */
+	near[0].iov_len = 30;
+	must(inlay_mmap_stop(&map));
+	assert_int_equal(push(&peer, far, 1, near, 1, &w), -ENOENT);
+	must(inlay_mmap_start(&map));
+	memset(b.buf, 0, 30);
+	must(push(&peer, far, 1, near, 1, &w));
+	assert_int_equal(take(), 1);
+	said(&w, 5, 0);
+	assert_memory_equal(b.buf, a.buf + 10, 30);
+	down();
+}
+
+/* ---- errors ---- */
+
+static void errors(void **state)
+{
+	struct opt opt = small();
+	struct iovec near, far[4];
+	struct inlay_memdomain_peer peer, wrong;
+	struct word w[4];
+	uint32_t rkey, none, bad_at, i, taken, ended;
+
+	(void)state;
+	for (bad_at = 0; bad_at < 4; bad_at++) {
+		uint32_t keys[4];
+
+		up(&opt, 4);
+		memset(w, 0, sizeof(w));
+		rkey = b.mr->rkey;
+		none = rkey ^ 0x5500;
+		for (i = 0; i < 4; i++) {
+			keys[i] = i == bad_at ? none : rkey;
+			far[i] = vec(&b, i * 100, 25);
+		}
+		peer = peer_of(&rkey, 1, INLAY_MEMDOMAIN_NO_RING);
+		wrong = peer_of(keys, 4, INLAY_MEMDOMAIN_NO_RING);
+		near = vec(&a, 0, 100);
+		/* Four operations of four WQEs: a good one, one with a wrong key, two after it */
+		for (i = 0; i < 4; i++)
+			must(push(i == 1 ? &wrong : &peer, far, 4, &near, 1, &w[i]));
+		inlay_sq_ring(&a.sq);
+		for (taken = ended = 0; ended < 4; taken++) {
+			int rc = take();
+
+			assert_true(rc == 0 || rc == 1);
+			ended += rc == 1;
+			for (i = 0; i < 4; i++)
+				assert_int_equal(w[i].calls, i < ended);
+			assert_true(taken < 16);
+		}
+		/* The good one's; of the bad one what came from the error on; all of the others */
+		assert_int_equal(taken, 1 + (4 - bad_at) + 8);
+		said(&w[0], 1, 0);
+		for (i = 1; i < 4; i++)
+			said(&w[i], 1, -EIO);
+		assert_int_equal(inlay_sq_pending(&a.sq), 0);
+		assert_int_equal(inlay_mmap_num_bufs(&map), 0);
+		expect_nothing(&a.cq);
+		/* A queue in error: accepted, and fails */
+		must(pull(&peer, far, 1, &near, 1, &w[0]));
+		inlay_sq_ring(&a.sq);
+		assert_int_equal(take(), 1);
+		said(&w[0], 2, -EIO);
+		/* Reset with operations under way */
+		for (i = 0; i < 3; i++)
+			must(push(&peer, far, 4, &near, 1, &w[i]));
+		assert_int_equal(inlay_memdomain_rdma_attach(&r, NULL, NULL, 0), -EBUSY);
+		assert_int_equal(inlay_memdomain_rdma_destroy(&r), -EBUSY);
+		qp_to(a.qp, IBV_QPS_RESET);
+		qp_to(b.qp, IBV_QPS_RESET);
+		inlay_cq_clean(&a.cq, a.qp->qp_num, NULL, NULL);
+		inlay_sq_reset(&a.sq);
+		assert_int_equal(inlay_memdomain_rdma_abort(&r), 3);
+		assert_int_equal(inlay_memdomain_rdma_abort(&r), 0);
+		said(&w[0], 3, -ECANCELED);
+		said(&w[1], 2, -ECANCELED);
+		said(&w[2], 2, -ECANCELED);
+		assert_int_equal(inlay_mmap_num_bufs(&map), 0);
+		/* And on */
+		ends_connect(&a, &b);
+		must(push(&peer, far, 4, &near, 1, &w[3]));
+		inlay_sq_ring(&a.sq);
+		assert_int_equal(take(), 1);
+		said(&w[3], 2, 0);
+		down();
+	}
+}
+
+/* done begins the next one, in a table of one */
+struct chain {
+	struct inlay_memdomain_copy copy;
+	int left, rc;
+};
+
+static void next(void *arg, int rc)
+{
+	struct chain *c = (struct chain *)arg;
+
+	c->rc |= rc;
+	if (c->left-- > 0)
+		c->rc |= inlay_memdomain_push(&r.domain, &c->copy);
+}
+
+static void chained(void **state)
+{
+	struct opt opt = small();
+	struct inlay_memdomain_peer peer;
+	struct iovec near, far;
+	struct chain c;
+	uint32_t rkey, n = 0;
+
+	(void)state;
+	up(&opt, 1);
+	rkey = b.mr->rkey;
+	peer = peer_of(&rkey, 1, 0);
+	near = vec(&a, 0, 100);
+	far = vec(&b, 0, 100);
+	c.copy = copy_of(&near, 1, &far, 1, NULL);
+	c.copy.dst_ctx = &peer;
+	c.copy.done = next;
+	c.copy.arg = &c;
+	c.left = 100;
+	c.rc = 0;
+	must(inlay_memdomain_push(&r.domain, &c.copy));
+	while (inlay_memdomain_rdma_pending(&r)) {
+		assert_int_equal(take(), 1);
+		n++;
+	}
+	assert_int_equal(n, 101);
+	assert_int_equal(c.rc, 0);
+	down();
+}
+
+/* ---- how operations are cut into WQEs ---- */
+
+/* No memory stands behind these addresses: nothing is rung */
+static void shapes(void **state)
+{
+	const uint64_t gib = 1u << 30, near_at = 0, far_at = 0x7000000000;
+	uint8_t *ring = (uint8_t *)pages(256 * 64), page[1024] __attribute__((aligned(1024)));
+	uint32_t record[2] = {0, 0}, rkey = 0x1234, i, bb;
+	struct inlay_memdomain_peer peer = peer_of(&rkey, 1, INLAY_MEMDOMAIN_NO_RING);
+	struct inlay_memdomain_result res;
+	struct inlay_keys keys = {77, 78};
+	struct inlay_memdomain_copy copy;
+	struct iovec near, far, many[100];
+	struct word w = {0, 0};
+	struct inlay_uar uar;
+	struct inlay_mmap m;
+	struct inlay_sq sq;
+	uint64_t done;
+	uint32_t max_ds;
+
+	(void)state;
+	must(inlay_memdomain_registry_init(&reg));
+	must(inlay_mmap_create(&m, map_memory, sizeof(map_memory), 1, 1));
+	must(inlay_mmap_add_dev(&m, dev.pd));
+	must(inlay_mmap_add(&m, inlay_source_keys(near_at, 16 * gib, keys)));
+	must(inlay_mmap_set_permissions(&m, INLAY_LOCAL_READ_WRITE));
+	must(inlay_mmap_start(&m));
+	must(inlay_uar_init(&uar, page, 256, INLAY_UAR_DOORBELL));
+	must(inlay_memdomain_rdma_create(&r, &reg, &m, dev.pd, NULL));
+	for (max_ds = 1; max_ds <= 63; max_ds++) {
+		const uint32_t sges = max_ds < 4 ? 2 : max_ds - 2 < 30 ? max_ds - 2 : 30;
+
+		must(inlay_sq_init(&sq, ring, 256, record, 0x123, max_ds, &uar));
+		must(inlay_memdomain_rdma_attach(&r, &sq, ops, 2));
+		/* Longer than a message: from address 0 */
+		near.iov_base = NULL;
+		near.iov_len = 3 * gib + 5;
+		far.iov_base = (void *)(uintptr_t)far_at;
+		far.iov_len = near.iov_len;
+		must(push(&peer, &far, 1, &near, 1, &w));
+		for (i = 0; i < 4; i++) {
+			struct wqe q = wqe_at(ring, i);
+
+			assert_int_equal(q.opcode, MLX5_OPCODE_RDMA_WRITE);
+			assert_int_equal(q.raddr, far_at + i * gib);
+			assert_int_equal(q.first_addr, near_at + i * gib);
+			assert_int_equal(q.bytes, i == 3 ? 5 : gib);
+			assert_int_equal(q.sges, 1);
+			assert_int_equal(q.rkey, rkey);
+			assert_int_equal(q.lkey, 77);
+			assert_int_equal(q.signaled, i == 3);
+		}
+		assert_int_equal(inlay_sq_index(&sq), 4);
+		assert_int_equal(inlay_sq_rung(&sq), 0);
+		/* Many pieces here, one there */
+		for (i = 0; i < 100; i++) {
+			many[i].iov_base = (void *)(uintptr_t)(near_at + 1000 * i);
+			many[i].iov_len = i + 1;
+		}
+		far.iov_len = 5050;
+		must(pull(&peer, &far, 1, many, 100, &w));
+		for (i = 0, bb = 4, done = 0; i < 100; i += sges) {
+			struct wqe q = wqe_at(ring, bb);
+
+			assert_int_equal(q.opcode, MLX5_OPCODE_RDMA_READ);
+			assert_int_equal(q.sges, 100 - i < sges ? 100 - i : sges);
+			assert_int_equal(q.raddr, far_at + done);
+			assert_int_equal(q.first_addr, near_at + 1000 * i);
+			assert_int_equal(q.signaled, i + sges >= 100);
+			done += q.bytes;
+			bb += q.bbs;
+		}
+		assert_int_equal(done, 5050);
+		assert_int_equal(inlay_sq_index(&sq), bb);
+		assert_int_equal(inlay_memdomain_rdma_abort(&r), 2);
+		said(&w, 2, -ECANCELED);
+		w.calls = 0;
+		/* By the key of what was translated, of which the map need not know */
+		must(inlay_memdomain_translate(&r.domain, NULL, &r.domain, NULL, many[1].iov_base, 8, &res));
+		assert_int_equal(res.lkey, 77);
+		assert_int_equal(res.rkey, 78);
+		res.lkey = 99;
+		res.iov.iov_base = (void *)(uintptr_t)(100 * gib);
+		far.iov_len = 8;
+		copy = copy_of(many, 100, &far, 1, NULL);
+		copy.dst_ctx = &peer;
+		copy.translation = &res;
+		must(inlay_memdomain_transfer(&r.domain, &copy));
+		assert_int_equal(wqe_at(ring, bb).lkey, 99);
+		assert_int_equal(wqe_at(ring, bb).first_addr, 100 * gib);
+		assert_int_equal(wqe_at(ring, bb).bytes, 8);
+		assert_int_equal(inlay_memdomain_rdma_abort(&r), 1);
+		inlay_sq_fini(&sq);
+		must(inlay_memdomain_rdma_attach(&r, NULL, NULL, 0));
+	}
+	/* What the CPU may not reach is not the system domain's */
+	assert_int_equal(inlay_memdomain_translate(&r.domain, NULL, inlay_memdomain_system(&reg), NULL,
+						   many[1].iov_base, 8, &res), -ENOTSUP);
+	must(inlay_memdomain_rdma_destroy(&r));
+	must(inlay_memdomain_registry_fini(&reg));
+	must(inlay_mmap_destroy(&m));
+	free(ring);
+}
+
+/* ---- completions that the device did not make ---- */
+
+static int completed(uint32_t index, uint8_t opcode, uint32_t qpn, uint8_t bits)
+{
+	struct mlx5_cqe64 cqe;
+
+	memset(&cqe, 0, sizeof(cqe));
+	cqe.op_own = (uint8_t)(opcode << 4 | bits);
+	cqe.sop_drop_qpn = inlay_to_be32(qpn);
+	cqe.wqe_counter = inlay_to_be16((uint16_t)index);
+	return inlay_memdomain_rdma_complete(&r, &cqe);
+}
+
+static void strange_completions(void **state)
+{
+	struct opt opt = small();
+	struct inlay_memdomain_peer peer;
+	struct iovec near, far[3];
+	struct word w[3];
+	uint32_t rkey, qpn, i, p;
+
+	(void)state;
+	up(&opt, 4);
+	qpn = a.qp->qp_num;
+	rkey = b.mr->rkey;
+	peer = peer_of(&rkey, 1, INLAY_MEMDOMAIN_NO_RING);
+	near = vec(&a, 0, 30);
+	for (i = 0; i < 3; i++)
+		far[i] = vec(&b, i * 100, 10);
+	memset(w, 0, sizeof(w));
+	/* So that the indices come round within the first */
+	for (p = 0; p < 65535; p++) {
+		must(inlay_post_nop(&a.sq, 0));
+		inlay_sq_release_until(&a.sq, inlay_sq_index(&a.sq));
+	}
+	assert_int_equal(completed(p, MLX5_CQE_REQ, qpn, 0), -ENOENT); /* none under way */
+	must(push(&peer, far, 3, &near, 1, &w[0])); /* p .. p + 2 */
+	must(inlay_post_nop(&a.sq, INLAY_SIGNALED));                               /* p + 3 */
+	must(push(&peer, far, 3, &near, 1, &w[1])); /* p + 4 .. p + 6 */
+	must(push(&peer, far, 3, &near, 1, &w[2])); /* p + 7 .. p + 9 */
+	assert_int_equal(inlay_sq_index(&a.sq), p + 10);
+	assert_int_equal(completed(p + 2, MLX5_CQE_REQ, qpn + 1, 0), -ENOENT);
+	assert_int_equal(completed(p + 2, MLX5_CQE_RESP_SEND, qpn, 0), -ENOENT);
+	assert_int_equal(completed(p + 2, MLX5_CQE_RESP_ERR, qpn, 0), -ENOENT);
+	assert_int_equal(completed(p - 1, MLX5_CQE_REQ, qpn, 0), -ENOENT);
+	assert_int_equal(completed(p + 3, MLX5_CQE_REQ, qpn, 0), -ENOENT);
+	assert_int_equal(completed(p + 10, MLX5_CQE_REQ, qpn, 0), -ENOENT);
+	for (i = 4; i < 10; i++) {
+		assert_int_equal(completed(p + i, MLX5_CQE_REQ, qpn, 0), -EPROTO);
+		assert_int_equal(completed(p + i, MLX5_CQE_REQ_ERR, qpn, 0), -EPROTO);
+	}
+	assert_int_equal(completed(p, MLX5_CQE_REQ, qpn, 0), -EPROTO); /* good, and not signaled */
+	assert_int_equal(completed(p + 1, MLX5_CQE_REQ, qpn, 0), -EPROTO);
+	assert_int_equal(inlay_memdomain_rdma_pending(&r), 3);
+	said(&w[0], 0, 0);
+	assert_int_equal(completed(p + 2, MLX5_CQE_REQ, qpn, 0), 1);
+	said(&w[0], 1, 0);
+	assert_int_equal(completed(p + 2, MLX5_CQE_REQ, qpn, 0), -ENOENT); /* twice */
+	/* Data in the CQE */
+	assert_int_equal(completed(p + 6, MLX5_CQE_REQ, qpn, INLAY_CQE_SCATTER_32), 1);
+	said(&w[1], 1, -EIO);
+	/* An error before the last one */
+	assert_int_equal(completed(p + 8, MLX5_CQE_REQ_ERR, qpn, 0), 0);
+	said(&w[2], 0, 0);
+	assert_int_equal(completed(p + 9, MLX5_CQE_REQ, qpn, 0), 1);
+	said(&w[2], 1, -EIO);
+	inlay_sq_reset(&a.sq);
+	must(inlay_memdomain_rdma_attach(&r, NULL, NULL, 0));
+	assert_int_equal(completed(p, MLX5_CQE_REQ, qpn, 0), -ENOENT);
+	down();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(setup_answers), cmocka_unit_test(translations), cmocka_unit_test(end_to_end),
+		cmocka_unit_test(refusals), cmocka_unit_test(transfers), cmocka_unit_test(errors),
+		cmocka_unit_test(chained), cmocka_unit_test(shapes), cmocka_unit_test(strange_completions),
+	};
+
+	return cmocka_run_group_tests_name("memdomain_rdma", tests, dev_open, dev_close);
+}

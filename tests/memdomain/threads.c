@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * threads.c: one registry under threads that create, destroy, walk, set callbacks and
+ * operate; and two RDMA domains over one map, each with a queue and a thread of its own. Also built
+ * with -fsanitize=thread. Takes no device.
+ *
+ * A creator poisons a domain's memory as soon as destroy gives it back, so that anything that still
+ * reads it finds nonsense. Some domains stay: every walk finds each of them once, in order.
+ */
+#include "rig.h"
+#include <pthread.h>
+
+#define CREATORS 2
+#define WALKERS 2
+#define SLOTS 6
+#define STAY 3
+#define MEMORY 256
+
+#if defined(__SANITIZE_THREAD__)
+#define WALKS 6000
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define WALKS 6000
+#endif
+#endif
+#ifndef WALKS
+#define WALKS 60000
+#endif
+
+struct user {
+	uint64_t magic; /* a function of the domain's address */
+	uint64_t calls; /* of its callback; for one that stays */
+};
+
+static struct inlay_memdomain_registry reg;
+static uint8_t stay_memory[STAY][MEMORY] __attribute__((aligned(64)));
+static uint8_t memory[CREATORS][SLOTS][MEMORY] __attribute__((aligned(64)));
+static struct inlay_memdomain *stay[STAY];
+static uint32_t bad, walkers_left, rounds, busy, seen, called;
+static const char *const stay_ids[STAY] = {"stays", NULL, "stays"};
+
+static void good(bool ok)
+{
+	if (!ok)
+		__atomic_fetch_add(&bad, 1, __ATOMIC_RELAXED);
+}
+
+static uint64_t magic_of(const void *d)
+{
+	return ((uintptr_t)d ^ 0x5bd1e995) * 0x9e3779b97f4a7c15;
+}
+
+static struct inlay_memdomain *make(void *at, const char *id)
+{
+	struct user user = {magic_of(at), 0};
+	struct inlay_memdomain_ctx ctx = {sizeof(ctx), &user, sizeof(user)};
+	struct inlay_memdomain *d = NULL;
+
+	good(inlay_memdomain_create(&reg, at, MEMORY, 1000, &ctx, id, &d) == 0 && d == at);
+	return d;
+}
+
+/* Its domain is whole, and the registry can be used: no lock is held around a callback */
+static int memzero(struct inlay_memdomain *d, void *ctx, const struct iovec *iov, uint32_t n, inlay_memdomain_done done,
+		   void *arg)
+{
+	struct user *user = (struct user *)inlay_memdomain_user_context(d, NULL);
+
+	(void)ctx;
+	(void)iov;
+	(void)done;
+	(void)arg;
+	good(user && user->magic == magic_of(d));
+	if (n == 2)
+		inlay_memdomain_put(inlay_memdomain_first(&reg, "stays"));
+	__atomic_fetch_add(&called, 1, __ATOMIC_RELAXED);
+	return 0;
+}
+
+static void *creator(void *arg)
+{
+	uint8_t(*own)[MEMORY] = (uint8_t(*)[MEMORY])arg;
+	static const char *const ids[] = {"comes", NULL, "stays!"};
+	uint32_t state[SLOTS] = {0}, i, x = (uint32_t)(uintptr_t)own;
+
+	/* For as long as anybody walks */
+	while (__atomic_load_n(&walkers_left, __ATOMIC_ACQUIRE)) {
+		uint32_t s = (x = x * 1103515245 + 12345) >> 16;
+		struct inlay_memdomain *d = (struct inlay_memdomain *)(void *)own[s % SLOTS];
+		int err;
+
+		if (!state[s % SLOTS]) {
+			d = make(own[s % SLOTS], ids[s / SLOTS % 3]);
+			good(inlay_memdomain_set_memzero(d, memzero) == 0);
+			state[s % SLOTS] = 1;
+			__atomic_fetch_add(&rounds, 1, __ATOMIC_RELAXED);
+		} else {
+			err = inlay_memdomain_destroy(d);
+			good(err == 0 || err == -EBUSY);
+			if (err) {
+				__atomic_fetch_add(&busy, 1, __ATOMIC_RELAXED);
+				continue;
+			}
+			memset(d, 0xdd, MEMORY);
+			state[s % SLOTS] = 0;
+		}
+	}
+	for (i = 0; i < SLOTS; i++)
+		if (state[i])
+			while (inlay_memdomain_destroy((struct inlay_memdomain *)(void *)own[i]))
+				sched_yield();
+	return NULL;
+}
+
+static void *walker(void *arg)
+{
+	const char *ids[] = {NULL, "comes", "stays", "nobody"};
+	uint32_t turn, stays, i;
+	struct iovec iov = {NULL, 0};
+
+	for (turn = (uint32_t)(uintptr_t)arg; turn < WALKS; turn++) {
+		const char *id = ids[turn % 4];
+		struct inlay_memdomain *d = inlay_memdomain_first(&reg, id), *kept = NULL;
+
+		good(id || d == inlay_memdomain_system(&reg));
+		for (stays = 0; d; d = inlay_memdomain_next(d, id)) {
+			struct user *user = (struct user *)inlay_memdomain_user_context(d, NULL);
+			int rc;
+
+			good(!id || (inlay_memdomain_id(d) && !strcmp(inlay_memdomain_id(d), id)));
+			good(d == inlay_memdomain_system(&reg) || (user && user->magic == magic_of(d)));
+			if (stays < STAY && d == stay[stays])
+				stays++;
+			else
+				for (i = 0; i < STAY; i++)
+					good(d != stay[i] || !strcmp(id ? id : "", "stays"));
+			rc = inlay_memdomain_memzero(d, NULL, &iov, 1 + turn % 2, NULL, NULL);
+			good(rc == 0 || rc == -ENOTSUP);
+			good(inlay_memdomain_set_memzero(stay[turn % STAY], turn / 8 % 2 ? memzero : NULL) == 0);
+			/* Sometimes one is kept beyond the walk, and the walk left early */
+			if (turn % 5 == 0 && !kept)
+				kept = inlay_memdomain_hold(d);
+			if (turn % 64 == 9 && d != inlay_memdomain_system(&reg)) {
+				inlay_memdomain_put(d);
+				stays = STAY;
+				break;
+			}
+			__atomic_fetch_add(&seen, 1, __ATOMIC_RELAXED);
+		}
+		good(id || stays == STAY);
+		if (kept && kept != inlay_memdomain_system(&reg))
+			good(((struct user *)inlay_memdomain_user_context(kept, NULL))->magic == magic_of(kept));
+		if (turn % 10 == 0)
+			sched_yield();
+		inlay_memdomain_put(kept);
+	}
+	__atomic_fetch_sub(&walkers_left, 1, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+static void together(void **state)
+{
+	pthread_t threads[CREATORS + WALKERS];
+	struct inlay_memdomain *d;
+	uint32_t i;
+
+	(void)state;
+	must(inlay_memdomain_registry_init(&reg));
+	for (i = 0; i < STAY; i++)
+		stay[i] = make(stay_memory[i], stay_ids[i]);
+	walkers_left = WALKERS;
+	for (i = 0; i < CREATORS; i++)
+		must(pthread_create(&threads[i], NULL, creator, memory[i]));
+	for (i = 0; i < WALKERS; i++)
+		must(pthread_create(&threads[CREATORS + i], NULL, walker, (void *)(uintptr_t)i));
+	for (i = 0; i < CREATORS + WALKERS; i++)
+		must(pthread_join(threads[i], NULL));
+	assert_int_equal(bad, 0);
+	assert_int_equal(domains(&reg), 1 + STAY);
+	d = inlay_memdomain_first(&reg, NULL);
+	for (i = 0; i < STAY; i++) {
+		d = inlay_memdomain_next(d, NULL);
+		assert_ptr_equal(d, stay[i]);
+	}
+	assert_null(inlay_memdomain_next(d, NULL));
+	for (i = 0; i < STAY; i++) {
+		assert_int_equal(stay[i]->holders, 0);
+		must(inlay_memdomain_destroy(stay[i]));
+	}
+	must(inlay_memdomain_registry_fini(&reg));
+	print_message("# %u created, %u seen, %u callbacks, %u destroys found a holder\n", rounds, seen, called, busy);
+	assert_true(rounds > 100 && called > 100 && busy > 0);
+}
+
+/* A step of a walk holds its domain until it has found the next, however long it waits */
+
+static void *stepper(void *arg)
+{
+	inlay_memdomain_put(inlay_memdomain_next((struct inlay_memdomain *)arg, NULL));
+	__atomic_store_n(&seen, 1, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+static void step_holds(void **state)
+{
+	struct inlay_memdomain *d;
+	pthread_t thread;
+	uint32_t i;
+
+	(void)state;
+	must(inlay_memdomain_registry_init(&reg));
+	make(memory[0][0], "d");
+	d = inlay_memdomain_first(&reg, "d");
+	seen = 0;
+	inlay_lock(&reg.lock);
+	must(pthread_create(&thread, NULL, stepper, d));
+	for (i = 0; i < 100; i++) {
+		assert_int_equal(__atomic_load_n(&d->holders, __ATOMIC_ACQUIRE), 1);
+		usleep(1000);
+	}
+	assert_int_equal(__atomic_load_n(&seen, __ATOMIC_ACQUIRE), 0);
+	inlay_unlock(&reg.lock);
+	must(pthread_join(thread, NULL));
+	must(inlay_memdomain_destroy(d));
+	must(inlay_memdomain_registry_fini(&reg));
+}
+
+/* ---- two domains over one map, each with a queue of its own, on two threads ---- */
+
+#define RING 64u
+#define OPS 8u
+
+static struct inlay_mmap map;
+static uint8_t area[4096] __attribute__((aligned(4096)));
+static struct ibv_pd some_pd;
+static pthread_barrier_t begin;
+
+static struct side {
+	struct inlay_memdomain_rdma domain;
+	struct inlay_memdomain_rdma_op ops[OPS];
+	struct inlay_sq sq;
+	struct inlay_uar uar;
+	uint8_t ring[RING * 64] __attribute__((aligned(4096)));
+	uint8_t page[4096] __attribute__((aligned(4096)));
+	uint32_t record[2];
+	uint32_t begun, done, refused;
+} sides[2];
+
+static void sides_make(void)
+{
+	const struct inlay_keys keys = {11, 12};
+	size_t size = inlay_mmap_size(1, 1);
+	uint32_t i;
+
+	memset(sides, 0, sizeof(sides));
+	must(inlay_memdomain_registry_init(&reg));
+	must(inlay_mmap_create(&map, pages(size), size, 1, 1));
+	must(inlay_mmap_add_dev(&map, &some_pd));
+	must(inlay_mmap_add(&map, inlay_source_keys((uintptr_t)area, sizeof(area), keys)));
+	must(inlay_mmap_set_permissions(&map, INLAY_LOCAL_READ_WRITE));
+	must(inlay_mmap_start(&map));
+	for (i = 0; i < 2; i++) {
+		must(inlay_uar_init(&sides[i].uar, sides[i].page, 256, INLAY_UAR_SERIAL));
+		must(inlay_sq_init(&sides[i].sq, sides[i].ring, RING, sides[i].record, 0x100 + i, 8, &sides[i].uar));
+		must(inlay_memdomain_rdma_create(&sides[i].domain, &reg, &map, &some_pd, NULL));
+		must(inlay_memdomain_rdma_attach(&sides[i].domain, &sides[i].sq, sides[i].ops, OPS));
+	}
+}
+
+static void counted(void *arg, int rc)
+{
+	good(rc == 0);
+	((struct side *)arg)->done++;
+}
+
+/* The queue's owner, and the device too: completes the oldest operation */
+static void complete(struct side *s)
+{
+	struct mlx5_cqe64 cqe;
+
+	memset(&cqe, 0, sizeof(cqe));
+	cqe.op_own = MLX5_CQE_REQ << 4;
+	cqe.sop_drop_qpn = inlay_to_be32(inlay_sq_qpn(&s->sq));
+	cqe.wqe_counter = inlay_to_be16(s->ops[s->domain.ended % OPS].last);
+	good(inlay_sq_release(&s->sq, &cqe) > 0);
+	good(inlay_memdomain_rdma_complete(&s->domain, &cqe) == 1);
+}
+
+static void *owner(void *arg)
+{
+	struct side *s = (struct side *)arg;
+	struct iovec far, near[2];
+	struct inlay_memdomain_copy in = copy_of(&far, 1, near, 2, NULL), out = copy_of(near, 2, &far, 1, NULL);
+	struct inlay_memdomain_peer peer;
+	uint32_t rkey = 5, x = (uint32_t)(uintptr_t)s;
+
+	memset(&peer, 0, sizeof(peer));
+	peer.size = sizeof(peer);
+	peer.rkeys = &rkey;
+	peer.num_rkeys = 1;
+	far.iov_base = (void *)(uintptr_t)0x5000;
+	far.iov_len = 100;
+	near[0].iov_base = area + 50;
+	near[0].iov_len = 60;
+	near[1].iov_base = area + 500;
+	near[1].iov_len = 40;
+	in.src_ctx = out.dst_ctx = &peer;
+	in.done = out.done = counted;
+	in.arg = out.arg = s;
+	pthread_barrier_wait(&begin);
+	while (s->begun < 50 * WALKS) {
+		int err = (x = x * 1103515245 + 12345) >> 31 ? inlay_memdomain_pull(&s->domain.domain, &in) :
+							       inlay_memdomain_push(&s->domain.domain, &out);
+
+		if (err) {
+			good(err == -EAGAIN);
+			s->refused++;
+		} else {
+			s->begun++;
+		}
+		while (inlay_memdomain_rdma_pending(&s->domain) && (err || (x >> 20) % 3 == 0)) {
+			complete(s);
+			x = x * 1103515245 + 12345;
+			err = 0;
+		}
+	}
+	while (inlay_memdomain_rdma_pending(&s->domain))
+		complete(s);
+	return NULL;
+}
+
+static void both(void)
+{
+	pthread_t threads[2];
+	uint32_t i;
+
+	must(pthread_barrier_init(&begin, NULL, 2));
+	for (i = 0; i < 2; i++)
+		must(pthread_create(&threads[i], NULL, owner, &sides[i]));
+	for (i = 0; i < 2; i++)
+		must(pthread_join(threads[i], NULL));
+	pthread_barrier_destroy(&begin);
+}
+
+static void two_queues(void **state)
+{
+	uint32_t i;
+
+	(void)state;
+	bad = 0;
+	sides_make();
+	both();
+	assert_int_equal(bad, 0);
+	assert_int_equal(inlay_mmap_num_bufs(&map), 0);
+	for (i = 0; i < 2; i++) {
+		assert_int_equal(sides[i].begun, 50 * WALKS);
+		assert_int_equal(sides[i].done, sides[i].begun);
+		assert_true(sides[i].refused > 0);
+		must(inlay_memdomain_rdma_destroy(&sides[i].domain));
+	}
+	must(inlay_mmap_stop(&map));
+	must(inlay_memdomain_registry_fini(&reg));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(together), cmocka_unit_test(step_holds), cmocka_unit_test(two_queues),
+	};
+
+	alarm(120);
+	return cmocka_run_group_tests_name("memdomain_threads", tests, NULL, NULL);
+}

@@ -1,0 +1,768 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * blob.c: exported memory maps as bytes: their layout, what is inside and what is not, and what is refused: every bit that is wrong, every
+ * length, every field that does not make sense though checksum and code are right, and whatever chance brings. Authenticated with OpenSSL.
+ */
+#include "common.h"
+#include <inlay/mmap/pci.h>
+#include <sys/mman.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+
+#define PAGE 4096
+
+/* A device that nothing is registered with: the ranges here come with keys of their own */
+static struct ibv_pd *const fake = (struct ibv_pd *)(void *)&rnd_state;
+
+struct map {
+	struct inlay_mmap m;
+	void *memory;
+};
+
+static void map_make(struct map *x, uint32_t ranges)
+{
+	size_t size = inlay_mmap_size(1, ranges);
+
+	x->memory = pages(size);
+	must(inlay_mmap_create(&x->m, x->memory, size, 1, ranges));
+}
+
+static void map_free(struct map *x)
+{
+	must(inlay_mmap_destroy(&x->m));
+	free(x->memory);
+}
+
+static void add(struct map *x, uint64_t addr, uint64_t len, uint32_t rkey)
+{
+	struct inlay_keys keys = {rkey ^ 0x5555, rkey};
+
+	if (!inlay_mmap_num_devs(&x->m))
+		must(inlay_mmap_add_dev(&x->m, fake));
+	must(inlay_mmap_add(&x->m, inlay_source_keys(addr, len, keys)));
+}
+
+static void limit(struct map *x, uint64_t addr, uint64_t len, uint32_t mask)
+{
+	struct inlay_source s;
+	uint32_t i;
+
+	/* Out, and in again with a limit */
+	for (i = 0; inlay_mmap_source(&x->m, i)->start != addr; i++)
+		;
+	s = *inlay_mmap_source(&x->m, i);
+	assert_int_equal(s.len, len);
+	must(inlay_mmap_rm(&x->m, addr, len));
+	s.limit = mask;
+	must(inlay_mmap_add(&x->m, s));
+}
+
+/* Two ranges that are granted, and between them one that is not */
+static void some_map(struct map *x, const struct inlay_mac *mac)
+{
+	map_make(x, 3);
+	add(x, 0x1122334455667788, 0x1000, 0xa1b2c3d4);
+	add(x, 0x5000, 0x1000, 77);
+	add(x, 0xfffffffffffff000, 0x1000, 0x01020304);
+	limit(x, 0x5000, 0x1000, INLAY_LOCAL_READ_WRITE);
+	limit(x, 0xfffffffffffff000, 0x1000, INLAY_RDMA_READ | INLAY_RDMA_ATOMIC);
+	must(inlay_mmap_set_permissions(&x->m, INLAY_LOCAL_READ_WRITE | INLAY_RDMA_READ | INLAY_RDMA_WRITE | INLAY_RELAXED_ORDERING));
+	must(inlay_mmap_set_mac(&x->m, mac));
+	must(inlay_mmap_start(&x->m));
+}
+
+/* ---- authentication ---- */
+
+static uint8_t secret[32] = "a secret that both sides know..";
+static uint8_t wrong_secret[32] = "a secret that both sides knew..";
+
+static int hmac(void *key, const void *data, size_t len, uint8_t *code)
+{
+	unsigned int n = 0;
+
+	return HMAC(EVP_sha256(), key, 32, (const unsigned char *)data, len, code, &n) && n == 32 ? 0 : -EIO;
+}
+
+static int no_hmac(void *key, const void *data, size_t len, uint8_t *code)
+{
+	(void)key;
+	(void)data;
+	(void)len;
+	(void)code;
+	return -ENODEV;
+}
+
+static const struct inlay_mac right = {hmac, secret, 32};
+static const struct inlay_mac wrong = {hmac, wrong_secret, 32};
+static const struct inlay_mac broken = {no_hmac, secret, 32};
+
+static size_t export_to(struct map *x, uint8_t *blob, size_t room)
+{
+	size_t len = room;
+
+	must(inlay_mmap_export_rdma(&x->m, fake, blob, &len));
+	assert_int_equal(len, inlay_mmap_export_size(&x->m));
+	return len;
+}
+
+/* Imports what may not be sound, against guards: the blob ends where a page begins that nobody may touch. The answer; a map that was made is looked
+   over and destroyed, one that was not is as it was */
+static int try_import(const uint8_t *blob, size_t len, const struct inlay_mac *mac)
+{
+	static uint8_t *guarded;
+	static void *memory;
+	const size_t room = 1 << 20;
+	struct inlay_mmap_import how;
+	struct inlay_mmap m, was;
+	const uint8_t *at;
+	size_t size;
+	uint32_t i;
+	int err;
+
+	if (!guarded) {
+		guarded = (uint8_t *)mmap(NULL, 5 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		assert_ptr_not_equal(guarded, MAP_FAILED);
+		must(mprotect(guarded + 4 * PAGE, PAGE, PROT_NONE));
+		memory = pages(room);
+	}
+	assert_true(len <= 4 * PAGE);
+	at = guarded + 4 * PAGE - len;
+	memcpy(guarded + 4 * PAGE - len, blob, len);
+	memset(&m, 0x3c, sizeof(m));
+	was = m;
+	memset(&how, 0, sizeof(how));
+	how.mac = mac;
+	how.user_data = 99;
+	/* What it takes is in proportion to what came, whatever it claims */
+	size = inlay_mmap_import_size(at, len);
+	assert_true(size <= 2048 * len);
+	err = inlay_mmap_create_from_export(&m, memory, size < room ? size : room, fake, at, len, &how);
+	if (err) {
+		assert_memory_equal(&m, &was, sizeof(m));
+		return err;
+	}
+	/* Who is in is whole */
+	assert_int_equal(inlay_mmap_started(&m), 1);
+	assert_int_equal(inlay_mmap_user_data(&m), 99);
+	assert_true(inlay_mmap_num_ranges(&m) > 0);
+	for (i = 0; i < inlay_mmap_num_ranges(&m); i++) {
+		const struct inlay_range *r = range_of(&m, i);
+		uint32_t rkey;
+
+		assert_int_equal(r->access & ~(INLAY_RDMA_READ | INLAY_RDMA_WRITE | INLAY_RDMA_ATOMIC), 0);
+		must(inlay_mmap_remote(&m, r->start, r->len, r->access, &rkey));
+		assert_int_equal(rkey, r->rkey);
+		must(inlay_mmap_remote(&m, r->start + (r->len - 1), 1, r->access, &rkey));
+		assert_int_equal(rkey, r->rkey);
+	}
+	must(inlay_mmap_destroy(&m));
+	return 0;
+}
+
+/* ---- the tests ---- */
+
+static void checksum(void **unused)
+{
+	uint8_t bytes[32];
+	int i;
+
+	(void)unused;
+	/* RFC 3720, B.4 */
+	memset(bytes, 0, 32);
+	assert_int_equal(inlay_crc32c(bytes, 32), 0x8a9136aa);
+	memset(bytes, 0xff, 32);
+	assert_int_equal(inlay_crc32c(bytes, 32), 0x62a8ab43);
+	for (i = 0; i < 32; i++)
+		bytes[i] = (uint8_t)i;
+	assert_int_equal(inlay_crc32c(bytes, 32), 0x46dd794e);
+	assert_int_equal(inlay_crc32c("123456789", 9), 0xe3069283);
+	assert_int_equal(inlay_crc32c(NULL, 0), 0);
+}
+
+static void layout(void **unused)
+{
+	static const uint8_t expected[] = {
+		'i', 'n', 'l', 'a', 'y', 'm', 'a', 'p', 1, 0, 1, 0, 84, 0, 0, 0, 6, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+		0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, 0, 0x10, 0, 0, 0, 0, 0, 0, 0xd4, 0xc3, 0xb2, 0xa1, 6, 0, 0, 0,
+		0x00, 0xf0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0x10, 0, 0, 0, 0, 0, 0, 4, 3, 2, 1, 2, 0, 0, 0,
+		0x62, 0x07, 0x62, 0x87
+	};
+	uint8_t blob[256], with_code[256], code[32];
+	unsigned int n;
+	struct map x;
+	size_t len;
+
+	(void)unused;
+	some_map(&x, NULL);
+	memset(blob, 0xee, sizeof(blob));
+	len = export_to(&x, blob, sizeof(blob));
+	assert_int_equal(len, sizeof(expected));
+	assert_memory_equal(blob, expected, len);
+	assert_true(all_bytes(blob + len, sizeof(blob) - len, 0xee));
+	/* Again the same; neither the range that is not granted is there, nor any local key */
+	assert_int_equal(export_to(&x, with_code, sizeof(with_code)), len);
+	assert_memory_equal(blob, with_code, len);
+	map_free(&x);
+	/* With a code: of all before it, and before the checksum */
+	some_map(&x, &right);
+	assert_int_equal(export_to(&x, with_code, sizeof(with_code)), len + 32);
+	assert_int_equal(with_code[12], len + 32);
+	assert_int_equal(with_code[24], 32);
+	with_code[12] = (uint8_t)len;
+	with_code[24] = 0;
+	assert_memory_equal(with_code, blob, len - 4);
+	with_code[12] = (uint8_t)(len + 32);
+	with_code[24] = 32;
+	assert_non_null(HMAC(EVP_sha256(), secret, 32, with_code, len - 4, code, &n));
+	assert_memory_equal(with_code + len - 4, code, 32);
+	map_free(&x);
+}
+
+static void exported_and_imported(void **unused)
+{
+	struct inlay_mmap_import how;
+	struct inlay_mmap m, was;
+	struct inlay_keys keys;
+	uint8_t blob[256];
+	uint32_t rkey;
+	struct map x;
+	void *memory;
+	size_t len, size;
+
+	(void)unused;
+	some_map(&x, NULL);
+	/* How much it would be is told when there is too little room; it is not exported by that */
+	assert_int_equal(inlay_mmap_export_rdma(&x.m, fake, blob, NULL), -EINVAL);
+	assert_int_equal(inlay_mmap_export_rdma(&x.m, NULL, blob, &len), -EINVAL);
+	assert_int_equal(inlay_mmap_export_rdma(&x.m, dev.pd, blob, &len), -ENOENT);
+	assert_int_equal(inlay_mmap_export_pci(&x.m, fake, NULL, 0, blob, &len), -EPERM);
+	len = 0;
+	assert_int_equal(inlay_mmap_export_rdma(&x.m, fake, NULL, &len), -ENOBUFS);
+	assert_int_equal(len, 84);
+	len = 83;
+	assert_int_equal(inlay_mmap_export_rdma(&x.m, fake, NULL, &len), -EINVAL);
+	memset(blob, 0x21, sizeof(blob));
+	assert_int_equal(inlay_mmap_export_rdma(&x.m, fake, blob, &len), -ENOBUFS);
+	assert_int_equal(len, 84);
+	assert_true(all_bytes(blob, sizeof(blob), 0x21));
+	assert_int_equal(inlay_mmap_exported(&x.m), 0);
+	must(inlay_mmap_export_rdma(&x.m, fake, blob, &len));
+	assert_int_equal(inlay_mmap_exported(&x.m), 1);
+	map_free(&x);
+
+	size = inlay_mmap_import_size(blob, len);
+	assert_int_equal(size, inlay_mmap_size(1, 2));
+	memory = pages(size + 64);
+	memset(&m, 0x3c, sizeof(m));
+	was = m;
+	assert_int_equal(inlay_mmap_create_from_export(NULL, memory, size, fake, blob, len, NULL), -EINVAL);
+	assert_int_equal(inlay_mmap_create_from_export(&m, NULL, size, fake, blob, len, NULL), -EINVAL);
+	assert_int_equal(inlay_mmap_create_from_export(&m, (uint8_t *)memory + 8, size, fake, blob, len, NULL), -EINVAL);
+	assert_int_equal(inlay_mmap_create_from_export(&m, memory, size, NULL, blob, len, NULL), -EINVAL);
+	assert_int_equal(inlay_mmap_create_from_export(&m, memory, size, fake, NULL, len, NULL), -EINVAL);
+	assert_int_equal(inlay_mmap_create_from_export(&m, memory, size - 1, fake, blob, len, NULL), -ENOBUFS);
+	assert_int_equal(inlay_mmap_create_from_export(&m, memory, size, fake, blob, 0, NULL), -EPROTO);
+	assert_memory_equal(&m, &was, sizeof(m));
+	memset((uint8_t *)memory + size, 0x11, 64);
+	memset(&how, 0, sizeof(how));
+	how.user_data = 1234;
+	must(inlay_mmap_create_from_export(&m, memory, size, fake, blob, len, &how));
+	assert_true(all_bytes((uint8_t *)memory + size, 64, 0x11));
+	/* The blob is needed no more */
+	memset(blob, 0, sizeof(blob));
+	assert_int_equal(inlay_mmap_user_data(&m), 1234);
+	assert_int_equal(inlay_mmap_permissions(&m), INLAY_RDMA_READ | INLAY_RDMA_WRITE);
+	assert_int_equal(inlay_mmap_num_ranges(&m), 2);
+	assert_int_equal(inlay_mmap_num_devs(&m), 1);
+	assert_ptr_equal(m.devs[0], fake);
+	assert_int_equal(inlay_mmap_export_size(&m), 0);
+	assert_int_equal(inlay_mmap_find(&m, (void *)0x1122334455667788, 0x1000)->rkey, 0xa1b2c3d4);
+	assert_int_equal(inlay_mmap_find(&m, (void *)0x1122334455667788, 0x1000)->lkey, INLAY_NO_KEY);
+	assert_null(inlay_mmap_find(&m, (void *)0x5000, 1));
+	must(inlay_mmap_keys(&m, 1, 0, &keys));
+	assert_int_equal(keys.rkey, 0x01020304);
+	assert_int_equal(keys.lkey, INLAY_NO_KEY);
+	must(inlay_mmap_remote(&m, 0x1122334455667788, 0x1000, INLAY_RDMA_WRITE, &rkey));
+	assert_int_equal(rkey, 0xa1b2c3d4);
+	assert_int_equal(inlay_mmap_remote(&m, 0x1122334455667788, 0x1001, INLAY_RDMA_WRITE, &rkey), -ENOENT);
+	assert_int_equal(inlay_mmap_remote(&m, 0xfffffffffffff000, 0x1000, INLAY_RDMA_WRITE, &rkey), -EPERM);
+	assert_int_equal(inlay_mmap_remote(&m, 0xfffffffffffff000, 0x1000, INLAY_RDMA_ATOMIC, &rkey), -EPERM);
+	must(inlay_mmap_remote(&m, 0xfffffffffffff000, 0x1000, INLAY_RDMA_READ, &rkey));
+	assert_int_equal(rkey, 0x01020304);
+	/* Bufs of it count */
+	inlay_mmap_hold(&m);
+	assert_int_equal(inlay_mmap_destroy(&m), -EBUSY);
+	inlay_mmap_drop(&m);
+	must(inlay_mmap_destroy(&m));
+	free(memory);
+
+	/* Nothing granted at all */
+	map_make(&x, 1);
+	add(&x, 0x1000, 0x1000, 5);
+	must(inlay_mmap_set_permissions(&x.m, INLAY_LOCAL_READ_WRITE | INLAY_PCI_READ_WRITE));
+	must(inlay_mmap_start(&x.m));
+	len = sizeof(blob);
+	assert_int_equal(inlay_mmap_export_size(&x.m), 0);
+	assert_int_equal(inlay_mmap_export_rdma(&x.m, fake, blob, &len), -EPERM);
+	/* PCI's rules hold; what there is to do takes device commands, and memory for it (pci.c) */
+	assert_int_equal(inlay_mmap_export_pci(&x.m, NULL, NULL, 0, blob, &len), -EINVAL);
+	assert_int_equal(inlay_mmap_export_pci(&x.m, dev.pd, NULL, 0, blob, &len), -ENOENT);
+	assert_int_equal(inlay_mmap_export_pci(&x.m, fake, NULL, 0, blob, NULL), -EINVAL);
+	assert_int_equal(inlay_mmap_export_pci(&x.m, fake, NULL, 0, blob, &len), -ENOBUFS);
+	assert_int_equal(inlay_mmap_exported(&x.m), 0);
+	must(inlay_mmap_stop(&x.m));
+	must(inlay_mmap_set_permissions(&x.m, INLAY_RDMA_READ));
+	limit(&x, 0x1000, 0x1000, INLAY_RDMA_WRITE);
+	must(inlay_mmap_start(&x.m));
+	assert_int_equal(inlay_mmap_export_rdma(&x.m, fake, blob, &len), -EPERM);
+	map_free(&x);
+}
+
+/* One map, two devices: each blob has the keys of its own */
+static void per_device(void **unused)
+{
+	struct ibv_pd *other = ibv_alloc_pd(dev.ctx);
+	uint8_t *memory = (uint8_t *)pages(inlay_mmap_size(2, 2)), *buf = (uint8_t *)pages(2 * PAGE), blob[2][256];
+	const struct inlay_range *r;
+	struct inlay_mmap m, theirs;
+	struct inlay_keys keys;
+	void *import;
+	size_t len;
+	uint32_t d, i;
+
+	(void)unused;
+	must(inlay_mmap_create(&m, memory, inlay_mmap_size(2, 2), 2, 2));
+	must(inlay_mmap_add_dev(&m, dev.pd));
+	must(inlay_mmap_add_dev(&m, other));
+	must(inlay_mmap_add(&m, inlay_source_host(buf, PAGE)));
+	must(inlay_mmap_add(&m, inlay_source_host(buf + PAGE, PAGE)));
+	must(inlay_mmap_set_permissions(&m, INLAY_RDMA_ATOMIC));
+	must(inlay_mmap_start(&m));
+	for (d = 0; d < 2; d++) {
+		len = sizeof(blob[d]);
+		must(inlay_mmap_export_rdma(&m, d ? other : dev.pd, blob[d], &len));
+		import = pages(inlay_mmap_import_size(blob[d], len));
+		must(inlay_mmap_create_from_export(&theirs, import, inlay_mmap_import_size(blob[d], len), dev.pd, blob[d], len, NULL));
+		for (i = 0; i < 2; i++) {
+			must(inlay_mmap_keys(&m, i, d, &keys));
+			r = inlay_mmap_find(&theirs, buf + i * PAGE, PAGE);
+			assert_non_null(r);
+			assert_int_equal(r->rkey, keys.rkey);
+			assert_int_equal(r->access, INLAY_RDMA_ATOMIC);
+		}
+		must(inlay_mmap_destroy(&theirs));
+		free(import);
+	}
+	assert_memory_not_equal(blob[0], blob[1], 80);
+	must(inlay_mmap_destroy(&m));
+	must(ibv_dealloc_pd(other));
+	free(memory);
+	free(buf);
+}
+
+/* Every bit and every length, with a code and without */
+static void flipped_and_cut(void **unused)
+{
+	uint8_t blob[256], bad[512];
+	size_t len, i;
+	struct map x;
+	int coded, err;
+
+	(void)unused;
+	for (coded = 0; coded < 2; coded++) {
+		const struct inlay_mac *mac = coded ? &right : NULL;
+
+		some_map(&x, mac);
+		len = export_to(&x, blob, sizeof(blob));
+		map_free(&x);
+		must(try_import(blob, len, mac));
+		for (i = 0; i < 8 * len; i++) {
+			memcpy(bad, blob, len);
+			bad[i / 8] ^= (uint8_t)(1 << i % 8);
+			err = try_import(bad, len, mac);
+			/* Magic and version; what the length is made of; the rest by the checksum */
+			if (i < 80)
+				assert_int_equal(err, -EPROTO);
+			else if ((i >= 96 && i < 128) || (i >= 160 && i < 224))
+				assert_int_equal(err, -EINVAL);
+			else
+				assert_int_equal(err, -EBADMSG);
+		}
+		memcpy(bad, blob, len);
+		memset(bad + len, 0, 256);
+		for (i = 0; i < len + 256; i++)
+			if (i != len)
+				assert_int_equal(try_import(bad, i, mac), i < 36 ? -EPROTO : -EINVAL);
+	}
+}
+
+/* Sound as bytes, checksum and all, but not as a map: `at` bytes of value `value` */
+static void resealed(void **unused)
+{
+	static const struct {
+		uint32_t at, bytes;
+		uint64_t value;
+		int answer;
+	} changes[] = {
+		{0, 1, 'i', 0},                                /* nothing */
+		{0, 1, 'I', -EPROTO},
+		{8, 2, 0, -EPROTO}, {8, 2, 2, -EPROTO},        /* version */
+		{10, 2, 0, -EINVAL}, {10, 2, 3, -EINVAL},      /* kind */
+		{12, 4, 83, -EINVAL}, {12, 4, 85, -EINVAL}, {12, 4, 0xffffffff, -EINVAL},
+		{16, 4, 0, -EINVAL}, {16, 4, 7, -EINVAL}, {16, 4, 0x16, -EINVAL}, {16, 4, 0x86, -EINVAL}, {16, 4, 14, 0},
+		{16, 4, 4, -EINVAL},                           /* a range grants what the head does not */
+		{16, 4, 2, -EINVAL},
+		{20, 4, 0, -EINVAL}, {20, 4, 1, -EINVAL}, {20, 4, 3, -EINVAL}, {20, 4, 0xffffffff, -EINVAL},
+		{20, 4, 0x0aaaaaab, -EINVAL},                  /* times 24, beyond 2^32 */
+		{24, 4, 16, -EINVAL}, {24, 4, 0xfffffff0, -EINVAL},
+		{28, 4, 1, -EINVAL},                           /* reserved */
+		{32, 8, 0, 0}, {32, 8, UINT64_MAX, -EINVAL}, {32, 8, UINT64_MAX - 0xffe, -EINVAL},
+		{32, 8, 0xffffffffffffe000, 0}, {32, 8, 0xffffffffffffe001, -EINVAL},  /* beside the other, and one byte into it */
+		{40, 8, 0, -EINVAL}, {40, 8, UINT64_MAX, -EINVAL}, {40, 8, 1, 0},
+		{52, 4, 0, -EINVAL}, {52, 4, 14, -EINVAL}, {52, 4, 3, -EINVAL}, {52, 4, 0x80000002, -EINVAL}, {52, 4, 4, 0},
+		{56, 8, 0x1122334455667788, -EINVAL}, {56, 8, 0x1122334455667788 - 0xfff, -EINVAL},
+		{56, 8, 0x1122334455667788 - 0x1000, 0}, {64, 8, 0x1001, -EINVAL},
+		{48, 4, 0, 0}, {48, 4, 0xffffffff, 0},         /* any key may be */
+	};
+	uint8_t blob[256], bad[256];
+	struct map x;
+	size_t len, i;
+
+	(void)unused;
+	some_map(&x, NULL);
+	len = export_to(&x, blob, sizeof(blob));
+	map_free(&x);
+	for (i = 0; i < ARRAY(changes); i++) {
+		int err;
+
+		memcpy(bad, blob, len);
+		memcpy(bad + changes[i].at, &changes[i].value, changes[i].bytes);
+		inlay_blob_put(bad + len - 4, inlay_crc32c(bad, len - 4), 4);
+		err = try_import(bad, len, NULL);
+		if (err != changes[i].answer)
+			fail_msg("change %zu, 0x%llx at %u: %d, not %d", i, (unsigned long long)changes[i].value, changes[i].at, err,
+				 changes[i].answer);
+	}
+}
+
+static void authenticated(void **unused)
+{
+	static const uint32_t bad_lengths[] = {0, 4, 12, 15, 17, 18, 68, 128};
+	uint8_t plain[256], coded[256], bad[256];
+	struct inlay_mac odd = right;
+	size_t plain_len, len, i;
+	struct map x;
+
+	(void)unused;
+	some_map(&x, NULL);
+	plain_len = export_to(&x, plain, sizeof(plain));
+	map_free(&x);
+	some_map(&x, &right);
+	len = export_to(&x, coded, sizeof(coded));
+	map_free(&x);
+	must(try_import(plain, plain_len, NULL));
+	must(try_import(coded, len, &right));
+	/* One side only, or another key, or another length of the code */
+	assert_int_equal(try_import(plain, plain_len, &right), -EBADMSG);
+	assert_int_equal(try_import(coded, len, NULL), -EBADMSG);
+	assert_int_equal(try_import(coded, len, &wrong), -EBADMSG);
+	odd.bytes = 16;
+	assert_int_equal(try_import(coded, len, &odd), -EBADMSG);
+	assert_int_equal(try_import(coded, len, &broken), -ENODEV);
+	/* Who knows the format but not the key: any byte changed, the checksum made right again */
+	for (i = 8 * 32; i < 8 * (len - 4); i++) {
+		memcpy(bad, coded, len);
+		bad[i / 8] ^= (uint8_t)(1 << i % 8);
+		inlay_blob_put(bad + len - 4, inlay_crc32c(bad, len - 4), 4);
+		assert_int_equal(try_import(bad, len, &right), -EBADMSG);
+	}
+	/* Without a function, or of a length that cannot be */
+	map_make(&x, 1);
+	for (i = 0; i < ARRAY(bad_lengths); i++) {
+		odd.bytes = bad_lengths[i];
+		assert_int_equal(inlay_mmap_set_mac(&x.m, &odd), -EINVAL);
+		assert_int_equal(try_import(coded, len, &odd), -EINVAL);
+	}
+	odd = right;
+	odd.make = NULL;
+	assert_int_equal(inlay_mmap_set_mac(&x.m, &odd), -EINVAL);
+	assert_int_equal(try_import(coded, len, &odd), -EINVAL);
+	map_free(&x);
+	/* A code that cannot be made: not exported */
+	some_map(&x, &broken);
+	len = sizeof(bad);
+	assert_int_equal(inlay_mmap_export_rdma(&x.m, fake, bad, &len), -ENODEV);
+	assert_int_equal(inlay_mmap_exported(&x.m), 0);
+	map_free(&x);
+}
+
+/* The other side writes into the blob while it is looked at: right before or after its code is made */
+static struct {
+	uint8_t *blob;
+	size_t at;
+	uint8_t change;
+	int after;
+} writer;
+
+static int hmac_beside_writer(void *key, const void *data, size_t len, uint8_t *code)
+{
+	int err;
+
+	if (!writer.after)
+		writer.blob[writer.at] ^= writer.change;
+	err = hmac(key, data, len, code);
+	if (writer.after)
+		writer.blob[writer.at] ^= writer.change;
+	return err;
+}
+
+static void written_meanwhile(void **unused)
+{
+	const struct inlay_mac beside = {hmac_beside_writer, secret, 32};
+	struct inlay_mmap m, straight;
+	struct inlay_mmap_import how;
+	uint8_t blob[256], first[256];
+	void *memory[2];
+	struct map x;
+	size_t len, size;
+	uint32_t i;
+
+	(void)unused;
+	some_map(&x, &right);
+	len = export_to(&x, first, sizeof(first));
+	map_free(&x);
+	size = inlay_mmap_import_size(first, len);
+	memory[0] = pages(size);
+	memory[1] = pages(size);
+	memset(&how, 0, sizeof(how));
+	how.mac = &right;
+	must(inlay_mmap_create_from_export(&straight, memory[0], size, fake, first, len, &how));
+	how.mac = &beside;
+	writer.blob = blob;
+	for (writer.after = 0; writer.after < 2; writer.after++)
+		for (writer.at = 0; writer.at < len; writer.at++)
+			for (writer.change = 1; writer.change; writer.change = (uint8_t)(writer.change << 1)) {
+				memcpy(blob, first, len);
+				must(inlay_mmap_create_from_export(&m, memory[1], size, fake, blob, len, &how));
+				assert_int_not_equal(blob[writer.at], first[writer.at]);
+				assert_int_equal(inlay_mmap_num_ranges(&m), inlay_mmap_num_ranges(&straight));
+				assert_int_equal(inlay_mmap_permissions(&m), inlay_mmap_permissions(&straight));
+				for (i = 0; i < inlay_mmap_num_ranges(&m); i++)
+					assert_memory_equal(range_of(&m, i), range_of(&straight, i),
+							    sizeof(struct inlay_range));
+				must(inlay_mmap_destroy(&m));
+			}
+	must(inlay_mmap_destroy(&straight));
+	free(memory[0]);
+	free(memory[1]);
+}
+
+/* A blob for PCI is written and read; made use of it is where the device can */
+static void pci(void **unused)
+{
+	uint8_t blob[256], bad[256];
+	struct inlay_blob head, back;
+	struct inlay_range r, s;
+	size_t len, i;
+
+	(void)unused;
+	memset(&head, 0, sizeof(head));
+	head.kind = INLAY_BLOB_OVER_PCI_;
+	head.permissions = INLAY_PCI_READ_WRITE;
+	head.ranges = 1;
+	head.code_bytes = 32;
+	head.vhca = 0x1234;
+	fill(head.access_key, sizeof(head.access_key), 5);
+	memset(&r, 0, sizeof(r));
+	r.start = 0x7000;
+	r.len = 0x2000;
+	r.rkey = 0x99;
+	r.lkey = INLAY_NO_KEY;
+	r.access = INLAY_PCI_READ_WRITE;
+	len = inlay_blob_bytes_(head.kind, head.ranges, head.code_bytes);
+	assert_int_equal(len, 32 + 40 + 24 + 32 + 4);
+	inlay_blob_begin_(blob, &head);
+	inlay_blob_set_range_(blob, &head, 0, &r);
+	must(inlay_blob_seal_(blob, &head, &right));
+	assert_int_equal(blob[32] | blob[33] << 8 | blob[34] << 16, 0x1234);
+	assert_int_equal(blob[16] | blob[17] << 8 | blob[18] << 16, 32);
+	assert_memory_equal(blob + 40, head.access_key, 32);
+	must(inlay_blob_check_(&back, blob, len, &right));
+	assert_memory_equal(&back, &head, sizeof(head));
+	inlay_blob_range_(blob, &back, 0, &s);
+	assert_memory_equal(&r, &s, sizeof(r));
+	assert_int_equal(try_import(blob, len, &right), -ENOTSUP);
+	for (i = 0; i < 8 * len; i++) {
+		memcpy(bad, blob, len);
+		bad[i / 8] ^= (uint8_t)(1 << i % 8);
+		assert_true(inlay_blob_check_(&back, bad, len, &right) < 0);
+	}
+	for (i = 0; i < len; i++)
+		assert_true(try_import(blob, i, &right) != -ENOTSUP);
+	/* An empty range, and one beyond the end */
+	for (i = 0; i < 2; i++) {
+		s = r;
+		if (i)
+			s.start = UINT64_MAX - 0x1ffe;
+		else
+			s.len = 0;
+		inlay_blob_set_range_(blob, &head, 0, &s);
+		must(inlay_blob_seal_(blob, &head, &right));
+		assert_int_equal(try_import(blob, len, &right), -EINVAL);
+	}
+	/* A function's number has 16 bits */
+	inlay_blob_set_range_(blob, &head, 0, &r);
+	for (i = 16; i < 32; i++) {
+		head.vhca = 1u << i;
+		inlay_blob_begin_(blob, &head);
+		must(inlay_blob_seal_(blob, &head, &right));
+		assert_int_equal(try_import(blob, len, &right), -EINVAL);
+	}
+	head.vhca = 0xffff;
+	inlay_blob_begin_(blob, &head);
+	must(inlay_blob_seal_(blob, &head, &right));
+	assert_int_equal(try_import(blob, len, &right), -ENOTSUP);
+	/* Both of its permissions at once, or one of RDMA's */
+	for (i = INLAY_PCI_ANY; i; i = i == INLAY_PCI_ANY ? INLAY_RDMA_READ : 0) {
+		head.permissions = r.access = (uint32_t)i;
+		inlay_blob_begin_(blob, &head);
+		inlay_blob_set_range_(blob, &head, 0, &r);
+		must(inlay_blob_seal_(blob, &head, &right));
+		assert_int_equal(try_import(blob, len, &right), -EINVAL);
+	}
+}
+
+/* Thousands of ranges, added in any order, every third one granted */
+static void many(void **unused)
+{
+	const uint32_t n = 5000;
+	uint32_t *order = (uint32_t *)pages(n * sizeof(*order)), i, k, found = 0;
+	struct inlay_mmap_import how;
+	struct inlay_mmap m;
+	uint8_t *blob;
+	void *memory;
+	struct map x;
+	size_t len, size;
+
+	(void)unused;
+	map_make(&x, n);
+	for (i = 0; i < n; i++) {
+		k = rnd_below(i + 1);
+		order[i] = order[k];
+		order[k] = i;
+	}
+	for (i = 0; i < n; i++) {
+		add(&x, ((uint64_t)order[i] << 20) + 0x4000, 1 + (order[i] & 0xfffff), order[i]);
+		if (order[i] % 3)
+			limit(&x, ((uint64_t)order[i] << 20) + 0x4000, 1 + (order[i] & 0xfffff), INLAY_LOCAL_READ_WRITE);
+	}
+	must(inlay_mmap_set_permissions(&x.m, INLAY_RDMA_WRITE));
+	must(inlay_mmap_set_mac(&x.m, &right));
+	must(inlay_mmap_start(&x.m));
+	len = inlay_mmap_export_size(&x.m);
+	assert_int_equal(len, 32 + 24 * ((n + 2) / 3) + 32 + 4);
+	blob = (uint8_t *)pages(len);
+	must(inlay_mmap_export_rdma(&x.m, fake, blob, &len));
+	map_free(&x);
+	size = inlay_mmap_import_size(blob, len);
+	memory = pages(size);
+	memset(&how, 0, sizeof(how));
+	how.mac = &right;
+	must(inlay_mmap_create_from_export(&m, memory, size, fake, blob, len, &how));
+	for (i = 0; i < n; i++) {
+		uint64_t addr = ((uint64_t)i << 20) + 0x4000;
+		uint32_t rkey = ~i;
+		int err = inlay_mmap_remote(&m, addr, 1 + (i & 0xfffff), INLAY_RDMA_WRITE, &rkey);
+
+		assert_int_equal(err, i % 3 ? -ENOENT : 0);
+		if (!err)
+			assert_int_equal(rkey, i);
+		found += !err;
+		assert_int_equal(inlay_mmap_remote(&m, addr, 2 + (i & 0xfffff), INLAY_RDMA_WRITE, &rkey), -ENOENT);
+	}
+	assert_int_equal(found, (n + 2) / 3);
+	must(inlay_mmap_destroy(&m));
+	free(memory);
+	free(blob);
+	free(order);
+}
+
+/* Whatever comes, with a checksum that is right more often than not */
+static void random_bytes(void **unused)
+{
+	const char *env = getenv("BLOB_CASES");
+	uint32_t cases = env && *env ? (uint32_t)strtoul(env, NULL, 0) : 100000, n, i, good = 0, refused[3] = {0, 0, 0};
+	uint8_t blob[2048], base[256];
+	struct map x;
+	size_t base_len;
+
+	(void)unused;
+	some_map(&x, NULL);
+	base_len = export_to(&x, base, sizeof(base));
+	map_free(&x);
+	for (n = 0; n < cases; n++) {
+		uint32_t kind = rnd_below(8), ranges = rnd_below(20), changes = rnd_below(4);
+		size_t len = rnd_below(600);
+		int err;
+
+		if (kind == 0) {
+			/* Noise, with a right beginning or not */
+			for (i = 0; i < len; i++)
+				blob[i] = (uint8_t)rnd();
+			if (len >= 12 && rnd_below(2))
+				memcpy(blob, base, 12);
+		} else if (kind < 4) {
+			/* The good one, changed here and there */
+			len = base_len;
+			memcpy(blob, base, len);
+			while (changes--)
+				blob[8 + rnd_below((uint32_t)len - 8)] = (uint8_t)(rnd_below(2) ? rnd() : rnd_below(16));
+		} else {
+			/* A head that fits, and ranges of few bits, so that some do not overlap */
+			len = 36 + 24 * ranges;
+			memcpy(blob, base, 32);
+			inlay_blob_put(blob + 12, len, 4);
+			inlay_blob_put(blob + 20, ranges, 4);
+			for (i = 0; i < ranges; i++) {
+				inlay_blob_put(blob + 32 + 24 * i, rnd() << rnd_below(64), 8);
+				inlay_blob_put(blob + 40 + 24 * i, rnd_below(50) ? 1 + (rnd() >> (32 + rnd_below(32))) : rnd(), 8);
+				inlay_blob_put(blob + 48 + 24 * i, rnd(), 4);
+				inlay_blob_put(blob + 52 + 24 * i, rnd_below(300) ? 2 * (1 + rnd_below(3)) : rnd_below(16), 4);
+			}
+		}
+		if (len >= 4 && rnd_below(10))
+			inlay_blob_put(blob + len - 4, inlay_crc32c(blob, len - 4), 4);
+		err = try_import(blob, len, NULL);
+		if (!err)
+			good++;
+		else if (err == -EPROTO)
+			refused[0]++;
+		else if (err == -EINVAL)
+			refused[1]++;
+		else if (err == -EBADMSG)
+			refused[2]++;
+		else if (err != -ENOTSUP)
+			fail_msg("case %u: %d", n, err);
+	}
+	/* All ends are come to */
+	assert_true(good > cases / 10 && refused[0] > cases / 50 && refused[1] > cases / 50 && refused[2] > cases / 50);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(checksum),
+		cmocka_unit_test(layout),
+		cmocka_unit_test(exported_and_imported),
+		cmocka_unit_test(per_device),
+		cmocka_unit_test(flipped_and_cut),
+		cmocka_unit_test(resealed),
+		cmocka_unit_test(authenticated),
+		cmocka_unit_test(written_meanwhile),
+		cmocka_unit_test(pci),
+		cmocka_unit_test(many),
+		cmocka_unit_test(random_bytes),
+	};
+
+	return cmocka_run_group_tests_name("blob", tests, dev_open, dev_close);
+}

@@ -1,0 +1,1216 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * cache.c: the registration cache against a brute-force model of its manual, with callbacks that count, refuse and
+ * remember; posts by other threads; the steps of its tree; memory regions of a device and what they still transfer.
+ */
+#include <stdint.h>
+static uint64_t visits;
+#define INLAY_CACHE_VISIT_ ((void)visits++)
+#include "common.h"
+#include <inttypes.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <inlay/mmap/cache.h>
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#define STEPS 300000
+#else
+#define STEPS 3000000
+#endif
+
+#define PAGE 4096u
+#define PAGES 200u            /* of the pretended address space */
+#define BASE 0x7000000000ull
+#define MOST 24u
+#define POSTS 4u
+#define BYTES 40u             /* the caller's, in each region */
+
+/* ---- callbacks that register nothing, and know what is registered ---- */
+
+static struct inlay_cache cache;
+
+static struct {
+	uint32_t calls;           /* of reg, successful or not */
+	uint32_t now;             /* registrations */
+	uint64_t bytes, max_bytes_seen;
+	uint32_t key;
+	int refuse;               /* the errno of those that are refused */
+	uint32_t good_after;      /* with so many registrations left, it works again */
+	uint64_t forbidden_page;  /* pages that cannot be registered, as -EFAULT: this one */
+	uint32_t forbidden_access;
+	bool dereg_fails;
+	bool apart;               /* merges only what has the same access above 1 */
+	uint64_t post_start, post_len; /* posted by the next dereg, as a munmap inside it would */
+} fake;
+
+static int fake_reg(void *context, struct inlay_cache_region *r)
+{
+	uint32_t *mine = (uint32_t *)inlay_cache_bytes(r), i;
+
+	assert_ptr_equal(context, &fake);
+	assert_int_equal(r->start % PAGE, 0);
+	assert_int_equal(r->len % PAGE, 0);
+	assert_int_equal((uintptr_t)mine % 16, 0);
+	fake.calls++;
+	if (fake.refuse && fake.now > fake.good_after)
+		return -fake.refuse;
+	if (fake.forbidden_page != UINT64_MAX && fake.forbidden_page - r->start < r->len &&
+	    (!fake.forbidden_access || r->access & fake.forbidden_access))
+		return -EFAULT;
+	fake.now++;
+	fake.bytes += r->len;
+	fake.max_bytes_seen = fake.bytes > fake.max_bytes_seen ? fake.bytes : fake.max_bytes_seen;
+	r->lkey = ++fake.key;
+	r->rkey = ~fake.key;
+	r->handle = (void *)(uintptr_t)(r->start ^ fake.key);
+	/* The caller's bytes: zero at first, but for what merge put there; then all of them are written */
+	for (i = 1; i < BYTES / 4; i++) {
+		assert_int_equal(mine[i], 0);
+		mine[i] = fake.key + i;
+	}
+	return 0;
+}
+
+static int fake_dereg(void *context, struct inlay_cache_region *r)
+{
+	const uint32_t *mine = (const uint32_t *)inlay_cache_bytes(r);
+	uint32_t i;
+
+	assert_ptr_equal(context, &fake);
+	assert_int_equal(r->uses, 0); /* never what is in use */
+	assert_ptr_equal(r->handle, (void *)(uintptr_t)(r->start ^ r->lkey));
+	assert_int_equal(r->rkey, ~r->lkey);
+	for (i = 1; i < BYTES / 4; i++)
+		assert_int_equal(mine[i], r->lkey + i);
+	r->handle = NULL; /* not twice */
+	fake.now--;
+	fake.bytes -= r->len;
+	if (fake.post_len) {
+		inlay_cache_post(&cache, fake.post_start, fake.post_len);
+		fake.post_len = 0;
+	}
+	return fake.dereg_fails ? -EBUSY : 0;
+}
+
+/* The first word of a region's bytes counts the regions that have become part of it */
+static int fake_merge(void *context, const struct inlay_cache_region *old, struct inlay_cache_region *r)
+{
+	assert_ptr_equal(context, &fake);
+	assert_int_equal(old->state, INLAY_CACHE_LIVE);
+	if (fake.apart && (old->access ^ r->access) & ~1u)
+		return -EACCES;
+	*(uint32_t *)inlay_cache_bytes(r) += 1 + *(const uint32_t *)inlay_cache_bytes(old);
+	return 0;
+}
+
+static void *fake_cache(uint32_t max, uint64_t max_bytes)
+{
+	struct inlay_cache_attr attr = {max, POSTS, max_bytes, PAGE, BYTES};
+	struct inlay_cache_ops ops = {fake_reg, fake_dereg, fake_merge, NULL, &fake};
+	void *memory = aligned_alloc(64, (inlay_cache_size(&attr) + 63) / 64 * 64);
+
+	assert_non_null(memory);
+	memset(&fake, 0, sizeof(fake));
+	memset(memory, 0x5a, inlay_cache_size(&attr));
+	fake.forbidden_page = UINT64_MAX;
+	must(inlay_cache_init(&cache, memory, inlay_cache_size(&attr), &attr, &ops));
+	return memory;
+}
+
+static uint32_t merges(const struct inlay_cache_region *r)
+{
+	return *(const uint32_t *)inlay_cache_bytes(r);
+}
+
+/* The tree is sorted, no child is heavier than its parent, and it has all that can be found; its height */
+static uint32_t tree_check(const struct inlay_cache_region *t, uint64_t low, uint64_t high, uint32_t weight,
+			   uint32_t *count)
+{
+	uint32_t l, r;
+
+	if (!t)
+		return 0;
+	++*count;
+	assert_true(t->start >= low && t->start + (t->len - 1) <= high && t->weight_ <= weight);
+	assert_int_equal(t->state, INLAY_CACHE_LIVE);
+	l = t->start ? tree_check(t->child_[0], low, t->start - 1, t->weight_, count) : 0;
+	r = t->start + (t->len - 1) < high ? tree_check(t->child_[1], t->start + t->len, high, t->weight_, count) : 0;
+	return 1 + (l > r ? l : r);
+}
+
+static uint32_t tree_height(void)
+{
+	uint32_t count = 0, height = tree_check(cache.root_, 0, UINT64_MAX, UINT32_MAX, &count);
+
+	assert_int_equal(count, cache.counts.regions);
+	return height;
+}
+
+/* ---- the model: regions in the order of their last put, the oldest first ---- */
+
+struct known {
+	uint64_t first, last; /* pages */
+	uint32_t access, uses, key, merges;
+	bool zombie;
+	struct inlay_cache_region *r;
+};
+
+static struct known known[4 * MOST];
+static uint32_t knowns;
+static struct inlay_cache_counts expect;
+static uint32_t model_key;
+
+static uint64_t known_bytes(const struct known *k)
+{
+	return (k->last - k->first + 1) * PAGE;
+}
+
+static uint64_t model_bytes(void)
+{
+	uint64_t sum = 0;
+	uint32_t i;
+
+	for (i = 0; i < knowns; i++)
+		sum += known_bytes(&known[i]);
+	return sum;
+}
+
+static void model_forget(uint32_t i)
+{
+	memmove(&known[i], &known[i + 1], (--knowns - i) * sizeof(*known));
+}
+
+static void model_newest(uint32_t i)
+{
+	struct known k = known[i];
+
+	memmove(&known[i], &known[i + 1], (knowns - 1 - i) * sizeof(*known));
+	known[knowns - 1] = k;
+}
+
+/* Those that overlap are out: how many */
+static uint32_t model_out(uint64_t first, uint64_t last)
+{
+	uint32_t i = 0, n = 0;
+
+	while (i < knowns) {
+		if (known[i].zombie || known[i].first > last || known[i].last < first) {
+			i++;
+			continue;
+		}
+		n++;
+		if (known[i].uses)
+			known[i++].zombie = true;
+		else
+			model_forget(i);
+	}
+	return n;
+}
+
+static void model_put(uint32_t i)
+{
+	inlay_cache_put(&cache, known[i].r);
+	if (!--known[i].uses) {
+		if (known[i].zombie)
+			model_forget(i);
+		else
+			model_newest(i);
+	}
+}
+
+static bool model_evict(void)
+{
+	uint32_t i;
+
+	for (i = 0; i < knowns; i++)
+		if (!known[i].uses) {
+			model_forget(i);
+			expect.evicted++;
+			return true;
+		}
+	return false;
+}
+
+/* Registers when it can be: 0, or what is reported */
+static int model_enter(uint64_t first, uint64_t last, uint32_t access, uint32_t merged, uint32_t max,
+		       uint64_t max_bytes)
+{
+	const uint64_t bad = (fake.forbidden_page - BASE) / PAGE;
+	struct known *k;
+
+	if (knowns >= max || model_bytes() + (last - first + 1) * PAGE > max_bytes)
+		model_out(first, last);
+	while (knowns >= max || model_bytes() + (last - first + 1) * PAGE > max_bytes)
+		if (!model_evict())
+			return -EAGAIN;
+	if (fake.refuse && knowns > fake.good_after)
+		return -fake.refuse;
+	if (bad >= first && bad <= last && (!fake.forbidden_access || access & fake.forbidden_access))
+		return -EFAULT;
+	model_out(first, last);
+	k = &known[knowns++];
+	memset(k, 0, sizeof(*k));
+	k->first = first;
+	k->last = last;
+	k->access = access;
+	k->uses = 1;
+	k->key = ++model_key;
+	k->merges = merged;
+	expect.registered++;
+	return 0;
+}
+
+/* What overlaps, the lowest first: -1 when there is no more */
+static int model_next(uint64_t first, uint64_t last)
+{
+	int found = -1;
+	uint32_t i;
+
+	for (i = 0; i < knowns; i++)
+		if (!known[i].zombie && known[i].first <= last && known[i].last >= first &&
+		    (found < 0 || known[i].first < known[found].first))
+			found = (int)i;
+	return found;
+}
+
+/* What a get should do; *at is the place of what it should give */
+static int model_get(uint64_t first, uint64_t last, uint32_t access, uint32_t max, uint64_t max_bytes, uint32_t *at)
+{
+	uint64_t all_first = first, all_last = last;
+	uint32_t all_access = access, i, batch, n, merged = 0;
+	int err = -EAGAIN, k, large = 0;
+
+	for (i = 0; i < knowns; i++)
+		if (!known[i].zombie && known[i].first <= first && known[i].last >= last &&
+		    !(access & ~known[i].access)) {
+			known[i].uses++;
+			*at = i;
+			expect.hits++;
+			return 0;
+		}
+	expect.misses++;
+	if ((last - first + 1) * PAGE > max_bytes) {
+		expect.failed++;
+		return -E2BIG;
+	}
+	for (k = model_next(first, last); k >= 0 && !large; k = model_next(known[k].last + 1, last))
+		if (!fake.apart || !((known[k].access ^ all_access) & ~1u)) {
+			all_first = known[k].first < all_first ? known[k].first : all_first;
+			all_last = known[k].last > all_last ? known[k].last : all_last;
+			all_access |= known[k].access;
+			merged += 1 + known[k].merges;
+			large = (all_last - all_first + 1) * PAGE > max_bytes;
+		}
+	if (!large && (all_first != first || all_last != last || all_access != access)) {
+		err = model_enter(all_first, all_last, all_access, merged, max, max_bytes);
+		expect.merged += !err;
+	}
+	for (batch = 1; err; batch *= 2) {
+		err = model_enter(first, last, access, 0, max, max_bytes);
+		if (err != -ENOMEM && err != -EAGAIN && err != -ENOSPC)
+			break;
+		for (n = 0; n < batch && model_evict(); n++)
+			;
+		if (!n)
+			break;
+	}
+	expect.failed += !!err;
+	*at = knowns - 1;
+	return err;
+}
+
+static void same_counts(uint64_t max_bytes)
+{
+	const struct inlay_cache_counts *c = &cache.counts;
+	uint32_t i, zombies = 0;
+
+	for (i = 0; i < knowns; i++)
+		zombies += known[i].zombie;
+	assert_int_equal(c->hits, expect.hits);
+	assert_int_equal(c->misses, expect.misses);
+	assert_int_equal(c->registered, expect.registered);
+	assert_int_equal(c->merged, expect.merged);
+	assert_int_equal(c->evicted, expect.evicted);
+	assert_int_equal(c->invalidated, expect.invalidated);
+	assert_int_equal(c->overflows, expect.overflows);
+	assert_int_equal(c->failed, expect.failed);
+	assert_int_equal(c->zombies, zombies);
+	assert_int_equal(c->regions, knowns - zombies);
+	assert_int_equal(c->bytes, model_bytes());
+	assert_int_equal(fake.bytes, model_bytes());
+	assert_int_equal(fake.now, knowns);
+	assert_true(fake.max_bytes_seen <= max_bytes);
+}
+
+/* Everything that a user still holds is as it was when it was got */
+static void held_is_good(void)
+{
+	uint32_t i;
+
+	for (i = 0; i < knowns; i++)
+		if (known[i].uses) {
+			const struct inlay_cache_region *r = known[i].r;
+
+			assert_int_equal(merges(r), known[i].merges);
+			assert_int_equal(r->uses, known[i].uses);
+			assert_int_equal(r->lkey, known[i].key);
+			assert_int_equal(r->rkey, ~known[i].key);
+			assert_int_equal(r->start, BASE + known[i].first * PAGE);
+			assert_int_equal(r->len, known_bytes(&known[i]));
+			assert_int_equal(r->access, known[i].access);
+		}
+}
+
+/* ---- tests ---- */
+
+/* Random gets, puts, posts, invalidations and failures, with each answer, key and count compared */
+static void any(void **state)
+{
+	static const int errors[] = {ENOMEM, EAGAIN, ENOSPC, EFAULT, EPERM};
+	uint64_t tries[3] = {0, 0, 0}, max_bytes = 0, posted[MOST][2];
+	uint32_t step, max = 0, i, n, at = 0, posts = 0;
+	void *memory = NULL;
+
+	(void)state;
+	for (step = 0; step < STEPS; step++) {
+		uint64_t first, last, addr, len, first_out, last_out;
+		struct inlay_cache_region *r = NULL;
+		uint32_t access;
+		int err;
+
+		if (step % 2000 == 0) {
+			if (memory) {
+				inlay_cache_step(&cache);
+				while (knowns)
+					if (known[0].uses)
+						model_put(0);
+					else
+						model_forget(0);
+				must(inlay_cache_fini(&cache));
+				assert_int_equal(fake.now, 0);
+				free(memory);
+			}
+			max = 1 + rnd_below(MOST);
+			max_bytes = rnd_below(2) ? UINT64_MAX : (8 + rnd_below(300)) * (uint64_t)PAGE;
+			memory = fake_cache(max, max_bytes);
+			memset(&expect, 0, sizeof(expect));
+			knowns = model_key = posts = 0;
+		}
+		if (step % 100 == 0) {
+			fake.refuse = rnd_below(3) ? 0 : errors[rnd_below(ARRAY(errors))];
+			fake.good_after = rnd_below(max);
+			fake.forbidden_page = rnd_below(3) ? UINT64_MAX : BASE + rnd_below(PAGES) * PAGE;
+			fake.forbidden_access = rnd_below(2) ? 0 : 8;
+			fake.apart = rnd_below(2);
+		}
+		switch (rnd_below(16)) {
+		case 0: /* a part goes: at once, or by a post that the next get applies */
+		case 1:
+			addr = BASE + rnd_below(PAGES * PAGE);
+			len = rnd_below(3) ? rnd_below(3 * PAGE) : rnd_below(PAGES * PAGE / 4);
+			if (rnd_below(2) && posts < MOST) {
+				inlay_cache_post(&cache, addr, len);
+				posted[posts][0] = addr;
+				posted[posts++][1] = len;
+				break;
+			}
+			n = len ? model_out((addr - BASE) / PAGE, (addr + len - 1 - BASE) / PAGE) : 0;
+			expect.invalidated += n;
+			assert_int_equal(inlay_cache_invalidate(&cache, addr, len), n);
+			break;
+		case 2:
+			n = 1 + rnd_below(3);
+			if (rnd_below(20))
+				break;
+			for (i = 0; i < n && model_evict(); i++)
+				;
+			assert_int_equal(inlay_cache_evict(&cache, n), i);
+			break;
+		case 3:
+			i = knowns ? rnd_below(knowns) : 0;
+			if (!knowns || !known[i].uses)
+				break;
+			inlay_cache_hold(known[i].r);
+			known[i].uses++;
+			break;
+		case 4:
+		case 5:
+		case 6:
+		case 7:
+		case 8:
+			i = knowns ? rnd_below(knowns) : 0;
+			if (knowns && known[i].uses)
+				model_put(i);
+			break;
+		default:
+			addr = BASE + rnd_below(PAGES * PAGE);
+			len = rnd_below(rnd_below(2) ? 2 * PAGE : rnd_below(10) ? 12 * PAGE : PAGES * PAGE);
+			access = rnd_below(4) ? rnd_below(8) ? 7 : 6 : rnd_below(16);
+			/* Now and then something that is there */
+			if (knowns && rnd_below(2)) {
+				i = rnd_below(2) ? at % knowns : rnd_below(knowns);
+				addr = BASE + known[i].first * PAGE + rnd() % known_bytes(&known[i]);
+				len = rnd() % (known_bytes(&known[i]) + PAGE);
+			}
+			first = (addr - BASE) / PAGE;
+			last = (addr + (len ? len - 1 : 0) - BASE) / PAGE;
+			/* The posts first: more than there are places for drop all */
+			if (posts > POSTS) {
+				expect.overflows++;
+				expect.invalidated += model_out(0, UINT64_MAX);
+			}
+			for (i = 0; i < posts; i++)
+				if (posted[i][1]) {
+					first_out = (posted[i][0] - BASE) / PAGE;
+					last_out = (posted[i][0] + posted[i][1] - 1 - BASE) / PAGE;
+					expect.invalidated += model_out(first_out, last_out);
+				}
+			posts = 0;
+			err = model_get(first, last, access, max, max_bytes, &at);
+			assert_int_equal(inlay_cache_get(&cache, addr, len, access, &r), err);
+			tries[err == 0 ? 0 : err == -EAGAIN ? 1 : 2]++;
+			if (err) {
+				assert_null(r);
+				break;
+			}
+			if (!known[at].r)
+				known[at].r = r;
+			assert_ptr_equal(r, known[at].r);
+			assert_true(r->start <= addr && r->start + r->len >= addr + len && !(access & ~r->access));
+		}
+		held_is_good();
+		same_counts(max_bytes);
+		if (step % 64 == 0)
+			tree_height();
+	}
+	inlay_cache_step(&cache);
+	while (knowns)
+		if (known[0].uses)
+			model_put(0);
+		else
+			model_forget(0);
+	must(inlay_cache_fini(&cache));
+	free(memory);
+	print_message("# gets: %" PRIu64 " good, %" PRIu64 " without room, %" PRIu64 " refused\n", tries[0], tries[1],
+		      tries[2]);
+	assert_true(tries[0] > STEPS / 10 && tries[1] > STEPS / 1000 && tries[2] > STEPS / 1000);
+}
+
+static struct inlay_cache_region *got(uint64_t addr, uint64_t len, uint32_t access)
+{
+	struct inlay_cache_region *r = NULL;
+
+	must(inlay_cache_get(&cache, addr, len, access, &r));
+	return r;
+}
+
+/*
+ * Steps in the tree, by count: at most 6 log2(n) for a get, a miss or an invalidation in the mean, and
+ * 12 log2(n) for the worst, in any order of addresses. Each is up to four ways down a treap, whose mean
+ * depth is 1.39 log2(n)
+ */
+static void steps(void **state)
+{
+	static const uint32_t sizes[] = {1000, 16000, 128000};
+	uint32_t size, order, i;
+
+	(void)state;
+	for (size = 0; size < ARRAY(sizes); size++)
+		for (order = 0; order < 4; order++) {
+			const uint32_t n = sizes[size], odd = 7919;
+			const uint64_t log2 = 32 - (uint32_t)__builtin_clz(n);
+			uint64_t mean[3] = {0, 0, 0}, worst[3] = {0, 0, 0};
+			void *memory = fake_cache(n, UINT64_MAX);
+
+			for (i = 0; i < 3 * n; i++) {
+				const uint32_t k = i % n, what = i / n;
+				/* Upwards, downwards, from both ends inwards, scattered */
+				const uint64_t places[4] = {k, n - 1 - k, k & 1 ? n - 1 - k / 2 : k / 2, (uint64_t)k * odd % n};
+				const uint64_t addr = BASE + places[order] * 3 * PAGE;
+
+				visits = 0;
+				if (what == 0) {
+					inlay_cache_put(&cache, got(addr, PAGE, 1));
+				} else if (what == 1) {
+					/* The hints are of no help */
+					cache.last_ = &cache.none_;
+					*inlay_cache_hint_(&cache, addr) = *inlay_cache_hint_(&cache, addr + 3 * PAGE);
+					inlay_cache_put(&cache, got(addr, PAGE, 1));
+				} else {
+					assert_int_equal(inlay_cache_invalidate(&cache, addr, PAGE), 1);
+				}
+				mean[what] += visits;
+				worst[what] = visits > worst[what] ? visits : worst[what];
+				if (i == n - 1) {
+					assert_true(tree_height() <= 4 * log2);
+					assert_int_equal(cache.counts.misses, n);
+				}
+			}
+			assert_int_equal(cache.counts.hits, n);
+			assert_int_equal(cache.counts.invalidated, n);
+			for (i = 0; i < 3; i++) {
+				assert_true(mean[i] / n <= 6 * log2);
+				assert_true(worst[i] <= 12 * log2);
+			}
+			print_message("# %6u regions, order %u: steps of a miss %" PRIu64 " (worst %" PRIu64 "), a hit "
+				      "without hint %" PRIu64 " (%" PRIu64 "), an invalidation %" PRIu64 " (%" PRIu64 ")\n",
+				      n, order, mean[0] / n, worst[0], mean[1] / n, worst[1], mean[2] / n, worst[2]);
+			must(inlay_cache_fini(&cache));
+			free(memory);
+		}
+}
+
+/* Evictions and searches for room do not look at what is in use: the same steps with 10 and with 20,000 of them */
+static void in_use(void **state)
+{
+	const uint32_t n = 20000;
+	void *memory = fake_cache(n + 2, UINT64_MAX);
+	uint32_t i;
+
+	(void)state;
+	for (i = 0; i < n; i++)
+		got(BASE + (uint64_t)i * 2 * PAGE, 1, 1);
+	for (i = 0; i < 1000; i++) {
+		visits = 0;
+		inlay_cache_put(&cache, got(BASE + (uint64_t)(n + i) * 2 * PAGE, 1, 1));
+		assert_true(visits < 8 * 15 * 2);
+	}
+	assert_int_equal(cache.counts.evicted, 998);
+	assert_int_equal(cache.counts.regions, n + 2);
+	assert_int_equal(inlay_cache_fini(&cache), -EBUSY);
+	assert_int_equal(cache.counts.zombies, n);
+	free(memory);
+}
+
+/* Hints: of what is gone, of another size of region, of a zombie */
+static void hints(void **state)
+{
+	struct inlay_cache_region *a, *b;
+	void *memory = fake_cache(8, UINT64_MAX);
+	uint32_t i;
+
+	(void)state;
+	a = got(BASE, 10 * PAGE, 1);
+	for (i = 0; i < 10; i++) {
+		cache.last_ = &cache.none_;
+		assert_ptr_equal(got(BASE + i * PAGE, 1, 1), a);
+		cache.last_ = &cache.none_;
+		visits = 0;
+		assert_ptr_equal(got(BASE + i * PAGE + 5, 7, 1), a);
+		assert_int_equal(visits, 0); /* by the hint */
+	}
+	assert_int_equal(inlay_cache_invalidate(&cache, BASE, 1), 1);
+	b = got(BASE + 3 * PAGE, 1, 1); /* not the zombie */
+	assert_ptr_not_equal(a, b);
+	assert_int_equal(b->len, PAGE);
+	while (a->uses)
+		inlay_cache_put(&cache, a);
+	/* The slot is used again, elsewhere: old hints point at it */
+	a = got(BASE + 50 * PAGE, PAGE, 1);
+	b = got(BASE, PAGE, 1);
+	assert_ptr_not_equal(a, b);
+	assert_int_equal(b->start, BASE);
+	assert_int_equal(cache.counts.misses, 4);
+	free(memory);
+}
+
+/* The one that was put first goes. What is in use stays, and when nothing else is left, the get fails */
+static void lru(void **state)
+{
+	struct inlay_cache_region *a, *b, *c, *none = NULL;
+	void *memory = fake_cache(3, UINT64_MAX);
+
+	(void)state;
+	inlay_cache_put(&cache, a = got(BASE, 1, 1));
+	inlay_cache_put(&cache, b = got(BASE + 10 * PAGE, 1, 1));
+	inlay_cache_put(&cache, c = got(BASE + 20 * PAGE, 1, 1));
+	inlay_cache_put(&cache, got(BASE, 1, 1)); /* a again: b is the one that was not used for longest */
+	inlay_cache_put(&cache, got(BASE + 30 * PAGE, 1, 1));
+	assert_int_equal(cache.counts.evicted, 1);
+	assert_ptr_equal(got(BASE, 1, 1), a);
+	assert_ptr_equal(got(BASE + 20 * PAGE, 1, 1), c);
+	assert_int_equal(cache.counts.misses, 4);
+	b = got(BASE + 10 * PAGE, 1, 1); /* for the one at 30, though a and c are older: they are in use */
+	assert_int_equal(cache.counts.misses, 5);
+	assert_int_equal(cache.counts.evicted, 2);
+	assert_int_equal(inlay_cache_get(&cache, BASE + 40 * PAGE, 1, 1, &none), -EAGAIN);
+	assert_null(none);
+	assert_int_equal(cache.counts.regions, 3);
+	inlay_cache_put(&cache, a);
+	inlay_cache_put(&cache, got(BASE + 40 * PAGE, 1, 1));
+	assert_int_equal(cache.counts.evicted, 3);
+	inlay_cache_put(&cache, b);
+	inlay_cache_put(&cache, c);
+	must(inlay_cache_fini(&cache));
+	free(memory);
+}
+
+/* What is taken out in use: its keys stay, its range is registered anew, its last put ends it */
+static void zombies(void **state)
+{
+	struct inlay_cache_region *a, *b;
+	void *memory = fake_cache(4, UINT64_MAX);
+	uint32_t key;
+
+	(void)state;
+	a = got(BASE + 100, 100, 1);
+	assert_ptr_equal(got(BASE + PAGE - 1, 1, 1), a);
+	key = a->lkey;
+	assert_int_equal(inlay_cache_invalidate(&cache, BASE + PAGE, 1), 0); /* the next page */
+	assert_int_equal(inlay_cache_invalidate(&cache, BASE - 1, 1), 0);
+	assert_int_equal(inlay_cache_invalidate(&cache, BASE + 50, 0), 0);
+	assert_int_equal(inlay_cache_invalidate(&cache, BASE - 1, UINT64_MAX), 1); /* to the end of the address space */
+	assert_int_equal(fake.now, 1);
+	assert_int_equal(cache.counts.zombies, 1);
+	b = got(BASE + 100, 100, 1);
+	assert_ptr_not_equal(a, b);
+	assert_int_equal(a->lkey, key);
+	assert_int_not_equal(b->lkey, key);
+	inlay_cache_put(&cache, a);
+	assert_int_equal(fake.now, 2);
+	assert_int_equal(inlay_cache_fini(&cache), -EBUSY);
+	assert_int_equal(cache.counts.zombies, 2);
+	inlay_cache_put(&cache, a);
+	assert_int_equal(fake.now, 1);
+	inlay_cache_put(&cache, b);
+	assert_int_equal(fake.now, 0);
+	must(inlay_cache_fini(&cache));
+
+	/* Deregistering may fail: that is counted, and the entry is free again */
+	fake.dereg_fails = true;
+	inlay_cache_put(&cache, got(BASE, 1, 1));
+	inlay_cache_invalidate(&cache, 0, UINT64_MAX);
+	assert_int_equal(cache.counts.leaked, 1);
+	assert_int_equal(cache.counts.bytes, 0);
+	fake.dereg_fails = false;
+	for (key = 0; key < 4; key++)
+		got(BASE + key * 10 * PAGE, 1, 1);
+	assert_int_equal(cache.counts.regions, 4);
+	free(memory);
+}
+
+/* Permissions merge; inlay_cache_merge_same keeps apart what would open pages to peers */
+static void permissions(void **state)
+{
+	const uint32_t local = IBV_ACCESS_LOCAL_WRITE, all = local | IBV_ACCESS_REMOTE_WRITE;
+	struct inlay_cache_region *a, *b;
+	void *memory = fake_cache(8, UINT64_MAX);
+
+	(void)state;
+	/* More access for the same range; then for a part of it; then less */
+	a = got(BASE, 4 * PAGE, local);
+	b = got(BASE, 4 * PAGE, IBV_ACCESS_REMOTE_READ);
+	assert_ptr_not_equal(a, b);
+	assert_int_equal(a->access, local); /* in use: as it was */
+	assert_int_equal(b->access, local | IBV_ACCESS_REMOTE_READ);
+	inlay_cache_put(&cache, a);
+	inlay_cache_put(&cache, b);
+	a = got(BASE + PAGE, 1, all);
+	assert_int_equal(a->access, all | IBV_ACCESS_REMOTE_READ);
+	assert_int_equal(a->len, 4 * PAGE);
+	assert_ptr_equal(got(BASE, 4 * PAGE, local), a);
+	assert_int_equal(cache.counts.misses, 3);
+	assert_int_equal(cache.counts.merged, 2);
+	assert_int_equal(merges(a), 2); /* the bytes were handed on */
+	inlay_cache_put(&cache, a);
+	inlay_cache_put(&cache, a);
+	must(inlay_cache_fini(&cache));
+
+	/* 64 bytes that peers may write, and a megabyte beside them that they may not */
+	cache.ops.merge = inlay_cache_merge_same;
+	b = got(BASE, 64, all);
+	a = got(BASE + 64, 0x100000, local);
+	assert_int_equal(a->access, local);
+	assert_int_equal(a->len, 0x101000);
+	assert_int_equal(b->len, PAGE); /* in use: as it was */
+	assert_int_equal(cache.counts.zombies, 1);
+	assert_int_equal(cache.counts.regions, 1);
+	inlay_cache_put(&cache, a);
+	inlay_cache_put(&cache, b);
+	b = got(BASE, 64, all);
+	assert_int_equal(b->len, PAGE);
+	inlay_cache_put(&cache, b);
+	/* The same for peers, more for this process: a union */
+	a = got(BASE, 2 * PAGE, IBV_ACCESS_REMOTE_WRITE);
+	assert_int_equal(a->access, all);
+	inlay_cache_put(&cache, a);
+	must(inlay_cache_fini(&cache));
+	free(memory);
+}
+
+/* A get that fails leaves what it overlaps, used or not, unless that had to go for room */
+static void kept(void **state)
+{
+	struct inlay_cache_region *a, *b, *none = NULL;
+	void *memory = fake_cache(4, 8 * PAGE);
+	uint32_t a_key, i;
+
+	(void)state;
+	inlay_cache_put(&cache, a = got(BASE, 2 * PAGE, 1));
+	b = got(BASE + 3 * PAGE, PAGE, 1);
+	a_key = a->lkey;
+	fake.forbidden_page = BASE + 2 * PAGE;
+	for (i = 0; i < 5; i++) {
+		assert_int_equal(inlay_cache_get(&cache, BASE + PAGE, 3 * PAGE, 1, &none), -EFAULT);
+		assert_int_equal(cache.counts.regions, 2);
+		assert_int_equal(cache.counts.zombies, 0);
+		assert_int_equal(fake.now, 2);
+	}
+	/* Writing is refused: who reads has not lost anything */
+	fake.forbidden_page = BASE;
+	fake.forbidden_access = 2;
+	assert_int_equal(inlay_cache_get(&cache, BASE, PAGE, 2, &none), -EFAULT);
+	assert_ptr_equal(got(BASE, 2 * PAGE, 1), a);
+	assert_int_equal(a->lkey, a_key);
+	assert_ptr_equal(got(BASE + 3 * PAGE, 1, 1), b);
+	assert_int_equal(cache.counts.misses, 2 + 5 + 1);
+	for (i = 0; i < 2; i++)
+		inlay_cache_put(&cache, b);
+	inlay_cache_put(&cache, a);
+	/* No room for 6 beside them: they go first */
+	fake.forbidden_access = 0;
+	fake.forbidden_page = BASE + 5 * PAGE;
+	assert_int_equal(inlay_cache_get(&cache, BASE, 6 * PAGE, 1, &none), -EFAULT);
+	assert_int_equal(fake.now, 0);
+	assert_int_equal(cache.counts.evicted, 0);
+	assert_null(none);
+	must(inlay_cache_fini(&cache));
+	free(memory);
+}
+
+/* Overlaps become one, with all access; where that cannot be, what was asked for alone */
+static void unions(void **state)
+{
+	struct inlay_cache_region *a, *b, *c;
+	void *memory = fake_cache(8, 16 * PAGE);
+
+	(void)state;
+	inlay_cache_put(&cache, a = got(BASE, 2 * PAGE, 6));
+	inlay_cache_put(&cache, got(BASE + 2 * PAGE, PAGE, 1)); /* a neighbour stays one */
+	assert_int_equal(cache.counts.regions, 2);
+	c = got(BASE + PAGE + 5, PAGE, 6);
+	assert_int_equal(cache.counts.regions, 1);
+	assert_int_equal(c->start, BASE);
+	assert_int_equal(c->len, 3 * PAGE);
+	assert_int_equal(c->access, 7);
+	assert_int_equal(merges(c), 2);
+	assert_ptr_equal(got(BASE, 3 * PAGE, 7), c);
+	assert_int_equal(cache.counts.merged, 1);
+
+	/* More access for the same range; the old one lives until its last user lets go */
+	b = got(BASE, 3 * PAGE, 8);
+	assert_ptr_not_equal(b, c);
+	assert_int_equal(b->access, 15);
+	assert_int_equal(cache.counts.zombies, 1);
+	inlay_cache_put(&cache, c);
+	assert_int_equal(fake.now, 2);
+	inlay_cache_put(&cache, c);
+	assert_int_equal(cache.counts.zombies, 0);
+	assert_int_equal(fake.now, 1);
+	inlay_cache_put(&cache, b);
+
+	/* Page 3 can be read only: the union cannot have what the region grants */
+	fake.forbidden_page = BASE + 3 * PAGE;
+	fake.forbidden_access = 8;
+	c = got(BASE + 2 * PAGE, 2 * PAGE, 1);
+	assert_int_equal(c->start, BASE + 2 * PAGE);
+	assert_int_equal(c->len, 2 * PAGE);
+	assert_int_equal(c->access, 1);
+	assert_int_equal(merges(c), 0);
+	assert_int_equal(cache.counts.regions, 1);
+	inlay_cache_put(&cache, c);
+
+	/* A union above the limit is not tried; what is alone above it is refused, and leaves all as it was */
+	fake.calls = 0;
+	c = got(BASE + 3 * PAGE, 16 * PAGE, 1);
+	assert_int_equal(c->start, BASE + 3 * PAGE);
+	assert_int_equal(fake.calls, 1);
+	assert_int_equal(inlay_cache_get(&cache, BASE, 17 * PAGE, 1, &a), -E2BIG);
+	assert_int_equal(inlay_cache_get(&cache, BASE, 16 * PAGE + 1, 1, &a), -E2BIG);
+	assert_int_equal(cache.counts.regions, 1);
+	inlay_cache_put(&cache, c);
+	must(inlay_cache_fini(&cache));
+	free(memory);
+}
+
+/* Failures: those that room may help make room, the others evict nothing */
+static void failures(void **state)
+{
+	struct inlay_cache_region *r = NULL;
+	void *memory = fake_cache(16, UINT64_MAX);
+	uint32_t i;
+
+	(void)state;
+	for (i = 0; i < 16; i++)
+		inlay_cache_put(&cache, got(BASE + i * 10 * PAGE, 1, 1));
+	assert_int_equal(inlay_cache_invalidate(&cache, BASE, 1), 1); /* so that there is room for one */
+	fake.refuse = EFAULT;
+	fake.calls = 0;
+	assert_int_equal(inlay_cache_get(&cache, BASE + 5 * PAGE, 1, 1, &r), -EFAULT);
+	assert_int_equal(fake.calls, 1);
+	assert_int_equal(cache.counts.regions, 15);
+	/* 15, 14, 12, 8: tried with each */
+	fake.refuse = ENOMEM;
+	fake.good_after = 8;
+	fake.calls = 0;
+	r = got(BASE + 5 * PAGE, 1, 1);
+	assert_int_equal(fake.calls, 4);
+	assert_int_equal(cache.counts.evicted, 7);
+	assert_int_equal(cache.counts.regions, 9);
+	/* Never again: evicts what is idle, and reports */
+	fake.good_after = 0;
+	assert_int_equal(inlay_cache_get(&cache, BASE + 6 * PAGE, 1, 1, &r), -ENOMEM);
+	assert_int_equal(cache.counts.regions, 1);
+	inlay_cache_put(&cache, r);
+	must(inlay_cache_fini(&cache));
+	free(memory);
+}
+
+/* The ends of the address space, and arguments out of their range */
+static void extremes(void **state)
+{
+	struct inlay_cache_attr attr = {4, POSTS, 1, PAGE, BYTES}, bad;
+	struct inlay_cache_region *r, *low, *none = NULL;
+	size_t size = inlay_cache_size(&attr);
+	void *memory = fake_cache(4, UINT64_MAX);
+	struct inlay_cache_ops ops = cache.ops;
+	struct inlay_cache other;
+	uint32_t i;
+
+	(void)state;
+	r = got(UINT64_MAX, 1, 1);
+	assert_int_equal(r->start, UINT64_MAX - PAGE + 1);
+	assert_int_equal(r->len, PAGE);
+	assert_ptr_equal(got(UINT64_MAX, 0, 1), r); /* 0 counts as 1 */
+	assert_ptr_equal(got(UINT64_MAX - 5, 6, 1), r);
+	assert_int_equal(inlay_cache_get(&cache, UINT64_MAX, 2, 1, &none), -EINVAL);
+	assert_int_equal(inlay_cache_get(&cache, 5, UINT64_MAX, 1, &none), -EINVAL);
+	/* All pages there are: no length says so */
+	assert_int_equal(inlay_cache_get(&cache, 0, UINT64_MAX, 1, &none), -EINVAL);
+	low = got(0, 0, 1);
+	assert_int_equal(low->start, 0);
+	inlay_cache_post(&cache, UINT64_MAX, 5); /* beyond the end */
+	inlay_cache_step(&cache);
+	assert_int_equal(cache.counts.regions, 1);
+	assert_int_equal(inlay_cache_invalidate(&cache, 0, UINT64_MAX), 1);
+	/* Zombies count */
+	assert_int_equal(inlay_cache_get(&cache, PAGE, UINT64_MAX - PAGE, 1, &none), -EAGAIN);
+	for (i = 0; i < 3; i++)
+		inlay_cache_put(&cache, r);
+	inlay_cache_put(&cache, low);
+	assert_int_equal(got(PAGE, UINT64_MAX - PAGE, 1)->len, UINT64_MAX - PAGE + 1);
+	inlay_cache_put(&cache, cache.last_);
+	/* An overlap that ends at the last byte; a union that would be all of the address space is not tried */
+	low = got(0, 2 * PAGE, 1);
+	assert_int_equal(low->len, 2 * PAGE);
+	assert_int_equal(cache.counts.regions, 1);
+
+	must(inlay_cache_init(&other, memory, size, &attr, &ops));
+	assert_int_equal(inlay_cache_init(&other, memory, size - 1, &attr, &ops), -ENOBUFS);
+	assert_int_equal(inlay_cache_init(&other, NULL, size, &attr, &ops), -EINVAL);
+	assert_int_equal(inlay_cache_init(&other, (uint8_t *)memory + 8, size, &attr, &ops), -EINVAL);
+#define REFUSED(field, value)                                                                                          \
+	do {                                                                                                           \
+		bad = attr;                                                                                            \
+		bad.field = value;                                                                                     \
+		assert_int_equal(inlay_cache_size(&bad), 0);                                                           \
+		assert_int_equal(inlay_cache_init(&other, memory, SIZE_MAX, &bad, &ops), -EINVAL);                     \
+	} while (0)
+	REFUSED(max_regions, 0);
+	REFUSED(max_regions, INLAY_CACHE_MAX + 1);
+	REFUSED(posts, 0);
+	REFUSED(posts, 3);
+	REFUSED(posts, 2 * INLAY_CACHE_MAX);
+	REFUSED(max_bytes, 0);
+	REFUSED(page, 0);
+	REFUSED(page, 32);
+	REFUSED(page, 4095);
+	REFUSED(bytes, 8193);
+	ops.reg = NULL;
+	assert_int_equal(inlay_cache_init(&other, memory, size, &attr, &ops), -EINVAL);
+	free(memory);
+}
+
+/* ---- posts ---- */
+
+/* As many as there are places are applied one by one; one more, and all goes; a callback may post */
+static void posts(void **state)
+{
+	struct inlay_cache_region *a;
+	void *memory = fake_cache(16, UINT64_MAX);
+	uint32_t i, round;
+
+	(void)state;
+	for (round = 0; round < 10; round++) {
+		for (i = 0; i < 16; i++)
+			inlay_cache_put(&cache, got(BASE + i * 2 * PAGE, 1, 1));
+		assert_int_equal(cache.counts.regions, 16);
+		for (i = 0; i < POSTS; i++)
+			inlay_cache_post(&cache, BASE + i * 2 * PAGE, 1);
+		assert_int_equal(cache.counts.regions, 16);
+		inlay_cache_put(&cache, got(BASE + 30 * PAGE, 1, 1));
+		assert_int_equal(cache.counts.regions, 16 - POSTS);
+		assert_int_equal(cache.counts.overflows, round);
+		for (i = 0; i < POSTS + 1 + round; i++)
+			inlay_cache_post(&cache, BASE - PAGE, 1); /* where nothing is */
+		a = got(BASE + 30 * PAGE, 1, 1);
+		assert_int_equal(cache.counts.regions, 1);
+		assert_int_equal(cache.counts.overflows, round + 1);
+		inlay_cache_put(&cache, a);
+	}
+	/* Within a callback: seen by the next get */
+	a = got(BASE + 4 * PAGE, 1, 1);
+	inlay_cache_put(&cache, got(BASE, 1, 1));
+	fake.post_start = BASE + 4 * PAGE;
+	fake.post_len = 1;
+	assert_int_equal(inlay_cache_invalidate(&cache, BASE, 1), 1);
+	assert_ptr_not_equal(got(BASE + 4 * PAGE, 1, 1), a);
+	/* Expected, and nothing came */
+	inlay_cache_expect(&cache);
+	inlay_cache_settle(&cache, 5, 0);
+	i = cache.counts.regions;
+	inlay_cache_step(&cache);
+	assert_int_equal(cache.counts.regions, i);
+	free(memory);
+}
+
+/*
+ * Threads that post while the owner gets. Memory is pretended: a page has a version, of what is mapped
+ * there, and a version that the world knows of. A thread maps anew, posts, and lets the world know; or,
+ * as the monitor does, it expects, lets the world know, and settles. A registration remembers the
+ * versions of its pages. What the owner gets must be no older than what it knows
+ */
+#define THREADS 3
+#define SLOTS 8               /* pages of each thread */
+#define ROUNDS (STEPS / 300)
+
+static struct {
+	uint32_t mapped[THREADS * SLOTS], known[THREADS * SLOTS];
+	uint32_t done, gets;
+	int go;
+} world;
+
+static int world_reg(void *context, struct inlay_cache_region *r)
+{
+	uint32_t *mine = (uint32_t *)inlay_cache_bytes(r), i;
+
+	(void)context;
+	for (i = 0; i < THREADS * SLOTS; i++)
+		if (BASE + i * PAGE - r->start < r->len)
+			mine[i] = __atomic_load_n(&world.mapped[i], __ATOMIC_RELAXED);
+	return 0;
+}
+
+static int world_dereg(void *context, struct inlay_cache_region *r)
+{
+	(void)context;
+	(void)r;
+	return 0;
+}
+
+static void *poster(void *arg)
+{
+	const uint32_t me = (uint32_t)(uintptr_t)arg;
+	uint64_t z = me + 1;
+	uint32_t i;
+
+	while (!__atomic_load_n(&world.go, __ATOMIC_ACQUIRE))
+		sched_yield();
+	for (i = 1; i <= ROUNDS; i++) {
+		const uint32_t slot = me * SLOTS + (uint32_t)(z >> 33) % SLOTS;
+		const uint64_t addr = BASE + slot * PAGE;
+		const int monitor = z >> 63 != 0;
+
+		z = z * 6364136223846793005 + 1442695040888963407;
+		__atomic_store_n(&world.mapped[slot], i, __ATOMIC_RELAXED);
+		if (monitor)
+			inlay_cache_expect(&cache);
+		else
+			inlay_cache_post(&cache, addr + PAGE / 2, 1);
+		__atomic_store_n(&world.known[slot], i, __ATOMIC_RELEASE);
+		if (i % 16 == 0)
+			sched_yield(); /* known, and not settled */
+		if (monitor)
+			inlay_cache_settle(&cache, addr, PAGE);
+		/* Now and then the owner has to have looked */
+		if (i % 4 == 0) {
+			const uint32_t gets = __atomic_load_n(&world.gets, __ATOMIC_RELAXED);
+
+			while (__atomic_load_n(&world.gets, __ATOMIC_RELAXED) - gets < 2)
+				sched_yield();
+		}
+	}
+	__atomic_fetch_add(&world.done, 1, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+static void threads(void **state)
+{
+	struct inlay_cache_attr attr = {16, 0, UINT64_MAX, PAGE, THREADS * SLOTS * 4};
+	struct inlay_cache_ops ops = {world_reg, world_dereg, NULL, NULL, NULL};
+	uint32_t i, size;
+
+	(void)state;
+	for (size = 2; size <= 1024; size *= 16) {
+		uint64_t gets = 0;
+		pthread_t t[THREADS];
+		void *memory;
+
+		attr.posts = size;
+		ops.wait = size == 32 ? NULL : inlay_cache_yield;
+		memory = aligned_alloc(64, (inlay_cache_size(&attr) + 63) / 64 * 64);
+		assert_non_null(memory);
+		memset(&world, 0, sizeof(world));
+		must(inlay_cache_init(&cache, memory, inlay_cache_size(&attr), &attr, &ops));
+		for (i = 0; i < THREADS; i++)
+			must(pthread_create(&t[i], NULL, poster, (void *)(uintptr_t)i));
+		__atomic_store_n(&world.go, 1, __ATOMIC_RELEASE);
+		while (__atomic_load_n(&world.done, __ATOMIC_ACQUIRE) < THREADS) {
+			const uint32_t slot = rnd_below(THREADS * SLOTS), n = 1 + rnd_below(rnd_below(4) ? 1 : 3);
+			struct inlay_cache_region *r;
+			uint32_t seen[3];
+
+			for (i = 0; i < n && slot + i < THREADS * SLOTS; i++)
+				seen[i] = __atomic_load_n(&world.known[slot + i], __ATOMIC_ACQUIRE);
+			must(inlay_cache_get(&cache, BASE + slot * PAGE, i * PAGE, 1, &r));
+			while (i--)
+				assert_true(((uint32_t *)inlay_cache_bytes(r))[slot + i] >= seen[i]);
+			inlay_cache_put(&cache, r);
+			__atomic_store_n(&world.gets, (uint32_t)++gets, __ATOMIC_RELAXED);
+		}
+		for (i = 0; i < THREADS; i++)
+			must(pthread_join(t[i], NULL));
+		print_message("# %u places: %" PRIu64 " gets, %" PRIu64 " hits, %" PRIu64 " invalidated, %" PRIu64 " times all\n",
+			      size, gets, cache.counts.hits, cache.counts.invalidated, cache.counts.overflows);
+		assert_true(cache.counts.invalidated > 0);
+		if (size == 2)
+			assert_true(cache.counts.overflows > 0);
+		must(inlay_cache_fini(&cache));
+		free(memory);
+	}
+}
+
+#if INLAY_CHECKED
+static void put_twice(void *e)
+{
+	inlay_cache_put(&cache, (struct inlay_cache_region *)e);
+	inlay_cache_put(&cache, (struct inlay_cache_region *)e);
+}
+
+static void checked(void **state)
+{
+	void *memory = fake_cache(4, UINT64_MAX);
+
+	(void)state;
+	assert_aborts(put_twice, got(BASE, 1, 1), "one put for each get");
+	free(memory);
+}
+#endif
+
+/* ---- memory regions ---- */
+
+/* One RDMA write from a's memory to b's through the cache: keys that the device accepts, or not */
+static void transfer_post(struct end *a, const void *from, uint32_t lkey, const void *to, uint32_t rkey, uint32_t len)
+{
+	struct ibv_sge sge;
+
+	sge.addr = (uintptr_t)from;
+	sge.length = len;
+	sge.lkey = lkey;
+	must(inlay_post_write(&a->sq, (uintptr_t)to, rkey, &sge, 1, INLAY_SIGNALED));
+	inlay_sq_ring(&a->sq);
+}
+
+static void transfer(struct end *a, const void *from, uint32_t lkey, const void *to, uint32_t rkey, uint32_t len)
+{
+	transfer_post(a, from, lkey, to, rkey, len);
+	sent(a);
+}
+
+static void device(void **state)
+{
+	struct inlay_cache_region *src, *dst, *old, *r = NULL;
+	struct inlay_cache_ops ops;
+	struct inlay_cache_attr attr = {8, POSTS, 32 * PAGE, PAGE, 0};
+	size_t size = inlay_cache_size(&attr);
+	void *memory = aligned_alloc(64, (size + 63) / 64 * 64);
+	uint8_t *buf = (uint8_t *)mmap(NULL, 64 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *bad;
+	struct opt opt = usual;
+	struct end a, b;
+	uint32_t i;
+
+	(void)state;
+	assert_ptr_not_equal(buf, MAP_FAILED);
+	ends_make(&a, &b, &opt);
+	end_take(&a, INLAY_UAR_SERIAL);
+	inlay_cache_ops_verbs(&ops, dev.pd);
+	must(inlay_cache_init(&cache, memory, size, &attr, &ops));
+
+	/* Many places, more than the cache holds; each is transferred with the keys it gives */
+	for (i = 0; i < 200; i++) {
+		uint8_t *from = buf + rnd_below(20 * PAGE), *to = buf + 30 * PAGE + rnd_below(20 * PAGE);
+		uint32_t len = 1 + rnd_below(3 * PAGE);
+
+		fill(from, len, i);
+		must(inlay_cache_get(&cache, (uintptr_t)from, len, 0, &src));
+		must(inlay_cache_get(&cache, (uintptr_t)to, len, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, &dst));
+		transfer(&a, from, src->lkey, to, dst->rkey, len);
+		assert_int_equal(differs(to, len, i), len);
+		inlay_cache_put(&cache, src);
+		inlay_cache_put(&cache, dst);
+		if (i % 10 == 9)
+			inlay_cache_invalidate(&cache, (uintptr_t)from, 1);
+	}
+	assert_true(cache.counts.hits > 10 && cache.counts.merged > 10);
+
+	/* New memory at an old address: after invalidate, the new registration reaches it; what is in use still has the old one */
+	must(inlay_cache_get(&cache, (uintptr_t)buf, PAGE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, &old));
+	inlay_cache_post(&cache, (uintptr_t)buf, 64 * PAGE);
+	assert_ptr_equal(mmap(buf, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0), buf);
+	must(inlay_cache_get(&cache, (uintptr_t)buf, PAGE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, &dst));
+	must(inlay_cache_get(&cache, (uintptr_t)buf + 20 * PAGE, PAGE, 0, &src));
+	assert_int_not_equal(old->rkey, dst->rkey);
+	fill(buf + 20 * PAGE, PAGE, 77);
+	transfer(&a, buf + 20 * PAGE, src->lkey, buf, dst->rkey, PAGE);
+	assert_int_equal(differs(buf, PAGE, 77), PAGE);
+	inlay_cache_put(&cache, old);
+	inlay_cache_put(&cache, dst);
+	inlay_cache_put(&cache, src);
+
+	/* Memory that is not there is refused by the kernel */
+	bad = (uint8_t *)mmap(NULL, PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	must(munmap(bad, PAGE));
+	assert_int_equal(inlay_cache_get(&cache, (uintptr_t)bad, PAGE, 0, &r), -EFAULT);
+	assert_null(r);
+
+	/* An evicted key is one no more: the write fails */
+	must(inlay_cache_get(&cache, (uintptr_t)buf, PAGE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, &dst));
+	must(inlay_cache_get(&cache, (uintptr_t)buf + 20 * PAGE, PAGE, 0, &src));
+	i = dst->rkey;
+	inlay_cache_put(&cache, dst);
+	assert_int_equal(inlay_cache_fini(&cache), -EBUSY);
+	transfer_post(&a, buf + 20 * PAGE, src->lkey, buf, i, 8);
+	assert_int_equal(inlay_cqe_syndrome(cqe_wait(&a.cq)), MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
+	inlay_cache_put(&cache, src);
+	must(inlay_cache_fini(&cache));
+	end_free(&a);
+	end_free(&b);
+	must(munmap(buf, 64 * PAGE));
+	free(memory);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(any),      cmocka_unit_test(steps),       cmocka_unit_test(in_use),
+		cmocka_unit_test(hints),    cmocka_unit_test(lru),         cmocka_unit_test(zombies),
+		cmocka_unit_test(unions),   cmocka_unit_test(permissions), cmocka_unit_test(kept),
+		cmocka_unit_test(failures), cmocka_unit_test(extremes),    cmocka_unit_test(posts),
+		cmocka_unit_test(threads),  cmocka_unit_test(device),
+#if INLAY_CHECKED
+		cmocka_unit_test(checked),
+#endif
+	};
+
+	return cmocka_run_group_tests_name("regcache", tests, dev_open, dev_close);
+}

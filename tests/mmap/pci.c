@@ -1,0 +1,810 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * pci.c: a memory map exported over PCI by one function and imported by another: what the other may do with it and what not, and when
+ * it is over; states, arguments, failures half-way; devices that cannot.
+ *
+ * Both functions are in this process. Of libmlx5's calls this program has its own, which pass on what they are given, count, take
+ * capabilities away and fail when told to.
+ */
+#include "common.h"
+#include <inlay/mmap/pci.h>
+#include <dlfcn.h>
+
+#define PAGE 4096u
+#define AREA (16 * PAGE)
+
+/* ---- Calls in between ---- */
+
+static struct {
+	int creates, fail_create; /* the create that fails, counted from 1; 0: none */
+	int fail_destroy;         /* as many of the next fail */
+	int live;
+	uint32_t no_cap;          /* bit 0: no general 2, 1: no KSM, 2: no alias of a key, 3: keys are not allowed to others, 4: no relaxed
+				   * ordering of writes, 5: of reads */
+	int fail_cap; /* the errno of each QUERY_HCA_CAP */
+	bool fail_allow, apart;
+	uint32_t relaxed;         /* that the last CREATE_MKEY asked for: as no_cap */
+} mid;
+
+#define NEXT(name) __typeof__(&name) next = (__typeof__(&name))(uintptr_t)dlsym(RTLD_NEXT, #name)
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* In tests: an rkey other than the lkey, as devices have it */
+struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
+{
+	NEXT(ibv_reg_mr_iova2);
+	struct ibv_mr *mr = next(pd, addr, length, iova, access);
+
+	if (mr && mid.apart)
+		mr->rkey += 0x4000;
+	return mr;
+}
+
+int mlx5dv_devx_general_cmd(struct ibv_context *context, const void *in, size_t inlen, void *out, size_t outlen)
+{
+	NEXT(mlx5dv_devx_general_cmd);
+	const uint8_t *box = (const uint8_t *)in;
+	uint8_t *cap = (uint8_t *)out + 16;
+	int err;
+
+	if (mid.fail_allow && box[0] == 0x0b && box[1] == 0x16)
+		return EINVAL;
+	if (mid.fail_cap && box[0] == 0x01 && box[1] == 0x00)
+		return mid.fail_cap;
+	err = next(context, in, inlen, out, outlen);
+	if (!err && box[0] == 0x01 && box[1] == 0x00) {
+		if (box[7] == 0x01) {
+			if (mid.no_cap & 1)
+				cap[4] &= 0x7f;
+			if (mid.no_cap & 2)
+				cap[0x21] &= 0x7f;
+			cap[0x1d] &= (uint8_t)~((mid.no_cap & 16 ? 0x80 : 0) | (mid.no_cap & 32 ? 0x40 : 0));
+		} else if (box[7] == 0x41) {
+			if (mid.no_cap & 4)
+				cap[0x1e] = 0;
+			if (mid.no_cap & 8)
+				memset(cap + 0x20, 0, 8);
+		}
+	}
+	return err;
+}
+
+struct mlx5dv_devx_obj *mlx5dv_devx_obj_create(struct ibv_context *context, const void *in, size_t inlen, void *out, size_t outlen)
+{
+	NEXT(mlx5dv_devx_obj_create);
+	const uint8_t *box = (const uint8_t *)in;
+	struct mlx5dv_devx_obj *obj;
+
+	/* CREATE_MKEY asks for relaxed ordering, as firmware refuses where it has none: of writes or of reads */
+	if (box[0] == 0x02 && box[1] == 0x00) {
+		mid.relaxed = (box[16 + 1] & 0x04 ? 16 : 0) | (box[16 + 0x3b] & 0x40 ? 32 : 0);
+		if (mid.relaxed & mid.no_cap) {
+			errno = EINVAL;
+			return NULL;
+		}
+	}
+	if (++mid.creates == mid.fail_create) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	obj = next(context, in, inlen, out, outlen);
+	mid.live += obj != NULL;
+	return obj;
+}
+
+int mlx5dv_devx_obj_destroy(struct mlx5dv_devx_obj *obj)
+{
+	NEXT(mlx5dv_devx_obj_destroy);
+	int err;
+
+	if (mid.fail_destroy) {
+		mid.fail_destroy--;
+		return EBUSY;
+	}
+	err = next(obj);
+	mid.live -= !err;
+	return err;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+/* ---- Two functions ---- */
+
+static struct {
+	struct ibv_context *ctx;
+	struct ibv_pd *pd;
+	/* A QP that is its own peer, memory of its own that it reads and writes, and its queues as inlay has them */
+	struct ibv_cq *ibcq;
+	struct ibv_qp *ibqp;
+	struct ibv_mr *mr;
+	uint8_t *own;
+	struct inlay_uar uar;
+	struct inlay_sq sq;
+	struct inlay_cq cq;
+} at[2];
+
+static uint8_t *area; /* the owner's */
+
+static void connect_to_itself(int d)
+{
+	struct ibv_qp *qp = at[d].ibqp;
+	struct ibv_qp_attr a;
+	struct ibv_port_attr port;
+
+	must(ibv_query_port(at[d].ctx, 1, &port));
+	memset(&a, 0, sizeof(a));
+	a.qp_state = IBV_QPS_INIT;
+	a.port_num = 1;
+	a.qp_access_flags = ALL_ACCESS;
+	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+	a.qp_state = IBV_QPS_RTR;
+	a.path_mtu = IBV_MTU_1024;
+	a.dest_qp_num = qp->qp_num;
+	a.max_dest_rd_atomic = 16;
+	a.min_rnr_timer = 1;
+	a.ah_attr.port_num = 1;
+	a.ah_attr.dlid = port.lid;
+	if (port.link_layer == IBV_LINK_LAYER_ETHERNET) {
+		a.ah_attr.is_global = 1;
+		a.ah_attr.grh.hop_limit = 64;
+		must(ibv_query_gid(at[d].ctx, 1, 0, &a.ah_attr.grh.dgid));
+	}
+	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+			   IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+	a.qp_state = IBV_QPS_RTS;
+	a.timeout = 10;
+	a.retry_cnt = a.rnr_retry = 7;
+	a.max_rd_atomic = 16;
+	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+			   IBV_QP_MAX_QP_RD_ATOMIC));
+}
+
+static int open_both(void **state)
+{
+	struct ibv_device **list;
+	int n = 0, d;
+
+	(void)state;
+	rnd_seed();
+	alarm(120);
+	list = ibv_get_device_list(&n);
+	if (!list || n < 2) {
+		print_error("two devices, please\n");
+		return -1;
+	}
+	area = (uint8_t *)pages(AREA);
+	for (d = 0; d < 2; d++) {
+		struct ibv_qp_init_attr attr;
+
+		at[d].ctx = ibv_open_device(list[d]);
+		at[d].pd = at[d].ctx ? ibv_alloc_pd(at[d].ctx) : NULL;
+		if (!at[d].pd)
+			return -1;
+		at[d].own = (uint8_t *)pages(AREA);
+		at[d].mr = ibv_reg_mr(at[d].pd, at[d].own, AREA, ALL_ACCESS);
+		at[d].ibcq = ibv_create_cq(at[d].ctx, 63, NULL, NULL, 0);
+		memset(&attr, 0, sizeof(attr));
+		attr.qp_type = IBV_QPT_RC;
+		attr.send_cq = attr.recv_cq = at[d].ibcq;
+		attr.cap.max_send_wr = attr.cap.max_recv_wr = 32;
+		attr.cap.max_send_sge = attr.cap.max_recv_sge = 2;
+		at[d].ibqp = ibv_create_qp(at[d].pd, &attr);
+		if (!at[d].mr || !at[d].ibcq || !at[d].ibqp)
+			return -1;
+		if (inlay_uar_from_qp(&at[d].uar, at[d].ibqp, NULL) || inlay_sq_from_qp(&at[d].sq, at[d].ibqp, &at[d].uar, NULL, NULL) ||
+		    inlay_cq_from_cq(&at[d].cq, at[d].ibcq, NULL))
+			return -1;
+		connect_to_itself(d);
+	}
+	ibv_free_device_list(list);
+	return 0;
+}
+
+static int close_both(void **state)
+{
+	int d;
+
+	(void)state;
+	for (d = 0; d < 2; d++) {
+		inlay_sq_fini(&at[d].sq);
+		if (ibv_destroy_qp(at[d].ibqp) || ibv_destroy_cq(at[d].ibcq) || ibv_dereg_mr(at[d].mr) || ibv_dealloc_pd(at[d].pd) ||
+		    ibv_close_device(at[d].ctx))
+			return -1;
+		free(at[d].own);
+	}
+	free(area);
+	return mid.live;
+}
+
+static int fresh(void **state)
+{
+	(void)state;
+	memset(&mid, 0, sizeof(mid));
+	mid.apart = true;
+	return 0;
+}
+
+static bool capable(void)
+{
+	return inlay_mmap_cap_pci(at[0].ctx);
+}
+
+#define need_aliases()                                                                                                           \
+	do {                                                                                                                     \
+		if (!capable()) {                                                                                                \
+			print_message("# skipped: no device commands, or no keys of other functions\n");                        \
+			skip();                                                                                                  \
+		}                                                                                                                \
+	} while (0)
+
+/* What the QP of device d says to one operation on local memory: its syndrome, or 0. It is well afterwards */
+static uint8_t outcome(int d)
+{
+	const struct mlx5_cqe64 *cqe;
+	uint8_t syndrome = 0;
+
+	inlay_sq_ring(&at[d].sq);
+	cqe = cqe_wait(&at[d].cq);
+	if (inlay_cqe_is_error(cqe))
+		syndrome = inlay_cqe_syndrome(cqe);
+	assert_true(0 < inlay_sq_release(&at[d].sq, cqe));
+	inlay_cq_advance(&at[d].cq, 1);
+	if (syndrome) {
+		qp_to(at[d].ibqp, IBV_QPS_RESET);
+		inlay_cq_clean(&at[d].cq, at[d].ibqp->qp_num, NULL, NULL);
+		inlay_sq_reset(&at[d].sq);
+		connect_to_itself(d);
+	}
+	return syndrome;
+}
+
+/* From memory by lkey into the device's own, through a write to itself; and the other way, through a read */
+static uint8_t take(int d, uint64_t from, uint32_t len, uint32_t lkey)
+{
+	struct ibv_sge sge = {from, len, lkey};
+
+	must(inlay_post_write(&at[d].sq, (uintptr_t)at[d].own, at[d].mr->rkey, &sge, 1, INLAY_SIGNALED));
+	return outcome(d);
+}
+
+static uint8_t give(int d, uint64_t to, uint32_t len, uint32_t lkey)
+{
+	struct ibv_sge sge = {to, len, lkey};
+
+	must(inlay_post_read(&at[d].sq, (uintptr_t)at[d].own, at[d].mr->rkey, &sge, 1, INLAY_SIGNALED));
+	return outcome(d);
+}
+
+#define REFUSED MLX5_CQE_SYNDROME_LOCAL_PROT_ERR
+
+/* ---- Maps ---- */
+
+struct map {
+	struct inlay_mmap m;
+	void *memory, *keys[2];
+	size_t keys_size;
+	uint8_t blob[1024];
+	size_t len;
+};
+
+static uint32_t own_range; /* that is not for the other side; 0: none */
+
+/* Not yet started: ranges of a page each, one page apart */
+static void map_make(struct map *x, uint32_t ranges, uint32_t permissions)
+{
+	size_t size = inlay_mmap_size(2, 8);
+	uint32_t i;
+
+	memset(x, 0, sizeof(*x));
+	x->memory = pages(size);
+	must(inlay_mmap_create(&x->m, x->memory, size, 2, 8));
+	must(inlay_mmap_add_dev(&x->m, at[0].pd));
+	for (i = 0; i < ranges; i++)
+		must(inlay_mmap_add(&x->m, limited(inlay_source_host(area + 2 * i * PAGE, PAGE),
+						   own_range && i == own_range ? (uint32_t)INLAY_LOCAL_READ_WRITE : INLAY_ACCESS_ALL)));
+	must(inlay_mmap_set_permissions(&x->m, permissions));
+}
+
+static int map_export(struct map *x, int d)
+{
+	x->keys_size = inlay_mmap_pci_size(&x->m);
+	if (!x->keys[d])
+		x->keys[d] = pages(x->keys_size ? x->keys_size : 64);
+	x->len = sizeof(x->blob);
+	return inlay_mmap_export_pci(&x->m, at[d].pd, x->keys[d], x->keys_size, x->blob, &x->len);
+}
+
+static void map_free(struct map *x)
+{
+	must(inlay_mmap_destroy(&x->m));
+	free(x->memory);
+	free(x->keys[0]);
+	free(x->keys[1]);
+}
+
+static int map_import(struct map *x, int d, const uint8_t *blob, size_t len)
+{
+	size_t size = inlay_mmap_import_pci_size(blob, len);
+	int err;
+
+	memset(x, 0, sizeof(*x));
+	x->memory = pages(size ? size : 64);
+	memset(x->memory, 0xee, size);
+	err = inlay_mmap_create_from_export_pci(&x->m, x->memory, size, at[d].pd, blob, len, NULL);
+	if (err)
+		free(x->memory);
+	return err;
+}
+
+/* ---- Tests ---- */
+
+static void memory_of_the_other_side(void **state)
+{
+	const struct inlay_range *r;
+	struct inlay_keys keys;
+	struct map x, y;
+	uint32_t i, rkey;
+
+	(void)state;
+	need_aliases();
+	own_range = 1;
+	map_make(&x, 3, INLAY_PCI_READ_WRITE);
+	own_range = 0;
+	must(inlay_mmap_start(&x.m));
+	must(map_export(&x, 0));
+	assert_int_equal(x.len, inlay_mmap_export_pci_size(&x.m));
+	assert_true(inlay_mmap_exported(&x.m));
+	assert_int_equal(mid.live, 2);
+	must(map_import(&y, 1, x.blob, x.len));
+	assert_int_equal(mid.live, 4);
+	assert_int_equal(inlay_mmap_num_ranges(&y.m), 2);
+	assert_int_equal(inlay_mmap_permissions(&y.m), INLAY_PCI_READ_WRITE);
+	assert_true(inlay_mmap_imported(&y.m));
+	for (i = 0; i < 3; i++) {
+		uint8_t *page = area + 2 * i * PAGE;
+
+		r = inlay_mmap_find(&y.m, page + 100, 1000);
+		if (i == 1) {
+			assert_null(r);
+			continue;
+		}
+		assert_non_null(r);
+		assert_int_equal(r->access, INLAY_PCI_READ_WRITE);
+		assert_int_equal(r->rkey, INLAY_NO_KEY);
+		must(inlay_mmap_keys(&y.m, r->id, 0, &keys));
+		assert_int_equal(keys.lkey, r->lkey);
+		assert_int_equal(keys.rkey, INLAY_NO_KEY);
+		fill(page, PAGE, 70 + i);
+		memset(at[1].own, 0, PAGE);
+		assert_int_equal(take(1, (uintptr_t)page, PAGE, r->lkey), 0);
+		assert_int_equal(differs(at[1].own, PAGE, 70 + i), PAGE);
+		fill(at[1].own, 1000, 90 + i);
+		assert_int_equal(give(1, (uintptr_t)page + 100, 1000, r->lkey), 0);
+		assert_int_equal(differs(page + 100, 1000, 90 + i), 1000);
+		/* Not a byte before and behind it */
+		assert_int_equal(take(1, (uintptr_t)page - 1, 2, r->lkey), REFUSED);
+		assert_int_equal(take(1, (uintptr_t)page + PAGE - 1, 2, r->lkey), REFUSED);
+		/* Its own device does not know it by that key, unless it is a key of its own by chance */
+		assert_int_equal(inlay_mmap_remote(&y.m, (uintptr_t)page, 8, INLAY_RDMA_READ, &rkey), -EPERM);
+		/* And there is no rkey, whatever is granted */
+		assert_int_equal(inlay_mmap_remote(&y.m, (uintptr_t)page, 8, INLAY_PCI_READ_WRITE, &rkey), -EPERM);
+		assert_int_equal(inlay_mmap_remote(&y.m, (uintptr_t)page, 8, 0, &rkey), -EPERM);
+	}
+	/* An alias gone is gone; the owner's keys stay */
+	r = inlay_mmap_find(&y.m, area, 1);
+	keys.lkey = r->lkey;
+	map_free(&y);
+	assert_int_equal(mid.live, 2);
+	assert_int_equal(take(1, (uintptr_t)area, 8, keys.lkey), REFUSED);
+	must(map_import(&y, 1, x.blob, x.len));
+	r = inlay_mmap_find(&y.m, area, 1);
+	assert_int_equal(take(1, (uintptr_t)area, 8, r->lkey), 0);
+
+	/* Stopped: it is over, for who has it and for who wants it */
+	must(inlay_mmap_stop(&x.m));
+	assert_int_equal(mid.live, 2); /* the aliases */
+	assert_int_equal(take(1, (uintptr_t)area, 8, r->lkey), REFUSED);
+	map_free(&y);
+	assert_int_equal(map_import(&y, 1, x.blob, x.len), -EPERM);
+	assert_int_equal(mid.live, 0);
+	assert_int_equal(inlay_mmap_start(&x.m), -EBADFD);
+	assert_int_equal(map_export(&x, 0), -EBADFD);
+	map_free(&x);
+}
+
+/* Relaxed ordering is asked of the indirect key where the device knows it, and is no reason to fail where it does not */
+static void relaxed_ordering(void **state)
+{
+	struct map x, y;
+	uint32_t lacks;
+
+	(void)state;
+	need_aliases();
+	for (lacks = 0; lacks < 64; lacks += 16) {
+		mid.no_cap = lacks;
+		map_make(&x, 1, INLAY_PCI_READ_WRITE | INLAY_RELAXED_ORDERING);
+		must(inlay_mmap_start(&x.m));
+		must(map_export(&x, 0));
+		assert_int_equal(mid.relaxed, 48 & ~lacks);
+		must(map_import(&y, 1, x.blob, x.len));
+		assert_int_equal(take(1, (uintptr_t)area, 8, inlay_mmap_find(&y.m, area, 8)->lkey), 0);
+		map_free(&y);
+		map_free(&x);
+	}
+}
+
+static void who_may_only_read(void **state)
+{
+	const struct inlay_range *r;
+	struct map x, y;
+
+	(void)state;
+	need_aliases();
+	map_make(&x, 1, INLAY_LOCAL_READ_WRITE | INLAY_PCI_READ_ONLY);
+	must(inlay_mmap_start(&x.m));
+	must(map_export(&x, 0));
+	must(map_import(&y, 1, x.blob, x.len));
+	r = inlay_mmap_find(&y.m, area, PAGE);
+	assert_non_null(r);
+	assert_int_equal(r->access, INLAY_PCI_READ_ONLY);
+	fill(area, PAGE, 3);
+	assert_int_equal(take(1, (uintptr_t)area, PAGE, r->lkey), 0);
+	assert_int_equal(differs(at[1].own, PAGE, 3), PAGE);
+	assert_int_equal(give(1, (uintptr_t)area, 8, r->lkey), REFUSED);
+	assert_int_equal(differs(area, PAGE, 3), PAGE);
+	map_free(&y);
+	map_free(&x);
+}
+
+/* Across an address that is a multiple of 2 GiB: two pieces in the key. The address space there is taken for the test */
+static void a_range_of_two_pieces(void **state)
+{
+	const uint64_t border = 0x200080000000;
+	const struct inlay_range *r;
+	struct inlay_source probe;
+	struct ibv_mr *mr;
+	struct map x, y;
+
+	(void)state;
+	need_aliases();
+	memset(&probe, 0, sizeof(probe));
+	probe.start = border - PAGE;
+	probe.len = PAGE;
+	assert_int_equal(inlay_mmap_pci_pieces_(&probe), 1);
+	probe.len = PAGE + 1;
+	assert_int_equal(inlay_mmap_pci_pieces_(&probe), 2);
+	probe.start = 0;
+	probe.len = UINT64_MAX;
+	assert_true(inlay_mmap_pci_pieces_(&probe) == 1ull << 33);
+	/* Memory that the device knows by such an address */
+	mr = ibv_reg_mr_iova(at[0].pd, area, 2 * PAGE, border - PAGE, ALL_ACCESS);
+	if (!mr) {
+		print_message("# skipped: no memory by another address\n");
+		skip();
+	}
+	memset(&x, 0, sizeof(x));
+	x.memory = pages(inlay_mmap_size(1, 8));
+	must(inlay_mmap_create(&x.m, x.memory, inlay_mmap_size(1, 8), 1, 8));
+	{
+		struct inlay_keys keys = {mr->lkey, mr->rkey};
+
+		must(inlay_mmap_add_dev(&x.m, at[0].pd));
+		must(inlay_mmap_add(&x.m, inlay_source_keys(border - PAGE, 2 * PAGE, keys)));
+	}
+	must(inlay_mmap_set_permissions(&x.m, INLAY_PCI_READ_WRITE));
+	must(inlay_mmap_start(&x.m));
+	assert_int_equal(inlay_mmap_pci_most_(&x.m), 2);
+	must(map_export(&x, 0));
+	must(map_import(&y, 1, x.blob, x.len));
+	r = inlay_mmap_find(&y.m, (void *)(uintptr_t)(border - PAGE), 2 * PAGE);
+	assert_non_null(r);
+	fill(area, 2 * PAGE, 44);
+	assert_int_equal(take(1, border - PAGE, 2 * PAGE, r->lkey), 0);
+	assert_int_equal(differs(at[1].own, 2 * PAGE, 44), 2 * PAGE);
+	fill(at[1].own, 200, 45);
+	assert_int_equal(give(1, border - 100, 200, r->lkey), 0);
+	assert_int_equal(differs(area + PAGE - 100, 200, 45), 200);
+	assert_int_equal(take(1, border - PAGE - 1, 8, r->lkey), REFUSED);
+	map_free(&y);
+	map_free(&x);
+	must(ibv_dereg_mr(mr));
+}
+
+/* Again for the same device, and for the other one of the map */
+static void exported_twice(void **state)
+{
+	const struct inlay_range *r;
+	struct map x, y[2];
+	uint8_t first[1024];
+	size_t len;
+
+	(void)state;
+	need_aliases();
+	map_make(&x, 1, INLAY_PCI_READ_WRITE | INLAY_RDMA_READ);
+	must(inlay_mmap_add_dev(&x.m, at[1].pd));
+	must(inlay_mmap_start(&x.m));
+	must(map_export(&x, 0));
+	memcpy(first, x.blob, len = x.len);
+	x.len = sizeof(x.blob);
+	must(inlay_mmap_export_pci(&x.m, at[0].pd, NULL, 0, x.blob, &x.len));
+	assert_int_equal(x.len, len);
+	assert_memory_equal(x.blob, first, len);
+	assert_int_equal(mid.live, 1);
+	must(map_export(&x, 1));
+	assert_memory_not_equal(x.blob, first, len);
+	assert_int_equal(mid.live, 2);
+	must(map_import(&y[1], 1, first, len));
+	must(map_import(&y[0], 0, x.blob, x.len));
+	/* A function does not import its own */
+	{
+		struct map z;
+
+		assert_int_equal(map_import(&z, 0, first, len), -EINVAL);
+		assert_int_equal(map_import(&z, 1, x.blob, x.len), -EINVAL);
+	}
+	fill(area, PAGE, 9);
+	r = inlay_mmap_find(&y[0].m, area, PAGE);
+	assert_int_equal(take(0, (uintptr_t)area, PAGE, r->lkey), 0);
+	assert_int_equal(differs(at[0].own, PAGE, 9), PAGE);
+	r = inlay_mmap_find(&y[1].m, area, PAGE);
+	assert_int_equal(take(1, (uintptr_t)area, PAGE, r->lkey), 0);
+	assert_int_equal(differs(at[1].own, PAGE, 9), PAGE);
+	/* A blob for RDMA of the same map is another thing, and neither is taken for the other */
+	{
+		size_t size = inlay_mmap_import_size(first, len);
+		struct map z;
+
+		x.len = sizeof(x.blob);
+		must(inlay_mmap_export_rdma(&x.m, at[0].pd, x.blob, &x.len));
+		assert_int_equal(map_import(&z, 1, x.blob, x.len), -ENOTSUP);
+		z.memory = pages(size);
+		assert_int_equal(inlay_mmap_create_from_export(&z.m, z.memory, size, at[1].pd, first, len, NULL), -ENOTSUP);
+		free(z.memory);
+	}
+	map_free(&y[0]);
+	map_free(&y[1]);
+	map_free(&x);
+	assert_int_equal(mid.live, 0);
+}
+
+static void states_and_arguments(void **state)
+{
+	uint8_t blob[1024], keys[2048] __attribute__((aligned(64)));
+	size_t len, need;
+	struct map x, y;
+
+	(void)state;
+	need_aliases();
+	map_make(&x, 1, INLAY_PCI_READ_WRITE);
+	need = inlay_mmap_pci_size(&x.m);
+	assert_true(need && need <= sizeof(keys));
+	len = sizeof(blob);
+	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, keys, sizeof(keys), blob, &len), -EBADFD); /* not started */
+	must(inlay_mmap_start(&x.m));
+	assert_int_equal(inlay_mmap_export_pci(&x.m, NULL, keys, sizeof(keys), blob, &len), -EINVAL);
+	assert_int_equal(inlay_mmap_export_pci(&x.m, at[1].pd, keys, sizeof(keys), blob, &len), -ENOENT);
+	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, keys, sizeof(keys), blob, NULL), -EINVAL);
+	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, keys, sizeof(keys), NULL, &len), -EINVAL);
+	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, keys, need - 1, blob, &len), -ENOBUFS);
+	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, NULL, need, blob, &len), -EINVAL);
+	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, keys + 8, need, blob, &len), -EINVAL);
+	len = 10;
+	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, keys, sizeof(keys), blob, &len), -ENOBUFS);
+	assert_int_equal(len, inlay_mmap_export_pci_size(&x.m));
+	assert_false(inlay_mmap_exported(&x.m));
+	assert_int_equal(mid.live, 0);
+	must(inlay_mmap_export_pci(&x.m, at[0].pd, keys, need, blob, &len));
+
+	/* Importing */
+	need = inlay_mmap_import_pci_size(blob, len);
+	y.memory = pages(need);
+	assert_int_equal(inlay_mmap_create_from_export_pci(NULL, y.memory, need, at[1].pd, blob, len, NULL), -EINVAL);
+	assert_int_equal(inlay_mmap_create_from_export_pci(&y.m, y.memory, need - 1, at[1].pd, blob, len, NULL), -ENOBUFS);
+	assert_int_equal(inlay_mmap_create_from_export_pci(&y.m, y.memory, need, NULL, blob, len, NULL), -EINVAL);
+	assert_int_equal(inlay_mmap_create_from_export_pci(&y.m, y.memory, need, at[1].pd, NULL, len, NULL), -EINVAL);
+	assert_int_equal(inlay_mmap_create_from_export_pci(&y.m, NULL, need, at[1].pd, blob, len, NULL), -EINVAL);
+	assert_int_equal(inlay_mmap_create_from_export_pci(&y.m, y.memory, need, at[1].pd, blob, 8, NULL), -EPROTO);
+	must(inlay_mmap_create_from_export_pci(&y.m, y.memory, need, at[1].pd, blob, len, NULL));
+	/* Closed to everything that an imported one is closed to */
+	assert_int_equal(inlay_mmap_pci_size(&y.m), 0);
+	assert_int_equal(inlay_mmap_export_pci_size(&y.m), 0);
+	assert_int_equal(inlay_mmap_export_pci(&y.m, at[1].pd, keys, sizeof(keys), blob, &len), -EBADFD);
+	assert_int_equal(inlay_mmap_stop(&y.m), -EBADFD);
+	assert_int_equal(inlay_mmap_start(&y.m), -EBADFD);
+	/* An alias that will not go */
+	mid.fail_destroy = 1;
+	assert_int_equal(inlay_mmap_destroy(&y.m), -EBUSY);
+	assert_null(inlay_mmap_find(&y.m, area, 1));
+	/* Stopped as a map that is stuck may be, it is no map that could be started */
+	must(inlay_mmap_stop(&y.m));
+	assert_int_equal(inlay_mmap_start(&y.m), -EBADFD);
+	must(inlay_mmap_destroy(&y.m));
+	free(y.memory);
+	/* A key of the owner that will not */
+	mid.fail_destroy = 1;
+	assert_int_equal(inlay_mmap_stop(&x.m), -EBUSY);
+	assert_null(inlay_mmap_find(&x.m, area, 1));
+	must(inlay_mmap_stop(&x.m));
+	assert_int_equal(mid.live, 0);
+	map_free(&x);
+
+	map_make(&x, 1, INLAY_LOCAL_READ_WRITE | INLAY_RDMA_READ);
+	assert_int_equal(inlay_mmap_pci_size(&x.m), 0);
+	must(inlay_mmap_start(&x.m));
+	len = sizeof(blob);
+	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, keys, sizeof(keys), blob, &len), -EPERM); /* nothing granted */
+	map_free(&x);
+}
+
+/* Whose blob is changed gets in nowhere, sealed or not */
+static void not_permitted(void **state)
+{
+	struct inlay_blob head;
+	struct map x, y;
+	uint8_t blob[1024];
+	unsigned i;
+
+	(void)state;
+	need_aliases();
+	map_make(&x, 1, INLAY_PCI_READ_WRITE);
+	must(inlay_mmap_start(&x.m));
+	must(map_export(&x, 0));
+	for (i = 0; i < 8 * x.len; i++) {
+		memcpy(blob, x.blob, x.len);
+		blob[i / 8] ^= (uint8_t)(1u << i % 8);
+		assert_true(map_import(&y, 1, blob, x.len) < 0);
+	}
+	/* Sealed anew: another secret, another function, another key */
+	for (i = 0; i < 40; i++) {
+		memcpy(blob, x.blob, x.len);
+		if (i < 32)
+			blob[40 + i] ^= 0x10;
+		else if (i < 34)
+			blob[32] ^= (uint8_t)(0x40u >> (i - 32)); /* a function that is not there */
+		else
+			blob[72 + 16 + 1] ^= (uint8_t)(1u << (i - 34)); /* the key's index */
+		must(inlay_blob_head_(&head, blob, x.len));
+		must(inlay_blob_seal_(blob, &head, NULL));
+		assert_int_equal(map_import(&y, 1, blob, x.len), -EPERM);
+	}
+	assert_int_equal(mid.live, 1);
+	must(map_import(&y, 1, x.blob, x.len));
+	map_free(&y);
+	map_free(&x);
+}
+
+/* Whatever fails, nothing is left, and the map is as it was */
+static void failures_half_way(void **state)
+{
+	struct map x, y;
+	int i;
+
+	(void)state;
+	need_aliases();
+	map_make(&x, 3, INLAY_PCI_READ_WRITE);
+	must(inlay_mmap_start(&x.m));
+	for (i = 1; i <= 3; i++) {
+		mid.creates = 0;
+		mid.fail_create = i;
+		assert_int_equal(map_export(&x, 0), -ENOMEM);
+		assert_int_equal(mid.live, 0);
+		assert_false(inlay_mmap_exported(&x.m));
+	}
+	mid.fail_create = 0;
+	mid.fail_allow = true;
+	assert_int_equal(map_export(&x, 0), -EINVAL);
+	assert_int_equal(mid.live, 0);
+	mid.fail_allow = false;
+	must(map_export(&x, 0));
+	assert_int_equal(mid.live, 3);
+	for (i = 1; i <= 3; i++) {
+		mid.creates = 0;
+		mid.fail_create = i;
+		assert_int_equal(map_import(&y, 1, x.blob, x.len), -ENOMEM);
+		assert_int_equal(mid.live, 3);
+	}
+	mid.fail_create = 0;
+	must(map_import(&y, 1, x.blob, x.len));
+	map_free(&y);
+	map_free(&x);
+}
+
+/* A device that says no cannot; one that does not say so just now fails by its own errno, and may be asked again */
+static void devices_that_do_not_answer(void **state)
+{
+	static const struct {
+		int says, is;
+	} answers[] = {{EINVAL, ENOTSUP}, {EOPNOTSUPP, ENOTSUP}, {EPERM, ENOTSUP}, {EIO, EIO}, {ENOMEM, ENOMEM}, {EAGAIN, EAGAIN},
+		       {EBUSY, EBUSY}};
+	struct map x, y;
+	size_t i;
+
+	(void)state;
+	need_aliases();
+	map_make(&x, 1, INLAY_PCI_READ_WRITE);
+	must(inlay_mmap_start(&x.m));
+	for (i = 0; i < ARRAY(answers); i++) {
+		mid.fail_cap = answers[i].says;
+		assert_int_equal(map_export(&x, 0), -answers[i].is);
+		assert_false(inlay_mmap_exported(&x.m));
+	}
+	mid.fail_cap = 0;
+	must(map_export(&x, 0));
+	for (i = 0; i < ARRAY(answers); i++) {
+		mid.fail_cap = answers[i].says;
+		assert_int_equal(map_import(&y, 1, x.blob, x.len), -answers[i].is);
+	}
+	mid.fail_cap = 0;
+	must(map_import(&y, 1, x.blob, x.len));
+	map_free(&y);
+	map_free(&x);
+	assert_int_equal(mid.live, 0);
+}
+
+/* A device without any one of the capabilities, and one without device commands (the second run) */
+static void devices_that_cannot(void **state)
+{
+	struct map x, y;
+	uint32_t bit;
+
+	(void)state;
+	map_make(&x, 1, INLAY_PCI_READ_WRITE);
+	must(inlay_mmap_start(&x.m));
+	if (!capable()) {
+		assert_int_equal(map_export(&x, 0), -ENOTSUP);
+		assert_false(inlay_mmap_exported(&x.m));
+		assert_int_equal(inlay_mmap_cap_pci(at[1].ctx), 0);
+		map_free(&x);
+		return;
+	}
+	for (bit = 1; bit <= 8; bit <<= 1) {
+		mid.no_cap = bit;
+		assert_int_equal(inlay_mmap_cap_pci(at[0].ctx), 0);
+		assert_int_equal(map_export(&x, 0), -ENOTSUP);
+		assert_false(inlay_mmap_exported(&x.m));
+	}
+	mid.no_cap = 0;
+	must(map_export(&x, 0));
+	for (bit = 1; bit <= 8; bit <<= 1) {
+		mid.no_cap = bit;
+		assert_int_equal(inlay_mmap_cap_pci(at[1].ctx), 0);
+		assert_int_equal(map_import(&y, 1, x.blob, x.len), -ENOTSUP);
+	}
+	mid.no_cap = 0;
+	map_free(&x);
+	assert_int_equal(mid.live, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(memory_of_the_other_side, fresh),
+		cmocka_unit_test_setup(relaxed_ordering, fresh),
+		cmocka_unit_test_setup(who_may_only_read, fresh),
+		cmocka_unit_test_setup(a_range_of_two_pieces, fresh),
+		cmocka_unit_test_setup(exported_twice, fresh),
+		cmocka_unit_test_setup(states_and_arguments, fresh),
+		cmocka_unit_test_setup(not_permitted, fresh),
+		cmocka_unit_test_setup(failures_half_way, fresh),
+		cmocka_unit_test_setup(devices_that_do_not_answer, fresh),
+		cmocka_unit_test_setup(devices_that_cannot, fresh),
+	};
+	const struct CMUnitTest without[] = {
+		cmocka_unit_test_setup(devices_that_cannot, fresh),
+	};
+	int failed;
+
+	if (getenv("INLAY_TEST_AGAIN"))
+		return cmocka_run_group_tests_name("without device commands", without, open_both, close_both);
+	failed = cmocka_run_group_tests(tests, open_both, close_both);
+	if (softdev_present()) {
+		unsetenv("SOFTDEV_DEVX");
+		failed += again_with("SOFTDEV_DEVX", "0");
+	}
+	return failed;
+}

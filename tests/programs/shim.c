@@ -1,0 +1,1617 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What a verbs program sees, as text: run by shim.t on libmlx5 and on the shim, which must read the same to the last field. Of each
+ * completion all fields are shown that were written (each is filled with a pattern before), of each refused post its errno and place.
+ *
+ * Plain verbs, with both ends in this process; nothing of inlay. What depends on the run (numbers of QPs, keys, times) is not shown.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <infiniband/mlx5dv.h>
+#include <infiniband/verbs.h>
+#include "../softdev/softdev.h"
+
+#define BYTES 4096u
+#define QKEY 0x1234u
+#define ALL_ACCESS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC | \
+		    IBV_ACCESS_MW_BIND)
+
+static struct ibv_context *ctx;
+static struct ibv_pd *pd;
+static union ibv_gid gid;
+static struct ibv_port_attr port;
+
+static void *need(void *p, const char *what)
+{
+	if (!p) {
+		printf("no %s: %s\n", what, strerror(errno));
+		exit(1);
+	}
+	return p;
+}
+
+static void must(int err, const char *what)
+{
+	if (err) {
+		printf("%s: %s\n", what, strerror(err));
+		exit(1);
+	}
+}
+
+/* ---- what a scenario is made of ---- */
+
+struct how {
+	const char *name;
+	enum ibv_qp_type type;
+	bool ex_cq;   /* ibv_create_cq_ex and ibv_start_poll, else ibv_poll_cq */
+	bool wr;      /* ibv_wr_*, else ibv_post_send */
+	bool srq;
+	bool one_cq;  /* both ends and sides complete to one */
+	bool sig_all;
+	unsigned int sends; /* 0: 13 */
+	unsigned int recvs; /* likewise, and the CQ takes as many more */
+	bool strange; /* the second end's QP is of a kind that inlay does not know */
+	struct ibv_comp_channel *channel;
+};
+
+struct end {
+	const struct how *how;
+	struct ibv_cq *scq, *rcq;
+	struct ibv_srq *srq;
+	struct ibv_qp *qp;
+	struct ibv_ah *ah;
+	struct ibv_mr *mr;
+	uint8_t *buf; /* half of it sends, half receives */
+	uint32_t peer;
+	uint32_t peer_rkey;
+	uint64_t peer_addr;
+	struct ibv_qp_cap cap;
+};
+
+static unsigned int stranges; /* how many were made, which are all that may be libmlx5's */
+
+static struct ibv_cq *make_cq(const struct how *how)
+{
+	struct ibv_cq_init_attr_ex attr = {
+		.cqe = 63 + how->recvs,
+		.channel = how->channel,
+		.wc_flags = IBV_WC_STANDARD_FLAGS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP,
+	};
+
+	if (how->ex_cq)
+		return ibv_cq_ex_to_cq(need(ibv_create_cq_ex(ctx, &attr), "extended CQ"));
+	return need(ibv_create_cq(ctx, 63 + (int)how->recvs, NULL, how->channel, 0), "CQ");
+}
+
+static void make_end(struct end *e, const struct how *how, bool first, struct end *other)
+{
+	struct ibv_qp_init_attr_ex attr = {
+		.cap = {how->sends ? how->sends : 13, how->recvs ? how->recvs : 13, .max_send_sge = 3, .max_recv_sge = 3,
+			.max_inline_data = 100},
+		.qp_type = how->type,
+		.sq_sig_all = how->sig_all,
+		.comp_mask = IBV_QP_INIT_ATTR_PD,
+		.pd = pd,
+	};
+	struct ibv_srq_init_attr srq = {.attr = {.max_wr = how->recvs ? how->recvs : 13, .max_sge = 3}};
+
+	memset(e, 0, sizeof(*e));
+	e->how = how;
+	e->buf = need(aligned_alloc(4096, 2 * BYTES), "memory");
+	memset(e->buf, 0, 2 * BYTES);
+	e->mr = need(ibv_reg_mr(pd, e->buf, 2 * BYTES, ALL_ACCESS), "MR");
+	if (how->one_cq && !first) {
+		e->scq = e->rcq = other->scq;
+	} else {
+		e->scq = make_cq(how);
+		e->rcq = how->one_cq ? e->scq : make_cq(how);
+	}
+	if (how->srq)
+		e->srq = need(ibv_create_srq(pd, &srq), "SRQ");
+	attr.send_cq = e->scq;
+	attr.recv_cq = e->rcq;
+	attr.srq = e->srq;
+	if (how->wr) {
+		attr.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+		attr.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+		if (how->type != IBV_QPT_UD)
+			attr.send_ops_flags |= IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+	}
+	if (how->strange && !first) {
+		struct mlx5dv_qp_init_attr dv = {
+			.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS,
+			.send_ops_flags = MLX5DV_QP_EX_WITH_RAW_WQE,
+		};
+
+		e->qp = need(mlx5dv_create_qp(ctx, &attr, &dv), "strange QP");
+		stranges++;
+	} else {
+		e->qp = need(ibv_create_qp_ex(ctx, &attr), "QP");
+	}
+	e->cap = attr.cap;
+	if (e->qp->pd != pd)
+		printf("the QP says another PD\n");
+}
+
+static void connect_end(struct end *e, struct end *to, enum ibv_qp_state last)
+{
+	struct ibv_qp_attr a = {
+		.qp_state = IBV_QPS_INIT,
+		.port_num = 1,
+		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
+		.qkey = QKEY,
+	};
+	struct ibv_ah_attr ah = {.port_num = 1, .dlid = port.lid};
+	bool rc = e->how->type == IBV_QPT_RC, ud = e->how->type == IBV_QPT_UD;
+
+	if (port.link_layer == IBV_LINK_LAYER_ETHERNET) {
+		ah.is_global = 1;
+		ah.grh.dgid = gid;
+		ah.grh.hop_limit = 64;
+	}
+	e->peer = to->qp->qp_num;
+	e->peer_rkey = to->mr->rkey;
+	e->peer_addr = (uintptr_t)to->buf + BYTES;
+	must(ibv_modify_qp(e->qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | (ud ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS)), "INIT");
+	if (last == IBV_QPS_INIT)
+		return;
+	a.qp_state = IBV_QPS_RTR;
+	a.path_mtu = IBV_MTU_1024;
+	a.dest_qp_num = e->peer;
+	a.max_dest_rd_atomic = 4;
+	a.min_rnr_timer = 1;
+	a.ah_attr = ah;
+	must(ibv_modify_qp(e->qp, &a, IBV_QP_STATE | (ud ? 0 : IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN) |
+			   (rc ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0)), "RTR");
+	a.qp_state = IBV_QPS_RTS;
+	a.timeout = 12;
+	a.retry_cnt = 7;
+	a.rnr_retry = 7;
+	a.max_rd_atomic = 4;
+	must(ibv_modify_qp(e->qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN |
+			   (rc ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC : 0)), "RTS");
+	if (ud && !e->ah)
+		e->ah = need(ibv_create_ah(pd, &ah), "AH");
+}
+
+static void to_state(struct end *e, enum ibv_qp_state state)
+{
+	struct ibv_qp_attr a = {.qp_state = state};
+
+	must(ibv_modify_qp(e->qp, &a, IBV_QP_STATE), "modify");
+}
+
+static void free_qp(struct end *e)
+{
+	must(ibv_destroy_qp(e->qp), "destroy QP");
+	e->qp = NULL;
+}
+
+static void free_end(struct end *e, bool cqs)
+{
+	if (e->qp)
+		free_qp(e);
+	if (e->ah)
+		must(ibv_destroy_ah(e->ah), "destroy AH");
+	if (e->srq)
+		must(ibv_destroy_srq(e->srq), "destroy SRQ");
+	if (cqs) {
+		must(ibv_destroy_cq(e->scq), "destroy CQ");
+		if (e->rcq != e->scq)
+			must(ibv_destroy_cq(e->rcq), "destroy CQ");
+	}
+	must(ibv_dereg_mr(e->mr), "deregister");
+	free(e->buf);
+}
+
+/* ---- completions as text ---- */
+
+static double now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static const char *who(const struct end *ends, uint32_t qpn)
+{
+	static char text[16];
+
+	if (ends[0].qp && qpn == ends[0].qp->qp_num)
+		return "a";
+	if (ends[1].qp && qpn == ends[1].qp->qp_num)
+		return "b";
+	snprintf(text, sizeof(text), qpn == 0x5a5a5a5a ? "-" : qpn ? "?" : "0");
+	return text;
+}
+
+static FILE *out;
+
+static void show(const char *name, uint32_t value)
+{
+	if (value == 0x5a5a5a5a)
+		fprintf(out, " %s -", name);
+	else
+		fprintf(out, " %s %x", name, value);
+}
+
+static void show_wc(const char *queue, const struct end *ends, const struct ibv_wc *wc)
+{
+	fprintf(out, "  %s wr_id %llx status %s", queue, (unsigned long long)wc->wr_id, ibv_wc_status_str(wc->status));
+	show("opcode", wc->opcode);
+	show("vendor_err", wc->vendor_err);
+	show("byte_len", wc->byte_len);
+	if (wc->status == IBV_WC_SUCCESS && wc->wc_flags & IBV_WC_WITH_INV)
+		fprintf(out, " (a key invalidated)");
+	else
+		show("imm", wc->imm_data);
+	fprintf(out, " qp %s src_qp %s", who(ends, wc->qp_num), who(ends, wc->src_qp));
+	show("flags", wc->wc_flags);
+	fprintf(out, " pkey %x slid %x sl %x path %x\n", wc->wc_flags & IBV_WC_WITH_INV ? 0 : wc->pkey_index, wc->slid, wc->sl,
+		wc->dlid_path_bits);
+}
+
+static void show_ex(const char *queue, const struct end *ends, struct ibv_cq_ex *cq)
+{
+	enum ibv_wc_opcode opcode;
+
+	fprintf(out, "  %s wr_id %llx status %s", queue, (unsigned long long)cq->wr_id, ibv_wc_status_str(cq->status));
+	if (cq->status != IBV_WC_SUCCESS) {
+		fprintf(out, " vendor_err %x qp %s\n", ibv_wc_read_vendor_err(cq), who(ends, ibv_wc_read_qp_num(cq)));
+		return;
+	}
+	opcode = ibv_wc_read_opcode(cq);
+	fprintf(out, " opcode %x flags %x qp %s", opcode, ibv_wc_read_wc_flags(cq), who(ends, ibv_wc_read_qp_num(cq)));
+	if (opcode & IBV_WC_RECV || opcode == IBV_WC_RDMA_READ)
+		fprintf(out, " byte_len %x", ibv_wc_read_byte_len(cq));
+	if (opcode & IBV_WC_RECV)
+		fprintf(out, " imm %x src_qp %s slid %x sl %x path %x",
+			ibv_wc_read_wc_flags(cq) & IBV_WC_WITH_INV ? 0 : ibv_wc_read_imm_data(cq),
+		       who(ends, ibv_wc_read_src_qp(cq)), ibv_wc_read_slid(cq), ibv_wc_read_sl(cq), ibv_wc_read_dlid_path_bits(cq));
+	fprintf(out, " time %s\n", ibv_wc_read_completion_ts(cq) ? "yes" : "no");
+}
+
+/* Shows n completions of a CQ, in polls of at most three, and that there are no more. */
+static void take(const char *queue, const struct end *ends, struct ibv_cq *cq, int n)
+{
+	struct ibv_poll_cq_attr attr = {};
+	double end = now() + 5;
+	struct ibv_wc wc[3];
+	int got, i;
+
+	while (n > 0 && now() < end) {
+		if (!ends->how->ex_cq) {
+			memset(wc, 0x5a, sizeof(wc));
+			got = ibv_poll_cq(cq, n < 3 ? n : 3, wc);
+			for (i = 0; i < got; i++, n--)
+				show_wc(queue, ends, &wc[i]);
+			if (got < 0) {
+				fprintf(out, "  %s: poll says %d\n", queue, got);
+				return;
+			}
+		} else if (!ibv_start_poll((struct ibv_cq_ex *)cq, &attr)) {
+			do {
+				show_ex(queue, ends, (struct ibv_cq_ex *)cq);
+				n--;
+			} while (n > 0 && !ibv_next_poll((struct ibv_cq_ex *)cq));
+			ibv_end_poll((struct ibv_cq_ex *)cq);
+		}
+	}
+	if (n)
+		fprintf(out, "  %s: %d completions are missing\n", queue, n);
+	got = ends->how->ex_cq ? ibv_start_poll((struct ibv_cq_ex *)cq, &attr) : ibv_poll_cq(cq, 1, wc);
+	if (got != (ends->how->ex_cq ? ENOENT : 0))
+		fprintf(out, "  %s: more than expected, %d\n", queue, got);
+}
+
+static int by_text(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Verbs does not promise an order between two QPs: where it may differ, the lines are sorted. */
+static void drain(const char *queue, const struct end *ends, struct ibv_cq *cq, int n)
+{
+	char *text, *line, *rest, *lines[100];
+	size_t size, count = 0, i;
+
+	out = need(open_memstream(&text, &size), "stream");
+	take(queue, ends, cq, n);
+	fclose(out);
+	for (line = strtok_r(text, "\n", &rest); line && count < 100; line = strtok_r(NULL, "\n", &rest))
+		lines[count++] = line;
+	if (ends->how->strange && ends->how->one_cq)
+		qsort(lines, count, sizeof(lines[0]), by_text);
+	for (i = 0; i < count; i++)
+		puts(lines[i]);
+	free(text);
+}
+
+static unsigned int sum(const uint8_t *p, size_t n)
+{
+	unsigned int s = 1;
+
+	while (n--)
+		s = s * 31 + *p++;
+	return s;
+}
+
+/* ---- posts ---- */
+
+static void fill(struct end *e, unsigned int seed)
+{
+	unsigned int i;
+
+	for (i = 0; i < BYTES; i++)
+		e->buf[i] = (uint8_t)(seed * 7 + i * 13 + i / 256);
+}
+
+static int post_recv(struct end *e, uint64_t wr_id, uint32_t length, int num_sge)
+{
+	struct ibv_sge sge[8];
+	struct ibv_recv_wr wr = {.wr_id = wr_id, .sg_list = sge, .num_sge = num_sge}, *bad = NULL;
+	int i;
+
+	for (i = 0; i < num_sge && i < 8; i++)
+		sge[i] = (struct ibv_sge){(uintptr_t)e->buf + BYTES + (uint32_t)i * length, length, e->mr->lkey};
+	return e->srq ? ibv_post_srq_recv(e->srq, &wr, &bad) : ibv_post_recv(e->qp, &wr, &bad);
+}
+
+struct op {
+	const char *name;
+	enum ibv_wr_opcode opcode;
+	uint32_t length;
+	unsigned int flags;
+	int num_sge;
+	bool takes; /* takes a receive */
+};
+
+static void fill_wr(struct end *e, const struct op *op, struct ibv_send_wr *wr, struct ibv_sge *sge, uint64_t wr_id)
+{
+	uint32_t left = op->length, at = 0;
+	int i;
+
+	memset(wr, 0, sizeof(*wr));
+	for (i = 0; i < op->num_sge; i++) {
+		uint32_t part = i == op->num_sge - 1 ? left : left / 2;
+
+		sge[i] = (struct ibv_sge){(uintptr_t)e->buf + at, part, e->mr->lkey};
+		at += part;
+		left -= part;
+	}
+	wr->wr_id = wr_id;
+	wr->opcode = op->opcode;
+	wr->send_flags = op->flags;
+	wr->sg_list = sge;
+	wr->num_sge = op->num_sge;
+	wr->imm_data = htobe32(0x1a2b3c00 + (uint32_t)wr_id);
+	if (e->how->type == IBV_QPT_UD) {
+		wr->wr.ud.ah = e->ah;
+		wr->wr.ud.remote_qpn = e->peer;
+		wr->wr.ud.remote_qkey = QKEY;
+	} else if (op->opcode == IBV_WR_ATOMIC_CMP_AND_SWP || op->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+		wr->wr.atomic.remote_addr = e->peer_addr + 1024;
+		wr->wr.atomic.rkey = e->peer_rkey;
+		wr->wr.atomic.compare_add = 5;
+		wr->wr.atomic.swap = 77;
+	} else {
+		wr->wr.rdma.remote_addr = e->peer_addr;
+		wr->wr.rdma.rkey = e->peer_rkey;
+	}
+}
+
+/* The same by ibv_wr_*. */
+static int post_wr(struct end *e, const struct ibv_send_wr *wr)
+{
+	struct ibv_qp_ex *ex = need(ibv_qp_to_qp_ex(e->qp), "ibv_wr_*");
+	struct ibv_data_buf data[3];
+	int i;
+
+	ibv_wr_start(ex);
+	ex->wr_id = wr->wr_id;
+	ex->wr_flags = wr->send_flags;
+	switch (wr->opcode) {
+	case IBV_WR_SEND: ibv_wr_send(ex); break;
+	case IBV_WR_SEND_WITH_IMM: ibv_wr_send_imm(ex, wr->imm_data); break;
+	case IBV_WR_RDMA_WRITE: ibv_wr_rdma_write(ex, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr); break;
+	case IBV_WR_RDMA_WRITE_WITH_IMM: ibv_wr_rdma_write_imm(ex, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr, wr->imm_data); break;
+	case IBV_WR_RDMA_READ: ibv_wr_rdma_read(ex, wr->wr.rdma.rkey, wr->wr.rdma.remote_addr); break;
+	case IBV_WR_ATOMIC_CMP_AND_SWP:
+		ibv_wr_atomic_cmp_swp(ex, wr->wr.atomic.rkey, wr->wr.atomic.remote_addr, wr->wr.atomic.compare_add, wr->wr.atomic.swap);
+		break;
+	case IBV_WR_ATOMIC_FETCH_AND_ADD:
+		ibv_wr_atomic_fetch_add(ex, wr->wr.atomic.rkey, wr->wr.atomic.remote_addr, wr->wr.atomic.compare_add);
+		break;
+	default: return -1;
+	}
+	if (e->how->type == IBV_QPT_UD && wr->wr_id % 2)
+		ibv_wr_set_ud_addr(ex, e->ah, e->peer, QKEY);
+	if (wr->send_flags & IBV_SEND_INLINE) {
+		for (i = 0; i < wr->num_sge; i++)
+			data[i] = (struct ibv_data_buf){(void *)(uintptr_t)wr->sg_list[i].addr, wr->sg_list[i].length};
+		if (wr->num_sge == 1)
+			ibv_wr_set_inline_data(ex, data[0].addr, data[0].length);
+		else
+			ibv_wr_set_inline_data_list(ex, (size_t)wr->num_sge, data);
+	} else if (wr->num_sge == 1) {
+		ibv_wr_set_sge(ex, wr->sg_list->lkey, wr->sg_list->addr, wr->sg_list->length);
+	} else {
+		ibv_wr_set_sge_list(ex, (size_t)wr->num_sge, wr->sg_list);
+	}
+	if (e->how->type == IBV_QPT_UD && wr->wr_id % 2 == 0)
+		ibv_wr_set_ud_addr(ex, e->ah, e->peer, QKEY);
+	return ibv_wr_complete(ex);
+}
+
+static int post_op(struct end *e, const struct op *op, uint64_t wr_id)
+{
+	struct ibv_send_wr wr, *bad = NULL;
+	struct ibv_sge sge[8];
+
+	fill_wr(e, op, &wr, sge, wr_id);
+	return e->how->wr ? post_wr(e, &wr) : ibv_post_send(e->qp, &wr, &bad);
+}
+
+#define SIG IBV_SEND_SIGNALED
+#define INL IBV_SEND_INLINE
+
+static const struct op ops[] = {
+	{"send", IBV_WR_SEND, 8, SIG, 1, true},
+	{"send, inline", IBV_WR_SEND, 60, SIG | INL, 1, true},
+	{"send, nothing", IBV_WR_SEND, 0, SIG, 0, true},
+	{"send, three pieces", IBV_WR_SEND, 700, SIG, 3, true},
+	{"send, inline pieces", IBV_WR_SEND, 100, SIG | INL, 3, true},
+	{"send, unsignaled", IBV_WR_SEND, 16, 0, 1, true},
+	{"send, solicited, fenced", IBV_WR_SEND, 33, SIG | IBV_SEND_SOLICITED | IBV_SEND_FENCE, 1, true},
+	{"send with immediate", IBV_WR_SEND_WITH_IMM, 24, SIG, 2, true},
+	{"send with immediate, inline", IBV_WR_SEND_WITH_IMM, 3, SIG | INL, 1, true},
+	/* UC from here */
+	{"write", IBV_WR_RDMA_WRITE, 900, SIG, 2, false},
+	{"write, inline", IBV_WR_RDMA_WRITE, 90, SIG | INL, 1, false},
+	{"write with immediate", IBV_WR_RDMA_WRITE_WITH_IMM, 32, SIG, 1, true},
+	{"write, nothing", IBV_WR_RDMA_WRITE, 0, SIG, 1, false},
+	/* RC from here */
+	{"read", IBV_WR_RDMA_READ, 500, SIG, 2, false},
+	{"read, small", IBV_WR_RDMA_READ, 20, SIG, 2, false},
+	{"fetch and add", IBV_WR_ATOMIC_FETCH_AND_ADD, 8, SIG, 1, false},
+	{"compare and swap", IBV_WR_ATOMIC_CMP_AND_SWP, 8, SIG, 1, false},
+};
+
+static unsigned int ops_of(enum ibv_qp_type type)
+{
+	return type == IBV_QPT_UD ? 9 : type == IBV_QPT_UC ? 13 : sizeof(ops) / sizeof(ops[0]);
+}
+
+/* Every operation, each alone, three times around the rings. */
+static void all_ops(struct end *ends)
+{
+	struct end *a = &ends[0], *b = &ends[1];
+	unsigned int lap, i, n = ops_of(a->how->type);
+	uint64_t wr_id = 0x1000;
+
+	for (lap = 0; lap < 3; lap++) {
+		for (i = 0; i < n; i++, wr_id++) {
+			const struct op *op = &ops[i];
+			bool signaled = op->flags & SIG || a->how->sig_all;
+
+			printf("%s\n", op->name);
+			fill(a, lap * 50 + i);
+			memset(b->buf + BYTES, 0, 1000);
+			if (op->takes)
+				must(post_recv(b, 0x8000 + wr_id, 400, 3), "post receive");
+			must(post_op(a, op, wr_id), op->name);
+			if (a->how->one_cq) {
+				drain("cq", ends, a->scq, signaled + op->takes);
+			} else {
+				if (op->takes)
+					drain("recv", ends, b->rcq, 1);
+				if (signaled)
+					drain("send", ends, a->scq, 1);
+			}
+			if (!signaled && !op->takes)
+				usleep(1000);
+			printf("  there %08x here %08x\n", sum(b->buf + BYTES, 1100), sum(a->buf, 1000));
+		}
+	}
+}
+
+/* ---- refusals ---- */
+
+static void list_of(struct end *e, const struct op *op, int n, int odd, void (*spoil)(struct ibv_send_wr *wr))
+{
+	struct ibv_send_wr wr[40], *bad = NULL;
+	struct ibv_sge sge[40][8];
+	int i, err;
+
+	for (i = 0; i < n; i++) {
+		fill_wr(e, op, &wr[i], sge[i], 0x100u + (uint32_t)i);
+		if (i == odd)
+			spoil(&wr[i]);
+		wr[i].next = i < n - 1 ? &wr[i + 1] : NULL;
+	}
+	err = ibv_post_send(e->qp, wr, &bad);
+	printf("  %s at %d\n", err ? strerror(err) : "posted", bad ? (int)(bad - wr) : -1);
+}
+
+static void spoil_opcode(struct ibv_send_wr *wr)
+{
+	wr->opcode = (enum ibv_wr_opcode)99;
+}
+
+static void spoil_sges(struct ibv_send_wr *wr)
+{
+	wr->num_sge = 5;
+}
+
+static void spoil_count(struct ibv_send_wr *wr)
+{
+	wr->num_sge = -1;
+}
+
+static void spoil_count_inline(struct ibv_send_wr *wr)
+{
+	wr->num_sge = -1;
+	wr->send_flags |= IBV_SEND_INLINE;
+}
+
+static void spoil_inline(struct ibv_send_wr *wr)
+{
+	wr->send_flags |= IBV_SEND_INLINE;
+	wr->sg_list->length = 2000;
+}
+
+static int recv_list(struct end *e, int n, int sges)
+{
+	struct ibv_recv_wr wr[80], *bad = NULL;
+	struct ibv_sge sge = {(uintptr_t)e->buf + BYTES, 64, e->mr->lkey}, many[8];
+	int i, err;
+
+	for (i = 0; i < 8; i++)
+		many[i] = sge;
+	for (i = 0; i < n; i++)
+		wr[i] = (struct ibv_recv_wr){.wr_id = 0x900u + (uint32_t)i, .next = i < n - 1 ? &wr[i + 1] : NULL, .sg_list = many,
+					     .num_sge = i == n - 1 ? sges : 1};
+	err = e->srq ? ibv_post_srq_recv(e->srq, wr, &bad) : ibv_post_recv(e->qp, wr, &bad);
+	printf("  %s at %d\n", err ? strerror(err) : "posted", bad ? (int)(bad - wr) : -1);
+	return bad ? (int)(bad - wr) : n;
+}
+
+static void refusals(void)
+{
+	static const struct how how = {.name = "refusals", .type = IBV_QPT_RC, .wr = true};
+	static const struct how srq = {.name = "srq", .type = IBV_QPT_RC, .srq = true};
+	static const struct op op = {"write", IBV_WR_RDMA_WRITE, 8, SIG, 1, false};
+	struct op longest = {"write, inline", IBV_WR_RDMA_WRITE, 0, SIG | INL, 1, false};
+	struct ibv_qp_ex *ex;
+	struct end ends[2];
+	int n, i;
+
+	printf("== refusals\n");
+	make_end(&ends[0], &how, true, NULL);
+	make_end(&ends[1], &how, false, &ends[0]);
+	ex = ibv_qp_to_qp_ex(ends[0].qp);
+	printf("in RESET\n");
+	list_of(&ends[0], &op, 2, -1, NULL);
+	recv_list(&ends[0], 1, 1);
+	printf("  ibv_wr_*: %s\n", strerror(post_op(&ends[0], &op, 1)));
+	connect_end(&ends[0], &ends[1], IBV_QPS_INIT);
+	printf("in INIT\n");
+	list_of(&ends[0], &op, 2, -1, NULL);
+	n = recv_list(&ends[0], 1, 1);
+	to_state(&ends[0], IBV_QPS_RESET);
+	connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
+	connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
+	printf("bad ones among good ones\n");
+	list_of(&ends[0], &op, 4, 2, spoil_opcode);
+	drain("send", ends, ends[0].scq, 2);
+	list_of(&ends[0], &op, 4, 3, spoil_sges);
+	drain("send", ends, ends[0].scq, 3);
+	/* The first of its list: behind a good one libmlx5 rings with this one's control segment, and the good one waits for the next. */
+	list_of(&ends[0], &op, 4, 0, spoil_inline);
+	drain("send", ends, ends[0].scq, 0);
+	list_of(&ends[0], &op, 3, 0, spoil_opcode);
+	drain("send", ends, ends[0].scq, 0);
+	printf("fewer pieces than none\n");
+	list_of(&ends[0], &op, 2, 1, spoil_count);
+	drain("send", ends, ends[0].scq, 2);
+	list_of(&ends[0], &op, 3, 1, spoil_count_inline);
+	drain("send", ends, ends[0].scq, 3);
+	recv_list(&ends[1], 2, -1);
+	printf("more than there is room for: %u sends\n", ends[0].cap.max_send_wr);
+	list_of(&ends[0], &op, 30, -1, NULL);
+	drain("send", ends, ends[0].scq, (int)ends[0].cap.max_send_wr);
+	list_of(&ends[0], &op, 3, -1, NULL);
+	drain("send", ends, ends[0].scq, 3);
+	printf("the longest there are, as many as there is room for\n");
+	longest.length = ends[0].cap.max_inline_data;
+	for (i = 0; i < 5; i++) {
+		list_of(&ends[0], &longest, 30, -1, NULL);
+		drain("send", ends, ends[0].scq, (int)ends[0].cap.max_send_wr);
+	}
+	printf("receives: %u\n", ends[0].cap.max_recv_wr);
+	recv_list(&ends[0], 2, 5);
+	n = recv_list(&ends[0], 70, 1);
+	printf("  %d\n", n);
+	printf("ibv_wr_*, more than there is room for\n");
+	ibv_wr_start(ex);
+	ex->wr_flags = SIG;
+	for (i = 0; i < 30; i++) {
+		ex->wr_id = (uint64_t)i;
+		ibv_wr_rdma_write(ex, ends[0].peer_rkey, ends[0].peer_addr);
+		ibv_wr_set_sge(ex, ends[0].mr->lkey, (uintptr_t)ends[0].buf, 8);
+	}
+	printf("  %s\n", strerror(ibv_wr_complete(ex)));
+	drain("send", ends, ends[0].scq, 0);
+	printf("ibv_wr_*, too long inline\n");
+	ibv_wr_start(ex);
+	ibv_wr_rdma_write(ex, ends[0].peer_rkey, ends[0].peer_addr);
+	ibv_wr_set_inline_data(ex, ends[0].buf, 2000);
+	printf("  %s\n", strerror(ibv_wr_complete(ex)));
+	printf("ibv_wr_*, aborted, then three at once with a poll between\n");
+	ibv_wr_start(ex);
+	ibv_wr_rdma_write(ex, ends[0].peer_rkey, ends[0].peer_addr);
+	ibv_wr_set_sge(ex, ends[0].mr->lkey, (uintptr_t)ends[0].buf, 8);
+	ibv_wr_abort(ex);
+	ibv_wr_start(ex);
+	for (i = 0; i < 3; i++) {
+		ex->wr_id = 0x70u + (uint64_t)i;
+		ibv_wr_rdma_write(ex, ends[0].peer_rkey, ends[0].peer_addr);
+		ibv_wr_set_sge(ex, ends[0].mr->lkey, (uintptr_t)ends[0].buf, 8);
+		drain("send", ends, ends[0].scq, 0);
+	}
+	printf("  %s\n", strerror(ibv_wr_complete(ex)));
+	drain("send", ends, ends[0].scq, 3);
+	free_end(&ends[0], true);
+	free_end(&ends[1], true);
+
+	printf("SRQ\n");
+	make_end(&ends[0], &srq, true, NULL);
+	make_end(&ends[1], &srq, false, &ends[0]);
+	connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
+	connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
+	recv_list(&ends[1], 2, 8);
+	n = recv_list(&ends[1], 70, 1);
+	printf("  %d\n", n);
+	for (n = 0; n < 3; n++) {
+		for (i = 0; i < 5; i++)
+			must(post_op(&ends[0], &ops[0], 0x80u + (uint64_t)i), "post");
+		drain("send", ends, ends[0].scq, 5);
+		drain("recv", ends, ends[1].rcq, 5);
+		recv_list(&ends[1], 70, 1);
+	}
+	free_end(&ends[0], true);
+	free_end(&ends[1], true);
+}
+
+/* ---- errors, RESET, and what is left in CQs ---- */
+
+static void errors(const struct how *how)
+{
+	static const struct op sends[] = {{"send", IBV_WR_SEND, 8, SIG, 1, true}, {"send", IBV_WR_SEND, 8, 0, 1, true}};
+	struct ibv_send_wr wr, *bad;
+	struct ibv_sge sge[8];
+	struct end ends[2];
+	int lap, i;
+
+	printf("== errors, %s\n", how->name);
+	make_end(&ends[0], how, true, NULL);
+	make_end(&ends[1], how, false, &ends[0]);
+	for (lap = 0; lap < 3; lap++) {
+		connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
+		connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
+		printf("a write to where none may\n");
+		for (i = 0; i < 3; i++)
+			must(post_recv(&ends[0], 0x300u + (uint64_t)i, 100, 1), "post receive");
+		fill_wr(&ends[0], &ops[9], &wr, sge, 0x200);
+		wr.wr.rdma.rkey ^= 0x5500;
+		must(ibv_post_send(ends[0].qp, &wr, &bad), "post");
+		drain("send", ends, ends[0].scq, 1);
+		for (i = 0; i < 4; i++)
+			must(post_op(&ends[0], &sends[i % 2], 0x210u + (uint64_t)i), "post");
+		to_state(&ends[0], IBV_QPS_ERR);
+		drain("send", ends, ends[0].scq, 4);
+		if (!how->srq)
+			drain("recv", ends, ends[0].rcq, 3);
+		to_state(&ends[0], IBV_QPS_RESET);
+		to_state(&ends[1], IBV_QPS_RESET);
+
+		connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
+		connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
+		printf("after RESET; one that does not fit\n");
+		must(post_recv(&ends[1], 0x400, 16, 1), "post receive");
+		must(post_recv(&ends[1], 0x401, 4, 1), "post receive");
+		must(post_op(&ends[0], &ops[0], 0x500), "post");
+		drain("send", ends, ends[0].scq, 1);
+		drain("recv", ends, ends[1].rcq, 1);
+		must(post_op(&ends[0], &ops[0], 0x501), "post");
+		drain("send", ends, ends[0].scq, 1);
+		drain("recv", ends, ends[1].rcq, 1);
+		to_state(&ends[0], IBV_QPS_RESET);
+		to_state(&ends[1], IBV_QPS_RESET);
+
+		connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
+		connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
+		printf("left in the CQ at RESET\n");
+		must(post_op(&ends[0], &ops[9], 0x600), "post");
+		must(post_op(&ends[0], &ops[9], 0x601), "post");
+		usleep(50000);
+		to_state(&ends[0], IBV_QPS_RESET);
+		to_state(&ends[1], IBV_QPS_RESET);
+		drain("send", ends, ends[0].scq, 0);
+	}
+	free_end(&ends[0], true);
+	free_end(&ends[1], true);
+}
+
+/* Completions of a QP that is destroyed go; those of the others in the same CQ stay. */
+static void leftovers(const struct how *how)
+{
+	struct end ends[2];
+	int i;
+
+	printf("== leftovers, %s\n", how->name);
+	make_end(&ends[0], how, true, NULL);
+	make_end(&ends[1], how, false, &ends[0]);
+	connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
+	connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
+	for (i = 0; i < 6; i++) {
+		struct end *from = &ends[i % 2], *to = &ends[1 - i % 2];
+		double end = now() + 5;
+
+		fill(from, 10u + (unsigned int)i);
+		must(post_op(from, &ops[9], (i % 2 ? 0x700u : 0x600u) + (uint64_t)i / 2), "post");
+		while (memcmp(from->buf, to->buf + BYTES, ops[9].length) && now() < end)
+			usleep(100);
+	}
+	usleep(200000); /* for the last one's completion, which may not be looked for */
+	free_qp(&ends[0]);
+	drain("cq", ends, ends[1].scq, 3);
+	free_end(&ends[1], !how->one_cq);
+	free_end(&ends[0], true);
+}
+
+/* ---- events ---- */
+
+static void events(struct how how)
+{
+	struct ibv_comp_channel *channel = need(ibv_create_comp_channel(ctx), "channel");
+	struct pollfd fd = {.fd = channel->fd, .events = POLLIN};
+	struct ibv_cq *cq;
+	struct end ends[2];
+	unsigned int seen;
+	void *context;
+	int lap;
+
+	how.channel = channel;
+	printf("== events, %s\n", how.name);
+	make_end(&ends[0], &how, true, NULL);
+	make_end(&ends[1], &how, false, &ends[0]);
+	connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
+	connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
+	/* A CQ that stands for two raises an event too many now and then: solicited ones are not asked for there. */
+	for (lap = 0, seen = 0; lap < 6; lap += how.strange && how.one_cq ? 3 : 1) {
+		bool solicited = lap % 3 % 2;
+		int sender = lap / 3; /* the second end too, so that each kind of QP is asked */
+
+		must(ibv_req_notify_cq(ends[!sender].rcq, solicited), "notify");
+		must(post_recv(&ends[!sender], 0x40, 200, 1), "post receive");
+		must(post_op(&ends[sender], &ops[0], 0x50), "post");
+		printf("for %s: ", solicited ? "solicited" : "any");
+		printf("%s\n", poll(&fd, 1, solicited ? 50 : 5000) == 1 ? "an event" : "none");
+		if (poll(&fd, 1, 0) == 1) {
+			must(ibv_get_cq_event(channel, &cq, &context), "event");
+			printf("  of the right CQ: %s\n", cq == ends[!sender].rcq ? "yes" : "no");
+			if (how.one_cq || !sender)
+				seen++;
+			else
+				ibv_ack_cq_events(cq, 1);
+		}
+		drain("recv", ends, ends[!sender].rcq, how.one_cq ? 2 : 1);
+		if (!how.one_cq)
+			drain("send", ends, ends[sender].scq, 1);
+		if (!solicited)
+			continue;
+		must(post_recv(&ends[!sender], 0x41, 200, 1), "post receive");
+		must(post_op(&ends[sender], &ops[6], 0x51), "post");
+		printf("then a solicited one: %s\n", poll(&fd, 1, 5000) == 1 ? "an event" : "none");
+		must(ibv_get_cq_event(channel, &cq, &context), "event");
+		if (how.one_cq || !sender)
+			seen++;
+		else
+			ibv_ack_cq_events(cq, 1);
+		drain("recv", ends, ends[!sender].rcq, how.one_cq ? 2 : 1);
+		if (!how.one_cq)
+			drain("send", ends, ends[sender].scq, 1);
+	}
+	ibv_ack_cq_events(ends[1].rcq, seen);
+	free_end(&ends[1], !how.one_cq);
+	free_end(&ends[0], true);
+	must(ibv_destroy_comp_channel(channel), "destroy channel");
+}
+
+/* The only source of the event is a strange QP, made after its CQ was armed or before. Then more completions than the CQ had room for. */
+static void late(bool after, bool early)
+{
+	static const struct op op = {"write", IBV_WR_RDMA_WRITE, 8, SIG, 1, false};
+	struct how how = {.name = "late", .type = IBV_QPT_RC, .strange = true, .sends = 100};
+	struct pollfd fd = {.events = POLLIN};
+	struct end ends[2], first;
+	struct ibv_cq *cq;
+	void *context;
+	int i;
+
+	printf("== a strange QP made %s its CQ was asked for an event, resized %s\n", after ? "after" : "before", early ? "early" : "late");
+	how.channel = need(ibv_create_comp_channel(ctx), "channel");
+	fd.fd = how.channel->fd;
+	make_end(&first, &how, true, NULL);
+	how.one_cq = true;
+	if (early)
+		must(ibv_resize_cq(first.rcq, 200), "resize");
+	ends[0].scq = first.rcq;
+	if (after)
+		must(ibv_req_notify_cq(first.rcq, 0), "notify");
+	make_end(&ends[1], &how, false, &ends[0]);
+	if (!early)
+		must(ibv_resize_cq(first.rcq, 200), "resize");
+	if (!after)
+		must(ibv_req_notify_cq(first.rcq, 0), "notify");
+	connect_end(&first, &ends[1], IBV_QPS_RTS);
+	connect_end(&ends[1], &first, IBV_QPS_RTS);
+	ends[0] = first;
+	must(post_op(&ends[1], &op, 0x100), "post");
+	printf("%s\n", poll(&fd, 1, 5000) == 1 ? "an event" : "none");
+	if (poll(&fd, 1, 0) == 1) {
+		must(ibv_get_cq_event(how.channel, &cq, &context), "event");
+		printf("  of the right CQ: %s\n", cq == first.rcq ? "yes" : "no");
+		ibv_ack_cq_events(cq, 1);
+	}
+	for (i = 1; i < 100; i++)
+		must(post_op(&ends[1], &op, 0x100u + (uint64_t)i), "post");
+	usleep(100000);
+	drain("cq", ends, first.rcq, 100);
+	free_end(&ends[1], false);
+	free_end(&first, true);
+	must(ibv_destroy_comp_channel(how.channel), "destroy channel");
+}
+
+/* ---- memory windows ---- */
+
+/* What was written to the send ring, but for numbers and keys: control segments, and what is to be changed of a key. */
+static void show_ring(const char *name, struct end *e, unsigned int count)
+{
+	struct mlx5dv_qp dv = {};
+	struct mlx5dv_obj obj = {.qp = {.in = e->qp, .out = &dv}};
+	unsigned int at = 0, i;
+
+	must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_QP), "mlx5dv_init_obj");
+	printf("%s: what was posted\n", name);
+	for (i = 0; i < count; i++) {
+		const uint8_t *wqe = (const uint8_t *)dv.sq.buf + (size_t)(at % dv.sq.wqe_cnt) * dv.sq.stride;
+		unsigned int units = wqe[7] & 0x3f, k;
+
+		printf("  %02x%02x%02x%02x units %u flags %02x", wqe[0], wqe[1], wqe[2], wqe[3], units, wqe[11]);
+		for (k = 16; k < 32 && wqe[3] == MLX5_OPCODE_UMR; k++)
+			printf(" %02x", wqe[k]);
+		printf("\n");
+		at += (units + 3) / 4;
+	}
+}
+
+/* What follows a change of a key waits for it, and what follows that does not; fences that the program asks for come on top. */
+static void fences(bool by_wr)
+{
+	static const struct how hows[] = {{.name = "fences, ibv_post_send", .type = IBV_QPT_RC, .sends = 64},
+					  {.name = "fences, ibv_wr", .type = IBV_QPT_RC, .wr = true, .sends = 64}};
+	static const struct op fenced = {"write", IBV_WR_RDMA_WRITE, 8, SIG | IBV_SEND_FENCE, 1, false};
+	struct ibv_mw *mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
+	struct ibv_send_wr wr, *bad;
+	struct ibv_mw_bind_info info;
+	struct ibv_qp_ex *ex;
+	struct ibv_sge sge[8];
+	struct end ends[2];
+	unsigned int i, n = 0;
+
+	if (!mw)
+		return;
+	printf("== %s\n", hows[by_wr].name);
+	make_end(&ends[0], &hows[by_wr], true, NULL);
+	make_end(&ends[1], &hows[by_wr], false, &ends[0]);
+	connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
+	connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
+	info = (struct ibv_mw_bind_info){ends[0].mr, (uintptr_t)ends[0].buf, 64, IBV_ACCESS_REMOTE_WRITE};
+	ex = ibv_qp_to_qp_ex(ends[0].qp);
+	for (i = 0; i < 6; i++) {
+		bool binds = i % 2 == 0;
+		uint32_t key = binds ? ibv_inc_rkey(mw->rkey) : mw->rkey;
+
+		if (by_wr) {
+			ibv_wr_start(ex);
+			ex->wr_id = n;
+			ex->wr_flags = SIG | (i >= 4 ? IBV_SEND_FENCE : 0);
+			if (binds)
+				ibv_wr_bind_mw(ex, mw, key, &info);
+			else
+				ibv_wr_local_inv(ex, key);
+			must(ibv_wr_complete(ex), "change of a key");
+		} else {
+			fill_wr(&ends[0], &fenced, &wr, sge, n);
+			wr.opcode = binds ? IBV_WR_BIND_MW : IBV_WR_LOCAL_INV;
+			wr.num_sge = 0;
+			wr.send_flags = SIG | (i >= 4 ? IBV_SEND_FENCE : 0);
+			wr.bind_mw.mw = mw;
+			wr.bind_mw.rkey = key;
+			wr.bind_mw.bind_info = info;
+			if (!binds)
+				wr.invalidate_rkey = key;
+			must(ibv_post_send(ends[0].qp, &wr, &bad), "change of a key");
+		}
+		mw->rkey = key;
+		n++;
+		/* Another follows at once, or a write, or a fenced one, or two writes. */
+		if (i == 0)
+			continue;
+		must(post_op(&ends[0], i == 2 ? &fenced : &ops[9], n++), "write");
+		must(post_op(&ends[0], &ops[9], n++), "write");
+	}
+	drain("send", ends, ends[0].scq, (int)n);
+	show_ring(hows[by_wr].name, &ends[0], n);
+	must(ibv_dealloc_mw(mw), "free");
+	free_end(&ends[0], true);
+	free_end(&ends[1], true);
+}
+
+static void windows(void)
+{
+	static const struct how how = {.name = "windows", .type = IBV_QPT_RC};
+	static const struct op write = {"write", IBV_WR_RDMA_WRITE, 8, SIG, 1, false};
+	static const struct op inv = {"send", IBV_WR_SEND_WITH_INV, 8, SIG, 1, true};
+	struct ibv_mw_bind_info info;
+	struct ibv_send_wr wr, *bad;
+	struct ibv_mw *one, *two;
+	struct ibv_sge sge[8];
+	struct end ends[2];
+	uint32_t key;
+
+	printf("== memory windows\n");
+	make_end(&ends[0], &how, true, NULL);
+	make_end(&ends[1], &how, false, &ends[0]);
+	connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
+	connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
+	info = (struct ibv_mw_bind_info){ends[1].mr, (uintptr_t)ends[1].buf + BYTES, 64, IBV_ACCESS_REMOTE_WRITE};
+	one = ibv_alloc_mw(pd, IBV_MW_TYPE_1);
+	two = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
+	if (one) {
+		struct ibv_mw_bind bind = {.wr_id = 0x21, .send_flags = SIG, .bind_info = info};
+
+		key = one->rkey;
+		printf("type 1\n");
+		must(ibv_bind_mw(ends[1].qp, one, &bind), "bind");
+		printf("  key changed by %x\n", one->rkey - key);
+		drain("send", ends, ends[1].scq, 1);
+		ends[0].peer_rkey = one->rkey;
+		must(post_op(&ends[0], &write, 0x22), "write");
+		drain("send", ends, ends[0].scq, 1);
+	}
+	if (two) {
+		printf("type 2, bound, written to and invalidated here\n");
+		fill_wr(&ends[1], &write, &wr, sge, 0x23);
+		wr.opcode = IBV_WR_BIND_MW;
+		wr.bind_mw.mw = two;
+		wr.bind_mw.rkey = ibv_inc_rkey(two->rkey);
+		wr.bind_mw.bind_info = info;
+		must(ibv_post_send(ends[1].qp, &wr, &bad), "bind");
+		two->rkey = wr.bind_mw.rkey;
+		drain("send", ends, ends[1].scq, 1);
+		ends[0].peer_rkey = two->rkey;
+		must(post_op(&ends[0], &write, 0x24), "write");
+		drain("send", ends, ends[0].scq, 1);
+		wr.opcode = IBV_WR_LOCAL_INV;
+		wr.invalidate_rkey = two->rkey;
+		wr.wr_id = 0x25;
+		must(ibv_post_send(ends[1].qp, &wr, &bad), "invalidate");
+		must(post_op(&ends[1], &ops[9], 0x26), "write");
+		drain("send", ends, ends[1].scq, 2);
+		printf("bound again, and invalidated by the peer\n");
+		wr.opcode = IBV_WR_BIND_MW;
+		wr.wr_id = 0x27;
+		wr.bind_mw.mw = two;
+		wr.bind_mw.rkey = ibv_inc_rkey(two->rkey);
+		wr.bind_mw.bind_info = info;
+		must(ibv_post_send(ends[1].qp, &wr, &bad), "bind");
+		two->rkey = wr.bind_mw.rkey;
+		drain("send", ends, ends[1].scq, 1);
+		must(post_recv(&ends[1], 0x28, 64, 1), "post receive");
+		fill_wr(&ends[0], &inv, &wr, sge, 0x29);
+		wr.invalidate_rkey = two->rkey;
+		must(ibv_post_send(ends[0].qp, &wr, &bad), "send");
+		drain("recv", ends, ends[1].rcq, 1);
+		drain("send", ends, ends[0].scq, 1);
+		printf("written to when invalid\n");
+		must(post_op(&ends[0], &write, 0x2a), "write");
+		drain("send", ends, ends[0].scq, 1);
+		must(ibv_dealloc_mw(two), "free");
+	}
+	if (one)
+		must(ibv_dealloc_mw(one), "free");
+	free_end(&ends[0], true);
+	free_end(&ends[1], true);
+}
+
+/* ---- a QP that cannot be made leaves its CQ and SRQ as they were ---- */
+
+static void impossible(void)
+{
+	static const struct how how = {.name = "impossible", .type = IBV_QPT_RC, .srq = true};
+	struct ibv_qp_init_attr attr = {.cap = {4, 4, 1, 1, 0}, .qp_type = IBV_QPT_RAW_PACKET};
+	struct ibv_qp_init_attr_ex ex = {.cap = {1 << 24, 4, 1, 1, 0}, .qp_type = IBV_QPT_RC, .comp_mask = IBV_QP_INIT_ATTR_PD, .pd = pd};
+	struct ibv_srq_init_attr srq = {.attr = {.max_wr = 13, .max_sge = 3}};
+	struct mlx5dv_qp_init_attr dv = {
+		.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS,
+		.send_ops_flags = MLX5DV_QP_EX_WITH_RAW_WQE,
+	};
+	struct ibv_qp *qp;
+
+	printf("== impossible QPs\n");
+	attr.send_cq = attr.recv_cq = ex.send_cq = ex.recv_cq = make_cq(&how);
+	ex.srq = need(ibv_create_srq(pd, &srq), "SRQ");
+	printf("%s\n", ibv_create_qp(pd, &attr) ? "made" : "refused");
+	printf("%s\n", ibv_create_qp_ex(ctx, &ex) ? "made" : "refused");
+	printf("%s\n", mlx5dv_create_qp(ctx, &ex, &dv) ? "made" : "refused");
+	/* An ordinary one, which is inlay's then: it is not counted as libmlx5's. */
+	attr.qp_type = IBV_QPT_RC;
+	attr.srq = ex.srq;
+	qp = need(ibv_create_qp(pd, &attr), "QP");
+	must(ibv_destroy_qp(qp), "destroy QP");
+	/* And the other way round: a strange one where an ordinary one could not be made. */
+	must(ibv_destroy_srq(ex.srq), "destroy SRQ");
+	must(ibv_destroy_cq(ex.send_cq), "destroy CQ");
+	ex.send_cq = ex.recv_cq = make_cq(&how);
+	ex.srq = need(ibv_create_srq(pd, &srq), "SRQ");
+	printf("%s\n", ibv_create_qp_ex(ctx, &ex) ? "made" : "refused");
+	ex.cap.max_send_wr = 4;
+	qp = mlx5dv_create_qp(ctx, &ex, &dv);
+	printf("%s\n", qp ? "made" : strerror(errno));
+	if (qp) {
+		stranges++;
+		must(ibv_destroy_qp(qp), "destroy QP");
+	}
+	must(ibv_destroy_srq(ex.srq), "destroy SRQ");
+	must(ibv_destroy_cq(ex.send_cq), "destroy CQ");
+}
+
+/* ---- a CQ that is resized before it is polled ---- */
+
+static void resizes(const struct how *how)
+{
+	struct end ends[2];
+	int i, lap;
+
+	printf("== resize, %s\n", how->name);
+	make_end(&ends[0], how, true, NULL);
+	make_end(&ends[1], how, false, &ends[0]);
+	connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
+	connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
+	must(ibv_resize_cq(ends[0].scq, 200), "resize");
+	printf("%d\n", ends[0].scq->cqe);
+	for (i = 0; i < 3; i++)
+		must(post_op(&ends[0], &ops[9], 0x800u + (uint64_t)i), "post");
+	usleep(50000);
+	must(ibv_resize_cq(ends[0].scq, 20), "resize");
+	must(ibv_resize_cq(ends[0].scq, 20), "resize");
+	printf("%d\n", ends[0].scq->cqe);
+	for (lap = 0; lap < 30; lap++) {
+		for (i = 0; i < 3; i++)
+			must(post_op(&ends[0], &ops[9], 0x810u + (uint64_t)(lap * 3 + i)), "post");
+		drain("send", ends, ends[0].scq, lap ? 3 : 6);
+	}
+	free_end(&ends[0], true);
+	free_end(&ends[1], true);
+}
+
+/* ---- many QPs on one CQ ---- */
+
+#define MANY 300
+
+static void many(void)
+{
+	static const struct how how = {.name = "many", .type = IBV_QPT_RC, .one_cq = true};
+	static struct end ends[MANY];
+	struct end two[2];
+	int i, k;
+
+	printf("== many\n");
+	for (i = 0; i < MANY; i++)
+		make_end(&ends[i], &how, i == 0, &ends[0]);
+	for (i = 0; i < MANY; i += MANY / 10) {
+		k = MANY - 1 - i;
+		connect_end(&ends[i], &ends[k], IBV_QPS_RTS);
+		connect_end(&ends[k], &ends[i], IBV_QPS_RTS);
+		two[0] = ends[i];
+		two[1] = ends[k];
+		must(post_op(&ends[i], &ops[9], 0x100u + (uint64_t)i), "post");
+		drain("cq", two, ends[0].scq, 1);
+		must(post_op(&ends[k], &ops[10], 0x100u + (uint64_t)k), "post");
+		drain("cq", two, ends[0].scq, 1);
+	}
+	for (i = MANY; i-- > 0;)
+		free_end(&ends[i], i == 0);
+}
+
+/*
+ * ---- threads ----
+ *
+ * Two post to one QP, by ibv_post_send and by ibv_wr_*; what they send is received by another QP, once from a queue of its own and once
+ * from an SRQ. All completes to one CQ, which two others poll; each posts a new receive for one that is completed.
+ */
+
+#define EACH 15000
+#define RECVS 40
+
+/* What threads repeat: all of it with SHIM_ALL, else less */
+static uint64_t repeat(uint64_t most, uint64_t else_most)
+{
+	return getenv("SHIM_ALL") ? most : else_most;
+}
+
+static struct {
+	struct end ends[2];
+	uint64_t each;                           /* messages of one poster */
+	uint8_t sent[2 * EACH], taken[2 * EACH]; /* how often each was completed */
+	uint32_t slots[64];                      /* what is posted as receive */
+	unsigned int room, done, wrong;
+} crowd;
+
+static void count_one(uint8_t *counts, uint64_t which)
+{
+	if (which >= 2 * crowd.each || __atomic_fetch_add(&counts[which], 1, __ATOMIC_RELAXED))
+		__atomic_fetch_add(&crowd.wrong, 1, __ATOMIC_RELAXED);
+}
+
+/* A receive writes to a place of its own, which its wr_id names, and which says after it which message came. */
+static void repost(uint64_t slot)
+{
+	struct end *e = &crowd.ends[1];
+	struct ibv_sge sge = {(uintptr_t)e->buf + slot * 16, 8, e->mr->lkey};
+	struct ibv_recv_wr wr = {.wr_id = slot, .sg_list = &sge, .num_sge = 1}, *bad;
+
+	if (__atomic_exchange_n(&crowd.slots[slot], 1, __ATOMIC_ACQ_REL) ||
+	    (e->srq ? ibv_post_srq_recv(e->srq, &wr, &bad) : ibv_post_recv(e->qp, &wr, &bad)))
+		__atomic_fetch_add(&crowd.wrong, 1, __ATOMIC_RELAXED);
+}
+
+/* The other poster comes in between, if it may. */
+static int post_slowly(struct end *e, const struct ibv_send_wr *wr, bool slowly)
+{
+	struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(e->qp);
+
+	ibv_wr_start(ex);
+	ex->wr_id = wr->wr_id;
+	ex->wr_flags = wr->send_flags;
+	ibv_wr_send(ex);
+	if (slowly)
+		usleep(1);
+	ibv_wr_set_inline_data(ex, (void *)(uintptr_t)wr->sg_list->addr, wr->sg_list->length);
+	return ibv_wr_complete(ex);
+}
+
+/* Only what there is room for: where there is none, libmlx5's ibv_wr_* write over the request before. */
+static void *poster(void *arg)
+{
+	uint64_t i = (uint64_t)(uintptr_t)arg * crowd.each, end = i + crowd.each;
+	struct end *e = &crowd.ends[0];
+	double limit = now() + 30;
+	struct ibv_sge sge;
+	struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = SIG | INL}, *bad;
+
+	while (i < end && now() < limit) {
+		unsigned int room = __atomic_load_n(&crowd.room, __ATOMIC_ACQUIRE);
+
+		if (!room || !__atomic_compare_exchange_n(&crowd.room, &room, room - 1, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+			sched_yield();
+			continue;
+		}
+		wr.wr_id = i;
+		sge = (struct ibv_sge){(uintptr_t)&i, sizeof(i), 0};
+		if (i % 16 < 8 ? post_slowly(e, &wr, i % 64 == 0) : ibv_post_send(e->qp, &wr, &bad))
+			break;
+		i++;
+	}
+	return (void *)(uintptr_t)(end - i);
+}
+
+static void *poller(void *arg)
+{
+	double limit = now() + 30;
+	struct ibv_wc wc[4];
+	uint64_t which;
+	int n, i;
+
+	(void)arg;
+	while (__atomic_load_n(&crowd.done, __ATOMIC_ACQUIRE) < 4 * crowd.each && now() < limit) {
+		n = ibv_poll_cq(crowd.ends[0].scq, 4, wc);
+		if (n < 0)
+			__atomic_fetch_add(&crowd.wrong, 1, __ATOMIC_RELAXED);
+		for (i = 0; i < n; i++) {
+			if (wc[i].status != IBV_WC_SUCCESS) {
+				__atomic_fetch_add(&crowd.wrong, 1, __ATOMIC_RELAXED);
+			} else if (wc[i].opcode == IBV_WC_SEND) {
+				count_one(crowd.sent, wc[i].wr_id);
+				__atomic_fetch_add(&crowd.room, 1, __ATOMIC_RELEASE);
+				__atomic_fetch_add(&crowd.done, 1, __ATOMIC_RELEASE);
+			} else if (wc[i].wr_id >= 64 || !__atomic_exchange_n(&crowd.slots[wc[i].wr_id], 0, __ATOMIC_ACQ_REL)) {
+				__atomic_fetch_add(&crowd.wrong, 1, __ATOMIC_RELAXED);
+			} else {
+				memcpy(&which, crowd.ends[1].buf + wc[i].wr_id * 16, sizeof(which));
+				count_one(crowd.taken, which);
+				repost(wc[i].wr_id);
+				__atomic_fetch_add(&crowd.done, 1, __ATOMIC_RELEASE);
+			}
+		}
+		if (n <= 0)
+			sched_yield();
+	}
+	return NULL;
+}
+
+static void threads(const struct how *how)
+{
+	pthread_t posters[2], pollers[2];
+	unsigned int i, sent = 0, taken = 0;
+	void *left;
+
+	printf("== threads, %s\n", how->name);
+	memset(&crowd, 0, sizeof(crowd));
+	crowd.each = repeat(EACH, 3000);
+	make_end(&crowd.ends[0], how, true, NULL);
+	make_end(&crowd.ends[1], how, false, &crowd.ends[0]);
+	connect_end(&crowd.ends[0], &crowd.ends[1], IBV_QPS_RTS);
+	connect_end(&crowd.ends[1], &crowd.ends[0], IBV_QPS_RTS);
+	crowd.room = crowd.ends[0].cap.max_send_wr;
+	for (i = 0; i < RECVS; i++)
+		repost(i);
+	for (i = 0; i < 2; i++) {
+		must(pthread_create(&posters[i], NULL, poster, (void *)(uintptr_t)i), "thread");
+		must(pthread_create(&pollers[i], NULL, poller, NULL), "thread");
+	}
+	for (i = 0; i < 2; i++) {
+		must(pthread_join(posters[i], &left), "thread");
+		if (left)
+			printf("thread %u did not post %u\n", i, (unsigned int)(uintptr_t)left);
+		must(pthread_join(pollers[i], NULL), "thread");
+	}
+	for (i = 0; i < 2 * crowd.each; i++) {
+		sent += crowd.sent[i] == 1;
+		taken += crowd.taken[i] == 1;
+	}
+	printf("%u sends were completed once, %u messages taken once, %u times wrong\n", sent, taken, crowd.wrong);
+	free_end(&crowd.ends[1], false);
+	free_end(&crowd.ends[0], true);
+}
+
+/* Two fill one receive queue or SRQ at once, as fast as they can: each post succeeds once, and together as many as there is room for. */
+
+#define DEEP 8192
+
+static struct {
+	struct end end;
+	pthread_barrier_t start;
+	uint8_t taken[2 * DEEP];
+	unsigned int posted;
+} deep;
+
+static void *filler(void *arg)
+{
+	struct ibv_recv_wr wr[4], *bad;
+	struct end *e = &deep.end;
+	struct ibv_sge sge = {(uintptr_t)e->buf + BYTES, 8, e->mr->lkey};
+	uint64_t wr_id = (uint64_t)(uintptr_t)arg * DEEP;
+	unsigned int i;
+	int err = 0;
+
+	pthread_barrier_wait(&deep.start);
+	while (!err) {
+		for (i = 0; i < 4; i++)
+			wr[i] = (struct ibv_recv_wr){.wr_id = wr_id + i, .next = i < 3 ? &wr[i + 1] : NULL, .sg_list = &sge, .num_sge = 1};
+		bad = &wr[4];
+		err = e->srq ? ibv_post_srq_recv(e->srq, wr, &bad) : ibv_post_recv(e->qp, wr, &bad);
+		__atomic_fetch_add(&deep.posted, err ? (unsigned int)(bad - wr) : 4, __ATOMIC_RELAXED);
+		wr_id += 4;
+	}
+	return NULL;
+}
+
+static void fill_at_once(const struct how *how)
+{
+	unsigned int lap, i, polled, once, spurious = 0, wrong = 0;
+	pthread_t fillers[2];
+	struct end from;
+	double limit;
+	struct ibv_wc wc;
+
+	printf("== two fill %s\n", how->name);
+	make_end(&from, how, true, NULL);
+	make_end(&deep.end, how, false, &from);
+	must(pthread_barrier_init(&deep.start, NULL, 2), "barrier");
+	for (lap = 0; lap < repeat(5, 2); lap++) {
+		connect_end(&deep.end, &from, IBV_QPS_RTS);
+		connect_end(&from, &deep.end, IBV_QPS_RTS);
+		memset(deep.taken, 0, sizeof(deep.taken));
+		deep.posted = 0;
+		for (i = 0; i < 2; i++)
+			must(pthread_create(&fillers[i], NULL, filler, (void *)(uintptr_t)i), "thread");
+		for (i = 0; i < 2; i++)
+			must(pthread_join(fillers[i], NULL), "thread");
+		/* All are taken again: those of a queue pair in error, those of an SRQ by as many messages. */
+		if (!how->srq)
+			to_state(&deep.end, IBV_QPS_ERR);
+		limit = now() + 10;
+		for (polled = once = i = 0; polled < deep.posted && now() < limit;) {
+			if (how->srq && i < deep.posted && i - polled < 8) {
+				must(post_op(&from, &ops[0], 0x1), "post");
+				i++;
+			}
+			while (how->srq && ibv_poll_cq(from.scq, 1, &wc) == 1)
+				;
+			if (ibv_poll_cq(deep.end.rcq, 1, &wc) != 1)
+				continue;
+			polled++;
+			if (wc.wr_id < 2 * DEEP && wc.status == (how->srq ? IBV_WC_SUCCESS : IBV_WC_WR_FLUSH_ERR))
+				deep.taken[wc.wr_id]++;
+			else
+				wrong++;
+		}
+		for (i = 0; i < 2 * DEEP; i++) {
+			once += deep.taken[i] == 1;
+			spurious += deep.taken[i] > 1;
+		}
+		printf("%u posted, %u polled, %u once, %u more often, %u wrong\n", deep.posted, polled, once, spurious, wrong);
+		to_state(&deep.end, IBV_QPS_RESET);
+		to_state(&from, IBV_QPS_RESET);
+	}
+	pthread_barrier_destroy(&deep.start);
+	free_end(&deep.end, true);
+	free_end(&from, true);
+}
+
+/* ---- a QP is modified while another thread is between ibv_wr_start and ibv_wr_complete ---- */
+
+static struct {
+	struct ibv_qp_ex *ex;
+	unsigned int posts;
+	bool stop;
+} restless;
+
+static void *starter(void *arg)
+{
+	(void)arg;
+	while (!__atomic_load_n(&restless.stop, __ATOMIC_RELAXED)) {
+		ibv_wr_start(restless.ex);
+		if (ibv_wr_complete(restless.ex))
+			break;
+		__atomic_fetch_add(&restless.posts, 1, __ATOMIC_RELAXED);
+	}
+	return NULL;
+}
+
+static void modifies(void)
+{
+	static const struct how how = {.name = "modifies", .type = IBV_QPT_RC, .wr = true};
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTS, .min_rnr_timer = 12};
+	unsigned int before = 0, i;
+	struct end ends[2];
+	pthread_t thread;
+	double limit;
+
+	printf("== modified while others post\n");
+	make_end(&ends[0], &how, true, NULL);
+	make_end(&ends[1], &how, false, &ends[0]);
+	connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
+	restless.ex = ibv_qp_to_qp_ex(ends[0].qp);
+	must(pthread_create(&thread, NULL, starter, NULL), "thread");
+	for (i = 0; i < repeat(60000, 10000); i++) {
+		must(ibv_modify_qp(ends[0].qp, &attr, IBV_QP_STATE | IBV_QP_MIN_RNR_TIMER), "modify");
+		if (i % 1000)
+			continue;
+		for (limit = now() + 5; __atomic_load_n(&restless.posts, __ATOMIC_RELAXED) == before && now() < limit;)
+			usleep(100);
+		if (before == __atomic_load_n(&restless.posts, __ATOMIC_RELAXED)) {
+			printf("the other thread is stuck\n");
+			exit(1);
+		}
+		before = __atomic_load_n(&restless.posts, __ATOMIC_RELAXED);
+	}
+	__atomic_store_n(&restless.stop, true, __ATOMIC_RELAXED);
+	must(pthread_join(thread, NULL), "thread");
+	free_end(&ends[0], true);
+	free_end(&ends[1], true);
+}
+
+/* ---- all ---- */
+
+static void scenario(const struct how *how)
+{
+	struct end ends[2];
+
+	printf("== %s\n", how->name);
+	make_end(&ends[0], how, true, NULL);
+	make_end(&ends[1], how, false, &ends[0]);
+	connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
+	connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
+	all_ops(ends);
+	free_end(&ends[1], !how->one_cq);
+	free_end(&ends[0], true);
+}
+
+/* A strange QP on a CQ that an ordinary one has and the program looks into: only without the shim. Sends one message, too. */
+static int one(bool look)
+{
+	static const struct how how = {.name = "one", .type = IBV_QPT_RC, .one_cq = true};
+	struct mlx5dv_qp_init_attr dv = {
+		.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS,
+		.send_ops_flags = MLX5DV_QP_EX_WITH_RAW_WQE,
+	};
+	struct ibv_qp_init_attr_ex ex = {.cap = {4, 4, 1, 1, 0}, .qp_type = IBV_QPT_RC, .comp_mask = IBV_QP_INIT_ATTR_PD, .pd = pd};
+	struct mlx5dv_cq cq;
+	struct mlx5dv_obj obj = {.cq = {.out = &cq}};
+	struct end ends[2];
+
+	make_end(&ends[0], &how, true, NULL);
+	make_end(&ends[1], &how, false, &ends[0]);
+	connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
+	connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
+	must(post_op(&ends[0], &ops[9], 1), "post");
+	drain("cq", ends, ends[0].scq, 1);
+	if (look) {
+		obj.cq.in = ex.send_cq = ex.recv_cq = ends[0].scq;
+		must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_CQ), "mlx5dv_init_obj");
+		printf("a strange one: %s\n", mlx5dv_create_qp(ctx, &ex, &dv) ? "made" : strerror(errno));
+	}
+	return 0;
+}
+
+/*
+ * CQEs as only a faulty device writes them, on a stepped device that has written none: a payload for a WQE which takes none, and payloads
+ * longer than what a CQE holds. On the shim alone: libmlx5 believes the lengths.
+ */
+static int hostile(void)
+{
+	static const uint8_t opcode[] = {MLX5_OPCODE_ATOMIC_FA, MLX5_OPCODE_RDMA_READ, 0};
+	static const struct how how = {.name = "hostile", .type = IBV_QPT_RC, .one_cq = true};
+	struct ibv_send_wr write = {.wr_id = 1, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED}, read, *bad;
+	struct mlx5_cqe64 cqe;
+	struct ibv_recv_wr recv = {.wr_id = 3}, *bad_recv;
+	struct mlx5dv_cq cq;
+	struct mlx5dv_obj obj = {.cq = {.out = &cq}};
+	struct end ends[2];
+	struct ibv_sge sge;
+	struct ibv_wc wc;
+	unsigned int i;
+	int dirty = 0;
+
+	make_end(&ends[0], &how, true, NULL);
+	make_end(&ends[1], &how, false, &ends[0]);
+	connect_end(&ends[0], &ends[1], IBV_QPS_RTS);
+	connect_end(&ends[1], &ends[0], IBV_QPS_RTS);
+	sge = (struct ibv_sge){(uintptr_t)ends[0].buf, BYTES, ends[0].mr->lkey};
+	write.wr.rdma.remote_addr = (uintptr_t)ends[1].buf;
+	write.wr.rdma.rkey = ends[1].mr->rkey;
+	read = write;
+	read.wr_id = 2;
+	read.opcode = IBV_WR_RDMA_READ;
+	read.sg_list = recv.sg_list = &sge;
+	read.num_sge = recv.num_sge = 1;
+	write.next = &read;
+	must(ibv_post_send(ends[0].qp, &write, &bad), "post");
+	must(ibv_post_recv(ends[0].qp, &recv, &bad_recv), "post");
+	obj.cq.in = ends[0].scq;
+	must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_CQ), "mlx5dv_init_obj");
+	memset(&cqe, 0x5a, sizeof(cqe));
+	for (i = 0; i < 3; i++) {
+		cqe.byte_cnt = htobe32(i ? BYTES : 8);
+		cqe.op_own = (i < 2 ? MLX5_CQE_REQ : MLX5_CQE_RESP_SEND) << 4 | 4;
+		cqe.sop_drop_qpn = htobe32((uint32_t)opcode[i] << 24 | ends[0].qp->qp_num);
+		cqe.wqe_counter = htobe16(i % 2);
+		must(softdev_inject_cqes(cq.cqn, &cqe, 1, 0) != 1, "inject");
+		must(ibv_poll_cq(ends[0].scq, 1, &wc) != 1, "poll");
+		printf("wr_id %u status %s\n", (unsigned int)wc.wr_id, ibv_wc_status_str(wc.status));
+	}
+	for (i = 0; i < BYTES; i++)
+		dirty |= ends[0].buf[i];
+	printf("memory %s\n", dirty ? "written" : "untouched");
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	static const struct how hows[] = {
+		{.name = "RC", .type = IBV_QPT_RC},
+		{.name = "RC, all signaled", .type = IBV_QPT_RC, .sig_all = true},
+		{.name = "RC, ibv_wr", .type = IBV_QPT_RC, .wr = true, .one_cq = true},
+		{.name = "RC, extended CQ", .type = IBV_QPT_RC, .ex_cq = true, .sig_all = true},
+		{.name = "RC, SRQ, extended CQ, ibv_wr", .type = IBV_QPT_RC, .ex_cq = true, .wr = true, .srq = true},
+		{.name = "RC, SRQ", .type = IBV_QPT_RC, .srq = true, .one_cq = true},
+		{.name = "UC", .type = IBV_QPT_UC, .wr = true},
+		{.name = "UC, SRQ", .type = IBV_QPT_UC, .ex_cq = true, .srq = true},
+		{.name = "UD", .type = IBV_QPT_UD},
+		{.name = "UD, ibv_wr", .type = IBV_QPT_UD, .wr = true, .ex_cq = true},
+		{.name = "UD, SRQ, ibv_wr, all signaled", .type = IBV_QPT_UD, .wr = true, .srq = true, .sig_all = true},
+	};
+	/* The second end is of a kind that inlay does not know. */
+	static const struct how strange[] = {
+		{.name = "a strange QP on a CQ of its own", .type = IBV_QPT_RC, .strange = true},
+		{.name = "a strange QP on a CQ that is in use", .type = IBV_QPT_RC, .strange = true, .one_cq = true},
+		{.name = "a strange QP on an extended CQ in use", .type = IBV_QPT_RC, .strange = true, .one_cq = true, .ex_cq = true},
+	};
+	static const struct how shared = {.name = "one CQ", .type = IBV_QPT_RC, .one_cq = true};
+	static const struct how deep_rq = {.name = "a receive queue", .type = IBV_QPT_RC, .recvs = DEEP};
+	static const struct how deep_srq = {.name = "an SRQ", .type = IBV_QPT_RC, .srq = true, .recvs = DEEP - 1};
+	static const struct how crowd_rq = {.name = "a receive queue", .type = IBV_QPT_RC, .wr = true, .one_cq = true, .recvs = RECVS};
+	static const struct how crowd_srq = {.name = "an SRQ", .type = IBV_QPT_RC, .wr = true, .one_cq = true, .srq = true, .recvs = RECVS};
+	static const struct how plain = {.name = "RC", .type = IBV_QPT_RC}, srq = {.name = "SRQ", .type = IBV_QPT_RC, .srq = true};
+	static const struct how ex = {.name = "extended CQ", .type = IBV_QPT_RC, .ex_cq = true};
+	struct ibv_device **list;
+	unsigned int i;
+	int n = 0;
+
+	alarm(100);
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	list = ibv_get_device_list(&n);
+	for (i = 0; list && i < (unsigned int)n && !ctx; i++)
+		if (mlx5dv_is_supported(list[i]))
+			ctx = ibv_open_device(list[i]);
+	need(ctx, "mlx5 device");
+	ibv_free_device_list(list);
+	pd = need(ibv_alloc_pd(ctx), "PD");
+	must(ibv_query_port(ctx, 1, &port), "port");
+	must(ibv_query_gid(ctx, 1, 0, &gid), "GID");
+	if (argc > 1 && !strcmp(argv[1], "hostile"))
+		return hostile();
+	if (argc > 1)
+		return one(!strcmp(argv[1], "look"));
+	for (i = 0; i < sizeof(hows) / sizeof(hows[0]); i++)
+		scenario(&hows[i]);
+	for (i = 0; i < sizeof(strange) / sizeof(strange[0]); i++) {
+		scenario(&strange[i]);
+		leftovers(&strange[i]);
+		events(strange[i]);
+	}
+	refusals();
+	errors(&plain);
+	errors(&srq);
+	errors(&ex);
+	leftovers(&shared);
+	events(plain);
+	events(shared);
+	events(ex);
+	late(false, false);
+	late(false, true);
+	late(true, false);
+	late(true, true);
+	impossible();
+	windows();
+	fences(false);
+	fences(true);
+	resizes(&plain);
+	resizes(&ex);
+	many();
+	threads(&crowd_rq);
+	threads(&crowd_srq);
+	fill_at_once(&deep_rq);
+	fill_at_once(&deep_srq);
+	modifies();
+	must(ibv_dealloc_pd(pd), "dealloc PD");
+	must(ibv_close_device(ctx), "close");
+	printf("%u strange QPs\n== end\n", stranges);
+	return 0;
+}

@@ -1,0 +1,276 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Debian's UCX, unmodified, on the software device as two processes: ucx/ucp.c and ucx/uct.c, which verify every byte of every kind of
+# message on UCP and on a transport by itself (UCT), and ucx_perftest on both. What UCX says about its endpoints shows that the data
+# went over the transport in question; no other is allowed but datagrams to connect. Then the same with the posts and polls of
+# libmlx5 replaced by inlay's, for the transports that use them. UCX_MATRIX=1 adds every transport on RoCE and InfiniBand and ucx_perftest
+# on each, the shim on each side with every test, all tests with more sizes, and more random data.
+. tests/tap.sh
+
+if ! command -v ucx_perftest >/dev/null || ! pkg-config --exists ucx; then
+	skip "UCX" "ucx-utils and libucx-dev are not installed"
+	finish
+	exit
+fi
+for p in ucp uct; do
+	try "ucx/$p.c" $CC -std=gnu11 -O2 -g -Wall -Wextra -Werror $(pkg-config --cflags ucx) -o "$dir/$p" tests/programs/ucx/$p.c \
+		$(pkg-config --libs ucx)
+done
+
+export UCX_NET_DEVICES=mlx5_0:1 UCX_WARN_UNUSED_ENV_VARS=n UCX_LOG_LEVEL=info
+export INLAY_SHIM_VERBOSE=1 INLAY_SHIM_SO=${INLAY_SHIM_SO:-$B/libinlay-shim.so}
+shim=examples/shim/run
+rounds=1
+PAIR_TIMEOUT=200 # a busy machine takes its time; UCX_RC_TIMEOUT likewise
+[ -z "$UCX_MATRIX" ] || rounds=10
+
+# $over, and the variables by which UCX uses nothing else: a reliable connection is made through datagrams. Where UCX can make its queues
+# and keys by device commands, it must: QPs, cyclic shared queues on an RMP, DCTs and their requesters, KSM keys for atomics.
+transport() # name
+{
+	over=$1
+	case $1 in
+	?c_mlx5) export UCX_IB_MLX5_DEVX=yes ;;
+	*) unset UCX_IB_MLX5_DEVX ;;
+	esac
+	case $1 in
+	rc_*) export UCX_TLS=$1,${1/rc/ud}:aux ;;
+	*) export UCX_TLS=$1 ;;
+	esac
+}
+
+# The shim had all QPs of the sides it was started on, and did something; nothing of it was on the others
+shims_account()
+{
+	local side by
+	for side in server client; do
+		by=${side}_by
+		if [ -z "${!by}" ]; then
+			! grep -q inlay-shim "$dir/$side.out" || return
+		else
+			awk '/^inlay-shim: by inlay:/ { n++; if ($4 < 2 || $6 < 50 || $8 < 50 || $10 < 50 || $14 != 0) bad = 1 }
+				END { exit bad || n != 1 }' "$dir/$side.out" || return
+		fi
+	done
+}
+
+# ---- every byte ----
+
+verify() # what, options of tests/softdev/run, options of ucp...
+{
+	local what=$1 opts=$2
+	shift 2
+	both "$opts" "$dir/ucp" -t "$over/mlx5_0:1" "$@" && [ "$(grep -c '^Verified [0-9]* bytes' "$dir/out")" = 2 ] && shims_account
+	result $? "$over, $what: every byte"
+}
+
+verify_uct() # what, options of tests/softdev/run: datagrams have only active messages
+{
+	local kinds=9
+	[ $over = ${over#ud} ] || kinds=3
+	both "$2" "$dir/uct" -t $over -d mlx5_0:1 -r $rounds && [ "$(grep -c "^Verified .* of $kinds kinds" "$dir/out")" = 2 ] &&
+		shims_account
+	result $? "$over, $1, the transport by itself: every byte"
+}
+
+for t in rc_verbs ud_verbs rc_mlx5 ud_mlx5 dc_mlx5; do
+	transport $t
+	[ -z "$UCX_MATRIX" ] || verify RoCE "" -r $rounds
+	UCX_RC_TIMEOUT=60ms verify "InfiniBand, messages lost, late and twice" "--link ib --fault drop@/500,delay=300@/40,dup@/30"
+	verify_uct RoCE ""
+	verify_uct InfiniBand "--link ib"
+	[ -z "$UCX_MATRIX" ] || verify InfiniBand "--link ib" -r $rounds
+
+	UCX_UD_TIMEOUT=1s UCX_RC_TIMEOUT=60ms both "" "$dir/ucp" -t "$over/mlx5_0:1" -g && grep -q '^told after' "$dir/client.out"
+	result $? "$over: a peer that goes"
+done
+
+# As UCX is without a word in the environment: it may use device commands or not. That it does is seen by the SRQ: it has a cyclic one only
+# by them, and now no other to fall back to
+transport rc_mlx5
+unset UCX_IB_MLX5_DEVX
+export UCX_RC_MLX5_SRQ_TOPO=cyclic
+verify "default settings, cyclic SRQ" "" -r $rounds
+! both "--no-devx" "$dir/uct" -t $over -d mlx5_0:1
+result $? "rc_mlx5: there is no cyclic SRQ without device commands"
+unset UCX_RC_MLX5_SRQ_TOPO
+
+# The same without device commands: verbs QPs and a verbs SRQ
+transport rc_mlx5
+export UCX_IB_MLX5_DEVX=try
+verify "no device commands" "--no-devx" -r $rounds
+UCX_IB_MLX5_DEVX=yes
+! both "--no-devx" "$dir/uct" -t $over -d mlx5_0:1
+result $? "rc_mlx5: there is no device when device commands are wanted and there are none"
+
+# Would it be seen?
+for t in rc_verbs rc_mlx5; do
+	transport $t
+	! both "--fault corrupt@40" "$dir/ucp" -k put -z 200000 -r 60 && grep -q 'put: wrong data' "$dir/out"
+	result $? "$over: a damaged bit is found"
+done
+transport ud_verbs
+! both "" "$dir/ucp" -t rc_verbs/mlx5_0:1 && grep -q 'not only rc_verbs' "$dir/out"
+result $? "the wrong transport is found"
+
+# ---- ucx_perftest ----
+
+# batch FILE: lines "TEST SIZE COUNT [OPTION]..." become a batch file, each test with a name of its own. An option without argument must
+# not be the last of a line, where it would spoil the next one's
+batch()
+{
+	awk 'NF { t = $1; s = $2; n = $3; $1 = $2 = $3 = ""; print "t" NR "_" t, "-t", t, $0, "-s", s, "-n", n, "-w 2" }' >"$1"
+}
+
+# A batch goes on after a test that failed and ends well: all of them must have given figures, and nothing else been said
+perftest() # what, options of tests/softdev/run, batch, option...
+{
+	local what=$1 opts=$2 file=$3
+	shift 3
+	both "$opts" ucx_perftest -b "$file" -f "$@" && ! grep -q 'UCX  *ERROR\|UCX  *FATAL' "$dir/out" && shims_account &&
+		awk 'NR == FNR { want[$1]; n++; next } ($1 in want) && $2 > 0 && $NF > 0 { delete want[$1]; n-- } END { exit n != 0 }' \
+			"$file" "$dir/client.out" &&
+		case " $* " in
+		*" -x "*) ;;
+		*) [ "$(grep -o 'ep_cfg.*' "$dir/out" | sed 's/ ka(.*//' | grep -o '([^)]*)' | sort -u)" = "($over/mlx5_0:1)" ] ;;
+		esac
+	result $? "$over, $what"
+}
+
+batch "$dir/tests_ucp" <<-EOT
+	ucp_put_lat 8 20
+	ucp_put_bw 65536 10
+	ucp_put_bw 1048576 3
+	ucp_get 8 20
+	ucp_get 1048576 3
+	tag_lat 8 20
+	tag_lat 8 20 -C
+	tag_lat 2000 20 -U
+	tag_bw 65536 10
+	tag_bw 1048576 3
+	tag_sync_lat 8 20
+	tag_sync_bw 65536 10
+	ucp_am_lat 8 20
+	ucp_am_bw 1048576 3
+	ucp_add 8 20
+	ucp_fadd 8 20
+	ucp_swap 8 20
+	ucp_cswap 8 20
+	stream_lat 8 20
+	stream_bw 65536 10 -r recv_data
+	tag_lat 8 20 -E sleep
+	tag_lat 100,200,5000 20 -D iov
+	ucp_am_bw 65536 10 -e
+	tag_bw 4096 40 -M multi -T 2
+EOT
+
+# A transport's own: datagrams have only active messages, and a device without masked atomics has no swap
+batch "$dir/tests_ud" <<-EOT
+	am_lat 8 20 -D short
+	am_lat 64 20 -D bcopy
+	am_bw 1000 20 -D zcopy
+	am_bw 64,100,1000 20 -D zcopy
+	am_bw 1000 20 -D bcopy
+EOT
+batch "$dir/tests_rc" <<-EOT
+	am_lat 8 20 -D short
+	am_lat 64 20 -D bcopy
+	am_bw 8000 20 -D bcopy
+	am_bw 64,100,1000 20 -D zcopy
+	put_lat 8 20 -D short
+	put_lat 8000 20 -D bcopy
+	put_bw 8 100 -D short
+	put_bw 65536 10 -D zcopy
+	put_bw 1048576 3 -D zcopy
+	get 8 20 -D bcopy
+	get 8000 20 -D bcopy
+	get 1048576 3 -D zcopy
+	add_lat 8 20
+	add_mr 8 100
+	fadd 8 20
+	cswap 8 20
+EOT
+
+# What posts and polls by libibverbs is below, with the shim
+for t in ${UCX_MATRIX:+rc_verbs ud_verbs} rc_mlx5 ud_mlx5 dc_mlx5; do
+	transport $t
+	[ -z "$UCX_MATRIX" ] && [ $t != rc_mlx5 ] ||
+		perftest "RoCE: ucx_perftest, $(wc -l <"$dir/tests_ucp") tests" "" "$dir/tests_ucp"
+	uct=$dir/tests_${t%_*}
+	[ $t != dc_mlx5 ] || uct=$dir/tests_rc
+	perftest "InfiniBand: ucx_perftest of the transport, $(wc -l <"$uct") tests" "--link ib" "$uct" -d mlx5_0:1 -x $t
+done
+
+# ---- on inlay: what of UCX calls libibverbs to post and poll ----
+
+for t in rc_verbs ud_verbs; do
+	transport $t
+	for sides in server client both; do
+		server_by= client_by=
+		[ $sides = client ] || server_by=$shim
+		[ $sides = server ] || client_by=$shim
+		[ -z "$UCX_MATRIX" ] && [ $sides = client ] || verify_uct "RoCE, shim on $sides" ""
+		[ -z "$UCX_MATRIX" ] && [ $sides = server ] || verify "shim on $sides" "$([ $sides = both ] || echo --link ib)" -r $rounds
+	done
+	perftest "RoCE, shim on both: ucx_perftest, $(wc -l <"$dir/tests_ucp") tests" "" "$dir/tests_ucp"
+	uct=$dir/tests_${t%_*}
+	perftest "InfiniBand, shim on both: ucx_perftest of the transport, $(wc -l <"$uct") tests" "--link ib" "$uct" -d mlx5_0:1 -x $t
+	server_by= client_by=
+done
+
+# Those that post and poll by themselves get what they need of libmlx5, and the shim is in nobody's way
+for t in rc_mlx5 ud_mlx5; do
+	both "" "$shim" "$dir/uct" -t $t -d mlx5_0:1 && [ "$(grep -c '^Verified' "$dir/out")" = 2 ]
+	result $? "$t, shim on both, the transport by itself: every byte"
+done
+
+# ---- a device that only a write to its doorbell page starts, within one process ----
+
+for t in rc_verbs ud_verbs rc_mlx5 ud_mlx5 dc_mlx5; do
+	for by in "" $shim; do
+		case $t in
+		*_mlx5) [ -z "$by" ] || continue ;;
+		esac
+		for test in "am_lat -D short -s 8" "am_bw -D bcopy -s 1000" "am_bw -D zcopy -s 1000" "put_lat -D short -s 8" \
+			"put_bw -D zcopy -s 100000" "get -D bcopy -s 8" "fadd -s 8"; do
+			case $t,$test in
+			ud_*,[!a]*) continue ;;
+			esac
+			UCX_LOG_LEVEL=warn SOFTDEV_TRAP=1 timeout 120 tests/softdev/run $by \
+				ucx_perftest -l -f -d mlx5_0:1 -x $t -n 300 -w 5 -t $test >"$dir/one" 2>&1 &&
+				grep -q '^ *300 .*[0-9]$' "$dir/one" || { cat "$dir/one"; echo "failed: $test"; }
+		done >"$dir/out"
+		[ ! -s "$dir/out" ]
+		result $? "$t, trapped${by:+, with the shim}: ucx_perftest with itself"
+	done
+done
+
+# ---- more of the same ----
+
+if [ -n "$UCX_MATRIX" ]; then
+	PAIR_TIMEOUT=280
+	for s in 8 200 4096 8192 65536 1048576; do
+		n=$((s < 60000 ? 40 : s < 1000000 ? 12 : 4))
+		for test in ucp_put_lat ucp_put_bw ucp_get tag_lat tag_bw "tag_bw -C" "tag_bw -U" tag_sync_lat tag_sync_bw ucp_am_lat \
+			ucp_am_bw stream_lat stream_bw "stream_bw -r recv_data"; do
+			set -- $test
+			echo "$1 $s $n ${*:2}"
+		done
+	done | batch "$dir/tests_more"
+	for link in roce ib; do
+		for t in rc_verbs ud_verbs rc_mlx5 ud_mlx5; do
+			transport $t
+			perftest "$link: ucx_perftest, $(wc -l <"$dir/tests_more") tests" "--link $link" "$dir/tests_more"
+			case $t in
+			*_verbs)
+				server_by=$shim client_by=$shim
+				perftest "$link, shim on both: ucx_perftest, $(wc -l <"$dir/tests_more") tests" \
+					"--link $link" "$dir/tests_more"
+				server_by= client_by=
+				;;
+			esac
+		done
+	done
+fi
+
+finish

@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * ceilings.c: the functions whose instructions tests/queue/ceilings.t counts, and a loop that calls them.
+ *
+ *   ceilings inlay      on rings in plain memory: no device
+ *   ceilings libmlx5    the same work through libmlx5, on the stepped software device
+ *
+ * Each function is what a caller's loop would hold, and is counted whole: from its first instruction to its return. The rings are longer
+ * than the loop, so that every round is the common case and costs the same.
+ */
+#include <inlay/queue.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ROUNDS 200
+#define RING 256
+#define COUNTED __attribute__((noinline))
+
+struct ep {
+	struct inlay_sq sq;
+	struct inlay_cq cq;
+	int err;
+} __attribute__((aligned(64)));
+
+COUNTED int inlay_inline(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const uint64_t *value)
+{
+	int err = inlay_post_write_inline(sq, raddr, rkey, value, sizeof(*value), INLAY_SIGNALED);
+
+	if (err)
+		return err;
+	return inlay_sq_ring(sq);
+}
+
+COUNTED int inlay_sge(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint64_t addr, uint32_t len, uint32_t lkey)
+{
+	struct ibv_sge sge = {addr, len, lkey};
+	int err = inlay_post_write(sq, raddr, rkey, &sge, 1, INLAY_SIGNALED);
+
+	if (err)
+		return err;
+	return inlay_sq_ring_doorbell(sq);
+}
+
+__attribute__((noinline, cold)) int ep_error(struct ep *ep, const struct mlx5_cqe64 *cqe)
+{
+	ep->err = (int)inlay_cqe_status(cqe);
+	return -ep->err;
+}
+
+/* One completion, or none; the body of the three functions that follow. */
+INLAY_ALWAYS int poll_one(struct ep *ep, int quiet)
+{
+	const struct mlx5_cqe64 *cqe = inlay_cq_peek(&ep->cq);
+
+	if (!cqe)
+		return 0;
+	if (inlay_cqe_is_error(cqe) || inlay_sq_release(&ep->sq, cqe) < 0)
+		return ep_error(ep, cqe);
+	if (quiet)
+		inlay_cq_advance_quiet(&ep->cq, 1);
+	else
+		inlay_cq_advance(&ep->cq, 1);
+	return 1;
+}
+
+COUNTED int inlay_poll(struct ep *ep)
+{
+	return poll_one(ep, 0);
+}
+
+COUNTED int inlay_poll_quiet(struct ep *ep)
+{
+	return poll_one(ep, 1);
+}
+
+/* Called when nothing is there: the commonest poll of all. */
+COUNTED int inlay_poll_empty(struct ep *ep)
+{
+	return poll_one(ep, 0);
+}
+
+COUNTED int inlay_ud_inline(struct inlay_sq *sq, const struct inlay_av *av, const uint64_t *value)
+{
+	int err = inlay_post_ud_send_inline(sq, av, value, sizeof(*value), INLAY_SIGNALED);
+
+	if (err)
+		return err;
+	return inlay_sq_ring(sq);
+}
+
+COUNTED int inlay_ud_sge(struct inlay_sq *sq, const struct inlay_av *av, uint64_t addr, uint32_t len, uint32_t lkey)
+{
+	struct ibv_sge sge = {addr, len, lkey};
+	int err = inlay_post_ud_send(sq, av, &sge, 1, INLAY_SIGNALED);
+
+	if (err)
+		return err;
+	return inlay_sq_ring_doorbell(sq);
+}
+
+COUNTED int inlay_srq_give(struct inlay_srq *srq, uint64_t addr, uint32_t len, uint32_t lkey)
+{
+	struct ibv_sge sge = {addr, len, lkey};
+	int err = inlay_post_srq_recv(srq, &sge, 1);
+
+	if (err)
+		return err;
+	inlay_srq_ring(srq);
+	return 0;
+}
+
+struct shared {
+	struct inlay_srq srq;
+	struct inlay_cq cq;
+	int err;
+} __attribute__((aligned(64)));
+
+__attribute__((noinline, cold)) int shared_error(struct shared *s, const struct mlx5_cqe64 *cqe)
+{
+	s->err = (int)inlay_cqe_status(cqe);
+	return -s->err;
+}
+
+COUNTED int inlay_srq_poll(struct shared *s)
+{
+	const struct mlx5_cqe64 *cqe = inlay_cq_peek(&s->cq);
+
+	if (!cqe)
+		return 0;
+	if (inlay_cqe_is_error(cqe) || inlay_srq_release(&s->srq, cqe) < 0)
+		return shared_error(s, cqe);
+	inlay_cq_advance(&s->cq, 1);
+	return 1;
+}
+
+static void need(int ok, const char *what)
+{
+	if (!ok) {
+		fprintf(stderr, "ceilings: %s\n", what);
+		exit(1);
+	}
+}
+
+static uint8_t ring[RING * 64] __attribute__((aligned(4096))), reg[4096] __attribute__((aligned(4096)));
+static struct mlx5_cqe64 cqes[RING] __attribute__((aligned(4096)));
+static uint8_t wide_ring[2 * RING * 64] __attribute__((aligned(4096))), entries[RING * 32] __attribute__((aligned(4096)));
+
+/* One WQE and one completion a round, through each pair of functions. */
+static void run_inlay(int inlined, int quiet)
+{
+	uint32_t record[2] = {0, 0}, cq_record[2] = {0, 0}, i;
+	struct inlay_uar uar;
+	uint64_t value = 5;
+	struct ep ep;
+
+	memset(cqes, 0xf0, sizeof(cqes));
+	need(!inlay_uar_init(&uar, reg, 256, INLAY_UAR_SERIAL) && !inlay_sq_init(&ep.sq, ring, RING, record, 0x1234, 16, &uar) &&
+	     !inlay_cq_init(&ep.cq, cqes, RING, 64, cq_record, NULL, 3), "rings");
+	for (i = 0; i < ROUNDS; i++) {
+		need(inlay_poll_empty(&ep) == 0, "nothing is there");
+		need(!(inlined ? inlay_inline(&ep.sq, 0x1000 + i, 77, &value) : inlay_sge(&ep.sq, 0x1000 + i, 77, 0x2000, 8, 5)), "post");
+		cqes[i].wqe_counter = inlay_to_be16((uint16_t)i);
+		cqes[i].op_own = MLX5_CQE_REQ << 4;
+		need((quiet ? inlay_poll_quiet(&ep) : inlay_poll(&ep)) == 1, "poll");
+	}
+	need(inlay_sq_pending(&ep.sq) == 0 && inlay_from_be32(record[1]) == ROUNDS, "what the rounds leave behind");
+}
+
+/* Datagrams of two WQEBBs: their ring does not come round either, nor is it ever full */
+static void run_datagrams(int inlined)
+{
+	uint32_t record[2] = {0, 0}, i;
+	struct inlay_uar uar;
+	struct inlay_av av;
+	struct inlay_sq sq;
+	uint64_t value = 5;
+
+	memset(&av, 0x11, sizeof(av));
+	need(!inlay_uar_init(&uar, reg, 256, INLAY_UAR_SERIAL) &&
+	     !inlay_sq_init(&sq, wide_ring, 2 * RING, record, 0x1234, 16, &uar), "rings");
+	for (i = 0; i < ROUNDS; i++)
+		need(!(inlined ? inlay_ud_inline(&sq, &av, &value) : inlay_ud_sge(&sq, &av, 0x2000 + i, 8, 5)), "post");
+	need(inlay_sq_pending(&sq) == 2 * ROUNDS && inlay_from_be32(record[1]) == 2 * ROUNDS, "what the rounds leave behind");
+}
+
+/* One entry and one completion a round */
+static void run_shared(void)
+{
+	uint32_t record[2] = {0, 0}, cq_record[2] = {0, 0}, i;
+	struct shared s;
+
+	memset(cqes, 0xf0, sizeof(cqes));
+	need(!inlay_srq_init(&s.srq, entries, RING, 32, record) && !inlay_cq_init(&s.cq, cqes, RING, 64, cq_record, NULL, 3), "rings");
+	for (i = 0; i < ROUNDS; i++) {
+		uint16_t index = inlay_srq_index(&s.srq);
+
+		need(!inlay_srq_give(&s.srq, 0x2000 + i, 64, 5), "post");
+		cqes[i].wqe_counter = inlay_to_be16(index);
+		cqes[i].op_own = MLX5_CQE_RESP_SEND << 4;
+		need(inlay_srq_poll(&s) == 1, "poll");
+	}
+	need(inlay_srq_pending(&s.srq) == 0 && inlay_from_be32(record[0]) == ROUNDS, "what the rounds leave behind");
+}
+
+#ifdef __x86_64__
+#include "common.h"
+
+COUNTED int libmlx5_post(struct ibv_qp *qp, struct ibv_send_wr *wr)
+{
+	struct ibv_send_wr *bad;
+
+	return ibv_post_send(qp, wr, &bad);
+}
+
+/* The same again, so that inline and SGE are counted apart. */
+COUNTED int libmlx5_post_inline(struct ibv_qp *qp, struct ibv_send_wr *wr)
+{
+	struct ibv_send_wr *bad;
+
+	return ibv_post_send(qp, wr, &bad);
+}
+
+COUNTED int libmlx5_wr_inline(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t raddr, void *data)
+{
+	ibv_wr_start(qp);
+	qp->wr_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
+	ibv_wr_rdma_write(qp, rkey, raddr);
+	ibv_wr_set_inline_data(qp, data, 8);
+	return ibv_wr_complete(qp);
+}
+
+COUNTED int libmlx5_wr_sge(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t raddr, uint32_t lkey, uint64_t addr)
+{
+	ibv_wr_start(qp);
+	qp->wr_flags = IBV_SEND_SIGNALED;
+	ibv_wr_rdma_write(qp, rkey, raddr);
+	ibv_wr_set_sge(qp, lkey, addr, 8);
+	return ibv_wr_complete(qp);
+}
+
+COUNTED int libmlx5_poll(struct ibv_cq *cq, struct ibv_wc *wc)
+{
+	return ibv_poll_cq(cq, 1, wc);
+}
+
+COUNTED int libmlx5_poll_empty(struct ibv_cq *cq, struct ibv_wc *wc)
+{
+	return ibv_poll_cq(cq, 1, wc);
+}
+
+COUNTED int libmlx5_ud_inline(struct ibv_qp *qp, struct ibv_send_wr *wr)
+{
+	struct ibv_send_wr *bad;
+
+	return ibv_post_send(qp, wr, &bad);
+}
+
+COUNTED int libmlx5_ud_sge(struct ibv_qp *qp, struct ibv_send_wr *wr)
+{
+	struct ibv_send_wr *bad;
+
+	return ibv_post_send(qp, wr, &bad);
+}
+
+COUNTED int libmlx5_srq_give(struct ibv_srq *srq, struct ibv_recv_wr *wr)
+{
+	struct ibv_recv_wr *bad;
+
+	return ibv_post_srq_recv(srq, wr, &bad);
+}
+
+COUNTED int libmlx5_srq_poll(struct ibv_cq *cq, struct ibv_wc *wc)
+{
+	return ibv_poll_cq(cq, 1, wc);
+}
+
+/* Datagrams from a queue pair to itself, received through a shared queue. */
+static void run_libmlx5_datagrams(void)
+{
+	struct ibv_ah_attr path = own_path();
+	struct ibv_srq_init_attr srq_attr;
+	struct ibv_cq *scq, *rcq;
+	struct ibv_recv_wr rwr;
+	struct ibv_send_wr wr;
+	struct opt opt = usual;
+	struct ibv_sge sge, to;
+	struct ibv_srq *srq;
+	struct ibv_mr *mr;
+	struct ibv_qp *qp;
+	struct ibv_ah *ah;
+	struct ibv_wc wc;
+	void *buf = pages(4096);
+	int i, how, err;
+
+	scq = cq_make(&usual);
+	rcq = cq_make(&usual);
+	mr = ibv_reg_mr(dev.pd, buf, 4096, ALL_ACCESS);
+	ah = ibv_create_ah(dev.pd, &path);
+	memset(&srq_attr, 0, sizeof(srq_attr));
+	srq_attr.attr.max_wr = RING;
+	srq_attr.attr.max_sge = 1;
+	srq = ibv_create_srq(dev.pd, &srq_attr);
+	opt.type = IBV_QPT_UD;
+	opt.srq = srq;
+	qp = qp_make(&opt, scq, rcq);
+	need(mr && ah && srq && qp, "queue pair");
+	qp_init(qp, &opt);
+	qp_connect(qp, 0, &opt);
+	memset(&wr, 0, sizeof(wr));
+	memset(&rwr, 0, sizeof(rwr));
+	sge.addr = (uintptr_t)buf;
+	sge.length = 8;
+	sge.lkey = mr->lkey;
+	to.addr = (uintptr_t)buf + 64;
+	to.length = 64;
+	to.lkey = mr->lkey;
+	wr.sg_list = &sge;
+	wr.num_sge = 1;
+	wr.opcode = IBV_WR_SEND;
+	wr.wr.ud.ah = ah;
+	wr.wr.ud.remote_qpn = qp->qp_num;
+	wr.wr.ud.remote_qkey = QKEY;
+	rwr.sg_list = &to;
+	rwr.num_sge = 1;
+	for (i = 0; i < ROUNDS; i++)
+		for (how = 0; how < 2; how++) {
+			need(!libmlx5_srq_give(srq, &rwr), "receive");
+			wr.send_flags = IBV_SEND_SIGNALED | (how ? IBV_SEND_INLINE : 0);
+			err = how ? libmlx5_ud_inline(qp, &wr) : libmlx5_ud_sge(qp, &wr);
+			need(!err, "post");
+			softdev_run();
+			need(ibv_poll_cq(scq, 1, &wc) == 1 && wc.status == IBV_WC_SUCCESS, "poll");
+			need(libmlx5_srq_poll(rcq, &wc) == 1 && wc.status == IBV_WC_SUCCESS && wc.byte_len == 48, "poll of the receive");
+		}
+}
+
+/* A queue pair that writes into its own buffer. */
+static void run_libmlx5(void)
+{
+	struct ibv_qp_init_attr_ex attr;
+	struct ibv_send_wr wr;
+	struct ibv_sge sge;
+	struct ibv_cq *cq;
+	struct ibv_mr *mr;
+	struct ibv_qp *qp;
+	struct ibv_qp_ex *qpx;
+	struct ibv_wc wc;
+	void *buf = pages(4096);
+	int i, how, err = 0;
+
+	need(!dev_open(NULL), "device");
+	need(stepped(), "the device is not the stepped software one");
+	cq = cq_make(&usual);
+	mr = ibv_reg_mr(dev.pd, buf, 4096, ALL_ACCESS);
+	memset(&attr, 0, sizeof(attr));
+	attr.qp_type = IBV_QPT_RC;
+	attr.send_cq = attr.recv_cq = cq;
+	attr.cap = usual.cap;
+	attr.cap.max_send_wr = RING;
+	attr.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+	attr.pd = dev.pd;
+	attr.send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE;
+	qp = ibv_create_qp_ex(dev.ctx, &attr);
+	need(mr && qp, "queue pair");
+	qpx = ibv_qp_to_qp_ex(qp);
+	qp_init(qp, &usual);
+	qp_connect(qp, qp->qp_num, &usual);
+	memset(&wr, 0, sizeof(wr));
+	sge.addr = (uintptr_t)buf;
+	sge.length = 8;
+	sge.lkey = mr->lkey;
+	wr.sg_list = &sge;
+	wr.num_sge = 1;
+	wr.opcode = IBV_WR_RDMA_WRITE;
+	wr.wr.rdma.remote_addr = (uintptr_t)buf + 64;
+	wr.wr.rdma.rkey = mr->rkey;
+	/* Its rings come round in this loop, which costs it nothing. */
+	for (i = 0; i < ROUNDS; i++) {
+		for (how = 0; how < 4; how++) {
+			need(libmlx5_poll_empty(cq, &wc) == 0, "nothing is there");
+			wr.send_flags = IBV_SEND_SIGNALED | (how == 0 ? IBV_SEND_INLINE : 0);
+			switch (how) {
+			case 0: err = libmlx5_post_inline(qp, &wr); break;
+			case 1: err = libmlx5_post(qp, &wr); break;
+			case 2: err = libmlx5_wr_inline(qpx, mr->rkey, (uintptr_t)buf + 64, buf); break;
+			case 3: err = libmlx5_wr_sge(qpx, mr->rkey, (uintptr_t)buf + 64, mr->lkey, (uintptr_t)buf); break;
+			}
+			need(!err, "post");
+			softdev_run();
+			need(libmlx5_poll(cq, &wc) == 1 && wc.status == IBV_WC_SUCCESS, "poll");
+		}
+	}
+	run_libmlx5_datagrams();
+}
+#else
+static void run_libmlx5(void)
+{
+	need(0, "counted on x86-64 only");
+}
+#endif
+
+int main(int argc, char **argv)
+{
+	int i;
+
+	if (argc == 2 && !strcmp(argv[1], "libmlx5"))
+		run_libmlx5();
+	else if (argc == 2 && !strcmp(argv[1], "inlay")) {
+		for (i = 0; i < 4; i++)
+			run_inlay(i & 1, i >> 1);
+		run_datagrams(0);
+		run_datagrams(1);
+		run_shared();
+	}
+	else
+		need(0, "inlay or libmlx5?");
+	return 0;
+}

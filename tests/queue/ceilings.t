@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# Ceilings on instructions, counted by callgrind over whole functions of tests/queue/ceilings.c, for gcc and clang; libmlx5's beside them. They
+# are exact and the same on every x86-64 machine: -mno-avx512f keeps the compiler's choice of instructions the same everywhere.
+. tests/tap.sh
+
+flags="-std=gnu11 -O2 -g -mno-avx512f -Wall -Wextra -Werror -Iinclude -Itests -Itests/softdev"
+
+count() # function rounds program...: instructions a call, with what it calls; "?" and a reason on stderr when it cannot be counted
+{
+	local function=$1 rounds=$2 total
+	shift 2
+	total=$("${device[@]}" valgrind --tool=callgrind --callgrind-out-file=/dev/null --toggle-collect="$function" \
+		"$@" 2>"$dir/valgrind" &&
+		sed -n 's/.*Collected : *//p' "$dir/valgrind")
+	[ "${total:-0}" -gt 0 ] || { cat "$dir/valgrind" >&2; echo "?"; return; }
+	echo $(((total + rounds - 1) / rounds))
+}
+
+ceiling() # compiler function rounds limit name program argument
+{
+	local got
+	got=$(count "$2" "$3" "${6:-$dir/$1}" "${7:-inlay}" 2>"$dir/out")
+	echo "$1: $got instructions, at most $4" >>"$dir/out"
+	[ "$got" != "?" ] && [ "$got" -le "$4" ]
+	result $? "$1: $5: $got instructions, at most $4"
+}
+
+if [ "$(uname -m)" != x86_64 ]; then
+	skip "ceilings" "counted on x86-64 only"
+	finish
+	exit
+fi
+device=()
+for compiler in gcc clang; do
+	try "$compiler builds" $compiler $flags -o "$dir/$compiler" tests/queue/ceilings.c -libverbs -lmlx5 -lcmocka
+	ceiling $compiler inlay_inline 400 55 "8-byte inline RDMA write, record, BlueFlame"
+	ceiling $compiler inlay_sge 400 52 "one-SGE RDMA write, record, 8-byte doorbell"
+	ceiling $compiler inlay_poll 400 34 "peek, error test, credit, advance"
+	ceiling $compiler inlay_poll_quiet 400 29 "peek, error test, credit, quiet advance"
+	[ $compiler = gcc ] && datagrams=(97 77) || datagrams=(80 69)
+	ceiling $compiler inlay_ud_inline 200 ${datagrams[0]} "8-byte inline datagram, record, BlueFlame of two WQEBBs"
+	ceiling $compiler inlay_ud_sge 200 ${datagrams[1]} "one-SGE datagram, record, 8-byte doorbell"
+	ceiling $compiler inlay_srq_give 200 32 "one-SGE entry of a shared receive queue, record"
+	ceiling $compiler inlay_srq_poll 200 36 "peek, error test, entry back to the shared receive queue, advance"
+	try "$compiler builds the transport in miniature" $compiler $flags -o "$dir/$compiler-transport" bench/transport.c
+	while read -r function calls limit name; do
+		ceiling $compiler $function $((200 * calls)) $limit "transport: $name" "$dir/$compiler-transport" 200
+	done <<-EOF
+	put_short 1 48 8-byte inline write, commit and ring
+	put_zcopy 1 54 one-SGE write with BlueFlame
+	am_short 1 64 active message, 10-byte header and 8 bytes of run-time length, one WQEBB
+	progress_nothing 1 12 progress that finds nothing
+	progress_send 3 54 progress with a send completion: QP lookup, release, callback
+	progress 1 54 progress with a message, released before its callback
+	progress_held 1 62 progress with a message in its CQE, held during its callback
+	EOF
+	note "$compiler: empty poll: $(count inlay_poll_empty 800 "$dir/$compiler" inlay) instructions"
+done
+
+# ---- aarch64: what stands in the functions, common case and all others; no ceiling ----
+
+cross_headers
+for compiler in "aarch64-linux-gnu-gcc" "clang --target=aarch64-linux-gnu"; do
+	if $compiler -std=gnu11 -O2 -Iinclude -isystem "$dir/cross" -c -o "$dir/arm.o" tests/queue/ceilings.c 2>"$dir/out"; then
+		note "$compiler, instructions in the function:" $(nm -S "$dir/arm.o" | while read -r _ size _ name; do
+			[[ $name = inlay_*e || $name = inlay_*poll* ]] && echo "$name $((16#$size / 4))"; done)
+	fi
+done
+
+# ---- What libmlx5 needs for the same; no ceiling, and only where the device can be stepped ----
+
+if [ -n "$INLAY_TEST_DEVICE" ]; then
+	skip "libmlx5's instructions" "needs the stepped software device"
+else
+	export SOFTDEV_SO=${SOFTDEV_SO:-$B/libsoftdev.so}
+	device=(tests/softdev/run --manual --fabric "$dir")
+	while read -r function rounds name; do
+		got=$(count "$function" "$rounds" "$dir/gcc" libmlx5 2>"$dir/out")
+		note "libmlx5: $name: $got instructions"
+		[ "$got" != "?" ] && [ "$got" -gt 0 ]
+		result $? "libmlx5: $name is counted"
+	done <<-EOF
+	libmlx5_post_inline 200 ibv_post_send, 8-byte inline RDMA write
+	libmlx5_post 200 ibv_post_send, one-SGE RDMA write
+	libmlx5_wr_inline 200 ibv_wr_*, 8-byte inline RDMA write
+	libmlx5_wr_sge 200 ibv_wr_*, one-SGE RDMA write
+	libmlx5_poll 800 ibv_poll_cq, one completion
+	libmlx5_poll_empty 800 ibv_poll_cq, nothing there
+	libmlx5_ud_inline 200 ibv_post_send, 8-byte inline datagram
+	libmlx5_ud_sge 200 ibv_post_send, one-SGE datagram
+	libmlx5_srq_give 400 ibv_post_srq_recv, one SGE
+	libmlx5_srq_poll 400 ibv_poll_cq, one receive of a shared receive queue
+	EOF
+fi
+finish

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * fences.c: the program that tests/queue/fences.t runs one instruction at a time: every kind of post, ring, poll and arming, once.
+ *
+ * It has no library: what it touches is what stands here. The arrays are what the device sees; fences.pl knows them by name. A MUTANT
+ * makes the first scenario of its kind wrong, to see that the test finds out.
+ */
+#include <inlay/queue.h>
+
+#define SCENARIO __attribute__((noinline, used))
+#define DEVICE_SEES __attribute__((aligned(4096), used))
+
+uint8_t wqes[64 * 64] DEVICE_SEES, rwqes[64 * 64] DEVICE_SEES, swqes[64 * 64] DEVICE_SEES, reg[4096] DEVICE_SEES, cq_page[4096] DEVICE_SEES;
+struct mlx5_cqe64 cqes[64] DEVICE_SEES;
+uint32_t record[2] DEVICE_SEES, rrecord[2] DEVICE_SEES, srecord[2] DEVICE_SEES, cq_record[2] DEVICE_SEES;
+struct inlay_uar uar DEVICE_SEES;
+char lock_offset[offsetof(struct inlay_uar, lock)] DEVICE_SEES; /* its size is the offset */
+
+struct inlay_sq sq;
+struct inlay_rq rq;
+struct inlay_srq srq;
+struct inlay_av av;
+struct inlay_cq cq;
+uint64_t payload[64];
+uint32_t sum;
+
+/* A WQE copied into the register. */
+SCENARIO void s_copy(void)
+{
+#ifdef MUTANT_RECORD_FIRST
+	*(volatile uint32_t *)&record[1] = 1;
+#endif
+#ifdef MUTANT_REGISTER_FIRST
+	*(volatile uint64_t *)reg = 1;
+#endif
+	inlay_post_write_inline(&sq, 0x1000, 7, payload, 8, INLAY_SIGNALED);
+	inlay_sq_ring(&sq);
+#ifdef MUTANT_WQE_LATE
+	*(volatile uint8_t *)&wqes[63] = 1;
+#endif
+}
+
+/* A WQE of several WQEBBs, over the end of the ring, copied into the register. */
+SCENARIO void s_copy_long(void)
+{
+	inlay_post_write_inline(&sq, 0x1000, 7, payload, 150, INLAY_SIGNALED);
+	inlay_sq_ring(&sq);
+}
+
+/* The same in one call, which a caller that rings every WQE uses. */
+SCENARIO void s_commit_ring(void)
+{
+	inlay_post_write_inline(&sq, 0x1000, 7, payload, 8, INLAY_SIGNALED | INLAY_RING);
+}
+
+/* A serial register with libmlx5's fence. */
+SCENARIO void s_full(void)
+{
+	inlay_post_send_inline(&sq, payload, 8, INLAY_SIGNALED);
+	inlay_sq_ring(&sq);
+}
+
+SCENARIO void s_doorbell(void)
+{
+	struct ibv_sge sge = {0x2000, 8, 5};
+
+	inlay_post_write(&sq, 0x1000, 7, &sge, 1, INLAY_SIGNALED);
+	inlay_sq_ring_doorbell(&sq);
+}
+
+/* Two WQEs, one doorbell. */
+SCENARIO void s_batch(void)
+{
+	struct ibv_sge sge = {0x2000, 8, 5};
+
+	inlay_post_write(&sq, 0x1000, 7, &sge, 1, 0);
+	inlay_post_fetch_add(&sq, 0x1000, 7, 1, &sge, INLAY_SIGNALED);
+	inlay_sq_ring(&sq);
+}
+
+/* The same two functions on a register of another mode. */
+SCENARIO void s_shared(void)
+{
+	inlay_post_send_inline(&sq, payload, 8, INLAY_SIGNALED);
+	inlay_sq_ring(&sq);
+}
+
+SCENARIO void s_locked(void)
+{
+	inlay_post_send_inline(&sq, payload, 8, INLAY_SIGNALED);
+	inlay_sq_ring(&sq);
+}
+
+/* Its address vector fills a WQEBB, and the payload lies in the next. */
+SCENARIO void s_datagram(void)
+{
+	inlay_post_ud_send_inline(&sq, &av, payload, 8, INLAY_SIGNALED);
+	inlay_sq_ring(&sq);
+}
+
+SCENARIO void s_shared_receive(void)
+{
+	struct ibv_sge sge = {0x2000, 64, 5};
+
+#ifdef MUTANT_SHARED_RECORD_FIRST
+	*(volatile uint32_t *)&srecord[0] = 1;
+#endif
+	inlay_post_srq_recv(&srq, &sge, 1);
+	inlay_srq_ring(&srq);
+#ifdef MUTANT_ENTRY_LATE
+	*(volatile uint8_t *)&swqes[31] = 1;
+#endif
+}
+
+/* The entry goes back to the list, which the device sees again only when it is posted. */
+SCENARIO int s_shared_poll(void)
+{
+	const struct mlx5_cqe64 *cqe = inlay_cq_peek(&cq);
+
+	if (!cqe || inlay_cqe_is_error(cqe))
+		return -1;
+	sum += inlay_cqe_byte_count(cqe);
+	if (inlay_srq_release(&srq, cqe) < 0)
+		return -1;
+	inlay_cq_advance(&cq, 1);
+	return 0;
+}
+
+SCENARIO void s_receive(void)
+{
+	struct ibv_sge sge = {0x2000, 64, 5};
+
+	inlay_post_recv(&rq, &sge, 1);
+	inlay_rq_ring(&rq);
+}
+
+SCENARIO int s_poll(void)
+{
+	const struct mlx5_cqe64 *cqe;
+#ifdef MUTANT_BODY_FIRST
+	sum += *(const volatile uint16_t *)&cqes[0].wqe_counter;
+#endif
+	cqe = inlay_cq_peek(&cq);
+	if (!cqe || inlay_cqe_is_error(cqe))
+		return -1;
+#ifdef MUTANT_FREED_EARLY
+	inlay_cq_advance(&cq, 1);
+#endif
+	sum += inlay_cqe_byte_count(cqe) + inlay_cqe_qpn(cqe);
+	inlay_sq_release(&sq, cqe);
+#ifndef MUTANT_FREED_EARLY
+	inlay_cq_advance(&cq, 1);
+#endif
+	return 0;
+}
+
+SCENARIO int s_poll_nothing(void)
+{
+	return inlay_cq_peek(&cq) != NULL;
+}
+
+SCENARIO void s_poll_many(void)
+{
+	const struct mlx5_cqe64 *all[4];
+	uint32_t i, n = inlay_cq_peek_many(&cq, all, 4);
+
+	for (i = 0; i < n; i++)
+		sum += inlay_cqe_byte_count(all[i]);
+	inlay_cq_advance(&cq, n);
+}
+
+SCENARIO void s_arm(void)
+{
+	inlay_cq_arm(&cq, 0);
+}
+
+/* What a test's program usually has from the C library. */
+SCENARIO void *memset(void *to, int c, size_t n)
+{
+	volatile uint8_t *p = (volatile uint8_t *)to;
+
+	while (n--)
+		*p++ = (uint8_t)c;
+	return to;
+}
+
+__attribute__((noinline)) void set_up(uint32_t mode)
+{
+	inlay_uar_init(&uar, reg, 256, mode);
+	inlay_sq_init(&sq, wqes, 4, record, 0x123, 16, &uar);
+}
+
+__attribute__((noinline)) void set_up_receiving(void)
+{
+	uint32_t i;
+
+	inlay_rq_init(&rq, rwqes, 64, 64, rrecord);
+	inlay_srq_init(&srq, swqes, 64, 64, srecord);
+	for (i = 0; i < 64; i++)
+		cqes[i].op_own = 0xf0;
+	inlay_cq_init(&cq, cqes, 64, 64, cq_record, cq_page, 3);
+	for (i = 0; i < 4; i++)
+		cqes[i].op_own = (i == 1 ? MLX5_CQE_RESP_SEND : MLX5_CQE_REQ) << 4;
+}
+
+__attribute__((noinline)) void end(void)
+{
+#if defined(__x86_64__)
+	__asm__ volatile("syscall" : : "a"(60), "D"(0) : "rcx", "r11", "memory");
+#else
+	register long number __asm__("x8") = 93, status __asm__("x0") = 0;
+	__asm__ volatile("svc 0" : : "r"(number), "r"(status) : "memory");
+#endif
+}
+
+void _start(void)
+{
+	set_up(INLAY_UAR_SERIAL);
+	set_up_receiving();
+	s_copy();
+	s_copy_long();
+	set_up(INLAY_UAR_SERIAL);
+	s_commit_ring();
+	set_up(INLAY_UAR_SERIAL | INLAY_UAR_FULL_FENCE);
+	s_full();
+	set_up(INLAY_UAR_SERIAL);
+	s_datagram();
+	set_up(INLAY_UAR_SERIAL);
+	s_doorbell();
+	s_batch();
+	set_up(INLAY_UAR_DOORBELL);
+	s_shared();
+	s_poll();
+	set_up(INLAY_UAR_LOCKED);
+	s_locked();
+	s_receive();
+	s_shared_receive();
+	s_shared_poll();
+	s_poll_many();
+	s_poll_nothing();
+	s_arm();
+	end();
+}

@@ -1,0 +1,165 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+# The fences stand where they must, in the instructions that are executed, on x86-64 and aarch64 (see fences.pl): WQE before record
+# before register, owner byte before the rest of a CQE, last look at a CQE before the record that frees it. Then the same with a fence
+# taken out or a store out of place, which must be found: with the first compiler of each instruction set, with all when FENCES_ALL=1.
+. tests/tap.sh
+
+# What each scenario of fences.c must look like. On x86-64 the plain fences are the compiler's alone and leave no instruction.
+declare -A x86=(
+	[copy]='wqe rec [sfence] reg'
+	[copy_long]='wqe rec [sfence] reg'
+	[commit_ring]='wqe rec [sfence] reg'
+	[doorbell]='wqe rec [sfence] reg [sfence]'
+	[batch]='wqe rec [sfence] reg [sfence]'
+	[full]='wqe rec [sfence] reg [sfence]'
+	[shared]='wqe rec [sfence] reg [sfence]'
+	[locked]='wqe rec [sfence] lock reg [sfence] lock'
+	[receive]='rwqe rrec'
+	[datagram]='wqe rec [sfence] reg'
+	[shared_receive]='swqe srec'
+	[shared_poll]='own cqe swqe free'
+	[poll]='own cqe free'
+	[poll_many]='own cqe free'
+	[poll_nothing]='own'
+	[arm]='free armrec [sfence] arm [sfence]'
+)
+declare -A arm=(
+	[copy]='wqe [dmb oshst] rec [dmb oshst] reg [dgh]'
+	[copy_long]='wqe [dmb oshst] rec [dmb oshst] reg [dgh]'
+	[commit_ring]='wqe [dmb oshst] rec [dmb oshst] reg [dgh]'
+	[doorbell]='wqe [dmb oshst] rec [dmb oshst] reg [dmb oshst]'
+	[batch]='wqe [dmb oshst] rec [dmb oshst] reg [dmb oshst]'
+	[full]='wqe [dmb oshst] rec [dmb oshst] reg [dsb st]'
+	[shared]='wqe [dmb oshst] rec [dmb oshst] reg [dmb oshst]'
+	[locked]='wqe [dmb oshst] rec [dmb oshst] lock reg [dmb oshst] lock'
+	[receive]='rwqe [dmb osh] rrec'
+	[datagram]='wqe [dmb oshst] rec [dmb oshst] reg [dgh]'
+	[shared_receive]='swqe [dmb osh] srec'
+	[shared_poll]='own [dmb oshld] cqe swqe [dmb oshld] free'
+	[poll]='own [dmb oshld] cqe [dmb oshld] free'
+	[poll_many]='own [dmb oshld] cqe [dmb oshld] free'
+	[poll_nothing]='own'
+	[arm]='[dmb oshld] free armrec [dmb oshst] arm [dsb st]'
+)
+
+freestanding="-std=gnu11 -nostdlib -static -fno-stack-protector -fno-pie"
+cross_headers
+
+# Each: compiler, objdump, qemu
+builds_x86=("gcc;objdump;qemu-x86_64" "clang;objdump;qemu-x86_64")
+builds_arm=(
+	"aarch64-linux-gnu-gcc -mno-outline-atomics -isystem $dir/cross;aarch64-linux-gnu-objdump;qemu-aarch64"
+	"clang --target=aarch64-linux-gnu -mno-outline-atomics -isystem $dir/cross;aarch64-linux-gnu-objdump;qemu-aarch64"
+)
+
+trace() # build include-folder flags...: the scenarios, into $dir/trace
+{
+	local compiler objdump qemu include=$2
+	IFS=';' read -r compiler objdump qemu <<<"$1"
+	shift 2
+	rm -f "$dir/program" "$dir/trace"
+	$compiler $freestanding "$@" -I"$include" -o "$dir/program" tests/queue/fences.c &&
+		perl tests/queue/fences.pl "$objdump" nm "$qemu" "$dir/program" >"$dir/trace"
+}
+
+did() # scenario: without its count; what is loaded of a CQE once its owner byte has been looked at may be the owner byte again
+{
+	sed -n "s/^$1 [0-9]*: //p" "$dir/trace" | sed -E 's/(\] |own )((own|cqe) ?)*(cqe|own)/\1cqe/'
+}
+
+whole() # isa build title flags...
+{
+	local -n expected=$1
+	local build=$2 title=$3 scenario
+	shift 3
+	try "$title builds and runs" trace "$build" include "$@"
+	for scenario in copy copy_long commit_ring datagram doorbell batch full shared locked receive shared_receive shared_poll poll \
+		poll_many poll_nothing arm; do
+		same "$title: $scenario: ${expected[$scenario]}" "${expected[$scenario]}" "$(did $scenario)"
+	done
+}
+
+without() # fence: a copy of the headers in which that fence is empty, in $dir/mutant
+{
+	rm -rf "$dir/mutant"
+	cp -r include "$dir/mutant"
+	awk -v fence="$1" '
+		$0 ~ "void " fence "\\(" { inside = 1 }
+		inside { sub(/volatile\("[a-z0-9# ]+"/, "volatile(\"\"") }
+		/^}/ { inside = 0 }
+		{ print }' include/inlay/base.h >"$dir/mutant/inlay/base.h"
+	! cmp -s include/inlay/base.h "$dir/mutant/inlay/base.h"
+}
+
+caught() # isa build name include scenarios flags...: good when none of the scenarios looks as it must
+{
+	local -n expected=$1
+	local build=$2 name=$3 include=$4 scenario found status
+	local scenarios=$5
+	shift 5
+	rm -f "$dir/trace"
+	trace "$build" "$include" -O2 "$@" 2>"$dir/errors" || rm -f "$dir/trace"
+	for scenario in $scenarios; do
+		status=1
+		if [ -e "$dir/trace" ]; then
+			found=$(did "$scenario")
+			echo "$scenario: $found" >"$dir/out"
+			[ -n "$found" ] && [ "$found" != "${expected[$scenario]}" ] && status=0
+		else
+			cp "$dir/errors" "$dir/out"
+		fi
+		result $status "found: $name: $scenario"
+	done
+}
+
+mutants() # isa build title
+{
+	local on fence scenarios
+	while read -r on fence scenarios; do
+		[ "$on" = both ] || [ "$on" = "$1" ] || continue
+		try "$fence can be taken out" without "$fence"
+		caught "$1" "$2" "$3 without $fence" "$dir/mutant" "$scenarios"
+	done <<-EOF
+	arm inlay_fence_wqe_record copy
+	arm inlay_fence_recv_record receive shared_receive
+	both inlay_fence_record_reg copy commit_ring doorbell batch full shared arm
+	arm inlay_fence_reg_line copy copy_long commit_ring datagram
+	both inlay_fence_reg doorbell batch shared locked
+	x86 inlay_fence_reg_full full arm
+	arm inlay_fence_reg_full full arm
+	arm inlay_fence_polled shared_poll poll poll_many
+	arm inlay_fence_cqe_free poll
+	EOF
+	# Several in one program, each in a scenario of its own
+	caught "$1" "$2" "$3 with a record, a body and a shared record first" include "copy poll shared_receive" \
+		-DMUTANT_RECORD_FIRST -DMUTANT_BODY_FIRST -DMUTANT_SHARED_RECORD_FIRST
+	caught "$1" "$2" "$3 with a register first, freed early, an entry late" include "copy poll shared_receive" \
+		-DMUTANT_REGISTER_FIRST -DMUTANT_FREED_EARLY -DMUTANT_ENTRY_LATE
+	caught "$1" "$2" "$3 with a WQE late" include copy -DMUTANT_WQE_LATE
+}
+
+all() # isa builds...
+{
+	local isa=$1 build title level
+	shift
+	for build in "$@"; do
+		title=${build%%;*}
+		title=${title%% -m*}
+		title=${title%% -isystem*}
+		for level in -O2 -O3 -Os; do
+			whole $isa "$build" "$title $level" $level
+			[ $level = -O2 ] &&
+				note "$title -O2, instructions executed:" $(sed 's/^\([a-z_]*\) \([0-9]*\):.*/\1 \2/' "$dir/trace")
+		done
+		[ -z "$FENCES_ALL" ] && [ "$build" != "$1" ] || mutants $isa "$build" "$title"
+	done
+}
+
+if [ "$(uname -m)" = x86_64 ]; then
+	all x86 "${builds_x86[@]}"
+else
+	skip "x86-64" "built on x86-64 only"
+fi
+all arm "${builds_arm[@]}"
+finish

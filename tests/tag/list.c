@@ -1,0 +1,1513 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * list.c: the NIC's list of tags on an XRQ made by commands: operations, every kind of completion, what is on the wire, CQEs that cannot be,
+ * counters beyond 16 bits, and, one test each, what is known to go wrong in libmlx5 and UCX.
+ */
+#include "rig.h"
+
+static struct tagged t;
+
+static void usual_list(uint32_t tags, uint32_t bbs)
+{
+	struct tagged_how how;
+
+	memset(&how, 0, sizeof(how));
+	how.tags = tags;
+	how.bbs = bbs;
+	tm_open(&t, &how);
+}
+
+/* ---- wire.h ---- */
+
+static void headers(void **state)
+{
+	struct inlay_rvh rvh, back;
+	struct inlay_tmh tmh, old;
+	uint8_t at[40];
+	struct ibv_tmh be;
+	struct ibv_rvh rbe;
+	uint32_t i, len;
+
+	(void)state;
+	for (i = 0; i < 1000; i++) {
+		uint32_t off = rnd_below(8), ctx = (uint32_t)rnd();
+		uint64_t tag = rnd();
+
+		memset(at, 0xff, sizeof(at));
+		inlay_tmh_put(at + off, (uint8_t)(i & 3), ctx, tag);
+		memcpy(&be, at + off, sizeof(be));
+		assert_int_equal(be.opcode, i & 3);
+		assert_true(all_bytes(be.reserved, sizeof(be.reserved), 0));
+		assert_int_equal(inlay_from_be32(be.app_ctx), ctx);
+		assert_true(inlay_from_be64(be.tag) == tag);
+		must(inlay_tmh_get(at + off, 16, &tmh));
+		assert_true(tmh.opcode == (i & 3) && tmh.app_ctx == ctx && tmh.tag == tag);
+		rvh.va = rnd();
+		rvh.rkey = (uint32_t)rnd();
+		rvh.len = (uint32_t)rnd();
+		inlay_rvh_put(at + off + 16, &rvh);
+		memcpy(&rbe, at + off + 16, sizeof(rbe));
+		assert_true(inlay_from_be64(rbe.va) == rvh.va && inlay_from_be32(rbe.rkey) == rvh.rkey &&
+			    inlay_from_be32(rbe.len) == rvh.len);
+		must(inlay_rvh_get(at + off, 32, &back));
+		assert_memory_equal(&back, &rvh, sizeof(rvh));
+	}
+	memset(&tmh, 0x77, sizeof(tmh));
+	old = tmh;
+	back = rvh;
+	memset(&back, 0x55, sizeof(back));
+	rvh = back;
+	for (len = 0; len < 32; len++) {
+		memset(at, 0, sizeof(at));
+		if (len < 16)
+			assert_int_equal(inlay_tmh_get(at, len, &tmh), -EPROTO);
+		assert_int_equal(inlay_rvh_get(at, len, &back), -EPROTO);
+	}
+	for (i = IBV_TMH_EAGER + 1; i < 256; i++) {
+		at[0] = (uint8_t)i;
+		assert_int_equal(inlay_tmh_get(at, 40, &tmh), -EPROTO);
+	}
+	assert_memory_equal(&tmh, &old, sizeof(tmh));
+	assert_memory_equal(&back, &rvh, sizeof(rvh));
+}
+
+/* ---- set-up ---- */
+
+static void sizes(void **state)
+{
+	struct inlay_tag_list list;
+	void *memory;
+
+	(void)state;
+	usual_list(4, 16);
+	assert_int_equal(inlay_tag_list_size(0, 16), 0);
+	assert_int_equal(inlay_tag_list_size(INLAY_TAG_MAX + 1, 16), 0);
+	assert_int_equal(inlay_tag_list_size(4, 0), 0);
+	assert_int_equal(inlay_tag_list_size(4, 12), 0);
+	assert_int_equal(inlay_tag_list_size(4, 65536), 0);
+	assert_int_equal(inlay_tag_list_size(4, 16), 5 * 32 + 16 * 16);
+	memory = pages(4096);
+	assert_int_equal(inlay_tag_list_init(&list, NULL, SIZE_MAX, 4, &t.cmd.sq, UIDX), -EINVAL);
+	assert_int_equal(inlay_tag_list_init(&list, (uint8_t *)memory + 8, SIZE_MAX, 4, &t.cmd.sq, UIDX), -EINVAL);
+	assert_int_equal(inlay_tag_list_init(&list, memory, SIZE_MAX, 0, &t.cmd.sq, UIDX), -EINVAL);
+	assert_int_equal(inlay_tag_list_init(&list, memory, SIZE_MAX, 4, NULL, UIDX), -EINVAL);
+	assert_int_equal(inlay_tag_list_init(&list, memory, SIZE_MAX, 4, &t.cmd.sq, 1u << 24), -EINVAL);
+	assert_int_equal(inlay_tag_list_init(&list, memory, inlay_tag_list_size(4, 16) - 1, 4, &t.cmd.sq, UIDX), -ENOBUFS);
+	must(inlay_tag_list_init(&list, memory, inlay_tag_list_size(4, 16), 4, &t.cmd.sq, UIDX));
+	whole(&list);
+	free(memory);
+	tm_close(&t);
+}
+
+/* ---- operations ---- */
+
+static void operations(void **state)
+{
+	uint32_t handle[3], i;
+	struct inlay_tag_wc wc;
+
+	(void)state;
+	usual_list(3, 16);
+	/* Nothing is seen before it is rung, and all of it after */
+	for (i = 0; i < 3; i++)
+		must(try_add(&t, i, i, 100 + i, EXACT, i == 1 ? IBV_OPS_SIGNALED : 0, &handle[i]));
+	assert_int_equal(t.list.room, 0);
+	assert_null(inlay_cq_peek(&t.cq.cq));
+	inlay_tag_list_ring(&t.list);
+	assert_int_equal(expect(&t, IBV_WC_TM_ADD, IBV_WC_SUCCESS, 1001, 0).handle, handle[1]);
+	expect_nothing(&t.cq.cq);
+	whole(&t.list);
+	matched(&t, 101, 1001);
+	matched(&t, 102, 1002);
+	whole(&t.list);
+	assert_int_equal(t.list.room, 2);
+	/* A DEL that nobody asked for is asked for all the same, and swallowed */
+	must(inlay_tag_list_del(&t.list, 5, handle[0], 0));
+	inlay_tag_list_ring(&t.list);
+	assert_int_equal(take(&t, &wc), 0);
+	assert_int_equal(t.list.room, 3);
+	assert_int_equal(t.cmd.sq.pending, 0);
+	unexpected(&t, 100);
+	assert_int_equal(inlay_tag_list_unsynced(&t.list), 1);
+	sync_now(&t, 6);
+	assert_int_equal(inlay_tag_list_unsynced(&t.list), 0);
+	/* A SYNC without its flag tells nothing, and so hears that there is something to tell */
+	unexpected(&t, 100);
+	must(inlay_tag_list_sync(&t.list, 7, IBV_OPS_SIGNALED));
+	inlay_tag_list_ring(&t.list);
+	expect(&t, IBV_WC_TM_SYNC, IBV_WC_SUCCESS, 7, IBV_WC_TM_SYNC_REQ);
+	assert_int_equal(inlay_tag_list_unsynced(&t.list), 1);
+	/* On an ADD and on a DEL */
+	handle[0] = add(&t, 8, 0, 1, EXACT);
+	matched(&t, 1, 1008);
+	handle[0] = add(&t, 9, 0, 1, EXACT);
+	unexpected(&t, 2);
+	del(&t, 10, handle[0]);
+	assert_int_equal(inlay_tag_list_unsynced(&t.list), 0);
+	/* By mask, oldest first, and without a buffer */
+	add(&t, 11, 0, 0xab00, 0xff00);
+	must(inlay_tag_list_add(&t.list, 1012, 0, 0, NULL, IBV_OPS_SIGNALED, NULL));
+	inlay_tag_list_ring(&t.list);
+	expect(&t, IBV_WC_TM_ADD, IBV_WC_SUCCESS, 1012, 0);
+	add(&t, 13, 0, 0xab33, EXACT);
+	matched(&t, 0xab33, 1011);
+	eager(&t, 0xab33, 1, 0, 0);
+	wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_SUCCESS, 1012, BOTH);
+	assert_int_equal(wc.byte_len, 0);
+	matched(&t, 0xab33, 1013);
+	whole(&t.list);
+	assert_int_equal(t.list.room, 3);
+	tm_close(&t);
+}
+
+static struct ibv_ops_wr op_wr(uint64_t id, enum ibv_ops_wr_opcode opcode, int flags, struct ibv_ops_wr *next)
+{
+	struct ibv_ops_wr wr;
+
+	memset(&wr, 0, sizeof(wr));
+	wr.wr_id = id;
+	wr.opcode = opcode;
+	wr.flags = flags;
+	wr.next = next;
+	if (opcode == IBV_WR_TAG_ADD) {
+		wr.tm.add.recv_wr_id = id + 1000;
+		wr.tm.add.tag = id;
+		wr.tm.add.mask = EXACT;
+	}
+	return wr;
+}
+
+static void linked(void **state)
+{
+	struct ibv_sge sge;
+	struct ibv_ops_wr wr[6], *bad = NULL;
+	uint32_t i;
+
+	(void)state;
+	usual_list(3, 16);
+	sge = piece(&t.rx, 0, TAG_ROOM);
+	for (i = 0; i < 3; i++) {
+		wr[i] = op_wr(i + 1, IBV_WR_TAG_ADD, IBV_OPS_SIGNALED, &wr[i + 1]);
+		wr[i].tm.add.sg_list = &sge;
+		wr[i].tm.add.num_sge = 1;
+	}
+	wr[3] = op_wr(4, IBV_WR_TAG_DEL, IBV_OPS_SIGNALED, &wr[4]);
+	wr[4] = op_wr(5, IBV_WR_TAG_SYNC, IBV_OPS_SIGNALED, NULL);
+	/* The handle of an operation before it, as a program may know it: the third entry, of generation 0 */
+	wr[3].tm.handle = 2;
+	must(inlay_tag_list_post_ops(&t.list, wr, &bad));
+	assert_null(bad);
+	for (i = 0; i < 3; i++)
+		assert_int_equal(expect(&t, IBV_WC_TM_ADD, IBV_WC_SUCCESS, i + 1, 0).handle, wr[i].tm.handle);
+	assert_int_equal(wr[2].tm.handle, 2);
+	expect(&t, IBV_WC_TM_DEL, IBV_WC_SUCCESS, 4, 0);
+	expect(&t, IBV_WC_TM_SYNC, IBV_WC_SUCCESS, 5, 0);
+	matched(&t, 2, 1002);
+	/* What is wrong, in each place: those before it are done, those behind it not */
+	for (i = 0; i < 6; i++) {
+		struct ibv_ops_wr first = op_wr(20, IBV_WR_TAG_SYNC, IBV_OPS_SIGNALED, &wr[0]);
+
+		bad = NULL;
+		wr[0] = op_wr(21, i == 0 ? (enum ibv_ops_wr_opcode)77 : i == 1 ? IBV_WR_TAG_DEL : IBV_WR_TAG_ADD, IBV_OPS_SIGNALED, &wr[1]);
+		wr[1] = op_wr(22, IBV_WR_TAG_SYNC, IBV_OPS_SIGNALED, NULL);
+		wr[0].tm.handle = i == 1 ? 99 : 0;
+		if (i == 2)
+			wr[0].tm.add.num_sge = 2;
+		if (i == 3)
+			wr[0].tm.add.num_sge = -1;
+		if (i == 4) {
+			wr[0].flags |= IBV_OPS_TM_SYNC;
+			wr[0].tm.unexpected_cnt = 1;
+		}
+		if (i == 5) {
+			wr[0].tm.add.num_sge = 1;
+			wr[0].tm.add.sg_list = NULL;
+		}
+		assert_int_equal(inlay_tag_list_post_ops(&t.list, &first, &bad), i == 1 ? -ENOENT : -EINVAL);
+		assert_ptr_equal(bad, &wr[0]);
+		expect(&t, IBV_WC_TM_SYNC, IBV_WC_SUCCESS, 20, 0);
+		expect_nothing(&t.cq.cq);
+		whole(&t.list);
+	}
+	/* The counts: all of those between what was told and what was handed out */
+	unexpected(&t, 77);
+	unexpected(&t, 77);
+	unexpected(&t, 77);
+	wr[0] = op_wr(30, IBV_WR_TAG_SYNC, SYNCED, NULL);
+	wr[0].tm.unexpected_cnt = 2 + 65536;
+	must(inlay_tag_list_post_ops(&t.list, wr, &bad));
+	expect(&t, IBV_WC_TM_SYNC, IBV_WC_SUCCESS, 30, IBV_WC_TM_SYNC_REQ);
+	assert_int_equal(inlay_tag_list_unsynced(&t.list), 1);
+	wr[0].tm.unexpected_cnt = 1;
+	assert_int_equal(inlay_tag_list_post_ops(&t.list, wr, &bad), -EINVAL);
+	wr[0].tm.unexpected_cnt = 4;
+	assert_int_equal(inlay_tag_list_post_ops(&t.list, wr, &bad), -EINVAL);
+	wr[0].tm.unexpected_cnt = 3;
+	must(inlay_tag_list_post_ops(&t.list, wr, &bad));
+	expect(&t, IBV_WC_TM_SYNC, IBV_WC_SUCCESS, 30, 0);
+	matched(&t, 1, 1001);
+	tm_close(&t);
+}
+
+static void full(void **state)
+{
+	uint32_t handle[8], more, i;
+	struct inlay_tag_wc wc;
+
+	(void)state;
+	usual_list(7, 16);
+	for (i = 0; i < 7; i++)
+		must(try_add(&t, i, i, i, EXACT, 0, &handle[i]));
+	more = 0x12345678;
+	assert_int_equal(try_add(&t, 7, 7, 7, EXACT, IBV_OPS_SIGNALED | IBV_OPS_TM_SYNC, &more), -EAGAIN);
+	assert_int_equal(more, 0x12345678);
+	inlay_tag_list_ring(&t.list);
+	whole(&t.list);
+	/* What asks for no completion asks for one from time to time: no ring is full for ever */
+	for (i = 0; i < 9; i++)
+		must(inlay_tag_list_sync(&t.list, 50, 0));
+	assert_int_equal(inlay_tag_list_sync(&t.list, 51, 0), -EAGAIN);
+	assert_int_equal(inlay_tag_list_del(&t.list, 51, handle[0], 0), -EAGAIN);
+	inlay_tag_list_ring(&t.list);
+	for (i = 0; i < 4; i++)
+		assert_int_equal(take(&t, &wc), 0);
+	expect_nothing(&t.cq.cq);
+	assert_int_equal(inlay_sq_room(&t.cmd.sq), 16);
+	whole(&t.list);
+	for (i = 0; i < 7; i++)
+		must(inlay_tag_list_del(&t.list, i, handle[i], IBV_OPS_SIGNALED));
+	inlay_tag_list_ring(&t.list);
+	/* Free only when it is known that they are: then again the whole list, again and again */
+	assert_int_equal(t.list.room, 0);
+	for (i = 0; i < 7; i++)
+		expect(&t, IBV_WC_TM_DEL, IBV_WC_SUCCESS, i, 0);
+	assert_int_equal(t.list.room, 7);
+	for (i = 0; i < 200; i++) {
+		uint32_t order[7], k, n = 1 + rnd_below(7);
+
+		for (k = 0; k < n; k++)
+			must(try_add(&t, k, k, k, EXACT, rnd_below(2) ? IBV_OPS_SIGNALED : 0, &order[k]));
+		inlay_tag_list_ring(&t.list);
+		while (t.cmd.sq.pending > 3)
+			take(&t, &wc);
+		for (k = n; k--;) {
+			if (rnd_below(2)) {
+				must(inlay_tag_list_del(&t.list, k, order[k], 0));
+				inlay_tag_list_ring(&t.list);
+			} else {
+				eager(&t, k, 0, 0, 5);
+			}
+		}
+		while (t.list.room < 7)
+			take(&t, &wc);
+		whole(&t.list);
+	}
+	tm_close(&t);
+}
+
+static void handles(void **state)
+{
+	uint32_t a, b;
+
+	(void)state;
+	usual_list(1, 16);
+	a = add(&t, 1, 0, 5, EXACT);
+	assert_int_equal(inlay_tag_list_del(&t.list, 2, a + 1, 0), -ENOENT);
+	assert_int_equal(inlay_tag_list_del(&t.list, 2, a + 2, 0), -ENOENT);
+	assert_int_equal(inlay_tag_list_del(&t.list, 2, a + 0x10000, 0), -ENOENT);
+	assert_int_equal(inlay_tag_list_del(&t.list, 2, 0xffffffff, 0), -ENOENT);
+	must(inlay_tag_list_del(&t.list, 3, a, IBV_OPS_SIGNALED));
+	assert_int_equal(inlay_tag_list_del(&t.list, 3, a, IBV_OPS_SIGNALED), -EBUSY);
+	inlay_tag_list_ring(&t.list);
+	expect(&t, IBV_WC_TM_DEL, IBV_WC_SUCCESS, 3, 0);
+	assert_int_equal(inlay_tag_list_del(&t.list, 3, a, IBV_OPS_SIGNALED), -ENOENT);
+	/* The other entry, then this one again, of which the old handle is none */
+	b = add(&t, 4, 0, 5, EXACT);
+	assert_int_not_equal(a & 0xffff, b & 0xffff);
+	matched(&t, 5, 1004);
+	assert_int_equal(inlay_tag_list_del(&t.list, 5, b, 0), -ENOENT);
+	b = add(&t, 6, 0, 5, EXACT);
+	assert_int_equal(a & 0xffff, b & 0xffff);
+	assert_int_equal(inlay_tag_list_del(&t.list, 7, a, 0), -ENOENT);
+	del(&t, 8, b);
+	whole(&t.list);
+	tm_close(&t);
+}
+
+/* ---- kinds of completions ---- */
+
+static void two_parts(void **state)
+{
+	struct inlay_tag_wc wc;
+	uint32_t handle, i;
+
+	(void)state;
+	usual_list(4, 16);
+	add(&t, 1, 0, 0x1111, EXACT);
+	handle = add(&t, 2, 1, 0x2222, EXACT);
+	/* The tag is kept for the second, whoever was there before */
+	for (i = 0; i < 2; i++) {
+		eager(&t, i ? 0x1111 : 0x2222, 0xc0de + i, 7, 3000);
+		wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_SUCCESS, i ? 1001 : 1002, IBV_WC_TM_MATCH);
+		assert_int_equal(wc.tag, i ? 0x1111 : 0x2222);
+		assert_int_equal(wc.app_ctx, 0xc0de + i);
+		assert_int_equal(wc.app_op, INLAY_TAG_CONSUMED);
+		/* What is consumed can be named until its data are there, and is not taken out any more */
+		must(inlay_tag_list_del(&t.list, 5, wc.handle, IBV_OPS_SIGNALED));
+		inlay_tag_list_ring(&t.list);
+		wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_SUCCESS, i ? 1001 : 1002, IBV_WC_TM_DATA_VALID);
+		assert_int_equal(wc.tag, i ? 0x1111 : 0x2222);
+		assert_int_equal(wc.app_ctx, 0xc0de + i);
+		assert_int_equal(wc.byte_len, 3000);
+		assert_int_equal(wc.app_op, INLAY_TAG_EXPECTED);
+		came(&t, t.rx.buf + (i ? 0 : TAG_ROOM), 7, 3000);
+		assert_int_equal(inlay_tag_list_del(&t.list, 5, wc.handle, 0), -ENOENT);
+		expect(&t, IBV_WC_TM_DEL, IBV_WC_TM_ERR, 5, 0);
+	}
+	(void)handle;
+	whole(&t.list);
+	assert_int_equal(t.list.room, 4);
+	tm_close(&t);
+}
+
+/* A header of any kind, and bytes behind it; its answer has come */
+static void raw(const void *head, uint32_t head_len, uint32_t len)
+{
+	uint32_t index = inlay_sq_index(t.tx.sq);
+	struct ibv_sge sge[2];
+
+	memcpy(t.tx.buf + 3 * QUARTER, head, head_len);
+	sge[0] = piece(&t.tx, 3 * QUARTER, head_len);
+	sge[1] = piece(&t.tx, 11, len);
+	must(inlay_post_send(t.tx.sq, sge, 2, INLAY_SIGNALED));
+	inlay_sq_ring(t.tx.sq);
+	take_sent(&t.tx, index, NULL);
+}
+
+static struct inlay_rvh rvh_of(size_t off, uint32_t len)
+{
+	struct inlay_rvh rvh;
+
+	rvh.va = at_peer(&t.tx, off);
+	rvh.rkey = t.tx.mr->rkey;
+	rvh.len = len;
+	return rvh;
+}
+
+static void offer(uint64_t tag, uint32_t ctx, const struct inlay_rvh *rvh, const void *header, uint32_t header_len)
+{
+	uint32_t index = inlay_sq_index(t.tx.sq);
+
+	must(inlay_tag_send_rndv(t.tx.sq, ctx, tag, rvh, header, header_len, INLAY_SIGNALED));
+	inlay_sq_ring(t.tx.sq);
+	take_sent(&t.tx, index, NULL);
+}
+
+/* The sender hears that its payload was read */
+static void fin_room(void)
+{
+	struct ibv_sge sge = piece(&t.tx, 2 * QUARTER, 64);
+
+	must(inlay_post_recv(t.tx.rq, &sge, 1));
+	inlay_rq_ring(t.tx.rq);
+}
+
+static void fin(uint64_t tag, uint32_t ctx, const struct inlay_rvh *rvh)
+{
+	struct inlay_tmh tmh;
+	struct inlay_rvh back;
+
+	take_received(&t.tx, MLX5_CQE_RESP_SEND, 32, 0, NULL);
+	tmh = tmh_at(t.tx.buf + 2 * QUARTER, 32);
+	must(inlay_rvh_get(t.tx.buf + 2 * QUARTER, 32, &back));
+	assert_true(tmh.opcode == IBV_TMH_FIN && tmh.tag == tag && tmh.app_ctx == ctx);
+	assert_memory_equal(&back, rvh, sizeof(back));
+}
+
+static void rendezvous(void **state)
+{
+	struct inlay_rvh rvh, got;
+	struct inlay_tag_wc wc;
+	struct inlay_tmh tmh;
+	uint8_t own[33];
+	struct ibv_sge sge;
+	uint32_t index;
+
+	(void)state;
+	usual_list(4, 16);
+	fill(own, sizeof(own), 9);
+	/* By the device: read, and answered */
+	rvh = rvh_of(333, 4000);
+	add(&t, 1, 0, 0x77, EXACT);
+	fin_room();
+	offer(0x77, 0xaa, &rvh, own, 32);
+	wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_SUCCESS, 1001, IBV_WC_TM_MATCH);
+	assert_int_equal(wc.app_ctx, 0xaa);
+	wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_SUCCESS, 1001, IBV_WC_TM_DATA_VALID);
+	assert_int_equal(wc.byte_len, 4000);
+	assert_int_equal(wc.tag, 0x77);
+	came(&t, t.rx.buf, 333, 4000);
+	fin(0x77, 0xaa, &rvh);
+	/* Too much for the buffer: headers there, the rest is the software's */
+	rvh = rvh_of(333, 5000);
+	add(&t, 2, 0, 0x78, EXACT);
+	memset(t.rx.buf, 0, 64);
+	offer(0x78, 0xab, &rvh, own, 32);
+	wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_TM_RNDV_INCOMPLETE, 1002, BOTH);
+	assert_int_equal(wc.app_op, INLAY_TAG_CONSUMED_MSG_SW_RNDV);
+	assert_int_equal(wc.tag, 0x78);
+	assert_int_equal(wc.byte_len, 64);
+	tmh = tmh_at(t.rx.buf, wc.byte_len);
+	must(inlay_rvh_get(t.rx.buf, wc.byte_len, &got));
+	assert_true(tmh.opcode == IBV_TMH_RNDV && tmh.tag == 0x78 && tmh.app_ctx == 0xab);
+	assert_memory_equal(&got, &rvh, sizeof(rvh));
+	assert_memory_equal(t.rx.buf + 32, own, 32);
+	/* As it does it: read, then FIN behind a fence */
+	fin_room();
+	sge = piece(&t.rx, TAG_ROOM, 5000);
+	must(inlay_post_read(t.rx.sq, got.va, got.rkey, &sge, 1, 0));
+	index = inlay_sq_index(t.rx.sq);
+	must(inlay_tag_send_fin(t.rx.sq, tmh.app_ctx, tmh.tag, &got, INLAY_SIGNALED | INLAY_FENCE_STRONG));
+	inlay_sq_ring(t.rx.sq);
+	take_sent(&t.rx, index, NULL);
+	came(&t, t.rx.buf + TAG_ROOM, 333, 5000);
+	fin(0x78, 0xab, &rvh);
+	/* Nobody waits for it: in an entry, whole */
+	entries(&t, 1);
+	offer(0x79, 0xac, &rvh, own, 5);
+	wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_SUCCESS, 0, 0);
+	assert_int_equal(wc.byte_len, 37);
+	tmh = tmh_at(t.rx.buf + slot_of(&t, 0), wc.byte_len);
+	assert_int_equal(tmh.opcode, IBV_TMH_RNDV);
+	assert_memory_equal(t.rx.buf + slot_of(&t, 0) + 32, own, 5);
+	assert_int_equal(inlay_tag_list_unsynced(&t.list), 1);
+	assert_int_equal(inlay_tag_send_rndv(t.tx.sq, 0, 0, &rvh, own, 33, 0), -EINVAL);
+	tm_close(&t);
+}
+
+/* On a list without rendezvous, also in more than one packet */
+static void software_rendezvous(void **state)
+{
+	struct inlay_rvh rvh;
+	struct inlay_tag_wc wc;
+	struct tagged_how how;
+	uint8_t head[32];
+	int i;
+
+	(void)state;
+	memset(&how, 0, sizeof(how));
+	how.tags = 4;
+	how.bbs = 16;
+	how.no_rndv = true;
+	tm_open(&t, &how);
+	rvh = rvh_of(0, 100);
+	add(&t, 1, 0, 1, EXACT);
+	offer(1, 2, &rvh, NULL, 0);
+	wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_TM_RNDV_INCOMPLETE, 1001, BOTH);
+	assert_int_equal(wc.byte_len, 32);
+	add(&t, 2, 0, 1, EXACT);
+	inlay_tmh_put(head, IBV_TMH_RNDV, 3, 1);
+	inlay_rvh_put(head + 16, &rvh);
+	raw(head, 32, 2000);
+	for (i = 0; i < 2; i++) {
+		wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_TM_RNDV_INCOMPLETE, 1002, i ? IBV_WC_TM_DATA_VALID : IBV_WC_TM_MATCH);
+		assert_int_equal(wc.tag, 1);
+		assert_int_equal(wc.app_ctx, 3);
+		assert_int_equal(wc.app_op, i ? INLAY_TAG_EXPECTED : INLAY_TAG_CONSUMED_SW_RNDV);
+	}
+	assert_int_equal(wc.byte_len, 2032);
+	assert_memory_equal(t.rx.buf, head, 32);
+	whole(&t.list);
+	tm_close(&t);
+}
+
+static void no_tag(void **state)
+{
+	struct inlay_tag_wc wc;
+	struct inlay_rvh rvh;
+	uint8_t head[16];
+	uint32_t index;
+
+	(void)state;
+	usual_list(4, 16);
+	add(&t, 1, 0, 0, 0);
+	entries(&t, 3);
+	inlay_tmh_put(head, IBV_TMH_NO_TAG, 3, 1);
+	raw(head, 16, 500);
+	wc = expect(&t, IBV_WC_TM_NO_TAG, IBV_WC_SUCCESS, 0, 0);
+	assert_int_equal(wc.byte_len, 516);
+	came(&t, t.rx.buf + slot_of(&t, 0) + 16, 11, 500);
+	rvh = rvh_of(0, 100);
+	index = inlay_sq_index(t.tx.sq);
+	must(inlay_tag_send_fin(t.tx.sq, 1, 2, &rvh, INLAY_SIGNALED));
+	inlay_sq_ring(t.tx.sq);
+	take_sent(&t.tx, index, NULL);
+	wc = expect(&t, IBV_WC_TM_NO_TAG, IBV_WC_SUCCESS, 1, 0);
+	assert_int_equal(wc.byte_len, 32);
+	raw(head, 3, 0);
+	wc = expect(&t, IBV_WC_TM_NO_TAG, IBV_WC_SUCCESS, 2, 0);
+	assert_int_equal(inlay_tag_list_unsynced(&t.list), 0);
+	assert_int_equal(wc.byte_len, 3);
+	tm_close(&t);
+}
+
+/* Payload in the first half of a 128-byte CQE, matched or not */
+static void in_the_cqe(void **state)
+{
+	static const uint32_t lengths[] = {0, 1, 32, 33, 48, 64, 65, 100};
+	struct inlay_tag_wc wc;
+	struct tagged_how how;
+	struct mlx5_cqe64 *cqe;
+	struct ibv_sge sge;
+	uint64_t slot[16];
+	uint32_t i, handle = 0;
+
+	(void)state;
+	memset(&how, 0, sizeof(how));
+	how.tags = 4;
+	how.bbs = 16;
+	how.cqe_size = 128;
+	how.scatter = 64;
+	tm_open(&t, &how);
+	for (i = 0; i < ARRAY(lengths); i++) {
+		add(&t, i, 0, 5, EXACT);
+		memset(t.rx.buf, 0, 128);
+		eager(&t, 5, i, 77, lengths[i]);
+		wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_SUCCESS, i + 1000, BOTH);
+		assert_int_equal(wc.byte_len, lengths[i]);
+		assert_int_equal(wc.tag, 5);
+		assert_int_equal(wc.app_ctx, i);
+		assert_int_equal(wc.payload != NULL, lengths[i] && lengths[i] <= 64);
+		came(&t, wc.payload ? t.data : t.rx.buf, 77, lengths[i]);
+		entries(&t, 1);
+		memset(t.rx.buf + slot_of(&t, i), 0, 128);
+		eager(&t, 6, i, 77, lengths[i]);
+		wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_SUCCESS, (t.posted - 1) & 63, 0);
+		assert_int_equal(wc.byte_len, lengths[i] + 16);
+		assert_int_equal(wc.payload != NULL, lengths[i] <= 48);
+		came(&t, (wc.payload ? t.data : t.rx.buf + slot_of(&t, wc.wr_id)) + 16, 77, lengths[i]);
+		sync_now(&t, 1);
+	}
+	/* More than the buffer would have held, from a device that looks at the CQE's place only: made by hand */
+	sge = piece(&t.rx, 0, 20);
+	must(inlay_tag_list_add(&t.list, 2, 5, EXACT, &sge, IBV_OPS_SIGNALED, &handle));
+	inlay_tag_list_ring(&t.list);
+	expect(&t, IBV_WC_TM_ADD, IBV_WC_SUCCESS, 2, 0);
+	cqe = (struct mlx5_cqe64 *)(void *)(slot + 8);
+	memset(slot, 0, sizeof(slot));
+	cqe->app = INLAY_CQE_APP_TAG;
+	cqe->app_op = INLAY_TAG_CONSUMED_MSG;
+	cqe->app_info = inlay_to_be16((uint16_t)handle);
+	cqe->op_own = MLX5_CQE_RESP_SEND << 4 | INLAY_CQE_SCATTER_64;
+	cqe->byte_cnt = inlay_to_be32(21);
+	/* 64 bytes of a CQE that has no first half, or more of them than there are */
+	assert_int_equal(inlay_tag_list_complete(&t.list, cqe, 64, &wc), -EPROTO);
+	cqe->byte_cnt = inlay_to_be32(65);
+	assert_int_equal(inlay_tag_list_complete(&t.list, cqe, 128, &wc), -EPROTO);
+	cqe->byte_cnt = inlay_to_be32(21);
+	assert_int_equal(inlay_tag_list_complete(&t.list, cqe, 128, &wc), 1);
+	assert_int_equal(wc.status, IBV_WC_LOC_LEN_ERR);
+	assert_int_equal(wc.wr_id, 2);
+	assert_ptr_equal(wc.payload, slot);
+	whole(&t.list);
+	/* The same from one that says that they are in the buffer; as many as it has are no error */
+	for (i = 20; i <= 21; i++) {
+		must(inlay_tag_list_add(&t.list, 2, 5, EXACT, &sge, IBV_OPS_SIGNALED, &handle));
+		inlay_tag_list_ring(&t.list);
+		expect(&t, IBV_WC_TM_ADD, IBV_WC_SUCCESS, 2, 0);
+		cqe->app_info = inlay_to_be16((uint16_t)handle);
+		cqe->op_own = MLX5_CQE_RESP_SEND << 4;
+		cqe->byte_cnt = inlay_to_be32(i);
+		assert_int_equal(inlay_tag_list_complete(&t.list, cqe, 128, &wc), 1);
+		assert_int_equal(wc.status, i == 20 ? IBV_WC_SUCCESS : IBV_WC_LOC_LEN_ERR);
+		assert_null(wc.payload);
+	}
+	whole(&t.list);
+	tm_close(&t);
+}
+
+/* ---- send.h: what another QP of any kind receives ---- */
+
+static void on_the_wire(void **state)
+{
+	static const uint32_t lengths[] = {0, 1, 4, 15, 16, 17, 28, 44, 45, 100, 200};
+	uint8_t expected[4096], data[1024];
+	struct side a, b;
+	struct how how;
+	struct inlay_rvh rvh;
+	struct ibv_sge sge[3], room;
+	uint32_t i, k, n, len, off, index;
+
+	(void)state;
+	memset(&how, 0, sizeof(how));
+	sides_make(&a, &how, &b, &how);
+	fill(a.buf, BYTES, 1);
+	fill(data, sizeof(data), 5);
+	for (i = 0; i < 300; i++) {
+		uint32_t ctx = (uint32_t)rnd(), kind = i % 4;
+		uint64_t tag = rnd();
+
+		room = piece(&b, 0, 4096);
+		memset(b.buf, 0, 4096);
+		must(inlay_post_recv(b.rq, &room, 1));
+		inlay_rq_ring(b.rq);
+		for (k = rnd_below(3); k--;)
+			must(inlay_post_nop(a.sq, 0));
+		inlay_tmh_put(expected, (uint8_t)(kind < 2 ? IBV_TMH_EAGER : kind == 2 ? IBV_TMH_RNDV : IBV_TMH_FIN), ctx, tag);
+		n = 16;
+		index = inlay_sq_index(a.sq);
+		rvh.va = rnd();
+		rvh.rkey = (uint32_t)rnd();
+		rvh.len = (uint32_t)rnd();
+		len = lengths[rnd_below(ARRAY(lengths))];
+		switch (kind) {
+		case 0:
+			for (k = 0; k < 3; k++) {
+				off = rnd_below(1000);
+				sge[k] = piece(&a, off, rnd_below(4) ? rnd_below(1000) : 0);
+			}
+			k = rnd_below(4);
+			must(inlay_tag_send_eager(a.sq, ctx, tag, sge, k, INLAY_SIGNALED));
+			for (off = 0; off < k; off++) {
+				memcpy(expected + n, (void *)(uintptr_t)sge[off].addr, sge[off].length);
+				n += sge[off].length;
+			}
+			break;
+		case 1:
+			must(inlay_tag_send_eager_inline(a.sq, ctx, tag, data, len, INLAY_SIGNALED));
+			memcpy(expected + n, data, len);
+			n += len;
+			break;
+		default:
+			inlay_rvh_put(expected + n, &rvh);
+			n += 16;
+			len = kind == 2 ? rnd_below(33) : 0;
+			if (kind == 2)
+				must(inlay_tag_send_rndv(a.sq, ctx, tag, &rvh, data, len, INLAY_SIGNALED));
+			else
+				must(inlay_tag_send_fin(a.sq, ctx, tag, &rvh, INLAY_SIGNALED));
+			memcpy(expected + n, data, len);
+			n += len;
+		}
+		inlay_sq_ring(a.sq);
+		take_received(&b, MLX5_CQE_RESP_SEND, n, 0, NULL);
+		assert_memory_equal(b.buf, expected, n);
+		assert_int_equal(b.buf[n], 0);
+		take_sent(&a, index, NULL);
+	}
+	/* What does not fit */
+	memset(sge, 0, sizeof(sge));
+	assert_int_equal(inlay_tag_send_eager(a.sq, 0, 0, NULL, INLAY_MAX_DS + 1, 0), -EINVAL);
+	assert_int_equal(inlay_tag_send_eager_inline(a.sq, 0, 0, data, 1009, 0), -EINVAL);
+	assert_int_equal(inlay_tag_send_eager_inline(a.sq, 0, 0, data, 0x7fffffff, 0), -EINVAL);
+	assert_int_equal(inlay_tag_send_eager_inline(a.sq, 0, 0, data, 0xffffffff, 0), -EINVAL);
+	index = inlay_sq_index(a.sq);
+	for (i = 0; i < 64; i++)
+		must(inlay_tag_send_eager(a.sq, 0, 0, NULL, 0, 0));
+	assert_int_equal(inlay_tag_send_eager(a.sq, 0, 0, NULL, 0, 0), -EAGAIN);
+	assert_int_equal(inlay_tag_send_fin(a.sq, 0, 0, &rvh, 0), -EAGAIN);
+	sides_free(&a, &b);
+}
+
+/* ---- errors ---- */
+
+static void failed_sender(enum ibv_wc_status status)
+{
+	const struct mlx5_cqe64 *cqe = cqe_wait(t.tx.cq);
+
+	assert_true(inlay_cqe_is_error(cqe));
+	assert_int_equal(inlay_cqe_status(cqe), status);
+	inlay_cq_advance(t.tx.cq, 1);
+	t.dead = true;
+}
+
+static void post_eager(uint64_t tag, size_t len)
+{
+	struct ibv_sge sge = piece(&t.tx, 0, len);
+
+	must(inlay_tag_send_eager(t.tx.sq, 0, tag, &sge, 1, INLAY_SIGNALED));
+	inlay_sq_ring(t.tx.sq);
+}
+
+/* The command queue stops: what it had is told, and is not in the list */
+static void command_queue_fails(void **state)
+{
+	uint32_t handle[4], i, n = 0;
+	struct inlay_tag_wc wc;
+
+	(void)state;
+	usual_list(4, 16);
+	handle[0] = add(&t, 1, 0, 1, EXACT);
+	must(try_add(&t, 2, 1, 2, EXACT, 0, &handle[1]));
+	inlay_tag_list_ring(&t.list);
+	sync_now(&t, 3);
+	must(inlay_devx_qp_to_error(&t.cmd));
+	must(try_add(&t, 10, 2, 3, EXACT, 0, &handle[2]));
+	must(inlay_tag_list_del(&t.list, 11, handle[2], 0));
+	must(inlay_tag_list_del(&t.list, 12, handle[0], IBV_OPS_SIGNALED));
+	must(inlay_tag_list_sync(&t.list, 13, IBV_OPS_SIGNALED));
+	must(try_add(&t, 14, 3, 4, EXACT, IBV_OPS_SIGNALED, &handle[3]));
+	inlay_tag_list_ring(&t.list);
+	for (i = 0; i < 5; i++) {
+		assert_int_equal(take(&t, &wc), 1);
+		assert_int_equal(wc.status, IBV_WC_WR_FLUSH_ERR);
+		assert_int_equal(wc.wr_id, 10 + n + (n == 0 || n == 4 ? 1000 : 0));
+		assert_int_equal(wc.app_op, 0);
+		assert_int_equal(wc.opcode, n == 0 || n == 4 ? IBV_WC_TM_ADD : n == 3 ? IBV_WC_TM_SYNC : IBV_WC_TM_DEL);
+		if (wc.opcode != IBV_WC_TM_SYNC)
+			assert_int_equal(wc.handle, handle[n < 2 ? 2 : n == 2 ? 0 : 3]);
+		n++;
+		whole(&t.list);
+	}
+	expect_nothing(&t.cq.cq);
+	/* The list itself goes on matching */
+	assert_int_equal(t.list.room, 2);
+	matched(&t, 1, 1001);
+	matched(&t, 2, 1002);
+	assert_int_equal(t.list.room, 4);
+	whole(&t.list);
+	tm_close(&t);
+}
+
+/* An entry of the XRQ that is too small: its error, not a tag's */
+static void entry_too_small(void **state)
+{
+	struct inlay_tag_wc wc;
+	struct tagged_how how;
+
+	(void)state;
+	memset(&how, 0, sizeof(how));
+	how.tags = 4;
+	how.bbs = 16;
+	how.slot = 64;
+	tm_open(&t, &how);
+	add(&t, 1, 0, 1, EXACT);
+	entries(&t, 1);
+	post_eager(2, 100);
+	failed_sender(IBV_WC_REM_INV_REQ_ERR);
+	assert_int_equal(take(&t, &wc), 1);
+	assert_int_equal(wc.opcode, IBV_WC_TM_NO_TAG);
+	assert_int_equal(wc.status, IBV_WC_LOC_LEN_ERR);
+	assert_int_equal(wc.wr_id, 0);
+	assert_int_equal(wc.flags, 0);
+	assert_int_equal(inlay_tag_list_unsynced(&t.list), 0);
+	assert_int_equal(t.list.room, 3);
+	whole(&t.list);
+	tm_close(&t);
+}
+
+/* ---- CQEs that cannot be ---- */
+
+static void hostile(void **state)
+{
+	uint32_t i, k, refused = 0, handle[8];
+	struct inlay_tag_list list;
+	struct inlay_tag_wc wc;
+	uint64_t slot[16];        /* 128 bytes: what is before the CQE is there */
+	struct mlx5_cqe64 *cqe = (struct mlx5_cqe64 *)(void *)(slot + 8);
+	void *memory = pages(4096);
+	struct inlay_sq sq;
+	struct inlay_uar uar;
+	uint64_t ring[16 * 8 + 8];
+	uint32_t dbrec[2];
+	uint8_t *buf = (uint8_t *)(((uintptr_t)ring + 63) & ~(uintptr_t)63);
+
+	(void)state;
+	for (i = 0; i < 2000; i++) {
+		memset(slot, 0, sizeof(slot));
+		must(inlay_uar_init(&uar, (uint8_t *)memory + 2048, 256, INLAY_UAR_DOORBELL));
+		must(inlay_sq_init(&sq, buf, 16, dbrec, 99, 63, &uar));
+		must(inlay_tag_list_init(&list, memory, 4096 / 2, 6, &sq, UIDX));
+		/* From time to time something is posted; all that comes back is noise of the right form */
+		for (k = 0; k < 60; k++) {
+			int told;
+
+			switch (rnd_below(8)) {
+			case 0:
+			case 1:
+				inlay_tag_list_add(&list, k, k, EXACT, NULL, (int)rnd_below(2), &handle[rnd_below(8)]);
+				break;
+			case 2:
+				inlay_tag_list_del(&list, k, rnd_below(2) ? handle[rnd_below(8)] : rnd_below(8), (int)rnd_below(2));
+				break;
+			case 3:
+				inlay_tag_list_sync(&list, k, (int)rnd_below(2));
+				break;
+			default:
+				cqe->app = INLAY_CQE_APP_TAG;
+				cqe->app_op = (uint8_t)(rnd_below(10) ? rnd_below(13) : rnd());
+				cqe->app_info = inlay_to_be16((uint16_t)(rnd_below(10) ? rnd_below(8) : rnd()));
+				cqe->wqe_counter = inlay_to_be16((uint16_t)(rnd_below(10) ? list.done + rnd_below(6) : rnd()));
+				cqe->byte_cnt = inlay_to_be32(rnd_below(10) ? rnd_below(100) : (uint32_t)rnd());
+				cqe->tm_cqe.success = inlay_to_be32(rnd_below(2) << 31);
+				cqe->tm_cqe.hw_phase_cnt = (uint16_t)rnd();
+				cqe->srqn_uidx = inlay_to_be32(UIDX);
+				cqe->sop_drop_qpn = inlay_to_be32(99);
+				cqe->op_own = (uint8_t)(rnd_below(4) ? MLX5_CQE_RESP_SEND :
+							rnd_below(2) ? MLX5_CQE_REQ_ERR : rnd_below(16));
+				cqe->op_own = (uint8_t)(cqe->op_own << 4 | (rnd_below(3) ? 0 : rnd_below(16)));
+				if (rnd_below(10) == 0)
+					cqe->app = 0;
+				if (!inlay_tag_list_owns(&list, cqe))
+					break;
+				told = inlay_tag_list_complete(&list, cqe, rnd_below(2) ? 64 : 128, &wc);
+				assert_true(told == 0 || told == 1 || told == -EPROTO);
+				refused += told < 0;
+				if (told > 0 && wc.payload)
+					assert_true(wc.byte_len <= 64);
+			}
+			whole(&list);
+		}
+	}
+	assert_true(refused > 1000);
+	free(memory);
+}
+
+/* ... each kind by itself: refused, and all is as it was */
+static void impossible(void **state)
+{
+	struct inlay_tag_list before, *list = &t.list;
+	struct inlay_tag_entry_ entries_[5];
+	struct inlay_tag_wc wc;
+	struct mlx5_cqe64 cqe;
+	uint32_t i;
+	static const struct {
+		uint8_t opcode, app_op;
+		uint16_t entry;
+		uint32_t success;
+	} bad[] = {
+		{MLX5_CQE_RESP_SEND, INLAY_TAG_EXPECTED, 0, 0},         /* not consumed */
+		{MLX5_CQE_RESP_SEND, INLAY_TAG_CONSUMED_MSG, 1, 0},     /* consumed already */
+		{MLX5_CQE_NO_PACKET, INLAY_TAG_CONSUMED, 1, 0},
+		{MLX5_CQE_RESP_SEND, INLAY_TAG_CONSUMED_MSG, 2, 0},     /* not in the list */
+		{MLX5_CQE_RESP_SEND, INLAY_TAG_CONSUMED_MSG, 5, 0},     /* beyond it */
+		{MLX5_CQE_RESP_SEND, INLAY_TAG_CONSUMED_MSG, 65535, 0},
+		{MLX5_CQE_RESP_SEND, INLAY_TAG_CANCELED, 2, 0},
+		{MLX5_CQE_RESP_ERR, INLAY_TAG_CONSUMED_MSG, 3, 0},
+		{MLX5_CQE_NO_PACKET, INLAY_TAG_APPENDED, 0, 1},         /* of another operation than the oldest */
+		{MLX5_CQE_NO_PACKET, INLAY_TAG_NOOP, 0, 1},
+		{MLX5_CQE_NO_PACKET, INLAY_TAG_REMOVED, 1, 1},          /* what is consumed cannot be removed */
+		{MLX5_CQE_RESP_ERR, INLAY_TAG_REMOVED, 1, 1},
+		{MLX5_CQE_RESP_SEND, 0, 0, 0},                          /* no such kinds */
+		{MLX5_CQE_RESP_SEND, 8, 0, 0},
+		{MLX5_CQE_RESP_SEND, 13, 0, 0},
+		{MLX5_CQE_REQ, INLAY_TAG_REMOVED, 1, 1},                /* a command queue completes none as sends */
+	};
+
+	(void)state;
+	usual_list(4, 16);
+	add(&t, 1, 0, 1, EXACT);
+	add(&t, 2, 1, 2, EXACT);
+	eager(&t, 2, 0, 0, 3000);
+	expect(&t, IBV_WC_TM_RECV, IBV_WC_SUCCESS, 1002, IBV_WC_TM_MATCH);
+	must(inlay_tag_list_del(list, 3, 1, IBV_OPS_SIGNALED));
+	before = *list;
+	memcpy(entries_, list->entries, sizeof(entries_));
+	for (i = 0; i < ARRAY(bad); i++) {
+		memset(&cqe, 0, sizeof(cqe));
+		cqe.app = INLAY_CQE_APP_TAG;
+		cqe.app_op = bad[i].app_op;
+		cqe.app_info = inlay_to_be16(bad[i].entry);
+		cqe.tm_cqe.success = inlay_to_be32(bad[i].success << 31);
+		cqe.op_own = (uint8_t)(bad[i].opcode << 4);
+		if (inlay_tag_list_complete(list, &cqe, 64, &wc) != -EPROTO)
+			fail_msg("%u was taken", i);
+		assert_memory_equal(list, &before, sizeof(before));
+		assert_memory_equal(list->entries, entries_, sizeof(entries_));
+	}
+	/* Flushes of what was not posted, or of what lies behind one that must complete by itself */
+	must(inlay_tag_list_sync(list, 4, 0));
+	before = *list;
+	for (i = 1; i < 65536; i += i < 20 ? 1 : 1000) {
+		memset(&cqe, 0, sizeof(cqe));
+		cqe.op_own = MLX5_CQE_REQ_ERR << 4;
+		cqe.wqe_counter = inlay_to_be16((uint16_t)(list->done + i));
+		assert_int_equal(inlay_tag_list_complete(list, &cqe, 64, &wc), -EPROTO);
+	}
+	assert_memory_equal(list, &before, sizeof(before));
+	inlay_tag_list_ring(list);
+	expect(&t, IBV_WC_TM_RECV, IBV_WC_SUCCESS, 1002, IBV_WC_TM_DATA_VALID);
+	expect(&t, IBV_WC_TM_DEL, IBV_WC_TM_ERR, 3, 0);
+	matched(&t, 1, 1001);
+	whole(list);
+	tm_close(&t);
+}
+
+/* An error of an operation whose receive is long over leaves the receive that has its entry now. Other lists' CQEs are not ours. */
+static void entry_in_other_hands(void **state)
+{
+	struct mlx5_cqe64 cqe;
+	struct inlay_tag_wc wc;
+	uint32_t i, handle[3];
+
+	(void)state;
+	usual_list(1, 16);
+	for (i = 0; i < 3; i++) {
+		must(try_add(&t, i, 0, 5, EXACT, 0, &handle[i]));
+		inlay_tag_list_ring(&t.list);
+		if (i < 2)
+			matched(&t, 5, 1000 + i);
+	}
+	assert_int_equal(handle[2] & 0xffff, handle[0] & 0xffff);
+	memset(&cqe, 0, sizeof(cqe));
+	cqe.op_own = MLX5_CQE_REQ_ERR << 4;
+	cqe.sop_drop_qpn = inlay_to_be32(inlay_sq_qpn(&t.cmd.sq));
+	assert_true(inlay_tag_list_owns(&t.list, &cqe));
+	assert_int_equal(inlay_tag_list_complete(&t.list, &cqe, 64, &wc), 1);
+	assert_int_equal(wc.wr_id, 1000);
+	assert_int_equal(wc.handle, handle[0]);
+	whole(&t.list);
+	matched(&t, 5, 1002);
+	cqe.sop_drop_qpn = inlay_to_be32(inlay_sq_qpn(&t.cmd.sq) + 1);
+	assert_false(inlay_tag_list_owns(&t.list, &cqe));
+	cqe.op_own = MLX5_CQE_RESP_SEND << 4;
+	cqe.app = INLAY_CQE_APP_TAG;
+	cqe.srqn_uidx = inlay_to_be32(UIDX);
+	assert_true(inlay_tag_list_owns(&t.list, &cqe));
+	cqe.srqn_uidx = inlay_to_be32(UIDX + 1);
+	assert_false(inlay_tag_list_owns(&t.list, &cqe));
+	whole(&t.list);
+	tm_close(&t);
+}
+
+/* ---- counters beyond 16 bits ---- */
+
+/* n unexpected messages, in batches; their completions are taken */
+static void storm(uint32_t n)
+{
+	static uint32_t made;
+	struct inlay_tag_wc wc;
+	uint32_t batch, i, index;
+
+	for (; n; n -= batch) {
+		batch = n < 48 ? n : 48;
+		entries(&t, batch);
+		index = inlay_sq_index(t.tx.sq);
+		for (i = 0; i < batch; i++) {
+			index = inlay_sq_index(t.tx.sq);
+			must(inlay_tag_send_eager_inline(t.tx.sq, ++made, 0x5707, &made, 4, i + 1 == batch ? INLAY_SIGNALED : 0));
+		}
+		inlay_sq_ring(t.tx.sq);
+		take_sent(&t.tx, index, NULL);
+		for (i = 0; i < batch; i++) {
+			assert_int_equal(take(&t, &wc), 1);
+			assert_int_equal(wc.app_op, INLAY_TAG_UNEXPECTED);
+			assert_int_equal((wc.flags & IBV_WC_TM_SYNC_REQ) != 0, inlay_tag_list_unsynced(&t.list) >= 1u << 14);
+		}
+	}
+}
+
+static void counters(void **state)
+{
+	uint32_t i, at = 0, to, handle;
+	struct inlay_tag_wc wc;
+
+	(void)state;
+	usual_list(4, 64);
+	/* Operations, of which each uses a WQEBB */
+	for (i = 0; i < 66000; i++) {
+		must(inlay_tag_list_sync(&t.list, i, 0));
+		if (i % 32 == 31) {
+			inlay_tag_list_ring(&t.list);
+			while (t.cmd.sq.pending > 17)
+				take(&t, &wc);
+		}
+	}
+	assert_true(t.cmd.sq.pi > 65536);
+	handle = add(&t, 1, 0, 1, EXACT);
+	del(&t, 2, handle);
+	/* Unexpected messages */
+	for (i = 0; at < 66000; i++, at = to) {
+		static const uint32_t stops[] = {1, 1000, 17000, 32767, 32768, 32769, 49000, 65535, 65536, 65537, 66000};
+
+		to = stops[i];
+		storm(to - at);
+		assert_int_equal(inlay_tag_list_unsynced(&t.list), to - at);
+		/* One that was added before they were all told of is not matched, and is when they are */
+		must(try_add(&t, 3, 0, 0x5707, EXACT, IBV_OPS_SIGNALED, &handle));
+		inlay_tag_list_ring(&t.list);
+		expect(&t, IBV_WC_TM_ADD, IBV_WC_SUCCESS, 1003, IBV_WC_TM_SYNC_REQ);
+		sync_now(&t, 4);
+		matched(&t, 0x5707, 1003);
+	}
+	whole(&t.list);
+	tm_close(&t);
+}
+
+/* ---- what goes wrong elsewhere ---- */
+
+/* libmlx5: posting operations takes the SRQ's lock, then the CQ's; polling takes them the other way round. Here there is none: operations
+   may be posted between a peek and its advance, on a ring that looks full too */
+static void no_lock_inversion(void **state)
+{
+	const struct mlx5_cqe64 *cqe;
+	struct inlay_tag_wc wc;
+	uint32_t i, rounds = 0;
+
+	(void)state;
+	usual_list(4, 8);
+	for (i = 0; i < 8; i++)
+		must(inlay_tag_list_sync(&t.list, i, IBV_OPS_SIGNALED));
+	inlay_tag_list_ring(&t.list);
+	while (rounds < 1000) {
+		cqe = cqe_wait(&t.cq.cq);
+		if (rounds < 990)
+			assert_int_equal(inlay_tag_list_sync(&t.list, 0, IBV_OPS_SIGNALED), -EAGAIN);
+		assert_int_equal(inlay_tag_list_complete(&t.list, cqe, 64, &wc), 1);
+		if (rounds < 992)
+			must(inlay_tag_list_sync(&t.list, 0, IBV_OPS_SIGNALED));
+		inlay_tag_list_ring(&t.list);
+		inlay_cq_advance(&t.cq.cq, 1);
+		rounds++;
+	}
+	tm_close(&t);
+}
+
+/* libmlx5 compares the device's 16 bits with the program's 32: after 65,536 unexpected messages each ADD says SYNC_REQ, or, when the
+   program keeps 16 bits, none of the messages ever does */
+static void phase_beyond_65536(void **state)
+{
+	uint32_t i;
+
+	(void)state;
+	usual_list(4, 16);
+	for (i = 0; i < 5; i++) {
+		storm(16000);
+		sync_now(&t, 1);
+	}
+	storm(1000);
+	sync_now(&t, 1);
+	/* 81,000: add() and del() assert that nothing is to be synchronised */
+	del(&t, 3, add(&t, 2, 0, 1, EXACT));
+	/* And across the next turn of the counter 2^14 are still told of: storm() looks at each */
+	storm(49000);
+	assert_true(inlay_tag_list_unsynced(&t.list) >= 1u << 14);
+	sync_now(&t, 4);
+	add(&t, 5, 0, 1, EXACT);
+	matched(&t, 1, 1005);
+	tm_close(&t);
+}
+
+/* libmlx5 frees the entry of an unsignaled DEL at once: the completion of a message that was faster finds another receive there */
+static void unsignaled_del_keeps_its_entry(void **state)
+{
+	struct inlay_tag_wc wc;
+	uint32_t a, b;
+
+	(void)state;
+	usual_list(1, 16);
+	a = add(&t, 1, 0, 5, EXACT);
+	eager(&t, 5, 1, 0, 100);
+	must(inlay_tag_list_del(&t.list, 2, a, 0));
+	inlay_tag_list_ring(&t.list);
+	/* Of two entries one is the dummy, the other is not yet free */
+	assert_int_equal(try_add(&t, 3, 0, 5, EXACT, 0, &b), -EAGAIN);
+	wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_SUCCESS, 1001, BOTH);
+	assert_int_equal(wc.handle, a);
+	assert_int_equal(try_add(&t, 3, 0, 5, EXACT, 0, &b), -EAGAIN);
+	assert_int_equal(take(&t, &wc), 0);
+	b = add(&t, 3, 0, 5, EXACT);
+	assert_int_not_equal(a, b);
+	matched(&t, 5, 1003);
+	whole(&t.list);
+	tm_close(&t);
+}
+
+/* libmlx5 takes the error of a tagged buffer for one of an SRQ entry: it frees entry 0, and the tag is lost */
+static void error_of_a_tagged_buffer(void **state)
+{
+	struct inlay_tag_wc wc;
+	struct ibv_sge sge;
+	uint32_t room;
+
+	(void)state;
+	usual_list(4, 16);
+	entries(&t, 3);
+	room = inlay_srq_room(&t.xrq.srq);
+	add(&t, 1, 0, 4, EXACT);
+	sge = piece(&t.rx, 0, 50);
+	must(inlay_tag_list_add(&t.list, 1002, 5, EXACT, &sge, IBV_OPS_SIGNALED, NULL));
+	inlay_tag_list_ring(&t.list);
+	expect(&t, IBV_WC_TM_ADD, IBV_WC_SUCCESS, 1002, 0);
+	post_eager(5, 51);
+	failed_sender(IBV_WC_REM_INV_REQ_ERR);
+	wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_LOC_LEN_ERR, 1002, IBV_WC_TM_MATCH);
+	assert_int_equal(wc.handle & 0xffff, 1);
+	assert_int_equal(inlay_srq_room(&t.xrq.srq), room);
+	assert_int_equal(t.list.room, 3);
+	whole(&t.list);
+	tm_close(&t);
+}
+
+/* libmlx5 has no case for it and says IBV_WC_RECV with success's flags */
+static void cancelled_is_no_receive(void **state)
+{
+	struct inlay_rvh rvh;
+	struct inlay_tag_wc wc;
+
+	(void)state;
+	usual_list(4, 16);
+	add(&t, 1, 0, 6, EXACT);
+	matched(&t, 6, 1001);
+	add(&t, 2, 0, 6, EXACT);
+	/* A key that is none: the device's READ fails, and with it the connection */
+	rvh = rvh_of(0, 1000);
+	rvh.rkey ^= 0x55aa00;
+	must(inlay_tag_send_rndv(t.tx.sq, 0x99, 6, &rvh, NULL, 0, INLAY_SIGNALED));
+	inlay_sq_ring(t.tx.sq);
+	expect(&t, IBV_WC_TM_RECV, IBV_WC_SUCCESS, 1002, IBV_WC_TM_MATCH);
+	wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_TM_RNDV_INCOMPLETE, 1002, BOTH);
+	assert_int_equal(wc.app_op, INLAY_TAG_CANCELED);
+	assert_int_equal(wc.tag, 6);
+	assert_int_equal(wc.app_ctx, 0x99);
+	assert_int_equal(wc.byte_len, 0);
+	assert_int_equal(t.list.room, 4);
+	whole(&t.list);
+	t.dead = true;
+	tm_close(&t);
+}
+
+/* libmlx5 rings for a batch of which the last does not fit, with that one half built */
+static void no_half_built_wqe(void **state)
+{
+	struct ibv_ops_wr wr[4], *bad;
+	uint8_t ring[16 * 64];
+	struct ibv_sge sge;
+	uint32_t i;
+
+	(void)state;
+	usual_list(2, 16);
+	sge = piece(&t.rx, 0, 100);
+	for (i = 0; i < 4; i++) {
+		wr[i] = op_wr(i, IBV_WR_TAG_ADD, IBV_OPS_SIGNALED, i < 3 ? &wr[i + 1] : NULL);
+		wr[i].tm.add.sg_list = &sge;
+		wr[i].tm.add.num_sge = 1;
+	}
+	memcpy(ring, t.cmd.sq.buf, sizeof(ring));
+	assert_int_equal(inlay_tag_list_post_ops(&t.list, wr, &bad), -EAGAIN);
+	assert_ptr_equal(bad, &wr[2]);
+	assert_int_equal(t.cmd.sq.pi, 2);
+	assert_int_equal(inlay_sq_rung(&t.cmd.sq), 2);
+	assert_ptr_equal(t.cmd.sq.last, t.cmd.sq.buf + 64);
+	assert_memory_equal(t.cmd.sq.buf + 128, ring + 128, sizeof(ring) - 128);
+	expect(&t, IBV_WC_TM_ADD, IBV_WC_SUCCESS, 0, 0);
+	expect(&t, IBV_WC_TM_ADD, IBV_WC_SUCCESS, 1, 0);
+	/* Nothing of the third: the command queue is alive */
+	sync_now(&t, 9);
+	eager(&t, 0, 0, 0, 10);
+	expect(&t, IBV_WC_TM_RECV, IBV_WC_SUCCESS, 1000, BOTH);
+	eager(&t, 1, 0, 0, 10);
+	expect(&t, IBV_WC_TM_RECV, IBV_WC_SUCCESS, 1001, BOTH);
+	tm_close(&t);
+}
+
+/* UCX does not look at it: a cancel that came too late completes a receive which has completed */
+static void success_of_removal(void **state)
+{
+	struct inlay_tag_wc wc;
+	uint32_t i, handle = 0;
+
+	(void)state;
+	usual_list(2, 16);
+	for (i = 0; i < 50; i++) {
+		bool first = i & 1, big = i & 2;
+
+		handle = add(&t, 1, 0, 5, EXACT);
+		if (first)
+			eager(&t, 5, 0, 0, big ? 3000 : 10);
+		must(inlay_tag_list_del(&t.list, 2, handle, SYNCED));
+		inlay_tag_list_ring(&t.list);
+		if (first) {
+			/* What there is of it, before and after the DEL's end */
+			expect(&t, IBV_WC_TM_RECV, IBV_WC_SUCCESS, 1001, big ? IBV_WC_TM_MATCH : BOTH);
+			if (big)
+				expect(&t, IBV_WC_TM_RECV, IBV_WC_SUCCESS, 1001, IBV_WC_TM_DATA_VALID);
+			wc = expect(&t, IBV_WC_TM_DEL, IBV_WC_TM_ERR, 2, 0);
+		} else {
+			wc = expect(&t, IBV_WC_TM_DEL, IBV_WC_SUCCESS, 2, 0);
+			unexpected(&t, 5);
+		}
+		assert_int_equal(wc.handle, handle);
+		whole(&t.list);
+		assert_int_equal(t.list.room, 2);
+	}
+	tm_close(&t);
+}
+
+/* ---- recv.h: table and list together ---- */
+
+static struct inlay_match match;
+static struct inlay_tag_rx rx;
+static void *match_memory;
+static uint64_t of_entries[16];
+
+static void rx_open(uint32_t tags, uint32_t bbs, uint64_t ignored, uint32_t min_len)
+{
+	usual_list(tags, bbs);
+	match_memory = aligned_alloc(64, inlay_match_size(64));
+	assert_non_null(match_memory);
+	must(inlay_match_init(&match, match_memory, inlay_match_size(64), 64, ignored, 1));
+	must(inlay_tag_rx_init(&rx, of_entries, sizeof(of_entries), &match, &t.list, min_len));
+}
+
+static void rx_close(void)
+{
+	whole(&t.list);
+	free(match_memory);
+	tm_close(&t);
+}
+
+/* A receive of len bytes in buffer n: its handle; whether the NIC has it */
+static uint64_t rx_post(uint64_t tag, uint32_t n, uint32_t len, uint64_t cookie, uint32_t in_hw)
+{
+	struct ibv_sge sge = piece(&t.rx, n * TAG_ROOM, len);
+	struct inlay_match_found found;
+
+	must(inlay_tag_rx_post(&rx, tag, EXACT, &sge, cookie, &found));
+	assert_int_equal(found.in_hw, in_hw);
+	return found.handle;
+}
+
+/* What the next completion is */
+static int rx_next(struct inlay_tag_wc *wc)
+{
+	int kind = inlay_tag_rx_complete(&rx, cqe_wait(&t.cq.cq), 64, wc);
+
+	if (kind >= 0 && (wc->opcode == IBV_WC_TM_NO_TAG || (wc->opcode == IBV_WC_TM_RECV && !(wc->flags & BOTH))))
+		assert_true(0 < inlay_srq_release(&t.xrq.srq, inlay_cq_peek(&t.cq.cq)));
+	inlay_cq_advance(&t.cq.cq, 1);
+	return kind;
+}
+
+/* UCX never reads the phase: a tag that was added while a message was on its way stays disabled until something else is posted */
+static void phase_enables_the_tag(void **state)
+{
+	struct inlay_match_found found;
+	struct inlay_tag_wc wc;
+
+	(void)state;
+	rx_open(4, 16, 0, 0);
+	entries(&t, 4);
+	eager(&t, 0x111, 0, 0, 10);
+	/* It is there, and not looked at: what is added now is disabled */
+	rx_post(0x222, 0, 100, 22, 1);
+	inlay_tag_rx_flush(&rx);
+	settle();
+	eager(&t, 0x222, 0, 0, 10);
+	eager(&t, 0x333, 0, 0, 10);
+	assert_int_equal(rx_next(&wc), INLAY_TAG_RX_MESSAGE);
+	assert_int_equal(inlay_tag_rx_arrive(&rx, 0x111, 1, 1, &found), 0);
+	/* The second is the receive's, which is taken back; the third makes what comes next disabled */
+	while (rx_next(&wc) != INLAY_TAG_RX_MESSAGE)
+		;
+	assert_int_equal(inlay_tag_rx_arrive(&rx, 0x222, 2, 1, &found), 1);
+	assert_int_equal(found.cookie, 22);
+	rx_post(0x444, 0, 100, 44, 1);
+	inlay_tag_list_ring(&t.list);
+	while (rx_next(&wc) != INLAY_TAG_RX_MESSAGE)
+		;
+	assert_int_equal(inlay_tag_rx_arrive(&rx, 0x333, 3, 1, &found), 0);
+	/* Nothing else is posted: the flush does it */
+	inlay_tag_rx_flush(&rx);
+	settle();
+	eager(&t, 0x444, 0, 0, 10);
+	while (rx_next(&wc) != INLAY_TAG_RX_DONE)
+		assert_int_not_equal(wc.app_op, INLAY_TAG_UNEXPECTED);
+	assert_int_equal(wc.wr_id, 44);
+	rx_close();
+}
+
+/* A message that was handed out and has not arrived is not told to the device, whatever is posted in between: it would give the next
+   one to the receive that takes the first. */
+static void told_after_arrival(void **state)
+{
+	struct inlay_match_found found;
+	struct inlay_tag_wc wc;
+	int kind, messages = 0;
+
+	(void)state;
+	rx_open(4, 16, 0, 0);
+	entries(&t, 4);
+	eager(&t, 0x222, 0, 0, 10);
+	assert_int_equal(rx_next(&wc), INLAY_TAG_RX_MESSAGE);
+	rx_post(0x222, 0, 100, 22, 1);
+	inlay_tag_rx_flush(&rx);
+	settle();
+	eager(&t, 0x222, 0, 0, 10);
+	assert_int_equal(inlay_tag_rx_arrive(&rx, 0x222, 1, 1, &found), 1);
+	assert_int_equal(found.cookie, 22);
+	inlay_tag_rx_flush(&rx);
+	while (!messages || inlay_tag_rx_listed_(&rx)) {
+		kind = rx_next(&wc);
+		assert_true(kind == INLAY_TAG_RX_NOTHING || kind == INLAY_TAG_RX_MESSAGE);
+		if (kind == INLAY_TAG_RX_NOTHING)
+			continue;
+		assert_int_equal(inlay_tag_rx_arrive(&rx, 0x222, 2, 1, &found), 0);
+		messages++;
+	}
+	assert_int_equal(messages, 1);
+	rx_close();
+}
+
+/* Whatever the NIC has can be taken back: room for its DELs is kept, where ADDs whose completions nobody asked for hold some of it. */
+static void room_to_take_back(void **state)
+{
+	struct inlay_match_found found;
+	struct inlay_tag_wc wc;
+	uint32_t i, in_hw = 0, canceled = 0;
+	uint64_t handle[7];
+	struct ibv_sge sge;
+
+	(void)state;
+	rx_open(7, 16, 0, 0);
+	for (i = 0; i < 3; i++) {
+		rx_post(i, 0, 100, i, 1);
+		inlay_tag_rx_flush(&rx);
+		eager(&t, i, 0, 0, 10);
+		while (rx_next(&wc) != INLAY_TAG_RX_DONE)
+			;
+	}
+	assert_int_equal(inlay_sq_room(&t.cmd.sq), 13);
+	sge = piece(&t.rx, 0, 100);
+	for (i = 0; i < 7; i++) {
+		must(inlay_tag_rx_post(&rx, i, EXACT, &sge, i, &found));
+		handle[i] = found.handle;
+		in_hw += found.in_hw;
+	}
+	assert_true(in_hw > 4 && in_hw < 7);
+	for (i = 0; i < 7; i++)
+		canceled += (uint32_t)inlay_tag_rx_cancel(&rx, handle[i], &found);
+	assert_int_equal(canceled, 7 - in_hw);
+	inlay_tag_rx_flush(&rx);
+	while (canceled < 7)
+		canceled += rx_next(&wc) == INLAY_TAG_RX_CANCELED;
+	assert_int_equal(t.list.room, 7);
+	/* A ring that is too short for that is refused */
+	assert_int_equal(inlay_tag_rx_init(&rx, of_entries, sizeof(of_entries), &match, NULL, 0), 0);
+	t.list.max_tags = 8;
+	assert_int_equal(inlay_tag_rx_init(&rx, of_entries, sizeof(of_entries), &match, &t.list, 0), -EINVAL);
+	t.list.max_tags = 7;
+	rx_close();
+}
+
+/* The NIC ignores what the table does, and has no buffer that is too short to be worth it. */
+static void what_the_nic_gets(void **state)
+{
+	const uint64_t protocol = (uint64_t)1 << 63;
+	struct inlay_tag_wc wc;
+
+	(void)state;
+	rx_open(4, 16, protocol, 100);
+	rx_post(7, 0, 99, 6, 0);
+	rx_post(5, 0, 100, 7, 1);
+	inlay_tag_rx_flush(&rx);
+	settle();
+	eager(&t, 5 | protocol, 1, 0, 10);
+	while (rx_next(&wc) != INLAY_TAG_RX_DONE)
+		assert_int_not_equal(wc.app_op, INLAY_TAG_UNEXPECTED);
+	assert_true(wc.tag == (5 | protocol));
+	assert_int_equal(wc.wr_id, 7);
+	rx_close();
+}
+
+/* Half of the phase's range is never reached: the device hears of 2^14 messages even if nobody flushes. */
+static void told_in_time(void **state)
+{
+	struct inlay_match_found found;
+	struct inlay_tag_wc wc;
+	uint32_t i;
+
+	(void)state;
+	rx_open(4, 16, 0, 0);
+	for (i = 0; i < 1u << 14; i++) {
+		assert_int_equal(inlay_tag_list_unsynced(&t.list), i);
+		if (i % 32 == 0)
+			entries(&t, 32);
+		must(inlay_tag_rx_post(&rx, 1, EXACT, NULL, i, &found));
+		eager(&t, 1, 0, 0, 10);
+		assert_int_equal(rx_next(&wc), INLAY_TAG_RX_MESSAGE);
+		assert_int_equal(inlay_tag_rx_arrive(&rx, 1, i, 1, &found), 1);
+	}
+	assert_int_equal(inlay_tag_list_unsynced(&t.list), 0);
+	inlay_tag_rx_flush(&rx);
+	rx_post(1, 0, 100, 1, 1);
+	inlay_tag_rx_flush(&rx);
+	settle();
+	eager(&t, 1, 1, 0, 10);
+	while (rx_next(&wc) != INLAY_TAG_RX_DONE)
+		assert_int_not_equal(wc.app_op, INLAY_TAG_UNEXPECTED);
+	rx_close();
+}
+
+/* A receive that both sides have matched is refused. One whose rendezvous the NIC cancels has failed, with no header in its buffer. */
+static void device_disagrees(void **state)
+{
+	struct inlay_match_found found;
+	struct inlay_tag_wc wc;
+	struct mlx5_cqe64 cqe;
+	uint64_t handle;
+
+	(void)state;
+	rx_open(4, 16, 0, 0);
+	memset(&cqe, 0, sizeof(cqe));
+	cqe.app = INLAY_CQE_APP_TAG;
+	cqe.op_own = MLX5_CQE_RESP_SEND << 4;
+	rx_post(5, 0, 100, 55, 1);
+	cqe.app_op = INLAY_TAG_CANCELED;
+	assert_int_equal(inlay_tag_rx_complete(&rx, &cqe, 64, &wc), INLAY_TAG_RX_FAILED);
+	assert_int_equal(wc.wr_id, 55);
+	assert_int_equal(inlay_match_posted(&match), 0);
+	handle = rx_post(6, 0, 100, 66, 1);
+	cqe.app_op = INLAY_TAG_UNEXPECTED;
+	assert_int_equal(inlay_tag_rx_complete(&rx, &cqe, 64, &wc), INLAY_TAG_RX_MESSAGE);
+	assert_int_equal(inlay_tag_rx_arrive(&rx, 6, 1, 1, &found), 1);
+	assert_int_equal(inlay_tag_rx_cancel(&rx, handle, &found), -ENOENT);
+	cqe.app_op = INLAY_TAG_CONSUMED_MSG;
+	cqe.app_info = inlay_to_be16(1);
+	assert_int_equal(inlay_tag_rx_complete(&rx, &cqe, 64, &wc), -EPROTO);
+	/* What was made up is not in the device: nothing was rung */
+	t.dead = true;
+	free(match_memory);
+	tm_close(&t);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		devx_test(headers),
+		devx_test(sizes),
+		devx_test(operations),
+		devx_test(linked),
+		devx_test(full),
+		devx_test(handles),
+		devx_test(two_parts),
+		devx_test(rendezvous),
+		devx_test(software_rendezvous),
+		devx_test(no_tag),
+		devx_test(in_the_cqe),
+		devx_test(on_the_wire),
+		devx_test(command_queue_fails),
+		devx_test(entry_too_small),
+		devx_test(hostile),
+		devx_test(impossible),
+		devx_test(entry_in_other_hands),
+		devx_test(counters),
+		devx_test(no_lock_inversion),
+		devx_test(phase_beyond_65536),
+		devx_test(unsignaled_del_keeps_its_entry),
+		devx_test(error_of_a_tagged_buffer),
+		devx_test(cancelled_is_no_receive),
+		devx_test(no_half_built_wqe),
+		devx_test(success_of_removal),
+		devx_test(phase_enables_the_tag),
+		devx_test(told_after_arrival),
+		devx_test(room_to_take_back),
+		devx_test(what_the_nic_gets),
+		devx_test(told_in_time),
+		devx_test(device_disagrees),
+	};
+
+	if (!rig_here())
+		return 0;
+	return on_each(cmocka_run_group_tests_name("tag", tests, rig_open, rig_close));
+}

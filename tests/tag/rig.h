@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * rig.h: what the tests of tag matching share, besides devx/rig.h: an XRQ with its list, a QP on it, and the QP's peer.
+ *
+ * The receiver's buffer: the first quarter is for tags, the second for the entries of the XRQ. The sender's is free.
+ */
+#ifndef TESTS_TAG_RIG_H
+#define TESTS_TAG_RIG_H
+
+#include "devx/rig.h"
+#include <inlay/tag.h>
+
+#define UIDX 0x4711u
+#define EXACT INLAY_MATCH_EXACT
+#define BOTH (IBV_WC_TM_MATCH | IBV_WC_TM_DATA_VALID)
+#define SYNCED (IBV_OPS_SIGNALED | IBV_OPS_TM_SYNC)
+
+struct tagged {
+	struct inlay_devx_cq cq;
+	struct inlay_devx_xrq xrq;
+	struct inlay_devx_qp cmd;
+	struct inlay_tag_list list;
+	void *memory;
+	struct side rx, tx;
+	uint32_t slot;            /* bytes of an entry of the XRQ */
+	uint32_t posted;          /* entries, ever */
+	uint8_t data[64];         /* what came in the last CQE */
+	bool dead;                /* the connection has failed, on purpose */
+};
+
+/* What a test wants; 0: 64-byte CQEs, no scatter, rendezvous by the device */
+struct tagged_how {
+	uint32_t tags, bbs, entries, slot, cqe_size, scatter, cqes;
+	bool no_rndv;
+};
+
+/* The XRQ, its list and the command queue of that: what there is without a connection */
+UNUSED static void list_open(struct tagged *t, const struct tagged_how *how)
+{
+	struct inlay_devx_xrq_attr attr;
+	struct inlay_devx_path path = path_usual();
+	struct inlay_devx_qp_attr qp;
+	size_t size;
+
+	memset(t, 0, sizeof(*t));
+	memset(&attr, 0, sizeof(attr));
+	cq_open(&t->cq, how->cqes ? how->cqes : 1024, how->cqe_size ? how->cqe_size : 64);
+	attr.shared = rmp_want(how->entries ? how->entries : 64, 32, 0);
+	attr.cqn = t->cq.cq.cqn;
+	attr.tags = how->tags;
+	attr.user_index = UIDX;
+	attr.flags = how->no_rndv ? 0 : INLAY_DEVX_XRQ_RNDV;
+	must(inlay_devx_xrq_create(&t->xrq, dev.ctx, &attr));
+	qp = qp_want(t->cq.cq.cqn, t->cq.cq.cqn, how->bbs, 0);
+	qp.rq_type = INLAY_RQ_TYPE_SHARED;
+	qp.srqn = t->xrq.xrqn;
+	must(inlay_devx_qp_create(&t->cmd, dev.ctx, &qp));
+	must(inlay_devx_qp_connect_self(&t->cmd, &path));
+	size = inlay_tag_list_size(how->tags, how->bbs);
+	assert_true(size > 0);
+	t->memory = aligned_alloc(64, (size + 63) & ~(size_t)63);
+	assert_non_null(t->memory);
+	must(inlay_tag_list_init(&t->list, t->memory, size, how->tags, &t->cmd.sq, UIDX));
+	t->slot = how->slot ? how->slot : 2048;
+}
+
+UNUSED static void list_close(struct tagged *t)
+{
+	must(inlay_devx_qp_destroy(&t->cmd));
+	must(inlay_devx_xrq_destroy(&t->xrq));
+	must(inlay_devx_cq_destroy(&t->cq));
+	free(t->memory);
+}
+
+UNUSED static void tm_open(struct tagged *t, const struct tagged_how *how)
+{
+	struct how rx, tx;
+
+	list_open(t, how);
+	memset(&rx, 0, sizeof(rx));
+	memset(&tx, 0, sizeof(tx));
+	rx.srqn = t->xrq.xrqn;
+	rx.scatter = how->scatter;
+	rx.cqe_size = how->cqe_size;
+	tx.bbs = 256;
+	sides_make(&t->rx, &rx, &t->tx, &tx);
+	fill(t->tx.buf, BYTES, 1);
+}
+
+UNUSED static void tm_close(struct tagged *t)
+{
+	if (!t->dead)
+		expect_nothing(&t->cq.cq);
+	sides_free(&t->rx, &t->tx);
+	list_close(t);
+}
+
+/* Where entry i of the XRQ puts its message */
+static inline size_t slot_of(const struct tagged *t, uint64_t i)
+{
+	return QUARTER + (size_t)i * t->slot % (2 * QUARTER);
+}
+
+static inline struct inlay_tmh tmh_at(const uint8_t *at, size_t len)
+{
+	struct inlay_tmh tmh;
+
+	memset(&tmh, 0, sizeof(tmh));
+	must(inlay_tmh_get(at, len, &tmh));
+	return tmh;
+}
+
+/* n entries of the XRQ, each in the place of its number */
+UNUSED static void entries(struct tagged *t, uint32_t n)
+{
+	struct ibv_sge sge;
+
+	while (n--) {
+		sge = piece(&t->rx, slot_of(t, inlay_srq_index(&t->xrq.srq)), t->slot);
+		must(inlay_post_srq_recv(&t->xrq.srq, &sge, 1));
+		t->posted++;
+	}
+	inlay_srq_ring(&t->xrq.srq);
+}
+
+/* The next completion: what inlay_tag_list_complete says of it */
+UNUSED static int take(struct tagged *t, struct inlay_tag_wc *wc)
+{
+	const struct mlx5_cqe64 *cqe = cqe_wait(&t->cq.cq);
+	int told;
+
+	assert_true(inlay_tag_list_owns(&t->list, cqe));
+	told = inlay_tag_list_complete(&t->list, cqe, t->cq.cq.stride, wc);
+	if (told < 0) {
+		inlay_cqe_print(stderr, cqe);
+		fail_msg("completion refused: %d", told);
+	}
+	if (told && wc->payload) {
+		assert_true(wc->byte_len <= 64);
+		memcpy(t->data, wc->payload, wc->byte_len);
+	}
+	if (told && (wc->opcode == IBV_WC_TM_NO_TAG || (wc->opcode == IBV_WC_TM_RECV && !(wc->flags & BOTH))))
+		assert_true(0 < inlay_srq_release(&t->xrq.srq, cqe));
+	inlay_cq_advance(&t->cq.cq, 1);
+	return told;
+}
+
+/* The next one that there is something to tell of, of this kind */
+UNUSED static struct inlay_tag_wc expect(struct tagged *t, enum ibv_wc_opcode opcode, enum ibv_wc_status status, uint64_t wr_id,
+					 uint32_t flags)
+{
+	struct inlay_tag_wc wc;
+
+	while (!take(t, &wc))
+		;
+	if (wc.opcode != opcode || wc.status != status || wc.wr_id != wr_id || wc.flags != flags)
+		print_error("opcode %d, status %d, wr %d, flags 0x%x, app_op %d; not %d, %d, %d, 0x%x\n", wc.opcode, wc.status,
+			    (int)wc.wr_id, wc.flags, wc.app_op, opcode, status, (int)wr_id, flags);
+	assert_int_equal(wc.opcode, opcode);
+	assert_int_equal(wc.status, status);
+	assert_int_equal(wc.wr_id, wr_id);
+	assert_int_equal(wc.flags, flags);
+	return wc;
+}
+
+#define TAG_ROOM 4096u            /* bytes of a tag's buffer */
+
+/* Adds a tag whose buffer is the n-th of the first quarter; wr_id is id + 1000. Not rung */
+UNUSED static int try_add(struct tagged *t, uint64_t id, uint32_t n, uint64_t tag, uint64_t mask, int flags, uint32_t *handle)
+{
+	struct ibv_sge sge = piece(&t->rx, (size_t)n * TAG_ROOM % QUARTER, TAG_ROOM);
+
+	return inlay_tag_list_add(&t->list, id + 1000, tag, mask, &sge, flags, handle);
+}
+
+/* The same, rung, and its completion taken */
+UNUSED static uint32_t add(struct tagged *t, uint64_t id, uint32_t n, uint64_t tag, uint64_t mask)
+{
+	struct inlay_tag_wc wc;
+	uint32_t handle = 0;
+
+	must(try_add(t, id, n, tag, mask, SYNCED, &handle));
+	inlay_tag_list_ring(&t->list);
+	wc = expect(t, IBV_WC_TM_ADD, IBV_WC_SUCCESS, id + 1000, 0);
+	assert_int_equal(wc.handle, handle);
+	return handle;
+}
+
+UNUSED static void sync_now(struct tagged *t, uint64_t id)
+{
+	must(inlay_tag_list_sync(&t->list, id, SYNCED));
+	inlay_tag_list_ring(&t->list);
+	expect(t, IBV_WC_TM_SYNC, IBV_WC_SUCCESS, id, 0);
+}
+
+/* Takes a tag out that is there */
+UNUSED static void del(struct tagged *t, uint64_t id, uint32_t handle)
+{
+	must(inlay_tag_list_del(&t->list, id, handle, IBV_OPS_SIGNALED | IBV_OPS_TM_SYNC));
+	inlay_tag_list_ring(&t->list);
+	assert_int_equal(expect(t, IBV_WC_TM_DEL, IBV_WC_SUCCESS, id, 0).handle, handle);
+}
+
+/* An eager message of len bytes from off of the sender's buffer; the answer has come when it returns */
+UNUSED static void eager(struct tagged *t, uint64_t tag, uint32_t ctx, size_t off, size_t len)
+{
+	uint32_t index = inlay_sq_index(t->tx.sq);
+	struct ibv_sge sge = piece(&t->tx, off, len);
+
+	must(inlay_tag_send_eager(t->tx.sq, ctx, tag, &sge, 1, INLAY_SIGNALED));
+	inlay_sq_ring(t->tx.sq);
+	take_sent(&t->tx, index, NULL);
+}
+
+/* What lies at `at` came from off of the sender's buffer */
+UNUSED static void came(const struct tagged *t, const uint8_t *at, size_t off, size_t len)
+{
+	assert_memory_equal(at, t->tx.buf + off, len);
+}
+
+/* A message that matches, in one packet, and its only completion */
+UNUSED static void matched(struct tagged *t, uint64_t tag, uint64_t recv_wr_id)
+{
+	struct inlay_tag_wc wc;
+
+	eager(t, tag, 7, 11, 100);
+	wc = expect(t, IBV_WC_TM_RECV, IBV_WC_SUCCESS, recv_wr_id, BOTH);
+	assert_int_equal(wc.tag, tag);
+	assert_int_equal(wc.app_ctx, 7);
+	assert_int_equal(wc.byte_len, 100);
+}
+
+/* A message that nothing matches */
+UNUSED static void unexpected(struct tagged *t, uint64_t tag)
+{
+	uint32_t index;
+	struct inlay_tag_wc wc;
+	struct inlay_tmh tmh;
+
+	index = inlay_srq_index(&t->xrq.srq);
+	entries(t, 1);
+	eager(t, tag, 9, 11, 100);
+	while (!take(t, &wc))
+		;
+	assert_int_equal(wc.opcode, IBV_WC_TM_RECV);
+	assert_int_equal(wc.status, IBV_WC_SUCCESS);
+	assert_int_equal(wc.flags & ~(uint32_t)IBV_WC_TM_SYNC_REQ, 0);
+	assert_int_equal(wc.wr_id, index);
+	assert_int_equal(wc.byte_len, 116);
+	assert_int_equal(wc.app_op, INLAY_TAG_UNEXPECTED);
+	if (wc.payload)
+		return;
+	tmh = tmh_at(t->rx.buf + slot_of(t, wc.wr_id), wc.byte_len);
+	assert_int_equal(tmh.tag, tag);
+	assert_int_equal(tmh.app_ctx, 9);
+	assert_int_equal(tmh.opcode, IBV_TMH_EAGER);
+	came(t, t->rx.buf + slot_of(t, wc.wr_id) + INLAY_TMH_BYTES, 11, 100);
+}
+
+/* That the list holds together: every entry is free, once, or the dummy, or is owed something */
+UNUSED static void whole(const struct inlay_tag_list *list)
+{
+	uint32_t i, n = 0, free_ones = 0, asked = 0;
+	static uint8_t seen[INLAY_TAG_MAX + 1];
+
+	memset(seen, 0, sizeof(seen));
+	for (i = list->head;; i = list->entries[i].next) {
+		assert_true(i <= list->max_tags);
+		assert_false(seen[i]);
+		assert_int_equal(list->entries[i].owed, 0);
+		assert_int_equal(list->entries[i].state, 0);
+		seen[i] = 1;
+		free_ones++;
+		if (i == list->tail)
+			break;
+	}
+	assert_int_equal(free_ones, list->room + 1);
+	assert_int_equal(list->sq->pending, list->sq->pi - list->done);
+	assert_true(list->sq->pending <= list->sq->mask + 1);
+	for (i = 0; i <= list->max_tags; i++) {
+		if (seen[i])
+			continue;
+		assert_true(list->entries[i].owed > 0 && list->entries[i].owed <= 3);
+		asked += list->entries[i].owed - ((list->entries[i].state & INLAY_TAG_LISTED_) != 0);
+	}
+	for (i = list->done; i != list->sq->pi; i++) {
+		const struct inlay_tag_filed_ *posted = &list->filed[i & list->sq->mask];
+
+		n += posted->opcode != INLAY_TAG_NOP_ && posted->asked;
+	}
+	assert_int_equal(asked, n);
+}
+
+/* The programs run on each kind of device */
+UNUSED static int on_each(int failed)
+{
+	return failed || again_with("SOFTDEV_MANUAL", "1") || again_trapped();
+}
+
+#endif

@@ -1,0 +1,1100 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * model.c: the life of command tasks. Every call in every state, by a table; and random commands of four hosts to two workers, each
+ * host with a connection to either, beside a model that knows of each command what must become of it: mixed sizes by every way, answers at
+ * once and later in any order, errors, plugins that there are not, deadlines, cancels, callbacks that submit, release, cancel and stop,
+ * connections that end. Each command that was submitted is completed once, with its own user data and response. Time is the test's own.
+ *
+ * TASK_OPS: commands of the random run, 20000; a tenth of it, but no fewer than 20000, in the runs on other devices
+ */
+#include "common.h"
+#include "rig.h"
+
+static uint64_t clock_now;
+
+/* ---- every call in every state ---- */
+
+#define ECHO 1u
+#define KEEP 2u
+
+static struct inlay_task_cmd *held_cmds[16];
+static uint32_t num_held, completed, reused;
+
+static int echo(void *plugin, struct inlay_task_cmd *cmd)
+{
+	(void)plugin;
+	if (cmd->payload_len > cmd->response_max)
+		return -EMSGSIZE;
+	memcpy(cmd->response, cmd->payload, cmd->payload_len);
+	cmd->response_len = cmd->payload_len;
+	return 0;
+}
+
+static int keep(void *plugin, struct inlay_task_cmd *cmd)
+{
+	(void)plugin;
+	assert_true(num_held < ARRAY(held_cmds));
+	held_cmds[num_held++] = cmd;
+	return INLAY_TASK_LATER;
+}
+
+static const struct inlay_task_plugin plugin_echo = {INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, "echo",
+						     NULL, NULL, NULL, NULL, echo, NULL, NULL};
+static const struct inlay_task_plugin plugin_keep = {INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, "keep",
+						     NULL, NULL, NULL, NULL, keep, NULL, NULL};
+static const struct inlay_task_entry table_plugins[] = {{ECHO, &plugin_echo, NULL}, {KEEP, &plugin_keep, NULL}};
+
+static void count(struct inlay_task *task, uint64_t user_data, uint64_t host_user_data)
+{
+	(void)task;
+	(void)host_user_data;
+	assert_int_equal(user_data, 4711);
+	completed++;
+}
+
+static void count_reused(struct inlay_task *task, uint64_t user_data, uint64_t host_user_data)
+{
+	assert_int_equal(inlay_task_state(task), INLAY_TASK_IDLE);
+	(void)user_data;
+	(void)host_user_data;
+	reused++;
+}
+
+enum at { FREED, FRESH, IDLE, UNSENT, SENT, WITH_WORKER, CLOSING, RIPE, QUARANTINED, RELEASED_AGAIN, FULL, STOPPED, BROKEN, STATES };
+
+enum call {
+	SUBMIT, QUIET, TRY, RELEASE, SET_PLUGIN, SET_CB, SET_DEADLINE, SET_DESTINATION, SET_PAYLOAD, SET_RESPONSE, CANCEL, REVOKE, STATUS,
+	STATE, DESTROY, CALLS
+};
+
+static const char *const at_names[STATES] = {"freed", "fresh", "idle", "unsent", "sent", "with the worker", "closing", "ripe",
+					     "quarantined", "released, allocated again", "full", "stopped", "broken"};
+static const char *const call_names[CALLS] = {"submit", "submit_quiet", "try_submit", "release", "set_plugin", "set_cb", "set_deadline",
+					      "set_destination", "set_payload", "set_response", "cancel", "revoke", "status", "state",
+					      "host_destroy"};
+
+#define ANY 1 /* no answer: not to be called, or too much is changed by it */
+
+static const int answers[STATES][CALLS] = {
+	[FREED] = {-EBUSY, -EBUSY, -EBUSY, -EBADFD, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBADFD, -EBADFD, ANY,
+		   INLAY_TASK_FREE, ANY},
+	[FRESH] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, -EBADFD, -EBADFD, 0, INLAY_TASK_IDLE, ANY},
+	[IDLE] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, -EBADFD, -EBADFD, -EMSGSIZE, INLAY_TASK_IDLE, ANY},
+	[UNSENT] = {-EBUSY, -EBUSY, -EBUSY, -EPERM, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBUSY, 0, -EBADFD, -EINPROGRESS,
+		    INLAY_TASK_SUBMITTED, -EBUSY},
+	[SENT] = {-EBUSY, -EBUSY, -EBUSY, -EPERM, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBADFD, -EINPROGRESS,
+		  INLAY_TASK_SUBMITTED, -EBUSY},
+	[WITH_WORKER] = {-EBUSY, -EBUSY, -EBUSY, -EPERM, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBADFD, -EINPROGRESS,
+			 INLAY_TASK_SUBMITTED, -EBUSY},
+	[CLOSING] = {-EBUSY, -EBUSY, -EBUSY, -EPERM, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBADFD, -EINPROGRESS,
+		     INLAY_TASK_CLOSING, -EBUSY},
+	[RIPE] = {-EBUSY, -EBUSY, -EBUSY, -EPERM, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBADFD, -EINPROGRESS,
+		  INLAY_TASK_DUE, -EBUSY},
+	[QUARANTINED] = {-EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBUSY, -EBADFD, 0, -ETIMEDOUT,
+			 INLAY_TASK_QUARANTINE, -EBUSY},
+	[RELEASED_AGAIN] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, -EBADFD, -EBADFD, 0, INLAY_TASK_IDLE, ANY},
+	[FULL] = {-EAGAIN, -EAGAIN, -EAGAIN, 0, 0, 0, 0, 0, 0, 0, -EBADFD, -EBADFD, 0, INLAY_TASK_IDLE, -EBUSY},
+	[STOPPED] = {-ENOTCONN, -ENOTCONN, -ENOTCONN, 0, 0, 0, 0, 0, 0, 0, -EBADFD, -EBADFD, 0, INLAY_TASK_IDLE, ANY},
+	[BROKEN] = {-ENOTCONN, -ENOTCONN, -ENOTCONN, 0, 0, 0, 0, 0, 0, 0, -EBADFD, -EBADFD, -ECONNABORTED, INLAY_TASK_IDLE, ANY},
+};
+
+static struct desk *desk;
+static struct line *line;
+static struct region outside;            /* a payload and a response of the caller's */
+static struct inlay_inventory *outside_inv;
+static void *outside_inv_memory;
+static struct inlay_buf *out, *in;
+
+static struct inlay_task_host_params table_host(void)
+{
+	struct inlay_task_host_params p = inlay_task_host_default();
+
+	p.tasks = 6;
+	p.in_flight = 4;
+	p.windows = 4;
+	p.period = 0;
+	p.reusable = count_reused;
+	return p;
+}
+
+static uint32_t turn(void)
+{
+	step();
+	inlay_task_worker_progress(&desk->worker, clock_now, 16);
+	step();
+	return inlay_task_host_progress(&line->host, clock_now, 16);
+}
+
+#define until(condition)                                                                                   \
+	do {                                                                                               \
+		double end_ = now() + DEADLINE;                                                            \
+		while (!(condition)) {                                                                     \
+			turn();                                                                            \
+			if (now() > end_)                                                                  \
+				fail_msg("%s: not within %d s", #condition, (int)DEADLINE);                \
+		}                                                                                          \
+	} while (0)
+
+static void outside_make(void)
+{
+	region_make(&outside, 2 * LARGE, 1);
+	outside_inv_memory = pages(inlay_inventory_size(4));
+	must(inlay_inventory_create(outside_inv_memory, inlay_inventory_size(4), 4, &outside_inv));
+	must(inlay_inventory_start(outside_inv));
+	must(inlay_inventory_get_by_data(outside_inv, &outside.map, outside.at, LARGE, &out));
+	must(inlay_inventory_get_by_addr(outside_inv, &outside.map, outside.at + LARGE, LARGE, &in));
+}
+
+static void outside_free(void)
+{
+	must(inlay_buf_dec_refcount(out, NULL));
+	must(inlay_buf_dec_refcount(in, NULL));
+	must(inlay_inventory_destroy(outside_inv));
+	free(outside_inv_memory);
+	region_free(&outside);
+}
+
+/* A task in that state. Commands that were submitted so far: *submitted */
+static struct inlay_task *bring_to(enum at at, uint32_t *submitted)
+{
+	struct inlay_task *t = NULL, *other;
+	uint32_t i;
+
+	num_held = completed = reused = *submitted = 0;
+	must(inlay_task_alloc(&line->host, KEEP, count, &t));
+	inlay_task_set_user_data(t, 4711);
+	switch (at) {
+	case FREED: must(inlay_task_release(t)); break;
+	case FRESH: break;
+	case IDLE:
+		must(inlay_task_set_plugin(t, ECHO));
+		must(inlay_task_set_payload(t, out));
+		must(inlay_task_submit(t));
+		*submitted = 1;
+		until(completed);
+		must(inlay_task_set_payload(t, NULL));
+		must(inlay_task_set_plugin(t, KEEP));
+		break;
+	case UNSENT: must(inlay_task_submit_quiet(t)); *submitted = 1; break;
+	case SENT: must(inlay_task_submit(t)); *submitted = 1; break;
+	case WITH_WORKER:
+		must(inlay_task_submit(t));
+		*submitted = 1;
+		until(num_held == 1);
+		break;
+	case CLOSING:
+		must(inlay_task_set_payload(t, out));
+		must(inlay_task_submit(t));
+		*submitted = 1;
+		until(num_held == 1);
+		must(inlay_task_cmd_answer(held_cmds[0], 0));
+		num_held = 0;
+		until(inlay_task_state(t) != INLAY_TASK_SUBMITTED);
+		break;
+	case RIPE:
+		must(inlay_task_submit_quiet(t));
+		*submitted = 1;
+		must(inlay_task_cancel(t));
+		break;
+	case QUARANTINED:
+		must(inlay_task_set_response(t, in));
+		must(inlay_task_set_deadline(t, clock_now + 5));
+		must(inlay_task_submit(t));
+		*submitted = 1;
+		until(num_held == 1);
+		clock_now += 5;
+		until(completed);
+		break;
+	case RELEASED_AGAIN:
+		must(inlay_task_set_plugin(t, ECHO));
+		must(inlay_task_submit(t));
+		*submitted = 1;
+		until(completed);
+		must(inlay_task_release(t));
+		must(inlay_task_alloc(&line->host, KEEP, count, &other));
+		assert_ptr_equal(other, t);
+		inlay_task_set_user_data(t, 4711);
+		break;
+	case FULL:
+		for (i = 0; i < 4; i++) {
+			must(inlay_task_alloc(&line->host, ECHO, count, &other));
+			inlay_task_set_user_data(other, 4711);
+			must(inlay_task_submit(other));
+		}
+		*submitted = 4;
+		break;
+	case STOPPED: must(inlay_task_host_stop(&line->host)); break;
+	default:
+		must(inlay_task_submit(t));
+		*submitted = 1;
+		until(num_held == 1);
+		must(inlay_task_conn_break(&line->conn));
+		must(inlay_task_host_stop(&line->host));
+		until(completed == 1);
+		assert_int_equal(inlay_task_by(t), INLAY_TASK_BY_CONNECTION);
+		break;
+	}
+	return t;
+}
+
+static int do_call(struct inlay_task *t, enum call call)
+{
+	switch (call) {
+	case SUBMIT: return inlay_task_submit(t);
+	case QUIET: return inlay_task_submit_quiet(t);
+	case TRY: return inlay_task_try_submit(t);
+	case RELEASE: return inlay_task_release(t);
+	case SET_PLUGIN: return inlay_task_set_plugin(t, KEEP);
+	case SET_CB: return inlay_task_set_cb(t, count);
+	case SET_DEADLINE: return inlay_task_set_deadline(t, INLAY_TASK_NEVER);
+	case SET_DESTINATION: return inlay_task_set_destination(t, 77);
+	case SET_PAYLOAD: return inlay_task_set_payload(t, NULL);
+	case SET_RESPONSE: return inlay_task_set_response(t, NULL);
+	case CANCEL: return inlay_task_cancel(t);
+	case REVOKE: return inlay_task_revoke(t);
+	case STATUS: return inlay_task_status(t);
+	case STATE: return (int)inlay_task_state(t);
+	default: return inlay_task_host_destroy(&line->host);
+	}
+}
+
+static bool all_idle(void)
+{
+	uint32_t i;
+
+	for (i = 0; i < line->host.num; i++)
+		if (line->host.tasks[i].state != INLAY_TASK_FREE && line->host.tasks[i].state != INLAY_TASK_IDLE)
+			return false;
+	return true;
+}
+
+/* All to the end, whatever was begun: each command was completed once; every task can be had again */
+static void wind_up(uint32_t submitted)
+{
+	bool broken = !inlay_task_host_limit(&line->host);
+	struct inlay_task *t[6], *none;
+	double end = now() + DEADLINE;
+	uint32_t i;
+
+	inlay_task_host_flush(&line->host);
+	while (completed < submitted || !all_idle() || (!broken && inlay_task_host_outstanding(&line->host))) {
+		turn();
+		while (num_held)
+			inlay_task_cmd_answer(held_cmds[--num_held], 0);
+		if (now() > end)
+			fail_msg("%u of %u were completed", completed, submitted);
+	}
+	while (num_held)
+		inlay_task_cmd_answer(held_cmds[--num_held], 0);
+	for (i = 0; i < 5; i++)
+		turn();
+	assert_int_equal(completed, submitted);
+	assert_int_equal(inlay_task_host_strays(&line->host), 0);
+	for (i = 0; i < line->host.num; i++)
+		if (line->host.tasks[i].state == INLAY_TASK_IDLE)
+			must(inlay_task_release(&line->host.tasks[i]));
+	for (i = 0; i < 6; i++)
+		must(inlay_task_alloc(&line->host, 0, NULL, &t[i]));
+	assert_int_equal(inlay_task_alloc(&line->host, 0, NULL, &none), -EAGAIN);
+	for (i = 6; i--;)
+		must(inlay_task_release(t[i]));
+	assert_int_equal(inlay_task_host_outstanding(&line->host), 0);
+}
+
+static void every_call(void **state)
+{
+	struct inlay_task_worker_params wp = inlay_task_worker_default();
+	struct inlay_task_host_params hp = table_host();
+	uint32_t at, call, submitted, pi;
+	struct inlay_task *t;
+	int got, want;
+
+	(void)state;
+	wp.connections = 2;
+	wp.credits = 8;
+	wp.spare = 4;
+	wp.period = 0;
+	clock_now = 1;
+	outside_make();
+	desk = desk_make(&wp, table_plugins, ARRAY(table_plugins), 2);
+	line = (struct line *)pages(sizeof(*line));
+	line_make(line, desk, &hp);
+	for (at = 0; at < STATES; at++)
+		for (call = 0; call < CALLS; call++) {
+			want = answers[at][call];
+			if (want == ANY)
+				continue;
+			t = bring_to((enum at)at, &submitted);
+			if (at == CLOSING && inlay_task_state(t) != INLAY_TASK_CLOSING)
+				fail_msg("its windows were closed before they were seen to be");
+			pi = line->host.link.sq.pi;
+			got = do_call(t, (enum call)call);
+			if (got != want)
+				fail_msg("%s: %s gave %d instead of %d", at_names[at], call_names[call], got, want);
+			if (call <= TRY) {
+				submitted += !got;
+				if (got && line->host.link.sq.pi != pi)
+					fail_msg("%s: %s posted what it refused", at_names[at], call_names[call]);
+			}
+			if (call == REVOKE && !got) {
+				until(reused);
+				assert_int_equal(reused, 1);
+			}
+			/* Any time: */
+			inlay_task_set_user_data(t, 4711);
+			memset(inlay_task_get_user(t), 0x77, INLAY_TASK_USER);
+			wind_up(submitted);
+			if (at >= STOPPED) {
+				line_free(line);
+				line_make(line, desk, &hp);
+			}
+		}
+	line_free(line);
+	desk_free(desk);
+	outside_free();
+	free(line);
+}
+
+/* Before it is connected, and what destruction wants */
+static void not_connected(void **state)
+{
+	struct inlay_task_host_params p = table_host();
+	struct inlay_task_host *h = (struct inlay_task_host *)pages(sizeof(*h));
+	void *memory = pages(inlay_task_host_size(&p));
+	struct inlay_task *t;
+
+	(void)state;
+	must(inlay_task_host_create(h, memory, inlay_task_host_size(&p), dev.pd, &p));
+	must(inlay_task_alloc(h, 0, NULL, &t));
+	assert_int_equal(inlay_task_submit(t), -ENOTCONN);
+	assert_int_equal(inlay_task_submit_quiet(t), -ENOTCONN);
+	assert_int_equal(inlay_task_try_submit(t), -ENOTCONN);
+	assert_int_equal(inlay_task_cancel(t), -EBADFD);
+	assert_int_equal(inlay_task_status(t), 0);
+	assert_int_equal(inlay_task_host_progress(h, 5, 4), 0);
+	must(inlay_task_release(t));
+	must(inlay_task_host_stop(h));
+	assert_int_equal(inlay_task_host_progress(h, 6, 4), 0);
+	must(inlay_task_host_destroy(h));
+	free(memory);
+	free(h);
+}
+
+/* ---- random commands ---- */
+
+#define HOSTS 4u
+#define WORKERS 2u
+#define LINES (HOSTS * WORKERS)
+#define TASKS 16u
+#define IN_FLIGHT 8u
+#define RECORDS 1024u
+#define SMALL 256u
+#define PIECE 600u
+#define PROMPT 0xfeedfacecafef00dull
+#define LATER 3u
+#define UNKNOWN 4u
+
+enum payload { OWN, LIST, KEYED };
+enum response { IN_ANSWER, COPIED, GRANTED };
+
+/* A command: kept for as long as the worker may still come back to it */
+struct record {
+	uint32_t seq;
+	uint32_t len;
+	uint32_t response_len;
+	int status;
+	uint32_t stalls;
+	uint64_t plugin;
+	bool taken, prompt;
+};
+
+struct model {
+	struct inlay_task *task;
+	struct record *record;          /* NULL: not submitted */
+	uint64_t user_data;
+	uint64_t deadline;
+	bool cancelled, quarantined;
+	enum payload payload;
+	enum response response;
+	struct inlay_buf *whole, *list, *small, *large;
+	uint8_t *memory;
+};
+
+struct road {
+	struct line line;
+	struct model models[TASKS];
+	struct record records[RECORDS];
+	struct region region;
+	struct inlay_inventory *inv;
+	void *inv_memory;
+	uint32_t index;
+	uint32_t seq;                   /* of the next command */
+	uint32_t last_taken;            /* by a handler */
+	uint32_t last_prompt;           /* completed, of those whose answers come in order */
+	uint32_t in_order;              /* since then, one was not of that kind */
+	uint64_t submitted, completed;
+	bool stopping;
+};
+
+static struct road *roads[LINES];
+static struct desk *desks[WORKERS];
+static struct {
+	struct inlay_task_cmd *cmd;
+	struct record *record;
+	struct road *road;
+} later[LINES * 2 * IN_FLIGHT];
+static uint32_t num_later;
+static uint64_t left, total_completed, ends, quarantines, timeouts, cancels, copies, written, refusals;
+
+static uint32_t seed_of(const struct road *r, const struct record *rec)
+{
+	return rec->seq * LINES + r->index;
+}
+
+/* Room that a task's response has in an answer */
+static uint32_t room_of(const struct road *r)
+{
+	return r->line.conn.response_max;
+}
+
+/* ---- its plugins ---- */
+
+/* false: no buffer just now */
+static bool give(struct road *r, struct record *rec, struct inlay_task_cmd *cmd)
+{
+	uint32_t seed = ~seed_of(r, rec), len = rec->response_len;
+	struct desk *d = r->line.desk;
+	struct inlay_buf *buf;
+	bool broken = inlay_task_conn_is_broken(&r->line.conn);
+	static uint8_t bytes[LARGE];
+	int err;
+
+	if (len > cmd->response_max || (len > 100 && rnd_below(4) == 0)) {
+		if (inlay_pool_alloc(d->pool, &buf))
+			return false;
+		inlay_buf_set_data(buf, inlay_buf_head(buf), len);
+		fill(inlay_buf_data(buf), len, seed);
+		assert_true(len <= inlay_task_cmd_largest(cmd));
+		err = inlay_task_cmd_answer_buf(cmd, rec->status, buf);
+		must(inlay_buf_dec_refcount(buf, NULL));
+	} else if (rnd_below(2)) {
+		fill(bytes, len, seed);
+		err = inlay_task_cmd_answer_data(cmd, rec->status, bytes, len);
+	} else {
+		fill(cmd->response, len, seed);
+		cmd->response_len = len;
+		err = inlay_task_cmd_answer(cmd, rec->status);
+	}
+	assert_int_equal(err, broken ? -ENOTCONN : 0);
+	return true;
+}
+
+/* The command that it is, given once, in order, with the payload that it had */
+static struct record *take(struct inlay_task_cmd *cmd, struct road **road)
+{
+	uint32_t seq = (uint32_t)cmd->destination;
+	struct record *rec;
+	struct road *r;
+
+	assert_true(cmd->destination >> 32 < LINES);
+	r = *road = roads[cmd->destination >> 32];
+	rec = &r->records[seq % RECORDS];
+	assert_ptr_equal(cmd->conn, &r->line.conn);
+	assert_int_equal(rec->seq, seq);
+	assert_true(rec->plugin == cmd->plugin);
+	assert_int_equal(cmd->payload_len, rec->len);
+	if (rec->stalls)
+		return rec;
+	assert_false(rec->taken);
+	rec->taken = true;
+	if ((int32_t)(seq - r->last_taken) <= 0)
+		fail_msg("command %u came after %u", seq, r->last_taken);
+	r->last_taken = seq;
+	assert_int_equal(differs(cmd->payload, rec->len, seed_of(r, rec)), rec->len);
+	return rec;
+}
+
+static int put_off(struct road *r, struct record *rec, struct inlay_task_cmd *cmd)
+{
+	assert_true(num_later < ARRAY(later));
+	later[num_later].cmd = cmd;
+	later[num_later].record = rec;
+	later[num_later++].road = r;
+	return INLAY_TASK_LATER;
+}
+
+static int prompt(void *plugin, struct inlay_task_cmd *cmd)
+{
+	struct road *r;
+	struct record *rec = take(cmd, &r);
+
+	assert_ptr_equal(plugin, &desks);
+	if (rec->stalls) {
+		rec->stalls--;
+		return INLAY_TASK_STALL;
+	}
+	if (rec->response_len <= cmd->response_max && rnd_below(2)) {
+		fill(cmd->response, rec->response_len, ~seed_of(r, rec));
+		cmd->response_len = rec->response_len;
+		return rec->status;
+	}
+	if (give(r, rec, cmd))
+		return INLAY_TASK_LATER;
+	rec->prompt = false;
+	return put_off(r, rec, cmd);
+}
+
+static int sometime(void *plugin, struct inlay_task_cmd *cmd)
+{
+	struct road *r;
+	struct record *rec = take(cmd, &r);
+
+	assert_null(plugin);
+	if (rec->stalls) {
+		rec->stalls--;
+		return INLAY_TASK_STALL;
+	}
+	return put_off(r, rec, cmd);
+}
+
+/* From a plugin's progress, and from outside */
+static uint32_t answer_some(uint32_t most)
+{
+	uint32_t i, n;
+
+	for (n = 0; n < most && num_later; n++) {
+		i = rnd_below(num_later);
+		if (!give(later[i].road, later[i].record, later[i].cmd))
+			break;
+		later[i] = later[--num_later];
+	}
+	return n;
+}
+
+static uint32_t sometime_progress(void *plugin)
+{
+	assert_null(plugin);
+	return answer_some(rnd_below(3));
+}
+
+static const struct inlay_task_plugin plugin_prompt = {INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, "prompt",
+						       NULL, NULL, NULL, NULL, prompt, NULL, NULL};
+static const struct inlay_task_plugin plugin_later = {INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, "later",
+						      NULL, NULL, NULL, NULL, sometime, sometime_progress, NULL};
+static const struct inlay_task_entry model_plugins[] = {{PROMPT, &plugin_prompt, &desks}, {LATER, &plugin_later, NULL}};
+
+/* ---- its hosts ---- */
+
+static struct model *model_of(const struct road *r, const struct inlay_task *t)
+{
+	struct model *m = (struct model *)&r->models[inlay_task_index_(t)];
+
+	assert_ptr_equal(m->task, t);
+	return m;
+}
+
+/* How much of a list each of its pieces has */
+static void list_lengths(struct inlay_buf *list, uint32_t len)
+{
+	struct inlay_buf *buf;
+	uint32_t n, last = 2;
+
+	for (buf = list; buf; buf = inlay_buf_next(buf), last--) {
+		n = last ? rnd_below((len < PIECE ? len : PIECE) + 1) : len;
+		if (len - n > last * PIECE)
+			n = len - last * PIECE;
+		inlay_buf_set_data(buf, inlay_buf_head(buf), n);
+		len -= n;
+	}
+	assert_int_equal(len, 0);
+}
+
+static void fill_list(struct inlay_buf *list, uint32_t len, uint32_t seed)
+{
+	static uint8_t bytes[3 * PIECE];
+	const uint8_t *at = bytes;
+
+	fill(bytes, len, seed);
+	for (; list; list = inlay_buf_next(list)) {
+		memcpy(inlay_buf_data(list), at, inlay_buf_data_len(list));
+		at += inlay_buf_data_len(list);
+	}
+}
+
+/* Submits a task that is idle, by any way. false: there was no room */
+static bool send_one(struct road *r, struct model *m)
+{
+	struct record *rec = &r->records[r->seq % RECORDS], old = *rec;
+	struct inlay_task_host *h = &r->line.host;
+	struct inlay_task *t = m->task;
+	uint32_t way = rnd_below(100), room = room_of(r), pi = h->link.sq.pi, i;
+	struct inlay_buf *buf;
+	int err;
+
+	assert_null(m->record);
+	rec->seq = r->seq;
+	rec->taken = false;
+	rec->stalls = rnd_below(40) ? 0 : 1 + rnd_below(2);
+	rec->status = rnd_below(8) ? 0 : -1 - (int)rnd_below(INLAY_TASK_STATUS_MAX);
+	rec->plugin = way < 60 ? PROMPT : way < 97 ? LATER : UNKNOWN;
+	rec->prompt = rec->plugin == PROMPT;
+	way = rnd_below(100);
+	m->response = way < 75 ? IN_ANSWER : way < 88 ? COPIED : GRANTED;
+	way = rnd_below(100);
+	rec->response_len = way < 40 ? rnd_below(29) : way < 80 ? rnd_below(200) : rnd_below(room + 1);
+	if (m->response == GRANTED && rnd_below(2))
+		rec->response_len = rnd_below(LARGE + 1);
+	way = rnd_below(100);
+	m->payload = way < 80 ? OWN : way < 90 ? LIST : KEYED;
+	if (m->payload == OWN)
+		rec->len = way < 30 ? rnd_below(13) : way < 60 ? rnd_below(97) : rnd_below(4000);
+	else
+		rec->len = m->payload == LIST ? rnd_below(3 * PIECE) : 4065 + rnd_below(LARGE - 4064);
+	must(inlay_task_set_payload(t, m->payload == OWN ? NULL : m->payload == LIST ? m->list : m->whole));
+	buf = inlay_task_get_payload(t);
+	if (m->payload == LIST) {
+		list_lengths(buf, rec->len);
+		fill_list(buf, rec->len, seed_of(r, rec));
+	} else {
+		inlay_buf_set_data(buf, inlay_buf_head(buf), rec->len);
+		fill(inlay_buf_data(buf), rec->len, seed_of(r, rec));
+	}
+	must(inlay_task_set_response(t, m->response == IN_ANSWER ? NULL : m->response == COPIED ? m->small : m->large));
+	if (m->response != IN_ANSWER) {
+		buf = m->response == COPIED ? m->small : m->large;
+		inlay_buf_set_data(buf, inlay_buf_head(buf), 0);
+		memset(inlay_buf_head(buf), 0x5c, m->response == COPIED ? SMALL : 64);
+	}
+	m->deadline = rnd_below(25) ? INLAY_TASK_NEVER : clock_now + rnd_below(12);
+	must(inlay_task_set_deadline(t, m->deadline));
+	must(inlay_task_set_plugin(t, rec->plugin));
+	must(inlay_task_set_destination(t, (uint64_t)r->index << 32 | r->seq));
+	m->user_data = rnd();
+	inlay_task_set_user_data(t, m->user_data);
+	for (i = 0; i < INLAY_TASK_USER; i += 8)
+		memcpy((uint8_t *)inlay_task_get_user(t) + i, &m->user_data, 8);
+	way = rnd_below(10);
+	err = way < 5 ? inlay_task_submit_quiet(t) : way < 9 ? inlay_task_submit(t) : inlay_task_try_submit(t);
+	if (!err) {
+		m->record = rec;
+		m->cancelled = false;
+		r->seq++;
+		r->submitted++;
+		if (left)
+			left--;
+		return true;
+	}
+	*rec = old;
+	assert_int_equal(inlay_task_state(t), INLAY_TASK_IDLE);
+	if (!inlay_task_host_limit(h)) {
+		assert_true(r->stopping);
+		assert_int_equal(err, -ENOTCONN);
+	} else {
+		assert_int_equal(err, -EAGAIN);
+		/* For one of three reasons */
+		assert_true(inlay_task_host_outstanding(h) == inlay_task_host_limit(h) || inlay_sq_room(&h->link.sq) < 16 ||
+			    ((m->payload == KEYED || m->response == GRANTED) &&
+			     (h->free_window == INLAY_TASK_NONE || h->windows[h->free_window].next == INLAY_TASK_NONE)));
+	}
+	assert_int_equal(h->link.sq.pi, pi);
+	return false;
+}
+
+static void cancel_one(struct road *r, struct model *m)
+{
+	uint32_t state = inlay_task_state(m->task);
+	int err = inlay_task_cancel(m->task);
+
+	if (state == INLAY_TASK_IDLE || state == INLAY_TASK_QUARANTINE || state == INLAY_TASK_FREE) {
+		assert_int_equal(err, -EBADFD);
+	} else if (err) {
+		assert_int_equal(err, -EBUSY);
+	} else {
+		assert_int_equal(state, INLAY_TASK_SUBMITTED);
+		assert_non_null(m->record);
+		assert_false(m->record->taken);
+		/* What was cancelled was not sent: no handler may see it */
+		m->record->taken = true;
+		m->cancelled = true;
+		cancels++;
+	}
+	(void)r;
+}
+
+static void check_bytes(struct road *r, struct model *m, const struct record *rec)
+{
+	struct inlay_buf *buf = inlay_task_get_response(m->task);
+
+	assert_int_equal(inlay_task_response_len(m->task), rec->response_len);
+	assert_int_equal(inlay_buf_data_len(buf), rec->response_len);
+	if (differs(inlay_buf_data(buf), rec->response_len, ~seed_of(r, rec)) != rec->response_len)
+		fail_msg("command %u of %u bytes: its response of %u bytes is another one", rec->seq, rec->len, rec->response_len);
+	if (m->response == COPIED && rec->response_len < SMALL)
+		assert_true(all_bytes((uint8_t *)inlay_buf_head(m->small) + rec->response_len, SMALL - rec->response_len, 0x5c));
+	copies += m->response == COPIED;
+	written += rec->response_len > r->line.conn.answer_max;
+}
+
+static void model_done(struct inlay_task *t, uint64_t user_data, uint64_t host_user_data)
+{
+	struct road *r = roads[host_user_data];
+	struct model *m = model_of(r, t);
+	const struct record *rec = m->record;
+	int status = inlay_task_status(t);
+	uint32_t i;
+
+	if (!rec)
+		fail_msg("a task was completed that was not submitted");
+	m->record = NULL;
+	r->completed++;
+	total_completed++;
+	assert_true(user_data == m->user_data && inlay_task_get_user_data(t) == user_data);
+	for (i = 0; i < INLAY_TASK_USER; i += 8)
+		assert_memory_equal((uint8_t *)inlay_task_get_user(t) + i, &m->user_data, 8);
+	m->quarantined = inlay_task_state(t) == INLAY_TASK_QUARANTINE;
+	quarantines += m->quarantined;
+	assert_true(m->quarantined || inlay_task_state(t) == INLAY_TASK_IDLE);
+	switch (inlay_task_by(t)) {
+	case INLAY_TASK_BY_HANDLER:
+		assert_true(rec->taken && !m->cancelled && rec->plugin != UNKNOWN);
+		assert_int_equal(status, rec->status);
+		check_bytes(r, m, rec);
+		/* Those that a handler answers at once, in the answer, without anything to wait for, come in order */
+		if (rec->prompt && m->response == IN_ANSWER && m->payload == OWN) {
+			if ((int32_t)(rec->seq - r->last_prompt) <= 0)
+				fail_msg("the answer to %u came after that to %u", rec->seq, r->last_prompt);
+			r->last_prompt = rec->seq;
+			r->in_order++;
+		}
+		break;
+	case INLAY_TASK_BY_WORKER:
+		assert_true(rec->plugin == UNKNOWN && !m->cancelled);
+		assert_int_equal(status, -ENOENT);
+		assert_int_equal(inlay_task_response_len(t), 0);
+		refusals++;
+		break;
+	case INLAY_TASK_BY_HOST:
+		if (status == -EMSGSIZE) {
+			assert_true(m->response == COPIED && rec->response_len > SMALL && rec->taken && !m->cancelled);
+			assert_int_equal(inlay_task_response_len(t), rec->response_len);
+			assert_true(all_bytes((const uint8_t *)inlay_buf_head(m->small), SMALL, 0x5c));
+		} else if (status == -ECANCELED) {
+			assert_true(m->cancelled);
+			assert_int_equal(inlay_task_response_len(t), 0);
+		} else {
+			assert_int_equal(status, -ETIMEDOUT);
+			assert_true(m->deadline <= clock_now && !m->cancelled);
+			timeouts++;
+		}
+		break;
+	default:
+		assert_int_equal(inlay_task_by(t), INLAY_TASK_BY_CONNECTION);
+		assert_true(r->stopping);
+		assert_int_equal(status, inlay_task_host_broken(&r->line.host));
+		break;
+	}
+	/* Over time, or at the connection's end what the device may still read, or the worker reach by a key */
+	assert_true(!m->quarantined || status == -ETIMEDOUT ||
+		    (inlay_task_host_broken(&r->line.host) && (m->payload != OWN || m->response == GRANTED)));
+	/* What a callback may do */
+	switch (rnd_below(8)) {
+	case 0:
+		i = (uint32_t)inlay_task_release(t);
+		assert_int_equal((int)i, m->quarantined ? -EBUSY : 0);
+		if (!i) {
+			struct inlay_task *same;
+
+			must(inlay_task_alloc(&r->line.host, 0, NULL, &same));
+			assert_ptr_equal(same, t);
+			must(inlay_task_set_cb(t, model_done));
+		}
+		break;
+	case 1: cancel_one(r, &r->models[rnd_below(TASKS)]); break;
+	case 2: inlay_task_host_flush(&roads[rnd_below(LINES)]->line.host); break;
+	case 3:
+		if (rnd_below(500) == 0 && !r->stopping) {
+			r->stopping = true;
+			must(inlay_task_host_stop(&r->line.host));
+		}
+		break;
+	default:
+		if (left && !m->quarantined)
+			send_one(r, m);
+		else if (m->quarantined)
+			assert_int_equal(inlay_task_submit(t), -EBUSY);
+		break;
+	}
+}
+
+static void model_reusable(struct inlay_task *t, uint64_t user_data, uint64_t host_user_data)
+{
+	struct model *m = model_of(roads[host_user_data], t);
+
+	assert_true(m->quarantined && !m->record);
+	assert_true(user_data == m->user_data);
+	assert_int_equal(inlay_task_state(t), INLAY_TASK_IDLE);
+	m->quarantined = false;
+	if (left && rnd_below(2))
+		send_one(roads[host_user_data], m);
+}
+
+static void road_line(struct road *r)
+{
+	struct inlay_task_host_params p = inlay_task_host_default();
+	struct inlay_task *t;
+	uint32_t i;
+
+	p.tasks = TASKS;
+	p.in_flight = IN_FLIGHT;
+	p.windows = 6;
+	p.period = 40;
+	p.user_data = r->index;
+	p.reusable = model_reusable;
+	p.max_inline = r->index % 3 == 0 ? 0 : r->index % 3 == 1 ? 96 : 300;
+	line_make(&r->line, desks[r->index % WORKERS], &p);
+	r->stopping = false;
+	for (i = 0; i < TASKS; i++) {
+		must(inlay_task_alloc(&r->line.host, 0, model_done, &t));
+		r->models[inlay_task_index_(t)].task = t;
+		r->models[inlay_task_index_(t)].quarantined = false;
+	}
+}
+
+static struct road *road_make(uint32_t index)
+{
+	const size_t each = 2 * LARGE + 2048 + SMALL;
+	struct road *r = (struct road *)pages(sizeof(*r));
+	struct inlay_buf *piece;
+	uint32_t i, k;
+
+	r->index = index;
+	r->seq = rnd_below(2) ? 0xffffff00u : 1; /* round zero, too */
+	r->last_taken = r->last_prompt = r->seq - 1;
+	region_make(&r->region, TASKS * each, 1);
+	r->inv_memory = pages(inlay_inventory_size(TASKS * 6));
+	must(inlay_inventory_create(r->inv_memory, inlay_inventory_size(TASKS * 6), TASKS * 6, &r->inv));
+	must(inlay_inventory_start(r->inv));
+	for (i = 0; i < TASKS; i++) {
+		struct model *m = &r->models[i];
+		uint8_t *at = r->region.at + i * each;
+
+		must(inlay_inventory_get_by_addr(r->inv, &r->region.map, at, LARGE, &m->whole));
+		must(inlay_inventory_get_by_addr(r->inv, &r->region.map, at + LARGE, LARGE, &m->large));
+		must(inlay_inventory_get_by_addr(r->inv, &r->region.map, at + 2 * LARGE, SMALL, &m->small));
+		at += 2 * LARGE + SMALL;
+		must(inlay_inventory_get_by_addr(r->inv, &r->region.map, at, PIECE, &m->list));
+		for (k = 1; k < 3; k++) {
+			must(inlay_inventory_get_by_addr(r->inv, &r->region.map, at + k * PIECE, PIECE, &piece));
+			must(inlay_buf_chain_list(m->list, piece));
+		}
+	}
+	return r;
+}
+
+static void road_free(struct road *r)
+{
+	uint32_t i;
+
+	line_free(&r->line);
+	for (i = 0; i < TASKS; i++) {
+		must(inlay_buf_dec_refcount(r->models[i].whole, NULL));
+		must(inlay_buf_dec_refcount(r->models[i].large, NULL));
+		must(inlay_buf_dec_refcount(r->models[i].small, NULL));
+		must(inlay_buf_dec_refcount(r->models[i].list, NULL));
+	}
+	must(inlay_inventory_destroy(r->inv));
+	region_free(&r->region);
+	free(r->inv_memory);
+	free(r);
+}
+
+/* A round of everything; few completions at a time now and then */
+static void round_of_all(void)
+{
+	uint32_t i;
+
+	clock_now += rnd_below(8) == 0;
+	step();
+	for (i = 0; i < WORKERS; i++)
+		inlay_task_worker_progress(&desks[i]->worker, clock_now, rnd_below(6) ? 32 : 1 + rnd_below(3));
+	if (rnd_below(3) == 0)
+		answer_some(rnd_below(12));
+	step();
+	for (i = 0; i < LINES; i++) {
+		uint32_t most = rnd_below(6) ? 32 : 1 + rnd_below(3);
+		uint64_t before = roads[i]->completed;
+		uint32_t n = inlay_task_host_progress(&roads[i]->line.host, clock_now, most);
+
+		/* Its result is what it says: tasks completed, of whichever */
+		assert_int_equal(n, roads[i]->completed - before);
+		assert_true(n <= most);
+	}
+}
+
+static bool road_busy(const struct road *r)
+{
+	uint32_t i;
+
+	for (i = 0; i < TASKS; i++)
+		if (r->models[i].record || r->models[i].quarantined)
+			return true;
+	return false;
+}
+
+/* A connection that is stopped or broken: to its end, and another in its place */
+static void road_again(struct road *r)
+{
+	double end = now() + DEADLINE;
+	uint32_t i;
+
+	ends++;
+	while (road_busy(r) || !inlay_task_host_broken(&r->line.host) || !inlay_task_conn_is_broken(&r->line.conn)) {
+		round_of_all();
+		if (now() > end)
+			fail_msg("a connection did not come to its end: host %d, connection %d", inlay_task_host_broken(&r->line.host),
+				 inlay_task_conn_is_broken(&r->line.conn));
+		/* The worker's end notices by its own probe, or is told */
+		if (inlay_task_host_broken(&r->line.host) && !inlay_task_conn_is_broken(&r->line.conn) && rnd_below(20) == 0)
+			must(inlay_task_conn_break(&r->line.conn));
+	}
+	for (i = 0; i < num_later;) {
+		if (later[i].road == r) {
+			assert_int_equal(inlay_task_cmd_answer(later[i].cmd, 0), -ENOTCONN);
+			later[i] = later[--num_later];
+		} else {
+			i++;
+		}
+	}
+	assert_int_equal(inlay_task_conn_kept(&r->line.conn), 0);
+	assert_int_equal(r->completed, r->submitted);
+	assert_int_equal(inlay_task_host_strays(&r->line.host), 0);
+	for (i = 0; i < TASKS; i++)
+		must(inlay_task_release(r->models[i].task));
+	line_free(&r->line);
+	r->last_taken = r->last_prompt = r->seq - 1;
+	road_line(r);
+}
+
+static void random_run(void **state)
+{
+	struct inlay_task_worker_params wp = inlay_task_worker_default();
+	const char *env = getenv("TASK_OPS");
+	uint64_t ops = env && *env ? strtoull(env, NULL, 0) : 20000, seen = 0, submitted = 0;
+	uint32_t i, k, in_order = 0;
+	double end;
+
+	(void)state;
+	alarm(0); /* long, and every wait in it has its own end */
+	if (ops > 20000 && getenv("INLAY_TEST_AGAIN"))
+		ops = ops / 10 > 20000 ? ops / 10 : 20000;
+	wp.connections = HOSTS;
+	wp.credits = IN_FLIGHT;
+	wp.spare = 3;
+	wp.period = 60;
+	clock_now = 1;
+	num_later = 0;
+	ends = quarantines = timeouts = cancels = copies = written = refusals = total_completed = 0;
+	left = ops;
+	for (i = 0; i < WORKERS; i++)
+		desks[i] = desk_make(&wp, model_plugins, ARRAY(model_plugins), 4);
+	for (i = 0; i < LINES; i++) {
+		roads[i] = road_make(i);
+		road_line(roads[i]);
+	}
+	end = now() + DEADLINE;
+	while (left) {
+		for (i = 0; i < LINES; i++) {
+			struct road *r = roads[i];
+
+			for (k = rnd_below(5); k--;) {
+				struct model *m = &r->models[rnd_below(TASKS)];
+
+				if (inlay_task_state(m->task) == INLAY_TASK_IDLE && !m->record && left)
+					send_one(r, m);
+				else if (rnd_below(20) == 0)
+					cancel_one(r, m);
+			}
+			if (rnd_below(2))
+				inlay_task_host_flush(&r->line.host);
+			if (!r->stopping && rnd_below(6000) == 0) {
+				r->stopping = true;
+				if (rnd_below(2))
+					must(inlay_task_host_stop(&r->line.host));
+				else
+					must(inlay_task_conn_break(&r->line.conn));
+			}
+			if (r->stopping)
+				road_again(r);
+		}
+		round_of_all();
+		if (total_completed != seen) {
+			seen = total_completed;
+			end = now() + DEADLINE;
+		} else if (now() > end) {
+			fail_msg("nothing was completed for %d s; %llu are left", (int)DEADLINE, (unsigned long long)left);
+		}
+	}
+	for (i = 0; i < LINES; i++) {
+		end = now() + DEADLINE;
+		inlay_task_host_flush(&roads[i]->line.host);
+		while (road_busy(roads[i]) || (!roads[i]->stopping && inlay_task_host_outstanding(&roads[i]->line.host))) {
+			/* A callback that cancels leaves what it has not rung for */
+			inlay_task_host_flush(&roads[i]->line.host);
+			round_of_all();
+			answer_some(8);
+			if (roads[i]->stopping && inlay_task_host_broken(&roads[i]->line.host))
+				must(inlay_task_conn_break(&roads[i]->line.conn));
+			if (now() > end)
+				fail_msg("connection %u: %llu of %llu commands were completed", i, (unsigned long long)roads[i]->completed,
+					 (unsigned long long)roads[i]->submitted);
+		}
+	}
+	for (i = 0; i < LINES; i++) {
+		struct road *r = roads[i];
+		uint32_t windows = 0, w;
+
+		if (r->stopping)
+			road_again(r);
+		submitted += r->submitted;
+		in_order += r->in_order;
+		assert_int_equal(r->completed, r->submitted);
+		assert_int_equal(r->line.conn.commands, r->line.conn.answers);
+		assert_int_equal(r->line.host.strays + r->line.conn.strays, 0);
+		for (w = r->line.host.free_window; w != INLAY_TASK_NONE; w = r->line.host.windows[w].next)
+			windows++;
+		assert_int_equal(windows, r->line.host.num_windows);
+		for (k = 0; k < TASKS; k++)
+			must(inlay_task_release(r->models[k].task));
+	}
+	assert_int_equal(submitted, total_completed);
+	assert_true(submitted >= ops);
+	assert_int_equal(num_later, 0);
+	for (i = 0; i < LINES; i++)
+		road_free(roads[i]);
+	for (i = 0; i < WORKERS; i++) {
+		assert_int_equal(desks[i]->worker.strays, 0);
+		assert_int_equal(inlay_pool_num_free(desks[i]->pool), 4);
+		assert_int_equal(inlay_pool_num_free(desks[i]->pull), 4);
+		desk_free(desks[i]);
+	}
+	print_message("# %llu commands: %u in order, %llu refused, %llu over time, %llu of them quarantined, %llu cancelled, %llu copied, "
+		      "%llu written by key, %llu connections ended\n",
+		      (unsigned long long)submitted, in_order, (unsigned long long)refusals,
+		      (unsigned long long)timeouts, (unsigned long long)quarantines, (unsigned long long)cancels,
+		      (unsigned long long)copies, (unsigned long long)written, (unsigned long long)ends);
+	/* Nothing of it was left out by chance */
+	if (ops >= 20000)
+		assert_true(in_order && refusals && timeouts && quarantines && cancels && copies && written && ends);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(not_connected),
+		cmocka_unit_test(every_call),
+		cmocka_unit_test(random_run),
+	};
+
+	return cmocka_run_group_tests_name("task_model", tests, dev_open, dev_close) || again_with("SOFTDEV_MANUAL", "1") ||
+	       again_trapped();
+}

@@ -1,0 +1,598 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * plugin_ends.c: the life of what a host has with the plugins rdma and rdmo of examples/plugins: connections that end in mid-operation, many
+ * of them, with everything counted; a device that does not let go at once; what a hostile host or peer may try. What the operations do,
+ * plugins.c looks at.
+ *
+ * Environment
+ *   TASK_ENDS  connections that end in mid-operation, 60
+ */
+#include "common.h"
+#include <dlfcn.h>
+#include "../../examples/plugins/rdma.h"
+#include "../../examples/plugins/rdmo.h"
+#include "rig.h"
+
+#define MEM 4096u
+#define TASKS 24u
+
+/* A host of a worker's, and the memory that it has it work on, with a queue pair that lets it in */
+struct side {
+	struct line line;
+	struct inlay_task *t[TASKS];
+	struct inlay_task_link link;
+	struct ibv_cq *ibcq;
+	struct inlay_cq cq;
+	struct inlay_mmap map;
+	void *map_memory;
+	uint8_t *around, *mem;          /* as much on both sides, which nothing may write to */
+	uint64_t ep, mapped;
+};
+
+static const struct inlay_task_entry entries[] = {{RDMA_ID, &rdma_plugin, NULL}, {RDMO_ID, &rdmo_plugin, NULL}};
+static struct desk *desk;
+
+/* ---- a device that does not let go: so many calls fail, and how many QPs and regions there are less ---- */
+
+static uint32_t hold_qp, hold_mr, gone_qp, gone_mr;
+
+static void *real(const char *name)
+{
+	void *fn = dlvsym(RTLD_NEXT, name, "IBVERBS_1.1");
+
+	assert_non_null(fn);
+	return fn;
+}
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+int ibv_destroy_qp(struct ibv_qp *qp)
+{
+	int (*fn)(struct ibv_qp *), err;
+	void *at = real("ibv_destroy_qp");
+
+	if (hold_qp) {
+		hold_qp--;
+		return EBUSY;
+	}
+	memcpy(&fn, &at, sizeof(fn));
+	err = fn(qp);
+	gone_qp += !err;
+	return err;
+}
+
+int ibv_dereg_mr(struct ibv_mr *mr)
+{
+	int (*fn)(struct ibv_mr *), err;
+	void *at = real("ibv_dereg_mr");
+
+	if (hold_mr) {
+		hold_mr--;
+		return EBUSY;
+	}
+	memcpy(&fn, &at, sizeof(fn));
+	err = fn(mr);
+	gone_mr += !err;
+	return err;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+/* ---- the rig ---- */
+
+static struct rdma *plugin(uint32_t i)
+{
+	return (struct rdma *)desk->worker.plugins[i].state;
+}
+
+static int start(void **state)
+{
+	struct inlay_task_worker_params p = inlay_task_worker_default();
+
+	(void)state;
+	p.connections = 2;
+	p.period = 0;
+	p.path.timeout = 8;
+	p.path.retry_count = 1;
+	p.message = 2048;
+	desk = desk_make(&p, entries, ARRAY(entries), 4);
+	return 0;
+}
+
+static int stop(void **state)
+{
+	(void)state;
+	assert_int_equal(plugin(0)->num_eps + plugin(1)->num_eps, 0);
+	desk_free(desk);
+	return 0;
+}
+
+static void worker(void)
+{
+	step();
+	if (softdev_present())
+		softdev_run(); /* on the trapping device what waits for a receive is tried again */
+	inlay_task_worker_progress(&desk->worker, 0, 64);
+}
+
+static int until_done(struct side *s, const struct inlay_task *t)
+{
+	double end = now() + DEADLINE;
+
+	while (inlay_task_status(t) == -EINPROGRESS) {
+		worker();
+		step();
+		inlay_task_host_progress(&s->line.host, 0, 64);
+		if (now() > end)
+			fail_msg("a command was not answered");
+	}
+	return inlay_task_status(t);
+}
+
+static struct rdma_request ask(uint32_t op, uint64_t ep, uint64_t map, uint64_t addr, uint32_t bytes)
+{
+	struct rdma_request r;
+
+	memset(&r, 0, sizeof(r));
+	r.op = op;
+	r.ep = ep;
+	r.map = map;
+	r.addr = addr;
+	r.bytes = bytes;
+	return r;
+}
+
+/* Submits a request with the data, or with any */
+static struct inlay_task *give(struct side *s, uint32_t i, uint64_t id, struct rdma_request r, const void *data)
+{
+	struct inlay_buf *buf = inlay_task_get_payload(s->t[i]);
+	uint8_t *at = (uint8_t *)inlay_buf_head(buf);
+
+	must(inlay_task_set_plugin(s->t[i], id));
+	rdma_request_write(at, &r);
+	must(inlay_buf_try_set_data(buf, at, RDMA_HEAD + (rdma_has_data(r.op) ? r.bytes : 0)));
+	if (data)
+		memcpy(at + RDMA_HEAD, data, r.bytes);
+	must(inlay_task_submit(s->t[i]));
+	return s->t[i];
+}
+
+static int call(struct side *s, uint64_t id, struct rdma_request r, const void *data)
+{
+	return until_done(s, give(s, 0, id, r, data));
+}
+
+static uint64_t endpoint(struct side *s, uint64_t id, uint8_t *address)
+{
+	const uint8_t *at;
+
+	must(call(s, id, ask(RDMA_EP, 0, 0, 0, 0), NULL));
+	at = (const uint8_t *)inlay_buf_data(inlay_task_get_response(s->t[0]));
+	memcpy(address, at + 8, INLAY_TASK_ADDRESS);
+	return inlay_task_get64_(at);
+}
+
+static void connect_ep(struct side *s, uint64_t id, uint64_t ep, const uint8_t *address)
+{
+	must(call(s, id, ask(RDMA_CONNECT, ep, 0, 0, INLAY_TASK_ADDRESS), address));
+}
+
+static uint64_t map_of(struct side *s, uint64_t id)
+{
+	uint8_t blob[256];
+	size_t len = sizeof(blob);
+
+	must(inlay_mmap_export_rdma(&s->map, dev.pd, blob, &len));
+	must(call(s, id, ask(RDMA_MAP, 0, 0, 0, (uint32_t)len), blob));
+	return inlay_task_get64_((const uint8_t *)inlay_buf_data(inlay_task_get_response(s->t[0])));
+}
+
+/* A host with an endpoint and a map at plugin id; message: what the endpoint is told that the other side takes */
+static struct side *side_make(uint64_t id, uint32_t message)
+{
+	struct inlay_task_host_params hp = inlay_task_host_default();
+	struct side *s = (struct side *)pages(sizeof(*s));
+	struct inlay_connect_attr path = inlay_task_path_default();
+	uint8_t address[INLAY_TASK_ADDRESS];
+	struct inlay_task_address peer;
+	struct inlay_task_caps caps;
+	uint32_t i;
+
+	hp.period = 0;
+	line_make(&s->line, desk, &hp);
+	for (i = 0; i < TASKS; i++)
+		must(inlay_task_alloc(&s->line.host, 0, NULL, &s->t[i]));
+	s->around = (uint8_t *)pages(3 * MEM);
+	s->mem = s->around + MEM;
+	s->map_memory = pages(inlay_mmap_size(1, 1));
+	must(inlay_mmap_create(&s->map, s->map_memory, inlay_mmap_size(1, 1), 1, 1));
+	must(inlay_mmap_add_dev(&s->map, dev.pd));
+	must(inlay_mmap_add(&s->map, inlay_source_host(s->mem, MEM)));
+	must(inlay_mmap_set_permissions(&s->map, INLAY_LOCAL_READ_WRITE | INLAY_RDMA_READ | INLAY_RDMA_WRITE | INLAY_RDMA_ATOMIC));
+	must(inlay_mmap_start(&s->map));
+	s->ibcq = ibv_create_cq(dev.pd->context, 256, NULL, NULL, 0);
+	assert_non_null(s->ibcq);
+	must(inlay_cq_from_cq(&s->cq, s->ibcq, NULL));
+	memset(&caps, 0, sizeof(caps));
+	caps.pd = dev.pd;
+	caps.ibcq = s->ibcq;
+	caps.cq = &s->cq;
+	caps.wqebbs = caps.receives = 16;
+	caps.max_gather = 1;
+	caps.access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+	path.timeout = 8;
+	path.retry_count = 1;
+	must(inlay_task_link_create(&s->link, &caps, &path));
+	s->link.self.role = INLAY_TASK_HOST;
+	s->link.self.message = message;
+	s->link.self.receives = 16;
+	s->ep = endpoint(s, id, address);
+	must(inlay_task_address_read(&peer, address, sizeof(address), INLAY_TASK_HOST));
+	must(inlay_task_link_connect(&s->link, &peer));
+	inlay_task_address_write(address, &s->link.self);
+	connect_ep(s, id, s->ep, address);
+	s->mapped = map_of(s, id);
+	return s;
+}
+
+static void memory_free(struct side *s)
+{
+	must(inlay_task_link_destroy(&s->link));
+	must(ibv_destroy_cq(s->ibcq));
+	must(inlay_mmap_destroy(&s->map));
+	free(s->map_memory);
+	assert_true(all_bytes(s->around, MEM, 0) && all_bytes(s->mem + MEM, MEM, 0));
+	free(s->around);
+}
+
+static void host_free(struct side *s)
+{
+	double end;
+
+	must(inlay_task_host_stop(&s->line.host));
+	for (end = now() + DEADLINE; inlay_task_host_destroy(&s->line.host); inlay_task_host_progress(&s->line.host, 0, 64)) {
+		step();
+		if (now() > end)
+			fail_msg("a host has not ended");
+	}
+	free(s->line.host_memory);
+	free(s);
+}
+
+static void side_free(struct side *s)
+{
+	must(inlay_task_conn_destroy(&s->line.conn));
+	free(s->line.conn_memory);
+	memory_free(s);
+	host_free(s);
+}
+
+static uint64_t at(const struct side *s, uint32_t offset)
+{
+	return (uintptr_t)s->mem + offset;
+}
+
+/* ---- ends ---- */
+
+/* Everything that can be under way at once: messages that nobody has taken, receives that nothing comes for, puts, gets, appends */
+static void much(struct side *s, uint64_t id)
+{
+	uint8_t address[2][INLAY_TASK_ADDRESS];
+	uint64_t ep[2], next = at(s, 64);
+	struct rdma_request r;
+	uint32_t i;
+
+	for (i = 0; i < 2; i++)
+		ep[i] = endpoint(s, id, address[i]);
+	for (i = 0; i < 2; i++)
+		connect_ep(s, id, ep[i], address[!i]);
+	memcpy(s->mem, &next, 8);
+	for (i = 1; i < TASKS; i++) {
+		r = ask(RDMA_PUT, s->ep, s->mapped, at(s, 1024), 1000);
+		switch (rnd_below(6)) {
+		case 0: r = ask(RDMA_TAG_RECV, 0, i, ~0ull, 100); break;
+		case 1: r = ask(RDMA_TAG_SEND, ep[rnd_below(2)], 1000 + i, 0, rnd_below(500)); break;
+		case 2: r.op = RDMA_GET; break;
+		case 3:
+			if (id == RDMO_ID) {
+				r = ask(RDMO_APPEND, s->ep, s->mapped, at(s, 0), 8);
+				r.a = s->mapped;
+			}
+			break;
+		case 4: r = ask(RDMA_ADD, s->ep, s->mapped, at(s, 16), 0); break;
+		}
+		give(s, i, id, r, NULL);
+	}
+}
+
+/* Connections end at any moment of what is under way: by the worker, or since their host or the memory's other side has gone */
+static void mid_operation(void **state)
+{
+	const char *env = getenv("TASK_ENDS");
+	uint32_t rounds = env && *env ? (uint32_t)atoi(env) : 60, round, i;
+	double end;
+
+	(void)state;
+	for (round = 0; round < rounds; round++) {
+		uint64_t id = round & 1 ? RDMO_ID : RDMA_ID;
+		uint32_t qps = gone_qp, mrs = gone_mr, hold = rnd_below(3);
+		struct side *s = side_make(id, 4096);
+
+		much(s, id);
+		for (i = rnd_below(6); i--;)
+			worker();
+		if (rnd_below(3) == 0)
+			must(inlay_task_link_break(&s->link));
+		if (rnd_below(3) == 0)
+			must(inlay_task_link_break(&s->line.host.link));
+		for (i = rnd_below(4); i--;)
+			worker();
+		hold_qp = hold;
+		hold_mr = rnd_below(3);
+		for (end = now() + DEADLINE; inlay_task_conn_destroy(&s->line.conn); worker())
+			if (now() > end)
+				fail_msg("a connection has not ended");
+		/* Its memory is nobody's any more: all of it is written */
+		memset(s->line.conn_memory, 0xa5, inlay_task_conn_size(&desk->params));
+		free(s->line.conn_memory);
+		for (i = 0; i < 10 && plugin(round & 1)->num_eps; i++)
+			worker();
+		hold_qp = hold_mr = 0;
+		assert_int_equal(plugin(round & 1)->num_eps, 0);
+		assert_int_equal(plugin(round & 1)->num_ending, 0);
+		assert_int_equal(desk->worker.num_conns, 0);
+		/* The connection's, and three endpoints' */
+		assert_int_equal(gone_qp - qps, 4);
+		assert_int_equal(gone_mr - mrs, 4);
+		assert_int_equal(inlay_pool_num_free(desk->pull), 4);
+		memory_free(s);
+		host_free(s);
+	}
+}
+
+/* A queue pair that cannot be destroyed at once keeps its commands, and the connection, until it is; and a region its memory */
+static void busy_ends(void **state)
+{
+	struct side *s = side_make(RDMA_ID, 4096);
+	uint32_t i, qps = gone_qp, mrs = gone_mr;
+	uint64_t other;
+	uint8_t address[INLAY_TASK_ADDRESS];
+
+	(void)state;
+	/* Closed by its host: the handle goes at once, the rest when it can */
+	other = endpoint(s, RDMA_ID, address);
+	hold_qp = 2;
+	hold_mr = 1;
+	must(call(s, RDMA_ID, ask(RDMA_CLOSE, other, 0, 0, 0), NULL));
+	assert_int_equal(call(s, RDMA_ID, ask(RDMA_CLOSE, other, 0, 0, 0), NULL), -EBADF);
+	for (i = 0; i < 10; i++)
+		worker();
+	assert_int_equal(hold_qp + hold_mr, 0);
+	assert_int_equal(plugin(0)->num_eps, 1);
+	assert_int_equal(gone_qp - qps, 1);
+	assert_int_equal(gone_mr - mrs, 1);
+	/* With the connection. Nothing is stepped in between: the device still has the gets */
+	for (i = 1; i < 5; i++)
+		give(s, i, RDMA_ID, ask(RDMA_GET, s->ep, s->mapped, at(s, 0), 2000), NULL);
+	worker();
+	hold_qp = 3;
+	assert_int_equal(inlay_task_conn_destroy(&s->line.conn), -EBUSY);
+	assert_int_equal(plugin(0)->num_eps, 1);
+	/* The plugin has tried; the connection only when nothing is kept, which is so when the device was faster */
+	assert_int_equal(hold_qp, inlay_task_conn_kept(&s->line.conn) ? 2 : 1);
+	if (stepped())
+		assert_int_equal(inlay_task_conn_kept(&s->line.conn), 4);
+	for (i = 0; i < 10; i++)
+		worker();
+	assert_int_equal(plugin(0)->num_eps, 0);
+	side_free(s);
+}
+
+/* The end of a map is answered behind all that still uses its key */
+static void map_ends(void **state)
+{
+	struct side *s = side_make(RDMA_ID, 4096);
+	uint32_t i;
+
+	(void)state;
+	for (i = 1; i < 9; i++)
+		give(s, i, RDMA_ID, ask(RDMA_PUT, s->ep, s->mapped, at(s, i), 1), NULL);
+	give(s, i, RDMA_ID, ask(RDMA_UNMAP, 0, s->mapped, 0, 0), NULL);
+	must(until_done(s, s->t[i]));
+	while (i-- > 1)
+		must(inlay_task_status(s->t[i]));
+	assert_int_equal(call(s, RDMA_ID, ask(RDMA_PUT, s->ep, s->mapped, at(s, 0), 1), NULL), -EBADF);
+	side_free(s);
+}
+
+/* An append whose map ends between its halves: rdmo looks it up again, and so UNMAP waits for it */
+static void append_ends(void **state)
+{
+	struct side *s = side_make(RDMO_ID, 4096);
+	uint64_t next = at(s, 64), pointer = map_of(s, RDMO_ID);
+	struct rdma_request r = ask(RDMO_APPEND, s->ep, s->mapped, at(s, 0), 8);
+	uint8_t data[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+
+	(void)state;
+	memcpy(s->mem, &next, 8);
+	r.a = pointer;
+	give(s, 1, RDMO_ID, r, data);
+	give(s, 2, RDMO_ID, ask(RDMA_UNMAP, 0, s->mapped, 0, 0), NULL);
+	must(until_done(s, s->t[2]));
+	must(inlay_task_status(s->t[1]));
+	assert_memory_equal(s->mem + 64, data, 8);
+	assert_int_equal(call(s, RDMO_ID, r, data), -EBADF);
+	side_free(s);
+}
+
+/* ---- hostile peers and hosts ---- */
+
+/* Messages by other operations than sends, and sends that are no messages with tags: each gives its receive back, none is delivered */
+static void odd_messages(void **state)
+{
+	struct side *s = side_make(RDMA_ID, 4096);
+	const struct mlx5_cqe64 *cqe;
+	struct inlay_task *t;
+	struct rdma_request r;
+	struct ibv_sge sge;
+	struct ibv_mr *mr;
+	uint32_t i;
+
+	(void)state;
+	mr = ibv_reg_mr(dev.pd, s->mem, MEM, IBV_ACCESS_LOCAL_WRITE);
+	assert_non_null(mr);
+	t = give(s, 1, RDMA_ID, ask(RDMA_TAG_RECV, 0, 0, 0, 100), NULL);
+	for (i = 0; i < 3 * RDMA_RECEIVES; i++) {
+		/* What would be right, but with an immediate value; of another operation; cut off, or not as long as it says */
+		r = ask(i % 5 == 1 ? RDMA_PUT : RDMA_TAG_SEND, 0, 0, 0, i % 5 == 2 ? 0xffffffffu : 4);
+		rdma_request_write(s->mem, &r);
+		sge.addr = (uintptr_t)s->mem;
+		sge.length = i % 5 == 3 ? RDMA_HEAD - 1 : RDMA_HEAD + (i % 5 == 4 ? 5 : 4);
+		sge.lkey = mr->lkey;
+		if (i % 5 == 0)
+			must(inlay_post_send_imm(&s->link.sq, inlay_to_be32(i), &sge, 1, INLAY_SIGNALED));
+		else
+			must(inlay_post_send(&s->link.sq, &sge, 1, INLAY_SIGNALED));
+		inlay_sq_ring(&s->link.sq);
+		cqe = cqe_wait(&s->cq);
+		assert_false(inlay_cqe_is_error(cqe));
+		assert_true(0 < inlay_sq_release(&s->link.sq, cqe));
+		inlay_cq_advance(&s->cq, 1);
+		worker();
+	}
+	for (i = 0; i < 20; i++)
+		worker();
+	assert_int_equal(plugin(0)->eps[0]->strays, 3 * RDMA_RECEIVES);
+	assert_int_equal(inlay_task_status(t), -EINPROGRESS);
+	must(ibv_dereg_mr(mr));
+	side_free(s);
+}
+
+/* What the other side says that it cannot take is not sent to it: it would cost the endpoint */
+static void long_messages(void **state)
+{
+	struct side *s = side_make(RDMA_ID, INLAY_TASK_MESSAGE_MIN);
+
+	(void)state;
+	assert_int_equal(call(s, RDMA_ID, ask(RDMA_SEND, s->ep, 0, 0, INLAY_TASK_MESSAGE_MIN + 1), NULL), -EMSGSIZE);
+	assert_int_equal(call(s, RDMA_ID, ask(RDMA_TAG_SEND, s->ep, 0, 0, INLAY_TASK_MESSAGE_MIN - RDMA_HEAD + 1), NULL), -EMSGSIZE);
+	assert_int_equal(call(s, RDMA_ID, ask(RDMA_FLUSH, s->ep, 0, 0, 0), NULL), -EMSGSIZE);
+	must(call(s, RDMA_ID, ask(RDMA_PUT, s->ep, s->mapped, at(s, 0), 1000), NULL));
+	side_free(s);
+}
+
+/* On an endpoint that has failed, a command is answered when its own WQE's completion is there, and not before */
+static void failed_wait(void **state)
+{
+	struct side *s = side_make(RDMA_ID, 4096);
+	uint32_t i, kept;
+
+	(void)state;
+	must(inlay_task_link_break(&s->link));
+	for (i = 1; i < 9; i++)
+		give(s, i, RDMA_ID, ask(RDMA_GET, s->ep, s->mapped, at(s, 0), 1000), NULL);
+	if (stepped()) {
+		softdev_execute(s->line.host.link.qp->qp_num, 8);
+		softdev_complete(desk->worker.cq.cqn, 8);
+		inlay_task_worker_progress(&desk->worker, 0, 64);
+		assert_int_equal(inlay_task_conn_kept(&s->line.conn), 8);
+		for (i = 0; i < 100 && (kept = inlay_task_conn_kept(&s->line.conn)); i++) {
+			/* One more completion of the endpoint's is shown */
+			softdev_execute(plugin(0)->eps[0]->link.qp->qp_num, 100);
+			softdev_complete(plugin(0)->cq.cqn, 1);
+			inlay_task_worker_progress(&desk->worker, 0, 64);
+			assert_true(inlay_task_conn_kept(&s->line.conn) + 1 >= kept);
+		}
+		assert_int_equal(inlay_task_conn_kept(&s->line.conn), 0);
+	}
+	assert_int_equal(until_done(s, s->t[1]), -EIO);
+	for (i = 2; i < 9; i++)
+		assert_int_equal(until_done(s, s->t[i]), -ECANCELED);
+	assert_int_equal(call(s, RDMA_ID, ask(RDMA_FLUSH, s->ep, 0, 0, 0), NULL), -EIO);
+	must(call(s, RDMA_ID, ask(RDMA_CLOSE, s->ep, 0, 0, 0), NULL));
+	side_free(s);
+}
+
+static uint64_t one_of(uint64_t right, uint64_t others)
+{
+	switch (rnd_below(8)) {
+	case 0: return rnd();
+	case 1: return others;
+	case 2: return right + 1;
+	case 3: return right ^ 1ull << rnd_below(64);
+	default: return right;
+	}
+}
+
+/* Requests whose every field may be anything, another host's too: each is answered, nothing beyond the map is written, others live on */
+static void hostile_requests(void **state)
+{
+	static const uint32_t ops[] = {RDMA_EP, RDMA_CONNECT, RDMA_CLOSE, RDMA_MAP, RDMA_UNMAP, RDMA_PUT, RDMA_GET, RDMA_ADD, RDMA_SWAP,
+				       RDMA_FLUSH, RDMA_TAG_SEND, RDMO_APPEND, RDMO_SCATTER, RDMO_WRITTEN, 0xffff};
+	uint32_t rounds, i, k, n, good = 0;
+
+	(void)state;
+	for (rounds = 0; rounds < 8; rounds++) {
+		struct side *s = side_make(RDMO_ID, 4096), *other = side_make(RDMO_ID, 4096);
+
+		for (i = 0; i < 300; i++) {
+			struct inlay_buf *buf = inlay_task_get_payload(s->t[1]);
+			uint8_t *head = (uint8_t *)inlay_buf_head(buf), *data = head + RDMA_HEAD;
+			uint64_t next = at(s, rnd_below(MEM));
+			struct rdma_request r;
+			int err;
+
+			memcpy(s->mem, &next, 8);
+			n = rnd_below(4) ? rnd_below(1500) : 8 * rnd_below(2);
+			r = ask(ops[rnd_below(ARRAY(ops))], one_of(s->ep, other->ep), one_of(s->mapped, other->mapped), 0, n);
+			/* What ends the endpoint or the map, a message that nobody takes among it, is rare */
+			if ((r.op == RDMA_CLOSE || r.op == RDMA_UNMAP || r.op == RDMA_TAG_SEND) && rnd_below(50))
+				continue;
+			r.addr = one_of(at(s, rnd_below(4) ? 0 : rnd_below(2 * MEM)), at(other, 0));
+			r.a = r.op == RDMO_APPEND || rnd_below(2) ? one_of(s->mapped, other->mapped) : 0;
+			if (r.op == RDMO_SCATTER) {
+				r.b = 1 + rnd_below(4);
+				r.a = r.addr = 0;
+				r.bytes = n = (uint32_t)r.b * (RDMO_PIECE + 8) + !rnd_below(8);
+			}
+			fill(data, n, i);
+			for (k = 0; r.op == RDMO_SCATTER && k < r.b; k++)
+				rdmo_piece_write(data + k * RDMO_PIECE, one_of(at(s, 64 * k), at(other, 0)), rnd_below(8) ? 8 : (uint32_t)rnd());
+			if (!rnd_below(8))
+				r.bytes = (uint32_t)rnd() >> rnd_below(32);
+			must(inlay_task_set_plugin(s->t[1], RDMO_ID));
+			rdma_request_write(head, &r);
+			must(inlay_buf_try_set_data(buf, head, RDMA_HEAD + (rdma_has_data(r.op) ? n : 0)));
+			must(inlay_task_submit(s->t[1]));
+			err = until_done(s, s->t[1]);
+			assert_true(err <= 0 && err >= -INLAY_TASK_STATUS_MAX);
+			good += !err;
+		}
+		assert_true(all_bytes(other->mem, MEM, 0));
+		must(call(other, RDMO_ID, ask(RDMA_PUT, other->ep, other->mapped, at(other, 0), 100), NULL));
+		side_free(other);
+		side_free(s);
+	}
+	assert_true(good > 100);
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(mid_operation, start, stop),
+		cmocka_unit_test_setup_teardown(busy_ends, start, stop),
+		cmocka_unit_test_setup_teardown(map_ends, start, stop),
+		cmocka_unit_test_setup_teardown(append_ends, start, stop),
+		cmocka_unit_test_setup_teardown(odd_messages, start, stop),
+		cmocka_unit_test_setup_teardown(long_messages, start, stop),
+		cmocka_unit_test_setup_teardown(failed_wait, start, stop),
+		cmocka_unit_test_setup_teardown(hostile_requests, start, stop),
+	};
+
+	return cmocka_run_group_tests_name("task_plugin_ends", tests, dev_open, dev_close) || again_with("SOFTDEV_MANUAL", "1") ||
+	       again_trapped();
+}

@@ -1,0 +1,445 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * sequence.c: what comes before what in command tasks, and numbers that tell: counters beyond 2^31 and 2^32, generations, answers
+ * that come before their command's send is done, the receive that an answer is the credit for. Time is the test's own.
+ */
+#include "scene.h"
+#include <sys/mman.h>
+
+/* An answer to this command, good in every way, which the worker's handlers know nothing of */
+static void forge(const struct inlay_task *t)
+{
+	uint8_t msg[INLAY_TASK_HEAD];
+	struct inlay_task_answer a;
+
+	memset(&a, 0, sizeof(a));
+	a.kind = INLAY_TASK_ANSWER;
+	a.context = t->context;
+	a.plugin = t->plugin;
+	a.destination = t->destination;
+	inlay_task_answer_write_(msg, &a);
+	must(inlay_post_send_inline(&line->conn.link.sq, msg, sizeof(msg), INLAY_SIGNALED));
+	inlay_sq_ring(&line->conn.link.sq);
+}
+
+/* As if that many WQEBBs had been posted and done; the device sees 16 bits of the count */
+static void age(struct inlay_sq *sq, uint32_t wqebbs)
+{
+	assert_int_equal(wqebbs & 0xffff, 0);
+	sq->pi += wqebbs;
+}
+
+/* Round trips, until both sides have had completions of sends */
+static void lap(struct inlay_task *t)
+{
+	uint32_t n = line->host.link.sq.mask > line->conn.link.sq.mask ? line->host.link.sq.mask : line->conn.link.sq.mask, i;
+
+	must(inlay_task_set_plugin(t, ECHO));
+	for (i = 0; i <= n / 2; i++) {
+		payload(t, 8, i);
+		must(inlay_task_submit(t));
+		until_done(t);
+		good(t, 8, i);
+	}
+}
+
+/* Commands that fly while 2^33 WQEBBs are posted: not taken for unsent, not erased, and answered at last */
+static void old_commands(void **state)
+{
+	struct inlay_task *old, *windowed, *dead, *quarantined, *driver, *quiet;
+	uint32_t round, i;
+
+	(void)state;
+	plain();
+	usual_scene(1, 4);
+	fill(outside.at, LARGE, 3);
+	old = task(KEEP);
+	payload(old, 100, 7);
+	windowed = task(KEEP);
+	must(inlay_task_set_payload(windowed, out));
+	dead = task(KEEP);
+	quarantined = task(KEEP);
+	must(inlay_task_set_response(quarantined, in));
+	driver = task(ECHO);
+	quiet = task(ECHO);
+	must(inlay_task_set_deadline(dead, 100));
+	must(inlay_task_set_deadline(quarantined, 200));
+	must(inlay_task_submit(old));
+	must(inlay_task_submit(windowed));
+	must(inlay_task_submit(dead));
+	must(inlay_task_submit(quarantined));
+	until(num_kept == 4);
+	for (round = 0; round < 8; round++) {
+		age(&line->host.link.sq, 1u << 30);
+		age(&line->conn.link.sq, 1u << 30);
+		lap(driver);
+		assert_int_equal(inlay_task_cancel(old), -EBUSY);
+		assert_int_equal(inlay_task_cancel(windowed), -EBUSY);
+		payload(quiet, 40, round);
+		must(inlay_task_submit_quiet(quiet));
+		if (round == 2 || round == 4) {
+			/* The deadline passes of one that was sent, while there is one that was not */
+			struct inlay_task *t = round == 2 ? dead : quarantined;
+
+			clock_now = round == 2 ? 100 : 200;
+			assert_int_equal(inlay_task_cancel(t), -EBUSY);
+			assert_int_equal(inlay_task_host_outstanding(&line->host), 5);
+			assert_int_equal(inlay_task_host_progress(&line->host, clock_now, 16), 1);
+			assert_int_equal(inlay_task_status(t), -ETIMEDOUT);
+			assert_int_equal(inlay_task_by(t), INLAY_TASK_BY_HOST);
+			assert_int_equal(inlay_task_state(t), round == 2 ? INLAY_TASK_IDLE : INLAY_TASK_QUARANTINE);
+			assert_int_equal(inlay_task_host_outstanding(&line->host), 5);
+		}
+		if (round == 6) {
+			must(inlay_task_cancel(quiet));
+			until_done(quiet);
+			assert_int_equal(inlay_task_status(quiet), -ECANCELED);
+		} else {
+			inlay_task_host_flush(&line->host);
+			until_done(quiet);
+			good(quiet, 40, round);
+		}
+		assert_int_equal(inlay_task_host_outstanding(&line->host), 4);
+		assert_int_equal(inlay_task_status(old), -EINPROGRESS);
+		assert_int_equal(inlay_task_status(windowed), -EINPROGRESS);
+	}
+	for (i = 0; i < 4; i++)
+		if (kept[i]->pulled)
+			must(inlay_task_cmd_answer(kept[i], -EDOM));
+		else
+			must(inlay_task_cmd_answer_data(kept[i], 0, kept[i]->payload, kept[i]->payload_len));
+	until_done(old);
+	good(old, 100, 7);
+	until_done(windowed);
+	assert_int_equal(inlay_task_status(windowed), -EDOM);
+	until(reused == 1);
+	assert_int_equal(inlay_task_state(quarantined), INLAY_TASK_IDLE);
+	assert_int_equal(inlay_task_host_outstanding(&line->host), 0);
+	assert_int_equal(inlay_task_host_strays(&line->host), 0);
+	assert_int_equal(line->conn.strays + desk->worker.strays, 0);
+	lap(driver);
+	scene_free();
+}
+
+/* NOPs until the low half of a queue's counter is as that of `to` */
+static void post_nops(struct inlay_sq *sq, uint32_t to)
+{
+	while ((sq->pi ^ to) & 0xffff)
+		if (inlay_post_nop(sq, sq->pi % 16 == 15 ? INLAY_SIGNALED : 0)) {
+			inlay_sq_ring(sq);
+			turn();
+		}
+	inlay_sq_ring(sq);
+	until(inlay_sq_room(sq) > sq->mask / 2);
+}
+
+/* Brings a queue's counter to `to`, in steps that are not too long */
+static void bring_to(struct inlay_sq *sq, uint32_t to, struct inlay_task *driver)
+{
+	post_nops(sq, to);
+	while (to - sq->pi > 1u << 30) {
+		age(sq, 1u << 30);
+		lap(driver);
+		post_nops(sq, to);
+	}
+	age(sq, to - sq->pi);
+}
+
+/* Of all ways to send, and to end, while the counters of both sides come round */
+static void counters_wrap(void **state)
+{
+	static const uint32_t points[] = {0x80000000u - 0x100, 0u - 0x100};
+	struct inlay_task *t[TASKS];
+	uint32_t p, i, round, seed = 0;
+
+	(void)state;
+	plain();
+	usual_scene(1, 4);
+	for (i = 0; i < TASKS; i++)
+		t[i] = task(ECHO);
+	must(inlay_task_set_payload(t[4], out));
+	must(inlay_task_set_response(t[4], in));
+	for (p = 0; p < ARRAY(points); p++) {
+		bring_to(&line->host.link.sq, points[p], t[0]);
+		bring_to(&line->conn.link.sq, points[p], t[0]);
+		/* The one that was brought first has gone on a little */
+		assert_true(points[p] - line->host.link.sq.pi < 0x100 || line->host.link.sq.pi - points[p] < 0x8000);
+		must(inlay_task_set_plugin(t[4], BACK));
+		for (round = 0; round < 60; round++) {
+			static const uint32_t lengths[TASKS] = {8, 60, 96, 2000, LARGE, 30, 8, 3};
+
+			completed = num_kept = 0;
+			must(inlay_task_set_plugin(t[6], KEEP));
+			must(inlay_task_set_deadline(t[6], clock_now + 10));
+			must(inlay_task_set_plugin(t[7], KEEP));
+			for (i = 0; i < TASKS; i++, seed++) {
+				if (i == 4)
+					fill(outside.at, LARGE, round);
+				else
+					payload(t[i], lengths[i], round + i);
+				must(inlay_task_submit_quiet(t[i]));
+				if (i == 5 && round % 3)
+					must(inlay_task_cancel(t[i]));
+				if (i % 3 == 2)
+					inlay_task_host_flush(&line->host);
+			}
+			inlay_task_host_flush(&line->host);
+			assert_int_equal(inlay_task_cancel(t[7]), -EBUSY);
+			until(num_kept == 2);
+			clock_now += 10;
+			until_done(t[6]);
+			assert_int_equal(inlay_task_status(t[6]), -ETIMEDOUT);
+			assert_int_equal(inlay_task_cancel(t[7]), -EBUSY);
+			while (num_kept) {
+				num_kept--;
+				must(inlay_task_cmd_answer_data(kept[num_kept], 0, kept[num_kept]->payload, kept[num_kept]->payload_len));
+			}
+			until(completed == TASKS && !inlay_task_host_outstanding(&line->host));
+			for (i = 0; i < TASKS; i++) {
+				if (i == 4)
+					good(t[i], LARGE, round);
+				else if (i == 5 && round % 3)
+					assert_int_equal(inlay_task_status(t[i]), -ECANCELED);
+				else if (i != 6)
+					good(t[i], lengths[i], round + i);
+				assert_int_equal(inlay_task_state(t[i]), INLAY_TASK_IDLE);
+			}
+		}
+		assert_true(line->host.link.sq.pi - points[p] < 0x10000 && line->host.link.sq.pi - points[p] > 0x100);
+	}
+	assert_int_equal(inlay_task_host_strays(&line->host), 0);
+	assert_int_equal(line->conn.strays + desk->worker.strays, 0);
+	scene_free();
+}
+
+/* No two generations of a task that are near each other differ by one bit, also where they wrap */
+static void generations_far_apart(void **state)
+{
+	uint32_t last[64], n, i;
+	struct inlay_task *t;
+
+	(void)state;
+	plain();
+	usual_scene(1, 4);
+	t = task(ECHO);
+	for (n = 0; n < 400; n++) {
+		uint32_t generation = (uint32_t)(t->context >> 32);
+
+		assert_int_equal((uint32_t)(t->context), inlay_task_index_(t));
+		for (i = 0; i < 64 && i < n; i++)
+			if (__builtin_popcount(generation ^ last[(n - 1 - i) % 64]) < 2)
+				fail_msg("after %u commands the generation is %08x; %u before it was %08x", n, generation, i + 1,
+					 last[(n - 1 - i) % 64]);
+		last[n % 64] = generation;
+		answered(t, 0, 0);
+	}
+	must(inlay_task_release(t));
+	scene_free();
+}
+
+/* Either side asks again after its queue's counter has gone far past the probe before */
+static void probes_come_again(void **state)
+{
+	struct inlay_task *t, *driver;
+	uint32_t host_pi, conn_pi, round;
+
+	(void)state;
+	plain();
+	hp.period = wp.period = 100;
+	usual_scene(1, 4);
+	t = task(KEEP);
+	driver = task(ECHO);
+	must(inlay_task_submit(t));
+	until(num_kept == 1);
+	for (round = 0; round < 6; round++) {
+		until(!inlay_sq_pending(&line->host.link.sq) && !inlay_sq_pending(&line->conn.link.sq));
+		host_pi = line->host.link.sq.pi;
+		conn_pi = line->conn.link.sq.pi;
+		inlay_task_host_progress(&line->host, clock_now, 16);
+		inlay_task_worker_progress(&desk->worker, clock_now, 16);
+		assert_int_equal(line->host.link.sq.pi, host_pi);
+		assert_int_equal(line->conn.link.sq.pi, conn_pi);
+		clock_now += 100;
+		inlay_task_host_progress(&line->host, clock_now, 16);
+		inlay_task_worker_progress(&desk->worker, clock_now, 16);
+		if (line->host.link.sq.pi - host_pi != 1 || line->conn.link.sq.pi - conn_pi != 1)
+			fail_msg("round %u: %u WQEBBs of the host, %u of the worker, where each was to probe", round,
+				 line->host.link.sq.pi - host_pi, line->conn.link.sq.pi - conn_pi);
+		/* Their completions are taken in the laps, when no time passes */
+		age(&line->host.link.sq, 1u << 30);
+		age(&line->conn.link.sq, 1u << 30);
+		until(!inlay_sq_pending(&line->host.link.sq) && !inlay_sq_pending(&line->conn.link.sq));
+		lap(driver);
+		if (round % 2) {
+			age(&line->host.link.sq, 1u << 30);
+			age(&line->conn.link.sq, 1u << 30);
+			lap(driver);
+			age(&line->host.link.sq, 1u << 30);
+			age(&line->conn.link.sq, 1u << 30);
+			lap(driver);
+		}
+		/* Whatever was unsignaled */
+		must(inlay_post_nop(&line->host.link.sq, INLAY_SIGNALED));
+		inlay_sq_ring(&line->host.link.sq);
+		must(inlay_post_nop(&line->conn.link.sq, INLAY_SIGNALED));
+		inlay_sq_ring(&line->conn.link.sq);
+	}
+	must(inlay_task_cmd_answer(kept[0], 0));
+	until_done(t);
+	good(t, 0, 0);
+	scene_free();
+}
+
+/* Before the command is sent at all: the caller's memory is not given back before the device has done with it */
+static void answer_before_the_send_is_done(void **state)
+{
+	struct inlay_inventory *near = NULL;
+	struct inlay_buf *piece = NULL;
+	struct inlay_task *t;
+	uint32_t way;
+
+	(void)state;
+	if (!stepped())
+		return; /* who is first cannot be chosen */
+	for (way = 0; way < 4; way++) {
+		plain();
+		usual_scene(1, 4);
+		t = task(ECHO);
+		must(inlay_inventory_create(line->near_memory, inlay_inventory_size(NEAR), NEAR, &near));
+		must(inlay_inventory_start(near));
+		must(inlay_inventory_get_by_data(near, &outside.map, outside.at + 2 * LARGE, 500, &piece));
+		fill(outside.at + 2 * LARGE, 500, way);
+		switch (way) {
+		case 0: must(inlay_task_set_payload(t, piece)); break;     /* the caller's */
+		case 1: payload(t, 100, 1); break;                         /* its own, and the caller's behind it */
+		case 2: payload(t, 0, 1); break;                           /* the same with nothing of its own */
+		default: /* and with a response buffer */
+			payload(t, 1, 1);
+			must(inlay_task_set_response(t, in));
+		}
+		if (way)
+			must(inlay_buf_chain_list(inlay_task_get_payload(t), piece));
+		must(inlay_task_try_submit(t));
+		forge(t);
+		assert_int_equal(softdev_execute(line->conn.link.qp->qp_num, 1), 1);
+		softdev_complete(0, 100);
+		inlay_task_host_progress(&line->host, clock_now, 16);
+		inlay_task_host_progress(&line->host, clock_now, 16);
+		assert_int_equal(inlay_task_host_strays(&line->host), 0);
+		if (completed)
+			fail_msg("way %u: its send is not done, and it is completed with status %d", way, inlay_task_status(t));
+		assert_int_equal(inlay_task_status(t), -EINPROGRESS);
+		assert_int_equal(inlay_task_state(t), INLAY_TASK_CLOSING);
+		until(completed == 1);
+		assert_int_equal(inlay_task_status(t), 0);
+		assert_int_equal(inlay_task_response_len(t), 0);
+		/* The worker has the command, as it was; its own answer is nobody's */
+		until(inlay_task_host_strays(&line->host) == 1);
+		assert_int_equal(line->conn.commands, 1);
+		if (way)
+			must(inlay_buf_unchain_list(inlay_task_get_payload(t), piece));
+		must(inlay_task_set_payload(t, NULL));
+		must(inlay_task_release(t));
+		must(inlay_buf_dec_refcount(piece, NULL));
+		must(inlay_inventory_destroy(near));
+		scene_free();
+	}
+}
+
+/* To a command that the device was not even shown: it is nobody's, and the command goes its way */
+static void answer_before_the_doorbell(void **state)
+{
+	struct inlay_task *t;
+	uint32_t way;
+
+	(void)state;
+	plain();
+	usual_scene(1, 4);
+	t = task(ECHO);
+	for (way = 0; way < 4; way++) {
+		payload(t, way % 2 ? 2000 : 20, way);
+		must(inlay_task_submit_quiet(t));
+		forge(t);
+		until(inlay_task_host_strays(&line->host) == way + 1 || completed > way);
+		assert_int_equal(completed, way);
+		if (way < 2) {
+			inlay_task_host_flush(&line->host);
+			until(completed == way + 1);
+			good(t, way % 2 ? 2000 : 20, way);
+		} else {
+			must(inlay_task_cancel(t));
+			until(completed == way + 1);
+			assert_int_equal(inlay_task_status(t), -ECANCELED);
+		}
+		assert_int_equal(inlay_task_host_outstanding(&line->host), 0);
+	}
+	scene_free();
+}
+
+static uint8_t *watched_page;
+static volatile uint16_t *watched_record;
+static volatile uint32_t watched_stores, watched_value;
+
+static void watch_store(int sig)
+{
+	(void)sig;
+	watched_value = *watched_record;
+	watched_stores++;
+	if (mprotect(watched_page, 4096, PROT_READ | PROT_WRITE))
+		abort();
+}
+
+/* An answer is the credit for one more command: when the register is told of it, the receive for that command is in the record already */
+static void receive_before_the_answer(void **state)
+{
+	struct sigaction act, old;
+	struct inlay_rq *rq;
+	struct inlay_task *t;
+	uint32_t len;
+
+	(void)state;
+	if (!stepped())
+		return;
+	plain();
+	usual_scene(1, 4);
+	rq = &line->conn.link.rq;
+	watched_page = (uint8_t *)((uintptr_t)line->conn.link.sq.uar->reg & ~(uintptr_t)4095);
+	watched_record = rq->dbrec;
+	memset(&act, 0, sizeof(act));
+	act.sa_handler = watch_store;
+	must(sigaction(SIGSEGV, &act, &old));
+	/* Inline of one WQEBB, of more, gathered */
+	for (len = 4; len < 4000; len *= 31) {
+		t = task(ECHO);
+		payload(t, len, len);
+		must(inlay_task_submit(t));
+		step();
+		watched_stores = 0;
+		must(mprotect(watched_page, 4096, PROT_READ));
+		assert_int_equal(inlay_task_worker_progress(&desk->worker, clock_now, 16), 1);
+		must(mprotect(watched_page, 4096, PROT_READ | PROT_WRITE));
+		assert_int_equal(watched_stores, 1);
+		assert_int_equal(inlay_from_be16((uint16_t)watched_value), (uint16_t)inlay_rq_index(rq));
+		until(inlay_task_status(t) != -EINPROGRESS);
+		must(inlay_task_status(t));
+		must(inlay_task_release(t));
+	}
+	must(sigaction(SIGSEGV, &old, NULL));
+	scene_free();
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(old_commands),
+		cmocka_unit_test(counters_wrap),
+		cmocka_unit_test(generations_far_apart),
+		cmocka_unit_test(probes_come_again),
+		cmocka_unit_test(answer_before_the_send_is_done),
+		cmocka_unit_test(answer_before_the_doorbell),
+		cmocka_unit_test(receive_before_the_answer),
+	};
+
+	return cmocka_run_group_tests_name("task_sequence", tests, dev_open, dev_close) || again_with("SOFTDEV_MANUAL", "1") ||
+	       again_trapped();
+}
