@@ -31,8 +31,8 @@
  *     inlay_connect_rts leaves it in INIT, or in RESET if it had reached RTR.
  *   - Only inlay_connect_unpack reads the peer's bytes. Any bytes are safe. A record that it accepts
  *     names an address that can exist.
- *   - A record holds no secret and no authentication. Anyone who can alter it can redirect the
- *     connection: exchange it over a channel that the application trusts.
+ *   - A record is not authenticated. Anyone who can alter it can redirect the connection: exchange
+ *     it over a channel that the application trusts.
  *
  * The record on the wire: 40 bytes, little-endian
  *
@@ -48,27 +48,20 @@
  *   +33  3  ECE vendor; 0 if none, and for UD
  *   +36  4  ECE options; for UD the Q_Key
  *
- * The GID on RoCE
+ * The GID on RoCE. A port has one for each address of its network interface and each version of
+ * RoCE. Only RoCE v2 is routed, and both sides must use the same version and address family. An
+ * index differs between hosts, and may change when an address is added. So by default the record
+ * names the first GID of the best kind: RoCE v2 with an IPv4 address, with a routable IPv6 address,
+ * with a link-local one, RoCE v1. Set attr.gid_index to override this.
  *
- * A port has several GIDs: one for each address of its network interface and each version of RoCE.
- * Only RoCE v2 is routed, and both sides must use the same version and address family. The index
- * differs between hosts, and may change when an address is added. So by default the record names
- * the first GID of the best kind: RoCE v2 with an IPv4 address, RoCE v2 with a routable IPv6
- * address, RoCE v2 with a link-local one, RoCE v1. Set attr.gid_index when the fleet says
- * otherwise.
+ * Service level and traffic class select the lossless class. A reply in another class than the
+ * request may be dropped under load, so a side that leaves them 0 takes the peer's: it suffices to
+ * configure one side. If both are set, each side sends with its own.
  *
- * Service level and traffic class
- *
- * They select the lossless class. A reply in another class than the request may be dropped under
- * load, so a side that leaves them 0 takes the peer's. It suffices to configure one side. If both
- * are set, each side sends with its own.
- *
- * ECE (enhanced connection establishment)
- *
- * Vendor options, such as selective repeat, that both devices must enable or neither. Each side
- * offers what its device supports; inlay_connect_rts gives the peer's offer to the device before
- * RTR, which reduces it to what both support. Afterwards here->ece_options says what the device
- * took. It is used only if both records name the same vendor and neither offer is empty.
+ * ECE (enhanced connection establishment): vendor options, such as selective repeat, that both
+ * devices must enable or neither. Each side offers what its device supports. inlay_connect_rts gives
+ * the peer's offer to the device, which reduces it to what both support; here->ece_options then says
+ * what it took. It is used only if both records name the same vendor and neither offer is empty.
  *
  * Threads: pure data, except that a queue pair belongs to one thread at a time during these calls.
  * Sources: ibv_modify_qp(3), ibv_query_gid_ex(3), ibv_set_ece(3), ibv_query_ece(3),
@@ -88,19 +81,12 @@
 #define INLAY_CONNECT_VERSION 1
 
 enum inlay_connect_link {
-	INLAY_CONNECT_IB = 0,
-	INLAY_CONNECT_ROCE_V1 = 1,
-	INLAY_CONNECT_ROCE_V2 = 2
+	INLAY_CONNECT_IB = 0, INLAY_CONNECT_ROCE_V1 = 1, INLAY_CONNECT_ROCE_V2 = 2
 };
 
 enum inlay_connect_flags {
-	/*
-	 * InfiniBand: send with a GRH. Set by itself where the port demands it, or the peer's
-	 * record has it.
-	 */
-	INLAY_CONNECT_GLOBAL = 1 << 0,
-	/* Offer no ECE, and accept none. */
-	INLAY_CONNECT_NO_ECE = 1 << 1
+	INLAY_CONNECT_GLOBAL = 1 << 0, /* InfiniBand: send with a GRH. Implied where the port or the peer demands it */
+	INLAY_CONNECT_NO_ECE = 1 << 1  /* offer no ECE, and accept none */
 };
 
 /* What a side tells its peer. */
@@ -168,34 +154,18 @@ INLAY_COLD struct inlay_connect_attr inlay_connect_defaults(void)
 	return attr;
 }
 
-/* ::ffff:0:0/96. */
-INLAY_COLD int inlay_connect_ipv4_(const uint8_t *gid)
+/* Of which kind a GID is; the better one of a RoCE port has the higher rank, but for the version. */
+enum inlay_connect_gid_ { INLAY_CONNECT_NO_HOST_, INLAY_CONNECT_LINK_LOCAL_, INLAY_CONNECT_IPV6_, INLAY_CONNECT_IPV4_ };
+
+INLAY_COLD enum inlay_connect_gid_ inlay_connect_kind_(const uint8_t *gid)
 {
-	static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+	static const uint8_t zero[16] = {0}, mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff}; /* ::ffff:0:0/96 */
 
-	return !__builtin_memcmp(gid, mapped, sizeof(mapped));
-}
-
-/* One host's address: neither nothing nor a group. */
-INLAY_COLD int inlay_connect_unicast_(const uint8_t *gid)
-{
-	static const uint8_t zero[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
-
-	if (inlay_connect_ipv4_(gid))
-		return gid[12] && gid[12] < 224;
-	return gid[0] != 0xff && __builtin_memcmp(gid, zero, sizeof(zero));
-}
-
-/* The better of two GIDs of a RoCE port has the higher rank; 0: not to be used. */
-INLAY_COLD int inlay_connect_rank_(const struct ibv_gid_entry *e)
-{
-	if (!inlay_connect_unicast_(e->gid.raw))
-		return 0;
-	if (e->gid_type != IBV_GID_TYPE_ROCE_V2)
-		return 1;
-	if (inlay_connect_ipv4_(e->gid.raw))
-		return 4;
-	return e->gid.raw[0] == 0xfe && (e->gid.raw[1] & 0xc0) == 0x80 ? 2 : 3;
+	if (!__builtin_memcmp(gid, mapped, sizeof(mapped)))
+		return gid[12] && gid[12] < 224 ? INLAY_CONNECT_IPV4_ : INLAY_CONNECT_NO_HOST_;
+	if (gid[0] == 0xff || !__builtin_memcmp(gid, zero, sizeof(zero)))
+		return INLAY_CONNECT_NO_HOST_;
+	return gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80 ? INLAY_CONNECT_LINK_LOCAL_ : INLAY_CONNECT_IPV6_;
 }
 
 /*
@@ -211,9 +181,9 @@ INLAY_COLD int inlay_connect_rank_(const struct ibv_gid_entry *e)
 INLAY_COLD int inlay_connect_port(struct inlay_connect_record *r, struct ibv_context *ctx, uint8_t port, int gid_index,
 				  const char **why)
 {
+	int err, i, n, rank, best = 0, ethernet;
 	struct ibv_gid_entry gid, e;
 	struct ibv_port_attr attr;
-	int err, i, rank, best = 0;
 
 	__builtin_memset(&attr, 0, sizeof(attr));
 	__builtin_memset(&gid, 0, sizeof(gid));
@@ -222,39 +192,36 @@ INLAY_COLD int inlay_connect_port(struct inlay_connect_record *r, struct ibv_con
 		return inlay_refuse_(-err, why, "the device has no such port");
 	if (attr.state != IBV_PORT_ACTIVE)
 		return inlay_refuse_(-ENETDOWN, why, "the port is not active");
-	if (gid_index >= (attr.gid_tbl_len > 256 ? 256 : attr.gid_tbl_len))
+	ethernet = attr.link_layer == IBV_LINK_LAYER_ETHERNET;
+	n = attr.gid_tbl_len > 256 ? 256 : attr.gid_tbl_len;
+	if (gid_index >= n)
 		return inlay_refuse_(-ENOENT, why, "the port has no GID of this index");
-	r->link = INLAY_CONNECT_IB;
-	if (attr.link_layer != IBV_LINK_LAYER_ETHERNET && gid_index < 0)
+	if (gid_index < 0 && !ethernet)
 		gid_index = 0;
-	if (gid_index >= 0) {
-		err = ibv_query_gid_ex(ctx, port, (uint32_t)gid_index, &gid, 0);
-		best = !err;
-	}
-	for (i = 0; gid_index < 0 && i < attr.gid_tbl_len && i < 256; i++) {
+	for (i = gid_index < 0 ? 0 : gid_index; i < (gid_index < 0 ? n : gid_index + 1); i++) {
 		__builtin_memset(&e, 0, sizeof(e));
-		if (ibv_query_gid_ex(ctx, port, (uint32_t)i, &e, 0))
-			continue;
-		rank = inlay_connect_rank_(&e);
-		if (rank > best) {
+		err = ibv_query_gid_ex(ctx, port, (uint32_t)i, &e, 0);
+		rank = err ? 0 : (int)inlay_connect_kind_(e.gid.raw);
+		if (rank)
+			rank = e.gid_type == IBV_GID_TYPE_ROCE_V2 ? rank + 1 : 1;
+		if (!err && (rank > best || gid_index >= 0)) {
 			best = rank;
 			gid = e;
 		}
 	}
-	if (attr.link_layer == IBV_LINK_LAYER_ETHERNET) {
-		if (!best && gid_index < 0)
-			return inlay_refuse_(-ENOENT, why, "the RoCE port has no GID: its interface has no address");
-		if (!best)
-			return inlay_refuse_(err == ENODATA ? -ENOENT : -err, why, "the port has no GID of this index");
-		r->link = gid.gid_type == IBV_GID_TYPE_ROCE_V2 ? INLAY_CONNECT_ROCE_V2 : INLAY_CONNECT_ROCE_V1;
-	}
+	if (ethernet && gid_index < 0 && !best)
+		return inlay_refuse_(-ENOENT, why, "the RoCE port has no GID: its interface has no address");
+	if (ethernet && gid_index >= 0 && err)
+		return inlay_refuse_(err == ENODATA ? -ENOENT : -err, why, "the port has no GID of this index");
 	__builtin_memcpy(r->gid, gid.gid.raw, sizeof(r->gid)); /* zeros where InfiniBand has none */
-	r->lid = r->link == INLAY_CONNECT_IB ? attr.lid : 0;
+	r->gid_index = (uint8_t)gid.gid_index;
+	r->link = !ethernet ? INLAY_CONNECT_IB :
+		  gid.gid_type == IBV_GID_TYPE_ROCE_V2 ? INLAY_CONNECT_ROCE_V2 : INLAY_CONNECT_ROCE_V1;
+	r->lid = ethernet ? 0 : attr.lid;
 	r->mtu = (uint8_t)attr.active_mtu;
 	/* On RoCE every packet has one. */
-	r->flags = r->link == INLAY_CONNECT_IB && attr.flags & IBV_QPF_GRH_REQUIRED ? INLAY_CONNECT_GLOBAL : 0;
+	r->flags = !ethernet && attr.flags & IBV_QPF_GRH_REQUIRED ? INLAY_CONNECT_GLOBAL : 0;
 	r->port = port;
-	r->gid_index = best ? (uint8_t)gid.gid_index : 0;
 	return 0;
 }
 
@@ -296,7 +263,7 @@ INLAY_COLD int inlay_connect_local(struct inlay_connect_record *here, struct ibv
 	struct ibv_qp_attr a;
 	struct ibv_ece ece;
 	struct timespec t;
-	int err, mtu;
+	int err, mtu, most;
 
 	if (!attr)
 		attr = &defaults;
@@ -320,16 +287,14 @@ INLAY_COLD int inlay_connect_local(struct inlay_connect_record *here, struct ibv
 	here->psn = ((uint32_t)t.tv_nsec ^ qp->qp_num * 2654435761u) & 0xffffff;
 	here->sl = attr->sl;
 	here->traffic_class = attr->traffic_class;
-	here->flags |= attr->flags & INLAY_CONNECT_GLOBAL && here->link == INLAY_CONNECT_IB ? INLAY_CONNECT_GLOBAL : 0;
+	if (here->link == INLAY_CONNECT_IB)
+		here->flags |= attr->flags & INLAY_CONNECT_GLOBAL;
 	if (qp->qp_type == IBV_QPT_RC) {
 		err = ibv_query_device(qp->context, &device);
 		if (err)
 			return inlay_refuse_(-err, why, "ibv_query_device failed");
-		here->rd_atomic = attr->rd_atomic;
-		if (here->rd_atomic > device.max_qp_rd_atom)
-			here->rd_atomic = (uint8_t)device.max_qp_rd_atom;
-		if (here->rd_atomic > device.max_qp_init_rd_atom)
-			here->rd_atomic = (uint8_t)device.max_qp_init_rd_atom;
+		most = device.max_qp_rd_atom < device.max_qp_init_rd_atom ? device.max_qp_rd_atom : device.max_qp_init_rd_atom;
+		here->rd_atomic = attr->rd_atomic > most ? (uint8_t)most : attr->rd_atomic;
 	}
 	__builtin_memset(&a, 0, sizeof(a));
 	a.qp_state = IBV_QPS_INIT;
@@ -352,10 +317,7 @@ INLAY_COLD int inlay_connect_local(struct inlay_connect_record *here, struct ibv
 	return 0;
 }
 
-/*
- * Writes a record as INLAY_CONNECT_SIZE bytes. A machine that inlay runs on is little-endian, as
- * the wire is.
- */
+/* Writes a record as INLAY_CONNECT_SIZE bytes. inlay's machines are little-endian, as the wire is. */
 INLAY_COLD void inlay_connect_pack(const struct inlay_connect_record *r, uint8_t *blob)
 {
 	__builtin_memset(blob, 0, INLAY_CONNECT_SIZE);
@@ -385,10 +347,8 @@ INLAY_COLD int inlay_connect_unpack(struct inlay_connect_record *r, const void *
 	const uint8_t *at = (const uint8_t *)blob;
 	struct inlay_connect_record in;
 
-	if (len < 1 || at[0] != INLAY_CONNECT_VERSION)
-		return inlay_refuse_(-EPROTO, why, "not a connection record of version 1");
-	if (len != INLAY_CONNECT_SIZE)
-		return inlay_refuse_(-EPROTO, why, "a connection record has 40 bytes");
+	if (len != INLAY_CONNECT_SIZE || at[0] != INLAY_CONNECT_VERSION)
+		return inlay_refuse_(-EPROTO, why, "not a connection record of version 1, which has 40 bytes");
 	__builtin_memset(&in, 0, sizeof(in));
 	in.type = at[1] & 15;
 	in.link = at[1] >> 4 & 3;
@@ -406,55 +366,37 @@ INLAY_COLD int inlay_connect_unpack(struct inlay_connect_record *r, const void *
 		return inlay_refuse_(-EPROTO, why, "the peer's queue pair is neither RC nor UC nor UD");
 	if (in.link > INLAY_CONNECT_ROCE_V2 || at[1] >> 7 || (in.flags && in.link != INLAY_CONNECT_IB))
 		return inlay_refuse_(-EPROTO, why, "the peer's link is neither InfiniBand nor RoCE");
-	if (in.mtu < IBV_MTU_256 || in.mtu > IBV_MTU_4096)
-		return inlay_refuse_(-EPROTO, why, "the peer names an MTU that does not exist");
-	if (!in.qpn)
-		return inlay_refuse_(-EPROTO, why, "the peer names queue pair 0");
+	if (!in.qpn || in.mtu < IBV_MTU_256 || in.mtu > IBV_MTU_4096)
+		return inlay_refuse_(-EPROTO, why, "the peer names queue pair 0, or an MTU that does not exist");
 	if ((in.type != IBV_QPT_RC && in.rd_atomic) || (in.type == IBV_QPT_UD && in.ece_vendor))
 		return inlay_refuse_(-EPROTO, why, "the peer's queue pair cannot have what its record says");
 	if (in.link == INLAY_CONNECT_IB) {
 		__builtin_memcpy(&in.lid, at + 27, 2);
-		__builtin_memcpy(in.mac, at + 29, 4);
-		if (in.mac[0] | in.mac[1] | in.mac[2] | in.mac[3])
-			return inlay_refuse_(-EPROTO, why, "the peer's LID has more than 16 bits");
-		if (in.flags ? !inlay_connect_unicast_(in.gid) : !in.lid)
+		if (at[29] | at[30] | at[31] | at[32] || in.lid >= 0xc000)
+			return inlay_refuse_(-EPROTO, why, "the peer's LID is not one port's");
+		if (in.flags ? !inlay_connect_kind_(in.gid) : !in.lid)
 			return inlay_refuse_(-EPROTO, why, "the peer has no address on InfiniBand");
-		if (in.lid >= 0xc000)
-			return inlay_refuse_(-EPROTO, why, "the peer's LID is a group's");
 	} else {
 		__builtin_memcpy(in.mac, at + 27, 6);
-		if (in.sl > 7)
-			return inlay_refuse_(-EPROTO, why, "the peer's priority is above 7");
-		if (!inlay_connect_unicast_(in.gid) || in.mac[0] & 1)
-			return inlay_refuse_(-EPROTO, why, "the peer's GID or MAC is not one host's address");
+		if (in.sl > 7 || !inlay_connect_kind_(in.gid) || in.mac[0] & 1)
+			return inlay_refuse_(-EPROTO, why, "the peer's GID or MAC is not one host's, or its priority above 7");
 	}
 	*r = in;
 	return 0;
 }
 
-/*
- * Fills the way to a peer, for ibv_modify_qp or ibv_create_ah.
- *
- * here   from inlay_connect_local
- * there  from inlay_connect_unpack, or another inlay_connect_local of this process
- *
- * Returns 0, or -ENOTSUP when the two cannot reach each other: another link layer, RoCE version or
- * address family.
- */
-INLAY_COLD int inlay_connect_path(struct ibv_ah_attr *ah, const struct inlay_connect_record *here,
-				  const struct inlay_connect_record *there, const struct inlay_connect_attr *attr,
-				  const char **why)
+/* Fills the way to a peer; -ENOTSUP for another link layer, RoCE version or address family. */
+INLAY_COLD int inlay_connect_path_(struct ibv_ah_attr *ah, const struct inlay_connect_record *here,
+				   const struct inlay_connect_record *there, const struct inlay_connect_attr *attr,
+				   const char **why)
 {
-	struct inlay_connect_attr defaults = inlay_connect_defaults();
-
-	if (!attr)
-		attr = &defaults;
 	__builtin_memset(ah, 0, sizeof(*ah));
-	if ((here->link == INLAY_CONNECT_IB) != (there->link == INLAY_CONNECT_IB))
-		return inlay_refuse_(-ENOTSUP, why, "one side is on InfiniBand, the other on RoCE");
 	if (here->link != there->link)
-		return inlay_refuse_(-ENOTSUP, why, "one side's GID is of RoCE v1, the other's of RoCE v2");
-	if (here->link == INLAY_CONNECT_ROCE_V2 && inlay_connect_ipv4_(here->gid) != inlay_connect_ipv4_(there->gid))
+		return inlay_refuse_(-ENOTSUP, why, here->link && there->link ?
+				     "one side's GID is of RoCE v1, the other's of RoCE v2" :
+				     "one side is on InfiniBand, the other on RoCE");
+	if (here->link == INLAY_CONNECT_ROCE_V2 && (inlay_connect_kind_(here->gid) == INLAY_CONNECT_IPV4_) !=
+							   (inlay_connect_kind_(there->gid) == INLAY_CONNECT_IPV4_))
 		return inlay_refuse_(-ENOTSUP, why, "one side's GID is an IPv4 address, the other's IPv6");
 	ah->port_num = here->port;
 	ah->dlid = there->lid;
@@ -462,7 +404,7 @@ INLAY_COLD int inlay_connect_path(struct ibv_ah_attr *ah, const struct inlay_con
 	ah->is_global = here->link != INLAY_CONNECT_IB || (here->flags | there->flags) & INLAY_CONNECT_GLOBAL;
 	if (!ah->is_global)
 		return 0;
-	if (!inlay_connect_unicast_(there->gid))
+	if (!inlay_connect_kind_(there->gid))
 		return inlay_refuse_(-ENOTSUP, why, "a GRH is needed, and the peer's record has no GID");
 	__builtin_memcpy(ah->grh.dgid.raw, there->gid, sizeof(there->gid));
 	ah->grh.flow_label = attr->flow_label;
@@ -470,34 +412,6 @@ INLAY_COLD int inlay_connect_path(struct ibv_ah_attr *ah, const struct inlay_con
 	ah->grh.hop_limit = attr->hop_limit;
 	ah->grh.traffic_class = here->traffic_class ? here->traffic_class : there->traffic_class;
 	return 0;
-}
-
-/* The two steps from INIT to RTS. a: zeroed but for ah_attr. Returns 0 or an errno. */
-INLAY_COLD int inlay_connect_steps_(struct ibv_qp *qp, struct ibv_qp_attr *a, const struct inlay_connect_record *here,
-				    const struct inlay_connect_record *there, const struct inlay_connect_attr *attr)
-{
-	int rc = qp->qp_type == IBV_QPT_RC, way = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN, err;
-
-	a->qp_state = IBV_QPS_RTR;
-	if (there) {
-		a->path_mtu = (enum ibv_mtu)(there->mtu < here->mtu ? there->mtu : here->mtu);
-		a->dest_qp_num = there->qpn;
-		a->rq_psn = there->psn;
-		a->max_rd_atomic = there->rd_atomic < here->rd_atomic ? there->rd_atomic : here->rd_atomic;
-	}
-	a->max_dest_rd_atomic = here->rd_atomic;
-	a->min_rnr_timer = attr->min_rnr_timer;
-	err = ibv_modify_qp(qp, a, IBV_QP_STATE | (there ? way : 0) |
-			    (rc ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0));
-	if (err)
-		return err;
-	a->qp_state = IBV_QPS_RTS;
-	a->sq_psn = here->psn;
-	a->timeout = attr->timeout;
-	a->retry_cnt = attr->retry_count;
-	a->rnr_retry = attr->rnr_retry;
-	return ibv_modify_qp(qp, a, IBV_QP_STATE | IBV_QP_SQ_PSN |
-			     (rc ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC : 0));
 }
 
 /*
@@ -520,9 +434,9 @@ INLAY_COLD int inlay_connect_rts(struct ibv_qp *qp, struct inlay_connect_record 
 				 const char **why)
 {
 	struct inlay_connect_attr defaults = inlay_connect_defaults();
+	int rc = qp->qp_type == IBV_QPT_RC, to_rtr = IBV_QP_STATE, err;
 	struct ibv_qp_attr a;
 	struct ibv_ece ece;
-	int err;
 
 	if (!attr)
 		attr = &defaults;
@@ -531,38 +445,51 @@ INLAY_COLD int inlay_connect_rts(struct ibv_qp *qp, struct inlay_connect_record 
 	if (qp->state != IBV_QPS_INIT || here->qpn != qp->qp_num || here->type != qp->qp_type)
 		return inlay_refuse_(-EBADFD, why, "not in INIT, or the record is another queue pair's");
 	if ((qp->qp_type == IBV_QPT_UD) != !there)
-		return inlay_refuse_(-EINVAL, why,
-				     there ? "a UD queue pair has no peer" : "the peer's record is missing");
+		return inlay_refuse_(-EINVAL, why, there ? "a UD queue pair has no peer" : "the peer's record is missing");
 	err = inlay_connect_check_(attr, here, why);
 	if (err)
 		return err;
 	if (there) {
 		if (there->type != here->type)
 			return inlay_refuse_(-ENOTSUP, why, "the peer's queue pair is of another type");
-		err = inlay_connect_path(&a.ah_attr, here, there, attr, why);
+		err = inlay_connect_path_(&a.ah_attr, here, there, attr, why);
 		if (err)
 			return err;
-		if (here->ece_vendor && here->ece_vendor == there->ece_vendor && here->ece_options &&
-		    there->ece_options) {
+		if (here->ece_vendor && here->ece_vendor == there->ece_vendor && here->ece_options && there->ece_options) {
 			ece.vendor_id = there->ece_vendor;
 			ece.options = there->ece_options;
 			err = ibv_set_ece(qp, &ece);
 			if (err)
 				return inlay_refuse_(-err, why, "the device refused the peer's ECE options");
 		}
+		a.path_mtu = (enum ibv_mtu)(there->mtu < here->mtu ? there->mtu : here->mtu);
+		a.dest_qp_num = there->qpn;
+		a.rq_psn = there->psn;
+		a.max_rd_atomic = there->rd_atomic < here->rd_atomic ? there->rd_atomic : here->rd_atomic;
+		to_rtr |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
 	}
-	err = inlay_connect_steps_(qp, &a, here, there, attr);
-	if (err && qp->state != IBV_QPS_INIT) {
-		__builtin_memset(&a, 0, sizeof(a));
-		a.qp_state = IBV_QPS_RESET;
-		ibv_modify_qp(qp, &a, IBV_QP_STATE);
-		return inlay_refuse_(-err, why, "the step to RTS failed; the queue pair is in RESET");
-	}
+	a.qp_state = IBV_QPS_RTR;
+	a.max_dest_rd_atomic = here->rd_atomic;
+	a.min_rnr_timer = attr->min_rnr_timer;
+	err = ibv_modify_qp(qp, &a, to_rtr | (rc ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0));
 	if (err)
 		return inlay_refuse_(-err, why,
 				     err == EHOSTUNREACH || err == ENETUNREACH || err == ETIMEDOUT
 					     ? "the peer's GID cannot be reached from the local one"
 					     : "the device refused the step to RTR");
+	a.qp_state = IBV_QPS_RTS;
+	a.sq_psn = here->psn;
+	a.timeout = attr->timeout;
+	a.retry_cnt = attr->retry_count;
+	a.rnr_retry = attr->rnr_retry;
+	err = ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN |
+			    (rc ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC : 0));
+	if (err) {
+		__builtin_memset(&a, 0, sizeof(a));
+		a.qp_state = IBV_QPS_RESET;
+		ibv_modify_qp(qp, &a, IBV_QP_STATE);
+		return inlay_refuse_(-err, why, "the step to RTS failed; the queue pair is in RESET");
+	}
 	here->ece_options = ece.vendor_id && !ibv_query_ece(qp, &ece) ? ece.options : 0;
 	return 0;
 }
@@ -608,13 +535,14 @@ INLAY_COLD int inlay_connect_av(struct inlay_av *av, struct ibv_pd *pd, const st
 				const struct inlay_connect_record *there, const struct inlay_connect_attr *attr,
 				const char **why)
 {
+	struct inlay_connect_attr defaults = inlay_connect_defaults();
 	struct ibv_ah_attr attr_ah;
 	struct ibv_ah *ah;
 	int err;
 
 	if (here->type != IBV_QPT_UD || there->type != IBV_QPT_UD)
 		return inlay_refuse_(-ENOTSUP, why, "an address is for UD queue pairs");
-	err = inlay_connect_path(&attr_ah, here, there, attr, why);
+	err = inlay_connect_path_(&attr_ah, here, there, attr ? attr : &defaults, why);
 	if (err)
 		return err;
 	errno = 0;

@@ -48,7 +48,7 @@ static void verbs_and_commands(void **state)
 			must(inlay_devx_qp_connect(&d.qp, &d.path, &at_there));
 			must(inlay_connect_rts(v.verbs.qp, &here, &at_here, &attr, NULL));
 
-			must(inlay_devx_qp_query(&d.qp, &q));
+			must(context(&d.qp, QP, qpn, &q));
 			must(ibv_query_qp(v.verbs.qp, &a, IBV_QP_AV | IBV_QP_RQ_PSN | IBV_QP_PATH_MTU, &init));
 			assert_int_equal(a.path_mtu, inlay_qpc_get(&q.qpc, INLAY_QPC_MTU));
 			assert_int_equal(a.path_mtu, IBV_MTU_1024); /* path_usual's */

@@ -14,7 +14,7 @@ static uint32_t state_of(struct inlay_devx_qp *qp)
 {
 	struct inlay_query_qp_out out;
 
-	must(inlay_devx_qp_query(qp, &out));
+	must(context(qp, QP, qpn, &out));
 	return (uint32_t)inlay_qpc_get(&out.qpc, INLAY_QPC_STATE);
 }
 
@@ -28,12 +28,13 @@ static void refused(const struct inlay_devx_error *error, uint32_t opcode, uint8
 
 	assert_int_equal(error->opcode, opcode);
 	assert_int_equal(error->op_mod, 0);
-	assert_int_equal(error->err, inlay_devx_status_errno(status));
+	assert_int_equal(error->err, status_errno(status));
 	assert_int_equal(error->status, rig.errno_only ? 0 : status);
 	assert_int_equal(error->syndrome != 0, !rig.errno_only);
 	inlay_devx_error_text(error, text, sizeof(text));
-	assert_non_null(strstr(text, inlay_devx_opcode_name((uint16_t)opcode)));
-	assert_int_equal(strstr(text, inlay_devx_status_text(status)) != NULL, !rig.errno_only);
+	assert_int_not_equal(strncmp(text, "unknown", 7), 0); /* it has a name */
+	assert_null(strstr(text, "unknown status"));
+	assert_int_equal(strstr(text, "(status 0x") != NULL, !rig.errno_only);
 }
 
 /* ---- ERR ---- */

@@ -64,6 +64,24 @@ static void said(const struct inlay_devx_error *error, uint8_t status, int err)
 
 /* ---- Umems, registers ---- */
 
+/* Where a ring of so many bytes is that begins there, with its record at the umem's beginning */
+static uint8_t *ring_at(struct inlay_devx_place place, uint64_t bytes)
+{
+	struct inlay_devx_place first = {place.umem, 0};
+	uint32_t *record;
+	uint8_t *ring;
+
+	return inlay_devx_places_(place, bytes, first, &ring, &record) ? NULL : ring;
+}
+
+static void *record_at(struct inlay_devx_place place)
+{
+	uint32_t *record;
+	uint8_t *ring;
+
+	return inlay_devx_places_(place, 0, place, &ring, &record) ? NULL : record;
+}
+
 static void umems(void **state)
 {
 	struct inlay_devx_umem umem, again;
@@ -79,27 +97,27 @@ static void umems(void **state)
 	/* Records anywhere, rings at the beginning */
 	place.umem = &umem;
 	place.offset = 0;
-	assert_ptr_equal(inlay_devx_ring_at_(place, 3 * PAGE), rig.memory);
-	assert_null(inlay_devx_ring_at_(place, 3 * PAGE + 1));
+	assert_ptr_equal(ring_at(place, 3 * PAGE), rig.memory);
+	assert_null(ring_at(place, 3 * PAGE + 1));
 	place.offset = PAGE;
-	assert_null(inlay_devx_ring_at_(place, 64));
-	assert_ptr_equal(inlay_devx_record_at_(place), rig.memory + PAGE);
+	assert_null(ring_at(place, 64));
+	assert_ptr_equal(record_at(place), rig.memory + PAGE);
 	place.offset = PAGE + 4;
-	assert_null(inlay_devx_record_at_(place));
+	assert_null(record_at(place));
 	place.offset = 3 * PAGE - 8;
-	assert_non_null(inlay_devx_record_at_(place));
+	assert_non_null(record_at(place));
 	place.offset = 3 * PAGE;
-	assert_null(inlay_devx_record_at_(place));
+	assert_null(record_at(place));
 	place.offset = UINT64_MAX - 7;
-	assert_null(inlay_devx_record_at_(place));
+	assert_null(record_at(place));
 	place.umem = NULL;
 	place.offset = 0;
-	assert_null(inlay_devx_at_(place, 0));
+	assert_null(record_at(place));
 	must(inlay_devx_umem_dereg(&umem));
 	must(inlay_devx_umem_dereg(&umem)); /* nothing */
 	assert_null(umem.umem);
 	place.umem = &umem;
-	assert_null(inlay_devx_at_(place, 0));
+	assert_null(record_at(place));
 	must(inlay_devx_umem_dereg(&again));
 
 	/* Pages */
@@ -112,9 +130,16 @@ static void umems(void **state)
 	must(inlay_devx_umem_reg(&umem, dev.ctx, rig.memory, 8 * PAGE, 0, 2 * PAGE | PAGE));
 	assert_int_equal(umem.page, 2 * PAGE);
 	place.offset = 2 * PAGE;
-	assert_ptr_equal(inlay_devx_ring_at_(place, 64), rig.memory + 2 * PAGE);
+	assert_ptr_equal(ring_at(place, 64), rig.memory + 2 * PAGE);
 	place.offset = PAGE;
-	assert_null(inlay_devx_ring_at_(place, 64));
+	assert_null(ring_at(place, 64));
+	must(inlay_devx_umem_dereg(&umem));
+	/* A ring begins on a page, wherever its umem does */
+	must(inlay_devx_umem_reg(&umem, dev.ctx, rig.memory + 64, 8 * PAGE, 0, PAGE));
+	assert_null(ring_at(place, 64));
+	place.offset = 0;
+	assert_null(ring_at(place, 64));
+	assert_ptr_equal(record_at(place), rig.memory + 64);
 	must(inlay_devx_umem_dereg(&umem));
 
 	/* What cannot be */
@@ -182,14 +207,14 @@ static void completion_queues(void **state)
 		assert_true(all_bytes(rig.memory + attr.record.offset, 4, 0));
 		for (i = 0; i < 64; i++)
 			assert_int_equal(rig.memory[attr.ring.offset + (i + 1) * size - 1] >> 4, 0xf);
-		made(inlay_devx_cq_query(&cq, &out), &cq);
+		made(context(&cq, CQ, cq.cqn, &out), &cq);
 		assert_int_equal(inlay_cqc_get(&out.cqc, INLAY_CQC_LOG_CQ_SIZE), 6);
 		assert_int_equal(inlay_cqc_get(&out.cqc, INLAY_CQC_STATUS), 0);
 		/* The umem is in use */
 		assert_int_equal(inlay_devx_umem_dereg(&rig.umem), -EBUSY);
 		must(inlay_devx_cq_destroy(&cq));
 		must(inlay_devx_cq_destroy(&cq));
-		assert_int_equal(inlay_devx_cq_query(&cq, &out), -EINVAL);
+		assert_int_equal(context(&cq, CQ, cq.cqn, &out), -EINVAL);
 	}
 
 	/* What cannot be */
@@ -306,7 +331,7 @@ static void a_pair_talks(void **state)
 		rig_empty(NULL);
 		pair_make(&p, types[t], 0);
 		for (i = 0; i < 2; i++) {
-			made(inlay_devx_qp_query(&p.qp[i], &out), &p.qp[i]);
+			made(context(&p.qp[i], QP, qpn, &out), &p.qp[i]);
 			assert_int_equal(inlay_qpc_get(&out.qpc, INLAY_QPC_STATE), INLAY_QP_STATE_RTS);
 			assert_int_equal(inlay_qpc_get(&out.qpc, INLAY_QPC_REMOTE_QPN), p.qp[!i].qpn);
 			assert_int_equal(p.qp[i].state, INLAY_QP_STATE_RTS);
@@ -452,10 +477,7 @@ static void queue_pairs_that_cannot_be(void **state)
 	inlay_devx_path_init(&path);
 	made(inlay_devx_qp_create(&qp, dev.ctx, &attr), &qp);
 	memset(&peer, 0, sizeof(peer));
-	must(inlay_devx_port_address(dev.ctx, 1, (uint8_t)dev.gid_index, &peer));
-	peer.type = IBV_QPT_RC;
-	peer.qpn = qp.qpn;
-	peer.psn = 0;
+	must(inlay_devx_qp_address(&qp, &path, &peer));
 	assert_int_equal(inlay_devx_qp_to_rts(&qp, &path), -EINVAL);
 	said(&qp.error, INLAY_CMD_STATUS_BAD_QP_STATE, -EINVAL);
 	assert_int_equal(qp.state, INLAY_QP_STATE_RST);
@@ -463,7 +485,7 @@ static void queue_pairs_that_cannot_be(void **state)
 	assert_int_equal(inlay_devx_qp_to_rtr(&qp, &path, NULL), -EINVAL);
 	peer.link = peer.link == INLAY_CONNECT_IB ? INLAY_CONNECT_ROCE_V2 : INLAY_CONNECT_IB;
 	assert_int_equal(inlay_devx_qp_to_rtr(&qp, &path, &peer), -EINVAL);
-	must(inlay_devx_port_address(dev.ctx, 1, (uint8_t)dev.gid_index, &peer));
+	peer.link = peer.link == INLAY_CONNECT_IB ? INLAY_CONNECT_ROCE_V2 : INLAY_CONNECT_IB;
 	if (peer.link != INLAY_CONNECT_IB) {
 		memset(peer.mac, 0, sizeof(peer.mac));
 		assert_int_equal(inlay_devx_qp_to_rtr(&qp, &path, &peer), -EINVAL);
@@ -487,12 +509,12 @@ static void addresses(void **state)
 {
 	struct inlay_connect_record mine, found;
 	struct inlay_devx_path path;
+	struct pair p;
 
 	(void)state;
-	inlay_devx_path_init(&path);
-	path.gid_index = (uint8_t)dev.gid_index;
-	memset(&mine, 0, sizeof(mine));
-	must(inlay_devx_port_address(dev.ctx, 1, path.gid_index, &mine));
+	pair_make(&p, INLAY_QP_ST_RC, 0);
+	path = p.path;
+	must(inlay_devx_qp_address(&p.qp[0], &path, &mine));
 	assert_int_equal(mine.lid, dev.port.lid);
 	assert_int_equal(mine.mtu, dev.port.active_mtu);
 	assert_int_equal(mine.link == INLAY_CONNECT_IB, dev.port.link_layer != IBV_LINK_LAYER_ETHERNET);
@@ -501,9 +523,13 @@ static void addresses(void **state)
 	memset(found.mac, 0, sizeof(found.mac));
 	must(inlay_devx_address_resolve(&found, dev.pd, &path));
 	assert_memory_equal(&mine, &found, sizeof(mine));
-	assert_true(inlay_devx_port_address(dev.ctx, 9, 0, &mine) < 0);
-	if (mine.link != INLAY_CONNECT_IB)
-		assert_int_equal(inlay_devx_port_address(dev.ctx, 1, 15, &mine), -ENOENT);
+	path.port = 9;
+	assert_true(inlay_devx_qp_address(&p.qp[0], &path, &mine) < 0);
+	path.port = 1;
+	path.gid_index = 15;
+	if (found.link != INLAY_CONNECT_IB)
+		assert_int_equal(inlay_devx_qp_address(&p.qp[0], &path, &mine), -ENOENT);
+	pair_free(&p);
 }
 
 /* ---- Shared queues ---- */
@@ -578,7 +604,7 @@ static void shared_receive_queues(void **state)
 			}
 			assert_int_equal(inlay_srq_room(&rmp.srq), 15);
 		}
-		made(inlay_devx_rmp_query(&rmp, &out), &rmp);
+		made(context(&rmp, RMP, rmpn, &out), &rmp);
 		assert_int_equal(inlay_rmpc_get(&out.rmpc, INLAY_RMPC_STATE), INLAY_WQ_STATE_RDY);
 		assert_int_equal(inlay_wqc_get(&out.rmpc.wq, INLAY_WQC_WQ_TYPE), cyclic);
 		made(inlay_devx_rmp_arm(&rmp, 4), &rmp);
@@ -916,8 +942,8 @@ static void tag_matching_queues(void **state)
 	made(inlay_devx_xrq_create(&xrq, dev.ctx, &attr), &xrq);
 	assert_int_equal(xrq.log_list, 6);
 	assert_int_equal(inlay_srq_room(&xrq.srq), 63);
-	made(inlay_devx_xrq_query(&xrq, &out), &xrq);
-	assert_int_equal(inlay_tmc_get(&out.xrqc.tm, INLAY_TMC_LOG_MATCHING_LIST_SZ), 6);
+	made(context(&xrq, XRQ, xrqn, &out), &xrq);
+	assert_int_equal(inlay_xrqc_get(&out.xrqc, INLAY_XRQC_LOG_MATCHING_LIST_SZ), 6);
 	qpa = qp_attr(&uar, cq.cq.cqn, INLAY_QP_ST_RC);
 	qpa.rq_wqes = 0;
 	qpa.rq_type = INLAY_RQ_TYPE_SHARED;
@@ -957,7 +983,7 @@ static void memory_keys(void **state)
 	attr.tag = 0x42;
 	made(inlay_devx_mkey_create(&key, dev.ctx, &attr), &key);
 	assert_int_equal(key.key & 0xff, 0x42);
-	made(inlay_devx_mkey_query(&key, &out), &key);
+	made(context(&key, MKEY, key >> 8, &out), &key);
 	assert_true(inlay_mkc_get(&out.mkc, INLAY_MKC_LEN) == attr.len);
 	assert_true(inlay_mkc_get(&out.mkc, INLAY_MKC_START_ADDR) == attr.addr);
 	pair_make(&p, INLAY_QP_ST_RC, 0);
@@ -1090,11 +1116,11 @@ static int up_and_down(void)
 		err = inlay_devx_qp_create(&qp, dev.ctx, &qpa);
 	}
 	if (!err)
-		err = inlay_devx_channel_open(dev.ctx, 0, &channel);
+		err = (channel = mlx5dv_devx_create_event_channel(dev.ctx, (enum mlx5dv_devx_create_event_channel_flags)0)) ? 0 : -errno;
 	if (!err)
 		err = inlay_devx_subscribe(channel, qp.obj, &last, 1, 1);
 	if (!err)
-		err = inlay_devx_answers_open(dev.ctx, &answers);
+		err = (answers = mlx5dv_devx_create_cmd_comp(dev.ctx)) ? 0 : -errno;
 	if (!err)
 		err = inlay_devx_qp_connect_self(&qp, &path);
 	if (!err)
@@ -1110,8 +1136,10 @@ static int up_and_down(void)
 	must(inlay_devx_mkey_destroy(&key));
 	must(inlay_devx_uar_free(&uar));
 	must(inlay_devx_umem_dereg(&umem));
-	inlay_devx_answers_close(answers);
-	inlay_devx_channel_close(channel);
+	if (answers)
+		mlx5dv_devx_destroy_cmd_comp(answers);
+	if (channel)
+		mlx5dv_devx_destroy_event_channel(channel);
 	return err;
 }
 
@@ -1146,7 +1174,8 @@ static void queries_come_back_with_their_numbers(void **state)
 
 	(void)state;
 	pair_make(&p, INLAY_QP_ST_RC, 0);
-	must(inlay_devx_answers_open(dev.ctx, &answers));
+	answers = mlx5dv_devx_create_cmd_comp(dev.ctx);
+	assert_non_null(answers);
 	for (i = 0; i < 32; i++) {
 		struct inlay_devx_qp *qp = &p.qp[i & 1];
 
@@ -1177,7 +1206,7 @@ static void queries_come_back_with_their_numbers(void **state)
 	assert_true(seen == 0xffffffff);
 	must(fcntl(answers->fd, F_SETFL, fcntl(answers->fd, F_GETFL) | O_NONBLOCK));
 	assert_int_equal(inlay_devx_answer(answers, buf, sizeof(buf), &wr_id, &error), -EAGAIN);
-	inlay_devx_answers_close(answers);
+	mlx5dv_devx_destroy_cmd_comp(answers);
 	pair_free(&p);
 }
 
@@ -1193,14 +1222,13 @@ static void events_of_objects(void **state)
 
 	(void)state;
 	pair_make(&p, INLAY_QP_ST_RC, 0);
-	assert_int_equal(inlay_devx_channel_open(dev.ctx, 4, &full), -EINVAL);
-	must(inlay_devx_channel_open(dev.ctx, INLAY_DEVX_NONBLOCK, &full));
-	must(inlay_devx_channel_open(dev.ctx, INLAY_DEVX_NONBLOCK | INLAY_DEVX_OMIT_DATA, &bare));
+	full = channel_open(false);
+	bare = channel_open(true);
 	fd = eventfd(0, EFD_NONBLOCK);
 	assert_true(fd >= 0);
 	must(inlay_devx_subscribe(full, p.cq[0].obj, &comp, 1, 0x1234567890));
 	must(inlay_devx_subscribe(bare, p.cq[0].obj, &comp, 1, 77));
-	must(inlay_devx_subscribe_fd(full, fd, p.cq[0].obj, comp));
+	must(-mlx5dv_devx_subscribe_devx_event_fd(full, fd, p.cq[0].obj, comp));
 	memset(many, 0, sizeof(many));
 	assert_int_equal(inlay_devx_subscribe(full, p.cq[0].obj, many, 17, 0), -EINVAL);
 	assert_int_equal(inlay_devx_subscribe(full, p.cq[0].obj, many, 0, 0), -EINVAL);
@@ -1229,9 +1257,8 @@ static void events_of_objects(void **state)
 	assert_int_equal(read(fd, &count, sizeof(count)), sizeof(count));
 	assert_int_equal(count, 1);
 	close(fd);
-	inlay_devx_channel_close(full);
-	inlay_devx_channel_close(bare);
-	inlay_devx_channel_close(NULL);
+	mlx5dv_devx_destroy_event_channel(full);
+	mlx5dv_devx_destroy_event_channel(bare);
 	pair_free(&p);
 }
 

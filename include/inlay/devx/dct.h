@@ -26,9 +26,7 @@
  *   at = inlay_seg_data(at, addr, len, lkey);
  *   inlay_sq_commit(&dci.sq, at, MLX5_OPCODE_RDMA_WRITE, 0, INLAY_SIGNALED, 0);
  *
- * Invariants
- *
- *   - A target is ready as soon as it is created: no transitions, no ring, no register.
+ * Invariant: a target is ready as soon as it is created: no transitions, no ring, no register.
  *
  * Threads: as device commands; inlay_av_to_dct is a pure function of the caller's memory.
  * Sources: devx/ifc/srq.h; Linux, infiniband/hw/mlx5/qpc.c (create, drain, destroy).
@@ -81,27 +79,25 @@ INLAY_COLD int inlay_devx_dct_create(struct inlay_devx_dct *dct, struct ibv_cont
 				     const struct inlay_devx_dct_attr *attr, const struct inlay_devx_path *path)
 {
 	struct inlay_create_dct_in in;
-	struct inlay_cmd_out out;
 	struct ibv_port_attr port;
+	int err, ethernet;
 	uint32_t mtu;
-	int err;
 
 	INLAY_CHECK(dct && ctx && attr && path, "no argument is NULL");
 	__builtin_memset(dct, 0, sizeof(*dct));
 	if (!attr->srqn || (attr->pdn | attr->cqn | attr->srqn | attr->user_index) >> 24 ||
 	    (attr->scatter_res != 0 && attr->scatter_res != 64) ||
 	    attr->flags & ~(uint32_t)(INLAY_DEVX_DCT_TAG_MATCHING | INLAY_DEVX_DCT_USER_INDEX))
-		return -EINVAL;
+		return inlay_devx_refuse_(&dct->error, -EINVAL, "an impossible number, flag or scattering, or no srqn");
 	__builtin_memset(&port, 0, sizeof(port));
 	err = ibv_query_port(ctx, path->port, &port);
 	if (err)
-		return -err;
+		return inlay_devx_refuse_(&dct->error, -err, "ibv_query_port failed");
+	ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET;
 	mtu = path->mtu ? path->mtu : (uint32_t)port.active_mtu;
-	if (mtu < IBV_MTU_256 || mtu > IBV_MTU_4096 ||
-	    !inlay_devx_path_ok_(path, port.link_layer == IBV_LINK_LAYER_ETHERNET))
-		return -EINVAL;
-	__builtin_memset(&in, 0, sizeof(in));
-	inlay_cmd_in_set(&in.cmd, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_CREATE_DCT);
+	if (mtu < IBV_MTU_256 || mtu > IBV_MTU_4096 || !inlay_devx_path_ok_(path, ethernet))
+		return inlay_devx_refuse_(&dct->error, -EINVAL, "a field of the path is out of its range");
+	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_CREATE_DCT, 0);
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_OFFLOAD_TYPE, !!(attr->flags & INLAY_DEVX_DCT_TAG_MATCHING));
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_USER_INDEX,
 		       attr->flags & INLAY_DEVX_DCT_USER_INDEX ? attr->user_index : 0xffffff);
@@ -124,23 +120,13 @@ INLAY_COLD int inlay_devx_dct_create(struct inlay_devx_dct *dct, struct ibv_cont
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_PORT, path->port);
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_MY_ADDR_INDEX, path->gid_index);
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_HOP_LIMIT, path->hop_limit);
-	if (port.link_layer == IBV_LINK_LAYER_ETHERNET) {
+	if (ethernet) {
 		inlay_dctc_set(&in.dctc, INLAY_DCTC_ETH_PRIO, path->sl);
 		inlay_dctc_set(&in.dctc, INLAY_DCTC_DSCP, path->tclass >> 2);
 	} else {
 		inlay_dctc_set(&in.dctc, INLAY_DCTC_PKEY_INDEX, path->pkey_index);
 	}
-	err = inlay_devx_create(ctx, &in, sizeof(in), &out, sizeof(out), &dct->obj, &dct->error);
-	if (!err)
-		dct->dctn = (uint32_t)inlay_cmd_out_get(&out, INLAY_CMD_OUT_NUMBER);
-	return err;
-}
-
-/* Asks for its context. Returns 0, -EINVAL without an object, or the negative errno of QUERY_DCT. */
-INLAY_COLD int inlay_devx_dct_query(struct inlay_devx_dct *dct, struct inlay_query_dct_out *out)
-{
-	INLAY_CHECK(dct && out, "no argument is NULL");
-	return inlay_devx_query_number_(dct->obj, INLAY_CMD_OP_QUERY_DCT, dct->dctn, out, sizeof(*out), &dct->error);
+	return inlay_devx_make_(ctx, &in, sizeof(in), &dct->obj, &dct->dctn, &dct->error);
 }
 
 /*

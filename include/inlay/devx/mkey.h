@@ -78,11 +78,12 @@ INLAY_COLD int inlay_devx_mkey_send_(struct inlay_devx_mkey *key, struct ibv_con
 	uint32_t writes = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC, access = attr->access;
 	uint32_t all = IBV_ACCESS_LOCAL_WRITE | writes | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_RELAXED_ORDERING;
 	struct inlay_query_hca_cap_out cap;
-	struct inlay_cmd_out out;
+	uint32_t index;
 	int err;
 
 	if (access & ~all || attr->pdn >> 24 || (access & writes && !(access & IBV_ACCESS_LOCAL_WRITE)))
-		return -EINVAL;
+		return inlay_devx_refuse_(&key->error, -EINVAL,
+					  "impossible access (remote writes need local ones), or a PD number of more than 24 bits");
 	inlay_mkc_set(&in->mkc, INLAY_MKC_LR, 1);
 	inlay_mkc_set(&in->mkc, INLAY_MKC_LW, !!(access & IBV_ACCESS_LOCAL_WRITE));
 	inlay_mkc_set(&in->mkc, INLAY_MKC_RR, !!(access & IBV_ACCESS_REMOTE_READ));
@@ -99,15 +100,14 @@ INLAY_COLD int inlay_devx_mkey_send_(struct inlay_devx_mkey *key, struct ibv_con
 			      inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_RELAXED_ORDERING_READ) |
 				      inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_PCI_RELAXED_ORDERED_READ));
 	}
-	inlay_cmd_in_set(&in->cmd, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_CREATE_MKEY);
 	inlay_mkc_set(&in->mkc, INLAY_MKC_QPN, 0xffffff);
 	inlay_mkc_set(&in->mkc, INLAY_MKC_MKEY_7_0, attr->tag);
 	inlay_mkc_set(&in->mkc, INLAY_MKC_PD, attr->pdn);
 	inlay_mkc_set(&in->mkc, INLAY_MKC_START_ADDR, attr->addr);
 	inlay_mkc_set(&in->mkc, INLAY_MKC_LEN, attr->len);
-	err = inlay_devx_create(ctx, in, inlen, &out, sizeof(out), &key->obj, &key->error);
+	err = inlay_devx_make_(ctx, in, inlen, &key->obj, &index, &key->error);
 	if (!err)
-		key->key = (uint32_t)inlay_cmd_out_get(&out, INLAY_CMD_OUT_NUMBER) << 8 | attr->tag;
+		key->key = index << 8 | attr->tag;
 	return err;
 }
 
@@ -129,18 +129,16 @@ INLAY_COLD int inlay_devx_mkey_create(struct inlay_devx_mkey *key, struct ibv_co
 	INLAY_CHECK(key && ctx && attr, "no argument is NULL");
 	umem = attr->memory.umem;
 	__builtin_memset(key, 0, sizeof(*key));
-	if (!umem || !umem->umem || !attr->len || attr->addr % INLAY_DEVX_PAGE || attr->len > UINT64_MAX - attr->addr)
-		return -EINVAL;
-	if (attr->memory.offset > umem->len || attr->len > umem->len - attr->memory.offset ||
-	    attr->memory.offset % INLAY_DEVX_PAGE || (uintptr_t)umem->addr % INLAY_DEVX_PAGE)
-		return -EINVAL;
-	if (attr->access & IBV_ACCESS_LOCAL_WRITE && !(umem->access & IBV_ACCESS_LOCAL_WRITE))
-		return -EPERM;
 	octwords = ((attr->len + INLAY_DEVX_PAGE - 1) / INLAY_DEVX_PAGE + 1) / 2; /* 8 bytes per page */
-	if (octwords >> 32)
-		return -EINVAL;
-	__builtin_memset(&in, 0, sizeof(in));
-	inlay_mkc_set_mode(&in.mkc, INLAY_MKEY_MTT);
+	if (!umem || !umem->umem || !attr->len || attr->len > UINT64_MAX - attr->addr || octwords >> 32 ||
+	    attr->memory.offset > umem->len || attr->len > umem->len - attr->memory.offset)
+		return inlay_devx_refuse_(&key->error, -EINVAL, "the memory is not in its umem, or too long");
+	if (attr->addr % INLAY_DEVX_PAGE || attr->memory.offset % INLAY_DEVX_PAGE || (uintptr_t)umem->addr % INLAY_DEVX_PAGE)
+		return inlay_devx_refuse_(&key->error, -EINVAL, "the memory does not begin on a page");
+	if (attr->access & IBV_ACCESS_LOCAL_WRITE && !(umem->access & IBV_ACCESS_LOCAL_WRITE))
+		return inlay_devx_refuse_(&key->error, -EPERM, "the key grants writing and the umem does not");
+	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_CREATE_MKEY, 0);
+	inlay_mkc_set(&in.mkc, INLAY_MKC_ACCESS_MODE_1_0, INLAY_MKEY_MTT);
 	inlay_mkc_set(&in.mkc, INLAY_MKC_LOG_PAGE_SIZE, 12);
 	inlay_mkc_set(&in.mkc, INLAY_MKC_TRANSLATIONS_OCTWORD_SIZE, octwords);
 	inlay_create_mkey_in_set(&in, INLAY_CREATE_MKEY_IN_TRANSLATIONS_OCTWORD_ACTUAL_SIZE, octwords);
@@ -182,14 +180,13 @@ INLAY_COLD int inlay_devx_mkey_create_list(struct inlay_devx_mkey *key, struct i
 
 	INLAY_CHECK(key && ctx && attr && (sge || !n), "no argument is NULL");
 	__builtin_memset(key, 0, sizeof(*key));
-	if (!bytes || !attr->len || attr->len > UINT64_MAX - attr->addr || !box || (uintptr_t)box % 8)
-		return -EINVAL;
-	if (attr->log_entity && (attr->log_entity < 12 || attr->log_entity > 31))
-		return -EINVAL;
+	if (!bytes || !attr->len || attr->len > UINT64_MAX - attr->addr || !box || (uintptr_t)box % 8 ||
+	    (attr->log_entity && (attr->log_entity < 12 || attr->log_entity > 31)))
+		return inlay_devx_refuse_(&key->error, -EINVAL, "an impossible number or length of pieces, or box");
 	if (size < bytes)
-		return -ENOBUFS;
+		return inlay_devx_refuse_(&key->error, -ENOBUFS, "the box is too small: inlay_devx_mkey_size");
 	klm = (struct inlay_klm *)(in + 1);
-	__builtin_memset(box, 0, bytes);
+	inlay_devx_inbox_(in, bytes, INLAY_CMD_OP_CREATE_MKEY, 0);
 	for (i = 0; i < n; i++) {
 		total += attr->log_entity ? 1ULL << attr->log_entity : sge[i].length;
 		inlay_klm_set(&klm[i], INLAY_KLM_BYTE_COUNT, attr->log_entity ? 0 : sge[i].length);
@@ -197,25 +194,15 @@ INLAY_COLD int inlay_devx_mkey_create_list(struct inlay_devx_mkey *key, struct i
 		inlay_klm_set(&klm[i], INLAY_KLM_ADDRESS, sge[i].addr);
 	}
 	if (total < attr->len)
-		return -EINVAL;
-	inlay_mkc_set_mode(&in->mkc, attr->log_entity ? INLAY_MKEY_KSM : INLAY_MKEY_KLM);
+		return inlay_devx_refuse_(&key->error, -EINVAL, "the pieces are shorter than the key");
+	inlay_mkc_set(&in->mkc, INLAY_MKC_ACCESS_MODE_1_0, attr->log_entity ? INLAY_MKEY_KSM : INLAY_MKEY_KLM);
 	inlay_mkc_set(&in->mkc, INLAY_MKC_LOG_PAGE_SIZE, attr->log_entity);
 	inlay_mkc_set(&in->mkc, INLAY_MKC_TRANSLATIONS_OCTWORD_SIZE, n);
 	inlay_create_mkey_in_set(in, INLAY_CREATE_MKEY_IN_TRANSLATIONS_OCTWORD_ACTUAL_SIZE, n);
 	return inlay_devx_mkey_send_(key, ctx, attr, in, bytes);
 }
 
-/* Asks for its context. Returns 0, -EINVAL without an object, or a negative errno of QUERY_MKEY. */
-INLAY_COLD int inlay_devx_mkey_query(struct inlay_devx_mkey *key, struct inlay_query_mkey_out *out)
-{
-	INLAY_CHECK(key && out, "no argument is NULL");
-	return inlay_devx_query_number_(key->obj, INLAY_CMD_OP_QUERY_MKEY, key->key >> 8, out, sizeof(*out),
-					&key->error);
-}
-
-/*
- * Destroys the key: the device refuses it from then on. Returns 0, or a negative errno.
- */
+/* Destroys the key: the device refuses it from then on. Returns 0, or a negative errno. */
 INLAY_COLD int inlay_devx_mkey_destroy(struct inlay_devx_mkey *key)
 {
 	INLAY_CHECK(key, "no argument is NULL");

@@ -17,10 +17,9 @@
  *
  *   - path.gid_index selects the GID, and with it the version of RoCE. Both ends must use the same
  *     version. inlay_connect_port finds the best index.
- *   - On RoCE the device needs the MAC that frames go to, and no command finds it. A record from
- *     inlay_devx_qp_address holds its sender's own, which is right within one Ethernet segment.
- *     inlay_devx_address_resolve is right in every case: across routers, and for a record of a
- *     verbs queue pair, which holds none.
+ *   - On RoCE the device needs the MAC that frames go to. A record from inlay_devx_qp_address holds
+ *     its sender's own, which is right within one Ethernet segment. inlay_devx_address_resolve is
+ *     right in every case: across routers, and for a verbs queue pair's record, which has no MAC.
  *   - On InfiniBand the LID is enough within a subnet. The GID is used with path.global, or if the
  *     peer's record demands it.
  *   - ECE is not negotiated: a record made here offers none.
@@ -107,44 +106,19 @@ INLAY_COLD uint8_t inlay_devx_connect_type_(uint32_t st)
 INLAY_COLD int inlay_devx_roce_mac_(struct ibv_context *ctx, uint8_t port, uint8_t gid_index, uint8_t *mac)
 {
 	struct inlay_query_roce_address_out out;
-	struct inlay_query_roce_address_in in;
-	uint32_t high, low;
+	struct inlay_cmd_in in;
+	uint64_t be;
 	int err;
 
-	__builtin_memset(&in, 0, sizeof(in));
-	inlay_cmd_in_set(&in.cmd, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_QUERY_ROCE_ADDRESS);
-	inlay_query_roce_address_in_set(&in, INLAY_QUERY_ROCE_ADDRESS_IN_ROCE_ADDRESS_INDEX, gid_index);
+	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_QUERY_ROCE_ADDRESS, 0);
+	inlay_cmd_in_set(&in, INLAY_CMD_IN_ROCE_ADDRESS_INDEX, gid_index);
 	/* Only a function with several ports numbers them here. */
-	inlay_query_roce_address_in_set(&in, INLAY_QUERY_ROCE_ADDRESS_IN_VHCA_PORT_NUM, port > 1 ? port & 15 : 0);
+	inlay_cmd_in_set(&in, INLAY_CMD_IN_VHCA_PORT_NUM, port > 1 ? port & 15 : 0);
 	err = inlay_devx_command(ctx, &in, sizeof(in), &out, sizeof(out), NULL);
-	if (err)
-		return err;
-	high = inlay_to_be32((uint32_t)inlay_roce_addr_get(&out.addr, INLAY_ROCE_ADDR_SOURCE_MAC_47_32) << 16);
-	low = inlay_to_be32((uint32_t)inlay_roce_addr_get(&out.addr, INLAY_ROCE_ADDR_SOURCE_MAC_31_0));
-	__builtin_memcpy(mac, &high, 2);
-	__builtin_memcpy(mac + 2, &low, 4);
-	return 0;
-}
-
-/*
- * Fills what a record says about a port: as inlay_connect_port, and on RoCE the MAC. Leaves the
- * rest alone.
- *
- * port       from 1
- * gid_index  of that port
- *
- * Returns 0; -ENETDOWN when the port is not up; -ENOENT when it has no such GID; else the negative
- * errno of ibv_query_port, ibv_query_gid_ex or QUERY_ROCE_ADDRESS.
- */
-INLAY_COLD int inlay_devx_port_address(struct ibv_context *ctx, uint8_t port, uint8_t gid_index,
-				       struct inlay_connect_record *r)
-{
-	int err;
-
-	INLAY_CHECK(ctx && r, "no argument is NULL");
-	err = inlay_connect_port(r, ctx, port, gid_index, NULL);
-	__builtin_memset(r->mac, 0, sizeof(r->mac));
-	return err || r->link == INLAY_CONNECT_IB ? err : inlay_devx_roce_mac_(ctx, port, gid_index, r->mac);
+	be = inlay_to_be64(inlay_query_roce_address_out_get(&out, INLAY_QUERY_ROCE_ADDRESS_OUT_SOURCE_MAC_47_32) << 48 |
+			   inlay_query_roce_address_out_get(&out, INLAY_QUERY_ROCE_ADDRESS_OUT_SOURCE_MAC_31_0) << 16);
+	__builtin_memcpy(mac, &be, 6);
+	return err;
 }
 
 /*
@@ -155,15 +129,14 @@ INLAY_COLD int inlay_devx_port_address(struct ibv_context *ctx, uint8_t port, ui
  * pd    any of the context: an address handle is made in it, and destroyed
  * path  of this end: port, gid_index
  *
- * Returns 0, or the negative errno of ibv_create_ah or mlx5dv_init_obj: -EHOSTUNREACH, -ENETUNREACH
+ * Returns 0, or the negative errno of ibv_create_ah or inlay_av_from_ah: -EHOSTUNREACH, -ENETUNREACH
  * or -ETIMEDOUT when there is no route.
  */
 INLAY_COLD int inlay_devx_address_resolve(struct inlay_connect_record *peer, struct ibv_pd *pd,
 					  const struct inlay_devx_path *path)
 {
 	struct ibv_ah_attr attr;
-	struct mlx5dv_obj obj;
-	struct mlx5dv_ah dv;
+	struct inlay_av av;
 	struct ibv_ah *ah;
 	int err;
 
@@ -182,15 +155,11 @@ INLAY_COLD int inlay_devx_address_resolve(struct inlay_connect_record *peer, str
 	ah = ibv_create_ah(pd, &attr);
 	if (!ah)
 		return errno ? -errno : -ENOMEM;
-	__builtin_memset(&obj, 0, sizeof(obj));
-	__builtin_memset(&dv, 0, sizeof(dv));
-	obj.ah.in = ah;
-	obj.ah.out = &dv;
-	err = mlx5dv_init_obj(&obj, MLX5DV_OBJ_AH);
+	err = inlay_av_from_ah(&av, ah, 0, 0);
 	if (!err)
-		__builtin_memcpy(peer->mac, dv.av->rmac, sizeof(peer->mac));
+		__builtin_memcpy(peer->mac, av.av.rmac, sizeof(peer->mac));
 	ibv_destroy_ah(ah);
-	return -err;
+	return err;
 }
 
 /*

@@ -75,31 +75,27 @@ INLAY_COLD int inlay_devx_xrq_create(struct inlay_devx_xrq *xrq, struct ibv_cont
 {
 	uint32_t all = INLAY_DEVX_XRQ_RNDV | INLAY_DEVX_XRQ_DC;
 	struct inlay_create_xrq_in in;
-	struct inlay_cmd_out out;
 	int err;
 
 	INLAY_CHECK(xrq && ctx && attr, "no argument is NULL");
 	__builtin_memset(xrq, 0, sizeof(*xrq));
 	if (!attr->tags || attr->tags > 1u << 14 || (attr->user_index | attr->cqn) >> 24 || attr->flags & ~all)
-		return -EINVAL;
-	__builtin_memset(&in, 0, sizeof(in));
-	err = inlay_devx_shared_(&in.xrqc.wq, &xrq->srq, &attr->shared);
+		return inlay_devx_refuse_(&xrq->error, -EINVAL, "an impossible number of tags, CQ number, user index or flag");
+	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_CREATE_XRQ, 0);
+	err = inlay_devx_shared_(&in.xrqc.wq, &xrq->srq, &attr->shared, &xrq->error);
 	if (err)
 		return err;
 	xrq->log_list = inlay_log2_ceil(attr->tags) + 1;
-	inlay_cmd_in_set(&in.cmd, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_CREATE_XRQ);
 	inlay_xrqc_set(&in.xrqc, INLAY_XRQC_TOPOLOGY, INLAY_XRQ_TOPOLOGY_TAG_MATCHING);
 	inlay_xrqc_set(&in.xrqc, INLAY_XRQC_OFFLOAD,
 		       attr->flags & INLAY_DEVX_XRQ_RNDV ? INLAY_XRQ_OFFLOAD_RNDV : INLAY_XRQ_OFFLOAD_NONE);
 	inlay_xrqc_set(&in.xrqc, INLAY_XRQC_DC, !!(attr->flags & INLAY_DEVX_XRQ_DC));
 	inlay_xrqc_set(&in.xrqc, INLAY_XRQC_USER_INDEX, attr->user_index);
 	inlay_xrqc_set(&in.xrqc, INLAY_XRQC_CQN, attr->shared.cq ? inlay_cq_cqn(attr->shared.cq) : attr->cqn);
-	inlay_tmc_set(&in.xrqc.tm, INLAY_TMC_LOG_MATCHING_LIST_SZ, xrq->log_list);
-	err = inlay_devx_create(ctx, &in, sizeof(in), &out, sizeof(out), &xrq->obj, &xrq->error);
+	inlay_xrqc_set(&in.xrqc, INLAY_XRQC_LOG_MATCHING_LIST_SZ, xrq->log_list);
+	err = inlay_devx_make_(ctx, &in, sizeof(in), &xrq->obj, &xrq->xrqn, &xrq->error);
 	if (err)
 		inlay_srq_fini(&xrq->srq);
-	else
-		xrq->xrqn = (uint32_t)inlay_cmd_out_get(&out, INLAY_CMD_OUT_NUMBER);
 	return err;
 }
 
@@ -110,24 +106,14 @@ INLAY_COLD int inlay_devx_xrq_create(struct inlay_devx_xrq *xrq, struct ibv_cont
  */
 INLAY_COLD int inlay_devx_xrq_arm(struct inlay_devx_xrq *xrq, uint32_t limit)
 {
-	struct inlay_cmd_out out;
 	struct inlay_cmd_in in;
 
 	INLAY_CHECK(xrq, "no argument is NULL");
-	if (!xrq->obj || limit > inlay_srq_size(&xrq->srq))
-		return -EINVAL;
-	__builtin_memset(&in, 0, sizeof(in));
-	inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_ARM_XRQ);
-	inlay_cmd_in_set(&in, INLAY_CMD_IN_NUMBER, xrq->xrqn);
+	if (xrq->obj && limit > inlay_srq_size(&xrq->srq))
+		return inlay_devx_refuse_(&xrq->error, -EINVAL, "the limit is above the number of entries");
+	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_ARM_XRQ, xrq->xrqn);
 	inlay_cmd_in_set(&in, INLAY_CMD_IN_LWM, limit);
-	return inlay_devx_modify(xrq->obj, &in, sizeof(in), &out, sizeof(out), &xrq->error);
-}
-
-/* Asks for its context. Returns 0, -EINVAL without an object, or the negative errno of QUERY_XRQ. */
-INLAY_COLD int inlay_devx_xrq_query(struct inlay_devx_xrq *xrq, struct inlay_query_xrq_out *out)
-{
-	INLAY_CHECK(xrq && out, "no argument is NULL");
-	return inlay_devx_query_number_(xrq->obj, INLAY_CMD_OP_QUERY_XRQ, xrq->xrqn, out, sizeof(*out), &xrq->error);
+	return inlay_devx_change_(xrq->obj, &in, sizeof(in), &xrq->error);
 }
 
 /*
@@ -136,13 +122,8 @@ INLAY_COLD int inlay_devx_xrq_query(struct inlay_devx_xrq *xrq, struct inlay_que
  */
 INLAY_COLD int inlay_devx_xrq_destroy(struct inlay_devx_xrq *xrq)
 {
-	int err;
-
 	INLAY_CHECK(xrq, "no argument is NULL");
-	err = inlay_devx_drop_(&xrq->obj);
-	if (!err)
-		inlay_srq_fini(&xrq->srq);
-	return err;
+	return inlay_devx_shared_destroy_(&xrq->obj, &xrq->srq);
 }
 
 #endif

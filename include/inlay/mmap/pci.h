@@ -333,9 +333,9 @@ INLAY_COLD int inlay_mmap_pci_alias_(struct inlay_mmap_pci *pci, uint32_t i, str
 	int err;
 
 	__builtin_memset(&in, 0, sizeof(in));
-	inlay_general_in_set(&in.cmd, INLAY_GENERAL_IN_OPCODE, INLAY_CMD_OP_CREATE_GENERAL_OBJECT);
-	inlay_general_in_set(&in.cmd, INLAY_GENERAL_IN_OBJ_TYPE, INLAY_OBJ_MKEY);
-	inlay_general_in_set(&in.cmd, INLAY_GENERAL_IN_ALIAS_OBJECT, 1);
+	inlay_cmd_in_set(&in.cmd, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_CREATE_GENERAL_OBJECT);
+	inlay_cmd_in_set(&in.cmd, INLAY_CMD_IN_OP_MOD, INLAY_OBJ_MKEY);
+	inlay_cmd_in_set(&in.cmd, INLAY_CMD_IN_ALIAS_OBJECT, 1);
 	inlay_alias_set(&in.alias, INLAY_ALIAS_VHCA_ID_TO_BE_ACCESSED, pci->vhca);
 	inlay_alias_set(&in.alias, INLAY_ALIAS_OBJECT_ID_TO_BE_ACCESSED, owner >> 8);
 	inlay_alias_set(&in.alias, INLAY_ALIAS_METADATA_PD, pdn);
@@ -344,7 +344,7 @@ INLAY_COLD int inlay_mmap_pci_alias_(struct inlay_mmap_pci *pci, uint32_t i, str
 	pci->error = key->error;
 	if (err)
 		return key->error.status == INLAY_CMD_STATUS_BAD_RES ? -EPERM : err;
-	key->key = (uint32_t)inlay_general_out_get(&out.cmd, INLAY_GENERAL_OUT_OBJ_ID) << 8;
+	key->key = (uint32_t)inlay_cmd_out_get(&out.cmd, INLAY_CMD_OUT_OBJ_ID) << 8;
 	return inlay_alias_get(&out.alias, INLAY_ALIAS_STATUS) ? -EPERM : 0;
 }
 

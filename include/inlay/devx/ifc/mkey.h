@@ -58,13 +58,6 @@ enum inlay_mkey_mode {
 	INLAY_MKEY_CROSSING_VHCA = 6
 };
 
-/* Writes both parts of the access mode. */
-INLAY_ALWAYS void inlay_mkc_set_mode(struct inlay_mkc *mkc, enum inlay_mkey_mode mode)
-{
-	inlay_mkc_set(mkc, INLAY_MKC_ACCESS_MODE_1_0, (uint32_t)mode & 3);
-	inlay_mkc_set(mkc, INLAY_MKC_ACCESS_MODE_4_2, (uint32_t)mode >> 2);
-}
-
 /* KLM or KSM entry */
 struct inlay_klm {
 	uint32_t dword[4];
