@@ -204,7 +204,7 @@ static void open_nic(struct side *s)
 	make_qp(s, &s->in, pdn, 0, s->nic == 2 ? INLAY_DEVX_QP_RNDV : 0);
 	s->sq = &s->out.sq;
 
-	inlay_devx_path_init(&path);
+	path = inlay_devx_path_defaults();
 	path.access = IBV_ACCESS_REMOTE_READ;
 	must(!inlay_connect_port(&mine[0], s->ctx, path.port, -1, &why), "the best GID");
 	path.gid_index = mine[0].gid_index;

@@ -29,8 +29,8 @@
  *     static sentence. It leaves *why alone on success.
  *   - A failure leaves nothing half-made: inlay_connect_local leaves the queue pair as it was.
  *     inlay_connect_rts leaves it in INIT, or in RESET if it had reached RTR.
- *   - Only inlay_connect_unpack reads the peer's bytes. Any bytes are safe. A record that it accepts
- *     names an address that can exist.
+ *   - Only inlay_connect_unpack reads the peer's bytes. Any bytes are safe. A record that it
+ *     accepts names an address that can exist.
  *   - A record is not authenticated. Anyone who can alter it can redirect the connection: exchange
  *     it over a channel that the application trusts.
  *
@@ -59,9 +59,10 @@
  * configure one side. If both are set, each side sends with its own.
  *
  * ECE (enhanced connection establishment): vendor options, such as selective repeat, that both
- * devices must enable or neither. Each side offers what its device supports. inlay_connect_rts gives
- * the peer's offer to the device, which reduces it to what both support; here->ece_options then says
- * what it took. It is used only if both records name the same vendor and neither offer is empty.
+ * devices must enable or neither. Each side offers what its device supports. inlay_connect_rts
+ * gives the peer's offer to the device, which reduces it to what both support; here->ece_options
+ * then says what it took. It is used only if both records name the same vendor and neither offer is
+ * empty.
  *
  * Threads: pure data, except that a queue pair belongs to one thread at a time during these calls.
  * Sources: ibv_modify_qp(3), ibv_query_gid_ex(3), ibv_set_ece(3), ibv_query_ece(3),
@@ -154,12 +155,12 @@ INLAY_COLD struct inlay_connect_attr inlay_connect_defaults(void)
 	return attr;
 }
 
-/* Of which kind a GID is; the better one of a RoCE port has the higher rank, but for the version. */
+/* What kind of address a GID is, from worst to best. */
 enum inlay_connect_gid_ { INLAY_CONNECT_NO_HOST_, INLAY_CONNECT_LINK_LOCAL_, INLAY_CONNECT_IPV6_, INLAY_CONNECT_IPV4_ };
 
 INLAY_COLD enum inlay_connect_gid_ inlay_connect_kind_(const uint8_t *gid)
 {
-	static const uint8_t zero[16] = {0}, mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff}; /* ::ffff:0:0/96 */
+	static const uint8_t zero[16] = {0}, mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 
 	if (!__builtin_memcmp(gid, mapped, sizeof(mapped)))
 		return gid[12] && gid[12] < 224 ? INLAY_CONNECT_IPV4_ : INLAY_CONNECT_NO_HOST_;
@@ -293,7 +294,8 @@ INLAY_COLD int inlay_connect_local(struct inlay_connect_record *here, struct ibv
 		err = ibv_query_device(qp->context, &device);
 		if (err)
 			return inlay_refuse_(-err, why, "ibv_query_device failed");
-		most = device.max_qp_rd_atom < device.max_qp_init_rd_atom ? device.max_qp_rd_atom : device.max_qp_init_rd_atom;
+		most = device.max_qp_rd_atom;
+		most = device.max_qp_init_rd_atom < most ? device.max_qp_init_rd_atom : most;
 		here->rd_atomic = attr->rd_atomic > most ? (uint8_t)most : attr->rd_atomic;
 	}
 	__builtin_memset(&a, 0, sizeof(a));
@@ -317,7 +319,7 @@ INLAY_COLD int inlay_connect_local(struct inlay_connect_record *here, struct ibv
 	return 0;
 }
 
-/* Writes a record as INLAY_CONNECT_SIZE bytes. inlay's machines are little-endian, as the wire is. */
+/* Writes a record as INLAY_CONNECT_SIZE bytes. */
 INLAY_COLD void inlay_connect_pack(const struct inlay_connect_record *r, uint8_t *blob)
 {
 	__builtin_memset(blob, 0, INLAY_CONNECT_SIZE);
@@ -379,7 +381,7 @@ INLAY_COLD int inlay_connect_unpack(struct inlay_connect_record *r, const void *
 	} else {
 		__builtin_memcpy(in.mac, at + 27, 6);
 		if (in.sl > 7 || !inlay_connect_kind_(in.gid) || in.mac[0] & 1)
-			return inlay_refuse_(-EPROTO, why, "the peer's GID or MAC is not one host's, or its priority above 7");
+			return inlay_refuse_(-EPROTO, why, "the peer's GID or MAC is no host's, or its sl above 7");
 	}
 	*r = in;
 	return 0;
@@ -444,8 +446,10 @@ INLAY_COLD int inlay_connect_rts(struct ibv_qp *qp, struct inlay_connect_record 
 	__builtin_memset(&a, 0, sizeof(a));
 	if (qp->state != IBV_QPS_INIT || here->qpn != qp->qp_num || here->type != qp->qp_type)
 		return inlay_refuse_(-EBADFD, why, "not in INIT, or the record is another queue pair's");
-	if ((qp->qp_type == IBV_QPT_UD) != !there)
-		return inlay_refuse_(-EINVAL, why, there ? "a UD queue pair has no peer" : "the peer's record is missing");
+	if (there && qp->qp_type == IBV_QPT_UD)
+		return inlay_refuse_(-EINVAL, why, "a UD queue pair has no peer");
+	if (!there && qp->qp_type != IBV_QPT_UD)
+		return inlay_refuse_(-EINVAL, why, "the peer's record is missing");
 	err = inlay_connect_check_(attr, here, why);
 	if (err)
 		return err;
@@ -455,7 +459,8 @@ INLAY_COLD int inlay_connect_rts(struct ibv_qp *qp, struct inlay_connect_record 
 		err = inlay_connect_path_(&a.ah_attr, here, there, attr, why);
 		if (err)
 			return err;
-		if (here->ece_vendor && here->ece_vendor == there->ece_vendor && here->ece_options && there->ece_options) {
+		if (here->ece_vendor && here->ece_vendor == there->ece_vendor && here->ece_options &&
+		    there->ece_options) {
 			ece.vendor_id = there->ece_vendor;
 			ece.options = there->ece_options;
 			err = ibv_set_ece(qp, &ece);

@@ -257,7 +257,7 @@ static void told_why(void **state)
 		{2, 0, 1, "MTU"},
 		{2, 6, 1, "MTU"},
 		{2, 15, 0, "MTU"},
-		{2, 0x83, 1, "priority"},
+		{2, 0x83, 1, "sl above 7"},
 		{5, 0, 1, "queue pair 0"},
 		{11, 0xff, 1, "GID or MAC"},
 		{27, 1, 1, "GID or MAC"},

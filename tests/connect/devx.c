@@ -40,7 +40,7 @@ static void verbs_and_commands(void **state)
 			must(inlay_connect_local(&here, v.verbs.qp, &attr, NULL));
 			d.path.gid_index = here.gid_index;
 			d.path.psn = 0x123456;
-			d.path.tclass = 104;
+			d.path.traffic_class = 104;
 			must(inlay_devx_qp_address(&d.qp, &d.path, &there));
 			over_the_wire(&here, &at_there);
 			over_the_wire(&there, &at_here);

@@ -599,7 +599,7 @@ static void paths_that_cannot_be(void **state)
 	for (i = 0; i < ARRAY(fields); i++) {
 		uint8_t *field = (uint8_t *)&path + fields[i].at;
 
-		inlay_devx_path_init(&path);
+		path = inlay_devx_path_defaults();
 		memcpy(field, &fields[i].most, fields[i].bytes);
 		must(inlay_devx_qp_to_rtr(&qp, &path, &peer));
 		must(inlay_devx_qp_to_rts(&qp, &path));
@@ -610,7 +610,7 @@ static void paths_that_cannot_be(void **state)
 		assert_int_equal(inlay_devx_qp_to_rts(&qp, &path), -EINVAL);
 		assert_int_equal(script.calls, 0);
 	}
-	inlay_devx_path_init(&path);
+	path = inlay_devx_path_defaults();
 	path.udp_sport = 0xbfff;
 	assert_int_equal(inlay_devx_qp_to_rtr(&qp, &path, &peer), -EINVAL);
 	path.udp_sport = 0xc000;
@@ -816,7 +816,7 @@ static void a_target_tells_how_it_stands(void **state)
 	attr.cqn = dv.cqn;
 	must(inlay_pdn_from_pd(&attr.pdn, on.pd));
 	must(inlay_srqn_from_srq(&attr.srqn, srq));
-	inlay_devx_path_init(&path);
+	path = inlay_devx_path_defaults();
 	path.access = IBV_ACCESS_REMOTE_READ;
 	path.min_rnr_timer = 32;
 	assert_int_equal(inlay_devx_dct_create(&dct, on.ctx, &attr, &path), -EINVAL);

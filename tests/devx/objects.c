@@ -260,7 +260,7 @@ static void pair_make(struct pair *p, uint32_t type, uint32_t flags)
 	struct inlay_devx_qp_attr qp;
 	int i;
 
-	inlay_devx_path_init(&p->path);
+	p->path = inlay_devx_path_defaults();
 	p->path.gid_index = (uint8_t)dev.gid_index;
 	p->path.access = ALL_ACCESS & ~IBV_ACCESS_LOCAL_WRITE;
 	p->path.psn = 0xfffffe;
@@ -378,7 +378,7 @@ static void one_talks_to_itself(void **state)
 	uint64_t *word = (uint64_t *)(void *)(rig.memory + DATA + 4096);
 
 	(void)state;
-	inlay_devx_path_init(&path);
+	path = inlay_devx_path_defaults();
 	path.access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 	must(inlay_devx_uar_alloc(&uar, dev.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_SERIAL));
 	cqa = cq_attr(&uar, 64, 64);
@@ -474,7 +474,7 @@ static void queue_pairs_that_cannot_be(void **state)
 		assert_null(qp.obj);
 	}
 	/* Steps that do not fit */
-	inlay_devx_path_init(&path);
+	path = inlay_devx_path_defaults();
 	made(inlay_devx_qp_create(&qp, dev.ctx, &attr), &qp);
 	memset(&peer, 0, sizeof(peer));
 	must(inlay_devx_qp_address(&qp, &path, &peer));
@@ -572,7 +572,7 @@ static void shared_receive_queues(void **state)
 		qpa.srqn = rmp.rmpn;
 		made(inlay_devx_qp_create(&qp, dev.ctx, &qpa), &qp);
 		assert_int_equal(inlay_devx_rmp_destroy(&rmp), -EBUSY);
-		inlay_devx_path_init(&path);
+		path = inlay_devx_path_defaults();
 		made(inlay_devx_qp_address(&qp, &path, &mine), &qp);
 		made(inlay_devx_qp_connect(&qp, &path, &mine), &qp);
 		for (i = 0; i < 100; i += n) {
@@ -752,7 +752,7 @@ static void dynamic_connections(void **state)
 	rmpa.entries = 16;
 	rmpa.stride = 64;
 	made(inlay_devx_rmp_create(&rmp, dev.ctx, &rmpa), &rmp);
-	inlay_devx_path_init(&path);
+	path = inlay_devx_path_defaults();
 	path.access = IBV_ACCESS_REMOTE_WRITE;
 	memset(&dcta, 0, sizeof(dcta));
 	dcta.key = key;
@@ -854,7 +854,7 @@ static void objects_of_both_kinds(void **state)
 	qpa.rq_type = INLAY_RQ_TYPE_SHARED;
 	must(inlay_srqn_from_srq(&qpa.srqn, ibsrq));
 	made(inlay_devx_qp_create(&qp, dev.ctx, &qpa), &qp);
-	inlay_devx_path_init(&path);
+	path = inlay_devx_path_defaults();
 	path.gid_index = (uint8_t)dev.gid_index;
 	made(inlay_devx_qp_address(&qp, &path, &mine), &qp);
 	mine.qpn = ibqp->qp_num; /* on the same port */
@@ -949,7 +949,7 @@ static void tag_matching_queues(void **state)
 	qpa.rq_type = INLAY_RQ_TYPE_SHARED;
 	qpa.srqn = xrq.xrqn;
 	made(inlay_devx_qp_create(&qp, dev.ctx, &qpa), &qp);
-	inlay_devx_path_init(&path);
+	path = inlay_devx_path_defaults();
 	made(inlay_devx_qp_connect_self(&qp, &path), &qp);
 	assert_int_equal(inlay_devx_xrq_destroy(&xrq), -EBUSY);
 	must(inlay_devx_qp_destroy(&qp));
@@ -1080,7 +1080,7 @@ static int up_and_down(void)
 	memset(&uar, 0, sizeof(uar));
 	memset(&cq, 0, sizeof(cq));
 	memset(&qp, 0, sizeof(qp));
-	inlay_devx_path_init(&path);
+	path = inlay_devx_path_defaults();
 	err = inlay_devx_umem_reg(&umem, dev.ctx, rig.memory, ARENA, IBV_ACCESS_LOCAL_WRITE, PAGE);
 	if (!err)
 		err = inlay_devx_uar_alloc(&uar, dev.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_SERIAL);

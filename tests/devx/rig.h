@@ -242,7 +242,7 @@ static inline struct inlay_devx_path path_usual(void)
 {
 	struct inlay_devx_path path;
 
-	inlay_devx_path_init(&path);
+	path = inlay_devx_path_defaults();
 	path.gid_index = (uint8_t)dev.gid_index;
 	path.access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 	path.psn = PSN;

@@ -15,16 +15,13 @@
  *           puts(inlay_devx_error_text(&error, text, sizeof(text)));
  *   pdn = inlay_cmd_out_get(&out, INLAY_CMD_OUT_NUMBER);
  *
- * Which call for which command:
+ * The kernel has a list of opcodes for each call, and refuses others with -EINVAL:
  *
- *   inlay_devx_command   belongs to no object: queries of capabilities, registers, ports
+ *   inlay_devx_command   what belongs to no object: queries of capabilities, registers, ports
  *   inlay_devx_create    makes an object and returns its handle
  *   inlay_devx_modify    changes an object
  *   inlay_devx_query     asks for an object's state
- *   inlay_devx_destroy   by handle. The kernel lets no command through that destroys
- *
- * The kernel has a list of opcodes for each call, and refuses others with -EINVAL before the device
- * sees them.
+ *   inlay_devx_destroy   takes the handle: no command that destroys is on a list
  *
  * Invariants
  *
@@ -143,9 +140,9 @@ INLAY_COLD int inlay_devx_begin_(const void *in, size_t inlen, void *out, size_t
 
 /*
  * Reports what became of a command that the caller sent through libmlx5: mlx5dv_devx_cq_query and
- * its siblings, which act on verbs objects. The kernel treats an ibv_cq as a CQ; an ibv_qp as a QP
- * (or DCT); a plain ibv_srq as an RMP, one with tag matching as an XRQ; an ibv_wq as an RQ; an
- * ibv_rwq_ind_table as an RQT.
+ * its siblings, which act on verbs objects. To the kernel an ibv_cq is a CQ, an ibv_qp a QP (or
+ * DCT), a plain ibv_srq an RMP, one with tag matching an XRQ, an ibv_wq an RQ, an ibv_rwq_ind_table
+ * an RQT.
  *
  *   memset(out, 0, outlen);
  *   err = inlay_devx_result(mlx5dv_devx_cq_query(cq, in, inlen, out, outlen), in, out, &error);
@@ -185,9 +182,9 @@ INLAY_COLD int inlay_devx_result(int err, const void *in, const void *out, struc
 /*
  * Opens a device for commands; verbs work on the context as usual. Close it with ibv_close_device.
  *
- * Returns 0; -EOPNOTSUPP for a device that is not mlx5; else the negative errno of
- * mlx5dv_open_device: -EPERM, -EINVAL or -EOPNOTSUPP where device, kernel or rights do not allow
- * commands. On failure *ctx is NULL.
+ * Returns 0, or the negative errno of mlx5dv_open_device: -EOPNOTSUPP for a device that is not
+ * mlx5; -EPERM, -EINVAL or -EOPNOTSUPP where device, kernel or rights do not allow commands. On
+ * failure *ctx is NULL.
  */
 INLAY_COLD int inlay_devx_open(struct ibv_device *device, struct ibv_context **ctx)
 {
@@ -213,7 +210,7 @@ INLAY_COLD void inlay_devx_inbox_(void *in, size_t len, uint32_t opcode, uint32_
  * ---- Commands ----
  *
  * in, inlen    inbox: 16 bytes at least, whole dwords
- * out, outlen  outbox, likewise. Holds the answer, of a failed command too if the kernel returns it
+ * out, outlen  outbox, likewise
  * error        what became of the command, filled in every case; NULL: not wanted
  *
  * Each returns 0; -EINVAL for a box of an impossible length; the negative errno of the device's
@@ -249,8 +246,8 @@ INLAY_COLD int inlay_devx_query_cap(struct ibv_context *ctx, uint32_t type, stru
 }
 
 /*
- * Destroys an object. Returns 0, or a negative errno: -EBUSY while something else uses it. It is
- * still there then, and the call may be repeated. Destroying a DCT waits until it is drained.
+ * Destroys an object. Returns 0, or a negative errno: -EBUSY while something else uses it; repeat
+ * the call later. Destroying a DCT waits until it is drained.
  */
 INLAY_COLD int inlay_devx_destroy(struct mlx5dv_devx_obj *obj)
 {
@@ -259,8 +256,8 @@ INLAY_COLD int inlay_devx_destroy(struct mlx5dv_devx_obj *obj)
 }
 
 /*
- * Creates an object. *obj is its handle; NULL on failure. The number by which the data path knows
- * it is in the outbox, nearly always INLAY_CMD_OUT_NUMBER.
+ * Creates an object. *obj is its handle; NULL on failure. Its number is in the outbox, nearly
+ * always INLAY_CMD_OUT_NUMBER.
  */
 INLAY_COLD int inlay_devx_create(struct ibv_context *ctx, const void *in, size_t inlen, void *out, size_t outlen,
 				 struct mlx5dv_devx_obj **obj, struct inlay_devx_error *error)

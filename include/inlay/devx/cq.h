@@ -34,7 +34,7 @@ enum inlay_devx_cq_flags {
 	INLAY_DEVX_CQ_IGNORE_OVERRUN = 1
 };
 
-/* What is wanted. Zero it first. */
+/* What to create. Zero it first. */
 struct inlay_devx_cq_attr {
 	struct inlay_devx_place ring;     /* inlay_devx_cq_size() bytes that the device may write */
 	struct inlay_devx_place record;   /* 8 bytes */
@@ -48,7 +48,7 @@ struct inlay_devx_cq_attr {
 	uint32_t reserved;
 };
 
-/* The queue, and its object. */
+/* The queue and its object. */
 struct inlay_devx_cq {
 	struct inlay_cq cq;
 	struct mlx5dv_devx_obj *obj;   /* NULL: there is none */
@@ -70,9 +70,9 @@ INLAY_COLD size_t inlay_devx_cq_size(uint32_t cqes, uint32_t cqe_size)
 /*
  * Creates a CQ, and initialises ring and record.
  *
- * Returns 0; -EINVAL for an impossible attribute, ring or record (devx/umem.h); -EPERM when the
- * device may not write the ring; -ENOENT for a vector that is not there; else the negative errno of
- * CREATE_CQ. On failure cq->obj is NULL.
+ * Returns 0; -EINVAL for an impossible attribute, ring or record; -EPERM when the device may not
+ * write the ring; -ENOENT for a vector that does not exist; else the negative errno of CREATE_CQ.
+ * On failure cq->obj is NULL.
  */
 INLAY_COLD int inlay_devx_cq_create(struct inlay_devx_cq *cq, struct ibv_context *ctx,
 				    const struct inlay_devx_cq_attr *attr)
@@ -90,7 +90,7 @@ INLAY_COLD int inlay_devx_cq_create(struct inlay_devx_cq *cq, struct ibv_context
 	bytes = inlay_devx_cq_size(attr->cqes, cqe_size);
 	if (!bytes || !attr->uar || !attr->uar->devx || attr->flags & ~(uint32_t)INLAY_DEVX_CQ_IGNORE_OVERRUN ||
 	    attr->period > 4095)
-		return inlay_devx_refuse_(&cq->error, -EINVAL, "an impossible number or size of CQEs, register, flag or period");
+		return inlay_devx_refuse_(&cq->error, -EINVAL, "impossible CQEs, register, flag or period");
 	why = inlay_devx_places_(attr->ring, bytes, attr->record, &ring, &record);
 	if (why)
 		return inlay_devx_refuse_(&cq->error, -EINVAL, why);
@@ -129,8 +129,7 @@ INLAY_COLD int inlay_devx_cq_create(struct inlay_devx_cq *cq, struct ibv_context
 }
 
 /*
- * Destroys the CQ; its memory is the caller's again. Returns 0, or a negative errno: -EBUSY while a
- * QP, XRQ or DCT completes to it.
+ * Destroys the CQ. Returns 0, or a negative errno: -EBUSY while a QP, XRQ or DCT completes to it.
  */
 INLAY_COLD int inlay_devx_cq_destroy(struct inlay_devx_cq *cq)
 {

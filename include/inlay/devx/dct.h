@@ -28,7 +28,7 @@
  *
  * Invariant: a target is ready as soon as it is created: no transitions, no ring, no register.
  *
- * Threads: as device commands; inlay_av_to_dct is a pure function of the caller's memory.
+ * Threads: as device commands; inlay_av_to_dct is pure.
  * Sources: devx/ifc/srq.h; Linux, infiniband/hw/mlx5/qpc.c (create, drain, destroy).
  */
 #ifndef INLAY_DEVX_DCT_H
@@ -43,7 +43,7 @@ enum inlay_devx_dct_flags {
 	INLAY_DEVX_DCT_USER_INDEX = 2    /* CQEs carry attr.user_index; without it, 0xffffff */
 };
 
-/* What is wanted. Zero it first. */
+/* What to create. Zero it first. */
 struct inlay_devx_dct_attr {
 	uint64_t key;         /* access key, host order */
 	uint32_t pdn;         /* it, cqn and srqn: 24 bits */
@@ -69,8 +69,8 @@ struct inlay_devx_dct {
 /*
  * Creates a DCT.
  *
- * path  port, gid_index, access, atomic_mode, mtu, min_rnr_timer, hop_limit, tclass, flow_label,
- *       sl, pkey_index, counter_set
+ * path  port, gid_index, access, atomic_mode, mtu, min_rnr_timer, hop_limit, traffic_class,
+ *       flow_label, sl, pkey_index, counter_set
  *
  * Returns 0; -EINVAL for an impossible attribute or path; else the negative errno of ibv_query_port
  * or CREATE_DCT. On failure dct->obj is NULL.
@@ -113,7 +113,7 @@ INLAY_COLD int inlay_devx_dct_create(struct inlay_devx_dct *dct, struct ibv_cont
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_MIN_RNR_NAK, path->min_rnr_timer);
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_SRQN_XRQN, attr->srqn);
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_PD, attr->pdn);
-	inlay_dctc_set(&in.dctc, INLAY_DCTC_TCLASS, path->tclass);
+	inlay_dctc_set(&in.dctc, INLAY_DCTC_TCLASS, path->traffic_class);
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_FLOW_LABEL, path->flow_label);
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_DC_ACCESS_KEY, attr->key);
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_MTU, mtu);
@@ -122,7 +122,7 @@ INLAY_COLD int inlay_devx_dct_create(struct inlay_devx_dct *dct, struct ibv_cont
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_HOP_LIMIT, path->hop_limit);
 	if (ethernet) {
 		inlay_dctc_set(&in.dctc, INLAY_DCTC_ETH_PRIO, path->sl);
-		inlay_dctc_set(&in.dctc, INLAY_DCTC_DSCP, path->tclass >> 2);
+		inlay_dctc_set(&in.dctc, INLAY_DCTC_DSCP, path->traffic_class >> 2);
 	} else {
 		inlay_dctc_set(&in.dctc, INLAY_DCTC_PKEY_INDEX, path->pkey_index);
 	}
@@ -130,8 +130,7 @@ INLAY_COLD int inlay_devx_dct_create(struct inlay_devx_dct *dct, struct ibv_cont
 }
 
 /*
- * Destroys the DCT, after the kernel has waited until the device drained it. Returns 0, or a
- * negative errno.
+ * Destroys the DCT; waits until the device has drained it. Returns 0, or a negative errno.
  */
 INLAY_COLD int inlay_devx_dct_destroy(struct inlay_devx_dct *dct)
 {

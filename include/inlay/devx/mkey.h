@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/devx/mkey.h: memory keys made by device commands: of memory in a umem, or of pieces that
- * other keys open.
+ * other keys cover.
  *
  *   struct inlay_devx_mkey_attr attr;
  *   struct inlay_devx_mkey key;
@@ -16,7 +16,7 @@
  *   ...
  *   inlay_devx_mkey_destroy(&key);                     before its umem or its pieces' keys
  *
- * Pieces. A key over keys (KLM) opens n pieces as one range, in order, each with its own length.
+ * Pieces. A key over keys (KLM) covers n pieces as one range, in order, each with its own length.
  * With attr.log_entity all pieces have 2^log_entity bytes (KSM), and the device finds one without a
  * search.
  *
@@ -27,9 +27,10 @@
  * Invariants
  *
  *   - With IBV_ACCESS_REMOTE_ATOMIC, attr.addr and attr.len of a key of pieces are multiples of 8.
- *   - Relaxed ordering is a wish, as with ibv_reg_mr: a device without it makes the key without.
- *   - The low byte of a key is attr.tag. Choose a new one each time, so that a key that is gone is
- *     not mistaken for a newer one with the same index.
+ *   - Relaxed ordering is optional, as with ibv_reg_mr: a device that lacks it makes the key
+ *     without.
+ *   - The low byte of a key is attr.tag. Choose a new one each time, so that a destroyed key is not
+ *     mistaken for a newer one with the same index.
  *
  * Threads: as device commands.
  * Sources: devx/ifc/mkey.h; Linux, infiniband/hw/mlx5/devx.c and mr.c; UCX's ib_mlx5dv_md.c (KSM).
@@ -43,7 +44,7 @@
 
 #define INLAY_DEVX_PIECES 4078u /* at most: the longest inbox */
 
-/* What is wanted. Zero it first. */
+/* What to create. Zero it first. */
 struct inlay_devx_mkey_attr {
 	uint64_t addr;                  /* where the range begins for posts and peers; of a umem a multiple of 4096 */
 	uint64_t len;                   /* bytes, 1 at least */
@@ -82,8 +83,7 @@ INLAY_COLD int inlay_devx_mkey_send_(struct inlay_devx_mkey *key, struct ibv_con
 	int err;
 
 	if (access & ~all || attr->pdn >> 24 || (access & writes && !(access & IBV_ACCESS_LOCAL_WRITE)))
-		return inlay_devx_refuse_(&key->error, -EINVAL,
-					  "impossible access (remote writes need local ones), or a PD number of more than 24 bits");
+		return inlay_devx_refuse_(&key->error, -EINVAL, "impossible access, or too large a PD number");
 	inlay_mkc_set(&in->mkc, INLAY_MKC_LR, 1);
 	inlay_mkc_set(&in->mkc, INLAY_MKC_LW, !!(access & IBV_ACCESS_LOCAL_WRITE));
 	inlay_mkc_set(&in->mkc, INLAY_MKC_RR, !!(access & IBV_ACCESS_REMOTE_READ));
@@ -114,10 +114,10 @@ INLAY_COLD int inlay_devx_mkey_send_(struct inlay_devx_mkey *key, struct ibv_con
 /*
  * Creates a key of memory in a umem.
  *
- * Returns 0; -EINVAL for an impossible attribute, memory outside of its umem, or memory that does
- * not begin on a 4096-byte page (pass its page, and move attr.addr likewise); -EPERM when the key
- * grants writing and the umem does not; else the negative errno of CREATE_MKEY or, for relaxed
- * ordering, QUERY_HCA_CAP. On failure key->obj is NULL.
+ * Returns 0; -EINVAL for an impossible attribute, or memory outside of its umem or not on a
+ * 4096-byte page (pass its page, and move attr.addr likewise); -EPERM when the key grants writing
+ * and the umem does not; else the negative errno of CREATE_MKEY or QUERY_HCA_CAP. On failure
+ * key->obj is NULL.
  */
 INLAY_COLD int inlay_devx_mkey_create(struct inlay_devx_mkey *key, struct ibv_context *ctx,
 				      const struct inlay_devx_mkey_attr *attr)
@@ -133,7 +133,7 @@ INLAY_COLD int inlay_devx_mkey_create(struct inlay_devx_mkey *key, struct ibv_co
 	if (!umem || !umem->umem || !attr->len || attr->len > UINT64_MAX - attr->addr || octwords >> 32 ||
 	    attr->memory.offset > umem->len || attr->len > umem->len - attr->memory.offset)
 		return inlay_devx_refuse_(&key->error, -EINVAL, "the memory is not in its umem, or too long");
-	if (attr->addr % INLAY_DEVX_PAGE || attr->memory.offset % INLAY_DEVX_PAGE || (uintptr_t)umem->addr % INLAY_DEVX_PAGE)
+	if ((attr->addr | attr->memory.offset | (uintptr_t)umem->addr) % INLAY_DEVX_PAGE)
 		return inlay_devx_refuse_(&key->error, -EINVAL, "the memory does not begin on a page");
 	if (attr->access & IBV_ACCESS_LOCAL_WRITE && !(umem->access & IBV_ACCESS_LOCAL_WRITE))
 		return inlay_devx_refuse_(&key->error, -EPERM, "the key grants writing and the umem does not");
@@ -155,14 +155,12 @@ INLAY_COLD size_t inlay_devx_mkey_size(uint32_t n)
 }
 
 /*
- * Creates a key of pieces that other keys open.
+ * Creates a key of pieces that other keys cover.
  *
- * attr      attr->memory is not used. attr->access is what this key grants; a piece's key may still
- *           refuse
+ * attr      attr->memory is not used. A piece's key may grant less than attr->access
  * sge, n    the pieces: address and lkey of each, and its length if log_entity is 0. Their keys are
  *           of the same PD and outlive this one
- * box, size memory for the inbox, aligned to 8, inlay_devx_mkey_size(n) bytes at least; not needed
- *           afterwards
+ * box, size scratch memory, aligned to 8, inlay_devx_mkey_size(n) bytes at least
  *
  * Returns 0; -EINVAL for an impossible attribute or number of pieces, or pieces shorter than
  * attr->len; -ENOBUFS when size is too small; else as inlay_devx_mkey_create. KSM needs

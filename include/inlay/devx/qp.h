@@ -31,16 +31,15 @@
  *
  * Invariants
  *
- *   - qp.state is where the last transition led. The device moves a QP to ERR by itself when
- *     something fails; QUERY_QP by inlay_devx_query_context shows it.
+ *   - qp.state is where the last transition led. When something fails, the device moves a QP to ERR
+ *     by itself: QUERY_QP (inlay_devx_query_context) shows it.
  *   - Receives may be posted from INIT on.
- *   - inlay_devx_qp_to_reset resets the queues of queue.h as well. The caller removes what is left
- *     of the QP's completions with inlay_cq_clean before it connects the QP again. queue.h explains
- *     the way out of an error ("A QP in error").
+ *   - After inlay_devx_qp_to_reset, remove the QP's old completions with inlay_cq_clean before
+ *     connecting it again. queue.h, "A QP in error", explains the way out of an error.
  *   - A QP on a shared queue (SRQ, RMP, XRQ by number) raises INLAY_EVENT_SRQ_LAST_WQE in ERR, as
  *     soon as it takes no more entries. Wait for it before destroying or resetting the QP.
  *   - A DCI always has a shared queue and takes nothing from it; dct.h shows how it posts.
- *   - The result of an atomic is in host byte order in memory, but big-endian in a CQE
+ *   - An atomic's result is in host byte order in memory, but big-endian in a CQE
  *     (attr.scatter_req).
  *
  * Threads: the queues as queue.h says; all else as device commands.
@@ -64,31 +63,30 @@ enum inlay_devx_qp_flags {
 	INLAY_DEVX_QP_RNDV = 4            /* no send queue: for the rendezvous reads of a tag-matching XRQ */
 };
 
-/* What is wanted. Zero it first: 0 selects a default where one is named. */
+/* What to create. Zero it first. */
 struct inlay_devx_qp_attr {
 	struct inlay_devx_place ring;   /* inlay_devx_qp_size() bytes. Without queues: any umem, none of it used */
 	struct inlay_devx_place record; /* 8 bytes: receive word, send word */
 	struct inlay_devx_uar *uar;     /* the send queue's register; may be NULL without a send queue */
 	uint32_t type;                  /* enum inlay_qp_st: RC (0), UC, UD, DCI */
 	uint32_t pdn;                   /* it, the CQNs and srqn: 24 bits */
-	uint32_t send_cqn, recv_cqn;    /* CQs by number, if the next two are NULL: then the caller reserves the CQEs */
-	struct inlay_cq *send_cq;       /* both must exist, even if one side is not used. sq_bbs CQEs are reserved, */
-	struct inlay_cq *recv_cq;       /* and rq_wqes here */
+	struct inlay_cq *send_cq;       /* required, even without a send queue; reserves sq_bbs CQEs */
+	struct inlay_cq *recv_cq;       /* required, even without a receive queue; reserves rq_wqes CQEs */
+	uint32_t send_cqn, recv_cqn;    /* CQs by number, where the above are NULL: the caller reserves the CQEs */
 	uint32_t sq_bbs;                /* WQEBBs of the send queue, a power of two, 1 .. 32768; 0: no send queue */
 	uint32_t max_ds;                /* longest WQE in 16-byte units, 1 .. 63, at most max_wqe_sz_sq; 0: 63 */
 	uint32_t rq_wqes;               /* a power of two, 1 .. 32768; 0: no receive queue of its own */
 	uint32_t rq_stride;             /* bytes, a power of two, 16 .. 1024; times rq_wqes at least 64 */
 	uint32_t rq_type;               /* INLAY_RQ_TYPE_SHARED: receives through srqn, and rq_wqes is 0; else 0 */
 	uint32_t srqn;                  /* of an SRQ, RMP or XRQ */
-	uint32_t scatter_req;           /* results of reads and atomics go into the CQE, up to 32 bytes, or 64 with
-					   CQEs of 128; 0: never */
+	uint32_t scatter_req;           /* read and atomic results into the CQE: up to 32, 64 (CQEs of 128); 0: never */
 	uint32_t scatter_res;           /* received data likewise; a DCI receives nothing */
 	uint32_t user_index;            /* with INLAY_DEVX_QP_USER_INDEX, 24 bits */
 	uint32_t flags;                 /* enum inlay_devx_qp_flags */
 	uint64_t dc_key;                /* DCI: the default access key */
 };
 
-/* The queues, and their object. Align it to a cache line: a post touches only the first of sq. */
+/* The queues and their object. Align it to a cache line: a post touches only the first of sq. */
 struct inlay_devx_qp {
 	struct inlay_sq sq;            /* unless attr.sq_bbs was 0 */
 	struct inlay_rq rq;            /* unless attr.rq_wqes was 0 */
@@ -107,7 +105,7 @@ struct inlay_devx_qp {
  * Set-up: all of it
  */
 
-/* Returns the bytes of the ring, a multiple of 64; 0 without a queue, or for an impossible one. */
+/* Returns the ring's bytes, a multiple of 64; 0 without a queue, or for an impossible one. */
 INLAY_COLD size_t inlay_devx_qp_size(uint32_t sq_bbs, uint32_t rq_wqes, uint32_t rq_stride)
 {
 	size_t rq = 0;
@@ -165,8 +163,8 @@ INLAY_COLD int inlay_devx_no_send_record_(struct ibv_context *ctx, struct inlay_
 }
 
 /*
- * Destroys the QP, from any state; its memory and its register are the caller's again. Remove what
- * it left in its CQs with inlay_cq_clean. Returns 0, or a negative errno.
+ * Destroys the QP, in any state. Remove what it left in its CQs with inlay_cq_clean. Returns 0, or
+ * a negative errno.
  */
 INLAY_COLD int inlay_devx_qp_destroy(struct inlay_devx_qp *qp)
 {
@@ -190,9 +188,8 @@ INLAY_COLD int inlay_devx_qp_destroy(struct inlay_devx_qp *qp)
  * INLAY_DEVX_QP_NO_SEND_RECORD needs general 2's send_dbr_mode_no_dbr_int. The record is still
  * needed: inlay_sq_ring writes it, and nothing reads it.
  *
- * Returns 0; -EINVAL for attributes that are impossible or do not go together, and for an
- * impossible ring or record (devx/umem.h); -ENOSPC when a CQ has too few CQEs left (its `refusal`
- * says how many); -ENOTSUP for a flag that the device cannot do; else the negative errno of
+ * Returns 0; -EINVAL for an impossible attribute, ring or record; -ENOSPC when a CQ has too few
+ * CQEs left; -ENOTSUP for a flag that the device does not support; else the negative errno of
  * ibv_query_device, QUERY_HCA_CAP or CREATE_QP. On failure qp->obj is NULL.
  */
 INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context *ctx,
@@ -271,8 +268,8 @@ INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context
 	if (qp->has_rq && attr->recv_cq)
 		err = inlay_rq_reserve(&qp->rq, attr->recv_cq, &qp->error.why);
 	if (!err && attr->sq_bbs)
-		err = inlay_sq_init(&qp->sq, ring + (size_t)attr->rq_wqes * attr->rq_stride, attr->sq_bbs, record, qp->qpn,
-				    attr->max_ds ? attr->max_ds : INLAY_MAX_DS, &attr->uar->uar);
+		err = inlay_sq_init(&qp->sq, ring + (size_t)attr->rq_wqes * attr->rq_stride, attr->sq_bbs, record,
+				    qp->qpn, attr->max_ds ? attr->max_ds : INLAY_MAX_DS, &attr->uar->uar);
 	qp->has_sq = !err && attr->sq_bbs;
 	if (qp->has_sq && attr->send_cq)
 		err = inlay_sq_reserve(&qp->sq, attr->send_cq, &qp->error.why);
@@ -289,7 +286,7 @@ INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context
 
 /* ---- Transitions ---- */
 
-/* Sends a transition, whose inbox is begun with inlay_devx_inbox_, and notes the state that it leads to. */
+/* Sends a transition, and notes the state that it leads to. */
 INLAY_COLD int inlay_devx_qp_move_(struct inlay_devx_qp *qp, const void *in, size_t inlen, uint32_t state)
 {
 	int err = inlay_devx_change_(qp->obj, in, inlen, &qp->error);
@@ -300,8 +297,8 @@ INLAY_COLD int inlay_devx_qp_move_(struct inlay_devx_qp *qp, const void *in, siz
 }
 
 /*
- * Moves the QP from any state to ERR: what is outstanding is flushed. Returns 0, -EINVAL without an
- * object, or the negative errno of 2ERR_QP.
+ * Moves the QP from any state to ERR, which flushes what is outstanding. Returns 0, -EINVAL without
+ * an object, or the negative errno of 2ERR_QP.
  */
 INLAY_COLD int inlay_devx_qp_to_error(struct inlay_devx_qp *qp)
 {
@@ -313,9 +310,8 @@ INLAY_COLD int inlay_devx_qp_to_error(struct inlay_devx_qp *qp)
 }
 
 /*
- * Moves the QP from any state to RST, and empties its queues (inlay_sq_reset, inlay_rq_reset). The
- * caller runs inlay_cq_clean on its CQs. Returns 0, -EINVAL without an object, or the negative
- * errno of 2RST_QP.
+ * Moves the QP from any state to RST, and empties its queues (inlay_sq_reset, inlay_rq_reset).
+ * Returns 0, -EINVAL without an object, or the negative errno of 2RST_QP.
  */
 INLAY_COLD int inlay_devx_qp_to_reset(struct inlay_devx_qp *qp)
 {
@@ -378,14 +374,14 @@ INLAY_COLD int inlay_devx_qp_to_init(struct inlay_devx_qp *qp, const struct inla
 }
 
 /*
- * Moves the QP from INIT to RTR: whom it receives from, and the way there.
+ * Moves the QP from INIT to RTR: which peer it receives from, and the way there.
  *
  * path  dest_rd_atomic, min_rnr_timer (RC), and the fields about sending
  * peer  RC, UC: its record; else NULL
  *
- * Returns 0; -EINVAL without an object, for an impossible path, a missing or superfluous peer, one
- * of another type or kind of link, or on RoCE one without a MAC (inlay_devx_address_resolve); else
- * the negative errno of INIT2RTR_QP.
+ * Returns 0; -EINVAL without an object, for an impossible path, and for a peer that is missing, out
+ * of place, of another type or link, or on RoCE without a MAC; else the negative errno of
+ * INIT2RTR_QP.
  */
 INLAY_COLD int inlay_devx_qp_to_rtr(struct inlay_devx_qp *qp, const struct inlay_devx_path *path,
 				    const struct inlay_connect_record *peer)
@@ -469,9 +465,9 @@ INLAY_COLD int inlay_devx_qp_to_rts(struct inlay_devx_qp *qp, const struct inlay
 /* ---- Connecting ---- */
 
 /*
- * Makes the record that the peer needs, in any state of the QP.
+ * Makes the record that the peer needs. The QP may be in any state.
  *
- * path  port, gid_index, psn, mtu, sl, tclass, global; RC: dest_rd_atomic; UD: qkey
+ * path  port, gid_index, psn, mtu, sl, traffic_class, global; RC: dest_rd_atomic; UD: qkey
  *
  * Returns 0; -EINVAL without an object; -ENETDOWN when the port is not up; -ENOENT when it has no
  * such GID; else the negative errno of ibv_query_port, ibv_query_gid_ex or QUERY_ROCE_ADDRESS.
@@ -490,7 +486,7 @@ INLAY_COLD int inlay_devx_qp_address(const struct inlay_devx_qp *qp, const struc
 	mine->psn = path->psn & 0xffffff;
 	mine->qkey = qp->type == INLAY_QP_ST_UD ? path->qkey : 0;
 	mine->sl = path->sl;
-	mine->traffic_class = path->tclass;
+	mine->traffic_class = path->traffic_class;
 	mine->rd_atomic = qp->type == INLAY_QP_ST_RC ? path->dest_rd_atomic : 0;
 	err = inlay_connect_port(mine, qp->ctx, path->port, path->gid_index, NULL);
 	if (!err && mine->link != INLAY_CONNECT_IB)
@@ -506,7 +502,7 @@ INLAY_COLD int inlay_devx_qp_address(const struct inlay_devx_qp *qp, const struc
  * Moves the QP from RST or INIT to RTS. The other end does the same with this one's record. Either
  * may send once both are there; an RC QP that is early tries again.
  *
- * path  this end; peer: the other's record (RC, UC), else NULL
+ * peer  RC, UC: its record; else NULL
  *
  * Returns 0, or what the failing step returned. qp->state tells how far it got;
  * inlay_devx_qp_to_reset leads back.
@@ -527,10 +523,8 @@ INLAY_COLD int inlay_devx_qp_connect(struct inlay_devx_qp *qp, const struct inla
 }
 
 /*
- * Connects an RC or UC QP to itself: it receives what it sends, and nothing leaves the device.
- * Tag matching sends its commands on such a QP.
- *
- * Returns as inlay_devx_qp_address and inlay_devx_qp_connect do.
+ * Connects an RC or UC QP to itself; tag matching sends its commands on such a QP. Returns as
+ * inlay_devx_qp_address and inlay_devx_qp_connect do.
  */
 INLAY_COLD int inlay_devx_qp_connect_self(struct inlay_devx_qp *qp, const struct inlay_devx_path *path)
 {

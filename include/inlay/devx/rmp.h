@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/devx/rmp.h: a receive memory pool made by device commands: a shared receive queue without a
- * CQ. The QPs on it bring theirs. rmp.srq is a queue of queue/srq.h.
+ * inlay/devx/rmp.h: a receive memory pool made by device commands: a shared receive queue. rmp.srq
+ * is a queue of queue/srq.h. It has no CQ: the QPs on it bring theirs.
  *
  *   struct inlay_devx_rmp_attr attr;
  *   struct inlay_devx_rmp rmp;
@@ -38,7 +38,7 @@ enum inlay_devx_rmp_flags {
 	INLAY_DEVX_RMP_CYCLIC = 1 /* posted and taken in order: queue/srq.h */
 };
 
-/* What is wanted. Zero it first. */
+/* What to create. Zero it first. */
 struct inlay_devx_rmp_attr {
 	struct inlay_devx_place ring;   /* inlay_devx_rmp_size() bytes */
 	struct inlay_devx_place record; /* 8 bytes, of which the first 4 are used */
@@ -49,7 +49,7 @@ struct inlay_devx_rmp_attr {
 	uint32_t flags;                 /* enum inlay_devx_rmp_flags */
 };
 
-/* The queue, and its object. */
+/* The queue and its object. */
 struct inlay_devx_rmp {
 	struct inlay_srq srq;
 	struct mlx5dv_devx_obj *obj;   /* NULL: there is none */
@@ -108,7 +108,7 @@ INLAY_COLD int inlay_devx_shared_(struct inlay_wqc *wq, struct inlay_srq *srq, c
 	return 0;
 }
 
-/* Destroys an RMP or XRQ, and returns what its queue reserved. */
+/* Destroys an RMP or XRQ, and gives back the CQEs that its queue reserved. */
 INLAY_COLD int inlay_devx_shared_destroy_(struct mlx5dv_devx_obj **obj, struct inlay_srq *srq)
 {
 	int err = inlay_devx_drop_(obj);
@@ -144,9 +144,9 @@ INLAY_COLD int inlay_devx_rmp_create(struct inlay_devx_rmp *rmp, struct ibv_cont
 }
 
 /*
- * Arms the limit: one event INLAY_EVENT_SRQ_RQ_LIMIT of this object when fewer than `limit` entries
- * are posted, at once if that is so already. 0 disarms. Returns 0, -EINVAL without an object or for
- * a limit of `entries` and more, or the negative errno of MODIFY_RMP.
+ * Arms the limit: one INLAY_EVENT_SRQ_RQ_LIMIT of this object when fewer than `limit` entries are
+ * posted, at once if that is so already. 0 disarms. Returns 0, -EINVAL without an object or for a
+ * limit of `entries` or more, or the negative errno of MODIFY_RMP.
  */
 INLAY_COLD int inlay_devx_rmp_arm(struct inlay_devx_rmp *rmp, uint32_t limit)
 {
@@ -164,8 +164,7 @@ INLAY_COLD int inlay_devx_rmp_arm(struct inlay_devx_rmp *rmp, uint32_t limit)
 }
 
 /*
- * Destroys the RMP; its memory is the caller's again. Returns 0, or a negative errno: -EBUSY while
- * a QP receives through it.
+ * Destroys the RMP. Returns 0, or a negative errno: -EBUSY while a QP receives through it.
  */
 INLAY_COLD int inlay_devx_rmp_destroy(struct inlay_devx_rmp *rmp)
 {

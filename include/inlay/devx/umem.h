@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/devx/umem.h: memory that device commands may name: rings, doorbell records, what a memory
- * key opens. One umem may hold rings and records of many objects.
+ * key covers. One umem may hold the rings and records of many objects.
  *
  *   struct inlay_devx_umem umem;
  *   struct inlay_devx_place ring = {&umem, 0}, record = {&umem, 4096};
@@ -19,7 +19,7 @@
  *     enough for send and receive rings and for records, but not for a CQ's ring. A memory key
  *     grants writing only if its umem does.
  *
- * Threads: as device commands (devx/call.h). Objects do not change the umem that they lie in.
+ * Threads: as device commands (devx/call.h). Objects do not change their umem.
  * Sources: mlx5dv_devx_umem_reg(3); Linux, infiniband/hw/mlx5/devx.c (page sizes and offsets).
  */
 #ifndef INLAY_DEVX_UMEM_H
@@ -60,7 +60,8 @@ INLAY_COLD int inlay_devx_umem_reg_(struct inlay_devx_umem *umem, struct ibv_con
 		return -EINVAL;
 	in->pgsz_bitmap = pages;
 	errno = 0;
-	umem->umem = pages ? mlx5dv_devx_umem_reg_ex(ctx, in) : mlx5dv_devx_umem_reg(ctx, in->addr, in->size, in->access);
+	umem->umem = pages ? mlx5dv_devx_umem_reg_ex(ctx, in) :
+			     mlx5dv_devx_umem_reg(ctx, in->addr, in->size, in->access);
 	if (!umem->umem)
 		return errno ? -errno : -ENOMEM;
 	umem->id = umem->umem->umem_id;
@@ -158,8 +159,8 @@ INLAY_COLD uint8_t *inlay_devx_at_(struct inlay_devx_place place, uint64_t len, 
  * The memory of a ring of len bytes (0: there is none) and of its record. Returns NULL, or why they
  * cannot be there.
  */
-INLAY_COLD const char *inlay_devx_places_(struct inlay_devx_place ring_at, uint64_t len, struct inlay_devx_place record_at,
-					  uint8_t **ring, uint32_t **record)
+INLAY_COLD const char *inlay_devx_places_(struct inlay_devx_place ring_at, uint64_t len,
+					  struct inlay_devx_place record_at, uint8_t **ring, uint32_t **record)
 {
 	*ring = len ? inlay_devx_at_(ring_at, len, INLAY_DEVX_PAGE) : NULL;
 	*record = (uint32_t *)(void *)inlay_devx_at_(record_at, 8, 8);

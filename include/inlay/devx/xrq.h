@@ -22,10 +22,10 @@
  *
  * Invariants
  *
- *   - WQEs of a command QP change the list of tags: an RC QP on this XRQ that is its own peer, with
- *     the XRQ's CQ on both sides.
+ *   - Tags are added and removed by WQEs of a command QP: an RC QP on this XRQ that is its own
+ *     peer, with the XRQ's CQ on both sides.
  *   - With INLAY_DEVX_XRQ_RNDV the device itself reads what a rendezvous message announces, on a
- *     second QP of each connection: one with INLAY_DEVX_QP_RNDV and no send queue.
+ *     second QP of each connection, made with INLAY_DEVX_QP_RNDV and without a send queue.
  *
  * Threads: the queue as queue/srq.h says; all else as device commands.
  * Sources: devx/ifc/srq.h; UCX's rc_mlx5_devx.c; rdma-core's Documentation/tag_matching.md.
@@ -41,7 +41,7 @@ enum inlay_devx_xrq_flags {
 	INLAY_DEVX_XRQ_DC = 2    /* serves DCTs */
 };
 
-/* What is wanted. Zero it first. */
+/* What to create. Zero it first. */
 struct inlay_devx_xrq_attr {
 	struct inlay_devx_rmp_attr shared; /* the queue of unexpected messages; its size: inlay_devx_rmp_size */
 	uint32_t cqn;                      /* CQ of unexpected messages and list operations, if shared.cq is NULL */
@@ -50,7 +50,7 @@ struct inlay_devx_xrq_attr {
 	uint32_t flags;                    /* enum inlay_devx_xrq_flags */
 };
 
-/* The queue, and its object. */
+/* The queue and its object. */
 struct inlay_devx_xrq {
 	struct inlay_srq srq;
 	struct mlx5dv_devx_obj *obj;   /* NULL: there is none */
@@ -80,7 +80,7 @@ INLAY_COLD int inlay_devx_xrq_create(struct inlay_devx_xrq *xrq, struct ibv_cont
 	INLAY_CHECK(xrq && ctx && attr, "no argument is NULL");
 	__builtin_memset(xrq, 0, sizeof(*xrq));
 	if (!attr->tags || attr->tags > 1u << 14 || (attr->user_index | attr->cqn) >> 24 || attr->flags & ~all)
-		return inlay_devx_refuse_(&xrq->error, -EINVAL, "an impossible number of tags, CQ number, user index or flag");
+		return inlay_devx_refuse_(&xrq->error, -EINVAL, "impossible tags, CQ number, user index or flag");
 	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_CREATE_XRQ, 0);
 	err = inlay_devx_shared_(&in.xrqc.wq, &xrq->srq, &attr->shared, &xrq->error);
 	if (err)
@@ -100,9 +100,8 @@ INLAY_COLD int inlay_devx_xrq_create(struct inlay_devx_xrq *xrq, struct ibv_cont
 }
 
 /*
- * Arms the limit: one event INLAY_EVENT_SRQ_RQ_LIMIT of this object when fewer than `limit` entries
- * are posted. Returns 0, -EINVAL without an object or for a limit of `entries` and more, or the
- * negative errno of ARM_XRQ.
+ * Arms the limit, as inlay_devx_rmp_arm. Returns 0, -EINVAL without an object or for a limit of
+ * `entries` or more, or the negative errno of ARM_XRQ.
  */
 INLAY_COLD int inlay_devx_xrq_arm(struct inlay_devx_xrq *xrq, uint32_t limit)
 {
@@ -117,8 +116,7 @@ INLAY_COLD int inlay_devx_xrq_arm(struct inlay_devx_xrq *xrq, uint32_t limit)
 }
 
 /*
- * Destroys the XRQ; its memory is the caller's again. Returns 0, or a negative errno: -EBUSY while
- * a QP or DCT receives through it.
+ * Destroys the XRQ. Returns 0, or a negative errno: -EBUSY while a QP or DCT receives through it.
  */
 INLAY_COLD int inlay_devx_xrq_destroy(struct inlay_devx_xrq *xrq)
 {

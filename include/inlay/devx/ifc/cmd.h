@@ -75,8 +75,8 @@ INLAY_LAYOUT(cmd_out, 0x10);
 
 /*
  * Opcodes, INLAY_CMD_OP_..., by the call that the kernel lets them through. It refuses a command by
- * the wrong call, every command that destroys, and those that make event queues, UARs, user contexts
- * and umems. Opcodes 0xb00 .. 0xcff are all general.
+ * the wrong call, every command that destroys, and those that make event queues, UARs, user
+ * contexts and umems. Opcodes 0xb00 .. 0xcff are all general.
  */
 #define INLAY_CMD_OPS_(op) \
 	/* inlay_devx_command */ \

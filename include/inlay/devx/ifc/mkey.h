@@ -14,10 +14,9 @@
  * different one when an index comes back.
  *
  * KLM entries follow each other, each with its own length. A KSM entry covers 2^log_page_size bytes
- * and its byte_count is ignored; KSM needs fixed_buffer_size. The offset from start_addr selects
- * the entry. translations_octword_size is the number of octwords (16 bytes) that the key can hold,
- * translations_octword_actual_size the number in the command: one per KLM or KSM, one per two pages
- * of MTT.
+ * (byte_count is ignored). The offset from start_addr selects the entry. translations_octword_size
+ * counts the octwords (16 bytes) that the key can hold, translations_octword_actual_size those in
+ * the command: one per KLM or KSM entry, one per two pages of MTT.
  */
 #ifndef INLAY_DEVX_IFC_MKEY_H
 #define INLAY_DEVX_IFC_MKEY_H

@@ -6,10 +6,8 @@
  *   create_xrq_in   cmd | xrqc: its own fields, tag-matching context, wq
  *   create_dct_in   cmd | dctc | ...
  *
- * XRQ. Its wq is an ordinary shared receive queue, for messages that match no tag. cqn is the CQ of
- * these messages and of list operations. WQEs of a command QP add and remove tags: an RC QP on the
- * XRQ (rq_type SHARED) that is its own peer. With rendezvous offload each connection has a second
- * QP with no_sq and offload_type 1, on which the device reads.
+ * XRQ. Its wq is an ordinary shared receive queue, for messages that match no tag; cqn is the CQ of
+ * these messages and of list operations. devx/xrq.h has the rest.
  *
  * DCT. One command makes it ready: no transitions, no umem, no UAR. Destroying it takes until its
  * drained event has arrived; the kernel waits for that.

@@ -3,17 +3,16 @@
  * inlay/devx/ifc/wq.h: work queues, and receive memory pools (RMP): CREATE_RMP, MODIFY_RMP,
  * QUERY_RMP.
  *
- *   create_rmp_in    cmd | ... | rmpc: its own fields | wq. MODIFY_RMP: rmpn and the present state in
- *                    cmd, then a mask; the new state in rmpc
+ *   create_rmp_in    cmd | ... | rmpc: its own fields | wq. MODIFY_RMP: rmpn and the present state
+ *                    in cmd, then a mask; the new state in rmpc
  *   query_rmp_out    cmd | ... | rmpc
  *
  * A work queue is 2^log_wq_sz entries of 2^log_wq_stride bytes at wq_umem_offset of wq_umem_id, and
  * an 8-byte doorbell record at dbr_addr of dbr_umem_id: dword 0 the receive counter, dword 1 the
- * send counter. The XRQ of srq.h has the same one, and so have the SQ and RQ contexts, which inlay
- * does not lay out.
+ * send counter. The XRQ of srq.h has one too; so have SQ and RQ contexts, which inlay lacks.
  *
- * A verbs SRQ is made of an RMP: QPs name it by number (rq_type SHARED) and bring their CQs. It is
- * created in state RDY. Setting lwm by MODIFY_RMP arms its limit event.
+ * A verbs SRQ is an RMP: QPs name it by number (rq_type SHARED) and bring their CQs. It is created
+ * in state RDY. Setting lwm by MODIFY_RMP arms its limit event.
  */
 #ifndef INLAY_DEVX_IFC_WQ_H
 #define INLAY_DEVX_IFC_WQ_H
