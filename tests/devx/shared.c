@@ -415,10 +415,11 @@ static void xrq(void **state)
 	struct inlay_devx_qp command;
 	struct inlay_devx_xrq x;
 	struct inlay_devx_cq cq;
-	uint32_t tags;
+	uint32_t tags, rndv;
 
 	(void)state;
 	must(inlay_devx_query_cap(dev.ctx, INLAY_CAP_GENERAL, &cap, NULL));
+	rndv = (uint32_t)inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_RNDV_OFFLOAD_RC);
 	if (!inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_TAG_MATCHING)) {
 		print_message("# skipped: the device has no tag matching\n");
 		skip();
@@ -449,6 +450,7 @@ static void xrq(void **state)
 		attr.shared = rmp_want(64, 64, 0);
 		attr.tags = tags;
 		attr.user_index = 0x123456;
+		attr.flags = rndv && tags & 1 ? INLAY_DEVX_XRQ_RNDV : 0;
 		must(inlay_devx_xrq_create(&x, dev.ctx, &attr));
 		assert_true(1u << x.log_list >= 2 * tags);
 		must(context(&x, XRQ, xrqn, &out));
@@ -456,6 +458,7 @@ static void xrq(void **state)
 		assert_int_equal(inlay_xrqc_get(&out.xrqc, INLAY_XRQC_TOPOLOGY), INLAY_XRQ_TOPOLOGY_TAG_MATCHING);
 		assert_int_equal(inlay_xrqc_get(&out.xrqc, INLAY_XRQC_CQN), cq.cq.cqn);
 		assert_int_equal(inlay_xrqc_get(&out.xrqc, INLAY_XRQC_USER_INDEX), 0x123456);
+		assert_int_equal(inlay_xrqc_get(&out.xrqc, INLAY_XRQC_OFFLOAD), rndv && tags & 1);
 		assert_int_equal(inlay_xrqc_get(&out.xrqc, INLAY_XRQC_LOG_MATCHING_LIST_SZ), x.log_list);
 		assert_int_equal(inlay_devx_cq_destroy(&cq), -EBUSY);
 		channel = listen_to(x.obj, INLAY_EVENT_SRQ_RQ_LIMIT, tags);
