@@ -19,20 +19,19 @@
  *	struct inlay_connect_attr attr = inlay_connect_defaults();
  *	attr.gid_index = 5;                                             and &attr in place of NULL
  *
- * Two queue pairs of one process need one line, inlay_connect_pair(qp, other, NULL, &why). A UD
- * queue pair has no peer: pass NULL for there. inlay_connect_av turns a received record into the
+ * Two queue pairs of one process need one line: inlay_connect_pair(qp, other, NULL, &why). A UD
+ * queue pair has no peer: pass NULL for there; inlay_connect_av turns a received record into the
  * address that a datagram's WQE carries.
  *
  * Invariants
  *
  *   - A function that fails returns a negative errno and, unless why is NULL, points *why at a
- *     static sentence. It leaves *why alone on success.
- *   - A failure leaves nothing half-made: inlay_connect_local leaves the queue pair as it was.
+ *     static sentence.
+ *   - A failure leaves nothing half-made: inlay_connect_local leaves the queue pair as it was,
  *     inlay_connect_rts leaves it in INIT, or in RESET if it had reached RTR.
- *   - Only inlay_connect_unpack reads the peer's bytes. Any bytes are safe. A record that it
+ *   - Only inlay_connect_unpack reads the peer's bytes, and any bytes are safe. A record that it
  *     accepts names an address that can exist.
- *   - A record is not authenticated. Anyone who can alter it can redirect the connection: exchange
- *     it over a channel that the application trusts.
+ *   - A record is not authenticated: exchange it over a channel that the application trusts.
  *
  * The record on the wire: 40 bytes, little-endian
  *
@@ -40,7 +39,7 @@
  *   +1   1  bits 0-3 enum ibv_qp_type, 4-5 enum inlay_connect_link, 6 INLAY_CONNECT_GLOBAL, 7 zero
  *   +2   1  bits 0-3 enum ibv_mtu, 4-7 service level
  *   +3   1  traffic class
- *   +4   1  RDMA reads and atomics that the sender of the record answers at a time; 0 unless RC
+ *   +4   1  reads and atomics that the record's sender answers at a time; 0 unless RC
  *   +5   3  QPN
  *   +8   3  PSN of the first packet
  *   +11 16  GID; zeros if none
@@ -49,20 +48,19 @@
  *   +36  4  ECE options; for UD the Q_Key
  *
  * The GID on RoCE. A port has one for each address of its network interface and each version of
- * RoCE. Only RoCE v2 is routed, and both sides must use the same version and address family. An
- * index differs between hosts, and may change when an address is added. So by default the record
- * names the first GID of the best kind: RoCE v2 with an IPv4 address, with a routable IPv6 address,
- * with a link-local one, RoCE v1. Set attr.gid_index to override this.
+ * RoCE. Both sides must use the same version and address family, and only RoCE v2 is routed.
+ * Indices differ between hosts and over time. So by default the record names the first GID of the
+ * best kind: RoCE v2 with an IPv4 address, with a routable IPv6 address, with a link-local one,
+ * RoCE v1.
  *
- * Service level and traffic class select the lossless class. A reply in another class than the
- * request may be dropped under load, so a side that leaves them 0 takes the peer's: it suffices to
+ * Service level and traffic class select the lossless class. Replies in another class than the
+ * requests may be dropped under load, so a side that leaves them 0 takes the peer's: it suffices to
  * configure one side. If both are set, each side sends with its own.
  *
  * ECE (enhanced connection establishment): vendor options, such as selective repeat, that both
- * devices must enable or neither. Each side offers what its device supports. inlay_connect_rts
- * gives the peer's offer to the device, which reduces it to what both support; here->ece_options
- * then says what it took. It is used only if both records name the same vendor and neither offer is
- * empty.
+ * devices must enable or neither. Each side offers what its device supports. If both records name
+ * the same vendor and neither offer is empty, inlay_connect_rts gives the peer's offer to the
+ * device, which reduces it to what both support; here->ece_options then says what it took.
  *
  * Threads: pure data, except that a queue pair belongs to one thread at a time during these calls.
  * Sources: ibv_modify_qp(3), ibv_query_gid_ex(3), ibv_set_ece(3), ibv_query_ece(3),
@@ -170,8 +168,7 @@ INLAY_COLD enum inlay_connect_gid_ inlay_connect_kind_(const uint8_t *gid)
 }
 
 /*
- * Fills what a record says about a port: gid, lid, link, mtu, flags, port and gid_index. Leaves the
- * rest alone.
+ * Fills what a record says about a port: gid, lid, link, mtu, flags, port and gid_index.
  *
  * port       from 1
  * gid_index  -1: the best; else that one
@@ -226,10 +223,7 @@ INLAY_COLD int inlay_connect_port(struct inlay_connect_record *r, struct ibv_con
 	return 0;
 }
 
-/*
- * 0, or -EINVAL for an attribute that has no meaning. What a device refuses beyond that, it refuses
- * itself.
- */
+/* 0, or -EINVAL for an attribute that no device can take. */
 INLAY_COLD int inlay_connect_check_(const struct inlay_connect_attr *attr, const struct inlay_connect_record *here,
 				    const char **why)
 {
@@ -246,15 +240,15 @@ INLAY_COLD int inlay_connect_check_(const struct inlay_connect_attr *attr, const
 }
 
 /*
- * Makes the record of a queue pair, and moves the queue pair from RESET (or INIT) to INIT. From
- * then on receives may be posted; post them before the peer can send.
+ * Makes the record of a queue pair, and moves the queue pair from RESET (or INIT) to INIT. Post
+ * receives then, before the peer can send.
  *
  * qp    RC, UC or UD
  * attr  NULL: inlay_connect_defaults()
  *
- * Returns 0; -ENOTSUP for another type of queue pair; -EBADFD when it is neither in RESET nor in
- * INIT; -EINVAL for an attribute out of its range; -ENETDOWN and -ENOENT as inlay_connect_port;
- * else the negative errno of the verb that failed.
+ * Returns 0; -ENOTSUP for another type of queue pair; -EBADFD in another state; -EINVAL for an
+ * attribute out of its range; -ENETDOWN and -ENOENT as inlay_connect_port; else the negative errno
+ * of the verb that failed.
  */
 INLAY_COLD int inlay_connect_local(struct inlay_connect_record *here, struct ibv_qp *qp,
 				   const struct inlay_connect_attr *attr, const char **why)
@@ -340,7 +334,7 @@ INLAY_COLD void inlay_connect_pack(const struct inlay_connect_record *r, uint8_t
 }
 
 /*
- * Reads a record that a peer sent. Nothing is taken on trust; *r is written only on success.
+ * Reads a record that a peer sent. *r is written only on success.
  *
  * Returns 0, or -EPROTO for bytes that are not a record of this version.
  */
@@ -420,16 +414,15 @@ INLAY_COLD int inlay_connect_path_(struct ibv_ah_attr *ah, const struct inlay_co
  * Moves a queue pair from INIT to RTS. The peer does the same with this side's record. Each may
  * send at once: an RC queue pair whose peer is not ready yet tries again.
  *
- * here   from inlay_connect_local; psn may have been replaced before it was sent. ece_options
- *        becomes what the device took: a side that connects before it answers sends that
+ * here   from inlay_connect_local. ece_options becomes what the device took: a side that connects
+ *        before it answers sends that
  * there  the peer's; NULL for UD
  * attr   the same as for inlay_connect_local
  *
  * Returns 0; -EINVAL when a peer is missing, or given for UD; -EBADFD when the queue pair is not in
  * INIT, or here is another's; -ENOTSUP when the two sides cannot reach each other, or their queue
  * pairs differ in type; else the negative errno of ibv_set_ece or ibv_modify_qp. On failure the
- * queue pair is in INIT with its receives, or, if it got as far as RTR, in RESET without: *why
- * tells which.
+ * queue pair is in INIT with its receives, or in RESET without: *why tells which.
  */
 INLAY_COLD int inlay_connect_rts(struct ibv_qp *qp, struct inlay_connect_record *here,
 				 const struct inlay_connect_record *there, const struct inlay_connect_attr *attr,
@@ -500,11 +493,10 @@ INLAY_COLD int inlay_connect_rts(struct ibv_qp *qp, struct inlay_connect_record 
 }
 
 /*
- * Moves two queue pairs of one process from RESET to RTS, connected to each other. They may be one
- * and the same (RC, UC). UD queue pairs have no peers, and are made ready.
+ * Moves two queue pairs of one process from RESET to RTS, connected to each other; UD ones without
+ * a peer. They may be one and the same.
  *
- * Returns as inlay_connect_local and inlay_connect_rts do. On failure each is in RESET, INIT or
- * RTS.
+ * Returns as inlay_connect_local and inlay_connect_rts. On failure each is in RESET, INIT or RTS.
  */
 INLAY_COLD int inlay_connect_pair(struct ibv_qp *a, struct ibv_qp *b, const struct inlay_connect_attr *attr,
 				  const char **why)
@@ -526,11 +518,10 @@ INLAY_COLD int inlay_connect_pair(struct ibv_qp *a, struct ibv_qp *b, const stru
 
 /*
  * Makes the address that a datagram's WQE carries from a peer's record. On RoCE the kernel looks up
- * the peer's MAC. Nothing needs to be destroyed.
+ * the peer's MAC. There is nothing to destroy afterwards.
  *
- * pd     any of the device's protection domains
- * here   of the sending UD queue pair
- * there  the peer's, also UD
+ * pd           any of the device's protection domains
+ * here, there  the sender's and the peer's record, both of UD
  *
  * Returns 0; -ENOTSUP when the two cannot reach each other, or one is not UD; else the negative
  * errno of ibv_create_ah, such as -EHOSTUNREACH, -ENETUNREACH or -ETIMEDOUT, or of

@@ -82,7 +82,7 @@ INLAY_COLD int inlay_devx_status_(uint8_t status, const char **text)
  * Writes one line about an error, without a newline: "CREATE_QP (0x500), op_mod 0: bad resource:
  * not there, or not yours (status 0x05, syndrome 0x001b2c3d): Invalid argument".
  *
- * text, size  INLAY_DEVX_TEXT bytes are always enough; a longer text is cut. size 0 writes nothing
+ * text, size  INLAY_DEVX_TEXT bytes are enough; a longer text is cut. size 0 writes nothing
  *
  * Returns text.
  */

@@ -21,18 +21,18 @@
  *   inlay_devx_answer(answers, buf, sizeof(buf), &wr_id, &error);    the outbox is at buf + 1
  *   mlx5dv_devx_destroy_cmd_comp(answers);
  *
- * Channels and objects for answers are libmlx5's own. Reading waits unless the caller has set
- * O_NONBLOCK on their fd.
+ * Channels and objects for answers are libmlx5's own. Reading waits, unless the caller has set
+ * O_NONBLOCK on the fd.
  *
  * Invariants
  *
  *   - Answers arrive in the order in which the device finishes.
- *   - Only DEVX objects can be subscribed to; verbs objects have ibv_get_async_event. A CQ's
- *     completions (INLAY_EVENT_COMP) are reported if the CQ is armed: inlay_cq_arm. An eventfd can
- *     be subscribed instead of a cookie: mlx5dv_devx_subscribe_devx_event_fd.
+ *   - Only DEVX objects can be subscribed to; verbs objects have ibv_get_async_event. A CQ reports
+ *     a completion (INLAY_EVENT_COMP) if it is armed: inlay_cq_arm. An eventfd can count events
+ *     instead: mlx5dv_devx_subscribe_devx_event_fd.
  *   - On a channel made with MLX5DV_DEVX_CREATE_EVENT_CHANNEL_FLAGS_OMIT_EV_DATA an event is its
- *     cookie alone, and a subscription that has fired reports once until it is read.
- *   - Destroying an object ends its subscriptions; destroying a channel ends those on it.
+ *     cookie alone, and a subscription reports once until it is read.
+ *   - Destroying an object or a channel ends its subscriptions.
  *
  * Threads: one thread may read a channel or an object for answers while others subscribe or ask.
  * Sources: mlx5dv_devx_obj_query_async(3), mlx5dv_devx_subscribe_devx_event(3),
@@ -78,8 +78,8 @@ INLAY_STATIC_ASSERT(offsetof(struct mlx5dv_devx_async_event_hdr, out_data) == 8,
  * wr_id      comes back with the answer
  *
  * Returns 0; -EINVAL for a box of an impossible length; -EAGAIN when more than 1 MiB of outboxes
- * are outstanding: read some first; else the negative errno of mlx5dv_devx_obj_query_async. A
- * refusal by the device comes with the answer.
+ * are outstanding; else the negative errno of mlx5dv_devx_obj_query_async. A refusal by the device
+ * comes with the answer.
  */
 INLAY_COLD int inlay_devx_query_async(struct mlx5dv_devx_obj *obj, const void *in, size_t inlen, size_t outlen,
 				      uint64_t wr_id, struct mlx5dv_devx_cmd_comp *answers)
@@ -97,9 +97,9 @@ INLAY_COLD int inlay_devx_query_async(struct mlx5dv_devx_obj *obj, const void *i
  * wr_id     of the query; UINT64_MAX if no answer was taken
  * error     filled in, except opcode and op_mod, which an answer does not tell; NULL: not wanted
  *
- * Returns 0; -ENOBUFS for a buffer that is too short: the answer stays; -EAGAIN when there is none;
- * -EIO when the device is gone. Else the answer was taken, and this is the negative errno of its
- * status: -EIO, and error->status 0xff, for an answer that ends before its status.
+ * Returns 0 or the negative errno of the answer's status (-EIO, and error->status 0xff, for an
+ * answer that ends before its status). If no answer was taken: -ENOBUFS for a buffer that is too
+ * short, -EAGAIN when there is none, -EIO when the device is gone.
  */
 INLAY_COLD int inlay_devx_answer(struct mlx5dv_devx_cmd_comp *answers, uint64_t *buf, size_t len, uint64_t *wr_id,
 				 struct inlay_devx_error *error)

@@ -76,14 +76,14 @@ INLAY_COLD int inlay_devx_umem_reg_(struct inlay_devx_umem *umem, struct ibv_con
  * Registers memory.
  *
  * addr, len  the memory, of any alignment; a ring needs a page's
- * access     any of IBV_ACCESS_LOCAL_WRITE, _REMOTE_WRITE, _REMOTE_READ, _RELAXED_ORDERING; or 0.
- *            REMOTE_WRITE needs LOCAL_WRITE
+ * access     IBV_ACCESS_LOCAL_WRITE, _REMOTE_WRITE (needs LOCAL_WRITE), _REMOTE_READ,
+ *            _RELAXED_ORDERING; or 0
  * pages      the page sizes that the kernel may choose, one bit each, such as INLAY_DEVX_PAGE |
  *            8192. umem->page becomes the largest. 0: any size; rings begin at offset 0 only
  *
  * Returns 0, or the negative errno of mlx5dv_devx_umem_reg: -EINVAL for an impossible access or
- * page size, -EFAULT for memory that is not there, -ENOMEM; -EOPNOTSUPP or -EINVAL for a context
- * that is not open for commands. On failure umem->umem is NULL.
+ * page size, -EFAULT, -ENOMEM; -EOPNOTSUPP or -EINVAL for a context that is not open for commands.
+ * On failure umem->umem is NULL.
  */
 INLAY_COLD int inlay_devx_umem_reg(struct inlay_devx_umem *umem, struct ibv_context *ctx, void *addr, size_t len,
 				   uint32_t access, uint64_t pages)
