@@ -138,7 +138,7 @@ static struct inlay_devx_dct_attr dct_want(uint32_t cqn, uint32_t srqn)
 	attr.pdn = rig.pdn;
 	attr.cqn = cqn;
 	attr.srqn = srqn;
-	attr.key = 0x1122334455667788;
+	attr.dc_key = 0x1122334455667788;
 	return attr;
 }
 
@@ -246,7 +246,7 @@ static void rights_of_targets(void **state)
 		sent(DCTC, 0x68, 4, which & 4 ? 1 : 0);
 		sent(DCTC, 0x93, 5, path.min_rnr_timer);
 		sent(DCTC, 0x145, 3, path.mtu);
-		sent(DCTC, 0x100, 64, attr.key);
+		sent(DCTC, 0x100, 64, attr.dc_key);
 		sent(DCTC, 0xa8, 24, rmp.rmpn);
 		must(inlay_devx_dct_destroy(&dct));
 	}

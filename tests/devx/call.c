@@ -812,7 +812,7 @@ static void a_target_tells_how_it_stands(void **state)
 	obj.cq.out = &dv;
 	must(mlx5dv_init_obj(&obj, MLX5DV_OBJ_CQ));
 	memset(&attr, 0, sizeof(attr));
-	attr.key = 0x1122334455667788;
+	attr.dc_key = 0x1122334455667788;
 	attr.cqn = dv.cqn;
 	must(inlay_pdn_from_pd(&attr.pdn, on.pd));
 	must(inlay_srqn_from_srq(&attr.srqn, srq));
@@ -825,7 +825,7 @@ static void a_target_tells_how_it_stands(void **state)
 	path.min_rnr_timer = 31;
 	must(inlay_devx_dct_create(&dct, on.ctx, &attr, &path));
 	must(inlay_devx_query_context(dct.obj, INLAY_CMD_OP_QUERY_DCT, dct.dctn, &out, sizeof(out), &dct.error));
-	assert_true(inlay_dctc_get(&out.dctc, INLAY_DCTC_DC_ACCESS_KEY) == attr.key);
+	assert_true(inlay_dctc_get(&out.dctc, INLAY_DCTC_DC_ACCESS_KEY) == attr.dc_key);
 	assert_int_equal(inlay_dctc_get(&out.dctc, INLAY_DCTC_CQN), dv.cqn);
 	assert_int_equal(inlay_dctc_get(&out.dctc, INLAY_DCTC_PD), attr.pdn);
 	assert_int_equal(inlay_dctc_get(&out.dctc, INLAY_DCTC_SRQN_XRQN), attr.srqn);

@@ -594,7 +594,7 @@ static void dynamic(void **state)
 	for (t = 0; t < TARGETS; t++) {
 		cq_open(&rcq[t], 64, t ? 128 : 64);
 		attr.cqn = rcq[t].cq.cqn;
-		attr.key = 0x1234567890abcdef + t;
+		attr.dc_key = 0x1234567890abcdef + t;
 		attr.flags = INLAY_DEVX_DCT_USER_INDEX;
 		attr.user_index = 0xabc0 + t;
 		must(inlay_devx_dct_create(&dct[t], dev.ctx, &attr, &path));

@@ -52,7 +52,7 @@ struct inlay_devx_cq_attr {
 struct inlay_devx_cq {
 	struct inlay_cq cq;
 	struct mlx5dv_devx_obj *obj;   /* NULL: there is none */
-	struct inlay_devx_error error; /* of the last command on it */
+	struct inlay_devx_error error; /* of the last call on it */
 };
 
 /* ------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@
  *   attr.pdn = pdn;
  *   attr.cqn = cq.cq.cqn;
  *   attr.srqn = rmp.rmpn;                              it has no receive queue of its own
- *   attr.key = 0x1ee7a330;                             the initiator's address vector must bring it
+ *   attr.dc_key = 0x1ee7a330;                          the initiator's address vector must carry it
  *   inlay_devx_dct_create(&dct, ctx, &attr, &path);
  *   ...
  *   inlay_devx_dct_destroy(&dct);                      before CQ and shared queue
@@ -45,7 +45,7 @@ enum inlay_devx_dct_flags {
 
 /* What to create. Zero it first. */
 struct inlay_devx_dct_attr {
-	uint64_t key;         /* access key, host order */
+	uint64_t dc_key;      /* access key, host order */
 	uint32_t pdn;         /* it, cqn and srqn: 24 bits */
 	uint32_t cqn;
 	uint32_t srqn;        /* of an SRQ, RMP or XRQ */
@@ -59,7 +59,7 @@ struct inlay_devx_dct {
 	struct mlx5dv_devx_obj *obj;   /* NULL: there is none */
 	uint32_t dctn;
 	uint32_t reserved;
-	struct inlay_devx_error error; /* of the last command on it */
+	struct inlay_devx_error error; /* of the last call on it */
 };
 
 /* ------------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ INLAY_COLD int inlay_devx_dct_create(struct inlay_devx_dct *dct, struct ibv_cont
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_PD, attr->pdn);
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_TCLASS, path->traffic_class);
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_FLOW_LABEL, path->flow_label);
-	inlay_dctc_set(&in.dctc, INLAY_DCTC_DC_ACCESS_KEY, attr->key);
+	inlay_dctc_set(&in.dctc, INLAY_DCTC_DC_ACCESS_KEY, attr->dc_key);
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_MTU, mtu);
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_PORT, path->port);
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_MY_ADDR_INDEX, path->gid_index);

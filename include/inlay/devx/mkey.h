@@ -42,7 +42,7 @@
 #include <inlay/devx/ifc/mkey.h>
 #include <inlay/devx/umem.h>
 
-#define INLAY_DEVX_PIECES 4078u /* at most: the longest inbox */
+#define INLAY_DEVX_PIECES 4078u /* the most that an inbox holds */
 
 /* What to create. Zero it first. */
 struct inlay_devx_mkey_attr {
@@ -59,12 +59,12 @@ struct inlay_devx_mkey_attr {
 INLAY_STATIC_ASSERT(sizeof(struct inlay_create_mkey_in) + INLAY_DEVX_PIECES * sizeof(struct inlay_klm) <=
 		    INLAY_DEVX_BOX_MAX, "the inbox of the longest list");
 
-/* A key, and its object. */
+/* The key and its object. */
 struct inlay_devx_mkey {
 	struct mlx5dv_devx_obj *obj;   /* NULL: there is none */
 	uint32_t key;                  /* lkey and rkey, host order */
 	uint32_t reserved;
-	struct inlay_devx_error error; /* of the last command on it */
+	struct inlay_devx_error error; /* of the last call on it */
 };
 
 /* ------------------------------------------------------------------------------------------------

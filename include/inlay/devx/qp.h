@@ -98,7 +98,7 @@ struct inlay_devx_qp {
 	uint8_t ethernet;              /* from INIT on: the port's link layer, and its enum ibv_mtu */
 	uint8_t mtu;
 	uint8_t has_sq, has_rq;
-	struct inlay_devx_error error; /* of the last command on it */
+	struct inlay_devx_error error; /* of the last call on it */
 };
 
 /* ------------------------------------------------------------------------------------------------

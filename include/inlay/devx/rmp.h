@@ -42,7 +42,7 @@ enum inlay_devx_rmp_flags {
 struct inlay_devx_rmp_attr {
 	struct inlay_devx_place ring;   /* inlay_devx_rmp_size() bytes */
 	struct inlay_devx_place record; /* 8 bytes, of which the first 4 are used */
-	struct inlay_cq *cq;            /* its receives' CQ, to reserve `entries` CQEs in; NULL: the caller does */
+	struct inlay_cq *cq;            /* of its receives; reserves `entries` CQEs. NULL: the caller reserves them */
 	uint32_t pdn;                   /* 24 bits */
 	uint32_t entries;               /* a power of two, 2 .. 32768, of which one is never posted */
 	uint32_t stride;                /* bytes of an entry, a power of two, 32 .. 1024: 16, and 16 per SGE */
@@ -55,7 +55,7 @@ struct inlay_devx_rmp {
 	struct mlx5dv_devx_obj *obj;   /* NULL: there is none */
 	uint32_t rmpn;
 	uint32_t reserved;
-	struct inlay_devx_error error; /* of the last command on it */
+	struct inlay_devx_error error; /* of the last call on it */
 };
 
 /* ------------------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ struct inlay_devx_place {
  * Set-up: all of it
  */
 
-/* Registers what in says, except for the page sizes. */
+/* Registers what `in` says, to which it adds the page sizes. */
 INLAY_COLD int inlay_devx_umem_reg_(struct inlay_devx_umem *umem, struct ibv_context *ctx,
 				    struct mlx5dv_devx_umem_in *in, uint64_t pages)
 {

@@ -56,7 +56,7 @@ struct inlay_devx_xrq {
 	struct mlx5dv_devx_obj *obj;   /* NULL: there is none */
 	uint32_t xrqn;
 	uint32_t log_list;             /* log2 of the device's list: twice the tags, rounded up */
-	struct inlay_devx_error error; /* of the last command on it */
+	struct inlay_devx_error error; /* of the last call on it */
 };
 
 /* ------------------------------------------------------------------------------------------------
