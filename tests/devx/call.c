@@ -29,6 +29,7 @@ static struct {
 	int calls, destroyed;
 	size_t inlen, outlen;
 	uint8_t before; /* what the outbox held when the call came */
+	struct mlx5dv_devx_umem_in umem;
 } script;
 
 /* The driver's table, written down here once more rather than taken from the header */
@@ -119,6 +120,18 @@ int mlx5dv_devx_obj_destroy(struct mlx5dv_devx_obj *obj)
 		return next(obj);
 	script.destroyed++;
 	return script.kernel == REFUSES ? script.refusal : 0;
+}
+
+struct mlx5dv_devx_umem *mlx5dv_devx_umem_reg_ex(struct ibv_context *ctx, struct mlx5dv_devx_umem_in *in)
+{
+	static struct mlx5dv_devx_umem umem = {77};
+	NEXT(mlx5dv_devx_umem_reg_ex);
+
+	if (script.kernel == REAL)
+		return next(ctx, in);
+	script.umem = *in;
+	errno = script.refusal;
+	return script.kernel == REFUSES ? NULL : &umem;
 }
 
 /* What is read: `outlen` bytes of anything, in a buffer of len */
@@ -337,8 +350,8 @@ static void texts_of_errors(void **state)
 	error.syndrome = 0x1b2c3d;
 	error.err = -EINVAL;
 	assert_string_equal(inlay_devx_error_text(&error, text, sizeof(text)),
-			    "CREATE_QP (0x500), op_mod 0: bad resource: not there, or not yours (status 0x05, syndrome 0x001b2c3d): "
-			    "Invalid argument");
+			    "CREATE_QP (0x500), op_mod 0: bad resource: not there, or not yours "
+			    "(status 0x05, syndrome 0x001b2c3d): Invalid argument");
 	error.status = 0;
 	error.err = -EOPNOTSUPP;
 	error.op_mod = 7;
@@ -558,6 +571,30 @@ static void any_answer_and_event(void **state)
 	script.refusal = EIO;
 	assert_int_equal(inlay_devx_event_get(&no_channel, &event), -EIO);
 	assert_int_equal(inlay_devx_answer(&no_answers, buf, sizeof(buf), &wr_id, &error), -EIO);
+}
+
+/* The software device has no dmabufs: what is asked of libmlx5, and what a caller may rely on */
+static void umems_of_dmabufs(void **state)
+{
+	struct inlay_devx_umem umem;
+
+	(void)state;
+	script.kernel = TODAY;
+	must(inlay_devx_umem_reg_dmabuf(&umem, &nobody, 5, 8192, 16384, IBV_ACCESS_LOCAL_WRITE, 4096 | 65536));
+	assert_int_equal(script.umem.comp_mask, MLX5DV_UMEM_MASK_DMABUF);
+	assert_int_equal(script.umem.dmabuf_fd, 5);
+	assert_int_equal((uintptr_t)script.umem.addr, 8192);
+	assert_int_equal(script.umem.size, 16384);
+	assert_int_equal(script.umem.access, IBV_ACCESS_LOCAL_WRITE);
+	assert_int_equal(script.umem.pgsz_bitmap, 4096 | 65536);
+	assert_null(umem.addr); /* not mapped: no ring there */
+	assert_int_equal(umem.id, 77);
+	assert_int_equal(umem.len, 16384);
+	assert_int_equal(umem.page, 65536);
+	script.kernel = REFUSES;
+	script.refusal = EBADF;
+	assert_int_equal(inlay_devx_umem_reg_dmabuf(&umem, &nobody, 5, 0, 16384, 0, 4096), -EBADF);
+	assert_null(umem.umem);
 }
 
 /* What does not fit a field of the device is refused; it does not become another number there */
@@ -785,6 +822,11 @@ static void objects_of_verbs(void **state)
 	no_more();
 }
 
+static int context_of(struct inlay_devx_dct *dct, struct inlay_query_dct_out *out)
+{
+	return inlay_devx_query_context(dct->obj, INLAY_CMD_OP_QUERY_DCT, dct->dctn, out, sizeof(*out), &dct->error);
+}
+
 static void a_target_tells_how_it_stands(void **state)
 {
 	struct ibv_srq_init_attr srq_attr;
@@ -821,10 +863,10 @@ static void a_target_tells_how_it_stands(void **state)
 	path.min_rnr_timer = 32;
 	assert_int_equal(inlay_devx_dct_create(&dct, on.ctx, &attr, &path), -EINVAL);
 	assert_null(dct.obj);
-	assert_int_equal(inlay_devx_query_context(dct.obj, INLAY_CMD_OP_QUERY_DCT, dct.dctn, &out, sizeof(out), &dct.error), -EINVAL);
+	assert_int_equal(context_of(&dct, &out), -EINVAL);
 	path.min_rnr_timer = 31;
 	must(inlay_devx_dct_create(&dct, on.ctx, &attr, &path));
-	must(inlay_devx_query_context(dct.obj, INLAY_CMD_OP_QUERY_DCT, dct.dctn, &out, sizeof(out), &dct.error));
+	must(context_of(&dct, &out));
 	assert_true(inlay_dctc_get(&out.dctc, INLAY_DCTC_DC_ACCESS_KEY) == attr.dc_key);
 	assert_int_equal(inlay_dctc_get(&out.dctc, INLAY_DCTC_CQN), dv.cqn);
 	assert_int_equal(inlay_dctc_get(&out.dctc, INLAY_DCTC_PD), attr.pdn);
@@ -833,7 +875,7 @@ static void a_target_tells_how_it_stands(void **state)
 	assert_int_equal(inlay_dctc_get(&out.dctc, INLAY_DCTC_RRE), 1);
 	assert_int_equal(inlay_dctc_get(&out.dctc, INLAY_DCTC_RWE), 0);
 	must(inlay_devx_dct_destroy(&dct));
-	assert_int_equal(inlay_devx_query_context(dct.obj, INLAY_CMD_OP_QUERY_DCT, dct.dctn, &out, sizeof(out), &dct.error), -EINVAL);
+	assert_int_equal(context_of(&dct, &out), -EINVAL);
 	must(ibv_destroy_srq(srq));
 	must(ibv_destroy_cq(cq));
 	no_more();
@@ -849,6 +891,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(texts_of_errors, reset, reset),
 		cmocka_unit_test_setup_teardown(any_outbox_gives_a_status, reset, reset),
 		cmocka_unit_test_setup_teardown(any_answer_and_event, reset, reset),
+		cmocka_unit_test_setup_teardown(umems_of_dmabufs, reset, reset),
 		cmocka_unit_test_setup_teardown(paths_that_cannot_be, reset, reset),
 		cmocka_unit_test_setup_teardown(a_target_tells_how_it_stands, reset, reset),
 		cmocka_unit_test(events_are_taken_apart),

@@ -431,6 +431,7 @@ static void refused(void **state)
 		else
 			bad.memory.offset = UINT64_MAX - PAGE + 1;
 		assert_int_equal(inlay_devx_mkey_create(&key, dev.ctx, &bad), -EINVAL);
+		assert_non_null(key.error.why); /* it is not the device that refuses */
 		assert_null(key.obj);
 		assert_int_equal(context(&key, MKEY, key >> 8, &out), -EINVAL);
 		must(inlay_devx_mkey_destroy(&key));
@@ -468,6 +469,7 @@ static void refused(void **state)
 			bad.len = 2 * PAGE + 1;
 		assert_int_equal(inlay_devx_mkey_create_list(&list, dev.ctx, &bad, sge, i == 5 ? 0 : 2, box,
 							     sizeof(box)), -EINVAL);
+		assert_non_null(list.error.why);
 		assert_null(list.obj);
 		must(inlay_devx_mkey_destroy(&list));
 	}
@@ -498,6 +500,5 @@ int main(void)
 	if (!rig_here())
 		return 0;
 	return cmocka_run_group_tests_name("devx_keys", tests, rig_open, rig_close) ||
-	       again_with("SOFTDEV_MANUAL", "1") ||
-													again_trapped();
+	       again_with("SOFTDEV_MANUAL", "1") || again_trapped();
 }

@@ -284,6 +284,10 @@ static void queue_pairs_that_cannot_be(void **state)
 	peer.link = peer.link == INLAY_CONNECT_IB ? INLAY_CONNECT_ROCE_V2 : INLAY_CONNECT_IB;
 	assert_int_equal(inlay_devx_qp_to_rtr(&qp, &path, &peer), -EINVAL);
 	peer.link = peer.link == INLAY_CONNECT_IB ? INLAY_CONNECT_ROCE_V2 : INLAY_CONNECT_IB;
+	peer.sl = peer.link == INLAY_CONNECT_IB ? 16 : 8;
+	assert_int_equal(inlay_devx_qp_to_rtr(&qp, &path, &peer), -EINVAL);
+	assert_string_equal(qp.error.why, "a number in the peer's record is out of its range");
+	peer.sl = 0;
 	if (peer.link != INLAY_CONNECT_IB) {
 		memset(peer.mac, 0, sizeof(peer.mac));
 		assert_int_equal(inlay_devx_qp_to_rtr(&qp, &path, &peer), -EINVAL);
@@ -350,6 +354,9 @@ static void addresses(void **state)
 	memset(found.mac, 0, sizeof(found.mac));
 	must(inlay_devx_address_resolve(&found, dev.pd, &path));
 	assert_memory_equal(&mine, &found, sizeof(mine));
+	path.global = 1;
+	must(inlay_devx_qp_address(&s.qp, &path, &found));
+	assert_int_equal(found.flags, found.link == INLAY_CONNECT_IB ? INLAY_CONNECT_GLOBAL : mine.flags);
 	path.port = 9;
 	assert_true(inlay_devx_qp_address(&s.qp, &path, &mine) < 0);
 	path.port = 1;

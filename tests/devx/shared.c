@@ -450,7 +450,7 @@ static void xrq(void **state)
 		attr.shared = rmp_want(64, 64, 0);
 		attr.tags = tags;
 		attr.user_index = 0x123456;
-		attr.flags = rndv && tags & 1 ? INLAY_DEVX_XRQ_RNDV : 0;
+		attr.flags = (rndv && tags & 1 ? INLAY_DEVX_XRQ_RNDV : 0) | (tags & 2 ? INLAY_DEVX_XRQ_DC : 0);
 		must(inlay_devx_xrq_create(&x, dev.ctx, &attr));
 		assert_true(1u << x.log_list >= 2 * tags);
 		must(context(&x, XRQ, xrqn, &out));
@@ -459,6 +459,7 @@ static void xrq(void **state)
 		assert_int_equal(inlay_xrqc_get(&out.xrqc, INLAY_XRQC_CQN), cq.cq.cqn);
 		assert_int_equal(inlay_xrqc_get(&out.xrqc, INLAY_XRQC_USER_INDEX), 0x123456);
 		assert_int_equal(inlay_xrqc_get(&out.xrqc, INLAY_XRQC_OFFLOAD), rndv && tags & 1);
+		assert_int_equal(inlay_xrqc_get(&out.xrqc, INLAY_XRQC_DC), tags >> 1 & 1);
 		assert_int_equal(inlay_xrqc_get(&out.xrqc, INLAY_XRQC_LOG_MATCHING_LIST_SZ), x.log_list);
 		assert_int_equal(inlay_devx_cq_destroy(&cq), -EBUSY);
 		channel = listen_to(x.obj, INLAY_EVENT_SRQ_RQ_LIMIT, tags);
