@@ -263,6 +263,7 @@ static void told_why(void **state)
 		{27, 1, 1, "GID or MAC"},
 		{28, 0xc0, 0, "LID"},
 		{27, 0, 0, "no address"},
+		{1, 0x40 | IBV_QPT_RC, 0, "no address"}, /* a GRH, and no GID */
 		{30, 1, 0, "LID"},
 		{1, IBV_QPT_UC | 2 << 4, 1, "cannot have"},
 	};
