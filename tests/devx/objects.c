@@ -359,6 +359,7 @@ static void addresses(void **state)
 	assert_int_equal(found.flags, found.link == INLAY_CONNECT_IB ? INLAY_CONNECT_GLOBAL : mine.flags);
 	path.port = 9;
 	assert_true(inlay_devx_qp_address(&s.qp, &path, &mine) < 0);
+	assert_string_equal(s.qp.error.why, "the device has no such port");
 	path.port = 1;
 	path.gid_index = 15;
 	if (found.link != INLAY_CONNECT_IB)

@@ -99,7 +99,8 @@ INLAY_COLD uint8_t inlay_devx_connect_type_(uint32_t st)
 }
 
 /* The MAC of a port's GID, 6 bytes: QUERY_ROCE_ADDRESS. */
-INLAY_COLD int inlay_devx_roce_mac_(struct ibv_context *ctx, uint8_t port, uint8_t gid_index, uint8_t *mac)
+INLAY_COLD int inlay_devx_roce_mac_(struct ibv_context *ctx, uint8_t port, uint8_t gid_index, uint8_t *mac,
+				    struct inlay_devx_error *error)
 {
 	struct inlay_query_roce_address_out out;
 	struct inlay_cmd_in in;
@@ -110,7 +111,7 @@ INLAY_COLD int inlay_devx_roce_mac_(struct ibv_context *ctx, uint8_t port, uint8
 	inlay_cmd_in_set(&in, INLAY_CMD_IN_ROCE_ADDRESS_INDEX, gid_index);
 	/* Only a function with several ports numbers them here. */
 	inlay_cmd_in_set(&in, INLAY_CMD_IN_VHCA_PORT_NUM, port > 1 ? port & 15 : 0);
-	err = inlay_devx_command(ctx, &in, sizeof(in), &out, sizeof(out), NULL);
+	err = inlay_devx_command(ctx, &in, sizeof(in), &out, sizeof(out), error);
 	be = inlay_to_be64(inlay_query_roce_address_out_get(&out, INLAY_QUERY_ROCE_ADDRESS_OUT_SOURCE_MAC_47_32) << 48 |
 			   inlay_query_roce_address_out_get(&out, INLAY_QUERY_ROCE_ADDRESS_OUT_SOURCE_MAC_31_0) << 16);
 	__builtin_memcpy(mac, &be, 6);

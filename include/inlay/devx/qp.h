@@ -472,14 +472,15 @@ INLAY_COLD int inlay_devx_qp_to_rts(struct inlay_devx_qp *qp, const struct inlay
  * Returns 0; -EINVAL without an object; -ENETDOWN when the port is not up; -ENOENT when it has no
  * such GID; else the negative errno of ibv_query_port, ibv_query_gid_ex or QUERY_ROCE_ADDRESS.
  */
-INLAY_COLD int inlay_devx_qp_address(const struct inlay_devx_qp *qp, const struct inlay_devx_path *path,
+INLAY_COLD int inlay_devx_qp_address(struct inlay_devx_qp *qp, const struct inlay_devx_path *path,
 				     struct inlay_connect_record *mine)
 {
+	const char *why = NULL;
 	int err;
 
 	INLAY_CHECK(qp && path && mine, "no argument is NULL");
 	if (!qp->obj)
-		return -EINVAL;
+		return inlay_devx_refuse_(&qp->error, -EINVAL, "there is no object");
 	__builtin_memset(mine, 0, sizeof(*mine));
 	mine->type = inlay_devx_connect_type_(qp->type);
 	mine->qpn = qp->qpn;
@@ -488,9 +489,11 @@ INLAY_COLD int inlay_devx_qp_address(const struct inlay_devx_qp *qp, const struc
 	mine->sl = path->sl;
 	mine->traffic_class = path->traffic_class;
 	mine->rd_atomic = qp->type == INLAY_QP_ST_RC ? path->dest_rd_atomic : 0;
-	err = inlay_connect_port(mine, qp->ctx, path->port, path->gid_index, NULL);
-	if (!err && mine->link != INLAY_CONNECT_IB)
-		err = inlay_devx_roce_mac_(qp->ctx, path->port, path->gid_index, mine->mac);
+	err = inlay_connect_port(mine, qp->ctx, path->port, path->gid_index, &why);
+	if (err)
+		return inlay_devx_refuse_(&qp->error, err, why);
+	if (mine->link != INLAY_CONNECT_IB)
+		err = inlay_devx_roce_mac_(qp->ctx, path->port, path->gid_index, mine->mac, &qp->error);
 	if (path->mtu && path->mtu < mine->mtu)
 		mine->mtu = path->mtu;
 	if (path->global && mine->link == INLAY_CONNECT_IB)
