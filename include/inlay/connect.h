@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/connect.h: what two sides tell each other, and a queue pair's way from RESET to RTS with
- * it. RC, UC and UD; InfiniBand, RoCE v1 and RoCE v2.
+ * inlay/connect.h: the record that two sides exchange, and a queue pair's way from RESET to RTS.
+ * RC, UC and UD; InfiniBand, RoCE v1 and RoCE v2.
  *
  *	struct inlay_connect_record here, there;
  *	uint8_t mine[INLAY_CONNECT_SIZE], theirs[INLAY_CONNECT_SIZE];
@@ -88,7 +88,7 @@ enum inlay_connect_flags {
 	INLAY_CONNECT_NO_ECE = 1 << 1  /* offer no ECE, and accept none */
 };
 
-/* What a side tells its peer. */
+/* What a side sends to its peer. */
 struct inlay_connect_record {
 	uint8_t gid[16];
 	uint32_t qpn;            /* 24 bits */
@@ -124,9 +124,9 @@ struct inlay_connect_attr {
 	uint8_t traffic_class; /* RoCE v2: DSCP << 2 | ECN; 0: as the peer [0] */
 	uint8_t hop_limit;     /* routers that a packet may pass, with a GRH [64] */
 	uint8_t rd_atomic;     /* RC: reads and atomics under way, each way, if both devices can [16] */
-	uint8_t timeout;       /* RC: 4.096 us << timeout for an ack, 1 .. 31; 0: for ever [14: 67 ms] */
+	uint8_t timeout;       /* RC: 4.096 us << timeout for an ack, 1 .. 31; 0: no timeout [14: 67 ms] */
 	uint8_t retry_count;   /* RC: tries without an ack, 0 .. 7 [7] */
-	uint8_t rnr_retry;     /* RC: tries when the peer has no receive, 0 .. 6; 7: for ever [7] */
+	uint8_t rnr_retry;     /* RC: tries when the peer has no receive, 0 .. 6; 7: no limit [7] */
 	uint8_t min_rnr_timer; /* RC: the peer's pause between these, ibv_modify_qp(3) [12: 0.64 ms] */
 };
 
@@ -422,7 +422,7 @@ INLAY_COLD int inlay_connect_path_(struct ibv_ah_attr *ah, const struct inlay_co
  * Returns 0; -EINVAL when a peer is missing, or given for UD; -EBADFD when the queue pair is not in
  * INIT, or here is another's; -ENOTSUP when the two sides cannot reach each other, or their queue
  * pairs differ in type; else the negative errno of ibv_set_ece or ibv_modify_qp. On failure the
- * queue pair is in INIT with its receives, or in RESET without: *why tells which.
+ * queue pair is in INIT with its receives, or in RESET without: *why says which.
  */
 INLAY_COLD int inlay_connect_rts(struct ibv_qp *qp, struct inlay_connect_record *here,
 				 const struct inlay_connect_record *there, const struct inlay_connect_attr *attr,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/devx.h: device commands (DEVX): their layouts, how to send them, and queues made by them.
- * The queues are those of queue.h, without a verbs object behind them. Set-up only.
+ * The queues are those of queue.h, without verbs objects. Set-up only.
  *
  *   inlay_devx_open(device, &ctx);                       verbs work on it too
  *   inlay_pdn_from_pd(&pdn, pd);                         PDs, MRs and AHs come from verbs

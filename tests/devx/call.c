@@ -350,7 +350,7 @@ static void texts_of_errors(void **state)
 	error.syndrome = 0x1b2c3d;
 	error.err = -EINVAL;
 	assert_string_equal(inlay_devx_error_text(&error, text, sizeof(text)),
-			    "CREATE_QP (0x500), op_mod 0: bad resource: not there, or not yours "
+			    "CREATE_QP (0x500), op_mod 0: bad resource: missing, or another context's "
 			    "(status 0x05, syndrome 0x001b2c3d): Invalid argument");
 	error.status = 0;
 	error.err = -EOPNOTSUPP;

@@ -52,7 +52,7 @@
 struct inlay_devx_error {
 	uint16_t opcode;   /* 0: inlay refused before there was a command */
 	uint16_t op_mod;
-	uint8_t status;    /* the device's; 0: kernel, library or inlay refused, or an old kernel does not tell */
+	uint8_t status;    /* the device's; 0: refused before it, or hidden by an old kernel */
 	uint8_t reserved[3];
 	uint32_t syndrome; /* the device's, opaque */
 	int32_t err;       /* what the call returned: 0 or a negative errno */
@@ -80,7 +80,7 @@ INLAY_COLD int inlay_devx_status_(uint8_t status, const char **text)
 
 /*
  * Writes one line about an error, without a newline: "CREATE_QP (0x500), op_mod 0: bad resource:
- * not there, or not yours (status 0x05, syndrome 0x001b2c3d): Invalid argument".
+ * missing, or another context's (status 0x05, syndrome 0x001b2c3d): Invalid argument".
  *
  * text, size  INLAY_DEVX_TEXT bytes are enough; a longer text is cut. size 0 writes nothing
  *

@@ -9,7 +9,7 @@
  *   memset(&attr, 0, sizeof(attr));
  *   attr.pdn = pdn;
  *   attr.cqn = cq.cq.cqn;
- *   attr.srqn = rmp.rmpn;                              it has no receive queue of its own
+ *   attr.srqn = rmp.rmpn;                              its receive queue
  *   attr.dc_key = 0x1ee7a330;                          the initiator's address vector must carry it
  *   inlay_devx_dct_create(&dct, ctx, &attr, &path);
  *   ...

@@ -49,7 +49,7 @@
 
 struct inlay_devx_event {
 	uint64_t cookie;
-	uint32_t number;      /* of the object; port of a port change; 0: not told */
+	uint32_t number;      /* of the object; port of a port change; 0: unknown */
 	uint16_t object_type; /* of events of newer kinds: 0xff00 + n, or a general object's type; else 0 */
 	uint8_t kind;         /* QP 0, RQ 1, SQ 2, DCT 6 if number is of one of these; else 0 */
 	uint8_t syndrome;     /* CQ_ERROR */
@@ -95,7 +95,7 @@ INLAY_COLD int inlay_devx_query_async(struct mlx5dv_devx_obj *obj, const void *i
  *
  * buf, len  aligned to 8. The outbox begins at buf + 1; what it does not fill is 0
  * wr_id     of the query; UINT64_MAX if no answer was taken
- * error     filled in, except opcode and op_mod, which an answer does not tell; NULL: not wanted
+ * error     filled in, except opcode and op_mod, which an answer lacks; NULL: not wanted
  *
  * Returns 0 or the negative errno of the answer's status (-EIO, and error->status 0xff, for an
  * answer that ends before its status). If no answer was taken: -ENOBUFS for a buffer that is too
@@ -144,7 +144,7 @@ INLAY_COLD int inlay_devx_subscribe(struct mlx5dv_devx_event_channel *channel, s
 	return -mlx5dv_devx_subscribe_devx_event(channel, obj, (uint16_t)(n * sizeof(*types)), copy, cookie);
 }
 
-/* Decodes an entry of an event queue, of which `bytes` bytes are there. Keeps event->cookie. */
+/* Decodes the first `bytes` bytes of an entry of an event queue. Keeps event->cookie. */
 INLAY_COLD void inlay_devx_event_parse_(const void *eqe, size_t bytes, struct inlay_devx_event *event)
 {
 	const struct inlay_eqe *at = &event->eqe;

@@ -50,9 +50,9 @@ struct inlay_devx_path {
 	uint8_t traffic_class;  /* GRH; 0: as the peer [0] */
 	uint8_t sl;             /* IB: service level, 0 .. 15; RoCE: priority, 0 .. 7; 0: as the peer [0] */
 	uint8_t src_path_bits;  /* IB, 0 .. 127 [0] */
-	uint8_t timeout;        /* of an ack: 4.096 us << timeout, 1 .. 31; 0: for ever [14: 67 ms] */
+	uint8_t timeout;        /* of an ack: 4.096 us << timeout, 1 .. 31; 0: no timeout [14: 67 ms] */
 	uint8_t retry_count;    /* 0 .. 7 [7] */
-	uint8_t rnr_retry;      /* 0 .. 6; 7: for ever [7] */
+	uint8_t rnr_retry;      /* 0 .. 6; 7: no limit [7] */
 	uint8_t min_rnr_timer;  /* the peer's pause after an RNR NAK, 0 .. 31: ibv_modify_qp(3) [12: 0.64 ms] */
 	uint8_t rd_atomic;      /* reads and atomics that this end has under way, 0 .. 128, rounded up to 2^n [16] */
 	uint8_t dest_rd_atomic; /* and that it answers at a time [16] */

@@ -75,7 +75,7 @@ struct inlay_devx_qp_attr {
 	uint32_t send_cqn, recv_cqn;    /* CQs by number, where the above are NULL: the caller reserves the CQEs */
 	uint32_t sq_bbs;                /* WQEBBs of the send queue, a power of two, 1 .. 32768; 0: no send queue */
 	uint32_t max_ds;                /* longest WQE in 16-byte units, 1 .. 63, at most max_wqe_sz_sq; 0: 63 */
-	uint32_t rq_wqes;               /* a power of two, 1 .. 32768; 0: no receive queue of its own */
+	uint32_t rq_wqes;               /* a power of two, 1 .. 32768; 0: no own receive queue */
 	uint32_t rq_stride;             /* bytes, a power of two, 16 .. 1024; times rq_wqes at least 64 */
 	uint32_t rq_type;               /* INLAY_RQ_TYPE_SHARED: receives through srqn, and rq_wqes is 0; else 0 */
 	uint32_t srqn;                  /* of an SRQ, RMP or XRQ */
@@ -507,7 +507,7 @@ INLAY_COLD int inlay_devx_qp_address(struct inlay_devx_qp *qp, const struct inla
  *
  * peer  RC, UC: its record; else NULL
  *
- * Returns 0, or what the failing step returned. qp->state tells how far it got;
+ * Returns 0, or what the failing step returned. qp->state says how far it got;
  * inlay_devx_qp_to_reset leads back.
  */
 INLAY_COLD int inlay_devx_qp_connect(struct inlay_devx_qp *qp, const struct inlay_devx_path *path,

@@ -127,7 +127,7 @@ INLAY_COLD int inlay_devx_umem_reg_dmabuf(struct inlay_devx_umem *umem, struct i
 }
 
 /*
- * Deregisters. Does nothing to a umem that is zeroed, failed or gone. Returns 0, or a negative
+ * Deregisters. Does nothing to a umem that is not registered. Returns 0, or a negative
  * errno: -EBUSY while an object uses it.
  */
 INLAY_COLD int inlay_devx_umem_dereg(struct inlay_devx_umem *umem)

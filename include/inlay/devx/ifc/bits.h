@@ -23,7 +23,7 @@
  *
  * These headers list the fields that inlay and likely users need; INLAY_BITS reaches the others.
  *
- * Threads: pure functions of the caller's memory, here and in the headers beside this one.
+ * Threads: pure functions of the caller's memory, here and in the other headers of this folder.
  * Sources: Linux's mlx5_ifc.h, whose notation rdma-core's DEVX_SET shares; for what it lacks,
  * tests/devx/ifc.t names the second source.
  */

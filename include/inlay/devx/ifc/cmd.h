@@ -8,8 +8,8 @@
  *           +8  number 24                        +8  number 24
  *           +12 argument                         +12 result
  *
- * A command whose box is only this header has no struct of its own: every query by number, every
- * outbox of a create, 2ERR_QP, 2RST_QP. Boxes of the same shape share a struct.
+ * Where a box is only this header, struct inlay_cmd_in or inlay_cmd_out is all of it. Boxes of the
+ * same shape share a struct.
  *
  *   command                       inbox               bytes   outbox             bytes   in
  *   CREATE_CQ, MODIFY_CQ          create_cq_in        0x110   cmd_out            0x10    cq.h
@@ -99,7 +99,7 @@ INLAY_LAYOUT(cmd_out, 0x10);
 	status(BAD_OP, 0x02, EINVAL, "bad or unsupported opcode or op_mod") \
 	status(BAD_PARAM, 0x03, EINVAL, "bad parameter, or a reserved bit set") \
 	status(BAD_SYS_STATE, 0x04, EIO, "bad system state") \
-	status(BAD_RES, 0x05, EINVAL, "bad resource: not there, or not yours") \
+	status(BAD_RES, 0x05, EINVAL, "bad resource: missing, or another context's") \
 	status(RES_BUSY, 0x06, EBUSY, "resource busy") \
 	status(LIM, 0x08, ENOMEM, "limit exceeded") \
 	status(BAD_RES_STATE, 0x09, EINVAL, "bad resource state") \

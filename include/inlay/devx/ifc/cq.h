@@ -54,7 +54,7 @@ enum inlay_cq_status {
 	INLAY_CQ_STATUS_OK = 0x0, INLAY_CQ_STATUS_OVERFLOW = 0x9, INLAY_CQ_STATUS_WRITE_FAIL = 0xa
 };
 
-/* The clock of a queue's timestamps; sq_ts_format and its siblings say which are there. */
+/* The clock of a queue's timestamps; the capability sq_ts_format and its siblings list them. */
 enum inlay_ts_format {
 	INLAY_TS_FREE_RUNNING = 0, INLAY_TS_DEFAULT = 1, INLAY_TS_REAL_TIME = 2
 };

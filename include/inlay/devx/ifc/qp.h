@@ -48,7 +48,7 @@ enum inlay_ads_field {
 	INLAY_ADS_GRH = INLAY_BITS(0x28, 1),            /* IB */
 	INLAY_ADS_MLID = INLAY_BITS(0x29, 7),           /* IB: source path bits */
 	INLAY_ADS_RLID = INLAY_BITS(0x30, 16),          /* IB: destination LID */
-	INLAY_ADS_ACK_TIMEOUT = INLAY_BITS(0x40, 5),    /* 4.096 us << ack_timeout; 0 for ever. Taken in RTR2RTS */
+	INLAY_ADS_ACK_TIMEOUT = INLAY_BITS(0x40, 5),    /* 4.096 us << ack_timeout; 0: no timeout. Taken in RTR2RTS */
 	INLAY_ADS_SRC_ADDR_INDEX = INLAY_BITS(0x48, 8), /* GID index */
 	INLAY_ADS_HOP_LIMIT = INLAY_BITS(0x58, 8),
 	INLAY_ADS_TCLASS = INLAY_BITS(0x64, 8),
@@ -93,7 +93,7 @@ enum inlay_qpc_field {
 	INLAY_QPC_LOG_ACK_REQ_FREQ = INLAY_BITS(0x380, 4),     /* log2 of packets between ack requests; usually 8 */
 	INLAY_QPC_LOG_SRA_MAX = INLAY_BITS(0x388, 3),          /* log2 of reads and atomics that we begin */
 	INLAY_QPC_RETRY_COUNT = INLAY_BITS(0x38d, 3),          /* 7 at most */
-	INLAY_QPC_RNR_RETRY = INLAY_BITS(0x390, 3),            /* 7: for ever */
+	INLAY_QPC_RNR_RETRY = INLAY_BITS(0x390, 3),            /* 7: no limit */
 	INLAY_QPC_NEXT_SEND_PSN = INLAY_BITS(0x3c8, 24),
 	INLAY_QPC_CQN_SND = INLAY_BITS(0x3e8, 24),             /* valid even without a send queue */
 	INLAY_QPC_LOG_RRA_MAX = INLAY_BITS(0x488, 3),          /* log2 of reads and atomics that the peer may begin */
@@ -137,7 +137,7 @@ enum inlay_qp_pm {
 };
 
 enum inlay_rq_type {
-	INLAY_RQ_TYPE_OWN = 0,    /* receive queue of its own */
+	INLAY_RQ_TYPE_OWN = 0,    /* own receive queue */
 	INLAY_RQ_TYPE_SHARED = 1, /* SRQ, RMP or XRQ by number */
 	INLAY_RQ_TYPE_NONE = 3
 };
