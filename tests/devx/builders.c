@@ -264,6 +264,59 @@ static void rights_of_targets(void **state)
 	must(inlay_devx_cq_destroy(&cq));
 }
 
+/* A QP without a send queue, for rendezvous, and a target on a queue with tag matching */
+static void ends_of_tag_matching(void **state)
+{
+	struct inlay_devx_path path = path_usual();
+	struct inlay_query_hca_cap_out cap;
+	struct inlay_devx_xrq_attr attr;
+	struct inlay_devx_dct_attr dcta;
+	struct inlay_devx_qp_attr qpa;
+	struct inlay_devx_xrq xrq;
+	struct inlay_devx_dct dct;
+	struct inlay_devx_qp qp;
+	struct inlay_devx_cq cq;
+	uint32_t rndv;
+
+	(void)state;
+	must(inlay_devx_query_cap(dev.ctx, INLAY_CAP_GENERAL, &cap, NULL));
+	if (!inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_TAG_MATCHING)) {
+		print_message("# skipped: the device has no tag matching\n");
+		skip();
+	}
+	cq_open(&cq, 64, 64);
+	memset(&attr, 0, sizeof(attr));
+	attr.shared = rmp_want(16, 64, 0);
+	attr.cqn = cq.cq.cqn;
+	attr.tags = 4;
+	attr.flags = INLAY_DEVX_XRQ_DC;
+	if (inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_RNDV_OFFLOAD_RC))
+		attr.flags |= INLAY_DEVX_XRQ_RNDV;
+	must(inlay_devx_xrq_create(&xrq, dev.ctx, &attr));
+	for (rndv = 0; rndv < 2; rndv++) {
+		if (rndv && !(attr.flags & INLAY_DEVX_XRQ_RNDV))
+			continue;
+		qpa = qp_want(cq.cq.cqn, cq.cq.cqn, 64, 0);
+		qpa.sq_bbs = rndv ? 0 : 64;
+		qpa.flags = rndv ? INLAY_DEVX_QP_RNDV : 0;
+		qpa.rq_type = INLAY_RQ_TYPE_SHARED;
+		qpa.srqn = xrq.xrqn;
+		must(inlay_devx_qp_create(&qp, dev.ctx, &qpa));
+		sent(QPC, 0x50, 1, rndv);
+		sent(QPC, 0x18, 4, rndv);
+		sent(QPC, 0x565, 3, 1);
+		sent(QPC, 0x568, 24, xrq.xrqn);
+		must(inlay_devx_qp_destroy(&qp));
+	}
+	dcta = dct_want(cq.cq.cqn, xrq.xrqn);
+	dcta.flags = INLAY_DEVX_DCT_TAG_MATCHING;
+	must(inlay_devx_dct_create(&dct, dev.ctx, &dcta, &path));
+	sent(DCTC, 0x18, 4, 1);
+	must(inlay_devx_dct_destroy(&dct));
+	must(inlay_devx_xrq_destroy(&xrq));
+	must(inlay_devx_cq_destroy(&cq));
+}
+
 /* Of a umem and of another key; the pieces' keys in the order of the list */
 static void rights_of_keys(void **state)
 {
@@ -749,6 +802,7 @@ int main(void)
 		cmocka_unit_test_setup(rights_of_queue_pairs, fresh),
 		cmocka_unit_test_setup(rights_of_initiators, fresh),
 		cmocka_unit_test_setup(rights_of_targets, fresh),
+		cmocka_unit_test_setup(ends_of_tag_matching, fresh),
 		cmocka_unit_test_setup(rights_of_keys, fresh),
 		cmocka_unit_test_setup(relaxed_ordering_where_it_is, fresh),
 		cmocka_unit_test_setup(retries_and_timers, fresh),
