@@ -22,11 +22,9 @@
  *   - A buffer that is out keeps its map from being stopped, and the inventory from being
  *     destroyed.
  *   - All memory of an inventory lies within 128 GiB of it: links of lists are distances. To grow,
- *     reserve addresses first (mmap with MAP_NORESERVE) and expand from there: two blocks of malloc
- *     may be terabytes apart.
- *   - An inventory serves up to eight maps at a time best. Further maps are looked up for each get.
- *   - An inventory and the maps it made buffers of know each other: memory of neither is reused
- *     before it is destroyed.
+ *     reserve addresses first (mmap with MAP_NORESERVE): two blocks of malloc may be terabytes apart.
+ *   - Beyond eight maps at a time, a map is looked up for each get.
+ *   - An inventory and its maps know each other: memory of neither is reused before it is destroyed.
  *
  * Threads: one owner at a time, which also gives buffers back; for many threads see shared.h.
  */
@@ -46,9 +44,7 @@
 /* Bytes of memory for an inventory of num descriptors; 0 when num is 0 or above 2^30. */
 INLAY_COLD size_t inlay_inventory_size(uint32_t num)
 {
-	size_t bytes = inlay_store_bytes_(num, num);
-
-	return bytes ? sizeof(struct inlay_inventory) + sizeof(struct inlay_store_) + bytes : 0;
+	return inlay_store_size_(sizeof(struct inlay_inventory), num);
 }
 
 /*
@@ -65,13 +61,13 @@ INLAY_COLD int inlay_inventory_create(void *memory, size_t size, uint32_t num, s
 	return err;
 }
 
-/* Where properties may be set. */
+/* Where properties may be set: before the first start. */
 INLAY_COLD int inlay_inventory_set_(const struct inlay_inventory *inv)
 {
-	return inlay_inventory_(inv)->store->started_once || inv->store->state == INLAY_STORE_DESTROYED_ ? -EBADFD : 0;
+	return inlay_inventory_(inv)->store->state == INLAY_STORE_STOPPED_ && inv->store->turn == 1 ? 0 : -EBADFD;
 }
 
-/* Makes it one for many threads: see shared.h. Returns 0, or -EBADFD after the first start. */
+/* Makes it one for many threads (shared.h). Returns 0, or -EBADFD after the first start. */
 INLAY_COLD int inlay_inventory_share(struct inlay_inventory *inv)
 {
 	int err = inlay_inventory_set_(inv);
@@ -132,11 +128,9 @@ INLAY_FN uint32_t inlay_inventory_num_free(const struct inlay_inventory *inv)
 /* Stops it if needed. Returns 0, or -EBUSY while a buffer is out or a magazine attached. */
 INLAY_COLD int inlay_inventory_destroy(struct inlay_inventory *inv)
 {
-	struct inlay_store_ *s;
+	struct inlay_store_ *s = inlay_inventory_(inv)->store;
 	int busy;
 
-	INLAY_CHECK(inv, "an inventory is not NULL");
-	s = inv->store;
 	/* Releases by other threads are over when the lock is free. */
 	inlay_lock(&s->lock);
 	busy = __atomic_load_n(&s->magazines, __ATOMIC_ACQUIRE) || inlay_store_free_(s) != s->num;
@@ -147,38 +141,31 @@ INLAY_COLD int inlay_inventory_destroy(struct inlay_inventory *inv)
 	return 0;
 }
 
-/* Bytes of memory for num more; 0 when there cannot be so many. */
-INLAY_COLD size_t inlay_inventory_expand_size(const struct inlay_inventory *inv, uint32_t num)
-{
-	return inlay_store_bytes_(num, (uint64_t)inlay_inventory_num_elements(inv) + num);
-}
-
 /*
- * Adds num descriptors to a started inventory, in memory that begins on a cache line and has
- * inlay_inventory_expand_size(inv, num) bytes or more. After an error it may have been written.
+ * Adds num descriptors to a started inventory, in memory as for inlay_inventory_create, which may
+ * have been written after an error.
  *
- * Returns 0; -EBADFD when it is not started; -EINVAL for a bad argument; -ENOBUFS when size is too
- * small; -ERANGE for memory more than 128 GiB away: other memory may do.
+ * Returns 0; -EBADFD when it is not started; -EINVAL for a bad argument, and for more than 2^30 in
+ * all; -ENOBUFS when size is too small; -ERANGE for memory more than 128 GiB away.
  */
 INLAY_COLD int inlay_inventory_expand(struct inlay_inventory *inv, void *memory, size_t size, uint32_t num)
 {
-	size_t bytes = inlay_inventory_expand_size(inv, num);
-	struct inlay_store_ *s = inv->store;
+	struct inlay_store_ *s = inlay_inventory_(inv)->store;
+	size_t need = inlay_inventory_size(num);
 	int64_t at = inlay_store_lines_(s, memory);
 	struct inlay_block_ *first;
 	int err;
 
 	if (__atomic_load_n(&s->state, __ATOMIC_RELAXED) != INLAY_STORE_STARTED_)
 		return -EBADFD;
-	err = inlay_store_check_(memory, size, bytes);
+	err = inlay_store_check_(memory, size, need);
 	if (err)
 		return err;
-	if (at < -(1ll << 31) || at + (int64_t)(bytes / INLAY_CACHE_LINE) >= 1ll << 31)
+	if (at < -(1ll << 31) || at + (int64_t)(need / INLAY_CACHE_LINE) >= 1ll << 31)
 		return -ERANGE;
-	first = inlay_store_make_(s, memory, bytes, num);
+	first = inlay_store_make_(s, memory, num);
 	inlay_lock(&s->lock);
-	/* Others may have expanded it meanwhile. */
-	err = inlay_store_bytes_(num, (uint64_t)s->num + num) ? 0 : -EINVAL;
+	err = num > INLAY_STORE_MAX_ - s->num ? -EINVAL : 0;
 	if (!err)
 		inlay_store_adopt_(s, first, num);
 	inlay_unlock(&s->lock);
@@ -310,7 +297,7 @@ INLAY_FN int inlay_inventory_copy_(struct inlay_inventory *inv, const struct inl
 	uint64_t line, turn;
 	int err = inlay_inventory_usable_(inv, src->mmap, &turn);
 
-	if (!err && inv->store->dev != inlay_buf_store_(src)->dev)
+	if (!err && inv->store->dev != inlay_buf_block_(src)->store->dev)
 		err = inlay_mmap_keys(src->mmap, src->range, inv->store->dev, &keys);
 	if (err)
 		return err;
@@ -318,8 +305,7 @@ INLAY_FN int inlay_inventory_copy_(struct inlay_inventory *inv, const struct inl
 		return -EAGAIN;
 	*copy = inlay_inventory_take_(inv, &line);
 	inlay_buf_fill_(*copy, src->mmap, keys.rkey | (uint64_t)src->range << 32, (uint64_t)keys.lkey << 32, src->head,
-			src->len,
-			src->data, src->data_len);
+			src->len, src->data, src->data_len);
 	inlay_buf_begin_(*copy, inlay_store_tie_to_(inv->store, src->mmap));
 	return 0;
 }

@@ -13,8 +13,8 @@
  *
  * Invariants:
  *   - alloc needs a started pool, and inlay_pool_set_element_alignment a stopped one: else -EBADFD.
- *   - A pool has an inventory, of which it takes the device and user data: inlay_inventory_set_dev
- *     and inlay_inventory_set_user_data of &pool->inventory, before the first start.
+ *   - A pool is an inventory with slices: what has no function here is set and asked by
+ *     inlay_inventory_* of &pool->inventory: device, user data, numbers of buffers.
  *   - Slices are cut from all ranges of the map, in the order of addresses, none across two.
  *   - A started pool keeps its map from being stopped. stop and destroy return -EBUSY while a
  *     buffer is out.
@@ -27,13 +27,14 @@
 #include <inlay/base.h>
 #include <inlay/mmap/map.h>
 #include <inlay/buf/buf.h>
+#include <inlay/buf/inventory.h>
 #include <inlay/buf/store.h>
 
 struct inlay_pool {
 	struct inlay_inventory inventory;
 	struct inlay_mmap *mmap;
-	size_t element_size;
-	size_t alignment;
+	size_t element_size;    /* bytes of a buffer */
+	size_t alignment;       /* of each buffer's start */
 };
 
 /* ------------------------------------------------------------------------------------------------
@@ -43,9 +44,7 @@ struct inlay_pool {
 /* Bytes of memory for a pool of num buffers; 0 when num is 0 or above 2^30. */
 INLAY_COLD size_t inlay_pool_size(uint32_t num)
 {
-	size_t bytes = inlay_store_bytes_(num, num);
-
-	return bytes ? sizeof(struct inlay_pool) + sizeof(struct inlay_store_) + bytes : 0;
+	return inlay_store_size_(sizeof(struct inlay_pool), num);
 }
 
 /*
@@ -71,17 +70,11 @@ INLAY_COLD int inlay_pool_create(void *memory, size_t size, uint32_t num, size_t
 	return 0;
 }
 
-/* The pool, which is not NULL. */
-INLAY_ALWAYS const struct inlay_pool *inlay_pool_(const struct inlay_pool *pool)
-{
-	INLAY_CHECK(pool, "a pool is not NULL");
-	return pool;
-}
-
 /* Where properties may be set. */
 INLAY_COLD int inlay_pool_set_(const struct inlay_pool *pool)
 {
-	return inlay_pool_(pool)->inventory.store->state == INLAY_STORE_STOPPED_ ? 0 : -EBADFD;
+	INLAY_CHECK(pool, "a pool is not NULL");
+	return pool->inventory.store->state == INLAY_STORE_STOPPED_ ? 0 : -EBADFD;
 }
 
 /* Slices start at multiples of alignment, a power of two; 1 before. Returns 0; -EBADFD; -EINVAL. */
@@ -95,10 +88,6 @@ INLAY_COLD int inlay_pool_set_element_alignment(struct inlay_pool *pool, size_t 
 		pool->alignment = alignment;
 	return err;
 }
-
-INLAY_COLD size_t inlay_pool_element_alignment(const struct inlay_pool *pool) { return inlay_pool_(pool)->alignment; }
-
-INLAY_COLD size_t inlay_pool_element_size(const struct inlay_pool *pool) { return inlay_pool_(pool)->element_size; }
 
 /* How many slices a range holds. *first: where the first one starts. */
 INLAY_COLD uint64_t inlay_pool_slices_(const struct inlay_pool *pool, const struct inlay_range *r, uint64_t stride,
@@ -155,35 +144,20 @@ INLAY_COLD int inlay_pool_start(struct inlay_pool *pool)
 	return inlay_store_start_(s);
 }
 
-/* Buffers, and those that are not out. The latter looks at all states, a line for each 62. */
-INLAY_FN uint32_t inlay_pool_num_elements(const struct inlay_pool *pool)
-{
-	return inlay_pool_(pool)->inventory.store->num;
-}
-
-INLAY_FN uint32_t inlay_pool_num_free(const struct inlay_pool *pool)
-{
-	return inlay_store_free_(inlay_pool_(pool)->inventory.store);
-}
-
 /* Returns 0; -EBADFD when it is not started; -EBUSY while a buffer is out. */
 INLAY_COLD int inlay_pool_stop(struct inlay_pool *pool)
 {
 	struct inlay_inventory *inv;
-	struct inlay_block_ *b;
 
 	INLAY_CHECK(pool, "a pool is not NULL");
 	inv = &pool->inventory;
 	if (inv->store->state != INLAY_STORE_STARTED_)
 		return -EBADFD;
-	if (inlay_pool_num_free(pool) != inv->store->num)
+	if (inlay_store_free_(inv->store) != inv->store->num)
 		return -EBUSY;
 	/* Nothing stays at hand, so that an alloc need not look at the state. */
 	if (inv->bits) {
-		b = inlay_buf_block_(inv->page);
-		if (!b->given)
-			inlay_store_link_(inv->store, b);
-		b->given = 1;
+		inlay_block_list_(inlay_buf_block_(inv->page));
 		inv->bits = 0;
 	}
 	inlay_mmap_drop(pool->mmap);

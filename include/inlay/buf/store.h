@@ -1,26 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/buf/store.h: the block store under inventories and pools: where descriptors lie, which are
- * free, and which maps their buffers are of. Everything here is internal, except struct inlay_buf.
+ * free, and which maps their buffers are of. Everything here is internal.
  *
  * Blocks. Descriptors lie in blocks of 4 KiB, 62 in each, around a header of two lines:
  *
- *   | descriptor | descriptor | ... | header | states | ... | descriptor |
+ *   | descriptor | descriptor | ... | states | header | ... | descriptor |
  *
  * A descriptor has a byte of state. Most buffers are plain all their life: live, one reference, in
- * no list. Giving a plain buffer back writes only its state: the descriptor may be in another CPU's
- * cache, or in none. A get finds out once which descriptors of a block are free and uses them up in
- * the order of addresses. So gets and releases do not wait for each other's stores, and buffers
- * that came back in any order go out in the order in which memory is fastest.
+ * no list. Giving a plain buffer back writes only its state, because the descriptor may be in
+ * another CPU's cache, or in none. A get finds out once which descriptors of a block are free and
+ * uses them up in the order of addresses, in which memory is fastest.
  *
  * Counting. Nothing counts buffers while they come and go. A store has ties to up to eight maps, and
  * a map that wants to know what is out looks at the descriptors of the stores tied to it. Buffers of
- * further maps hold theirs one by one. The sum includes at least the buffers that stay out.
+ * further maps hold theirs one by one.
  *
  * Turns. An inventory remembers the range that its last get found. store->turn counts up when that
  * may be void: when a tied map is stopped, or the store. Each get compares turns.
  *
- * Threads: each function says who may call it.
+ * Threads: the owner's, or as a function says.
  */
 #ifndef INLAY_BUF_STORE_H
 #define INLAY_BUF_STORE_H
@@ -32,6 +31,7 @@
 #define INLAY_STORE_TIES_ 8u
 #define INLAY_BLOCK_ 4096u
 #define INLAY_BLOCK_BUFS_ 62u
+#define INLAY_STORE_MAX_ (1u << 30)  /* descriptors */
 
 /*
  * The buffer's descriptor. It begins as struct ibv_sge, so a post loads 16 bytes of it. A free one
@@ -94,13 +94,12 @@ enum inlay_store_state_ {
 };
 
 struct inlay_store_ {
-	uint64_t turn;                /* 1 at first */
+	uint64_t turn;                /* 1 until it is first stopped */
 	uint64_t user_data;
 	struct inlay_block_ *all;
 	uint32_t state;               /* enum inlay_store_state_ */
 	uint32_t shared;
 	uint32_t dev;                 /* whose keys buffers have: index of a device of their map */
-	uint32_t started_once;
 	/* Written by releases; shared: under the lock */
 	struct inlay_block_ *blocks __attribute__((aligned(INLAY_CACHE_LINE)));
 	uint32_t lock;
@@ -146,7 +145,10 @@ INLAY_ALWAYS const struct inlay_inventory *inlay_inventory_(const struct inlay_i
 }
 
 /* From a to b, in lines. A shift: compilers divide when they save space. */
-INLAY_ALWAYS int64_t inlay_store_lines_(const void *a, const void *b) { return ((intptr_t)b - (intptr_t)a) >> 6; }
+INLAY_ALWAYS int64_t inlay_store_lines_(const void *a, const void *b)
+{
+	return ((intptr_t)b - (intptr_t)a) >> 6;
+}
 
 /*
  * The state of a descriptor: in the first line of its block's header, by its line in the block.
@@ -174,7 +176,10 @@ INLAY_ALWAYS struct inlay_block_ *inlay_buf_block_(const void *buf)
 }
 
 /* A descriptor's line in its block. */
-INLAY_ALWAYS unsigned inlay_buf_line_(const struct inlay_buf *buf) { return (unsigned)((uintptr_t)buf >> 6) & 63; }
+INLAY_ALWAYS unsigned inlay_buf_line_(const struct inlay_buf *buf)
+{
+	return (unsigned)((uintptr_t)buf >> 6) & 63;
+}
 
 INLAY_ALWAYS uint8_t *inlay_block_page_(const struct inlay_block_ *b)
 {
@@ -188,8 +193,6 @@ INLAY_FN struct inlay_buf *inlay_block_buf_(uint8_t *page, uint32_t i)
 
 	return (uint8_t *)buf < (uint8_t *)inlay_buf_block_(page) ? buf : buf + 2;
 }
-
-INLAY_ALWAYS struct inlay_store_ *inlay_buf_store_(const struct inlay_buf *buf) { return inlay_buf_block_(buf)->store; }
 
 INLAY_ALWAYS uint8_t inlay_buf_state_(const struct inlay_buf *buf)
 {
@@ -263,13 +266,13 @@ INLAY_COLD uint64_t inlay_tie_count_(const struct inlay_holder_ *h)
  * Set-up
  */
 
-/* Bytes that hold num descriptors; 0 when num is 0, or more than 2^30 with those there are. */
-INLAY_COLD size_t inlay_store_bytes_(uint64_t num, uint64_t all)
+/* Bytes for an object of `head` bytes, a store and num descriptors; 0 when there cannot be one. */
+INLAY_COLD size_t inlay_store_size_(size_t head, uint64_t num)
 {
-	if (!num || all > (1u << 30))
+	if (!num || num > INLAY_STORE_MAX_)
 		return 0;
-	return (size_t)((num + INLAY_BLOCK_BUFS_ - 1) / INLAY_BLOCK_BUFS_ * INLAY_BLOCK_ +
-			INLAY_BLOCK_ - INLAY_CACHE_LINE);
+	return head + sizeof(struct inlay_store_) + (num + INLAY_BLOCK_BUFS_ - 1) / INLAY_BLOCK_BUFS_ * INLAY_BLOCK_ +
+	       INLAY_BLOCK_ - INLAY_CACHE_LINE;
 }
 
 INLAY_COLD uint8_t *inlay_store_page_(void *memory)
@@ -278,15 +281,15 @@ INLAY_COLD uint8_t *inlay_store_page_(void *memory)
 }
 
 /* Makes num descriptors in linked blocks. Touches all pages, so that none faults under a lock. */
-INLAY_COLD struct inlay_block_ *inlay_store_make_(struct inlay_store_ *s, void *memory, size_t size, uint32_t num)
+INLAY_COLD struct inlay_block_ *inlay_store_make_(struct inlay_store_ *s, void *memory, uint32_t num)
 {
 	uint8_t *page = inlay_store_page_(memory);
 	struct inlay_block_ *first = inlay_buf_block_(page), *b;
 	struct inlay_buf *buf;
 	uint32_t i;
 
-	__builtin_memset(memory, 0, size);
 	for (;; page += INLAY_BLOCK_) {
+		__builtin_memset(page, 0, INLAY_BLOCK_);
 		b = inlay_buf_block_(page);
 		b->store = s;
 		__builtin_memset(b->state, INLAY_BUF_NONE_, sizeof(b->state));
@@ -302,19 +305,18 @@ INLAY_COLD struct inlay_block_ *inlay_store_make_(struct inlay_store_ *s, void *
 	}
 }
 
-/* Adds them to the store, after those that it has. Shared: under the lock. */
+/* Adds them to the store. Shared: under the lock. */
 INLAY_COLD void inlay_store_adopt_(struct inlay_store_ *s, struct inlay_block_ *first, uint32_t num)
 {
-	struct inlay_block_ *last = first, **end = &s->blocks;
+	struct inlay_block_ *last = first;
 
 	while (last->after)
 		last = last->after;
+	last->next = s->blocks;
 	last->after = s->all;
-	__atomic_store_n(&s->all, first, __ATOMIC_RELEASE);
-	while (*end)
-		end = &(*end)->next;
-	*end = first;
+	s->blocks = first;
 	s->num += num;
+	__atomic_store_n(&s->all, first, __ATOMIC_RELEASE);
 }
 
 /* The check of every create and expand. */
@@ -330,8 +332,7 @@ INLAY_COLD int inlay_store_create_(void *memory, size_t size, size_t head, uint3
 {
 	struct inlay_inventory *inv = (struct inlay_inventory *)memory;
 	struct inlay_store_ *s = (struct inlay_store_ *)(void *)((uint8_t *)memory + head);
-	size_t bytes = inlay_store_bytes_(num, num);
-	int err = inlay_store_check_(memory, size, bytes ? head + sizeof(*s) + bytes : 0);
+	int err = inlay_store_check_(memory, size, inlay_store_size_(head, num));
 
 	if (err)
 		return err;
@@ -339,7 +340,7 @@ INLAY_COLD int inlay_store_create_(void *memory, size_t size, size_t head, uint3
 	inv->store = s;
 	s->turn = 1;
 	s->state = INLAY_STORE_STOPPED_;
-	inlay_store_adopt_(s, inlay_store_make_(s, s + 1, bytes, num), num);
+	inlay_store_adopt_(s, inlay_store_make_(s, s + 1, num), num);
 	return 0;
 }
 
@@ -347,7 +348,6 @@ INLAY_COLD int inlay_store_start_(struct inlay_store_ *s)
 {
 	if (s->state != INLAY_STORE_STOPPED_)
 		return -EBADFD;
-	s->started_once = 1;
 	__atomic_store_n(&s->state, INLAY_STORE_STARTED_, __ATOMIC_RELEASE);
 	return 0;
 }
@@ -415,19 +415,23 @@ INLAY_FN int inlay_store_keys_(const struct inlay_store_ *s, const struct inlay_
  */
 
 /* The block has free descriptors. */
-INLAY_ALWAYS void inlay_store_link_(struct inlay_store_ *s, struct inlay_block_ *b)
+INLAY_ALWAYS void inlay_block_list_(struct inlay_block_ *b)
 {
-	b->next = s->blocks;
-	s->blocks = b;
+	if (INLAY_UNLIKELY(!b->given)) {
+		b->next = b->store->blocks;
+		b->store->blocks = b;
+		b->given = 1;
+	}
 }
 
 /* These lines of a block of a shared store are free. Under the lock. */
-INLAY_FN void inlay_store_give_(struct inlay_store_ *s, struct inlay_block_ *b, uint64_t bits)
+INLAY_FN void inlay_block_give_(struct inlay_block_ *b, uint64_t bits)
 {
-	INLAY_CHECK(!(b->given & bits), "no buffer is given back twice");
-	if (!b->given)
-		inlay_store_link_(s, b);
-	b->given |= bits;
+	uint64_t given = b->given;
+
+	INLAY_CHECK(!(given & bits), "no buffer is given back twice");
+	inlay_block_list_(b);
+	b->given = given | bits;
 }
 
 /* The first listed block, whose free descriptors are the caller's; NULL: there is none. */
@@ -477,7 +481,7 @@ INLAY_ALWAYS struct inlay_buf *inlay_inventory_take_(struct inlay_inventory *inv
 }
 
 /* Whether [data, data + data_len) lies in [head, head + len). */
-INLAY_ALWAYS int inlay_buf_fits(const void *head, uint64_t len, const void *data, uint64_t data_len)
+INLAY_ALWAYS int inlay_buf_fits_(const void *head, uint64_t len, const void *data, uint64_t data_len)
 {
 	uint64_t offset = (uint64_t)((uintptr_t)data - (uintptr_t)head);
 
@@ -488,7 +492,7 @@ INLAY_ALWAYS int inlay_buf_fits(const void *head, uint64_t len, const void *data
 INLAY_ALWAYS void inlay_buf_fill_(struct inlay_buf *buf, struct inlay_mmap *mmap, uint64_t origin, uint64_t lkey,
 				  void *head, uint64_t len, void *data, uint64_t data_len)
 {
-	INLAY_CHECK(inlay_buf_fits(head, len, data, data_len), "the data lies in its buffer");
+	INLAY_CHECK(inlay_buf_fits_(head, len, data, data_len), "the data lies in its buffer");
 	buf->data = (uint8_t *)data;
 	*(inlay_buf_word_ *)(void *)&buf->data_len = data_len | lkey;
 	buf->head = (uint8_t *)head;
@@ -527,19 +531,16 @@ INLAY_FN void inlay_buf_free_(struct inlay_buf *buf)
 	struct inlay_block_ *b = inlay_buf_block_(buf);
 	struct inlay_store_ *s = b->store;
 
-	if (s->shared) {
-		/* Free under the lock only: then a destroy finds nobody here. */
-		inlay_lock(&s->lock);
+	if (!s->shared) {
 		inlay_buf_end_(buf);
-		inlay_store_give_(s, b, 1ull << inlay_buf_line_(buf));
-		inlay_unlock(&s->lock);
+		inlay_block_list_(b);
 		return;
 	}
+	/* Free under the lock only: then a destroy finds nobody here. */
+	inlay_lock(&s->lock);
 	inlay_buf_end_(buf);
-	if (!b->given) {
-		inlay_store_link_(s, b);
-		b->given = 1;
-	}
+	inlay_block_give_(b, 1ull << inlay_buf_line_(buf));
+	inlay_unlock(&s->lock);
 }
 
 #endif

@@ -868,13 +868,12 @@ INLAY_ALWAYS void inlay_task_host_flush(struct inlay_task_host *h)
 }
 
 /* Whether a submit may use this buffer and its list. keys: whether its bytes need a local key. */
-INLAY_COLD int inlay_task_usable_(const struct inlay_buf *buf, int keys)
+INLAY_COLD int inlay_task_usable_(struct inlay_buf *buf, int keys)
 {
 	if (!buf || !inlay_buf_refcount(buf) || !inlay_buf_is_first(buf))
 		return 0;
 	for (; buf; buf = inlay_buf_next(buf))
-		if (!inlay_buf_fits(inlay_buf_head(buf), inlay_buf_len(buf), inlay_buf_data(buf),
-				    inlay_buf_data_len(buf)) ||
+		if (inlay_buf_set_data_len(buf, inlay_buf_data_len(buf)) ||
 		    !inlay_mmap_started(inlay_buf_mmap(buf)) ||
 		    (keys && inlay_buf_data_len(buf) && inlay_buf_lkey(buf) == INLAY_NO_KEY))
 			return 0;
@@ -890,7 +889,7 @@ INLAY_COLD int inlay_task_usable_(const struct inlay_buf *buf, int keys)
  */
 INLAY_COLD int inlay_task_try_submit(struct inlay_task *t)
 {
-	const struct inlay_buf *r = t->response;
+	struct inlay_buf *r = t->response;
 
 	if (t->state != INLAY_TASK_IDLE)
 		return -EBUSY;
