@@ -15,22 +15,18 @@
  *   case 0: inlay_match_set_cookie(&m, found.handle, (uintptr_t)keep(msg));
  *   }
  *
- * Invariants
- * ----------
+ * Invariants:
  *   - A receive has a tag and a mask, a message has a tag. They match when
- *     ((message ^ receive) & mask & ~ignored) == 0. The table is told `ignored` once. A mask of all
- *     ones is an exact receive.
+ *     ((message ^ receive) & mask & ~ignored) == 0. The table is told `ignored` once.
  *   - A message goes to the receive posted first of all that match it. A receive takes the message
  *     that arrived first of all that match it.
  *   - No receive in the table matches a message in the table.
- *   - The caller's name for a receive or a message is its cookie, a pointer or a number. The
- *     table's name is its handle, which never names another one later.
- *   - A probe changes nothing.
+ *   - A cookie is the caller's name for a receive or a message. A handle is the table's, and never
+ *     names another one later.
  *
  * Threads: one owner at a time, or the caller's lock around every call.
  *
- * Cost, with n entries, c masks that have receives (at most 8 at a time), and r receives of further
- * masks:
+ * Cost, with n entries, c masks that have receives (at most 8), and r receives of further masks:
  *
  *   operation            expected                      worst case
  *   arrive               O(1 + c) + a walk of r        65 nodes for each mask, + the walk
@@ -41,25 +37,21 @@
  *
  * A program without masked receives pays nothing for them. A masked receive enters the messages
  * that it passes in the class of its mask, oldest first, until one matches; the next one goes on
- * from there. The first one may therefore pass all that are kept, which `entries` bounds: 20 us for
- * 4,096 of them, 1 to 2 ms for 65,536. That is what one walk of UCX's list takes, each time.
+ * from there. So the first may pass all that are kept: 20 us for 4,096 of them, 1 to 2 ms for
+ * 65,536.
  *
- * How it works
- * ------------
- * Receives and messages are entries of one array, one cache line each. One hash table finds both by
- * key: under one key there are only receives or only messages, so one lookup answers "is the other
- * side there" and "where do I go".
+ * How it works: receives and messages are entries of one array, one cache line each. One hash table
+ * finds both by key: under one key there are only receives or only messages, so one lookup answers
+ * "is the other side there" and "where do I go".
  *
  *   bucket -> first entry of a key -- child[0] -> first entry of another key in this bucket
  *               |  ^           \----- child[1] -> ...
  *               v  |
  *             next entry of the same key, oldest first, in a ring
  *
- * A thousand receives of one tag are thus one step in the search for another. Keys in one bucket
- * form a digital search tree: at each node the next bit of the hash says left or right. The hash is
- * the key times an odd number, so different keys have different hashes and no path is longer than
- * 65 nodes, whatever the tags are. The usual length is one or two: there are at least twice as many
- * buckets as entries.
+ * Keys in one bucket form a digital search tree: at each node the next bit of the hash says left or
+ * right. The hash is the key times an odd number, so different keys have different hashes and no
+ * path is longer than 65 nodes. The usual length is one or two.
  *
  * Receives are grouped into classes by their mask: one class for exact receives, and up to 8 for
  * other masks. A receive's key in the hash table is its class and (tag & mask). An arriving message
@@ -68,7 +60,7 @@
  * receives stand in a plain list. MPI needs three classes: any source, any tag, both.
  *
  * The seed chooses the odd number. With a secret seed (getrandom(2)) a peer cannot choose tags that
- * share a bucket. With a known one the bound of 65 nodes holds. A fixed seed makes runs repeat.
+ * share a bucket. A fixed seed makes runs repeat.
  *
  * Sources: MPI 4.0, 3.5 (order) and 3.8 (probe, cancel); Knuth, TAOCP 3, 6.3 (digital trees).
  */
@@ -185,9 +177,8 @@ INLAY_COLD uint32_t inlay_match_buckets_(uint32_t entries)
 }
 
 /*
- * Bytes of memory for a table of so many entries, or 0 when that is out of range. 200 to 208 for
- * each entry, a multiple of 64. Of these the table touches 8 to 16 for buckets, 64 for an entry in
- * use, and 128 for a message that a masked receive has passed.
+ * Bytes of memory for a table of so many entries, some 200 for each; 0 when out of range. The table
+ * touches 64 for an entry in use, and 128 more for a message that a masked receive has passed.
  */
 INLAY_COLD size_t inlay_match_size(uint32_t entries)
 {
@@ -216,11 +207,11 @@ INLAY_COLD int inlay_match_place_(struct inlay_match *m, void *memory, size_t si
 /*
  * Makes an empty table.
  *
- * memory   aligned to 64, need not be zeroed; the table's until it has grown or is not used
+ * memory   aligned to 64; the table's until it has grown or is not used
  * size     bytes of memory, at least inlay_match_size(entries)
  * entries  receives and messages together, INLAY_MATCH_MIN .. INLAY_MATCH_MAX
  * ignored  tag bits that no receive looks at, whatever its mask says; usually 0. A receive whose
- *          mask has all other bits is exact. A message's tag is reported with them
+ *          mask has all other bits is exact
  * seed     any number; see "How it works"
  *
  * Returns 0; -EINVAL for entries out of range or memory that is not aligned; -ENOBUFS when size is
@@ -243,7 +234,7 @@ INLAY_COLD int inlay_match_init(struct inlay_match *m, void *memory, size_t size
 }
 
 /* ------------------------------------------------------------------------------------------------
- * Internal: nodes, entries, masks. What callers use goes on at "Receives and messages".
+ * Internal: nodes, entries, masks
  */
 
 /* The entry of a reference to one of its nodes; entry number e is that of e << 5. */
@@ -284,7 +275,7 @@ INLAY_ALWAYS uint32_t *inlay_match_slot_(const struct inlay_match *m, uint32_t c
 	return slot;
 }
 
-/* The same, called. */
+/* The same, not inlined. */
 INLAY_APART uint32_t *inlay_match_slot_of_(const struct inlay_match *m, uint32_t cls, uint64_t tag)
 {
 	return inlay_match_slot_(m, cls, tag);
@@ -686,9 +677,7 @@ INLAY_ALWAYS int inlay_match_arrive(struct inlay_match *m, uint64_t tag, uint64_
 	if (exact) {
 		inlay_match_tell_(m, e, found);
 		inlay_match_unlink_first_(m, slot);
-		m->cls[0].hw -= entry->in_hw;
-		m->cls[0].posted--;
-		inlay_match_free_(m, e);
+		inlay_match_leave_(m, e);
 		return 1;
 	}
 	e = inlay_match_new_(m, INLAY_MATCH_UNEXPECTED, tag, INLAY_MATCH_EXACT, 0, cookie);
@@ -753,20 +742,16 @@ INLAY_FN int inlay_match_set_cookie(struct inlay_match *m, uint64_t handle, uint
 	return 0;
 }
 
-/* Receives that are posted. */
-INLAY_FN uint32_t inlay_match_posted(const struct inlay_match *m)
+/* How many receives are posted (INLAY_MATCH_POSTED), or messages kept (INLAY_MATCH_UNEXPECTED). */
+INLAY_FN uint32_t inlay_match_count(const struct inlay_match *m, enum inlay_match_kind kind)
 {
 	uint32_t n = 0, c;
 
+	if (kind == INLAY_MATCH_UNEXPECTED)
+		return m->unexpected;
 	for (c = 0; c <= INLAY_MATCH_LISTED_; c++)
 		n += m->cls[c].posted;
 	return n;
-}
-
-/* Messages that are kept. */
-INLAY_FN uint32_t inlay_match_unexpected(const struct inlay_match *m)
-{
-	return m->unexpected;
 }
 
 /*
@@ -787,8 +772,7 @@ INLAY_FN int inlay_match_next(const struct inlay_match *m, uint32_t *at, struct 
 
 /*
  * Moves a table to larger memory, described as for inlay_match_init. Handles, cookies and the order
- * stay; the old memory is the caller's again. Copies every entry: 65,536 take 4 ms, most of it page
- * faults of the new memory.
+ * stay; the old memory is the caller's again. Copies every entry: 65,536 take 4 ms.
  *
  * Returns 0; -EINVAL as inlay_match_init, and for fewer entries than the table has; -ENOBUFS. After
  * an error nothing has changed.
@@ -837,7 +821,7 @@ INLAY_COLD int inlay_match_grow(struct inlay_match *m, void *memory, size_t size
  *           ... append it to the NIC's list; then inlay_match_set_hw(&m, found.handle, number);
  *
  * Remove a receive when the NIC has consumed it. An unexpected message of the NIC arrives here; if
- * its receive is in_hw, take that off the NIC's list. inlay/tag.h does all of this.
+ * its receive is in_hw, take that off the NIC's list. tag.h does all of this.
  */
 
 /*
@@ -866,9 +850,8 @@ INLAY_FN int inlay_match_set_hw(struct inlay_match *m, uint64_t handle, uint32_t
  * Whether a receive, not yet posted, must stay out of hardware: a posted one that hardware does not
  * have might match the same message. It is the older one, but hardware would serve the younger.
  *
- * The answer is exact for exact receives. For masked ones it errs on the safe side: a class whose
- * mask has bits outside of this one blocks if hardware lacks any receive of it. Walks the receives
- * that have no class.
+ * For masked receives it errs on the safe side: a class whose mask has bits outside of this one
+ * blocks if hardware lacks any receive of it.
  *
  * Returns 1: keep it in software. 0: give it to hardware.
  */

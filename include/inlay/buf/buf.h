@@ -38,7 +38,7 @@
 #define INLAY_BUF_DATA_MAX 0x7fffffffu /* bytes of data: what a gather entry of mlx5 can say */
 
 /* ------------------------------------------------------------------------------------------------
- * Data path: the buffer
+ * Data path
  */
 
 /* The buffer: [head, head + len). The data: [data, data + data_len). */
@@ -86,12 +86,6 @@ INLAY_FN uint32_t inlay_buf_rkey(const struct inlay_buf *buf)
 	return inlay_buf_(buf)->rkey;
 }
 
-/* Its keys on any device of its map. Returns as inlay_mmap_keys. */
-INLAY_FN int inlay_buf_keys(const struct inlay_buf *buf, uint32_t dev, struct inlay_keys *keys)
-{
-	return inlay_mmap_keys(inlay_buf_(buf)->mmap, buf->range, dev, keys);
-}
-
 /* What its range grants (enum inlay_access), while the map is started or imported. */
 INLAY_FN uint32_t inlay_buf_access(const struct inlay_buf *buf)
 {
@@ -114,10 +108,6 @@ INLAY_ALWAYS int inlay_buf_set_data_len(struct inlay_buf *buf, size_t data_len)
 {
 	return inlay_buf_set_data(buf, inlay_buf_(buf)->data, data_len);
 }
-
-/* ------------------------------------------------------------------------------------------------
- * Data path: lists
- */
 
 /* The buffer so many descriptors away. */
 INLAY_ALWAYS struct inlay_buf *inlay_buf_at_(const struct inlay_buf *buf, int32_t distance)
@@ -223,8 +213,7 @@ INLAY_ALWAYS int inlay_buf_chain_list(struct inlay_buf *list1, struct inlay_buf 
 }
 
 /*
- * Cuts a list in two: list2, an element of it, becomes a head with a count of 1. Time grows with
- * its distance from list1.
+ * Cuts a list in two: list2, an element of it, becomes a head with a count of 1. Walks the list.
  *
  * Returns 0; -EINVAL when list1 is not a head, or list2 not one of its later elements; -ERANGE when
  * the ends of one part are more than 128 GiB apart. After an error nothing has changed.
@@ -269,10 +258,6 @@ INLAY_FN int inlay_buf_sges(const struct inlay_buf *buf, struct ibv_sge *sge, ui
 	}
 	return (int)n;
 }
-
-/* ------------------------------------------------------------------------------------------------
- * Data path: references
- */
 
 /*
  * Takes one more reference. prev: how many there were, or NULL.

@@ -11,16 +11,11 @@
  *   ...
  *   inlay_buf_dec_refcount(buf, NULL);                              its completion
  *
- * States:
- *
- *   create --> stopped --start--> started --stop--> stopped ... --destroy--> gone
- *
  * Invariants:
  *   - Gets, dup and expand need a started inventory, and gets and dup a map that is started or
  *     imported; otherwise -EBADFD. Buffers that are out can always be given back.
- *   - The device and user data are set before the first start; afterwards -EBADFD.
  *   - A buffer that is out keeps its map from being stopped, and the inventory from being
- *     destroyed.
+ *     destroyed. An inventory may be stopped and started again.
  *   - All memory of an inventory lies within 128 GiB of it: links of lists are distances. To grow,
  *     reserve addresses first (mmap with MAP_NORESERVE): two blocks of malloc may be terabytes apart.
  *   - Beyond eight maps at a time, a map is looked up for each get.
@@ -176,7 +171,7 @@ INLAY_COLD int inlay_inventory_expand(struct inlay_inventory *inv, void *memory,
  * Data path
  */
 
-/* Whether something is at hand now, after another look. */
+/* Whether a descriptor is at hand now. */
 INLAY_FN int inlay_inventory_refill_(struct inlay_inventory *inv)
 {
 	return inv->bits || (inv->magazine ? inlay_magazine_refill_(inv->magazine) : inlay_store_refill_(inv));
@@ -237,7 +232,7 @@ INLAY_COLD int inlay_inventory_get_new_(struct inlay_inventory *inv, struct inla
 		return -EAGAIN;
 	*buf = inlay_inventory_take_(inv, &line);
 	inlay_buf_fill_(*buf, mmap, inv->origin, inv->lkey, addr, len, data, data_len);
-	inlay_buf_begin_(*buf, (uint8_t)inv->state);
+	inlay_buf_set_state_(*buf, (uint8_t)inv->state);
 	return 0;
 }
 
@@ -306,19 +301,18 @@ INLAY_FN int inlay_inventory_copy_(struct inlay_inventory *inv, const struct inl
 	*copy = inlay_inventory_take_(inv, &line);
 	inlay_buf_fill_(*copy, src->mmap, keys.rkey | (uint64_t)src->range << 32, (uint64_t)keys.lkey << 32, src->head,
 			src->len, src->data, src->data_len);
-	inlay_buf_begin_(*copy, inlay_store_tie_to_(inv->store, src->mmap));
+	inlay_buf_set_state_(*copy, inlay_store_tie_to_(inv->store, src->mmap));
 	return 0;
 }
 
 /*
  * A copy of a buffer, or of a whole list when src is its head: other descriptors of the same memory
- * with the same data, one reference, and keys for this inventory's device. No payload is copied.
- * src may be of any inventory or pool.
+ * with the same data, one reference, and keys for this inventory's device. src may be of any
+ * inventory or pool.
  *
- * Returns 0; -EINVAL when src is an element that is not a head, and for a shared inventory without
- * a magazine; -EBADFD when src was given back, or the inventory or a map is not started; -EAGAIN
- * when there are too few free descriptors; -ENOENT as inlay_inventory_get_by_args; -ERANGE when
- * descriptors are too far apart for a list. After an error none is taken.
+ * Returns as inlay_inventory_get_by_args; -EINVAL also when src is an element that is not a head;
+ * -EBADFD also when src was given back; -ERANGE when descriptors are too far apart for a list.
+ * After an error none is taken.
  */
 INLAY_FN int inlay_inventory_dup(struct inlay_inventory *inv, const struct inlay_buf *src, struct inlay_buf **dst)
 {
@@ -332,15 +326,13 @@ INLAY_FN int inlay_inventory_dup(struct inlay_inventory *inv, const struct inlay
 		return -EBADFD;
 	for (; src && !err; src = inlay_buf_next(src)) {
 		err = inlay_inventory_copy_(inv, src, &copy);
-		if (err)
-			break;
-		if (!head) {
+		if (!err && !head) {
 			head = copy;
-			continue;
+		} else if (!err) {
+			err = inlay_buf_chain_list(head, copy);
+			if (err)
+				inlay_buf_free_(copy);
 		}
-		err = inlay_buf_chain_list(head, copy);
-		if (err)
-			inlay_buf_free_(copy);
 	}
 	if (!err)
 		*dst = head;

@@ -33,10 +33,7 @@
 #define INLAY_BLOCK_BUFS_ 62u
 #define INLAY_STORE_MAX_ (1u << 30)  /* descriptors */
 
-/*
- * The buffer's descriptor. It begins as struct ibv_sge, so a post loads 16 bytes of it. A free one
- * has a count of 1, no flags and no next, so that a get need not write them.
- */
+/* A free descriptor has a count of 1, no flags and no next, so that a get need not write them. */
 struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_buf {
 	uint8_t *data;           /* the data: [data, data + data_len) */
 	uint32_t data_len;
@@ -59,10 +56,9 @@ INLAY_STATIC_ASSERT(sizeof(struct inlay_buf) == INLAY_CACHE_LINE, "a descriptor 
 INLAY_STATIC_ASSERT(offsetof(struct inlay_buf, data_len) == offsetof(struct ibv_sge, length) &&
 		    offsetof(struct inlay_buf, lkey) == offsetof(struct ibv_sge, lkey), "it begins as an entry");
 
-/* Two 32-bit fields in one store */
+/* Several fields at once */
 typedef uint64_t inlay_buf_word_ __attribute__((may_alias));
 
-/* States of a descriptor */
 #define INLAY_BUF_FREE_ 0x00u
 #define INLAY_BUF_NONE_ 0x01u   /* there is no descriptor */
 #define INLAY_BUF_HELD_ 0x02u   /* live, and it holds its map itself */
@@ -87,11 +83,7 @@ struct inlay_tie_ {
 	struct inlay_store_ *store;
 };
 
-enum inlay_store_state_ {
-	INLAY_STORE_STARTED_,
-	INLAY_STORE_STOPPED_,
-	INLAY_STORE_DESTROYED_
-};
+enum inlay_store_state_ { INLAY_STORE_STARTED_, INLAY_STORE_STOPPED_, INLAY_STORE_DESTROYED_ };
 
 struct inlay_store_ {
 	uint64_t turn;                /* 1 until it is first stopped */
@@ -151,9 +143,8 @@ INLAY_ALWAYS int64_t inlay_store_lines_(const void *a, const void *b)
 }
 
 /*
- * The state of a descriptor: in the first line of its block's header, by its line in the block.
- * Other bits of a block's address say where its header is, so that headers do not meet in the same
- * sets of a cache.
+ * The state of a descriptor: in the first line of its block's header, by its line in the block. The
+ * block's address says where its header is, so that headers do not meet in the same sets of a cache.
  *
  *   address    | block 18 | 17 .. 12 | line 11 .. 6 | 0 |
  *   its state  | the same            | 17 .. 13 | 0 | line 11 .. 6 |
@@ -199,14 +190,15 @@ INLAY_ALWAYS uint8_t inlay_buf_state_(const struct inlay_buf *buf)
 	return __atomic_load_n(inlay_buf_state_at_(buf), __ATOMIC_RELAXED);
 }
 
+/* HELD: the buffer holds its map from now on. */
 INLAY_ALWAYS void inlay_buf_set_state_(const struct inlay_buf *buf, uint8_t state)
 {
+	if (state == INLAY_BUF_HELD_)
+		inlay_mmap_hold(buf->mmap);
 	__atomic_store_n(inlay_buf_state_at_(buf), state, __ATOMIC_RELEASE);
 }
 
 /* ---- Counting; by any thread ---- */
-
-typedef uint64_t inlay_state_word_ __attribute__((may_alias)); /* eight states */
 
 /* Bits that are set. Not the builtin, which may be a call. */
 INLAY_FN uint32_t inlay_ones_(uint64_t x)
@@ -220,7 +212,7 @@ INLAY_FN uint32_t inlay_ones_(uint64_t x)
 /* Which descriptors of a block are free, by line. */
 INLAY_FN uint64_t inlay_block_free_(const struct inlay_block_ *b)
 {
-	const inlay_state_word_ *w = (const inlay_state_word_ *)(const void *)b->state;
+	const inlay_buf_word_ *w = (const inlay_buf_word_ *)(const void *)b->state; /* eight states each */
 	const uint64_t low = 0x7f7f7f7f7f7f7f7fu;
 	uint64_t lines = 0, x;
 	uint32_t i;
@@ -372,7 +364,7 @@ INLAY_COLD void inlay_store_destroy_(struct inlay_store_ *s)
 		inlay_holder_close_(&s->tie[i].holder);
 }
 
-/* The state of a plain buffer of this map: the store is tied to the map, or the buffer holds it. */
+/* Ties the store to the map if it can. The state of a buffer of this map: plain, or HELD. */
 INLAY_COLD uint8_t inlay_store_tie_to_(struct inlay_store_ *s, struct inlay_mmap *mmap)
 {
 	uint8_t plain = s->shared ? INLAY_BUF_SHARED_ : INLAY_BUF_PLAIN_, state = INLAY_BUF_HELD_;
@@ -502,14 +494,6 @@ INLAY_ALWAYS void inlay_buf_fill_(struct inlay_buf *buf, struct inlay_mmap *mmap
 	/* A map that counts may read it. */
 	__atomic_store_n(&buf->mmap, mmap, __ATOMIC_RELAXED);
 	*(inlay_buf_word_ *)(void *)&buf->rkey = origin;
-}
-
-/* A buffer that was taken and filled is live. */
-INLAY_FN void inlay_buf_begin_(struct inlay_buf *buf, uint8_t state)
-{
-	if (state == INLAY_BUF_HELD_)
-		inlay_mmap_hold(buf->mmap);
-	inlay_buf_set_state_(buf, state);
 }
 
 /* A live buffer becomes a free descriptor, alone; the caller gives it to where it belongs. */

@@ -15,35 +15,30 @@
  *           inlay_cq_advance(&cq, 1);
  *   }
  *
- * Invariants
- * ----------
+ * Invariants:
  *   - A receive completes, or a DEL of it succeeds, and never both. Until then its buffer is the
  *     NIC's.
  *   - An entry is free again when its receive is over and the completions of all operations that
- *     name it have come. Free entries are used in the order in which they were freed.
- *   - A handle is an entry and a generation: one that is out of date is refused.
- *   - Every DEL asks the NIC for a completion, because only the NIC knows whether it came too late.
- *     So does one operation in a quarter of the ring, so that credit comes back. The caller hears
- *     of what it signaled.
+ *     name it have come. A handle is an entry and a generation: one that is out of date is refused.
+ *   - The NIC completes every DEL, because only it knows whether it came too late, and one operation
+ *     in a quarter of the ring, so that credit comes back. The caller hears of what it signaled.
+ *   - An operation that fails takes the command QP with it: make the XRQ, its QP and the list anew.
  *   - The CQ needs room for a completion of each WQEBB of the command ring, two of each tag, and
  *     one of each XRQ entry (inlay_cq_reserve).
  *
- * Unexpected messages and the phase
- * ---------------------------------
- * The NIC counts the messages that matched nothing, modulo 2^16. From such a message on it keeps
- * new tags disabled, until the software says that it has seen as many: the message on its way to
- * the software may be the one that the new tag waits for. inlay_tag_list_complete counts these
- * messages as it hands them out, and an operation with IBV_OPS_TM_SYNC carries the count. So take
- * all completions, match each unexpected message against what is about to be added, and only then
- * add with IBV_OPS_TM_SYNC. If the completion of an operation has IBV_WC_TM_SYNC_REQ, the NIC had
- * counted more by then: synchronise again after the missing messages have been handed out.
- * Synchronise at least every 2^15 unexpected messages; IBV_WC_TM_SYNC_REQ in one of them says that
- * it is time.
+ * Unexpected messages and the phase. The NIC counts the messages that matched nothing, modulo 2^16.
+ * From such a message on it keeps new tags disabled, until the software says that it has seen as
+ * many: the message on its way to the software may be the one that the new tag waits for.
+ * inlay_tag_list_complete counts these messages as it hands them out, and an operation with
+ * IBV_OPS_TM_SYNC carries the count. So take all completions, match each unexpected message against
+ * what is about to be added, and only then add with IBV_OPS_TM_SYNC. If the completion of an
+ * operation has IBV_WC_TM_SYNC_REQ, the NIC had counted more by then: synchronise again after the
+ * missing messages have been handed out. In an unexpected message, IBV_WC_TM_SYNC_REQ says that it
+ * is time: there may be at most 2^15 between two synchronisations.
  *
- * The wire to the NIC
- * -------------------
- * The list belongs to an XRQ, a shared receive queue that matches tags. Operations are WQEs of one
- * WQEBB on the command QP, which is connected to itself and receives through that XRQ:
+ * The wire to the NIC. The list belongs to an XRQ, a shared receive queue that matches tags.
+ * Operations are WQEs of one WQEBB on the command QP, which is connected to itself and receives
+ * through that XRQ:
  *
  *   +0    ctrl    opcode 0x28, index, QPN, DS 4 (ADD) or 3
  *   +16   tag     operation << 4 | flags | be16 index | be16 sw_cnt at +6 | be64 tag | be64 mask
@@ -174,11 +169,11 @@ INLAY_FN size_t inlay_tag_list_size(uint32_t max_tags, uint32_t wqebb_cnt)
 /*
  * Describes the empty tag list of a fresh XRQ.
  *
- * memory      aligned to 64; the caller's for as long as the list is used
+ * memory      aligned to 64; the list's for as long as it is used
  * size        bytes of memory, at least inlay_tag_list_size()
  * max_tags    what the XRQ was made for: its matching list has room for one more
- * sq          send queue of the command QP; nothing else posts to it. 2 * max_tags + 2 WQEBBs have
- *             room for an ADD and a DEL of each tag, and a SYNC
+ * sq          send queue of the command QP; nothing else posts to it. For an ADD and a DEL of each
+ *             tag, and a SYNC, it needs 2 * max_tags + 2 WQEBBs
  * user_index  of the XRQ (xrqc.user_index), 24 bits: tells the lists of one CQ apart
  *
  * Returns 0; -EINVAL for an argument out of range; -ENOBUFS when size is too small.
@@ -212,7 +207,7 @@ INLAY_COLD int inlay_tag_list_init(struct inlay_tag_list *list, void *memory, si
  */
 
 /* Unexpected messages that were handed out and of which the NIC has not been told. */
-INLAY_FN uint32_t inlay_tag_list_unsynced(const struct inlay_tag_list *list)
+INLAY_FN uint32_t inlay_tag_list_unsynced_(const struct inlay_tag_list *list)
 {
 	return (uint16_t)(list->unexpected - list->synced);
 }
@@ -306,6 +301,17 @@ INLAY_ALWAYS int inlay_tag_list_del_(struct inlay_tag_list *list, const struct i
 	return 0;
 }
 
+/* The operation of verbs, as far as all three kinds have it in common. */
+INLAY_ALWAYS struct ibv_ops_wr inlay_tag_list_wr_(const struct inlay_tag_list *list, uint64_t wr_id, int flags)
+{
+	struct ibv_ops_wr wr;
+
+	wr.wr_id = wr_id;
+	wr.flags = flags;
+	wr.tm.unexpected_cnt = list->unexpected;
+	return wr;
+}
+
 /*
  * What the three operations share.
  *
@@ -330,11 +336,9 @@ INLAY_ALWAYS int inlay_tag_list_del_(struct inlay_tag_list *list, const struct i
 INLAY_ALWAYS int inlay_tag_list_add(struct inlay_tag_list *list, uint64_t wr_id, uint64_t tag, uint64_t mask,
 				    const struct ibv_sge *sge, int flags, uint32_t *handle)
 {
-	struct ibv_ops_wr wr;
+	struct ibv_ops_wr wr = inlay_tag_list_wr_(list, wr_id, flags);
 
-	wr.wr_id = wr.tm.add.recv_wr_id = wr_id;
-	wr.flags = flags;
-	wr.tm.unexpected_cnt = list->unexpected;
+	wr.tm.add.recv_wr_id = wr_id;
 	wr.tm.add.sg_list = (struct ibv_sge *)(uintptr_t)sge;
 	wr.tm.add.num_sge = sge != NULL;
 	wr.tm.add.tag = tag;
@@ -352,11 +356,8 @@ INLAY_ALWAYS int inlay_tag_list_add(struct inlay_tag_list *list, uint64_t wr_id,
  */
 INLAY_ALWAYS int inlay_tag_list_del(struct inlay_tag_list *list, uint64_t wr_id, uint32_t handle, int flags)
 {
-	struct ibv_ops_wr wr;
+	struct ibv_ops_wr wr = inlay_tag_list_wr_(list, wr_id, flags);
 
-	wr.wr_id = wr_id;
-	wr.flags = flags;
-	wr.tm.unexpected_cnt = list->unexpected;
 	wr.tm.handle = handle;
 	return inlay_tag_list_del_(list, &wr);
 }
@@ -364,11 +365,8 @@ INLAY_ALWAYS int inlay_tag_list_del(struct inlay_tag_list *list, uint64_t wr_id,
 /* Does nothing but carry IBV_OPS_TM_SYNC. Returns 0, or -EAGAIN when the command ring is full. */
 INLAY_ALWAYS int inlay_tag_list_sync(struct inlay_tag_list *list, uint64_t wr_id, int flags)
 {
-	struct ibv_ops_wr wr;
+	struct ibv_ops_wr wr = inlay_tag_list_wr_(list, wr_id, flags);
 
-	wr.wr_id = wr_id;
-	wr.flags = flags;
-	wr.tm.unexpected_cnt = list->unexpected;
 	return inlay_tag_list_write_(list, INLAY_TAG_NOP_, 0, &wr);
 }
 
@@ -392,7 +390,7 @@ INLAY_FN int inlay_tag_list_post_ops(struct inlay_tag_list *list, struct ibv_ops
 
 	for (; wr; wr = wr->next) {
 		if (wr->flags & IBV_OPS_TM_SYNC &&
-		    (uint16_t)(wr->tm.unexpected_cnt - list->synced) > inlay_tag_list_unsynced(list))
+		    (uint16_t)(wr->tm.unexpected_cnt - list->synced) > inlay_tag_list_unsynced_(list))
 			err = -EINVAL;
 		else if (wr->opcode == IBV_WR_TAG_ADD && wr->tm.add.num_sge >= 0 &&
 			 wr->tm.add.num_sge <= !!wr->tm.add.sg_list)
@@ -456,8 +454,8 @@ INLAY_FN uint32_t inlay_tag_list_oldest_(const struct inlay_tag_list *list)
 	return at;
 }
 
-/* Ends operation `at`, and with it all before. Its entry is owed `due` completions less. */
-INLAY_FN void inlay_tag_list_known_(struct inlay_tag_list *list, uint32_t at, uint32_t due, struct inlay_tag_wc *wc)
+/* Ends operation `at`, and with it all before. */
+INLAY_FN void inlay_tag_list_known_(struct inlay_tag_list *list, uint32_t at, struct inlay_tag_wc *wc)
 {
 	const struct inlay_tag_filed_ *filed = inlay_tag_list_filed_(list, at);
 
@@ -469,33 +467,23 @@ INLAY_FN void inlay_tag_list_known_(struct inlay_tag_list *list, uint32_t at, ui
 		return;
 	wc->opcode = filed->opcode == INLAY_TAG_APPEND_ ? IBV_WC_TM_ADD : IBV_WC_TM_DEL;
 	wc->handle = (uint32_t)filed->generation << 16 | filed->entry;
-	if (due)
-		inlay_tag_list_settle_(list, filed->entry, due);
 }
 
-/* The command queue failed: the operation named did not happen; unasked ones before it did. */
+/*
+ * The command queue failed: the operation named did not happen; unasked ones before it did. The
+ * list is lost with its queue, so entries are not given back.
+ */
 INLAY_COLD int inlay_tag_list_failed_(struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe,
 				      struct inlay_tag_wc *wc)
 {
-	const uint32_t ahead = (uint16_t)(inlay_cqe_wqe_counter(cqe) - list->done), at = list->done + ahead;
-	const struct inlay_tag_filed_ *filed = inlay_tag_list_filed_(list, at);
-	struct inlay_tag_entry_ *entry = &list->entries[filed->entry];
-	uint32_t due = filed->asked;
+	const uint32_t ahead = (uint16_t)(inlay_cqe_wqe_counter(cqe) - list->done);
 
 	/* Those that were asked for have a completion each. */
 	if (ahead >= inlay_sq_index(list->sq) - list->done || inlay_tag_list_oldest_(list) - list->done < ahead ||
 	    !inlay_cqe_is_error(cqe))
 		return -EPROTO;
 	wc->status = inlay_cqe_status(cqe);
-	if (filed->opcode == INLAY_TAG_NOP_ || filed->generation != entry->generation) {
-		due = 0;
-	} else if (filed->opcode == INLAY_TAG_REMOVE_) {
-		entry->state &= (uint8_t)~INLAY_TAG_DELETING_; /* its receive may still complete */
-	} else if (entry->state & INLAY_TAG_LISTED_) {
-		entry->state &= (uint8_t)~INLAY_TAG_LISTED_;
-		due++;
-	}
-	inlay_tag_list_known_(list, at, due, wc);
+	inlay_tag_list_known_(list, list->done + ahead, wc);
 	return 1;
 }
 
@@ -523,7 +511,9 @@ INLAY_FN int inlay_tag_list_operation_(struct inlay_tag_list *list, const struct
 	}
 	if (inlay_from_be16(cqe->tm_cqe.hw_phase_cnt) != filed->count)
 		wc->flags = IBV_WC_TM_SYNC_REQ;
-	inlay_tag_list_known_(list, at, due, wc);
+	inlay_tag_list_known_(list, at, wc);
+	if (opcode != INLAY_TAG_NOP_)
+		inlay_tag_list_settle_(list, filed->entry, due);
 	return filed->signaled;
 }
 
@@ -591,11 +581,10 @@ settle:
 /*
  * Takes in a completion of this list (inlay_tag_list_owns), before it is freed.
  *
- * cqe_size  of the CQ, 64 or 128 (inlay_inlay_cq_cqe_size(&cq))
+ * cqe_size  of the CQ, 64 or 128 (inlay_cq_cqe_size)
  *
  * Statuses, opcodes and flags are those of an extended CQ (ibv_start_poll). An unexpected message
- * is IBV_WC_TM_RECV without MATCH and DATA_VALID, as in libmlx5; ibv_create_cq_ex(3) says
- * IBV_WC_RECV. An error of an XRQ entry is IBV_WC_TM_NO_TAG.
+ * is IBV_WC_TM_RECV without MATCH and DATA_VALID. An error of an XRQ entry is IBV_WC_TM_NO_TAG.
  *
  * Returns 1 and fills *wc. 0: there is nothing to tell, an operation that was not signaled has
  * ended. -EPROTO: the CQE cannot be, because nothing is owed of this kind; the list is as it was.
@@ -603,12 +592,8 @@ settle:
 INLAY_FN int inlay_tag_list_complete(struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe, uint32_t cqe_size,
 				     struct inlay_tag_wc *wc)
 {
-	wc->wr_id = wc->tag = 0;
-	wc->payload = NULL;
-	wc->app_ctx = wc->byte_len = wc->handle = wc->flags = 0;
-	wc->status = IBV_WC_SUCCESS;
+	__builtin_memset(wc, 0, sizeof(*wc));
 	wc->opcode = IBV_WC_TM_NO_TAG;
-	wc->app_op = 0;
 	if (INLAY_UNLIKELY(inlay_cqe_is_send(cqe)))
 		return inlay_tag_list_failed_(list, cqe, wc);
 	if (INLAY_UNLIKELY(inlay_cqe_is_error(cqe) && cqe->app != INLAY_CQE_APP_TAG)) {
@@ -647,7 +632,7 @@ INLAY_FN int inlay_tag_list_complete(struct inlay_tag_list *list, const struct m
 		return -EPROTO;
 	if (cqe->app_op == INLAY_TAG_UNEXPECTED) {
 		list->unexpected++;
-		if (inlay_tag_list_unsynced(list) >= 1u << 14)
+		if (inlay_tag_list_unsynced_(list) >= 1u << 14)
 			wc->flags = IBV_WC_TM_SYNC_REQ;
 	}
 	return 1;

@@ -66,17 +66,13 @@ struct inlay_rvh {
 };
 
 /* Writes a TMH to INLAY_TMH_BYTES at `to`, of any alignment. opcode: IBV_TMH_*. */
-INLAY_FN void inlay_tmh_put(void *to, uint8_t opcode, uint32_t app_ctx, uint64_t tag)
+INLAY_FN void inlay_tmh_put_(void *to, uint8_t opcode, uint32_t app_ctx, uint64_t tag)
 {
 	inlay_put64(to, (uint64_t)inlay_to_be32(app_ctx) << 32 | opcode);
 	inlay_put64((uint8_t *)to + 8, inlay_to_be64(tag));
 }
 
-/*
- * Reads the TMH of a received message of len bytes.
- *
- * Returns 0, or -EPROTO when the message is shorter or the opcode unknown; *tmh is then as it was.
- */
+/* Reads the TMH of a message of len bytes. Returns 0, or -EPROTO: too short, or unknown opcode. */
 INLAY_FN int inlay_tmh_get(const void *from, size_t len, struct inlay_tmh *tmh)
 {
 	struct ibv_tmh be;
@@ -91,7 +87,7 @@ INLAY_FN int inlay_tmh_get(const void *from, size_t len, struct inlay_tmh *tmh)
 }
 
 /* Writes an RVH to INLAY_RVH_BYTES at `to`, of any alignment. */
-INLAY_FN void inlay_rvh_put(void *to, const struct inlay_rvh *rvh)
+INLAY_FN void inlay_rvh_put_(void *to, const struct inlay_rvh *rvh)
 {
 	inlay_put64(to, inlay_to_be64(rvh->va));
 	inlay_put32((uint8_t *)to + 8, inlay_to_be32(rvh->rkey));
@@ -145,7 +141,7 @@ INLAY_ALWAYS int inlay_tag_send_eager(struct inlay_sq *sq, uint32_t app_ctx, uin
 	err = inlay_sq_begin_ds(sq, ds, &at);
 	if (INLAY_UNLIKELY(err))
 		return err;
-	inlay_tmh_put(tmh, IBV_TMH_EAGER, app_ctx, tag);
+	inlay_tmh_put_(tmh, IBV_TMH_EAGER, app_ctx, tag);
 	at = inlay_seg_inline(at, tmh, (uint32_t)sizeof(tmh));
 	at = inlay_seg_sges(at, sge, num_sge);
 	return inlay_post_commit_(sq, at, MLX5_OPCODE_SEND, flags, 0);
@@ -176,7 +172,7 @@ INLAY_ALWAYS int inlay_tag_send_eager_inline(struct inlay_sq *sq, uint32_t app_c
 {
 	uint8_t tmh[INLAY_TMH_BYTES];
 
-	inlay_tmh_put(tmh, IBV_TMH_EAGER, app_ctx, tag);
+	inlay_tmh_put_(tmh, IBV_TMH_EAGER, app_ctx, tag);
 	return inlay_tag_send_two_(sq, tmh, sizeof(tmh), data, len, flags);
 }
 
@@ -193,8 +189,8 @@ INLAY_ALWAYS int inlay_tag_send_rndv(struct inlay_sq *sq, uint32_t app_ctx, uint
 
 	if (header_len > INLAY_RNDV_MAX - sizeof(head))
 		return -EINVAL;
-	inlay_tmh_put(head, IBV_TMH_RNDV, app_ctx, tag);
-	inlay_rvh_put(head + INLAY_TMH_BYTES, rvh);
+	inlay_tmh_put_(head, IBV_TMH_RNDV, app_ctx, tag);
+	inlay_rvh_put_(head + INLAY_TMH_BYTES, rvh);
 	return inlay_tag_send_two_(sq, head, sizeof(head), header, header_len, flags);
 }
 
@@ -204,8 +200,8 @@ INLAY_ALWAYS int inlay_tag_send_fin(struct inlay_sq *sq, uint32_t app_ctx, uint6
 {
 	uint8_t head[INLAY_TMH_BYTES + INLAY_RVH_BYTES];
 
-	inlay_tmh_put(head, IBV_TMH_FIN, app_ctx, tag);
-	inlay_rvh_put(head + INLAY_TMH_BYTES, rvh);
+	inlay_tmh_put_(head, IBV_TMH_FIN, app_ctx, tag);
+	inlay_rvh_put_(head + INLAY_TMH_BYTES, rvh);
 	return inlay_tag_send_two_(sq, head, sizeof(head), NULL, 0, flags);
 }
 

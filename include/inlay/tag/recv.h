@@ -23,22 +23,19 @@
  *   }
  *   inlay_tag_rx_flush(&rx);                                        nothing is left: rings
  *
- * Invariants
- * ----------
- *   - Every receive is in the table, which decides order; some are in the NIC's list as well.
- *   - The NIC gets a receive only if no older one that it lacks could match the same message.
- *   - A message that the NIC could not match goes through the table. A receive found there that the
- *     NIC has is disabled there, because the NIC counted one message more than it was told of. The
+ * Invariants:
+ *   - Every receive is in the table, which decides order; some are in the NIC's list as well. The
+ *     NIC gets a receive only if no older one that it lacks could match the same message.
+ *   - A message that the NIC could not match goes through the table. If the NIC has the receive found
+ *     there, that one is disabled, because the NIC counted one message more than it was told of. The
  *     software takes it back by a DEL and may use its buffer at once.
  *   - The NIC is told of an unexpected message only after inlay_tag_rx_arrive has had it: with the
  *     next receive, or by inlay_tag_rx_flush.
  *   - A receive leaves the table with the first completion that names it, and with its cancel. A
  *     cancelled receive that the NIC has either succeeds as a DEL (INLAY_TAG_RX_CANCELED) or
- *     completes as any other. Never both.
- *   - The ring always has room for a DEL of each tag that the NIC has.
+ *     completes as any other.
  *
- * Threads: one owner at a time for list, table and CQ together. Sources: MPI 4.0, 3.5;
- * ibv_post_srq_ops(3), on phases; UCX's ucp/tag/offload.c on what to offload.
+ * Threads: one owner at a time for list, table and CQ together.
  */
 #ifndef INLAY_TAG_RECV_H
 #define INLAY_TAG_RECV_H
@@ -83,11 +80,9 @@ INLAY_FN size_t inlay_tag_rx_size(uint32_t max_tags)
 }
 
 /*
- * Joins a table and a list, both empty.
+ * Joins a table, which may grow later, and a list, both empty.
  *
- * memory   aligned to 8; NULL without a list
- * size     bytes of memory, at least inlay_tag_rx_size(max_tags)
- * match    may grow later
+ * memory   aligned to 8, at least inlay_tag_rx_size(max_tags) bytes; NULL without a list
  * list     NULL: none. Its command ring has at least 2 * max_tags + 2 WQEBBs: at most 16,383 tags
  * min_len  bytes; receives with a smaller buffer stay in software, where a short message costs less
  *
@@ -132,8 +127,7 @@ INLAY_FN void inlay_tag_rx_sync_(struct inlay_tag_rx *rx)
  * tag     a message matches when (its tag & mask) == (tag & mask)
  * mask    the bits that count
  * sge     the buffer, host order; NULL: the receive stays in software. If the NIC has the receive,
- *         a longer eager message ends the sender's connection (IBV_WC_LOC_LEN_ERR); in software the
- *         caller truncates it
+ *         a longer eager message ends the sender's connection (IBV_WC_LOC_LEN_ERR)
  * cookie  the caller's
  *
  * Returns 1: *found is an unexpected message that was there; nothing was posted. 0: posted;
@@ -166,13 +160,12 @@ INLAY_FN int inlay_tag_rx_post(struct inlay_tag_rx *rx, uint64_t tag, uint64_t m
 }
 
 /*
- * Looks for the receive of an unexpected message: of an INLAY_TAG_RX_MESSAGE, or of one that came
- * another way (shared memory, another NIC). Receives that such a one may match are posted with sge
- * NULL: the NIC would fill a buffer that has its message already.
+ * Looks for the receive of an unexpected message.
  *
  * tag       of its TMH
  * cookie    the caller's name for the message
- * from_nic  1: it is the message of an INLAY_TAG_RX_MESSAGE; 0: it is not
+ * from_nic  1: it is the message of an INLAY_TAG_RX_MESSAGE; 0: it came another way (shared memory,
+ *           another NIC). Receives that such a one may match are posted with sge NULL
  *
  * Returns 1: *found is the receive, its buffer is the caller's: copy, or read if it is a
  * rendezvous. 0: kept, *found is the message. -EAGAIN: the table is full; call again when it has
@@ -198,7 +191,7 @@ INLAY_FN int inlay_tag_rx_arrive(struct inlay_tag_rx *rx, uint64_t tag, uint64_t
 		rx->receives[found->hw & 0xffff] = INLAY_TAG_RX_TAKEN_;
 	}
 	/* After the DEL: the count must not enable what is taken back. */
-	if (from_nic && INLAY_UNLIKELY(inlay_tag_list_unsynced(rx->list) >= 1u << 14))
+	if (from_nic && INLAY_UNLIKELY(inlay_tag_list_unsynced_(rx->list) >= 1u << 14))
 		inlay_tag_rx_sync_(rx);
 	return matched;
 }
@@ -275,7 +268,7 @@ INLAY_FN int inlay_tag_rx_complete(struct inlay_tag_rx *rx, const struct mlx5_cq
  */
 INLAY_FN void inlay_tag_rx_flush(struct inlay_tag_rx *rx)
 {
-	if (rx->list && inlay_tag_list_unsynced(rx->list) && inlay_tag_rx_listed_(rx))
+	if (rx->list && inlay_tag_list_unsynced_(rx->list) && inlay_tag_rx_listed_(rx))
 		inlay_tag_rx_sync_(rx);
 	if (rx->list)
 		inlay_tag_list_ring(rx->list);
