@@ -34,7 +34,7 @@ static void headers(void **state)
 		uint64_t tag = rnd();
 
 		memset(at, 0xff, sizeof(at));
-		inlay_tmh_put(at + off, (uint8_t)(i & 3), ctx, tag);
+		inlay_tmh_put_(at + off, (uint8_t)(i & 3), ctx, tag);
 		memcpy(&be, at + off, sizeof(be));
 		assert_int_equal(be.opcode, i & 3);
 		assert_true(all_bytes(be.reserved, sizeof(be.reserved), 0));
@@ -45,7 +45,7 @@ static void headers(void **state)
 		rvh.va = rnd();
 		rvh.rkey = (uint32_t)rnd();
 		rvh.len = (uint32_t)rnd();
-		inlay_rvh_put(at + off + 16, &rvh);
+		inlay_rvh_put_(at + off + 16, &rvh);
 		memcpy(&rbe, at + off + 16, sizeof(rbe));
 		assert_true(inlay_from_be64(rbe.va) == rvh.va && inlay_from_be32(rbe.rkey) == rvh.rkey &&
 			    inlay_from_be32(rbe.len) == rvh.len);
@@ -128,22 +128,22 @@ static void operations(void **state)
 	assert_int_equal(t.list.room, 3);
 	assert_int_equal(t.cmd.sq.pending, 0);
 	unexpected(&t, 100);
-	assert_int_equal(inlay_tag_list_unsynced(&t.list), 1);
+	assert_int_equal(inlay_tag_list_unsynced_(&t.list), 1);
 	sync_now(&t, 6);
-	assert_int_equal(inlay_tag_list_unsynced(&t.list), 0);
+	assert_int_equal(inlay_tag_list_unsynced_(&t.list), 0);
 	/* A SYNC without its flag tells nothing, and so hears that there is something to tell */
 	unexpected(&t, 100);
 	must(inlay_tag_list_sync(&t.list, 7, IBV_OPS_SIGNALED));
 	inlay_tag_list_ring(&t.list);
 	expect(&t, IBV_WC_TM_SYNC, IBV_WC_SUCCESS, 7, IBV_WC_TM_SYNC_REQ);
-	assert_int_equal(inlay_tag_list_unsynced(&t.list), 1);
+	assert_int_equal(inlay_tag_list_unsynced_(&t.list), 1);
 	/* On an ADD and on a DEL */
 	handle[0] = add(&t, 8, 0, 1, EXACT);
 	matched(&t, 1, 1008);
 	handle[0] = add(&t, 9, 0, 1, EXACT);
 	unexpected(&t, 2);
 	del(&t, 10, handle[0]);
-	assert_int_equal(inlay_tag_list_unsynced(&t.list), 0);
+	assert_int_equal(inlay_tag_list_unsynced_(&t.list), 0);
 	/* By mask, oldest first, and without a buffer */
 	add(&t, 11, 0, 0xab00, 0xff00);
 	must(inlay_tag_list_add(&t.list, 1012, 0, 0, NULL, IBV_OPS_SIGNALED, NULL));
@@ -237,7 +237,7 @@ static void linked(void **state)
 	wr[0].tm.unexpected_cnt = 2 + 65536;
 	must(inlay_tag_list_post_ops(&t.list, wr, &bad));
 	expect(&t, IBV_WC_TM_SYNC, IBV_WC_SUCCESS, 30, IBV_WC_TM_SYNC_REQ);
-	assert_int_equal(inlay_tag_list_unsynced(&t.list), 1);
+	assert_int_equal(inlay_tag_list_unsynced_(&t.list), 1);
 	wr[0].tm.unexpected_cnt = 1;
 	assert_int_equal(inlay_tag_list_post_ops(&t.list, wr, &bad), -EINVAL);
 	wr[0].tm.unexpected_cnt = 4;
@@ -480,7 +480,7 @@ static void rendezvous(void **state)
 	tmh = tmh_at(t.rx.buf + slot_of(&t, 0), wc.byte_len);
 	assert_int_equal(tmh.opcode, IBV_TMH_RNDV);
 	assert_memory_equal(t.rx.buf + slot_of(&t, 0) + 32, own, 5);
-	assert_int_equal(inlay_tag_list_unsynced(&t.list), 1);
+	assert_int_equal(inlay_tag_list_unsynced_(&t.list), 1);
 	assert_int_equal(inlay_tag_send_rndv(t.tx.sq, 0, 0, &rvh, own, 33, 0), -EINVAL);
 	tm_close(&t);
 }
@@ -506,8 +506,8 @@ static void software_rendezvous(void **state)
 	wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_TM_RNDV_INCOMPLETE, 1001, BOTH);
 	assert_int_equal(wc.byte_len, 32);
 	add(&t, 2, 0, 1, EXACT);
-	inlay_tmh_put(head, IBV_TMH_RNDV, 3, 1);
-	inlay_rvh_put(head + 16, &rvh);
+	inlay_tmh_put_(head, IBV_TMH_RNDV, 3, 1);
+	inlay_rvh_put_(head + 16, &rvh);
 	raw(head, 32, 2000);
 	for (i = 0; i < 2; i++) {
 		wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_TM_RNDV_INCOMPLETE, 1002, i ? IBV_WC_TM_DATA_VALID : IBV_WC_TM_MATCH);
@@ -532,7 +532,7 @@ static void no_tag(void **state)
 	usual_list(4, 16);
 	add(&t, 1, 0, 0, 0);
 	entries(&t, 3);
-	inlay_tmh_put(head, IBV_TMH_NO_TAG, 3, 1);
+	inlay_tmh_put_(head, IBV_TMH_NO_TAG, 3, 1);
 	raw(head, 16, 500);
 	wc = expect(&t, IBV_WC_TM_NO_TAG, IBV_WC_SUCCESS, 0, 0);
 	assert_int_equal(wc.byte_len, 516);
@@ -546,7 +546,7 @@ static void no_tag(void **state)
 	assert_int_equal(wc.byte_len, 32);
 	raw(head, 3, 0);
 	wc = expect(&t, IBV_WC_TM_NO_TAG, IBV_WC_SUCCESS, 2, 0);
-	assert_int_equal(inlay_tag_list_unsynced(&t.list), 0);
+	assert_int_equal(inlay_tag_list_unsynced_(&t.list), 0);
 	assert_int_equal(wc.byte_len, 3);
 	tm_close(&t);
 }
@@ -653,7 +653,7 @@ static void on_the_wire(void **state)
 		inlay_rq_ring(b.rq);
 		for (k = rnd_below(3); k--;)
 			must(inlay_post_nop(a.sq, 0));
-		inlay_tmh_put(expected, (uint8_t)(kind < 2 ? IBV_TMH_EAGER : kind == 2 ? IBV_TMH_RNDV : IBV_TMH_FIN), ctx, tag);
+		inlay_tmh_put_(expected, (uint8_t)(kind < 2 ? IBV_TMH_EAGER : kind == 2 ? IBV_TMH_RNDV : IBV_TMH_FIN), ctx, tag);
 		n = 16;
 		index = inlay_sq_index(a.sq);
 		rvh.va = rnd();
@@ -679,7 +679,7 @@ static void on_the_wire(void **state)
 			n += len;
 			break;
 		default:
-			inlay_rvh_put(expected + n, &rvh);
+			inlay_rvh_put_(expected + n, &rvh);
 			n += 16;
 			len = kind == 2 ? rnd_below(33) : 0;
 			if (kind == 2)
@@ -757,15 +757,11 @@ static void command_queue_fails(void **state)
 		if (wc.opcode != IBV_WC_TM_SYNC)
 			assert_int_equal(wc.handle, handle[n < 2 ? 2 : n == 2 ? 0 : 3]);
 		n++;
-		whole(&t.list);
 	}
 	expect_nothing(&t.cq.cq);
-	/* The list itself goes on matching */
-	assert_int_equal(t.list.room, 2);
+	/* What the NIC has goes on matching */
 	matched(&t, 1, 1001);
 	matched(&t, 2, 1002);
-	assert_int_equal(t.list.room, 4);
-	whole(&t.list);
 	tm_close(&t);
 }
 
@@ -790,7 +786,7 @@ static void entry_too_small(void **state)
 	assert_int_equal(wc.status, IBV_WC_LOC_LEN_ERR);
 	assert_int_equal(wc.wr_id, 0);
 	assert_int_equal(wc.flags, 0);
-	assert_int_equal(inlay_tag_list_unsynced(&t.list), 0);
+	assert_int_equal(inlay_tag_list_unsynced_(&t.list), 0);
 	assert_int_equal(t.list.room, 3);
 	whole(&t.list);
 	tm_close(&t);
@@ -992,7 +988,7 @@ static void storm(uint32_t n)
 		for (i = 0; i < batch; i++) {
 			assert_int_equal(take(&t, &wc), 1);
 			assert_int_equal(wc.app_op, INLAY_TAG_UNEXPECTED);
-			assert_int_equal((wc.flags & IBV_WC_TM_SYNC_REQ) != 0, inlay_tag_list_unsynced(&t.list) >= 1u << 14);
+			assert_int_equal((wc.flags & IBV_WC_TM_SYNC_REQ) != 0, inlay_tag_list_unsynced_(&t.list) >= 1u << 14);
 		}
 	}
 }
@@ -1022,7 +1018,7 @@ static void counters(void **state)
 
 		to = stops[i];
 		storm(to - at);
-		assert_int_equal(inlay_tag_list_unsynced(&t.list), to - at);
+		assert_int_equal(inlay_tag_list_unsynced_(&t.list), to - at);
 		/* One that was added before they were all told of is not matched, and is when they are */
 		must(try_add(&t, 3, 0, 0x5707, EXACT, IBV_OPS_SIGNALED, &handle));
 		inlay_tag_list_ring(&t.list);
@@ -1081,7 +1077,7 @@ static void phase_beyond_65536(void **state)
 	del(&t, 3, add(&t, 2, 0, 1, EXACT));
 	/* And across the next turn of the counter 2^14 are still told of: storm() looks at each */
 	storm(49000);
-	assert_true(inlay_tag_list_unsynced(&t.list) >= 1u << 14);
+	assert_true(inlay_tag_list_unsynced_(&t.list) >= 1u << 14);
 	sync_now(&t, 4);
 	add(&t, 5, 0, 1, EXACT);
 	matched(&t, 1, 1005);
@@ -1420,7 +1416,7 @@ static void told_in_time(void **state)
 	(void)state;
 	rx_open(4, 16, 0, 0);
 	for (i = 0; i < 1u << 14; i++) {
-		assert_int_equal(inlay_tag_list_unsynced(&t.list), i);
+		assert_int_equal(inlay_tag_list_unsynced_(&t.list), i);
 		if (i % 32 == 0)
 			entries(&t, 32);
 		must(inlay_tag_rx_post(&rx, 1, EXACT, NULL, i, &found));
@@ -1428,7 +1424,7 @@ static void told_in_time(void **state)
 		assert_int_equal(rx_next(&wc), INLAY_TAG_RX_MESSAGE);
 		assert_int_equal(inlay_tag_rx_arrive(&rx, 1, i, 1, &found), 1);
 	}
-	assert_int_equal(inlay_tag_list_unsynced(&t.list), 0);
+	assert_int_equal(inlay_tag_list_unsynced_(&t.list), 0);
 	inlay_tag_rx_flush(&rx);
 	rx_post(1, 0, 100, 1, 1);
 	inlay_tag_rx_flush(&rx);
@@ -1456,7 +1452,7 @@ static void device_disagrees(void **state)
 	cqe.app_op = INLAY_TAG_CANCELED;
 	assert_int_equal(inlay_tag_rx_complete(&rx, &cqe, 64, &wc), INLAY_TAG_RX_FAILED);
 	assert_int_equal(wc.wr_id, 55);
-	assert_int_equal(inlay_match_posted(&match), 0);
+	assert_int_equal(inlay_match_count(&match, INLAY_MATCH_POSTED), 0);
 	handle = rx_post(6, 0, 100, 66, 1);
 	cqe.app_op = INLAY_TAG_UNEXPECTED;
 	assert_int_equal(inlay_tag_rx_complete(&rx, &cqe, 64, &wc), INLAY_TAG_RX_MESSAGE);

@@ -155,7 +155,7 @@ static bool arrive(void)
 	memset(&found, 0, sizeof(found));
 	matched = inlay_tag_rx_arrive(&w.rx, w.message[m].tag, m, w.hardware, &found);
 	if (matched == -EAGAIN) {
-		assert_int_equal(inlay_match_posted(&w.match) + inlay_match_unexpected(&w.match), 64);
+		assert_int_equal(inlay_match_count(&w.match, INLAY_MATCH_POSTED) + inlay_match_count(&w.match, INLAY_MATCH_UNEXPECTED), 64);
 		seen.full_table++;
 		return false;
 	}
@@ -360,7 +360,7 @@ static void post_one(uint64_t tag, uint64_t mask, bool eligible)
 	}
 	status = inlay_tag_rx_post(&w.rx, tag, mask, eligible ? &sge : NULL, w.receives + 1, &found);
 	if (status == -EAGAIN) {
-		assert_int_equal(inlay_match_posted(&w.match) + inlay_match_unexpected(&w.match), 64);
+		assert_int_equal(inlay_match_count(&w.match, INLAY_MATCH_POSTED) + inlay_match_count(&w.match, INLAY_MATCH_UNEXPECTED), 64);
 		seen.full_table++;
 		return;
 	}
@@ -475,8 +475,8 @@ static void quiet(void)
 	whole(&w.t.list);
 	assert_int_equal(w.rx.waiting, 0);
 	assert_true(inlay_tag_rx_listed_(&w.rx) <= listed);
-	assert_true(!inlay_tag_rx_listed_(&w.rx) || !inlay_tag_list_unsynced(&w.t.list));
-	assert_int_equal(inlay_match_posted(&w.match), listed);
+	assert_true(!inlay_tag_rx_listed_(&w.rx) || !inlay_tag_list_unsynced_(&w.t.list));
+	assert_int_equal(inlay_match_count(&w.match, INLAY_MATCH_POSTED), listed);
 }
 
 /* ---- worlds ---- */
@@ -548,9 +548,9 @@ static void world(bool hardware, uint32_t eligible, uint32_t ops)
 		case 0:
 		case 1:
 			/* Receives wait for messages, or messages for receives, or both */
-			if (inlay_match_posted(&w.match) < w.least_receives ||
-			    inlay_match_unexpected(&w.match) + w.sending > w.most_messages ? rnd_below(20) :
-			    inlay_match_posted(&w.match) > w.most_receives ? !rnd_below(20) : k == 0) {
+			if (inlay_match_count(&w.match, INLAY_MATCH_POSTED) < w.least_receives ||
+			    inlay_match_count(&w.match, INLAY_MATCH_UNEXPECTED) + w.sending > w.most_messages ? rnd_below(20) :
+			    inlay_match_count(&w.match, INLAY_MATCH_POSTED) > w.most_receives ? !rnd_below(20) : k == 0) {
 				post_one(wanted_tag(true), rnd_below(100) < w.wild ? some_mask() : EXACT, rnd_below(100) < w.eligible);
 				if (rnd_below(100) < w.prompt)
 					inlay_tag_rx_flush(&w.rx);
@@ -588,7 +588,7 @@ static void world(bool hardware, uint32_t eligible, uint32_t ops)
 		if (w.receive[i].state == OPEN)
 			cancel_one(&w.receive[i]);
 	quiet();
-	assert_int_equal(inlay_match_posted(&w.match), 0);
+	assert_int_equal(inlay_match_count(&w.match, INLAY_MATCH_POSTED), 0);
 	if (hardware) {
 		assert_int_equal(w.t.list.room, list_tags);
 		tm_close(&w.t);

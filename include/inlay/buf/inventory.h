@@ -137,8 +137,7 @@ INLAY_COLD int inlay_inventory_destroy(struct inlay_inventory *inv)
 }
 
 /*
- * Adds num descriptors to a started inventory, in memory as for inlay_inventory_create, which may
- * have been written after an error.
+ * Adds num descriptors to a started inventory, in memory as for inlay_inventory_create.
  *
  * Returns 0; -EBADFD when it is not started; -EINVAL for a bad argument, and for more than 2^30 in
  * all; -ENOBUFS when size is too small; -ERANGE for memory more than 128 GiB away.
@@ -153,18 +152,16 @@ INLAY_COLD int inlay_inventory_expand(struct inlay_inventory *inv, void *memory,
 
 	if (__atomic_load_n(&s->state, __ATOMIC_RELAXED) != INLAY_STORE_STARTED_)
 		return -EBADFD;
-	err = inlay_store_check_(memory, size, need);
+	err = num > INLAY_STORE_MAX_ - inlay_inventory_num_elements(inv) ? -EINVAL : inlay_store_check_(memory, size, need);
 	if (err)
 		return err;
 	if (at < -(1ll << 31) || at + (int64_t)(need / INLAY_CACHE_LINE) >= 1ll << 31)
 		return -ERANGE;
 	first = inlay_store_make_(s, memory, num);
 	inlay_lock(&s->lock);
-	err = num > INLAY_STORE_MAX_ - s->num ? -EINVAL : 0;
-	if (!err)
-		inlay_store_adopt_(s, first, num);
+	inlay_store_adopt_(s, first, num);
 	inlay_unlock(&s->lock);
-	return err;
+	return 0;
 }
 
 /* ------------------------------------------------------------------------------------------------

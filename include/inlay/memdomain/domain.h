@@ -280,6 +280,14 @@ INLAY_COLD int inlay_memdomain_destroy(struct inlay_memdomain *d)
 	return err;
 }
 
+/* Holds a domain once more. The caller holds or owns it. Returns d; NULL is allowed. */
+INLAY_FN struct inlay_memdomain *inlay_memdomain_hold(struct inlay_memdomain *d)
+{
+	if (d)
+		__atomic_fetch_add(&d->holders, 1, __ATOMIC_RELAXED);
+	return d;
+}
+
 /* Releases a held domain, which the caller then no longer touches. NULL is allowed. */
 INLAY_FN void inlay_memdomain_put(struct inlay_memdomain *d)
 {
@@ -295,9 +303,7 @@ INLAY_COLD struct inlay_memdomain *inlay_memdomain_seek_(struct inlay_memdomain 
 	for (; d; d = d->next)
 		if (!d->dead && (!id || (d->id && !__builtin_strcmp(d->id, id))))
 			break;
-	if (d)
-		__atomic_fetch_add(&d->holders, 1, __ATOMIC_RELAXED);
-	return d;
+	return inlay_memdomain_hold(d);
 }
 
 /* Begins a walk in the order of creation: the first domain with this id (NULL: any), or NULL. */
