@@ -677,7 +677,9 @@ INLAY_ALWAYS int inlay_match_arrive(struct inlay_match *m, uint64_t tag, uint64_
 	if (exact) {
 		inlay_match_tell_(m, e, found);
 		inlay_match_unlink_first_(m, slot);
-		inlay_match_leave_(m, e);
+		m->cls[0].hw -= entry->in_hw;
+		m->cls[0].posted--;
+		inlay_match_free_(m, e);
 		return 1;
 	}
 	e = inlay_match_new_(m, INLAY_MATCH_UNEXPECTED, tag, INLAY_MATCH_EXACT, 0, cookie);

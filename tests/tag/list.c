@@ -796,7 +796,7 @@ static void entry_too_small(void **state)
 
 static void hostile(void **state)
 {
-	uint32_t i, k, refused = 0, handle[8];
+	uint32_t i, k, lost, refused = 0, handle[8];
 	struct inlay_tag_list list;
 	struct inlay_tag_wc wc;
 	uint64_t slot[16];        /* 128 bytes: what is before the CQE is there */
@@ -815,7 +815,7 @@ static void hostile(void **state)
 		must(inlay_sq_init(&sq, buf, 16, dbrec, 99, 63, &uar));
 		must(inlay_tag_list_init(&list, memory, 4096 / 2, 6, &sq, UIDX));
 		/* From time to time something is posted; all that comes back is noise of the right form */
-		for (k = 0; k < 60; k++) {
+		for (lost = k = 0; k < 60; k++) {
 			int told;
 
 			switch (rnd_below(8)) {
@@ -849,10 +849,12 @@ static void hostile(void **state)
 				told = inlay_tag_list_complete(&list, cqe, rnd_below(2) ? 64 : 128, &wc);
 				assert_true(told == 0 || told == 1 || told == -EPROTO);
 				refused += told < 0;
+				lost |= told > 0 && inlay_cqe_is_send(cqe);
 				if (told > 0 && wc.payload)
 					assert_true(wc.byte_len <= 64);
 			}
-			whole(&list);
+			if (!lost)
+				whole(&list);
 		}
 	}
 	assert_true(refused > 1000);
