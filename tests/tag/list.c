@@ -1237,7 +1237,6 @@ static void success_of_removal(void **state)
 static struct inlay_match match;
 static struct inlay_tag_rx rx;
 static void *match_memory;
-static uint64_t of_entries[16];
 
 static void rx_open(uint32_t tags, uint32_t bbs, uint64_t ignored, uint32_t min_len)
 {
@@ -1245,7 +1244,7 @@ static void rx_open(uint32_t tags, uint32_t bbs, uint64_t ignored, uint32_t min_
 	match_memory = aligned_alloc(64, inlay_match_size(64));
 	assert_non_null(match_memory);
 	must(inlay_match_init(&match, match_memory, inlay_match_size(64), 64, ignored, 1));
-	must(inlay_tag_rx_init(&rx, of_entries, sizeof(of_entries), &match, &t.list, min_len));
+	must(inlay_tag_rx_init(&rx, &match, &t.list, min_len));
 }
 
 static void rx_close(void)
@@ -1381,9 +1380,9 @@ static void room_to_take_back(void **state)
 		canceled += rx_next(&wc) == INLAY_TAG_RX_CANCELED;
 	assert_int_equal(t.list.room, 7);
 	/* A ring that is too short for that is refused */
-	assert_int_equal(inlay_tag_rx_init(&rx, of_entries, sizeof(of_entries), &match, NULL, 0), 0);
+	assert_int_equal(inlay_tag_rx_init(&rx, &match, NULL, 0), 0);
 	t.list.max_tags = 8;
-	assert_int_equal(inlay_tag_rx_init(&rx, of_entries, sizeof(of_entries), &match, &t.list, 0), -EINVAL);
+	assert_int_equal(inlay_tag_rx_init(&rx, &match, &t.list, 0), -EINVAL);
 	t.list.max_tags = 7;
 	rx_close();
 }

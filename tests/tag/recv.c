@@ -41,7 +41,7 @@ static struct world {
 	struct tagged t;
 	struct inlay_tag_rx rx;
 	struct inlay_match match;
-	void *table, *of_entries;
+	void *table;
 	bool hardware;
 	uint32_t eligible;    /* of 100 receives */
 	uint32_t most_messages, most_receives, least_receives; /* that wait */
@@ -532,11 +532,8 @@ static void world(bool hardware, uint32_t eligible, uint32_t ops)
 			must(inlay_post_recv(w.t.tx.rq, &sge, 1));
 		}
 		inlay_rq_ring(w.t.tx.rq);
-		w.of_entries = calloc(1, inlay_tag_rx_size(list_tags));
-		assert_non_null(w.of_entries);
 	}
-	must(inlay_tag_rx_init(&w.rx, w.of_entries, hardware ? inlay_tag_rx_size(list_tags) : 0, &w.match, hardware ? &w.t.list : NULL,
-			       hardware && rnd_below(2) ? 250 : 0));
+	must(inlay_tag_rx_init(&w.rx, &w.match, hardware ? &w.t.list : NULL, hardware && rnd_below(2) ? 250 : 0));
 	for (i = 0; i < 6; i++)
 		all += weight[i];
 	for (i = 0; i < ops; i++) {
@@ -594,7 +591,6 @@ static void world(bool hardware, uint32_t eligible, uint32_t ops)
 		tm_close(&w.t);
 	}
 	free(w.table);
-	free(w.of_entries);
 }
 
 static void worlds(bool hardware, uint32_t eligible)

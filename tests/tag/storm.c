@@ -31,7 +31,6 @@ static struct {
 	struct inlay_tag_rx rx;
 	struct inlay_match match;
 	void *table;
-	uint64_t of_entries[LISTED + 1];
 	uint8_t *buffers;
 	struct ibv_mr *mr;
 	uint32_t spare[BUFFERS], spares;
@@ -102,7 +101,7 @@ static void open_all(void)
 	s.table = aligned_alloc(64, inlay_match_size(131072));
 	assert_non_null(s.table);
 	must(inlay_match_init(&s.match, s.table, inlay_match_size(131072), 131072, 0, rnd()));
-	must(inlay_tag_rx_init(&s.rx, s.of_entries, inlay_tag_rx_size(s.t.list.max_tags), &s.match, &s.t.list, 0));
+	must(inlay_tag_rx_init(&s.rx, &s.match, &s.t.list, 0));
 	s.buffers = (uint8_t *)pages(BUFFERS * BUFFER);
 	s.mr = ibv_reg_mr(dev.pd, s.buffers, BUFFERS * BUFFER, ALL_ACCESS);
 	assert_non_null(s.mr);

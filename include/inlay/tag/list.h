@@ -91,6 +91,7 @@ enum inlay_tag_state_ {
 	INLAY_TAG_MATCHED_ = 2,    /* consumed, the payload is to come */
 	INLAY_TAG_SW_RNDV_ = 4,    /* consumed by a rendezvous that software ends */
 	INLAY_TAG_DELETING_ = 8,   /* a DEL is under way */
+	INLAY_TAG_TABLE_ = 16,     /* recv.h: recv_wr_id is the receive's handle in the matcher */
 };
 
 /* One tag of the list. */

@@ -3,7 +3,7 @@
  * inlay/tag/recv.h: tagged receives in the software's table and in the NIC's list at once, in MPI's
  * order. Without a list all of it is the table's: few NICs match tags.
  *
- *   inlay_tag_rx_init(&rx, memory, size, &match, &list, 1024);     shorter ones stay in software
+ *   inlay_tag_rx_init(&rx, &match, &list, 1024);                    shorter ones stay in software
  *
  *   switch (inlay_tag_rx_post(&rx, tag, mask, &sge, (uintptr_t)req, &found)) {
  *   case 1: deliver(message(found.cookie), req); break;             was there before
@@ -48,13 +48,9 @@
 struct inlay_tag_rx {
 	struct inlay_match *match;
 	struct inlay_tag_list *list; /* NULL: software alone */
-	uint64_t *receives;      /* of each entry of the list: its handle in the table, or TAKEN, or CANCELLING */
 	uint32_t min_len;
 	uint32_t waiting;        /* messages handed out by _complete and not yet seen by _arrive */
 };
-
-#define INLAY_TAG_RX_TAKEN_ (~(uint64_t)0)     /* a message took it in software, the DEL is under way */
-#define INLAY_TAG_RX_CANCELLING_ (~(uint64_t)1)
 
 /* What a completion is. wc.wr_id is the receive's cookie wherever a receive is meant. */
 enum inlay_tag_rx_kind {
@@ -73,32 +69,21 @@ enum inlay_tag_rx_kind {
  * Set-up
  */
 
-/* Bytes of memory beside a list of max_tags tags; 0 without a list. */
-INLAY_FN size_t inlay_tag_rx_size(uint32_t max_tags)
-{
-	return max_tags ? ((size_t)max_tags + 1) * sizeof(uint64_t) : 0;
-}
-
 /*
  * Joins a table, which may grow later, and a list, both empty.
  *
- * memory   aligned to 8, at least inlay_tag_rx_size(max_tags) bytes; NULL without a list
  * list     NULL: none. Its command ring has at least 2 * max_tags + 2 WQEBBs: at most 16,383 tags
  * min_len  bytes; receives with a smaller buffer stay in software, where a short message costs less
  *
- * Returns 0, -EINVAL, or -ENOBUFS when size is too small.
+ * Returns 0, or -EINVAL.
  */
-INLAY_COLD int inlay_tag_rx_init(struct inlay_tag_rx *rx, void *memory, size_t size, struct inlay_match *match,
-				 struct inlay_tag_list *list, uint32_t min_len)
+INLAY_COLD int inlay_tag_rx_init(struct inlay_tag_rx *rx, struct inlay_match *match, struct inlay_tag_list *list,
+				 uint32_t min_len)
 {
-	if (!match || (list && (!memory || (uintptr_t)memory % sizeof(uint64_t) ||
-				inlay_sq_size(list->sq) < 2 * list->max_tags + 2)))
+	if (!match || (list && inlay_sq_size(list->sq) < 2 * list->max_tags + 2))
 		return -EINVAL;
-	if (list && size < inlay_tag_rx_size(list->max_tags))
-		return -ENOBUFS;
 	rx->match = match;
 	rx->list = list;
-	rx->receives = list ? (uint64_t *)memory : NULL;
 	rx->min_len = min_len;
 	rx->waiting = 0;
 	return 0;
@@ -138,6 +123,7 @@ INLAY_FN int inlay_tag_rx_post(struct inlay_tag_rx *rx, uint64_t tag, uint64_t m
 			       uint64_t cookie, struct inlay_match_found *found)
 {
 	struct inlay_tag_list *list = rx->list;
+	struct inlay_tag_entry_ *entry;
 	uint32_t handle;
 	int offload, err;
 
@@ -147,12 +133,13 @@ INLAY_FN int inlay_tag_rx_post(struct inlay_tag_rx *rx, uint64_t tag, uint64_t m
 	err = inlay_match_post(rx->match, tag, mask, cookie, found);
 	if (err || !offload)
 		return err;
-	/* The cookie is the wr_id: the second completion finds the receive out of the table. */
 	err = inlay_tag_list_add(list, cookie, found->tag, found->mask, sge, rx->waiting ? 0 : IBV_OPS_TM_SYNC,
 				 &handle);
 	if (err)
 		return 0;
-	rx->receives[handle & 0xffff] = found->handle;
+	entry = &list->entries[handle & 0xffff];
+	entry->recv_wr_id = found->handle;
+	entry->state |= INLAY_TAG_TABLE_;
 	inlay_match_set_hw(rx->match, found->handle, handle);
 	found->in_hw = 1;
 	found->hw = handle;
@@ -184,16 +171,20 @@ INLAY_FN int inlay_tag_rx_arrive(struct inlay_tag_rx *rx, uint64_t tag, uint64_t
 	INLAY_CHECK(from_nic || !matched || !found->in_hw, "what the NIC has no other message may match");
 	if (from_nic)
 		rx->waiting--;
-	if (matched && found->in_hw) {
-		/* Disabled, and so not touched by the NIC: its buffer can be used now. */
-		if (INLAY_UNLIKELY(inlay_tag_list_del(rx->list, 0, found->hw, 0)))
-			return -EPROTO;
-		rx->receives[found->hw & 0xffff] = INLAY_TAG_RX_TAKEN_;
-	}
+	/* Disabled, and so not touched by the NIC: its buffer can be used now. */
+	if (matched && found->in_hw && INLAY_UNLIKELY(inlay_tag_list_del(rx->list, 0, found->hw, 0)))
+		return -EPROTO;
 	/* After the DEL: the count must not enable what is taken back. */
 	if (from_nic && INLAY_UNLIKELY(inlay_tag_list_unsynced_(rx->list) >= 1u << 14))
 		inlay_tag_rx_sync_(rx);
 	return matched;
+}
+
+/* A receive of the NIC's is no longer in the table: its completions show the cookie. */
+INLAY_FN void inlay_tag_rx_left_(struct inlay_tag_entry_ *entry, uint64_t cookie)
+{
+	entry->recv_wr_id = cookie;
+	entry->state &= (uint8_t)~INLAY_TAG_TABLE_;
 }
 
 /*
@@ -214,7 +205,7 @@ INLAY_FN int inlay_tag_rx_cancel(struct inlay_tag_rx *rx, uint64_t handle, struc
 	err = inlay_tag_list_del(rx->list, found->cookie, found->hw, IBV_OPS_SIGNALED);
 	INLAY_CHECK(!err, "what is in the table and in the list can be taken out of the list");
 	(void)err;
-	rx->receives[found->hw & 0xffff] = INLAY_TAG_RX_CANCELLING_;
+	inlay_tag_rx_left_(&rx->list->entries[found->hw & 0xffff], found->cookie);
 	return 0;
 }
 
@@ -227,9 +218,10 @@ INLAY_FN int inlay_tag_rx_cancel(struct inlay_tag_rx *rx, uint64_t handle, struc
 INLAY_FN int inlay_tag_rx_complete(struct inlay_tag_rx *rx, const struct mlx5_cqe64 *cqe, uint32_t cqe_size,
 				   struct inlay_tag_wc *wc)
 {
+	struct inlay_tag_entry_ *entry = inlay_tag_list_entry_(rx->list, inlay_from_be16(cqe->app_info));
+	const int table = entry && entry->state & INLAY_TAG_TABLE_; /* if it is a receive */
 	const int told = inlay_tag_list_complete(rx->list, cqe, cqe_size, wc);
 	struct inlay_match_found found;
-	uint64_t *receive;
 
 	if (told <= 0)
 		return told; /* -EPROTO, or INLAY_TAG_RX_NOTHING */
@@ -248,11 +240,13 @@ INLAY_FN int inlay_tag_rx_complete(struct inlay_tag_rx *rx, const struct mlx5_cq
 		rx->waiting++;
 		return INLAY_TAG_RX_MESSAGE;
 	}
-	receive = &rx->receives[wc->handle & 0xffff];
-	/* The first completion takes it out of the table. A cancelled one is out, TAKEN names none. */
-	if (*receive && *receive != INLAY_TAG_RX_CANCELLING_ && inlay_match_remove(rx->match, *receive, &found))
-		return -EPROTO;
-	*receive = 0;
+	/* The first completion takes it out of the table, where a receive that software took is not. */
+	if (table) {
+		if (inlay_match_remove(rx->match, wc->wr_id, &found))
+			return -EPROTO;
+		inlay_tag_rx_left_(entry, found.cookie);
+		wc->wr_id = found.cookie;
+	}
 	/* Of a message that was cancelled there is not even a header in the buffer. */
 	if (INLAY_UNLIKELY((wc->status != IBV_WC_SUCCESS && wc->status != IBV_WC_TM_RNDV_INCOMPLETE) ||
 			   wc->app_op == INLAY_TAG_CANCELED))
