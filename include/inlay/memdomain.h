@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/memdomain.h: memory domains, as SPDK has them: describe, copy and clear memory that the CPU
- * may be unable to reach, on a registry that the caller owns.
+ * may be unable to reach. A registry, which the caller owns, lists them.
  *
  *   memdomain/domain.h   registry, domains, callbacks, operations; start here
  *   memdomain/system.h   callbacks for this process's own memory

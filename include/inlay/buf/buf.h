@@ -109,7 +109,6 @@ INLAY_ALWAYS int inlay_buf_set_data_len(struct inlay_buf *buf, size_t data_len)
 	return inlay_buf_set_data(buf, inlay_buf_(buf)->data, data_len);
 }
 
-/* The buffer so many descriptors away. */
 INLAY_ALWAYS struct inlay_buf *inlay_buf_at_(const struct inlay_buf *buf, int32_t distance)
 {
 	return (struct inlay_buf *)((uintptr_t)buf + (uintptr_t)((intptr_t)distance * (intptr_t)sizeof(*buf)));
@@ -174,7 +173,6 @@ INLAY_FN uint16_t inlay_buf_refcount(const struct inlay_buf *buf)
 	       __atomic_load_n(&inlay_buf_(buf)->refcount, __ATOMIC_RELAXED);
 }
 
-/* A live buffer is no longer plain. */
 INLAY_FN void inlay_buf_other_(struct inlay_buf *buf)
 {
 	if (inlay_buf_state_(buf) >= INLAY_BUF_SHARED_)
@@ -320,7 +318,6 @@ INLAY_COLD int inlay_buf_dec_other_(struct inlay_inventory *inv, struct inlay_bu
 	return 0;
 }
 
-/* Drops a reference, by a magazine or with NULL. */
 INLAY_ALWAYS int inlay_buf_dec_(struct inlay_inventory *inv, struct inlay_buf *buf, uint16_t *prev)
 {
 	uint8_t *at = inlay_buf_state_at_(buf), state;

@@ -168,7 +168,6 @@ INLAY_COLD int inlay_inventory_expand(struct inlay_inventory *inv, void *memory,
  * Data path
  */
 
-/* Whether a descriptor is at hand now. */
 INLAY_FN int inlay_inventory_refill_(struct inlay_inventory *inv)
 {
 	return inv->bits || (inv->magazine ? inlay_magazine_refill_(inv->magazine) : inlay_store_refill_(inv));
@@ -216,7 +215,6 @@ INLAY_COLD int inlay_inventory_find_(struct inlay_inventory *inv, struct inlay_m
 	return 0;
 }
 
-/* inlay_inventory_get_by_args when a range or free descriptors have to be looked for. */
 INLAY_COLD int inlay_inventory_get_new_(struct inlay_inventory *inv, struct inlay_mmap *mmap, void *addr, size_t len,
 					void *data, size_t data_len, struct inlay_buf **buf)
 {
@@ -233,7 +231,6 @@ INLAY_COLD int inlay_inventory_get_new_(struct inlay_inventory *inv, struct inla
 	return 0;
 }
 
-/* Whether the remembered range holds the buffer. */
 INLAY_ALWAYS int inlay_inventory_near_(const struct inlay_inventory *inv, const struct inlay_mmap *mmap,
 				       const void *addr, size_t len, size_t data_len)
 {
@@ -282,7 +279,6 @@ INLAY_ALWAYS int inlay_inventory_get_by_data(struct inlay_inventory *inv, struct
 	return inlay_inventory_get_by_args(inv, mmap, data, data_len, data, data_len, buf);
 }
 
-/* A copy of one descriptor. Returns 0, or the error of inlay_inventory_dup. */
 INLAY_FN int inlay_inventory_copy_(struct inlay_inventory *inv, const struct inlay_buf *src, struct inlay_buf **copy)
 {
 	struct inlay_keys keys = {src->lkey, src->rkey};

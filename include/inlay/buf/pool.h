@@ -70,7 +70,6 @@ INLAY_COLD int inlay_pool_create(void *memory, size_t size, uint32_t num, size_t
 	return 0;
 }
 
-/* Where properties may be set. */
 INLAY_COLD int inlay_pool_set_(const struct inlay_pool *pool)
 {
 	INLAY_CHECK(pool, "a pool is not NULL");
@@ -177,7 +176,6 @@ INLAY_COLD int inlay_pool_destroy(struct inlay_pool *pool)
  * Data path
  */
 
-/* inlay_pool_alloc when nothing is at hand. */
 INLAY_COLD int inlay_pool_refill_(struct inlay_pool *pool)
 {
 	if (pool->inventory.store->state != INLAY_STORE_STARTED_)

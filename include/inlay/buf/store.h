@@ -9,15 +9,14 @@
  *
  * A descriptor has a byte of state. Most buffers are plain all their life: live, one reference, in
  * no list. Giving a plain buffer back writes only its state, because the descriptor may be in
- * another CPU's cache, or in none. A get finds out once which descriptors of a block are free and
- * uses them up in the order of addresses, in which memory is fastest.
+ * another CPU's cache, or in none. A get looks once at the states of a block and uses up what is free
+ * in the order of addresses, in which memory is fastest.
  *
  * Counting. Nothing counts buffers while they come and go. A store has ties to up to eight maps, and
- * a map that wants to know what is out looks at the descriptors of the stores tied to it. Buffers of
- * further maps hold theirs one by one.
+ * a map counts the descriptors of the stores tied to it. Buffers of further maps hold theirs.
  *
- * Turns. An inventory remembers the range that its last get found. store->turn counts up when that
- * may be void: when a tied map is stopped, or the store. Each get compares turns.
+ * Turns. An inventory remembers the range that its last get found. store->turn counts up when a tied
+ * map is stopped, or the store, and makes that void.
  *
  * Threads: the owner's, or as a function says.
  */
@@ -71,7 +70,7 @@ struct inlay_store_;
 struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_block_ {
 	uint8_t state[64];            /* by line */
 	struct inlay_store_ *store;
-	uint64_t given;               /* not 0: there are free ones, and the block is listed; shared: which ones */
+	uint64_t given;               /* not 0: there are free ones, and it is listed; shared: which ones */
 	struct inlay_block_ *next;    /* of those listed */
 	struct inlay_block_ *after;   /* of all */
 };
@@ -100,7 +99,7 @@ struct inlay_store_ {
 	struct inlay_tie_ tie[INLAY_STORE_TIES_];
 };
 
-/* What one thread gets buffers from: free descriptors at hand, and the range of its last get */
+/* What one thread gets buffers from: free descriptors, and the range of its last get */
 struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_inventory {
 	struct inlay_mmap *mmap;
 	uint64_t turn;                /* store->turn then; 0: nothing is remembered */
@@ -123,7 +122,6 @@ INLAY_STATIC_ASSERT(sizeof(struct inlay_inventory) == 2 * INLAY_CACHE_LINE, "two
  * Where things are
  */
 
-/* The object, which is not NULL. */
 INLAY_ALWAYS const struct inlay_buf *inlay_buf_(const struct inlay_buf *buf)
 {
 	INLAY_CHECK(buf, "a buffer is not NULL");
@@ -166,7 +164,6 @@ INLAY_ALWAYS struct inlay_block_ *inlay_buf_block_(const void *buf)
 	return inlay_state_block_(inlay_buf_state_at_(buf));
 }
 
-/* A descriptor's line in its block. */
 INLAY_ALWAYS unsigned inlay_buf_line_(const struct inlay_buf *buf)
 {
 	return (unsigned)((uintptr_t)buf >> 6) & 63;
@@ -311,7 +308,6 @@ INLAY_COLD void inlay_store_adopt_(struct inlay_store_ *s, struct inlay_block_ *
 	__atomic_store_n(&s->all, first, __ATOMIC_RELEASE);
 }
 
-/* The check of every create and expand. */
 INLAY_COLD int inlay_store_check_(const void *memory, size_t size, size_t need)
 {
 	if (!memory || (uintptr_t)memory % INLAY_CACHE_LINE || !need)
@@ -416,7 +412,7 @@ INLAY_ALWAYS void inlay_block_list_(struct inlay_block_ *b)
 	}
 }
 
-/* These lines of a block of a shared store are free. Under the lock. */
+/* These lines of a block are free. Shared: under the lock. */
 INLAY_FN void inlay_block_give_(struct inlay_block_ *b, uint64_t bits)
 {
 	uint64_t given = b->given;
@@ -439,7 +435,6 @@ INLAY_ALWAYS struct inlay_block_ *inlay_store_pop_(struct inlay_store_ *s)
 	return b;
 }
 
-/* These lines of a block are at hand now. */
 INLAY_ALWAYS void inlay_inventory_load_(struct inlay_inventory *inv, struct inlay_block_ *b, uint64_t bits)
 {
 	inv->page = inlay_block_page_(b);
@@ -472,7 +467,6 @@ INLAY_ALWAYS struct inlay_buf *inlay_inventory_take_(struct inlay_inventory *inv
 	return buf;
 }
 
-/* Whether [data, data + data_len) lies in [head, head + len). */
 INLAY_ALWAYS int inlay_buf_fits_(const void *head, uint64_t len, const void *data, uint64_t data_len)
 {
 	uint64_t offset = (uint64_t)((uintptr_t)data - (uintptr_t)head);

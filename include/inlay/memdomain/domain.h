@@ -56,13 +56,12 @@ struct inlay_memdomain_result {
 	uint32_t lkey, rkey;              /* when dst_domain is of type RDMA */
 };
 
-/* What a translation should know of its destination. */
 struct inlay_memdomain_translation_ctx {
 	size_t size;                      /* bytes of this struct */
 	void *ibv_qp;
 };
 
-/* The user context of a domain of type RDMA. */
+/* The user context of a domain of type RDMA */
 struct inlay_memdomain_rdma_ctx {
 	size_t size;                      /* bytes of this struct */
 	void *ibv_pd;
@@ -75,7 +74,6 @@ struct inlay_memdomain_ctx {
 	size_t user_ctx_size;             /* bytes at user_ctx to copy; 0: only the pointer is kept */
 };
 
-/* These four structs are laid out as SPDK's. */
 INLAY_STATIC_ASSERT(sizeof(struct inlay_memdomain_result) == 56, "as SPDK's");
 INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_result, rkey) == 52, "as SPDK's");
 
@@ -320,8 +318,8 @@ INLAY_COLD struct inlay_memdomain *inlay_memdomain_first(struct inlay_memdomain_
 }
 
 /*
- * Continues a walk: as inlay_memdomain_first, from prev on. Releases prev, which may have been
- * destroyed since. A walk finds exactly once each domain that exists all the time.
+ * Continues a walk after prev, which it releases. A walk finds exactly once each domain that exists
+ * all the time.
  */
 INLAY_COLD struct inlay_memdomain *inlay_memdomain_next(struct inlay_memdomain *prev, const char *id)
 {
@@ -341,8 +339,7 @@ INLAY_COLD struct inlay_memdomain *inlay_memdomain_next(struct inlay_memdomain *
 
 /*
  * int inlay_memdomain_set_...(struct inlay_memdomain *d, ... cb): sets a callback; NULL unsets it.
- * Returns 0, or -EINVAL for a NULL domain. An operation calls the old callback or the new one, and
- * the new one sees what was written before it was set.
+ * Returns 0, or -EINVAL for a NULL domain. A new callback sees what was written before it was set.
  */
 #define INLAY_MEMDOMAIN_SET_(function, callback, type)                                                        \
 	INLAY_COLD int function(struct inlay_memdomain *d, type cb)                                           \
@@ -360,7 +357,7 @@ INLAY_MEMDOMAIN_SET_(inlay_memdomain_set_invalidate, invalidate, inlay_memdomain
  * Data path
  */
 
-/* What the domain was created with; user_ctx points to its copy. NULL: nothing, or d is NULL. */
+/* What the domain was created with; user_ctx points to its copy. NULL: nothing. */
 INLAY_FN struct inlay_memdomain_ctx *inlay_memdomain_context(struct inlay_memdomain *d)
 {
 	return d && d->ctx.size ? &d->ctx : NULL;
@@ -410,7 +407,6 @@ INLAY_FN int inlay_memdomain_translate(struct inlay_memdomain *src, void *src_ct
 	return INLAY_LIKELY(cb != NULL) ? cb(src, src_ctx, dst, dst_ctx, addr, len, result) : -ENOTSUP;
 }
 
-/* What pull, push and transfer share. */
 INLAY_FN int inlay_memdomain_copy_(struct inlay_memdomain *d, inlay_memdomain_copy_cb cb,
 				   const struct inlay_memdomain_copy *copy)
 {
@@ -461,8 +457,6 @@ INLAY_FN void inlay_memdomain_invalidate(struct inlay_memdomain *d, void *ctx, c
 		cb(d, ctx, iov, iovcnt);
 }
 
-/* ---- What the callbacks of system.h and rdma.h share ---- */
-
 /* Adds up a vector. Returns 0, or -EINVAL when the sum overflows or bytes lie below `lowest`. */
 INLAY_FN int inlay_memdomain_total_(const struct iovec *iov, uint32_t iovcnt, uintptr_t lowest, size_t *total)
 {
@@ -476,9 +470,8 @@ INLAY_FN int inlay_memdomain_total_(const struct iovec *iov, uint32_t iovcnt, ui
 }
 
 /*
- * What a copy reads: the pieces of a translation to d, or src_iov without one. Returns 0, with the
- * vector in *iov and its bytes in *total; -EINVAL for a translation to another domain, for vectors
- * as above, and when the destination is shorter.
+ * What a copy reads, in *iov, and its bytes. Returns 0; -EINVAL for a translation to another domain,
+ * for vectors as above, and when the destination is shorter.
  */
 INLAY_FN int inlay_memdomain_source_(const struct inlay_memdomain *d, const struct inlay_memdomain_copy *copy,
 				     uintptr_t lowest, const struct iovec **iov, size_t *total)
@@ -495,7 +488,6 @@ INLAY_FN int inlay_memdomain_source_(const struct inlay_memdomain *d, const stru
 	return INLAY_UNLIKELY(*total > room) ? -EINVAL : 0;
 }
 
-/* Fills in a result of one piece. */
 INLAY_FN void inlay_memdomain_describe_(struct inlay_memdomain_result *result, struct inlay_memdomain *dst, void *addr,
 					size_t len, uint32_t lkey, uint32_t rkey)
 {

@@ -6,7 +6,6 @@
  *   inlay_memdomain_rdma_create(&r, &reg, &map, pd, "mlx5_0");     map: this process's memory
  *   inlay_memdomain_rdma_attach(&r, &sq, ops, 64);                 a queue; 64 operations at a time
  *
- *   inlay_memdomain_translate(&r.domain, NULL, dst, NULL, addr, len, &result);
  *
  *   copy.src_ctx = &peer;                                          the peer's keys
  *   inlay_memdomain_pull(&r.domain, &copy);                        RDMA reads, rung
@@ -187,10 +186,7 @@ INLAY_FN int inlay_memdomain_keys_at_(const struct inlay_mmap *map, uint32_t dev
 	return INLAY_UNLIKELY(dev) ? inlay_mmap_keys(map, range->id, dev, keys) : 0;
 }
 
-/*
- * Fills sge with up to *want bytes of this process's memory, by *key if there is one, else by the
- * map's keys. Returns the number of SGEs, with their bytes in *want, or an error.
- */
+/* Fills sge with up to *want bytes of this process's memory. key: of them all, or NULL. */
 INLAY_FN int inlay_memdomain_rdma_gather_(struct inlay_memdomain_rdma *r, struct inlay_memdomain_place_ *from,
 					  uint32_t access, const uint32_t *key, struct ibv_sge *sge, uint64_t *want)
 {
@@ -214,12 +210,10 @@ INLAY_FN int inlay_memdomain_rdma_gather_(struct inlay_memdomain_rdma *r, struct
 }
 
 /*
- * What pull, push and transfer share; opcode is that of an RDMA read or write.
- *
- * Returns 0; -EINVAL for a peer without keys, a translation to another domain or a destination that
- * is too short; -ENOENT for memory in no range of its map, -EPERM where the map does not permit it;
- * -EAGAIN when the queue is full or all ops are in use; -E2BIG when not even the empty queue has
- * room. Only after 0 is anything posted.
+ * Pull, push and transfer. Returns 0; -EINVAL for a peer without keys, a translation to another
+ * domain or a destination that is too short; -ENOENT for memory in no range of its map, -EPERM where
+ * the map does not permit it; -EAGAIN when the queue is full or all ops are in use; -E2BIG when not
+ * even the empty queue has room.
  */
 INLAY_FN int inlay_memdomain_rdma_copy_(struct inlay_memdomain *d, const struct inlay_memdomain_copy *copy,
 					uint8_t opcode)
@@ -290,16 +284,12 @@ undo:
 	return err == -EAGAIN && !inlay_sq_pending(sq) ? -E2BIG : err;
 }
 
-/* Pull: RDMA reads. copy->src_ctx is a struct inlay_memdomain_peer. */
 INLAY_FN int inlay_memdomain_rdma_pull_(struct inlay_memdomain *src, const struct inlay_memdomain_copy *copy)
 {
 	return inlay_memdomain_rdma_copy_(src, copy, MLX5_OPCODE_RDMA_READ);
 }
 
-/*
- * Push and transfer: RDMA writes. copy->dst_ctx is a struct inlay_memdomain_peer. -ENOTSUP for a
- * source that is neither translated nor this process's memory.
- */
+/* Push and transfer. -ENOTSUP for a source that is neither translated nor this process's memory. */
 INLAY_FN int inlay_memdomain_rdma_push_(struct inlay_memdomain *dst, const struct inlay_memdomain_copy *copy)
 {
 	if (!copy->translation && copy->src && !__atomic_load_n(&copy->src->host, __ATOMIC_RELAXED))
@@ -365,13 +355,13 @@ INLAY_FN uint32_t inlay_memdomain_rdma_abort(struct inlay_memdomain_rdma *r)
 /*
  * Creates a domain of type RDMA over a map. Its user context is a struct inlay_memdomain_rdma_ctx.
  *
- * r    aligned to a cache line; the caller's memory until inlay_memdomain_rdma_destroy returns 0
- * map  of this process's memory. It outlives the domain and keeps its devices; it may be restarted
+ * r    aligned to a cache line; the domain's memory until inlay_memdomain_rdma_destroy returns 0
+ * map  of this process's memory. It outlives the domain and keeps its devices
  * pd   one of the map's devices
  * id   NULL, or a name of less than INLAY_MEMDOMAIN_ID bytes
  *
  * Returns 0; -EINVAL for a NULL or wrong alignment; -ENOENT when the map lacks the device; -ENOTSUP
- * for an imported map; -E2BIG for a longer id. Threads: as inlay_memdomain_create.
+ * for an imported map; -E2BIG for a longer id.
  */
 INLAY_COLD int inlay_memdomain_rdma_create(struct inlay_memdomain_rdma *r, struct inlay_memdomain_registry *reg,
 					   struct inlay_mmap *map, struct ibv_pd *pd, const char *id)

@@ -82,7 +82,6 @@ INLAY_FN int inlay_memdomain_system_copy_(struct inlay_memdomain *d, const struc
 	return 0;
 }
 
-/* Memzero. */
 INLAY_FN int inlay_memdomain_system_memzero_(struct inlay_memdomain *d, void *ctx, const struct iovec *iov,
 					     uint32_t iovcnt, inlay_memdomain_done done, void *arg)
 {

@@ -20,21 +20,19 @@
  *     NIC's.
  *   - An entry is free again when its receive is over and the completions of all operations that
  *     name it have come. A handle is an entry and a generation: one that is out of date is refused.
- *   - The NIC completes every DEL, because only it knows whether it came too late, and one operation
- *     in a quarter of the ring, so that credit comes back. The caller hears of what it signaled.
+ *   - The NIC completes every DEL, and one operation in a quarter of the ring, so that credit comes
+ *     back. The caller hears of what it signaled.
  *   - An operation that fails takes the command QP with it: make the XRQ, its QP and the list anew.
  *   - The CQ needs room for a completion of each WQEBB of the command ring, two of each tag, and
  *     one of each XRQ entry (inlay_cq_reserve).
  *
  * Unexpected messages and the phase. The NIC counts the messages that matched nothing, modulo 2^16.
  * From such a message on it keeps new tags disabled, until the software says that it has seen as
- * many: the message on its way to the software may be the one that the new tag waits for.
- * inlay_tag_list_complete counts these messages as it hands them out, and an operation with
- * IBV_OPS_TM_SYNC carries the count. So take all completions, match each unexpected message against
- * what is about to be added, and only then add with IBV_OPS_TM_SYNC. If the completion of an
- * operation has IBV_WC_TM_SYNC_REQ, the NIC had counted more by then: synchronise again after the
- * missing messages have been handed out. In an unexpected message, IBV_WC_TM_SYNC_REQ says that it
- * is time: there may be at most 2^15 between two synchronisations.
+ * many: the new tag may be for the message that is on its way to the software.
+ * inlay_tag_list_complete counts these messages, and an operation with IBV_OPS_TM_SYNC carries the
+ * count. So take all completions, match each unexpected message against what is about to be added,
+ * and only then add with IBV_OPS_TM_SYNC. IBV_WC_TM_SYNC_REQ in a completion says that the NIC had
+ * counted more by then, or that 2^14 messages are not synchronised: synchronise soon.
  *
  * The wire to the NIC. The list belongs to an XRQ, a shared receive queue that matches tags.
  * Operations are WQEs of one WQEBB on the command QP, which is connected to itself and receives
@@ -45,7 +43,7 @@
  *   +48   data    the buffer; ADD only
  *
  * The NIC keeps one entry more than it holds tags, the dummy at the end of the list. An ADD fills
- * the dummy, whose number is therefore known beforehand; its index names the next dummy.
+ * the dummy; its index names the next dummy.
  *
  * Threads: one owner at a time for list and CQ together.
  * Sources: ibv_post_srq_ops(3), ibv_create_cq_ex(3); libmlx5's qp.c (mlx5_post_srq_ops) and cq.c
@@ -114,7 +112,6 @@ struct inlay_tag_filed_ {
 	uint64_t wr_id;
 	uint16_t entry;
 	uint16_t count;      /* what the NIC has been told by then */
-	uint16_t generation; /* of the entry: an ADD without completion may be long over */
 	uint8_t opcode;      /* enum inlay_tag_opcode_ */
 	uint8_t asked : 1;   /* the NIC completes it, */
 	uint8_t signaled : 1; /* and the caller hears of it */
@@ -139,8 +136,7 @@ INLAY_STATIC_ASSERT(sizeof(struct inlay_tag_list) <= INLAY_CACHE_LINE, "an opera
 
 /* A completion. */
 struct inlay_tag_wc {
-	uint64_t wr_id;      /* of the operation, or of the receive. Of an unexpected message, and of TM_NO_TAG: the XRQ
-	                        entry's number, for inlay_srq_release */
+	uint64_t wr_id;      /* of the operation or receive; of a message in the XRQ: its entry's number */
 	uint64_t tag;        /* of a matched message; 0 where there is none, or where the NIC does not say (an error) */
 	const void *payload; /* of a message in the CQE, not in its buffer: valid until the CQE is freed; else NULL */
 	uint32_t app_ctx;    /* of a matched message */
@@ -149,7 +145,7 @@ struct inlay_tag_wc {
 	enum ibv_wc_status status;
 	enum ibv_wc_opcode opcode; /* IBV_WC_TM_ADD, TM_DEL, TM_SYNC, TM_RECV or TM_NO_TAG */
 	uint32_t flags;      /* IBV_WC_TM_SYNC_REQ, IBV_WC_TM_MATCH, IBV_WC_TM_DATA_VALID */
-	uint8_t app_op;      /* enum inlay_tag_app; 0 for an operation that failed, and for an error of an XRQ entry */
+	uint8_t app_op;      /* enum inlay_tag_app; 0 for an error of an operation or an XRQ entry */
 };
 
 /* ------------------------------------------------------------------------------------------------
@@ -221,7 +217,11 @@ INLAY_ALWAYS struct inlay_tag_entry_ *inlay_tag_list_entry_(const struct inlay_t
 	return &list->entries[index];
 }
 
-/* The operation at an index of the command queue. */
+INLAY_ALWAYS uint32_t inlay_tag_list_handle_(const struct inlay_tag_list *list, uint32_t index)
+{
+	return (uint32_t)list->entries[index].generation << 16 | index;
+}
+
 INLAY_ALWAYS struct inlay_tag_filed_ *inlay_tag_list_filed_(const struct inlay_tag_list *list, uint32_t index)
 {
 	return &list->filed[index & (inlay_sq_size(list->sq) - 1)];
@@ -247,7 +247,6 @@ INLAY_ALWAYS int inlay_tag_list_write_(struct inlay_tag_list *list, enum inlay_t
 	filed->wr_id = wr->wr_id;
 	filed->entry = (uint16_t)entry;
 	filed->count = list->synced;
-	filed->generation = list->entries[entry].generation;
 	filed->opcode = (uint8_t)opcode;
 	filed->asked = asked & 1;
 	filed->signaled = signaled & 1;
@@ -283,7 +282,7 @@ INLAY_ALWAYS int inlay_tag_list_add_(struct inlay_tag_list *list, const struct i
 	list->head = entry->next;
 	list->room--;
 	if (handle)
-		*handle = (uint32_t)entry->generation << 16 | index;
+		*handle = inlay_tag_list_handle_(list, index);
 	return 0;
 }
 
@@ -292,7 +291,7 @@ INLAY_ALWAYS int inlay_tag_list_del_(struct inlay_tag_list *list, const struct i
 	const uint32_t index = wr->tm.handle & 0xffff;
 	struct inlay_tag_entry_ *entry = inlay_tag_list_entry_(list, index);
 
-	if (INLAY_UNLIKELY(!entry || entry->generation != wr->tm.handle >> 16))
+	if (INLAY_UNLIKELY(!entry || inlay_tag_list_handle_(list, index) != wr->tm.handle))
 		return -ENOENT;
 	if (INLAY_UNLIKELY(entry->state & INLAY_TAG_DELETING_))
 		return -EBUSY;
@@ -302,7 +301,6 @@ INLAY_ALWAYS int inlay_tag_list_del_(struct inlay_tag_list *list, const struct i
 	return 0;
 }
 
-/* The operation of verbs, as far as all three kinds have it in common. */
 INLAY_ALWAYS struct ibv_ops_wr inlay_tag_list_wr_(const struct inlay_tag_list *list, uint64_t wr_id, int flags)
 {
 	struct ibv_ops_wr wr;
@@ -314,22 +312,15 @@ INLAY_ALWAYS struct ibv_ops_wr inlay_tag_list_wr_(const struct inlay_tag_list *l
 }
 
 /*
- * What the three operations share.
- *
- * wr_id  shown by the operation's completion
- * flags  IBV_OPS_SIGNALED: inlay_tag_list_complete tells of its end. IBV_OPS_TM_SYNC: the NIC hears
- *        of all unexpected messages that were handed out, which the caller has dealt with by now
- *
- * The NIC sees nothing before inlay_tag_list_ring().
- */
-
-/*
  * Adds a tag to the end of the list. The first message with (its tag & mask) == tag goes to the
- * buffer.
+ * buffer. The NIC sees nothing before inlay_tag_list_ring().
  *
- * wr_id   shown by the completions of the receive as well
+ * wr_id   shown by the completions of the operation and of the receive
  * sge     the buffer, host order, at most 2^31 - 1 bytes; NULL or of length 0: none. It is the
  *         NIC's until the receive completes with IBV_WC_TM_DATA_VALID or an error, or a DEL does
+ * flags   IBV_OPS_SIGNALED: inlay_tag_list_complete tells of the operation's end. IBV_OPS_TM_SYNC:
+ *         the NIC hears of all unexpected messages that were handed out, which the caller has dealt
+ *         with by now
  * handle  names the tag to inlay_tag_list_del; may be NULL
  *
  * Returns 0, or -EAGAIN when list or command ring are full.
@@ -349,8 +340,8 @@ INLAY_ALWAYS int inlay_tag_list_add(struct inlay_tag_list *list, uint64_t wr_id,
 
 /*
  * Takes a tag out of the list unless a message is faster. Its completion has status IBV_WC_SUCCESS:
- * the receive will not complete and its buffer is the caller's again; or IBV_WC_TM_ERR: a message
- * was faster, and the receive has completed or will.
+ * the receive will not complete and its buffer is the caller's again; or IBV_WC_TM_ERR: it has
+ * completed or will.
  *
  * Returns 0; -ENOENT when the handle is out of date; -EBUSY when a DEL of it is under way; -EAGAIN
  * when the command ring is full.
@@ -381,9 +372,9 @@ INLAY_ALWAYS void inlay_tag_list_ring(struct inlay_tag_list *list)
  * Posts a linked list of operations under one doorbell, as ibv_post_srq_ops does. The handle of an
  * ADD comes out in wr->tm.handle. IBV_OPS_TM_SYNC tells the NIC wr->tm.unexpected_cnt, modulo 2^16.
  *
- * Returns 0; -EINVAL for an unknown opcode, for more than one SGE or one at NULL, and for a count
- * beyond the messages handed out or below what the NIC knows; or what add, del or sync return.
- * *bad_wr is then the operation that failed: those before it are posted and rung, no other is.
+ * Returns 0; -EINVAL for an unknown opcode, a wrong number of SGEs, and a count beyond the messages
+ * handed out or below what the NIC knows; or what add, del or sync return. *bad_wr is then the
+ * operation that failed: those before it are posted and rung, no other is.
  */
 INLAY_FN int inlay_tag_list_post_ops(struct inlay_tag_list *list, struct ibv_ops_wr *wr, struct ibv_ops_wr **bad_wr)
 {
@@ -416,11 +407,9 @@ INLAY_FN int inlay_tag_list_post_ops(struct inlay_tag_list *list, struct ibv_ops
  */
 
 /*
- * Whether a CQE is of this list: of its command queue, or of its XRQ. No other queue on the CQ may
- * have the XRQ's user_index.
- *
- * It is not documented how a NIC says that an error is one of a tagged buffer. Here an error with
- * app == INLAY_CQE_APP_TAG is, with app_info as the entry; an error without is of an XRQ entry.
+ * Whether a CQE is of this list's command queue, or of its XRQ, whose user_index no other queue on
+ * the CQ may have. It is not documented how a NIC says that an error is one of a tagged buffer: here
+ * one with app == INLAY_CQE_APP_TAG is, with app_info as the entry; one without is of an XRQ entry.
  */
 INLAY_ALWAYS int inlay_tag_list_owns(const struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe)
 {
@@ -467,7 +456,7 @@ INLAY_FN void inlay_tag_list_known_(struct inlay_tag_list *list, uint32_t at, st
 	if (filed->opcode == INLAY_TAG_NOP_)
 		return;
 	wc->opcode = filed->opcode == INLAY_TAG_APPEND_ ? IBV_WC_TM_ADD : IBV_WC_TM_DEL;
-	wc->handle = (uint32_t)filed->generation << 16 | filed->entry;
+	wc->handle = inlay_tag_list_handle_(list, filed->entry);
 }
 
 /*
@@ -488,7 +477,6 @@ INLAY_COLD int inlay_tag_list_failed_(struct inlay_tag_list *list, const struct 
 	return 1;
 }
 
-/* The end of an operation that the NIC was asked to complete. */
 INLAY_FN int inlay_tag_list_operation_(struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe,
 				       struct inlay_tag_wc *wc)
 {
@@ -534,7 +522,7 @@ INLAY_FN int inlay_tag_list_received_(struct inlay_tag_list *list, const struct 
 		return -EPROTO;
 	wc->opcode = IBV_WC_TM_RECV;
 	wc->wr_id = entry->recv_wr_id;
-	wc->handle = (uint32_t)entry->generation << 16 | index;
+	wc->handle = inlay_tag_list_handle_(list, index);
 	if (INLAY_UNLIKELY(error)) {
 		wc->status = inlay_cqe_status(cqe);
 		wc->flags = IBV_WC_TM_MATCH;
@@ -587,8 +575,8 @@ settle:
  * Statuses, opcodes and flags are those of an extended CQ (ibv_start_poll). An unexpected message
  * is IBV_WC_TM_RECV without MATCH and DATA_VALID. An error of an XRQ entry is IBV_WC_TM_NO_TAG.
  *
- * Returns 1 and fills *wc. 0: there is nothing to tell, an operation that was not signaled has
- * ended. -EPROTO: the CQE cannot be, because nothing is owed of this kind; the list is as it was.
+ * Returns 1 and fills *wc. 0: there is nothing to tell. -EPROTO: the CQE cannot be, because nothing
+ * is owed of this kind; the list is as it was.
  */
 INLAY_FN int inlay_tag_list_complete(struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe, uint32_t cqe_size,
 				     struct inlay_tag_wc *wc)

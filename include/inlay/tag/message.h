@@ -65,7 +65,7 @@ struct inlay_rvh {
 	uint32_t len; /* bytes */
 };
 
-/* Writes a TMH to INLAY_TMH_BYTES at `to`, of any alignment. opcode: IBV_TMH_*. */
+/* Writes a TMH, to any alignment. opcode: IBV_TMH_*. */
 INLAY_FN void inlay_tmh_put_(void *to, uint8_t opcode, uint32_t app_ctx, uint64_t tag)
 {
 	inlay_put64(to, (uint64_t)inlay_to_be32(app_ctx) << 32 | opcode);
@@ -86,7 +86,6 @@ INLAY_FN int inlay_tmh_get(const void *from, size_t len, struct inlay_tmh *tmh)
 	return 0;
 }
 
-/* Writes an RVH to INLAY_RVH_BYTES at `to`, of any alignment. */
 INLAY_FN void inlay_rvh_put_(void *to, const struct inlay_rvh *rvh)
 {
 	inlay_put64(to, inlay_to_be64(rvh->va));
@@ -114,15 +113,9 @@ INLAY_FN int inlay_rvh_get(const void *from, size_t len, struct inlay_rvh *rvh)
 
 /*
  * What all inlay_tag_send_* share. Headers are an inline segment, payload follows in it or as data
- * segments.
- *
- * app_ctx  the sender's own, shown to the receiver
- * tag      in host order
- * flags    INLAY_SIGNALED | INLAY_SOLICITED | INLAY_RING | one INLAY_FENCE_*
- *
- * Return 0; -EAGAIN when the ring has no room (nothing was written); -E2BIG when the WQE is larger
- * than the ring; -EINVAL when it, or a header, is longer than allowed. The device sees nothing
- * before inlay_sq_ring(), unless INLAY_RING says so.
+ * segments. app_ctx is the sender's own, shown to the receiver. flags, and what is returned, are
+ * those of inlay_post_* (queue/post.h), without INLAY_INLINE; -EINVAL also for a header that is too
+ * long.
  */
 
 /* An eager message whose payload is num_sge SGEs, host order; empty ones are left out. */
@@ -147,7 +140,6 @@ INLAY_ALWAYS int inlay_tag_send_eager(struct inlay_sq *sq, uint32_t app_ctx, uin
 	return inlay_post_commit_(sq, at, MLX5_OPCODE_SEND, flags, 0);
 }
 
-/* One inline segment of two parts. */
 INLAY_ALWAYS int inlay_tag_send_two_(struct inlay_sq *sq, const void *head, uint32_t head_len, const void *data,
 				     uint32_t len, uint32_t flags)
 {
@@ -177,10 +169,8 @@ INLAY_ALWAYS int inlay_tag_send_eager_inline(struct inlay_sq *sq, uint32_t app_c
 }
 
 /*
- * A rendezvous: the receiver reads the payload from rvh->va with rvh->rkey, which must allow it
- * until the FIN comes.
- *
- * header  header_len bytes of the sender's own, 0 .. 32, for a receiver that matches in software
+ * A rendezvous: the receiver reads the payload from rvh->va with rvh->rkey until it sends the FIN.
+ * header: header_len bytes of the sender's own, 0 .. 32, for a receiver that matches in software.
  */
 INLAY_ALWAYS int inlay_tag_send_rndv(struct inlay_sq *sq, uint32_t app_ctx, uint64_t tag, const struct inlay_rvh *rvh,
 				     const void *header, uint32_t header_len, uint32_t flags)

@@ -27,13 +27,11 @@
  *   - Every receive is in the table, which decides order; some are in the NIC's list as well. The
  *     NIC gets a receive only if no older one that it lacks could match the same message.
  *   - A message that the NIC could not match goes through the table. If the NIC has the receive found
- *     there, that one is disabled, because the NIC counted one message more than it was told of. The
- *     software takes it back by a DEL and may use its buffer at once.
+ *     there, it has disabled it (list.h, the phase). The software takes it back by a DEL and may use
+ *     its buffer at once.
  *   - The NIC is told of an unexpected message only after inlay_tag_rx_arrive has had it: with the
  *     next receive, or by inlay_tag_rx_flush.
- *   - A receive leaves the table with the first completion that names it, and with its cancel. A
- *     cancelled receive that the NIC has either succeeds as a DEL (INLAY_TAG_RX_CANCELED) or
- *     completes as any other.
+ *   - A receive leaves the table with the first completion that names it, and with its cancel.
  *
  * Threads: one owner at a time for list, table and CQ together.
  */
@@ -60,7 +58,7 @@ enum inlay_tag_rx_kind {
 	INLAY_TAG_RX_RNDV = 3,     /* the software must end the receive's rendezvous: TMH and RVH are in its buffer */
 	INLAY_TAG_RX_CANCELED = 4, /* the receive of inlay_tag_rx_cancel is out: its buffer is the caller's */
 	INLAY_TAG_RX_MESSAGE = 5,  /* an unexpected message in XRQ entry wc.wr_id: inlay_tag_rx_arrive is next */
-	INLAY_TAG_RX_PLAIN = 6,    /* a message without a tag (a FIN among them), or an error, in XRQ entry wc.wr_id */
+	INLAY_TAG_RX_PLAIN = 6,    /* a message without a tag, or an error, in XRQ entry wc.wr_id */
 	INLAY_TAG_RX_FAILED = 7,   /* a receive has failed: wc.status; RNDV_INCOMPLETE: its message was cancelled */
 	INLAY_TAG_RX_BROKEN = 8,   /* the command queue has failed: the list and its receives are lost */
 };
@@ -116,8 +114,8 @@ INLAY_FN void inlay_tag_rx_sync_(struct inlay_tag_rx *rx)
  * cookie  the caller's
  *
  * Returns 1: *found is an unexpected message that was there; nothing was posted. 0: posted;
- * found->handle names the receive, found->in_hw says whether the NIC gets it. -EAGAIN: the table is
- * full. The NIC sees the receive after inlay_tag_rx_flush or inlay_tag_list_ring.
+ * found->handle names the receive, found->in_hw says whether the NIC gets it (after
+ * inlay_tag_rx_flush or inlay_tag_list_ring). -EAGAIN: the table is full.
  */
 INLAY_FN int inlay_tag_rx_post(struct inlay_tag_rx *rx, uint64_t tag, uint64_t mask, const struct ibv_sge *sge,
 			       uint64_t cookie, struct inlay_match_found *found)
@@ -156,9 +154,8 @@ INLAY_FN int inlay_tag_rx_post(struct inlay_tag_rx *rx, uint64_t tag, uint64_t m
  *
  * Returns 1: *found is the receive, its buffer is the caller's: copy, or read if it is a
  * rendezvous. 0: kept, *found is the message. -EAGAIN: the table is full; call again when it has
- * room or has grown, and before any later message: until then the NIC's new tags stay disabled.
- * -EPROTO: *found is the receive, but the NIC has lost count of it and may still write to its
- * buffer.
+ * room, and before any later message. -EPROTO: *found is the receive, but the NIC has lost count of
+ * it and may still write to its buffer.
  */
 INLAY_FN int inlay_tag_rx_arrive(struct inlay_tag_rx *rx, uint64_t tag, uint64_t cookie, int from_nic,
 				 struct inlay_match_found *found)
@@ -188,11 +185,9 @@ INLAY_FN void inlay_tag_rx_left_(struct inlay_tag_entry_ *entry, uint64_t cookie
 }
 
 /*
- * Cancels a receive.
- *
- * Returns 1: *found is the receive, it is out and its buffer is the caller's. 0: the NIC has it,
- * and INLAY_TAG_RX_CANCELED or its completion follows. -ENOENT: it is out already: completed,
- * matched or cancelled. The NIC sees the DEL after inlay_tag_rx_flush or inlay_tag_list_ring.
+ * Cancels a receive. Returns 1: *found is the receive, it is out and its buffer is the caller's. 0:
+ * the NIC has it, and INLAY_TAG_RX_CANCELED or its completion follows, after inlay_tag_rx_flush or
+ * inlay_tag_list_ring. -ENOENT: it is out already.
  */
 INLAY_FN int inlay_tag_rx_cancel(struct inlay_tag_rx *rx, uint64_t handle, struct inlay_match_found *found)
 {
@@ -210,10 +205,8 @@ INLAY_FN int inlay_tag_rx_cancel(struct inlay_tag_rx *rx, uint64_t handle, struc
 }
 
 /*
- * Takes in a completion of the list, as inlay_tag_list_complete, before it is freed.
- *
- * Returns enum inlay_tag_rx_kind and fills *wc; -EPROTO for a CQE that cannot be, or for a receive
- * that both sides have matched.
+ * Takes in a completion as inlay_tag_list_complete. Returns enum inlay_tag_rx_kind; -EPROTO for a
+ * CQE that cannot be, or for a receive that both sides have matched.
  */
 INLAY_FN int inlay_tag_rx_complete(struct inlay_tag_rx *rx, const struct mlx5_cqe64 *cqe, uint32_t cqe_size,
 				   struct inlay_tag_wc *wc)
@@ -258,7 +251,7 @@ INLAY_FN int inlay_tag_rx_complete(struct inlay_tag_rx *rx, const struct mlx5_cq
 
 /*
  * Call when no completion is left. Rings for what was posted, and tells the NIC of the unexpected
- * messages that have arrived if some of its tags may be disabled.
+ * messages that have arrived.
  */
 INLAY_FN void inlay_tag_rx_flush(struct inlay_tag_rx *rx)
 {
