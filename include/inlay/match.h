@@ -36,8 +36,8 @@
  *   remove               O(1)                          65 nodes, and 65 for each mask in use
  *
  * Without masked receives, these cost nothing. A masked receive enters the messages that it passes
- * in the class of its mask, oldest first, until one matches; the next one goes on from there. So the
- * first may pass all that are kept: 20 us for 4,096 of them, 1 to 2 ms for 65,536.
+ * in the class of its mask, oldest first, until one matches; the next one goes on from there. So
+ * the first may pass all that are kept: 20 us for 4,096 of them, 1 to 2 ms for 65,536.
  *
  * How it works: receives and messages are entries of one array, one cache line each. One hash table
  * finds both by key. Under one key there are only receives or only messages.
@@ -49,8 +49,8 @@
  *
  * Keys in one bucket form a digital search tree: at each node the next bit of the hash says left or
  * right. The hash is the key times an odd number, so different keys have different hashes and no
- * path is longer than 65 nodes. The usual length is one or two. The seed chooses the odd number: with
- * a secret one (getrandom(2)) a peer cannot choose tags that share a bucket.
+ * path is longer than 65 nodes. The usual length is one or two. The seed chooses the odd number:
+ * with a secret one (getrandom(2)) a peer cannot choose tags that share a bucket.
  *
  * Receives are grouped into classes by their mask: one class for exact receives, and up to 8 for
  * other masks. A receive's key is its class and (tag & mask). An arriving message is looked up in
@@ -805,8 +805,8 @@ INLAY_COLD int inlay_match_grow(struct inlay_match *m, void *memory, size_t size
  */
 
 /*
- * Says that hardware has a posted receive as well, under the number hw. Of the receives with one tag
- * and mask, hardware has the oldest. Returns 0, or -ENOENT when the receive is out.
+ * Says that hardware has a posted receive as well, under the number hw. Of the receives with one
+ * tag and mask, hardware has the oldest. Returns 0, or -ENOENT when the receive is out.
  */
 INLAY_FN int inlay_match_set_hw(struct inlay_match *m, uint64_t handle, uint32_t hw)
 {

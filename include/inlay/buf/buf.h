@@ -328,7 +328,7 @@ INLAY_ALWAYS int inlay_buf_dec_(struct inlay_inventory *inv, struct inlay_buf *b
 	if (INLAY_LIKELY(state >= INLAY_BUF_PLAIN_)) {
 		inlay_block_list_(b);
 	} else if (inv && state == INLAY_BUF_SHARED_ && (inv->back == b || inlay_magazine_turn_(inv, b))) {
-		/* Others write to the block's second line, under the lock: it is read once a block. */
+		/* Others write to the block's second line: it is read once a block. */
 		INLAY_CHECK(!(inv->back_bits >> inlay_buf_line_(buf) & 1), "no buffer is given back twice");
 		inv->back_bits |= 1ull << inlay_buf_line_(buf);
 	} else {

@@ -17,9 +17,9 @@
  *   - A buffer that is out keeps its map from being stopped, and the inventory from being
  *     destroyed. An inventory may be stopped and started again.
  *   - All memory of an inventory lies within 128 GiB of it: links of lists are distances. To grow,
- *     reserve addresses first (mmap with MAP_NORESERVE): two blocks of malloc may be terabytes apart.
+ *     reserve addresses first (MAP_NORESERVE): two blocks of malloc may be terabytes apart.
  *   - Beyond eight maps at a time, a map is looked up for each get.
- *   - An inventory and its maps know each other: memory of neither is reused before it is destroyed.
+ *   - An inventory's memory and its maps' are not reused before they are destroyed.
  *
  * Threads: one owner at a time, which also gives buffers back; for many threads see shared.h.
  */
@@ -152,7 +152,9 @@ INLAY_COLD int inlay_inventory_expand(struct inlay_inventory *inv, void *memory,
 
 	if (__atomic_load_n(&s->state, __ATOMIC_RELAXED) != INLAY_STORE_STARTED_)
 		return -EBADFD;
-	err = num > INLAY_STORE_MAX_ - inlay_inventory_num_elements(inv) ? -EINVAL : inlay_store_check_(memory, size, need);
+	err = inlay_store_check_(memory, size, need);
+	if (!err && num > INLAY_STORE_MAX_ - inlay_inventory_num_elements(inv))
+		err = -EINVAL;
 	if (err)
 		return err;
 	if (at < -(1ll << 31) || at + (int64_t)(need / INLAY_CACHE_LINE) >= 1ll << 31)
@@ -237,7 +239,8 @@ INLAY_ALWAYS int inlay_inventory_near_(const struct inlay_inventory *inv, const 
 	uint64_t turn = __atomic_load_n(&inv->store->turn, __ATOMIC_RELAXED);
 
 	return INLAY_LIKELY(inv->mmap == mmap) && INLAY_LIKELY(inv->turn == turn) &&
-	       inlay_range_holds_(inv->start, inv->len, (uintptr_t)addr, len) && INLAY_LIKELY(data_len <= INLAY_BUF_DATA_MAX);
+	       inlay_range_holds_(inv->start, inv->len, (uintptr_t)addr, len) &&
+	       INLAY_LIKELY(data_len <= INLAY_BUF_DATA_MAX);
 }
 
 /*

@@ -74,7 +74,7 @@ INLAY_ALWAYS int inlay_post_gather_bufs(struct inlay_sq *sq, uint8_t opcode, uin
 	return inlay_post_commit_(sq, at, opcode, flags, imm_be);
 }
 
-/* Send, RDMA write, and RDMA read into the data of the buffers. Return as inlay_post_gather_bufs. */
+/* Send, RDMA write, and RDMA read into the buffers' data. Return as inlay_post_gather_bufs. */
 INLAY_ALWAYS int inlay_post_send_bufs(struct inlay_sq *sq, const struct inlay_buf *bufs, uint32_t flags)
 {
 	return inlay_post_gather_bufs(sq, MLX5_OPCODE_SEND, 0, NULL, bufs, flags);

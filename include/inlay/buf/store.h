@@ -9,14 +9,14 @@
  *
  * A descriptor has a byte of state. Most buffers are plain all their life: live, one reference, in
  * no list. Giving a plain buffer back writes only its state, because the descriptor may be in
- * another CPU's cache, or in none. A get looks once at the states of a block and uses up what is free
- * in the order of addresses, in which memory is fastest.
+ * another CPU's cache, or in none. A get looks once at the states of a block and uses up what is
+ * free in the order of addresses, in which memory is fastest.
  *
- * Counting. Nothing counts buffers while they come and go. A store has ties to up to eight maps, and
- * a map counts the descriptors of the stores tied to it. Buffers of further maps hold theirs.
+ * Counting. Nothing counts buffers while they come and go. A store has ties to up to eight maps,
+ * and a map counts the descriptors of the stores tied to it. Buffers of further maps hold theirs.
  *
- * Turns. An inventory remembers the range that its last get found. store->turn counts up when a tied
- * map is stopped, or the store, and makes that void.
+ * Turns. An inventory remembers the range that its last get found. store->turn counts up when a
+ * tied map is stopped, or the store, and makes that void.
  *
  * Threads: the owner's, or as a function says.
  */
@@ -142,7 +142,7 @@ INLAY_ALWAYS int64_t inlay_store_lines_(const void *a, const void *b)
 
 /*
  * The state of a descriptor: in the first line of its block's header, by its line in the block. The
- * block's address says where its header is, so that headers do not meet in the same sets of a cache.
+ * block's address says where its header is, so that headers do not meet in the same cache sets.
  *
  *   address    | block 18 | 17 .. 12 | line 11 .. 6 | 0 |
  *   its state  | the same            | 17 .. 13 | 0 | line 11 .. 6 |

@@ -470,8 +470,8 @@ INLAY_FN int inlay_memdomain_total_(const struct iovec *iov, uint32_t iovcnt, ui
 }
 
 /*
- * What a copy reads, in *iov, and its bytes. Returns 0; -EINVAL for a translation to another domain,
- * for vectors as above, and when the destination is shorter.
+ * What a copy reads, in *iov, and its bytes. Returns 0; -EINVAL for a translation to another
+ * domain, for vectors as above, and when the destination is shorter.
  */
 INLAY_FN int inlay_memdomain_source_(const struct inlay_memdomain *d, const struct inlay_memdomain_copy *copy,
 				     uintptr_t lowest, const struct iovec **iov, size_t *total)

@@ -211,9 +211,9 @@ INLAY_FN int inlay_memdomain_rdma_gather_(struct inlay_memdomain_rdma *r, struct
 
 /*
  * Pull, push and transfer. Returns 0; -EINVAL for a peer without keys, a translation to another
- * domain or a destination that is too short; -ENOENT for memory in no range of its map, -EPERM where
- * the map does not permit it; -EAGAIN when the queue is full or all ops are in use; -E2BIG when not
- * even the empty queue has room.
+ * domain or a destination that is too short; -ENOENT for memory in no range of its map, -EPERM
+ * where the map does not permit it; -EAGAIN when the queue is full or all ops are in use; -E2BIG
+ * when not even the empty queue has room.
  */
 INLAY_FN int inlay_memdomain_rdma_copy_(struct inlay_memdomain *d, const struct inlay_memdomain_copy *copy,
 					uint8_t opcode)
@@ -313,8 +313,8 @@ INLAY_FN void inlay_memdomain_rdma_end_(struct inlay_memdomain_rdma *r, int rc)
  * Takes any completion from the CQ of the domain's queue, before its CQE is given back.
  *
  * Returns 1: it ended an operation, and done was called; 0: it is an error within an operation,
- * which has completions to come; -ENOENT: it is not of this domain's oldest operation, which is
- * always the next to complete; -EPROTO: it is, but cannot be (a faulty device); nothing has changed.
+ * which has completions to come; -ENOENT: it is not of this domain's oldest operation, the next to
+ * complete; -EPROTO: it is, but cannot be (a faulty device).
  */
 INLAY_FN int inlay_memdomain_rdma_complete(struct inlay_memdomain_rdma *r, const struct mlx5_cqe64 *cqe)
 {

@@ -408,8 +408,9 @@ INLAY_FN int inlay_tag_list_post_ops(struct inlay_tag_list *list, struct ibv_ops
 
 /*
  * Whether a CQE is of this list's command queue, or of its XRQ, whose user_index no other queue on
- * the CQ may have. It is not documented how a NIC says that an error is one of a tagged buffer: here
- * one with app == INLAY_CQE_APP_TAG is, with app_info as the entry; one without is of an XRQ entry.
+ * the CQ may have. It is not documented how a NIC says that an error is one of a tagged buffer:
+ * here one with app == INLAY_CQE_APP_TAG is, with app_info as the entry; one without is of an XRQ
+ * entry.
  */
 INLAY_ALWAYS int inlay_tag_list_owns(const struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe)
 {

@@ -26,9 +26,9 @@
  * Invariants:
  *   - Every receive is in the table, which decides order; some are in the NIC's list as well. The
  *     NIC gets a receive only if no older one that it lacks could match the same message.
- *   - A message that the NIC could not match goes through the table. If the NIC has the receive found
- *     there, it has disabled it (list.h, the phase). The software takes it back by a DEL and may use
- *     its buffer at once.
+ *   - A message that the NIC could not match goes through the table. If the NIC has the receive
+ *     found there, it has disabled it (list.h, the phase). The software takes it back by a DEL and
+ *     may use its buffer at once.
  *   - The NIC is told of an unexpected message only after inlay_tag_rx_arrive has had it: with the
  *     next receive, or by inlay_tag_rx_flush.
  *   - A receive leaves the table with the first completion that names it, and with its cancel.
@@ -233,7 +233,7 @@ INLAY_FN int inlay_tag_rx_complete(struct inlay_tag_rx *rx, const struct mlx5_cq
 		rx->waiting++;
 		return INLAY_TAG_RX_MESSAGE;
 	}
-	/* The first completion takes it out of the table, where a receive that software took is not. */
+	/* The first completion takes it out of the table; what software took is not there. */
 	if (table) {
 		if (inlay_match_remove(rx->match, wc->wr_id, &found))
 			return -EPROTO;
