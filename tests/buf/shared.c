@@ -3,9 +3,7 @@
  * shared.c: an inventory for many threads: its rules and errors, and threads at work, each of which frees what others got: producers and
  * consumers, references in several hands, lists, growth and stop meanwhile. Made to be built with -fsanitize=thread too. Takes no device.
  */
-#include "common.h"
 #include "rig.h"
-#include "given.h"
 #include <pthread.h>
 #include <signal.h>
 
@@ -122,9 +120,7 @@ static void rules(void **state)
 {
 	struct inlay_magazine *a = &magazines[0], *b = &magazines[1];
 	struct inlay_buf *x = NULL, *y = NULL, *z = NULL, *all[600];
-	struct buf_args args[8];
-	struct inlay_inventory *plain = NULL;
-	struct inlay_inventory *other = NULL;
+	struct inlay_inventory *plain = NULL, *other = NULL;
 	struct inlay_mmap single;
 	size_t size = inlay_inventory_size(600);
 	void *memory = given(size), *more;
@@ -244,17 +240,10 @@ static void rules(void **state)
 	inlay_magazine_detach(&magazines[2]);
 	must(inlay_inventory_destroy(other));
 	given_free(other);
-	/* All of them, by batches and one by one; then none; all different */
-	for (i = 0; i < 8; i++) {
-		args[i].addr = args[i].data = mem + 64 * i;
-		args[i].len = args[i].data_len = 64;
-	}
-	for (i = 0; i < 592; i += 8)
-		if (get_all(&(i % 16 ? a : b)->inventory, &map, args, 8, all + i))
-			must(get_all(&(i % 16 ? b : a)->inventory, &map, args, 8, all + i));
-	for (; i < 600; i++)
-		if (inlay_inventory_get_by_data(&a->inventory, &map, mem, 64, &all[i]))
-			must(inlay_inventory_get_by_data(&b->inventory, &map, mem, 64, &all[i]));
+	/* All of them, by both; then none; all different */
+	for (i = 0; i < 600; i++)
+		if (inlay_inventory_get_by_data(&(i % 16 < 8 ? a : b)->inventory, &map, mem, 64, &all[i]))
+			must(inlay_inventory_get_by_data(&(i % 16 < 8 ? b : a)->inventory, &map, mem, 64, &all[i]));
 	assert_int_equal(inlay_inventory_get_by_data(&a->inventory, &map, mem, 64, &x), -EAGAIN);
 	assert_int_equal(inlay_inventory_get_by_data(&b->inventory, &map, mem, 64, &x), -EAGAIN);
 	assert_int_equal(inlay_inventory_dup(&b->inventory, all[0], &x), -EAGAIN);
@@ -264,12 +253,10 @@ static void rules(void **state)
 		assert_int_equal(inlay_buf_refcount(all[i]), 1);
 	}
 	assert_int_equal(give_all(&b->inventory, all, 5), 5);
-	assert_int_equal(get_all(&b->inventory, &map, args, 8, all), -EAGAIN);
 	assert_int_equal(inlay_inventory_num_free(shared), 5);
-	must(get_all(&b->inventory, &map, args, 5, all));
-	args[3].addr = mem - 1;
+	for (i = 0; i < 5; i++)
+		must(inlay_inventory_get_by_data(&b->inventory, &map, mem, 64, &all[i]));
 	assert_int_equal(give_all(&a->inventory, all, 600), 600);
-	assert_int_equal(get_all(&b->inventory, &map, args, 8, all + 8), -EINVAL);
 	assert_int_equal(give_all(&a->inventory, all, 600), 0);
 	assert_int_equal(inlay_inventory_num_free(shared), 600);
 	assert_int_equal(inlay_inventory_destroy(shared), -EBUSY);
@@ -278,6 +265,37 @@ static void rules(void **state)
 	must(inlay_inventory_stop(shared));
 	shared_free(600);
 	map_close(&single);
+}
+
+/* A magazine goes to the store once for many descriptors, and holds 252 at most. */
+static void seldom(void **state)
+{
+	struct inlay_magazine *a = &magazines[0], *b = &magazines[1];
+	uint32_t taken = 0, given_back = 0, before, i, k;
+	struct inlay_buf *all[1000];
+
+	(void)state;
+	shared_make(1000);
+	must(inlay_magazine_attach(a, shared));
+	must(inlay_magazine_attach(b, shared));
+	for (i = 0; i < 1000; i++) {
+		before = a->sum;
+		must(inlay_inventory_get_by_data(&a->inventory, &map, mem, 64, &all[i]));
+		taken += a->sum > before;
+	}
+	for (; i; i--) {
+		k = rnd_below(i);
+		before = b->sum;
+		must(inlay_inventory_dec_refcount(&b->inventory, all[k], NULL));
+		all[k] = all[i - 1];
+		given_back += b->sum < before;
+		assert_true(b->sum + inlay_ones_(b->inventory.back_bits) <= 252 - 62);
+	}
+	assert_in_range(taken, 5, 1000 / 64);
+	assert_in_range(given_back, 5, 1000 / 32);
+	inlay_magazine_detach(a);
+	inlay_magazine_detach(b);
+	shared_free(1000);
 }
 
 /* More mmaps than a shared inventory has accounts for */
@@ -947,6 +965,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(rules),
+		cmocka_unit_test(seldom),
 		cmocka_unit_test(many_maps),
 		cmocka_unit_test(ties),
 		cmocka_unit_test(anew),

@@ -22,7 +22,7 @@
 #include <inlay/mmap/map.h>
 
 struct inlay_array {
-	uint8_t *base;          /* NULL: stopped */
+	uint8_t *base;          /* NULL: stopped, also after a start that failed */
 	uint64_t element_size;
 	uint32_t num;
 	struct inlay_keys keys; /* rkey: for peers */
@@ -45,7 +45,10 @@ INLAY_COLD int inlay_array_start(struct inlay_array *array, struct inlay_mmap *m
 {
 	const struct inlay_source *s;
 
-	if (!array || !mmap || !num || !element_size || element_size > 0x7fffffff)
+	if (!array)
+		return -EINVAL;
+	array->base = NULL;
+	if (!mmap || !num || !element_size || element_size > 0x7fffffff)
 		return -EINVAL;
 	if (!inlay_mmap_started(mmap))
 		return -EBADFD;
