@@ -17,7 +17,7 @@
  *
  * Invariants:
  *   - A receive has a tag and a mask, a message has a tag. They match when
- *     ((message ^ receive) & mask & ~ignored) == 0. The table is told `ignored` once.
+ *     ((message ^ receive) & mask & ~ignored) == 0. `ignored` is the same for a whole table.
  *   - A message goes to the receive posted first of all that match it. A receive takes the message
  *     that arrived first of all that match it.
  *   - No receive in the table matches a message in the table.
@@ -381,7 +381,7 @@ INLAY_ALWAYS uint64_t inlay_match_handle_(const struct inlay_match *m, uint32_t 
 	return m->entry[e].seq << 21 | e;
 }
 
-/* The entry that a handle names, or 0 when it is out. */
+/* The entry that a handle names, or 0 when it has left. */
 INLAY_ALWAYS uint32_t inlay_match_of_(const struct inlay_match *m, uint64_t handle)
 {
 	const uint32_t e = (uint32_t)handle & 0x1fffff;
@@ -701,7 +701,7 @@ INLAY_FN int inlay_match_probe(const struct inlay_match *m, uint64_t tag, uint64
 
 /*
  * Takes out a receive (it is cancelled, or hardware has consumed it) or a message (its sender has
- * died, or a probe has chosen it). Returns 0: *found is what was taken out. -ENOENT: it is out.
+ * died, or a probe has chosen it). Returns 0: *found is what was removed. -ENOENT: it had left.
  */
 INLAY_FN int inlay_match_remove(struct inlay_match *m, uint64_t handle, struct inlay_match_found *found)
 {
@@ -714,7 +714,7 @@ INLAY_FN int inlay_match_remove(struct inlay_match *m, uint64_t handle, struct i
 	return 0;
 }
 
-/* Gives a receive or a message another cookie. Returns 0, or -ENOENT when it is out. */
+/* Gives a receive or a message another cookie. Returns 0, or -ENOENT when it has left. */
 INLAY_FN int inlay_match_set_cookie(struct inlay_match *m, uint64_t handle, uint64_t cookie)
 {
 	const uint32_t e = inlay_match_of_(m, handle);
@@ -806,7 +806,7 @@ INLAY_COLD int inlay_match_grow(struct inlay_match *m, void *memory, size_t size
 
 /*
  * Says that hardware has a posted receive as well, under the number hw. Of the receives with one
- * tag and mask, hardware has the oldest. Returns 0, or -ENOENT when the receive is out.
+ * tag and mask, hardware has the oldest. Returns 0, or -ENOENT when the receive has left.
  */
 INLAY_FN int inlay_match_set_hw(struct inlay_match *m, uint64_t handle, uint32_t hw)
 {

@@ -13,9 +13,9 @@
  *
  * Invariants:
  *   - Gets, dup and expand need a started inventory, and gets and dup a map that is started or
- *     imported; otherwise -EBADFD. Buffers that are out can always be given back.
- *   - A buffer that is out keeps its map from being stopped, and the inventory from being
- *     destroyed. An inventory may be stopped and started again.
+ *     imported; otherwise -EBADFD. Buffers in use can always be given back.
+ *   - A buffer in use keeps its map from being stopped, and the inventory from being destroyed. An
+ *     inventory may be stopped and started again.
  *   - All memory of an inventory lies within 128 GiB of it: links of lists are distances. To grow,
  *     reserve addresses first (MAP_NORESERVE): two blocks of malloc may be terabytes apart.
  *   - Beyond eight maps at a time, a map is looked up for each get.
@@ -109,7 +109,7 @@ INLAY_COLD int inlay_inventory_stop(struct inlay_inventory *inv)
 	return inlay_store_stop_(inlay_inventory_(inv)->store);
 }
 
-/* Descriptors, and those that are not out. The latter looks at all states, a line for each 62. */
+/* Descriptors, and how many are free. The latter reads all states: a line for each 62. */
 INLAY_FN uint32_t inlay_inventory_num_elements(const struct inlay_inventory *inv)
 {
 	return __atomic_load_n(&inlay_inventory_(inv)->store->num, __ATOMIC_RELAXED);
@@ -120,7 +120,7 @@ INLAY_FN uint32_t inlay_inventory_num_free(const struct inlay_inventory *inv)
 	return inlay_store_free_(inlay_inventory_(inv)->store);
 }
 
-/* Stops it if needed. Returns 0, or -EBUSY while a buffer is out or a magazine attached. */
+/* Stops it if needed. Returns 0, or -EBUSY while a buffer is in use or a magazine attached. */
 INLAY_COLD int inlay_inventory_destroy(struct inlay_inventory *inv)
 {
 	struct inlay_store_ *s = inlay_inventory_(inv)->store;

@@ -17,7 +17,7 @@
  *     inlay_inventory_* of &pool->inventory: device, user data, numbers of buffers.
  *   - Slices are cut from all ranges of the map, in the order of addresses, none across two.
  *   - A started pool keeps its map from being stopped. stop and destroy return -EBUSY while a
- *     buffer is out.
+ *     buffer is in use.
  *
  * Threads: one owner at a time, which also gives buffers back.
  */
@@ -49,8 +49,8 @@ INLAY_COLD size_t inlay_pool_size(uint32_t num)
 
 /*
  * Makes a stopped pool of slices of element_size bytes, in memory that begins on a cache line and
- * has inlay_pool_size(num) bytes or more; it is the pool's until it is destroyed. The map is to be
- * started before the pool. Returns 0; -EINVAL for a bad argument; -ENOBUFS when size is too small.
+ * has inlay_pool_size(num) bytes or more; it is the pool's until it is destroyed. Start the map
+ * before the pool. Returns 0; -EINVAL for a bad argument; -ENOBUFS when size is too small.
  */
 INLAY_COLD int inlay_pool_create(void *memory, size_t size, uint32_t num, size_t element_size, struct inlay_mmap *mmap,
 				 struct inlay_pool **pool)
@@ -143,7 +143,7 @@ INLAY_COLD int inlay_pool_start(struct inlay_pool *pool)
 	return inlay_store_start_(s);
 }
 
-/* Returns 0; -EBADFD when it is not started; -EBUSY while a buffer is out. */
+/* Returns 0; -EBADFD when it is not started; -EBUSY while a buffer is in use. */
 INLAY_COLD int inlay_pool_stop(struct inlay_pool *pool)
 {
 	struct inlay_inventory *inv;
@@ -163,7 +163,7 @@ INLAY_COLD int inlay_pool_stop(struct inlay_pool *pool)
 	return inlay_store_stop_(inv->store);
 }
 
-/* Stops it if needed. Returns 0, or -EBUSY while a buffer is out. */
+/* Stops it if needed. Returns 0, or -EBUSY while a buffer is in use. */
 INLAY_COLD int inlay_pool_destroy(struct inlay_pool *pool)
 {
 	if (inlay_pool_stop(pool) == -EBUSY)

@@ -115,7 +115,7 @@ INLAY_COLD void inlay_magazine_detach(struct inlay_magazine *mag)
  * Data path; internal
  */
 
-/* At hand: what was given back last, else a batch, else one of the store's. Returns whether. */
+/* Takes in hand what was given back last, else a batch, else one of the store's; 0: none. */
 INLAY_COLD int inlay_magazine_refill_(struct inlay_magazine *mag)
 {
 	struct inlay_inventory *inv = &mag->inventory;

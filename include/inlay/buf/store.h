@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/buf/store.h: the block store under inventories and pools: where descriptors lie, which are
- * free, and which maps their buffers are of. Everything here is internal.
+ * free, and the maps of their buffers. Everything here is internal.
  *
  * Blocks. Descriptors lie in blocks of 4 KiB, 62 in each, around a header of two lines:
  *
@@ -442,7 +442,7 @@ INLAY_ALWAYS void inlay_inventory_load_(struct inlay_inventory *inv, struct inla
 	inv->bits = bits;
 }
 
-/* Another block at hand, when there is none and nobody shares. Returns whether there is one. */
+/* Takes another block in hand, when nobody shares the store. Returns 0 when there is none. */
 INLAY_FN int inlay_store_refill_(struct inlay_inventory *inv)
 {
 	struct inlay_block_ *b = inlay_store_pop_(inv->store);
@@ -514,7 +514,7 @@ INLAY_FN void inlay_buf_free_(struct inlay_buf *buf)
 		inlay_block_list_(b);
 		return;
 	}
-	/* Free under the lock only: then a destroy finds nobody here. */
+	/* Free under the lock only: a destroy that sees it free finds no thread here. */
 	inlay_lock(&s->lock);
 	inlay_buf_end_(buf);
 	inlay_block_give_(b, 1ull << inlay_buf_line_(buf));

@@ -314,7 +314,7 @@ INLAY_FN void inlay_memdomain_rdma_end_(struct inlay_memdomain_rdma *r, int rc)
  *
  * Returns 1: it ended an operation, and done was called; 0: it is an error within an operation,
  * which has completions to come; -ENOENT: it is not of this domain's oldest operation, the next to
- * complete; -EPROTO: it is, but cannot be (a faulty device).
+ * complete; -EPROTO: impossible (a faulty device).
  */
 INLAY_FN int inlay_memdomain_rdma_complete(struct inlay_memdomain_rdma *r, const struct mlx5_cqe64 *cqe)
 {

@@ -21,7 +21,7 @@
  *   - An entry is free again when its receive is over and the completions of all operations that
  *     name it have come. A handle is an entry and a generation: one that is out of date is refused.
  *   - The NIC completes every DEL, and one operation in a quarter of the ring, so that credit comes
- *     back. The caller hears of what it signaled.
+ *     back. The caller sees only the completions it asked for.
  *   - An operation that fails takes the command QP with it: make the XRQ, its QP and the list anew.
  *   - The CQ needs room for a completion of each WQEBB of the command ring, two of each tag, and
  *     one of each XRQ entry (inlay_cq_reserve).
@@ -114,7 +114,7 @@ struct inlay_tag_filed_ {
 	uint16_t count;      /* what the NIC has been told by then */
 	uint8_t opcode;      /* enum inlay_tag_opcode_ */
 	uint8_t asked : 1;   /* the NIC completes it, */
-	uint8_t signaled : 1; /* and the caller hears of it */
+	uint8_t signaled : 1; /* and the caller sees that */
 };
 
 struct inlay_tag_list {
@@ -319,8 +319,8 @@ INLAY_ALWAYS struct ibv_ops_wr inlay_tag_list_wr_(const struct inlay_tag_list *l
  * sge     the buffer, host order, at most 2^31 - 1 bytes; NULL or of length 0: none. It is the
  *         NIC's until the receive completes with IBV_WC_TM_DATA_VALID or an error, or a DEL does
  * flags   IBV_OPS_SIGNALED: inlay_tag_list_complete tells of the operation's end. IBV_OPS_TM_SYNC:
- *         the NIC hears of all unexpected messages that were handed out, which the caller has dealt
- *         with by now
+ *         tells the NIC of all unexpected messages that were handed out; the caller has dealt with
+ *         them
  * handle  names the tag to inlay_tag_list_del; may be NULL
  *
  * Returns 0, or -EAGAIN when list or command ring are full.
@@ -362,7 +362,7 @@ INLAY_ALWAYS int inlay_tag_list_sync(struct inlay_tag_list *list, uint64_t wr_id
 	return inlay_tag_list_write_(list, INLAY_TAG_NOP_, 0, &wr);
 }
 
-/* Shows the NIC all operations posted so far. None is allowed. */
+/* Shows the NIC all operations posted so far, if any. */
 INLAY_ALWAYS void inlay_tag_list_ring(struct inlay_tag_list *list)
 {
 	inlay_sq_ring(list->sq);
@@ -576,8 +576,8 @@ settle:
  * Statuses, opcodes and flags are those of an extended CQ (ibv_start_poll). An unexpected message
  * is IBV_WC_TM_RECV without MATCH and DATA_VALID. An error of an XRQ entry is IBV_WC_TM_NO_TAG.
  *
- * Returns 1 and fills *wc. 0: there is nothing to tell. -EPROTO: the CQE cannot be, because nothing
- * is owed of this kind; the list is as it was.
+ * Returns 1 and fills *wc. 0: an operation ended that was not signaled. -EPROTO: an impossible CQE,
+ * because nothing of its kind is owed; the list is as it was.
  */
 INLAY_FN int inlay_tag_list_complete(struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe, uint32_t cqe_size,
 				     struct inlay_tag_wc *wc)

@@ -29,8 +29,8 @@
  *   - A message that the NIC could not match goes through the table. If the NIC has the receive
  *     found there, it has disabled it (list.h, the phase). The software takes it back by a DEL and
  *     may use its buffer at once.
- *   - The NIC is told of an unexpected message only after inlay_tag_rx_arrive has had it: with the
- *     next receive, or by inlay_tag_rx_flush.
+ *   - The NIC learns that the software has an unexpected message only after inlay_tag_rx_arrive:
+ *     with the next receive, or by inlay_tag_rx_flush.
  *   - A receive leaves the table with the first completion that names it, and with its cancel.
  *
  * Threads: one owner at a time for list, table and CQ together.
@@ -56,7 +56,7 @@ enum inlay_tag_rx_kind {
 	INLAY_TAG_RX_MATCHED = 1,  /* a receive has its message, whose payload is to come: tag, app_ctx */
 	INLAY_TAG_RX_DONE = 2,     /* a receive is complete: tag, app_ctx, byte_len; payload when it is in the CQE */
 	INLAY_TAG_RX_RNDV = 3,     /* the software must end the receive's rendezvous: TMH and RVH are in its buffer */
-	INLAY_TAG_RX_CANCELED = 4, /* the receive of inlay_tag_rx_cancel is out: its buffer is the caller's */
+	INLAY_TAG_RX_CANCELED = 4, /* a cancelled receive has left the list: its buffer is the caller's */
 	INLAY_TAG_RX_MESSAGE = 5,  /* an unexpected message in XRQ entry wc.wr_id: inlay_tag_rx_arrive is next */
 	INLAY_TAG_RX_PLAIN = 6,    /* a message without a tag, or an error, in XRQ entry wc.wr_id */
 	INLAY_TAG_RX_FAILED = 7,   /* a receive has failed: wc.status; RNDV_INCOMPLETE: its message was cancelled */
@@ -185,9 +185,9 @@ INLAY_FN void inlay_tag_rx_left_(struct inlay_tag_entry_ *entry, uint64_t cookie
 }
 
 /*
- * Cancels a receive. Returns 1: *found is the receive, it is out and its buffer is the caller's. 0:
+ * Cancels a receive. Returns 1: *found is the receive, and its buffer is the caller's. 0:
  * the NIC has it, and INLAY_TAG_RX_CANCELED or its completion follows, after inlay_tag_rx_flush or
- * inlay_tag_list_ring. -ENOENT: it is out already.
+ * inlay_tag_list_ring. -ENOENT: it had left.
  */
 INLAY_FN int inlay_tag_rx_cancel(struct inlay_tag_rx *rx, uint64_t handle, struct inlay_match_found *found)
 {
@@ -205,8 +205,8 @@ INLAY_FN int inlay_tag_rx_cancel(struct inlay_tag_rx *rx, uint64_t handle, struc
 }
 
 /*
- * Takes in a completion as inlay_tag_list_complete. Returns enum inlay_tag_rx_kind; -EPROTO for a
- * CQE that cannot be, or for a receive that both sides have matched.
+ * Takes in a completion as inlay_tag_list_complete. Returns enum inlay_tag_rx_kind; -EPROTO for
+ * an impossible CQE, or for a receive that both sides have matched.
  */
 INLAY_FN int inlay_tag_rx_complete(struct inlay_tag_rx *rx, const struct mlx5_cqe64 *cqe, uint32_t cqe_size,
 				   struct inlay_tag_wc *wc)
