@@ -207,63 +207,6 @@ static void lists(void **state)
 	map_free(&t);
 }
 
-/* Lists whose descriptors are so far apart that a part of them cannot be a list of its own */
-static void far_lists(void **state)
-{
-	static const uint64_t place[] = {100, 0, 100, 200}; /* GiB */
-	struct inlay_inventory *inv[ARRAY(place)];
-	struct inlay_buf *b[ARRAY(place)], *x = NULL;
-	size_t size = inlay_inventory_size(4), all = 201ull << 30;
-	uint8_t *space = (uint8_t *)mmap(NULL, all, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0), *at;
-	struct map t;
-	uint32_t i;
-	enum { H, A, B, T };
-
-	(void)state;
-	assert_true(space != MAP_FAILED);
-	map_make(&t, 1);
-	for (i = 0; i < ARRAY(place); i++) {
-		at = space + (place[i] << 30) + i * 65536;
-		must(mprotect(at, (size + 4095) / 4096 * 4096, PROT_READ | PROT_WRITE));
-		must(inlay_inventory_create(at, size, 4, &inv[i]));
-		must(inlay_inventory_start(inv[i]));
-		must(inlay_inventory_get_by_data(inv[i], &t.m, t.mem, 64, &b[i]));
-	}
-	assert_int_equal(inlay_buf_chain_list(b[A], b[T]), -ERANGE);
-	assert_true(inlay_buf_is_first(b[T]) && !inlay_buf_next(b[A]));
-	/* What would be cut off is too long: a .. t */
-	must(inlay_buf_chain_list(b[H], b[A]));
-	must(inlay_buf_chain_list(b[H], b[B]));
-	must(inlay_buf_chain_list(b[H], b[T]));
-	assert_int_equal(inlay_buf_unchain_list(b[H], b[A]), -ERANGE);
-	assert_int_equal(inlay_buf_list_len(b[H]), 4);
-	assert_ptr_equal(inlay_buf_last(b[H]), b[T]);
-	assert_false(inlay_buf_is_first(b[A]));
-	must(inlay_buf_unchain_list(b[H], b[B]));
-	assert_int_equal(inlay_buf_list_len(b[H]), 2);
-	assert_ptr_equal(inlay_buf_last(b[H]), b[A]);
-	assert_ptr_equal(inlay_buf_last(b[B]), b[T]);
-	must(inlay_buf_unchain_list(b[H], b[A]));
-	must(inlay_buf_unchain_list(b[B], b[T]));
-	/* What would be left is too long: a, h, t; then b */
-	must(inlay_buf_chain_list(b[H], b[T]));
-	must(inlay_buf_chain_list(b[H], b[B]));
-	must(inlay_buf_chain_list(b[A], b[H]));
-	assert_int_equal(inlay_buf_unchain_list(b[A], b[B]), -ERANGE);
-	assert_int_equal(inlay_buf_list_len(b[A]), 4);
-	assert_ptr_equal(inlay_buf_last(b[A]), b[B]);
-	assert_ptr_equal(inlay_buf_next(b[T]), b[B]);
-	must(inlay_inventory_get_by_data(inv[A], &t.m, t.mem, 64, &x));
-	must(inlay_buf_chain_list(b[A], x));
-	must(inlay_buf_dec_refcount(b[A], NULL));
-	for (i = 0; i < ARRAY(place); i++) {
-		assert_int_equal(inlay_inventory_num_free(inv[i]), 4);
-		must(inlay_inventory_destroy(inv[i]));
-	}
-	must(munmap(space, all));
-	map_free(&t);
-}
-
 /* ---- arrays ---- */
 
 static void arrays(void **state)
@@ -569,7 +512,6 @@ int main(void)
 		cmocka_unit_test(windows),
 		cmocka_unit_test(references),
 		cmocka_unit_test(lists),
-		cmocka_unit_test(far_lists),
 		cmocka_unit_test(arrays),
 		cmocka_unit_test(posted),
 		cmocka_unit_test(preconditions),

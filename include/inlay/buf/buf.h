@@ -19,8 +19,7 @@
  *   - Buffers come from an inventory (inventory.h) or a pool (pool.h), and go back there.
  *   - The data lies inside the buffer and is at most 2^31 - 1 bytes long.
  *   - A list is named by its head. Only the head is counted: the count of another element is 1 and
- *     cannot be changed. At 0, the whole list goes back, each descriptor to its owner. Descriptors
- *     in one list lie within 128 GiB of each other.
+ *     cannot be changed. At 0, the whole list goes back, each descriptor to its owner.
  *
  * Threads: a buffer, and its list, has one owner at a time; the thread that owns its inventory
  * gives it back. Buffers of a shared inventory may be handed from thread to thread by anything that
@@ -89,7 +88,9 @@ INLAY_FN uint32_t inlay_buf_rkey(const struct inlay_buf *buf)
 /* What its range grants (enum inlay_access), while the map is started or imported. */
 INLAY_FN uint32_t inlay_buf_access(const struct inlay_buf *buf)
 {
-	return inlay_mmap_granted_(inlay_buf_(buf)->mmap, buf->range, INLAY_ACCESS_ALL);
+	const struct inlay_range *r = inlay_mmap_find(inlay_buf_(buf)->mmap, buf->head, (size_t)buf->len);
+
+	return r ? r->access : 0;
 }
 
 /* Sets the data. Returns 0; -EINVAL when it is too long or not in the buffer: nothing changes. */
@@ -109,23 +110,10 @@ INLAY_ALWAYS int inlay_buf_set_data_len(struct inlay_buf *buf, size_t data_len)
 	return inlay_buf_set_data(buf, inlay_buf_(buf)->data, data_len);
 }
 
-INLAY_ALWAYS struct inlay_buf *inlay_buf_at_(const struct inlay_buf *buf, int32_t distance)
-{
-	return (struct inlay_buf *)((uintptr_t)buf + (uintptr_t)((intptr_t)distance * (intptr_t)sizeof(*buf)));
-}
-
-/* Descriptors from a to b; 0 when they are too far apart for a link. */
-INLAY_ALWAYS int32_t inlay_buf_distance_(const struct inlay_buf *a, const struct inlay_buf *b)
-{
-	int64_t far = inlay_store_lines_(a, b);
-
-	return far == (int32_t)far ? (int32_t)far : 0;
-}
-
 /* The next buffer of the list, or NULL. */
 INLAY_ALWAYS struct inlay_buf *inlay_buf_next(const struct inlay_buf *buf)
 {
-	return inlay_buf_(buf)->next ? inlay_buf_at_(buf, buf->next) : NULL;
+	return inlay_buf_(buf)->next;
 }
 
 /* Whether it is a head, or in no list. */
@@ -138,9 +126,9 @@ INLAY_FN int inlay_buf_is_first(const struct inlay_buf *buf)
 INLAY_FN struct inlay_buf *inlay_buf_last(const struct inlay_buf *buf)
 {
 	if (inlay_buf_is_first(buf) && buf->next)
-		return inlay_buf_at_(buf, buf->last);
+		return buf->last;
 	while (buf->next)
-		buf = inlay_buf_next(buf);
+		buf = buf->next;
 	return (struct inlay_buf *)(uintptr_t)buf;
 }
 
@@ -184,57 +172,40 @@ INLAY_FN void inlay_buf_other_(struct inlay_buf *buf)
  * gone.
  *
  * Returns 0; -EINVAL when one is not a head, or both are the same; -EBADFD when one was given back;
- * -EBUSY when list2 has several references; -ERANGE when they are more than 128 GiB apart.
+ * -EBUSY when list2 has several references.
  */
 INLAY_ALWAYS int inlay_buf_chain_list(struct inlay_buf *list1, struct inlay_buf *list2)
 {
-	struct inlay_buf *tail1, *tail2;
-	int32_t link, last;
-
 	INLAY_CHECK(list1 && list2, "a buffer is not NULL");
 	if (INLAY_UNLIKELY((list1->flags | list2->flags) & INLAY_BUF_ELEMENT_) || INLAY_UNLIKELY(list1 == list2))
 		return -EINVAL;
 	if (INLAY_UNLIKELY(!inlay_buf_refcount(list1)) || INLAY_UNLIKELY(inlay_buf_refcount(list2) != 1))
 		return inlay_buf_refcount(list1) && inlay_buf_refcount(list2) ? -EBUSY : -EBADFD;
-	tail1 = inlay_buf_last(list1);
-	tail2 = inlay_buf_last(list2);
-	link = inlay_buf_distance_(tail1, list2);
-	last = inlay_buf_distance_(list1, tail2);
-	if (INLAY_UNLIKELY(!link) || INLAY_UNLIKELY(!last))
-		return -ERANGE;
 	inlay_buf_other_(list1);
 	inlay_buf_other_(list2);
-	tail1->next = link;
-	list1->last = last;
+	inlay_buf_last(list1)->next = list2;
+	list1->last = inlay_buf_last(list2);
 	list2->flags |= INLAY_BUF_ELEMENT_;
 	return 0;
 }
 
 /*
  * Cuts a list in two: list2, an element of it, becomes a head with a count of 1. Walks the list.
- *
- * Returns 0; -EINVAL when list1 is not a head, or list2 not one of its later elements; -ERANGE when
- * the ends of one part are more than 128 GiB apart. After an error nothing has changed.
+ * Returns 0; -EINVAL when list1 is not a head, or list2 not one of its later elements.
  */
 INLAY_FN int inlay_buf_unchain_list(struct inlay_buf *list1, struct inlay_buf *list2)
 {
-	struct inlay_buf *before = list1, *next, *tail;
-	int32_t last1, last2;
+	struct inlay_buf *before = list1;
 
 	if (!inlay_buf_is_first(list1))
 		return -EINVAL;
-	while ((next = inlay_buf_next(before)) && next != list2)
-		before = next;
-	if (!next)
+	while (before->next && before->next != list2)
+		before = before->next;
+	if (!before->next)
 		return -EINVAL;
-	tail = inlay_buf_last(list1);
-	last1 = inlay_buf_distance_(list1, before);
-	last2 = inlay_buf_distance_(list2, tail);
-	if ((!last1 && before != list1) || (!last2 && tail != list2))
-		return -ERANGE;
-	before->next = 0;
-	list1->last = last1;
-	list2->last = last2;
+	list2->last = list1->last;
+	list1->last = before;
+	before->next = NULL;
 	list2->flags &= (uint16_t)~INLAY_BUF_ELEMENT_;
 	return 0;
 }

@@ -16,8 +16,6 @@
  *     imported; otherwise -EBADFD. Buffers in use can always be given back.
  *   - A buffer in use keeps its map from being stopped, and the inventory from being destroyed. An
  *     inventory may be stopped and started again.
- *   - All memory of an inventory lies within 128 GiB of it: links of lists are distances. To grow,
- *     reserve addresses first (MAP_NORESERVE): two blocks of malloc may be terabytes apart.
  *   - Beyond eight maps at a time, a map is looked up for each get.
  *   - An inventory's memory and its maps' are not reused before they are destroyed.
  *
@@ -140,25 +138,21 @@ INLAY_COLD int inlay_inventory_destroy(struct inlay_inventory *inv)
  * Adds num descriptors to a started inventory, in memory as for inlay_inventory_create.
  *
  * Returns 0; -EBADFD when it is not started; -EINVAL for a bad argument, and for more than 2^30 in
- * all; -ENOBUFS when size is too small; -ERANGE for memory more than 128 GiB away.
+ * all; -ENOBUFS when size is too small.
  */
 INLAY_COLD int inlay_inventory_expand(struct inlay_inventory *inv, void *memory, size_t size, uint32_t num)
 {
 	struct inlay_store_ *s = inlay_inventory_(inv)->store;
-	size_t need = inlay_inventory_size(num);
-	int64_t at = inlay_store_lines_(s, memory);
 	struct inlay_block_ *first;
 	int err;
 
 	if (__atomic_load_n(&s->state, __ATOMIC_RELAXED) != INLAY_STORE_STARTED_)
 		return -EBADFD;
-	err = inlay_store_check_(memory, size, need);
+	err = inlay_store_check_(memory, size, inlay_inventory_size(num));
 	if (!err && num > INLAY_STORE_MAX_ - inlay_inventory_num_elements(inv))
 		err = -EINVAL;
 	if (err)
 		return err;
-	if (at < -(1ll << 31) || at + (int64_t)(need / INLAY_CACHE_LINE) >= 1ll << 31)
-		return -ERANGE;
 	first = inlay_store_make_(s, memory, num);
 	inlay_lock(&s->lock);
 	inlay_store_adopt_(s, first, num);
@@ -211,7 +205,7 @@ INLAY_COLD int inlay_inventory_find_(struct inlay_inventory *inv, struct inlay_m
 	inv->start = r->start;
 	inv->len = r->len;
 	inv->lkey = (uint64_t)keys.lkey << 32;
-	inv->origin = keys.rkey | (uint64_t)r->id << 32;
+	inv->rkey = keys.rkey;
 	/* A buffer that holds its map takes this way each time. */
 	inv->turn = inv->state != INLAY_BUF_HELD_ ? turn : 0;
 	return 0;
@@ -228,7 +222,7 @@ INLAY_COLD int inlay_inventory_get_new_(struct inlay_inventory *inv, struct inla
 	if (!inlay_inventory_refill_(inv))
 		return -EAGAIN;
 	*buf = inlay_inventory_take_(inv, &line);
-	inlay_buf_fill_(*buf, mmap, inv->origin, inv->lkey, addr, len, data, data_len);
+	inlay_buf_fill_(*buf, mmap, inv->rkey, inv->lkey, addr, len, data, data_len);
 	inlay_buf_set_state_(*buf, (uint8_t)inv->state);
 	return 0;
 }
@@ -262,7 +256,7 @@ INLAY_ALWAYS int inlay_inventory_get_by_args(struct inlay_inventory *inv, struct
 	if (INLAY_UNLIKELY(!inlay_inventory_near_(inv, mmap, addr, len, data_len)) || INLAY_UNLIKELY(!inv->bits))
 		return inlay_inventory_get_new_(inv, mmap, addr, len, data, data_len, buf);
 	b = inlay_inventory_take_(inv, &line);
-	inlay_buf_fill_(b, mmap, inv->origin, inv->lkey, addr, len, data, data_len);
+	inlay_buf_fill_(b, mmap, inv->rkey, inv->lkey, addr, len, data, data_len);
 	__atomic_store_n(&inv->states[line], (uint8_t)inv->state, __ATOMIC_RELEASE);
 	*buf = b;
 	return 0;
@@ -284,19 +278,22 @@ INLAY_ALWAYS int inlay_inventory_get_by_data(struct inlay_inventory *inv, struct
 
 INLAY_FN int inlay_inventory_copy_(struct inlay_inventory *inv, const struct inlay_buf *src, struct inlay_buf **copy)
 {
-	struct inlay_keys keys = {src->lkey, src->rkey};
+	const struct inlay_range *r;
+	struct inlay_keys keys;
 	uint64_t line, turn;
 	int err = inlay_inventory_usable_(inv, src->mmap, &turn);
 
-	if (!err && inv->store->dev != inlay_buf_block_(src)->store->dev)
-		err = inlay_mmap_keys(src->mmap, src->range, inv->store->dev, &keys);
+	if (err)
+		return err;
+	r = inlay_mmap_find(src->mmap, src->head, (size_t)src->len);
+	err = r ? inlay_store_keys_(inv->store, src->mmap, r, &keys) : -EINVAL;
 	if (err)
 		return err;
 	if (!inlay_inventory_refill_(inv))
 		return -EAGAIN;
 	*copy = inlay_inventory_take_(inv, &line);
-	inlay_buf_fill_(*copy, src->mmap, keys.rkey | (uint64_t)src->range << 32, (uint64_t)keys.lkey << 32, src->head,
-			src->len, src->data, src->data_len);
+	inlay_buf_fill_(*copy, src->mmap, keys.rkey, (uint64_t)keys.lkey << 32, src->head, src->len, src->data,
+			src->data_len);
 	inlay_buf_set_state_(*copy, inlay_store_tie_to_(inv->store, src->mmap));
 	return 0;
 }
@@ -307,7 +304,7 @@ INLAY_FN int inlay_inventory_copy_(struct inlay_inventory *inv, const struct inl
  * inventory or pool.
  *
  * Returns as inlay_inventory_get_by_args; -EINVAL also when src is an element that is not a head;
- * -EBADFD also when src was given back; -ERANGE when descriptors are too far apart for a list.
+ * -EBADFD also when src was given back.
  * After an error none is taken.
  */
 INLAY_FN int inlay_inventory_dup(struct inlay_inventory *inv, const struct inlay_buf *src, struct inlay_buf **dst)
@@ -322,13 +319,10 @@ INLAY_FN int inlay_inventory_dup(struct inlay_inventory *inv, const struct inlay
 		return -EBADFD;
 	for (; src && !err; src = inlay_buf_next(src)) {
 		err = inlay_inventory_copy_(inv, src, &copy);
-		if (!err && !head) {
+		if (!err && head)
+			inlay_buf_chain_list(head, copy);
+		else if (!err)
 			head = copy;
-		} else if (!err) {
-			err = inlay_buf_chain_list(head, copy);
-			if (err)
-				inlay_buf_free_(copy);
-		}
 	}
 	if (!err)
 		*dst = head;

@@ -39,14 +39,12 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_buf {
 	uint32_t lkey;
 	uint8_t *head;           /* the buffer: [head, head + len) */
 	uint64_t len;
-	struct inlay_mmap *mmap; /* it lies in this range of this map */
+	struct inlay_mmap *mmap; /* it lies in a range of this map */
+	struct inlay_buf *next;  /* of its list, or NULL */
+	struct inlay_buf *last;  /* of a head that has a next */
 	uint32_t rkey;
-	uint32_t range;
-	int32_t next;            /* of its list: distance in descriptors; 0: none */
-	int32_t last;            /* of a head that has a next: distance to the last */
 	uint16_t refcount;
 	uint16_t flags;
-	uint32_t reserved;
 };
 
 #define INLAY_BUF_ELEMENT_ 1u /* flags: in a list, and not its head */
@@ -105,12 +103,12 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_inventory {
 	uint64_t turn;                /* store->turn then; 0: nothing is remembered */
 	uint64_t start, len;          /* of the range */
 	uint64_t lkey;                /* in the upper half */
-	uint64_t origin;              /* rkey, and the range's id in the upper half */
+	uint32_t rkey;
+	uint32_t state;               /* of a buffer that is got now */
 	struct inlay_store_ *store;
 	uint64_t bits;                /* lines of page that are free */
 	uint8_t *page;                /* the block at hand, and its states */
 	uint8_t *states;
-	uint64_t state;               /* of a buffer that is got now */
 	struct inlay_magazine *magazine; /* what this is part of (shared.h), or NULL */
 	struct inlay_block_ *back;    /* the block that was given back to last, and which lines */
 	uint64_t back_bits;
@@ -132,12 +130,6 @@ INLAY_ALWAYS const struct inlay_inventory *inlay_inventory_(const struct inlay_i
 {
 	INLAY_CHECK(inv, "an inventory is not NULL");
 	return inv;
-}
-
-/* From a to b, in lines. A shift: compilers divide when they save space. */
-INLAY_ALWAYS int64_t inlay_store_lines_(const void *a, const void *b)
-{
-	return ((intptr_t)b - (intptr_t)a) >> 6;
 }
 
 /*
@@ -474,8 +466,8 @@ INLAY_ALWAYS int inlay_buf_fits_(const void *head, uint64_t len, const void *dat
 	return offset <= len && data_len <= len - offset;
 }
 
-/* Writes a descriptor. origin, lkey: as in struct inlay_inventory. */
-INLAY_ALWAYS void inlay_buf_fill_(struct inlay_buf *buf, struct inlay_mmap *mmap, uint64_t origin, uint64_t lkey,
+/* Writes a descriptor. lkey: as in struct inlay_inventory. */
+INLAY_ALWAYS void inlay_buf_fill_(struct inlay_buf *buf, struct inlay_mmap *mmap, uint32_t rkey, uint64_t lkey,
 				  void *head, uint64_t len, void *data, uint64_t data_len)
 {
 	INLAY_CHECK(inlay_buf_fits_(head, len, data, data_len), "the data lies in its buffer");
@@ -487,7 +479,7 @@ INLAY_ALWAYS void inlay_buf_fill_(struct inlay_buf *buf, struct inlay_mmap *mmap
 	buf->len = len;
 	/* A map that counts may read it. */
 	__atomic_store_n(&buf->mmap, mmap, __ATOMIC_RELAXED);
-	*(inlay_buf_word_ *)(void *)&buf->rkey = origin;
+	buf->rkey = rkey;
 }
 
 /* A live buffer becomes a free descriptor, alone; the caller gives it to where it belongs. */
@@ -495,7 +487,7 @@ INLAY_FN void inlay_buf_end_(struct inlay_buf *buf)
 {
 	struct inlay_mmap *mmap = inlay_buf_state_(buf) == INLAY_BUF_HELD_ ? buf->mmap : NULL;
 
-	buf->next = 0;
+	buf->next = NULL;
 	buf->flags = 0;
 	__atomic_store_n(&buf->refcount, 1, __ATOMIC_RELAXED);
 	inlay_buf_set_state_(buf, INLAY_BUF_FREE_);

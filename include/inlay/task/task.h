@@ -533,8 +533,7 @@ INLAY_FN int inlay_task_set_deadline(struct inlay_task *t, uint64_t deadline)
 
 /*
  * Sets a buffer of the caller's, or a list by its head, as the payload; NULL: the task's own again.
- * The caller keeps its reference. Buffers chained to the task's own must lie within 128 GiB of the
- * host's memory (buf.h), and the own one must be the head.
+ * The caller keeps its reference. Of a list with the task's own buffer, that one must be the head.
  */
 INLAY_FN int inlay_task_set_payload(struct inlay_task *t, struct inlay_buf *payload)
 {
