@@ -204,8 +204,7 @@ INLAY_COLD int inlay_inventory_find_(struct inlay_inventory *inv, struct inlay_m
 	inv->mmap = mmap;
 	inv->start = r->start;
 	inv->len = r->len;
-	inv->lkey = (uint64_t)keys.lkey << 32;
-	inv->rkey = keys.rkey;
+	inv->keys = keys;
 	/* A buffer that holds its map takes this way each time. */
 	inv->turn = inv->state != INLAY_BUF_HELD_ ? turn : 0;
 	return 0;
@@ -222,7 +221,7 @@ INLAY_COLD int inlay_inventory_get_new_(struct inlay_inventory *inv, struct inla
 	if (!inlay_inventory_refill_(inv))
 		return -EAGAIN;
 	*buf = inlay_inventory_take_(inv, &line);
-	inlay_buf_fill_(*buf, mmap, inv->rkey, inv->lkey, addr, len, data, data_len);
+	inlay_buf_fill_(*buf, mmap, &inv->keys, addr, len, data, data_len);
 	inlay_buf_set_state_(*buf, (uint8_t)inv->state);
 	return 0;
 }
@@ -256,7 +255,7 @@ INLAY_ALWAYS int inlay_inventory_get_by_args(struct inlay_inventory *inv, struct
 	if (INLAY_UNLIKELY(!inlay_inventory_near_(inv, mmap, addr, len, data_len)) || INLAY_UNLIKELY(!inv->bits))
 		return inlay_inventory_get_new_(inv, mmap, addr, len, data, data_len, buf);
 	b = inlay_inventory_take_(inv, &line);
-	inlay_buf_fill_(b, mmap, inv->rkey, inv->lkey, addr, len, data, data_len);
+	inlay_buf_fill_(b, mmap, &inv->keys, addr, len, data, data_len);
 	__atomic_store_n(&inv->states[line], (uint8_t)inv->state, __ATOMIC_RELEASE);
 	*buf = b;
 	return 0;
@@ -292,8 +291,7 @@ INLAY_FN int inlay_inventory_copy_(struct inlay_inventory *inv, const struct inl
 	if (!inlay_inventory_refill_(inv))
 		return -EAGAIN;
 	*copy = inlay_inventory_take_(inv, &line);
-	inlay_buf_fill_(*copy, src->mmap, keys.rkey, (uint64_t)keys.lkey << 32, src->head, src->len, src->data,
-			src->data_len);
+	inlay_buf_fill_(*copy, src->mmap, &keys, src->head, src->len, src->data, src->data_len);
 	inlay_buf_set_state_(*copy, inlay_store_tie_to_(inv->store, src->mmap));
 	return 0;
 }

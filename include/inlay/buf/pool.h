@@ -134,8 +134,8 @@ INLAY_COLD int inlay_pool_start(struct inlay_pool *pool)
 		for (n = inlay_pool_slices_(pool, r, stride, &at); n && k < s->num; n--, at += stride, k++)
 			inlay_buf_fill_(inlay_block_buf_(page + (size_t)(k / INLAY_BLOCK_BUFS_) * INLAY_BLOCK_,
 							 k % INLAY_BLOCK_BUFS_),
-					pool->mmap, keys.rkey, (uint64_t)keys.lkey << 32,
-					(void *)(uintptr_t)at, pool->element_size, (void *)(uintptr_t)at, 0);
+					pool->mmap, &keys, (void *)(uintptr_t)at, pool->element_size,
+					(void *)(uintptr_t)at, 0);
 	}
 	/* The store has but this map, so there is a tie for it, and buffers are plain. */
 	inlay_store_tie_to_(s, pool->mmap);

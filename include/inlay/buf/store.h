@@ -53,9 +53,6 @@ INLAY_STATIC_ASSERT(sizeof(struct inlay_buf) == INLAY_CACHE_LINE, "a descriptor 
 INLAY_STATIC_ASSERT(offsetof(struct inlay_buf, data_len) == offsetof(struct ibv_sge, length) &&
 		    offsetof(struct inlay_buf, lkey) == offsetof(struct ibv_sge, lkey), "it begins as an entry");
 
-/* Several fields at once */
-typedef uint64_t inlay_buf_word_ __attribute__((may_alias));
-
 #define INLAY_BUF_FREE_ 0x00u
 #define INLAY_BUF_NONE_ 0x01u   /* there is no descriptor */
 #define INLAY_BUF_HELD_ 0x02u   /* live, and it holds its map itself */
@@ -102,8 +99,7 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_inventory {
 	struct inlay_mmap *mmap;
 	uint64_t turn;                /* store->turn then; 0: nothing is remembered */
 	uint64_t start, len;          /* of the range */
-	uint64_t lkey;                /* in the upper half */
-	uint32_t rkey;
+	struct inlay_keys keys;
 	uint32_t state;               /* of a buffer that is got now */
 	struct inlay_store_ *store;
 	uint64_t bits;                /* lines of page that are free */
@@ -198,16 +194,17 @@ INLAY_FN uint32_t inlay_ones_(uint64_t x)
 	return (uint32_t)(x * 0x0101010101010101u >> 56);
 }
 
+typedef uint64_t inlay_states_ __attribute__((may_alias)); /* eight of them */
+
 /* Which descriptors of a block are free, by line. */
 INLAY_FN uint64_t inlay_block_free_(const struct inlay_block_ *b)
 {
-	const inlay_buf_word_ *w = (const inlay_buf_word_ *)(const void *)b->state; /* eight states each */
 	const uint64_t low = 0x7f7f7f7f7f7f7f7fu;
 	uint64_t lines = 0, x;
 	uint32_t i;
 
 	for (i = 0; i < 8; i++) {
-		x = __atomic_load_n(&w[i], __ATOMIC_ACQUIRE);
+		x = __atomic_load_n((const inlay_states_ *)(const void *)b->state + i, __ATOMIC_ACQUIRE);
 		/* 0x01 in each byte that was 0; the product gathers these into the top byte */
 		x = ~(((x & low) + low) | x | low) >> 7;
 		lines |= (x * 0x0102040810204080u >> 56) << 8 * i;
@@ -466,20 +463,20 @@ INLAY_ALWAYS int inlay_buf_fits_(const void *head, uint64_t len, const void *dat
 	return offset <= len && data_len <= len - offset;
 }
 
-/* Writes a descriptor. lkey: as in struct inlay_inventory. */
-INLAY_ALWAYS void inlay_buf_fill_(struct inlay_buf *buf, struct inlay_mmap *mmap, uint32_t rkey, uint64_t lkey,
+INLAY_ALWAYS void inlay_buf_fill_(struct inlay_buf *buf, struct inlay_mmap *mmap, const struct inlay_keys *keys,
 				  void *head, uint64_t len, void *data, uint64_t data_len)
 {
 	INLAY_CHECK(inlay_buf_fits_(head, len, data, data_len), "the data lies in its buffer");
 	buf->data = (uint8_t *)data;
-	*(inlay_buf_word_ *)(void *)&buf->data_len = data_len | lkey;
+	buf->data_len = (uint32_t)data_len;
+	buf->lkey = keys->lkey;
 	buf->head = (uint8_t *)head;
 	/* It keeps compilers from gathering both into a vector first, which takes longer. */
 	__asm__("" : "+r"(len));
 	buf->len = len;
 	/* A map that counts may read it. */
 	__atomic_store_n(&buf->mmap, mmap, __ATOMIC_RELAXED);
-	buf->rkey = rkey;
+	buf->rkey = keys->rkey;
 }
 
 /* A live buffer becomes a free descriptor, alone; the caller gives it to where it belongs. */
