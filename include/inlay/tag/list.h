@@ -122,7 +122,6 @@ struct inlay_tag_list {
 	struct inlay_tag_entry_ *entries;
 	struct inlay_tag_filed_ *filed;
 	uint32_t done;       /* WQEBBs of the command ring up to which all is known */
-	uint32_t quiet;      /* operations posted since the last that the NIC completes */
 	uint32_t max_tags;
 	uint32_t room;       /* tags that may be added now: free entries, less the dummy */
 	uint16_t head;       /* the NIC's dummy: the entry that the next ADD fills */
@@ -232,8 +231,8 @@ INLAY_ALWAYS int inlay_tag_list_write_(struct inlay_tag_list *list, enum inlay_t
 				       const struct ibv_ops_wr *wr)
 {
 	const uint32_t signaled = (wr->flags & IBV_OPS_SIGNALED) != 0, sync = (wr->flags & IBV_OPS_TM_SYNC) != 0;
-	const uint32_t often = (inlay_sq_size(list->sq) - 1) / 4;
-	const uint32_t asked = opcode == INLAY_TAG_REMOVE_ || signaled || list->quiet >= often;
+	const uint32_t quarter = (inlay_sq_size(list->sq) - 1) / 4; /* of the ring, as a mask */
+	const uint32_t asked = opcode == INLAY_TAG_REMOVE_ || signaled || !(~inlay_sq_index(list->sq) & quarter);
 	const uint32_t add = opcode == INLAY_TAG_APPEND_, index = add ? list->entries[entry].next : entry;
 	const uint16_t count = sync ? (uint16_t)wr->tm.unexpected_cnt : 0;
 	struct inlay_tag_filed_ *filed;
@@ -250,7 +249,6 @@ INLAY_ALWAYS int inlay_tag_list_write_(struct inlay_tag_list *list, enum inlay_t
 	filed->opcode = (uint8_t)opcode;
 	filed->asked = asked & 1;
 	filed->signaled = signaled & 1;
-	list->quiet = asked ? 0 : list->quiet + 1;
 	if (opcode != INLAY_TAG_NOP_)
 		list->entries[entry].owed = (uint16_t)(list->entries[entry].owed + asked);
 	inlay_put64(at.at, (uint64_t)opcode << 4 | (asked * INLAY_TAG_CQE_REQ_ | sync * INLAY_TAG_SW_CNT_) << 8 |
