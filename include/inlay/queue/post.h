@@ -58,22 +58,18 @@ INLAY_ALWAYS int inlay_post_commit_(struct inlay_sq *sq, struct inlay_cursor at,
 }
 
 /*
- * All posts that carry SGEs. remote NULL: no remote address segment; av NULL: no address vector; not
- * both. Everything that the caller knows at compile time folds.
+ * A post of SGEs; what the caller knows at compile time folds. what: opcode, flags and, in the upper
+ * half, the immediate.
  */
-INLAY_ALWAYS int inlay_post_gather(struct inlay_sq *sq, uint8_t opcode, uint32_t imm_be,
-				   const struct inlay_remote *remote, const struct inlay_av *av,
-				   const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
+INLAY_ALWAYS int inlay_post_build_(struct inlay_sq *sq, uint64_t what, const struct inlay_remote *remote,
+				   const struct inlay_av *av, const struct ibv_sge *sge, uint32_t num_sge)
 {
-	uint32_t fixed = av ? 4 : remote ? 2 : 1, ds = fixed, i;
+	uint32_t fixed = av ? 4 : remote ? 2 : 1, ds = fixed, flags = (uint32_t)what & INLAY_POST_FLAGS_, i;
+	uint32_t opcode = (uint8_t)what, imm_be = (uint32_t)(what >> 32);
 	struct inlay_cursor at;
 	uint64_t total = 0;
 	int err;
 
-	INLAY_CHECK(sq, "a post goes to a queue");
-	INLAY_CHECK(sge || !num_sge, "SGEs that are counted are there");
-	INLAY_CHECK(opcode == MLX5_OPCODE_NOP || inlay_post_fits_(sq, opcode, av != NULL),
-		    "the QP's type knows the operation");
 	if (flags & INLAY_INLINE) {
 		for (i = 0; i < num_sge; i++)
 			total += sge[i].length;
@@ -117,6 +113,99 @@ INLAY_ALWAYS int inlay_post_gather(struct inlay_sq *sq, uint8_t opcode, uint32_t
 		at = inlay_seg_sges(at, sge, num_sge);
 	}
 	return inlay_post_commit_(sq, at, opcode, flags, imm_be);
+}
+
+/*
+ * The same out of line, for payloads whose length or SGEs whose number the caller does not know at
+ * compile time: hundreds of bytes once, and not in each of its posts.
+ */
+INLAY_APART int inlay_post_inlinev_(struct inlay_sq *sq, uint64_t what, const struct inlay_remote *remote,
+				    const struct inlay_av *av, const struct ibv_sge *sge, uint32_t num_sge)
+{
+	return inlay_post_build_(sq, what | INLAY_INLINE, remote, av, sge, num_sge);
+}
+
+INLAY_APART int inlay_post_inline_(struct inlay_sq *sq, uint64_t what, uint64_t data, uint32_t len)
+{
+	struct ibv_sge sge = {data, len, 0};
+
+	return inlay_post_build_(sq, what | INLAY_INLINE, NULL, NULL, &sge, 1);
+}
+
+INLAY_APART int inlay_post_inline_raddr_(struct inlay_sq *sq, uint64_t what, uint64_t raddr, uint32_t rkey,
+					 uint64_t data, uint32_t len)
+{
+	struct inlay_remote remote = {raddr, rkey};
+	struct ibv_sge sge = {data, len, 0};
+
+	return inlay_post_build_(sq, what | INLAY_INLINE, &remote, NULL, &sge, 1);
+}
+
+INLAY_APART int inlay_post_inline_av_(struct inlay_sq *sq, uint64_t what, const struct inlay_av *av, uint64_t data,
+				      uint32_t len)
+{
+	struct ibv_sge sge = {data, len, 0};
+
+	if (!av)
+		__builtin_unreachable();
+	return inlay_post_build_(sq, what | INLAY_INLINE, NULL, av, &sge, 1);
+}
+
+INLAY_APART int inlay_post_sges_(struct inlay_sq *sq, uint64_t what, const struct ibv_sge *sge, uint32_t num_sge)
+{
+	return inlay_post_build_(sq, what & ~(uint64_t)INLAY_INLINE, NULL, NULL, sge, num_sge);
+}
+
+INLAY_APART int inlay_post_sges_raddr_(struct inlay_sq *sq, uint64_t what, uint64_t raddr, uint32_t rkey,
+				       const struct ibv_sge *sge, uint32_t num_sge)
+{
+	struct inlay_remote remote = {raddr, rkey};
+
+	return inlay_post_build_(sq, what & ~(uint64_t)INLAY_INLINE, &remote, NULL, sge, num_sge);
+}
+
+INLAY_APART int inlay_post_sges_av_(struct inlay_sq *sq, uint64_t what, const struct inlay_av *av,
+				    const struct ibv_sge *sge, uint32_t num_sge)
+{
+	if (!av)
+		__builtin_unreachable();
+	return inlay_post_build_(sq, what & ~(uint64_t)INLAY_INLINE, NULL, av, sge, num_sge);
+}
+
+/*
+ * All posts that carry SGEs. remote NULL: no remote address segment; av NULL: no address vector; not
+ * both. In line if the number of SGEs is a constant, and so is the length of an inline payload.
+ */
+INLAY_ALWAYS int inlay_post_gather(struct inlay_sq *sq, uint8_t opcode, uint32_t imm_be,
+				   const struct inlay_remote *remote, const struct inlay_av *av,
+				   const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
+{
+	uint64_t what = (uint64_t)imm_be << 32 | (flags & INLAY_POST_FLAGS_) | opcode;
+	int one = __builtin_constant_p(num_sge) && num_sge == 1;
+
+	INLAY_CHECK(sq, "a post goes to a queue");
+	INLAY_CHECK(sge || !num_sge, "SGEs that are counted are there");
+	INLAY_CHECK(opcode == MLX5_OPCODE_NOP || inlay_post_fits_(sq, opcode, av != NULL),
+		    "the QP's type knows the operation");
+	inlay_flags_check_(flags);
+	if (flags & INLAY_INLINE) {
+		if (!one)
+			return inlay_post_inlinev_(sq, what, remote, av, sge, num_sge);
+		if (__builtin_constant_p(sge->length))
+			return inlay_post_build_(sq, what | INLAY_INLINE, remote, av, sge, 1);
+		if (remote)
+			return inlay_post_inline_raddr_(sq, what, remote->addr, remote->rkey, sge->addr, sge->length);
+		if (av)
+			return inlay_post_inline_av_(sq, what, av, sge->addr, sge->length);
+		return inlay_post_inline_(sq, what, sge->addr, sge->length);
+	}
+	if (__builtin_constant_p(num_sge))
+		return inlay_post_build_(sq, what & ~(uint64_t)INLAY_INLINE, remote, av, sge, num_sge);
+	if (remote)
+		return inlay_post_sges_raddr_(sq, what, remote->addr, remote->rkey, sge, num_sge);
+	if (av)
+		return inlay_post_sges_av_(sq, what, av, sge, num_sge);
+	return inlay_post_sges_(sq, what, sge, num_sge);
 }
 
 /*
