@@ -445,24 +445,12 @@ INLAY_ALWAYS void inlay_sq_blueflame_(struct inlay_sq *sq, uint32_t size, const 
 	inlay_fence_reg_line();
 }
 
-/*
- * Rings for everything posted since the last ring. Ringing an empty queue is allowed and does
- * nothing.
- *
- * A single WQE is copied into the register (BlueFlame), so that the device need not fetch it: the
- * way for latency. Otherwise an 8-byte doorbell is written, as libmlx5 does: when several WQEs were
- * posted, when the WQE is longer than the register or only a control segment, and when the
- * register's mode allows no copy.
- *
- * Returns 0, for functions that end with it.
- */
-INLAY_ALWAYS int inlay_sq_ring(struct inlay_sq *sq)
+INLAY_ALWAYS int inlay_sq_ring_here_(struct inlay_sq *sq)
 {
 	uint32_t ds, bbs, unrung, size;
 	uint8_t *wqe;
 	int single;
 
-	INLAY_CHECK(sq, "a queue is rung");
 	/* Read before the fences, so that what a post in the same function has just stored folds. */
 	ds = sq->last_ds;
 	bbs = (ds + 3) / 4;
@@ -479,6 +467,30 @@ INLAY_ALWAYS int inlay_sq_ring(struct inlay_sq *sq)
 		return inlay_sq_doorbell_(sq, wqe, single ? bbs : 0);
 	inlay_sq_blueflame_(sq, size, wqe, bbs);
 	return 0;
+}
+
+INLAY_APART int inlay_sq_ring_apart_(struct inlay_sq *sq)
+{
+	return inlay_sq_ring_here_(sq);
+}
+
+/*
+ * Rings for everything posted since the last ring. Ringing an empty queue is allowed and does
+ * nothing.
+ *
+ * A single WQE is copied into the register (BlueFlame), so that the device need not fetch it: the
+ * way for latency. Otherwise an 8-byte doorbell is written, as libmlx5 does: when several WQEs were
+ * posted, when the WQE is longer than the register or only a control segment, and when the
+ * register's mode allows no copy.
+ *
+ * Returns 0, for functions that end with it.
+ */
+INLAY_ALWAYS int inlay_sq_ring(struct inlay_sq *sq)
+{
+	INLAY_CHECK(sq, "a queue is rung");
+	if (__builtin_constant_p(sq->last_ds))
+		return inlay_sq_ring_here_(sq);
+	return inlay_sq_ring_apart_(sq);
 }
 
 /*
