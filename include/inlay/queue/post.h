@@ -6,8 +6,7 @@
  *   inlay_post_send_inline(&sq, data, 8, 0);
  *   inlay_sq_ring(&sq);                                              one doorbell for both
  *
- *   inlay_post_send_inline(&sq, data, 8, INLAY_SIGNALED | INLAY_RING);   posts and rings, for callers that
- *                                                                        ring every WQE
+ *   inlay_post_send_inline(&sq, data, 8, INLAY_SIGNALED | INLAY_RING);   posts and rings
  *
  * Which QP has which operation:
  *
@@ -16,11 +15,14 @@
  *   UC   yes             yes    yes                       yes
  *   UD                                                                        yes
  *
- * The device answers an operation that its QP does not have with an error completion; INLAY_CHECKED
- * aborts before. A NOP goes everywhere.
+ * The device answers any other with an error completion; INLAY_CHECKED aborts before. A NOP goes
+ * everywhere.
  *
- * Threads: one owner of the queue at a time. Sources: libmlx5's _mlx5_post_send and the
- * mlx5_send_wr_* setters (qp.c); the PRM's "Send Work Queue Entry" chapter.
+ * Size. With a constant number of SGEs, or a constant length inline, a post is in line: about 170 to
+ * 400 bytes of text. Other posts call one function for the whole object.
+ *
+ * Threads: one owner of the queue at a time. Sources: libmlx5's _mlx5_post_send and mlx5_send_wr_*
+ * (qp.c); the PRM's "Send Work Queue Entry" chapter.
  */
 #ifndef INLAY_QUEUE_POST_H
 #define INLAY_QUEUE_POST_H
@@ -58,8 +60,8 @@ INLAY_ALWAYS int inlay_post_commit_(struct inlay_sq *sq, struct inlay_cursor at,
 }
 
 /*
- * A post of SGEs; what the caller knows at compile time folds. what: opcode, flags and, in the upper
- * half, the immediate.
+ * A post of SGEs, in line. what: opcode, flags and, in the upper half, the immediate. remote NULL: no
+ * remote address segment; av NULL: no address vector; not both.
  */
 INLAY_ALWAYS int inlay_post_build_(struct inlay_sq *sq, uint64_t what, const struct inlay_remote *remote,
 				   const struct inlay_av *av, const struct ibv_sge *sge, uint32_t num_sge)
@@ -99,9 +101,8 @@ INLAY_ALWAYS int inlay_post_build_(struct inlay_sq *sq, uint64_t what, const str
 	} else if (__builtin_constant_p(num_sge) && num_sge == 1) {
 		if (INLAY_UNLIKELY(!sge->length)) {
 			/*
-			 * The two asm are empty. They hide what this end shares with the one below,
-			 * which a compiler would merge otherwise: DS would then be a variable, and
-			 * every post longer for the sake of an empty one.
+			 * The empty asm hide what this end shares with the one below. Merged, DS
+			 * would be a variable, and every post longer for the sake of an empty one.
 			 */
 			__asm__ volatile("" : "+r"(sq), "+r"(opcode), "+r"(at.ds) : : "memory");
 			inlay_post_commit_(sq, at, opcode, flags, imm_be);
@@ -115,10 +116,7 @@ INLAY_ALWAYS int inlay_post_build_(struct inlay_sq *sq, uint64_t what, const str
 	return inlay_post_commit_(sq, at, opcode, flags, imm_be);
 }
 
-/*
- * The same out of line, for payloads whose length or SGEs whose number the caller does not know at
- * compile time: hundreds of bytes once, and not in each of its posts.
- */
+/* The same out of line, for inline data of variable length and a variable number of SGEs. */
 INLAY_APART int inlay_post_inlinev_(struct inlay_sq *sq, uint64_t what, const struct inlay_remote *remote,
 				    const struct inlay_av *av, const struct ibv_sge *sge, uint32_t num_sge)
 {
@@ -172,10 +170,7 @@ INLAY_APART int inlay_post_sges_av_(struct inlay_sq *sq, uint64_t what, const st
 	return inlay_post_build_(sq, what & ~(uint64_t)INLAY_INLINE, NULL, av, sge, num_sge);
 }
 
-/*
- * All posts that carry SGEs. remote NULL: no remote address segment; av NULL: no address vector; not
- * both. In line if the number of SGEs is a constant, and so is the length of an inline payload.
- */
+/* All posts that carry SGEs: in line if the length of inline data, or the number of SGEs, is a constant. */
 INLAY_ALWAYS int inlay_post_gather(struct inlay_sq *sq, uint8_t opcode, uint32_t imm_be,
 				   const struct inlay_remote *remote, const struct inlay_av *av,
 				   const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
@@ -219,18 +214,15 @@ INLAY_ALWAYS int inlay_post_gather(struct inlay_sq *sq, uint8_t opcode, uint32_t
  *
  * raddr    remote virtual address; rkey as the peer gave it, host order
  * av       UD: the peer's address vector; it is copied now
- * sge      num_sge pieces of local memory, host order; empty ones are left out, and all may be empty.
- *          A constant num_sge folds
+ * sge      num_sge pieces of local memory, host order; empty ones are left out, and all may be empty
  * imm_be   immediate, as it shall arrive in the peer's CQE (ibv_send_wr.imm_data)
- * flags    INLAY_SIGNALED | INLAY_SOLICITED | one INLAY_FENCE_* | INLAY_INLINE | INLAY_RING; constants
- *          fold. With INLAY_INLINE the payload is copied now and lkey is not looked at; reads and atomics
- *          have no payload and do not take it. INLAY_RING posts, and rings for this WQE and all
- *          posted before it
+ * flags    INLAY_SIGNALED | INLAY_SOLICITED | one INLAY_FENCE_* | INLAY_INLINE | INLAY_RING. With
+ *          INLAY_INLINE the payload is copied now and lkey is not looked at; not for reads and atomics.
+ *          INLAY_RING rings for this WQE and all posted before it
  *
  * Return 0; -EAGAIN when the ring has no room (nothing was written; poll, release, post again);
  * -E2BIG when the WQE is larger than the ring; -EINVAL when it is longer than the QP's longest (too
- * many SGEs or too long inline). Not visible to the device before inlay_sq_ring(), unless posted
- * with INLAY_RING.
+ * many SGEs or too long inline). The device sees nothing before inlay_sq_ring() or INLAY_RING.
  *
  * Same bytes as ibv_post_send with the IBV_WR_* opcode of the same name and the IBV_SEND_* flags
  * given in wqe.h. Verbs has no NOP.
@@ -308,10 +300,7 @@ INLAY_ALWAYS int inlay_post_write_inline(struct inlay_sq *sq, uint64_t raddr, ui
 	return inlay_post_write(sq, raddr, rkey, &sge, 1, flags | INLAY_INLINE);
 }
 
-/*
- * Both atomics: control, remote address, operands and one data pointer fill one WQEBB to the last
- * byte.
- */
+/* Both atomics: control, remote address, operands and one data pointer fill one WQEBB. */
 INLAY_ALWAYS int inlay_post_atomic_(struct inlay_sq *sq, uint8_t opcode, const struct inlay_remote *remote,
 				    uint64_t swap_add, uint64_t compare, const struct ibv_sge *sge, uint32_t flags)
 {
@@ -333,8 +322,8 @@ INLAY_ALWAYS int inlay_post_atomic_(struct inlay_sq *sq, uint8_t opcode, const s
 }
 
 /*
- * Atomic fetch-and-add on 8 bytes at raddr, 8-byte aligned. add in host order. The old value comes
- * to sge in host order; sge->length is taken as 8. -ENOTSUP when the device does no atomics.
+ * Atomic fetch-and-add on 8 bytes at raddr, 8-byte aligned. The old value comes to sge; both are in host
+ * order. sge->length is taken as 8. -ENOTSUP when the device does no atomics.
  */
 INLAY_ALWAYS int inlay_post_fetch_add(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint64_t add,
 				      const struct ibv_sge *sge, uint32_t flags)
@@ -344,10 +333,7 @@ INLAY_ALWAYS int inlay_post_fetch_add(struct inlay_sq *sq, uint64_t raddr, uint3
 	return inlay_post_atomic_(sq, MLX5_OPCODE_ATOMIC_FA, &remote, add, 0, sge, flags);
 }
 
-/*
- * Atomic compare-and-swap: 8 bytes at raddr become swap if they equal compare. Else as
- * inlay_post_fetch_add.
- */
+/* Atomic compare-and-swap: 8 bytes at raddr become swap if they equal compare. Else as above. */
 INLAY_ALWAYS int inlay_post_cmp_swap(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint64_t compare,
 				     uint64_t swap, const struct ibv_sge *sge, uint32_t flags)
 {
@@ -356,10 +342,7 @@ INLAY_ALWAYS int inlay_post_cmp_swap(struct inlay_sq *sq, uint64_t raddr, uint32
 	return inlay_post_atomic_(sq, MLX5_OPCODE_ATOMIC_CS, &remote, swap, compare, sge, flags);
 }
 
-/*
- * All datagrams. The compiler is told that there is an address vector, so that no test of it is
- * left.
- */
+/* All datagrams. The compiler is told that there is an address vector, so that no test is left. */
 INLAY_ALWAYS int inlay_post_datagram_(struct inlay_sq *sq, uint8_t opcode, uint32_t imm_be, const struct inlay_av *av,
 				     const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
 {
@@ -393,8 +376,8 @@ INLAY_ALWAYS int inlay_post_ud_send_inline(struct inlay_sq *sq, const struct inl
 }
 
 /*
- * Changes a memory window's key; what bind and invalidate share. key: the window's now, host order;
- * qpn, rkey, memory and access as in inlay_seg_umr. Returns what inlay_sq_begin does.
+ * Changes a memory window's key, which is `key` now; qpn, rkey, memory and access as in inlay_seg_umr.
+ * Returns as inlay_sq_begin.
  */
 INLAY_FN int inlay_post_umr(struct inlay_sq *sq, uint32_t key, uint32_t qpn, uint32_t rkey,
 			    const struct ibv_sge *memory, uint32_t access, uint32_t flags)
@@ -419,11 +402,10 @@ INLAY_FN int inlay_post_umr(struct inlay_sq *sq, uint32_t key, uint32_t qpn, uin
  *       mw->rkey once it is posted
  * bind  memory, at most 2^31 bytes, of an MR that has IBV_ACCESS_MW_BIND; access as IBV_ACCESS_*
  *
- * Returns what inlay_post_* do, and -ENOTSUP for more than 2^31 bytes. Same bytes as IBV_WR_BIND_MW
+ * Returns as inlay_post_*, and -ENOTSUP for more than 2^31 bytes. Same bytes as IBV_WR_BIND_MW
  * (ibv_bind_mw for a window of type 1).
  *
- * A later post that uses the window needs INLAY_FENCE_INITIATOR_SMALL to wait for it; libmlx5 adds
- * that by itself, inlay does not.
+ * A later post that uses the window needs INLAY_FENCE_INITIATOR_SMALL, which libmlx5 adds by itself.
  */
 INLAY_FN int inlay_post_bind_mw(struct inlay_sq *sq, const struct ibv_mw *mw, uint32_t rkey,
 				const struct ibv_mw_bind_info *bind, uint32_t flags)
