@@ -140,7 +140,8 @@ INLAY_COLD const char *inlay_opcode_name(uint8_t opcode)
 }
 
 /* Reads the four words at unit `unit` of a WQE, wrapping, and begins the line that prints them. */
-INLAY_COLD void inlay_wqe_unit_(FILE *out, const void *ring, uint32_t bytes, uint32_t index, uint32_t unit, uint32_t w[4])
+INLAY_COLD void inlay_wqe_unit_(FILE *out, const void *ring, uint32_t bytes, uint32_t index, uint32_t unit,
+				uint32_t w[4])
 {
 	uint64_t at = ((uint64_t)index * INLAY_WQEBB + (uint64_t)unit * INLAY_DS) % bytes;
 	int i;

@@ -47,8 +47,8 @@ INLAY_STATIC_ASSERT(sizeof(struct inlay_rq) <= INLAY_CACHE_LINE, "a post touches
  */
 
 /*
- * Describes a fresh receive ring of wqe_cnt WQEs (a power of two, 1 .. 32768) of stride bytes (a
- * power of two, 16 .. 1024). Returns 0, or -EINVAL.
+ * Describes a fresh receive ring of wqe_cnt WQEs (a power of two, 1 .. 32768) of stride bytes (a power
+ * of two, 16 .. 1024). Returns 0, or -EINVAL.
  */
 INLAY_COLD int inlay_rq_init(struct inlay_rq *rq, void *buf, uint32_t wqe_cnt, uint32_t stride,
 			     volatile uint32_t *dbrec)
@@ -57,16 +57,14 @@ INLAY_COLD int inlay_rq_init(struct inlay_rq *rq, void *buf, uint32_t wqe_cnt, u
 		return -EINVAL;
 	if (!inlay_is_pow2(stride) || stride < INLAY_DS || stride > 1024)
 		return -EINVAL;
+	__builtin_memset(rq, 0, sizeof(*rq));
 	rq->buf = (uint8_t *)buf;
 	dbrec[MLX5_RCV_DBR] = 0;
 	rq->dbrec = (volatile inlay_record *)(dbrec + MLX5_RCV_DBR) + 1;
 	rq->mask = wqe_cnt - 1;
 	rq->stride = stride;
-	rq->pi = 0;
 	rq->limit = wqe_cnt;
 	rq->max_sge = stride / INLAY_DS;
-	rq->reserved = 0;
-	rq->cq = NULL;
 	return 0;
 }
 
@@ -90,8 +88,8 @@ INLAY_COLD void inlay_rq_fini(struct inlay_rq *rq)
 }
 
 /*
- * Makes the queue as it was when it was taken over: after ibv_modify_qp to RESET (ibv_modify_wq for
- * a WQ), before anything is posted.
+ * Makes the queue as it was when it was taken over: after ibv_modify_qp to RESET (of a WQ,
+ * ibv_modify_wq), before anything is posted.
  */
 INLAY_COLD void inlay_rq_reset(struct inlay_rq *rq)
 {
@@ -101,8 +99,8 @@ INLAY_COLD void inlay_rq_reset(struct inlay_rq *rq)
 }
 
 /*
- * Writes one SGE of len bytes (1 .. 2^31 - 1) and lkey into every WQE of the ring, for a queue whose
- * receives differ only in their address: see inlay_rq_recycle. Before anything is posted.
+ * Writes one SGE of len bytes (1 .. 2^31 - 1) and lkey into every WQE of the ring, so that
+ * inlay_rq_recycle need only write its address. Before anything is posted.
  */
 INLAY_COLD void inlay_rq_prepare(struct inlay_rq *rq, uint32_t len, uint32_t lkey)
 {
@@ -181,11 +179,11 @@ INLAY_FN uint32_t inlay_rq_pending(const struct inlay_rq *rq)
 }
 
 /*
- * Gives back the oldest receive WQE: once for each completion of this queue's QP and of its receive
- * side, good or error. They complete in the order in which they were posted.
+ * Gives back the oldest receive WQE: once for each receive completion of this queue's QP, good or
+ * error.
  *
  * Returns 1, the WQEs that came back; or -EPROTO when none is outstanding (a completion of another
- * queue, a faulty device); then nothing has changed.
+ * queue, a faulty device).
  */
 INLAY_ALWAYS int inlay_rq_release(struct inlay_rq *rq, const struct mlx5_cqe64 *cqe)
 {
@@ -198,11 +196,10 @@ INLAY_ALWAYS int inlay_rq_release(struct inlay_rq *rq, const struct mlx5_cqe64 *
 }
 
 /*
- * Gives back everything posted before `index`, which counts the receives posted so far, for queues
- * whose progress is told by other means than their completions.
+ * Gives back everything posted before `index` (inlay_rq_index), for queues whose progress is told by
+ * other means than their completions.
  *
- * Returns the WQEs that came back, or -EPROTO when that is more than are outstanding; then nothing
- * has changed.
+ * Returns the WQEs that came back, or -EPROTO when fewer are outstanding; then nothing has changed.
  */
 INLAY_FN int inlay_rq_release_until(struct inlay_rq *rq, uint32_t index)
 {
@@ -215,9 +212,9 @@ INLAY_FN int inlay_rq_release_until(struct inlay_rq *rq, uint32_t index)
 }
 
 /*
- * inlay_rq_release, and the next receive posted at addr, in one step that writes 8 bytes: for a
- * queue of inlay_rq_prepare. The release is not checked: the caller has a receive completion of
- * this queue. Not visible to the device before inlay_rq_ring().
+ * inlay_rq_release, and the next receive posted at addr, in one step that writes 8 bytes: for a queue
+ * of inlay_rq_prepare. Unchecked: the caller has a receive completion of this queue. Not visible to
+ * the device before inlay_rq_ring().
  */
 INLAY_ALWAYS void inlay_rq_recycle(struct inlay_rq *rq, uint64_t addr)
 {

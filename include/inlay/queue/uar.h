@@ -16,14 +16,13 @@
  *                       only. They do not mix, so any threads and queues may ring it.
  *
  * libmlx5 hands the same register to several QPs and does not say so, and two queues that copy WQEs
- * into one register at the same time corrupt each other. So all queues on a register point at its
- * one inlay_uar, and the mode is a property of that object. Next to a QP that libmlx5 drives on the
- * same register, DOORBELL has never been seen to fail, but nothing proves it: a register of one's
- * own is the safe way.
+ * into one register at the same time corrupt each other. So all queues on a register point at its one
+ * inlay_uar, and the mode is that object's. Beside a QP that libmlx5 drives on the same register,
+ * DOORBELL has never been seen to fail, but nothing proves it: a register of one's own is safe.
  *
- * INLAY_UAR_FULL_FENCE, or'ed to a mode, puts libmlx5's fence after each register write (see
- * base.h) and costs a serial register its short path. It is for callers that want a doorbell to
- * have left the CPU when the post returns.
+ * INLAY_UAR_FULL_FENCE, or'ed to a mode, puts libmlx5's fence (base.h) after each register write, for
+ * callers that want a doorbell to have left the CPU when the post returns. It costs a serial register
+ * its short path.
  *
  *   base of a register               base + size
  *   | one half: copy or doorbell     | the other half |      used in turn, so that two writes in a row
@@ -106,8 +105,8 @@ INLAY_COLD int inlay_uar_init(struct inlay_uar *uar, void *reg, uint32_t size, u
  */
 
 /*
- * 64 bytes into the register. x86-64: in ascending order, in stores that the compiler neither merges
- * nor turns into a string move. aarch64: by one instruction, because separate stores rarely combine.
+ * 64 bytes into the register. x86-64: ascending, in stores that the compiler neither merges nor turns
+ * into a string move. aarch64: by one instruction, because separate stores rarely combine.
  */
 INLAY_ALWAYS void inlay_uar_copy64_(uint8_t *to, const uint8_t *from)
 {
