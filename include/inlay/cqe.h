@@ -93,7 +93,7 @@ struct inlay_syndrome_ {
 };
 
 /* What a syndrome means; of an unknown one, the last entry. */
-INLAY_COLD const struct inlay_syndrome_ *inlay_syndrome_(uint8_t syndrome)
+INLAY_COLD const struct inlay_syndrome_ *inlay_syndrome_find_(uint8_t syndrome)
 {
 	static const struct inlay_syndrome_ table[] = {
 		{MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR, IBV_WC_LOC_LEN_ERR, "local length error"},
@@ -121,7 +121,7 @@ INLAY_COLD const struct inlay_syndrome_ *inlay_syndrome_(uint8_t syndrome)
 /* What a syndrome means, in words, or "unknown syndrome". */
 INLAY_COLD const char *inlay_syndrome_text(uint8_t syndrome)
 {
-	return inlay_syndrome_(syndrome)->text;
+	return inlay_syndrome_find_(syndrome)->text;
 }
 
 /*
@@ -136,7 +136,7 @@ INLAY_COLD enum ibv_wc_status inlay_cqe_status(const struct mlx5_cqe64 *cqe)
 		return IBV_WC_SUCCESS;
 	if (opcode != MLX5_CQE_REQ_ERR && opcode != MLX5_CQE_RESP_ERR)
 		return IBV_WC_GENERAL_ERR;
-	return (enum ibv_wc_status)inlay_syndrome_(inlay_cqe_syndrome(cqe))->status;
+	return (enum ibv_wc_status)inlay_syndrome_find_(inlay_cqe_syndrome(cqe))->status;
 }
 
 /* The name of a CQE opcode (inlay_cqe_opcode). */

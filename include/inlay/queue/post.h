@@ -63,11 +63,11 @@ INLAY_ALWAYS int inlay_post_commit_(struct inlay_sq *sq, struct inlay_cursor at,
  * A post of SGEs, in line. what: opcode, flags and, in the upper half, the immediate. remote NULL: no
  * remote address segment; av NULL: no address vector; not both.
  */
-INLAY_ALWAYS int inlay_post_build_(struct inlay_sq *sq, uint64_t what, const struct inlay_remote *remote,
-				   const struct inlay_av *av, const struct ibv_sge *sge, uint32_t num_sge)
+INLAY_ALWAYS int inlay_post_build_(struct inlay_sq *sq, uint8_t opcode, uint32_t imm_be,
+				   const struct inlay_remote *remote, const struct inlay_av *av,
+				   const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
 {
-	uint32_t fixed = av ? 4 : remote ? 2 : 1, ds = fixed, flags = (uint32_t)what & INLAY_POST_FLAGS_, i;
-	uint32_t opcode = (uint8_t)what, imm_be = (uint32_t)(what >> 32);
+	uint32_t fixed = av ? 4 : remote ? 2 : 1, ds = fixed, i;
 	struct inlay_cursor at;
 	uint64_t total = 0;
 	int err;
@@ -84,10 +84,13 @@ INLAY_ALWAYS int inlay_post_build_(struct inlay_sq *sq, uint64_t what, const str
 		if (num_sge > INLAY_MAX_DS)
 			return -EINVAL;
 		for (i = 0; i < num_sge; i++)
-			ds += sge[i].length != 0;
+			if (INLAY_LIKELY(sge[i].length))
+				ds++;
+			else
+				__asm__ volatile(""); /* else clang adds the comparison, and ds never folds */
 	}
 	err = inlay_sq_begin_ds(sq, ds, &at);
-	if (INLAY_UNLIKELY(err))
+	if (err)
 		return err;
 	if (remote)
 		at = inlay_seg_raddr(at, remote->addr, remote->rkey);
@@ -120,14 +123,16 @@ INLAY_ALWAYS int inlay_post_build_(struct inlay_sq *sq, uint64_t what, const str
 INLAY_APART int inlay_post_inlinev_(struct inlay_sq *sq, uint64_t what, const struct inlay_remote *remote,
 				    const struct inlay_av *av, const struct ibv_sge *sge, uint32_t num_sge)
 {
-	return inlay_post_build_(sq, what | INLAY_INLINE, remote, av, sge, num_sge);
+	return inlay_post_build_(sq, (uint8_t)what, (uint32_t)(what >> 32), remote, av, sge, num_sge,
+				 ((uint32_t)what & INLAY_POST_FLAGS_) | INLAY_INLINE);
 }
 
 INLAY_APART int inlay_post_inline_(struct inlay_sq *sq, uint64_t what, uint64_t data, uint32_t len)
 {
 	struct ibv_sge sge = {data, len, 0};
 
-	return inlay_post_build_(sq, what | INLAY_INLINE, NULL, NULL, &sge, 1);
+	return inlay_post_build_(sq, (uint8_t)what, (uint32_t)(what >> 32), NULL, NULL, &sge, 1,
+				 ((uint32_t)what & INLAY_POST_FLAGS_) | INLAY_INLINE);
 }
 
 INLAY_APART int inlay_post_inline_raddr_(struct inlay_sq *sq, uint64_t what, uint64_t raddr, uint32_t rkey,
@@ -136,7 +141,8 @@ INLAY_APART int inlay_post_inline_raddr_(struct inlay_sq *sq, uint64_t what, uin
 	struct inlay_remote remote = {raddr, rkey};
 	struct ibv_sge sge = {data, len, 0};
 
-	return inlay_post_build_(sq, what | INLAY_INLINE, &remote, NULL, &sge, 1);
+	return inlay_post_build_(sq, (uint8_t)what, (uint32_t)(what >> 32), &remote, NULL, &sge, 1,
+				 ((uint32_t)what & INLAY_POST_FLAGS_) | INLAY_INLINE);
 }
 
 INLAY_APART int inlay_post_inline_av_(struct inlay_sq *sq, uint64_t what, const struct inlay_av *av, uint64_t data,
@@ -146,12 +152,14 @@ INLAY_APART int inlay_post_inline_av_(struct inlay_sq *sq, uint64_t what, const 
 
 	if (!av)
 		__builtin_unreachable();
-	return inlay_post_build_(sq, what | INLAY_INLINE, NULL, av, &sge, 1);
+	return inlay_post_build_(sq, (uint8_t)what, (uint32_t)(what >> 32), NULL, av, &sge, 1,
+				 ((uint32_t)what & INLAY_POST_FLAGS_) | INLAY_INLINE);
 }
 
 INLAY_APART int inlay_post_sges_(struct inlay_sq *sq, uint64_t what, const struct ibv_sge *sge, uint32_t num_sge)
 {
-	return inlay_post_build_(sq, what & ~(uint64_t)INLAY_INLINE, NULL, NULL, sge, num_sge);
+	return inlay_post_build_(sq, (uint8_t)what, (uint32_t)(what >> 32), NULL, NULL, sge, num_sge,
+				 (uint32_t)what & INLAY_POST_FLAGS_ & ~INLAY_INLINE);
 }
 
 INLAY_APART int inlay_post_sges_raddr_(struct inlay_sq *sq, uint64_t what, uint64_t raddr, uint32_t rkey,
@@ -159,7 +167,8 @@ INLAY_APART int inlay_post_sges_raddr_(struct inlay_sq *sq, uint64_t what, uint6
 {
 	struct inlay_remote remote = {raddr, rkey};
 
-	return inlay_post_build_(sq, what & ~(uint64_t)INLAY_INLINE, &remote, NULL, sge, num_sge);
+	return inlay_post_build_(sq, (uint8_t)what, (uint32_t)(what >> 32), &remote, NULL, sge, num_sge,
+				 (uint32_t)what & INLAY_POST_FLAGS_ & ~INLAY_INLINE);
 }
 
 INLAY_APART int inlay_post_sges_av_(struct inlay_sq *sq, uint64_t what, const struct inlay_av *av,
@@ -167,7 +176,8 @@ INLAY_APART int inlay_post_sges_av_(struct inlay_sq *sq, uint64_t what, const st
 {
 	if (!av)
 		__builtin_unreachable();
-	return inlay_post_build_(sq, what & ~(uint64_t)INLAY_INLINE, NULL, av, sge, num_sge);
+	return inlay_post_build_(sq, (uint8_t)what, (uint32_t)(what >> 32), NULL, av, sge, num_sge,
+				 (uint32_t)what & INLAY_POST_FLAGS_ & ~INLAY_INLINE);
 }
 
 /* All posts that carry SGEs: in line if the length of inline data, or the number of SGEs, is a constant. */
@@ -187,7 +197,7 @@ INLAY_ALWAYS int inlay_post_gather(struct inlay_sq *sq, uint8_t opcode, uint32_t
 		if (!one)
 			return inlay_post_inlinev_(sq, what, remote, av, sge, num_sge);
 		if (__builtin_constant_p(sge->length))
-			return inlay_post_build_(sq, what | INLAY_INLINE, remote, av, sge, 1);
+			return inlay_post_build_(sq, opcode, imm_be, remote, av, sge, 1, flags | INLAY_INLINE);
 		if (remote)
 			return inlay_post_inline_raddr_(sq, what, remote->addr, remote->rkey, sge->addr, sge->length);
 		if (av)
@@ -195,7 +205,7 @@ INLAY_ALWAYS int inlay_post_gather(struct inlay_sq *sq, uint8_t opcode, uint32_t
 		return inlay_post_inline_(sq, what, sge->addr, sge->length);
 	}
 	if (__builtin_constant_p(num_sge))
-		return inlay_post_build_(sq, what & ~(uint64_t)INLAY_INLINE, remote, av, sge, num_sge);
+		return inlay_post_build_(sq, opcode, imm_be, remote, av, sge, num_sge, flags & ~INLAY_INLINE);
 	if (remote)
 		return inlay_post_sges_raddr_(sq, what, remote->addr, remote->rkey, sge, num_sge);
 	if (av)

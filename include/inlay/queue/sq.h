@@ -420,14 +420,13 @@ INLAY_ALWAYS void inlay_sq_blueflame_(struct inlay_sq *sq, uint32_t size, const 
 }
 
 /* inlay_sq_ring in line, for a post in the same function, and out of line. */
-INLAY_ALWAYS int inlay_sq_ring_here_(struct inlay_sq *sq)
+INLAY_ALWAYS int inlay_sq_ring_here_(struct inlay_sq *sq, uint32_t ds)
 {
-	uint32_t ds, bbs, unrung, size;
+	uint32_t bbs, unrung, size;
 	uint8_t *wqe;
 	int single;
 
 	/* Read before the fences, so that what a post in the same function has just stored folds. */
-	ds = sq->last_ds;
 	bbs = (ds + 3) / 4;
 	unrung = sq->unrung;
 	wqe = sq->last;
@@ -446,7 +445,7 @@ INLAY_ALWAYS int inlay_sq_ring_here_(struct inlay_sq *sq)
 
 INLAY_APART int inlay_sq_ring_apart_(struct inlay_sq *sq)
 {
-	return inlay_sq_ring_here_(sq);
+	return inlay_sq_ring_here_(sq, sq->last_ds);
 }
 
 /*
@@ -457,10 +456,13 @@ INLAY_APART int inlay_sq_ring_apart_(struct inlay_sq *sq)
  */
 INLAY_ALWAYS int inlay_sq_ring(struct inlay_sq *sq)
 {
+	uint32_t ds;
+
 	INLAY_CHECK(sq, "a queue is rung");
-	if (__builtin_constant_p(sq->last_ds))
-		return inlay_sq_ring_here_(sq);
-	return inlay_sq_ring_apart_(sq);
+	ds = sq->last_ds;
+	if (!__builtin_constant_p(ds))
+		return inlay_sq_ring_apart_(sq);
+	return inlay_sq_ring_here_(sq, ds);
 }
 
 /*

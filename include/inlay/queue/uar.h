@@ -136,13 +136,14 @@ INLAY_ALWAYS void inlay_uar_copy64_(uint8_t *to, const uint8_t *from)
 INLAY_ALWAYS void inlay_uar_copy_(uint8_t *to, const uint8_t *from, uint32_t bbs, const uint8_t *begin,
 				  const uint8_t *end)
 {
-	do {
+	for (;; to += INLAY_WQEBB) {
 		inlay_uar_copy64_(to, from);
-		to += INLAY_WQEBB;
+		if (!--bbs)
+			return;
 		from += INLAY_WQEBB;
 		if (INLAY_UNLIKELY(from == end))
 			from = begin;
-	} while (--bbs);
+	}
 }
 
 /* The 8-byte doorbell: the first 8 bytes of a control segment, in one store. */
