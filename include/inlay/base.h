@@ -232,6 +232,12 @@ INLAY_ALWAYS void inlay_copy(void *to, const void *from, size_t len)
 	}
 }
 
+#if defined(__aarch64__)
+#define INLAY_FENCE_(x86, arm) __asm__ volatile(arm ::: "memory")
+#else
+#define INLAY_FENCE_(x86, arm) __asm__ volatile(x86 ::: "memory")
+#endif
+
 /* ------------------------------------------------------------------------------------------------
  * Fences, each named by what it orders. None lets the compiler move memory accesses across it.
  *
@@ -265,12 +271,6 @@ INLAY_ALWAYS void inlay_copy(void *to, const void *from, size_t len)
  * The light fences after the register write are safe because every post also executes the one
  * before it, which drains all of this CPU's write-combining buffers.
  */
-#if defined(__aarch64__)
-#define INLAY_FENCE_(x86, arm) __asm__ volatile(arm ::: "memory")
-#else
-#define INLAY_FENCE_(x86, arm) __asm__ volatile(x86 ::: "memory")
-#endif
-
 INLAY_ALWAYS void inlay_fence_wqe_record(void)
 {
 	INLAY_FENCE_("", "dmb oshst");
