@@ -51,24 +51,15 @@ enum inlay_cqe_bits {
 
 #define INLAY_GRH 40u /* bytes in front of a UD payload in the receive buffer, counted by inlay_cqe_byte_count */
 
-#define INLAY_CQE_IS_(type, field, at) \
-	INLAY_STATIC_ASSERT(sizeof(struct type) == 64 && offsetof(struct type, field) == at, #type " is as in the PRM")
-INLAY_CQE_IS_(mlx5_cqe64, ml_path, 17);
-INLAY_CQE_IS_(mlx5_cqe64, slid, 22);
-INLAY_CQE_IS_(mlx5_cqe64, flags_rqpn, 24);
-INLAY_CQE_IS_(mlx5_cqe64, srqn_uidx, 32);
-INLAY_CQE_IS_(mlx5_cqe64, imm_inval_pkey, 36);
-INLAY_CQE_IS_(mlx5_cqe64, byte_cnt, 44);
-INLAY_CQE_IS_(mlx5_cqe64, timestamp, 48);
-INLAY_CQE_IS_(mlx5_cqe64, sop_drop_qpn, 56);
-INLAY_CQE_IS_(mlx5_cqe64, wqe_counter, 60);
-INLAY_CQE_IS_(mlx5_cqe64, op_own, 63);
-INLAY_CQE_IS_(mlx5_err_cqe, srqn, 32);
-INLAY_CQE_IS_(mlx5_err_cqe, vendor_err_synd, 54);
-INLAY_CQE_IS_(mlx5_err_cqe, syndrome, 55);
-INLAY_CQE_IS_(mlx5_err_cqe, s_wqe_opcode_qpn, 56);
-INLAY_CQE_IS_(mlx5_err_cqe, wqe_counter, 60);
-INLAY_CQE_IS_(mlx5_err_cqe, op_own, 63);
+#define INLAY_CQE_AT_(field, at) (offsetof(struct mlx5_cqe64, field) == at)
+#define INLAY_ERR_AT_(field, at) (offsetof(struct mlx5_err_cqe, field) == at)
+INLAY_STATIC_ASSERT(sizeof(struct mlx5_cqe64) == 64 && INLAY_CQE_AT_(ml_path, 17) && INLAY_CQE_AT_(slid, 22) &&
+		    INLAY_CQE_AT_(flags_rqpn, 24) && INLAY_CQE_AT_(srqn_uidx, 32) &&
+		    INLAY_CQE_AT_(imm_inval_pkey, 36) && INLAY_CQE_AT_(byte_cnt, 44) && INLAY_CQE_AT_(timestamp, 48) &&
+		    INLAY_CQE_AT_(sop_drop_qpn, 56) && INLAY_CQE_AT_(wqe_counter, 60) && INLAY_CQE_AT_(op_own, 63), "CQE");
+INLAY_STATIC_ASSERT(sizeof(struct mlx5_err_cqe) == 64 && INLAY_ERR_AT_(srqn, 32) &&
+		    INLAY_ERR_AT_(vendor_err_synd, 54) && INLAY_ERR_AT_(syndrome, 55) && INLAY_ERR_AT_(s_wqe_opcode_qpn, 56) &&
+		    INLAY_ERR_AT_(wqe_counter, 60) && INLAY_ERR_AT_(op_own, 63), "error CQE");
 
 /* ------------------------------------------------------------------------------------------------
  * Errors and printing

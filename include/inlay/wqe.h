@@ -79,35 +79,31 @@
 #define INLAY_POST_FLAGS_ (INLAY_SOLICITED | INLAY_SIGNALED | 7u << 29 | 0xfu << 16 | INLAY_INLINE | INLAY_RING)
 
 /* What the encoders write by offset. */
-#define INLAY_SEG_IS_(type, size, last, at) \
-	INLAY_STATIC_ASSERT(sizeof(struct type) == size && offsetof(struct type, last) == at, #type " is as in the PRM")
-INLAY_SEG_IS_(mlx5_wqe_ctrl_seg, 16, opmod_idx_opcode, 0);
-INLAY_SEG_IS_(mlx5_wqe_ctrl_seg, 16, qpn_ds, 4);
-INLAY_SEG_IS_(mlx5_wqe_ctrl_seg, 16, signature, 8);
-INLAY_SEG_IS_(mlx5_wqe_ctrl_seg, 16, fm_ce_se, 11);
-INLAY_SEG_IS_(mlx5_wqe_ctrl_seg, 16, imm, 12);
-INLAY_SEG_IS_(mlx5_wqe_raddr_seg, 16, raddr, 0);
-INLAY_SEG_IS_(mlx5_wqe_raddr_seg, 16, rkey, 8);
-INLAY_SEG_IS_(mlx5_wqe_atomic_seg, 16, swap_add, 0);
-INLAY_SEG_IS_(mlx5_wqe_atomic_seg, 16, compare, 8);
-INLAY_SEG_IS_(mlx5_wqe_data_seg, 16, byte_count, 0);
-INLAY_SEG_IS_(mlx5_wqe_data_seg, 16, lkey, 4);
-INLAY_SEG_IS_(mlx5_wqe_data_seg, 16, addr, 8);
-INLAY_SEG_IS_(mlx5_wqe_inl_data_seg, 4, byte_count, 0);
-INLAY_SEG_IS_(mlx5_wqe_av, 48, dqp_dct, 8);
-INLAY_SEG_IS_(mlx5_wqe_av, 48, stat_rate_sl, 12);
-INLAY_SEG_IS_(mlx5_wqe_av, 48, rlid, 14);
-INLAY_SEG_IS_(mlx5_wqe_av, 48, rmac, 20);
-INLAY_SEG_IS_(mlx5_wqe_av, 48, grh_gid_fl, 28);
-INLAY_SEG_IS_(mlx5_wqe_av, 48, rgid, 32);
-INLAY_SEG_IS_(mlx5_wqe_srq_next_seg, 16, next_wqe_index, 2);
-INLAY_SEG_IS_(mlx5_wqe_umr_ctrl_seg, 48, klm_octowords, 4);
-INLAY_SEG_IS_(mlx5_wqe_umr_ctrl_seg, 48, mkey_mask, 8);
-INLAY_SEG_IS_(mlx5_wqe_mkey_context_seg, 64, access_flags, 2);
-INLAY_SEG_IS_(mlx5_wqe_mkey_context_seg, 64, qpn_mkey, 4);
-INLAY_SEG_IS_(mlx5_wqe_mkey_context_seg, 64, start_addr, 16);
-INLAY_SEG_IS_(mlx5_wqe_mkey_context_seg, 64, len, 24);
-INLAY_SEG_IS_(mlx5_wqe_umr_klm_seg, 16, address, 8);
+#define INLAY_AT_(type, field, at) (offsetof(struct type, field) == at)
+INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_ctrl_seg) == 16 && INLAY_AT_(mlx5_wqe_ctrl_seg, opmod_idx_opcode, 0) &&
+		    INLAY_AT_(mlx5_wqe_ctrl_seg, qpn_ds, 4) && INLAY_AT_(mlx5_wqe_ctrl_seg, signature, 8) &&
+		    INLAY_AT_(mlx5_wqe_ctrl_seg, fm_ce_se, 11) && INLAY_AT_(mlx5_wqe_ctrl_seg, imm, 12), "control");
+INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_raddr_seg) == 16 && INLAY_AT_(mlx5_wqe_raddr_seg, raddr, 0) &&
+		    INLAY_AT_(mlx5_wqe_raddr_seg, rkey, 8), "remote address");
+INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_atomic_seg) == 16 && INLAY_AT_(mlx5_wqe_atomic_seg, swap_add, 0) &&
+		    INLAY_AT_(mlx5_wqe_atomic_seg, compare, 8), "atomic");
+INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_data_seg) == 16 && INLAY_AT_(mlx5_wqe_data_seg, byte_count, 0) &&
+		    INLAY_AT_(mlx5_wqe_data_seg, lkey, 4) && INLAY_AT_(mlx5_wqe_data_seg, addr, 8), "data");
+INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_inl_data_seg) == 4, "inline");
+INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_av) == 48 && INLAY_AT_(mlx5_wqe_av, dqp_dct, 8) &&
+		    INLAY_AT_(mlx5_wqe_av, stat_rate_sl, 12) && INLAY_AT_(mlx5_wqe_av, rlid, 14) &&
+		    INLAY_AT_(mlx5_wqe_av, rmac, 20) && INLAY_AT_(mlx5_wqe_av, grh_gid_fl, 28) &&
+		    INLAY_AT_(mlx5_wqe_av, rgid, 32), "address vector");
+INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_srq_next_seg) == 16 &&
+		    INLAY_AT_(mlx5_wqe_srq_next_seg, next_wqe_index, 2), "SRQ entry");
+INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_umr_ctrl_seg) == 48 && INLAY_AT_(mlx5_wqe_umr_ctrl_seg, klm_octowords, 4) &&
+		    INLAY_AT_(mlx5_wqe_umr_ctrl_seg, mkey_mask, 8), "UMR control");
+INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_mkey_context_seg) == 64 &&
+		    INLAY_AT_(mlx5_wqe_mkey_context_seg, access_flags, 2) &&
+		    INLAY_AT_(mlx5_wqe_mkey_context_seg, qpn_mkey, 4) &&
+		    INLAY_AT_(mlx5_wqe_mkey_context_seg, start_addr, 16) &&
+		    INLAY_AT_(mlx5_wqe_mkey_context_seg, len, 24), "memory key context");
+INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_umr_klm_seg) == 16, "KLM");
 
 /*
  * Where a datagram goes, as the device wants it. Made once for each peer, by inlay_av_init or, from
