@@ -473,7 +473,6 @@ static void full_ring(void **state)
 				bbs[(head + count++) % 256] = i;
 				pending += i;
 				assert_int_equal(inlay_sq_pending(&a.sq), pending);
-				assert_int_equal(inlay_sq_owed(&a.sq), count);
 				run = flags ? 0 : run + 1;
 				posted++;
 				if (rnd_below(2))
@@ -597,7 +596,7 @@ static void stopped(void **state)
 	av = av_to(&b);
 	home = av_to(&a);
 	for (round = 0; round < 30; round++) {
-		uint32_t behind = rnd_below(8), owed;
+		uint32_t behind = rnd_below(8);
 		struct ibv_sge bad = sge_of(&a, 0, 32);
 		const struct mlx5_cqe64 *cqe;
 
@@ -615,8 +614,7 @@ static void stopped(void **state)
 		assert_int_equal(inlay_cqe_status(cqe), IBV_WC_LOC_PROT_ERR);
 		assert_true(0 < inlay_sq_release(&a.sq, cqe));
 		inlay_cq_advance(&a.cq, 1);
-		for (owed = inlay_sq_owed(&a.sq); owed; owed--) {
-			assert_int_equal(inlay_sq_owed(&a.sq), owed);
+		for (i = 0; i < behind; i++) {
 			cqe = cqe_wait(&a.cq);
 			assert_int_equal(inlay_cqe_status(cqe), IBV_WC_WR_FLUSH_ERR);
 			assert_true(0 < inlay_sq_release(&a.sq, cqe));

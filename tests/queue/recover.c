@@ -93,7 +93,6 @@ static void back(struct pair *p, bool good)
 	}
 	assert_true(0 < inlay_sq_release(&p->a.sq, cqe));
 	inlay_cq_advance(&p->a.cq, 1);
-	assert_int_equal(inlay_sq_owed(&p->a.sq), p->count);
 	assert_int_equal(inlay_sq_pending(&p->a.sq) == 0, p->count == 0);
 }
 
@@ -149,7 +148,7 @@ static uint32_t again(struct pair *p)
 		left += inlay_cq_clean(&e->rxcq, e->qp->qp_num, NULL, NULL);
 		inlay_sq_reset(&e->sq);
 		inlay_rq_reset(&e->rq);
-		assert_int_equal(inlay_sq_owed(&e->sq), 0);
+		assert_int_equal(inlay_sq_pending(&e->sq), 0);
 		assert_int_equal(inlay_rq_pending(&e->rq), 0);
 		assert_null(inlay_cq_peek(&e->cq));
 		assert_null(inlay_cq_peek(&e->rxcq));
@@ -174,7 +173,6 @@ static void into_error(struct pair *p, int way)
 		post(p, true, rnd_below(2));
 	for (i = 0; i < behind; i++)
 		post(p, false, rnd_below(3) == 0);
-	assert_int_equal(inlay_sq_owed(&p->a.sq), p->count);
 	inlay_sq_ring(&p->a.sq);
 	if (way == STOPPED || type_of(p) != IBV_QPT_RC) {
 		if (rnd_below(4) == 0)

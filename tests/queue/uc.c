@@ -160,7 +160,6 @@ static void credit(void **state)
 		}
 		if (run == room)
 			assert_int_equal(inlay_post_nop(&p.a.sq, 0), -EAGAIN);
-		assert_int_equal(inlay_sq_owed(&p.a.sq), run);
 		inlay_sq_ring(&p.a.sq);
 		sent(&p.a);
 		assert_int_equal(inlay_sq_room(&p.a.sq), room);
@@ -258,7 +257,6 @@ static void stopped(void **state)
 		assert_int_equal(inlay_cqe_status(cqe), IBV_WC_LOC_PROT_ERR);
 		assert_true(0 < inlay_sq_release(&p.a.sq, cqe));
 		inlay_cq_advance(&p.a.cq, 1);
-		assert_int_equal(inlay_sq_owed(&p.a.sq), behind);
 		for (owed = behind; owed; owed--) {
 			cqe = cqe_wait(&p.a.cq);
 			assert_int_equal(inlay_cqe_status(cqe), IBV_WC_WR_FLUSH_ERR);

@@ -134,12 +134,6 @@ INLAY_COLD void inlay_cq_set_verbs_(struct inlay_cq *cq, struct ibv_cq *verbs)
 	cq->verbs = verbs;
 }
 
-/* CQEs in the ring. */
-INLAY_FN uint32_t inlay_cq_size(const struct inlay_cq *cq)
-{
-	return cq->mask + 1;
-}
-
 /*
  * Sets n CQEs aside for a queue that completes to this CQ: the WQEBBs of its ring (entries, of a
  * receive queue), or fewer if the caller promises to have fewer posted and not released, signaled or

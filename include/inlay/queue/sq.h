@@ -233,23 +233,6 @@ INLAY_FN uint32_t inlay_sq_pending(const struct inlay_sq *sq)
 }
 
 /*
- * WQEs outstanding: posted, and their credit not given back. A QP in the error state owes a flush CQE
- * for each of them, signaled or not, less those that were done unsignaled before it failed.
- */
-INLAY_COLD uint32_t inlay_sq_owed(const struct inlay_sq *sq)
-{
-	uint32_t left = sq->pending, owed = 0;
-
-	while (left) {
-		uint32_t bbs = inlay_sq_bbs_(sq, sq->pi - left);
-
-		left -= bbs && bbs < left ? bbs : bbs ? left : 1;
-		owed++;
-	}
-	return owed;
-}
-
-/*
  * Prints the WQE that a send completion names: what was asked of the device. If its credit was given
  * back, another may have been posted over it.
  */
