@@ -169,7 +169,7 @@ bench-all: all ## all measurements
 	$(Q)CC="$(CC)" bench/task
 	$(Q)bench/transport
 
-include-cost: ## what one include of each public header costs a compiler
+include-cost: ## what one include of each public header costs a compiler, and each call a program
 	$(Q)bench/include
 
 # ---- Installing ----

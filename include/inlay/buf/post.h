@@ -50,8 +50,12 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_bufs(struct inlay_cursor c, const str
 }
 
 /*
- * Any post of buffers; this form posts immediates. Arguments are those of inlay_post_gather, except
- * that bufs replaces the SGEs: a buffer in no list, or a head; posted from there to the list's end.
+ * Any post of buffers; this form posts immediates.
+ *
+ * opcode  MLX5_OPCODE_SEND, _RDMA_WRITE, ..._IMM or _RDMA_READ
+ * imm_be  the immediate, big-endian; 0 for an opcode without one
+ * remote  where a write or read goes; NULL for a send
+ * bufs    a buffer in no list, or a head; posted from there to the list's end
  *
  * Returns 0; -EAGAIN when the ring has no room; -E2BIG when the WQE is larger than the ring;
  * -EINVAL when the list has more data segments than the QP's longest WQE holds.

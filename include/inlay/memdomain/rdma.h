@@ -264,7 +264,7 @@ INLAY_FN int inlay_memdomain_rdma_copy_(struct inlay_memdomain *d, const struct 
 			goto undo;
 		remote.rkey = keys.rkey;
 		last = inlay_sq_index(sq);
-		err = inlay_post_gather(sq, opcode, 0, &remote, NULL, sge, (uint32_t)err,
+		err = inlay_post_gather_(sq, opcode, 0, &remote, NULL, sge, (uint32_t)err,
 					total > len ? 0 : INLAY_SIGNALED);
 		if (INLAY_UNLIKELY(err))
 			goto undo;

@@ -181,7 +181,7 @@ INLAY_APART int inlay_post_sges_av_(struct inlay_sq *sq, uint64_t what, const st
 }
 
 /* All posts that carry SGEs: in line if the length of inline data, or the number of SGEs, is a constant. */
-INLAY_ALWAYS int inlay_post_gather(struct inlay_sq *sq, uint8_t opcode, uint32_t imm_be,
+INLAY_ALWAYS int inlay_post_gather_(struct inlay_sq *sq, uint8_t opcode, uint32_t imm_be,
 				   const struct inlay_remote *remote, const struct inlay_av *av,
 				   const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
 {
@@ -241,27 +241,27 @@ INLAY_ALWAYS int inlay_post_gather(struct inlay_sq *sq, uint8_t opcode, uint32_t
 /* NOP: nothing but a completion, if signaled. */
 INLAY_ALWAYS int inlay_post_nop(struct inlay_sq *sq, uint32_t flags)
 {
-	return inlay_post_gather(sq, MLX5_OPCODE_NOP, 0, NULL, NULL, NULL, 0, flags & ~(uint32_t)INLAY_INLINE);
+	return inlay_post_gather_(sq, MLX5_OPCODE_NOP, 0, NULL, NULL, NULL, 0, flags & ~(uint32_t)INLAY_INLINE);
 }
 
 /* Send. */
 INLAY_ALWAYS int inlay_post_send(struct inlay_sq *sq, const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
 {
-	return inlay_post_gather(sq, MLX5_OPCODE_SEND, 0, NULL, NULL, sge, num_sge, flags);
+	return inlay_post_gather_(sq, MLX5_OPCODE_SEND, 0, NULL, NULL, sge, num_sge, flags);
 }
 
 /* Send with immediate. */
 INLAY_ALWAYS int inlay_post_send_imm(struct inlay_sq *sq, uint32_t imm_be, const struct ibv_sge *sge, uint32_t num_sge,
 				     uint32_t flags)
 {
-	return inlay_post_gather(sq, MLX5_OPCODE_SEND_IMM, imm_be, NULL, NULL, sge, num_sge, flags);
+	return inlay_post_gather_(sq, MLX5_OPCODE_SEND_IMM, imm_be, NULL, NULL, sge, num_sge, flags);
 }
 
 /* Send, and invalidate rkey (host order) at the peer. */
 INLAY_ALWAYS int inlay_post_send_inv(struct inlay_sq *sq, uint32_t rkey, const struct ibv_sge *sge, uint32_t num_sge,
 				     uint32_t flags)
 {
-	return inlay_post_gather(sq, MLX5_OPCODE_SEND_INVAL, inlay_to_be32(rkey), NULL, NULL, sge, num_sge, flags);
+	return inlay_post_gather_(sq, MLX5_OPCODE_SEND_INVAL, inlay_to_be32(rkey), NULL, NULL, sge, num_sge, flags);
 }
 
 /* RDMA write. */
@@ -270,7 +270,7 @@ INLAY_ALWAYS int inlay_post_write(struct inlay_sq *sq, uint64_t raddr, uint32_t 
 {
 	struct inlay_remote remote = {raddr, rkey};
 
-	return inlay_post_gather(sq, MLX5_OPCODE_RDMA_WRITE, 0, &remote, NULL, sge, num_sge, flags);
+	return inlay_post_gather_(sq, MLX5_OPCODE_RDMA_WRITE, 0, &remote, NULL, sge, num_sge, flags);
 }
 
 /* RDMA write with immediate. */
@@ -279,7 +279,7 @@ INLAY_ALWAYS int inlay_post_write_imm(struct inlay_sq *sq, uint64_t raddr, uint3
 {
 	struct inlay_remote remote = {raddr, rkey};
 
-	return inlay_post_gather(sq, MLX5_OPCODE_RDMA_WRITE_IMM, imm_be, &remote, NULL, sge, num_sge, flags);
+	return inlay_post_gather_(sq, MLX5_OPCODE_RDMA_WRITE_IMM, imm_be, &remote, NULL, sge, num_sge, flags);
 }
 
 /* RDMA read into the SGEs. */
@@ -289,7 +289,7 @@ INLAY_ALWAYS int inlay_post_read(struct inlay_sq *sq, uint64_t raddr, uint32_t r
 	struct inlay_remote remote = {raddr, rkey};
 
 	INLAY_CHECK(!(flags & INLAY_INLINE), "a read has no payload to inline");
-	return inlay_post_gather(sq, MLX5_OPCODE_RDMA_READ, 0, &remote, NULL, sge, num_sge,
+	return inlay_post_gather_(sq, MLX5_OPCODE_RDMA_READ, 0, &remote, NULL, sge, num_sge,
 				 flags & ~(uint32_t)INLAY_INLINE);
 }
 
@@ -359,7 +359,7 @@ INLAY_ALWAYS int inlay_post_datagram_(struct inlay_sq *sq, uint8_t opcode, uint3
 	INLAY_CHECK(av != NULL, "a datagram goes somewhere");
 	if (!av)
 		__builtin_unreachable();
-	return inlay_post_gather(sq, opcode, imm_be, NULL, av, sge, num_sge, flags);
+	return inlay_post_gather_(sq, opcode, imm_be, NULL, av, sge, num_sge, flags);
 }
 
 /* Datagram: a send of a UD QP to the peer that av names, at most the port's MTU long. */
