@@ -4,7 +4,7 @@
  * receive ring, the shared receive queue's list, the completion ring. Each against a model that knows nothing of how the header keeps its
  * state.
  */
-#include "common.h"
+#include "rig.h"
 #include <endian.h>
 
 static const struct mlx5_cqe64 a_cqe; /* of a receive queue, which does not look at it */
@@ -2436,14 +2436,6 @@ static void arm_without_page(void **state)
 	free(buf);
 }
 
-static int seed(void **state)
-{
-	(void)state;
-	rnd_seed();
-	alarm(120);
-	return 0;
-}
-
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -2492,5 +2484,5 @@ int main(void)
 		cmocka_unit_test(arm_without_page),
 	};
 
-	return cmocka_run_group_tests_name("rings", tests, seed, NULL);
+	return cmocka_run_group_tests_name("rings", tests, open_nothing, NULL);
 }
