@@ -77,16 +77,14 @@ INLAY_STATIC_ASSERT(offsetof(struct inlay_cq, reserved) == INLAY_CACHE_LINE, "a 
  */
 
 /*
- * Describes a fresh completion ring, in which no CQE has been consumed yet.
+ * Describes a fresh completion ring. Returns 0; -EINVAL for an argument out of its range.
  *
  * buf       the ring; cqe_cnt its CQEs, a power of two, 1 .. 2^22; cqe_size 64 or 128 bytes
  * dbrec     consumer index and arm word
  * uar       the doorbell page (mlx5dv_cq.cq_uar); may be NULL for a CQ that is never armed
  *
- * Gives every slot that has no CQE yet the owner bit of "not yet", so that inlay_cq_peek needs to look
- * at nothing else. A compare-and-swap does it, so a CQE that arrives meanwhile is kept.
- *
- * Returns 0; -EINVAL for an argument out of its range.
+ * Gives every slot without a CQE the owner bit of "not yet", so that inlay_cq_peek looks at nothing
+ * else: by compare-and-swap, which keeps a CQE that arrives meanwhile.
  */
 INLAY_COLD int inlay_cq_init(struct inlay_cq *cq, void *buf, uint32_t cqe_cnt, uint32_t cqe_size,
 			     volatile uint32_t *dbrec, void *uar, uint32_t cqn)
@@ -135,10 +133,9 @@ INLAY_COLD void inlay_cq_set_verbs_(struct inlay_cq *cq, struct ibv_cq *verbs)
 }
 
 /*
- * Sets n CQEs aside for a queue that completes to this CQ: the WQEBBs of its ring (entries, of a
- * receive queue), or fewer if the caller promises to have fewer posted and not released, signaled or
- * not, since a QP in error completes them all. The functions of verbs.h that take a CQ reserve for the
- * whole ring; call this only to promise less, and pass them NULL.
+ * Sets n CQEs aside for a queue that completes to this CQ: a CQE for each WQEBB of its ring (entry, of
+ * a receive queue). The functions of verbs.h that take a CQ do it. Call this, and pass them NULL, only
+ * to promise that fewer will be posted and not released, signaled or not: a QP in error completes all.
  *
  * Returns 0, or -ENOSPC when fewer than n are left; *why then points into cq and says how many.
  */
@@ -250,8 +247,8 @@ INLAY_COLD int inlay_cq_there_(const struct inlay_cq *cq, uint32_t n)
 }
 
 /*
- * Frees n completions without telling the device: for batches that end with inlay_cq_update, and for a
- * CQ that ignores overrun (IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN).
+ * Frees n completions without telling the device: before inlay_cq_update, or for a CQ that ignores
+ * overrun (IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN).
  */
 INLAY_ALWAYS void inlay_cq_advance_quiet(struct inlay_cq *cq, uint32_t n)
 {

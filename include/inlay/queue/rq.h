@@ -119,15 +119,15 @@ INLAY_COLD void inlay_rq_prepare(struct inlay_rq *rq, uint32_t len, uint32_t lke
  */
 
 /*
- * Fills the next receive WQE.
+ * Fills the next receive WQE. Same bytes as ibv_post_recv.
  *
  *   +0   data     pointer | pointer | ...
  *   +..  end      lkey 0x100, when the stride has room for more
  *
  * sge  host order, num_sge of them, of at most 2^31 - 1 bytes each; empty ones are left out
  *
- * Returns 0; -EAGAIN when the ring is full (nothing was written); -EINVAL for more SGEs than a WQE
- * holds. Not visible to the device before inlay_rq_ring(). Same bytes as ibv_post_recv.
+ * Returns 0; -EAGAIN when the ring is full; -EINVAL for more SGEs than a WQE holds. Not visible to the
+ * device before inlay_rq_ring().
  */
 INLAY_ALWAYS int inlay_post_recv(struct inlay_rq *rq, const struct ibv_sge *sge, uint32_t num_sge)
 {
@@ -195,12 +195,7 @@ INLAY_ALWAYS int inlay_rq_release(struct inlay_rq *rq, const struct mlx5_cqe64 *
 	return 1;
 }
 
-/*
- * Gives back everything posted before `index` (inlay_rq_index), for queues whose progress is told by
- * other means than their completions.
- *
- * Returns the WQEs that came back, or -EPROTO when fewer are outstanding; then nothing has changed.
- */
+/* As inlay_sq_release_until (queue/sq.h), of receives: gives back everything before inlay_rq_index `index`. */
 INLAY_FN int inlay_rq_release_until(struct inlay_rq *rq, uint32_t index)
 {
 	uint32_t n = index + rq->mask + 1 - rq->limit;

@@ -70,16 +70,12 @@ INLAY_STATIC_ASSERT(offsetof(struct inlay_sq, uar) == INLAY_CACHE_LINE, "a short
  */
 
 /*
- * Describes a fresh send ring and attaches it to its register. inlay_sq_from_qp (verbs.h) does this
- * and inlay_sq_reserve.
+ * Describes a fresh send ring and attaches it to the register that its QP was created with. Returns 0,
+ * or -EINVAL for an argument out of its range; then sq and uar are as they were.
  *
  * buf        the ring, 64-byte aligned; wqebb_cnt its WQEBBs, a power of two, 1 .. 32768
  * dbrec      the QP's doorbell record: two words, receive then send
- * qpn        24 bits
  * max_ds     longest WQE in 16-byte units, 1 .. 63
- * uar        the register that the QP was created with
- *
- * Returns 0, or -EINVAL for an argument out of its range; then sq and uar are as they were.
  */
 INLAY_COLD int inlay_sq_init(struct inlay_sq *sq, void *buf, uint32_t wqebb_cnt, volatile uint32_t *dbrec, uint32_t qpn,
 			     uint32_t max_ds, struct inlay_uar *uar)
@@ -105,10 +101,7 @@ INLAY_COLD int inlay_sq_init(struct inlay_sq *sq, void *buf, uint32_t wqebb_cnt,
 	return 0;
 }
 
-/*
- * Reserves as many CQEs as the ring has WQEBBs in the CQ that the queue completes to; inlay_sq_fini
- * gives them back. Returns as inlay_cq_reserve.
- */
+/* Reserves a CQE for each WQEBB, until inlay_sq_fini. Returns as inlay_cq_reserve. */
 INLAY_COLD int inlay_sq_reserve(struct inlay_sq *sq, struct inlay_cq *cq, const char **why)
 {
 	int err = inlay_cq_reserve(cq, sq->mask + 1, why);
@@ -145,10 +138,7 @@ INLAY_COLD void inlay_sq_fini(struct inlay_sq *sq)
 	sq->cq = NULL;
 }
 
-/*
- * Makes the queue as it was when it was taken over, with all its credit: after ibv_modify_qp to RESET,
- * before anything is posted.
- */
+/* Makes the queue as it was when it was taken over: after ibv_modify_qp to RESET, before a post. */
 INLAY_COLD void inlay_sq_reset(struct inlay_sq *sq)
 {
 	INLAY_CHECK(sq, "no queue is NULL");
@@ -232,10 +222,7 @@ INLAY_FN uint32_t inlay_sq_pending(const struct inlay_sq *sq)
 	return sq->pending;
 }
 
-/*
- * Prints the WQE that a send completion names: what was asked of the device. If its credit was given
- * back, another may have been posted over it.
- */
+/* Prints the WQE that a send completion names. Once its credit is back, another may lie there. */
 INLAY_COLD void inlay_sq_print(FILE *out, const struct inlay_sq *sq, const struct mlx5_cqe64 *cqe)
 {
 	inlay_wqe_print(out, sq->buf, (sq->mask + 1) * INLAY_WQEBB, inlay_cqe_wqe_counter(cqe), sq->type == IBV_QPT_UD);
@@ -322,13 +309,10 @@ INLAY_ALWAYS uint32_t inlay_sq_commit_(struct inlay_sq *sq, struct inlay_cursor 
 }
 
 /*
- * Ends a WQE: writes its control segment and takes its credit. The device does not see it before a
- * ring. Returns 0.
+ * Ends a WQE: writes its control segment and takes its credit. The device sees it after a ring. Returns 0.
  *
  * at      the cursor after the last segment; no more WQEBBs than begun with
- * opcode  MLX5_OPCODE_*; opmod its modifier, 0 for most
- * flags   INLAY_SIGNALED and others; see wqe.h
- * imm_be  immediate as it shall arrive, or the big-endian rkey to invalidate, or 0
+ * opcode  MLX5_OPCODE_*; opmod, flags and imm_be as in inlay_wqe_ctrl
  */
 INLAY_ALWAYS int inlay_sq_commit(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t opmod,
 				 uint32_t flags, uint32_t imm_be)
@@ -448,10 +432,7 @@ INLAY_ALWAYS int inlay_sq_ring(struct inlay_sq *sq)
 	return inlay_sq_ring_here_(sq, ds);
 }
 
-/*
- * As inlay_sq_ring, but always with an 8-byte doorbell: the way for rate. Same bytes as libmlx5 for a
- * list of WQEs.
- */
+/* As inlay_sq_ring, but always with an 8-byte doorbell: the way for rate. Same bytes as libmlx5 for a list. */
 INLAY_ALWAYS int inlay_sq_ring_doorbell(struct inlay_sq *sq)
 {
 	uint32_t size;
@@ -502,9 +483,8 @@ INLAY_ALWAYS int inlay_sq_commit_ring(struct inlay_sq *sq, struct inlay_cursor a
  */
 
 /*
- * Gives back the credit of the WQE that a send completion names, good or error, and of all before it.
- *
- * cqe  a CQE of this queue's QP and of its send side (inlay_cqe_is_send)
+ * Gives back the credit of the WQE that a send completion (inlay_cqe_is_send) of this queue's QP names,
+ * good or error, and of all before it.
  *
  * Returns the WQEBBs that came back, at least 1; or -EPROTO when no such WQE is outstanding (a
  * completion of another queue, a faulty device); then nothing has changed.
@@ -570,10 +550,7 @@ INLAY_FN int inlay_sq_release_until(struct inlay_sq *sq, uint32_t index)
  * Taking back what was posted and not rung for
  */
 
-/*
- * Takes back every WQE from `index` on (inlay_sq_index before it was posted), none of which was rung
- * for. The ring's bytes stay as they are.
- */
+/* Takes back every WQE from `index` on (inlay_sq_index before its post), none of which was rung for. */
 INLAY_COLD void inlay_sq_undo(struct inlay_sq *sq, uint32_t index)
 {
 	uint32_t at, bbs;

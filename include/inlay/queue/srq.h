@@ -85,13 +85,12 @@ INLAY_STATIC_ASSERT(sizeof(struct inlay_srq) <= INLAY_CACHE_LINE, "a post touche
  */
 
 /*
- * Describes a fresh shared receive queue and links all its entries into the free list.
+ * Describes a fresh shared receive queue, all entries free. Returns 0, or -EINVAL for an argument out of
+ * its range.
  *
  * buf      the entries, 16-byte aligned; wqe_cnt of them, 2 .. 32768, of which one is never posted
  * stride   bytes of an entry, a power of two, 32 .. 1024
  * dbrec    the SRQ's doorbell record: one word
- *
- * Returns 0, or -EINVAL for an argument out of its range.
  */
 INLAY_COLD int inlay_srq_init(struct inlay_srq *srq, void *buf, uint32_t wqe_cnt, uint32_t stride,
 			      volatile uint32_t *dbrec)
@@ -210,13 +209,13 @@ INLAY_ALWAYS void inlay_srq_take_(struct inlay_srq *srq, uint8_t *wqe)
 }
 
 /*
- * Fills the next entry.
+ * Fills the next entry. Same bytes as ibv_post_srq_recv, but for empty SGEs: libmlx5 writes them, and
+ * the device would read them as 2^31 bytes.
  *
- * sge  host order, num_sge of them, of at most 2^31 - 1 bytes each; empty ones are left out (libmlx5
- *      writes them, and the device would read them as 2^31 bytes)
+ * sge  host order, num_sge of them, of at most 2^31 - 1 bytes each; empty ones are left out
  *
  * Returns 0; -EAGAIN when no entry is free; -EINVAL for more SGEs than an entry holds. Not visible to
- * the device before inlay_srq_ring(). Same bytes as ibv_post_srq_recv.
+ * the device before inlay_srq_ring().
  */
 INLAY_ALWAYS int inlay_post_srq_recv(struct inlay_srq *srq, const struct ibv_sge *sge, uint32_t num_sge)
 {
@@ -284,10 +283,8 @@ INLAY_ALWAYS void inlay_srq_ring(struct inlay_srq *srq)
 }
 
 /*
- * Gives back the entry that a receive completion names, good or error. It keeps its data segments: see
- * inlay_srq_repost.
- *
- * cqe  a CQE of the receive side of a QP that receives through this queue
+ * Gives back the entry that a receive completion names, good or error, of a QP that receives through
+ * this queue. It keeps its data segments: see inlay_srq_repost.
  *
  * Returns the entries that may be posted anew: 1, of a cyclic queue 0 or more; or -EPROTO when the
  * entry is not posted (a completion of another queue, a faulty device); then nothing has changed.
