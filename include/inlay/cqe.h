@@ -25,10 +25,10 @@
  * and the syndrome at +55.
  *
  * Scatter to CQE. On a QP of ibv_create_qp the device puts a received payload of up to 32 bytes (64
- * in a 128-byte CQE) into the CQE and not into the buffer. With MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE
- * or sq_sig_all it does the same with what an RDMA read or atomic brings back; with
- * MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE it never does. libmlx5 copies such a payload to the buffer;
- * inlay leaves it, and inlay_cqe_data finds it.
+ * in a 128-byte CQE) into the CQE and not into the buffer. With
+ * MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE or sq_sig_all it does the same with what an RDMA read or
+ * atomic brings back; with MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE it never does. libmlx5 copies
+ * such a payload to the buffer; inlay leaves it, and inlay_cqe_data finds it.
  *
  * Threads: pure functions of their arguments. A CQE belongs to the caller until inlay_cq_advance.
  * Sources: mlx5dv.h (layouts), libmlx5's cq.c (meaning), the PRM's "Completion Queue Entry" and
@@ -181,7 +181,7 @@ INLAY_FN uint8_t inlay_cqe_opcode(const struct mlx5_cqe64 *cqe)
 	return cqe->op_own >> 4;
 }
 
-/* Whether the CQE reports a failure, which inlay_cqe_status names; or an opcode that no queue of inlay's ever sees. */
+/* Whether the CQE reports a failure, or has an opcode of none of inlay's queues: inlay_cqe_status. */
 INLAY_ALWAYS int inlay_cqe_is_error(const struct mlx5_cqe64 *cqe)
 {
 	return (int)INLAY_UNLIKELY((cqe->op_own & INLAY_CQE_ERROR) != 0);
@@ -244,7 +244,7 @@ INLAY_FN uint8_t inlay_cqe_sl(const struct mlx5_cqe64 *cqe)
 	return inlay_from_be32(cqe->flags_rqpn) >> 24 & 0xf;
 }
 
-/* Whether the first INLAY_GRH bytes of the buffer hold a GRH or IP header; the payload follows either way. */
+/* Whether INLAY_GRH bytes before the payload hold a GRH or IP header. They are there either way. */
 INLAY_FN int inlay_cqe_has_grh(const struct mlx5_cqe64 *cqe)
 {
 	return (inlay_from_be32(cqe->flags_rqpn) >> 28 & 3) != 0;
@@ -280,10 +280,10 @@ INLAY_FN int inlay_cqe_is_scattered(const struct mlx5_cqe64 *cqe)
  *
  * cqe_size  of the CQ, 64 or 128: inlay_cq_cqe_size
  *
- * Returns NULL if the payload is in the buffer, and also for a faulty CQE (a byte count that exceeds
- * the place, 64 bytes in a 64-byte CQE): inlay_cqe_is_scattered tells them apart. The device checks
- * the length against the CQE, so a payload here may be longer than the receive WQE; libmlx5 reports
- * that as IBV_WC_LOC_LEN_ERR.
+ * Returns NULL if the payload is in the buffer, and also for a faulty CQE (a byte count that
+ * exceeds the place, 64 bytes in a 64-byte CQE): inlay_cqe_is_scattered tells them apart. The
+ * device checks the length against the CQE, so a payload here may be longer than the receive WQE;
+ * libmlx5 reports that as IBV_WC_LOC_LEN_ERR.
  */
 INLAY_FN const void *inlay_cqe_payload(const struct mlx5_cqe64 *cqe, uint32_t cqe_size)
 {

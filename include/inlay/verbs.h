@@ -16,21 +16,22 @@
  * Likewise inlay_rq_from_qp, inlay_rq_from_wq and inlay_srq_from_srq. inlay_av_from_ah turns an
  * address handle into what a datagram's WQE holds.
  *
- * Taking over is for good. libmlx5 keeps counters of its own for each queue, which nobody can see or
- * set: the first ibv_post_send or ibv_poll_cq after it writes over what inlay wrote. It also no longer
- * cleans the CQ when a QP is reset or destroyed: call inlay_cq_clean. The verbs objects stay the
- * caller's, to modify, query and destroy. The queues of one QP are taken over one by one: the receive
- * side may stay with ibv_post_recv, as long as its CQ is not taken over. After an error queues need
- * not be taken over again: see queue.h.
+ * Taking over is for good. libmlx5 keeps counters of its own for each queue, which nobody can see
+ * or set: the first ibv_post_send or ibv_poll_cq after it writes over what inlay wrote. It also no
+ * longer cleans the CQ when a QP is reset or destroyed: call inlay_cq_clean. The verbs objects stay
+ * the caller's, to modify, query and destroy. The queues of one QP are taken over one by one: the
+ * receive side may stay with ibv_post_recv, as long as its CQ is not taken over. After an error
+ * queues need not be taken over again: see queue.h.
  *
- * Refused, with a reason in `why`: a device that is not mlx5, a queue of a kind or size that inlay does
- * not know, a queue that was posted to, a CQ that was used or is too small, sq_sig_all. What cannot be
- * seen, and is the caller's to get right:
- *   - Compressed CQEs: a CQ made with MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE must not be taken over.
- *   - WQE signatures (mlx5dv's, or MLX5_QP_SIGNATURE and MLX5_SRQ_SIGNATURE in the environment): the
- *     device would reject unsigned WQEs.
- *   - An SRQ whose receives complete to a CQ that libmlx5 still polls: libmlx5 would give entries back
- *     to a list that is no longer its own.
+ * Refused, with a reason in `why`: a device that is not mlx5, a queue of a kind or size that inlay
+ * does not know, a queue that was posted to, a CQ that was used or is too small, sq_sig_all. What
+ * cannot be seen, and is the caller's to get right:
+ *   - Compressed CQEs: a CQ made with MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE must not be taken
+ *     over.
+ *   - WQE signatures (mlx5dv's, or MLX5_QP_SIGNATURE and MLX5_SRQ_SIGNATURE in the environment):
+ *     the device would reject unsigned WQEs.
+ *   - An SRQ whose receives complete to a CQ that libmlx5 still polls: libmlx5 would give entries
+ *     back to a list that is no longer its own.
  *   - ibv_req_notify_cq: it arms with libmlx5's own count of what was polled. Use inlay_cq_arm.
  *   - Counters that have come round: a queue posted to exactly 65,536 times looks fresh.
  *   - A CQ shared with queues that libmlx5 still posts to: their credit comes back only through
@@ -40,8 +41,8 @@
  *   - MLX5_SHUT_UP_BF in the environment: inlay does not look at it.
  *   - Scatter to CQE: see cqe.h.
  *
- * Threads: as the verbs that each function calls; the objects filled belong to the caller.
- * Sources: mlx5dv_init_obj(3), ibv_alloc_td(3), ibv_alloc_parent_domain(3), ibv_query_qp(3); libmlx5's
+ * Threads: as the verbs that each function calls; the objects filled belong to the caller. Sources:
+ * mlx5dv_init_obj(3), ibv_alloc_td(3), ibv_alloc_parent_domain(3), ibv_query_qp(3); libmlx5's
  * mlx5.c and, for the sizes of rings, its verbs.c.
  */
 #ifndef INLAY_VERBS_H
@@ -56,16 +57,19 @@
  * Room for completions
  */
 
-/* Bytes of a WQE as libmlx5 sizes a ring, less its payload: RC and UC make room for a window's bind. */
+/*
+ * A WQE's bytes before its payload, as libmlx5 sizes rings: RC and UC have room for a window's
+ * bind.
+ */
 INLAY_COLD uint32_t inlay_send_overhead_(uint32_t type)
 {
 	return type == IBV_QPT_UD ? 4 * INLAY_DS : INLAY_DS + 48 + 64 + 64;
 }
 
 /*
- * CQEs that the send queue of an RC, UC or UD QP with these attributes can have outstanding: the WQEBBs
- * of the ring that libmlx5 makes, more than cap.max_send_wr. For ibv_create_cq, before there is a QP.
- * 32768, the largest ring, for attributes that ibv_create_qp refuses.
+ * CQEs that the send queue of an RC, UC or UD QP with these attributes can have outstanding: the
+ * WQEBBs of the ring that libmlx5 makes, more than cap.max_send_wr. For ibv_create_cq, before there
+ * is a QP. 32768, the largest ring, for attributes that ibv_create_qp refuses.
  */
 INLAY_COLD uint32_t inlay_send_cqes(const struct ibv_qp_init_attr *init)
 {
@@ -111,14 +115,14 @@ INLAY_COLD uint32_t inlay_srq_cqes(uint32_t max_wr)
 
 /*
  * Makes a doorbell register: a thread domain and a parent domain over pd, so that a QP created in
- * uar->pd gets a register that libmlx5 hands to no QP outside. inlay_sq_from_qp finds out which with
- * the first QP.
+ * uar->pd gets a register that libmlx5 hands to no QP outside. inlay_sq_from_qp finds out which
+ * with the first QP.
  *
  * mode  enum inlay_uar_mode: INLAY_UAR_SERIAL for the queues of one thread; see queue/uar.h
  *
- * Returns 0; -EINVAL for a mode that cannot be; -ENOTSUP when pd's device is not mlx5, or cannot map
- * such a register (some virtual machines: inlay_uar_from_qp then serves); else the negative errno of
- * ibv_alloc_td or ibv_alloc_parent_domain. On failure nothing is left behind.
+ * Returns 0; -EINVAL for a mode that cannot be; -ENOTSUP when pd's device is not mlx5, or cannot
+ * map such a register (some virtual machines: inlay_uar_from_qp then serves); else the negative
+ * errno of ibv_alloc_td or ibv_alloc_parent_domain. On failure nothing is left behind.
  */
 INLAY_COLD int inlay_uar_create(struct inlay_uar *uar, struct ibv_pd *pd, uint32_t mode, const char **why)
 {
@@ -153,10 +157,11 @@ INLAY_COLD int inlay_uar_create(struct inlay_uar *uar, struct ibv_pd *pd, uint32
 }
 
 /*
- * Frees what inlay_uar_create made. Destroy the QPs in uar->pd and inlay_sq_fini their queues first.
+ * Frees what inlay_uar_create made. Destroy the QPs in uar->pd and inlay_sq_fini their queues
+ * first.
  *
- * Returns 0; -EBUSY when a queue or a QP is left (it may be called again); -EINVAL for a register not
- * made by inlay_uar_create.
+ * Returns 0; -EBUSY when a queue or a QP is left (it may be called again); -EINVAL for a register
+ * not made by inlay_uar_create.
  */
 INLAY_COLD int inlay_uar_destroy(struct inlay_uar *uar, const char **why)
 {
@@ -235,10 +240,10 @@ INLAY_COLD int inlay_uar_from_qp(struct inlay_uar *uar, struct ibv_qp *qp, const
 /*
  * Takes over a CQ that no completion has come to, before its QPs are posted to.
  *
- * Returns 0; -ENOTSUP when it is not of an mlx5 device or its CQEs are neither 64 nor 128 bytes long;
- * -EBUSY when a completion has been there; -EINVAL for a ring that inlay does not know; else the
- * negative errno of mlx5dv_init_obj. With -EBUSY or -ENOTSUP libmlx5 goes on polling the CQ but no
- * longer cleans it when a QP is destroyed: mlx5dv_init_obj has marked it.
+ * Returns 0; -ENOTSUP when it is not of an mlx5 device or its CQEs are neither 64 nor 128 bytes
+ * long; -EBUSY when a completion has been there; -EINVAL for a ring that inlay does not know; else
+ * the negative errno of mlx5dv_init_obj. With -EBUSY or -ENOTSUP libmlx5 goes on polling the CQ but
+ * no longer cleans it when a QP is destroyed: mlx5dv_init_obj has marked it.
  */
 INLAY_COLD int inlay_cq_from_cq(struct inlay_cq *cq, struct ibv_cq *ibcq, const char **why)
 {
@@ -267,19 +272,19 @@ INLAY_COLD int inlay_cq_from_cq(struct inlay_cq *cq, struct ibv_cq *ibcq, const 
 }
 
 /*
- * Takes over the send queue of an RC, UC or UD QP that nothing has been posted to since its creation or
- * reset, and reserves as many CQEs as its ring has WQEBBs.
+ * Takes over the send queue of an RC, UC or UD QP that nothing has been posted to since its
+ * creation or reset, and reserves as many CQEs as its ring has WQEBBs.
  *
- * uar  from inlay_uar_create for a QP created in uar->pd, or from inlay_uar_from_qp for this QP or one on
- *      the same register
- * cq   where the QP's sends complete; NULL: the caller has reserved (inlay_cq_reserve), or sees to it in
- *      another way that the CQ never overruns
+ * uar  from inlay_uar_create for a QP created in uar->pd, or from inlay_uar_from_qp for this QP or
+ *      one on the same register
+ * cq   where the QP's sends complete; NULL: the caller has reserved (inlay_cq_reserve), or sees to
+ *      it in another way that the CQ never overruns
  *
- * Returns 0; -ENOTSUP for a QP of another kind or device, with sq_sig_all, or with a ring that inlay
- * does not know; -EBUSY when the send queue was posted to; -EINVAL when the QP rings another register
- * than uar's, was not created in uar->pd, completes to another CQ or has no send queue; -ENOSPC when
- * the CQ has too few CQEs left; else the negative errno of mlx5dv_init_obj, ibv_query_qp or
- * ibv_query_device. On failure sq, uar and cq are as they were.
+ * Returns 0; -ENOTSUP for a QP of another kind or device, with sq_sig_all, or with a ring that
+ * inlay does not know; -EBUSY when the send queue was posted to; -EINVAL when the QP rings another
+ * register than uar's, was not created in uar->pd, completes to another CQ or has no send queue;
+ * -ENOSPC when the CQ has too few CQEs left; else the negative errno of mlx5dv_init_obj,
+ * ibv_query_qp or ibv_query_device. On failure sq, uar and cq are as they were.
  */
 INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct inlay_uar *uar, struct inlay_cq *cq,
 				const char **why)
@@ -357,12 +362,12 @@ INLAY_COLD int inlay_rq_take_(struct inlay_rq *rq, void *buf, uint32_t wqe_cnt, 
 }
 
 /*
- * Takes over the receive queue of an RC, UC or UD QP that nothing has been posted to since its creation
- * or reset, and reserves as many CQEs as its ring has entries; cq as in inlay_sq_from_qp.
+ * Takes over the receive queue of an RC, UC or UD QP that nothing has been posted to since its
+ * creation or reset, and reserves as many CQEs as its ring has entries; cq as in inlay_sq_from_qp.
  *
- * Returns 0; -ENOTSUP for a QP of another kind or device; -EBUSY when the queue was posted to; -EINVAL
- * when the QP has no receive queue of its own (none, or an SRQ) or completes to another CQ; -ENOSPC
- * when the CQ has too few CQEs left; else the negative errno of mlx5dv_init_obj.
+ * Returns 0; -ENOTSUP for a QP of another kind or device; -EBUSY when the queue was posted to;
+ * -EINVAL when the QP has no receive queue of its own (none, or an SRQ) or completes to another CQ;
+ * -ENOSPC when the CQ has too few CQEs left; else the negative errno of mlx5dv_init_obj.
  */
 INLAY_COLD int inlay_rq_from_qp(struct inlay_rq *rq, struct ibv_qp *qp, struct inlay_cq *cq, const char **why)
 {
@@ -384,8 +389,8 @@ INLAY_COLD int inlay_rq_from_qp(struct inlay_rq *rq, struct ibv_qp *qp, struct i
 }
 
 /*
- * As inlay_rq_from_qp, for a WQ (ibv_create_wq). One with striding (mlx5dv_create_wq) has entries of
- * another form, and must not be taken over. Post once it is in RDY: see queue/rq.h.
+ * As inlay_rq_from_qp, for a WQ (ibv_create_wq). One with striding (mlx5dv_create_wq) has entries
+ * of another form, and must not be taken over. Post once it is in RDY: see queue/rq.h.
  */
 INLAY_COLD int inlay_rq_from_wq(struct inlay_rq *rq, struct ibv_wq *wq, struct inlay_cq *cq, const char **why)
 {
@@ -406,20 +411,20 @@ INLAY_COLD int inlay_rq_from_wq(struct inlay_rq *rq, struct ibv_wq *wq, struct i
 }
 
 /*
- * Takes over a basic shared receive queue that nothing has been posted to. Every CQ that its receives
- * complete to must be taken over as well: queue/srq.h says why. A queue with tag matching looks the
- * same and is not refused.
+ * Takes over a basic shared receive queue that nothing has been posted to. Every CQ that its
+ * receives complete to must be taken over as well: queue/srq.h says why. A queue with tag matching
+ * looks the same and is not refused.
  *
- * cq   a CQ that its receives complete to, in which as many CQEs are reserved as there are entries; for
- *      each further one call inlay_cq_reserve. NULL as in inlay_sq_from_qp
+ * cq   a CQ that its receives complete to, in which as many CQEs are reserved as there are entries;
+ *      for each further one call inlay_cq_reserve. NULL as in inlay_sq_from_qp
  *
  * libmlx5 keeps further entries in the same ring, for receives that meet a page fault of on-demand
- * paging, and posts them again while polling. inlay does not: with IBV_ACCESS_ON_DEMAND memory such a
- * receive ends in an error CQE.
+ * paging, and posts them again while polling. inlay does not: with IBV_ACCESS_ON_DEMAND memory such
+ * a receive ends in an error CQE.
  *
- * Returns 0; -ENOTSUP when it is not of an mlx5 device or has a ring that inlay does not know; -EBUSY
- * when it was posted to; -ENOSPC when the CQ has too few CQEs left; else the negative errno of
- * mlx5dv_init_obj.
+ * Returns 0; -ENOTSUP when it is not of an mlx5 device or has a ring that inlay does not know;
+ * -EBUSY when it was posted to; -ENOSPC when the CQ has too few CQEs left; else the negative errno
+ * of mlx5dv_init_obj.
  */
 INLAY_COLD int inlay_srq_from_srq(struct inlay_srq *srq, struct ibv_srq *ibsrq, struct inlay_cq *cq, const char **why)
 {
@@ -433,7 +438,7 @@ INLAY_COLD int inlay_srq_from_srq(struct inlay_srq *srq, struct ibv_srq *ibsrq, 
 		return err;
 	if (dv.dbrec[0] || dv.head)
 		return inlay_refuse_(-EBUSY, why, "the SRQ was posted to already");
-	/* The free list of a fresh SRQ runs from entry 0 to the tail; then come libmlx5's further entries. */
+	/* A fresh free list runs from entry 0 to the tail; then come libmlx5's further entries. */
 	err = cq ? inlay_cq_offer_(cq, NULL, dv.tail + 1, why) : 0;
 	if (err)
 		return err;
@@ -448,8 +453,8 @@ INLAY_COLD int inlay_srq_from_srq(struct inlay_srq *srq, struct ibv_srq *ibsrq, 
  */
 
 /*
- * Makes the address vector of datagrams to a peer: path from the address handle, which is not needed
- * afterwards; qpn and qkey as in inlay_av_init.
+ * Makes the address vector of datagrams to a peer: path from the address handle, which is not
+ * needed afterwards; qpn and qkey as in inlay_av_init.
  *
  * Returns 0; -ENOTSUP when the handle is not of an mlx5 device; else the negative errno of
  * mlx5dv_init_obj.

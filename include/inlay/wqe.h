@@ -26,12 +26,12 @@
  *   - All fields are big-endian, except the payload.
  *   - A WQE starts on a WQEBB and may run past the ring's end to its beginning, as libmlx5's does.
  *     Only the payload of an inline segment is ever split there.
- *   - The cursor is passed and returned by value. With constant segments its count folds, and inside
- *     one WQEBB so does the test for the end of the ring.
+ *   - The cursor is passed and returned by value. With constant segments its count folds, and
+ *     inside one WQEBB so does the test for the end of the ring.
  *   - The device reads a byte count of 0 as 2^31, so an empty SGE is left out, as by libmlx5.
- *   - A receive WQE is a run of data segments. One with key 0x100 ends it if the stride has room for
- *     more. An entry of a shared receive queue starts with 16 bytes of its own; the be16 at +2 names
- *     the next entry in the list.
+ *   - A receive WQE is a run of data segments. One with key 0x100 ends it if the stride has room
+ *     for more. An entry of a shared receive queue starts with 16 bytes of its own; the be16 at +2
+ *     names the next entry in the list.
  *
  * Threads: pure functions of their arguments.
  * Sources: mlx5dv.h (layouts), Linux include/linux/mlx5/qp.h (fence modes), the PRM's "Work Queue
@@ -305,8 +305,8 @@ INLAY_FN void inlay_av_init(struct inlay_av *av, const struct mlx5_wqe_av *from,
 }
 
 /*
- * The data segments of a receive WQE, which has room for num_sge: one for each SGE that is not empty,
- * then the end mark if there is room for it before `end`.
+ * The data segments of a receive WQE, which has room for num_sge: one for each SGE that is not
+ * empty, then the end mark if there is room for it before `end`.
  */
 INLAY_ALWAYS void inlay_wqe_recv(uint8_t *seg, const uint8_t *end, const struct ibv_sge *sge, uint32_t num_sge)
 {
@@ -385,8 +385,8 @@ INLAY_ALWAYS int inlay_seg_inside_(struct inlay_cursor c, size_t units)
 
 /*
  * The place of the next segment: for segments that this header does not know, with inlay_seg_done.
- * Only one whose unit number is a multiple of 4 can find itself at the ring's end; with a constant ds
- * the test folds.
+ * Only one whose unit number is a multiple of 4 can find itself at the ring's end; with a constant
+ * ds the test folds.
  */
 INLAY_ALWAYS uint8_t *inlay_seg_at(struct inlay_cursor c)
 {
@@ -455,7 +455,8 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_zero_(struct inlay_cursor c, uint32_t
  *
  * qpn     type 2: the QP that the window belongs to; 0 for a window of type 1
  * rkey    the key that the window has afterwards, of which the low byte goes in
- * memory  addr, length (1 .. 2^31 bytes) and lkey of the memory; NULL frees (invalidates) the window
+ * memory  addr, length (1 .. 2^31 bytes) and lkey of the memory; NULL frees (invalidates) the
+ *         window
  * access  IBV_ACCESS_*; with IBV_ACCESS_ZERO_BASED the window's addresses start at 0
  */
 INLAY_FN struct inlay_cursor inlay_seg_umr(struct inlay_cursor c, uint32_t qpn, uint32_t rkey,
@@ -570,7 +571,8 @@ INLAY_ALWAYS uint32_t inlay_seg_inline_ds(uint64_t total)
  *   ... 10 bytes at head ...
  *   at = inlay_seg_inline_append(at, data, len);
  *
- * total  bytes of the whole segment, not 0, filled before the commit; the padding keeps what the ring held
+ * total  bytes of the whole segment, not 0, filled before the commit; the padding keeps what the
+ *        ring held
  * head   bytes that the caller writes at *p, 0 .. 12; these never wrap
  */
 INLAY_ALWAYS struct inlay_cursor inlay_seg_inline_open(struct inlay_cursor c, uint32_t total, uint32_t head,

@@ -11,9 +11,10 @@
  *
  * Invariants
  *
- *   - A CQE is the caller's when its owner bit equals the ring's lap. It stays in its slot until it is
- *     freed, so a payload scattered to it can be used in place.
- *   - A CQ that overruns is dead, and so are its QPs. What its queues reserve never exceeds its size.
+ *   - A CQE is the caller's when its owner bit equals the ring's lap. It stays in its slot until it
+ *     is freed, so a payload scattered to it can be used in place.
+ *   - A CQ that overruns is dead, and so are its QPs. What its queues reserve never exceeds its
+ *     size.
  *   - Compressed CQEs are not understood: the CQ must have been made without compression.
  *
  * Events. Verbs' channel, armed by inlay's doorbell:
@@ -31,11 +32,12 @@
  *   }
  *
  * A completion may come after the last look and before the device sees the arm. mlx5 compares the
- * consumer index in the arm with its own producer index, and raises the event at once; verbs does not
- * promise that, hence the second look. A completion left in the ring when an event was raised raises
- * no other, so poll until nothing is there before arming. A caller that polls on leaves the CQ armed
- * and later finds one event more in the channel: harmless, as long as inlay_cq_event counts every
- * event taken. The arm carries that count (arm_sn), and an arm whose number has fired is not a new one.
+ * consumer index in the arm with its own producer index, and raises the event at once; verbs does
+ * not promise that, hence the second look. A completion left in the ring when an event was raised
+ * raises no other, so poll until nothing is there before arming. A caller that polls on leaves the
+ * CQ armed and later finds one event more in the channel: harmless, as long as inlay_cq_event
+ * counts every event taken. The arm carries that count (arm_sn), and an arm whose number has fired
+ * is not a new one.
  *
  * Threads: one owner at a time. Only ibv_get_cq_event may be in another thread, if the queue is
  * handed over with the event. Sources: libmlx5's cq.c (mlx5_arm_cq, __mlx5_cq_clean), the PRM's
@@ -133,9 +135,10 @@ INLAY_COLD void inlay_cq_set_verbs_(struct inlay_cq *cq, struct ibv_cq *verbs)
 }
 
 /*
- * Sets n CQEs aside for a queue that completes to this CQ: a CQE for each WQEBB of its ring (entry, of
- * a receive queue). The functions of verbs.h that take a CQ do it. Call this, and pass them NULL, only
- * to promise that fewer will be posted and not released, signaled or not: a QP in error completes all.
+ * Sets n CQEs aside for a queue that completes to this CQ: a CQE for each WQEBB of its ring (entry,
+ * of a receive queue). The functions of verbs.h that take a CQ do it. Call this, and pass them
+ * NULL, only to promise that fewer will be posted and not released, signaled or not: a QP in error
+ * completes all.
  *
  * Returns 0, or -ENOSPC when fewer than n are left; *why then points into cq and says how many.
  */
@@ -286,8 +289,8 @@ INLAY_ALWAYS void inlay_cq_advance(struct inlay_cq *cq, uint32_t n)
 }
 
 /*
- * Asks for one event on the CQ's completion channel when the next completion comes (solicited 0), or
- * the next that is solicited or an error (solicited 1); see "Events" above.
+ * Asks for one event on the CQ's completion channel when the next completion comes (solicited 0),
+ * or the next that is solicited or an error (solicited 1); see "Events" above.
  *
  * Returns 0, or -ENOTSUP when the CQ has no doorbell page. Same bytes as ibv_req_notify_cq.
  */
@@ -318,12 +321,12 @@ INLAY_FN void inlay_cq_event(struct inlay_cq *cq)
 
 /*
  * Removes the completions of a QP that have not been freed, keeping all others and their order.
- * libmlx5 no longer does that for a CQ that was taken over. Call it when the QP no longer produces (in
- * RESET, or destroyed), before its number can come back.
+ * libmlx5 no longer does that for a CQ that was taken over. Call it when the QP no longer produces
+ * (in RESET, or destroyed), before its number can come back.
  *
- * gone  called with arg for each removed CQE, newest first, to give back what it would have given back;
- *       may be NULL. For a QP that received through a shared queue: inlay_srq_gone, or a function that
- *       calls it
+ * gone  called with arg for each removed CQE, newest first, to give back what it would have given
+ *       back; may be NULL. For a QP that received through a shared queue: inlay_srq_gone, or a
+ *       function that calls it
  *
  * Returns how many were removed. Source: libmlx5's cq.c, __mlx5_cq_clean.
  */
@@ -337,7 +340,7 @@ INLAY_COLD uint32_t inlay_cq_clean(struct inlay_cq *cq, uint32_t qpn,
 	while (end - cq->ci <= cq->mask && inlay_cq_valid_(cq, end, inlay_cq_slot_(cq, end)))
 		end++;
 	inlay_fence_polled();
-	/* From the newest down: those that stay move up, and take the owner bit of the slots they land in. */
+	/* From the newest down: those that stay move up, and take their new slots' owner bits. */
 	for (index = end; index-- != cq->ci;) {
 		const struct mlx5_cqe64 *from = inlay_cq_slot_(cq, index);
 

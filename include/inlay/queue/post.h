@@ -18,8 +18,8 @@
  * The device answers any other with an error completion; INLAY_CHECKED aborts before. A NOP goes
  * everywhere.
  *
- * Size. With a constant number of SGEs, or a constant length inline, a post is in line: about 170 to
- * 400 bytes of text. Other posts call one function for the whole object.
+ * Size. With a constant number of SGEs, or a constant length inline, a post is in line: about 170
+ * to 400 bytes of text. Other posts call one function for the whole object.
  *
  * Threads: one owner of the queue at a time. Sources: libmlx5's _mlx5_post_send and mlx5_send_wr_*
  * (qp.c); the PRM's "Send Work Queue Entry" chapter.
@@ -60,8 +60,8 @@ INLAY_ALWAYS int inlay_post_commit_(struct inlay_sq *sq, struct inlay_cursor at,
 }
 
 /*
- * A post of SGEs, in line. what: opcode, flags and, in the upper half, the immediate. remote NULL: no
- * remote address segment; av NULL: no address vector; not both.
+ * A post of SGEs, in line. what: opcode, flags and, in the upper half, the immediate. remote NULL:
+ * no remote address segment; av NULL: no address vector; not both.
  */
 INLAY_ALWAYS int inlay_post_build_(struct inlay_sq *sq, uint8_t opcode, uint32_t imm_be,
 				   const struct inlay_remote *remote, const struct inlay_av *av,
@@ -180,7 +180,7 @@ INLAY_APART int inlay_post_sges_av_(struct inlay_sq *sq, uint64_t what, const st
 				 (uint32_t)what & INLAY_POST_FLAGS_ & ~INLAY_INLINE);
 }
 
-/* All posts that carry SGEs: in line if the length of inline data, or the number of SGEs, is a constant. */
+/* All posts that carry SGEs: in line if the length inline, or the number of SGEs, is a constant. */
 INLAY_ALWAYS int inlay_post_gather_(struct inlay_sq *sq, uint8_t opcode, uint32_t imm_be,
 				   const struct inlay_remote *remote, const struct inlay_av *av,
 				   const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
@@ -224,7 +224,8 @@ INLAY_ALWAYS int inlay_post_gather_(struct inlay_sq *sq, uint8_t opcode, uint32_
  *
  * raddr    remote virtual address; rkey as the peer gave it, host order
  * av       UD: the peer's address vector; it is copied now
- * sge      num_sge pieces of local memory, host order; empty ones are left out, and all may be empty
+ * sge      num_sge pieces of local memory, host order; empty ones are left out, and all may be
+ *          empty
  * imm_be   immediate, as it shall arrive in the peer's CQE (ibv_send_wr.imm_data)
  * flags    INLAY_SIGNALED | INLAY_SOLICITED | one INLAY_FENCE_* | INLAY_INLINE | INLAY_RING. With
  *          INLAY_INLINE the payload is copied now and lkey is not looked at; not for reads and atomics.
@@ -332,8 +333,8 @@ INLAY_ALWAYS int inlay_post_atomic_(struct inlay_sq *sq, uint8_t opcode, const s
 }
 
 /*
- * Atomic fetch-and-add on 8 bytes at raddr, 8-byte aligned. The old value comes to sge; both are in host
- * order. sge->length is taken as 8. -ENOTSUP when the device does no atomics.
+ * Atomic fetch-and-add on 8 bytes at raddr, 8-byte aligned. The old value comes to sge; both are in
+ * host order. sge->length is taken as 8. -ENOTSUP when the device does no atomics.
  */
 INLAY_ALWAYS int inlay_post_fetch_add(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint64_t add,
 				      const struct ibv_sge *sge, uint32_t flags)
@@ -386,8 +387,8 @@ INLAY_ALWAYS int inlay_post_ud_send_inline(struct inlay_sq *sq, const struct inl
 }
 
 /*
- * Changes a memory window's key, which is `key` now; qpn, rkey, memory and access as in inlay_seg_umr.
- * Returns as inlay_sq_begin.
+ * Changes a memory window's key, which is `key` now; qpn, rkey, memory and access as in
+ * inlay_seg_umr. Returns as inlay_sq_begin.
  */
 INLAY_FN int inlay_post_umr(struct inlay_sq *sq, uint32_t key, uint32_t qpn, uint32_t rkey,
 			    const struct ibv_sge *memory, uint32_t access, uint32_t flags)
@@ -415,7 +416,8 @@ INLAY_FN int inlay_post_umr(struct inlay_sq *sq, uint32_t key, uint32_t qpn, uin
  * Returns as inlay_post_*, and -ENOTSUP for more than 2^31 bytes. Same bytes as IBV_WR_BIND_MW
  * (ibv_bind_mw for a window of type 1).
  *
- * A later post that uses the window needs INLAY_FENCE_INITIATOR_SMALL, which libmlx5 adds by itself.
+ * A later post that uses the window needs INLAY_FENCE_INITIATOR_SMALL, which libmlx5 adds by
+ * itself.
  */
 INLAY_FN int inlay_post_bind_mw(struct inlay_sq *sq, const struct ibv_mw *mw, uint32_t rkey,
 				const struct ibv_mw_bind_info *bind, uint32_t flags)

@@ -44,8 +44,8 @@ INLAY_FN size_t inlay_qpn_table_size(uint32_t pages)
 }
 
 /*
- * Gives a table further memory for pages, aligned to 8 bytes, for as long as it is used. What is too
- * small for a page is left.
+ * Gives a table further memory for pages, aligned to 8 bytes, for as long as it is used. What is
+ * too small for a page is left.
  */
 INLAY_COLD void inlay_qpn_table_grow(struct inlay_qpn_table *t, void *mem, size_t bytes)
 {

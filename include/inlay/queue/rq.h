@@ -8,10 +8,10 @@
  *
  * Invariants
  *
- *   - WQEs complete in the order in which they were posted. Indices grow without bound and are masked at
- *     use. There is no register: ringing writes the doorbell record.
- *   - A WQ's record is cleared on its way from RESET to RDY (libmlx5's mlx5_modify_wq): take over or
- *     reset, move it to RDY, and only then post. A QP takes receives from INIT on.
+ *   - WQEs complete in the order in which they were posted. Indices grow without bound and are
+ *     masked at use. There is no register: ringing writes the doorbell record.
+ *   - A WQ's record is cleared on its way from RESET to RDY (libmlx5's mlx5_modify_wq): take over
+ *     or reset, move it to RDY, and only then post. A QP takes receives from INIT on.
  *
  * Threads: one owner at a time.
  * Sources: libmlx5's mlx5_post_recv and mlx5_post_wq_recv (qp.c).
@@ -47,8 +47,8 @@ INLAY_STATIC_ASSERT(sizeof(struct inlay_rq) <= INLAY_CACHE_LINE, "a post touches
  */
 
 /*
- * Describes a fresh receive ring of wqe_cnt WQEs (a power of two, 1 .. 32768) of stride bytes (a power
- * of two, 16 .. 1024). Returns 0, or -EINVAL.
+ * Describes a fresh receive ring of wqe_cnt WQEs (a power of two, 1 .. 32768) of stride bytes (a
+ * power of two, 16 .. 1024). Returns 0, or -EINVAL.
  */
 INLAY_COLD int inlay_rq_init(struct inlay_rq *rq, void *buf, uint32_t wqe_cnt, uint32_t stride,
 			     volatile uint32_t *dbrec)
@@ -126,8 +126,8 @@ INLAY_COLD void inlay_rq_prepare(struct inlay_rq *rq, uint32_t len, uint32_t lke
  *
  * sge  host order, num_sge of them, of at most 2^31 - 1 bytes each; empty ones are left out
  *
- * Returns 0; -EAGAIN when the ring is full; -EINVAL for more SGEs than a WQE holds. Not visible to the
- * device before inlay_rq_ring().
+ * Returns 0; -EAGAIN when the ring is full; -EINVAL for more SGEs than a WQE holds. Not visible to
+ * the device before inlay_rq_ring().
  */
 INLAY_ALWAYS int inlay_post_recv(struct inlay_rq *rq, const struct ibv_sge *sge, uint32_t num_sge)
 {
@@ -195,7 +195,7 @@ INLAY_ALWAYS int inlay_rq_release(struct inlay_rq *rq, const struct mlx5_cqe64 *
 	return 1;
 }
 
-/* As inlay_sq_release_until (queue/sq.h), of receives: gives back everything before inlay_rq_index `index`. */
+/* As inlay_sq_release_until (queue/sq.h): gives back every receive before inlay_rq_index `index`. */
 INLAY_FN int inlay_rq_release_until(struct inlay_rq *rq, uint32_t index)
 {
 	uint32_t n = index + rq->mask + 1 - rq->limit;
@@ -207,9 +207,9 @@ INLAY_FN int inlay_rq_release_until(struct inlay_rq *rq, uint32_t index)
 }
 
 /*
- * inlay_rq_release, and the next receive posted at addr, in one step that writes 8 bytes: for a queue
- * of inlay_rq_prepare. Unchecked: the caller has a receive completion of this queue. Not visible to
- * the device before inlay_rq_ring().
+ * inlay_rq_release, and the next receive posted at addr, in one step that writes 8 bytes: for a
+ * queue of inlay_rq_prepare. Unchecked: the caller has a receive completion of this queue. Not
+ * visible to the device before inlay_rq_ring().
  */
 INLAY_ALWAYS void inlay_rq_recycle(struct inlay_rq *rq, uint64_t addr)
 {

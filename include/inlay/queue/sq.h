@@ -35,9 +35,9 @@
 #include <inlay/queue/uar.h>
 
 /*
- * A send queue. A post of one WQEBB that rings as well (INLAY_RING, inlay_sq_commit_ring) touches the
- * first cache line and the register's object; other posts, rings and releases the second line too. For
- * this, align the struct that embeds it to a cache line.
+ * A send queue. A post of one WQEBB that rings as well (INLAY_RING, inlay_sq_commit_ring) touches
+ * the first cache line and the register's object; other posts, rings and releases the second line
+ * too. For this, align the struct that embeds it to a cache line.
  */
 struct inlay_sq {
 	uint8_t *buf;
@@ -70,8 +70,8 @@ INLAY_STATIC_ASSERT(offsetof(struct inlay_sq, uar) == INLAY_CACHE_LINE, "a short
  */
 
 /*
- * Describes a fresh send ring and attaches it to the register that its QP was created with. Returns 0,
- * or -EINVAL for an argument out of its range; then sq and uar are as they were.
+ * Describes a fresh send ring and attaches it to the register that its QP was created with. Returns
+ * 0, or -EINVAL for an argument out of its range; then sq and uar are as they were.
  *
  * buf        the ring, 64-byte aligned; wqebb_cnt its WQEBBs, a power of two, 1 .. 32768
  * dbrec      the QP's doorbell record: two words, receive then send
@@ -114,8 +114,8 @@ INLAY_COLD int inlay_sq_reserve(struct inlay_sq *sq, struct inlay_cq *cq, const 
 }
 
 /*
- * Says what the queue's QP is, so that posts it cannot carry out are refused: those that its type (enum
- * ibv_qp_type) does not have under INLAY_CHECKED, atomics with -ENOTSUP.
+ * Says what the queue's QP is, so that posts it cannot carry out are refused: those that its type
+ * (enum ibv_qp_type) does not have under INLAY_CHECKED, atomics with -ENOTSUP.
  */
 INLAY_COLD void inlay_sq_set_type(struct inlay_sq *sq, uint32_t type, uint32_t atomics)
 {
@@ -124,8 +124,8 @@ INLAY_COLD void inlay_sq_set_type(struct inlay_sq *sq, uint32_t type, uint32_t a
 }
 
 /*
- * Detaches a send queue from its register and gives back its CQEs: after its QP was reset or destroyed
- * and the CQ cleaned (inlay_cq_clean). The ring is not touched.
+ * Detaches a send queue from its register and gives back its CQEs: after its QP was reset or
+ * destroyed and the CQ cleaned (inlay_cq_clean). The ring is not touched.
  */
 INLAY_COLD void inlay_sq_fini(struct inlay_sq *sq)
 {
@@ -249,7 +249,7 @@ INLAY_ALWAYS int inlay_sq_begin(struct inlay_sq *sq, uint32_t bbs, struct inlay_
 		return bbs - 1 > mask ? -E2BIG : -EAGAIN;
 	at->index = sq->pi;
 	at->wqe = sq->buf + (size_t)(at->index & mask) * INLAY_WQEBB;
-	/* One pointer from here on, not ring and offset, saves clang a register and so a push and a pop. */
+	/* One pointer from here on, not ring and offset, saves clang a register, a push and a pop. */
 	__asm__("" : "+r"(at->wqe));
 	at->begin = sq->buf;
 	at->end = inlay_sq_end_(sq);
@@ -262,8 +262,8 @@ INLAY_ALWAYS int inlay_sq_begin(struct inlay_sq *sq, uint32_t bbs, struct inlay_
 }
 
 /*
- * As inlay_sq_begin, for a WQE of `ds` 16-byte units, the control segment's included: -EINVAL when it
- * is longer than the QP's longest.
+ * As inlay_sq_begin, for a WQE of `ds` 16-byte units, the control segment's included: -EINVAL when
+ * it is longer than the QP's longest.
  */
 INLAY_ALWAYS int inlay_sq_begin_ds(struct inlay_sq *sq, uint32_t ds, struct inlay_cursor *at)
 {
@@ -309,7 +309,8 @@ INLAY_ALWAYS uint32_t inlay_sq_commit_(struct inlay_sq *sq, struct inlay_cursor 
 }
 
 /*
- * Ends a WQE: writes its control segment and takes its credit. The device sees it after a ring. Returns 0.
+ * Ends a WQE: writes its control segment and takes its credit. The device sees it after a ring.
+ * Returns 0.
  *
  * at      the cursor after the last segment; no more WQEBBs than begun with
  * opcode  MLX5_OPCODE_*; opmod, flags and imm_be as in inlay_wqe_ctrl
@@ -344,8 +345,8 @@ INLAY_ALWAYS void inlay_sq_record_(struct inlay_sq *sq, uint32_t pi)
 
 /*
  * The register write in every case but the common one: another mode, a WQE that does not fit the
- * register, several WQEs. wqe: the last one posted; bbs: its WQEBBs if it is the only one and may be
- * copied, else 0. Returns 0, so that posts can end in a jump to it.
+ * register, several WQEs. wqe: the last one posted; bbs: its WQEBBs if it is the only one and may
+ * be copied, else 0. Returns 0, so that posts can end in a jump to it.
  */
 INLAY_APART int inlay_sq_doorbell_(struct inlay_sq *sq, const uint8_t *wqe, uint32_t bbs)
 {
@@ -417,9 +418,9 @@ INLAY_APART int inlay_sq_ring_apart_(struct inlay_sq *sq)
 
 /*
  * Rings for everything posted since the last ring, if anything was. A single WQE is copied into the
- * register (BlueFlame), so that the device need not fetch it: the way for latency. An 8-byte doorbell
- * is written, as by libmlx5, for several WQEs, for one that is longer than the register or only a
- * control segment, and when the register's mode allows no copy. Returns 0.
+ * register (BlueFlame), so that the device need not fetch it: the way for latency. An 8-byte
+ * doorbell is written, as by libmlx5, for several WQEs, for one that is longer than the register or
+ * only a control segment, and when the register's mode allows no copy. Returns 0.
  */
 INLAY_ALWAYS int inlay_sq_ring(struct inlay_sq *sq)
 {
@@ -432,7 +433,7 @@ INLAY_ALWAYS int inlay_sq_ring(struct inlay_sq *sq)
 	return inlay_sq_ring_here_(sq, ds);
 }
 
-/* As inlay_sq_ring, but always with an 8-byte doorbell: the way for rate. Same bytes as libmlx5 for a list. */
+/* As inlay_sq_ring, but always with an 8-byte doorbell, as libmlx5 for a list: the way for rate. */
 INLAY_ALWAYS int inlay_sq_ring_doorbell(struct inlay_sq *sq)
 {
 	uint32_t size;
@@ -449,7 +450,7 @@ INLAY_ALWAYS int inlay_sq_ring_doorbell(struct inlay_sq *sq)
 	if (INLAY_UNLIKELY(!sq->next))
 		return inlay_sq_doorbell_(sq, wqe, 0);
 	inlay_uar_doorbell_(inlay_uar_toggle_(sq->next, size), wqe);
-	/* Pushes 8 bytes out of the write-combining buffer, and keeps the next doorbell from merging with them. */
+	/* Pushes 8 bytes out of the write-combining buffer, before the next doorbell merges with them. */
 	inlay_fence_reg();
 	return 0;
 }
@@ -483,8 +484,8 @@ INLAY_ALWAYS int inlay_sq_commit_ring(struct inlay_sq *sq, struct inlay_cursor a
  */
 
 /*
- * Gives back the credit of the WQE that a send completion (inlay_cqe_is_send) of this queue's QP names,
- * good or error, and of all before it.
+ * Gives back the credit of the WQE that a send completion (inlay_cqe_is_send) of this queue's QP
+ * names, good or error, and of all before it.
  *
  * Returns the WQEBBs that came back, at least 1; or -EPROTO when no such WQE is outstanding (a
  * completion of another queue, a faulty device); then nothing has changed.
@@ -528,10 +529,11 @@ INLAY_ALWAYS int inlay_sq_release(struct inlay_sq *sq, const struct mlx5_cqe64 *
 }
 
 /*
- * Gives back the credit of everything posted before `index` (inlay_sq_index), for queues whose progress
- * is told by other means than their completions.
+ * Gives back the credit of everything posted before `index` (inlay_sq_index), for queues whose
+ * progress is told by other means than their completions.
  *
- * Returns the WQEBBs that came back, or -EPROTO when fewer are outstanding; then nothing has changed.
+ * Returns the WQEBBs that came back, or -EPROTO when fewer are outstanding; then nothing has
+ * changed.
  */
 INLAY_FN int inlay_sq_release_until(struct inlay_sq *sq, uint32_t index)
 {
@@ -550,7 +552,7 @@ INLAY_FN int inlay_sq_release_until(struct inlay_sq *sq, uint32_t index)
  * Taking back what was posted and not rung for
  */
 
-/* Takes back every WQE from `index` on (inlay_sq_index before its post), none of which was rung for. */
+/* Takes back every WQE from `index` on (inlay_sq_index at its post); none was rung for. */
 INLAY_COLD void inlay_sq_undo(struct inlay_sq *sq, uint32_t index)
 {
 	uint32_t at, bbs;
@@ -576,8 +578,9 @@ INLAY_COLD void inlay_sq_undo(struct inlay_sq *sq, uint32_t index)
 }
 
 /*
- * Turns the WQEs in [first, end), none of which was rung for, into NOPs of one WQEBB each; the last is
- * signaled, so that their credit comes back. For a WQE that later ones follow; else inlay_sq_undo.
+ * Turns the WQEs in [first, end), none of which was rung for, into NOPs of one WQEBB each; the last
+ * is signaled, so that their credit comes back. For a WQE that later ones follow; else
+ * inlay_sq_undo.
  */
 INLAY_COLD void inlay_sq_erase(struct inlay_sq *sq, uint32_t first, uint32_t end)
 {

@@ -8,8 +8,8 @@
  *   i = inlay_cqe_wqe_counter(cqe);                          the entry that this receive took
  *   inlay_srq_release(&srq, cqe);                            which may be posted anew
  *
- * Entries complete in any order, so the ring is a linked list. The same links are the device's order
- * and the free list:
+ * Entries complete in any order, so the ring is a linked list. The same links are the device's
+ * order and the free list:
  *
  *        device's next                head                    tail
  *   ... --> entry --> entry --> entry --> entry --> entry --> entry
@@ -24,9 +24,10 @@
  * (inlay_srq_size). A completion that names a free entry (a faulty device, a CQE counted twice) is
  * refused, and the list stays whole.
  *
- * Buffers that stay with their entries. An entry keeps its data segments when it is released. A queue
- * whose buffers are mostly consumed at once prepares all its entries once, and posts them again
- * without writing anything. Posting takes the head of the free list, not the entry released last:
+ * Buffers that stay with their entries. An entry keeps its data segments when it is released. A
+ * queue whose buffers are mostly consumed at once prepares all its entries once, and posts them
+ * again without writing anything. Posting takes the head of the free list, not the entry released
+ * last:
  *
  *   for (i = 0; i <= inlay_srq_size(&srq); i++)                       also the one that is held back
  *           inlay_srq_set_user(&srq, i, buffer[i]), inlay_srq_prepare(&srq, i, &sge[i], 1);
@@ -38,14 +39,15 @@
  *           inlay_srq_set_user(&srq, i, other), inlay_post_srq_recv(&srq, &sge_of_other, 1);
  *
  * A cyclic queue (devx/rmp.h makes one) is walked by the device from entry to entry, whatever their
- * links say. An entry that comes back before its predecessors waits for them; its release returns 0.
+ * links say. An entry that comes back before its predecessors waits for them; its release returns
+ * 0.
  *
- * Every QP that receives through the queue must complete to a CQ that is inlay's: libmlx5 would give
- * entries back, with each completion that it polls or cleans away, to a list of its own.
+ * Every QP that receives through the queue must complete to a CQ that is inlay's: libmlx5 would
+ * give entries back, with each completion that it polls or cleans away, to a list of its own.
  *
  * A QP in the error state gives back no entry that it has not begun; they stay for the others. It
- * raises IBV_EVENT_QP_LAST_WQE_REACHED when it will take no more. Reset or destroy it only then, and
- * after its CQ has been emptied. The limit event is verbs' (ibv_modify_srq with IBV_SRQ_LIMIT).
+ * raises IBV_EVENT_QP_LAST_WQE_REACHED when it will take no more. Reset or destroy it only then,
+ * and after its CQ has been emptied. The limit event is verbs' (ibv_modify_srq with IBV_SRQ_LIMIT).
  *
  * Threads: one owner at a time. Sources: libmlx5's srq.c; the PRM's "Shared Receive Queue" chapter;
  * ibv_modify_srq(3), ibv_modify_qp(3).
@@ -85,8 +87,8 @@ INLAY_STATIC_ASSERT(sizeof(struct inlay_srq) <= INLAY_CACHE_LINE, "a post touche
  */
 
 /*
- * Describes a fresh shared receive queue, all entries free. Returns 0, or -EINVAL for an argument out of
- * its range.
+ * Describes a fresh shared receive queue, all entries free. Returns 0, or -EINVAL for an argument
+ * out of its range.
  *
  * buf      the entries, 16-byte aligned; wqe_cnt of them, 2 .. 32768, of which one is never posted
  * stride   bytes of an entry, a power of two, 32 .. 1024
@@ -209,13 +211,13 @@ INLAY_ALWAYS void inlay_srq_take_(struct inlay_srq *srq, uint8_t *wqe)
 }
 
 /*
- * Fills the next entry. Same bytes as ibv_post_srq_recv, but for empty SGEs: libmlx5 writes them, and
- * the device would read them as 2^31 bytes.
+ * Fills the next entry. Same bytes as ibv_post_srq_recv, but for empty SGEs: libmlx5 writes them,
+ * and the device would read them as 2^31 bytes.
  *
  * sge  host order, num_sge of them, of at most 2^31 - 1 bytes each; empty ones are left out
  *
- * Returns 0; -EAGAIN when no entry is free; -EINVAL for more SGEs than an entry holds. Not visible to
- * the device before inlay_srq_ring().
+ * Returns 0; -EAGAIN when no entry is free; -EINVAL for more SGEs than an entry holds. Not visible
+ * to the device before inlay_srq_ring().
  */
 INLAY_ALWAYS int inlay_post_srq_recv(struct inlay_srq *srq, const struct ibv_sge *sge, uint32_t num_sge)
 {
@@ -240,8 +242,9 @@ INLAY_ALWAYS int inlay_post_srq_recv(struct inlay_srq *srq, const struct ibv_sge
 }
 
 /*
- * Writes the data segments of entry `index`, which is free, without posting it: for inlay_srq_repost.
- * Returns 0, or -EINVAL for another entry, one that is posted, or more SGEs than it holds.
+ * Writes the data segments of entry `index`, which is free, without posting it: for
+ * inlay_srq_repost. Returns 0, or -EINVAL for another entry, one that is posted, or more SGEs than
+ * it holds.
  */
 INLAY_FN int inlay_srq_prepare(struct inlay_srq *srq, uint32_t index, const struct ibv_sge *sge, uint32_t num_sge)
 {
@@ -283,8 +286,8 @@ INLAY_ALWAYS void inlay_srq_ring(struct inlay_srq *srq)
 }
 
 /*
- * Gives back the entry that a receive completion names, good or error, of a QP that receives through
- * this queue. It keeps its data segments: see inlay_srq_repost.
+ * Gives back the entry that a receive completion names, good or error, of a QP that receives
+ * through this queue. It keeps its data segments: see inlay_srq_repost.
  *
  * Returns the entries that may be posted anew: 1, of a cyclic queue 0 or more; or -EPROTO when the
  * entry is not posted (a completion of another queue, a faulty device); then nothing has changed.
@@ -327,7 +330,7 @@ INLAY_ALWAYS int inlay_srq_release(struct inlay_srq *srq, const struct mlx5_cqe6
 	return freed;
 }
 
-/* For inlay_cq_clean, with the queue as arg: gives back the entry of a receive that is removed from a CQ. */
+/* For inlay_cq_clean, with the queue as arg: gives back the entry of a receive that is removed. */
 INLAY_COLD void inlay_srq_gone(const struct mlx5_cqe64 *cqe, void *arg)
 {
 	if (!inlay_cqe_is_send(cqe))
