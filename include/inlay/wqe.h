@@ -614,19 +614,17 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_inline_append(struct inlay_cursor c, 
 /* Appends an inline segment of len bytes. Nothing at all for len 0, as libmlx5 does. */
 INLAY_ALWAYS struct inlay_cursor inlay_seg_inline(struct inlay_cursor c, const void *data, uint32_t len)
 {
-	size_t units = (len + 4 + INLAY_DS - 1) / INLAY_DS;
+	int inside = inlay_seg_inside_(c, (len + 4 + INLAY_DS - 1) / INLAY_DS);
 	uint8_t *p;
 
 	if (!len)
 		return c;
-	if (inlay_seg_inside_(c, units)) {
-		c = inlay_seg_inline_open(c, len, 0, &p);
-		inlay_copy(p, data, len);
-		c.left = 0;
-		return c;
-	}
 	c = inlay_seg_inline_open(c, len, 0, &p);
-	return inlay_seg_inline_append(c, data, len);
+	if (!inside)
+		return inlay_seg_inline_append(c, data, len);
+	inlay_copy(p, data, len);
+	c.left = 0;
+	return c;
 }
 
 /* As inlay_seg_inline, gathered from a list into one segment. total is the sum of the lengths. */
