@@ -62,7 +62,7 @@ static void *watch(void *arg)
 static void monitor_open(void)
 {
 	struct inlay_cache_attr attr = {64, 16, UINT64_MAX, PAGE, 32};
-	struct inlay_cache_ops ops = {page_reg, page_dereg, NULL, inlay_cache_yield, NULL};
+	struct inlay_cache_ops ops = {page_reg, page_dereg, NULL, NULL};
 	const char *why = NULL;
 	uint32_t i;
 	int err = inlay_monitor_init(&monitor, all, CACHES, &why);
@@ -296,7 +296,7 @@ static void forks(void **state)
 	assert_true(pid >= 0);
 	if (!pid) {
 		alarm(60);
-		inlay_monitor_forked(&monitor);
+		inlay_monitor_fini(&monitor);
 		if (madvise(p, PAGE, MADV_DONTNEED) || munmap(p, len) ||
 		    p != mmap(p, len, RW, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))
 			_exit(1);
@@ -500,7 +500,7 @@ static void readers(void **state)
 		pid = fork();
 		assert_true(pid >= 0);
 		if (!pid) {
-			inlay_monitor_forked(&monitor);
+			inlay_monitor_fini(&monitor);
 			_exit(munmap(world.base, 2 * MAPPERS * SLOTS * PAGE) != 0);
 		}
 		assert_int_equal(waitpid(pid, &status, 0), pid);
