@@ -175,7 +175,7 @@ static void count_form(const struct inlay_lookup *l)
 
 	if (!t->num)
 		forms[0]++;
-	else if (!t->cuts && t->probes == 1)
+	else if (t->floor != UINT64_MAX)
 		forms[1]++;
 	else
 		forms[!t->cuts ? 2 : t->cuts == 1 ? 3 : t->cuts <= 3 ? 4 : 5]++;
