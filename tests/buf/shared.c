@@ -39,7 +39,7 @@ static void map_open(struct inlay_mmap *m)
 
 static void map_close(struct inlay_mmap *m)
 {
-	void *state = (uint8_t *)m->table - inlay_table_index_bytes_(2);
+	void *state = (uint8_t *)m->table_ - inlay_table_index_bytes_(2);
 
 	must(inlay_mmap_destroy(m));
 	given_free(state);
@@ -367,8 +367,8 @@ static void ties(void **state)
 			must(inlay_inventory_get_by_data(&mag->inventory, &maps[k], mem, 64, &b[k]));
 		for (k = 0; k < 9; k++) {
 			if (i) {
-				assert_int_equal(maps[k].holds, k == 8);
-				assert_memory_equal(&maps[k], &before[k], offsetof(struct inlay_mmap, holds));
+				assert_int_equal(maps[k].holds_, k == 8);
+				assert_memory_equal(&maps[k], &before[k], offsetof(struct inlay_mmap, holds_));
 			}
 			assert_int_equal(inlay_mmap_num_bufs(&maps[k]), 1);
 		}
@@ -383,7 +383,7 @@ static void ties(void **state)
 	for (k = 9; k--;)
 		must(inlay_inventory_get_by_data(&mag->inventory, &maps[k], mem, 64, &b[k]));
 	for (k = 0; k < 9; k++) {
-		assert_int_equal(maps[k].holds, k == 3);
+		assert_int_equal(maps[k].holds_, k == 3);
 		assert_int_equal(inlay_mmap_num_bufs(&maps[k]), 1);
 		must(inlay_inventory_dec_refcount(&mag->inventory, b[k], NULL));
 	}
@@ -479,7 +479,7 @@ static void both_go(void **state)
 		must(pthread_join(t[0], NULL));
 		must(pthread_join(t[1], NULL));
 		for (i = 0; i < ARRAY(going); i++) {
-			assert_true(round % 2 || !going[i].holders);
+			assert_true(round % 2 || !going[i].holders_);
 			if (round % 2 == 0)
 				must(inlay_mmap_stop(&going[i]));
 			given_free(inv[i]);

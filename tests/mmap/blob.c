@@ -37,7 +37,7 @@ static void add(struct map *x, uint64_t addr, uint64_t len, uint32_t rkey)
 {
 	struct inlay_keys keys = {rkey ^ 0x5555, rkey};
 
-	if (!inlay_mmap_num_devs(&x->m))
+	if (!x->m.num_devs)
 		must(inlay_mmap_add_dev(&x->m, fake));
 	must(inlay_mmap_add(&x->m, inlay_source_keys(addr, len, keys)));
 }
@@ -112,7 +112,6 @@ static int try_import(const uint8_t *blob, size_t len, const struct inlay_mac *m
 	static uint8_t *guarded;
 	static void *memory;
 	const size_t room = 1 << 20;
-	struct inlay_mmap_import how;
 	struct inlay_mmap m, was;
 	const uint8_t *at;
 	size_t size;
@@ -130,22 +129,18 @@ static int try_import(const uint8_t *blob, size_t len, const struct inlay_mac *m
 	memcpy(guarded + 4 * PAGE - len, blob, len);
 	memset(&m, 0x3c, sizeof(m));
 	was = m;
-	memset(&how, 0, sizeof(how));
-	how.mac = mac;
-	how.user_data = 99;
 	/* What it takes is in proportion to what came, whatever it claims */
 	size = inlay_mmap_import_size(at, len);
 	assert_true(size <= 2048 * len);
-	err = inlay_mmap_create_from_export(&m, memory, size < room ? size : room, fake, at, len, &how);
+	err = inlay_mmap_create_from_export(&m, memory, size < room ? size : room, fake, at, len, mac);
 	if (err) {
 		assert_memory_equal(&m, &was, sizeof(m));
 		return err;
 	}
 	/* Who is in is whole */
 	assert_int_equal(inlay_mmap_started(&m), 1);
-	assert_int_equal(inlay_mmap_user_data(&m), 99);
-	assert_true(inlay_mmap_num_ranges(&m) > 0);
-	for (i = 0; i < inlay_mmap_num_ranges(&m); i++) {
+	assert_true(m.num_ranges > 0);
+	for (i = 0; i < m.num_ranges; i++) {
 		const struct inlay_range *r = range_of(&m, i);
 		uint32_t rkey;
 
@@ -220,7 +215,6 @@ static void layout(void **unused)
 
 static void exported_and_imported(void **unused)
 {
-	struct inlay_mmap_import how;
 	struct inlay_mmap m, was;
 	struct inlay_keys keys;
 	uint8_t blob[256];
@@ -245,9 +239,9 @@ static void exported_and_imported(void **unused)
 	assert_int_equal(inlay_mmap_export_rdma(&x.m, fake, blob, &len), -ENOBUFS);
 	assert_int_equal(len, 84);
 	assert_true(all_bytes(blob, sizeof(blob), 0x21));
-	assert_int_equal(inlay_mmap_exported(&x.m), 0);
+	assert_int_equal(x.m.exported, 0);
 	must(inlay_mmap_export_rdma(&x.m, fake, blob, &len));
-	assert_int_equal(inlay_mmap_exported(&x.m), 1);
+	assert_int_equal(x.m.exported, 1);
 	map_free(&x);
 
 	size = inlay_mmap_import_size(blob, len);
@@ -264,16 +258,14 @@ static void exported_and_imported(void **unused)
 	assert_int_equal(inlay_mmap_create_from_export(&m, memory, size, fake, blob, 0, NULL), -EPROTO);
 	assert_memory_equal(&m, &was, sizeof(m));
 	memset((uint8_t *)memory + size, 0x11, 64);
-	memset(&how, 0, sizeof(how));
-	how.user_data = 1234;
-	must(inlay_mmap_create_from_export(&m, memory, size, fake, blob, len, &how));
+	must(inlay_mmap_create_from_export(&m, memory, size, fake, blob, len, NULL));
 	assert_true(all_bytes((uint8_t *)memory + size, 64, 0x11));
 	/* The blob is needed no more */
 	memset(blob, 0, sizeof(blob));
-	assert_int_equal(inlay_mmap_user_data(&m), 1234);
-	assert_int_equal(inlay_mmap_permissions(&m), INLAY_RDMA_READ | INLAY_RDMA_WRITE);
-	assert_int_equal(inlay_mmap_num_ranges(&m), 2);
-	assert_int_equal(inlay_mmap_num_devs(&m), 1);
+	assert_int_equal(m.user_data, 0);
+	assert_int_equal(m.permissions, INLAY_RDMA_READ | INLAY_RDMA_WRITE);
+	assert_int_equal(m.num_ranges, 2);
+	assert_int_equal(m.num_devs, 1);
 	assert_ptr_equal(m.devs[0], fake);
 	assert_int_equal(inlay_mmap_export_size(&m), 0);
 	assert_int_equal(inlay_mmap_find(&m, (void *)0x1122334455667788, 0x1000)->rkey, 0xa1b2c3d4);
@@ -309,7 +301,7 @@ static void exported_and_imported(void **unused)
 	assert_int_equal(inlay_mmap_export_pci(&x.m, dev.pd, NULL, 0, blob, &len), -ENOENT);
 	assert_int_equal(inlay_mmap_export_pci(&x.m, fake, NULL, 0, blob, NULL), -EINVAL);
 	assert_int_equal(inlay_mmap_export_pci(&x.m, fake, NULL, 0, blob, &len), -ENOBUFS);
-	assert_int_equal(inlay_mmap_exported(&x.m), 0);
+	assert_int_equal(x.m.exported, 0);
 	must(inlay_mmap_stop(&x.m));
 	must(inlay_mmap_set_permissions(&x.m, INLAY_RDMA_READ));
 	limit(&x, 0x1000, 0x1000, INLAY_RDMA_WRITE);
@@ -492,7 +484,7 @@ static void authenticated(void **unused)
 	some_map(&x, &broken);
 	len = sizeof(bad);
 	assert_int_equal(inlay_mmap_export_rdma(&x.m, fake, bad, &len), -ENODEV);
-	assert_int_equal(inlay_mmap_exported(&x.m), 0);
+	assert_int_equal(x.m.exported, 0);
 	map_free(&x);
 }
 
@@ -520,7 +512,6 @@ static void written_meanwhile(void **unused)
 {
 	const struct inlay_mac beside = {hmac_beside_writer, secret, 32};
 	struct inlay_mmap m, straight;
-	struct inlay_mmap_import how;
 	uint8_t blob[256], first[256];
 	void *memory[2];
 	struct map x;
@@ -534,20 +525,17 @@ static void written_meanwhile(void **unused)
 	size = inlay_mmap_import_size(first, len);
 	memory[0] = pages(size);
 	memory[1] = pages(size);
-	memset(&how, 0, sizeof(how));
-	how.mac = &right;
-	must(inlay_mmap_create_from_export(&straight, memory[0], size, fake, first, len, &how));
-	how.mac = &beside;
+	must(inlay_mmap_create_from_export(&straight, memory[0], size, fake, first, len, &right));
 	writer.blob = blob;
 	for (writer.after = 0; writer.after < 2; writer.after++)
 		for (writer.at = 0; writer.at < len; writer.at++)
 			for (writer.change = 1; writer.change; writer.change = (uint8_t)(writer.change << 1)) {
 				memcpy(blob, first, len);
-				must(inlay_mmap_create_from_export(&m, memory[1], size, fake, blob, len, &how));
+				must(inlay_mmap_create_from_export(&m, memory[1], size, fake, blob, len, &beside));
 				assert_int_not_equal(blob[writer.at], first[writer.at]);
-				assert_int_equal(inlay_mmap_num_ranges(&m), inlay_mmap_num_ranges(&straight));
-				assert_int_equal(inlay_mmap_permissions(&m), inlay_mmap_permissions(&straight));
-				for (i = 0; i < inlay_mmap_num_ranges(&m); i++)
+				assert_int_equal(m.num_ranges, straight.num_ranges);
+				assert_int_equal(m.permissions, straight.permissions);
+				for (i = 0; i < m.num_ranges; i++)
 					assert_memory_equal(range_of(&m, i), range_of(&straight, i),
 							    sizeof(struct inlay_range));
 				must(inlay_mmap_destroy(&m));
@@ -637,7 +625,6 @@ static void many(void **unused)
 {
 	const uint32_t n = 5000;
 	uint32_t *order = (uint32_t *)pages(n * sizeof(*order)), i, k, found = 0;
-	struct inlay_mmap_import how;
 	struct inlay_mmap m;
 	uint8_t *blob;
 	void *memory;
@@ -666,9 +653,7 @@ static void many(void **unused)
 	map_free(&x);
 	size = inlay_mmap_import_size(blob, len);
 	memory = pages(size);
-	memset(&how, 0, sizeof(how));
-	how.mac = &right;
-	must(inlay_mmap_create_from_export(&m, memory, size, fake, blob, len, &how));
+	must(inlay_mmap_create_from_export(&m, memory, size, fake, blob, len, &right));
 	for (i = 0; i < n; i++) {
 		uint64_t addr = ((uint64_t)i << 20) + 0x4000;
 		uint32_t rkey = ~i;

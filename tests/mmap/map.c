@@ -195,7 +195,6 @@ static int call_add_keys(struct inlay_mmap *m) { return inlay_mmap_add(m, inlay_
 static int call_rm(struct inlay_mmap *m) { return inlay_mmap_rm(m, (uintptr_t)area, PAGE); }
 static int call_permissions(struct inlay_mmap *m) { return inlay_mmap_set_permissions(m, INLAY_RDMA_READ); }
 static int call_free_cb(struct inlay_mmap *m) { return inlay_mmap_set_free_cb(m, nothing_cb, NULL); }
-static int call_user_data(struct inlay_mmap *m) { return inlay_mmap_set_user_data(m, 5); }
 static int call_mac(struct inlay_mmap *m) { return inlay_mmap_set_mac(m, &some_mac); }
 static int call_start(struct inlay_mmap *m) { return inlay_mmap_start(m); }
 static int call_stop(struct inlay_mmap *m) { return inlay_mmap_stop(m); }
@@ -245,7 +244,6 @@ static const struct row {
 	{"rm",              call_rm,          {-ENOENT, 0, B, B, 0, 0, B}, 0},
 	{"set_permissions", call_permissions, {0,       0, B, B, 0, 0, B}, 0},
 	{"set_free_cb",     call_free_cb,     {0,       0, B, B, 0, 0, B}, 0},
-	{"set_user_data",   call_user_data,   {0,       0, B, B, 0, 0, B}, 0},
 	{"set_mac",         call_mac,         {0,       0, B, B, 0, 0, B}, 0},
 	{"start",           call_start,       {-EINVAL, 0, B, B, 0, B, B}, 0},
 	{"stop",            call_stop,        {B,       B, 0, 0, B, B, B}, 1},
@@ -276,9 +274,9 @@ static void every_function_in_every_state(void **unused)
 			bring_to(&x, (enum state)s);
 			/* What holds in every state */
 			assert_int_equal(inlay_mmap_started(&x.m), s == STARTED || s == EXPORTED || s == IMPORTED);
-			assert_int_equal(inlay_mmap_exported(&x.m), s == EXPORTED || s == CLOSED);
+			assert_int_equal(x.m.exported, s == EXPORTED || s == CLOSED);
 			assert_int_equal(inlay_mmap_imported(&x.m), s == IMPORTED);
-			assert_int_equal(inlay_mmap_user_data(&x.m), 0);
+			assert_int_equal(x.m.user_data, 0);
 			assert_int_equal(inlay_mmap_num_bufs(&x.m), 0);
 			assert_int_equal(!!inlay_mmap_find(&x.m, area, PAGE), inlay_mmap_started(&x.m));
 			was = x.m;
@@ -374,7 +372,7 @@ static void permissions(void **unused)
 	(void)unused;
 	/* Each name alone, and each bit of 32: a bit of verbs' means what it means there, or is refused */
 	map_make(&x, 1, 32);
-	assert_int_equal(inlay_mmap_permissions(&x.m), INLAY_LOCAL_READ_ONLY);
+	assert_int_equal(x.m.permissions, INLAY_LOCAL_READ_ONLY);
 	for (i = 0; i < 32; i++) {
 		uint32_t bit = 1u << i, known = INLAY_PCI_READ_ONLY | INLAY_PCI_READ_WRITE, verbs = ALL_ACCESS | IBV_ACCESS_MW_BIND |
 												     IBV_ACCESS_RELAXED_ORDERING;
@@ -398,12 +396,12 @@ static void permissions(void **unused)
 		must(inlay_mmap_add(&x.m, inlay_source_host(area, PAGE)));
 		if ((mask & INLAY_PCI_READ_ONLY) && (mask & INLAY_PCI_READ_WRITE)) {
 			assert_int_equal(inlay_mmap_set_permissions(&x.m, mask), -EINVAL);
-			assert_int_equal(inlay_mmap_permissions(&x.m), 0);
+			assert_int_equal(x.m.permissions, 0);
 			map_free(&x);
 			continue;
 		}
 		must(inlay_mmap_set_permissions(&x.m, mask));
-		assert_int_equal(inlay_mmap_permissions(&x.m), mask);
+		assert_int_equal(x.m.permissions, mask);
 		must(inlay_mmap_start(&x.m));
 		assert_int_equal(reg_access, access);
 		assert_int_equal(inlay_mmap_find(&x.m, area, 1)->access, mask);
@@ -432,7 +430,7 @@ static void ranges(void **unused)
 	assert_int_equal(inlay_mmap_add(&x.m, inlay_source_keys(UINT64_MAX, 2, some_keys)), -EINVAL);
 	bad.kind = INLAY_SOURCE_KEYS + 1;
 	assert_int_equal(inlay_mmap_add(&x.m, bad), -EINVAL);
-	assert_int_equal(inlay_mmap_num_ranges(&x.m), 0);
+	assert_int_equal(x.m.num_ranges, 0);
 	/* Overlaps, by one byte at either end, inside and around, in any order: start says so, and then all is as it was */
 	for (k = 0; k < 2; k++) {
 		static const struct {
@@ -458,7 +456,7 @@ static void ranges(void **unused)
 	for (i = 0; i < MAX_RANGES; i++)
 		must(inlay_mmap_add(&x.m, inlay_source_host(area + at[i] * PAGE, i < 6 ? PAGE : 10)));
 	assert_int_equal(inlay_mmap_add(&x.m, inlay_source_host(area + 30 * PAGE, 10)), -ENOSPC);
-	assert_int_equal(inlay_mmap_num_ranges(&x.m), MAX_RANGES);
+	assert_int_equal(x.m.num_ranges, MAX_RANGES);
 	/* Exactly those are taken away that are named exactly */
 	assert_int_equal(inlay_mmap_rm(&x.m, (uintptr_t)area + 9 * PAGE, PAGE - 1), -ENOENT);
 	assert_int_equal(inlay_mmap_rm(&x.m, (uintptr_t)area + 9 * PAGE + 1, PAGE), -ENOENT);
@@ -482,7 +480,7 @@ static void ranges(void **unused)
 		must(inlay_mmap_stop(&x.m));
 		assert_null(inlay_mmap_find(&x.m, area + 10 * PAGE, 1));
 	}
-	while (inlay_mmap_num_ranges(&x.m))
+	while (x.m.num_ranges)
 		must(inlay_mmap_rm(&x.m, inlay_mmap_source(&x.m, 0)->start, inlay_mmap_source(&x.m, 0)->len));
 	assert_null(inlay_mmap_source(&x.m, 0));
 	assert_int_equal(inlay_mmap_start(&x.m), -EINVAL);
@@ -578,7 +576,7 @@ static void devices(void **unused)
 
 	(void)unused;
 	map_make(&x, MAX_DEVS, 2);
-	assert_int_equal(inlay_mmap_max_devs(&x.m), MAX_DEVS);
+	assert_int_equal(x.m.max_devs, MAX_DEVS);
 	assert_int_equal(inlay_mmap_add_dev(&x.m, NULL), -EINVAL);
 	must(inlay_mmap_add_dev(&x.m, pds[0]));
 	assert_int_equal(inlay_mmap_add_dev(&x.m, pds[0]), -EEXIST);
@@ -670,7 +668,7 @@ static void kinds(void **unused)
 	must(inlay_mmap_rm(&x.m, 0x1000, PAGE));
 	/* Without the last of them, their device is still that of the other range */
 	must(inlay_mmap_rm(&x.m, UINTPTR_MAX - 15, 16));
-	assert_int_equal(inlay_mmap_num_devs(&x.m), 1);
+	assert_int_equal(x.m.num_devs, 1);
 	must(inlay_mmap_start(&x.m));
 	assert_ptr_equal(x.m.mrs[0]->pd, pds[1]);
 	assert_int_equal(inlay_mmap_find(&x.m, area, PAGE)->lkey, x.m.mrs[0]->lkey);
@@ -1038,7 +1036,7 @@ static void failing_start(void **unused)
 		if (k <= 6) {
 			/* As it was */
 			assert_memory_equal(&was, &x.m, sizeof(was));
-			assert_int_equal(x.m.table->num, 0);
+			assert_int_equal(x.m.table_->num, 0);
 			for (i = 0; i < 3; i++)
 				assert_null(inlay_mmap_find(&x.m, area + 2 * i * PAGE, 1));
 			/* Nothing is registered: both PDs could go. It has never been started, and all may still be changed */
@@ -1243,12 +1241,12 @@ static void like_the_model(const struct inlay_mmap *m, const struct model *o)
 		assert_null(found);
 	}
 	assert_int_equal(inlay_mmap_started(m), o->started);
-	assert_int_equal(inlay_mmap_exported(m), o->exported);
+	assert_int_equal(m->exported, o->exported);
 	assert_int_equal(inlay_mmap_num_bufs(m), o->bufs);
-	assert_int_equal(inlay_mmap_num_ranges(m), o->nranges);
-	assert_int_equal(inlay_mmap_num_devs(m), o->ndevs);
-	assert_int_equal(inlay_mmap_permissions(m), o->permissions);
-	assert_int_equal(inlay_mmap_user_data(m), o->user);
+	assert_int_equal(m->num_ranges, o->nranges);
+	assert_int_equal(m->num_devs, o->ndevs);
+	assert_int_equal(m->permissions, o->permissions);
+	assert_int_equal(m->user_data, o->user);
 }
 
 static void beside_a_model(void **unused)
@@ -1300,10 +1298,7 @@ static void beside_a_model(void **unused)
 			if (!want)
 				o.permissions = v;
 		} else if (what < 53) {
-			got = inlay_mmap_set_user_data(&x.m, step_no);
-			want = o.started ? B : 0;
-			if (!want)
-				o.user = step_no;
+			x.m.user_data = o.user = step_no;
 		} else if (what < 65) {
 			/* At which registration it fails */
 			while (!o.started && overlapping(&o) && rnd_below(8)) {

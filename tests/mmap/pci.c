@@ -358,12 +358,12 @@ static void memory_of_the_other_side(void **state)
 	must(inlay_mmap_start(&x.m));
 	must(map_export(&x, 0));
 	assert_int_equal(x.len, inlay_mmap_export_pci_size(&x.m));
-	assert_true(inlay_mmap_exported(&x.m));
+	assert_true(x.m.exported);
 	assert_int_equal(mid.live, 2);
 	must(map_import(&y, 1, x.blob, x.len));
 	assert_int_equal(mid.live, 4);
-	assert_int_equal(inlay_mmap_num_ranges(&y.m), 2);
-	assert_int_equal(inlay_mmap_permissions(&y.m), INLAY_PCI_READ_WRITE);
+	assert_int_equal(y.m.num_ranges, 2);
+	assert_int_equal(y.m.permissions, INLAY_PCI_READ_WRITE);
 	assert_true(inlay_mmap_imported(&y.m));
 	for (i = 0; i < 3; i++) {
 		uint8_t *page = area + 2 * i * PAGE;
@@ -596,7 +596,7 @@ static void states_and_arguments(void **state)
 	len = 10;
 	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, keys, sizeof(keys), blob, &len), -ENOBUFS);
 	assert_int_equal(len, inlay_mmap_export_pci_size(&x.m));
-	assert_false(inlay_mmap_exported(&x.m));
+	assert_false(x.m.exported);
 	assert_int_equal(mid.live, 0);
 	must(inlay_mmap_export_pci(&x.m, at[0].pd, keys, need, blob, &len));
 
@@ -693,7 +693,7 @@ static void failures_half_way(void **state)
 		mid.fail_create = i;
 		assert_int_equal(map_export(&x, 0), -ENOMEM);
 		assert_int_equal(mid.live, 0);
-		assert_false(inlay_mmap_exported(&x.m));
+		assert_false(x.m.exported);
 	}
 	mid.fail_create = 0;
 	mid.fail_allow = true;
@@ -731,7 +731,7 @@ static void devices_that_do_not_answer(void **state)
 	for (i = 0; i < ARRAY(answers); i++) {
 		mid.fail_cap = answers[i].says;
 		assert_int_equal(map_export(&x, 0), -answers[i].is);
-		assert_false(inlay_mmap_exported(&x.m));
+		assert_false(x.m.exported);
 	}
 	mid.fail_cap = 0;
 	must(map_export(&x, 0));
@@ -757,7 +757,7 @@ static void devices_that_cannot(void **state)
 	must(inlay_mmap_start(&x.m));
 	if (!capable()) {
 		assert_int_equal(map_export(&x, 0), -ENOTSUP);
-		assert_false(inlay_mmap_exported(&x.m));
+		assert_false(x.m.exported);
 		assert_int_equal(inlay_mmap_cap_pci(at[1].ctx), 0);
 		map_free(&x);
 		return;
@@ -766,7 +766,7 @@ static void devices_that_cannot(void **state)
 		mid.no_cap = bit;
 		assert_int_equal(inlay_mmap_cap_pci(at[0].ctx), 0);
 		assert_int_equal(map_export(&x, 0), -ENOTSUP);
-		assert_false(inlay_mmap_exported(&x.m));
+		assert_false(x.m.exported);
 	}
 	mid.no_cap = 0;
 	must(map_export(&x, 0));

@@ -144,7 +144,7 @@ static void export_anew(const struct question *q, struct answer *a)
 	a->blob_len = sizeof(a->blob);
 	must(inlay_mmap_export_rdma(&map, dev.pd, a->blob, &a->blob_len));
 	a->hidden = (uintptr_t)host + 30 * PAGE;
-	must(inlay_mmap_keys(&map, inlay_mmap_num_ranges(&map) - 1, 0, &keys));
+	must(inlay_mmap_keys(&map, map.num_ranges - 1, 0, &keys));
 	a->hidden_rkey = keys.rkey;
 }
 
@@ -240,18 +240,15 @@ static void meet(void)
 
 static void import(const uint8_t *blob, size_t len, bool coded)
 {
-	struct inlay_mmap_import how;
 	size_t size = inlay_mmap_import_size(blob, len);
 
-	memset(&how, 0, sizeof(how));
-	how.mac = coded ? &mac : NULL;
 	if (memory) {
 		must(inlay_mmap_destroy(&theirs));
 		free(memory);
 	}
 	assert_int_not_equal(size, 0);
 	memory = pages(size);
-	must(inlay_mmap_create_from_export(&theirs, memory, size, dev.pd, blob, len, &how));
+	must(inlay_mmap_create_from_export(&theirs, memory, size, dev.pd, blob, len, coded ? &mac : NULL));
 }
 
 /* A exports with these permissions, B imports */
@@ -331,7 +328,7 @@ static void every_range(void **unused)
 	meet();
 	for (pass = 0; pass < 2; pass++) {
 		share(INLAY_LOCAL_READ_WRITE | REMOTE, pass);
-		n = inlay_mmap_num_ranges(&theirs);
+		n = theirs.num_ranges;
 		/* The hidden one has not come along */
 		assert_true(n == 2 || n == 3);
 		if (softdev_present())
@@ -391,8 +388,8 @@ static void every_permission(void **unused)
 	meet();
 	for (mask = 2; mask <= 14; mask += 2) {
 		share(mask, false);
-		assert_int_equal(inlay_mmap_permissions(&theirs), mask);
-		for (i = 0; i < inlay_mmap_num_ranges(&theirs); i++) {
+		assert_int_equal(theirs.permissions, mask);
+		for (i = 0; i < theirs.num_ranges; i++) {
 			const struct inlay_range *r = range_of(&theirs, i);
 
 			for (k = 0; k < 3; k++) {
@@ -419,7 +416,7 @@ static void out_of_range(void **unused)
 	share(INLAY_LOCAL_READ_WRITE | REMOTE, false);
 	hidden = a.hidden;
 	hidden_rkey = a.hidden_rkey;
-	for (i = 0; i < inlay_mmap_num_ranges(&theirs); i++) {
+	for (i = 0; i < theirs.num_ranges; i++) {
 		r = range_of(&theirs, i);
 		s = range_of(&theirs, !i);
 		assert_int_equal(inlay_mmap_remote(&theirs, r->start + r->len - 8, 9, INLAY_RDMA_WRITE, &rkey), -ENOENT);
@@ -449,7 +446,7 @@ static void stale(void **unused)
 	share(INLAY_LOCAL_READ_WRITE | REMOTE, true);
 	memcpy(blob, a.blob, sizeof(blob));
 	len = a.blob_len;
-	for (i = 0; i < inlay_mmap_num_ranges(&theirs); i++) {
+	for (i = 0; i < theirs.num_ranges; i++) {
 		const struct inlay_range *r = range_of(&theirs, i);
 
 		fill_theirs(i, (uint32_t)r->len, seed);
@@ -460,7 +457,7 @@ static void stale(void **unused)
 	for (k = 0; k < 2; k++) {
 		if (k)
 			import(blob, len, true);
-		for (i = 0; i < inlay_mmap_num_ranges(&theirs); i++) {
+		for (i = 0; i < theirs.num_ranges; i++) {
 			const struct inlay_range *r = range_of(&theirs, i);
 
 			refused(ops[0], r->start, key(r->start, 8, ops[0]), 8);
@@ -473,7 +470,7 @@ static void stale(void **unused)
 	share(INLAY_LOCAL_READ_WRITE | REMOTE, false);
 	assert_int_equal(reach(INLAY_RDMA_READ, range_of(&theirs, 0)->start, range_of(&theirs, 0)->rkey, 8), IBV_WC_SUCCESS);
 	import(blob, len, true);
-	for (i = 0; i < inlay_mmap_num_ranges(&theirs); i++)
+	for (i = 0; i < theirs.num_ranges; i++)
 		refused(INLAY_RDMA_WRITE, range_of(&theirs, i)->start, range_of(&theirs, i)->rkey, 8);
 }
 

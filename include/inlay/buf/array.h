@@ -55,7 +55,7 @@ INLAY_COLD int inlay_array_start(struct inlay_array *array, struct inlay_mmap *m
 	s = inlay_mmap_source(mmap, 0);
 	if (offset > s->len || (s->len - offset) / element_size < num)
 		return -ENOSPC;
-	if (dev && dev >= inlay_mmap_num_devs(mmap))
+	if (dev && dev >= mmap->num_devs)
 		return -ENOENT;
 	array->base = (uint8_t *)(uintptr_t)(s->start + offset);
 	array->element_size = element_size;

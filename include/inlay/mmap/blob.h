@@ -27,7 +27,7 @@
  *                  address space, overlaps another, or grants what the head does not
  *
  * The checksum finds accidents. Against more, give both sides a key: inlay_mmap_set_mac before the
- * export, struct inlay_mmap_import at the import. The function is the caller's; with OpenSSL:
+ * export, the same struct inlay_mac at the import. The function is the caller's; with OpenSSL:
  *
  *   static int make(void *key, const void *data, size_t len, uint8_t *code)
  *   {
@@ -82,12 +82,6 @@ struct inlay_blob {
 	uint32_t code_bytes;
 	uint32_t vhca;                  /* PCI */
 	uint8_t access_key[32];         /* PCI */
-};
-
-/* What an import may be told. Zeroed: nothing. */
-struct inlay_mmap_import {
-	const struct inlay_mac *mac;    /* the code that the blob must carry; NULL: none. Used during the call */
-	uint64_t user_data;             /* of the map */
 };
 
 /* Writes `bytes` bytes of value, little-endian. */
@@ -294,8 +288,8 @@ INLAY_COLD size_t inlay_mmap_blob_head_(const struct inlay_mmap *m, uint32_t kin
 	INLAY_CHECK(m, "a map is not NULL");
 	__builtin_memset(head, 0, sizeof(*head));
 	head->kind = kind;
-	head->code_bytes = m->mac ? m->mac->bytes : 0;
-	for (i = 0; i < m->num_ranges && m->state != INLAY_MMAP_IMPORTED_; i++) {
+	head->code_bytes = m->mac_ ? m->mac_->bytes : 0;
+	for (i = 0; i < m->num_ranges && m->state_ != INLAY_MMAP_IMPORTED_; i++) {
 		granted = inlay_mmap_granted_(m, i, mask);
 		head->permissions |= granted;
 		head->ranges += !!granted;
@@ -309,7 +303,7 @@ INLAY_COLD int inlay_mmap_exportable_(const struct inlay_mmap *m, const struct i
 {
 	size_t room;
 
-	if (m->state != INLAY_MMAP_STARTED_)
+	if (m->state_ != INLAY_MMAP_STARTED_)
 		return -EBADFD;
 	if (!bytes)
 		return -EPERM;
@@ -332,8 +326,8 @@ INLAY_COLD int inlay_mmap_write_blob_(struct inlay_mmap *m, uint8_t *buf, const 
 
 	inlay_blob_begin_(buf, head);
 	for (i = 0; i < m->num_ranges; i++) {
-		r.start = m->sources[i].start;
-		r.len = m->sources[i].len;
+		r.start = m->sources_[i].start;
+		r.len = m->sources_[i].len;
 		r.access = inlay_mmap_granted_(m, i, head->permissions);
 		r.rkey = inlay_mmap_keys_(m, i, dev).rkey;
 		if (key)
@@ -341,7 +335,7 @@ INLAY_COLD int inlay_mmap_write_blob_(struct inlay_mmap *m, uint8_t *buf, const 
 		if (r.access)
 			inlay_blob_set_range_(buf, head, n++, &r);
 	}
-	err = inlay_blob_seal_(buf, head, m->mac);
+	err = inlay_blob_seal_(buf, head, m->mac_);
 	m->exported |= !err;
 	return err;
 }
@@ -388,10 +382,9 @@ INLAY_COLD size_t inlay_mmap_import_size(const void *blob, size_t len)
  * errors are those of inlay_mmap_create_from_export; kind: the one that the caller knows.
  */
 INLAY_COLD int inlay_mmap_import_(struct inlay_mmap *made, struct inlay_blob *head, void *memory, size_t size,
-				  struct ibv_pd *pd,
-				  const void *blob, size_t len, const struct inlay_mmap_import *how, uint32_t kind)
+				  struct ibv_pd *pd, const void *blob, size_t len, const struct inlay_mac *mac,
+				  uint32_t kind)
 {
-	const struct inlay_mac *mac = how ? how->mac : NULL;
 	struct inlay_keys keys = {INLAY_NO_KEY, INLAY_NO_KEY};
 	struct inlay_range r;
 	uint32_t i;
@@ -421,14 +414,13 @@ INLAY_COLD int inlay_mmap_import_(struct inlay_mmap *made, struct inlay_blob *he
 	for (i = 0; i < head->ranges; i++) {
 		inlay_blob_range_((const uint8_t *)memory, head, i, &r);
 		keys.rkey = r.rkey;
-		made->sources[i] = inlay_source_keys(r.start, (size_t)r.len, keys);
-		made->sources[i].limit = r.access;
+		made->sources_[i] = inlay_source_keys(r.start, (size_t)r.len, keys);
+		made->sources_[i].limit = r.access;
 	}
 	made->num_ranges = head->ranges;
 	made->devs[made->num_devs++] = pd;
 	made->permissions = head->permissions;
-	made->user_data = how ? how->user_data : 0;
-	made->state = INLAY_MMAP_IMPORTED_;
+	made->state_ = INLAY_MMAP_IMPORTED_;
 	return 0;
 }
 
@@ -440,14 +432,14 @@ INLAY_COLD int inlay_mmap_import_(struct inlay_mmap *made, struct inlay_blob *he
  * size       its bytes, at least inlay_mmap_import_size(blob, len)
  * pd         the map's one device: of the queues that will use it
  * blob, len  do not overlap memory
- * how        the code that the blob must carry, and user data; NULL: neither
+ * mac        the code that the blob must carry, used during the call; NULL: none
  *
  * Returns 0; an error of the table at the top; -EINVAL for a bad argument; -ENOBUFS when size is
  * too small; -ENOTSUP for a valid blob of PCI (pci.h); what the mac returned. On failure *m is
  * unchanged, and memory may have been written.
  */
 INLAY_COLD int inlay_mmap_create_from_export(struct inlay_mmap *m, void *memory, size_t size, struct ibv_pd *pd,
-					     const void *blob, size_t len, const struct inlay_mmap_import *how)
+					     const void *blob, size_t len, const struct inlay_mac *mac)
 {
 	struct inlay_mmap made;
 	struct inlay_blob head;
@@ -455,7 +447,7 @@ INLAY_COLD int inlay_mmap_create_from_export(struct inlay_mmap *m, void *memory,
 
 	if (!m)
 		return -EINVAL;
-	err = inlay_mmap_import_(&made, &head, memory, size, pd, blob, len, how, INLAY_BLOB_RDMA_);
+	err = inlay_mmap_import_(&made, &head, memory, size, pd, blob, len, mac, INLAY_BLOB_RDMA_);
 	if (err)
 		return err;
 	if (inlay_mmap_publish_(&made))

@@ -150,8 +150,8 @@ INLAY_COLD int inlay_mmap_pci_release_(struct inlay_mmap *m)
 {
 	int err;
 
-	for (; m->pci; m->pci = m->pci->next) {
-		err = inlay_mmap_pci_drop_(m->pci);
+	for (; m->pci_; m->pci_ = m->pci_->next) {
+		err = inlay_mmap_pci_drop_(m->pci_);
 		if (err)
 			return err;
 	}
@@ -171,7 +171,7 @@ INLAY_COLD uint32_t inlay_mmap_pci_most_(const struct inlay_mmap *m)
 	uint32_t i;
 
 	for (i = 0; i < m->num_ranges; i++) {
-		n = inlay_mmap_granted_(m, i, INLAY_PCI_ANY) ? inlay_mmap_pci_pieces_(&m->sources[i]) : 0;
+		n = inlay_mmap_granted_(m, i, INLAY_PCI_ANY) ? inlay_mmap_pci_pieces_(&m->sources_[i]) : 0;
 		most = n > most ? n : most;
 	}
 	return most > INLAY_DEVX_PIECES ? 0 : (uint32_t)most;
@@ -183,7 +183,7 @@ INLAY_COLD size_t inlay_mmap_pci_size(const struct inlay_mmap *m)
 	uint32_t most;
 	uint64_t bytes;
 
-	most = inlay_mmap_(m)->state == INLAY_MMAP_IMPORTED_ ? 0 : inlay_mmap_pci_most_(m);
+	most = inlay_mmap_(m)->state_ == INLAY_MMAP_IMPORTED_ ? 0 : inlay_mmap_pci_most_(m);
 	bytes = inlay_round_up(most * sizeof(struct ibv_sge), INLAY_CACHE_LINE) +
 		inlay_round_up(inlay_devx_mkey_size(most), INLAY_CACHE_LINE);
 	return most ? (size_t)(inlay_mmap_pci_bytes_(m->num_ranges) + bytes) : 0;
@@ -206,12 +206,12 @@ INLAY_COLD int inlay_mmap_pci_key_(struct inlay_mmap *m, uint32_t r, uint32_t de
 	struct ibv_sge *sge = (struct ibv_sge *)(void *)scratch;
 	struct inlay_devx_mkey_attr attr;
 	struct inlay_cmd_out out;
-	uint32_t n = (uint32_t)inlay_mmap_pci_pieces_(&m->sources[r]), i;
+	uint32_t n = (uint32_t)inlay_mmap_pci_pieces_(&m->sources_[r]), i;
 	int err;
 
 	__builtin_memset(&attr, 0, sizeof(attr));
-	attr.addr = m->sources[r].start >> INLAY_PCI_LOG_PIECE_ << INLAY_PCI_LOG_PIECE_;
-	attr.len = m->sources[r].start - attr.addr + m->sources[r].len;
+	attr.addr = m->sources_[r].start >> INLAY_PCI_LOG_PIECE_ << INLAY_PCI_LOG_PIECE_;
+	attr.len = m->sources_[r].start - attr.addr + m->sources_[r].len;
 	attr.pdn = pdn;
 	attr.log_entity = INLAY_PCI_LOG_PIECE_;
 	attr.access = inlay_access_verbs_(inlay_mmap_granted_(m, r, INLAY_PCI_ANY | INLAY_RELAXED_ORDERING));
@@ -257,9 +257,9 @@ INLAY_COLD int inlay_mmap_pci_make_(struct inlay_mmap *m, uint32_t dev, uint8_t 
 		inlay_mmap_pci_drop_(pci);
 		return err;
 	}
-	pci->next = m->pci;
-	m->pci = pci;
-	m->pci_release = inlay_mmap_pci_release_;
+	pci->next = m->pci_;
+	m->pci_ = pci;
+	m->pci_release_ = inlay_mmap_pci_release_;
 	return 0;
 }
 
@@ -293,7 +293,7 @@ INLAY_COLD int inlay_mmap_export_pci(struct inlay_mmap *m, const struct ibv_pd *
 		return dev;
 	if (!inlay_mmap_pci_size(m))
 		return -EINVAL;
-	for (pci = m->pci; pci && pci->pd != pd; pci = pci->next)
+	for (pci = m->pci_; pci && pci->pd != pd; pci = pci->next)
 		;
 	if (!pci) {
 		if (size < inlay_mmap_pci_size(m))
@@ -303,7 +303,7 @@ INLAY_COLD int inlay_mmap_export_pci(struct inlay_mmap *m, const struct ibv_pd *
 		err = inlay_mmap_pci_make_(m, (uint32_t)dev, (uint8_t *)memory);
 		if (err)
 			return err;
-		pci = m->pci;
+		pci = m->pci_;
 	}
 	head.vhca = pci->vhca;
 	__builtin_memcpy(head.access_key, pci->access_key, sizeof(head.access_key));
@@ -356,7 +356,7 @@ INLAY_COLD int inlay_mmap_pci_alias_(struct inlay_mmap_pci *pci, uint32_t i, str
  * size       its bytes, at least inlay_mmap_import_pci_size(blob, len)
  * pd         the map's one device, open for device commands: of the queues that will use it
  * blob, len  do not overlap memory
- * how        the code that the blob must carry, and user data; NULL: neither
+ * mac        the code that the blob must carry, used during the call; NULL: none
  *
  * Returns 0; an error of the table in blob.h; -EINVAL for a bad argument, and for a blob that this
  * function of the device exported; -ENOBUFS when size is too small; -ENOTSUP for a valid blob of
@@ -366,7 +366,7 @@ INLAY_COLD int inlay_mmap_pci_alias_(struct inlay_mmap_pci *pci, uint32_t i, str
  * memory may have been written.
  */
 INLAY_COLD int inlay_mmap_create_from_export_pci(struct inlay_mmap *m, void *memory, size_t size, struct ibv_pd *pd,
-						 const void *blob, size_t len, const struct inlay_mmap_import *how)
+						 const void *blob, size_t len, const struct inlay_mac *mac)
 {
 	uint8_t *at = (uint8_t *)memory;
 	struct inlay_mmap_pci *pci;
@@ -377,7 +377,7 @@ INLAY_COLD int inlay_mmap_create_from_export_pci(struct inlay_mmap *m, void *mem
 
 	if (!m)
 		return -EINVAL;
-	err = inlay_mmap_import_(&made, &head, memory, size, pd, blob, len, how, INLAY_BLOB_OVER_PCI_);
+	err = inlay_mmap_import_(&made, &head, memory, size, pd, blob, len, mac, INLAY_BLOB_OVER_PCI_);
 	if (err)
 		return err;
 	if (size < inlay_mmap_size(1, head.ranges) + inlay_mmap_pci_bytes_(head.ranges))
@@ -393,9 +393,9 @@ INLAY_COLD int inlay_mmap_create_from_export_pci(struct inlay_mmap *m, void *mem
 	pci = inlay_mmap_pci_init_(&at, head.ranges, pd, head.vhca);
 	__builtin_memcpy(pci->access_key, head.access_key, sizeof(pci->access_key));
 	for (i = 0; i < head.ranges && !err; i++) {
-		err = inlay_mmap_pci_alias_(pci, i, pd->context, pdn, made.sources[i].of.keys.rkey);
-		made.sources[i].of.keys.lkey = pci->keys[i].key;
-		made.sources[i].of.keys.rkey = INLAY_NO_KEY;
+		err = inlay_mmap_pci_alias_(pci, i, pd->context, pdn, made.sources_[i].of.keys.rkey);
+		made.sources_[i].of.keys.lkey = pci->keys[i].key;
+		made.sources_[i].of.keys.rkey = INLAY_NO_KEY;
 	}
 	if (!err && inlay_mmap_publish_(&made))
 		err = -EINVAL;
@@ -403,8 +403,8 @@ INLAY_COLD int inlay_mmap_create_from_export_pci(struct inlay_mmap *m, void *mem
 		inlay_mmap_pci_drop_(pci);
 		return err;
 	}
-	made.pci = pci;
-	made.pci_release = inlay_mmap_pci_release_;
+	made.pci_ = pci;
+	made.pci_release_ = inlay_mmap_pci_release_;
 	*m = made;
 	return 0;
 }
