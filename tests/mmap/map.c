@@ -177,14 +177,6 @@ static void bring_to(struct map *x, enum state state)
 
 static const struct inlay_keys some_keys = {7, 8};
 static struct ibv_dm *const some_dm = (struct ibv_dm *)(void *)&pds; /* not looked into before start */
-static const struct inlay_mac some_mac = {(int (*)(void *, const void *, size_t, uint8_t *))(void (*)(void))abort, NULL, 16};
-
-static void nothing_cb(void *addr, size_t len, void *cookie)
-{
-	(void)addr;
-	(void)len;
-	(void)cookie;
-}
 
 static int call_add_dev(struct inlay_mmap *m) { return inlay_mmap_add_dev(m, pds[1]); }
 static int call_rm_dev(struct inlay_mmap *m) { return inlay_mmap_rm_dev(m, pds[0]); }
@@ -194,8 +186,6 @@ static int call_add_dm(struct inlay_mmap *m) { return inlay_mmap_add(m, inlay_so
 static int call_add_keys(struct inlay_mmap *m) { return inlay_mmap_add(m, inlay_source_keys(PAGE, PAGE, some_keys)); }
 static int call_rm(struct inlay_mmap *m) { return inlay_mmap_rm(m, (uintptr_t)area, PAGE); }
 static int call_permissions(struct inlay_mmap *m) { return inlay_mmap_set_permissions(m, INLAY_RDMA_READ); }
-static int call_free_cb(struct inlay_mmap *m) { return inlay_mmap_set_free_cb(m, nothing_cb, NULL); }
-static int call_mac(struct inlay_mmap *m) { return inlay_mmap_set_mac(m, &some_mac); }
 static int call_start(struct inlay_mmap *m) { return inlay_mmap_start(m); }
 static int call_stop(struct inlay_mmap *m) { return inlay_mmap_stop(m); }
 static int call_destroy(struct inlay_mmap *m) { return inlay_mmap_destroy(m); }
@@ -243,8 +233,6 @@ static const struct row {
 	{"add of keys",     call_add_keys,    {0,       0, B, B, 0, 0, B}, 0},
 	{"rm",              call_rm,          {-ENOENT, 0, B, B, 0, 0, B}, 0},
 	{"set_permissions", call_permissions, {0,       0, B, B, 0, 0, B}, 0},
-	{"set_free_cb",     call_free_cb,     {0,       0, B, B, 0, 0, B}, 0},
-	{"set_mac",         call_mac,         {0,       0, B, B, 0, 0, B}, 0},
 	{"start",           call_start,       {-EINVAL, 0, B, B, 0, B, B}, 0},
 	{"stop",            call_stop,        {B,       B, 0, 0, B, B, B}, 1},
 	{"export_rdma",     call_export_rdma, {B,       B, 0, 0, B, B, B}, 0},
@@ -895,14 +883,16 @@ static void free_callback(void **unused)
 			must(inlay_mmap_add_dev(&x.m, pd));
 			must(inlay_mmap_add(&x.m, inlay_source_host(area + PAGE, 17)));
 			must(inlay_mmap_add(&x.m, inlay_source_host(area, 18)));
-			must(inlay_mmap_set_free_cb(&x.m, free_cb, &pd));
+			x.m.free_cb = free_cb;
+			x.m.cookie = &pd;
 			if (starts)
 				must(inlay_mmap_start(&x.m));
 			if (starts == 2)
 				must(inlay_mmap_stop(&x.m));
-			/* Replaced: where that may be done */
-			if (starts != 1 && replaced)
-				must(inlay_mmap_set_free_cb(&x.m, replaced == 1 ? other_cb : NULL, &others));
+			if (starts != 1 && replaced) {
+				x.m.free_cb = replaced == 1 ? other_cb : NULL;
+				x.m.cookie = &others;
+			}
 			if (starts == 1) {
 				/* Refused as long as a buf lives, and then nothing is freed */
 				inlay_mmap_hold(&x.m);

@@ -139,7 +139,7 @@ static void export_anew(const struct question *q, struct answer *a)
 		must(inlay_mmap_add(&map, inlay_source_dm(ibdm, 256, 1024)));
 	must(inlay_mmap_add(&map, limited(inlay_source_host(host + 30 * PAGE, PAGE), INLAY_LOCAL_READ_WRITE)));
 	must(inlay_mmap_set_permissions(&map, q->permissions));
-	must(inlay_mmap_set_mac(&map, q->coded ? &mac : NULL));
+	map.mac = q->coded ? &mac : NULL;
 	must(inlay_mmap_start(&map));
 	a->blob_len = sizeof(a->blob);
 	must(inlay_mmap_export_rdma(&map, dev.pd, a->blob, &a->blob_len));

@@ -26,8 +26,8 @@
  *       -EINVAL    unknown kinds or bits, nothing granted; a range that is empty, ends past the
  *                  address space, overlaps another, or grants what the head does not
  *
- * The checksum finds accidents. Against more, give both sides a key: inlay_mmap_set_mac before the
- * export, the same struct inlay_mac at the import. The function is the caller's; with OpenSSL:
+ * The checksum finds accidents. Against more, both sides use a key: the owner sets map.mac, and the
+ * other side passes the same struct inlay_mac. The function is the caller's; with OpenSSL:
  *
  *   static int make(void *key, const void *data, size_t len, uint8_t *code)
  *   {
@@ -40,10 +40,10 @@
  * The bytes, little-endian:
  *
  *   +0   magic        "inlaymap"
- *   +8   version      2    1
+ *   +8   version      2    2
  *   +10  kind         2    1 RDMA, 2 PCI
  *   +12  length       4    bytes, from the magic to the checksum
- *   +16  permissions  4    2 read, 4 write, 8 atomic by RDMA; 16 read, 32 read and write over PCI
+ *   +16  permissions  4    bits of enum inlay_access: those of RDMA, or those of PCI
  *   +20  ranges       4    at least 1
  *   +24  code bytes   4    0, or 16 .. 64
  *   +28  reserved     4    0
@@ -64,7 +64,7 @@
 #include <inlay/mmap/map.h>
 #include <inlay/mmap/source.h>
 
-#define INLAY_BLOB_VERSION 1u
+#define INLAY_BLOB_VERSION 2u
 #define INLAY_BLOB_HEAD_ 32u            /* bytes before those of the kind */
 #define INLAY_BLOB_PCI_ 40u             /* bytes of PCI's */
 #define INLAY_BLOB_RANGE_ 24u           /* bytes of a range */
@@ -123,21 +123,10 @@ INLAY_COLD uint32_t inlay_crc32c(const void *data, size_t len)
 	return ~crc;
 }
 
-/* Permissions to and from the numbers of a blob. An unknown number becomes all ones. */
-INLAY_COLD uint32_t inlay_blob_from_access_(uint32_t access)
+/* -EINVAL for a code that cannot be. NULL is allowed. */
+INLAY_COLD int inlay_mac_check_(const struct inlay_mac *mac)
 {
-	return (access & INLAY_RDMA_READ ? 2u : 0) | (access & INLAY_RDMA_WRITE ? 4u : 0) |
-	       (access & INLAY_RDMA_ATOMIC ? 8u : 0) |
-	       (access & INLAY_PCI_READ_ONLY ? 16u : 0) | (access & INLAY_PCI_READ_WRITE ? 32u : 0);
-}
-
-INLAY_COLD uint32_t inlay_blob_to_access_(uint32_t wire)
-{
-	if (wire & ~62u)
-		return UINT32_MAX;
-	return (wire & 2 ? (uint32_t)INLAY_RDMA_READ : 0) | (wire & 4 ? (uint32_t)INLAY_RDMA_WRITE : 0) |
-	       (wire & 8 ? (uint32_t)INLAY_RDMA_ATOMIC : 0) | (wire & 16 ? (uint32_t)INLAY_PCI_READ_ONLY : 0) |
-	       (wire & 32 ? (uint32_t)INLAY_PCI_READ_WRITE : 0);
+	return mac && (!mac->make || mac->bytes < 16 || mac->bytes > 64 || mac->bytes % 4) ? -EINVAL : 0;
 }
 
 /* Where the ranges begin. */
@@ -158,7 +147,7 @@ INLAY_COLD void inlay_blob_begin_(uint8_t *blob, const struct inlay_blob *head)
 	inlay_blob_put(blob + 8, INLAY_BLOB_VERSION, 2);
 	inlay_blob_put(blob + 10, head->kind, 2);
 	inlay_blob_put(blob + 12, inlay_blob_bytes_(head->kind, head->ranges, head->code_bytes), 4);
-	inlay_blob_put(blob + 16, inlay_blob_from_access_(head->permissions), 4);
+	inlay_blob_put(blob + 16, head->permissions, 4);
 	inlay_blob_put(blob + 20, head->ranges, 4);
 	inlay_blob_put(blob + 24, head->code_bytes, 4);
 	inlay_blob_put(blob + 28, 0, 4);
@@ -177,7 +166,7 @@ INLAY_COLD void inlay_blob_set_range_(uint8_t *blob, const struct inlay_blob *he
 	inlay_blob_put(at, r->start, 8);
 	inlay_blob_put(at + 8, r->len, 8);
 	inlay_blob_put(at + 16, r->rkey, 4);
-	inlay_blob_put(at + 20, inlay_blob_from_access_(r->access), 4);
+	inlay_blob_put(at + 20, r->access, 4);
 }
 
 /* Writes code and checksum. mac: NULL for no code. Returns 0, or what the mac returned. */
@@ -201,7 +190,7 @@ INLAY_COLD int inlay_blob_head_(struct inlay_blob *head, const uint8_t *blob, si
 		return -EPROTO;
 	__builtin_memset(head, 0, sizeof(*head));
 	head->kind = (uint32_t)inlay_blob_get(blob + 10, 2);
-	head->permissions = inlay_blob_to_access_((uint32_t)inlay_blob_get(blob + 16, 4));
+	head->permissions = (uint32_t)inlay_blob_get(blob + 16, 4);
 	head->ranges = (uint32_t)inlay_blob_get(blob + 20, 4);
 	head->code_bytes = (uint32_t)inlay_blob_get(blob + 24, 4);
 	if (inlay_blob_get(blob + 12, 4) != len || inlay_blob_bytes_(head->kind, head->ranges, head->code_bytes) != len)
@@ -221,7 +210,7 @@ INLAY_COLD void inlay_blob_range_(const uint8_t *blob, const struct inlay_blob *
 	r->start = inlay_blob_get(at, 8);
 	r->len = inlay_blob_get(at + 8, 8);
 	r->rkey = (uint32_t)inlay_blob_get(at + 16, 4);
-	r->access = inlay_blob_to_access_((uint32_t)inlay_blob_get(at + 20, 4));
+	r->access = (uint32_t)inlay_blob_get(at + 20, 4);
 	r->lkey = INLAY_NO_KEY;
 	r->id = i;
 }
@@ -266,8 +255,7 @@ INLAY_COLD int inlay_blob_check_(struct inlay_blob *head, const uint8_t *blob, s
 	of_kind = head->kind == INLAY_BLOB_RDMA_ ? INLAY_RDMA_ANY :
 		  head->kind == INLAY_BLOB_OVER_PCI_ ? INLAY_PCI_ANY : 0;
 	if (!head->permissions || head->permissions & ~of_kind || inlay_access_check_(head->permissions) ||
-	    !head->ranges ||
-	    inlay_blob_get(blob + 28, 4))
+	    !head->ranges || inlay_blob_get(blob + 28, 4))
 		return -EINVAL;
 	if (head->kind == INLAY_BLOB_OVER_PCI_ && (head->vhca > 0xffff || inlay_blob_get(blob + 36, 4)))
 		return -EINVAL;
@@ -288,7 +276,7 @@ INLAY_COLD size_t inlay_mmap_blob_head_(const struct inlay_mmap *m, uint32_t kin
 	INLAY_CHECK(m, "a map is not NULL");
 	__builtin_memset(head, 0, sizeof(*head));
 	head->kind = kind;
-	head->code_bytes = m->mac_ ? m->mac_->bytes : 0;
+	head->code_bytes = m->mac ? m->mac->bytes : 0;
 	for (i = 0; i < m->num_ranges && m->state_ != INLAY_MMAP_IMPORTED_; i++) {
 		granted = inlay_mmap_granted_(m, i, mask);
 		head->permissions |= granted;
@@ -307,7 +295,7 @@ INLAY_COLD int inlay_mmap_exportable_(const struct inlay_mmap *m, const struct i
 		return -EBADFD;
 	if (!bytes)
 		return -EPERM;
-	if (!pd || !len || (!buf && *len))
+	if (!pd || !len || (!buf && *len) || inlay_mac_check_(m->mac))
 		return -EINVAL;
 	if (inlay_mmap_dev_index(m, pd) < 0)
 		return -ENOENT;
@@ -335,7 +323,7 @@ INLAY_COLD int inlay_mmap_write_blob_(struct inlay_mmap *m, uint8_t *buf, const 
 		if (r.access)
 			inlay_blob_set_range_(buf, head, n++, &r);
 	}
-	err = inlay_blob_seal_(buf, head, m->mac_);
+	err = inlay_blob_seal_(buf, head, m->mac);
 	m->exported |= !err;
 	return err;
 }

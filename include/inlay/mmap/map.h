@@ -48,15 +48,13 @@ enum inlay_mmap_state_ {
 	INLAY_MMAP_STUCK_               /* not everything could be deregistered */
 };
 
-/* A message authentication code for blobs: see blob.h. */
+/* A message authentication code for blobs: see blob.h */
 struct inlay_mac {
 	/* Writes `bytes` bytes to code. Returns 0 or a negative errno. */
 	int (*make)(void *context, const void *data, size_t len, uint8_t *code);
 	void *context;                  /* the key, in the form that make wants */
 	uint32_t bytes;                 /* 16 .. 64, a multiple of 4 */
 };
-
-typedef void (*inlay_mmap_free_cb)(void *addr, size_t len, void *cookie);
 
 struct inlay_mmap;
 struct inlay_mmap_pci;
@@ -69,7 +67,7 @@ struct inlay_holder_ {
 	uint64_t *turn;                 /* counts up when the map goes */
 };
 
-/* Callers may read the fields without an underscore. */
+/* Callers may read the fields without an underscore, and set those that are said to be the caller's. */
 struct inlay_mmap {
 	/* Read by lookups */
 	struct inlay_table *table_;     /* empty unless started or imported; an id is a place in sources_ */
@@ -88,11 +86,12 @@ struct inlay_mmap {
 	uint64_t holds_;
 	struct inlay_holder_ *holders_;
 	uint32_t lock_;                 /* of holders_ */
-	/* Set-up */
-	uint64_t user_data;             /* the caller's, to be set at any time; 0 at first */
-	inlay_mmap_free_cb free_cb_;
-	void *cookie_;
-	const struct inlay_mac *mac_;
+	/* The caller's: zero at first, and used as they are at the time */
+	uint64_t user_data;
+	/* Called by destroy for each range, after deregistration, if the map was ever started */
+	void (*free_cb)(void *addr, size_t len, void *cookie);
+	void *cookie;
+	const struct inlay_mac *mac;    /* the code that exported blobs carry (blob.h); NULL: none */
 	/* The device's objects of exports and imports over PCI, and how they go */
 	struct inlay_mmap_pci *pci_;
 	int (*pci_release_)(struct inlay_mmap *m);
@@ -251,39 +250,6 @@ INLAY_COLD int inlay_mmap_set_permissions(struct inlay_mmap *m, uint32_t permiss
 	if (inlay_access_check_(permissions))
 		return -EINVAL;
 	m->permissions = permissions;
-	return 0;
-}
-
-/*
- * What destroy calls for each range, after deregistration, when the map has ever been started.
- * NULL: nothing. It must not free the map's own memory. Returns 0, or -EBADFD by state.
- */
-INLAY_COLD int inlay_mmap_set_free_cb(struct inlay_mmap *m, inlay_mmap_free_cb cb, void *cookie)
-{
-	if (!inlay_mmap_configured_(m))
-		return -EBADFD;
-	m->free_cb_ = cb;
-	m->cookie_ = cookie;
-	return 0;
-}
-
-/* -EINVAL for a code that cannot be. NULL is allowed. */
-INLAY_COLD int inlay_mac_check_(const struct inlay_mac *mac)
-{
-	return mac && (!mac->make || mac->bytes < 16 || mac->bytes > 64 || mac->bytes % 4) ? -EINVAL : 0;
-}
-
-/*
- * The code that blobs of this map carry (blob.h); NULL: none. *mac is used until the map is
- * destroyed. Returns 0; -EBADFD by state; -EINVAL for one without a function or of a bad length.
- */
-INLAY_COLD int inlay_mmap_set_mac(struct inlay_mmap *m, const struct inlay_mac *mac)
-{
-	if (!inlay_mmap_configured_(m))
-		return -EBADFD;
-	if (inlay_mac_check_(mac))
-		return -EINVAL;
-	m->mac_ = mac;
 	return 0;
 }
 
@@ -469,9 +435,9 @@ INLAY_COLD int inlay_mmap_destroy(struct inlay_mmap *m)
 		return -EBUSY;
 	if (m->state_ != INLAY_MMAP_CONFIGURED_ && inlay_mmap_release_(m))
 		return -EBUSY;
-	if (m->free_cb_ && m->started_once_)
+	if (m->free_cb && m->started_once_)
 		for (r = 0; r < m->num_ranges; r++)
-			m->free_cb_((void *)(uintptr_t)m->sources_[r].start, (size_t)m->sources_[r].len, m->cookie_);
+			m->free_cb((void *)(uintptr_t)m->sources_[r].start, (size_t)m->sources_[r].len, m->cookie);
 	__builtin_memset(m, 0, sizeof(*m));
 	return 0;
 }
