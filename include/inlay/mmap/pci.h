@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/mmap/pci.h: a memory map for the other side of PCI: a host exports it and its BlueField
- * imports it, or one function of a device and another. Imported memory has local keys: the
- * importing device reads and writes it as its own, without a peer. Include this header by name.
+ * imports it, or one function of a device and another. The importing device reads and writes the
+ * memory as its own, by local keys, without a peer. Include this header by name.
  *
  *   inlay_mmap_set_permissions(&map, INLAY_PCI_READ_WRITE);                  the owner
  *   inlay_mmap_start(&map);
@@ -65,14 +65,6 @@ struct inlay_mmap_pci {
 	struct inlay_devx_error error;    /* of the last command that failed */
 };
 
-/* QUERY_HCA_CAP. Refusals become -ENOTSUP, except -EIO, -ENOMEM, -EAGAIN and -EBUSY. */
-INLAY_COLD int inlay_mmap_pci_ask_(struct ibv_context *ctx, uint32_t type, struct inlay_query_hca_cap_out *cap)
-{
-	int err = inlay_devx_query_cap(ctx, type, cap, NULL);
-
-	return !err || err == -EIO || err == -ENOMEM || err == -EAGAIN || err == -EBUSY ? err : -ENOTSUP;
-}
-
 /*
  * Whether the device knows keys of other functions. *vhca: its number. Returns 0; -ENOTSUP when it
  * does not, or the context takes no device commands; -EIO, -ENOMEM, -EAGAIN or -EBUSY when it does
@@ -81,24 +73,24 @@ INLAY_COLD int inlay_mmap_pci_ask_(struct ibv_context *ctx, uint32_t type, struc
 INLAY_COLD int inlay_mmap_pci_cap_(struct ibv_context *ctx, uint32_t *vhca)
 {
 	struct inlay_query_hca_cap_out cap;
-	uint64_t to_key, allowed;
+	uint64_t to_key = 0, allowed = 0;
 	int err;
 
 	if (!mlx5dv_is_supported(ctx->device))
 		return -ENOTSUP;
-	err = inlay_mmap_pci_ask_(ctx, INLAY_CAP_GENERAL, &cap);
-	if (err)
+	err = inlay_devx_query_cap(ctx, INLAY_CAP_GENERAL, &cap, NULL);
+	if (!err && inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_HCA_CAP_2) &&
+	    inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_FIXED_BUFFER_SIZE)) {
+		*vhca = (uint32_t)inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_VHCA_ID);
+		err = inlay_devx_query_cap(ctx, INLAY_CAP_GENERAL_2, &cap, NULL);
+		to_key = inlay_hca_cap_2_get(&cap.cap.general_2,
+					     INLAY_HCA_CAP_2_CROSS_VHCA_OBJECT_TO_OBJECT_SUPPORTED);
+		allowed = inlay_hca_cap_2_get(&cap.cap.general_2,
+					      INLAY_HCA_CAP_2_ALLOWED_OBJECT_FOR_OTHER_VHCA_ACCESS);
+	}
+	if (err == -EIO || err == -ENOMEM || err == -EAGAIN || err == -EBUSY)
 		return err;
-	if (!inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_HCA_CAP_2) ||
-	    !inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_FIXED_BUFFER_SIZE))
-		return -ENOTSUP;
-	*vhca = (uint32_t)inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_VHCA_ID);
-	err = inlay_mmap_pci_ask_(ctx, INLAY_CAP_GENERAL_2, &cap);
-	if (err)
-		return err;
-	to_key = inlay_hca_cap_2_get(&cap.cap.general_2, INLAY_HCA_CAP_2_CROSS_VHCA_OBJECT_TO_OBJECT_SUPPORTED);
-	allowed = inlay_hca_cap_2_get(&cap.cap.general_2, INLAY_HCA_CAP_2_ALLOWED_OBJECT_FOR_OTHER_VHCA_ACCESS);
-	return to_key & INLAY_PCI_KEY_TO_KEY_ && allowed & INLAY_PCI_KEY_ALLOWED_ ? 0 : -ENOTSUP;
+	return !err && to_key & INLAY_PCI_KEY_TO_KEY_ && allowed & INLAY_PCI_KEY_ALLOWED_ ? 0 : -ENOTSUP;
 }
 
 /* Whether this device can export and import memory over PCI, and its context takes commands. */
@@ -164,29 +156,22 @@ INLAY_COLD uint64_t inlay_mmap_pci_pieces_(const struct inlay_source *s)
 	return ((s->start + (s->len - 1)) >> INLAY_PCI_LOG_PIECE_) - (s->start >> INLAY_PCI_LOG_PIECE_) + 1;
 }
 
-/* The most entries of any exported range; 0: none is exported, or one is too large for a key. */
-INLAY_COLD uint32_t inlay_mmap_pci_most_(const struct inlay_mmap *m)
+/* Bytes for the keys of one export; 0: nothing granted, more than 8,000 GB, or an imported map. */
+INLAY_COLD size_t inlay_mmap_pci_size(const struct inlay_mmap *m)
 {
 	uint64_t most = 0, n;
 	uint32_t i;
 
-	for (i = 0; i < m->num_ranges; i++) {
+	for (i = 0; i < inlay_mmap_(m)->num_ranges; i++) {
 		n = inlay_mmap_granted_(m, i, INLAY_PCI_ANY) ? inlay_mmap_pci_pieces_(&m->sources_[i]) : 0;
 		most = n > most ? n : most;
 	}
-	return most > INLAY_DEVX_PIECES ? 0 : (uint32_t)most;
-}
-
-/* Bytes for the keys of one export; 0: nothing granted, more than 8,000 GB, or an imported map. */
-INLAY_COLD size_t inlay_mmap_pci_size(const struct inlay_mmap *m)
-{
-	uint32_t most;
-	uint64_t bytes;
-
-	most = inlay_mmap_(m)->state_ == INLAY_MMAP_IMPORTED_ ? 0 : inlay_mmap_pci_most_(m);
-	bytes = inlay_round_up(most * sizeof(struct ibv_sge), INLAY_CACHE_LINE) +
-		inlay_round_up(inlay_devx_mkey_size(most), INLAY_CACHE_LINE);
-	return most ? (size_t)(inlay_mmap_pci_bytes_(m->num_ranges) + bytes) : 0;
+	if (!most || most > INLAY_DEVX_PIECES || m->state_ == INLAY_MMAP_IMPORTED_)
+		return 0;
+	/* What makes a key of the most pieces stands after the keys. */
+	return (size_t)(inlay_mmap_pci_bytes_(m->num_ranges) +
+			inlay_round_up(most * sizeof(struct ibv_sge), INLAY_CACHE_LINE) +
+			inlay_round_up(inlay_devx_mkey_size((uint32_t)most), INLAY_CACHE_LINE));
 }
 
 /* Bytes of the blob, in any state; 0 when nothing is granted over PCI, or for an imported map. */
