@@ -786,60 +786,6 @@ static void dmabuf_registered(void **unused)
 	dmabuf.good_fd = 0;
 }
 
-/* ---- the last hit ---- */
-
-/* Kept beyond the end of its map, through the next one in the same memory: it answers for the next one */
-static void hit_outlives(void **unused)
-{
-	struct inlay_keys keys = {1, 2};
-	struct inlay_hit hit;
-	uint8_t blob[256];
-	size_t len = sizeof(blob), size;
-	const struct inlay_range *r;
-	struct map x, from;
-	uint32_t i;
-
-	(void)unused;
-	memset(&hit, 0, sizeof(hit));
-	map_make(&x, 1, 4);
-	for (i = 0; i < 4; i++)
-		must(inlay_mmap_add(&x.m, inlay_source_host(area + 2 * i * PAGE, 2 * PAGE)));
-	must(inlay_mmap_start(&x.m));
-	assert_ptr_equal(inlay_mmap_hit(&x.m, &hit, area + 7 * PAGE, 10), inlay_mmap_find(&x.m, area + 7 * PAGE, 10));
-	assert_ptr_equal(inlay_mmap_hit(&x.m, &hit, area + 7 * PAGE, 10), inlay_mmap_find(&x.m, area + 7 * PAGE, 10));
-	must(inlay_mmap_destroy(&x.m));
-	must(inlay_mmap_create(&x.m, x.memory, x.size, 1, 4));
-	must(inlay_mmap_add(&x.m, inlay_source_host(area + 16 * PAGE, 64)));
-	must(inlay_mmap_start(&x.m));
-	assert_null(inlay_mmap_hit(&x.m, &hit, area + 7 * PAGE, 10));
-	r = inlay_mmap_hit(&x.m, &hit, area + 16 * PAGE, 64);
-	assert_non_null(r);
-	assert_int_equal(r->len, 64);
-	map_free(&x);
-
-	/* The same range imported again, by another key */
-	for (i = 0; i < 3; i++) {
-		map_make(&from, 1, 1);
-		keys.rkey = 100 + i;
-		must(inlay_mmap_add_dev(&from.m, pds[0]));
-		must(inlay_mmap_add(&from.m, inlay_source_keys(0x10000, 0x1000, keys)));
-		must(inlay_mmap_set_permissions(&from.m, INLAY_RDMA_WRITE));
-		must(inlay_mmap_start(&from.m));
-		len = sizeof(blob);
-		must(inlay_mmap_export_rdma(&from.m, pds[0], blob, &len));
-		map_free(&from);
-		size = inlay_mmap_import_size(blob, len);
-		if (!i)
-			x.memory = pages(size);
-		must(inlay_mmap_create_from_export(&x.m, x.memory, size, pds[0], blob, len, NULL));
-		r = inlay_mmap_hit(&x.m, &hit, (void *)(uintptr_t)0x10800, 8);
-		assert_non_null(r);
-		assert_int_equal(r->rkey, 100 + i);
-		must(inlay_mmap_destroy(&x.m));
-	}
-	free(x.memory);
-}
-
 /* ---- the free callback ---- */
 
 static struct {
@@ -1371,8 +1317,7 @@ int main(void)
 		cmocka_unit_test(devices),
 		cmocka_unit_test(kinds),
 		cmocka_unit_test(dmabuf_registered),
-		cmocka_unit_test(free_callback),
-		cmocka_unit_test(hit_outlives),
+		cmocka_unit_test(free_callback), 
 		cmocka_unit_test(counting),
 #if INLAY_CHECKED
 		cmocka_unit_test(rules),

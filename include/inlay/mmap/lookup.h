@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/mmap/lookup.h: the table by which a memory map finds the range that holds an address and a
- * length, and with it the keys. Callers use it through inlay_mmap_find and inlay_mmap_hit (map.h).
+ * length, and with it the keys. Callers use it through inlay_mmap_find (map.h):
  *
  *   range = inlay_mmap_find(&map, addr, len);
- *   range = inlay_mmap_hit(&map, &hit, addr, len);       looks first where this thread found last
  *
  * The address space from the first range to the last is cut into buckets of one power of two. The
  * index word of a bucket names the range that begins last at or before the bucket's first byte.
@@ -45,11 +44,6 @@ struct inlay_range {
 	uint32_t rkey;
 	uint32_t access;        /* the caller's, as is id */
 	uint32_t id;
-};
-
-/* A thread's last hit. Zeroed, it remembers nothing. It may outlive any change, and the map. */
-struct inlay_hit {
-	uint32_t at;            /* a place among the ranges */
 };
 
 /* A gap that was cut out: addresses above `last` move down by `gap` */
@@ -326,19 +320,6 @@ INLAY_ALWAYS const struct inlay_range *inlay_table_find_(const struct inlay_tabl
 	if (INLAY_UNLIKELY(e[1].start <= addr))
 		e = inlay_table_ranges_(t) + inlay_table_rank_(t, addr) - 1;
 	return inlay_range_holds_(e->start, e->len, addr, len) ? e : NULL;
-}
-
-INLAY_ALWAYS const struct inlay_range *inlay_table_hit_(const struct inlay_table *t, struct inlay_hit *hit,
-							uint64_t addr, uint64_t len)
-{
-	const struct inlay_range *e = inlay_table_ranges_(t) + hit->at;
-
-	if (INLAY_LIKELY(hit->at < t->num) && inlay_range_holds_(e->start, e->len, addr, len))
-		return e;
-	e = inlay_table_find_(t, addr, len);
-	if (e)
-		hit->at = (uint32_t)(e - inlay_table_ranges_(t));
-	return e;
 }
 
 #endif

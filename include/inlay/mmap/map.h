@@ -467,13 +467,6 @@ INLAY_ALWAYS const struct inlay_range *inlay_mmap_find(const struct inlay_mmap *
 	return inlay_table_find_(inlay_mmap_(m)->table_, (uintptr_t)addr, len);
 }
 
-/* As inlay_mmap_find, but looks first at the range that this thread found last. */
-INLAY_ALWAYS const struct inlay_range *inlay_mmap_hit(const struct inlay_mmap *m, struct inlay_hit *hit,
-						      const void *addr, size_t len)
-{
-	return inlay_table_hit_(inlay_mmap_(m)->table_, hit, (uintptr_t)addr, len);
-}
-
 /*
  * The keys of a range, by its id, on the device with this index. Returns 0; -ENOENT when there is
  * no such range or device, or the map is neither started nor imported.
