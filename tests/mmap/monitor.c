@@ -519,50 +519,6 @@ static void readers(void **state)
 	close(world.fd);
 }
 
-/* ---- the example ---- */
-
-static void example(void **state)
-{
-	const char *b = getenv("B"), *linked = getenv("SOFTDEV_LINKED");
-	char path[4096], said[256] = "";
-	int p[2], status;
-	ssize_t n, got;
-	pid_t pid;
-
-	(void)state;
-	snprintf(path, sizeof(path), "%s/examples/regcache", b && *b ? b : "build");
-	if (access(path, X_OK) || (linked && *linked)) {
-		print_message("# skipped: %s was not built, or has no device\n", path);
-		skip();
-	}
-	must(pipe(p));
-	fflush(NULL);
-	pid = fork();
-	assert_true(pid >= 0);
-	if (!pid) {
-		alarm(30);
-		dup2(p[1], STDERR_FILENO);
-		close(p[0]);
-		close(p[1]);
-		execl(path, path, (char *)NULL);
-		_exit(127);
-	}
-	close(p[1]);
-	/* To its end: a program whose reader goes is killed */
-	for (n = 0, got = 1; got > 0 && n < (ssize_t)sizeof(said) - 1; n += got > 0 ? got : 0)
-		got = read(p[0], said + n, sizeof(said) - 1 - (size_t)n);
-	close(p[0]);
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	said[n > 0 ? n : 0] = 0;
-	/* Under qemu there is no software device either. */
-	if (WIFEXITED(status) && (WEXITSTATUS(status) == 77 || (strstr(said, "no mlx5 device") && !getenv("LD_PRELOAD")))) {
-		print_message("# %s", said);
-		skip();
-	}
-	if (status)
-		fail_msg("status 0x%x: %s", status, said);
-}
-
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -570,7 +526,6 @@ int main(void)
 		cmocka_unit_test(forks),
 		cmocka_unit_test(ends),
 		cmocka_unit_test(readers),
-		cmocka_unit_test(example),
 	};
 
 	alarm(120); /* the last resort against hanging */
