@@ -6,6 +6,7 @@
 #include "common.h"
 #include <inttypes.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <inlay/mmap/cache.h>
 
@@ -893,10 +894,10 @@ static void *poster(void *arg)
 		else
 			inlay_cache_post(&cache, addr + PAGE / 2, 1);
 		__atomic_store_n(&world.known[slot], i, __ATOMIC_RELEASE);
-		if (i % 64 == 0)
-			sched_yield(); /* known, and not settled */
-		if (monitor)
+		if (monitor) {
+			inlay_relax(); /* known, and not settled */
 			inlay_cache_settle_(&cache, addr, PAGE);
+		}
 		/* Now and then the owner has to have looked */
 		if (i % 4 == 0) {
 			const uint32_t gets = __atomic_load_n(&world.gets, __ATOMIC_RELAXED);
@@ -941,6 +942,8 @@ static void threads(void **state)
 				assert_true(((uint32_t *)inlay_cache_bytes(r))[slot + i] >= seen[i]);
 			inlay_cache_put(&cache, r);
 			__atomic_store_n(&world.gets, (uint32_t)++gets, __ATOMIC_RELAXED);
+			if (gets % 64 == 0)
+				sched_yield();
 		}
 		for (i = 0; i < THREADS; i++)
 			must(pthread_join(t[i], NULL));

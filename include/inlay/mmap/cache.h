@@ -16,15 +16,15 @@
  * The cache must be told what is unmapped. A registration holds the physical pages that were there
  * when it was made. After munmap and a new mmap at the same address, a stale region would send, and
  * let peers write, pages that the program no longer sees: silent corruption. free() unmaps too, and
- * so do mremap, madvise(MADV_DONTNEED), brk and dlclose(). Post from the program's allocator, or let
- * the kernel report (mmap/monitor.h).
+ * so do mremap, madvise(MADV_DONTNEED), brk and dlclose(). Post from the program's allocator, or
+ * let the kernel report (mmap/monitor.h).
  *
  * Invariants:
  *   - A region covers whole pages (attr.page). A get is a hit if one region holds all of its range
  *     and grants all of its access bits.
- *   - Regions that can be found never overlap. A miss that overlaps some registers their union, with
- *     all of their access, in their place. If that cannot be registered, or exceeds max_bytes, the
- *     get's own pages are registered with its own access. Regions that only touch stay apart.
+ *   - Regions that can be found never overlap. A miss that overlaps some registers their union,
+ *     with all of their access, in their place. If that cannot be registered, or exceeds max_bytes,
+ *     the get's own pages are registered with its own access. Regions that only touch stay apart.
  *   - A union may let peers access pages that nobody asked to open. Callers that mind set ops.merge
  *     to inlay_cache_merge_same; buffers that share a page, but not their remote access, then take
  *     turns.
@@ -35,7 +35,7 @@
  *   - When registration fails for want of resources (-ENOMEM, -EAGAIN, -ENOSPC), 1, 2, 4, ... idle
  *     regions are evicted and it is tried again. Other errors are returned at once, and leave all
  *     regions as they were if the limits leave room for them.
- *   - Once a post has returned, no get finds a region that overlaps it and was registered before it.
+ *   - Once a post has returned, no get finds a region that overlaps it and was registered before.
  *     When more than attr.posts wait, the next get takes all regions out.
  *   - A hit calls nothing. A miss takes O(log n) steps, expected, in any order of addresses, and as
  *     many for each region that it takes out.
@@ -49,7 +49,6 @@
 #ifndef INLAY_MMAP_CACHE_H
 #define INLAY_MMAP_CACHE_H
 
-#include <sched.h>
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
 
@@ -355,12 +354,6 @@ INLAY_COLD int inlay_cache_fini(struct inlay_cache *c)
  * Posts: from any thread to the owner
  */
 
-INLAY_COLD void inlay_cache_lock_(struct inlay_cache *c)
-{
-	while (!inlay_lock_try(&c->lock_))
-		sched_yield();
-}
-
 /*
  * Takes the place of a post. Gets that begin from now on wait until inlay_cache_settle_ has filled
  * it. The monitor makes the call by which it learns of a range, which also lets the range be mapped
@@ -368,7 +361,7 @@ INLAY_COLD void inlay_cache_lock_(struct inlay_cache *c)
  */
 INLAY_COLD void inlay_cache_expect_(struct inlay_cache *c)
 {
-	inlay_cache_lock_(c);
+	inlay_lock(&c->lock_);
 	__atomic_store_n(&c->waiting_, c->waiting_ + (c->waiting_ <= c->attr.posts), __ATOMIC_SEQ_CST);
 }
 
@@ -397,7 +390,7 @@ INLAY_COLD void inlay_cache_step(struct inlay_cache *c)
 	struct inlay_cache_post_ post;
 	uint32_t n;
 
-	inlay_cache_lock_(c);
+	inlay_lock(&c->lock_);
 	while ((n = c->waiting_)) {
 		post = c->posts_[(n - 1) % c->attr.posts];
 		if (n > c->attr.posts) {
@@ -409,7 +402,7 @@ INLAY_COLD void inlay_cache_step(struct inlay_cache *c)
 		__atomic_store_n(&c->waiting_, n - 1, __ATOMIC_RELAXED);
 		inlay_unlock(&c->lock_); /* callbacks may post */
 		c->counts.invalidated += inlay_cache_take_out_all_(c, post.start, post.last);
-		inlay_cache_lock_(c);
+		inlay_lock(&c->lock_);
 	}
 	inlay_unlock(&c->lock_);
 }
@@ -467,19 +460,25 @@ INLAY_COLD int inlay_cache_enter_(struct inlay_cache *c, struct inlay_cache_regi
 INLAY_COLD int inlay_cache_miss_(struct inlay_cache *c, uint64_t addr, uint64_t len, uint32_t access,
 				 struct inlay_cache_region **out)
 {
-	const uint64_t end = addr + (len - !!len), page = c->attr.page, start = addr & (0 - page), last = end | (page - 1);
+	const uint64_t end = addr + (len - !!len), page = c->attr.page;
+	const uint64_t start = addr & (0 - page), last = end | (page - 1);
 	struct inlay_cache_region *r = c->unused_, *next;
+	uint64_t *word = (uint64_t *)(void *)r;
 	uint32_t batch = 0;
-	int err;
+	int err = -EAGAIN;
+	size_t i;
 
 	c->counts.misses++;
 	if (end < addr || last - start == UINT64_MAX)
 		return -EINVAL;
 	if (last - start >= c->attr.max_bytes)
 		return -E2BIG;
-	for (err = -EAGAIN;; batch = batch ? 2 * batch : 1) {
+	for (;; batch = batch ? 2 * batch : 1) {
 		next = r->older_;
-		__builtin_memset(r, 0, inlay_cache_stride_(&c->attr));
+		for (i = 0; i < inlay_cache_stride_(&c->attr) / sizeof(*word); i++) {
+			word[i] = 0;
+			__asm__("" ::: "memory"); /* or it would be a call of memset */
+		}
 		r->older_ = next;
 		r->start = start;
 		r->len = last - start + 1;
