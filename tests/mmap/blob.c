@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * blob.c: exported memory maps as bytes: their layout, what is inside and what is not, and what is refused: every bit that is wrong, every
- * length, every field that does not make sense though checksum and code are right, and whatever chance brings. Authenticated with OpenSSL.
+ * blob.c: exported memory maps as bytes: their layout, what is inside and what is not, and what is
+ * refused: every bit that is wrong, every length, every field that does not make sense though
+ * checksum and code are right, and whatever chance brings. Authenticated with OpenSSL.
  */
 #include "rig.h"
 
@@ -55,8 +56,11 @@ static size_t export_to(struct map *x, uint8_t *blob, size_t room)
 	return len;
 }
 
-/* Imports what may not be sound, against guards: the blob ends where a page begins that nobody may touch. The answer; a map that was made is looked
-   over and destroyed, one that was not is as it was */
+/*
+ * Imports what may not be sound, against guards: the blob ends where a page begins that nobody may
+ * touch. The answer; a map that was made is looked over and destroyed, one that was not is as it
+ * was
+ */
 static int try_import(const uint8_t *blob, size_t len, const struct inlay_mac *mac)
 {
 	static uint8_t *guarded;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * cache.c: the registration cache against a brute-force model of its manual, with callbacks that count, refuse and
- * remember; posts by other threads; the height of its tree; memory regions of a device and what they still transfer.
+ * cache.c: the registration cache against a brute-force model of its manual, with callbacks that
+ * count, refuse and remember; posts by other threads; the height of its tree; memory regions of a
+ * device and what they still transfer.
  */
 #include "common.h"
 #include <inttypes.h>
@@ -61,7 +62,10 @@ static int fake_reg(void *context, struct inlay_cache_region *r)
 	r->lkey = ++fake.key;
 	r->rkey = ~fake.key;
 	r->handle = (void *)(uintptr_t)(r->start ^ fake.key);
-	/* The caller's bytes: zero at first, but for what merge put there; then all of them are written */
+	/*
+	 * The caller's bytes: zero at first, but for what merge put there; then all of them are
+	 * written
+	 */
 	for (i = 1; i < BYTES / 4; i++) {
 		assert_int_equal(mine[i], 0);
 		mine[i] = fake.key + i;
@@ -130,7 +134,10 @@ static uint32_t merges(const struct inlay_cache_region *r)
 	return *(const uint32_t *)inlay_cache_bytes(r);
 }
 
-/* The tree is sorted, no child is heavier than its parent, and it has all that can be found; its height */
+/*
+ * The tree is sorted, no child is heavier than its parent, and it has all that can be found; its
+ * height
+ */
 static uint32_t tree_check(const struct inlay_cache_region *t, uint64_t low, uint64_t high, uint32_t weight,
 			   uint32_t *count)
 {
@@ -524,7 +531,10 @@ static struct inlay_cache_region *got(uint64_t addr, uint64_t len, uint32_t acce
 	return r;
 }
 
-/* The tree is at most 4 log2(n) high with n regions and with half of them, in any order of addresses */
+/*
+ * The tree is at most 4 log2(n) high with n regions and with half of them, in any order of
+ * addresses
+ */
 static void height(void **state)
 {
 	static const uint32_t sizes[] = {1000, 16000, 128000};
@@ -720,7 +730,10 @@ static void unions(void **state)
 	assert_int_equal(cache.counts.regions, 1);
 	inlay_cache_put(&cache, c);
 
-	/* A union above the limit is not tried; what is alone above it is refused, and leaves all as it was */
+	/*
+	 * A union above the limit is not tried; what is alone above it is refused, and leaves all
+	 * as it was
+	 */
 	fake.calls = 0;
 	c = got(BASE + 3 * PAGE, 16 * PAGE, 1);
 	assert_int_equal(c->start, BASE + 3 * PAGE);
@@ -767,7 +780,10 @@ static void extremes(void **state)
 	inlay_cache_put(&cache, low);
 	assert_int_equal(got(PAGE, UINT64_MAX - PAGE, 1)->len, UINT64_MAX - PAGE + 1);
 	inlay_cache_put(&cache, cache.last_);
-	/* An overlap that ends at the last byte; a union that would be all of the address space is not tried */
+	/*
+	 * An overlap that ends at the last byte; a union that would be all of the address space is
+	 * not tried
+	 */
 	low = got(0, 2 * PAGE, 1);
 	assert_int_equal(low->len, 2 * PAGE);
 	assert_int_equal(cache.counts.regions, 1);
@@ -841,10 +857,10 @@ static void posting(void **state)
 }
 
 /*
- * Threads that post while the owner gets. Memory is pretended: a page has a version, of what is mapped
- * there, and a version that the world knows of. A thread maps anew, posts, and lets the world know; or,
- * as the monitor does, it expects, lets the world know, and settles. A registration remembers the
- * versions of its pages. What the owner gets must be no older than what it knows
+ * Threads that post while the owner gets. Memory is pretended: a page has a version, of what is
+ * mapped there, and a version that the world knows of. A thread maps anew, posts, and lets the
+ * world know; or, as the monitor does, it expects, lets the world know, and settles. A registration
+ * remembers the versions of its pages. What the owner gets must be no older than what it knows
  */
 #define THREADS 3
 #define SLOTS 8               /* pages of each thread */
@@ -1029,7 +1045,10 @@ static void device(void **state)
 	}
 	assert_true(cache.counts.hits > 10 && cache.counts.merged > 10);
 
-	/* New memory at an old address: after invalidate, the new registration reaches it; what is in use still has the old one */
+	/*
+	 * New memory at an old address: after invalidate, the new registration reaches it; what is
+	 * in use still has the old one
+	 */
 	must(inlay_cache_get(&cache, (uintptr_t)buf, PAGE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, &old));
 	inlay_cache_post(&cache, (uintptr_t)buf, 64 * PAGE);
 	assert_ptr_equal(mmap(buf, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0), buf);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * lookup.c: tables of ranges against a list that is searched from its beginning: random ones of every form, between pages that nobody may
- * touch; the ends of the address space; what is refused; 65,536 ranges. Takes no device.
+ * lookup.c: tables of ranges against a list that is searched from its beginning: random ones of
+ * every form, between pages that nobody may touch; the ends of the address space; what is refused;
+ * 65,536 ranges. Takes no device.
  */
 #include "common.h"
 #include <inttypes.h>
@@ -218,7 +219,10 @@ static void look(const struct inlay_table *t, enum kind kind)
 
 /* ---- tests ---- */
 
-/* Tables of all kinds, growing by one range at a time or built at once, each looked at here and there */
+/*
+ * Tables of all kinds, growing by one range at a time or built at once, each looked at here and
+ * there
+ */
 static void random_tables(void **state)
 {
 	const uint32_t rounds = 2400 / SLOW;
@@ -275,7 +279,10 @@ static void random_tables(void **state)
 
 #define TOP UINT64_MAX
 
-/* The ends of the address space, and neighbours: which range is found, by its place in the row, or -1 */
+/*
+ * The ends of the address space, and neighbours: which range is found, by its place in the row, or
+ * -1
+ */
 static void extremes(void **state)
 {
 	static const struct {
@@ -359,7 +366,10 @@ static int by_start(const void *a, const void *b)
 	return x->start < y->start ? -1 : x->start > y->start;
 }
 
-/* Sizes from a byte to a gigabyte; or all alike; or so crowded in one place that no bucket can be fine enough; or in a few places far apart */
+/*
+ * Sizes from a byte to a gigabyte; or all alike; or so crowded in one place that no bucket can be
+ * fine enough; or in a few places far apart
+ */
 static void large(void **state)
 {
 	const uint32_t n = 65536;

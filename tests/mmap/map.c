@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * map.c: the memory map: what each function answers in each state, permissions, ranges, devices and their keys, where memory comes
- * from, the free callback, holds, registrations that fail at every step; and a long random run beside a plain model.
+ * map.c: the memory map: what each function answers in each state, permissions, ranges, devices and
+ * their keys, where memory comes from, the free callback, holds, registrations that fail at every
+ * step; and a long random run beside a plain model.
  */
 #include "rig.h"
 #include <pthread.h>
@@ -13,7 +14,10 @@ static struct ibv_pd *pds[MAX_DEVS];
 static uint8_t *area;                   /* memory to be mapped */
 #define AREA (64 * PAGE)
 
-/* Deregistrations to go until one fails; 0: none does. The program's own function is found before libibverbs' */
+/*
+ * Deregistrations to go until one fails; 0: none does. The program's own function is found before
+ * libibverbs'
+ */
 static uint32_t dereg_fails;
 
 int ibv_dereg_mr(struct ibv_mr *mr)
@@ -27,7 +31,10 @@ int ibv_dereg_mr(struct ibv_mr *mr)
 	return real(mr);
 }
 
-/* A library, a kernel and a device that know one dmabuf: memory of this process at the range's address. Without it, the real one is asked. */
+/*
+ * A library, a kernel and a device that know one dmabuf: memory of this process at the range's
+ * address. Without it, the real one is asked.
+ */
 static struct {
 	int good_fd;                    /* 0: the real one */
 	uint32_t calls;                 /* successful */
@@ -286,7 +293,10 @@ static void permissions(void **unused)
 	uint32_t mask, i, k;
 
 	(void)unused;
-	/* Each name alone, and each bit of 32: a bit of verbs' means what it means there, or is refused */
+	/*
+	 * Each name alone, and each bit of 32: a bit of verbs' means what it means there, or is
+	 * refused
+	 */
 	map_make(&x, 1, 32);
 	assert_int_equal(x.m.permissions, INLAY_LOCAL_READ_ONLY);
 	for (i = 0; i < 32; i++) {
@@ -347,7 +357,10 @@ static void ranges(void **unused)
 	bad.kind = INLAY_SOURCE_KEYS + 1;
 	assert_int_equal(inlay_mmap_add(&x.m, bad), -EINVAL);
 	assert_int_equal(x.m.num_ranges, 0);
-	/* Overlaps, by one byte at either end, inside and around, in any order: start says so, and then all is as it was */
+	/*
+	 * Overlaps, by one byte at either end, inside and around, in any order: start says so, and
+	 * then all is as it was
+	 */
 	for (k = 0; k < 2; k++) {
 		static const struct {
 			uint32_t at, len;
@@ -597,7 +610,10 @@ static void kinds(void **unused)
 		assert_false(softdev_present());
 	}
 
-	/* A file that is no dmabuf: whoever knows dmabufs says so, others that they do not; host memory before it is taken back */
+	/*
+	 * A file that is no dmabuf: whoever knows dmabufs says so, others that they do not; host
+	 * memory before it is taken back
+	 */
 	map_make(&x, 1, 2);
 	must(inlay_mmap_add_dev(&x.m, pds[0]));
 	must(inlay_mmap_add(&x.m, inlay_source_host(area, PAGE)));
@@ -861,7 +877,10 @@ static void failing_start(void **unused)
 			assert_int_equal(x.m.table_->num, 0);
 			for (i = 0; i < 3; i++)
 				assert_null(inlay_mmap_find(&x.m, area + 2 * i * PAGE, 1));
-			/* Nothing is registered: both PDs could go. It has never been started, and all may still be changed */
+			/*
+			 * Nothing is registered: both PDs could go. It has never been started, and
+			 * all may still be changed
+			 */
 			must(inlay_mmap_rm_dev(&x.m, pds[0]));
 			must(inlay_mmap_rm_dev(&x.m, pds[1]));
 			nothing_registered();
@@ -891,7 +910,10 @@ static void failing_stop(void **unused)
 			must(inlay_mmap_add(&x.m, inlay_source_host(area + PAGE, PAGE)));
 			must(inlay_mmap_set_permissions(&x.m, REMOTE));
 			if (way == 2) {
-				/* A start whose second registration fails, and the undoing of the first: one region is left */
+				/*
+				 * A start whose second registration fails, and the undoing of the
+				 * first: one region is left
+				 */
 				must(softdev_fault("setup=ENOMEM@2"));
 				dereg_fails = 1;
 				assert_int_equal(inlay_mmap_start(&x.m), -ENOMEM);

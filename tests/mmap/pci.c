@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * pci.c: a memory map exported over PCI by one function and imported by another: what the other may do with it and what not, and when
- * it is over; states, arguments, failures half-way; devices that cannot.
+ * pci.c: a memory map exported over PCI by one function and imported by another: what the other may
+ * do with it and what not, and when it is over; states, arguments, failures half-way; devices that
+ * cannot.
  *
- * Both functions are in this process. Of libmlx5's calls this program has its own, which pass on what they are given, count, take
- * capabilities away and fail when told to.
+ * Both functions are in this process. Of libmlx5's calls this program has its own, which pass on
+ * what they are given, count, take capabilities away and fail when told to.
  */
 #include "rig.h"
 
@@ -64,7 +65,10 @@ struct mlx5dv_devx_obj *mlx5dv_devx_obj_create(struct ibv_context *context, cons
 	const uint8_t *box = (const uint8_t *)in;
 	struct mlx5dv_devx_obj *obj;
 
-	/* CREATE_MKEY asks for relaxed ordering, as firmware refuses where it has none: of writes or of reads */
+	/*
+	 * CREATE_MKEY asks for relaxed ordering, as firmware refuses where it has none: of writes
+	 * or of reads
+	 */
 	if (box[0] == 0x02 && box[1] == 0x00) {
 		mid.relaxed = (box[16 + 1] & 0x04 ? 16 : 0) | (box[16 + 0x3b] & 0x40 ? 32 : 0);
 		if (mid.relaxed & mid.no_cap) {
@@ -104,7 +108,10 @@ int mlx5dv_devx_obj_destroy(struct mlx5dv_devx_obj *obj)
 static struct {
 	struct ibv_context *ctx;
 	struct ibv_pd *pd;
-	/* A QP that is its own peer, memory of its own that it reads and writes, and its queues as inlay has them */
+	/*
+	 * A QP that is its own peer, memory of its own that it reads and writes, and its queues as
+	 * inlay has them
+	 */
 	struct ibv_cq *ibcq;
 	struct ibv_qp *ibqp;
 	struct ibv_mr *mr;
@@ -195,7 +202,10 @@ static bool capable(void)
 		}                                                                                                                \
 	} while (0)
 
-/* What the QP of device d says to one operation on local memory: its syndrome, or 0. It is well afterwards */
+/*
+ * What the QP of device d says to one operation on local memory: its syndrome, or 0. It is well
+ * afterwards
+ */
 static uint8_t outcome(int d)
 {
 	const struct mlx5_cqe64 *cqe;
@@ -216,7 +226,10 @@ static uint8_t outcome(int d)
 	return syndrome;
 }
 
-/* From memory by lkey into the device's own, through a write to itself; and the other way, through a read */
+/*
+ * From memory by lkey into the device's own, through a write to itself; and the other way, through
+ * a read
+ */
 static uint8_t take(int d, uint64_t from, uint32_t len, uint32_t lkey)
 {
 	struct ibv_sge sge = {from, len, lkey};
@@ -342,7 +355,10 @@ static void memory_of_the_other_side(void **state)
 		/* Not a byte before and behind it */
 		assert_int_equal(take(1, (uintptr_t)page - 1, 2, r->lkey), REFUSED);
 		assert_int_equal(take(1, (uintptr_t)page + PAGE - 1, 2, r->lkey), REFUSED);
-		/* Its own device does not know it by that key, unless it is a key of its own by chance */
+		/*
+		 * Its own device does not know it by that key, unless it is a key of its own by
+		 * chance
+		 */
 		assert_int_equal(inlay_mmap_remote(&y.m, (uintptr_t)page, 8, INLAY_RDMA_READ, &rkey), -EPERM);
 		/* And there is no rkey, whatever is granted */
 		assert_int_equal(inlay_mmap_remote(&y.m, (uintptr_t)page, 8, INLAY_PCI_READ_WRITE, &rkey), -EPERM);
@@ -370,7 +386,10 @@ static void memory_of_the_other_side(void **state)
 	shared_free(&x);
 }
 
-/* Relaxed ordering is asked of the indirect key where the device knows it, and is no reason to fail where it does not */
+/*
+ * Relaxed ordering is asked of the indirect key where the device knows it, and is no reason to fail
+ * where it does not
+ */
 static void relaxed_ordering(void **state)
 {
 	struct shared x, y;
@@ -414,7 +433,10 @@ static void who_may_only_read(void **state)
 	shared_free(&x);
 }
 
-/* Across an address that is a multiple of 2 GiB: two pieces in the key. The address space there is taken for the test */
+/*
+ * Across an address that is a multiple of 2 GiB: two pieces in the key. The address space there is
+ * taken for the test
+ */
 static void a_range_of_two_pieces(void **state)
 {
 	const uint64_t border = 0x200080000000;
@@ -653,7 +675,10 @@ static void failures_half_way(void **state)
 	shared_free(&x);
 }
 
-/* A device that says no cannot; one that does not say so just now fails by its own errno, and may be asked again */
+/*
+ * A device that says no cannot; one that does not say so just now fails by its own errno, and may
+ * be asked again
+ */
 static void devices_that_do_not_answer(void **state)
 {
 	static const struct {

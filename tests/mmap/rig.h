@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * rig.h: what the tests of memory maps share: a map in memory that ends at a page that nobody may touch, a message authentication
- * code, and a libibverbs whose rkeys are not its lkeys.
+ * rig.h: what the tests of memory maps share: a map in memory that ends at a page that nobody may
+ * touch, a message authentication code, and a libibverbs whose rkeys are not its lkeys.
  */
 #ifndef TESTS_MMAP_RIG_H
 #define TESTS_MMAP_RIG_H
@@ -65,8 +65,8 @@ UNUSED static const struct inlay_mac right = {hmac, secret, 32};
 static unsigned reg_access; /* of the last registration */
 
 /*
- * The software device's rkeys are its lkeys, those of devices are not. The program's own function is found before libibverbs'. Tests of
- * what the device accepts leave rkeys as they are.
+ * The software device's rkeys are its lkeys, those of devices are not. The program's own function
+ * is found before libibverbs'. Tests of what the device accepts leave rkeys as they are.
  */
 static bool rkeys_apart;
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * shared_memory.c: two processes, and memory maps between them, end to end. A, the child, makes maps and exports them; B, which runs the tests,
- * imports the blobs, which come through a socket, and reaches A's memory with inlay's posts: every range, every operation, every permission and
+ * shared_memory.c: two processes, and memory maps between them, end to end. A, the child, makes
+ * maps and exports them; B, which runs the tests, imports the blobs, which come through a socket,
+ * and reaches A's memory with inlay's posts: every range, every operation, every permission and
  * what violates it, blobs that are stale. Each process has its own device; both are on one fabric.
  */
 #include "rig.h"
@@ -352,7 +353,10 @@ static void every_range(void **unused)
 	}
 }
 
-/* Each set of permissions against each operation, in each range: what inlay_mmap_remote says, the remote device does */
+/*
+ * Each set of permissions against each operation, in each range: what inlay_mmap_remote says, the
+ * remote device does
+ */
 static void every_permission(void **unused)
 {
 	static const uint32_t ops[] = {INLAY_RDMA_READ, INLAY_RDMA_WRITE, INLAY_RDMA_ATOMIC};

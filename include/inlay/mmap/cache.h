@@ -59,7 +59,7 @@ struct inlay_cache_region {
 	uint64_t start, len;      /* what is registered: whole pages */
 	uint32_t lkey, rkey;      /* set by ops.reg */
 	uint32_t access;
-	uint32_t uses;            /* gets without their put; while there is one, the caller may add to it */
+	uint32_t uses;            /* gets without their put; the owner may add to it while it is not 0 */
 	void *handle;             /* for ops: the ibv_mr */
 	struct inlay_cache_region *child_[2];
 	uint32_t found;           /* gets can find it; 0: it was taken out */
@@ -121,7 +121,7 @@ struct inlay_cache {
 	struct inlay_cache_counts counts;
 	struct inlay_cache_region none_; /* ring of the idle ones: its older_ is the newest, its newer_ the oldest */
 	struct inlay_cache_ops ops;
-	/* Written by posts. On a line of their own, which a hit reads */
+	/* Written by posts, on a line of their own that each get reads */
 	uint32_t waiting_ __attribute__((aligned(INLAY_CACHE_LINE))); /* posts; more than attr.posts: too many */
 	uint32_t lock_;           /* of waiting_ and posts_ */
 };
@@ -343,7 +343,7 @@ INLAY_COLD uint32_t inlay_cache_evict_(struct inlay_cache *c, uint32_t n)
 	return done;
 }
 
-/* The end: takes all out. Returns 0; -EBUSY if a region is in use: call again after its last put. */
+/* Takes all out, at the end. Returns 0; -EBUSY while a region is in use: call again after its put. */
 INLAY_COLD int inlay_cache_fini(struct inlay_cache *c)
 {
 	c->counts.invalidated += inlay_cache_take_out_all_(c, 0, UINT64_MAX);
@@ -507,7 +507,10 @@ INLAY_ALWAYS int inlay_cache_holds_(const struct inlay_cache_region *r, uint64_t
 	       INLAY_LIKELY(!(access & ~r->access));
 }
 
-/* A get of another region than the last: by the page's hint, by the tree, or by registering it. */
+/*
+ * A get of another region than the last: by the page's hint, which is checked, by the tree, or by
+ * registering it.
+ */
 INLAY_FN int inlay_cache_search_(struct inlay_cache *c, uint64_t addr, uint64_t len, uint32_t access,
 				 struct inlay_cache_region **out)
 {

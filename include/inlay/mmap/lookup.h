@@ -13,9 +13,9 @@
  *   index word    r0       r0       r1       r1       r3
  *                 |r0-----------||r1--------------||r2||r3---------...
  *
- * A lookup is two dependent loads: index word, range. A table is plain when one range at most begins
- * in a bucket (with few exceptions). Otherwise three beginnings are compared, then the ranges are
- * searched, and large gaps, which would waste buckets, are cut out: addresses above a cut move down.
+ * A lookup is two dependent loads: index word, range. A table is plain when one range at most
+ * begins in a bucket (with few exceptions). Otherwise three beginnings are compared, then the ranges
+ * are searched. Large gaps would waste buckets and are cut out: addresses above a cut move down.
  *
  *   word | ... | word | word | head                | range 0 | range 1 | ... | end marks
  *   bucket      1      0     ^ struct inlay_table
@@ -159,11 +159,11 @@ INLAY_COLD void inlay_table_cut_gaps_(struct inlay_table *t, uint32_t n)
 
 	while (t->cuts < INLAY_TABLE_CUTS_) {
 		for (gap = 0, i = 1; i < n; i++) {
-			g = inlay_table_offset_(t, e[i].start) - inlay_table_offset_(t, inlay_range_last_(&e[i - 1])) - 1;
-			if (g > gap) {
-				gap = g;
-				last = inlay_range_last_(&e[i - 1]);
-			}
+			const uint64_t before = inlay_range_last_(&e[i - 1]);
+
+			g = inlay_table_offset_(t, e[i].start) - inlay_table_offset_(t, before) - 1;
+			last = g > gap ? before : last;
+			gap = g > gap ? g : gap;
 		}
 		unit = (uint64_t)1 << (inlay_table_bits_((rest - gap) / n | 1) - 1);
 		gap &= ~(unit - 1);

@@ -7,7 +7,7 @@
  *   inlay_mmap_add_dev(&map, pd);                                   a device is an ibv_pd
  *   inlay_mmap_add(&map, inlay_source_host(buffer, bytes));
  *   inlay_mmap_set_permissions(&map, INLAY_LOCAL_READ_WRITE | INLAY_RDMA_WRITE);
- *   inlay_mmap_start(&map);                                         registers each range with each device
+ *   inlay_mmap_start(&map);                                         registers with each device
  *   ...
  *   r = inlay_mmap_find(&map, addr, len);                           r->lkey, r->rkey; NULL: none
  *   ...
@@ -67,7 +67,7 @@ struct inlay_holder_ {
 	uint64_t *turn;                 /* counts up when the map goes */
 };
 
-/* Callers may read the fields without an underscore, and set those that are said to be the caller's. */
+/* Callers may read the fields without an underscore, and set those under "The caller's". */
 struct inlay_mmap {
 	/* Read by lookups */
 	struct inlay_table *table_;     /* empty unless started or imported; an id is a place in sources_ */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/mmap/monitor.h: the kernel's reports of unmapped memory, posted to registration caches. What
- * a cache registers is put under a userfaultfd; a thread of the caller's reads the reports.
+ * inlay/mmap/monitor.h: the kernel's reports of unmapped memory, posted to registration caches.
+ * What a cache registers is put under a userfaultfd; a thread of the caller's reads the reports.
  *
  *   inlay_monitor_init(&monitor, caches, 1, &why);       caches: an array of struct inlay_cache *
  *
