@@ -62,7 +62,6 @@ struct inlay_mmap_pci {
 	uint32_t num;
 	uint32_t vhca;
 	uint8_t access_key[32];
-	struct inlay_devx_error error;    /* of the last command that failed */
 };
 
 /*
@@ -207,10 +206,8 @@ INLAY_COLD int inlay_mmap_pci_key_(struct inlay_mmap *m, uint32_t r, uint32_t de
 	}
 	scratch += inlay_round_up(n * sizeof(*sge), INLAY_CACHE_LINE);
 	err = inlay_devx_mkey_create_list(&pci->keys[r], ctx, &attr, sge, n, scratch, inlay_devx_mkey_size(n));
-	if (err) {
-		pci->error = pci->keys[r].error;
+	if (err)
 		return err;
-	}
 	__builtin_memset(&in, 0, sizeof(in));
 	inlay_cmd_in_set(&in.cmd, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_ALLOW_OTHER_VHCA_ACCESS);
 	inlay_allow_other_vhca_access_in_set(&in, INLAY_ALLOW_OTHER_VHCA_ACCESS_IN_OBJECT_TYPE_TO_BE_ACCESSED,
@@ -218,7 +215,7 @@ INLAY_COLD int inlay_mmap_pci_key_(struct inlay_mmap *m, uint32_t r, uint32_t de
 	inlay_allow_other_vhca_access_in_set(&in, INLAY_ALLOW_OTHER_VHCA_ACCESS_IN_OBJECT_ID_TO_BE_ACCESSED,
 					     pci->keys[r].key >> 8);
 	__builtin_memcpy(in.access_key, pci->access_key, sizeof(in.access_key));
-	return inlay_devx_command(ctx, &in, sizeof(in), &out, sizeof(out), &pci->error);
+	return inlay_devx_command(ctx, &in, sizeof(in), &out, sizeof(out), NULL);
 }
 
 /* All keys of one export, which becomes the map's. On failure none is left. */
@@ -326,7 +323,6 @@ INLAY_COLD int inlay_mmap_pci_alias_(struct inlay_mmap_pci *pci, uint32_t i, str
 	inlay_alias_set(&in.alias, INLAY_ALIAS_METADATA_PD, pdn);
 	__builtin_memcpy(in.alias.access_key, pci->access_key, sizeof(in.alias.access_key));
 	err = inlay_devx_create(ctx, &in, sizeof(in), &out, sizeof(out), &key->obj, &key->error);
-	pci->error = key->error;
 	if (err)
 		return key->error.status == INLAY_CMD_STATUS_BAD_RES ? -EPERM : err;
 	key->key = (uint32_t)inlay_cmd_out_get(&out.cmd, INLAY_CMD_OUT_OBJ_ID) << 8;
