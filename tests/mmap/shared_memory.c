@@ -279,6 +279,11 @@ static enum ibv_wc_status reach(uint32_t op, uint64_t raddr, uint32_t rkey, uint
 	return status;
 }
 
+static void reached(uint32_t op, uint64_t raddr, uint32_t rkey, uint32_t len)
+{
+	assert_int_equal(reach(op, raddr, rkey, len), IBV_WC_SUCCESS);
+}
+
 /* The remote device refuses it; new QPs afterwards */
 static void refused(uint32_t op, uint64_t raddr, uint32_t rkey, uint32_t len)
 {
@@ -318,7 +323,7 @@ static void every_range(void **unused)
 			assert_int_equal(r->access, REMOTE);
 			/* Write all of it, and A sees it */
 			fill(e.buf, len, seed);
-			assert_int_equal(reach(INLAY_RDMA_WRITE, r->start, key(r->start, len, INLAY_RDMA_WRITE), len), IBV_WC_SUCCESS);
+			reached(INLAY_RDMA_WRITE, r->start, key(r->start, len, INLAY_RDMA_WRITE), len);
 			assert_int_equal(differs(peek(i, 0, len), len, seed), len);
 			/* Its last word alone, inline, and nothing before */
 			compare = 0x0123456789abcdef ^ seed;
@@ -331,11 +336,12 @@ static void every_range(void **unused)
 			/* A writes all of it, and B reads it */
 			fill_theirs(i, len, seed + 100);
 			memset(e.buf, 0, len);
-			assert_int_equal(reach(INLAY_RDMA_READ, r->start, key(r->start, len, INLAY_RDMA_READ), len), IBV_WC_SUCCESS);
+			reached(INLAY_RDMA_READ, r->start, key(r->start, len, INLAY_RDMA_READ), len);
 			assert_int_equal(differs(e.buf, len, seed + 100), len);
 			/* Atomics: what was there comes back, what is there A sees */
 			memcpy(&old, peek(i, (uint32_t)(word - r->start), 8), 8);
-			must(inlay_post_fetch_add(&e.sq, word, key(word, 8, INLAY_RDMA_ATOMIC), 0x100000001, &sge, INLAY_SIGNALED));
+			must(inlay_post_fetch_add(&e.sq, word, key(word, 8, INLAY_RDMA_ATOMIC), 0x100000001, &sge,
+						  INLAY_SIGNALED));
 			inlay_sq_ring(&e.sq);
 			sent(&e);
 			assert_memory_equal(e.buf, &old, 8);
@@ -377,7 +383,7 @@ static void every_permission(void **unused)
 				if (err)
 					refused(ops[k], r->start, r->rkey, 8);
 				else
-					assert_int_equal(reach(ops[k], r->start, rkey, 8), IBV_WC_SUCCESS);
+					reached(ops[k], r->start, rkey, 8);
 			}
 		}
 	}
@@ -428,7 +434,7 @@ static void stale(void **unused)
 		const struct inlay_range *r = range_of(&theirs.m, i);
 
 		fill_theirs(i, (uint32_t)r->len, seed);
-		assert_int_equal(reach(INLAY_RDMA_READ, r->start, r->rkey, 8), IBV_WC_SUCCESS);
+		reached(INLAY_RDMA_READ, r->start, r->rkey, 8);
 	}
 	ask(&stop);
 	/* Of a map that was imported before, and of one that is imported now */
@@ -446,7 +452,7 @@ static void stale(void **unused)
 	}
 	/* The same memory, exported by a new map: the new blob opens it, the old one still does not */
 	share(INLAY_LOCAL_READ_WRITE | REMOTE, false);
-	assert_int_equal(reach(INLAY_RDMA_READ, range_of(&theirs.m, 0)->start, range_of(&theirs.m, 0)->rkey, 8), IBV_WC_SUCCESS);
+	reached(INLAY_RDMA_READ, range_of(&theirs.m, 0)->start, range_of(&theirs.m, 0)->rkey, 8);
 	import(blob, len, true);
 	for (i = 0; i < theirs.m.num_ranges; i++)
 		refused(INLAY_RDMA_WRITE, range_of(&theirs.m, i)->start, range_of(&theirs.m, i)->rkey, 8);
