@@ -77,10 +77,10 @@ INLAY_COLD uint64_t inlay_table_words_(uint64_t ranges)
 	return 64 * ranges < many ? 64 * ranges : many;
 }
 
-/* Bytes of the words. Two more end the index. */
+/* Bytes of the words. */
 INLAY_COLD uint64_t inlay_table_index_bytes_(uint32_t max_ranges)
 {
-	return inlay_round_up(4 * (inlay_table_words_(max_ranges) + 2), INLAY_CACHE_LINE);
+	return inlay_round_up(4 * inlay_table_words_(max_ranges), INLAY_CACHE_LINE);
 }
 
 /* Bytes of a table, with four end marks: a lookup reads up to three ranges too many. */
@@ -200,7 +200,7 @@ INLAY_COLD void inlay_table_index_(struct inlay_table *t, uint32_t n)
 	 */
 	t->floor = t->lowest = UINT64_MAX;
 	t->below = n ? e[0].start - 1 : UINT64_MAX;
-	word[0] = word[-1] = (uint32_t)sizeof(*t);
+	word[0] = (uint32_t)sizeof(*t);
 	if (!n)
 		return;
 	t->shift = inlay_table_fit_(t, n, 1, words, &shared);
@@ -216,7 +216,6 @@ INLAY_COLD void inlay_table_index_(struct inlay_table *t, uint32_t n)
 			i++;
 		*word-- = (uint32_t)(sizeof(*t) + i * sizeof(*e));
 	}
-	*word = (uint32_t)(sizeof(*t) + (n - 1) * sizeof(*e));
 	/* An offset whose highest bit is set does not shift down as a negative number does. */
 	if (plain && !(limit >> 63))
 		t->floor = ~limit;
