@@ -549,7 +549,8 @@ static void height(void **state)
 			for (i = 0; i < 2 * n; i++) {
 				const uint32_t k = i % n;
 				/* Upwards, downwards, from both ends inwards, scattered */
-				const uint64_t places[4] = {k, n - 1 - k, k & 1 ? n - 1 - k / 2 : k / 2, (uint64_t)k * odd % n};
+				const uint64_t places[4] = {k, n - 1 - k, k & 1 ? n - 1 - k / 2 : k / 2,
+							    (uint64_t)k * odd % n};
 				const uint64_t addr = BASE + places[order] * 3 * PAGE;
 
 				if (i < n)
@@ -909,8 +910,8 @@ static void threads(void **state)
 		}
 		for (i = 0; i < THREADS; i++)
 			must(pthread_join(t[i], NULL));
-		print_message("# %u places: %" PRIu64 " gets, %" PRIu64 " hits, %" PRIu64 " invalidated, %" PRIu64 " times all\n",
-			      size, gets, cache.counts.hits, cache.counts.invalidated, cache.counts.overflows);
+		print_message("# %u places: %" PRIu64 " gets, %" PRIu64 " hits, %" PRIu64 " invalidated, %" PRIu64
+			      " times all\n", size, gets, cache.counts.hits, cache.counts.invalidated, cache.counts.overflows);
 		assert_true(cache.counts.invalidated > 0);
 		if (size == 2)
 			assert_true(cache.counts.overflows > 0);
@@ -963,7 +964,8 @@ static void device(void **state)
 	struct inlay_cache_attr attr = {8, POSTS, 32 * PAGE, PAGE, 0};
 	size_t size = inlay_cache_size(&attr);
 	void *memory = aligned_alloc(64, (size + 63) / 64 * 64);
-	uint8_t *buf = (uint8_t *)mmap(NULL, 64 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *bad;
+	const int anonymous = MAP_PRIVATE | MAP_ANONYMOUS, rw = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+	uint8_t *buf = (uint8_t *)mmap(NULL, 64 * PAGE, PROT_READ | PROT_WRITE, anonymous, -1, 0), *bad;
 	struct opt opt = usual;
 	struct end a, b;
 	uint32_t i;
@@ -981,7 +983,7 @@ static void device(void **state)
 
 		fill(from, len, i);
 		must(inlay_cache_get(&cache, (uintptr_t)from, len, 0, &src));
-		must(inlay_cache_get(&cache, (uintptr_t)to, len, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, &dst));
+		must(inlay_cache_get(&cache, (uintptr_t)to, len, rw, &dst));
 		transfer(&a, from, src->lkey, to, dst->rkey, len);
 		assert_int_equal(differs(to, len, i), len);
 		inlay_cache_put(&cache, src);
@@ -995,10 +997,10 @@ static void device(void **state)
 	 * New memory at an old address: after invalidate, the new registration reaches it; what is
 	 * in use still has the old one
 	 */
-	must(inlay_cache_get(&cache, (uintptr_t)buf, PAGE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, &old));
+	must(inlay_cache_get(&cache, (uintptr_t)buf, PAGE, rw, &old));
 	inlay_cache_post(&cache, (uintptr_t)buf, 64 * PAGE);
 	assert_ptr_equal(mmap(buf, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0), buf);
-	must(inlay_cache_get(&cache, (uintptr_t)buf, PAGE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, &dst));
+	must(inlay_cache_get(&cache, (uintptr_t)buf, PAGE, rw, &dst));
 	must(inlay_cache_get(&cache, (uintptr_t)buf + 20 * PAGE, PAGE, 0, &src));
 	assert_int_not_equal(old->rkey, dst->rkey);
 	fill(buf + 20 * PAGE, PAGE, 77);
@@ -1015,7 +1017,7 @@ static void device(void **state)
 	assert_null(r);
 
 	/* An evicted key is one no more: the write fails */
-	must(inlay_cache_get(&cache, (uintptr_t)buf, PAGE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE, &dst));
+	must(inlay_cache_get(&cache, (uintptr_t)buf, PAGE, rw, &dst));
 	must(inlay_cache_get(&cache, (uintptr_t)buf + 20 * PAGE, PAGE, 0, &src));
 	i = dst->rkey;
 	inlay_cache_put(&cache, dst);

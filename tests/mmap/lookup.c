@@ -78,7 +78,8 @@ static void table_free(struct inlay_table *t, uint32_t max)
 {
 	const uintptr_t memory = (uintptr_t)t - inlay_table_index_bytes_(max);
 
-	must(munmap((void *)((memory & ~(uintptr_t)4095) - 4096), (inlay_table_bytes_(max) + 4095) / 4096 * 4096 + 8192));
+	must(munmap((void *)((memory & ~(uintptr_t)4095) - 4096),
+		    (inlay_table_bytes_(max) + 4095) / 4096 * 4096 + 8192));
 }
 
 static int build(struct inlay_table *t, const struct inlay_range *ranges, uint32_t n)

@@ -108,7 +108,9 @@ static int close_all(void **state)
 
 enum state { BARE, SET, STARTED, EXPORTED, STOPPED, CLOSED, IMPORTED, STATES };
 
-static const char *const state_names[] = {"bare", "set up", "started", "started and exported", "stopped", "stopped, exported", "imported"};
+static const char *const state_names[] = {
+	"bare", "set up", "started", "started and exported", "stopped", "stopped, exported", "imported"
+};
 
 static void bring_to(struct map *x, enum state state)
 {
@@ -141,8 +143,8 @@ static void bring_to(struct map *x, enum state state)
 static const struct inlay_keys some_keys = {7, 8};
 static struct ibv_dm *const some_dm = (struct ibv_dm *)(void *)&pds; /* not looked into before start */
 
-enum call { ADD_DEV, RM_DEV, ADD, ADD_DMABUF, ADD_DM, ADD_KEYS, RM, SET_PERMISSIONS, START, STOP, EXPORT_RDMA, EXPORT_PCI, DPA_HANDLE,
-	    DESTROY, CALLS };
+enum call { ADD_DEV, RM_DEV, ADD, ADD_DMABUF, ADD_DM, ADD_KEYS, RM, SET_PERMISSIONS, START, STOP, EXPORT_RDMA,
+	    EXPORT_PCI, DPA_HANDLE, DESTROY, CALLS };
 
 static int call(struct inlay_mmap *m, enum call what)
 {
@@ -300,13 +302,13 @@ static void permissions(void **unused)
 	map_make(&x, 1, 32);
 	assert_int_equal(x.m.permissions, INLAY_LOCAL_READ_ONLY);
 	for (i = 0; i < 32; i++) {
-		uint32_t bit = 1u << i, known = INLAY_PCI_READ_ONLY | INLAY_PCI_READ_WRITE, verbs = ALL_ACCESS | IBV_ACCESS_MW_BIND |
-												     IBV_ACCESS_RELAXED_ORDERING;
+		const uint32_t verbs = ALL_ACCESS | IBV_ACCESS_MW_BIND | IBV_ACCESS_RELAXED_ORDERING, bit = 1u << i;
+		const int err = bit & (verbs | INLAY_PCI_ANY) ? 0 : -EINVAL;
 
-		assert_int_equal(inlay_mmap_set_permissions(&x.m, bit), bit & (verbs | known) ? 0 : -EINVAL);
+		assert_int_equal(inlay_mmap_set_permissions(&x.m, bit), err);
+		assert_int_equal(inlay_mmap_add(&x.m, limited(inlay_source_host(area + i * PAGE, 1), bit)), err);
 		if (bit & verbs)
-			assert_int_equal(inlay_access_verbs_(bit) & ~IBV_ACCESS_LOCAL_WRITE, bit & ~IBV_ACCESS_LOCAL_WRITE);
-		assert_int_equal(inlay_mmap_add(&x.m, limited(inlay_source_host(area + i * PAGE, 1), bit)), bit & (verbs | known) ? 0 : -EINVAL);
+			assert_int_equal(inlay_access_verbs_(bit) | IBV_ACCESS_LOCAL_WRITE, bit | IBV_ACCESS_LOCAL_WRITE);
 	}
 	map_free(&x);
 	/* What is registered is what was asked for, and not a bit more */
@@ -380,43 +382,47 @@ static void ranges(void **unused)
 	map_free(&x);
 }
 
+/* What a peer may do in two ranges, the second of which grants less; in one without a device there is no key */
 static void limits(void **unused)
 {
-	uint32_t rkey = 0;
-	struct map x;
+	static const struct {
+		uint32_t range, at, len, access;
+		int err;
+	} rows[] = {
+		{0, 0, PAGE, INLAY_RDMA_READ | INLAY_RDMA_WRITE, 0}, {1, 0, PAGE, INLAY_RDMA_READ, 0},
+		{1, 0, 8, INLAY_RDMA_WRITE, -EPERM}, {1, 0, 8, INLAY_RDMA_READ | INLAY_RDMA_WRITE, -EPERM},
+		{0, 0, 8, INLAY_RDMA_ATOMIC, -EPERM}, {0, PAGE - 1, 2, INLAY_RDMA_READ, -ENOENT},
+		{1, PAGE, 1, 0, -ENOENT}, {0, 0, 8, INLAY_LOCAL_READ_WRITE, -EPERM}, /* is no access of a peer's */
+		{2, 0, 8, INLAY_RDMA_READ, -EPERM}, {2, 0, 8, INLAY_PCI_READ_ONLY, -EPERM},
+	};
+	const uint32_t both = INLAY_RDMA_READ | INLAY_RDMA_ATOMIC;
+	struct map x, y;
+	uint32_t i;
 
 	(void)unused;
 	map_make(&x, 1, 2);
 	must(inlay_mmap_add_dev(&x.m, pds[0]));
 	must(inlay_mmap_add(&x.m, inlay_source_host(area, PAGE)));
-	must(inlay_mmap_add(&x.m, limited(inlay_source_host(area + PAGE, PAGE), INLAY_RDMA_READ | INLAY_RDMA_ATOMIC)));
-	assert_int_equal(inlay_mmap_source(&x.m, 1)->limit, INLAY_RDMA_READ | INLAY_RDMA_ATOMIC);
+	must(inlay_mmap_add(&x.m, limited(inlay_source_host(area + PAGE, PAGE), both)));
+	assert_int_equal(inlay_mmap_source(&x.m, 1)->limit, both);
 	must(inlay_mmap_set_permissions(&x.m, INLAY_LOCAL_READ_WRITE | INLAY_RDMA_READ | INLAY_RDMA_WRITE));
 	must(inlay_mmap_start(&x.m));
-	assert_int_equal(inlay_mmap_find(&x.m, area, 1)->access, INLAY_LOCAL_READ_WRITE | INLAY_RDMA_READ | INLAY_RDMA_WRITE);
-	assert_int_equal(inlay_mmap_find(&x.m, area + PAGE, 1)->access, INLAY_RDMA_READ);
-	must(inlay_mmap_remote(&x.m, (uintptr_t)area, PAGE, INLAY_RDMA_READ | INLAY_RDMA_WRITE, &rkey));
-	assert_int_equal(rkey, x.m.mrs[0]->rkey);
-	must(inlay_mmap_remote(&x.m, (uintptr_t)area + PAGE, PAGE, INLAY_RDMA_READ, &rkey));
-	assert_int_equal(rkey, x.m.mrs[1]->rkey);
-	rkey = 1;
-	assert_int_equal(inlay_mmap_remote(&x.m, (uintptr_t)area + PAGE, 8, INLAY_RDMA_WRITE, &rkey), -EPERM);
-	assert_int_equal(inlay_mmap_remote(&x.m, (uintptr_t)area + PAGE, 8, INLAY_RDMA_READ | INLAY_RDMA_WRITE, &rkey), -EPERM);
-	assert_int_equal(inlay_mmap_remote(&x.m, (uintptr_t)area, 8, INLAY_RDMA_ATOMIC, &rkey), -EPERM);
-	assert_int_equal(inlay_mmap_remote(&x.m, (uintptr_t)area + PAGE - 1, 2, INLAY_RDMA_READ, &rkey), -ENOENT);
-	assert_int_equal(inlay_mmap_remote(&x.m, (uintptr_t)area + 2 * PAGE, 1, 0, &rkey), -ENOENT);
-	assert_int_equal(inlay_mmap_remote(&x.m, (uintptr_t)area, 8, INLAY_LOCAL_READ_WRITE, &rkey), -EPERM); /* is no access of a peer's */
-	assert_int_equal(rkey, 1);
+	assert_int_equal(range_of(&x.m, 0)->access, x.m.permissions);
+	assert_int_equal(range_of(&x.m, 1)->access, INLAY_RDMA_READ);
+	map_make(&y, 1, 1);
+	must(inlay_mmap_add(&y.m, inlay_source_host(area + 2 * PAGE, PAGE)));
+	must(inlay_mmap_set_permissions(&y.m, INLAY_RDMA_READ | INLAY_PCI_READ_ONLY));
+	must(inlay_mmap_start(&y.m));
+	for (i = 0; i < ARRAY(rows); i++) {
+		const uint64_t addr = (uintptr_t)area + rows[i].range * PAGE + rows[i].at;
+		const struct inlay_mmap *m = rows[i].range == 2 ? &y.m : &x.m;
+		uint32_t rkey = 1;
+
+		assert_int_equal(inlay_mmap_remote(m, addr, rows[i].len, rows[i].access, &rkey), rows[i].err);
+		assert_int_equal(rkey, rows[i].err ? 1 : x.m.mrs[rows[i].range]->rkey);
+	}
 	map_free(&x);
-	/* Without a device there is no key */
-	map_make(&x, 1, 1);
-	must(inlay_mmap_add(&x.m, inlay_source_host(area, PAGE)));
-	must(inlay_mmap_set_permissions(&x.m, INLAY_RDMA_READ | INLAY_PCI_READ_ONLY));
-	must(inlay_mmap_start(&x.m));
-	assert_int_equal(inlay_mmap_remote(&x.m, (uintptr_t)area, 8, INLAY_RDMA_READ, &rkey), -EPERM);
-	assert_int_equal(inlay_mmap_remote(&x.m, (uintptr_t)area, 8, INLAY_PCI_READ_ONLY, &rkey), -EPERM);
-	assert_int_equal(rkey, 1);
-	map_free(&x);
+	map_free(&y);
 }
 
 /* The keys of each range on each device, which are counted in the order of adding */
@@ -919,7 +925,8 @@ static bool overlapping(const struct model *o)
 
 	for (i = 0; i < o->nranges; i++)
 		for (j = 0; j < i; j++)
-			if (o->ranges[i].start < o->ranges[j].start + o->ranges[j].len && o->ranges[j].start < o->ranges[i].start + o->ranges[i].len)
+			if (o->ranges[i].start < o->ranges[j].start + o->ranges[j].len &&
+			    o->ranges[j].start < o->ranges[i].start + o->ranges[i].len)
 				return true;
 	return false;
 }
@@ -1047,7 +1054,8 @@ static void like_the_model(const struct inlay_mmap *m, const struct model *o)
 static void beside_a_model(void **unused)
 {
 	const char *env = getenv("MMAP_STEPS");
-	uint32_t steps = env && *env ? (uint32_t)strtoul(env, NULL, 0) : 100000, step_no, starts = 0, failed = 0, lives = 0, exports = 0;
+	uint32_t steps = env && *env ? (uint32_t)strtoul(env, NULL, 0) : 100000, step_no;
+	uint32_t starts = 0, failed = 0, lives = 0, exports = 0;
 	struct model o;
 	struct map x;
 
@@ -1055,7 +1063,7 @@ static void beside_a_model(void **unused)
 	memset(&o, 0, sizeof(o));
 	map_make(&x, MAX_DEVS, MAX_RANGES);
 	for (step_no = 0; step_no < steps; step_no++) {
-		uint32_t what = rnd_below(100), at = rnd_below(SLOTS), n = rnd_below(3) ? SLOT : rnd_below(3 * SLOT), v, k;
+		uint32_t n = rnd_below(3) ? SLOT : rnd_below(3 * SLOT), what = rnd_below(100), at = rnd_below(SLOTS), v, k;
 		uint64_t start = (uintptr_t)area + at * SLOT + (rnd_below(4) ? 0 : rnd_below(SLOT));
 		struct ibv_pd *pd = pds[rnd_below(MAX_DEVS)];
 		int got, want;

@@ -17,8 +17,11 @@ static struct {
 	int creates, fail_create; /* the create that fails, counted from 1; 0: none */
 	int fail_destroy;         /* as many of the next fail */
 	int live;
-	uint32_t no_cap;          /* bit 0: no general 2, 1: no KSM, 2: no alias of a key, 3: keys are not allowed to others, 4: no relaxed
-				   * ordering of writes, 5: of reads */
+	/*
+	 * Bit 0: no general 2, 1: no KSM, 2: no alias of a key, 3: keys are not allowed to others,
+	 * 4: no relaxed ordering of writes, 5: of reads
+	 */
+	uint32_t no_cap;
 	int fail_cap; /* the errno of each QUERY_HCA_CAP */
 	bool fail_allow;
 	uint32_t relaxed;         /* that the last CREATE_MKEY asked for: as no_cap */
@@ -59,7 +62,8 @@ int mlx5dv_devx_general_cmd(struct ibv_context *context, const void *in, size_t 
 	return err;
 }
 
-struct mlx5dv_devx_obj *mlx5dv_devx_obj_create(struct ibv_context *context, const void *in, size_t inlen, void *out, size_t outlen)
+struct mlx5dv_devx_obj *mlx5dv_devx_obj_create(struct ibv_context *context, const void *in, size_t inlen, void *out,
+					       size_t outlen)
 {
 	NEXT(mlx5dv_devx_obj_create);
 	const uint8_t *box = (const uint8_t *)in;
@@ -155,7 +159,8 @@ static int open_both(void **state)
 		at[d].ibqp = ibv_create_qp(at[d].pd, &attr);
 		if (!at[d].mr || !at[d].ibcq || !at[d].ibqp)
 			return -1;
-		if (inlay_uar_from_qp(&at[d].uar, at[d].ibqp, NULL) || inlay_sq_from_qp(&at[d].sq, at[d].ibqp, &at[d].uar, NULL, NULL) ||
+		if (inlay_uar_from_qp(&at[d].uar, at[d].ibqp, NULL) ||
+		    inlay_sq_from_qp(&at[d].sq, at[d].ibqp, &at[d].uar, NULL, NULL) ||
 		    inlay_cq_from_cq(&at[d].cq, at[d].ibcq, NULL))
 			return -1;
 		if (inlay_connect_pair(at[d].ibqp, at[d].ibqp, NULL, NULL))
@@ -172,7 +177,8 @@ static int close_both(void **state)
 	(void)state;
 	for (d = 0; d < 2; d++) {
 		inlay_sq_fini(&at[d].sq);
-		if (ibv_destroy_qp(at[d].ibqp) || ibv_destroy_cq(at[d].ibcq) || ibv_dereg_mr(at[d].mr) || ibv_dealloc_pd(at[d].pd) ||
+		if (ibv_destroy_qp(at[d].ibqp) || ibv_destroy_cq(at[d].ibcq) || ibv_dereg_mr(at[d].mr) ||
+		    ibv_dealloc_pd(at[d].pd) ||
 		    ibv_close_device(at[d].ctx))
 			return -1;
 		free(at[d].own);
@@ -194,12 +200,12 @@ static bool capable(void)
 	return inlay_mmap_cap_pci(at[0].ctx);
 }
 
-#define need_aliases()                                                                                                           \
-	do {                                                                                                                     \
-		if (!capable()) {                                                                                                \
-			print_message("# skipped: no device commands, or no keys of other functions\n");                        \
-			skip();                                                                                                  \
-		}                                                                                                                \
+#define need_aliases()                                                                                      \
+	do {                                                                                                \
+		if (!capable()) {                                                                           \
+			print_message("# skipped: no device commands, or no keys of other functions\n");   \
+			skip();                                                                             \
+		}                                                                                           \
 	} while (0)
 
 /*
@@ -272,8 +278,8 @@ static void shared_make(struct shared *x, uint32_t ranges, uint32_t permissions)
 	must(inlay_mmap_create(&x->m, x->memory, size, 2, 8));
 	must(inlay_mmap_add_dev(&x->m, at[0].pd));
 	for (i = 0; i < ranges; i++)
-		must(inlay_mmap_add(&x->m, limited(inlay_source_host(area + 2 * i * PAGE, PAGE),
-						   own_range && i == own_range ? (uint32_t)INLAY_LOCAL_READ_WRITE : INLAY_ACCESS_ALL)));
+		must(inlay_mmap_add(&x->m, limited(inlay_source_host(area + 2 * i * PAGE, PAGE), i && i == own_range ?
+						   (uint32_t)INLAY_LOCAL_READ_WRITE : INLAY_ACCESS_ALL)));
 	must(inlay_mmap_set_permissions(&x->m, permissions));
 }
 
@@ -536,8 +542,8 @@ static void exported_twice(void **state)
 static void states_and_arguments(void **state)
 {
 	uint8_t blob[1024], keys[2048] __attribute__((aligned(64)));
-	size_t len, need;
 	struct shared x, y;
+	size_t len, need, i;
 
 	(void)state;
 	need_aliases();
@@ -545,43 +551,66 @@ static void states_and_arguments(void **state)
 	need = inlay_mmap_pci_size(&x.m);
 	assert_true(need && need <= sizeof(keys));
 	len = sizeof(blob);
-	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, keys, sizeof(keys), blob, &len), -EBADFD); /* not started */
+	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, keys, need, blob, &len), -EBADFD); /* not started */
 	must(inlay_mmap_start(&x.m));
-	assert_int_equal(inlay_mmap_export_pci(&x.m, NULL, keys, sizeof(keys), blob, &len), -EINVAL);
-	assert_int_equal(inlay_mmap_export_pci(&x.m, at[1].pd, keys, sizeof(keys), blob, &len), -ENOENT);
-	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, keys, sizeof(keys), blob, NULL), -EINVAL);
-	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, keys, sizeof(keys), NULL, &len), -EINVAL);
-	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, keys, need - 1, blob, &len), -ENOBUFS);
-	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, NULL, need, blob, &len), -EINVAL);
-	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, keys + 8, need, blob, &len), -EINVAL);
+	const struct {
+		struct ibv_pd *pd;
+		void *keys;
+		size_t size;
+		void *blob;
+		size_t *len;
+		int err;
+	} exports[] = {
+		{NULL, keys, need, blob, &len, -EINVAL},
+		{at[1].pd, keys, need, blob, &len, -ENOENT},
+		{at[0].pd, keys, need, blob, NULL, -EINVAL},
+		{at[0].pd, keys, need, NULL, &len, -EINVAL},
+		{at[0].pd, keys, need - 1, blob, &len, -ENOBUFS},
+		{at[0].pd, NULL, need, blob, &len, -EINVAL},
+		{at[0].pd, keys + 8, need, blob, &len, -EINVAL},
+	};
+	for (i = 0; i < ARRAY(exports); i++)
+		assert_int_equal(inlay_mmap_export_pci(&x.m, exports[i].pd, exports[i].keys, exports[i].size,
+						       exports[i].blob, exports[i].len), exports[i].err);
 	len = 10;
-	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, keys, sizeof(keys), blob, &len), -ENOBUFS);
+	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, keys, need, blob, &len), -ENOBUFS);
 	assert_int_equal(len, inlay_mmap_export_pci_size(&x.m));
 	assert_false(x.m.exported);
 	assert_int_equal(mid.live, 0);
 	must(inlay_mmap_export_pci(&x.m, at[0].pd, keys, need, blob, &len));
 
-	/* Importing */
 	need = inlay_mmap_import_pci_size(blob, len);
 	y.memory = given(need);
-	assert_int_equal(inlay_mmap_create_from_export_pci(NULL, y.memory, need, at[1].pd, blob, len, NULL), -EINVAL);
-	assert_int_equal(inlay_mmap_create_from_export_pci(&y.m, y.memory, need - 1, at[1].pd, blob, len, NULL), -ENOBUFS);
-	assert_int_equal(inlay_mmap_create_from_export_pci(&y.m, y.memory, need, NULL, blob, len, NULL), -EINVAL);
-	assert_int_equal(inlay_mmap_create_from_export_pci(&y.m, y.memory, need, at[1].pd, NULL, len, NULL), -EINVAL);
-	assert_int_equal(inlay_mmap_create_from_export_pci(&y.m, NULL, need, at[1].pd, blob, len, NULL), -EINVAL);
-	assert_int_equal(inlay_mmap_create_from_export_pci(&y.m, y.memory, need, at[1].pd, blob, 8, NULL), -EPROTO);
-	must(inlay_mmap_create_from_export_pci(&y.m, y.memory, need, at[1].pd, blob, len, NULL));
+	const struct {
+		struct inlay_mmap *m;
+		void *memory;
+		size_t size;
+		struct ibv_pd *pd;
+		const void *blob;
+		size_t len;
+		int err;
+	} imports[] = {
+		{NULL, y.memory, need, at[1].pd, blob, len, -EINVAL},
+		{&y.m, y.memory, need - 1, at[1].pd, blob, len, -ENOBUFS},
+		{&y.m, y.memory, need, NULL, blob, len, -EINVAL},
+		{&y.m, y.memory, need, at[1].pd, NULL, len, -EINVAL},
+		{&y.m, NULL, need, at[1].pd, blob, len, -EINVAL},
+		{&y.m, y.memory, need, at[1].pd, blob, 8, -EPROTO},
+		{&y.m, y.memory, need, at[1].pd, blob, len, 0},
+	};
+	for (i = 0; i < ARRAY(imports); i++)
+		assert_int_equal(inlay_mmap_create_from_export_pci(imports[i].m, imports[i].memory, imports[i].size,
+								   imports[i].pd, imports[i].blob, imports[i].len,
+								   NULL), imports[i].err);
 	/* Closed to everything that an imported one is closed to */
 	assert_int_equal(inlay_mmap_pci_size(&y.m), 0);
 	assert_int_equal(inlay_mmap_export_pci_size(&y.m), 0);
 	assert_int_equal(inlay_mmap_export_pci(&y.m, at[1].pd, keys, sizeof(keys), blob, &len), -EBADFD);
 	assert_int_equal(inlay_mmap_stop(&y.m), -EBADFD);
-	assert_int_equal(inlay_mmap_start(&y.m), -EBADFD);
-	/* An alias that will not go */
+	/* An alias that will not go. A map that is stuck may be stopped, and never started */
 	mid.fail_destroy = 1;
 	assert_int_equal(inlay_mmap_destroy(&y.m), -EBUSY);
 	assert_null(inlay_mmap_find(&y.m, area, 1));
-	/* Stopped as a map that is stuck may be, it is no map that could be started */
 	must(inlay_mmap_stop(&y.m));
 	assert_int_equal(inlay_mmap_start(&y.m), -EBADFD);
 	must(inlay_mmap_destroy(&y.m));
@@ -593,12 +622,11 @@ static void states_and_arguments(void **state)
 	must(inlay_mmap_stop(&x.m));
 	assert_int_equal(mid.live, 0);
 	shared_free(&x);
-
+	/* Nothing granted */
 	shared_make(&x, 1, INLAY_LOCAL_READ_WRITE | INLAY_RDMA_READ);
 	assert_int_equal(inlay_mmap_pci_size(&x.m), 0);
 	must(inlay_mmap_start(&x.m));
-	len = sizeof(blob);
-	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, keys, sizeof(keys), blob, &len), -EPERM); /* nothing granted */
+	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, keys, sizeof(keys), blob, &len), -EPERM);
 	shared_free(&x);
 }
 
@@ -683,8 +711,8 @@ static void devices_that_do_not_answer(void **state)
 {
 	static const struct {
 		int says, is;
-	} answers[] = {{EINVAL, ENOTSUP}, {EOPNOTSUPP, ENOTSUP}, {EPERM, ENOTSUP}, {EIO, EIO}, {ENOMEM, ENOMEM}, {EAGAIN, EAGAIN},
-		       {EBUSY, EBUSY}};
+	} answers[] = {{EINVAL, ENOTSUP}, {EOPNOTSUPP, ENOTSUP}, {EPERM, ENOTSUP}, {EIO, EIO}, {ENOMEM, ENOMEM},
+		       {EAGAIN, EAGAIN}, {EBUSY, EBUSY}};
 	struct shared x, y;
 	size_t i;
 
