@@ -15,10 +15,10 @@
  * Invariants:
  *   - A blob holds only what is granted: no local keys, no local permissions, and no range without
  *     such a permission. Its keys open memory, so pass it through a channel that nobody else reads.
- *   - A blob is valid until the map is stopped. A stale blob still imports, because nobody can
- *     tell; posts that use it end with a remote access error. Exporting again gives the same bytes.
+ *   - A blob is valid until the map is stopped. A stale blob still imports; posts that use it end
+ *     with a remote access error. Exporting again gives the same bytes.
  *   - Import copies the blob before it checks and uses it, so the other side may still write to it.
- *     It forms no pointer before the lengths are known to be right, and checks in this order:
+ *     It checks in this order:
  *
  *       -EPROTO    shorter than any blob; another magic or version
  *       -EINVAL    a length that is not the blob's, or not what its counts make
@@ -338,15 +338,14 @@ INLAY_COLD size_t inlay_mmap_export_size(const struct inlay_mmap *m)
 
 /*
  * Writes the blob by which another process reaches the map's ranges through RDMA. The map is
- * exported from then on.
+ * exported from then on, unless there was an error.
  *
  * pd   the map's device that the other process's queues are connected to
- * buf  memory for the blob
- * len  in: its bytes; out: the blob's, also with -ENOBUFS
+ * len  in: bytes at buf; out: the blob's, also with -ENOBUFS
  *
  * Returns 0; -EBADFD when the map is not started; -EPERM when no range has an RDMA permission;
  * -EINVAL; -ENOENT when pd is not one of the map's devices; -ENOBUFS when buf is too small; what
- * the mac returned. After an error the map is not marked as exported.
+ * the mac returned.
  */
 INLAY_COLD int inlay_mmap_export_rdma(struct inlay_mmap *m, const struct ibv_pd *pd, void *buf, size_t *len)
 {
@@ -365,10 +364,7 @@ INLAY_COLD size_t inlay_mmap_import_size(const void *blob, size_t len)
 	return !blob || inlay_blob_head_(&head, (const uint8_t *)blob, len) ? 0 : inlay_mmap_size(1, head.ranges);
 }
 
-/*
- * Copies a blob to memory, checks it and makes a map of it that finds nothing yet. Arguments and
- * errors are those of inlay_mmap_create_from_export; kind: the one that the caller knows.
- */
+/* As inlay_mmap_create_from_export, for a blob of this kind; the map finds nothing yet. */
 INLAY_COLD int inlay_mmap_import_(struct inlay_mmap *made, struct inlay_blob *head, void *memory, size_t size,
 				  struct ibv_pd *pd, const void *blob, size_t len, const struct inlay_mac *mac,
 				  uint32_t kind)

@@ -13,11 +13,10 @@
  *   inlay_cache_put(&cache, region);                               the transfer is complete
  *   inlay_cache_post(&cache, (uintptr_t)buf, len);                 any thread, before munmap
  *
- * The cache must be told what is unmapped. A registration holds the physical pages that were there
- * when it was made. After munmap and a new mmap at the same address, a stale region would send, and
- * let peers write, pages that the program no longer sees: silent corruption. free() unmaps too, and
- * so do mremap, madvise(MADV_DONTNEED), brk and dlclose(). Post from the program's allocator, or
- * let the kernel report (mmap/monitor.h).
+ * The cache must be told what is unmapped. After munmap and a new mmap at the same address, a stale
+ * region would send, and let peers write, pages that the program no longer sees: silent corruption.
+ * free() unmaps too, and so do mremap, madvise(MADV_DONTNEED), brk and dlclose(). Post from the
+ * program's allocator, or let the kernel report (mmap/monitor.h).
  *
  * Invariants:
  *   - A region covers whole pages (attr.page). A get is a hit if one region holds all of its range
@@ -26,15 +25,13 @@
  *     with all of their access, in their place. If that cannot be registered, or exceeds max_bytes,
  *     the get's own pages are registered with its own access. Regions that only touch stay apart.
  *   - A union may let peers access pages that nobody asked to open. Callers that mind set ops.merge
- *     to inlay_cache_merge_same; buffers that share a page, but not their remote access, then take
- *     turns.
+ *     to inlay_cache_merge_same.
  *   - A region in use (more gets than puts) is never deregistered. Once a post or a union has taken
  *     it out, no get finds it, its keys stay good for its users, and its last put deregisters it.
  *   - Regions, those taken out included, never exceed the limits. To make room, overlapped regions
  *     go first, then idle ones, least recently put first.
  *   - When registration fails for want of resources (-ENOMEM, -EAGAIN, -ENOSPC), 1, 2, 4, ... idle
- *     regions are evicted and it is tried again. Other errors are returned at once, and leave all
- *     regions as they were if the limits leave room for them.
+ *     regions are evicted and it is tried again. Other errors are returned at once.
  *   - Once a post has returned, no get finds a region that overlaps it and was registered before.
  *     When more than attr.posts wait, the next get takes all regions out.
  *   - A hit calls nothing. A miss takes O(log n) steps, expected, in any order of addresses, and as
@@ -77,9 +74,8 @@ struct inlay_cache_ops {
 	/* Undoes it. An error is counted (counts.leaked), and the region forgotten. */
 	int (*dereg)(void *context, struct inlay_cache_region *r);
 	/*
-	 * May `old` become part of r, which is about to be registered? 0: r grows to hold both.
-	 * Else it does not. Either way old is taken out once r is registered. May copy old's bytes
-	 * to r's. NULL: yes.
+	 * Returns 0 if r, which is about to be registered, may grow to hold `old`, and may copy old's
+	 * bytes to r's. Either way old is taken out once r is registered. NULL: all may.
 	 */
 	int (*merge)(void *context, const struct inlay_cache_region *old, struct inlay_cache_region *r);
 	void *context;
@@ -159,13 +155,9 @@ INLAY_COLD size_t inlay_cache_size(const struct inlay_cache_attr *a)
 }
 
 /*
- * An empty cache.
- *
- * memory   aligned to a cache line; the cache's until inlay_cache_fini
- * size     its bytes, at least inlay_cache_size(attr)
- * attr     copied, as is ops
- *
- * Returns 0; -EINVAL for an argument out of its range; -ENOBUFS if size is too small.
+ * An empty cache in memory that begins on a cache line and has inlay_cache_size(attr) bytes; it is
+ * the cache's until inlay_cache_fini. attr and ops are copied. Returns 0; -EINVAL for an argument
+ * out of its range; -ENOBUFS if size is too small.
  */
 INLAY_COLD int inlay_cache_init(struct inlay_cache *c, void *memory, size_t size,
 				const struct inlay_cache_attr *attr, const struct inlay_cache_ops *ops)
@@ -343,7 +335,7 @@ INLAY_COLD uint32_t inlay_cache_evict_(struct inlay_cache *c, uint32_t n)
 	return done;
 }
 
-/* Takes all out, at the end. Returns 0; -EBUSY while a region is in use: call again after its put. */
+/* Takes all out. Returns 0; -EBUSY while a region is in use: call again after its last put. */
 INLAY_COLD int inlay_cache_fini(struct inlay_cache *c)
 {
 	c->counts.invalidated += inlay_cache_take_out_all_(c, 0, UINT64_MAX);
@@ -355,9 +347,8 @@ INLAY_COLD int inlay_cache_fini(struct inlay_cache *c)
  */
 
 /*
- * Takes the place of a post. Gets that begin from now on wait until inlay_cache_settle_ has filled
- * it. The monitor makes the call by which it learns of a range, which also lets the range be mapped
- * anew, in between.
+ * Begins a post. Gets that begin from now on wait for inlay_cache_settle_. In between the monitor
+ * makes the call by which it learns of a range, which also lets the range be mapped anew.
  */
 INLAY_COLD void inlay_cache_expect_(struct inlay_cache *c)
 {
@@ -534,10 +525,8 @@ INLAY_FN int inlay_cache_search_(struct inlay_cache *c, uint64_t addr, uint64_t 
 }
 
 /*
- * A region for [addr, addr + len), found or registered; in use until its put.
- *
- * len     bytes; 0 counts as 1
- * access  bits that the region must grant; only ops give them a meaning
+ * A region for [addr, addr + len), found or registered; in use until its put. A len of 0 counts as
+ * 1. access: bits that the region must grant; only ops give them a meaning.
  *
  * Returns 0. Else *out is not written: -EINVAL for a range beyond the end of the address space;
  * -E2BIG if its pages are more than max_bytes; -EAGAIN if what is in use leaves no room; or what

@@ -22,9 +22,9 @@
  *   - A map is changed only while it is configured: add*, rm* and set_* return -EBADFD otherwise.
  *   - start registers everything, or leaves the map configured with nothing registered.
  *   - A map that was exported is not started again: the keys in its blobs will never come back.
- *   - stop and destroy return -EBUSY while a buffer is out (buf.h) or something holds the map, and
- *     change nothing. When the kernel refuses to deregister a region, which a failed start may meet
- *     too, the map finds nothing any more, and they return -EBUSY until the region goes.
+ *   - stop and destroy return -EBUSY and change nothing while a buffer is out (buf.h) or something
+ *     holds the map. When the kernel refuses to deregister a region, the map finds nothing any more,
+ *     and they return -EBUSY until the region goes. A failed start may end so, too.
  *
  * Threads: one thread calls the set-up functions, while no other uses the map, nor destroys an
  * inventory or pool that made buffers of it. Any thread may call the lookups, inlay_mmap_hold and
@@ -116,9 +116,8 @@ INLAY_COLD size_t inlay_mmap_size(uint32_t max_devs, uint32_t max_ranges)
 }
 
 /*
- * An empty map for so many devices and ranges, in memory that begins on a cache line and has
- * inlay_mmap_size(max_devs, max_ranges) bytes or more; it is the map's until it is destroyed.
- * Returns 0; -EINVAL for a bad argument; -ENOBUFS when size is too small.
+ * An empty map, in memory that begins on a cache line and has inlay_mmap_size() bytes; it is the
+ * map's until destroy. Returns 0; -EINVAL for a bad argument; -ENOBUFS when size is too small.
  */
 INLAY_COLD int inlay_mmap_create(struct inlay_mmap *m, void *memory, size_t size, uint32_t max_devs,
 				 uint32_t max_ranges)
@@ -292,8 +291,8 @@ INLAY_COLD void inlay_holder_close_(struct inlay_holder_ *h)
 }
 
 /*
- * Buffers that are out, and other holds. Whatever other threads do, all that stay are counted.
- * Looks at all descriptors of the inventories and pools that have made buffers of the map.
+ * Buffers that are out, and other holds: all that stay are counted, whatever other threads do. Looks
+ * at all descriptors of the inventories and pools that made buffers of the map.
  */
 INLAY_COLD uint64_t inlay_mmap_num_bufs(const struct inlay_mmap *map)
 {
@@ -480,11 +479,11 @@ INLAY_FN int inlay_mmap_keys(const struct inlay_mmap *m, uint32_t range_id, uint
 }
 
 /*
- * The key for a post to remote memory, of an imported map. Checks what the peer's device would
- * refuse with an error completion. access: what will be done there, INLAY_RDMA_* or several.
+ * The key for a post to an imported map's memory. Checks what the peer's device would refuse.
+ * access: INLAY_RDMA_*, one or several.
  *
- * Returns 0 and the key in *rkey; -ENOENT when no range holds [addr, addr + len); -EPERM when that
- * is not granted there, or there is no rkey, as for memory imported over PCI.
+ * Returns 0; -ENOENT when no range holds [addr, addr + len); -EPERM when access is not granted
+ * there, or there is no rkey, as for memory imported over PCI.
  */
 INLAY_FN int inlay_mmap_remote(const struct inlay_mmap *m, uint64_t addr, uint64_t len, uint32_t access, uint32_t *rkey)
 {

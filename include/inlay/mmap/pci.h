@@ -251,17 +251,14 @@ INLAY_COLD int inlay_mmap_pci_make_(struct inlay_mmap *m, uint32_t dev, uint8_t 
  *
  * pd            one of the map's devices, open for device commands
  * memory, size  for the keys, on a cache line: inlay_mmap_pci_size() bytes, the map's until it is
- *               stopped. Not used, and may be NULL, when the map was exported for this device
- *               before
- * buf           memory for the blob: inlay_mmap_export_pci_size() bytes
- * len           in: its bytes; out: the blob's, also with -ENOBUFS
+ *               stopped. May be NULL when the map was exported for this device before
+ * len           in: bytes at buf; out: the blob's, also with -ENOBUFS
  *
  * Returns 0; -EBADFD when the map is not started; -EPERM when no range has a PCI permission;
  * -EINVAL, also for a range of more than 8,000 GB; -ENOENT when pd is not one of the map's devices;
  * -ENOBUFS when buf or memory is too small; -ENOTSUP when the device cannot, or the context takes
  * no device commands; the negative errno of QUERY_HCA_CAP, CREATE_MKEY or ALLOW_OTHER_VHCA_ACCESS;
- * what the mac returned. After an error the map is not marked as exported, and no key is left,
- * unless the error was the mac's.
+ * what the mac returned. After an error the map is not exported.
  */
 INLAY_COLD int inlay_mmap_export_pci(struct inlay_mmap *m, const struct ibv_pd *pd, void *memory, size_t size,
 				     void *buf, size_t *len)
