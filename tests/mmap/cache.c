@@ -119,6 +119,13 @@ static void *fake_cache(uint32_t max, uint64_t max_bytes)
 	return memory;
 }
 
+static void fake_end(void *memory)
+{
+	must(inlay_cache_fini(&cache));
+	assert_int_equal(fake.now, 0);
+	free(memory);
+}
+
 /* A post, applied. Returns how many regions it took out. */
 static uint32_t invalidate(uint64_t addr, uint64_t len)
 {
@@ -232,6 +239,17 @@ static void model_put(uint32_t i)
 		else
 			model_newest(i);
 	}
+}
+
+/* Puts all. */
+static void model_end(void)
+{
+	inlay_cache_step(&cache);
+	while (knowns)
+		if (known[0].uses)
+			model_put(0);
+		else
+			model_forget(0);
 }
 
 static bool model_evict(void)
@@ -421,15 +439,8 @@ static void random_steps(void **state)
 
 		if (step % 2000 == 0) {
 			if (memory) {
-				inlay_cache_step(&cache);
-				while (knowns)
-					if (known[0].uses)
-						model_put(0);
-					else
-						model_forget(0);
-				must(inlay_cache_fini(&cache));
-				assert_int_equal(fake.now, 0);
-				free(memory);
+				model_end();
+				fake_end(memory);
 			}
 			max = 1 + rnd_below(MOST);
 			max_bytes = rnd_below(2) ? UINT64_MAX : (8 + rnd_below(300)) * (uint64_t)PAGE;
@@ -510,14 +521,8 @@ static void random_steps(void **state)
 		if (step % 64 == 0)
 			tree_height();
 	}
-	inlay_cache_step(&cache);
-	while (knowns)
-		if (known[0].uses)
-			model_put(0);
-		else
-			model_forget(0);
-	must(inlay_cache_fini(&cache));
-	free(memory);
+	model_end();
+	fake_end(memory);
 	print_message("# gets: %" PRIu64 " good, %" PRIu64 " without room, %" PRIu64 " refused\n", tries[0], tries[1],
 		      tries[2]);
 	assert_true(tries[0] > STEPS / 10 && tries[1] > STEPS / 1000 && tries[2] > STEPS / 1000);
@@ -561,8 +566,7 @@ static void height(void **state)
 					assert_true(tree_height() <= 4 * log2);
 			}
 			assert_int_equal(cache.counts.misses, n);
-			must(inlay_cache_fini(&cache));
-			free(memory);
+			fake_end(memory);
 		}
 }
 
@@ -631,8 +635,7 @@ static void permissions(void **state)
 	a = got(BASE, 2 * PAGE, IBV_ACCESS_REMOTE_WRITE);
 	assert_int_equal(a->access, all);
 	inlay_cache_put(&cache, a);
-	must(inlay_cache_fini(&cache));
-	free(memory);
+	fake_end(memory);
 }
 
 /* Overlaps become one, with all access; where that cannot be, what was asked for alone */
@@ -689,8 +692,7 @@ static void unions(void **state)
 	assert_int_equal(inlay_cache_get(&cache, BASE, 16 * PAGE + 1, 1, &a), -E2BIG);
 	assert_int_equal(cache.counts.regions, 1);
 	inlay_cache_put(&cache, c);
-	must(inlay_cache_fini(&cache));
-	free(memory);
+	fake_end(memory);
 }
 
 /* The ends of the address space, and arguments out of their range */
