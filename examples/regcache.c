@@ -62,7 +62,7 @@ static void *watching(void *arg)
 static void transport_open(struct transport *t, struct ibv_pd *pd, void *memory, size_t size,
 			   const struct inlay_cache_attr *attr)
 {
-	struct inlay_cache_ops ops = {watched_reg, inlay_cache_dereg_mr, add_up, t};
+	struct inlay_cache_ops ops = {watched_reg, inlay_cache_dereg_mr, add_up, inlay_cache_yield, t};
 	const char *why;
 	int err;
 

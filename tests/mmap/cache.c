@@ -108,7 +108,7 @@ static int fake_merge(void *context, const struct inlay_cache_region *old, struc
 static void *fake_cache(uint32_t max, uint64_t max_bytes)
 {
 	struct inlay_cache_attr attr = {max, POSTS, max_bytes, PAGE, BYTES};
-	struct inlay_cache_ops ops = {fake_reg, fake_dereg, fake_merge, &fake};
+	struct inlay_cache_ops ops = {fake_reg, fake_dereg, fake_merge, NULL, &fake};
 	void *memory = aligned_alloc(64, (inlay_cache_size(&attr) + 63) / 64 * 64);
 
 	assert_non_null(memory);
@@ -878,7 +878,7 @@ static void *poster(void *arg)
 static void threads(void **state)
 {
 	struct inlay_cache_attr attr = {16, 0, UINT64_MAX, PAGE, THREADS * SLOTS * 4};
-	struct inlay_cache_ops ops = {world_reg, world_dereg, NULL, NULL};
+	struct inlay_cache_ops ops = {world_reg, world_dereg, NULL, NULL, NULL};
 	uint32_t i, size;
 
 	(void)state;
@@ -888,6 +888,7 @@ static void threads(void **state)
 		void *memory;
 
 		attr.posts = size;
+		ops.wait = size == 32 ? NULL : inlay_cache_yield;
 		memory = aligned_alloc(64, (inlay_cache_size(&attr) + 63) / 64 * 64);
 		assert_non_null(memory);
 		memset(&world, 0, sizeof(world));
@@ -962,7 +963,7 @@ static void transfer(struct end *a, const void *from, uint32_t lkey, const void 
 static void device(void **state)
 {
 	struct inlay_cache_region *src, *dst, *old, *r = NULL;
-	struct inlay_cache_ops ops = {inlay_cache_reg_mr, inlay_cache_dereg_mr, NULL, dev.pd};
+	struct inlay_cache_ops ops = {inlay_cache_reg_mr, inlay_cache_dereg_mr, NULL, NULL, dev.pd};
 	struct inlay_cache_attr attr = {8, POSTS, 32 * PAGE, PAGE, 0};
 	size_t size = inlay_cache_size(&attr);
 	void *memory = aligned_alloc(64, (size + 63) / 64 * 64);

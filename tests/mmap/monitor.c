@@ -65,7 +65,7 @@ static void *watch(void *arg)
 static void monitor_open(void)
 {
 	struct inlay_cache_attr attr = {64, 16, UINT64_MAX, PAGE, 32};
-	struct inlay_cache_ops ops = {page_reg, page_dereg, NULL, NULL};
+	struct inlay_cache_ops ops = {page_reg, page_dereg, NULL, inlay_cache_yield, NULL};
 	const char *why = NULL;
 	uint32_t i;
 	int err = inlay_monitor_init(&monitor, all, CACHES, &why);

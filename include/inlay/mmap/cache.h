@@ -4,7 +4,7 @@
  * finds a registered region that holds the buffer, or registers one; a put ends the use.
  *
  *   struct inlay_cache_attr attr = {4096, 256, 1ull << 30, 4096, sizeof(struct my_keys)};
- *   struct inlay_cache_ops ops = {inlay_cache_reg_mr, inlay_cache_dereg_mr, NULL, pd};
+ *   struct inlay_cache_ops ops = {inlay_cache_reg_mr, inlay_cache_dereg_mr, NULL, inlay_cache_yield, pd};
  *   inlay_cache_init(&cache, memory, inlay_cache_size(&attr), &attr, &ops);
  *   ...
  *   if (inlay_cache_get(&cache, (uintptr_t)buf, len, IBV_ACCESS_LOCAL_WRITE, &region) == 0)
@@ -46,6 +46,7 @@
 #ifndef INLAY_MMAP_CACHE_H
 #define INLAY_MMAP_CACHE_H
 
+#include <sched.h>
 #include <infiniband/verbs.h>
 #include <inlay/base.h>
 
@@ -78,6 +79,8 @@ struct inlay_cache_ops {
 	 * bytes to r's. Either way old is taken out once r is registered. NULL: all may.
 	 */
 	int (*merge)(void *context, const struct inlay_cache_region *old, struct inlay_cache_region *r);
+	/* Called again and again by a thread that waits for another's post. NULL: the CPU pauses. */
+	void (*wait)(void *context);
 	void *context;
 };
 
@@ -219,6 +222,13 @@ INLAY_COLD int inlay_cache_merge_same(void *context, const struct inlay_cache_re
 	return (old->access ^ r->access) & ~(uint32_t)IBV_ACCESS_LOCAL_WRITE ? -EACCES : 0;
 }
 
+/* An ops.wait that gives up the CPU. With a monitor, whose thread may lose it within a post. */
+INLAY_COLD void inlay_cache_yield(void *context)
+{
+	(void)context;
+	sched_yield();
+}
+
 /* ---- The tree, by start: a treap ---- */
 
 INLAY_COLD void inlay_cache_insert_(struct inlay_cache *c, struct inlay_cache_region *r)
@@ -346,13 +356,22 @@ INLAY_COLD int inlay_cache_fini(struct inlay_cache *c)
  * Posts: from any thread to the owner
  */
 
+INLAY_COLD void inlay_cache_lock_(struct inlay_cache *c)
+{
+	while (!inlay_lock_try(&c->lock_)) {
+		inlay_relax();
+		if (c->ops.wait)
+			c->ops.wait(c->ops.context);
+	}
+}
+
 /*
  * Begins a post. Gets that begin from now on wait for inlay_cache_settle_. In between the monitor
  * makes the call by which it learns of a range, which also lets the range be mapped anew.
  */
 INLAY_COLD void inlay_cache_expect_(struct inlay_cache *c)
 {
-	inlay_lock(&c->lock_);
+	inlay_cache_lock_(c);
 	__atomic_store_n(&c->waiting_, c->waiting_ + (c->waiting_ <= c->attr.posts), __ATOMIC_SEQ_CST);
 }
 
@@ -381,7 +400,7 @@ INLAY_COLD void inlay_cache_step(struct inlay_cache *c)
 	struct inlay_cache_post_ post;
 	uint32_t n;
 
-	inlay_lock(&c->lock_);
+	inlay_cache_lock_(c);
 	while ((n = c->waiting_)) {
 		post = c->posts_[(n - 1) % c->attr.posts];
 		if (n > c->attr.posts) {
@@ -393,7 +412,7 @@ INLAY_COLD void inlay_cache_step(struct inlay_cache *c)
 		__atomic_store_n(&c->waiting_, n - 1, __ATOMIC_RELAXED);
 		inlay_unlock(&c->lock_); /* callbacks may post */
 		c->counts.invalidated += inlay_cache_take_out_all_(c, post.start, post.last);
-		inlay_lock(&c->lock_);
+		inlay_cache_lock_(c);
 	}
 	inlay_unlock(&c->lock_);
 }
