@@ -35,6 +35,12 @@ static struct inlay_connect_attr quick(void)
 	return p;
 }
 
+/* Nanoseconds within which a dead peer is noticed: link.h */
+static uint64_t path_bound(const struct inlay_connect_attr *path)
+{
+	return 4ull * (path->retry_count + 1u) * (4096ull << path->timeout);
+}
+
 static struct inlay_task_host_params host_params(void)
 {
 	struct inlay_task_host_params p = inlay_task_host_default();
@@ -128,10 +134,10 @@ static void worker_make(void)
 	desk = desk_make(&p, entries, ARRAY(entries), 2);
 	conn = (struct inlay_task_conn *)pages(sizeof(*conn));
 	conn_memory = pages(inlay_task_conn_size(&desk->params));
-	must(inlay_task_conn_create(conn, conn_memory, inlay_task_conn_size(&desk->params), &desk->worker));
+	must(inlay_task_conn_create(conn, conn_memory, inlay_task_conn_size(&desk->params), &desk->worker, NULL));
 	get(theirs, sizeof(theirs));
 	inlay_task_conn_address(conn, mine);
-	must(inlay_task_conn_connect(conn, theirs, sizeof(theirs)));
+	must(inlay_task_conn_connect(conn, theirs, sizeof(theirs), NULL));
 	put(mine, sizeof(mine));
 }
 
@@ -227,11 +233,11 @@ static void host_make(void)
 	p.reusable = count_reused;
 	line = (struct line *)pages(sizeof(*line));
 	line->host_memory = pages(inlay_task_host_size(&p));
-	must(inlay_task_host_create(&line->host, line->host_memory, inlay_task_host_size(&p), dev.pd, &p));
+	must(inlay_task_host_create(&line->host, line->host_memory, inlay_task_host_size(&p), dev.pd, &p, NULL));
 	inlay_task_host_address(&line->host, mine);
 	put(mine, sizeof(mine));
 	get(theirs, sizeof(theirs));
-	must(inlay_task_host_connect(&line->host, theirs, sizeof(theirs)));
+	must(inlay_task_host_connect(&line->host, theirs, sizeof(theirs), NULL));
 }
 
 static void host_free(void)
@@ -262,7 +268,7 @@ static struct inlay_task *task(uint64_t plugin, uint32_t number)
 	struct inlay_task *t = NULL;
 
 	must(inlay_task_alloc(&line->host, plugin, done, &t));
-	inlay_task_set_user_data(t, number);
+	t->user_data = number;
 	return t;
 }
 
@@ -324,7 +330,7 @@ static void worker_killed_in_mid_command(void **state)
 static void worker_killed_with_nothing_on_the_wire(void **state)
 {
 	struct inlay_task_host_params p = host_params();
-	double begin, took, bound = (double)(p.period + inlay_task_path_bound(&p.path)) * 1e-9;
+	double begin, took, bound = (double)(p.period + path_bound(&p.path)) * 1e-9;
 	struct inlay_task *t[5];
 	uint32_t i;
 
@@ -418,14 +424,14 @@ static void host_killed(void **state)
 		assert_true(now() < end);
 	}
 	must(kill(other, SIGKILL));
-	while (!inlay_task_conn_is_broken(conn)) {
+	while (!conn->broken) {
 		step();
 		inlay_task_worker_progress(&desk->worker, nanoseconds(), 16);
 		assert_true(now() < end);
 	}
 	assert_ptr_equal(inlay_task_worker_gone(&desk->worker), conn);
 	assert_null(inlay_task_worker_gone(&desk->worker));
-	assert_int_equal(inlay_task_conn_kept(conn), 6);
+	assert_int_equal(conn->kept, 6);
 	assert_int_equal(inlay_task_conn_destroy(conn), -EBUSY);
 	worker_free();
 	finish();
@@ -447,13 +453,13 @@ static uint32_t send_many(uint32_t commands)
 		bool any = false;
 
 		for (i = 0; i < 8; i++) {
-			struct inlay_buf *buf = inlay_task_get_payload(t[i]);
+			struct inlay_buf *buf = inlay_task_payload(t[i]);
 
 			if (flying[i] && inlay_task_status(t[i]) != -EINPROGRESS) {
 				flying[i] = false;
 				assert_int_equal(completed[i], before[i] + 1);
 				if (!inlay_task_status(t[i])) {
-					struct inlay_buf *r = inlay_task_get_response(t[i]);
+					struct inlay_buf *r = inlay_task_response(t[i]);
 
 					good++;
 					assert_int_equal(inlay_buf_data_len(r), inlay_buf_data_len(buf));
@@ -462,7 +468,7 @@ static uint32_t send_many(uint32_t commands)
 					assert_int_equal(inlay_task_by(t[i]), INLAY_TASK_BY_CONNECTION);
 				}
 			}
-			if (!flying[i] && sent < commands && inlay_task_host_limit(&line->host)) {
+			if (!flying[i] && sent < commands && line->host.limit) {
 				inlay_buf_set_data(buf, inlay_buf_head(buf), sent * 37 % 3000);
 				fill(inlay_buf_data(buf), sent * 37 % 3000, sent);
 				before[i] = completed[i];
@@ -472,7 +478,7 @@ static uint32_t send_many(uint32_t commands)
 			}
 			any |= flying[i];
 		}
-		if (!any && (sent == commands || !inlay_task_host_limit(&line->host)))
+		if (!any && (sent == commands || !line->host.limit))
 			break;
 		go();
 		if (now() > end)
@@ -516,7 +522,7 @@ static void hurt(void **state)
 		if (cases[i].survives ? good != COMMANDS : good == COMMANDS)
 			fail_msg("%s at the host, %s at the worker: %u were answered", cases[i].host ? cases[i].host : "nothing",
 				 cases[i].worker ? cases[i].worker : "nothing", good);
-		assert_int_equal(inlay_task_host_strays(&line->host), 0);
+		assert_int_equal(line->host.strays, 0);
 		host_free();
 		finish();
 	}

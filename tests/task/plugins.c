@@ -66,7 +66,7 @@ static void far_make(struct far *f, uint32_t permissions)
 	caps.access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 	path.timeout = 8;
 	path.retry_count = 1;
-	must(inlay_task_link_create(&f->link, &caps, &path));
+	must(inlay_task_link_create(&f->link, &caps, &path, NULL));
 	f->link.self.role = INLAY_TASK_HOST;
 	f->link.self.message = 4096;
 	f->link.self.receives = 16;
@@ -89,24 +89,26 @@ static struct bench *bench_make(void)
 	uint8_t mine[INLAY_TASK_ADDRESS], theirs[INLAY_TASK_ADDRESS];
 	uint32_t i, k;
 
+	wp.plugins = entries;
+	wp.num_plugins = ARRAY(entries);
 	wp.connections = 2;
 	wp.period = hp.period = 0;
 	wp.path.timeout = 8;
 	wp.path.retry_count = 1;
 	wp.message = 2048;
 	b->wmem = pages(inlay_task_worker_size(&wp));
-	must(inlay_task_worker_create(&b->worker, b->wmem, inlay_task_worker_size(&wp), dev.pd, &wp, entries, ARRAY(entries)));
+	must(inlay_task_worker_create(&b->worker, b->wmem, inlay_task_worker_size(&wp), dev.pd, &wp, NULL));
 	for (i = 0; i < 2; i++) {
 		struct side *s = &b->side[i];
 
 		s->cmem = pages(inlay_task_conn_size(&wp));
 		s->hmem = pages(inlay_task_host_size(&hp));
-		must(inlay_task_conn_create(&s->conn, s->cmem, inlay_task_conn_size(&wp), &b->worker));
-		must(inlay_task_host_create(&s->host, s->hmem, inlay_task_host_size(&hp), dev.pd, &hp));
+		must(inlay_task_conn_create(&s->conn, s->cmem, inlay_task_conn_size(&wp), &b->worker, NULL));
+		must(inlay_task_host_create(&s->host, s->hmem, inlay_task_host_size(&hp), dev.pd, &hp, NULL));
 		inlay_task_host_address(&s->host, mine);
 		inlay_task_conn_address(&s->conn, theirs);
-		must(inlay_task_conn_connect(&s->conn, mine, sizeof(mine)));
-		must(inlay_task_host_connect(&s->host, theirs, sizeof(theirs)));
+		must(inlay_task_conn_connect(&s->conn, mine, sizeof(mine), NULL));
+		must(inlay_task_host_connect(&s->host, theirs, sizeof(theirs), NULL));
 		for (k = 0; k < TASKS; k++)
 			must(inlay_task_alloc(&s->host, RDMA_ID, NULL, &s->t[k]));
 	}
@@ -134,10 +136,10 @@ static void bench_free(struct bench *b)
 	for (i = 0; i < 2; i++) {
 		struct side *s = &b->side[i];
 
-		assert_int_equal(inlay_task_host_strays(&s->host), 0);
+		assert_int_equal(s->host.strays, 0);
 		must(inlay_task_host_destroy(&s->host));
 		must(inlay_task_conn_destroy(&s->conn));
-		assert_int_equal(inlay_task_conn_kept(&s->conn), 0);
+		assert_int_equal(s->conn.kept, 0);
 		free(s->hmem);
 		free(s->cmem);
 	}
@@ -162,7 +164,7 @@ static int until_done(struct bench *b, const struct inlay_task *t)
 /* Fills a task; returns where its data goes */
 static uint8_t *request(struct inlay_task *t, uint64_t plugin, const struct rdma_request *r)
 {
-	struct inlay_buf *buf = inlay_task_get_payload(t);
+	struct inlay_buf *buf = inlay_task_payload(t);
 	uint8_t *at = (uint8_t *)inlay_buf_head(buf);
 
 	must(inlay_task_set_plugin(t, plugin));
@@ -200,8 +202,8 @@ static const uint8_t *answer(struct bench *b, uint32_t side, uint32_t len)
 {
 	struct inlay_task *t = b->side[side].t[0];
 
-	assert_int_equal(inlay_task_response_len(t), len);
-	return (const uint8_t *)inlay_buf_data(inlay_task_get_response(t));
+	assert_int_equal(t->response_len, len);
+	return (const uint8_t *)inlay_buf_data(inlay_task_response(t));
 }
 
 static uint64_t endpoint(struct bench *b, uint32_t side, uint64_t plugin, uint8_t *address)
@@ -221,8 +223,8 @@ static uint64_t reach(struct bench *b, uint32_t side, uint64_t plugin, struct fa
 	struct inlay_task_address peer;
 	uint64_t ep = endpoint(b, side, plugin, address);
 
-	must(inlay_task_address_read(&peer, address, sizeof(address), INLAY_TASK_HOST));
-	must(inlay_task_link_connect(&f->link, &peer));
+	must(inlay_task_address_read(&peer, address, sizeof(address), INLAY_TASK_HOST, NULL));
+	must(inlay_task_link_connect(&f->link, &peer, NULL));
 	inlay_task_address_write(address, &f->link.self);
 	must(call(b, side, plugin, ask(RDMA_CONNECT, ep, 0, 0, sizeof(address), address)));
 	return ep;
@@ -316,7 +318,7 @@ static void refusals(void **state)
 	uint64_t ep = reach(b, 0, RDMA_ID, &b->far), map = map_of(b, 0, RDMA_ID, &b->far), at = far_at(&b->far, 0), read_only;
 	uint8_t data[64] = {1}, address[INLAY_TASK_ADDRESS];
 	struct inlay_task *t = b->side[0].t[1];
-	struct inlay_buf *buf = inlay_task_get_payload(t);
+	struct inlay_buf *buf = inlay_task_payload(t);
 	struct rdma_request r;
 	struct far other;
 	uint32_t i;
@@ -460,8 +462,8 @@ static void tag_check(struct bench *b, const struct inlay_task *t, uint64_t tag,
 	const uint8_t *at;
 
 	must(until_done(b, t));
-	assert_int_equal(inlay_task_response_len(t), 8 + len);
-	at = (const uint8_t *)inlay_buf_data(inlay_task_get_response(t));
+	assert_int_equal(t->response_len, 8 + len);
+	at = (const uint8_t *)inlay_buf_data(inlay_task_response(t));
 	assert_int_equal(inlay_task_get64_(at), tag);
 	assert_int_equal(differs(at + 8, len, seed), len);
 }
@@ -517,9 +519,9 @@ static void tags(void **state)
 	tag_send(b, ep[0], 11, 100, 6);
 	must(call(b, 1, RDMA_ID, ask(RDMA_CLOSE, ep[1], 0, 0, 0, NULL)));
 	tag_recv(t[3], 11, INLAY_MATCH_EXACT, 100);
-	for (end = now() + DEADLINE; !inlay_task_conn_kept(&b->side[1].conn) && now() < end;)
+	for (end = now() + DEADLINE; !b->side[1].conn.kept && now() < end;)
 		both(b);
-	assert_int_equal(inlay_task_conn_kept(&b->side[1].conn), 1);
+	assert_int_equal(b->side[1].conn.kept, 1);
 	assert_int_equal(inlay_task_status(t[3]), -EINPROGRESS);
 	bench_free(b);
 }
@@ -580,7 +582,7 @@ static void ends(void **state)
 	step();
 	inlay_task_worker_progress(&b->worker, 0, 64);
 	must(inlay_task_conn_destroy(&b->side[0].conn));
-	assert_int_equal(inlay_task_conn_kept(&b->side[0].conn), 0);
+	assert_int_equal(b->side[0].conn.kept, 0);
 	assert_int_equal(b->worker.num_conns, 1);
 	bench_free(b);
 }

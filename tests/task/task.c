@@ -160,17 +160,19 @@ static struct bench *bench_make(const struct inlay_task_host_params *hp, const s
 	must(inlay_pool_create(b->pool_mem, inlay_pool_size(2), 2, LARGE, &b->pulled_map, &b->pool));
 	must(inlay_pool_start(b->pool));
 	b->wp.pull = b->pool;
+	b->wp.plugins = entries;
+	b->wp.num_plugins = ARRAY(entries);
 	b->wmem = pages(inlay_task_worker_size(&b->wp));
 	b->cmem = pages(inlay_task_conn_size(&b->wp));
 	b->hmem = pages(inlay_task_host_size(&b->hp));
-	must(inlay_task_worker_create(&b->worker, b->wmem, inlay_task_worker_size(&b->wp), dev.pd, &b->wp, entries, ARRAY(entries)));
-	must(inlay_task_conn_create(&b->conn, b->cmem, inlay_task_conn_size(&b->wp), &b->worker));
-	must(inlay_task_host_create(&b->host, b->hmem, inlay_task_host_size(&b->hp), dev.pd, &b->hp));
+	must(inlay_task_worker_create(&b->worker, b->wmem, inlay_task_worker_size(&b->wp), dev.pd, &b->wp, NULL));
+	must(inlay_task_conn_create(&b->conn, b->cmem, inlay_task_conn_size(&b->wp), &b->worker, NULL));
+	must(inlay_task_host_create(&b->host, b->hmem, inlay_task_host_size(&b->hp), dev.pd, &b->hp, NULL));
 	inlay_task_host_address(&b->host, mine);
 	inlay_task_conn_address(&b->conn, theirs);
-	must(inlay_task_conn_connect(&b->conn, mine, sizeof(mine)));
-	must(inlay_task_host_connect(&b->host, theirs, sizeof(theirs)));
-	assert_int_equal(inlay_task_host_connect(&b->host, theirs, sizeof(theirs)), -EBADFD);
+	must(inlay_task_conn_connect(&b->conn, mine, sizeof(mine), NULL));
+	must(inlay_task_host_connect(&b->host, theirs, sizeof(theirs), NULL));
+	assert_int_equal(inlay_task_host_connect(&b->host, theirs, sizeof(theirs), NULL), -EBADFD);
 	assert_int_equal(opened, 1);
 	assert_int_equal(ups, 1);
 	return b;
@@ -236,7 +238,7 @@ static void until_kept(struct bench *b, uint32_t n)
 
 static void write_payload(struct inlay_task *t, uint32_t len, uint32_t seed)
 {
-	struct inlay_buf *buf = inlay_task_get_payload(t);
+	struct inlay_buf *buf = inlay_task_payload(t);
 
 	must(inlay_buf_set_data(buf, inlay_buf_head(buf), len));
 	fill(inlay_buf_data(buf), len, seed);
@@ -244,7 +246,7 @@ static void write_payload(struct inlay_task *t, uint32_t len, uint32_t seed)
 
 static void check_response(const struct inlay_task *t, uint32_t len, uint32_t seed)
 {
-	struct inlay_buf *buf = inlay_task_get_response(t);
+	struct inlay_buf *buf = inlay_task_response(t);
 
 	assert_int_equal(inlay_task_status(t), 0);
 	assert_int_equal(inlay_task_by(t), INLAY_TASK_BY_HANDLER);
@@ -396,7 +398,7 @@ static void errors(void **state)
 	(void)state;
 	must(inlay_task_alloc(&b->host, FAIL, done, &t));
 	write_payload(t, 1, 0);
-	*(uint8_t *)inlay_buf_data(inlay_task_get_payload(t)) = EPERM;
+	*(uint8_t *)inlay_buf_data(inlay_task_payload(t)) = EPERM;
 	must(inlay_task_submit(t));
 	until_done(b, t);
 	assert_int_equal(inlay_task_status(t), -EPERM);
@@ -422,9 +424,9 @@ static void errors(void **state)
 	memset(wrong, 0xee, sizeof(wrong));
 	must(inlay_post_send_inline(&b->host.link.sq, wrong, 20, 0));
 	inlay_sq_ring(&b->host.link.sq);
-	for (i = 0; i < 2000 && !inlay_task_host_strays(&b->host); i++)
+	for (i = 0; i < 2000 && !b->host.strays; i++)
 		both(b);
-	assert_int_equal(inlay_task_host_strays(&b->host), 1);
+	assert_int_equal(b->host.strays, 1);
 	must(inlay_task_set_plugin(t, ECHO));
 	must(inlay_task_submit(t));
 	until_done(b, t);
@@ -461,24 +463,25 @@ static void limits(void **state)
 		}
 		assert_int_equal(inlay_task_submit(t[8]), -EAGAIN);
 		assert_int_equal(inlay_task_host_outstanding(&b->host), 8);
-		/* One is taken back before it was sent, and another takes its place */
+		/* One is given up, but the worker gets it: it counts until it is answered */
 		must(inlay_task_cancel(t[round % 8]));
 		assert_int_equal(inlay_task_status(t[round % 8]), -EINPROGRESS);
 		assert_int_equal(inlay_task_host_progress(&b->host, b->time, 16), 1);
 		assert_int_equal(inlay_task_status(t[round % 8]), -ECANCELED);
-		must(inlay_task_submit_quiet(t[8]));
 		assert_int_equal(inlay_task_submit(t[9]), -EAGAIN);
 		inlay_task_host_flush(&b->host);
-		assert_int_equal(inlay_task_cancel(t[8]), -EBUSY);
 		until_kept(b, 8);
-		assert_int_equal(inlay_task_conn_kept(&b->conn), 8);
+		assert_int_equal(b->conn.kept, 8);
 		settle();
 		assert_int_equal(both(b), 0);
+		assert_int_equal(inlay_task_host_outstanding(&b->host), 8);
 		for (i = 8; i--;)
 			must(inlay_task_cmd_answer_data(kept[i], 0, kept[i]->payload, kept[i]->payload_len));
-		for (i = 0; i < 9; i++)
+		for (i = 0; i < 8; i++)
 			until_done(b, t[i]);
-		assert_int_equal(called, 9);
+		assert_int_equal(called, 8);
+		for (i = 0; i < 100 && inlay_task_host_outstanding(&b->host); i++)
+			both(b);
 		for (i = 0; i < 8; i++)
 			if (i != round % 8)
 				check_response(t[i], 8 + 300 * (i & 1), i);
@@ -490,14 +493,15 @@ static void limits(void **state)
 		must(inlay_task_set_deadline(t[i], b->time + 10 + i));
 		must(inlay_task_submit(t[i]));
 	}
-	assert_int_equal(inlay_task_host_due(&b->host), b->time + 10);
+	assert_int_equal(b->host.due, b->time + 10);
 	until_kept(b, 4);
 	b->time += 11;
 	assert_int_equal(both(b), 2);
 	assert_int_equal(inlay_task_status(t[0]), -ETIMEDOUT);
 	assert_int_equal(inlay_task_by(t[1]), INLAY_TASK_BY_HOST);
 	assert_int_equal(inlay_task_status(t[2]), -EINPROGRESS);
-	assert_int_equal(inlay_task_state(t[0]), INLAY_TASK_IDLE);
+	for (i = 0; i < 1000 && inlay_task_state(t[0]) != INLAY_TASK_IDLE; i++)
+		both(b);
 	assert_int_equal(inlay_task_host_outstanding(&b->host), 4);
 	must(inlay_task_set_plugin(t[0], ECHO));
 	must(inlay_task_submit(t[0]));
@@ -506,10 +510,10 @@ static void limits(void **state)
 	until_done(b, t[0]);
 	check_response(t[0], 8, 0);
 	until_done(b, t[2]);
-	assert_int_equal(inlay_task_response_len(t[2]), 4);
+	assert_int_equal(t[2]->response_len, 4);
 	until_done(b, t[3]);
 	assert_int_equal(inlay_task_host_outstanding(&b->host), 0);
-	assert_int_equal(inlay_task_host_strays(&b->host), 0);
+	assert_int_equal(b->host.strays, 0);
 	for (i = 0; i < 24; i++)
 		must(inlay_task_release(t[i]));
 	bench_free(b);
@@ -576,7 +580,7 @@ static void quarantine(void **state)
 			must(inlay_task_cmd_answer_buf(kept[0], 0, kept[0]->pulled));
 			for (i = 0; i < 5000 && !inlay_task_worker_gone(&b->worker); i++)
 				both(b);
-			assert_true(inlay_task_conn_is_broken(&b->conn));
+			assert_true(b->conn.broken);
 			assert_true(all_bytes(b->large + LARGE, LARGE, 0x5a));
 		} else if (way == 2) {
 			assert_int_equal(inlay_task_host_broken(&b->host), -ECONNABORTED);
@@ -586,7 +590,7 @@ static void quarantine(void **state)
 			must(inlay_task_set_plugin(t, BACK));
 			must(inlay_task_submit(t));
 			until_done(b, t);
-			assert_int_equal(inlay_task_response_len(t), 50000);
+			assert_int_equal(t->response_len, 50000);
 			assert_memory_equal(b->large, b->large + LARGE, 50000);
 		}
 		must(inlay_task_release(t));
@@ -659,7 +663,7 @@ static void again(struct inlay_task *task, uint64_t user_data, uint64_t host_use
 		return;
 	}
 	left--;
-	inlay_task_set_user_data(task, left % 400);
+	task->user_data = left % 400;
 	write_payload(task, 8 + left % 400, left % 400);
 	must(inlay_task_submit(task));
 }
@@ -680,7 +684,7 @@ static void resubmit(void **state)
 	left = 5000;
 	for (i = 0; i < 8; i++) {
 		must(inlay_task_alloc(&b->host, ECHO, again, &t));
-		inlay_task_set_user_data(t, i);
+		t->user_data = i;
 		write_payload(t, 8 + i, i);
 		must(inlay_task_submit(t));
 	}
@@ -703,6 +707,7 @@ static void events(void **state)
 	struct pollfd fd[2];
 	struct inlay_task *t;
 	struct bench *b;
+	uint64_t until;
 	uint32_t i;
 
 	(void)state;
@@ -722,13 +727,9 @@ static void events(void **state)
 			uint32_t n = inlay_task_worker_progress(&b->worker, 0, 16) + inlay_task_host_progress(&b->host, 0, 16);
 
 			step();
-			if (n || inlay_task_host_arm(&b->host) || inlay_task_worker_arm(&b->worker))
+			if (n || inlay_task_host_arm(&b->host, &until) || inlay_task_worker_arm(&b->worker, &until))
 				continue;
 			assert_true(poll(fd, 2, 10000) > 0);
-			if (fd[0].revents)
-				must(inlay_task_host_event(&b->host));
-			if (fd[1].revents)
-				must(inlay_task_worker_event(&b->worker));
 		}
 		check_response(t, i, i);
 	}
@@ -765,10 +766,9 @@ static void group(void **state)
 {
 	struct inlay_worker_group g[MEMBERS];
 	struct inlay_worker_segment s;
-	uint32_t number[MEMBERS], i, k, len;
+	uint32_t number[MEMBERS], i, k;
+	struct inlay_group_worker w;
 	struct inlay_worker_oob oob;
-	const void *address;
-	uint64_t id;
 
 	(void)state;
 	memset(&oob, 0, sizeof(oob));
@@ -790,18 +790,15 @@ static void group(void **state)
 			must(inlay_worker_group_add_worker(&g[i], 100 * i + k, "worker's address", 1 + k));
 		struct inlay_worker_segment two[] = {{0x1000 * (i + 1), 0x1000, "memh", "mkey!", 4, 5}, {0x100000, 1, NULL, "key", 0, 3}};
 
-		assert_int_equal(inlay_worker_group_add_buffer(&g[i], &two[0]), -EBADFD);
-		must(inlay_worker_group_set_buffers_count(&g[i], 2));
 		two[0].bytes = 0;
 		assert_int_equal(inlay_worker_group_add_buffer(&g[i], &two[0]), -EINVAL);
 		two[0].bytes = 0x1000;
 		must(inlay_worker_group_add_buffer(&g[i], &two[0]));
 		must(inlay_worker_group_add_buffer(&g[i], &two[1]));
-		assert_int_equal(inlay_worker_group_add_buffer(&g[i], &two[1]), -ENOSPC);
 		assert_int_equal(inlay_worker_group_add_worker(&g[i], 1, gathered, STRIDE), -ENOSPC);
 		must(inlay_worker_group_start(&g[i]));
 		assert_int_equal(inlay_worker_group_start(&g[i]), -EBADFD);
-		assert_int_equal(inlay_worker_group_address(&g[i], 0, &address, &len), -EINVAL);
+		assert_int_equal(inlay_worker_group_worker(&g[i], 0, &w), -EBADFD);
 		if (i + 1 < MEMBERS)
 			assert_int_equal(inlay_worker_group_progress(&g[i]), -EINPROGRESS);
 	}
@@ -814,14 +811,13 @@ static void group(void **state)
 		uint32_t domain = 0, member;
 
 		must(inlay_worker_group_progress(&g[i]));
-		assert_int_equal(inlay_worker_group_workers(&g[i]), 10);
+		assert_int_equal(g[i].workers, 10);
 		for (member = 0; member < MEMBERS; member++) {
 			for (k = 0; k < member; k++, domain++) {
-				must(inlay_worker_group_address(&g[i], domain, &address, &len));
-				assert_int_equal(len, 1 + k);
-				assert_memory_equal(address, "worker's address", len);
-				must(inlay_worker_group_id(&g[i], domain, &id));
-				assert_int_equal(id, 100 * member + k);
+				must(inlay_worker_group_worker(&g[i], domain, &w));
+				assert_int_equal(w.address_len, 1 + k);
+				assert_memory_equal(w.address, "worker's address", w.address_len);
+				assert_int_equal(w.id, 100 * member + k);
 				must(inlay_worker_group_segment(&g[i], domain, 0x1000 * (member + 1) + 0xfff, &s));
 				assert_int_equal(s.memh_len, 4);
 				assert_memory_equal(s.mkey, "mkey!", 5);
@@ -830,7 +826,7 @@ static void group(void **state)
 				assert_int_equal(s.mkey_len, 3);
 			}
 		}
-		assert_int_equal(inlay_worker_group_address(&g[i], domain, &address, &len), -ENOENT);
+		assert_int_equal(inlay_worker_group_worker(&g[i], domain, &w), -ENOENT);
 	}
 	for (i = 0; i < MEMBERS; i++)
 		free(g[i].members);

@@ -5,16 +5,20 @@
  *
  *   static const struct inlay_task_entry plugins[] = {{COUNTER, &counter, NULL}};
  *   p = inlay_task_worker_default();
- *   inlay_task_worker_create(&worker, memory, inlay_task_worker_size(&p), pd, &p, plugins, 1);
+ *   p.plugins = plugins;
+ *   p.num_plugins = 1;
+ *   inlay_task_worker_create(&worker, memory, inlay_task_worker_size(&p), pd, &p, &why);
  *   ... inlay_task_conn_create and _connect for each host ...
  *   for (;;)
  *           inlay_task_worker_progress(&worker, now, 64);
  *
- * All connections complete to the worker's one CQ and ring its one register. Each breaks alone: by
- * its host's death, by a key that it had no right to, by a send that nobody takes. With
- * params.period a zero-byte write asks each host whether it is there.
+ * Invariants
  *
- * Sleeping: as host.h, with inlay_task_worker_arm, _fd, _due and _event.
+ *   - All connections complete to the worker's one CQ and ring its one register. Each breaks alone:
+ *     by its host's death, by a key that it had no right to, by a send that nobody takes.
+ *   - With params.period a zero-byte write asks each host whether it is there.
+ *
+ * Sleeping: as host.h, with inlay_task_worker_arm and inlay_task_worker_fd.
  *
  * Threads: a worker, its connections and commands have one owner at a time.
  * Sources: DOCA's documentation of doca_urom and doca_urom_plugin.
@@ -37,7 +41,7 @@
  */
 
 /*
- * 16 connections of 32 credits, 16 plugins, messages of 4096 bytes, 96 bytes inline, no payload by
+ * No plugins, 16 connections of 32 credits, messages of 4096 bytes, 96 bytes inline, no payload by
  * key, no events, hosts asked every second.
  */
 INLAY_COLD struct inlay_task_worker_params inlay_task_worker_default(void)
@@ -47,7 +51,6 @@ INLAY_COLD struct inlay_task_worker_params inlay_task_worker_default(void)
 	__builtin_memset(&p, 0, sizeof(p));
 	p.path = inlay_task_path_default();
 	p.connections = 16;
-	p.plugins = 16;
 	p.credits = 32;
 	p.spare = 32;
 	p.message = 4096;
@@ -57,20 +60,27 @@ INLAY_COLD struct inlay_task_worker_params inlay_task_worker_default(void)
 	return p;
 }
 
-/* Bytes of the table of connections by number, at most half full. */
-INLAY_COLD uint64_t inlay_task_worker_named_(const struct inlay_task_worker_params *p)
+/* Where the parts of a worker lie in its memory. Connections by number: at most half full. */
+struct inlay_task_worker_parts_ {
+	uint64_t named, plugins, conns, end;
+};
+
+INLAY_COLD struct inlay_task_worker_parts_ inlay_task_worker_parts_(const struct inlay_task_worker_params *p)
 {
-	return sizeof(struct inlay_task_named_) << (inlay_log2_ceil(p->connections) + 1);
+	struct inlay_task_worker_parts_ at;
+	uint64_t end = 0;
+
+	at.named = inlay_task_place_(&end, sizeof(void *) << (inlay_log2_ceil(p->connections) + 1));
+	at.plugins = inlay_task_place_(&end, p->num_plugins * sizeof(struct inlay_task_opened));
+	at.conns = inlay_task_place_(&end, p->connections * sizeof(void *));
+	at.end = end;
+	return at;
 }
 
 /* Bytes of memory for such a worker, without its connections; 0 when there cannot be one. */
 INLAY_COLD size_t inlay_task_worker_size(const struct inlay_task_worker_params *p)
 {
-	if (!inlay_task_worker_valid_(p))
-		return 0;
-	return (size_t)(inlay_round_up(inlay_task_worker_named_(p), INLAY_CACHE_LINE) +
-			inlay_round_up(p->plugins * sizeof(struct inlay_task_opened), INLAY_CACHE_LINE) +
-			inlay_round_up(p->connections * sizeof(void *), INLAY_CACHE_LINE));
+	return inlay_task_worker_valid_(p) ? (size_t)inlay_task_worker_parts_(p).end : 0;
 }
 
 /* Closes the plugins, the last one first. */
@@ -88,25 +98,25 @@ INLAY_COLD void inlay_task_worker_close_(struct inlay_task_worker *w)
 }
 
 /* Opens a plugin. Returns as inlay_task_worker_create. */
-INLAY_COLD int inlay_task_worker_open_(struct inlay_task_worker *w, const struct inlay_task_entry *e)
+INLAY_COLD int inlay_task_worker_open_(struct inlay_task_worker *w, const struct inlay_task_entry *e, const char **why)
 {
 	struct inlay_task_opened *s = &w->plugins[w->num_plugins];
 	int err;
 
 	if (!e->plugin || e->plugin->version != INLAY_PLUGIN_VERSION || e->plugin->layout != INLAY_PLUGIN_LAYOUT)
-		return -EPROTO;
+		return inlay_refuse_(-EPROTO, why, "a plugin is of another version or layout");
 	if (!e->plugin->command)
-		return -EINVAL;
+		return inlay_refuse_(-EINVAL, why, "a plugin has no handler");
 	if (inlay_task_worker_plugin_(w, e->id))
-		return -EEXIST;
-	if (w->num_plugins == w->params.plugins)
-		return -ENOSPC;
+		return inlay_refuse_(-EEXIST, why, "two plugins have one id");
 	s->id = e->id;
 	s->plugin = e->plugin;
 	s->state = e->argument;
 	err = e->plugin->open ? e->plugin->open(e->argument, w, &s->state) : 0;
-	w->num_plugins += !err;
-	return err;
+	if (err)
+		return inlay_refuse_(err, why, "a plugin cannot be opened");
+	w->num_plugins++;
+	return 0;
 }
 
 /*
@@ -115,26 +125,24 @@ INLAY_COLD int inlay_task_worker_open_(struct inlay_task_worker *w, const struct
  * zeroed but for pd.
  */
 INLAY_COLD int inlay_task_worker_init_(struct inlay_task_worker *w, void *memory,
-				       const struct inlay_task_worker_params *p,
-				       const struct inlay_task_entry *entries, uint32_t num)
+				       const struct inlay_task_worker_params *p, const char **why)
 {
-	uint8_t *at = (uint8_t *)memory;
+	const struct inlay_task_worker_parts_ at = inlay_task_worker_parts_(p);
+	uint8_t *base = (uint8_t *)memory;
 	uint32_t i;
 	int err = 0;
 
-	__builtin_memset(memory, 0, inlay_task_worker_size(p));
+	__builtin_memset(memory, 0, (size_t)at.end);
 	w->params = *p;
-	w->named = (struct inlay_task_named_ *)(void *)at;
+	w->named = (struct inlay_task_conn **)(void *)(base + at.named);
 	w->named_mask = (1u << (inlay_log2_ceil(p->connections) + 1)) - 1;
-	at += inlay_round_up(inlay_task_worker_named_(p), INLAY_CACHE_LINE);
-	w->plugins = (struct inlay_task_opened *)(void *)at;
-	at += inlay_round_up(p->plugins * sizeof(struct inlay_task_opened), INLAY_CACHE_LINE);
-	w->conns = (struct inlay_task_conn **)(void *)at;
+	w->plugins = (struct inlay_task_opened *)(void *)(base + at.plugins);
+	w->conns = (struct inlay_task_conn **)(void *)(base + at.conns);
 	w->due = p->period ? 0 : UINT64_MAX;
 	w->share = p->pull ? inlay_inventory_num_elements(&p->pull->inventory) / p->connections : 0;
 	w->inside++;
-	for (i = 0; i < num && !err; i++)
-		err = inlay_task_worker_open_(w, &entries[i]);
+	for (i = 0; i < p->num_plugins && !err; i++)
+		err = inlay_task_worker_open_(w, &p->plugins[i], why);
 	w->inside--;
 	if (err)
 		inlay_task_worker_close_(w);
@@ -157,8 +165,7 @@ INLAY_COLD int inlay_task_worker_destroy(struct inlay_task_worker *w)
 
 /* inlay_task_worker_create, which cleans up. */
 INLAY_COLD int inlay_task_worker_make_(struct inlay_task_worker *w, void *memory,
-				       const struct inlay_task_worker_params *p,
-				       const struct inlay_task_entry *entries, uint32_t num)
+				       const struct inlay_task_worker_params *p, const char **why)
 {
 	/* Rings may turn out longer than asked for; each connection reserves what it needs. */
 	uint64_t cqes = p->connections * (5ull * inlay_task_conn_wqebbs_(p) + p->credits);
@@ -166,45 +173,42 @@ INLAY_COLD int inlay_task_worker_make_(struct inlay_task_worker *w, void *memory
 	int err = -ibv_query_device(w->pd->context, &device);
 
 	if (err)
-		return err;
+		return inlay_refuse_(err, why, "ibv_query_device failed");
 	if (cqes > (uint32_t)device.max_cqe)
 		cqes = (uint32_t)device.max_cqe;
-	err = inlay_task_cq_make_(&w->cq, &w->ibcq, &w->channel, w->pd->context, cqes, p->events);
+	err = inlay_task_cq_make_(&w->cq, &w->ibcq, &w->channel, w->pd->context, cqes, p->events, why);
 	if (!err)
-		err = inlay_uar_create(&w->uar, w->pd, INLAY_UAR_SERIAL, NULL);
+		err = inlay_uar_create(&w->uar, w->pd, INLAY_UAR_SERIAL, why);
 	if (err && err != -ENOTSUP) /* without registers of one's own each QP has its own */
 		return err;
-	return inlay_task_worker_init_(w, memory, p, entries, num);
+	return inlay_task_worker_init_(w, memory, p, why);
 }
 
 /*
  * Makes a worker: its CQ and doorbell register; and opens its plugins, in their order.
  *
- * w        aligned to a cache line
- * memory   for its tables, aligned to a cache line; the worker's until it is destroyed
- * size     bytes, at least inlay_task_worker_size(p)
- * entries  num plugins; copied. Their interfaces are not, and must outlive the worker
+ * w       aligned to a cache line
+ * memory  for its tables, aligned to a cache line; the worker's until it is destroyed
+ * size    bytes, at least inlay_task_worker_size(p)
  *
  * Returns 0; -EINVAL for an argument out of its range or a plugin without handler; -ENOBUFS when
- * size is too small; -ENOSPC for more plugins than p->plugins; -EPROTO for a plugin of another
- * version or layout; -EEXIST for two of one id; what a plugin's open returned; else the negative
- * errno of the verbs call that failed. On failure nothing is left behind.
+ * size is too small; -EPROTO for a plugin of another version or layout; -EEXIST for two of one id;
+ * what a plugin's open returned; else the negative errno of the verbs call that failed. On failure
+ * nothing is left behind, and *why says what went wrong.
  */
 INLAY_COLD int inlay_task_worker_create(struct inlay_task_worker *w, void *memory, size_t size, struct ibv_pd *pd,
-					const struct inlay_task_worker_params *p,
-					const struct inlay_task_entry *entries,
-					uint32_t num)
+					const struct inlay_task_worker_params *p, const char **why)
 {
 	int err;
 
 	if (!w || (uintptr_t)w % INLAY_CACHE_LINE || !memory || (uintptr_t)memory % INLAY_CACHE_LINE || !pd ||
-	    !inlay_task_worker_valid_(p) || (num && !entries))
-		return -EINVAL;
+	    !inlay_task_worker_valid_(p))
+		return inlay_refuse_(-EINVAL, why, "a worker's argument or parameter is out of its range");
 	if (size < inlay_task_worker_size(p))
-		return -ENOBUFS;
+		return inlay_refuse_(-ENOBUFS, why, "less memory than inlay_task_worker_size");
 	__builtin_memset(w, 0, sizeof(*w));
 	w->pd = pd;
-	err = inlay_task_worker_make_(w, memory, p, entries, num);
+	err = inlay_task_worker_make_(w, memory, p, why);
 	if (err)
 		inlay_task_worker_destroy(w);
 	return err;
@@ -237,10 +241,9 @@ INLAY_COLD void inlay_task_worker_probe_(struct inlay_task_worker *w, uint64_t n
 	for (i = 0; i < w->num_conns; i++) {
 		struct inlay_task_conn *c = w->conns[i];
 
-		if (!c->connected || c->broken || c->probing || inlay_post_write(&c->link.sq, 0, 0, NULL, 0,
-										 INLAY_SIGNALED))
+		if (!c->connected || c->broken || !inlay_task_link_done_(&c->link, c->probe_end) ||
+		    inlay_post_write(&c->link.sq, 0, 0, NULL, 0, INLAY_SIGNALED))
 			continue;
-		c->probing = 1;
 		c->probe_end = inlay_sq_index(&c->link.sq);
 		inlay_task_conn_dirty_(c);
 	}
@@ -273,9 +276,9 @@ INLAY_ALWAYS struct inlay_task_conn *inlay_task_worker_conn_(const struct inlay_
 {
 	uint32_t i = qpn & w->named_mask;
 
-	while (w->named[i].conn && INLAY_UNLIKELY(w->named[i].qpn != qpn))
+	while (w->named[i] && INLAY_UNLIKELY(inlay_sq_qpn(&w->named[i]->link.sq) != qpn))
 		i = (i + 1) & w->named_mask;
-	return w->named[i].conn;
+	return w->named[i];
 }
 
 /*
@@ -316,7 +319,7 @@ INLAY_FN uint32_t inlay_task_worker_progress(struct inlay_task_worker *w, uint64
 		if (w->plugins[n].plugin->progress)
 			done += w->plugins[n].plugin->progress(w->plugins[n].state);
 	if (w->dirty)
-		inlay_task_worker_flush(w);
+		inlay_task_worker_flush_(w);
 	w->inside = 0;
 	return done;
 }
@@ -325,27 +328,16 @@ INLAY_FN uint32_t inlay_task_worker_progress(struct inlay_task_worker *w, uint64
  * Sleeping
  */
 
-/* The descriptor to sleep on; -1 without params.events. */
+/* The descriptor to sleep on, which does not block; -1 without params.events. */
 INLAY_COLD int inlay_task_worker_fd(const struct inlay_task_worker *w)
 {
 	return w->channel ? w->channel->fd : -1;
 }
 
-/* As inlay_task_host_due. */
-INLAY_FN uint64_t inlay_task_worker_due(const struct inlay_task_worker *w)
-{
-	return w->due;
-}
-
-/* As inlay_task_host_event. */
-INLAY_COLD int inlay_task_worker_event(struct inlay_task_worker *w)
-{
-	return inlay_task_event_(w->channel, &w->cq);
-}
-
 /* As inlay_task_host_arm. Does not know what a plugin's progress has to do. */
-INLAY_FN int inlay_task_worker_arm(struct inlay_task_worker *w)
+INLAY_FN int inlay_task_worker_arm(struct inlay_task_worker *w, uint64_t *until)
 {
+	*until = w->due;
 	return inlay_task_arm_(w->channel, &w->cq, !w->due || w->dirty);
 }
 
