@@ -153,8 +153,8 @@ static inline void client_progress(void)
 {
 	if (!inlay_task_host_progress(&client.host, now_ns(), 64))
 		sched_yield();
-	if (inlay_task_host_broken(&client.host))
-		die("the connection to the worker has broken: %s", strerror(-inlay_task_host_broken(&client.host)));
+	if (client.host.broken)
+		die("the connection to the worker has broken: %s", strerror(-client.host.broken));
 }
 
 static inline void client_wait(const struct inlay_task *t)

@@ -308,7 +308,7 @@ static inline int rdma_ep_create(struct rdma *p, struct rdma_host *h, struct inl
 	uint32_t i;
 	int err;
 
-	if (p->num_eps == RDMA_ALL_EPS || h->eps.free == INLAY_TASK_NOBODY)
+	if (p->num_eps == RDMA_ALL_EPS || h->eps.free == HANDLES_NONE)
 		return -ENOSPC;
 	ep = (struct rdma_ep *)aligned_alloc(INLAY_CACHE_LINE, sizeof(*ep));
 	if (!ep)

@@ -307,7 +307,7 @@ static uint32_t host_gathers(struct host_model *m, uint32_t at)
 static void host_submit(uint32_t i, uint32_t how, uint32_t size, uint32_t after)
 {
 	struct host_model *m = &host.m[i];
-	uint32_t outstanding = inlay_task_host_outstanding(&host.h), rung = inlay_sq_rung(&host.h.link.sq);
+	uint32_t outstanding = host.h.outstanding, rung = inlay_sq_rung(&host.h.link.sq);
 	uint32_t first = inlay_sq_index(&host.h.link.sq);
 	const struct inlay_buf *buf;
 	struct host_command *c;
@@ -321,7 +321,7 @@ static void host_submit(uint32_t i, uint32_t how, uint32_t size, uint32_t after)
 		inlay_task_set_response(m->t, how & 8 ? host.bufs[i][how & 16 ? 4 : 3] : NULL);
 		if (!m->deadline)
 			m->deadline = INLAY_TASK_NEVER;
-		inlay_task_set_deadline(m->t, m->deadline);
+		m->t->deadline = m->deadline;
 		m->room = how & 8 ? how & 16 ? 256 : 40 : 0;
 		m->user_response = how & 8;
 	} else {
@@ -339,7 +339,7 @@ static void host_submit(uint32_t i, uint32_t how, uint32_t size, uint32_t after)
 		sure(host.h.outstanding == outstanding && inlay_task_state(m->t) == INLAY_TASK_IDLE);
 		return;
 	}
-	sure(outstanding < host.h.limit && inlay_task_host_outstanding(&host.h) == outstanding + 1);
+	sure(outstanding < host.h.limit && host.h.outstanding == outstanding + 1);
 	sure(inlay_task_status(m->t) == -EINPROGRESS);
 	sure(how & 32 ? inlay_sq_rung(&host.h.link.sq) == rung : inlay_sq_rung(&host.h.link.sq) == host.h.link.sq.pi);
 	m->state = HOST_OUT;
@@ -743,8 +743,8 @@ static void host_look(void)
 			continue;
 		windows += !!(m->t->held & INLAY_TASK_HELD_PAYLOAD) + !!(m->t->held & INLAY_TASK_HELD_RESPONSE);
 	}
-	sure(inlay_task_host_outstanding(&host.h) == host.outstanding && host.h.strays == host.strays);
-	sure(!inlay_task_host_broken(&host.h) == !host.broken);
+	sure(host.h.outstanding == host.outstanding && host.h.strays == host.strays);
+	sure(!host.h.broken == !host.broken);
 	for (i = host.h.free_window, n = 0; i != INLAY_TASK_NONE; i = host.h.windows[i].next, n++)
 		sure(i < host.h.num_windows && n < host.h.num_windows);
 	sure(n + windows == host.h.num_windows);
@@ -816,7 +816,7 @@ static void host_begin(uint32_t one, uint32_t two)
 	host_bufs();
 	for (i = 0; i < HOST_TASKS; i++) {
 		sure(!inlay_task_alloc(&host.h, 1, host_callback, &host.m[i].t));
-		sure(inlay_task_index_(host.m[i].t) == i);
+		sure((uint32_t)host.m[i].t->ids.context == i);
 		host.m[i].t->user_data = i;
 		host.m[i].state = HOST_IDLE;
 		host.m[i].context = host.m[i].t->ids.context;
@@ -862,9 +862,9 @@ static void host_step(struct fuzz_in *in)
 		if (m->state == HOST_FREE) {
 			/* The one that was given back last */
 			sure(!inlay_task_alloc(&host.h, 1, host_callback, &t));
-			m = &host.m[inlay_task_index_(t)];
+			m = &host.m[(uint32_t)t->ids.context];
 			sure(m->t == t && m->state == HOST_FREE);
-			t->user_data = inlay_task_index_(t);
+			t->user_data = (uint32_t)t->ids.context;
 			m->state = HOST_IDLE;
 			m->told = m->len = 0;
 		} else {

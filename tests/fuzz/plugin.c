@@ -794,7 +794,7 @@ static void plugin_begin(uint32_t one)
 	for (i = 0; i < PLUGIN_CONNS; i++) {
 		plug.dead[i] = 0;
 		fuzz_qp_make(&plug.qps[i], &plug.conns[i].link, &plug.cq, PLUGIN_QPN + i, 128, PLUGIN_CREDITS);
-		sure(!inlay_task_conn_init_(&plug.conns[i], plug.conn_memory[i], &plug.w, PLUGIN_LKEY + 2 * i));
+		inlay_task_conn_init_(&plug.conns[i], plug.conn_memory[i], &plug.w, PLUGIN_LKEY + 2 * i);
 		inlay_task_conn_begin_(&plug.conns[i], &peer);
 	}
 }

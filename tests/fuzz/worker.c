@@ -550,12 +550,12 @@ static void worker_fault(uint32_t conn, uint32_t which)
 
 /* ---- What holds at any time ---- */
 
-static uint32_t worker_list(const struct inlay_task_conn *c, uint32_t first)
+static uint32_t worker_list(const struct inlay_task_conn *c, const struct inlay_task_cmd *first)
 {
 	uint32_t n = 0;
 
-	for (; first != INLAY_TASK_NOBODY; first = c->cmds[first].next)
-		sure(first < c->num && n++ <= c->num);
+	for (; first; first = first->next)
+		sure(first >= c->cmds && first < c->cmds + c->num && n++ <= c->num);
 	return n;
 }
 
@@ -633,7 +633,7 @@ static void worker_begin(uint32_t one, uint32_t two)
 	for (i = 0; i < WORKER_CONNS; i++) {
 		worker.come[i] = worker.down[i] = worker.dead[i] = worker.strays[i] = worker.written[i] = 0;
 		fuzz_qp_make(&worker.qps[i], &worker.conns[i].link, &worker.cq, WORKER_QPN + i, two & 1 ? 8 : 64, WORKER_CREDITS);
-		sure(!inlay_task_conn_init_(&worker.conns[i], worker.conn_memory[i], &worker.w, WORKER_LKEY + 2 * i));
+		inlay_task_conn_init_(&worker.conns[i], worker.conn_memory[i], &worker.w, WORKER_LKEY + 2 * i);
 		inlay_task_conn_begin_(&worker.conns[i], &peer);
 	}
 }

@@ -38,7 +38,7 @@ static void payload_behind_an_empty_head(void **state)
 			must(inlay_task_set_payload(t, head));
 		must(inlay_task_set_response(t, in));
 		answered(t, 9000, way);
-		assert_int_equal(inlay_task_host_broken(&line->host), 0);
+		assert_int_equal(line->host.broken, 0);
 		must(inlay_task_set_payload(t, NULL));
 		must(inlay_task_release(t));
 		/* A list that was behind the task's own is one again */
@@ -190,7 +190,7 @@ static void empty_response(void **state)
 		case 0: break;
 		case 1: must(inlay_task_submit(t)); break; /* no such plugin */
 		case 2: /* its deadline passes */
-			must(inlay_task_set_deadline(t, clock_now + 5));
+			t->deadline = clock_now + 5;
 			must(inlay_task_submit(t));
 			until(num_kept == 1);
 			clock_now += 5;
@@ -255,7 +255,7 @@ static void empty_response(void **state)
 		case 2:
 			assert_int_equal(inlay_task_status(t), -ETIMEDOUT);
 			must(inlay_task_cmd_answer_data(kept[0], 0, kept[0]->payload, 200));
-			until(!inlay_task_host_outstanding(&line->host));
+			until(!line->host.outstanding);
 			assert_int_equal(inlay_buf_data_len(small), 0);
 			break;
 		case 3:
@@ -331,7 +331,7 @@ static void memory_without_windows(void **state)
 			answered(t, 9000, way);
 		}
 		must(inlay_task_release(t));
-		assert_int_equal(inlay_task_host_broken(&line->host), 0);
+		assert_int_equal(line->host.broken, 0);
 		must(inlay_buf_dec_refcount(large, NULL));
 		must(inlay_buf_dec_refcount(small, NULL));
 		must(inlay_buf_dec_refcount(response, NULL));

@@ -299,11 +299,11 @@ static void all_lost(struct inlay_task **t, uint32_t n)
 	for (i = 0; i < n; i++) {
 		assert_int_equal(completed[i], 1);
 		assert_int_equal(inlay_task_by(t[i]), INLAY_TASK_BY_CONNECTION);
-		assert_int_equal(inlay_task_status(t[i]), inlay_task_host_broken(&line->host));
+		assert_int_equal(inlay_task_status(t[i]), line->host.broken);
 		assert_int_equal(inlay_task_submit(t[i]), -ENOTCONN);
 		must(inlay_task_release(t[i]));
 	}
-	assert_true(inlay_task_host_broken(&line->host) < 0);
+	assert_true(line->host.broken < 0);
 }
 
 /* ---- one dies ---- */
@@ -321,7 +321,7 @@ static void worker_killed_in_mid_command(void **state)
 		must(inlay_task_submit(t[i]));
 	}
 	all_lost(t, 6);
-	assert_int_equal(inlay_task_host_broken(&line->host), -ECONNRESET);
+	assert_int_equal(line->host.broken, -ECONNRESET);
 	host_free();
 	finish();
 }
@@ -350,7 +350,7 @@ static void worker_killed_with_nothing_on_the_wire(void **state)
 	print_message("# noticed after %.0f ms; the bound is %.0f ms\n", took * 1e3, bound * 1e3);
 	assert_true(took <= bound + GRACE);
 	all_lost(t, 5);
-	assert_int_equal(inlay_task_host_broken(&line->host), -ECONNRESET);
+	assert_int_equal(line->host.broken, -ECONNRESET);
 	host_free();
 	finish();
 }
@@ -562,7 +562,7 @@ static void late(void **state)
 		t = task(BACK, 0);
 		must(inlay_task_set_payload(t, out));
 		must(inlay_task_set_response(t, in));
-		must(inlay_task_set_deadline(t, nanoseconds() + 20000000));
+		t->deadline = nanoseconds() + 20000000;
 		must(inlay_task_submit(t));
 		until(completed[0]);
 		if (inlay_task_status(t)) {
@@ -580,7 +580,7 @@ static void late(void **state)
 		/* From here on nobody writes to it, and nobody is given what is in it now */
 		memset(outside.at, 0x22, 2 * LARGE);
 		if (way)
-			until(inlay_task_host_broken(&line->host) || !inlay_task_host_outstanding(&line->host));
+			until(line->host.broken || !line->host.outstanding);
 		usleep(400000);
 		go();
 		assert_true(all_bytes(outside.at, 2 * LARGE, 0x22));

@@ -86,7 +86,7 @@ static void tasks_make(struct inlay_task **t)
 	for (i = 0; i < TASKS; i++) {
 		must(inlay_task_alloc(&line->host, KEEP, note_end, &t[i]));
 		t[i]->user_data = i;
-		must(inlay_task_set_destination(t[i], PLACE + i));
+		t[i]->ids.destination = PLACE + i;
 	}
 }
 
@@ -159,8 +159,8 @@ static void others_go_on(struct inlay_task **t, uint32_t target, const char *wha
 	for (i = 0; i < TASKS; i++)
 		if (i != target && (ends[i].times || inlay_task_status(t[i]) != -EINPROGRESS))
 			fail_msg("%s, bit %u: task %u was completed, status %d, instead of %u", what, bit, i, ends[i].status, target);
-	if (inlay_task_host_outstanding(&line->host) != TASKS - 1)
-		fail_msg("%s, bit %u: %u are outstanding of %u", what, bit, inlay_task_host_outstanding(&line->host), TASKS - 1);
+	if (line->host.outstanding != TASKS - 1)
+		fail_msg("%s, bit %u: %u are outstanding of %u", what, bit, line->host.outstanding, TASKS - 1);
 	answer_kept();
 	until(all_ended() == TASKS);
 	for (i = 0; i < TASKS; i++) {
@@ -171,7 +171,7 @@ static void others_go_on(struct inlay_task **t, uint32_t target, const char *wha
 			assert_int_equal(ends[i].by, INLAY_TASK_BY_HANDLER);
 		}
 	}
-	assert_int_equal(inlay_task_host_outstanding(&line->host), 0);
+	assert_int_equal(line->host.outstanding, 0);
 }
 
 /* The message was nobody's: the task is in flight until its deadline, and what it lends to the worker until that is taken back */
@@ -182,7 +182,7 @@ static void over_time(struct inlay_task *t, uint32_t target, const char *what, u
 	if (ends[target].times)
 		fail_msg("%s, bit %u: its task was completed, status %d", what, bit, ends[target].status);
 	assert_int_equal(inlay_task_status(t), -EINPROGRESS);
-	assert_int_equal(inlay_task_host_outstanding(&line->host), TASKS - 1);
+	assert_int_equal(line->host.outstanding, TASKS - 1);
 	clock_now += 10;
 	until(ends[target].times);
 	assert_int_equal(ends[target].status, -ETIMEDOUT);
@@ -237,7 +237,7 @@ static void spoiled_command(struct inlay_task **t, enum command_shape shape, uin
 	before = handled;
 	echoed = 0;
 	must(inlay_task_set_plugin(t[target], shape == BY_KEY ? BACK : ECHO));
-	must(inlay_task_set_deadline(t[target], clock_now + 10));
+	t[target]->deadline = clock_now + 10;
 	if (shape == BY_KEY) {
 		must(inlay_task_set_payload(t[target], out));
 		must(inlay_task_set_response(t[target], in));
@@ -284,7 +284,7 @@ static void every_bit_of_a_command(void **state)
 		for (bit = 0; bit < BITS; bit++)
 			spoiled_command(t, (enum command_shape)shape, bit);
 		assert_int_equal(line->conn.strays + desk->worker.strays, 0);
-		assert_int_equal(inlay_task_host_broken(&line->host), 0);
+		assert_int_equal(line->host.broken, 0);
 		assert_int_equal(inlay_inventory_num_free(&desk->pull->inventory), 4);
 		tasks_free(t);
 		hostile_free();
@@ -345,9 +345,9 @@ static void every_bit_of_the_keys(void **state)
 			for (i = 0; i < TASKS; i++) {
 				assert_int_equal(ends[i].times, 1);
 				assert_int_equal(ends[i].by, INLAY_TASK_BY_CONNECTION);
-				assert_int_equal(ends[i].status, inlay_task_host_broken(&line->host));
+				assert_int_equal(ends[i].status, line->host.broken);
 			}
-			assert_true(inlay_task_host_broken(&line->host) < 0);
+			assert_true(line->host.broken < 0);
 			while (num_kept)
 				assert_int_equal(inlay_task_cmd_answer(kept[--num_kept], 0), -ENOTCONN);
 			/* What either device may still use comes back when it has given back all that was posted */
@@ -454,7 +454,7 @@ static void spoiled_answer(struct inlay_task **t, enum answer_shape shape, uint3
 	uint8_t *head;
 
 	memset(ends, 0, sizeof(ends));
-	must(inlay_task_set_deadline(t[target], clock_now + 10));
+	t[target]->deadline = clock_now + 10;
 	if (shape == WROTE)
 		must(inlay_task_set_response(t[target], in));
 	for (i = 0; i < TASKS; i++)
@@ -464,7 +464,7 @@ static void spoiled_answer(struct inlay_task **t, enum answer_shape shape, uint3
 		clock_now += 10;
 		until(all_ended());
 		assert_int_equal(ends[target].status, -ETIMEDOUT);
-		assert_int_equal(inlay_task_host_outstanding(&line->host), TASKS);
+		assert_int_equal(line->host.outstanding, TASKS);
 	}
 	post_answer(take_kept(target), shape);
 	head = line->conn.link.sq.last + INLAY_DS + 4;
@@ -473,7 +473,7 @@ static void spoiled_answer(struct inlay_task **t, enum answer_shape shape, uint3
 	inlay_task_worker_flush_(&desk->worker);
 	if (late && shape != WROTE) {
 		/* It has no task any more: it is the one that was still to come, whatever it says */
-		until(inlay_task_host_outstanding(&line->host) == TASKS - 1);
+		until(line->host.outstanding == TASKS - 1);
 		turns(2);
 	} else if (late && e.by != INLAY_TASK_BY_NOBODY) {
 		until(reused == before + 1);
@@ -482,7 +482,7 @@ static void spoiled_answer(struct inlay_task **t, enum answer_shape shape, uint3
 		until(heard() != taken);
 		turns(2);
 		assert_int_equal(inlay_task_state(t[target]), INLAY_TASK_QUARANTINE);
-		assert_int_equal(inlay_task_host_outstanding(&line->host), TASKS - 1);
+		assert_int_equal(line->host.outstanding, TASKS - 1);
 		must(inlay_task_revoke(t[target]));
 		until(reused == before + 1);
 	} else if (e.by == INLAY_TASK_BY_NOBODY) {
@@ -517,7 +517,7 @@ static void every_bit_of_an_answer(void **state)
 			for (bit = 0; bit < BITS; bit++)
 				spoiled_answer(t, (enum answer_shape)shape, bit, late);
 			assert_int_equal(line->conn.strays + desk->worker.strays, 0);
-			assert_int_equal(inlay_task_host_broken(&line->host), 0);
+			assert_int_equal(line->host.broken, 0);
 			tasks_free(t);
 			hostile_free();
 		}
@@ -544,7 +544,7 @@ static void nobodys_answers(void **state)
 	for (round = 0; round < 3; round++) {
 		memset(ends, 0, sizeof(ends));
 		for (i = 0; i < TASKS; i++) {
-			must(inlay_task_set_deadline(t[i], clock_now + (i < 4 ? 10 : 1000000)));
+			t[i]->deadline = clock_now + (i < 4 ? 10 : 1000000);
 			must(inlay_task_submit(t[i]));
 		}
 		until(num_kept == TASKS);
@@ -556,7 +556,7 @@ static void nobodys_answers(void **state)
 		}
 		assert_int_equal(all_ended(), 0);
 		/* Whatever it says is the credit for one more command */
-		assert_int_equal(inlay_task_host_outstanding(&line->host), TASKS - 3);
+		assert_int_equal(line->host.outstanding, TASKS - 3);
 		clock_now += 10;
 		until(all_ended() == 4);
 		/* The four are answered all the same, and so are the others: each of those is completed, once, with success */
@@ -567,7 +567,7 @@ static void nobodys_answers(void **state)
 			assert_int_equal(ends[i].times, 1);
 			assert_int_equal(ends[i].status, i < 4 ? -ETIMEDOUT : 0);
 		}
-		assert_int_equal(inlay_task_host_outstanding(&line->host), 0);
+		assert_int_equal(line->host.outstanding, 0);
 		strays = line->host.strays;
 	}
 	tasks_free(t);
@@ -632,7 +632,7 @@ static void all_go_on(struct inlay_task **t)
 					 round * 70 + i);
 		}
 	}
-	assert_int_equal(inlay_task_host_outstanding(&line->host), 0);
+	assert_int_equal(line->host.outstanding, 0);
 }
 
 /*
@@ -655,7 +655,7 @@ static void other_operations_to_the_host(void **state)
 		mw = window(&line->host.link);
 		must(inlay_task_set_payload(t[0], out));
 		must(inlay_task_set_response(t[0], in));
-		must(inlay_task_set_deadline(t[3], clock_now + 10));
+		t[3]->deadline = clock_now + 10;
 		fill(outside.at, LARGE, operation);
 		memset(outside.at + LARGE, 0x5a, LARGE);
 		for (i = 0; i < TASKS; i++)
@@ -675,9 +675,9 @@ static void other_operations_to_the_host(void **state)
 		turns(5);
 		assert_int_equal(line->host.strays, 1);
 		assert_int_equal(line->host.link.rq.pi, posted + 1);
-		assert_int_equal(inlay_task_host_broken(&line->host), 0);
+		assert_int_equal(line->host.broken, 0);
 		assert_int_equal(all_ended(), 0);
-		assert_int_equal(inlay_task_host_outstanding(&line->host), TASKS - 1);
+		assert_int_equal(line->host.outstanding, TASKS - 1);
 		assert_int_equal(line->host.limit, TASKS);
 		/* Its deadline */
 		clock_now += 10;
@@ -688,7 +688,7 @@ static void other_operations_to_the_host(void **state)
 		assert_int_equal(ends[3].status, -ETIMEDOUT);
 		assert_int_equal(ends[3].by, INLAY_TASK_BY_HOST);
 		until(inlay_task_state(t[3]) == INLAY_TASK_IDLE);
-		assert_int_equal(inlay_task_host_outstanding(&line->host), TASKS - 1);
+		assert_int_equal(line->host.outstanding, TASKS - 1);
 		/* The others */
 		i = 0;
 		while (kept[i]->ids.destination != PLACE)
@@ -706,14 +706,14 @@ static void other_operations_to_the_host(void **state)
 			}
 		}
 		assert_int_equal(differs(outside.at + LARGE, LARGE, operation), LARGE);
-		assert_int_equal(inlay_task_host_outstanding(&line->host), 0);
+		assert_int_equal(line->host.outstanding, 0);
 		/* And the answer itself, when it comes at last, is nobody's */
 		must(inlay_task_cmd_answer(third, 0));
 		until(line->host.strays == 2);
 		assert_int_equal(ends[3].times, 1);
 		all_go_on(t);
 		assert_int_equal(line->host.strays, 2);
-		assert_int_equal(inlay_task_host_broken(&line->host), 0);
+		assert_int_equal(line->host.broken, 0);
 		assert_false(line->conn.broken);
 		assert_int_equal(line->conn.strays + desk->worker.strays, 0);
 		assert_int_equal(inlay_inventory_num_free(&desk->pull->inventory), 4);
@@ -746,7 +746,7 @@ static void window_taken_away(void **state)
 	post_operation(&line->conn.link.sq, SEND_INV, msg, sizeof(msg), cmd->response_key.rkey);
 	until(heard() != TASKS);
 	assert_int_equal(all_ended(), 0);
-	assert_int_equal(inlay_task_host_broken(&line->host), 0);
+	assert_int_equal(line->host.broken, 0);
 	/* It comes last, so that the others have been answered when its windows are closed */
 	for (i = 1; i < TASKS; i++)
 		must(inlay_task_cmd_answer(take_kept(i), 0));
@@ -785,7 +785,7 @@ static void other_operations_to_the_worker(void **state)
 		hostile_scene(2);
 		tasks_make(t);
 		must(inlay_task_alloc(&lines[1]->host, KEEP, NULL, &other));
-		must(inlay_task_set_destination(other, PLACE + TASKS));
+		other->ids.destination = PLACE + TASKS;
 		must(inlay_task_submit(other));
 		for (i = 0; i < 3; i++)
 			must(inlay_task_submit(t[i]));
@@ -818,7 +818,7 @@ static void other_operations_to_the_worker(void **state)
 		assert_true(!a.ids.plugin && !a.ids.destination && !a.length);
 		/* Its tasks */
 		assert_int_equal(all_ended(), 0);
-		assert_int_equal(inlay_task_host_outstanding(&line->host), 2);
+		assert_int_equal(line->host.outstanding, 2);
 		for (i = 0; i < 3; i++)
 			must(inlay_task_cmd_answer(take_kept(i), -EDOM));
 		until(all_ended() == 3);
@@ -829,7 +829,7 @@ static void other_operations_to_the_worker(void **state)
 		}
 		all_go_on(t);
 		assert_int_equal(handled, before + 3 * TASKS);
-		assert_int_equal(inlay_task_host_broken(&line->host), 0);
+		assert_int_equal(line->host.broken, 0);
 		assert_false(line->conn.broken);
 		assert_int_equal(line->conn.strays, 1);
 		assert_int_equal(line->host.strays, 1);

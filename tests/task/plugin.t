@@ -294,7 +294,7 @@ static void over_the_wire(void **state)
 			uint32_t bytes = (round * 97 + i * 13) % 4000;
 			struct inlay_buf *p = inlay_task_payload(t[i]);
 
-			must(inlay_task_set_destination(t[i], round * TASKS + i));
+			t[i]->ids.destination = round * TASKS + i;
 			inlay_buf_set_data(p, inlay_buf_head(p), bytes);
 			fill(inlay_buf_data(p), bytes, round + i);
 			must(inlay_task_submit(t[i]));
@@ -312,7 +312,7 @@ static void over_the_wire(void **state)
 	assert_int_equal(n.progress, turns);
 	/* What notification says in the place of a length */
 	for (i = 0; i < 2; i++) {
-		must(inlay_task_set_destination(t[i], 1000 + i));
+		t[i]->ids.destination = 1000 + i;
 		must(inlay_task_submit(t[i]));
 	}
 	while (done_calls < ROUNDS * TASKS + 2) {
@@ -324,7 +324,7 @@ static void over_the_wire(void **state)
 	assert_int_equal(t[0]->response_len + t[1]->response_len, 0);
 	assert_int_equal(n.notification, ROUNDS * TASKS + 2);
 	/* The end, with a command in its hands: it is told, and nobody is answered */
-	must(inlay_task_set_destination(t[0], 1));
+	t[0]->ids.destination = 1;
 	must(inlay_task_submit(t[0]));
 	settle();
 	must(inlay_task_conn_break_(&l.conn));

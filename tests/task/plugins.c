@@ -7,14 +7,13 @@
 #include "common.h"
 #include "../../examples/plugins/rdma.h"
 #include "../../examples/plugins/rdmo.h"
+#include "rig.h"
 
 #define MEM (64u << 10)
 #define TASKS 24u
 
 struct side {
-	struct inlay_task_host host;
-	struct inlay_task_conn conn;
-	void *hmem, *cmem;
+	struct line line;
 	struct inlay_task *t[TASKS];
 };
 
@@ -32,10 +31,9 @@ struct far {
 };
 
 struct bench {
-	struct inlay_task_worker worker;
+	struct desk *desk;
 	struct side side[2];
 	struct far far;
-	void *wmem;
 };
 
 static const struct inlay_task_entry entries[] = {{RDMA_ID, &rdma_plugin, NULL}, {RDMO_ID, &rdmo_plugin, NULL}};
@@ -86,31 +84,18 @@ static struct bench *bench_make(void)
 	struct inlay_task_worker_params wp = inlay_task_worker_default();
 	struct inlay_task_host_params hp = inlay_task_host_default();
 	struct bench *b = (struct bench *)pages(sizeof(*b));
-	uint8_t mine[INLAY_TASK_ADDRESS], theirs[INLAY_TASK_ADDRESS];
 	uint32_t i, k;
 
-	wp.plugins = entries;
-	wp.num_plugins = ARRAY(entries);
 	wp.connections = 2;
 	wp.period = hp.period = 0;
 	wp.path.timeout = 8;
 	wp.path.retry_count = 1;
 	wp.message = 2048;
-	b->wmem = pages(inlay_task_worker_size(&wp));
-	must(inlay_task_worker_create(&b->worker, b->wmem, inlay_task_worker_size(&wp), dev.pd, &wp, NULL));
+	b->desk = desk_make(&wp, entries, ARRAY(entries), 4);
 	for (i = 0; i < 2; i++) {
-		struct side *s = &b->side[i];
-
-		s->cmem = pages(inlay_task_conn_size(&wp));
-		s->hmem = pages(inlay_task_host_size(&hp));
-		must(inlay_task_conn_create(&s->conn, s->cmem, inlay_task_conn_size(&wp), &b->worker, NULL));
-		must(inlay_task_host_create(&s->host, s->hmem, inlay_task_host_size(&hp), dev.pd, &hp, NULL));
-		inlay_task_host_address(&s->host, mine);
-		inlay_task_conn_address(&s->conn, theirs);
-		must(inlay_task_conn_connect(&s->conn, mine, sizeof(mine), NULL));
-		must(inlay_task_host_connect(&s->host, theirs, sizeof(theirs), NULL));
+		line_make(&b->side[i].line, b->desk, &hp);
 		for (k = 0; k < TASKS; k++)
-			must(inlay_task_alloc(&s->host, RDMA_ID, NULL, &s->t[k]));
+			must(inlay_task_alloc(&b->side[i].line.host, RDMA_ID, NULL, &b->side[i].t[k]));
 	}
 	far_make(&b->far, INLAY_RDMA_READ | INLAY_RDMA_WRITE | INLAY_RDMA_ATOMIC);
 	return b;
@@ -119,10 +104,10 @@ static struct bench *bench_make(void)
 static void both(struct bench *b)
 {
 	step();
-	inlay_task_worker_progress(&b->worker, 0, 64);
+	inlay_task_worker_progress(&b->desk->worker, 0, 64);
 	step();
-	inlay_task_host_progress(&b->side[0].host, 0, 64);
-	inlay_task_host_progress(&b->side[1].host, 0, 64);
+	inlay_task_host_progress(&b->side[0].line.host, 0, 64);
+	inlay_task_host_progress(&b->side[1].line.host, 0, 64);
 }
 
 static void bench_free(struct bench *b)
@@ -130,22 +115,18 @@ static void bench_free(struct bench *b)
 	uint32_t i;
 
 	for (i = 0; i < 2; i++)
-		must(inlay_task_host_stop(&b->side[i].host));
+		must(inlay_task_host_stop(&b->side[i].line.host));
 	for (i = 0; i < 4; i++)
 		both(b);
 	for (i = 0; i < 2; i++) {
 		struct side *s = &b->side[i];
 
-		assert_int_equal(s->host.strays, 0);
-		must(inlay_task_host_destroy(&s->host));
-		must(inlay_task_conn_destroy(&s->conn));
-		assert_int_equal(s->conn.kept, 0);
-		free(s->hmem);
-		free(s->cmem);
+		assert_int_equal(s->line.host.strays, 0);
+		line_free(&s->line);
+		assert_int_equal(s->line.conn.kept, 0);
 	}
-	must(inlay_task_worker_destroy(&b->worker));
+	desk_free(b->desk);
 	far_free(&b->far);
-	free(b->wmem);
 	free(b);
 }
 
@@ -519,9 +500,9 @@ static void tags(void **state)
 	tag_send(b, ep[0], 11, 100, 6);
 	must(call(b, 1, RDMA_ID, ask(RDMA_CLOSE, ep[1], 0, 0, 0, NULL)));
 	tag_recv(t[3], 11, INLAY_MATCH_EXACT, 100);
-	for (end = now() + DEADLINE; !b->side[1].conn.kept && now() < end;)
+	for (end = now() + DEADLINE; !b->side[1].line.conn.kept && now() < end;)
 		both(b);
-	assert_int_equal(b->side[1].conn.kept, 1);
+	assert_int_equal(b->side[1].line.conn.kept, 1);
 	assert_int_equal(inlay_task_status(t[3]), -EINPROGRESS);
 	bench_free(b);
 }
@@ -548,7 +529,7 @@ static void broken(void **state)
 		request(t[i], RDMA_ID, &r);
 		must(inlay_task_submit_quiet(t[i]));
 	}
-	inlay_task_host_flush(&b->side[0].host);
+	inlay_task_host_flush(&b->side[0].line.host);
 	assert_int_equal(until_done(b, t[1]), -EIO);
 	for (i = 2; i < 6; i++)
 		assert_int_equal(until_done(b, t[i]), -ECANCELED);
@@ -580,10 +561,10 @@ static void ends(void **state)
 		must(inlay_task_submit(t[i]));
 	}
 	step();
-	inlay_task_worker_progress(&b->worker, 0, 64);
-	must(inlay_task_conn_destroy(&b->side[0].conn));
-	assert_int_equal(b->side[0].conn.kept, 0);
-	assert_int_equal(b->worker.num_conns, 1);
+	inlay_task_worker_progress(&b->desk->worker, 0, 64);
+	must(inlay_task_conn_destroy(&b->side[0].line.conn));
+	assert_int_equal(b->side[0].line.conn.kept, 0);
+	assert_int_equal(b->desk->worker.num_conns, 1);
 	bench_free(b);
 }
 

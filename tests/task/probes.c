@@ -42,14 +42,14 @@ static void host_asks_in_time(void **state)
 	assert_int_equal(line->host.due, begin + 2 * PERIOD);
 	/* Something is: not before the period has passed, and then once; not either when there is something else to do meanwhile */
 	over = task(KEEP);
-	must(inlay_task_set_deadline(over, begin + PERIOD + 50));
+	over->deadline = begin + PERIOD + 50;
 	must(inlay_task_submit(t));
 	must(inlay_task_submit(over));
 	while (num_kept != 2) {
 		step();
 		inlay_task_worker_progress(&desk->worker, 1, 16);
 	}
-	assert_int_equal(inlay_task_host_outstanding(&line->host), 2);
+	assert_int_equal(line->host.outstanding, 2);
 	for (i = begin + PERIOD; i < begin + 2 * PERIOD; i++) {
 		step();
 		/* What is over time asks for a completion after its send */
@@ -82,8 +82,8 @@ static void host_asks_in_time(void **state)
 	must(inlay_task_cmd_answer(kept[0], 0));
 	must(inlay_task_cmd_answer(kept[1], 0));
 	inlay_task_worker_flush_(&desk->worker);
-	until(completed == 2 && !inlay_task_host_outstanding(&line->host));
-	assert_int_equal(inlay_task_host_outstanding(&line->host), 0);
+	until(completed == 2 && !line->host.outstanding);
+	assert_int_equal(line->host.outstanding, 0);
 	for (i = begin + 21 * PERIOD; i < begin + 25 * PERIOD; i += 10)
 		assert_int_equal(host_posts(i), 0);
 	must(inlay_task_release(t));

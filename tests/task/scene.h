@@ -200,7 +200,7 @@ UNUSED static struct inlay_task *task_of(struct line *l, uint64_t plugin, uint64
 	struct inlay_task *t = NULL;
 
 	must(inlay_task_alloc(&l->host, plugin, done, &t));
-	must(inlay_task_set_destination(t, destination));
+	t->ids.destination = destination;
 	return t;
 }
 

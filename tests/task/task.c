@@ -305,7 +305,7 @@ static void lengths(void **state)
 	must(inlay_task_alloc(&b->host, ECHO, done, &t));
 	for (len = 0; len <= 4064; len += len < 200 ? 1 : 61) {
 		write_payload(t, len, len);
-		must(inlay_task_set_destination(t, len));
+		t->ids.destination = len;
 		must(inlay_task_try_submit(t));
 		assert_int_equal(inlay_task_submit(t), -EBUSY);
 		assert_int_equal(inlay_task_release(t), -EPERM);
@@ -313,7 +313,7 @@ static void lengths(void **state)
 		check_response(t, len, len);
 	}
 	assert_int_equal(called, 200 + (4064 - 200) / 61 + 1);
-	assert_int_equal(inlay_task_host_outstanding(&b->host), 0);
+	assert_int_equal(b->host.outstanding, 0);
 	must(inlay_task_release(t));
 	assert_int_equal(inlay_task_release(t), -EBADFD);
 	assert_int_equal(b->host.strays + b->conn.strays + b->worker.strays, 0);
@@ -462,7 +462,7 @@ static void limits(void **state)
 			must(inlay_task_submit_quiet(t[i]));
 		}
 		assert_int_equal(inlay_task_submit(t[8]), -EAGAIN);
-		assert_int_equal(inlay_task_host_outstanding(&b->host), 8);
+		assert_int_equal(b->host.outstanding, 8);
 		/* One is given up, but the worker gets it: it counts until it is answered */
 		must(inlay_task_cancel(t[round % 8]));
 		assert_int_equal(inlay_task_status(t[round % 8]), -EINPROGRESS);
@@ -474,23 +474,23 @@ static void limits(void **state)
 		assert_int_equal(b->conn.kept, 8);
 		settle();
 		assert_int_equal(both(b), 0);
-		assert_int_equal(inlay_task_host_outstanding(&b->host), 8);
+		assert_int_equal(b->host.outstanding, 8);
 		for (i = 8; i--;)
 			must(inlay_task_cmd_answer_data(kept[i], 0, kept[i]->payload, kept[i]->payload_len));
 		for (i = 0; i < 8; i++)
 			until_done(b, t[i]);
 		assert_int_equal(called, 8);
-		for (i = 0; i < 100 && inlay_task_host_outstanding(&b->host); i++)
+		for (i = 0; i < 100 && b->host.outstanding; i++)
 			both(b);
 		for (i = 0; i < 8; i++)
 			if (i != round % 8)
 				check_response(t[i], 8 + 300 * (i & 1), i);
-		assert_int_equal(inlay_task_host_outstanding(&b->host), 0);
+		assert_int_equal(b->host.outstanding, 0);
 	}
 	/* Over time: completed at once, dropped when the answer comes, and counted until then */
 	num_kept = called = 0;
 	for (i = 0; i < 4; i++) {
-		must(inlay_task_set_deadline(t[i], b->time + 10 + i));
+		t[i]->deadline = b->time + 10 + i;
 		must(inlay_task_submit(t[i]));
 	}
 	assert_int_equal(b->host.due, b->time + 10);
@@ -502,7 +502,7 @@ static void limits(void **state)
 	assert_int_equal(inlay_task_status(t[2]), -EINPROGRESS);
 	for (i = 0; i < 1000 && inlay_task_state(t[0]) != INLAY_TASK_IDLE; i++)
 		both(b);
-	assert_int_equal(inlay_task_host_outstanding(&b->host), 4);
+	assert_int_equal(b->host.outstanding, 4);
 	must(inlay_task_set_plugin(t[0], ECHO));
 	must(inlay_task_submit(t[0]));
 	for (i = 0; i < 4; i++)
@@ -512,7 +512,7 @@ static void limits(void **state)
 	until_done(b, t[2]);
 	assert_int_equal(t[2]->response_len, 4);
 	until_done(b, t[3]);
-	assert_int_equal(inlay_task_host_outstanding(&b->host), 0);
+	assert_int_equal(b->host.outstanding, 0);
 	assert_int_equal(b->host.strays, 0);
 	for (i = 0; i < 24; i++)
 		must(inlay_task_release(t[i]));
@@ -549,7 +549,7 @@ static void quarantine(void **state)
 		must(inlay_inventory_get_by_addr(b->inv, &b->large_map, b->large + LARGE, LARGE, &in));
 		must(inlay_task_set_payload(t, out));
 		must(inlay_task_set_response(t, in));
-		must(inlay_task_set_deadline(t, 100));
+		t->deadline = 100;
 		must(inlay_task_submit(t));
 		until_kept(b, 1);
 		b->time = 100;
@@ -576,14 +576,14 @@ static void quarantine(void **state)
 		if (way == 1) {
 			/* A late access finds the door closed, and breaks the connection; the memory is as it was */
 			memset(b->large + LARGE, 0x5a, LARGE);
-			assert_int_equal(inlay_task_host_outstanding(&b->host), 1);
+			assert_int_equal(b->host.outstanding, 1);
 			must(inlay_task_cmd_answer_buf(kept[0], 0, kept[0]->pulled));
 			for (i = 0; i < 5000 && !inlay_task_worker_gone(&b->worker); i++)
 				both(b);
 			assert_true(b->conn.broken);
 			assert_true(all_bytes(b->large + LARGE, LARGE, 0x5a));
 		} else if (way == 2) {
-			assert_int_equal(inlay_task_host_broken(&b->host), -ECONNABORTED);
+			assert_int_equal(b->host.broken, -ECONNABORTED);
 			assert_int_equal(inlay_task_submit(t), -ENOTCONN);
 			inlay_task_cmd_answer(kept[0], 0);
 		} else {
@@ -688,7 +688,7 @@ static void resubmit(void **state)
 		write_payload(t, 8 + i, i);
 		must(inlay_task_submit(t));
 	}
-	while (inlay_task_host_outstanding(&b->host)) {
+	while (b->host.outstanding) {
 		both(b);
 		if (now() > end)
 			fail_msg("%u are left", left);

@@ -255,7 +255,7 @@ static void answered_and_stalled(void **state)
 		payload(t, i, i);
 		answered(t, i, i);
 		assert_int_equal(line->conn.kept, 0);
-		assert_int_equal(line->conn.waiting.first, INLAY_TASK_NOBODY);
+		assert_null(line->conn.waiting.first);
 		assert_int_equal(line->conn.commands, line->conn.answers);
 		payload(after, 2 * i, i);
 		answered(after, 2 * i, i);
@@ -378,7 +378,7 @@ static void share_of_the_pool(void **state)
 		for (i = share; i < 2 * share; i++)
 			answer_of(i);
 		answer_of(99);
-		until(!inlay_task_host_outstanding(&line->host));
+		until(!line->host.outstanding);
 		for (i = 0; i < 2 * share; i++) {
 			until_done(t[i]);
 			good(t[i], 0, 0);

@@ -36,17 +36,11 @@
 #ifndef INLAY_TASK_CMD_H
 #define INLAY_TASK_CMD_H
 
-#include <infiniband/mlx5dv.h>
-#include <infiniband/verbs.h>
-#include <inlay/base.h>
 #include <inlay/buf.h>
-#include <inlay/queue.h>
 #include <inlay/task/link.h>
-#include <inlay/task/wire.h>
 
 #define INLAY_TASK_PLUGINS 256u         /* of a worker, at most */
 #define INLAY_TASK_CONNECTIONS 4096u    /* likewise */
-#define INLAY_TASK_NOBODY 0xffffffffu   /* no command */
 
 struct inlay_task_conn;
 struct inlay_task_worker;
@@ -77,14 +71,14 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_cmd {
 	struct inlay_buf *pulled;       /* where a payload by key was read to, else NULL */
 	/* The worker's */
 	struct inlay_buf *answer;
-	uint32_t next;                  /* in the list that it is in */
+	struct inlay_task_cmd *next;    /* in the list that it is in */
 	uint32_t posted;                /* inlay_sq_index after what was posted for it */
 	uint32_t entry;                 /* the plugin's place among the worker's */
 	int status;
+	uint32_t kind;
 	struct inlay_task_key payload_key;
 	struct inlay_task_key response_key;
-	uint32_t kind;
-	uint32_t reserved[7];
+	uint32_t reserved[6];
 };
 
 INLAY_STATIC_ASSERT(sizeof(struct inlay_task_cmd) == 3 * INLAY_CACHE_LINE, "three lines");
@@ -170,10 +164,10 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_worker {
 
 INLAY_STATIC_ASSERT(offsetof(struct inlay_task_worker, cq) == INLAY_CACHE_LINE, "a poll touches two lines");
 
-/* A list of a connection's commands, by index */
+/* A list of a connection's commands */
 struct inlay_task_fifo_ {
-	uint32_t first;
-	uint32_t last;
+	struct inlay_task_cmd *first;   /* NULL: empty */
+	struct inlay_task_cmd *last;
 };
 
 /* A connection to a host; conn.h */
@@ -225,36 +219,23 @@ INLAY_STATIC_ASSERT(offsetof(struct inlay_task_conn, waiting) == INLAY_CACHE_LIN
 		    65537 * sizeof(struct inlay_task_plugin)))
 
 /* ------------------------------------------------------------------------------------------------
- * Internal
+ * Data path: what plugins call comes last
  */
-
-INLAY_ALWAYS uint32_t inlay_task_cmd_index_(const struct inlay_task_cmd *cmd)
-{
-	return (uint32_t)(cmd - cmd->conn->cmds);
-}
 
 INLAY_FN void inlay_task_fifo_push_(struct inlay_task_fifo_ *f, struct inlay_task_cmd *cmd)
 {
-	uint32_t i = inlay_task_cmd_index_(cmd);
-
-	cmd->next = INLAY_TASK_NOBODY;
-	if (f->first == INLAY_TASK_NOBODY)
-		f->first = i;
+	cmd->next = NULL;
+	if (f->first)
+		f->last->next = cmd;
 	else
-		cmd->conn->cmds[f->last].next = i;
-	f->last = i;
-}
-
-INLAY_FN struct inlay_task_cmd *inlay_task_fifo_first_(const struct inlay_task_conn *c,
-						       const struct inlay_task_fifo_ *f)
-{
-	return f->first == INLAY_TASK_NOBODY ? NULL : &c->cmds[f->first];
+		f->first = cmd;
+	f->last = cmd;
 }
 
 /* Takes the first one out, or returns NULL. */
-INLAY_FN struct inlay_task_cmd *inlay_task_fifo_pop_(const struct inlay_task_conn *c, struct inlay_task_fifo_ *f)
+INLAY_FN struct inlay_task_cmd *inlay_task_fifo_pop_(struct inlay_task_fifo_ *f)
 {
-	struct inlay_task_cmd *cmd = inlay_task_fifo_first_(c, f);
+	struct inlay_task_cmd *cmd = f->first;
 
 	if (cmd)
 		f->first = cmd->next;
@@ -352,7 +333,7 @@ INLAY_FN int inlay_task_cmd_post_(struct inlay_task_cmd *cmd)
 	}
 	segs = cmd->answer ? inlay_buf_segs(cmd->answer) : 1;
 	bbs = written ? 1 + (2 + segs + 3) / 4 : (4 + segs + 3) / 4;
-	if (c->spare.first == INLAY_TASK_NOBODY || inlay_sq_room(sq) < bbs)
+	if (!c->spare.first || inlay_sq_room(sq) < bbs)
 		return -EAGAIN;
 	if (written && inlay_post_write_bufs(sq, 0, cmd->response_key.rkey, cmd->answer, 0))
 		return -EAGAIN;
@@ -368,7 +349,7 @@ INLAY_FN int inlay_task_cmd_post_(struct inlay_task_cmd *cmd)
 	inlay_sq_commit(sq, at, MLX5_OPCODE_SEND, 0, INLAY_SIGNALED, 0);
 	cmd->posted = inlay_sq_index(sq);
 	inlay_task_fifo_push_(&c->sending, cmd);
-	inlay_task_conn_posted_(c, inlay_task_fifo_pop_(c, &c->spare));
+	inlay_task_conn_posted_(c, inlay_task_fifo_pop_(&c->spare));
 	return 0;
 }
 
@@ -384,7 +365,7 @@ INLAY_FN int inlay_task_cmd_finish_(struct inlay_task_cmd *cmd, uint32_t kind, i
 		inlay_task_cmd_spare_(cmd);
 		return -ENOTCONN;
 	}
-	if (c->answered.first != INLAY_TASK_NOBODY || inlay_task_cmd_post_(cmd)) {
+	if (c->answered.first || inlay_task_cmd_post_(cmd)) {
 		inlay_task_fifo_push_(&c->answered, cmd);
 		inlay_task_conn_tend_soon_(c);
 	}
@@ -409,19 +390,13 @@ INLAY_FN int inlay_task_cmd_answer_long_(struct inlay_task_cmd *cmd, int status,
 	return inlay_task_cmd_finish_(cmd, INLAY_TASK_ANSWER, status, len);
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path: answering
- */
-
 /*
  * Answers a command with a status and len bytes at data, which are copied. They may lie anywhere,
  * also in the payload, but overlap cmd->response only if they start there.
  *
- * Returns 0: it will be answered, and is the worker's; -ENOTCONN when the connection has ended,
- * likewise; -E2BIG when len exceeds cmd->response_max: it is still the handler's.
- *
- * Answers given outside of handlers and of a plugin's progress leave with the worker's next
- * progress.
+ * Returns 0: it will be answered, with the worker's next progress if not in this one; -ENOTCONN: it
+ * will not, the connection has ended; -E2BIG when len exceeds cmd->response_max: it is still the
+ * handler's.
  */
 INLAY_ALWAYS int inlay_task_cmd_answer_data(struct inlay_task_cmd *cmd, int status, const void *data, uint32_t len)
 {
@@ -430,7 +405,7 @@ INLAY_ALWAYS int inlay_task_cmd_answer_data(struct inlay_task_cmd *cmd, int stat
 	INLAY_CHECK(cmd->kept, "a command is answered once, by its handler");
 	if (INLAY_UNLIKELY(len > INLAY_TASK_SHORT) || INLAY_UNLIKELY(cmd->pulled != NULL) ||
 	    INLAY_UNLIKELY(c->broken) ||
-	    INLAY_UNLIKELY(c->answered.first != INLAY_TASK_NOBODY) || INLAY_UNLIKELY(len > c->response_max) ||
+	    INLAY_UNLIKELY(c->answered.first != NULL) || INLAY_UNLIKELY(len > c->response_max) ||
 	    INLAY_UNLIKELY(inlay_task_cmd_post_inline_(
 		    cmd, 1, inlay_task_first_(INLAY_TASK_ANSWER, inlay_task_status_wire_(status), len), data, len)))
 		return inlay_task_cmd_answer_long_(cmd, status, data, len);
@@ -446,11 +421,9 @@ INLAY_ALWAYS int inlay_task_cmd_answer(struct inlay_task_cmd *cmd, int status)
 
 /*
  * Answers with the data of a buffer or a list, registered with the worker's PD. What an answer
- * cannot hold is written to the buffer that the host has granted. The worker takes a reference and
- * gives it back when the device is done; the handler keeps its own.
- *
- * Returns as inlay_task_cmd_answer_data; -E2BIG when it is longer than the answer and what was
- * granted, or has more than 16 pieces; -EINVAL when buf was given back or is not a head.
+ * cannot hold is written to the buffer that the host has granted. The worker takes a reference.
+ * Returns as inlay_task_cmd_answer_data; -E2BIG when it is longer than both, or has more than 16
+ * pieces; -EINVAL when buf was given back or is not a head.
  */
 INLAY_FN int inlay_task_cmd_answer_buf(struct inlay_task_cmd *cmd, int status, struct inlay_buf *buf)
 {
@@ -468,10 +441,7 @@ INLAY_FN int inlay_task_cmd_answer_buf(struct inlay_task_cmd *cmd, int status, s
 				      (uint32_t)total);
 }
 
-/*
- * Answers with what the plugin's `notification` packs; nothing if it has none. A length beyond its
- * room is answered with -E2BIG. Returns as inlay_task_cmd_answer.
- */
+/* Answers with what the plugin's `notification` packs; a length beyond its room with -E2BIG. */
 INLAY_FN int inlay_task_cmd_notify(struct inlay_task_cmd *cmd, int status)
 {
 	const struct inlay_task_opened *s = &cmd->conn->worker->plugins[cmd->entry];

@@ -24,27 +24,14 @@
  *   receive --> [waiting: others before it, its payload] --> handler --> [kept]
  *           --> answer --> [answered: no room in the ring] --> [sending] --> spare
  *
- * Memory of a connection
- *
- *   | receive | response | receive | response | ...   a pair for each command; registered
- *   | commands | which command has which receive | a pointer for each plugin |
- *
  * Threads: a worker and its connections have one owner at a time.
  * Sources: as cmd.h.
  */
 #ifndef INLAY_TASK_CONN_H
 #define INLAY_TASK_CONN_H
 
-#include <infiniband/mlx5dv.h>
-#include <infiniband/verbs.h>
-#include <inlay/base.h>
-#include <inlay/buf.h>
 #include <inlay/cqe.h>
-#include <inlay/queue.h>
-#include <inlay/verbs.h>
 #include <inlay/task/cmd.h>
-#include <inlay/task/link.h>
-#include <inlay/task/wire.h>
 
 /* ------------------------------------------------------------------------------------------------
  * Set-up
@@ -113,13 +100,8 @@ INLAY_COLD void inlay_task_worker_name_(struct inlay_task_worker *w)
 	}
 }
 
-/*
- * Makes a connection of everything but verbs objects: for inlay_task_conn_create, and for queues of
- * another making. c->link's queues are in place, the rest of *c is zeroed. Posts the receives. lkey
- * opens what comes before the commands. Returns 0, or -EAGAIN when the worker has all its
- * connections.
- */
-INLAY_COLD int inlay_task_conn_init_(struct inlay_task_conn *c, void *memory, struct inlay_task_worker *w,
+/* Makes a connection of everything but verbs objects, on queues that are in place. The rest of *c is zeroed. */
+INLAY_COLD void inlay_task_conn_init_(struct inlay_task_conn *c, void *memory, struct inlay_task_worker *w,
 				     uint32_t lkey)
 {
 	const struct inlay_task_worker_params *p = &w->params;
@@ -128,8 +110,6 @@ INLAY_COLD int inlay_task_conn_init_(struct inlay_task_conn *c, void *memory, st
 	struct ibv_sge sge;
 	uint32_t i;
 
-	if (w->num_conns == p->connections)
-		return -EAGAIN;
 	c->worker = w;
 	c->num = p->credits + p->spare;
 	c->slots = base;
@@ -137,8 +117,6 @@ INLAY_COLD int inlay_task_conn_init_(struct inlay_task_conn *c, void *memory, st
 	c->mask = p->credits - 1;
 	c->lkey = lkey;
 	c->quarter = inlay_task_link_quarter_(&c->link);
-	c->waiting.first = c->waiting.last = INLAY_TASK_NOBODY;
-	c->answered = c->sending = c->spare = c->waiting;
 	c->cmds = (struct inlay_task_cmd *)(void *)(base + at.cmds);
 	c->ring = (struct inlay_task_cmd **)(void *)(base + at.ring);
 	c->states = (void **)(void *)(base + at.states);
@@ -160,7 +138,6 @@ INLAY_COLD int inlay_task_conn_init_(struct inlay_task_conn *c, void *memory, st
 	inlay_rq_ring(&c->link.rq);
 	w->conns[w->num_conns++] = c;
 	inlay_task_worker_name_(w);
-	return 0;
 }
 
 /* Tells the plugins that the connection has come or ended. */
@@ -192,15 +169,6 @@ INLAY_COLD void inlay_task_conn_begin_(struct inlay_task_conn *c, const struct i
 	inlay_task_conn_tell_(c, INLAY_TASK_CONNECTED);
 }
 
-/* Frees verbs objects. */
-INLAY_COLD int inlay_task_conn_free_(struct inlay_task_conn *c)
-{
-	if (inlay_task_link_destroy(&c->link) || (c->mr && ibv_dereg_mr(c->mr)))
-		return -EBUSY;
-	c->mr = NULL;
-	return 0;
-}
-
 /*
  * Makes a connection: its queue pair and memory region, with the receives posted.
  *
@@ -208,10 +176,8 @@ INLAY_COLD int inlay_task_conn_free_(struct inlay_task_conn *c)
  * memory  for commands and messages, aligned to a cache line, better to a page
  * size    bytes, at least inlay_task_conn_size(&worker->params)
  *
- * Returns 0; -EINVAL for an argument out of its range; -ENOBUFS when size is too small; -EAGAIN
- * when the worker has all its connections; -ENOSPC when its CQ has too few CQEs left; an error of
- * inlay_task_link_create; else the negative errno of the verbs call that failed. On failure nothing
- * is left behind, and *why says what went wrong.
+ * Returns as inlay_task_host_create; -EAGAIN when the worker has all its connections; -ENOSPC when its
+ * CQ has too few CQEs left.
  */
 INLAY_COLD int inlay_task_conn_create(struct inlay_task_conn *c, void *memory, size_t size, struct inlay_task_worker *w,
 				      const char **why)
@@ -244,7 +210,7 @@ INLAY_COLD int inlay_task_conn_create(struct inlay_task_conn *c, void *memory, s
 	c->mr = ibv_reg_mr(w->pd, memory, (size_t)inlay_task_conn_parts_(p).cmds, (unsigned)IBV_ACCESS_LOCAL_WRITE);
 	if (!c->mr) {
 		err = inlay_task_errno_(why, "the connection's memory cannot be registered");
-		inlay_task_conn_free_(c);
+		inlay_task_link_destroy(&c->link);
 		return err;
 	}
 	inlay_task_conn_init_(c, memory, w, c->mr->lkey);
@@ -294,10 +260,7 @@ INLAY_COLD struct inlay_task_conn *inlay_task_worker_gone(struct inlay_task_work
 	return NULL;
 }
 
-/*
- * Where a plugin keeps a pointer of its own with a connection; NULL is there at first. entry: the
- * plugin's place among the worker's (cmd->entry).
- */
+/* Where a plugin keeps a pointer of its own with a connection, NULL at first. entry: as cmd->entry. */
 INLAY_FN void **inlay_task_conn_state(const struct inlay_task_conn *c, uint32_t entry)
 {
 	INLAY_CHECK(entry < c->worker->num_plugins, "a state is of one of the worker's plugins");
@@ -305,7 +268,7 @@ INLAY_FN void **inlay_task_conn_state(const struct inlay_task_conn *c, uint32_t 
 }
 
 /* ------------------------------------------------------------------------------------------------
- * Internal: commands
+ * Data path
  */
 
 /* The plugin of this id, or NULL. */
@@ -355,7 +318,7 @@ INLAY_COLD void inlay_task_conn_end_(struct inlay_task_conn *c)
 	if (c->broken)
 		return;
 	c->broken = 1;
-	while ((cmd = inlay_task_fifo_pop_(c, &c->waiting)) || (cmd = inlay_task_fifo_pop_(c, &c->answered)))
+	while ((cmd = inlay_task_fifo_pop_(&c->waiting)) || (cmd = inlay_task_fifo_pop_(&c->answered)))
 		if (cmd->pulled)
 			inlay_task_fifo_push_(&c->sending, cmd);
 		else
@@ -389,13 +352,10 @@ INLAY_COLD int inlay_task_cmd_pull_(struct inlay_task_cmd *cmd)
 INLAY_COLD void inlay_task_conn_pull_(struct inlay_task_conn *c)
 {
 	struct inlay_task_cmd *cmd;
-	uint32_t i;
 
-	for (i = c->waiting.first; i != INLAY_TASK_NOBODY; i = cmd->next) {
-		cmd = &c->cmds[i];
+	for (cmd = c->waiting.first; cmd; cmd = cmd->next)
 		if (cmd->payload_key.bytes && !cmd->pulled && inlay_task_cmd_pull_(cmd))
 			break;
-	}
 }
 
 /* Hands a command to its handler. Returns 0 when it is stalled, otherwise 1. */
@@ -431,30 +391,30 @@ INLAY_ALWAYS uint32_t inlay_task_cmd_dispatch_(struct inlay_task_cmd *cmd)
 /* Does what waits for something in a connection. Returns how many handlers were called. */
 INLAY_COLD uint32_t inlay_task_conn_tend_(struct inlay_task_conn *c, uint32_t max)
 {
-	struct inlay_task_cmd *cmd;
-	uint32_t n = 0, next;
+	struct inlay_task_cmd *cmd, *next;
+	uint32_t n = 0;
 
 	c->tended = 0;
 	if (c->broken)
 		return 0;
-	while ((cmd = inlay_task_fifo_first_(c, &c->answered))) {
+	while ((cmd = c->answered.first)) {
 		next = cmd->next; /* before it enters another list */
 		if (inlay_task_cmd_post_(cmd))
 			break;
 		c->answered.first = next;
 	}
 	inlay_task_conn_pull_(c);
-	for (; n < max && (cmd = inlay_task_fifo_first_(c, &c->waiting)); n++) {
+	for (; n < max && (cmd = c->waiting.first); n++) {
 		if (cmd->payload_key.bytes && (!cmd->pulled || !inlay_task_link_done_(&c->link, cmd->posted)))
 			break;
 		/* Out of the list first, since an answer may enter another. A stalled one goes back. */
-		inlay_task_fifo_pop_(c, &c->waiting);
+		inlay_task_fifo_pop_(&c->waiting);
 		if (!inlay_task_cmd_dispatch_(cmd)) {
-			c->waiting.first = inlay_task_cmd_index_(cmd);
+			c->waiting.first = cmd;
 			break;
 		}
 	}
-	if (c->answered.first != INLAY_TASK_NOBODY || c->waiting.first != INLAY_TASK_NOBODY)
+	if (c->answered.first || c->waiting.first)
 		inlay_task_conn_tend_soon_(c);
 	return n;
 }
@@ -501,7 +461,7 @@ INLAY_ALWAYS uint32_t inlay_task_conn_take_(struct inlay_task_conn *c, uint32_t 
 	/* Only what the device has written is believed: the head's length must be the device's. */
 	if (INLAY_UNLIKELY((first >> 32) + INLAY_TASK_HEAD != bytes) || INLAY_UNLIKELY(bytes > c->message) ||
 	    INLAY_UNLIKELY((uint32_t)first != (INLAY_TASK_COMMAND << 8 | INLAY_TASK_WIRE)) ||
-	    INLAY_UNLIKELY(c->waiting.first != INLAY_TASK_NOBODY) || INLAY_UNLIKELY(c->broken)) {
+	    INLAY_UNLIKELY(c->waiting.first != NULL) || INLAY_UNLIKELY(c->broken)) {
 		inlay_task_conn_message_(cmd, msg, bytes);
 		return 0;
 	}
@@ -541,16 +501,12 @@ INLAY_COLD void inlay_task_conn_other_(struct inlay_task_conn *c, const struct m
 	if (c->broken)
 		inlay_task_conn_mark_(c);
 	/* Commands whose answers were sent become spare. */
-	while ((!c->broken || !inlay_sq_pending(&c->link.sq)) && (cmd = inlay_task_fifo_first_(c, &c->sending)) &&
+	while ((!c->broken || !inlay_sq_pending(&c->link.sq)) && (cmd = c->sending.first) &&
 	       inlay_task_link_done_(&c->link, cmd->posted)) {
-		inlay_task_fifo_pop_(c, &c->sending);
+		inlay_task_fifo_pop_(&c->sending);
 		inlay_task_cmd_spare_(cmd);
 	}
 }
-
-/* ------------------------------------------------------------------------------------------------
- * Ringing, and the end
- */
 
 /* Rings for all answers and receives that were posted: what progress does at its end. */
 INLAY_FN void inlay_task_worker_flush_(struct inlay_task_worker *w)
@@ -568,11 +524,10 @@ INLAY_FN void inlay_task_worker_flush_(struct inlay_task_worker *w)
 
 /*
  * Takes a connection down, broken or not; its host finds out as if the worker had died. Plugins are
- * told, if they have not been. Memory and *c are the caller's again.
+ * told, if they have not been.
  *
- * Returns 0; -EBUSY when a plugin's function calls it: nothing has happened; -EBUSY while handlers
- * keep commands of it, or a verbs object is in use: the connection is broken, and it may be called
- * again.
+ * Returns 0: memory and *c are the caller's again; -EBUSY when a plugin's function calls it, while
+ * handlers keep commands of it, or when a verbs object is in use: call it again.
  */
 INLAY_COLD int inlay_task_conn_destroy(struct inlay_task_conn *c)
 {
@@ -593,10 +548,11 @@ INLAY_COLD int inlay_task_conn_destroy(struct inlay_task_conn *c)
 	if (qpn)
 		inlay_cq_clean(&w->cq, qpn, NULL, NULL);
 	__builtin_memset(&c->link.sq, 0, sizeof(c->link.sq));
-	while ((cmd = inlay_task_fifo_pop_(c, &c->sending)))
+	while ((cmd = inlay_task_fifo_pop_(&c->sending)))
 		inlay_task_cmd_spare_(cmd);
-	if (inlay_task_conn_free_(c))
+	if (c->mr && ibv_dereg_mr(c->mr))
 		return -EBUSY;
+	c->mr = NULL;
 	for (i = 0; i < w->num_conns; i++)
 		if (w->conns[i] == c) {
 			w->conns[i] = w->conns[--w->num_conns];

@@ -107,10 +107,6 @@ struct inlay_worker_group {
 	int error;
 };
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up: all of it
- */
-
 /*
  * Bytes of memory for a group; 0 when there cannot be one.
  *
@@ -125,10 +121,7 @@ INLAY_COLD size_t inlay_worker_group_size(uint32_t members, uint32_t stride)
 	return (size_t)(members * (uint64_t)sizeof(struct inlay_worker_member_) + ((uint64_t)members + 1) * stride);
 }
 
-/*
- * Makes an empty group in memory that is aligned to 8. Returns 0; -EINVAL for an argument out of its
- * range; -ENOBUFS when size is too small.
- */
+/* Makes an empty group. memory: aligned to 8. Returns 0; -EINVAL; -ENOBUFS when size is too small. */
 INLAY_COLD int inlay_worker_group_create(struct inlay_worker_group *g, void *memory, size_t size, uint32_t stride,
 					 const struct inlay_worker_oob *oob)
 {
@@ -148,10 +141,7 @@ INLAY_COLD int inlay_worker_group_create(struct inlay_worker_group *g, void *mem
 	return 0;
 }
 
-/*
- * Appends an entry: two words, two lengths, and so many bytes of two things; a worker's has one word
- * and one thing. Returns as inlay_worker_group_add_buffer.
- */
+/* Appends an entry. A worker's has its id for va, and its address for memh. */
 INLAY_COLD int inlay_worker_group_add_(struct inlay_worker_group *g, uint32_t kind,
 				       const struct inlay_worker_segment *s)
 {
@@ -181,10 +171,7 @@ INLAY_COLD int inlay_worker_group_add_(struct inlay_worker_group *g, uint32_t ki
 	return 0;
 }
 
-/*
- * Adds a worker of this member: its id, and its address in any form. Returns 0; -EBADFD once
- * started; -EINVAL for NULL with a length; -ENOSPC when the record is full.
- */
+/* Adds a worker of this member: its id, and its address in any form. Returns as the next. */
 INLAY_COLD int inlay_worker_group_add_worker(struct inlay_worker_group *g, uint64_t id, const void *address,
 					     uint32_t len)
 {
@@ -205,10 +192,7 @@ INLAY_COLD int inlay_worker_group_add_buffer(struct inlay_worker_group *g, const
 	return inlay_worker_group_add_(g, 2, s);
 }
 
-/*
- * Starts the exchange: every member does. Returns 0; -EBADFD; what allgather returned: it may be
- * called again.
- */
+/* Starts the exchange. Returns 0; -EBADFD; what allgather returned: it may be called again. */
 INLAY_COLD int inlay_worker_group_start(struct inlay_worker_group *g)
 {
 	const uint32_t words[7] = {g->used + 4, g->oob.index, g->oob.members, g->stride, g->count[0], g->count[1], 0};
@@ -250,11 +234,7 @@ INLAY_COLD uint32_t inlay_worker_group_entry_check_(const uint8_t *at, uint32_t 
 	return len && va + (len - 1) >= va ? (uint32_t)bytes : 0;
 }
 
-/*
- * Checks all of a member's record. Returns 0 with the number of its workers; -EPROTO for another
- * magic, version, number of members or stride; -EBADMSG for a wrong checksum; -EINVAL for lengths
- * and counts that cannot be.
- */
+/* Checks all of a member's record. Returns as inlay_worker_group_progress, with the number of its workers. */
 INLAY_COLD int inlay_worker_group_check_(const uint8_t *record, uint32_t member, uint32_t members, uint32_t stride,
 					 uint32_t *workers)
 {
@@ -349,10 +329,7 @@ INLAY_COLD const uint8_t *inlay_worker_group_next_(const uint8_t *record, uint32
 	return NULL;
 }
 
-/*
- * A worker's id and address, in the group's memory. Returns 0; -EBADFD when the group is not ready;
- * -ENOENT from g->workers on.
- */
+/* A worker's id and address. Returns 0; -EBADFD when the group is not ready; -ENOENT from g->workers on. */
 INLAY_COLD int inlay_worker_group_worker(const struct inlay_worker_group *g, uint32_t domain_id,
 					 struct inlay_group_worker *worker)
 {

@@ -13,23 +13,20 @@
  *
  * Invariants
  *
- *   - No more commands are outstanding than params.in_flight or the worker's credits, whichever is
- *     smaller. One that was sent and not answered counts, also when its task completed early. Each
- *     message from the worker, whatever is in it, counts as one answer.
- *   - All receives are posted all the time. There are as many message slots as tasks and receives
- *     together: the slot that an answer came in becomes its task's, and the task's old slot is
- *     posted in its place. So an answer stays where it is until its task is used again.
+ *   - At most params.in_flight commands are outstanding, or the worker's credits if those are fewer;
+ *     also those count whose task completed early. Each message from the worker counts as one answer.
+ *   - All receives are posted all the time. The message slot that an answer came in becomes its
+ *     task's, and the task's old slot is posted in its place.
  *   - The tasks of a dead worker complete. RC retransmits what is not acknowledged, and fails
  *     (link.h). When everything is acknowledged, a zero-byte RDMA write asks every params.period. A
  *     worker that lives and does not answer is not dead: use deadlines.
- *   - The host itself rings when it closes windows or probes, and with that shows the worker
- *     everything that was submitted quietly.
+ *   - The host itself rings when it closes windows or probes. That shows the worker everything.
  *
- * Time. Progress is told what time it is, in any unit (nanoseconds, if params.period keeps its
- * default); it never goes back. Callers that use neither deadlines nor probes may pass 0.
+ * Time. Progress is told the time, in any unit (nanoseconds, if params.period keeps its default); it
+ * never goes back. Callers that use neither deadlines nor probes may pass 0.
  *
- * Callbacks may submit, cancel, revoke, allocate and release tasks of any host, and call
- * inlay_task_host_stop. They must not call progress of the same host, nor destroy it.
+ * Callbacks may do anything with tasks of any host, and call inlay_task_host_stop, but not progress of
+ * the same host.
  *
  * Sleeping, with params.events:
  *
@@ -44,26 +41,14 @@
 #ifndef INLAY_TASK_HOST_H
 #define INLAY_TASK_HOST_H
 
-#include <infiniband/mlx5dv.h>
-#include <infiniband/verbs.h>
-#include <inlay/base.h>
-#include <inlay/buf.h>
 #include <inlay/cqe.h>
-#include <inlay/mmap.h>
-#include <inlay/queue.h>
-#include <inlay/verbs.h>
-#include <inlay/task/link.h>
 #include <inlay/task/task.h>
-#include <inlay/task/wire.h>
 
 /* ------------------------------------------------------------------------------------------------
  * Set-up
  */
 
-/*
- * 64 tasks, 32 in flight, messages of 4096 bytes, 96 bytes inline, lists of 4, no windows, no
- * events, a probe every second.
- */
+/* 64 tasks, 32 in flight, messages of 4096 bytes, 96 inline, lists of 4, no windows, a probe a second. */
 INLAY_COLD struct inlay_task_host_params inlay_task_host_default(void)
 {
 	struct inlay_task_host_params p;
@@ -150,10 +135,8 @@ INLAY_COLD void inlay_task_host_unmake_(struct inlay_task_host *h)
 }
 
 /*
- * Makes a host of everything but verbs objects: for inlay_task_host_create, and for queues of
- * another making. h->cq and h->link's queues are in place; the rest of *h is zeroed; h->pd is pd.
- * keys open what comes before the tasks. Posts the receives: one for each command that may be
- * outstanding.
+ * Makes a host of everything but verbs objects, on queues that are in place; the rest of *h is zeroed
+ * but for pd. keys open what comes before the tasks. Posts the receives.
  */
 INLAY_COLD int inlay_task_host_init_(struct inlay_task_host *h, void *memory, const struct inlay_task_host_params *p,
 				     const struct inlay_task_host_parts_ *at, struct inlay_keys keys)
@@ -168,14 +151,14 @@ INLAY_COLD int inlay_task_host_init_(struct inlay_task_host *h, void *memory, co
 	h->user_data = p->user_data;
 	h->lkey = keys.lkey;
 	h->due = h->earliest = INLAY_TASK_NEVER;
-	h->first = h->free_window = INLAY_TASK_NONE;
+	h->free_window = INLAY_TASK_NONE;
 	h->slots = base + at->slots;
 	h->message = (uint32_t)at->slot;
 	h->response_max = h->message - INLAY_TASK_HEAD;
 	h->mask = p->in_flight - 1;
 	h->quarter = inlay_task_link_quarter_(&h->link);
 	h->num_windows = p->windows;
-	h->tasks = (struct inlay_task *)(void *)(base + at->tasks);
+	h->tasks = h->free = (struct inlay_task *)(void *)(base + at->tasks);
 	h->slot_of = (uint8_t **)(void *)(base + at->slot_of);
 	h->windows = (struct inlay_task_window_ *)(void *)(base + at->windows);
 	__builtin_memset(h->tasks, 0, (size_t)(at->mmap - at->tasks));
@@ -199,7 +182,7 @@ INLAY_COLD int inlay_task_host_init_(struct inlay_task_host *h, void *memory, co
 		t->host = h;
 		t->ids.context = (uint64_t)((i + 1) * 0x9e3779b1u) << 32 | i;
 		t->slot = h->slots + i * at->slot;
-		t->next = i + 1 < p->tasks ? i + 1 : INLAY_TASK_NONE;
+		t->next = i + 1 < p->tasks ? t + 1 : NULL;
 		err = inlay_inventory_get_by_addr(h->inventory, &h->mmap, base + at->payloads + i * at->stride,
 						  p->payload, &t->own_payload);
 		if (!err)
@@ -233,11 +216,9 @@ INLAY_COLD void inlay_task_host_begin_(struct inlay_task_host *h, const struct i
 }
 
 /*
- * Frees what inlay_task_host_create made; memory is the caller's again.
- *
- * Returns 0; -EBUSY while a task is submitted or its callback due, or in quarantine unless the
- * connection has broken (inlay_task_host_stop and progress end that), or when a verbs object is in
- * use: it may be called again, and nothing else of the host.
+ * Frees what inlay_task_host_create made. Returns 0: memory is the caller's again; -EBUSY while a task
+ * is submitted, or in quarantine and the connection not broken (inlay_task_host_stop and progress end
+ * that); -EBUSY when a verbs object is in use: call it again, and nothing else of the host.
  */
 INLAY_COLD int inlay_task_host_destroy(struct inlay_task_host *h)
 {
@@ -266,55 +247,6 @@ INLAY_COLD int inlay_task_host_destroy(struct inlay_task_host *h)
 	return 0;
 }
 
-/* inlay_task_host_create, which cleans up. */
-INLAY_COLD int inlay_task_host_make_(struct inlay_task_host *h, void *memory, const struct inlay_task_host_params *p,
-				     const struct inlay_task_host_parts_ *at, const char **why)
-{
-	struct inlay_task_caps caps;
-	struct inlay_keys keys;
-	uint32_t i;
-	int err;
-
-	__builtin_memset(&caps, 0, sizeof(caps));
-	caps.wqebbs = inlay_task_host_wqebbs_(p);
-	caps.receives = p->in_flight;
-	caps.max_inline = INLAY_TASK_MESSAGE_MIN + p->max_inline;
-	caps.max_gather = p->max_gather + 2; /* besides the head */
-	caps.access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
-	caps.pd = h->pd;
-	caps.cq = &h->cq;
-	/* The ring may turn out longer than asked for. */
-	err = inlay_task_cq_make_(&h->cq, &h->ibcq, &h->channel, h->pd->context, 5ull * caps.wqebbs + p->in_flight,
-				  p->events, why);
-	caps.ibcq = h->ibcq;
-	if (!err)
-		err = inlay_task_link_create(&h->link, &caps, &p->path, why);
-	if (err)
-		return err;
-	errno = 0;
-	h->mr = ibv_reg_mr(h->pd, memory, (size_t)at->tasks, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
-	if (!h->mr)
-		return inlay_task_errno_(why, "the host's memory cannot be registered");
-	keys.lkey = h->mr->lkey;
-	keys.rkey = INLAY_NO_KEY;
-	err = inlay_task_host_init_(h, memory, p, at, keys);
-	if (err)
-		return inlay_refuse_(err, why, "the tasks' buffers cannot be made");
-	for (i = 0; i < p->windows; i++) {
-		h->windows[i].mw = ibv_alloc_mw(h->pd, IBV_MW_TYPE_2);
-		if (!h->windows[i].mw)
-			return inlay_task_errno_(why, "ibv_alloc_mw failed");
-		h->windows[i].rkey = h->windows[i].mw->rkey;
-		h->windows[i].next = h->free_window;
-		h->free_window = i;
-	}
-	h->link.self.role = INLAY_TASK_HOST;
-	h->link.self.message = h->message;
-	h->link.self.receives = p->in_flight;
-	h->link.self.id = p->id;
-	return 0;
-}
-
 /*
  * Makes a host: its queue pair, CQ, memory region and windows, with the receives posted.
  *
@@ -332,6 +264,9 @@ INLAY_COLD int inlay_task_host_create(struct inlay_task_host *h, void *memory, s
 				      const struct inlay_task_host_params *p, const char **why)
 {
 	struct inlay_task_host_parts_ at;
+	struct inlay_task_caps caps;
+	struct inlay_keys keys;
+	uint32_t i;
 	int err;
 
 	if (!h || (uintptr_t)h % INLAY_CACHE_LINE || !memory || (uintptr_t)memory % INLAY_CACHE_LINE || !pd ||
@@ -340,10 +275,49 @@ INLAY_COLD int inlay_task_host_create(struct inlay_task_host *h, void *memory, s
 	if (size < at.end)
 		return inlay_refuse_(-ENOBUFS, why, "less memory than inlay_task_host_size");
 	__builtin_memset(h, 0, sizeof(*h));
+	__builtin_memset(&caps, 0, sizeof(caps));
 	h->pd = pd;
-	err = inlay_task_host_make_(h, memory, p, &at, why);
+	caps.wqebbs = inlay_task_host_wqebbs_(p);
+	caps.receives = p->in_flight;
+	caps.max_inline = INLAY_TASK_MESSAGE_MIN + p->max_inline;
+	caps.max_gather = p->max_gather + 2; /* besides the head */
+	caps.access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
+	caps.pd = pd;
+	caps.cq = &h->cq;
+	/* The ring may turn out longer than asked for. */
+	err = inlay_task_cq_make_(&h->cq, &h->ibcq, &h->channel, pd->context, 5ull * caps.wqebbs + p->in_flight,
+				  p->events, why);
+	caps.ibcq = h->ibcq;
+	if (!err)
+		err = inlay_task_link_create(&h->link, &caps, &p->path, why);
+	if (!err) {
+		errno = 0;
+		h->mr = ibv_reg_mr(pd, memory, (size_t)at.tasks, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+		err = h->mr ? 0 : inlay_task_errno_(why, "the host's memory cannot be registered");
+	}
+	if (!err) {
+		keys.lkey = h->mr->lkey;
+		keys.rkey = INLAY_NO_KEY;
+		err = inlay_task_host_init_(h, memory, p, &at, keys);
+		if (err)
+			inlay_refuse_(err, why, "the tasks' buffers cannot be made");
+	}
+	for (i = 0; i < p->windows && !err; i++) {
+		h->windows[i].mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
+		if (!h->windows[i].mw) {
+			err = inlay_task_errno_(why, "ibv_alloc_mw failed");
+			break;
+		}
+		h->windows[i].rkey = h->windows[i].mw->rkey;
+		h->windows[i].next = h->free_window;
+		h->free_window = i;
+	}
 	if (err)
 		inlay_task_host_destroy(h);
+	h->link.self.role = INLAY_TASK_HOST;
+	h->link.self.message = h->message;
+	h->link.self.receives = p->in_flight;
+	h->link.self.id = p->id;
 	return err;
 }
 
@@ -354,11 +328,9 @@ INLAY_COLD void inlay_task_host_address(const struct inlay_task_host *h, uint8_t
 }
 
 /*
- * Connects the host to a worker's connection, whose address inlay_task_conn_address wrote. The
- * worker must have connected its end before the first command arrives there.
- *
- * Returns 0; an error of inlay_task_address_read or inlay_connect_rts; -EBADFD when it is
- * connected, or was.
+ * Connects to a worker's connection, whose address inlay_task_conn_address wrote. It must be connected
+ * before the first command arrives. Returns 0; an error of inlay_task_address_read or
+ * inlay_connect_rts; -EBADFD when the host is connected, or was.
  */
 INLAY_COLD int inlay_task_host_connect(struct inlay_task_host *h, const void *blob, size_t len, const char **why)
 {
@@ -377,7 +349,7 @@ INLAY_COLD int inlay_task_host_connect(struct inlay_task_host *h, const void *bl
 
 /*
  * Breaks the connection: no task is submitted any more (-ENOTCONN), and progress completes what is
- * in flight with -ECONNABORTED. Returns 0, or the negative errno of ibv_modify_qp.
+ * in flight. Returns 0, or the negative errno of ibv_modify_qp.
  */
 INLAY_COLD int inlay_task_host_stop(struct inlay_task_host *h)
 {
@@ -385,20 +357,8 @@ INLAY_COLD int inlay_task_host_stop(struct inlay_task_host *h)
 	return h->link.qp ? inlay_task_link_break(&h->link) : 0;
 }
 
-/* Commands sent, or posted, and not answered. */
-INLAY_FN uint32_t inlay_task_host_outstanding(const struct inlay_task_host *h)
-{
-	return h->outstanding;
-}
-
-/* 0, or why the connection is broken: -ECONNRESET or -ECONNABORTED. */
-INLAY_FN int inlay_task_host_broken(const struct inlay_task_host *h)
-{
-	return h->broken;
-}
-
 /* ------------------------------------------------------------------------------------------------
- * Data path: what is rare
+ * Data path: what is rare, then progress
  */
 
 /* IDLE, in the next generation: what is said of the one before is said of no task. */
@@ -409,10 +369,7 @@ INLAY_ALWAYS void inlay_task_renew_(struct inlay_task *t)
 	t->state = INLAY_TASK_IDLE;
 }
 
-/*
- * Posts, if there is room, what closes a task's windows, or just a completion after its send: some
- * sends are unsignaled.
- */
+/* Posts, if there is room, what closes a task's windows, or just a completion after an unsignaled send. */
 INLAY_COLD void inlay_task_close_(struct inlay_task *t)
 {
 	struct inlay_task_host *h = t->host;
@@ -507,7 +464,7 @@ INLAY_COLD void inlay_task_host_sent_(struct inlay_task_host *h, const struct ml
 		h->marked = !inlay_post_nop(sq, INLAY_SIGNALED);
 		inlay_sq_ring(sq);
 	}
-	if (h->first != INLAY_TASK_NONE)
+	if (h->first)
 		h->due = 0; /* it may be what one of them has waited for */
 }
 
@@ -609,7 +566,8 @@ INLAY_COLD void inlay_task_host_probe_(struct inlay_task_host *h)
 /* All that is not a completion. Settles at most *left tasks, and counts them off. Returns how many completed. */
 INLAY_COLD uint32_t inlay_task_host_tend_(struct inlay_task_host *h, uint32_t *left)
 {
-	uint32_t last, i, n = 0;
+	struct inlay_task *t, *last;
+	uint32_t n = 0;
 
 	if (h->now >= h->earliest)
 		inlay_task_host_expire_(h);
@@ -617,14 +575,14 @@ INLAY_COLD uint32_t inlay_task_host_tend_(struct inlay_task_host *h, uint32_t *l
 	if (h->params.period && h->limit)
 		inlay_task_host_probe_(h);
 	/* Each that is in the list now, once. Callbacks may append others. */
-	for (i = h->first, last = h->last; i != INLAY_TASK_NONE; i = i == last ? INLAY_TASK_NONE : h->first) {
+	for (t = h->first, last = h->last; t; t = t == last ? NULL : h->first) {
 		if (!*left) {
 			h->due = 0;
 			break;
 		}
-		h->first = h->tasks[i].next;
-		h->tasks[i].listed = 0;
-		n += inlay_task_settle_(&h->tasks[i]);
+		h->first = t->next;
+		t->listed = 0;
+		n += inlay_task_settle_(t);
 		--*left;
 	}
 	if (h->owed) {
@@ -633,10 +591,6 @@ INLAY_COLD uint32_t inlay_task_host_tend_(struct inlay_task_host *h, uint32_t *l
 	}
 	return n;
 }
-
-/* ------------------------------------------------------------------------------------------------
- * Data path: progress
- */
 
 /* One completion, freed before the callback is called. Returns 1 when a task completed by it. */
 INLAY_ALWAYS uint32_t inlay_task_host_take_(struct inlay_task_host *h, const struct mlx5_cqe64 *cqe)
@@ -723,10 +677,6 @@ INLAY_FN uint32_t inlay_task_host_progress(struct inlay_task_host *h, uint64_t n
 	return done;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Sleeping
- */
-
 /* The descriptor to sleep on, which does not block; -1 without params.events. */
 INLAY_COLD int inlay_task_host_fd(const struct inlay_task_host *h)
 {
@@ -734,11 +684,9 @@ INLAY_COLD int inlay_task_host_fd(const struct inlay_task_host *h)
 }
 
 /*
- * Arms the descriptor for the next completion. Call it when progress has found nothing.
- *
- * Returns 0, with *until when progress is needed though no completion comes, in the caller's time,
- * or INLAY_TASK_NEVER; -EAGAIN when there is something to do: call progress; -ENOTSUP without
- * params.events.
+ * Arms the descriptor for the next completion. Returns 0, with *until when progress is needed at the
+ * latest, in the caller's time, or INLAY_TASK_NEVER; -EAGAIN when there is something to do: call
+ * progress; -ENOTSUP without params.events.
  */
 INLAY_FN int inlay_task_host_arm(struct inlay_task_host *h, uint64_t *until)
 {

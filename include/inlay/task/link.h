@@ -24,10 +24,6 @@
 
 #include <fcntl.h>
 #include <infiniband/mlx5dv.h>
-#include <infiniband/verbs.h>
-#include <inlay/base.h>
-#include <inlay/connect.h>
-#include <inlay/queue.h>
 #include <inlay/verbs.h>
 #include <inlay/task/wire.h>
 
@@ -84,20 +80,14 @@ INLAY_COLD int inlay_task_errno_(const char **why, const char *text)
 }
 
 /* Creates the QP in the register's PD and takes its queues over. Returns 0 or a negative errno. */
-INLAY_COLD int inlay_task_link_qp_(struct inlay_task_link *l, const struct inlay_task_caps *caps, const char **why)
+INLAY_COLD int inlay_task_link_qp_(struct inlay_task_link *l, const struct inlay_task_caps *caps, struct inlay_uar *uar,
+				   const char **why)
 {
+	uint32_t ds = 3 + (caps->max_inline + 4 + INLAY_DS - 1) / INLAY_DS, bbs;
 	struct ibv_qp_init_attr_ex init;
 	struct mlx5dv_qp_init_attr dv;
-	struct inlay_uar *uar = caps->uar;
-	uint32_t ds = 3 + (caps->max_inline + 4 + INLAY_DS - 1) / INLAY_DS, bbs;
 	int err;
 
-	if (!uar) {
-		uar = &l->own;
-		err = inlay_uar_create(uar, caps->pd, INLAY_UAR_SERIAL, why);
-		if (err && err != -ENOTSUP)
-			return err;
-	}
 	__builtin_memset(&init, 0, sizeof(init));
 	__builtin_memset(&dv, 0, sizeof(dv));
 	init.qp_type = IBV_QPT_RC;
@@ -144,13 +134,17 @@ INLAY_COLD int inlay_task_link_qp_(struct inlay_task_link *l, const struct inlay
 INLAY_COLD int inlay_task_link_create(struct inlay_task_link *l, const struct inlay_task_caps *caps,
 				      const struct inlay_connect_attr *path, const char **why)
 {
-	int err;
+	struct inlay_uar *uar = caps->uar ? caps->uar : &l->own;
+	int err = 0;
 
 	if (!path->timeout)
 		return inlay_refuse_(-EINVAL, why, "without a timeout a dead peer is never noticed");
 	l->path = *path;
 	l->path.access = caps->access;
-	err = inlay_task_link_qp_(l, caps, why);
+	if (!caps->uar)
+		err = inlay_uar_create(uar, caps->pd, INLAY_UAR_SERIAL, why);
+	if (!err || err == -ENOTSUP)
+		err = inlay_task_link_qp_(l, caps, uar, why);
 	if (!err)
 		err = inlay_connect_local(&l->self.at, l->qp, &l->path, why);
 	if (err)
@@ -175,10 +169,6 @@ INLAY_COLD int inlay_task_link_break(struct inlay_task_link *l)
 	a.qp_state = IBV_QPS_ERR;
 	return -ibv_modify_qp(l->qp, &a, IBV_QP_STATE);
 }
-
-/* ------------------------------------------------------------------------------------------------
- * Internal: what hosts and workers share
- */
 
 /* Rounds *at up past an object of so many bytes. Returns where the object begins. */
 INLAY_COLD uint64_t inlay_task_place_(uint64_t *at, uint64_t bytes)

@@ -62,9 +62,7 @@ struct inlay_plugin_object {
 	const struct inlay_task_plugin *plugin; /* in it */
 };
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up: all of it. In strict ISO C, without POSIX's names, there is nothing of it.
- */
+/* In strict ISO C, without POSIX's names, there is nothing of the rest. */
 #if defined(O_NOFOLLOW) && defined(O_CLOEXEC) && defined(S_ISVTX)
 
 /* Letters, digits, - and _. Returns 0 or -EINVAL. */
@@ -75,10 +73,7 @@ INLAY_COLD int inlay_plugin_name_check_(const char *name)
 	return n && !name[n] && n < INLAY_PLUGIN_NAME ? 0 : -EINVAL;
 }
 
-/*
- * Whether only root and the worker's user can have made this; above: a folder on the way, which may
- * be sticky.
- */
+/* Whether only root and the worker's user can have made this. above: a folder on the way may be sticky. */
 INLAY_COLD int inlay_plugin_owner_check_(const struct stat *st, int above)
 {
 	if (st->st_uid && st->st_uid != geteuid())
@@ -100,21 +95,14 @@ INLAY_COLD int inlay_plugin_folder_(const char *path)
 	if (fd < 0)
 		return -errno;
 	for (;;) {
-		while (*path == '/')
-			path++;
+		path += strspn(path, "/");
 		err = fstat(fd, &st) ? -errno : inlay_plugin_owner_check_(&st, *path != 0);
 		if (err || !*path)
 			break;
 		n = strcspn(path, "/");
-		if (n >= sizeof(part)) {
-			err = -ENAMETOOLONG;
-			break;
-		}
-		memcpy(part, path, n);
-		part[n] = 0;
-		path += n;
-		if (!strcmp(part, ".") || !strcmp(part, "..")) {
-			err = -EINVAL;
+		snprintf(part, sizeof(part), "%.*s", (int)(n < sizeof(part) ? n : sizeof(part)), path);
+		if (n >= sizeof(part) || !strcmp(part, ".") || !strcmp(part, "..")) {
+			err = n >= sizeof(part) ? -ENAMETOOLONG : -EINVAL;
 			break;
 		}
 		next = openat(fd, part, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -124,6 +112,7 @@ INLAY_COLD int inlay_plugin_folder_(const char *path)
 		}
 		close(fd);
 		fd = next;
+		path += n;
 	}
 	if (!err)
 		return fd;
@@ -132,9 +121,8 @@ INLAY_COLD int inlay_plugin_folder_(const char *path)
 }
 
 /*
- * A name for an open file that the loader takes. It believes two objects of one name to be the
- * same, and descriptors' numbers come again. So the name tells device and inode, as 128 steps that
- * lead nowhere: "/." for a one and "/" for a zero.
+ * A name for an open file. The loader takes two objects of one name for the same, and descriptors'
+ * numbers come again. So the name tells device and inode: "/." for each one, "/" for each zero.
  */
 INLAY_COLD void inlay_plugin_path_(char path[INLAY_PLUGIN_PATH], int fd, const struct stat *st)
 {

@@ -41,44 +41,35 @@
  *   revoke      -EBADFD   -EBADFD   -EBADFD        -EBADFD        0
  *   status      -         as last   -EINPROGRESS   -EINPROGRESS   as last
  *
- * Payload. A task has a buffer of params.payload bytes. inlay_task_set_payload takes a buffer or
- * list of the caller's instead. Up to params.max_inline bytes are copied into the WQE, unless they
- * are a list or the task has a response buffer. What else fits a message is gathered. A single
- * larger buffer goes by a key: the host opens a memory window over it, the worker reads it, and the
- * window is closed before the task completes. That takes params.windows and a map that permits
- * INLAY_MW_BIND.
+ * Payload. A task has a buffer of params.payload bytes; inlay_task_set_payload takes a buffer or list
+ * of the caller's instead. Up to params.max_inline bytes are copied into the WQE, unless they are a
+ * list or there is a response buffer. What else fits a message is gathered. A single larger buffer
+ * goes by a key: the worker reads it through a memory window.
  *
- * Response. It stays in the answer, where inlay_task_response shows it until the task is submitted
- * or released. A buffer of the caller's (inlay_task_set_response) gets it instead, copied from the
- * answer. If it is larger than the response in an answer can be, the worker may write to it through
- * a window; its map must then permit INLAY_MW_BIND.
+ * Response. It stays in the answer until the task is submitted or released. A buffer of the caller's
+ * (inlay_task_set_response) gets it instead, copied, or written by the worker through a window if the
+ * buffer is larger than what an answer holds.
  *
- * Memory of the caller's must stay registered and unchanged from submit to the callback, or to the
- * end of quarantine.
+ * Windows are bound at submit and closed before the task completes. They take params.windows, and a
+ * map that permits INLAY_MW_BIND. Memory of the caller's must stay registered and unchanged from
+ * submit to the callback, or to the end of quarantine.
  *
  * Quarantine. A task that completes without an answer may not be reused while the device could still
- * read its payload, or the worker could use its windows. Without windows it waits until its send is
- * done. With windows it waits until they are closed: after the late answer, or after
- * inlay_task_revoke. When the connection has ended it waits until the device has returned everything.
- * Then params.reusable is called. A worker that uses a revoked window breaks the connection. The
- * worker may carry out a command whose task was cancelled or timed out.
+ * read its payload, or the worker could use its windows. It waits until its send is done and its
+ * windows are closed; that happens after the late answer or inlay_task_revoke, and then a worker that
+ * uses them breaks the connection. After the connection's end it waits until the device has returned
+ * everything. Then params.reusable is called. The worker may still carry out such a command.
  *
  * Threads: a host and its tasks have one owner at a time.
  * Sources: DOCA's documentation of doca_urom and doca_pe; the InfiniBand specification on type 2
- * memory windows; Linux's nvme-rdma: a command's memory is free when its send and its answer are
- * both there.
+ * memory windows; Linux's nvme-rdma, which waits for a command's send besides its answer.
  */
 #ifndef INLAY_TASK_TASK_H
 #define INLAY_TASK_TASK_H
 
-#include <infiniband/mlx5dv.h>
-#include <infiniband/verbs.h>
-#include <inlay/base.h>
 #include <inlay/buf.h>
 #include <inlay/mmap.h>
-#include <inlay/queue.h>
 #include <inlay/task/link.h>
-#include <inlay/task/wire.h>
 
 #define INLAY_TASK_NEVER UINT64_MAX     /* no deadline */
 #define INLAY_TASK_NONE 0xffffffffu     /* no index */
@@ -123,7 +114,7 @@ enum inlay_task_held_ {
 /* A task. Its first line is the queue's, the second the caller's, the third seldom used. */
 struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task {
 	struct inlay_task_host *host;
-	struct inlay_task_ids ids;      /* context: index below generation */
+	struct inlay_task_ids ids;      /* destination: the caller's, while IDLE. context: index below generation */
 	struct inlay_buf *payload;
 	inlay_task_cb cb;
 	uint8_t *slot;                  /* where its last answer lies */
@@ -136,11 +127,11 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task {
 	uint32_t response_len;          /* may be read: with -EMSGSIZE, how long the response would have been */
 	uint64_t user_data;             /* the caller's, in any state, for the callback; 0 after alloc */
 	uint8_t user[INLAY_TASK_USER];  /* the caller's, in any state; zeroed by alloc */
-	uint64_t deadline;
+	uint64_t deadline;              /* the caller's, while IDLE, for one submit: in the time that progress is told */
 	struct inlay_buf *response;     /* the caller's, or NULL */
 	struct inlay_buf *own_payload;
 	struct inlay_buf *own_response; /* over the slot */
-	uint32_t next;                  /* in the list of free tasks, or of those to settle */
+	struct inlay_task *next;        /* in the list of free tasks, or of those to settle */
 	uint32_t windows[2];            /* of payload and response */
 };
 
@@ -172,32 +163,30 @@ struct inlay_task_host_params {
 	inlay_task_cb reusable;         /* called when a task leaves quarantine; NULL: not */
 };
 
-/*
- * A worker as the host sees it; host.h. Submit and completion touch the first two lines and the
- * queues.
- */
+/* A worker as the host sees it; host.h. */
 struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_host {
 	struct inlay_task *tasks;
 	uint64_t due;                   /* when something besides the CQ needs progress; 0: at once */
 	uint64_t earliest;              /* no submitted task has an earlier deadline */
-	uint32_t outstanding;           /* commands sent and not answered */
-	uint32_t limit;                 /* of them; 0: not connected, or no longer */
+	uint32_t outstanding;           /* may be read: commands posted and not answered */
+	uint32_t limit;                 /* may be read: of them; 0: not connected, or no longer */
 	uint32_t max_inline;
 	uint32_t quarter;               /* of the send ring, as inlay_task_post_inline_ */
 	uint32_t num;                   /* tasks */
-	uint32_t free;                  /* list of free tasks */
-	uint32_t first;                 /* list of tasks to settle: their callback is due, or they wait for completions */
-	uint32_t last;
+	uint32_t message;               /* bytes of a slot */
+	struct inlay_task *free;        /* list of free tasks */
 	uint64_t user_data;
 	uint8_t *slots;
 	uint8_t **slot_of;              /* which slot each receive has */
 	uint64_t now;                   /* of this progress */
+	struct inlay_task *first;       /* list of tasks to settle: their callback is due, or they wait for completions */
+	struct inlay_task *last;
 	uint32_t mask;                  /* receives - 1 */
-	uint32_t message;               /* bytes of a slot */
 	uint32_t lkey;
 	uint32_t payload_max;           /* bytes of payload in a command without keys */
 	uint32_t response_max;          /* bytes of response in an answer */
 	uint32_t strays;                /* may be read: what names no task, or came though nothing was outstanding */
+	int broken;                     /* may be read: -ECONNRESET or -ECONNABORTED; 0: it is not */
 	struct inlay_cq cq __attribute__((aligned(INLAY_CACHE_LINE)));
 	struct inlay_task_link link;
 	/* Seldom */
@@ -209,7 +198,6 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_host {
 	uint32_t marked;                /* a broken connection's last WQE is posted: one with a completion */
 	uint32_t owed;                  /* the ring has something of the host's own to ring for */
 	uint32_t probe_end;             /* inlay_sq_index after the last probe */
-	int broken;                     /* why: a negative errno; 0: it is not */
 	uint64_t probe_at;
 	struct inlay_task_host_params params;
 	struct ibv_pd *pd;
@@ -223,13 +211,8 @@ INLAY_STATIC_ASSERT(offsetof(struct inlay_task_host, slots) == INLAY_CACHE_LINE,
 INLAY_STATIC_ASSERT(offsetof(struct inlay_task_host, cq) == 2 * INLAY_CACHE_LINE, "a completion touches two");
 
 /* ------------------------------------------------------------------------------------------------
- * Internal
+ * Data path: a task, then submitting
  */
-
-INLAY_ALWAYS uint32_t inlay_task_index_(const struct inlay_task *t)
-{
-	return (uint32_t)t->ids.context;
-}
 
 /* Appends a task to those that progress settles, if it is not there. */
 INLAY_COLD void inlay_task_list_(struct inlay_task *t)
@@ -239,12 +222,12 @@ INLAY_COLD void inlay_task_list_(struct inlay_task *t)
 	if (t->listed)
 		return;
 	t->listed = 1;
-	t->next = INLAY_TASK_NONE;
-	if (h->first == INLAY_TASK_NONE)
-		h->first = inlay_task_index_(t);
+	t->next = NULL;
+	if (h->first)
+		h->last->next = t;
 	else
-		h->tasks[h->last].next = inlay_task_index_(t);
-	h->last = inlay_task_index_(t);
+		h->first = t;
+	h->last = t;
 }
 
 /* The task's memory is to be let go as soon as it can be. */
@@ -277,26 +260,16 @@ INLAY_FN void inlay_task_unchain_(const struct inlay_task *t)
 		inlay_buf_unchain_list(t->own_payload, next);
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path: the task
- */
-
 /*
  * Allocates a task: IDLE, with its own payload buffer (empty), destination 0, no deadline, user
- * data 0.
- *
- * plugin  the id of the plugin that is to have the command
- * cb      called when it completes; may be NULL
- *
- * Returns 0, or -EAGAIN when none is free.
+ * data 0. cb may be NULL. Returns 0, or -EAGAIN when none is free.
  */
 INLAY_FN int inlay_task_alloc(struct inlay_task_host *h, uint64_t plugin, inlay_task_cb cb, struct inlay_task **task)
 {
-	struct inlay_task *t;
+	struct inlay_task *t = h->free;
 
-	if (INLAY_UNLIKELY(h->free == INLAY_TASK_NONE))
+	if (INLAY_UNLIKELY(!t))
 		return -EAGAIN;
-	t = &h->tasks[h->free];
 	h->free = t->next;
 	t->payload = t->own_payload;
 	inlay_buf_set_data(t->payload, inlay_buf_head(t->payload), 0);
@@ -316,10 +289,8 @@ INLAY_FN int inlay_task_alloc(struct inlay_task_host *h, uint64_t plugin, inlay_
 }
 
 /*
- * Gives a task back. What was chained to its own payload buffer becomes a list of its own.
- *
- * Returns 0; -EPERM until its callback; -EBUSY in quarantine; -EBADFD when it was given back
- * already.
+ * Gives a task back. What was chained to its own payload buffer becomes a list of its own. Returns 0;
+ * -EPERM until its callback; -EBUSY in quarantine; -EBADFD when it was given back already.
  */
 INLAY_FN int inlay_task_release(struct inlay_task *t)
 {
@@ -328,15 +299,13 @@ INLAY_FN int inlay_task_release(struct inlay_task *t)
 	t->state = INLAY_TASK_FREE;
 	inlay_task_unchain_(t);
 	t->next = t->host->free;
-	t->host->free = inlay_task_index_(t);
+	t->host->free = t;
 	return 0;
 }
 
 /*
- * Gives up waiting for a submitted task's answer. Its callback comes with the next progress, with
- * -ECANCELED. The worker may carry out the command all the same.
- *
- * Returns 0; -EBUSY when it was answered or has completed; -EBADFD when it was not submitted.
+ * Gives up waiting for a submitted task's answer: its callback comes with the next progress. Returns
+ * 0; -EBUSY when it was answered or has completed; -EBADFD when it was not submitted.
  */
 INLAY_COLD int inlay_task_cancel(struct inlay_task *t)
 {
@@ -346,12 +315,7 @@ INLAY_COLD int inlay_task_cancel(struct inlay_task *t)
 	return 0;
 }
 
-/*
- * Closes the windows of a task in quarantine, which leaves it in a later progress. If the worker
- * then uses them, the connection breaks.
- *
- * Returns 0, or -EBADFD when it is not in quarantine.
- */
+/* Closes the windows of a task in quarantine, which ends in a later progress. Returns 0 or -EBADFD. */
 INLAY_COLD int inlay_task_revoke(struct inlay_task *t)
 {
 	if (t->state != INLAY_TASK_QUARANTINE)
@@ -360,9 +324,7 @@ INLAY_COLD int inlay_task_revoke(struct inlay_task *t)
 	return 0;
 }
 
-/*
- * Which plugin has the command, by its id. The setters that follow return 0, or -EBUSY unless IDLE.
- */
+/* Which plugin has the command, by its id. This and the other setters return 0, or -EBUSY unless IDLE. */
 INLAY_FN int inlay_task_set_plugin(struct inlay_task *t, uint64_t plugin)
 {
 	if (INLAY_UNLIKELY(t->state != INLAY_TASK_IDLE))
@@ -371,29 +333,11 @@ INLAY_FN int inlay_task_set_plugin(struct inlay_task *t, uint64_t plugin)
 	return 0;
 }
 
-/* A number for the plugin; the answer echoes it. */
-INLAY_FN int inlay_task_set_destination(struct inlay_task *t, uint64_t destination)
-{
-	if (INLAY_UNLIKELY(t->state != INLAY_TASK_IDLE))
-		return -EBUSY;
-	t->ids.destination = destination;
-	return 0;
-}
-
 INLAY_FN int inlay_task_set_cb(struct inlay_task *t, inlay_task_cb cb)
 {
 	if (INLAY_UNLIKELY(t->state != INLAY_TASK_IDLE))
 		return -EBUSY;
 	t->cb = cb;
-	return 0;
-}
-
-/* When the next submit is over: a point of the time that progress is told, or INLAY_TASK_NEVER. */
-INLAY_FN int inlay_task_set_deadline(struct inlay_task *t, uint64_t deadline)
-{
-	if (INLAY_UNLIKELY(t->state != INLAY_TASK_IDLE))
-		return -EBUSY;
-	t->deadline = deadline;
 	return 0;
 }
 
@@ -410,9 +354,9 @@ INLAY_FN int inlay_task_set_payload(struct inlay_task *t, struct inlay_buf *payl
 }
 
 /*
- * Sets a buffer of the caller's for the response, from the start of its data to its end; NULL: the
- * response stays in the answer. Its data is empty from submit on, and is the response afterwards.
- * Not a list. The caller keeps its reference.
+ * Sets a buffer of the caller's for the response, from the start of its data to its end; not a list;
+ * NULL: the response stays in the answer. Its data is empty from submit on. The caller keeps its
+ * reference.
  */
 INLAY_FN int inlay_task_set_response(struct inlay_task *t, struct inlay_buf *response)
 {
@@ -429,9 +373,8 @@ INLAY_FN struct inlay_buf *inlay_task_payload(const struct inlay_task *t)
 }
 
 /*
- * The response of the last completion: the caller's buffer, or one over the answer, valid until the
- * task is submitted or released. Its data is the response, empty when there is none. Not to be
- * given back.
+ * The response of the last completion: the caller's buffer, or one over the answer, not to be given
+ * back and valid until the task is submitted or released. Its data is empty when there is none.
  */
 INLAY_FN struct inlay_buf *inlay_task_response(const struct inlay_task *t)
 {
@@ -466,10 +409,6 @@ INLAY_FN enum inlay_task_state inlay_task_state(const struct inlay_task *t)
 {
 	return (enum inlay_task_state)t->state;
 }
-
-/* ------------------------------------------------------------------------------------------------
- * Data path: submitting
- */
 
 /* What follows every post of a command. */
 INLAY_ALWAYS int inlay_task_posted_(struct inlay_task *t, struct inlay_task_host *h, uint32_t held)
@@ -644,14 +583,12 @@ INLAY_ALWAYS int inlay_task_submit_(struct inlay_task *t, int ring)
 }
 
 /*
- * Posts the task's command. The worker gets it with the next inlay_task_host_flush or any other
- * doorbell of this host.
+ * Posts the task's command. The worker gets it with the host's next doorbell.
  *
- * Returns 0: the task is the host's until its callback. Otherwise the task is as it was: -EAGAIN
- * when the limit is reached, the ring is full or no window is free: flush, progress, try again;
- * -EBUSY unless it is IDLE; -E2BIG when the payload fits neither a message nor a key; -EPERM when
- * memory that needs a key is of a map that does not permit INLAY_MW_BIND; -ENOTCONN when the host
- * is not connected.
+ * Returns 0: the task is the host's until its callback. Otherwise it is as it was: -EAGAIN when the
+ * limit is reached, the ring is full or no window is free: flush, progress, try again; -EBUSY unless
+ * IDLE; -E2BIG when the payload fits neither a message nor a key; -EPERM when memory that needs a
+ * window is of a map that does not permit INLAY_MW_BIND; -ENOTCONN when the host is not connected.
  */
 INLAY_ALWAYS int inlay_task_submit_quiet(struct inlay_task *t)
 {
@@ -684,11 +621,9 @@ INLAY_COLD int inlay_task_usable_(struct inlay_buf *buf, int keys)
 }
 
 /*
- * As inlay_task_submit, but first verifies what a submit takes for granted. For development.
- *
- * Returns as inlay_task_submit; -EINVAL also when a buffer was given back, is not the head of its
- * list, has its data outside itself or lacks a local key that it needs, when its map is not
- * started, or when the response is a list.
+ * As inlay_task_submit, but first verifies what a submit takes for granted: -EINVAL when a buffer was
+ * given back, is not the head of its list, has its data outside itself or lacks a local key that it
+ * needs, when its map is not started, or when the response is a list. For development.
  */
 INLAY_COLD int inlay_task_try_submit(struct inlay_task *t)
 {
@@ -696,10 +631,9 @@ INLAY_COLD int inlay_task_try_submit(struct inlay_task *t)
 
 	if (t->state != INLAY_TASK_IDLE)
 		return -EBUSY;
-	if (!inlay_task_usable_(t->payload, 1))
-		return -EINVAL;
-	if (r && (!inlay_task_usable_(r, 0) || inlay_buf_next(r) ||
-		  (inlay_buf_lkey(r) == INLAY_NO_KEY && inlay_task_response_room_(r) > t->host->response_max)))
+	if (!inlay_task_usable_(t->payload, 1) ||
+	    (r && (!inlay_task_usable_(r, 0) || inlay_buf_next(r) ||
+		   (inlay_buf_lkey(r) == INLAY_NO_KEY && inlay_task_response_room_(r) > t->host->response_max))))
 		return -EINVAL;
 	return inlay_task_submit(t);
 }

@@ -141,12 +141,9 @@ INLAY_COLD void inlay_task_address_write(uint8_t *blob, const struct inlay_task_
 }
 
 /*
- * Reads an address from a peer; nothing in it is trusted before it is checked.
- *
- * role  the role that it must have: INLAY_TASK_HOST or INLAY_TASK_WORKER
- *
- * Returns 0; -EPROTO when it is too short, or of another magic or version; -EBADMSG for a wrong
- * checksum; -EINVAL for a field that cannot be. On failure *a is undefined, and *why says what it is.
+ * Reads the address of a peer in this role: INLAY_TASK_HOST or INLAY_TASK_WORKER. Returns 0; -EPROTO
+ * when it is too short, or of another magic or version; -EBADMSG for a wrong checksum; -EINVAL for a
+ * field that cannot be. On failure *a is undefined, and *why says what it is.
  */
 INLAY_COLD int inlay_task_address_read(struct inlay_task_address *a, const void *blob, size_t len, uint32_t role,
 				       const char **why)
@@ -232,11 +229,9 @@ INLAY_FN int inlay_task_key_read_(struct inlay_task_key *key, const uint8_t *at,
 }
 
 /*
- * Reads a message of `bytes` bytes, by the device's count.
- *
- * Returns 0: head, keys and lengths agree, and the data is at m->at. Else -EBADMSG: m->ids are the
- * head's if there is a whole head of this version, so that it can be answered; otherwise the context
- * is all ones, which no task has.
+ * Reads a message of `bytes` bytes, by the device's count. Returns 0: head, keys and lengths agree.
+ * Else -EBADMSG: m->ids are the head's if there is a whole head of this version, so that it can be
+ * answered; otherwise the context is all ones, which no task has.
  */
 INLAY_FN int inlay_task_message_read_(struct inlay_task_message *m, const uint8_t *msg, uint32_t bytes)
 {

@@ -26,24 +26,13 @@
 #ifndef INLAY_TASK_WORKER_H
 #define INLAY_TASK_WORKER_H
 
-#include <infiniband/mlx5dv.h>
-#include <infiniband/verbs.h>
-#include <inlay/base.h>
-#include <inlay/cqe.h>
-#include <inlay/queue.h>
-#include <inlay/verbs.h>
-#include <inlay/task/cmd.h>
 #include <inlay/task/conn.h>
-#include <inlay/task/wire.h>
 
 /* ------------------------------------------------------------------------------------------------
  * Set-up
  */
 
-/*
- * No plugins, 16 connections of 32 credits, messages of 4096 bytes, 96 bytes inline, no payload by
- * key, no events, hosts asked every second.
- */
+/* No plugins, 16 connections of 32 credits, messages of 4096 bytes, 96 inline, a probe a second. */
 INLAY_COLD struct inlay_task_worker_params inlay_task_worker_default(void)
 {
 	struct inlay_task_worker_params p;
@@ -113,17 +102,11 @@ INLAY_COLD int inlay_task_worker_open_(struct inlay_task_worker *w, const struct
 	s->plugin = e->plugin;
 	s->state = e->argument;
 	err = e->plugin->open ? e->plugin->open(e->argument, w, &s->state) : 0;
-	if (err)
-		return inlay_refuse_(err, why, "a plugin cannot be opened");
-	w->num_plugins++;
-	return 0;
+	w->num_plugins += !err;
+	return err ? inlay_refuse_(err, why, "a plugin cannot be opened") : 0;
 }
 
-/*
- * Makes a worker of everything but verbs objects, and opens its plugins: for
- * inlay_task_worker_create, and for queues of another making. w->cq is in place; the rest of *w is
- * zeroed but for pd.
- */
+/* Makes a worker of everything but verbs objects, and opens its plugins. *w is zeroed but for cq and pd. */
 INLAY_COLD int inlay_task_worker_init_(struct inlay_task_worker *w, void *memory,
 				       const struct inlay_task_worker_params *p, const char **why)
 {
@@ -150,8 +133,8 @@ INLAY_COLD int inlay_task_worker_init_(struct inlay_task_worker *w, void *memory
 }
 
 /*
- * Closes the plugins and frees what inlay_task_worker_create made; memory is the caller's again.
- * Returns 0; -EBUSY while it has connections, or a verbs object is in use: it may be called again.
+ * Closes the plugins and frees what inlay_task_worker_create made. Returns 0; -EBUSY while the worker
+ * has connections, or a verbs object is in use: call it again.
  */
 INLAY_COLD int inlay_task_worker_destroy(struct inlay_task_worker *w)
 {
@@ -163,27 +146,6 @@ INLAY_COLD int inlay_task_worker_destroy(struct inlay_task_worker *w)
 	return inlay_task_cq_free_(&w->ibcq, &w->channel);
 }
 
-/* inlay_task_worker_create, which cleans up. */
-INLAY_COLD int inlay_task_worker_make_(struct inlay_task_worker *w, void *memory,
-				       const struct inlay_task_worker_params *p, const char **why)
-{
-	/* Rings may turn out longer than asked for; each connection reserves what it needs. */
-	uint64_t cqes = p->connections * (5ull * inlay_task_conn_wqebbs_(p) + p->credits);
-	struct ibv_device_attr device;
-	int err = -ibv_query_device(w->pd->context, &device);
-
-	if (err)
-		return inlay_refuse_(err, why, "ibv_query_device failed");
-	if (cqes > (uint32_t)device.max_cqe)
-		cqes = (uint32_t)device.max_cqe;
-	err = inlay_task_cq_make_(&w->cq, &w->ibcq, &w->channel, w->pd->context, cqes, p->events, why);
-	if (!err)
-		err = inlay_uar_create(&w->uar, w->pd, INLAY_UAR_SERIAL, why);
-	if (err && err != -ENOTSUP) /* without registers of one's own each QP has its own */
-		return err;
-	return inlay_task_worker_init_(w, memory, p, why);
-}
-
 /*
  * Makes a worker: its CQ and doorbell register; and opens its plugins, in their order.
  *
@@ -191,14 +153,14 @@ INLAY_COLD int inlay_task_worker_make_(struct inlay_task_worker *w, void *memory
  * memory  for its tables, aligned to a cache line; the worker's until it is destroyed
  * size    bytes, at least inlay_task_worker_size(p)
  *
- * Returns 0; -EINVAL for an argument out of its range or a plugin without handler; -ENOBUFS when
- * size is too small; -EPROTO for a plugin of another version or layout; -EEXIST for two of one id;
- * what a plugin's open returned; else the negative errno of the verbs call that failed. On failure
- * nothing is left behind, and *why says what went wrong.
+ * Returns as inlay_task_host_create; for plugins, -EINVAL without handler, -EPROTO for another version
+ * or layout, -EEXIST for two of one id, and what open returned.
  */
 INLAY_COLD int inlay_task_worker_create(struct inlay_task_worker *w, void *memory, size_t size, struct ibv_pd *pd,
 					const struct inlay_task_worker_params *p, const char **why)
 {
+	struct ibv_device_attr device;
+	uint64_t cqes;
 	int err;
 
 	if (!w || (uintptr_t)w % INLAY_CACHE_LINE || !memory || (uintptr_t)memory % INLAY_CACHE_LINE || !pd ||
@@ -206,18 +168,29 @@ INLAY_COLD int inlay_task_worker_create(struct inlay_task_worker *w, void *memor
 		return inlay_refuse_(-EINVAL, why, "a worker's argument or parameter is out of its range");
 	if (size < inlay_task_worker_size(p))
 		return inlay_refuse_(-ENOBUFS, why, "less memory than inlay_task_worker_size");
+	err = -ibv_query_device(pd->context, &device);
+	if (err)
+		return inlay_refuse_(err, why, "ibv_query_device failed");
 	__builtin_memset(w, 0, sizeof(*w));
 	w->pd = pd;
-	err = inlay_task_worker_make_(w, memory, p, why);
+	/* Rings may turn out longer than asked for; each connection reserves what it needs. */
+	cqes = p->connections * (5ull * inlay_task_conn_wqebbs_(p) + p->credits);
+	if (cqes > (uint32_t)device.max_cqe)
+		cqes = (uint32_t)device.max_cqe;
+	err = inlay_task_cq_make_(&w->cq, &w->ibcq, &w->channel, pd->context, cqes, p->events, why);
+	if (!err) {
+		err = inlay_uar_create(&w->uar, pd, INLAY_UAR_SERIAL, why);
+		if (!err || err == -ENOTSUP) /* without registers of one's own each QP has its own */
+			err = inlay_task_worker_init_(w, memory, p, why);
+	}
 	if (err)
 		inlay_task_worker_destroy(w);
 	return err;
 }
 
 /*
- * What hosts must know of a plugin, as its `address` tells. *len: bytes of room at buf, then bytes
- * used. Returns 0; -ENOENT for no such plugin; -ENOTSUP when it has none; -ENOBUFS, with *len, when
- * buf is too small.
+ * What hosts must know of a plugin: calls its `address`. Returns what that does; -ENOENT for no such
+ * plugin; -ENOTSUP when it has none.
  */
 INLAY_COLD int inlay_task_worker_plugin_address(struct inlay_task_worker *w, uint64_t id, void *buf, size_t *len)
 {
@@ -229,7 +202,7 @@ INLAY_COLD int inlay_task_worker_plugin_address(struct inlay_task_worker *w, uin
 }
 
 /* ------------------------------------------------------------------------------------------------
- * Data path: progress
+ * Data path
  */
 
 /* Asks each host whether it is there. */
@@ -323,10 +296,6 @@ INLAY_FN uint32_t inlay_task_worker_progress(struct inlay_task_worker *w, uint64
 	w->inside = 0;
 	return done;
 }
-
-/* ------------------------------------------------------------------------------------------------
- * Sleeping
- */
 
 /* The descriptor to sleep on, which does not block; -1 without params.events. */
 INLAY_COLD int inlay_task_worker_fd(const struct inlay_task_worker *w)
