@@ -430,7 +430,7 @@ INLAY_COLD void inlay_task_conn_message_(struct inlay_task_cmd *cmd, const uint8
 	cmd->ids = m.ids;
 	if (err || m.kind != INLAY_TASK_COMMAND || c->broken) {
 		inlay_task_cmd_finish_(cmd, INLAY_TASK_REFUSED, -EBADMSG, 0);
-	} else if (m.payload.bytes && (!pool || m.length > inlay_pool_element_size(pool))) {
+	} else if (m.payload.bytes && (!pool || m.length > pool->element_size)) {
 		inlay_task_cmd_finish_(cmd, INLAY_TASK_REFUSED, -E2BIG, 0);
 	} else {
 		cmd->payload = msg + m.at;
