@@ -802,7 +802,7 @@ static void host_begin(uint32_t one, uint32_t two)
 	fuzz_cq_make(&host.cq, &host.h.cq);
 	fuzz_qp_make(&host.qp, &host.h.link, &host.cq, HOST_QPN, two & 1 ? 32 : 128, p.in_flight);
 	host.h.pd = (struct ibv_pd *)(void *)&host;
-	sure(inlay_task_host_parts_(&p, &at) && !inlay_task_host_init_(&host.h, host.memory, &p, &at, keys));
+	sure(inlay_task_host_place_(&p, &at) && !inlay_task_host_init_(&host.h, host.memory, &p, &at, keys));
 	for (i = 0; i < p.windows; i++) {
 		host.windows[i].rkey = host.h.windows[i].rkey = (0x100 + i) << 8;
 		host.h.windows[i].next = host.h.free_window;

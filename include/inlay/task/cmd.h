@@ -84,7 +84,7 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_cmd {
 INLAY_STATIC_ASSERT(sizeof(struct inlay_task_cmd) == 3 * INLAY_CACHE_LINE, "three lines");
 INLAY_STATIC_ASSERT(offsetof(struct inlay_task_cmd, user) == INLAY_CACHE_LINE, "what every command touches is one");
 
-/* A plugin's interface. Functions get what open made of the argument; all but command may be NULL. */
+/* A plugin's interface. Functions get what open made; all but command may be NULL. */
 struct inlay_task_plugin {
 	uint32_t version;               /* INLAY_PLUGIN_VERSION */
 	uint32_t layout;                /* INLAY_PLUGIN_LAYOUT */
@@ -212,7 +212,7 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_conn {
 INLAY_STATIC_ASSERT(offsetof(struct inlay_task_conn, waiting) == INLAY_CACHE_LINE,
 		    "a command touches a line and a half");
 
-/* What a plugin's inline code shares with the worker that loads it: the version and a mix of sizes. */
+/* What a plugin's inline code shares with its worker: the version and a mix of sizes. */
 #define INLAY_PLUGIN_LAYOUT                                                                                \
 	((uint32_t)(INLAY_VERSION + 3 * sizeof(struct inlay_task_cmd) + 31 * sizeof(struct inlay_task_conn) + \
 		    257 * sizeof(struct inlay_buf) + 1009 * sizeof(struct inlay_task_worker) +              \
@@ -264,7 +264,7 @@ INLAY_ALWAYS uint8_t *inlay_task_cmd_message_(const struct inlay_task_cmd *cmd)
 	return cmd->response - cmd->conn->message;
 }
 
-/* What follows every post of an answer: the next receive, in cmd's memory, rung for with the answer. */
+/* What follows every answer: the next receive, in cmd's memory, rung for with it. */
 INLAY_ALWAYS void inlay_task_conn_posted_(struct inlay_task_conn *c, struct inlay_task_cmd *cmd)
 {
 	/* No more are posted than there are credits, so the place taken longest ago is free. */
@@ -293,7 +293,7 @@ INLAY_FN void inlay_task_cmd_spare_(struct inlay_task_cmd *cmd)
 	inlay_task_fifo_push_(&cmd->conn->spare, cmd);
 }
 
-/* Posts an inline answer and the command's receive. bbs as inlay_task_post_inline_. Returns 0 or -EAGAIN. */
+/* Posts an inline answer and the command's receive. Returns as inlay_task_post_inline_. */
 INLAY_ALWAYS int inlay_task_cmd_post_inline_(struct inlay_task_cmd *cmd, uint32_t bbs, uint64_t first, const void *data,
 					     uint32_t len)
 {
@@ -353,7 +353,7 @@ INLAY_FN int inlay_task_cmd_post_(struct inlay_task_cmd *cmd)
 	return 0;
 }
 
-/* Posts the answer, or queues it for room. Drops it, with -ENOTCONN, when the connection has ended. */
+/* Posts the answer, or queues it for room. Drops it, with -ENOTCONN, after the connection's end. */
 INLAY_FN int inlay_task_cmd_finish_(struct inlay_task_cmd *cmd, uint32_t kind, int status, uint32_t len)
 {
 	struct inlay_task_conn *c = cmd->conn;

@@ -11,9 +11,9 @@
  *
  * Invariants
  *
- *   - Each connection has its own receives, params.credits. A command holds one until it is answered,
- *     so a host that floods, or whose commands are kept, slows down nobody else. A receive is reposted
- *     before its command's answer is rung for.
+ *   - Each connection has its own receives, params.credits. A command holds one until it is
+ *     answered, so a host that floods, or whose commands are kept, slows down nobody else. A
+ *     receive is reposted before its command's answer is rung for.
  *   - Each connection may use its share of params.pull, the elements divided by params.connections.
  *     Payloads by key are read in the order of the commands; the next one waits until an element
  *     comes back. Without a pool, or when the payload is larger than an element, the command is
@@ -61,13 +61,13 @@ INLAY_COLD uint32_t inlay_task_conn_wqebbs_(const struct inlay_task_worker_param
 	return all > 32768 ? 32768 : (uint32_t)all;
 }
 
-/* Where the parts of a connection lie in its memory. What comes before the commands is registered. */
+/* Where the parts of a connection lie. What comes before the commands is registered. */
 struct inlay_task_conn_parts_ {
 	uint64_t stride;                /* of a command's receive and response */
 	uint64_t cmds, ring, states, end;
 };
 
-INLAY_COLD struct inlay_task_conn_parts_ inlay_task_conn_parts_(const struct inlay_task_worker_params *p)
+INLAY_COLD struct inlay_task_conn_parts_ inlay_task_conn_place_(const struct inlay_task_worker_params *p)
 {
 	uint64_t num = (uint64_t)p->credits + p->spare, end = 0;
 	struct inlay_task_conn_parts_ at;
@@ -84,7 +84,7 @@ INLAY_COLD struct inlay_task_conn_parts_ inlay_task_conn_parts_(const struct inl
 /* Bytes of memory for a connection of such a worker; 0 when there cannot be one. */
 INLAY_COLD size_t inlay_task_conn_size(const struct inlay_task_worker_params *p)
 {
-	return inlay_task_worker_valid_(p) ? (size_t)inlay_task_conn_parts_(p).end : 0;
+	return inlay_task_worker_valid_(p) ? (size_t)inlay_task_conn_place_(p).end : 0;
 }
 
 /* Builds the worker's table of connections anew. */
@@ -94,18 +94,19 @@ INLAY_COLD void inlay_task_worker_name_(struct inlay_task_worker *w)
 
 	__builtin_memset(w->named, 0, sizeof(*w->named) * ((size_t)w->named_mask + 1));
 	for (i = 0; i < w->num_conns; i++) {
-		for (at = inlay_sq_qpn(&w->conns[i]->link.sq) & w->named_mask; w->named[at]; at = (at + 1) & w->named_mask)
-			;
+		at = inlay_sq_qpn(&w->conns[i]->link.sq) & w->named_mask;
+		while (w->named[at])
+			at = (at + 1) & w->named_mask;
 		w->named[at] = w->conns[i];
 	}
 }
 
-/* Makes a connection of everything but verbs objects, on queues that are in place. The rest of *c is zeroed. */
+/* Makes a connection but for its verbs objects, on queues in place. The rest of *c is zeroed. */
 INLAY_COLD void inlay_task_conn_init_(struct inlay_task_conn *c, void *memory, struct inlay_task_worker *w,
 				     uint32_t lkey)
 {
 	const struct inlay_task_worker_params *p = &w->params;
-	const struct inlay_task_conn_parts_ at = inlay_task_conn_parts_(p);
+	const struct inlay_task_conn_parts_ at = inlay_task_conn_place_(p);
 	uint8_t *base = (uint8_t *)memory;
 	struct ibv_sge sge;
 	uint32_t i;
@@ -176,8 +177,8 @@ INLAY_COLD void inlay_task_conn_begin_(struct inlay_task_conn *c, const struct i
  * memory  for commands and messages, aligned to a cache line, better to a page
  * size    bytes, at least inlay_task_conn_size(&worker->params)
  *
- * Returns as inlay_task_host_create; -EAGAIN when the worker has all its connections; -ENOSPC when its
- * CQ has too few CQEs left.
+ * Returns as inlay_task_host_create; -EAGAIN when the worker has all its connections; -ENOSPC when
+ * its CQ has too few CQEs left.
  */
 INLAY_COLD int inlay_task_conn_create(struct inlay_task_conn *c, void *memory, size_t size, struct inlay_task_worker *w,
 				      const char **why)
@@ -207,7 +208,7 @@ INLAY_COLD int inlay_task_conn_create(struct inlay_task_conn *c, void *memory, s
 	if (err)
 		return err;
 	errno = 0;
-	c->mr = ibv_reg_mr(w->pd, memory, (size_t)inlay_task_conn_parts_(p).cmds, (unsigned)IBV_ACCESS_LOCAL_WRITE);
+	c->mr = ibv_reg_mr(w->pd, memory, (size_t)inlay_task_conn_place_(p).cmds, (unsigned)IBV_ACCESS_LOCAL_WRITE);
 	if (!c->mr) {
 		err = inlay_task_errno_(why, "the connection's memory cannot be registered");
 		inlay_task_link_destroy(&c->link);
@@ -260,7 +261,7 @@ INLAY_COLD struct inlay_task_conn *inlay_task_worker_gone(struct inlay_task_work
 	return NULL;
 }
 
-/* Where a plugin keeps a pointer of its own with a connection, NULL at first. entry: as cmd->entry. */
+/* A plugin's own pointer with a connection, NULL at first. entry: as cmd->entry. */
 INLAY_FN void **inlay_task_conn_state(const struct inlay_task_conn *c, uint32_t entry)
 {
 	INLAY_CHECK(entry < c->worker->num_plugins, "a state is of one of the worker's plugins");
@@ -290,7 +291,7 @@ INLAY_ALWAYS struct inlay_task_cmd *inlay_task_conn_next_(struct inlay_task_conn
 	return INLAY_LIKELY(c->taken != inlay_rq_index(&c->link.rq)) ? c->ring[c->taken++ & c->mask] : NULL;
 }
 
-/* Posts the last WQE of a connection that breaks: what was done unsignaled has no completion then. */
+/* Posts a last WQE, with a completion: what was done unsignaled has none at the end. */
 INLAY_COLD void inlay_task_conn_mark_(struct inlay_task_conn *c)
 {
 	if (!c->marked && !inlay_post_nop(&c->link.sq, INLAY_SIGNALED)) {
@@ -299,7 +300,7 @@ INLAY_COLD void inlay_task_conn_mark_(struct inlay_task_conn *c)
 	}
 }
 
-/* Breaks the connection, whose progress then finds it broken. Returns 0, or as inlay_task_link_break. */
+/* Breaks the connection; progress then finds it broken. Returns as inlay_task_link_break. */
 INLAY_COLD int inlay_task_conn_break_(struct inlay_task_conn *c)
 {
 	int err = c->link.qp ? inlay_task_link_break(&c->link) : 0;
@@ -310,7 +311,7 @@ INLAY_COLD int inlay_task_conn_break_(struct inlay_task_conn *c)
 	return err;
 }
 
-/* The connection has ended. What the device may still use is in `sending` until it has returned all. */
+/* The connection has ended. What the device may still use goes to `sending`. */
 INLAY_COLD void inlay_task_conn_end_(struct inlay_task_conn *c)
 {
 	struct inlay_task_cmd *cmd;

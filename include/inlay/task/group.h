@@ -121,7 +121,7 @@ INLAY_COLD size_t inlay_worker_group_size(uint32_t members, uint32_t stride)
 	return (size_t)(members * (uint64_t)sizeof(struct inlay_worker_member_) + ((uint64_t)members + 1) * stride);
 }
 
-/* Makes an empty group. memory: aligned to 8. Returns 0; -EINVAL; -ENOBUFS when size is too small. */
+/* Makes an empty group. memory: aligned to 8. Returns 0; -EINVAL; -ENOBUFS: size is too small. */
 INLAY_COLD int inlay_worker_group_create(struct inlay_worker_group *g, void *memory, size_t size, uint32_t stride,
 					 const struct inlay_worker_oob *oob)
 {
@@ -182,8 +182,8 @@ INLAY_COLD int inlay_worker_group_add_worker(struct inlay_worker_group *g, uint6
 
 /*
  * Adds memory of this member that others may reach. Returns 0; -EBADFD once started; -EINVAL for an
- * empty range, one past the end of the address space, or NULL with a length; -ENOSPC when the record
- * is full.
+ * empty range, one past the end of the address space, or NULL with a length; -ENOSPC when the
+ * record is full.
  */
 INLAY_COLD int inlay_worker_group_add_buffer(struct inlay_worker_group *g, const struct inlay_worker_segment *s)
 {
@@ -234,7 +234,7 @@ INLAY_COLD uint32_t inlay_worker_group_entry_check_(const uint8_t *at, uint32_t 
 	return len && va + (len - 1) >= va ? (uint32_t)bytes : 0;
 }
 
-/* Checks all of a member's record. Returns as inlay_worker_group_progress, with the number of its workers. */
+/* Checks a member's record, and counts its workers. Returns as inlay_worker_group_progress. */
 INLAY_COLD int inlay_worker_group_check_(const uint8_t *record, uint32_t member, uint32_t members, uint32_t stride,
 					 uint32_t *workers)
 {
@@ -264,8 +264,8 @@ INLAY_COLD int inlay_worker_group_check_(const uint8_t *record, uint32_t member,
 /*
  * Goes on with the exchange. Returns 0: the group is ready; -EINPROGRESS; -EBADFD when it was not
  * started. These are final: what the allgather's test returned; for a record, -EPROTO when it is of
- * another version, number of members or stride, -EBADMSG for a wrong checksum, -EINVAL for lengths and
- * counts that cannot be.
+ * another version, number of members or stride, -EBADMSG for a wrong checksum, -EINVAL for lengths
+ * and counts that cannot be.
  */
 INLAY_COLD int inlay_worker_group_progress(struct inlay_worker_group *g)
 {
@@ -329,7 +329,7 @@ INLAY_COLD const uint8_t *inlay_worker_group_next_(const uint8_t *record, uint32
 	return NULL;
 }
 
-/* A worker's id and address. Returns 0; -EBADFD when the group is not ready; -ENOENT from g->workers on. */
+/* A worker's id and address. Returns 0; -EBADFD: not ready; -ENOENT from g->workers on. */
 INLAY_COLD int inlay_worker_group_worker(const struct inlay_worker_group *g, uint32_t domain_id,
 					 struct inlay_group_worker *worker)
 {

@@ -13,8 +13,9 @@
  *
  * Invariants
  *
- *   - At most params.in_flight commands are outstanding, or the worker's credits if those are fewer;
- *     also those count whose task completed early. Each message from the worker counts as one answer.
+ *   - At most params.in_flight commands are outstanding, or the worker's credits if those are
+ *     fewer; also those count whose task completed early. Each message from the worker counts as
+ *     one answer.
  *   - All receives are posted all the time. The message slot that an answer came in becomes its
  *     task's, and the task's old slot is posted in its place.
  *   - The tasks of a dead worker complete. RC retransmits what is not acknowledged, and fails
@@ -22,11 +23,11 @@
  *     worker that lives and does not answer is not dead: use deadlines.
  *   - The host itself rings when it closes windows or probes. That shows the worker everything.
  *
- * Time. Progress is told the time, in any unit (nanoseconds, if params.period keeps its default); it
- * never goes back. Callers that use neither deadlines nor probes may pass 0.
+ * Time. Progress is told the time, in any unit (nanoseconds, if params.period keeps its default);
+ * it never goes back. Callers that use neither deadlines nor probes may pass 0.
  *
- * Callbacks may do anything with tasks of any host, and call inlay_task_host_stop, but not progress of
- * the same host.
+ * Callbacks may do anything with tasks of any host, and call inlay_task_host_stop, but not
+ * progress of the same host.
  *
  * Sleeping, with params.events:
  *
@@ -48,7 +49,7 @@
  * Set-up
  */
 
-/* 64 tasks, 32 in flight, messages of 4096 bytes, 96 inline, lists of 4, no windows, a probe a second. */
+/* 64 tasks, 32 in flight, messages of 4096 bytes, 96 inline, no windows, a probe a second. */
 INLAY_COLD struct inlay_task_host_params inlay_task_host_default(void)
 {
 	struct inlay_task_host_params p;
@@ -87,7 +88,7 @@ struct inlay_task_host_parts_ {
 };
 
 /* Finds them. 0: there can be no such host. */
-INLAY_COLD int inlay_task_host_parts_(const struct inlay_task_host_params *p, struct inlay_task_host_parts_ *at)
+INLAY_COLD int inlay_task_host_place_(const struct inlay_task_host_params *p, struct inlay_task_host_parts_ *at)
 {
 	uint64_t end = 0;
 
@@ -114,7 +115,7 @@ INLAY_COLD size_t inlay_task_host_size(const struct inlay_task_host_params *p)
 {
 	struct inlay_task_host_parts_ at;
 
-	return inlay_task_host_parts_(p, &at) ? (size_t)at.end : 0;
+	return inlay_task_host_place_(p, &at) ? (size_t)at.end : 0;
 }
 
 /* Takes apart what is made of inlay's objects. */
@@ -135,8 +136,8 @@ INLAY_COLD void inlay_task_host_unmake_(struct inlay_task_host *h)
 }
 
 /*
- * Makes a host of everything but verbs objects, on queues that are in place; the rest of *h is zeroed
- * but for pd. keys open what comes before the tasks. Posts the receives.
+ * Makes a host of everything but verbs objects, on queues that are in place; the rest of *h is
+ * zeroed but for pd. keys open what comes before the tasks. Posts the receives.
  */
 INLAY_COLD int inlay_task_host_init_(struct inlay_task_host *h, void *memory, const struct inlay_task_host_params *p,
 				     const struct inlay_task_host_parts_ *at, struct inlay_keys keys)
@@ -216,9 +217,10 @@ INLAY_COLD void inlay_task_host_begin_(struct inlay_task_host *h, const struct i
 }
 
 /*
- * Frees what inlay_task_host_create made. Returns 0: memory is the caller's again; -EBUSY while a task
- * is submitted, or in quarantine and the connection not broken (inlay_task_host_stop and progress end
- * that); -EBUSY when a verbs object is in use: call it again, and nothing else of the host.
+ * Frees what inlay_task_host_create made. Returns 0: memory is the caller's again; -EBUSY while a
+ * task is submitted, or in quarantine and the connection not broken (inlay_task_host_stop and
+ * progress end that); -EBUSY when a verbs object is in use: call it again, and nothing else of the
+ * host.
  */
 INLAY_COLD int inlay_task_host_destroy(struct inlay_task_host *h)
 {
@@ -270,7 +272,7 @@ INLAY_COLD int inlay_task_host_create(struct inlay_task_host *h, void *memory, s
 	int err;
 
 	if (!h || (uintptr_t)h % INLAY_CACHE_LINE || !memory || (uintptr_t)memory % INLAY_CACHE_LINE || !pd ||
-	    !inlay_task_host_parts_(p, &at))
+	    !inlay_task_host_place_(p, &at))
 		return inlay_refuse_(-EINVAL, why, "a host's argument or parameter is out of its range");
 	if (size < at.end)
 		return inlay_refuse_(-ENOBUFS, why, "less memory than inlay_task_host_size");
@@ -328,8 +330,8 @@ INLAY_COLD void inlay_task_host_address(const struct inlay_task_host *h, uint8_t
 }
 
 /*
- * Connects to a worker's connection, whose address inlay_task_conn_address wrote. It must be connected
- * before the first command arrives. Returns 0; an error of inlay_task_address_read or
+ * Connects to a worker's connection, whose address inlay_task_conn_address wrote. It must be
+ * connected before the first command arrives. Returns 0; an error of inlay_task_address_read or
  * inlay_connect_rts; -EBADFD when the host is connected, or was.
  */
 INLAY_COLD int inlay_task_host_connect(struct inlay_task_host *h, const void *blob, size_t len, const char **why)
@@ -369,7 +371,7 @@ INLAY_ALWAYS void inlay_task_renew_(struct inlay_task *t)
 	t->state = INLAY_TASK_IDLE;
 }
 
-/* Posts, if there is room, what closes a task's windows, or just a completion after an unsignaled send. */
+/* Posts, if there is room, what closes a task's windows, or else a NOP with a completion. */
 INLAY_COLD void inlay_task_close_(struct inlay_task *t)
 {
 	struct inlay_task_host *h = t->host;
@@ -475,8 +477,8 @@ INLAY_COLD void inlay_task_host_answered_(struct inlay_task *t, const struct inl
 	int copied = m->kind == INLAY_TASK_ANSWER;
 
 	/* Written beyond what was granted, or though nothing was: that cannot be. */
-	if (m->kind == INLAY_TASK_COMMAND || (m->kind == INLAY_TASK_WRITTEN && (m->length > room ||
-										!(t->held & INLAY_TASK_HELD_RESPONSE))))
+	if (m->kind == INLAY_TASK_COMMAND ||
+	    (m->kind == INLAY_TASK_WRITTEN && (m->length > room || !(t->held & INLAY_TASK_HELD_RESPONSE))))
 		err = -EBADMSG;
 	t->status = err ? err : m->status;
 	t->by = err ? INLAY_TASK_BY_HOST : m->kind == INLAY_TASK_REFUSED ? INLAY_TASK_BY_WORKER : INLAY_TASK_BY_HANDLER;
@@ -545,7 +547,7 @@ INLAY_COLD void inlay_task_host_expire_(struct inlay_task_host *h)
 	}
 }
 
-/* A zero-byte write, when one is due, something is outstanding and the last one was acknowledged. */
+/* A zero-byte write, when one is due and may be answered, and the last was acknowledged. */
 INLAY_COLD void inlay_task_host_probe_(struct inlay_task_host *h)
 {
 	struct inlay_sq *sq = &h->link.sq;
@@ -563,7 +565,7 @@ INLAY_COLD void inlay_task_host_probe_(struct inlay_task_host *h)
 		h->due = h->probe_at;
 }
 
-/* All that is not a completion. Settles at most *left tasks, and counts them off. Returns how many completed. */
+/* All but completions. Settles at most *left tasks, counting down. Returns how many completed. */
 INLAY_COLD uint32_t inlay_task_host_tend_(struct inlay_task_host *h, uint32_t *left)
 {
 	struct inlay_task *t, *last;
@@ -684,11 +686,11 @@ INLAY_COLD int inlay_task_host_fd(const struct inlay_task_host *h)
 }
 
 /*
- * Arms the descriptor for the next completion. Returns 0, with *until when progress is needed at the
- * latest, in the caller's time, or INLAY_TASK_NEVER; -EAGAIN when there is something to do: call
- * progress; -ENOTSUP without params.events.
+ * Arms the descriptor for the next completion. Returns 0, with *until when progress is needed at
+ * the latest, in the caller's time, or INLAY_TASK_NEVER; -EAGAIN when there is something to do:
+ * call progress; -ENOTSUP without params.events.
  */
-INLAY_FN int inlay_task_host_arm(struct inlay_task_host *h, uint64_t *until)
+INLAY_COLD int inlay_task_host_arm(struct inlay_task_host *h, uint64_t *until)
 {
 	*until = h->due;
 	return inlay_task_arm_(h->channel, &h->cq, !h->due);

@@ -13,8 +13,8 @@
  *
  *   - A link that cannot be made leaves nothing behind.
  *   - A dead peer is noticed. What nobody acknowledges is sent again path.retry_count times, each
- *     after a timeout of one to four times 4.096 us << path.timeout; then the queue pair fails. With
- *     the defaults that takes at most 1.4 s after something was sent.
+ *     after a timeout of one to four times 4.096 us << path.timeout; then the queue pair fails.
+ *     With the defaults that takes at most 1.4 s after something was sent.
  *
  * Threads: one thread at a time.
  * Sources: connect.h; the InfiniBand specification, volume 1, chapter 9 ("Ack timeout").
@@ -52,7 +52,7 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_link {
 
 INLAY_STATIC_ASSERT(offsetof(struct inlay_task_link, sq) == 0, "a short post touches one line of its queue");
 
-/* connect.h's defaults, but a dead peer fails within 1.4 s, and one without receives within 4 ms. */
+/* connect.h's defaults, but a dead peer fails in 1.4 s, and one without receives in 4 ms. */
 INLAY_COLD struct inlay_connect_attr inlay_task_path_default(void)
 {
 	struct inlay_connect_attr path = inlay_connect_defaults();
@@ -62,7 +62,7 @@ INLAY_COLD struct inlay_connect_attr inlay_task_path_default(void)
 	return path;
 }
 
-/* Destroys the QP and the register. Returns 0; -EBUSY when one is in use: it may be called again. */
+/* Destroys the QP and the register. Returns 0; -EBUSY when one is in use: call it again. */
 INLAY_COLD int inlay_task_link_destroy(struct inlay_task_link *l)
 {
 	if (l->qp && ibv_destroy_qp(l->qp))
@@ -160,7 +160,7 @@ INLAY_COLD int inlay_task_link_connect(struct inlay_task_link *l, const struct i
 	return inlay_connect_rts(l->qp, &l->self.at, &peer->at, &l->path, why);
 }
 
-/* Moves the QP to the error state: what is outstanding is flushed. Returns 0 or a negative errno. */
+/* Moves the QP to the error state, which flushes everything. Returns 0 or a negative errno. */
 INLAY_COLD int inlay_task_link_break(struct inlay_task_link *l)
 {
 	struct ibv_qp_attr a;

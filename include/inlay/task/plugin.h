@@ -73,7 +73,7 @@ INLAY_COLD int inlay_plugin_name_check_(const char *name)
 	return n && !name[n] && n < INLAY_PLUGIN_NAME ? 0 : -EINVAL;
 }
 
-/* Whether only root and the worker's user can have made this. above: a folder on the way may be sticky. */
+/* Whether only root and this user can have made it. above: a folder on the way may be sticky. */
 INLAY_COLD int inlay_plugin_owner_check_(const struct stat *st, int above)
 {
 	if (st->st_uid && st->st_uid != geteuid())

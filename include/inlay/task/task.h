@@ -41,24 +41,25 @@
  *   revoke      -EBADFD   -EBADFD   -EBADFD        -EBADFD        0
  *   status      -         as last   -EINPROGRESS   -EINPROGRESS   as last
  *
- * Payload. A task has a buffer of params.payload bytes; inlay_task_set_payload takes a buffer or list
- * of the caller's instead. Up to params.max_inline bytes are copied into the WQE, unless they are a
- * list or there is a response buffer. What else fits a message is gathered. A single larger buffer
- * goes by a key: the worker reads it through a memory window.
+ * Payload. A task has a buffer of params.payload bytes; inlay_task_set_payload takes a buffer or
+ * list of the caller's instead. Up to params.max_inline bytes are copied into the WQE, unless they
+ * are a list or there is a response buffer. What else fits a message is gathered. A single larger
+ * buffer goes by a key: the worker reads it through a memory window.
  *
- * Response. It stays in the answer until the task is submitted or released. A buffer of the caller's
- * (inlay_task_set_response) gets it instead, copied, or written by the worker through a window if the
- * buffer is larger than what an answer holds.
+ * Response. It stays in the answer until the task is submitted or released. A buffer of the
+ * caller's (inlay_task_set_response) gets it instead, copied, or written by the worker through a
+ * window if the buffer is larger than what an answer holds.
  *
  * Windows are bound at submit and closed before the task completes. They take params.windows, and a
  * map that permits INLAY_MW_BIND. Memory of the caller's must stay registered and unchanged from
  * submit to the callback, or to the end of quarantine.
  *
- * Quarantine. A task that completes without an answer may not be reused while the device could still
- * read its payload, or the worker could use its windows. It waits until its send is done and its
- * windows are closed; that happens after the late answer or inlay_task_revoke, and then a worker that
- * uses them breaks the connection. After the connection's end it waits until the device has returned
- * everything. Then params.reusable is called. The worker may still carry out such a command.
+ * Quarantine. A task that completes without an answer may not be reused while the device could
+ * still read its payload, or the worker could use its windows. It waits until its send is done and
+ * its windows are closed; that happens after the late answer or inlay_task_revoke, and then a
+ * worker that uses them breaks the connection. After the connection's end it waits until the
+ * device has returned everything. Then params.reusable is called. The worker may still carry out
+ * such a command.
  *
  * Threads: a host and its tasks have one owner at a time.
  * Sources: DOCA's documentation of doca_urom and doca_pe; the InfiniBand specification on type 2
@@ -127,7 +128,7 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task {
 	uint32_t response_len;          /* may be read: with -EMSGSIZE, how long the response would have been */
 	uint64_t user_data;             /* the caller's, in any state, for the callback; 0 after alloc */
 	uint8_t user[INLAY_TASK_USER];  /* the caller's, in any state; zeroed by alloc */
-	uint64_t deadline;              /* the caller's, while IDLE, for one submit: in the time that progress is told */
+	uint64_t deadline;              /* the caller's, while IDLE, for one submit, in progress's time */
 	struct inlay_buf *response;     /* the caller's, or NULL */
 	struct inlay_buf *own_payload;
 	struct inlay_buf *own_response; /* over the slot */
@@ -179,7 +180,7 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_host {
 	uint8_t *slots;
 	uint8_t **slot_of;              /* which slot each receive has */
 	uint64_t now;                   /* of this progress */
-	struct inlay_task *first;       /* list of tasks to settle: their callback is due, or they wait for completions */
+	struct inlay_task *first;       /* list of tasks to settle: callback due, or waiting */
 	struct inlay_task *last;
 	uint32_t mask;                  /* receives - 1 */
 	uint32_t lkey;
@@ -289,8 +290,8 @@ INLAY_FN int inlay_task_alloc(struct inlay_task_host *h, uint64_t plugin, inlay_
 }
 
 /*
- * Gives a task back. What was chained to its own payload buffer becomes a list of its own. Returns 0;
- * -EPERM until its callback; -EBUSY in quarantine; -EBADFD when it was given back already.
+ * Gives a task back. What was chained to its own payload buffer becomes a list of its own.
+ * Returns 0; -EPERM until its callback; -EBUSY in quarantine; -EBADFD when it is not allocated.
  */
 INLAY_FN int inlay_task_release(struct inlay_task *t)
 {
@@ -304,8 +305,8 @@ INLAY_FN int inlay_task_release(struct inlay_task *t)
 }
 
 /*
- * Gives up waiting for a submitted task's answer: its callback comes with the next progress. Returns
- * 0; -EBUSY when it was answered or has completed; -EBADFD when it was not submitted.
+ * Gives up waiting for a submitted task's answer: its callback comes with the next progress.
+ * Returns 0; -EBUSY when it was answered or has completed; -EBADFD when it was not submitted.
  */
 INLAY_COLD int inlay_task_cancel(struct inlay_task *t)
 {
@@ -315,7 +316,7 @@ INLAY_COLD int inlay_task_cancel(struct inlay_task *t)
 	return 0;
 }
 
-/* Closes the windows of a task in quarantine, which ends in a later progress. Returns 0 or -EBADFD. */
+/* Closes the windows of a task in quarantine: that ends in a later progress. 0 or -EBADFD. */
 INLAY_COLD int inlay_task_revoke(struct inlay_task *t)
 {
 	if (t->state != INLAY_TASK_QUARANTINE)
@@ -324,7 +325,7 @@ INLAY_COLD int inlay_task_revoke(struct inlay_task *t)
 	return 0;
 }
 
-/* Which plugin has the command, by its id. This and the other setters return 0, or -EBUSY unless IDLE. */
+/* Which plugin has the command, by its id. All setters return 0, or -EBUSY unless IDLE. */
 INLAY_FN int inlay_task_set_plugin(struct inlay_task *t, uint64_t plugin)
 {
 	if (INLAY_UNLIKELY(t->state != INLAY_TASK_IDLE))
@@ -354,9 +355,9 @@ INLAY_FN int inlay_task_set_payload(struct inlay_task *t, struct inlay_buf *payl
 }
 
 /*
- * Sets a buffer of the caller's for the response, from the start of its data to its end; not a list;
- * NULL: the response stays in the answer. Its data is empty from submit on. The caller keeps its
- * reference.
+ * Sets a buffer of the caller's for the response, from the start of its data to its end; not a
+ * list; NULL: the response stays in the answer. Its data is empty from submit on. The caller keeps
+ * its reference.
  */
 INLAY_FN int inlay_task_set_response(struct inlay_task *t, struct inlay_buf *response)
 {
@@ -434,7 +435,7 @@ INLAY_FN uint32_t inlay_task_response_room_(const struct inlay_buf *buf)
 	return room > INLAY_BUF_DATA_MAX ? INLAY_BUF_DATA_MAX : (uint32_t)room;
 }
 
-/* Opens a window over len bytes of a buffer: posts the bind, for which there is room. what: 0 payload. */
+/* Opens a window over len bytes of a buffer: posts the bind, for which there is room. */
 INLAY_COLD void inlay_task_open_(struct inlay_task *t, uint32_t what, const struct inlay_buf *buf, uint32_t len,
 				 uint8_t **key)
 {
@@ -451,7 +452,7 @@ INLAY_COLD void inlay_task_open_(struct inlay_task *t, uint32_t what, const stru
 	inlay_task_key_write_(key, w->rkey, len);
 }
 
-/* Whether a window may be opened over a buffer's memory. A bind elsewhere would break the connection. */
+/* Whether a window may be opened over a buffer. A bind elsewhere breaks the connection. */
 INLAY_COLD int inlay_task_bindable_(const struct inlay_buf *buf)
 {
 	return inlay_buf_lkey(buf) != INLAY_NO_KEY && inlay_buf_access(buf) & INLAY_MW_BIND;
@@ -516,7 +517,7 @@ INLAY_FN int inlay_task_submit_other_(struct inlay_task *t, int ring)
 		inlay_task_open_(t, 1, t->response, response, &key);
 	if (INLAY_UNLIKELY(inlay_sq_begin(sq, bbs, &at)))
 		return -EAGAIN; /* not with the room seen above */
-	at = inlay_seg_inline(at, head, (size_t)(key - head));
+	at = inlay_seg_inline(at, head, INLAY_TASK_HEAD + windows * INLAY_TASK_KEY);
 	if (segs)
 		at = inlay_seg_bufs(at, t->payload);
 	inlay_sq_commit(sq, at, MLX5_OPCODE_SEND, 0, how, 0);
@@ -586,9 +587,10 @@ INLAY_ALWAYS int inlay_task_submit_(struct inlay_task *t, int ring)
  * Posts the task's command. The worker gets it with the host's next doorbell.
  *
  * Returns 0: the task is the host's until its callback. Otherwise it is as it was: -EAGAIN when the
- * limit is reached, the ring is full or no window is free: flush, progress, try again; -EBUSY unless
- * IDLE; -E2BIG when the payload fits neither a message nor a key; -EPERM when memory that needs a
- * window is of a map that does not permit INLAY_MW_BIND; -ENOTCONN when the host is not connected.
+ * limit is reached, the ring is full or no window is free: flush, progress, try again; -EBUSY
+ * unless IDLE; -E2BIG when the payload fits neither a message nor a key; -EPERM when memory that
+ * needs a window is of a map that does not permit INLAY_MW_BIND; -ENOTCONN when the host is not
+ * connected.
  */
 INLAY_ALWAYS int inlay_task_submit_quiet(struct inlay_task *t)
 {
@@ -621,9 +623,9 @@ INLAY_COLD int inlay_task_usable_(struct inlay_buf *buf, int keys)
 }
 
 /*
- * As inlay_task_submit, but first verifies what a submit takes for granted: -EINVAL when a buffer was
- * given back, is not the head of its list, has its data outside itself or lacks a local key that it
- * needs, when its map is not started, or when the response is a list. For development.
+ * As inlay_task_submit, but first verifies what a submit takes for granted: -EINVAL when a buffer
+ * was given back, is not the head of its list, has its data outside itself or lacks a local key
+ * that it needs, when its map is not started, or when the response is a list. For development.
  */
 INLAY_COLD int inlay_task_try_submit(struct inlay_task *t)
 {

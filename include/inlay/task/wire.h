@@ -141,9 +141,9 @@ INLAY_COLD void inlay_task_address_write(uint8_t *blob, const struct inlay_task_
 }
 
 /*
- * Reads the address of a peer in this role: INLAY_TASK_HOST or INLAY_TASK_WORKER. Returns 0; -EPROTO
- * when it is too short, or of another magic or version; -EBADMSG for a wrong checksum; -EINVAL for a
- * field that cannot be. On failure *a is undefined, and *why says what it is.
+ * Reads the address of a peer in this role: INLAY_TASK_HOST or INLAY_TASK_WORKER. Returns 0;
+ * -EPROTO when it is too short, or of another magic or version; -EBADMSG for a wrong checksum;
+ * -EINVAL for a field that cannot be. On failure *a is undefined, and *why says what it is.
  */
 INLAY_COLD int inlay_task_address_read(struct inlay_task_address *a, const void *blob, size_t len, uint32_t role,
 				       const char **why)
@@ -235,10 +235,13 @@ INLAY_FN int inlay_task_key_read_(struct inlay_task_key *key, const uint8_t *at,
  */
 INLAY_FN int inlay_task_message_read_(struct inlay_task_message *m, const uint8_t *msg, uint32_t bytes)
 {
-	const struct inlay_task_message nobody = {{UINT64_MAX, 0, 0}, 0, 0, 0, 0, {0, 0}, {0, 0}, 0};
 	uint32_t word, left = bytes - INLAY_TASK_HEAD;
 
-	*m = nobody;
+	/* One by one: compilers may call memset for all at once. */
+	m->ids.context = UINT64_MAX;
+	m->ids.plugin = m->ids.destination = m->payload.bytes = m->response.bytes = 0;
+	m->payload.rkey = m->response.rkey = m->kind = m->flags = m->length = m->at = 0;
+	m->status = 0;
 	if (bytes < INLAY_TASK_HEAD || msg[0] != INLAY_TASK_WIRE)
 		return -EBADMSG;
 	m->kind = msg[1];

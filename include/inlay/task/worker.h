@@ -54,7 +54,7 @@ struct inlay_task_worker_parts_ {
 	uint64_t named, plugins, conns, end;
 };
 
-INLAY_COLD struct inlay_task_worker_parts_ inlay_task_worker_parts_(const struct inlay_task_worker_params *p)
+INLAY_COLD struct inlay_task_worker_parts_ inlay_task_worker_place_(const struct inlay_task_worker_params *p)
 {
 	struct inlay_task_worker_parts_ at;
 	uint64_t end = 0;
@@ -69,7 +69,7 @@ INLAY_COLD struct inlay_task_worker_parts_ inlay_task_worker_parts_(const struct
 /* Bytes of memory for such a worker, without its connections; 0 when there cannot be one. */
 INLAY_COLD size_t inlay_task_worker_size(const struct inlay_task_worker_params *p)
 {
-	return inlay_task_worker_valid_(p) ? (size_t)inlay_task_worker_parts_(p).end : 0;
+	return inlay_task_worker_valid_(p) ? (size_t)inlay_task_worker_place_(p).end : 0;
 }
 
 /* Closes the plugins, the last one first. */
@@ -106,11 +106,11 @@ INLAY_COLD int inlay_task_worker_open_(struct inlay_task_worker *w, const struct
 	return err ? inlay_refuse_(err, why, "a plugin cannot be opened") : 0;
 }
 
-/* Makes a worker of everything but verbs objects, and opens its plugins. *w is zeroed but for cq and pd. */
+/* Makes a worker but for its verbs objects, and opens its plugins. *w has cq and pd only. */
 INLAY_COLD int inlay_task_worker_init_(struct inlay_task_worker *w, void *memory,
 				       const struct inlay_task_worker_params *p, const char **why)
 {
-	const struct inlay_task_worker_parts_ at = inlay_task_worker_parts_(p);
+	const struct inlay_task_worker_parts_ at = inlay_task_worker_place_(p);
 	uint8_t *base = (uint8_t *)memory;
 	uint32_t i;
 	int err = 0;
@@ -133,8 +133,8 @@ INLAY_COLD int inlay_task_worker_init_(struct inlay_task_worker *w, void *memory
 }
 
 /*
- * Closes the plugins and frees what inlay_task_worker_create made. Returns 0; -EBUSY while the worker
- * has connections, or a verbs object is in use: call it again.
+ * Closes the plugins and frees what inlay_task_worker_create made. Returns 0; -EBUSY while the
+ * worker has connections, or a verbs object is in use: call it again.
  */
 INLAY_COLD int inlay_task_worker_destroy(struct inlay_task_worker *w)
 {
@@ -153,8 +153,8 @@ INLAY_COLD int inlay_task_worker_destroy(struct inlay_task_worker *w)
  * memory  for its tables, aligned to a cache line; the worker's until it is destroyed
  * size    bytes, at least inlay_task_worker_size(p)
  *
- * Returns as inlay_task_host_create; for plugins, -EINVAL without handler, -EPROTO for another version
- * or layout, -EEXIST for two of one id, and what open returned.
+ * Returns as inlay_task_host_create; for plugins, -EINVAL without handler, -EPROTO for another
+ * version or layout, -EEXIST for two of one id, and what open returned.
  */
 INLAY_COLD int inlay_task_worker_create(struct inlay_task_worker *w, void *memory, size_t size, struct ibv_pd *pd,
 					const struct inlay_task_worker_params *p, const char **why)
@@ -189,8 +189,8 @@ INLAY_COLD int inlay_task_worker_create(struct inlay_task_worker *w, void *memor
 }
 
 /*
- * What hosts must know of a plugin: calls its `address`. Returns what that does; -ENOENT for no such
- * plugin; -ENOTSUP when it has none.
+ * What hosts must know of a plugin: calls its `address`. Returns what that does; -ENOENT for no
+ * such plugin; -ENOTSUP when it has none.
  */
 INLAY_COLD int inlay_task_worker_plugin_address(struct inlay_task_worker *w, uint64_t id, void *buf, size_t *len)
 {
@@ -304,7 +304,7 @@ INLAY_COLD int inlay_task_worker_fd(const struct inlay_task_worker *w)
 }
 
 /* As inlay_task_host_arm. Does not know what a plugin's progress has to do. */
-INLAY_FN int inlay_task_worker_arm(struct inlay_task_worker *w, uint64_t *until)
+INLAY_COLD int inlay_task_worker_arm(struct inlay_task_worker *w, uint64_t *until)
 {
 	*until = w->due;
 	return inlay_task_arm_(w->channel, &w->cq, !w->due || w->dirty);
