@@ -796,7 +796,7 @@ INLAY_COLD int inlay_match_grow(struct inlay_match *m, void *memory, size_t size
  *           ... append it to the NIC's list; then inlay_match_set_hw(&m, found.handle, number);
  *
  * Remove a receive when the NIC has consumed it. Pass the NIC's unexpected messages to
- * inlay_match_arrive; if the receive found is in_hw, take it off the NIC's list. tag.h does all this.
+ * inlay_match_arrive; if the receive found is in_hw, take it off the NIC's list. tag.h does it all.
  */
 
 /*

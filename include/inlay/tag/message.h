@@ -71,9 +71,7 @@ INLAY_FN void inlay_tmh_put_(void *to, uint8_t opcode, uint32_t app_ctx, uint64_
 	inlay_put64((uint8_t *)to + 8, inlay_to_be64(tag));
 }
 
-/*
- * Reads the TMH of a message of len bytes. Returns 0, or -EPROTO: too short, or an unknown opcode.
- */
+/* Reads the TMH of a message of len bytes. Returns 0; -EPROTO: too short, or an unknown opcode. */
 INLAY_FN int inlay_tmh_get(const void *from, size_t len, struct inlay_tmh *tmh)
 {
 	struct ibv_tmh be;

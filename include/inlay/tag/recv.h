@@ -146,8 +146,8 @@ INLAY_FN int inlay_tag_rx_post(struct inlay_tag_rx *rx, uint64_t tag, uint64_t m
  * Looks for the receive of an unexpected message.
  *
  * tag       of its TMH
- * from_nic  1: the message of an INLAY_TAG_RX_MESSAGE; 0: it came another way (shared memory, another
- *           NIC). Post the receives that such a message may match with sge NULL
+ * from_nic  1: the message of an INLAY_TAG_RX_MESSAGE; 0: it came another way (shared memory,
+ *           another NIC). Post the receives that such a message may match with sge NULL
  *
  * Returns 1: *found is the receive, and its buffer is free: copy, or read for a rendezvous. 0:
  * kept,
