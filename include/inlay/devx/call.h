@@ -224,8 +224,7 @@ INLAY_COLD int inlay_devx_command(struct ibv_context *ctx, const void *in, size_
 }
 
 /*
- * Asks for the current capabilities of one type (QUERY_HCA_CAP). type: enum inlay_cap_type, 15
- * bits.
+ * Asks for the current capabilities of one type: enum inlay_cap_type, 15 bits (QUERY_HCA_CAP).
  * Returns as inlay_devx_command; -EINVAL also for a type of more bits.
  */
 INLAY_COLD int inlay_devx_query_cap(struct ibv_context *ctx, uint32_t type, struct inlay_query_hca_cap_out *out,
@@ -251,10 +250,7 @@ INLAY_COLD int inlay_devx_destroy(struct mlx5dv_devx_obj *obj)
 	return -mlx5dv_devx_obj_destroy(obj);
 }
 
-/*
- * Creates an object. *obj: its handle, NULL on failure. Its number is INLAY_CMD_OUT_NUMBER for
- * most.
- */
+/* Creates an object. *obj: its handle, NULL on failure. Its number: mostly INLAY_CMD_OUT_NUMBER. */
 INLAY_COLD int inlay_devx_create(struct ibv_context *ctx, const void *in, size_t inlen, void *out, size_t outlen,
 				 struct mlx5dv_devx_obj **obj, struct inlay_devx_error *error)
 {

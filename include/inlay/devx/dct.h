@@ -141,8 +141,8 @@ INLAY_COLD int inlay_devx_dct_destroy(struct inlay_devx_dct *dct)
  */
 
 /*
- * Turns an address vector, from inlay_av_from_ah (verbs.h) or inlay_av_init, into that of a DCT
- * with this number, 24 bits, and access key, host order.
+ * Turns an address vector, from inlay_av_from_ah (verbs.h) or inlay_av_init, into that of a DCT.
+ * dctn: 24 bits; key: the DCT's access key, host order.
  */
 INLAY_FN void inlay_av_to_dct(struct inlay_av *av, uint32_t dctn, uint64_t key)
 {

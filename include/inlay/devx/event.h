@@ -188,9 +188,8 @@ INLAY_COLD void inlay_devx_event_parse_(const void *eqe, size_t bytes, struct in
 
 /*
  * Takes an event; from a channel without data, only its cookie. Returns 0; -EAGAIN when there is
- * none;
- * -EOVERFLOW, once, when the kernel has dropped some; -EIO when the device is gone, and for less than
- * a cookie; else the negative errno of mlx5dv_devx_get_event.
+ * none; -EOVERFLOW, once, when the kernel has dropped some; -EIO when the device is gone, and for
+ * less than a cookie; else the negative errno of mlx5dv_devx_get_event.
  */
 INLAY_COLD int inlay_devx_event_get(struct mlx5dv_devx_event_channel *channel, struct inlay_devx_event *event)
 {

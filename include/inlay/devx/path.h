@@ -80,7 +80,7 @@ INLAY_COLD struct inlay_devx_path inlay_devx_path_defaults(void)
 	return path;
 }
 
-/* Whether each field is in its range; psn may have upper bits. ethernet: the port is. */
+/* Whether each field is in its range (psn: any). ethernet: whether the port is. */
 INLAY_COLD int inlay_devx_path_ok_(const struct inlay_devx_path *path, int ethernet)
 {
 	return path->mtu <= IBV_MTU_4096 && path->sl < (ethernet ? 8 : 16) && path->src_path_bits < 128 &&

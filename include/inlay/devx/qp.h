@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/devx/qp.h: a QP made by device commands: RC, UC, UD, DCI. qp.sq and qp.rq are queues of
- * queue.h.
+ * inlay/devx/qp.h: a QP (RC, UC, UD, DCI) made by device commands. qp.sq and qp.rq are of queue.h.
  *
  *   struct inlay_devx_qp_attr attr;
  *   struct inlay_devx_qp qp;
@@ -159,8 +158,8 @@ INLAY_COLD int inlay_devx_no_send_record_(struct ibv_context *ctx, struct inlay_
 }
 
 /*
- * Destroys the QP, in any state. Returns 0, or a negative errno. inlay_cq_clean removes its
- * completions.
+ * Destroys the QP, in any state. Returns 0, or a negative errno. Then remove its completions with
+ * inlay_cq_clean.
  */
 INLAY_COLD int inlay_devx_qp_destroy(struct inlay_devx_qp *qp)
 {

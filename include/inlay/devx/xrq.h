@@ -20,10 +20,9 @@
  *   ... tag.h ...
  *   inlay_devx_xrq_destroy(&xrq);                        after its QPs
  *
- * The WQEs of a command QP add and remove tags: an RC QP on this XRQ that is its own peer, with the
+ * The command QP, whose WQEs add and remove tags, is an RC QP on this XRQ, its own peer, with the
  * XRQ's CQ on both sides. With INLAY_DEVX_XRQ_RNDV the device itself reads what a rendezvous
- * announces, on a second QP of each connection, made with INLAY_DEVX_QP_RNDV and without a send
- * queue.
+ * announces, on a second QP of each connection, made with INLAY_DEVX_QP_RNDV.
  *
  * Threads: the queue as queue/srq.h; all else as device commands.
  * Sources: devx/ifc/srq.h; UCX's rc_mlx5_devx.c; rdma-core's Documentation/tag_matching.md.
@@ -96,7 +95,7 @@ INLAY_COLD int inlay_devx_xrq_create(struct inlay_devx_xrq *xrq, struct ibv_cont
 	return err;
 }
 
-/* Arms the limit, as inlay_devx_rmp_arm; by ARM_XRQ. */
+/* Arms the limit, and returns, as inlay_devx_rmp_arm; the command is ARM_XRQ. */
 INLAY_COLD int inlay_devx_xrq_arm(struct inlay_devx_xrq *xrq, uint32_t limit)
 {
 	struct inlay_cmd_in in;
