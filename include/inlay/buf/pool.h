@@ -75,7 +75,7 @@ INLAY_COLD int inlay_pool_set_(const struct inlay_pool *pool)
 	return pool->inventory.store->state == INLAY_STORE_STOPPED_ ? 0 : -EBADFD;
 }
 
-/* Aligns slices to a power of two, at first 1. Returns 0; -EBADFD unless stopped; -EINVAL. */
+/* Aligns slices to a power of two, at first 1. Returns 0; -EBADFD unless stopped; or -EINVAL. */
 INLAY_COLD int inlay_pool_set_element_alignment(struct inlay_pool *pool, size_t alignment)
 {
 	int err = inlay_pool_set_(pool);

@@ -59,10 +59,6 @@ struct inlay_devx_error {
 
 INLAY_STATIC_ASSERT(sizeof(struct inlay_devx_error) == 24, "no holes");
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up: all of it
- */
-
 /* ---- Errors ---- */
 
 /* The negative errno of a status, and its text. */

@@ -54,10 +54,6 @@ struct inlay_devx_cq {
 	struct inlay_devx_error error; /* of the last call on it */
 };
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up: all of it
- */
-
 /* Returns the bytes of a ring, a multiple of 64; 0 for an impossible number or size of CQEs. */
 INLAY_COLD size_t inlay_devx_cq_size(uint32_t cqes, uint32_t cqe_size)
 {

@@ -62,10 +62,6 @@ INLAY_STATIC_ASSERT(sizeof(struct inlay_devx_event) == 24 + 64, "no holes");
 INLAY_STATIC_ASSERT(offsetof(struct mlx5dv_devx_async_cmd_hdr, out_data) == INLAY_DEVX_ANSWER, "outbox of an answer");
 INLAY_STATIC_ASSERT(offsetof(struct mlx5dv_devx_async_event_hdr, out_data) == 8, "an event after its cookie");
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up: all of it
- */
-
 /* ---- Queries ---- */
 
 /*

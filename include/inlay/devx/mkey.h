@@ -65,10 +65,6 @@ struct inlay_devx_mkey {
 	struct inlay_devx_error error; /* of the last call on it */
 };
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up: all of it
- */
-
 /* Fills in what both kinds of keys share, and sends the command. */
 INLAY_COLD int inlay_devx_mkey_send_(struct inlay_devx_mkey *key, struct ibv_context *ctx,
 				     const struct inlay_devx_mkey_attr *attr, struct inlay_create_mkey_in *in,

@@ -58,10 +58,6 @@ struct inlay_devx_path {
 	uint8_t counter_set;    /* from ALLOC_Q_COUNTER; 0: the device's [0] */
 };
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up: all of it
- */
-
 /* The defaults in brackets above. */
 INLAY_COLD struct inlay_devx_path inlay_devx_path_defaults(void)
 {

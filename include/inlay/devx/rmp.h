@@ -53,10 +53,6 @@ struct inlay_devx_rmp {
 	struct inlay_devx_error error; /* of the last call on it */
 };
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up: all of it
- */
-
 /* Returns the bytes of a ring, a multiple of 64; 0 for an impossible number or size of entries. */
 INLAY_COLD size_t inlay_devx_rmp_size(uint32_t entries, uint32_t stride)
 {

@@ -29,10 +29,6 @@ struct inlay_devx_uar {
 	uint32_t reserved;
 };
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up: all of it
- */
-
 /*
  * Allocates a register.
  *

@@ -44,10 +44,6 @@ struct inlay_devx_place {
 	uint64_t offset; /* bytes */
 };
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up: all of it
- */
-
 /* Registers what `in` says, with these page sizes. */
 INLAY_COLD int inlay_devx_umem_reg_(struct inlay_devx_umem *umem, struct ibv_context *ctx,
 				    struct mlx5dv_devx_umem_in *in, uint64_t pages)

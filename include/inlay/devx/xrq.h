@@ -56,10 +56,6 @@ struct inlay_devx_xrq {
 	struct inlay_devx_error error; /* of the last call on it */
 };
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up: all of it
- */
-
 /*
  * Creates an XRQ, and initialises ring and record. Returns 0; -EINVAL for an impossible attribute,
  * ring or record (devx/umem.h); -ENOSPC when the CQ has too few CQEs left; else the negative errno
