@@ -45,7 +45,7 @@
  *
  * Threads: one owner at a time for list and CQ together.
  * Sources: ibv_post_srq_ops(3), ibv_create_cq_ex(3); libmlx5's qp.c (mlx5_post_srq_ops) and cq.c
- * (handle_tag_matching), whose bytes these are.
+ * (handle_tag_matching): the same bytes.
  */
 #ifndef INLAY_TAG_LIST_H
 #define INLAY_TAG_LIST_H
@@ -165,7 +165,7 @@ INLAY_FN size_t inlay_tag_list_size(uint32_t max_tags, uint32_t wqebb_cnt)
  *
  * memory      aligned to 64; in use as long as the list
  * size        bytes of memory, at least inlay_tag_list_size()
- * max_tags    one less than the size of the XRQ's matching list
+ * max_tags    what the XRQ was made for: its matching list holds one more
  * sq          send queue of the command QP; nothing else posts to it. For an ADD and a DEL of each
  *             tag, and a SYNC, it needs 2 * max_tags + 2 WQEBBs
  * user_index  of the XRQ (xrqc.user_index), 24 bits: tells the lists of one CQ apart
@@ -511,10 +511,7 @@ INLAY_FN int inlay_tag_list_received_(struct inlay_tag_list *list, const struct 
 	const int last = error || (app_op != INLAY_TAG_CONSUMED && app_op != INLAY_TAG_CONSUMED_SW_RNDV);
 	struct inlay_tag_entry_ *entry = inlay_tag_list_entry_(list, index);
 
-	/*
-	 * EXPECTED is always the second completion; an error and CANCELED may be; others are the
-	 * first.
-	 */
+	/* EXPECTED is always the second one; an error and CANCELED may be; others are the first. */
 	if (INLAY_UNLIKELY(!entry || (!error && app_op != INLAY_TAG_CANCELED &&
 				      !(entry->state & INLAY_TAG_MATCHED_) != (app_op != INLAY_TAG_EXPECTED))))
 		return -EPROTO;

@@ -56,7 +56,7 @@ enum inlay_tag_rx_kind {
 	INLAY_TAG_RX_MATCHED = 1,  /* a receive has its message, whose payload is to come: tag, app_ctx */
 	INLAY_TAG_RX_DONE = 2,     /* a receive is complete: tag, app_ctx, byte_len; payload when it is in the CQE */
 	INLAY_TAG_RX_RNDV = 3,     /* the software must end the receive's rendezvous: TMH and RVH are in its buffer */
-	INLAY_TAG_RX_CANCELED = 4, /* a cancelled receive has left the list, and the NIC its buffer */
+	INLAY_TAG_RX_CANCELED = 4, /* a cancelled receive has left the list: the NIC no longer uses its buffer */
 	INLAY_TAG_RX_MESSAGE = 5,  /* an unexpected message in XRQ entry wc.wr_id: inlay_tag_rx_arrive is next */
 	INLAY_TAG_RX_PLAIN = 6,    /* a message without a tag, or an error, in XRQ entry wc.wr_id */
 	INLAY_TAG_RX_FAILED = 7,   /* a receive has failed: wc.status; RNDV_INCOMPLETE: its message was cancelled */
@@ -149,11 +149,10 @@ INLAY_FN int inlay_tag_rx_post(struct inlay_tag_rx *rx, uint64_t tag, uint64_t m
  * from_nic  1: the message of an INLAY_TAG_RX_MESSAGE; 0: it came another way (shared memory,
  *           another NIC). Post the receives that such a message may match with sge NULL
  *
- * Returns 1: *found is the receive, and its buffer is free: copy, or read for a rendezvous. 0:
- * kept,
- * *found is the message. -EAGAIN: the table is full; call again when it has room, before any later
- * message. -EPROTO: *found is the receive, but it cannot be taken back: the NIC may still write to
- * its buffer.
+ * Returns 1: *found is the receive, and its buffer is free: copy, or read for a rendezvous. 0: the
+ * message is kept, in *found. -EAGAIN: the table is full; call again when it has room, before any
+ * later message. -EPROTO: *found is the receive, but it cannot be taken back: the NIC may still
+ * write to its buffer.
  */
 INLAY_FN int inlay_tag_rx_arrive(struct inlay_tag_rx *rx, uint64_t tag, uint64_t cookie, int from_nic,
 				 struct inlay_match_found *found)
