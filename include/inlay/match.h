@@ -16,8 +16,8 @@
  *   }
  *
  * Invariants:
- *   - A receive has a tag and a mask, a message has a tag. They match when ((message ^ receive) &
- *     mask & ~ignored) == 0. `ignored` is the same for a whole table.
+ *   - A receive has a tag and a mask, a message has a tag. They match when
+ *     ((message ^ receive) & mask & ~ignored) == 0. `ignored` is the same for a whole table.
  *   - A message goes to the oldest receive that matches it; a receive takes the oldest message that
  *     matches it. So no receive in the table matches a message in the table.
  *   - A cookie is the caller's name for a receive or a message. A handle is the table's, and is

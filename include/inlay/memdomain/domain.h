@@ -16,8 +16,8 @@
  *   while (inlay_memdomain_destroy(d) == -EBUSY) ...         a walk still holds it
  *
  * Invariants:
- *   - An operation that returns 0 calls done exactly once, perhaps before it returns. Any other
- *     never calls it.
+ *   - An operation that returns 0 calls done exactly once, perhaps before it returns. One that
+ *     fails never calls it.
  *   - Vectors stay in place until done. struct inlay_memdomain_copy is read only during the call.
  *   - inlay_memdomain_first and _next return a domain that the caller holds; _next releases its
  *     argument. After a walk that ends early, call inlay_memdomain_put.
@@ -375,7 +375,7 @@ INLAY_FN int inlay_memdomain_type(const struct inlay_memdomain *d)
 	return d ? d->type : -EINVAL;
 }
 
-/* The id, or NULL; NULL also for a NULL d. */
+/* The id; NULL when there is none, or d is NULL. */
 INLAY_FN const char *inlay_memdomain_id(const struct inlay_memdomain *d)
 {
 	return d ? d->id : NULL;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/memdomain/system.h: callbacks for a domain of this process's memory. The CPU copies and
- * clears.
+ * inlay/memdomain/system.h: callbacks for a domain of this process's memory: the CPU does the work.
  *
  *   inlay_memdomain_system_attach(inlay_memdomain_system(&reg));     or a domain of your own
  *   inlay_memdomain_pull(d, &copy);
