@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/connect.h: the record that two sides exchange, and a queue pair's way from RESET to RTS.
+ * inlay/connect.h: the record that two sides exchange, and moving a queue pair from RESET to RTS.
  * RC, UC and UD; InfiniBand, RoCE v1 and RoCE v2.
  *
  *	struct inlay_connect_record here, there;
@@ -25,10 +25,9 @@
  *
  * Invariants
  *
- *   - A function that fails returns a negative errno and, unless why is NULL, points *why at a
- *     static sentence.
- *   - A failure leaves nothing half-made: inlay_connect_local leaves the queue pair as it was,
- *     inlay_connect_rts leaves it in INIT, or in RESET if it had reached RTR.
+ *   - *why always points to a static sentence.
+ *   - Failure leaves a defined state: after inlay_connect_local the queue pair is as it was; after
+ *     inlay_connect_rts it is in INIT, or in RESET if it had reached RTR.
  *   - Only inlay_connect_unpack reads the peer's bytes, and any bytes are safe. A record that it
  *     accepts names an address that can exist.
  *   - A record is not authenticated: exchange it over a channel that the application trusts.
@@ -47,25 +46,23 @@
  *   +33  3  ECE vendor; 0 if none, and for UD
  *   +36  4  ECE options; for UD the Q_Key
  *
- * The GID on RoCE. A port has one for each address of its network interface and each version of
- * RoCE. Both sides must use the same version and address family, and only RoCE v2 is routed.
- * Indices differ between hosts and over time. So by default the record names the first GID of the
- * best kind: RoCE v2 with an IPv4 address, with a routable IPv6 address, with a link-local one,
- * RoCE v1.
+ * The GID on RoCE. A port has one per address of its network interface and version of RoCE. Both
+ * sides must use the same version and address family, and only RoCE v2 is routed. Indices differ
+ * between hosts and over time. So by default the record names the first GID of the best kind: RoCE
+ * v2 with an IPv4 address, with a routable IPv6 address, with a link-local one, RoCE v1.
  *
  * Service level and traffic class select the lossless class. Replies in another class than the
- * requests may be dropped under load, so a side that leaves them 0 takes the peer's: it suffices to
- * configure one side. If both are set, each side sends with its own.
+ * requests may be dropped under load, so a side that leaves them 0 takes the peer's: configuring
+ * one side is enough. If both are set, each side sends with its own.
  *
  * ECE (enhanced connection establishment): vendor options, such as selective repeat, that both
- * devices must enable or neither. Each side offers what its device supports. If both records name
+ * devices must enable, or neither. Each side offers what its device supports. If both records name
  * the same vendor and neither offer is empty, inlay_connect_rts gives the peer's offer to the
- * device, which reduces it to what both support; here->ece_options then says what it took.
+ * device, which reduces it to what both support; here->ece_options then holds what it took.
  *
- * Threads: pure data, except that a queue pair belongs to one thread at a time during these calls.
- * Sources: ibv_modify_qp(3), ibv_query_gid_ex(3), ibv_set_ece(3), ibv_query_ece(3),
- * rdma_get_remote_ece(3); the InfiniBand specification, volume 1, chapters 9 and 11, and annex A17
- * (RoCE v2).
+ * Threads: during these calls a queue pair belongs to one thread; all else is plain data. Sources:
+ * ibv_modify_qp(3), ibv_query_gid_ex(3), ibv_set_ece(3), ibv_query_ece(3), rdma_get_remote_ece(3);
+ * the InfiniBand specification, volume 1, chapters 9 and 11, and annex A17 (RoCE v2).
  */
 #ifndef INLAY_CONNECT_H
 #define INLAY_CONNECT_H
@@ -171,7 +168,7 @@ INLAY_COLD enum inlay_connect_gid_ inlay_connect_kind_(const uint8_t *gid)
  * Fills what a record says about a port: gid, lid, link, mtu, flags, port and gid_index.
  *
  * port       from 1
- * gid_index  -1: the best; else that one
+ * gid_index  -1 for the best one, else its index
  *
  * Returns 0; -ENETDOWN when the port is not up; -ENOENT when it has no such GID; else the negative
  * errno of ibv_query_port or ibv_query_gid_ex.
@@ -217,7 +214,7 @@ INLAY_COLD int inlay_connect_port(struct inlay_connect_record *r, struct ibv_con
 		  gid.gid_type == IBV_GID_TYPE_ROCE_V2 ? INLAY_CONNECT_ROCE_V2 : INLAY_CONNECT_ROCE_V1;
 	r->lid = ethernet ? 0 : attr.lid;
 	r->mtu = (uint8_t)attr.active_mtu;
-	/* On RoCE every packet has one. */
+	/* On RoCE every packet has a GRH. */
 	r->flags = !ethernet && attr.flags & IBV_QPF_GRH_REQUIRED ? INLAY_CONNECT_GLOBAL : 0;
 	r->port = port;
 	return 0;
@@ -240,8 +237,8 @@ INLAY_COLD int inlay_connect_check_(const struct inlay_connect_attr *attr, const
 }
 
 /*
- * Makes the record of a queue pair, and moves the queue pair from RESET (or INIT) to INIT. Post
- * receives then, before the peer can send.
+ * Makes the record of a queue pair, and moves the queue pair from RESET (or INIT) to INIT. Then
+ * post receives, before the peer can send.
  *
  * qp    RC, UC or UD
  * attr  NULL: inlay_connect_defaults()
@@ -381,7 +378,7 @@ INLAY_COLD int inlay_connect_unpack(struct inlay_connect_record *r, const void *
 	return 0;
 }
 
-/* Fills the way to a peer; -ENOTSUP for another link layer, RoCE version or address family. */
+/* Fills the path to a peer; -ENOTSUP when link layer, RoCE version or address family differ. */
 INLAY_COLD int inlay_connect_path_(struct ibv_ah_attr *ah, const struct inlay_connect_record *here,
 				   const struct inlay_connect_record *there, const struct inlay_connect_attr *attr,
 				   const char **why)
@@ -412,10 +409,10 @@ INLAY_COLD int inlay_connect_path_(struct ibv_ah_attr *ah, const struct inlay_co
 
 /*
  * Moves a queue pair from INIT to RTS. The peer does the same with this side's record. Each may
- * send at once: an RC queue pair whose peer is not ready yet tries again.
+ * send at once: an RC queue pair retries while its peer is not ready.
  *
- * here   from inlay_connect_local. ece_options becomes what the device took: a side that connects
- *        before it answers sends that
+ * here   from inlay_connect_local. ece_options becomes what the device took; a side that connects
+ *        before it sends its record sends that
  * there  the peer's; NULL for UD
  * attr   the same as for inlay_connect_local
  *
@@ -493,8 +490,8 @@ INLAY_COLD int inlay_connect_rts(struct ibv_qp *qp, struct inlay_connect_record 
 }
 
 /*
- * Moves two queue pairs of one process from RESET to RTS, connected to each other; UD ones without
- * a peer. They may be one and the same.
+ * Moves two queue pairs of one process from RESET to RTS and connects them, unless they are UD. a
+ * and b may be the same.
  *
  * Returns as inlay_connect_local and inlay_connect_rts. On failure each is in RESET, INIT or RTS.
  */
@@ -517,8 +514,8 @@ INLAY_COLD int inlay_connect_pair(struct ibv_qp *a, struct ibv_qp *b, const stru
 }
 
 /*
- * Makes the address that a datagram's WQE carries from a peer's record. On RoCE the kernel looks up
- * the peer's MAC. There is nothing to destroy afterwards.
+ * Makes the address vector of datagrams to a peer from its record. On RoCE the kernel looks up the
+ * peer's MAC. There is nothing to destroy afterwards.
  *
  * pd           any of the device's protection domains
  * here, there  the sender's and the peer's record, both of UD
