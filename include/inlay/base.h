@@ -110,9 +110,7 @@ INLAY_COLD int inlay_refuse_(int err, const char **why, const char *text)
 	return err;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Bits and sizes
- */
+/* ---- Bits and sizes ---- */
 
 /* Whether n is a power of two; 0 is not. */
 INLAY_FN int inlay_is_pow2(uint64_t n)
@@ -132,9 +130,7 @@ INLAY_FN uint64_t inlay_round_up(uint64_t n, uint64_t to)
 	return (n + to - 1) & ~(to - 1);
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Byte order
- */
+/* ---- Byte order: host to big-endian and back ---- */
 INLAY_FN uint16_t inlay_to_be16(uint16_t host)
 {
 	return __builtin_bswap16(host);
@@ -176,9 +172,7 @@ INLAY_ALWAYS void inlay_put64(void *at, uint64_t value)
 	__builtin_memcpy(at, &value, sizeof(value));
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Copies
- */
+/* ---- Copies ---- */
 
 /*
  * Copies len bytes between blocks that do not overlap, without calling libc. A constant length
@@ -230,8 +224,10 @@ INLAY_ALWAYS void inlay_copy(void *to, const void *from, size_t len)
 #define INLAY_FENCE_(x86, arm) __asm__ volatile(x86 ::: "memory")
 #endif
 
-/* ------------------------------------------------------------------------------------------------
- * Fences, each named by what it orders. None lets the compiler move memory accesses across it.
+/* ---- Fences ---- */
+
+/*
+ * Each fence is named by what it orders. None lets the compiler move memory accesses across it.
  *
  *   name                     x86-64   aarch64     stands between
  *   inlay_fence_wqe_record   -        dmb oshst   stores to a WQE | the doorbell record that hands it over
@@ -303,9 +299,7 @@ INLAY_ALWAYS void inlay_fence_cqe_free(void)
 	INLAY_FENCE_("", "dmb oshld");
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Locks: one word, 0 when free, held for a few instructions only.
- */
+/* ---- Locks: one word, 0 when free; for a few instructions at a time ---- */
 
 /* Tells the CPU that this is a spin loop. */
 INLAY_ALWAYS void inlay_relax(void)

@@ -127,9 +127,7 @@ struct inlay_connect_attr {
 	uint8_t min_rnr_timer; /* RC: the peer's pause between these, ibv_modify_qp(3) [12: 0.64 ms] */
 };
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up: all of it
- */
+/* ---- Set-up: all of it ---- */
 
 /* The defaults, as above. */
 INLAY_COLD struct inlay_connect_attr inlay_connect_defaults(void)
@@ -171,7 +169,7 @@ INLAY_COLD enum inlay_connect_gid_ inlay_connect_kind_(const uint8_t *gid)
  * gid_index  -1 for the best one, else its index
  *
  * Returns 0; -ENETDOWN when the port is not up; -ENOENT when it has no such GID; else the negative
- * errno of ibv_query_port or ibv_query_gid_ex.
+ * errno of the verb that failed.
  */
 INLAY_COLD int inlay_connect_port(struct inlay_connect_record *r, struct ibv_context *ctx, uint8_t port, int gid_index,
 				  const char **why)
@@ -417,9 +415,9 @@ INLAY_COLD int inlay_connect_path_(struct ibv_ah_attr *ah, const struct inlay_co
  * attr   the same as for inlay_connect_local
  *
  * Returns 0; -EINVAL when a peer is missing, or given for UD; -EBADFD when the queue pair is not in
- * INIT, or here is another's; -ENOTSUP when the two sides cannot reach each other, or their queue
- * pairs differ in type; else the negative errno of ibv_set_ece or ibv_modify_qp. On failure the
- * queue pair is in INIT with its receives, or in RESET without: *why says which.
+ * INIT, or here is another's; -ENOTSUP when the two sides cannot reach each other, or differ in
+ * type; else the negative errno of ibv_set_ece or ibv_modify_qp. On failure the queue pair is in
+ * INIT with its receives, or in RESET without: *why says which.
  */
 INLAY_COLD int inlay_connect_rts(struct ibv_qp *qp, struct inlay_connect_record *here,
 				 const struct inlay_connect_record *there, const struct inlay_connect_attr *attr,
@@ -521,8 +519,7 @@ INLAY_COLD int inlay_connect_pair(struct ibv_qp *a, struct ibv_qp *b, const stru
  * here, there  the sender's and the peer's record, both of UD
  *
  * Returns 0; -ENOTSUP when the two cannot reach each other, or one is not UD; else the negative
- * errno of ibv_create_ah, such as -EHOSTUNREACH, -ENETUNREACH or -ETIMEDOUT, or of
- * inlay_av_from_ah.
+ * errno of ibv_create_ah (-EHOSTUNREACH, -ENETUNREACH, -ETIMEDOUT) or inlay_av_from_ah.
  */
 INLAY_COLD int inlay_connect_av(struct inlay_av *av, struct ibv_pd *pd, const struct inlay_connect_record *here,
 				const struct inlay_connect_record *there, const struct inlay_connect_attr *attr,

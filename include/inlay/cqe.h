@@ -61,9 +61,7 @@ INLAY_STATIC_ASSERT(sizeof(struct mlx5_err_cqe) == 64 && INLAY_ERR_AT_(srqn, 32)
 		    INLAY_ERR_AT_(vendor_err_synd, 54) && INLAY_ERR_AT_(syndrome, 55) && INLAY_ERR_AT_(s_wqe_opcode_qpn, 56) &&
 		    INLAY_ERR_AT_(wqe_counter, 60) && INLAY_ERR_AT_(op_own, 63), "error CQE");
 
-/* ------------------------------------------------------------------------------------------------
- * Errors and printing
- */
+/* ---- Errors and printing ---- */
 
 /* The syndrome of an error CQE, MLX5_CQE_SYNDROME_*. Meaningless unless inlay_cqe_is_error. */
 INLAY_FN uint8_t inlay_cqe_syndrome(const struct mlx5_cqe64 *cqe)
@@ -168,9 +166,7 @@ INLAY_COLD void inlay_cqe_print(FILE *out, const struct mlx5_cqe64 *cqe)
 			inlay_from_be32(w[i + 2]), inlay_from_be32(w[i + 3]));
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path: fields in host order unless the name says _be.
- */
+/* ---- Data path: fields in host order unless the name says _be ---- */
 
 /*
  * MLX5_CQE_REQ for the send side, MLX5_CQE_RESP_* for the receive side, MLX5_CQE_REQ_ERR or

@@ -35,9 +35,7 @@ struct inlay_dm {
 	uint64_t length; /* bytes */
 };
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
 /*
  * Takes over device memory. ibv_memcpy_to_dm and ibv_memcpy_from_dm can still be used.
@@ -67,9 +65,7 @@ INLAY_COLD int inlay_dm_from_dm(struct inlay_dm *dm, struct ibv_dm *ibdm, const 
 	return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path
- */
+/* ---- Data path ---- */
 
 /* 0 if [offset, offset + len) consists of words inside the memory, else -EINVAL. */
 INLAY_FN int inlay_dm_check_(const struct inlay_dm *dm, uint64_t offset, uint64_t len)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/verbs.h: takes over queues made with libibverbs, and makes doorbell registers for them.
- * Set-up only; calls libibverbs and libmlx5.
+ * Set-up only.
  *
  *   struct inlay_uar uar;  struct inlay_cq cq;  struct inlay_sq sq;  const char *why;
  *
@@ -13,8 +13,8 @@
  *   ... to RTS, by connect.h or ibv_modify_qp ...
  *   ibv_destroy_qp(qp);  inlay_sq_fini(&sq);  inlay_uar_destroy(&uar, &why);   down again
  *
- * Likewise inlay_rq_from_qp, inlay_rq_from_wq and inlay_srq_from_srq. inlay_av_from_ah turns an
- * address handle into what a datagram's WQE holds.
+ * Likewise inlay_rq_from_qp, inlay_rq_from_wq and inlay_srq_from_srq. inlay_av_from_ah makes the
+ * address vector of datagrams.
  *
  * Taking over cannot be undone. libmlx5 has private counters for each queue, so a later
  * ibv_post_send or ibv_poll_cq overwrites what inlay wrote. It also no longer cleans the CQ when a
@@ -23,7 +23,7 @@
  * ibv_post_recv if its CQ is not taken over. After an error, queues need not be taken over again:
  * see queue.h.
  *
- * Refused, with a reason in `why`: a device that is not mlx5, a queue of a kind or size that inlay
+ * Refused, with a reason in `why`: another device than mlx5, a queue of a kind or size that inlay
  * does not know, a queue that was posted to, a CQ that was used or is too small, sq_sig_all. These
  * cannot be detected and are up to the caller:
  *   - Compressed CQEs: do not take over a CQ made with MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE.
@@ -38,9 +38,10 @@
  *   - MLX5_SHUT_UP_BF in the environment: inlay ignores it.
  *   - Scatter to CQE: see cqe.h.
  *
- * Threads: as the verbs that each function calls. Sources: mlx5dv_init_obj(3), ibv_alloc_td(3),
- * ibv_alloc_parent_domain(3), ibv_query_qp(3); libmlx5's mlx5.c and, for the sizes of rings, its
- * verbs.c.
+ * Errors: besides those listed at each function, -ENOTSUP when the object's device is not mlx5, and
+ * the negative errno of the verb (or mlx5dv_init_obj) that failed. Threads: as the verbs that each
+ * function calls. Sources: mlx5dv_init_obj(3), ibv_alloc_td(3), ibv_alloc_parent_domain(3),
+ * ibv_query_qp(3); libmlx5's mlx5.c and, for the sizes of rings, its verbs.c.
  */
 #ifndef INLAY_VERBS_H
 #define INLAY_VERBS_H
@@ -50,9 +51,7 @@
 #include <inlay/base.h>
 #include <inlay/queue.h>
 
-/* ------------------------------------------------------------------------------------------------
- * Room for completions
- */
+/* ---- Room for completions ---- */
 
 /*
  * Bytes of a WQE before its payload, as libmlx5 sizes rings: RC and UC leave room to bind a window.
@@ -105,9 +104,7 @@ INLAY_COLD uint32_t inlay_srq_cqes(uint32_t max_wr)
 	return entries > 32768 ? 32768 : (uint32_t)entries;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Registers
- */
+/* ---- Registers ---- */
 
 /*
  * Makes a doorbell register: a thread domain and a parent domain over pd, so that QPs created in
@@ -115,9 +112,8 @@ INLAY_COLD uint32_t inlay_srq_cqes(uint32_t max_wr)
  *
  * mode  enum inlay_uar_mode: INLAY_UAR_SERIAL for the queues of one thread; see queue/uar.h
  *
- * Returns 0; -EINVAL for an unknown mode; -ENOTSUP when pd's device is not mlx5 or cannot map such
- * a register (in some virtual machines: use inlay_uar_from_qp); else the negative errno of
- * ibv_alloc_td or ibv_alloc_parent_domain. On failure nothing is left behind.
+ * Returns 0, or -EINVAL for an unknown mode. ibv_alloc_td fails where the device maps no such
+ * register, as in some virtual machines: use inlay_uar_from_qp. On failure nothing is left behind.
  */
 INLAY_COLD int inlay_uar_create(struct inlay_uar *uar, struct ibv_pd *pd, uint32_t mode, const char **why)
 {
@@ -152,11 +148,10 @@ INLAY_COLD int inlay_uar_create(struct inlay_uar *uar, struct ibv_pd *pd, uint32
 }
 
 /*
- * Frees what inlay_uar_create made. Destroy the QPs in uar->pd and inlay_sq_fini their queues
- * first.
+ * Frees what inlay_uar_create made, after the QPs in uar->pd were destroyed and their queues
+ * detached (inlay_sq_fini).
  *
- * Returns 0; -EBUSY when a queue or a QP is left (it may be called again); -EINVAL for a register
- * not made by inlay_uar_create.
+ * Returns 0; -EBUSY when a queue or a QP is left (call it again); -EINVAL for another register.
  */
 INLAY_COLD int inlay_uar_destroy(struct inlay_uar *uar, const char **why)
 {
@@ -179,10 +174,7 @@ INLAY_COLD int inlay_uar_destroy(struct inlay_uar *uar, const char **why)
 	return 0;
 }
 
-/*
- * mlx5dv_init_obj for an object of this context. Returns 0; -ENOTSUP when its device is not mlx5;
- * else mlx5dv_init_obj's negative errno.
- */
+/* mlx5dv_init_obj for an object of this context. */
 INLAY_COLD int inlay_dv_init_(struct ibv_context *context, struct mlx5dv_obj *obj, uint64_t type, const char **why)
 {
 	int err;
@@ -213,8 +205,8 @@ INLAY_COLD int inlay_dv_qp_(struct ibv_qp *qp, struct mlx5dv_qp *dv, const char 
  * share such registers freely, so the mode is INLAY_UAR_DOORBELL. For BlueFlame use
  * inlay_uar_create, or inlay_uar_init for the register of another thread domain.
  *
- * Returns 0; -ENOTSUP for a QP that is not an RC, UC or UD QP of an mlx5 device; -EINVAL for a
- * register of impossible size or alignment; else the negative errno of mlx5dv_init_obj.
+ * Returns 0; -ENOTSUP for a QP that is not RC, UC or UD; -EINVAL for a register of impossible size
+ * or alignment.
  */
 INLAY_COLD int inlay_uar_from_qp(struct inlay_uar *uar, struct ibv_qp *qp, const char **why)
 {
@@ -227,17 +219,14 @@ INLAY_COLD int inlay_uar_from_qp(struct inlay_uar *uar, struct ibv_qp *qp, const
 	return err ? inlay_refuse_(err, why, "mlx5dv gave a register of no possible size or alignment") : 0;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Queues
- */
+/* ---- Queues ---- */
 
 /*
  * Takes over a CQ that has had no completion yet, before anything is posted to its QPs.
  *
- * Returns 0; -ENOTSUP when its device is not mlx5 or its CQEs are neither 64 nor 128 bytes long;
- * -EBUSY when it has had a completion; -EINVAL for a ring that inlay does not know; else the
- * negative errno of mlx5dv_init_obj. After -EBUSY or -ENOTSUP libmlx5 can still poll the CQ, but no
- * longer cleans it when a QP is destroyed: mlx5dv_init_obj has marked it.
+ * Returns 0; -ENOTSUP when its CQEs are neither 64 nor 128 bytes long; -EBUSY when it has had a
+ * completion; -EINVAL for a ring that inlay does not know. After -EBUSY or -ENOTSUP libmlx5 can
+ * still poll the CQ, but no longer cleans it when a QP is destroyed: mlx5dv_init_obj has marked it.
  */
 INLAY_COLD int inlay_cq_from_cq(struct inlay_cq *cq, struct ibv_cq *ibcq, const char **why)
 {
@@ -274,11 +263,11 @@ INLAY_COLD int inlay_cq_from_cq(struct inlay_cq *cq, struct ibv_cq *ibcq, const 
  * cq   where the QP's sends complete; NULL if the caller has reserved (inlay_cq_reserve), or
  *      otherwise ensures that the CQ never overruns
  *
- * Returns 0; -ENOTSUP for a QP of another kind or device, with sq_sig_all, or with a ring that
- * inlay does not know; -EBUSY when the send queue was posted to; -EINVAL when the QP rings another
- * register than uar's, was not created in uar->pd, completes to another CQ or has no send queue;
- * -ENOSPC when the CQ has too few CQEs left; else the negative errno of mlx5dv_init_obj,
- * ibv_query_qp or ibv_query_device. On failure sq, uar and cq are unchanged.
+ * Returns 0; -ENOTSUP for another type of QP, with sq_sig_all, or for a ring not of 64-byte units;
+ * -EBUSY when the send queue was posted to; -EINVAL when the QP rings another register than uar's,
+ * was not created in uar->pd, completes to another CQ, has no send queue, or its ring or register
+ * has an impossible size or alignment; -ENOSPC when the CQ has too few CQEs left. On failure sq,
+ * uar and cq are unchanged.
  */
 INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct inlay_uar *uar, struct inlay_cq *cq,
 				const char **why)
@@ -359,9 +348,9 @@ INLAY_COLD int inlay_rq_take_(struct inlay_rq *rq, void *buf, uint32_t wqe_cnt, 
  * Takes over the receive queue of an RC, UC or UD QP that nothing has been posted to since its
  * creation or reset, and reserves as many CQEs as its ring has entries; cq as in inlay_sq_from_qp.
  *
- * Returns 0; -ENOTSUP for a QP of another kind or device; -EBUSY when the queue was posted to;
- * -EINVAL when the QP has no receive queue of its own (none, or an SRQ) or completes to another CQ;
- * -ENOSPC when the CQ has too few CQEs left; else the negative errno of mlx5dv_init_obj.
+ * Returns 0; -ENOTSUP for another type of QP; -EBUSY when the queue was posted to; -EINVAL when the
+ * QP has no receive queue of its own (none, or an SRQ), completes to another CQ or has an
+ * impossible ring; -ENOSPC when the CQ has too few CQEs left.
  */
 INLAY_COLD int inlay_rq_from_qp(struct inlay_rq *rq, struct ibv_qp *qp, struct inlay_cq *cq, const char **why)
 {
@@ -416,9 +405,8 @@ INLAY_COLD int inlay_rq_from_wq(struct inlay_rq *rq, struct ibv_wq *wq, struct i
  * and reposts them while polling. inlay does not: in IBV_ACCESS_ON_DEMAND memory such a receive
  * ends in an error CQE.
  *
- * Returns 0; -ENOTSUP when its device is not mlx5 or inlay does not know its ring; -EBUSY when it
- * was posted to; -ENOSPC when the CQ has too few CQEs left; else the negative errno of
- * mlx5dv_init_obj.
+ * Returns 0; -ENOTSUP for a ring that inlay does not know; -EBUSY when it was posted to; -ENOSPC
+ * when the CQ has too few CQEs left.
  */
 INLAY_COLD int inlay_srq_from_srq(struct inlay_srq *srq, struct ibv_srq *ibsrq, struct inlay_cq *cq, const char **why)
 {
@@ -442,16 +430,12 @@ INLAY_COLD int inlay_srq_from_srq(struct inlay_srq *srq, struct ibv_srq *ibsrq, 
 	return cq ? inlay_srq_reserve(srq, cq, why) : 0;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Addresses and numbers
- */
+/* ---- Addresses and numbers ---- */
 
 /*
  * Makes the address vector of datagrams to a peer from an address handle, which is not needed
- * afterwards. qpn and qkey as in inlay_av_init.
+ * afterwards. qpn and qkey as in inlay_av_init. Returns 0, or an error as above.
  *
- * Returns 0; -ENOTSUP when the handle's device is not mlx5; else the negative errno of
- * mlx5dv_init_obj.
  */
 INLAY_COLD int inlay_av_from_ah(struct inlay_av *av, struct ibv_ah *ah, uint32_t qpn, uint32_t qkey)
 {
@@ -466,7 +450,7 @@ INLAY_COLD int inlay_av_from_ah(struct inlay_av *av, struct ibv_ah *ah, uint32_t
 	return 0;
 }
 
-/* The PD's number in device commands and memory key contexts. Returns as inlay_av_from_ah. */
+/* The PD's number in device commands and memory key contexts. Returns 0, or an error as above. */
 INLAY_COLD int inlay_pdn_from_pd(uint32_t *pdn, struct ibv_pd *pd)
 {
 	struct mlx5dv_pd dv;
@@ -479,7 +463,7 @@ INLAY_COLD int inlay_pdn_from_pd(uint32_t *pdn, struct ibv_pd *pd)
 	return err;
 }
 
-/* The SRQ's number in device commands. Returns as inlay_av_from_ah. */
+/* The SRQ's number in device commands. Returns 0, or an error as above. */
 INLAY_COLD int inlay_srqn_from_srq(uint32_t *srqn, struct ibv_srq *srq)
 {
 	struct mlx5dv_srq dv;

@@ -112,9 +112,7 @@ struct inlay_av {
 	struct mlx5_wqe_av av;
 };
 
-/* ------------------------------------------------------------------------------------------------
- * Printing
- */
+/* ---- Printing ---- */
 
 /* The name of a send opcode (MLX5_OPCODE_*), or "unknown opcode". */
 INLAY_COLD const char *inlay_opcode_name(uint8_t opcode)
@@ -198,9 +196,7 @@ INLAY_COLD void inlay_wqe_print(FILE *out, const void *ring, uint32_t bytes, uin
 	}
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path: encoders. Each fills one segment at seg, which is 16-byte aligned and has room.
- */
+/* ---- Data path: encoders; each fills a segment at seg, 16-byte aligned, with room ---- */
 
 extern void inlay_flags_wrong_(void) __attribute__((error("these are not flags of inlay's posts, or are two fences")));
 
@@ -337,10 +333,9 @@ INLAY_ALWAYS uint16_t inlay_wqe_next_of(const void *wqe)
 	return inlay_from_be16(be);
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path: the cursor. inlay_sq_begin (queue/sq.h) makes one; inlay_cursor_init does so for a WQE
- * in the caller's own memory.
- */
+/* ---- Data path: the cursor ---- */
+
+/* Made by inlay_sq_begin (queue/sq.h), or by inlay_cursor_init for a WQE in caller memory. */
 struct inlay_cursor {
 	uint8_t *at;       /* where the next segment goes; may equal end before it is placed */
 	uint8_t *wqe;      /* the control segment, written last */
@@ -537,7 +532,6 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_sges(struct inlay_cursor c, const str
 	return c;
 }
 
-/* The rare case of inlay_copy_wrap_, out of line: the copy crosses the ring's end. */
 INLAY_APART uint8_t *inlay_copy_over_(uint8_t *begin, const uint8_t *end, uint8_t *at, const void *from, uint32_t len)
 {
 	uint32_t room = (uint32_t)(end - at);

@@ -73,9 +73,7 @@ struct inlay_cq {
 
 INLAY_STATIC_ASSERT(offsetof(struct inlay_cq, reserved) == INLAY_CACHE_LINE, "a poll touches one line of its queue");
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
 /*
  * Describes a fresh completion ring. Returns 0, or -EINVAL for an argument out of its range.
@@ -128,7 +126,6 @@ INLAY_FN uint32_t inlay_cq_cqn(const struct inlay_cq *cq)
 	return cq->cqn;
 }
 
-/* Remembers which CQ of verbs this is. */
 INLAY_COLD void inlay_cq_set_verbs_(struct inlay_cq *cq, struct ibv_cq *verbs)
 {
 	cq->verbs = verbs;
@@ -176,9 +173,7 @@ INLAY_COLD void inlay_cq_unreserve(struct inlay_cq *cq, uint32_t n)
 	cq->reserved -= n;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path
- */
+/* ---- Data path ---- */
 
 /* The slot of completion `index`, whether or not it holds one. */
 INLAY_ALWAYS const struct mlx5_cqe64 *inlay_cq_slot_(const struct inlay_cq *cq, uint32_t index)

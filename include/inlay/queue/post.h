@@ -33,7 +33,6 @@
 #include <inlay/wqe.h>
 #include <inlay/queue/sq.h>
 
-/* The target of an RDMA operation. */
 struct inlay_remote {
 	uint64_t addr;
 	uint32_t rkey;
@@ -50,7 +49,6 @@ INLAY_FN int inlay_post_fits_(const struct inlay_sq *sq, uint8_t opcode, int ud)
 	       (sq->type == IBV_QPT_UD && ud && send);
 }
 
-/* Ends a post, with a ring if flags has INLAY_RING. */
 INLAY_ALWAYS int inlay_post_commit_(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t flags,
 				    uint32_t imm_be)
 {

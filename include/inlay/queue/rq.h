@@ -42,9 +42,7 @@ struct inlay_rq {
 
 INLAY_STATIC_ASSERT(sizeof(struct inlay_rq) <= INLAY_CACHE_LINE, "a post touches one line of its queue");
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
 /*
  * Describes a fresh receive ring, 16-byte aligned, of wqe_cnt WQEs (a power of two, 1 .. 32768) of
@@ -115,9 +113,7 @@ INLAY_COLD void inlay_rq_prepare(struct inlay_rq *rq, uint32_t len, uint32_t lke
 	}
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path
- */
+/* ---- Data path ---- */
 
 /*
  * Fills the next receive WQE. Same bytes as ibv_post_recv.

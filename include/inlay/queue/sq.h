@@ -65,9 +65,7 @@ struct inlay_sq {
 
 INLAY_STATIC_ASSERT(offsetof(struct inlay_sq, uar) == INLAY_CACHE_LINE, "a short post touches one line of its queue");
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
 /*
  * Describes a fresh send ring and attaches it to the register that its QP was created with. Returns
@@ -152,9 +150,7 @@ INLAY_COLD void inlay_sq_reset(struct inlay_sq *sq)
 	*sq->dbrec = 0;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * What is in the ring
- */
+/* ---- What is in the ring ---- */
 
 /* Where WQEBB `index` lies. */
 INLAY_ALWAYS uint8_t *inlay_sq_wqe(const struct inlay_sq *sq, uint32_t index)
@@ -162,7 +158,6 @@ INLAY_ALWAYS uint8_t *inlay_sq_wqe(const struct inlay_sq *sq, uint32_t index)
 	return sq->buf + (size_t)(index & sq->mask) * INLAY_WQEBB;
 }
 
-/* The ring's end. */
 INLAY_ALWAYS uint8_t *inlay_sq_end_(const struct inlay_sq *sq)
 {
 	return sq->buf + ((size_t)sq->mask + 1) * INLAY_WQEBB;
@@ -228,9 +223,7 @@ INLAY_COLD void inlay_sq_print(FILE *out, const struct inlay_sq *sq, const struc
 	inlay_wqe_print(out, sq->buf, (sq->mask + 1) * INLAY_WQEBB, inlay_cqe_wqe_counter(cqe), sq->type == IBV_QPT_UD);
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path: a WQE from begin to commit
- */
+/* ---- Data path: a WQE from begin to commit ---- */
 
 /*
  * Begins a WQE of at most bbs WQEBBs, 1 .. 16, and sets *at after its control segment. n 16-byte
@@ -287,7 +280,6 @@ INLAY_ALWAYS struct inlay_cursor inlay_sq_begin_counted(struct inlay_sq *sq, uin
 	return at;
 }
 
-/* The common part of both commits. Returns the WQE's WQEBBs. */
 INLAY_ALWAYS uint32_t inlay_sq_commit_(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t opmod,
 				       uint32_t flags, uint32_t imm_be)
 {
@@ -329,9 +321,7 @@ INLAY_ALWAYS int inlay_sq_commit(struct inlay_sq *sq, struct inlay_cursor at, ui
 	return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path: doorbells
- */
+/* ---- Data path: doorbells ---- */
 
 /* Writes the doorbell record, which tells the device how far the ring is filled. */
 INLAY_ALWAYS void inlay_sq_record_(struct inlay_sq *sq, uint32_t pi)
@@ -481,9 +471,7 @@ INLAY_ALWAYS int inlay_sq_commit_ring(struct inlay_sq *sq, struct inlay_cursor a
 	return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path: credit
- */
+/* ---- Data path: credit ---- */
 
 /*
  * Gives back the credit of the WQE that a send completion (inlay_cqe_is_send) of this QP names,
@@ -550,9 +538,7 @@ INLAY_FN int inlay_sq_release_until(struct inlay_sq *sq, uint32_t index)
 	return (int)freed;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Taking back what was posted and not rung for
- */
+/* ---- Taking back what was posted and not rung for ---- */
 
 /* Takes back every WQE from `index` (inlay_sq_index) on. None may have been rung for. */
 INLAY_COLD void inlay_sq_undo(struct inlay_sq *sq, uint32_t index)

@@ -80,9 +80,7 @@ struct inlay_srq {
 
 INLAY_STATIC_ASSERT(sizeof(struct inlay_srq) <= INLAY_CACHE_LINE, "a post touches one line of its queue");
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
 /*
  * Describes a fresh shared receive queue, all entries free. Returns 0, or -EINVAL for an argument
@@ -149,9 +147,7 @@ INLAY_COLD void inlay_srq_fini(struct inlay_srq *srq)
 	srq->cq = NULL;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path
- */
+/* ---- Data path ---- */
 
 /* Where entry `index` lies. */
 INLAY_ALWAYS uint8_t *inlay_srq_wqe(const struct inlay_srq *srq, uint32_t index)

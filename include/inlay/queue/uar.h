@@ -66,11 +66,8 @@ struct inlay_uar {
 INLAY_STATIC_ASSERT(sizeof(struct inlay_uar) <= INLAY_CACHE_LINE,
 		    "a doorbell touches one line of its register's object");
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
-/* Whether mode is one of enum inlay_uar_mode, with or without the flag. */
 INLAY_FN int inlay_uar_mode_ok_(uint32_t mode)
 {
 	return (mode & ~(uint32_t)INLAY_UAR_FULL_FENCE) <= INLAY_UAR_LOCKED;
@@ -97,9 +94,7 @@ INLAY_COLD int inlay_uar_init(struct inlay_uar *uar, void *reg, uint32_t size, u
 	return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path, used by queue/sq.h
- */
+/* ---- Data path, used by queue/sq.h ---- */
 
 /*
  * Copies 64 bytes into the register. x86-64: ascending, in stores that the compiler neither merges
