@@ -23,7 +23,7 @@
  * ibv_post_recv if its CQ is not taken over. After an error, queues need not be taken over again:
  * see queue.h.
  *
- * Refused, with a reason in `why`: another device than mlx5, a queue of a kind or size that inlay
+ * Refused, with a reason in `why`: a device that is not mlx5, a queue of a kind or size that inlay
  * does not know, a queue that was posted to, a CQ that was used or is too small, sq_sig_all. These
  * cannot be detected and are up to the caller:
  *   - Compressed CQEs: do not take over a CQ made with MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE.
@@ -33,7 +33,7 @@
  *   - ibv_req_notify_cq: it arms with libmlx5's own consumer index. Use inlay_cq_arm.
  *   - Wrapped counters: a queue that was posted to exactly 65,536 times looks fresh.
  *   - A CQ shared with queues that libmlx5 posts to: their credit returns only by ibv_poll_cq.
- *   - A register's other users: every QP created in uar->pd must be taken over through this uar.
+ *   - Other QPs on a register: take over every QP created in uar->pd through this uar.
  *   - ibv_resize_cq: do not resize a CQ, before or after it is taken over.
  *   - MLX5_SHUT_UP_BF in the environment: inlay ignores it.
  *   - Scatter to CQE: see cqe.h.
@@ -151,7 +151,8 @@ INLAY_COLD int inlay_uar_create(struct inlay_uar *uar, struct ibv_pd *pd, uint32
  * Frees what inlay_uar_create made, after the QPs in uar->pd were destroyed and their queues
  * detached (inlay_sq_fini).
  *
- * Returns 0; -EBUSY when a queue or a QP is left (call it again); -EINVAL for another register.
+ * Returns 0; -EBUSY when a queue or a QP is left (it may be called again); -EINVAL for another
+ * register.
  */
 INLAY_COLD int inlay_uar_destroy(struct inlay_uar *uar, const char **why)
 {

@@ -379,8 +379,7 @@ INLAY_ALWAYS int inlay_seg_inside_(struct inlay_cursor c, size_t units)
 
 /*
  * Where the next segment goes. With inlay_seg_done, for segments that this header does not know.
- * Only a segment at the start of a WQEBB can be at the ring's end: the test folds if ds is
- * constant.
+ * Only the first segment of a WQEBB can be at the ring's end: the test folds if ds is constant.
  */
 INLAY_ALWAYS uint8_t *inlay_seg_at(struct inlay_cursor c)
 {

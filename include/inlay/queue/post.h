@@ -15,8 +15,7 @@
  *   UC   yes             yes    yes                       yes
  *   UD                                                                        yes
  *
- * Any other operation ends in an error completion; INLAY_CHECKED aborts first. Every QP takes a
- * NOP.
+ * Any QP takes a NOP. Other operations end in an error completion; INLAY_CHECKED aborts first.
  *
  * Code size. A post with a constant number of SGEs or a constant inline length is compiled in line:
  * about 170 to 400 bytes. Any other post calls a function, which each object holds once.

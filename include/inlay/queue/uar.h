@@ -16,12 +16,11 @@
  *
  * libmlx5 silently gives one register to several QPs, and two queues that copy WQEs into it at the
  * same time corrupt each other. So all queues on a register point to one inlay_uar, which holds the
- * mode. DOORBELL has never been seen to fail on a register that libmlx5 rings too, but nothing
- * proves it safe; a register of one's own is.
+ * mode. Whether DOORBELL is safe while libmlx5 copies into the same register is not proved; a
+ * register of one's own is safe.
  *
  * INLAY_UAR_FULL_FENCE, or'ed into a mode, puts libmlx5's fence (base.h) after each register write:
- * when the call returns, the doorbell has left the CPU. A serial register then loses its short
- * path.
+ * when the call returns, the doorbell has left the CPU. It costs a serial register its short path.
  *
  *   base of a register               base + size
  *   | one half: copy or doorbell     | the other half |      used in turn, so that two writes in a row
@@ -98,8 +97,7 @@ INLAY_COLD int inlay_uar_init(struct inlay_uar *uar, void *reg, uint32_t size, u
 
 /*
  * Copies 64 bytes into the register. x86-64: ascending, in stores that the compiler neither merges
- * nor turns into a string move. aarch64: in one instruction, because separate stores rarely
- * combine.
+ * nor turns into a string move. aarch64: one instruction, as separate stores rarely combine.
  */
 INLAY_ALWAYS void inlay_uar_copy64_(uint8_t *to, const uint8_t *from)
 {
