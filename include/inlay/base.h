@@ -244,10 +244,10 @@ INLAY_ALWAYS void inlay_copy(void *to, const void *from, size_t len)
  *   inlay_fence_cqe_free     -        dmb oshld   the last loads from a CQE | the record that frees it
  *
  * x86-64. Accesses to write-back memory need no fence: the CPU keeps all orders above by itself,
- * for devices too. (libmlx5 spends an lfence on each CQE.) Only the doorbell register is
- * write-combining: its stores collect in a buffer until the buffer is full or an sfence comes. One
- * sfence keeps the register write after the record. A full line of 64 bytes then leaves by itself.
- * 8 bytes would stay and could merge with the next doorbell, so they need a second sfence.
+ * for devices too. Only the doorbell register is write-combining: its stores collect in a buffer
+ * until the buffer is full or an sfence comes. One sfence keeps the register write after the
+ * record. A full line of 64 bytes then leaves by itself. 8 bytes would stay and could merge with
+ * the next doorbell, so they need a second sfence.
  *
  * aarch64. The device is in the outer-shareable domain, and a dmb orders stores to normal memory
  * before stores to the register as well. Register writes leave in finite time; dgh tells the CPU

@@ -23,8 +23,7 @@
  * queue pair has no peer: pass NULL for there; inlay_connect_av turns a received record into the
  * address that a datagram's WQE carries.
  *
- * Invariants
- *
+ * Invariants:
  *   - *why always points to a static sentence.
  *   - Failure leaves a defined state: after inlay_connect_local the queue pair is as it was; after
  *     inlay_connect_rts it is in INIT, or in RESET if it had reached RTR.

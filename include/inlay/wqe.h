@@ -21,8 +21,7 @@
  *   +..  | byte count       | lkey             | local address            |   data pointer     (one per SGE)
  *   +..  | 1<<31 | count    | payload ...                                 |   inline data      (padded to 16)
  *
- * Invariants
- *
+ * Invariants:
  *   - All fields are big-endian, except the payload.
  *   - A WQE starts on a WQEBB and may run past the ring's end to its beginning, as libmlx5's does.
  *     Only the payload of an inline segment is ever split there.
@@ -77,7 +76,6 @@
 #define INLAY_RING (1u << 23)
 #define INLAY_POST_FLAGS_ (INLAY_SOLICITED | INLAY_SIGNALED | 7u << 29 | 0xfu << 16 | INLAY_INLINE | INLAY_RING)
 
-/* Fields that the encoders write by offset. */
 #define INLAY_AT_(type, field, at) (offsetof(struct type, field) == at)
 INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_ctrl_seg) == 16 && INLAY_AT_(mlx5_wqe_ctrl_seg, opmod_idx_opcode, 0) &&
 		    INLAY_AT_(mlx5_wqe_ctrl_seg, qpn_ds, 4) && INLAY_AT_(mlx5_wqe_ctrl_seg, signature, 8) &&

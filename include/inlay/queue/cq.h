@@ -8,8 +8,7 @@
  *           inlay_cq_advance(&cq, 1);                                the slot back to the device
  *   }
  *
- * Invariants
- *
+ * Invariants:
  *   - A CQE belongs to the caller once its owner bit equals the ring's lap bit. It stays in its
  *     slot until freed, so a payload scattered to it can be used in place.
  *   - A CQ that overruns is dead, and so are its QPs. Queues never reserve more than its size.
@@ -31,7 +30,7 @@
  *
  * A completion may arrive between the last poll and the arm. mlx5 then raises the event at once,
  * because it compares the consumer index in the arm with its own producer index. Verbs does not
- * promise that, hence the second poll. A completion already in the ring when an event was raised
+ * promise that, hence the second poll. A completion already in the ring when an event is raised
  * raises no other, so poll until the CQ is empty before arming.
  *
  * A caller that polls on leaves the CQ armed and later finds a spare event in the channel. That is

@@ -44,8 +44,8 @@ INLAY_FN size_t inlay_qpn_table_size(uint32_t pages)
 }
 
 /*
- * Adds memory for pages, 8-byte aligned, which must outlive the table. A rest smaller than a page
- * is not used.
+ * Adds memory for pages, 8-byte aligned, which must outlive the table. Less than a page is left
+ * unused.
  */
 INLAY_COLD void inlay_qpn_table_grow(struct inlay_qpn_table *t, void *mem, size_t bytes)
 {

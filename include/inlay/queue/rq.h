@@ -6,8 +6,7 @@
  *   ...
  *   inlay_rq_release(&rq, cqe);                              gives back the WQE of one receive completion
  *
- * Invariants
- *
+ * Invariants:
  *   - WQEs complete in the order in which they were posted. Indices grow without bound and are
  *     masked at use. There is no register: ringing writes the doorbell record.
  *   - libmlx5 clears a WQ's record on the way from RESET to RDY (mlx5_modify_wq), so take over or
@@ -157,7 +156,7 @@ INLAY_FN uint32_t inlay_rq_size(const struct inlay_rq *rq)
 	return rq->mask + 1;
 }
 
-/* Receives posted so far: the index of the next one. It grows without bound. */
+/* Receives posted so far: the index of the next one. */
 INLAY_ALWAYS uint32_t inlay_rq_index(const struct inlay_rq *rq)
 {
 	return rq->pi;
@@ -204,9 +203,8 @@ INLAY_FN int inlay_rq_release_until(struct inlay_rq *rq, uint32_t index)
 }
 
 /*
- * inlay_rq_release and the post of the next receive at addr, in one step that writes 8 bytes. Needs
- * inlay_rq_prepare and, unchecked, a receive completion of this queue. The device sees nothing
- * before inlay_rq_ring().
+ * inlay_rq_release and the post of the next receive at addr in one, by writing 8 bytes. Needs
+ * inlay_rq_prepare, and a receive completion (not checked). Visible after inlay_rq_ring().
  */
 INLAY_ALWAYS void inlay_rq_recycle(struct inlay_rq *rq, uint64_t addr)
 {
