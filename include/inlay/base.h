@@ -12,8 +12,8 @@
  * Posts are inlay_post_<operation>, segments inlay_seg_<segment>, all others inlay_<object>_<verb>.
  * The suffix _be marks a big-endian value; all other values are in host order.
  *
- * Status codes. A function returns 0 (or a count) or a negative errno; with a single reason to fail
- * it may return NULL instead. Each kind of failure has one errno:
+ * Status codes. A function returns 0 (or a count) or a negative errno; with only one reason to
+ * return nothing it may return NULL. Each kind of failure has one errno:
  *
  *   -EINVAL   an argument is wrong               -EBUSY     the object is in use
  *   -ENOBUFS  the caller's memory is too small   -EBADFD    the object is in the wrong state

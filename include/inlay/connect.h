@@ -226,7 +226,7 @@ INLAY_COLD int inlay_connect_check_(const struct inlay_connect_attr *attr, const
 	if (attr->flags & ~(uint32_t)(INLAY_CONNECT_GLOBAL | INLAY_CONNECT_NO_ECE))
 		return inlay_refuse_(-EINVAL, why, "unknown bits in flags");
 	if (attr->access & ~(uint32_t)(IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC))
-		return inlay_refuse_(-EINVAL, why, "access has other bits than remote write, read and atomic");
+		return inlay_refuse_(-EINVAL, why, "access has bits other than remote write, read and atomic");
 	if (attr->flow_label >> 20 || attr->timeout > 31 || attr->retry_count > 7 || attr->rnr_retry > 7 ||
 	    attr->min_rnr_timer > 31)
 		return inlay_refuse_(-EINVAL, why, "a flow label, timer or count is out of its range");
@@ -363,13 +363,13 @@ INLAY_COLD int inlay_connect_unpack(struct inlay_connect_record *r, const void *
 	if (in.link == INLAY_CONNECT_IB) {
 		__builtin_memcpy(&in.lid, at + 27, 2);
 		if (at[29] | at[30] | at[31] | at[32] || in.lid >= 0xc000)
-			return inlay_refuse_(-EPROTO, why, "the peer's LID is not one port's");
+			return inlay_refuse_(-EPROTO, why, "the peer's LID is not that of a port");
 		if (in.flags ? !inlay_connect_kind_(in.gid) : !in.lid)
 			return inlay_refuse_(-EPROTO, why, "the peer has no address on InfiniBand");
 	} else {
 		__builtin_memcpy(in.mac, at + 27, 6);
 		if (in.sl > 7 || !inlay_connect_kind_(in.gid) || in.mac[0] & 1)
-			return inlay_refuse_(-EPROTO, why, "the peer's GID or MAC is no host's, or its sl above 7");
+			return inlay_refuse_(-EPROTO, why, "the peer's GID or MAC is not a host's, or its sl above 7");
 	}
 	*r = in;
 	return 0;

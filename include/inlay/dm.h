@@ -50,7 +50,7 @@ INLAY_COLD int inlay_dm_from_dm(struct inlay_dm *dm, struct ibv_dm *ibdm, const 
 	int err;
 
 	if (!mlx5dv_is_supported(ibdm->context->device))
-		return inlay_refuse_(-ENOTSUP, why, "the device is not an mlx5 one");
+		return inlay_refuse_(-ENOTSUP, why, "the device is not an mlx5 device");
 	__builtin_memset(&obj, 0, sizeof(obj));
 	__builtin_memset(&dv, 0, sizeof(dv));
 	obj.dm.in = ibdm;

@@ -121,7 +121,7 @@ INLAY_COLD int inlay_uar_create(struct inlay_uar *uar, struct ibv_pd *pd, uint32
 	struct ibv_td_init_attr attr;
 	int err;
 
-	INLAY_CHECK(uar && pd, "no argument but why is NULL");
+	INLAY_CHECK(uar && pd, "only why may be NULL");
 	if (!inlay_uar_mode_ok_(mode))
 		return inlay_refuse_(-EINVAL, why, "the mode is not one of enum inlay_uar_mode");
 	if (!mlx5dv_is_supported(pd->context->device))
@@ -133,7 +133,7 @@ INLAY_COLD int inlay_uar_create(struct inlay_uar *uar, struct ibv_pd *pd, uint32
 	if (!uar->td)
 		return inlay_refuse_(
 			errno ? -errno : -ENOMEM, why,
-			"ibv_alloc_td failed: the device maps no register of one's own; inlay_uar_from_qp borrows one");
+			"ibv_alloc_td failed: the device maps no dedicated register; use inlay_uar_from_qp");
 	__builtin_memset(&parent, 0, sizeof(parent));
 	parent.pd = pd;
 	parent.td = uar->td;
@@ -217,7 +217,7 @@ INLAY_COLD int inlay_uar_from_qp(struct inlay_uar *uar, struct ibv_qp *qp, const
 	if (err)
 		return err;
 	err = inlay_uar_init(uar, dv.bf.reg, dv.bf.size, INLAY_UAR_DOORBELL);
-	return err ? inlay_refuse_(err, why, "mlx5dv gave a register of no possible size or alignment") : 0;
+	return err ? inlay_refuse_(err, why, "mlx5dv gave a register of impossible size or alignment") : 0;
 }
 
 /* ---- Queues ---- */
@@ -236,7 +236,7 @@ INLAY_COLD int inlay_cq_from_cq(struct inlay_cq *cq, struct ibv_cq *ibcq, const 
 	uint32_t i;
 	int err;
 
-	INLAY_CHECK(cq && ibcq, "no argument but why is NULL");
+	INLAY_CHECK(cq && ibcq, "only why may be NULL");
 	err = INLAY_DV_(&obj, cq, MLX5DV_OBJ_CQ, ibcq, &dv, why);
 	if (err)
 		return err;
@@ -250,7 +250,7 @@ INLAY_COLD int inlay_cq_from_cq(struct inlay_cq *cq, struct ibv_cq *ibcq, const 
 	}
 	err = inlay_cq_init(cq, dv.buf, dv.cqe_cnt, dv.cqe_size, (volatile uint32_t *)dv.dbrec, dv.cq_uar, dv.cqn);
 	if (err)
-		return inlay_refuse_(err, why, "the CQ's ring has no size or alignment that is known");
+		return inlay_refuse_(err, why, "the CQ's ring has an impossible size or alignment");
 	inlay_cq_set_verbs_(cq, ibcq);
 	return 0;
 }
@@ -281,21 +281,21 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 	uint32_t fixed_ds, inline_ds, sge_ds, max_ds;
 	int err;
 
-	INLAY_CHECK(sq && qp && uar, "no argument but cq and why is NULL");
+	INLAY_CHECK(sq && qp && uar, "only cq and why may be NULL");
 	err = inlay_dv_qp_(qp, &dv, why);
 	if (err)
 		return err;
 	if (!dv.sq.wqe_cnt)
 		return inlay_refuse_(-EINVAL, why, "the QP has no send queue");
 	if (dv.sq.stride != INLAY_WQEBB)
-		return inlay_refuse_(-ENOTSUP, why, "the send ring is not one of 64-byte units");
+		return inlay_refuse_(-ENOTSUP, why, "the send ring's units are not 64 bytes");
 	if (dv.dbrec[MLX5_SND_DBR])
 		return inlay_refuse_(-EBUSY, why, "the send queue was posted to already");
 	if (uar->td && qp->pd != uar->pd)
 		return inlay_refuse_(-EINVAL, why, "the QP was not created in uar->pd");
 	err = inlay_uar_init(&reg, dv.bf.reg, dv.bf.size, uar->mode);
 	if (err)
-		return inlay_refuse_(err, why, "mlx5dv gave a register of no possible size or alignment");
+		return inlay_refuse_(err, why, "mlx5dv gave a register of impossible size or alignment");
 	if (uar->reg && uar->reg != reg.reg)
 		return inlay_refuse_(-EINVAL, why, "the QP rings another register than uar's");
 	err = ibv_query_qp(qp, &attr, IBV_QP_CAP, &init);
@@ -328,7 +328,7 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 	if (err) {
 		if (!was.reg)
 			*uar = was;
-		return inlay_refuse_(err, why, "the send ring has no size or alignment that is known");
+		return inlay_refuse_(err, why, "the send ring has an impossible size or alignment");
 	}
 	inlay_sq_set_type(sq, qp->qp_type, device.atomic_cap != IBV_ATOMIC_NONE && qp->qp_type == IBV_QPT_RC);
 	return cq ? inlay_sq_reserve(sq, cq, why) : 0;
@@ -341,7 +341,7 @@ INLAY_COLD int inlay_rq_take_(struct inlay_rq *rq, void *buf, uint32_t wqe_cnt, 
 	int err = inlay_rq_init(rq, buf, wqe_cnt, stride, dbrec);
 
 	if (err)
-		return inlay_refuse_(err, why, "the receive ring has no size or alignment that is known");
+		return inlay_refuse_(err, why, "the receive ring has an impossible size or alignment");
 	return cq ? inlay_rq_reserve(rq, cq, why) : 0;
 }
 
@@ -358,7 +358,7 @@ INLAY_COLD int inlay_rq_from_qp(struct inlay_rq *rq, struct ibv_qp *qp, struct i
 	struct mlx5dv_qp dv;
 	int err;
 
-	INLAY_CHECK(rq && qp, "no argument but cq and why is NULL");
+	INLAY_CHECK(rq && qp, "only cq and why may be NULL");
 	err = inlay_dv_qp_(qp, &dv, why);
 	if (err)
 		return err;
@@ -382,7 +382,7 @@ INLAY_COLD int inlay_rq_from_wq(struct inlay_rq *rq, struct ibv_wq *wq, struct i
 	struct mlx5dv_obj obj;
 	int err;
 
-	INLAY_CHECK(rq && wq, "no argument but cq and why is NULL");
+	INLAY_CHECK(rq && wq, "only cq and why may be NULL");
 	err = INLAY_DV_(&obj, rwq, MLX5DV_OBJ_RWQ, wq, &dv, why);
 	if (err)
 		return err;
@@ -415,7 +415,7 @@ INLAY_COLD int inlay_srq_from_srq(struct inlay_srq *srq, struct ibv_srq *ibsrq, 
 	struct mlx5dv_obj obj;
 	int err;
 
-	INLAY_CHECK(srq && ibsrq, "no argument but cq and why is NULL");
+	INLAY_CHECK(srq && ibsrq, "only cq and why may be NULL");
 	err = INLAY_DV_(&obj, srq, MLX5DV_OBJ_SRQ, ibsrq, &dv, why);
 	if (err)
 		return err;
@@ -427,7 +427,7 @@ INLAY_COLD int inlay_srq_from_srq(struct inlay_srq *srq, struct ibv_srq *ibsrq, 
 		return err;
 	err = inlay_srq_init(srq, dv.buf, dv.tail + 1, dv.stride, (volatile uint32_t *)dv.dbrec);
 	if (err)
-		return inlay_refuse_(-ENOTSUP, why, "the SRQ's ring has no size or alignment that is known");
+		return inlay_refuse_(-ENOTSUP, why, "the SRQ's ring has an impossible size or alignment");
 	return cq ? inlay_srq_reserve(srq, cq, why) : 0;
 }
 

@@ -381,7 +381,7 @@ INLAY_ALWAYS int inlay_seg_inside_(struct inlay_cursor c, size_t units)
  */
 INLAY_ALWAYS uint8_t *inlay_seg_at(struct inlay_cursor c)
 {
-	INLAY_CHECK(c.ds < 4 * (size_t)c.bbs, "a WQE is no longer than what it was begun with");
+	INLAY_CHECK(c.ds < 4 * (size_t)c.bbs, "a WQE has no more WQEBBs than it was begun with");
 	if (__builtin_constant_p(c.bbs) && c.bbs == 1)
 		return c.at;
 	/* By the index: shorter than a comparison. */
@@ -574,7 +574,7 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_inline_open(struct inlay_cursor c, ui
 	INLAY_CHECK(head <= INLAY_DS - 4 && head <= total,
 		    "the first 12 bytes of an inline segment are written in place");
 	INLAY_CHECK(!c.left, "one inline segment is filled before the next is opened");
-	INLAY_CHECK(c.ds + units <= 4 * (size_t)c.bbs, "a WQE is no longer than what it was begun with");
+	INLAY_CHECK(c.ds + units <= 4 * (size_t)c.bbs, "a WQE has no more WQEBBs than it was begun with");
 	inlay_put32(seg, inlay_to_be32(total + (uint32_t)MLX5_INLINE_SEG)); /* "+" folds into the caller's additions */
 	*p = seg + 4;
 	c.fill = seg + 4 + head;
@@ -589,7 +589,7 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_inline_open(struct inlay_cursor c, ui
 /* Appends len bytes to the open inline segment. */
 INLAY_ALWAYS struct inlay_cursor inlay_seg_inline_append(struct inlay_cursor c, const void *data, uint32_t len)
 {
-	INLAY_CHECK(len <= c.left, "an inline segment is not longer than it was opened");
+	INLAY_CHECK(len <= c.left, "no more is appended than the segment was opened for");
 	if (__builtin_constant_p(c.bbs) && c.bbs == 1) {
 		inlay_copy(c.fill, data, len);
 		c.fill += len;

@@ -1270,11 +1270,11 @@ enum {
 };
 
 static const char *const rule_text[RULES] = {
-	"inlay_sq_begin: a WQE is begun on a queue", "inlay_sq_begin: a WQE is begun on a queue",
+	"inlay_sq_begin: queue and cursor are not NULL", "inlay_sq_begin: queue and cursor are not NULL",
 	"inlay_sq_begin: a WQE has 1 to 16 WQEBBs", "inlay_sq_begin: a WQE has 1 to 16 WQEBBs",
 	"inlay_sq_begin_counted: a WQE has 1 to 16 WQEBBs", "inlay_sq_begin_counted: a WQE has 1 to 16 WQEBBs",
-	"inlay_sq_begin_counted: a caller that counts credit has seen room",
-	"inlay_seg_at: a WQE is no longer than what it was begun with",
+	"inlay_sq_begin_counted: the ring has room for the WQE",
+	"inlay_seg_at: a WQE has no more WQEBBs than it was begun with",
 	"inlay_sq_commit_: a WQE is no longer than the QP's longest",
 	"inlay_sq_commit_: a WQE is committed before the next is begun",
 	"inlay_sq_commit_: an open inline segment is filled before the commit",
@@ -1283,25 +1283,25 @@ static const char *const rule_text[RULES] = {
 	"inlay_seg_inline_open: the first 12 bytes of an inline segment are written in place",
 	"inlay_seg_inline_open: the first 12 bytes of an inline segment are written in place",
 	"inlay_seg_inline_open: one inline segment is filled before the next is opened",
-	"inlay_seg_inline_append: an inline segment is not longer than it was opened",
+	"inlay_seg_inline_append: no more is appended than the segment was opened for",
 	"inlay_seg_av: an address vector follows the control segment",
 	"inlay_av_init: a QPN has 24 bits",
 	"inlay_wqe_data: a data segment holds at most 2^31 - 1 bytes",
-	"inlay_post_gather_: a post goes to a queue",
-	"inlay_post_gather_: SGEs that are counted are there",
+	"inlay_post_gather_: the queue is not NULL",
+	"inlay_post_gather_: sge is not NULL unless num_sge is 0",
 	"inlay_post_read: a read has no payload to inline",
 	"inlay_post_atomic_: an atomic has no payload to inline",
-	"inlay_post_datagram_: a datagram goes somewhere",
-	"inlay_sq_release: a completion is released to its queue", "inlay_sq_release: a completion is released to its queue",
+	"inlay_post_datagram_: the address vector is not NULL",
+	"inlay_sq_release: queue and CQE are not NULL", "inlay_sq_release: queue and CQE are not NULL",
 	"inlay_sq_undo: only what was not rung for is taken back",
 	"inlay_sq_undo: a WQE is taken back whole",
 	"inlay_sq_erase: only what was not rung for is erased", "inlay_sq_erase: only what was not rung for is erased",
-	"inlay_cq_peek: a completion queue is polled",
-	"inlay_cq_advance_quiet: only completions that are there are freed", "inlay_cq_advance_quiet: only completions that are there are freed",
-	"inlay_cq_advance_quiet: only completions that are there are freed",
-	"inlay_rq_release: a completion is released to its queue", "inlay_rq_release: a completion is released to its queue",
-	"inlay_rq_recycle: a receive that completed was posted",
-	"inlay_srq_release: a completion is released to its queue", "inlay_srq_release: a completion is released to its queue",
+	"inlay_cq_peek: the queue is not NULL",
+	"inlay_cq_advance_quiet: only completions that have arrived are freed", "inlay_cq_advance_quiet: only completions that have arrived are freed",
+	"inlay_cq_advance_quiet: only completions that have arrived are freed",
+	"inlay_rq_release: queue and CQE are not NULL", "inlay_rq_release: queue and CQE are not NULL",
+	"inlay_rq_recycle: a receive is outstanding",
+	"inlay_srq_release: queue and CQE are not NULL", "inlay_srq_release: queue and CQE are not NULL",
 	"inlay_srq_repost: an entry is posted again after it was posted or prepared once",
 	"inlay_srq_take_: nobody else writes the entries' links",
 	"inlay_qpn_table_find: a QPN has 24 bits",
@@ -1309,14 +1309,14 @@ static const char *const rule_text[RULES] = {
 	"inlay_flags_check_: flags are INLAY_*, not IBV_SEND_*, with one fence at most",
 	"inlay_flags_check_: flags are INLAY_*, not IBV_SEND_*, with one fence at most",
 	"inlay_flags_check_: flags are INLAY_*, not IBV_SEND_*, with one fence at most",
-	"inlay_sq_ring: a queue is rung", "inlay_sq_ring_doorbell: a queue is rung", "inlay_sq_begin_counted: a WQE is begun on a queue",
-	"inlay_sq_undo: no queue is NULL", "inlay_sq_erase: no queue is NULL", "inlay_cq_peek_many: no queue is NULL",
-	"inlay_cq_advance_quiet: no queue is NULL", "inlay_cq_update: no queue is NULL", "inlay_cq_arm: no queue is NULL",
-	"inlay_cq_clean: no queue is NULL", "inlay_cq_reserve: no queue is NULL", "inlay_post_recv: no queue and no list of SGEs is NULL",
-	"inlay_post_recv: no queue and no list of SGEs is NULL", "inlay_rq_ring: no queue is NULL", "inlay_rq_recycle: no queue is NULL",
-	"inlay_post_srq_recv: no queue and no list of SGEs is NULL", "inlay_srq_ring: no queue is NULL",
-	"inlay_srq_repost: an entry belongs to a queue", "inlay_post_atomic_: no queue and no list of SGEs is NULL",
-	"inlay_post_local_inv: no queue is NULL", "inlay_post_bind_mw: no argument is NULL",
+	"inlay_sq_ring: the queue is not NULL", "inlay_sq_ring_doorbell: the queue is not NULL", "inlay_sq_begin_counted: the queue is not NULL",
+	"inlay_sq_undo: the queue is not NULL", "inlay_sq_erase: the queue is not NULL", "inlay_cq_peek_many: the queue is not NULL",
+	"inlay_cq_advance_quiet: the queue is not NULL", "inlay_cq_update: the queue is not NULL", "inlay_cq_arm: the queue is not NULL",
+	"inlay_cq_clean: the queue is not NULL", "inlay_cq_reserve: the queue is not NULL", "inlay_post_recv: queue and SGEs are not NULL",
+	"inlay_post_recv: queue and SGEs are not NULL", "inlay_rq_ring: the queue is not NULL", "inlay_rq_recycle: the queue is not NULL",
+	"inlay_post_srq_recv: queue and SGEs are not NULL", "inlay_srq_ring: the queue is not NULL",
+	"inlay_srq_repost: the queue is not NULL", "inlay_post_atomic_: queue and SGEs are not NULL",
+	"inlay_post_local_inv: the queue is not NULL", "inlay_post_bind_mw: no argument is NULL",
 };
 
 struct rule {
@@ -1500,7 +1500,7 @@ static void operations(void **state)
 			if (knows[op] & 1 << t)
 				must(post_op(&o.r->sq, op, 0));
 			else
-				assert_aborts(post_unknown, &o, "the QP's type knows the operation\n");
+				assert_aborts(post_unknown, &o, "the QP's type has the operation\n");
 			/* A queue of which it is not known takes all */
 			o.r->sq.type = 0;
 			must(post_op(&o.r->sq, op, 0));

@@ -140,7 +140,7 @@ INLAY_COLD void inlay_cq_set_verbs_(struct inlay_cq *cq, struct ibv_cq *verbs)
  */
 INLAY_COLD int inlay_cq_reserve(struct inlay_cq *cq, uint32_t n, const char **why)
 {
-	INLAY_CHECK(cq, "no queue is NULL");
+	INLAY_CHECK(cq, "the queue is not NULL");
 	if (n <= cq->mask + 1 - cq->reserved) {
 		cq->reserved += n;
 		return 0;
@@ -198,7 +198,7 @@ INLAY_ALWAYS const struct mlx5_cqe64 *inlay_cq_peek(const struct inlay_cq *cq)
 {
 	const struct mlx5_cqe64 *cqe;
 
-	INLAY_CHECK(cq, "a completion queue is polled");
+	INLAY_CHECK(cq, "the queue is not NULL");
 	cqe = (const struct mlx5_cqe64 *)(const void *)cq->next;
 	if (INLAY_UNLIKELY((*(const volatile uint8_t *)&cqe->op_own ^ cq->lap) & INLAY_CQE_OWNER))
 		return NULL;
@@ -213,7 +213,7 @@ INLAY_ALWAYS uint32_t inlay_cq_peek_many(const struct inlay_cq *cq, const struct
 	const uint8_t *next;
 	uint32_t lap, n;
 
-	INLAY_CHECK(cq && (cqes || !max), "no queue is NULL");
+	INLAY_CHECK(cq && (cqes || !max), "the queue is not NULL");
 	next = cq->next;
 	lap = cq->lap;
 	if (max > cq->mask + 1)
@@ -251,8 +251,8 @@ INLAY_COLD int inlay_cq_there_(const struct inlay_cq *cq, uint32_t n)
  */
 INLAY_ALWAYS void inlay_cq_advance_quiet(struct inlay_cq *cq, uint32_t n)
 {
-	INLAY_CHECK(cq, "no queue is NULL");
-	INLAY_CHECK(inlay_cq_there_(cq, n), "only completions that are there are freed");
+	INLAY_CHECK(cq, "the queue is not NULL");
+	INLAY_CHECK(inlay_cq_there_(cq, n), "only completions that have arrived are freed");
 	cq->ci += n;
 	if (__builtin_constant_p(n) && n == 1) {
 		uint8_t *next = cq->next + cq->stride;
@@ -271,7 +271,7 @@ INLAY_ALWAYS void inlay_cq_advance_quiet(struct inlay_cq *cq, uint32_t n)
 /* Tells the device how far the ring has been freed. */
 INLAY_ALWAYS void inlay_cq_update(struct inlay_cq *cq)
 {
-	INLAY_CHECK(cq, "no queue is NULL");
+	INLAY_CHECK(cq, "the queue is not NULL");
 	/* The device may overwrite the slots as soon as the record says so. */
 	inlay_fence_cqe_free();
 	*cq->dbrec = inlay_to_be32(cq->ci & 0xffffff);
@@ -294,7 +294,7 @@ INLAY_FN int inlay_cq_arm(struct inlay_cq *cq, int solicited)
 {
 	uint32_t word;
 
-	INLAY_CHECK(cq, "no queue is NULL");
+	INLAY_CHECK(cq, "the queue is not NULL");
 	word = (cq->arm_sn & 3) << 28 | (solicited ? 1u << 24 : 0) | (cq->ci & 0xffffff);
 	if (!cq->uar)
 		return -ENOTSUP;
@@ -330,7 +330,7 @@ INLAY_COLD uint32_t inlay_cq_clean(struct inlay_cq *cq, uint32_t qpn,
 {
 	uint32_t end, index, removed = 0;
 
-	INLAY_CHECK(cq, "no queue is NULL");
+	INLAY_CHECK(cq, "the queue is not NULL");
 	end = cq->ci;
 	while (end - cq->ci <= cq->mask && inlay_cq_valid_(cq, end, inlay_cq_slot_(cq, end)))
 		end++;

@@ -182,10 +182,10 @@ INLAY_ALWAYS int inlay_post_gather_(struct inlay_sq *sq, uint8_t opcode, uint32_
 	uint64_t what = (uint64_t)imm_be << 32 | (flags & INLAY_POST_FLAGS_) | opcode;
 	int one = __builtin_constant_p(num_sge) && num_sge == 1;
 
-	INLAY_CHECK(sq, "a post goes to a queue");
-	INLAY_CHECK(sge || !num_sge, "SGEs that are counted are there");
+	INLAY_CHECK(sq, "the queue is not NULL");
+	INLAY_CHECK(sge || !num_sge, "sge is not NULL unless num_sge is 0");
 	INLAY_CHECK(opcode == MLX5_OPCODE_NOP || inlay_post_fits_(sq, opcode, av != NULL),
-		    "the QP's type knows the operation");
+		    "the QP's type has the operation");
 	inlay_flags_check_(flags);
 	if (flags & INLAY_INLINE) {
 		if (!one)
@@ -313,9 +313,9 @@ INLAY_ALWAYS int inlay_post_atomic_(struct inlay_sq *sq, uint8_t opcode, const s
 	struct inlay_cursor at;
 	int err;
 
-	INLAY_CHECK(sq && sge, "no queue and no list of SGEs is NULL");
+	INLAY_CHECK(sq && sge, "queue and SGEs are not NULL");
 	INLAY_CHECK(!(flags & INLAY_INLINE), "an atomic has no payload to inline");
-	INLAY_CHECK(inlay_post_fits_(sq, opcode, 0), "the QP's type knows the operation");
+	INLAY_CHECK(inlay_post_fits_(sq, opcode, 0), "the QP's type has the operation");
 	if (INLAY_UNLIKELY(!sq->atomics))
 		return -ENOTSUP;
 	err = inlay_sq_begin(sq, 1, &at);
@@ -352,7 +352,7 @@ INLAY_ALWAYS int inlay_post_cmp_swap(struct inlay_sq *sq, uint64_t raddr, uint32
 INLAY_ALWAYS int inlay_post_datagram_(struct inlay_sq *sq, uint8_t opcode, uint32_t imm_be, const struct inlay_av *av,
 				     const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
 {
-	INLAY_CHECK(av != NULL, "a datagram goes somewhere");
+	INLAY_CHECK(av != NULL, "the address vector is not NULL");
 	if (!av)
 		__builtin_unreachable();
 	return inlay_post_gather_(sq, opcode, imm_be, NULL, av, sge, num_sge, flags);
@@ -391,8 +391,8 @@ INLAY_FN int inlay_post_umr(struct inlay_sq *sq, uint32_t key, uint32_t qpn, uin
 	struct inlay_cursor at;
 	int err;
 
-	INLAY_CHECK(sq, "no queue is NULL");
-	INLAY_CHECK(inlay_post_fits_(sq, MLX5_OPCODE_UMR, 0), "the QP's type knows the operation");
+	INLAY_CHECK(sq, "the queue is not NULL");
+	INLAY_CHECK(inlay_post_fits_(sq, MLX5_OPCODE_UMR, 0), "the QP's type has the operation");
 	err = inlay_sq_begin(sq, memory ? 3 : 2, &at);
 	if (INLAY_UNLIKELY(err))
 		return err;
@@ -437,7 +437,7 @@ INLAY_FN int inlay_post_bind_mw(struct inlay_sq *sq, const struct ibv_mw *mw, ui
  */
 INLAY_FN int inlay_post_local_inv(struct inlay_sq *sq, uint32_t rkey, uint32_t flags)
 {
-	INLAY_CHECK(sq, "no queue is NULL");
+	INLAY_CHECK(sq, "the queue is not NULL");
 	return inlay_post_umr(sq, rkey, inlay_sq_qpn(sq), 0, NULL, 0, flags);
 }
 

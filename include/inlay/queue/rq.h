@@ -129,7 +129,7 @@ INLAY_ALWAYS int inlay_post_recv(struct inlay_rq *rq, const struct ibv_sge *sge,
 {
 	uint8_t *wqe;
 
-	INLAY_CHECK(rq && (sge || !num_sge), "no queue and no list of SGEs is NULL");
+	INLAY_CHECK(rq && (sge || !num_sge), "queue and SGEs are not NULL");
 	if (INLAY_UNLIKELY(rq->limit == rq->pi))
 		return -EAGAIN;
 	/* Every WQE has room for one. */
@@ -144,7 +144,7 @@ INLAY_ALWAYS int inlay_post_recv(struct inlay_rq *rq, const struct ibv_sge *sge,
 /* Shows the device all receives posted so far: writes the doorbell record. */
 INLAY_ALWAYS void inlay_rq_ring(struct inlay_rq *rq)
 {
-	INLAY_CHECK(rq, "no queue is NULL");
+	INLAY_CHECK(rq, "the queue is not NULL");
 	/* The device may take the WQE, and write to its buffer, as soon as the record says so. */
 	inlay_fence_recv_record();
 	*rq->dbrec = inlay_to_be16((uint16_t)rq->pi);
@@ -183,7 +183,7 @@ INLAY_FN uint32_t inlay_rq_pending(const struct inlay_rq *rq)
  */
 INLAY_ALWAYS int inlay_rq_release(struct inlay_rq *rq, const struct mlx5_cqe64 *cqe)
 {
-	INLAY_CHECK(rq && cqe, "a completion is released to its queue");
+	INLAY_CHECK(rq && cqe, "queue and CQE are not NULL");
 	(void)cqe;
 	if (INLAY_UNLIKELY(!inlay_rq_pending(rq)))
 		return -EPROTO;
@@ -208,8 +208,8 @@ INLAY_FN int inlay_rq_release_until(struct inlay_rq *rq, uint32_t index)
  */
 INLAY_ALWAYS void inlay_rq_recycle(struct inlay_rq *rq, uint64_t addr)
 {
-	INLAY_CHECK(rq, "no queue is NULL");
-	INLAY_CHECK(inlay_rq_pending(rq), "a receive that completed was posted");
+	INLAY_CHECK(rq, "the queue is not NULL");
+	INLAY_CHECK(inlay_rq_pending(rq), "a receive is outstanding");
 	inlay_put64(rq->buf + (size_t)(rq->pi & rq->mask) * rq->stride + 8, inlay_to_be64(addr));
 	rq->pi++;
 	rq->limit++;

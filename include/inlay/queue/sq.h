@@ -127,7 +127,7 @@ INLAY_COLD void inlay_sq_set_type(struct inlay_sq *sq, uint32_t type, uint32_t a
  */
 INLAY_COLD void inlay_sq_fini(struct inlay_sq *sq)
 {
-	INLAY_CHECK(sq, "no queue is NULL");
+	INLAY_CHECK(sq, "the queue is not NULL");
 	if (!sq->uar)
 		return;
 	sq->uar->queues--;
@@ -139,7 +139,7 @@ INLAY_COLD void inlay_sq_fini(struct inlay_sq *sq)
 /* Restores the state at take-over. Call it after ibv_modify_qp to RESET, before posting. */
 INLAY_COLD void inlay_sq_reset(struct inlay_sq *sq)
 {
-	INLAY_CHECK(sq, "no queue is NULL");
+	INLAY_CHECK(sq, "the queue is not NULL");
 	sq->pi = 0;
 	sq->unrung = 0;
 	sq->last_ds = 0;
@@ -235,7 +235,7 @@ INLAY_ALWAYS int inlay_sq_begin(struct inlay_sq *sq, uint32_t bbs, struct inlay_
 {
 	uint32_t mask;
 
-	INLAY_CHECK(sq && at, "a WQE is begun on a queue");
+	INLAY_CHECK(sq && at, "queue and cursor are not NULL");
 	INLAY_CHECK(bbs - 1 < 16, "a WQE has 1 to 16 WQEBBs");
 	mask = sq->mask;
 	if (INLAY_UNLIKELY((int32_t)sq->pending > (int32_t)(mask - (bbs - 1))))
@@ -271,9 +271,9 @@ INLAY_ALWAYS struct inlay_cursor inlay_sq_begin_counted(struct inlay_sq *sq, uin
 {
 	struct inlay_cursor at;
 
-	INLAY_CHECK(sq, "a WQE is begun on a queue");
+	INLAY_CHECK(sq, "the queue is not NULL");
 	INLAY_CHECK(bbs - 1 < 16, "a WQE has 1 to 16 WQEBBs");
-	INLAY_CHECK(bbs <= inlay_sq_room(sq), "a caller that counts credit has seen room");
+	INLAY_CHECK(bbs <= inlay_sq_room(sq), "the ring has room for the WQE");
 	at = inlay_cursor_init(sq->buf, sq->mask + 1, sq->pi, bbs);
 	__asm__("" : "+r"(at.wqe));
 	at.at = at.wqe + INLAY_DS;
@@ -286,7 +286,7 @@ INLAY_ALWAYS uint32_t inlay_sq_commit_(struct inlay_sq *sq, struct inlay_cursor 
 	uint32_t bbs = __builtin_constant_p(at.bbs) && at.bbs == 1 ? 1 : (uint32_t)(at.ds + 3) / 4;
 
 	inlay_flags_check_(flags);
-	INLAY_CHECK((at.ds + 3) / 4 <= at.bbs, "a WQE is no longer than what it was begun with");
+	INLAY_CHECK((at.ds + 3) / 4 <= at.bbs, "a WQE has no more WQEBBs than it was begun with");
 	INLAY_CHECK(at.index == sq->pi, "a WQE is committed before the next is begun");
 	INLAY_CHECK(!at.left, "an open inline segment is filled before the commit");
 	/* A UMR may be longer: libmlx5 makes room for it in every RC and UC QP. */
@@ -418,7 +418,7 @@ INLAY_ALWAYS int inlay_sq_ring(struct inlay_sq *sq)
 {
 	uint32_t ds;
 
-	INLAY_CHECK(sq, "a queue is rung");
+	INLAY_CHECK(sq, "the queue is not NULL");
 	ds = sq->last_ds;
 	if (!__builtin_constant_p(ds))
 		return inlay_sq_ring_apart_(sq);
@@ -431,7 +431,7 @@ INLAY_ALWAYS int inlay_sq_ring_doorbell(struct inlay_sq *sq)
 	uint32_t size;
 	uint8_t *wqe;
 
-	INLAY_CHECK(sq, "a queue is rung");
+	INLAY_CHECK(sq, "the queue is not NULL");
 	wqe = sq->last;
 	size = sq->reg_size;
 	if (INLAY_UNLIKELY(!sq->unrung))
@@ -485,7 +485,7 @@ INLAY_ALWAYS int inlay_sq_release(struct inlay_sq *sq, const struct mlx5_cqe64 *
 	uint32_t pi, behind, pending, left, bbs;
 	int freed;
 
-	INLAY_CHECK(sq && cqe, "a completion is released to its queue");
+	INLAY_CHECK(sq && cqe, "queue and CQE are not NULL");
 	pi = sq->pi;
 	pending = sq->pending;
 	/* WQEBBs posted after the named WQE's first. 16 bits suffice: a ring has at most 32768. */
@@ -529,7 +529,7 @@ INLAY_FN int inlay_sq_release_until(struct inlay_sq *sq, uint32_t index)
 {
 	uint32_t left, freed;
 
-	INLAY_CHECK(sq, "no queue is NULL");
+	INLAY_CHECK(sq, "the queue is not NULL");
 	left = sq->pi - index;
 	freed = sq->pending - left;
 	if (INLAY_UNLIKELY(left > sq->pending))
@@ -545,7 +545,7 @@ INLAY_COLD void inlay_sq_undo(struct inlay_sq *sq, uint32_t index)
 {
 	uint32_t at, bbs;
 
-	INLAY_CHECK(sq, "no queue is NULL");
+	INLAY_CHECK(sq, "the queue is not NULL");
 	at = inlay_sq_rung(sq);
 	INLAY_CHECK(sq->pi - index <= sq->unrung, "only what was not rung for is taken back");
 	sq->unrung = 0;
@@ -573,7 +573,7 @@ INLAY_COLD void inlay_sq_erase(struct inlay_sq *sq, uint32_t first, uint32_t end
 {
 	uint32_t at;
 
-	INLAY_CHECK(sq, "no queue is NULL");
+	INLAY_CHECK(sq, "the queue is not NULL");
 	INLAY_CHECK(sq->pi - first <= sq->unrung && sq->pi - end < sq->pi - first,
 		    "only what was not rung for is erased");
 	for (at = first; at != end; at++)

@@ -217,7 +217,7 @@ INLAY_ALWAYS int inlay_post_srq_recv(struct inlay_srq *srq, const struct ibv_sge
 {
 	uint8_t *wqe;
 
-	INLAY_CHECK(srq && (sge || !num_sge), "no queue and no list of SGEs is NULL");
+	INLAY_CHECK(srq && (sge || !num_sge), "queue and SGEs are not NULL");
 	if (INLAY_UNLIKELY(!srq->room))
 		return -EAGAIN;
 	/* Every entry has room for one. */
@@ -259,7 +259,7 @@ INLAY_ALWAYS int inlay_srq_repost(struct inlay_srq *srq)
 	uint64_t first;
 	uint8_t *wqe;
 
-	INLAY_CHECK(srq, "an entry belongs to a queue");
+	INLAY_CHECK(srq, "the queue is not NULL");
 	if (INLAY_UNLIKELY(!srq->room))
 		return -EAGAIN;
 	wqe = inlay_srq_wqe(srq, srq->head);
@@ -272,7 +272,7 @@ INLAY_ALWAYS int inlay_srq_repost(struct inlay_srq *srq)
 /* Shows the device all entries posted so far: writes the doorbell record. */
 INLAY_ALWAYS void inlay_srq_ring(struct inlay_srq *srq)
 {
-	INLAY_CHECK(srq, "no queue is NULL");
+	INLAY_CHECK(srq, "the queue is not NULL");
 	/* The device may take the entry, and write to its buffer, as soon as the record says so. */
 	inlay_fence_recv_record();
 	*srq->dbrec = inlay_to_be16((uint16_t)srq->pi);
@@ -292,7 +292,7 @@ INLAY_ALWAYS int inlay_srq_release(struct inlay_srq *srq, const struct mlx5_cqe6
 	uint8_t *wqe;
 	int freed;
 
-	INLAY_CHECK(srq && cqe, "a completion is released to its queue");
+	INLAY_CHECK(srq && cqe, "queue and CQE are not NULL");
 	be = cqe->wqe_counter;
 	index = inlay_from_be16(be);
 	wqe = inlay_srq_wqe(srq, index);
