@@ -14,6 +14,9 @@
  *	inlay_connect_unpack(&there, theirs, sizeof(theirs), &why);
  *	inlay_connect_rts(qp, &here, &there, NULL, &why);               INIT to RTS
  *
+ * Both sides may do so at once. A side that answers can also wait for theirs, call _rts, and pack
+ * and send its record last; then the peer hears which ECE options the device took.
+ *
  * NULL stands for the defaults. To choose a port, a GID index, timers and so on:
  *
  *	struct inlay_connect_attr attr = inlay_connect_defaults();
@@ -408,8 +411,8 @@ INLAY_COLD int inlay_connect_path_(struct ibv_ah_attr *ah, const struct inlay_co
  * Moves a queue pair from INIT to RTS. The peer does the same with this side's record. Each may
  * send at once: an RC queue pair retries while its peer is not ready.
  *
- * here   from inlay_connect_local. ece_options becomes what the device took; a side that connects
- *        before it sends its record sends that
+ * here   from inlay_connect_local. ece_options becomes what the device took: a record packed after
+ *        this call carries that
  * there  the peer's; NULL for UD
  * attr   the same as for inlay_connect_local
  *

@@ -6,7 +6,7 @@
  *   if (inlay_cqe_is_error(cqe))
  *           fprintf(stderr, "%s\n", inlay_syndrome_text(inlay_cqe_syndrome(cqe)));
  *   ep = find(inlay_cqe_qpn(cqe));
- *   data = inlay_cqe_data(cqe, 64, buffers[inlay_cqe_wqe_counter(cqe)]);
+ *   data = inlay_cqe_data(cqe, inlay_cq_cqe_size(&cq), buffers[inlay_cqe_wqe_counter(cqe)]);
  *   handle(ep, data, inlay_cqe_byte_count(cqe));
  *
  *   +0    32 bytes    packet information of a receive, or 32 bytes of payload scattered to the CQE:

@@ -30,7 +30,9 @@
  *                                                              IBV_EVENT_QP_LAST_WQE_REACHED
  *   inlay_post_nop(&sq, INLAY_SIGNALED); inlay_sq_ring(&sq)    its flush CQE is the last. Without it, the
  *                                                              credit of a last WQE that succeeded
- *                                                              unsignaled would never come back
+ *                                                              unsignaled would never come back.
+ *                                                              Not needed if all were signaled;
+ *                                                              on -EAGAIN, poll first
  *   poll and release until nothing is pending                  inlay_sq_pending, inlay_rq_pending
  *   ibv_modify_qp to RESET
  *   inlay_cq_clean(&cq, qpn, inlay_srq_gone, &srq)             each of its CQs; NULL, NULL without an SRQ.
@@ -38,6 +40,13 @@
  *                                                              start at RESET
  *   inlay_sq_reset(&sq);  inlay_rq_reset(&rq)
  *   ibv_modify_qp to INIT, RTR, RTS; post
+ *
+ * To end a QP. With an SRQ, first ERR and IBV_EVENT_QP_LAST_WQE_REACHED as above, even if the QP
+ * is idle: an entry that the device has fetched for it would be lost.
+ *
+ *   ibv_destroy_qp(qp)
+ *   inlay_cq_clean(&cq, qpn, inlay_srq_gone, &srq)             what was not polled; each of its CQs
+ *   inlay_sq_fini(&sq);  inlay_rq_fini(&rq)                    their room in the CQ
  *
  * Threads: every queue has one owner at a time. Only the register may be shared, as its mode says.
  * After fork() only the parent uses the queues.

@@ -9,7 +9,9 @@
  *   ibcq = ibv_create_cq(ctx, inlay_send_cqes(&init) + inlay_recv_cqes(&init), NULL, NULL, 0);
  *   inlay_cq_from_cq(&cq, ibcq, &why);
  *   qp = ibv_create_qp(uar.pd, &init);                             note the PD: it carries the register
- *   inlay_sq_from_qp(&sq, qp, &uar, &cq, &why);                    reserves its share of the CQ
+ *                                                                  (MRs, SRQs and AHs stay in pd)
+ *   inlay_sq_from_qp(&sq, qp, &uar, &cq, &why);                    reserves its share of the CQ; any time
+ *                                                                  before the first post
  *   ... to RTS, by connect.h or ibv_modify_qp ...
  *   ibv_destroy_qp(qp);  inlay_sq_fini(&sq);  inlay_uar_destroy(&uar, &why);   down again
  *
@@ -96,7 +98,10 @@ INLAY_COLD uint32_t inlay_recv_cqes(const struct ibv_qp_init_attr *init)
 	return wqes > 32768 ? 32768 : (uint32_t)wqes;
 }
 
-/* As inlay_send_cqes, for an SRQ of max_wr entries, in each CQ that its receives complete to. */
+/*
+ * As inlay_send_cqes, for an SRQ of max_wr entries, in each CQ that its receives complete to. Also
+ * the number of its entries: their indices are below it.
+ */
 INLAY_COLD uint32_t inlay_srq_cqes(uint32_t max_wr)
 {
 	uint64_t entries = (uint64_t)1 << inlay_log2_ceil((uint64_t)max_wr + 1);

@@ -521,7 +521,7 @@ static int post_raw(struct raw *r, const struct credit *m, uint32_t max_ds, uint
 }
 
 /*
- * Random posts, doorbells, completions, posts taken back and erased on one ring, against a list of what is outstanding. The first posts
+ * Random posts, doorbells, completions, posts taken back on one ring, against a list of what is outstanding. The first posts
  * come to lie before the index comes round, whichever way: at 2^16 and at 2^32. A CQE may name anything; only the first WQEBB of a WQE that
  * is outstanding is taken, and gives back that WQE and those before it.
  */
@@ -569,19 +569,6 @@ static void credit_model(uint32_t bbs, uint32_t preset, uint32_t steps, uint32_t
 			forget(m, at, m->pi);
 			m->pending -= m->pi - at;
 			m->pi = at;
-		} else if (rnd_below(8) == 0 && m->pi != m->rung) {
-			at = some_begin(m, m->rung, m->pi - 1);
-			to = some_begin(m, at + 1, m->pi);
-			if (!m->begins[(uint16_t)at])
-				continue;
-			inlay_sq_erase(&r->sq, at, to);
-			forget(m, at, to);
-			for (; at != to; at++) {
-				m->begins[(uint16_t)at] = 1;
-				assert_int_equal(be32_at(r, at, 0), (at & 0xffff) << 8 | MLX5_OPCODE_NOP);
-				assert_int_equal(be32_at(r, at, 4), QPN << 8 | 1);
-				assert_int_equal(be32_at(r, at, 8), at + 1 == to ? INLAY_SIGNALED >> 24 : 0);
-			}
 		} else if (rnd_below(16) == 0) {
 			at = some_begin(m, m->pi - m->pending, m->rung);
 			assert_int_equal(inlay_sq_release_until(&r->sq, at), at - (m->pi - m->pending));
@@ -1262,9 +1249,9 @@ static void indices(void **state)
 enum {
 	R_BEGIN_SQ, R_BEGIN_AT, R_BEGIN_0, R_BEGIN_17, R_COUNTED_0, R_COUNTED_17, R_COUNTED_ROOM, R_LONGER, R_LONGEST, R_TWO_BEGUN, R_UNFILLED,
 	R_UNFILLED_RING, R_OPEN_EMPTY, R_OPEN_13, R_OPEN_HEAD, R_OPEN_TWICE, R_APPEND, R_AV, R_AV_QPN, R_SEGMENT,
-	R_POST_SQ, R_POST_SGE, R_READ, R_ATOMIC, R_DATAGRAM, R_RELEASE_SQ, R_RELEASE_CQE, R_UNDO_RUNG, R_UNDO_PART, R_ERASE_RUNG,
-	R_ERASE_NONE, R_PEEK, R_ADVANCE_1, R_ADVANCE_N, R_QUIET, R_RQ_NULL, R_RQ_CQE, R_RECYCLE, R_SRQ_NULL, R_SRQ_CQE, R_REPOST, R_LINK, R_QPN,
-	R_FLAG_LOW, R_FLAG_TWO, R_FLAG_UNKNOWN, R_FLAG_MODE, R_NULL_RING, R_NULL_DOORBELL, R_NULL_COUNTED, R_NULL_UNDO, R_NULL_ERASE,
+	R_POST_SQ, R_POST_SGE, R_READ, R_ATOMIC, R_DATAGRAM, R_RELEASE_SQ, R_RELEASE_CQE, R_UNDO_RUNG, R_UNDO_PART,
+	 R_PEEK, R_ADVANCE_1, R_ADVANCE_N, R_QUIET, R_RQ_NULL, R_RQ_CQE, R_RECYCLE, R_SRQ_NULL, R_SRQ_CQE, R_REPOST, R_LINK, R_QPN,
+	R_FLAG_LOW, R_FLAG_TWO, R_FLAG_UNKNOWN, R_FLAG_MODE, R_NULL_RING, R_NULL_DOORBELL, R_NULL_COUNTED, R_NULL_UNDO,
 	R_NULL_MANY, R_NULL_ADVANCE, R_NULL_UPDATE, R_NULL_ARM, R_NULL_CLEAN, R_NULL_RESERVE, R_NULL_RECV, R_NULL_RECV_SGE, R_NULL_RQ_RING, R_NULL_RECYCLE,
 	R_NULL_SRQ, R_NULL_SRQ_RING, R_NULL_REPOST, R_NULL_ATOMIC, R_NULL_INV, R_NULL_BIND, RULES
 };
@@ -1295,7 +1282,6 @@ static const char *const rule_text[RULES] = {
 	"inlay_sq_release: queue and CQE are not NULL", "inlay_sq_release: queue and CQE are not NULL",
 	"inlay_sq_undo: only what was not rung for is taken back",
 	"inlay_sq_undo: a WQE is taken back whole",
-	"inlay_sq_erase: only what was not rung for is erased", "inlay_sq_erase: only what was not rung for is erased",
 	"inlay_cq_peek: the queue is not NULL",
 	"inlay_cq_advance_quiet: only completions that have arrived are freed", "inlay_cq_advance_quiet: only completions that have arrived are freed",
 	"inlay_cq_advance_quiet: only completions that have arrived are freed",
@@ -1310,7 +1296,7 @@ static const char *const rule_text[RULES] = {
 	"inlay_flags_check_: flags are INLAY_*, not IBV_SEND_*, with one fence at most",
 	"inlay_flags_check_: flags are INLAY_*, not IBV_SEND_*, with one fence at most",
 	"inlay_sq_ring: the queue is not NULL", "inlay_sq_ring_doorbell: the queue is not NULL", "inlay_sq_begin_counted: the queue is not NULL",
-	"inlay_sq_undo: the queue is not NULL", "inlay_sq_erase: the queue is not NULL", "inlay_cq_peek_many: the queue is not NULL",
+	"inlay_sq_undo: the queue is not NULL", "inlay_cq_peek_many: the queue is not NULL",
 	"inlay_cq_advance_quiet: the queue is not NULL", "inlay_cq_update: the queue is not NULL", "inlay_cq_arm: the queue is not NULL",
 	"inlay_cq_clean: the queue is not NULL", "inlay_cq_reserve: the queue is not NULL", "inlay_post_recv: queue and SGEs are not NULL",
 	"inlay_post_recv: queue and SGEs are not NULL", "inlay_rq_ring: the queue is not NULL", "inlay_rq_recycle: the queue is not NULL",
@@ -1399,8 +1385,6 @@ static void rule_break(void *arg)
 	case R_RELEASE_CQE: inlay_sq_release(sq, no_cqe); break;
 	case R_UNDO_RUNG: inlay_sq_ring(sq); inlay_sq_undo(sq, 0); break;
 	case R_UNDO_PART: inlay_post_send_inline(sq, sge, 60, 0); inlay_sq_undo(sq, 2); break;
-	case R_ERASE_RUNG: inlay_sq_ring(sq); inlay_sq_erase(sq, 0, 1); break;
-	case R_ERASE_NONE: inlay_sq_erase(sq, 1, 0); break;
 	case R_PEEK: inlay_cq_peek(no_cq); break;
 	case R_ADVANCE_1: inlay_cq_advance(&u->c->cq, 1); inlay_cq_advance(&u->c->cq, 1); break;
 	case R_ADVANCE_N: n = 2; inlay_cq_advance(&u->c->cq, n); break;
@@ -1421,7 +1405,6 @@ static void rule_break(void *arg)
 	case R_NULL_DOORBELL: inlay_sq_ring_doorbell(no_sq); break;
 	case R_NULL_COUNTED: inlay_sq_begin_counted(no_sq, 1); break;
 	case R_NULL_UNDO: inlay_sq_undo(no_sq, 0); break;
-	case R_NULL_ERASE: inlay_sq_erase(no_sq, 0, 1); break;
 	case R_NULL_MANY: inlay_cq_peek_many(no_cq, &cqes, 1); break;
 	case R_NULL_ADVANCE: inlay_cq_advance(no_cq, 1); break;
 	case R_NULL_UPDATE: inlay_cq_update(no_cq); break;

@@ -144,7 +144,7 @@ INLAY_COLD int inlay_devx_rmp_arm(struct inlay_devx_rmp *rmp, uint32_t limit)
 
 	INLAY_CHECK(rmp, "no argument is NULL");
 	if (rmp->obj && limit > inlay_srq_size(&rmp->srq))
-		return inlay_devx_refuse_(&rmp->error, -EINVAL, "the limit is above the number of entries");
+		return inlay_devx_refuse_(&rmp->error, -EINVAL, "the limit is above inlay_srq_size()");
 	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_MODIFY_RMP, rmp->rmpn);
 	inlay_create_rmp_in_set(&in, INLAY_CREATE_RMP_IN_RMP_STATE, INLAY_WQ_STATE_RDY);
 	inlay_create_rmp_in_set(&in, INLAY_CREATE_RMP_IN_BITMASK_LWM, 1);

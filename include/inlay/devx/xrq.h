@@ -98,7 +98,7 @@ INLAY_COLD int inlay_devx_xrq_arm(struct inlay_devx_xrq *xrq, uint32_t limit)
 
 	INLAY_CHECK(xrq, "no argument is NULL");
 	if (xrq->obj && limit > inlay_srq_size(&xrq->srq))
-		return inlay_devx_refuse_(&xrq->error, -EINVAL, "the limit is above the number of entries");
+		return inlay_devx_refuse_(&xrq->error, -EINVAL, "the limit is above inlay_srq_size()");
 	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_ARM_XRQ, xrq->xrqn);
 	inlay_cmd_in_set(&in, INLAY_CMD_IN_LWM, limit);
 	return inlay_devx_change_(xrq->obj, &in, sizeof(in), &xrq->error);

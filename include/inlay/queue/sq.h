@@ -565,24 +565,4 @@ INLAY_COLD void inlay_sq_undo(struct inlay_sq *sq, uint32_t index)
 		sq->copy_max = sq->reg_size;
 }
 
-/*
- * Turns the WQEs in [first, end), none rung for, into NOPs of one WQEBB each; the last is signaled,
- * so that their credit comes back. For WQEs that others follow; else use inlay_sq_undo.
- */
-INLAY_COLD void inlay_sq_erase(struct inlay_sq *sq, uint32_t first, uint32_t end)
-{
-	uint32_t at;
-
-	INLAY_CHECK(sq, "the queue is not NULL");
-	INLAY_CHECK(sq->pi - first <= sq->unrung && sq->pi - end < sq->pi - first,
-		    "only what was not rung for is erased");
-	for (at = first; at != end; at++)
-		inlay_wqe_ctrl(inlay_sq_wqe(sq, at), at, MLX5_OPCODE_NOP, 0, sq->qpn8, 1,
-			       at + 1 == end ? INLAY_SIGNALED : 0, 0);
-	if (end == sq->pi) {
-		sq->last = inlay_sq_wqe(sq, end - 1);
-		sq->last_ds = 1;
-	}
-}
-
 #endif

@@ -6,7 +6,8 @@
  *   inlay_post_srq_recv(&srq, &sge, 1);  inlay_srq_ring(&srq);
  *   ...
  *   i = inlay_cqe_wqe_counter(cqe);                          the entry that this receive took
- *   inlay_srq_release(&srq, cqe);                            gives it back
+ *   inlay_srq_release(&srq, cqe);                            gives it back, good or error; reads the
+ *                                                            CQE, so before inlay_cq_advance
  *
  * Entries complete in any order, so the ring is a linked list. The same links give the device's
  * order and the free list:
