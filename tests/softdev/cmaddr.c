@@ -164,8 +164,8 @@ static unsigned device_at(const union cm_addr *a)
 	unsigned dev;
 
 	bare(a, gid);
-	if (a->sa.sa_family == AF_IB)
-		return sd_link_ib() ? sd_port_at(gid, 0) : SD_NO_DEV;
+	if (a->sa.sa_family == AF_IB && !sd_link_ib())
+		return SD_NO_DEV;
 	dev = sd_ip_dev(gid);
 	return dev == SD_NO_DEV && machines_own(a) ? 0 : dev;
 }
