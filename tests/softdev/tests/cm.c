@@ -474,7 +474,7 @@ static void binds(UNUSED void **state)
 	must(rdma_bind_addr(b, ip("::", ntohs(rdma_get_src_port(a)))));
 	destroy(b);
 	b = new_id(server, RDMA_PS_TCP);
-	REFUSED(rdma_bind_addr(b, ip("192.0.2.1", 0)), EADDRNOTAVAIL);
+	REFUSED(rdma_bind_addr(b, ip("203.0.113.1", 0)), EADDRNOTAVAIL);
 	REFUSED(rdma_bind_addr(b, ip("10.0.0.9", 0)), EADDRNOTAVAIL);
 	REFUSED(rdma_bind_addr(b, ip("239.1.1.1", 0)), EADDRNOTAVAIL);
 	destroy(b);
@@ -578,7 +578,7 @@ static void does_not_resolve(UNUSED void **state)
 
 		must(rdma_resolve_addr(id, NULL, ip(NOBODY, 7), 20));
 	got(client, RDMA_CM_EVENT_ADDR_ERROR, -ETIMEDOUT);
-	must(rdma_resolve_addr(id, NULL, ip("192.0.2.1", 7), 10000));
+	must(rdma_resolve_addr(id, NULL, ip("203.0.113.1", 7), 10000));
 	got(client, RDMA_CM_EVENT_ADDR_ERROR, -ENODEV);
 	REFUSED(rdma_resolve_addr(id, NULL, ip("::1", 7), 20), EINVAL);
 	/* It is as before, and may try another */
@@ -586,7 +586,7 @@ static void does_not_resolve(UNUSED void **state)
 	GOT(client, ADDR_RESOLVED);
 	destroy(id);
 	id = new_id(client, RDMA_PS_TCP);
-	REFUSED(rdma_resolve_addr(id, ip("192.0.2.1", 0), ip("127.0.0.1", 7), 20), EADDRNOTAVAIL);
+	REFUSED(rdma_resolve_addr(id, ip("203.0.113.1", 0), ip("127.0.0.1", 7), 20), EADDRNOTAVAIL);
 	must(rdma_resolve_addr(id, NULL, ip("fe80::77", 7), 20));
 	got(client, RDMA_CM_EVENT_ADDR_ERROR, -ETIMEDOUT);
 	destroy(id);
