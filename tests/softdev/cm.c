@@ -54,7 +54,6 @@ struct cm_id *cm_id_new(struct cm_file *file, uint16_t ps, uint8_t qp_type)
 	id->ps = ps;
 	id->qp_type = qp_type;
 	id->dev = id->rdev = SD_NO_DEV;
-	id->record = -1;
 	id->psn = (id->num * 0x9e3779b1u) >> 8;
 	id->next = ids;
 	ids = id;
@@ -577,46 +576,28 @@ static int query_route(struct cm_id *id, const struct rdma_ucm_query *c, size_t 
 	return sd_copy(&resp, c->response, out < sizeof(resp) ? out : sizeof(resp), true);
 }
 
-static void query_dev(const struct cm_id *id, struct rdma_ucm_query_addr_resp *resp)
+/* by_gid: as InfiniBand addresses, whatever they are */
+static int query_addr(struct cm_id *id, const struct rdma_ucm_query *c, size_t out, bool by_gid)
 {
-	memset(resp, 0, sizeof(*resp));
-	if (id->dev == SD_NO_DEV)
-		return;
-	resp->node_guid = node_guid(id);
-	resp->ibdev_index = id->dev;
-	resp->port_num = 1;
-	resp->pkey = htobe16(0xffff);
-}
-
-static int query_addr(struct cm_id *id, const struct rdma_ucm_query *c, size_t out)
-{
+	union cm_addr src = id->src, dst = id->dst;
 	struct rdma_ucm_query_addr_resp resp;
 
-	query_dev(id, &resp);
-	resp.src_size = cm_addr_size(&id->src);
-	resp.dst_size = cm_addr_size(&id->dst);
-	memcpy(&resp.src_addr, &id->src, resp.src_size);
-	memcpy(&resp.dst_addr, &id->dst, resp.dst_size);
-	return sd_copy(&resp, c->response, out < sizeof(resp) ? out : sizeof(resp), true);
-}
-
-static int query_gid(struct cm_id *id, const struct rdma_ucm_query *c, size_t out)
-{
-	struct sockaddr_ib src = { .sib_family = AF_IB }, dst = src;
-	struct rdma_ucm_query_addr_resp resp;
-
-	query_dev(id, &resp);
-	src.sib_pkey = dst.sib_pkey = resp.pkey;
-	src.sib_sid = htobe64(cm_service(id, &id->src));
-	dst.sib_sid = htobe64(cm_service(id, &id->dst));
-	gids(id, src.sib_addr.sib_raw, dst.sib_addr.sib_raw);
-	if (id->src.sa.sa_family == AF_IB)
-		src = id->src.ib;
-	if (id->dst.sa.sa_family == AF_IB)
-		dst = id->dst.ib;
-	resp.src_size = resp.dst_size = sizeof(src);
-	memcpy(&resp.src_addr, &src, sizeof(src));
-	memcpy(&resp.dst_addr, &dst, sizeof(dst));
+	memset(&resp, 0, sizeof(resp));
+	if (id->dev != SD_NO_DEV) {
+		resp.node_guid = node_guid(id);
+		resp.ibdev_index = id->dev;
+		resp.port_num = 1;
+		resp.pkey = htobe16(0xffff);
+	}
+	if (by_gid && src.sa.sa_family != AF_IB) {
+		src.ib = (struct sockaddr_ib){ .sib_family = AF_IB, .sib_pkey = resp.pkey, .sib_sid = htobe64(cm_service(id, &id->src)) };
+		dst.ib = (struct sockaddr_ib){ .sib_family = AF_IB, .sib_pkey = resp.pkey, .sib_sid = htobe64(cm_service(id, &id->dst)) };
+		gids(id, src.ib.sib_addr.sib_raw, dst.ib.sib_addr.sib_raw);
+	}
+	resp.src_size = cm_addr_size(&src);
+	resp.dst_size = cm_addr_size(&dst);
+	memcpy(&resp.src_addr, &src, resp.src_size);
+	memcpy(&resp.dst_addr, &dst, resp.dst_size);
 	return sd_copy(&resp, c->response, out < sizeof(resp) ? out : sizeof(resp), true);
 }
 
@@ -646,9 +627,8 @@ static int query(struct cm_id *id, const struct rdma_ucm_query *c, size_t out)
 
 	switch (c->option) {
 	case RDMA_USER_CM_QUERY_ADDR:
-		return out < least ? ENOSPC : query_addr(id, c, out);
 	case RDMA_USER_CM_QUERY_GID:
-		return out < least ? ENOSPC : query_gid(id, c, out);
+		return out < least ? ENOSPC : query_addr(id, c, out, c->option == RDMA_USER_CM_QUERY_GID);
 	case RDMA_USER_CM_QUERY_PATH:
 		return query_path(id, c, out);
 	}

@@ -99,7 +99,7 @@ struct cm_id {
 	unsigned dev, rdev;       /* SD_NO_DEV: not known yet */
 	union cm_addr src, dst;
 	uint16_t bound_ps, port;  /* port 0: it holds none */
-	int record;               /* of its port in the fabric's file, or -1 */
+	unsigned record;          /* of its port in the fabric's file */
 	bool has_path;
 	struct ibv_path_record path;
 	uint32_t qkey;
@@ -129,9 +129,6 @@ void cm_ah(const struct cm_id *id, struct ib_uverbs_ah_attr *ah);
 
 /* ---- cmaddr.c ---- */
 size_t cm_addr_size(const union cm_addr *a);     /* 0: an address family that is not known */
-bool cm_any(const union cm_addr *a);             /* 0.0.0.0, 127.0.0.1 and their like */
-bool cm_same_addr(const union cm_addr *a, const union cm_addr *b);
-uint16_t cm_port(const union cm_addr *a);
 uint64_t cm_service(const struct cm_id *id, const union cm_addr *a);
 int cm_bind(struct cm_id *id, const union cm_addr *a);
 int cm_listen(struct cm_id *id);

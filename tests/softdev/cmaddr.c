@@ -21,7 +21,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "cm.h"
 
@@ -59,54 +61,30 @@ static void bare(const union cm_addr *a, uint8_t gid[16])
 	}
 }
 
-static bool loopback(const union cm_addr *a)
-{
-	static const uint8_t one[16] = { [15] = 1 };
-	uint8_t gid[16];
+enum class { ZERO, LOOPBACK, GROUP, LINK_LOCAL, GLOBAL };
 
-	bare(a, gid);
-	return a->sa.sa_family == AF_INET ? gid[12] == 127 : !memcmp(gid, one, 16);
+static enum class class_of(const union cm_addr *a)
+{
+	const bool v4 = a->sa.sa_family == AF_INET;
+	struct in6_addr x;
+
+	bare(a, x.s6_addr);
+	if (v4 ? !a->in.sin_addr.s_addr : IN6_IS_ADDR_UNSPECIFIED(&x))
+		return ZERO;
+	if (v4 ? x.s6_addr[12] == 127 : IN6_IS_ADDR_LOOPBACK(&x))
+		return LOOPBACK;
+	if (v4 ? x.s6_addr[12] >> 4 == 0xe : IN6_IS_ADDR_MULTICAST(&x))
+		return GROUP;
+	return a->sa.sa_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&x) ? LINK_LOCAL : GLOBAL;
 }
 
-static bool zero(const union cm_addr *a)
+/* The kernel listens on all ports for either */
+static bool any(const union cm_addr *a)
 {
-	uint8_t gid[16];
-	unsigned i = a->sa.sa_family == AF_INET ? 12 : 0;
-
-	bare(a, gid);
-	while (i < 16 && !gid[i])
-		i++;
-	return i == 16;
+	return class_of(a) <= LOOPBACK;
 }
 
-bool cm_any(const union cm_addr *a)
-{
-	return zero(a) || loopback(a);
-}
-
-static bool multicast(const union cm_addr *a)
-{
-	uint8_t gid[16];
-
-	bare(a, gid);
-	return a->sa.sa_family == AF_INET ? gid[12] >> 4 == 0xe : gid[0] == 0xff;
-}
-
-static bool link_local(const union cm_addr *a)
-{
-	return a->sa.sa_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&a->in6.sin6_addr);
-}
-
-bool cm_same_addr(const union cm_addr *a, const union cm_addr *b)
-{
-	uint8_t x[16], y[16];
-
-	bare(a, x);
-	bare(b, y);
-	return a->sa.sa_family == b->sa.sa_family && !memcmp(x, y, 16);
-}
-
-uint16_t cm_port(const union cm_addr *a)
+static uint16_t port_of(const union cm_addr *a)
 {
 	switch (a->sa.sa_family) {
 	case AF_INET:
@@ -133,7 +111,7 @@ static void set_port(union cm_addr *a, uint16_t port)
 
 uint64_t cm_service(const struct cm_id *id, const union cm_addr *a)
 {
-	return a->sa.sa_family == AF_IB ? be64toh(a->ib.sib_sid) : SID_PS(id->ps) + cm_port(a);
+	return a->sa.sa_family == AF_IB ? be64toh(a->ib.sib_sid) : SID_PS(id->ps) + port_of(a);
 }
 
 /* ---- devices ---- */
@@ -148,10 +126,13 @@ static bool machines_own(const union cm_addr *a)
 		return false;
 	for (i = list; i && !own; i = i->ifa_next)
 		if (i->ifa_addr && i->ifa_addr->sa_family == a->sa.sa_family) {
-			union cm_addr b = { .sa = { .sa_family = a->sa.sa_family } };
+			union cm_addr b;
+			uint8_t x[16], y[16];
 
 			memcpy(&b, i->ifa_addr, cm_addr_size(a));
-			own = cm_same_addr(a, &b);
+			bare(a, x);
+			bare(&b, y);
+			own = !memcmp(x, y, 16);
 		}
 	freeifaddrs(list);
 	return own;
@@ -173,7 +154,7 @@ static unsigned device_at(const union cm_addr *a)
 /* On InfiniBand the one GID, on RoCE that of version 2 and of the same kind of address */
 unsigned cm_gid_index(const struct cm_id *id)
 {
-	return sd_link_ib() ? 0 : id->src.sa.sa_family == AF_INET6 && !cm_any(&id->src) ? 1 : 3;
+	return sd_link_ib() ? 0 : id->src.sa.sa_family == AF_INET6 && !any(&id->src) ? 1 : 3;
 }
 
 static void own_addr(unsigned dev, union cm_addr *a)
@@ -206,97 +187,77 @@ struct record {
 	uint8_t addr[16];
 };
 
-static struct record *records;           /* of others that live, then our own */
+static struct record *records;           /* as last read; those of processes that have ended are free */
 static unsigned record_cnt;
 static int ports_fd = -1;
-static int free_record;                  /* in the file */
 
 static struct record record_of(const struct cm_id *id)
 {
 	struct record r = {
 		.inst = sd_fabric_instance(sd_fabric_slot()), .slot = sd_fabric_slot(), .num = id->num, .ps = id->bound_ps,
 		.port = id->port, .family = id->src.sa.sa_family, .reuse = id->reuse, .afonly = id->afonly,
-		.listens = id->state == CM_LISTEN, .devices = sd_devices(), .dev = id->dev, .any = cm_any(&id->src),
+		.listens = id->state == CM_LISTEN, .devices = sd_devices(), .dev = id->dev, .any = any(&id->src),
 	};
 
 	bare(&id->src, r.addr);
 	return r;
 }
 
-static void add_record(const struct record *r)
-{
-	struct record *more;
-
-	/* Room for a power of two */
-	if (!(record_cnt & (record_cnt - 1))) {
-		more = realloc(records, (record_cnt ? 2 * record_cnt : 1) * sizeof(*more));
-		if (!more)
-			return;
-		records = more;
-	}
-	records[record_cnt++] = *r;
-}
-
-/* A stepped device is alone */
-static int ports_lock(void)
+/* A stepped device is alone, and so are its ports */
+static int ports_open(void)
 {
 	char path[PATH_MAX + 16];
-	const char *dir;
-	struct record r;
-	struct cm_id *id;
-	int n;
+	const char *dir = sd_stepped() ? NULL : sd_fabric_dir();
 
-	record_cnt = 0;
-	if (!sd_stepped()) {
-		dir = sd_fabric_dir();
-		if (ports_fd < 0 && dir) {
-			snprintf(path, sizeof(path), "%s/cm.ports", dir);
-			ports_fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-		}
-		if (ports_fd < 0)
-			return errno;
-		while (flock(ports_fd, LOCK_EX))
-			if (errno != EINTR)
-				return errno;
-		free_record = -1;
-		for (n = 0; pread(ports_fd, &r, sizeof(r), (off_t)n * sizeof(r)) == sizeof(r); n++) {
-			bool alive = r.inst && sd_fabric_instance(r.slot) == r.inst;
-
-			if (!alive && free_record < 0)
-				free_record = n;
-			if (alive && r.slot != sd_fabric_slot())
-				add_record(&r);
-		}
-		if (free_record < 0)
-			free_record = n;
+	if (ports_fd < 0 && sd_stepped())
+		ports_fd = memfd_create("cm.ports", MFD_CLOEXEC);
+	if (ports_fd < 0 && dir) {
+		snprintf(path, sizeof(path), "%s/cm.ports", dir);
+		ports_fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 	}
-	for (id = cm_id_next(NULL); id; id = cm_id_next(id))
-		if (id->port) {
-			r = record_of(id);
-			add_record(&r);
-		}
+	return ports_fd < 0 ? errno : 0;
+}
+
+static int ports_lock(void)
+{
+	int err = ports_open();
+	struct record *more;
+	struct stat st;
+
+	while (!err && flock(ports_fd, LOCK_EX))
+		err = errno == EINTR ? 0 : errno;
+	if (err)
+		return err;
+	record_cnt = fstat(ports_fd, &st) ? 0 : st.st_size / sizeof(*records);
+	/* One more than there are: the next one */
+	more = realloc(records, (record_cnt + 1) * sizeof(*records));
+	if (!more || pread(ports_fd, more, record_cnt * sizeof(*more), 0) < 0) {
+		flock(ports_fd, LOCK_UN);
+		return ENOMEM;
+	}
+	records = more;
+	for (unsigned i = 0; i < record_cnt; i++)
+		if (records[i].inst && sd_fabric_instance(records[i].slot) != records[i].inst)
+			records[i].inst = 0;
 	return 0;
 }
 
 static void ports_unlock(void)
 {
-	if (ports_fd >= 0)
-		flock(ports_fd, LOCK_UN);
+	flock(ports_fd, LOCK_UN);
 }
 
 static int publish(const struct cm_id *id)
 {
 	struct record r = record_of(id);
 
-	if (ports_fd < 0 || id->record < 0)
-		return 0;
 	return pwrite(ports_fd, &r, sizeof(r), (off_t)id->record * sizeof(r)) == sizeof(r) ? 0 : EIO;
 }
 
 static bool taken(uint16_t ps, uint16_t port)
 {
 	for (unsigned i = 0; i < record_cnt; i++)
-		if (records[i].ps == ps && records[i].port == port)
+		if (records[i].inst && records[i].ps == ps && records[i].port == port)
 			return true;
 	return false;
 }
@@ -309,7 +270,7 @@ static int check_port(const struct cm_id *id, uint16_t port, bool reuse)
 	for (unsigned i = 0; i < record_cnt; i++) {
 		const struct record *r = &records[i];
 
-		if (r->ps != id->bound_ps || r->port != port || (r->num == id->num && r->slot == me.slot))
+		if (!r->inst || r->ps != id->bound_ps || r->port != port || (r->num == id->num && r->slot == me.slot))
 			continue;
 		if ((!r->listens && reuse && r->reuse) || (me.afonly && r->afonly && me.family != r->family))
 			continue;
@@ -331,7 +292,7 @@ static uint16_t port_space(struct cm_id *id)
 		return id->ps;
 	for (unsigned i = 0; i < 3; i++)
 		if ((id->ps == RDMA_PS_IB || id->ps == spaces[i]) && sid == (SID_PS(spaces[i]) & mask)) {
-			id->src.ib.sib_sid = htobe64(SID_PS(spaces[i]) | cm_port(&id->src));
+			id->src.ib.sib_sid = htobe64(SID_PS(spaces[i]) | port_of(&id->src));
 			id->src.ib.sib_sid_mask = htobe64(be64toh(id->src.ib.sib_sid_mask) | PS_MASK);
 			return spaces[i];
 		}
@@ -340,7 +301,7 @@ static uint16_t port_space(struct cm_id *id)
 
 static int take_port(struct cm_id *id)
 {
-	uint16_t port = cm_port(&id->src), start;
+	uint16_t port = port_of(&id->src), start;
 	unsigned i;
 	int err;
 
@@ -366,7 +327,9 @@ static int take_port(struct cm_id *id)
 	}
 	if (!err) {
 		id->port = port;
-		id->record = ports_fd < 0 ? -1 : free_record;
+		for (i = 0; i < record_cnt && records[i].inst; i++)
+			;
+		id->record = i;
 		set_port(&id->src, port);
 		err = publish(id);
 	}
@@ -380,10 +343,9 @@ void cm_unbind(struct cm_id *id)
 {
 	const struct record none = { .inst = 0 };
 
-	if (id->port && id->record >= 0 && pwrite(ports_fd, &none, sizeof(none), (off_t)id->record * sizeof(none)) < 0)
+	if (id->port && pwrite(ports_fd, &none, sizeof(none), (off_t)id->record * sizeof(none)) < 0)
 		sd_once(0xffff0020, "cm.ports: %s", strerror(errno));
 	id->port = 0;
-	id->record = -1;
 }
 
 /* ---- bind, listen, resolve ---- */
@@ -392,15 +354,11 @@ int cm_bind(struct cm_id *id, const union cm_addr *a)
 {
 	int err;
 
-	if (id->state != CM_IDLE || (link_local(a) && !a->in6.sin6_scope_id))
+	if (id->state != CM_IDLE || (class_of(a) == LINK_LOCAL && !a->in6.sin6_scope_id))
 		return EINVAL;
 	id->src = *a;
-	if (!cm_any(a)) {
-		id->dev = device_at(a);
-		if (id->dev >= sd_devices())
-			id->dev = SD_NO_DEV;
-	}
-	if (!cm_any(a) && id->dev == SD_NO_DEV) {
+	id->dev = any(a) ? SD_NO_DEV : device_at(a);
+	if (!any(a) && id->dev >= sd_devices()) {
 		err = EADDRNOTAVAIL;
 	} else {
 		if (!id->afonly_set)
@@ -418,8 +376,8 @@ int cm_bind(struct cm_id *id, const union cm_addr *a)
 
 int cm_listen(struct cm_id *id)
 {
-	static const union cm_addr any = { .in = { .sin_family = AF_INET } };
-	int err = id->state == CM_IDLE ? cm_bind(id, &any) : 0;
+	static const union cm_addr nowhere = { .in = { .sin_family = AF_INET } };
+	int err = id->state == CM_IDLE ? cm_bind(id, &nowhere) : 0;
 
 	if (err)
 		return err;
@@ -440,26 +398,30 @@ int cm_listen(struct cm_id *id)
 
 int cm_resolve_addr(struct cm_id *id, const union cm_addr *src, const union cm_addr *dst, uint32_t ms)
 {
-	union cm_addr any = { .sa = { .sa_family = dst->sa.sa_family } };
-	uint8_t gid[16];
+	union cm_addr nowhere = { .sa = { .sa_family = dst->sa.sa_family } };
+	const enum class class = class_of(dst);
+	uint8_t ip[16];
 	int err = 0;
 
 	if (id->state == CM_IDLE) {
-		any.ib.sib_pkey = dst->sa.sa_family == AF_IB ? dst->ib.sib_pkey : 0;
-		err = cm_bind(id, src->sa.sa_family ? src : &any);
+		nowhere.ib.sib_pkey = dst->sa.sa_family == AF_IB ? dst->ib.sib_pkey : 0;
+		err = cm_bind(id, src->sa.sa_family ? src : &nowhere);
 	}
 	if (err)
 		return err;
 	if (id->state != CM_BOUND || id->src.sa.sa_family != dst->sa.sa_family)
 		return EINVAL;
 	id->dst = *dst;
-	id->rdev = cm_any(dst) || multicast(dst) ? 0 : device_at(dst);
+	if (class <= GROUP)
+		id->rdev = id->dev != SD_NO_DEV ? id->dev : 0;
+	else
+		id->rdev = device_at(dst);
 	if (id->rdev == SD_NO_DEV) {
 		if (dst->sa.sa_family == AF_IB)
 			return ENODEV;
-		bare(dst, gid);
+		bare(dst, ip);
 		id->state = CM_ADDR_QUERY;
-		if (!link_local(dst) && memcmp(gid + 12, (const uint8_t[]){ 10, 0, 0 }, 3) != 0)
+		if (class != LINK_LOCAL && memcmp(ip + 12, (const uint8_t[]){ 10, 0, 0 }, 3) != 0)
 			cm_addr_failed(id, -ENODEV);
 		else if (sd_stepped())
 			cm_addr_failed(id, -ETIMEDOUT);
@@ -467,21 +429,17 @@ int cm_resolve_addr(struct cm_id *id, const union cm_addr *src, const union cm_a
 			cm_timer(id, ms * 1000000ull + 1);
 		return 0;
 	}
-	/* The way to an own address begins there */
 	if (id->dev == SD_NO_DEV) {
 		id->dev = id->rdev < sd_devices() ? id->rdev : 0;
-		if (id->dev == id->rdev && !multicast(dst) && !zero(dst)) {
-			uint16_t port = id->port;
-
+		/* The way to an own address begins there */
+		if (id->dev == id->rdev && class != GROUP && class != ZERO) {
 			id->src = *dst;
-			set_port(&id->src, port);
 			if (dst->sa.sa_family == AF_IB)
-				id->src.ib.sib_sid = htobe64(SID_PS(id->bound_ps) | port);
+				id->src.ib.sib_sid = htobe64(SID_PS(id->bound_ps));
+			set_port(&id->src, id->port);
 		} else {
 			own_addr(id->dev, &id->src);
 		}
-	} else if (cm_any(dst)) {
-		id->rdev = id->dev;
 	}
 	id->state = CM_HAS_ADDR;
 	cm_event(id, CM_ADDR_RESOLVED, 0, NULL, 0);
@@ -497,7 +455,7 @@ void cm_addr_failed(struct cm_id *id, int status)
 int cm_resolve_route(struct cm_id *id)
 {
 	struct ibv_path_record *p = &id->path;
-	const bool ib = sd_link_ib(), group = multicast(&id->dst);
+	const bool ib = sd_link_ib(), group = class_of(&id->dst) == GROUP;
 
 	if (id->state != CM_HAS_ADDR)
 		return EINVAL;
@@ -538,7 +496,7 @@ int cm_group(const struct cm_id *id, const union cm_addr *a, uint8_t mgid[16], u
 	uint32_t hash = 0;
 
 	*mlid = 0;
-	if (zero(a))
+	if (class_of(a) != GROUP)
 		return EINVAL;
 	bare(a, ip);
 	if (!sd_link_ib() || a->sa.sa_family == AF_IB) {
@@ -561,7 +519,7 @@ int cm_group(const struct cm_id *id, const union cm_addr *a, uint8_t mgid[16], u
 		hash = hash * 31 + mgid[i];
 	if (sd_link_ib())
 		*mlid = 0xc000 + hash % 0x3fff;
-	return multicast(a) ? 0 : EINVAL;
+	return 0;
 }
 
 /* ---- services ---- */
@@ -598,7 +556,7 @@ int cm_find_service(const struct cm_msg *m, unsigned *slot, uint64_t *inst)
 		return why;
 	ports_unlock();
 	for (unsigned i = 0; i < record_cnt; i++) {
-		if (!serves(&records[i], m, &here))
+		if (!records[i].inst || !serves(&records[i], m, &here))
 			continue;
 		*slot = records[i].slot;
 		*inst = records[i].inst;

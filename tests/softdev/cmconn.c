@@ -114,30 +114,16 @@ static void put(struct cm_id *id, struct cm_msg *m, enum cm_kind kind)
 	send_to(id->slot, id->inst, m);
 }
 
-static void put_plain(struct cm_id *id, enum cm_kind kind)
+static void say(struct cm_id *id, enum cm_kind kind, unsigned status)
 {
-	struct cm_msg m = { .kind = 0 };
+	struct cm_msg m = { .status = status };
 
 	put(id, &m, kind);
 }
 
-static void put_rej(struct cm_id *id, unsigned why)
+static void answer(unsigned slot, uint64_t inst, const struct cm_msg *to, enum cm_kind kind, unsigned status)
 {
-	struct cm_msg m = { .status = why };
-
-	put(id, &m, CM_REJ);
-}
-
-static void put_sidr_rej(struct cm_id *id)
-{
-	struct cm_msg m = { .status = CM_SIDR_REJECT };
-
-	put(id, &m, CM_SIDR_REP);
-}
-
-static void answer(unsigned slot, uint64_t inst, const struct cm_msg *to, enum cm_kind kind, unsigned why)
-{
-	struct cm_msg m = { .kind = kind, .to = to->from, .attempt = to->attempt, .status = why };
+	struct cm_msg m = { .kind = kind, .to = to->from, .attempt = to->attempt, .status = status };
 
 	send_to(slot, inst, &m);
 }
@@ -172,16 +158,14 @@ static void disconnected(struct cm_id *id, int status)
 	cm_event(id, CM_DISCONNECTED, status, NULL, 0);
 }
 
-static void refused(struct cm_id *id, const struct cm_msg *m)
+/* What is no event of its own for datagrams: nobody is there who wants them */
+static void refused(struct cm_id *id, int status, const struct cm_msg *m)
 {
-	over(id);
-	cm_event(id, CM_REJECTED, m->status, m, ROOM_REJ);
-}
+	static const struct cm_msg none;
+	const bool ud = id->qp_type == IBV_QPT_UD;
 
-static void sidr_refused(struct cm_id *id, int status, const struct cm_msg *m)
-{
 	over(id);
-	cm_event(id, CM_UNREACHABLE, status, m, ROOM_SIDR_REP);
+	cm_event(id, ud ? CM_UNREACHABLE : CM_REJECTED, status, m ? m : &none, ud ? ROOM_SIDR_REP : ROOM_REJ);
 }
 
 static void expired(struct cm_id *id)
@@ -251,8 +235,9 @@ int cm_connect(struct cm_id *id, const struct rdma_ucm_conn_param *p, const stru
 	const bool ud = id->qp_type == IBV_QPT_UD;
 	const enum cm_kind kind = ud ? CM_SIDR_REQ : CM_REQ;
 	static uint32_t attempts;
-	struct cm_msg *m, no = { .kind = 0 };
+	struct cm_msg *m;
 	uint64_t sid;
+	int why;
 
 	if (id->state != CM_HAS_ROUTE || p->private_data_len > room_of(kind, id->src.sa.sa_family))
 		return EINVAL;
@@ -285,13 +270,11 @@ int cm_connect(struct cm_id *id, const struct rdma_ucm_conn_param *p, const stru
 	id->state = CM_CONNECT;
 	id->conn = ud ? CM_SIDR_SENT : CM_REQ_SENT;
 	cm_timer(id, CM_SERVICE_TIMEOUT);
-	no.status = cm_find_service(m, &id->slot, &id->inst);
-	if (!no.status)
+	why = cm_find_service(m, &id->slot, &id->inst);
+	if (!why)
 		put(id, m, kind);
-	else if (!ud)
-		refused(id, &no);
 	else
-		sidr_refused(id, no.status == CM_REJ_SERVICE ? CM_SIDR_UNSUPPORTED : CM_SIDR_REJECT, &no);
+		refused(id, !ud ? why : why == CM_REJ_SERVICE ? CM_SIDR_UNSUPPORTED : CM_SIDR_REJECT, NULL);
 	return 0;
 }
 
@@ -372,10 +355,10 @@ int cm_disconnect(struct cm_id *id)
 	if (id->conn == CM_UP) {
 		id->conn = CM_DREQ_SENT;
 		cm_timer(id, CM_SERVICE_TIMEOUT);
-		put_plain(id, CM_DREQ);
+		say(id, CM_DREQ, 0);
 	} else if (id->conn == CM_DREQ_RCVD) {
 		timewait(id);
-		put_plain(id, CM_DREP);
+		say(id, CM_DREP, 0);
 	}
 	return 0;
 }
@@ -400,21 +383,21 @@ void cm_hang_up(struct cm_id *id)
 	over(id);
 	switch (was) {
 	case CM_REQ_SENT:
-		put_rej(id, CM_REJ_TIMEOUT);
+		say(id, CM_REJ, CM_REJ_TIMEOUT);
 		break;
 	case CM_REQ_RCVD:
 	case CM_REP_SENT:
 	case CM_REP_RCVD:
-		put_rej(id, CM_REJ_CONSUMER);
+		say(id, CM_REJ, CM_REJ_CONSUMER);
 		break;
 	case CM_UP:
-		put_plain(id, CM_DREQ);
+		say(id, CM_DREQ, 0);
 		break;
 	case CM_DREQ_RCVD:
-		put_plain(id, CM_DREP);
+		say(id, CM_DREP, 0);
 		break;
 	case CM_SIDR_RCVD:
-		put_sidr_rej(id);
+		say(id, CM_SIDR_REP, CM_SIDR_REJECT);
 		break;
 	default:
 		break;
@@ -514,7 +497,7 @@ static void request(unsigned slot, uint64_t inst, const struct cm_msg *m)
 		answer(slot, inst, m, CM_BUSY, 0);
 		return;
 	}
-	put_plain(id, CM_MRA);
+	say(id, CM_MRA, 0);
 }
 
 static void reply(struct cm_id *id, const struct cm_msg *m)
@@ -534,7 +517,7 @@ static void reply(struct cm_id *id, const struct cm_msg *m)
 static void sidr_reply(struct cm_id *id, const struct cm_msg *m)
 {
 	if (m->status) {
-		sidr_refused(id, m->status, m);
+		refused(id, m->status, m);
 		return;
 	}
 	over(id);
@@ -592,7 +575,7 @@ static void message(struct cm_id *id, const struct cm_msg *m)
 		return;
 	case CM_REJ:
 		if (id->conn >= CM_REQ_SENT && id->conn <= CM_REP_RCVD)
-			refused(id, m);
+			refused(id, m->status, m);
 		return;
 	case CM_DREQ:
 		if (up)
@@ -634,7 +617,6 @@ void sd_cm_message(unsigned slot, uint64_t inst, const void *data, size_t len)
 
 void sd_cm_peer_dead(unsigned slot, uint64_t inst)
 {
-	const struct cm_msg gone = { .status = CM_REJ_CONSUMER };
 	struct cm_id *id;
 
 	for (id = cm_id_next(NULL); id; id = cm_id_next(id)) {
@@ -645,10 +627,10 @@ void sd_cm_peer_dead(unsigned slot, uint64_t inst)
 		case CM_REQ_RCVD:
 		case CM_REP_SENT:
 		case CM_REP_RCVD:
-			refused(id, &gone);
+			refused(id, CM_REJ_CONSUMER, NULL);
 			break;
 		case CM_SIDR_SENT:
-			sidr_refused(id, CM_SIDR_REJECT, &gone);
+			refused(id, CM_SIDR_REJECT, NULL);
 			break;
 		case CM_SIDR_RCVD:
 			over(id);

@@ -487,12 +487,15 @@ static bool in_parse(struct in *in, bool may_stall)
 
 	if (!in->hello) {
 		struct hello h;
+		uint64_t now;
 
 		if (in->len < sizeof h)
 			return true;
 		memcpy(&h, in->buf, sizeof h);
+		/* One that has ended meanwhile may have sent something before */
+		now = h.slot < SD_MAX_SLOTS ? wire_instance(h.slot) : 0;
 		if (h.magic != MAGIC || h.size != sizeof(struct frame) || !h.slot || h.slot >= SD_MAX_SLOTS || h.to != my_inst ||
-		    !h.from || h.slot == my_slot || (outs[h.slot].inst != h.from && wire_instance(h.slot) != h.from))
+		    !h.from || h.slot == my_slot || (outs[h.slot].inst != h.from && now && now != h.from))
 			return false;
 		in->slot = h.slot;
 		in->inst = h.from;
