@@ -397,9 +397,14 @@ static void *wait_for_event(void *ch)
 	return rdma_get_cm_event(ch, &e) || rdma_ack_cm_event(e) ? NULL : ch;
 }
 
+static void nothing(UNUSED int sig)
+{
+}
+
 /* Somebody waits already when the event comes; another is interrupted; a third is cancelled */
 static void waits(UNUSED void **state)
 {
+	struct sigaction act = { .sa_handler = nothing };
 	struct rdma_cm_id *id = new_id(client, RDMA_PS_TCP);
 	pthread_t t;
 	void *ret;
@@ -409,6 +414,13 @@ static void waits(UNUSED void **state)
 	must(rdma_resolve_addr(id, NULL, ip("127.0.0.1", 7), 100));
 	must(pthread_join(t, &ret));
 	assert_ptr_equal(ret, client);
+	must(sigaction(SIGUSR1, &act, NULL));
+	must(pthread_create(&t, NULL, wait_for_event, client));
+	while (pthread_tryjoin_np(t, &ret) == EBUSY) {
+		pthread_kill(t, SIGUSR1);
+		usleep(500);
+	}
+	assert_null(ret);
 	must(pthread_create(&t, NULL, wait_for_event, client));
 	usleep(2000);
 	must(pthread_cancel(t));
