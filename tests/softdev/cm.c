@@ -603,22 +603,15 @@ static int query_addr(struct cm_id *id, const struct rdma_ucm_query *c, size_t o
 
 static int query_path(struct cm_id *id, const struct rdma_ucm_query *c, size_t out)
 {
-	struct {
-		struct rdma_ucm_query_path_resp head;
-		struct ib_path_rec_data path;
-	} resp;
-	size_t len = sizeof(resp.head);
+	const size_t head = sizeof(struct rdma_ucm_query_path_resp);
+	const struct rdma_ucm_query_path_resp resp = { .num_paths = id->has_path };
+	struct ib_path_rec_data path = { .flags = IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL };
+	int err = out < head ? ENOSPC : sd_copy((void *)&resp, c->response, head, true);
 
-	if (out < len)
-		return ENOSPC;
-	memset(&resp, 0, sizeof(resp));
-	resp.head.num_paths = id->has_path;
-	if (id->has_path && out > sizeof(resp)) {
-		resp.path.flags = IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL;
-		memcpy(resp.path.path_rec, &id->path, sizeof(id->path));
-		len = sizeof(resp);
-	}
-	return sd_copy(&resp, c->response, len, true);
+	if (err || !id->has_path || out - head <= sizeof(path))
+		return err;
+	memcpy(path.path_rec, &id->path, sizeof(id->path));
+	return sd_copy(&path, c->response + head, sizeof(path), true);
 }
 
 static int query(struct cm_id *id, const struct rdma_ucm_query *c, size_t out)

@@ -229,7 +229,6 @@ static int ports_lock(void)
 	if (err)
 		return err;
 	record_cnt = fstat(ports_fd, &st) ? 0 : st.st_size / sizeof(*records);
-	/* One more than there are: the next one */
 	more = realloc(records, (record_cnt + 1) * sizeof(*records));
 	if (!more || pread(ports_fd, more, record_cnt * sizeof(*more), 0) < 0) {
 		flock(ports_fd, LOCK_UN);
