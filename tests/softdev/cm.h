@@ -108,7 +108,7 @@ struct cm_id {
 	unsigned slot;            /* the peer's process */
 	uint64_t inst;
 	uint32_t peer, attempt;
-	uint32_t psn, peer_psn, qpn, peer_qpn;
+	uint32_t psn, peer_psn, peer_qpn;
 	uint8_t responder_resources, initiator_depth, retry_count, rnr_retry_count;
 	struct cm_msg *req;       /* CM_REQ_SENT, CM_SIDR_SENT */
 	bool busy;                /* the listener's backlog was full */

@@ -158,7 +158,13 @@ static void disconnected(struct cm_id *id, int status)
 	cm_event(id, CM_DISCONNECTED, status, NULL, 0);
 }
 
-/* What is no event of its own for datagrams: nobody is there who wants them */
+/* The same refusal has another number for datagrams */
+static int refusal(bool ud, int why)
+{
+	return !ud ? why : why == CM_REJ_SERVICE ? CM_SIDR_UNSUPPORTED : CM_SIDR_REJECT;
+}
+
+/* And it has another event: nobody is there who wants them */
 static void refused(struct cm_id *id, int status, const struct cm_msg *m)
 {
 	static const struct cm_msg none;
@@ -263,7 +269,6 @@ int cm_connect(struct cm_id *id, const struct rdma_ucm_conn_param *p, const stru
 	id->req = m;
 	id->attempt = ++attempts;
 	id->peer = 0;
-	id->qpn = p->qp_num;
 	id->responder_resources = p->responder_resources;
 	id->initiator_depth = p->initiator_depth;
 	id->retry_count = m->p.retry_count;
@@ -274,7 +279,7 @@ int cm_connect(struct cm_id *id, const struct rdma_ucm_conn_param *p, const stru
 	if (!why)
 		put(id, m, kind);
 	else
-		refused(id, !ud ? why : why == CM_REJ_SERVICE ? CM_SIDR_UNSUPPORTED : CM_SIDR_REJECT, NULL);
+		refused(id, refusal(ud, why), NULL);
 	return 0;
 }
 
@@ -311,8 +316,7 @@ int cm_accept(struct cm_id *id, const struct rdma_ucm_conn_param *p, const struc
 		m.p.rnr_retry_count = least(p->rnr_retry_count, 7);
 		m.ece = *ece;
 		m.psn = id->psn;
-		id->qpn = p->qp_num;
-		id->responder_resources = p->responder_resources;
+			id->responder_resources = p->responder_resources;
 		id->initiator_depth = p->initiator_depth;
 		id->conn = CM_REP_SENT;
 		put(id, &m, CM_REP);
@@ -460,7 +464,7 @@ static void request(unsigned slot, uint64_t inst, const struct cm_msg *m)
 	while (l && !cm_listens(l, m))
 		l = cm_id_next(l);
 	if (!l || l->qp_type != m->qp_type) {
-		answer(slot, inst, m, ud ? CM_SIDR_REP : CM_REJ, ud ? l ? CM_SIDR_REJECT : CM_SIDR_UNSUPPORTED : l ? CM_REJ_CONSUMER : CM_REJ_SERVICE);
+		answer(slot, inst, m, ud ? CM_SIDR_REP : CM_REJ, refusal(ud, l ? CM_REJ_CONSUMER : CM_REJ_SERVICE));
 		return;
 	}
 	id = l->backlog ? cm_id_new(l->file, l->ps, l->qp_type) : NULL;
@@ -545,7 +549,7 @@ static void message(struct cm_id *id, const struct cm_msg *m)
 	case CM_MRA:
 		if (!asked)
 			return;
-		/* Only its process's end can still keep it from an answer; a datagram's requester asks no longer than that */
+		/* Only the end of that process is waited for; with datagrams, not for ever */
 		id->peer = m->from;
 		cm_timer(id, id->conn == CM_SIDR_SENT ? CM_TRIES * CM_SERVICE_TIMEOUT : 0);
 		return;
@@ -592,6 +596,16 @@ static void message(struct cm_id *id, const struct cm_msg *m)
 
 /* ---- for the engine ---- */
 
+/* The id of a request that its sender takes back before it knows it */
+static struct cm_id *of_request(unsigned slot, uint64_t inst, const struct cm_msg *m)
+{
+	struct cm_id *id = cm_id_next(NULL);
+
+	while (id && (id->slot != slot || id->inst != inst || id->peer != m->from || id->attempt != m->attempt))
+		id = cm_id_next(id);
+	return id;
+}
+
 void sd_cm_message(unsigned slot, uint64_t inst, const void *data, size_t len)
 {
 	struct cm_msg m;
@@ -608,7 +622,7 @@ void sd_cm_message(unsigned slot, uint64_t inst, const void *data, size_t len)
 			request(slot, inst, &m);
 		return;
 	}
-	id = cm_id_find(m.to);
+	id = m.to ? cm_id_find(m.to) : of_request(slot, inst, &m);
 	if (!id || id->slot != slot || id->inst != inst || id->attempt != m.attempt || (id->peer && m.from && id->peer != m.from) ||
 	    m.p.private_data_len > room_of(m.kind, AF_IB))
 		return;
@@ -627,10 +641,8 @@ void sd_cm_peer_dead(unsigned slot, uint64_t inst)
 		case CM_REQ_RCVD:
 		case CM_REP_SENT:
 		case CM_REP_RCVD:
-			refused(id, CM_REJ_CONSUMER, NULL);
-			break;
 		case CM_SIDR_SENT:
-			refused(id, CM_SIDR_REJECT, NULL);
+			refused(id, refusal(id->conn == CM_SIDR_SENT, CM_REJ_CONSUMER), NULL);
 			break;
 		case CM_SIDR_RCVD:
 			over(id);

@@ -1416,7 +1416,7 @@ static int peer_main(void)
 {
 	struct rdma_event_channel *ch = rdma_create_event_channel();
 	struct rdma_conn_param p = param(welcome, sizeof(welcome));
-	struct rdma_cm_id *l[2], *s = NULL;
+	struct rdma_cm_id *l[2], *s = NULL, *before = NULL;
 	struct card ports;
 	char what;
 
@@ -1433,9 +1433,17 @@ static int peer_main(void)
 
 		if (what == 'q')
 			return 0;
+		/* The one before is not there to be accepted */
+		if (what == 'x') {
+			if (rdma_accept(before, &p) != -1 || errno != EINVAL)
+				return 5;
+			tell(&first_process);
+			continue;
+		}
 		/* The next event, and the answer to a request */
 		if (rdma_get_cm_event(ch, &e))
 			return 3;
+		before = s;
 		s = e->id;
 		if (rdma_ack_cm_event(e) || (what == 'a' && rdma_accept(s, &p)) || (what == 'r' && rdma_reject(s, hello, sizeof(hello))) ||
 		    (what == 'd' && rdma_disconnect(s)))
@@ -1505,10 +1513,14 @@ static void other_process(UNUSED void **state)
 	assert_string_equal(e->param.conn.private_data, hello);
 	must(rdma_ack_cm_event(e));
 	destroy(c);
+	/* Taken back at once */
+	destroy(asking(RDMA_PS_TCP, tcp));
+	order(&p, 'n');
 	c = asking(RDMA_PS_UDP, udp);
 	order(&p, 'a');
 	GOT(client, ESTABLISHED);
 	destroy(c);
+	order(&p, 'x');
 	/* It ends in good order, as far as it knows; its connection ends with it, and its port is free */
 	c = up(&p, tcp);
 	assert_int_equal(write(p.out, "q", 1), 1);
