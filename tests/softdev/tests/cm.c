@@ -1410,6 +1410,116 @@ static void closed(UNUSED void **state)
 	nothing_left();
 }
 
+/*
+ * Any command in any state, with fields that are right, nearly right or noise: each answers, none
+ * writes where it may not, and in the end everything goes away
+ */
+static void any_command(UNUSED void **state)
+{
+#define AT(name, type, response) { RDMA_USER_CM_CMD_##name, sizeof(struct type), offsetof(struct type, id), response }
+	static const struct {
+		uint8_t cmd;
+		uint16_t size, id;
+		int16_t response;
+	} all[] = {
+		{ RDMA_USER_CM_CMD_CREATE_ID, sizeof(struct rdma_ucm_create_id), 0, offsetof(struct rdma_ucm_create_id, response) },
+		{ RDMA_USER_CM_CMD_GET_EVENT, sizeof(struct rdma_ucm_get_event), 0, 0 },
+		AT(DESTROY_ID, rdma_ucm_destroy_id, 0), AT(BIND_IP, rdma_ucm_bind_ip, 0), AT(BIND, rdma_ucm_bind, -1),
+		AT(RESOLVE_IP, rdma_ucm_resolve_ip, -1), AT(RESOLVE_ADDR, rdma_ucm_resolve_addr, -1),
+		AT(RESOLVE_ROUTE, rdma_ucm_resolve_route, -1), AT(QUERY_ROUTE, rdma_ucm_query, 0), AT(QUERY, rdma_ucm_query, 0),
+		AT(CONNECT, rdma_ucm_connect, -1), AT(LISTEN, rdma_ucm_listen, -1), AT(ACCEPT, rdma_ucm_accept, -1),
+		AT(REJECT, rdma_ucm_reject, -1), AT(DISCONNECT, rdma_ucm_disconnect, -1), AT(INIT_QP_ATTR, rdma_ucm_init_qp_attr, 0),
+		AT(SET_OPTION, rdma_ucm_set_option, 0), AT(NOTIFY, rdma_ucm_notify, -1), AT(JOIN_IP_MCAST, rdma_ucm_join_ip_mcast, 0),
+		AT(JOIN_MCAST, rdma_ucm_join_mcast, 0), AT(LEAVE_MCAST, rdma_ucm_destroy_id, 0), AT(MIGRATE_ID, rdma_ucm_migrate_id, 0),
+	};
+	static const char *const addresses[] = { "127.0.0.1", "10.0.0.1", "0.0.0.0", "::1", "239.1.1.1", NOBODY };
+	static const uint16_t spaces[] = { RDMA_PS_TCP, RDMA_PS_UDP, RDMA_PS_IB, RDMA_PS_IPOIB, 7 };
+	static uint64_t answer[512];
+	int fd[2] = { raw_fd(), raw_fd() };
+	uint32_t known[8] = { 0 }, groups[4] = { 0 };
+	unsigned of[ARRAY(all)] = { 0 };
+
+	for (int i = 0; i < 2; i++)
+		fcntl(fd[i], F_SETFL, O_NONBLOCK);
+	for (unsigned n = 0; n < 40000; n++) {
+		unsigned k = rnd() % ARRAY(all), noise = rnd() % 2 ? rnd() % 8 : 0;
+		static _Alignas(8) uint8_t body[700];
+		struct rdma_ucm_resolve_addr *ra = (void *)body;
+		struct rdma_ucm_set_option *so = (void *)body;
+		struct rdma_ucm_join_mcast *jm = (void *)body;
+		uint64_t at = (uintptr_t)(rnd() % 50 ? answer : NULL);
+		uint32_t id = rnd() % 50 ? known[rnd() % 8] : rnd();
+
+		if (all[k].cmd == RDMA_USER_CM_CMD_DESTROY_ID && rnd() % 8)
+			continue;
+		memset(body, 0, sizeof(body));
+		for (unsigned i = 0; i < noise; i++)
+			body[rnd() % all[k].size] = rnd();
+		/* Addresses and sizes where they belong */
+		switch (all[k].cmd) {
+		case RDMA_USER_CM_CMD_CREATE_ID:
+			((struct rdma_ucm_create_id *)(void *)body)->uid = rnd() % 8;
+			((struct rdma_ucm_create_id *)(void *)body)->ps = spaces[rnd() % 5];
+			((struct rdma_ucm_create_id *)(void *)body)->qp_type = 2 + rnd() % 3;
+			break;
+		case RDMA_USER_CM_CMD_BIND:
+			((struct rdma_ucm_bind *)(void *)body)->addr_size = sizeof(struct sockaddr_in);
+			/* fall through */
+		case RDMA_USER_CM_CMD_BIND_IP:
+			memcpy(body + 8, ip(addresses[rnd() % 6], rnd() % 4 ? 40000 + rnd() % 4 : 0), sizeof(struct sockaddr_in));
+			break;
+		case RDMA_USER_CM_CMD_RESOLVE_IP:
+			memcpy(body + sizeof(struct sockaddr_in6), ip(addresses[rnd() % 6], 40000 + rnd() % 4), sizeof(struct sockaddr_in));
+			break;
+		case RDMA_USER_CM_CMD_RESOLVE_ADDR:
+			ra->dst_size = sizeof(struct sockaddr_in);
+			memcpy(&ra->dst_addr, ip(addresses[rnd() % 6], 40000 + rnd() % 4), sizeof(struct sockaddr_in));
+			break;
+		case RDMA_USER_CM_CMD_JOIN_IP_MCAST:
+			memcpy(body + 16, ip(addresses[rnd() % 6], 0), sizeof(struct sockaddr_in));
+			break;
+		case RDMA_USER_CM_CMD_JOIN_MCAST:
+			jm->addr_size = sizeof(struct sockaddr_in);
+			memcpy(&jm->addr, ip(addresses[rnd() % 6], 0), sizeof(struct sockaddr_in));
+			break;
+		case RDMA_USER_CM_CMD_NOTIFY:
+			((struct rdma_ucm_notify *)(void *)body)->event = IBV_EVENT_COMM_EST;
+			break;
+		case RDMA_USER_CM_CMD_SET_OPTION:
+			so->optname = rnd() % 4;
+			so->optlen = rnd() % 2 ? 1 : sizeof(int);
+			break;
+		}
+		if (all[k].cmd != RDMA_USER_CM_CMD_GET_EVENT && all[k].cmd != RDMA_USER_CM_CMD_CREATE_ID)
+			memcpy(body + all[k].id, &id, sizeof(id));
+		if (all[k].cmd == RDMA_USER_CM_CMD_CONNECT || all[k].cmd == RDMA_USER_CM_CMD_ACCEPT)
+			body[offsetof(struct rdma_ucm_conn_param, valid) + (all[k].cmd == RDMA_USER_CM_CMD_ACCEPT ? 8 : 0)] = rnd() % 4 > 0;
+		if (all[k].cmd == RDMA_USER_CM_CMD_LEAVE_MCAST)
+			memcpy(body + all[k].id, &groups[rnd() % 4], sizeof(id));
+		if (all[k].response >= 0)
+			memcpy(body + all[k].response, &at, sizeof(at));
+		if (all[k].cmd == RDMA_USER_CM_CMD_MIGRATE_ID)
+			memcpy(body + offsetof(struct rdma_ucm_migrate_id, fd), &fd[rnd() % 2], sizeof(int));
+		memset(answer, 0, 16);
+		if (command(fd[rnd() % 2], all[k].cmd, body, all[k].size, sizeof(answer)))
+			continue;
+		of[k]++;
+		/* The number of an id, of a membership; what an event tells of */
+		if (all[k].cmd == RDMA_USER_CM_CMD_CREATE_ID)
+			known[rnd() % 8] = answer[0];
+		if (all[k].cmd == RDMA_USER_CM_CMD_JOIN_IP_MCAST || all[k].cmd == RDMA_USER_CM_CMD_JOIN_MCAST)
+			groups[rnd() % 4] = answer[0];
+		if (all[k].cmd == RDMA_USER_CM_CMD_GET_EVENT && answer[1] >> 32 == RDMA_CM_EVENT_CONNECT_REQUEST)
+			known[rnd() % 8] = answer[1];
+	}
+	/* All but the one that is right only for a moment have been right */
+	for (unsigned k = 0; k < ARRAY(all); k++)
+		assert_true(of[k] || all[k].cmd == RDMA_USER_CM_CMD_NOTIFY);
+	close(fd[0]);
+	close(fd[1]);
+	nothing_left();
+}
+
 /* ---- another process: it listens, and takes what it is told to take ---- */
 
 static int peer_main(void)
@@ -1632,12 +1742,13 @@ int main(int argc, char **argv)
 		TEST(is_a_device), TEST(ids), TEST(commands), TEST(no_event), TEST(waits), TEST(binds), TEST(raw_binds), TEST(resolves),
 		TEST(does_not_resolve), TEST(old_commands), TEST(connects), TEST(carries_data), TEST(established_early), TEST(refusals),
 		TEST(private_data), TEST(backlog), TEST(datagrams), TEST(groups), TEST(not_in_groups), TEST(options), TEST(migrates),
-		TEST(synchronous), TEST(infiniband_addresses), TEST(closed), TEST(other_process), TEST(killed), TEST(stopped), TEST(forks),
+		TEST(synchronous), TEST(infiniband_addresses), TEST(closed), TEST(any_command), TEST(other_process), TEST(killed), TEST(stopped), TEST(forks),
 	};
 	/* What needs no engine and no clock */
 	const struct CMUnitTest alone[] = {
 		TEST(is_a_device), TEST(ids), TEST(commands), TEST(binds), TEST(resolves), TEST(connects), TEST(established_early),
 		TEST(refusals), TEST(private_data), TEST(not_in_groups), TEST(options), TEST(closed),
+		TEST(any_command),
 	};
 
 	if (argc > 1 && !strcmp(argv[1], "serve"))
