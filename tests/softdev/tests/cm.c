@@ -1432,16 +1432,17 @@ static void any_command(UNUSED void **state)
 		AT(SET_OPTION, rdma_ucm_set_option, 0), AT(NOTIFY, rdma_ucm_notify, -1), AT(JOIN_IP_MCAST, rdma_ucm_join_ip_mcast, 0),
 		AT(JOIN_MCAST, rdma_ucm_join_mcast, 0), AT(LEAVE_MCAST, rdma_ucm_destroy_id, 0), AT(MIGRATE_ID, rdma_ucm_migrate_id, 0),
 	};
-	static const char *const addresses[] = { "127.0.0.1", "10.0.0.1", "0.0.0.0", "::1", "239.1.1.1", NOBODY };
-	static const uint16_t spaces[] = { RDMA_PS_TCP, RDMA_PS_UDP, RDMA_PS_IB, RDMA_PS_IPOIB, 7 };
+	static const char *const addresses[] = { "127.0.0.1", "127.0.0.1", "10.0.0.1", "0.0.0.0", "239.1.1.1", NOBODY };
+	static const uint16_t spaces[] = { RDMA_PS_TCP, RDMA_PS_TCP, RDMA_PS_UDP, RDMA_PS_IB, 7 };
 	static uint64_t answer[512];
 	int fd[2] = { raw_fd(), raw_fd() };
-	uint32_t known[8] = { 0 }, groups[4] = { 0 };
+	uint32_t known[8] = { 0 }, groups[4] = { 0 }, asked = 0;
+	int asked_by = fd[0], to;
 	unsigned of[ARRAY(all)] = { 0 };
 
 	for (int i = 0; i < 2; i++)
 		fcntl(fd[i], F_SETFL, O_NONBLOCK);
-	for (unsigned n = 0; n < 40000; n++) {
+	for (unsigned n = 0; n < 150000; n++) {
 		unsigned k = rnd() % ARRAY(all), noise = rnd() % 2 ? rnd() % 8 : 0;
 		static _Alignas(8) uint8_t body[700];
 		struct rdma_ucm_resolve_addr *ra = (void *)body;
@@ -1450,7 +1451,7 @@ static void any_command(UNUSED void **state)
 		uint64_t at = (uintptr_t)(rnd() % 50 ? answer : NULL);
 		uint32_t id = rnd() % 50 ? known[rnd() % 8] : rnd();
 
-		if (all[k].cmd == RDMA_USER_CM_CMD_DESTROY_ID && rnd() % 8)
+		if ((all[k].cmd == RDMA_USER_CM_CMD_DESTROY_ID || all[k].cmd == RDMA_USER_CM_CMD_MIGRATE_ID) && rnd() % 16)
 			continue;
 		memset(body, 0, sizeof(body));
 		for (unsigned i = 0; i < noise; i++)
@@ -1466,14 +1467,14 @@ static void any_command(UNUSED void **state)
 			((struct rdma_ucm_bind *)(void *)body)->addr_size = sizeof(struct sockaddr_in);
 			/* fall through */
 		case RDMA_USER_CM_CMD_BIND_IP:
-			memcpy(body + 8, ip(addresses[rnd() % 6], rnd() % 4 ? 40000 + rnd() % 4 : 0), sizeof(struct sockaddr_in));
+			memcpy(body + 8, ip(addresses[rnd() % 6], rnd() % 4 ? 40000 + rnd() % 2 : 0), sizeof(struct sockaddr_in));
 			break;
 		case RDMA_USER_CM_CMD_RESOLVE_IP:
-			memcpy(body + sizeof(struct sockaddr_in6), ip(addresses[rnd() % 6], 40000 + rnd() % 4), sizeof(struct sockaddr_in));
+			memcpy(body + sizeof(struct sockaddr_in6), ip(addresses[rnd() % 6], 40000 + rnd() % 2), sizeof(struct sockaddr_in));
 			break;
 		case RDMA_USER_CM_CMD_RESOLVE_ADDR:
 			ra->dst_size = sizeof(struct sockaddr_in);
-			memcpy(&ra->dst_addr, ip(addresses[rnd() % 6], 40000 + rnd() % 4), sizeof(struct sockaddr_in));
+			memcpy(&ra->dst_addr, ip(addresses[rnd() % 6], 40000 + rnd() % 2), sizeof(struct sockaddr_in));
 			break;
 		case RDMA_USER_CM_CMD_JOIN_IP_MCAST:
 			memcpy(body + 16, ip(addresses[rnd() % 6], 0), sizeof(struct sockaddr_in));
@@ -1501,7 +1502,14 @@ static void any_command(UNUSED void **state)
 		if (all[k].cmd == RDMA_USER_CM_CMD_MIGRATE_ID)
 			memcpy(body + offsetof(struct rdma_ucm_migrate_id, fd), &fd[rnd() % 2], sizeof(int));
 		memset(answer, 0, 16);
-		if (command(fd[rnd() % 2], all[k].cmd, body, all[k].size, sizeof(answer)))
+		/* What a request can be answered with goes to the last one more often than not */
+		to = fd[rnd() % 2];
+		if ((all[k].cmd == RDMA_USER_CM_CMD_ACCEPT || all[k].cmd == RDMA_USER_CM_CMD_REJECT || all[k].cmd == RDMA_USER_CM_CMD_NOTIFY) &&
+		    rnd() % 4) {
+			memcpy(body + all[k].id, &asked, sizeof(asked));
+			to = asked_by;
+		}
+		if (command(to, all[k].cmd, body, all[k].size, sizeof(answer)))
 			continue;
 		of[k]++;
 		/* The number of an id, of a membership; what an event tells of */
@@ -1510,7 +1518,7 @@ static void any_command(UNUSED void **state)
 		if (all[k].cmd == RDMA_USER_CM_CMD_JOIN_IP_MCAST || all[k].cmd == RDMA_USER_CM_CMD_JOIN_MCAST)
 			groups[rnd() % 4] = answer[0];
 		if (all[k].cmd == RDMA_USER_CM_CMD_GET_EVENT && answer[1] >> 32 == RDMA_CM_EVENT_CONNECT_REQUEST)
-			known[rnd() % 8] = answer[1];
+			known[rnd() % 8] = asked = answer[1], asked_by = to;
 	}
 	/* All but the one that is right only for a moment have been right */
 	for (unsigned k = 0; k < ARRAY(all); k++)
