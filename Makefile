@@ -64,8 +64,8 @@ help: ## this list
 
 # ---- Debian packages ----
 
-packages = gcc g++ clang make pkg-config libibverbs-dev librdmacm-dev rdmacm-utils ibverbs-providers ibverbs-utils perftest libcmocka-dev valgrind hyperfine jq \
-	gnuplot-nox perl binutils libclang-rt-14-dev gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user \
+packages = gcc g++ clang make pkg-config libibverbs-dev librdmacm-dev rdmacm-utils ibverbs-providers ibverbs-utils perftest \
+	libcmocka-dev valgrind hyperfine jq gnuplot-nox perl binutils libclang-rt-14-dev gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user \
 	ucx-utils libucx-dev libssl-dev libdpdk-dev linux-headers-amd64 cmake meson ninja-build
 
 deps: ## installs the Debian packages that build and tests need

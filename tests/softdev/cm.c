@@ -298,29 +298,16 @@ static int destroy_id(struct cm_id *id, const struct rdma_ucm_destroy_id *c)
 	return sd_copy(&resp, c->response, sizeof(resp), true);
 }
 
-static int set_addr(union cm_addr *to, const void *from, size_t size)
+#define UNSAID ((size_t)-1)
+
+/* An address of a command, which says how long it is, or has but room for it */
+static bool addr_in(union cm_addr *to, const void *from, size_t room, size_t size)
 {
 	memset(to, 0, sizeof(*to));
-	memcpy(to, from, size);
-	return cm_addr_size(to) && cm_addr_size(to) <= size ? 0 : EINVAL;
+	memcpy(to, from, room < sizeof(*to) ? room : sizeof(*to));
+	return cm_addr_size(to) && (size == UNSAID ? cm_addr_size(to) <= room : cm_addr_size(to) == size);
 }
-
-static int bind_addr(struct cm_id *id, const void *addr, size_t size)
-{
-	union cm_addr a;
-
-	return set_addr(&a, addr, size) ? EINVAL : cm_bind(id, &a);
-}
-
-static int resolve_addr(struct cm_id *id, const void *from, size_t from_size, const void *to, size_t to_size, uint32_t ms)
-{
-	union cm_addr src, dst;
-
-	/* A source of family 0 is none */
-	if (set_addr(&dst, to, to_size) || (set_addr(&src, from, from_size) && src.sa.sa_family))
-		return EINVAL;
-	return cm_resolve_addr(id, &src, &dst, ms);
-}
+#define ADDR_IN(to, field, size) addr_in(to, &(field), sizeof(field), size)
 
 static int set_path(struct cm_id *id, const struct ib_path_rec_data *d, size_t len)
 {
@@ -695,19 +682,12 @@ static const struct {
 	FORM(JOIN_MCAST, rdma_ucm_join_mcast, sizeof(struct rdma_ucm_create_id_resp)),
 };
 
-/* The sizes that a command names must be those of its addresses */
-static bool sized(const void *addr, size_t size)
-{
-	union cm_addr a;
-
-	return !set_addr(&a, addr, sizeof(a)) && cm_addr_size(&a) == size;
-}
-
 static int run(struct cm_file *f, unsigned cmd, const union command *c, size_t out)
 {
 	struct cm_id *id = NULL;
-	union cm_addr a;
+	union cm_addr a, b;
 	uint32_t num;
+	bool good;
 	int err;
 
 	if (forms[cmd].id != NO_ID) {
@@ -722,20 +702,19 @@ static int run(struct cm_file *f, unsigned cmd, const union command *c, size_t o
 	case RDMA_USER_CM_CMD_DESTROY_ID:
 		return destroy_id(id, &c->destroy_id);
 	case RDMA_USER_CM_CMD_BIND_IP:
-		return bind_addr(id, &c->bind_ip.addr, sizeof(c->bind_ip.addr));
+		return ADDR_IN(&a, c->bind_ip.addr, UNSAID) ? cm_bind(id, &a) : EINVAL;
 	case RDMA_USER_CM_CMD_BIND:
-		if (c->bind.reserved || !sized(&c->bind.addr, c->bind.addr_size))
-			return EINVAL;
-		return bind_addr(id, &c->bind.addr, c->bind.addr_size);
+		return !c->bind.reserved && ADDR_IN(&a, c->bind.addr, c->bind.addr_size) ? cm_bind(id, &a) : EINVAL;
 	case RDMA_USER_CM_CMD_RESOLVE_IP:
-		return resolve_addr(id, &c->resolve_ip.src_addr, sizeof(c->resolve_ip.src_addr), &c->resolve_ip.dst_addr,
-				    sizeof(c->resolve_ip.dst_addr), c->resolve_ip.timeout_ms);
+		/* A source of no family is none */
+		good = ADDR_IN(&b, c->resolve_ip.dst_addr, UNSAID) && (ADDR_IN(&a, c->resolve_ip.src_addr, UNSAID) || !a.sa.sa_family);
+		return good ? cm_resolve_addr(id, &a, &b, c->resolve_ip.timeout_ms) : EINVAL;
 	case RDMA_USER_CM_CMD_RESOLVE_ADDR:
-		if (c->resolve_addr.reserved || !sized(&c->resolve_addr.dst_addr, c->resolve_addr.dst_size) ||
-		    (c->resolve_addr.src_size && !sized(&c->resolve_addr.src_addr, c->resolve_addr.src_size)))
-			return EINVAL;
-		return resolve_addr(id, &c->resolve_addr.src_addr, c->resolve_addr.src_size, &c->resolve_addr.dst_addr,
-				    c->resolve_addr.dst_size, c->resolve_addr.timeout_ms);
+		good = !c->resolve_addr.reserved && ADDR_IN(&b, c->resolve_addr.dst_addr, c->resolve_addr.dst_size) &&
+		       (ADDR_IN(&a, c->resolve_addr.src_addr, c->resolve_addr.src_size) || !c->resolve_addr.src_size);
+		if (!c->resolve_addr.src_size)
+			a.sa.sa_family = AF_UNSPEC;
+		return good ? cm_resolve_addr(id, &a, &b, c->resolve_addr.timeout_ms) : EINVAL;
 	case RDMA_USER_CM_CMD_RESOLVE_ROUTE:
 		return cm_resolve_route(id);
 	case RDMA_USER_CM_CMD_QUERY_ROUTE:
@@ -765,11 +744,11 @@ static int run(struct cm_file *f, unsigned cmd, const union command *c, size_t o
 	case RDMA_USER_CM_CMD_NOTIFY:
 		return cm_notify(id, c->notify.event);
 	case RDMA_USER_CM_CMD_JOIN_IP_MCAST:
-		if (set_addr(&a, &c->join_ip_mcast.addr, sizeof(c->join_ip_mcast.addr)))
+		if (!ADDR_IN(&a, c->join_ip_mcast.addr, UNSAID))
 			return EINVAL;
 		return join(id, c->join_ip_mcast.uid, c->join_ip_mcast.response, &a, RDMA_MC_JOIN_FLAG_FULLMEMBER);
 	case RDMA_USER_CM_CMD_JOIN_MCAST:
-		if (!sized(&c->join_mcast.addr, c->join_mcast.addr_size) || set_addr(&a, &c->join_mcast.addr, c->join_mcast.addr_size))
+		if (!ADDR_IN(&a, c->join_mcast.addr, c->join_mcast.addr_size))
 			return EINVAL;
 		return join(id, c->join_mcast.uid, c->join_mcast.response, &a, c->join_mcast.join_flags);
 	case RDMA_USER_CM_CMD_LEAVE_MCAST:
