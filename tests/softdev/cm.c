@@ -423,10 +423,11 @@ static int join(struct cm_id *id, uint64_t uid, uint64_t response, const union c
 	    id->qp_type != IBV_QPT_UD)
 		return EINVAL;
 	err = cm_group(id, a, mgid, &mlid);
-	if (err)
+	/* On InfiniBand it is the subnet's manager that refuses, later */
+	if (err && !sd_link_ib())
 		return err;
 	mc = calloc(1, sizeof(*mc));
-	e = event_new(id, CM_MULTICAST_JOIN, 0);
+	e = event_new(id, err ? CM_MULTICAST_ERROR : CM_MULTICAST_JOIN, -err);
 	if (!mc || !e || sd_number_new(&mc_numbers, mc, &mc->num)) {
 		free(mc);
 		free(e);

@@ -495,13 +495,13 @@ int cm_group(const struct cm_id *id, const union cm_addr *a, uint8_t mgid[16], u
 	uint32_t hash = 0;
 
 	*mlid = 0;
+	memset(mgid, 0, 16);
 	if (class_of(a) != GROUP)
 		return EINVAL;
 	bare(a, ip);
 	if (!sd_link_ib() || a->sa.sa_family == AF_IB) {
 		memcpy(mgid, ip, 16);
 	} else {
-		memset(mgid, 0, 16);
 		mgid[0] = 0xff;
 		mgid[1] = 0x12;
 		mgid[2] = a->sa.sa_family == AF_INET ? 0x40 : 0x60;
