@@ -1596,6 +1596,16 @@ static void order(const struct peer *p, char what)
 	hear(p);
 }
 
+/* From here on it says nothing */
+static void stop(const struct peer *p)
+{
+	int status;
+
+	kill(p->pid, SIGSTOP);
+	assert_int_equal(waitpid(p->pid, &status, WUNTRACED), p->pid);
+	assert_true(WIFSTOPPED(status));
+}
+
 static struct rdma_cm_id *asking(enum rdma_port_space ps, uint16_t number)
 {
 	struct rdma_cm_id *c = routed(ps, "127.0.0.1", number);
@@ -1640,8 +1650,10 @@ static void other_process(UNUSED void **state)
 	assert_string_equal(e->param.conn.private_data, hello);
 	must(rdma_ack_cm_event(e));
 	destroy(c);
-	/* Taken back at once */
+	/* Taken back before it is seen */
+	stop(&p);
 	destroy(asking(RDMA_PS_TCP, tcp));
+	kill(p.pid, SIGCONT);
 	order(&p, 'n');
 	c = asking(RDMA_PS_UDP, udp);
 	order(&p, 'a');
@@ -1710,10 +1722,7 @@ static void stopped(UNUSED void **state)
 	unsigned seen = 0;
 
 	c[0] = up(&p, tcp);
-	kill(p.pid, SIGSTOP);
-	/* The signal has come when its state says so; what it was told until then may still be answered */
-	for (int status; waitpid(p.pid, &status, WUNTRACED) != p.pid || !WIFSTOPPED(status);)
-		;
+	stop(&p);
 	must(rdma_disconnect(c[0]));
 	c[1] = asking(RDMA_PS_TCP, tcp);
 	c[2] = asking(RDMA_PS_UDP, udp);
