@@ -88,16 +88,11 @@ static int fd_open(int dir, const char *name, int flags, mode_t mode)
 
 static int open_dir(void)
 {
-	const char *env = getenv("SOFTDEV_FABRIC"), *base = getenv("XDG_RUNTIME_DIR");
-	char path[4096];
+	const char *path = sd_fabric_dir();
 	struct stat st;
 	int fd;
 
-	if (env && *env)
-		snprintf(path, sizeof path, "%s", env);
-	else
-		snprintf(path, sizeof path, "%s/softdev-%u", base && *base ? base : "/tmp", (unsigned)geteuid());
-	if (mkdir(path, 0700) != 0 && errno != EEXIST)
+	if (!path)
 		return -errno;
 	fd = fd_open(AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
 	if (fd < 0)
