@@ -157,8 +157,8 @@ INLAY_COLD size_t inlay_cache_size(const struct inlay_cache_attr *a)
 
 /*
  * Makes an empty cache in memory of inlay_cache_size(attr) bytes, aligned to a cache line, which it
- * owns until inlay_cache_fini. Copies attr and ops. Returns 0; -EINVAL for an argument out of range;
- * -ENOBUFS if size is too small.
+ * owns until inlay_cache_fini. Copies attr and ops. Returns 0; -EINVAL for an argument out of
+ * range; -ENOBUFS if size is too small.
  */
 INLAY_COLD int inlay_cache_init(struct inlay_cache *c, void *memory, size_t size,
 				const struct inlay_cache_attr *attr, const struct inlay_cache_ops *ops)

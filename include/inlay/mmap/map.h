@@ -21,8 +21,8 @@
  *   - start registers everything, or leaves the map configured with nothing registered.
  *   - An exported map cannot be started again: its blobs hold the old keys.
  *   - stop and destroy return -EBUSY and change nothing while the map is held or has buffers. When
- *     the kernel refuses to deregister a region, lookups find nothing any more, and stop and destroy
- *     return -EBUSY until it agrees. A failed start may leave the map in this state.
+ *     the kernel refuses to deregister a region, lookups find nothing any more, and stop and
+ *     destroy return -EBUSY until it agrees. A failed start may leave the map in this state.
  *
  * Threads: a set-up function needs the map to itself: no other thread may use it, or destroy an
  * inventory or pool that has buffers of it. Any thread may call the lookups, inlay_mmap_hold and

@@ -31,8 +31,8 @@
  * Not reported:
  *   - shmdt; fallocate(PUNCH_HOLE) and truncate of a mapped file. Post these by hand.
  *   - A new mapping at the address, made and used by another thread before munmap has returned.
- *   - A get during another thread's madvise of the same memory: it may register pages that are going
- *     away. Do not hand such memory to a transport.
+ *   - A get during another thread's madvise of the same memory: it may register pages that are
+ *     going away. Do not hand such memory to a transport.
  *   - fork. The parent and the device keep the pages (before Linux 5.12, call ibv_fork_init). What
  *     the child unmaps is not reported either.
  *   - Files, before Linux 6.7; all but private anonymous memory, before 5.19; shared mappings of

@@ -16,8 +16,8 @@
  *   sge.lkey = r->lkey;
  *
  * Invariants:
- *   - Each exported range gets an indirect key (KSM) over its own key; it grants only the range's PCI
- *     permission.
+ *   - Each exported range gets an indirect key (KSM) over its own key; it grants only the range's
+ *     PCI permission.
  *   - The blob holds an access key, 32 random bytes, that lets the other side make an alias of each
  *     indirect key (ALLOW_OTHER_VHCA_ACCESS). Anyone with the blob can access the memory.
  *   - Stopping the map destroys the indirect keys: aliases become invalid, and the blob no longer
