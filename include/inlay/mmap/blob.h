@@ -13,12 +13,12 @@
  *           inlay_post_write(&sq, raddr, rkey, ...);
  *
  * Invariants:
- *   - A blob holds only ranges that are granted, without local keys and permissions. Its rkeys open
- *     memory, so pass it through a private channel.
+ *   - A blob holds only ranges with remote permissions, and neither lkeys nor local permissions.
+ *     Its rkeys open memory, so pass it through a private channel.
  *   - A blob is valid until the map is stopped. A stale blob still imports; posts that use it end
  *     with a remote access error. Exporting again gives the same bytes.
- *   - Import copies the blob first, so the other side may still write to it. It checks in this
- *     order:
+ *   - Import copies the blob first, so a peer that still writes to it does no harm. It checks in
+ *     this order:
  *
  *       -EPROTO    shorter than any blob; another magic or version
  *       -EINVAL    a length that differs from the blob's, or from what its counts add up to

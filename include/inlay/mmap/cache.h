@@ -23,8 +23,7 @@
  *   - Regions that can be found never overlap. A miss that overlaps some replaces them by one union
  *     with all their access. If the union cannot be registered, or exceeds max_bytes, the miss
  *     registers its own pages with its own access. Adjacent regions are not merged.
- *   - A union may open pages to peers that no get asked to open. To avoid that, set ops.merge to
- *     inlay_cache_merge_same.
+ *   - A union may open pages to peers that no get asked to open, unless ops.merge refuses that.
  *   - A region in use (more gets than puts) is never deregistered. A post or a union takes it out:
  *     no get finds it, its keys stay valid, and its last put deregisters it.
  *   - The limits include regions taken out. To make room, overlapped regions go first, then idle
@@ -212,14 +211,6 @@ INLAY_COLD int inlay_cache_dereg_mr(void *context, struct inlay_cache_region *r)
 	return -ibv_dereg_mr((struct ibv_mr *)r->handle);
 }
 
-/* An ops.merge that merges only regions with equal access for peers. */
-INLAY_COLD int inlay_cache_merge_same(void *context, const struct inlay_cache_region *old,
-				      struct inlay_cache_region *r)
-{
-	(void)context;
-	return (old->access ^ r->access) & ~(uint32_t)IBV_ACCESS_LOCAL_WRITE ? -EACCES : 0;
-}
-
 /* An ops.wait that yields the CPU. Use it with a monitor: its thread may be preempted in a post. */
 INLAY_COLD void inlay_cache_yield(void *context)
 {
@@ -384,7 +375,7 @@ INLAY_COLD void inlay_cache_settle_(struct inlay_cache *c, uint64_t addr, uint64
 
 /*
  * Takes out all regions that overlap [addr, addr + len). Call it before the memory can be mapped
- * anew, before or after it is unmapped. Any thread; never fails.
+ * anew, even before it is unmapped. Any thread; never fails.
  */
 INLAY_COLD void inlay_cache_post(struct inlay_cache *c, uint64_t addr, uint64_t len)
 {

@@ -287,8 +287,8 @@ INLAY_COLD void inlay_holder_close_(struct inlay_holder_ *h)
 }
 
 /*
- * Counts buffers and holds, exactly those that exist during the whole call. Scans all descriptors
- * of the inventories and pools that have buffers of the map.
+ * Counts buffers and holds: all that last through the call, whatever other threads do. Scans the
+ * descriptors of all inventories and pools that have buffers of the map.
  */
 INLAY_COLD uint64_t inlay_mmap_num_bufs(const struct inlay_mmap *map)
 {
@@ -499,7 +499,7 @@ INLAY_ALWAYS void inlay_mmap_hold(struct inlay_mmap *m)
 	__atomic_fetch_add(&m->holds_, 1, __ATOMIC_RELAXED);
 }
 
-/* Drops a hold. All accesses under it happen before a stop that finds none left. */
+/* Drops a hold. Accesses under it happen before a stop that finds no holds. */
 INLAY_ALWAYS void inlay_mmap_drop(struct inlay_mmap *m)
 {
 	INLAY_CHECK(__atomic_load_n(&m->holds_, __ATOMIC_RELAXED), "a hold is dropped once");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/mmap/pci.h: a memory map for the other side of PCI: exported by a host and imported by its
- * BlueField, or by two functions of one device. The importing device accesses the memory as its
- * own, with lkeys and without a peer. Include this header by name.
+ * inlay/mmap/pci.h: a memory map for the other side of PCI: between a host and its BlueField, or
+ * between two functions of one device. The importing device accesses the memory as its own, with
+ * lkeys and without a peer. Include this header by name.
  *
  *   inlay_mmap_set_permissions(&map, INLAY_PCI_READ_WRITE);                  the owner
  *   inlay_mmap_start(&map);
@@ -172,14 +172,6 @@ INLAY_COLD size_t inlay_mmap_pci_size(const struct inlay_mmap *m)
 			inlay_round_up(inlay_devx_mkey_size((uint32_t)most), INLAY_CACHE_LINE));
 }
 
-/* Bytes of the blob, in any state; 0 when nothing is granted over PCI, or for an imported map. */
-INLAY_COLD size_t inlay_mmap_export_pci_size(const struct inlay_mmap *m)
-{
-	struct inlay_blob head;
-
-	return inlay_mmap_blob_head_(m, INLAY_BLOB_OVER_PCI_, INLAY_PCI_ANY, &head);
-}
-
 /* Creates the indirect key of range r over its key on device dev, and allows aliases of it. */
 INLAY_COLD int inlay_mmap_pci_key_(struct inlay_mmap *m, uint32_t r, uint32_t dev, struct inlay_mmap_pci *pci,
 				   uint32_t pdn, uint8_t *scratch)
@@ -251,7 +243,7 @@ INLAY_COLD int inlay_mmap_pci_make_(struct inlay_mmap *m, uint32_t dev, uint8_t 
  * pd            one of the map's devices, open for device commands
  * memory, size  for the keys, aligned to a cache line: inlay_mmap_pci_size() bytes, the map's until
  *               it is stopped. May be NULL if the map was exported for this device before
- * len           in: bytes at buf; out: bytes of the blob, also with -ENOBUFS
+ * len           in: bytes at buf, 0 to ask; out: bytes of the blob, also with -ENOBUFS
  *
  * Returns 0; -EBADFD when the map is not started; -EPERM when no range has a PCI permission;
  * -EINVAL for a bad argument, or a range of more than 8,000 GB; -ENOENT when pd is not one of the

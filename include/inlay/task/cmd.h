@@ -440,7 +440,7 @@ INLAY_FN int inlay_task_cmd_answer_buf(struct inlay_task_cmd *cmd, int status, s
 				      (uint32_t)total);
 }
 
-/* Answers with what the plugin's `notification` packs, or with -E2BIG if its length is too large. */
+/* Answers with what the plugin's `notification` packs, or with -E2BIG if that is too long. */
 INLAY_FN int inlay_task_cmd_notify(struct inlay_task_cmd *cmd, int status)
 {
 	const struct inlay_task_opened *s = &cmd->conn->worker->plugins[cmd->entry];

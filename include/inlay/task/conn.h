@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/task/conn.h: a worker's connection to one host: made, connected, served, taken down.
+ * inlay/task/conn.h: a worker's connection to one host: created, connected, served, destroyed.
  *
  *   inlay_task_conn_create(&conn, memory, inlay_task_conn_size(&p), &worker, &why);
  *   inlay_task_conn_address(&conn, mine);             send it to the host, and get the host's
@@ -522,7 +522,7 @@ INLAY_FN void inlay_task_worker_flush_(struct inlay_task_worker *w)
 
 /*
  * Destroys a connection, broken or not. To its host it looks as if the worker had died. Calls the
- * plugins' `connection`, unless they know.
+ * plugins' `connection`, unless that was done when it broke.
  *
  * Returns 0: memory and *c are the caller's again; -EBUSY when a plugin's function calls it, while
  * handlers keep its commands, or when a verbs object is in use: call it again.

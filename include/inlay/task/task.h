@@ -40,7 +40,7 @@
  *   revoke      -EBADFD   -EBADFD   -EBADFD        -EBADFD        0
  *   status      -         as last   -EINPROGRESS   -EINPROGRESS   as last
  *
- * Payload. A task has a buffer of params.payload bytes; inlay_task_set_payload replaces it by the
+ * Payload. A task has a buffer of params.payload bytes; inlay_task_set_payload replaces it with the
  * caller's buffer or list. Up to params.max_inline bytes are copied into the WQE, except from a
  * list or with a response buffer. Longer payloads that fit a message are gathered. A single buffer
  * that does not fit goes by key: the worker reads it through a memory window.
@@ -117,7 +117,7 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task {
 	struct inlay_buf *payload;
 	inlay_task_cb cb;
 	uint8_t *slot;                  /* its last answer */
-	uint8_t state;                  /* enum inlay_task_state */
+	uint8_t state;                  /* may be read: enum inlay_task_state */
 	uint8_t held;                   /* enum inlay_task_held_ */
 	uint8_t by;                     /* enum inlay_task_by */
 	uint8_t listed;                 /* in the host's list of tasks to settle */
@@ -168,7 +168,7 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_host {
 	uint64_t due;                   /* when something besides the CQ needs progress; 0: at once */
 	uint64_t earliest;              /* no submitted task has an earlier deadline */
 	uint32_t outstanding;           /* may be read: commands without an answer */
-	uint32_t limit;                 /* may be read: most of those; 0: not connected */
+	uint32_t limit;                 /* may be read: maximum of outstanding; 0: not connected */
 	uint32_t max_inline;
 	uint32_t quarter;               /* of inlay_task_post_inline_ */
 	uint32_t num;                   /* tasks */
@@ -353,9 +353,9 @@ INLAY_FN int inlay_task_set_payload(struct inlay_task *t, struct inlay_buf *payl
 }
 
 /*
- * Sets the caller's buffer for the response, which goes from the start of its data to its end; not
- * a list; NULL: the response stays in the answer. Submit empties its data. The caller keeps its
- * reference.
+ * Sets the caller's buffer for the response, which may go from the start of the buffer's data to
+ * the buffer's end; not a list; NULL: the response stays in the answer. Submit empties the data.
+ * The caller keeps its reference.
  */
 INLAY_FN int inlay_task_set_response(struct inlay_task *t, struct inlay_buf *response)
 {
@@ -385,7 +385,7 @@ INLAY_FN struct inlay_buf *inlay_task_response(const struct inlay_task *t)
 	buf = t->own_response;
 	buf->head = t->slot;
 	buf->len = h->message;
-	/* A longer response went to a buffer. */
+	/* A longer response was written to a buffer. */
 	inlay_buf_set_data(buf, t->slot + INLAY_TASK_HEAD, t->response_len <= h->response_max ? t->response_len : 0);
 	return buf;
 }
@@ -401,12 +401,6 @@ INLAY_FN int inlay_task_status(const struct inlay_task *t)
 INLAY_FN enum inlay_task_by inlay_task_by(const struct inlay_task *t)
 {
 	return (enum inlay_task_by)t->by;
-}
-
-/* The task's state. */
-INLAY_FN enum inlay_task_state inlay_task_state(const struct inlay_task *t)
-{
-	return (enum inlay_task_state)t->state;
 }
 
 /* Accounts for a command that was posted. */
