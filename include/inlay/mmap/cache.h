@@ -280,7 +280,6 @@ INLAY_FN void inlay_cache_unlink_(struct inlay_cache_region *r)
 	r->older_->newer_ = r->newer_;
 }
 
-/* Makes r the newest idle region. */
 INLAY_FN void inlay_cache_link_(struct inlay_cache *c, struct inlay_cache_region *r)
 {
 	r->older_ = c->none_.older_;
@@ -297,7 +296,6 @@ INLAY_COLD void inlay_cache_dereg_(struct inlay_cache *c, struct inlay_cache_reg
 	c->unused_->older_ = r;
 }
 
-/* Takes r out: no get finds it any more. */
 INLAY_COLD void inlay_cache_take_out_(struct inlay_cache *c, struct inlay_cache_region *r)
 {
 	inlay_cache_remove_(c, r);
@@ -323,7 +321,7 @@ INLAY_COLD uint32_t inlay_cache_take_out_all_(struct inlay_cache *c, uint64_t st
 	return n;
 }
 
-/* Evicts up to n idle regions. Returns how many. */
+/* Returns how many idle regions were evicted, up to n. */
 INLAY_COLD uint32_t inlay_cache_evict_(struct inlay_cache *c, uint32_t n)
 {
 	uint32_t done;

@@ -99,7 +99,7 @@ INLAY_COLD int inlay_mmap_cap_pci(struct ibv_context *ctx)
 	return !inlay_mmap_pci_cap_(ctx, &vhca);
 }
 
-/* An empty list of num keys at *at, which moves past it. */
+/* Makes an empty list of num keys at *at, and moves *at past it. */
 INLAY_COLD struct inlay_mmap_pci *inlay_mmap_pci_init_(uint8_t **at, uint32_t num, const struct ibv_pd *pd,
 						       uint32_t vhca)
 {
@@ -135,7 +135,6 @@ INLAY_COLD int inlay_mmap_pci_drop_(struct inlay_mmap_pci *pci)
 	return err;
 }
 
-/* Destroys all keys of a map. map.h calls it before it deregisters. */
 INLAY_COLD int inlay_mmap_pci_release_(struct inlay_mmap *m)
 {
 	int err;

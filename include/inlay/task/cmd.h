@@ -257,7 +257,6 @@ INLAY_ALWAYS void inlay_task_conn_tend_soon_(struct inlay_task_conn *c)
 	c->worker->due = 0;
 }
 
-/* A command's receive. */
 INLAY_ALWAYS uint8_t *inlay_task_cmd_message_(const struct inlay_task_cmd *cmd)
 {
 	return cmd->response - cmd->conn->message;
@@ -273,7 +272,6 @@ INLAY_ALWAYS void inlay_task_conn_posted_(struct inlay_task_conn *c, struct inla
 	inlay_task_conn_dirty_(c);
 }
 
-/* Gives back a command's buffers. */
 INLAY_FN void inlay_task_cmd_drop_(struct inlay_task_cmd *cmd)
 {
 	if (cmd->pulled) {

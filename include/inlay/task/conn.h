@@ -442,7 +442,7 @@ INLAY_COLD void inlay_task_conn_message_(struct inlay_task_cmd *cmd, const uint8
 	}
 }
 
-/* Handles a message. Returns how many handlers were called. */
+/* Returns how many handlers were called. */
 INLAY_ALWAYS uint32_t inlay_task_conn_take_(struct inlay_task_conn *c, uint32_t bytes)
 {
 	struct inlay_task_cmd *cmd = inlay_task_conn_next_(c);

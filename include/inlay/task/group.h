@@ -232,7 +232,7 @@ INLAY_COLD uint32_t inlay_worker_group_entry_check_(const uint8_t *at, uint32_t 
 	return len && va + (len - 1) >= va ? (uint32_t)bytes : 0;
 }
 
-/* Checks a member's record, and counts its workers. Returns as inlay_worker_group_progress. */
+/* Checks a member's record, and counts its workers. */
 INLAY_COLD int inlay_worker_group_check_(const uint8_t *record, uint32_t member, uint32_t members, uint32_t stride,
 					 uint32_t *workers)
 {

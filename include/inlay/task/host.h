@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/task/host.h: a host: the side that uses a worker. Set-up, and progress, which completes
- * tasks.
+ * inlay/task/host.h: a host: the side that uses a worker. Set-up, and progress of its tasks.
  *
  *   p = inlay_task_host_default();
  *   memory = aligned_alloc(4096, inlay_task_host_size(&p));
@@ -432,7 +431,6 @@ INLAY_COLD uint32_t inlay_task_settle_(struct inlay_task *t)
 	return completed;
 }
 
-/* Completes every task, as the connection has ended. */
 INLAY_COLD void inlay_task_host_break_(struct inlay_task_host *h, int why)
 {
 	uint32_t i;
@@ -448,7 +446,7 @@ INLAY_COLD void inlay_task_host_break_(struct inlay_task_host *h, int why)
 			inlay_task_list_(&h->tasks[i]);
 }
 
-/* Handles a completion of the send queue, or an error. */
+/* Handles the completion of a send, or an error. */
 INLAY_COLD void inlay_task_host_sent_(struct inlay_task_host *h, const struct mlx5_cqe64 *cqe)
 {
 	struct inlay_sq *sq = &h->link.sq;
@@ -575,7 +573,7 @@ INLAY_COLD uint32_t inlay_task_host_tend_(struct inlay_task_host *h, uint32_t *l
 	h->due = h->earliest;
 	if (h->params.period && h->limit)
 		inlay_task_host_probe_(h);
-	/* Each task that is in the list now, once. Callbacks may append others. */
+	/* Callbacks may append others, which have to wait. */
 	for (t = h->first, last = h->last; t; t = t == last ? NULL : h->first) {
 		if (!*left) {
 			h->due = 0;

@@ -146,7 +146,6 @@ INLAY_COLD void inlay_plugin_unload(struct inlay_plugin_object *p)
 	p->plugin = NULL;
 }
 
-/* Checks an open file and loads it. */
 INLAY_COLD int inlay_plugin_open_(struct inlay_plugin_object *p, int fd, const char *name)
 {
 	char path[INLAY_PLUGIN_PATH];
@@ -168,7 +167,6 @@ INLAY_COLD int inlay_plugin_open_(struct inlay_plugin_object *p, int fd, const c
 	return p->plugin->command && p->plugin->name && !strcmp(p->plugin->name, name) ? 0 : -EINVAL;
 }
 
-/* Loads a plugin from one folder. Returns as inlay_plugin_load. */
 INLAY_COLD int inlay_plugin_load_from_(struct inlay_plugin_object *p, const char *folder, const char *name)
 {
 	char file[INLAY_PLUGIN_NAME + 3];

@@ -587,7 +587,7 @@ INLAY_ALWAYS int inlay_task_submit_quiet(struct inlay_task *t)
 	return inlay_task_submit_(t, 0);
 }
 
-/* Posts the task's command and rings. Returns as inlay_task_submit_quiet. */
+/* As inlay_task_submit_quiet, and rings. */
 INLAY_ALWAYS int inlay_task_submit(struct inlay_task *t)
 {
 	return inlay_task_submit_(t, 1);

@@ -72,7 +72,6 @@ INLAY_COLD size_t inlay_task_worker_size(const struct inlay_task_worker_params *
 	return inlay_task_worker_valid_(p) ? (size_t)inlay_task_worker_place_(p).end : 0;
 }
 
-/* Closes the plugins, the last one first. */
 INLAY_COLD void inlay_task_worker_close_(struct inlay_task_worker *w)
 {
 	w->inside++;
@@ -86,7 +85,6 @@ INLAY_COLD void inlay_task_worker_close_(struct inlay_task_worker *w)
 	w->inside--;
 }
 
-/* Opens a plugin. Returns as inlay_task_worker_create. */
 INLAY_COLD int inlay_task_worker_open_(struct inlay_task_worker *w, const struct inlay_task_entry *e, const char **why)
 {
 	struct inlay_task_opened *s = &w->plugins[w->num_plugins];
@@ -205,7 +203,6 @@ INLAY_COLD int inlay_task_worker_plugin_address(struct inlay_task_worker *w, uin
  * Data path
  */
 
-/* Probes each host. */
 INLAY_COLD void inlay_task_worker_probe_(struct inlay_task_worker *w, uint64_t now)
 {
 	uint32_t i;
