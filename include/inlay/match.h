@@ -162,9 +162,7 @@ INLAY_STATIC_ASSERT(offsetof(struct inlay_match, mask) + 8 == INLAY_CACHE_LINE, 
 INLAY_STATIC_ASSERT(offsetof(struct inlay_match, cls) == 2 * INLAY_CACHE_LINE, "the other masks are one line");
 INLAY_STATIC_ASSERT(sizeof(struct inlay_match) % INLAY_CACHE_LINE == 0, "whole lines");
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
 /* Buckets: a power of two, at least twice the entries. */
 INLAY_COLD uint32_t inlay_match_buckets_(uint32_t entries)
@@ -227,9 +225,7 @@ INLAY_COLD int inlay_match_init(struct inlay_match *m, void *memory, size_t size
 	return inlay_match_place_(m, memory, size, entries);
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Internal: nodes, entries, masks
- */
+/* ---- Internal: nodes, entries, masks ---- */
 
 /* The entry of a reference to one of its nodes; entry number e is that of e << 5. */
 INLAY_ALWAYS struct inlay_match_entry_ *inlay_match_at_(const struct inlay_match *m, uint32_t ref)
@@ -600,9 +596,7 @@ INLAY_APART void inlay_match_take_receive_(struct inlay_match *m, uint32_t e, ui
 	inlay_match_leave_(m, e);
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Receives and messages
- */
+/* ---- Receives and messages ---- */
 
 /*
  * Posts a receive, unless a message matches: then takes out the oldest such message.

@@ -24,9 +24,7 @@ struct inlay_array {
 	struct inlay_mmap *mmap;
 };
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
 /*
  * Places num elements of element_size bytes, 1 .. 2^31 - 1, in the map's first range, from its byte
@@ -72,9 +70,7 @@ INLAY_COLD int inlay_array_stop(struct inlay_array *array)
 	return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path: of a started array
- */
+/* ---- Data path: of a started array ---- */
 
 /* The address of element i, 0 .. num - 1. */
 INLAY_ALWAYS void *inlay_array_at(const struct inlay_array *array, uint32_t i)

@@ -30,9 +30,7 @@
 #include <inlay/buf/shared.h>
 #include <inlay/buf/store.h>
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
 /* Bytes of memory for an inventory of num descriptors; 0 when num is 0 or above 2^30. */
 INLAY_COLD size_t inlay_inventory_size(uint32_t num)
@@ -159,9 +157,7 @@ INLAY_COLD int inlay_inventory_expand(struct inlay_inventory *inv, void *memory,
 	return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path
- */
+/* ---- Data path ---- */
 
 INLAY_FN int inlay_inventory_refill_(struct inlay_inventory *inv)
 {

@@ -35,9 +35,7 @@ struct inlay_pool {
 	size_t alignment;
 };
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
 /* Bytes of memory for a pool of num buffers; 0 when num is 0 or above 2^30. */
 INLAY_COLD size_t inlay_pool_size(uint32_t num)
@@ -169,9 +167,7 @@ INLAY_COLD int inlay_pool_destroy(struct inlay_pool *pool)
 	return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path
- */
+/* ---- Data path ---- */
 
 INLAY_COLD int inlay_pool_refill_(struct inlay_pool *pool)
 {

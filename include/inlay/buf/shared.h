@@ -49,9 +49,7 @@ struct inlay_magazine {
 	struct inlay_batch_ batch[2 * INLAY_MAGAZINE_];
 };
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
 /* Makes an empty magazine. Returns 0; -EINVAL when it is not on a cache line, or inv not shared. */
 INLAY_COLD int inlay_magazine_attach(struct inlay_magazine *mag, struct inlay_inventory *inv)
@@ -108,9 +106,7 @@ INLAY_COLD void inlay_magazine_detach(struct inlay_magazine *mag)
 	inv->store = NULL;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path; internal
- */
+/* ---- Data path; internal ---- */
 
 /* Loads the batch given back last, else another, else one of the store's. Returns 0: none. */
 INLAY_COLD int inlay_magazine_refill_(struct inlay_magazine *mag)

@@ -110,9 +110,7 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_inventory {
 
 INLAY_STATIC_ASSERT(sizeof(struct inlay_inventory) == 2 * INLAY_CACHE_LINE, "two lines");
 
-/* ------------------------------------------------------------------------------------------------
- * Where things are
- */
+/* ---- Where things are ---- */
 
 INLAY_ALWAYS const struct inlay_buf *inlay_buf_(const struct inlay_buf *buf)
 {
@@ -238,9 +236,7 @@ INLAY_COLD uint64_t inlay_tie_count_(const struct inlay_holder_ *h)
 	return n;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
 /* Bytes for an object of `head` bytes, a store and num descriptors; 0 when there cannot be one. */
 INLAY_COLD size_t inlay_store_size_(size_t head, uint64_t num)
@@ -385,9 +381,7 @@ INLAY_FN int inlay_store_keys_(const struct inlay_store_ *s, const struct inlay_
 	return s->dev ? inlay_mmap_keys(mmap, r->id, s->dev, keys) : 0;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path
- */
+/* ---- Data path ---- */
 
 /* Lists a block that has free descriptors. */
 INLAY_ALWAYS void inlay_block_list_(struct inlay_block_ *b)

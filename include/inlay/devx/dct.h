@@ -62,9 +62,7 @@ struct inlay_devx_dct {
 	struct inlay_devx_error error; /* of the last call on it */
 };
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
 /*
  * Creates a DCT.
@@ -136,9 +134,7 @@ INLAY_COLD int inlay_devx_dct_destroy(struct inlay_devx_dct *dct)
 	return inlay_devx_drop_(&dct->obj);
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path
- */
+/* ---- Data path ---- */
 
 /*
  * Turns an address vector, from inlay_av_from_ah (verbs.h) or inlay_av_init, into that of a DCT.

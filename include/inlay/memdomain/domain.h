@@ -132,9 +132,7 @@ struct inlay_memdomain_registry {
 	char id[8];
 } __attribute__((aligned(INLAY_CACHE_LINE)));
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up: registry
- */
+/* ---- Set-up: registry ---- */
 
 /*
  * Makes a registry, aligned to a cache line. It lists the system domain: type DMA, id "system", no
@@ -169,9 +167,7 @@ INLAY_COLD const char *inlay_memdomain_type_name(int type)
 	       type == INLAY_MEMDOMAIN_ACCEL ? "ACCEL" : "UNKNOWN";
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up: domains
- */
+/* ---- Set-up: domains ---- */
 
 /* The caller's context with 0 for each field that ctx->size does not cover. */
 INLAY_COLD struct inlay_memdomain_ctx inlay_memdomain_ctx_(const struct inlay_memdomain_ctx *ctx)
@@ -349,9 +345,7 @@ INLAY_MEMDOMAIN_SET_(inlay_memdomain_set_transfer, transfer, inlay_memdomain_cop
 INLAY_MEMDOMAIN_SET_(inlay_memdomain_set_memzero, memzero, inlay_memdomain_memzero_cb)
 INLAY_MEMDOMAIN_SET_(inlay_memdomain_set_invalidate, invalidate, inlay_memdomain_invalidate_cb)
 
-/* ------------------------------------------------------------------------------------------------
- * Data path
- */
+/* ---- Data path ---- */
 
 /* The ctx of the domain's creation; user_ctx points to the copy. NULL: there was none. */
 INLAY_FN struct inlay_memdomain_ctx *inlay_memdomain_context(struct inlay_memdomain *d)

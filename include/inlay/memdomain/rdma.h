@@ -85,9 +85,7 @@ struct inlay_memdomain_rdma {
 INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_rdma, ctx) == sizeof(struct inlay_memdomain), "copies follow");
 INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_rdma, map) == 3 * INLAY_CACHE_LINE, "an operation uses this line");
 
-/* ------------------------------------------------------------------------------------------------
- * Data path: translation
- */
+/* ---- Data path: translation ---- */
 
 /* A device's index in the map, or -ENOENT. A parent domain (inlay_uar_create) is its PD here. */
 INLAY_FN int inlay_memdomain_dev_(const struct inlay_mmap *map, const struct ibv_pd *pd)
@@ -146,9 +144,7 @@ INLAY_FN int inlay_memdomain_rdma_translate_(struct inlay_memdomain *src, void *
 	return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path: copies
- */
+/* ---- Data path: copies ---- */
 
 /* A place in a vector. */
 struct inlay_memdomain_place_ {
@@ -346,9 +342,7 @@ INLAY_FN uint32_t inlay_memdomain_rdma_abort(struct inlay_memdomain_rdma *r)
 	return n;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
 /*
  * Creates a domain of type RDMA over a map. Its user context is a struct inlay_memdomain_rdma_ctx.

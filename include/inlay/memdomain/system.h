@@ -24,9 +24,7 @@
 
 #define INLAY_MEMDOMAIN_STRING_ 1024u /* bytes: from here on, x86-64's string instruction is faster */
 
-/* ------------------------------------------------------------------------------------------------
- * Data path
- */
+/* ---- Data path ---- */
 
 INLAY_FN void inlay_memdomain_move_(uint8_t *to, const uint8_t *from, size_t len)
 {
@@ -109,9 +107,7 @@ INLAY_FN int inlay_memdomain_system_translate_(struct inlay_memdomain *src, void
 	return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
 /*
  * Makes d a domain of this process's memory: sets all callbacks except invalidate. Returns 0, or

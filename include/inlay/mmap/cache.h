@@ -123,9 +123,7 @@ struct inlay_cache {
 	uint32_t lock_;           /* of waiting_ and posts_ */
 };
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
 /* The caller's bytes in a region: attr.bytes, aligned to 16, zeroed before ops.reg. */
 INLAY_FN void *inlay_cache_bytes(const struct inlay_cache_region *r)
@@ -339,9 +337,7 @@ INLAY_COLD int inlay_cache_fini(struct inlay_cache *c)
 	return c->counts.zombies ? -EBUSY : 0;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Posts: from any thread to the owner
- */
+/* ---- Posts: from any thread to the owner ---- */
 
 INLAY_COLD void inlay_cache_lock_(struct inlay_cache *c)
 {
@@ -404,9 +400,7 @@ INLAY_COLD void inlay_cache_step(struct inlay_cache *c)
 	inlay_unlock(&c->lock_);
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path: a hit calls nothing, a miss calls the callbacks
- */
+/* ---- Data path: a hit calls nothing, a miss calls the callbacks ---- */
 
 /* Extends r to the union with what it overlaps. Returns 1 if r has grown, within the limit. */
 INLAY_COLD int inlay_cache_unite_(struct inlay_cache *c, struct inlay_cache_region *r)

@@ -63,9 +63,7 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_table {
 INLAY_STATIC_ASSERT(sizeof(struct inlay_range) == 32, "two ranges a line");
 INLAY_STATIC_ASSERT(offsetof(struct inlay_table, cut[1]) <= INLAY_CACHE_LINE, "one cut is in the first line");
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
 /* Index words for so many ranges: 64 each if that fits in a level-2 cache, at least 8 each. */
 INLAY_COLD uint64_t inlay_table_words_(uint64_t ranges)
@@ -272,9 +270,7 @@ INLAY_COLD uint32_t inlay_table_rank_(const struct inlay_table *t, uint64_t addr
 	return low;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path
- */
+/* ---- Data path ---- */
 
 /* Whether [start, start + bytes) holds [addr, addr + len). */
 INLAY_ALWAYS int inlay_range_holds_(uint64_t start, uint64_t bytes, uint64_t addr, uint64_t len)

@@ -97,9 +97,7 @@ struct inlay_mmap {
 
 INLAY_STATIC_ASSERT(offsetof(struct inlay_mmap, holds_) == INLAY_CACHE_LINE, "lookups read one line");
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
 /* Bytes for a map of so many devices and ranges; 0 if either number is out of range. */
 INLAY_COLD size_t inlay_mmap_size(uint32_t max_devs, uint32_t max_ranges)
@@ -448,9 +446,7 @@ INLAY_COLD int inlay_mmap_dpa_handle(const struct inlay_mmap *m, const struct ib
 	return inlay_mmap_dev_index(m, pd) < 0 ? -ENOENT : -ENOTSUP;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path
- */
+/* ---- Data path ---- */
 
 /*
  * The range that contains [addr, addr + len), valid until the map is stopped. NULL when no single

@@ -145,9 +145,7 @@ struct inlay_tag_wc {
 	uint8_t app_op;      /* enum inlay_tag_app; 0 for an error of an operation or an XRQ entry */
 };
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
 /*
  * Bytes of memory for a list of max_tags, 1 .. INLAY_TAG_MAX, and a command ring of wqebb_cnt
@@ -196,9 +194,7 @@ INLAY_COLD int inlay_tag_list_init(struct inlay_tag_list *list, void *memory, si
 	return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path: operations
- */
+/* ---- Data path: operations ---- */
 
 /* Unexpected messages that were handed out and not yet told to the NIC. */
 INLAY_FN uint32_t inlay_tag_list_unsynced_(const struct inlay_tag_list *list)
@@ -397,9 +393,7 @@ INLAY_FN int inlay_tag_list_post_ops(struct inlay_tag_list *list, struct ibv_ops
 	return err;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path: completions
- */
+/* ---- Data path: completions ---- */
 
 /*
  * Whether a CQE is of this list's command queue or of its XRQ, whose user_index no other queue on

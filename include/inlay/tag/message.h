@@ -41,9 +41,7 @@
 #include <inlay/queue/post.h>
 #include <inlay/queue/sq.h>
 
-/* ------------------------------------------------------------------------------------------------
- * Headers
- */
+/* ---- Headers ---- */
 
 #define INLAY_TMH_BYTES 16u
 #define INLAY_RVH_BYTES 16u
@@ -106,9 +104,7 @@ INLAY_FN int inlay_rvh_get(const void *from, size_t len, struct inlay_rvh *rvh)
 	return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Sending
- */
+/* ---- Sending ---- */
 
 /*
  * All inlay_tag_send_* write the headers as an inline segment, with the payload in it or in data

@@ -63,9 +63,7 @@ enum inlay_tag_rx_kind {
 	INLAY_TAG_RX_BROKEN = 8,   /* the command queue has failed: the list and its receives are lost */
 };
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
 /*
  * Joins a table, which may grow later, and a list, both empty.
@@ -87,9 +85,7 @@ INLAY_COLD int inlay_tag_rx_init(struct inlay_tag_rx *rx, struct inlay_match *ma
 	return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path
- */
+/* ---- Data path ---- */
 
 /* Tags in the NIC's list, or on the way out of it. */
 INLAY_FN uint32_t inlay_tag_rx_listed_(const struct inlay_tag_rx *rx)

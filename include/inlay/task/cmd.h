@@ -218,9 +218,7 @@ INLAY_STATIC_ASSERT(offsetof(struct inlay_task_conn, waiting) == INLAY_CACHE_LIN
 		    257 * sizeof(struct inlay_buf) + 1009 * sizeof(struct inlay_task_worker) +              \
 		    65537 * sizeof(struct inlay_task_plugin)))
 
-/* ------------------------------------------------------------------------------------------------
- * Data path: what plugins call comes last
- */
+/* ---- Data path: what plugins call comes last ---- */
 
 INLAY_FN void inlay_task_fifo_push_(struct inlay_task_fifo_ *f, struct inlay_task_cmd *cmd)
 {

@@ -32,9 +32,7 @@
 #include <inlay/cqe.h>
 #include <inlay/task/cmd.h>
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
 INLAY_COLD int inlay_task_worker_valid_(const struct inlay_task_worker_params *p)
 {
@@ -266,9 +264,7 @@ INLAY_FN void **inlay_task_conn_state(const struct inlay_task_conn *c, uint32_t 
 	return &c->states[entry];
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path
- */
+/* ---- Data path ---- */
 
 INLAY_ALWAYS struct inlay_task_opened *inlay_task_worker_plugin_(struct inlay_task_worker *w, uint64_t id)
 {

@@ -44,9 +44,7 @@
 #include <inlay/cqe.h>
 #include <inlay/task/task.h>
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
 /* 64 tasks, 32 in flight, messages of 4096 bytes, 96 inline, no windows, a probe a second. */
 INLAY_COLD struct inlay_task_host_params inlay_task_host_default(void)
@@ -358,9 +356,7 @@ INLAY_COLD int inlay_task_host_stop(struct inlay_task_host *h)
 	return h->link.qp ? inlay_task_link_break(&h->link) : 0;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path: rare cases, then progress
- */
+/* ---- Data path: rare cases, then progress ---- */
 
 /* Makes a task IDLE, in the next generation: late messages then name no task. */
 INLAY_ALWAYS void inlay_task_renew_(struct inlay_task *t)

@@ -209,9 +209,7 @@ INLAY_STATIC_ASSERT(offsetof(struct inlay_task_host, slots) == INLAY_CACHE_LINE,
 		    "a submit touches one line of its host");
 INLAY_STATIC_ASSERT(offsetof(struct inlay_task_host, cq) == 2 * INLAY_CACHE_LINE, "a completion touches two");
 
-/* ------------------------------------------------------------------------------------------------
- * Data path: a task, then submitting
- */
+/* ---- Data path: a task, then submitting ---- */
 
 /* Appends a task to the list that progress settles, if it is not there. */
 INLAY_COLD void inlay_task_list_(struct inlay_task *t)

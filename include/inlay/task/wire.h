@@ -120,9 +120,7 @@ struct inlay_task_address {
 
 INLAY_STATIC_ASSERT(INLAY_TASK_MESSAGE_MIN == INLAY_TASK_HEAD + 2 * INLAY_TASK_KEY, "a command by keys always fits");
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up: addresses
- */
+/* ---- Set-up: addresses ---- */
 
 /* Writes INLAY_TASK_ADDRESS bytes. */
 INLAY_COLD void inlay_task_address_write(uint8_t *blob, const struct inlay_task_address *a)
@@ -170,9 +168,7 @@ INLAY_COLD int inlay_task_address_read(struct inlay_task_address *a, const void 
 	return 0;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path: messages
- */
+/* ---- Data path: messages ---- */
 
 INLAY_ALWAYS uint64_t inlay_task_get64_(const uint8_t *at)
 {

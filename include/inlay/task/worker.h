@@ -28,9 +28,7 @@
 
 #include <inlay/task/conn.h>
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up
- */
+/* ---- Set-up ---- */
 
 /* No plugins, 16 connections of 32 credits, messages of 4096 bytes, 96 inline, a probe a second. */
 INLAY_COLD struct inlay_task_worker_params inlay_task_worker_default(void)
@@ -199,9 +197,7 @@ INLAY_COLD int inlay_task_worker_plugin_address(struct inlay_task_worker *w, uin
 	return s->plugin->address ? s->plugin->address(s->state, buf, len) : -ENOTSUP;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path
- */
+/* ---- Data path ---- */
 
 INLAY_COLD void inlay_task_worker_probe_(struct inlay_task_worker *w, uint64_t now)
 {
