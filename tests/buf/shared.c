@@ -293,8 +293,19 @@ static void seldom(void **state)
 	}
 	assert_in_range(taken, 5, 1000 / 64);
 	assert_in_range(given_back, 5, 1000 / 32);
+	/* What a magazine held when it was detached, in either batch, can all be had again */
 	inlay_magazine_detach(a);
 	inlay_magazine_detach(b);
+	must(inlay_magazine_attach(a, shared));
+	must(inlay_inventory_get_by_data(&a->inventory, &map, mem, 64, &all[0]));
+	must(inlay_inventory_dec_refcount(&a->inventory, all[0], NULL));
+	assert_true(a->inventory.bits && a->inventory.back_bits);
+	inlay_magazine_detach(a);
+	must(inlay_magazine_attach(a, shared));
+	for (i = 0; i < 1000; i++)
+		must(inlay_inventory_get_by_data(&a->inventory, &map, mem, 64, &all[i]));
+	assert_int_equal(give_all(&a->inventory, all, 1000), 1000);
+	inlay_magazine_detach(a);
 	shared_free(1000);
 }
 

@@ -307,12 +307,15 @@ static void quarantine(void **state)
 {
 	struct inlay_buf *from = NULL, *to = NULL;
 	struct inlay_task *t = NULL;
+	struct inlay_sq *sq;
 	uint32_t i, way;
 
 	(void)state;
 	params();
-	for (way = 0; way < 3; way++) {
+	/* From 3 on as 1, with room for 1, 2 or 3 WQEBBs where two invalidations take 4 */
+	for (way = 0; way < 6; way++) {
 		begin();
+		sq = &line->host.link.sq;
 		reused = completed = num_kept = 0;
 		must(inlay_task_alloc(&line->host, KEEP, done, &t));
 		must(inlay_inventory_get_by_data(inv, &outside.map, outside.at, 15000, &from));
@@ -335,13 +338,23 @@ static void quarantine(void **state)
 		assert_int_equal(reused, 0);
 		if (way == 0)
 			must(inlay_task_cmd_answer_buf(kept[0], 0, kept[0]->pulled));
-		else if (way == 1)
-			must(inlay_task_revoke(t));
-		else
+		else if (way == 2)
 			must(inlay_task_host_stop(&line->host));
+		if (way > 2) {
+			while (inlay_sq_room(sq) > way - 2)
+				must(inlay_post_nop(sq, inlay_sq_room(sq) == way - 1 ? INLAY_SIGNALED : 0));
+		}
+		if (way == 1 || way > 2)
+			must(inlay_task_revoke(t));
+		if (way > 2) {
+			for (i = 0; i < 10; i++)
+				turn();
+			assert_int_equal(reused, 0);
+			inlay_sq_ring(sq);
+		}
 		until(reused == 1);
 		assert_int_equal(completed, 1);
-		if (way == 1) {
+		if (way == 1 || way > 2) {
 			/* A late access finds the door closed, and breaks the connection; the memory is as it was */
 			memset(outside.at + LARGE, 0x5a, LARGE);
 			assert_int_equal(line->host.outstanding, 1);

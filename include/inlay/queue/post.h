@@ -18,7 +18,7 @@
  * Any QP takes a NOP. Other operations end in an error completion; INLAY_CHECKED aborts first.
  *
  * Code size. A post with a constant number of SGEs or a constant inline length is compiled in line:
- * about 170 to 400 bytes. Any other post calls a function, which each object holds once.
+ * about 150 to 620 bytes. Any other post calls a function, which each object holds once.
  *
  * Threads: one owner of the queue at a time. Sources: libmlx5's _mlx5_post_send and mlx5_send_wr_*
  * (qp.c); the PRM's "Send Work Queue Entry" chapter.

@@ -366,13 +366,16 @@ INLAY_ALWAYS void inlay_task_renew_(struct inlay_task *t)
 	t->state = INLAY_TASK_IDLE;
 }
 
-/* Posts, if there is room, signaled invalidations of a task's windows, or a NOP without windows. */
+/*
+ * Posts signaled invalidations of a task's windows, or a NOP without windows, if there is room for
+ * all: an invalidation takes two WQEBBs.
+ */
 INLAY_COLD void inlay_task_close_(struct inlay_task *t)
 {
 	struct inlay_task_host *h = t->host;
 	uint32_t i;
 
-	if (inlay_sq_room(&h->link.sq) < 2)
+	if (inlay_sq_room(&h->link.sq) < 4)
 		return;
 	for (i = 0; i < 2; i++)
 		if (t->held & 1u << i)
