@@ -19,7 +19,7 @@
 
 #define VERSION FI_VERSION(1, 17)
 #define SIDES 8
-#define LOG 4096
+#define LOG 16384
 #define NAME 48             /* bytes of an address */
 #define EAGER 8192          /* the default of FI_INLAY_EAGER */
 
