@@ -53,7 +53,7 @@ MAKEFLAGS += -j$(shell nproc)
 first = $(filter deps,$(MAKECMDGOALS))
 
 .DELETE_ON_ERROR:
-.PHONY: all help deps run check test check-all fuzz bench bench-all include-cost FORCE install uninstall install-softdev uninstall-softdev clean
+.PHONY: all help deps run check test check-all fuzz bench bench-all include-cost FORCE install uninstall install-softdev uninstall-softdev install-fabric uninstall-fabric clean
 
 all: $(library) $(tests) $(examples) $(benches) ## builds the software device, tests, examples and benchmarks
 
@@ -222,6 +222,15 @@ uninstall-softdev: ## removes what install-softdev put there
 	$(Q)$(absolute)
 	$(Q)rm -f '$(to)/lib/libsoftdev.so' '$(to)/bin/softdev-run' '$(to)/include/softdev.h' '$(to)/share/doc/softdev/README.md'
 	$(Q)[ ! -d '$(to)/share/doc/softdev' ] || rmdir --ignore-fail-on-non-empty '$(to)/share/doc/softdev'
+
+install-fabric: $(B)/libinlay-fi.so ## the libfabric provider below DESTDIR and PREFIX: FI_PROVIDER_PATH=PREFIX/lib/libfabric
+	$(Q)$(absolute)
+	$(Q)install -D -m 755 $< '$(to)/lib/libfabric/libinlay-fi.so'
+	$(Q)install -D -m 644 examples/fabric/README.md '$(to)/share/doc/inlay-fabric/README.md'
+
+uninstall-fabric: ## removes what install-fabric put there
+	$(Q)$(absolute)
+	$(Q)rm -f '$(to)/lib/libfabric/libinlay-fi.so' '$(to)/share/doc/inlay-fabric/README.md'
 
 clean: ## removes everything built
 	rm -rf $(B)

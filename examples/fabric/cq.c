@@ -168,6 +168,7 @@ static int cq_close(struct fid *fid)
 		cq->error = error->next;
 		free(error);
 	}
+	free(cq->endpoints);
 	free(cq->ring);
 	free(cq);
 	return 0;
