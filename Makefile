@@ -37,9 +37,10 @@ devicetests = $(patsubst %.c,$(B)/%,$(wildcard tests/softdev/tests/*.c))
 tests = $(devicetests) $(foreach p,$(programs),$(B)/tests/$(p)-0 $(B)/tests/$(p)-1)
 examples = $(patsubst %.c,$(B)/%,$(wildcard examples/*.c))
 benches = $(patsubst %.c,$(B)/%,$(wildcard bench/*.c))
-library = $(B)/libsoftdev.so $(B)/libinlay-shim.so
+library = $(B)/libsoftdev.so $(B)/libinlay-shim.so $(B)/libinlay-fi.so
 softdev = $(patsubst tests/%.c,$(B)/%.o,$(wildcard tests/softdev/*.c))
 shim = $(patsubst examples/%.c,$(B)/examples/%.o,$(wildcard examples/shim/*.c))
+fabric = $(patsubst examples/%.c,$(B)/examples/%.o,$(wildcard examples/fabric/*.c))
 
 # A sanitizer wants to be loaded before all else, so that the device cannot be preloaded: it is linked into each test program instead.
 ifneq ($(SANITIZE),)
@@ -96,13 +97,17 @@ $(B)/libsoftdev.so: $(softdev)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(CFLAGS) -shared -pthread -o $@ $^ $(SANITIZE:%=-fsanitize=%) -ldl
 
-$(B)/examples/shim/%.o: examples/shim/%.c $(B)/settings | $(first)
+$(shim) $(fabric): $(B)/examples/%.o: examples/%.c $(B)/settings | $(first)
 	$(say)
 	$(compile) -c -fPIC -fvisibility=hidden -Iinclude
 
 $(B)/libinlay-shim.so: $(shim)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(CFLAGS) -shared -pthread -o $@ $^ $(SANITIZE:%=-fsanitize=%) $(VERBS) -ldl
+
+$(B)/libinlay-fi.so: $(fabric)
+	@echo "  LD    $@"
+	$(Q)$(CC) $(CFLAGS) -shared -pthread -o $@ $^ $(SANITIZE:%=-fsanitize=%) $(VERBS) -lfabric
 
 $(B)/tests/%-0: tests/%.c $(B)/settings | $(first)
 	$(say)

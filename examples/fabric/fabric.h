@@ -1,0 +1,789 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * fabric.h: a libfabric provider on inlay's headers: its objects, and what its files call of each other.
+ *
+ *   info.c        what the provider offers; fi_prov_ini
+ *   domain.c      fabric and domain: device, doorbell register, registrations
+ *   av.c          address vector: from fi_addr_t to a name
+ *   endpoint.c    an endpoint's queues, options and end
+ *   peer.c        the other endpoints, one connection each; what happens when one dies
+ *   connect.c     hellos over UD that bring a connection about
+ *   pool.c        memory for operations and bounce buffers
+ *   cq.c          the completion queues that the application reads; eq.c: the event queue that stays empty
+ *   send.c        protocols of a send: inline, eager, rendezvous
+ *   recv.c        posted receives, kept messages, matching
+ *   rendezvous.c  large messages: the receiver's RDMA reads
+ *   progress.c    the device's completions
+ *   tagged.c      fi_tsend and its kin
+ *   msg.c         fi_send and its kin
+ *   stubs.c       functions that do nothing but say -FI_ENOSYS
+ *
+ * One endpoint, the objects of one domain, and every call on them belong to one thread at a time: the
+ * application's (FI_THREAD_DOMAIN), or whichever holds the domain's mutex (FI_THREAD_SAFE).
+ */
+#ifndef FABRIC_H_
+#define FABRIC_H_
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <rdma/fabric.h>
+#include <rdma/fi_atomic.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_rma.h>
+#include <rdma/fi_tagged.h>
+#include <rdma/providers/fi_log.h>
+#include <rdma/providers/fi_prov.h>
+#include <inlay/connect.h>
+#include <inlay/match.h>
+#include <inlay/mmap/cache.h>
+#include <inlay/mmap/monitor.h>
+#include <inlay/queue.h>
+#include <inlay/verbs.h>
+
+#define APART __attribute__((noinline, cold)) /* the rare cases of a function that is called often */
+
+#define IOV_LIMIT 4u              /* pieces of memory in one operation */
+#define SOURCE_BITS 16u           /* of the 64 that are matched, when receives name their sender */
+#define MAX_MESSAGE (1ull << 40)
+#define CQ_ENTRIES 1024u          /* of a completion queue at first; it grows */
+
+/* ---- Settings: environment variables FI_INLAY_..., see info.c ---- */
+
+struct settings {
+	size_t eager;             /* largest message that goes through bounce buffers */
+	size_t piece;             /* of a large message, that is read at a time */
+	int window;               /* pieces of a message that are read at a time */
+	int receives;             /* entries of the shared receive queue */
+	int peers;                /* connections that an endpoint may have */
+	int port, gid_index, sl, traffic_class;
+	int timeout;              /* of an acknowledgement, 4.096 us << timeout */
+	int connect_ms;           /* for a peer to answer hellos */
+	int keepalive_ms;         /* between probes of an idle connection; 0: none */
+	int cache_regions;        /* registrations that are kept */
+};
+
+extern struct settings settings;
+extern struct fi_provider provider;
+
+#define WARN(subsystem, ...) FI_WARN(&provider, subsystem, __VA_ARGS__)
+
+/* ---- The wire ---- */
+
+/*
+ * What precedes each message on a connection.
+ *
+ *   +0   kind, flags, segments of a rendezvous
+ *   +4   tag; in FIN the handle
+ *   +12  8 bytes of the application's data       FLAG_DATA
+ *   +..  8 bytes: the sender's handle            FLAG_HANDLE
+ *   +..  the payload, or the segments            EAGER, or RENDEZVOUS
+ */
+struct wire {
+	uint8_t kind;
+	uint8_t flags;
+	uint16_t segments;
+	uint64_t tag;
+} __attribute__((packed));
+
+enum wire_kind {
+	WIRE_EAGER = 1,           /* the payload is here */
+	WIRE_RENDEZVOUS,          /* the payload is to be read from the segments */
+	WIRE_FIN,                 /* the message that the handle names was read, or has arrived */
+	WIRE_RMA                  /* from here on: rma.c's and atomic.c's */
+};
+
+enum wire_flags {
+	FLAG_TAGGED = 1,
+	FLAG_DATA = 2,
+	FLAG_HANDLE = 4
+};
+
+/* Memory of the sender's */
+struct segment {
+	uint64_t addr;
+	uint64_t len;
+	uint32_t rkey;
+} __attribute__((packed));
+
+INLAY_STATIC_ASSERT(sizeof(struct wire) == 12 && sizeof(struct segment) == 20, "on the wire");
+
+#define WIRE_MAX (sizeof(struct wire) + 16) /* with both extras */
+#define INLINE_BYTES 188u         /* of a message in a WQE: four WQEBBs */
+#define SMALL_MESSAGE 192u        /* longer ones keep the bounce buffer that they came in */
+#define HELLO_SIZE 112u           /* of connect.c's datagrams */
+#define PEER_RING 128u            /* WQEBBs of a connection */
+
+/* A message as it came, checked against the bytes that came. */
+struct message {
+	uint8_t kind, flags;
+	uint16_t segments;
+	uint64_t tag;
+	uint64_t data;
+	uint64_t handle;
+	const uint8_t *payload;   /* or the segments */
+	size_t len;               /* of the whole message */
+};
+
+/* An endpoint's address: its UD queue pair, and which endpoint of that number it is. */
+struct name {
+	uint8_t record[INLAY_CONNECT_SIZE];
+	uint64_t incarnation;     /* when it was made, in nanoseconds */
+};
+
+INLAY_STATIC_ASSERT(sizeof(struct name) == 48, "on the wire");
+
+/* ---- Fabric, domain, address vector ---- */
+
+struct fabric {
+	struct fid_fabric fid;
+	uint32_t users;
+};
+
+struct domain {
+	struct fid_domain fid;
+	struct fabric *fabric;
+	pthread_mutex_t *lock;    /* FI_THREAD_SAFE: &mutex; else NULL */
+	pthread_mutex_t mutex;
+	struct ibv_context *context;
+	struct ibv_pd *pd;
+	struct inlay_uar uar;     /* queue pairs are made in its PD */
+	uint64_t caps;            /* of the info that it was opened with */
+	uint32_t users;
+	struct inlay_cache cache;
+	void *cache_memory;
+	struct inlay_cache *caches[1];
+	struct inlay_monitor monitor;
+	pthread_t watcher;
+	enum { WATCH_UNTRIED, WATCH_ON, WATCH_OFF } watch;
+};
+
+struct av {
+	struct fid_av fid;
+	struct domain *domain;
+	enum fi_av_type type;
+	struct name *names;       /* incarnation 0: the place is free */
+	size_t count, room;
+	struct endpoint *endpoints; /* bound to it, by next_of_av */
+	uint32_t users;
+};
+
+/* ---- Completion queues and counters ---- */
+
+struct cq_entry {
+	struct fi_cq_tagged_entry e;
+	fi_addr_t source;
+	uint64_t reserved;
+};
+
+struct cq_error {
+	struct cq_error *next;
+	struct fi_cq_err_entry e;
+};
+
+struct cq {
+	struct fid_cq fid;
+	struct domain *domain;
+	struct cq_entry *ring;    /* a power of two of entries */
+	uint32_t mask, head, tail;
+	size_t entry_size;        /* of the application's format */
+	struct cq_error *error, **last_error;
+	struct endpoint **endpoints; /* that complete here, and are driven by reads */
+	uint32_t users;
+	enum fi_wait_obj wait_obj;
+};
+
+/* ---- Operations ---- */
+
+enum op_kind {
+	OP_FREE,
+	OP_RECV,                  /* posted */
+	OP_SPENT,                 /* multi-receive without room, of which messages are still being read */
+	OP_READ,                  /* reads a large message */
+	OP_FIN,                   /* waits for room to say FIN */
+	OP_SEND,                  /* waits for FIN */
+	OP_RMA                    /* rma.c's and atomic.c's */
+};
+
+/*
+ * An operation that takes more than one step. A handle names it on the wire: its index, and how often
+ * the place was used.
+ */
+struct op {
+	uint8_t kind;
+	uint8_t iovs;
+	bool told;                /* receive: its success makes a completion */
+	bool multi;               /* receive: of several messages */
+	uint32_t index;
+	uint64_t flags;           /* of its completion */
+	void *context;
+	uint8_t *buf;             /* iov[0] */
+	size_t len;               /* all of iov; of a multi-receive what is left */
+	uint64_t match;           /* tagged receive: its handle in the match table */
+	struct op *next;          /* posted receives, waiting reads, free ones */
+	struct peer *peer;        /* source or destination */
+
+	uint32_t generation;
+	uint32_t pieces;          /* reads under way */
+	uint8_t segments;
+	uint8_t regions;          /* held */
+	size_t total, want, asked; /* rendezvous: bytes of the message, that fit, that were asked for */
+	int err;
+	uint32_t refs;            /* multi-receive: messages that are being read into it */
+	struct op *parent;        /* ... by this one */
+	uint64_t tag, data;       /* of the message */
+	uint64_t remote_handle;
+	size_t min;               /* multi-receive: the least that must be left */
+	struct iovec iov[IOV_LIMIT];
+	struct segment segment[IOV_LIMIT];
+	struct inlay_cache_region *region[IOV_LIMIT];
+};
+
+/* A bounce buffer, or a small one that keeps a message that nobody has asked for yet. */
+struct buf {
+	struct buf *next;
+	struct peer *peer;        /* kept message: its sender */
+	void *context;            /* eager send: for its completion */
+	uint32_t flags;
+	uint32_t len;             /* bytes of data */
+	uint32_t lkey;
+	uint32_t size;            /* room in data */
+	uint8_t data[] __attribute__((aligned(64)));
+};
+
+struct pool {
+	struct buf *free;
+	size_t size;              /* room of each */
+	struct chunk *chunks;
+	struct domain *domain;    /* registered there; NULL: not registered */
+};
+
+/* ---- Peers ---- */
+
+enum slot_kind {
+	SLOT_NONE,
+	SLOT_CONTEXT,             /* what: an application's context */
+	SLOT_BUF,                 /* what: an eager send's buffer */
+	SLOT_OP                   /* what: the operation that this is a piece of */
+};
+
+#define DONE_ERROR (1u << 31)     /* in the flags of a completion: only a failure is told */
+
+/* What to do when the WQE of the same index completes. */
+struct slot {
+	void *what;
+	uint32_t kind;
+	uint32_t flags;           /* SLOT_CONTEXT: of the completion; 0: none */
+};
+
+enum peer_state {
+	PEER_IDLE,                /* known, and not connected */
+	PEER_CONNECTING,
+	PEER_READY,               /* both sides are in RTS, and each knows it */
+	PEER_FAILING,             /* queue pair in ERR: its completions are coming in */
+	PEER_FAILED
+};
+
+struct peer {
+	struct inlay_sq sq;
+	struct slot *slots;
+	uint32_t mask;            /* of slots */
+	uint8_t state;
+	bool reachable;           /* av is known */
+	bool seen;                /* our queue pair is in RTS */
+	bool flushed;             /* FAILING: the last WQE is posted */
+	uint8_t syndrome;         /* why it failed, if the device knows */
+	uint16_t err;             /* why it failed */
+	fi_addr_t addr;           /* FI_ADDR_NOTAVAIL: not in the address vector */
+	uint64_t source;          /* its bits in what is matched */
+	struct endpoint *ep;
+	struct peer *next;        /* of all peers of the endpoint */
+	struct ibv_qp *qp;
+	struct name name;
+	struct inlay_connect_record here;
+	struct inlay_av av;
+	uint32_t attempt, their_attempt;
+	uint64_t since, hello_at, probe_at; /* milliseconds */
+	uint32_t tries;
+} __attribute__((aligned(64)));
+
+/* ---- Endpoints ---- */
+
+struct endpoint {
+	struct fid_ep fid;
+	pthread_mutex_t *lock;    /* the domain's */
+	struct peer **ready;      /* by fi_addr_t: the peer, if it can be sent to */
+	size_t addrs;             /* in ready and by_addr */
+	struct cq *tx_cq, *rx_cq;
+	uint64_t tx_flags, rx_flags; /* of calls that take no flags */
+	uint32_t tx_done;         /* completion of such a send */
+	size_t short_addrs;       /* as addrs; 0 if such a send asks for more than the short way does */
+	uint64_t tag_bits;        /* that count */
+	struct op *free_ops;
+	uint64_t ignored;         /* bits that all receives have ignored; all ones before the first */
+	struct buf *spare;        /* for an entry of the shared receive queue that gives its buffer away */
+	bool tx_selective, rx_selective;
+	bool directed;            /* receives name their sender */
+	bool enabled;
+	struct op *recv_head, **recv_tail; /* untagged receives, oldest first */
+	struct buf *kept_head, **kept_tail; /* untagged messages, oldest first */
+	struct pool bounce, small;
+
+	struct inlay_match match __attribute__((aligned(64)));
+	struct inlay_cq cq __attribute__((aligned(64)));
+	struct inlay_srq srq __attribute__((aligned(64)));
+	struct inlay_sq ud __attribute__((aligned(64)));
+	struct inlay_qpn_table qpns;
+
+	struct domain *domain;
+	struct av *av;
+	struct endpoint *next_of_av;
+	struct fi_info *info;
+	struct ibv_cq *ibcq;
+	struct ibv_srq *ibsrq;
+	struct ibv_qp *ud_qp;
+	struct inlay_connect_attr attr;
+	struct inlay_connect_record here;
+	struct name name;
+	void *match_memory;
+	uint32_t match_entries;
+	void *qpn_memory[8];
+	uint32_t qpn_pages;
+	struct peer **by_addr;    /* by fi_addr_t, if it was asked for */
+	struct peer *peers;
+	uint64_t next_source;
+	uint32_t connecting;      /* peers that hellos are sent to */
+	uint32_t connected;
+	uint32_t polls, pause;    /* of progress; between two looks at the time */
+	uint64_t now;             /* milliseconds, as of the last look */
+	struct op *waiting_head, **waiting_tail; /* reads and FINs that found no room */
+	struct op **chunks;       /* of operations */
+	uint32_t chunk_count;
+	size_t min_multi_recv;
+};
+
+/* ---- stubs.c ---- */
+
+extern struct fi_ops_rma no_rma;
+extern struct fi_ops_atomic no_atomic;
+extern struct fi_ops_collective no_collective;
+extern struct fi_ops_mr no_mr;
+
+int no_bind(struct fid *fid, struct fid *other, uint64_t flags);
+int no_control(struct fid *fid, int command, void *arg);
+int no_ops_open(struct fid *fid, const char *name, uint64_t flags, void **ops, void *context);
+int no_ops_set(struct fid *fid, const char *name, uint64_t flags, void *ops, void *context);
+int no_tostr(const struct fid *fid, char *buf, size_t len);
+int no_setname(fid_t fid, void *addr, size_t len);
+int no_getpeer(struct fid_ep *ep, void *addr, size_t *len);
+int no_connect(struct fid_ep *ep, const void *addr, const void *param, size_t len);
+int no_listen(struct fid_pep *pep);
+int no_accept(struct fid_ep *ep, const void *param, size_t len);
+int no_reject(struct fid_pep *pep, fid_t handle, const void *param, size_t len);
+int no_shutdown(struct fid_ep *ep, uint64_t flags);
+int no_join(struct fid_ep *ep, const void *addr, uint64_t flags, struct fid_mc **mc, void *context);
+int no_passive_ep(struct fid_fabric *fabric, struct fi_info *info, struct fid_pep **pep, void *context);
+int no_wait_open(struct fid_fabric *fabric, struct fi_wait_attr *attr, struct fid_wait **wait);
+int no_trywait(struct fid_fabric *fabric, struct fid **fids, int count);
+int no_scalable_ep(struct fid_domain *domain, struct fi_info *info, struct fid_ep **ep, void *context);
+int no_cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attr, struct fid_cntr **cntr, void *context);
+int no_poll_open(struct fid_domain *domain, struct fi_poll_attr *attr, struct fid_poll **poll);
+int no_stx_ctx(struct fid_domain *domain, struct fi_tx_attr *attr, struct fid_stx **stx, void *context);
+int no_srx_ctx(struct fid_domain *domain, struct fi_rx_attr *attr, struct fid_ep **ep, void *context);
+int no_query_atomic(struct fid_domain *domain, enum fi_datatype type, enum fi_op op, struct fi_atomic_attr *attr,
+		    uint64_t flags);
+int no_query_collective(struct fid_domain *domain, enum fi_collective_op op, struct fi_collective_attr *attr,
+			uint64_t flags);
+int no_insertsvc(struct fid_av *av, const char *node, const char *service, fi_addr_t *addr, uint64_t flags,
+		 void *context);
+int no_insertsym(struct fid_av *av, const char *node, size_t nodes, const char *service, size_t services,
+		 fi_addr_t *addr, uint64_t flags, void *context);
+int no_av_set(struct fid_av *av, struct fi_av_set_attr *attr, struct fid_av_set **set, void *context);
+int no_tx_ctx(struct fid_ep *ep, int index, struct fi_tx_attr *attr, struct fid_ep **tx, void *context);
+int no_rx_ctx(struct fid_ep *ep, int index, struct fi_rx_attr *attr, struct fid_ep **rx, void *context);
+ssize_t no_size_left(struct fid_ep *ep);
+
+/* ---- info.c ---- */
+
+int info_get(uint32_t version, const char *node, const char *service, uint64_t flags, const struct fi_info *hints,
+	     struct fi_info **info);
+
+/* ---- eq.c ---- */
+
+int eq_open(struct fid_fabric *fid, struct fi_eq_attr *attr, struct fid_eq **eq, void *context);
+
+/* ---- domain.c ---- */
+
+int fabric_open(struct fi_fabric_attr *attr, struct fid_fabric **fid, void *context);
+
+/* Every call of the application's on a domain's objects is between these two. */
+INLAY_ALWAYS void domain_enter(struct domain *d)
+{
+	if (INLAY_UNLIKELY(d->lock != NULL))
+		pthread_mutex_lock(d->lock);
+}
+
+INLAY_ALWAYS void domain_leave(struct domain *d)
+{
+	if (INLAY_UNLIKELY(d->lock != NULL))
+		pthread_mutex_unlock(d->lock);
+}
+
+/*
+ * A registration of [addr, addr + len) with these rights, found or made. -FI_EAGAIN: what is in use
+ * leaves no room.
+ */
+int region_get(struct domain *d, const void *addr, size_t len, uint32_t access, struct inlay_cache_region **r);
+void region_put(struct domain *d, struct inlay_cache_region *r);
+
+/* ---- av.c ---- */
+
+int av_open(struct fid_domain *fid, struct fi_av_attr *attr, struct fid_av **av, void *context);
+
+/* The place of a name, or FI_ADDR_NOTAVAIL. */
+fi_addr_t av_find(const struct av *av, const struct name *name);
+
+/* ---- endpoint.c ---- */
+
+int endpoint_open(struct fid_domain *fid, struct fi_info *info, struct fid_ep **ep, void *context);
+
+/* As domain_enter, by the endpoint. */
+INLAY_ALWAYS void enter(const struct endpoint *ep)
+{
+	if (INLAY_UNLIKELY(ep->lock != NULL))
+		pthread_mutex_lock(ep->lock);
+}
+
+/* As domain_leave, and gives back `result`. */
+INLAY_ALWAYS ssize_t leave(const struct endpoint *ep, ssize_t result)
+{
+	if (INLAY_UNLIKELY(ep->lock != NULL))
+		pthread_mutex_unlock(ep->lock);
+	return result;
+}
+
+/* ---- pool.c ---- */
+
+void pool_init(struct pool *p, size_t size, struct domain *registered);
+void pool_fini(struct pool *p);
+int pool_grow(struct pool *p);
+
+/* A buffer, or NULL. */
+INLAY_ALWAYS struct buf *buf_take(struct pool *p)
+{
+	struct buf *b = p->free;
+
+	if (INLAY_UNLIKELY(!b)) {
+		if (pool_grow(p))
+			return NULL;
+		b = p->free;
+	}
+	p->free = b->next;
+	return b;
+}
+
+INLAY_ALWAYS void buf_give(struct pool *p, struct buf *b)
+{
+	b->next = p->free;
+	p->free = b;
+}
+
+int ops_grow(struct endpoint *ep);
+void ops_fini(struct endpoint *ep);
+
+/* An operation, or NULL. Most of it is as it was. */
+INLAY_ALWAYS struct op *op_take(struct endpoint *ep, uint8_t kind)
+{
+	struct op *op = ep->free_ops;
+
+	if (INLAY_UNLIKELY(!op)) {
+		if (ops_grow(ep))
+			return NULL;
+		op = ep->free_ops;
+	}
+	ep->free_ops = op->next;
+	op->kind = kind;
+	return op;
+}
+
+INLAY_ALWAYS void op_give(struct endpoint *ep, struct op *op)
+{
+	op->kind = OP_FREE;
+	op->generation++;
+	op->next = ep->free_ops;
+	ep->free_ops = op;
+}
+
+INLAY_FN uint64_t op_handle(const struct op *op)
+{
+	return (uint64_t)op->generation << 32 | op->index;
+}
+
+/* The operation of a handle from the wire, or NULL: it is over, or never was. */
+struct op *op_of(const struct endpoint *ep, uint64_t handle);
+
+/* The n-th operation, free or not; NULL after the last. */
+struct op *op_at(const struct endpoint *ep, uint32_t n);
+
+/* ---- cq.c ---- */
+
+int cq_open(struct fid_domain *fid, struct fi_cq_attr *attr, struct fid_cq **cq, void *context);
+int cq_grow(struct cq *cq);
+void cq_add_error(struct cq *cq, const struct fi_cq_err_entry *e);
+
+/* Makes room for n further completions, n at most CQ_ENTRIES / 2. 0 or -FI_EAGAIN. */
+INLAY_ALWAYS int cq_room(struct cq *cq, uint32_t n)
+{
+	if (INLAY_UNLIKELY(cq->tail - cq->head + n > cq->mask))
+		return cq_grow(cq);
+	return 0;
+}
+
+/* A completion, for which there is room. */
+INLAY_ALWAYS void cq_add(struct cq *cq, void *context, uint64_t flags, size_t len, void *buf, uint64_t data,
+			 uint64_t tag, fi_addr_t source)
+{
+	struct cq_entry *c = &cq->ring[cq->tail++ & cq->mask];
+
+	c->e.op_context = context;
+	c->e.flags = flags;
+	c->e.len = len;
+	c->e.buf = buf;
+	c->e.data = data;
+	c->e.tag = tag;
+	c->source = source;
+}
+
+/* A failure of something that has no more to tell than this. */
+void cq_fail(struct cq *cq, void *context, uint64_t flags, int err, int syndrome);
+
+/* ---- peer.c ---- */
+
+/* The peer of an address, connected or not; NULL: there is no such address, or no memory. */
+struct peer *peer_of(struct endpoint *ep, fi_addr_t addr);
+struct peer *peer_of_name(struct endpoint *ep, const struct name *name);
+
+/* The queue pair of a new connection, in INIT, and its send queue. 0 or a negative errno. */
+int peer_open(struct peer *p);
+
+/* It can be sent to from now on. */
+void peer_ready(struct peer *p);
+
+/* Ends a connection: everything under way fails with err, a positive errno. */
+void peer_fail(struct peer *p, int err, uint8_t syndrome);
+
+/* What comes after the last completion of a failing peer, and what closing does. */
+void peer_close(struct peer *p);
+
+/* The endpoint no longer knows an address. */
+void peer_forget(struct endpoint *ep, fi_addr_t addr);
+
+/* The address vector has learnt a name. */
+void peer_named(struct endpoint *ep, fi_addr_t addr);
+void peer_free_all(struct endpoint *ep);
+
+/* A completion has come in of a peer that is failing. */
+void peer_flushed(struct peer *p);
+
+/*
+ * A completion at the sending side, for which there is room. flags: FI_SEND and so on, with DONE_ERROR, or
+ * 0 for none at all.
+ */
+void tx_done(struct endpoint *ep, void *context, uint32_t flags, int err, uint8_t syndrome);
+
+/* A completion of what slot describes, good (err 0) or not. */
+void slot_done(struct peer *p, struct slot *slot, int err);
+
+/* Whether its queue pair can be posted to: the other side's may not know yet that it can, too. */
+INLAY_ALWAYS bool peer_open_to(const struct peer *p)
+{
+	return p->state == PEER_READY || (p->state == PEER_CONNECTING && p->seen);
+}
+
+/* Where the next WQE says what it is. */
+INLAY_ALWAYS struct slot *peer_slot(const struct peer *p)
+{
+	return &p->slots[inlay_sq_index(&p->sq) & p->mask];
+}
+
+/*
+ * INLAY_SIGNALED if a WQE that nobody waits for must be signaled all the same, so that the ring's room
+ * comes back: one in 32 is.
+ */
+INLAY_ALWAYS uint32_t peer_signal(const struct peer *p, uint32_t bbs)
+{
+	return (inlay_sq_index(&p->sq) & 31) + bbs > 31 ? INLAY_SIGNALED : 0;
+}
+
+/* ---- connect.c ---- */
+
+/* Starts to say hello. 0 or a negative errno. */
+int connect_start(struct peer *p);
+
+/* A datagram has come in. */
+void connect_arrived(struct endpoint *ep, const void *data, size_t len);
+
+/* Sends hellos anew, probes idle connections, gives up. */
+void connect_step(struct endpoint *ep);
+
+/* Tells all connected peers that this endpoint closes. */
+void connect_bye(struct endpoint *ep);
+
+uint64_t milliseconds(void);
+
+/* ---- send.c ---- */
+
+#define SILENT (1ull << 63) /* of a send: no completion, not even of a failure (fi_inject) */
+
+/*
+ * Any send.
+ *
+ * flags  FI_TAGGED or FI_MSG, FI_REMOTE_CQ_DATA, FI_INJECT, FI_COMPLETION, a completion level, SILENT
+ *
+ * Returns 0; -FI_EAGAIN: no room, or no connection yet; or another negative errno. A peer that has failed
+ * makes an error completion, or, of a silent send, the answer.
+ */
+ssize_t send_iov(struct endpoint *ep, const struct iovec *iov, size_t iovs, fi_addr_t dest, uint64_t tag, uint64_t data,
+		 void *context, uint64_t flags);
+ssize_t send_buf(struct endpoint *ep, const void *buf, size_t len, fi_addr_t dest, uint64_t tag, uint64_t data,
+		 void *context, uint64_t flags);
+
+/* What follows from flags and bindings: tx_done, short_addrs. */
+void send_defaults(struct endpoint *ep);
+
+/* FIN: tells the peer that the message with this handle has come. 0, or -FI_EAGAIN: no room. */
+int send_fin(struct peer *p, uint64_t handle);
+
+/* The peer's FIN. */
+void send_finished(struct endpoint *ep, const struct peer *p, uint64_t handle);
+
+/* Ends an operation that waits for FIN. */
+void send_end(struct endpoint *ep, struct op *op, int err);
+
+/* A header and a short payload in one WQEBB. */
+#define SHORT(flags) (INLAY_WQEBB - INLAY_DS - 4 - (uint32_t)sizeof(struct wire) - ((flags) & FLAG_DATA ? 8 : 0))
+
+/*
+ * A message that fits one WQEBB, len at most SHORT(flags). done: flags of its completion, or 0.
+ *
+ *   +0   ctrl    SEND
+ *   +16  inline  byte count | struct wire | (data) | payload
+ *
+ * 0 or -FI_EAGAIN. flags is constant.
+ */
+INLAY_ALWAYS ssize_t send_short(struct peer *p, uint8_t flags, uint64_t tag, uint64_t data, const void *buf, size_t len,
+				void *context, uint32_t done)
+{
+	const uint32_t head = sizeof(struct wire) + (flags & FLAG_DATA ? 8 : 0);
+	struct inlay_cursor at;
+	struct slot *slot;
+	struct wire *wire;
+	uint8_t *to;
+
+	if (INLAY_UNLIKELY(inlay_sq_begin(&p->sq, 1, &at)))
+		return -FI_EAGAIN;
+	slot = peer_slot(p);
+	slot->what = context;
+	slot->kind = SLOT_CONTEXT;
+	slot->flags = done;
+	at = inlay_seg_inline_open(at, head + (uint32_t)len, sizeof(*wire), &to);
+	wire = (struct wire *)(void *)to;
+	inlay_put32(to, WIRE_EAGER | (uint32_t)flags << 8);
+	wire->tag = tag;
+	if (flags & FLAG_DATA)
+		at = inlay_seg_inline_append(at, &data, 8);
+	at = inlay_seg_inline_append(at, buf, (uint32_t)len);
+	return inlay_sq_commit_ring(&p->sq, at, MLX5_OPCODE_SEND, 0, (int32_t)done > 0 ? INLAY_SIGNALED : peer_signal(p, 1), 0);
+}
+
+/* A send of one buffer: the short way, if it is open. flags and inject are constant. */
+INLAY_ALWAYS ssize_t send_one(struct fid_ep *fid, uint8_t flags, const void *buf, size_t len, fi_addr_t dest,
+			      uint64_t tag, uint64_t data, void *context, int inject)
+{
+	struct endpoint *ep = container_of(fid, struct endpoint, fid);
+	const uint64_t kind = flags & FLAG_TAGGED ? FI_TAGGED : FI_MSG;
+	struct peer *p;
+	ssize_t result;
+
+	enter(ep);
+	p = INLAY_LIKELY(dest < (inject ? ep->addrs : ep->short_addrs)) ? ep->ready[dest] : NULL;
+	if (INLAY_LIKELY(p != NULL) && INLAY_LIKELY(len <= SHORT(flags)))
+		result = send_short(p, flags, tag, data, buf, len, context, inject ? 0 : ep->tx_done | (uint32_t)kind);
+	else
+		result = send_buf(ep, buf, len, dest, tag, data, context, kind | (flags & FLAG_DATA ? FI_REMOTE_CQ_DATA : 0) |
+				  (inject ? FI_INJECT | SILENT : ep->tx_flags));
+	return leave(ep, result);
+}
+
+/* ---- recv.c ---- */
+
+int recv_init(struct endpoint *ep);
+void recv_fini(struct endpoint *ep);
+
+/* fi_trecv. */
+ssize_t recv_tagged(struct endpoint *ep, void *buf, size_t len, fi_addr_t source, uint64_t tag, uint64_t ignore,
+		    void *context);
+
+/*
+ * Any receive.
+ *
+ * flags  FI_TAGGED or FI_MSG, FI_COMPLETION, FI_PEEK, FI_CLAIM, FI_DISCARD, FI_MULTI_RECV
+ */
+ssize_t recv_iov(struct endpoint *ep, const struct iovec *iov, size_t iovs, fi_addr_t source, uint64_t tag,
+		 uint64_t ignore, void *context, uint64_t flags);
+
+/* 0 if there was such a receive, else -FI_ENOENT. */
+int recv_cancel(struct endpoint *ep, void *context);
+
+/*
+ * A message came from a peer.
+ *
+ * at  its bytes
+ * b   the buffer that they lie in, if it can be kept; NULL: they must be copied
+ *
+ * Returns 0; 1 if b was kept, and ep->spare is to take its place; -FI_EAGAIN if there is no memory for it
+ * now.
+ */
+int recv_arrived(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct buf *b);
+
+/* Receives that only this peer could have matched fail. */
+void recv_fail(struct peer *p, int err);
+
+/* Ends a receive whose message was read. */
+void recv_end(struct endpoint *ep, struct op *op, int err);
+
+/* ---- rendezvous.c ---- */
+
+/* Reads the message that m announces into op, which has its buffers. */
+void read_start(struct endpoint *ep, struct peer *p, const struct message *m, struct op *op);
+
+/* A piece of op is done. */
+void read_done(struct endpoint *ep, struct op *op, int err);
+
+/* Goes on with what found no room. */
+void read_waiting(struct endpoint *ep);
+
+/* Says FIN now, or when there is room. */
+void fin_later(struct endpoint *ep, struct peer *p, uint64_t handle);
+
+/* ---- progress.c ---- */
+
+/* Handles what the device has completed, and what time has brought. */
+void progress(struct endpoint *ep);
+
+/* Fills the shared receive queue for the first time. */
+int progress_feed(struct endpoint *ep);
+
+/* ---- tagged.c, msg.c ---- */
+
+extern struct fi_ops_tagged tagged_ops;
+extern struct fi_ops_msg msg_ops;
+
+#endif
