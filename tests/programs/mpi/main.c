@@ -139,6 +139,16 @@ void check(const uint8_t *p, size_t len, uint64_t key, const char *name)
 	verified(len);
 }
 
+bool over(const char *framework, const char *component)
+{
+	char name[40];
+	const char *is;
+
+	snprintf(name, sizeof name, "OMPI_MCA_%s", framework);
+	is = getenv(name);
+	return is && !strcmp(is, component);
+}
+
 static const struct part {
 	const char *name;
 	void (*run)(void);

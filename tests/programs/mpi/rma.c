@@ -426,12 +426,11 @@ static void all_of_it(unsigned window)
 
 void rma(void)
 {
-	const char *osc = getenv("OMPI_MCA_osc");
 	MPI_Aint address;
 	void *p;
 	int k;
 
-	early = osc && !strcmp(osc, "ucx");
+	early = over("osc", "ucx");
 	base = calloc((size_t)ranks, sizeof *base);
 	MPI_Comm_group(MPI_COMM_WORLD, &everyone);
 	for (k = 0; k < rounds; k++) {

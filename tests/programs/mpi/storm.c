@@ -2,6 +2,8 @@
 /*
  * Everyone sends to anyone, at random, and receives whatever comes, by receives for any source and tag or by probes. Each message says what
  * it is; its bytes follow from that. All know how many there are.
+ *
+ * Open MPI 4.1 over libfabric (mtl/ofi) never ends a synchronous send that MPI_Mprobe or MPI_Improbe has found.
  */
 #include "world.h"
 
@@ -95,7 +97,7 @@ void storm(void)
 				memcpy(out[i], &h, sizeof h);
 				fill(out[i] + sizeof h, h.len - sizeof h, key_of(me, number));
 				r = target(me, number++);
-				if (h.tag % 5 == 0)
+				if (h.tag % 5 == 0 && !over("mtl", "ofi"))
 					MPI_Issend(out[i], (int)h.len, MPI_BYTE, r, (int)h.tag, comm, &sending[i]);
 				else
 					MPI_Isend(out[i], (int)h.len, MPI_BYTE, r, (int)h.tag, comm, &sending[i]);

@@ -48,6 +48,9 @@ void around_free(uint8_t *p);
 void fill(uint8_t *p, size_t len, uint64_t key);
 void check(const uint8_t *p, size_t len, uint64_t key, const char *what);
 
+/* Whether this is Open MPI with that component, for what does not work over it, whichever network is below */
+bool over(const char *framework, const char *component);
+
 #define EXPECT(condition) ((condition) ? (void)0 : die("line %d: not so: %s", __LINE__, #condition))
 
 #endif
