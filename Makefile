@@ -30,7 +30,7 @@ VERSION = $(shell sed -n 's/^.define INLAY_VERSION_[MP][A-Z]* //p' include/inlay
 
 # A tests/ROOM/NAME.c is a program of its own, built unchecked (NAME-0) and checked (NAME-1); beside a NAME.t it belongs to that
 # script. The software device's own tests include nothing of inlay: each is built once.
-rooms = queue connect mmap buf match tag memdomain devx task programs house
+rooms = queue connect mmap buf match tag memdomain devx task fabric programs house
 scripts = $(wildcard $(rooms:%=tests/%/*.t))
 programs = $(patsubst tests/%.c,%,$(filter-out $(scripts:.t=.c),$(wildcard $(rooms:%=tests/%/*.c))))
 devicetests = $(patsubst %.c,$(B)/%,$(wildcard tests/softdev/tests/*.c))
@@ -67,7 +67,8 @@ help: ## this list
 
 packages = gcc g++ clang make pkg-config libibverbs-dev ibverbs-providers ibverbs-utils perftest libcmocka-dev valgrind hyperfine jq \
 	gnuplot-nox perl binutils libclang-rt-14-dev gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user \
-	ucx-utils libucx-dev libssl-dev libdpdk-dev linux-headers-amd64 cmake meson ninja-build
+	ucx-utils libucx-dev libssl-dev libdpdk-dev linux-headers-amd64 cmake meson ninja-build \
+	libfabric-dev libfabric-bin openmpi-bin libopenmpi-dev
 
 deps: ## installs the Debian packages that build and tests need
 	@{ command -v dpkg-query && command -v apt-get; } >/dev/null || { echo "make deps knows Debian only. Needed here: $(packages)" >&2; exit 1; }; \
@@ -105,9 +106,19 @@ $(B)/libinlay-shim.so: $(shim)
 	@echo "  LD    $@"
 	$(Q)$(CC) $(CFLAGS) -shared -pthread -o $@ $^ $(SANITIZE:%=-fsanitize=%) $(VERBS) -ldl
 
+# The libfabric provider; checked/ has it with INLAY_CHECKED=1, for the tests
+$(fabric:$(B)/%=$(B)/checked/%): $(B)/checked/examples/%.o: examples/%.c $(B)/settings | $(first)
+	$(say)
+	$(compile) -c -fPIC -fvisibility=hidden -DINLAY_CHECKED=1 -Iinclude
+
 $(B)/libinlay-fi.so: $(fabric)
+$(B)/checked/libinlay-fi.so: $(fabric:$(B)/%=$(B)/checked/%)
+$(B)/libinlay-fi.so $(B)/checked/libinlay-fi.so:
 	@echo "  LD    $@"
 	$(Q)$(CC) $(CFLAGS) -shared -pthread -o $@ $^ $(SANITIZE:%=-fsanitize=%) $(VERBS) -lfabric
+
+$(B)/tests/fabric/%: VERBS += -lfabric
+$(filter $(B)/tests/fabric/%,$(tests)): | $(B)/libinlay-fi.so $(B)/checked/libinlay-fi.so
 
 $(B)/tests/%-0: tests/%.c $(B)/settings | $(first)
 	$(say)

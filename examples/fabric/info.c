@@ -113,13 +113,12 @@ static const char *misfit_ep(const struct fi_ep_attr *hint, const struct fi_ep_a
 static const char *misfit_domain(const struct fi_domain_attr *hint, const struct fi_domain_attr *have, uint32_t version,
 				 bool rma)
 {
-	int mr_mode = hint->mr_mode;
+	const bool basic = hint->mr_mode == FI_MR_BASIC || /* all of them, in old programs' words */
+			   (hint->mr_mode == FI_MR_UNSPEC && FI_VERSION_LT(version, FI_VERSION(1, 5)));
 
-	if (mr_mode == FI_MR_BASIC || (mr_mode == FI_MR_UNSPEC && FI_VERSION_LT(version, FI_VERSION(1, 5))))
-		mr_mode = have->mr_mode;
 	return other(hint->name, have->name) ? "domain name" :
 	       hint->control_progress == FI_PROGRESS_AUTO || hint->data_progress == FI_PROGRESS_AUTO ? "automatic progress" :
-	       rma && (have->mr_mode & ~mr_mode) ? "memory registration mode" :
+	       rma && !basic && have->mr_mode & ~hint->mr_mode ? "memory registration mode" :
 	       hint->cq_data_size > have->cq_data_size ? "size of CQ data" :
 	       hint->cq_cnt > have->cq_cnt || hint->ep_cnt > have->ep_cnt ? "number of CQs or endpoints" :
 	       hint->max_ep_tx_ctx > 1 || hint->max_ep_rx_ctx > 1 ? "several contexts" :
@@ -153,6 +152,12 @@ static uint64_t granted(uint64_t asked, uint64_t have)
 	return have & (asked | ~(uint64_t)(FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | PRICED_CAPS));
 }
 
+/* The mode that memory is registered in, in the words of the hint. */
+static int mr_mode(int hint, int have, bool rma)
+{
+	return hint == FI_MR_BASIC || (hint == FI_MR_SCALABLE && !rma) ? hint : rma ? have : have & hint;
+}
+
 /* Narrows the offer to what was asked for. */
 static void answer(const struct fi_info *hints, struct fi_info *info)
 {
@@ -161,8 +166,6 @@ static void answer(const struct fi_info *hints, struct fi_info *info)
 		info->tx_attr->caps = granted(hints->caps, info->tx_attr->caps);
 		info->rx_attr->caps = granted(hints->caps, info->rx_attr->caps);
 	}
-	if (!(info->caps & FI_DIRECTED_RECV))
-		info->ep_attr->mem_tag_format = TAG_FORMAT;
 	if (hints->tx_attr)
 		info->tx_attr->op_flags = hints->tx_attr->op_flags;
 	if (hints->rx_attr)
@@ -171,6 +174,9 @@ static void answer(const struct fi_info *hints, struct fi_info *info)
 		info->domain_attr->threading = hints->domain_attr->threading;
 	if (hints->domain_attr && hints->domain_attr->av_type != FI_AV_UNSPEC)
 		info->domain_attr->av_type = hints->domain_attr->av_type;
+	if (hints->domain_attr)
+		info->domain_attr->mr_mode = mr_mode(hints->domain_attr->mr_mode, info->domain_attr->mr_mode,
+						     (info->caps & (FI_RMA | FI_ATOMIC)) != 0);
 	info->handle = hints->handle;
 }
 
@@ -194,10 +200,13 @@ static struct fi_info *info_of(struct ibv_device *device, uint32_t version, cons
 	ibv_close_device(context);
 	if (!info || !hints)
 		return info;
-	answer(hints, info);
+	if (hints->caps && !(hints->caps & FI_DIRECTED_RECV))
+		info->ep_attr->mem_tag_format = TAG_FORMAT;
 	why = misfit(hints, info, version);
-	if (!why)
+	if (!why) {
+		answer(hints, info);
 		return info;
+	}
 	FI_INFO(&provider, FI_LOG_CORE, "%s does not fit the hints: %s\n", ibv_get_device_name(device), why);
 	fi_freeinfo(info);
 	return NULL;
