@@ -136,7 +136,7 @@ static struct fi_ops fid_ops = {
 };
 static struct fi_ops_domain domain_ops = {
 	sizeof(struct fi_ops_domain), av_open, cq_open, endpoint_open, no_scalable_ep, no_cntr_open, no_poll_open,
-	no_stx_ctx, no_srx_ctx, no_query_atomic, no_query_collective, endpoint_open2,
+	no_stx_ctx, no_srx_ctx, atomic_query, no_query_collective, endpoint_open2,
 };
 
 static struct ibv_context *open_device(const char *name)
@@ -185,7 +185,7 @@ static int domain_open(struct fid_fabric *fid, struct fi_info *info, struct fid_
 	d->fid.fid.context = context;
 	d->fid.fid.ops = &fid_ops;
 	d->fid.ops = &domain_ops;
-	d->fid.mr = &no_mr;
+	d->fid.mr = &mr_ops;
 	*out = &d->fid;
 	return 0;
 bad:

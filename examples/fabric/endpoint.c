@@ -338,9 +338,9 @@ int endpoint_open(struct fid_domain *fid, struct fi_info *info, struct fid_ep **
 	ep->fid.ops = &ep_ops;
 	ep->fid.cm = &cm_ops;
 	ep->fid.msg = &msg_ops;
-	ep->fid.rma = &no_rma;
+	ep->fid.rma = &rma_ops;
 	ep->fid.tagged = &tagged_ops;
-	ep->fid.atomic = &no_atomic;
+	ep->fid.atomic = &atomic_ops;
 	ep->fid.collective = &no_collective;
 	*out = &ep->fid;
 	return 0;

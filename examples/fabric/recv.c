@@ -491,6 +491,10 @@ int recv_arrived(struct endpoint *ep, struct peer *p, const void *at, uint32_t b
 	if (INLAY_UNLIKELY(m.kind != WIRE_EAGER && m.kind != WIRE_RENDEZVOUS)) {
 		if (m.kind == WIRE_FIN)
 			send_finished(ep, p, m.tag);
+		else if (m.kind == WIRE_WRITTEN)
+			return rma_arrived(ep, p, &m);
+		else if (m.kind == WIRE_ATOMIC || m.kind == WIRE_ANSWER)
+			return atomic_arrived(ep, p, &m);
 		return 0;
 	}
 	if (INLAY_UNLIKELY(!(m.flags & FLAG_TAGGED))) {

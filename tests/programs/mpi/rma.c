@@ -353,8 +353,8 @@ static void counters(unsigned kind, bool swap)
 		sent(at);
 	}
 	MPI_Win_unlock_all(win);
-	MPI_Reduce(seen, sum, (int)all, MPI_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
-	for (k = 0; !me && k < all; k++)
+	MPI_Allreduce(seen, sum, (int)all, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
+	for (k = 0; k < all; k++)
 		EXPECT(sum[k] == 1);
 	own(true);
 	if (me == at)
@@ -415,12 +415,11 @@ static void all_of_it(unsigned window)
 			}
 		}
 	}
-	for (kind = 0; kind < 4; kind++) {
-		if (kinds[kind].size < 4)
-			continue;
-		counters(kind, false);
-		counters(kind, true);
-	}
+	counters(2, false);
+	counters(2, true);
+	counters(3, false);
+	if (!over("osc", "rdma")) /* Open MPI 4.1 dies of it over any network */
+		counters(3, true);
 	exclusive();
 }
 
