@@ -19,8 +19,8 @@
 #include "fabric.h"
 
 #define MAGIC 0x796c6e69u
-#define HELLO_MS 100u     /* between two hellos: once, twice, ... this */
-#define HELLO_TRIES 20u   /* at most so many times */
+#define HELLO_MS 20u      /* between two hellos: once, twice, ... this */
+#define HELLO_TRIES 50u   /* at most so many times */
 #define BYE_MS 10000u     /* for what was sent to be acknowledged */
 
 enum hello_kind { HELLO = 1, REFUSED, BYE };

@@ -312,6 +312,7 @@ struct peer {
 	bool reachable;           /* av is known */
 	bool seen;                /* our queue pair is in RTS */
 	bool flushed;             /* FAILING: the last WQE is posted */
+	bool forgotten;           /* FAILING: to be IDLE after it */
 	uint8_t syndrome;         /* why it failed, if the device knows */
 	uint16_t err;             /* why it failed */
 	fi_addr_t addr;           /* FI_ADDR_NOTAVAIL: not in the address vector */

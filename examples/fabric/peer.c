@@ -104,6 +104,7 @@ void peer_forget(struct endpoint *ep, fi_addr_t addr)
 	if (p->addr != addr)
 		return;
 	p->addr = FI_ADDR_NOTAVAIL;
+	p->forgotten = p->state == PEER_FAILING;
 	if (p->state == PEER_FAILED)
 		p->state = PEER_IDLE;
 }
@@ -254,7 +255,8 @@ void peer_close(struct peer *p)
 	free(p->slots);
 	p->slots = NULL;
 	if (p->state == PEER_FAILING)
-		p->state = PEER_FAILED;
+		p->state = p->forgotten ? PEER_IDLE : PEER_FAILED;
+	p->forgotten = false;
 }
 
 void peer_free_all(struct endpoint *ep)

@@ -262,11 +262,16 @@ static APART int ignore_less(struct endpoint *ep, uint64_t ignore)
 	return 0;
 }
 
-/* What a receive is matched by. 0, or a negative errno: there is no such sender, or no memory. */
-INLAY_ALWAYS int key_of(struct endpoint *ep, fi_addr_t source, uint64_t tag, uint64_t ignore, uint64_t *key, uint64_t *mask)
+/*
+ * What a receive is matched by, and *from, the sender that it names, or NULL. 0, or a negative errno: there
+ * is no such sender, or no memory.
+ */
+INLAY_ALWAYS int key_of(struct endpoint *ep, fi_addr_t source, uint64_t tag, uint64_t ignore, uint64_t *key,
+			uint64_t *mask, const struct peer **from)
 {
 	const struct peer *p;
 
+	*from = NULL;
 	if (INLAY_UNLIKELY(ep->ignored & ~ignore) && ignore_less(ep, ignore))
 		return -FI_EAGAIN;
 	*key = tag & ep->tag_bits;
@@ -279,6 +284,7 @@ INLAY_ALWAYS int key_of(struct endpoint *ep, fi_addr_t source, uint64_t tag, uin
 		if (!p)
 			return -FI_EADDRNOTAVAIL;
 	}
+	*from = p;
 	*key |= p->source;
 	*mask |= ~ep->tag_bits;
 	return 0;
@@ -302,6 +308,33 @@ INLAY_ALWAYS struct op *new_recv(struct endpoint *ep, uint8_t *buf, size_t len, 
 	return op;
 }
 
+/* A receive ends before a message came. */
+static void end_early(struct endpoint *ep, struct op *op, int err)
+{
+	struct fi_cq_err_entry e;
+
+	memset(&e, 0, sizeof(e));
+	e.op_context = op->context;
+	e.flags = op->flags;
+	e.buf = op->buf;
+	e.err = err;
+	cq_add_error(ep->rx_cq, &e);
+	op->told = false;
+	if (op->multi && op->refs)
+		op->kind = OP_SPENT;
+	else
+		op_give(ep, op);
+}
+
+/* A receive was posted that only a peer that has failed could match. */
+static APART void vain(struct endpoint *ep, struct op *op, uint64_t handle, int err)
+{
+	struct inlay_match_found found;
+
+	inlay_match_remove(&ep->match, handle, &found);
+	end_early(ep, op, err);
+}
+
 static APART void meet_kept(struct endpoint *ep, struct buf *kept, struct op *op)
 {
 	struct message m;
@@ -315,8 +348,9 @@ static APART void meet_kept(struct endpoint *ep, struct buf *kept, struct op *op
 INLAY_ALWAYS ssize_t post_tagged(struct endpoint *ep, struct op *op, fi_addr_t source, uint64_t tag, uint64_t ignore)
 {
 	struct inlay_match_found found;
+	const struct peer *from;
 	uint64_t key, mask;
-	int err = key_of(ep, source, tag, ignore, &key, &mask);
+	int err = key_of(ep, source, tag, ignore, &key, &mask, &from);
 
 	if (INLAY_UNLIKELY(err))
 		goto refused;
@@ -330,10 +364,12 @@ INLAY_ALWAYS ssize_t post_tagged(struct endpoint *ep, struct op *op, fi_addr_t s
 			goto refused;
 		err = inlay_match_post(&ep->match, key, mask, (uintptr_t)op, &found);
 	}
-	if (!err)
-		op->match = found.handle;
-	else
+	if (err)
 		meet_kept(ep, (struct buf *)(uintptr_t)found.cookie, op);
+	else if (INLAY_UNLIKELY(from && from->state >= PEER_FAILING))
+		vain(ep, op, found.handle, from->err);
+	else
+		op->match = found.handle;
 	return 0;
 refused:
 	op_give(ep, op);
@@ -472,6 +508,8 @@ static ssize_t post_untagged(struct endpoint *ep, struct op *op)
 		meet_untagged(ep, kept->peer, &m, place);
 		unkeep(ep, kept);
 	}
+	if (*place == op && op->peer && op->peer->state >= PEER_FAILING)
+		end_early(ep, unlist(ep, place), op->peer->err);
 	return 0;
 }
 
@@ -536,10 +574,11 @@ static void discard(struct endpoint *ep, struct buf *kept)
 static ssize_t peek(struct endpoint *ep, fi_addr_t source, uint64_t tag, uint64_t ignore, void *context, uint64_t flags)
 {
 	struct inlay_match_found found;
+	const struct peer *from;
 	uint64_t key, mask;
 	struct message m;
 	struct buf *kept;
-	int err = key_of(ep, source, tag, ignore, &key, &mask);
+	int err = key_of(ep, source, tag, ignore, &key, &mask, &from);
 
 	if (!err)
 		err = cq_room(ep->rx_cq, 1);
@@ -629,23 +668,6 @@ ssize_t recv_iov(struct endpoint *ep, const struct iovec *iov, size_t iovs, fi_a
 }
 
 /* ---- Ends before a message came ---- */
-
-static void end_early(struct endpoint *ep, struct op *op, int err)
-{
-	struct fi_cq_err_entry e;
-
-	memset(&e, 0, sizeof(e));
-	e.op_context = op->context;
-	e.flags = op->flags;
-	e.buf = op->buf;
-	e.err = err;
-	cq_add_error(ep->rx_cq, &e);
-	op->told = false;
-	if (op->multi && op->refs)
-		op->kind = OP_SPENT;
-	else
-		op_give(ep, op);
-}
 
 int recv_cancel(struct endpoint *ep, void *context)
 {

@@ -214,9 +214,9 @@ int peer_need(struct endpoint *ep, struct peer *p)
 		if (err)
 			return err;
 	}
-	if (p->state == PEER_CONNECTING)
+	if (p->state == PEER_CONNECTING || p->forgotten)
 		progress(ep); /* for callers that try again without a look at their CQ */
-	if (p->state >= PEER_FAILING)
+	if (p->state >= PEER_FAILING && !p->forgotten)
 		return -p->err;
 	return p->state == PEER_READY ? 0 : -FI_EAGAIN;
 }
