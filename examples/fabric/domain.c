@@ -214,7 +214,7 @@ static struct fi_ops fabric_fid_ops = {
 	sizeof(struct fi_ops), fabric_close, no_bind, no_control, no_ops_open, no_tostr, no_ops_set,
 };
 static struct fi_ops_fabric fabric_ops = {
-	sizeof(struct fi_ops_fabric), domain_open, no_passive_ep, eq_open, no_wait_open, no_trywait, domain_open2,
+	sizeof(struct fi_ops_fabric), domain_open, no_passive_ep, eq_open, no_wait_open, wait_try, domain_open2,
 };
 
 int fabric_open(struct fi_fabric_attr *attr, struct fid_fabric **out, void *context)

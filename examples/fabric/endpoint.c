@@ -69,8 +69,10 @@ static int make_queues(struct endpoint *ep, const char **why)
 	memset(&srq, 0, sizeof(srq));
 	srq.attr.max_wr = (uint32_t)settings.receives;
 	srq.attr.max_sge = 1;
+	if (wait_attach(ep))
+		return inlay_refuse_(-errno, why, "no completion channel");
 	ep->ibcq = ibv_create_cq(context, (int)(inlay_srq_cqes(srq.attr.max_wr) + UD_RING * 4 + (uint32_t)settings.peers * PEER_RING),
-				 NULL, NULL, 0);
+				 NULL, ep->channel, 0);
 	if (!ep->ibcq)
 		return inlay_refuse_(-errno, why, "no CQ for so many connections: lower FI_INLAY_PEERS");
 	err = inlay_cq_from_cq(&ep->cq, ep->ibcq, why);
@@ -154,6 +156,7 @@ static int endpoint_close(struct fid *fid)
 		ibv_destroy_srq(ep->ibsrq);
 	if (ep->ibcq)
 		ibv_destroy_cq(ep->ibcq);
+	wait_detach(ep);
 	recv_fini(ep);
 	pool_fini(&ep->bounce);
 	pool_fini(&ep->small);

@@ -10,6 +10,7 @@
  *   connect.c     hellos over UD that bring a connection about
  *   pool.c        memory for operations and bounce buffers
  *   cq.c          the completion queues that the application reads; eq.c: the event queue that stays empty
+ *   wait.c        sleeping until something is in a completion queue
  *   send.c        protocols of a send: inline, eager, rendezvous
  *   recv.c        posted receives, kept messages, matching
  *   rendezvous.c  large messages: the receiver's RDMA reads
@@ -206,7 +207,7 @@ struct cq {
 	struct cq_error *error, **last_error;
 	struct endpoint **endpoints; /* that complete here, and are driven by reads */
 	uint32_t users;
-	enum fi_wait_obj wait_obj;
+	int epoll, wake;          /* descriptors that are waited for; -1: it cannot be waited for */
 };
 
 /* ---- Operations ---- */
@@ -361,6 +362,7 @@ struct endpoint {
 	struct endpoint *next_of_av;
 	struct fi_info *info;
 	struct ibv_cq *ibcq;
+	struct ibv_comp_channel *channel; /* if its completions can be waited for */
 	struct ibv_srq *ibsrq;
 	struct ibv_qp *ud_qp;
 	struct inlay_connect_attr attr;
@@ -402,7 +404,6 @@ int no_shutdown(struct fid_ep *ep, uint64_t flags);
 int no_join(struct fid_ep *ep, const void *addr, uint64_t flags, struct fid_mc **mc, void *context);
 int no_passive_ep(struct fid_fabric *fabric, struct fi_info *info, struct fid_pep **pep, void *context);
 int no_wait_open(struct fid_fabric *fabric, struct fi_wait_attr *attr, struct fid_wait **wait);
-int no_trywait(struct fid_fabric *fabric, struct fid **fids, int count);
 int no_scalable_ep(struct fid_domain *domain, struct fi_info *info, struct fid_ep **ep, void *context);
 int no_cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attr, struct fid_cntr **cntr, void *context);
 int no_poll_open(struct fid_domain *domain, struct fi_poll_attr *attr, struct fid_poll **poll);
@@ -572,6 +573,23 @@ INLAY_ALWAYS void cq_add(struct cq *cq, void *context, uint64_t flags, size_t le
 
 /* A failure of something that has no more to tell than this. */
 void cq_fail(struct cq *cq, void *context, uint64_t flags, int err, int syndrome);
+
+/* ---- wait.c ---- */
+
+/* A completion queue's descriptors, and their end. */
+int wait_open(struct cq *cq, enum fi_wait_obj kind);
+void wait_close(struct cq *cq);
+
+int wait_control(struct cq *cq, int command, void *arg);
+int wait_signal(struct cq *cq);
+int wait_try(struct fid_fabric *fabric, struct fid **fids, int count);
+
+/* Reads, and sleeps before if there is nothing. timeout in milliseconds; negative: for ever. */
+ssize_t wait_read(struct cq *cq, void *buf, size_t count, fi_addr_t *source, int timeout);
+
+/* The endpoint's completion channel, if its completion queues have a use for it. */
+int wait_attach(struct endpoint *ep);
+void wait_detach(struct endpoint *ep);
 
 /* ---- peer.c ---- */
 
