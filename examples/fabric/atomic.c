@@ -529,16 +529,18 @@ static ssize_t atomic_any(struct endpoint *ep, const struct atomic *a)
 {
 	const uint32_t done = a->flags & SILENT ? 0 : rma_done_flags(ep, a->flags | FI_ATOMIC);
 	const bool operand = a->op != FI_ATOMIC_READ;
+	struct fi_atomic_attr attr;
 	struct peer *p;
 	size_t count;
 	int err;
 
 	if (a->iovs > IOV_LIMIT || a->compares > IOV_LIMIT || a->results > IOV_LIMIT)
 		return -FI_EINVAL;
+	err = atomic_query(NULL, a->type, a->op, &attr, a->compares ? FI_COMPARE_ATOMIC : a->results ? FI_FETCH_ATOMIC : 0);
+	if (err)
+		return err;
 	count = elements(operand ? a->iov : a->result, operand ? a->iovs : a->results);
-	if (!count || count > most(a->type, a->op))
-		return most(a->type, a->op) ? -FI_EINVAL : -FI_EOPNOTSUPP;
-	if (compares(a->op) != !!a->compares || (a->compares && elements(a->compare, a->compares) != count) ||
+	if (!count || count > attr.count || (a->compares && elements(a->compare, a->compares) != count) ||
 	    (a->results && elements(a->result, a->results) != count))
 		return -FI_EINVAL;
 	p = peer_of(ep, a->addr);

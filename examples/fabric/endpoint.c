@@ -94,7 +94,7 @@ static int enable(struct endpoint *ep)
 	if (!ep->av || !ep->tx_cq || !ep->rx_cq)
 		return -FI_EOPBADSTATE;
 	ep->attr = connect_attr();
-	err = recv_init(ep);
+	err = match_init(ep);
 	if (!err)
 		err = make_queues(ep, &why);
 	if (!err)
@@ -104,14 +104,15 @@ static int enable(struct endpoint *ep)
 		return err;
 	}
 	inlay_qpn_table_init(&ep->qpns, NULL, 0);
-	pool_init(&ep->bounce, INLAY_GRH + WIRE_MAX + settings.eager, ep->domain);
-	pool_init(&ep->small, SMALL_MESSAGE, NULL);
-	err = progress_feed(ep);
+	err = pool_init(&ep->small, SMALL_MESSAGE, NULL);
+	if (!err)
+		err = pool_init(&ep->bounce, INLAY_GRH + WIRE_MAX + settings.eager, ep->domain);
+	if (!err)
+		err = progress_feed(ep);
 	if (err) {
 		WARN(FI_LOG_EP_CTRL, "no registered memory for receives: lower FI_INLAY_RECEIVES\n");
 		return err;
 	}
-	ep->waiting_tail = &ep->waiting_head;
 	ep->now = milliseconds();
 	ep->enabled = true;
 	return 0;
@@ -157,7 +158,7 @@ static int endpoint_close(struct fid *fid)
 	if (ep->ibcq)
 		ibv_destroy_cq(ep->ibcq);
 	wait_detach(ep);
-	recv_fini(ep);
+	match_fini(ep);
 	pool_fini(&ep->bounce);
 	pool_fini(&ep->small);
 	ops_fini(ep);
@@ -335,6 +336,9 @@ int endpoint_open(struct fid_domain *fid, struct fi_info *info, struct fid_ep **
 	ep->tx_flags = info->tx_attr ? info->tx_attr->op_flags : 0;
 	ep->rx_flags = info->rx_attr ? info->rx_attr->op_flags : 0;
 	ep->min_multi_recv = 64;
+	ep->recv_tail = &ep->recv_head;
+	ep->kept_tail = &ep->kept_head;
+	ep->waiting_tail = &ep->waiting_head;
 	ep->fid.fid.fclass = FI_CLASS_EP;
 	ep->fid.fid.context = context;
 	ep->fid.fid.ops = &fid_ops;

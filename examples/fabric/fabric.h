@@ -12,7 +12,9 @@
  *   cq.c          the completion queues that the application reads; eq.c: the event queue that stays empty
  *   wait.c        sleeping until something is in a completion queue
  *   send.c        protocols of a send: inline, eager, rendezvous
- *   recv.c        posted receives, kept messages, matching
+ *   recv.c        receives are posted and end; untagged.c: those without a tag
+ *   match.c       where tagged receives and messages meet
+ *   arrive.c      messages that have come; message.h: when one has found its receive
  *   rendezvous.c  large messages: the receiver's RDMA reads
  *   progress.c    the device's completions
  *   tagged.c      fi_tsend and its kin
@@ -53,6 +55,7 @@
 #include <inlay/verbs.h>
 
 #define APART __attribute__((noinline, cold)) /* the rare cases of a function that is called often */
+#define CALLED __attribute__((noinline))      /* not rare, but too long for its callers */
 
 #define IOV_LIMIT 4u              /* pieces of memory in one operation */
 #define SOURCE_BITS 16u           /* of the 64 that are matched, when receives name their sender */
@@ -121,6 +124,12 @@ struct segment {
 } __attribute__((packed));
 
 INLAY_STATIC_ASSERT(sizeof(struct wire) == 12 && sizeof(struct segment) == 20, "on the wire");
+
+/* Bytes before the payload. */
+INLAY_ALWAYS uint32_t header_bytes(uint8_t flags)
+{
+	return (uint32_t)sizeof(struct wire) + (flags & FLAG_DATA ? 8 : 0) + (flags & FLAG_HANDLE ? 8 : 0);
+}
 
 #define WIRE_MAX (sizeof(struct wire) + 16) /* with both extras */
 #define INLINE_BYTES 188u         /* of a message in a WQE: four WQEBBs */
@@ -351,6 +360,7 @@ struct endpoint {
 	struct buf *kept_head, **kept_tail; /* untagged messages, oldest first */
 	struct pool bounce, small;
 
+	struct peer anybody;      /* has no bits in what is matched, and never fails */
 	struct inlay_match match __attribute__((aligned(64)));
 	struct inlay_cq cq __attribute__((aligned(64)));
 	struct inlay_srq srq __attribute__((aligned(64)));
@@ -481,7 +491,8 @@ INLAY_ALWAYS ssize_t leave(const struct endpoint *ep, ssize_t result)
 
 /* ---- pool.c ---- */
 
-void pool_init(struct pool *p, size_t size, struct domain *registered);
+/* size: bytes in each buffer. registered: NULL: plain memory. 0 or -FI_ENOMEM. */
+int pool_init(struct pool *p, size_t size, struct domain *registered);
 void pool_fini(struct pool *p);
 int pool_grow(struct pool *p);
 
@@ -733,6 +744,11 @@ INLAY_ALWAYS ssize_t send_short(struct peer *p, uint8_t flags, uint64_t tag, uin
 	return inlay_sq_commit_ring(&p->sq, at, MLX5_OPCODE_SEND, 0, (int32_t)done > 0 ? INLAY_SIGNALED : peer_signal(p, 1), 0);
 }
 
+/* As send_short, of a longer message: len at most MEDIUM. flags need not be constant. */
+ssize_t send_medium(struct peer *p, uint8_t flags, uint64_t tag, uint64_t data, const void *buf, size_t len,
+		    void *context, uint32_t done);
+#define MEDIUM (INLINE_BYTES - WIRE_MAX)
+
 /* A send of one buffer: the short way, if it is open. flags and inject are constant. */
 INLAY_ALWAYS ssize_t send_one(struct fid_ep *fid, uint8_t flags, const void *buf, size_t len, fi_addr_t dest,
 			      uint64_t tag, uint64_t data, void *context, int inject)
@@ -746,20 +762,30 @@ INLAY_ALWAYS ssize_t send_one(struct fid_ep *fid, uint8_t flags, const void *buf
 	p = INLAY_LIKELY(dest < (inject ? ep->addrs : ep->short_addrs)) ? ep->ready[dest] : NULL;
 	if (INLAY_LIKELY(p != NULL) && INLAY_LIKELY(len <= SHORT(flags)))
 		result = send_short(p, flags, tag, data, buf, len, context, inject ? 0 : ep->tx_done | (uint32_t)kind);
+	else if (p && len <= MEDIUM)
+		result = send_medium(p, flags, tag, data, buf, len, context, inject ? 0 : ep->tx_done | (uint32_t)kind);
 	else
 		result = send_buf(ep, buf, len, dest, tag, data, context, kind | (flags & FLAG_DATA ? FI_REMOTE_CQ_DATA : 0) |
 				  (inject ? FI_INJECT | SILENT : ep->tx_flags));
 	return leave(ep, result);
 }
 
+/* ---- match.c ---- */
+
+int match_init(struct endpoint *ep);
+void match_fini(struct endpoint *ep);
+
+/* Twice as large. 0 or -FI_EAGAIN. */
+int match_grow(struct endpoint *ep);
+
+/* A receive does not ignore all that the table does: it shall ignore no more than both. 0 or -FI_EAGAIN. */
+int match_ignore_less(struct endpoint *ep, uint64_t ignore);
+
 /* ---- recv.c ---- */
 
-int recv_init(struct endpoint *ep);
-void recv_fini(struct endpoint *ep);
-
 /* fi_trecv. */
-ssize_t recv_tagged(struct endpoint *ep, void *buf, size_t len, fi_addr_t source, uint64_t tag, uint64_t ignore,
-		    void *context);
+ssize_t recv_tagged(struct fid_ep *fid, void *buf, size_t len, void *desc, fi_addr_t source, uint64_t tag,
+		    uint64_t ignore, void *context);
 
 /*
  * Any receive.
@@ -770,7 +796,31 @@ ssize_t recv_iov(struct endpoint *ep, const struct iovec *iov, size_t iovs, fi_a
 		 uint64_t ignore, void *context, uint64_t flags);
 
 /* 0 if there was such a receive, else -FI_ENOENT. */
-int recv_cancel(struct endpoint *ep, void *context);
+int recv_cancel(struct endpoint *ep, const void *context);
+
+/* Receives that only this peer could have matched fail. */
+void recv_fail(struct peer *p, int err);
+
+/* A receive ends before a message came, or, recv_end, when its message was read. */
+void recv_end_early(struct endpoint *ep, struct op *op, int err);
+void recv_end(struct endpoint *ep, struct op *op, int err);
+
+/* ---- untagged.c ---- */
+
+ssize_t untagged_post(struct endpoint *ep, struct op *op);
+
+/* A message: as arrive_any. */
+int untagged_arrived(struct endpoint *ep, struct peer *p, const struct message *m, const void *at, uint32_t bytes,
+		     struct buf *b);
+
+/* As recv_cancel and recv_fail. */
+int untagged_cancel(struct endpoint *ep, const void *context);
+void untagged_fail(struct peer *p, int err);
+
+/* A message that was read into a part of a multi-receive's buffer is there. */
+void untagged_part_end(struct endpoint *ep, struct op *multi);
+
+/* ---- arrive.c ---- */
 
 /*
  * A message came from a peer.
@@ -781,13 +831,21 @@ int recv_cancel(struct endpoint *ep, void *context);
  * Returns 0; 1 if b was kept, and ep->spare is to take its place; -FI_EAGAIN if there is no memory for it
  * now.
  */
-int recv_arrived(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct buf *b);
+int arrive_any(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct buf *b);
 
-/* Receives that only this peer could have matched fail. */
-void recv_fail(struct peer *p, int err);
+/* The same, when it stands in the match table under this handle. */
+int arrive_kept(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct buf *b, uint64_t handle);
 
-/* Ends a receive whose message was read. */
-void recv_end(struct endpoint *ep, struct op *op, int err);
+struct buf *arrive_keep(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct buf *b);
+void arrive_unkeep(struct endpoint *ep, struct buf *kept);
+
+/* A message meets its receive: there is room for two completions. */
+void arrive_meet(struct endpoint *ep, struct peer *p, const struct message *m, struct op *op);
+void arrive_matched(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct op *op);
+void arrive_meet_kept(struct endpoint *ep, struct buf *kept, struct op *op);
+
+/* Nobody wants a message. */
+void arrive_discard(struct endpoint *ep, struct buf *kept);
 
 /* ---- rendezvous.c ---- */
 

@@ -16,12 +16,13 @@ struct chunk {
 	uint8_t data[] __attribute__((aligned(64)));
 };
 
-void pool_init(struct pool *p, size_t size, struct domain *registered)
+int pool_init(struct pool *p, size_t size, struct domain *registered)
 {
 	p->free = NULL;
 	p->chunks = NULL;
 	p->size = inlay_round_up(size, 64);
 	p->domain = registered;
+	return pool_grow(p);
 }
 
 void pool_fini(struct pool *p)

@@ -2,10 +2,10 @@
 /*
  * progress.c: what the device has completed.
  */
-#include "fabric.h"
+#include "message.h"
 
 #define BUDGET 64u        /* completions at a time */
-#define CQ_ROOM 4u        /* entries that one of them may write */
+#define CQ_ROOM (4 * BUDGET) /* entries that they may write */
 
 /* ---- The shared receive queue ---- */
 
@@ -87,14 +87,54 @@ static APART void datagram(struct endpoint *ep, const struct mlx5_cqe64 *cqe, co
 		connect_arrived(ep, data, sizeof(data));
 }
 
+/*
+ * A message. Most are eager and tagged, and find their receive: these go straight into its buffer. All others
+ * go to arrive.c. Returns as arrive_any.
+ */
+INLAY_ALWAYS int message(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct buf *b)
+{
+	const struct wire *wire = (const struct wire *)at;
+	struct inlay_match_found found;
+	uint64_t data = 0, flags = 0, tag;
+	uint32_t head = sizeof(*wire);
+	struct op *op;
+	int r;
+
+	if (INLAY_UNLIKELY(bytes < sizeof(*wire) + 8) || INLAY_UNLIKELY(wire->kind != WIRE_EAGER) ||
+	    INLAY_UNLIKELY((wire->flags & ~FLAG_DATA) != FLAG_TAGGED))
+		return arrive_any(ep, p, at, bytes, b);
+	tag = wire->tag;
+	if (wire->flags & FLAG_DATA) {
+		memcpy(&data, wire + 1, 8);
+		flags = FI_REMOTE_CQ_DATA;
+		head += 8;
+	}
+	r = inlay_match_arrive(&ep->match, (tag & ep->tag_bits) | p->source, 0, &found);
+	if (INLAY_UNLIKELY(r < 0))
+		return arrive_any(ep, p, at, bytes, b);
+	if (!r)
+		return arrive_kept(ep, p, at, bytes, b, found.handle);
+	op = (struct op *)(uintptr_t)found.cookie;
+	bytes -= head;
+	if (INLAY_LIKELY(bytes <= op->len)) {
+		message_scatter(op, (const uint8_t *)at + head, bytes);
+		message_told(ep, op, p, flags, bytes, data, tag);
+		op_give(ep, op);
+	} else {
+		arrive_matched(ep, p, at, bytes + head, op);
+	}
+	return 0;
+}
+
 /* 0, or -FI_EAGAIN: the completion stays where it is until there is memory. */
 INLAY_ALWAYS int received(struct endpoint *ep, const struct mlx5_cqe64 *cqe)
 {
 	const uint32_t index = inlay_cqe_wqe_counter(cqe);
 	struct peer *p = (struct peer *)inlay_qpn_table_find(&ep->qpns, inlay_cqe_qpn(cqe));
 	struct buf *b = index <= inlay_srq_size(&ep->srq) ? (struct buf *)(uintptr_t)inlay_srq_user(&ep->srq, index) : NULL;
-	uint32_t bytes = inlay_cqe_byte_count(cqe);
+	const uint32_t bytes = inlay_cqe_byte_count(cqe);
 	const void *data;
+	bool scattered;
 	int r = 0;
 
 	if (INLAY_UNLIKELY(!b)) {
@@ -106,9 +146,10 @@ INLAY_ALWAYS int received(struct endpoint *ep, const struct mlx5_cqe64 *cqe)
 		datagram(ep, cqe, b);
 		return 0;
 	}
-	data = inlay_cqe_data(cqe, inlay_cq_cqe_size(&ep->cq), b->data);
+	scattered = inlay_cqe_is_scattered(cqe);
+	data = scattered ? inlay_cqe_payload(cqe, inlay_cq_cqe_size(&ep->cq)) : b->data;
 	if (INLAY_LIKELY(data != NULL) && INLAY_LIKELY(bytes <= b->size))
-		r = recv_arrived(ep, p, data, bytes, data == b->data ? b : NULL);
+		r = message(ep, p, data, bytes, scattered ? NULL : b);
 	if (INLAY_UNLIKELY(r < 0))
 		return r;
 	if (INLAY_LIKELY(inlay_srq_release(&ep->srq, cqe) > 0)) {
@@ -178,7 +219,7 @@ void progress(struct endpoint *ep)
 	uint32_t n;
 
 	for (n = 0; n < BUDGET && (cqe = inlay_cq_peek(&ep->cq)); n++) {
-		if (INLAY_UNLIKELY(cq_room(ep->rx_cq, CQ_ROOM)) || INLAY_UNLIKELY(cq_room(ep->tx_cq, CQ_ROOM)))
+		if (!n && (INLAY_UNLIKELY(cq_room(ep->rx_cq, CQ_ROOM)) || INLAY_UNLIKELY(cq_room(ep->tx_cq, CQ_ROOM))))
 			break;
 		if (inlay_cqe_is_error(cqe))
 			failed(ep, cqe);

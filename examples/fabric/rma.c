@@ -24,7 +24,7 @@ struct rma {
 	fi_addr_t addr;
 	uint64_t remote, key, data;
 	void *context;
-	uint64_t flags;           /* FI_READ or FI_WRITE, FI_REMOTE_CQ_DATA, FI_INJECT, FI_FENCE, FI_COMPLETION, SILENT */
+	uint64_t flags;           /* FI_READ or FI_WRITE, FI_REMOTE_CQ_DATA, FI_INJECT, FI_COMPLETION, SILENT */
 };
 
 uint32_t rma_done_flags(const struct endpoint *ep, uint64_t flags)
@@ -82,7 +82,6 @@ static void post_all(struct peer *p, const struct rma *r, const struct iovec *io
 	struct ibv_sge sge;
 	size_t i, k, last, left;
 
-	flags |= r->flags & FI_FENCE ? INLAY_FENCE_STRONG : 0;
 	for (i = 0; i < n; i++) {
 		left = iov[i].iov_len;
 		last = wqes(left) - 1;
@@ -91,7 +90,6 @@ static void post_all(struct peer *p, const struct rma *r, const struct iovec *io
 		for (k = 0; k <= last; k++) {
 			sge.length = left < LARGEST_PIECE ? (uint32_t)left : LARGEST_PIECE;
 			post_piece(p, r, remote, &sge, flags | post_flags(p, k == last && i + 1 == n && !data, kind, what, done));
-			flags &= INLAY_INLINE;
 			left -= sge.length;
 			sge.addr += sge.length;
 			remote += sge.length;

@@ -38,65 +38,76 @@ void send_defaults(struct endpoint *ep)
 	ep->short_addrs = ep->tx_flags & LEVELS ? 0 : ep->addrs;
 }
 
-/* Header and what belongs to it. Returns its bytes. */
-static uint32_t put_header(uint8_t *at, uint8_t kind, uint8_t flags, uint64_t tag, uint64_t data, uint64_t handle)
-{
-	struct wire *wire = (struct wire *)(void *)at;
-
-	wire->kind = kind;
-	wire->flags = flags;
-	wire->segments = 0;
-	wire->tag = tag;
-	at += sizeof(*wire);
-	if (flags & FLAG_DATA) {
-		inlay_put64(at, data);
-		at += 8;
-	}
-	if (flags & FLAG_HANDLE) {
-		inlay_put64(at, handle);
-		at += 8;
-	}
-	return (uint32_t)(at - (uint8_t *)wire);
-}
+/* What precedes the payload: a struct wire, and those of the others that its flags name. */
+struct header {
+	struct wire wire;
+	uint64_t data, handle;
+};
 
 static uint8_t wire_flags(const struct send *s)
 {
 	return (uint8_t)((s->flags & FI_TAGGED ? FLAG_TAGGED : 0) | (s->flags & FI_REMOTE_CQ_DATA ? FLAG_DATA : 0));
 }
 
-/* The first piece of a list is the header; all of it goes into the WQE. */
-static int post_inline(struct peer *p, const struct ibv_sge *sge, uint32_t n, void *context, uint32_t done)
+/*
+ * A message in the WQE: header, extras and payload in one segment.
+ *
+ *   +0   ctrl    SEND
+ *   +16  inline  byte count | struct wire | (data) | (handle) | payload      wraps at the end of the ring
+ *
+ * h    its flags say which extras are there
+ * len  bytes of all pieces of the payload
+ *
+ * 0 or -FI_EAGAIN.
+ */
+INLAY_ALWAYS int post_inline(struct peer *p, const struct header *h, const struct iovec *iov, size_t iovs, size_t len,
+			     void *context, uint32_t done)
 {
+	const uint32_t bytes = (uint32_t)len + header_bytes(h->wire.flags);
+	const uint32_t ds = 1 + inlay_seg_inline_ds(bytes), signal = (int32_t)done > 0 ? INLAY_SIGNALED : peer_signal(p, (ds + 3) / 4);
 	struct slot *slot = peer_slot(p);
+	struct inlay_cursor at;
+	uint8_t *to;
+	size_t i;
 
-	if (inlay_post_send(&p->sq, sge, n, INLAY_INLINE | ((int32_t)done > 0 ? INLAY_SIGNALED : peer_signal(p, 4))))
+	if (INLAY_UNLIKELY(inlay_sq_begin_ds(&p->sq, ds, &at)))
 		return -FI_EAGAIN;
 	slot->kind = SLOT_CONTEXT;
 	slot->what = context;
 	slot->flags = done;
-	return inlay_sq_ring(&p->sq);
+	at = inlay_seg_inline_open(at, bytes, sizeof(h->wire), &to);
+	memcpy(to, &h->wire, sizeof(h->wire));
+	if (h->wire.flags & FLAG_DATA)
+		at = inlay_seg_inline_append(at, &h->data, 8);
+	if (h->wire.flags & FLAG_HANDLE)
+		at = inlay_seg_inline_append(at, &h->handle, 8);
+	for (i = 0; i < iovs; i++)
+		at = inlay_seg_inline_append(at, iov[i].iov_base, (uint32_t)iov[i].iov_len);
+	return inlay_sq_commit_ring(&p->sq, at, MLX5_OPCODE_SEND, 0, signal, 0);
 }
 
-static int send_inline(struct peer *p, const struct send *s, uint8_t *header, uint32_t bytes, uint32_t done)
+static int post_inlinev(struct peer *p, const struct header *h, const struct iovec *iov, size_t iovs, size_t len,
+			void *context, uint32_t done)
 {
-	struct ibv_sge sge[1 + IOV_LIMIT];
-	uint32_t i;
-
-	sge[0].addr = (uintptr_t)header;
-	sge[0].length = bytes;
-	for (i = 0; i < s->iovs; i++) {
-		sge[1 + i].addr = (uintptr_t)s->iov[i].iov_base;
-		sge[1 + i].length = (uint32_t)s->iov[i].iov_len;
-	}
-	return post_inline(p, sge, 1 + (uint32_t)s->iovs, s->context, done);
+	return post_inline(p, h, iov, iovs, len, context, done);
 }
 
-static int send_bounced(struct endpoint *ep, struct peer *p, const struct send *s, const uint8_t *header, uint32_t bytes,
-			uint32_t done)
+CALLED ssize_t send_medium(struct peer *p, uint8_t flags, uint64_t tag, uint64_t data, const void *buf, size_t len,
+			   void *context, uint32_t done)
+{
+	struct header h = {{WIRE_EAGER, flags, 0, tag}, data, 0};
+	struct iovec iov = {(void *)(uintptr_t)buf, len};
+
+	return post_inline(p, &h, &iov, 1, len, context, done);
+}
+
+/* A message in a bounce buffer. */
+static int post_bounced(struct endpoint *ep, struct peer *p, const struct header *h, const struct send *s, uint32_t done)
 {
 	struct slot *slot = peer_slot(p);
 	struct ibv_sge sge;
 	struct buf *b;
+	uint8_t *to;
 	size_t i;
 
 	if (!inlay_sq_room(&p->sq))
@@ -104,15 +115,18 @@ static int send_bounced(struct endpoint *ep, struct peer *p, const struct send *
 	b = buf_take(&ep->bounce);
 	if (!b)
 		return -FI_EAGAIN;
-	memcpy(b->data, header, bytes);
-	for (i = 0; i < s->iovs; i++) {
-		memcpy(b->data + bytes, s->iov[i].iov_base, s->iov[i].iov_len);
-		bytes += (uint32_t)s->iov[i].iov_len;
-	}
+	memcpy(b->data, &h->wire, sizeof(h->wire));
+	to = b->data + sizeof(h->wire);
+	if (h->wire.flags & FLAG_DATA)
+		to = (uint8_t *)mempcpy(to, &h->data, 8);
+	if (h->wire.flags & FLAG_HANDLE)
+		to = (uint8_t *)mempcpy(to, &h->handle, 8);
+	for (i = 0; i < s->iovs; i++)
+		to = (uint8_t *)mempcpy(to, s->iov[i].iov_base, s->iov[i].iov_len);
 	b->context = s->context;
 	b->flags = done;
 	sge.addr = (uintptr_t)b->data;
-	sge.length = bytes;
+	sge.length = (uint32_t)(to - b->data);
 	sge.lkey = b->lkey;
 	slot->kind = SLOT_BUF;
 	slot->what = b;
@@ -157,10 +171,9 @@ void send_finished(struct endpoint *ep, const struct peer *p, uint64_t handle)
 		WARN(FI_LOG_EP_DATA, "FIN of a message that nobody waits for\n");
 }
 
-/* Registers what is sent, and writes where it is after the header. 0 or a negative errno. */
-static int put_segments(struct endpoint *ep, struct op *op, const struct send *s, uint8_t *at, uint16_t *segments)
+/* Registers what is sent, and says where it is. 0 or a negative errno. */
+static int make_segments(struct endpoint *ep, struct op *op, const struct send *s, struct segment *segment)
 {
-	struct segment segment;
 	size_t i;
 	int err;
 
@@ -171,33 +184,30 @@ static int put_segments(struct endpoint *ep, struct op *op, const struct send *s
 				 &op->region[op->regions]);
 		if (err)
 			return err;
-		segment.addr = (uintptr_t)s->iov[i].iov_base;
-		segment.len = s->iov[i].iov_len;
-		segment.rkey = op->region[op->regions++]->rkey;
-		memcpy(at, &segment, sizeof(segment));
-		at += sizeof(segment);
-		++*segments;
+		segment[op->regions].addr = (uintptr_t)s->iov[i].iov_base;
+		segment[op->regions].len = s->iov[i].iov_len;
+		segment[op->regions].rkey = op->region[op->regions]->rkey;
+		op->regions++;
 	}
 	return 0;
 }
 
 static int send_rendezvous(struct endpoint *ep, struct peer *p, const struct send *s, uint32_t done)
 {
-	uint8_t message[WIRE_MAX + IOV_LIMIT * sizeof(struct segment)];
+	struct header h = {{WIRE_RENDEZVOUS, (uint8_t)(wire_flags(s) | FLAG_HANDLE), 0, s->tag}, s->data, 0};
 	struct op *op = waiting_op(ep, p, s, done);
-	struct ibv_sge sge;
-	uint16_t segments = 0;
+	struct segment segment[IOV_LIMIT];
+	struct iovec iov = {segment, 0};
 	int err;
 
 	if (!op)
 		return -FI_EAGAIN;
-	sge.addr = (uintptr_t)message;
-	sge.length = put_header(message, WIRE_RENDEZVOUS, wire_flags(s) | FLAG_HANDLE, s->tag, s->data, op_handle(op));
-	err = put_segments(ep, op, s, message + sge.length, &segments);
-	((struct wire *)(void *)message)->segments = segments;
-	sge.length += segments * (uint32_t)sizeof(struct segment);
+	err = make_segments(ep, op, s, segment);
+	h.handle = op_handle(op);
+	h.wire.segments = op->regions;
+	iov.iov_len = op->regions * sizeof(*segment);
 	if (!err)
-		err = post_inline(p, &sge, 1, NULL, 0);
+		err = post_inlinev(p, &h, &iov, 1, iov.iov_len, NULL, 0);
 	if (err)
 		let_go(ep, op);
 	return err;
@@ -223,24 +233,22 @@ int peer_need(struct endpoint *ep, struct peer *p)
 
 static int send_eager(struct endpoint *ep, struct peer *p, const struct send *s, size_t len, uint32_t done)
 {
-	const bool ack = (s->flags & (FI_DELIVERY_COMPLETE | SILENT)) == FI_DELIVERY_COMPLETE;
-	uint8_t header[WIRE_MAX], flags = wire_flags(s);
+	struct header h = {{WIRE_EAGER, wire_flags(s), 0, s->tag}, s->data, 0};
 	struct op *op = NULL;
-	uint32_t bytes;
 	int err;
 
-	if (ack) {
+	if ((s->flags & (FI_DELIVERY_COMPLETE | SILENT)) == FI_DELIVERY_COMPLETE) {
 		op = waiting_op(ep, p, s, done);
 		if (!op)
 			return -FI_EAGAIN;
-		flags |= FLAG_HANDLE;
+		h.wire.flags |= FLAG_HANDLE;
+		h.handle = op_handle(op);
 		done = 0;
 	}
-	bytes = put_header(header, WIRE_EAGER, flags, s->tag, s->data, op ? op_handle(op) : 0);
-	if (bytes + len <= INLINE_BYTES)
-		err = send_inline(p, s, header, bytes, done);
+	if (header_bytes(h.wire.flags) + len <= INLINE_BYTES)
+		err = post_inlinev(p, &h, s->iov, s->iovs, len, s->context, done);
 	else
-		err = send_bounced(ep, p, s, header, bytes, done);
+		err = post_bounced(ep, p, &h, s, done);
 	if (err && op)
 		let_go(ep, op);
 	return err;
@@ -300,10 +308,7 @@ ssize_t send_iov(struct endpoint *ep, const struct iovec *iov, size_t iovs, fi_a
 
 int send_fin(struct peer *p, uint64_t handle)
 {
-	uint8_t message[WIRE_MAX];
-	struct ibv_sge sge;
+	struct header h = {{WIRE_FIN, 0, 0, handle}, 0, 0};
 
-	sge.addr = (uintptr_t)message;
-	sge.length = put_header(message, WIRE_FIN, 0, handle, 0, 0);
-	return post_inline(p, &sge, 1, NULL, 0);
+	return post_inlinev(p, &h, NULL, 0, 0, NULL, 0);
 }

@@ -52,16 +52,6 @@ static ssize_t tsendmsg(struct fid_ep *fid, const struct fi_msg_tagged *m, uint6
 	return leave(ep, send_iov(ep, m->msg_iov, m->iov_count, m->addr, m->tag, m->data, m->context, flags | FI_TAGGED));
 }
 
-static ssize_t trecv(struct fid_ep *fid, void *buf, size_t len, void *desc, fi_addr_t source, uint64_t tag,
-		     uint64_t ignore, void *context)
-{
-	struct endpoint *ep = endpoint_from(fid);
-
-	(void)desc;
-	enter(ep);
-	return leave(ep, recv_tagged(ep, buf, len, source, tag, ignore, context));
-}
-
 static ssize_t trecvv(struct fid_ep *fid, const struct iovec *iov, void **desc, size_t count, fi_addr_t source,
 		      uint64_t tag, uint64_t ignore, void *context)
 {
@@ -81,5 +71,5 @@ static ssize_t trecvmsg(struct fid_ep *fid, const struct fi_msg_tagged *m, uint6
 }
 
 struct fi_ops_tagged tagged_ops = {
-	sizeof(struct fi_ops_tagged), trecv, trecvv, trecvmsg, tsend, tsendv, tsendmsg, tinject, tsenddata, tinjectdata,
+	sizeof(struct fi_ops_tagged), recv_tagged, trecvv, trecvmsg, tsend, tsendv, tsendmsg, tinject, tsenddata, tinjectdata,
 };

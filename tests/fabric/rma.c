@@ -55,8 +55,7 @@ static ssize_t go(enum way way, uint64_t remote, size_t len, void *context, unsi
 	case WRITEV:
 		return fi_writev(ep, iov, m.desc, n, pair.to_b, remote, at.key, context);
 	case WRITEMSG:
-		return fi_writemsg(ep, &m, FI_COMPLETION | FI_DELIVERY_COMPLETE | (how & 32 ? FI_FENCE : 0) |
-					   (how & 64 ? FI_REMOTE_CQ_DATA : 0));
+		return fi_writemsg(ep, &m, FI_COMPLETION | FI_DELIVERY_COMPLETE | (how & 64 ? FI_REMOTE_CQ_DATA : 0));
 	case WRITEDATA:
 		return fi_writedata(ep, buf, len, desc, DATA, pair.to_b, remote, at.key, context);
 	case INJECT:
@@ -68,7 +67,7 @@ static ssize_t go(enum way way, uint64_t remote, size_t len, void *context, unsi
 	case READV:
 		return fi_readv(ep, iov, m.desc, n, pair.to_b, remote, at.key, context);
 	default:
-		return fi_readmsg(ep, &m, FI_COMPLETION | (how & 32 ? FI_FENCE : 0));
+		return fi_readmsg(ep, &m, FI_COMPLETION);
 	}
 }
 
