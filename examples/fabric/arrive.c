@@ -63,7 +63,8 @@ void arrive_matched(struct endpoint *ep, struct peer *p, const void *at, uint32_
 /* A kept one does. */
 CALLED void arrive_meet_kept(struct endpoint *ep, struct buf *kept, struct op *op)
 {
-	arrive_matched(ep, kept->peer, kept->data, kept->len, op);
+	if (!message_usual(kept->data, kept->len) || !message_deliver(ep, kept->peer, kept->data, kept->len, op))
+		arrive_matched(ep, kept->peer, kept->data, kept->len, op);
 	arrive_unkeep(ep, kept);
 }
 

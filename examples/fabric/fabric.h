@@ -386,7 +386,7 @@ struct endpoint {
 	struct peer *peers;
 	uint64_t next_source;
 	uint32_t connecting;      /* peers that hellos are sent to */
-	uint32_t connected;
+	uint32_t pairs;           /* queue pairs of connections */
 	uint32_t polls, pause;    /* of progress; between two looks at the time */
 	uint64_t now;             /* milliseconds, as of the last look */
 	struct op *waiting_head, **waiting_tail; /* reads and FINs that found no room */

@@ -94,4 +94,36 @@ static inline void message_failed(struct endpoint *ep, const struct op *op, cons
 	cq_add_error(ep->rx_cq, &e);
 }
 
+/* Whether a message is of the usual kind: tagged, its payload here, 8 bytes or more, nobody waiting for FIN. */
+INLAY_ALWAYS bool message_usual(const void *at, uint32_t bytes)
+{
+	const struct wire *wire = (const struct wire *)at;
+
+	return INLAY_LIKELY(bytes >= sizeof(*wire) + 8) && INLAY_LIKELY(wire->kind == WIRE_EAGER) &&
+	       INLAY_LIKELY((wire->flags & ~FLAG_DATA) == FLAG_TAGGED);
+}
+
+/* A usual message goes into its receive. False: it does not fit. */
+INLAY_ALWAYS bool message_deliver(struct endpoint *ep, const struct peer *p, const void *at, uint32_t bytes, struct op *op)
+{
+	const struct wire *wire = (const struct wire *)at;
+	const uint8_t *payload = (const uint8_t *)(wire + 1);
+	const uint64_t tag = wire->tag;
+	uint64_t data = 0, flags = 0;
+	size_t len = bytes - sizeof(*wire);
+
+	if (wire->flags & FLAG_DATA) {
+		memcpy(&data, payload, 8);
+		flags = FI_REMOTE_CQ_DATA;
+		payload += 8;
+		len -= 8;
+	}
+	if (INLAY_UNLIKELY(len > op->len))
+		return false;
+	message_scatter(op, payload, len);
+	message_told(ep, op, p, flags, len, data, tag);
+	op_give(ep, op);
+	return true;
+}
+
 #endif

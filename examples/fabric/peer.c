@@ -132,6 +132,8 @@ static int open_steps(struct peer *p, const char **why)
 	struct ibv_qp_init_attr init;
 	int err;
 
+	if (ep->pairs == (uint32_t)settings.peers)
+		return inlay_refuse_(-ENOSPC, why, "more connections than FI_INLAY_PEERS");
 	memset(&init, 0, sizeof(init));
 	init.send_cq = init.recv_cq = ep->ibcq;
 	init.srq = ep->ibsrq;
@@ -142,9 +144,10 @@ static int open_steps(struct peer *p, const char **why)
 	p->qp = ibv_create_qp(ep->domain->uar.pd, &init);
 	if (!p->qp)
 		return inlay_refuse_(-errno, why, "no queue pair");
+	ep->pairs++;
 	err = inlay_sq_from_qp(&p->sq, p->qp, &ep->domain->uar, &ep->cq, why);
 	if (err)
-		return err == -ENOSPC ? inlay_refuse_(err, why, "more connections than FI_INLAY_PEERS") : err;
+		return err;
 	p->slots = (struct slot *)calloc(inlay_sq_size(&p->sq), sizeof(*p->slots));
 	if (!p->slots || add_qpn(ep, p->qp->qp_num, p))
 		return inlay_refuse_(-FI_ENOMEM, why, "no memory for a connection");
@@ -175,7 +178,6 @@ void peer_ready(struct peer *p)
 	p->state = PEER_READY;
 	p->probe_at = ep->now + (uint64_t)settings.keepalive_ms;
 	ep->connecting--;
-	ep->connected++;
 	for (i = 0; i < ep->addrs; i++)
 		if (ep->by_addr[i] == p)
 			ep->ready[i] = p;
@@ -208,7 +210,6 @@ void peer_fail(struct peer *p, int err, uint8_t syndrome)
 	FI_INFO(&provider, FI_LOG_EP_CTRL, "a peer fails: %s (%s)\n", fi_strerror(err),
 		syndrome ? inlay_syndrome_text(syndrome) : "no error of the device's");
 	ep->connecting -= p->state == PEER_CONNECTING;
-	ep->connected -= p->state == PEER_READY;
 	p->state = PEER_FAILING;
 	p->err = (uint16_t)err;
 	p->syndrome = syndrome;
@@ -248,6 +249,7 @@ void peer_close(struct peer *p)
 		qpn = p->qp->qp_num;
 		ibv_destroy_qp(p->qp);
 		p->qp = NULL;
+		ep->pairs--;
 		inlay_cq_clean(&ep->cq, qpn, inlay_srq_gone, &ep->srq);
 		inlay_sq_fini(&p->sq);
 		inlay_qpn_table_remove(&ep->qpns, qpn);

@@ -88,41 +88,25 @@ static APART void datagram(struct endpoint *ep, const struct mlx5_cqe64 *cqe, co
 }
 
 /*
- * A message. Most are eager and tagged, and find their receive: these go straight into its buffer. All others
- * go to arrive.c. Returns as arrive_any.
+ * A message. The usual ones that find their receive go straight into its buffer, all others to arrive.c.
+ * Returns as arrive_any.
  */
 INLAY_ALWAYS int message(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct buf *b)
 {
-	const struct wire *wire = (const struct wire *)at;
 	struct inlay_match_found found;
-	uint64_t data = 0, flags = 0, tag;
-	uint32_t head = sizeof(*wire);
 	struct op *op;
 	int r;
 
-	if (INLAY_UNLIKELY(bytes < sizeof(*wire) + 8) || INLAY_UNLIKELY(wire->kind != WIRE_EAGER) ||
-	    INLAY_UNLIKELY((wire->flags & ~FLAG_DATA) != FLAG_TAGGED))
+	if (INLAY_UNLIKELY(!message_usual(at, bytes)))
 		return arrive_any(ep, p, at, bytes, b);
-	tag = wire->tag;
-	if (wire->flags & FLAG_DATA) {
-		memcpy(&data, wire + 1, 8);
-		flags = FI_REMOTE_CQ_DATA;
-		head += 8;
-	}
-	r = inlay_match_arrive(&ep->match, (tag & ep->tag_bits) | p->source, 0, &found);
+	r = inlay_match_arrive(&ep->match, (((const struct wire *)at)->tag & ep->tag_bits) | p->source, 0, &found);
 	if (INLAY_UNLIKELY(r < 0))
 		return arrive_any(ep, p, at, bytes, b);
 	if (!r)
 		return arrive_kept(ep, p, at, bytes, b, found.handle);
 	op = (struct op *)(uintptr_t)found.cookie;
-	bytes -= head;
-	if (INLAY_LIKELY(bytes <= op->len)) {
-		message_scatter(op, (const uint8_t *)at + head, bytes);
-		message_told(ep, op, p, flags, bytes, data, tag);
-		op_give(ep, op);
-	} else {
-		arrive_matched(ep, p, at, bytes + head, op);
-	}
+	if (INLAY_UNLIKELY(!message_deliver(ep, p, at, bytes, op)))
+		arrive_matched(ep, p, at, bytes, op);
 	return 0;
 }
 
