@@ -125,6 +125,11 @@ CALLED int arrive_any(struct endpoint *ep, struct peer *p, const void *at, uint3
 	case WIRE_FIN:
 		send_finished(ep, p, m.tag);
 		return 0;
+	case WIRE_WRITTEN:
+		return rma_arrived(ep, p, &m);
+	case WIRE_ATOMIC:
+	case WIRE_ANSWER:
+		return atomic_arrived(ep, p, &m);
 	default:
 		WARN(FI_LOG_EP_DATA, "a message of unknown kind %u\n", m.kind);
 		return 0;

@@ -130,8 +130,8 @@ static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *e, uint64_
 
 static ssize_t cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *source, const void *cond, int timeout)
 {
-	(void)fid, (void)buf, (void)count, (void)source, (void)cond, (void)timeout;
-	return -FI_ENOSYS;
+	(void)cond;
+	return wait_read(cq_from(fid), buf, count, source, timeout);
 }
 
 static ssize_t cq_sread(struct fid_cq *fid, void *buf, size_t count, const void *cond, int timeout)
@@ -141,8 +141,12 @@ static ssize_t cq_sread(struct fid_cq *fid, void *buf, size_t count, const void 
 
 static int cq_signal(struct fid_cq *fid)
 {
-	(void)fid;
-	return -FI_ENOSYS;
+	return wait_signal(cq_from(fid));
+}
+
+static int cq_control(struct fid *fid, int command, void *arg)
+{
+	return wait_control(container_of(fid, struct cq, fid.fid), command, arg);
 }
 
 /* prov_errno is the device's syndrome. */
@@ -168,13 +172,14 @@ static int cq_close(struct fid *fid)
 		cq->error = error->next;
 		free(error);
 	}
+	wait_close(cq);
 	free(cq->endpoints);
 	free(cq->ring);
 	free(cq);
 	return 0;
 }
 
-static struct fi_ops fid_ops = {sizeof(struct fi_ops), cq_close, no_bind, no_control, no_ops_open, no_tostr, no_ops_set};
+static struct fi_ops fid_ops = {sizeof(struct fi_ops), cq_close, no_bind, cq_control, no_ops_open, no_tostr, no_ops_set};
 static struct fi_ops_cq cq_ops = {
 	sizeof(struct fi_ops_cq), cq_read, cq_readfrom, cq_readerr, cq_sread, cq_sreadfrom, cq_signal, cq_strerror,
 };
@@ -186,17 +191,22 @@ int cq_open(struct fid_domain *fid, struct fi_cq_attr *attr, struct fid_cq **out
 		sizeof(struct fi_cq_data_entry), sizeof(struct fi_cq_tagged_entry),
 	};
 	struct cq *cq;
+	int err;
 
 	if (attr->format > FI_CQ_FORMAT_TAGGED)
 		return -FI_EINVAL;
-	if (attr->wait_obj != FI_WAIT_NONE)
-		return -FI_ENOSYS;
 	cq = (struct cq *)calloc(1, sizeof(*cq));
 	if (cq)
 		cq->ring = (struct cq_entry *)aligned_alloc(64, CQ_ENTRIES * sizeof(*cq->ring));
 	if (!cq || !cq->ring) {
 		free(cq);
 		return -FI_ENOMEM;
+	}
+	err = wait_open(cq, attr->wait_obj);
+	if (err) {
+		free(cq->ring);
+		free(cq);
+		return err;
 	}
 	if (attr->format == FI_CQ_FORMAT_UNSPEC)
 		attr->format = FI_CQ_FORMAT_CONTEXT;

@@ -136,7 +136,7 @@ static struct fi_ops fid_ops = {
 };
 static struct fi_ops_domain domain_ops = {
 	sizeof(struct fi_ops_domain), av_open, cq_open, endpoint_open, no_scalable_ep, no_cntr_open, no_poll_open,
-	no_stx_ctx, no_srx_ctx, no_query_atomic, no_query_collective, endpoint_open2,
+	no_stx_ctx, no_srx_ctx, atomic_query, no_query_collective, endpoint_open2,
 };
 
 static struct ibv_context *open_device(const char *name)
@@ -185,7 +185,7 @@ static int domain_open(struct fid_fabric *fid, struct fi_info *info, struct fid_
 	d->fid.fid.context = context;
 	d->fid.fid.ops = &fid_ops;
 	d->fid.ops = &domain_ops;
-	d->fid.mr = &no_mr;
+	d->fid.mr = &mr_ops;
 	*out = &d->fid;
 	return 0;
 bad:
@@ -214,7 +214,7 @@ static struct fi_ops fabric_fid_ops = {
 	sizeof(struct fi_ops), fabric_close, no_bind, no_control, no_ops_open, no_tostr, no_ops_set,
 };
 static struct fi_ops_fabric fabric_ops = {
-	sizeof(struct fi_ops_fabric), domain_open, no_passive_ep, eq_open, no_wait_open, no_trywait, domain_open2,
+	sizeof(struct fi_ops_fabric), domain_open, no_passive_ep, eq_open, no_wait_open, wait_try, domain_open2,
 };
 
 int fabric_open(struct fi_fabric_attr *attr, struct fid_fabric **out, void *context)

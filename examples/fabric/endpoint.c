@@ -69,8 +69,10 @@ static int make_queues(struct endpoint *ep, const char **why)
 	memset(&srq, 0, sizeof(srq));
 	srq.attr.max_wr = (uint32_t)settings.receives;
 	srq.attr.max_sge = 1;
+	if (wait_attach(ep))
+		return inlay_refuse_(-errno, why, "no completion channel");
 	ep->ibcq = ibv_create_cq(context, (int)(inlay_srq_cqes(srq.attr.max_wr) + UD_RING * 4 + (uint32_t)settings.peers * PEER_RING),
-				 NULL, NULL, 0);
+				 NULL, ep->channel, 0);
 	if (!ep->ibcq)
 		return inlay_refuse_(-errno, why, "no CQ for so many connections: lower FI_INLAY_PEERS");
 	err = inlay_cq_from_cq(&ep->cq, ep->ibcq, why);
@@ -155,6 +157,7 @@ static int endpoint_close(struct fid *fid)
 		ibv_destroy_srq(ep->ibsrq);
 	if (ep->ibcq)
 		ibv_destroy_cq(ep->ibcq);
+	wait_detach(ep);
 	match_fini(ep);
 	pool_fini(&ep->bounce);
 	pool_fini(&ep->small);
@@ -342,9 +345,9 @@ int endpoint_open(struct fid_domain *fid, struct fi_info *info, struct fid_ep **
 	ep->fid.ops = &ep_ops;
 	ep->fid.cm = &cm_ops;
 	ep->fid.msg = &msg_ops;
-	ep->fid.rma = &no_rma;
+	ep->fid.rma = &rma_ops;
 	ep->fid.tagged = &tagged_ops;
-	ep->fid.atomic = &no_atomic;
+	ep->fid.atomic = &atomic_ops;
 	ep->fid.collective = &no_collective;
 	*out = &ep->fid;
 	return 0;

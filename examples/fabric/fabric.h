@@ -10,6 +10,7 @@
  *   connect.c     hellos over UD that bring a connection about
  *   pool.c        memory for operations and bounce buffers
  *   cq.c          the completion queues that the application reads; eq.c: the event queue that stays empty
+ *   wait.c        sleeping until something is in a completion queue
  *   send.c        protocols of a send: inline, eager, rendezvous
  *   recv.c        receives are posted and end; untagged.c: those without a tag
  *   match.c       where tagged receives and messages meet
@@ -18,6 +19,9 @@
  *   progress.c    the device's completions
  *   tagged.c      fi_tsend and its kin
  *   msg.c         fi_send and its kin
+ *   mr.c          memory that the application registers
+ *   rma.c         fi_read, fi_write and their kin
+ *   atomic.c      fi_atomic and its kin, by the device or by message
  *   stubs.c       functions that do nothing but say -FI_ENOSYS
  *
  * One endpoint, the objects of one domain, and every call on them belong to one thread at a time: the
@@ -100,13 +104,16 @@ enum wire_kind {
 	WIRE_EAGER = 1,           /* the payload is here */
 	WIRE_RENDEZVOUS,          /* the payload is to be read from the segments */
 	WIRE_FIN,                 /* the message that the handle names was read, or has arrived */
-	WIRE_RMA                  /* from here on: rma.c's and atomic.c's */
+	WIRE_WRITTEN,             /* follows a write: data for the CQ */
+	WIRE_ATOMIC,              /* to be carried out; see atomic.c */
+	WIRE_ANSWER               /* it was */
 };
 
 enum wire_flags {
 	FLAG_TAGGED = 1,
 	FLAG_DATA = 2,
-	FLAG_HANDLE = 4
+	FLAG_HANDLE = 4,
+	FLAG_FETCH = 8            /* WIRE_ATOMIC, WIRE_ANSWER: with old values */
 };
 
 /* Memory of the sender's */
@@ -156,6 +163,8 @@ struct fabric {
 	uint32_t users;
 };
 
+#define MR_BUCKETS 64u
+
 struct domain {
 	struct fid_domain fid;
 	struct fabric *fabric;
@@ -171,6 +180,7 @@ struct domain {
 	struct inlay_cache *caches[1];
 	struct inlay_monitor monitor;
 	pthread_t watcher;
+	struct mr *mrs[MR_BUCKETS]; /* the application's, by key */
 	enum { WATCH_UNTRIED, WATCH_ON, WATCH_OFF } watch;
 };
 
@@ -206,7 +216,7 @@ struct cq {
 	struct cq_error *error, **last_error;
 	struct endpoint **endpoints; /* that complete here, and are driven by reads */
 	uint32_t users;
-	enum fi_wait_obj wait_obj;
+	int epoll, wake;          /* descriptors that are waited for; -1: it cannot be waited for */
 };
 
 /* ---- Operations ---- */
@@ -218,7 +228,10 @@ enum op_kind {
 	OP_READ,                  /* reads a large message */
 	OP_FIN,                   /* waits for room to say FIN */
 	OP_SEND,                  /* waits for FIN */
-	OP_RMA                    /* rma.c's and atomic.c's */
+	OP_RMA,                   /* a read or a write holds its registrations */
+	OP_NATIVE,                /* an atomic operation of the device's, step by step */
+	OP_ATOMIC,                /* waits for WIRE_ANSWER */
+	OP_ANSWER                 /* waits for room to say WIRE_ANSWER */
 };
 
 /*
@@ -280,7 +293,8 @@ enum slot_kind {
 	SLOT_NONE,
 	SLOT_CONTEXT,             /* what: an application's context */
 	SLOT_BUF,                 /* what: an eager send's buffer */
-	SLOT_OP                   /* what: the operation that this is a piece of */
+	SLOT_OP,                  /* what: the operation that this is a piece of */
+	SLOT_RMA                  /* what: an operation of rma.c or atomic.c */
 };
 
 #define DONE_ERROR (1u << 31)     /* in the flags of a completion: only a failure is told */
@@ -358,6 +372,7 @@ struct endpoint {
 	struct endpoint *next_of_av;
 	struct fi_info *info;
 	struct ibv_cq *ibcq;
+	struct ibv_comp_channel *channel; /* if its completions can be waited for */
 	struct ibv_srq *ibsrq;
 	struct ibv_qp *ud_qp;
 	struct inlay_connect_attr attr;
@@ -382,10 +397,7 @@ struct endpoint {
 
 /* ---- stubs.c ---- */
 
-extern struct fi_ops_rma no_rma;
-extern struct fi_ops_atomic no_atomic;
 extern struct fi_ops_collective no_collective;
-extern struct fi_ops_mr no_mr;
 
 int no_bind(struct fid *fid, struct fid *other, uint64_t flags);
 int no_control(struct fid *fid, int command, void *arg);
@@ -402,14 +414,11 @@ int no_shutdown(struct fid_ep *ep, uint64_t flags);
 int no_join(struct fid_ep *ep, const void *addr, uint64_t flags, struct fid_mc **mc, void *context);
 int no_passive_ep(struct fid_fabric *fabric, struct fi_info *info, struct fid_pep **pep, void *context);
 int no_wait_open(struct fid_fabric *fabric, struct fi_wait_attr *attr, struct fid_wait **wait);
-int no_trywait(struct fid_fabric *fabric, struct fid **fids, int count);
 int no_scalable_ep(struct fid_domain *domain, struct fi_info *info, struct fid_ep **ep, void *context);
 int no_cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attr, struct fid_cntr **cntr, void *context);
 int no_poll_open(struct fid_domain *domain, struct fi_poll_attr *attr, struct fid_poll **poll);
 int no_stx_ctx(struct fid_domain *domain, struct fi_tx_attr *attr, struct fid_stx **stx, void *context);
 int no_srx_ctx(struct fid_domain *domain, struct fi_rx_attr *attr, struct fid_ep **ep, void *context);
-int no_query_atomic(struct fid_domain *domain, enum fi_datatype type, enum fi_op op, struct fi_atomic_attr *attr,
-		    uint64_t flags);
 int no_query_collective(struct fid_domain *domain, enum fi_collective_op op, struct fi_collective_attr *attr,
 			uint64_t flags);
 int no_insertsvc(struct fid_av *av, const char *node, const char *service, fi_addr_t *addr, uint64_t flags,
@@ -576,6 +585,23 @@ INLAY_ALWAYS void cq_add(struct cq *cq, void *context, uint64_t flags, size_t le
 /* A failure of something that has no more to tell than this. */
 void cq_fail(struct cq *cq, void *context, uint64_t flags, int err, int syndrome);
 
+/* ---- wait.c ---- */
+
+/* A completion queue's descriptors, and their end. */
+int wait_open(struct cq *cq, enum fi_wait_obj kind);
+void wait_close(struct cq *cq);
+
+int wait_control(struct cq *cq, int command, void *arg);
+int wait_signal(struct cq *cq);
+int wait_try(struct fid_fabric *fabric, struct fid **fids, int count);
+
+/* Reads, and sleeps before if there is nothing. timeout in milliseconds; negative: for ever. */
+ssize_t wait_read(struct cq *cq, void *buf, size_t count, fi_addr_t *source, int timeout);
+
+/* The endpoint's completion channel, if its completion queues have a use for it. */
+int wait_attach(struct endpoint *ep);
+void wait_detach(struct endpoint *ep);
+
 /* ---- peer.c ---- */
 
 /* The peer of an address, connected or not; NULL: there is no such address, or no memory. */
@@ -672,6 +698,9 @@ void send_defaults(struct endpoint *ep);
 
 /* FIN: tells the peer that the message with this handle has come. 0, or -FI_EAGAIN: no room. */
 int send_fin(struct peer *p, uint64_t handle);
+
+/* 0: it can be sent to. -FI_EAGAIN: not yet. Else the errno that it failed with. */
+int peer_need(struct endpoint *ep, struct peer *p);
 
 /* The peer's FIN. */
 void send_finished(struct endpoint *ep, const struct peer *p, uint64_t handle);
@@ -831,6 +860,55 @@ void read_waiting(struct endpoint *ep);
 
 /* Says FIN now, or when there is room. */
 void fin_later(struct endpoint *ep, struct peer *p, uint64_t handle);
+
+/* An operation waits for room in the ring to its peer: progress goes on with it. */
+void wait_for_room(struct endpoint *ep, struct op *op);
+
+/* ---- mr.c ---- */
+
+struct mr {
+	struct fid_mr fid;
+	struct domain *domain;
+	struct ibv_mr *verbs;
+	uint64_t access;          /* FI_READ and so on */
+	struct mr *next;          /* of those in its bucket */
+};
+
+extern struct fi_ops_mr mr_ops;
+
+/* The memory with this key, if it holds these bytes and allows this access; NULL if not. */
+struct mr *mr_find(struct domain *d, uint64_t key, uint64_t addr, size_t len, uint64_t access);
+
+/* ---- rma.c ---- */
+
+extern struct fi_ops_rma rma_ops;
+
+/* What is written to the tx CQ, or that only a failure is. */
+uint32_t rma_done_flags(const struct endpoint *ep, uint64_t flags);
+
+/* The last WQE of op is done. */
+void rma_end(struct endpoint *ep, struct op *op, int err);
+
+/* WIRE_WRITTEN has come. 0, or -FI_EAGAIN: it is to come again. */
+int rma_arrived(struct endpoint *ep, struct peer *p, const struct message *m);
+
+/* ---- atomic.c ---- */
+
+extern struct fi_ops_atomic atomic_ops;
+
+int atomic_query(struct fid_domain *fid, enum fi_datatype type, enum fi_op op, struct fi_atomic_attr *attr, uint64_t flags);
+
+/* OP_NATIVE: the device has done a step. */
+void atomic_step(struct endpoint *ep, struct op *op, int err);
+
+/* OP_ATOMIC: the answer has come, or the peer is lost. */
+void atomic_end(struct endpoint *ep, struct op *op, int err);
+
+/* OP_NATIVE, OP_ANSWER: there may be room now. */
+void atomic_again(struct endpoint *ep, struct op *op);
+
+/* WIRE_ATOMIC or WIRE_ANSWER has come. 0, or -FI_EAGAIN: it is to come again. */
+int atomic_arrived(struct endpoint *ep, struct peer *p, const struct message *m);
 
 /* ---- progress.c ---- */
 

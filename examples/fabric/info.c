@@ -7,8 +7,9 @@
 struct settings settings = {8192, 1 << 20, 4, 1024, 256, 1, -1, 0, 0, 18, 600000, 10000, 4096};
 
 /* What an endpoint can do, and what of that a caller gets only if it asks: it has a price. */
-#define TX_CAPS (FI_MSG | FI_TAGGED | FI_SEND)
-#define RX_CAPS (FI_MSG | FI_TAGGED | FI_RECV | FI_MULTI_RECV | FI_SOURCE | FI_DIRECTED_RECV)
+#define ONE_SIDED (FI_RMA | FI_ATOMIC | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)
+#define TX_CAPS (FI_MSG | FI_TAGGED | FI_SEND | FI_RMA | FI_ATOMIC | FI_READ | FI_WRITE)
+#define RX_CAPS (FI_MSG | FI_TAGGED | FI_RECV | FI_RMA | FI_ATOMIC | FI_REMOTE_READ | FI_REMOTE_WRITE | FI_MULTI_RECV | FI_SOURCE | FI_DIRECTED_RECV)
 #define DOMAIN_CAPS (FI_LOCAL_COMM | FI_REMOTE_COMM)
 #define PRICED_CAPS FI_DIRECTED_RECV
 #define ALL_CAPS (TX_CAPS | RX_CAPS | DOMAIN_CAPS)
@@ -35,6 +36,7 @@ static struct fi_info *offer(struct ibv_context *context)
 	info->tx_attr->inject_size = settings.eager;
 	info->tx_attr->size = 1024;
 	info->tx_attr->iov_limit = IOV_LIMIT;
+	info->tx_attr->rma_iov_limit = 1;
 	info->rx_attr->caps = RX_CAPS;
 	info->rx_attr->msg_order = ORDERS;
 	info->rx_attr->total_buffered_recv = SIZE_MAX;
@@ -149,6 +151,8 @@ static const char *misfit(const struct fi_info *hints, const struct fi_info *hav
 /* The capabilities that a caller gets who asks for some of those that there are. */
 static uint64_t granted(uint64_t asked, uint64_t have)
 {
+	if (!(asked & (FI_RMA | FI_ATOMIC)))
+		have &= ~(uint64_t)ONE_SIDED;
 	return have & (asked | ~(uint64_t)(FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | PRICED_CAPS));
 }
 

@@ -226,6 +226,8 @@ void peer_fail(struct peer *p, int err, uint8_t syndrome)
 	for (n = 0; (op = op_at(ep, n)); n++)
 		if (op->kind == OP_SEND && op->peer == p)
 			send_end(ep, op, err);
+		else if (op->kind == OP_ATOMIC && op->peer == p)
+			atomic_end(ep, op, err);
 	recv_fail(p, err);
 	if (!p->qp || !inlay_sq_pending(&p->sq))
 		peer_close(p);
@@ -300,5 +302,7 @@ void slot_done(struct peer *p, struct slot *slot, int err)
 		buf_give(&p->ep->bounce, b);
 	} else if (kind == SLOT_OP) {
 		read_done(p->ep, (struct op *)slot->what, err);
+	} else if (kind == SLOT_RMA) {
+		rma_end(p->ep, (struct op *)slot->what, err);
 	}
 }

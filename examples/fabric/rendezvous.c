@@ -14,7 +14,7 @@
  */
 #include "fabric.h"
 
-static void wait_for_room(struct endpoint *ep, struct op *op)
+void wait_for_room(struct endpoint *ep, struct op *op)
 {
 	op->next = NULL;
 	*ep->waiting_tail = op;
@@ -173,6 +173,8 @@ void read_waiting(struct endpoint *ep)
 			wait_for_room(ep, op);
 		else if (op->kind == OP_FIN)
 			fin(ep, op);
+		else if (op->kind == OP_NATIVE || op->kind == OP_ANSWER)
+			atomic_again(ep, op);
 		else
 			read_more(ep, op);
 	}

@@ -215,8 +215,7 @@ static int send_rendezvous(struct endpoint *ep, struct peer *p, const struct sen
 
 /* ---- All of them ---- */
 
-/* 0: it can be sent to. -FI_EAGAIN: not yet. Else the errno that it failed with. */
-static int need_ready(struct endpoint *ep, struct peer *p)
+int peer_need(struct endpoint *ep, struct peer *p)
 {
 	int err;
 
@@ -272,7 +271,7 @@ static ssize_t send_any(struct endpoint *ep, const struct send *s)
 	p = peer_of(ep, s->dest);
 	if (!p)
 		return -FI_EADDRNOTAVAIL;
-	err = need_ready(ep, p);
+	err = peer_need(ep, p);
 	if (err && err != -FI_EAGAIN && !(s->flags & SILENT)) {
 		tx_done(ep, s->context, done, -err, p->syndrome);
 		return 0;

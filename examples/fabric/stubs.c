@@ -23,61 +23,6 @@ NO(int, no_ops_open, struct fid *fid, const char *name, uint64_t flags, void **o
 NO(int, no_ops_set, struct fid *fid, const char *name, uint64_t flags, void *ops, void *context);
 NO(int, no_tostr, const struct fid *fid, char *buf, size_t len);
 
-/* ---- RMA ---- */
-
-NO(static ssize_t, no_read, struct fid_ep *ep, void *buf, size_t len, void *desc, fi_addr_t addr, uint64_t remote,
-   uint64_t key, void *context);
-NO(static ssize_t, no_write, struct fid_ep *ep, const void *buf, size_t len, void *desc, fi_addr_t addr,
-   uint64_t remote, uint64_t key, void *context);
-NO(static ssize_t, no_rmav, struct fid_ep *ep, const struct iovec *iov, void **desc, size_t count, fi_addr_t addr,
-   uint64_t remote, uint64_t key, void *context);
-NO(static ssize_t, no_rma_msg, struct fid_ep *ep, const struct fi_msg_rma *msg, uint64_t flags);
-NO(static ssize_t, no_inject, struct fid_ep *ep, const void *buf, size_t len, fi_addr_t addr, uint64_t remote,
-   uint64_t key);
-NO(static ssize_t, no_writedata, struct fid_ep *ep, const void *buf, size_t len, void *desc, uint64_t data,
-   fi_addr_t addr, uint64_t remote, uint64_t key, void *context);
-NO(static ssize_t, no_injectdata, struct fid_ep *ep, const void *buf, size_t len, uint64_t data, fi_addr_t addr,
-   uint64_t remote, uint64_t key);
-
-struct fi_ops_rma no_rma = {
-	sizeof(struct fi_ops_rma), no_read, no_rmav, no_rma_msg, no_write, no_rmav, no_rma_msg, no_inject, no_writedata,
-	no_injectdata,
-};
-
-/* ---- Atomics ---- */
-
-NO(static ssize_t, no_atomic_write, struct fid_ep *ep, const void *buf, size_t count, void *desc, fi_addr_t addr,
-   uint64_t remote, uint64_t key, enum fi_datatype type, enum fi_op op, void *context);
-NO(static ssize_t, no_atomic_writev, struct fid_ep *ep, const struct fi_ioc *iov, void **desc, size_t count,
-   fi_addr_t addr, uint64_t remote, uint64_t key, enum fi_datatype type, enum fi_op op, void *context);
-NO(static ssize_t, no_atomic_writemsg, struct fid_ep *ep, const struct fi_msg_atomic *msg, uint64_t flags);
-NO(static ssize_t, no_atomic_inject, struct fid_ep *ep, const void *buf, size_t count, fi_addr_t addr, uint64_t remote,
-   uint64_t key, enum fi_datatype type, enum fi_op op);
-NO(static ssize_t, no_fetch, struct fid_ep *ep, const void *buf, size_t count, void *desc, void *result,
-   void *result_desc, fi_addr_t addr, uint64_t remote, uint64_t key, enum fi_datatype type, enum fi_op op,
-   void *context);
-NO(static ssize_t, no_fetchv, struct fid_ep *ep, const struct fi_ioc *iov, void **desc, size_t count,
-   struct fi_ioc *result, void **result_desc, size_t result_count, fi_addr_t addr, uint64_t remote, uint64_t key,
-   enum fi_datatype type, enum fi_op op, void *context);
-NO(static ssize_t, no_fetchmsg, struct fid_ep *ep, const struct fi_msg_atomic *msg, struct fi_ioc *result,
-   void **result_desc, size_t result_count, uint64_t flags);
-NO(static ssize_t, no_compare, struct fid_ep *ep, const void *buf, size_t count, void *desc, const void *compare,
-   void *compare_desc, void *result, void *result_desc, fi_addr_t addr, uint64_t remote, uint64_t key,
-   enum fi_datatype type, enum fi_op op, void *context);
-NO(static ssize_t, no_comparev, struct fid_ep *ep, const struct fi_ioc *iov, void **desc, size_t count,
-   const struct fi_ioc *compare, void **compare_desc, size_t compare_count, struct fi_ioc *result, void **result_desc,
-   size_t result_count, fi_addr_t addr, uint64_t remote, uint64_t key, enum fi_datatype type, enum fi_op op,
-   void *context);
-NO(static ssize_t, no_comparemsg, struct fid_ep *ep, const struct fi_msg_atomic *msg, const struct fi_ioc *compare,
-   void **compare_desc, size_t compare_count, struct fi_ioc *result, void **result_desc, size_t result_count,
-   uint64_t flags);
-NO(static int, no_valid, struct fid_ep *ep, enum fi_datatype type, enum fi_op op, size_t *count);
-
-struct fi_ops_atomic no_atomic = {
-	sizeof(struct fi_ops_atomic), no_atomic_write, no_atomic_writev, no_atomic_writemsg, no_atomic_inject,
-	no_fetch, no_fetchv, no_fetchmsg, no_compare, no_comparev, no_comparemsg, no_valid, no_valid, no_valid,
-};
-
 /* ---- Collectives ---- */
 
 NO(static ssize_t, no_barrier, struct fid_ep *ep, fi_addr_t coll, void *context);
@@ -116,26 +61,13 @@ NO(int, no_join, struct fid_ep *ep, const void *addr, uint64_t flags, struct fid
 
 NO(int, no_passive_ep, struct fid_fabric *fabric, struct fi_info *info, struct fid_pep **pep, void *context);
 NO(int, no_wait_open, struct fid_fabric *fabric, struct fi_wait_attr *attr, struct fid_wait **wait);
-NO(int, no_trywait, struct fid_fabric *fabric, struct fid **fids, int count);
 NO(int, no_scalable_ep, struct fid_domain *domain, struct fi_info *info, struct fid_ep **ep, void *context);
 NO(int, no_cntr_open, struct fid_domain *domain, struct fi_cntr_attr *attr, struct fid_cntr **cntr, void *context);
 NO(int, no_poll_open, struct fid_domain *domain, struct fi_poll_attr *attr, struct fid_poll **poll);
 NO(int, no_stx_ctx, struct fid_domain *domain, struct fi_tx_attr *attr, struct fid_stx **stx, void *context);
 NO(int, no_srx_ctx, struct fid_domain *domain, struct fi_rx_attr *attr, struct fid_ep **ep, void *context);
-NO(int, no_query_atomic, struct fid_domain *domain, enum fi_datatype type, enum fi_op op, struct fi_atomic_attr *attr,
-   uint64_t flags);
 NO(int, no_query_collective, struct fid_domain *domain, enum fi_collective_op op, struct fi_collective_attr *attr,
    uint64_t flags);
-
-/* ---- Registered memory ---- */
-
-NO(static int, no_mr_reg, struct fid *fid, const void *buf, size_t len, uint64_t access, uint64_t offset, uint64_t key,
-   uint64_t flags, struct fid_mr **mr, void *context);
-NO(static int, no_mr_regv, struct fid *fid, const struct iovec *iov, size_t count, uint64_t access, uint64_t offset,
-   uint64_t key, uint64_t flags, struct fid_mr **mr, void *context);
-NO(static int, no_mr_regattr, struct fid *fid, const struct fi_mr_attr *attr, uint64_t flags, struct fid_mr **mr);
-
-struct fi_ops_mr no_mr = {sizeof(struct fi_ops_mr), no_mr_reg, no_mr_regv, no_mr_regattr};
 
 /* ---- Address vectors and endpoints ---- */
 

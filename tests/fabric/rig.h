@@ -63,6 +63,7 @@ UNUSED static struct fi_info *hints_for(uint64_t caps)
 	hints->caps = caps;
 	hints->ep_attr->type = FI_EP_RDM;
 	hints->domain_attr->threading = FI_THREAD_DOMAIN;
+	hints->domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
 	hints->fabric_attr->prov_name = strdup("inlay");
 	return hints;
 }
