@@ -527,7 +527,7 @@ int atomic_query(struct fid_domain *fid, enum fi_datatype type, enum fi_op op, s
 
 static ssize_t atomic_any(struct endpoint *ep, const struct atomic *a)
 {
-	const uint32_t done = a->flags & SILENT ? 0 : rma_done_flags(ep, a->flags | FI_ATOMIC);
+	const uint32_t done = done_flags(ep, FI_ATOMIC | (a->flags & (FI_READ | FI_WRITE)), a->flags);
 	const bool operand = a->op != FI_ATOMIC_READ;
 	struct fi_atomic_attr attr;
 	struct peer *p;

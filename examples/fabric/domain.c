@@ -135,7 +135,7 @@ static struct fi_ops fid_ops = {
 	sizeof(struct fi_ops), domain_close, domain_bind, no_control, no_ops_open, no_tostr, no_ops_set,
 };
 static struct fi_ops_domain domain_ops = {
-	sizeof(struct fi_ops_domain), av_open, cq_open, endpoint_open, no_scalable_ep, no_cntr_open, no_poll_open,
+	sizeof(struct fi_ops_domain), av_open, cq_open, endpoint_open, no_scalable_ep, counter_open, no_poll_open,
 	no_stx_ctx, no_srx_ctx, atomic_query, no_query_collective, endpoint_open2,
 };
 

@@ -162,6 +162,7 @@ static int endpoint_close(struct fid *fid)
 	pool_fini(&ep->bounce);
 	pool_fini(&ep->small);
 	ops_fini(ep);
+	counter_unbind(ep);
 	if (ep->tx_cq)
 		unbind_cq(ep, ep->tx_cq);
 	if (ep->rx_cq)
@@ -211,6 +212,9 @@ static int endpoint_bind(struct fid *fid, struct fid *other, uint64_t flags)
 		break; /* of which nothing ever comes: see eq.c */
 	case FI_CLASS_CQ:
 		err = flags & (FI_TRANSMIT | FI_RECV) ? bind_cq(ep, container_of(other, struct cq, fid.fid), flags) : -FI_EINVAL;
+		break;
+	case FI_CLASS_CNTR:
+		err = counter_bind(ep, other, flags);
 		break;
 	case FI_CLASS_AV:
 		if (ep->av) {

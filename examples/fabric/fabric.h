@@ -10,6 +10,7 @@
  *   connect.c     hellos over UD that bring a connection about
  *   pool.c        memory for operations and bounce buffers
  *   cq.c          the completion queues that the application reads; eq.c: the event queue that stays empty
+ *   counter.c     counters of completions
  *   wait.c        sleeping until something is in a completion queue
  *   send.c        protocols of a send: inline, eager, rendezvous
  *   recv.c        receives are posted and end; untagged.c: those without a tag
@@ -297,7 +298,11 @@ enum slot_kind {
 	SLOT_RMA                  /* what: an operation of rma.c or atomic.c */
 };
 
-#define DONE_ERROR (1u << 31)     /* in the flags of a completion: only a failure is told */
+/* In the flags of a completion. */
+#define DONE_ERROR (1u << 31)     /* only a failure is told */
+#define DONE_COUNT (1u << 30)     /* a counter counts it; the others only with it: */
+#define DONE_QUIET (1u << 29)     /* only a failure is told */
+#define DONE_MUTE (1u << 28)      /* nothing is told */
 
 /* What to do when the WQE of the same index completes. */
 struct slot {
@@ -340,14 +345,18 @@ struct peer {
 
 /* ---- Endpoints ---- */
 
+enum { COUNT_SEND, COUNT_RECV, COUNT_READ, COUNT_WRITE, COUNTERS };
+
 struct endpoint {
 	struct fid_ep fid;
 	pthread_mutex_t *lock;    /* the domain's */
 	struct peer **ready;      /* by fi_addr_t: the peer, if it can be sent to */
 	size_t addrs;             /* in ready and by_addr */
 	struct cq *tx_cq, *rx_cq;
+	struct counter *counters[COUNTERS];
 	uint64_t tx_flags, rx_flags; /* of calls that take no flags */
 	uint32_t tx_done;         /* completion of such a send */
+	size_t inject_addrs;      /* as addrs; 0 if those without a completion are counted */
 	size_t short_addrs;       /* as addrs; 0 if such a send asks for more than the short way does */
 	uint64_t tag_bits;        /* that count */
 	struct op *free_ops;
@@ -558,6 +567,22 @@ INLAY_ALWAYS void cq_add(struct cq *cq, void *context, uint64_t flags, size_t le
 /* A failure of something that has no more to tell than this. */
 void cq_fail(struct cq *cq, void *context, uint64_t flags, int err, int syndrome);
 
+/* ---- counter.c ---- */
+
+int counter_open(struct fid_domain *fid, struct fi_cntr_attr *attr, struct fid_cntr **cntr, void *context);
+int counter_bind(struct endpoint *ep, struct fid *cntr, uint64_t flags);
+void counter_unbind(struct endpoint *ep);
+
+/*
+ * What becomes of an operation's completion: kind: FI_SEND, FI_READ or FI_WRITE, and what its entry in the tx CQ
+ * says beside; flags: FI_COMPLETION, SILENT. 0: nothing is done.
+ */
+uint32_t done_flags(const struct endpoint *ep, uint64_t kind, uint64_t flags);
+
+/* A completion with DONE_COUNT; one of a receive that is counted. */
+void counter_tx(struct endpoint *ep, void *context, uint32_t flags, int err, uint8_t syndrome);
+void counter_rx(struct endpoint *ep, int err);
+
 /* ---- wait.c ---- */
 
 /* A completion queue's descriptors, and their end. */
@@ -732,7 +757,7 @@ INLAY_ALWAYS ssize_t send_one(struct fid_ep *fid, uint8_t flags, const void *buf
 	ssize_t result;
 
 	enter(ep);
-	p = INLAY_LIKELY(dest < (inject ? ep->addrs : ep->short_addrs)) ? ep->ready[dest] : NULL;
+	p = INLAY_LIKELY(dest < (inject ? ep->inject_addrs : ep->short_addrs)) ? ep->ready[dest] : NULL;
 	if (INLAY_LIKELY(p != NULL) && INLAY_LIKELY(len <= SHORT(flags)))
 		result = send_short(p, flags, tag, data, buf, len, context, inject ? 0 : ep->tx_done | (uint32_t)kind);
 	else if (p && len <= MEDIUM)
@@ -855,9 +880,6 @@ struct mr *mr_find(struct domain *d, uint64_t key, uint64_t addr, size_t len, ui
 /* ---- rma.c ---- */
 
 extern struct fi_ops_rma rma_ops;
-
-/* What is written to the tx CQ, or that only a failure is. */
-uint32_t rma_done_flags(const struct endpoint *ep, uint64_t flags);
 
 /* The last WQE of op is done. */
 void rma_end(struct endpoint *ep, struct op *op, int err);

@@ -68,6 +68,8 @@ INLAY_ALWAYS void message_told(struct endpoint *ep, const struct op *op, const s
 {
 	if (INLAY_LIKELY(op->told))
 		cq_add(ep->rx_cq, op->context, op->flags | flags, len, op->buf, data, tag, p->addr);
+	if (INLAY_UNLIKELY(ep->counters[COUNT_RECV] != NULL))
+		counter_rx(ep, 0);
 }
 
 INLAY_ALWAYS uint64_t message_cq_flags(uint8_t flags)
@@ -91,6 +93,8 @@ static inline void message_failed(struct endpoint *ep, const struct op *op, cons
 	e.olen = m->len - there;
 	e.err = err;
 	e.prov_errno = err == FI_ETRUNC ? 0 : p->syndrome;
+	if (ep->counters[COUNT_RECV])
+		counter_rx(ep, err);
 	cq_add_error(ep->rx_cq, &e);
 }
 

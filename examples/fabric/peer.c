@@ -281,10 +281,14 @@ void peer_free_all(struct endpoint *ep)
 void tx_done(struct endpoint *ep, void *context, uint32_t flags, int err, uint8_t syndrome)
 {
 	if (INLAY_UNLIKELY(err)) {
-		if (flags)
+		if (flags & DONE_COUNT)
+			counter_tx(ep, context, flags, err, syndrome);
+		else if (flags)
 			cq_fail(ep->tx_cq, context, flags & ~DONE_ERROR, err, syndrome);
-	} else if ((int32_t)flags > 0) {
+	} else if (INLAY_LIKELY(flags - 1 < DONE_COUNT - 1)) {
 		cq_add(ep->tx_cq, context, flags, 0, NULL, 0, 0, FI_ADDR_NOTAVAIL);
+	} else if (flags & DONE_COUNT) {
+		counter_tx(ep, context, flags, 0, 0);
 	}
 }
 

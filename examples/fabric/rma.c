@@ -27,12 +27,6 @@ struct rma {
 	uint64_t flags;           /* FI_READ or FI_WRITE, FI_REMOTE_CQ_DATA, FI_INJECT, FI_COMPLETION, SILENT */
 };
 
-uint32_t rma_done_flags(const struct endpoint *ep, uint64_t flags)
-{
-	return (uint32_t)(flags & (FI_RMA | FI_ATOMIC | FI_READ | FI_WRITE)) |
-	       (ep->tx_selective && !(flags & FI_COMPLETION) ? DONE_ERROR : 0);
-}
-
 /* ---- Posting: there is room ---- */
 
 static void post_piece(struct peer *p, const struct rma *r, uint64_t remote, const struct ibv_sge *sge, uint32_t flags)
@@ -176,7 +170,7 @@ static int rma_in_place(struct endpoint *ep, struct peer *p, const struct rma *r
 static ssize_t rma_any(struct endpoint *ep, const struct rma *r)
 {
 	static const struct iovec nothing;
-	const uint32_t done = (r->flags & SILENT) ? 0 : rma_done_flags(ep, r->flags | FI_RMA);
+	const uint32_t done = done_flags(ep, FI_RMA | (r->flags & (FI_READ | FI_WRITE)), r->flags);
 	size_t len = 0, n = 0, i;
 	struct rma none = *r;
 	struct peer *p;

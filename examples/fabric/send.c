@@ -25,16 +25,10 @@ struct send {
 
 #define LEVELS (FI_INJECT_COMPLETE | FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE)
 
-/* What is written to the tx CQ, or that only a failure is. */
-static uint32_t done_flags(const struct endpoint *ep, uint64_t flags)
-{
-	return (uint32_t)(flags & (FI_MSG | FI_TAGGED)) |
-	       (ep->tx_selective && !(flags & FI_COMPLETION) ? DONE_ERROR : (uint32_t)FI_SEND);
-}
-
 void send_defaults(struct endpoint *ep)
 {
-	ep->tx_done = done_flags(ep, ep->tx_flags);
+	ep->tx_done = done_flags(ep, FI_SEND, ep->tx_flags);
+	ep->inject_addrs = ep->counters[COUNT_SEND] ? 0 : ep->addrs;
 	ep->short_addrs = ep->tx_flags & LEVELS ? 0 : ep->addrs;
 }
 
@@ -256,7 +250,7 @@ static int send_eager(struct endpoint *ep, struct peer *p, const struct send *s,
 
 static ssize_t send_any(struct endpoint *ep, const struct send *s)
 {
-	const uint32_t done = s->flags & SILENT ? 0 : done_flags(ep, s->flags);
+	const uint32_t done = done_flags(ep, FI_SEND | (s->flags & (FI_MSG | FI_TAGGED)), s->flags);
 	const bool at_once = (s->flags & LEVELS) == FI_INJECT_COMPLETE && (int32_t)done > 0;
 	struct peer *p;
 	size_t len = 0, i;

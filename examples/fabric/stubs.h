@@ -18,7 +18,6 @@ NO(int, no_join, struct fid_ep *ep, const void *addr, uint64_t flags, struct fid
 NO(int, no_passive_ep, struct fid_fabric *fabric, struct fi_info *info, struct fid_pep **pep, void *context);
 NO(int, no_wait_open, struct fid_fabric *fabric, struct fi_wait_attr *attr, struct fid_wait **wait);
 NO(int, no_scalable_ep, struct fid_domain *domain, struct fi_info *info, struct fid_ep **ep, void *context);
-NO(int, no_cntr_open, struct fid_domain *domain, struct fi_cntr_attr *attr, struct fid_cntr **cntr, void *context);
 NO(int, no_poll_open, struct fid_domain *domain, struct fi_poll_attr *attr, struct fid_poll **poll);
 NO(int, no_stx_ctx, struct fid_domain *domain, struct fi_tx_attr *attr, struct fid_stx **stx, void *context);
 NO(int, no_srx_ctx, struct fid_domain *domain, struct fi_rx_attr *attr, struct fid_ep **ep, void *context);
