@@ -141,7 +141,7 @@ $(B)/bench/%: bench/%.c $(B)/settings | $(first)
 	$(compile) -Iinclude -Itests/softdev $(VERBS) -ldl -lm
 
 # They authenticate blobs with a library's code
-$(foreach p,mmap/blob mmap/shared_memory,$(B)/tests/$(p)-0 $(B)/tests/$(p)-1) $(B)/examples/shared_memory: VERBS += -lcrypto
+$(foreach p,mmap/blob mmap/map mmap/pci mmap/shared_memory,$(B)/tests/$(p)-0 $(B)/tests/$(p)-1) $(B)/examples/shared_memory: VERBS += -lcrypto
 
 -include $(wildcard $(B)/*/*.d $(B)/*/*/*.d $(B)/*/*/*/*.d)
 
@@ -185,7 +185,7 @@ bench-all: all ## all measurements
 	$(Q)CC="$(CC)" bench/task
 	$(Q)bench/transport
 
-include-cost: ## what one include of each public header costs a compiler
+include-cost: ## what one include of each public header costs a compiler, and each call a program
 	$(Q)bench/include
 
 # ---- Installing ----

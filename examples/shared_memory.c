@@ -115,7 +115,8 @@ static void owner(struct side *s)
 	must(!inlay_mmap_set_permissions(&map, INLAY_LOCAL_READ_WRITE | INLAY_RDMA_READ | INLAY_RDMA_WRITE |
 						       INLAY_RDMA_ATOMIC),
 	     "permissions");
-	must(!inlay_mmap_set_mac(&map, &mac) && !inlay_mmap_start(&map), "starting the map");
+	map.mac = &mac;
+	must(!inlay_mmap_start(&map), "starting the map");
 	must(!inlay_mmap_export_rdma(&map, s->pd, blob, &len), "the export");
 	peer_tell(&len, sizeof(len));
 	peer_tell(blob, len);
@@ -138,7 +139,6 @@ static void guest(struct side *s)
 	static char notice[64] __attribute__((aligned(64))) = "the guest was here",
 			       back[64] __attribute__((aligned(64)));
 	struct ibv_mr *mr = ibv_reg_mr(s->pd, back, sizeof(back), IBV_ACCESS_LOCAL_WRITE);
-	struct inlay_mmap_import how = {.mac = &mac};
 	struct inlay_mmap map;
 	uint32_t rkey = 0;
 	uint8_t blob[256];
@@ -153,10 +153,10 @@ static void guest(struct side *s)
 	must(size != 0, "a blob");
 	void *room = memory(size);
 	blob[40] ^= 1; /* on the way, somebody changes it: that is seen */
-	must(inlay_mmap_create_from_export(&map, room, size, s->pd, blob, len, &how) == -EBADMSG,
+	must(inlay_mmap_create_from_export(&map, room, size, s->pd, blob, len, &mac) == -EBADMSG,
 	     "refusing a forged blob");
 	blob[40] ^= 1;
-	must(!inlay_mmap_create_from_export(&map, room, size, s->pd, blob, len, &how), "the import");
+	must(!inlay_mmap_create_from_export(&map, room, size, s->pd, blob, len, &mac), "the import");
 
 	const uint64_t board = inlay_mmap_source(&map, 0)->start, counter = inlay_mmap_source(&map, 1)->start;
 	struct ibv_sge sge = {.addr = (uintptr_t)back, .length = sizeof(back), .lkey = mr->lkey};

@@ -12,7 +12,6 @@
  * of the length is in the range. Contenders:
  *
  *   inlay        inlay_mmap_find: the table of a map
- *   hit          inlay_mmap_hit
  *   ucs_pgtable  UCX's library
  *   spdk         written here: what SPDK's mem_map does in inlined code. A top table by GiB, below it one by 2 MiB, and by 4 KiB where a range covers
  *                part of one; the entry points to the range
@@ -47,7 +46,6 @@ static uint32_t num;
 static uint64_t expect;                  /* sum of the keys of all queries */
 
 static struct inlay_table *lookup;
-static struct inlay_hit last_hit;
 static ucs_pgtable_t pgtable;
 
 /* Memory that lives as long as the case does */
@@ -209,13 +207,6 @@ static inline __attribute__((always_inline)) uint64_t one_inlay(const struct que
 	return r ? r->lkey : 0;
 }
 
-static inline __attribute__((always_inline)) uint64_t one_hit(const struct query *q)
-{
-	const struct inlay_range *r = inlay_table_hit_(lookup, &last_hit, q->addr, q->len);
-
-	return r ? r->lkey : 0;
-}
-
 static inline __attribute__((always_inline)) uint64_t one_ucs_pgtable(const struct query *q)
 {
 	const struct region *r = (const struct region *)ucs_pgtable_lookup(&pgtable, q->addr);
@@ -300,7 +291,6 @@ static uint64_t result;
 	}
 
 LOOPS(inlay)
-LOOPS(hit)
 LOOPS(ucs_pgtable)
 LOOPS(spdk)
 LOOPS(spdk2)
@@ -390,7 +380,6 @@ static void make(uint32_t n, int far, int same, unsigned page)
 	lookup = inlay_table_init_(take(inlay_table_bytes_(n)), n);
 	memcpy(inlay_table_ranges_(lookup), ranges, n * sizeof(*ranges));
 	NEED(!inlay_table_build_(lookup, n), "inlay_table_build_");
-	memset(&last_hit, 0, sizeof(last_hit));
 
 	NEED(ucs_pgtable_init(&pgtable, dir_alloc, dir_release) == UCS_OK, "ucs_pgtable_init");
 	for (i = 0; i < n; i++)
@@ -416,9 +405,9 @@ static void make(uint32_t n, int far, int same, unsigned page)
 
 int main(int argc, char **argv)
 {
-	static const struct contender apart[] = {{"none", time_none}, {"inlay", time_inlay}, {"hit", time_hit}, {"ucs_pgtable", time_ucs_pgtable},
+	static const struct contender apart[] = {{"none", time_none}, {"inlay", time_inlay}, {"ucs_pgtable", time_ucs_pgtable},
 		{"spdk", time_spdk}, {"tree", time_tree}, {"tree_mutex", time_tree_mutex}};
-	static const struct contender chain[] = {{"inlay", time_chain_inlay}, {"hit", time_chain_hit}, {"ucs_pgtable", time_chain_ucs_pgtable},
+	static const struct contender chain[] = {{"inlay", time_chain_inlay}, {"ucs_pgtable", time_chain_ucs_pgtable},
 		{"spdk", time_chain_spdk}, {"tree", time_chain_tree}};
 	static const struct contender huge[] = {{"none", time_none}, {"inlay", time_inlay}, {"ucs_pgtable", time_ucs_pgtable}, {"spdk", time_spdk},
 		{"spdk2", time_spdk2}};
@@ -433,12 +422,12 @@ int main(int argc, char **argv)
 		snprintf(name, sizeof(name), "random-%u", counts[i]);
 		if (wanted(name)) {
 			make(counts[i], 0, 0, 12);
-			rounds(name, apart, 7, 4 * QUERIES, times);
+			rounds(name, apart, 6, 4 * QUERIES, times);
 		}
 		snprintf(name, sizeof(name), "chain-%u", counts[i]);
 		if (wanted(name)) {
 			make(counts[i], 0, 0, 12);
-			rounds(name, chain, 5, 2 * QUERIES, times);
+			rounds(name, chain, 4, 2 * QUERIES, times);
 		}
 		snprintf(name, sizeof(name), "huge-%u", counts[i]);
 		if (wanted(name)) {
@@ -450,12 +439,12 @@ int main(int argc, char **argv)
 		snprintf(name, sizeof(name), "far-%u", counts[i]);
 		if (wanted(name)) {
 			make(counts[i], 1, 0, 12);
-			rounds(name, apart, 5, 4 * QUERIES, times);
+			rounds(name, apart, 4, 4 * QUERIES, times);
 		}
 		snprintf(name, sizeof(name), "same-%u", counts[i]);
 		if (wanted(name)) {
 			make(counts[i], 0, 1, 12);
-			rounds(name, apart, 7, 4 * QUERIES, times);
+			rounds(name, apart, 6, 4 * QUERIES, times);
 		}
 	}
 	if (only_case)

@@ -74,7 +74,7 @@ struct side {
 	struct inlay_srq *srq;
 	struct inlay_match match;
 	struct inlay_tag_rx rx;
-	void *table, *list_memory, *rx_memory;
+	void *table, *list_memory;
 	struct counts counts;
 	struct request *sends[SLOTS];   /* by WQE: whose end its completion is */
 	struct request *rndvs[RNDVS];   /* by app_ctx */
@@ -204,7 +204,7 @@ static void open_nic(struct side *s)
 	make_qp(s, &s->in, pdn, 0, s->nic == 2 ? INLAY_DEVX_QP_RNDV : 0);
 	s->sq = &s->out.sq;
 
-	inlay_devx_path_init(&path);
+	path = inlay_devx_path_defaults();
 	path.access = IBV_ACCESS_REMOTE_READ;
 	must(!inlay_connect_port(&mine[0], s->ctx, path.port, -1, &why), "the best GID");
 	path.gid_index = mine[0].gid_index;
@@ -220,8 +220,7 @@ static void open_nic(struct side *s)
 
 	const size_t list_bytes = inlay_tag_list_size(TAGS, 4 * TAGS);
 	s->list_memory = aligned_alloc(64, (list_bytes + 63) & ~(size_t)63);
-	s->rx_memory = malloc(inlay_tag_rx_size(TAGS));
-	must(s->list_memory && s->rx_memory && !inlay_tag_list_init(&s->list, s->list_memory, list_bytes, TAGS, &s->command.sq, 1),
+	must(s->list_memory && !inlay_tag_list_init(&s->list, s->list_memory, list_bytes, TAGS, &s->command.sq, 1),
 	     "the NIC's list");
 }
 
@@ -284,7 +283,7 @@ static void open_side(struct side *s, const char *name, int software, uint32_t l
 	s->table = aligned_alloc(64, (inlay_match_size(256) + 63) & ~(size_t)63);
 	must(s->table && getrandom(&seed, sizeof(seed), 0) == sizeof(seed), "memory for the table");
 	must(!inlay_match_init(&s->match, s->table, inlay_match_size(256), 256, 0, seed), "the table");
-	must(!inlay_tag_rx_init(&s->rx, s->rx_memory, inlay_tag_rx_size(TAGS), &s->match, s->nic ? &s->list : NULL, OFFLOAD_MIN),
+	must(!inlay_tag_rx_init(&s->rx, &s->match, s->nic ? &s->list : NULL, OFFLOAD_MIN),
 	     "table and list together");
 	for (uint32_t b = 0; b < BOUNCES; b++)
 		if (b < ENTRIES - 1)
@@ -313,7 +312,6 @@ static void close_side(struct side *s)
 	free(s->memory);
 	free(s->rings);
 	free(s->list_memory);
-	free(s->rx_memory);
 	free(s->table);
 }
 

@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/base.h: what every other header stands on: version, compiler, bits, byte order, copies,
- * locks, fences, checks and status codes. It includes nothing of mlx5 or libibverbs.
+ * fences, locks, checks and status codes. It includes nothing of mlx5 or libibverbs.
  *
  * Names
  * -----
  * A name that ends in an underscore is internal and may change at any time. Everything else that
- * starts with inlay_ or INLAY_ is public. Posts and segments put the verb first (inlay_post_write,
- * inlay_seg_raddr), because that is how code that posts is read; everything else is
- * inlay_<object>_<verb>. A suffix _be marks a big-endian value; all other values are in host order.
+ * starts with inlay_ or INLAY_ is public. The exception is this header, which defines things for
+ * the others: callers rely only on the version, the checks, byte order, inlay_fence_polled (before
+ * reading what they saw arrive in memory), inlay_fence_reg and inlay_fence_reg_full (between
+ * writes to device memory, dm.h).
+ *
+ * Posts and segments put the verb first (inlay_post_write, inlay_seg_raddr), because that is how
+ * code that posts is read; everything else is inlay_<object>_<verb>. A suffix _be marks a
+ * big-endian value; all other values are in host order.
  *
  * Status codes
  * ------------
@@ -17,24 +22,22 @@
  *
  *   -EINVAL   an argument is wrong               -EBUSY     the object is in use
  *   -ENOBUFS  the caller's memory is too small   -EBADFD    the object is in the wrong state
- *   -EAGAIN   full or empty at the moment:       -EPERM     the memory does not permit it
- *             something must come back first     -ENOTSUP   the device or this header cannot
- *   -ENOSPC   full for good                      -EPROTO    the device or a peer said something
- *   -E2BIG    it can never fit                              impossible
- *   -ENODATA  nothing to take                    -ENOTCONN  not connected
- *   -ENOENT   no such thing                      others     the errno of the call that failed
- *   -EEXIST   it is there already
+ *   -EAGAIN   full or empty at the moment        -EPERM     the memory does not permit it
+ *   -ENOSPC   full for good                      -ENOTSUP   the device or this header cannot
+ *   -E2BIG    it can never fit                   -EPROTO    the device or a peer said something
+ *   -ENODATA  nothing to take                               impossible
+ *   -ENOENT   no such thing                      -ENOTCONN  not connected
+ *   -EEXIST   it is there already                others     the errno of the call that failed
  *
- * Set-up functions that can refuse for many reasons take `const char **why` as their last argument.
- * It may be NULL. On failure it is set to a sentence that says what was wrong. The sentence is
- * static, or lies in the object that refused.
+ * Set-up functions that can refuse for many reasons take `const char **why` last. It may be NULL.
+ * On failure it is set to a sentence that is static, or lies in the object that refused.
  *
  * Checks
  * ------
- * INLAY_CHECKED (0 or 1, default 0) turns preconditions, the rules that a correct caller never
- * breaks, into an abort with a message that names the rule. At 0 they cost nothing. It changes no
- * struct, so translation units of both kinds link together. What depends on data from outside (a
- * completion, a peer's bytes) and every documented error is checked at 0 as well.
+ * INLAY_CHECKED (0 or 1, default 0) turns preconditions, which a correct caller never breaks, into
+ * an abort that names the rule. At 0 they cost nothing. It changes no struct, so objects of both
+ * kinds link together. Data from outside (a completion, a peer's bytes) and every documented error
+ * are checked at 0 as well.
  */
 #ifndef INLAY_BASE_H
 #define INLAY_BASE_H
@@ -63,15 +66,13 @@
 #endif
 
 /*
- * How functions are declared:
+ * How functions are declared. A foreign-function interface defines INLAY_FN to nothing in one
+ * translation unit; that object then exports all of inlay's functions.
  *
  *   INLAY_FN      small functions
  *   INLAY_ALWAYS  functions whose constant arguments must fold, whatever their size
- *   INLAY_APART   parts of the data path that would only take room in the caller's loop: always called
+ *   INLAY_APART   parts of the data path that are long or rare: always called, once in an object
  *   INLAY_COLD    set-up, printing and errors, kept out of the caller's loop
- *
- * A foreign-function interface defines INLAY_FN itself, to nothing, in one translation unit. All of
- * inlay's functions are then exported by that object.
  */
 #ifdef INLAY_FN
 #define INLAY_ALWAYS INLAY_FN
@@ -109,7 +110,7 @@ INLAY_COLD __attribute__((noreturn)) void inlay_check_failed(const char *functio
 #define INLAY_CHECK(cond, rule) ((void)sizeof(!(cond)))
 #endif
 
-/* Sets *why, when there is one, and gives back err: the last line of a refusal. */
+/* The last line of a refusal. */
 INLAY_COLD int inlay_refuse_(int err, const char **why, const char *text)
 {
 	if (why)
@@ -140,7 +141,7 @@ INLAY_FN uint64_t inlay_round_up(uint64_t n, uint64_t to)
 }
 
 /* ------------------------------------------------------------------------------------------------
- * Byte order. The same function serves both ways; the name says which way the value goes.
+ * Byte order
  */
 INLAY_FN uint16_t inlay_to_be16(uint16_t host)
 {
@@ -171,6 +172,7 @@ INLAY_FN uint64_t inlay_from_be64(uint64_t be)
 {
 	return __builtin_bswap64(be);
 }
+
 /* Stores of values that are in the device's byte order already, to any alignment. */
 INLAY_ALWAYS void inlay_put32(void *at, uint32_t value)
 {
@@ -187,9 +189,9 @@ INLAY_ALWAYS void inlay_put64(void *at, uint64_t value)
  */
 
 /*
- * Copies len bytes without calling libc, and touches no byte beyond them. A constant length becomes
- * a few moves. Any other length is copied by moves from both ends that overlap in the middle, so
- * that there is no tail to branch over. The blocks must not overlap.
+ * Copies len bytes between blocks that do not overlap, and never calls libc. A constant length
+ * becomes a few moves; another one is copied from both ends, overlapping in the middle, so that no
+ * tail is left to branch over.
  */
 INLAY_ALWAYS void inlay_copy(void *to, const void *from, size_t len)
 {
@@ -220,10 +222,7 @@ INLAY_ALWAYS void inlay_copy(void *to, const void *from, size_t len)
 		__builtin_memcpy(d + len - 32, s + len - 32, 32);
 	} else {
 		__asm__("" : "+r"(s));
-		/*
-		 * The empty asm in the loop keeps the compiler from turning it back into a call of
-		 * memcpy.
-		 */
+		/* The asm in the loop keeps the compiler from making a memcpy of it. */
 		for (; INLAY_UNLIKELY(len > 128); len -= 64, d += 64, s += 64) {
 			__builtin_memcpy(d, s, 64);
 			__asm__ volatile("" ::: "memory");
@@ -233,9 +232,14 @@ INLAY_ALWAYS void inlay_copy(void *to, const void *from, size_t len)
 	}
 }
 
+#if defined(__aarch64__)
+#define INLAY_FENCE_(x86, arm) __asm__ volatile(arm ::: "memory")
+#else
+#define INLAY_FENCE_(x86, arm) __asm__ volatile(x86 ::: "memory")
+#endif
+
 /* ------------------------------------------------------------------------------------------------
- * Fences, each named by what it orders. All of them keep the compiler from moving memory accesses
- * across.
+ * Fences, each named by what it orders. None lets the compiler move memory accesses across it.
  *
  *   name                     x86-64   aarch64     stands between
  *   inlay_fence_wqe_record   -        dmb oshst   stores to a WQE | the doorbell record that hands it over
@@ -252,92 +256,59 @@ INLAY_ALWAYS void inlay_copy(void *to, const void *from, size_t len)
  *   inlay_fence_cqe_free     -        dmb oshld   the last loads from a CQE | the record that frees it
  *
  * x86-64. Stores to write-back memory become visible in program order, and so do loads, also to
- * devices. Only the doorbell register is mapped write-combining: its stores collect in a buffer and
- * leave when the buffer is full or at an sfence. One sfence keeps the register write after the
- * record. After the write, a line of 64 bytes is full and leaves by itself; 8 bytes would stay and
- * could merge with the next doorbell, so they need the second sfence. libmlx5 spends an lfence on
- * each CQE, which write-back memory does not need.
+ * devices. Only the doorbell register is write-combining: its stores collect in a buffer until it
+ * is full or an sfence comes. One sfence keeps the register write after the record. A full line of
+ * 64 bytes then leaves by itself; 8 bytes would stay and could merge with the next doorbell, so
+ * they need a second sfence. libmlx5 spends an lfence on each CQE; write-back memory needs none.
  *
  * aarch64. The device is in the outer-shareable domain, and a dmb orders stores to normal memory
  * before stores to the register as well. Register writes leave in finite time; dgh tells the CPU
- * not to wait for more, which is all that a full line needs. A dmb keeps two doorbells apart. Only a
- * dsb waits until the write has left, as libmlx5 does; a register can be told to do the same
- * (INLAY_UAR_FULL_FENCE in queue/uar.h). oshld orders earlier loads before later loads and stores;
- * osh orders everything, which only handing back a buffer needs.
+ * not to wait for more, which is all that a full line needs. A dmb keeps two doorbells apart. Only
+ * a dsb waits until the write has left, as libmlx5 does (INLAY_UAR_FULL_FENCE, queue/uar.h). oshld
+ * orders earlier loads before later loads and stores; osh orders everything, which only handing
+ * back a buffer needs.
  *
- * The fence before the register write makes the light fences after it safe: every post executes one,
- * and it drains all of this CPU's write-combining buffers, not just those of one queue.
+ * The light fences after the register write are safe because every post also executes the one
+ * before it, which drains all of this CPU's write-combining buffers.
  */
 INLAY_ALWAYS void inlay_fence_wqe_record(void)
 {
-#if defined(__aarch64__)
-	__asm__ volatile("dmb oshst" ::: "memory");
-#else
-	__asm__ volatile("" ::: "memory");
-#endif
+	INLAY_FENCE_("", "dmb oshst");
 }
 
 INLAY_ALWAYS void inlay_fence_recv_record(void)
 {
-#if defined(__aarch64__)
-	__asm__ volatile("dmb osh" ::: "memory");
-#else
-	__asm__ volatile("" ::: "memory");
-#endif
+	INLAY_FENCE_("", "dmb osh");
 }
 
 INLAY_ALWAYS void inlay_fence_record_reg(void)
 {
-#if defined(__aarch64__)
-	__asm__ volatile("dmb oshst" ::: "memory");
-#else
-	__asm__ volatile("sfence" ::: "memory");
-#endif
+	INLAY_FENCE_("sfence", "dmb oshst");
 }
 
 INLAY_ALWAYS void inlay_fence_reg_line(void)
 {
-#if defined(__aarch64__)
-	__asm__ volatile("hint #6" ::: "memory"); /* dgh, in the spelling that every assembler knows */
-#else
-	__asm__ volatile("" ::: "memory");
-#endif
+	INLAY_FENCE_("", "hint #6"); /* dgh, in the spelling that every assembler knows */
 }
 
 INLAY_ALWAYS void inlay_fence_reg(void)
 {
-#if defined(__aarch64__)
-	__asm__ volatile("dmb oshst" ::: "memory");
-#else
-	__asm__ volatile("sfence" ::: "memory");
-#endif
+	INLAY_FENCE_("sfence", "dmb oshst");
 }
 
 INLAY_ALWAYS void inlay_fence_reg_full(void)
 {
-#if defined(__aarch64__)
-	__asm__ volatile("dsb st" ::: "memory");
-#else
-	__asm__ volatile("sfence" ::: "memory");
-#endif
+	INLAY_FENCE_("sfence", "dsb st");
 }
 
 INLAY_ALWAYS void inlay_fence_polled(void)
 {
-#if defined(__aarch64__)
-	__asm__ volatile("dmb oshld" ::: "memory");
-#else
-	__asm__ volatile("" ::: "memory");
-#endif
+	INLAY_FENCE_("", "dmb oshld");
 }
 
 INLAY_ALWAYS void inlay_fence_cqe_free(void)
 {
-#if defined(__aarch64__)
-	__asm__ volatile("dmb oshld" ::: "memory");
-#else
-	__asm__ volatile("" ::: "memory");
-#endif
+	INLAY_FENCE_("", "dmb oshld");
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -347,11 +318,7 @@ INLAY_ALWAYS void inlay_fence_cqe_free(void)
 /* Tells the CPU that this is a wait. */
 INLAY_ALWAYS void inlay_relax(void)
 {
-#if defined(__aarch64__)
-	__asm__ volatile("yield");
-#else
-	__asm__ volatile("pause");
-#endif
+	INLAY_FENCE_("pause", "yield");
 }
 
 /* Takes the lock if it is free, and says whether it did. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/connect.h: what two sides tell each other, and a queue pair's way from RESET to RTS with
- * it. RC, UC and UD; InfiniBand, RoCE v1 and RoCE v2.
+ * inlay/connect.h: the record that two sides exchange, and a queue pair's way from RESET to RTS.
+ * RC, UC and UD; InfiniBand, RoCE v1 and RoCE v2.
  *
  *	struct inlay_connect_record here, there;
  *	uint8_t mine[INLAY_CONNECT_SIZE], theirs[INLAY_CONNECT_SIZE];
@@ -19,20 +19,19 @@
  *	struct inlay_connect_attr attr = inlay_connect_defaults();
  *	attr.gid_index = 5;                                             and &attr in place of NULL
  *
- * Two queue pairs of one process need one line, inlay_connect_pair(qp, other, NULL, &why). A UD
- * queue pair has no peer: pass NULL for there. inlay_connect_av turns a received record into the
+ * Two queue pairs of one process need one line: inlay_connect_pair(qp, other, NULL, &why). A UD
+ * queue pair has no peer: pass NULL for there; inlay_connect_av turns a received record into the
  * address that a datagram's WQE carries.
  *
  * Invariants
  *
  *   - A function that fails returns a negative errno and, unless why is NULL, points *why at a
- *     static sentence. It leaves *why alone on success.
- *   - A failure leaves nothing half-made: inlay_connect_local leaves the queue pair as it was.
+ *     static sentence.
+ *   - A failure leaves nothing half-made: inlay_connect_local leaves the queue pair as it was,
  *     inlay_connect_rts leaves it in INIT, or in RESET if it had reached RTR.
- *   - Only inlay_connect_unpack reads the peer's bytes. Any bytes are safe. A record that it accepts
- *     names an address that can exist.
- *   - A record holds no secret and no authentication. Anyone who can alter it can redirect the
- *     connection: exchange it over a channel that the application trusts.
+ *   - Only inlay_connect_unpack reads the peer's bytes, and any bytes are safe. A record that it
+ *     accepts names an address that can exist.
+ *   - A record is not authenticated: exchange it over a channel that the application trusts.
  *
  * The record on the wire: 40 bytes, little-endian
  *
@@ -40,7 +39,7 @@
  *   +1   1  bits 0-3 enum ibv_qp_type, 4-5 enum inlay_connect_link, 6 INLAY_CONNECT_GLOBAL, 7 zero
  *   +2   1  bits 0-3 enum ibv_mtu, 4-7 service level
  *   +3   1  traffic class
- *   +4   1  RDMA reads and atomics that the sender of the record answers at a time; 0 unless RC
+ *   +4   1  reads and atomics that the record's sender answers at a time; 0 unless RC
  *   +5   3  QPN
  *   +8   3  PSN of the first packet
  *   +11 16  GID; zeros if none
@@ -48,27 +47,20 @@
  *   +33  3  ECE vendor; 0 if none, and for UD
  *   +36  4  ECE options; for UD the Q_Key
  *
- * The GID on RoCE
+ * The GID on RoCE. A port has one for each address of its network interface and each version of
+ * RoCE. Both sides must use the same version and address family, and only RoCE v2 is routed.
+ * Indices differ between hosts and over time. So by default the record names the first GID of the
+ * best kind: RoCE v2 with an IPv4 address, with a routable IPv6 address, with a link-local one,
+ * RoCE v1.
  *
- * A port has several GIDs: one for each address of its network interface and each version of RoCE.
- * Only RoCE v2 is routed, and both sides must use the same version and address family. The index
- * differs between hosts, and may change when an address is added. So by default the record names
- * the first GID of the best kind: RoCE v2 with an IPv4 address, RoCE v2 with a routable IPv6
- * address, RoCE v2 with a link-local one, RoCE v1. Set attr.gid_index when the fleet says
- * otherwise.
+ * Service level and traffic class select the lossless class. Replies in another class than the
+ * requests may be dropped under load, so a side that leaves them 0 takes the peer's: it suffices to
+ * configure one side. If both are set, each side sends with its own.
  *
- * Service level and traffic class
- *
- * They select the lossless class. A reply in another class than the request may be dropped under
- * load, so a side that leaves them 0 takes the peer's. It suffices to configure one side. If both
- * are set, each side sends with its own.
- *
- * ECE (enhanced connection establishment)
- *
- * Vendor options, such as selective repeat, that both devices must enable or neither. Each side
- * offers what its device supports; inlay_connect_rts gives the peer's offer to the device before
- * RTR, which reduces it to what both support. Afterwards here->ece_options says what the device
- * took. It is used only if both records name the same vendor and neither offer is empty.
+ * ECE (enhanced connection establishment): vendor options, such as selective repeat, that both
+ * devices must enable or neither. Each side offers what its device supports. If both records name
+ * the same vendor and neither offer is empty, inlay_connect_rts gives the peer's offer to the
+ * device, which reduces it to what both support; here->ece_options then says what it took.
  *
  * Threads: pure data, except that a queue pair belongs to one thread at a time during these calls.
  * Sources: ibv_modify_qp(3), ibv_query_gid_ex(3), ibv_set_ece(3), ibv_query_ece(3),
@@ -88,22 +80,15 @@
 #define INLAY_CONNECT_VERSION 1
 
 enum inlay_connect_link {
-	INLAY_CONNECT_IB = 0,
-	INLAY_CONNECT_ROCE_V1 = 1,
-	INLAY_CONNECT_ROCE_V2 = 2
+	INLAY_CONNECT_IB = 0, INLAY_CONNECT_ROCE_V1 = 1, INLAY_CONNECT_ROCE_V2 = 2
 };
 
 enum inlay_connect_flags {
-	/*
-	 * InfiniBand: send with a GRH. Set by itself where the port demands it, or the peer's
-	 * record has it.
-	 */
-	INLAY_CONNECT_GLOBAL = 1 << 0,
-	/* Offer no ECE, and accept none. */
-	INLAY_CONNECT_NO_ECE = 1 << 1
+	INLAY_CONNECT_GLOBAL = 1 << 0, /* InfiniBand: send with a GRH. Implied where the port or the peer demands it */
+	INLAY_CONNECT_NO_ECE = 1 << 1  /* offer no ECE, and accept none */
 };
 
-/* What a side tells its peer. */
+/* What a side sends to its peer. */
 struct inlay_connect_record {
 	uint8_t gid[16];
 	uint32_t qpn;            /* 24 bits */
@@ -139,9 +124,9 @@ struct inlay_connect_attr {
 	uint8_t traffic_class; /* RoCE v2: DSCP << 2 | ECN; 0: as the peer [0] */
 	uint8_t hop_limit;     /* routers that a packet may pass, with a GRH [64] */
 	uint8_t rd_atomic;     /* RC: reads and atomics under way, each way, if both devices can [16] */
-	uint8_t timeout;       /* RC: 4.096 us << timeout for an ack, 1 .. 31; 0: for ever [14: 67 ms] */
+	uint8_t timeout;       /* RC: 4.096 us << timeout for an ack, 1 .. 31; 0: no timeout [14: 67 ms] */
 	uint8_t retry_count;   /* RC: tries without an ack, 0 .. 7 [7] */
-	uint8_t rnr_retry;     /* RC: tries when the peer has no receive, 0 .. 6; 7: for ever [7] */
+	uint8_t rnr_retry;     /* RC: tries when the peer has no receive, 0 .. 6; 7: no limit [7] */
 	uint8_t min_rnr_timer; /* RC: the peer's pause between these, ibv_modify_qp(3) [12: 0.64 ms] */
 };
 
@@ -168,39 +153,22 @@ INLAY_COLD struct inlay_connect_attr inlay_connect_defaults(void)
 	return attr;
 }
 
-/* ::ffff:0:0/96. */
-INLAY_COLD int inlay_connect_ipv4_(const uint8_t *gid)
+/* What kind of address a GID is, from worst to best. */
+enum inlay_connect_gid_ { INLAY_CONNECT_NO_HOST_, INLAY_CONNECT_LINK_LOCAL_, INLAY_CONNECT_IPV6_, INLAY_CONNECT_IPV4_ };
+
+INLAY_COLD enum inlay_connect_gid_ inlay_connect_kind_(const uint8_t *gid)
 {
-	static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+	static const uint8_t zero[16] = {0}, mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 
-	return !__builtin_memcmp(gid, mapped, sizeof(mapped));
-}
-
-/* One host's address: neither nothing nor a group. */
-INLAY_COLD int inlay_connect_unicast_(const uint8_t *gid)
-{
-	static const uint8_t zero[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
-
-	if (inlay_connect_ipv4_(gid))
-		return gid[12] && gid[12] < 224;
-	return gid[0] != 0xff && __builtin_memcmp(gid, zero, sizeof(zero));
-}
-
-/* The better of two GIDs of a RoCE port has the higher rank; 0: not to be used. */
-INLAY_COLD int inlay_connect_rank_(const struct ibv_gid_entry *e)
-{
-	if (!inlay_connect_unicast_(e->gid.raw))
-		return 0;
-	if (e->gid_type != IBV_GID_TYPE_ROCE_V2)
-		return 1;
-	if (inlay_connect_ipv4_(e->gid.raw))
-		return 4;
-	return e->gid.raw[0] == 0xfe && (e->gid.raw[1] & 0xc0) == 0x80 ? 2 : 3;
+	if (!__builtin_memcmp(gid, mapped, sizeof(mapped)))
+		return gid[12] && gid[12] < 224 ? INLAY_CONNECT_IPV4_ : INLAY_CONNECT_NO_HOST_;
+	if (gid[0] == 0xff || !__builtin_memcmp(gid, zero, sizeof(zero)))
+		return INLAY_CONNECT_NO_HOST_;
+	return gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80 ? INLAY_CONNECT_LINK_LOCAL_ : INLAY_CONNECT_IPV6_;
 }
 
 /*
- * Fills what a record says about a port: gid, lid, link, mtu, flags, port and gid_index. Leaves the
- * rest alone.
+ * Fills what a record says about a port: gid, lid, link, mtu, flags, port and gid_index.
  *
  * port       from 1
  * gid_index  -1: the best; else that one
@@ -211,9 +179,9 @@ INLAY_COLD int inlay_connect_rank_(const struct ibv_gid_entry *e)
 INLAY_COLD int inlay_connect_port(struct inlay_connect_record *r, struct ibv_context *ctx, uint8_t port, int gid_index,
 				  const char **why)
 {
+	int err, i, n, rank, best = 0, ethernet;
 	struct ibv_gid_entry gid, e;
 	struct ibv_port_attr attr;
-	int err, i, rank, best = 0;
 
 	__builtin_memset(&attr, 0, sizeof(attr));
 	__builtin_memset(&gid, 0, sizeof(gid));
@@ -222,46 +190,40 @@ INLAY_COLD int inlay_connect_port(struct inlay_connect_record *r, struct ibv_con
 		return inlay_refuse_(-err, why, "the device has no such port");
 	if (attr.state != IBV_PORT_ACTIVE)
 		return inlay_refuse_(-ENETDOWN, why, "the port is not active");
-	if (gid_index >= (attr.gid_tbl_len > 256 ? 256 : attr.gid_tbl_len))
+	ethernet = attr.link_layer == IBV_LINK_LAYER_ETHERNET;
+	n = attr.gid_tbl_len > 256 ? 256 : attr.gid_tbl_len;
+	if (gid_index >= n)
 		return inlay_refuse_(-ENOENT, why, "the port has no GID of this index");
-	r->link = INLAY_CONNECT_IB;
-	if (attr.link_layer != IBV_LINK_LAYER_ETHERNET && gid_index < 0)
+	if (gid_index < 0 && !ethernet)
 		gid_index = 0;
-	if (gid_index >= 0) {
-		err = ibv_query_gid_ex(ctx, port, (uint32_t)gid_index, &gid, 0);
-		best = !err;
-	}
-	for (i = 0; gid_index < 0 && i < attr.gid_tbl_len && i < 256; i++) {
+	for (i = gid_index < 0 ? 0 : gid_index; i < (gid_index < 0 ? n : gid_index + 1); i++) {
 		__builtin_memset(&e, 0, sizeof(e));
-		if (ibv_query_gid_ex(ctx, port, (uint32_t)i, &e, 0))
-			continue;
-		rank = inlay_connect_rank_(&e);
-		if (rank > best) {
+		err = ibv_query_gid_ex(ctx, port, (uint32_t)i, &e, 0);
+		rank = err ? 0 : (int)inlay_connect_kind_(e.gid.raw);
+		if (rank)
+			rank = e.gid_type == IBV_GID_TYPE_ROCE_V2 ? rank + 1 : 1;
+		if (!err && (rank > best || gid_index >= 0)) {
 			best = rank;
 			gid = e;
 		}
 	}
-	if (attr.link_layer == IBV_LINK_LAYER_ETHERNET) {
-		if (!best && gid_index < 0)
-			return inlay_refuse_(-ENOENT, why, "the RoCE port has no GID: its interface has no address");
-		if (!best)
-			return inlay_refuse_(err == ENODATA ? -ENOENT : -err, why, "the port has no GID of this index");
-		r->link = gid.gid_type == IBV_GID_TYPE_ROCE_V2 ? INLAY_CONNECT_ROCE_V2 : INLAY_CONNECT_ROCE_V1;
-	}
+	if (ethernet && gid_index < 0 && !best)
+		return inlay_refuse_(-ENOENT, why, "the RoCE port has no GID: its interface has no address");
+	if (ethernet && gid_index >= 0 && err)
+		return inlay_refuse_(err == ENODATA ? -ENOENT : -err, why, "the port has no GID of this index");
 	__builtin_memcpy(r->gid, gid.gid.raw, sizeof(r->gid)); /* zeros where InfiniBand has none */
-	r->lid = r->link == INLAY_CONNECT_IB ? attr.lid : 0;
+	r->gid_index = (uint8_t)gid.gid_index;
+	r->link = !ethernet ? INLAY_CONNECT_IB :
+		  gid.gid_type == IBV_GID_TYPE_ROCE_V2 ? INLAY_CONNECT_ROCE_V2 : INLAY_CONNECT_ROCE_V1;
+	r->lid = ethernet ? 0 : attr.lid;
 	r->mtu = (uint8_t)attr.active_mtu;
 	/* On RoCE every packet has one. */
-	r->flags = r->link == INLAY_CONNECT_IB && attr.flags & IBV_QPF_GRH_REQUIRED ? INLAY_CONNECT_GLOBAL : 0;
+	r->flags = !ethernet && attr.flags & IBV_QPF_GRH_REQUIRED ? INLAY_CONNECT_GLOBAL : 0;
 	r->port = port;
-	r->gid_index = best ? (uint8_t)gid.gid_index : 0;
 	return 0;
 }
 
-/*
- * 0, or -EINVAL for an attribute that has no meaning. What a device refuses beyond that, it refuses
- * itself.
- */
+/* 0, or -EINVAL for an attribute that no device can take. */
 INLAY_COLD int inlay_connect_check_(const struct inlay_connect_attr *attr, const struct inlay_connect_record *here,
 				    const char **why)
 {
@@ -278,15 +240,15 @@ INLAY_COLD int inlay_connect_check_(const struct inlay_connect_attr *attr, const
 }
 
 /*
- * Makes the record of a queue pair, and moves the queue pair from RESET (or INIT) to INIT. From
- * then on receives may be posted; post them before the peer can send.
+ * Makes the record of a queue pair, and moves the queue pair from RESET (or INIT) to INIT. Post
+ * receives then, before the peer can send.
  *
  * qp    RC, UC or UD
  * attr  NULL: inlay_connect_defaults()
  *
- * Returns 0; -ENOTSUP for another type of queue pair; -EBADFD when it is neither in RESET nor in
- * INIT; -EINVAL for an attribute out of its range; -ENETDOWN and -ENOENT as inlay_connect_port;
- * else the negative errno of the verb that failed.
+ * Returns 0; -ENOTSUP for another type of queue pair; -EBADFD in another state; -EINVAL for an
+ * attribute out of its range; -ENETDOWN and -ENOENT as inlay_connect_port; else the negative errno
+ * of the verb that failed.
  */
 INLAY_COLD int inlay_connect_local(struct inlay_connect_record *here, struct ibv_qp *qp,
 				   const struct inlay_connect_attr *attr, const char **why)
@@ -296,7 +258,7 @@ INLAY_COLD int inlay_connect_local(struct inlay_connect_record *here, struct ibv
 	struct ibv_qp_attr a;
 	struct ibv_ece ece;
 	struct timespec t;
-	int err, mtu;
+	int err, mtu, most;
 
 	if (!attr)
 		attr = &defaults;
@@ -320,16 +282,15 @@ INLAY_COLD int inlay_connect_local(struct inlay_connect_record *here, struct ibv
 	here->psn = ((uint32_t)t.tv_nsec ^ qp->qp_num * 2654435761u) & 0xffffff;
 	here->sl = attr->sl;
 	here->traffic_class = attr->traffic_class;
-	here->flags |= attr->flags & INLAY_CONNECT_GLOBAL && here->link == INLAY_CONNECT_IB ? INLAY_CONNECT_GLOBAL : 0;
+	if (here->link == INLAY_CONNECT_IB)
+		here->flags |= attr->flags & INLAY_CONNECT_GLOBAL;
 	if (qp->qp_type == IBV_QPT_RC) {
 		err = ibv_query_device(qp->context, &device);
 		if (err)
 			return inlay_refuse_(-err, why, "ibv_query_device failed");
-		here->rd_atomic = attr->rd_atomic;
-		if (here->rd_atomic > device.max_qp_rd_atom)
-			here->rd_atomic = (uint8_t)device.max_qp_rd_atom;
-		if (here->rd_atomic > device.max_qp_init_rd_atom)
-			here->rd_atomic = (uint8_t)device.max_qp_init_rd_atom;
+		most = device.max_qp_rd_atom;
+		most = device.max_qp_init_rd_atom < most ? device.max_qp_init_rd_atom : most;
+		here->rd_atomic = attr->rd_atomic > most ? (uint8_t)most : attr->rd_atomic;
 	}
 	__builtin_memset(&a, 0, sizeof(a));
 	a.qp_state = IBV_QPS_INIT;
@@ -352,10 +313,7 @@ INLAY_COLD int inlay_connect_local(struct inlay_connect_record *here, struct ibv
 	return 0;
 }
 
-/*
- * Writes a record as INLAY_CONNECT_SIZE bytes. A machine that inlay runs on is little-endian, as
- * the wire is.
- */
+/* Writes a record as INLAY_CONNECT_SIZE bytes. */
 INLAY_COLD void inlay_connect_pack(const struct inlay_connect_record *r, uint8_t *blob)
 {
 	__builtin_memset(blob, 0, INLAY_CONNECT_SIZE);
@@ -376,7 +334,7 @@ INLAY_COLD void inlay_connect_pack(const struct inlay_connect_record *r, uint8_t
 }
 
 /*
- * Reads a record that a peer sent. Nothing is taken on trust; *r is written only on success.
+ * Reads a record that a peer sent. *r is written only on success.
  *
  * Returns 0, or -EPROTO for bytes that are not a record of this version.
  */
@@ -385,10 +343,8 @@ INLAY_COLD int inlay_connect_unpack(struct inlay_connect_record *r, const void *
 	const uint8_t *at = (const uint8_t *)blob;
 	struct inlay_connect_record in;
 
-	if (len < 1 || at[0] != INLAY_CONNECT_VERSION)
-		return inlay_refuse_(-EPROTO, why, "not a connection record of version 1");
-	if (len != INLAY_CONNECT_SIZE)
-		return inlay_refuse_(-EPROTO, why, "a connection record has 40 bytes");
+	if (len != INLAY_CONNECT_SIZE || at[0] != INLAY_CONNECT_VERSION)
+		return inlay_refuse_(-EPROTO, why, "not a connection record of version 1, which has 40 bytes");
 	__builtin_memset(&in, 0, sizeof(in));
 	in.type = at[1] & 15;
 	in.link = at[1] >> 4 & 3;
@@ -406,55 +362,37 @@ INLAY_COLD int inlay_connect_unpack(struct inlay_connect_record *r, const void *
 		return inlay_refuse_(-EPROTO, why, "the peer's queue pair is neither RC nor UC nor UD");
 	if (in.link > INLAY_CONNECT_ROCE_V2 || at[1] >> 7 || (in.flags && in.link != INLAY_CONNECT_IB))
 		return inlay_refuse_(-EPROTO, why, "the peer's link is neither InfiniBand nor RoCE");
-	if (in.mtu < IBV_MTU_256 || in.mtu > IBV_MTU_4096)
-		return inlay_refuse_(-EPROTO, why, "the peer names an MTU that does not exist");
-	if (!in.qpn)
-		return inlay_refuse_(-EPROTO, why, "the peer names queue pair 0");
+	if (!in.qpn || in.mtu < IBV_MTU_256 || in.mtu > IBV_MTU_4096)
+		return inlay_refuse_(-EPROTO, why, "the peer names queue pair 0, or an MTU that does not exist");
 	if ((in.type != IBV_QPT_RC && in.rd_atomic) || (in.type == IBV_QPT_UD && in.ece_vendor))
 		return inlay_refuse_(-EPROTO, why, "the peer's queue pair cannot have what its record says");
 	if (in.link == INLAY_CONNECT_IB) {
 		__builtin_memcpy(&in.lid, at + 27, 2);
-		__builtin_memcpy(in.mac, at + 29, 4);
-		if (in.mac[0] | in.mac[1] | in.mac[2] | in.mac[3])
-			return inlay_refuse_(-EPROTO, why, "the peer's LID has more than 16 bits");
-		if (in.flags ? !inlay_connect_unicast_(in.gid) : !in.lid)
+		if (at[29] | at[30] | at[31] | at[32] || in.lid >= 0xc000)
+			return inlay_refuse_(-EPROTO, why, "the peer's LID is not one port's");
+		if (in.flags ? !inlay_connect_kind_(in.gid) : !in.lid)
 			return inlay_refuse_(-EPROTO, why, "the peer has no address on InfiniBand");
-		if (in.lid >= 0xc000)
-			return inlay_refuse_(-EPROTO, why, "the peer's LID is a group's");
 	} else {
 		__builtin_memcpy(in.mac, at + 27, 6);
-		if (in.sl > 7)
-			return inlay_refuse_(-EPROTO, why, "the peer's priority is above 7");
-		if (!inlay_connect_unicast_(in.gid) || in.mac[0] & 1)
-			return inlay_refuse_(-EPROTO, why, "the peer's GID or MAC is not one host's address");
+		if (in.sl > 7 || !inlay_connect_kind_(in.gid) || in.mac[0] & 1)
+			return inlay_refuse_(-EPROTO, why, "the peer's GID or MAC is no host's, or its sl above 7");
 	}
 	*r = in;
 	return 0;
 }
 
-/*
- * Fills the way to a peer, for ibv_modify_qp or ibv_create_ah.
- *
- * here   from inlay_connect_local
- * there  from inlay_connect_unpack, or another inlay_connect_local of this process
- *
- * Returns 0, or -ENOTSUP when the two cannot reach each other: another link layer, RoCE version or
- * address family.
- */
-INLAY_COLD int inlay_connect_path(struct ibv_ah_attr *ah, const struct inlay_connect_record *here,
-				  const struct inlay_connect_record *there, const struct inlay_connect_attr *attr,
-				  const char **why)
+/* Fills the way to a peer; -ENOTSUP for another link layer, RoCE version or address family. */
+INLAY_COLD int inlay_connect_path_(struct ibv_ah_attr *ah, const struct inlay_connect_record *here,
+				   const struct inlay_connect_record *there, const struct inlay_connect_attr *attr,
+				   const char **why)
 {
-	struct inlay_connect_attr defaults = inlay_connect_defaults();
-
-	if (!attr)
-		attr = &defaults;
 	__builtin_memset(ah, 0, sizeof(*ah));
-	if ((here->link == INLAY_CONNECT_IB) != (there->link == INLAY_CONNECT_IB))
-		return inlay_refuse_(-ENOTSUP, why, "one side is on InfiniBand, the other on RoCE");
 	if (here->link != there->link)
-		return inlay_refuse_(-ENOTSUP, why, "one side's GID is of RoCE v1, the other's of RoCE v2");
-	if (here->link == INLAY_CONNECT_ROCE_V2 && inlay_connect_ipv4_(here->gid) != inlay_connect_ipv4_(there->gid))
+		return inlay_refuse_(-ENOTSUP, why, here->link && there->link ?
+				     "one side's GID is of RoCE v1, the other's of RoCE v2" :
+				     "one side is on InfiniBand, the other on RoCE");
+	if (here->link == INLAY_CONNECT_ROCE_V2 && (inlay_connect_kind_(here->gid) == INLAY_CONNECT_IPV4_) !=
+							   (inlay_connect_kind_(there->gid) == INLAY_CONNECT_IPV4_))
 		return inlay_refuse_(-ENOTSUP, why, "one side's GID is an IPv4 address, the other's IPv6");
 	ah->port_num = here->port;
 	ah->dlid = there->lid;
@@ -462,7 +400,7 @@ INLAY_COLD int inlay_connect_path(struct ibv_ah_attr *ah, const struct inlay_con
 	ah->is_global = here->link != INLAY_CONNECT_IB || (here->flags | there->flags) & INLAY_CONNECT_GLOBAL;
 	if (!ah->is_global)
 		return 0;
-	if (!inlay_connect_unicast_(there->gid))
+	if (!inlay_connect_kind_(there->gid))
 		return inlay_refuse_(-ENOTSUP, why, "a GRH is needed, and the peer's record has no GID");
 	__builtin_memcpy(ah->grh.dgid.raw, there->gid, sizeof(there->gid));
 	ah->grh.flow_label = attr->flow_label;
@@ -472,57 +410,28 @@ INLAY_COLD int inlay_connect_path(struct ibv_ah_attr *ah, const struct inlay_con
 	return 0;
 }
 
-/* The two steps from INIT to RTS. a: zeroed but for ah_attr. Returns 0 or an errno. */
-INLAY_COLD int inlay_connect_steps_(struct ibv_qp *qp, struct ibv_qp_attr *a, const struct inlay_connect_record *here,
-				    const struct inlay_connect_record *there, const struct inlay_connect_attr *attr)
-{
-	int rc = qp->qp_type == IBV_QPT_RC, way = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN, err;
-
-	a->qp_state = IBV_QPS_RTR;
-	if (there) {
-		a->path_mtu = (enum ibv_mtu)(there->mtu < here->mtu ? there->mtu : here->mtu);
-		a->dest_qp_num = there->qpn;
-		a->rq_psn = there->psn;
-		a->max_rd_atomic = there->rd_atomic < here->rd_atomic ? there->rd_atomic : here->rd_atomic;
-	}
-	a->max_dest_rd_atomic = here->rd_atomic;
-	a->min_rnr_timer = attr->min_rnr_timer;
-	err = ibv_modify_qp(qp, a, IBV_QP_STATE | (there ? way : 0) |
-			    (rc ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0));
-	if (err)
-		return err;
-	a->qp_state = IBV_QPS_RTS;
-	a->sq_psn = here->psn;
-	a->timeout = attr->timeout;
-	a->retry_cnt = attr->retry_count;
-	a->rnr_retry = attr->rnr_retry;
-	return ibv_modify_qp(qp, a, IBV_QP_STATE | IBV_QP_SQ_PSN |
-			     (rc ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC : 0));
-}
-
 /*
  * Moves a queue pair from INIT to RTS. The peer does the same with this side's record. Each may
  * send at once: an RC queue pair whose peer is not ready yet tries again.
  *
- * here   from inlay_connect_local; psn may have been replaced before it was sent. ece_options
- *        becomes what the device took: a side that connects before it answers sends that
+ * here   from inlay_connect_local. ece_options becomes what the device took: a side that connects
+ *        before it answers sends that
  * there  the peer's; NULL for UD
  * attr   the same as for inlay_connect_local
  *
  * Returns 0; -EINVAL when a peer is missing, or given for UD; -EBADFD when the queue pair is not in
  * INIT, or here is another's; -ENOTSUP when the two sides cannot reach each other, or their queue
  * pairs differ in type; else the negative errno of ibv_set_ece or ibv_modify_qp. On failure the
- * queue pair is in INIT with its receives, or, if it got as far as RTR, in RESET without: *why
- * tells which.
+ * queue pair is in INIT with its receives, or in RESET without: *why says which.
  */
 INLAY_COLD int inlay_connect_rts(struct ibv_qp *qp, struct inlay_connect_record *here,
 				 const struct inlay_connect_record *there, const struct inlay_connect_attr *attr,
 				 const char **why)
 {
 	struct inlay_connect_attr defaults = inlay_connect_defaults();
+	int rc = qp->qp_type == IBV_QPT_RC, to_rtr = IBV_QP_STATE, err;
 	struct ibv_qp_attr a;
 	struct ibv_ece ece;
-	int err;
 
 	if (!attr)
 		attr = &defaults;
@@ -530,16 +439,17 @@ INLAY_COLD int inlay_connect_rts(struct ibv_qp *qp, struct inlay_connect_record 
 	__builtin_memset(&a, 0, sizeof(a));
 	if (qp->state != IBV_QPS_INIT || here->qpn != qp->qp_num || here->type != qp->qp_type)
 		return inlay_refuse_(-EBADFD, why, "not in INIT, or the record is another queue pair's");
-	if ((qp->qp_type == IBV_QPT_UD) != !there)
-		return inlay_refuse_(-EINVAL, why,
-				     there ? "a UD queue pair has no peer" : "the peer's record is missing");
+	if (there && qp->qp_type == IBV_QPT_UD)
+		return inlay_refuse_(-EINVAL, why, "a UD queue pair has no peer");
+	if (!there && qp->qp_type != IBV_QPT_UD)
+		return inlay_refuse_(-EINVAL, why, "the peer's record is missing");
 	err = inlay_connect_check_(attr, here, why);
 	if (err)
 		return err;
 	if (there) {
 		if (there->type != here->type)
 			return inlay_refuse_(-ENOTSUP, why, "the peer's queue pair is of another type");
-		err = inlay_connect_path(&a.ah_attr, here, there, attr, why);
+		err = inlay_connect_path_(&a.ah_attr, here, there, attr, why);
 		if (err)
 			return err;
 		if (here->ece_vendor && here->ece_vendor == there->ece_vendor && here->ece_options &&
@@ -550,29 +460,43 @@ INLAY_COLD int inlay_connect_rts(struct ibv_qp *qp, struct inlay_connect_record 
 			if (err)
 				return inlay_refuse_(-err, why, "the device refused the peer's ECE options");
 		}
+		a.path_mtu = (enum ibv_mtu)(there->mtu < here->mtu ? there->mtu : here->mtu);
+		a.dest_qp_num = there->qpn;
+		a.rq_psn = there->psn;
+		a.max_rd_atomic = there->rd_atomic < here->rd_atomic ? there->rd_atomic : here->rd_atomic;
+		to_rtr |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
 	}
-	err = inlay_connect_steps_(qp, &a, here, there, attr);
-	if (err && qp->state != IBV_QPS_INIT) {
-		__builtin_memset(&a, 0, sizeof(a));
-		a.qp_state = IBV_QPS_RESET;
-		ibv_modify_qp(qp, &a, IBV_QP_STATE);
-		return inlay_refuse_(-err, why, "the step to RTS failed; the queue pair is in RESET");
-	}
+	a.qp_state = IBV_QPS_RTR;
+	a.max_dest_rd_atomic = here->rd_atomic;
+	a.min_rnr_timer = attr->min_rnr_timer;
+	err = ibv_modify_qp(qp, &a, to_rtr | (rc ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : 0));
 	if (err)
 		return inlay_refuse_(-err, why,
 				     err == EHOSTUNREACH || err == ENETUNREACH || err == ETIMEDOUT
 					     ? "the peer's GID cannot be reached from the local one"
 					     : "the device refused the step to RTR");
+	a.qp_state = IBV_QPS_RTS;
+	a.sq_psn = here->psn;
+	a.timeout = attr->timeout;
+	a.retry_cnt = attr->retry_count;
+	a.rnr_retry = attr->rnr_retry;
+	err = ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN |
+			    (rc ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC : 0));
+	if (err) {
+		__builtin_memset(&a, 0, sizeof(a));
+		a.qp_state = IBV_QPS_RESET;
+		ibv_modify_qp(qp, &a, IBV_QP_STATE);
+		return inlay_refuse_(-err, why, "the step to RTS failed; the queue pair is in RESET");
+	}
 	here->ece_options = ece.vendor_id && !ibv_query_ece(qp, &ece) ? ece.options : 0;
 	return 0;
 }
 
 /*
- * Moves two queue pairs of one process from RESET to RTS, connected to each other. They may be one
- * and the same (RC, UC). UD queue pairs have no peers, and are made ready.
+ * Moves two queue pairs of one process from RESET to RTS, connected to each other; UD ones without
+ * a peer. They may be one and the same.
  *
- * Returns as inlay_connect_local and inlay_connect_rts do. On failure each is in RESET, INIT or
- * RTS.
+ * Returns as inlay_connect_local and inlay_connect_rts. On failure each is in RESET, INIT or RTS.
  */
 INLAY_COLD int inlay_connect_pair(struct ibv_qp *a, struct ibv_qp *b, const struct inlay_connect_attr *attr,
 				  const char **why)
@@ -594,11 +518,10 @@ INLAY_COLD int inlay_connect_pair(struct ibv_qp *a, struct ibv_qp *b, const stru
 
 /*
  * Makes the address that a datagram's WQE carries from a peer's record. On RoCE the kernel looks up
- * the peer's MAC. Nothing needs to be destroyed.
+ * the peer's MAC. There is nothing to destroy afterwards.
  *
- * pd     any of the device's protection domains
- * here   of the sending UD queue pair
- * there  the peer's, also UD
+ * pd           any of the device's protection domains
+ * here, there  the sender's and the peer's record, both of UD
  *
  * Returns 0; -ENOTSUP when the two cannot reach each other, or one is not UD; else the negative
  * errno of ibv_create_ah, such as -EHOSTUNREACH, -ENETUNREACH or -ETIMEDOUT, or of
@@ -608,13 +531,14 @@ INLAY_COLD int inlay_connect_av(struct inlay_av *av, struct ibv_pd *pd, const st
 				const struct inlay_connect_record *there, const struct inlay_connect_attr *attr,
 				const char **why)
 {
+	struct inlay_connect_attr defaults = inlay_connect_defaults();
 	struct ibv_ah_attr attr_ah;
 	struct ibv_ah *ah;
 	int err;
 
 	if (here->type != IBV_QPT_UD || there->type != IBV_QPT_UD)
 		return inlay_refuse_(-ENOTSUP, why, "an address is for UD queue pairs");
-	err = inlay_connect_path(&attr_ah, here, there, attr, why);
+	err = inlay_connect_path_(&attr_ah, here, there, attr ? attr : &defaults, why);
 	if (err)
 		return err;
 	errno = 0;

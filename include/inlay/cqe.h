@@ -21,14 +21,14 @@
  *   +60   wqe_counter first WQEBB of the send WQE, or index of the receive WQE
  *   +63   op_own      opcode << 4 | scatter 64, scatter 32, solicited, owner
  *
- * An error CQE (struct mlx5_err_cqe) keeps +32, +56, +60 and +63. It has the vendor's syndrome at
- * +54 and the syndrome at +55.
+ * An error CQE (struct mlx5_err_cqe) keeps +32, +56, +60 and +63, with the vendor's syndrome at +54
+ * and the syndrome at +55.
  *
- * Scatter to CQE. On a QP made by ibv_create_qp the device puts a received payload of up to 32
- * bytes (64 in a 128-byte CQE) into the CQE and not into the buffer. On one made with
- * MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE or sq_sig_all it does the same with what an RDMA read or an
- * atomic brings back. libmlx5 copies it to the buffer; inlay leaves it where it is, and
- * inlay_cqe_data finds it. A QP made with MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE never does that.
+ * Scatter to CQE. On a QP of ibv_create_qp the device puts a received payload of up to 32 bytes (64
+ * in a 128-byte CQE) into the CQE and not into the buffer. With
+ * MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE or sq_sig_all it does the same with what an RDMA read or
+ * atomic brings back; with MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE it never does. libmlx5 copies
+ * such a payload to the buffer; inlay leaves it, and inlay_cqe_data finds it.
  *
  * Threads: pure functions of their arguments. A CQE belongs to the caller until inlay_cq_advance.
  * Sources: mlx5dv.h (layouts), libmlx5's cq.c (meaning), the PRM's "Completion Queue Entry" and
@@ -46,30 +46,20 @@ enum inlay_cqe_bits {
 	INLAY_CQE_SOLICITED = 1 << 1,
 	INLAY_CQE_SCATTER_32 = 1 << 2,
 	INLAY_CQE_SCATTER_64 = 1 << 3,
-	INLAY_CQE_ERROR =
-		1 << 7, /* of the opcode: set in SIG_ERR, REQ_ERR, RESP_ERR and INVALID, clear in all good ones */
+	INLAY_CQE_ERROR = 1 << 7, /* of the opcode: set in SIG_ERR, REQ_ERR, RESP_ERR and INVALID, clear in good ones */
 };
 
 #define INLAY_GRH 40u /* bytes in front of a UD payload in the receive buffer, counted by inlay_cqe_byte_count */
 
-INLAY_STATIC_ASSERT(sizeof(struct mlx5_cqe64) == 64, "CQE");
-INLAY_STATIC_ASSERT(offsetof(struct mlx5_cqe64, ml_path) == 17, "CQE");
-INLAY_STATIC_ASSERT(offsetof(struct mlx5_cqe64, slid) == 22, "CQE");
-INLAY_STATIC_ASSERT(offsetof(struct mlx5_cqe64, flags_rqpn) == 24, "CQE");
-INLAY_STATIC_ASSERT(offsetof(struct mlx5_cqe64, srqn_uidx) == 32, "CQE");
-INLAY_STATIC_ASSERT(offsetof(struct mlx5_cqe64, imm_inval_pkey) == 36, "CQE");
-INLAY_STATIC_ASSERT(offsetof(struct mlx5_cqe64, byte_cnt) == 44, "CQE");
-INLAY_STATIC_ASSERT(offsetof(struct mlx5_cqe64, timestamp) == 48, "CQE");
-INLAY_STATIC_ASSERT(offsetof(struct mlx5_cqe64, sop_drop_qpn) == 56, "CQE");
-INLAY_STATIC_ASSERT(offsetof(struct mlx5_cqe64, wqe_counter) == 60, "CQE");
-INLAY_STATIC_ASSERT(offsetof(struct mlx5_cqe64, op_own) == 63, "CQE");
-INLAY_STATIC_ASSERT(sizeof(struct mlx5_err_cqe) == 64, "error CQE");
-INLAY_STATIC_ASSERT(offsetof(struct mlx5_err_cqe, srqn) == 32, "error CQE");
-INLAY_STATIC_ASSERT(offsetof(struct mlx5_err_cqe, vendor_err_synd) == 54, "error CQE");
-INLAY_STATIC_ASSERT(offsetof(struct mlx5_err_cqe, syndrome) == 55, "error CQE");
-INLAY_STATIC_ASSERT(offsetof(struct mlx5_err_cqe, s_wqe_opcode_qpn) == 56, "error CQE");
-INLAY_STATIC_ASSERT(offsetof(struct mlx5_err_cqe, wqe_counter) == 60, "error CQE");
-INLAY_STATIC_ASSERT(offsetof(struct mlx5_err_cqe, op_own) == 63, "error CQE");
+#define INLAY_CQE_AT_(field, at) (offsetof(struct mlx5_cqe64, field) == at)
+#define INLAY_ERR_AT_(field, at) (offsetof(struct mlx5_err_cqe, field) == at)
+INLAY_STATIC_ASSERT(sizeof(struct mlx5_cqe64) == 64 && INLAY_CQE_AT_(ml_path, 17) && INLAY_CQE_AT_(slid, 22) &&
+		    INLAY_CQE_AT_(flags_rqpn, 24) && INLAY_CQE_AT_(srqn_uidx, 32) &&
+		    INLAY_CQE_AT_(imm_inval_pkey, 36) && INLAY_CQE_AT_(byte_cnt, 44) && INLAY_CQE_AT_(timestamp, 48) &&
+		    INLAY_CQE_AT_(sop_drop_qpn, 56) && INLAY_CQE_AT_(wqe_counter, 60) && INLAY_CQE_AT_(op_own, 63), "CQE");
+INLAY_STATIC_ASSERT(sizeof(struct mlx5_err_cqe) == 64 && INLAY_ERR_AT_(srqn, 32) &&
+		    INLAY_ERR_AT_(vendor_err_synd, 54) && INLAY_ERR_AT_(syndrome, 55) && INLAY_ERR_AT_(s_wqe_opcode_qpn, 56) &&
+		    INLAY_ERR_AT_(wqe_counter, 60) && INLAY_ERR_AT_(op_own, 63), "error CQE");
 
 /* ------------------------------------------------------------------------------------------------
  * Errors and printing
@@ -87,31 +77,47 @@ INLAY_FN uint8_t inlay_cqe_vendor_syndrome(const struct mlx5_cqe64 *cqe)
 	return ((const uint8_t *)cqe)[offsetof(struct mlx5_err_cqe, vendor_err_synd)];
 }
 
-/* What a syndrome means, in words; "unknown syndrome" for any other. Never NULL. */
+struct inlay_syndrome_ {
+	uint8_t syndrome;
+	uint8_t status; /* enum ibv_wc_status, from libmlx5's table: mlx5_handle_error_cqe */
+	const char *text;
+};
+
+/* What a syndrome means; of an unknown one, the last entry. */
+INLAY_COLD const struct inlay_syndrome_ *inlay_syndrome_find_(uint8_t syndrome)
+{
+	static const struct inlay_syndrome_ table[] = {
+		{MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR, IBV_WC_LOC_LEN_ERR, "local length error"},
+		{MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR, IBV_WC_LOC_QP_OP_ERR, "local QP operation error"},
+		{MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, IBV_WC_LOC_PROT_ERR, "local protection error"},
+		{MLX5_CQE_SYNDROME_WR_FLUSH_ERR, IBV_WC_WR_FLUSH_ERR, "work request flushed"},
+		{MLX5_CQE_SYNDROME_MW_BIND_ERR, IBV_WC_MW_BIND_ERR, "memory window bind error"},
+		{MLX5_CQE_SYNDROME_BAD_RESP_ERR, IBV_WC_BAD_RESP_ERR, "bad response"},
+		{MLX5_CQE_SYNDROME_LOCAL_ACCESS_ERR, IBV_WC_LOC_ACCESS_ERR, "local access error"},
+		{MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR, IBV_WC_REM_INV_REQ_ERR, "remote invalid request"},
+		{MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR, IBV_WC_REM_ACCESS_ERR, "remote access error"},
+		{MLX5_CQE_SYNDROME_REMOTE_OP_ERR, IBV_WC_REM_OP_ERR, "remote operation error"},
+		{MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, IBV_WC_RETRY_EXC_ERR, "transport retry counter exceeded"},
+		{MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR, IBV_WC_RNR_RETRY_EXC_ERR, "RNR retry counter exceeded"},
+		{MLX5_CQE_SYNDROME_REMOTE_ABORTED_ERR, IBV_WC_REM_ABORT_ERR, "remote aborted"},
+		{0, IBV_WC_GENERAL_ERR, "unknown syndrome"},
+	};
+	const struct inlay_syndrome_ *s = table;
+
+	while (s->syndrome && s->syndrome != syndrome)
+		s++;
+	return s;
+}
+
+/* What a syndrome means, in words, or "unknown syndrome". */
 INLAY_COLD const char *inlay_syndrome_text(uint8_t syndrome)
 {
-	switch (syndrome) {
-	case MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR: return "local length error";
-	case MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR: return "local QP operation error";
-	case MLX5_CQE_SYNDROME_LOCAL_PROT_ERR: return "local protection error";
-	case MLX5_CQE_SYNDROME_WR_FLUSH_ERR: return "work request flushed";
-	case MLX5_CQE_SYNDROME_MW_BIND_ERR: return "memory window bind error";
-	case MLX5_CQE_SYNDROME_BAD_RESP_ERR: return "bad response";
-	case MLX5_CQE_SYNDROME_LOCAL_ACCESS_ERR: return "local access error";
-	case MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR: return "remote invalid request";
-	case MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR: return "remote access error";
-	case MLX5_CQE_SYNDROME_REMOTE_OP_ERR: return "remote operation error";
-	case MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR: return "transport retry counter exceeded";
-	case MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR: return "RNR retry counter exceeded";
-	case MLX5_CQE_SYNDROME_REMOTE_ABORTED_ERR: return "remote aborted";
-	default: return "unknown syndrome";
-	}
+	return inlay_syndrome_find_(syndrome)->text;
 }
 
 /*
  * The status that ibv_poll_cq would report: IBV_WC_SUCCESS unless inlay_cqe_is_error,
- * IBV_WC_GENERAL_ERR for an unknown syndrome or opcode. Source: libmlx5's table,
- * mlx5_handle_error_cqe.
+ * IBV_WC_GENERAL_ERR for an unknown syndrome or opcode.
  */
 INLAY_COLD enum ibv_wc_status inlay_cqe_status(const struct mlx5_cqe64 *cqe)
 {
@@ -121,25 +127,10 @@ INLAY_COLD enum ibv_wc_status inlay_cqe_status(const struct mlx5_cqe64 *cqe)
 		return IBV_WC_SUCCESS;
 	if (opcode != MLX5_CQE_REQ_ERR && opcode != MLX5_CQE_RESP_ERR)
 		return IBV_WC_GENERAL_ERR;
-	switch (inlay_cqe_syndrome(cqe)) {
-	case MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR: return IBV_WC_LOC_LEN_ERR;
-	case MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR: return IBV_WC_LOC_QP_OP_ERR;
-	case MLX5_CQE_SYNDROME_LOCAL_PROT_ERR: return IBV_WC_LOC_PROT_ERR;
-	case MLX5_CQE_SYNDROME_WR_FLUSH_ERR: return IBV_WC_WR_FLUSH_ERR;
-	case MLX5_CQE_SYNDROME_MW_BIND_ERR: return IBV_WC_MW_BIND_ERR;
-	case MLX5_CQE_SYNDROME_BAD_RESP_ERR: return IBV_WC_BAD_RESP_ERR;
-	case MLX5_CQE_SYNDROME_LOCAL_ACCESS_ERR: return IBV_WC_LOC_ACCESS_ERR;
-	case MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR: return IBV_WC_REM_INV_REQ_ERR;
-	case MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR: return IBV_WC_REM_ACCESS_ERR;
-	case MLX5_CQE_SYNDROME_REMOTE_OP_ERR: return IBV_WC_REM_OP_ERR;
-	case MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR: return IBV_WC_RETRY_EXC_ERR;
-	case MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR: return IBV_WC_RNR_RETRY_EXC_ERR;
-	case MLX5_CQE_SYNDROME_REMOTE_ABORTED_ERR: return IBV_WC_REM_ABORT_ERR;
-	default: return IBV_WC_GENERAL_ERR;
-	}
+	return (enum ibv_wc_status)inlay_syndrome_find_(inlay_cqe_syndrome(cqe))->status;
 }
 
-/* The name of a CQE opcode, inlay_cqe_opcode's value. Never NULL. */
+/* The name of a CQE opcode (inlay_cqe_opcode). */
 INLAY_COLD const char *inlay_cqe_opcode_name(uint8_t opcode)
 {
 	switch (opcode) {
@@ -178,7 +169,7 @@ INLAY_COLD void inlay_cqe_print(FILE *out, const struct mlx5_cqe64 *cqe)
 }
 
 /* ------------------------------------------------------------------------------------------------
- * Data path: fields in host order unless the name says _be. They call nothing.
+ * Data path: fields in host order unless the name says _be.
  */
 
 /*
@@ -190,10 +181,7 @@ INLAY_FN uint8_t inlay_cqe_opcode(const struct mlx5_cqe64 *cqe)
 	return cqe->op_own >> 4;
 }
 
-/*
- * Whether the CQE reports a failure: REQ_ERR or RESP_ERR, or an opcode that none of inlay's queues
- * ever sees. See inlay_cqe_status.
- */
+/* Whether the CQE reports a failure, or has an opcode of none of inlay's queues: inlay_cqe_status. */
 INLAY_ALWAYS int inlay_cqe_is_error(const struct mlx5_cqe64 *cqe)
 {
 	return (int)INLAY_UNLIKELY((cqe->op_own & INLAY_CQE_ERROR) != 0);
@@ -217,10 +205,7 @@ INLAY_FN uint8_t inlay_cqe_send_opcode(const struct mlx5_cqe64 *cqe)
 	return (uint8_t)(inlay_from_be32(cqe->sop_drop_qpn) >> 24);
 }
 
-/*
- * Send side: the first WQEBB of the WQE; receive side: the index of the receive WQE; both modulo
- * 2^16.
- */
+/* The first WQEBB of a send WQE, or the index of a receive WQE, modulo 2^16. */
 INLAY_FN uint16_t inlay_cqe_wqe_counter(const struct mlx5_cqe64 *cqe)
 {
 	return inlay_from_be16(cqe->wqe_counter);
@@ -259,10 +244,7 @@ INLAY_FN uint8_t inlay_cqe_sl(const struct mlx5_cqe64 *cqe)
 	return inlay_from_be32(cqe->flags_rqpn) >> 24 & 0xf;
 }
 
-/*
- * Whether the first INLAY_GRH bytes of the buffer hold a GRH or IP header (IBV_WC_GRH). The payload
- * follows either way.
- */
+/* Whether INLAY_GRH bytes before the payload hold a GRH or IP header. They are there either way. */
 INLAY_FN int inlay_cqe_has_grh(const struct mlx5_cqe64 *cqe)
 {
 	return (inlay_from_be32(cqe->flags_rqpn) >> 28 & 3) != 0;
@@ -280,10 +262,7 @@ INLAY_FN uint8_t inlay_cqe_path_bits(const struct mlx5_cqe64 *cqe)
 	return cqe->ml_path & 0x7f;
 }
 
-/*
- * The device's clock when it made the CQE, in ticks (ibv_wc_read_completion_ts). Not in an error
- * CQE.
- */
+/* The device's clock at completion, in ticks (ibv_wc_read_completion_ts). Not in an error CQE. */
 INLAY_FN uint64_t inlay_cqe_timestamp(const struct mlx5_cqe64 *cqe)
 {
 	return inlay_from_be64(cqe->timestamp);
@@ -303,8 +282,8 @@ INLAY_FN int inlay_cqe_is_scattered(const struct mlx5_cqe64 *cqe)
  *
  * Returns NULL if the payload is in the buffer, and also for a faulty CQE (a byte count that
  * exceeds the place, 64 bytes in a 64-byte CQE): inlay_cqe_is_scattered tells them apart. The
- * device checks the length against the CQE and not against the buffer, so a payload here may be
- * longer than the receive WQE; libmlx5 reports that as IBV_WC_LOC_LEN_ERR.
+ * device checks the length against the CQE, so a payload here may be longer than the receive WQE;
+ * libmlx5 reports that as IBV_WC_LOC_LEN_ERR.
  */
 INLAY_FN const void *inlay_cqe_payload(const struct mlx5_cqe64 *cqe, uint32_t cqe_size)
 {
@@ -316,9 +295,8 @@ INLAY_FN const void *inlay_cqe_payload(const struct mlx5_cqe64 *cqe, uint32_t cq
 }
 
 /*
- * Where the payload lies: in the CQE if the device scattered it there, else in buf, which the
- * receive WQE named. NULL for a faulty CQE, as in inlay_cqe_payload. In a CQE it is valid until the
- * CQE is freed.
+ * Where the payload lies: in the CQE until that is freed if the device scattered it there, else in
+ * buf, which the receive WQE named. NULL for a faulty CQE, as above.
  */
 INLAY_FN const void *inlay_cqe_data(const struct mlx5_cqe64 *cqe, uint32_t cqe_size, const void *buf)
 {

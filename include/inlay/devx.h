@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/devx.h: device commands (DEVX): their layouts, how to send them, and queues made by them.
- * The queues are those of queue.h, without a verbs object behind them. Set-up only.
+ * The queues are those of queue.h, without verbs objects. Set-up only.
  *
  *   inlay_devx_open(device, &ctx);                       verbs work on it too
- *   inlay_pdn_from_pd(&pdn, pd);                         PDs, MRs, AHs are of verbs
+ *   inlay_pdn_from_pd(&pdn, pd);                         PDs, MRs and AHs come from verbs
  *   inlay_devx_umem_reg(&umem, ctx, memory, bytes, IBV_ACCESS_LOCAL_WRITE, INLAY_DEVX_PAGE);
  *   inlay_devx_uar_alloc(&uar, ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_SERIAL);
  *   inlay_devx_cq_create(&cq, ctx, &cq_attr);            ring and record, uar, CQEs
- *   inlay_devx_qp_create(&qp, ctx, &qp_attr);            the same, pdn, cq.cq.cqn
+ *   if (inlay_devx_qp_create(&qp, ctx, &qp_attr))        the same, pdn, CQs
+ *           puts(inlay_devx_error_text(&qp.error, text, sizeof(text)));
  *   inlay_devx_qp_address(&qp, &path, &mine);            mine to the peer, peer from it
  *   inlay_devx_qp_connect(&qp, &path, &peer);
  *   inlay_post_write_inline(&qp.sq, raddr, rkey, &value, 8, INLAY_SIGNALED);
@@ -32,24 +33,22 @@
  * Invariants
  *
  *   - An object lies in the caller's memory: a struct with the queue of queue.h, the handle (obj),
- *     the number, and the error of the last command on it. Its ring, record and register are in use
- *     until it is destroyed. inlay_devx_..._size returns a ring's bytes.
+ *     the number, and the error of the last call on it. Its ring, record and register are in use
+ *     until it is destroyed.
  *   - A builder that fails leaves nothing behind, and obj is NULL. Destroying a struct that is
  *     zeroed, failed or destroyed does nothing.
  *   - A number that does not fit its field in the command is refused with -EINVAL, not cut.
- *   - Objects of verbs and of commands mix, by number, within one context: a QP made here may use a
- *     verbs CQ (polled by inlay), a verbs SRQ (inlay_srqn_from_srq) and a verbs PD, and its peer
- *     may be a verbs QP. libmlx5 cannot poll a CQ that a QP made here completes to.
+ *   - Within one context, objects of verbs and of commands mix by number: a QP made here may use a
+ *     verbs CQ, SRQ (inlay_srqn_from_srq) and PD, and its peer may be a verbs QP. Such a CQ is
+ *     inlay's to poll: libmlx5 does not know the QP.
  *   - Destroy users before what they use: QPs and DCTs; XRQs and RMPs; CQs; memory keys; the
  *     register; umems; PDs; event channels; the context. Destroying what is in use returns -EBUSY
  *     and changes nothing.
- *   - Every ctx is a context from inlay_devx_open. The device treats each as a separate user: one
- *     cannot use the objects of another.
- *   - Rings and records lie in umems, never at physical addresses. No command moves a QP to SQD.
+ *   - Every ctx is a context from inlay_devx_open. None can use the objects of another.
+ *   - No command moves a QP to SQD.
  *
- * Threads: any number of threads send commands at a time, each object used by one of them; queues
- * as queue.h says. Creating and destroying QPs counts them in their register: one thread at a time
- * per register.
+ * Threads: any number of threads send commands at a time, each object used by one of them. Creating
+ * and destroying QPs counts them in their register: one thread at a time per register.
  */
 #ifndef INLAY_DEVX_H
 #define INLAY_DEVX_H

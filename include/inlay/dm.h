@@ -42,8 +42,6 @@ struct inlay_dm {
 /*
  * Takes over device memory. ibv_memcpy_to_dm and ibv_memcpy_from_dm can still be used.
  *
- * why  on failure: the reason; may be NULL
- *
  * Returns 0; -ENOTSUP when it is not of an mlx5 device or has no mapping; else the negative errno
  * of mlx5dv_init_obj.
  */

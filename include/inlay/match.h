@@ -15,22 +15,18 @@
  *   case 0: inlay_match_set_cookie(&m, found.handle, (uintptr_t)keep(msg));
  *   }
  *
- * Invariants
- * ----------
+ * Invariants:
  *   - A receive has a tag and a mask, a message has a tag. They match when
- *     ((message ^ receive) & mask & ~ignored) == 0. The table is told `ignored` once. A mask of all
- *     ones is an exact receive.
+ *     ((message ^ receive) & mask & ~ignored) == 0. `ignored` is the same for a whole table.
  *   - A message goes to the receive posted first of all that match it. A receive takes the message
  *     that arrived first of all that match it.
  *   - No receive in the table matches a message in the table.
- *   - The caller's name for a receive or a message is its cookie, a pointer or a number. The
- *     table's name is its handle, which never names another one later.
- *   - A probe changes nothing.
+ *   - A cookie is the caller's name for a receive or a message. A handle is the table's, and never
+ *     names another one later.
  *
  * Threads: one owner at a time, or the caller's lock around every call.
  *
- * Cost, with n entries, c masks that have receives (at most 8 at a time), and r receives of further
- * masks:
+ * Cost, with n entries, c masks that have receives (at most 8), and r receives of further masks:
  *
  *   operation            expected                      worst case
  *   arrive               O(1 + c) + a walk of r        65 nodes for each mask, + the walk
@@ -39,36 +35,28 @@
  *   probe, masked        O(1) in a class, else n       n
  *   remove               O(1)                          65 nodes, and 65 for each mask in use
  *
- * A program without masked receives pays nothing for them. A masked receive enters the messages
- * that it passes in the class of its mask, oldest first, until one matches; the next one goes on
- * from there. The first one may therefore pass all that are kept, which `entries` bounds: 20 us for
- * 4,096 of them, 1 to 2 ms for 65,536. That is what one walk of UCX's list takes, each time.
+ * Without masked receives, these cost nothing. A masked receive enters the messages that it passes
+ * in the class of its mask, oldest first, until one matches; the next one goes on from there. So
+ * the first may pass all that are kept: 20 us for 4,096 of them, 1 to 2 ms for 65,536.
  *
- * How it works
- * ------------
- * Receives and messages are entries of one array, one cache line each. One hash table finds both by
- * key: under one key there are only receives or only messages, so one lookup answers "is the other
- * side there" and "where do I go".
+ * How it works: receives and messages are entries of one array, one cache line each. One hash table
+ * finds both by key. Under one key there are only receives or only messages.
  *
  *   bucket -> first entry of a key -- child[0] -> first entry of another key in this bucket
  *               |  ^           \----- child[1] -> ...
  *               v  |
  *             next entry of the same key, oldest first, in a ring
  *
- * A thousand receives of one tag are thus one step in the search for another. Keys in one bucket
- * form a digital search tree: at each node the next bit of the hash says left or right. The hash is
- * the key times an odd number, so different keys have different hashes and no path is longer than
- * 65 nodes, whatever the tags are. The usual length is one or two: there are at least twice as many
- * buckets as entries.
+ * Keys in one bucket form a digital search tree: at each node the next bit of the hash says left or
+ * right. The hash is the key times an odd number, so different keys have different hashes and no
+ * path is longer than 65 nodes. The usual length is one or two. The seed chooses the odd number:
+ * with a secret one (getrandom(2)) a peer cannot choose tags that share a bucket.
  *
  * Receives are grouped into classes by their mask: one class for exact receives, and up to 8 for
- * other masks. A receive's key in the hash table is its class and (tag & mask). An arriving message
- * is looked up once in each class that has receives, and the oldest receive wins. When all 8 are
- * taken, a new mask gets the least recently used class that has no receives. If all have some, its
- * receives stand in a plain list. MPI needs three classes: any source, any tag, both.
- *
- * The seed chooses the odd number. With a secret seed (getrandom(2)) a peer cannot choose tags that
- * share a bucket. With a known one the bound of 65 nodes holds. A fixed seed makes runs repeat.
+ * other masks. A receive's key is its class and (tag & mask). An arriving message is looked up in
+ * each class that has receives, and the oldest receive wins. When all 8 are taken, a new mask gets
+ * the least recently used class that has no receives. If all have some, its receives stand in a
+ * plain list. MPI needs three classes: any source, any tag, both.
  *
  * Sources: MPI 4.0, 3.5 (order) and 3.8 (probe, cancel); Knuth, TAOCP 3, 6.3 (digital trees).
  */
@@ -185,9 +173,8 @@ INLAY_COLD uint32_t inlay_match_buckets_(uint32_t entries)
 }
 
 /*
- * Bytes of memory for a table of so many entries, or 0 when that is out of range. 200 to 208 for
- * each entry, a multiple of 64. Of these the table touches 8 to 16 for buckets, 64 for an entry in
- * use, and 128 for a message that a masked receive has passed.
+ * Bytes of memory for a table of so many entries, some 200 for each; 0 when out of range. The table
+ * touches 64 for an entry in use, and 128 more for a message that a masked receive has passed.
  */
 INLAY_COLD size_t inlay_match_size(uint32_t entries)
 {
@@ -197,7 +184,6 @@ INLAY_COLD size_t inlay_match_size(uint32_t entries)
 	       ((size_t)entries + 1) * (sizeof(struct inlay_match_entry_) + sizeof(struct inlay_match_side_));
 }
 
-/* Empty buckets in new memory. */
 INLAY_COLD int inlay_match_place_(struct inlay_match *m, void *memory, size_t size, uint32_t entries)
 {
 	if (!inlay_match_size(entries) || !memory || (uintptr_t)memory % INLAY_CACHE_LINE)
@@ -216,12 +202,12 @@ INLAY_COLD int inlay_match_place_(struct inlay_match *m, void *memory, size_t si
 /*
  * Makes an empty table.
  *
- * memory   aligned to 64, need not be zeroed; the table's until it has grown or is not used
+ * memory   aligned to 64; the table's until it has grown or is not used
  * size     bytes of memory, at least inlay_match_size(entries)
  * entries  receives and messages together, INLAY_MATCH_MIN .. INLAY_MATCH_MAX
  * ignored  tag bits that no receive looks at, whatever its mask says; usually 0. A receive whose
- *          mask has all other bits is exact. A message's tag is reported with them
- * seed     any number; see "How it works"
+ *          mask has all other bits is exact
+ * seed     any number
  *
  * Returns 0; -EINVAL for entries out of range or memory that is not aligned; -ENOBUFS when size is
  * too small.
@@ -243,7 +229,7 @@ INLAY_COLD int inlay_match_init(struct inlay_match *m, void *memory, size_t size
 }
 
 /* ------------------------------------------------------------------------------------------------
- * Internal: nodes, entries, masks. What callers use goes on at "Receives and messages".
+ * Internal: nodes, entries, masks
  */
 
 /* The entry of a reference to one of its nodes; entry number e is that of e << 5. */
@@ -284,7 +270,7 @@ INLAY_ALWAYS uint32_t *inlay_match_slot_(const struct inlay_match *m, uint32_t c
 	return slot;
 }
 
-/* The same, called. */
+/* The same, not inlined. */
 INLAY_APART uint32_t *inlay_match_slot_of_(const struct inlay_match *m, uint32_t cls, uint64_t tag)
 {
 	return inlay_match_slot_(m, cls, tag);
@@ -335,7 +321,6 @@ INLAY_APART void inlay_match_replace_first_(struct inlay_match *m, uint32_t *slo
 	heir->child[1] = node->child[1];
 }
 
-/* The same, where it usually is alone. */
 INLAY_ALWAYS void inlay_match_unlink_first_(struct inlay_match *m, uint32_t *slot)
 {
 	const struct inlay_match_node_ *node = inlay_match_node_at_(m, *slot);
@@ -391,13 +376,12 @@ INLAY_ALWAYS void inlay_match_free_(struct inlay_match *m, uint32_t e)
 	m->free = e;
 }
 
-/* 43 bits of the sequence number, and the entry. */
 INLAY_ALWAYS uint64_t inlay_match_handle_(const struct inlay_match *m, uint32_t e)
 {
 	return m->entry[e].seq << 21 | e;
 }
 
-/* The entry that a handle names, or 0 when it is out. */
+/* The entry that a handle names, or 0 when it has left. */
 INLAY_ALWAYS uint32_t inlay_match_of_(const struct inlay_match *m, uint64_t handle)
 {
 	const uint32_t e = (uint32_t)handle & 0x1fffff;
@@ -437,7 +421,6 @@ INLAY_ALWAYS void inlay_match_unlist_(struct inlay_match *m, struct inlay_match_
 	*(entry->newer ? &m->entry[entry->newer].older : &list->newest) = entry->older;
 }
 
-/* Counts out and frees a receive that no node and no list leads to any more. */
 INLAY_ALWAYS void inlay_match_leave_(struct inlay_match *m, uint32_t e)
 {
 	const struct inlay_match_entry_ *entry = &m->entry[e];
@@ -449,7 +432,6 @@ INLAY_ALWAYS void inlay_match_leave_(struct inlay_match *m, uint32_t e)
 	inlay_match_free_(m, e);
 }
 
-/* Takes a message out of the classes that have it. */
 INLAY_APART void inlay_match_unenter_(struct inlay_match *m, uint32_t e)
 {
 	const struct inlay_match_entry_ *entry = &m->entry[e];
@@ -473,7 +455,6 @@ INLAY_ALWAYS void inlay_match_forget_(struct inlay_match *m, uint32_t e)
 	inlay_match_free_(m, e);
 }
 
-/* Takes out any entry. */
 INLAY_APART void inlay_match_take_(struct inlay_match *m, uint32_t e)
 {
 	const struct inlay_match_entry_ *entry = &m->entry[e];
@@ -488,7 +469,6 @@ INLAY_APART void inlay_match_take_(struct inlay_match *m, uint32_t e)
 		inlay_match_forget_(m, e);
 }
 
-/* The class of a mask that is not exact, or 0. */
 INLAY_FN uint32_t inlay_match_class_of_(const struct inlay_match *m, uint64_t mask)
 {
 	uint32_t c;
@@ -612,7 +592,6 @@ INLAY_APART uint32_t inlay_match_find_receive_(const struct inlay_match *m, uint
 	return first;
 }
 
-/* Takes it out. */
 INLAY_APART void inlay_match_take_receive_(struct inlay_match *m, uint32_t e, uint32_t *slot)
 {
 	if (slot)
@@ -663,7 +642,7 @@ INLAY_ALWAYS int inlay_match_post(struct inlay_match *m, uint64_t tag, uint64_t 
 /*
  * Takes in a message. The oldest receive that matches is taken out; else the message is kept.
  *
- * cookie  the caller's; inlay_match_set_cookie can set it once the message is kept
+ * cookie  the caller's; inlay_match_set_cookie can change it
  *
  * Returns 1: *found is the receive, which hardware may have as well (found->in_hw). 0: the message
  * is kept; found->handle names it. -EAGAIN: no receive matches and the table is full.
@@ -701,11 +680,7 @@ INLAY_ALWAYS int inlay_match_arrive(struct inlay_match *m, uint64_t tag, uint64_
 	return 0;
 }
 
-/*
- * Looks for a message that a receive would take, and leaves it where it is (MPI_Iprobe).
- *
- * Returns 1: *found is the oldest message that matches. 0: there is none.
- */
+/* Looks for the oldest message that a receive would take. Returns 1: it is *found. 0: none. */
 INLAY_FN int inlay_match_probe(const struct inlay_match *m, uint64_t tag, uint64_t mask,
 			       struct inlay_match_found *found)
 {
@@ -726,10 +701,7 @@ INLAY_FN int inlay_match_probe(const struct inlay_match *m, uint64_t tag, uint64
 
 /*
  * Takes out a receive (it is cancelled, or hardware has consumed it) or a message (its sender has
- * died, or a probe has chosen it: MPI_Improbe is a probe and a remove).
- *
- * Returns 0: *found is what was taken out. -ENOENT: it is out already. Of a match and a remove only
- * the first succeeds.
+ * died, or a probe has chosen it). Returns 0: *found is what was removed. -ENOENT: it had left.
  */
 INLAY_FN int inlay_match_remove(struct inlay_match *m, uint64_t handle, struct inlay_match_found *found)
 {
@@ -742,7 +714,7 @@ INLAY_FN int inlay_match_remove(struct inlay_match *m, uint64_t handle, struct i
 	return 0;
 }
 
-/* Gives a receive or a message another cookie. Returns 0, or -ENOENT when it is out already. */
+/* Gives a receive or a message another cookie. Returns 0, or -ENOENT when it has left. */
 INLAY_FN int inlay_match_set_cookie(struct inlay_match *m, uint64_t handle, uint64_t cookie)
 {
 	const uint32_t e = inlay_match_of_(m, handle);
@@ -753,27 +725,21 @@ INLAY_FN int inlay_match_set_cookie(struct inlay_match *m, uint64_t handle, uint
 	return 0;
 }
 
-/* Receives that are posted. */
-INLAY_FN uint32_t inlay_match_posted(const struct inlay_match *m)
+/* How many receives are posted (INLAY_MATCH_POSTED), or messages kept (INLAY_MATCH_UNEXPECTED). */
+INLAY_FN uint32_t inlay_match_count(const struct inlay_match *m, enum inlay_match_kind kind)
 {
 	uint32_t n = 0, c;
 
+	if (kind == INLAY_MATCH_UNEXPECTED)
+		return m->unexpected;
 	for (c = 0; c <= INLAY_MATCH_LISTED_; c++)
 		n += m->cls[c].posted;
 	return n;
 }
 
-/* Messages that are kept. */
-INLAY_FN uint32_t inlay_match_unexpected(const struct inlay_match *m)
-{
-	return m->unexpected;
-}
-
 /*
- * Visits all receives and messages, in no particular order. *at is 0 at first. What was found may
- * be removed before the next call; what is added meanwhile may be missed.
- *
- * Returns 1, or 0 when there is no further one.
+ * Visits all receives and messages, in no order. *at is 0 at first. What was found may be removed
+ * before the next call; what is added may be missed. Returns 1, or 0 when there is no further one.
  */
 INLAY_FN int inlay_match_next(const struct inlay_match *m, uint32_t *at, struct inlay_match_found *found)
 {
@@ -785,20 +751,28 @@ INLAY_FN int inlay_match_next(const struct inlay_match *m, uint32_t *at, struct 
 	return 0;
 }
 
+/* Puts a copy of a node that headed a tree's key where it belongs now; members of rings stay. */
+INLAY_COLD void inlay_match_rehang_(struct inlay_match *m, const struct inlay_match_node_ *from, uint32_t ref)
+{
+	struct inlay_match_node_ *node = inlay_match_node_at_(m, ref);
+
+	*node = *from;
+	if (node->child[0] == INLAY_MATCH_MEMBER_)
+		return;
+	*inlay_match_slot_of_(m, ref & 15, inlay_match_at_(m, ref)->tag) = ref;
+	node->child[0] = node->child[1] = 0;
+}
+
 /*
- * Moves a table to larger memory, described as for inlay_match_init. Handles, cookies and the order
- * stay; the old memory is the caller's again. Copies every entry: 65,536 take 4 ms, most of it page
- * faults of the new memory.
- *
- * Returns 0; -EINVAL as inlay_match_init, and for fewer entries than the table has; -ENOBUFS. After
- * an error nothing has changed.
+ * Moves a table to larger memory. Handles, cookies and the order stay; the old memory is the
+ * caller's again. Copies every entry: 65,536 take 4 ms. Arguments and errors as inlay_match_init;
+ * -EINVAL also for fewer entries than the table has. After an error nothing has changed.
  */
 INLAY_COLD int inlay_match_grow(struct inlay_match *m, void *memory, size_t size, uint32_t entries)
 {
 	const struct inlay_match_entry_ *from = m->entry;
 	const struct inlay_match_side_ *sides = m->side;
-	struct inlay_match_node_ *node;
-	uint32_t e, left, ref;
+	uint32_t e, c;
 	int err = entries < m->entries ? -EINVAL : inlay_match_place_(m, memory, size, entries);
 
 	if (err)
@@ -808,21 +782,11 @@ INLAY_COLD int inlay_match_grow(struct inlay_match *m, void *memory, size_t size
 		if (from[e].kind == INLAY_MATCH_FREE)
 			continue;
 		/* Rings stay, trees do not: their shape depends on the number of buckets. */
-		if (from[e].kind == INLAY_MATCH_UNEXPECTED)
-			for (left = from[e].entered; left; left &= left - 1) {
-				ref = e << 5 | INLAY_MATCH_SIDE_ | ((uint32_t)__builtin_ctz(left) + 1);
-				node = inlay_match_node_at_(m, ref);
-				*node = sides[e].node[__builtin_ctz(left)];
-				if (node->child[0] == INLAY_MATCH_MEMBER_)
-					continue;
-				*inlay_match_slot_of_(m, ref & 15, from[e].tag) = ref;
-				node->child[0] = node->child[1] = 0;
-			}
-		node = &m->entry[e].node;
-		if (from[e].cls == INLAY_MATCH_LISTED_ || node->child[0] == INLAY_MATCH_MEMBER_)
-			continue;
-		*inlay_match_slot_of_(m, from[e].cls, from[e].tag) = e << 5 | from[e].cls;
-		node->child[0] = node->child[1] = 0;
+		for (c = 1; c <= INLAY_MATCH_CLASSES; c++)
+			if (from[e].entered >> (c - 1) & 1)
+				inlay_match_rehang_(m, &sides[e].node[c - 1], e << 5 | INLAY_MATCH_SIDE_ | c);
+		if (from[e].cls != INLAY_MATCH_LISTED_)
+			inlay_match_rehang_(m, &from[e].node, e << 5 | from[e].cls);
 	}
 	return 0;
 }
@@ -837,14 +801,12 @@ INLAY_COLD int inlay_match_grow(struct inlay_match *m, void *memory, size_t size
  *           ... append it to the NIC's list; then inlay_match_set_hw(&m, found.handle, number);
  *
  * Remove a receive when the NIC has consumed it. An unexpected message of the NIC arrives here; if
- * its receive is in_hw, take that off the NIC's list. inlay/tag.h does all of this.
+ * its receive is in_hw, take that off the NIC's list. tag.h does all of this.
  */
 
 /*
- * Says that hardware has a posted receive as well, which the caller names `hw` there. Of the
- * receives with one tag and mask, hardware has the oldest: ask inlay_match_hw_blocked before each.
- *
- * Returns 0, or -ENOENT when the receive is out already.
+ * Says that hardware has a posted receive as well, under the number hw. Of the receives with one
+ * tag and mask, hardware has the oldest. Returns 0, or -ENOENT when the receive has left.
  */
 INLAY_FN int inlay_match_set_hw(struct inlay_match *m, uint64_t handle, uint32_t hw)
 {
@@ -864,13 +826,8 @@ INLAY_FN int inlay_match_set_hw(struct inlay_match *m, uint64_t handle, uint32_t
 
 /*
  * Whether a receive, not yet posted, must stay out of hardware: a posted one that hardware does not
- * have might match the same message. It is the older one, but hardware would serve the younger.
- *
- * The answer is exact for exact receives. For masked ones it errs on the safe side: a class whose
- * mask has bits outside of this one blocks if hardware lacks any receive of it. Walks the receives
- * that have no class.
- *
- * Returns 1: keep it in software. 0: give it to hardware.
+ * have might match the same message. For masked receives it errs on the safe side: a class whose
+ * mask has bits outside of this one blocks if hardware lacks any receive of it.
  */
 INLAY_FN int inlay_match_hw_blocked(const struct inlay_match *m, uint64_t tag, uint64_t mask)
 {

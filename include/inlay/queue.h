@@ -24,8 +24,8 @@
  *   queue/srq.h        shared receive queue
  *   queue/qpn_table.h  from the QP number in a completion to the caller's object
  *
- * A QP in error. The device flushes what is outstanding, and each flush CQE gives its credit back as
- * any other does. To go on:
+ * A QP in error. The device flushes what is outstanding, and each flush CQE gives its credit back
+ * as any other does. To go on:
  *
  *   ibv_modify_qp to ERR, unless it is there already           stops it; with an SRQ, wait for
  *                                                              IBV_EVENT_QP_LAST_WQE_REACHED
@@ -43,9 +43,8 @@
  * Threads: every queue has one owner at a time. Only the register may be shared, as its mode says.
  * After fork() only the parent uses the queues.
  *
- * Set-up is in verbs.h, which fills these structs from ibv objects. Callers that have rings from
- * elsewhere use inlay_sq_init and its sisters. Sources: libmlx5's qp.c and cq.c (what the device is
- * told and when), the PRM's "Doorbells" and "UAR" chapters.
+ * verbs.h fills these structs from ibv objects; callers with rings from elsewhere use inlay_sq_init
+ * and its sisters.
  */
 #ifndef INLAY_QUEUE_H
 #define INLAY_QUEUE_H

@@ -16,23 +16,22 @@
  * Likewise inlay_rq_from_qp, inlay_rq_from_wq and inlay_srq_from_srq. inlay_av_from_ah turns an
  * address handle into what a datagram's WQE holds.
  *
- * What taking over means. From then on the caller posts and polls through inlay alone: libmlx5
- * keeps counters of its own for each queue, which nobody can see or set, and the first
- * ibv_post_send or ibv_poll_cq after a take-over writes over what inlay wrote. The verbs objects
- * stay the caller's: modify, query and destroy them as ever. Send queue, receive queue and CQ of
- * one QP are taken over one by one: the receive side may stay with ibv_post_recv, as long as its CQ
- * is not taken over.
+ * Taking over is for good. libmlx5 keeps counters of its own for each queue, which nobody can see
+ * or set: the first ibv_post_send or ibv_poll_cq after it writes over what inlay wrote. It also no
+ * longer cleans the CQ when a QP is reset or destroyed: call inlay_cq_clean. The verbs objects stay
+ * the caller's, to modify, query and destroy. The queues of one QP are taken over one by one: the
+ * receive side may stay with ibv_post_recv, as long as its CQ is not taken over. After an error
+ * queues need not be taken over again: see queue.h.
  *
- * After an error the queues need not be taken over again: see queue.h.
- *
- * Every refusal explains itself through `why`. It refuses what it can see: a device that is not
- * mlx5, a queue of a kind or size that inlay does not know, a queue that was posted to, a CQ that
- * was used or is too small, sq_sig_all. What cannot be seen, and is the caller's to get right:
- *   - Compressed CQEs: a CQ made with MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE must not be taken over.
- *   - WQE signatures (mlx5dv's, or MLX5_QP_SIGNATURE and MLX5_SRQ_SIGNATURE in the environment): the
- *     device would reject unsigned WQEs.
- *   - An SRQ whose receives complete to a CQ that libmlx5 still polls: libmlx5 would give entries back
- *     to a list that is no longer its own.
+ * Refused, with a reason in `why`: a device that is not mlx5, a queue of a kind or size that inlay
+ * does not know, a queue that was posted to, a CQ that was used or is too small, sq_sig_all. What
+ * cannot be seen, and is the caller's to get right:
+ *   - Compressed CQEs: a CQ made with MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE must not be taken
+ *     over.
+ *   - WQE signatures (mlx5dv's, or MLX5_QP_SIGNATURE and MLX5_SRQ_SIGNATURE in the environment):
+ *     the device would reject unsigned WQEs.
+ *   - An SRQ whose receives complete to a CQ that libmlx5 still polls: libmlx5 would give entries
+ *     back to a list that is no longer its own.
  *   - ibv_req_notify_cq: it arms with libmlx5's own count of what was polled. Use inlay_cq_arm.
  *   - Counters that have come round: a queue posted to exactly 65,536 times looks fresh.
  *   - A CQ shared with queues that libmlx5 still posts to: their credit comes back only through
@@ -40,15 +39,11 @@
  *   - A register's other users: every QP created in uar->pd must be taken over through this uar.
  *   - ibv_resize_cq: a CQ is not resized, neither before it is taken over nor after.
  *   - MLX5_SHUT_UP_BF in the environment: inlay does not look at it.
- *   - Scatter to CQE: small payloads come in the CQE unless the QP was made with
- *     MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE; see cqe.h.
+ *   - Scatter to CQE: see cqe.h.
  *
- * libmlx5 no longer cleans a CQ that was taken over when a QP is reset or destroyed: call
- * inlay_cq_clean.
- *
- * Threads: as the verbs that each function calls; the objects filled belong to the caller.
- * Sources: mlx5dv_init_obj(3), mlx5dv_query_device(3), ibv_alloc_td(3), ibv_alloc_parent_domain(3),
- * ibv_query_qp(3); libmlx5's mlx5.c and, for the sizes of rings, its verbs.c.
+ * Threads: as the verbs that each function calls; the objects filled belong to the caller. Sources:
+ * mlx5dv_init_obj(3), ibv_alloc_td(3), ibv_alloc_parent_domain(3), ibv_query_qp(3); libmlx5's
+ * mlx5.c and, for the sizes of rings, its verbs.c.
  */
 #ifndef INLAY_VERBS_H
 #define INLAY_VERBS_H
@@ -63,8 +58,8 @@
  */
 
 /*
- * Bytes of the longest WQE that libmlx5 sizes a QP for, less its payload, and the same of a memory
- * window's bind, which RC and UC make room for.
+ * A WQE's bytes before its payload, as libmlx5 sizes rings: RC and UC have room for a window's
+ * bind.
  */
 INLAY_COLD uint32_t inlay_send_overhead_(uint32_t type)
 {
@@ -72,9 +67,9 @@ INLAY_COLD uint32_t inlay_send_overhead_(uint32_t type)
 }
 
 /*
- * CQEs that the send queue of a QP made with these attributes can have outstanding: the WQEBBs of
- * the ring that libmlx5 makes, more than cap.max_send_wr. For ibv_create_cq, before there is a QP.
- * RC, UC and UD. The largest ring, 32768, for attributes that ibv_create_qp refuses.
+ * CQEs that the send queue of an RC, UC or UD QP with these attributes can have outstanding: the
+ * WQEBBs of the ring that libmlx5 makes, more than cap.max_send_wr. For ibv_create_cq, before there
+ * is a QP. 32768, the largest ring, for attributes that ibv_create_qp refuses.
  */
 INLAY_COLD uint32_t inlay_send_cqes(const struct ibv_qp_init_attr *init)
 {
@@ -120,15 +115,14 @@ INLAY_COLD uint32_t inlay_srq_cqes(uint32_t max_wr)
 
 /*
  * Makes a doorbell register: a thread domain and a parent domain over pd, so that a QP created in
- * uar->pd gets a register that libmlx5 hands to no QP outside. The register itself becomes known
- * when inlay_sq_from_qp attaches the first QP.
+ * uar->pd gets a register that libmlx5 hands to no QP outside. inlay_sq_from_qp finds out which
+ * with the first QP.
  *
  * mode  enum inlay_uar_mode: INLAY_UAR_SERIAL for the queues of one thread; see queue/uar.h
- * why   on failure: the reason; may be NULL
  *
- * Returns 0; -EINVAL for a mode that cannot be; -ENOTSUP when pd's device is not mlx5, or cannot map
- * such a register (some virtual machines: inlay_uar_from_qp then serves); else the negative errno of
- * ibv_alloc_td or ibv_alloc_parent_domain. On failure nothing is left behind.
+ * Returns 0; -EINVAL for a mode that cannot be; -ENOTSUP when pd's device is not mlx5, or cannot
+ * map such a register (some virtual machines: inlay_uar_from_qp then serves); else the negative
+ * errno of ibv_alloc_td or ibv_alloc_parent_domain. On failure nothing is left behind.
  */
 INLAY_COLD int inlay_uar_create(struct inlay_uar *uar, struct ibv_pd *pd, uint32_t mode, const char **why)
 {
@@ -163,10 +157,11 @@ INLAY_COLD int inlay_uar_create(struct inlay_uar *uar, struct ibv_pd *pd, uint32
 }
 
 /*
- * Frees what inlay_uar_create made. Destroy the QPs in uar->pd and inlay_sq_fini their queues first.
+ * Frees what inlay_uar_create made. Destroy the QPs in uar->pd and inlay_sq_fini their queues
+ * first.
  *
- * Returns 0; -EBUSY when a queue or a QP is left (then nothing is freed, and it may be called
- * again); -EINVAL for a register not made by inlay_uar_create.
+ * Returns 0; -EBUSY when a queue or a QP is left (it may be called again); -EINVAL for a register
+ * not made by inlay_uar_create.
  */
 INLAY_COLD int inlay_uar_destroy(struct inlay_uar *uar, const char **why)
 {
@@ -203,28 +198,26 @@ INLAY_COLD int inlay_dv_init_(struct ibv_context *context, struct mlx5dv_obj *ob
 	return err ? inlay_refuse_(-err, why, "mlx5dv_init_obj failed") : 0;
 }
 
-/*
- * mlx5dv's view of a QP. Returns what inlay_dv_init_ does, and -ENOTSUP for a type of QP that inlay
- * does not know.
- */
+/* mlx5dv's view of a verbs object, into *view. */
+#define INLAY_DV_(obj, kind, type, from, view, why) \
+	(__builtin_memset(obj, 0, sizeof(*(obj))), __builtin_memset(view, 0, sizeof(*(view))), (obj)->kind.in = (from), \
+	 (obj)->kind.out = (view), inlay_dv_init_((from)->context, obj, type, why))
+
+/* The same of a QP; -ENOTSUP also for a type of QP that inlay does not know. */
 INLAY_COLD int inlay_dv_qp_(struct ibv_qp *qp, struct mlx5dv_qp *dv, const char **why)
 {
 	struct mlx5dv_obj obj;
 
 	if (qp->qp_type != IBV_QPT_RC && qp->qp_type != IBV_QPT_UC && qp->qp_type != IBV_QPT_UD)
 		return inlay_refuse_(-ENOTSUP, why, "the QP is not RC, UC or UD");
-	__builtin_memset(&obj, 0, sizeof(obj));
-	__builtin_memset(dv, 0, sizeof(*dv));
-	obj.qp.in = qp;
-	obj.qp.out = dv;
-	return inlay_dv_init_(qp->context, &obj, MLX5DV_OBJ_QP, why);
+	return INLAY_DV_(&obj, qp, MLX5DV_OBJ_QP, qp, dv, why);
 }
 
 /*
- * Describes the doorbell register that libmlx5 gave a QP, in memory that all queues on this
- * register may share. QPs of one context share such registers freely, so the mode is
- * INLAY_UAR_DOORBELL, which is right whoever else rings it. For BlueFlame see inlay_uar_create;
- * callers that made a thread domain by other means describe its register with inlay_uar_init.
+ * Describes the doorbell register that libmlx5 gave a QP, for all queues on it. QPs of one context
+ * share such registers freely, so the mode is INLAY_UAR_DOORBELL, which is right whoever else rings
+ * it. For BlueFlame see inlay_uar_create; callers that made a thread domain by other means describe
+ * its register with inlay_uar_init.
  *
  * Returns 0; -ENOTSUP for a QP that is not an RC, UC or UD QP of an mlx5 device; -EINVAL for a
  * register that cannot be; else the negative errno of mlx5dv_init_obj.
@@ -245,14 +238,12 @@ INLAY_COLD int inlay_uar_from_qp(struct inlay_uar *uar, struct ibv_qp *qp, const
  */
 
 /*
- * Takes over a CQ that no completion has come to. Do it before its QPs are posted to.
+ * Takes over a CQ that no completion has come to, before its QPs are posted to.
  *
  * Returns 0; -ENOTSUP when it is not of an mlx5 device or its CQEs are neither 64 nor 128 bytes
  * long; -EBUSY when a completion has been there; -EINVAL for a ring that inlay does not know; else
- * the negative errno of mlx5dv_init_obj.
- *
- * mlx5dv_init_obj marks the CQ as taken over even when inlay then refuses it with -EBUSY or
- * -ENOTSUP: libmlx5 goes on polling it but no longer cleans it when a QP is destroyed.
+ * the negative errno of mlx5dv_init_obj. With -EBUSY or -ENOTSUP libmlx5 goes on polling the CQ but
+ * no longer cleans it when a QP is destroyed: mlx5dv_init_obj has marked it.
  */
 INLAY_COLD int inlay_cq_from_cq(struct inlay_cq *cq, struct ibv_cq *ibcq, const char **why)
 {
@@ -262,11 +253,7 @@ INLAY_COLD int inlay_cq_from_cq(struct inlay_cq *cq, struct ibv_cq *ibcq, const 
 	int err;
 
 	INLAY_CHECK(cq && ibcq, "no argument but why is NULL");
-	__builtin_memset(&obj, 0, sizeof(obj));
-	__builtin_memset(&dv, 0, sizeof(dv));
-	obj.cq.in = ibcq;
-	obj.cq.out = &dv;
-	err = inlay_dv_init_(ibcq->context, &obj, MLX5DV_OBJ_CQ, why);
+	err = INLAY_DV_(&obj, cq, MLX5DV_OBJ_CQ, ibcq, &dv, why);
 	if (err)
 		return err;
 	if (dv.cqe_size != 64 && dv.cqe_size != 128)
@@ -288,17 +275,16 @@ INLAY_COLD int inlay_cq_from_cq(struct inlay_cq *cq, struct ibv_cq *ibcq, const 
  * Takes over the send queue of an RC, UC or UD QP that nothing has been posted to since its
  * creation or reset, and reserves as many CQEs as its ring has WQEBBs.
  *
- * uar  from inlay_uar_create for a QP created in uar->pd, or from inlay_uar_from_qp for this QP or one on
- *      the same register
- * cq   where the QP's sends complete; NULL: the caller has reserved (inlay_cq_reserve), or sees to it in
- *      another way that the CQ never overruns
- * why  on failure: the reason; may be NULL
+ * uar  from inlay_uar_create for a QP created in uar->pd, or from inlay_uar_from_qp for this QP or
+ *      one on the same register
+ * cq   where the QP's sends complete; NULL: the caller has reserved (inlay_cq_reserve), or sees to
+ *      it in another way that the CQ never overruns
  *
- * Returns 0; -ENOTSUP for a QP that is of another kind or not of an mlx5 device, has sq_sig_all, or
- * a ring that inlay does not know; -EBUSY when the send queue was posted to; -EINVAL when the QP
- * rings another register than uar's, was not created in uar->pd, completes to another CQ or has no
- * send queue; -ENOSPC when the CQ has too few CQEs left; else the negative errno of
- * mlx5dv_init_obj, ibv_query_qp or ibv_query_device. On failure sq, uar and cq are as they were.
+ * Returns 0; -ENOTSUP for a QP of another kind or device, with sq_sig_all, or with a ring that
+ * inlay does not know; -EBUSY when the send queue was posted to; -EINVAL when the QP rings another
+ * register than uar's, was not created in uar->pd, completes to another CQ or has no send queue;
+ * -ENOSPC when the CQ has too few CQEs left; else the negative errno of mlx5dv_init_obj,
+ * ibv_query_qp or ibv_query_device. On failure sq, uar and cq are as they were.
  */
 INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct inlay_uar *uar, struct inlay_cq *cq,
 				const char **why)
@@ -337,10 +323,7 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 	if (init.sq_sig_all)
 		return inlay_refuse_(-ENOTSUP, why,
 				     "the QP was made with sq_sig_all: make it without, and post with INLAY_SIGNALED");
-	/*
-	 * The longest WQE as libmlx5 sizes it: control and address vector, or control, remote
-	 * address and (RC) atomic segment; then the longer of both payloads.
-	 */
+	/* The longest WQE as libmlx5 sizes it: what stands before the payload, then the longer of both. */
 	fixed_ds = qp->qp_type == IBV_QPT_UD ? 4 : qp->qp_type == IBV_QPT_UC ? 2 : 3;
 	inline_ds = fixed_ds + (init.cap.max_inline_data + 4 + INLAY_DS - 1) / INLAY_DS;
 	sge_ds = fixed_ds + init.cap.max_send_sge;
@@ -368,8 +351,8 @@ INLAY_COLD int inlay_sq_from_qp(struct inlay_sq *sq, struct ibv_qp *qp, struct i
 }
 
 /* What both receive queues end with; that the CQ has room is known. */
-INLAY_COLD int inlay_rq_take_(struct inlay_rq *rq, void *buf, uint32_t wqe_cnt, uint32_t stride, volatile uint32_t *dbrec,
-			      struct inlay_cq *cq, const char **why)
+INLAY_COLD int inlay_rq_take_(struct inlay_rq *rq, void *buf, uint32_t wqe_cnt, uint32_t stride,
+			      volatile uint32_t *dbrec, struct inlay_cq *cq, const char **why)
 {
 	int err = inlay_rq_init(rq, buf, wqe_cnt, stride, dbrec);
 
@@ -380,13 +363,11 @@ INLAY_COLD int inlay_rq_take_(struct inlay_rq *rq, void *buf, uint32_t wqe_cnt, 
 
 /*
  * Takes over the receive queue of an RC, UC or UD QP that nothing has been posted to since its
- * creation or reset, and reserves as many CQEs as its ring has entries; cq and why as
- * inlay_sq_from_qp.
+ * creation or reset, and reserves as many CQEs as its ring has entries; cq as in inlay_sq_from_qp.
  *
- * Returns 0; -ENOTSUP for a QP that is of another kind or not of an mlx5 device; -EBUSY when the
- * queue was posted to; -EINVAL when the QP has no receive queue of its own (none, or an SRQ) or
- * completes to another CQ; -ENOSPC when the CQ has too few CQEs left; else the negative errno of
- * mlx5dv_init_obj.
+ * Returns 0; -ENOTSUP for a QP of another kind or device; -EBUSY when the queue was posted to;
+ * -EINVAL when the QP has no receive queue of its own (none, or an SRQ) or completes to another CQ;
+ * -ENOSPC when the CQ has too few CQEs left; else the negative errno of mlx5dv_init_obj.
  */
 INLAY_COLD int inlay_rq_from_qp(struct inlay_rq *rq, struct ibv_qp *qp, struct inlay_cq *cq, const char **why)
 {
@@ -408,13 +389,8 @@ INLAY_COLD int inlay_rq_from_qp(struct inlay_rq *rq, struct ibv_qp *qp, struct i
 }
 
 /*
- * Takes over the ring of a WQ (ibv_create_wq) that nothing has been posted to since its creation or
- * reset; cq and why as inlay_sq_from_qp. A WQ with striding (mlx5dv_create_wq) has entries of
- * another form, and must not be taken over. Post once it is in RDY: see queue/rq.h.
- *
- * Returns 0; -ENOTSUP when it is not of an mlx5 device; -EBUSY when it was posted to; -EINVAL for a
- * ring that inlay does not know or another CQ; -ENOSPC when the CQ has too few CQEs left; else the
- * negative errno of mlx5dv_init_obj.
+ * As inlay_rq_from_qp, for a WQ (ibv_create_wq). One with striding (mlx5dv_create_wq) has entries
+ * of another form, and must not be taken over. Post once it is in RDY: see queue/rq.h.
  */
 INLAY_COLD int inlay_rq_from_wq(struct inlay_rq *rq, struct ibv_wq *wq, struct inlay_cq *cq, const char **why)
 {
@@ -423,11 +399,7 @@ INLAY_COLD int inlay_rq_from_wq(struct inlay_rq *rq, struct ibv_wq *wq, struct i
 	int err;
 
 	INLAY_CHECK(rq && wq, "no argument but cq and why is NULL");
-	__builtin_memset(&obj, 0, sizeof(obj));
-	__builtin_memset(&dv, 0, sizeof(dv));
-	obj.rwq.in = wq;
-	obj.rwq.out = &dv;
-	err = inlay_dv_init_(wq->context, &obj, MLX5DV_OBJ_RWQ, why);
+	err = INLAY_DV_(&obj, rwq, MLX5DV_OBJ_RWQ, wq, &dv, why);
 	if (err)
 		return err;
 	if (dv.dbrec[0])
@@ -439,16 +411,16 @@ INLAY_COLD int inlay_rq_from_wq(struct inlay_rq *rq, struct ibv_wq *wq, struct i
 }
 
 /*
- * Takes over a basic shared receive queue that nothing has been posted to. Every CQ that its receives
- * complete to must be taken over as well (inlay_cq_from_cq): queue/srq.h says why. A queue with tag
- * matching, or one posted to exactly 65,536 times, looks the same and is not refused.
+ * Takes over a basic shared receive queue that nothing has been posted to. Every CQ that its
+ * receives complete to must be taken over as well: queue/srq.h says why. A queue with tag matching
+ * looks the same and is not refused.
  *
- * cq   a CQ that receives through the queue complete to, in which as many CQEs are reserved as there
- *      are entries. For each further one call inlay_cq_reserve. NULL as in inlay_sq_from_qp
+ * cq   a CQ that its receives complete to, in which as many CQEs are reserved as there are entries;
+ *      for each further one call inlay_cq_reserve. NULL as in inlay_sq_from_qp
  *
  * libmlx5 keeps further entries in the same ring, for receives that meet a page fault of on-demand
- * paging and are posted again. It does that while polling; inlay does not, so with
- * IBV_ACCESS_ON_DEMAND memory such a receive ends in an error CQE.
+ * paging, and posts them again while polling. inlay does not: with IBV_ACCESS_ON_DEMAND memory such
+ * a receive ends in an error CQE.
  *
  * Returns 0; -ENOTSUP when it is not of an mlx5 device or has a ring that inlay does not know;
  * -EBUSY when it was posted to; -ENOSPC when the CQ has too few CQEs left; else the negative errno
@@ -461,19 +433,12 @@ INLAY_COLD int inlay_srq_from_srq(struct inlay_srq *srq, struct ibv_srq *ibsrq, 
 	int err;
 
 	INLAY_CHECK(srq && ibsrq, "no argument but cq and why is NULL");
-	__builtin_memset(&obj, 0, sizeof(obj));
-	__builtin_memset(&dv, 0, sizeof(dv));
-	obj.srq.in = ibsrq;
-	obj.srq.out = &dv;
-	err = inlay_dv_init_(ibsrq->context, &obj, MLX5DV_OBJ_SRQ, why);
+	err = INLAY_DV_(&obj, srq, MLX5DV_OBJ_SRQ, ibsrq, &dv, why);
 	if (err)
 		return err;
 	if (dv.dbrec[0] || dv.head)
 		return inlay_refuse_(-EBUSY, why, "the SRQ was posted to already");
-	/*
-	 * The free list of a fresh SRQ runs from entry 0 to the tail, one by one; after it come
-	 * libmlx5's further entries.
-	 */
+	/* A fresh free list runs from entry 0 to the tail; then come libmlx5's further entries. */
 	err = cq ? inlay_cq_offer_(cq, NULL, dv.tail + 1, why) : 0;
 	if (err)
 		return err;
@@ -488,8 +453,8 @@ INLAY_COLD int inlay_srq_from_srq(struct inlay_srq *srq, struct ibv_srq *ibsrq, 
  */
 
 /*
- * Makes the address vector of datagrams to a peer: path from the address handle, of which nothing is
- * needed afterwards; qpn and qkey of the peer as in inlay_av_init.
+ * Makes the address vector of datagrams to a peer: path from the address handle, which is not
+ * needed afterwards; qpn and qkey as in inlay_av_init.
  *
  * Returns 0; -ENOTSUP when the handle is not of an mlx5 device; else the negative errno of
  * mlx5dv_init_obj.
@@ -500,45 +465,27 @@ INLAY_COLD int inlay_av_from_ah(struct inlay_av *av, struct ibv_ah *ah, uint32_t
 	struct mlx5dv_obj obj;
 	int err;
 
-	__builtin_memset(&obj, 0, sizeof(obj));
-	__builtin_memset(&dv, 0, sizeof(dv));
-	obj.ah.in = ah;
-	obj.ah.out = &dv;
-	err = inlay_dv_init_(ah->context, &obj, MLX5DV_OBJ_AH, NULL);
+	err = INLAY_DV_(&obj, ah, MLX5DV_OBJ_AH, ah, &dv, NULL);
 	if (err)
 		return err;
 	inlay_av_init(av, dv.av, qpn, qkey);
 	return 0;
 }
 
-/*
- * The number by which device commands and memory key contexts know a PD.
- *
- * Returns 0; -ENOTSUP when the PD is not of an mlx5 device; else the negative errno of
- * mlx5dv_init_obj.
- */
+/* The number by which device commands and memory key contexts know a PD. Returns as above. */
 INLAY_COLD int inlay_pdn_from_pd(uint32_t *pdn, struct ibv_pd *pd)
 {
 	struct mlx5dv_pd dv;
 	struct mlx5dv_obj obj;
 	int err;
 
-	__builtin_memset(&obj, 0, sizeof(obj));
-	__builtin_memset(&dv, 0, sizeof(dv));
-	obj.pd.in = pd;
-	obj.pd.out = &dv;
-	err = inlay_dv_init_(pd->context, &obj, MLX5DV_OBJ_PD, NULL);
+	err = INLAY_DV_(&obj, pd, MLX5DV_OBJ_PD, pd, &dv, NULL);
 	if (!err)
 		*pdn = dv.pdn;
 	return err;
 }
 
-/*
- * The number by which device commands know an SRQ, and QPs made by them receive through it.
- *
- * Returns 0; -ENOTSUP when the SRQ is not of an mlx5 device; else the negative errno of
- * mlx5dv_init_obj.
- */
+/* The number by which device commands, and QPs made by them, know an SRQ. Returns as above. */
 INLAY_COLD int inlay_srqn_from_srq(uint32_t *srqn, struct ibv_srq *srq)
 {
 	struct mlx5dv_srq dv;

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/wqe.h: what a work-queue entry looks like: segments, opcodes, encoders into memory, a
- * printer. It knows nothing of indices, credit or doorbells: queue.h places WQEs and rings for
- * them.
+ * printer. queue.h places WQEs, counts credit and rings.
  *
  *   struct inlay_cursor at;                              from inlay_sq_begin (queue/sq.h)
  *   at = inlay_seg_raddr(at, raddr, rkey);               each segment is appended
  *   at = inlay_seg_data(at, addr, len, lkey);
  *   at = inlay_seg_inline(at, tail, tail_len);
  *
- * A send WQE is a run of 16-byte units (the DS count) in a ring of 64-byte units (WQEBBs): a control
- * segment, then what the opcode needs, then the local data as pointers or inline.
+ * A send WQE is a run of 16-byte units (the DS count) in a ring of 64-byte units (WQEBBs): a
+ * control segment, then what the opcode needs, then the local data as pointers or inline.
  *
  *        0        4         8   9     11       12
  *   +0   | opmod  | qpn<<8  |sig| rsvd|fm|ce|se| imm / rkey to invalidate |   control
@@ -25,20 +24,18 @@
  * Invariants
  *
  *   - All fields are big-endian, except the payload.
- *   - A WQE starts on a WQEBB. It may run past the end of the ring and goes on at the beginning, as
- *     libmlx5's does. Segments never straddle the end, because the ring is a multiple of 64 bytes; only
- *     the payload of an inline segment does, and is split.
- *   - The cursor (struct inlay_cursor) is passed and returned by value. With constant segments its
- *     count folds, and inside one WQEBB so does the test for the end of the ring.
- *   - A data segment with byte count 0 means 2^31 bytes to the device. An empty SGE is therefore left
- *     out, as libmlx5 does.
- *   - A receive WQE is a run of data segments. One with key 0x100 ends it if the stride has room for
- *     more. In a shared receive queue each entry starts with 16 bytes of its own; the be16 at +2 names
- *     the next entry in the list.
+ *   - A WQE starts on a WQEBB and may run past the ring's end to its beginning, as libmlx5's does.
+ *     Only the payload of an inline segment is ever split there.
+ *   - The cursor is passed and returned by value. With constant segments its count folds, and
+ *     inside one WQEBB so does the test for the end of the ring.
+ *   - The device reads a byte count of 0 as 2^31, so an empty SGE is left out, as by libmlx5.
+ *   - A receive WQE is a run of data segments. One with key 0x100 ends it if the stride has room
+ *     for more. An entry of a shared receive queue starts with 16 bytes of its own; the be16 at +2
+ *     names the next entry in the list.
  *
  * Threads: pure functions of their arguments.
- * Sources: mlx5dv.h (layouts), Linux include/linux/mlx5/qp.h (fence modes), the ConnectX PRM's "Work
- * Queue Element" chapter; libmlx5's qp.c for what is left out, padded or zeroed.
+ * Sources: mlx5dv.h (layouts), Linux include/linux/mlx5/qp.h (fence modes), the PRM's "Work Queue
+ * Element" chapter; libmlx5's qp.c for what is left out, padded or zeroed.
  */
 #ifndef INLAY_WQE_H
 #define INLAY_WQE_H
@@ -53,9 +50,8 @@
 
 /*
  * Flags of a post. They lie where the control segment has them, in its last byte, and so above all
- * of IBV_SEND_* and IBV_ACCESS_*: a flag of verbs that strays in here is refused, when compiling with
- * optimisation if it is a constant and under INLAY_CHECKED if it is not. So are unknown bits and two
- * fences at once.
+ * of IBV_SEND_* and IBV_ACCESS_*. Unknown bits (a flag of verbs) and two fences at once do not
+ * compile if they are constants, and are refused under INLAY_CHECKED if they are not.
  *
  *   INLAY_SIGNALED    a CQE when the WQE is done           IBV_SEND_SIGNALED
  *   INLAY_SOLICITED   the peer's CQE is a solicited event  IBV_SEND_SOLICITED
@@ -69,8 +65,8 @@
  *   INLAY_FENCE_STRONG           until everything before it is done
  *   INLAY_FENCE_SMALL_AND_FENCE  the first two together: what libmlx5 writes for IBV_SEND_FENCE
  *
- * The field of the fence has three bits, which hold the mode 1 .. 4; bits 16 .. 19 tell which modes
- * were asked for.
+ * The fence's field has three bits and holds the mode 1 .. 4; bits 16 .. 19 tell which modes were
+ * asked for.
  */
 #define INLAY_SOLICITED (1u << 25)
 #define INLAY_SIGNALED (2u << 26)
@@ -82,46 +78,36 @@
 #define INLAY_RING (1u << 23)
 #define INLAY_POST_FLAGS_ (INLAY_SOLICITED | INLAY_SIGNALED | 7u << 29 | 0xfu << 16 | INLAY_INLINE | INLAY_RING)
 
-INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_ctrl_seg) == 16, "control segment");
-INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_ctrl_seg, opmod_idx_opcode) == 0, "control segment");
-INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_ctrl_seg, qpn_ds) == 4, "control segment");
-INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_ctrl_seg, signature) == 8, "control segment");
-INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_ctrl_seg, fm_ce_se) == 11, "control segment");
-INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_ctrl_seg, imm) == 12, "control segment");
-INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_raddr_seg) == 16, "remote address segment");
-INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_raddr_seg, raddr) == 0, "remote address segment");
-INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_raddr_seg, rkey) == 8, "remote address segment");
-INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_atomic_seg) == 16, "atomic segment");
-INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_atomic_seg, swap_add) == 0, "atomic segment");
-INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_atomic_seg, compare) == 8, "atomic segment");
-INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_data_seg) == 16, "data segment");
-INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_data_seg, byte_count) == 0, "data segment");
-INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_data_seg, lkey) == 4, "data segment");
-INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_data_seg, addr) == 8, "data segment");
-INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_inl_data_seg) == 4, "inline segment");
-INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_av) == 48, "address vector");
-INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_av, dqp_dct) == 8, "address vector");
-INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_av, stat_rate_sl) == 12, "address vector");
-INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_av, rlid) == 14, "address vector");
-INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_av, rmac) == 20, "address vector");
-INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_av, grh_gid_fl) == 28, "address vector");
-INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_av, rgid) == 32, "address vector");
-INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_srq_next_seg) == 16, "SRQ entry");
-INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_srq_next_seg, next_wqe_index) == 2, "SRQ entry");
-INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_umr_ctrl_seg) == 48, "UMR control segment");
-INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_umr_ctrl_seg, klm_octowords) == 4, "UMR control segment");
-INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_umr_ctrl_seg, mkey_mask) == 8, "UMR control segment");
-INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_mkey_context_seg) == 64, "memory key context");
-INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_mkey_context_seg, access_flags) == 2, "memory key context");
-INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_mkey_context_seg, qpn_mkey) == 4, "memory key context");
-INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_mkey_context_seg, start_addr) == 16, "memory key context");
-INLAY_STATIC_ASSERT(offsetof(struct mlx5_wqe_mkey_context_seg, len) == 24, "memory key context");
+/* What the encoders write by offset. */
+#define INLAY_AT_(type, field, at) (offsetof(struct type, field) == at)
+INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_ctrl_seg) == 16 && INLAY_AT_(mlx5_wqe_ctrl_seg, opmod_idx_opcode, 0) &&
+		    INLAY_AT_(mlx5_wqe_ctrl_seg, qpn_ds, 4) && INLAY_AT_(mlx5_wqe_ctrl_seg, signature, 8) &&
+		    INLAY_AT_(mlx5_wqe_ctrl_seg, fm_ce_se, 11) && INLAY_AT_(mlx5_wqe_ctrl_seg, imm, 12), "control");
+INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_raddr_seg) == 16 && INLAY_AT_(mlx5_wqe_raddr_seg, raddr, 0) &&
+		    INLAY_AT_(mlx5_wqe_raddr_seg, rkey, 8), "remote address");
+INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_atomic_seg) == 16 && INLAY_AT_(mlx5_wqe_atomic_seg, swap_add, 0) &&
+		    INLAY_AT_(mlx5_wqe_atomic_seg, compare, 8), "atomic");
+INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_data_seg) == 16 && INLAY_AT_(mlx5_wqe_data_seg, byte_count, 0) &&
+		    INLAY_AT_(mlx5_wqe_data_seg, lkey, 4) && INLAY_AT_(mlx5_wqe_data_seg, addr, 8), "data");
+INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_inl_data_seg) == 4, "inline");
+INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_av) == 48 && INLAY_AT_(mlx5_wqe_av, dqp_dct, 8) &&
+		    INLAY_AT_(mlx5_wqe_av, stat_rate_sl, 12) && INLAY_AT_(mlx5_wqe_av, rlid, 14) &&
+		    INLAY_AT_(mlx5_wqe_av, rmac, 20) && INLAY_AT_(mlx5_wqe_av, grh_gid_fl, 28) &&
+		    INLAY_AT_(mlx5_wqe_av, rgid, 32), "address vector");
+INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_srq_next_seg) == 16 &&
+		    INLAY_AT_(mlx5_wqe_srq_next_seg, next_wqe_index, 2), "SRQ entry");
+INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_umr_ctrl_seg) == 48 && INLAY_AT_(mlx5_wqe_umr_ctrl_seg, klm_octowords, 4) &&
+		    INLAY_AT_(mlx5_wqe_umr_ctrl_seg, mkey_mask, 8), "UMR control");
+INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_mkey_context_seg) == 64 &&
+		    INLAY_AT_(mlx5_wqe_mkey_context_seg, access_flags, 2) &&
+		    INLAY_AT_(mlx5_wqe_mkey_context_seg, qpn_mkey, 4) &&
+		    INLAY_AT_(mlx5_wqe_mkey_context_seg, start_addr, 16) &&
+		    INLAY_AT_(mlx5_wqe_mkey_context_seg, len, 24), "memory key context");
 INLAY_STATIC_ASSERT(sizeof(struct mlx5_wqe_umr_klm_seg) == 16, "KLM");
 
 /*
- * Where a datagram goes: the device's address vector, big-endian. Made once for each peer, by
- * inlay_av_init or, from an address handle, by inlay_av_from_ah (verbs.h). It does not refer to the
- * address handle.
+ * Where a datagram goes, as the device wants it. Made once for each peer, by inlay_av_init or, from
+ * an address handle that is not needed afterwards, by inlay_av_from_ah (verbs.h).
  */
 struct inlay_av {
 	struct mlx5_wqe_av av;
@@ -131,10 +117,7 @@ struct inlay_av {
  * Printing
  */
 
-/*
- * The name of a send opcode (MLX5_OPCODE_*), "unknown opcode" for what this header does not know.
- * Never NULL.
- */
+/* The name of a send opcode (MLX5_OPCODE_*), or "unknown opcode". */
 INLAY_COLD const char *inlay_opcode_name(uint8_t opcode)
 {
 	switch (opcode) {
@@ -152,81 +135,72 @@ INLAY_COLD const char *inlay_opcode_name(uint8_t opcode)
 	}
 }
 
-/* Copies out the 16 bytes of the ring at unit `unit` of a WQE, wrapping. */
-INLAY_COLD void inlay_wqe_unit_(const void *ring, uint32_t bytes, uint32_t index, uint32_t unit, uint32_t out[4])
+/* Reads the four words at unit `unit` of a WQE, wrapping, and begins the line that prints them. */
+INLAY_COLD void inlay_wqe_unit_(FILE *out, const void *ring, uint32_t bytes, uint32_t index, uint32_t unit,
+				uint32_t w[4])
 {
 	uint64_t at = ((uint64_t)index * INLAY_WQEBB + (uint64_t)unit * INLAY_DS) % bytes;
+	int i;
 
-	__builtin_memcpy(out, (const uint8_t *)ring + at, INLAY_DS);
+	__builtin_memcpy(w, (const uint8_t *)ring + at, INLAY_DS);
+	for (i = 0; i < 4; i++)
+		w[i] = inlay_from_be32(w[i]);
+	fprintf(out, "  +%-4u %08x %08x %08x %08x  ", unit * INLAY_DS, w[0], w[1], w[2], w[3]);
 }
 
 /*
- * Prints one send WQE as annotated segments, one line each, raw words first.
+ * Prints a send WQE, a line for each unit: raw words, then what they mean. Reads at most 63 units,
+ * whatever the ring holds. Calls stdio; for debugging.
  *
- * out    where to
  * ring   beginning of the ring; bytes its size, a multiple of 64, more than 0
  * index  the WQE's first WQEBB; taken modulo the ring
  * ud     whether the queue is a UD QP's: an address vector then follows the control segment
- *
- * Reads at most the 63 units a WQE can have, whatever the ring holds. Calls stdio; for debugging.
  */
 INLAY_COLD void inlay_wqe_print(FILE *out, const void *ring, uint32_t bytes, uint32_t index, int ud)
 {
-	uint32_t w[4], unit, ds, opcode, left;
+	uint32_t w[4], unit, ds, opcode, left, atomic, raddr;
 
 	if (bytes < INLAY_WQEBB || bytes % INLAY_WQEBB) {
 		fprintf(out, "wqe: %u bytes are not a ring\n", bytes);
 		return;
 	}
-	inlay_wqe_unit_(ring, bytes, index, 0, w);
-	opcode = inlay_from_be32(w[0]) & 0xff;
-	ds = inlay_from_be32(w[1]) & 0x3f;
-	fprintf(out,
-		"  +0    %08x %08x %08x %08x  ctrl    %s index %u opmod 0x%x qpn 0x%x ds %u sig 0x%x fm %u ce %u se %u "
-		"imm 0x%x\n",
-		inlay_from_be32(w[0]), inlay_from_be32(w[1]), inlay_from_be32(w[2]), inlay_from_be32(w[3]),
-		inlay_opcode_name((uint8_t)opcode), (inlay_from_be32(w[0]) >> 8) & 0xffff, inlay_from_be32(w[0]) >> 24,
-		inlay_from_be32(w[1]) >> 8, ds, inlay_from_be32(w[2]) >> 24, (inlay_from_be32(w[2]) >> 5) & 7,
-		(inlay_from_be32(w[2]) >> 2) & 3, (inlay_from_be32(w[2]) >> 1) & 1, inlay_from_be32(w[3]));
+	inlay_wqe_unit_(out, ring, bytes, index, 0, w);
+	opcode = w[0] & 0xff;
+	ds = w[1] & 0x3f;
+	atomic = opcode == MLX5_OPCODE_ATOMIC_CS || opcode == MLX5_OPCODE_ATOMIC_FA;
+	raddr = atomic || opcode == MLX5_OPCODE_RDMA_WRITE || opcode == MLX5_OPCODE_RDMA_WRITE_IMM ||
+		opcode == MLX5_OPCODE_RDMA_READ;
+	fprintf(out, "ctrl    %s index %u opmod 0x%x qpn 0x%x ds %u sig 0x%x fm %u ce %u se %u imm 0x%x\n",
+		inlay_opcode_name((uint8_t)opcode), w[0] >> 8 & 0xffff, w[0] >> 24, w[1] >> 8, ds, w[2] >> 24,
+		w[2] >> 5 & 7, w[2] >> 2 & 3, w[2] >> 1 & 1, w[3]);
 	for (unit = 1, left = 0; unit < ds; unit++) {
-		inlay_wqe_unit_(ring, bytes, index, unit, w);
-		fprintf(out, "  +%-4u %08x %08x %08x %08x  ", unit * INLAY_DS, inlay_from_be32(w[0]),
-			inlay_from_be32(w[1]), inlay_from_be32(w[2]), inlay_from_be32(w[3]));
+		inlay_wqe_unit_(out, ring, bytes, index, unit, w);
 		if (left) {
 			left = left > INLAY_DS ? left - INLAY_DS : 0;
 			fprintf(out, "payload\n");
 		} else if (ud && unit == 1) {
-			fprintf(out, "av      qkey 0x%x qpn 0x%x sl %u lid %u\n", inlay_from_be32(w[0]),
-				inlay_from_be32(w[2]) & 0xffffff, inlay_from_be32(w[3]) >> 24 & 15,
-				inlay_from_be32(w[3]) & 0xffff);
+			fprintf(out, "av      qkey 0x%x qpn 0x%x sl %u lid %u\n", w[0], w[2] & 0xffffff, w[3] >> 24 & 15,
+				w[3] & 0xffff);
 		} else if (ud && unit < 4) {
-			fprintf(out, "%s\n",
-				unit == 2 ? "av      MAC, traffic class, hop limit, flow label" : "av      GID");
+			fprintf(out, "av      %s\n", unit == 2 ? "MAC, traffic class, hop limit, flow label" : "GID");
 		} else if (opcode == MLX5_OPCODE_UMR) {
 			fprintf(out, "%s\n", unit < 4 ? "umr" : unit < 8 ? "mkey" : "klm");
-		} else if (unit == 1 && (opcode == MLX5_OPCODE_RDMA_WRITE || opcode == MLX5_OPCODE_RDMA_WRITE_IMM ||
-					 opcode == MLX5_OPCODE_RDMA_READ || opcode == MLX5_OPCODE_ATOMIC_CS ||
-					 opcode == MLX5_OPCODE_ATOMIC_FA)) {
-			fprintf(out, "raddr   0x%08x%08x rkey 0x%x\n", inlay_from_be32(w[0]), inlay_from_be32(w[1]),
-				inlay_from_be32(w[2]));
-		} else if (unit == 2 && (opcode == MLX5_OPCODE_ATOMIC_CS || opcode == MLX5_OPCODE_ATOMIC_FA)) {
-			fprintf(out, "atomic  swap_add 0x%08x%08x compare 0x%08x%08x\n", inlay_from_be32(w[0]),
-				inlay_from_be32(w[1]), inlay_from_be32(w[2]), inlay_from_be32(w[3]));
-		} else if (inlay_from_be32(w[0]) & MLX5_INLINE_SEG) {
-			uint32_t count = inlay_from_be32(w[0]) & ~(uint32_t)MLX5_INLINE_SEG;
-
-			left = count > INLAY_DS - 4 ? count - (INLAY_DS - 4) : 0;
-			fprintf(out, "inline  %u bytes\n", count);
+		} else if (unit == 1 && raddr) {
+			fprintf(out, "raddr   0x%08x%08x rkey 0x%x\n", w[0], w[1], w[2]);
+		} else if (unit == 2 && atomic) {
+			fprintf(out, "atomic  swap_add 0x%08x%08x compare 0x%08x%08x\n", w[0], w[1], w[2], w[3]);
+		} else if (w[0] & MLX5_INLINE_SEG) {
+			w[0] &= ~(uint32_t)MLX5_INLINE_SEG;
+			left = w[0] > INLAY_DS - 4 ? w[0] - (INLAY_DS - 4) : 0;
+			fprintf(out, "inline  %u bytes\n", w[0]);
 		} else {
-			fprintf(out, "data    %u bytes lkey 0x%x addr 0x%08x%08x\n", inlay_from_be32(w[0]),
-				inlay_from_be32(w[1]), inlay_from_be32(w[2]), inlay_from_be32(w[3]));
+			fprintf(out, "data    %u bytes lkey 0x%x addr 0x%08x%08x\n", w[0], w[1], w[2], w[3]);
 		}
 	}
 }
 
 /* ------------------------------------------------------------------------------------------------
- * Data path: encoders. Each fills one segment at seg, which is 16-byte aligned and has room. They
- * call nothing.
+ * Data path: encoders. Each fills one segment at seg, which is 16-byte aligned and has room.
  */
 
 extern void inlay_flags_wrong_(void) __attribute__((error("these are not flags of inlay's posts, or are two fences")));
@@ -257,10 +231,8 @@ INLAY_ALWAYS void inlay_flags_check_(uint32_t flags)
  * opcode   MLX5_OPCODE_*; opmod its modifier, 0 for most
  * qpn8     QPN << 8
  * ds       the WQE's length in 16-byte units, this segment included, 1 .. 63
- * flags    flags of a post; other bits are ignored
+ * flags    of a post; others are ignored
  * imm_be   immediate as it shall arrive, or the big-endian rkey to invalidate, or 0
- *
- * Same bytes as libmlx5's post_send (signature off).
  */
 INLAY_ALWAYS void inlay_wqe_ctrl(void *seg, uint32_t index, uint32_t opcode, uint32_t opmod, uint64_t qpn8,
 				 size_t ds, uint32_t flags, uint32_t imm_be)
@@ -294,7 +266,7 @@ INLAY_ALWAYS void inlay_wqe_raddr(void *seg, uint64_t raddr, uint32_t rkey)
 	inlay_put64((uint8_t *)seg + 8, inlay_wide_be32_(rkey));
 }
 
-/* Atomic segment, host order. Fetch-and-add: the addend and 0. Compare-and-swap: swap and compare. */
+/* Atomic segment, host order: the addend and 0, or swap and compare. */
 INLAY_ALWAYS void inlay_wqe_atomic(void *seg, uint64_t swap_add, uint64_t compare)
 {
 	inlay_put64(seg, inlay_to_be64(swap_add));
@@ -318,13 +290,11 @@ INLAY_ALWAYS void inlay_wqe_data_end(void *seg)
 }
 
 /*
- * Fills an address vector.
+ * Fills an address vector. Same bytes as libmlx5's, in the long form (MLX5_EXTENDED_UD_AV).
  *
  * from  path, MAC and GID: of an address handle (mlx5dv_ah.av), or the caller's own
  * qpn   the peer's QP, 24 bits; 0xffffff for a multicast group
  * qkey  the peer's; with bit 31 set the device sends the QP's own instead
- *
- * Same bytes as libmlx5's for the address handle, in the long form (MLX5_EXTENDED_UD_AV).
  */
 INLAY_FN void inlay_av_init(struct inlay_av *av, const struct mlx5_wqe_av *from, uint32_t qpn, uint32_t qkey)
 {
@@ -335,8 +305,8 @@ INLAY_FN void inlay_av_init(struct inlay_av *av, const struct mlx5_wqe_av *from,
 }
 
 /*
- * The data segments of a receive WQE: one for each SGE that is not empty, then the end mark if
- * there is room for it before `end`. There is room for num_sge segments.
+ * The data segments of a receive WQE, which has room for num_sge: one for each SGE that is not
+ * empty, then the end mark if there is room for it before `end`.
  */
 INLAY_ALWAYS void inlay_wqe_recv(uint8_t *seg, const uint8_t *end, const struct ibv_sge *sge, uint32_t num_sge)
 {
@@ -352,7 +322,7 @@ INLAY_ALWAYS void inlay_wqe_recv(uint8_t *seg, const uint8_t *end, const struct 
 		inlay_wqe_data_end(seg);
 }
 
-/* Sets and reads the number of the next entry in a shared receive queue's list. */
+/* The number of the next entry in a shared receive queue's list. */
 INLAY_ALWAYS void inlay_wqe_next(void *wqe, uint16_t index)
 {
 	uint16_t be = inlay_to_be16(index);
@@ -385,8 +355,8 @@ struct inlay_cursor {
 };
 
 /*
- * A cursor after the control segment of the WQE that begins at WQEBB `index` of a ring of `wqebbs`, a
- * power of two.
+ * A cursor after the control segment of the WQE at WQEBB `index` of a ring of `wqebbs`, a power of
+ * two.
  */
 INLAY_ALWAYS struct inlay_cursor inlay_cursor_init(void *ring, uint32_t wqebbs, uint32_t index, uint32_t bbs)
 {
@@ -405,10 +375,7 @@ INLAY_ALWAYS struct inlay_cursor inlay_cursor_init(void *ring, uint32_t wqebbs, 
 	return c;
 }
 
-/*
- * Whether the next `units` units are known at compile time to lie inside one WQEBB, where nothing
- * wraps.
- */
+/* Whether the next units are known at compile time to lie inside one WQEBB, where nothing wraps. */
 INLAY_ALWAYS int inlay_seg_inside_(struct inlay_cursor c, size_t units)
 {
 	if (__builtin_constant_p(c.bbs) && c.bbs == 1)
@@ -417,9 +384,9 @@ INLAY_ALWAYS int inlay_seg_inside_(struct inlay_cursor c, size_t units)
 }
 
 /*
- * The place of the next segment. A WQE starts on a WQEBB and the ring ends on one, so only a
- * segment whose unit number is a multiple of 4 can find itself at the end. With a constant ds the
- * test folds.
+ * The place of the next segment: for segments that this header does not know, with inlay_seg_done.
+ * Only one whose unit number is a multiple of 4 can find itself at the ring's end; with a constant
+ * ds the test folds.
  */
 INLAY_ALWAYS uint8_t *inlay_seg_at(struct inlay_cursor c)
 {
@@ -444,7 +411,7 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_done(struct inlay_cursor c, uint8_t *
 
 /*
  * Appends a remote address segment; see inlay_wqe_raddr. Like all inlay_seg_* functions it returns
- * the cursor after the segment, and the WQE must have been begun long enough for it.
+ * the cursor after the segment; the WQE was begun long enough for it.
  */
 INLAY_ALWAYS struct inlay_cursor inlay_seg_raddr(struct inlay_cursor c, uint64_t raddr, uint32_t rkey)
 {
@@ -454,10 +421,7 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_raddr(struct inlay_cursor c, uint64_t
 	return inlay_seg_done(c, seg);
 }
 
-/*
- * Appends an address vector, the first segment of a UD WQE. With the control segment it fills a
- * WQEBB.
- */
+/* Appends an address vector, the first segment of a UD WQE. */
 INLAY_ALWAYS struct inlay_cursor inlay_seg_av(struct inlay_cursor c, const struct inlay_av *av)
 {
 	INLAY_CHECK(c.ds == 1, "an address vector follows the control segment");
@@ -467,11 +431,8 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_av(struct inlay_cursor c, const struc
 	return c;
 }
 
-/*
- * Appends a block of 16-byte units of zeros that does not straddle the ring's end. *seg: where it
- * begins.
- */
-INLAY_ALWAYS struct inlay_cursor inlay_seg_zero(struct inlay_cursor c, uint32_t units, uint8_t **seg)
+/* Appends 16-byte units of zeros that do not straddle the ring's end, and says where they begin. */
+INLAY_ALWAYS struct inlay_cursor inlay_seg_zero_(struct inlay_cursor c, uint32_t units, uint8_t **seg)
 {
 	uint32_t i;
 
@@ -485,7 +446,8 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_zero(struct inlay_cursor c, uint32_t 
 
 /*
  * Appends what changes the key of a memory window: UMR control, memory key context and, when there
- * is any, the memory.
+ * is any, the memory. Same bytes as libmlx5's IBV_WR_BIND_MW and IBV_WR_LOCAL_INV; those that it
+ * leaves as they were are 0 here.
  *
  *   +16   flags | klm_octowords | mkey_mask                          which parts of the key change
  *   +64   free | access | QPN << 8 | low byte | start | length       what they change to
@@ -493,11 +455,9 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_zero(struct inlay_cursor c, uint32_t 
  *
  * qpn     type 2: the QP that the window belongs to; 0 for a window of type 1
  * rkey    the key that the window has afterwards, of which the low byte goes in
- * memory  addr, length (1 .. 2^31 bytes) and lkey of the memory; NULL frees (invalidates) the window
+ * memory  addr, length (1 .. 2^31 bytes) and lkey of the memory; NULL frees (invalidates) the
+ *         window
  * access  IBV_ACCESS_*; with IBV_ACCESS_ZERO_BASED the window's addresses start at 0
- *
- * Same bytes as libmlx5's IBV_WR_BIND_MW and IBV_WR_LOCAL_INV. Bytes that libmlx5 leaves as they
- * were are 0 here.
  */
 INLAY_FN struct inlay_cursor inlay_seg_umr(struct inlay_cursor c, uint32_t qpn, uint32_t rkey,
 					   const struct ibv_sge *memory, uint32_t access)
@@ -505,8 +465,8 @@ INLAY_FN struct inlay_cursor inlay_seg_umr(struct inlay_cursor c, uint32_t qpn, 
 	uint64_t mask = MLX5_WQE_UMR_CTRL_MKEY_MASK_FREE | MLX5_WQE_UMR_CTRL_MKEY_MASK_MKEY;
 	uint8_t *umr, *mkey, *klm, flags = MLX5_WQE_UMR_CTRL_FLAG_TRNSLATION_OFFSET | MLX5_WQE_UMR_CTRL_FLAG_INLINE;
 
-	c = inlay_seg_zero(c, 3, &umr);
-	c = inlay_seg_zero(c, 4, &mkey);
+	c = inlay_seg_zero_(c, 3, &umr);
+	c = inlay_seg_zero_(c, 4, &mkey);
 	if (qpn)
 		mask |= MLX5_WQE_UMR_CTRL_MKEY_MASK_QPN;
 	if (memory) {
@@ -516,17 +476,13 @@ INLAY_FN struct inlay_cursor inlay_seg_umr(struct inlay_cursor c, uint32_t qpn, 
 			MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_REMOTE_WRITE | MLX5_WQE_UMR_CTRL_MKEY_MASK_ACCESS_ATOMIC;
 		flags |= qpn ? MLX5_WQE_UMR_CTRL_FLAG_CHECK_FREE : 0;
 		umr[5] = 4; /* the KLM's block, in 16-byte units */
-		mkey[2] =
-			(uint8_t)((access & IBV_ACCESS_LOCAL_WRITE ? MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_LOCAL_WRITE
-								   : 0) |
-				  (access & IBV_ACCESS_REMOTE_WRITE ? MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_WRITE
-								    : 0) |
-				  (access & IBV_ACCESS_REMOTE_READ ? MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_READ
-								   : 0) |
-				  (access & IBV_ACCESS_REMOTE_ATOMIC ? MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_ATOMIC : 0));
+		mkey[2] = access & IBV_ACCESS_LOCAL_WRITE ? MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_LOCAL_WRITE : 0;
+		mkey[2] |= access & IBV_ACCESS_REMOTE_WRITE ? MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_WRITE : 0;
+		mkey[2] |= access & IBV_ACCESS_REMOTE_READ ? MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_READ : 0;
+		mkey[2] |= access & IBV_ACCESS_REMOTE_ATOMIC ? MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_ATOMIC : 0;
 		inlay_put64(mkey + 16, access & IBV_ACCESS_ZERO_BASED ? 0 : inlay_to_be64(memory->addr));
 		inlay_put64(mkey + 24, inlay_to_be64(memory->length));
-		c = inlay_seg_zero(c, 4, &klm);
+		c = inlay_seg_zero_(c, 4, &klm);
 		inlay_put32(klm, inlay_to_be32(memory->length));
 		inlay_put32(klm + 4, inlay_to_be32(memory->lkey));
 		inlay_put64(klm + 8, inlay_to_be64(memory->addr));
@@ -582,7 +538,7 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_sges(struct inlay_cursor c, const str
 	return c;
 }
 
-/* The rare case of inlay_copy_wrap_, kept out of the caller's text: the copy runs over the ring's end. */
+/* The rare case of inlay_copy_wrap_, out of line: the copy runs over the ring's end. */
 INLAY_APART uint8_t *inlay_copy_over_(uint8_t *begin, const uint8_t *end, uint8_t *at, const void *from, uint32_t len)
 {
 	uint32_t room = (uint32_t)(end - at);
@@ -615,11 +571,9 @@ INLAY_ALWAYS uint32_t inlay_seg_inline_ds(uint64_t total)
  *   ... 10 bytes at head ...
  *   at = inlay_seg_inline_append(at, data, len);
  *
- * total  bytes of the whole segment, not 0: fixed now, filled before the commit
+ * total  bytes of the whole segment, not 0, filled before the commit; the padding keeps what the
+ *        ring held
  * head   bytes that the caller writes at *p, 0 .. 12; these never wrap
- *
- * Returns the cursor after the segment; append fills what is open. The padding keeps what the ring
- * held.
  */
 INLAY_ALWAYS struct inlay_cursor inlay_seg_inline_open(struct inlay_cursor c, uint32_t total, uint32_t head,
 						       uint8_t **p)
@@ -660,19 +614,17 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_inline_append(struct inlay_cursor c, 
 /* Appends an inline segment of len bytes. Nothing at all for len 0, as libmlx5 does. */
 INLAY_ALWAYS struct inlay_cursor inlay_seg_inline(struct inlay_cursor c, const void *data, uint32_t len)
 {
-	size_t units = (len + 4 + INLAY_DS - 1) / INLAY_DS;
+	int inside = inlay_seg_inside_(c, (len + 4 + INLAY_DS - 1) / INLAY_DS);
 	uint8_t *p;
 
 	if (!len)
 		return c;
-	if (inlay_seg_inside_(c, units)) {
-		c = inlay_seg_inline_open(c, len, 0, &p);
-		inlay_copy(p, data, len);
-		c.left = 0;
-		return c;
-	}
 	c = inlay_seg_inline_open(c, len, 0, &p);
-	return inlay_seg_inline_append(c, data, len);
+	if (!inside)
+		return inlay_seg_inline_append(c, data, len);
+	inlay_copy(p, data, len);
+	c.left = 0;
+	return c;
 }
 
 /* As inlay_seg_inline, gathered from a list into one segment. total is the sum of the lengths. */

@@ -1,16 +1,77 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* several buffers at once. */
+/*
+ * rig.h: what the tests of buffers share: maps of several ranges, inventories in memory of their own.
+ */
 #ifndef TESTS_BUF_RIG_H
 #define TESTS_BUF_RIG_H
 
-/* The loops that a caller writes who wants all of several buffers, or none */
-struct buf_args {
-	void *addr;
-	size_t len;
-	void *data;
-	size_t data_len;
+#include "common.h"
+#include "given.h"
+
+#define RANGES 3
+#define RANGE_BYTES 65536u
+
+/* An mmap of RANGES ranges, apart from each other, with up to two devices */
+struct map {
+	struct inlay_mmap m;
+	void *state;
+	uint8_t *mem;
+	struct ibv_pd *pd2;
 };
 
+UNUSED static void map_make(struct map *t, int devices)
+{
+	uint32_t i;
+
+	memset(t, 0, sizeof(*t));
+	t->state = given(inlay_mmap_size(2, RANGES));
+	t->mem = (uint8_t *)pages(RANGES * 2 * RANGE_BYTES);
+	must(inlay_mmap_create(&t->m, t->state, inlay_mmap_size(2, RANGES), 2, RANGES));
+	if (devices > 0)
+		must(inlay_mmap_add_dev(&t->m, dev.pd));
+	if (devices > 1) {
+		t->pd2 = ibv_alloc_pd(dev.ctx);
+		assert_non_null(t->pd2);
+		must(inlay_mmap_add_dev(&t->m, t->pd2));
+	}
+	for (i = 0; i < RANGES; i++)
+		must(inlay_mmap_add(&t->m, inlay_source_host(t->mem + 2 * i * RANGE_BYTES, RANGE_BYTES)));
+	must(inlay_mmap_set_permissions(&t->m, INLAY_LOCAL_READ_WRITE | INLAY_RDMA_READ | INLAY_RDMA_WRITE));
+	must(inlay_mmap_start(&t->m));
+}
+
+UNUSED static void map_free(struct map *t)
+{
+	must(inlay_mmap_destroy(&t->m));
+	if (t->pd2)
+		must(ibv_dealloc_pd(t->pd2));
+	given_free(t->state);
+	free(t->mem);
+}
+
+UNUSED static struct inlay_inventory *inventory_make(uint32_t num)
+{
+	struct inlay_inventory *inv = NULL;
+
+	must(inlay_inventory_create(given(inlay_inventory_size(num)), inlay_inventory_size(num), num, &inv));
+	return inv;
+}
+
+UNUSED static struct inlay_inventory *inventory_started(uint32_t num)
+{
+	struct inlay_inventory *inv = inventory_make(num);
+
+	must(inlay_inventory_start(inv));
+	return inv;
+}
+
+UNUSED static void inventory_free(struct inlay_inventory *inv)
+{
+	must(inlay_inventory_destroy(inv));
+	given_free(inv);
+}
+
+/* How many could be given back, up to the first that could not */
 UNUSED static uint32_t put_all(struct inlay_buf *const *b, uint32_t n)
 {
 	uint32_t i;
@@ -20,20 +81,10 @@ UNUSED static uint32_t put_all(struct inlay_buf *const *b, uint32_t n)
 	return i;
 }
 
-UNUSED static int get_all(struct inlay_inventory *inv, struct inlay_mmap *m, const struct buf_args *a, uint32_t n, struct inlay_buf **b)
+UNUSED static void take_all(struct inlay_pool *pool, uint32_t n, struct inlay_buf **b)
 {
-	uint32_t i;
-	int err;
-
-	for (i = 0; i < n; i++) {
-		err = inlay_inventory_get_by_args(inv, m, a[i].addr, a[i].len, a[i].data, a[i].data_len, &b[i]);
-		if (err) {
-			while (i--)
-				must(inlay_inventory_dec_refcount(inv, b[i], NULL));
-			return err;
-		}
-	}
-	return 0;
+	while (n--)
+		must(inlay_pool_alloc(pool, b++));
 }
 
 #endif

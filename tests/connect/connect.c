@@ -257,13 +257,14 @@ static void told_why(void **state)
 		{2, 0, 1, "MTU"},
 		{2, 6, 1, "MTU"},
 		{2, 15, 0, "MTU"},
-		{2, 0x83, 1, "priority"},
+		{2, 0x83, 1, "sl above 7"},
 		{5, 0, 1, "queue pair 0"},
 		{11, 0xff, 1, "GID or MAC"},
 		{27, 1, 1, "GID or MAC"},
-		{28, 0xc0, 0, "group"},
+		{28, 0xc0, 0, "LID"},
 		{27, 0, 0, "no address"},
-		{30, 1, 0, "16 bits"},
+		{1, 0x40 | IBV_QPT_RC, 0, "no address"}, /* a GRH, and no GID */
+		{30, 1, 0, "LID"},
 		{1, IBV_QPT_UC | 2 << 4, 1, "cannot have"},
 	};
 	struct inlay_connect_record r, roce, ib, out;
@@ -510,6 +511,7 @@ static void attributes(void **state)
 static void classes(void **state)
 {
 	struct inlay_connect_record here = random_record(), there;
+	struct inlay_connect_attr attr = inlay_connect_defaults();
 	struct ibv_ah_attr ah;
 
 	(void)state;
@@ -521,7 +523,7 @@ static void classes(void **state)
 		here.traffic_class = i & 1 ? 96 : 0;
 		there.sl = i & 2 ? 5 : 0;
 		there.traffic_class = i & 2 ? 104 : 0;
-		must(inlay_connect_path(&ah, &here, &there, NULL, NULL));
+		must(inlay_connect_path_(&ah, &here, &there, &attr, NULL));
 		assert_int_equal(ah.sl, i & 1 ? 2 : i & 2 ? 5 : 0);
 		assert_int_equal(ah.grh.traffic_class, i & 1 ? 96 : i & 2 ? 104 : 0);
 	}
@@ -920,6 +922,7 @@ static void refused_rts(void **state)
 /* A port that demands a GRH is reached with one */
 static void grh_required(void **state)
 {
+	struct inlay_connect_attr attr = inlay_connect_defaults();
 	struct inlay_connect_record a, b;
 	struct ibv_ah_attr ah;
 
@@ -931,9 +934,9 @@ static void grh_required(void **state)
 	must(inlay_connect_port(&b, dev.ctx, 1, -1, NULL));
 	fake.port_flags = 0;
 	assert_int_equal(b.flags, on_roce() ? 0 : INLAY_CONNECT_GLOBAL);
-	must(inlay_connect_path(&ah, &a, &b, NULL, NULL));
+	must(inlay_connect_path_(&ah, &a, &b, &attr, NULL));
 	assert_int_equal(ah.is_global, 1);
-	must(inlay_connect_path(&ah, &a, &a, NULL, NULL));
+	must(inlay_connect_path_(&ah, &a, &a, &attr, NULL));
 	assert_int_equal(ah.is_global, on_roce());
 }
 

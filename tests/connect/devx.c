@@ -36,11 +36,13 @@ static void verbs_and_commands(void **state)
 			side_make(&v, &how);
 			attr.access = ALL_ACCESS & ~IBV_ACCESS_LOCAL_WRITE;
 			attr.sl = 3;
+			/* One of them has a class, and the other takes it */
+			attr.traffic_class = t ? 104 : 0;
+			d.path.traffic_class = t ? 0 : 104;
 			attr.flags = global ? INLAY_CONNECT_GLOBAL : 0;
 			must(inlay_connect_local(&here, v.verbs.qp, &attr, NULL));
 			d.path.gid_index = here.gid_index;
 			d.path.psn = 0x123456;
-			d.path.tclass = 104;
 			must(inlay_devx_qp_address(&d.qp, &d.path, &there));
 			over_the_wire(&here, &at_there);
 			over_the_wire(&there, &at_here);
@@ -48,7 +50,7 @@ static void verbs_and_commands(void **state)
 			must(inlay_devx_qp_connect(&d.qp, &d.path, &at_there));
 			must(inlay_connect_rts(v.verbs.qp, &here, &at_here, &attr, NULL));
 
-			must(inlay_devx_qp_query(&d.qp, &q));
+			must(context(&d.qp, QP, qpn, &q));
 			must(ibv_query_qp(v.verbs.qp, &a, IBV_QP_AV | IBV_QP_RQ_PSN | IBV_QP_PATH_MTU, &init));
 			assert_int_equal(a.path_mtu, inlay_qpc_get(&q.qpc, INLAY_QPC_MTU));
 			assert_int_equal(a.path_mtu, IBV_MTU_1024); /* path_usual's */
@@ -56,6 +58,9 @@ static void verbs_and_commands(void **state)
 			if (dev.port.link_layer == IBV_LINK_LAYER_ETHERNET) {
 				assert_int_equal(a.ah_attr.grh.traffic_class, 104);
 				assert_int_equal(inlay_ads_get(&q.qpc.primary, INLAY_ADS_ETH_PRIO), 3);
+				assert_int_equal(inlay_ads_get(&q.qpc.primary, INLAY_ADS_TCLASS), 104);
+				assert_int_equal(inlay_ads_get(&q.qpc.primary, INLAY_ADS_DSCP),
+						 here.link == INLAY_CONNECT_ROCE_V2 ? 104 >> 2 : 0);
 				assert_memory_equal(q.qpc.primary.rgid_rip, here.gid, 16);
 			} else {
 				assert_int_equal(a.ah_attr.is_global, global);

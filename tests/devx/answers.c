@@ -217,13 +217,13 @@ static void queries_of_any_answer(void **state)
 	rmp_open(&rmp, 16, 0);
 	mad.on = true;
 	for (round = 0; round < 1000; round++) {
-		err = sane(inlay_devx_qp_query(&a.qp, qp), &a.qp.error);
+		err = sane(context(&a.qp, QP, qpn, qp), &a.qp.error);
 		status = (uint8_t)inlay_cmd_out_get(&qp->cmd, INLAY_CMD_OUT_STATUS);
 		assert_true(err || !status);
 		assert_true(!err || !status || a.qp.error.status == status);
 		good += !err;
-		sane(inlay_devx_cq_query(&a.scq, cq), &a.scq.error);
-		sane(inlay_devx_rmp_query(&rmp, out), &rmp.error);
+		sane(context(&a.scq, CQ, cq.cqn, cq), &a.scq.error);
+		sane(context(&rmp, RMP, rmpn, out), &rmp.error);
 		sane(inlay_devx_rmp_arm(&rmp, 1 + round % 15), &rmp.error);
 		sane(inlay_devx_query_cap(dev.ctx, INLAY_CAP_GENERAL, cap, &error), &error);
 		/* A port's address: on RoCE there is a command behind it */
@@ -241,9 +241,9 @@ static void queries_of_any_answer(void **state)
 
 static struct mlx5dv_devx_cmd_comp *answers_open(void)
 {
-	struct mlx5dv_devx_cmd_comp *answers;
+	struct mlx5dv_devx_cmd_comp *answers = mlx5dv_devx_create_cmd_comp(dev.ctx);
 
-	must(inlay_devx_answers_open(dev.ctx, &answers));
+	assert_non_null(answers);
 	must(fcntl(answers->fd, F_SETFL, fcntl(answers->fd, F_GETFL) | O_NONBLOCK));
 	return answers;
 }
@@ -321,7 +321,7 @@ static void many_in_flight(void **state)
 	}
 	if (softdev_present())
 		assert_true(overtaken > 100);
-	inlay_devx_answers_close(answers);
+	mlx5dv_devx_destroy_cmd_comp(answers);
 	for (i = 0; i < OBJECTS; i++) {
 		must(inlay_devx_cq_destroy(&cqs[i]));
 		must(inlay_devx_rmp_destroy(&rmps[i]));
@@ -380,9 +380,8 @@ static void answers_refused(void **state)
 	for (i = 0; i < 16; i++)
 		must(inlay_devx_query_async(cq.obj, &in, sizeof(in), 65532, i, answers));
 	assert_int_equal(inlay_devx_query_async(cq.obj, &in, sizeof(in), 65532, i, answers), -EAGAIN);
-	inlay_devx_answers_close(answers);
-	inlay_devx_answers_close(NULL);
-	must(inlay_devx_cq_destroy(&cq));
+	mlx5dv_devx_destroy_cmd_comp(answers);
+		must(inlay_devx_cq_destroy(&cq));
 }
 
 /* ---- Events ---- */
@@ -423,8 +422,8 @@ static void completions(void **state)
 
 	(void)state;
 	sides_make(&a, &plain, &b, &plain);
-	must(inlay_devx_channel_open(dev.ctx, INLAY_DEVX_NONBLOCK, &full));
-	must(inlay_devx_channel_open(dev.ctx, INLAY_DEVX_NONBLOCK | INLAY_DEVX_OMIT_DATA, &bare));
+	full = channel_open(false);
+	bare = channel_open(true);
 	must(inlay_devx_subscribe(full, a.scq.obj, &comp, 1, 0x1111));
 	must(inlay_devx_subscribe(bare, a.scq.obj, &comp, 1, 0x2222));
 	/* Nothing is told of a CQ that is not armed */
@@ -451,15 +450,14 @@ static void completions(void **state)
 	assert_true(event.cookie == 0x2222 && event.bytes == 0 && event.number == 0);
 	nothing_more(bare);
 	/* A destroyed object, a closed channel: no events, no harm */
-	inlay_devx_channel_close(full);
+	mlx5dv_devx_destroy_event_channel(full);
 	must(inlay_cq_arm(a.cq, 0));
 	write_one(&a, &b);
 	take_sent(&a, i, NULL);
 	must(event_within(bare, &event));
 	sides_free(&a, &b);
 	nothing_more(bare);
-	inlay_devx_channel_close(bare);
-	inlay_devx_channel_close(NULL);
+	mlx5dv_devx_destroy_event_channel(bare);
 }
 
 static void last_wqe_and_overrun(void **state)
@@ -483,7 +481,7 @@ static void last_wqe_and_overrun(void **state)
 	qpa.srqn = rmp.rmpn;
 	must(inlay_devx_qp_create(&qp, dev.ctx, &qpa));
 	must(inlay_devx_qp_connect_self(&qp, &path));
-	must(inlay_devx_channel_open(dev.ctx, INLAY_DEVX_NONBLOCK, &channel));
+	channel = channel_open(false);
 	must(inlay_devx_subscribe(channel, qp.obj, qp_types, 2, 5));
 	must(inlay_devx_subscribe(channel, cq.obj, &cq_error, 1, 6));
 	must(inlay_devx_qp_to_error(&qp));
@@ -506,12 +504,12 @@ static void last_wqe_and_overrun(void **state)
 	assert_int_equal(event.type, INLAY_EVENT_CQ_ERROR);
 	assert_int_equal(event.number, cq.cq.cqn);
 	assert_int_equal(event.syndrome, 1);
-	must(inlay_devx_cq_query(&cq, &out));
+	must(context(&cq, CQ, cq.cqn, &out));
 	assert_int_equal(inlay_cqc_get(&out.cqc, INLAY_CQC_STATUS), INLAY_CQ_STATUS_OVERFLOW);
 	must(inlay_devx_qp_destroy(&qp));
 	must(inlay_devx_cq_destroy(&cq));
 	must(inlay_devx_rmp_destroy(&rmp));
-	inlay_devx_channel_close(channel);
+	mlx5dv_devx_destroy_event_channel(channel);
 }
 
 static void subscriptions_refused(void **state)
@@ -528,9 +526,7 @@ static void subscriptions_refused(void **state)
 
 	(void)state;
 	sides_make(&a, &plain, &b, &plain);
-	assert_int_equal(inlay_devx_channel_open(dev.ctx, 4, &channel), -EINVAL);
-	assert_null(channel);
-	must(inlay_devx_channel_open(dev.ctx, INLAY_DEVX_NONBLOCK, &channel));
+	channel = channel_open(false);
 	for (i = 0; i < ARRAY(many); i++)
 		many[i] = INLAY_EVENT_COMP;
 	assert_int_equal(inlay_devx_subscribe(channel, a.scq.obj, many, 0, 1), -EINVAL);
@@ -541,9 +537,10 @@ static void subscriptions_refused(void **state)
 	must(inlay_devx_subscribe(channel, NULL, &port, 1, 1));
 	/* One of two is bad: neither is subscribed to */
 	assert_int_equal(inlay_devx_subscribe(channel, a.scq.obj, two, 2, 1), -EINVAL);
-	assert_int_equal(inlay_devx_subscribe_fd(channel, 9999, a.scq.obj, comp), -EBADF);
+	assert_int_equal(mlx5dv_devx_subscribe_devx_event_fd(channel, 9999, a.scq.obj, comp), EBADF);
 	file = open("/dev/null", O_RDONLY);
-	assert_int_equal(inlay_devx_subscribe_fd(channel, file, a.scq.obj, comp), -EINVAL); /* open, but no eventfd */
+	/* Open, but no eventfd */
+	assert_int_equal(mlx5dv_devx_subscribe_devx_event_fd(channel, file, a.scq.obj, comp), EINVAL);
 	close(file);
 	must(inlay_cq_arm(a.cq, 0));
 	write_one(&a, &b);
@@ -551,7 +548,7 @@ static void subscriptions_refused(void **state)
 	nothing_more(channel);
 	/* A counter, which the channel does not tell of */
 	fd = eventfd(0, EFD_NONBLOCK);
-	must(inlay_devx_subscribe_fd(channel, fd, a.scq.obj, comp));
+	must(mlx5dv_devx_subscribe_devx_event_fd(channel, fd, a.scq.obj, comp));
 	inlay_cq_event(a.cq);
 	must(inlay_cq_arm(a.cq, 0));
 	write_one(&a, &b);
@@ -563,7 +560,7 @@ static void subscriptions_refused(void **state)
 	assert_int_equal(count, 1);
 	assert_int_equal(inlay_devx_event_get(channel, &event), -EAGAIN);
 	sides_free(&a, &b);
-	inlay_devx_channel_close(channel);
+	mlx5dv_devx_destroy_event_channel(channel);
 	close(fd);
 }
 

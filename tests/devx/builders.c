@@ -138,7 +138,7 @@ static struct inlay_devx_dct_attr dct_want(uint32_t cqn, uint32_t srqn)
 	attr.pdn = rig.pdn;
 	attr.cqn = cqn;
 	attr.srqn = srqn;
-	attr.key = 0x1122334455667788;
+	attr.dc_key = 0x1122334455667788;
 	return attr;
 }
 
@@ -246,7 +246,7 @@ static void rights_of_targets(void **state)
 		sent(DCTC, 0x68, 4, which & 4 ? 1 : 0);
 		sent(DCTC, 0x93, 5, path.min_rnr_timer);
 		sent(DCTC, 0x145, 3, path.mtu);
-		sent(DCTC, 0x100, 64, attr.key);
+		sent(DCTC, 0x100, 64, attr.dc_key);
 		sent(DCTC, 0xa8, 24, rmp.rmpn);
 		must(inlay_devx_dct_destroy(&dct));
 	}
@@ -261,6 +261,59 @@ static void rights_of_targets(void **state)
 	}
 	mid.active_mtu = 0;
 	must(inlay_devx_rmp_destroy(&rmp));
+	must(inlay_devx_cq_destroy(&cq));
+}
+
+/* A QP without a send queue, for rendezvous, and a target on a queue with tag matching */
+static void ends_of_tag_matching(void **state)
+{
+	struct inlay_devx_path path = path_usual();
+	struct inlay_query_hca_cap_out cap;
+	struct inlay_devx_xrq_attr attr;
+	struct inlay_devx_dct_attr dcta;
+	struct inlay_devx_qp_attr qpa;
+	struct inlay_devx_xrq xrq;
+	struct inlay_devx_dct dct;
+	struct inlay_devx_qp qp;
+	struct inlay_devx_cq cq;
+	uint32_t rndv;
+
+	(void)state;
+	must(inlay_devx_query_cap(dev.ctx, INLAY_CAP_GENERAL, &cap, NULL));
+	if (!inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_TAG_MATCHING)) {
+		print_message("# skipped: the device has no tag matching\n");
+		skip();
+	}
+	cq_open(&cq, 64, 64);
+	memset(&attr, 0, sizeof(attr));
+	attr.shared = rmp_want(16, 64, 0);
+	attr.cqn = cq.cq.cqn;
+	attr.tags = 4;
+	attr.flags = INLAY_DEVX_XRQ_DC;
+	if (inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_RNDV_OFFLOAD_RC))
+		attr.flags |= INLAY_DEVX_XRQ_RNDV;
+	must(inlay_devx_xrq_create(&xrq, dev.ctx, &attr));
+	for (rndv = 0; rndv < 2; rndv++) {
+		if (rndv && !(attr.flags & INLAY_DEVX_XRQ_RNDV))
+			continue;
+		qpa = qp_want(cq.cq.cqn, cq.cq.cqn, 64, 0);
+		qpa.sq_bbs = rndv ? 0 : 64;
+		qpa.flags = rndv ? INLAY_DEVX_QP_RNDV : 0;
+		qpa.rq_type = INLAY_RQ_TYPE_SHARED;
+		qpa.srqn = xrq.xrqn;
+		must(inlay_devx_qp_create(&qp, dev.ctx, &qpa));
+		sent(QPC, 0x50, 1, rndv);
+		sent(QPC, 0x18, 4, rndv);
+		sent(QPC, 0x565, 3, 1);
+		sent(QPC, 0x568, 24, xrq.xrqn);
+		must(inlay_devx_qp_destroy(&qp));
+	}
+	dcta = dct_want(cq.cq.cqn, xrq.xrqn);
+	dcta.flags = INLAY_DEVX_DCT_TAG_MATCHING;
+	must(inlay_devx_dct_create(&dct, dev.ctx, &dcta, &path));
+	sent(DCTC, 0x18, 4, 1);
+	must(inlay_devx_dct_destroy(&dct));
+	must(inlay_devx_xrq_destroy(&xrq));
 	must(inlay_devx_cq_destroy(&cq));
 }
 
@@ -322,7 +375,7 @@ static void relaxed_ordering_where_it_is(void **state)
 		must(inlay_devx_mkey_create(&key, dev.ctx, &attr));
 		sent(MKC, 0xd, 1, write);
 		sent(MKC, 0x1d9, 1, read);
-		must(inlay_devx_mkey_query(&key, &out));
+		must(context(&key, MKEY, key >> 8, &out));
 		assert_int_equal(inlay_mkc_get(&out.mkc, INLAY_MKC_RELAXED_ORDERING_WRITE), write);
 		assert_int_equal(inlay_mkc_get(&out.mkc, INLAY_MKC_RELAXED_ORDERING_READ), read);
 		sge.addr = attr.addr;
@@ -448,6 +501,7 @@ static void cqes_are_reserved(void **state)
 	struct inlay_devx_qp qp, second;
 	struct inlay_devx_xrq xrq;
 	struct inlay_devx_rmp rmp;
+	char text[INLAY_DEVX_TEXT];
 	uint32_t i;
 
 	(void)state;
@@ -470,11 +524,18 @@ static void cqes_are_reserved(void **state)
 		attr.pdn ^= i == 2 ? 0x5aa5 : 0;
 		assert_int_equal(inlay_devx_qp_create(&second, dev.ctx, &attr), i < 2 ? -ENOSPC : -EINVAL);
 		assert_null(second.obj);
+		assert_ptr_equal(second.error.why, i == 2 ? NULL : i ? rcq.cq.refusal : scq.cq.refusal);
+		assert_int_equal(second.error.status != 0, i == 2);
 		assert_int_equal(scq.cq.reserved, 64);
 		assert_int_equal(rcq.cq.reserved, 32);
 		must(inlay_devx_qp_destroy(&second));
 	}
 	assert_non_null(strstr(scq.cq.refusal, "16 more CQEs wanted, 0 of 64"));
+	attr.max_ds = 64;
+	assert_int_equal(inlay_devx_qp_create(&second, dev.ctx, &attr), -EINVAL);
+	inlay_devx_error_text(&second.error, text, sizeof(text));
+	assert_string_equal(text, "an unknown flag, a WQE of more than 63 units, or a number of more than 24 bits: "
+			    "Invalid argument");
 	rmpa = rmp_want(64, 64, 0);
 	rmpa.cq = &rcq.cq;
 	must(inlay_devx_rmp_create(&rmp, dev.ctx, &rmpa));
@@ -654,7 +715,6 @@ static void call_with_null(void *which)
 	static struct inlay_devx_dct_attr dcta;
 	static struct inlay_devx_cq_attr cqa;
 	static struct inlay_devx_qp_attr qpa;
-	static struct inlay_connect_record address;
 	static struct inlay_devx_event event;
 	static struct inlay_devx_mkey key;
 	static struct inlay_devx_path path;
@@ -687,50 +747,41 @@ static void call_with_null(void *which)
 	CASE(12, inlay_devx_uar_free(NULL));
 	CASE(13, inlay_devx_cq_create(&cq, dev.ctx, NULL));
 	CASE(14, inlay_devx_cq_create(NULL, dev.ctx, &cqa));
-	CASE(15, inlay_devx_cq_query(NULL, NULL));
+	CASE(15, inlay_devx_query_context(NULL, INLAY_CMD_OP_QUERY_CQ, 0, NULL, 16, NULL));
 	CASE(16, inlay_devx_cq_destroy(NULL));
 	CASE(17, inlay_devx_qp_create(&qp, dev.ctx, NULL));
 	CASE(18, inlay_devx_qp_create(&qp, NULL, &qpa));
-	CASE(19, inlay_devx_qp_query(&qp, NULL));
-	CASE(20, inlay_devx_qp_destroy(NULL));
-	CASE(21, inlay_devx_qp_to_init(&qp, NULL));
-	CASE(22, inlay_devx_qp_to_rtr(NULL, &path, NULL));
-	CASE(23, inlay_devx_qp_to_rts(&qp, NULL));
-	CASE(24, inlay_devx_qp_to_error(NULL));
-	CASE(25, inlay_devx_qp_to_reset(NULL));
-	CASE(26, inlay_devx_qp_connect(NULL, &path, NULL));
-	CASE(27, inlay_devx_qp_connect_self(&qp, NULL));
-	CASE(28, inlay_devx_qp_address(&qp, &path, NULL));
-	CASE(29, inlay_devx_rmp_create(&rmp, dev.ctx, NULL));
-	CASE(30, inlay_devx_rmp_create(NULL, dev.ctx, &rmpa));
-	CASE(31, inlay_devx_rmp_arm(NULL, 1));
-	CASE(32, inlay_devx_rmp_query(&rmp, NULL));
-	CASE(33, inlay_devx_rmp_destroy(NULL));
-	CASE(34, inlay_devx_xrq_create(&xrq, dev.ctx, NULL));
-	CASE(35, inlay_devx_xrq_create(&xrq, NULL, &xrqa));
-	CASE(36, inlay_devx_xrq_arm(NULL, 1));
-	CASE(37, inlay_devx_xrq_query(NULL, NULL));
-	CASE(38, inlay_devx_xrq_destroy(NULL));
-	CASE(39, inlay_devx_dct_create(&dct, dev.ctx, &dcta, NULL));
-	CASE(40, inlay_devx_dct_query(NULL, NULL));
-	CASE(41, inlay_devx_dct_destroy(NULL));
-	CASE(42, inlay_devx_mkey_create(&key, dev.ctx, NULL));
-	CASE(43, inlay_devx_mkey_create(NULL, dev.ctx, &keya));
-	CASE(44, inlay_devx_mkey_create_list(&key, dev.ctx, &keya, NULL, 1, box, sizeof(box)));
-	CASE(45, inlay_devx_mkey_query(NULL, NULL));
-	CASE(46, inlay_devx_mkey_destroy(NULL));
-	CASE(47, inlay_devx_subscribe(NULL, NULL, &type, 1, 0));
-	CASE(48, inlay_devx_subscribe_fd(NULL, 0, NULL, 0));
-	CASE(49, inlay_devx_event_get(NULL, &event));
-	CASE(50, inlay_devx_query_async(NULL, &in, 16, 16, 0, NULL));
-	CASE(51, inlay_devx_answer(NULL, box, sizeof(box), &wr_id, NULL));
-	CASE(52, inlay_devx_path_init(NULL));
-	CASE(53, inlay_devx_port_address(NULL, 1, 0, &address));
-	CASE(54, inlay_devx_address_resolve(NULL, dev.pd, &path));
-	CASE(55, inlay_av_to_dct(NULL, 1, 1));
-	CASE(56, inlay_devx_result(0, NULL, NULL, NULL));
-	CASE(57, inlay_devx_channel_open(dev.ctx, 0, NULL));
-	CASE(58, inlay_devx_umem_reg_dmabuf(NULL, dev.ctx, 0, 0, 4096, 0, 4096));
+	CASE(19, inlay_devx_qp_destroy(NULL));
+	CASE(20, inlay_devx_qp_to_init(&qp, NULL));
+	CASE(21, inlay_devx_qp_to_rtr(NULL, &path, NULL));
+	CASE(22, inlay_devx_qp_to_rts(&qp, NULL));
+	CASE(23, inlay_devx_qp_to_error(NULL));
+	CASE(24, inlay_devx_qp_to_reset(NULL));
+	CASE(25, inlay_devx_qp_connect(NULL, &path, NULL));
+	CASE(26, inlay_devx_qp_connect_self(&qp, NULL));
+	CASE(27, inlay_devx_qp_address(&qp, &path, NULL));
+	CASE(28, inlay_devx_rmp_create(&rmp, dev.ctx, NULL));
+	CASE(29, inlay_devx_rmp_create(NULL, dev.ctx, &rmpa));
+	CASE(30, inlay_devx_rmp_arm(NULL, 1));
+	CASE(31, inlay_devx_rmp_destroy(NULL));
+	CASE(32, inlay_devx_xrq_create(&xrq, dev.ctx, NULL));
+	CASE(33, inlay_devx_xrq_create(&xrq, NULL, &xrqa));
+	CASE(34, inlay_devx_xrq_arm(NULL, 1));
+	CASE(35, inlay_devx_xrq_destroy(NULL));
+	CASE(36, inlay_devx_dct_create(&dct, dev.ctx, &dcta, NULL));
+	CASE(37, inlay_devx_dct_destroy(NULL));
+	CASE(38, inlay_devx_mkey_create(&key, dev.ctx, NULL));
+	CASE(39, inlay_devx_mkey_create(NULL, dev.ctx, &keya));
+	CASE(40, inlay_devx_mkey_create_list(&key, dev.ctx, &keya, NULL, 1, box, sizeof(box)));
+	CASE(41, inlay_devx_mkey_destroy(NULL));
+	CASE(42, inlay_devx_subscribe(NULL, NULL, &type, 1, 0));
+	CASE(43, inlay_devx_event_get(NULL, &event));
+	CASE(44, inlay_devx_query_async(NULL, &in, 16, 16, 0, NULL));
+	CASE(45, inlay_devx_answer(NULL, box, sizeof(box), &wr_id, NULL));
+	CASE(46, inlay_devx_address_resolve(NULL, dev.pd, &path));
+	CASE(47, inlay_av_to_dct(NULL, 1, 1));
+	CASE(48, inlay_devx_result(0, NULL, NULL, NULL));
+	CASE(49, inlay_devx_umem_reg_dmabuf(NULL, dev.ctx, 0, 0, 4096, 0, 4096));
 #undef CASE
 	}
 }
@@ -740,7 +791,7 @@ static void null_is_told_by_its_rule(void **state)
 	int which;
 
 	(void)state;
-	for (which = 0; which <= 58; which++)
+	for (which = 0; which < 50; which++)
 		assert_aborts(call_with_null, &which, ": no argument is NULL\n");
 }
 #endif
@@ -751,6 +802,7 @@ int main(void)
 		cmocka_unit_test_setup(rights_of_queue_pairs, fresh),
 		cmocka_unit_test_setup(rights_of_initiators, fresh),
 		cmocka_unit_test_setup(rights_of_targets, fresh),
+		cmocka_unit_test_setup(ends_of_tag_matching, fresh),
 		cmocka_unit_test_setup(rights_of_keys, fresh),
 		cmocka_unit_test_setup(relaxed_ordering_where_it_is, fresh),
 		cmocka_unit_test_setup(retries_and_timers, fresh),

@@ -14,7 +14,7 @@ static uint32_t state_of(struct inlay_devx_qp *qp)
 {
 	struct inlay_query_qp_out out;
 
-	must(inlay_devx_qp_query(qp, &out));
+	must(context(qp, QP, qpn, &out));
 	return (uint32_t)inlay_qpc_get(&out.qpc, INLAY_QPC_STATE);
 }
 
@@ -28,12 +28,13 @@ static void refused(const struct inlay_devx_error *error, uint32_t opcode, uint8
 
 	assert_int_equal(error->opcode, opcode);
 	assert_int_equal(error->op_mod, 0);
-	assert_int_equal(error->err, inlay_devx_status_errno(status));
+	assert_int_equal(error->err, status_errno(status));
 	assert_int_equal(error->status, rig.errno_only ? 0 : status);
 	assert_int_equal(error->syndrome != 0, !rig.errno_only);
 	inlay_devx_error_text(error, text, sizeof(text));
-	assert_non_null(strstr(text, inlay_devx_opcode_name((uint16_t)opcode)));
-	assert_int_equal(strstr(text, inlay_devx_status_text(status)) != NULL, !rig.errno_only);
+	assert_int_not_equal(strncmp(text, "unknown", 7), 0); /* it has a name */
+	assert_null(strstr(text, "unknown status"));
+	assert_int_equal(strstr(text, "(status 0x") != NULL, !rig.errno_only);
 }
 
 /* ---- ERR ---- */
@@ -496,6 +497,14 @@ struct all {
 
 #define ALL_BYTES (1u << 20)
 
+#define STEP(call) \
+	do { \
+		int err_ = (call); \
+ \
+		if (err_) \
+			return err_; \
+	} while (0)
+
 /* One of each, in this order, until something fails */
 static int set_up(struct all *all, bool tags)
 {
@@ -508,32 +517,23 @@ static int set_up(struct all *all, bool tags)
 	struct inlay_devx_qp_attr qpa;
 	struct ibv_sge sge[2];
 	uint32_t pdn = 0;
-	int err;
 
 	all->pd = ibv_alloc_pd(dev.ctx);
 	if (!all->pd)
 		return -ENOMEM;
 	must(inlay_pdn_from_pd(&pdn, all->pd));
-	err = inlay_devx_umem_reg(&all->umem, dev.ctx, all->memory, ALL_BYTES, IBV_ACCESS_LOCAL_WRITE, INLAY_DEVX_PAGE);
-	if (err)
-		return err;
-	err = inlay_devx_uar_alloc(&all->uar, dev.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_LOCKED);
-	if (err)
-		return err;
+	STEP(inlay_devx_umem_reg(&all->umem, dev.ctx, all->memory, ALL_BYTES, IBV_ACCESS_LOCAL_WRITE, INLAY_DEVX_PAGE));
+	STEP(inlay_devx_uar_alloc(&all->uar, dev.ctx, MLX5DV_UAR_ALLOC_TYPE_BF, INLAY_UAR_LOCKED));
 	rig.records = 0;
 	rig.rings = RECORDS;
 	cqa = cq_want(64, 64);
 	cqa.ring.umem = cqa.record.umem = &all->umem;
 	cqa.uar = &all->uar;
-	err = inlay_devx_cq_create(&all->cq, dev.ctx, &cqa);
-	if (err)
-		return err;
+	STEP(inlay_devx_cq_create(&all->cq, dev.ctx, &cqa));
 	rmpa = rmp_want(16, 64, 0);
 	rmpa.ring.umem = rmpa.record.umem = &all->umem;
 	rmpa.pdn = pdn;
-	err = inlay_devx_rmp_create(&all->rmp, dev.ctx, &rmpa);
-	if (err)
-		return err;
+	STEP(inlay_devx_rmp_create(&all->rmp, dev.ctx, &rmpa));
 	if (tags) {
 		memset(&xrqa, 0, sizeof(xrqa));
 		xrqa.shared = rmp_want(16, 64, 0);
@@ -541,43 +541,30 @@ static int set_up(struct all *all, bool tags)
 		xrqa.shared.pdn = pdn;
 		xrqa.cqn = all->cq.cq.cqn;
 		xrqa.tags = 4;
-		err = inlay_devx_xrq_create(&all->xrq, dev.ctx, &xrqa);
-		if (err)
-			return err;
+		STEP(inlay_devx_xrq_create(&all->xrq, dev.ctx, &xrqa));
 	}
 	qpa = qp_want(all->cq.cq.cqn, all->cq.cq.cqn, 16, 16);
 	qpa.ring.umem = qpa.record.umem = &all->umem;
 	qpa.uar = &all->uar;
 	qpa.pdn = pdn;
-	err = inlay_devx_qp_create(&all->qp, dev.ctx, &qpa);
-	if (!err)
-		err = inlay_devx_qp_connect_self(&all->qp, &path);
-	if (err)
-		return err;
+	STEP(inlay_devx_qp_create(&all->qp, dev.ctx, &qpa));
+	STEP(inlay_devx_qp_connect_self(&all->qp, &path));
 	qpa.type = INLAY_QP_ST_UD;
 	qpa.ring.offset = place_ring(4096).offset;
-	err = inlay_devx_qp_create(&all->peerless, dev.ctx, &qpa);
-	if (!err)
-		err = inlay_devx_qp_connect(&all->peerless, &path, NULL);
-	if (err)
-		return err;
+	STEP(inlay_devx_qp_create(&all->peerless, dev.ctx, &qpa));
+	STEP(inlay_devx_qp_connect(&all->peerless, &path, NULL));
 	qpa.type = INLAY_QP_ST_DCI;
 	qpa.rq_wqes = 0;
 	qpa.rq_type = INLAY_RQ_TYPE_SHARED;
 	qpa.srqn = all->rmp.rmpn;
 	qpa.ring.offset = place_ring(4096).offset;
-	err = inlay_devx_qp_create(&all->dci, dev.ctx, &qpa);
-	if (!err)
-		err = inlay_devx_qp_connect(&all->dci, &path, NULL);
-	if (err)
-		return err;
+	STEP(inlay_devx_qp_create(&all->dci, dev.ctx, &qpa));
+	STEP(inlay_devx_qp_connect(&all->dci, &path, NULL));
 	memset(&dcta, 0, sizeof(dcta));
 	dcta.pdn = pdn;
 	dcta.cqn = all->cq.cq.cqn;
 	dcta.srqn = all->rmp.rmpn;
-	err = inlay_devx_dct_create(&all->dct, dev.ctx, &dcta, &path);
-	if (err)
-		return err;
+	STEP(inlay_devx_dct_create(&all->dct, dev.ctx, &dcta, &path));
 	memset(&mkey, 0, sizeof(mkey));
 	mkey.addr = 0x100000;
 	mkey.len = 8192;
@@ -585,20 +572,14 @@ static int set_up(struct all *all, bool tags)
 	mkey.memory.offset = place_ring(8192).offset;
 	mkey.pdn = pdn;
 	mkey.access = IBV_ACCESS_LOCAL_WRITE;
-	err = inlay_devx_mkey_create(&all->key, dev.ctx, &mkey);
-	if (err)
-		return err;
+	STEP(inlay_devx_mkey_create(&all->key, dev.ctx, &mkey));
 	sge[0].addr = sge[1].addr = 0x100000;
 	sge[0].length = sge[1].length = 4096;
 	sge[0].lkey = sge[1].lkey = all->key.key;
-	err = inlay_devx_mkey_create_list(&all->list, dev.ctx, &mkey, sge, 2, all->box, sizeof(all->box));
-	if (err)
-		return err;
-	err = inlay_devx_rmp_arm(&all->rmp, 5);
-	if (err)
-		return err;
-	err = inlay_devx_qp_to_error(&all->qp);
-	return err ? err : inlay_devx_qp_to_reset(&all->qp);
+	STEP(inlay_devx_mkey_create_list(&all->list, dev.ctx, &mkey, sge, 2, all->box, sizeof(all->box)));
+	STEP(inlay_devx_rmp_arm(&all->rmp, 5));
+	STEP(inlay_devx_qp_to_error(&all->qp));
+	return inlay_devx_qp_to_reset(&all->qp);
 }
 
 /* All of it, whatever of it there is; twice, since a second time does nothing */

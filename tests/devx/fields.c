@@ -201,7 +201,8 @@ static void by_hand(void **state)
 
 	memset(&mkc, 0, sizeof(mkc));
 	for (i = INLAY_MKEY_PA; i <= INLAY_MKEY_CROSSING_VHCA; i++) {
-		inlay_mkc_set_mode(&mkc, (enum inlay_mkey_mode)i);
+		inlay_mkc_set(&mkc, INLAY_MKC_ACCESS_MODE_1_0, i & 3);
+		inlay_mkc_set(&mkc, INLAY_MKC_ACCESS_MODE_4_2, i >> 2);
 		assert_byte(&mkc, 0, (uint8_t)(i >> 2 << 2));
 		assert_byte(&mkc, 2, (uint8_t)(i & 3));
 	}

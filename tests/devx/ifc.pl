@@ -27,18 +27,16 @@ my ($inlay, $linux, $scratch, $cc) = @ARGV;
 # Struct here: structs of Linux, mlx5_ifc_..._bits; those of the same name are not listed. Empty:
 # Linux has none.
 my %struct = (
-	wqc => 'wq', tmc => 'tag_matching_topology_context', klm => '', alias => '', create_alias_in => '', create_alias_out => '',
+	wqc => 'wq', klm => '', alias => '', create_alias_in => '', create_alias_out => '',
 	allow_other_vhca_access_in => '', eqe => 'eqe',
-	modify_qp_in => 'rst2init_qp_in init2rtr_qp_in rtr2rts_qp_in rts2rts_qp_in sqerr2rts_qp_in init2init_qp_in',
+	create_cq_in => 'create_cq_in modify_cq_in', create_rmp_in => 'create_rmp_in modify_rmp_in',
+	create_qp_in => 'create_qp_in rst2init_qp_in init2rtr_qp_in rtr2rts_qp_in rts2rts_qp_in sqerr2rts_qp_in init2init_qp_in',
 	hca_cap => 'cmd_hca_cap', hca_cap_2 => 'cmd_hca_cap_2', atomic_cap => 'atomic_caps', event_cap => 'device_event_cap',
-	roce_addr => 'roce_addr_layout',
-	general_in => 'general_obj_in_cmd_hdr', general_out => 'general_obj_out_cmd_hdr',
 	cmd_in => 'query_cq_in query_qp_in qp_2err_in qp_2rst_in query_mkey_in query_rmp_in query_xrq_in query_dct_in
-		arm_xrq_in arm_rq_in alloc_pd_in alloc_xrcd_in alloc_transport_domain_in alloc_q_counter_in query_hca_cap_in',
+		arm_xrq_in alloc_pd_in alloc_q_counter_in query_hca_cap_in query_roce_address_in general_obj_in_cmd_hdr',
 	cmd_out => 'create_cq_out modify_cq_out create_qp_out rst2init_qp_out init2rtr_qp_out rtr2rts_qp_out rts2rts_qp_out
 		sqerr2rts_qp_out init2init_qp_out qp_2err_out qp_2rst_out create_mkey_out create_rmp_out modify_rmp_out
-		create_xrq_out create_dct_out arm_xrq_out arm_rq_out alloc_pd_out alloc_xrcd_out alloc_transport_domain_out
-		alloc_q_counter_out',
+		create_xrq_out create_dct_out arm_xrq_out alloc_pd_out alloc_q_counter_out general_obj_out_cmd_hdr',
 );
 
 # The names in Linux of fields and members that are not the same in lower case. Several: each is
@@ -46,19 +44,17 @@ my %struct = (
 # bits.
 my %name = (
 	'cmd_in.NUMBER' => 'cqn qpn mkey_index rmpn xrqn dctn srq_number',
-	'cmd_in.UID' => 'uid .create_cq_in.uid .create_qp_in.uid .create_mkey_in.uid .create_rmp_in.uid .create_xrq_in.uid
-		.create_dct_in.uid .modify_cq_in.uid .modify_rmp_in.uid',
-	'cmd_out.NUMBER' => 'cqn qpn mkey_index rmpn xrqn dctn pd xrcd transport_domain',
+	'cmd_in.OP_MOD' => 'op_mod obj_type', 'cmd_in.FIELD_SELECT' => '.modify_cq_in.modify_field_select_resize_field_select',
+	'cmd_out.NUMBER' => 'cqn qpn mkey_index rmpn xrqn dctn pd',
 	'eqe.CQ_ERROR_CQN' => 'event_data.cq_error.cqn', 'eqe.CQ_ERROR_SYNDROME' => 'event_data.cq_error.syndrome',
 	'eqe.OBJ_TYPE' => '.affiliated_event_header.obj_type+0x100', 'eqe.OBJ_ID' => '.affiliated_event_header.obj_id+0x100',
 	'eqe.QP_TYPE' => 'event_data.qp_events.type',
 	'eqe.NUMBER' => 'event_data.qp_events.qpn_rqn_sqn event_data.dct_events.dct_number event_data.comp_event.cq_number',
-	'modify_cq_in.FIELD_SELECT' => 'modify_field_select_resize_field_select',
 	'create_qp_in.QPN' => 'input_qpn', 'hca_cap.RELAXED_ORDERING_READ' => 'relaxed_ordering_read_pci_enabled',
 	'qpc.primary' => 'primary_address_path',
-	'xrqc.tm' => 'tag_matching_topology_context', 'query_hca_cap_out.cap' => 'capability',
+	'xrqc.LOG_MATCHING_LIST_SZ' => 'tag_matching_topology_context.log_matching_list_sz', 'query_hca_cap_out.cap' => 'capability',
 	'query_mkey_out.klm' => 'bsf0_klm0_pas_mtt0_1', # the first of its two
-	'query_roce_address_out.addr' => 'roce_address',
+	map { ("query_roce_address_out.$_" => 'roce_address.' . lc $_) } qw(source_l3_address SOURCE_MAC_47_32 SOURCE_MAC_31_0),
 );
 my %context = ( # members that hold an object's context, in whatever command
 	cqc => 'cq_context', mkc => 'memory_key_mkey_entry', rmpc => 'ctx rmp_context', xrqc => 'xrq_context',
@@ -95,7 +91,7 @@ my %second = (
 	'hca_cap_2.ALLOWED_OBJECT_FOR_OTHER_VHCA_ACCESS' => 'DPDK, UCX, rdma-core, Linux 6.12',
 	'hca_cap_2.SEND_DBR_MODE_NO_DBR_INT' => 'rdma-core',
 	'hca_cap_2.SEND_DBR_MODE_NO_DBR_EXT' => 'rdma-core',
-	'general_in.ALIAS_OBJECT' => 'DPDK, UCX, Linux 6.12',
+	'cmd_in.ALIAS_OBJECT' => 'DPDK, UCX, Linux 6.12',
 	'alias.VHCA_ID_TO_BE_ACCESSED' => 'DPDK, UCX, Linux 6.12',
 	'alias.STATUS' => 'DPDK, UCX, Linux 6.12',
 	'alias.OBJECT_ID_TO_BE_ACCESSED' => 'DPDK, UCX, Linux 6.12',
@@ -115,7 +111,7 @@ my %enum = (
 	wq_type => 'MLX5_WQ_TYPE_%s MLX5_WQ_TYPE_%s_RQ', wq_state => 'MLX5_SQC_STATE_%s MLX5_RQC_STATE_%s MLX5_RMPC_STATE_%s',
 	cq_status => 'MLX5_CQC_STATUS_%s MLX5_CQC_STATUS_CQ_%s', obj_type => 'MLX5_OBJ_TYPE_%s',
 	modify_cq_select => 'MLX5_CQ_MODIFY_%s', cap_type => 'MLX5_CAP_%s',
-	ts_format => 'MLX5_TIMESTAMP_FORMAT_%s', dct_state => 'MLX5_DCTC_STATE_%s',
+	ts_format => 'MLX5_TIMESTAMP_FORMAT_%s',
 	cqe_sz => 'MLX5_CQC_CQE_SZ_%s_BYTES', xrq_topology => 'MLX5_XRQC_TOPOLOGY_%s', xrq_offload => 'MLX5_XRQC_OFFLOAD_%s',
 	rq_type => 'MLX5_%s_RQ',
 );
@@ -123,7 +119,7 @@ my %prefix = (cmd_op => 'CMD_OP', cmd_status => 'CMD_STATUS', event_type => 'EVE
 	wq_type => 'WQ', obj_type => 'OBJ', modify_cq_select => 'MODIFY_CQ', cap_type => 'CAP', ts_format => 'TS');
 my %value = ('cap_type.EVENT' => 'DEV_EVENT',
 	'cmd_status.INTERNAL_ERR' => 'INT_ERR', 'qp_st.RAW' => 'RAW_ETHERTYPE',
-	'xrq_topology.NONE' => 'NO_SPECIAL_TOPOLOGY', 'rq_type.OWN' => 'NON_ZERO', 'rq_type.SHARED' => 'SRQ', 
+	'rq_type.OWN' => 'NON_ZERO', 'rq_type.SHARED' => 'SRQ', 
 	'rq_type.NONE' => 'ZERO_LEN', 'mkey_mode.KLM' => 'KLMS', 'atomic_mode.IB' => 'IB_SPEC',
 	'modify_cq_select.OI' => 'OVERRUN');
 
@@ -151,6 +147,10 @@ for my $file (sort glob "$inlay/inlay/devx/ifc/*.h") {
 				push @{$values{$enum}}, substr($constant, length "${upper}_") if $constant =~ /^${upper}_/;
 			}
 		}
+	}
+	while ($text =~ /^#define INLAY_CMD_(OP|STATUS)(?:E?S)_\(\w+\) \\\n((?:.*\\\n)*.*)/gm) {
+		my ($enum, $body) = ('cmd_' . lc $1, $2);
+		push @{$values{$enum}}, $1 while $body =~ /\b(?:op|status)\((\w+), 0x/g;
 	}
 	while ($text =~ /^struct inlay_(\w+) \{\n(.*?)^\};/gms) {
 		my ($struct, $body) = ($1, $2);

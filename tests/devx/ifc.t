@@ -46,7 +46,7 @@ else
 		note "  $line"
 	done < <(sed -n 's/^only here \([a-z].*\)/\1/p' "$dir/compared")
 	cp "$dir/compared" "$dir/out"
-	[ "${fields:-0}" -ge 320 ] && [ "${compared:-0}" -ge 290 ]
+	[ "${fields:-0}" -ge 270 ] && [ "${compared:-0}" -ge 240 ]
 	result $? "there are fields, and most are compared"
 	[ "${only:-99}" -le 28 ]
 	result $? "at most 28 fields are not Linux's: $only"
@@ -56,7 +56,7 @@ else
 	wrong "a field of another path is found" 'eqe.CQ_ERROR_SYNDROME' cmd.h '/EQE_CQ_ERROR_SYNDROME/s/0x158/0x150/'
 	wrong "a struct of another size is found" 'struct dctc' srq.h '
 		/^struct inlay_dctc /,/^}/s/16/17/; s/dctc, 0x40/dctc, 0x44/; s/dct_in, 0x80/dct_in, 0x84/; s/dct_out, 0x80/dct_out, 0x84/'
-	wrong "another value of an enum is found" 'cmd_op.CREATE_CQ is 0x401' cmd.h '/OP_CREATE_CQ /s/0x400/0x401/'
+	wrong "another value of an enum is found" 'cmd_op.CREATE_CQ is 0x401' cmd.h 's/op(CREATE_CQ, 0x400)/op(CREATE_CQ, 0x401)/'
 	wrong "a field that nobody else has is found" 'mkc.OF_OURS is neither' mkey.h \
 		's/^\(\tINLAY_MKC_QPN = .*\)/\tINLAY_MKC_OF_OURS = INLAY_BITS(0x1c0, 8),\n\1/'
 	wrong "a field across two dwords is found, of which Linux knows nothing" 'xrqc.DC, 0x7f/2, is no field' srq.h \
@@ -64,7 +64,7 @@ else
 	wrong "a field only of a second source that lies behind its struct is found" 'alias.METADATA_PD, 0x200/32, is no field' object.h \
 		'/INLAY_ALIAS_METADATA_PD /s/0x180/0x200/'
 	wrong "a field that only has a second source cannot go unnoticed" 'xrqc.DC has a second source' srq.h \
-		'/INLAY_XRQC_DC /d; s/\(INLAY_XRQC_CQN = INLAY_BITS(0x48, 24)\),/\1/'
+		'/INLAY_XRQC_DC /d'
 fi
 
 # ---- What is left of it ----

@@ -131,7 +131,7 @@ static void no_send_record(void **state)
 		a.blueflame = bf;
 		rig_empty(NULL);
 		sides_make(&s, &a, &t, &b);
-		must(inlay_devx_qp_query(&s.qp, &out));
+		must(context(&s.qp, QP, qpn, &out));
 		assert_int_equal(inlay_qpc_get(&out.qpc, INLAY_QPC_SEND_DBR_MODE), INLAY_SEND_DBR_NONE_INT);
 		record = s.sq->dbrec;
 		s.sq->dbrec = &elsewhere;
@@ -273,7 +273,7 @@ static struct inlay_query_cq_out asked_cq(struct inlay_devx_cq *cq)
 {
 	struct inlay_query_cq_out out;
 
-	must(inlay_devx_cq_query(cq, &out));
+	must(context(cq, CQ, cq.cqn, &out));
 	return out;
 }
 
@@ -281,7 +281,7 @@ static struct inlay_query_qp_out asked_qp(struct inlay_devx_qp *qp)
 {
 	struct inlay_query_qp_out out;
 
-	must(inlay_devx_qp_query(qp, &out));
+	must(context(qp, QP, qpn, &out));
 	return out;
 }
 
@@ -325,7 +325,7 @@ static void cq_as_it_was_made(void **state)
 			must(inlay_devx_cq_destroy(&cq));
 			assert_null(cq.obj);
 			must(inlay_devx_cq_destroy(&cq));
-			assert_int_equal(inlay_devx_cq_query(&cq, &c), -EINVAL);
+			assert_int_equal(context(&cq, CQ, cq.cqn, &c), -EINVAL);
 		}
 }
 

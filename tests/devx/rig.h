@@ -11,6 +11,7 @@
 #define TESTS_DEVX_RIG_H
 
 #include "common.h"
+#include <fcntl.h>
 #include <inlay/devx.h>
 
 #define ARENA (8u << 20)       /* bytes of the umem */
@@ -97,6 +98,31 @@ UNUSED static int rig_empty(void **state)
 	rig.rings = RECORDS;
 	memset(rig.memory, 0xa5, ARENA);
 	return 0;
+}
+
+/* An object's context, by a query of its number */
+#define context(object, op, number, out) \
+	inlay_devx_query_context((object)->obj, INLAY_CMD_OP_QUERY_##op, (object)->number, out, sizeof(*(out)), \
+				 &(object)->error)
+
+/* The errno of a command's status, as a command that has it reports it */
+UNUSED static int status_errno(uint8_t status)
+{
+	uint8_t out[INLAY_DEVX_BOX] = {status};
+
+	return inlay_devx_result(0, NULL, out, NULL);
+}
+
+/* A channel for events that does not wait. bare: events are cookies alone */
+UNUSED static struct mlx5dv_devx_event_channel *channel_open(bool bare)
+{
+	struct mlx5dv_devx_event_channel *channel;
+
+	channel = mlx5dv_devx_create_event_channel(dev.ctx, (enum mlx5dv_devx_create_event_channel_flags)(
+		bare ? MLX5DV_DEVX_CREATE_EVENT_CHANNEL_FLAGS_OMIT_EV_DATA : 0));
+	assert_non_null(channel);
+	must(fcntl(channel->fd, F_SETFL, fcntl(channel->fd, F_GETFL) | O_NONBLOCK));
+	return channel;
 }
 
 #define devx_test(f) cmocka_unit_test_setup(f, rig_empty)
@@ -216,7 +242,7 @@ static inline struct inlay_devx_path path_usual(void)
 {
 	struct inlay_devx_path path;
 
-	inlay_devx_path_init(&path);
+	path = inlay_devx_path_defaults();
 	path.gid_index = (uint8_t)dev.gid_index;
 	path.access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 	path.psn = PSN;
@@ -366,7 +392,8 @@ UNUSED static void side_address(struct side *s, struct inlay_connect_record *add
 		return;
 	}
 	memset(address, 0, sizeof(*address));
-	must(inlay_devx_port_address(dev.ctx, 1, (uint8_t)dev.gid_index, address));
+	must(inlay_connect_port(address, dev.ctx, 1, dev.gid_index, NULL));
+	must(inlay_devx_address_resolve(address, dev.pd, &s->path));
 	address->type = (uint8_t)s->verbs.qp->qp_type;
 	address->qpn = s->qpn;
 	address->psn = PSN;

@@ -171,7 +171,7 @@ static void rmp_of_kind(uint32_t flags, uint32_t entries, uint32_t messages)
 	assert_int_equal(inlay_srq_room(&rmp.srq), 0);
 	inlay_srq_ring(&rmp.srq);
 	pool_traffic(froms, tos, entries - 1);
-	must(inlay_devx_rmp_query(&rmp, &out));
+	must(context(&rmp, RMP, rmpn, &out));
 	assert_int_equal(inlay_rmpc_get(&out.rmpc, INLAY_RMPC_STATE), INLAY_WQ_STATE_RDY);
 	assert_int_equal(inlay_wqc_get(&out.rmpc.wq, INLAY_WQC_WQ_TYPE),
 			 flags ? INLAY_WQ_CYCLIC : INLAY_WQ_LINKED_LIST);
@@ -183,7 +183,7 @@ static void rmp_of_kind(uint32_t flags, uint32_t entries, uint32_t messages)
 		sides_free(&froms[u], &tos[u]);
 	must(inlay_devx_rmp_destroy(&rmp));
 	must(inlay_devx_rmp_destroy(&rmp));
-	assert_int_equal(inlay_devx_rmp_query(&rmp, &out), -EINVAL);
+	assert_int_equal(context(&rmp, RMP, rmpn, &out), -EINVAL);
 	assert_int_equal(inlay_devx_rmp_arm(&rmp, 1), -EINVAL);
 	pool_close();
 }
@@ -252,7 +252,7 @@ static struct mlx5dv_devx_event_channel *listen_to(struct mlx5dv_devx_obj *obj, 
 {
 	struct mlx5dv_devx_event_channel *channel;
 
-	must(inlay_devx_channel_open(dev.ctx, INLAY_DEVX_NONBLOCK, &channel));
+	channel = channel_open(false);
 	must(inlay_devx_subscribe(channel, obj, &type, 1, cookie));
 	return channel;
 }
@@ -287,7 +287,7 @@ static uint32_t armed_at(struct inlay_devx_rmp *rmp)
 {
 	struct inlay_query_rmp_out out;
 
-	must(inlay_devx_rmp_query(rmp, &out));
+	must(context(rmp, RMP, rmpn, &out));
 	return (uint32_t)inlay_wqc_get(&out.rmpc.wq, INLAY_WQC_LWM);
 }
 
@@ -338,7 +338,7 @@ static void limit(void **state)
 		must(inlay_devx_rmp_arm(&rmp, 5));
 		must(inlay_devx_rmp_arm(&rmp, 0));
 		no_event(channel);
-		inlay_devx_channel_close(channel);
+		mlx5dv_devx_destroy_event_channel(channel);
 		sides_free(&froms[0], &tos[0]);
 		must(inlay_devx_rmp_destroy(&rmp));
 		pool_close();
@@ -350,7 +350,7 @@ static void limit(void **state)
 static void srq_of_verbs(void **state)
 {
 	struct ibv_srq_init_attr attr;
-	struct inlay_modify_rmp_in modify;
+	struct inlay_create_rmp_in modify;
 	struct inlay_query_rmp_out out;
 	struct inlay_cmd_out done;
 	struct inlay_cmd_in in;
@@ -384,8 +384,8 @@ static void srq_of_verbs(void **state)
 	memset(&modify, 0, sizeof(modify));
 	inlay_cmd_in_set(&modify.cmd, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_MODIFY_RMP);
 	inlay_cmd_in_set(&modify.cmd, INLAY_CMD_IN_NUMBER, srqn);
-	inlay_modify_rmp_in_set(&modify, INLAY_MODIFY_RMP_IN_RMP_STATE, INLAY_WQ_STATE_RDY);
-	inlay_modify_rmp_in_set(&modify, INLAY_MODIFY_RMP_IN_BITMASK_LWM, 1);
+	inlay_create_rmp_in_set(&modify, INLAY_CREATE_RMP_IN_RMP_STATE, INLAY_WQ_STATE_RDY);
+	inlay_create_rmp_in_set(&modify, INLAY_CREATE_RMP_IN_BITMASK_LWM, 1);
 	inlay_rmpc_set(&modify.rmpc, INLAY_RMPC_STATE, INLAY_WQ_STATE_RDY);
 	inlay_wqc_set(&modify.rmpc.wq, INLAY_WQC_LWM, 1);
 	while (!pool_give())
@@ -415,10 +415,11 @@ static void xrq(void **state)
 	struct inlay_devx_qp command;
 	struct inlay_devx_xrq x;
 	struct inlay_devx_cq cq;
-	uint32_t tags;
+	uint32_t tags, rndv;
 
 	(void)state;
 	must(inlay_devx_query_cap(dev.ctx, INLAY_CAP_GENERAL, &cap, NULL));
+	rndv = (uint32_t)inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_RNDV_OFFLOAD_RC);
 	if (!inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_TAG_MATCHING)) {
 		print_message("# skipped: the device has no tag matching\n");
 		skip();
@@ -449,21 +450,24 @@ static void xrq(void **state)
 		attr.shared = rmp_want(64, 64, 0);
 		attr.tags = tags;
 		attr.user_index = 0x123456;
+		attr.flags = (rndv && tags & 1 ? INLAY_DEVX_XRQ_RNDV : 0) | (tags & 2 ? INLAY_DEVX_XRQ_DC : 0);
 		must(inlay_devx_xrq_create(&x, dev.ctx, &attr));
 		assert_true(1u << x.log_list >= 2 * tags);
-		must(inlay_devx_xrq_query(&x, &out));
+		must(context(&x, XRQ, xrqn, &out));
 		assert_int_equal(inlay_xrqc_get(&out.xrqc, INLAY_XRQC_STATE), 0);
 		assert_int_equal(inlay_xrqc_get(&out.xrqc, INLAY_XRQC_TOPOLOGY), INLAY_XRQ_TOPOLOGY_TAG_MATCHING);
 		assert_int_equal(inlay_xrqc_get(&out.xrqc, INLAY_XRQC_CQN), cq.cq.cqn);
 		assert_int_equal(inlay_xrqc_get(&out.xrqc, INLAY_XRQC_USER_INDEX), 0x123456);
-		assert_int_equal(inlay_tmc_get(&out.xrqc.tm, INLAY_TMC_LOG_MATCHING_LIST_SZ), x.log_list);
+		assert_int_equal(inlay_xrqc_get(&out.xrqc, INLAY_XRQC_OFFLOAD), rndv && tags & 1);
+		assert_int_equal(inlay_xrqc_get(&out.xrqc, INLAY_XRQC_DC), tags >> 1 & 1);
+		assert_int_equal(inlay_xrqc_get(&out.xrqc, INLAY_XRQC_LOG_MATCHING_LIST_SZ), x.log_list);
 		assert_int_equal(inlay_devx_cq_destroy(&cq), -EBUSY);
 		channel = listen_to(x.obj, INLAY_EVENT_SRQ_RQ_LIMIT, tags);
 		assert_int_equal(inlay_devx_xrq_arm(&x, 64), -EINVAL);
 		/* Nothing is posted: at once */
 		must(inlay_devx_xrq_arm(&x, 5));
 		event_of(channel, INLAY_EVENT_SRQ_RQ_LIMIT, x.xrqn, tags);
-		inlay_devx_channel_close(channel);
+		mlx5dv_devx_destroy_event_channel(channel);
 		want = qp_want(cq.cq.cqn, cq.cq.cqn, 64, 0);
 		want.rq_type = INLAY_RQ_TYPE_SHARED;
 		want.srqn = x.xrqn;
@@ -473,7 +477,7 @@ static void xrq(void **state)
 		must(inlay_devx_qp_destroy(&command));
 		must(inlay_devx_xrq_destroy(&x));
 		must(inlay_devx_xrq_destroy(&x));
-		assert_int_equal(inlay_devx_xrq_query(&x, &out), -EINVAL);
+		assert_int_equal(context(&x, XRQ, xrqn, &out), -EINVAL);
 		assert_int_equal(inlay_devx_xrq_arm(&x, 1), -EINVAL);
 	}
 	must(inlay_devx_cq_destroy(&cq));
@@ -544,7 +548,7 @@ static void datagrams(void **state)
 	/* A UD QP has no peer */
 	for (i = 0; i < 3; i++)
 		side_connect(all[i], &a);
-	must(inlay_devx_qp_query(&a.qp, &q));
+	must(context(&a.qp, QP, qpn, &q));
 	assert_int_equal(inlay_qpc_get(&q.qpc, INLAY_QPC_STATE), INLAY_QP_STATE_RTS);
 	assert_int_equal(inlay_qpc_get(&q.qpc, INLAY_QPC_ST), INLAY_QP_ST_UD);
 	assert_int_equal(inlay_qpc_get(&q.qpc, INLAY_QPC_Q_KEY), QKEY);
@@ -591,7 +595,7 @@ static void dynamic(void **state)
 	for (t = 0; t < TARGETS; t++) {
 		cq_open(&rcq[t], 64, t ? 128 : 64);
 		attr.cqn = rcq[t].cq.cqn;
-		attr.key = 0x1234567890abcdef + t;
+		attr.dc_key = 0x1234567890abcdef + t;
 		attr.flags = INLAY_DEVX_DCT_USER_INDEX;
 		attr.user_index = 0xabc0 + t;
 		must(inlay_devx_dct_create(&dct[t], dev.ctx, &attr, &path));

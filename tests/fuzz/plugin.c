@@ -858,7 +858,7 @@ static void plugin_input(const uint8_t *data, size_t size)
 	for (i = 0; i < PLUGIN_EPS; i++)
 		sure(!plug.eps[i].used);
 	sure(!inlay_task_worker_destroy(&plug.w) && !plug.mrs && !plug.num_cqs);
-	sure(inlay_pool_num_free(plug.pool) == PLUGIN_ELEMENTS);
+	sure(inlay_inventory_num_free(&plug.pool->inventory) == PLUGIN_ELEMENTS);
 	sure(!inlay_pool_stop(plug.pool) && !inlay_pool_destroy(plug.pool));
 	inlay_mmap_destroy(&plug.map);
 }

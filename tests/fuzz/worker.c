@@ -696,7 +696,7 @@ static void worker_input(const uint8_t *data, size_t size)
 		inlay_task_worker_progress(&worker.w, worker.now, 64);
 	}
 	worker_look();
-	sure(inlay_pool_num_free(worker.pool) == WORKER_ELEMENTS);
+	sure(inlay_inventory_num_free(&worker.pool->inventory) == WORKER_ELEMENTS);
 	for (i = 0; i < worker.num; i++)
 		sure(worker.commands[i].state == (worker.down[worker.commands[i].conn] ? WORKER_DROPPED : WORKER_SENT) ||
 		     worker.commands[i].state == WORKER_SENT);
@@ -705,7 +705,7 @@ static void worker_input(const uint8_t *data, size_t size)
 		sure(!inlay_task_conn_destroy(&worker.conns[i]) && !worker.conns[i].pulls);
 	}
 	sure(worker.w.strays == worker.all_strays && !inlay_task_worker_destroy(&worker.w));
-	sure(inlay_pool_num_free(worker.pool) == WORKER_ELEMENTS);
+	sure(inlay_inventory_num_free(&worker.pool->inventory) == WORKER_ELEMENTS);
 	sure(!inlay_pool_stop(worker.pool) && !inlay_pool_destroy(worker.pool));
 	inlay_mmap_destroy(&worker.map);
 }

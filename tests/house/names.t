@@ -45,10 +45,10 @@ has "UROM task" doca_urom_worker_cmd_task_{allocate_init,release,as_task,set_plu
 
 # What the other columns name exists.
 perl -ne 'next unless /^\|[^|]*\|(.*)/; print "$_\n" for $1 =~ /\b(inlay_[a-z0-9_]*[a-z0-9])\b(?![_*])/g' "$page" | sort -u >"$dir/ours"
+echo inlay_never_heard_of >>"$dir/ours"
 while read -r name; do
-	grep -rqw -- "$name" include/inlay --include='*.h' || echo "$name"
+	grep -rqw --include='*.h' -- "$name" include/inlay || echo "$name"
 done <"$dir/ours" >"$dir/out"
 note "$(wc -l <"$dir/ours") names of ours"
-[ -s "$dir/ours" ] && [ ! -s "$dir/out" ]
-result $? "every name of ours on the page exists"
+same "every name of ours on the page exists, and only the one that does not is found" inlay_never_heard_of "$(cat "$dir/out")"
 finish

@@ -44,6 +44,18 @@ UNUSED static struct inlay_memdomain_copy copy_of(const struct iovec *src, uint3
 	return copy;
 }
 
+/* Whether nothing but the system domain is listed, and nobody holds that */
+UNUSED static int unused(const struct inlay_memdomain_registry *reg)
+{
+	return reg->last == &reg->system && !reg->system.holders;
+}
+
+/* Operations in progress */
+UNUSED static uint32_t pending(const struct inlay_memdomain_rdma *r)
+{
+	return r->begun - r->ended;
+}
+
 /* Domains in a registry */
 UNUSED static int domains(struct inlay_memdomain_registry *reg)
 {

@@ -1,87 +1,39 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * blob.c: exported memory maps as bytes: their layout, what is inside and what is not, and what is refused: every bit that is wrong, every
- * length, every field that does not make sense though checksum and code are right, and whatever chance brings. Authenticated with OpenSSL.
+ * blob.c: exported memory maps as bytes: their layout, what is inside and what is not, and what is
+ * refused: every bit that is wrong, every length, every field that does not make sense though
+ * checksum and code are right, and whatever chance brings. Authenticated with OpenSSL.
  */
-#include "common.h"
-#include <inlay/mmap/pci.h>
-#include <sys/mman.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
-
-#define PAGE 4096
+#include "rig.h"
 
 /* A device that nothing is registered with: the ranges here come with keys of their own */
 static struct ibv_pd *const fake = (struct ibv_pd *)(void *)&rnd_state;
 
-struct map {
-	struct inlay_mmap m;
-	void *memory;
-};
-
-static void map_make(struct map *x, uint32_t ranges)
-{
-	size_t size = inlay_mmap_size(1, ranges);
-
-	x->memory = pages(size);
-	must(inlay_mmap_create(&x->m, x->memory, size, 1, ranges));
-}
-
-static void map_free(struct map *x)
-{
-	must(inlay_mmap_destroy(&x->m));
-	free(x->memory);
-}
-
-static void add(struct map *x, uint64_t addr, uint64_t len, uint32_t rkey)
+/* A range that grants no more than the limit */
+static void add(struct map *x, uint64_t addr, uint64_t len, uint32_t rkey, uint32_t limit)
 {
 	struct inlay_keys keys = {rkey ^ 0x5555, rkey};
 
-	if (!inlay_mmap_num_devs(&x->m))
+	if (!x->m.num_devs)
 		must(inlay_mmap_add_dev(&x->m, fake));
-	must(inlay_mmap_add(&x->m, inlay_source_keys(addr, len, keys)));
-}
-
-static void limit(struct map *x, uint64_t addr, uint64_t len, uint32_t mask)
-{
-	struct inlay_source s;
-	uint32_t i;
-
-	/* Out, and in again with a limit */
-	for (i = 0; inlay_mmap_source(&x->m, i)->start != addr; i++)
-		;
-	s = *inlay_mmap_source(&x->m, i);
-	assert_int_equal(s.len, len);
-	must(inlay_mmap_rm(&x->m, addr, len));
-	s.limit = mask;
-	must(inlay_mmap_add(&x->m, s));
+	must(inlay_mmap_add(&x->m, limited(inlay_source_keys(addr, len, keys), limit)));
 }
 
 /* Two ranges that are granted, and between them one that is not */
 static void some_map(struct map *x, const struct inlay_mac *mac)
 {
-	map_make(x, 3);
-	add(x, 0x1122334455667788, 0x1000, 0xa1b2c3d4);
-	add(x, 0x5000, 0x1000, 77);
-	add(x, 0xfffffffffffff000, 0x1000, 0x01020304);
-	limit(x, 0x5000, 0x1000, INLAY_LOCAL_READ_WRITE);
-	limit(x, 0xfffffffffffff000, 0x1000, INLAY_RDMA_READ | INLAY_RDMA_ATOMIC);
+	map_make(x, 1, 3);
+	add(x, 0x1122334455667788, 0x1000, 0xa1b2c3d4, INLAY_ACCESS_ALL);
+	add(x, 0x5000, 0x1000, 77, INLAY_LOCAL_READ_WRITE);
+	add(x, 0xfffffffffffff000, 0x1000, 0x01020304, INLAY_RDMA_READ | INLAY_RDMA_ATOMIC);
 	must(inlay_mmap_set_permissions(&x->m, INLAY_LOCAL_READ_WRITE | INLAY_RDMA_READ | INLAY_RDMA_WRITE | INLAY_RELAXED_ORDERING));
-	must(inlay_mmap_set_mac(&x->m, mac));
+	x->m.mac = mac;
 	must(inlay_mmap_start(&x->m));
 }
 
 /* ---- authentication ---- */
 
-static uint8_t secret[32] = "a secret that both sides know..";
 static uint8_t wrong_secret[32] = "a secret that both sides knew..";
-
-static int hmac(void *key, const void *data, size_t len, uint8_t *code)
-{
-	unsigned int n = 0;
-
-	return HMAC(EVP_sha256(), key, 32, (const unsigned char *)data, len, code, &n) && n == 32 ? 0 : -EIO;
-}
 
 static int no_hmac(void *key, const void *data, size_t len, uint8_t *code)
 {
@@ -92,7 +44,6 @@ static int no_hmac(void *key, const void *data, size_t len, uint8_t *code)
 	return -ENODEV;
 }
 
-static const struct inlay_mac right = {hmac, secret, 32};
 static const struct inlay_mac wrong = {hmac, wrong_secret, 32};
 static const struct inlay_mac broken = {no_hmac, secret, 32};
 
@@ -105,14 +56,16 @@ static size_t export_to(struct map *x, uint8_t *blob, size_t room)
 	return len;
 }
 
-/* Imports what may not be sound, against guards: the blob ends where a page begins that nobody may touch. The answer; a map that was made is looked
-   over and destroyed, one that was not is as it was */
+/*
+ * Imports what may not be sound, against guards: the blob ends where a page begins that nobody may
+ * touch. The answer; a map that was made is looked over and destroyed, one that was not is as it
+ * was
+ */
 static int try_import(const uint8_t *blob, size_t len, const struct inlay_mac *mac)
 {
 	static uint8_t *guarded;
 	static void *memory;
 	const size_t room = 1 << 20;
-	struct inlay_mmap_import how;
 	struct inlay_mmap m, was;
 	const uint8_t *at;
 	size_t size;
@@ -130,26 +83,22 @@ static int try_import(const uint8_t *blob, size_t len, const struct inlay_mac *m
 	memcpy(guarded + 4 * PAGE - len, blob, len);
 	memset(&m, 0x3c, sizeof(m));
 	was = m;
-	memset(&how, 0, sizeof(how));
-	how.mac = mac;
-	how.user_data = 99;
 	/* What it takes is in proportion to what came, whatever it claims */
 	size = inlay_mmap_import_size(at, len);
 	assert_true(size <= 2048 * len);
-	err = inlay_mmap_create_from_export(&m, memory, size < room ? size : room, fake, at, len, &how);
+	err = inlay_mmap_create_from_export(&m, memory, size < room ? size : room, fake, at, len, mac);
 	if (err) {
 		assert_memory_equal(&m, &was, sizeof(m));
 		return err;
 	}
 	/* Who is in is whole */
 	assert_int_equal(inlay_mmap_started(&m), 1);
-	assert_int_equal(inlay_mmap_user_data(&m), 99);
-	assert_true(inlay_mmap_num_ranges(&m) > 0);
-	for (i = 0; i < inlay_mmap_num_ranges(&m); i++) {
+	assert_true(m.num_ranges > 0);
+	for (i = 0; i < m.num_ranges; i++) {
 		const struct inlay_range *r = range_of(&m, i);
 		uint32_t rkey;
 
-		assert_int_equal(r->access & ~(INLAY_RDMA_READ | INLAY_RDMA_WRITE | INLAY_RDMA_ATOMIC), 0);
+		assert_int_equal(r->access & ~REMOTE, 0);
 		must(inlay_mmap_remote(&m, r->start, r->len, r->access, &rkey));
 		assert_int_equal(rkey, r->rkey);
 		must(inlay_mmap_remote(&m, r->start + (r->len - 1), 1, r->access, &rkey));
@@ -182,10 +131,10 @@ static void checksum(void **unused)
 static void layout(void **unused)
 {
 	static const uint8_t expected[] = {
-		'i', 'n', 'l', 'a', 'y', 'm', 'a', 'p', 1, 0, 1, 0, 84, 0, 0, 0, 6, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+		'i', 'n', 'l', 'a', 'y', 'm', 'a', 'p', 2, 0, 1, 0, 84, 0, 0, 0, 6, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 		0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, 0, 0x10, 0, 0, 0, 0, 0, 0, 0xd4, 0xc3, 0xb2, 0xa1, 6, 0, 0, 0,
-		0x00, 0xf0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0x10, 0, 0, 0, 0, 0, 0, 4, 3, 2, 1, 2, 0, 0, 0,
-		0x62, 0x07, 0x62, 0x87
+		0x00, 0xf0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0x10, 0, 0, 0, 0, 0, 0, 4, 3, 2, 1, 4, 0, 0, 0,
+		0xaa, 0xc2, 0x53, 0x09
 	};
 	uint8_t blob[256], with_code[256], code[32];
 	unsigned int n;
@@ -220,7 +169,6 @@ static void layout(void **unused)
 
 static void exported_and_imported(void **unused)
 {
-	struct inlay_mmap_import how;
 	struct inlay_mmap m, was;
 	struct inlay_keys keys;
 	uint8_t blob[256];
@@ -245,14 +193,14 @@ static void exported_and_imported(void **unused)
 	assert_int_equal(inlay_mmap_export_rdma(&x.m, fake, blob, &len), -ENOBUFS);
 	assert_int_equal(len, 84);
 	assert_true(all_bytes(blob, sizeof(blob), 0x21));
-	assert_int_equal(inlay_mmap_exported(&x.m), 0);
+	assert_int_equal(x.m.exported, 0);
 	must(inlay_mmap_export_rdma(&x.m, fake, blob, &len));
-	assert_int_equal(inlay_mmap_exported(&x.m), 1);
+	assert_int_equal(x.m.exported, 1);
 	map_free(&x);
 
 	size = inlay_mmap_import_size(blob, len);
 	assert_int_equal(size, inlay_mmap_size(1, 2));
-	memory = pages(size + 64);
+	memory = given(size);
 	memset(&m, 0x3c, sizeof(m));
 	was = m;
 	assert_int_equal(inlay_mmap_create_from_export(NULL, memory, size, fake, blob, len, NULL), -EINVAL);
@@ -263,17 +211,13 @@ static void exported_and_imported(void **unused)
 	assert_int_equal(inlay_mmap_create_from_export(&m, memory, size - 1, fake, blob, len, NULL), -ENOBUFS);
 	assert_int_equal(inlay_mmap_create_from_export(&m, memory, size, fake, blob, 0, NULL), -EPROTO);
 	assert_memory_equal(&m, &was, sizeof(m));
-	memset((uint8_t *)memory + size, 0x11, 64);
-	memset(&how, 0, sizeof(how));
-	how.user_data = 1234;
-	must(inlay_mmap_create_from_export(&m, memory, size, fake, blob, len, &how));
-	assert_true(all_bytes((uint8_t *)memory + size, 64, 0x11));
+	must(inlay_mmap_create_from_export(&m, memory, size, fake, blob, len, NULL));
 	/* The blob is needed no more */
 	memset(blob, 0, sizeof(blob));
-	assert_int_equal(inlay_mmap_user_data(&m), 1234);
-	assert_int_equal(inlay_mmap_permissions(&m), INLAY_RDMA_READ | INLAY_RDMA_WRITE);
-	assert_int_equal(inlay_mmap_num_ranges(&m), 2);
-	assert_int_equal(inlay_mmap_num_devs(&m), 1);
+	assert_int_equal(m.user_data, 0);
+	assert_int_equal(m.permissions, INLAY_RDMA_READ | INLAY_RDMA_WRITE);
+	assert_int_equal(m.num_ranges, 2);
+	assert_int_equal(m.num_devs, 1);
 	assert_ptr_equal(m.devs[0], fake);
 	assert_int_equal(inlay_mmap_export_size(&m), 0);
 	assert_int_equal(inlay_mmap_find(&m, (void *)0x1122334455667788, 0x1000)->rkey, 0xa1b2c3d4);
@@ -294,11 +238,11 @@ static void exported_and_imported(void **unused)
 	assert_int_equal(inlay_mmap_destroy(&m), -EBUSY);
 	inlay_mmap_drop(&m);
 	must(inlay_mmap_destroy(&m));
-	free(memory);
+	given_free(memory);
 
 	/* Nothing granted at all */
-	map_make(&x, 1);
-	add(&x, 0x1000, 0x1000, 5);
+	map_make(&x, 1, 1);
+	add(&x, 0x1000, 0x1000, 5, INLAY_ACCESS_ALL);
 	must(inlay_mmap_set_permissions(&x.m, INLAY_LOCAL_READ_WRITE | INLAY_PCI_READ_WRITE));
 	must(inlay_mmap_start(&x.m));
 	len = sizeof(blob);
@@ -309,10 +253,11 @@ static void exported_and_imported(void **unused)
 	assert_int_equal(inlay_mmap_export_pci(&x.m, dev.pd, NULL, 0, blob, &len), -ENOENT);
 	assert_int_equal(inlay_mmap_export_pci(&x.m, fake, NULL, 0, blob, NULL), -EINVAL);
 	assert_int_equal(inlay_mmap_export_pci(&x.m, fake, NULL, 0, blob, &len), -ENOBUFS);
-	assert_int_equal(inlay_mmap_exported(&x.m), 0);
+	assert_int_equal(x.m.exported, 0);
 	must(inlay_mmap_stop(&x.m));
 	must(inlay_mmap_set_permissions(&x.m, INLAY_RDMA_READ));
-	limit(&x, 0x1000, 0x1000, INLAY_RDMA_WRITE);
+	must(inlay_mmap_rm(&x.m, 0x1000, 0x1000));
+	add(&x, 0x1000, 0x1000, 5, INLAY_RDMA_WRITE);
 	must(inlay_mmap_start(&x.m));
 	assert_int_equal(inlay_mmap_export_rdma(&x.m, fake, blob, &len), -EPERM);
 	map_free(&x);
@@ -322,41 +267,37 @@ static void exported_and_imported(void **unused)
 static void per_device(void **unused)
 {
 	struct ibv_pd *other = ibv_alloc_pd(dev.ctx);
-	uint8_t *memory = (uint8_t *)pages(inlay_mmap_size(2, 2)), *buf = (uint8_t *)pages(2 * PAGE), blob[2][256];
-	const struct inlay_range *r;
-	struct inlay_mmap m, theirs;
+	uint8_t *buf = (uint8_t *)pages(2 * PAGE), blob[2][256];
+	struct map x, theirs;
 	struct inlay_keys keys;
-	void *import;
 	size_t len;
 	uint32_t d, i;
 
 	(void)unused;
-	must(inlay_mmap_create(&m, memory, inlay_mmap_size(2, 2), 2, 2));
-	must(inlay_mmap_add_dev(&m, dev.pd));
-	must(inlay_mmap_add_dev(&m, other));
-	must(inlay_mmap_add(&m, inlay_source_host(buf, PAGE)));
-	must(inlay_mmap_add(&m, inlay_source_host(buf + PAGE, PAGE)));
-	must(inlay_mmap_set_permissions(&m, INLAY_RDMA_ATOMIC));
-	must(inlay_mmap_start(&m));
+	map_make(&x, 2, 2);
+	must(inlay_mmap_add_dev(&x.m, dev.pd));
+	must(inlay_mmap_add_dev(&x.m, other));
+	must(inlay_mmap_add(&x.m, inlay_source_host(buf, PAGE)));
+	must(inlay_mmap_add(&x.m, inlay_source_host(buf + PAGE, PAGE)));
+	must(inlay_mmap_set_permissions(&x.m, INLAY_RDMA_ATOMIC));
+	must(inlay_mmap_start(&x.m));
 	for (d = 0; d < 2; d++) {
 		len = sizeof(blob[d]);
-		must(inlay_mmap_export_rdma(&m, d ? other : dev.pd, blob[d], &len));
-		import = pages(inlay_mmap_import_size(blob[d], len));
-		must(inlay_mmap_create_from_export(&theirs, import, inlay_mmap_import_size(blob[d], len), dev.pd, blob[d], len, NULL));
+		must(inlay_mmap_export_rdma(&x.m, d ? other : dev.pd, blob[d], &len));
+		map_import(&theirs, dev.pd, blob[d], len, NULL);
 		for (i = 0; i < 2; i++) {
-			must(inlay_mmap_keys(&m, i, d, &keys));
-			r = inlay_mmap_find(&theirs, buf + i * PAGE, PAGE);
+			const struct inlay_range *r = inlay_mmap_find(&theirs.m, buf + i * PAGE, PAGE);
+
 			assert_non_null(r);
+			must(inlay_mmap_keys(&x.m, i, d, &keys));
 			assert_int_equal(r->rkey, keys.rkey);
 			assert_int_equal(r->access, INLAY_RDMA_ATOMIC);
 		}
-		must(inlay_mmap_destroy(&theirs));
-		free(import);
+		map_free(&theirs);
 	}
 	assert_memory_not_equal(blob[0], blob[1], 80);
-	must(inlay_mmap_destroy(&m));
+	map_free(&x);
 	must(ibv_dealloc_pd(other));
-	free(memory);
 	free(buf);
 }
 
@@ -406,7 +347,7 @@ static void resealed(void **unused)
 	} changes[] = {
 		{0, 1, 'i', 0},                                /* nothing */
 		{0, 1, 'I', -EPROTO},
-		{8, 2, 0, -EPROTO}, {8, 2, 2, -EPROTO},        /* version */
+		{8, 2, 0, -EPROTO}, {8, 2, 1, -EPROTO},        /* version */
 		{10, 2, 0, -EINVAL}, {10, 2, 3, -EINVAL},      /* kind */
 		{12, 4, 83, -EINVAL}, {12, 4, 85, -EINVAL}, {12, 4, 0xffffffff, -EINVAL},
 		{16, 4, 0, -EINVAL}, {16, 4, 7, -EINVAL}, {16, 4, 0x16, -EINVAL}, {16, 4, 0x86, -EINVAL}, {16, 4, 14, 0},
@@ -450,7 +391,7 @@ static void authenticated(void **unused)
 	static const uint32_t bad_lengths[] = {0, 4, 12, 15, 17, 18, 68, 128};
 	uint8_t plain[256], coded[256], bad[256];
 	struct inlay_mac odd = right;
-	size_t plain_len, len, i;
+	size_t plain_len, len, i, room;
 	struct map x;
 
 	(void)unused;
@@ -477,22 +418,24 @@ static void authenticated(void **unused)
 		assert_int_equal(try_import(bad, len, &right), -EBADMSG);
 	}
 	/* Without a function, or of a length that cannot be */
-	map_make(&x, 1);
+	some_map(&x, &odd);
 	for (i = 0; i < ARRAY(bad_lengths); i++) {
 		odd.bytes = bad_lengths[i];
-		assert_int_equal(inlay_mmap_set_mac(&x.m, &odd), -EINVAL);
+		room = sizeof(bad);
+		assert_int_equal(inlay_mmap_export_rdma(&x.m, fake, bad, &room), -EINVAL);
 		assert_int_equal(try_import(coded, len, &odd), -EINVAL);
 	}
 	odd = right;
 	odd.make = NULL;
-	assert_int_equal(inlay_mmap_set_mac(&x.m, &odd), -EINVAL);
+	room = sizeof(bad);
+	assert_int_equal(inlay_mmap_export_rdma(&x.m, fake, bad, &room), -EINVAL);
 	assert_int_equal(try_import(coded, len, &odd), -EINVAL);
 	map_free(&x);
 	/* A code that cannot be made: not exported */
 	some_map(&x, &broken);
 	len = sizeof(bad);
 	assert_int_equal(inlay_mmap_export_rdma(&x.m, fake, bad, &len), -ENODEV);
-	assert_int_equal(inlay_mmap_exported(&x.m), 0);
+	assert_int_equal(x.m.exported, 0);
 	map_free(&x);
 }
 
@@ -519,11 +462,10 @@ static int hmac_beside_writer(void *key, const void *data, size_t len, uint8_t *
 static void written_meanwhile(void **unused)
 {
 	const struct inlay_mac beside = {hmac_beside_writer, secret, 32};
-	struct inlay_mmap m, straight;
-	struct inlay_mmap_import how;
 	uint8_t blob[256], first[256];
-	void *memory[2];
-	struct map x;
+	struct map x, straight;
+	struct inlay_mmap m;
+	void *memory;
 	size_t len, size;
 	uint32_t i;
 
@@ -532,29 +474,24 @@ static void written_meanwhile(void **unused)
 	len = export_to(&x, first, sizeof(first));
 	map_free(&x);
 	size = inlay_mmap_import_size(first, len);
-	memory[0] = pages(size);
-	memory[1] = pages(size);
-	memset(&how, 0, sizeof(how));
-	how.mac = &right;
-	must(inlay_mmap_create_from_export(&straight, memory[0], size, fake, first, len, &how));
-	how.mac = &beside;
+	memory = given(size);
+	map_import(&straight, fake, first, len, &right);
 	writer.blob = blob;
 	for (writer.after = 0; writer.after < 2; writer.after++)
 		for (writer.at = 0; writer.at < len; writer.at++)
 			for (writer.change = 1; writer.change; writer.change = (uint8_t)(writer.change << 1)) {
 				memcpy(blob, first, len);
-				must(inlay_mmap_create_from_export(&m, memory[1], size, fake, blob, len, &how));
+				must(inlay_mmap_create_from_export(&m, memory, size, fake, blob, len, &beside));
 				assert_int_not_equal(blob[writer.at], first[writer.at]);
-				assert_int_equal(inlay_mmap_num_ranges(&m), inlay_mmap_num_ranges(&straight));
-				assert_int_equal(inlay_mmap_permissions(&m), inlay_mmap_permissions(&straight));
-				for (i = 0; i < inlay_mmap_num_ranges(&m); i++)
-					assert_memory_equal(range_of(&m, i), range_of(&straight, i),
+				assert_int_equal(m.num_ranges, straight.m.num_ranges);
+				assert_int_equal(m.permissions, straight.m.permissions);
+				for (i = 0; i < m.num_ranges; i++)
+					assert_memory_equal(range_of(&m, i), range_of(&straight.m, i),
 							    sizeof(struct inlay_range));
 				must(inlay_mmap_destroy(&m));
 			}
-	must(inlay_mmap_destroy(&straight));
-	free(memory[0]);
-	free(memory[1]);
+	map_free(&straight);
+	given_free(memory);
 }
 
 /* A blob for PCI is written and read; made use of it is where the device can */
@@ -585,7 +522,7 @@ static void pci(void **unused)
 	inlay_blob_set_range_(blob, &head, 0, &r);
 	must(inlay_blob_seal_(blob, &head, &right));
 	assert_int_equal(blob[32] | blob[33] << 8 | blob[34] << 16, 0x1234);
-	assert_int_equal(blob[16] | blob[17] << 8 | blob[18] << 16, 32);
+	assert_int_equal(inlay_blob_get(blob + 16, 4), 1 << 29);
 	assert_memory_equal(blob + 40, head.access_key, 32);
 	must(inlay_blob_check_(&back, blob, len, &right));
 	assert_memory_equal(&back, &head, sizeof(head));
@@ -637,52 +574,42 @@ static void many(void **unused)
 {
 	const uint32_t n = 5000;
 	uint32_t *order = (uint32_t *)pages(n * sizeof(*order)), i, k, found = 0;
-	struct inlay_mmap_import how;
-	struct inlay_mmap m;
+	struct map x, theirs;
 	uint8_t *blob;
-	void *memory;
-	struct map x;
-	size_t len, size;
+	size_t len;
 
 	(void)unused;
-	map_make(&x, n);
+	map_make(&x, 1, n);
 	for (i = 0; i < n; i++) {
 		k = rnd_below(i + 1);
 		order[i] = order[k];
 		order[k] = i;
 	}
-	for (i = 0; i < n; i++) {
-		add(&x, ((uint64_t)order[i] << 20) + 0x4000, 1 + (order[i] & 0xfffff), order[i]);
-		if (order[i] % 3)
-			limit(&x, ((uint64_t)order[i] << 20) + 0x4000, 1 + (order[i] & 0xfffff), INLAY_LOCAL_READ_WRITE);
-	}
+	for (i = 0; i < n; i++)
+		add(&x, ((uint64_t)order[i] << 20) + 0x4000, 1 + (order[i] & 0xfffff), order[i],
+		    order[i] % 3 ? (uint32_t)INLAY_LOCAL_READ_WRITE : INLAY_ACCESS_ALL);
 	must(inlay_mmap_set_permissions(&x.m, INLAY_RDMA_WRITE));
-	must(inlay_mmap_set_mac(&x.m, &right));
+	x.m.mac = &right;
 	must(inlay_mmap_start(&x.m));
 	len = inlay_mmap_export_size(&x.m);
 	assert_int_equal(len, 32 + 24 * ((n + 2) / 3) + 32 + 4);
 	blob = (uint8_t *)pages(len);
 	must(inlay_mmap_export_rdma(&x.m, fake, blob, &len));
 	map_free(&x);
-	size = inlay_mmap_import_size(blob, len);
-	memory = pages(size);
-	memset(&how, 0, sizeof(how));
-	how.mac = &right;
-	must(inlay_mmap_create_from_export(&m, memory, size, fake, blob, len, &how));
+	map_import(&theirs, fake, blob, len, &right);
 	for (i = 0; i < n; i++) {
 		uint64_t addr = ((uint64_t)i << 20) + 0x4000;
 		uint32_t rkey = ~i;
-		int err = inlay_mmap_remote(&m, addr, 1 + (i & 0xfffff), INLAY_RDMA_WRITE, &rkey);
+		int err = inlay_mmap_remote(&theirs.m, addr, 1 + (i & 0xfffff), INLAY_RDMA_WRITE, &rkey);
 
 		assert_int_equal(err, i % 3 ? -ENOENT : 0);
 		if (!err)
 			assert_int_equal(rkey, i);
 		found += !err;
-		assert_int_equal(inlay_mmap_remote(&m, addr, 2 + (i & 0xfffff), INLAY_RDMA_WRITE, &rkey), -ENOENT);
+		assert_int_equal(inlay_mmap_remote(&theirs.m, addr, 2 + (i & 0xfffff), INLAY_RDMA_WRITE, &rkey), -ENOENT);
 	}
 	assert_int_equal(found, (n + 2) / 3);
-	must(inlay_mmap_destroy(&m));
-	free(memory);
+	map_free(&theirs);
 	free(blob);
 	free(order);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * monitor.c: what the kernel reports of memory that goes, for each call that takes it away; fork; the
- * end; and owners that get while others map anew. Nothing is registered: a registration reads what is
- * mapped, which is a page of a file that holds its own number. So a stale one shows.
+ * monitor.c: what the kernel reports of memory that goes, for each call that takes it away; fork;
+ * the end; and owners that get while others map anew. Nothing is registered: a registration reads
+ * what is mapped, which is a page of a file that holds its own number. So a stale one shows.
  */
 #include "common.h"
 #include <pthread.h>
@@ -27,7 +27,10 @@ static void *memory[CACHES];
 static pthread_t thread;
 static bool watching = true;
 
-/* The first words of up to 4 pages, as they are now: -EFAULT when they are not there, as ibv_reg_mr says */
+/*
+ * The first words of up to 4 pages, as they are now: -EFAULT when they are not there, as ibv_reg_mr
+ * says
+ */
 static int page_reg(void *context, struct inlay_cache_region *r)
 {
 	uint64_t *mine = (uint64_t *)inlay_cache_bytes(r), i;
@@ -137,7 +140,10 @@ static uint8_t *map(void *at, uint64_t len, int flags, int fd)
 	return p;
 }
 
-/* Every call that takes memory away, of every kind: the next get registers anew. Other calls change nothing */
+/*
+ * Every call that takes memory away, of every kind: the next get registers anew. Other calls change
+ * nothing
+ */
 static void calls(void **state)
 {
 	static const char *const kinds[] = {"private", "shared", "shared file", "private file"};
@@ -274,7 +280,10 @@ static void calls(void **state)
 	close(fd);
 }
 
-/* What a child unmaps is not reported, and does not wait; nor does the parent wait while a child lives */
+/*
+ * What a child unmaps is not reported, and does not wait; nor does the parent wait while a child
+ * lives
+ */
 static void forks(void **state)
 {
 	const uint64_t len = 4 * PAGE;
@@ -296,7 +305,7 @@ static void forks(void **state)
 	assert_true(pid >= 0);
 	if (!pid) {
 		alarm(60);
-		inlay_monitor_forked(&monitor);
+		inlay_monitor_fini(&monitor);
 		if (madvise(p, PAGE, MADV_DONTNEED) || munmap(p, len) ||
 		    p != mmap(p, len, RW, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))
 			_exit(1);
@@ -313,7 +322,10 @@ static void forks(void **state)
 		map(p, len, MAP_PRIVATE | MAP_ANONYMOUS, -1);
 		assert_false(hits(p, len));
 	}
-	/* The end, while the child lives: the memory is free, because the child has let go of the monitor */
+	/*
+	 * The end, while the child lives: the memory is free, because the child has let go of the
+	 * monitor
+	 */
 	theirs = monitor;
 	monitor_end();
 	assert_true(theirs.fd >= 0);
@@ -332,7 +344,10 @@ static void *unmapper(void *p)
 	return (void *)(intptr_t)munmap(p, PAGE);
 }
 
-/* A report that is read ends a wait. The end frees who waits, drops all regions, and refuses what comes later */
+/*
+ * A report that is read ends a wait. The end frees who waits, drops all regions, and refuses what
+ * comes later
+ */
 static void ends(void **state)
 {
 	struct inlay_cache_region *r;
@@ -500,7 +515,7 @@ static void readers(void **state)
 		pid = fork();
 		assert_true(pid >= 0);
 		if (!pid) {
-			inlay_monitor_forked(&monitor);
+			inlay_monitor_fini(&monitor);
 			_exit(munmap(world.base, 2 * MAPPERS * SLOTS * PAGE) != 0);
 		}
 		assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -519,50 +534,6 @@ static void readers(void **state)
 	close(world.fd);
 }
 
-/* ---- the example ---- */
-
-static void example(void **state)
-{
-	const char *b = getenv("B"), *linked = getenv("SOFTDEV_LINKED");
-	char path[4096], said[256] = "";
-	int p[2], status;
-	ssize_t n, got;
-	pid_t pid;
-
-	(void)state;
-	snprintf(path, sizeof(path), "%s/examples/regcache", b && *b ? b : "build");
-	if (access(path, X_OK) || (linked && *linked)) {
-		print_message("# skipped: %s was not built, or has no device\n", path);
-		skip();
-	}
-	must(pipe(p));
-	fflush(NULL);
-	pid = fork();
-	assert_true(pid >= 0);
-	if (!pid) {
-		alarm(30);
-		dup2(p[1], STDERR_FILENO);
-		close(p[0]);
-		close(p[1]);
-		execl(path, path, (char *)NULL);
-		_exit(127);
-	}
-	close(p[1]);
-	/* To its end: a program whose reader goes is killed */
-	for (n = 0, got = 1; got > 0 && n < (ssize_t)sizeof(said) - 1; n += got > 0 ? got : 0)
-		got = read(p[0], said + n, sizeof(said) - 1 - (size_t)n);
-	close(p[0]);
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	said[n > 0 ? n : 0] = 0;
-	/* Under qemu there is no software device either. */
-	if (WIFEXITED(status) && (WEXITSTATUS(status) == 77 || (strstr(said, "no mlx5 device") && !getenv("LD_PRELOAD")))) {
-		print_message("# %s", said);
-		skip();
-	}
-	if (status)
-		fail_msg("status 0x%x: %s", status, said);
-}
-
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
@@ -570,7 +541,6 @@ int main(void)
 		cmocka_unit_test(forks),
 		cmocka_unit_test(ends),
 		cmocka_unit_test(readers),
-		cmocka_unit_test(example),
 	};
 
 	alarm(120); /* the last resort against hanging */

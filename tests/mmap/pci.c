@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * pci.c: a memory map exported over PCI by one function and imported by another: what the other may do with it and what not, and when
- * it is over; states, arguments, failures half-way; devices that cannot.
+ * pci.c: a memory map exported over PCI by one function and imported by another: what the other may
+ * do with it and what not, and when it is over; states, arguments, failures half-way; devices that
+ * cannot.
  *
- * Both functions are in this process. Of libmlx5's calls this program has its own, which pass on what they are given, count, take
- * capabilities away and fail when told to.
+ * Both functions are in this process. Of libmlx5's calls this program has its own, which pass on
+ * what they are given, count, take capabilities away and fail when told to.
  */
-#include "common.h"
-#include <inlay/mmap/pci.h>
-#include <dlfcn.h>
+#include "rig.h"
 
-#define PAGE 4096u
 #define AREA (16 * PAGE)
 
 /* ---- Calls in between ---- */
@@ -19,10 +17,13 @@ static struct {
 	int creates, fail_create; /* the create that fails, counted from 1; 0: none */
 	int fail_destroy;         /* as many of the next fail */
 	int live;
-	uint32_t no_cap;          /* bit 0: no general 2, 1: no KSM, 2: no alias of a key, 3: keys are not allowed to others, 4: no relaxed
-				   * ordering of writes, 5: of reads */
+	/*
+	 * Bit 0: no general 2, 1: no KSM, 2: no alias of a key, 3: keys are not allowed to others,
+	 * 4: no relaxed ordering of writes, 5: of reads
+	 */
+	uint32_t no_cap;
 	int fail_cap; /* the errno of each QUERY_HCA_CAP */
-	bool fail_allow, apart;
+	bool fail_allow;
 	uint32_t relaxed;         /* that the last CREATE_MKEY asked for: as no_cap */
 } mid;
 
@@ -31,17 +32,6 @@ static struct {
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* In tests: an rkey other than the lkey, as devices have it */
-struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova, unsigned int access)
-{
-	NEXT(ibv_reg_mr_iova2);
-	struct ibv_mr *mr = next(pd, addr, length, iova, access);
-
-	if (mr && mid.apart)
-		mr->rkey += 0x4000;
-	return mr;
-}
 
 int mlx5dv_devx_general_cmd(struct ibv_context *context, const void *in, size_t inlen, void *out, size_t outlen)
 {
@@ -72,13 +62,17 @@ int mlx5dv_devx_general_cmd(struct ibv_context *context, const void *in, size_t 
 	return err;
 }
 
-struct mlx5dv_devx_obj *mlx5dv_devx_obj_create(struct ibv_context *context, const void *in, size_t inlen, void *out, size_t outlen)
+struct mlx5dv_devx_obj *mlx5dv_devx_obj_create(struct ibv_context *context, const void *in, size_t inlen, void *out,
+					       size_t outlen)
 {
 	NEXT(mlx5dv_devx_obj_create);
 	const uint8_t *box = (const uint8_t *)in;
 	struct mlx5dv_devx_obj *obj;
 
-	/* CREATE_MKEY asks for relaxed ordering, as firmware refuses where it has none: of writes or of reads */
+	/*
+	 * CREATE_MKEY asks for relaxed ordering, as firmware refuses where it has none: of writes
+	 * or of reads
+	 */
 	if (box[0] == 0x02 && box[1] == 0x00) {
 		mid.relaxed = (box[16 + 1] & 0x04 ? 16 : 0) | (box[16 + 0x3b] & 0x40 ? 32 : 0);
 		if (mid.relaxed & mid.no_cap) {
@@ -118,7 +112,10 @@ int mlx5dv_devx_obj_destroy(struct mlx5dv_devx_obj *obj)
 static struct {
 	struct ibv_context *ctx;
 	struct ibv_pd *pd;
-	/* A QP that is its own peer, memory of its own that it reads and writes, and its queues as inlay has them */
+	/*
+	 * A QP that is its own peer, memory of its own that it reads and writes, and its queues as
+	 * inlay has them
+	 */
 	struct ibv_cq *ibcq;
 	struct ibv_qp *ibqp;
 	struct ibv_mr *mr;
@@ -129,40 +126,6 @@ static struct {
 } at[2];
 
 static uint8_t *area; /* the owner's */
-
-static void connect_to_itself(int d)
-{
-	struct ibv_qp *qp = at[d].ibqp;
-	struct ibv_qp_attr a;
-	struct ibv_port_attr port;
-
-	must(ibv_query_port(at[d].ctx, 1, &port));
-	memset(&a, 0, sizeof(a));
-	a.qp_state = IBV_QPS_INIT;
-	a.port_num = 1;
-	a.qp_access_flags = ALL_ACCESS;
-	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
-	a.qp_state = IBV_QPS_RTR;
-	a.path_mtu = IBV_MTU_1024;
-	a.dest_qp_num = qp->qp_num;
-	a.max_dest_rd_atomic = 16;
-	a.min_rnr_timer = 1;
-	a.ah_attr.port_num = 1;
-	a.ah_attr.dlid = port.lid;
-	if (port.link_layer == IBV_LINK_LAYER_ETHERNET) {
-		a.ah_attr.is_global = 1;
-		a.ah_attr.grh.hop_limit = 64;
-		must(ibv_query_gid(at[d].ctx, 1, 0, &a.ah_attr.grh.dgid));
-	}
-	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-			   IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
-	a.qp_state = IBV_QPS_RTS;
-	a.timeout = 10;
-	a.retry_cnt = a.rnr_retry = 7;
-	a.max_rd_atomic = 16;
-	must(ibv_modify_qp(qp, &a, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-			   IBV_QP_MAX_QP_RD_ATOMIC));
-}
 
 static int open_both(void **state)
 {
@@ -196,10 +159,12 @@ static int open_both(void **state)
 		at[d].ibqp = ibv_create_qp(at[d].pd, &attr);
 		if (!at[d].mr || !at[d].ibcq || !at[d].ibqp)
 			return -1;
-		if (inlay_uar_from_qp(&at[d].uar, at[d].ibqp, NULL) || inlay_sq_from_qp(&at[d].sq, at[d].ibqp, &at[d].uar, NULL, NULL) ||
+		if (inlay_uar_from_qp(&at[d].uar, at[d].ibqp, NULL) ||
+		    inlay_sq_from_qp(&at[d].sq, at[d].ibqp, &at[d].uar, NULL, NULL) ||
 		    inlay_cq_from_cq(&at[d].cq, at[d].ibcq, NULL))
 			return -1;
-		connect_to_itself(d);
+		if (inlay_connect_pair(at[d].ibqp, at[d].ibqp, NULL, NULL))
+			return -1;
 	}
 	ibv_free_device_list(list);
 	return 0;
@@ -212,7 +177,8 @@ static int close_both(void **state)
 	(void)state;
 	for (d = 0; d < 2; d++) {
 		inlay_sq_fini(&at[d].sq);
-		if (ibv_destroy_qp(at[d].ibqp) || ibv_destroy_cq(at[d].ibcq) || ibv_dereg_mr(at[d].mr) || ibv_dealloc_pd(at[d].pd) ||
+		if (ibv_destroy_qp(at[d].ibqp) || ibv_destroy_cq(at[d].ibcq) || ibv_dereg_mr(at[d].mr) ||
+		    ibv_dealloc_pd(at[d].pd) ||
 		    ibv_close_device(at[d].ctx))
 			return -1;
 		free(at[d].own);
@@ -225,7 +191,7 @@ static int fresh(void **state)
 {
 	(void)state;
 	memset(&mid, 0, sizeof(mid));
-	mid.apart = true;
+	rkeys_apart = true;
 	return 0;
 }
 
@@ -234,15 +200,18 @@ static bool capable(void)
 	return inlay_mmap_cap_pci(at[0].ctx);
 }
 
-#define need_aliases()                                                                                                           \
-	do {                                                                                                                     \
-		if (!capable()) {                                                                                                \
-			print_message("# skipped: no device commands, or no keys of other functions\n");                        \
-			skip();                                                                                                  \
-		}                                                                                                                \
+#define need_aliases()                                                                                      \
+	do {                                                                                                \
+		if (!capable()) {                                                                           \
+			print_message("# skipped: no device commands, or no keys of other functions\n");   \
+			skip();                                                                             \
+		}                                                                                           \
 	} while (0)
 
-/* What the QP of device d says to one operation on local memory: its syndrome, or 0. It is well afterwards */
+/*
+ * What the QP of device d says to one operation on local memory: its syndrome, or 0. It is well
+ * afterwards
+ */
 static uint8_t outcome(int d)
 {
 	const struct mlx5_cqe64 *cqe;
@@ -258,12 +227,15 @@ static uint8_t outcome(int d)
 		qp_to(at[d].ibqp, IBV_QPS_RESET);
 		inlay_cq_clean(&at[d].cq, at[d].ibqp->qp_num, NULL, NULL);
 		inlay_sq_reset(&at[d].sq);
-		connect_to_itself(d);
+		must(inlay_connect_pair(at[d].ibqp, at[d].ibqp, NULL, NULL));
 	}
 	return syndrome;
 }
 
-/* From memory by lkey into the device's own, through a write to itself; and the other way, through a read */
+/*
+ * From memory by lkey into the device's own, through a write to itself; and the other way, through
+ * a read
+ */
 static uint8_t take(int d, uint64_t from, uint32_t len, uint32_t lkey)
 {
 	struct ibv_sge sge = {from, len, lkey};
@@ -284,7 +256,8 @@ static uint8_t give(int d, uint64_t to, uint32_t len, uint32_t lkey)
 
 /* ---- Maps ---- */
 
-struct map {
+/* A map, and what an export of it takes and gives */
+struct shared {
 	struct inlay_mmap m;
 	void *memory, *keys[2];
 	size_t keys_size;
@@ -295,22 +268,22 @@ struct map {
 static uint32_t own_range; /* that is not for the other side; 0: none */
 
 /* Not yet started: ranges of a page each, one page apart */
-static void map_make(struct map *x, uint32_t ranges, uint32_t permissions)
+static void shared_make(struct shared *x, uint32_t ranges, uint32_t permissions)
 {
 	size_t size = inlay_mmap_size(2, 8);
 	uint32_t i;
 
 	memset(x, 0, sizeof(*x));
-	x->memory = pages(size);
+	x->memory = given(size);
 	must(inlay_mmap_create(&x->m, x->memory, size, 2, 8));
 	must(inlay_mmap_add_dev(&x->m, at[0].pd));
 	for (i = 0; i < ranges; i++)
-		must(inlay_mmap_add(&x->m, limited(inlay_source_host(area + 2 * i * PAGE, PAGE),
-						   own_range && i == own_range ? (uint32_t)INLAY_LOCAL_READ_WRITE : INLAY_ACCESS_ALL)));
+		must(inlay_mmap_add(&x->m, limited(inlay_source_host(area + 2 * i * PAGE, PAGE), i && i == own_range ?
+						   (uint32_t)INLAY_LOCAL_READ_WRITE : INLAY_ACCESS_ALL)));
 	must(inlay_mmap_set_permissions(&x->m, permissions));
 }
 
-static int map_export(struct map *x, int d)
+static int shared_export(struct shared *x, int d)
 {
 	x->keys_size = inlay_mmap_pci_size(&x->m);
 	if (!x->keys[d])
@@ -319,25 +292,24 @@ static int map_export(struct map *x, int d)
 	return inlay_mmap_export_pci(&x->m, at[d].pd, x->keys[d], x->keys_size, x->blob, &x->len);
 }
 
-static void map_free(struct map *x)
+static void shared_free(struct shared *x)
 {
 	must(inlay_mmap_destroy(&x->m));
-	free(x->memory);
+	given_free(x->memory);
 	free(x->keys[0]);
 	free(x->keys[1]);
 }
 
-static int map_import(struct map *x, int d, const uint8_t *blob, size_t len)
+static int shared_import(struct shared *x, int d, const uint8_t *blob, size_t len)
 {
 	size_t size = inlay_mmap_import_pci_size(blob, len);
 	int err;
 
 	memset(x, 0, sizeof(*x));
-	x->memory = pages(size ? size : 64);
-	memset(x->memory, 0xee, size);
+	x->memory = given(size ? size : 64);
 	err = inlay_mmap_create_from_export_pci(&x->m, x->memory, size, at[d].pd, blob, len, NULL);
 	if (err)
-		free(x->memory);
+		given_free(x->memory);
 	return err;
 }
 
@@ -347,23 +319,23 @@ static void memory_of_the_other_side(void **state)
 {
 	const struct inlay_range *r;
 	struct inlay_keys keys;
-	struct map x, y;
+	struct shared x, y;
 	uint32_t i, rkey;
 
 	(void)state;
 	need_aliases();
 	own_range = 1;
-	map_make(&x, 3, INLAY_PCI_READ_WRITE);
+	shared_make(&x, 3, INLAY_PCI_READ_WRITE);
 	own_range = 0;
 	must(inlay_mmap_start(&x.m));
-	must(map_export(&x, 0));
+	must(shared_export(&x, 0));
 	assert_int_equal(x.len, inlay_mmap_export_pci_size(&x.m));
-	assert_true(inlay_mmap_exported(&x.m));
+	assert_true(x.m.exported);
 	assert_int_equal(mid.live, 2);
-	must(map_import(&y, 1, x.blob, x.len));
+	must(shared_import(&y, 1, x.blob, x.len));
 	assert_int_equal(mid.live, 4);
-	assert_int_equal(inlay_mmap_num_ranges(&y.m), 2);
-	assert_int_equal(inlay_mmap_permissions(&y.m), INLAY_PCI_READ_WRITE);
+	assert_int_equal(y.m.num_ranges, 2);
+	assert_int_equal(y.m.permissions, INLAY_PCI_READ_WRITE);
 	assert_true(inlay_mmap_imported(&y.m));
 	for (i = 0; i < 3; i++) {
 		uint8_t *page = area + 2 * i * PAGE;
@@ -389,7 +361,10 @@ static void memory_of_the_other_side(void **state)
 		/* Not a byte before and behind it */
 		assert_int_equal(take(1, (uintptr_t)page - 1, 2, r->lkey), REFUSED);
 		assert_int_equal(take(1, (uintptr_t)page + PAGE - 1, 2, r->lkey), REFUSED);
-		/* Its own device does not know it by that key, unless it is a key of its own by chance */
+		/*
+		 * Its own device does not know it by that key, unless it is a key of its own by
+		 * chance
+		 */
 		assert_int_equal(inlay_mmap_remote(&y.m, (uintptr_t)page, 8, INLAY_RDMA_READ, &rkey), -EPERM);
 		/* And there is no rkey, whatever is granted */
 		assert_int_equal(inlay_mmap_remote(&y.m, (uintptr_t)page, 8, INLAY_PCI_READ_WRITE, &rkey), -EPERM);
@@ -398,10 +373,10 @@ static void memory_of_the_other_side(void **state)
 	/* An alias gone is gone; the owner's keys stay */
 	r = inlay_mmap_find(&y.m, area, 1);
 	keys.lkey = r->lkey;
-	map_free(&y);
+	shared_free(&y);
 	assert_int_equal(mid.live, 2);
 	assert_int_equal(take(1, (uintptr_t)area, 8, keys.lkey), REFUSED);
-	must(map_import(&y, 1, x.blob, x.len));
+	must(shared_import(&y, 1, x.blob, x.len));
 	r = inlay_mmap_find(&y.m, area, 1);
 	assert_int_equal(take(1, (uintptr_t)area, 8, r->lkey), 0);
 
@@ -409,46 +384,49 @@ static void memory_of_the_other_side(void **state)
 	must(inlay_mmap_stop(&x.m));
 	assert_int_equal(mid.live, 2); /* the aliases */
 	assert_int_equal(take(1, (uintptr_t)area, 8, r->lkey), REFUSED);
-	map_free(&y);
-	assert_int_equal(map_import(&y, 1, x.blob, x.len), -EPERM);
+	shared_free(&y);
+	assert_int_equal(shared_import(&y, 1, x.blob, x.len), -EPERM);
 	assert_int_equal(mid.live, 0);
 	assert_int_equal(inlay_mmap_start(&x.m), -EBADFD);
-	assert_int_equal(map_export(&x, 0), -EBADFD);
-	map_free(&x);
+	assert_int_equal(shared_export(&x, 0), -EBADFD);
+	shared_free(&x);
 }
 
-/* Relaxed ordering is asked of the indirect key where the device knows it, and is no reason to fail where it does not */
+/*
+ * Relaxed ordering is asked of the indirect key where the device knows it, and is no reason to fail
+ * where it does not
+ */
 static void relaxed_ordering(void **state)
 {
-	struct map x, y;
+	struct shared x, y;
 	uint32_t lacks;
 
 	(void)state;
 	need_aliases();
 	for (lacks = 0; lacks < 64; lacks += 16) {
 		mid.no_cap = lacks;
-		map_make(&x, 1, INLAY_PCI_READ_WRITE | INLAY_RELAXED_ORDERING);
+		shared_make(&x, 1, INLAY_PCI_READ_WRITE | INLAY_RELAXED_ORDERING);
 		must(inlay_mmap_start(&x.m));
-		must(map_export(&x, 0));
+		must(shared_export(&x, 0));
 		assert_int_equal(mid.relaxed, 48 & ~lacks);
-		must(map_import(&y, 1, x.blob, x.len));
+		must(shared_import(&y, 1, x.blob, x.len));
 		assert_int_equal(take(1, (uintptr_t)area, 8, inlay_mmap_find(&y.m, area, 8)->lkey), 0);
-		map_free(&y);
-		map_free(&x);
+		shared_free(&y);
+		shared_free(&x);
 	}
 }
 
 static void who_may_only_read(void **state)
 {
 	const struct inlay_range *r;
-	struct map x, y;
+	struct shared x, y;
 
 	(void)state;
 	need_aliases();
-	map_make(&x, 1, INLAY_LOCAL_READ_WRITE | INLAY_PCI_READ_ONLY);
+	shared_make(&x, 1, INLAY_LOCAL_READ_WRITE | INLAY_PCI_READ_ONLY);
 	must(inlay_mmap_start(&x.m));
-	must(map_export(&x, 0));
-	must(map_import(&y, 1, x.blob, x.len));
+	must(shared_export(&x, 0));
+	must(shared_import(&y, 1, x.blob, x.len));
 	r = inlay_mmap_find(&y.m, area, PAGE);
 	assert_non_null(r);
 	assert_int_equal(r->access, INLAY_PCI_READ_ONLY);
@@ -457,18 +435,22 @@ static void who_may_only_read(void **state)
 	assert_int_equal(differs(at[1].own, PAGE, 3), PAGE);
 	assert_int_equal(give(1, (uintptr_t)area, 8, r->lkey), REFUSED);
 	assert_int_equal(differs(area, PAGE, 3), PAGE);
-	map_free(&y);
-	map_free(&x);
+	shared_free(&y);
+	shared_free(&x);
 }
 
-/* Across an address that is a multiple of 2 GiB: two pieces in the key. The address space there is taken for the test */
+/*
+ * Across an address that is a multiple of 2 GiB: two pieces in the key. The address space there is
+ * taken for the test
+ */
 static void a_range_of_two_pieces(void **state)
 {
 	const uint64_t border = 0x200080000000;
 	const struct inlay_range *r;
 	struct inlay_source probe;
+	struct inlay_keys keys;
 	struct ibv_mr *mr;
-	struct map x, y;
+	struct shared x, y;
 
 	(void)state;
 	need_aliases();
@@ -487,20 +469,13 @@ static void a_range_of_two_pieces(void **state)
 		print_message("# skipped: no memory by another address\n");
 		skip();
 	}
-	memset(&x, 0, sizeof(x));
-	x.memory = pages(inlay_mmap_size(1, 8));
-	must(inlay_mmap_create(&x.m, x.memory, inlay_mmap_size(1, 8), 1, 8));
-	{
-		struct inlay_keys keys = {mr->lkey, mr->rkey};
-
-		must(inlay_mmap_add_dev(&x.m, at[0].pd));
-		must(inlay_mmap_add(&x.m, inlay_source_keys(border - PAGE, 2 * PAGE, keys)));
-	}
-	must(inlay_mmap_set_permissions(&x.m, INLAY_PCI_READ_WRITE));
+	keys.lkey = mr->lkey;
+	keys.rkey = mr->rkey;
+	shared_make(&x, 0, INLAY_PCI_READ_WRITE);
+	must(inlay_mmap_add(&x.m, inlay_source_keys(border - PAGE, 2 * PAGE, keys)));
 	must(inlay_mmap_start(&x.m));
-	assert_int_equal(inlay_mmap_pci_most_(&x.m), 2);
-	must(map_export(&x, 0));
-	must(map_import(&y, 1, x.blob, x.len));
+	must(shared_export(&x, 0));
+	must(shared_import(&y, 1, x.blob, x.len));
 	r = inlay_mmap_find(&y.m, (void *)(uintptr_t)(border - PAGE), 2 * PAGE);
 	assert_non_null(r);
 	fill(area, 2 * PAGE, 44);
@@ -510,8 +485,8 @@ static void a_range_of_two_pieces(void **state)
 	assert_int_equal(give(1, border - 100, 200, r->lkey), 0);
 	assert_int_equal(differs(area + PAGE - 100, 200, 45), 200);
 	assert_int_equal(take(1, border - PAGE - 1, 8, r->lkey), REFUSED);
-	map_free(&y);
-	map_free(&x);
+	shared_free(&y);
+	shared_free(&x);
 	must(ibv_dereg_mr(mr));
 }
 
@@ -519,34 +494,30 @@ static void a_range_of_two_pieces(void **state)
 static void exported_twice(void **state)
 {
 	const struct inlay_range *r;
-	struct map x, y[2];
+	struct shared x, y[2], z;
 	uint8_t first[1024];
-	size_t len;
+	size_t len, size;
 
 	(void)state;
 	need_aliases();
-	map_make(&x, 1, INLAY_PCI_READ_WRITE | INLAY_RDMA_READ);
+	shared_make(&x, 1, INLAY_PCI_READ_WRITE | INLAY_RDMA_READ);
 	must(inlay_mmap_add_dev(&x.m, at[1].pd));
 	must(inlay_mmap_start(&x.m));
-	must(map_export(&x, 0));
+	must(shared_export(&x, 0));
 	memcpy(first, x.blob, len = x.len);
 	x.len = sizeof(x.blob);
 	must(inlay_mmap_export_pci(&x.m, at[0].pd, NULL, 0, x.blob, &x.len));
 	assert_int_equal(x.len, len);
 	assert_memory_equal(x.blob, first, len);
 	assert_int_equal(mid.live, 1);
-	must(map_export(&x, 1));
+	must(shared_export(&x, 1));
 	assert_memory_not_equal(x.blob, first, len);
 	assert_int_equal(mid.live, 2);
-	must(map_import(&y[1], 1, first, len));
-	must(map_import(&y[0], 0, x.blob, x.len));
+	must(shared_import(&y[1], 1, first, len));
+	must(shared_import(&y[0], 0, x.blob, x.len));
 	/* A function does not import its own */
-	{
-		struct map z;
-
-		assert_int_equal(map_import(&z, 0, first, len), -EINVAL);
-		assert_int_equal(map_import(&z, 1, x.blob, x.len), -EINVAL);
-	}
+	assert_int_equal(shared_import(&z, 0, first, len), -EINVAL);
+	assert_int_equal(shared_import(&z, 1, x.blob, x.len), -EINVAL);
 	fill(area, PAGE, 9);
 	r = inlay_mmap_find(&y[0].m, area, PAGE);
 	assert_int_equal(take(0, (uintptr_t)area, PAGE, r->lkey), 0);
@@ -555,109 +526,127 @@ static void exported_twice(void **state)
 	assert_int_equal(take(1, (uintptr_t)area, PAGE, r->lkey), 0);
 	assert_int_equal(differs(at[1].own, PAGE, 9), PAGE);
 	/* A blob for RDMA of the same map is another thing, and neither is taken for the other */
-	{
-		size_t size = inlay_mmap_import_size(first, len);
-		struct map z;
-
-		x.len = sizeof(x.blob);
-		must(inlay_mmap_export_rdma(&x.m, at[0].pd, x.blob, &x.len));
-		assert_int_equal(map_import(&z, 1, x.blob, x.len), -ENOTSUP);
-		z.memory = pages(size);
-		assert_int_equal(inlay_mmap_create_from_export(&z.m, z.memory, size, at[1].pd, first, len, NULL), -ENOTSUP);
-		free(z.memory);
-	}
-	map_free(&y[0]);
-	map_free(&y[1]);
-	map_free(&x);
+	x.len = sizeof(x.blob);
+	must(inlay_mmap_export_rdma(&x.m, at[0].pd, x.blob, &x.len));
+	assert_int_equal(shared_import(&z, 1, x.blob, x.len), -ENOTSUP);
+	size = inlay_mmap_import_size(first, len);
+	z.memory = given(size);
+	assert_int_equal(inlay_mmap_create_from_export(&z.m, z.memory, size, at[1].pd, first, len, NULL), -ENOTSUP);
+	given_free(z.memory);
+	shared_free(&y[0]);
+	shared_free(&y[1]);
+	shared_free(&x);
 	assert_int_equal(mid.live, 0);
 }
 
 static void states_and_arguments(void **state)
 {
 	uint8_t blob[1024], keys[2048] __attribute__((aligned(64)));
-	size_t len, need;
-	struct map x, y;
+	struct shared x, y;
+	size_t len, need, i;
 
 	(void)state;
 	need_aliases();
-	map_make(&x, 1, INLAY_PCI_READ_WRITE);
+	shared_make(&x, 1, INLAY_PCI_READ_WRITE);
 	need = inlay_mmap_pci_size(&x.m);
 	assert_true(need && need <= sizeof(keys));
 	len = sizeof(blob);
-	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, keys, sizeof(keys), blob, &len), -EBADFD); /* not started */
+	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, keys, need, blob, &len), -EBADFD); /* not started */
 	must(inlay_mmap_start(&x.m));
-	assert_int_equal(inlay_mmap_export_pci(&x.m, NULL, keys, sizeof(keys), blob, &len), -EINVAL);
-	assert_int_equal(inlay_mmap_export_pci(&x.m, at[1].pd, keys, sizeof(keys), blob, &len), -ENOENT);
-	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, keys, sizeof(keys), blob, NULL), -EINVAL);
-	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, keys, sizeof(keys), NULL, &len), -EINVAL);
-	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, keys, need - 1, blob, &len), -ENOBUFS);
-	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, NULL, need, blob, &len), -EINVAL);
-	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, keys + 8, need, blob, &len), -EINVAL);
+	const struct {
+		struct ibv_pd *pd;
+		void *keys;
+		size_t size;
+		void *blob;
+		size_t *len;
+		int err;
+	} exports[] = {
+		{NULL, keys, need, blob, &len, -EINVAL},
+		{at[1].pd, keys, need, blob, &len, -ENOENT},
+		{at[0].pd, keys, need, blob, NULL, -EINVAL},
+		{at[0].pd, keys, need, NULL, &len, -EINVAL},
+		{at[0].pd, keys, need - 1, blob, &len, -ENOBUFS},
+		{at[0].pd, NULL, need, blob, &len, -EINVAL},
+		{at[0].pd, keys + 8, need, blob, &len, -EINVAL},
+	};
+	for (i = 0; i < ARRAY(exports); i++)
+		assert_int_equal(inlay_mmap_export_pci(&x.m, exports[i].pd, exports[i].keys, exports[i].size,
+						       exports[i].blob, exports[i].len), exports[i].err);
 	len = 10;
-	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, keys, sizeof(keys), blob, &len), -ENOBUFS);
+	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, keys, need, blob, &len), -ENOBUFS);
 	assert_int_equal(len, inlay_mmap_export_pci_size(&x.m));
-	assert_false(inlay_mmap_exported(&x.m));
+	assert_false(x.m.exported);
 	assert_int_equal(mid.live, 0);
 	must(inlay_mmap_export_pci(&x.m, at[0].pd, keys, need, blob, &len));
 
-	/* Importing */
 	need = inlay_mmap_import_pci_size(blob, len);
-	y.memory = pages(need);
-	assert_int_equal(inlay_mmap_create_from_export_pci(NULL, y.memory, need, at[1].pd, blob, len, NULL), -EINVAL);
-	assert_int_equal(inlay_mmap_create_from_export_pci(&y.m, y.memory, need - 1, at[1].pd, blob, len, NULL), -ENOBUFS);
-	assert_int_equal(inlay_mmap_create_from_export_pci(&y.m, y.memory, need, NULL, blob, len, NULL), -EINVAL);
-	assert_int_equal(inlay_mmap_create_from_export_pci(&y.m, y.memory, need, at[1].pd, NULL, len, NULL), -EINVAL);
-	assert_int_equal(inlay_mmap_create_from_export_pci(&y.m, NULL, need, at[1].pd, blob, len, NULL), -EINVAL);
-	assert_int_equal(inlay_mmap_create_from_export_pci(&y.m, y.memory, need, at[1].pd, blob, 8, NULL), -EPROTO);
-	must(inlay_mmap_create_from_export_pci(&y.m, y.memory, need, at[1].pd, blob, len, NULL));
+	y.memory = given(need);
+	const struct {
+		struct inlay_mmap *m;
+		void *memory;
+		size_t size;
+		struct ibv_pd *pd;
+		const void *blob;
+		size_t len;
+		int err;
+	} imports[] = {
+		{NULL, y.memory, need, at[1].pd, blob, len, -EINVAL},
+		{&y.m, y.memory, need - 1, at[1].pd, blob, len, -ENOBUFS},
+		{&y.m, y.memory, need, NULL, blob, len, -EINVAL},
+		{&y.m, y.memory, need, at[1].pd, NULL, len, -EINVAL},
+		{&y.m, NULL, need, at[1].pd, blob, len, -EINVAL},
+		{&y.m, y.memory, need, at[1].pd, blob, 8, -EPROTO},
+		{&y.m, y.memory, need, at[1].pd, blob, len, 0},
+	};
+	for (i = 0; i < ARRAY(imports); i++)
+		assert_int_equal(inlay_mmap_create_from_export_pci(imports[i].m, imports[i].memory, imports[i].size,
+								   imports[i].pd, imports[i].blob, imports[i].len,
+								   NULL), imports[i].err);
 	/* Closed to everything that an imported one is closed to */
 	assert_int_equal(inlay_mmap_pci_size(&y.m), 0);
 	assert_int_equal(inlay_mmap_export_pci_size(&y.m), 0);
 	assert_int_equal(inlay_mmap_export_pci(&y.m, at[1].pd, keys, sizeof(keys), blob, &len), -EBADFD);
 	assert_int_equal(inlay_mmap_stop(&y.m), -EBADFD);
-	assert_int_equal(inlay_mmap_start(&y.m), -EBADFD);
-	/* An alias that will not go */
+	/* An alias that will not go. A map that is stuck may be stopped, and never started */
 	mid.fail_destroy = 1;
 	assert_int_equal(inlay_mmap_destroy(&y.m), -EBUSY);
 	assert_null(inlay_mmap_find(&y.m, area, 1));
-	/* Stopped as a map that is stuck may be, it is no map that could be started */
 	must(inlay_mmap_stop(&y.m));
 	assert_int_equal(inlay_mmap_start(&y.m), -EBADFD);
 	must(inlay_mmap_destroy(&y.m));
-	free(y.memory);
+	given_free(y.memory);
 	/* A key of the owner that will not */
 	mid.fail_destroy = 1;
 	assert_int_equal(inlay_mmap_stop(&x.m), -EBUSY);
 	assert_null(inlay_mmap_find(&x.m, area, 1));
 	must(inlay_mmap_stop(&x.m));
 	assert_int_equal(mid.live, 0);
-	map_free(&x);
-
-	map_make(&x, 1, INLAY_LOCAL_READ_WRITE | INLAY_RDMA_READ);
+	shared_free(&x);
+	/* Nothing granted */
+	shared_make(&x, 1, INLAY_LOCAL_READ_WRITE | INLAY_RDMA_READ);
 	assert_int_equal(inlay_mmap_pci_size(&x.m), 0);
 	must(inlay_mmap_start(&x.m));
-	len = sizeof(blob);
-	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, keys, sizeof(keys), blob, &len), -EPERM); /* nothing granted */
-	map_free(&x);
+	assert_int_equal(inlay_mmap_export_pci(&x.m, at[0].pd, keys, sizeof(keys), blob, &len), -EPERM);
+	shared_free(&x);
 }
 
 /* Whose blob is changed gets in nowhere, sealed or not */
 static void not_permitted(void **state)
 {
 	struct inlay_blob head;
-	struct map x, y;
+	struct shared x, y;
 	uint8_t blob[1024];
 	unsigned i;
 
 	(void)state;
 	need_aliases();
-	map_make(&x, 1, INLAY_PCI_READ_WRITE);
+	shared_make(&x, 1, INLAY_PCI_READ_WRITE);
 	must(inlay_mmap_start(&x.m));
-	must(map_export(&x, 0));
+	must(shared_export(&x, 0));
 	for (i = 0; i < 8 * x.len; i++) {
 		memcpy(blob, x.blob, x.len);
 		blob[i / 8] ^= (uint8_t)(1u << i % 8);
-		assert_true(map_import(&y, 1, blob, x.len) < 0);
+		assert_true(shared_import(&y, 1, blob, x.len) < 0);
 	}
 	/* Sealed anew: another secret, another function, another key */
 	for (i = 0; i < 40; i++) {
@@ -670,113 +659,116 @@ static void not_permitted(void **state)
 			blob[72 + 16 + 1] ^= (uint8_t)(1u << (i - 34)); /* the key's index */
 		must(inlay_blob_head_(&head, blob, x.len));
 		must(inlay_blob_seal_(blob, &head, NULL));
-		assert_int_equal(map_import(&y, 1, blob, x.len), -EPERM);
+		assert_int_equal(shared_import(&y, 1, blob, x.len), -EPERM);
 	}
 	assert_int_equal(mid.live, 1);
-	must(map_import(&y, 1, x.blob, x.len));
-	map_free(&y);
-	map_free(&x);
+	must(shared_import(&y, 1, x.blob, x.len));
+	shared_free(&y);
+	shared_free(&x);
 }
 
 /* Whatever fails, nothing is left, and the map is as it was */
 static void failures_half_way(void **state)
 {
-	struct map x, y;
+	struct shared x, y;
 	int i;
 
 	(void)state;
 	need_aliases();
-	map_make(&x, 3, INLAY_PCI_READ_WRITE);
+	shared_make(&x, 3, INLAY_PCI_READ_WRITE);
 	must(inlay_mmap_start(&x.m));
 	for (i = 1; i <= 3; i++) {
 		mid.creates = 0;
 		mid.fail_create = i;
-		assert_int_equal(map_export(&x, 0), -ENOMEM);
+		assert_int_equal(shared_export(&x, 0), -ENOMEM);
 		assert_int_equal(mid.live, 0);
-		assert_false(inlay_mmap_exported(&x.m));
+		assert_false(x.m.exported);
 	}
 	mid.fail_create = 0;
 	mid.fail_allow = true;
-	assert_int_equal(map_export(&x, 0), -EINVAL);
+	assert_int_equal(shared_export(&x, 0), -EINVAL);
 	assert_int_equal(mid.live, 0);
 	mid.fail_allow = false;
-	must(map_export(&x, 0));
+	must(shared_export(&x, 0));
 	assert_int_equal(mid.live, 3);
 	for (i = 1; i <= 3; i++) {
 		mid.creates = 0;
 		mid.fail_create = i;
-		assert_int_equal(map_import(&y, 1, x.blob, x.len), -ENOMEM);
+		assert_int_equal(shared_import(&y, 1, x.blob, x.len), -ENOMEM);
 		assert_int_equal(mid.live, 3);
 	}
 	mid.fail_create = 0;
-	must(map_import(&y, 1, x.blob, x.len));
-	map_free(&y);
-	map_free(&x);
+	must(shared_import(&y, 1, x.blob, x.len));
+	shared_free(&y);
+	shared_free(&x);
 }
 
-/* A device that says no cannot; one that does not say so just now fails by its own errno, and may be asked again */
+/*
+ * A device that says no cannot; one that does not say so just now fails by its own errno, and may
+ * be asked again
+ */
 static void devices_that_do_not_answer(void **state)
 {
 	static const struct {
 		int says, is;
-	} answers[] = {{EINVAL, ENOTSUP}, {EOPNOTSUPP, ENOTSUP}, {EPERM, ENOTSUP}, {EIO, EIO}, {ENOMEM, ENOMEM}, {EAGAIN, EAGAIN},
-		       {EBUSY, EBUSY}};
-	struct map x, y;
+	} answers[] = {{EINVAL, ENOTSUP}, {EOPNOTSUPP, ENOTSUP}, {EPERM, ENOTSUP}, {EIO, EIO}, {ENOMEM, ENOMEM},
+		       {EAGAIN, EAGAIN}, {EBUSY, EBUSY}};
+	struct shared x, y;
 	size_t i;
 
 	(void)state;
 	need_aliases();
-	map_make(&x, 1, INLAY_PCI_READ_WRITE);
+	shared_make(&x, 1, INLAY_PCI_READ_WRITE);
 	must(inlay_mmap_start(&x.m));
 	for (i = 0; i < ARRAY(answers); i++) {
 		mid.fail_cap = answers[i].says;
-		assert_int_equal(map_export(&x, 0), -answers[i].is);
-		assert_false(inlay_mmap_exported(&x.m));
+		assert_int_equal(shared_export(&x, 0), -answers[i].is);
+		assert_false(x.m.exported);
 	}
 	mid.fail_cap = 0;
-	must(map_export(&x, 0));
+	must(shared_export(&x, 0));
 	for (i = 0; i < ARRAY(answers); i++) {
 		mid.fail_cap = answers[i].says;
-		assert_int_equal(map_import(&y, 1, x.blob, x.len), -answers[i].is);
+		assert_int_equal(shared_import(&y, 1, x.blob, x.len), -answers[i].is);
 	}
 	mid.fail_cap = 0;
-	must(map_import(&y, 1, x.blob, x.len));
-	map_free(&y);
-	map_free(&x);
+	must(shared_import(&y, 1, x.blob, x.len));
+	shared_free(&y);
+	shared_free(&x);
 	assert_int_equal(mid.live, 0);
 }
 
 /* A device without any one of the capabilities, and one without device commands (the second run) */
 static void devices_that_cannot(void **state)
 {
-	struct map x, y;
+	struct shared x, y;
 	uint32_t bit;
 
 	(void)state;
-	map_make(&x, 1, INLAY_PCI_READ_WRITE);
+	shared_make(&x, 1, INLAY_PCI_READ_WRITE);
 	must(inlay_mmap_start(&x.m));
 	if (!capable()) {
-		assert_int_equal(map_export(&x, 0), -ENOTSUP);
-		assert_false(inlay_mmap_exported(&x.m));
+		assert_int_equal(shared_export(&x, 0), -ENOTSUP);
+		assert_false(x.m.exported);
 		assert_int_equal(inlay_mmap_cap_pci(at[1].ctx), 0);
-		map_free(&x);
+		shared_free(&x);
 		return;
 	}
 	for (bit = 1; bit <= 8; bit <<= 1) {
 		mid.no_cap = bit;
 		assert_int_equal(inlay_mmap_cap_pci(at[0].ctx), 0);
-		assert_int_equal(map_export(&x, 0), -ENOTSUP);
-		assert_false(inlay_mmap_exported(&x.m));
+		assert_int_equal(shared_export(&x, 0), -ENOTSUP);
+		assert_false(x.m.exported);
 	}
 	mid.no_cap = 0;
-	must(map_export(&x, 0));
+	must(shared_export(&x, 0));
 	for (bit = 1; bit <= 8; bit <<= 1) {
 		mid.no_cap = bit;
 		assert_int_equal(inlay_mmap_cap_pci(at[1].ctx), 0);
-		assert_int_equal(map_import(&y, 1, x.blob, x.len), -ENOTSUP);
+		assert_int_equal(shared_import(&y, 1, x.blob, x.len), -ENOTSUP);
 	}
 	mid.no_cap = 0;
-	map_free(&x);
+	shared_free(&x);
 	assert_int_equal(mid.live, 0);
 }
 

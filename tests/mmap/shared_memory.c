@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * shared_memory.c: two processes, and memory maps between them, end to end. A, the child, makes maps and exports them; B, which runs the tests,
- * imports the blobs, which come through a socket, and reaches A's memory with inlay's posts: every range, every operation, every permission and
+ * shared_memory.c: two processes, and memory maps between them, end to end. A, the child, makes
+ * maps and exports them; B, which runs the tests, imports the blobs, which come through a socket,
+ * and reaches A's memory with inlay's posts: every range, every operation, every permission and
  * what violates it, blobs that are stale. Each process has its own device; both are on one fabric.
  */
-#include "common.h"
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
+#include "rig.h"
 #include <sys/socket.h>
 
-#define PAGE 4096
-#define REMOTE (INLAY_RDMA_READ | INLAY_RDMA_WRITE | INLAY_RDMA_ATOMIC)
 #define MAX_RANGES 4
 #define BUF (64 * 1024u)
 
@@ -45,15 +42,6 @@ struct answer {
 static int wire;
 static struct place own;                /* but for the QP */
 static struct end e;                    /* this process's */
-
-static uint8_t secret[32] = "known to parent and child alone";
-
-static int hmac(void *key, const void *data, size_t len, uint8_t *code)
-{
-	return HMAC(EVP_sha256(), key, 32, (const unsigned char *)data, len, code, NULL) ? 0 : -EIO;
-}
-
-static const struct inlay_mac mac = {hmac, secret, 32};
 
 static void put(const void *data, size_t len)
 {
@@ -110,8 +98,7 @@ static int open_here(void **state)
 
 /* ---- A ---- */
 
-static struct inlay_mmap map;
-static void *map_memory;
+static struct map map;
 static uint8_t *host;                   /* 32 pages: the first range, the odd one, the hidden one */
 static struct ibv_dm *ibdm;
 static struct inlay_dm dm;
@@ -123,28 +110,24 @@ static uint8_t *range_memory(uint32_t i)
 
 static void export_anew(const struct question *q, struct answer *a)
 {
-	size_t size = inlay_mmap_size(1, MAX_RANGES);
 	struct inlay_keys keys = {0, 0};
 
-	if (map_memory) {
-		must(inlay_mmap_destroy(&map));
-		free(map_memory);
-	}
-	map_memory = pages(size);
-	must(inlay_mmap_create(&map, map_memory, size, 1, MAX_RANGES));
-	must(inlay_mmap_add_dev(&map, dev.pd));
-	must(inlay_mmap_add(&map, inlay_source_host(host, 16 * PAGE)));
-	must(inlay_mmap_add(&map, inlay_source_host(host + 20 * PAGE + 40, 12344)));
+	if (map.memory)
+		map_free(&map);
+	map_make(&map, 1, MAX_RANGES);
+	must(inlay_mmap_add_dev(&map.m, dev.pd));
+	must(inlay_mmap_add(&map.m, inlay_source_host(host, 16 * PAGE)));
+	must(inlay_mmap_add(&map.m, inlay_source_host(host + 20 * PAGE + 40, 12344)));
 	if (ibdm)
-		must(inlay_mmap_add(&map, inlay_source_dm(ibdm, 256, 1024)));
-	must(inlay_mmap_add(&map, limited(inlay_source_host(host + 30 * PAGE, PAGE), INLAY_LOCAL_READ_WRITE)));
-	must(inlay_mmap_set_permissions(&map, q->permissions));
-	must(inlay_mmap_set_mac(&map, q->coded ? &mac : NULL));
-	must(inlay_mmap_start(&map));
+		must(inlay_mmap_add(&map.m, inlay_source_dm(ibdm, 256, 1024)));
+	must(inlay_mmap_add(&map.m, limited(inlay_source_host(host + 30 * PAGE, PAGE), INLAY_LOCAL_READ_WRITE)));
+	must(inlay_mmap_set_permissions(&map.m, q->permissions));
+	map.m.mac = q->coded ? &right : NULL;
+	must(inlay_mmap_start(&map.m));
 	a->blob_len = sizeof(a->blob);
-	must(inlay_mmap_export_rdma(&map, dev.pd, a->blob, &a->blob_len));
+	must(inlay_mmap_export_rdma(&map.m, dev.pd, a->blob, &a->blob_len));
 	a->hidden = (uintptr_t)host + 30 * PAGE;
-	must(inlay_mmap_keys(&map, inlay_mmap_num_ranges(&map) - 1, 0, &keys));
+	must(inlay_mmap_keys(&map.m, map.m.num_ranges - 1, 0, &keys));
 	a->hidden_rkey = keys.rkey;
 }
 
@@ -186,12 +169,11 @@ static void serve(void)
 				memcpy(a.bytes, range_memory(q.range) + q.offset, q.len);
 			break;
 		case STOP:
-			must(inlay_mmap_stop(&map));
-			assert_int_equal(inlay_mmap_start(&map), -EBADFD);
+			must(inlay_mmap_stop(&map.m));
+			assert_int_equal(inlay_mmap_start(&map.m), -EBADFD);
 			break;
 		default:
-			must(inlay_mmap_destroy(&map));
-			free(map_memory);
+			map_free(&map);
 			end_free(&e);
 			if (ibdm)
 				must(ibv_free_dm(ibdm));
@@ -209,8 +191,7 @@ static void serve(void)
 /* ---- B ---- */
 
 static struct answer a;
-static struct inlay_mmap theirs;
-static void *memory;
+static struct map theirs;
 
 static struct answer *ask(const struct question *q)
 {
@@ -240,18 +221,9 @@ static void meet(void)
 
 static void import(const uint8_t *blob, size_t len, bool coded)
 {
-	struct inlay_mmap_import how;
-	size_t size = inlay_mmap_import_size(blob, len);
-
-	memset(&how, 0, sizeof(how));
-	how.mac = coded ? &mac : NULL;
-	if (memory) {
-		must(inlay_mmap_destroy(&theirs));
-		free(memory);
-	}
-	assert_int_not_equal(size, 0);
-	memory = pages(size);
-	must(inlay_mmap_create_from_export(&theirs, memory, size, dev.pd, blob, len, &how));
+	if (theirs.memory)
+		map_free(&theirs);
+	map_import(&theirs, dev.pd, blob, len, coded ? &right : NULL);
 }
 
 /* A exports with these permissions, B imports */
@@ -307,6 +279,11 @@ static enum ibv_wc_status reach(uint32_t op, uint64_t raddr, uint32_t rkey, uint
 	return status;
 }
 
+static void reached(uint32_t op, uint64_t raddr, uint32_t rkey, uint32_t len)
+{
+	assert_int_equal(reach(op, raddr, rkey, len), IBV_WC_SUCCESS);
+}
+
 /* The remote device refuses it; new QPs afterwards */
 static void refused(uint32_t op, uint64_t raddr, uint32_t rkey, uint32_t len)
 {
@@ -318,7 +295,7 @@ static uint32_t key(uint64_t addr, uint64_t len, uint32_t access)
 {
 	uint32_t rkey = 0;
 
-	must(inlay_mmap_remote(&theirs, addr, len, access, &rkey));
+	must(inlay_mmap_remote(&theirs.m, addr, len, access, &rkey));
 	return rkey;
 }
 
@@ -331,13 +308,13 @@ static void every_range(void **unused)
 	meet();
 	for (pass = 0; pass < 2; pass++) {
 		share(INLAY_LOCAL_READ_WRITE | REMOTE, pass);
-		n = inlay_mmap_num_ranges(&theirs);
+		n = theirs.m.num_ranges;
 		/* The hidden one has not come along */
 		assert_true(n == 2 || n == 3);
 		if (softdev_present())
 			assert_int_equal(n, 3);
 		for (i = 0; i < n; i++) {
-			const struct inlay_range *r = range_of(&theirs, i);
+			const struct inlay_range *r = range_of(&theirs.m, i);
 			const uint32_t len = (uint32_t)r->len, seed = 10 * pass + i + 1;
 			const uint64_t word = (r->start + 8 * 25 + 7) & ~(uint64_t)7;
 			struct ibv_sge sge = sge_of(&e, 0, 8);
@@ -346,7 +323,7 @@ static void every_range(void **unused)
 			assert_int_equal(r->access, REMOTE);
 			/* Write all of it, and A sees it */
 			fill(e.buf, len, seed);
-			assert_int_equal(reach(INLAY_RDMA_WRITE, r->start, key(r->start, len, INLAY_RDMA_WRITE), len), IBV_WC_SUCCESS);
+			reached(INLAY_RDMA_WRITE, r->start, key(r->start, len, INLAY_RDMA_WRITE), len);
 			assert_int_equal(differs(peek(i, 0, len), len, seed), len);
 			/* Its last word alone, inline, and nothing before */
 			compare = 0x0123456789abcdef ^ seed;
@@ -359,11 +336,12 @@ static void every_range(void **unused)
 			/* A writes all of it, and B reads it */
 			fill_theirs(i, len, seed + 100);
 			memset(e.buf, 0, len);
-			assert_int_equal(reach(INLAY_RDMA_READ, r->start, key(r->start, len, INLAY_RDMA_READ), len), IBV_WC_SUCCESS);
+			reached(INLAY_RDMA_READ, r->start, key(r->start, len, INLAY_RDMA_READ), len);
 			assert_int_equal(differs(e.buf, len, seed + 100), len);
 			/* Atomics: what was there comes back, what is there A sees */
 			memcpy(&old, peek(i, (uint32_t)(word - r->start), 8), 8);
-			must(inlay_post_fetch_add(&e.sq, word, key(word, 8, INLAY_RDMA_ATOMIC), 0x100000001, &sge, INLAY_SIGNALED));
+			must(inlay_post_fetch_add(&e.sq, word, key(word, 8, INLAY_RDMA_ATOMIC), 0x100000001, &sge,
+						  INLAY_SIGNALED));
 			inlay_sq_ring(&e.sq);
 			sent(&e);
 			assert_memory_equal(e.buf, &old, 8);
@@ -381,7 +359,10 @@ static void every_range(void **unused)
 	}
 }
 
-/* Each set of permissions against each operation, in each range: what inlay_mmap_remote says, the remote device does */
+/*
+ * Each set of permissions against each operation, in each range: what inlay_mmap_remote says, the
+ * remote device does
+ */
 static void every_permission(void **unused)
 {
 	static const uint32_t ops[] = {INLAY_RDMA_READ, INLAY_RDMA_WRITE, INLAY_RDMA_ATOMIC};
@@ -391,18 +372,18 @@ static void every_permission(void **unused)
 	meet();
 	for (mask = 2; mask <= 14; mask += 2) {
 		share(mask, false);
-		assert_int_equal(inlay_mmap_permissions(&theirs), mask);
-		for (i = 0; i < inlay_mmap_num_ranges(&theirs); i++) {
-			const struct inlay_range *r = range_of(&theirs, i);
+		assert_int_equal(theirs.m.permissions, mask);
+		for (i = 0; i < theirs.m.num_ranges; i++) {
+			const struct inlay_range *r = range_of(&theirs.m, i);
 
 			for (k = 0; k < 3; k++) {
-				int err = inlay_mmap_remote(&theirs, r->start, 8, ops[k], &rkey);
+				int err = inlay_mmap_remote(&theirs.m, r->start, 8, ops[k], &rkey);
 
 				assert_int_equal(err, mask & ops[k] ? 0 : -EPERM);
 				if (err)
 					refused(ops[k], r->start, r->rkey, 8);
 				else
-					assert_int_equal(reach(ops[k], r->start, rkey, 8), IBV_WC_SUCCESS);
+					reached(ops[k], r->start, rkey, 8);
 			}
 		}
 	}
@@ -419,18 +400,18 @@ static void out_of_range(void **unused)
 	share(INLAY_LOCAL_READ_WRITE | REMOTE, false);
 	hidden = a.hidden;
 	hidden_rkey = a.hidden_rkey;
-	for (i = 0; i < inlay_mmap_num_ranges(&theirs); i++) {
-		r = range_of(&theirs, i);
-		s = range_of(&theirs, !i);
-		assert_int_equal(inlay_mmap_remote(&theirs, r->start + r->len - 8, 9, INLAY_RDMA_WRITE, &rkey), -ENOENT);
+	for (i = 0; i < theirs.m.num_ranges; i++) {
+		r = range_of(&theirs.m, i);
+		s = range_of(&theirs.m, !i);
+		assert_int_equal(inlay_mmap_remote(&theirs.m, r->start + r->len - 8, 9, INLAY_RDMA_WRITE, &rkey), -ENOENT);
 		refused(INLAY_RDMA_WRITE, r->start + r->len - 8, r->rkey, 9);
-		assert_int_equal(inlay_mmap_remote(&theirs, r->start - 1, 8, INLAY_RDMA_READ, &rkey), -ENOENT);
+		assert_int_equal(inlay_mmap_remote(&theirs.m, r->start - 1, 8, INLAY_RDMA_READ, &rkey), -ENOENT);
 		refused(INLAY_RDMA_READ, r->start - 1, r->rkey, 8);
 		/* Another range's key */
 		refused(INLAY_RDMA_WRITE, r->start, s->rkey, 8);
 	}
 	/* What is not granted is not in the blob; who guesses both address and key gets no further */
-	assert_int_equal(inlay_mmap_remote(&theirs, hidden, 8, INLAY_RDMA_READ, &rkey), -ENOENT);
+	assert_int_equal(inlay_mmap_remote(&theirs.m, hidden, 8, INLAY_RDMA_READ, &rkey), -ENOENT);
 	refused(INLAY_RDMA_READ, hidden, hidden_rkey, 8);
 	refused(INLAY_RDMA_WRITE, hidden, hidden_rkey, 8);
 }
@@ -449,19 +430,19 @@ static void stale(void **unused)
 	share(INLAY_LOCAL_READ_WRITE | REMOTE, true);
 	memcpy(blob, a.blob, sizeof(blob));
 	len = a.blob_len;
-	for (i = 0; i < inlay_mmap_num_ranges(&theirs); i++) {
-		const struct inlay_range *r = range_of(&theirs, i);
+	for (i = 0; i < theirs.m.num_ranges; i++) {
+		const struct inlay_range *r = range_of(&theirs.m, i);
 
 		fill_theirs(i, (uint32_t)r->len, seed);
-		assert_int_equal(reach(INLAY_RDMA_READ, r->start, r->rkey, 8), IBV_WC_SUCCESS);
+		reached(INLAY_RDMA_READ, r->start, r->rkey, 8);
 	}
 	ask(&stop);
 	/* Of a map that was imported before, and of one that is imported now */
 	for (k = 0; k < 2; k++) {
 		if (k)
 			import(blob, len, true);
-		for (i = 0; i < inlay_mmap_num_ranges(&theirs); i++) {
-			const struct inlay_range *r = range_of(&theirs, i);
+		for (i = 0; i < theirs.m.num_ranges; i++) {
+			const struct inlay_range *r = range_of(&theirs.m, i);
 
 			refused(ops[0], r->start, key(r->start, 8, ops[0]), 8);
 			refused(ops[1], r->start, key(r->start, 8, ops[1]), 8);
@@ -471,21 +452,18 @@ static void stale(void **unused)
 	}
 	/* The same memory, exported by a new map: the new blob opens it, the old one still does not */
 	share(INLAY_LOCAL_READ_WRITE | REMOTE, false);
-	assert_int_equal(reach(INLAY_RDMA_READ, range_of(&theirs, 0)->start, range_of(&theirs, 0)->rkey, 8), IBV_WC_SUCCESS);
+	reached(INLAY_RDMA_READ, range_of(&theirs.m, 0)->start, range_of(&theirs.m, 0)->rkey, 8);
 	import(blob, len, true);
-	for (i = 0; i < inlay_mmap_num_ranges(&theirs); i++)
-		refused(INLAY_RDMA_WRITE, range_of(&theirs, i)->start, range_of(&theirs, i)->rkey, 8);
+	for (i = 0; i < theirs.m.num_ranges; i++)
+		refused(INLAY_RDMA_WRITE, range_of(&theirs.m, i)->start, range_of(&theirs.m, i)->rkey, 8);
 }
 
 static int close_here(void **state)
 {
 	struct question q = about(QUIT);
 
-	if (memory) {
-		if (inlay_mmap_destroy(&theirs))
-			return -1;
-		free(memory);
-	}
+	if (theirs.memory)
+		map_free(&theirs);
 	if (e.qp)
 		end_free(&e);
 	put(&q, sizeof(q));

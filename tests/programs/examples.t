@@ -38,6 +38,13 @@ for source in examples/*.c; do
 	result $? "$name: no device"
 done
 
+status=0
+on "" regcache >"$dir/out" 2>&1 || status=$?
+if [ $status = 77 ]; then
+	skip "regcache" "$(tail -n 1 "$dir/out")"
+else
+	result $status "regcache: finds what it has, and notices what is unmapped"
+fi
 for link in roce ib; do
 	try "loop, $link" on "--link $link" loop
 	try "shared_memory, $link" on "--link $link" shared_memory

@@ -38,7 +38,7 @@ for compiler in gcc clang; do
 	ceiling $compiler inlay_sge 400 52 "one-SGE RDMA write, record, 8-byte doorbell"
 	ceiling $compiler inlay_poll 400 34 "peek, error test, credit, advance"
 	ceiling $compiler inlay_poll_quiet 400 29 "peek, error test, credit, quiet advance"
-	[ $compiler = gcc ] && datagrams=(97 77) || datagrams=(80 69)
+	[ $compiler = gcc ] && datagrams=(86 67) || datagrams=(80 69)
 	ceiling $compiler inlay_ud_inline 200 ${datagrams[0]} "8-byte inline datagram, record, BlueFlame of two WQEBBs"
 	ceiling $compiler inlay_ud_sge 200 ${datagrams[1]} "one-SGE datagram, record, 8-byte doorbell"
 	ceiling $compiler inlay_srq_give 200 32 "one-SGE entry of a shared receive queue, record"

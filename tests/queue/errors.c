@@ -3,27 +3,8 @@
  * errors.c: error completions: each with the right status, syndrome, opcode and WQE, followed by flushes of all that was outstanding, with
  * all credit given back; and the way back: reset, clean, take over again, work. On a stepped device, if it is the software one.
  */
-#include "common.h"
+#include "rig.h"
 #include <endian.h>
-
-struct pair {
-	struct end a, b;
-	struct opt opt;
-};
-
-static void pair_make(struct pair *p, const struct opt *opt)
-{
-	p->opt = *opt;
-	ends_make(&p->a, &p->b, opt);
-	end_take(&p->a, INLAY_UAR_DOORBELL);
-	end_take(&p->b, INLAY_UAR_DOORBELL);
-}
-
-static void pair_free(struct pair *p)
-{
-	end_free(&p->a);
-	end_free(&p->b);
-}
 
 static void recv_into(struct end *e, size_t offset, uint32_t len, uint32_t lkey)
 {
@@ -82,7 +63,7 @@ static uint32_t revive(struct pair *p)
 			left += inlay_cq_clean(&e->cq, e->qp->qp_num, NULL, NULL);
 			left += inlay_cq_clean(&e->rxcq, e->qp->qp_num, NULL, NULL);
 		} else {
-			e->qp = qp_make(&p->opt, e->scq, e->rcq);
+			e->qp = qp_make(&p->a.opt, e->scq, e->rcq);
 		}
 	}
 	ends_connect(&p->a, &p->b);
@@ -247,7 +228,7 @@ static void local_protection(void **state)
 
 static void beyond_region(struct pair *p, uint32_t flags)
 {
-	struct ibv_sge sge = sge_of(&p->a, p->opt.bytes - 10, 11);
+	struct ibv_sge sge = sge_of(&p->a, p->a.opt.bytes - 10, 11);
 
 	must(inlay_post_read(&p->a.sq, raddr_of(&p->b, 0), p->b.mr->rkey, &sge, 1, flags));
 }
@@ -300,14 +281,14 @@ static void bad_raddr(struct pair *p, uint32_t flags)
 {
 	struct ibv_sge sge = sge_of(&p->a, 0, 64);
 
-	must(inlay_post_read(&p->a.sq, raddr_of(&p->b, p->opt.bytes - 63), p->b.mr->rkey, &sge, 1, flags));
+	must(inlay_post_read(&p->a.sq, raddr_of(&p->b, p->a.opt.bytes - 63), p->b.mr->rkey, &sge, 1, flags));
 }
 
 static void bad_atomic(struct pair *p, uint32_t flags)
 {
 	struct ibv_sge sge = sge_of(&p->a, 0, 8);
 
-	must(inlay_post_cmp_swap(&p->a.sq, raddr_of(&p->b, p->opt.bytes), p->b.mr->rkey, 1, 2, &sge, flags));
+	must(inlay_post_cmp_swap(&p->a.sq, raddr_of(&p->b, p->a.opt.bytes), p->b.mr->rkey, 1, 2, &sge, flags));
 }
 
 static void remote_access(void **state)
@@ -552,13 +533,6 @@ static void steps(void **state)
 	assert_int_equal(softdev_execute(0xfffffe, 1), -ENOENT);
 	assert_int_equal(softdev_complete(0xfffffe, 1), -ENOENT);
 	pair_free(&p);
-}
-
-static int open_stepped(void **state)
-{
-	if (softdev_present() && softdev_manual(1))
-		return -1;
-	return dev_open(state);
 }
 
 int main(void)

@@ -4,63 +4,10 @@
  * size, credit, laps of the completion ring, events. What needs no device is in rings.c, what needs a device stepped by hand in errors.c
  * and uar.c.
  */
-#include "common.h"
+#include "rig.h"
 #include <endian.h>
 
 #define NUMBER(n) (0x1000 + (n)) /* an offset in a buffer, off the page's beginning */
-
-struct pair {
-	struct end a, b;
-};
-
-static void pair_make(struct pair *p, const struct opt *opt)
-{
-	ends_make(&p->a, &p->b, opt);
-	end_take(&p->a, INLAY_UAR_DOORBELL);
-	end_take(&p->b, INLAY_UAR_DOORBELL);
-}
-
-static void pair_free(struct pair *p)
-{
-	expect_nothing(&p->a.cq);
-	if (!p->a.opt.one_cq)
-		expect_nothing(&p->a.rxcq);
-	expect_nothing(&p->b.cq);
-	if (!p->b.opt.one_cq)
-		expect_nothing(&p->b.rxcq);
-	end_free(&p->a);
-	end_free(&p->b);
-}
-
-static void post_recv(struct end *e, size_t offset, size_t len)
-{
-	struct ibv_sge sge = sge_of(e, offset, len);
-
-	must(inlay_post_recv(&e->rq, &sge, 1));
-	inlay_rq_ring(&e->rq);
-}
-
-static struct inlay_cq *rx_cq(struct end *e)
-{
-	return e->opt.one_cq ? &e->cq : &e->rxcq;
-}
-
-/* A good receive; its slot and WQE go back */
-static void received(struct end *e, uint8_t opcode, uint32_t len, uint32_t counter)
-{
-	const struct mlx5_cqe64 *cqe = cqe_wait(rx_cq(e));
-
-	if (inlay_cqe_is_error(cqe))
-		inlay_cqe_print(stderr, cqe);
-	assert_int_equal(inlay_cqe_opcode(cqe), opcode);
-	assert_int_equal(inlay_cqe_byte_count(cqe), len);
-	assert_int_equal(inlay_cqe_qpn(cqe), e->qp->qp_num);
-	assert_int_equal(inlay_cqe_wqe_counter(cqe), counter & 0xffff);
-	assert_int_equal(inlay_cqe_status(cqe), IBV_WC_SUCCESS);
-	assert_false(inlay_cqe_is_send(cqe));
-	assert_true(0 < inlay_rq_release(&e->rq, cqe));
-	inlay_cq_advance(rx_cq(e), 1);
-}
 
 /* A good completion of the WQE at that index */
 static void sent_as(struct end *e, uint8_t opcode, uint32_t index)

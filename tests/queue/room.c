@@ -55,7 +55,7 @@ static void program(void **state)
 		must(inlay_uar_from_qp(&a.uar, a.qp, NULL));
 		must(inlay_cq_from_cq(&a.cq, a.scq, NULL));
 		if (way == 0) {
-			assert_int_equal(inlay_cq_size(&a.cq), 32);
+			assert_int_equal(a.cq.mask + 1, 32);
 			memset(&a.sq, 0x5a, sizeof(a.sq));
 			was = a.sq;
 			assert_int_equal(inlay_sq_from_qp(&a.sq, a.qp, &a.uar, &a.cq, &why), -ENOSPC);
@@ -244,11 +244,11 @@ static void queues(void **state)
 			must(inlay_srq_from_srq(&srq, ib, &a.cq, NULL));
 			assert_int_equal(a.cq.reserved, sum + 128);
 			/* Too many for what is left */
-			must(inlay_cq_reserve(&a.cq, inlay_cq_size(&a.cq) - sum - 128 - 1, NULL));
+			must(inlay_cq_reserve(&a.cq, a.cq.mask - sum - 128, NULL));
 			assert_int_equal(inlay_srq_from_srq(&srq, ib, &a.cq, NULL), -ENOSPC);
 			assert_int_equal(inlay_rq_from_qp(&a.rq, a.qp, &a.cq, NULL), -ENOSPC);
-			assert_int_equal(a.cq.reserved, inlay_cq_size(&a.cq) - 1);
-			inlay_cq_unreserve(&a.cq, inlay_cq_size(&a.cq) - sum - 128 - 1);
+			assert_int_equal(a.cq.reserved, a.cq.mask);
+			inlay_cq_unreserve(&a.cq, a.cq.mask - sum - 128);
 			inlay_srq_fini(&srq);
 			inlay_srq_fini(&srq);
 		}

@@ -4,7 +4,7 @@
  * empty queue, completions that cannot be, payload left in the CQE, the limit event. The list itself is in rings.c, a queue pair in error
  * in recover.c.
  */
-#include "common.h"
+#include "rig.h"
 #include <endian.h>
 
 #define SLOT 512u
@@ -73,16 +73,14 @@ static int give(struct shared *s, uint32_t len)
 
 static struct opt receiving(struct shared *s, enum ibv_qp_type type)
 {
-	struct opt opt = usual;
+	struct opt opt = opt_of(type, 1 << 16);
 
-	opt.type = type;
 	opt.srq = s ? s->ib : NULL;
-	opt.bytes = 1 << 16;
 	return opt;
 }
 
 /* a sends, b receives through the shared queue */
-static void pair_make(struct end *a, struct end *b, struct shared *s, enum ibv_qp_type type, int cqe_size, bool scatter)
+static void shared_pair(struct end *a, struct end *b, struct shared *s, enum ibv_qp_type type, int cqe_size, bool scatter)
 {
 	struct opt from = receiving(NULL, type), to = receiving(s, type);
 
@@ -93,18 +91,6 @@ static void pair_make(struct end *a, struct end *b, struct shared *s, enum ibv_q
 	ends_connect(a, b);
 	end_take(a, INLAY_UAR_DOORBELL);
 	end_take(b, INLAY_UAR_DOORBELL);
-}
-
-static struct inlay_av av_to(const struct end *e)
-{
-	struct ibv_ah_attr path = own_path();
-	struct ibv_ah *ah = ibv_create_ah(dev.pd, &path);
-	struct inlay_av av;
-
-	assert_non_null(ah);
-	must(inlay_av_from_ah(&av, ah, e->qp->qp_num, QKEY));
-	must(ibv_destroy_ah(ah));
-	return av;
 }
 
 /* ---- several queue pairs ---- */
@@ -128,7 +114,7 @@ static void several(void **state)
 	(void)state;
 	shared_make(&s, 63, 1);
 	for (i = 0; i < PAIRS; i++)
-		pair_make(&a[i], &b[i], &s, i == DATAGRAM ? IBV_QPT_UD : IBV_QPT_RC, i & 1 ? 128 : 64, false);
+		shared_pair(&a[i], &b[i], &s, i == DATAGRAM ? IBV_QPT_UD : IBV_QPT_RC, i & 1 ? 128 : 64, false);
 	av = av_to(&b[DATAGRAM]);
 	memset(s.buf, 0x22, (size_t)s.srq.wqe_cnt * SLOT);
 	while (total < 20000) {
@@ -217,7 +203,7 @@ static void full(void **state)
 	(void)state;
 	shared_make(&s, room, 1);
 	assert_int_equal(inlay_srq_room(&s.srq), room);
-	pair_make(&a, &b, &s, IBV_QPT_RC, 64, false);
+	shared_pair(&a, &b, &s, IBV_QPT_RC, 64, false);
 	for (i = 0; i < room; i++) {
 		assert_int_equal(inlay_srq_pending(&s.srq), i);
 		must(give(&s, SLOT));
@@ -275,7 +261,7 @@ static void pieces(void **state)
 		struct end a, b;
 
 		shared_make(&s, 16, max);
-		pair_make(&a, &b, &s, IBV_QPT_RC, 64, false);
+		shared_pair(&a, &b, &s, IBV_QPT_RC, 64, false);
 		for (i = 0; i < 60; i++) {
 			uint32_t len[33], total = 0, index = inlay_srq_index(&s.srq), tag = (uint32_t)rnd(), done;
 			const struct mlx5_cqe64 *cqe;
@@ -330,7 +316,7 @@ static void hostile(void **state)
 
 	(void)state;
 	shared_make(&s, 15, 1);
-	pair_make(&a, &b, &s, IBV_QPT_RC, 64, false);
+	shared_pair(&a, &b, &s, IBV_QPT_RC, 64, false);
 	for (i = 0; i < 2000; i++) {
 		const struct mlx5_cqe64 *cqe;
 		struct mlx5_cqe64 fake;
@@ -387,7 +373,7 @@ static void in_cqe(void **state)
 		struct end a, b;
 
 		shared_make(&s, 15, 1);
-		pair_make(&a, &b, &s, IBV_QPT_RC, size, true);
+		shared_pair(&a, &b, &s, IBV_QPT_RC, size, true);
 		for (n = 0; n <= 100; n++) {
 			uint32_t index = inlay_srq_index(&s.srq);
 			const struct mlx5_cqe64 *cqe;
@@ -445,7 +431,7 @@ static void limit(void **state)
 
 	(void)state;
 	shared_make(&s, 31, 1);
-	pair_make(&a, &b, &s, IBV_QPT_RC, 64, false);
+	shared_pair(&a, &b, &s, IBV_QPT_RC, 64, false);
 	for (round = 0; round < 8; round++) {
 		uint32_t at = 1 + rnd_below(20);
 

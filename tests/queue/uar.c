@@ -6,7 +6,7 @@
  * The software device's doorbell page is plain memory, and a stepped device does not look at it: what was written can be read. That is
  * done by looking at the bytes; all the rest runs on any device.
  */
-#include "common.h"
+#include "rig.h"
 #include <endian.h>
 #include <pthread.h>
 
@@ -344,23 +344,22 @@ static void threads(uint32_t mode, struct inlay_uar *uar, struct self *s)
 	must(pthread_barrier_destroy(&barrier));
 }
 
-/* One register made for it, shared under the lock */
-static void threads_locked(void **state)
+/* One register for all: shared under the lock, or with doorbells only, which need nothing to agree upon */
+static void threads_of(uint32_t mode)
 {
 	struct inlay_uar uar;
 	struct self s[THREADS];
 	struct opt opt = usual;
 	uint32_t i;
 
-	(void)state;
 	opt.cap.max_send_wr = 256;
 	opt.cqe = 511;
-	must(inlay_uar_create(&uar, dev.pd, INLAY_UAR_LOCKED, NULL));
+	must(inlay_uar_create(&uar, dev.pd, mode, NULL));
 	for (i = 0; i < THREADS; i++) {
 		self_make(&s[i], i, uar.pd, &opt);
 		must(inlay_sq_from_qp(&s[i].e.sq, s[i].e.qp, &uar, NULL, NULL));
 	}
-	threads(INLAY_UAR_LOCKED, &uar, s);
+	threads(mode, &uar, s);
 	assert_int_equal(inlay_uar_destroy(&uar, NULL), -EBUSY);
 	for (i = 0; i < THREADS; i++) {
 		inlay_sq_fini(&s[i].e.sq);
@@ -369,35 +368,16 @@ static void threads_locked(void **state)
 	must(inlay_uar_destroy(&uar, NULL));
 }
 
-/* One register of libmlx5's, doorbells only: nothing to agree upon, and each QP has its own object */
-static void threads_doorbell(void **state)
+static void threads_locked(void **state)
 {
-	struct inlay_uar uar;
-	struct self s[THREADS];
-	struct opt opt = usual;
-	uint32_t i;
-
 	(void)state;
-	opt.cap.max_send_wr = 256;
-	opt.cqe = 511;
-	must(inlay_uar_create(&uar, dev.pd, INLAY_UAR_DOORBELL, NULL));
-	for (i = 0; i < THREADS; i++) {
-		self_make(&s[i], i, uar.pd, &opt);
-		must(inlay_sq_from_qp(&s[i].e.sq, s[i].e.qp, &uar, NULL, NULL));
-	}
-	threads(INLAY_UAR_DOORBELL, &uar, s);
-	for (i = 0; i < THREADS; i++) {
-		inlay_sq_fini(&s[i].e.sq);
-		end_free(&s[i].e);
-	}
-	must(inlay_uar_destroy(&uar, NULL));
+	threads_of(INLAY_UAR_LOCKED);
 }
 
-static int open_stepped(void **state)
+static void threads_doorbell(void **state)
 {
-	if (softdev_present() && softdev_manual(1))
-		return -1;
-	return dev_open(state);
+	(void)state;
+	threads_of(INLAY_UAR_DOORBELL);
 }
 
 int main(void)

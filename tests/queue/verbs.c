@@ -981,9 +981,9 @@ static int refusal(struct scene *s, uint32_t reason, const char **why)
 	case Y_REGISTER: ret = inlay_uar_from_qp(&uar, s->a.qp, why); break;
 	case Y_OTHER_CQ: ret = inlay_rq_from_qp(&rq, s->a.qp, &s->a.cq, why); break;
 	case Y_SMALL_CQ:
-		s->a.cq.reserved += inlay_cq_size(&s->a.cq);
+		s->a.cq.reserved += s->a.cq.mask + 1;
 		ret = inlay_sq_from_qp(&sq, s->a.qp, &s->borrowed, &s->a.cq, why);
-		s->a.cq.reserved -= inlay_cq_size(&s->a.cq);
+		s->a.cq.reserved -= s->a.cq.mask + 1;
 		break;
 	case Y_CQE_SIZE:
 	case Y_CQ_USED:

@@ -3,7 +3,7 @@
  * windows.c: memory windows: bound, used by the peer, closed in every way, and refused from then on; at every place of the ring; on RC and
  * UC, of both types.
  */
-#include "common.h"
+#include "rig.h"
 #include <endian.h>
 
 #define BASE 0x2000u
@@ -12,10 +12,8 @@
 /* b's memory is the peer's through windows only */
 static struct opt windowed(enum ibv_qp_type type)
 {
-	struct opt opt = usual;
+	struct opt opt = opt_of(type, 1 << 16);
 
-	opt.type = type;
-	opt.bytes = 1 << 16;
 	opt.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
 	opt.qp_access = type == IBV_QPT_UC ? IBV_ACCESS_REMOTE_WRITE : REMOTE;
 	/* WQEs of the usual kind are short here, a bind is not */
@@ -24,7 +22,7 @@ static struct opt windowed(enum ibv_qp_type type)
 	return opt;
 }
 
-static void pair_make(struct end *a, struct end *b, enum ibv_qp_type type)
+static void window_pair(struct end *a, struct end *b, enum ibv_qp_type type)
 {
 	struct opt opt = windowed(type);
 
@@ -45,14 +43,6 @@ static uint32_t recv_word(struct end *e, const struct mlx5_cqe64 **cqe)
 	return word;
 }
 
-static void post_recv(struct end *e)
-{
-	struct ibv_sge sge = sge_of(e, 0, 64);
-
-	must(inlay_post_recv(&e->rq, &sge, 1));
-	inlay_rq_ring(&e->rq);
-}
-
 /* b binds and tells a the key, in one doorbell: the fence keeps the message behind the window */
 static uint32_t bind(struct end *a, struct end *b, struct ibv_mw *mw, uint32_t len, uint32_t access)
 {
@@ -64,7 +54,7 @@ static uint32_t bind(struct end *a, struct end *b, struct ibv_mw *mw, uint32_t l
 	info.addr = raddr_of(b, BASE);
 	info.length = len;
 	info.mw_access_flags = access;
-	post_recv(a);
+	post_recv(a, 0, 64);
 	must(inlay_post_bind_mw(&b->sq, mw, key, &info, INLAY_SIGNALED));
 	assert_int_equal(b->sq.pi - at, 3);
 	mw->rkey = key;
@@ -148,7 +138,7 @@ static void closed(enum ibv_mw_type type, int way, uint32_t turn)
 	uint64_t start;
 
 	assert_non_null(mw);
-	pair_make(&a, &b, IBV_QPT_RC);
+	window_pair(&a, &b, IBV_QPT_RC);
 	start = zero ? 0 : raddr_of(&b, BASE);
 	/* So that binds begin everywhere in the ring, and go over its end */
 	for (i = 0; i < turn; i++) {
@@ -207,7 +197,7 @@ static void closed(enum ibv_mw_type type, int way, uint32_t turn)
 		refused(&a, &b, rnd_below(2), start, key);
 		break;
 	case BY_PEER:
-		post_recv(&b);
+		post_recv(&b, 0, 64);
 		i = (uint32_t)rnd();
 		must(inlay_post_send_inv(&a.sq, key, NULL, 0, INLAY_SIGNALED));
 		inlay_sq_ring(&a.sq);
@@ -219,7 +209,7 @@ static void closed(enum ibv_mw_type type, int way, uint32_t turn)
 		break;
 	default:
 		/* One of type 2 is its own QP's, one of type 1 everybody's in the domain */
-		pair_make(&c, &d, IBV_QPT_RC);
+		window_pair(&c, &d, IBV_QPT_RC);
 		if (type == IBV_MW_TYPE_2)
 			refused(&c, &b, rnd_below(2), start, key);
 		else
@@ -260,7 +250,7 @@ static void uc(void **state)
 
 	(void)state;
 	assert_non_null(mw);
-	pair_make(&a, &b, IBV_QPT_UC);
+	window_pair(&a, &b, IBV_QPT_UC);
 	key = bind(&a, &b, mw, 1000, IBV_ACCESS_REMOTE_WRITE);
 	reaches(&a, &b, raddr_of(&b, BASE), key, 1000, false);
 	must(inlay_post_local_inv(&b.sq, key, INLAY_SIGNALED));
@@ -291,7 +281,7 @@ static void not_bound(void **state)
 		struct ibv_mr *mr;
 
 		assert_non_null(mw);
-		pair_make(&a, &b, IBV_QPT_RC);
+		window_pair(&a, &b, IBV_QPT_RC);
 		mr = ibv_reg_mr(dev.pd, b.buf, 4096, ALL_ACCESS); /* not to be bound to */
 		assert_non_null(mr);
 		info.mr = i == 1 ? mr : b.mr;

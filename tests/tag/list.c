@@ -1,23 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * list.c: the NIC's list of tags on an XRQ made by commands: operations, every kind of completion, what is on the wire, CQEs that cannot be,
- * counters beyond 16 bits, and, one test each, what is known to go wrong in libmlx5 and UCX.
+ * list.c: the NIC's list of tags on an XRQ made by commands: operations, every kind of completion, what is
+ * on the wire, CQEs that cannot be, counters beyond 16 bits.
  */
 #include "rig.h"
 
-static struct tagged t;
-
-static void usual_list(uint32_t tags, uint32_t bbs)
-{
-	struct tagged_how how;
-
-	memset(&how, 0, sizeof(how));
-	how.tags = tags;
-	how.bbs = bbs;
-	tm_open(&t, &how);
-}
-
-/* ---- wire.h ---- */
+/* ---- message.h: headers ---- */
 
 static void headers(void **state)
 {
@@ -34,7 +22,7 @@ static void headers(void **state)
 		uint64_t tag = rnd();
 
 		memset(at, 0xff, sizeof(at));
-		inlay_tmh_put(at + off, (uint8_t)(i & 3), ctx, tag);
+		inlay_tmh_put_(at + off, (uint8_t)(i & 3), ctx, tag);
 		memcpy(&be, at + off, sizeof(be));
 		assert_int_equal(be.opcode, i & 3);
 		assert_true(all_bytes(be.reserved, sizeof(be.reserved), 0));
@@ -45,7 +33,7 @@ static void headers(void **state)
 		rvh.va = rnd();
 		rvh.rkey = (uint32_t)rnd();
 		rvh.len = (uint32_t)rnd();
-		inlay_rvh_put(at + off + 16, &rvh);
+		inlay_rvh_put_(at + off + 16, &rvh);
 		memcpy(&rbe, at + off + 16, sizeof(rbe));
 		assert_true(inlay_from_be64(rbe.va) == rvh.va && inlay_from_be32(rbe.rkey) == rvh.rkey &&
 			    inlay_from_be32(rbe.len) == rvh.len);
@@ -128,22 +116,22 @@ static void operations(void **state)
 	assert_int_equal(t.list.room, 3);
 	assert_int_equal(t.cmd.sq.pending, 0);
 	unexpected(&t, 100);
-	assert_int_equal(inlay_tag_list_unsynced(&t.list), 1);
+	assert_int_equal(inlay_tag_list_unsynced_(&t.list), 1);
 	sync_now(&t, 6);
-	assert_int_equal(inlay_tag_list_unsynced(&t.list), 0);
+	assert_int_equal(inlay_tag_list_unsynced_(&t.list), 0);
 	/* A SYNC without its flag tells nothing, and so hears that there is something to tell */
 	unexpected(&t, 100);
 	must(inlay_tag_list_sync(&t.list, 7, IBV_OPS_SIGNALED));
 	inlay_tag_list_ring(&t.list);
 	expect(&t, IBV_WC_TM_SYNC, IBV_WC_SUCCESS, 7, IBV_WC_TM_SYNC_REQ);
-	assert_int_equal(inlay_tag_list_unsynced(&t.list), 1);
+	assert_int_equal(inlay_tag_list_unsynced_(&t.list), 1);
 	/* On an ADD and on a DEL */
 	handle[0] = add(&t, 8, 0, 1, EXACT);
 	matched(&t, 1, 1008);
 	handle[0] = add(&t, 9, 0, 1, EXACT);
 	unexpected(&t, 2);
 	del(&t, 10, handle[0]);
-	assert_int_equal(inlay_tag_list_unsynced(&t.list), 0);
+	assert_int_equal(inlay_tag_list_unsynced_(&t.list), 0);
 	/* By mask, oldest first, and without a buffer */
 	add(&t, 11, 0, 0xab00, 0xff00);
 	must(inlay_tag_list_add(&t.list, 1012, 0, 0, NULL, IBV_OPS_SIGNALED, NULL));
@@ -158,23 +146,6 @@ static void operations(void **state)
 	whole(&t.list);
 	assert_int_equal(t.list.room, 3);
 	tm_close(&t);
-}
-
-static struct ibv_ops_wr op_wr(uint64_t id, enum ibv_ops_wr_opcode opcode, int flags, struct ibv_ops_wr *next)
-{
-	struct ibv_ops_wr wr;
-
-	memset(&wr, 0, sizeof(wr));
-	wr.wr_id = id;
-	wr.opcode = opcode;
-	wr.flags = flags;
-	wr.next = next;
-	if (opcode == IBV_WR_TAG_ADD) {
-		wr.tm.add.recv_wr_id = id + 1000;
-		wr.tm.add.tag = id;
-		wr.tm.add.mask = EXACT;
-	}
-	return wr;
 }
 
 static void linked(void **state)
@@ -237,7 +208,7 @@ static void linked(void **state)
 	wr[0].tm.unexpected_cnt = 2 + 65536;
 	must(inlay_tag_list_post_ops(&t.list, wr, &bad));
 	expect(&t, IBV_WC_TM_SYNC, IBV_WC_SUCCESS, 30, IBV_WC_TM_SYNC_REQ);
-	assert_int_equal(inlay_tag_list_unsynced(&t.list), 1);
+	assert_int_equal(inlay_tag_list_unsynced_(&t.list), 1);
 	wr[0].tm.unexpected_cnt = 1;
 	assert_int_equal(inlay_tag_list_post_ops(&t.list, wr, &bad), -EINVAL);
 	wr[0].tm.unexpected_cnt = 4;
@@ -384,16 +355,6 @@ static void raw(const void *head, uint32_t head_len, uint32_t len)
 	take_sent(&t.tx, index, NULL);
 }
 
-static struct inlay_rvh rvh_of(size_t off, uint32_t len)
-{
-	struct inlay_rvh rvh;
-
-	rvh.va = at_peer(&t.tx, off);
-	rvh.rkey = t.tx.mr->rkey;
-	rvh.len = len;
-	return rvh;
-}
-
 static void offer(uint64_t tag, uint32_t ctx, const struct inlay_rvh *rvh, const void *header, uint32_t header_len)
 {
 	uint32_t index = inlay_sq_index(t.tx.sq);
@@ -480,7 +441,7 @@ static void rendezvous(void **state)
 	tmh = tmh_at(t.rx.buf + slot_of(&t, 0), wc.byte_len);
 	assert_int_equal(tmh.opcode, IBV_TMH_RNDV);
 	assert_memory_equal(t.rx.buf + slot_of(&t, 0) + 32, own, 5);
-	assert_int_equal(inlay_tag_list_unsynced(&t.list), 1);
+	assert_int_equal(inlay_tag_list_unsynced_(&t.list), 1);
 	assert_int_equal(inlay_tag_send_rndv(t.tx.sq, 0, 0, &rvh, own, 33, 0), -EINVAL);
 	tm_close(&t);
 }
@@ -506,8 +467,8 @@ static void software_rendezvous(void **state)
 	wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_TM_RNDV_INCOMPLETE, 1001, BOTH);
 	assert_int_equal(wc.byte_len, 32);
 	add(&t, 2, 0, 1, EXACT);
-	inlay_tmh_put(head, IBV_TMH_RNDV, 3, 1);
-	inlay_rvh_put(head + 16, &rvh);
+	inlay_tmh_put_(head, IBV_TMH_RNDV, 3, 1);
+	inlay_rvh_put_(head + 16, &rvh);
 	raw(head, 32, 2000);
 	for (i = 0; i < 2; i++) {
 		wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_TM_RNDV_INCOMPLETE, 1002, i ? IBV_WC_TM_DATA_VALID : IBV_WC_TM_MATCH);
@@ -532,7 +493,7 @@ static void no_tag(void **state)
 	usual_list(4, 16);
 	add(&t, 1, 0, 0, 0);
 	entries(&t, 3);
-	inlay_tmh_put(head, IBV_TMH_NO_TAG, 3, 1);
+	inlay_tmh_put_(head, IBV_TMH_NO_TAG, 3, 1);
 	raw(head, 16, 500);
 	wc = expect(&t, IBV_WC_TM_NO_TAG, IBV_WC_SUCCESS, 0, 0);
 	assert_int_equal(wc.byte_len, 516);
@@ -546,7 +507,7 @@ static void no_tag(void **state)
 	assert_int_equal(wc.byte_len, 32);
 	raw(head, 3, 0);
 	wc = expect(&t, IBV_WC_TM_NO_TAG, IBV_WC_SUCCESS, 2, 0);
-	assert_int_equal(inlay_tag_list_unsynced(&t.list), 0);
+	assert_int_equal(inlay_tag_list_unsynced_(&t.list), 0);
 	assert_int_equal(wc.byte_len, 3);
 	tm_close(&t);
 }
@@ -626,7 +587,7 @@ static void in_the_cqe(void **state)
 	tm_close(&t);
 }
 
-/* ---- send.h: what another QP of any kind receives ---- */
+/* ---- message.h: what another QP of any kind receives ---- */
 
 static void on_the_wire(void **state)
 {
@@ -653,7 +614,7 @@ static void on_the_wire(void **state)
 		inlay_rq_ring(b.rq);
 		for (k = rnd_below(3); k--;)
 			must(inlay_post_nop(a.sq, 0));
-		inlay_tmh_put(expected, (uint8_t)(kind < 2 ? IBV_TMH_EAGER : kind == 2 ? IBV_TMH_RNDV : IBV_TMH_FIN), ctx, tag);
+		inlay_tmh_put_(expected, (uint8_t)(kind < 2 ? IBV_TMH_EAGER : kind == 2 ? IBV_TMH_RNDV : IBV_TMH_FIN), ctx, tag);
 		n = 16;
 		index = inlay_sq_index(a.sq);
 		rvh.va = rnd();
@@ -679,7 +640,7 @@ static void on_the_wire(void **state)
 			n += len;
 			break;
 		default:
-			inlay_rvh_put(expected + n, &rvh);
+			inlay_rvh_put_(expected + n, &rvh);
 			n += 16;
 			len = kind == 2 ? rnd_below(33) : 0;
 			if (kind == 2)
@@ -711,24 +672,6 @@ static void on_the_wire(void **state)
 
 /* ---- errors ---- */
 
-static void failed_sender(enum ibv_wc_status status)
-{
-	const struct mlx5_cqe64 *cqe = cqe_wait(t.tx.cq);
-
-	assert_true(inlay_cqe_is_error(cqe));
-	assert_int_equal(inlay_cqe_status(cqe), status);
-	inlay_cq_advance(t.tx.cq, 1);
-	t.dead = true;
-}
-
-static void post_eager(uint64_t tag, size_t len)
-{
-	struct ibv_sge sge = piece(&t.tx, 0, len);
-
-	must(inlay_tag_send_eager(t.tx.sq, 0, tag, &sge, 1, INLAY_SIGNALED));
-	inlay_sq_ring(t.tx.sq);
-}
-
 /* The command queue stops: what it had is told, and is not in the list */
 static void command_queue_fails(void **state)
 {
@@ -757,15 +700,11 @@ static void command_queue_fails(void **state)
 		if (wc.opcode != IBV_WC_TM_SYNC)
 			assert_int_equal(wc.handle, handle[n < 2 ? 2 : n == 2 ? 0 : 3]);
 		n++;
-		whole(&t.list);
 	}
 	expect_nothing(&t.cq.cq);
-	/* The list itself goes on matching */
-	assert_int_equal(t.list.room, 2);
+	/* What the NIC has goes on matching */
 	matched(&t, 1, 1001);
 	matched(&t, 2, 1002);
-	assert_int_equal(t.list.room, 4);
-	whole(&t.list);
 	tm_close(&t);
 }
 
@@ -790,7 +729,7 @@ static void entry_too_small(void **state)
 	assert_int_equal(wc.status, IBV_WC_LOC_LEN_ERR);
 	assert_int_equal(wc.wr_id, 0);
 	assert_int_equal(wc.flags, 0);
-	assert_int_equal(inlay_tag_list_unsynced(&t.list), 0);
+	assert_int_equal(inlay_tag_list_unsynced_(&t.list), 0);
 	assert_int_equal(t.list.room, 3);
 	whole(&t.list);
 	tm_close(&t);
@@ -800,7 +739,7 @@ static void entry_too_small(void **state)
 
 static void hostile(void **state)
 {
-	uint32_t i, k, refused = 0, handle[8];
+	uint32_t i, k, lost, refused = 0, handle[8];
 	struct inlay_tag_list list;
 	struct inlay_tag_wc wc;
 	uint64_t slot[16];        /* 128 bytes: what is before the CQE is there */
@@ -819,7 +758,7 @@ static void hostile(void **state)
 		must(inlay_sq_init(&sq, buf, 16, dbrec, 99, 63, &uar));
 		must(inlay_tag_list_init(&list, memory, 4096 / 2, 6, &sq, UIDX));
 		/* From time to time something is posted; all that comes back is noise of the right form */
-		for (k = 0; k < 60; k++) {
+		for (lost = k = 0; k < 60; k++) {
 			int told;
 
 			switch (rnd_below(8)) {
@@ -853,10 +792,12 @@ static void hostile(void **state)
 				told = inlay_tag_list_complete(&list, cqe, rnd_below(2) ? 64 : 128, &wc);
 				assert_true(told == 0 || told == 1 || told == -EPROTO);
 				refused += told < 0;
+				lost |= told > 0 && inlay_cqe_is_send(cqe);
 				if (told > 0 && wc.payload)
 					assert_true(wc.byte_len <= 64);
 			}
-			whole(&list);
+			if (!lost)
+				whole(&list);
 		}
 	}
 	assert_true(refused > 1000);
@@ -955,7 +896,6 @@ static void entry_in_other_hands(void **state)
 	assert_true(inlay_tag_list_owns(&t.list, &cqe));
 	assert_int_equal(inlay_tag_list_complete(&t.list, &cqe, 64, &wc), 1);
 	assert_int_equal(wc.wr_id, 1000);
-	assert_int_equal(wc.handle, handle[0]);
 	whole(&t.list);
 	matched(&t, 5, 1002);
 	cqe.sop_drop_qpn = inlay_to_be32(inlay_sq_qpn(&t.cmd.sq) + 1);
@@ -971,31 +911,6 @@ static void entry_in_other_hands(void **state)
 }
 
 /* ---- counters beyond 16 bits ---- */
-
-/* n unexpected messages, in batches; their completions are taken */
-static void storm(uint32_t n)
-{
-	static uint32_t made;
-	struct inlay_tag_wc wc;
-	uint32_t batch, i, index;
-
-	for (; n; n -= batch) {
-		batch = n < 48 ? n : 48;
-		entries(&t, batch);
-		index = inlay_sq_index(t.tx.sq);
-		for (i = 0; i < batch; i++) {
-			index = inlay_sq_index(t.tx.sq);
-			must(inlay_tag_send_eager_inline(t.tx.sq, ++made, 0x5707, &made, 4, i + 1 == batch ? INLAY_SIGNALED : 0));
-		}
-		inlay_sq_ring(t.tx.sq);
-		take_sent(&t.tx, index, NULL);
-		for (i = 0; i < batch; i++) {
-			assert_int_equal(take(&t, &wc), 1);
-			assert_int_equal(wc.app_op, INLAY_TAG_UNEXPECTED);
-			assert_int_equal((wc.flags & IBV_WC_TM_SYNC_REQ) != 0, inlay_tag_list_unsynced(&t.list) >= 1u << 14);
-		}
-	}
-}
 
 static void counters(void **state)
 {
@@ -1021,8 +936,8 @@ static void counters(void **state)
 		static const uint32_t stops[] = {1, 1000, 17000, 32767, 32768, 32769, 49000, 65535, 65536, 65537, 66000};
 
 		to = stops[i];
-		storm(to - at);
-		assert_int_equal(inlay_tag_list_unsynced(&t.list), to - at);
+		many_unexpected(to - at);
+		assert_int_equal(inlay_tag_list_unsynced_(&t.list), to - at);
 		/* One that was added before they were all told of is not matched, and is when they are */
 		must(try_add(&t, 3, 0, 0x5707, EXACT, IBV_OPS_SIGNALED, &handle));
 		inlay_tag_list_ring(&t.list);
@@ -1031,443 +946,6 @@ static void counters(void **state)
 		matched(&t, 0x5707, 1003);
 	}
 	whole(&t.list);
-	tm_close(&t);
-}
-
-/* ---- what goes wrong elsewhere ---- */
-
-/* libmlx5: posting operations takes the SRQ's lock, then the CQ's; polling takes them the other way round. Here there is none: operations
-   may be posted between a peek and its advance, on a ring that looks full too */
-static void no_lock_inversion(void **state)
-{
-	const struct mlx5_cqe64 *cqe;
-	struct inlay_tag_wc wc;
-	uint32_t i, rounds = 0;
-
-	(void)state;
-	usual_list(4, 8);
-	for (i = 0; i < 8; i++)
-		must(inlay_tag_list_sync(&t.list, i, IBV_OPS_SIGNALED));
-	inlay_tag_list_ring(&t.list);
-	while (rounds < 1000) {
-		cqe = cqe_wait(&t.cq.cq);
-		if (rounds < 990)
-			assert_int_equal(inlay_tag_list_sync(&t.list, 0, IBV_OPS_SIGNALED), -EAGAIN);
-		assert_int_equal(inlay_tag_list_complete(&t.list, cqe, 64, &wc), 1);
-		if (rounds < 992)
-			must(inlay_tag_list_sync(&t.list, 0, IBV_OPS_SIGNALED));
-		inlay_tag_list_ring(&t.list);
-		inlay_cq_advance(&t.cq.cq, 1);
-		rounds++;
-	}
-	tm_close(&t);
-}
-
-/* libmlx5 compares the device's 16 bits with the program's 32: after 65,536 unexpected messages each ADD says SYNC_REQ, or, when the
-   program keeps 16 bits, none of the messages ever does */
-static void phase_beyond_65536(void **state)
-{
-	uint32_t i;
-
-	(void)state;
-	usual_list(4, 16);
-	for (i = 0; i < 5; i++) {
-		storm(16000);
-		sync_now(&t, 1);
-	}
-	storm(1000);
-	sync_now(&t, 1);
-	/* 81,000: add() and del() assert that nothing is to be synchronised */
-	del(&t, 3, add(&t, 2, 0, 1, EXACT));
-	/* And across the next turn of the counter 2^14 are still told of: storm() looks at each */
-	storm(49000);
-	assert_true(inlay_tag_list_unsynced(&t.list) >= 1u << 14);
-	sync_now(&t, 4);
-	add(&t, 5, 0, 1, EXACT);
-	matched(&t, 1, 1005);
-	tm_close(&t);
-}
-
-/* libmlx5 frees the entry of an unsignaled DEL at once: the completion of a message that was faster finds another receive there */
-static void unsignaled_del_keeps_its_entry(void **state)
-{
-	struct inlay_tag_wc wc;
-	uint32_t a, b;
-
-	(void)state;
-	usual_list(1, 16);
-	a = add(&t, 1, 0, 5, EXACT);
-	eager(&t, 5, 1, 0, 100);
-	must(inlay_tag_list_del(&t.list, 2, a, 0));
-	inlay_tag_list_ring(&t.list);
-	/* Of two entries one is the dummy, the other is not yet free */
-	assert_int_equal(try_add(&t, 3, 0, 5, EXACT, 0, &b), -EAGAIN);
-	wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_SUCCESS, 1001, BOTH);
-	assert_int_equal(wc.handle, a);
-	assert_int_equal(try_add(&t, 3, 0, 5, EXACT, 0, &b), -EAGAIN);
-	assert_int_equal(take(&t, &wc), 0);
-	b = add(&t, 3, 0, 5, EXACT);
-	assert_int_not_equal(a, b);
-	matched(&t, 5, 1003);
-	whole(&t.list);
-	tm_close(&t);
-}
-
-/* libmlx5 takes the error of a tagged buffer for one of an SRQ entry: it frees entry 0, and the tag is lost */
-static void error_of_a_tagged_buffer(void **state)
-{
-	struct inlay_tag_wc wc;
-	struct ibv_sge sge;
-	uint32_t room;
-
-	(void)state;
-	usual_list(4, 16);
-	entries(&t, 3);
-	room = inlay_srq_room(&t.xrq.srq);
-	add(&t, 1, 0, 4, EXACT);
-	sge = piece(&t.rx, 0, 50);
-	must(inlay_tag_list_add(&t.list, 1002, 5, EXACT, &sge, IBV_OPS_SIGNALED, NULL));
-	inlay_tag_list_ring(&t.list);
-	expect(&t, IBV_WC_TM_ADD, IBV_WC_SUCCESS, 1002, 0);
-	post_eager(5, 51);
-	failed_sender(IBV_WC_REM_INV_REQ_ERR);
-	wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_LOC_LEN_ERR, 1002, IBV_WC_TM_MATCH);
-	assert_int_equal(wc.handle & 0xffff, 1);
-	assert_int_equal(inlay_srq_room(&t.xrq.srq), room);
-	assert_int_equal(t.list.room, 3);
-	whole(&t.list);
-	tm_close(&t);
-}
-
-/* libmlx5 has no case for it and says IBV_WC_RECV with success's flags */
-static void cancelled_is_no_receive(void **state)
-{
-	struct inlay_rvh rvh;
-	struct inlay_tag_wc wc;
-
-	(void)state;
-	usual_list(4, 16);
-	add(&t, 1, 0, 6, EXACT);
-	matched(&t, 6, 1001);
-	add(&t, 2, 0, 6, EXACT);
-	/* A key that is none: the device's READ fails, and with it the connection */
-	rvh = rvh_of(0, 1000);
-	rvh.rkey ^= 0x55aa00;
-	must(inlay_tag_send_rndv(t.tx.sq, 0x99, 6, &rvh, NULL, 0, INLAY_SIGNALED));
-	inlay_sq_ring(t.tx.sq);
-	expect(&t, IBV_WC_TM_RECV, IBV_WC_SUCCESS, 1002, IBV_WC_TM_MATCH);
-	wc = expect(&t, IBV_WC_TM_RECV, IBV_WC_TM_RNDV_INCOMPLETE, 1002, BOTH);
-	assert_int_equal(wc.app_op, INLAY_TAG_CANCELED);
-	assert_int_equal(wc.tag, 6);
-	assert_int_equal(wc.app_ctx, 0x99);
-	assert_int_equal(wc.byte_len, 0);
-	assert_int_equal(t.list.room, 4);
-	whole(&t.list);
-	t.dead = true;
-	tm_close(&t);
-}
-
-/* libmlx5 rings for a batch of which the last does not fit, with that one half built */
-static void no_half_built_wqe(void **state)
-{
-	struct ibv_ops_wr wr[4], *bad;
-	uint8_t ring[16 * 64];
-	struct ibv_sge sge;
-	uint32_t i;
-
-	(void)state;
-	usual_list(2, 16);
-	sge = piece(&t.rx, 0, 100);
-	for (i = 0; i < 4; i++) {
-		wr[i] = op_wr(i, IBV_WR_TAG_ADD, IBV_OPS_SIGNALED, i < 3 ? &wr[i + 1] : NULL);
-		wr[i].tm.add.sg_list = &sge;
-		wr[i].tm.add.num_sge = 1;
-	}
-	memcpy(ring, t.cmd.sq.buf, sizeof(ring));
-	assert_int_equal(inlay_tag_list_post_ops(&t.list, wr, &bad), -EAGAIN);
-	assert_ptr_equal(bad, &wr[2]);
-	assert_int_equal(t.cmd.sq.pi, 2);
-	assert_int_equal(inlay_sq_rung(&t.cmd.sq), 2);
-	assert_ptr_equal(t.cmd.sq.last, t.cmd.sq.buf + 64);
-	assert_memory_equal(t.cmd.sq.buf + 128, ring + 128, sizeof(ring) - 128);
-	expect(&t, IBV_WC_TM_ADD, IBV_WC_SUCCESS, 0, 0);
-	expect(&t, IBV_WC_TM_ADD, IBV_WC_SUCCESS, 1, 0);
-	/* Nothing of the third: the command queue is alive */
-	sync_now(&t, 9);
-	eager(&t, 0, 0, 0, 10);
-	expect(&t, IBV_WC_TM_RECV, IBV_WC_SUCCESS, 1000, BOTH);
-	eager(&t, 1, 0, 0, 10);
-	expect(&t, IBV_WC_TM_RECV, IBV_WC_SUCCESS, 1001, BOTH);
-	tm_close(&t);
-}
-
-/* UCX does not look at it: a cancel that came too late completes a receive which has completed */
-static void success_of_removal(void **state)
-{
-	struct inlay_tag_wc wc;
-	uint32_t i, handle = 0;
-
-	(void)state;
-	usual_list(2, 16);
-	for (i = 0; i < 50; i++) {
-		bool first = i & 1, big = i & 2;
-
-		handle = add(&t, 1, 0, 5, EXACT);
-		if (first)
-			eager(&t, 5, 0, 0, big ? 3000 : 10);
-		must(inlay_tag_list_del(&t.list, 2, handle, SYNCED));
-		inlay_tag_list_ring(&t.list);
-		if (first) {
-			/* What there is of it, before and after the DEL's end */
-			expect(&t, IBV_WC_TM_RECV, IBV_WC_SUCCESS, 1001, big ? IBV_WC_TM_MATCH : BOTH);
-			if (big)
-				expect(&t, IBV_WC_TM_RECV, IBV_WC_SUCCESS, 1001, IBV_WC_TM_DATA_VALID);
-			wc = expect(&t, IBV_WC_TM_DEL, IBV_WC_TM_ERR, 2, 0);
-		} else {
-			wc = expect(&t, IBV_WC_TM_DEL, IBV_WC_SUCCESS, 2, 0);
-			unexpected(&t, 5);
-		}
-		assert_int_equal(wc.handle, handle);
-		whole(&t.list);
-		assert_int_equal(t.list.room, 2);
-	}
-	tm_close(&t);
-}
-
-/* ---- recv.h: table and list together ---- */
-
-static struct inlay_match match;
-static struct inlay_tag_rx rx;
-static void *match_memory;
-static uint64_t of_entries[16];
-
-static void rx_open(uint32_t tags, uint32_t bbs, uint64_t ignored, uint32_t min_len)
-{
-	usual_list(tags, bbs);
-	match_memory = aligned_alloc(64, inlay_match_size(64));
-	assert_non_null(match_memory);
-	must(inlay_match_init(&match, match_memory, inlay_match_size(64), 64, ignored, 1));
-	must(inlay_tag_rx_init(&rx, of_entries, sizeof(of_entries), &match, &t.list, min_len));
-}
-
-static void rx_close(void)
-{
-	whole(&t.list);
-	free(match_memory);
-	tm_close(&t);
-}
-
-/* A receive of len bytes in buffer n: its handle; whether the NIC has it */
-static uint64_t rx_post(uint64_t tag, uint32_t n, uint32_t len, uint64_t cookie, uint32_t in_hw)
-{
-	struct ibv_sge sge = piece(&t.rx, n * TAG_ROOM, len);
-	struct inlay_match_found found;
-
-	must(inlay_tag_rx_post(&rx, tag, EXACT, &sge, cookie, &found));
-	assert_int_equal(found.in_hw, in_hw);
-	return found.handle;
-}
-
-/* What the next completion is */
-static int rx_next(struct inlay_tag_wc *wc)
-{
-	int kind = inlay_tag_rx_complete(&rx, cqe_wait(&t.cq.cq), 64, wc);
-
-	if (kind >= 0 && (wc->opcode == IBV_WC_TM_NO_TAG || (wc->opcode == IBV_WC_TM_RECV && !(wc->flags & BOTH))))
-		assert_true(0 < inlay_srq_release(&t.xrq.srq, inlay_cq_peek(&t.cq.cq)));
-	inlay_cq_advance(&t.cq.cq, 1);
-	return kind;
-}
-
-/* UCX never reads the phase: a tag that was added while a message was on its way stays disabled until something else is posted */
-static void phase_enables_the_tag(void **state)
-{
-	struct inlay_match_found found;
-	struct inlay_tag_wc wc;
-
-	(void)state;
-	rx_open(4, 16, 0, 0);
-	entries(&t, 4);
-	eager(&t, 0x111, 0, 0, 10);
-	/* It is there, and not looked at: what is added now is disabled */
-	rx_post(0x222, 0, 100, 22, 1);
-	inlay_tag_rx_flush(&rx);
-	settle();
-	eager(&t, 0x222, 0, 0, 10);
-	eager(&t, 0x333, 0, 0, 10);
-	assert_int_equal(rx_next(&wc), INLAY_TAG_RX_MESSAGE);
-	assert_int_equal(inlay_tag_rx_arrive(&rx, 0x111, 1, 1, &found), 0);
-	/* The second is the receive's, which is taken back; the third makes what comes next disabled */
-	while (rx_next(&wc) != INLAY_TAG_RX_MESSAGE)
-		;
-	assert_int_equal(inlay_tag_rx_arrive(&rx, 0x222, 2, 1, &found), 1);
-	assert_int_equal(found.cookie, 22);
-	rx_post(0x444, 0, 100, 44, 1);
-	inlay_tag_list_ring(&t.list);
-	while (rx_next(&wc) != INLAY_TAG_RX_MESSAGE)
-		;
-	assert_int_equal(inlay_tag_rx_arrive(&rx, 0x333, 3, 1, &found), 0);
-	/* Nothing else is posted: the flush does it */
-	inlay_tag_rx_flush(&rx);
-	settle();
-	eager(&t, 0x444, 0, 0, 10);
-	while (rx_next(&wc) != INLAY_TAG_RX_DONE)
-		assert_int_not_equal(wc.app_op, INLAY_TAG_UNEXPECTED);
-	assert_int_equal(wc.wr_id, 44);
-	rx_close();
-}
-
-/* A message that was handed out and has not arrived is not told to the device, whatever is posted in between: it would give the next
-   one to the receive that takes the first. */
-static void told_after_arrival(void **state)
-{
-	struct inlay_match_found found;
-	struct inlay_tag_wc wc;
-	int kind, messages = 0;
-
-	(void)state;
-	rx_open(4, 16, 0, 0);
-	entries(&t, 4);
-	eager(&t, 0x222, 0, 0, 10);
-	assert_int_equal(rx_next(&wc), INLAY_TAG_RX_MESSAGE);
-	rx_post(0x222, 0, 100, 22, 1);
-	inlay_tag_rx_flush(&rx);
-	settle();
-	eager(&t, 0x222, 0, 0, 10);
-	assert_int_equal(inlay_tag_rx_arrive(&rx, 0x222, 1, 1, &found), 1);
-	assert_int_equal(found.cookie, 22);
-	inlay_tag_rx_flush(&rx);
-	while (!messages || inlay_tag_rx_listed_(&rx)) {
-		kind = rx_next(&wc);
-		assert_true(kind == INLAY_TAG_RX_NOTHING || kind == INLAY_TAG_RX_MESSAGE);
-		if (kind == INLAY_TAG_RX_NOTHING)
-			continue;
-		assert_int_equal(inlay_tag_rx_arrive(&rx, 0x222, 2, 1, &found), 0);
-		messages++;
-	}
-	assert_int_equal(messages, 1);
-	rx_close();
-}
-
-/* Whatever the NIC has can be taken back: room for its DELs is kept, where ADDs whose completions nobody asked for hold some of it. */
-static void room_to_take_back(void **state)
-{
-	struct inlay_match_found found;
-	struct inlay_tag_wc wc;
-	uint32_t i, in_hw = 0, canceled = 0;
-	uint64_t handle[7];
-	struct ibv_sge sge;
-
-	(void)state;
-	rx_open(7, 16, 0, 0);
-	for (i = 0; i < 3; i++) {
-		rx_post(i, 0, 100, i, 1);
-		inlay_tag_rx_flush(&rx);
-		eager(&t, i, 0, 0, 10);
-		while (rx_next(&wc) != INLAY_TAG_RX_DONE)
-			;
-	}
-	assert_int_equal(inlay_sq_room(&t.cmd.sq), 13);
-	sge = piece(&t.rx, 0, 100);
-	for (i = 0; i < 7; i++) {
-		must(inlay_tag_rx_post(&rx, i, EXACT, &sge, i, &found));
-		handle[i] = found.handle;
-		in_hw += found.in_hw;
-	}
-	assert_true(in_hw > 4 && in_hw < 7);
-	for (i = 0; i < 7; i++)
-		canceled += (uint32_t)inlay_tag_rx_cancel(&rx, handle[i], &found);
-	assert_int_equal(canceled, 7 - in_hw);
-	inlay_tag_rx_flush(&rx);
-	while (canceled < 7)
-		canceled += rx_next(&wc) == INLAY_TAG_RX_CANCELED;
-	assert_int_equal(t.list.room, 7);
-	/* A ring that is too short for that is refused */
-	assert_int_equal(inlay_tag_rx_init(&rx, of_entries, sizeof(of_entries), &match, NULL, 0), 0);
-	t.list.max_tags = 8;
-	assert_int_equal(inlay_tag_rx_init(&rx, of_entries, sizeof(of_entries), &match, &t.list, 0), -EINVAL);
-	t.list.max_tags = 7;
-	rx_close();
-}
-
-/* The NIC ignores what the table does, and has no buffer that is too short to be worth it. */
-static void what_the_nic_gets(void **state)
-{
-	const uint64_t protocol = (uint64_t)1 << 63;
-	struct inlay_tag_wc wc;
-
-	(void)state;
-	rx_open(4, 16, protocol, 100);
-	rx_post(7, 0, 99, 6, 0);
-	rx_post(5, 0, 100, 7, 1);
-	inlay_tag_rx_flush(&rx);
-	settle();
-	eager(&t, 5 | protocol, 1, 0, 10);
-	while (rx_next(&wc) != INLAY_TAG_RX_DONE)
-		assert_int_not_equal(wc.app_op, INLAY_TAG_UNEXPECTED);
-	assert_true(wc.tag == (5 | protocol));
-	assert_int_equal(wc.wr_id, 7);
-	rx_close();
-}
-
-/* Half of the phase's range is never reached: the device hears of 2^14 messages even if nobody flushes. */
-static void told_in_time(void **state)
-{
-	struct inlay_match_found found;
-	struct inlay_tag_wc wc;
-	uint32_t i;
-
-	(void)state;
-	rx_open(4, 16, 0, 0);
-	for (i = 0; i < 1u << 14; i++) {
-		assert_int_equal(inlay_tag_list_unsynced(&t.list), i);
-		if (i % 32 == 0)
-			entries(&t, 32);
-		must(inlay_tag_rx_post(&rx, 1, EXACT, NULL, i, &found));
-		eager(&t, 1, 0, 0, 10);
-		assert_int_equal(rx_next(&wc), INLAY_TAG_RX_MESSAGE);
-		assert_int_equal(inlay_tag_rx_arrive(&rx, 1, i, 1, &found), 1);
-	}
-	assert_int_equal(inlay_tag_list_unsynced(&t.list), 0);
-	inlay_tag_rx_flush(&rx);
-	rx_post(1, 0, 100, 1, 1);
-	inlay_tag_rx_flush(&rx);
-	settle();
-	eager(&t, 1, 1, 0, 10);
-	while (rx_next(&wc) != INLAY_TAG_RX_DONE)
-		assert_int_not_equal(wc.app_op, INLAY_TAG_UNEXPECTED);
-	rx_close();
-}
-
-/* A receive that both sides have matched is refused. One whose rendezvous the NIC cancels has failed, with no header in its buffer. */
-static void device_disagrees(void **state)
-{
-	struct inlay_match_found found;
-	struct inlay_tag_wc wc;
-	struct mlx5_cqe64 cqe;
-	uint64_t handle;
-
-	(void)state;
-	rx_open(4, 16, 0, 0);
-	memset(&cqe, 0, sizeof(cqe));
-	cqe.app = INLAY_CQE_APP_TAG;
-	cqe.op_own = MLX5_CQE_RESP_SEND << 4;
-	rx_post(5, 0, 100, 55, 1);
-	cqe.app_op = INLAY_TAG_CANCELED;
-	assert_int_equal(inlay_tag_rx_complete(&rx, &cqe, 64, &wc), INLAY_TAG_RX_FAILED);
-	assert_int_equal(wc.wr_id, 55);
-	assert_int_equal(inlay_match_posted(&match), 0);
-	handle = rx_post(6, 0, 100, 66, 1);
-	cqe.app_op = INLAY_TAG_UNEXPECTED;
-	assert_int_equal(inlay_tag_rx_complete(&rx, &cqe, 64, &wc), INLAY_TAG_RX_MESSAGE);
-	assert_int_equal(inlay_tag_rx_arrive(&rx, 6, 1, 1, &found), 1);
-	assert_int_equal(inlay_tag_rx_cancel(&rx, handle, &found), -ENOENT);
-	cqe.app_op = INLAY_TAG_CONSUMED_MSG;
-	cqe.app_info = inlay_to_be16(1);
-	assert_int_equal(inlay_tag_rx_complete(&rx, &cqe, 64, &wc), -EPROTO);
-	/* What was made up is not in the device: nothing was rung */
-	t.dead = true;
-	free(match_memory);
 	tm_close(&t);
 }
 
@@ -1492,19 +970,6 @@ int main(void)
 		devx_test(impossible),
 		devx_test(entry_in_other_hands),
 		devx_test(counters),
-		devx_test(no_lock_inversion),
-		devx_test(phase_beyond_65536),
-		devx_test(unsignaled_del_keeps_its_entry),
-		devx_test(error_of_a_tagged_buffer),
-		devx_test(cancelled_is_no_receive),
-		devx_test(no_half_built_wqe),
-		devx_test(success_of_removal),
-		devx_test(phase_enables_the_tag),
-		devx_test(told_after_arrival),
-		devx_test(room_to_take_back),
-		devx_test(what_the_nic_gets),
-		devx_test(told_in_time),
-		devx_test(device_disagrees),
 	};
 
 	if (!rig_here())

@@ -291,6 +291,90 @@ UNUSED static void whole(const struct inlay_tag_list *list)
 	assert_int_equal(asked, n);
 }
 
+/* ---- one list, as most tests have it ---- */
+
+UNUSED static struct tagged t;
+
+UNUSED static void usual_list(uint32_t tags, uint32_t bbs)
+{
+	struct tagged_how how;
+
+	memset(&how, 0, sizeof(how));
+	how.tags = tags;
+	how.bbs = bbs;
+	tm_open(&t, &how);
+}
+
+UNUSED static void failed_sender(enum ibv_wc_status status)
+{
+	const struct mlx5_cqe64 *cqe = cqe_wait(t.tx.cq);
+
+	assert_true(inlay_cqe_is_error(cqe));
+	assert_int_equal(inlay_cqe_status(cqe), status);
+	inlay_cq_advance(t.tx.cq, 1);
+	t.dead = true;
+}
+
+UNUSED static void post_eager(uint64_t tag, size_t len)
+{
+	struct ibv_sge sge = piece(&t.tx, 0, len);
+
+	must(inlay_tag_send_eager(t.tx.sq, 0, tag, &sge, 1, INLAY_SIGNALED));
+	inlay_sq_ring(t.tx.sq);
+}
+
+/* n unexpected messages, in batches; their completions are taken */
+UNUSED static void many_unexpected(uint32_t n)
+{
+	static uint32_t made;
+	struct inlay_tag_wc wc;
+	uint32_t batch, i, index;
+
+	for (; n; n -= batch) {
+		batch = n < 48 ? n : 48;
+		entries(&t, batch);
+		index = inlay_sq_index(t.tx.sq);
+		for (i = 0; i < batch; i++) {
+			index = inlay_sq_index(t.tx.sq);
+			must(inlay_tag_send_eager_inline(t.tx.sq, ++made, 0x5707, &made, 4, i + 1 == batch ? INLAY_SIGNALED : 0));
+		}
+		inlay_sq_ring(t.tx.sq);
+		take_sent(&t.tx, index, NULL);
+		for (i = 0; i < batch; i++) {
+			assert_int_equal(take(&t, &wc), 1);
+			assert_int_equal(wc.app_op, INLAY_TAG_UNEXPECTED);
+			assert_int_equal((wc.flags & IBV_WC_TM_SYNC_REQ) != 0, inlay_tag_list_unsynced_(&t.list) >= 1u << 14);
+		}
+	}
+}
+
+UNUSED static struct inlay_rvh rvh_of(size_t off, uint32_t len)
+{
+	struct inlay_rvh rvh;
+
+	rvh.va = at_peer(&t.tx, off);
+	rvh.rkey = t.tx.mr->rkey;
+	rvh.len = len;
+	return rvh;
+}
+
+UNUSED static struct ibv_ops_wr op_wr(uint64_t id, enum ibv_ops_wr_opcode opcode, int flags, struct ibv_ops_wr *next)
+{
+	struct ibv_ops_wr wr;
+
+	memset(&wr, 0, sizeof(wr));
+	wr.wr_id = id;
+	wr.opcode = opcode;
+	wr.flags = flags;
+	wr.next = next;
+	if (opcode == IBV_WR_TAG_ADD) {
+		wr.tm.add.recv_wr_id = id + 1000;
+		wr.tm.add.tag = id;
+		wr.tm.add.mask = EXACT;
+	}
+	return wr;
+}
+
 /* The programs run on each kind of device */
 UNUSED static int on_each(int failed)
 {

@@ -136,7 +136,7 @@ static void response_elsewhere(void **state)
 	must(inlay_task_set_response(t, NULL));
 	r = inlay_task_get_response(t);
 	assert_int_equal(inlay_buf_data_len(r), 0);
-	assert_true(inlay_buf_fits(r->head, r->len, r->data, r->data_len));
+	assert_true(inlay_buf_fits_(r->head, r->len, r->data, r->data_len));
 	/* One that is in the answer is there, as before */
 	must(inlay_task_set_payload(t, NULL));
 	must(inlay_task_set_plugin(t, ECHO));

@@ -154,7 +154,7 @@ static struct inlay_task *give(struct side *s, uint32_t i, uint64_t id, struct r
 
 	must(inlay_task_set_plugin(s->t[i], id));
 	rdma_request_write(at, &r);
-	must(inlay_buf_try_set_data(buf, at, RDMA_HEAD + (rdma_has_data(r.op) ? r.bytes : 0)));
+	must(inlay_buf_set_data(buf, at, RDMA_HEAD + (rdma_has_data(r.op) ? r.bytes : 0)));
 	if (data)
 		memcpy(at + RDMA_HEAD, data, r.bytes);
 	must(inlay_task_submit(s->t[i]));
@@ -348,7 +348,7 @@ static void mid_operation(void **state)
 		/* The connection's, and three endpoints' */
 		assert_int_equal(gone_qp - qps, 4);
 		assert_int_equal(gone_mr - mrs, 4);
-		assert_int_equal(inlay_pool_num_free(desk->pull), 4);
+		assert_int_equal(inlay_inventory_num_free(&desk->pull->inventory), 4);
 		memory_free(s);
 		host_free(s);
 	}
@@ -566,7 +566,7 @@ static void hostile_requests(void **state)
 				r.bytes = (uint32_t)rnd() >> rnd_below(32);
 			must(inlay_task_set_plugin(s->t[1], RDMO_ID));
 			rdma_request_write(head, &r);
-			must(inlay_buf_try_set_data(buf, head, RDMA_HEAD + (rdma_has_data(r.op) ? n : 0)));
+			must(inlay_buf_set_data(buf, head, RDMA_HEAD + (rdma_has_data(r.op) ? n : 0)));
 			must(inlay_task_submit(s->t[1]));
 			err = until_done(s, s->t[1]);
 			assert_true(err <= 0 && err >= -INLAY_TASK_STATUS_MAX);

@@ -167,7 +167,7 @@ static uint8_t *request(struct inlay_task *t, uint64_t plugin, const struct rdma
 
 	must(inlay_task_set_plugin(t, plugin));
 	rdma_request_write(at, r);
-	must(inlay_buf_try_set_data(buf, at, RDMA_HEAD + (rdma_has_data(r->op) ? r->bytes : 0)));
+	must(inlay_buf_set_data(buf, at, RDMA_HEAD + (rdma_has_data(r->op) ? r->bytes : 0)));
 	if (r->data)
 		memcpy(at + RDMA_HEAD, r->data, r->bytes);
 	return at + RDMA_HEAD;
@@ -325,7 +325,7 @@ static void refusals(void **state)
 	r = ask(RDMA_PUT, ep, map, at, sizeof(data), data);
 	request(t, RDMA_ID, &r);
 	for (i = 0; i < RDMA_HEAD + sizeof(data); i += i < RDMA_HEAD ? 1 : 13) {
-		must(inlay_buf_try_set_data(buf, inlay_buf_head(buf), i));
+		must(inlay_buf_set_data(buf, inlay_buf_head(buf), i));
 		must(inlay_task_submit(t));
 		assert_int_equal(until_done(b, t), -EBADMSG);
 	}

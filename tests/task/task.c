@@ -238,7 +238,7 @@ static void write_payload(struct inlay_task *t, uint32_t len, uint32_t seed)
 {
 	struct inlay_buf *buf = inlay_task_get_payload(t);
 
-	must(inlay_buf_try_set_data(buf, inlay_buf_head(buf), len));
+	must(inlay_buf_set_data(buf, inlay_buf_head(buf), len));
 	fill(inlay_buf_data(buf), len, seed);
 }
 
@@ -357,7 +357,7 @@ static void by_key(void **state)
 		until_done(b, t);
 		check_response(t, len, i);
 		assert_true(all_bytes(b->large + LARGE + len, LARGE - len, 0x55));
-		assert_int_equal(inlay_pool_num_free(b->pool), 2);
+		assert_int_equal(inlay_inventory_num_free(&b->pool->inventory), 2);
 	}
 	/* All windows are closed and free again */
 	for (i = 0, len = b->host.free_window; len != INLAY_TASK_NONE; len = b->host.windows[len].next)

@@ -3,9 +3,8 @@
  * inlay/buf/array.h: an array of elements of one size in a map, known by their numbers. It has no
  * descriptors: addresses are computed.
  *
- *   inlay_array_init(&array, &map, 512, 256, 4096);  512 elements of 256 bytes, from byte 4096 of
- *   inlay_array_start(&array, 0);                    the map on; keys of its first device
- *   ...
+ *   inlay_array_start(&array, &map, 512, 256, 4096, 0);     512 elements of 256 bytes, from byte
+ *   ...                                                     4096 of the map on
  *   sge = inlay_array_sge(&array, i);
  *   ...
  *   inlay_array_stop(&array);
@@ -14,7 +13,6 @@
  * started.
  *
  * Threads: any number may read a started array.
- * Sources: DOCA's documentation of doca_buf_arr, which makes such arrays for GPUs and DPAs.
  */
 #ifndef INLAY_BUF_ARRAY_H
 #define INLAY_BUF_ARRAY_H
@@ -24,12 +22,11 @@
 #include <inlay/mmap/map.h>
 
 struct inlay_array {
-	uint8_t *base;          /* NULL: not started */
+	uint8_t *base;          /* NULL: stopped, also after a start that failed */
 	uint64_t element_size;
 	uint32_t num;
 	struct inlay_keys keys; /* rkey: for peers */
 	struct inlay_mmap *mmap;
-	uint64_t offset;
 };
 
 /* ------------------------------------------------------------------------------------------------
@@ -37,45 +34,39 @@ struct inlay_array {
  */
 
 /*
- * num elements of element_size bytes, 1 .. 2^31 - 1, one after the other from byte `offset` of the
- * map's first range on. Returns 0, or -EINVAL.
+ * num elements of element_size bytes, 1 .. 2^31 - 1, from byte `offset` of the map's first range
+ * on. dev: whose keys they have, by its index in the map.
+ *
+ * Returns 0; -EINVAL for a bad argument; -EBADFD when the map is not started; -ENOSPC when the
+ * range is too small; -ENOENT without such a device.
  */
-INLAY_COLD int inlay_array_init(struct inlay_array *array, struct inlay_mmap *mmap, uint32_t num, size_t element_size,
-				uint64_t offset)
-{
-	if (!array || !mmap || !num || !element_size || element_size > 0x7fffffff)
-		return -EINVAL;
-	__builtin_memset(array, 0, sizeof(*array));
-	array->mmap = mmap;
-	array->num = num;
-	array->element_size = element_size;
-	array->offset = offset;
-	return 0;
-}
-
-/*
- * dev: whose keys elements have, by its index in the map. Returns 0; -EBADFD when the array is
- * started, or its map is not; -ENOSPC when the range is too small; -ENOENT without such a device.
- */
-INLAY_COLD int inlay_array_start(struct inlay_array *array, uint32_t dev)
+INLAY_COLD int inlay_array_start(struct inlay_array *array, struct inlay_mmap *mmap, uint32_t num, size_t element_size,
+				 uint64_t offset, uint32_t dev)
 {
 	const struct inlay_source *s;
 
-	INLAY_CHECK(array, "an array is not NULL");
-	if (array->base || !inlay_mmap_started(array->mmap))
+	if (!array)
+		return -EINVAL;
+	array->base = NULL;
+	if (!mmap || !num || !element_size || element_size > 0x7fffffff)
+		return -EINVAL;
+	if (!inlay_mmap_started(mmap))
 		return -EBADFD;
-	s = inlay_mmap_source(array->mmap, 0);
-	if (array->offset > s->len || (s->len - array->offset) / array->element_size < array->num)
+	s = inlay_mmap_source(mmap, 0);
+	if (offset > s->len || (s->len - offset) / element_size < num)
 		return -ENOSPC;
-	if (dev && dev >= inlay_mmap_num_devs(array->mmap))
+	if (dev && dev >= mmap->num_devs)
 		return -ENOENT;
-	array->keys = inlay_mmap_keys_(array->mmap, 0, dev);
-	array->base = (uint8_t *)(uintptr_t)(s->start + array->offset);
-	inlay_mmap_hold(array->mmap);
+	array->base = (uint8_t *)(uintptr_t)(s->start + offset);
+	array->element_size = element_size;
+	array->num = num;
+	array->keys = inlay_mmap_keys_(mmap, 0, dev);
+	array->mmap = mmap;
+	inlay_mmap_hold(mmap);
 	return 0;
 }
 
-/* Returns 0, or -EBADFD when the array is not started. */
+/* Returns 0, or -EBADFD when the array is stopped already. */
 INLAY_COLD int inlay_array_stop(struct inlay_array *array)
 {
 	INLAY_CHECK(array, "an array is not NULL");

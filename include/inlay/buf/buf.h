@@ -17,16 +17,13 @@
  *
  * Invariants:
  *   - Buffers come from an inventory (inventory.h) or a pool (pool.h), and go back there.
- *   - The data lies inside the buffer and is at most 2^31 - 1 bytes long. inlay_buf_try_* check
- *     that in both modes; the others under INLAY_CHECKED.
- *   - A list is named by its head, which knows its last element. Only the head is counted: the
- *     count of another element is 1 and cannot be changed. At 0, the whole list goes back, each
- *     descriptor to its owner. Descriptors in one list lie within 128 GiB of each other.
+ *   - The data lies inside the buffer and is at most 2^31 - 1 bytes long.
+ *   - A list is named by its head. Only the head is counted: the count of another element is 1 and
+ *     cannot be changed. At 0, the whole list goes back, each descriptor to its owner.
  *
  * Threads: a buffer, and its list, has one owner at a time; the thread that owns its inventory
  * gives it back. Buffers of a shared inventory may be handed from thread to thread by anything that
  * orders memory (a lock, a queue). Their reference counts are atomic; lists and data are not.
- * Sources: DOCA's documentation of doca_buf; struct ibv_sge.
  */
 #ifndef INLAY_BUF_BUF_H
 #define INLAY_BUF_BUF_H
@@ -40,18 +37,29 @@
 #define INLAY_BUF_DATA_MAX 0x7fffffffu /* bytes of data: what a gather entry of mlx5 can say */
 
 /* ------------------------------------------------------------------------------------------------
- * Data path: the buffer
+ * Data path
  */
 
-/* The buffer's start and size. */
-INLAY_FN void *inlay_buf_head(const struct inlay_buf *buf) { return inlay_buf_(buf)->head; }
+/* The buffer: [head, head + len). The data: [data, data + data_len). */
+INLAY_FN void *inlay_buf_head(const struct inlay_buf *buf)
+{
+	return inlay_buf_(buf)->head;
+}
 
-INLAY_FN size_t inlay_buf_len(const struct inlay_buf *buf) { return (size_t)inlay_buf_(buf)->len; }
+INLAY_FN size_t inlay_buf_len(const struct inlay_buf *buf)
+{
+	return (size_t)inlay_buf_(buf)->len;
+}
 
-/* The data. */
-INLAY_FN void *inlay_buf_data(const struct inlay_buf *buf) { return inlay_buf_(buf)->data; }
+INLAY_FN void *inlay_buf_data(const struct inlay_buf *buf)
+{
+	return inlay_buf_(buf)->data;
+}
 
-INLAY_FN size_t inlay_buf_data_len(const struct inlay_buf *buf) { return inlay_buf_(buf)->data_len; }
+INLAY_FN size_t inlay_buf_data_len(const struct inlay_buf *buf)
+{
+	return inlay_buf_(buf)->data_len;
+}
 
 /* The data as a gather or scatter entry. */
 INLAY_ALWAYS struct ibv_sge inlay_buf_sge(const struct inlay_buf *buf)
@@ -62,96 +70,65 @@ INLAY_ALWAYS struct ibv_sge inlay_buf_sge(const struct inlay_buf *buf)
 }
 
 /* The buffer's map, and the keys of its range on the device that its inventory was made for. */
-INLAY_FN struct inlay_mmap *inlay_buf_mmap(const struct inlay_buf *buf) { return inlay_buf_(buf)->mmap; }
-
-INLAY_FN uint32_t inlay_buf_lkey(const struct inlay_buf *buf) { return inlay_buf_(buf)->lkey; }
-
-INLAY_FN uint32_t inlay_buf_rkey(const struct inlay_buf *buf) { return inlay_buf_(buf)->rkey; }
-
-/* Its keys on any device of its map. Returns as inlay_mmap_keys. */
-INLAY_FN int inlay_buf_keys(const struct inlay_buf *buf, uint32_t dev, struct inlay_keys *keys)
+INLAY_FN struct inlay_mmap *inlay_buf_mmap(const struct inlay_buf *buf)
 {
-	return inlay_mmap_keys(inlay_buf_(buf)->mmap, buf->range, dev, keys);
+	return inlay_buf_(buf)->mmap;
+}
+
+INLAY_FN uint32_t inlay_buf_lkey(const struct inlay_buf *buf)
+{
+	return inlay_buf_(buf)->lkey;
+}
+
+INLAY_FN uint32_t inlay_buf_rkey(const struct inlay_buf *buf)
+{
+	return inlay_buf_(buf)->rkey;
 }
 
 /* What its range grants (enum inlay_access), while the map is started or imported. */
 INLAY_FN uint32_t inlay_buf_access(const struct inlay_buf *buf)
 {
-	return inlay_mmap_granted_(inlay_buf_(buf)->mmap, buf->range, INLAY_ACCESS_ALL);
+	const struct inlay_range *r = inlay_mmap_find(inlay_buf_(buf)->mmap, buf->head, (size_t)buf->len);
+
+	return r ? r->access : 0;
 }
 
-/* Sets the data, which must lie in the buffer. */
-INLAY_ALWAYS void inlay_buf_set_data(struct inlay_buf *buf, void *data, size_t data_len)
+/* Sets the data. Returns 0; -EINVAL when it is too long or not in the buffer: nothing changes. */
+INLAY_ALWAYS int inlay_buf_set_data(struct inlay_buf *buf, void *data, size_t data_len)
 {
-	INLAY_CHECK(data_len <= INLAY_BUF_DATA_MAX, "data is at most 2^31 - 1 bytes");
-	INLAY_CHECK(inlay_buf_fits(inlay_buf_(buf)->head, buf->len, data, data_len), "the data lies in its buffer");
+	if (INLAY_UNLIKELY(data_len > INLAY_BUF_DATA_MAX ||
+			   !inlay_buf_fits_(inlay_buf_(buf)->head, buf->len, data, data_len)))
+		return -EINVAL;
 	buf->data = (uint8_t *)data;
 	buf->data_len = (uint32_t)data_len;
-}
-
-/* Sets the length of the data, which begins where it did. */
-INLAY_ALWAYS void inlay_buf_set_data_len(struct inlay_buf *buf, size_t data_len)
-{
-	inlay_buf_set_data(buf, inlay_buf_(buf)->data, data_len);
-}
-
-/* Both, for data named from outside. Return 0, or -EINVAL when it is too long or not inside. */
-INLAY_ALWAYS int inlay_buf_try_set_data(struct inlay_buf *buf, void *data, size_t data_len)
-{
-	if (INLAY_UNLIKELY(data_len > INLAY_BUF_DATA_MAX || !inlay_buf_fits(inlay_buf_(buf)->head, buf->len, data,
-									    data_len)))
-		return -EINVAL;
-	inlay_buf_set_data(buf, data, data_len);
 	return 0;
 }
 
-INLAY_ALWAYS int inlay_buf_try_set_data_len(struct inlay_buf *buf, size_t data_len)
+/* As above, for data that begins where it did. */
+INLAY_ALWAYS int inlay_buf_set_data_len(struct inlay_buf *buf, size_t data_len)
 {
-	return inlay_buf_try_set_data(buf, inlay_buf_(buf)->data, data_len);
-}
-
-/* ------------------------------------------------------------------------------------------------
- * Data path: lists
- */
-
-/* The buffer so many descriptors away. */
-INLAY_ALWAYS struct inlay_buf *inlay_buf_at_(const struct inlay_buf *buf, int32_t distance)
-{
-	return (struct inlay_buf *)((uintptr_t)buf + (uintptr_t)((intptr_t)distance * (intptr_t)sizeof(*buf)));
-}
-
-/* Descriptors from a to b; 0 when they are too far apart for a link. */
-INLAY_ALWAYS int32_t inlay_buf_distance_(const struct inlay_buf *a, const struct inlay_buf *b)
-{
-	int64_t far = inlay_store_lines_(a, b);
-
-	return far == (int32_t)far ? (int32_t)far : 0;
+	return inlay_buf_set_data(buf, inlay_buf_(buf)->data, data_len);
 }
 
 /* The next buffer of the list, or NULL. */
 INLAY_ALWAYS struct inlay_buf *inlay_buf_next(const struct inlay_buf *buf)
 {
-	return inlay_buf_(buf)->next ? inlay_buf_at_(buf, buf->next) : NULL;
+	return inlay_buf_(buf)->next;
 }
 
-/* Whether it is the first, or the last, of its list. A buffer in no list is both. */
-INLAY_FN int inlay_buf_is_first(const struct inlay_buf *buf) { return !(inlay_buf_(buf)->flags & INLAY_BUF_ELEMENT_); }
-
-INLAY_FN int inlay_buf_is_last(const struct inlay_buf *buf) { return !inlay_buf_(buf)->next; }
-
-INLAY_FN int inlay_buf_in_list(const struct inlay_buf *buf)
+/* Whether it is a head, or in no list. */
+INLAY_FN int inlay_buf_is_first(const struct inlay_buf *buf)
 {
-	return !inlay_buf_is_first(buf) || !inlay_buf_is_last(buf);
+	return !(inlay_buf_(buf)->flags & INLAY_BUF_ELEMENT_);
 }
 
 /* The last of the list. Constant time for a head; else time grows with the rest of the list. */
 INLAY_FN struct inlay_buf *inlay_buf_last(const struct inlay_buf *buf)
 {
-	INLAY_CHECK(buf, "a buffer is not NULL");
-	if (!(buf->flags & INLAY_BUF_ELEMENT_) && buf->next)
-		return inlay_buf_at_(buf, buf->last);
+	if (inlay_buf_is_first(buf) && buf->next)
+		return buf->last;
 	while (buf->next)
-		buf = inlay_buf_next(buf);
+		buf = buf->next;
 	return (struct inlay_buf *)(uintptr_t)buf;
 }
 
@@ -184,7 +161,6 @@ INLAY_FN uint16_t inlay_buf_refcount(const struct inlay_buf *buf)
 	       __atomic_load_n(&inlay_buf_(buf)->refcount, __ATOMIC_RELAXED);
 }
 
-/* A live buffer is no longer plain. */
 INLAY_FN void inlay_buf_other_(struct inlay_buf *buf)
 {
 	if (inlay_buf_state_(buf) >= INLAY_BUF_SHARED_)
@@ -196,59 +172,40 @@ INLAY_FN void inlay_buf_other_(struct inlay_buf *buf)
  * gone.
  *
  * Returns 0; -EINVAL when one is not a head, or both are the same; -EBADFD when one was given back;
- * -EBUSY when list2 has several references; -ERANGE when they are more than 128 GiB apart.
+ * -EBUSY when list2 has several references.
  */
 INLAY_ALWAYS int inlay_buf_chain_list(struct inlay_buf *list1, struct inlay_buf *list2)
 {
-	struct inlay_buf *tail1, *tail2;
-	int32_t link, last;
-
 	INLAY_CHECK(list1 && list2, "a buffer is not NULL");
 	if (INLAY_UNLIKELY((list1->flags | list2->flags) & INLAY_BUF_ELEMENT_) || INLAY_UNLIKELY(list1 == list2))
 		return -EINVAL;
 	if (INLAY_UNLIKELY(!inlay_buf_refcount(list1)) || INLAY_UNLIKELY(inlay_buf_refcount(list2) != 1))
 		return inlay_buf_refcount(list1) && inlay_buf_refcount(list2) ? -EBUSY : -EBADFD;
-	tail1 = inlay_buf_last(list1);
-	tail2 = inlay_buf_last(list2);
-	link = inlay_buf_distance_(tail1, list2);
-	last = inlay_buf_distance_(list1, tail2);
-	if (INLAY_UNLIKELY(!link) || INLAY_UNLIKELY(!last))
-		return -ERANGE;
 	inlay_buf_other_(list1);
 	inlay_buf_other_(list2);
-	tail1->next = link;
-	list1->last = last;
+	inlay_buf_last(list1)->next = list2;
+	list1->last = inlay_buf_last(list2);
 	list2->flags |= INLAY_BUF_ELEMENT_;
 	return 0;
 }
 
 /*
- * Cuts a list in two: list2, an element of it, becomes a head with a count of 1. Time grows with
- * its distance from list1.
- *
- * Returns 0; -EINVAL when list1 is not a head, or list2 not one of its later elements; -ERANGE when
- * the first and the last of one part would be more than 128 GiB apart. After an error nothing has
- * changed.
+ * Cuts a list in two: list2, an element of it, becomes a head with a count of 1. Walks the list.
+ * Returns 0; -EINVAL when list1 is not a head, or list2 not one of its later elements.
  */
 INLAY_FN int inlay_buf_unchain_list(struct inlay_buf *list1, struct inlay_buf *list2)
 {
-	struct inlay_buf *before = list1, *next, *tail;
-	int32_t last1, last2;
+	struct inlay_buf *before = list1;
 
 	if (!inlay_buf_is_first(list1))
 		return -EINVAL;
-	while ((next = inlay_buf_next(before)) && next != list2)
-		before = next;
-	if (!next)
+	while (before->next && before->next != list2)
+		before = before->next;
+	if (!before->next)
 		return -EINVAL;
-	tail = inlay_buf_last(list1);
-	last1 = inlay_buf_distance_(list1, before);
-	last2 = inlay_buf_distance_(list2, tail);
-	if ((!last1 && before != list1) || (!last2 && tail != list2))
-		return -ERANGE;
-	before->next = 0;
-	list1->last = last1;
-	list2->last = last2;
+	list2->last = list1->last;
+	list1->last = before;
+	before->next = NULL;
 	list2->flags &= (uint16_t)~INLAY_BUF_ELEMENT_;
 	return 0;
 }
@@ -271,10 +228,6 @@ INLAY_FN int inlay_buf_sges(const struct inlay_buf *buf, struct ibv_sge *sge, ui
 	return (int)n;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path: references
- */
-
 /*
  * Takes one more reference. prev: how many there were, or NULL.
  *
@@ -294,7 +247,7 @@ INLAY_FN int inlay_buf_inc_refcount(struct inlay_buf *buf, uint16_t *prev)
 	do {
 		if (INLAY_UNLIKELY(count == UINT16_MAX))
 			return -ENOSPC;
-		if (!inlay_buf_store_(buf)->shared) {
+		if (!inlay_buf_block_(buf)->store->shared) {
 			buf->refcount = (uint16_t)(count + 1);
 			break;
 		}
@@ -305,38 +258,28 @@ INLAY_FN int inlay_buf_inc_refcount(struct inlay_buf *buf, uint16_t *prev)
 	return 0;
 }
 
-/* Takes away a reference. Returns how many there were, of which 1 was the last, or the error. */
-INLAY_FN int inlay_buf_unref_(struct inlay_buf *buf)
+/* Drops a reference of a buffer that is not plain, by a magazine or with NULL. */
+INLAY_COLD int inlay_buf_dec_other_(struct inlay_inventory *inv, struct inlay_buf *buf, uint16_t *prev)
 {
 	uint16_t count = __atomic_load_n(&buf->refcount, __ATOMIC_ACQUIRE);
+	struct inlay_block_ *b;
+	struct inlay_buf *next;
 
 	if (inlay_buf_state_(buf) == INLAY_BUF_FREE_)
 		return -EBADFD;
 	if (buf->flags & INLAY_BUF_ELEMENT_)
 		return -EINVAL;
-	if (count == 1)
-		return 1; /* nobody else has one */
-	if (inlay_buf_store_(buf)->shared)
-		return __atomic_fetch_sub(&buf->refcount, 1, __ATOMIC_ACQ_REL);
-	buf->refcount = (uint16_t)(count - 1);
-	return count;
-}
-
-/* Drops a reference of a buffer that is not plain, by a magazine or with NULL. */
-INLAY_COLD int inlay_buf_dec_other_(struct inlay_inventory *inv, struct inlay_buf *buf, uint16_t *prev)
-{
-	int count = inlay_buf_unref_(buf);
-	struct inlay_block_ *b;
-	struct inlay_buf *next;
-
-	if (count < 0)
-		return count;
+	/* With a count of 1, nobody else has a reference. */
+	if (count > 1 && inlay_buf_block_(buf)->store->shared)
+		count = __atomic_fetch_sub(&buf->refcount, 1, __ATOMIC_ACQ_REL);
+	else if (count > 1)
+		buf->refcount = (uint16_t)(count - 1);
 	if (prev)
-		*prev = (uint16_t)count;
+		*prev = count;
 	for (; buf && count == 1; buf = next) {
 		next = inlay_buf_next(buf);
 		b = inlay_buf_block_(buf);
-		if (inv && inv->magazine && (inv->back == b || inlay_magazine_turn_(inv, b))) {
+		if (inv && (inv->back == b || inlay_magazine_turn_(inv, b))) {
 			inlay_buf_end_(buf);
 			inv->back_bits |= 1ull << inlay_buf_line_(buf);
 		} else {
@@ -346,56 +289,46 @@ INLAY_COLD int inlay_buf_dec_other_(struct inlay_inventory *inv, struct inlay_bu
 	return 0;
 }
 
-/*
- * Drops one reference. The last one gives the buffer, and the whole list when it is a head, back to
- * where it came from. prev: how many there were, or NULL.
- *
- * Buffers of a shared inventory go back under its lock; inlay_inventory_dec_refcount with a
- * magazine does not need it.
- *
- * Returns 0; -EINVAL for an element that is not a head; -EBADFD when it was given back.
- */
-INLAY_ALWAYS int inlay_buf_dec_refcount(struct inlay_buf *buf, uint16_t *prev)
+INLAY_ALWAYS int inlay_buf_dec_(struct inlay_inventory *inv, struct inlay_buf *buf, uint16_t *prev)
 {
-	uint8_t *state = inlay_buf_state_at_(buf);
-	struct inlay_block_ *b = inlay_state_block_(state);
+	uint8_t *at = inlay_buf_state_at_(buf), state;
+	struct inlay_block_ *b = inlay_state_block_(at);
 
 	INLAY_CHECK(buf, "a buffer is not NULL");
-	/* Only the buffer's owner writes it. */
-	if (INLAY_UNLIKELY(*state < INLAY_BUF_PLAIN_))
-		return inlay_buf_dec_other_(NULL, buf, prev);
-	if (INLAY_UNLIKELY(!b->given)) {
-		inlay_store_link_(b->store, b);
-		b->given = 1;
+	state = __atomic_load_n(at, __ATOMIC_RELAXED);
+	if (INLAY_LIKELY(state >= INLAY_BUF_PLAIN_)) {
+		inlay_block_list_(b);
+	} else if (inv && state == INLAY_BUF_SHARED_ && (inv->back == b || inlay_magazine_turn_(inv, b))) {
+		/* Others write to the block's second line: it is read once a block. */
+		INLAY_CHECK(!(inv->back_bits >> inlay_buf_line_(buf) & 1), "no buffer is given back twice");
+		inv->back_bits |= 1ull << inlay_buf_line_(buf);
+	} else {
+		return inlay_buf_dec_other_(inv, buf, prev);
 	}
-	__atomic_store_n(state, INLAY_BUF_FREE_, __ATOMIC_RELEASE);
+	__atomic_store_n(at, INLAY_BUF_FREE_, __ATOMIC_RELEASE);
 	if (prev)
 		*prev = 1;
 	return 0;
 }
 
 /*
- * inlay_buf_dec_refcount by the calling thread's magazine, without a lock, whoever got the buffer.
+ * Drops one reference. The last one gives the buffer, and the whole list when it is a head, back to
+ * where it came from: to a shared inventory under its lock. prev: how many there were, or NULL.
+ *
+ * Returns 0; -EINVAL for an element that is not a head; -EBADFD when it was given back.
+ */
+INLAY_ALWAYS int inlay_buf_dec_refcount(struct inlay_buf *buf, uint16_t *prev)
+{
+	return inlay_buf_dec_(NULL, buf, prev);
+}
+
+/*
+ * As above, by the calling thread's magazine: without a lock, whichever thread got the buffer.
  * Buffers of other inventories go where they belong.
  */
 INLAY_ALWAYS int inlay_inventory_dec_refcount(struct inlay_inventory *inv, struct inlay_buf *buf, uint16_t *prev)
 {
-	uint8_t *at = inlay_buf_state_at_(buf), state = __atomic_load_n(at, __ATOMIC_RELAXED);
-	struct inlay_block_ *b = inlay_state_block_(at);
-
-	INLAY_CHECK(inv && buf, "an inventory is not NULL");
-	if (state >= INLAY_BUF_PLAIN_)
-		return inlay_buf_dec_refcount(buf, prev);
-	/* Others write to the block's second line, under the lock: it is read once a block. */
-	if (INLAY_UNLIKELY(state != INLAY_BUF_SHARED_) || (INLAY_UNLIKELY(inv->back != b) && !inlay_magazine_turn_(inv,
-														   b)))
-		return inlay_buf_dec_other_(inv, buf, prev);
-	INLAY_CHECK(!(inv->back_bits >> inlay_buf_line_(buf) & 1), "no buffer is given back twice");
-	__atomic_store_n(at, INLAY_BUF_FREE_, __ATOMIC_RELEASE);
-	inv->back_bits |= 1ull << inlay_buf_line_(buf);
-	if (prev)
-		*prev = 1;
-	return 0;
+	return inlay_buf_dec_((struct inlay_inventory *)(uintptr_t)inlay_inventory_(inv), buf, prev);
 }
 
 #endif

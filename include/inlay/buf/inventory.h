@@ -11,22 +11,13 @@
  *   ...
  *   inlay_buf_dec_refcount(buf, NULL);                              its completion
  *
- * States:
- *
- *   create --> stopped --start--> started --stop--> stopped ... --destroy--> gone
- *
  * Invariants:
  *   - Gets, dup and expand need a started inventory, and gets and dup a map that is started or
- *     imported; otherwise -EBADFD. Buffers that are out can always be given back.
- *   - The device and user data are set before the first start; afterwards -EBADFD.
- *   - A buffer that is out keeps its map from being stopped, and the inventory from being
- *     destroyed.
- *   - All memory of an inventory lies within 128 GiB of it: links of lists are distances. To grow,
- *     reserve addresses first (mmap with MAP_NORESERVE) and expand from there: two blocks of malloc
- *     may be terabytes apart.
- *   - An inventory serves up to eight maps at a time best. Further maps are looked up for each get.
- *   - An inventory and the maps it made buffers of know each other: memory of neither is reused
- *     before it is destroyed.
+ *     imported; otherwise -EBADFD. Buffers in use can always be given back.
+ *   - A buffer in use keeps its map from being stopped, and the inventory from being destroyed. An
+ *     inventory may be stopped and started again.
+ *   - Beyond eight maps at a time, a map is looked up for each get.
+ *   - An inventory's memory and its maps' are not reused before they are destroyed.
  *
  * Threads: one owner at a time, which also gives buffers back; for many threads see shared.h.
  */
@@ -46,9 +37,7 @@
 /* Bytes of memory for an inventory of num descriptors; 0 when num is 0 or above 2^30. */
 INLAY_COLD size_t inlay_inventory_size(uint32_t num)
 {
-	size_t bytes = inlay_store_bytes_(num, num);
-
-	return bytes ? sizeof(struct inlay_inventory) + sizeof(struct inlay_store_) + bytes : 0;
+	return inlay_store_size_(sizeof(struct inlay_inventory), num);
 }
 
 /*
@@ -65,13 +54,13 @@ INLAY_COLD int inlay_inventory_create(void *memory, size_t size, uint32_t num, s
 	return err;
 }
 
-/* Where properties may be set. */
+/* Where properties may be set: before the first start. */
 INLAY_COLD int inlay_inventory_set_(const struct inlay_inventory *inv)
 {
-	return inlay_inventory_(inv)->store->started_once || inv->store->state == INLAY_STORE_DESTROYED_ ? -EBADFD : 0;
+	return inlay_inventory_(inv)->store->state == INLAY_STORE_STOPPED_ && inv->store->turn == 1 ? 0 : -EBADFD;
 }
 
-/* Makes it one for many threads: see shared.h. Returns 0, or -EBADFD after the first start. */
+/* Makes it one for many threads (shared.h). Returns 0, or -EBADFD after the first start. */
 INLAY_COLD int inlay_inventory_share(struct inlay_inventory *inv)
 {
 	int err = inlay_inventory_set_(inv);
@@ -118,7 +107,7 @@ INLAY_COLD int inlay_inventory_stop(struct inlay_inventory *inv)
 	return inlay_store_stop_(inlay_inventory_(inv)->store);
 }
 
-/* Descriptors, and those that are not out. The latter looks at all states, a line for each 62. */
+/* Descriptors, and how many are free. The latter reads all states: a line for each 62. */
 INLAY_FN uint32_t inlay_inventory_num_elements(const struct inlay_inventory *inv)
 {
 	return __atomic_load_n(&inlay_inventory_(inv)->store->num, __ATOMIC_RELAXED);
@@ -129,14 +118,12 @@ INLAY_FN uint32_t inlay_inventory_num_free(const struct inlay_inventory *inv)
 	return inlay_store_free_(inlay_inventory_(inv)->store);
 }
 
-/* Stops it if needed. Returns 0, or -EBUSY while a buffer is out or a magazine attached. */
+/* Stops it if needed. Returns 0, or -EBUSY while a buffer is in use or a magazine attached. */
 INLAY_COLD int inlay_inventory_destroy(struct inlay_inventory *inv)
 {
-	struct inlay_store_ *s;
+	struct inlay_store_ *s = inlay_inventory_(inv)->store;
 	int busy;
 
-	INLAY_CHECK(inv, "an inventory is not NULL");
-	s = inv->store;
 	/* Releases by other threads are over when the lock is free. */
 	inlay_lock(&s->lock);
 	busy = __atomic_load_n(&s->magazines, __ATOMIC_ACQUIRE) || inlay_store_free_(s) != s->num;
@@ -147,49 +134,36 @@ INLAY_COLD int inlay_inventory_destroy(struct inlay_inventory *inv)
 	return 0;
 }
 
-/* Bytes of memory for num more; 0 when there cannot be so many. */
-INLAY_COLD size_t inlay_inventory_expand_size(const struct inlay_inventory *inv, uint32_t num)
-{
-	return inlay_store_bytes_(num, (uint64_t)inlay_inventory_num_elements(inv) + num);
-}
-
 /*
- * Adds num descriptors to a started inventory, in memory that begins on a cache line and has
- * inlay_inventory_expand_size(inv, num) bytes or more. After an error it may have been written.
+ * Adds num descriptors to a started inventory, in memory as for inlay_inventory_create.
  *
- * Returns 0; -EBADFD when it is not started; -EINVAL for a bad argument; -ENOBUFS when size is too
- * small; -ERANGE for memory more than 128 GiB away: other memory may do.
+ * Returns 0; -EBADFD when it is not started; -EINVAL for a bad argument, and for more than 2^30 in
+ * all; -ENOBUFS when size is too small.
  */
 INLAY_COLD int inlay_inventory_expand(struct inlay_inventory *inv, void *memory, size_t size, uint32_t num)
 {
-	size_t bytes = inlay_inventory_expand_size(inv, num);
-	struct inlay_store_ *s = inv->store;
-	int64_t at = inlay_store_lines_(s, memory);
+	struct inlay_store_ *s = inlay_inventory_(inv)->store;
 	struct inlay_block_ *first;
 	int err;
 
 	if (__atomic_load_n(&s->state, __ATOMIC_RELAXED) != INLAY_STORE_STARTED_)
 		return -EBADFD;
-	err = inlay_store_check_(memory, size, bytes);
+	err = inlay_store_check_(memory, size, inlay_inventory_size(num));
+	if (!err && num > INLAY_STORE_MAX_ - inlay_inventory_num_elements(inv))
+		err = -EINVAL;
 	if (err)
 		return err;
-	if (at < -(1ll << 31) || at + (int64_t)(bytes / INLAY_CACHE_LINE) >= 1ll << 31)
-		return -ERANGE;
-	first = inlay_store_make_(s, memory, bytes, num);
+	first = inlay_store_make_(s, memory, num);
 	inlay_lock(&s->lock);
-	/* Others may have expanded it meanwhile. */
-	err = inlay_store_bytes_(num, (uint64_t)s->num + num) ? 0 : -EINVAL;
-	if (!err)
-		inlay_store_adopt_(s, first, num);
+	inlay_store_adopt_(s, first, num);
 	inlay_unlock(&s->lock);
-	return err;
+	return 0;
 }
 
 /* ------------------------------------------------------------------------------------------------
  * Data path
  */
 
-/* Whether something is at hand now, after another look. */
 INLAY_FN int inlay_inventory_refill_(struct inlay_inventory *inv)
 {
 	return inv->bits || (inv->magazine ? inlay_magazine_refill_(inv->magazine) : inlay_store_refill_(inv));
@@ -230,14 +204,12 @@ INLAY_COLD int inlay_inventory_find_(struct inlay_inventory *inv, struct inlay_m
 	inv->mmap = mmap;
 	inv->start = r->start;
 	inv->len = r->len;
-	inv->lkey = (uint64_t)keys.lkey << 32;
-	inv->origin = keys.rkey | (uint64_t)r->id << 32;
+	inv->keys = keys;
 	/* A buffer that holds its map takes this way each time. */
 	inv->turn = inv->state != INLAY_BUF_HELD_ ? turn : 0;
 	return 0;
 }
 
-/* inlay_inventory_get_by_args when a range or free descriptors have to be looked for. */
 INLAY_COLD int inlay_inventory_get_new_(struct inlay_inventory *inv, struct inlay_mmap *mmap, void *addr, size_t len,
 					void *data, size_t data_len, struct inlay_buf **buf)
 {
@@ -249,19 +221,19 @@ INLAY_COLD int inlay_inventory_get_new_(struct inlay_inventory *inv, struct inla
 	if (!inlay_inventory_refill_(inv))
 		return -EAGAIN;
 	*buf = inlay_inventory_take_(inv, &line);
-	inlay_buf_fill_(*buf, mmap, inv->origin, inv->lkey, addr, len, data, data_len);
-	inlay_buf_begin_(*buf, (uint8_t)inv->state);
+	inlay_buf_fill_(*buf, mmap, &inv->keys, addr, len, data, data_len);
+	inlay_buf_set_state_(*buf, (uint8_t)inv->state);
 	return 0;
 }
 
-/* Whether the remembered range holds the buffer. */
 INLAY_ALWAYS int inlay_inventory_near_(const struct inlay_inventory *inv, const struct inlay_mmap *mmap,
 				       const void *addr, size_t len, size_t data_len)
 {
 	uint64_t turn = __atomic_load_n(&inv->store->turn, __ATOMIC_RELAXED);
 
 	return INLAY_LIKELY(inv->mmap == mmap) && INLAY_LIKELY(inv->turn == turn) &&
-	       inlay_range_holds_(inv->start, inv->len, (uintptr_t)addr, len) && INLAY_LIKELY(data_len <= INLAY_BUF_DATA_MAX);
+	       inlay_range_holds_(inv->start, inv->len, (uintptr_t)addr, len) &&
+	       INLAY_LIKELY(data_len <= INLAY_BUF_DATA_MAX);
 }
 
 /*
@@ -283,7 +255,7 @@ INLAY_ALWAYS int inlay_inventory_get_by_args(struct inlay_inventory *inv, struct
 	if (INLAY_UNLIKELY(!inlay_inventory_near_(inv, mmap, addr, len, data_len)) || INLAY_UNLIKELY(!inv->bits))
 		return inlay_inventory_get_new_(inv, mmap, addr, len, data, data_len, buf);
 	b = inlay_inventory_take_(inv, &line);
-	inlay_buf_fill_(b, mmap, inv->origin, inv->lkey, addr, len, data, data_len);
+	inlay_buf_fill_(b, mmap, &inv->keys, addr, len, data, data_len);
 	__atomic_store_n(&inv->states[line], (uint8_t)inv->state, __ATOMIC_RELEASE);
 	*buf = b;
 	return 0;
@@ -303,36 +275,35 @@ INLAY_ALWAYS int inlay_inventory_get_by_data(struct inlay_inventory *inv, struct
 	return inlay_inventory_get_by_args(inv, mmap, data, data_len, data, data_len, buf);
 }
 
-/* A copy of one descriptor. Returns 0, or the error of inlay_inventory_dup. */
 INLAY_FN int inlay_inventory_copy_(struct inlay_inventory *inv, const struct inlay_buf *src, struct inlay_buf **copy)
 {
-	struct inlay_keys keys = {src->lkey, src->rkey};
+	const struct inlay_range *r;
+	struct inlay_keys keys;
 	uint64_t line, turn;
 	int err = inlay_inventory_usable_(inv, src->mmap, &turn);
 
-	if (!err && inv->store->dev != inlay_buf_store_(src)->dev)
-		err = inlay_mmap_keys(src->mmap, src->range, inv->store->dev, &keys);
+	if (err)
+		return err;
+	r = inlay_mmap_find(src->mmap, src->head, (size_t)src->len);
+	err = r ? inlay_store_keys_(inv->store, src->mmap, r, &keys) : -EINVAL;
 	if (err)
 		return err;
 	if (!inlay_inventory_refill_(inv))
 		return -EAGAIN;
 	*copy = inlay_inventory_take_(inv, &line);
-	inlay_buf_fill_(*copy, src->mmap, keys.rkey | (uint64_t)src->range << 32, (uint64_t)keys.lkey << 32, src->head,
-			src->len,
-			src->data, src->data_len);
-	inlay_buf_begin_(*copy, inlay_store_tie_to_(inv->store, src->mmap));
+	inlay_buf_fill_(*copy, src->mmap, &keys, src->head, src->len, src->data, src->data_len);
+	inlay_buf_set_state_(*copy, inlay_store_tie_to_(inv->store, src->mmap));
 	return 0;
 }
 
 /*
  * A copy of a buffer, or of a whole list when src is its head: other descriptors of the same memory
- * with the same data, one reference, and keys for this inventory's device. No payload is copied.
- * src may be of any inventory or pool.
+ * with the same data, one reference, and keys for this inventory's device. src may be of any
+ * inventory or pool.
  *
- * Returns 0; -EINVAL when src is an element that is not a head, and for a shared inventory without
- * a magazine; -EBADFD when src was given back, or the inventory or a map is not started; -EAGAIN
- * when there are too few free descriptors; -ENOENT as inlay_inventory_get_by_args; -ERANGE when
- * descriptors are too far apart for a list. After an error none is taken.
+ * Returns as inlay_inventory_get_by_args; -EINVAL also when src is an element that is not a head;
+ * -EBADFD also when src was given back.
+ * After an error none is taken.
  */
 INLAY_FN int inlay_inventory_dup(struct inlay_inventory *inv, const struct inlay_buf *src, struct inlay_buf **dst)
 {
@@ -346,15 +317,10 @@ INLAY_FN int inlay_inventory_dup(struct inlay_inventory *inv, const struct inlay
 		return -EBADFD;
 	for (; src && !err; src = inlay_buf_next(src)) {
 		err = inlay_inventory_copy_(inv, src, &copy);
-		if (err)
-			break;
-		if (!head) {
+		if (!err && head)
+			inlay_buf_chain_list(head, copy);
+		else if (!err)
 			head = copy;
-			continue;
-		}
-		err = inlay_buf_chain_list(head, copy);
-		if (err)
-			inlay_buf_free_(copy);
 	}
 	if (!err)
 		*dst = head;

@@ -13,11 +13,11 @@
  *
  * Invariants:
  *   - alloc needs a started pool, and inlay_pool_set_element_alignment a stopped one: else -EBADFD.
- *   - A pool has an inventory, of which it takes the device and user data: inlay_inventory_set_dev
- *     and inlay_inventory_set_user_data of &pool->inventory, before the first start.
+ *   - A pool is an inventory with slices: what has no function here is set and asked by
+ *     inlay_inventory_* of &pool->inventory: device, user data, numbers of buffers.
  *   - Slices are cut from all ranges of the map, in the order of addresses, none across two.
  *   - A started pool keeps its map from being stopped. stop and destroy return -EBUSY while a
- *     buffer is out.
+ *     buffer is in use.
  *
  * Threads: one owner at a time, which also gives buffers back.
  */
@@ -27,13 +27,14 @@
 #include <inlay/base.h>
 #include <inlay/mmap/map.h>
 #include <inlay/buf/buf.h>
+#include <inlay/buf/inventory.h>
 #include <inlay/buf/store.h>
 
 struct inlay_pool {
 	struct inlay_inventory inventory;
 	struct inlay_mmap *mmap;
-	size_t element_size;
-	size_t alignment;
+	size_t element_size;    /* bytes of a buffer */
+	size_t alignment;       /* of each buffer's start */
 };
 
 /* ------------------------------------------------------------------------------------------------
@@ -43,15 +44,13 @@ struct inlay_pool {
 /* Bytes of memory for a pool of num buffers; 0 when num is 0 or above 2^30. */
 INLAY_COLD size_t inlay_pool_size(uint32_t num)
 {
-	size_t bytes = inlay_store_bytes_(num, num);
-
-	return bytes ? sizeof(struct inlay_pool) + sizeof(struct inlay_store_) + bytes : 0;
+	return inlay_store_size_(sizeof(struct inlay_pool), num);
 }
 
 /*
  * Makes a stopped pool of slices of element_size bytes, in memory that begins on a cache line and
- * has inlay_pool_size(num) bytes or more; it is the pool's until it is destroyed. The map is to be
- * started before the pool. Returns 0; -EINVAL for a bad argument; -ENOBUFS when size is too small.
+ * has inlay_pool_size(num) bytes or more; it is the pool's until it is destroyed. Start the map
+ * before the pool. Returns 0; -EINVAL for a bad argument; -ENOBUFS when size is too small.
  */
 INLAY_COLD int inlay_pool_create(void *memory, size_t size, uint32_t num, size_t element_size, struct inlay_mmap *mmap,
 				 struct inlay_pool **pool)
@@ -71,17 +70,10 @@ INLAY_COLD int inlay_pool_create(void *memory, size_t size, uint32_t num, size_t
 	return 0;
 }
 
-/* The pool, which is not NULL. */
-INLAY_ALWAYS const struct inlay_pool *inlay_pool_(const struct inlay_pool *pool)
-{
-	INLAY_CHECK(pool, "a pool is not NULL");
-	return pool;
-}
-
-/* Where properties may be set. */
 INLAY_COLD int inlay_pool_set_(const struct inlay_pool *pool)
 {
-	return inlay_pool_(pool)->inventory.store->state == INLAY_STORE_STOPPED_ ? 0 : -EBADFD;
+	INLAY_CHECK(pool, "a pool is not NULL");
+	return pool->inventory.store->state == INLAY_STORE_STOPPED_ ? 0 : -EBADFD;
 }
 
 /* Slices start at multiples of alignment, a power of two; 1 before. Returns 0; -EBADFD; -EINVAL. */
@@ -95,10 +87,6 @@ INLAY_COLD int inlay_pool_set_element_alignment(struct inlay_pool *pool, size_t 
 		pool->alignment = alignment;
 	return err;
 }
-
-INLAY_COLD size_t inlay_pool_element_alignment(const struct inlay_pool *pool) { return inlay_pool_(pool)->alignment; }
-
-INLAY_COLD size_t inlay_pool_element_size(const struct inlay_pool *pool) { return inlay_pool_(pool)->element_size; }
 
 /* How many slices a range holds. *first: where the first one starts. */
 INLAY_COLD uint64_t inlay_pool_slices_(const struct inlay_pool *pool, const struct inlay_range *r, uint64_t stride,
@@ -146,8 +134,8 @@ INLAY_COLD int inlay_pool_start(struct inlay_pool *pool)
 		for (n = inlay_pool_slices_(pool, r, stride, &at); n && k < s->num; n--, at += stride, k++)
 			inlay_buf_fill_(inlay_block_buf_(page + (size_t)(k / INLAY_BLOCK_BUFS_) * INLAY_BLOCK_,
 							 k % INLAY_BLOCK_BUFS_),
-					pool->mmap, keys.rkey | (uint64_t)r->id << 32, (uint64_t)keys.lkey << 32,
-					(void *)(uintptr_t)at, pool->element_size, (void *)(uintptr_t)at, 0);
+					pool->mmap, &keys, (void *)(uintptr_t)at, pool->element_size,
+					(void *)(uintptr_t)at, 0);
 	}
 	/* The store has but this map, so there is a tie for it, and buffers are plain. */
 	inlay_store_tie_to_(s, pool->mmap);
@@ -155,42 +143,27 @@ INLAY_COLD int inlay_pool_start(struct inlay_pool *pool)
 	return inlay_store_start_(s);
 }
 
-/* Buffers, and those that are not out. The latter looks at all states, a line for each 62. */
-INLAY_FN uint32_t inlay_pool_num_elements(const struct inlay_pool *pool)
-{
-	return inlay_pool_(pool)->inventory.store->num;
-}
-
-INLAY_FN uint32_t inlay_pool_num_free(const struct inlay_pool *pool)
-{
-	return inlay_store_free_(inlay_pool_(pool)->inventory.store);
-}
-
-/* Returns 0; -EBADFD when it is not started; -EBUSY while a buffer is out. */
+/* Returns 0; -EBADFD when it is not started; -EBUSY while a buffer is in use. */
 INLAY_COLD int inlay_pool_stop(struct inlay_pool *pool)
 {
 	struct inlay_inventory *inv;
-	struct inlay_block_ *b;
 
 	INLAY_CHECK(pool, "a pool is not NULL");
 	inv = &pool->inventory;
 	if (inv->store->state != INLAY_STORE_STARTED_)
 		return -EBADFD;
-	if (inlay_pool_num_free(pool) != inv->store->num)
+	if (inlay_store_free_(inv->store) != inv->store->num)
 		return -EBUSY;
 	/* Nothing stays at hand, so that an alloc need not look at the state. */
 	if (inv->bits) {
-		b = inlay_buf_block_(inv->page);
-		if (!b->given)
-			inlay_store_link_(inv->store, b);
-		b->given = 1;
+		inlay_block_list_(inlay_buf_block_(inv->page));
 		inv->bits = 0;
 	}
 	inlay_mmap_drop(pool->mmap);
 	return inlay_store_stop_(inv->store);
 }
 
-/* Stops it if needed. Returns 0, or -EBUSY while a buffer is out. */
+/* Stops it if needed. Returns 0, or -EBUSY while a buffer is in use. */
 INLAY_COLD int inlay_pool_destroy(struct inlay_pool *pool)
 {
 	if (inlay_pool_stop(pool) == -EBUSY)
@@ -203,7 +176,6 @@ INLAY_COLD int inlay_pool_destroy(struct inlay_pool *pool)
  * Data path
  */
 
-/* inlay_pool_alloc when nothing is at hand. */
 INLAY_COLD int inlay_pool_refill_(struct inlay_pool *pool)
 {
 	if (pool->inventory.store->state != INLAY_STORE_STARTED_)

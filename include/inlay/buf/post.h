@@ -10,12 +10,10 @@
  *   ...
  *   cqe = inlay_cq_peek(&cq);
  *   inlay_buf_dec_refcount(inflight[inlay_cqe_wqe_counter(cqe) & mask], NULL);
- *   inlay_sq_release(&sq, cqe);
- *   inlay_cq_advance(&cq, 1);
  *
  * Invariants: the caller's reference is the device's until the completion. To keep the buffers
- * longer, take another one first (inlay_buf_inc_refcount). A WQE built by hand appends them with
- * inlay_seg_bufs. For receives, inlay_buf_sges fills the array that inlay_post_recv takes.
+ * longer, take another one first (inlay_buf_inc_refcount). For receives, inlay_buf_sges fills the
+ * array that inlay_post_recv takes.
  *
  * Threads: as queue/post.h.
  */
@@ -42,7 +40,7 @@ INLAY_FN uint32_t inlay_buf_segs(const struct inlay_buf *buf)
 	return n;
 }
 
-/* Appends these data segments. inlay_buf_segs says how many. */
+/* Appends these data segments to a WQE. */
 INLAY_ALWAYS struct inlay_cursor inlay_seg_bufs(struct inlay_cursor c, const struct inlay_buf *buf)
 {
 	for (; buf; buf = inlay_buf_next(buf))
@@ -51,7 +49,17 @@ INLAY_ALWAYS struct inlay_cursor inlay_seg_bufs(struct inlay_cursor c, const str
 	return c;
 }
 
-/* What all of them share; arguments and errors as inlay_post_gather, without inline data. */
+/*
+ * Any post of buffers; this form posts immediates.
+ *
+ * opcode  MLX5_OPCODE_SEND, _RDMA_WRITE, ..._IMM or _RDMA_READ
+ * imm_be  the immediate, big-endian; 0 for an opcode without one
+ * remote  where a write or read goes; NULL for a send
+ * bufs    a buffer in no list, or a head; posted from there to the list's end
+ *
+ * Returns 0; -EAGAIN when the ring has no room; -E2BIG when the WQE is larger than the ring;
+ * -EINVAL when the list has more data segments than the QP's longest WQE holds.
+ */
 INLAY_ALWAYS int inlay_post_gather_bufs(struct inlay_sq *sq, uint8_t opcode, uint32_t imm_be,
 					const struct inlay_remote *remote, const struct inlay_buf *bufs, uint32_t flags)
 {
@@ -70,22 +78,10 @@ INLAY_ALWAYS int inlay_post_gather_bufs(struct inlay_sq *sq, uint8_t opcode, uin
 	return inlay_post_commit_(sq, at, opcode, flags, imm_be);
 }
 
-/*
- * As the functions of queue/post.h without _bufs. bufs: a buffer in no list, or a head; posted from
- * there to the list's end.
- *
- * Return 0; -EAGAIN when the ring has no room; -E2BIG when the WQE is larger than the ring; -EINVAL
- * when the list has more data segments than the QP's longest WQE holds.
- */
+/* Send, RDMA write, and RDMA read into the buffers' data. Return as inlay_post_gather_bufs. */
 INLAY_ALWAYS int inlay_post_send_bufs(struct inlay_sq *sq, const struct inlay_buf *bufs, uint32_t flags)
 {
 	return inlay_post_gather_bufs(sq, MLX5_OPCODE_SEND, 0, NULL, bufs, flags);
-}
-
-INLAY_ALWAYS int inlay_post_send_imm_bufs(struct inlay_sq *sq, uint32_t imm_be, const struct inlay_buf *bufs,
-					  uint32_t flags)
-{
-	return inlay_post_gather_bufs(sq, MLX5_OPCODE_SEND_IMM, imm_be, NULL, bufs, flags);
 }
 
 INLAY_ALWAYS int inlay_post_write_bufs(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const struct inlay_buf *bufs,
@@ -96,15 +92,6 @@ INLAY_ALWAYS int inlay_post_write_bufs(struct inlay_sq *sq, uint64_t raddr, uint
 	return inlay_post_gather_bufs(sq, MLX5_OPCODE_RDMA_WRITE, 0, &remote, bufs, flags);
 }
 
-INLAY_ALWAYS int inlay_post_write_imm_bufs(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint32_t imm_be,
-					   const struct inlay_buf *bufs, uint32_t flags)
-{
-	struct inlay_remote remote = {raddr, rkey};
-
-	return inlay_post_gather_bufs(sq, MLX5_OPCODE_RDMA_WRITE_IMM, imm_be, &remote, bufs, flags);
-}
-
-/* RDMA read into the data of the buffers. */
 INLAY_ALWAYS int inlay_post_read_bufs(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, const struct inlay_buf *bufs,
 				      uint32_t flags)
 {

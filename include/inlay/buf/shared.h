@@ -14,16 +14,14 @@
  *   ...
  *   inlay_magazine_detach(&mine);                               before the thread ends
  *
- * The other free descriptors are in the depot: the inventory's store, under a lock. An empty
- * magazine takes whole blocks from there until it has 64 descriptors, and brings back what was
- * released once that is 64 or more. A magazine holds at most 250.
+ * All other free descriptors are in the inventory's store, under a lock. An empty magazine takes 64
+ * or more from there, and one that would hold more than 252 brings some back.
  *
  * Invariants:
  *   - inlay_inventory_get* and _dup work on magazines only; other calls take inv itself.
- *   - Of n magazines, each may get -EAGAIN while the others hold up to 250 free descriptors each.
+ *   - A magazine may get -EAGAIN while others hold up to 252 free descriptors each.
  *   - The lock is held while some 64 descriptors move (an expand walks all blocks). Waiters spin
  *     and make no system call, so give busy threads CPUs of their own.
- *   - A release of a plain buffer reads and writes its state, and not the descriptor.
  *
  * Threads: a magazine has one owner at a time. Any thread may call the functions that take inv, at
  * any time, except create, destroy, share and the setters; start and stop, one thread at a time.
@@ -35,7 +33,7 @@
 #include <inlay/base.h>
 #include <inlay/buf/store.h>
 
-#define INLAY_MAGAZINE_ 64u              /* descriptors that move at a time, at least */
+#define INLAY_MAGAZINE_ 64u              /* descriptors that move at a time, about */
 
 /* Free descriptors of one block */
 struct inlay_batch_ {
@@ -46,17 +44,10 @@ struct inlay_batch_ {
 /* In the caller's memory, on a cache line */
 struct inlay_magazine {
 	struct inlay_inventory inventory;
-	uint64_t refills;                /* how often it took from the depot, and gave to it */
-	uint64_t flushes;
-	uint32_t num_back;               /* batches that were given back, */
-	uint32_t sum_back;               /* and their descriptors, without inventory.back's */
-	uint32_t num_stock;              /* batches from the depot */
-	uint32_t reserved[9];
-	struct inlay_batch_ back[INLAY_MAGAZINE_];
-	struct inlay_batch_ stock[INLAY_MAGAZINE_];
+	uint32_t num;                    /* batches, */
+	uint32_t sum;                    /* and their descriptors: inventory's own two batches not counted */
+	struct inlay_batch_ batch[2 * INLAY_MAGAZINE_];
 };
-
-INLAY_STATIC_ASSERT(offsetof(struct inlay_magazine, back) % INLAY_CACHE_LINE == 0, "whole lines");
 
 /* ------------------------------------------------------------------------------------------------
  * Set-up
@@ -75,112 +66,91 @@ INLAY_COLD int inlay_magazine_attach(struct inlay_magazine *mag, struct inlay_in
 	return 0;
 }
 
-/* Batches to the depot, under the lock. */
-INLAY_FN void inlay_magazine_give_(struct inlay_store_ *s, const struct inlay_batch_ *batches, uint32_t n)
+/* Gives all but the newest batches to the store, until at most `keep` descriptors are left. */
+INLAY_COLD void inlay_magazine_give_(struct inlay_magazine *mag, uint32_t keep)
 {
-	uint32_t i;
+	struct inlay_store_ *s = mag->inventory.store;
+	uint32_t i, n;
 
-	for (i = 0; i < n; i++)
-		inlay_store_give_(s, batches[i].block, batches[i].bits);
-}
-
-/* Brings all that the magazine holds to the depot. */
-INLAY_COLD void inlay_magazine_flush(struct inlay_magazine *mag)
-{
-	struct inlay_inventory *inv = &mag->inventory;
-	struct inlay_store_ *s;
-
-	INLAY_CHECK(mag, "a magazine is not NULL");
-	s = inv->store;
 	inlay_lock(&s->lock);
-	inlay_magazine_give_(s, mag->back, mag->num_back);
-	inlay_magazine_give_(s, mag->stock, mag->num_stock);
-	if (inv->back_bits)
-		inlay_store_give_(s, inv->back, inv->back_bits);
-	if (inv->bits)
-		inlay_store_give_(s, inlay_buf_block_(inv->page), inv->bits);
+	for (n = 0; mag->sum > keep; n++) {
+		inlay_block_give_(mag->batch[n].block, mag->batch[n].bits);
+		mag->sum -= inlay_ones_(mag->batch[n].bits);
+	}
 	inlay_unlock(&s->lock);
-	mag->num_back = mag->sum_back = mag->num_stock = 0;
-	inv->back_bits = inv->bits = 0;
+	mag->num -= n;
+	for (i = 0; i < mag->num; i++)
+		mag->batch[i] = mag->batch[n + i];
 }
 
-/* Flushes it; its memory is the caller's again. By its owner, or after that thread has ended. */
+/* One batch more, of which there may be none. */
+INLAY_COLD void inlay_magazine_push_(struct inlay_magazine *mag, struct inlay_block_ *block, uint64_t bits)
+{
+	if (!bits)
+		return;
+	if (mag->sum + inlay_ones_(bits) > 2 * INLAY_MAGAZINE_)
+		inlay_magazine_give_(mag, INLAY_MAGAZINE_);
+	mag->batch[mag->num].block = block;
+	mag->batch[mag->num++].bits = bits;
+	mag->sum += inlay_ones_(bits);
+}
+
+/*
+ * Gives back all that the magazine holds; its memory is the caller's again. By its owner, or after
+ * that thread has ended.
+ */
 INLAY_COLD void inlay_magazine_detach(struct inlay_magazine *mag)
 {
-	struct inlay_store_ *s;
+	struct inlay_inventory *inv = &mag->inventory;
 
 	INLAY_CHECK(mag, "a magazine is not NULL");
-	s = mag->inventory.store;
-	inlay_magazine_flush(mag);
-	__atomic_fetch_sub(&s->magazines, 1, __ATOMIC_RELEASE);
-	mag->inventory.store = NULL;
+	inlay_magazine_push_(mag, inv->back, inv->back_bits);
+	inlay_magazine_push_(mag, inlay_buf_block_(inv->page), inv->bits);
+	inlay_magazine_give_(mag, 0);
+	__atomic_fetch_sub(&inv->store->magazines, 1, __ATOMIC_RELEASE);
+	inv->store = NULL;
 }
 
 /* ------------------------------------------------------------------------------------------------
  * Data path; internal
  */
 
-/* At hand: what was given back, else what the depot gave, else more of that. Returns whether. */
+/* Takes in hand what was given back last, else a batch, else one of the store's; 0: none. */
 INLAY_COLD int inlay_magazine_refill_(struct inlay_magazine *mag)
 {
 	struct inlay_inventory *inv = &mag->inventory;
 	struct inlay_store_ *s = inv->store;
-	struct inlay_batch_ batch;
-	uint32_t n = 0;
+	struct inlay_batch_ batch = {inv->back, inv->back_bits};
 
-	if (inv->back_bits) {
-		inlay_inventory_load_(inv, inv->back, inv->back_bits);
+	if (batch.bits) {
 		inv->back_bits = 0;
-		return 1;
-	}
-	if (mag->num_back) {
-		batch = mag->back[--mag->num_back];
-		mag->sum_back -= inlay_ones_(batch.bits);
-		inlay_inventory_load_(inv, batch.block, batch.bits);
-		return 1;
-	}
-	if (!mag->num_stock) {
-		inlay_lock(&s->lock);
-		while (n < INLAY_MAGAZINE_ && (batch.block = inlay_store_pop_(s))) {
-			batch.bits = batch.block->given;
-			batch.block->given = 0;
-			n += inlay_ones_(batch.bits);
-			mag->stock[mag->num_stock++] = batch;
+	} else {
+		if (!mag->num) {
+			inlay_lock(&s->lock);
+			while (mag->sum < INLAY_MAGAZINE_ && (batch.block = inlay_store_pop_(s))) {
+				inlay_magazine_push_(mag, batch.block, batch.block->given);
+				batch.block->given = 0;
+			}
+			inlay_unlock(&s->lock);
 		}
-		inlay_unlock(&s->lock);
-		mag->refills++;
-		if (!mag->num_stock)
+		if (!mag->num)
 			return 0;
+		batch = mag->batch[--mag->num];
+		mag->sum -= inlay_ones_(batch.bits);
 	}
-	batch = mag->stock[--mag->num_stock];
 	inlay_inventory_load_(inv, batch.block, batch.bits);
 	return 1;
 }
 
 /*
- * Releases turn to another block: those of the last one become a batch, and 64 descriptors or more
- * go to the depot. Returns whether inv is a magazine of the block's inventory; if not, nothing
- * happens.
+ * Releases turn to another block: those of the last one become a batch. Returns whether inv is a
+ * magazine of the block's inventory; if not, nothing happens.
  */
 INLAY_COLD int inlay_magazine_turn_(struct inlay_inventory *inv, struct inlay_block_ *b)
 {
-	struct inlay_magazine *mag = inv->magazine;
-	struct inlay_store_ *s = inv->store;
-
-	if (!mag || b->store != s)
+	if (!inv->magazine || b->store != inv->store)
 		return 0;
-	if (inv->back_bits) {
-		mag->back[mag->num_back].block = inv->back;
-		mag->back[mag->num_back++].bits = inv->back_bits;
-		mag->sum_back += inlay_ones_(inv->back_bits);
-		if (mag->sum_back >= INLAY_MAGAZINE_) {
-			inlay_lock(&s->lock);
-			inlay_magazine_give_(s, mag->back, mag->num_back);
-			inlay_unlock(&s->lock);
-			mag->num_back = mag->sum_back = 0;
-			mag->flushes++;
-		}
-	}
+	inlay_magazine_push_(inv->magazine, inv->back, inv->back_bits);
 	inv->back = b;
 	inv->back_bits = 0;
 	return 1;

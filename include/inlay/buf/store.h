@@ -1,26 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/buf/store.h: the block store under inventories and pools: where descriptors lie, which are
- * free, and which maps their buffers are of. Everything here is internal, except struct inlay_buf.
+ * free, and the maps of their buffers. Everything here is internal.
  *
  * Blocks. Descriptors lie in blocks of 4 KiB, 62 in each, around a header of two lines:
  *
- *   | descriptor | descriptor | ... | header | states | ... | descriptor |
+ *   | descriptor | descriptor | ... | states | header | ... | descriptor |
  *
  * A descriptor has a byte of state. Most buffers are plain all their life: live, one reference, in
- * no list. Giving a plain buffer back writes only its state: the descriptor may be in another CPU's
- * cache, or in none. A get finds out once which descriptors of a block are free and uses them up in
- * the order of addresses. So gets and releases do not wait for each other's stores, and buffers
- * that came back in any order go out in the order in which memory is fastest.
+ * no list. Giving a plain buffer back writes only its state, because the descriptor may be in
+ * another CPU's cache, or in none. A get looks once at the states of a block and uses up what is
+ * free in the order of addresses, in which memory is fastest.
  *
- * Counting. Nothing counts buffers while they come and go. A store has ties to up to eight maps, and
- * a map that wants to know what is out looks at the descriptors of the stores tied to it. Buffers of
- * further maps hold theirs one by one. The sum includes at least the buffers that stay out.
+ * Counting. Nothing counts buffers while they come and go. A store has ties to up to eight maps,
+ * and a map counts the descriptors of the stores tied to it. Buffers of further maps hold theirs.
  *
- * Turns. An inventory remembers the range that its last get found. store->turn counts up when that
- * may be void: when a tied map is stopped, or the store. Each get compares turns.
+ * Turns. An inventory remembers the range that its last get found. store->turn counts up when a
+ * tied map is stopped, or the store, and makes that void.
  *
- * Threads: each function says who may call it.
+ * Threads: the owner's, or as a function says.
  */
 #ifndef INLAY_BUF_STORE_H
 #define INLAY_BUF_STORE_H
@@ -32,25 +30,21 @@
 #define INLAY_STORE_TIES_ 8u
 #define INLAY_BLOCK_ 4096u
 #define INLAY_BLOCK_BUFS_ 62u
+#define INLAY_STORE_MAX_ (1u << 30)  /* descriptors */
 
-/*
- * The buffer's descriptor. It begins as struct ibv_sge, so a post loads 16 bytes of it. A free one
- * has a count of 1, no flags and no next, so that a get need not write them.
- */
+/* A free descriptor has a count of 1, no flags and no next, so that a get need not write them. */
 struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_buf {
 	uint8_t *data;           /* the data: [data, data + data_len) */
 	uint32_t data_len;
 	uint32_t lkey;
 	uint8_t *head;           /* the buffer: [head, head + len) */
 	uint64_t len;
-	struct inlay_mmap *mmap; /* it lies in this range of this map */
+	struct inlay_mmap *mmap; /* it lies in a range of this map */
+	struct inlay_buf *next;  /* of its list, or NULL */
+	struct inlay_buf *last;  /* of a head that has a next */
 	uint32_t rkey;
-	uint32_t range;
-	int32_t next;            /* of its list: distance in descriptors; 0: none */
-	int32_t last;            /* of a head that has a next: distance to the last */
 	uint16_t refcount;
 	uint16_t flags;
-	uint32_t reserved;
 };
 
 #define INLAY_BUF_ELEMENT_ 1u /* flags: in a list, and not its head */
@@ -59,10 +53,6 @@ INLAY_STATIC_ASSERT(sizeof(struct inlay_buf) == INLAY_CACHE_LINE, "a descriptor 
 INLAY_STATIC_ASSERT(offsetof(struct inlay_buf, data_len) == offsetof(struct ibv_sge, length) &&
 		    offsetof(struct inlay_buf, lkey) == offsetof(struct ibv_sge, lkey), "it begins as an entry");
 
-/* Two 32-bit fields in one store */
-typedef uint64_t inlay_buf_word_ __attribute__((may_alias));
-
-/* States of a descriptor */
 #define INLAY_BUF_FREE_ 0x00u
 #define INLAY_BUF_NONE_ 0x01u   /* there is no descriptor */
 #define INLAY_BUF_HELD_ 0x02u   /* live, and it holds its map itself */
@@ -75,7 +65,7 @@ struct inlay_store_;
 struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_block_ {
 	uint8_t state[64];            /* by line */
 	struct inlay_store_ *store;
-	uint64_t given;               /* not 0: there are free ones, and the block is listed; shared: which ones */
+	uint64_t given;               /* not 0: there are free ones, and it is listed; shared: which ones */
 	struct inlay_block_ *next;    /* of those listed */
 	struct inlay_block_ *after;   /* of all */
 };
@@ -87,20 +77,15 @@ struct inlay_tie_ {
 	struct inlay_store_ *store;
 };
 
-enum inlay_store_state_ {
-	INLAY_STORE_STARTED_,
-	INLAY_STORE_STOPPED_,
-	INLAY_STORE_DESTROYED_
-};
+enum inlay_store_state_ { INLAY_STORE_STARTED_, INLAY_STORE_STOPPED_, INLAY_STORE_DESTROYED_ };
 
 struct inlay_store_ {
-	uint64_t turn;                /* 1 at first */
+	uint64_t turn;                /* 1 until it is first stopped */
 	uint64_t user_data;
 	struct inlay_block_ *all;
 	uint32_t state;               /* enum inlay_store_state_ */
 	uint32_t shared;
 	uint32_t dev;                 /* whose keys buffers have: index of a device of their map */
-	uint32_t started_once;
 	/* Written by releases; shared: under the lock */
 	struct inlay_block_ *blocks __attribute__((aligned(INLAY_CACHE_LINE)));
 	uint32_t lock;
@@ -109,18 +94,17 @@ struct inlay_store_ {
 	struct inlay_tie_ tie[INLAY_STORE_TIES_];
 };
 
-/* What one thread gets buffers from: free descriptors at hand, and the range of its last get */
+/* What one thread gets buffers from: free descriptors, and the range of its last get */
 struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_inventory {
 	struct inlay_mmap *mmap;
 	uint64_t turn;                /* store->turn then; 0: nothing is remembered */
 	uint64_t start, len;          /* of the range */
-	uint64_t lkey;                /* in the upper half */
-	uint64_t origin;              /* rkey, and the range's id in the upper half */
+	struct inlay_keys keys;
+	uint32_t state;               /* of a buffer that is got now */
 	struct inlay_store_ *store;
 	uint64_t bits;                /* lines of page that are free */
 	uint8_t *page;                /* the block at hand, and its states */
 	uint8_t *states;
-	uint64_t state;               /* of a buffer that is got now */
 	struct inlay_magazine *magazine; /* what this is part of (shared.h), or NULL */
 	struct inlay_block_ *back;    /* the block that was given back to last, and which lines */
 	uint64_t back_bits;
@@ -132,7 +116,6 @@ INLAY_STATIC_ASSERT(sizeof(struct inlay_inventory) == 2 * INLAY_CACHE_LINE, "two
  * Where things are
  */
 
-/* The object, which is not NULL. */
 INLAY_ALWAYS const struct inlay_buf *inlay_buf_(const struct inlay_buf *buf)
 {
 	INLAY_CHECK(buf, "a buffer is not NULL");
@@ -145,13 +128,9 @@ INLAY_ALWAYS const struct inlay_inventory *inlay_inventory_(const struct inlay_i
 	return inv;
 }
 
-/* From a to b, in lines. A shift: compilers divide when they save space. */
-INLAY_ALWAYS int64_t inlay_store_lines_(const void *a, const void *b) { return ((intptr_t)b - (intptr_t)a) >> 6; }
-
 /*
- * The state of a descriptor: in the first line of its block's header, by its line in the block.
- * Other bits of a block's address say where its header is, so that headers do not meet in the same
- * sets of a cache.
+ * The state of a descriptor: in the first line of its block's header, by its line in the block. The
+ * block's address says where its header is, so that headers do not meet in the same cache sets.
  *
  *   address    | block 18 | 17 .. 12 | line 11 .. 6 | 0 |
  *   its state  | the same            | 17 .. 13 | 0 | line 11 .. 6 |
@@ -173,8 +152,10 @@ INLAY_ALWAYS struct inlay_block_ *inlay_buf_block_(const void *buf)
 	return inlay_state_block_(inlay_buf_state_at_(buf));
 }
 
-/* A descriptor's line in its block. */
-INLAY_ALWAYS unsigned inlay_buf_line_(const struct inlay_buf *buf) { return (unsigned)((uintptr_t)buf >> 6) & 63; }
+INLAY_ALWAYS unsigned inlay_buf_line_(const struct inlay_buf *buf)
+{
+	return (unsigned)((uintptr_t)buf >> 6) & 63;
+}
 
 INLAY_ALWAYS uint8_t *inlay_block_page_(const struct inlay_block_ *b)
 {
@@ -189,21 +170,20 @@ INLAY_FN struct inlay_buf *inlay_block_buf_(uint8_t *page, uint32_t i)
 	return (uint8_t *)buf < (uint8_t *)inlay_buf_block_(page) ? buf : buf + 2;
 }
 
-INLAY_ALWAYS struct inlay_store_ *inlay_buf_store_(const struct inlay_buf *buf) { return inlay_buf_block_(buf)->store; }
-
 INLAY_ALWAYS uint8_t inlay_buf_state_(const struct inlay_buf *buf)
 {
 	return __atomic_load_n(inlay_buf_state_at_(buf), __ATOMIC_RELAXED);
 }
 
+/* HELD: the buffer holds its map from now on. */
 INLAY_ALWAYS void inlay_buf_set_state_(const struct inlay_buf *buf, uint8_t state)
 {
+	if (state == INLAY_BUF_HELD_)
+		inlay_mmap_hold(buf->mmap);
 	__atomic_store_n(inlay_buf_state_at_(buf), state, __ATOMIC_RELEASE);
 }
 
 /* ---- Counting; by any thread ---- */
-
-typedef uint64_t inlay_state_word_ __attribute__((may_alias)); /* eight states */
 
 /* Bits that are set. Not the builtin, which may be a call. */
 INLAY_FN uint32_t inlay_ones_(uint64_t x)
@@ -214,16 +194,17 @@ INLAY_FN uint32_t inlay_ones_(uint64_t x)
 	return (uint32_t)(x * 0x0101010101010101u >> 56);
 }
 
+typedef uint64_t inlay_states_ __attribute__((may_alias)); /* eight of them */
+
 /* Which descriptors of a block are free, by line. */
 INLAY_FN uint64_t inlay_block_free_(const struct inlay_block_ *b)
 {
-	const inlay_state_word_ *w = (const inlay_state_word_ *)(const void *)b->state;
 	const uint64_t low = 0x7f7f7f7f7f7f7f7fu;
 	uint64_t lines = 0, x;
 	uint32_t i;
 
 	for (i = 0; i < 8; i++) {
-		x = __atomic_load_n(&w[i], __ATOMIC_ACQUIRE);
+		x = __atomic_load_n((const inlay_states_ *)(const void *)b->state + i, __ATOMIC_ACQUIRE);
 		/* 0x01 in each byte that was 0; the product gathers these into the top byte */
 		x = ~(((x & low) + low) | x | low) >> 7;
 		lines |= (x * 0x0102040810204080u >> 56) << 8 * i;
@@ -263,13 +244,13 @@ INLAY_COLD uint64_t inlay_tie_count_(const struct inlay_holder_ *h)
  * Set-up
  */
 
-/* Bytes that hold num descriptors; 0 when num is 0, or more than 2^30 with those there are. */
-INLAY_COLD size_t inlay_store_bytes_(uint64_t num, uint64_t all)
+/* Bytes for an object of `head` bytes, a store and num descriptors; 0 when there cannot be one. */
+INLAY_COLD size_t inlay_store_size_(size_t head, uint64_t num)
 {
-	if (!num || all > (1u << 30))
+	if (!num || num > INLAY_STORE_MAX_)
 		return 0;
-	return (size_t)((num + INLAY_BLOCK_BUFS_ - 1) / INLAY_BLOCK_BUFS_ * INLAY_BLOCK_ +
-			INLAY_BLOCK_ - INLAY_CACHE_LINE);
+	return head + sizeof(struct inlay_store_) + (num + INLAY_BLOCK_BUFS_ - 1) / INLAY_BLOCK_BUFS_ * INLAY_BLOCK_ +
+	       INLAY_BLOCK_ - INLAY_CACHE_LINE;
 }
 
 INLAY_COLD uint8_t *inlay_store_page_(void *memory)
@@ -278,15 +259,15 @@ INLAY_COLD uint8_t *inlay_store_page_(void *memory)
 }
 
 /* Makes num descriptors in linked blocks. Touches all pages, so that none faults under a lock. */
-INLAY_COLD struct inlay_block_ *inlay_store_make_(struct inlay_store_ *s, void *memory, size_t size, uint32_t num)
+INLAY_COLD struct inlay_block_ *inlay_store_make_(struct inlay_store_ *s, void *memory, uint32_t num)
 {
 	uint8_t *page = inlay_store_page_(memory);
 	struct inlay_block_ *first = inlay_buf_block_(page), *b;
 	struct inlay_buf *buf;
 	uint32_t i;
 
-	__builtin_memset(memory, 0, size);
 	for (;; page += INLAY_BLOCK_) {
+		__builtin_memset(page, 0, INLAY_BLOCK_);
 		b = inlay_buf_block_(page);
 		b->store = s;
 		__builtin_memset(b->state, INLAY_BUF_NONE_, sizeof(b->state));
@@ -302,22 +283,20 @@ INLAY_COLD struct inlay_block_ *inlay_store_make_(struct inlay_store_ *s, void *
 	}
 }
 
-/* Adds them to the store, after those that it has. Shared: under the lock. */
+/* Adds them to the store. Shared: under the lock. */
 INLAY_COLD void inlay_store_adopt_(struct inlay_store_ *s, struct inlay_block_ *first, uint32_t num)
 {
-	struct inlay_block_ *last = first, **end = &s->blocks;
+	struct inlay_block_ *last = first;
 
 	while (last->after)
 		last = last->after;
+	last->next = s->blocks;
 	last->after = s->all;
-	__atomic_store_n(&s->all, first, __ATOMIC_RELEASE);
-	while (*end)
-		end = &(*end)->next;
-	*end = first;
+	s->blocks = first;
 	s->num += num;
+	__atomic_store_n(&s->all, first, __ATOMIC_RELEASE);
 }
 
-/* The check of every create and expand. */
 INLAY_COLD int inlay_store_check_(const void *memory, size_t size, size_t need)
 {
 	if (!memory || (uintptr_t)memory % INLAY_CACHE_LINE || !need)
@@ -330,8 +309,7 @@ INLAY_COLD int inlay_store_create_(void *memory, size_t size, size_t head, uint3
 {
 	struct inlay_inventory *inv = (struct inlay_inventory *)memory;
 	struct inlay_store_ *s = (struct inlay_store_ *)(void *)((uint8_t *)memory + head);
-	size_t bytes = inlay_store_bytes_(num, num);
-	int err = inlay_store_check_(memory, size, bytes ? head + sizeof(*s) + bytes : 0);
+	int err = inlay_store_check_(memory, size, inlay_store_size_(head, num));
 
 	if (err)
 		return err;
@@ -339,7 +317,7 @@ INLAY_COLD int inlay_store_create_(void *memory, size_t size, size_t head, uint3
 	inv->store = s;
 	s->turn = 1;
 	s->state = INLAY_STORE_STOPPED_;
-	inlay_store_adopt_(s, inlay_store_make_(s, s + 1, bytes, num), num);
+	inlay_store_adopt_(s, inlay_store_make_(s, s + 1, num), num);
 	return 0;
 }
 
@@ -347,7 +325,6 @@ INLAY_COLD int inlay_store_start_(struct inlay_store_ *s)
 {
 	if (s->state != INLAY_STORE_STOPPED_)
 		return -EBADFD;
-	s->started_once = 1;
 	__atomic_store_n(&s->state, INLAY_STORE_STARTED_, __ATOMIC_RELEASE);
 	return 0;
 }
@@ -372,7 +349,7 @@ INLAY_COLD void inlay_store_destroy_(struct inlay_store_ *s)
 		inlay_holder_close_(&s->tie[i].holder);
 }
 
-/* The state of a plain buffer of this map: the store is tied to the map, or the buffer holds it. */
+/* Ties the store to the map if it can. The state of a buffer of this map: plain, or HELD. */
 INLAY_COLD uint8_t inlay_store_tie_to_(struct inlay_store_ *s, struct inlay_mmap *mmap)
 {
 	uint8_t plain = s->shared ? INLAY_BUF_SHARED_ : INLAY_BUF_PLAIN_, state = INLAY_BUF_HELD_;
@@ -415,19 +392,23 @@ INLAY_FN int inlay_store_keys_(const struct inlay_store_ *s, const struct inlay_
  */
 
 /* The block has free descriptors. */
-INLAY_ALWAYS void inlay_store_link_(struct inlay_store_ *s, struct inlay_block_ *b)
+INLAY_ALWAYS void inlay_block_list_(struct inlay_block_ *b)
 {
-	b->next = s->blocks;
-	s->blocks = b;
+	if (INLAY_UNLIKELY(!b->given)) {
+		b->next = b->store->blocks;
+		b->store->blocks = b;
+		b->given = 1;
+	}
 }
 
-/* These lines of a block of a shared store are free. Under the lock. */
-INLAY_FN void inlay_store_give_(struct inlay_store_ *s, struct inlay_block_ *b, uint64_t bits)
+/* These lines of a block are free. Shared: under the lock. */
+INLAY_FN void inlay_block_give_(struct inlay_block_ *b, uint64_t bits)
 {
-	INLAY_CHECK(!(b->given & bits), "no buffer is given back twice");
-	if (!b->given)
-		inlay_store_link_(s, b);
-	b->given |= bits;
+	uint64_t given = b->given;
+
+	INLAY_CHECK(!(given & bits), "no buffer is given back twice");
+	inlay_block_list_(b);
+	b->given = given | bits;
 }
 
 /* The first listed block, whose free descriptors are the caller's; NULL: there is none. */
@@ -443,7 +424,6 @@ INLAY_ALWAYS struct inlay_block_ *inlay_store_pop_(struct inlay_store_ *s)
 	return b;
 }
 
-/* These lines of a block are at hand now. */
 INLAY_ALWAYS void inlay_inventory_load_(struct inlay_inventory *inv, struct inlay_block_ *b, uint64_t bits)
 {
 	inv->page = inlay_block_page_(b);
@@ -451,7 +431,7 @@ INLAY_ALWAYS void inlay_inventory_load_(struct inlay_inventory *inv, struct inla
 	inv->bits = bits;
 }
 
-/* Another block at hand, when there is none and nobody shares. Returns whether there is one. */
+/* Takes another block in hand, when nobody shares the store. Returns 0 when there is none. */
 INLAY_FN int inlay_store_refill_(struct inlay_inventory *inv)
 {
 	struct inlay_block_ *b = inlay_store_pop_(inv->store);
@@ -476,36 +456,27 @@ INLAY_ALWAYS struct inlay_buf *inlay_inventory_take_(struct inlay_inventory *inv
 	return buf;
 }
 
-/* Whether [data, data + data_len) lies in [head, head + len). */
-INLAY_ALWAYS int inlay_buf_fits(const void *head, uint64_t len, const void *data, uint64_t data_len)
+INLAY_ALWAYS int inlay_buf_fits_(const void *head, uint64_t len, const void *data, uint64_t data_len)
 {
 	uint64_t offset = (uint64_t)((uintptr_t)data - (uintptr_t)head);
 
 	return offset <= len && data_len <= len - offset;
 }
 
-/* Writes a descriptor. origin, lkey: as in struct inlay_inventory. */
-INLAY_ALWAYS void inlay_buf_fill_(struct inlay_buf *buf, struct inlay_mmap *mmap, uint64_t origin, uint64_t lkey,
+INLAY_ALWAYS void inlay_buf_fill_(struct inlay_buf *buf, struct inlay_mmap *mmap, const struct inlay_keys *keys,
 				  void *head, uint64_t len, void *data, uint64_t data_len)
 {
-	INLAY_CHECK(inlay_buf_fits(head, len, data, data_len), "the data lies in its buffer");
+	INLAY_CHECK(inlay_buf_fits_(head, len, data, data_len), "the data lies in its buffer");
 	buf->data = (uint8_t *)data;
-	*(inlay_buf_word_ *)(void *)&buf->data_len = data_len | lkey;
+	buf->data_len = (uint32_t)data_len;
+	buf->lkey = keys->lkey;
 	buf->head = (uint8_t *)head;
 	/* It keeps compilers from gathering both into a vector first, which takes longer. */
 	__asm__("" : "+r"(len));
 	buf->len = len;
 	/* A map that counts may read it. */
 	__atomic_store_n(&buf->mmap, mmap, __ATOMIC_RELAXED);
-	*(inlay_buf_word_ *)(void *)&buf->rkey = origin;
-}
-
-/* A buffer that was taken and filled is live. */
-INLAY_FN void inlay_buf_begin_(struct inlay_buf *buf, uint8_t state)
-{
-	if (state == INLAY_BUF_HELD_)
-		inlay_mmap_hold(buf->mmap);
-	inlay_buf_set_state_(buf, state);
+	buf->rkey = keys->rkey;
 }
 
 /* A live buffer becomes a free descriptor, alone; the caller gives it to where it belongs. */
@@ -513,7 +484,7 @@ INLAY_FN void inlay_buf_end_(struct inlay_buf *buf)
 {
 	struct inlay_mmap *mmap = inlay_buf_state_(buf) == INLAY_BUF_HELD_ ? buf->mmap : NULL;
 
-	buf->next = 0;
+	buf->next = NULL;
 	buf->flags = 0;
 	__atomic_store_n(&buf->refcount, 1, __ATOMIC_RELAXED);
 	inlay_buf_set_state_(buf, INLAY_BUF_FREE_);
@@ -527,19 +498,16 @@ INLAY_FN void inlay_buf_free_(struct inlay_buf *buf)
 	struct inlay_block_ *b = inlay_buf_block_(buf);
 	struct inlay_store_ *s = b->store;
 
-	if (s->shared) {
-		/* Free under the lock only: then a destroy finds nobody here. */
-		inlay_lock(&s->lock);
+	if (!s->shared) {
 		inlay_buf_end_(buf);
-		inlay_store_give_(s, b, 1ull << inlay_buf_line_(buf));
-		inlay_unlock(&s->lock);
+		inlay_block_list_(b);
 		return;
 	}
+	/* Free under the lock only: a destroy that sees it free finds no thread here. */
+	inlay_lock(&s->lock);
 	inlay_buf_end_(buf);
-	if (!b->given) {
-		inlay_store_link_(s, b);
-		b->given = 1;
-	}
+	inlay_block_give_(b, 1ull << inlay_buf_line_(buf));
+	inlay_unlock(&s->lock);
 }
 
 #endif

@@ -15,16 +15,13 @@
  *           puts(inlay_devx_error_text(&error, text, sizeof(text)));
  *   pdn = inlay_cmd_out_get(&out, INLAY_CMD_OUT_NUMBER);
  *
- * Which call for which command:
+ * The kernel has a list of opcodes for each call, and refuses others with -EINVAL:
  *
- *   inlay_devx_command   belongs to no object: queries of capabilities, registers, ports
+ *   inlay_devx_command   what belongs to no object: queries of capabilities, registers, ports
  *   inlay_devx_create    makes an object and returns its handle
  *   inlay_devx_modify    changes an object
  *   inlay_devx_query     asks for an object's state
- *   inlay_devx_destroy   by handle. The kernel lets no command through that destroys
- *
- * The kernel has a list of opcodes for each call, and refuses others with -EINVAL before the device
- * sees them.
+ *   inlay_devx_destroy   takes the handle: no command that destroys is on a list
  *
  * Invariants
  *
@@ -51,17 +48,18 @@
 #define INLAY_DEVX_BOX_MAX 65532u /* bytes of the longest: uverbs counts them in 16 bits */
 #define INLAY_DEVX_TEXT 200u      /* enough bytes for any text of inlay_devx_error_text */
 
-/* What became of a command. */
+/* What became of a command, or why none was sent. */
 struct inlay_devx_error {
-	uint16_t opcode;
+	uint16_t opcode;   /* 0: inlay refused before there was a command */
 	uint16_t op_mod;
-	uint8_t status;    /* the device's; 0: kernel or library refused, or an old kernel does not tell */
+	uint8_t status;    /* the device's; 0: refused before it, or hidden by an old kernel */
 	uint8_t reserved[3];
 	uint32_t syndrome; /* the device's, opaque */
 	int32_t err;       /* what the call returned: 0 or a negative errno */
+	const char *why;   /* a builder's reason: a static sentence, or inlay_cq.refusal; else NULL */
 };
 
-INLAY_STATIC_ASSERT(sizeof(struct inlay_devx_error) == 16, "no holes");
+INLAY_STATIC_ASSERT(sizeof(struct inlay_devx_error) == 24, "no holes");
 
 /* ------------------------------------------------------------------------------------------------
  * Set-up: all of it
@@ -69,98 +67,60 @@ INLAY_STATIC_ASSERT(sizeof(struct inlay_devx_error) == 16, "no holes");
 
 /* ---- Errors ---- */
 
-struct inlay_devx_status_ {
-	uint8_t status;
-	int err;
-	const char *text;
-};
-
-/* The last entry stands for every unknown status. */
-INLAY_COLD const struct inlay_devx_status_ *inlay_devx_status_find_(uint8_t status)
+/* The negative errno of a status, and what it means, in words. */
+INLAY_COLD int inlay_devx_status_(uint8_t status, const char **text)
 {
-	static const struct inlay_devx_status_ all[] = {
-		{INLAY_CMD_STATUS_OK, 0, "OK"},
-		{INLAY_CMD_STATUS_INTERNAL_ERR, -EIO, "internal error"},
-		{INLAY_CMD_STATUS_BAD_OP, -EINVAL, "bad or unsupported opcode or op_mod"},
-		{INLAY_CMD_STATUS_BAD_PARAM, -EINVAL, "bad parameter, or a reserved bit set"},
-		{INLAY_CMD_STATUS_BAD_SYS_STATE, -EIO, "bad system state"},
-		{INLAY_CMD_STATUS_BAD_RES, -EINVAL, "bad resource: not there, or not yours"},
-		{INLAY_CMD_STATUS_RES_BUSY, -EBUSY, "resource busy"},
-		{INLAY_CMD_STATUS_LIM, -ENOMEM, "limit exceeded"},
-		{INLAY_CMD_STATUS_BAD_RES_STATE, -EINVAL, "bad resource state"},
-		{INLAY_CMD_STATUS_IX, -EINVAL, "bad index"},
-		{INLAY_CMD_STATUS_NO_RES, -EAGAIN, "no resources"},
-		{INLAY_CMD_STATUS_BAD_QP_STATE, -EINVAL, "bad QP state for this command"},
-		{INLAY_CMD_STATUS_BAD_PKT, -EINVAL, "bad management packet"},
-		{INLAY_CMD_STATUS_BAD_SIZE_OUTS_CQES, -EINVAL, "more outstanding CQEs than the new size"},
-		{INLAY_CMD_STATUS_BAD_INP_LEN, -EIO, "bad input length"},
-		{INLAY_CMD_STATUS_BAD_OUTP_LEN, -EIO, "bad output length"},
-		{0xff, -EIO, "unknown status"},
-	};
-	const struct inlay_devx_status_ *at = all;
-
-	while (at->status != status && at->status != 0xff)
-		at++;
-	return at;
-}
-
-/* Returns what a status means, in words; "unknown status" for other numbers. Never NULL. */
-INLAY_COLD const char *inlay_devx_status_text(uint8_t status)
-{
-	return inlay_devx_status_find_(status)->text;
-}
-
-/* Returns the negative errno of a status; 0 for 0; -EIO for an unknown one. */
-INLAY_COLD int inlay_devx_status_errno(uint8_t status)
-{
-	return inlay_devx_status_find_(status)->err;
-}
-
-/* Returns the name of an enum inlay_cmd_op, without INLAY_CMD_OP_; NULL for other opcodes. */
-INLAY_COLD const char *inlay_devx_opcode_name(uint16_t opcode)
-{
-	switch (opcode) {
-#define INLAY_NAME_(op) case INLAY_CMD_OP_##op: return #op;
-	INLAY_NAME_(QUERY_HCA_CAP) INLAY_NAME_(QUERY_ROCE_ADDRESS) INLAY_NAME_(NOP)
-	INLAY_NAME_(ALLOW_OTHER_VHCA_ACCESS) INLAY_NAME_(CREATE_MKEY) INLAY_NAME_(CREATE_CQ) INLAY_NAME_(CREATE_QP)
-	INLAY_NAME_(CREATE_DCT) INLAY_NAME_(CREATE_XRQ) INLAY_NAME_(ALLOC_Q_COUNTER) INLAY_NAME_(ALLOC_PD)
-	INLAY_NAME_(ALLOC_XRCD) INLAY_NAME_(ALLOC_TRANSPORT_DOMAIN) INLAY_NAME_(CREATE_RMP)
-	INLAY_NAME_(CREATE_GENERAL_OBJECT) INLAY_NAME_(MODIFY_CQ) INLAY_NAME_(RST2INIT_QP) INLAY_NAME_(INIT2RTR_QP)
-	INLAY_NAME_(RTR2RTS_QP) INLAY_NAME_(RTS2RTS_QP) INLAY_NAME_(SQERR2RTS_QP) INLAY_NAME_(2ERR_QP)
-	INLAY_NAME_(2RST_QP) INLAY_NAME_(INIT2INIT_QP) INLAY_NAME_(ARM_RQ) INLAY_NAME_(ARM_XRQ)
-	INLAY_NAME_(MODIFY_RMP) INLAY_NAME_(MODIFY_GENERAL_OBJECT) INLAY_NAME_(QUERY_MKEY) INLAY_NAME_(QUERY_CQ)
-	INLAY_NAME_(QUERY_QP) INLAY_NAME_(QUERY_DCT) INLAY_NAME_(QUERY_XRQ) INLAY_NAME_(QUERY_RQ)
-	INLAY_NAME_(QUERY_RMP) INLAY_NAME_(QUERY_RQT) INLAY_NAME_(QUERY_GENERAL_OBJECT)
-#undef INLAY_NAME_
-	default: return NULL;
+	switch (status) {
+#define INLAY_STATUS_(name, value, err, words) case value: *text = words; return -err;
+	INLAY_CMD_STATUSES_(INLAY_STATUS_)
+#undef INLAY_STATUS_
+	default: *text = "unknown status"; return -EIO;
 	}
 }
 
 /*
  * Writes one line about an error, without a newline: "CREATE_QP (0x500), op_mod 0: bad resource:
- * not there, or not yours (status 0x05, syndrome 0x001b2c3d): Invalid argument".
+ * missing, or another context's (status 0x05, syndrome 0x001b2c3d): Invalid argument".
  *
- * text, size  INLAY_DEVX_TEXT bytes are always enough; a longer text is cut. size 0 writes nothing
+ * text, size  INLAY_DEVX_TEXT bytes are enough; a longer text is cut. size 0 writes nothing
  *
  * Returns text.
  */
 INLAY_COLD char *inlay_devx_error_text(const struct inlay_devx_error *error, char *text, size_t size)
 {
-	const char *name;
+	const char *name = "unknown opcode", *words;
 	int n;
 
 	INLAY_CHECK(error && (text || !size), "no argument is NULL");
-	name = inlay_devx_opcode_name(error->opcode);
-	if (name)
-		n = snprintf(text, size, "%s (0x%03x), op_mod %u: ", name, error->opcode, error->op_mod);
+	switch (error->opcode) {
+#define INLAY_OPCODE_(op, value) case value: name = #op; break;
+	INLAY_CMD_OPS_(INLAY_OPCODE_)
+#undef INLAY_OPCODE_
+	default: break;
+	}
+	if (error->why)
+		n = snprintf(text, size, "%s: ", error->why);
 	else
-		n = snprintf(text, size, "opcode 0x%03x, op_mod %u: ", error->opcode, error->op_mod);
-	if (error->status && n > 0 && (size_t)n < size)
-		n += snprintf(text + n, size - (size_t)n, "%s (status 0x%02x, syndrome 0x%08x): ",
-			      inlay_devx_status_text(error->status), error->status, error->syndrome);
+		n = snprintf(text, size, "%s (0x%03x), op_mod %u: ", name, error->opcode, error->op_mod);
+	if (error->status && n > 0 && (size_t)n < size) {
+		inlay_devx_status_(error->status, &words);
+		n += snprintf(text + n, size - (size_t)n, "%s (status 0x%02x, syndrome 0x%08x): ", words, error->status,
+			      error->syndrome);
+	}
 	if (n > 0 && (size_t)n < size)
 		snprintf(text + n, size - (size_t)n, "%s", strerror(-error->err));
 	return text;
+}
+
+/* Notes a refusal for which there is no command, and gives back err. */
+INLAY_COLD int inlay_devx_refuse_(struct inlay_devx_error *error, int err, const char *why)
+{
+	if (error) {
+		__builtin_memset(error, 0, sizeof(*error));
+		error->err = err;
+		error->why = why;
+	}
+	return err;
 }
 
 /* Whether a box may have this many bytes. */
@@ -169,28 +129,20 @@ INLAY_COLD int inlay_devx_length_ok_(size_t len)
 	return len >= INLAY_DEVX_BOX && len <= INLAY_DEVX_BOX_MAX && len % 4 == 0;
 }
 
-/*
- * Checks both boxes and zeroes the outbox. Returns 0, or -EINVAL for NULL, for a length outside of
- * INLAY_DEVX_BOX .. INLAY_DEVX_BOX_MAX, and for one that is not a multiple of 4.
- */
+/* Checks both boxes and zeroes the outbox. */
 INLAY_COLD int inlay_devx_begin_(const void *in, size_t inlen, void *out, size_t outlen, struct inlay_devx_error *error)
 {
-	if (!in || !inlay_devx_length_ok_(inlen) || !out || !inlay_devx_length_ok_(outlen)) {
-		if (error) {
-			__builtin_memset(error, 0, sizeof(*error));
-			error->err = -EINVAL;
-		}
-		return -EINVAL;
-	}
+	if (!in || !inlay_devx_length_ok_(inlen) || !out || !inlay_devx_length_ok_(outlen))
+		return inlay_devx_refuse_(error, -EINVAL, "a box has 16 .. 65532 bytes, a multiple of 4");
 	__builtin_memset(out, 0, outlen);
 	return 0;
 }
 
 /*
  * Reports what became of a command that the caller sent through libmlx5: mlx5dv_devx_cq_query and
- * its siblings, which act on verbs objects. The kernel treats an ibv_cq as a CQ; an ibv_qp as a QP
- * (or DCT); a plain ibv_srq as an RMP, one with tag matching as an XRQ; an ibv_wq as an RQ; an
- * ibv_rwq_ind_table as an RQT.
+ * its siblings, which act on verbs objects. To the kernel an ibv_cq is a CQ, an ibv_qp a QP (or
+ * DCT), a plain ibv_srq an RMP, one with tag matching an XRQ, an ibv_wq an RQ, an ibv_rwq_ind_table
+ * an RQT.
  *
  *   memset(out, 0, outlen);
  *   err = inlay_devx_result(mlx5dv_devx_cq_query(cq, in, inlen, out, outlen), in, out, &error);
@@ -206,21 +158,21 @@ INLAY_COLD int inlay_devx_result(int err, const void *in, const void *out, struc
 {
 	const uint8_t *inbox = (const uint8_t *)in, *box = (const uint8_t *)out;
 	int result = -err;
+	const char *text;
 
 	INLAY_CHECK(out, "no argument is NULL");
 	/* The status counts even if the call succeeded: a create must not invent an object. */
 	if (err == EREMOTEIO || !err) {
-		result = inlay_devx_status_errno(box[0]);
+		result = inlay_devx_status_(box[0], &text);
 		if (err && !result)
 			result = -EIO;
 	}
+	inlay_devx_refuse_(error, result, NULL);
 	if (error) {
-		__builtin_memset(error, 0, sizeof(*error));
 		error->opcode = inbox ? (uint16_t)(inbox[0] << 8 | inbox[1]) : 0;
 		error->op_mod = inbox ? (uint16_t)(inbox[6] << 8 | inbox[7]) : 0;
 		error->status = result ? box[0] : 0;
 		error->syndrome = (uint32_t)box[4] << 24 | (uint32_t)box[5] << 16 | (uint32_t)box[6] << 8 | box[7];
-		error->err = result;
 	}
 	return result;
 }
@@ -230,9 +182,9 @@ INLAY_COLD int inlay_devx_result(int err, const void *in, const void *out, struc
 /*
  * Opens a device for commands; verbs work on the context as usual. Close it with ibv_close_device.
  *
- * Returns 0; -EOPNOTSUPP for a device that is not mlx5; else the negative errno of
- * mlx5dv_open_device: -EPERM, -EINVAL or -EOPNOTSUPP where device, kernel or rights do not allow
- * commands. On failure *ctx is NULL.
+ * Returns 0, or the negative errno of mlx5dv_open_device: -EOPNOTSUPP for a device that is not
+ * mlx5; -EPERM, -EINVAL or -EOPNOTSUPP where device, kernel or rights do not allow commands. On
+ * failure *ctx is NULL.
  */
 INLAY_COLD int inlay_devx_open(struct ibv_device *device, struct ibv_context **ctx)
 {
@@ -246,11 +198,19 @@ INLAY_COLD int inlay_devx_open(struct ibv_device *device, struct ibv_context **c
 	return *ctx ? 0 : errno ? -errno : -ENODEV;
 }
 
+/* Zeroes an inbox, and writes opcode and number into its header. */
+INLAY_COLD void inlay_devx_inbox_(void *in, size_t len, uint32_t opcode, uint32_t number)
+{
+	__builtin_memset(in, 0, len);
+	inlay_cmd_in_set((struct inlay_cmd_in *)in, INLAY_CMD_IN_OPCODE, opcode);
+	inlay_cmd_in_set((struct inlay_cmd_in *)in, INLAY_CMD_IN_NUMBER, number);
+}
+
 /*
  * ---- Commands ----
  *
  * in, inlen    inbox: 16 bytes at least, whole dwords
- * out, outlen  outbox, likewise. Holds the answer, of a failed command too if the kernel returns it
+ * out, outlen  outbox, likewise
  * error        what became of the command, filled in every case; NULL: not wanted
  *
  * Each returns 0; -EINVAL for a box of an impossible length; the negative errno of the device's
@@ -279,16 +239,15 @@ INLAY_COLD int inlay_devx_query_cap(struct ibv_context *ctx, uint32_t type, stru
 
 	INLAY_CHECK(ctx && out, "no argument is NULL");
 	if (type >> 15)
-		return -EINVAL;
-	__builtin_memset(&in, 0, sizeof(in));
-	inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_QUERY_HCA_CAP);
+		return inlay_devx_refuse_(error, -EINVAL, "a type of capabilities has 15 bits");
+	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_QUERY_HCA_CAP, 0);
 	inlay_cmd_in_set(&in, INLAY_CMD_IN_OP_MOD, type << 1 | 1 /* current, not maximum */);
 	return inlay_devx_command(ctx, &in, sizeof(in), out, sizeof(*out), error);
 }
 
 /*
- * Destroys an object. Returns 0, or a negative errno: -EBUSY while something else uses it. It is
- * still there then, and the call may be repeated. Destroying a DCT waits until it is drained.
+ * Destroys an object. Returns 0, or a negative errno: -EBUSY while something else uses it; repeat
+ * the call later. Destroying a DCT waits until it is drained.
  */
 INLAY_COLD int inlay_devx_destroy(struct mlx5dv_devx_obj *obj)
 {
@@ -297,8 +256,8 @@ INLAY_COLD int inlay_devx_destroy(struct mlx5dv_devx_obj *obj)
 }
 
 /*
- * Creates an object. *obj is its handle; NULL on failure. The number by which the data path knows
- * it is in the outbox, nearly always INLAY_CMD_OUT_NUMBER.
+ * Creates an object. *obj is its handle; NULL on failure. Its number is in the outbox, nearly
+ * always INLAY_CMD_OUT_NUMBER.
  */
 INLAY_COLD int inlay_devx_create(struct ibv_context *ctx, const void *in, size_t inlen, void *out, size_t outlen,
 				 struct mlx5dv_devx_obj **obj, struct inlay_devx_error *error)
@@ -339,21 +298,52 @@ INLAY_COLD int inlay_devx_query(struct mlx5dv_devx_obj *obj, const void *in, siz
 	return err ? err : inlay_devx_result(mlx5dv_devx_obj_query(obj, in, inlen, out, outlen), in, out, error);
 }
 
-/* ---- What the builders share ---- */
-
-/* A query whose inbox is the header with the object's number. -EINVAL without an object. */
-INLAY_COLD int inlay_devx_query_number_(struct mlx5dv_devx_obj *obj, uint32_t opcode, uint32_t number, void *out,
-					size_t outlen, struct inlay_devx_error *error)
+/*
+ * Asks for an object's context by a query whose inbox is the header alone.
+ *
+ *   struct inlay_query_qp_out out;
+ *
+ *   inlay_devx_query_context(qp.obj, INLAY_CMD_OP_QUERY_QP, qp.qpn, &out, sizeof(out), &error);
+ *   if (inlay_qpc_get(&out.qpc, INLAY_QPC_STATE) == INLAY_QP_STATE_ERR) ...
+ *
+ * number  as commands know it: of a CQ cq.cq.cqn, of a memory key key.key >> 8
+ *
+ * Returns as inlay_devx_query does, and -EINVAL without an object.
+ */
+INLAY_COLD int inlay_devx_query_context(struct mlx5dv_devx_obj *obj, enum inlay_cmd_op opcode, uint32_t number,
+					void *out, size_t outlen, struct inlay_devx_error *error)
 {
 	struct inlay_cmd_in in;
 
 	INLAY_CHECK(out, "no argument is NULL");
 	if (!obj)
-		return -EINVAL;
-	__builtin_memset(&in, 0, sizeof(in));
-	inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE, opcode);
-	inlay_cmd_in_set(&in, INLAY_CMD_IN_NUMBER, number);
+		return inlay_devx_refuse_(error, -EINVAL, "there is no object");
+	inlay_devx_inbox_(&in, sizeof(in), opcode, number);
 	return inlay_devx_query(obj, &in, sizeof(in), out, outlen, error);
+}
+
+/* ---- What the builders share ---- */
+
+/* Sends a create whose answer is a number. */
+INLAY_COLD int inlay_devx_make_(struct ibv_context *ctx, const void *in, size_t inlen, struct mlx5dv_devx_obj **obj,
+				uint32_t *number, struct inlay_devx_error *error)
+{
+	struct inlay_cmd_out out;
+	int err = inlay_devx_create(ctx, in, inlen, &out, sizeof(out), obj, error);
+
+	*number = err ? 0 : (uint32_t)inlay_cmd_out_get(&out, INLAY_CMD_OUT_NUMBER);
+	return err;
+}
+
+/* Sends a modify whose answer says nothing more. */
+INLAY_COLD int inlay_devx_change_(struct mlx5dv_devx_obj *obj, const void *in, size_t inlen,
+				  struct inlay_devx_error *error)
+{
+	struct inlay_cmd_out out;
+
+	if (!obj)
+		return inlay_devx_refuse_(error, -EINVAL, "there is no object");
+	return inlay_devx_modify(obj, in, inlen, &out, sizeof(out), error);
 }
 
 /* Destroys what *obj names, if anything; then *obj is NULL. */

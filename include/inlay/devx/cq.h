@@ -15,12 +15,8 @@
  *   ... inlay_cq_peek(&cq.cq) ...
  *   inlay_devx_cq_destroy(&cq);                          after its QPs
  *
- * Invariants
- *
- *   - A QP made here may complete to a CQ of verbs that inlay polls (inlay_cq_from_cq). libmlx5
- *     must not poll that CQ: it does not know the QP.
- *   - Events of the CQ are INLAY_EVENT_COMP on a DEVX channel (devx/event.h), armed by
- *     inlay_cq_arm.
+ * Invariant: the CQ's events are INLAY_EVENT_COMP on a DEVX channel (devx/event.h), armed by
+ * inlay_cq_arm.
  *
  * Threads: as queue/cq.h; creating and destroying as device commands.
  * Sources: devx/ifc/cq.h; libmlx5's verbs.c (a ring before its first completion).
@@ -38,7 +34,7 @@ enum inlay_devx_cq_flags {
 	INLAY_DEVX_CQ_IGNORE_OVERRUN = 1
 };
 
-/* What is wanted. Zero it first. */
+/* What to create. Zero it first. */
 struct inlay_devx_cq_attr {
 	struct inlay_devx_place ring;     /* inlay_devx_cq_size() bytes that the device may write */
 	struct inlay_devx_place record;   /* 8 bytes */
@@ -52,11 +48,11 @@ struct inlay_devx_cq_attr {
 	uint32_t reserved;
 };
 
-/* The queue, and its object. */
+/* The queue and its object. */
 struct inlay_devx_cq {
 	struct inlay_cq cq;
 	struct mlx5dv_devx_obj *obj;   /* NULL: there is none */
-	struct inlay_devx_error error; /* of the last command on it */
+	struct inlay_devx_error error; /* of the last call on it */
 };
 
 /* ------------------------------------------------------------------------------------------------
@@ -74,16 +70,16 @@ INLAY_COLD size_t inlay_devx_cq_size(uint32_t cqes, uint32_t cqe_size)
 /*
  * Creates a CQ, and initialises ring and record.
  *
- * Returns 0; -EINVAL for an impossible attribute, ring or record (devx/umem.h); -EPERM when the
- * device may not write the ring; -ENOENT for a vector that is not there; else the negative errno of
- * CREATE_CQ. On failure cq->obj is NULL.
+ * Returns 0; -EINVAL for an impossible attribute, ring or record; -EPERM when the device may not
+ * write the ring; -ENOENT for a vector that does not exist; else the negative errno of CREATE_CQ.
+ * On failure cq->obj is NULL.
  */
 INLAY_COLD int inlay_devx_cq_create(struct inlay_devx_cq *cq, struct ibv_context *ctx,
 				    const struct inlay_devx_cq_attr *attr)
 {
-	uint32_t cqe_size, eqn = 0, *record;
+	uint32_t cqe_size, cqn, eqn = 0, *record;
 	struct inlay_create_cq_in in;
-	struct inlay_cmd_out out;
+	const char *why;
 	size_t bytes, i;
 	uint8_t *ring;
 	int err;
@@ -94,24 +90,22 @@ INLAY_COLD int inlay_devx_cq_create(struct inlay_devx_cq *cq, struct ibv_context
 	bytes = inlay_devx_cq_size(attr->cqes, cqe_size);
 	if (!bytes || !attr->uar || !attr->uar->devx || attr->flags & ~(uint32_t)INLAY_DEVX_CQ_IGNORE_OVERRUN ||
 	    attr->period > 4095)
-		return -EINVAL;
-	ring = inlay_devx_ring_at_(attr->ring, bytes);
-	record = inlay_devx_record_at_(attr->record);
-	if (!ring || !record)
-		return -EINVAL;
+		return inlay_devx_refuse_(&cq->error, -EINVAL, "impossible CQEs, register, flag or period");
+	why = inlay_devx_places_(attr->ring, bytes, attr->record, &ring, &record);
+	if (why)
+		return inlay_devx_refuse_(&cq->error, -EINVAL, why);
 	if (!(attr->ring.umem->access & IBV_ACCESS_LOCAL_WRITE))
-		return -EPERM;
+		return inlay_devx_refuse_(&cq->error, -EPERM, "the device may not write the ring's umem");
 	err = mlx5dv_devx_query_eqn(ctx, attr->vector, &eqn);
 	if (err)
-		return -err;
+		return inlay_devx_refuse_(&cq->error, -err, "mlx5dv_devx_query_eqn failed");
 
 	__builtin_memset(ring, 0, bytes);
 	for (i = 64; i <= bytes; i += 64)
 		ring[i - 1] = MLX5_CQE_INVALID << 4 | INLAY_CQE_OWNER;
 	record[0] = record[1] = 0;
 
-	__builtin_memset(&in, 0, sizeof(in));
-	inlay_cmd_in_set(&in.cmd, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_CREATE_CQ);
+	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_CREATE_CQ, 0);
 	inlay_create_cq_in_set(&in, INLAY_CREATE_CQ_IN_CQ_UMEM_ID, attr->ring.umem->id);
 	inlay_create_cq_in_set(&in, INLAY_CREATE_CQ_IN_CQ_UMEM_OFFSET, attr->ring.offset);
 	inlay_create_cq_in_set(&in, INLAY_CREATE_CQ_IN_CQ_UMEM_VALID, 1);
@@ -125,26 +119,17 @@ INLAY_COLD int inlay_devx_cq_create(struct inlay_devx_cq *cq, struct ibv_context
 	inlay_cqc_set(&in.cqc, INLAY_CQC_CQ_PERIOD, attr->period);
 	inlay_cqc_set(&in.cqc, INLAY_CQC_CQ_MAX_COUNT, attr->count);
 	inlay_cqc_set(&in.cqc, INLAY_CQC_C_EQN_OR_APU_ELEMENT, eqn);
-	err = inlay_devx_create(ctx, &in, sizeof(in), &out, sizeof(out), &cq->obj, &cq->error);
+	err = inlay_devx_make_(ctx, &in, sizeof(in), &cq->obj, &cqn, &cq->error);
 	if (err)
 		return err;
-	err = inlay_cq_init(&cq->cq, ring, attr->cqes, cqe_size, record, attr->uar->page,
-			    (uint32_t)inlay_cmd_out_get(&out, INLAY_CMD_OUT_NUMBER));
+	err = inlay_cq_init(&cq->cq, ring, attr->cqes, cqe_size, record, attr->uar->page, cqn);
 	if (err)
 		inlay_devx_drop_(&cq->obj);
 	return err;
 }
 
-/* Asks for its context. Returns 0, -EINVAL without an object, or the negative errno of QUERY_CQ. */
-INLAY_COLD int inlay_devx_cq_query(struct inlay_devx_cq *cq, struct inlay_query_cq_out *out)
-{
-	INLAY_CHECK(cq && out, "no argument is NULL");
-	return inlay_devx_query_number_(cq->obj, INLAY_CMD_OP_QUERY_CQ, inlay_cq_cqn(&cq->cq), out, sizeof(*out), &cq->error);
-}
-
 /*
- * Destroys the CQ; its memory is the caller's again. Returns 0, or a negative errno: -EBUSY while a
- * QP, XRQ or DCT completes to it.
+ * Destroys the CQ. Returns 0, or a negative errno: -EBUSY while a QP, XRQ or DCT completes to it.
  */
 INLAY_COLD int inlay_devx_cq_destroy(struct inlay_devx_cq *cq)
 {

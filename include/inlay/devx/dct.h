@@ -9,8 +9,8 @@
  *   memset(&attr, 0, sizeof(attr));
  *   attr.pdn = pdn;
  *   attr.cqn = cq.cq.cqn;
- *   attr.srqn = rmp.rmpn;                              it has no receive queue of its own
- *   attr.key = 0x1ee7a330;                             the initiator's address vector must bring it
+ *   attr.srqn = rmp.rmpn;                              its receive queue
+ *   attr.dc_key = 0x1ee7a330;                          the initiator's address vector must carry it
  *   inlay_devx_dct_create(&dct, ctx, &attr, &path);
  *   ...
  *   inlay_devx_dct_destroy(&dct);                      before CQ and shared queue
@@ -26,11 +26,9 @@
  *   at = inlay_seg_data(at, addr, len, lkey);
  *   inlay_sq_commit(&dci.sq, at, MLX5_OPCODE_RDMA_WRITE, 0, INLAY_SIGNALED, 0);
  *
- * Invariants
+ * Invariant: a target is ready as soon as it is created: no transitions, no ring, no register.
  *
- *   - A target is ready as soon as it is created: no transitions, no ring, no register.
- *
- * Threads: as device commands; inlay_av_to_dct is a pure function of the caller's memory.
+ * Threads: as device commands; inlay_av_to_dct is pure.
  * Sources: devx/ifc/srq.h; Linux, infiniband/hw/mlx5/qpc.c (create, drain, destroy).
  */
 #ifndef INLAY_DEVX_DCT_H
@@ -45,9 +43,9 @@ enum inlay_devx_dct_flags {
 	INLAY_DEVX_DCT_USER_INDEX = 2    /* CQEs carry attr.user_index; without it, 0xffffff */
 };
 
-/* What is wanted. Zero it first. */
+/* What to create. Zero it first. */
 struct inlay_devx_dct_attr {
-	uint64_t key;         /* access key, host order */
+	uint64_t dc_key;      /* access key, host order */
 	uint32_t pdn;         /* it, cqn and srqn: 24 bits */
 	uint32_t cqn;
 	uint32_t srqn;        /* of an SRQ, RMP or XRQ */
@@ -61,7 +59,7 @@ struct inlay_devx_dct {
 	struct mlx5dv_devx_obj *obj;   /* NULL: there is none */
 	uint32_t dctn;
 	uint32_t reserved;
-	struct inlay_devx_error error; /* of the last command on it */
+	struct inlay_devx_error error; /* of the last call on it */
 };
 
 /* ------------------------------------------------------------------------------------------------
@@ -71,8 +69,8 @@ struct inlay_devx_dct {
 /*
  * Creates a DCT.
  *
- * path  port, gid_index, access, atomic_mode, mtu, min_rnr_timer, hop_limit, tclass, flow_label,
- *       sl, pkey_index, counter_set
+ * path  port, gid_index, access, atomic_mode, mtu, min_rnr_timer, hop_limit, traffic_class,
+ *       flow_label, sl, pkey_index, counter_set
  *
  * Returns 0; -EINVAL for an impossible attribute or path; else the negative errno of ibv_query_port
  * or CREATE_DCT. On failure dct->obj is NULL.
@@ -81,27 +79,25 @@ INLAY_COLD int inlay_devx_dct_create(struct inlay_devx_dct *dct, struct ibv_cont
 				     const struct inlay_devx_dct_attr *attr, const struct inlay_devx_path *path)
 {
 	struct inlay_create_dct_in in;
-	struct inlay_cmd_out out;
 	struct ibv_port_attr port;
+	int err, ethernet;
 	uint32_t mtu;
-	int err;
 
 	INLAY_CHECK(dct && ctx && attr && path, "no argument is NULL");
 	__builtin_memset(dct, 0, sizeof(*dct));
 	if (!attr->srqn || (attr->pdn | attr->cqn | attr->srqn | attr->user_index) >> 24 ||
 	    (attr->scatter_res != 0 && attr->scatter_res != 64) ||
 	    attr->flags & ~(uint32_t)(INLAY_DEVX_DCT_TAG_MATCHING | INLAY_DEVX_DCT_USER_INDEX))
-		return -EINVAL;
+		return inlay_devx_refuse_(&dct->error, -EINVAL, "an impossible number, flag or scattering, or no srqn");
 	__builtin_memset(&port, 0, sizeof(port));
 	err = ibv_query_port(ctx, path->port, &port);
 	if (err)
-		return -err;
+		return inlay_devx_refuse_(&dct->error, -err, "ibv_query_port failed");
+	ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET;
 	mtu = path->mtu ? path->mtu : (uint32_t)port.active_mtu;
-	if (mtu < IBV_MTU_256 || mtu > IBV_MTU_4096 ||
-	    !inlay_devx_path_ok_(path, port.link_layer == IBV_LINK_LAYER_ETHERNET))
-		return -EINVAL;
-	__builtin_memset(&in, 0, sizeof(in));
-	inlay_cmd_in_set(&in.cmd, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_CREATE_DCT);
+	if (mtu < IBV_MTU_256 || mtu > IBV_MTU_4096 || !inlay_devx_path_ok_(path, ethernet))
+		return inlay_devx_refuse_(&dct->error, -EINVAL, "a field of the path is out of its range");
+	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_CREATE_DCT, 0);
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_OFFLOAD_TYPE, !!(attr->flags & INLAY_DEVX_DCT_TAG_MATCHING));
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_USER_INDEX,
 		       attr->flags & INLAY_DEVX_DCT_USER_INDEX ? attr->user_index : 0xffffff);
@@ -117,35 +113,24 @@ INLAY_COLD int inlay_devx_dct_create(struct inlay_devx_dct *dct, struct ibv_cont
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_MIN_RNR_NAK, path->min_rnr_timer);
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_SRQN_XRQN, attr->srqn);
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_PD, attr->pdn);
-	inlay_dctc_set(&in.dctc, INLAY_DCTC_TCLASS, path->tclass);
+	inlay_dctc_set(&in.dctc, INLAY_DCTC_TCLASS, path->traffic_class);
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_FLOW_LABEL, path->flow_label);
-	inlay_dctc_set(&in.dctc, INLAY_DCTC_DC_ACCESS_KEY, attr->key);
+	inlay_dctc_set(&in.dctc, INLAY_DCTC_DC_ACCESS_KEY, attr->dc_key);
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_MTU, mtu);
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_PORT, path->port);
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_MY_ADDR_INDEX, path->gid_index);
 	inlay_dctc_set(&in.dctc, INLAY_DCTC_HOP_LIMIT, path->hop_limit);
-	if (port.link_layer == IBV_LINK_LAYER_ETHERNET) {
+	if (ethernet) {
 		inlay_dctc_set(&in.dctc, INLAY_DCTC_ETH_PRIO, path->sl);
-		inlay_dctc_set(&in.dctc, INLAY_DCTC_DSCP, path->tclass >> 2);
+		inlay_dctc_set(&in.dctc, INLAY_DCTC_DSCP, path->traffic_class >> 2);
 	} else {
 		inlay_dctc_set(&in.dctc, INLAY_DCTC_PKEY_INDEX, path->pkey_index);
 	}
-	err = inlay_devx_create(ctx, &in, sizeof(in), &out, sizeof(out), &dct->obj, &dct->error);
-	if (!err)
-		dct->dctn = (uint32_t)inlay_cmd_out_get(&out, INLAY_CMD_OUT_NUMBER);
-	return err;
-}
-
-/* Asks for its context. Returns 0, -EINVAL without an object, or the negative errno of QUERY_DCT. */
-INLAY_COLD int inlay_devx_dct_query(struct inlay_devx_dct *dct, struct inlay_query_dct_out *out)
-{
-	INLAY_CHECK(dct && out, "no argument is NULL");
-	return inlay_devx_query_number_(dct->obj, INLAY_CMD_OP_QUERY_DCT, dct->dctn, out, sizeof(*out), &dct->error);
+	return inlay_devx_make_(ctx, &in, sizeof(in), &dct->obj, &dct->dctn, &dct->error);
 }
 
 /*
- * Destroys the DCT, after the kernel has waited until the device drained it. Returns 0, or a
- * negative errno.
+ * Destroys the DCT; waits until the device has drained it. Returns 0, or a negative errno.
  */
 INLAY_COLD int inlay_devx_dct_destroy(struct inlay_devx_dct *dct)
 {

@@ -6,28 +6,33 @@
  *   struct mlx5dv_devx_event_channel *channel;
  *   struct inlay_devx_event event;
  *
- *   inlay_devx_channel_open(ctx, INLAY_DEVX_NONBLOCK, &channel);
+ *   channel = mlx5dv_devx_create_event_channel(ctx, 0);
  *   inlay_devx_subscribe(channel, qp.obj, types, 2, 42);             42: the cookie, in every event
  *   ... poll(channel->fd) ...
- *   while (inlay_devx_event_get(channel, &event) == 0)
+ *   if (inlay_devx_event_get(channel, &event) == 0)
  *           if (event.cookie == 42 && event.type == INLAY_EVENT_SRQ_LAST_WQE) ...
+ *   mlx5dv_devx_destroy_event_channel(channel);
  *
- *   struct mlx5dv_devx_cmd_comp *answers;
+ *   struct mlx5dv_devx_cmd_comp *answers = mlx5dv_devx_create_cmd_comp(ctx);
  *   uint64_t buf[(INLAY_DEVX_ANSWER + 0x110) / 8];                  8 bytes, and an outbox
  *
- *   inlay_devx_answers_open(ctx, &answers);
  *   inlay_devx_query_async(obj, in, sizeof(in), 0x110, 7, answers);  7 comes back as wr_id
  *   ... poll(answers->fd) ...
  *   inlay_devx_answer(answers, buf, sizeof(buf), &wr_id, &error);    the outbox is at buf + 1
+ *   mlx5dv_devx_destroy_cmd_comp(answers);
+ *
+ * Channels and objects for answers are libmlx5's own. Reading waits, unless the caller has set
+ * O_NONBLOCK on the fd.
  *
  * Invariants
  *
  *   - Answers arrive in the order in which the device finishes.
- *   - Only DEVX objects can be subscribed to; verbs objects have ibv_get_async_event. A CQ's
- *     completions (INLAY_EVENT_COMP) are reported if the CQ is armed: inlay_cq_arm.
- *   - With INLAY_DEVX_OMIT_DATA an event is its cookie alone, and a subscription that has fired
- *     reports once until it is read.
- *   - Destroying an object ends its subscriptions; closing a channel ends those on it.
+ *   - Only DEVX objects can be subscribed to; verbs objects have ibv_get_async_event. A CQ reports
+ *     a completion (INLAY_EVENT_COMP) if it is armed: inlay_cq_arm. An eventfd can count events
+ *     instead: mlx5dv_devx_subscribe_devx_event_fd.
+ *   - On a channel made with MLX5DV_DEVX_CREATE_EVENT_CHANNEL_FLAGS_OMIT_EV_DATA an event is its
+ *     cookie alone, and a subscription reports once until it is read.
+ *   - Destroying an object or a channel ends its subscriptions.
  *
  * Threads: one thread may read a channel or an object for answers while others subscribe or ask.
  * Sources: mlx5dv_devx_obj_query_async(3), mlx5dv_devx_subscribe_devx_event(3),
@@ -37,20 +42,14 @@
 #ifndef INLAY_DEVX_EVENT_H
 #define INLAY_DEVX_EVENT_H
 
-#include <fcntl.h>
 #include <inlay/devx/call.h>
 
 #define INLAY_DEVX_ANSWER 8u         /* bytes before the outbox of an answer */
 #define INLAY_DEVX_SUBSCRIBE_MAX 16u /* types in one call */
 
-enum inlay_devx_channel_flags {
-	INLAY_DEVX_OMIT_DATA = 1,
-	INLAY_DEVX_NONBLOCK = 2
-};
-
 struct inlay_devx_event {
 	uint64_t cookie;
-	uint32_t number;      /* of the object; port of a port change; 0: not told */
+	uint32_t number;      /* of the object; port of a port change; 0: unknown */
 	uint16_t object_type; /* of events of newer kinds: 0xff00 + n, or a general object's type; else 0 */
 	uint8_t kind;         /* QP 0, RQ 1, SQ 2, DCT 6 if number is of one of these; else 0 */
 	uint8_t syndrome;     /* CQ_ERROR */
@@ -71,22 +70,6 @@ INLAY_STATIC_ASSERT(offsetof(struct mlx5dv_devx_async_event_hdr, out_data) == 8,
 
 /* ---- Queries ---- */
 
-/* Makes an object for answers. Returns 0, or the negative errno of mlx5dv_devx_create_cmd_comp. */
-INLAY_COLD int inlay_devx_answers_open(struct ibv_context *ctx, struct mlx5dv_devx_cmd_comp **answers)
-{
-	INLAY_CHECK(ctx && answers, "no argument is NULL");
-	errno = 0;
-	*answers = mlx5dv_devx_create_cmd_comp(ctx);
-	return *answers ? 0 : errno ? -errno : -ENOMEM;
-}
-
-/* Destroys it, with the answers that were not read. NULL: does nothing. */
-INLAY_COLD void inlay_devx_answers_close(struct mlx5dv_devx_cmd_comp *answers)
-{
-	if (answers)
-		mlx5dv_devx_destroy_cmd_comp(answers);
-}
-
 /*
  * Asks for an object's state without waiting.
  *
@@ -95,8 +78,8 @@ INLAY_COLD void inlay_devx_answers_close(struct mlx5dv_devx_cmd_comp *answers)
  * wr_id      comes back with the answer
  *
  * Returns 0; -EINVAL for a box of an impossible length; -EAGAIN when more than 1 MiB of outboxes
- * are outstanding: read some first; else the negative errno of mlx5dv_devx_obj_query_async. A
- * refusal by the device comes with the answer.
+ * are outstanding; else the negative errno of mlx5dv_devx_obj_query_async. A refusal by the device
+ * comes with the answer.
  */
 INLAY_COLD int inlay_devx_query_async(struct mlx5dv_devx_obj *obj, const void *in, size_t inlen, size_t outlen,
 				      uint64_t wr_id, struct mlx5dv_devx_cmd_comp *answers)
@@ -108,15 +91,15 @@ INLAY_COLD int inlay_devx_query_async(struct mlx5dv_devx_obj *obj, const void *i
 }
 
 /*
- * Takes an answer. Waits for one, unless the caller has set O_NONBLOCK on answers->fd.
+ * Takes an answer.
  *
  * buf, len  aligned to 8. The outbox begins at buf + 1; what it does not fill is 0
  * wr_id     of the query; UINT64_MAX if no answer was taken
- * error     filled in, except opcode and op_mod, which an answer does not tell; NULL: not wanted
+ * error     filled in, except opcode and op_mod, which an answer lacks; NULL: not wanted
  *
- * Returns 0; -ENOBUFS for a buffer that is too short: the answer stays; -EAGAIN when there is none;
- * -EIO when the device is gone. Else the answer was taken, and this is the negative errno of its
- * status: -EIO, and error->status 0xff, for an answer that ends before its status.
+ * Returns 0 or the negative errno of the answer's status (-EIO, and error->status 0xff, for an
+ * answer that ends before its status). If no answer was taken: -ENOBUFS for a buffer that is too
+ * short, -EAGAIN when there is none, -EIO when the device is gone.
  */
 INLAY_COLD int inlay_devx_answer(struct mlx5dv_devx_cmd_comp *answers, uint64_t *buf, size_t len, uint64_t *wr_id,
 				 struct inlay_devx_error *error)
@@ -125,64 +108,19 @@ INLAY_COLD int inlay_devx_answer(struct mlx5dv_devx_cmd_comp *answers, uint64_t 
 
 	INLAY_CHECK(answers && buf && wr_id, "no argument is NULL");
 	*wr_id = UINT64_MAX;
-	if (error)
-		__builtin_memset(error, 0, sizeof(*error));
 	if (len >= INLAY_DEVX_ANSWER + INLAY_DEVX_BOX) {
 		__builtin_memset(buf, 0, len);
 		/* libmlx5 does not say how much it read: an answer without a status must not look good. */
 		((uint8_t *)(buf + 1))[0] = 0xff;
 		err = mlx5dv_devx_get_async_cmd_comp(answers, (struct mlx5dv_devx_async_cmd_hdr *)(void *)buf, len);
 	}
-	if (err) {
-		err = err == ENOSPC ? -ENOBUFS : -err;
-		if (error)
-			error->err = err;
-		return err;
-	}
+	if (err)
+		return inlay_devx_refuse_(error, err == ENOSPC ? -ENOBUFS : -err, "no answer was taken");
 	*wr_id = buf[0];
 	return inlay_devx_result(0, NULL, buf + 1, error);
 }
 
 /* ---- Events ---- */
-
-/*
- * Makes a channel for events. flags: INLAY_DEVX_OMIT_DATA, INLAY_DEVX_NONBLOCK, both or 0.
- *
- * Returns 0; -EINVAL for other flags; else the negative errno of mlx5dv_devx_create_event_channel
- * or fcntl. On failure *channel is NULL.
- */
-INLAY_COLD int inlay_devx_channel_open(struct ibv_context *ctx, uint32_t flags,
-				       struct mlx5dv_devx_event_channel **channel)
-{
-	int mode, err;
-
-	INLAY_CHECK(ctx && channel, "no argument is NULL");
-	*channel = NULL;
-	if (flags & ~(uint32_t)(INLAY_DEVX_OMIT_DATA | INLAY_DEVX_NONBLOCK))
-		return -EINVAL;
-	errno = 0;
-	*channel = mlx5dv_devx_create_event_channel(
-		ctx, (enum mlx5dv_devx_create_event_channel_flags)(flags & INLAY_DEVX_OMIT_DATA));
-	if (!*channel)
-		return errno ? -errno : -ENOMEM;
-	if (flags & INLAY_DEVX_NONBLOCK) {
-		mode = fcntl((*channel)->fd, F_GETFL);
-		if (mode < 0 || fcntl((*channel)->fd, F_SETFL, mode | O_NONBLOCK)) {
-			err = -errno;
-			mlx5dv_devx_destroy_event_channel(*channel);
-			*channel = NULL;
-			return err;
-		}
-	}
-	return 0;
-}
-
-/* Closes it, which ends the subscriptions on it. NULL: does nothing. */
-INLAY_COLD void inlay_devx_channel_close(struct mlx5dv_devx_event_channel *channel)
-{
-	if (channel)
-		mlx5dv_devx_destroy_event_channel(channel);
-}
 
 /*
  * Subscribes to events.
@@ -206,21 +144,7 @@ INLAY_COLD int inlay_devx_subscribe(struct mlx5dv_devx_event_channel *channel, s
 	return -mlx5dv_devx_subscribe_devx_event(channel, obj, (uint16_t)(n * sizeof(*types)), copy, cookie);
 }
 
-/*
- * Subscribes an eventfd, which counts the events of this type. The channel does not report them,
- * but must stay open. fd: from eventfd(2).
- *
- * Returns as inlay_devx_subscribe does; -EBADF for a file descriptor that is not open, -EINVAL for
- * one that is not an eventfd.
- */
-INLAY_COLD int inlay_devx_subscribe_fd(struct mlx5dv_devx_event_channel *channel, int fd, struct mlx5dv_devx_obj *obj,
-				       uint16_t type)
-{
-	INLAY_CHECK(channel, "no argument is NULL");
-	return -mlx5dv_devx_subscribe_devx_event_fd(channel, fd, obj, type);
-}
-
-/* Decodes an entry of an event queue, of which `bytes` bytes are there. Keeps event->cookie. */
+/* Decodes the first `bytes` bytes of an entry of an event queue. Keeps event->cookie. */
 INLAY_COLD void inlay_devx_event_parse_(const void *eqe, size_t bytes, struct inlay_devx_event *event)
 {
 	const struct inlay_eqe *at = &event->eqe;
@@ -234,22 +158,18 @@ INLAY_COLD void inlay_devx_event_parse_(const void *eqe, size_t bytes, struct in
 	__builtin_memcpy(&event->eqe, eqe, event->bytes);
 	event->type = (uint8_t)inlay_eqe_get(at, INLAY_EQE_EVENT_TYPE);
 	event->subtype = (uint8_t)inlay_eqe_get(at, INLAY_EQE_EVENT_SUB_TYPE);
+	event->number = (uint32_t)inlay_eqe_get(at, INLAY_EQE_NUMBER);
 	switch (event->type) {
 	case INLAY_EVENT_COMP:
-		event->number = (uint32_t)inlay_eqe_get(at, INLAY_EQE_NUMBER);
 		break;
-	case INLAY_EVENT_PATH_MIG:
-	case INLAY_EVENT_COMM_EST:
-	case INLAY_EVENT_SQ_DRAINED:
-	case INLAY_EVENT_WQ_CATAS_ERROR:
-	case INLAY_EVENT_PATH_MIG_FAILED:
-	case INLAY_EVENT_WQ_INVAL_REQ_ERROR:
-	case INLAY_EVENT_WQ_ACCESS_ERROR:
-	case INLAY_EVENT_SRQ_CATAS_ERROR:
-	case INLAY_EVENT_SRQ_LAST_WQE:
+	case INLAY_EVENT_PATH_MIG: case INLAY_EVENT_PATH_MIG_FAILED: case INLAY_EVENT_COMM_EST:
+	case INLAY_EVENT_SQ_DRAINED: case INLAY_EVENT_WQ_CATAS_ERROR: case INLAY_EVENT_WQ_INVAL_REQ_ERROR:
+	case INLAY_EVENT_WQ_ACCESS_ERROR: case INLAY_EVENT_SRQ_CATAS_ERROR: case INLAY_EVENT_SRQ_LAST_WQE:
 	case INLAY_EVENT_SRQ_RQ_LIMIT:
-		event->number = (uint32_t)inlay_eqe_get(at, INLAY_EQE_NUMBER);
 		event->kind = (uint8_t)inlay_eqe_get(at, INLAY_EQE_QP_TYPE);
+		break;
+	case INLAY_EVENT_DCT_DRAINED: case INLAY_EVENT_DCT_KEY_VIOLATION:
+		event->kind = 6;
 		break;
 	case INLAY_EVENT_CQ_ERROR:
 		event->number = (uint32_t)inlay_eqe_get(at, INLAY_EQE_CQ_ERROR_CQN);
@@ -261,11 +181,6 @@ INLAY_COLD void inlay_devx_event_parse_(const void *eqe, size_t bytes, struct in
 	case INLAY_EVENT_XRQ_ERROR:
 		event->number = (uint32_t)inlay_eqe_get(at, INLAY_EQE_XRQ_ERROR_XRQN);
 		break;
-	case INLAY_EVENT_DCT_DRAINED:
-	case INLAY_EVENT_DCT_KEY_VIOLATION:
-		event->number = (uint32_t)inlay_eqe_get(at, INLAY_EQE_NUMBER);
-		event->kind = 6;
-		break;
 	default:
 		event->object_type = (uint16_t)inlay_eqe_get(at, INLAY_EQE_OBJ_TYPE);
 		event->number = (uint32_t)inlay_eqe_get(at, INLAY_EQE_OBJ_ID);
@@ -274,8 +189,7 @@ INLAY_COLD void inlay_devx_event_parse_(const void *eqe, size_t bytes, struct in
 }
 
 /*
- * Takes an event. Waits for one, unless the channel is INLAY_DEVX_NONBLOCK. With
- * INLAY_DEVX_OMIT_DATA only the cookie is filled in.
+ * Takes an event. Of a channel without data only the cookie is filled in.
  *
  * Returns 0; -EAGAIN when there is none; -EOVERFLOW, once, when the kernel had to drop some; -EIO
  * when the device is gone, and for less than a cookie; else the negative errno of

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/devx/mkey.h: memory keys made by device commands: of memory in a umem, or of pieces that
- * other keys open.
+ * other keys cover.
  *
  *   struct inlay_devx_mkey_attr attr;
  *   struct inlay_devx_mkey key;
@@ -16,7 +16,7 @@
  *   ...
  *   inlay_devx_mkey_destroy(&key);                     before its umem or its pieces' keys
  *
- * Pieces. A key over keys (KLM) opens n pieces as one range, in order, each with its own length.
+ * Pieces. A key over keys (KLM) covers n pieces as one range, in order, each with its own length.
  * With attr.log_entity all pieces have 2^log_entity bytes (KSM), and the device finds one without a
  * search.
  *
@@ -27,9 +27,10 @@
  * Invariants
  *
  *   - With IBV_ACCESS_REMOTE_ATOMIC, attr.addr and attr.len of a key of pieces are multiples of 8.
- *   - Relaxed ordering is a wish, as with ibv_reg_mr: a device without it makes the key without.
- *   - The low byte of a key is attr.tag. Choose a new one each time, so that a key that is gone is
- *     not mistaken for a newer one with the same index.
+ *   - Relaxed ordering is optional, as with ibv_reg_mr: a device that lacks it makes the key
+ *     without.
+ *   - The low byte of a key is attr.tag. Choose a new one each time, so that a destroyed key is not
+ *     mistaken for a newer one with the same index.
  *
  * Threads: as device commands.
  * Sources: devx/ifc/mkey.h; Linux, infiniband/hw/mlx5/devx.c and mr.c; UCX's ib_mlx5dv_md.c (KSM).
@@ -41,9 +42,9 @@
 #include <inlay/devx/ifc/mkey.h>
 #include <inlay/devx/umem.h>
 
-#define INLAY_DEVX_PIECES 4078u /* at most: the longest inbox */
+#define INLAY_DEVX_PIECES 4078u /* the most that an inbox holds */
 
-/* What is wanted. Zero it first. */
+/* What to create. Zero it first. */
 struct inlay_devx_mkey_attr {
 	uint64_t addr;                  /* where the range begins for posts and peers; of a umem a multiple of 4096 */
 	uint64_t len;                   /* bytes, 1 at least */
@@ -58,12 +59,12 @@ struct inlay_devx_mkey_attr {
 INLAY_STATIC_ASSERT(sizeof(struct inlay_create_mkey_in) + INLAY_DEVX_PIECES * sizeof(struct inlay_klm) <=
 		    INLAY_DEVX_BOX_MAX, "the inbox of the longest list");
 
-/* A key, and its object. */
+/* The key and its object. */
 struct inlay_devx_mkey {
 	struct mlx5dv_devx_obj *obj;   /* NULL: there is none */
 	uint32_t key;                  /* lkey and rkey, host order */
 	uint32_t reserved;
-	struct inlay_devx_error error; /* of the last command on it */
+	struct inlay_devx_error error; /* of the last call on it */
 };
 
 /* ------------------------------------------------------------------------------------------------
@@ -78,11 +79,11 @@ INLAY_COLD int inlay_devx_mkey_send_(struct inlay_devx_mkey *key, struct ibv_con
 	uint32_t writes = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC, access = attr->access;
 	uint32_t all = IBV_ACCESS_LOCAL_WRITE | writes | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_RELAXED_ORDERING;
 	struct inlay_query_hca_cap_out cap;
-	struct inlay_cmd_out out;
+	uint32_t index;
 	int err;
 
 	if (access & ~all || attr->pdn >> 24 || (access & writes && !(access & IBV_ACCESS_LOCAL_WRITE)))
-		return -EINVAL;
+		return inlay_devx_refuse_(&key->error, -EINVAL, "impossible access, or too large a PD number");
 	inlay_mkc_set(&in->mkc, INLAY_MKC_LR, 1);
 	inlay_mkc_set(&in->mkc, INLAY_MKC_LW, !!(access & IBV_ACCESS_LOCAL_WRITE));
 	inlay_mkc_set(&in->mkc, INLAY_MKC_RR, !!(access & IBV_ACCESS_REMOTE_READ));
@@ -99,25 +100,24 @@ INLAY_COLD int inlay_devx_mkey_send_(struct inlay_devx_mkey *key, struct ibv_con
 			      inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_RELAXED_ORDERING_READ) |
 				      inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_PCI_RELAXED_ORDERED_READ));
 	}
-	inlay_cmd_in_set(&in->cmd, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_CREATE_MKEY);
 	inlay_mkc_set(&in->mkc, INLAY_MKC_QPN, 0xffffff);
 	inlay_mkc_set(&in->mkc, INLAY_MKC_MKEY_7_0, attr->tag);
 	inlay_mkc_set(&in->mkc, INLAY_MKC_PD, attr->pdn);
 	inlay_mkc_set(&in->mkc, INLAY_MKC_START_ADDR, attr->addr);
 	inlay_mkc_set(&in->mkc, INLAY_MKC_LEN, attr->len);
-	err = inlay_devx_create(ctx, in, inlen, &out, sizeof(out), &key->obj, &key->error);
+	err = inlay_devx_make_(ctx, in, inlen, &key->obj, &index, &key->error);
 	if (!err)
-		key->key = (uint32_t)inlay_cmd_out_get(&out, INLAY_CMD_OUT_NUMBER) << 8 | attr->tag;
+		key->key = index << 8 | attr->tag;
 	return err;
 }
 
 /*
  * Creates a key of memory in a umem.
  *
- * Returns 0; -EINVAL for an impossible attribute, memory outside of its umem, or memory that does
- * not begin on a 4096-byte page (pass its page, and move attr.addr likewise); -EPERM when the key
- * grants writing and the umem does not; else the negative errno of CREATE_MKEY or, for relaxed
- * ordering, QUERY_HCA_CAP. On failure key->obj is NULL.
+ * Returns 0; -EINVAL for an impossible attribute, or memory outside of its umem or not on a
+ * 4096-byte page (pass its page, and move attr.addr likewise); -EPERM when the key grants writing
+ * and the umem does not; else the negative errno of CREATE_MKEY or QUERY_HCA_CAP. On failure
+ * key->obj is NULL.
  */
 INLAY_COLD int inlay_devx_mkey_create(struct inlay_devx_mkey *key, struct ibv_context *ctx,
 				      const struct inlay_devx_mkey_attr *attr)
@@ -129,18 +129,16 @@ INLAY_COLD int inlay_devx_mkey_create(struct inlay_devx_mkey *key, struct ibv_co
 	INLAY_CHECK(key && ctx && attr, "no argument is NULL");
 	umem = attr->memory.umem;
 	__builtin_memset(key, 0, sizeof(*key));
-	if (!umem || !umem->umem || !attr->len || attr->addr % INLAY_DEVX_PAGE || attr->len > UINT64_MAX - attr->addr)
-		return -EINVAL;
-	if (attr->memory.offset > umem->len || attr->len > umem->len - attr->memory.offset ||
-	    attr->memory.offset % INLAY_DEVX_PAGE || (uintptr_t)umem->addr % INLAY_DEVX_PAGE)
-		return -EINVAL;
-	if (attr->access & IBV_ACCESS_LOCAL_WRITE && !(umem->access & IBV_ACCESS_LOCAL_WRITE))
-		return -EPERM;
 	octwords = ((attr->len + INLAY_DEVX_PAGE - 1) / INLAY_DEVX_PAGE + 1) / 2; /* 8 bytes per page */
-	if (octwords >> 32)
-		return -EINVAL;
-	__builtin_memset(&in, 0, sizeof(in));
-	inlay_mkc_set_mode(&in.mkc, INLAY_MKEY_MTT);
+	if (!umem || !umem->umem || !attr->len || attr->len > UINT64_MAX - attr->addr || octwords >> 32 ||
+	    attr->memory.offset > umem->len || attr->len > umem->len - attr->memory.offset)
+		return inlay_devx_refuse_(&key->error, -EINVAL, "the memory is not in its umem, or too long");
+	if ((attr->addr | attr->memory.offset | (uintptr_t)umem->addr) % INLAY_DEVX_PAGE)
+		return inlay_devx_refuse_(&key->error, -EINVAL, "the memory does not begin on a page");
+	if (attr->access & IBV_ACCESS_LOCAL_WRITE && !(umem->access & IBV_ACCESS_LOCAL_WRITE))
+		return inlay_devx_refuse_(&key->error, -EPERM, "the key grants writing and the umem does not");
+	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_CREATE_MKEY, 0);
+	inlay_mkc_set(&in.mkc, INLAY_MKC_ACCESS_MODE_1_0, INLAY_MKEY_MTT);
 	inlay_mkc_set(&in.mkc, INLAY_MKC_LOG_PAGE_SIZE, 12);
 	inlay_mkc_set(&in.mkc, INLAY_MKC_TRANSLATIONS_OCTWORD_SIZE, octwords);
 	inlay_create_mkey_in_set(&in, INLAY_CREATE_MKEY_IN_TRANSLATIONS_OCTWORD_ACTUAL_SIZE, octwords);
@@ -157,14 +155,12 @@ INLAY_COLD size_t inlay_devx_mkey_size(uint32_t n)
 }
 
 /*
- * Creates a key of pieces that other keys open.
+ * Creates a key of pieces that other keys cover.
  *
- * attr      attr->memory is not used. attr->access is what this key grants; a piece's key may still
- *           refuse
+ * attr      attr->memory is not used. A piece's key may grant less than attr->access
  * sge, n    the pieces: address and lkey of each, and its length if log_entity is 0. Their keys are
  *           of the same PD and outlive this one
- * box, size memory for the inbox, aligned to 8, inlay_devx_mkey_size(n) bytes at least; not needed
- *           afterwards
+ * box, size scratch memory, aligned to 8, inlay_devx_mkey_size(n) bytes at least
  *
  * Returns 0; -EINVAL for an impossible attribute or number of pieces, or pieces shorter than
  * attr->len; -ENOBUFS when size is too small; else as inlay_devx_mkey_create. KSM needs
@@ -182,14 +178,13 @@ INLAY_COLD int inlay_devx_mkey_create_list(struct inlay_devx_mkey *key, struct i
 
 	INLAY_CHECK(key && ctx && attr && (sge || !n), "no argument is NULL");
 	__builtin_memset(key, 0, sizeof(*key));
-	if (!bytes || !attr->len || attr->len > UINT64_MAX - attr->addr || !box || (uintptr_t)box % 8)
-		return -EINVAL;
-	if (attr->log_entity && (attr->log_entity < 12 || attr->log_entity > 31))
-		return -EINVAL;
+	if (!bytes || !attr->len || attr->len > UINT64_MAX - attr->addr || !box || (uintptr_t)box % 8 ||
+	    (attr->log_entity && (attr->log_entity < 12 || attr->log_entity > 31)))
+		return inlay_devx_refuse_(&key->error, -EINVAL, "an impossible number or length of pieces, or box");
 	if (size < bytes)
-		return -ENOBUFS;
+		return inlay_devx_refuse_(&key->error, -ENOBUFS, "the box is too small: inlay_devx_mkey_size");
 	klm = (struct inlay_klm *)(in + 1);
-	__builtin_memset(box, 0, bytes);
+	inlay_devx_inbox_(in, bytes, INLAY_CMD_OP_CREATE_MKEY, 0);
 	for (i = 0; i < n; i++) {
 		total += attr->log_entity ? 1ULL << attr->log_entity : sge[i].length;
 		inlay_klm_set(&klm[i], INLAY_KLM_BYTE_COUNT, attr->log_entity ? 0 : sge[i].length);
@@ -197,25 +192,15 @@ INLAY_COLD int inlay_devx_mkey_create_list(struct inlay_devx_mkey *key, struct i
 		inlay_klm_set(&klm[i], INLAY_KLM_ADDRESS, sge[i].addr);
 	}
 	if (total < attr->len)
-		return -EINVAL;
-	inlay_mkc_set_mode(&in->mkc, attr->log_entity ? INLAY_MKEY_KSM : INLAY_MKEY_KLM);
+		return inlay_devx_refuse_(&key->error, -EINVAL, "the pieces are shorter than the key");
+	inlay_mkc_set(&in->mkc, INLAY_MKC_ACCESS_MODE_1_0, attr->log_entity ? INLAY_MKEY_KSM : INLAY_MKEY_KLM);
 	inlay_mkc_set(&in->mkc, INLAY_MKC_LOG_PAGE_SIZE, attr->log_entity);
 	inlay_mkc_set(&in->mkc, INLAY_MKC_TRANSLATIONS_OCTWORD_SIZE, n);
 	inlay_create_mkey_in_set(in, INLAY_CREATE_MKEY_IN_TRANSLATIONS_OCTWORD_ACTUAL_SIZE, n);
 	return inlay_devx_mkey_send_(key, ctx, attr, in, bytes);
 }
 
-/* Asks for its context. Returns 0, -EINVAL without an object, or a negative errno of QUERY_MKEY. */
-INLAY_COLD int inlay_devx_mkey_query(struct inlay_devx_mkey *key, struct inlay_query_mkey_out *out)
-{
-	INLAY_CHECK(key && out, "no argument is NULL");
-	return inlay_devx_query_number_(key->obj, INLAY_CMD_OP_QUERY_MKEY, key->key >> 8, out, sizeof(*out),
-					&key->error);
-}
-
-/*
- * Destroys the key: the device refuses it from then on. Returns 0, or a negative errno.
- */
+/* Destroys the key: the device refuses it from then on. Returns 0, or a negative errno. */
 INLAY_COLD int inlay_devx_mkey_destroy(struct inlay_devx_mkey *key)
 {
 	INLAY_CHECK(key, "no argument is NULL");

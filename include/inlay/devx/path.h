@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/devx/path.h: how a queue pair made by device commands reaches its peer. The peers exchange
- * the record of connect.h, so either may be a queue pair of verbs instead.
+ * the record of connect.h, so either may be a verbs queue pair.
  *
+ *   struct inlay_devx_path path = inlay_devx_path_defaults();
  *   struct inlay_connect_record mine, peer;
- *   struct inlay_devx_path path;
  *
- *   inlay_devx_path_init(&path);
  *   path.access = IBV_ACCESS_REMOTE_WRITE;
  *   inlay_devx_qp_address(&qp, &path, &mine);                       qp.h
  *   ... send mine (inlay_connect_pack), receive peer (inlay_connect_unpack) ...
@@ -15,17 +14,15 @@
  *
  * Invariants
  *
- *   - path.gid_index selects the GID, and with it the version of RoCE. Both ends must use the same
- *     version. inlay_connect_port finds the best index.
- *   - On RoCE the device needs the MAC that frames go to, and no command finds it. A record from
- *     inlay_devx_qp_address holds its sender's own, which is right within one Ethernet segment.
- *     inlay_devx_address_resolve is right in every case: across routers, and for a record of a
- *     verbs queue pair, which holds none.
- *   - On InfiniBand the LID is enough within a subnet. The GID is used with path.global, or if the
- *     peer's record demands it.
+ *   - path.gid_index selects the GID and thus the version of RoCE, which must be the peer's.
+ *     inlay_connect_port finds the best index.
+ *   - On RoCE the device needs the MAC that frames go to. A record from inlay_devx_qp_address holds
+ *     its sender's, which is right within one Ethernet segment. inlay_devx_address_resolve is
+ *     always right: across routers, and for the record of a verbs queue pair, which has no MAC.
+ *   - On InfiniBand the GID is used with path.global, or if the peer's record demands it.
  *   - ECE is not negotiated: a record made here offers none.
  *
- * Threads: pure data, except for the functions that take a context or a PD: as verbs and device
+ * Threads: pure data; functions that take a context or a PD are as thread-safe as verbs and device
  * commands.
  * Sources: devx/ifc/qp.h; ibv_create_ah(3); Linux, infiniband/hw/mlx5/qp.c (mlx5_set_path); UCX's
  * rc_mlx5_devx.c (the MAC from an address handle).
@@ -37,54 +34,52 @@
 #include <inlay/devx/call.h>
 #include <inlay/devx/ifc/qp.h>
 
-/* How this end sends, and what its peer may do. Start from inlay_devx_path_init. */
+/* How this end sends, and what its peer may do, with the default in brackets. */
 struct inlay_devx_path {
-	uint32_t access;        /* of the peer: IBV_ACCESS_REMOTE_WRITE, _REMOTE_READ, _REMOTE_ATOMIC, or 0 */
-	uint32_t psn;           /* of the first packet, 24 bits */
-	uint32_t qkey;          /* UD */
-	uint32_t flow_label;    /* GRH, 20 bits */
-	uint16_t pkey_index;    /* IB */
-	uint16_t udp_sport;     /* RoCE v2: 0xc000 .. 0xffff; 0: one made of both QPNs */
-	uint8_t port;           /* from 1 */
-	uint8_t gid_index;
-	uint8_t mtu;            /* enum ibv_mtu: no longer packets than these; 0: as both ports take */
-	uint8_t global;         /* IB: send with a GRH */
-	uint8_t hop_limit;      /* GRH */
-	uint8_t tclass;         /* GRH; 0: as the peer */
-	uint8_t sl;             /* IB: service level, 0 .. 15; RoCE: priority, 0 .. 7; 0: as the peer */
-	uint8_t src_path_bits;  /* IB, 0 .. 127 */
-	uint8_t timeout;        /* of an ack: 4.096 us << timeout, 1 .. 31; 0: for ever */
-	uint8_t retry_count;    /* 0 .. 7 */
-	uint8_t rnr_retry;      /* 0 .. 6; 7: for ever */
-	uint8_t min_rnr_timer;  /* what the peer waits after an RNR NAK, 0 .. 31: table in ibv_modify_qp(3) */
-	uint8_t rd_atomic;      /* reads and atomics that this end has under way, 0 .. 128, rounded up to 2^n */
-	uint8_t dest_rd_atomic; /* and that it answers at a time */
-	uint8_t atomic_mode;    /* enum inlay_atomic_mode, with IBV_ACCESS_REMOTE_ATOMIC */
-	uint8_t counter_set;    /* from ALLOC_Q_COUNTER; 0: the device's */
+	uint32_t access;        /* of the peer: IBV_ACCESS_REMOTE_WRITE, _REMOTE_READ, _REMOTE_ATOMIC [0] */
+	uint32_t psn;           /* of the first packet, 24 bits [0] */
+	uint32_t qkey;          /* UD [0] */
+	uint32_t flow_label;    /* GRH, 20 bits [0] */
+	uint16_t pkey_index;    /* IB [0] */
+	uint16_t udp_sport;     /* RoCE v2: 0xc000 .. 0xffff; 0: from both QPNs [0] */
+	uint8_t port;           /* from 1 [1] */
+	uint8_t gid_index;      /* [0] */
+	uint8_t mtu;            /* enum ibv_mtu, the longest packet; 0: as both ports take [0] */
+	uint8_t global;         /* IB: send with a GRH [0] */
+	uint8_t hop_limit;      /* GRH [64] */
+	uint8_t traffic_class;  /* GRH; 0: as the peer [0] */
+	uint8_t sl;             /* IB: service level, 0 .. 15; RoCE: priority, 0 .. 7; 0: as the peer [0] */
+	uint8_t src_path_bits;  /* IB, 0 .. 127 [0] */
+	uint8_t timeout;        /* of an ack: 4.096 us << timeout, 1 .. 31; 0: no timeout [14: 67 ms] */
+	uint8_t retry_count;    /* 0 .. 7 [7] */
+	uint8_t rnr_retry;      /* 0 .. 6; 7: no limit [7] */
+	uint8_t min_rnr_timer;  /* the peer's pause after an RNR NAK, 0 .. 31: ibv_modify_qp(3) [12: 0.64 ms] */
+	uint8_t rd_atomic;      /* reads and atomics that this end has under way, 0 .. 128, rounded up to 2^n [16] */
+	uint8_t dest_rd_atomic; /* and that it answers at a time [16] */
+	uint8_t atomic_mode;    /* enum inlay_atomic_mode, with IBV_ACCESS_REMOTE_ATOMIC [INLAY_ATOMIC_MODE_IB] */
+	uint8_t counter_set;    /* from ALLOC_Q_COUNTER; 0: the device's [0] */
 };
 
 /* ------------------------------------------------------------------------------------------------
  * Set-up: all of it
  */
 
-/*
- * The defaults: no access, PSN 0, port 1, GID 0, both ports' MTU, hop limit 64, an ack timeout of
- * 67 ms, 7 retries, endless RNR retries of 0.64 ms, 16 reads and atomics each way, InfiniBand's
- * atomics.
- */
-INLAY_COLD void inlay_devx_path_init(struct inlay_devx_path *path)
+/* The defaults, as above. */
+INLAY_COLD struct inlay_devx_path inlay_devx_path_defaults(void)
 {
-	INLAY_CHECK(path, "no argument is NULL");
-	__builtin_memset(path, 0, sizeof(*path));
-	path->port = 1;
-	path->hop_limit = 64;
-	path->timeout = 14;
-	path->retry_count = 7;
-	path->rnr_retry = 7;
-	path->min_rnr_timer = 12;
-	path->rd_atomic = 16;
-	path->dest_rd_atomic = 16;
-	path->atomic_mode = INLAY_ATOMIC_MODE_IB;
+	struct inlay_devx_path path;
+
+	__builtin_memset(&path, 0, sizeof(path));
+	path.port = 1;
+	path.hop_limit = 64;
+	path.timeout = 14;
+	path.retry_count = 7;
+	path.rnr_retry = 7;
+	path.min_rnr_timer = 12;
+	path.rd_atomic = 16;
+	path.dest_rd_atomic = 16;
+	path.atomic_mode = INLAY_ATOMIC_MODE_IB;
+	return path;
 }
 
 /* Whether each field is in its range. Both ends drop upper bits of psn. ethernet: of the port. */
@@ -104,66 +99,40 @@ INLAY_COLD uint8_t inlay_devx_connect_type_(uint32_t st)
 }
 
 /* The MAC of a port's GID, 6 bytes: QUERY_ROCE_ADDRESS. */
-INLAY_COLD int inlay_devx_roce_mac_(struct ibv_context *ctx, uint8_t port, uint8_t gid_index, uint8_t *mac)
+INLAY_COLD int inlay_devx_roce_mac_(struct ibv_context *ctx, uint8_t port, uint8_t gid_index, uint8_t *mac,
+				    struct inlay_devx_error *error)
 {
 	struct inlay_query_roce_address_out out;
-	struct inlay_query_roce_address_in in;
-	uint32_t high, low;
+	struct inlay_cmd_in in;
+	uint64_t be;
 	int err;
 
-	__builtin_memset(&in, 0, sizeof(in));
-	inlay_cmd_in_set(&in.cmd, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_QUERY_ROCE_ADDRESS);
-	inlay_query_roce_address_in_set(&in, INLAY_QUERY_ROCE_ADDRESS_IN_ROCE_ADDRESS_INDEX, gid_index);
+	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_QUERY_ROCE_ADDRESS, 0);
+	inlay_cmd_in_set(&in, INLAY_CMD_IN_ROCE_ADDRESS_INDEX, gid_index);
 	/* Only a function with several ports numbers them here. */
-	inlay_query_roce_address_in_set(&in, INLAY_QUERY_ROCE_ADDRESS_IN_VHCA_PORT_NUM, port > 1 ? port & 15 : 0);
-	err = inlay_devx_command(ctx, &in, sizeof(in), &out, sizeof(out), NULL);
-	if (err)
-		return err;
-	high = inlay_to_be32((uint32_t)inlay_roce_addr_get(&out.addr, INLAY_ROCE_ADDR_SOURCE_MAC_47_32) << 16);
-	low = inlay_to_be32((uint32_t)inlay_roce_addr_get(&out.addr, INLAY_ROCE_ADDR_SOURCE_MAC_31_0));
-	__builtin_memcpy(mac, &high, 2);
-	__builtin_memcpy(mac + 2, &low, 4);
-	return 0;
+	inlay_cmd_in_set(&in, INLAY_CMD_IN_VHCA_PORT_NUM, port > 1 ? port & 15 : 0);
+	err = inlay_devx_command(ctx, &in, sizeof(in), &out, sizeof(out), error);
+	be = inlay_to_be64(inlay_query_roce_address_out_get(&out, INLAY_QUERY_ROCE_ADDRESS_OUT_SOURCE_MAC_47_32) << 48 |
+			   inlay_query_roce_address_out_get(&out, INLAY_QUERY_ROCE_ADDRESS_OUT_SOURCE_MAC_31_0) << 16);
+	__builtin_memcpy(mac, &be, 6);
+	return err;
 }
 
 /*
- * Fills what a record says about a port: as inlay_connect_port, and on RoCE the MAC. Leaves the
- * rest alone.
+ * Writes into the peer's record the MAC that leads to its GID, which the kernel looks up. Does
+ * nothing on InfiniBand.
  *
- * port       from 1
- * gid_index  of that port
- *
- * Returns 0; -ENETDOWN when the port is not up; -ENOENT when it has no such GID; else the negative
- * errno of ibv_query_port, ibv_query_gid_ex or QUERY_ROCE_ADDRESS.
- */
-INLAY_COLD int inlay_devx_port_address(struct ibv_context *ctx, uint8_t port, uint8_t gid_index,
-				       struct inlay_connect_record *r)
-{
-	int err;
-
-	INLAY_CHECK(ctx && r, "no argument is NULL");
-	err = inlay_connect_port(r, ctx, port, gid_index, NULL);
-	__builtin_memset(r->mac, 0, sizeof(r->mac));
-	return err || r->link == INLAY_CONNECT_IB ? err : inlay_devx_roce_mac_(ctx, port, gid_index, r->mac);
-}
-
-/*
- * Has the kernel look up the MAC that leads to the peer's GID, and writes it into the peer's
- * record. Does nothing on InfiniBand.
- *
- * peer  as received
  * pd    any of the context: an address handle is made in it, and destroyed
- * path  of this end: port, gid_index
+ * path  of this end: port, gid_index, sl, traffic_class, hop_limit
  *
- * Returns 0, or the negative errno of ibv_create_ah or mlx5dv_init_obj: -EHOSTUNREACH, -ENETUNREACH
- * or -ETIMEDOUT when there is no route.
+ * Returns 0, or the negative errno of ibv_create_ah or inlay_av_from_ah: -EHOSTUNREACH,
+ * -ENETUNREACH or -ETIMEDOUT when there is no route.
  */
 INLAY_COLD int inlay_devx_address_resolve(struct inlay_connect_record *peer, struct ibv_pd *pd,
 					  const struct inlay_devx_path *path)
 {
 	struct ibv_ah_attr attr;
-	struct mlx5dv_obj obj;
-	struct mlx5dv_ah dv;
+	struct inlay_av av;
 	struct ibv_ah *ah;
 	int err;
 
@@ -177,32 +146,27 @@ INLAY_COLD int inlay_devx_address_resolve(struct inlay_connect_record *peer, str
 	__builtin_memcpy(attr.grh.dgid.raw, peer->gid, sizeof(peer->gid));
 	attr.grh.sgid_index = path->gid_index;
 	attr.grh.hop_limit = path->hop_limit;
-	attr.grh.traffic_class = path->tclass;
+	attr.grh.traffic_class = path->traffic_class;
 	errno = 0;
 	ah = ibv_create_ah(pd, &attr);
 	if (!ah)
 		return errno ? -errno : -ENOMEM;
-	__builtin_memset(&obj, 0, sizeof(obj));
-	__builtin_memset(&dv, 0, sizeof(dv));
-	obj.ah.in = ah;
-	obj.ah.out = &dv;
-	err = mlx5dv_init_obj(&obj, MLX5DV_OBJ_AH);
+	err = inlay_av_from_ah(&av, ah, 0, 0);
 	if (!err)
-		__builtin_memcpy(peer->mac, dv.av->rmac, sizeof(peer->mac));
+		__builtin_memcpy(peer->mac, av.av.rmac, sizeof(peer->mac));
 	ibv_destroy_ah(ah);
-	return -err;
+	return err;
 }
 
 /*
- * Fills an address path, which is zeroed. peer: NULL for a QP without one (UD, DCI); then only
- * port, key index and service level are filled. link: of this end, enum inlay_connect_link. qpn: of
- * this end.
+ * Fills a zeroed address path. Without a peer (UD, DCI) only port, key index and class. link, qpn:
+ * of this end; link is enum inlay_connect_link.
  */
 INLAY_COLD void inlay_devx_ads_fill_(struct inlay_ads *ads, const struct inlay_devx_path *path,
 				     const struct inlay_connect_record *peer, uint32_t link, uint32_t qpn)
 {
 	uint32_t sport = path->udp_sport, sl = peer && !path->sl ? peer->sl : path->sl;
-	uint32_t tclass = peer && !path->tclass ? peer->traffic_class : path->tclass;
+	uint32_t tclass = peer && !path->traffic_class ? peer->traffic_class : path->traffic_class;
 
 	inlay_ads_set(ads, INLAY_ADS_VHCA_PORT_NUM, path->port);
 	if (link == INLAY_CONNECT_IB) {

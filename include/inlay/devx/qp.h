@@ -31,16 +31,15 @@
  *
  * Invariants
  *
- *   - qp.state is where the last transition led. The device moves a QP to ERR by itself when
- *     something fails; inlay_devx_qp_query shows it.
+ *   - qp.state is where the last transition led. When something fails, the device moves a QP to ERR
+ *     by itself: QUERY_QP (inlay_devx_query_context) shows it.
  *   - Receives may be posted from INIT on.
- *   - inlay_devx_qp_to_reset resets the queues of queue.h as well. The caller removes what is left
- *     of the QP's completions with inlay_cq_clean before it connects the QP again. queue.h explains
- *     the way out of an error ("A QP in error").
+ *   - After inlay_devx_qp_to_reset, remove the QP's old completions with inlay_cq_clean before
+ *     connecting it again. queue.h, "A QP in error", explains the way out of an error.
  *   - A QP on a shared queue (SRQ, RMP, XRQ by number) raises INLAY_EVENT_SRQ_LAST_WQE in ERR, as
  *     soon as it takes no more entries. Wait for it before destroying or resetting the QP.
  *   - A DCI always has a shared queue and takes nothing from it; dct.h shows how it posts.
- *   - The result of an atomic is in host byte order in memory, but big-endian in a CQE
+ *   - An atomic's result is in host byte order in memory, but big-endian in a CQE
  *     (attr.scatter_req).
  *
  * Threads: the queues as queue.h says; all else as device commands.
@@ -64,31 +63,30 @@ enum inlay_devx_qp_flags {
 	INLAY_DEVX_QP_RNDV = 4            /* no send queue: for the rendezvous reads of a tag-matching XRQ */
 };
 
-/* What is wanted. Zero it first: 0 selects a default where one is named. */
+/* What to create. Zero it first. */
 struct inlay_devx_qp_attr {
 	struct inlay_devx_place ring;   /* inlay_devx_qp_size() bytes. Without queues: any umem, none of it used */
 	struct inlay_devx_place record; /* 8 bytes: receive word, send word */
 	struct inlay_devx_uar *uar;     /* the send queue's register; may be NULL without a send queue */
 	uint32_t type;                  /* enum inlay_qp_st: RC (0), UC, UD, DCI */
 	uint32_t pdn;                   /* it, the CQNs and srqn: 24 bits */
-	uint32_t send_cqn, recv_cqn;    /* CQs by number, if the next two are NULL: then the caller reserves the CQEs */
-	struct inlay_cq *send_cq;       /* both must exist, even if one side is not used. sq_bbs CQEs are reserved, */
-	struct inlay_cq *recv_cq;       /* and rq_wqes here */
+	struct inlay_cq *send_cq;       /* required, even without a send queue; reserves sq_bbs CQEs */
+	struct inlay_cq *recv_cq;       /* required, even without a receive queue; reserves rq_wqes CQEs */
+	uint32_t send_cqn, recv_cqn;    /* CQs by number, where the above are NULL: the caller reserves the CQEs */
 	uint32_t sq_bbs;                /* WQEBBs of the send queue, a power of two, 1 .. 32768; 0: no send queue */
 	uint32_t max_ds;                /* longest WQE in 16-byte units, 1 .. 63, at most max_wqe_sz_sq; 0: 63 */
-	uint32_t rq_wqes;               /* a power of two, 1 .. 32768; 0: no receive queue of its own */
+	uint32_t rq_wqes;               /* a power of two, 1 .. 32768; 0: no own receive queue */
 	uint32_t rq_stride;             /* bytes, a power of two, 16 .. 1024; times rq_wqes at least 64 */
 	uint32_t rq_type;               /* INLAY_RQ_TYPE_SHARED: receives through srqn, and rq_wqes is 0; else 0 */
 	uint32_t srqn;                  /* of an SRQ, RMP or XRQ */
-	uint32_t scatter_req;           /* results of reads and atomics go into the CQE, up to 32 bytes, or 64 with
-					   CQEs of 128; 0: never */
+	uint32_t scatter_req;           /* read and atomic results into the CQE: up to 32, 64 (CQEs of 128); 0: never */
 	uint32_t scatter_res;           /* received data likewise; a DCI receives nothing */
 	uint32_t user_index;            /* with INLAY_DEVX_QP_USER_INDEX, 24 bits */
 	uint32_t flags;                 /* enum inlay_devx_qp_flags */
 	uint64_t dc_key;                /* DCI: the default access key */
 };
 
-/* The queues, and their object. Align it to a cache line: a post touches only the first of sq. */
+/* The queues and their object. Align it to a cache line: a post touches only the first of sq. */
 struct inlay_devx_qp {
 	struct inlay_sq sq;            /* unless attr.sq_bbs was 0 */
 	struct inlay_rq rq;            /* unless attr.rq_wqes was 0 */
@@ -100,14 +98,14 @@ struct inlay_devx_qp {
 	uint8_t ethernet;              /* from INIT on: the port's link layer, and its enum ibv_mtu */
 	uint8_t mtu;
 	uint8_t has_sq, has_rq;
-	struct inlay_devx_error error; /* of the last command on it */
+	struct inlay_devx_error error; /* of the last call on it */
 };
 
 /* ------------------------------------------------------------------------------------------------
  * Set-up: all of it
  */
 
-/* Returns the bytes of the ring, a multiple of 64; 0 without a queue, or for an impossible one. */
+/* Returns the ring's bytes, a multiple of 64; 0 without a queue, or for an impossible one. */
 INLAY_COLD size_t inlay_devx_qp_size(uint32_t sq_bbs, uint32_t rq_wqes, uint32_t rq_stride)
 {
 	size_t rq = 0;
@@ -126,33 +124,47 @@ INLAY_COLD size_t inlay_devx_qp_size(uint32_t sq_bbs, uint32_t rq_wqes, uint32_t
 	return rq + (size_t)sq_bbs * INLAY_WQEBB;
 }
 
-/* Whether the attributes go together. */
-INLAY_COLD int inlay_devx_qp_attr_ok_(const struct inlay_devx_qp_attr *attr)
+/* Returns NULL, or which of the attributes are impossible or do not go together. */
+INLAY_COLD const char *inlay_devx_qp_attr_(const struct inlay_devx_qp_attr *attr)
 {
 	uint32_t all = INLAY_DEVX_QP_USER_INDEX | INLAY_DEVX_QP_NO_SEND_RECORD | INLAY_DEVX_QP_RNDV;
+	int shared = attr->rq_type == INLAY_RQ_TYPE_SHARED, dci = attr->type == INLAY_QP_ST_DCI;
 
-	if (attr->type != INLAY_QP_ST_RC && attr->type != INLAY_QP_ST_UC && attr->type != INLAY_QP_ST_UD &&
-	    attr->type != INLAY_QP_ST_DCI)
-		return 0;
+	if (attr->type != INLAY_QP_ST_RC && attr->type != INLAY_QP_ST_UC && attr->type != INLAY_QP_ST_UD && !dci)
+		return "the type is not RC, UC, UD or DCI";
 	if (attr->flags & ~all || attr->max_ds > INLAY_MAX_DS ||
 	    (attr->user_index | attr->pdn | attr->send_cqn | attr->recv_cqn | attr->srqn) >> 24)
-		return 0;
+		return "an unknown flag, a WQE of more than 63 units, or a number of more than 24 bits";
 	if ((attr->sq_bbs || attr->rq_wqes) && !inlay_devx_qp_size(attr->sq_bbs, attr->rq_wqes, attr->rq_stride))
-		return 0;
-	if (attr->sq_bbs ? !attr->uar || !attr->uar->devx || attr->flags & INLAY_DEVX_QP_RNDV :
-			   attr->type == INLAY_QP_ST_DCI)
-		return 0;
-	if (attr->rq_type != 0 && attr->rq_type != INLAY_RQ_TYPE_SHARED)
-		return 0;
-	if (attr->rq_type == INLAY_RQ_TYPE_SHARED ? attr->rq_wqes != 0 : attr->type == INLAY_QP_ST_DCI)
-		return 0;
-	return (attr->scatter_req == 0 || attr->scatter_req == 32 || attr->scatter_req == 64) &&
-	       (attr->scatter_res == 0 || attr->scatter_res == 32 || attr->scatter_res == 64);
+		return "an impossible ring: inlay_devx_qp_size";
+	if (attr->sq_bbs ? !attr->uar || !attr->uar->devx || attr->flags & INLAY_DEVX_QP_RNDV : dci)
+		return "a send queue without a register or with INLAY_DEVX_QP_RNDV, or a DCI without one";
+	if ((attr->rq_type && !shared) || (shared ? attr->rq_wqes != 0 : dci))
+		return "the receive side is not one of own, shared and none; a DCI's is shared";
+	if ((attr->scatter_req && attr->scatter_req != 32 && attr->scatter_req != 64) ||
+	    (attr->scatter_res && attr->scatter_res != 32 && attr->scatter_res != 64))
+		return "scattering to the CQE is 0, 32 or 64";
+	return !attr->ring.umem || !attr->ring.umem->umem ? "the ring has no umem" : NULL;
+}
+
+/* Whether the device can do without send records: 0, -ENOTSUP, or the errno of a query. */
+INLAY_COLD int inlay_devx_no_send_record_(struct ibv_context *ctx, struct inlay_devx_error *error)
+{
+	struct inlay_query_hca_cap_out cap;
+	int err = inlay_devx_query_cap(ctx, INLAY_CAP_GENERAL, &cap, error);
+	int can = !err && inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_HCA_CAP_2);
+
+	if (can)
+		err = inlay_devx_query_cap(ctx, INLAY_CAP_GENERAL_2, &cap, error);
+	if (err)
+		return err;
+	can = can && inlay_hca_cap_2_get(&cap.cap.general_2, INLAY_HCA_CAP_2_SEND_DBR_MODE_NO_DBR_INT);
+	return can ? 0 : inlay_devx_refuse_(error, -ENOTSUP, "the device does not do without send records");
 }
 
 /*
- * Destroys the QP, from any state; its memory and its register are the caller's again. Remove what
- * it left in its CQs with inlay_cq_clean. Returns 0, or a negative errno.
+ * Destroys the QP, in any state. Remove what it left in its CQs with inlay_cq_clean. Returns 0, or
+ * a negative errno.
  */
 INLAY_COLD int inlay_devx_qp_destroy(struct inlay_devx_qp *qp)
 {
@@ -176,51 +188,38 @@ INLAY_COLD int inlay_devx_qp_destroy(struct inlay_devx_qp *qp)
  * INLAY_DEVX_QP_NO_SEND_RECORD needs general 2's send_dbr_mode_no_dbr_int. The record is still
  * needed: inlay_sq_ring writes it, and nothing reads it.
  *
- * Returns 0; -EINVAL for attributes that are impossible or do not go together, and for an
- * impossible ring or record (devx/umem.h); -ENOSPC when a CQ has too few CQEs left (its `refusal`
- * says how many); -ENOTSUP for a flag that the device cannot do; else the negative errno of
+ * Returns 0; -EINVAL for an impossible attribute, ring or record; -ENOSPC when a CQ has too few
+ * CQEs left; -ENOTSUP for a flag that the device does not support; else the negative errno of
  * ibv_query_device, QUERY_HCA_CAP or CREATE_QP. On failure qp->obj is NULL.
  */
 INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context *ctx,
 				    const struct inlay_devx_qp_attr *attr)
 {
-	size_t bytes, rq_bytes;
+	uint32_t *record, shared;
 	struct inlay_create_qp_in in;
 	struct ibv_device_attr device;
-	struct inlay_cmd_out out;
-	struct inlay_query_hca_cap_out cap;
-	uint32_t *record;
 	uint8_t *ring;
+	size_t bytes;
 	int err;
 
 	INLAY_CHECK(qp && ctx && attr, "no argument is NULL");
 	__builtin_memset(qp, 0, sizeof(*qp));
+	shared = attr->rq_type == INLAY_RQ_TYPE_SHARED;
+	qp->error.why = inlay_devx_qp_attr_(attr);
 	bytes = inlay_devx_qp_size(attr->sq_bbs, attr->rq_wqes, attr->rq_stride);
-	rq_bytes = (size_t)attr->rq_wqes * attr->rq_stride;
-	if (!inlay_devx_qp_attr_ok_(attr) || !attr->ring.umem || !attr->ring.umem->umem)
-		return -EINVAL;
-	ring = bytes ? inlay_devx_ring_at_(attr->ring, bytes) : NULL;
-	record = inlay_devx_record_at_(attr->record);
-	if ((bytes && !ring) || !record)
-		return -EINVAL;
-	if (attr->flags & INLAY_DEVX_QP_NO_SEND_RECORD) {
-		err = inlay_devx_query_cap(ctx, INLAY_CAP_GENERAL, &cap, &qp->error);
-		if (!err && !inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_HCA_CAP_2))
-			return -ENOTSUP;
-		if (!err)
-			err = inlay_devx_query_cap(ctx, INLAY_CAP_GENERAL_2, &cap, &qp->error);
-		if (err)
-			return err;
-		if (!inlay_hca_cap_2_get(&cap.cap.general_2, INLAY_HCA_CAP_2_SEND_DBR_MODE_NO_DBR_INT))
-			return -ENOTSUP;
-	}
+	if (!qp->error.why)
+		qp->error.why = inlay_devx_places_(attr->ring, bytes, attr->record, &ring, &record);
+	if (qp->error.why)
+		return inlay_devx_refuse_(&qp->error, -EINVAL, qp->error.why);
+	err = attr->flags & INLAY_DEVX_QP_NO_SEND_RECORD ? inlay_devx_no_send_record_(ctx, &qp->error) : 0;
+	if (err)
+		return err;
 	err = ibv_query_device(ctx, &device);
 	if (err)
-		return -err;
+		return inlay_devx_refuse_(&qp->error, -err, "ibv_query_device failed");
 
 	record[0] = record[1] = 0;
-	__builtin_memset(&in, 0, sizeof(in));
-	inlay_cmd_in_set(&in.cmd, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_CREATE_QP);
+	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_CREATE_QP, 0);
 	inlay_create_qp_in_set(&in, INLAY_CREATE_QP_IN_WQ_UMEM_ID, attr->ring.umem->id);
 	inlay_create_qp_in_set(&in, INLAY_CREATE_QP_IN_WQ_UMEM_OFFSET, bytes ? attr->ring.offset : 0);
 	inlay_create_qp_in_set(&in, INLAY_CREATE_QP_IN_WQ_UMEM_VALID, 1);
@@ -245,40 +244,38 @@ INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context
 	}
 	if (attr->uar)
 		inlay_qpc_set(&in.qpc, INLAY_QPC_UAR_PAGE, attr->uar->page_id);
+	inlay_qpc_set(&in.qpc, INLAY_QPC_RQ_TYPE,
+		      shared ? INLAY_RQ_TYPE_SHARED : attr->rq_wqes ? INLAY_RQ_TYPE_OWN : INLAY_RQ_TYPE_NONE);
+	inlay_qpc_set(&in.qpc, INLAY_QPC_SRQN_RMPN_XRQN, shared ? attr->srqn : 0);
 	if (attr->rq_wqes) {
-		inlay_qpc_set(&in.qpc, INLAY_QPC_RQ_TYPE, INLAY_RQ_TYPE_OWN);
 		inlay_qpc_set(&in.qpc, INLAY_QPC_LOG_RQ_SIZE, inlay_log2_ceil(attr->rq_wqes));
 		inlay_qpc_set(&in.qpc, INLAY_QPC_LOG_RQ_STRIDE, inlay_log2_ceil(attr->rq_stride) - 4);
-	} else if (attr->rq_type == INLAY_RQ_TYPE_SHARED) {
-		inlay_qpc_set(&in.qpc, INLAY_QPC_RQ_TYPE, INLAY_RQ_TYPE_SHARED);
-		inlay_qpc_set(&in.qpc, INLAY_QPC_SRQN_RMPN_XRQN, attr->srqn);
-	} else {
-		inlay_qpc_set(&in.qpc, INLAY_QPC_RQ_TYPE, INLAY_RQ_TYPE_NONE);
 	}
 	inlay_qpc_set(&in.qpc, INLAY_QPC_CS_REQ, attr->scatter_req == 64 ? INLAY_CS_REQ_UP_TO_64 :
 		      attr->scatter_req ? INLAY_CS_REQ_UP_TO_32 : INLAY_CS_REQ_OFF);
 	inlay_qpc_set(&in.qpc, INLAY_QPC_CS_RES, attr->scatter_res == 64 ? INLAY_CS_RES_UP_TO_64 :
 		      attr->scatter_res ? INLAY_CS_RES_UP_TO_32 : INLAY_CS_RES_OFF);
 	inlay_qpc_set(&in.qpc, INLAY_QPC_DC_ACCESS_KEY, attr->type == INLAY_QP_ST_DCI ? attr->dc_key : 0);
-	err = inlay_devx_create(ctx, &in, sizeof(in), &out, sizeof(out), &qp->obj, &qp->error);
+	err = inlay_devx_make_(ctx, &in, sizeof(in), &qp->obj, &qp->qpn, &qp->error);
 	qp->ctx = ctx;
-	qp->qpn = (uint32_t)inlay_cmd_out_get(&out, INLAY_CMD_OUT_NUMBER);
 	qp->type = attr->type;
 	qp->state = INLAY_QP_STATE_RST;
-	if (!err && attr->rq_wqes)
+	if (err)
+		return err;
+	if (attr->rq_wqes)
 		err = inlay_rq_init(&qp->rq, ring, attr->rq_wqes, attr->rq_stride, record);
 	qp->has_rq = !err && attr->rq_wqes;
 	if (qp->has_rq && attr->recv_cq)
-		err = inlay_rq_reserve(&qp->rq, attr->recv_cq, NULL);
+		err = inlay_rq_reserve(&qp->rq, attr->recv_cq, &qp->error.why);
 	if (!err && attr->sq_bbs)
-		err = inlay_sq_init(&qp->sq, ring + rq_bytes, attr->sq_bbs, record, qp->qpn,
-				    attr->max_ds ? attr->max_ds : INLAY_MAX_DS, &attr->uar->uar);
+		err = inlay_sq_init(&qp->sq, ring + (size_t)attr->rq_wqes * attr->rq_stride, attr->sq_bbs, record,
+				    qp->qpn, attr->max_ds ? attr->max_ds : INLAY_MAX_DS, &attr->uar->uar);
 	qp->has_sq = !err && attr->sq_bbs;
 	if (qp->has_sq && attr->send_cq)
-		err = inlay_sq_reserve(&qp->sq, attr->send_cq, NULL);
+		err = inlay_sq_reserve(&qp->sq, attr->send_cq, &qp->error.why);
 	if (err) {
 		inlay_devx_qp_destroy(qp);
-		return err;
+		return inlay_devx_refuse_(&qp->error, err, qp->error.why);
 	}
 	if (qp->has_sq)
 		inlay_sq_set_type(&qp->sq, inlay_devx_connect_type_(attr->type),
@@ -287,52 +284,34 @@ INLAY_COLD int inlay_devx_qp_create(struct inlay_devx_qp *qp, struct ibv_context
 	return 0;
 }
 
-/*
- * Asks for the QP's context: INLAY_QPC_STATE and the rest. Returns 0, -EINVAL without an object, or
- * the negative errno of QUERY_QP.
- */
-INLAY_COLD int inlay_devx_qp_query(struct inlay_devx_qp *qp, struct inlay_query_qp_out *out)
-{
-	INLAY_CHECK(qp && out, "no argument is NULL");
-	return inlay_devx_query_number_(qp->obj, INLAY_CMD_OP_QUERY_QP, qp->qpn, out, sizeof(*out), &qp->error);
-}
-
 /* ---- Transitions ---- */
 
 /* Sends a transition, and notes the state that it leads to. */
-INLAY_COLD int inlay_devx_qp_move_(struct inlay_devx_qp *qp, struct inlay_cmd_in *in, size_t inlen, uint32_t opcode,
-				   uint32_t state)
+INLAY_COLD int inlay_devx_qp_move_(struct inlay_devx_qp *qp, const void *in, size_t inlen, uint32_t state)
 {
-	struct inlay_cmd_out out;
-	int err;
+	int err = inlay_devx_change_(qp->obj, in, inlen, &qp->error);
 
-	if (!qp->obj)
-		return -EINVAL;
-	inlay_cmd_in_set(in, INLAY_CMD_IN_OPCODE, opcode);
-	inlay_cmd_in_set(in, INLAY_CMD_IN_NUMBER, qp->qpn);
-	err = inlay_devx_modify(qp->obj, in, inlen, &out, sizeof(out), &qp->error);
 	if (!err)
 		qp->state = state;
 	return err;
 }
 
 /*
- * Moves the QP from any state to ERR: what is outstanding is flushed. Returns 0, -EINVAL without an
- * object, or the negative errno of 2ERR_QP.
+ * Moves the QP from any state to ERR, which flushes what is outstanding. Returns 0, -EINVAL without
+ * an object, or the negative errno of 2ERR_QP.
  */
 INLAY_COLD int inlay_devx_qp_to_error(struct inlay_devx_qp *qp)
 {
 	struct inlay_cmd_in in;
 
 	INLAY_CHECK(qp, "no argument is NULL");
-	__builtin_memset(&in, 0, sizeof(in));
-	return inlay_devx_qp_move_(qp, &in, sizeof(in), INLAY_CMD_OP_2ERR_QP, INLAY_QP_STATE_ERR);
+	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_2ERR_QP, qp->qpn);
+	return inlay_devx_qp_move_(qp, &in, sizeof(in), INLAY_QP_STATE_ERR);
 }
 
 /*
- * Moves the QP from any state to RST, and empties its queues (inlay_sq_reset, inlay_rq_reset). The
- * caller runs inlay_cq_clean on its CQs. Returns 0, -EINVAL without an object, or the negative
- * errno of 2RST_QP.
+ * Moves the QP from any state to RST, and empties its queues (inlay_sq_reset, inlay_rq_reset).
+ * Returns 0, -EINVAL without an object, or the negative errno of 2RST_QP.
  */
 INLAY_COLD int inlay_devx_qp_to_reset(struct inlay_devx_qp *qp)
 {
@@ -340,15 +319,13 @@ INLAY_COLD int inlay_devx_qp_to_reset(struct inlay_devx_qp *qp)
 	int err;
 
 	INLAY_CHECK(qp, "no argument is NULL");
-	__builtin_memset(&in, 0, sizeof(in));
-	err = inlay_devx_qp_move_(qp, &in, sizeof(in), INLAY_CMD_OP_2RST_QP, INLAY_QP_STATE_RST);
-	if (err)
-		return err;
-	if (qp->has_sq)
+	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_2RST_QP, qp->qpn);
+	err = inlay_devx_qp_move_(qp, &in, sizeof(in), INLAY_QP_STATE_RST);
+	if (!err && qp->has_sq)
 		inlay_sq_reset(&qp->sq);
-	if (qp->has_rq)
+	if (!err && qp->has_rq)
 		inlay_rq_reset(&qp->rq);
-	return 0;
+	return err;
 }
 
 /*
@@ -361,80 +338,85 @@ INLAY_COLD int inlay_devx_qp_to_reset(struct inlay_devx_qp *qp)
  */
 INLAY_COLD int inlay_devx_qp_to_init(struct inlay_devx_qp *qp, const struct inlay_devx_path *path)
 {
-	struct inlay_modify_qp_in in;
+	struct inlay_create_qp_in in;
 	struct ibv_port_attr port;
-	int err;
+	int err, rc;
 
 	INLAY_CHECK(qp && path, "no argument is NULL");
+	rc = qp->type == INLAY_QP_ST_RC;
 	if (!qp->obj)
-		return -EINVAL;
+		return inlay_devx_refuse_(&qp->error, -EINVAL, "there is no object");
 	__builtin_memset(&port, 0, sizeof(port));
 	err = ibv_query_port(qp->ctx, path->port, &port);
 	if (err)
-		return -err;
+		return inlay_devx_refuse_(&qp->error, -err, "ibv_query_port failed");
 	if (!inlay_devx_path_ok_(path, port.link_layer == IBV_LINK_LAYER_ETHERNET))
-		return -EINVAL;
+		return inlay_devx_refuse_(&qp->error, -EINVAL, "a field of the path is out of its range");
 	qp->ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET;
 	qp->mtu = (uint8_t)port.active_mtu;
-	__builtin_memset(&in, 0, sizeof(in));
+	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_RST2INIT_QP, qp->qpn);
 	inlay_qpc_set(&in.qpc, INLAY_QPC_PM_STATE, INLAY_QP_PM_MIGRATED);
 	inlay_qpc_set(&in.qpc, INLAY_QPC_COUNTER_SET_ID, path->counter_set);
 	inlay_ads_set(&in.qpc.primary, INLAY_ADS_VHCA_PORT_NUM, path->port);
 	if (!qp->ethernet)
 		inlay_ads_set(&in.qpc.primary, INLAY_ADS_PKEY_INDEX, path->pkey_index);
-	if (qp->type == INLAY_QP_ST_RC || qp->type == INLAY_QP_ST_UC)
+	if (rc || qp->type == INLAY_QP_ST_UC)
 		inlay_qpc_set(&in.qpc, INLAY_QPC_RWE, !!(path->access & IBV_ACCESS_REMOTE_WRITE));
-	if (qp->type == INLAY_QP_ST_RC) {
+	if (rc)
 		inlay_qpc_set(&in.qpc, INLAY_QPC_RRE, !!(path->access & IBV_ACCESS_REMOTE_READ));
-		inlay_qpc_set(&in.qpc, INLAY_QPC_RAE, !!(path->access & IBV_ACCESS_REMOTE_ATOMIC));
-		if (path->access & IBV_ACCESS_REMOTE_ATOMIC)
-			inlay_qpc_set(&in.qpc, INLAY_QPC_ATOMIC_MODE, path->atomic_mode);
+	if (rc && path->access & IBV_ACCESS_REMOTE_ATOMIC) {
+		inlay_qpc_set(&in.qpc, INLAY_QPC_RAE, 1);
+		inlay_qpc_set(&in.qpc, INLAY_QPC_ATOMIC_MODE, path->atomic_mode);
 	}
 	if (qp->type == INLAY_QP_ST_UD)
 		inlay_qpc_set(&in.qpc, INLAY_QPC_Q_KEY, path->qkey);
-	return inlay_devx_qp_move_(qp, &in.cmd, sizeof(in), INLAY_CMD_OP_RST2INIT_QP, INLAY_QP_STATE_INIT);
+	return inlay_devx_qp_move_(qp, &in, sizeof(in), INLAY_QP_STATE_INIT);
 }
 
 /*
- * Moves the QP from INIT to RTR: whom it receives from, and the way there.
+ * Moves the QP from INIT to RTR: which peer it receives from, and the way there.
  *
  * path  dest_rd_atomic, min_rnr_timer (RC), and the fields about sending
  * peer  RC, UC: its record; else NULL
  *
- * Returns 0; -EINVAL without an object, for an impossible path, a missing or superfluous peer, one
- * of another type or kind of link, or on RoCE one without a MAC (inlay_devx_address_resolve); else
- * the negative errno of INIT2RTR_QP.
+ * Returns 0; -EINVAL without an object, for an impossible path, and for a peer that is missing, out
+ * of place, of another type or link, or on RoCE without a MAC; else the negative errno of
+ * INIT2RTR_QP.
  */
 INLAY_COLD int inlay_devx_qp_to_rtr(struct inlay_devx_qp *qp, const struct inlay_devx_path *path,
 				    const struct inlay_connect_record *peer)
 {
 	static const uint8_t none[6] = {0, 0, 0, 0, 0, 0};
-	struct inlay_modify_qp_in in;
+	struct inlay_create_qp_in in;
+	const char *why = NULL;
 	uint32_t link, mtu;
-	int connected;
+	int ud;
 
 	INLAY_CHECK(qp && path, "no argument is NULL");
-	connected = qp->type == INLAY_QP_ST_RC || qp->type == INLAY_QP_ST_UC;
+	ud = qp->type == INLAY_QP_ST_UD;
 	link = qp->ethernet ? INLAY_CONNECT_ROCE_V2 : INLAY_CONNECT_IB;
+	link = peer ? peer->link : link;
 	mtu = path->mtu ? path->mtu : qp->mtu;
-	if (!qp->obj || connected != (peer != NULL) || !inlay_devx_path_ok_(path, qp->ethernet))
-		return -EINVAL;
-	if (peer) {
-		if (peer->link > INLAY_CONNECT_ROCE_V2 || (peer->link != INLAY_CONNECT_IB) != qp->ethernet ||
-		    peer->type != inlay_devx_connect_type_(qp->type) || peer->qpn >> 24 ||
-		    peer->sl > (qp->ethernet ? 7 : 15))
-			return -EINVAL;
-		if (qp->ethernet && !__builtin_memcmp(peer->mac, none, sizeof(none)))
-			return -EINVAL;
-		link = peer->link;
-		if (peer->mtu && peer->mtu < mtu)
-			mtu = peer->mtu;
-	}
-	if (mtu < IBV_MTU_256 || mtu > IBV_MTU_4096)
-		return -EINVAL;
-	__builtin_memset(&in, 0, sizeof(in));
-	inlay_qpc_set(&in.qpc, INLAY_QPC_MTU, qp->type == INLAY_QP_ST_UD ? 5 : mtu);
-	inlay_qpc_set(&in.qpc, INLAY_QPC_LOG_MSG_MAX, qp->type == INLAY_QP_ST_UD ? 12 : 30);
+	if (peer && peer->mtu && peer->mtu < mtu)
+		mtu = peer->mtu;
+	if (!qp->obj)
+		why = "there is no object";
+	else if ((qp->type == INLAY_QP_ST_RC || qp->type == INLAY_QP_ST_UC) != (peer != NULL))
+		why = peer ? "a UD QP or DCI has no peer" : "the peer's record is missing";
+	else if (!inlay_devx_path_ok_(path, qp->ethernet) || mtu < IBV_MTU_256 || mtu > IBV_MTU_4096)
+		why = "a field of the path is out of its range";
+	else if (peer && (link > INLAY_CONNECT_ROCE_V2 || (link != INLAY_CONNECT_IB) != qp->ethernet ||
+			  peer->type != inlay_devx_connect_type_(qp->type)))
+		why = "the peer is on another kind of link, or of another type";
+	else if (peer && (peer->qpn >> 24 || peer->sl > (qp->ethernet ? 7 : 15)))
+		why = "a number in the peer's record is out of its range";
+	else if (peer && qp->ethernet && !__builtin_memcmp(peer->mac, none, sizeof(none)))
+		why = "the peer's record has no MAC: inlay_devx_address_resolve";
+	if (why)
+		return inlay_devx_refuse_(&qp->error, -EINVAL, why);
+	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_INIT2RTR_QP, qp->qpn);
+	inlay_qpc_set(&in.qpc, INLAY_QPC_MTU, ud ? 5 : mtu);
+	inlay_qpc_set(&in.qpc, INLAY_QPC_LOG_MSG_MAX, ud ? 12 : 30);
 	inlay_devx_ads_fill_(&in.qpc.primary, path, peer, link, qp->qpn);
 	if (peer) {
 		inlay_qpc_set(&in.qpc, INLAY_QPC_REMOTE_QPN, peer->qpn);
@@ -446,11 +428,11 @@ INLAY_COLD int inlay_devx_qp_to_rtr(struct inlay_devx_qp *qp, const struct inlay
 	}
 	if (qp->type == INLAY_QP_ST_DCI && path->access & IBV_ACCESS_REMOTE_ATOMIC) {
 		/* What atomics it may begin. */
-		inlay_modify_qp_in_set(&in, INLAY_MODIFY_QP_IN_OPT_PARAM_MASK, INLAY_QP_OPT_RAE);
+		inlay_create_qp_in_set(&in, INLAY_CREATE_QP_IN_OPT_PARAM_MASK, INLAY_QP_OPT_RAE);
 		inlay_qpc_set(&in.qpc, INLAY_QPC_RAE, 1);
 		inlay_qpc_set(&in.qpc, INLAY_QPC_ATOMIC_MODE, path->atomic_mode);
 	}
-	return inlay_devx_qp_move_(qp, &in.cmd, sizeof(in), INLAY_CMD_OP_INIT2RTR_QP, INLAY_QP_STATE_RTR);
+	return inlay_devx_qp_move_(qp, &in, sizeof(in), INLAY_QP_STATE_RTR);
 }
 
 /*
@@ -463,12 +445,12 @@ INLAY_COLD int inlay_devx_qp_to_rtr(struct inlay_devx_qp *qp, const struct inlay
  */
 INLAY_COLD int inlay_devx_qp_to_rts(struct inlay_devx_qp *qp, const struct inlay_devx_path *path)
 {
-	struct inlay_modify_qp_in in;
+	struct inlay_create_qp_in in;
 
 	INLAY_CHECK(qp && path, "no argument is NULL");
 	if (!inlay_devx_path_ok_(path, qp->ethernet))
-		return -EINVAL;
-	__builtin_memset(&in, 0, sizeof(in));
+		return inlay_devx_refuse_(&qp->error, -EINVAL, "a field of the path is out of its range");
+	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_RTR2RTS_QP, qp->qpn);
 	inlay_qpc_set(&in.qpc, INLAY_QPC_NEXT_SEND_PSN, path->psn & 0xffffff);
 	if (qp->type == INLAY_QP_ST_RC || qp->type == INLAY_QP_ST_DCI) {
 		inlay_qpc_set(&in.qpc, INLAY_QPC_LOG_SRA_MAX, inlay_log2_ceil(path->rd_atomic));
@@ -477,38 +459,44 @@ INLAY_COLD int inlay_devx_qp_to_rts(struct inlay_devx_qp *qp, const struct inlay
 		inlay_qpc_set(&in.qpc, INLAY_QPC_LOG_ACK_REQ_FREQ, 8);
 		inlay_ads_set(&in.qpc.primary, INLAY_ADS_ACK_TIMEOUT, path->timeout);
 	}
-	return inlay_devx_qp_move_(qp, &in.cmd, sizeof(in), INLAY_CMD_OP_RTR2RTS_QP, INLAY_QP_STATE_RTS);
+	return inlay_devx_qp_move_(qp, &in, sizeof(in), INLAY_QP_STATE_RTS);
 }
 
 /* ---- Connecting ---- */
 
 /*
- * Makes the record that the peer needs, in any state of the QP.
+ * Makes the record that the peer needs. The QP may be in any state.
  *
- * path  port, gid_index, psn, mtu, sl, tclass, global; RC: dest_rd_atomic; UD: qkey
+ * path  port, gid_index, psn, mtu, sl, traffic_class, global; RC: dest_rd_atomic; UD: qkey
  *
- * Returns 0; -EINVAL without an object; else as inlay_devx_port_address.
+ * Returns 0; -EINVAL without an object; -ENETDOWN when the port is not up; -ENOENT when it has no
+ * such GID; else the negative errno of ibv_query_port, ibv_query_gid_ex or QUERY_ROCE_ADDRESS.
  */
-INLAY_COLD int inlay_devx_qp_address(const struct inlay_devx_qp *qp, const struct inlay_devx_path *path,
-				    struct inlay_connect_record *mine)
+INLAY_COLD int inlay_devx_qp_address(struct inlay_devx_qp *qp, const struct inlay_devx_path *path,
+				     struct inlay_connect_record *mine)
 {
+	const char *why = NULL;
 	int err;
 
 	INLAY_CHECK(qp && path && mine, "no argument is NULL");
 	if (!qp->obj)
-		return -EINVAL;
+		return inlay_devx_refuse_(&qp->error, -EINVAL, "there is no object");
 	__builtin_memset(mine, 0, sizeof(*mine));
 	mine->type = inlay_devx_connect_type_(qp->type);
 	mine->qpn = qp->qpn;
 	mine->psn = path->psn & 0xffffff;
 	mine->qkey = qp->type == INLAY_QP_ST_UD ? path->qkey : 0;
 	mine->sl = path->sl;
-	mine->traffic_class = path->tclass;
+	mine->traffic_class = path->traffic_class;
 	mine->rd_atomic = qp->type == INLAY_QP_ST_RC ? path->dest_rd_atomic : 0;
-	err = inlay_devx_port_address(qp->ctx, path->port, path->gid_index, mine);
-	if (!err && path->mtu && path->mtu < mine->mtu)
+	err = inlay_connect_port(mine, qp->ctx, path->port, path->gid_index, &why);
+	if (err)
+		return inlay_devx_refuse_(&qp->error, err, why);
+	if (mine->link != INLAY_CONNECT_IB)
+		err = inlay_devx_roce_mac_(qp->ctx, path->port, path->gid_index, mine->mac, &qp->error);
+	if (path->mtu && path->mtu < mine->mtu)
 		mine->mtu = path->mtu;
-	if (!err && path->global && mine->link == INLAY_CONNECT_IB)
+	if (path->global && mine->link == INLAY_CONNECT_IB)
 		mine->flags |= INLAY_CONNECT_GLOBAL;
 	return err;
 }
@@ -517,9 +505,9 @@ INLAY_COLD int inlay_devx_qp_address(const struct inlay_devx_qp *qp, const struc
  * Moves the QP from RST or INIT to RTS. The other end does the same with this one's record. Either
  * may send once both are there; an RC QP that is early tries again.
  *
- * path  this end; peer: the other's record (RC, UC), else NULL
+ * peer  RC, UC: its record; else NULL
  *
- * Returns 0, or what the failing step returned. qp->state tells how far it got;
+ * Returns 0, or what the failing step returned. qp->state says how far it got;
  * inlay_devx_qp_to_reset leads back.
  */
 INLAY_COLD int inlay_devx_qp_connect(struct inlay_devx_qp *qp, const struct inlay_devx_path *path,
@@ -538,10 +526,8 @@ INLAY_COLD int inlay_devx_qp_connect(struct inlay_devx_qp *qp, const struct inla
 }
 
 /*
- * Connects an RC or UC QP to itself: it receives what it sends, and nothing leaves the device.
- * Tag matching sends its commands on such a QP.
- *
- * Returns as inlay_devx_qp_address and inlay_devx_qp_connect do.
+ * Connects an RC or UC QP to itself; tag matching sends its commands on such a QP. Returns as
+ * inlay_devx_qp_address and inlay_devx_qp_connect do.
  */
 INLAY_COLD int inlay_devx_qp_connect_self(struct inlay_devx_qp *qp, const struct inlay_devx_path *path)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/devx/rmp.h: a receive memory pool made by device commands: a shared receive queue without a
- * CQ. The QPs on it bring theirs. rmp.srq is a queue of queue/srq.h.
+ * inlay/devx/rmp.h: a receive memory pool made by device commands: a shared receive queue. rmp.srq
+ * is a queue of queue/srq.h. It has no CQ: the QPs on it bring theirs.
  *
  *   struct inlay_devx_rmp_attr attr;
  *   struct inlay_devx_rmp rmp;
@@ -38,24 +38,24 @@ enum inlay_devx_rmp_flags {
 	INLAY_DEVX_RMP_CYCLIC = 1 /* posted and taken in order: queue/srq.h */
 };
 
-/* What is wanted. Zero it first. */
+/* What to create. Zero it first. */
 struct inlay_devx_rmp_attr {
 	struct inlay_devx_place ring;   /* inlay_devx_rmp_size() bytes */
 	struct inlay_devx_place record; /* 8 bytes, of which the first 4 are used */
-	struct inlay_cq *cq;            /* its receives' CQ, to reserve `entries` CQEs in; NULL: the caller does */
+	struct inlay_cq *cq;            /* of its receives; reserves `entries` CQEs. NULL: the caller reserves them */
 	uint32_t pdn;                   /* 24 bits */
 	uint32_t entries;               /* a power of two, 2 .. 32768, of which one is never posted */
 	uint32_t stride;                /* bytes of an entry, a power of two, 32 .. 1024: 16, and 16 per SGE */
 	uint32_t flags;                 /* enum inlay_devx_rmp_flags */
 };
 
-/* The queue, and its object. */
+/* The queue and its object. */
 struct inlay_devx_rmp {
 	struct inlay_srq srq;
 	struct mlx5dv_devx_obj *obj;   /* NULL: there is none */
 	uint32_t rmpn;
 	uint32_t reserved;
-	struct inlay_devx_error error; /* of the last command on it */
+	struct inlay_devx_error error; /* of the last call on it */
 };
 
 /* ------------------------------------------------------------------------------------------------
@@ -72,28 +72,28 @@ INLAY_COLD size_t inlay_devx_rmp_size(uint32_t entries, uint32_t stride)
 }
 
 /* Fills the zeroed work queue of an RMP or XRQ, and initialises the queue that drives it. */
-INLAY_COLD int inlay_devx_shared_(struct inlay_wqc *wq, struct inlay_srq *srq, const struct inlay_devx_rmp_attr *attr)
+INLAY_COLD int inlay_devx_shared_(struct inlay_wqc *wq, struct inlay_srq *srq, const struct inlay_devx_rmp_attr *attr,
+				  struct inlay_devx_error *error)
 {
 	size_t bytes = inlay_devx_rmp_size(attr->entries, attr->stride);
 	uint32_t *record;
 	uint8_t *ring;
 	int err;
 
+	error->why = inlay_devx_places_(attr->ring, bytes, attr->record, &ring, &record);
 	if (!bytes || attr->pdn >> 24 || attr->flags & ~(uint32_t)INLAY_DEVX_RMP_CYCLIC)
-		return -EINVAL;
-	ring = inlay_devx_ring_at_(attr->ring, bytes);
-	record = inlay_devx_record_at_(attr->record);
-	if (!ring || !record)
-		return -EINVAL;
+		error->why = "an impossible number or size of entries, PD number or flag";
+	if (error->why)
+		return inlay_devx_refuse_(error, -EINVAL, error->why);
 	record[1] = 0;
 	if (attr->flags & INLAY_DEVX_RMP_CYCLIC)
 		err = inlay_srq_init_cyclic(srq, ring, attr->entries, attr->stride, record);
 	else
 		err = inlay_srq_init(srq, ring, attr->entries, attr->stride, record);
 	if (!err && attr->cq)
-		err = inlay_srq_reserve(srq, attr->cq, NULL);
+		err = inlay_srq_reserve(srq, attr->cq, &error->why);
 	if (err)
-		return err;
+		return inlay_devx_refuse_(error, err, error->why);
 	inlay_wqc_set(wq, INLAY_WQC_WQ_TYPE,
 		      attr->flags & INLAY_DEVX_RMP_CYCLIC ? INLAY_WQ_CYCLIC : INLAY_WQ_LINKED_LIST);
 	inlay_wqc_set(wq, INLAY_WQC_PD, attr->pdn);
@@ -108,6 +108,16 @@ INLAY_COLD int inlay_devx_shared_(struct inlay_wqc *wq, struct inlay_srq *srq, c
 	return 0;
 }
 
+/* Destroys an RMP or XRQ, and gives back the CQEs that its queue reserved. */
+INLAY_COLD int inlay_devx_shared_destroy_(struct mlx5dv_devx_obj **obj, struct inlay_srq *srq)
+{
+	int err = inlay_devx_drop_(obj);
+
+	if (!err)
+		inlay_srq_fini(srq);
+	return err;
+}
+
 /*
  * Creates an RMP, and initialises ring and record.
  *
@@ -118,68 +128,48 @@ INLAY_COLD int inlay_devx_rmp_create(struct inlay_devx_rmp *rmp, struct ibv_cont
 				     const struct inlay_devx_rmp_attr *attr)
 {
 	struct inlay_create_rmp_in in;
-	struct inlay_cmd_out out;
 	int err;
 
 	INLAY_CHECK(rmp && ctx && attr, "no argument is NULL");
 	__builtin_memset(rmp, 0, sizeof(*rmp));
-	__builtin_memset(&in, 0, sizeof(in));
-	err = inlay_devx_shared_(&in.rmpc.wq, &rmp->srq, attr);
+	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_CREATE_RMP, 0);
+	inlay_rmpc_set(&in.rmpc, INLAY_RMPC_STATE, INLAY_WQ_STATE_RDY);
+	err = inlay_devx_shared_(&in.rmpc.wq, &rmp->srq, attr, &rmp->error);
 	if (err)
 		return err;
-	inlay_cmd_in_set(&in.cmd, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_CREATE_RMP);
-	inlay_rmpc_set(&in.rmpc, INLAY_RMPC_STATE, INLAY_WQ_STATE_RDY);
-	err = inlay_devx_create(ctx, &in, sizeof(in), &out, sizeof(out), &rmp->obj, &rmp->error);
+	err = inlay_devx_make_(ctx, &in, sizeof(in), &rmp->obj, &rmp->rmpn, &rmp->error);
 	if (err)
 		inlay_srq_fini(&rmp->srq);
-	else
-		rmp->rmpn = (uint32_t)inlay_cmd_out_get(&out, INLAY_CMD_OUT_NUMBER);
 	return err;
 }
 
 /*
- * Arms the limit: one event INLAY_EVENT_SRQ_RQ_LIMIT of this object when fewer than `limit` entries
- * are posted, at once if that is so already. 0 disarms. Returns 0, -EINVAL without an object or for
- * a limit of `entries` and more, or the negative errno of MODIFY_RMP.
+ * Arms the limit: one INLAY_EVENT_SRQ_RQ_LIMIT of this object when fewer than `limit` entries are
+ * posted, at once if that is so already. 0 disarms. Returns 0, -EINVAL without an object or for a
+ * limit of `entries` or more, or the negative errno of MODIFY_RMP.
  */
 INLAY_COLD int inlay_devx_rmp_arm(struct inlay_devx_rmp *rmp, uint32_t limit)
 {
-	struct inlay_modify_rmp_in in;
-	struct inlay_cmd_out out;
+	struct inlay_create_rmp_in in;
 
 	INLAY_CHECK(rmp, "no argument is NULL");
-	if (!rmp->obj || limit > inlay_srq_size(&rmp->srq))
-		return -EINVAL;
-	__builtin_memset(&in, 0, sizeof(in));
-	inlay_cmd_in_set(&in.cmd, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_MODIFY_RMP);
-	inlay_cmd_in_set(&in.cmd, INLAY_CMD_IN_NUMBER, rmp->rmpn);
-	inlay_modify_rmp_in_set(&in, INLAY_MODIFY_RMP_IN_RMP_STATE, INLAY_WQ_STATE_RDY);
-	inlay_modify_rmp_in_set(&in, INLAY_MODIFY_RMP_IN_BITMASK_LWM, 1);
+	if (rmp->obj && limit > inlay_srq_size(&rmp->srq))
+		return inlay_devx_refuse_(&rmp->error, -EINVAL, "the limit is above the number of entries");
+	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_MODIFY_RMP, rmp->rmpn);
+	inlay_create_rmp_in_set(&in, INLAY_CREATE_RMP_IN_RMP_STATE, INLAY_WQ_STATE_RDY);
+	inlay_create_rmp_in_set(&in, INLAY_CREATE_RMP_IN_BITMASK_LWM, 1);
 	inlay_rmpc_set(&in.rmpc, INLAY_RMPC_STATE, INLAY_WQ_STATE_RDY);
 	inlay_wqc_set(&in.rmpc.wq, INLAY_WQC_LWM, limit);
-	return inlay_devx_modify(rmp->obj, &in, sizeof(in), &out, sizeof(out), &rmp->error);
-}
-
-/* Asks for its context. Returns 0, -EINVAL without an object, or the negative errno of QUERY_RMP. */
-INLAY_COLD int inlay_devx_rmp_query(struct inlay_devx_rmp *rmp, struct inlay_query_rmp_out *out)
-{
-	INLAY_CHECK(rmp && out, "no argument is NULL");
-	return inlay_devx_query_number_(rmp->obj, INLAY_CMD_OP_QUERY_RMP, rmp->rmpn, out, sizeof(*out), &rmp->error);
+	return inlay_devx_change_(rmp->obj, &in, sizeof(in), &rmp->error);
 }
 
 /*
- * Destroys the RMP; its memory is the caller's again. Returns 0, or a negative errno: -EBUSY while
- * a QP receives through it.
+ * Destroys the RMP. Returns 0, or a negative errno: -EBUSY while a QP receives through it.
  */
 INLAY_COLD int inlay_devx_rmp_destroy(struct inlay_devx_rmp *rmp)
 {
-	int err;
-
 	INLAY_CHECK(rmp, "no argument is NULL");
-	err = inlay_devx_drop_(&rmp->obj);
-	if (!err)
-		inlay_srq_fini(&rmp->srq);
-	return err;
+	return inlay_devx_shared_destroy_(&rmp->obj, &rmp->srq);
 }
 
 #endif

@@ -9,9 +9,8 @@
  *   ...
  *   inlay_devx_uar_free(&uar);                   after all queues made with it are destroyed
  *
- * Invariants
- *
- *   - The device silently drops a doorbell rung in another page than its queue was created with.
+ * Invariant: the device silently drops a doorbell rung in another page than its queue was created
+ * with.
  *
  * Threads: as queue/uar.h says for the mode.
  * Sources: mlx5dv_devx_alloc_uar(3); libmlx5's verbs.c (registers in a page).
@@ -66,15 +65,14 @@ INLAY_COLD int inlay_devx_uar_alloc(struct inlay_devx_uar *uar, struct ibv_conte
 	uar->devx = mlx5dv_devx_alloc_uar(ctx, type);
 	if (!uar->devx)
 		return errno ? -errno : -ENOMEM;
+	uar->page = (uint8_t *)uar->devx->base_addr;
+	uar->page_id = uar->devx->page_id;
 	err = inlay_uar_init(&uar->uar, uar->devx->reg_addr, size, mode);
 	if (err) {
 		mlx5dv_devx_free_uar(uar->devx);
 		uar->devx = NULL;
-		return err;
 	}
-	uar->page = (uint8_t *)uar->devx->base_addr;
-	uar->page_id = uar->devx->page_id;
-	return 0;
+	return err;
 }
 
 /*

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/devx/umem.h: memory that device commands may name: rings, doorbell records, what a memory
- * key opens. One umem may hold rings and records of many objects.
+ * key covers. One umem may hold the rings and records of many objects.
  *
  *   struct inlay_devx_umem umem;
  *   struct inlay_devx_place ring = {&umem, 0}, record = {&umem, 4096};
@@ -14,13 +14,12 @@
  *
  *   - A record may begin at any multiple of 8 bytes.
  *   - A ring begins on a 4096-byte page, at offset 0 or at a multiple of umem.page. The device
- *     walks a ring by pages, and the kernel makes them as large as `pages` allows: with
- *     INLAY_DEVX_PAGE they have 4096 bytes.
+ *     walks a ring by pages, which the kernel makes as large as `pages` allows.
  *   - `access` is what the device may do. Without IBV_ACCESS_LOCAL_WRITE it only reads. That is
- *     enough for send and receive rings and their records, and too little for a CQ's ring. A memory
- *     key cannot grant writing unless its umem does.
+ *     enough for send and receive rings and for records, but not for a CQ's ring. A memory key
+ *     grants writing only if its umem does.
  *
- * Threads: as device commands (devx/call.h). Objects do not change the umem that they lie in.
+ * Threads: as device commands (devx/call.h). Objects do not change their umem.
  * Sources: mlx5dv_devx_umem_reg(3); Linux, infiniband/hw/mlx5/devx.c (page sizes and offsets).
  */
 #ifndef INLAY_DEVX_UMEM_H
@@ -52,17 +51,24 @@ struct inlay_devx_place {
  * Set-up: all of it
  */
 
-INLAY_COLD int inlay_devx_umem_made_(struct inlay_devx_umem *umem, struct mlx5dv_devx_umem *made, void *addr,
-				     size_t len, uint32_t access, uint64_t pages)
+/* Registers what `in` says, to which it adds the page sizes. */
+INLAY_COLD int inlay_devx_umem_reg_(struct inlay_devx_umem *umem, struct ibv_context *ctx,
+				    struct mlx5dv_devx_umem_in *in, uint64_t pages)
 {
-	if (!made)
+	__builtin_memset(umem, 0, sizeof(*umem));
+	if (pages & (INLAY_DEVX_PAGE - 1))
+		return -EINVAL;
+	in->pgsz_bitmap = pages;
+	errno = 0;
+	umem->umem = pages ? mlx5dv_devx_umem_reg_ex(ctx, in) :
+			     mlx5dv_devx_umem_reg(ctx, in->addr, in->size, in->access);
+	if (!umem->umem)
 		return errno ? -errno : -ENOMEM;
-	umem->umem = made;
-	umem->id = made->umem_id;
-	umem->addr = (uint8_t *)addr;
-	umem->len = len;
+	umem->id = umem->umem->umem_id;
+	umem->addr = in->comp_mask ? NULL : (uint8_t *)in->addr;
+	umem->len = in->size;
 	umem->page = pages ? 1ULL << (63 - __builtin_clzll(pages)) : 0;
-	umem->access = access;
+	umem->access = in->access;
 	return 0;
 }
 
@@ -70,14 +76,14 @@ INLAY_COLD int inlay_devx_umem_made_(struct inlay_devx_umem *umem, struct mlx5dv
  * Registers memory.
  *
  * addr, len  the memory, of any alignment; a ring needs a page's
- * access     any of IBV_ACCESS_LOCAL_WRITE, _REMOTE_WRITE, _REMOTE_READ, _RELAXED_ORDERING; or 0.
- *            REMOTE_WRITE needs LOCAL_WRITE
+ * access     IBV_ACCESS_LOCAL_WRITE, _REMOTE_WRITE (needs LOCAL_WRITE), _REMOTE_READ,
+ *            _RELAXED_ORDERING; or 0
  * pages      the page sizes that the kernel may choose, one bit each, such as INLAY_DEVX_PAGE |
  *            8192. umem->page becomes the largest. 0: any size; rings begin at offset 0 only
  *
  * Returns 0, or the negative errno of mlx5dv_devx_umem_reg: -EINVAL for an impossible access or
- * page size, -EFAULT for memory that is not there, -ENOMEM; -EOPNOTSUPP or -EINVAL for a context
- * that is not open for commands. On failure umem->umem is NULL.
+ * page size, -EFAULT, -ENOMEM; -EOPNOTSUPP or -EINVAL for a context that is not open for commands.
+ * On failure umem->umem is NULL.
  */
 INLAY_COLD int inlay_devx_umem_reg(struct inlay_devx_umem *umem, struct ibv_context *ctx, void *addr, size_t len,
 				   uint32_t access, uint64_t pages)
@@ -85,17 +91,11 @@ INLAY_COLD int inlay_devx_umem_reg(struct inlay_devx_umem *umem, struct ibv_cont
 	struct mlx5dv_devx_umem_in in;
 
 	INLAY_CHECK(umem && ctx, "no argument is NULL");
-	__builtin_memset(umem, 0, sizeof(*umem));
-	if (pages & (INLAY_DEVX_PAGE - 1))
-		return -EINVAL;
 	__builtin_memset(&in, 0, sizeof(in));
 	in.addr = addr;
 	in.size = len;
 	in.access = access;
-	in.pgsz_bitmap = pages;
-	errno = 0;
-	return inlay_devx_umem_made_(umem, pages ? mlx5dv_devx_umem_reg_ex(ctx, &in) :
-				     mlx5dv_devx_umem_reg(ctx, addr, len, access), addr, len, access, pages);
+	return inlay_devx_umem_reg_(umem, ctx, &in, pages);
 }
 
 /*
@@ -105,8 +105,8 @@ INLAY_COLD int inlay_devx_umem_reg(struct inlay_devx_umem *umem, struct ibv_cont
  * offset, len  bytes of it
  * pages        as above, not 0
  *
- * umem->addr is set to NULL. Functions that place a ring or a doorbell record in a umem refuse this
- * one until the caller maps the dmabuf and stores its address in umem->addr.
+ * umem->addr is NULL. Functions that place a ring or a doorbell record in a umem refuse this one
+ * until the caller maps the dmabuf and stores its address in umem->addr.
  *
  * Returns as inlay_devx_umem_reg does; -EBADF for a bad fd; -ENOTSUP when kernel or library do not
  * know dmabufs.
@@ -117,22 +117,17 @@ INLAY_COLD int inlay_devx_umem_reg_dmabuf(struct inlay_devx_umem *umem, struct i
 	struct mlx5dv_devx_umem_in in;
 
 	INLAY_CHECK(umem && ctx, "no argument is NULL");
-	__builtin_memset(umem, 0, sizeof(*umem));
-	if (!pages || pages & (INLAY_DEVX_PAGE - 1))
-		return -EINVAL;
 	__builtin_memset(&in, 0, sizeof(in));
 	in.addr = (void *)(uintptr_t)offset;
 	in.size = len;
 	in.access = access;
-	in.pgsz_bitmap = pages;
 	in.comp_mask = MLX5DV_UMEM_MASK_DMABUF;
 	in.dmabuf_fd = fd;
-	errno = 0;
-	return inlay_devx_umem_made_(umem, mlx5dv_devx_umem_reg_ex(ctx, &in), NULL, len, access, pages);
+	return inlay_devx_umem_reg_(umem, ctx, &in, pages ? pages : 1 /* refused */);
 }
 
 /*
- * Deregisters. Does nothing to a umem that is zeroed, failed or gone. Returns 0, or a negative
+ * Deregisters. Does nothing to a umem that is not registered. Returns 0, or a negative
  * errno: -EBUSY while an object uses it.
  */
 INLAY_COLD int inlay_devx_umem_dereg(struct inlay_devx_umem *umem)
@@ -146,33 +141,32 @@ INLAY_COLD int inlay_devx_umem_dereg(struct inlay_devx_umem *umem)
 	return -err;
 }
 
-/* Where the CPU finds len bytes at a place; NULL: outside of the umem, or not mapped. */
-INLAY_COLD uint8_t *inlay_devx_at_(struct inlay_devx_place place, uint64_t len)
+/*
+ * Where the CPU finds len bytes at a place that is a multiple of `align`, for it and in the umem.
+ * NULL: outside of the umem, not aligned, or not mapped.
+ */
+INLAY_COLD uint8_t *inlay_devx_at_(struct inlay_devx_place place, uint64_t len, uint64_t align)
 {
 	const struct inlay_devx_umem *umem = place.umem;
 
-	if (!umem || !umem->umem || !umem->addr || place.offset > umem->len || len > umem->len - place.offset)
+	if (!umem || !umem->umem || !umem->addr || place.offset > umem->len || len > umem->len - place.offset ||
+	    place.offset % align || (uintptr_t)(umem->addr + place.offset) % align)
 		return NULL;
 	return umem->addr + place.offset;
 }
 
-/* A ring's memory, len bytes; NULL: a ring cannot begin there, as the top says. */
-INLAY_COLD uint8_t *inlay_devx_ring_at_(struct inlay_devx_place place, uint64_t len)
+/*
+ * The memory of a ring of len bytes (0: there is none) and of its record. Returns NULL, or why they
+ * cannot be there.
+ */
+INLAY_COLD const char *inlay_devx_places_(struct inlay_devx_place ring_at, uint64_t len,
+					  struct inlay_devx_place record_at, uint8_t **ring, uint32_t **record)
 {
-	uint8_t *at = inlay_devx_at_(place, len);
-
-	if (!at || (uintptr_t)at % INLAY_DEVX_PAGE ||
-	    (place.offset && (!place.umem->page || place.offset % place.umem->page)))
-		return NULL;
-	return at;
-}
-
-/* A doorbell record's memory, 8 bytes aligned to 8; NULL otherwise. */
-INLAY_COLD uint32_t *inlay_devx_record_at_(struct inlay_devx_place place)
-{
-	uint8_t *at = inlay_devx_at_(place, 8);
-
-	return !at || place.offset % 8 || (uintptr_t)at % 8 ? NULL : (uint32_t *)(void *)at;
+	*ring = len ? inlay_devx_at_(ring_at, len, INLAY_DEVX_PAGE) : NULL;
+	*record = (uint32_t *)(void *)inlay_devx_at_(record_at, 8, 8);
+	if (len && (!*ring || (ring_at.offset && (!ring_at.umem->page || ring_at.offset % ring_at.umem->page))))
+		return "the ring does not lie in its umem, or not on a page";
+	return *record ? NULL : "the record does not lie in its umem, or not at a multiple of 8 bytes";
 }
 
 #endif

@@ -22,10 +22,10 @@
  *
  * Invariants
  *
- *   - WQEs of a command QP change the list of tags: an RC QP on this XRQ that is its own peer, with
- *     the XRQ's CQ on both sides.
+ *   - Tags are added and removed by WQEs of a command QP: an RC QP on this XRQ that is its own
+ *     peer, with the XRQ's CQ on both sides.
  *   - With INLAY_DEVX_XRQ_RNDV the device itself reads what a rendezvous message announces, on a
- *     second QP of each connection: one with INLAY_DEVX_QP_RNDV and no send queue.
+ *     second QP of each connection, made with INLAY_DEVX_QP_RNDV and without a send queue.
  *
  * Threads: the queue as queue/srq.h says; all else as device commands.
  * Sources: devx/ifc/srq.h; UCX's rc_mlx5_devx.c; rdma-core's Documentation/tag_matching.md.
@@ -41,7 +41,7 @@ enum inlay_devx_xrq_flags {
 	INLAY_DEVX_XRQ_DC = 2    /* serves DCTs */
 };
 
-/* What is wanted. Zero it first. */
+/* What to create. Zero it first. */
 struct inlay_devx_xrq_attr {
 	struct inlay_devx_rmp_attr shared; /* the queue of unexpected messages; its size: inlay_devx_rmp_size */
 	uint32_t cqn;                      /* CQ of unexpected messages and list operations, if shared.cq is NULL */
@@ -50,13 +50,13 @@ struct inlay_devx_xrq_attr {
 	uint32_t flags;                    /* enum inlay_devx_xrq_flags */
 };
 
-/* The queue, and its object. */
+/* The queue and its object. */
 struct inlay_devx_xrq {
 	struct inlay_srq srq;
 	struct mlx5dv_devx_obj *obj;   /* NULL: there is none */
 	uint32_t xrqn;
 	uint32_t log_list;             /* log2 of the device's list: twice the tags, rounded up */
-	struct inlay_devx_error error; /* of the last command on it */
+	struct inlay_devx_error error; /* of the last call on it */
 };
 
 /* ------------------------------------------------------------------------------------------------
@@ -75,74 +75,53 @@ INLAY_COLD int inlay_devx_xrq_create(struct inlay_devx_xrq *xrq, struct ibv_cont
 {
 	uint32_t all = INLAY_DEVX_XRQ_RNDV | INLAY_DEVX_XRQ_DC;
 	struct inlay_create_xrq_in in;
-	struct inlay_cmd_out out;
 	int err;
 
 	INLAY_CHECK(xrq && ctx && attr, "no argument is NULL");
 	__builtin_memset(xrq, 0, sizeof(*xrq));
 	if (!attr->tags || attr->tags > 1u << 14 || (attr->user_index | attr->cqn) >> 24 || attr->flags & ~all)
-		return -EINVAL;
-	__builtin_memset(&in, 0, sizeof(in));
-	err = inlay_devx_shared_(&in.xrqc.wq, &xrq->srq, &attr->shared);
+		return inlay_devx_refuse_(&xrq->error, -EINVAL, "impossible tags, CQ number, user index or flag");
+	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_CREATE_XRQ, 0);
+	err = inlay_devx_shared_(&in.xrqc.wq, &xrq->srq, &attr->shared, &xrq->error);
 	if (err)
 		return err;
 	xrq->log_list = inlay_log2_ceil(attr->tags) + 1;
-	inlay_cmd_in_set(&in.cmd, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_CREATE_XRQ);
 	inlay_xrqc_set(&in.xrqc, INLAY_XRQC_TOPOLOGY, INLAY_XRQ_TOPOLOGY_TAG_MATCHING);
 	inlay_xrqc_set(&in.xrqc, INLAY_XRQC_OFFLOAD,
 		       attr->flags & INLAY_DEVX_XRQ_RNDV ? INLAY_XRQ_OFFLOAD_RNDV : INLAY_XRQ_OFFLOAD_NONE);
 	inlay_xrqc_set(&in.xrqc, INLAY_XRQC_DC, !!(attr->flags & INLAY_DEVX_XRQ_DC));
 	inlay_xrqc_set(&in.xrqc, INLAY_XRQC_USER_INDEX, attr->user_index);
 	inlay_xrqc_set(&in.xrqc, INLAY_XRQC_CQN, attr->shared.cq ? inlay_cq_cqn(attr->shared.cq) : attr->cqn);
-	inlay_tmc_set(&in.xrqc.tm, INLAY_TMC_LOG_MATCHING_LIST_SZ, xrq->log_list);
-	err = inlay_devx_create(ctx, &in, sizeof(in), &out, sizeof(out), &xrq->obj, &xrq->error);
+	inlay_xrqc_set(&in.xrqc, INLAY_XRQC_LOG_MATCHING_LIST_SZ, xrq->log_list);
+	err = inlay_devx_make_(ctx, &in, sizeof(in), &xrq->obj, &xrq->xrqn, &xrq->error);
 	if (err)
 		inlay_srq_fini(&xrq->srq);
-	else
-		xrq->xrqn = (uint32_t)inlay_cmd_out_get(&out, INLAY_CMD_OUT_NUMBER);
 	return err;
 }
 
 /*
- * Arms the limit: one event INLAY_EVENT_SRQ_RQ_LIMIT of this object when fewer than `limit` entries
- * are posted. Returns 0, -EINVAL without an object or for a limit of `entries` and more, or the
- * negative errno of ARM_XRQ.
+ * Arms the limit, as inlay_devx_rmp_arm. Returns 0, -EINVAL without an object or for a limit of
+ * `entries` or more, or the negative errno of ARM_XRQ.
  */
 INLAY_COLD int inlay_devx_xrq_arm(struct inlay_devx_xrq *xrq, uint32_t limit)
 {
-	struct inlay_cmd_out out;
 	struct inlay_cmd_in in;
 
 	INLAY_CHECK(xrq, "no argument is NULL");
-	if (!xrq->obj || limit > inlay_srq_size(&xrq->srq))
-		return -EINVAL;
-	__builtin_memset(&in, 0, sizeof(in));
-	inlay_cmd_in_set(&in, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_ARM_XRQ);
-	inlay_cmd_in_set(&in, INLAY_CMD_IN_NUMBER, xrq->xrqn);
+	if (xrq->obj && limit > inlay_srq_size(&xrq->srq))
+		return inlay_devx_refuse_(&xrq->error, -EINVAL, "the limit is above the number of entries");
+	inlay_devx_inbox_(&in, sizeof(in), INLAY_CMD_OP_ARM_XRQ, xrq->xrqn);
 	inlay_cmd_in_set(&in, INLAY_CMD_IN_LWM, limit);
-	return inlay_devx_modify(xrq->obj, &in, sizeof(in), &out, sizeof(out), &xrq->error);
-}
-
-/* Asks for its context. Returns 0, -EINVAL without an object, or the negative errno of QUERY_XRQ. */
-INLAY_COLD int inlay_devx_xrq_query(struct inlay_devx_xrq *xrq, struct inlay_query_xrq_out *out)
-{
-	INLAY_CHECK(xrq && out, "no argument is NULL");
-	return inlay_devx_query_number_(xrq->obj, INLAY_CMD_OP_QUERY_XRQ, xrq->xrqn, out, sizeof(*out), &xrq->error);
+	return inlay_devx_change_(xrq->obj, &in, sizeof(in), &xrq->error);
 }
 
 /*
- * Destroys the XRQ; its memory is the caller's again. Returns 0, or a negative errno: -EBUSY while
- * a QP or DCT receives through it.
+ * Destroys the XRQ. Returns 0, or a negative errno: -EBUSY while a QP or DCT receives through it.
  */
 INLAY_COLD int inlay_devx_xrq_destroy(struct inlay_devx_xrq *xrq)
 {
-	int err;
-
 	INLAY_CHECK(xrq, "no argument is NULL");
-	err = inlay_devx_drop_(&xrq->obj);
-	if (!err)
-		inlay_srq_fini(&xrq->srq);
-	return err;
+	return inlay_devx_shared_destroy_(&xrq->obj, &xrq->srq);
 }
 
 #endif

@@ -11,9 +11,8 @@
  *   inlay_mpi_pack_recv(comm, source, tag, &bits, &mask);      INLAY_MPI_ANY for either or both
  *   inlay_match_post(&m, bits, mask, (uintptr_t)request, &found);
  *
- * Source and tag are an int each in MPI, which would leave no bit for the communicator. These
- * widths give 65,536 contexts (point-to-point and collective ones together), 4,194,304 ranks in one
- * communicator, and tags up to INLAY_MPI_TAG_MAX, which is then MPI_TAG_UB. A library whose
+ * These widths give 65,536 contexts (point-to-point and collective ones together), 4,194,304 ranks
+ * in one communicator, and tags up to INLAY_MPI_TAG_MAX, which is then MPI_TAG_UB. A library whose
  * internal messages have negative tags gives them a context of their own.
  *
  * Threads: pure functions.
@@ -28,15 +27,7 @@
 #define INLAY_MPI_SOURCE_MAX 0x3fffff
 #define INLAY_MPI_TAG_MAX 0x3ffffff
 
-/*
- * What a message is matched by.
- *
- * context  0 .. 65535
- * source   0 .. INLAY_MPI_SOURCE_MAX
- * tag      0 .. INLAY_MPI_TAG_MAX
- *
- * Returns 0 and *packed, or -EINVAL when one of the three is out of range.
- */
+/* What a message is matched by. Returns 0, or -EINVAL when one of the three is out of range. */
 INLAY_ALWAYS int inlay_mpi_pack(uint32_t context, int32_t source, int32_t tag, uint64_t *packed)
 {
 	if (INLAY_UNLIKELY(context > 0xffff || (uint32_t)source > INLAY_MPI_SOURCE_MAX ||
@@ -46,11 +37,7 @@ INLAY_ALWAYS int inlay_mpi_pack(uint32_t context, int32_t source, int32_t tag, u
 	return 0;
 }
 
-/*
- * What a receive is posted with. As inlay_mpi_pack, but source and tag may be INLAY_MPI_ANY.
- *
- * Returns 0, *packed and *mask, or -EINVAL.
- */
+/* What a receive is posted with. As above, but source and tag may be INLAY_MPI_ANY. */
 INLAY_ALWAYS int inlay_mpi_pack_recv(uint32_t context, int32_t source, int32_t tag, uint64_t *packed,
 				     uint64_t *mask)
 {
@@ -66,12 +53,7 @@ INLAY_ALWAYS int inlay_mpi_pack_recv(uint32_t context, int32_t source, int32_t t
 	return inlay_mpi_pack(context, source, tag, packed);
 }
 
-/* The parts of a message's 64 bits, for MPI_Status. */
-INLAY_FN uint32_t inlay_mpi_context(uint64_t packed)
-{
-	return (uint32_t)(packed >> 48);
-}
-
+/* The parts of a message's 64 bits, for MPI_Status; the context is in the upper 16. */
 INLAY_FN int32_t inlay_mpi_source(uint64_t packed)
 {
 	return (int32_t)(packed >> 26 & INLAY_MPI_SOURCE_MAX);

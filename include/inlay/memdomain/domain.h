@@ -17,16 +17,15 @@
  *
  * Invariants:
  *   - done is called exactly once if the operation returned 0, and never otherwise. It may be
- *     called before the operation returns. Other results of a callback are returned as they are.
+ *     called before the operation returns.
  *   - Vectors stay in place until done. struct inlay_memdomain_copy is read only during the call.
  *   - inlay_memdomain_first and _next return a domain that the caller holds; _next releases the one
  *     before. A walk that ends early calls inlay_memdomain_put.
  *   - A held domain can be used, even when it has left the registry. An operation in progress does
  *     not hold its domain: the caller holds or owns it until done.
- *   - Nothing is allocated and nothing is global: registry and domains lie in the caller's memory.
- *   - A callback's code stays loaded until the callback is unset.
+ *   - Registry and domains lie in the caller's memory. The registry outlives its domains and walks.
  *
- * Threads: registry functions may be called by any thread at any time, except init and fini. An
+ * Threads: any may call any function at any time, except inlay_memdomain_registry_init. An
  * operation is as safe as its callback. No lock is held while a callback runs.
  * Sources: SPDK's include/spdk/dma.h and lib/dma/dma.c.
  */
@@ -36,7 +35,7 @@
 #include <sys/uio.h>
 #include <inlay/base.h>
 
-/* How a domain's memory is reached. Values as SPDK's; any other value may be used, too. */
+/* How a domain's memory is reached. Values as SPDK's; any other value is allowed. */
 enum inlay_memdomain_type {
 	INLAY_MEMDOMAIN_RDMA = 0,         /* RDMA: protection domain, key, address */
 	INLAY_MEMDOMAIN_DMA = 1,          /* plain addresses */
@@ -47,23 +46,22 @@ enum inlay_memdomain_type {
 
 struct inlay_memdomain;
 
-/* A translation: the memory as dst_domain reaches it. inlay_memdomain_pieces reads iov and iovs. */
+/* A translation: the memory as dst_domain reaches it. */
 struct inlay_memdomain_result {
 	size_t size;                      /* bytes of this struct */
-	uint32_t iov_count;               /* 1: the piece is iov; more: they are in iovs */
+	uint32_t iov_count;               /* pieces. 1: it is iov; more: they are in iovs */
 	struct iovec iov;
 	struct iovec *iovs;               /* the callback's memory, valid until the last user is done */
 	struct inlay_memdomain *dst_domain;
 	uint32_t lkey, rkey;              /* when dst_domain is of type RDMA */
 };
 
-/* What a translation should know of its destination. */
 struct inlay_memdomain_translation_ctx {
 	size_t size;                      /* bytes of this struct */
 	void *ibv_qp;
 };
 
-/* The user context of a domain of type RDMA. */
+/* The user context of a domain of type RDMA */
 struct inlay_memdomain_rdma_ctx {
 	size_t size;                      /* bytes of this struct */
 	void *ibv_pd;
@@ -76,7 +74,6 @@ struct inlay_memdomain_ctx {
 	size_t user_ctx_size;             /* bytes at user_ctx to copy; 0: only the pointer is kept */
 };
 
-/* These four structs are laid out as SPDK's. */
 INLAY_STATIC_ASSERT(sizeof(struct inlay_memdomain_result) == 56, "as SPDK's");
 INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_result, rkey) == 52, "as SPDK's");
 
@@ -93,9 +90,9 @@ struct inlay_memdomain_copy {
 	void *src_ctx, *dst_ctx;          /* for the callbacks of the source's and the destination's domain */
 	inlay_memdomain_done done;        /* may be NULL */
 	void *arg;                        /* for done */
-	/* For transfer only */
-	struct inlay_memdomain *src;      /* the source domain; NULL: this process's memory */
-	const struct inlay_memdomain_result *translation; /* NULL, or what is copied in place of src_iov */
+	/* For transfer only; else NULL */
+	struct inlay_memdomain *src;      /* the source's domain; NULL: this process's memory */
+	const struct inlay_memdomain_result *translation; /* what is copied in place of src_iov */
 };
 
 /* The callbacks. The functions of the same names below say what arguments and results mean. */
@@ -140,11 +137,8 @@ struct inlay_memdomain_registry {
  */
 
 /*
- * Makes a registry. It lists the system domain: type DMA, id "system", no callbacks (see system.h).
- *
- * reg  aligned to a cache line; the caller's memory until inlay_memdomain_registry_fini returns 0
- *
- * Returns 0, or -EINVAL for NULL or wrong alignment. Threads: before any other use.
+ * Makes a registry, on a cache line, before any other use. It lists the system domain: type DMA, id
+ * "system", no callbacks (see system.h). Returns 0, or -EINVAL for NULL or wrong alignment.
  */
 INLAY_COLD int inlay_memdomain_registry_init(struct inlay_memdomain_registry *reg)
 {
@@ -157,17 +151,6 @@ INLAY_COLD int inlay_memdomain_registry_init(struct inlay_memdomain_registry *re
 	reg->system.host = 1;
 	reg->system.id = reg->id;
 	reg->last = &reg->system;
-	return 0;
-}
-
-/* Ends a registry, after all other use. Returns 0; -EINVAL; -EBUSY: a domain is listed or held. */
-INLAY_COLD int inlay_memdomain_registry_fini(struct inlay_memdomain_registry *reg)
-{
-	if (!reg)
-		return -EINVAL;
-	if (reg->last != &reg->system || __atomic_load_n(&reg->system.holders, __ATOMIC_ACQUIRE))
-		return -EBUSY;
-	reg->system.registry = NULL;
 	return 0;
 }
 
@@ -218,11 +201,11 @@ INLAY_COLD size_t inlay_memdomain_size(const struct inlay_memdomain_ctx *ctx, co
 /*
  * Creates a domain and appends it to the registry.
  *
- * memory  size bytes, aligned to a cache line; the caller's until inlay_memdomain_destroy returns 0
+ * memory  size bytes, aligned to a cache line; the domain's until inlay_memdomain_destroy returns 0
  * type    enum inlay_memdomain_type, or any other value
  * ctx     NULL, or what inlay_memdomain_context returns; copied, and so are the bytes at user_ctx
  * id      NULL, or a name, which is copied; several domains may have the same
- * domain  receives the domain, which lies at memory
+ * domain  receives the domain
  *
  * Returns 0; -EINVAL for a NULL registry, memory or domain, wrong alignment, or ctx->size 0;
  * -ENOBUFS when size is less than inlay_memdomain_size. On failure nothing is written.
@@ -312,7 +295,7 @@ INLAY_FN void inlay_memdomain_put(struct inlay_memdomain *d)
 	__atomic_fetch_sub(&d->holders, 1, __ATOMIC_RELEASE);
 }
 
-/* Holds the first domain from d on that is alive and has the id. The lock is taken. */
+/* Holds the first domain from d on that is alive and has the id. Under the lock. */
 INLAY_COLD struct inlay_memdomain *inlay_memdomain_seek_(struct inlay_memdomain *d, const char *id)
 {
 	for (; d; d = d->next)
@@ -321,10 +304,7 @@ INLAY_COLD struct inlay_memdomain *inlay_memdomain_seek_(struct inlay_memdomain 
 	return inlay_memdomain_hold(d);
 }
 
-/*
- * Begins a walk, in the order of creation. Returns the first domain with this id (NULL: any), held;
- * NULL when there is none.
- */
+/* Begins a walk in the order of creation: the first domain with this id (NULL: any), or NULL. */
 INLAY_COLD struct inlay_memdomain *inlay_memdomain_first(struct inlay_memdomain_registry *reg, const char *id)
 {
 	struct inlay_memdomain *d;
@@ -338,8 +318,8 @@ INLAY_COLD struct inlay_memdomain *inlay_memdomain_first(struct inlay_memdomain_
 }
 
 /*
- * Continues a walk: as inlay_memdomain_first, from prev on. Releases prev, which may have been
- * destroyed since. A walk finds exactly once each domain that exists all the time.
+ * Continues a walk after prev, which it releases. A walk finds exactly once each domain that exists
+ * all the time.
  */
 INLAY_COLD struct inlay_memdomain *inlay_memdomain_next(struct inlay_memdomain *prev, const char *id)
 {
@@ -359,8 +339,7 @@ INLAY_COLD struct inlay_memdomain *inlay_memdomain_next(struct inlay_memdomain *
 
 /*
  * int inlay_memdomain_set_...(struct inlay_memdomain *d, ... cb): sets a callback; NULL unsets it.
- * Returns 0, or -EINVAL for a NULL domain. An operation calls the old callback or the new one, and
- * the new one sees what was written before it was set.
+ * Returns 0, or -EINVAL for a NULL domain. A new callback sees what was written before it was set.
  */
 #define INLAY_MEMDOMAIN_SET_(function, callback, type)                                                        \
 	INLAY_COLD int function(struct inlay_memdomain *d, type cb)                                           \
@@ -378,7 +357,7 @@ INLAY_MEMDOMAIN_SET_(inlay_memdomain_set_invalidate, invalidate, inlay_memdomain
  * Data path
  */
 
-/* What the domain was created with; user_ctx points to its copy. NULL: nothing, or d is NULL. */
+/* What the domain was created with; user_ctx points to its copy. NULL: nothing. */
 INLAY_FN struct inlay_memdomain_ctx *inlay_memdomain_context(struct inlay_memdomain *d)
 {
 	return d && d->ctx.size ? &d->ctx : NULL;
@@ -395,32 +374,26 @@ INLAY_FN void *inlay_memdomain_user_context(struct inlay_memdomain *d, size_t *s
 }
 
 /* The type, or -EINVAL for NULL. */
-INLAY_FN int inlay_memdomain_type(const struct inlay_memdomain *d) { return d ? d->type : -EINVAL; }
+INLAY_FN int inlay_memdomain_type(const struct inlay_memdomain *d)
+{
+	return d ? d->type : -EINVAL;
+}
 
 /* The id; NULL when there is none, or d is NULL. */
-INLAY_FN const char *inlay_memdomain_id(const struct inlay_memdomain *d) { return d ? d->id : NULL; }
+INLAY_FN const char *inlay_memdomain_id(const struct inlay_memdomain *d)
+{
+	return d ? d->id : NULL;
+}
 
 /*
  * Operations. Each calls one callback and returns what that returns. Without calling it they return
  * -EINVAL for a NULL that is not allowed, and -ENOTSUP when the callback is not set.
  */
 
-/* The pieces of a translation that returned 0, and their number in *count. NULL and 0: none. */
-INLAY_FN const struct iovec *inlay_memdomain_pieces(const struct inlay_memdomain_result *result, uint32_t *count)
-{
-	const struct iovec *pieces = result->iov_count == 1 ? &result->iov : result->iov_count ? result->iovs : NULL;
-
-	*count = pieces ? result->iov_count : 0;
-	return pieces;
-}
-
 /*
- * Describes len bytes at addr of src as dst reaches them. Copies nothing. Calls src's callback.
- *
- * src_ctx, dst_ctx  for the callback, or NULL. The callback also judges addr and len
- * result            meaningless unless 0 is returned
- *
- * The caller invalidates a translation after its last use, in case src has a callback for that.
+ * Describes len bytes at addr of src as dst reaches them. Copies nothing. Calls src's callback,
+ * which gets the contexts and judges addr and len. After the last use of the result, the caller
+ * invalidates it.
  */
 INLAY_FN int inlay_memdomain_translate(struct inlay_memdomain *src, void *src_ctx, struct inlay_memdomain *dst,
 				       struct inlay_memdomain_translation_ctx *dst_ctx, void *addr, size_t len,
@@ -434,7 +407,6 @@ INLAY_FN int inlay_memdomain_translate(struct inlay_memdomain *src, void *src_ct
 	return INLAY_LIKELY(cb != NULL) ? cb(src, src_ctx, dst, dst_ctx, addr, len, result) : -ENOTSUP;
 }
 
-/* What pull, push and transfer share. */
 INLAY_FN int inlay_memdomain_copy_(struct inlay_memdomain *d, inlay_memdomain_copy_cb cb,
 				   const struct inlay_memdomain_copy *copy)
 {
@@ -485,8 +457,6 @@ INLAY_FN void inlay_memdomain_invalidate(struct inlay_memdomain *d, void *ctx, c
 		cb(d, ctx, iov, iovcnt);
 }
 
-/* ---- What the callbacks of system.h and rdma.h share ---- */
-
 /* Adds up a vector. Returns 0, or -EINVAL when the sum overflows or bytes lie below `lowest`. */
 INLAY_FN int inlay_memdomain_total_(const struct iovec *iov, uint32_t iovcnt, uintptr_t lowest, size_t *total)
 {
@@ -500,28 +470,24 @@ INLAY_FN int inlay_memdomain_total_(const struct iovec *iov, uint32_t iovcnt, ui
 }
 
 /*
- * What a copy reads: the pieces of a translation to d, or src_iov without one. Returns 0, with the
- * vector in *iov and its bytes in *total; -EINVAL for a translation to another domain, for vectors
- * as above, and when the destination is shorter.
+ * What a copy reads, in *iov, and its bytes. Returns 0; -EINVAL for a translation to another
+ * domain, for vectors as above, and when the destination is shorter.
  */
 INLAY_FN int inlay_memdomain_source_(const struct inlay_memdomain *d, const struct inlay_memdomain_copy *copy,
-				     const struct inlay_memdomain_result *translation, uintptr_t lowest,
-				     const struct iovec **iov, size_t *total)
+				     uintptr_t lowest, const struct iovec **iov, size_t *total)
 {
-	uint32_t n = copy->src_iovcnt;
+	const struct inlay_memdomain_result *translation = copy->translation;
+	uint32_t n = translation ? translation->iov_count : copy->src_iovcnt;
 	size_t room;
 
-	*iov = translation ? inlay_memdomain_pieces(translation, &n) : copy->src_iov;
-	if (INLAY_UNLIKELY(translation && (translation->dst_domain != d || n != translation->iov_count)))
-		return -EINVAL;
-	if (INLAY_UNLIKELY(inlay_memdomain_total_(*iov, n, lowest, total)))
-		return -EINVAL;
-	if (INLAY_UNLIKELY(inlay_memdomain_total_(copy->dst_iov, copy->dst_iovcnt, lowest, &room)))
+	*iov = !translation ? copy->src_iov : n == 1 ? &translation->iov : translation->iovs;
+	if (INLAY_UNLIKELY(translation && (translation->dst_domain != d || (n && !*iov))) ||
+	    INLAY_UNLIKELY(inlay_memdomain_total_(*iov, n, lowest, total)) ||
+	    INLAY_UNLIKELY(inlay_memdomain_total_(copy->dst_iov, copy->dst_iovcnt, lowest, &room)))
 		return -EINVAL;
 	return INLAY_UNLIKELY(*total > room) ? -EINVAL : 0;
 }
 
-/* Fills in a result of one piece. */
 INLAY_FN void inlay_memdomain_describe_(struct inlay_memdomain_result *result, struct inlay_memdomain *dst, void *addr,
 					size_t len, uint32_t lkey, uint32_t rkey)
 {

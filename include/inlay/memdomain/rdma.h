@@ -6,8 +6,6 @@
  *   inlay_memdomain_rdma_create(&r, &reg, &map, pd, "mlx5_0");     map: this process's memory
  *   inlay_memdomain_rdma_attach(&r, &sq, ops, 64);                 a queue; 64 operations at a time
  *
- *   inlay_memdomain_rdma_translate(&r, addr, len, &keys);          inline; or by the domain:
- *   inlay_memdomain_translate(&r.domain, NULL, dst, NULL, addr, len, &result);
  *
  *   copy.src_ctx = &peer;                                          the peer's keys
  *   inlay_memdomain_pull(&r.domain, &copy);                        RDMA reads, rung
@@ -18,8 +16,8 @@
  *           inlay_cq_advance(&cq, 1);
  *   }
  *
- * One side of a copy is the peer's memory, at the addresses that the peer's keys have; struct
- * inlay_memdomain_peer, the context of that side, says which keys. The other side lies in the map:
+ * One side of a copy is the peer's memory; struct inlay_memdomain_peer, the context of that side,
+ * has its keys. The other side lies in the map:
  *
  *   peer   |---------------|--------|        a read or write for each piece, at most 2^30 bytes
  *   map    |---|-----|-------|------|        an SGE for each piece and range; too many: another WQE
@@ -31,13 +29,11 @@
  *   - An operation that is refused has posted nothing. One of no bytes is done when it returns.
  *   - The last WQE of an operation is signaled. Its completion calls done, with -EIO if any WQE
  *     failed. By then the device no longer touches the memory.
- *   - A QP in the error state ends each operation with -EIO as its completions are flushed. Callers
- *     that reset the QP without polling to the end call inlay_memdomain_rdma_abort.
- *   - An operation in progress holds the map (inlay_mmap_hold), which cannot be stopped meanwhile.
+ *   - Callers that reset the QP without polling to the end call inlay_memdomain_rdma_abort.
+ *   - An operation in progress keeps the map from being stopped.
  *   - Pulls need a QP that does not scatter to the CQE (cqe.h): data in a CQE end with -EIO.
  *
  * Threads: any may translate; all else is for the queue's owner. Domains may share a map.
- * Sources: SPDK's lib/rdma_utils and module/accel/mlx5; rdma-core's mlx5 (SGEs of a read).
  */
 #ifndef INLAY_MEMDOMAIN_RDMA_H
 #define INLAY_MEMDOMAIN_RDMA_H
@@ -55,7 +51,7 @@
 #define INLAY_MEMDOMAIN_SGES 30u          /* of one WQE, at most: what devices take in a read */
 #define INLAY_MEMDOMAIN_MESSAGE (1u << 30) /* bytes of one WQE, at most: the largest message */
 #define INLAY_MEMDOMAIN_ID 48u            /* bytes of the domain's id, with its end */
-#define INLAY_MEMDOMAIN_NO_RING 1u        /* a peer's flag: the caller rings, once for several operations */
+#define INLAY_MEMDOMAIN_NO_RING 1u        /* a peer's flag: the caller rings */
 
 /* The context of the peer's side of a copy. */
 struct inlay_memdomain_peer {
@@ -95,24 +91,6 @@ INLAY_STATIC_ASSERT(offsetof(struct inlay_memdomain_rdma, map) == 3 * INLAY_CACH
  * Data path: translation
  */
 
-/*
- * The keys by which the domain's device reaches len bytes at addr: a translation without a call.
- * Returns 0; -ENOENT when no single range of the map holds them, or the map is not started.
- */
-INLAY_ALWAYS int inlay_memdomain_rdma_translate(const struct inlay_memdomain_rdma *r, const void *addr, size_t len,
-						struct inlay_keys *keys)
-{
-	const struct inlay_range *range = inlay_mmap_find(r->map, addr, len);
-
-	if (INLAY_UNLIKELY(!range))
-		return -ENOENT;
-	if (INLAY_UNLIKELY(r->dev))
-		return inlay_mmap_keys(r->map, range->id, r->dev, keys);
-	keys->lkey = range->lkey;
-	keys->rkey = range->rkey;
-	return 0;
-}
-
 /* A device's index in the map, or -ENOENT. A parent domain (inlay_uar_create) is its PD here. */
 INLAY_FN int inlay_memdomain_dev_(const struct inlay_mmap *map, const struct ibv_pd *pd)
 {
@@ -143,7 +121,7 @@ INLAY_FN int inlay_memdomain_rdma_dev_(const struct inlay_memdomain_rdma *r, str
 /*
  * Translate: to a domain of type RDMA, address and keys for its device; to a domain of this
  * process's memory, the address of host memory. Returns 0; -ENOENT when no single range of the map
- * holds the bytes, or the map lacks the device; -ENOTSUP to other domains, or for other memory.
+ * holds the bytes, or the map lacks the device; -ENOTSUP for other domains and other memory.
  */
 INLAY_FN int inlay_memdomain_rdma_translate_(struct inlay_memdomain *src, void *src_ctx, struct inlay_memdomain *dst,
 					     struct inlay_memdomain_translation_ctx *dst_ctx, void *addr, size_t len,
@@ -208,10 +186,7 @@ INLAY_FN int inlay_memdomain_keys_at_(const struct inlay_mmap *map, uint32_t dev
 	return INLAY_UNLIKELY(dev) ? inlay_mmap_keys(map, range->id, dev, keys) : 0;
 }
 
-/*
- * Fills sge with up to *want bytes of this process's memory, by *key if there is one, else by the
- * map's keys. Returns the number of SGEs, with their bytes in *want, or an error.
- */
+/* Fills sge with up to *want bytes of this process's memory. key: of them all, or NULL. */
 INLAY_FN int inlay_memdomain_rdma_gather_(struct inlay_memdomain_rdma *r, struct inlay_memdomain_place_ *from,
 					  uint32_t access, const uint32_t *key, struct ibv_sge *sge, uint64_t *want)
 {
@@ -235,20 +210,18 @@ INLAY_FN int inlay_memdomain_rdma_gather_(struct inlay_memdomain_rdma *r, struct
 }
 
 /*
- * What pull, push and transfer share; opcode is that of an RDMA read or write.
- *
- * Returns 0; -EINVAL for a peer without keys, a translation to another domain or a destination that
- * is too short; -ENOENT for memory in no range of its map, -EPERM where the map does not permit it;
- * -EAGAIN when the queue is full or all ops are in use; -E2BIG when not even the empty queue has
- * room. Only after 0 is anything posted.
+ * Pull, push and transfer. Returns 0; -EINVAL for a peer without keys, a translation to another
+ * domain or a destination that is too short; -ENOENT for memory in no range of its map, -EPERM
+ * where the map does not permit it; -EAGAIN when the queue is full or all ops are in use; -E2BIG
+ * when not even the empty queue has room.
  */
 INLAY_FN int inlay_memdomain_rdma_copy_(struct inlay_memdomain *d, const struct inlay_memdomain_copy *copy,
-					uint8_t opcode, const struct inlay_memdomain_result *translation)
+					uint8_t opcode)
 {
 	struct inlay_memdomain_rdma *r = (struct inlay_memdomain_rdma *)(void *)d;
 	const int write = opcode == MLX5_OPCODE_RDMA_WRITE;
 	const uint32_t near = write ? 0 : INLAY_LOCAL_READ_WRITE, far = write ? INLAY_RDMA_WRITE : INLAY_RDMA_READ;
-	const uint32_t *key = translation ? &translation->lkey : NULL;
+	const uint32_t *key = copy->translation ? &copy->translation->lkey : NULL;
 	const struct inlay_memdomain_peer *peer;
 	struct inlay_memdomain_place_ theirs, ours;
 	struct ibv_sge sge[INLAY_MEMDOMAIN_SGES];
@@ -267,7 +240,7 @@ INLAY_FN int inlay_memdomain_rdma_copy_(struct inlay_memdomain *d, const struct 
 		return -EINVAL;
 	if (INLAY_UNLIKELY(peer->num_rkeys > 1 && peer->num_rkeys != (write ? copy->dst_iovcnt : copy->src_iovcnt)))
 		return -EINVAL;
-	if (INLAY_UNLIKELY(inlay_memdomain_source_(d, copy, translation, 0, &source, &total)))
+	if (INLAY_UNLIKELY(inlay_memdomain_source_(d, copy, 0, &source, &total)))
 		return -EINVAL;
 	if (INLAY_UNLIKELY(!total)) {
 		if (copy->done)
@@ -291,7 +264,7 @@ INLAY_FN int inlay_memdomain_rdma_copy_(struct inlay_memdomain *d, const struct 
 			goto undo;
 		remote.rkey = keys.rkey;
 		last = inlay_sq_index(sq);
-		err = inlay_post_gather(sq, opcode, 0, &remote, NULL, sge, (uint32_t)err,
+		err = inlay_post_gather_(sq, opcode, 0, &remote, NULL, sge, (uint32_t)err,
 					total > len ? 0 : INLAY_SIGNALED);
 		if (INLAY_UNLIKELY(err))
 			goto undo;
@@ -311,28 +284,18 @@ undo:
 	return err == -EAGAIN && !inlay_sq_pending(sq) ? -E2BIG : err;
 }
 
-/* Pull: RDMA reads. copy->src_ctx is a struct inlay_memdomain_peer. */
 INLAY_FN int inlay_memdomain_rdma_pull_(struct inlay_memdomain *src, const struct inlay_memdomain_copy *copy)
 {
-	return inlay_memdomain_rdma_copy_(src, copy, MLX5_OPCODE_RDMA_READ, NULL);
+	return inlay_memdomain_rdma_copy_(src, copy, MLX5_OPCODE_RDMA_READ);
 }
 
-/* Push: RDMA writes. copy->dst_ctx is a struct inlay_memdomain_peer. */
+/* Push and transfer. -ENOTSUP for a source that is neither translated nor this process's memory. */
 INLAY_FN int inlay_memdomain_rdma_push_(struct inlay_memdomain *dst, const struct inlay_memdomain_copy *copy)
-{
-	return inlay_memdomain_rdma_copy_(dst, copy, MLX5_OPCODE_RDMA_WRITE, NULL);
-}
-
-/* Transfer: a push. -ENOTSUP for a source that is neither translated nor this process's memory. */
-INLAY_FN int inlay_memdomain_rdma_transfer_(struct inlay_memdomain *dst, const struct inlay_memdomain_copy *copy)
 {
 	if (!copy->translation && copy->src && !__atomic_load_n(&copy->src->host, __ATOMIC_RELAXED))
 		return -ENOTSUP;
-	return inlay_memdomain_rdma_copy_(dst, copy, MLX5_OPCODE_RDMA_WRITE, copy->translation);
+	return inlay_memdomain_rdma_copy_(dst, copy, MLX5_OPCODE_RDMA_WRITE);
 }
-
-/* Operations in progress. */
-INLAY_FN uint32_t inlay_memdomain_rdma_pending(const struct inlay_memdomain_rdma *r) { return r->begun - r->ended; }
 
 /* Ends the oldest operation. Its place is free before done is called: done may begin another. */
 INLAY_FN void inlay_memdomain_rdma_end_(struct inlay_memdomain_rdma *r, int rc)
@@ -346,35 +309,23 @@ INLAY_FN void inlay_memdomain_rdma_end_(struct inlay_memdomain_rdma *r, int rc)
 		done(arg, rc);
 }
 
-/* Whether WQE `index` is one of the operation's. */
-INLAY_FN int inlay_memdomain_rdma_within_(const struct inlay_memdomain_rdma_op *op, uint16_t index)
-{
-	return (uint16_t)(index - op->first) <= (uint16_t)(op->last - op->first);
-}
-
 /*
  * Takes any completion from the CQ of the domain's queue, before its CQE is given back.
  *
  * Returns 1: it ended an operation, and done was called; 0: it is an error within an operation,
- * which has completions to come; -ENOENT: it belongs to no operation of this domain; -EPROTO: it
- * belongs to one that cannot complete now (a faulty device), and nothing has changed.
+ * which has completions to come; -ENOENT: it is not of this domain's oldest operation, the next to
+ * complete; -EPROTO: impossible (a faulty device).
  */
 INLAY_FN int inlay_memdomain_rdma_complete(struct inlay_memdomain_rdma *r, const struct mlx5_cqe64 *cqe)
 {
 	uint16_t index = inlay_cqe_wqe_counter(cqe);
 	struct inlay_memdomain_rdma_op *op;
-	uint32_t i;
 
 	if (!r->sq || !inlay_cqe_is_send(cqe) || inlay_cqe_qpn(cqe) != inlay_sq_qpn(r->sq) || r->begun == r->ended)
 		return -ENOENT;
 	op = &r->ops[r->ended & r->mask];
-	if (INLAY_UNLIKELY(!inlay_memdomain_rdma_within_(op, index))) {
-		/* Not the oldest: perhaps a post of the caller's. Operations complete in order. */
-		for (i = r->ended + 1; i != r->begun; i++)
-			if (inlay_memdomain_rdma_within_(&r->ops[i & r->mask], index))
-				return -EPROTO;
+	if (INLAY_UNLIKELY((uint16_t)(index - op->first) > (uint16_t)(op->last - op->first)))
 		return -ENOENT;
-	}
 	if (INLAY_UNLIKELY(inlay_cqe_is_error(cqe)))
 		op->failed = 1;
 	else if (INLAY_UNLIKELY(index != op->last))
@@ -390,7 +341,7 @@ INLAY_FN int inlay_memdomain_rdma_complete(struct inlay_memdomain_rdma *r, const
 /* Ends all operations with -ECANCELED, once their QP is reset or destroyed. Returns how many. */
 INLAY_FN uint32_t inlay_memdomain_rdma_abort(struct inlay_memdomain_rdma *r)
 {
-	uint32_t n = inlay_memdomain_rdma_pending(r), i;
+	uint32_t n = r->begun - r->ended, i;
 
 	for (i = 0; i < n; i++)
 		inlay_memdomain_rdma_end_(r, -ECANCELED);
@@ -404,13 +355,13 @@ INLAY_FN uint32_t inlay_memdomain_rdma_abort(struct inlay_memdomain_rdma *r)
 /*
  * Creates a domain of type RDMA over a map. Its user context is a struct inlay_memdomain_rdma_ctx.
  *
- * r    aligned to a cache line; the caller's memory until inlay_memdomain_rdma_destroy returns 0
- * map  of this process's memory. It outlives the domain and keeps its devices; it may be restarted
+ * r    aligned to a cache line; the domain's memory until inlay_memdomain_rdma_destroy returns 0
+ * map  of this process's memory. It outlives the domain and keeps its devices
  * pd   one of the map's devices
  * id   NULL, or a name of less than INLAY_MEMDOMAIN_ID bytes
  *
  * Returns 0; -EINVAL for a NULL or wrong alignment; -ENOENT when the map lacks the device; -ENOTSUP
- * for an imported map; -E2BIG for a longer id. Threads: as inlay_memdomain_create.
+ * for an imported map; -E2BIG for a longer id.
  */
 INLAY_COLD int inlay_memdomain_rdma_create(struct inlay_memdomain_rdma *r, struct inlay_memdomain_registry *reg,
 					   struct inlay_mmap *map, struct ibv_pd *pd, const char *id)
@@ -454,7 +405,7 @@ INLAY_COLD int inlay_memdomain_rdma_attach(struct inlay_memdomain_rdma *r, struc
 
 	if (!r || (sq && (!ops || !inlay_is_pow2(num_ops))))
 		return -EINVAL;
-	if (inlay_memdomain_rdma_pending(r))
+	if (r->begun != r->ended)
 		return -EBUSY;
 	if (type && type != IBV_QPT_RC && type != IBV_QPT_UC)
 		return -ENOTSUP;
@@ -465,7 +416,7 @@ INLAY_COLD int inlay_memdomain_rdma_attach(struct inlay_memdomain_rdma *r, struc
 	r->sges = ds < 4 ? 2 : ds - 2 < INLAY_MEMDOMAIN_SGES ? ds - 2 : INLAY_MEMDOMAIN_SGES;
 	inlay_memdomain_set_pull(&r->domain, sq && type != IBV_QPT_UC ? inlay_memdomain_rdma_pull_ : NULL);
 	inlay_memdomain_set_push(&r->domain, sq ? inlay_memdomain_rdma_push_ : NULL);
-	return inlay_memdomain_set_transfer(&r->domain, sq ? inlay_memdomain_rdma_transfer_ : NULL);
+	return inlay_memdomain_set_transfer(&r->domain, sq ? inlay_memdomain_rdma_push_ : NULL);
 }
 
 /* As inlay_memdomain_destroy; -EBUSY, with nothing changed, while operations are in progress. */
@@ -473,7 +424,7 @@ INLAY_COLD int inlay_memdomain_rdma_destroy(struct inlay_memdomain_rdma *r)
 {
 	if (!r)
 		return 0;
-	return inlay_memdomain_rdma_pending(r) ? -EBUSY : inlay_memdomain_destroy(&r->domain);
+	return r->begun != r->ended ? -EBUSY : inlay_memdomain_destroy(&r->domain);
 }
 
 #endif

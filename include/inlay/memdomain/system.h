@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * inlay/memdomain/system.h: callbacks for a domain of this process's own memory. They copy and
- * clear by the CPU.
+ * inlay/memdomain/system.h: callbacks for a domain of this process's own memory. The CPU copies and
+ * clears.
  *
  *   inlay_memdomain_system_attach(inlay_memdomain_system(&reg));     or a domain of your own
  *
@@ -16,10 +16,8 @@
  *   - A destination shorter than the source, a sum of lengths that overflows, or bytes at address 0
  *     return -EINVAL, and nothing is copied.
  *   - Source and destination may not overlap, unless each byte is copied onto itself.
- *   - Nothing is called. From a kilobyte on, x86-64 copies with the CPU's string instruction.
  *
  * Threads: any number, on different memory.
- * Sources: SPDK's include/spdk/dma.h (the callbacks' duties).
  */
 #ifndef INLAY_MEMDOMAIN_SYSTEM_H
 #define INLAY_MEMDOMAIN_SYSTEM_H
@@ -27,7 +25,7 @@
 #include <inlay/base.h>
 #include <inlay/memdomain/domain.h>
 
-#define INLAY_MEMDOMAIN_STRING_ 1024u /* bytes from which on string instructions, slow to start, are faster */
+#define INLAY_MEMDOMAIN_STRING_ 1024u /* bytes from which x86-64's string instruction copies faster */
 
 /* ------------------------------------------------------------------------------------------------
  * Data path
@@ -48,12 +46,6 @@ INLAY_FN void inlay_memdomain_clear_(uint8_t *at, size_t len)
 {
 	static const uint8_t zero[64] = {0};
 
-#if defined(__x86_64__)
-	if (len >= INLAY_MEMDOMAIN_STRING_) {
-		__asm__ volatile("rep stosb" : "+D"(at), "+c"(len) : "a"(0) : "memory");
-		return;
-	}
-#endif
 	for (; len > sizeof(zero); at += sizeof(zero), len -= sizeof(zero)) {
 		inlay_copy(at, zero, sizeof(zero));
 		__asm__ volatile("" ::: "memory"); /* keeps the compiler from calling memset */
@@ -73,7 +65,7 @@ INLAY_FN int inlay_memdomain_system_copy_(struct inlay_memdomain *d, const struc
 
 	if (!copy->translation && copy->src && !__atomic_load_n(&copy->src->host, __ATOMIC_RELAXED))
 		return inlay_memdomain_pull(copy->src, copy);
-	if (INLAY_UNLIKELY(inlay_memdomain_source_(d, copy, copy->translation, 1, &src, &left)))
+	if (INLAY_UNLIKELY(inlay_memdomain_source_(d, copy, 1, &src, &left)))
 		return -EINVAL;
 	for (; left; left -= n, src_at += n, dst_at += n) {
 		for (; src_at == src->iov_len; src_at = 0)
@@ -90,7 +82,6 @@ INLAY_FN int inlay_memdomain_system_copy_(struct inlay_memdomain *d, const struc
 	return 0;
 }
 
-/* Memzero. */
 INLAY_FN int inlay_memdomain_system_memzero_(struct inlay_memdomain *d, void *ctx, const struct iovec *iov,
 					     uint32_t iovcnt, inlay_memdomain_done done, void *arg)
 {
@@ -127,7 +118,7 @@ INLAY_FN int inlay_memdomain_system_translate_(struct inlay_memdomain *src, void
 
 /*
  * Makes a domain one of this process's memory: sets all callbacks except invalidate, which has
- * nothing to do. Returns 0, or -EINVAL for NULL. Threads: any, at any time.
+ * nothing to do. Returns 0, or -EINVAL for NULL.
  */
 INLAY_COLD int inlay_memdomain_system_attach(struct inlay_memdomain *d)
 {

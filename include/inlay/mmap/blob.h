@@ -15,10 +15,10 @@
  * Invariants:
  *   - A blob holds only what is granted: no local keys, no local permissions, and no range without
  *     such a permission. Its keys open memory, so pass it through a channel that nobody else reads.
- *   - A blob is valid until the map is stopped. A stale blob still imports, because nobody can
- *     tell; posts that use it end with a remote access error. Exporting again gives the same bytes.
+ *   - A blob is valid until the map is stopped. A stale blob still imports; posts that use it end
+ *     with a remote access error. Exporting again gives the same bytes.
  *   - Import copies the blob before it checks and uses it, so the other side may still write to it.
- *     It forms no pointer before the lengths are known to be right, and checks in this order:
+ *     It checks in this order:
  *
  *       -EPROTO    shorter than any blob; another magic or version
  *       -EINVAL    a length that is not the blob's, or not what its counts make
@@ -26,8 +26,8 @@
  *       -EINVAL    unknown kinds or bits, nothing granted; a range that is empty, ends past the
  *                  address space, overlaps another, or grants what the head does not
  *
- * The checksum finds accidents. Against more, give both sides a key: inlay_mmap_set_mac before the
- * export, struct inlay_mmap_import at the import. The function is the caller's; with OpenSSL:
+ * The checksum finds accidents. Against more, both sides use a key: the owner sets map.mac, and the
+ * other side passes the same struct inlay_mac. The function is the caller's; with OpenSSL:
  *
  *   static int make(void *key, const void *data, size_t len, uint8_t *code)
  *   {
@@ -40,10 +40,10 @@
  * The bytes, little-endian:
  *
  *   +0   magic        "inlaymap"
- *   +8   version      2    1
+ *   +8   version      2    2
  *   +10  kind         2    1 RDMA, 2 PCI
  *   +12  length       4    bytes, from the magic to the checksum
- *   +16  permissions  4    2 read, 4 write, 8 atomic by RDMA; 16 read, 32 read and write over PCI
+ *   +16  permissions  4    bits of enum inlay_access: those of RDMA, or those of PCI
  *   +20  ranges       4    at least 1
  *   +24  code bytes   4    0, or 16 .. 64
  *   +28  reserved     4    0
@@ -64,7 +64,7 @@
 #include <inlay/mmap/map.h>
 #include <inlay/mmap/source.h>
 
-#define INLAY_BLOB_VERSION 1u
+#define INLAY_BLOB_VERSION 2u
 #define INLAY_BLOB_HEAD_ 32u            /* bytes before those of the kind */
 #define INLAY_BLOB_PCI_ 40u             /* bytes of PCI's */
 #define INLAY_BLOB_RANGE_ 24u           /* bytes of a range */
@@ -82,12 +82,6 @@ struct inlay_blob {
 	uint32_t code_bytes;
 	uint32_t vhca;                  /* PCI */
 	uint8_t access_key[32];         /* PCI */
-};
-
-/* What an import may be told. Zeroed: nothing. */
-struct inlay_mmap_import {
-	const struct inlay_mac *mac;    /* the code that the blob must carry; NULL: none. Used during the call */
-	uint64_t user_data;             /* of the map */
 };
 
 /* Writes `bytes` bytes of value, little-endian. */
@@ -129,21 +123,10 @@ INLAY_COLD uint32_t inlay_crc32c(const void *data, size_t len)
 	return ~crc;
 }
 
-/* Permissions to and from the numbers of a blob. An unknown number becomes all ones. */
-INLAY_COLD uint32_t inlay_blob_from_access_(uint32_t access)
+/* -EINVAL for a code that cannot be. NULL is allowed. */
+INLAY_COLD int inlay_mac_check_(const struct inlay_mac *mac)
 {
-	return (access & INLAY_RDMA_READ ? 2u : 0) | (access & INLAY_RDMA_WRITE ? 4u : 0) |
-	       (access & INLAY_RDMA_ATOMIC ? 8u : 0) |
-	       (access & INLAY_PCI_READ_ONLY ? 16u : 0) | (access & INLAY_PCI_READ_WRITE ? 32u : 0);
-}
-
-INLAY_COLD uint32_t inlay_blob_to_access_(uint32_t wire)
-{
-	if (wire & ~62u)
-		return UINT32_MAX;
-	return (wire & 2 ? (uint32_t)INLAY_RDMA_READ : 0) | (wire & 4 ? (uint32_t)INLAY_RDMA_WRITE : 0) |
-	       (wire & 8 ? (uint32_t)INLAY_RDMA_ATOMIC : 0) | (wire & 16 ? (uint32_t)INLAY_PCI_READ_ONLY : 0) |
-	       (wire & 32 ? (uint32_t)INLAY_PCI_READ_WRITE : 0);
+	return mac && (!mac->make || mac->bytes < 16 || mac->bytes > 64 || mac->bytes % 4) ? -EINVAL : 0;
 }
 
 /* Where the ranges begin. */
@@ -164,7 +147,7 @@ INLAY_COLD void inlay_blob_begin_(uint8_t *blob, const struct inlay_blob *head)
 	inlay_blob_put(blob + 8, INLAY_BLOB_VERSION, 2);
 	inlay_blob_put(blob + 10, head->kind, 2);
 	inlay_blob_put(blob + 12, inlay_blob_bytes_(head->kind, head->ranges, head->code_bytes), 4);
-	inlay_blob_put(blob + 16, inlay_blob_from_access_(head->permissions), 4);
+	inlay_blob_put(blob + 16, head->permissions, 4);
 	inlay_blob_put(blob + 20, head->ranges, 4);
 	inlay_blob_put(blob + 24, head->code_bytes, 4);
 	inlay_blob_put(blob + 28, 0, 4);
@@ -183,7 +166,7 @@ INLAY_COLD void inlay_blob_set_range_(uint8_t *blob, const struct inlay_blob *he
 	inlay_blob_put(at, r->start, 8);
 	inlay_blob_put(at + 8, r->len, 8);
 	inlay_blob_put(at + 16, r->rkey, 4);
-	inlay_blob_put(at + 20, inlay_blob_from_access_(r->access), 4);
+	inlay_blob_put(at + 20, r->access, 4);
 }
 
 /* Writes code and checksum. mac: NULL for no code. Returns 0, or what the mac returned. */
@@ -207,7 +190,7 @@ INLAY_COLD int inlay_blob_head_(struct inlay_blob *head, const uint8_t *blob, si
 		return -EPROTO;
 	__builtin_memset(head, 0, sizeof(*head));
 	head->kind = (uint32_t)inlay_blob_get(blob + 10, 2);
-	head->permissions = inlay_blob_to_access_((uint32_t)inlay_blob_get(blob + 16, 4));
+	head->permissions = (uint32_t)inlay_blob_get(blob + 16, 4);
 	head->ranges = (uint32_t)inlay_blob_get(blob + 20, 4);
 	head->code_bytes = (uint32_t)inlay_blob_get(blob + 24, 4);
 	if (inlay_blob_get(blob + 12, 4) != len || inlay_blob_bytes_(head->kind, head->ranges, head->code_bytes) != len)
@@ -227,7 +210,7 @@ INLAY_COLD void inlay_blob_range_(const uint8_t *blob, const struct inlay_blob *
 	r->start = inlay_blob_get(at, 8);
 	r->len = inlay_blob_get(at + 8, 8);
 	r->rkey = (uint32_t)inlay_blob_get(at + 16, 4);
-	r->access = inlay_blob_to_access_((uint32_t)inlay_blob_get(at + 20, 4));
+	r->access = (uint32_t)inlay_blob_get(at + 20, 4);
 	r->lkey = INLAY_NO_KEY;
 	r->id = i;
 }
@@ -272,8 +255,7 @@ INLAY_COLD int inlay_blob_check_(struct inlay_blob *head, const uint8_t *blob, s
 	of_kind = head->kind == INLAY_BLOB_RDMA_ ? INLAY_RDMA_ANY :
 		  head->kind == INLAY_BLOB_OVER_PCI_ ? INLAY_PCI_ANY : 0;
 	if (!head->permissions || head->permissions & ~of_kind || inlay_access_check_(head->permissions) ||
-	    !head->ranges ||
-	    inlay_blob_get(blob + 28, 4))
+	    !head->ranges || inlay_blob_get(blob + 28, 4))
 		return -EINVAL;
 	if (head->kind == INLAY_BLOB_OVER_PCI_ && (head->vhca > 0xffff || inlay_blob_get(blob + 36, 4)))
 		return -EINVAL;
@@ -295,7 +277,7 @@ INLAY_COLD size_t inlay_mmap_blob_head_(const struct inlay_mmap *m, uint32_t kin
 	__builtin_memset(head, 0, sizeof(*head));
 	head->kind = kind;
 	head->code_bytes = m->mac ? m->mac->bytes : 0;
-	for (i = 0; i < m->num_ranges && m->state != INLAY_MMAP_IMPORTED_; i++) {
+	for (i = 0; i < m->num_ranges && m->state_ != INLAY_MMAP_IMPORTED_; i++) {
 		granted = inlay_mmap_granted_(m, i, mask);
 		head->permissions |= granted;
 		head->ranges += !!granted;
@@ -309,11 +291,11 @@ INLAY_COLD int inlay_mmap_exportable_(const struct inlay_mmap *m, const struct i
 {
 	size_t room;
 
-	if (m->state != INLAY_MMAP_STARTED_)
+	if (m->state_ != INLAY_MMAP_STARTED_)
 		return -EBADFD;
 	if (!bytes)
 		return -EPERM;
-	if (!pd || !len || (!buf && *len))
+	if (!pd || !len || (!buf && *len) || inlay_mac_check_(m->mac))
 		return -EINVAL;
 	if (inlay_mmap_dev_index(m, pd) < 0)
 		return -ENOENT;
@@ -332,8 +314,8 @@ INLAY_COLD int inlay_mmap_write_blob_(struct inlay_mmap *m, uint8_t *buf, const 
 
 	inlay_blob_begin_(buf, head);
 	for (i = 0; i < m->num_ranges; i++) {
-		r.start = m->sources[i].start;
-		r.len = m->sources[i].len;
+		r.start = m->sources_[i].start;
+		r.len = m->sources_[i].len;
 		r.access = inlay_mmap_granted_(m, i, head->permissions);
 		r.rkey = inlay_mmap_keys_(m, i, dev).rkey;
 		if (key)
@@ -356,15 +338,14 @@ INLAY_COLD size_t inlay_mmap_export_size(const struct inlay_mmap *m)
 
 /*
  * Writes the blob by which another process reaches the map's ranges through RDMA. The map is
- * exported from then on.
+ * exported from then on, unless there was an error.
  *
  * pd   the map's device that the other process's queues are connected to
- * buf  memory for the blob
- * len  in: its bytes; out: the blob's, also with -ENOBUFS
+ * len  in: bytes at buf; out: the blob's, also with -ENOBUFS
  *
  * Returns 0; -EBADFD when the map is not started; -EPERM when no range has an RDMA permission;
  * -EINVAL; -ENOENT when pd is not one of the map's devices; -ENOBUFS when buf is too small; what
- * the mac returned. After an error the map is not marked as exported.
+ * the mac returned.
  */
 INLAY_COLD int inlay_mmap_export_rdma(struct inlay_mmap *m, const struct ibv_pd *pd, void *buf, size_t *len)
 {
@@ -383,15 +364,11 @@ INLAY_COLD size_t inlay_mmap_import_size(const void *blob, size_t len)
 	return !blob || inlay_blob_head_(&head, (const uint8_t *)blob, len) ? 0 : inlay_mmap_size(1, head.ranges);
 }
 
-/*
- * Copies a blob to memory, checks it and makes a map of it that finds nothing yet. Arguments and
- * errors are those of inlay_mmap_create_from_export; kind: the one that the caller knows.
- */
+/* As inlay_mmap_create_from_export, for a blob of this kind; the map finds nothing yet. */
 INLAY_COLD int inlay_mmap_import_(struct inlay_mmap *made, struct inlay_blob *head, void *memory, size_t size,
-				  struct ibv_pd *pd,
-				  const void *blob, size_t len, const struct inlay_mmap_import *how, uint32_t kind)
+				  struct ibv_pd *pd, const void *blob, size_t len, const struct inlay_mac *mac,
+				  uint32_t kind)
 {
-	const struct inlay_mac *mac = how ? how->mac : NULL;
 	struct inlay_keys keys = {INLAY_NO_KEY, INLAY_NO_KEY};
 	struct inlay_range r;
 	uint32_t i;
@@ -421,14 +398,13 @@ INLAY_COLD int inlay_mmap_import_(struct inlay_mmap *made, struct inlay_blob *he
 	for (i = 0; i < head->ranges; i++) {
 		inlay_blob_range_((const uint8_t *)memory, head, i, &r);
 		keys.rkey = r.rkey;
-		made->sources[i] = inlay_source_keys(r.start, (size_t)r.len, keys);
-		made->sources[i].limit = r.access;
+		made->sources_[i] = inlay_source_keys(r.start, (size_t)r.len, keys);
+		made->sources_[i].limit = r.access;
 	}
 	made->num_ranges = head->ranges;
 	made->devs[made->num_devs++] = pd;
 	made->permissions = head->permissions;
-	made->user_data = how ? how->user_data : 0;
-	made->state = INLAY_MMAP_IMPORTED_;
+	made->state_ = INLAY_MMAP_IMPORTED_;
 	return 0;
 }
 
@@ -440,14 +416,14 @@ INLAY_COLD int inlay_mmap_import_(struct inlay_mmap *made, struct inlay_blob *he
  * size       its bytes, at least inlay_mmap_import_size(blob, len)
  * pd         the map's one device: of the queues that will use it
  * blob, len  do not overlap memory
- * how        the code that the blob must carry, and user data; NULL: neither
+ * mac        the code that the blob must carry, used during the call; NULL: none
  *
  * Returns 0; an error of the table at the top; -EINVAL for a bad argument; -ENOBUFS when size is
  * too small; -ENOTSUP for a valid blob of PCI (pci.h); what the mac returned. On failure *m is
  * unchanged, and memory may have been written.
  */
 INLAY_COLD int inlay_mmap_create_from_export(struct inlay_mmap *m, void *memory, size_t size, struct ibv_pd *pd,
-					     const void *blob, size_t len, const struct inlay_mmap_import *how)
+					     const void *blob, size_t len, const struct inlay_mac *mac)
 {
 	struct inlay_mmap made;
 	struct inlay_blob head;
@@ -455,7 +431,7 @@ INLAY_COLD int inlay_mmap_create_from_export(struct inlay_mmap *m, void *memory,
 
 	if (!m)
 		return -EINVAL;
-	err = inlay_mmap_import_(&made, &head, memory, size, pd, blob, len, how, INLAY_BLOB_RDMA_);
+	err = inlay_mmap_import_(&made, &head, memory, size, pd, blob, len, mac, INLAY_BLOB_RDMA_);
 	if (err)
 		return err;
 	if (inlay_mmap_publish_(&made))

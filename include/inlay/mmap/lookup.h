@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/mmap/lookup.h: the table by which a memory map finds the range that holds an address and a
- * length, and with it the keys. Callers use it through inlay_mmap_find and inlay_mmap_hit (map.h).
+ * length, and with it the keys. Callers use it through inlay_mmap_find (map.h):
+ *
+ *   range = inlay_mmap_find(&map, addr, len);
  *
  * The address space from the first range to the last is cut into buckets of one power of two. The
  * index word of a bucket names the range that begins last at or before the bucket's first byte.
@@ -11,10 +13,9 @@
  *   index word    r0       r0       r1       r1       r3
  *                 |r0-----------||r1--------------||r2||r3---------...
  *
- * A lookup is two dependent loads: index word, range. Buckets are as small as needed for one range
- * at most to begin in each. Where they cannot be (there are 8 to 64 words for each range), three
- * beginnings are compared, and then the table is searched. Large gaps between ranges would waste
- * buckets, so up to seven are cut out: addresses above a cut move down by its size.
+ * A lookup is two dependent loads: index word, range. A table is plain when one range at most
+ * begins in a bucket (with few exceptions). Otherwise three beginnings are compared, then the ranges
+ * are searched. Large gaps would waste buckets and are cut out: addresses above a cut move down.
  *
  *   word | ... | word | word | head                | range 0 | range 1 | ... | end marks
  *   bucket      1      0     ^ struct inlay_table
@@ -29,6 +30,7 @@
 #ifndef INLAY_MMAP_LOOKUP_H
 #define INLAY_MMAP_LOOKUP_H
 
+#include <stdlib.h>
 #include <inlay/base.h>
 
 #define INLAY_LOOKUP_MAX (1u << 24) /* ranges of one map */
@@ -44,28 +46,19 @@ struct inlay_range {
 	uint32_t id;
 };
 
-/* A thread's last hit. Zeroed, it remembers nothing. It may outlive any change, and the map. */
-struct inlay_hit {
-	uint32_t at;            /* bytes from the first range */
-};
-
 /* A gap that was cut out: addresses above `last` move down by `gap` */
 struct inlay_table_cut {
 	uint64_t last;
 	uint64_t gap;
 };
 
-/* The head of a table, which is plain without cuts and with one beginning at most in a bucket. */
 struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_table {
 	uint64_t below;         /* start of the first range - 1 */
-	uint64_t floor;         /* ~limit; all ones when the table is not plain */
+	uint64_t floor;         /* ~limit of a plain table; all ones otherwise */
 	uint64_t lowest;        /* ~limit: the offset of the last byte, without cuts */
 	uint32_t shift;         /* log2 of a bucket's bytes */
-	uint16_t one_cut;       /* one cut, and one beginning at most in a bucket: the second fast form */
-	uint8_t probes;         /* beginnings to compare: 1 or 3 */
-	uint8_t cuts;
+	uint32_t cuts;
 	uint32_t num;           /* ranges */
-	uint32_t bytes;         /* of the ranges */
 	struct inlay_table_cut cut[INLAY_TABLE_CUTS_];
 };
 
@@ -84,10 +77,10 @@ INLAY_COLD uint64_t inlay_table_words_(uint64_t ranges)
 	return 64 * ranges < many ? 64 * ranges : many;
 }
 
-/* Bytes of the words. Two more end the index. */
+/* Bytes of the words. */
 INLAY_COLD uint64_t inlay_table_index_bytes_(uint32_t max_ranges)
 {
-	return inlay_round_up(4 * (inlay_table_words_(max_ranges) + 2), INLAY_CACHE_LINE);
+	return inlay_round_up(4 * inlay_table_words_(max_ranges), INLAY_CACHE_LINE);
 }
 
 /* Bytes of a table, with four end marks: a lookup reads up to three ranges too many. */
@@ -102,8 +95,17 @@ INLAY_FN struct inlay_range *inlay_table_ranges_(const struct inlay_table *t)
 	return (struct inlay_range *)(uintptr_t)(t + 1);
 }
 
+/* The last byte of a range. */
+INLAY_FN uint64_t inlay_range_last_(const struct inlay_range *r)
+{
+	return r->start + (r->len - 1);
+}
+
 /* Bits of x: 0 for 0, 64 for the largest. */
-INLAY_COLD uint32_t inlay_table_bits_(uint64_t x) { return x ? 64 - (uint32_t)__builtin_clzll(x) : 0; }
+INLAY_COLD uint32_t inlay_table_bits_(uint64_t x)
+{
+	return x ? 64 - (uint32_t)__builtin_clzll(x) : 0;
+}
 
 /* The offset of addr from the first range, without cuts. */
 INLAY_FN uint64_t inlay_table_offset_(const struct inlay_table *t, uint64_t addr)
@@ -125,7 +127,7 @@ INLAY_COLD uint32_t inlay_table_fit_(const struct inlay_table *t, uint32_t n, ui
 				     uint32_t *shared)
 {
 	const struct inlay_range *e = inlay_table_ranges_(t);
-	uint64_t limit = inlay_table_offset_(t, e[n - 1].start + (e[n - 1].len - 1));
+	uint64_t limit = inlay_table_offset_(t, inlay_range_last_(&e[n - 1]));
 	uint32_t together[65] = {0}, shift = 0, sum = 0, most, i;
 
 	/* Two offsets share a bucket of 2^s bytes when they differ in no bit from s on. */
@@ -144,41 +146,35 @@ INLAY_COLD uint32_t inlay_table_fit_(const struct inlay_table *t, uint32_t n, ui
 }
 
 /*
- * Cuts out the largest gaps, as few as bring most of the gain, if that makes what is left four
- * times denser. The rest of a gap is shorter than the mean distance of ranges, so what was aligned
- * to a bucket stays aligned.
+ * Cuts out gaps, the largest first, while one is an eighth of what is left, if that makes the table
+ * four times denser. The rest of a gap is shorter than the mean distance of ranges, so what was
+ * aligned to a bucket stays aligned.
  */
 INLAY_COLD void inlay_table_cut_gaps_(struct inlay_table *t, uint32_t n)
 {
 	const struct inlay_range *e = inlay_table_ranges_(t);
-	uint64_t gap[INLAY_TABLE_CUTS_], span = e[n - 1].start - e[0].start + (e[n - 1].len - 1);
-	uint64_t rest = span, all = span, g, unit;
-	uint32_t at[INLAY_TABLE_CUTS_], found = 0, i, k;
+	const uint64_t span = inlay_range_last_(&e[n - 1]) - e[0].start;
+	uint64_t rest = span, gap, g, last = 0, unit;
+	uint32_t i;
 
-	/* The largest ones, in falling order */
-	for (i = 1; i < n; i++) {
-		g = e[i].start - (e[i - 1].start + (e[i - 1].len - 1)) - 1;
-		if (found == INLAY_TABLE_CUTS_ && g <= gap[found - 1])
-			continue;
-		k = found < INLAY_TABLE_CUTS_ ? found++ : found - 1;
-		for (; k && gap[k - 1] < g; k--) {
-			gap[k] = gap[k - 1];
-			at[k] = at[k - 1];
+	while (t->cuts < INLAY_TABLE_CUTS_) {
+		for (gap = 0, i = 1; i < n; i++) {
+			const uint64_t before = inlay_range_last_(&e[i - 1]);
+
+			g = inlay_table_offset_(t, e[i].start) - inlay_table_offset_(t, before) - 1;
+			last = g > gap ? before : last;
+			gap = g > gap ? g : gap;
 		}
-		gap[k] = g;
-		at[k] = i;
+		unit = (uint64_t)1 << (inlay_table_bits_((rest - gap) / n | 1) - 1);
+		gap &= ~(unit - 1);
+		if (!gap || gap < rest / 8)
+			break;
+		rest -= gap;
+		t->cut[t->cuts].last = last;
+		t->cut[t->cuts++].gap = gap;
 	}
-	for (k = 0; k < found; k++)
-		all -= gap[k];
-	if (all > span / 4)
-		return;
-	unit = (uint64_t)1 << (inlay_table_bits_(all / n | 1) - 1);
-	for (k = 0; k < found && rest / 2 > all; k++) {
-		rest -= gap[k];
-		t->cut[k].last = e[at[k]].start - gap[k] - 1;
-		t->cut[k].gap = gap[k] & ~(unit - 1);
-		t->cuts++;
-	}
+	if (rest > span / 4)
+		t->cuts = 0;
 }
 
 /* Makes the index of the first n ranges, which are in order. With 0, the table holds nothing. */
@@ -188,6 +184,7 @@ INLAY_COLD void inlay_table_index_(struct inlay_table *t, uint32_t n)
 	uint32_t *word = (uint32_t *)(void *)t - 1;
 	uint64_t words = inlay_table_words_(n), limit, b;
 	uint32_t shared, i;
+	int plain;
 
 	__builtin_memset(t, 0, sizeof(*t));
 	/* The end marks begin after any address but the last, and hold nothing. */
@@ -195,11 +192,7 @@ INLAY_COLD void inlay_table_index_(struct inlay_table *t, uint32_t n)
 		e[n + i].start = UINT64_MAX;
 		e[n + i].len = 0;
 	}
-	for (i = 0; i < INLAY_TABLE_CUTS_; i++)
-		t->cut[i].last = UINT64_MAX;
 	t->num = n;
-	t->bytes = n * (uint32_t)sizeof(*e);
-	t->probes = 1;
 	t->shift = 63;
 	/*
 	 * In a table that is not plain, the plain form refuses all addresses but the first range's
@@ -207,33 +200,25 @@ INLAY_COLD void inlay_table_index_(struct inlay_table *t, uint32_t n)
 	 */
 	t->floor = t->lowest = UINT64_MAX;
 	t->below = n ? e[0].start - 1 : UINT64_MAX;
-	word[0] = word[-1] = (uint32_t)sizeof(*t);
+	word[0] = (uint32_t)sizeof(*t);
 	if (!n)
 		return;
 	t->shift = inlay_table_fit_(t, n, 1, words, &shared);
-	if (shared > n / 64) {
+	plain = shared <= n / 64;
+	if (!plain) {
 		inlay_table_cut_gaps_(t, n);
-		if (t->cuts)
-			t->shift = inlay_table_fit_(t, n, 1, words, &shared);
-	}
-	if (shared > n / 64) {
-		t->probes = 3;
 		t->shift = inlay_table_fit_(t, n, 3, words, &shared);
 	}
-	limit = inlay_table_offset_(t, e[n - 1].start + (e[n - 1].len - 1));
+	limit = inlay_table_offset_(t, inlay_range_last_(&e[n - 1]));
 	t->lowest = ~limit;
 	for (b = i = 0; b <= limit >> t->shift; b++) {
 		while (i + 1 < n && inlay_table_offset_(t, e[i + 1].start) <= b << t->shift)
 			i++;
 		*word-- = (uint32_t)(sizeof(*t) + i * sizeof(*e));
 	}
-	*word = (uint32_t)(sizeof(*t) + (n - 1) * sizeof(*e));
 	/* An offset whose highest bit is set does not shift down as a negative number does. */
-	if (limit >> 63 || t->probes != 1)
-		return;
-	if (!t->cuts)
+	if (plain && !(limit >> 63))
 		t->floor = ~limit;
-	t->one_cut = t->cuts == 1;
 }
 
 /* An empty table in memory of inlay_table_bytes_(max_ranges). */
@@ -247,38 +232,29 @@ INLAY_COLD struct inlay_table *inlay_table_init_(void *memory, uint32_t max_rang
 }
 
 /* Whether it is empty or goes past the end of the address space: then it is no range. */
-INLAY_COLD int inlay_range_bad_(uint64_t start, uint64_t len) { return !len || start + (len - 1) < start; }
+INLAY_COLD int inlay_range_bad_(uint64_t start, uint64_t len)
+{
+	return !len || start + (len - 1) < start;
+}
+
+INLAY_COLD int inlay_range_compare_(const void *a, const void *b)
+{
+	const uint64_t x = ((const struct inlay_range *)a)->start, y = ((const struct inlay_range *)b)->start;
+
+	return x < y ? -1 : x > y;
+}
 
 /* Sorts n ranges and makes the index. Returns 0; -EINVAL for a bad one, -EEXIST for an overlap. */
 INLAY_COLD int inlay_table_build_(struct inlay_table *t, uint32_t n)
 {
-	struct inlay_range *e = inlay_table_ranges_(t), moved;
-	uint32_t heap = n / 2, end = n, at, child;
+	struct inlay_range *e = inlay_table_ranges_(t);
+	uint32_t i;
 
-	for (at = 1; at < n && e[at - 1].start <= e[at].start; at++)
-		;
-	/* A heap, when they are not in order already */
-	while (at < n && end > 1) {
-		if (heap) {
-			moved = e[--heap];
-		} else {
-			moved = e[--end];
-			e[end] = e[0];
-		}
-		for (at = heap; (child = 2 * at + 1) < end; at = child) {
-			if (child + 1 < end && e[child].start < e[child + 1].start)
-				child++;
-			if (e[child].start <= moved.start)
-				break;
-			e[at] = e[child];
-		}
-		e[at] = moved;
-		at = 0;
-	}
-	for (at = 0; at < n; at++) {
-		if (inlay_range_bad_(e[at].start, e[at].len))
+	qsort(e, n, sizeof(*e), inlay_range_compare_);
+	for (i = 0; i < n; i++) {
+		if (inlay_range_bad_(e[i].start, e[i].len))
 			return -EINVAL;
-		if (at && e[at].start - e[at - 1].start < e[at - 1].len)
+		if (i && e[i].start - e[i - 1].start < e[i - 1].len)
 			return -EEXIST;
 	}
 	inlay_table_index_(t, n);
@@ -322,37 +298,19 @@ INLAY_ALWAYS const struct inlay_range *inlay_table_bucket_(const struct inlay_ta
 							  ((const uint32_t *)(const void *)t)[word]);
 }
 
-/* What a cut takes off addr. */
-INLAY_ALWAYS uint64_t inlay_table_gap_(const struct inlay_table_cut *c, uint64_t addr)
-{
-	return c->gap & ((uint64_t)0 - (uint64_t)(addr > c->last));
-}
-
 INLAY_ALWAYS const struct inlay_range *inlay_table_find_(const struct inlay_table *t, uint64_t addr, uint64_t len)
 {
-	const struct inlay_table_cut *c = t->cut;
 	/* -offset - 1; shifted down, -bucket - 1. Nothing holds an address that is inside a cut. */
 	uint64_t down = t->below - addr;
 	const struct inlay_range *e;
+	uint32_t k;
 
 	if (INLAY_LIKELY(down >= t->floor)) {
 		e = inlay_table_bucket_(t, (int64_t)down >> (t->shift & 63));
 		e += e[1].start <= addr;
-	} else if (t->one_cut) {
-		down += inlay_table_gap_(c, addr);
-		if (INLAY_UNLIKELY(down < t->lowest))
-			return NULL;
-		e = inlay_table_bucket_(t, (int64_t)down >> (t->shift & 63));
-		e += e[1].start <= addr;
 	} else {
-		if (t->cuts) {
-			down += inlay_table_gap_(&c[0], addr);
-			if (t->cuts > 1)
-				down += inlay_table_gap_(&c[1], addr) + inlay_table_gap_(&c[2], addr);
-			if (t->cuts > 3)
-				down += inlay_table_gap_(&c[3], addr) + inlay_table_gap_(&c[4], addr) +
-					inlay_table_gap_(&c[5], addr) + inlay_table_gap_(&c[6], addr);
-		}
+		for (k = 0; k < t->cuts; k++)
+			down += t->cut[k].gap & (0 - (uint64_t)(addr > t->cut[k].last));
 		if (INLAY_UNLIKELY(down < t->lowest))
 			return NULL;
 		e = inlay_table_bucket_(t, -1 - (int64_t)(~down >> (t->shift & 63)));
@@ -361,19 +319,6 @@ INLAY_ALWAYS const struct inlay_range *inlay_table_find_(const struct inlay_tabl
 	if (INLAY_UNLIKELY(e[1].start <= addr))
 		e = inlay_table_ranges_(t) + inlay_table_rank_(t, addr) - 1;
 	return inlay_range_holds_(e->start, e->len, addr, len) ? e : NULL;
-}
-
-INLAY_ALWAYS const struct inlay_range *inlay_table_hit_(const struct inlay_table *t, struct inlay_hit *hit,
-							uint64_t addr, uint64_t len)
-{
-	const struct inlay_range *e = (const struct inlay_range *)(const void *)((const uint8_t *)(t + 1) + hit->at);
-
-	if (INLAY_LIKELY(hit->at < t->bytes) && inlay_range_holds_(e->start, e->len, addr, len))
-		return e;
-	e = inlay_table_find_(t, addr, len);
-	if (e)
-		hit->at = (uint32_t)((const uint8_t *)e - (const uint8_t *)(t + 1));
-	return e;
 }
 
 #endif

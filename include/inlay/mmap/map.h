@@ -7,11 +7,10 @@
  *   inlay_mmap_add_dev(&map, pd);                                   a device is an ibv_pd
  *   inlay_mmap_add(&map, inlay_source_host(buffer, bytes));
  *   inlay_mmap_set_permissions(&map, INLAY_LOCAL_READ_WRITE | INLAY_RDMA_WRITE);
- *   inlay_mmap_start(&map);                                         registers each range with each device
+ *   inlay_mmap_start(&map);                                         registers with each device
  *   ...
  *   r = inlay_mmap_find(&map, addr, len);                           r->lkey, r->rkey; NULL: none
  *   ...
- *   inlay_mmap_stop(&map);
  *   inlay_mmap_destroy(&map);
  *
  * States:
@@ -23,9 +22,9 @@
  *   - A map is changed only while it is configured: add*, rm* and set_* return -EBADFD otherwise.
  *   - start registers everything, or leaves the map configured with nothing registered.
  *   - A map that was exported is not started again: the keys in its blobs will never come back.
- *   - stop and destroy return -EBUSY while a buffer is out (buf.h) or something holds the map, and
- *     change nothing. When the kernel refuses to deregister a region, which a failed start may meet
- *     too, the map finds nothing any more, and they return -EBUSY until the region goes.
+ *   - stop and destroy return -EBUSY and change nothing while a buffer is out (buf.h) or something
+ *     holds the map. When the kernel refuses to deregister a region, the map finds nothing any more,
+ *     and they return -EBUSY until the region goes. A failed start may end so, too.
  *
  * Threads: one thread calls the set-up functions, while no other uses the map, nor destroys an
  * inventory or pool that made buffers of it. Any thread may call the lookups, inlay_mmap_hold and
@@ -49,15 +48,13 @@ enum inlay_mmap_state_ {
 	INLAY_MMAP_STUCK_               /* not everything could be deregistered */
 };
 
-/* A message authentication code for blobs: see blob.h. */
+/* A message authentication code for blobs: see blob.h */
 struct inlay_mac {
 	/* Writes `bytes` bytes to code. Returns 0 or a negative errno. */
 	int (*make)(void *context, const void *data, size_t len, uint8_t *code);
 	void *context;                  /* the key, in the form that make wants */
 	uint32_t bytes;                 /* 16 .. 64, a multiple of 4 */
 };
-
-typedef void (*inlay_mmap_free_cb)(void *addr, size_t len, void *cookie);
 
 struct inlay_mmap;
 struct inlay_mmap_pci;
@@ -70,35 +67,37 @@ struct inlay_holder_ {
 	uint64_t *turn;                 /* counts up when the map goes */
 };
 
+/* Callers may read the fields without an underscore, and set those under "The caller's". */
 struct inlay_mmap {
 	/* Read by lookups */
-	struct inlay_table *table;      /* empty unless started or imported; an id is a place in sources */
-	struct inlay_source *sources;   /* in the order of adding */
+	struct inlay_table *table_;     /* empty unless started or imported; an id is a place in sources_ */
+	struct inlay_source *sources_;  /* in the order of adding */
 	struct ibv_mr **mrs;            /* of range r on device d: [r * max_devs + d]; NULL: the source has the keys */
-	struct ibv_pd **devs;
-	uint32_t state;                 /* enum inlay_mmap_state_ */
+	struct ibv_pd **devs;            /* in the order of adding */
+	uint32_t state_;                /* enum inlay_mmap_state_ */
 	uint32_t num_ranges;
 	uint32_t num_devs;
 	uint32_t max_devs;
-	uint32_t permissions;
+	uint32_t permissions;           /* INLAY_LOCAL_READ_ONLY before they are set */
 	uint32_t max_ranges;
-	uint8_t exported;
-	uint8_t started_once;
+	uint8_t exported;               /* it has ever been */
+	uint8_t started_once_;
 	/* Written by holders */
-	uint64_t holds;
-	struct inlay_holder_ *holders;
-	uint32_t lock;                  /* of holders */
-	/* Set-up */
-	inlay_mmap_free_cb free_cb;
-	void *cookie;
-	const struct inlay_mac *mac;
+	uint64_t holds_;
+	struct inlay_holder_ *holders_;
+	uint32_t lock_;                 /* of holders_ */
+	/* The caller's: zero at first, and used as they are at the time */
 	uint64_t user_data;
+	/* Called by destroy for each range, after deregistration, if the map was ever started */
+	void (*free_cb)(void *addr, size_t len, void *cookie);
+	void *cookie;
+	const struct inlay_mac *mac;    /* the code that exported blobs carry (blob.h); NULL: none */
 	/* The device's objects of exports and imports over PCI, and how they go */
-	struct inlay_mmap_pci *pci;
-	int (*pci_release)(struct inlay_mmap *m);
+	struct inlay_mmap_pci *pci_;
+	int (*pci_release_)(struct inlay_mmap *m);
 };
 
-INLAY_STATIC_ASSERT(offsetof(struct inlay_mmap, holds) == INLAY_CACHE_LINE, "lookups read one line");
+INLAY_STATIC_ASSERT(offsetof(struct inlay_mmap, holds_) == INLAY_CACHE_LINE, "lookups read one line");
 
 /* ------------------------------------------------------------------------------------------------
  * Set-up
@@ -117,9 +116,8 @@ INLAY_COLD size_t inlay_mmap_size(uint32_t max_devs, uint32_t max_ranges)
 }
 
 /*
- * An empty map for so many devices and ranges, in memory that begins on a cache line and has
- * inlay_mmap_size(max_devs, max_ranges) bytes or more; it is the map's until it is destroyed.
- * Returns 0; -EINVAL for a bad argument; -ENOBUFS when size is too small.
+ * An empty map, in memory that begins on a cache line and has inlay_mmap_size() bytes; it is the
+ * map's until destroy. Returns 0; -EINVAL for a bad argument; -ENOBUFS when size is too small.
  */
 INLAY_COLD int inlay_mmap_create(struct inlay_mmap *m, void *memory, size_t size, uint32_t max_devs,
 				 uint32_t max_ranges)
@@ -131,9 +129,9 @@ INLAY_COLD int inlay_mmap_create(struct inlay_mmap *m, void *memory, size_t size
 	if (size < inlay_mmap_size(max_devs, max_ranges))
 		return -ENOBUFS;
 	__builtin_memset(m, 0, sizeof(*m));
-	m->table = inlay_table_init_(at, max_ranges);
+	m->table_ = inlay_table_init_(at, max_ranges);
 	at += inlay_table_bytes_(max_ranges);
-	m->sources = (struct inlay_source *)(void *)at;
+	m->sources_ = (struct inlay_source *)(void *)at;
 	at += max_ranges * sizeof(struct inlay_source);
 	m->mrs = (struct ibv_mr **)(void *)at;
 	__builtin_memset(at, 0, (size_t)max_ranges * max_devs * sizeof(struct ibv_mr *));
@@ -150,10 +148,10 @@ INLAY_ALWAYS const struct inlay_mmap *inlay_mmap_(const struct inlay_mmap *m)
 	return m;
 }
 
-/* 0 where the map may be changed, else -EBADFD. */
-INLAY_COLD int inlay_mmap_change_(const struct inlay_mmap *m)
+/* Whether the map may be changed. */
+INLAY_COLD int inlay_mmap_configured_(const struct inlay_mmap *m)
 {
-	return inlay_mmap_(m)->state == INLAY_MMAP_CONFIGURED_ ? 0 : -EBADFD;
+	return inlay_mmap_(m)->state_ == INLAY_MMAP_CONFIGURED_;
 }
 
 /* The device's index, in the order of adding; -ENOENT when it is not one of the map's. */
@@ -170,10 +168,8 @@ INLAY_COLD int inlay_mmap_dev_index(const struct inlay_mmap *m, const struct ibv
 /* Adds a device. Returns 0; -EBADFD by state; -EINVAL; -EEXIST; -ENOSPC beyond max_devs. */
 INLAY_COLD int inlay_mmap_add_dev(struct inlay_mmap *m, struct ibv_pd *pd)
 {
-	int err = inlay_mmap_change_(m);
-
-	if (err)
-		return err;
+	if (!inlay_mmap_configured_(m))
+		return -EBADFD;
 	if (!pd)
 		return -EINVAL;
 	if (inlay_mmap_dev_index(m, pd) >= 0)
@@ -187,11 +183,10 @@ INLAY_COLD int inlay_mmap_add_dev(struct inlay_mmap *m, struct ibv_pd *pd)
 /* Removes a device; the later ones move down by one. Returns 0; -EBADFD by state; -ENOENT. */
 INLAY_COLD int inlay_mmap_rm_dev(struct inlay_mmap *m, const struct ibv_pd *pd)
 {
-	int err = inlay_mmap_change_(m), d;
+	int d = inlay_mmap_dev_index(m, pd);
 
-	if (err)
-		return err;
-	d = inlay_mmap_dev_index(m, pd);
+	if (!inlay_mmap_configured_(m))
+		return -EBADFD;
 	if (d < 0)
 		return d;
 	for (m->num_devs--; (uint32_t)d < m->num_devs; d++)
@@ -199,136 +194,85 @@ INLAY_COLD int inlay_mmap_rm_dev(struct inlay_mmap *m, const struct ibv_pd *pd)
 	return 0;
 }
 
-/* How many devices there are, and may be. */
-INLAY_COLD uint32_t inlay_mmap_num_devs(const struct inlay_mmap *m) { return inlay_mmap_(m)->num_devs; }
-INLAY_COLD uint32_t inlay_mmap_max_devs(const struct inlay_mmap *m) { return inlay_mmap_(m)->max_devs; }
-
 /*
  * Adds a range. Start looks for overlaps. Returns 0; -EBADFD by state; -EINVAL for a source that is
  * empty, goes past the end of the address space, or names nothing; -ENOSPC beyond max_ranges.
  */
 INLAY_COLD int inlay_mmap_add(struct inlay_mmap *m, struct inlay_source source)
 {
-	int err = inlay_mmap_change_(m);
-
-	if (err)
-		return err;
+	if (!inlay_mmap_configured_(m))
+		return -EBADFD;
 	if (inlay_source_check_(&source))
 		return -EINVAL;
 	if (m->num_ranges == m->max_ranges)
 		return -ENOSPC;
-	m->sources[m->num_ranges++] = source;
+	m->sources_[m->num_ranges++] = source;
 	return 0;
 }
 
 /* Removes the range that is exactly [addr, addr + len). Returns 0; -EBADFD by state; -ENOENT. */
 INLAY_COLD int inlay_mmap_rm(struct inlay_mmap *m, uint64_t addr, uint64_t len)
 {
-	int err = inlay_mmap_change_(m);
 	uint32_t i;
 
-	if (err)
-		return err;
-	for (i = 0; i < m->num_ranges && (m->sources[i].start != addr || m->sources[i].len != len); i++)
+	if (!inlay_mmap_configured_(m))
+		return -EBADFD;
+	for (i = 0; i < m->num_ranges && (m->sources_[i].start != addr || m->sources_[i].len != len); i++)
 		;
 	if (i == m->num_ranges)
 		return -ENOENT;
 	for (m->num_ranges--; i < m->num_ranges; i++)
-		m->sources[i] = m->sources[i + 1];
+		m->sources_[i] = m->sources_[i + 1];
 	return 0;
 }
-
-INLAY_COLD uint32_t inlay_mmap_num_ranges(const struct inlay_mmap *m) { return inlay_mmap_(m)->num_ranges; }
 
 /* Range i in the order of adding, as it was added; NULL when there is none. */
 INLAY_COLD const struct inlay_source *inlay_mmap_source(const struct inlay_mmap *m, uint32_t i)
 {
-	return i < inlay_mmap_(m)->num_ranges ? &m->sources[i] : NULL;
+	return i < inlay_mmap_(m)->num_ranges ? &m->sources_[i] : NULL;
 }
 
 /* What range i grants of these permissions. */
 INLAY_COLD uint32_t inlay_mmap_granted_(const struct inlay_mmap *m, uint32_t i, uint32_t mask)
 {
-	return m->permissions & m->sources[i].limit & mask;
+	return m->permissions & m->sources_[i].limit & mask;
 }
 
 /*
- * What is granted on all ranges, except where a source's limit is lower. INLAY_LOCAL_READ_ONLY
- * before it is set. Returns 0; -EBADFD by state; -EINVAL for an unknown bit, and for both of PCI's.
+ * What is granted on all ranges, except where a source's limit is lower. Returns 0; -EBADFD by
+ * state; -EINVAL for an unknown bit, and for both of PCI's.
  */
 INLAY_COLD int inlay_mmap_set_permissions(struct inlay_mmap *m, uint32_t permissions)
 {
-	int err = inlay_mmap_change_(m);
-
-	if (!err)
-		err = inlay_access_check_(permissions);
-	if (!err)
-		m->permissions = permissions;
-	return err;
+	if (!inlay_mmap_configured_(m))
+		return -EBADFD;
+	if (inlay_access_check_(permissions))
+		return -EINVAL;
+	m->permissions = permissions;
+	return 0;
 }
 
-INLAY_COLD uint32_t inlay_mmap_permissions(const struct inlay_mmap *m) { return inlay_mmap_(m)->permissions; }
-
-/*
- * What destroy calls for each range, after deregistration, when the map has ever been started.
- * NULL: nothing. It must not free the map's own memory. Returns 0, or -EBADFD by state.
- */
-INLAY_COLD int inlay_mmap_set_free_cb(struct inlay_mmap *m, inlay_mmap_free_cb cb, void *cookie)
+/* Whether it was made from an export. */
+INLAY_COLD int inlay_mmap_imported(const struct inlay_mmap *m)
 {
-	int err = inlay_mmap_change_(m);
-
-	if (!err) {
-		m->free_cb = cb;
-		m->cookie = cookie;
-	}
-	return err;
+	return inlay_mmap_(m)->state_ == INLAY_MMAP_IMPORTED_;
 }
 
-/* Returns 0, or -EBADFD by state. 0 before it is set. */
-INLAY_COLD int inlay_mmap_set_user_data(struct inlay_mmap *m, uint64_t data)
+/* Whether the map is started or imported, so that ranges are found. */
+INLAY_FN int inlay_mmap_started(const struct inlay_mmap *m)
 {
-	int err = inlay_mmap_change_(m);
+	uint32_t state = __atomic_load_n(&inlay_mmap_(m)->state_, __ATOMIC_ACQUIRE);
 
-	if (!err)
-		m->user_data = data;
-	return err;
+	return state == INLAY_MMAP_STARTED_ || state == INLAY_MMAP_IMPORTED_;
 }
-
-INLAY_COLD uint64_t inlay_mmap_user_data(const struct inlay_mmap *m) { return inlay_mmap_(m)->user_data; }
-
-/* -EINVAL for a code that cannot be. NULL is allowed. */
-INLAY_COLD int inlay_mac_check_(const struct inlay_mac *mac)
-{
-	return mac && (!mac->make || mac->bytes < 16 || mac->bytes > 64 || mac->bytes % 4) ? -EINVAL : 0;
-}
-
-/*
- * The code that blobs of this map carry (blob.h); NULL: none. *mac is used until the map is
- * destroyed. Returns 0; -EBADFD by state; -EINVAL for one without a function or of a bad length.
- */
-INLAY_COLD int inlay_mmap_set_mac(struct inlay_mmap *m, const struct inlay_mac *mac)
-{
-	int err = inlay_mmap_change_(m);
-
-	if (!err)
-		err = inlay_mac_check_(mac);
-	if (!err)
-		m->mac = mac;
-	return err;
-}
-
-/* Whether it has ever been exported; whether it was made from an export. */
-INLAY_COLD int inlay_mmap_exported(const struct inlay_mmap *m) { return inlay_mmap_(m)->exported; }
-
-INLAY_COLD int inlay_mmap_imported(const struct inlay_mmap *m) { return inlay_mmap_(m)->state == INLAY_MMAP_IMPORTED_; }
 
 INLAY_COLD void inlay_holder_open_(struct inlay_holder_ *h, struct inlay_mmap *m)
 {
-	inlay_lock(&m->lock);
-	h->next = m->holders;
-	m->holders = h;
+	inlay_lock(&m->lock_);
+	h->next = m->holders_;
+	m->holders_ = h;
 	__atomic_store_n(&h->map, m, __ATOMIC_RELAXED);
-	inlay_unlock(&m->lock);
+	inlay_unlock(&m->lock_);
 }
 
 INLAY_COLD void inlay_holder_close_(struct inlay_holder_ *h)
@@ -338,17 +282,17 @@ INLAY_COLD void inlay_holder_close_(struct inlay_holder_ *h)
 
 	if (!m)
 		return;
-	inlay_lock(&m->lock);
-	for (at = &m->holders; *at != h; at = &(*at)->next)
+	inlay_lock(&m->lock_);
+	for (at = &m->holders_; *at != h; at = &(*at)->next)
 		;
 	*at = h->next;
 	__atomic_store_n(&h->map, NULL, __ATOMIC_RELAXED);
-	inlay_unlock(&m->lock);
+	inlay_unlock(&m->lock_);
 }
 
 /*
- * Buffers that are out, and other holds. Whatever other threads do, all that stay are counted.
- * Looks at all descriptors of the inventories and pools that have made buffers of the map.
+ * Buffers that are out, and other holds: all that stay are counted, whatever other threads do. Looks
+ * at all descriptors of the inventories and pools that made buffers of the map.
  */
 INLAY_COLD uint64_t inlay_mmap_num_bufs(const struct inlay_mmap *map)
 {
@@ -356,11 +300,11 @@ INLAY_COLD uint64_t inlay_mmap_num_bufs(const struct inlay_mmap *map)
 	const struct inlay_holder_ *h;
 	uint64_t n;
 
-	n = __atomic_load_n(&inlay_mmap_(m)->holds, __ATOMIC_ACQUIRE);
-	inlay_lock(&m->lock);
-	for (h = m->holders; h; h = h->next)
+	n = __atomic_load_n(&inlay_mmap_(m)->holds_, __ATOMIC_ACQUIRE);
+	inlay_lock(&m->lock_);
+	for (h = m->holders_; h; h = h->next)
 		n += h->count(h);
-	inlay_unlock(&m->lock);
+	inlay_unlock(&m->lock_);
 	return n;
 }
 
@@ -373,8 +317,8 @@ INLAY_FN struct inlay_keys inlay_mmap_keys_(const struct inlay_mmap *m, uint32_t
 	if (mr) {
 		keys.lkey = mr->lkey;
 		keys.rkey = mr->rkey;
-	} else if (m->sources[r].kind == INLAY_SOURCE_KEYS) {
-		keys = m->sources[r].of.keys;
+	} else if (m->sources_[r].kind == INLAY_SOURCE_KEYS) {
+		keys = m->sources_[r].of.keys;
 	}
 	return keys;
 }
@@ -382,26 +326,26 @@ INLAY_FN struct inlay_keys inlay_mmap_keys_(const struct inlay_mmap *m, uint32_t
 /* Range i of a started map in the order of addresses, or NULL. */
 INLAY_COLD const struct inlay_range *inlay_mmap_range_(const struct inlay_mmap *m, uint32_t i)
 {
-	return i < m->table->num ? inlay_table_ranges_(m->table) + i : NULL;
+	return i < m->table_->num ? inlay_table_ranges_(m->table_) + i : NULL;
 }
 
 /* Makes the table of all sources. Returns 0; -EINVAL or -EEXIST. */
 INLAY_COLD int inlay_mmap_publish_(struct inlay_mmap *m)
 {
-	struct inlay_range *e = inlay_table_ranges_(m->table);
+	struct inlay_range *e = inlay_table_ranges_(m->table_);
 	struct inlay_keys keys;
 	uint32_t i;
 
 	for (i = 0; i < m->num_ranges; i++) {
 		keys = inlay_mmap_keys_(m, i, 0);
-		e[i].start = m->sources[i].start;
-		e[i].len = m->sources[i].len;
+		e[i].start = m->sources_[i].start;
+		e[i].len = m->sources_[i].len;
 		e[i].lkey = keys.lkey;
 		e[i].rkey = keys.rkey;
 		e[i].access = inlay_mmap_granted_(m, i, INLAY_ACCESS_ALL);
 		e[i].id = i;
 	}
-	return inlay_table_build_(m->table, m->num_ranges);
+	return inlay_table_build_(m->table_, m->num_ranges);
 }
 
 /* Nothing is found and registered any more. Sets the state. Returns 0, or -EBUSY. */
@@ -412,18 +356,18 @@ INLAY_COLD int inlay_mmap_release_(struct inlay_mmap *m)
 	int err = 0;
 
 	/* What was imported is never started. */
-	m->exported |= m->state == INLAY_MMAP_IMPORTED_;
-	m->state = INLAY_MMAP_STUCK_;
-	inlay_table_index_(m->table, 0);
-	for (h = m->holders; h; h = next) {
+	m->exported |= m->state_ == INLAY_MMAP_IMPORTED_;
+	m->state_ = INLAY_MMAP_STUCK_;
+	inlay_table_index_(m->table_, 0);
+	for (h = m->holders_; h; h = next) {
 		next = h->next;
 		__atomic_fetch_add(h->turn, 1, __ATOMIC_RELEASE);
 		/* From here on its owner may open it for another map. */
 		__atomic_store_n(&h->map, NULL, __ATOMIC_RELEASE);
 	}
-	m->holders = NULL;
+	m->holders_ = NULL;
 	/* The other side's keys stand on the regions, and go first. */
-	if (m->pci && m->pci_release(m))
+	if (m->pci_ && m->pci_release_(m))
 		return -EBUSY;
 	for (i = 0; i < n; i++) {
 		if (m->mrs[i] && ibv_dereg_mr(m->mrs[i]))
@@ -432,7 +376,7 @@ INLAY_COLD int inlay_mmap_release_(struct inlay_mmap *m)
 			m->mrs[i] = NULL;
 	}
 	if (!err)
-		m->state = INLAY_MMAP_CONFIGURED_;
+		m->state_ = INLAY_MMAP_CONFIGURED_;
 	return err;
 }
 
@@ -445,18 +389,18 @@ INLAY_COLD int inlay_mmap_release_(struct inlay_mmap *m)
  */
 INLAY_COLD int inlay_mmap_start(struct inlay_mmap *m)
 {
-	int err = inlay_mmap_change_(m);
 	uint32_t r, d;
+	int err;
 
-	if (err || m->exported)
+	if (!inlay_mmap_configured_(m) || m->exported)
 		return -EBADFD;
 	/* Overlaps are found before anything is registered. */
 	err = m->num_ranges ? inlay_mmap_publish_(m) : -EINVAL;
 	for (r = 0; r < m->num_ranges && !err; r++) {
-		if (m->sources[r].kind == INLAY_SOURCE_KEYS && m->num_devs > 1)
+		if (m->sources_[r].kind == INLAY_SOURCE_KEYS && m->num_devs > 1)
 			err = -EINVAL;
 		for (d = 0; d < m->num_devs && !err; d++)
-			err = inlay_source_register_(&m->sources[r], m->devs[d], m->permissions,
+			err = inlay_source_register_(&m->sources_[r], m->devs[d], m->permissions,
 						     &m->mrs[(uint64_t)r * m->max_devs + d]);
 	}
 	if (!err)
@@ -465,15 +409,15 @@ INLAY_COLD int inlay_mmap_start(struct inlay_mmap *m)
 		inlay_mmap_release_(m);
 		return err;
 	}
-	m->started_once = 1;
-	__atomic_store_n(&m->state, INLAY_MMAP_STARTED_, __ATOMIC_RELEASE);
+	m->started_once_ = 1;
+	__atomic_store_n(&m->state_, INLAY_MMAP_STARTED_, __ATOMIC_RELEASE);
 	return 0;
 }
 
 /* Deregisters everything: keys and blobs are void. Returns 0; -EBADFD by state; -EBUSY. */
 INLAY_COLD int inlay_mmap_stop(struct inlay_mmap *m)
 {
-	if (inlay_mmap_(m)->state != INLAY_MMAP_STARTED_ && m->state != INLAY_MMAP_STUCK_)
+	if (inlay_mmap_(m)->state_ != INLAY_MMAP_STARTED_ && m->state_ != INLAY_MMAP_STUCK_)
 		return -EBADFD;
 	return inlay_mmap_num_bufs(m) ? -EBUSY : inlay_mmap_release_(m);
 }
@@ -488,11 +432,11 @@ INLAY_COLD int inlay_mmap_destroy(struct inlay_mmap *m)
 
 	if (inlay_mmap_num_bufs(m))
 		return -EBUSY;
-	if (m->state != INLAY_MMAP_CONFIGURED_ && inlay_mmap_release_(m))
+	if (m->state_ != INLAY_MMAP_CONFIGURED_ && inlay_mmap_release_(m))
 		return -EBUSY;
-	if (m->free_cb && m->started_once)
+	if (m->free_cb && m->started_once_)
 		for (r = 0; r < m->num_ranges; r++)
-			m->free_cb((void *)(uintptr_t)m->sources[r].start, (size_t)m->sources[r].len, m->cookie);
+			m->free_cb((void *)(uintptr_t)m->sources_[r].start, (size_t)m->sources_[r].len, m->cookie);
 	__builtin_memset(m, 0, sizeof(*m));
 	return 0;
 }
@@ -504,7 +448,7 @@ INLAY_COLD int inlay_mmap_destroy(struct inlay_mmap *m)
 INLAY_COLD int inlay_mmap_dpa_handle(const struct inlay_mmap *m, const struct ibv_pd *pd, uint32_t *handle)
 {
 	(void)handle;
-	if (inlay_mmap_(m)->state != INLAY_MMAP_STARTED_ && m->state != INLAY_MMAP_IMPORTED_)
+	if (!inlay_mmap_started(m))
 		return -EBADFD;
 	return inlay_mmap_dev_index(m, pd) < 0 ? -ENOENT : -ENOTSUP;
 }
@@ -513,28 +457,13 @@ INLAY_COLD int inlay_mmap_dpa_handle(const struct inlay_mmap *m, const struct ib
  * Data path
  */
 
-/* Whether the map is started or imported, so that ranges are found. */
-INLAY_FN int inlay_mmap_started(const struct inlay_mmap *m)
-{
-	uint32_t state = __atomic_load_n(&inlay_mmap_(m)->state, __ATOMIC_ACQUIRE);
-
-	return state == INLAY_MMAP_STARTED_ || state == INLAY_MMAP_IMPORTED_;
-}
-
 /*
  * The range that holds all of [addr, addr + len), until the map is stopped. NULL when no single
  * range does, or the map is neither started nor imported.
  */
 INLAY_ALWAYS const struct inlay_range *inlay_mmap_find(const struct inlay_mmap *m, const void *addr, size_t len)
 {
-	return inlay_table_find_(inlay_mmap_(m)->table, (uintptr_t)addr, len);
-}
-
-/* As inlay_mmap_find, but looks first at the range that this thread found last. */
-INLAY_ALWAYS const struct inlay_range *inlay_mmap_hit(const struct inlay_mmap *m, struct inlay_hit *hit,
-						      const void *addr, size_t len)
-{
-	return inlay_table_hit_(inlay_mmap_(m)->table, hit, (uintptr_t)addr, len);
+	return inlay_table_find_(inlay_mmap_(m)->table_, (uintptr_t)addr, len);
 }
 
 /*
@@ -550,15 +479,15 @@ INLAY_FN int inlay_mmap_keys(const struct inlay_mmap *m, uint32_t range_id, uint
 }
 
 /*
- * The key for a post to remote memory, of an imported map. Checks what the peer's device would
- * refuse with an error completion. access: what will be done there, INLAY_RDMA_* or several.
+ * The key for a post to an imported map's memory. Checks what the peer's device would refuse.
+ * access: INLAY_RDMA_*, one or several.
  *
- * Returns 0 and the key in *rkey; -ENOENT when no range holds [addr, addr + len); -EPERM when that
- * is not granted there, or there is no rkey, as for memory imported over PCI.
+ * Returns 0; -ENOENT when no range holds [addr, addr + len); -EPERM when access is not granted
+ * there, or there is no rkey, as for memory imported over PCI.
  */
 INLAY_FN int inlay_mmap_remote(const struct inlay_mmap *m, uint64_t addr, uint64_t len, uint32_t access, uint32_t *rkey)
 {
-	const struct inlay_range *r = inlay_table_find_(inlay_mmap_(m)->table, addr, len);
+	const struct inlay_range *r = inlay_table_find_(inlay_mmap_(m)->table_, addr, len);
 
 	if (INLAY_UNLIKELY(!r))
 		return -ENOENT;
@@ -572,14 +501,14 @@ INLAY_FN int inlay_mmap_remote(const struct inlay_mmap *m, uint64_t addr, uint64
 INLAY_ALWAYS void inlay_mmap_hold(struct inlay_mmap *m)
 {
 	INLAY_CHECK(inlay_mmap_started(m), "a map that is held is started or imported");
-	__atomic_fetch_add(&m->holds, 1, __ATOMIC_RELAXED);
+	__atomic_fetch_add(&m->holds_, 1, __ATOMIC_RELAXED);
 }
 
 /* One hold less. What was done under it comes before the stop that finds none left. */
 INLAY_ALWAYS void inlay_mmap_drop(struct inlay_mmap *m)
 {
-	INLAY_CHECK(__atomic_load_n(&m->holds, __ATOMIC_RELAXED), "a hold is dropped once");
-	__atomic_fetch_sub(&m->holds, 1, __ATOMIC_RELEASE);
+	INLAY_CHECK(__atomic_load_n(&m->holds_, __ATOMIC_RELAXED), "a hold is dropped once");
+	__atomic_fetch_sub(&m->holds_, 1, __ATOMIC_RELEASE);
 }
 
 #endif

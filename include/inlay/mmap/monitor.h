@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/mmap/monitor.h: the kernel's reports of unmapped memory, posted to registration caches.
- *
- * What a cache registers is put under a userfaultfd. A thread of the caller's reads the kernel's
- * reports and posts them to the caches; munmap and its kin wait until their report is read.
+ * What a cache registers is put under a userfaultfd; a thread of the caller's reads the reports.
  *
  *   inlay_monitor_init(&monitor, caches, 1, &why);       caches: an array of struct inlay_cache *
  *
@@ -19,47 +17,40 @@
  *   inlay_monitor_stop(&monitor);                        the end; then join the thread
  *   inlay_monitor_fini(&monitor);
  *
- * Invariants
- * ----------
- * - A get that begins after an unmapping call has returned finds no stale region: the report was
- *   posted, or the get waits until it is (a read and a few stores of the thread).
- * - A mapping can be under one userfaultfd only, so one monitor serves all caches of a process.
- * - No page is ever protected and no fault reported: memory works as before, at full speed.
+ * Invariants:
+ *   - A get that begins after an unmapping call has returned finds no stale region: munmap and its
+ *     kin wait until the thread reads their report, and gets wait until it is posted.
+ *   - A mapping can be under one userfaultfd only, so one monitor serves all caches of a process.
+ *   - No page is ever protected and no fault reported: memory works at full speed.
  *
- * What is reported
- * ----------------
+ * Reported:
  *   munmap, mmap over it, brk          after the pages are gone, before the call returns
  *   mremap that moves or shrinks       likewise; the new place is watched, too
  *   madvise DONTNEED, FREE, REMOVE     before the pages go
- *   fork                               not at all. The parent and the device keep the pages (Linux
- *                                      5.12 copies pinned ones for the child; before, call
- *                                      ibv_fork_init). What the child unmaps is not reported either
  *
- * What is not
- * -----------
- * - shmdt; fallocate(PUNCH_HOLE) and truncate of a mapped file. Post these by hand.
- * - Another thread that maps the address anew while munmap has not returned, and uses it at once.
- * - A get by another thread of memory that madvise is just giving back: it may register the pages
- *   that are about to go. Do not hand memory to a transport while it is being given back.
- * - Files, before Linux 6.7; anything but private anonymous memory, before 5.19; shared mappings of
- *   files that the process may not write. Gets of these fail as inlay_monitor_watch does, unless
- *   ops.reg goes on without it.
+ * Not reported:
+ *   - shmdt; fallocate(PUNCH_HOLE) and truncate of a mapped file. Post these by hand.
+ *   - Another thread that maps the address anew before munmap has returned, and uses it at once.
+ *   - A get of memory that another thread's madvise is giving back: it may register pages that are
+ *     about to go. Do not hand memory to a transport while it is being given back.
+ *   - fork. The parent and the device keep the pages (before Linux 5.12, call ibv_fork_init). What
+ *     the child unmaps is not reported either.
+ *   - Files, before Linux 6.7; anything but private anonymous memory, before 5.19; shared mappings
+ *     of files that the process may not write. Gets of these fail as inlay_monitor_watch does.
  *
- * What it costs
- * -------------
- * - Callers of munmap wait for the thread. So the thread must not unmap, allocate or free memory,
- *   nor wait for a lock that is held during such calls (libc's allocator has some): a deadlock.
- * - Memory stays watched until it is unmapped, whether or not it is still registered. Each edge of
- *   a watched range splits a mapping (vm.max_map_count), and no huge pages form there later.
- * - A child that neither execs nor exits keeps the userfaultfd open: once the thread has ended, the
- *   parent's munmap would wait for ever. Such children call inlay_monitor_forked.
- * - No privilege (UFFD_USER_MODE_ONLY, Linux 5.11; before, CAP_SYS_PTRACE or
- *   vm.unprivileged_userfaultfd = 1). A seccomp filter, as containers have, may forbid it.
+ * Costs:
+ *   - Callers of munmap wait for the thread. So the thread must not unmap, allocate or free memory,
+ *     nor wait for a lock that is held during such calls: a deadlock.
+ *   - Memory stays watched until it is unmapped. Each edge of a watched range splits a mapping
+ *     (vm.max_map_count), and no huge pages form there later.
+ *   - A child that neither execs nor exits keeps the userfaultfd open: once the thread has ended,
+ *     the parent's munmap would wait for ever. Such children call inlay_monitor_fini.
+ *   - No privilege (UFFD_USER_MODE_ONLY, Linux 5.11; before, CAP_SYS_PTRACE or
+ *     vm.unprivileged_userfaultfd = 1). A container's seccomp filter may forbid it.
  *
  * Threads: inlay_monitor_watch and inlay_monitor_stop by any; one calls inlay_monitor_step.
  *
- * Sources: userfaultfd(2), ioctl_userfaultfd(2); fs/userfaultfd.c, mm/madvise.c, mm/mremap.c and
- * ipc/shm.c of Linux; observed on Linux 6.18.
+ * Sources: userfaultfd(2), ioctl_userfaultfd(2); Linux's fs/userfaultfd.c and mm; observed on 6.18.
  */
 #ifndef INLAY_MMAP_MONITOR_H
 #define INLAY_MMAP_MONITOR_H
@@ -105,7 +96,6 @@ INLAY_COLD int inlay_monitor_init(struct inlay_monitor *m, struct inlay_cache *c
 {
 	const uint64_t extra[3] = {INLAY_MONITOR_SHMEM_ | INLAY_MONITOR_ANY_, INLAY_MONITOR_SHMEM_, 0};
 	const int flags = EFD_CLOEXEC | EFD_NONBLOCK; /* O_CLOEXEC and O_NONBLOCK, the former of which strict C hides */
-	const char *text = "the kernel does not report unmapped memory";
 	struct uffdio_api api;
 	int err, i;
 
@@ -114,12 +104,9 @@ INLAY_COLD int inlay_monitor_init(struct inlay_monitor *m, struct inlay_cache *c
 	m->fd = (int)syscall(SYS_userfaultfd, flags | INLAY_MONITOR_USER_MODE_ONLY_);
 	if (m->fd < 0 && errno == EINVAL)
 		m->fd = (int)syscall(SYS_userfaultfd, flags);
-	if (m->fd < 0) {
-		err = -errno;
-		if (why)
-			*why = err == -EPERM ? "userfaultfd is not permitted" : "there is no userfaultfd";
-		return err;
-	}
+	if (m->fd < 0)
+		return inlay_refuse_(-errno, why, errno == EPERM ? "userfaultfd is not permitted" :
+						  "there is no userfaultfd");
 	for (i = 0, err = -1; i < 3 && err; i++) {
 		__builtin_memset(&api, 0, sizeof(api));
 		api.api = UFFD_API;
@@ -130,13 +117,10 @@ INLAY_COLD int inlay_monitor_init(struct inlay_monitor *m, struct inlay_cache *c
 	m->end = err ? -1 : eventfd(0, flags);
 	if (m->end >= 0)
 		return 0;
-	if (!err)
-		text = "no eventfd";
 	err = err && errno == EINVAL ? -ENOTSUP : -errno;
 	close(m->fd);
-	if (why)
-		*why = text;
-	return err;
+	return inlay_refuse_(err, why, err == -ENOTSUP ? "the kernel does not report unmapped memory" :
+			     "no userfaultfd, or no eventfd");
 }
 
 /*
@@ -186,7 +170,7 @@ INLAY_COLD int inlay_monitor_step(struct inlay_monitor *m, int timeout)
 		return 0;
 	/* The read lets the other thread's munmap return. From here on gets wait until it is posted. */
 	for (i = 0; i < m->num; i++)
-		inlay_cache_expect(m->caches[i]);
+		inlay_cache_expect_(m->caches[i]);
 	if (end) {
 		dup2(m->end, m->fd); /* closes it, which wakes waiting threads; inlay_monitor_watch gets -ENOTTY */
 		len = UINT64_MAX;
@@ -200,7 +184,7 @@ INLAY_COLD int inlay_monitor_step(struct inlay_monitor *m, int timeout)
 		}
 	}
 	for (i = 0; i < m->num; i++)
-		inlay_cache_settle(m->caches[i], addr, len);
+		inlay_cache_settle_(m->caches[i], addr, len);
 	return end ? -ECANCELED : len != 0;
 }
 
@@ -212,18 +196,15 @@ INLAY_COLD void inlay_monitor_stop(struct inlay_monitor *m)
 	(void)!write(m->end, &one, sizeof(one));
 }
 
-/* Closes what is open. The last inlay_monitor_step has returned -ECANCELED. */
+/*
+ * Closes what is open: after the last inlay_monitor_step, which has returned -ECANCELED. Or in a
+ * child, after fork: the child uses neither the monitor nor the caches any more.
+ */
 INLAY_COLD void inlay_monitor_fini(struct inlay_monitor *m)
 {
 	close(m->fd);
 	close(m->end);
 	m->fd = m->end = -1;
-}
-
-/* In a child, after fork: lets go of the monitor. The child uses neither it nor the caches. */
-INLAY_COLD void inlay_monitor_forked(struct inlay_monitor *m)
-{
-	inlay_monitor_fini(m);
 }
 
 #endif

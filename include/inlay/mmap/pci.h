@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/mmap/pci.h: a memory map for the other side of PCI: a host exports it and its BlueField
- * imports it, or one function of a device and another. Imported memory has local keys: the
- * importing device reads and writes it as its own, without a peer. Include this header by name.
+ * imports it, or one function of a device and another. The importing device reads and writes the
+ * memory as its own, by local keys, without a peer. Include this header by name.
  *
  *   inlay_mmap_set_permissions(&map, INLAY_PCI_READ_WRITE);                  the owner
  *   inlay_mmap_start(&map);
@@ -62,16 +62,7 @@ struct inlay_mmap_pci {
 	uint32_t num;
 	uint32_t vhca;
 	uint8_t access_key[32];
-	struct inlay_devx_error error;    /* of the last command that failed */
 };
-
-/* QUERY_HCA_CAP. Refusals become -ENOTSUP, except -EIO, -ENOMEM, -EAGAIN and -EBUSY. */
-INLAY_COLD int inlay_mmap_pci_ask_(struct ibv_context *ctx, uint32_t type, struct inlay_query_hca_cap_out *cap)
-{
-	int err = inlay_devx_query_cap(ctx, type, cap, NULL);
-
-	return !err || err == -EIO || err == -ENOMEM || err == -EAGAIN || err == -EBUSY ? err : -ENOTSUP;
-}
 
 /*
  * Whether the device knows keys of other functions. *vhca: its number. Returns 0; -ENOTSUP when it
@@ -81,24 +72,24 @@ INLAY_COLD int inlay_mmap_pci_ask_(struct ibv_context *ctx, uint32_t type, struc
 INLAY_COLD int inlay_mmap_pci_cap_(struct ibv_context *ctx, uint32_t *vhca)
 {
 	struct inlay_query_hca_cap_out cap;
-	uint64_t to_key, allowed;
+	uint64_t to_key = 0, allowed = 0;
 	int err;
 
 	if (!mlx5dv_is_supported(ctx->device))
 		return -ENOTSUP;
-	err = inlay_mmap_pci_ask_(ctx, INLAY_CAP_GENERAL, &cap);
-	if (err)
+	err = inlay_devx_query_cap(ctx, INLAY_CAP_GENERAL, &cap, NULL);
+	if (!err && inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_HCA_CAP_2) &&
+	    inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_FIXED_BUFFER_SIZE)) {
+		*vhca = (uint32_t)inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_VHCA_ID);
+		err = inlay_devx_query_cap(ctx, INLAY_CAP_GENERAL_2, &cap, NULL);
+		to_key = inlay_hca_cap_2_get(&cap.cap.general_2,
+					     INLAY_HCA_CAP_2_CROSS_VHCA_OBJECT_TO_OBJECT_SUPPORTED);
+		allowed = inlay_hca_cap_2_get(&cap.cap.general_2,
+					      INLAY_HCA_CAP_2_ALLOWED_OBJECT_FOR_OTHER_VHCA_ACCESS);
+	}
+	if (err == -EIO || err == -ENOMEM || err == -EAGAIN || err == -EBUSY)
 		return err;
-	if (!inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_HCA_CAP_2) ||
-	    !inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_FIXED_BUFFER_SIZE))
-		return -ENOTSUP;
-	*vhca = (uint32_t)inlay_hca_cap_get(&cap.cap.general, INLAY_HCA_CAP_VHCA_ID);
-	err = inlay_mmap_pci_ask_(ctx, INLAY_CAP_GENERAL_2, &cap);
-	if (err)
-		return err;
-	to_key = inlay_hca_cap_2_get(&cap.cap.general_2, INLAY_HCA_CAP_2_CROSS_VHCA_OBJECT_TO_OBJECT_SUPPORTED);
-	allowed = inlay_hca_cap_2_get(&cap.cap.general_2, INLAY_HCA_CAP_2_ALLOWED_OBJECT_FOR_OTHER_VHCA_ACCESS);
-	return to_key & INLAY_PCI_KEY_TO_KEY_ && allowed & INLAY_PCI_KEY_ALLOWED_ ? 0 : -ENOTSUP;
+	return !err && to_key & INLAY_PCI_KEY_TO_KEY_ && allowed & INLAY_PCI_KEY_ALLOWED_ ? 0 : -ENOTSUP;
 }
 
 /* Whether this device can export and import memory over PCI, and its context takes commands. */
@@ -150,8 +141,8 @@ INLAY_COLD int inlay_mmap_pci_release_(struct inlay_mmap *m)
 {
 	int err;
 
-	for (; m->pci; m->pci = m->pci->next) {
-		err = inlay_mmap_pci_drop_(m->pci);
+	for (; m->pci_; m->pci_ = m->pci_->next) {
+		err = inlay_mmap_pci_drop_(m->pci_);
 		if (err)
 			return err;
 	}
@@ -164,29 +155,22 @@ INLAY_COLD uint64_t inlay_mmap_pci_pieces_(const struct inlay_source *s)
 	return ((s->start + (s->len - 1)) >> INLAY_PCI_LOG_PIECE_) - (s->start >> INLAY_PCI_LOG_PIECE_) + 1;
 }
 
-/* The most entries of any exported range; 0: none is exported, or one is too large for a key. */
-INLAY_COLD uint32_t inlay_mmap_pci_most_(const struct inlay_mmap *m)
+/* Bytes for the keys of one export; 0: nothing granted, more than 8,000 GB, or an imported map. */
+INLAY_COLD size_t inlay_mmap_pci_size(const struct inlay_mmap *m)
 {
 	uint64_t most = 0, n;
 	uint32_t i;
 
-	for (i = 0; i < m->num_ranges; i++) {
-		n = inlay_mmap_granted_(m, i, INLAY_PCI_ANY) ? inlay_mmap_pci_pieces_(&m->sources[i]) : 0;
+	for (i = 0; i < inlay_mmap_(m)->num_ranges; i++) {
+		n = inlay_mmap_granted_(m, i, INLAY_PCI_ANY) ? inlay_mmap_pci_pieces_(&m->sources_[i]) : 0;
 		most = n > most ? n : most;
 	}
-	return most > INLAY_DEVX_PIECES ? 0 : (uint32_t)most;
-}
-
-/* Bytes for the keys of one export; 0: nothing granted, more than 8,000 GB, or an imported map. */
-INLAY_COLD size_t inlay_mmap_pci_size(const struct inlay_mmap *m)
-{
-	uint32_t most;
-	uint64_t bytes;
-
-	most = inlay_mmap_(m)->state == INLAY_MMAP_IMPORTED_ ? 0 : inlay_mmap_pci_most_(m);
-	bytes = inlay_round_up(most * sizeof(struct ibv_sge), INLAY_CACHE_LINE) +
-		inlay_round_up(inlay_devx_mkey_size(most), INLAY_CACHE_LINE);
-	return most ? (size_t)(inlay_mmap_pci_bytes_(m->num_ranges) + bytes) : 0;
+	if (!most || most > INLAY_DEVX_PIECES || m->state_ == INLAY_MMAP_IMPORTED_)
+		return 0;
+	/* What makes a key of the most pieces stands after the keys. */
+	return (size_t)(inlay_mmap_pci_bytes_(m->num_ranges) +
+			inlay_round_up(most * sizeof(struct ibv_sge), INLAY_CACHE_LINE) +
+			inlay_round_up(inlay_devx_mkey_size((uint32_t)most), INLAY_CACHE_LINE));
 }
 
 /* Bytes of the blob, in any state; 0 when nothing is granted over PCI, or for an imported map. */
@@ -206,12 +190,12 @@ INLAY_COLD int inlay_mmap_pci_key_(struct inlay_mmap *m, uint32_t r, uint32_t de
 	struct ibv_sge *sge = (struct ibv_sge *)(void *)scratch;
 	struct inlay_devx_mkey_attr attr;
 	struct inlay_cmd_out out;
-	uint32_t n = (uint32_t)inlay_mmap_pci_pieces_(&m->sources[r]), i;
+	uint32_t n = (uint32_t)inlay_mmap_pci_pieces_(&m->sources_[r]), i;
 	int err;
 
 	__builtin_memset(&attr, 0, sizeof(attr));
-	attr.addr = m->sources[r].start >> INLAY_PCI_LOG_PIECE_ << INLAY_PCI_LOG_PIECE_;
-	attr.len = m->sources[r].start - attr.addr + m->sources[r].len;
+	attr.addr = m->sources_[r].start >> INLAY_PCI_LOG_PIECE_ << INLAY_PCI_LOG_PIECE_;
+	attr.len = m->sources_[r].start - attr.addr + m->sources_[r].len;
 	attr.pdn = pdn;
 	attr.log_entity = INLAY_PCI_LOG_PIECE_;
 	attr.access = inlay_access_verbs_(inlay_mmap_granted_(m, r, INLAY_PCI_ANY | INLAY_RELAXED_ORDERING));
@@ -222,10 +206,8 @@ INLAY_COLD int inlay_mmap_pci_key_(struct inlay_mmap *m, uint32_t r, uint32_t de
 	}
 	scratch += inlay_round_up(n * sizeof(*sge), INLAY_CACHE_LINE);
 	err = inlay_devx_mkey_create_list(&pci->keys[r], ctx, &attr, sge, n, scratch, inlay_devx_mkey_size(n));
-	if (err) {
-		pci->error = pci->keys[r].error;
+	if (err)
 		return err;
-	}
 	__builtin_memset(&in, 0, sizeof(in));
 	inlay_cmd_in_set(&in.cmd, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_ALLOW_OTHER_VHCA_ACCESS);
 	inlay_allow_other_vhca_access_in_set(&in, INLAY_ALLOW_OTHER_VHCA_ACCESS_IN_OBJECT_TYPE_TO_BE_ACCESSED,
@@ -233,7 +215,7 @@ INLAY_COLD int inlay_mmap_pci_key_(struct inlay_mmap *m, uint32_t r, uint32_t de
 	inlay_allow_other_vhca_access_in_set(&in, INLAY_ALLOW_OTHER_VHCA_ACCESS_IN_OBJECT_ID_TO_BE_ACCESSED,
 					     pci->keys[r].key >> 8);
 	__builtin_memcpy(in.access_key, pci->access_key, sizeof(in.access_key));
-	return inlay_devx_command(ctx, &in, sizeof(in), &out, sizeof(out), &pci->error);
+	return inlay_devx_command(ctx, &in, sizeof(in), &out, sizeof(out), NULL);
 }
 
 /* All keys of one export, which becomes the map's. On failure none is left. */
@@ -257,9 +239,9 @@ INLAY_COLD int inlay_mmap_pci_make_(struct inlay_mmap *m, uint32_t dev, uint8_t 
 		inlay_mmap_pci_drop_(pci);
 		return err;
 	}
-	pci->next = m->pci;
-	m->pci = pci;
-	m->pci_release = inlay_mmap_pci_release_;
+	pci->next = m->pci_;
+	m->pci_ = pci;
+	m->pci_release_ = inlay_mmap_pci_release_;
 	return 0;
 }
 
@@ -269,17 +251,14 @@ INLAY_COLD int inlay_mmap_pci_make_(struct inlay_mmap *m, uint32_t dev, uint8_t 
  *
  * pd            one of the map's devices, open for device commands
  * memory, size  for the keys, on a cache line: inlay_mmap_pci_size() bytes, the map's until it is
- *               stopped. Not used, and may be NULL, when the map was exported for this device
- *               before
- * buf           memory for the blob: inlay_mmap_export_pci_size() bytes
- * len           in: its bytes; out: the blob's, also with -ENOBUFS
+ *               stopped. May be NULL when the map was exported for this device before
+ * len           in: bytes at buf; out: the blob's, also with -ENOBUFS
  *
  * Returns 0; -EBADFD when the map is not started; -EPERM when no range has a PCI permission;
  * -EINVAL, also for a range of more than 8,000 GB; -ENOENT when pd is not one of the map's devices;
  * -ENOBUFS when buf or memory is too small; -ENOTSUP when the device cannot, or the context takes
  * no device commands; the negative errno of QUERY_HCA_CAP, CREATE_MKEY or ALLOW_OTHER_VHCA_ACCESS;
- * what the mac returned. After an error the map is not marked as exported, and no key is left,
- * unless the error was the mac's.
+ * what the mac returned. After an error the map is not exported.
  */
 INLAY_COLD int inlay_mmap_export_pci(struct inlay_mmap *m, const struct ibv_pd *pd, void *memory, size_t size,
 				     void *buf, size_t *len)
@@ -293,7 +272,7 @@ INLAY_COLD int inlay_mmap_export_pci(struct inlay_mmap *m, const struct ibv_pd *
 		return dev;
 	if (!inlay_mmap_pci_size(m))
 		return -EINVAL;
-	for (pci = m->pci; pci && pci->pd != pd; pci = pci->next)
+	for (pci = m->pci_; pci && pci->pd != pd; pci = pci->next)
 		;
 	if (!pci) {
 		if (size < inlay_mmap_pci_size(m))
@@ -303,7 +282,7 @@ INLAY_COLD int inlay_mmap_export_pci(struct inlay_mmap *m, const struct ibv_pd *
 		err = inlay_mmap_pci_make_(m, (uint32_t)dev, (uint8_t *)memory);
 		if (err)
 			return err;
-		pci = m->pci;
+		pci = m->pci_;
 	}
 	head.vhca = pci->vhca;
 	__builtin_memcpy(head.access_key, pci->access_key, sizeof(head.access_key));
@@ -333,18 +312,17 @@ INLAY_COLD int inlay_mmap_pci_alias_(struct inlay_mmap_pci *pci, uint32_t i, str
 	int err;
 
 	__builtin_memset(&in, 0, sizeof(in));
-	inlay_general_in_set(&in.cmd, INLAY_GENERAL_IN_OPCODE, INLAY_CMD_OP_CREATE_GENERAL_OBJECT);
-	inlay_general_in_set(&in.cmd, INLAY_GENERAL_IN_OBJ_TYPE, INLAY_OBJ_MKEY);
-	inlay_general_in_set(&in.cmd, INLAY_GENERAL_IN_ALIAS_OBJECT, 1);
+	inlay_cmd_in_set(&in.cmd, INLAY_CMD_IN_OPCODE, INLAY_CMD_OP_CREATE_GENERAL_OBJECT);
+	inlay_cmd_in_set(&in.cmd, INLAY_CMD_IN_OP_MOD, INLAY_OBJ_MKEY);
+	inlay_cmd_in_set(&in.cmd, INLAY_CMD_IN_ALIAS_OBJECT, 1);
 	inlay_alias_set(&in.alias, INLAY_ALIAS_VHCA_ID_TO_BE_ACCESSED, pci->vhca);
 	inlay_alias_set(&in.alias, INLAY_ALIAS_OBJECT_ID_TO_BE_ACCESSED, owner >> 8);
 	inlay_alias_set(&in.alias, INLAY_ALIAS_METADATA_PD, pdn);
 	__builtin_memcpy(in.alias.access_key, pci->access_key, sizeof(in.alias.access_key));
 	err = inlay_devx_create(ctx, &in, sizeof(in), &out, sizeof(out), &key->obj, &key->error);
-	pci->error = key->error;
 	if (err)
 		return key->error.status == INLAY_CMD_STATUS_BAD_RES ? -EPERM : err;
-	key->key = (uint32_t)inlay_general_out_get(&out.cmd, INLAY_GENERAL_OUT_OBJ_ID) << 8;
+	key->key = (uint32_t)inlay_cmd_out_get(&out.cmd, INLAY_CMD_OUT_OBJ_ID) << 8;
 	return inlay_alias_get(&out.alias, INLAY_ALIAS_STATUS) ? -EPERM : 0;
 }
 
@@ -356,7 +334,7 @@ INLAY_COLD int inlay_mmap_pci_alias_(struct inlay_mmap_pci *pci, uint32_t i, str
  * size       its bytes, at least inlay_mmap_import_pci_size(blob, len)
  * pd         the map's one device, open for device commands: of the queues that will use it
  * blob, len  do not overlap memory
- * how        the code that the blob must carry, and user data; NULL: neither
+ * mac        the code that the blob must carry, used during the call; NULL: none
  *
  * Returns 0; an error of the table in blob.h; -EINVAL for a bad argument, and for a blob that this
  * function of the device exported; -ENOBUFS when size is too small; -ENOTSUP for a valid blob of
@@ -366,7 +344,7 @@ INLAY_COLD int inlay_mmap_pci_alias_(struct inlay_mmap_pci *pci, uint32_t i, str
  * memory may have been written.
  */
 INLAY_COLD int inlay_mmap_create_from_export_pci(struct inlay_mmap *m, void *memory, size_t size, struct ibv_pd *pd,
-						 const void *blob, size_t len, const struct inlay_mmap_import *how)
+						 const void *blob, size_t len, const struct inlay_mac *mac)
 {
 	uint8_t *at = (uint8_t *)memory;
 	struct inlay_mmap_pci *pci;
@@ -377,7 +355,7 @@ INLAY_COLD int inlay_mmap_create_from_export_pci(struct inlay_mmap *m, void *mem
 
 	if (!m)
 		return -EINVAL;
-	err = inlay_mmap_import_(&made, &head, memory, size, pd, blob, len, how, INLAY_BLOB_OVER_PCI_);
+	err = inlay_mmap_import_(&made, &head, memory, size, pd, blob, len, mac, INLAY_BLOB_OVER_PCI_);
 	if (err)
 		return err;
 	if (size < inlay_mmap_size(1, head.ranges) + inlay_mmap_pci_bytes_(head.ranges))
@@ -393,9 +371,9 @@ INLAY_COLD int inlay_mmap_create_from_export_pci(struct inlay_mmap *m, void *mem
 	pci = inlay_mmap_pci_init_(&at, head.ranges, pd, head.vhca);
 	__builtin_memcpy(pci->access_key, head.access_key, sizeof(pci->access_key));
 	for (i = 0; i < head.ranges && !err; i++) {
-		err = inlay_mmap_pci_alias_(pci, i, pd->context, pdn, made.sources[i].of.keys.rkey);
-		made.sources[i].of.keys.lkey = pci->keys[i].key;
-		made.sources[i].of.keys.rkey = INLAY_NO_KEY;
+		err = inlay_mmap_pci_alias_(pci, i, pd->context, pdn, made.sources_[i].of.keys.rkey);
+		made.sources_[i].of.keys.lkey = pci->keys[i].key;
+		made.sources_[i].of.keys.rkey = INLAY_NO_KEY;
 	}
 	if (!err && inlay_mmap_publish_(&made))
 		err = -EINVAL;
@@ -403,8 +381,8 @@ INLAY_COLD int inlay_mmap_create_from_export_pci(struct inlay_mmap *m, void *mem
 		inlay_mmap_pci_drop_(pci);
 		return err;
 	}
-	made.pci = pci;
-	made.pci_release = inlay_mmap_pci_release_;
+	made.pci_ = pci;
+	made.pci_release_ = inlay_mmap_pci_release_;
 	*m = made;
 	return 0;
 }

@@ -11,10 +11,10 @@
  *
  * Invariants
  *
- *   - A CQE is the caller's when its owner bit equals the ring's lap. It stays where the device put it
- *     until it is freed, so a payload scattered to it can be used in place.
- *   - A CQ that overruns is dead, and so are its QPs. The sum of what its queues reserve never exceeds
- *     its size: inlay_cq_reserve.
+ *   - A CQE is the caller's when its owner bit equals the ring's lap. It stays in its slot until it
+ *     is freed, so a payload scattered to it can be used in place.
+ *   - A CQ that overruns is dead, and so are its QPs. What its queues reserve never exceeds its
+ *     size.
  *   - Compressed CQEs are not understood: the CQ must have been made without compression.
  *
  * Events. Verbs' channel, armed by inlay's doorbell:
@@ -31,14 +31,13 @@
  *           ibv_ack_cq_events(ibcq, 1);
  *   }
  *
- * The race at arming: a completion may come after the last look and before the device sees the arm.
- * mlx5 compares the consumer index in the arm with its own producer index, and raises the event at
- * once for a completion that no event has reported yet. Verbs does not promise that, hence the
- * second look. A completion that was left in the ring when an event was raised raises no other, so
- * poll until nothing is there before arming. A caller that polls on leaves the CQ armed and later
- * finds one event more in the channel: harmless, as long as inlay_cq_event counts every event
- * taken. The arm carries that count (arm_sn); an arm with a number that the device has seen fire is
- * not a new one.
+ * A completion may come after the last look and before the device sees the arm. mlx5 compares the
+ * consumer index in the arm with its own producer index, and raises the event at once; verbs does
+ * not promise that, hence the second look. A completion left in the ring when an event was raised
+ * raises no other, so poll until nothing is there before arming. A caller that polls on leaves the
+ * CQ armed and later finds one event more in the channel: harmless, as long as inlay_cq_event
+ * counts every event taken. The arm carries that count (arm_sn), and an arm whose number has fired
+ * is not a new one.
  *
  * Threads: one owner at a time. Only ibv_get_cq_event may be in another thread, if the queue is
  * handed over with the event. Sources: libmlx5's cq.c (mlx5_arm_cq, __mlx5_cq_clean), the PRM's
@@ -80,17 +79,14 @@ INLAY_STATIC_ASSERT(offsetof(struct inlay_cq, reserved) == INLAY_CACHE_LINE, "a 
  */
 
 /*
- * Describes a fresh completion ring, in which no CQE has been consumed yet.
+ * Describes a fresh completion ring. Returns 0; -EINVAL for an argument out of its range.
  *
  * buf       the ring; cqe_cnt its CQEs, a power of two, 1 .. 2^22; cqe_size 64 or 128 bytes
  * dbrec     consumer index and arm word
  * uar       the doorbell page (mlx5dv_cq.cq_uar); may be NULL for a CQ that is never armed
  *
- * Marks every slot that has no CQE yet as the device's: an invalid opcode, with the owner bit of
- * "not yet". inlay_cq_peek can then look at the owner bit alone in the first lap too. The mark is a
- * compare-and-swap, so a CQE that arrives meanwhile is kept.
- *
- * Returns 0; -EINVAL for an argument out of its range.
+ * Gives every slot without a CQE the owner bit of "not yet", so that inlay_cq_peek looks at nothing
+ * else: by compare-and-swap, which keeps a CQE that arrives meanwhile.
  */
 INLAY_COLD int inlay_cq_init(struct inlay_cq *cq, void *buf, uint32_t cqe_cnt, uint32_t cqe_size,
 			     volatile uint32_t *dbrec, void *uar, uint32_t cqn)
@@ -101,16 +97,12 @@ INLAY_COLD int inlay_cq_init(struct inlay_cq *cq, void *buf, uint32_t cqe_cnt, u
 		return -EINVAL;
 	if ((cqe_size != 64 && cqe_size != 128) || cqn >> 24)
 		return -EINVAL;
-	cq->reserved = 0;
-	cq->verbs = NULL;
+	__builtin_memset(cq, 0, sizeof(*cq));
 	cq->begin = (uint8_t *)buf + (cqe_size - 64);
 	cq->end = cq->begin + (size_t)cqe_cnt * cqe_size;
 	cq->next = cq->begin;
-	cq->lap = 0;
 	cq->mask = cqe_cnt - 1;
 	cq->stride = cqe_size;
-	cq->ci = 0;
-	cq->arm_sn = 0;
 	cq->dbrec = dbrec;
 	cq->uar = (uint8_t *)uar;
 	cq->cqn = cqn;
@@ -142,21 +134,13 @@ INLAY_COLD void inlay_cq_set_verbs_(struct inlay_cq *cq, struct ibv_cq *verbs)
 	cq->verbs = verbs;
 }
 
-/* CQEs in the ring. */
-INLAY_FN uint32_t inlay_cq_size(const struct inlay_cq *cq)
-{
-	return cq->mask + 1;
-}
-
 /*
- * Sets n CQEs aside for a queue that completes to this CQ. A CQ that overruns is dead, and so are
- * its QPs, so every queue reserves as many CQEs as it can have outstanding: its ring's WQEBBs
- * (entries, of a receive queue), or fewer when the caller promises to have no more WQEs posted and
- * not released, signaled or not, since a QP in error completes them all. The functions of verbs.h
- * that take a CQ reserve for the whole ring; call this only to promise less, and pass them NULL.
+ * Sets n CQEs aside for a queue that completes to this CQ: a CQE for each WQEBB of its ring (entry,
+ * of a receive queue). The functions of verbs.h that take a CQ do it. Call this, and pass them
+ * NULL, only to promise that fewer will be posted and not released, signaled or not: a QP in error
+ * completes all.
  *
- * Returns 0, or -ENOSPC when fewer than n are left; *why, if not NULL, then points into cq and says
- * how many.
+ * Returns 0, or -ENOSPC when fewer than n are left; *why then points into cq and says how many.
  */
 INLAY_COLD int inlay_cq_reserve(struct inlay_cq *cq, uint32_t n, const char **why)
 {
@@ -170,7 +154,7 @@ INLAY_COLD int inlay_cq_reserve(struct inlay_cq *cq, uint32_t n, const char **wh
 	return inlay_refuse_(-ENOSPC, why, cq->refusal);
 }
 
-/* Whether n CQEs are left, and it is the CQ of verbs that `made` is: asked before anything is changed. */
+/* Whether n CQEs are left, and it is the CQ `made`: asked before anything is changed. */
 INLAY_COLD int inlay_cq_offer_(struct inlay_cq *cq, const struct ibv_cq *made, uint32_t n, const char **why)
 {
 	int err;
@@ -202,10 +186,7 @@ INLAY_ALWAYS const struct mlx5_cqe64 *inlay_cq_slot_(const struct inlay_cq *cq, 
 	return (const struct mlx5_cqe64 *)(const void *)(cq->begin + (size_t)(index & cq->mask) * cq->stride);
 }
 
-/*
- * Whether that slot is the caller's. The device flips the owner bit with each lap; the first writes
- * 0.
- */
+/* Whether that slot is the caller's: the device flips the owner bit with each lap, from 0. */
 INLAY_ALWAYS int inlay_cq_valid_(const struct inlay_cq *cq, uint32_t index, const struct mlx5_cqe64 *cqe)
 {
 	uint32_t lap = (index & (cq->mask + 1)) != 0;
@@ -214,7 +195,7 @@ INLAY_ALWAYS int inlay_cq_valid_(const struct inlay_cq *cq, uint32_t index, cons
 }
 
 /*
- * The oldest completion not yet freed, or NULL when there is none. The CQE is the caller's until
+ * The oldest completion not yet freed, or NULL when there is none. It is the caller's until
  * inlay_cq_advance; peeking again gives the same one.
  */
 INLAY_ALWAYS const struct mlx5_cqe64 *inlay_cq_peek(const struct inlay_cq *cq)
@@ -225,18 +206,12 @@ INLAY_ALWAYS const struct mlx5_cqe64 *inlay_cq_peek(const struct inlay_cq *cq)
 	cqe = (const struct mlx5_cqe64 *)(const void *)cq->next;
 	if (INLAY_UNLIKELY((*(const volatile uint8_t *)&cqe->op_own ^ cq->lap) & INLAY_CQE_OWNER))
 		return NULL;
-	/*
-	 * The device writes the owner bit last: the CQE and the data it reports may not be loaded
-	 * before it.
-	 */
+	/* The device writes the owner bit last: neither CQE nor data may be loaded before it. */
 	inlay_fence_polled();
 	return cqe;
 }
 
-/*
- * Up to max completions, oldest first, into cqes. Returns how many. Free them with one
- * inlay_cq_advance.
- */
+/* Up to max completions, oldest first. Returns how many; free them with one inlay_cq_advance. */
 INLAY_ALWAYS uint32_t inlay_cq_peek_many(const struct inlay_cq *cq, const struct mlx5_cqe64 **cqes, uint32_t max)
 {
 	const uint8_t *next;
@@ -275,8 +250,8 @@ INLAY_COLD int inlay_cq_there_(const struct inlay_cq *cq, uint32_t n)
 }
 
 /*
- * Frees n completions without telling the device: for batches that end with inlay_cq_update, and
- * for a CQ that ignores overrun (IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN), which need not be told.
+ * Frees n completions without telling the device: before inlay_cq_update, or for a CQ that ignores
+ * overrun (IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN).
  */
 INLAY_ALWAYS void inlay_cq_advance_quiet(struct inlay_cq *cq, uint32_t n)
 {
@@ -315,8 +290,7 @@ INLAY_ALWAYS void inlay_cq_advance(struct inlay_cq *cq, uint32_t n)
 
 /*
  * Asks for one event on the CQ's completion channel when the next completion comes (solicited 0),
- * or the next that is solicited or an error (solicited 1). Poll until nothing is there, arm, peek
- * once more, and only then sleep; see the manual above. After each event call inlay_cq_event.
+ * or the next that is solicited or an error (solicited 1); see "Events" above.
  *
  * Returns 0, or -ENOTSUP when the CQ has no doorbell page. Same bytes as ibv_req_notify_cq.
  */
@@ -346,14 +320,13 @@ INLAY_FN void inlay_cq_event(struct inlay_cq *cq)
 }
 
 /*
- * Removes the completions of a QP that have not been freed, keeping all others and their order: what
- * libmlx5 does by itself when a QP is destroyed or reset, and no longer does for a CQ that was taken
- * over. Call it when the QP no longer produces (in RESET, or destroyed), before its number can come
- * back.
+ * Removes the completions of a QP that have not been freed, keeping all others and their order.
+ * libmlx5 no longer does that for a CQ that was taken over. Call it when the QP no longer produces
+ * (in RESET, or destroyed), before its number can come back.
  *
- * gone  called with arg for each removed CQE, newest first; may be NULL. What the CQE would have given
- *       back is given back there. For a QP that received through a shared queue: inlay_srq_gone, or a
- *       function of the caller's that calls it and notes which entry comes back
+ * gone  called with arg for each removed CQE, newest first, to give back what it would have given
+ *       back; may be NULL. For a QP that received through a shared queue: inlay_srq_gone, or a
+ *       function that calls it
  *
  * Returns how many were removed. Source: libmlx5's cq.c, __mlx5_cq_clean.
  */
@@ -367,10 +340,7 @@ INLAY_COLD uint32_t inlay_cq_clean(struct inlay_cq *cq, uint32_t qpn,
 	while (end - cq->ci <= cq->mask && inlay_cq_valid_(cq, end, inlay_cq_slot_(cq, end)))
 		end++;
 	inlay_fence_polled();
-	/*
-	 * From the newest down: CQEs that stay move up into the gap, and take the owner bit of the
-	 * slots they land in.
-	 */
+	/* From the newest down: those that stay move up, and take their new slots' owner bits. */
 	for (index = end; index-- != cq->ci;) {
 		const struct mlx5_cqe64 *from = inlay_cq_slot_(cq, index);
 

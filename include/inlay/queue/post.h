@@ -6,8 +6,7 @@
  *   inlay_post_send_inline(&sq, data, 8, 0);
  *   inlay_sq_ring(&sq);                                              one doorbell for both
  *
- *   inlay_post_send_inline(&sq, data, 8, INLAY_SIGNALED | INLAY_RING);   posts and rings, for callers that
- *                                                                        ring every WQE
+ *   inlay_post_send_inline(&sq, data, 8, INLAY_SIGNALED | INLAY_RING);   posts and rings
  *
  * Which QP has which operation:
  *
@@ -16,11 +15,14 @@
  *   UC   yes             yes    yes                       yes
  *   UD                                                                        yes
  *
- * The device answers an operation that its QP does not have with an error completion; INLAY_CHECKED
- * aborts before. A NOP goes everywhere.
+ * The device answers any other with an error completion; INLAY_CHECKED aborts before. A NOP goes
+ * everywhere.
  *
- * Threads: one owner of the queue at a time. Sources: libmlx5's _mlx5_post_send and the
- * mlx5_send_wr_* setters (qp.c); the PRM's "Send Work Queue Entry" chapter.
+ * Size. With a constant number of SGEs, or a constant length inline, a post is in line: about 170
+ * to 400 bytes of text. Other posts call one function for the whole object.
+ *
+ * Threads: one owner of the queue at a time. Sources: libmlx5's _mlx5_post_send and mlx5_send_wr_*
+ * (qp.c); the PRM's "Send Work Queue Entry" chapter.
  */
 #ifndef INLAY_QUEUE_POST_H
 #define INLAY_QUEUE_POST_H
@@ -58,10 +60,10 @@ INLAY_ALWAYS int inlay_post_commit_(struct inlay_sq *sq, struct inlay_cursor at,
 }
 
 /*
- * All posts that carry SGEs. remote NULL: no remote address segment; av NULL: no address vector; not
- * both. Everything that the caller knows at compile time folds.
+ * A post of SGEs, in line. what: opcode, flags and, in the upper half, the immediate. remote NULL:
+ * no remote address segment; av NULL: no address vector; not both.
  */
-INLAY_ALWAYS int inlay_post_gather(struct inlay_sq *sq, uint8_t opcode, uint32_t imm_be,
+INLAY_ALWAYS int inlay_post_build_(struct inlay_sq *sq, uint8_t opcode, uint32_t imm_be,
 				   const struct inlay_remote *remote, const struct inlay_av *av,
 				   const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
 {
@@ -70,10 +72,6 @@ INLAY_ALWAYS int inlay_post_gather(struct inlay_sq *sq, uint8_t opcode, uint32_t
 	uint64_t total = 0;
 	int err;
 
-	INLAY_CHECK(sq, "a post goes to a queue");
-	INLAY_CHECK(sge || !num_sge, "SGEs that are counted are there");
-	INLAY_CHECK(opcode == MLX5_OPCODE_NOP || inlay_post_fits_(sq, opcode, av != NULL),
-		    "the QP's type knows the operation");
 	if (flags & INLAY_INLINE) {
 		for (i = 0; i < num_sge; i++)
 			total += sge[i].length;
@@ -86,10 +84,13 @@ INLAY_ALWAYS int inlay_post_gather(struct inlay_sq *sq, uint8_t opcode, uint32_t
 		if (num_sge > INLAY_MAX_DS)
 			return -EINVAL;
 		for (i = 0; i < num_sge; i++)
-			ds += sge[i].length != 0;
+			if (INLAY_LIKELY(sge[i].length))
+				ds++;
+			else
+				__asm__ volatile(""); /* else clang adds the comparison, and ds never folds */
 	}
 	err = inlay_sq_begin_ds(sq, ds, &at);
-	if (INLAY_UNLIKELY(err))
+	if (err)
 		return err;
 	if (remote)
 		at = inlay_seg_raddr(at, remote->addr, remote->rkey);
@@ -103,9 +104,8 @@ INLAY_ALWAYS int inlay_post_gather(struct inlay_sq *sq, uint8_t opcode, uint32_t
 	} else if (__builtin_constant_p(num_sge) && num_sge == 1) {
 		if (INLAY_UNLIKELY(!sge->length)) {
 			/*
-			 * The two asm are empty. They hide what this end shares with the one below,
-			 * which a compiler would merge otherwise: DS would then be a variable, and
-			 * every post longer for the sake of an empty one.
+			 * The empty asm hide what this end shares with the one below. Merged, DS
+			 * would be a variable, and every post longer for the sake of an empty one.
 			 */
 			__asm__ volatile("" : "+r"(sq), "+r"(opcode), "+r"(at.ds) : : "memory");
 			inlay_post_commit_(sq, at, opcode, flags, imm_be);
@@ -119,6 +119,100 @@ INLAY_ALWAYS int inlay_post_gather(struct inlay_sq *sq, uint8_t opcode, uint32_t
 	return inlay_post_commit_(sq, at, opcode, flags, imm_be);
 }
 
+/* The same out of line, for inline data of variable length and a variable number of SGEs. */
+INLAY_APART int inlay_post_inlinev_(struct inlay_sq *sq, uint64_t what, const struct inlay_remote *remote,
+				    const struct inlay_av *av, const struct ibv_sge *sge, uint32_t num_sge)
+{
+	return inlay_post_build_(sq, (uint8_t)what, (uint32_t)(what >> 32), remote, av, sge, num_sge,
+				 ((uint32_t)what & INLAY_POST_FLAGS_) | INLAY_INLINE);
+}
+
+INLAY_APART int inlay_post_inline_(struct inlay_sq *sq, uint64_t what, uint64_t data, uint32_t len)
+{
+	struct ibv_sge sge = {data, len, 0};
+
+	return inlay_post_build_(sq, (uint8_t)what, (uint32_t)(what >> 32), NULL, NULL, &sge, 1,
+				 ((uint32_t)what & INLAY_POST_FLAGS_) | INLAY_INLINE);
+}
+
+INLAY_APART int inlay_post_inline_raddr_(struct inlay_sq *sq, uint64_t what, uint64_t raddr, uint32_t rkey,
+					 uint64_t data, uint32_t len)
+{
+	struct inlay_remote remote = {raddr, rkey};
+	struct ibv_sge sge = {data, len, 0};
+
+	return inlay_post_build_(sq, (uint8_t)what, (uint32_t)(what >> 32), &remote, NULL, &sge, 1,
+				 ((uint32_t)what & INLAY_POST_FLAGS_) | INLAY_INLINE);
+}
+
+INLAY_APART int inlay_post_inline_av_(struct inlay_sq *sq, uint64_t what, const struct inlay_av *av, uint64_t data,
+				      uint32_t len)
+{
+	struct ibv_sge sge = {data, len, 0};
+
+	if (!av)
+		__builtin_unreachable();
+	return inlay_post_build_(sq, (uint8_t)what, (uint32_t)(what >> 32), NULL, av, &sge, 1,
+				 ((uint32_t)what & INLAY_POST_FLAGS_) | INLAY_INLINE);
+}
+
+INLAY_APART int inlay_post_sges_(struct inlay_sq *sq, uint64_t what, const struct ibv_sge *sge, uint32_t num_sge)
+{
+	return inlay_post_build_(sq, (uint8_t)what, (uint32_t)(what >> 32), NULL, NULL, sge, num_sge,
+				 (uint32_t)what & INLAY_POST_FLAGS_ & ~INLAY_INLINE);
+}
+
+INLAY_APART int inlay_post_sges_raddr_(struct inlay_sq *sq, uint64_t what, uint64_t raddr, uint32_t rkey,
+				       const struct ibv_sge *sge, uint32_t num_sge)
+{
+	struct inlay_remote remote = {raddr, rkey};
+
+	return inlay_post_build_(sq, (uint8_t)what, (uint32_t)(what >> 32), &remote, NULL, sge, num_sge,
+				 (uint32_t)what & INLAY_POST_FLAGS_ & ~INLAY_INLINE);
+}
+
+INLAY_APART int inlay_post_sges_av_(struct inlay_sq *sq, uint64_t what, const struct inlay_av *av,
+				    const struct ibv_sge *sge, uint32_t num_sge)
+{
+	if (!av)
+		__builtin_unreachable();
+	return inlay_post_build_(sq, (uint8_t)what, (uint32_t)(what >> 32), NULL, av, sge, num_sge,
+				 (uint32_t)what & INLAY_POST_FLAGS_ & ~INLAY_INLINE);
+}
+
+/* All posts that carry SGEs: in line if the length inline, or the number of SGEs, is a constant. */
+INLAY_ALWAYS int inlay_post_gather_(struct inlay_sq *sq, uint8_t opcode, uint32_t imm_be,
+				   const struct inlay_remote *remote, const struct inlay_av *av,
+				   const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
+{
+	uint64_t what = (uint64_t)imm_be << 32 | (flags & INLAY_POST_FLAGS_) | opcode;
+	int one = __builtin_constant_p(num_sge) && num_sge == 1;
+
+	INLAY_CHECK(sq, "a post goes to a queue");
+	INLAY_CHECK(sge || !num_sge, "SGEs that are counted are there");
+	INLAY_CHECK(opcode == MLX5_OPCODE_NOP || inlay_post_fits_(sq, opcode, av != NULL),
+		    "the QP's type knows the operation");
+	inlay_flags_check_(flags);
+	if (flags & INLAY_INLINE) {
+		if (!one)
+			return inlay_post_inlinev_(sq, what, remote, av, sge, num_sge);
+		if (__builtin_constant_p(sge->length))
+			return inlay_post_build_(sq, opcode, imm_be, remote, av, sge, 1, flags | INLAY_INLINE);
+		if (remote)
+			return inlay_post_inline_raddr_(sq, what, remote->addr, remote->rkey, sge->addr, sge->length);
+		if (av)
+			return inlay_post_inline_av_(sq, what, av, sge->addr, sge->length);
+		return inlay_post_inline_(sq, what, sge->addr, sge->length);
+	}
+	if (__builtin_constant_p(num_sge))
+		return inlay_post_build_(sq, opcode, imm_be, remote, av, sge, num_sge, flags & ~INLAY_INLINE);
+	if (remote)
+		return inlay_post_sges_raddr_(sq, what, remote->addr, remote->rkey, sge, num_sge);
+	if (av)
+		return inlay_post_sges_av_(sq, what, av, sge, num_sge);
+	return inlay_post_sges_(sq, what, sge, num_sge);
+}
+
 /*
  * What all inlay_post_* functions share.
  *
@@ -130,18 +224,16 @@ INLAY_ALWAYS int inlay_post_gather(struct inlay_sq *sq, uint8_t opcode, uint32_t
  *
  * raddr    remote virtual address; rkey as the peer gave it, host order
  * av       UD: the peer's address vector; it is copied now
- * sge      num_sge pieces of local memory, host order; empty ones are left out, and all may be empty.
- *          A constant num_sge folds
+ * sge      num_sge pieces of local memory, host order; empty ones are left out, and all may be
+ *          empty
  * imm_be   immediate, as it shall arrive in the peer's CQE (ibv_send_wr.imm_data)
- * flags    INLAY_SIGNALED | INLAY_SOLICITED | one INLAY_FENCE_* | INLAY_INLINE | INLAY_RING; constants
- *          fold. With INLAY_INLINE the payload is copied now and lkey is not looked at; reads and atomics
- *          have no payload and do not take it. INLAY_RING posts, and rings for this WQE and all
- *          posted before it
+ * flags    INLAY_SIGNALED | INLAY_SOLICITED | one INLAY_FENCE_* | INLAY_INLINE | INLAY_RING. With
+ *          INLAY_INLINE the payload is copied now and lkey is not looked at; not for reads and atomics.
+ *          INLAY_RING rings for this WQE and all posted before it
  *
  * Return 0; -EAGAIN when the ring has no room (nothing was written; poll, release, post again);
  * -E2BIG when the WQE is larger than the ring; -EINVAL when it is longer than the QP's longest (too
- * many SGEs or too long inline). Not visible to the device before inlay_sq_ring(), unless posted
- * with INLAY_RING.
+ * many SGEs or too long inline). The device sees nothing before inlay_sq_ring() or INLAY_RING.
  *
  * Same bytes as ibv_post_send with the IBV_WR_* opcode of the same name and the IBV_SEND_* flags
  * given in wqe.h. Verbs has no NOP.
@@ -150,27 +242,27 @@ INLAY_ALWAYS int inlay_post_gather(struct inlay_sq *sq, uint8_t opcode, uint32_t
 /* NOP: nothing but a completion, if signaled. */
 INLAY_ALWAYS int inlay_post_nop(struct inlay_sq *sq, uint32_t flags)
 {
-	return inlay_post_gather(sq, MLX5_OPCODE_NOP, 0, NULL, NULL, NULL, 0, flags & ~(uint32_t)INLAY_INLINE);
+	return inlay_post_gather_(sq, MLX5_OPCODE_NOP, 0, NULL, NULL, NULL, 0, flags & ~(uint32_t)INLAY_INLINE);
 }
 
 /* Send. */
 INLAY_ALWAYS int inlay_post_send(struct inlay_sq *sq, const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
 {
-	return inlay_post_gather(sq, MLX5_OPCODE_SEND, 0, NULL, NULL, sge, num_sge, flags);
+	return inlay_post_gather_(sq, MLX5_OPCODE_SEND, 0, NULL, NULL, sge, num_sge, flags);
 }
 
 /* Send with immediate. */
 INLAY_ALWAYS int inlay_post_send_imm(struct inlay_sq *sq, uint32_t imm_be, const struct ibv_sge *sge, uint32_t num_sge,
 				     uint32_t flags)
 {
-	return inlay_post_gather(sq, MLX5_OPCODE_SEND_IMM, imm_be, NULL, NULL, sge, num_sge, flags);
+	return inlay_post_gather_(sq, MLX5_OPCODE_SEND_IMM, imm_be, NULL, NULL, sge, num_sge, flags);
 }
 
 /* Send, and invalidate rkey (host order) at the peer. */
 INLAY_ALWAYS int inlay_post_send_inv(struct inlay_sq *sq, uint32_t rkey, const struct ibv_sge *sge, uint32_t num_sge,
 				     uint32_t flags)
 {
-	return inlay_post_gather(sq, MLX5_OPCODE_SEND_INVAL, inlay_to_be32(rkey), NULL, NULL, sge, num_sge, flags);
+	return inlay_post_gather_(sq, MLX5_OPCODE_SEND_INVAL, inlay_to_be32(rkey), NULL, NULL, sge, num_sge, flags);
 }
 
 /* RDMA write. */
@@ -179,7 +271,7 @@ INLAY_ALWAYS int inlay_post_write(struct inlay_sq *sq, uint64_t raddr, uint32_t 
 {
 	struct inlay_remote remote = {raddr, rkey};
 
-	return inlay_post_gather(sq, MLX5_OPCODE_RDMA_WRITE, 0, &remote, NULL, sge, num_sge, flags);
+	return inlay_post_gather_(sq, MLX5_OPCODE_RDMA_WRITE, 0, &remote, NULL, sge, num_sge, flags);
 }
 
 /* RDMA write with immediate. */
@@ -188,7 +280,7 @@ INLAY_ALWAYS int inlay_post_write_imm(struct inlay_sq *sq, uint64_t raddr, uint3
 {
 	struct inlay_remote remote = {raddr, rkey};
 
-	return inlay_post_gather(sq, MLX5_OPCODE_RDMA_WRITE_IMM, imm_be, &remote, NULL, sge, num_sge, flags);
+	return inlay_post_gather_(sq, MLX5_OPCODE_RDMA_WRITE_IMM, imm_be, &remote, NULL, sge, num_sge, flags);
 }
 
 /* RDMA read into the SGEs. */
@@ -198,7 +290,7 @@ INLAY_ALWAYS int inlay_post_read(struct inlay_sq *sq, uint64_t raddr, uint32_t r
 	struct inlay_remote remote = {raddr, rkey};
 
 	INLAY_CHECK(!(flags & INLAY_INLINE), "a read has no payload to inline");
-	return inlay_post_gather(sq, MLX5_OPCODE_RDMA_READ, 0, &remote, NULL, sge, num_sge,
+	return inlay_post_gather_(sq, MLX5_OPCODE_RDMA_READ, 0, &remote, NULL, sge, num_sge,
 				 flags & ~(uint32_t)INLAY_INLINE);
 }
 
@@ -219,10 +311,7 @@ INLAY_ALWAYS int inlay_post_write_inline(struct inlay_sq *sq, uint64_t raddr, ui
 	return inlay_post_write(sq, raddr, rkey, &sge, 1, flags | INLAY_INLINE);
 }
 
-/*
- * Both atomics: control, remote address, operands and one data pointer fill one WQEBB to the last
- * byte.
- */
+/* Both atomics: control, remote address, operands and one data pointer fill one WQEBB. */
 INLAY_ALWAYS int inlay_post_atomic_(struct inlay_sq *sq, uint8_t opcode, const struct inlay_remote *remote,
 				    uint64_t swap_add, uint64_t compare, const struct ibv_sge *sge, uint32_t flags)
 {
@@ -244,8 +333,8 @@ INLAY_ALWAYS int inlay_post_atomic_(struct inlay_sq *sq, uint8_t opcode, const s
 }
 
 /*
- * Atomic fetch-and-add on 8 bytes at raddr, 8-byte aligned. add in host order. The old value comes
- * to sge in host order; sge->length is taken as 8. -ENOTSUP when the device does no atomics.
+ * Atomic fetch-and-add on 8 bytes at raddr, 8-byte aligned. The old value comes to sge; both are in
+ * host order. sge->length is taken as 8. -ENOTSUP when the device does no atomics.
  */
 INLAY_ALWAYS int inlay_post_fetch_add(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint64_t add,
 				      const struct ibv_sge *sge, uint32_t flags)
@@ -255,10 +344,7 @@ INLAY_ALWAYS int inlay_post_fetch_add(struct inlay_sq *sq, uint64_t raddr, uint3
 	return inlay_post_atomic_(sq, MLX5_OPCODE_ATOMIC_FA, &remote, add, 0, sge, flags);
 }
 
-/*
- * Atomic compare-and-swap: 8 bytes at raddr become swap if they equal compare. Else as
- * inlay_post_fetch_add.
- */
+/* Atomic compare-and-swap: 8 bytes at raddr become swap if they equal compare. Else as above. */
 INLAY_ALWAYS int inlay_post_cmp_swap(struct inlay_sq *sq, uint64_t raddr, uint32_t rkey, uint64_t compare,
 				     uint64_t swap, const struct ibv_sge *sge, uint32_t flags)
 {
@@ -267,17 +353,14 @@ INLAY_ALWAYS int inlay_post_cmp_swap(struct inlay_sq *sq, uint64_t raddr, uint32
 	return inlay_post_atomic_(sq, MLX5_OPCODE_ATOMIC_CS, &remote, swap, compare, sge, flags);
 }
 
-/*
- * All datagrams. The compiler is told that there is an address vector, so that no test of it is
- * left.
- */
+/* All datagrams. The compiler is told that there is an address vector, so that no test is left. */
 INLAY_ALWAYS int inlay_post_datagram_(struct inlay_sq *sq, uint8_t opcode, uint32_t imm_be, const struct inlay_av *av,
 				     const struct ibv_sge *sge, uint32_t num_sge, uint32_t flags)
 {
 	INLAY_CHECK(av != NULL, "a datagram goes somewhere");
 	if (!av)
 		__builtin_unreachable();
-	return inlay_post_gather(sq, opcode, imm_be, NULL, av, sge, num_sge, flags);
+	return inlay_post_gather_(sq, opcode, imm_be, NULL, av, sge, num_sge, flags);
 }
 
 /* Datagram: a send of a UD QP to the peer that av names, at most the port's MTU long. */
@@ -304,8 +387,8 @@ INLAY_ALWAYS int inlay_post_ud_send_inline(struct inlay_sq *sq, const struct inl
 }
 
 /*
- * Changes a memory window's key; what bind and invalidate share. key: the window's now, host order;
- * qpn, rkey, memory and access as in inlay_seg_umr. Returns what inlay_sq_begin does.
+ * Changes a memory window's key, which is `key` now; qpn, rkey, memory and access as in
+ * inlay_seg_umr. Returns as inlay_sq_begin.
  */
 INLAY_FN int inlay_post_umr(struct inlay_sq *sq, uint32_t key, uint32_t qpn, uint32_t rkey,
 			    const struct ibv_sge *memory, uint32_t access, uint32_t flags)
@@ -330,11 +413,11 @@ INLAY_FN int inlay_post_umr(struct inlay_sq *sq, uint32_t key, uint32_t qpn, uin
  *       mw->rkey once it is posted
  * bind  memory, at most 2^31 bytes, of an MR that has IBV_ACCESS_MW_BIND; access as IBV_ACCESS_*
  *
- * Returns what inlay_post_* do, and -ENOTSUP for more than 2^31 bytes. Same bytes as IBV_WR_BIND_MW
+ * Returns as inlay_post_*, and -ENOTSUP for more than 2^31 bytes. Same bytes as IBV_WR_BIND_MW
  * (ibv_bind_mw for a window of type 1).
  *
- * A later post that uses the window needs INLAY_FENCE_INITIATOR_SMALL to wait for it; libmlx5 adds
- * that by itself, inlay does not.
+ * A later post that uses the window needs INLAY_FENCE_INITIATOR_SMALL, which libmlx5 adds by
+ * itself.
  */
 INLAY_FN int inlay_post_bind_mw(struct inlay_sq *sq, const struct ibv_mw *mw, uint32_t rkey,
 				const struct ibv_mw_bind_info *bind, uint32_t flags)

@@ -35,8 +35,8 @@ struct inlay_qpn_table {
 };
 
 /*
- * Bytes of memory for `pages` pages: a page for each run of 4096 consecutive numbers that is used. A
- * device gives its QPs numbers in sequence, so pages = QPs / 4096 + 2 is usually enough.
+ * Bytes of memory for `pages` pages: one for each run of 4096 consecutive numbers that is used. A
+ * device numbers its QPs in sequence, so QPs / 4096 + 2 is usually enough.
  */
 INLAY_FN size_t inlay_qpn_table_size(uint32_t pages)
 {
@@ -44,8 +44,8 @@ INLAY_FN size_t inlay_qpn_table_size(uint32_t pages)
 }
 
 /*
- * Gives a table further memory for pages, aligned to 8 bytes; it belongs to the table until the
- * table is no longer used. What is too small for a page is left.
+ * Gives a table further memory for pages, aligned to 8 bytes, for as long as it is used. What is
+ * too small for a page is left.
  */
 INLAY_COLD void inlay_qpn_table_grow(struct inlay_qpn_table *t, void *mem, size_t bytes)
 {
@@ -104,10 +104,7 @@ INLAY_COLD int inlay_qpn_table_add(struct inlay_qpn_table *t, uint32_t qpn, void
 	return 0;
 }
 
-/*
- * Takes a QP number out; its page may serve other numbers once it is empty. Returns the object, or
- * NULL when there was none.
- */
+/* Takes a QP number out; an empty page may serve other numbers. Returns the object, or NULL. */
 INLAY_COLD void *inlay_qpn_table_remove(struct inlay_qpn_table *t, uint32_t qpn)
 {
 	struct inlay_qpn_page_ *page;

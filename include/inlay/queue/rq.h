@@ -8,10 +8,10 @@
  *
  * Invariants
  *
- *   - WQEs complete in the order in which they were posted. Indices grow without bound and are masked at
- *     use. There is no register: ringing writes the doorbell record.
- *   - A WQ's record is cleared on its way from RESET to RDY (libmlx5's mlx5_modify_wq): take over or
- *     reset, move it to RDY, and only then post. A QP takes receives from INIT on.
+ *   - WQEs complete in the order in which they were posted. Indices grow without bound and are
+ *     masked at use. There is no register: ringing writes the doorbell record.
+ *   - A WQ's record is cleared on its way from RESET to RDY (libmlx5's mlx5_modify_wq): take over
+ *     or reset, move it to RDY, and only then post. A QP takes receives from INIT on.
  *
  * Threads: one owner at a time.
  * Sources: libmlx5's mlx5_post_recv and mlx5_post_wq_recv (qp.c).
@@ -57,16 +57,14 @@ INLAY_COLD int inlay_rq_init(struct inlay_rq *rq, void *buf, uint32_t wqe_cnt, u
 		return -EINVAL;
 	if (!inlay_is_pow2(stride) || stride < INLAY_DS || stride > 1024)
 		return -EINVAL;
+	__builtin_memset(rq, 0, sizeof(*rq));
 	rq->buf = (uint8_t *)buf;
 	dbrec[MLX5_RCV_DBR] = 0;
 	rq->dbrec = (volatile inlay_record *)(dbrec + MLX5_RCV_DBR) + 1;
 	rq->mask = wqe_cnt - 1;
 	rq->stride = stride;
-	rq->pi = 0;
 	rq->limit = wqe_cnt;
 	rq->max_sge = stride / INLAY_DS;
-	rq->reserved = 0;
-	rq->cq = NULL;
 	return 0;
 }
 
@@ -90,8 +88,8 @@ INLAY_COLD void inlay_rq_fini(struct inlay_rq *rq)
 }
 
 /*
- * Makes the queue as it was when it was taken over: after ibv_modify_qp to RESET (ibv_modify_wq for
- * a WQ), before anything is posted.
+ * Makes the queue as it was when it was taken over: after ibv_modify_qp to RESET (of a WQ,
+ * ibv_modify_wq), before anything is posted.
  */
 INLAY_COLD void inlay_rq_reset(struct inlay_rq *rq)
 {
@@ -101,8 +99,8 @@ INLAY_COLD void inlay_rq_reset(struct inlay_rq *rq)
 }
 
 /*
- * Writes one SGE of len bytes (1 .. 2^31 - 1) and lkey into every WQE of the ring, for a queue whose
- * receives differ only in their address: see inlay_rq_recycle. Before anything is posted.
+ * Writes one SGE of len bytes (1 .. 2^31 - 1) and lkey into every WQE of the ring, so that
+ * inlay_rq_recycle need only write its address. Before anything is posted.
  */
 INLAY_COLD void inlay_rq_prepare(struct inlay_rq *rq, uint32_t len, uint32_t lkey)
 {
@@ -121,15 +119,15 @@ INLAY_COLD void inlay_rq_prepare(struct inlay_rq *rq, uint32_t len, uint32_t lke
  */
 
 /*
- * Fills the next receive WQE.
+ * Fills the next receive WQE. Same bytes as ibv_post_recv.
  *
  *   +0   data     pointer | pointer | ...
  *   +..  end      lkey 0x100, when the stride has room for more
  *
  * sge  host order, num_sge of them, of at most 2^31 - 1 bytes each; empty ones are left out
  *
- * Returns 0; -EAGAIN when the ring is full (nothing was written); -EINVAL for more SGEs than a WQE
- * holds. Not visible to the device before inlay_rq_ring(). Same bytes as ibv_post_recv.
+ * Returns 0; -EAGAIN when the ring is full; -EINVAL for more SGEs than a WQE holds. Not visible to
+ * the device before inlay_rq_ring().
  */
 INLAY_ALWAYS int inlay_post_recv(struct inlay_rq *rq, const struct ibv_sge *sge, uint32_t num_sge)
 {
@@ -181,11 +179,11 @@ INLAY_FN uint32_t inlay_rq_pending(const struct inlay_rq *rq)
 }
 
 /*
- * Gives back the oldest receive WQE: once for each completion of this queue's QP and of its receive
- * side, good or error. They complete in the order in which they were posted.
+ * Gives back the oldest receive WQE: once for each receive completion of this queue's QP, good or
+ * error.
  *
  * Returns 1, the WQEs that came back; or -EPROTO when none is outstanding (a completion of another
- * queue, a faulty device); then nothing has changed.
+ * queue, a faulty device).
  */
 INLAY_ALWAYS int inlay_rq_release(struct inlay_rq *rq, const struct mlx5_cqe64 *cqe)
 {
@@ -197,13 +195,7 @@ INLAY_ALWAYS int inlay_rq_release(struct inlay_rq *rq, const struct mlx5_cqe64 *
 	return 1;
 }
 
-/*
- * Gives back everything posted before `index`, which counts the receives posted so far, for queues
- * whose progress is told by other means than their completions.
- *
- * Returns the WQEs that came back, or -EPROTO when that is more than are outstanding; then nothing
- * has changed.
- */
+/* As inlay_sq_release_until (queue/sq.h): gives back every receive before inlay_rq_index `index`. */
 INLAY_FN int inlay_rq_release_until(struct inlay_rq *rq, uint32_t index)
 {
 	uint32_t n = index + rq->mask + 1 - rq->limit;
@@ -216,8 +208,8 @@ INLAY_FN int inlay_rq_release_until(struct inlay_rq *rq, uint32_t index)
 
 /*
  * inlay_rq_release, and the next receive posted at addr, in one step that writes 8 bytes: for a
- * queue of inlay_rq_prepare. The release is not checked: the caller has a receive completion of
- * this queue. Not visible to the device before inlay_rq_ring().
+ * queue of inlay_rq_prepare. Unchecked: the caller has a receive completion of this queue. Not
+ * visible to the device before inlay_rq_ring().
  */
 INLAY_ALWAYS void inlay_rq_recycle(struct inlay_rq *rq, uint64_t addr)
 {

@@ -18,9 +18,8 @@
  *        posted, the device's         free
  *
  * Credit. A completion names the first WQEBB of its WQE. inlay_sq_release frees that WQE and all
- * before it, exactly and under selective signaling, without another array: the WQEs still
- * lie there with their lengths. Signal often enough: a ring full of unsignaled WQEs never gets
- * credit back.
+ * before it, exactly and under selective signaling: their lengths are still in the ring. Signal
+ * often enough: a ring full of unsignaled WQEs never gets credit back.
  *
  * Threads: one owner at a time. The register may be shared as its mode says (uar.h).
  * Sources: libmlx5's qp.c (what the device is told and when), the PRM's "Doorbells" chapter.
@@ -36,10 +35,9 @@
 #include <inlay/queue/uar.h>
 
 /*
- * A send queue. A post of one WQEBB that rings as well (INLAY_RING, inlay_sq_commit_ring) touches the
- * first cache line and the line of the register's object. A ring of its own, a release, WQEs of several
- * WQEBBs and atomics look at the second line too. This holds if the object lies on a cache line: align
- * the struct that embeds it.
+ * A send queue. A post of one WQEBB that rings as well (INLAY_RING, inlay_sq_commit_ring) touches
+ * the first cache line and the register's object; other posts, rings and releases the second line
+ * too. For this, align the struct that embeds it to a cache line.
  */
 struct inlay_sq {
 	uint8_t *buf;
@@ -47,10 +45,7 @@ struct inlay_sq {
 	volatile inlay_record *dbrec; /* the send word of the QP's doorbell record: its low half, big-endian */
 	uint8_t **next;           /* SERIAL: &uar->next; NULL: ask uar */
 	uint64_t qpn8;            /* QPN << 8 */
-	/*
-	 * In this order so that no compiler gathers the stores of a post into a vector, which takes
-	 * longer.
-	 */
+	/* In this order no compiler gathers the stores of a post into a vector, which takes longer. */
 	uint32_t mask;            /* WQEBBs in the ring, less 1 */
 	uint32_t pi;              /* WQEBBs posted */
 	uint32_t copy_max;        /* reg_size; 0 while something is not rung for */
@@ -75,16 +70,12 @@ INLAY_STATIC_ASSERT(offsetof(struct inlay_sq, uar) == INLAY_CACHE_LINE, "a short
  */
 
 /*
- * Describes a fresh send ring and attaches it to its register. No CQEs are reserved: see
- * inlay_cq_reserve, and inlay_sq_from_qp (verbs.h), which does both.
+ * Describes a fresh send ring and attaches it to the register that its QP was created with. Returns
+ * 0, or -EINVAL for an argument out of its range; then sq and uar are as they were.
  *
  * buf        the ring, 64-byte aligned; wqebb_cnt its WQEBBs, a power of two, 1 .. 32768
  * dbrec      the QP's doorbell record: two words, receive then send
- * qpn        24 bits
  * max_ds     longest WQE in 16-byte units, 1 .. 63
- * uar        the register that the QP was created with
- *
- * Returns 0, or -EINVAL for an argument out of its range; then sq and uar are as they were.
  */
 INLAY_COLD int inlay_sq_init(struct inlay_sq *sq, void *buf, uint32_t wqebb_cnt, volatile uint32_t *dbrec, uint32_t qpn,
 			     uint32_t max_ds, struct inlay_uar *uar)
@@ -110,10 +101,7 @@ INLAY_COLD int inlay_sq_init(struct inlay_sq *sq, void *buf, uint32_t wqebb_cnt,
 	return 0;
 }
 
-/*
- * Reserves as many CQEs as the ring has WQEBBs in the CQ that the queue completes to; inlay_sq_fini
- * gives them back. Returns what inlay_cq_reserve does.
- */
+/* Reserves a CQE for each WQEBB, until inlay_sq_fini. Returns as inlay_cq_reserve. */
 INLAY_COLD int inlay_sq_reserve(struct inlay_sq *sq, struct inlay_cq *cq, const char **why)
 {
 	int err = inlay_cq_reserve(cq, sq->mask + 1, why);
@@ -126,8 +114,8 @@ INLAY_COLD int inlay_sq_reserve(struct inlay_sq *sq, struct inlay_cq *cq, const 
 }
 
 /*
- * Says what the queue's QP is, so that posts which it cannot carry out are refused: type, enum
- * ibv_qp_type, under INLAY_CHECKED; atomics 0 in both modes, with -ENOTSUP.
+ * Says what the queue's QP is, so that posts it cannot carry out are refused: those that its type
+ * (enum ibv_qp_type) does not have under INLAY_CHECKED, atomics with -ENOTSUP.
  */
 INLAY_COLD void inlay_sq_set_type(struct inlay_sq *sq, uint32_t type, uint32_t atomics)
 {
@@ -136,8 +124,8 @@ INLAY_COLD void inlay_sq_set_type(struct inlay_sq *sq, uint32_t type, uint32_t a
 }
 
 /*
- * Detaches a send queue from its register and gives back the CQEs that inlay_sq_reserve set aside for
- * it: after its QP was reset or destroyed and the CQ cleaned (inlay_cq_clean). The ring is not touched.
+ * Detaches a send queue from its register and gives back its CQEs: after its QP was reset or
+ * destroyed and the CQ cleaned (inlay_cq_clean). The ring is not touched.
  */
 INLAY_COLD void inlay_sq_fini(struct inlay_sq *sq)
 {
@@ -150,10 +138,7 @@ INLAY_COLD void inlay_sq_fini(struct inlay_sq *sq)
 	sq->cq = NULL;
 }
 
-/*
- * Makes the queue as it was when it was taken over, on the same register: after ibv_modify_qp to
- * RESET, before anything is posted. The credit of everything that was outstanding is back.
- */
+/* Makes the queue as it was when it was taken over: after ibv_modify_qp to RESET, before a post. */
 INLAY_COLD void inlay_sq_reset(struct inlay_sq *sq)
 {
 	INLAY_CHECK(sq, "no queue is NULL");
@@ -213,10 +198,7 @@ INLAY_FN uint32_t inlay_sq_type(const struct inlay_sq *sq)
 	return sq->type;
 }
 
-/*
- * Index of the next WQE. It grows without bound; the low 16 bits are what inlay_cqe_wqe_counter of
- * its completion will say.
- */
+/* Index of the next WQE, unbounded; inlay_cqe_wqe_counter of its completion has the low 16 bits. */
 INLAY_FN uint32_t inlay_sq_index(const struct inlay_sq *sq)
 {
 	return sq->pi;
@@ -240,29 +222,7 @@ INLAY_FN uint32_t inlay_sq_pending(const struct inlay_sq *sq)
 	return sq->pending;
 }
 
-/*
- * WQEs outstanding: posted, and their credit not given back. A QP in the error state owes a flush
- * CQE for each of them, signaled or not, less those that were done unsignaled before it failed. So
- * no more completions than this are still to come, perhaps fewer. queue.h, "A QP in error", has a
- * way to find the last.
- */
-INLAY_COLD uint32_t inlay_sq_owed(const struct inlay_sq *sq)
-{
-	uint32_t left = sq->pending, owed = 0;
-
-	while (left) {
-		uint32_t bbs = inlay_sq_bbs_(sq, sq->pi - left);
-
-		left -= bbs && bbs < left ? bbs : bbs ? left : 1;
-		owed++;
-	}
-	return owed;
-}
-
-/*
- * Prints the WQE that a send completion names, good or error: what was asked of the device. Its slot
- * may have been posted anew if its credit was given back before.
- */
+/* Prints the WQE that a send completion names. Once its credit is back, another may lie there. */
 INLAY_COLD void inlay_sq_print(FILE *out, const struct inlay_sq *sq, const struct mlx5_cqe64 *cqe)
 {
 	inlay_wqe_print(out, sq->buf, (sq->mask + 1) * INLAY_WQEBB, inlay_cqe_wqe_counter(cqe), sq->type == IBV_QPT_UD);
@@ -274,10 +234,9 @@ INLAY_COLD void inlay_sq_print(FILE *out, const struct inlay_sq *sq, const struc
 
 /*
  * Begins a WQE of at most bbs WQEBBs, 1 .. 16, and sets *at after its control segment. n 16-byte
- * units take (n + 3) / 4 WQEBBs.
+ * units take (n + 3) / 4 WQEBBs. One that is begun and not committed is forgotten.
  *
- * Returns 0; -EAGAIN when the ring has no room for it now, -E2BIG when it never will. Nothing is
- * written or reserved: a WQE that is begun and not committed is forgotten.
+ * Returns 0; -EAGAIN when the ring has no room for it now, -E2BIG when it never will.
  */
 INLAY_ALWAYS int inlay_sq_begin(struct inlay_sq *sq, uint32_t bbs, struct inlay_cursor *at)
 {
@@ -290,10 +249,7 @@ INLAY_ALWAYS int inlay_sq_begin(struct inlay_sq *sq, uint32_t bbs, struct inlay_
 		return bbs - 1 > mask ? -E2BIG : -EAGAIN;
 	at->index = sq->pi;
 	at->wqe = sq->buf + (size_t)(at->index & mask) * INLAY_WQEBB;
-	/*
-	 * One pointer from here on, rather than ring and offset: saves clang a register and with it
-	 * a push and a pop.
-	 */
+	/* One pointer from here on, not ring and offset, saves clang a register, a push and a pop. */
 	__asm__("" : "+r"(at->wqe));
 	at->begin = sq->buf;
 	at->end = inlay_sq_end_(sq);
@@ -306,8 +262,8 @@ INLAY_ALWAYS int inlay_sq_begin(struct inlay_sq *sq, uint32_t bbs, struct inlay_
 }
 
 /*
- * As inlay_sq_begin, but for a WQE of `ds` 16-byte units, the control segment's included, which is
- * checked against the QP's longest: -EINVAL when it is longer.
+ * As inlay_sq_begin, for a WQE of `ds` 16-byte units, the control segment's included: -EINVAL when
+ * it is longer than the QP's longest.
  */
 INLAY_ALWAYS int inlay_sq_begin_ds(struct inlay_sq *sq, uint32_t ds, struct inlay_cursor *at)
 {
@@ -317,10 +273,7 @@ INLAY_ALWAYS int inlay_sq_begin_ds(struct inlay_sq *sq, uint32_t ds, struct inla
 	return inlay_sq_begin(sq, (ds + 3) / 4, at);
 }
 
-/*
- * As inlay_sq_begin, for callers that keep their own count of the WQEBBs in flight and have seen
- * that there is room. INLAY_CHECKED verifies that there is.
- */
+/* As inlay_sq_begin, for callers that count the WQEBBs in flight themselves and have seen room. */
 INLAY_ALWAYS struct inlay_cursor inlay_sq_begin_counted(struct inlay_sq *sq, uint32_t bbs)
 {
 	struct inlay_cursor at;
@@ -334,7 +287,7 @@ INLAY_ALWAYS struct inlay_cursor inlay_sq_begin_counted(struct inlay_sq *sq, uin
 	return at;
 }
 
-/* What both commits share: the control segment and the credit. Returns the WQE's WQEBBs. */
+/* What both commits share. Returns the WQE's WQEBBs. */
 INLAY_ALWAYS uint32_t inlay_sq_commit_(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t opmod,
 				       uint32_t flags, uint32_t imm_be)
 {
@@ -356,15 +309,11 @@ INLAY_ALWAYS uint32_t inlay_sq_commit_(struct inlay_sq *sq, struct inlay_cursor 
 }
 
 /*
- * Ends a WQE: writes its control segment and takes its credit. The device does not see it before a
- * ring.
+ * Ends a WQE: writes its control segment and takes its credit. The device sees it after a ring.
+ * Returns 0.
  *
  * at      the cursor after the last segment; no more WQEBBs than begun with
- * opcode  MLX5_OPCODE_*; opmod its modifier, 0 for most
- * flags   INLAY_SIGNALED and others; see wqe.h
- * imm_be  immediate as it shall arrive, or the big-endian rkey to invalidate, or 0
- *
- * Returns 0.
+ * opcode  MLX5_OPCODE_*; opmod, flags and imm_be as in inlay_wqe_ctrl
  */
 INLAY_ALWAYS int inlay_sq_commit(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t opmod,
 				 uint32_t flags, uint32_t imm_be)
@@ -384,10 +333,7 @@ INLAY_ALWAYS int inlay_sq_commit(struct inlay_sq *sq, struct inlay_cursor at, ui
  * Data path: doorbells
  */
 
-/*
- * The doorbell record: tells the device how far the ring is filled. After the WQEs, before the
- * register.
- */
+/* The doorbell record: tells the device how far the ring is filled, between WQEs and register. */
 INLAY_ALWAYS void inlay_sq_record_(struct inlay_sq *sq, uint32_t pi)
 {
 	/* The device may fetch the WQE as soon as the record says so. */
@@ -399,9 +345,8 @@ INLAY_ALWAYS void inlay_sq_record_(struct inlay_sq *sq, uint32_t pi)
 
 /*
  * The register write in every case but the common one: another mode, a WQE that does not fit the
- * register, several WQEs. wqe: the last one posted; bbs: its WQEBBs when it is the only one and may
- * be copied, else 0. The caller has written the record. Returns 0, so that posts can end in a jump
- * to it.
+ * register, several WQEs. wqe: the last one posted; bbs: its WQEBBs if it is the only one and may
+ * be copied, else 0. Returns 0, so that posts can end in a jump to it.
  */
 INLAY_APART int inlay_sq_doorbell_(struct inlay_sq *sq, const uint8_t *wqe, uint32_t bbs)
 {
@@ -411,10 +356,7 @@ INLAY_APART int inlay_sq_doorbell_(struct inlay_sq *sq, const uint8_t *wqe, uint
 
 	if (mode == INLAY_UAR_LOCKED)
 		inlay_lock(&uar->lock);
-	/*
-	 * No fence here: the caller has put one after the record, and a write under the lock before
-	 * this one was pushed out.
-	 */
+	/* No fence here: the caller has put one after the record, and an unlock comes after another. */
 	if (mode == INLAY_UAR_DOORBELL)
 		inlay_uar_doorbell_(uar->reg, wqe);
 	else if (bbs && bbs * INLAY_WQEBB <= uar->size)
@@ -445,26 +387,14 @@ INLAY_ALWAYS void inlay_sq_blueflame_(struct inlay_sq *sq, uint32_t size, const 
 	inlay_fence_reg_line();
 }
 
-/*
- * Rings for everything posted since the last ring. Ringing an empty queue is allowed and does
- * nothing.
- *
- * A single WQE is copied into the register (BlueFlame), so that the device need not fetch it: the
- * way for latency. Otherwise an 8-byte doorbell is written, as libmlx5 does: when several WQEs were
- * posted, when the WQE is longer than the register or only a control segment, and when the
- * register's mode allows no copy.
- *
- * Returns 0, for functions that end with it.
- */
-INLAY_ALWAYS int inlay_sq_ring(struct inlay_sq *sq)
+/* inlay_sq_ring in line, for a post in the same function, and out of line. */
+INLAY_ALWAYS int inlay_sq_ring_here_(struct inlay_sq *sq, uint32_t ds)
 {
-	uint32_t ds, bbs, unrung, size;
+	uint32_t bbs, unrung, size;
 	uint8_t *wqe;
 	int single;
 
-	INLAY_CHECK(sq, "a queue is rung");
 	/* Read before the fences, so that what a post in the same function has just stored folds. */
-	ds = sq->last_ds;
 	bbs = (ds + 3) / 4;
 	unrung = sq->unrung;
 	wqe = sq->last;
@@ -481,11 +411,29 @@ INLAY_ALWAYS int inlay_sq_ring(struct inlay_sq *sq)
 	return 0;
 }
 
+INLAY_APART int inlay_sq_ring_apart_(struct inlay_sq *sq)
+{
+	return inlay_sq_ring_here_(sq, sq->last_ds);
+}
+
 /*
- * As inlay_sq_ring, but always with an 8-byte doorbell: the way for rate.
- *
- * Same bytes as libmlx5 for a list of WQEs.
+ * Rings for everything posted since the last ring, if anything was. A single WQE is copied into the
+ * register (BlueFlame), so that the device need not fetch it: the way for latency. An 8-byte
+ * doorbell is written, as by libmlx5, for several WQEs, for one that is longer than the register or
+ * only a control segment, and when the register's mode allows no copy. Returns 0.
  */
+INLAY_ALWAYS int inlay_sq_ring(struct inlay_sq *sq)
+{
+	uint32_t ds;
+
+	INLAY_CHECK(sq, "a queue is rung");
+	ds = sq->last_ds;
+	if (!__builtin_constant_p(ds))
+		return inlay_sq_ring_apart_(sq);
+	return inlay_sq_ring_here_(sq, ds);
+}
+
+/* As inlay_sq_ring, but always with an 8-byte doorbell, as libmlx5 for a list: the way for rate. */
 INLAY_ALWAYS int inlay_sq_ring_doorbell(struct inlay_sq *sq)
 {
 	uint32_t size;
@@ -502,15 +450,12 @@ INLAY_ALWAYS int inlay_sq_ring_doorbell(struct inlay_sq *sq)
 	if (INLAY_UNLIKELY(!sq->next))
 		return inlay_sq_doorbell_(sq, wqe, 0);
 	inlay_uar_doorbell_(inlay_uar_toggle_(sq->next, size), wqe);
-	/* Pushes 8 bytes out of the write-combining buffer, and keeps the next doorbell from merging with them. */
+	/* Pushes 8 bytes out of the write-combining buffer, before the next doorbell merges with them. */
 	inlay_fence_reg();
 	return 0;
 }
 
-/*
- * inlay_sq_commit_ring when the WQE may not be copied, or others wait for their doorbell: one for all
- * of them.
- */
+/* inlay_sq_commit_ring when the WQE may not be copied, or others wait for the same doorbell. */
 INLAY_APART int inlay_sq_ring_other_(struct inlay_sq *sq, const uint8_t *wqe, uint32_t bbs)
 {
 	int alone = !sq->unrung;
@@ -520,10 +465,7 @@ INLAY_APART int inlay_sq_ring_other_(struct inlay_sq *sq, const uint8_t *wqe, ui
 	return inlay_sq_doorbell_(sq, wqe, alone ? bbs : 0);
 }
 
-/*
- * Ends a WQE and rings for it and for everything posted before: for callers that ring every WQE.
- * Arguments as inlay_sq_commit. Returns 0, for callers that end with it.
- */
+/* Ends a WQE, as inlay_sq_commit, and rings for it and for everything posted before. Returns 0. */
 INLAY_ALWAYS int inlay_sq_commit_ring(struct inlay_sq *sq, struct inlay_cursor at, uint32_t opcode, uint32_t opmod,
 				      uint32_t flags, uint32_t imm_be)
 {
@@ -542,13 +484,11 @@ INLAY_ALWAYS int inlay_sq_commit_ring(struct inlay_sq *sq, struct inlay_cursor a
  */
 
 /*
- * Gives back the credit of the WQE that a send completion names and of all before it. Good and error
- * completions alike.
+ * Gives back the credit of the WQE that a send completion (inlay_cqe_is_send) of this queue's QP
+ * names, good or error, and of all before it.
  *
- * cqe  a CQE of this queue's QP and of its send side (inlay_cqe_is_send)
- *
- * Returns the WQEBBs that came back, at least 1; or -EPROTO when the CQE does not name a WQE that is
- * outstanding (a completion of another queue, a faulty device); then nothing has changed.
+ * Returns the WQEBBs that came back, at least 1; or -EPROTO when no such WQE is outstanding (a
+ * completion of another queue, a faulty device); then nothing has changed.
  */
 INLAY_ALWAYS int inlay_sq_release(struct inlay_sq *sq, const struct mlx5_cqe64 *cqe)
 {
@@ -558,24 +498,15 @@ INLAY_ALWAYS int inlay_sq_release(struct inlay_sq *sq, const struct mlx5_cqe64 *
 	INLAY_CHECK(sq && cqe, "a completion is released to its queue");
 	pi = sq->pi;
 	pending = sq->pending;
-	/*
-	 * How many WQEBBs were posted after the first of the named WQE; 16 bits tell, since a ring
-	 * has at most 32768.
-	 */
+	/* WQEBBs posted after the first of the named WQE; 16 bits tell, a ring has at most 32768. */
 	behind = (uint16_t)~(inlay_cqe_wqe_counter(cqe) - pi);
 	if (INLAY_UNLIKELY(behind >= pending))
 		return -EPROTO;
 	freed = (int)(pending - behind);
 	if (INLAY_UNLIKELY((int32_t)(pi - sq->short_from) <= (int32_t)behind)) {
-		/*
-		 * There are WQEs of several WQEBBs: their lengths, from the oldest on, show where
-		 * each begins.
-		 */
+		/* The lengths of the WQEs, from the oldest on, show where each begins. */
 		for (left = sq->pending;; left -= bbs) {
-			/*
-			 * Loaded anew in each round: a caller's common path then has no register to
-			 * save.
-			 */
+			/* Loaded anew in each round: a caller's common path then saves no register. */
 			__asm__ volatile("" ::: "memory");
 			bbs = inlay_sq_bbs_(sq, sq->pi - left);
 			/* Signed: from the last WQE, whose middle was named, left goes on to 0. */
@@ -598,10 +529,10 @@ INLAY_ALWAYS int inlay_sq_release(struct inlay_sq *sq, const struct mlx5_cqe64 *
 }
 
 /*
- * Gives back the credit of everything posted before `index` (inlay_sq_index), for queues whose progress
- * is told by other means than their completions.
+ * Gives back the credit of everything posted before `index` (inlay_sq_index), for queues whose
+ * progress is told by other means than their completions.
  *
- * Returns the WQEBBs that came back, or -EPROTO when that is more than are outstanding; then nothing has
+ * Returns the WQEBBs that came back, or -EPROTO when fewer are outstanding; then nothing has
  * changed.
  */
 INLAY_FN int inlay_sq_release_until(struct inlay_sq *sq, uint32_t index)
@@ -621,10 +552,7 @@ INLAY_FN int inlay_sq_release_until(struct inlay_sq *sq, uint32_t index)
  * Taking back what was posted and not rung for
  */
 
-/*
- * Takes back every WQE from `index` on (inlay_sq_index before it was posted). None of them may have
- * been rung for. The ring's bytes stay as they are.
- */
+/* Takes back every WQE from `index` on (inlay_sq_index at its post); none was rung for. */
 INLAY_COLD void inlay_sq_undo(struct inlay_sq *sq, uint32_t index)
 {
 	uint32_t at, bbs;
@@ -650,9 +578,9 @@ INLAY_COLD void inlay_sq_undo(struct inlay_sq *sq, uint32_t index)
 }
 
 /*
- * Turns the WQEs in [first, end), which were posted and not rung for, into NOPs of one WQEBB each;
- * the last is signaled, so that their credit comes back. For a WQE that later ones follow;
- * inlay_sq_undo is for the last ones.
+ * Turns the WQEs in [first, end), none of which was rung for, into NOPs of one WQEBB each; the last
+ * is signaled, so that their credit comes back. For a WQE that later ones follow; else
+ * inlay_sq_undo.
  */
 INLAY_COLD void inlay_sq_erase(struct inlay_sq *sq, uint32_t first, uint32_t end)
 {

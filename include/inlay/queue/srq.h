@@ -8,9 +8,8 @@
  *   i = inlay_cqe_wqe_counter(cqe);                          the entry that this receive took
  *   inlay_srq_release(&srq, cqe);                            which may be posted anew
  *
- * Entries complete in any order: QPs share them, and one message may take longer than the next. So
- * the ring is a linked list. The same links are the device's order and the free list, hidden in the
- * entries:
+ * Entries complete in any order, so the ring is a linked list. The same links are the device's
+ * order and the free list:
  *
  *        device's next                head                    tail
  *   ... --> entry --> entry --> entry --> entry --> entry --> entry
@@ -21,14 +20,14 @@
  *   +8   user    8 bytes that belong to the caller: inlay_srq_user
  *   +16  data    pointer | pointer | ...  and an end (key 0x100) when there is room for more
  *
- * The last free entry is never posted, because a link must lead on from what is posted: of n entries
- * n - 1 can be posted at a time (inlay_srq_size). A completion that names a free entry (a faulty
- * device, a CQE counted twice) is refused, and the list stays whole.
+ * A link must lead on from what is posted, so of n entries n - 1 can be posted at a time
+ * (inlay_srq_size). A completion that names a free entry (a faulty device, a CQE counted twice) is
+ * refused, and the list stays whole.
  *
  * Buffers that stay with their entries. An entry keeps its data segments when it is released. A
- * queue whose buffers are mostly consumed at once prepares all its entries once, and posts them again
- * without writing anything. Posting always takes the head of the free list, not the entry that was
- * released last:
+ * queue whose buffers are mostly consumed at once prepares all its entries once, and posts them
+ * again without writing anything. Posting takes the head of the free list, not the entry released
+ * last:
  *
  *   for (i = 0; i <= inlay_srq_size(&srq); i++)                       also the one that is held back
  *           inlay_srq_set_user(&srq, i, buffer[i]), inlay_srq_prepare(&srq, i, &sge[i], 1);
@@ -40,11 +39,11 @@
  *           inlay_srq_set_user(&srq, i, other), inlay_post_srq_recv(&srq, &sge_of_other, 1);
  *
  * A cyclic queue (devx/rmp.h makes one) is walked by the device from entry to entry, whatever their
- * links say. So its entries are posted in that order: an entry that comes back before its
- * predecessors waits for them, and its release returns 0.
+ * links say. An entry that comes back before its predecessors waits for them; its release returns
+ * 0.
  *
- * Every QP that receives through the queue must complete to a CQ that is inlay's: libmlx5 would give
- * entries back, with each completion that it polls or cleans away, to a list of its own.
+ * Every QP that receives through the queue must complete to a CQ that is inlay's: libmlx5 would
+ * give entries back, with each completion that it polls or cleans away, to a list of its own.
  *
  * A QP in the error state gives back no entry that it has not begun; they stay for the others. It
  * raises IBV_EVENT_QP_LAST_WQE_REACHED when it will take no more. Reset or destroy it only then,
@@ -88,13 +87,12 @@ INLAY_STATIC_ASSERT(sizeof(struct inlay_srq) <= INLAY_CACHE_LINE, "a post touche
  */
 
 /*
- * Describes a fresh shared receive queue and links all its entries into the free list.
+ * Describes a fresh shared receive queue, all entries free. Returns 0, or -EINVAL for an argument
+ * out of its range.
  *
  * buf      the entries, 16-byte aligned; wqe_cnt of them, 2 .. 32768, of which one is never posted
  * stride   bytes of an entry, a power of two, 32 .. 1024
  * dbrec    the SRQ's doorbell record: one word
- *
- * Returns 0, or -EINVAL for an argument out of its range.
  */
 INLAY_COLD int inlay_srq_init(struct inlay_srq *srq, void *buf, uint32_t wqe_cnt, uint32_t stride,
 			      volatile uint32_t *dbrec)
@@ -106,17 +104,13 @@ INLAY_COLD int inlay_srq_init(struct inlay_srq *srq, void *buf, uint32_t wqe_cnt
 		return -EINVAL;
 	if (!inlay_is_pow2(stride) || stride < 2 * INLAY_DS || stride > 1024)
 		return -EINVAL;
+	__builtin_memset(srq, 0, sizeof(*srq));
 	srq->buf = (uint8_t *)buf;
 	srq->stride = stride;
-	srq->wqe_cnt = wqe_cnt;
+	srq->wqe_cnt = srq->cnt = wqe_cnt;
 	srq->max_sge = stride / INLAY_DS - 1;
-	srq->head = 0;
 	srq->tail = srq->buf + (size_t)(wqe_cnt - 1) * stride;
-	srq->cnt = wqe_cnt;
 	srq->room = wqe_cnt - 1;
-	srq->pi = 0;
-	srq->reserved = 0;
-	srq->cq = NULL;
 	dbrec[0] = 0;
 	srq->dbrec = (volatile inlay_record *)dbrec + 1;
 	for (i = 0, wqe = srq->buf; i < wqe_cnt; i++, wqe += stride) {
@@ -217,13 +211,13 @@ INLAY_ALWAYS void inlay_srq_take_(struct inlay_srq *srq, uint8_t *wqe)
 }
 
 /*
- * Fills the next entry.
+ * Fills the next entry. Same bytes as ibv_post_srq_recv, but for empty SGEs: libmlx5 writes them,
+ * and the device would read them as 2^31 bytes.
  *
- * sge  host order, num_sge of them, of at most 2^31 - 1 bytes each; empty ones are left out (libmlx5
- *      writes them, and the device would read them as 2^31 bytes)
+ * sge  host order, num_sge of them, of at most 2^31 - 1 bytes each; empty ones are left out
  *
- * Returns 0; -EAGAIN when no entry is free (nothing was written); -EINVAL for more SGEs than an
- * entry holds. Not visible to the device before inlay_srq_ring(). Same bytes as ibv_post_srq_recv.
+ * Returns 0; -EAGAIN when no entry is free; -EINVAL for more SGEs than an entry holds. Not visible
+ * to the device before inlay_srq_ring().
  */
 INLAY_ALWAYS int inlay_post_srq_recv(struct inlay_srq *srq, const struct ibv_sge *sge, uint32_t num_sge)
 {
@@ -248,9 +242,9 @@ INLAY_ALWAYS int inlay_post_srq_recv(struct inlay_srq *srq, const struct ibv_sge
 }
 
 /*
- * Writes the data segments of entry `index`, which is free, without posting it: for inlay_srq_repost.
- * sge and num_sge as inlay_post_srq_recv. Returns 0, or -EINVAL for another entry, one that is posted,
- * or more SGEs than it holds.
+ * Writes the data segments of entry `index`, which is free, without posting it: for
+ * inlay_srq_repost. Returns 0, or -EINVAL for another entry, one that is posted, or more SGEs than
+ * it holds.
  */
 INLAY_FN int inlay_srq_prepare(struct inlay_srq *srq, uint32_t index, const struct ibv_sge *sge, uint32_t num_sge)
 {
@@ -263,10 +257,9 @@ INLAY_FN int inlay_srq_prepare(struct inlay_srq *srq, uint32_t index, const stru
 }
 
 /*
- * Posts the next entry (inlay_srq_index) with the data segments that it has: those of its last post, or
- * of inlay_srq_prepare.
- *
- * Returns 0, or -EAGAIN when no entry is free. Not visible to the device before inlay_srq_ring().
+ * Posts the next entry (inlay_srq_index) with the data segments of its last post, or of
+ * inlay_srq_prepare. Returns 0, or -EAGAIN when no entry is free. Not visible to the device before
+ * inlay_srq_ring().
  */
 INLAY_ALWAYS int inlay_srq_repost(struct inlay_srq *srq)
 {
@@ -293,14 +286,11 @@ INLAY_ALWAYS void inlay_srq_ring(struct inlay_srq *srq)
 }
 
 /*
- * Gives back the entry that a receive completion names, good or error. Its data segments stay as
- * they are: see inlay_srq_repost.
- *
- * cqe  a CQE of the receive side of a QP that receives through this queue
+ * Gives back the entry that a receive completion names, good or error, of a QP that receives
+ * through this queue. It keeps its data segments: see inlay_srq_repost.
  *
  * Returns the entries that may be posted anew: 1, of a cyclic queue 0 or more; or -EPROTO when the
- * CQE names an entry that is not posted (a completion of another queue, a faulty device); then
- * nothing has changed.
+ * entry is not posted (a completion of another queue, a faulty device); then nothing has changed.
  */
 INLAY_ALWAYS int inlay_srq_release(struct inlay_srq *srq, const struct mlx5_cqe64 *cqe)
 {
@@ -340,10 +330,7 @@ INLAY_ALWAYS int inlay_srq_release(struct inlay_srq *srq, const struct mlx5_cqe6
 	return freed;
 }
 
-/*
- * For inlay_cq_clean: gives back the entry of a receive that is removed from a CQ. arg is the struct
- * inlay_srq; completions of sends are passed over.
- */
+/* For inlay_cq_clean, with the queue as arg: gives back the entry of a receive that is removed. */
 INLAY_COLD void inlay_srq_gone(const struct mlx5_cqe64 *cqe, void *arg)
 {
 	if (!inlay_cqe_is_send(cqe))

@@ -7,23 +7,20 @@
  *   qp = ibv_create_qp(uar.pd, &init);                    its QPs are created in uar.pd
  *   inlay_sq_from_qp(&sq, qp, &uar, &cq, &why);           as many queues as the thread has
  *
- * Which mode is for whom:
+ *   INLAY_UAR_SERIAL    the normal case, a register per thread: any number of queues, one thread at
+ *                       a time, BlueFlame copies, no lock
+ *   INLAY_UAR_LOCKED    several threads on one register: BlueFlame copies under the object's lock
+ *   INLAY_UAR_DOORBELL  a borrowed register, such as one that libmlx5 gave to a QP: 8-byte
+ *                       doorbells only, which do not mix, so any threads and queues may ring it
  *
- *   INLAY_UAR_SERIAL    the normal case: one register per thread. Any number of queues, one thread at
- *                       a time, BlueFlame copies, no lock.
- *   INLAY_UAR_LOCKED    several threads on one register: BlueFlame copies under the object's lock.
- *   INLAY_UAR_DOORBELL  a borrowed register, such as one that libmlx5 gave to a QP: 8-byte doorbells
- *                       only. They do not mix, so any threads and queues may ring it.
+ * libmlx5 hands one register to several QPs and does not say so, and two queues that copy WQEs into
+ * it at the same time corrupt each other. So all queues on a register point at one inlay_uar, which
+ * has the mode. Beside a QP that libmlx5 drives on the same register, DOORBELL has never been seen
+ * to fail, but nothing proves it: a register of one's own is safe.
  *
- * libmlx5 hands the same register to several QPs and does not say so, and two queues that copy WQEs
- * into one register at the same time corrupt each other. So all queues on a register point at its
- * one inlay_uar, and the mode is a property of that object. Next to a QP that libmlx5 drives on the
- * same register, DOORBELL has never been seen to fail, but nothing proves it: a register of one's
- * own is the safe way.
- *
- * INLAY_UAR_FULL_FENCE, or'ed to a mode, puts libmlx5's fence after each register write (see
- * base.h) and costs a serial register its short path. It is for callers that want a doorbell to
- * have left the CPU when the post returns.
+ * INLAY_UAR_FULL_FENCE, or'ed to a mode, puts libmlx5's fence (base.h) after each register write,
+ * for callers that want a doorbell to have left the CPU when the post returns. It costs a serial
+ * register its short path.
  *
  *   base of a register               base + size
  *   | one half: copy or doorbell     | the other half |      used in turn, so that two writes in a row
@@ -79,13 +76,12 @@ INLAY_FN int inlay_uar_mode_ok_(uint32_t mode)
 }
 
 /*
- * Describes a doorbell register.
+ * Describes a doorbell register. Returns 0, or -EINVAL for a mode, size or alignment that cannot
+ * be.
  *
  * reg    the register in the doorbell page (mlx5dv_qp.bf.reg), aligned to twice its size
  * size   bytes of one half (mlx5dv_qp.bf.size), 0 for a page without BlueFlame
  * mode   enum inlay_uar_mode; a register of size 0 rings 8-byte doorbells in every mode
- *
- * Returns 0, or -EINVAL for a mode, size or alignment that cannot be.
  */
 INLAY_COLD int inlay_uar_init(struct inlay_uar *uar, void *reg, uint32_t size, uint32_t mode)
 {
@@ -106,8 +102,8 @@ INLAY_COLD int inlay_uar_init(struct inlay_uar *uar, void *reg, uint32_t size, u
  */
 
 /*
- * 64 bytes into the register. x86-64: in ascending order, in stores that the compiler neither merges
- * nor turns into a string move. aarch64: by one instruction, because separate stores rarely combine.
+ * 64 bytes into the register. x86-64: ascending, in stores that the compiler neither merges nor
+ * turns into a string move. aarch64: by one instruction, because separate stores rarely combine.
  */
 INLAY_ALWAYS void inlay_uar_copy64_(uint8_t *to, const uint8_t *from)
 {
@@ -137,13 +133,14 @@ INLAY_ALWAYS void inlay_uar_copy64_(uint8_t *to, const uint8_t *from)
 INLAY_ALWAYS void inlay_uar_copy_(uint8_t *to, const uint8_t *from, uint32_t bbs, const uint8_t *begin,
 				  const uint8_t *end)
 {
-	do {
+	for (;; to += INLAY_WQEBB) {
 		inlay_uar_copy64_(to, from);
-		to += INLAY_WQEBB;
+		if (!--bbs)
+			return;
 		from += INLAY_WQEBB;
 		if (INLAY_UNLIKELY(from == end))
 			from = begin;
-	} while (--bbs);
+	}
 }
 
 /* The 8-byte doorbell: the first 8 bytes of a control segment, in one store. */

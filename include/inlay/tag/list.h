@@ -15,42 +15,35 @@
  *           inlay_cq_advance(&cq, 1);
  *   }
  *
- * Invariants
- * ----------
+ * Invariants:
  *   - A receive completes, or a DEL of it succeeds, and never both. Until then its buffer is the
  *     NIC's.
  *   - An entry is free again when its receive is over and the completions of all operations that
- *     name it have come. Free entries are used in the order in which they were freed.
- *   - A handle is an entry and a generation: one that is out of date is refused.
- *   - Every DEL asks the NIC for a completion, because only the NIC knows whether it came too late.
- *     So does one operation in a quarter of the ring, so that credit comes back. The caller hears
- *     of what it signaled.
+ *     name it have come. A handle is an entry and a generation: one that is out of date is refused.
+ *   - The NIC completes every DEL, and one operation in a quarter of the ring, so that credit comes
+ *     back. The caller sees only the completions it asked for.
+ *   - An operation that fails takes the command QP with it: make the XRQ, its QP and the list anew.
  *   - The CQ needs room for a completion of each WQEBB of the command ring, two of each tag, and
  *     one of each XRQ entry (inlay_cq_reserve).
  *
- * Unexpected messages and the phase
- * ---------------------------------
- * The NIC counts the messages that matched nothing, modulo 2^16. From such a message on it keeps
- * new tags disabled, until the software says that it has seen as many: the message on its way to
- * the software may be the one that the new tag waits for. inlay_tag_list_complete counts these
- * messages as it hands them out, and an operation with IBV_OPS_TM_SYNC carries the count. So take
- * all completions, match each unexpected message against what is about to be added, and only then
- * add with IBV_OPS_TM_SYNC. If the completion of an operation has IBV_WC_TM_SYNC_REQ, the NIC had
- * counted more by then: synchronise again after the missing messages have been handed out.
- * Synchronise at least every 2^15 unexpected messages; IBV_WC_TM_SYNC_REQ in one of them says that
- * it is time.
+ * Unexpected messages and the phase. The NIC counts the messages that matched nothing, modulo 2^16.
+ * From such a message on it keeps new tags disabled, until the software says that it has seen as
+ * many: the new tag may be for the message that is on its way to the software.
+ * inlay_tag_list_complete counts these messages, and an operation with IBV_OPS_TM_SYNC carries the
+ * count. So take all completions, match each unexpected message against what is about to be added,
+ * and only then add with IBV_OPS_TM_SYNC. IBV_WC_TM_SYNC_REQ in a completion says that the NIC had
+ * counted more by then, or that 2^14 messages are not synchronised: synchronise soon.
  *
- * The wire to the NIC
- * -------------------
- * The list belongs to an XRQ, a shared receive queue that matches tags. Operations are WQEs of one
- * WQEBB on the command QP, which is connected to itself and receives through that XRQ:
+ * The wire to the NIC. The list belongs to an XRQ, a shared receive queue that matches tags.
+ * Operations are WQEs of one WQEBB on the command QP, which is connected to itself and receives
+ * through that XRQ:
  *
  *   +0    ctrl    opcode 0x28, index, QPN, DS 4 (ADD) or 3
  *   +16   tag     operation << 4 | flags | be16 index | be16 sw_cnt at +6 | be64 tag | be64 mask
  *   +48   data    the buffer; ADD only
  *
  * The NIC keeps one entry more than it holds tags, the dummy at the end of the list. An ADD fills
- * the dummy, whose number is therefore known beforehand; its index names the next dummy.
+ * the dummy; its index names the next dummy.
  *
  * Threads: one owner at a time for list and CQ together.
  * Sources: ibv_post_srq_ops(3), ibv_create_cq_ex(3); libmlx5's qp.c (mlx5_post_srq_ops) and cq.c
@@ -96,6 +89,7 @@ enum inlay_tag_state_ {
 	INLAY_TAG_MATCHED_ = 2,    /* consumed, the payload is to come */
 	INLAY_TAG_SW_RNDV_ = 4,    /* consumed by a rendezvous that software ends */
 	INLAY_TAG_DELETING_ = 8,   /* a DEL is under way */
+	INLAY_TAG_TABLE_ = 16,     /* recv.h: recv_wr_id is the receive's handle in the matcher */
 };
 
 /* One tag of the list. */
@@ -118,10 +112,9 @@ struct inlay_tag_filed_ {
 	uint64_t wr_id;
 	uint16_t entry;
 	uint16_t count;      /* what the NIC has been told by then */
-	uint16_t generation; /* of the entry: an ADD without completion may be long over */
 	uint8_t opcode;      /* enum inlay_tag_opcode_ */
 	uint8_t asked : 1;   /* the NIC completes it, */
-	uint8_t signaled : 1; /* and the caller hears of it */
+	uint8_t signaled : 1; /* and the caller sees that */
 };
 
 struct inlay_tag_list {
@@ -129,7 +122,6 @@ struct inlay_tag_list {
 	struct inlay_tag_entry_ *entries;
 	struct inlay_tag_filed_ *filed;
 	uint32_t done;       /* WQEBBs of the command ring up to which all is known */
-	uint32_t quiet;      /* operations posted since the last that the NIC completes */
 	uint32_t max_tags;
 	uint32_t room;       /* tags that may be added now: free entries, less the dummy */
 	uint16_t head;       /* the NIC's dummy: the entry that the next ADD fills */
@@ -143,8 +135,7 @@ INLAY_STATIC_ASSERT(sizeof(struct inlay_tag_list) <= INLAY_CACHE_LINE, "an opera
 
 /* A completion. */
 struct inlay_tag_wc {
-	uint64_t wr_id;      /* of the operation, or of the receive. Of an unexpected message, and of TM_NO_TAG: the XRQ
-	                        entry's number, for inlay_srq_release */
+	uint64_t wr_id;      /* of the operation or receive; of a message in the XRQ: its entry's number */
 	uint64_t tag;        /* of a matched message; 0 where there is none, or where the NIC does not say (an error) */
 	const void *payload; /* of a message in the CQE, not in its buffer: valid until the CQE is freed; else NULL */
 	uint32_t app_ctx;    /* of a matched message */
@@ -153,7 +144,7 @@ struct inlay_tag_wc {
 	enum ibv_wc_status status;
 	enum ibv_wc_opcode opcode; /* IBV_WC_TM_ADD, TM_DEL, TM_SYNC, TM_RECV or TM_NO_TAG */
 	uint32_t flags;      /* IBV_WC_TM_SYNC_REQ, IBV_WC_TM_MATCH, IBV_WC_TM_DATA_VALID */
-	uint8_t app_op;      /* enum inlay_tag_app; 0 for an operation that failed, and for an error of an XRQ entry */
+	uint8_t app_op;      /* enum inlay_tag_app; 0 for an error of an operation or an XRQ entry */
 };
 
 /* ------------------------------------------------------------------------------------------------
@@ -174,11 +165,11 @@ INLAY_FN size_t inlay_tag_list_size(uint32_t max_tags, uint32_t wqebb_cnt)
 /*
  * Describes the empty tag list of a fresh XRQ.
  *
- * memory      aligned to 64; the caller's for as long as the list is used
+ * memory      aligned to 64; the list's for as long as it is used
  * size        bytes of memory, at least inlay_tag_list_size()
  * max_tags    what the XRQ was made for: its matching list has room for one more
- * sq          send queue of the command QP; nothing else posts to it. 2 * max_tags + 2 WQEBBs have
- *             room for an ADD and a DEL of each tag, and a SYNC
+ * sq          send queue of the command QP; nothing else posts to it. For an ADD and a DEL of each
+ *             tag, and a SYNC, it needs 2 * max_tags + 2 WQEBBs
  * user_index  of the XRQ (xrqc.user_index), 24 bits: tells the lists of one CQ apart
  *
  * Returns 0; -EINVAL for an argument out of range; -ENOBUFS when size is too small.
@@ -212,7 +203,7 @@ INLAY_COLD int inlay_tag_list_init(struct inlay_tag_list *list, void *memory, si
  */
 
 /* Unexpected messages that were handed out and of which the NIC has not been told. */
-INLAY_FN uint32_t inlay_tag_list_unsynced(const struct inlay_tag_list *list)
+INLAY_FN uint32_t inlay_tag_list_unsynced_(const struct inlay_tag_list *list)
 {
 	return (uint16_t)(list->unexpected - list->synced);
 }
@@ -225,7 +216,11 @@ INLAY_ALWAYS struct inlay_tag_entry_ *inlay_tag_list_entry_(const struct inlay_t
 	return &list->entries[index];
 }
 
-/* The operation at an index of the command queue. */
+INLAY_ALWAYS uint32_t inlay_tag_list_handle_(const struct inlay_tag_list *list, uint32_t index)
+{
+	return (uint32_t)list->entries[index].generation << 16 | index;
+}
+
 INLAY_ALWAYS struct inlay_tag_filed_ *inlay_tag_list_filed_(const struct inlay_tag_list *list, uint32_t index)
 {
 	return &list->filed[index & (inlay_sq_size(list->sq) - 1)];
@@ -236,8 +231,8 @@ INLAY_ALWAYS int inlay_tag_list_write_(struct inlay_tag_list *list, enum inlay_t
 				       const struct ibv_ops_wr *wr)
 {
 	const uint32_t signaled = (wr->flags & IBV_OPS_SIGNALED) != 0, sync = (wr->flags & IBV_OPS_TM_SYNC) != 0;
-	const uint32_t often = (inlay_sq_size(list->sq) - 1) / 4;
-	const uint32_t asked = opcode == INLAY_TAG_REMOVE_ || signaled || list->quiet >= often;
+	const uint32_t quarter = (inlay_sq_size(list->sq) - 1) / 4; /* of the ring, as a mask */
+	const uint32_t asked = opcode == INLAY_TAG_REMOVE_ || signaled || !(~inlay_sq_index(list->sq) & quarter);
 	const uint32_t add = opcode == INLAY_TAG_APPEND_, index = add ? list->entries[entry].next : entry;
 	const uint16_t count = sync ? (uint16_t)wr->tm.unexpected_cnt : 0;
 	struct inlay_tag_filed_ *filed;
@@ -251,11 +246,9 @@ INLAY_ALWAYS int inlay_tag_list_write_(struct inlay_tag_list *list, enum inlay_t
 	filed->wr_id = wr->wr_id;
 	filed->entry = (uint16_t)entry;
 	filed->count = list->synced;
-	filed->generation = list->entries[entry].generation;
 	filed->opcode = (uint8_t)opcode;
 	filed->asked = asked & 1;
 	filed->signaled = signaled & 1;
-	list->quiet = asked ? 0 : list->quiet + 1;
 	if (opcode != INLAY_TAG_NOP_)
 		list->entries[entry].owed = (uint16_t)(list->entries[entry].owed + asked);
 	inlay_put64(at.at, (uint64_t)opcode << 4 | (asked * INLAY_TAG_CQE_REQ_ | sync * INLAY_TAG_SW_CNT_) << 8 |
@@ -287,7 +280,7 @@ INLAY_ALWAYS int inlay_tag_list_add_(struct inlay_tag_list *list, const struct i
 	list->head = entry->next;
 	list->room--;
 	if (handle)
-		*handle = (uint32_t)entry->generation << 16 | index;
+		*handle = inlay_tag_list_handle_(list, index);
 	return 0;
 }
 
@@ -296,7 +289,7 @@ INLAY_ALWAYS int inlay_tag_list_del_(struct inlay_tag_list *list, const struct i
 	const uint32_t index = wr->tm.handle & 0xffff;
 	struct inlay_tag_entry_ *entry = inlay_tag_list_entry_(list, index);
 
-	if (INLAY_UNLIKELY(!entry || entry->generation != wr->tm.handle >> 16))
+	if (INLAY_UNLIKELY(!entry || inlay_tag_list_handle_(list, index) != wr->tm.handle))
 		return -ENOENT;
 	if (INLAY_UNLIKELY(entry->state & INLAY_TAG_DELETING_))
 		return -EBUSY;
@@ -306,23 +299,26 @@ INLAY_ALWAYS int inlay_tag_list_del_(struct inlay_tag_list *list, const struct i
 	return 0;
 }
 
-/*
- * What the three operations share.
- *
- * wr_id  shown by the operation's completion
- * flags  IBV_OPS_SIGNALED: inlay_tag_list_complete tells of its end. IBV_OPS_TM_SYNC: the NIC hears
- *        of all unexpected messages that were handed out, which the caller has dealt with by now
- *
- * The NIC sees nothing before inlay_tag_list_ring().
- */
+INLAY_ALWAYS struct ibv_ops_wr inlay_tag_list_wr_(const struct inlay_tag_list *list, uint64_t wr_id, int flags)
+{
+	struct ibv_ops_wr wr;
+
+	wr.wr_id = wr_id;
+	wr.flags = flags;
+	wr.tm.unexpected_cnt = list->unexpected;
+	return wr;
+}
 
 /*
  * Adds a tag to the end of the list. The first message with (its tag & mask) == tag goes to the
- * buffer.
+ * buffer. The NIC sees nothing before inlay_tag_list_ring().
  *
- * wr_id   shown by the completions of the receive as well
+ * wr_id   shown by the completions of the operation and of the receive
  * sge     the buffer, host order, at most 2^31 - 1 bytes; NULL or of length 0: none. It is the
  *         NIC's until the receive completes with IBV_WC_TM_DATA_VALID or an error, or a DEL does
+ * flags   IBV_OPS_SIGNALED: inlay_tag_list_complete tells of the operation's end. IBV_OPS_TM_SYNC:
+ *         tells the NIC of all unexpected messages that were handed out; the caller has dealt with
+ *         them
  * handle  names the tag to inlay_tag_list_del; may be NULL
  *
  * Returns 0, or -EAGAIN when list or command ring are full.
@@ -330,11 +326,9 @@ INLAY_ALWAYS int inlay_tag_list_del_(struct inlay_tag_list *list, const struct i
 INLAY_ALWAYS int inlay_tag_list_add(struct inlay_tag_list *list, uint64_t wr_id, uint64_t tag, uint64_t mask,
 				    const struct ibv_sge *sge, int flags, uint32_t *handle)
 {
-	struct ibv_ops_wr wr;
+	struct ibv_ops_wr wr = inlay_tag_list_wr_(list, wr_id, flags);
 
-	wr.wr_id = wr.tm.add.recv_wr_id = wr_id;
-	wr.flags = flags;
-	wr.tm.unexpected_cnt = list->unexpected;
+	wr.tm.add.recv_wr_id = wr_id;
 	wr.tm.add.sg_list = (struct ibv_sge *)(uintptr_t)sge;
 	wr.tm.add.num_sge = sge != NULL;
 	wr.tm.add.tag = tag;
@@ -344,19 +338,16 @@ INLAY_ALWAYS int inlay_tag_list_add(struct inlay_tag_list *list, uint64_t wr_id,
 
 /*
  * Takes a tag out of the list unless a message is faster. Its completion has status IBV_WC_SUCCESS:
- * the receive will not complete and its buffer is the caller's again; or IBV_WC_TM_ERR: a message
- * was faster, and the receive has completed or will.
+ * the receive will not complete and its buffer is the caller's again; or IBV_WC_TM_ERR: it has
+ * completed or will.
  *
  * Returns 0; -ENOENT when the handle is out of date; -EBUSY when a DEL of it is under way; -EAGAIN
  * when the command ring is full.
  */
 INLAY_ALWAYS int inlay_tag_list_del(struct inlay_tag_list *list, uint64_t wr_id, uint32_t handle, int flags)
 {
-	struct ibv_ops_wr wr;
+	struct ibv_ops_wr wr = inlay_tag_list_wr_(list, wr_id, flags);
 
-	wr.wr_id = wr_id;
-	wr.flags = flags;
-	wr.tm.unexpected_cnt = list->unexpected;
 	wr.tm.handle = handle;
 	return inlay_tag_list_del_(list, &wr);
 }
@@ -364,15 +355,12 @@ INLAY_ALWAYS int inlay_tag_list_del(struct inlay_tag_list *list, uint64_t wr_id,
 /* Does nothing but carry IBV_OPS_TM_SYNC. Returns 0, or -EAGAIN when the command ring is full. */
 INLAY_ALWAYS int inlay_tag_list_sync(struct inlay_tag_list *list, uint64_t wr_id, int flags)
 {
-	struct ibv_ops_wr wr;
+	struct ibv_ops_wr wr = inlay_tag_list_wr_(list, wr_id, flags);
 
-	wr.wr_id = wr_id;
-	wr.flags = flags;
-	wr.tm.unexpected_cnt = list->unexpected;
 	return inlay_tag_list_write_(list, INLAY_TAG_NOP_, 0, &wr);
 }
 
-/* Shows the NIC all operations posted so far. None is allowed. */
+/* Shows the NIC all operations posted so far, if any. */
 INLAY_ALWAYS void inlay_tag_list_ring(struct inlay_tag_list *list)
 {
 	inlay_sq_ring(list->sq);
@@ -382,9 +370,9 @@ INLAY_ALWAYS void inlay_tag_list_ring(struct inlay_tag_list *list)
  * Posts a linked list of operations under one doorbell, as ibv_post_srq_ops does. The handle of an
  * ADD comes out in wr->tm.handle. IBV_OPS_TM_SYNC tells the NIC wr->tm.unexpected_cnt, modulo 2^16.
  *
- * Returns 0; -EINVAL for an unknown opcode, for more than one SGE or one at NULL, and for a count
- * beyond the messages handed out or below what the NIC knows; or what add, del or sync return.
- * *bad_wr is then the operation that failed: those before it are posted and rung, no other is.
+ * Returns 0; -EINVAL for an unknown opcode, a wrong number of SGEs, and a count beyond the messages
+ * handed out or below what the NIC knows; or what add, del or sync return. *bad_wr is then the
+ * operation that failed: those before it are posted and rung, no other is.
  */
 INLAY_FN int inlay_tag_list_post_ops(struct inlay_tag_list *list, struct ibv_ops_wr *wr, struct ibv_ops_wr **bad_wr)
 {
@@ -392,7 +380,7 @@ INLAY_FN int inlay_tag_list_post_ops(struct inlay_tag_list *list, struct ibv_ops
 
 	for (; wr; wr = wr->next) {
 		if (wr->flags & IBV_OPS_TM_SYNC &&
-		    (uint16_t)(wr->tm.unexpected_cnt - list->synced) > inlay_tag_list_unsynced(list))
+		    (uint16_t)(wr->tm.unexpected_cnt - list->synced) > inlay_tag_list_unsynced_(list))
 			err = -EINVAL;
 		else if (wr->opcode == IBV_WR_TAG_ADD && wr->tm.add.num_sge >= 0 &&
 			 wr->tm.add.num_sge <= !!wr->tm.add.sg_list)
@@ -417,11 +405,10 @@ INLAY_FN int inlay_tag_list_post_ops(struct inlay_tag_list *list, struct ibv_ops
  */
 
 /*
- * Whether a CQE is of this list: of its command queue, or of its XRQ. No other queue on the CQ may
- * have the XRQ's user_index.
- *
- * It is not documented how a NIC says that an error is one of a tagged buffer. Here an error with
- * app == INLAY_CQE_APP_TAG is, with app_info as the entry; an error without is of an XRQ entry.
+ * Whether a CQE is of this list's command queue, or of its XRQ, whose user_index no other queue on
+ * the CQ may have. It is not documented how a NIC says that an error is one of a tagged buffer:
+ * here one with app == INLAY_CQE_APP_TAG is, with app_info as the entry; one without is of an XRQ
+ * entry.
  */
 INLAY_ALWAYS int inlay_tag_list_owns(const struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe)
 {
@@ -456,8 +443,8 @@ INLAY_FN uint32_t inlay_tag_list_oldest_(const struct inlay_tag_list *list)
 	return at;
 }
 
-/* Ends operation `at`, and with it all before. Its entry is owed `due` completions less. */
-INLAY_FN void inlay_tag_list_known_(struct inlay_tag_list *list, uint32_t at, uint32_t due, struct inlay_tag_wc *wc)
+/* Ends operation `at`, and with it all before. */
+INLAY_FN void inlay_tag_list_known_(struct inlay_tag_list *list, uint32_t at, struct inlay_tag_wc *wc)
 {
 	const struct inlay_tag_filed_ *filed = inlay_tag_list_filed_(list, at);
 
@@ -468,38 +455,27 @@ INLAY_FN void inlay_tag_list_known_(struct inlay_tag_list *list, uint32_t at, ui
 	if (filed->opcode == INLAY_TAG_NOP_)
 		return;
 	wc->opcode = filed->opcode == INLAY_TAG_APPEND_ ? IBV_WC_TM_ADD : IBV_WC_TM_DEL;
-	wc->handle = (uint32_t)filed->generation << 16 | filed->entry;
-	if (due)
-		inlay_tag_list_settle_(list, filed->entry, due);
+	wc->handle = inlay_tag_list_handle_(list, filed->entry);
 }
 
-/* The command queue failed: the operation named did not happen; unasked ones before it did. */
+/*
+ * The command queue failed: the operation named did not happen; unasked ones before it did. The
+ * list is lost with its queue, so entries are not given back.
+ */
 INLAY_COLD int inlay_tag_list_failed_(struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe,
 				      struct inlay_tag_wc *wc)
 {
-	const uint32_t ahead = (uint16_t)(inlay_cqe_wqe_counter(cqe) - list->done), at = list->done + ahead;
-	const struct inlay_tag_filed_ *filed = inlay_tag_list_filed_(list, at);
-	struct inlay_tag_entry_ *entry = &list->entries[filed->entry];
-	uint32_t due = filed->asked;
+	const uint32_t ahead = (uint16_t)(inlay_cqe_wqe_counter(cqe) - list->done);
 
 	/* Those that were asked for have a completion each. */
 	if (ahead >= inlay_sq_index(list->sq) - list->done || inlay_tag_list_oldest_(list) - list->done < ahead ||
 	    !inlay_cqe_is_error(cqe))
 		return -EPROTO;
 	wc->status = inlay_cqe_status(cqe);
-	if (filed->opcode == INLAY_TAG_NOP_ || filed->generation != entry->generation) {
-		due = 0;
-	} else if (filed->opcode == INLAY_TAG_REMOVE_) {
-		entry->state &= (uint8_t)~INLAY_TAG_DELETING_; /* its receive may still complete */
-	} else if (entry->state & INLAY_TAG_LISTED_) {
-		entry->state &= (uint8_t)~INLAY_TAG_LISTED_;
-		due++;
-	}
-	inlay_tag_list_known_(list, at, due, wc);
+	inlay_tag_list_known_(list, list->done + ahead, wc);
 	return 1;
 }
 
-/* The end of an operation that the NIC was asked to complete. */
 INLAY_FN int inlay_tag_list_operation_(struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe,
 				       struct inlay_tag_wc *wc)
 {
@@ -523,7 +499,9 @@ INLAY_FN int inlay_tag_list_operation_(struct inlay_tag_list *list, const struct
 	}
 	if (inlay_from_be16(cqe->tm_cqe.hw_phase_cnt) != filed->count)
 		wc->flags = IBV_WC_TM_SYNC_REQ;
-	inlay_tag_list_known_(list, at, due, wc);
+	inlay_tag_list_known_(list, at, wc);
+	if (opcode != INLAY_TAG_NOP_)
+		inlay_tag_list_settle_(list, filed->entry, due);
 	return filed->signaled;
 }
 
@@ -543,7 +521,7 @@ INLAY_FN int inlay_tag_list_received_(struct inlay_tag_list *list, const struct 
 		return -EPROTO;
 	wc->opcode = IBV_WC_TM_RECV;
 	wc->wr_id = entry->recv_wr_id;
-	wc->handle = (uint32_t)entry->generation << 16 | index;
+	wc->handle = inlay_tag_list_handle_(list, index);
 	if (INLAY_UNLIKELY(error)) {
 		wc->status = inlay_cqe_status(cqe);
 		wc->flags = IBV_WC_TM_MATCH;
@@ -591,24 +569,19 @@ settle:
 /*
  * Takes in a completion of this list (inlay_tag_list_owns), before it is freed.
  *
- * cqe_size  of the CQ, 64 or 128 (inlay_inlay_cq_cqe_size(&cq))
+ * cqe_size  of the CQ, 64 or 128 (inlay_cq_cqe_size)
  *
  * Statuses, opcodes and flags are those of an extended CQ (ibv_start_poll). An unexpected message
- * is IBV_WC_TM_RECV without MATCH and DATA_VALID, as in libmlx5; ibv_create_cq_ex(3) says
- * IBV_WC_RECV. An error of an XRQ entry is IBV_WC_TM_NO_TAG.
+ * is IBV_WC_TM_RECV without MATCH and DATA_VALID. An error of an XRQ entry is IBV_WC_TM_NO_TAG.
  *
- * Returns 1 and fills *wc. 0: there is nothing to tell, an operation that was not signaled has
- * ended. -EPROTO: the CQE cannot be, because nothing is owed of this kind; the list is as it was.
+ * Returns 1 and fills *wc. 0: an operation ended that was not signaled. -EPROTO: an impossible CQE,
+ * because nothing of its kind is owed; the list is as it was.
  */
 INLAY_FN int inlay_tag_list_complete(struct inlay_tag_list *list, const struct mlx5_cqe64 *cqe, uint32_t cqe_size,
 				     struct inlay_tag_wc *wc)
 {
-	wc->wr_id = wc->tag = 0;
-	wc->payload = NULL;
-	wc->app_ctx = wc->byte_len = wc->handle = wc->flags = 0;
-	wc->status = IBV_WC_SUCCESS;
+	__builtin_memset(wc, 0, sizeof(*wc));
 	wc->opcode = IBV_WC_TM_NO_TAG;
-	wc->app_op = 0;
 	if (INLAY_UNLIKELY(inlay_cqe_is_send(cqe)))
 		return inlay_tag_list_failed_(list, cqe, wc);
 	if (INLAY_UNLIKELY(inlay_cqe_is_error(cqe) && cqe->app != INLAY_CQE_APP_TAG)) {
@@ -647,7 +620,7 @@ INLAY_FN int inlay_tag_list_complete(struct inlay_tag_list *list, const struct m
 		return -EPROTO;
 	if (cqe->app_op == INLAY_TAG_UNEXPECTED) {
 		list->unexpected++;
-		if (inlay_tag_list_unsynced(list) >= 1u << 14)
+		if (inlay_tag_list_unsynced_(list) >= 1u << 14)
 			wc->flags = IBV_WC_TM_SYNC_REQ;
 	}
 	return 1;

@@ -65,18 +65,14 @@ struct inlay_rvh {
 	uint32_t len; /* bytes */
 };
 
-/* Writes a TMH to INLAY_TMH_BYTES at `to`, of any alignment. opcode: IBV_TMH_*. */
-INLAY_FN void inlay_tmh_put(void *to, uint8_t opcode, uint32_t app_ctx, uint64_t tag)
+/* Writes a TMH, to any alignment. opcode: IBV_TMH_*. */
+INLAY_FN void inlay_tmh_put_(void *to, uint8_t opcode, uint32_t app_ctx, uint64_t tag)
 {
 	inlay_put64(to, (uint64_t)inlay_to_be32(app_ctx) << 32 | opcode);
 	inlay_put64((uint8_t *)to + 8, inlay_to_be64(tag));
 }
 
-/*
- * Reads the TMH of a received message of len bytes.
- *
- * Returns 0, or -EPROTO when the message is shorter or the opcode unknown; *tmh is then as it was.
- */
+/* Reads the TMH of a message of len bytes. Returns 0, or -EPROTO: too short, or unknown opcode. */
 INLAY_FN int inlay_tmh_get(const void *from, size_t len, struct inlay_tmh *tmh)
 {
 	struct ibv_tmh be;
@@ -90,8 +86,7 @@ INLAY_FN int inlay_tmh_get(const void *from, size_t len, struct inlay_tmh *tmh)
 	return 0;
 }
 
-/* Writes an RVH to INLAY_RVH_BYTES at `to`, of any alignment. */
-INLAY_FN void inlay_rvh_put(void *to, const struct inlay_rvh *rvh)
+INLAY_FN void inlay_rvh_put_(void *to, const struct inlay_rvh *rvh)
 {
 	inlay_put64(to, inlay_to_be64(rvh->va));
 	inlay_put32((uint8_t *)to + 8, inlay_to_be32(rvh->rkey));
@@ -118,15 +113,9 @@ INLAY_FN int inlay_rvh_get(const void *from, size_t len, struct inlay_rvh *rvh)
 
 /*
  * What all inlay_tag_send_* share. Headers are an inline segment, payload follows in it or as data
- * segments.
- *
- * app_ctx  the sender's own, shown to the receiver
- * tag      in host order
- * flags    INLAY_SIGNALED | INLAY_SOLICITED | INLAY_RING | one INLAY_FENCE_*
- *
- * Return 0; -EAGAIN when the ring has no room (nothing was written); -E2BIG when the WQE is larger
- * than the ring; -EINVAL when it, or a header, is longer than allowed. The device sees nothing
- * before inlay_sq_ring(), unless INLAY_RING says so.
+ * segments. app_ctx is the sender's own, shown to the receiver. flags, and what is returned, are
+ * those of inlay_post_* (queue/post.h), without INLAY_INLINE; -EINVAL also for a header that is too
+ * long.
  */
 
 /* An eager message whose payload is num_sge SGEs, host order; empty ones are left out. */
@@ -145,13 +134,12 @@ INLAY_ALWAYS int inlay_tag_send_eager(struct inlay_sq *sq, uint32_t app_ctx, uin
 	err = inlay_sq_begin_ds(sq, ds, &at);
 	if (INLAY_UNLIKELY(err))
 		return err;
-	inlay_tmh_put(tmh, IBV_TMH_EAGER, app_ctx, tag);
+	inlay_tmh_put_(tmh, IBV_TMH_EAGER, app_ctx, tag);
 	at = inlay_seg_inline(at, tmh, (uint32_t)sizeof(tmh));
 	at = inlay_seg_sges(at, sge, num_sge);
 	return inlay_post_commit_(sq, at, MLX5_OPCODE_SEND, flags, 0);
 }
 
-/* One inline segment of two parts. */
 INLAY_ALWAYS int inlay_tag_send_two_(struct inlay_sq *sq, const void *head, uint32_t head_len, const void *data,
 				     uint32_t len, uint32_t flags)
 {
@@ -176,15 +164,13 @@ INLAY_ALWAYS int inlay_tag_send_eager_inline(struct inlay_sq *sq, uint32_t app_c
 {
 	uint8_t tmh[INLAY_TMH_BYTES];
 
-	inlay_tmh_put(tmh, IBV_TMH_EAGER, app_ctx, tag);
+	inlay_tmh_put_(tmh, IBV_TMH_EAGER, app_ctx, tag);
 	return inlay_tag_send_two_(sq, tmh, sizeof(tmh), data, len, flags);
 }
 
 /*
- * A rendezvous: the receiver reads the payload from rvh->va with rvh->rkey, which must allow it
- * until the FIN comes.
- *
- * header  header_len bytes of the sender's own, 0 .. 32, for a receiver that matches in software
+ * A rendezvous: the receiver reads the payload from rvh->va with rvh->rkey until it sends the FIN.
+ * header: header_len bytes of the sender's own, 0 .. 32, for a receiver that matches in software.
  */
 INLAY_ALWAYS int inlay_tag_send_rndv(struct inlay_sq *sq, uint32_t app_ctx, uint64_t tag, const struct inlay_rvh *rvh,
 				     const void *header, uint32_t header_len, uint32_t flags)
@@ -193,8 +179,8 @@ INLAY_ALWAYS int inlay_tag_send_rndv(struct inlay_sq *sq, uint32_t app_ctx, uint
 
 	if (header_len > INLAY_RNDV_MAX - sizeof(head))
 		return -EINVAL;
-	inlay_tmh_put(head, IBV_TMH_RNDV, app_ctx, tag);
-	inlay_rvh_put(head + INLAY_TMH_BYTES, rvh);
+	inlay_tmh_put_(head, IBV_TMH_RNDV, app_ctx, tag);
+	inlay_rvh_put_(head + INLAY_TMH_BYTES, rvh);
 	return inlay_tag_send_two_(sq, head, sizeof(head), header, header_len, flags);
 }
 
@@ -204,8 +190,8 @@ INLAY_ALWAYS int inlay_tag_send_fin(struct inlay_sq *sq, uint32_t app_ctx, uint6
 {
 	uint8_t head[INLAY_TMH_BYTES + INLAY_RVH_BYTES];
 
-	inlay_tmh_put(head, IBV_TMH_FIN, app_ctx, tag);
-	inlay_rvh_put(head + INLAY_TMH_BYTES, rvh);
+	inlay_tmh_put_(head, IBV_TMH_FIN, app_ctx, tag);
+	inlay_rvh_put_(head + INLAY_TMH_BYTES, rvh);
 	return inlay_tag_send_two_(sq, head, sizeof(head), NULL, 0, flags);
 }
 

@@ -3,7 +3,7 @@
  * inlay/tag/recv.h: tagged receives in the software's table and in the NIC's list at once, in MPI's
  * order. Without a list all of it is the table's: few NICs match tags.
  *
- *   inlay_tag_rx_init(&rx, memory, size, &match, &list, 1024);     shorter ones stay in software
+ *   inlay_tag_rx_init(&rx, &match, &list, 1024);                    shorter ones stay in software
  *
  *   switch (inlay_tag_rx_post(&rx, tag, mask, &sge, (uintptr_t)req, &found)) {
  *   case 1: deliver(message(found.cookie), req); break;             was there before
@@ -23,22 +23,17 @@
  *   }
  *   inlay_tag_rx_flush(&rx);                                        nothing is left: rings
  *
- * Invariants
- * ----------
- *   - Every receive is in the table, which decides order; some are in the NIC's list as well.
- *   - The NIC gets a receive only if no older one that it lacks could match the same message.
- *   - A message that the NIC could not match goes through the table. A receive found there that the
- *     NIC has is disabled there, because the NIC counted one message more than it was told of. The
- *     software takes it back by a DEL and may use its buffer at once.
- *   - The NIC is told of an unexpected message only after inlay_tag_rx_arrive has had it: with the
- *     next receive, or by inlay_tag_rx_flush.
- *   - A receive leaves the table with the first completion that names it, and with its cancel. A
- *     cancelled receive that the NIC has either succeeds as a DEL (INLAY_TAG_RX_CANCELED) or
- *     completes as any other. Never both.
- *   - The ring always has room for a DEL of each tag that the NIC has.
+ * Invariants:
+ *   - Every receive is in the table, which decides order; some are in the NIC's list as well. The
+ *     NIC gets a receive only if no older one that it lacks could match the same message.
+ *   - A message that the NIC could not match goes through the table. If the NIC has the receive
+ *     found there, it has disabled it (list.h, the phase). The software takes it back by a DEL and
+ *     may use its buffer at once.
+ *   - The NIC learns that the software has an unexpected message only after inlay_tag_rx_arrive:
+ *     with the next receive, or by inlay_tag_rx_flush.
+ *   - A receive leaves the table with the first completion that names it, and with its cancel.
  *
- * Threads: one owner at a time for list, table and CQ together. Sources: MPI 4.0, 3.5;
- * ibv_post_srq_ops(3), on phases; UCX's ucp/tag/offload.c on what to offload.
+ * Threads: one owner at a time for list, table and CQ together.
  */
 #ifndef INLAY_TAG_RECV_H
 #define INLAY_TAG_RECV_H
@@ -51,13 +46,9 @@
 struct inlay_tag_rx {
 	struct inlay_match *match;
 	struct inlay_tag_list *list; /* NULL: software alone */
-	uint64_t *receives;      /* of each entry of the list: its handle in the table, or TAKEN, or CANCELLING */
 	uint32_t min_len;
 	uint32_t waiting;        /* messages handed out by _complete and not yet seen by _arrive */
 };
-
-#define INLAY_TAG_RX_TAKEN_ (~(uint64_t)0)     /* a message took it in software, the DEL is under way */
-#define INLAY_TAG_RX_CANCELLING_ (~(uint64_t)1)
 
 /* What a completion is. wc.wr_id is the receive's cookie wherever a receive is meant. */
 enum inlay_tag_rx_kind {
@@ -65,9 +56,9 @@ enum inlay_tag_rx_kind {
 	INLAY_TAG_RX_MATCHED = 1,  /* a receive has its message, whose payload is to come: tag, app_ctx */
 	INLAY_TAG_RX_DONE = 2,     /* a receive is complete: tag, app_ctx, byte_len; payload when it is in the CQE */
 	INLAY_TAG_RX_RNDV = 3,     /* the software must end the receive's rendezvous: TMH and RVH are in its buffer */
-	INLAY_TAG_RX_CANCELED = 4, /* the receive of inlay_tag_rx_cancel is out: its buffer is the caller's */
+	INLAY_TAG_RX_CANCELED = 4, /* a cancelled receive has left the list: its buffer is the caller's */
 	INLAY_TAG_RX_MESSAGE = 5,  /* an unexpected message in XRQ entry wc.wr_id: inlay_tag_rx_arrive is next */
-	INLAY_TAG_RX_PLAIN = 6,    /* a message without a tag (a FIN among them), or an error, in XRQ entry wc.wr_id */
+	INLAY_TAG_RX_PLAIN = 6,    /* a message without a tag, or an error, in XRQ entry wc.wr_id */
 	INLAY_TAG_RX_FAILED = 7,   /* a receive has failed: wc.status; RNDV_INCOMPLETE: its message was cancelled */
 	INLAY_TAG_RX_BROKEN = 8,   /* the command queue has failed: the list and its receives are lost */
 };
@@ -76,34 +67,21 @@ enum inlay_tag_rx_kind {
  * Set-up
  */
 
-/* Bytes of memory beside a list of max_tags tags; 0 without a list. */
-INLAY_FN size_t inlay_tag_rx_size(uint32_t max_tags)
-{
-	return max_tags ? ((size_t)max_tags + 1) * sizeof(uint64_t) : 0;
-}
-
 /*
- * Joins a table and a list, both empty.
+ * Joins a table, which may grow later, and a list, both empty.
  *
- * memory   aligned to 8; NULL without a list
- * size     bytes of memory, at least inlay_tag_rx_size(max_tags)
- * match    may grow later
  * list     NULL: none. Its command ring has at least 2 * max_tags + 2 WQEBBs: at most 16,383 tags
  * min_len  bytes; receives with a smaller buffer stay in software, where a short message costs less
  *
- * Returns 0, -EINVAL, or -ENOBUFS when size is too small.
+ * Returns 0, or -EINVAL.
  */
-INLAY_COLD int inlay_tag_rx_init(struct inlay_tag_rx *rx, void *memory, size_t size, struct inlay_match *match,
-				 struct inlay_tag_list *list, uint32_t min_len)
+INLAY_COLD int inlay_tag_rx_init(struct inlay_tag_rx *rx, struct inlay_match *match, struct inlay_tag_list *list,
+				 uint32_t min_len)
 {
-	if (!match || (list && (!memory || (uintptr_t)memory % sizeof(uint64_t) ||
-				inlay_sq_size(list->sq) < 2 * list->max_tags + 2)))
+	if (!match || (list && inlay_sq_size(list->sq) < 2 * list->max_tags + 2))
 		return -EINVAL;
-	if (list && size < inlay_tag_rx_size(list->max_tags))
-		return -ENOBUFS;
 	rx->match = match;
 	rx->list = list;
-	rx->receives = list ? (uint64_t *)memory : NULL;
 	rx->min_len = min_len;
 	rx->waiting = 0;
 	return 0;
@@ -132,18 +110,18 @@ INLAY_FN void inlay_tag_rx_sync_(struct inlay_tag_rx *rx)
  * tag     a message matches when (its tag & mask) == (tag & mask)
  * mask    the bits that count
  * sge     the buffer, host order; NULL: the receive stays in software. If the NIC has the receive,
- *         a longer eager message ends the sender's connection (IBV_WC_LOC_LEN_ERR); in software the
- *         caller truncates it
+ *         a longer eager message ends the sender's connection (IBV_WC_LOC_LEN_ERR)
  * cookie  the caller's
  *
  * Returns 1: *found is an unexpected message that was there; nothing was posted. 0: posted;
- * found->handle names the receive, found->in_hw says whether the NIC gets it. -EAGAIN: the table is
- * full. The NIC sees the receive after inlay_tag_rx_flush or inlay_tag_list_ring.
+ * found->handle names the receive, found->in_hw says whether the NIC gets it (after
+ * inlay_tag_rx_flush or inlay_tag_list_ring). -EAGAIN: the table is full.
  */
 INLAY_FN int inlay_tag_rx_post(struct inlay_tag_rx *rx, uint64_t tag, uint64_t mask, const struct ibv_sge *sge,
 			       uint64_t cookie, struct inlay_match_found *found)
 {
 	struct inlay_tag_list *list = rx->list;
+	struct inlay_tag_entry_ *entry;
 	uint32_t handle;
 	int offload, err;
 
@@ -153,12 +131,13 @@ INLAY_FN int inlay_tag_rx_post(struct inlay_tag_rx *rx, uint64_t tag, uint64_t m
 	err = inlay_match_post(rx->match, tag, mask, cookie, found);
 	if (err || !offload)
 		return err;
-	/* The cookie is the wr_id: the second completion finds the receive out of the table. */
 	err = inlay_tag_list_add(list, cookie, found->tag, found->mask, sge, rx->waiting ? 0 : IBV_OPS_TM_SYNC,
 				 &handle);
 	if (err)
 		return 0;
-	rx->receives[handle & 0xffff] = found->handle;
+	entry = &list->entries[handle & 0xffff];
+	entry->recv_wr_id = found->handle;
+	entry->state |= INLAY_TAG_TABLE_;
 	inlay_match_set_hw(rx->match, found->handle, handle);
 	found->in_hw = 1;
 	found->hw = handle;
@@ -166,19 +145,17 @@ INLAY_FN int inlay_tag_rx_post(struct inlay_tag_rx *rx, uint64_t tag, uint64_t m
 }
 
 /*
- * Looks for the receive of an unexpected message: of an INLAY_TAG_RX_MESSAGE, or of one that came
- * another way (shared memory, another NIC). Receives that such a one may match are posted with sge
- * NULL: the NIC would fill a buffer that has its message already.
+ * Looks for the receive of an unexpected message.
  *
  * tag       of its TMH
  * cookie    the caller's name for the message
- * from_nic  1: it is the message of an INLAY_TAG_RX_MESSAGE; 0: it is not
+ * from_nic  1: it is the message of an INLAY_TAG_RX_MESSAGE; 0: it came another way (shared memory,
+ *           another NIC). Receives that such a one may match are posted with sge NULL
  *
  * Returns 1: *found is the receive, its buffer is the caller's: copy, or read if it is a
  * rendezvous. 0: kept, *found is the message. -EAGAIN: the table is full; call again when it has
- * room or has grown, and before any later message: until then the NIC's new tags stay disabled.
- * -EPROTO: *found is the receive, but the NIC has lost count of it and may still write to its
- * buffer.
+ * room, and before any later message. -EPROTO: *found is the receive, but the NIC has lost count of
+ * it and may still write to its buffer.
  */
 INLAY_FN int inlay_tag_rx_arrive(struct inlay_tag_rx *rx, uint64_t tag, uint64_t cookie, int from_nic,
 				 struct inlay_match_found *found)
@@ -191,24 +168,26 @@ INLAY_FN int inlay_tag_rx_arrive(struct inlay_tag_rx *rx, uint64_t tag, uint64_t
 	INLAY_CHECK(from_nic || !matched || !found->in_hw, "what the NIC has no other message may match");
 	if (from_nic)
 		rx->waiting--;
-	if (matched && found->in_hw) {
-		/* Disabled, and so not touched by the NIC: its buffer can be used now. */
-		if (INLAY_UNLIKELY(inlay_tag_list_del(rx->list, 0, found->hw, 0)))
-			return -EPROTO;
-		rx->receives[found->hw & 0xffff] = INLAY_TAG_RX_TAKEN_;
-	}
+	/* Disabled, and so not touched by the NIC: its buffer can be used now. */
+	if (matched && found->in_hw && INLAY_UNLIKELY(inlay_tag_list_del(rx->list, 0, found->hw, 0)))
+		return -EPROTO;
 	/* After the DEL: the count must not enable what is taken back. */
-	if (from_nic && INLAY_UNLIKELY(inlay_tag_list_unsynced(rx->list) >= 1u << 14))
+	if (from_nic && INLAY_UNLIKELY(inlay_tag_list_unsynced_(rx->list) >= 1u << 14))
 		inlay_tag_rx_sync_(rx);
 	return matched;
 }
 
+/* A receive of the NIC's is no longer in the table: its completions show the cookie. */
+INLAY_FN void inlay_tag_rx_left_(struct inlay_tag_entry_ *entry, uint64_t cookie)
+{
+	entry->recv_wr_id = cookie;
+	entry->state &= (uint8_t)~INLAY_TAG_TABLE_;
+}
+
 /*
- * Cancels a receive.
- *
- * Returns 1: *found is the receive, it is out and its buffer is the caller's. 0: the NIC has it,
- * and INLAY_TAG_RX_CANCELED or its completion follows. -ENOENT: it is out already: completed,
- * matched or cancelled. The NIC sees the DEL after inlay_tag_rx_flush or inlay_tag_list_ring.
+ * Cancels a receive. Returns 1: *found is the receive, and its buffer is the caller's. 0:
+ * the NIC has it, and INLAY_TAG_RX_CANCELED or its completion follows, after inlay_tag_rx_flush or
+ * inlay_tag_list_ring. -ENOENT: it had left.
  */
 INLAY_FN int inlay_tag_rx_cancel(struct inlay_tag_rx *rx, uint64_t handle, struct inlay_match_found *found)
 {
@@ -221,22 +200,21 @@ INLAY_FN int inlay_tag_rx_cancel(struct inlay_tag_rx *rx, uint64_t handle, struc
 	err = inlay_tag_list_del(rx->list, found->cookie, found->hw, IBV_OPS_SIGNALED);
 	INLAY_CHECK(!err, "what is in the table and in the list can be taken out of the list");
 	(void)err;
-	rx->receives[found->hw & 0xffff] = INLAY_TAG_RX_CANCELLING_;
+	inlay_tag_rx_left_(&rx->list->entries[found->hw & 0xffff], found->cookie);
 	return 0;
 }
 
 /*
- * Takes in a completion of the list, as inlay_tag_list_complete, before it is freed.
- *
- * Returns enum inlay_tag_rx_kind and fills *wc; -EPROTO for a CQE that cannot be, or for a receive
- * that both sides have matched.
+ * Takes in a completion as inlay_tag_list_complete. Returns enum inlay_tag_rx_kind; -EPROTO for
+ * an impossible CQE, or for a receive that both sides have matched.
  */
 INLAY_FN int inlay_tag_rx_complete(struct inlay_tag_rx *rx, const struct mlx5_cqe64 *cqe, uint32_t cqe_size,
 				   struct inlay_tag_wc *wc)
 {
+	struct inlay_tag_entry_ *entry = inlay_tag_list_entry_(rx->list, inlay_from_be16(cqe->app_info));
+	const int table = entry && entry->state & INLAY_TAG_TABLE_; /* if it is a receive */
 	const int told = inlay_tag_list_complete(rx->list, cqe, cqe_size, wc);
 	struct inlay_match_found found;
-	uint64_t *receive;
 
 	if (told <= 0)
 		return told; /* -EPROTO, or INLAY_TAG_RX_NOTHING */
@@ -255,11 +233,13 @@ INLAY_FN int inlay_tag_rx_complete(struct inlay_tag_rx *rx, const struct mlx5_cq
 		rx->waiting++;
 		return INLAY_TAG_RX_MESSAGE;
 	}
-	receive = &rx->receives[wc->handle & 0xffff];
-	/* The first completion takes it out of the table. A cancelled one is out, TAKEN names none. */
-	if (*receive && *receive != INLAY_TAG_RX_CANCELLING_ && inlay_match_remove(rx->match, *receive, &found))
-		return -EPROTO;
-	*receive = 0;
+	/* The first completion takes it out of the table; what software took is not there. */
+	if (table) {
+		if (inlay_match_remove(rx->match, wc->wr_id, &found))
+			return -EPROTO;
+		inlay_tag_rx_left_(entry, found.cookie);
+		wc->wr_id = found.cookie;
+	}
 	/* Of a message that was cancelled there is not even a header in the buffer. */
 	if (INLAY_UNLIKELY((wc->status != IBV_WC_SUCCESS && wc->status != IBV_WC_TM_RNDV_INCOMPLETE) ||
 			   wc->app_op == INLAY_TAG_CANCELED))
@@ -271,11 +251,11 @@ INLAY_FN int inlay_tag_rx_complete(struct inlay_tag_rx *rx, const struct mlx5_cq
 
 /*
  * Call when no completion is left. Rings for what was posted, and tells the NIC of the unexpected
- * messages that have arrived if some of its tags may be disabled.
+ * messages that have arrived.
  */
 INLAY_FN void inlay_tag_rx_flush(struct inlay_tag_rx *rx)
 {
-	if (rx->list && inlay_tag_list_unsynced(rx->list) && inlay_tag_rx_listed_(rx))
+	if (rx->list && inlay_tag_list_unsynced_(rx->list) && inlay_tag_rx_listed_(rx))
 		inlay_tag_rx_sync_(rx);
 	if (rx->list)
 		inlay_tag_list_ring(rx->list);

@@ -55,7 +55,7 @@ INLAY_COLD int inlay_task_worker_valid_(const struct inlay_task_worker_params *p
 	       p->spare && p->spare <= INLAY_TASK_RECEIVES_MAX && p->message >= INLAY_TASK_MESSAGE_MIN &&
 	       p->message <= INLAY_TASK_MESSAGE_MAX && p->response && p->response <= INLAY_TASK_MESSAGE_MAX &&
 	       p->max_inline <= 512 && p->max_inline <= p->response &&
-	       (!p->pull || inlay_pool_num_elements(p->pull) >= p->connections);
+	       (!p->pull || inlay_inventory_num_elements(&p->pull->inventory) >= p->connections);
 }
 
 /* WQEBBs that a connection's send ring needs. */
@@ -248,7 +248,7 @@ INLAY_COLD int inlay_task_conn_create(struct inlay_task_conn *c, void *memory, s
 	c->link.self.role = INLAY_TASK_WORKER;
 	c->link.self.message = p->message;
 	c->link.self.receives = p->credits;
-	c->link.self.largest = p->pull ? inlay_pool_element_size(p->pull) : 0;
+	c->link.self.largest = p->pull ? p->pull->element_size : 0;
 	c->link.self.id = p->id;
 	return err;
 }
@@ -392,7 +392,7 @@ INLAY_COLD int inlay_task_cmd_pull_(struct inlay_task_cmd *cmd)
 	struct inlay_pool *pool = c->worker->params.pull;
 	struct ibv_sge sge;
 
-	if (!pool || cmd->payload_key.bytes > inlay_pool_element_size(pool))
+	if (!pool || cmd->payload_key.bytes > pool->element_size)
 		return -E2BIG;
 	if (c->pulls == c->worker->share || !inlay_sq_room(&c->link.sq) || inlay_pool_alloc(pool, &cmd->pulled)) {
 		cmd->pulled = NULL;

@@ -533,8 +533,7 @@ INLAY_FN int inlay_task_set_deadline(struct inlay_task *t, uint64_t deadline)
 
 /*
  * Sets a buffer of the caller's, or a list by its head, as the payload; NULL: the task's own again.
- * The caller keeps its reference. Buffers chained to the task's own must lie within 128 GiB of the
- * host's memory (buf.h), and the own one must be the head.
+ * The caller keeps its reference. Of a list with the task's own buffer, that one must be the head.
  */
 INLAY_FN int inlay_task_set_payload(struct inlay_task *t, struct inlay_buf *payload)
 {
@@ -868,13 +867,12 @@ INLAY_ALWAYS void inlay_task_host_flush(struct inlay_task_host *h)
 }
 
 /* Whether a submit may use this buffer and its list. keys: whether its bytes need a local key. */
-INLAY_COLD int inlay_task_usable_(const struct inlay_buf *buf, int keys)
+INLAY_COLD int inlay_task_usable_(struct inlay_buf *buf, int keys)
 {
 	if (!buf || !inlay_buf_refcount(buf) || !inlay_buf_is_first(buf))
 		return 0;
 	for (; buf; buf = inlay_buf_next(buf))
-		if (!inlay_buf_fits(inlay_buf_head(buf), inlay_buf_len(buf), inlay_buf_data(buf),
-				    inlay_buf_data_len(buf)) ||
+		if (inlay_buf_set_data_len(buf, inlay_buf_data_len(buf)) ||
 		    !inlay_mmap_started(inlay_buf_mmap(buf)) ||
 		    (keys && inlay_buf_data_len(buf) && inlay_buf_lkey(buf) == INLAY_NO_KEY))
 			return 0;
@@ -890,7 +888,7 @@ INLAY_COLD int inlay_task_usable_(const struct inlay_buf *buf, int keys)
  */
 INLAY_COLD int inlay_task_try_submit(struct inlay_task *t)
 {
-	const struct inlay_buf *r = t->response;
+	struct inlay_buf *r = t->response;
 
 	if (t->state != INLAY_TASK_IDLE)
 		return -EBUSY;

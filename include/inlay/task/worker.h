@@ -131,7 +131,7 @@ INLAY_COLD int inlay_task_worker_init_(struct inlay_task_worker *w, void *memory
 	at += inlay_round_up(p->plugins * sizeof(struct inlay_task_opened), INLAY_CACHE_LINE);
 	w->conns = (struct inlay_task_conn **)(void *)at;
 	w->due = p->period ? 0 : UINT64_MAX;
-	w->share = p->pull ? inlay_pool_num_elements(p->pull) / p->connections : 0;
+	w->share = p->pull ? inlay_inventory_num_elements(&p->pull->inventory) / p->connections : 0;
 	w->inside++;
 	for (i = 0; i < num && !err; i++)
 		err = inlay_task_worker_open_(w, &entries[i]);

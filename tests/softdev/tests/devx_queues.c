@@ -94,21 +94,17 @@ static void cq_modified(UNUSED void **state)
 		IN(0x60, 32, bits);
 		IN(CQC + 0x84, 12, 0x100 + bits);
 		IN(CQC + 0x90, 16, 0x200 + bits);
-		IN(CQC + 0xe, 1, bits & 1);
-		assert_int_equal(modify(q.obj, &c), OK);
+		MODIFY(q.obj, CQC + 0xe, 1, bits & 1, OK);
 		c = query_of(0x402, q.obj, q.cqn, 0x110);
 		assert_int_equal(OUT(CQC + 0x84, 12), bits & 1 ? 0x100 + bits : get(g.out, CQC + 0x84, 12));
 		assert_int_equal(OUT(CQC + 0x90, 16), bits & 2 ? 0x200 + bits : get(g.out, CQC + 0x90, 16));
 		assert_int_equal(OUT(CQC + 0xe, 1), bits & 4 ? bits & 1 : get(g.out, CQC + 0xe, 1));
 	}
 	c = command(0x403, 0x110, 0x10);
-	IN(0x48, 24, q.cqn);
-	assert_int_equal(modify(q.obj, &c), BAD_PARAM);
-	IN(0x60, 32, 8);
-	assert_int_equal(modify(q.obj, &c), BAD_PARAM);
+	MODIFY(q.obj, 0x48, 24, q.cqn, BAD_PARAM);
+	MODIFY(q.obj, 0x60, 32, 8, BAD_PARAM);
 	IN(0x60, 32, 1);
-	IN(0x30, 16, 1);
-	assert_int_equal(modify(q.obj, &c), BAD_OP);
+	MODIFY(q.obj, 0x30, 16, 1, BAD_OP);
 	must(destroy(q.obj));
 }
 
@@ -407,8 +403,7 @@ static void steps_checked(UNUSED void **state)
 		for (unsigned i = 0; i < ARRAY(wrong); i++)
 			if (wrong[i].opcode == opcodes[s]) {
 				c = good;
-				IN(wrong[i].bit, wrong[i].width, wrong[i].value);
-				assert_int_equal(modify(q.obj, &c), BAD_PARAM);
+				MODIFY(q.obj, wrong[i].bit, wrong[i].width, wrong[i].value, BAD_PARAM);
 				assert_int_equal(qp_state(&q), s);
 			}
 		c = good;
@@ -495,17 +490,13 @@ static void rmp_made(UNUSED void **state)
 		IN(0x40, 4, 1);
 		IN(0xbf, 1, 1);
 		IN(RMPC + 0x8, 4, 1);
-		IN(WQ + 0x30, 16, 16);
-		assert_int_equal(modify(r.obj, &c), BAD_PARAM);
-		IN(WQ + 0x30, 16, 0);
-		assert_int_equal(modify(r.obj, &c), OK);
+		MODIFY(r.obj, WQ + 0x30, 16, 16, BAD_PARAM);
+		MODIFY(r.obj, WQ + 0x30, 16, 0, OK);
 		g = query_of(0x90f, r.obj, r.rmpn, 0x110);
 		assert_int_equal(get(g.out, WQ + 0x30, 16), 0);
-		IN(0x40, 4, 3);
-		assert_int_equal(modify(r.obj, &c), BAD_RES_STATE);
+		MODIFY(r.obj, 0x40, 4, 3, BAD_RES_STATE);
 		IN(0x40, 4, 1);
-		IN(0x80, 64, 2);
-		assert_int_equal(modify(r.obj, &c), BAD_PARAM);
+		MODIFY(r.obj, 0x80, 64, 2, BAD_PARAM);
 		must(destroy(r.obj));
 	}
 }
@@ -579,12 +570,10 @@ static void xrc_srq(UNUSED void **state)
 	c = command(0x708, 0x10, 0x10);
 	IN(0x30, 16, 1);
 	IN(0x48, 24, n);
-	IN(0x70, 16, 8);
-	assert_int_equal(modify(o, &c), BAD_PARAM);
+	MODIFY(o, 0x70, 16, 8, BAD_PARAM);
 	/* An entry posted: the limit is armed */
 	*(volatile uint32_t *)(void *)(arena.p + record) = htobe32(5);
-	IN(0x70, 16, 4);
-	assert_int_equal(modify(o, &c), OK);
+	MODIFY(o, 0x70, 16, 4, OK);
 	g = query_of(0x707, o, n, 0x110);
 	assert_int_equal(get(g.out, 0x80 + 0xe0, 16), 4);
 	assert_int_equal(get(g.out, 0x80 + 0xf0, 16), 5);
@@ -734,8 +723,7 @@ static void raw_objects(UNUSED void **state)
 	c = command(0x913, 0xc0, 0x10);
 	IN(0x48, 24, tisn);
 	IN(0xbf, 1, 1);
-	IN(0x100 + 0xc, 4, 2);
-	assert_int_equal(modify(tis, &c), OK);
+	MODIFY(tis, 0x100 + 0xc, 4, 2, OK);
 	c = query_of(0x915, tis, tisn, 0xb0);
 	assert_int_equal(OUT(0x80 + 0xc, 4), 2);
 	c = command(0x912, 0xc0, 0x10);
@@ -828,8 +816,7 @@ static void raw_objects(UNUSED void **state)
 	c = command(0x901, 0x110, 0x10);
 	IN(0x48, 24, tirn);
 	IN(0x80, 64, 4);
-	IN(0x100 + 0x120, 4, 1);
-	assert_int_equal(modify(tir, &c), OK);
+	MODIFY(tir, 0x100 + 0x120, 4, 1, OK);
 	c = query_of(0x903, tir, tirn, 0x110);
 	assert_int_equal(OUT(0x100 + 0x120, 4), 1);
 	assert_int_equal(destroy(rqt), EBUSY);

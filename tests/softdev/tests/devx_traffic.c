@@ -178,8 +178,7 @@ static void without_address(UNUSED void **state)
 			for (unsigned bit = 0; bit < 0x160; bit++)
 				put(c.in, PATH + bit, 1, 0);
 			IN(PATH + 0x128, 8, 1);
-			IN(PATH, 1, forced);
-			assert_int_equal(modify(q[i].obj, &c), OK);
+			MODIFY(q[i].obj, PATH, 1, forced, OK);
 			c = to_rts(q[i].qpn, RC);
 			assert_int_equal(modify(q[i].obj, &c), OK);
 		}
@@ -250,8 +249,7 @@ static void longest_message(UNUSED void **state)
 	c = to_init(q.qpn, RC);
 	assert_int_equal(modify(q.obj, &c), OK);
 	c = to_rtr(q.qpn, RC, q.qpn);
-	IN(QPC + 0x43, 5, 10);
-	assert_int_equal(modify(q.obj, &c), OK);
+	MODIFY(q.obj, QPC + 0x43, 5, 10, OK);
 	c = to_rts(q.qpn, RC);
 	assert_int_equal(modify(q.obj, &c), OK);
 	sent(&scq, q.qpn, do_write(&q, arena.p, arena.mr->lkey, 1024, (uintptr_t)arena.p + ARENA / 2, arena.mr->rkey));
@@ -415,8 +413,7 @@ static void limit_event(UNUSED void **state)
 		IN(0x48, 24, r.rmpn);
 		IN(0xbf, 1, 1);
 		IN(RMPC + 0x8, 4, 1);
-		IN(WQ + 0x30, 16, 6);
-		assert_int_equal(modify(r.obj, &c), OK);
+		MODIFY(r.obj, WQ + 0x30, 16, 6, OK);
 		for (unsigned i = 0; i < 2; i++) {
 			sent(&scq, tx.qpn, do_send(&tx, arena.p, arena.mr->lkey, 64));
 			poll_wait(&rcq);
@@ -929,8 +926,7 @@ static void dc(UNUSED void **state)
 	/* Another key: no answer, a count, and an event if it was armed */
 	subscribe(ch, dct[1], 0x1d, 8);
 	c = command(0x714, 0x10, 0x10);
-	IN(0x48, 24, dctn[1]);
-	assert_int_equal(modify(dct[1], &c), OK);
+	MODIFY(dct[1], 0x48, 24, dctn[1], OK);
 	/* Also of a target that it has talked to just now */
 	at = seg_raddr(seg_dct(wqe(&dci[0]) + 16, dctn[1], KEY), (uintptr_t)arena.p + ARENA / 2, arena.mr->rkey);
 	sent(&scq, dci[0].qpn, post_one(&dci[0], MLX5_OPCODE_RDMA_WRITE, seg_data(at, a, 512, arena.mr->lkey), 0));
@@ -1020,14 +1016,11 @@ static void xrq(UNUSED void **state)
 	/* Its limit; how DC's rendezvous would go is for one that was made for DC */
 	c = command(0x71a, 0x10, 0x10);
 	IN(0x48, 24, n);
-	IN(0x70, 16, 16);
-	assert_int_equal(modify(x, &c), BAD_PARAM);
-	IN(0x70, 16, 3);
-	assert_int_equal(modify(x, &c), OK);
+	MODIFY(x, 0x70, 16, 16, BAD_PARAM);
+	MODIFY(x, 0x70, 16, 3, OK);
 	c = command(0x726, 0x30, 0x10);
 	IN(0x48, 24, n);
-	IN(0x8d, 3, 3);
-	assert_int_equal(modify(x, &c), BAD_PARAM);
+	MODIFY(x, 0x8d, 3, 3, BAD_PARAM);
 	/* A command QP: its own peer. A rendezvous QP has no send queue, and no other QP may be one */
 	open_qp(&cmd_qp, RC, &rcq, &rcq, n);
 	walk(&cmd_qp, cmd_qp.qpn);
@@ -1079,8 +1072,7 @@ static void xrq(UNUSED void **state)
 	x = must_create(&c, &n);
 	c = command(0x726, 0x30, 0x10);
 	IN(0x48, 24, n);
-	IN(0x8d, 3, 3);
-	assert_int_equal(modify(x, &c), OK);
+	MODIFY(x, 0x8d, 3, 3, OK);
 	must(destroy(x));
 	close_cqs();
 }

@@ -100,6 +100,13 @@ UNUSED static unsigned modify(struct mlx5dv_devx_obj *o, struct cmd *c)
 	return verdict(c, mlx5dv_devx_obj_modify(o, c->in, c->inlen, c->out, c->outlen));
 }
 
+/* One more field of command c, and how the device then takes it */
+#define MODIFY(obj, bit, width, v, status) \
+	do { \
+		IN(bit, width, v); \
+		assert_int_equal(modify(obj, &c), status); \
+	} while (0)
+
 UNUSED static unsigned query(struct mlx5dv_devx_obj *o, struct cmd *c)
 {
 	memset(c->out, 0, sizeof(c->out));

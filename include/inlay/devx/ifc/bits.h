@@ -18,13 +18,12 @@
  *
  * A field of 1 .. 32 bits lies in one dword; one of 64 bits in two, the high one first. Longer ones
  * (addresses, keys, lists) are members of their struct. Each struct has its own enum of fields and
- * its own accessors, so that the compiler warns about another struct's field. With constant fields
- * and the memset in sight, all sets together become one store per dword; a get is one load.
+ * its own accessors, so the compiler warns about another struct's field. With constant fields and
+ * the memset in sight, all sets together become one store per dword; a get is one load.
  *
- * These headers list the fields that inlay, its examples and likely users need. INLAY_BITS reaches
- * the others.
+ * These headers list the fields that inlay and likely users need; INLAY_BITS reaches the others.
  *
- * Threads: pure functions of the caller's memory, here and in the headers beside this one.
+ * Threads: pure functions of the caller's memory, here and in the other headers of this folder.
  * Sources: Linux's mlx5_ifc.h, whose notation rdma-core's DEVX_SET shares; for what it lacks,
  * tests/devx/ifc.t names the second source.
  */

@@ -2,8 +2,7 @@
 /*
  * inlay/devx/ifc/cq.h: completion queues: CREATE_CQ, MODIFY_CQ, QUERY_CQ.
  *
- *   create_cq_in   cmd | cqc | ... | umem of the CQEs
- *   modify_cq_in   cmd: cqn, field select | cqc | ...
+ *   create_cq_in   cmd | cqc | ... | umem of the CQEs. MODIFY_CQ: cqn and field_select in cmd
  *   query_cq_out   cmd | cqc | ...
  *
  * The ring is 2^log_cq_size CQEs at cq_umem_offset of the umem cq_umem_id, which the device may
@@ -28,7 +27,6 @@ enum inlay_cqc_field {
 	INLAY_CQC_CQE_SZ = INLAY_BITS(0x08, 3),                /* enum inlay_cqe_sz */
 	INLAY_CQC_CC = INLAY_BITS(0x0b, 1),                    /* collapsed: every CQE is written to slot 0; needs oi */
 	INLAY_CQC_OI = INLAY_BITS(0x0e, 1),                    /* ignore overrun: the consumer index is not read */
-	INLAY_CQC_CQ_PERIOD_MODE = INLAY_BITS(0x0f, 2),        /* 0 from the event, 1 from the CQE */
 	INLAY_CQC_CQE_COMP_EN = INLAY_BITS(0x11, 1),           /* compressed CQEs */
 	INLAY_CQC_MINI_CQE_RES_FORMAT = INLAY_BITS(0x12, 2),   /* 0 hash, 1 checksum, 3 checksum and stride index */
 	INLAY_CQC_ST = INLAY_BITS(0x14, 4),                    /* 6 armed for solicited, 9 armed, 10 fired */
@@ -56,7 +54,7 @@ enum inlay_cq_status {
 	INLAY_CQ_STATUS_OK = 0x0, INLAY_CQ_STATUS_OVERFLOW = 0x9, INLAY_CQ_STATUS_WRITE_FAIL = 0xa
 };
 
-/* The clock of a queue's timestamps; sq_ts_format and its siblings say which are there. */
+/* The clock of a queue's timestamps; the capability sq_ts_format and its siblings list them. */
 enum inlay_ts_format {
 	INLAY_TS_FREE_RUNNING = 0, INLAY_TS_DEFAULT = 1, INLAY_TS_REAL_TIME = 2
 };
@@ -76,19 +74,7 @@ enum inlay_create_cq_in_field {
 INLAY_LAYOUT(create_cq_in, 0x110);
 INLAY_LAYOUT_AT(create_cq_in, cqc, 0x80);
 
-struct inlay_modify_cq_in {
-	struct inlay_cmd_in cmd; /* NUMBER: cqn; OP_MOD: 0 */
-	struct inlay_cqc cqc;
-	uint32_t dword[48];
-};
-
-enum inlay_modify_cq_in_field {
-	INLAY_MODIFY_CQ_IN_FIELD_SELECT = INLAY_BITS(0x60, 32) /* INLAY_MODIFY_CQ_* */
-};
-
-INLAY_LAYOUT(modify_cq_in, 0x110);
-INLAY_LAYOUT_AT(modify_cq_in, cqc, 0x80);
-
+/* What a MODIFY_CQ of op_mod 0 changes. */
 enum inlay_modify_cq_select {
 	INLAY_MODIFY_CQ_PERIOD = 1 << 0, INLAY_MODIFY_CQ_COUNT = 1 << 1, INLAY_MODIFY_CQ_OI = 1 << 2
 };

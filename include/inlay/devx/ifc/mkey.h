@@ -14,10 +14,9 @@
  * different one when an index comes back.
  *
  * KLM entries follow each other, each with its own length. A KSM entry covers 2^log_page_size bytes
- * and its byte_count is ignored; KSM needs fixed_buffer_size. The offset from start_addr selects
- * the entry. translations_octword_size is the number of octwords (16 bytes) that the key can hold,
- * translations_octword_actual_size the number in the command: one per KLM or KSM, one per two pages
- * of MTT.
+ * (byte_count is ignored). The offset from start_addr selects the entry. translations_octword_size
+ * counts the octwords (16 bytes) that the key can hold, translations_octword_actual_size those in
+ * the command: one per KLM or KSM entry, one per two pages of MTT.
  */
 #ifndef INLAY_DEVX_IFC_MKEY_H
 #define INLAY_DEVX_IFC_MKEY_H
@@ -57,13 +56,6 @@ enum inlay_mkey_mode {
 	INLAY_MKEY_PA = 0, INLAY_MKEY_MTT = 1, INLAY_MKEY_KLM = 2, INLAY_MKEY_KSM = 3, INLAY_MKEY_MEMIC = 5,
 	INLAY_MKEY_CROSSING_VHCA = 6
 };
-
-/* Writes both parts of the access mode. */
-INLAY_ALWAYS void inlay_mkc_set_mode(struct inlay_mkc *mkc, enum inlay_mkey_mode mode)
-{
-	inlay_mkc_set(mkc, INLAY_MKC_ACCESS_MODE_1_0, (uint32_t)mode & 3);
-	inlay_mkc_set(mkc, INLAY_MKC_ACCESS_MODE_4_2, (uint32_t)mode >> 2);
-}
 
 /* KLM or KSM entry */
 struct inlay_klm {

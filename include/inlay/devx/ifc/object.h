@@ -2,17 +2,16 @@
 /*
  * inlay/devx/ifc/object.h: general objects, and aliases of another function's (VHCA's) objects.
  *
- *   create, modify, query    general_in | the object's own body, by type
- *   answers                  general_out | body
+ *   create, modify, query    cmd_in (OP_MOD: the type; OBJ_ID) | the object's body, by type
+ *   answers                  cmd_out (OBJ_ID) | body
  *
  * To use an object of another function:
  *
  *   1. The owner sends ALLOW_OTHER_VHCA_ACCESS: type and number of the object (for an mkey the
  *      index) and 32 bytes of access key.
- *   2. The other function sends CREATE_GENERAL_OBJECT with alias_object 1 and obj_type
- *      INLAY_OBJ_MKEY. The body has the owner's vhca_id, the number, the access key, and for an
- *      mkey a PD of its own.
- *   3. The alias is good if status in the answer's body is 0. For an mkey, the local key is
+ *   2. The other function sends CREATE_GENERAL_OBJECT with alias_object 1 and type INLAY_OBJ_MKEY.
+ *      The body has the owner's vhca_id, the number, the access key, and for an mkey a PD of its
+ *   own. 3. The alias is good if status in the answer's body is 0. For an mkey, the local key is
  *      obj_id << 8 | a low byte of the caller's choice.
  */
 #ifndef INLAY_DEVX_IFC_OBJECT_H
@@ -20,38 +19,10 @@
 
 #include <inlay/devx/ifc/cmd.h>
 
-/* Takes the place of struct inlay_cmd_in in commands on general objects. */
-struct inlay_general_in {
-	uint32_t dword[4];
-};
-
-enum inlay_general_in_field {
-	INLAY_GENERAL_IN_OPCODE = INLAY_BITS(0x00, 16),
-	INLAY_GENERAL_IN_OBJ_TYPE = INLAY_BITS(0x30, 16),
-	INLAY_GENERAL_IN_OBJ_ID = INLAY_BITS(0x40, 32),     /* modify, query */
-	INLAY_GENERAL_IN_ALIAS_OBJECT = INLAY_BITS(0x60, 1) /* create */
-};
-
-INLAY_LAYOUT(general_in, 0x10);
-
-struct inlay_general_out {
-	uint32_t dword[4];
-};
-
-enum inlay_general_out_field {
-	INLAY_GENERAL_OUT_STATUS = INLAY_BITS(0x00, 8), /* enum inlay_cmd_status */
-	INLAY_GENERAL_OUT_SYNDROME = INLAY_BITS(0x20, 32),
-	INLAY_GENERAL_OUT_OBJ_ID = INLAY_BITS(0x40, 32)
-};
-
-INLAY_LAYOUT(general_out, 0x10);
-
 /* Types of objects, of their events and of aliases. */
 enum inlay_obj_type {
 	INLAY_OBJ_MKEY = 0xff01
 };
-
-/* ---- Aliases ---- */
 
 struct inlay_alias {
 	uint32_t dword[4];
@@ -70,7 +41,7 @@ INLAY_LAYOUT(alias, 0x40);
 INLAY_LAYOUT_AT(alias, access_key, 0x80);
 
 struct inlay_create_alias_in {
-	struct inlay_general_in cmd;
+	struct inlay_cmd_in cmd;
 	struct inlay_alias alias;
 };
 
@@ -78,7 +49,7 @@ INLAY_LAYOUT_SIZE(create_alias_in, 0x50);
 INLAY_LAYOUT_AT(create_alias_in, alias, 0x80);
 
 struct inlay_create_alias_out {
-	struct inlay_general_out cmd;
+	struct inlay_cmd_out cmd;
 	struct inlay_alias alias;
 };
 

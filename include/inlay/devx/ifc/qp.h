@@ -3,10 +3,9 @@
  * inlay/devx/ifc/qp.h: queue pairs: CREATE_QP, the transitions, QUERY_QP; address paths; the GID
  * table of a RoCE port: QUERY_ROCE_ADDRESS.
  *
- *   create_qp_in   cmd | opt_param_mask, ece | qpc | umem of the work queues
- *   modify_qp_in   cmd: qpn | opt_param_mask, ece | qpc | ...
- *                  RST2INIT, INIT2RTR, RTR2RTS, RTS2RTS, SQERR2RTS, INIT2INIT
- *   query_qp_out   cmd | opt_param_mask, ece | qpc | ...
+ *   create_qp_in   cmd | opt_param_mask | qpc | umem of the work queues. The transitions RST2INIT,
+ *                  INIT2RTR, RTR2RTS, RTS2RTS, SQERR2RTS, INIT2INIT: qpn in cmd, and no umem
+ *   query_qp_out   cmd | opt_param_mask | qpc | ...
  *
  * 2ERR_QP and 2RST_QP are a struct inlay_cmd_in with the qpn, from any state.
  *
@@ -22,14 +21,13 @@
  *              counter_set_id; RC: rre rwe rae atomic_mode;
  *              UD: q_key
  *   INIT2RTR   mtu, log_msg_max; RC: remote_qpn next_rcv_psn        RRE RAE RWE PKEY_INDEX
- *              log_rra_max min_rnr_nak, primary path;               LAG_TX_AFF; UD: PKEY_INDEX
- *              DCI: sl (IB) or eth_prio of the path                 Q_KEY; DCI: RAE LAG_TX_AFF
+ *              log_rra_max min_rnr_nak, primary path;               UD: PKEY_INDEX Q_KEY
+ *              DCI: sl (IB) or eth_prio of the path                 DCI: RAE
  *   RTR2RTS    next_send_psn; RC, DCI: retry_count rnr_retry        RRE RAE RWE PM_STATE
  *              log_sra_max log_ack_req_freq, ack_timeout            RNR_TIMEOUT
- *   RTS2RTS, SQERR2RTS                                              as RTR2RTS; UD: Q_KEY SRQN
- *                                                                   CQN_RCV
+ *   RTS2RTS, SQERR2RTS                                              as RTR2RTS; UD: Q_KEY
  *   INIT2INIT                                                       RC: RRE RAE RWE PKEY_INDEX
- *                                                                   PRI_PORT LAG_TX_AFF
+ *                                                                   PRI_PORT
  *
  * The table is from Linux, infiniband/hw/mlx5/qp.c.
  */
@@ -46,17 +44,15 @@ struct inlay_ads {
 };
 
 enum inlay_ads_field {
-	INLAY_ADS_FL = INLAY_BITS(0x00, 1),             /* force loopback; on RoCE needs fl_rc_qp_when_roce_* */
 	INLAY_ADS_PKEY_INDEX = INLAY_BITS(0x10, 16),    /* IB */
 	INLAY_ADS_GRH = INLAY_BITS(0x28, 1),            /* IB */
 	INLAY_ADS_MLID = INLAY_BITS(0x29, 7),           /* IB: source path bits */
 	INLAY_ADS_RLID = INLAY_BITS(0x30, 16),          /* IB: destination LID */
-	INLAY_ADS_ACK_TIMEOUT = INLAY_BITS(0x40, 5),    /* 4.096 us << ack_timeout; 0 for ever. Taken in RTR2RTS */
+	INLAY_ADS_ACK_TIMEOUT = INLAY_BITS(0x40, 5),    /* 4.096 us << ack_timeout; 0: no timeout. Taken in RTR2RTS */
 	INLAY_ADS_SRC_ADDR_INDEX = INLAY_BITS(0x48, 8), /* GID index */
 	INLAY_ADS_HOP_LIMIT = INLAY_BITS(0x58, 8),
 	INLAY_ADS_TCLASS = INLAY_BITS(0x64, 8),
 	INLAY_ADS_FLOW_LABEL = INLAY_BITS(0x6c, 20),
-	INLAY_ADS_ECN = INLAY_BITS(0x108, 2),
 	INLAY_ADS_DSCP = INLAY_BITS(0x10a, 6),          /* RoCE v2: tclass >> 2 */
 	INLAY_ADS_UDP_SPORT = INLAY_BITS(0x110, 16),    /* RoCE v2: 0xc000 .. 0xffff; v1: 0 */
 	INLAY_ADS_ETH_PRIO = INLAY_BITS(0x121, 3),      /* RoCE */
@@ -78,11 +74,9 @@ struct inlay_qpc {
 
 enum inlay_qpc_field {
 	INLAY_QPC_STATE = INLAY_BITS(0x00, 4),                 /* enum inlay_qp_state; query */
-	INLAY_QPC_LAG_TX_PORT_AFFINITY = INLAY_BITS(0x04, 4),  /* with INLAY_QP_OPT_LAG_TX_AFF */
 	INLAY_QPC_ST = INLAY_BITS(0x08, 8),                    /* enum inlay_qp_st */
 	INLAY_QPC_PM_STATE = INLAY_BITS(0x13, 2),              /* INLAY_QP_PM_MIGRATED, in CREATE_QP and RST2INIT */
 	INLAY_QPC_OFFLOAD_TYPE = INLAY_BITS(0x18, 4),          /* 1: rendezvous QP of a tag-matching XRQ, with no_sq */
-	INLAY_QPC_END_PADDING_MODE = INLAY_BITS(0x1c, 2),      /* 0 as it is, 1 pad to the cache line */
 	INLAY_QPC_PD = INLAY_BITS(0x28, 24),
 	INLAY_QPC_MTU = INLAY_BITS(0x40, 3),                   /* 1 .. 5: 256 .. 4096 bytes */
 	INLAY_QPC_LOG_MSG_MAX = INLAY_BITS(0x43, 5),           /* log2 of the longest message: 30; UD: of the MTU */
@@ -99,7 +93,7 @@ enum inlay_qpc_field {
 	INLAY_QPC_LOG_ACK_REQ_FREQ = INLAY_BITS(0x380, 4),     /* log2 of packets between ack requests; usually 8 */
 	INLAY_QPC_LOG_SRA_MAX = INLAY_BITS(0x388, 3),          /* log2 of reads and atomics that we begin */
 	INLAY_QPC_RETRY_COUNT = INLAY_BITS(0x38d, 3),          /* 7 at most */
-	INLAY_QPC_RNR_RETRY = INLAY_BITS(0x390, 3),            /* 7: for ever */
+	INLAY_QPC_RNR_RETRY = INLAY_BITS(0x390, 3),            /* 7: no limit */
 	INLAY_QPC_NEXT_SEND_PSN = INLAY_BITS(0x3c8, 24),
 	INLAY_QPC_CQN_SND = INLAY_BITS(0x3e8, 24),             /* valid even without a send queue */
 	INLAY_QPC_LOG_RRA_MAX = INLAY_BITS(0x488, 3),          /* log2 of reads and atomics that the peer may begin */
@@ -129,13 +123,8 @@ INLAY_LAYOUT(qpc, 0xe8);
 INLAY_LAYOUT_AT(qpc, primary, 0xc0);
 
 enum inlay_qp_st {
-	INLAY_QP_ST_RC = 0x0,
-	INLAY_QP_ST_UC = 0x1,
-	INLAY_QP_ST_UD = 0x2,
-	INLAY_QP_ST_XRC = 0x3,
-	INLAY_QP_ST_DCI = 0x5,
-	INLAY_QP_ST_DCT = 0x6, /* never in CREATE_QP */
-	INLAY_QP_ST_RAW = 0x9
+	INLAY_QP_ST_RC = 0x0, INLAY_QP_ST_UC = 0x1, INLAY_QP_ST_UD = 0x2, INLAY_QP_ST_DCI = 0x5,
+	INLAY_QP_ST_DCT = 0x6, INLAY_QP_ST_RAW = 0x9 /* never in CREATE_QP here */
 };
 
 enum inlay_qp_state {
@@ -148,7 +137,7 @@ enum inlay_qp_pm {
 };
 
 enum inlay_rq_type {
-	INLAY_RQ_TYPE_OWN = 0,    /* receive queue of its own */
+	INLAY_RQ_TYPE_OWN = 0,    /* own receive queue */
 	INLAY_RQ_TYPE_SHARED = 1, /* SRQ, RMP or XRQ by number */
 	INLAY_RQ_TYPE_NONE = 3
 };
@@ -160,19 +149,14 @@ enum inlay_send_dbr_mode {
 };
 
 enum inlay_atomic_mode {
-	INLAY_ATOMIC_MODE_NONE = 0,
 	INLAY_ATOMIC_MODE_IB = 1, /* 8 bytes, as the IB specification has them */
-	INLAY_ATOMIC_MODE_ONLY_8 = 2,
-	INLAY_ATOMIC_MODE_UP_TO_8 = 3,
-	INLAY_ATOMIC_MODE_UP_TO_16 = 4,
-	INLAY_ATOMIC_MODE_UP_TO_32 = 5,
+	INLAY_ATOMIC_MODE_UP_TO_8 = 3, INLAY_ATOMIC_MODE_UP_TO_16 = 4, INLAY_ATOMIC_MODE_UP_TO_32 = 5,
 	INLAY_ATOMIC_MODE_UP_TO_64 = 6
 };
 
+/* Scattering to the CQE; up to 64 bytes needs CQEs of 128 bytes. */
 enum inlay_cs_req {
-	INLAY_CS_REQ_OFF = 0x00,
-	INLAY_CS_REQ_UP_TO_32 = 0x11, /* CQEs of 64 bytes */
-	INLAY_CS_REQ_UP_TO_64 = 0x22  /* CQEs of 128 bytes */
+	INLAY_CS_REQ_OFF = 0x00, INLAY_CS_REQ_UP_TO_32 = 0x11, INLAY_CS_REQ_UP_TO_64 = 0x22
 };
 
 enum inlay_cs_res {
@@ -183,8 +167,7 @@ enum inlay_cs_res {
 enum inlay_qp_opt {
 	INLAY_QP_OPT_RRE = 1 << 1, INLAY_QP_OPT_RAE = 1 << 2, INLAY_QP_OPT_RWE = 1 << 3,
 	INLAY_QP_OPT_PKEY_INDEX = 1 << 4, INLAY_QP_OPT_Q_KEY = 1 << 5, INLAY_QP_OPT_RNR_TIMEOUT = 1 << 6,
-	INLAY_QP_OPT_PM_STATE = 1 << 10, INLAY_QP_OPT_LAG_TX_AFF = 1 << 15, INLAY_QP_OPT_PRI_PORT = 1 << 16,
-	INLAY_QP_OPT_SRQN = 1 << 18, INLAY_QP_OPT_CQN_RCV = 1 << 19, INLAY_QP_OPT_COUNTER_SET_ID = 1 << 25
+	INLAY_QP_OPT_PM_STATE = 1 << 10, INLAY_QP_OPT_PRI_PORT = 1 << 16, INLAY_QP_OPT_COUNTER_SET_ID = 1 << 25
 };
 
 struct inlay_create_qp_in {
@@ -195,8 +178,7 @@ struct inlay_create_qp_in {
 };
 
 enum inlay_create_qp_in_field {
-	INLAY_CREATE_QP_IN_OPT_PARAM_MASK = INLAY_BITS(0x80, 32),  /* 0 */
-	INLAY_CREATE_QP_IN_ECE = INLAY_BITS(0xa0, 32),
+	INLAY_CREATE_QP_IN_OPT_PARAM_MASK = INLAY_BITS(0x80, 32),  /* enum inlay_qp_opt; create: 0 */
 	INLAY_CREATE_QP_IN_WQ_UMEM_OFFSET = INLAY_BITS(0x800, 64), /* bytes */
 	INLAY_CREATE_QP_IN_WQ_UMEM_ID = INLAY_BITS(0x840, 32),
 	INLAY_CREATE_QP_IN_WQ_UMEM_VALID = INLAY_BITS(0x860, 1)    /* the kernel sets it */
@@ -204,21 +186,6 @@ enum inlay_create_qp_in_field {
 
 INLAY_LAYOUT(create_qp_in, 0x110);
 INLAY_LAYOUT_AT(create_qp_in, qpc, 0xc0);
-
-struct inlay_modify_qp_in {
-	struct inlay_cmd_in cmd; /* NUMBER: qpn */
-	uint32_t dword[2];
-	struct inlay_qpc qpc;
-	uint32_t more[4];
-};
-
-enum inlay_modify_qp_in_field {
-	INLAY_MODIFY_QP_IN_OPT_PARAM_MASK = INLAY_BITS(0x80, 32), /* enum inlay_qp_opt */
-	INLAY_MODIFY_QP_IN_ECE = INLAY_BITS(0xa0, 32)
-};
-
-INLAY_LAYOUT(modify_qp_in, 0x110);
-INLAY_LAYOUT_AT(modify_qp_in, qpc, 0xc0);
 
 struct inlay_query_qp_out {
 	struct inlay_cmd_out cmd;
@@ -231,36 +198,18 @@ INLAY_LAYOUT_SIZE(query_qp_out, 0x110);
 INLAY_LAYOUT_AT(query_qp_out, qpc, 0xc0);
 
 /* An entry of a RoCE port's GID table. */
-struct inlay_query_roce_address_in {
-	struct inlay_cmd_in cmd;
-};
-
-enum inlay_query_roce_address_in_field {
-	INLAY_QUERY_ROCE_ADDRESS_IN_ROCE_ADDRESS_INDEX = INLAY_BITS(0x40, 16),
-	INLAY_QUERY_ROCE_ADDRESS_IN_VHCA_PORT_NUM = INLAY_BITS(0x5c, 4)
-};
-
-INLAY_LAYOUT(query_roce_address_in, 0x10);
-
-struct inlay_roce_addr {
+struct inlay_query_roce_address_out {
+	struct inlay_cmd_out cmd;
 	uint8_t source_l3_address[16]; /* GID, as on the wire */
 	uint32_t dword[4];
 };
 
-enum inlay_roce_addr_field {
-	INLAY_ROCE_ADDR_SOURCE_MAC_47_32 = INLAY_BITS(0x90, 16),
-	INLAY_ROCE_ADDR_SOURCE_MAC_31_0 = INLAY_BITS(0xa0, 32)
+enum inlay_query_roce_address_out_field {
+	INLAY_QUERY_ROCE_ADDRESS_OUT_SOURCE_MAC_47_32 = INLAY_BITS(0x110, 16),
+	INLAY_QUERY_ROCE_ADDRESS_OUT_SOURCE_MAC_31_0 = INLAY_BITS(0x120, 32)
 };
 
-INLAY_LAYOUT(roce_addr, 0x20);
-INLAY_LAYOUT_AT(roce_addr, source_l3_address, 0);
-
-struct inlay_query_roce_address_out {
-	struct inlay_cmd_out cmd;
-	struct inlay_roce_addr addr;
-};
-
-INLAY_LAYOUT_SIZE(query_roce_address_out, 0x30);
-INLAY_LAYOUT_AT(query_roce_address_out, addr, 0x80);
+INLAY_LAYOUT(query_roce_address_out, 0x30);
+INLAY_LAYOUT_AT(query_roce_address_out, source_l3_address, 0x80);
 
 #endif

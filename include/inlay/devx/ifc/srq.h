@@ -6,10 +6,8 @@
  *   create_xrq_in   cmd | xrqc: its own fields, tag-matching context, wq
  *   create_dct_in   cmd | dctc | ...
  *
- * XRQ. Its wq is an ordinary shared receive queue, for messages that match no tag. cqn is the CQ of
- * these messages and of list operations. WQEs of a command QP add and remove tags: an RC QP on the
- * XRQ (rq_type SHARED) that is its own peer. With rendezvous offload each connection has a second
- * QP with no_sq and offload_type 1, on which the device reads.
+ * XRQ. Its wq is an ordinary shared receive queue, for messages that match no tag; cqn is the CQ of
+ * these messages and of list operations. devx/xrq.h has the rest.
  *
  * DCT. One command makes it ready: no transitions, no umem, no UAR. Destroying it takes until its
  * drained event has arrived; the kernel waits for that.
@@ -21,21 +19,8 @@
 
 /* ---- XRQ ---- */
 
-/* Tag-matching context, a part of the XRQ's */
-struct inlay_tmc {
-	uint32_t dword[4];
-};
-
-enum inlay_tmc_field {
-	INLAY_TMC_LOG_MATCHING_LIST_SZ = INLAY_BITS(0x00, 4) /* log2 of the list; twice the tags that are wanted */
-};
-
-INLAY_LAYOUT(tmc, 0x10);
-
 struct inlay_xrqc {
-	uint32_t dword[8];
-	struct inlay_tmc tm;
-	uint32_t more[20];
+	uint32_t dword[32];
 	struct inlay_wqc wq;
 };
 
@@ -45,15 +30,15 @@ enum inlay_xrqc_field {
 	INLAY_XRQC_OFFLOAD = INLAY_BITS(0x1c, 4),  /* enum inlay_xrq_offload */
 	INLAY_XRQC_USER_INDEX = INLAY_BITS(0x28, 24),
 	INLAY_XRQC_CQN = INLAY_BITS(0x48, 24),
-	INLAY_XRQC_DC = INLAY_BITS(0x7f, 1)        /* serves DCTs */
+	INLAY_XRQC_DC = INLAY_BITS(0x7f, 1),       /* serves DCTs */
+	INLAY_XRQC_LOG_MATCHING_LIST_SZ = INLAY_BITS(0x100, 4) /* log2 of the list; twice the tags that are wanted */
 };
 
 INLAY_LAYOUT(xrqc, 0x140);
-INLAY_LAYOUT_AT(xrqc, tm, 0x100);
 INLAY_LAYOUT_AT(xrqc, wq, 0x400);
 
 enum inlay_xrq_topology {
-	INLAY_XRQ_TOPOLOGY_NONE = 0, INLAY_XRQ_TOPOLOGY_TAG_MATCHING = 1
+	INLAY_XRQ_TOPOLOGY_TAG_MATCHING = 1
 };
 
 enum inlay_xrq_offload {
@@ -83,7 +68,7 @@ struct inlay_dctc {
 };
 
 enum inlay_dctc_field {
-	INLAY_DCTC_STATE = INLAY_BITS(0x04, 4),          /* enum inlay_dct_state; query */
+	INLAY_DCTC_STATE = INLAY_BITS(0x04, 4),          /* query: 0 active, 1 draining, 2 drained */
 	INLAY_DCTC_OFFLOAD_TYPE = INLAY_BITS(0x18, 4),   /* 1: on a tag-matching XRQ */
 	INLAY_DCTC_USER_INDEX = INLAY_BITS(0x28, 24),
 	INLAY_DCTC_CQN = INLAY_BITS(0x48, 24),
@@ -104,18 +89,11 @@ enum inlay_dctc_field {
 	INLAY_DCTC_PKEY_INDEX = INLAY_BITS(0x150, 16),
 	INLAY_DCTC_MY_ADDR_INDEX = INLAY_BITS(0x168, 8), /* GID index */
 	INLAY_DCTC_HOP_LIMIT = INLAY_BITS(0x178, 8),
-	INLAY_DCTC_DC_ACCESS_KEY_VIOLATION_COUNT = INLAY_BITS(0x180, 32),
 	INLAY_DCTC_ETH_PRIO = INLAY_BITS(0x1b5, 3),
-	INLAY_DCTC_ECN = INLAY_BITS(0x1b8, 2),
-	INLAY_DCTC_DSCP = INLAY_BITS(0x1ba, 6),
-	INLAY_DCTC_ECE = INLAY_BITS(0x1e0, 32)
+	INLAY_DCTC_DSCP = INLAY_BITS(0x1ba, 6)
 };
 
 INLAY_LAYOUT(dctc, 0x40);
-
-enum inlay_dct_state {
-	INLAY_DCT_STATE_ACTIVE = 0, INLAY_DCT_STATE_DRAINING = 1, INLAY_DCT_STATE_DRAINED = 2
-};
 
 struct inlay_create_dct_in {
 	struct inlay_cmd_in cmd;

@@ -3,17 +3,16 @@
  * inlay/devx/ifc/wq.h: work queues, and receive memory pools (RMP): CREATE_RMP, MODIFY_RMP,
  * QUERY_RMP.
  *
- *   create_rmp_in    cmd | ... | rmpc: its own fields | wq
- *   modify_rmp_in    cmd: present state, rmpn | mask | ... | rmpc: new state | wq
+ *   create_rmp_in    cmd | ... | rmpc: its own fields | wq. MODIFY_RMP: rmpn and the present state
+ *                    in cmd, then a mask; the new state in rmpc
  *   query_rmp_out    cmd | ... | rmpc
  *
  * A work queue is 2^log_wq_sz entries of 2^log_wq_stride bytes at wq_umem_offset of wq_umem_id, and
  * an 8-byte doorbell record at dbr_addr of dbr_umem_id: dword 0 the receive counter, dword 1 the
- * send counter. The XRQ of srq.h has the same one, and so have the SQ and RQ contexts, which inlay
- * does not lay out.
+ * send counter. The XRQ of srq.h has one too; so have SQ and RQ contexts, which inlay lacks.
  *
- * A verbs SRQ is made of an RMP: QPs name it by number (rq_type SHARED) and bring their CQs. It is
- * created in state RDY. Setting lwm by MODIFY_RMP arms its limit event.
+ * A verbs SRQ is an RMP: QPs name it by number (rq_type SHARED) and bring their CQs. It is created
+ * in state RDY. Setting lwm by MODIFY_RMP arms its limit event.
  */
 #ifndef INLAY_DEVX_IFC_WQ_H
 #define INLAY_DEVX_IFC_WQ_H
@@ -36,8 +35,6 @@ enum inlay_wqc_field {
 	INLAY_WQC_LOG_WQ_SZ = INLAY_BITS(0x11b, 5),           /* log2 of the entries; SQ: of the WQEBBs */
 	INLAY_WQC_DBR_UMEM_VALID = INLAY_BITS(0x120, 1),      /* the kernel sets it */
 	INLAY_WQC_WQ_UMEM_VALID = INLAY_BITS(0x121, 1),       /* the kernel sets it */
-	INLAY_WQC_LOG_WQE_NUM_OF_STRIDES = INLAY_BITS(0x134, 4), /* signed: log2 - 9; < 0: ext_stride_num_range */
-	INLAY_WQC_LOG_WQE_STRIDE_SIZE = INLAY_BITS(0x13d, 3), /* log2 of a stride's bytes, minus 6 */
 	INLAY_WQC_DBR_UMEM_ID = INLAY_BITS(0x140, 32),
 	INLAY_WQC_WQ_UMEM_ID = INLAY_BITS(0x160, 32),
 	INLAY_WQC_WQ_UMEM_OFFSET = INLAY_BITS(0x180, 64)      /* bytes */
@@ -46,7 +43,7 @@ enum inlay_wqc_field {
 INLAY_LAYOUT(wqc, 0xc0);
 
 enum inlay_wq_type {
-	INLAY_WQ_LINKED_LIST = 0, INLAY_WQ_CYCLIC = 1, INLAY_WQ_LINKED_LIST_STRIDING = 2, INLAY_WQ_CYCLIC_STRIDING = 3
+	INLAY_WQ_LINKED_LIST = 0, INLAY_WQ_CYCLIC = 1
 };
 
 /* The state of an RMP, an RQ, an SQ. */
@@ -62,8 +59,7 @@ struct inlay_rmpc {
 };
 
 enum inlay_rmpc_field {
-	INLAY_RMPC_STATE = INLAY_BITS(0x08, 4),               /* enum inlay_wq_state; create: RDY */
-	INLAY_RMPC_BASIC_CYCLIC_RCV_WQE = INLAY_BITS(0x20, 1) /* cyclic, no next segments; needs the capability */
+	INLAY_RMPC_STATE = INLAY_BITS(0x08, 4) /* enum inlay_wq_state; create: RDY */
 };
 
 INLAY_LAYOUT(rmpc, 0xf0);
@@ -75,22 +71,13 @@ struct inlay_create_rmp_in {
 	struct inlay_rmpc rmpc;
 };
 
-INLAY_LAYOUT_SIZE(create_rmp_in, 0x110);
+enum inlay_create_rmp_in_field { /* both for MODIFY_RMP alone */
+	INLAY_CREATE_RMP_IN_RMP_STATE = INLAY_BITS(0x40, 4),  /* the present one */
+	INLAY_CREATE_RMP_IN_BITMASK_LWM = INLAY_BITS(0xbf, 1) /* take lwm, which arms the limit */
+};
+
+INLAY_LAYOUT(create_rmp_in, 0x110);
 INLAY_LAYOUT_AT(create_rmp_in, rmpc, 0x100);
-
-struct inlay_modify_rmp_in {
-	struct inlay_cmd_in cmd; /* NUMBER: rmpn */
-	uint32_t dword[4];
-	struct inlay_rmpc rmpc;
-};
-
-enum inlay_modify_rmp_in_field {
-	INLAY_MODIFY_RMP_IN_RMP_STATE = INLAY_BITS(0x40, 4),  /* the present one */
-	INLAY_MODIFY_RMP_IN_BITMASK_LWM = INLAY_BITS(0xbf, 1) /* take lwm, which arms the limit */
-};
-
-INLAY_LAYOUT(modify_rmp_in, 0x110);
-INLAY_LAYOUT_AT(modify_rmp_in, rmpc, 0x100);
 
 struct inlay_query_rmp_out {
 	struct inlay_cmd_out cmd;

@@ -1,0 +1,592 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * inventory.c: an inventory's states and arguments, maps that change under it, devices, copies, growth;
+ * and inventories, shared ones and pools of every size in memory wherever it begins.
+ */
+#include "rig.h"
+
+enum state { FRESH, STARTED, STOPPED, STATES };
+
+static struct inlay_inventory *inventory_in(enum state s)
+{
+	struct inlay_inventory *inv = inventory_make(4);
+
+	if (s != FRESH)
+		must(inlay_inventory_start(inv));
+	if (s == STOPPED)
+		must(inlay_inventory_stop(inv));
+	return inv;
+}
+
+/* Every function in every state */
+static void inventory_states(void **state)
+{
+	static const int results[][STATES] = {
+		{0, -EBADFD, 0},             /* start */
+		{-EBADFD, 0, -EBADFD},       /* stop */
+		{-EBADFD, 0, -EBADFD},       /* get_by_args */
+		{-EBADFD, 0, -EBADFD},       /* get_by_addr */
+		{-EBADFD, 0, -EBADFD},       /* get_by_data */
+		{-EBADFD, 0, -EBADFD},       /* dup */
+		{-EBADFD, 0, -EBADFD},       /* expand */
+		{0, -EBADFD, -EBADFD},       /* set_user_data */
+		{0, -EBADFD, -EBADFD},       /* set_dev */
+		{0, 0, 0},                   /* destroy */
+	};
+	struct inlay_inventory *inv, *other = inventory_started(2);
+	struct inlay_buf *src = NULL, *b = NULL;
+	void *more;
+	struct map t, stopped;
+	uint32_t f, s;
+	int got;
+
+	(void)state;
+	map_make(&t, 1);
+	map_make(&stopped, 1);
+	must(inlay_mmap_stop(&stopped.m));
+	must(inlay_inventory_get_by_data(other, &t.m, t.mem, 64, &src));
+	for (f = 0; f < ARRAY(results); f++) {
+		for (s = 0; s < STATES; s++) {
+			inv = inventory_in((enum state)s);
+			more = given(inlay_inventory_size(3));
+			b = NULL;
+			got = f == 0 ? inlay_inventory_start(inv) : f == 1 ? inlay_inventory_stop(inv) :
+			      f == 2 ? inlay_inventory_get_by_args(inv, &t.m, t.mem, 64, t.mem, 64, &b) :
+			      f == 3 ? inlay_inventory_get_by_addr(inv, &t.m, t.mem, 64, &b) :
+			      f == 4 ? inlay_inventory_get_by_data(inv, &t.m, t.mem, 64, &b) :
+			      f == 5 ? inlay_inventory_dup(inv, src, &b) :
+			      f == 6 ? inlay_inventory_expand(inv, more, inlay_inventory_size(3), 3) :
+			      f == 7 ? inlay_inventory_set_user_data(inv, 5) :
+			      f == 8 ? inlay_inventory_set_dev(inv, 0) : inlay_inventory_destroy(inv);
+			if (got != results[f][s])
+				fail_msg("function %u in state %u: %d", f, s, got);
+			assert_int_equal(inlay_inventory_num_elements(inv), f == 6 && !got ? 7 : 4);
+			assert_int_equal(inlay_inventory_num_free(inv), f == 6 && !got ? 7 : b ? 3 : 4);
+			assert_int_equal(inlay_inventory_user_data(inv), f == 7 && !got ? 5 : 0);
+			/* A stopped one takes its buffers back, and is not destroyed before */
+			if (b) {
+				assert_int_equal(inlay_inventory_destroy(inv), -EBUSY);
+				assert_int_equal(inlay_buf_data_len(b), f == 3 ? 0 : 64);
+				assert_ptr_equal(inlay_buf_data(b), t.mem);
+				must(inlay_inventory_stop(inv));
+				assert_int_equal(inlay_inventory_get_by_addr(inv, &t.m, t.mem, 64, &b), -EBADFD);
+				must(inlay_buf_dec_refcount(b, NULL));
+			}
+			inventory_free(inv);
+			given_free(more);
+		}
+	}
+	/* The mmap's state */
+	inv = inventory_in(STARTED);
+	assert_int_equal(inlay_inventory_get_by_data(inv, &stopped.m, stopped.mem, 64, &b), -EBADFD);
+	must(inlay_buf_dec_refcount(src, NULL));
+	assert_int_equal(inlay_inventory_dup(inv, src, &b), -EBADFD);
+	inventory_free(inv);
+	inventory_free(other);
+	map_free(&t);
+	map_free(&stopped);
+}
+
+static void inventory_arguments(void **state)
+{
+	size_t size = inlay_inventory_size(4);
+	uint8_t *memory = (uint8_t *)given(size + 64);
+	struct inlay_inventory *inv = NULL;
+	struct inlay_buf *b[4];
+	struct map t;
+	uint32_t i;
+
+	(void)state;
+	map_make(&t, 1);
+	assert_int_equal(inlay_inventory_size(0), 0);
+	assert_int_equal(inlay_inventory_size((1u << 30) + 1), 0);
+	assert_int_equal(inlay_inventory_create(NULL, size, 4, &inv), -EINVAL);
+	assert_int_equal(inlay_inventory_create(memory, size, 0, &inv), -EINVAL);
+	assert_int_equal(inlay_inventory_create(memory, size - 1, 4, &inv), -ENOBUFS);
+	assert_int_equal(inlay_inventory_create(memory + 32, size, 4, &inv), -EINVAL);
+	assert_null(inv);
+	must(inlay_inventory_create(memory + 64, size, 4, &inv));
+	must(inlay_inventory_set_user_data(inv, 77));
+	must(inlay_inventory_start(inv));
+	assert_int_equal(inlay_inventory_user_data(inv), 77);
+	{
+		/* Where a buffer may be */
+		struct {
+			uint8_t *addr;
+			size_t len;
+			uint8_t *data;
+			size_t data_len;
+			int result;
+		} tries[] = {
+			{t.mem, RANGE_BYTES, t.mem, RANGE_BYTES, 0},
+			{t.mem, RANGE_BYTES + 1, t.mem, 0, -EINVAL},
+			{t.mem - 1, 2, t.mem, 0, -EINVAL},
+			{t.mem + RANGE_BYTES - 1, 1, t.mem + RANGE_BYTES, 0, 0},
+			{t.mem + RANGE_BYTES - 1, 2, t.mem + RANGE_BYTES, 0, -EINVAL},
+			{t.mem + RANGE_BYTES, 1, t.mem + RANGE_BYTES, 0, -EINVAL},
+			{t.mem + 2 * RANGE_BYTES, 100, t.mem + 2 * RANGE_BYTES, 100, 0},
+			{t.mem + 4 * RANGE_BYTES + 8, 100, t.mem + 4 * RANGE_BYTES + 8, 100, 0},
+			{t.mem, 3 * RANGE_BYTES, t.mem, 0, -EINVAL},
+			{t.mem, SIZE_MAX, t.mem, 0, -EINVAL},
+			{t.mem + 8, SIZE_MAX - 4, t.mem + 8, 0, -EINVAL},
+			{t.mem + 8, 0, t.mem + 8, 0, 0},
+			{NULL, 0, NULL, 0, -EINVAL},
+			{t.mem, SIZE_MAX, t.mem, SIZE_MAX, -EINVAL},
+			{t.mem, 64, t.mem, 1ull << 31, -EINVAL},
+		};
+		const struct inlay_range *r;
+		struct inlay_buf *x = NULL;
+
+		for (i = 0; i < 3 * ARRAY(tries); i++) {
+			size_t k = i < ARRAY(tries) ? i : rnd_below(ARRAY(tries));
+
+			if (inlay_inventory_get_by_args(inv, &t.m, tries[k].addr, tries[k].len, tries[k].data, tries[k].data_len, &x) !=
+			    tries[k].result)
+				fail_msg("buffer %zu", k);
+			if (tries[k].result)
+				continue;
+			r = inlay_mmap_find(&t.m, tries[k].addr, tries[k].len);
+			assert_non_null(r);
+			assert_int_equal(inlay_buf_lkey(x), r->lkey);
+			assert_int_equal(inlay_buf_rkey(x), r->rkey);
+			assert_ptr_equal(inlay_buf_mmap(x), &t.m);
+			assert_int_equal(inlay_mmap_num_bufs(&t.m), 1);
+			assert_int_equal(inlay_mmap_stop(&t.m), -EBUSY);
+			must(inlay_buf_dec_refcount(x, NULL));
+		}
+	}
+	/* All four, and no fifth; each one a line of its own */
+	for (i = 0; i < 4; i++) {
+		must(inlay_inventory_get_by_data(inv, &t.m, t.mem + 64 * i, 64, &b[i]));
+		assert_int_equal((uintptr_t)b[i] % 64, 0);
+		assert_true((uint8_t *)b[i] >= memory + 64 && (uint8_t *)(b[i] + 1) <= memory + 64 + size);
+		assert_true(!i || b[i] != b[i - 1]);
+	}
+	assert_int_equal(inlay_inventory_get_by_data(inv, &t.m, t.mem, 64, &b[0]), -EAGAIN);
+	assert_int_equal(inlay_inventory_dup(inv, b[0], &b[0]), -EAGAIN);
+	assert_int_equal(inlay_inventory_get_by_data(inv, &t.m, t.mem - 1, 64, &b[0]), -EINVAL);
+	assert_int_equal(inlay_inventory_destroy(inv), -EBUSY);
+	assert_int_equal(put_all(b, 4), 4);
+	assert_int_equal(put_all(b, 4), 0);
+	/* What was given back goes out again */
+	for (i = 0; i < 4; i++) {
+		struct inlay_buf *x = NULL;
+
+		must(inlay_inventory_get_by_data(inv, &t.m, t.mem, 64, &x));
+		assert_true(x == b[0] || x == b[1] || x == b[2] || x == b[3]);
+		must(inlay_buf_dec_refcount(x, NULL));
+	}
+	must(inlay_inventory_destroy(inv));
+	given_free(memory);
+	map_free(&t);
+}
+
+/* The mmap comes back with other keys: none of the old ones is ever seen */
+static void restarted(void **state)
+{
+	struct inlay_inventory *inv = inventory_started(4);
+	struct inlay_buf *b = NULL;
+	struct map t;
+	uint32_t old = 0, i;
+
+	(void)state;
+	map_make(&t, 1);
+	for (i = 0; i < 4; i++) {
+		must(inlay_inventory_get_by_data(inv, &t.m, t.mem + 4 * RANGE_BYTES, 64, &b));
+		assert_int_equal(inlay_buf_lkey(b), inlay_mmap_find(&t.m, t.mem + 4 * RANGE_BYTES, 64)->lkey);
+		assert_true(inlay_buf_lkey(b) != old);
+		old = inlay_buf_lkey(b);
+		must(inlay_buf_dec_refcount(b, NULL));
+		must(inlay_mmap_stop(&t.m));
+		assert_int_equal(inlay_inventory_get_by_data(inv, &t.m, t.mem + 4 * RANGE_BYTES, 64, &b), -EBADFD);
+		if (i == 1) {
+			/* The third range is the second one now */
+			must(inlay_mmap_rm(&t.m, (uintptr_t)(t.mem + 2 * RANGE_BYTES), RANGE_BYTES));
+		}
+		must(inlay_mmap_start(&t.m));
+	}
+	assert_int_equal(inlay_inventory_get_by_data(inv, &t.m, t.mem + 2 * RANGE_BYTES, 64, &b), -EINVAL);
+	inventory_free(inv);
+	map_free(&t);
+}
+
+/* The range found last was the last of many, and they have become few: what is left of it in the mmap's memory is not looked at */
+static void fewer(void **state)
+{
+	enum { MANY = 40 };
+	struct inlay_inventory *inv = inventory_started(4);
+	uint8_t *mem = (uint8_t *)pages(MANY * 512);
+	void *memory = given(inlay_mmap_size(1, MANY));
+	struct inlay_buf *b = NULL;
+	struct inlay_mmap m;
+	uint32_t i;
+
+	(void)state;
+	must(inlay_mmap_create(&m, memory, inlay_mmap_size(1, MANY), 1, MANY));
+	for (i = 0; i < MANY; i++)
+		must(inlay_mmap_add(&m, inlay_source_host(mem + 512 * i, 256)));
+	must(inlay_mmap_start(&m));
+	must(inlay_inventory_get_by_data(inv, &m, mem + 512 * (MANY - 1), 256, &b));
+	must(inlay_buf_dec_refcount(b, NULL));
+	must(inlay_mmap_stop(&m));
+	for (i = 2; i < MANY; i++)
+		must(inlay_mmap_rm(&m, (uintptr_t)(mem + 512 * i), 256));
+	must(inlay_mmap_start(&m));
+	assert_int_equal(inlay_inventory_get_by_data(inv, &m, mem + 512 * (MANY - 1), 256, &b), -EINVAL);
+	must(inlay_mmap_destroy(&m));
+	inventory_free(inv);
+	given_free(memory);
+	free(mem);
+}
+
+/* Keys of the second device */
+static void devices(void **state)
+{
+	struct inlay_inventory *first = inventory_started(4), *second = inventory_make(4), *third = inventory_make(4);
+	struct inlay_buf *a = NULL, *b = NULL, *c = NULL, *all[3];
+	struct inlay_keys keys, keys0;
+	struct inlay_pool *pool = NULL;
+	struct inlay_array array;
+	struct map t, lone;
+
+	(void)state;
+	map_make(&t, 2);
+	map_make(&lone, 1);
+	must(inlay_inventory_set_dev(second, 1));
+	must(inlay_inventory_start(second));
+	must(inlay_inventory_set_dev(third, 2));
+	must(inlay_inventory_start(third));
+	must(inlay_inventory_get_by_data(first, &t.m, t.mem + 2 * RANGE_BYTES, 64, &a));
+	must(inlay_inventory_get_by_data(second, &t.m, t.mem + 2 * RANGE_BYTES, 64, &b));
+	must(inlay_mmap_keys(&t.m, 1, 0, &keys0));
+	must(inlay_mmap_keys(&t.m, 1, 1, &keys));
+	assert_true(keys.lkey != keys0.lkey);
+	assert_int_equal(inlay_buf_lkey(a), keys0.lkey);
+	assert_int_equal(inlay_buf_rkey(a), keys0.rkey);
+	assert_int_equal(inlay_buf_lkey(b), keys.lkey);
+	assert_int_equal(inlay_buf_rkey(b), keys.rkey);
+	assert_int_equal(inlay_inventory_get_by_data(third, &t.m, t.mem, 64, &c), -ENOENT);
+	assert_int_equal(inlay_inventory_dup(third, a, &c), -ENOENT);
+	assert_int_equal(inlay_inventory_get_by_data(second, &lone.m, lone.mem, 64, &c), -ENOENT);
+	assert_int_equal(inlay_inventory_num_free(second), 3);
+	/* Copies have the keys for where they go */
+	must(inlay_inventory_dup(second, a, &c));
+	assert_int_equal(inlay_buf_lkey(c), keys.lkey);
+	must(inlay_buf_dec_refcount(c, NULL));
+	must(inlay_inventory_dup(first, b, &c));
+	assert_int_equal(inlay_buf_rkey(c), keys0.rkey);
+	all[0] = a;
+	all[1] = b;
+	all[2] = c;
+	assert_int_equal(put_all(all, 3), 3);
+	/* Pool and array */
+	must(inlay_pool_create(given(inlay_pool_size(4)), inlay_pool_size(4), 4, 64, &t.m, &pool));
+	must(inlay_inventory_set_dev(&pool->inventory, 2));
+	assert_int_equal(inlay_pool_start(pool), -ENOENT);
+	must(inlay_inventory_set_dev(&pool->inventory, 1));
+	must(inlay_pool_start(pool));
+	assert_int_equal(inlay_inventory_set_dev(&pool->inventory, 0), -EBADFD);
+	must(inlay_pool_alloc(pool, &a));
+	must(inlay_mmap_keys(&t.m, 0, 1, &keys));
+	assert_int_equal(inlay_buf_lkey(a), keys.lkey);
+	must(inlay_buf_dec_refcount(a, NULL));
+	must(inlay_pool_destroy(pool));
+	given_free(pool);
+	assert_int_equal(inlay_array_start(&array, &t.m, 4, 64, 0, 2), -ENOENT);
+	must(inlay_array_start(&array, &t.m, 4, 64, 0, 1));
+	assert_int_equal(inlay_array_sge(&array, 0).lkey, keys.lkey);
+	assert_int_equal(array.keys.rkey, keys.rkey);
+	must(inlay_array_stop(&array));
+	inventory_free(first);
+	inventory_free(second);
+	inventory_free(third);
+	map_free(&t);
+	map_free(&lone);
+}
+
+static void copies(void **state)
+{
+	struct inlay_inventory *inv = inventory_started(8), *other = inventory_started(3);
+	struct inlay_buf *b[3], *copy = NULL, *at = NULL;
+	struct map t;
+	uint32_t i;
+
+	(void)state;
+	map_make(&t, 1);
+	for (i = 0; i < 3; i++) {
+		must(inlay_inventory_get_by_args(inv, &t.m, t.mem + 2 * i * RANGE_BYTES, 64, t.mem + 2 * i * RANGE_BYTES + i, 5 + i, &b[i]));
+		t.mem[2 * i * RANGE_BYTES] = (uint8_t)(i + 1);
+	}
+	must(inlay_buf_chain_list(b[0], b[1]));
+	must(inlay_buf_chain_list(b[0], b[2]));
+	must(inlay_buf_inc_refcount(b[0], NULL));
+	assert_int_equal(inlay_inventory_dup(inv, b[1], &copy), -EINVAL);
+	/* Into the same inventory and into another, just large enough: other descriptors, the same memory, one reference */
+	for (i = 0; i < 2; i++) {
+		must(inlay_inventory_dup(i ? inv : other, b[0], &copy));
+		assert_int_equal(inlay_buf_list_len(copy), 3);
+		assert_int_equal(inlay_buf_refcount(copy), 1);
+		assert_int_equal(inlay_mmap_num_bufs(&t.m), 6);
+		for (at = copy; at; at = inlay_buf_next(at)) {
+			struct inlay_buf *src = at == copy ? b[0] : at == inlay_buf_last(copy) ? b[2] : b[1];
+
+			assert_ptr_not_equal(at, src);
+			assert_ptr_equal(inlay_buf_head(at), inlay_buf_head(src));
+			assert_int_equal(inlay_buf_len(at), inlay_buf_len(src));
+			assert_ptr_equal(inlay_buf_data(at), inlay_buf_data(src));
+			assert_int_equal(inlay_buf_data_len(at), inlay_buf_data_len(src));
+			assert_int_equal(inlay_buf_lkey(at), inlay_buf_lkey(src));
+			assert_int_equal(inlay_buf_rkey(at), inlay_buf_rkey(src));
+		}
+		/* Windows are its own, the payload is not */
+		inlay_buf_set_data_len(copy, 0);
+		assert_int_equal(inlay_buf_data_len(b[0]), 5);
+		t.mem[0] = 99;
+		assert_int_equal(*(uint8_t *)inlay_buf_head(copy), 99);
+		if (!i)
+			assert_int_equal(inlay_inventory_num_free(other), 0);
+		must(inlay_buf_dec_refcount(copy, NULL));
+		assert_int_equal(inlay_inventory_num_free(other), 3);
+		assert_int_equal(inlay_inventory_num_free(inv), 5);
+	}
+	/* One descriptor too few: none is taken */
+	must(inlay_inventory_get_by_data(other, &t.m, t.mem, 64, &at));
+	assert_int_equal(inlay_inventory_dup(other, b[0], &copy), -EAGAIN);
+	assert_int_equal(inlay_inventory_num_free(other), 2);
+	assert_int_equal(inlay_mmap_num_bufs(&t.m), 4);
+	must(inlay_buf_dec_refcount(at, NULL));
+	must(inlay_buf_dec_refcount(b[0], NULL));
+	must(inlay_buf_dec_refcount(b[0], NULL));
+	inventory_free(inv);
+	inventory_free(other);
+	map_free(&t);
+}
+
+/* Lists across inventories, and descriptors added while buffers are out */
+static void expanded(void **state)
+{
+	struct inlay_inventory *inv = inventory_started(2), *other = inventory_started(2);
+	struct inlay_buf *b[12], *x = NULL;
+	uint8_t *piece[3];
+	struct map t;
+	size_t size;
+	uint32_t i, k;
+
+	(void)state;
+	map_make(&t, 1);
+	must(inlay_inventory_get_by_data(inv, &t.m, t.mem, 64, &b[0]));
+	for (k = 0; k < 3; k++) {
+		size = inlay_inventory_size(3);
+		piece[k] = (uint8_t *)given(size + 64);
+		assert_int_equal(inlay_inventory_expand(inv, NULL, size, 3), -EINVAL);
+		assert_int_equal(inlay_inventory_expand(inv, piece[k], size - 64, 3), -ENOBUFS);
+		assert_int_equal(inlay_inventory_expand(inv, piece[k] + 8, size, 3), -EINVAL);
+		assert_int_equal(inlay_inventory_expand(inv, piece[k], size, 0), -EINVAL);
+		assert_int_equal(inlay_inventory_num_elements(inv), 2 + 3 * k);
+		must(inlay_inventory_expand(inv, piece[k], size, 3));
+		assert_int_equal(inlay_inventory_num_elements(inv), 5 + 3 * k);
+		assert_int_equal(inlay_inventory_num_free(inv), 4 + 3 * k);
+	}
+	assert_int_equal(inlay_inventory_expand(inv, piece[0], SIZE_MAX, 1u << 30), -EINVAL);
+	for (i = 1; i < 11; i++)
+		must(inlay_inventory_get_by_data(inv, &t.m, t.mem + 64 * i, 64, &b[i]));
+	assert_int_equal(inlay_inventory_get_by_data(inv, &t.m, t.mem, 64, &x), -EAGAIN);
+	for (i = 0; i < 11; i++)
+		for (k = 0; k < i; k++)
+			assert_ptr_not_equal(b[i], b[k]);
+	must(inlay_inventory_get_by_data(other, &t.m, t.mem, 64, &x));
+	must(inlay_buf_chain_list(x, b[0]));
+	for (i = 1; i < 11; i++)
+		must(inlay_buf_chain_list(x, b[i]));
+	assert_int_equal(inlay_buf_list_len(x), 12);
+	must(inlay_buf_dec_refcount(x, NULL));
+	assert_int_equal(inlay_inventory_num_free(inv), 11);
+	assert_int_equal(inlay_inventory_num_free(other), 2);
+	assert_int_equal(inlay_mmap_num_bufs(&t.m), 0);
+	inventory_free(inv);
+	inventory_free(other);
+	for (k = 0; k < 3; k++)
+		given_free(piece[k]);
+	map_free(&t);
+}
+
+/* No map at all, one that was destroyed, and an inventory that was: told, whatever was got before */
+static void nothing_there(void **state)
+{
+	struct inlay_inventory *inv = inventory_make(2);
+	struct inlay_pool *pool = NULL;
+	struct inlay_buf *b = NULL;
+	struct map t, gone;
+	int round_no;
+
+	(void)state;
+	map_make(&t, 1);
+	map_make(&gone, 1);
+	for (round_no = 0; round_no < 3; round_no++) {
+		must(inlay_inventory_start(inv));
+		/* Before the first get, after one, and after a stop and a start */
+		assert_int_equal(inlay_inventory_get_by_data(inv, NULL, t.mem, 64, &b), -EINVAL);
+		assert_null(b);
+		must(inlay_inventory_get_by_data(inv, &t.m, t.mem, 64, &b));
+		must(inlay_buf_dec_refcount(b, NULL));
+		b = NULL;
+		must(inlay_mmap_stop(&t.m));
+		assert_int_equal(inlay_inventory_get_by_data(inv, NULL, t.mem, 64, &b), -EINVAL);
+		assert_int_equal(inlay_inventory_get_by_data(inv, &t.m, t.mem, 64, &b), -EBADFD);
+		must(inlay_mmap_start(&t.m));
+		assert_int_equal(inlay_inventory_get_by_data(inv, NULL, t.mem, 64, &b), -EINVAL);
+		must(inlay_inventory_stop(inv));
+	}
+	must(inlay_inventory_start(inv));
+	must(inlay_inventory_get_by_data(inv, &gone.m, gone.mem, 64, &b));
+	must(inlay_buf_dec_refcount(b, NULL));
+	must(inlay_mmap_destroy(&gone.m));
+	assert_int_equal(inlay_inventory_get_by_data(inv, &gone.m, gone.mem, 64, &b), -EBADFD);
+	given_free(gone.state);
+	free(gone.mem);
+	must(inlay_inventory_destroy(inv));
+	assert_int_equal(inlay_inventory_start(inv), -EBADFD);
+	assert_int_equal(inlay_inventory_stop(inv), -EBADFD);
+	assert_int_equal(inlay_inventory_get_by_data(inv, &t.m, t.mem, 64, &b), -EBADFD);
+	given_free(inv);
+	must(inlay_pool_create(given(inlay_pool_size(2)), inlay_pool_size(2), 2, 4096, &t.m, &pool));
+	must(inlay_pool_destroy(pool));
+	assert_int_equal(inlay_pool_start(pool), -EBADFD);
+	assert_int_equal(inlay_pool_alloc(pool, &b), -EBADFD);
+	assert_int_equal(inlay_mmap_num_bufs(&t.m), 0);
+	given_free(pool);
+	map_free(&t);
+}
+
+/* ---- sizes ---- */
+
+enum { INVENTORY, POOL, SHARED, KINDS };
+
+/* What has as many descriptors as it was asked for, and what they are got from */
+struct stock {
+	uint32_t kind;
+	struct inlay_inventory *inv, *from;
+	struct inlay_pool *pool;
+	struct inlay_magazine mag;
+};
+
+static size_t stock_size(uint32_t kind, uint32_t num)
+{
+	return kind == POOL ? inlay_pool_size(num) : inlay_inventory_size(num);
+}
+
+static void stock_make(struct stock *x, uint32_t kind, void *memory, uint32_t num, struct map *t)
+{
+	x->kind = kind;
+	if (kind == POOL) {
+		must(inlay_pool_create(memory, stock_size(kind, num), num, 64, &t->m, &x->pool));
+		must(inlay_pool_start(x->pool));
+		x->inv = x->from = &x->pool->inventory;
+		return;
+	}
+	must(inlay_inventory_create(memory, stock_size(kind, num), num, &x->inv));
+	x->from = x->inv;
+	if (kind == SHARED) {
+		must(inlay_inventory_share(x->inv));
+		must(inlay_magazine_attach(&x->mag, x->inv));
+		x->from = &x->mag.inventory;
+	}
+	must(inlay_inventory_start(x->inv));
+}
+
+static int stock_get(struct stock *x, struct map *t, struct inlay_buf **b)
+{
+	return x->kind == POOL ? inlay_pool_alloc(x->pool, b) : inlay_inventory_get_by_addr(x->from, &t->m, t->mem, 64, b);
+}
+
+static void stock_gone(struct stock *x)
+{
+	if (x->kind == SHARED)
+		inlay_magazine_detach(&x->mag);
+	must(x->kind == POOL ? inlay_pool_destroy(x->pool) : inlay_inventory_destroy(x->inv));
+}
+
+/* All are got, each once and within the memory, then none; they come back in any order, and again */
+static void all_of(struct stock *x, struct map *t, uint32_t num, const uint8_t *memory, size_t size)
+{
+	static struct inlay_buf *bufs[1000];
+	uint32_t live = x->kind == POOL, i, k, round;
+	struct inlay_buf *b = NULL;
+
+	for (round = 0; round < 3; round++) {
+		for (i = 0; i < num; i++) {
+			assert_int_equal(inlay_inventory_num_free(x->inv), num - i);
+			must(stock_get(x, t, &bufs[i]));
+			assert_int_equal((uintptr_t)bufs[i] % 64, 0);
+			assert_true((uint8_t *)bufs[i] >= memory && (uint8_t *)(bufs[i] + 1) <= memory + size);
+			assert_int_equal(inlay_buf_refcount(bufs[i]), 1);
+			bufs[i]->rkey = round * num + i;
+		}
+		for (i = 0; i < num; i++)
+			assert_int_equal(bufs[i]->rkey, round * num + i);
+		assert_int_equal(stock_get(x, t, &b), -EAGAIN);
+		assert_int_equal(inlay_inventory_num_free(x->inv), 0);
+		assert_int_equal(inlay_mmap_num_bufs(&t->m), num + live);
+		for (i = num; i; i--) {
+			k = rnd_below(i);
+			must(inlay_inventory_dec_refcount(x->from, bufs[k], NULL));
+			assert_int_equal(inlay_buf_refcount(bufs[k]), 0);
+			assert_int_equal(inlay_inventory_dec_refcount(x->from, bufs[k], NULL), -EBADFD);
+			bufs[k] = bufs[i - 1];
+		}
+		assert_int_equal(inlay_inventory_num_free(x->inv), num);
+		assert_int_equal(inlay_mmap_num_bufs(&t->m), live);
+	}
+}
+
+/* As many as fill blocks, one less and one more, in memory wherever it begins, of which nothing else is written to */
+static void sizes(void **state)
+{
+	static const uint32_t nums[] = {1, 2, 61, 62, 63, 64, 65, 123, 124, 125, 126, 127, 310, 1000};
+	static const uint32_t lines[] = {0, 1, 2, 31, 32, 62, 63};
+	static struct stock x;
+	uint32_t i, k, kind;
+	uint8_t *memory, *at;
+	size_t size, all, j;
+	struct map t;
+
+	(void)state;
+	map_make(&t, 0);
+	for (kind = 0; kind < KINDS; kind++) {
+		for (i = 0; i < ARRAY(nums); i++) {
+			for (k = 0; k < ARRAY(lines); k++) {
+				size = stock_size(kind, nums[i]);
+				all = size + 4096 + 128;
+				memory = (uint8_t *)pages(all);
+				memset(memory, 0xa5, all);
+				at = memory + 64 * lines[k];
+				stock_make(&x, kind, at, nums[i], &t);
+				all_of(&x, &t, nums[i], at, size);
+				stock_gone(&x);
+				for (j = 0; j < 64 * lines[k]; j++)
+					assert_int_equal(memory[j], 0xa5);
+				for (j = 64 * lines[k] + size; j < all; j++)
+					assert_int_equal(memory[j], 0xa5);
+				free(memory);
+			}
+		}
+	}
+	map_free(&t);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(inventory_states),
+		cmocka_unit_test(inventory_arguments),
+		cmocka_unit_test(restarted),
+		cmocka_unit_test(fewer),
+		cmocka_unit_test(devices),
+		cmocka_unit_test(copies),
+		cmocka_unit_test(expanded),
+		cmocka_unit_test(nothing_there),
+		cmocka_unit_test(sizes),
+	};
+
+	return cmocka_run_group_tests(tests, dev_open, dev_close);
+}

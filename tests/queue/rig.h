@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * rig.h: what the programs of this room share: a pair of connected ends, receives, datagrams' addresses, how a program starts.
+ */
+#ifndef TESTS_QUEUE_RIG_H
+#define TESTS_QUEUE_RIG_H
+
+#include "common.h"
+
+/* The usual ends, but of another type and with so many bytes of memory */
+UNUSED static struct opt opt_of(enum ibv_qp_type type, size_t bytes)
+{
+	struct opt opt = usual;
+
+	opt.type = type;
+	opt.bytes = bytes;
+	return opt;
+}
+
+struct pair {
+	struct end a, b;
+};
+
+UNUSED static void pair_make(struct pair *p, const struct opt *opt)
+{
+	ends_make(&p->a, &p->b, opt);
+	end_take(&p->a, INLAY_UAR_DOORBELL);
+	end_take(&p->b, INLAY_UAR_DOORBELL);
+}
+
+UNUSED static struct inlay_cq *rx_cq(struct end *e)
+{
+	return e->opt.one_cq ? &e->cq : &e->rxcq;
+}
+
+/* Nothing has come that nobody has looked at */
+UNUSED static void pair_free(struct pair *p)
+{
+	expect_nothing(&p->a.cq);
+	expect_nothing(rx_cq(&p->a));
+	expect_nothing(&p->b.cq);
+	expect_nothing(rx_cq(&p->b));
+	end_free(&p->a);
+	end_free(&p->b);
+}
+
+UNUSED static void post_recv(struct end *e, size_t offset, size_t len)
+{
+	struct ibv_sge sge = sge_of(e, offset, len);
+
+	must(inlay_post_recv(&e->rq, &sge, 1));
+	inlay_rq_ring(&e->rq);
+}
+
+/* A good receive; its slot and WQE go back */
+UNUSED static void received(struct end *e, uint8_t opcode, uint32_t len, uint32_t counter)
+{
+	const struct mlx5_cqe64 *cqe = cqe_wait(rx_cq(e));
+
+	if (inlay_cqe_opcode(cqe) != opcode)
+		inlay_cqe_print(stderr, cqe);
+	assert_int_equal(inlay_cqe_opcode(cqe), opcode);
+	assert_int_equal(inlay_cqe_byte_count(cqe), len);
+	assert_int_equal(inlay_cqe_qpn(cqe), e->qp->qp_num);
+	assert_int_equal(inlay_cqe_wqe_counter(cqe), counter & 0xffff);
+	assert_int_equal(inlay_cqe_status(cqe), IBV_WC_SUCCESS);
+	assert_false(inlay_cqe_is_send(cqe));
+	assert_true(0 < inlay_rq_release(&e->rq, cqe));
+	inlay_cq_advance(rx_cq(e), 1);
+}
+
+/* The vector outlives its handle */
+UNUSED static struct inlay_av av_of(struct ibv_ah_attr *attr, uint32_t qpn, uint32_t qkey)
+{
+	struct ibv_ah *ah = ibv_create_ah(dev.pd, attr);
+	struct inlay_av av;
+
+	assert_non_null(ah);
+	memset(&av, 0xee, sizeof(av));
+	must(inlay_av_from_ah(&av, ah, qpn, qkey));
+	must(ibv_destroy_ah(ah));
+	return av;
+}
+
+UNUSED static struct inlay_av av_to(const struct end *e)
+{
+	struct ibv_ah_attr attr = own_path();
+
+	return av_of(&attr, e->qp->qp_num, QKEY);
+}
+
+/* Group set-ups: the device, stepped if it is the software one; and no device at all */
+UNUSED static int open_stepped(void **state)
+{
+	if (softdev_present() && softdev_manual(1))
+		return -1;
+	return dev_open(state);
+}
+
+UNUSED static int open_nothing(void **state)
+{
+	(void)state;
+	rnd_seed();
+	alarm(120);
+	return 0;
+}
+
+#endif
