@@ -58,7 +58,7 @@ int region_get(struct domain *d, const void *addr, size_t len, uint32_t access, 
 		return err;
 	/* In use, so that it stays until the put; but the next get shall not find it. */
 	if (INLAY_UNLIKELY(((struct region_note *)inlay_cache_bytes(*r))->once))
-		inlay_cache_invalidate(&d->cache, (*r)->start, (*r)->len);
+		inlay_cache_post(&d->cache, (*r)->start, (*r)->len);
 	return 0;
 }
 

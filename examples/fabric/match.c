@@ -73,19 +73,18 @@ static void refill(struct endpoint *ep, const struct inlay_match_found *all, uin
 
 APART int match_ignore_less(struct endpoint *ep, uint64_t ignore)
 {
-	const uint32_t n = inlay_match_posted(&ep->match) + inlay_match_unexpected(&ep->match);
-	struct inlay_match_found *all = (struct inlay_match_found *)malloc((n + 1) * sizeof(*all));
+	struct inlay_match_found *all = (struct inlay_match_found *)malloc((ep->match_entries + 1) * sizeof(*all));
 	const size_t size = inlay_match_size(ep->match_entries);
 	void *memory = aligned_alloc(64, size);
-	uint32_t at = 0, i;
+	uint32_t at = 0, n = 0;
 
 	if (!all || !memory) {
 		free(all);
 		free(memory);
 		return -FI_EAGAIN;
 	}
-	for (i = 0; inlay_match_next(&ep->match, &at, &all[i]); i++)
-		;
+	while (inlay_match_next(&ep->match, &at, &all[n]))
+		n++;
 	qsort(all, n, sizeof(*all), by_age);
 	ep->ignored &= ignore & ep->tag_bits;
 	inlay_match_init(&ep->match, memory, size, ep->match_entries, ep->ignored, milliseconds());
