@@ -30,7 +30,7 @@ struct hello {
 	uint32_t magic;
 	uint8_t kind;
 	uint8_t flags;
-	uint16_t reserved;
+	uint16_t eager;           /* FI_INLAY_EAGER / 16: how long the receives are */
 	uint32_t attempt;         /* that record belongs to */
 	uint32_t your_attempt;    /* that SEEN is about */
 	struct name from;
@@ -68,6 +68,7 @@ static void say(struct endpoint *ep, const struct inlay_av *av, struct hello *h,
 {
 	h->magic = MAGIC;
 	h->kind = kind;
+	h->eager = (uint16_t)(settings.eager / 16);
 	h->from = ep->name;
 	h->to = to;
 	if (!inlay_post_ud_send_inline(&ep->ud, av, h, sizeof(*h), INLAY_SIGNALED))
@@ -195,6 +196,12 @@ static void hello_arrived(struct peer *p, const struct hello *in)
 	if (p->state == PEER_IDLE && begin(p))
 		return;
 	p->their_attempt = in->attempt;
+	if (in->eager != settings.eager / 16) {
+		WARN(FI_LOG_EP_CTRL, "FI_INLAY_EAGER is not the same everywhere\n");
+		say_hello(p, HELLO); /* so that the other side sees it, too */
+		peer_fail(p, FI_ECONNREFUSED, 0);
+		return;
+	}
 	if (meet(p, &there)) {
 		peer_fail(p, FI_ECONNREFUSED, 0);
 		return;
@@ -229,7 +236,7 @@ void connect_arrived(struct endpoint *ep, const void *data, size_t len)
 		return;
 	if (in.kind == HELLO)
 		hello_arrived(p, &in);
-	else if (in.kind == BYE && in.attempt == p->their_attempt && p->state != PEER_IDLE)
+	else if (in.kind == BYE && (int32_t)(in.attempt - p->their_attempt) >= 0 && p->state != PEER_IDLE)
 		peer_fail(p, FI_ECONNRESET, 0);
 }
 

@@ -277,6 +277,7 @@ struct fi_provider provider = {
 FI_EXT_INI
 {
 	setting_size("eager", &settings.eager, 256, 1 << 16, "bytes: longer messages are read by the receiver");
+	settings.eager &= ~(size_t)15;
 	setting_size("piece", &settings.piece, 4096, 1 << 30, "bytes of a long message that are read at a time");
 	setting("window", &settings.window, 1, 16, "pieces of a long message under way at a time");
 	setting("receives", &settings.receives, 16, 32767, "entries of the shared receive queue");

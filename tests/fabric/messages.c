@@ -4,6 +4,7 @@
  * and everything that the completions tell.
  */
 #include "rig.h"
+#include <sys/mman.h>
 
 #define CAPS (FI_MSG | FI_TAGGED | FI_DIRECTED_RECV | FI_SOURCE)
 #define MOST ((1u << 20) + 3)
@@ -223,6 +224,40 @@ static void test_self(void **state)
 	}
 }
 
+/* Buffers that are unmapped and come back at the same address: no stale registration is used. */
+static void test_unmapped(void **state)
+{
+	const size_t len = 1 << 18;
+	uint8_t *from = NULL, *to = NULL;
+	int here, there;
+	uint32_t i;
+
+	(void)state;
+	for (i = 0; i < 12; i++) {
+		const int flags = MAP_PRIVATE | MAP_ANONYMOUS | (from ? MAP_FIXED : 0);
+
+		from = (uint8_t *)mmap(from, len, PROT_READ | PROT_WRITE, flags, -1, 0);
+		to = (uint8_t *)mmap(to, len, PROT_READ | PROT_WRITE, flags, -1, 0);
+		assert_true(from != MAP_FAILED && to != MAP_FAILED);
+		fill(from, len, i);
+		if (i & 1)
+			must(mprotect(from, len, PROT_READ)); /* what is sent may be read-only */
+		must(fi_trecv(pair.b.ep, to, len, NULL, pair.to_a, TAG, 0, &there));
+		must(again(fi_tsend(pair.a.ep, from, len, NULL, pair.to_b, TAG, &here)));
+		good(&pair.b, &there);
+		good(&pair.a, &here);
+		assert_int_equal(differs(to, len, i), len);
+		if (i % 3 == 0) {
+			must(munmap(from, len));
+			must(munmap(to, len));
+		} else if (i % 3 == 1) {
+			must(madvise(to, len, MADV_DONTNEED));
+		}
+	}
+	munmap(from, len);
+	munmap(to, len);
+}
+
 static int set_up(void **state)
 {
 	(void)state;
@@ -248,6 +283,7 @@ int main(void)
 		cmocka_unit_test(test_too_long),
 		cmocka_unit_test(test_levels),
 		cmocka_unit_test(test_self),
+		cmocka_unit_test(test_unmapped),
 	};
 
 	use_provider();

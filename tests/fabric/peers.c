@@ -257,8 +257,8 @@ static void all_of(ssize_t n, size_t len)
 	assert_int_equal(n, len);
 }
 
-/* This program again, as the one below; it says its name, and is told ours. */
-static struct process spawn(struct side *s, fi_addr_t *to)
+/* This program again, as the one below; it says its name, and is told ours. eager: its FI_INLAY_EAGER, or NULL */
+static struct process spawn(struct side *s, fi_addr_t *to, const char *eager)
 {
 	struct process p;
 	int down[2], up[2];
@@ -270,6 +270,8 @@ static struct process spawn(struct side *s, fi_addr_t *to)
 	if (!p.pid) {
 		dup2(down[0], 0);
 		dup2(up[1], 3);
+		if (eager)
+			setenv("FI_INLAY_EAGER", eager, 1);
 		execl("/proc/self/exe", "peers", "other", NULL);
 		_exit(127);
 	}
@@ -325,7 +327,7 @@ static void test_dies(void **state)
 	(void)state;
 	open_one(&pair.a);
 	for (i = 0; i < 3; i++) {
-		p = spawn(&pair.a, &to);
+		p = spawn(&pair.a, &to, NULL);
 		must(fi_trecv(pair.a.ep, in, 8, NULL, to, 1, 0, &there));
 		must(again(fi_tsend(pair.a.ep, "question", 8, NULL, to, 1, &here)));
 		good(&pair.a, &here);
@@ -357,6 +359,23 @@ static int tear_down(void **state)
 	return softdev_present() ? softdev_fault(NULL) : 0;
 }
 
+/* Processes whose settings do not go together refuse each other. */
+static void test_settings(void **state)
+{
+	struct process p;
+	fi_addr_t to;
+
+	(void)state;
+	open_one(&pair.a);
+	p = spawn(&pair.a, &to, "4096");
+	assert_int_equal(failure(&pair.a, to), FI_ECONNREFUSED);
+	reap(&p);
+	p = spawn(&pair.a, &to, "8200"); /* a multiple of 16 is taken: 8192 */
+	must(again(fi_tinject(pair.a.ep, out, 8, to, 2)));
+	reap(&p);
+	side_close(&pair.a);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -369,6 +388,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test_teardown(test_closes, tear_down),
 		cmocka_unit_test_teardown(test_again, tear_down),
 		cmocka_unit_test_teardown(test_dies, tear_down),
+		cmocka_unit_test_teardown(test_settings, tear_down),
 	};
 
 	(void)argv;
