@@ -260,7 +260,7 @@ struct op {
 	size_t total, want, asked; /* rendezvous: bytes of the message, that fit, that were asked for */
 	int err;
 	uint32_t refs;            /* multi-receive: messages that are being read into it */
-	struct op *parent;        /* ... by this one */
+	struct op *parent;        /* ... by this one; NULL for all others */
 	uint64_t tag, data;       /* of the message */
 	uint64_t remote_handle;
 	size_t min;               /* multi-receive: the least that must be left */
@@ -363,6 +363,7 @@ struct endpoint {
 	uint64_t ignored;         /* bits that all receives have ignored; all ones before the first */
 	struct buf *spare;        /* for an entry of the shared receive queue that gives its buffer away */
 	bool tx_selective, rx_selective;
+	bool rx_told;             /* a receive of a call without flags makes a completion */
 	bool directed;            /* receives name their sender */
 	bool enabled;
 	struct op *recv_head, **recv_tail; /* untagged receives, oldest first */
@@ -691,7 +692,7 @@ ssize_t send_iov(struct endpoint *ep, const struct iovec *iov, size_t iovs, fi_a
 ssize_t send_buf(struct endpoint *ep, const void *buf, size_t len, fi_addr_t dest, uint64_t tag, uint64_t data,
 		 void *context, uint64_t flags);
 
-/* What follows from flags and bindings: tx_done, short_addrs. */
+/* What follows from flags and bindings: tx_done, rx_told, short_addrs, inject_addrs. */
 void send_defaults(struct endpoint *ep);
 
 /* FIN: tells the peer that the message with this handle has come. 0, or -FI_EAGAIN: no room. */

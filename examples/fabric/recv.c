@@ -6,21 +6,20 @@
 
 /* ---- Posting ---- */
 
-/* A receive, not yet posted, of one buffer; NULL: no memory. */
-INLAY_ALWAYS struct op *new_recv(struct endpoint *ep, void *buf, size_t len, void *context, uint64_t flags)
+/* A receive, not yet posted, of one buffer; NULL: no memory. kind: FI_TAGGED or FI_MSG */
+INLAY_ALWAYS struct op *new_recv(struct endpoint *ep, void *buf, size_t len, void *context, uint64_t kind, bool told)
 {
 	struct op *op = op_take(ep, OP_RECV);
 
 	if (INLAY_UNLIKELY(!op))
 		return NULL;
 	op->iovs = 1;
-	op->told = !ep->rx_selective || flags & FI_COMPLETION;
+	op->told = told;
 	op->multi = false;
-	op->flags = FI_RECV | (flags & (FI_TAGGED | FI_MSG));
+	op->flags = FI_RECV | kind;
 	op->context = context;
 	op->buf = (uint8_t *)buf;
 	op->len = len;
-	op->parent = NULL;
 	return op;
 }
 
@@ -104,7 +103,7 @@ static CALLED ssize_t post_tagged(struct endpoint *ep, struct op *op, fi_addr_t 
 INLAY_ALWAYS ssize_t recv_one(struct endpoint *ep, void *buf, size_t len, fi_addr_t source, uint64_t tag, uint64_t ignore,
 			      void *context)
 {
-	struct op *op = new_recv(ep, buf, len, context, ep->rx_flags | FI_TAGGED);
+	struct op *op = new_recv(ep, buf, len, context, FI_TAGGED, ep->rx_told);
 	const struct peer *from = &ep->anybody;
 	struct inlay_match_found found;
 	int r;
@@ -219,7 +218,8 @@ ssize_t recv_iov(struct endpoint *ep, const struct iovec *iov, size_t iovs, fi_a
 	}
 	for (i = 0; i < iovs; i++)
 		len += iov[i].iov_len;
-	op = new_recv(ep, iovs ? iov[0].iov_base : NULL, len, context, flags);
+	op = new_recv(ep, iovs ? iov[0].iov_base : NULL, len, context, flags & (FI_TAGGED | FI_MSG),
+		      !ep->rx_selective || flags & FI_COMPLETION);
 	if (!op)
 		return -FI_EAGAIN;
 	if (iovs > 1) {
@@ -253,8 +253,10 @@ void recv_end(struct endpoint *ep, struct op *op, int err)
 		message_failed(ep, op, op->peer, &m, err == FI_ETRUNC ? op->want : 0, err);
 	else
 		message_told(ep, op, op->peer, 0, m.len, m.data, m.tag);
-	if (op->parent)
+	if (op->parent) {
 		untagged_part_end(ep, op->parent);
+		op->parent = NULL;
+	}
 }
 
 int recv_cancel(struct endpoint *ep, const void *context)

@@ -28,6 +28,7 @@ struct send {
 void send_defaults(struct endpoint *ep)
 {
 	ep->tx_done = done_flags(ep, FI_SEND, ep->tx_flags);
+	ep->rx_told = !ep->rx_selective || ep->rx_flags & FI_COMPLETION;
 	ep->inject_addrs = ep->counters[COUNT_SEND] ? 0 : ep->addrs;
 	ep->short_addrs = ep->tx_flags & LEVELS ? 0 : ep->addrs;
 }
