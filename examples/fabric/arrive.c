@@ -79,7 +79,8 @@ void arrive_discard(struct endpoint *ep, struct buf *kept)
 	arrive_unkeep(ep, kept);
 }
 
-CALLED int arrive_kept(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct buf *b, uint64_t handle)
+CALLED int arrive_kept(struct endpoint *ep, struct peer *p, const void *at, uint32_t bytes, struct buf *b,
+		       uint64_t handle)
 {
 	struct buf *kept = arrive_keep(ep, p, at, bytes, b);
 	struct inlay_match_found found;

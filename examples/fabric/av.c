@@ -137,7 +137,8 @@ static const char *av_straddr(struct fid_av *fid, const void *addr, char *buf, s
 		n = snprintf(text, sizeof(text), "inlay://?");
 	} else {
 		for (i = n = 0; i < 16; i += 2)
-			n += snprintf(gid + n, sizeof(gid) - (size_t)n, "%s%02x%02x", i ? ":" : "", r.gid[i], r.gid[i + 1]);
+			n += snprintf(gid + n, sizeof(gid) - (size_t)n, "%s%02x%02x", i ? ":" : "", r.gid[i],
+				      r.gid[i + 1]);
 		n = snprintf(text, sizeof(text), "inlay://[%s]:0x%06x/%u/%016llx", gid, r.qpn, r.lid,
 			     (unsigned long long)name.incarnation);
 	}
@@ -165,7 +166,9 @@ static int av_close(struct fid *fid)
 	return 0;
 }
 
-static struct fi_ops fid_ops = {sizeof(struct fi_ops), av_close, av_bind, no_control, no_ops_open, no_tostr, no_ops_set};
+static struct fi_ops fid_ops = {
+	sizeof(struct fi_ops), av_close, av_bind, no_control, no_ops_open, no_tostr, no_ops_set,
+};
 static struct fi_ops_av av_ops = {
 	sizeof(struct fi_ops_av), av_insert, no_insertsvc, no_insertsym, av_remove, av_lookup, av_straddr, no_av_set,
 };

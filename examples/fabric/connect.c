@@ -15,8 +15,8 @@
  * younger one tells that the older is gone. `attempt` counts the connections of one incarnation: what is
  * older than the last one is late, what is younger begins anew. BYE is an endpoint that closes.
  */
-#include <time.h>
 #include "fabric.h"
+#include <time.h>
 
 #define MAGIC 0x796c6e69u
 #define HELLO_MS 20u      /* between two hellos: once, twice, ... this */

@@ -128,7 +128,8 @@ static ssize_t cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *e, uint64_
 	return error ? 1 : -FI_EAGAIN;
 }
 
-static ssize_t cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *source, const void *cond, int timeout)
+static ssize_t cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *source, const void *cond,
+			    int timeout)
 {
 	(void)cond;
 	return wait_read(cq_from(fid), buf, count, source, timeout);
@@ -179,7 +180,9 @@ static int cq_close(struct fid *fid)
 	return 0;
 }
 
-static struct fi_ops fid_ops = {sizeof(struct fi_ops), cq_close, no_bind, cq_control, no_ops_open, no_tostr, no_ops_set};
+static struct fi_ops fid_ops = {
+	sizeof(struct fi_ops), cq_close, no_bind, cq_control, no_ops_open, no_tostr, no_ops_set,
+};
 static struct fi_ops_cq cq_ops = {
 	sizeof(struct fi_ops_cq), cq_read, cq_readfrom, cq_readerr, cq_sread, cq_sreadfrom, cq_signal, cq_strerror,
 };

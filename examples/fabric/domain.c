@@ -69,7 +69,8 @@ void region_put(struct domain *d, struct inlay_cache_region *r)
 
 static int regions_init(struct domain *d)
 {
-	struct inlay_cache_attr attr = {(uint32_t)settings.cache_regions, 1024, UINT64_MAX, 4096, sizeof(struct region_note)};
+	struct inlay_cache_attr attr = {(uint32_t)settings.cache_regions, 1024, UINT64_MAX, 4096,
+					sizeof(struct region_note)};
 	struct inlay_cache_ops ops = {region_reg, inlay_cache_dereg_mr, inlay_cache_merge_same, inlay_cache_yield, d};
 	size_t size = inlay_cache_size(&attr);
 
@@ -126,7 +127,8 @@ static int domain_bind(struct fid *fid, struct fid *other, uint64_t flags)
 	return other->fclass == FI_CLASS_EQ ? 0 : -FI_EINVAL; /* of which nothing ever comes: see eq.c */
 }
 
-static int endpoint_open2(struct fid_domain *fid, struct fi_info *info, struct fid_ep **ep, uint64_t flags, void *context)
+static int endpoint_open2(struct fid_domain *fid, struct fi_info *info, struct fid_ep **ep, uint64_t flags,
+			  void *context)
 {
 	return flags ? -FI_ENOSYS : endpoint_open(fid, info, ep, context);
 }
@@ -193,7 +195,8 @@ bad:
 	return err;
 }
 
-static int domain_open2(struct fid_fabric *fid, struct fi_info *info, struct fid_domain **out, uint64_t flags, void *context)
+static int domain_open2(struct fid_fabric *fid, struct fi_info *info, struct fid_domain **out, uint64_t flags,
+			void *context)
 {
 	return flags ? -FI_ENOSYS : domain_open(fid, info, out, context);
 }

@@ -64,6 +64,7 @@ static int make_queues(struct endpoint *ep, const char **why)
 {
 	struct ibv_context *context = ep->domain->context;
 	struct ibv_srq_init_attr srq;
+	uint32_t cqes;
 	int err;
 
 	memset(&srq, 0, sizeof(srq));
@@ -71,8 +72,8 @@ static int make_queues(struct endpoint *ep, const char **why)
 	srq.attr.max_sge = 1;
 	if (wait_attach(ep))
 		return inlay_refuse_(-errno, why, "no completion channel");
-	ep->ibcq = ibv_create_cq(context, (int)(inlay_srq_cqes(srq.attr.max_wr) + UD_RING * 4 + (uint32_t)settings.peers * PEER_RING),
-				 NULL, ep->channel, 0);
+	cqes = inlay_srq_cqes(srq.attr.max_wr) + UD_RING * 4 + (uint32_t)settings.peers * PEER_RING;
+	ep->ibcq = ibv_create_cq(context, (int)cqes, NULL, ep->channel, 0);
 	if (!ep->ibcq)
 		return inlay_refuse_(-errno, why, "no CQ for so many connections: lower FI_INLAY_PEERS");
 	err = inlay_cq_from_cq(&ep->cq, ep->ibcq, why);
@@ -211,7 +212,9 @@ static int endpoint_bind(struct fid *fid, struct fid *other, uint64_t flags)
 	case FI_CLASS_EQ:
 		break; /* of which nothing ever comes: see eq.c */
 	case FI_CLASS_CQ:
-		err = flags & (FI_TRANSMIT | FI_RECV) ? bind_cq(ep, container_of(other, struct cq, fid.fid), flags) : -FI_EINVAL;
+		err = -FI_EINVAL;
+		if (flags & (FI_TRANSMIT | FI_RECV))
+			err = bind_cq(ep, container_of(other, struct cq, fid.fid), flags);
 		break;
 	case FI_CLASS_CNTR:
 		err = counter_bind(ep, other, flags);

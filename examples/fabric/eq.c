@@ -53,7 +53,9 @@ static int eq_close(struct fid *fid)
 	return 0;
 }
 
-static struct fi_ops fid_ops = {sizeof(struct fi_ops), eq_close, no_bind, no_control, no_ops_open, no_tostr, no_ops_set};
+static struct fi_ops fid_ops = {
+	sizeof(struct fi_ops), eq_close, no_bind, no_control, no_ops_open, no_tostr, no_ops_set,
+};
 static struct fi_ops_eq eq_ops = {
 	sizeof(struct fi_ops_eq), eq_read, eq_readerr, eq_write, eq_sread, eq_strerror,
 };

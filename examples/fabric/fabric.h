@@ -740,7 +740,8 @@ INLAY_ALWAYS ssize_t send_short(struct peer *p, uint8_t flags, uint64_t tag, uin
 	if (flags & FLAG_DATA)
 		at = inlay_seg_inline_append(at, &data, 8);
 	at = inlay_seg_inline_append(at, buf, (uint32_t)len);
-	return inlay_sq_commit_ring(&p->sq, at, MLX5_OPCODE_SEND, 0, (int32_t)done > 0 ? INLAY_SIGNALED : peer_signal(p, 1), 0);
+	return inlay_sq_commit_ring(&p->sq, at, MLX5_OPCODE_SEND, 0,
+				    (int32_t)done > 0 ? INLAY_SIGNALED : peer_signal(p, 1), 0);
 }
 
 /* As send_short, of a longer message: len at most MEDIUM. flags need not be constant. */
@@ -764,7 +765,8 @@ INLAY_ALWAYS ssize_t send_one(struct fid_ep *fid, uint8_t flags, const void *buf
 	else if (p && len <= MEDIUM)
 		result = send_medium(p, flags, tag, data, buf, len, context, inject ? 0 : ep->tx_done | (uint32_t)kind);
 	else
-		result = send_buf(ep, buf, len, dest, tag, data, context, kind | (flags & FLAG_DATA ? FI_REMOTE_CQ_DATA : 0) |
+		result = send_buf(ep, buf, len, dest, tag, data, context,
+				  kind | (flags & FLAG_DATA ? FI_REMOTE_CQ_DATA : 0) |
 				  (inject ? FI_INJECT | SILENT : ep->tx_flags));
 	return leave(ep, result);
 }
@@ -892,7 +894,8 @@ int rma_arrived(struct endpoint *ep, struct peer *p, const struct message *m);
 
 extern struct fi_ops_atomic atomic_ops;
 
-int atomic_query(struct fid_domain *fid, enum fi_datatype type, enum fi_op op, struct fi_atomic_attr *attr, uint64_t flags);
+int atomic_query(struct fid_domain *fid, enum fi_datatype type, enum fi_op op, struct fi_atomic_attr *attr,
+		 uint64_t flags);
 
 /* OP_NATIVE: the device has done a step. */
 void atomic_step(struct endpoint *ep, struct op *op, int err);

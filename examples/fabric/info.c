@@ -9,12 +9,16 @@ struct settings settings = {8192, 1 << 20, 4, 1024, 256, 1, -1, 0, 0, 18, 600000
 /* What an endpoint can do, and what of that a caller gets only if it asks: it has a price. */
 #define ONE_SIDED (FI_RMA | FI_ATOMIC | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)
 #define TX_CAPS (FI_MSG | FI_TAGGED | FI_SEND | FI_RMA | FI_ATOMIC | FI_READ | FI_WRITE)
-#define RX_CAPS (FI_MSG | FI_TAGGED | FI_RECV | FI_RMA | FI_ATOMIC | FI_REMOTE_READ | FI_REMOTE_WRITE | FI_MULTI_RECV | FI_SOURCE | FI_DIRECTED_RECV)
+#define RX_CAPS                                                                                                       \
+	(FI_MSG | FI_TAGGED | FI_RECV | FI_RMA | FI_ATOMIC | FI_REMOTE_READ | FI_REMOTE_WRITE | FI_MULTI_RECV |       \
+	 FI_SOURCE | FI_DIRECTED_RECV)
 #define DOMAIN_CAPS (FI_LOCAL_COMM | FI_REMOTE_COMM)
 #define PRICED_CAPS FI_DIRECTED_RECV
 #define ALL_CAPS (TX_CAPS | RX_CAPS | DOMAIN_CAPS)
 
-#define TX_FLAGS (FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE)
+#define TX_FLAGS                                                                                                      \
+	(FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE |              \
+	 FI_MATCH_COMPLETE)
 #define RX_FLAGS (FI_COMPLETION | FI_MULTI_RECV)
 #define ORDERS FI_ORDER_SAS
 
@@ -88,7 +92,8 @@ static const char *misfit_tx(const struct fi_tx_attr *hint, const struct fi_tx_a
 	       hint->comp_order & ~have->comp_order ? "order of transmit completions" :
 	       hint->inject_size > have->inject_size ? "inject size" :
 	       hint->size > have->size ? "transmit size" :
-	       hint->iov_limit > have->iov_limit || hint->rma_iov_limit > have->rma_iov_limit ? "transmit iov limit" : NULL;
+	       hint->iov_limit > have->iov_limit || hint->rma_iov_limit > have->rma_iov_limit ? "transmit iov limit" :
+	       NULL;
 }
 
 static const char *misfit_rx(const struct fi_rx_attr *hint, const struct fi_rx_attr *have)
@@ -119,7 +124,8 @@ static const char *misfit_domain(const struct fi_domain_attr *hint, const struct
 			   (hint->mr_mode == FI_MR_UNSPEC && FI_VERSION_LT(version, FI_VERSION(1, 5)));
 
 	return other(hint->name, have->name) ? "domain name" :
-	       hint->control_progress == FI_PROGRESS_AUTO || hint->data_progress == FI_PROGRESS_AUTO ? "automatic progress" :
+	       hint->control_progress == FI_PROGRESS_AUTO ? "automatic progress" :
+	       hint->data_progress == FI_PROGRESS_AUTO ? "automatic progress" :
 	       rma && !basic && have->mr_mode & ~hint->mr_mode ? "memory registration mode" :
 	       hint->cq_data_size > have->cq_data_size ? "size of CQ data" :
 	       hint->cq_cnt > have->cq_cnt || hint->ep_cnt > have->ep_cnt ? "number of CQs or endpoints" :
@@ -142,7 +148,8 @@ static const char *misfit(const struct fi_info *hints, const struct fi_info *hav
 	if (!what && hints->ep_attr)
 		what = misfit_ep(hints->ep_attr, have->ep_attr);
 	if (!what && hints->domain_attr)
-		what = misfit_domain(hints->domain_attr, have->domain_attr, version, (hints->caps & (FI_RMA | FI_ATOMIC)) != 0);
+		what = misfit_domain(hints->domain_attr, have->domain_attr, version,
+				     (hints->caps & (FI_RMA | FI_ATOMIC)) != 0);
 	if (!what && hints->fabric_attr && other(hints->fabric_attr->name, have->fabric_attr->name))
 		what = "fabric name";
 	return what;
@@ -288,7 +295,7 @@ FI_EXT_INI
 	setting("traffic_class", &settings.traffic_class, 0, 255, "traffic class");
 	setting("timeout", &settings.timeout, 1, 31, "4.096 us << timeout for an acknowledgement, eight times");
 	setting("connect_ms", &settings.connect_ms, 10, 1 << 30, "milliseconds for a peer to answer hellos");
-	setting("keepalive_ms", &settings.keepalive_ms, 0, 1 << 30, "milliseconds between probes of an idle peer; 0: none");
+	setting("keepalive_ms", &settings.keepalive_ms, 0, 1 << 30, "milliseconds between probes of a peer; 0: none");
 	setting("cache_regions", &settings.cache_regions, 8, 1 << 20, "registrations that are kept");
 	return &provider;
 }

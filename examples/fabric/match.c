@@ -23,8 +23,9 @@ int match_init(struct endpoint *ep)
 	ep->ignored = UINT64_MAX;
 	ep->match_entries = MATCH_ENTRIES;
 	ep->match_memory = aligned_alloc(64, size);
-	return ep->match_memory ? inlay_match_init(&ep->match, ep->match_memory, size, MATCH_ENTRIES, 0, milliseconds()) :
-				  -FI_ENOMEM;
+	if (!ep->match_memory)
+		return -FI_ENOMEM;
+	return inlay_match_init(&ep->match, ep->match_memory, size, MATCH_ENTRIES, 0, milliseconds());
 }
 
 void match_fini(struct endpoint *ep)
@@ -50,7 +51,8 @@ APART int match_grow(struct endpoint *ep)
 
 static int by_age(const void *a, const void *b)
 {
-	const struct inlay_match_found *x = (const struct inlay_match_found *)a, *y = (const struct inlay_match_found *)b;
+	const struct inlay_match_found *x = (const struct inlay_match_found *)a;
+	const struct inlay_match_found *y = (const struct inlay_match_found *)b;
 
 	return x->handle < y->handle ? -1 : 1;
 }

@@ -63,8 +63,8 @@ INLAY_ALWAYS void message_scatter(const struct op *op, const uint8_t *from, size
 }
 
 /* The completion of a receive, but for the end of its operation. */
-INLAY_ALWAYS void message_told(struct endpoint *ep, const struct op *op, const struct peer *p, uint64_t flags, size_t len,
-			       uint64_t data, uint64_t tag)
+INLAY_ALWAYS void message_told(struct endpoint *ep, const struct op *op, const struct peer *p, uint64_t flags,
+			       size_t len, uint64_t data, uint64_t tag)
 {
 	if (INLAY_LIKELY(op->told))
 		cq_add(ep->rx_cq, op->context, op->flags | flags, len, op->buf, data, tag, p->addr);
@@ -78,8 +78,8 @@ INLAY_ALWAYS uint64_t message_cq_flags(uint8_t flags)
 }
 
 /* The completion of a receive of which only `there` bytes came, or none. */
-static inline void message_failed(struct endpoint *ep, const struct op *op, const struct peer *p, const struct message *m,
-				  size_t there, int err)
+static inline void message_failed(struct endpoint *ep, const struct op *op, const struct peer *p,
+				  const struct message *m, size_t there, int err)
 {
 	struct fi_cq_err_entry e;
 
@@ -108,7 +108,8 @@ INLAY_ALWAYS bool message_usual(const void *at, uint32_t bytes)
 }
 
 /* A usual message goes into its receive. False: it does not fit. */
-INLAY_ALWAYS bool message_deliver(struct endpoint *ep, const struct peer *p, const void *at, uint32_t bytes, struct op *op)
+INLAY_ALWAYS bool message_deliver(struct endpoint *ep, const struct peer *p, const void *at, uint32_t bytes,
+				  struct op *op)
 {
 	const struct wire *wire = (const struct wire *)at;
 	const uint8_t *payload = (const uint8_t *)(wire + 1);

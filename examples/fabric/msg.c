@@ -50,8 +50,8 @@ static ssize_t msg_sendmsg(struct fid_ep *fid, const struct fi_msg *m, uint64_t 
 	return leave(ep, send_iov(ep, m->msg_iov, m->iov_count, m->addr, 0, m->data, m->context, flags | FI_MSG));
 }
 
-static ssize_t msg_recv_flags(struct fid_ep *fid, const struct iovec *iov, size_t count, fi_addr_t source, void *context,
-			      uint64_t flags)
+static ssize_t msg_recv_flags(struct fid_ep *fid, const struct iovec *iov, size_t count, fi_addr_t source,
+			      void *context, uint64_t flags)
 {
 	struct endpoint *ep = endpoint_from(fid);
 

@@ -3,8 +3,8 @@
  * pool.c: memory for bounce buffers and operations. Both come in chunks, are linked when they are free,
  * and stay until the endpoint closes.
  */
-#include <sys/mman.h>
 #include "fabric.h"
+#include <sys/mman.h>
 
 #define CHUNK_BYTES (1u << 20)
 #define CHUNK_OPS 64u
@@ -40,10 +40,11 @@ void pool_fini(struct pool *p)
 APART int pool_grow(struct pool *p)
 {
 	const size_t stride = sizeof(struct buf) + p->size;
-	struct chunk *c = (struct chunk *)mmap(NULL, CHUNK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	void *memory = mmap(NULL, CHUNK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct chunk *c = (struct chunk *)memory;
 	uint8_t *at;
 
-	if (c == MAP_FAILED)
+	if (memory == MAP_FAILED)
 		return -FI_ENOMEM;
 	c->bytes = CHUNK_BYTES;
 	if (p->domain) {

@@ -115,7 +115,8 @@ INLAY_ALWAYS int received(struct endpoint *ep, const struct mlx5_cqe64 *cqe)
 {
 	const uint32_t index = inlay_cqe_wqe_counter(cqe);
 	struct peer *p = (struct peer *)inlay_qpn_table_find(&ep->qpns, inlay_cqe_qpn(cqe));
-	struct buf *b = index <= inlay_srq_size(&ep->srq) ? (struct buf *)(uintptr_t)inlay_srq_user(&ep->srq, index) : NULL;
+	const uint64_t user = index <= inlay_srq_size(&ep->srq) ? inlay_srq_user(&ep->srq, index) : 0;
+	struct buf *b = (struct buf *)(uintptr_t)user;
 	const uint32_t bytes = inlay_cqe_byte_count(cqe);
 	const void *data;
 	bool scattered;

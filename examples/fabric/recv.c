@@ -100,8 +100,8 @@ static CALLED ssize_t post_tagged(struct endpoint *ep, struct op *op, fi_addr_t 
  * fi_trecv. The short way is that of a receive that ignores what all ignore, and names its sender where
  * senders are matched: the table then finds its message by one look-up.
  */
-INLAY_ALWAYS ssize_t recv_one(struct endpoint *ep, void *buf, size_t len, fi_addr_t source, uint64_t tag, uint64_t ignore,
-			      void *context)
+INLAY_ALWAYS ssize_t recv_one(struct endpoint *ep, void *buf, size_t len, fi_addr_t source, uint64_t tag,
+			      uint64_t ignore, void *context)
 {
 	struct op *op = new_recv(ep, buf, len, context, FI_TAGGED, ep->rx_told);
 	const struct peer *from = &ep->anybody;
@@ -286,7 +286,8 @@ void recv_fail(struct peer *p, int err)
 
 	untagged_fail(p, err);
 	while (ep->directed && inlay_match_next(&ep->match, &at, &found)) {
-		if (found.kind != INLAY_MATCH_POSTED || !(found.mask & ~ep->tag_bits) || (found.tag & ~ep->tag_bits) != p->source)
+		if (found.kind != INLAY_MATCH_POSTED || !(found.mask & ~ep->tag_bits) ||
+		    (found.tag & ~ep->tag_bits) != p->source)
 			continue;
 		inlay_match_remove(&ep->match, found.handle, &found);
 		recv_end_early(ep, (struct op *)(uintptr_t)found.cookie, err);

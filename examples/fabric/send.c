@@ -59,7 +59,8 @@ INLAY_ALWAYS int post_inline(struct peer *p, const struct header *h, const struc
 			     void *context, uint32_t done)
 {
 	const uint32_t bytes = (uint32_t)len + header_bytes(h->wire.flags);
-	const uint32_t ds = 1 + inlay_seg_inline_ds(bytes), signal = (int32_t)done > 0 ? INLAY_SIGNALED : peer_signal(p, (ds + 3) / 4);
+	const uint32_t ds = 1 + inlay_seg_inline_ds(bytes);
+	const uint32_t signal = (int32_t)done > 0 ? INLAY_SIGNALED : peer_signal(p, (ds + 3) / 4);
 	struct slot *slot = peer_slot(p);
 	struct inlay_cursor at;
 	uint8_t *to;
@@ -97,7 +98,8 @@ CALLED ssize_t send_medium(struct peer *p, uint8_t flags, uint64_t tag, uint64_t
 }
 
 /* A message in a bounce buffer. */
-static int post_bounced(struct endpoint *ep, struct peer *p, const struct header *h, const struct send *s, uint32_t done)
+static int post_bounced(struct endpoint *ep, struct peer *p, const struct header *h, const struct send *s,
+			uint32_t done)
 {
 	struct slot *slot = peer_slot(p);
 	struct ibv_sge sge;

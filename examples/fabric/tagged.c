@@ -49,7 +49,8 @@ static ssize_t tsendmsg(struct fid_ep *fid, const struct fi_msg_tagged *m, uint6
 	struct endpoint *ep = endpoint_from(fid);
 
 	enter(ep);
-	return leave(ep, send_iov(ep, m->msg_iov, m->iov_count, m->addr, m->tag, m->data, m->context, flags | FI_TAGGED));
+	return leave(ep, send_iov(ep, m->msg_iov, m->iov_count, m->addr, m->tag, m->data, m->context,
+				  flags | FI_TAGGED));
 }
 
 static ssize_t trecvv(struct fid_ep *fid, const struct iovec *iov, void **desc, size_t count, fi_addr_t source,
@@ -67,9 +68,11 @@ static ssize_t trecvmsg(struct fid_ep *fid, const struct fi_msg_tagged *m, uint6
 	struct endpoint *ep = endpoint_from(fid);
 
 	enter(ep);
-	return leave(ep, recv_iov(ep, m->msg_iov, m->iov_count, m->addr, m->tag, m->ignore, m->context, flags | FI_TAGGED));
+	return leave(ep, recv_iov(ep, m->msg_iov, m->iov_count, m->addr, m->tag, m->ignore, m->context,
+				  flags | FI_TAGGED));
 }
 
 struct fi_ops_tagged tagged_ops = {
-	sizeof(struct fi_ops_tagged), recv_tagged, trecvv, trecvmsg, tsend, tsendv, tsendmsg, tinject, tsenddata, tinjectdata,
+	sizeof(struct fi_ops_tagged), recv_tagged, trecvv, trecvmsg, tsend, tsendv, tsendmsg, tinject, tsenddata,
+	tinjectdata,
 };

@@ -36,7 +36,8 @@ static void test_full_ring(void **state)
 			ssize_t r;
 
 			memcpy(out, &sent, 4);
-			while ((r = fi_tsend(pair.a.ep, out, lens[k], NULL, pair.to_b, 2, &contexts[sent])) == -FI_EAGAIN && refused < 3) {
+			while ((r = fi_tsend(pair.a.ep, out, lens[k], NULL, pair.to_b, 2, &contexts[sent])) ==
+			       -FI_EAGAIN && refused < 3) {
 				refused++;
 				for (i = 0; i < 50; i++)
 					poll_all();

@@ -16,8 +16,8 @@ enum way { SEND, SENDV, SENDMSG, SENDDATA, INJECT, INJECTDATA, WAYS };
 static uint8_t *out, *in;
 
 /* Sizes on both sides of what fits a WQEBB, a CQE, a WQE, a small buffer, a bounce buffer, a piece */
-static const size_t sizes[] = {0,  1,   8,   12,  13,  19,  20,  21,  24,  25,   32,   33,   44,    63,    64,   65,  160,
-			       168, 169, 176, 177, 180, 181, 191, 192, 193, 1000, EAGER, EAGER + 1, 65536, MOST};
+static const size_t sizes[] = {0,  1,   8,   12,  13,  19,  20,  21,  24,  25,   32,   33,   44,    63,    64,   65,
+			       160, 168, 169, 176, 177, 180, 181, 191, 192, 193, 1000, EAGER, EAGER + 1, 65536, MOST};
 
 /* A cut of the buffer into as many pieces as are allowed, empty ones among them */
 static size_t cut(struct iovec *iov, uint8_t *buf, size_t len, unsigned how)
@@ -51,7 +51,8 @@ static ssize_t send_way(enum way way, bool tagged, size_t len, void *context, un
 	t.tag = TAG;
 	switch (way) {
 	case SEND:
-		return tagged ? fi_tsend(ep, out, len, NULL, to, TAG, context) : fi_send(ep, out, len, NULL, to, context);
+		return tagged ? fi_tsend(ep, out, len, NULL, to, TAG, context) :
+				fi_send(ep, out, len, NULL, to, context);
 	case SENDV:
 		return tagged ? fi_tsendv(ep, iov, NULL, n, to, TAG, context) : fi_sendv(ep, iov, NULL, n, to, context);
 	case SENDMSG:
@@ -86,9 +87,11 @@ static void recv_way(bool tagged, size_t len, void *context, unsigned how)
 	t.tag = tag;
 	t.ignore = ignore;
 	if (n == 1)
-		must(tagged ? fi_trecv(ep, in, len, NULL, from, tag, ignore, context) : fi_recv(ep, in, len, NULL, from, context));
+		must(tagged ? fi_trecv(ep, in, len, NULL, from, tag, ignore, context) :
+			      fi_recv(ep, in, len, NULL, from, context));
 	else if (n == 2)
-		must(tagged ? fi_trecvv(ep, iov, NULL, n, from, tag, ignore, context) : fi_recvv(ep, iov, NULL, n, from, context));
+		must(tagged ? fi_trecvv(ep, iov, NULL, n, from, tag, ignore, context) :
+			      fi_recvv(ep, iov, NULL, n, from, context));
 	else
 		must(tagged ? fi_trecvmsg(ep, &t, 0) : fi_recvmsg(ep, &m, 0));
 }
@@ -164,8 +167,8 @@ static void test_levels(void **state)
 	static const struct {
 		uint64_t level;
 		bool before_progress, before_receive;
-	} cases[] = {{FI_INJECT_COMPLETE, true, true}, {FI_TRANSMIT_COMPLETE, false, true}, {FI_DELIVERY_COMPLETE, false, true},
-		     {FI_MATCH_COMPLETE, false, false}};
+	} cases[] = {{FI_INJECT_COMPLETE, true, true}, {FI_TRANSMIT_COMPLETE, false, true},
+		     {FI_DELIVERY_COMPLETE, false, true}, {FI_MATCH_COMPLETE, false, false}};
 	static const size_t lens[] = {0, 8, 100, 4000};
 	struct fi_msg_tagged t;
 	struct iovec iov;

@@ -34,7 +34,8 @@ static void got(struct side *s, void *context, size_t len, uint64_t tag, uint32_
 
 static void test_truncation(void **state)
 {
-	static const size_t cases[][2] = {{1, 0}, {8, 7}, {64, 20}, {4000, 3999}, {LONG, 0}, {LONG, 1}, {LONG, EAGER + 1}, {LONG, LONG - 1}};
+	static const size_t cases[][2] = {{1, 0}, {8, 7}, {64, 20}, {4000, 3999}, {LONG, 0}, {LONG, 1},
+					  {LONG, EAGER + 1}, {LONG, LONG - 1}};
 	struct done *d;
 	size_t i, early;
 	int here, there;
@@ -117,6 +118,7 @@ static struct done *found(struct side *s, fi_addr_t from, uint64_t tag, uint64_t
 
 static void test_peek(void **state)
 {
+	static const struct fi_msg untagged;
 	static const size_t lens[] = {0, 8, 300, LONG};
 	struct fi_context claim;
 	struct done *d;
@@ -165,7 +167,7 @@ static void test_peek(void **state)
 		if (len > EAGER)
 			good(&pair.a, &here);
 	}
-	assert_int_equal(fi_recvmsg(pair.b.ep, &(struct fi_msg){NULL, NULL, 0, 0, NULL, 0}, FI_PEEK), -FI_EOPNOTSUPP);
+	assert_int_equal(fi_recvmsg(pair.b.ep, &untagged, FI_PEEK), -FI_EOPNOTSUPP);
 }
 
 /* ---- Order and senders ---- */
@@ -252,8 +254,8 @@ static void test_many(void **state)
 	for (way = 0; way < 2; way++)
 		for (tag = 0; tag < 4; tag++)
 			for (i = 0; i < sent[way][tag]; i++, posted++)
-				must(again(fi_trecv(pair.b.ep, &number[posted], 4, NULL, way ? from_other : pair.to_a, tag, 0,
-						    &contexts[posted])));
+				must(again(fi_trecv(pair.b.ep, &number[posted], 4, NULL,
+						    way ? from_other : pair.to_a, tag, 0, &contexts[posted])));
 	for (; done < posted; done++) {
 		d = next(&pair.b);
 		assert_int_equal(d->err.err, 0);
@@ -295,12 +297,14 @@ static void post_multi(uint8_t *buf, size_t len, void *context)
 
 static void test_multi(void **state)
 {
+	static const struct fi_msg_tagged tagged;
 	static const size_t lens[] = {0, 8, 100, EAGER, LONG, 5, 7, 1};
 	static const size_t all = 108 + EAGER + LONG; /* with the large one */
 	const struct {
 		size_t room, fit;     /* bytes, and how many messages until less than the least is left */
 		bool early;           /* posted before the messages come */
-	} cases[] = {{all + 100, 5, true}, {all + LONG + 6, 6, true}, {all + 2 * LONG, 8, true}, {all + 2 * LONG, 5, false}};
+	} cases[] = {{all + 100, 5, true}, {all + LONG + 6, 6, true}, {all + 2 * LONG, 8, true},
+		     {all + 2 * LONG, 5, false}};
 	static uint8_t room[4 * LONG];
 	size_t least = LONG + 2, i, k, at, sent;
 	struct done *d;
@@ -328,7 +332,7 @@ static void test_multi(void **state)
 		}
 		/* One after the other, though a large one may complete after small ones behind it */
 		for (i = at = 0; i < cases[k].fit; i++, at += lens[i - 1]) {
-			for (d = good(&pair.b, &multi); d->e.buf != room + at || d->e.len != lens[i]; d = good(&pair.b, &multi))
+			while (d = good(&pair.b, &multi), d->e.buf != room + at || d->e.len != lens[i])
 				pair.b.log[pair.b.last++ % LOG] = *d;
 			assert_int_equal(differs(room + at, lens[i], (uint32_t)i), lens[i]);
 			assert_true((d->e.flags & (FI_RECV | FI_MSG)) == (FI_RECV | FI_MSG));
@@ -350,7 +354,7 @@ static void test_multi(void **state)
 		}
 		nothing(&pair.b);
 	}
-	assert_int_equal(fi_trecvmsg(pair.b.ep, &(struct fi_msg_tagged){NULL, NULL, 0, 0, 0, 0, NULL, 0}, FI_MULTI_RECV), -FI_EINVAL);
+	assert_int_equal(fi_trecvmsg(pair.b.ep, &tagged, FI_MULTI_RECV), -FI_EINVAL);
 }
 
 static int set_up(void **state)

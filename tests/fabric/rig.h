@@ -205,7 +205,8 @@ UNUSED static struct done *good(struct side *s, const void *context)
 	struct done *d = done_of(s, context);
 
 	if (d->err.err)
-		fail_msg("failed: %s, %s", fi_strerror(d->err.err), fi_cq_strerror(s->cq, d->err.prov_errno, NULL, NULL, 0));
+		fail_msg("failed: %s, %s", fi_strerror(d->err.err),
+			 fi_cq_strerror(s->cq, d->err.prov_errno, NULL, NULL, 0));
 	return d;
 }
 
