@@ -113,14 +113,13 @@ static void introduce(uint32_t index)
 	caps.ibcq = way_in_cq = ibv_create_cq(client.pd->context, 256, NULL, NULL, 0);
 	if (!caps.ibcq)
 		die("no completion queue: %s", strerror(errno));
-	need(inlay_task_link_create(&way_in, &caps, &path), "a queue pair");
+	need(inlay_task_link_create(&way_in, &caps, &path, NULL), "a queue pair");
 	way_in.self.role = INLAY_TASK_HOST;
 	way_in.self.message = PIECE;
 	way_in.self.receives = 16;
 	inlay_task_address_write(door, &way_in.self);
 	len = sizeof(blob);
 	client_export(&map, segment, SEGMENT, blob, &len);
-	need(inlay_worker_group_set_buffers_count(&group, 1), "a segment of the group");
 	mine = (struct inlay_worker_segment){(uintptr_t)segment, SEGMENT, door, blob, sizeof(door), (uint32_t)len};
 	need(inlay_worker_group_add_buffer(&group, &mine), "a segment");
 	need(inlay_worker_group_start(&group), "the exchange");
@@ -134,16 +133,15 @@ static uint64_t look_up(uint32_t left, uint32_t right)
 {
 	struct inlay_worker_segment s = {0};
 	struct inlay_task_address peer;
-	const void *address = NULL;
-	uint32_t len = 0;
+	struct inlay_group_worker w = {0};
 
 	need(inlay_worker_group_segment(&group, right, (uintptr_t)segment, &s), "the right neighbour's segment");
 	if (s.bytes != SEGMENT || s.memh_len != INLAY_TASK_ADDRESS)
 		die("the right neighbour has another segment");
 	client_connect_endpoint(ep, s.memh);
-	need(inlay_worker_group_address(&group, left, &address, &len), "the left neighbour's worker");
-	need(inlay_task_address_read(&peer, address, len, INLAY_TASK_HOST), "the left neighbour's worker");
-	need(inlay_task_link_connect(&way_in, &peer), "letting the left neighbour's worker in");
+	need(inlay_worker_group_worker(&group, left, &w), "the left neighbour's worker");
+	need(inlay_task_address_read(&peer, w.address, w.address_len, INLAY_TASK_HOST, NULL), "the left neighbour's worker");
+	need(inlay_task_link_connect(&way_in, &peer, NULL), "letting the left neighbour's worker in");
 	return client_map(s.mkey, s.mkey_len);
 }
 
@@ -165,7 +163,8 @@ static void member(uint32_t index)
 {
 	uint32_t left = (index + opt.workers - 1) % opt.workers, right = (index + 1) % opt.workers;
 	static uint8_t should[SEGMENT];
-	uint64_t mapped, id = 0, end = deadline();
+	struct inlay_group_worker worker = {0};
+	uint64_t mapped, end = deadline();
 	char file[80];
 	int err;
 
@@ -184,9 +183,9 @@ static void member(uint32_t index)
 	fill(should, SEGMENT, left);
 	if (memcmp(segment, should, SEGMENT))
 		die("member %u: other bytes than worker %u has put", index, left);
-	need(inlay_worker_group_id(&group, left, &id), "the left neighbour's worker");
+	need(inlay_worker_group_worker(&group, left, &worker), "the left neighbour's worker");
 	printf("member %u: %u bytes by worker %u, process %llu, every byte verified\n", index, SEGMENT, left,
-	       (unsigned long long)id);
+	       (unsigned long long)worker.id);
 	fflush(stdout);
 	client_disconnect();
 	need(inlay_task_link_destroy(&way_in), "the queue pair's end");

@@ -76,14 +76,14 @@ static void prepare(void)
 	caps.ibcq = ibv_create_cq(client.pd->context, 256, NULL, NULL, 0);
 	if (!caps.ibcq)
 		die("no completion queue: %s", strerror(errno));
-	need(inlay_task_link_create(&link_, &caps, &path), "a queue pair");
+	need(inlay_task_link_create(&link_, &caps, &path, NULL), "a queue pair");
 	link_.self.role = INLAY_TASK_HOST;
 	link_.self.message = SLOT;
 	link_.self.receives = 16;
 	inlay_task_address_write(mine, &link_.self);
 	far = client_endpoint(theirs[0]);
-	need(inlay_task_address_read(&peer, theirs[0], INLAY_TASK_ADDRESS, INLAY_TASK_HOST), "the endpoint's address");
-	need(inlay_task_link_connect(&link_, &peer), "connecting to the endpoint");
+	need(inlay_task_address_read(&peer, theirs[0], INLAY_TASK_ADDRESS, INLAY_TASK_HOST, NULL), "the endpoint's address");
+	need(inlay_task_link_connect(&link_, &peer, NULL), "connecting to the endpoint");
 	client_connect_endpoint(far, mine);
 
 	/* Two are connected to each other: what goes into the one comes out of the other */
@@ -100,7 +100,7 @@ enum kind { ECHO, PUT, TAG_SEND };
 /* Operation i of a kind: its commands' tasks, filled. Returns how many. */
 static uint32_t build(enum kind kind, uint64_t i, struct inlay_task **t)
 {
-	struct inlay_buf *buf = inlay_task_get_payload(t[0]);
+	struct inlay_buf *buf = inlay_task_payload(t[0]);
 
 	switch (kind) {
 	case ECHO:
@@ -122,7 +122,7 @@ static uint32_t build(enum kind kind, uint64_t i, struct inlay_task **t)
 /* What it has done. */
 static void verify(enum kind kind, uint64_t i, struct inlay_task **t, uint32_t commands)
 {
-	struct inlay_buf *response = inlay_task_get_response(t[0]);
+	struct inlay_buf *response = inlay_task_response(t[0]);
 	uint32_t len = (uint32_t)inlay_buf_data_len(response);
 	uint8_t *at = inlay_buf_data(response);
 

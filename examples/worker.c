@@ -117,7 +117,7 @@ static void load(const char *what, struct inlay_plugin_object *object)
 	name++;
 	if (!opt.num_folders)
 		die("--load %s: from where? --folder names an absolute folder", what);
-	err = inlay_plugin_find(object, opt.folders, opt.num_folders, name);
+	err = inlay_plugin_load(object, opt.folders, opt.num_folders, name);
 	if (err == -EPERM)
 		die("plugin %s: others than root and this user could have written it or its folder", name);
 	if (err)
@@ -129,19 +129,17 @@ static void load(const char *what, struct inlay_plugin_object *object)
 static void set_up(struct ibv_pd *pd)
 {
 	size_t size;
-	int err;
+	const char *why;
 
 	params = inlay_task_worker_default();
 	params.connections = opt.hosts;
-	params.plugins = MEET_PLUGINS;
+	params.plugins = entries;
+	params.num_plugins = num_entries;
 	params.events = 1;
 	params.pull = make_pool(pd);
 	size = inlay_task_worker_size(&params);
-	err = inlay_task_worker_create(&worker, memory(size), size, pd, &params, entries, num_entries);
-	if (err == -EEXIST)
-		die("two plugins of the same id");
-	if (err)
-		die("no worker: %s", strerror(-err));
+	if (inlay_task_worker_create(&worker, memory(size), size, pd, &params, &why))
+		die("no worker: %s", why);
 	for (uint32_t i = 0; i < num_entries; i++)
 		printf("plugin %llu %s\n", (unsigned long long)entries[i].id, entries[i].plugin->name);
 }
@@ -231,7 +229,7 @@ static void welcome(struct guest *g)
 	if (!err) {
 		g->conn = memory(sizeof(*g->conn));
 		g->memory = memory(size);
-		err = inlay_task_conn_create(g->conn, g->memory, size, &worker);
+		err = inlay_task_conn_create(g->conn, g->memory, size, &worker, NULL);
 		if (err) {
 			free(g->conn);
 			free(g->memory);
@@ -240,7 +238,7 @@ static void welcome(struct guest *g)
 	}
 	if (!err) {
 		inlay_task_conn_address(g->conn, address);
-		err = inlay_task_conn_connect(g->conn, g->greeting + 32, INLAY_TASK_ADDRESS);
+		err = inlay_task_conn_connect(g->conn, g->greeting + 32, INLAY_TASK_ADDRESS, NULL);
 	}
 	say(g->fd, err, address);
 	if (err)
@@ -329,8 +327,6 @@ static void look(uint64_t now, int sleep_ms)
 	}
 	if (poll(p, n, sleep_ms) <= 0)
 		return;
-	if (p[1].revents)
-		inlay_task_worker_event(&worker);
 	for (uint32_t i = 2; i < n; i++)
 		if (p[i].revents)
 			hear(who[i]);
@@ -342,7 +338,7 @@ static void look(uint64_t now, int sleep_ms)
 static int busy(void)
 {
 	for (struct guest *g = guests; g < guests + MAX_GUESTS; g++)
-		if (g->conn && inlay_task_conn_kept(g->conn))
+		if (g->conn && g->conn->kept)
 			return 1;
 	return 0;
 }
@@ -351,6 +347,7 @@ static void serve(void)
 {
 	uint64_t now = now_ns(), last = now, looked = 0, alone = now;
 	struct inlay_task_conn *c;
+	uint64_t until;
 
 	while (!ended) {
 		now = now_ns();
@@ -364,7 +361,7 @@ static void serve(void)
 			alone = now;
 		else if (opt.idle && now - alone > opt.idle * 1000000000ull)
 			break;
-		if (now - last > 1000000 && !busy() && !inlay_task_worker_arm(&worker)) {
+		if (now - last > 1000000 && !busy() && !inlay_task_worker_arm(&worker, &until)) {
 			look(now, 50);
 			looked = now;
 		} else if (now - looked > 1000000) {

@@ -263,16 +263,18 @@ static void task_make(void)
 	uint8_t mine[INLAY_TASK_ADDRESS], theirs[INLAY_TASK_ADDRESS];
 	uint32_t i;
 
+	wp.plugins = &entry;
+	wp.num_plugins = 1;
 	hp.in_flight = wp.credits = LAP;
-	NEED(!inlay_task_worker_create(&task.worker, memory(inlay_task_worker_size(&wp)), inlay_task_worker_size(&wp), pd, &wp, &entry, 1),
+	NEED(!inlay_task_worker_create(&task.worker, memory(inlay_task_worker_size(&wp)), inlay_task_worker_size(&wp), pd, &wp, NULL),
 	     "inlay_task_worker_create");
-	NEED(!inlay_task_conn_create(&task.conn, memory(inlay_task_conn_size(&wp)), inlay_task_conn_size(&wp), &task.worker),
+	NEED(!inlay_task_conn_create(&task.conn, memory(inlay_task_conn_size(&wp)), inlay_task_conn_size(&wp), &task.worker, NULL),
 	     "inlay_task_conn_create");
-	NEED(!inlay_task_host_create(&task.host, memory(inlay_task_host_size(&hp)), inlay_task_host_size(&hp), pd, &hp),
+	NEED(!inlay_task_host_create(&task.host, memory(inlay_task_host_size(&hp)), inlay_task_host_size(&hp), pd, &hp, NULL),
 	     "inlay_task_host_create");
 	inlay_task_host_address(&task.host, mine);
 	inlay_task_conn_address(&task.conn, theirs);
-	NEED(!inlay_task_conn_connect(&task.conn, mine, sizeof(mine)) && !inlay_task_host_connect(&task.host, theirs, sizeof(theirs)),
+	NEED(!inlay_task_conn_connect(&task.conn, mine, sizeof(mine), NULL) && !inlay_task_host_connect(&task.host, theirs, sizeof(theirs), NULL),
 	     "connecting");
 	for (i = 0; i < LAP; i++)
 		NEED(!inlay_task_alloc(&task.host, PLUGIN, done, &task.task[i]), "inlay_task_alloc");
@@ -281,7 +283,7 @@ static void task_make(void)
 static void task_before(uint32_t len)
 {
 	for (uint32_t i = 0; i < LAP; i++) {
-		struct inlay_buf *buf = inlay_task_get_payload(task.task[i]);
+		struct inlay_buf *buf = inlay_task_payload(task.task[i]);
 
 		inlay_buf_set_data(buf, inlay_buf_head(buf), len);
 	}

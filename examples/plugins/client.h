@@ -128,7 +128,7 @@ static inline void client_connect(const char *file, uint32_t windows)
 		die("%s: %s", file, err == -EPROTO ? "no worker's address" : strerror(-err));
 	p.windows = windows;
 	need(inlay_task_host_create(&client.host, memory(inlay_task_host_size(&p)), inlay_task_host_size(&p), client.pd,
-				    &p),
+				    &p, NULL),
 	     "a host");
 	client.fd = meet_worker(&place, &client.host, client.plugins, &client.num_plugins);
 	if (client.fd < 0)
@@ -153,8 +153,8 @@ static inline void client_progress(void)
 {
 	if (!inlay_task_host_progress(&client.host, now_ns(), 64))
 		sched_yield();
-	if (inlay_task_host_broken(&client.host))
-		die("the connection to the worker has broken: %s", strerror(-inlay_task_host_broken(&client.host)));
+	if (client.host.broken)
+		die("the connection to the worker has broken: %s", strerror(-client.host.broken));
 }
 
 static inline void client_wait(const struct inlay_task *t)
@@ -173,7 +173,7 @@ static inline uint8_t *client_request(struct inlay_task *t, uint32_t op, uint64_
 				      uint32_t bytes)
 {
 	struct rdma_request r = {op, bytes, ep, where, addr, 0, 0, NULL};
-	struct inlay_buf *buf = inlay_task_get_payload(t);
+	struct inlay_buf *buf = inlay_task_payload(t);
 	uint8_t *at = inlay_buf_head(buf);
 
 	rdma_request_write(at, &r);
@@ -199,10 +199,10 @@ static inline int client_call(const struct rdma_request *r, const void *data, vo
 	client_wait(t);
 	if (inlay_task_status(t))
 		return inlay_task_status(t);
-	if (inlay_task_response_len(t) != len)
-		die("operation %u: a response of %u bytes, not %u", r->op, inlay_task_response_len(t), len);
+	if (t->response_len != len)
+		die("operation %u: a response of %u bytes, not %u", r->op, t->response_len, len);
 	if (len)
-		memcpy(response, inlay_buf_data(inlay_task_get_response(t)), len);
+		memcpy(response, inlay_buf_data(inlay_task_response(t)), len);
 	return 0;
 }
 

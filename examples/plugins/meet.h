@@ -189,7 +189,7 @@ static inline int meet_worker(const struct meet_place *p, struct inlay_task_host
 			meet_entry_read(entry, &plugins[*num]);
 	}
 	if (err >= 0)
-		err = inlay_task_host_connect(host, welcome + 16, INLAY_TASK_ADDRESS);
+		err = inlay_task_host_connect(host, welcome + 16, INLAY_TASK_ADDRESS, NULL);
 	if (err >= 0)
 		return fd;
 	close(fd);

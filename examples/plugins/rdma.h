@@ -308,7 +308,7 @@ static inline int rdma_ep_create(struct rdma *p, struct rdma_host *h, struct inl
 	uint32_t i;
 	int err;
 
-	if (p->num_eps == RDMA_ALL_EPS || h->eps.free == INLAY_TASK_NOBODY)
+	if (p->num_eps == RDMA_ALL_EPS || h->eps.free == HANDLES_NONE)
 		return -ENOSPC;
 	ep = (struct rdma_ep *)aligned_alloc(INLAY_CACHE_LINE, sizeof(*ep));
 	if (!ep)
@@ -326,7 +326,7 @@ static inline int rdma_ep_create(struct rdma *p, struct rdma_host *h, struct inl
 	caps.wqebbs = RDMA_WQEBBS;
 	caps.receives = RDMA_RECEIVES;
 	caps.max_gather = 1;
-	err = ep->slots ? inlay_task_link_create(&ep->link, &caps, &w->params.path) : -ENOMEM;
+	err = ep->slots ? inlay_task_link_create(&ep->link, &caps, &w->params.path, NULL) : -ENOMEM;
 	if (!err && inlay_sq_size(&ep->link.sq) > 4 * RDMA_WQEBBS)
 		err = -ENOMEM; /* The completion queue has no room for it. */
 	if (!err) {
@@ -354,13 +354,13 @@ static inline int rdma_ep_create(struct rdma *p, struct rdma_host *h, struct inl
 static inline int rdma_ep_connect(struct rdma_ep *ep, const struct rdma_request *r)
 {
 	struct inlay_task_address peer;
-	int err = inlay_task_address_read(&peer, r->data, r->bytes, INLAY_TASK_HOST);
+	int err = inlay_task_address_read(&peer, r->data, r->bytes, INLAY_TASK_HOST, NULL);
 
 	if (err)
 		return err;
 	if (ep->connected)
 		return -EBADFD;
-	err = inlay_task_link_connect(&ep->link, &peer);
+	err = inlay_task_link_connect(&ep->link, &peer, NULL);
 	ep->connected = !err;
 	return err;
 }
@@ -427,7 +427,7 @@ static inline struct rdma_host *rdma_host_create(const struct rdma *p)
 static inline void rdma_connection(void *plugin, struct inlay_task_conn *conn, enum inlay_task_change up)
 {
 	struct rdma *p = (struct rdma *)plugin;
-	struct rdma_host *h = p->entry == UINT32_MAX ? NULL : (struct rdma_host *)inlay_task_conn_state(conn, p->entry);
+	struct rdma_host *h = p->entry == UINT32_MAX ? NULL : (struct rdma_host *)*inlay_task_conn_state(conn, p->entry);
 	struct inlay_match_found found;
 	uint32_t i, at = 0;
 
@@ -446,7 +446,7 @@ static inline void rdma_connection(void *plugin, struct inlay_task_conn *conn, e
 	for (i = 0; i < RDMA_MAPS; i++)
 		if (h->map_table[i].object)
 			rdma_map_end((struct rdma_map *)h->map_table[i].object);
-	inlay_task_conn_set_state(conn, p->entry, NULL);
+	*inlay_task_conn_state(conn, p->entry) = NULL;
 	free(h->match_memory);
 	free(h);
 }
@@ -634,14 +634,12 @@ static inline int rdma_under_way(const struct rdma_host *h)
 /* The connection's state, made if it is not there; NULL: no memory. */
 static inline struct rdma_host *rdma_host_of(struct rdma *p, struct inlay_task_cmd *cmd)
 {
-	struct rdma_host *h = (struct rdma_host *)inlay_task_cmd_state(cmd);
+	void **h = inlay_task_conn_state(cmd->conn, cmd->entry);
 
-	if (!h) {
-		h = rdma_host_create(p);
-		p->entry = cmd->entry;
-		inlay_task_conn_set_state(cmd->conn, cmd->entry, h);
-	}
-	return h;
+	p->entry = cmd->entry;
+	if (!*h)
+		*h = rdma_host_create(p);
+	return (struct rdma_host *)*h;
 }
 
 static inline int rdma_command(void *plugin, struct inlay_task_cmd *cmd)

@@ -29,12 +29,7 @@
 #ifndef INLAY_TASK_H
 #define INLAY_TASK_H
 
-#include <inlay/task/wire.h>
-#include <inlay/task/link.h>
-#include <inlay/task/task.h>
 #include <inlay/task/host.h>
-#include <inlay/task/cmd.h>
-#include <inlay/task/conn.h>
 #include <inlay/task/worker.h>
 #include <inlay/task/plugin.h>
 #include <inlay/task/group.h>

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <inlay/inlay.h>
 #include <inlay/task.h>
+#include "../task/messages.h"
 
 #define FUZZ_CQES 512u
 #define FUZZ_BBS 512u

@@ -40,7 +40,6 @@ struct host_model {
 	uint64_t context, deadline;
 	uint32_t end;           /* of its WQEs */
 	uint32_t what, length;  /* its payload */
-	uint32_t awaiting;      /* its answer counts as outstanding */
 	uint32_t command;       /* its number */
 	uint32_t gathers;       /* the device is yet to look at its memory */
 	uint32_t lends;         /* to gather from the caller's */
@@ -57,7 +56,7 @@ struct host_command {
 	uint64_t context;
 	uint64_t payload;       /* address */
 	uint32_t lkey;
-	uint32_t task, what, length, granted, erased;
+	uint32_t task, what, length, granted;
 };
 
 struct host_window {
@@ -89,7 +88,7 @@ static struct {
 	uint32_t num_messages;
 	struct host_command commands[HOST_COMMANDS];
 	uint32_t submitted, sent;       /* of them, by their number */
-	uint32_t orphans, strays, lost, broken, stopped;
+	uint32_t outstanding, strays, broken;
 	uint32_t dead, receives_first;  /* the device gives back what was posted, unused */
 	uint64_t now;
 	uint32_t patterns;
@@ -113,25 +112,20 @@ static void host_result(struct host_model *m, int status, uint32_t by, uint32_t 
 	m->len = len;
 }
 
-/* Whether the device was shown its command. */
-static int host_shown(const struct host_model *m)
-{
-	return (int32_t)(inlay_sq_rung(&host.h.link.sq) - m->end) >= 0;
-}
-
-/* Whether the device has done it, or need not. */
+/* Whether the device has done it. */
 static int host_is_sent(const struct host_model *m)
 {
-	return (int32_t)(host.sent - m->command) > 0 || host.commands[m->command % HOST_COMMANDS].erased;
+	return (int32_t)(host.sent - m->command) > 0;
 }
 
-/* The task whose answer a message with this context is, or NULL. shown: nobody has answered what was not rung for. */
-static struct host_model *host_concerns(uint64_t context, int shown)
+/* The task whose answer, in time or late, a message with this context is, or NULL. */
+static struct host_model *host_concerns(uint64_t context)
 {
 	uint32_t i;
 
 	for (i = 0; i < HOST_TASKS; i++)
-		if (host.m[i].awaiting && host.m[i].context == context && (!shown || host_shown(&host.m[i])))
+		if (host.m[i].context == context &&
+		    (host.m[i].state == HOST_OUT || host.m[i].state == HOST_EARLY || host.m[i].state == HOST_HELD))
 			return &host.m[i];
 	return NULL;
 }
@@ -143,7 +137,6 @@ static void host_break(void)
 	for (i = 0; i < HOST_TASKS; i++) {
 		struct host_model *m = &host.m[i];
 
-		m->awaiting = 0;
 		if (m->state != HOST_OUT)
 			continue;
 		m->state = HOST_SETTLED;
@@ -151,7 +144,7 @@ static void host_break(void)
 		host_result(m, host.h.broken, INLAY_TASK_BY_CONNECTION, 0);
 	}
 	host.broken = 1;
-	host.orphans = host.lost = 0;
+	host.outstanding = 0;
 }
 
 /* What a message says: only of a task that waits for it. */
@@ -159,7 +152,6 @@ static void host_answered(struct host_model *m, const uint8_t *msg, uint32_t byt
 {
 	uint32_t kind = msg[1], status = (uint32_t)host_le(msg + 2, 2), length = (uint32_t)host_le(msg + 4, 4);
 
-	m->awaiting = 0;
 	if (m->state != HOST_OUT)
 		return;
 	m->state = HOST_SETTLED;
@@ -185,21 +177,11 @@ static void host_answered(struct host_model *m, const uint8_t *msg, uint32_t byt
 	}
 }
 
-/* An answer that is no task's: it may be that of a command whose task has ended early, or will. */
-static void host_nobody(void)
-{
-	if (host.orphans) {
-		host.orphans--;
-	} else {
-		host.strays++;
-		host.lost++;
-	}
-}
-
 /* What the completions mean that the host has taken since it was asked last. */
 static void host_sync(void)
 {
 	struct host_model *m;
+	uint64_t context;
 	uint32_t n;
 
 	for (n = 0; n < host.num_messages && (int32_t)(host.h.cq.ci - host.messages[n].cqe) > 0; n++) {
@@ -213,18 +195,20 @@ static void host_sync(void)
 			int reset = msg->syndrome == MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR ||
 				    msg->syndrome == MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR;
 
-			sure(host.h.broken == (reset && !host.stopped ? -ECONNRESET : -ECONNABORTED));
+			sure(host.h.broken == (reset ? -ECONNRESET : -ECONNABORTED));
 			host_break();
-		} else if (msg->opcode != MLX5_CQE_RESP_SEND) {
-			host_nobody(); /* nothing that an answer could be: it says nothing */
 		} else {
-			m = NULL;
-			if (msg->bytes <= HOST_MESSAGE && msg->bytes >= 32 && msg->at[0] == INLAY_TASK_WIRE)
-				m = host_concerns(host_le(msg->at + 8, 8), 1);
+			/* What cannot be an answer says nothing. Each is the credit for one command. */
+			context = UINT64_MAX;
+			if (msg->opcode == MLX5_CQE_RESP_SEND && msg->bytes <= HOST_MESSAGE && msg->bytes >= 32 &&
+			    msg->at[0] == INLAY_TASK_WIRE)
+				context = host_le(msg->at + 8, 8);
+			m = host_concerns(context);
 			if (m)
 				host_answered(m, msg->at, msg->bytes);
-			else
-				host_nobody();
+			else if (!host.outstanding || (uint32_t)context >= HOST_TASKS)
+				host.strays++;
+			host.outstanding -= host.outstanding != 0;
 		}
 	}
 	memmove(host.messages, host.messages + n, (host.num_messages - n) * sizeof(*host.messages));
@@ -247,7 +231,7 @@ static void host_fill(struct inlay_buf *buf, uint32_t n, struct host_model *m)
 /* Lists of the task's buffers before: taken apart. */
 static void host_unchain(uint32_t i)
 {
-	struct inlay_buf *list = host.bufs[i][0], *own = inlay_task_more_(host.m[i].t)->payload;
+	struct inlay_buf *list = host.bufs[i][0], *own = host.m[i].t->own_payload;
 
 	inlay_buf_unchain_list(list, host.bufs[i][1]);
 	inlay_buf_unchain_list(own, host.bufs[i][1]);
@@ -264,7 +248,7 @@ static void host_payload(uint32_t i, uint32_t how, uint32_t size)
 
 	host_unchain(i);
 	inlay_task_set_payload(m->t, NULL);
-	own = inlay_task_get_payload(m->t);
+	own = inlay_task_payload(m->t);
 	m->what = ++host.patterns;
 	m->length = m->gathers = 0;
 	switch (how & 7) {
@@ -315,7 +299,7 @@ static uint32_t host_gathers(struct host_model *m, uint32_t at)
 			gathers = 1;
 			m->lends |= p[i].lkey == USER_LKEY;
 			/* What of a list that begins with the task's own buffer is the caller's, a host does not ask */
-			m->may_lend = m->t->payload != inlay_task_more_(m->t)->payload || inlay_buf_next(m->t->payload);
+			m->may_lend = m->t->payload != m->t->own_payload || inlay_buf_next(m->t->payload);
 		}
 	return gathers;
 }
@@ -323,7 +307,7 @@ static uint32_t host_gathers(struct host_model *m, uint32_t at)
 static void host_submit(uint32_t i, uint32_t how, uint32_t size, uint32_t after)
 {
 	struct host_model *m = &host.m[i];
-	uint32_t outstanding = inlay_task_host_outstanding(&host.h), rung = inlay_sq_rung(&host.h.link.sq);
+	uint32_t outstanding = host.h.outstanding, rung = inlay_sq_rung(&host.h.link.sq);
 	uint32_t first = inlay_sq_index(&host.h.link.sq);
 	const struct inlay_buf *buf;
 	struct host_command *c;
@@ -337,7 +321,7 @@ static void host_submit(uint32_t i, uint32_t how, uint32_t size, uint32_t after)
 		inlay_task_set_response(m->t, how & 8 ? host.bufs[i][how & 16 ? 4 : 3] : NULL);
 		if (!m->deadline)
 			m->deadline = INLAY_TASK_NEVER;
-		inlay_task_set_deadline(m->t, m->deadline);
+		m->t->deadline = m->deadline;
 		m->room = how & 8 ? how & 16 ? 256 : 40 : 0;
 		m->user_response = how & 8;
 	} else {
@@ -351,16 +335,16 @@ static void host_submit(uint32_t i, uint32_t how, uint32_t size, uint32_t after)
 	}
 	if (err) {
 		sure(err == -EAGAIN || err == -E2BIG || err == -ENOTCONN);
-		sure((err == -ENOTCONN) == !inlay_task_host_limit(&host.h));
+		sure((err == -ENOTCONN) == !host.h.limit);
 		sure(host.h.outstanding == outstanding && inlay_task_state(m->t) == INLAY_TASK_IDLE);
 		return;
 	}
-	sure(outstanding < inlay_task_host_limit(&host.h) && inlay_task_host_outstanding(&host.h) == outstanding + 1);
+	sure(outstanding < host.h.limit && host.h.outstanding == outstanding + 1);
 	sure(inlay_task_status(m->t) == -EINPROGRESS);
 	sure(how & 32 ? inlay_sq_rung(&host.h.link.sq) == rung : inlay_sq_rung(&host.h.link.sq) == host.h.link.sq.pi);
 	m->state = HOST_OUT;
-	m->awaiting = 1;
-	m->context = m->t->context;
+	host.outstanding++;
+	m->context = m->t->ids.context;
 	m->end = host.h.link.sq.pi;
 	m->gathers = host_gathers(m, first);
 	m->granted = m->room > HOST_ROOM ? m->room : 0;
@@ -373,11 +357,10 @@ static void host_submit(uint32_t i, uint32_t how, uint32_t size, uint32_t after)
 	c->what = m->what;
 	c->length = m->length;
 	c->granted = m->granted;
-	c->erased = 0;
 	for (buf = m->t->payload; inlay_buf_next(buf) && !inlay_buf_data_len(buf);)
 		buf = inlay_buf_next(buf);
 	c->payload = (uintptr_t)inlay_buf_data(buf);
-	c->lkey = buf == inlay_task_more_(m->t)->payload ? HOST_LKEY : USER_LKEY;
+	c->lkey = buf == m->t->own_payload ? HOST_LKEY : USER_LKEY;
 }
 
 /* ---- Completing ---- */
@@ -415,22 +398,17 @@ static void host_idle(uint32_t i)
 	struct host_model *m = &host.m[i];
 
 	host_untouched(i);
-	if (m->awaiting && host.lost)
-		host.lost--;
-	else
-		host.orphans += m->awaiting;
-	m->awaiting = 0;
 	m->state = HOST_IDLE;
 	/* Whoever has it may write to it */
-	memset(inlay_buf_head(inlay_task_more_(m->t)->payload), 0xee, HOST_PAYLOAD);
+	memset(inlay_buf_head(m->t->own_payload), 0xee, HOST_PAYLOAD);
 	memset(host.user + i * USER_BYTES, 0xee, 384);
 }
 
 static void host_response(const struct host_model *m)
 {
-	const struct inlay_buf *buf = inlay_task_get_response(m->t);
+	const struct inlay_buf *buf = inlay_task_response(m->t);
 
-	sure(inlay_task_response_len(m->t) == m->len);
+	sure(m->t->response_len == m->len);
 	if (!m->told) {
 		sure(!m->user_response || !inlay_buf_data_len(buf));
 		return;
@@ -484,10 +462,6 @@ static void host_early(struct host_model *m, int status)
 	m->state = HOST_EARLY;
 	m->told = 0;
 	host_result(m, status, INLAY_TASK_BY_HOST, 0);
-	if (!host_shown(m)) {
-		host.commands[m->command % HOST_COMMANDS].erased = 1;
-		m->awaiting = 0;
-	}
 }
 
 static void host_progress(uint32_t max)
@@ -557,9 +531,7 @@ static void host_look_at(const struct fuzz_wqe *w)
 		     (p[i].lkey == USER_LKEY && host_within(p[i].at, p[i].bytes, host.user, sizeof(host.user))));
 	n = fuzz_gather(p, num, msg, HOST_MESSAGE);
 	sure(n >= 32 && msg[0] == INLAY_TASK_WIRE && msg[1] == INLAY_TASK_COMMAND);
-	/* Each goes out once, in order; those not that were taken back. */
-	while (host.sent != host.submitted && host.commands[host.sent % HOST_COMMANDS].erased)
-		host.sent++;
+	/* Each goes out once, in order. */
 	sure(host.sent != host.submitted);
 	c = &host.commands[host.sent++ % HOST_COMMANDS];
 	sure(host_le(msg + 8, 8) == c->context);
@@ -681,18 +653,18 @@ static void host_message(struct fuzz_in *in)
 		n += 100;
 	odd = who & 128 && form & 128;
 	/* What is nobody's now comes now, so that no task takes it that is submitted before it is looked at. */
-	if (!host_concerns(host_le(msg + 8, 8), 1)) {
+	m = host_concerns(host_le(msg + 8, 8));
+	if (!m) {
 		who &= 15;
 		for (kind = 0; kind < 4; kind++)
 			host_progress(64);
 	}
-	/* Nobody answers what has not come. Whether a command was rung for, a host asks only where it matters. */
-	m = host_concerns(host_le(msg + 8, 8), 0);
-	if (m && !m->t->held && msg[1] == INLAY_TASK_ANSWER)
+	/* Nobody answers what has not come. */
+	m = host_concerns(host_le(msg + 8, 8));
+	if (m && !host_is_sent(m)) {
 		inlay_task_host_flush(&host.h);
-	m = host_concerns(host_le(msg + 8, 8), 1);
-	if (m && !host_is_sent(m))
 		host_device(FUZZ_BBS);
+	}
 	if (m && msg[1] == INLAY_TASK_WRITTEN)
 		host_written(m, (uint32_t)host_le(msg + 4, 4));
 	if (host.dead || !fuzz_receive(&host.qp) || host.num_messages == HOST_MESSAGES)
@@ -729,10 +701,8 @@ static void host_fault(uint32_t which)
 		host.qp.taken++;
 		w.index = 0;
 	}
-	if (which & 16) {
-		host.stopped = 1;
+	if (which & 16)
 		inlay_task_host_stop(&host.h);
-	}
 	host_keep(opcode, NULL, 0, syndromes[which & 3]);
 	fuzz_cqe_error(&host.cq, HOST_QPN, opcode, syndromes[which & 3], w.index);
 	host.dead = 1;
@@ -759,13 +729,12 @@ static void host_look(void)
 {
 	static const uint8_t states[6] = {INLAY_TASK_FREE, INLAY_TASK_IDLE, INLAY_TASK_SUBMITTED, INLAY_TASK_CLOSING, INLAY_TASK_DUE,
 					  INLAY_TASK_QUARANTINE};
-	uint32_t i, outstanding = host.orphans, windows = 0, n;
+	uint32_t i, windows = 0, n;
 
 	for (i = 0; i < HOST_TASKS; i++) {
 		struct host_model *m = &host.m[i];
 		uint32_t state = inlay_task_state(m->t);
 
-		outstanding += m->awaiting;
 		/* What is settled at once is called at once; else it waits, or its callback does. */
 		sure(state == states[m->state] || (m->state == HOST_SETTLED && state == INLAY_TASK_DUE));
 		if (m->state == HOST_IDLE && m->told)
@@ -774,8 +743,8 @@ static void host_look(void)
 			continue;
 		windows += !!(m->t->held & INLAY_TASK_HELD_PAYLOAD) + !!(m->t->held & INLAY_TASK_HELD_RESPONSE);
 	}
-	sure(inlay_task_host_outstanding(&host.h) == outstanding && inlay_task_host_strays(&host.h) == host.strays);
-	sure(!inlay_task_host_broken(&host.h) == !host.broken);
+	sure(host.h.outstanding == host.outstanding && host.h.strays == host.strays);
+	sure(!host.h.broken == !host.broken);
 	for (i = host.h.free_window, n = 0; i != INLAY_TASK_NONE; i = host.h.windows[i].next, n++)
 		sure(i < host.h.num_windows && n < host.h.num_windows);
 	sure(n + windows == host.h.num_windows);
@@ -808,6 +777,7 @@ static void host_begin(uint32_t one, uint32_t two)
 {
 	struct inlay_task_host_params p = inlay_task_host_default();
 	struct inlay_keys keys = {HOST_LKEY, INLAY_NO_KEY};
+	struct inlay_task_host_parts_ at;
 	struct inlay_task_address peer;
 	uint32_t i;
 
@@ -832,25 +802,24 @@ static void host_begin(uint32_t one, uint32_t two)
 	fuzz_cq_make(&host.cq, &host.h.cq);
 	fuzz_qp_make(&host.qp, &host.h.link, &host.cq, HOST_QPN, two & 1 ? 32 : 128, p.in_flight);
 	host.h.pd = (struct ibv_pd *)(void *)&host;
-	sure(!inlay_task_host_init_(&host.h, host.memory, &p, keys));
+	sure(inlay_task_host_place_(&p, &at) && !inlay_task_host_init_(&host.h, host.memory, &p, &at, keys));
 	for (i = 0; i < p.windows; i++) {
 		host.windows[i].rkey = host.h.windows[i].rkey = (0x100 + i) << 8;
 		host.h.windows[i].next = host.h.free_window;
 		host.h.free_window = i;
 	}
-	inlay_task_host_receive_(&host.h);
 	inlay_task_host_begin_(&host.h, &peer);
 	host.submitted = host.sent = host.num_messages = host.patterns = 0;
-	host.orphans = host.strays = host.lost = host.dead = host.broken = host.stopped = 0;
+	host.outstanding = host.strays = host.dead = host.broken = 0;
 	host.receives_first = 0;
 	host.now = 0;
 	host_bufs();
 	for (i = 0; i < HOST_TASKS; i++) {
 		sure(!inlay_task_alloc(&host.h, 1, host_callback, &host.m[i].t));
-		sure(inlay_task_index_(host.m[i].t) == i);
-		inlay_task_set_user_data(host.m[i].t, i);
+		sure((uint32_t)host.m[i].t->ids.context == i);
+		host.m[i].t->user_data = i;
 		host.m[i].state = HOST_IDLE;
-		host.m[i].context = host.m[i].t->context;
+		host.m[i].context = host.m[i].t->ids.context;
 	}
 }
 
@@ -884,20 +853,18 @@ static void host_step(struct fuzz_in *in)
 	case 11: host_progress(i + 1); break;
 	case 12:
 		a = (uint32_t)-inlay_task_cancel(m->t);
-		if (m->state == HOST_OUT && !host_shown(m) && !a)
+		sure(a == (m->state == HOST_OUT ? 0 : m->state == HOST_SETTLED || m->state == HOST_EARLY ? EBUSY : EBADFD));
+		if (!a)
 			host_early(m, -ECANCELED);
-		else
-			sure(a == (m->state == HOST_OUT || m->state == HOST_SETTLED || m->state == HOST_EARLY ? EBUSY : EBADFD) &&
-			     (m->state != HOST_OUT || host_shown(m)));
 		break;
 	case 13: sure(inlay_task_revoke(m->t) == (m->state == HOST_HELD ? 0 : -EBADFD)); break;
 	case 14:
 		if (m->state == HOST_FREE) {
 			/* The one that was given back last */
 			sure(!inlay_task_alloc(&host.h, 1, host_callback, &t));
-			m = &host.m[inlay_task_index_(t)];
+			m = &host.m[(uint32_t)t->ids.context];
 			sure(m->t == t && m->state == HOST_FREE);
-			inlay_task_set_user_data(t, inlay_task_index_(t));
+			t->user_data = (uint32_t)t->ids.context;
 			m->state = HOST_IDLE;
 			m->told = m->len = 0;
 		} else {
@@ -942,7 +909,7 @@ static void host_input(const uint8_t *data, size_t size)
 	host_look();
 	for (i = 0; i < HOST_TASKS; i++)
 		sure(host.m[i].state == HOST_FREE || host.m[i].state == HOST_IDLE);
-	sure(!host.h.outstanding && !host.orphans);
+	sure(!host.h.outstanding);
 	inlay_task_host_unmake_(&host.h);
 	for (i = 0; i < HOST_TASKS; i++)
 		host_unchain(i);

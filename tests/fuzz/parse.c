@@ -14,24 +14,16 @@
 /* What is read well is what would be written. */
 static void parse_message(const uint8_t *at, uint32_t n)
 {
-	struct inlay_task_command c;
-	struct inlay_task_answer a;
 	uint8_t again[INLAY_TASK_MESSAGE_MIN];
-	uint32_t head;
+	struct inlay_task_message m;
 
-	if (!inlay_task_command_read_(&c, at, n)) {
-		sure(c.flags & INLAY_TASK_PAYLOAD_KEY ? c.at == n && c.length == c.payload.bytes : (uint64_t)c.at + c.length == n);
-		head = inlay_task_command_write_(again, &c);
-		sure(head == c.at && head <= n && !memcmp(again, at, head));
+	if (!inlay_task_message_read_(&m, at, n)) {
+		sure(m.flags & INLAY_TASK_PAYLOAD_KEY ? m.at == n && m.length == m.payload.bytes :
+		     m.kind == INLAY_TASK_WRITTEN ? m.at == n : (uint64_t)m.at + m.length == n);
+		sure(m.status <= 0 && m.status >= -INLAY_TASK_STATUS_MAX && (m.kind != INLAY_TASK_REFUSED || (m.status && !m.length)));
+		sure(message_write(again, &m) == m.at && m.at <= n && !memcmp(again, at, m.at));
 	} else if (n < INLAY_TASK_HEAD || at[0] != INLAY_TASK_WIRE) {
-		sure(c.context == UINT64_MAX && !c.plugin && !c.destination);
-	}
-	if (!inlay_task_answer_read_(&a, at, n)) {
-		sure(a.kind == INLAY_TASK_ANSWER ? (uint64_t)a.length + INLAY_TASK_HEAD == n : n == INLAY_TASK_HEAD);
-		inlay_task_answer_write_(again, &a);
-		sure(!memcmp(again, at, INLAY_TASK_HEAD) && a.status <= 0 && a.status >= -INLAY_TASK_STATUS_MAX);
-	} else if (n < INLAY_TASK_HEAD || at[0] != INLAY_TASK_WIRE) {
-		sure(a.context == UINT64_MAX);
+		sure(m.ids.context == UINT64_MAX && !m.ids.plugin && !m.ids.destination);
 	}
 }
 
@@ -42,7 +34,7 @@ static void parse_address(const uint8_t *at, uint32_t n)
 	uint32_t role;
 
 	for (role = INLAY_TASK_HOST; role <= INLAY_TASK_WORKER; role++)
-		if (!inlay_task_address_read(&a, at, n, role)) {
+		if (!inlay_task_address_read(&a, at, n, role, NULL)) {
 			inlay_task_address_write(again, &a);
 			sure(n == INLAY_TASK_ADDRESS && a.role == role && !memcmp(again, at, n));
 			sure(a.receives && a.message >= INLAY_TASK_MESSAGE_MIN && !(a.at.qpn >> 24) && !(a.at.psn >> 24));
@@ -156,9 +148,8 @@ static void parse_group(const uint8_t *bytes, uint32_t n, int sealed)
 	uint8_t *memory = (uint8_t *)malloc(size), record[PARSE_STRIDE];
 	struct inlay_worker_segment s;
 	struct inlay_worker_group g;
-	const void *address;
-	uint32_t i, len;
-	uint64_t id;
+	struct inlay_group_worker w;
+	uint32_t i;
 	int err;
 
 	sure(memory);
@@ -178,16 +169,15 @@ static void parse_group(const uint8_t *bytes, uint32_t n, int sealed)
 	sure(!inlay_worker_group_start(&g));
 	err = inlay_worker_group_progress(&g);
 	sure(err || (parse_entries(g.all + PARSE_STRIDE) >= 0 && g.workers == 1 + 2 * (uint32_t)parse_entries(g.all + PARSE_STRIDE)));
-	for (i = 0; i <= inlay_worker_group_workers(&g); i++) {
-		if (!inlay_worker_group_address(&g, i, &address, &len))
-			parse_inside(&g, address, len);
+	for (i = 0; i <= g.workers; i++) {
+		if (!inlay_worker_group_worker(&g, i, &w))
+			parse_inside(&g, w.address, w.address_len);
 		else
 			sure(err || i == g.workers);
 		if (!inlay_worker_group_segment(&g, i, inlay_blob_get(record + 48, 8), &s)) {
 			parse_inside(&g, s.memh, s.memh_len);
 			parse_inside(&g, s.mkey, s.mkey_len);
 		}
-		sure(!inlay_worker_group_id(&g, i, &id) == (!err && i < g.workers));
 	}
 	free(memory);
 }
@@ -195,7 +185,7 @@ static void parse_group(const uint8_t *bytes, uint32_t n, int sealed)
 static void parse_input(const uint8_t *data, size_t size)
 {
 	uint32_t n = (uint32_t)(size ? size - 1 : 0), what = size ? *data : 0, crc;
-	uint8_t *at = (uint8_t *)malloc(n ? n : 1);
+	uint8_t *at = (uint8_t *)calloc(n ? n : 1, 1);
 
 	sure(at);
 	if (n)

@@ -49,9 +49,9 @@ static struct ibv_mr *plugin_reg_mr(struct ibv_pd *pd, void *addr, size_t len, i
 static int plugin_dereg_mr(struct ibv_mr *mr);
 
 #undef ibv_reg_mr
-#define inlay_task_link_create plugin_link_create
+#define inlay_task_link_create(l, caps, path, why) plugin_link_create(l, caps, path)
 #define inlay_task_link_destroy plugin_link_destroy
-#define inlay_task_link_connect plugin_link_connect
+#define inlay_task_link_connect(l, peer, why) plugin_link_connect(l, peer)
 #define inlay_task_link_break plugin_link_break
 #define ibv_create_cq plugin_create_cq
 #define ibv_destroy_cq plugin_destroy_cq
@@ -289,7 +289,7 @@ static struct inlay_task_cmd *plugin_owner(uint32_t conn, const struct fuzz_piec
 		uint32_t size = out ? cmd->response_max : cmd->payload_len;
 		uint32_t lkey = !out && cmd->pulled ? PLUGIN_POOL_LKEY : PLUGIN_LKEY + 2 * conn;
 
-		if (cmd->state == INLAY_TASK_CMD_KEPT && p->lkey == lkey && p->at >= from && p->bytes <= size &&
+		if (cmd->kept && p->lkey == lkey && p->at >= from && p->bytes <= size &&
 		    (uintptr_t)(p->at - from) <= size - p->bytes)
 			return cmd;
 	}
@@ -635,7 +635,7 @@ static uint32_t plugin_request(struct fuzz_in *in, uint32_t conn, uint8_t *at)
 static void plugin_come(uint32_t conn, struct fuzz_in *in)
 {
 	struct plugin_command *c = &plug.commands[plug.num];
-	struct inlay_task_command head;
+	struct inlay_task_message head;
 	uint32_t form = fuzz_8(in), n, room;
 	uint8_t msg[PLUGIN_MESSAGE], *slot;
 
@@ -649,8 +649,9 @@ static void plugin_come(uint32_t conn, struct fuzz_in *in)
 	c->plugin = form & 128 ? ECHO_ID + (form >> 5 & 3) * 3 : RDMA_ID + (form & 1);
 	c->length = n;
 	memset(&head, 0, sizeof(head));
-	head.context = plug.num;
-	head.plugin = c->plugin;
+	head.kind = INLAY_TASK_COMMAND;
+	head.ids.context = plug.num;
+	head.ids.plugin = c->plugin;
 	head.length = n;
 	if ((n > PLUGIN_MESSAGE - 64 || form & 2) && n) {
 		head.flags |= INLAY_TASK_PAYLOAD_KEY;
@@ -672,7 +673,7 @@ static void plugin_come(uint32_t conn, struct fuzz_in *in)
 	/* A handle that comes to life while this waits behind others is one that nobody was told of. */
 	c->foreign = plugin_for_ep(c) && !plugin_find(conn, c->plugin, 0, c->r.ep) && plugin_idle(conn);
 	plug.num++;
-	n = inlay_task_command_write_(msg, &head);
+	n = message_write(msg, &head);
 	if (!c->read) {
 		memcpy(msg + n, c->payload, c->length);
 		n += c->length;
@@ -770,7 +771,8 @@ static void plugin_begin(uint32_t one)
 				&plug.pool));
 	sure(!inlay_pool_start(plug.pool));
 	p.connections = PLUGIN_CONNS;
-	p.plugins = 3;
+	p.plugins = entries;
+	p.num_plugins = 3;
 	p.credits = PLUGIN_CREDITS;
 	p.spare = 4;
 	p.message = PLUGIN_MESSAGE;
@@ -788,11 +790,11 @@ static void plugin_begin(uint32_t one)
 	plug.busy = plug.num = plug.num_objects = plug.num_cqs = plug.mrs = 0;
 	plug.ep_qpn = 100;
 	fuzz_cq_make(&plug.cq, &plug.w.cq);
-	sure(!inlay_task_worker_init_(&plug.w, plug.memory, &p, entries, 3));
+	sure(!inlay_task_worker_init_(&plug.w, plug.memory, &p, NULL));
 	for (i = 0; i < PLUGIN_CONNS; i++) {
 		plug.dead[i] = 0;
 		fuzz_qp_make(&plug.qps[i], &plug.conns[i].link, &plug.cq, PLUGIN_QPN + i, 128, PLUGIN_CREDITS);
-		sure(!inlay_task_conn_init_(&plug.conns[i], plug.conn_memory[i], &plug.w, PLUGIN_LKEY + 2 * i));
+		inlay_task_conn_init_(&plug.conns[i], plug.conn_memory[i], &plug.w, PLUGIN_LKEY + 2 * i);
 		inlay_task_conn_begin_(&plug.conns[i], &peer);
 	}
 }
@@ -854,7 +856,7 @@ static void plugin_input(const uint8_t *data, size_t size)
 	for (i = 0; i < 10; i++)
 		inlay_task_worker_progress(&plug.w, 0, 64);
 	for (i = 0; i < PLUGIN_CONNS; i++)
-		sure(!inlay_task_conn_kept(&plug.conns[i]) && !inlay_task_conn_destroy(&plug.conns[i]));
+		sure(!plug.conns[i].kept && !inlay_task_conn_destroy(&plug.conns[i]));
 	for (i = 0; i < PLUGIN_EPS; i++)
 		sure(!plug.eps[i].used);
 	sure(!inlay_task_worker_destroy(&plug.w) && !plug.mrs && !plug.num_cqs);

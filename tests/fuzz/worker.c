@@ -178,7 +178,7 @@ static int worker_answer_buf(struct worker_command *c, uint32_t size)
 {
 	struct inlay_task_cmd *cmd = c->cmd;
 	struct inlay_buf *buf = cmd->pulled;
-	uint64_t largest = inlay_task_cmd_largest(cmd);
+	uint64_t largest = cmd->response_key.bytes > cmd->conn->answer_max ? cmd->response_key.bytes : cmd->conn->answer_max;
 	uint8_t copy[WORKER_ELEMENT];
 	int err, own = !buf;
 
@@ -256,7 +256,7 @@ static int worker_command(void *plugin, struct inlay_task_cmd *cmd)
 
 	sure(plugin == &worker && conn < WORKER_CONNS && !worker.down[conn]);
 	c = worker_next(conn);
-	sure(c && cmd->context == c->context && cmd->plugin == c->plugin && cmd->destination == c->destination);
+	sure(c && cmd->ids.context == c->context && cmd->ids.plugin == c->plugin && cmd->ids.destination == c->destination);
 	sure(cmd->payload_len == c->length && !cmd->response_len && cmd->response_max == cmd->conn->response_max);
 	sure(!cmd->pulled == !c->read_key);
 	c->cmd = cmd;
@@ -550,12 +550,12 @@ static void worker_fault(uint32_t conn, uint32_t which)
 
 /* ---- What holds at any time ---- */
 
-static uint32_t worker_list(const struct inlay_task_conn *c, uint32_t first)
+static uint32_t worker_list(const struct inlay_task_conn *c, const struct inlay_task_cmd *first)
 {
 	uint32_t n = 0;
 
-	for (; first != INLAY_TASK_NOBODY; first = c->cmds[first].next)
-		sure(first < c->num && n++ <= c->num);
+	for (; first; first = first->next)
+		sure(first >= c->cmds && first < c->cmds + c->num && n++ <= c->num);
 	return n;
 }
 
@@ -566,15 +566,15 @@ static void worker_look(void)
 	for (i = 0; i < WORKER_CONNS; i++) {
 		struct inlay_task_conn *c = &worker.conns[i];
 
-		sure(inlay_task_conn_is_broken(c) == (int)worker.down[i]);
+		sure(c->broken == (int)worker.down[i]);
 		for (k = kept = 0; k < worker.num; k++)
 			kept += worker.commands[k].conn == i && worker.commands[k].state == WORKER_KEPT;
-		sure(inlay_task_conn_kept(c) == kept);
+		sure(c->kept == kept);
 		sure(c->pulls <= worker.w.share);
 		if (worker.dead[i])
 			continue;
 		lists = worker_list(c, c->waiting.first) + worker_list(c, c->answered.first) + worker_list(c, c->sending.first);
-		sure(lists + worker_list(c, c->spare) + kept + (c->link.rq.pi - c->taken) == c->num);
+		sure(lists + worker_list(c, c->spare.first) + kept + (c->link.rq.pi - c->taken) == c->num);
 		/* As many receives as commands have been answered */
 		sure(c->link.rq.pi - worker.qps[i].taken == WORKER_CREDITS - (worker.come[i] - (uint32_t)c->answers));
 	}
@@ -611,7 +611,8 @@ static void worker_begin(uint32_t one, uint32_t two)
 	fuzz_allow(worker.elements, sizeof(worker.elements));
 	worker_pool();
 	p.connections = WORKER_CONNS;
-	p.plugins = 2;
+	p.plugins = entries;
+	p.num_plugins = 2;
 	p.credits = WORKER_CREDITS;
 	p.spare = one & 1 ? 1 : 3;
 	p.message = WORKER_MESSAGE;
@@ -626,13 +627,13 @@ static void worker_begin(uint32_t one, uint32_t two)
 	memset(&worker.w, 0, sizeof(worker.w));
 	memset(worker.conns, 0, sizeof(worker.conns));
 	fuzz_cq_make(&worker.cq, &worker.w.cq);
-	sure(!inlay_task_worker_init_(&worker.w, worker.memory, &p, entries, 2));
+	sure(!inlay_task_worker_init_(&worker.w, worker.memory, &p, NULL));
 	worker.num = worker.all_strays = 0;
 	worker.now = 0;
 	for (i = 0; i < WORKER_CONNS; i++) {
 		worker.come[i] = worker.down[i] = worker.dead[i] = worker.strays[i] = worker.written[i] = 0;
 		fuzz_qp_make(&worker.qps[i], &worker.conns[i].link, &worker.cq, WORKER_QPN + i, two & 1 ? 8 : 64, WORKER_CREDITS);
-		sure(!inlay_task_conn_init_(&worker.conns[i], worker.conn_memory[i], &worker.w, WORKER_LKEY + 2 * i));
+		inlay_task_conn_init_(&worker.conns[i], worker.conn_memory[i], &worker.w, WORKER_LKEY + 2 * i);
 		inlay_task_conn_begin_(&worker.conns[i], &peer);
 	}
 }

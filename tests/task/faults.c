@@ -35,6 +35,12 @@ static struct inlay_connect_attr quick(void)
 	return p;
 }
 
+/* Nanoseconds within which a dead peer is noticed: link.h */
+static uint64_t path_bound(const struct inlay_connect_attr *path)
+{
+	return 4ull * (path->retry_count + 1u) * (4096ull << path->timeout);
+}
+
 static struct inlay_task_host_params host_params(void)
 {
 	struct inlay_task_host_params p = inlay_task_host_default();
@@ -128,10 +134,10 @@ static void worker_make(void)
 	desk = desk_make(&p, entries, ARRAY(entries), 2);
 	conn = (struct inlay_task_conn *)pages(sizeof(*conn));
 	conn_memory = pages(inlay_task_conn_size(&desk->params));
-	must(inlay_task_conn_create(conn, conn_memory, inlay_task_conn_size(&desk->params), &desk->worker));
+	must(inlay_task_conn_create(conn, conn_memory, inlay_task_conn_size(&desk->params), &desk->worker, NULL));
 	get(theirs, sizeof(theirs));
 	inlay_task_conn_address(conn, mine);
-	must(inlay_task_conn_connect(conn, theirs, sizeof(theirs)));
+	must(inlay_task_conn_connect(conn, theirs, sizeof(theirs), NULL));
 	put(mine, sizeof(mine));
 }
 
@@ -227,11 +233,11 @@ static void host_make(void)
 	p.reusable = count_reused;
 	line = (struct line *)pages(sizeof(*line));
 	line->host_memory = pages(inlay_task_host_size(&p));
-	must(inlay_task_host_create(&line->host, line->host_memory, inlay_task_host_size(&p), dev.pd, &p));
+	must(inlay_task_host_create(&line->host, line->host_memory, inlay_task_host_size(&p), dev.pd, &p, NULL));
 	inlay_task_host_address(&line->host, mine);
 	put(mine, sizeof(mine));
 	get(theirs, sizeof(theirs));
-	must(inlay_task_host_connect(&line->host, theirs, sizeof(theirs)));
+	must(inlay_task_host_connect(&line->host, theirs, sizeof(theirs), NULL));
 }
 
 static void host_free(void)
@@ -262,7 +268,7 @@ static struct inlay_task *task(uint64_t plugin, uint32_t number)
 	struct inlay_task *t = NULL;
 
 	must(inlay_task_alloc(&line->host, plugin, done, &t));
-	inlay_task_set_user_data(t, number);
+	t->user_data = number;
 	return t;
 }
 
@@ -293,11 +299,11 @@ static void all_lost(struct inlay_task **t, uint32_t n)
 	for (i = 0; i < n; i++) {
 		assert_int_equal(completed[i], 1);
 		assert_int_equal(inlay_task_by(t[i]), INLAY_TASK_BY_CONNECTION);
-		assert_int_equal(inlay_task_status(t[i]), inlay_task_host_broken(&line->host));
+		assert_int_equal(inlay_task_status(t[i]), line->host.broken);
 		assert_int_equal(inlay_task_submit(t[i]), -ENOTCONN);
 		must(inlay_task_release(t[i]));
 	}
-	assert_true(inlay_task_host_broken(&line->host) < 0);
+	assert_true(line->host.broken < 0);
 }
 
 /* ---- one dies ---- */
@@ -315,7 +321,7 @@ static void worker_killed_in_mid_command(void **state)
 		must(inlay_task_submit(t[i]));
 	}
 	all_lost(t, 6);
-	assert_int_equal(inlay_task_host_broken(&line->host), -ECONNRESET);
+	assert_int_equal(line->host.broken, -ECONNRESET);
 	host_free();
 	finish();
 }
@@ -324,7 +330,7 @@ static void worker_killed_in_mid_command(void **state)
 static void worker_killed_with_nothing_on_the_wire(void **state)
 {
 	struct inlay_task_host_params p = host_params();
-	double begin, took, bound = (double)(p.period + inlay_task_path_bound(&p.path)) * 1e-9;
+	double begin, took, bound = (double)(p.period + path_bound(&p.path)) * 1e-9;
 	struct inlay_task *t[5];
 	uint32_t i;
 
@@ -344,7 +350,7 @@ static void worker_killed_with_nothing_on_the_wire(void **state)
 	print_message("# noticed after %.0f ms; the bound is %.0f ms\n", took * 1e3, bound * 1e3);
 	assert_true(took <= bound + GRACE);
 	all_lost(t, 5);
-	assert_int_equal(inlay_task_host_broken(&line->host), -ECONNRESET);
+	assert_int_equal(line->host.broken, -ECONNRESET);
 	host_free();
 	finish();
 }
@@ -418,14 +424,14 @@ static void host_killed(void **state)
 		assert_true(now() < end);
 	}
 	must(kill(other, SIGKILL));
-	while (!inlay_task_conn_is_broken(conn)) {
+	while (!conn->broken) {
 		step();
 		inlay_task_worker_progress(&desk->worker, nanoseconds(), 16);
 		assert_true(now() < end);
 	}
 	assert_ptr_equal(inlay_task_worker_gone(&desk->worker), conn);
 	assert_null(inlay_task_worker_gone(&desk->worker));
-	assert_int_equal(inlay_task_conn_kept(conn), 6);
+	assert_int_equal(conn->kept, 6);
 	assert_int_equal(inlay_task_conn_destroy(conn), -EBUSY);
 	worker_free();
 	finish();
@@ -447,13 +453,13 @@ static uint32_t send_many(uint32_t commands)
 		bool any = false;
 
 		for (i = 0; i < 8; i++) {
-			struct inlay_buf *buf = inlay_task_get_payload(t[i]);
+			struct inlay_buf *buf = inlay_task_payload(t[i]);
 
 			if (flying[i] && inlay_task_status(t[i]) != -EINPROGRESS) {
 				flying[i] = false;
 				assert_int_equal(completed[i], before[i] + 1);
 				if (!inlay_task_status(t[i])) {
-					struct inlay_buf *r = inlay_task_get_response(t[i]);
+					struct inlay_buf *r = inlay_task_response(t[i]);
 
 					good++;
 					assert_int_equal(inlay_buf_data_len(r), inlay_buf_data_len(buf));
@@ -462,7 +468,7 @@ static uint32_t send_many(uint32_t commands)
 					assert_int_equal(inlay_task_by(t[i]), INLAY_TASK_BY_CONNECTION);
 				}
 			}
-			if (!flying[i] && sent < commands && inlay_task_host_limit(&line->host)) {
+			if (!flying[i] && sent < commands && line->host.limit) {
 				inlay_buf_set_data(buf, inlay_buf_head(buf), sent * 37 % 3000);
 				fill(inlay_buf_data(buf), sent * 37 % 3000, sent);
 				before[i] = completed[i];
@@ -472,7 +478,7 @@ static uint32_t send_many(uint32_t commands)
 			}
 			any |= flying[i];
 		}
-		if (!any && (sent == commands || !inlay_task_host_limit(&line->host)))
+		if (!any && (sent == commands || !line->host.limit))
 			break;
 		go();
 		if (now() > end)
@@ -516,7 +522,7 @@ static void hurt(void **state)
 		if (cases[i].survives ? good != COMMANDS : good == COMMANDS)
 			fail_msg("%s at the host, %s at the worker: %u were answered", cases[i].host ? cases[i].host : "nothing",
 				 cases[i].worker ? cases[i].worker : "nothing", good);
-		assert_int_equal(inlay_task_host_strays(&line->host), 0);
+		assert_int_equal(line->host.strays, 0);
 		host_free();
 		finish();
 	}
@@ -556,7 +562,7 @@ static void late(void **state)
 		t = task(BACK, 0);
 		must(inlay_task_set_payload(t, out));
 		must(inlay_task_set_response(t, in));
-		must(inlay_task_set_deadline(t, nanoseconds() + 20000000));
+		t->deadline = nanoseconds() + 20000000;
 		must(inlay_task_submit(t));
 		until(completed[0]);
 		if (inlay_task_status(t)) {
@@ -574,7 +580,7 @@ static void late(void **state)
 		/* From here on nobody writes to it, and nobody is given what is in it now */
 		memset(outside.at, 0x22, 2 * LARGE);
 		if (way)
-			until(inlay_task_host_broken(&line->host) || !inlay_task_host_outstanding(&line->host));
+			until(line->host.broken || !line->host.outstanding);
 		usleep(400000);
 		go();
 		assert_true(all_bytes(outside.at, 2 * LARGE, 0x22));

@@ -26,8 +26,8 @@ static struct {
 static void note(const struct inlay_task_cmd *cmd)
 {
 	handled++;
-	if (cmd->plugin != KEEP)
-		echoed = cmd->destination;
+	if (cmd->ids.plugin != KEEP)
+		echoed = cmd->ids.destination;
 }
 
 static void note_end(struct inlay_task *task, uint64_t user_data, uint64_t host_user_data)
@@ -36,7 +36,7 @@ static void note_end(struct inlay_task *task, uint64_t user_data, uint64_t host_
 	ends[user_data].times++;
 	ends[user_data].status = inlay_task_status(task);
 	ends[user_data].by = inlay_task_by(task);
-	ends[user_data].len = inlay_task_response_len(task);
+	ends[user_data].len = task->response_len;
 	away[user_data] = inlay_task_state(task) == INLAY_TASK_QUARANTINE;
 }
 
@@ -85,8 +85,8 @@ static void tasks_make(struct inlay_task **t)
 
 	for (i = 0; i < TASKS; i++) {
 		must(inlay_task_alloc(&line->host, KEEP, note_end, &t[i]));
-		inlay_task_set_user_data(t[i], i);
-		must(inlay_task_set_destination(t[i], PLACE + i));
+		t[i]->user_data = i;
+		t[i]->ids.destination = PLACE + i;
 	}
 }
 
@@ -98,9 +98,15 @@ static void tasks_free(struct inlay_task **t)
 		must(inlay_task_release(t[i]));
 }
 
+/* Messages that the host has taken: for each it posts a receive */
+static uint32_t heard(void)
+{
+	return line->host.link.rq.pi;
+}
+
 static void sized_payload(struct inlay_task *t, uint32_t len)
 {
-	struct inlay_buf *buf = inlay_task_get_payload(t);
+	struct inlay_buf *buf = inlay_task_payload(t);
 
 	inlay_buf_set_data(buf, inlay_buf_head(buf), len);
 	fill(inlay_buf_data(buf), len, len);
@@ -112,7 +118,7 @@ static struct inlay_task_cmd *take_kept(uint32_t task)
 	struct inlay_task_cmd *cmd;
 	uint32_t i;
 
-	for (i = 0; i < num_kept && kept[i]->destination != PLACE + task; i++)
+	for (i = 0; i < num_kept && kept[i]->ids.destination != PLACE + task; i++)
 		;
 	assert_true(i < num_kept);
 	cmd = kept[i];
@@ -153,8 +159,8 @@ static void others_go_on(struct inlay_task **t, uint32_t target, const char *wha
 	for (i = 0; i < TASKS; i++)
 		if (i != target && (ends[i].times || inlay_task_status(t[i]) != -EINPROGRESS))
 			fail_msg("%s, bit %u: task %u was completed, status %d, instead of %u", what, bit, i, ends[i].status, target);
-	if (inlay_task_host_outstanding(&line->host) != TASKS - 1)
-		fail_msg("%s, bit %u: %u are outstanding of %u", what, bit, inlay_task_host_outstanding(&line->host), TASKS - 1);
+	if (line->host.outstanding != TASKS - 1)
+		fail_msg("%s, bit %u: %u are outstanding of %u", what, bit, line->host.outstanding, TASKS - 1);
 	answer_kept();
 	until(all_ended() == TASKS);
 	for (i = 0; i < TASKS; i++) {
@@ -165,7 +171,7 @@ static void others_go_on(struct inlay_task **t, uint32_t target, const char *wha
 			assert_int_equal(ends[i].by, INLAY_TASK_BY_HANDLER);
 		}
 	}
-	assert_int_equal(inlay_task_host_outstanding(&line->host), 0);
+	assert_int_equal(line->host.outstanding, 0);
 }
 
 /* The message was nobody's: the task is in flight until its deadline, and what it lends to the worker until that is taken back */
@@ -176,15 +182,14 @@ static void over_time(struct inlay_task *t, uint32_t target, const char *what, u
 	if (ends[target].times)
 		fail_msg("%s, bit %u: its task was completed, status %d", what, bit, ends[target].status);
 	assert_int_equal(inlay_task_status(t), -EINPROGRESS);
-	assert_int_equal(inlay_task_host_outstanding(&line->host), TASKS);
+	assert_int_equal(line->host.outstanding, TASKS - 1);
 	clock_now += 10;
 	until(ends[target].times);
 	assert_int_equal(ends[target].status, -ETIMEDOUT);
 	assert_int_equal(ends[target].by, INLAY_TASK_BY_HOST);
-	if (inlay_task_state(t) == INLAY_TASK_QUARANTINE) {
+	if (inlay_task_state(t) == INLAY_TASK_QUARANTINE)
 		must(inlay_task_revoke(t));
-		until(reused == before + 1);
-	}
+	until(reused == before + 1);
 }
 
 static void as_expected(const struct expected *e, uint32_t target, const char *what, uint32_t bit)
@@ -221,7 +226,7 @@ static void spoiled_command(struct inlay_task **t, enum command_shape shape, uin
 	const uint32_t target = (bit + bit / 8) % TASKS;
 	const struct expected e = of_command(bit);
 	const char *what = command_names[shape];
-	uint32_t strays = inlay_task_host_strays(&line->host), before, i;
+	uint32_t taken = heard(), before, i;
 	uint8_t *head;
 
 	memset(ends, 0, sizeof(ends));
@@ -232,7 +237,7 @@ static void spoiled_command(struct inlay_task **t, enum command_shape shape, uin
 	before = handled;
 	echoed = 0;
 	must(inlay_task_set_plugin(t[target], shape == BY_KEY ? BACK : ECHO));
-	must(inlay_task_set_deadline(t[target], clock_now + 10));
+	t[target]->deadline = clock_now + 10;
 	if (shape == BY_KEY) {
 		must(inlay_task_set_payload(t[target], out));
 		must(inlay_task_set_response(t[target], in));
@@ -241,16 +246,15 @@ static void spoiled_command(struct inlay_task **t, enum command_shape shape, uin
 	}
 	must(inlay_task_submit_quiet(t[target]));
 	/* Behind the WQE's control segment and the inline segment's length, or before the payload */
-	head = shape == GATHERED ? (uint8_t *)inlay_buf_data(inlay_task_get_payload(t[target])) - INLAY_TASK_HEAD :
+	head = shape == GATHERED ? (uint8_t *)inlay_buf_data(inlay_task_payload(t[target])) - INLAY_TASK_HEAD :
 				   line->host.link.sq.last + INLAY_DS + 4;
 	assert_true(head[0] == INLAY_TASK_WIRE && head[1] == INLAY_TASK_COMMAND);
 	head[bit / 8] ^= (uint8_t)(1 << bit % 8);
 	inlay_task_host_flush(&line->host);
 	if (e.by == INLAY_TASK_BY_NOBODY) {
-		until(inlay_task_host_strays(&line->host) != strays || all_ended());
+		until(heard() != taken || all_ended());
 		turns(2);
 		over_time(t[target], target, what, bit);
-		strays++;
 	} else {
 		until(all_ended());
 		turns(2);
@@ -262,7 +266,6 @@ static void spoiled_command(struct inlay_task **t, enum command_shape shape, uin
 	}
 	assert_int_equal(handled - before, !e.status && bit >= 64);
 	others_go_on(t, target, what, bit);
-	assert_int_equal(inlay_task_host_strays(&line->host), strays);
 	must(inlay_task_set_response(t[target], NULL));
 	must(inlay_task_set_payload(t[target], NULL));
 	must(inlay_task_set_plugin(t[target], KEEP));
@@ -281,7 +284,7 @@ static void every_bit_of_a_command(void **state)
 		for (bit = 0; bit < BITS; bit++)
 			spoiled_command(t, (enum command_shape)shape, bit);
 		assert_int_equal(line->conn.strays + desk->worker.strays, 0);
-		assert_int_equal(inlay_task_host_broken(&line->host), 0);
+		assert_int_equal(line->host.broken, 0);
 		assert_int_equal(inlay_inventory_num_free(&desk->pull->inventory), 4);
 		tasks_free(t);
 		hostile_free();
@@ -338,13 +341,13 @@ static void every_bit_of_the_keys(void **state)
 		*byte ^= (uint8_t)(1 << bit % 8);
 		inlay_task_host_flush(&line->host);
 		if (rkey) {
-			until(all_ended() == TASKS && inlay_task_conn_is_broken(&line->conn));
+			until(all_ended() == TASKS && line->conn.broken);
 			for (i = 0; i < TASKS; i++) {
 				assert_int_equal(ends[i].times, 1);
 				assert_int_equal(ends[i].by, INLAY_TASK_BY_CONNECTION);
-				assert_int_equal(ends[i].status, inlay_task_host_broken(&line->host));
+				assert_int_equal(ends[i].status, line->host.broken);
 			}
-			assert_true(inlay_task_host_broken(&line->host) < 0);
+			assert_true(line->host.broken < 0);
 			while (num_kept)
 				assert_int_equal(inlay_task_cmd_answer(kept[--num_kept], 0), -ENOTCONN);
 			/* What either device may still use comes back when it has given back all that was posted */
@@ -368,7 +371,7 @@ static void every_bit_of_the_keys(void **state)
 		must(inlay_task_set_payload(t[0], NULL));
 		must(inlay_task_set_plugin(t[0], KEEP));
 		if (rkey || in_key == 127) {
-			assert_int_equal(inlay_task_host_strays(&line->host), 0);
+			assert_int_equal(line->host.strays, 0);
 			tasks_free(t);
 			hostile_free();
 		}
@@ -431,8 +434,8 @@ static void post_answer(struct inlay_task_cmd *cmd, enum answer_shape shape)
 		must(inlay_buf_dec_refcount(buf, NULL));
 		break;
 	case REFUSAL: /* as when it has not come to a handler */
-		cmd->conn->kept--;
-		inlay_task_cmd_refuse_(cmd, answers[shape].status);
+		inlay_task_cmd_taken_(cmd);
+		inlay_task_cmd_finish_(cmd, INLAY_TASK_REFUSED, answers[shape].status, 0);
 		break;
 	default:
 		fill(cmd->response, answers[shape].length, answers[shape].length);
@@ -446,12 +449,12 @@ static void spoiled_answer(struct inlay_task **t, enum answer_shape shape, uint3
 {
 	const uint32_t target = (bit + bit / 8) % TASKS;
 	const char *what = answers[shape].name;
-	uint32_t strays = inlay_task_host_strays(&line->host), before = reused, length, i;
+	uint32_t taken = heard(), before = reused, length, i;
 	struct expected e = of_answer(shape, bit, &length);
 	uint8_t *head;
 
 	memset(ends, 0, sizeof(ends));
-	must(inlay_task_set_deadline(t[target], clock_now + 10));
+	t[target]->deadline = clock_now + 10;
 	if (shape == WROTE)
 		must(inlay_task_set_response(t[target], in));
 	for (i = 0; i < TASKS; i++)
@@ -461,33 +464,31 @@ static void spoiled_answer(struct inlay_task **t, enum answer_shape shape, uint3
 		clock_now += 10;
 		until(all_ended());
 		assert_int_equal(ends[target].status, -ETIMEDOUT);
-		assert_int_equal(inlay_task_host_outstanding(&line->host), TASKS);
+		assert_int_equal(line->host.outstanding, TASKS);
 	}
 	post_answer(take_kept(target), shape);
 	head = line->conn.link.sq.last + INLAY_DS + 4;
 	assert_true(head[0] == INLAY_TASK_WIRE && head[1] == answers[shape].kind);
 	head[bit / 8] ^= (uint8_t)(1 << bit % 8);
-	inlay_task_worker_flush(&desk->worker);
+	inlay_task_worker_flush_(&desk->worker);
 	if (late && shape != WROTE) {
 		/* It has no task any more: it is the one that was still to come, whatever it says */
-		until(inlay_task_host_outstanding(&line->host) == TASKS - 1);
+		until(line->host.outstanding == TASKS - 1);
 		turns(2);
 	} else if (late && e.by != INLAY_TASK_BY_NOBODY) {
 		until(reused == before + 1);
 		turns(2);
 	} else if (late) {
-		until(inlay_task_host_strays(&line->host) != strays);
+		until(heard() != taken);
 		turns(2);
 		assert_int_equal(inlay_task_state(t[target]), INLAY_TASK_QUARANTINE);
-		assert_int_equal(inlay_task_host_outstanding(&line->host), TASKS);
+		assert_int_equal(line->host.outstanding, TASKS - 1);
 		must(inlay_task_revoke(t[target]));
 		until(reused == before + 1);
-		strays++;
 	} else if (e.by == INLAY_TASK_BY_NOBODY) {
-		until(inlay_task_host_strays(&line->host) != strays || all_ended());
+		until(heard() != taken || all_ended());
 		turns(2);
 		over_time(t[target], target, what, bit);
-		strays++;
 	} else {
 		until(all_ended());
 		turns(2);
@@ -500,7 +501,6 @@ static void spoiled_answer(struct inlay_task **t, enum answer_shape shape, uint3
 		assert_int_equal(inlay_task_state(t[target]), INLAY_TASK_IDLE);
 	}
 	others_go_on(t, target, what, bit);
-	assert_int_equal(inlay_task_host_strays(&line->host), strays);
 	must(inlay_task_set_response(t[target], NULL));
 }
 
@@ -517,7 +517,7 @@ static void every_bit_of_an_answer(void **state)
 			for (bit = 0; bit < BITS; bit++)
 				spoiled_answer(t, (enum answer_shape)shape, bit, late);
 			assert_int_equal(line->conn.strays + desk->worker.strays, 0);
-			assert_int_equal(inlay_task_host_broken(&line->host), 0);
+			assert_int_equal(line->host.broken, 0);
 			tasks_free(t);
 			hostile_free();
 		}
@@ -530,7 +530,7 @@ static void every_bit_of_an_answer(void **state)
 static void nobodys_answers(void **state)
 {
 	uint8_t msg[INLAY_TASK_HEAD];
-	struct inlay_task_answer a;
+	struct inlay_task_message a;
 	struct inlay_task *t[TASKS];
 	uint32_t round, i, strays = 0;
 
@@ -539,12 +539,12 @@ static void nobodys_answers(void **state)
 	tasks_make(t);
 	memset(&a, 0, sizeof(a));
 	a.kind = INLAY_TASK_ANSWER;
-	a.context = 0x123456789abcdef0;
-	inlay_task_answer_write_(msg, &a);
+	a.ids.context = 0x123456789abcdef0;
+	message_write(msg, &a);
 	for (round = 0; round < 3; round++) {
 		memset(ends, 0, sizeof(ends));
 		for (i = 0; i < TASKS; i++) {
-			must(inlay_task_set_deadline(t[i], clock_now + (i < 4 ? 10 : 1000000)));
+			t[i]->deadline = clock_now + (i < 4 ? 10 : 1000000);
 			must(inlay_task_submit(t[i]));
 		}
 		until(num_kept == TASKS);
@@ -552,10 +552,11 @@ static void nobodys_answers(void **state)
 		for (i = 0; i < 3; i++, strays++) {
 			must(inlay_post_send_inline(&line->conn.link.sq, msg, sizeof(msg), INLAY_SIGNALED));
 			inlay_sq_ring(&line->conn.link.sq);
-			until(inlay_task_host_strays(&line->host) == strays + 1);
+			until(line->host.strays == strays + 1);
 		}
 		assert_int_equal(all_ended(), 0);
-		assert_int_equal(inlay_task_host_outstanding(&line->host), TASKS);
+		/* Whatever it says is the credit for one more command */
+		assert_int_equal(line->host.outstanding, TASKS - 3);
 		clock_now += 10;
 		until(all_ended() == 4);
 		/* The four are answered all the same, and so are the others: each of those is completed, once, with success */
@@ -566,8 +567,8 @@ static void nobodys_answers(void **state)
 			assert_int_equal(ends[i].times, 1);
 			assert_int_equal(ends[i].status, i < 4 ? -ETIMEDOUT : 0);
 		}
-		assert_int_equal(inlay_task_host_outstanding(&line->host), 0);
-		strays = inlay_task_host_strays(&line->host);
+		assert_int_equal(line->host.outstanding, 0);
+		strays = line->host.strays;
 	}
 	tasks_free(t);
 	hostile_free();
@@ -627,11 +628,11 @@ static void all_go_on(struct inlay_task **t)
 			assert_int_equal(ends[i].status, 0);
 			assert_int_equal(ends[i].by, INLAY_TASK_BY_HANDLER);
 			assert_int_equal(ends[i].len, round * 70 + i);
-			assert_int_equal(differs(inlay_buf_data(inlay_task_get_response(t[i])), round * 70 + i, round * 70 + i),
+			assert_int_equal(differs(inlay_buf_data(inlay_task_response(t[i])), round * 70 + i, round * 70 + i),
 					 round * 70 + i);
 		}
 	}
-	assert_int_equal(inlay_task_host_outstanding(&line->host), 0);
+	assert_int_equal(line->host.outstanding, 0);
 }
 
 /*
@@ -642,7 +643,7 @@ static void other_operations_to_the_host(void **state)
 {
 	uint8_t msg[INLAY_TASK_HEAD];
 	struct inlay_task *t[TASKS];
-	struct inlay_task_answer a;
+	struct inlay_task_message a;
 	struct inlay_task_cmd *third;
 	uint32_t operation, i, posted;
 	struct ibv_mw *mw;
@@ -654,7 +655,7 @@ static void other_operations_to_the_host(void **state)
 		mw = window(&line->host.link);
 		must(inlay_task_set_payload(t[0], out));
 		must(inlay_task_set_response(t[0], in));
-		must(inlay_task_set_deadline(t[3], clock_now + 10));
+		t[3]->deadline = clock_now + 10;
 		fill(outside.at, LARGE, operation);
 		memset(outside.at + LARGE, 0x5a, LARGE);
 		for (i = 0; i < TASKS; i++)
@@ -663,21 +664,21 @@ static void other_operations_to_the_host(void **state)
 		/* Word for word a good answer to a task */
 		memset(&a, 0, sizeof(a));
 		a.kind = INLAY_TASK_ANSWER;
-		a.context = t[3]->context;
-		a.plugin = KEEP;
-		a.destination = PLACE + 3;
-		inlay_task_answer_write_(msg, &a);
+		a.ids.context = t[3]->ids.context;
+		a.ids.plugin = KEEP;
+		a.ids.destination = PLACE + 3;
+		message_write(msg, &a);
 		third = take_kept(3);
 		posted = line->host.link.rq.pi;
 		post_operation(&line->conn.link.sq, (enum operation)operation, msg, sizeof(msg), mw->rkey + 1);
-		until(inlay_task_host_strays(&line->host));
+		until(line->host.strays);
 		turns(5);
-		assert_int_equal(inlay_task_host_strays(&line->host), 1);
+		assert_int_equal(line->host.strays, 1);
 		assert_int_equal(line->host.link.rq.pi, posted + 1);
-		assert_int_equal(inlay_task_host_broken(&line->host), 0);
+		assert_int_equal(line->host.broken, 0);
 		assert_int_equal(all_ended(), 0);
-		assert_int_equal(inlay_task_host_outstanding(&line->host), TASKS);
-		assert_int_equal(inlay_task_host_limit(&line->host), TASKS);
+		assert_int_equal(line->host.outstanding, TASKS - 1);
+		assert_int_equal(line->host.limit, TASKS);
 		/* Its deadline */
 		clock_now += 10;
 		until(all_ended());
@@ -686,11 +687,11 @@ static void other_operations_to_the_host(void **state)
 		assert_int_equal(ends[3].times, 1);
 		assert_int_equal(ends[3].status, -ETIMEDOUT);
 		assert_int_equal(ends[3].by, INLAY_TASK_BY_HOST);
-		assert_int_equal(inlay_task_state(t[3]), INLAY_TASK_IDLE);
-		assert_int_equal(inlay_task_host_outstanding(&line->host), TASKS - 1);
+		until(inlay_task_state(t[3]) == INLAY_TASK_IDLE);
+		assert_int_equal(line->host.outstanding, TASKS - 1);
 		/* The others */
 		i = 0;
-		while (kept[i]->destination != PLACE)
+		while (kept[i]->ids.destination != PLACE)
 			i++;
 		must(inlay_task_cmd_answer_buf(kept[i], 0, kept[i]->pulled));
 		kept[i] = kept[--num_kept];
@@ -705,15 +706,15 @@ static void other_operations_to_the_host(void **state)
 			}
 		}
 		assert_int_equal(differs(outside.at + LARGE, LARGE, operation), LARGE);
-		assert_int_equal(inlay_task_host_outstanding(&line->host), 0);
+		assert_int_equal(line->host.outstanding, 0);
 		/* And the answer itself, when it comes at last, is nobody's */
 		must(inlay_task_cmd_answer(third, 0));
-		until(inlay_task_host_strays(&line->host) == 2);
+		until(line->host.strays == 2);
 		assert_int_equal(ends[3].times, 1);
 		all_go_on(t);
-		assert_int_equal(inlay_task_host_strays(&line->host), 2);
-		assert_int_equal(inlay_task_host_broken(&line->host), 0);
-		assert_false(inlay_task_conn_is_broken(&line->conn));
+		assert_int_equal(line->host.strays, 2);
+		assert_int_equal(line->host.broken, 0);
+		assert_false(line->conn.broken);
 		assert_int_equal(line->conn.strays + desk->worker.strays, 0);
 		assert_int_equal(inlay_inventory_num_free(&desk->pull->inventory), 4);
 		tasks_free(t);
@@ -743,9 +744,9 @@ static void window_taken_away(void **state)
 	until(num_kept == TASKS);
 	cmd = take_kept(0);
 	post_operation(&line->conn.link.sq, SEND_INV, msg, sizeof(msg), cmd->response_key.rkey);
-	until(inlay_task_host_strays(&line->host));
+	until(heard() != TASKS);
 	assert_int_equal(all_ended(), 0);
-	assert_int_equal(inlay_task_host_broken(&line->host), 0);
+	assert_int_equal(line->host.broken, 0);
 	/* It comes last, so that the others have been answered when its windows are closed */
 	for (i = 1; i < TASKS; i++)
 		must(inlay_task_cmd_answer(take_kept(i), 0));
@@ -758,7 +759,7 @@ static void window_taken_away(void **state)
 	}
 	until(inlay_task_state(t[0]) == INLAY_TASK_IDLE);
 	assert_int_equal(all_ended(), TASKS);
-	assert_int_equal(inlay_task_host_strays(&line->host), 1);
+	assert_int_equal(line->host.strays, 1);
 	for (i = 0; i < TASKS; i++)
 		assert_false(away[i]);
 	tasks_free(t);
@@ -772,8 +773,8 @@ static void window_taken_away(void **state)
 static void other_operations_to_the_worker(void **state)
 {
 	struct inlay_task *t[TASKS], *other = NULL;
-	struct inlay_task_command c;
-	struct inlay_task_answer a;
+	struct inlay_task_message c;
+	struct inlay_task_message a;
 	uint8_t msg[INLAY_TASK_MESSAGE_MIN];
 	uint32_t operation, len, i, before, posted;
 	struct inlay_rq *rq;
@@ -784,7 +785,7 @@ static void other_operations_to_the_worker(void **state)
 		hostile_scene(2);
 		tasks_make(t);
 		must(inlay_task_alloc(&lines[1]->host, KEEP, NULL, &other));
-		must(inlay_task_set_destination(other, PLACE + TASKS));
+		other->ids.destination = PLACE + TASKS;
 		must(inlay_task_submit(other));
 		for (i = 0; i < 3; i++)
 			must(inlay_task_submit(t[i]));
@@ -792,31 +793,32 @@ static void other_operations_to_the_worker(void **state)
 		mw = window(&line->conn.link);
 		/* Word for word a good command */
 		memset(&c, 0, sizeof(c));
-		c.context = t[0]->context;
-		c.plugin = ECHO;
-		len = inlay_task_command_write_(msg, &c);
+		c.ids.context = t[0]->ids.context;
+		c.ids.plugin = ECHO;
+		c.kind = INLAY_TASK_COMMAND;
+		len = message_write(msg, &c);
 		before = handled;
 		posted = line->conn.link.rq.pi;
 		rq = &line->host.link.rq;
 		post_operation(&line->host.link.sq, (enum operation)operation, msg, len, mw->rkey + 1);
-		until(inlay_task_host_strays(&line->host));
+		until(line->host.strays);
 		turns(5);
 		assert_int_equal(handled, before);
 		assert_int_equal(line->conn.strays, 1);
 		assert_int_equal(desk->worker.strays, 0);
 		assert_int_equal(line->conn.link.rq.pi, posted + 1);
-		assert_false(inlay_task_conn_is_broken(&line->conn));
+		assert_false(line->conn.broken);
 		assert_null(inlay_task_worker_gone(&desk->worker));
 		/* What the host got for it lies in the receive that it has posted last */
-		assert_int_equal(inlay_task_host_strays(&line->host), 1);
-		must(inlay_task_answer_read_(&a, line->host.slot_of[(rq->pi - 1) & line->host.mask], INLAY_TASK_HEAD));
+		assert_int_equal(line->host.strays, 1);
+		must(inlay_task_message_read_(&a, line->host.slot_of[(rq->pi - 1) & line->host.mask], INLAY_TASK_HEAD));
 		assert_int_equal(a.kind, INLAY_TASK_REFUSED);
 		assert_int_equal(a.status, -EBADMSG);
-		assert_true(a.context == UINT64_MAX);
-		assert_true(!a.plugin && !a.destination && !a.length);
+		assert_true(a.ids.context == UINT64_MAX);
+		assert_true(!a.ids.plugin && !a.ids.destination && !a.length);
 		/* Its tasks */
 		assert_int_equal(all_ended(), 0);
-		assert_int_equal(inlay_task_host_outstanding(&line->host), 3);
+		assert_int_equal(line->host.outstanding, 2);
 		for (i = 0; i < 3; i++)
 			must(inlay_task_cmd_answer(take_kept(i), -EDOM));
 		until(all_ended() == 3);
@@ -827,10 +829,10 @@ static void other_operations_to_the_worker(void **state)
 		}
 		all_go_on(t);
 		assert_int_equal(handled, before + 3 * TASKS);
-		assert_int_equal(inlay_task_host_broken(&line->host), 0);
-		assert_false(inlay_task_conn_is_broken(&line->conn));
+		assert_int_equal(line->host.broken, 0);
+		assert_false(line->conn.broken);
 		assert_int_equal(line->conn.strays, 1);
-		assert_int_equal(inlay_task_host_strays(&line->host), 1);
+		assert_int_equal(line->host.strays, 1);
 		assert_true(line->conn.commands == line->conn.answers);
 		/* The other one */
 		assert_int_equal(lines[1]->conn.strays, 0);
@@ -844,9 +846,9 @@ static void other_operations_to_the_worker(void **state)
 			until(inlay_task_status(other) != -EINPROGRESS);
 			assert_int_equal(inlay_task_status(other), 0);
 			assert_int_equal(inlay_task_by(other), INLAY_TASK_BY_HANDLER);
-			assert_int_equal(differs(inlay_buf_data(inlay_task_get_response(other)), i * 50, i * 50), i * 50);
+			assert_int_equal(differs(inlay_buf_data(inlay_task_response(other)), i * 50, i * 50), i * 50);
 		}
-		assert_false(inlay_task_conn_is_broken(&lines[1]->conn));
+		assert_false(lines[1]->conn.broken);
 		must(inlay_task_release(other));
 		tasks_free(t);
 		must(ibv_dealloc_mw(mw));

@@ -151,7 +151,7 @@ chmod 755 "$at/plugins/counter.so"
 chmod 777 "$at/plugins"
 refused "a plugin from a folder that all may write to" "could have written" worker --folder "$at/plugins" --load 100:counter "$at/address"
 chmod 755 "$at/plugins"
-refused "two plugins of one id" "same id" worker --folder "$at/plugins" --load 1:counter "$at/address"
+refused "two plugins of one id" "two plugins have one id" worker --folder "$at/plugins" --load 1:counter "$at/address"
 
 # ---- a worker for several hosts ----
 serve --unix "$at/socket" --folder "$at/plugins" --load 100:counter

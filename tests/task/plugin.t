@@ -19,10 +19,11 @@ cat >"$dir/load.c" <<'EOT'
 #include <stdio.h>
 int main(int argc, char **argv)
 {
+	const char *folders[] = {argv[1]};
 	struct inlay_plugin_object o;
 	struct inlay_task_cmd cmd;
 	uint8_t payload = 40, response = 0;
-	int err = inlay_plugin_load(&o, argv[1], argv[2]), add = 2;
+	int err = inlay_plugin_load(&o, folders, 1, argv[2]), add = 2;
 
 	(void)argc;
 	if (err)
@@ -68,6 +69,7 @@ static int call(const struct inlay_plugin_object *o)
 }
 int main(int argc, char **argv)
 {
+	const char *folders[] = {argv[1]};
 	struct inlay_plugin_object o[10];
 	int begin = files(), i, err;
 
@@ -80,7 +82,7 @@ int main(int argc, char **argv)
 		} else if (word[0] == '-') {
 			inlay_plugin_unload(at);
 		} else if (word[1] == '=') {
-			err = inlay_plugin_load(at, argv[1], word + 2);
+			err = inlay_plugin_load(at, folders, 1, word + 2);
 			if (err)
 				printf(" %s:%d", word, err);
 			else if (strcmp(at->plugin->name, word + 2))
@@ -170,11 +172,11 @@ static int64_t notification(void *plugin, struct inlay_task_cmd *cmd, void *to, 
 	uint32_t i;
 
 	f->n->notification++;
-	if (cmd->destination == 1000)
+	if (cmd->ids.destination == 1000)
 		return -ENODATA;
-	if (cmd->destination == 1001)
+	if (cmd->ids.destination == 1001)
 		return (int64_t)room + 1;
-	__builtin_memcpy(at, &cmd->destination, 8);
+	__builtin_memcpy(at, &cmd->ids.destination, 8);
 	for (i = 0; i < cmd->payload_len; i++)
 		at[8 + i] = cmd->payload[cmd->payload_len - 1 - i];
 	return 8 + cmd->payload_len;
@@ -218,7 +220,7 @@ static void turn(struct desk *d, struct line *l)
 }
 static void looks(const struct inlay_task *t, uint32_t len, uint32_t seed, uint64_t destination)
 {
-	const struct inlay_buf *r = inlay_task_get_response(t);
+	const struct inlay_buf *r = inlay_task_response(t);
 	const uint8_t *at = (const uint8_t *)inlay_buf_data(r);
 	uint8_t payload[4096];
 	uint32_t i;
@@ -248,7 +250,7 @@ static void over_the_wire(void **state)
 	size_t len;
 
 	(void)state;
-	must(inlay_plugin_load(&o, folder, "full"));
+	must(inlay_plugin_load(&o, &folder, 1, "full"));
 	entries[0].id = PLAIN;
 	entries[0].plugin = &plugin_plain;
 	entries[1].id = FULL;
@@ -260,8 +262,10 @@ static void over_the_wire(void **state)
 	wp.connections = 1;
 	/* One that does not open leaves no worker, and is not closed */
 	n.fail = -EDOM;
+	wp.plugins = entries;
+	wp.num_plugins = 2;
 	memory = pages(inlay_task_worker_size(&wp));
-	assert_int_equal(inlay_task_worker_create(&w, memory, inlay_task_worker_size(&wp), dev.pd, &wp, entries, 2), -EDOM);
+	assert_int_equal(inlay_task_worker_create(&w, memory, inlay_task_worker_size(&wp), dev.pd, &wp, NULL), -EDOM);
 	free(memory);
 	assert_true(n.open == 1 && !n.close);
 	memset(&n, 0, sizeof(n));
@@ -288,9 +292,9 @@ static void over_the_wire(void **state)
 	for (round = 0; round < ROUNDS; round++) {
 		for (i = 0; i < TASKS; i++) {
 			uint32_t bytes = (round * 97 + i * 13) % 4000;
-			struct inlay_buf *p = inlay_task_get_payload(t[i]);
+			struct inlay_buf *p = inlay_task_payload(t[i]);
 
-			must(inlay_task_set_destination(t[i], round * TASKS + i));
+			t[i]->ids.destination = round * TASKS + i;
 			inlay_buf_set_data(p, inlay_buf_head(p), bytes);
 			fill(inlay_buf_data(p), bytes, round + i);
 			must(inlay_task_submit(t[i]));
@@ -308,7 +312,7 @@ static void over_the_wire(void **state)
 	assert_int_equal(n.progress, turns);
 	/* What notification says in the place of a length */
 	for (i = 0; i < 2; i++) {
-		must(inlay_task_set_destination(t[i], 1000 + i));
+		t[i]->ids.destination = 1000 + i;
 		must(inlay_task_submit(t[i]));
 	}
 	while (done_calls < ROUNDS * TASKS + 2) {
@@ -317,14 +321,14 @@ static void over_the_wire(void **state)
 	}
 	assert_int_equal(inlay_task_status(t[0]), -ENODATA);
 	assert_int_equal(inlay_task_status(t[1]), -E2BIG);
-	assert_int_equal(inlay_task_response_len(t[0]) + inlay_task_response_len(t[1]), 0);
+	assert_int_equal(t[0]->response_len + t[1]->response_len, 0);
 	assert_int_equal(n.notification, ROUNDS * TASKS + 2);
 	/* The end, with a command in its hands: it is told, and nobody is answered */
-	must(inlay_task_set_destination(t[0], 1));
+	t[0]->ids.destination = 1;
 	must(inlay_task_submit(t[0]));
 	settle();
-	must(inlay_task_conn_break(&l.conn));
-	while (!inlay_task_conn_is_broken(&l.conn) || inlay_task_conn_kept(&l.conn)) {
+	must(inlay_task_conn_break_(&l.conn));
+	while (!l.conn.broken || l.conn.kept) {
 		turn(d, &l);
 		assert_true(now() < end);
 	}

@@ -149,7 +149,7 @@ static struct rdma_request ask(uint32_t op, uint64_t ep, uint64_t map, uint64_t 
 /* Submits a request with the data, or with any */
 static struct inlay_task *give(struct side *s, uint32_t i, uint64_t id, struct rdma_request r, const void *data)
 {
-	struct inlay_buf *buf = inlay_task_get_payload(s->t[i]);
+	struct inlay_buf *buf = inlay_task_payload(s->t[i]);
 	uint8_t *at = (uint8_t *)inlay_buf_head(buf);
 
 	must(inlay_task_set_plugin(s->t[i], id));
@@ -171,7 +171,7 @@ static uint64_t endpoint(struct side *s, uint64_t id, uint8_t *address)
 	const uint8_t *at;
 
 	must(call(s, id, ask(RDMA_EP, 0, 0, 0, 0), NULL));
-	at = (const uint8_t *)inlay_buf_data(inlay_task_get_response(s->t[0]));
+	at = (const uint8_t *)inlay_buf_data(inlay_task_response(s->t[0]));
 	memcpy(address, at + 8, INLAY_TASK_ADDRESS);
 	return inlay_task_get64_(at);
 }
@@ -188,7 +188,7 @@ static uint64_t map_of(struct side *s, uint64_t id)
 
 	must(inlay_mmap_export_rdma(&s->map, dev.pd, blob, &len));
 	must(call(s, id, ask(RDMA_MAP, 0, 0, 0, (uint32_t)len), blob));
-	return inlay_task_get64_((const uint8_t *)inlay_buf_data(inlay_task_get_response(s->t[0])));
+	return inlay_task_get64_((const uint8_t *)inlay_buf_data(inlay_task_response(s->t[0])));
 }
 
 /* A host with an endpoint and a map at plugin id; message: what the endpoint is told that the other side takes */
@@ -226,13 +226,13 @@ static struct side *side_make(uint64_t id, uint32_t message)
 	caps.access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 	path.timeout = 8;
 	path.retry_count = 1;
-	must(inlay_task_link_create(&s->link, &caps, &path));
+	must(inlay_task_link_create(&s->link, &caps, &path, NULL));
 	s->link.self.role = INLAY_TASK_HOST;
 	s->link.self.message = message;
 	s->link.self.receives = 16;
 	s->ep = endpoint(s, id, address);
-	must(inlay_task_address_read(&peer, address, sizeof(address), INLAY_TASK_HOST));
-	must(inlay_task_link_connect(&s->link, &peer));
+	must(inlay_task_address_read(&peer, address, sizeof(address), INLAY_TASK_HOST, NULL));
+	must(inlay_task_link_connect(&s->link, &peer, NULL));
 	inlay_task_address_write(address, &s->link.self);
 	connect_ep(s, id, s->ep, address);
 	s->mapped = map_of(s, id);
@@ -383,9 +383,9 @@ static void busy_ends(void **state)
 	assert_int_equal(inlay_task_conn_destroy(&s->line.conn), -EBUSY);
 	assert_int_equal(plugin(0)->num_eps, 1);
 	/* The plugin has tried; the connection only when nothing is kept, which is so when the device was faster */
-	assert_int_equal(hold_qp, inlay_task_conn_kept(&s->line.conn) ? 2 : 1);
+	assert_int_equal(hold_qp, s->line.conn.kept ? 2 : 1);
 	if (stepped())
-		assert_int_equal(inlay_task_conn_kept(&s->line.conn), 4);
+		assert_int_equal(s->line.conn.kept, 4);
 	for (i = 0; i < 10; i++)
 		worker();
 	assert_int_equal(plugin(0)->num_eps, 0);
@@ -499,15 +499,15 @@ static void failed_wait(void **state)
 		softdev_execute(s->line.host.link.qp->qp_num, 8);
 		softdev_complete(desk->worker.cq.cqn, 8);
 		inlay_task_worker_progress(&desk->worker, 0, 64);
-		assert_int_equal(inlay_task_conn_kept(&s->line.conn), 8);
-		for (i = 0; i < 100 && (kept = inlay_task_conn_kept(&s->line.conn)); i++) {
+		assert_int_equal(s->line.conn.kept, 8);
+		for (i = 0; i < 100 && (kept = s->line.conn.kept); i++) {
 			/* One more completion of the endpoint's is shown */
 			softdev_execute(plugin(0)->eps[0]->link.qp->qp_num, 100);
 			softdev_complete(plugin(0)->cq.cqn, 1);
 			inlay_task_worker_progress(&desk->worker, 0, 64);
-			assert_true(inlay_task_conn_kept(&s->line.conn) + 1 >= kept);
+			assert_true(s->line.conn.kept + 1 >= kept);
 		}
-		assert_int_equal(inlay_task_conn_kept(&s->line.conn), 0);
+		assert_int_equal(s->line.conn.kept, 0);
 	}
 	assert_int_equal(until_done(s, s->t[1]), -EIO);
 	for (i = 2; i < 9; i++)
@@ -540,7 +540,7 @@ static void hostile_requests(void **state)
 		struct side *s = side_make(RDMO_ID, 4096), *other = side_make(RDMO_ID, 4096);
 
 		for (i = 0; i < 300; i++) {
-			struct inlay_buf *buf = inlay_task_get_payload(s->t[1]);
+			struct inlay_buf *buf = inlay_task_payload(s->t[1]);
 			uint8_t *head = (uint8_t *)inlay_buf_head(buf), *data = head + RDMA_HEAD;
 			uint64_t next = at(s, rnd_below(MEM));
 			struct rdma_request r;

@@ -7,14 +7,13 @@
 #include "common.h"
 #include "../../examples/plugins/rdma.h"
 #include "../../examples/plugins/rdmo.h"
+#include "rig.h"
 
 #define MEM (64u << 10)
 #define TASKS 24u
 
 struct side {
-	struct inlay_task_host host;
-	struct inlay_task_conn conn;
-	void *hmem, *cmem;
+	struct line line;
 	struct inlay_task *t[TASKS];
 };
 
@@ -32,10 +31,9 @@ struct far {
 };
 
 struct bench {
-	struct inlay_task_worker worker;
+	struct desk *desk;
 	struct side side[2];
 	struct far far;
-	void *wmem;
 };
 
 static const struct inlay_task_entry entries[] = {{RDMA_ID, &rdma_plugin, NULL}, {RDMO_ID, &rdmo_plugin, NULL}};
@@ -66,7 +64,7 @@ static void far_make(struct far *f, uint32_t permissions)
 	caps.access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 	path.timeout = 8;
 	path.retry_count = 1;
-	must(inlay_task_link_create(&f->link, &caps, &path));
+	must(inlay_task_link_create(&f->link, &caps, &path, NULL));
 	f->link.self.role = INLAY_TASK_HOST;
 	f->link.self.message = 4096;
 	f->link.self.receives = 16;
@@ -86,7 +84,6 @@ static struct bench *bench_make(void)
 	struct inlay_task_worker_params wp = inlay_task_worker_default();
 	struct inlay_task_host_params hp = inlay_task_host_default();
 	struct bench *b = (struct bench *)pages(sizeof(*b));
-	uint8_t mine[INLAY_TASK_ADDRESS], theirs[INLAY_TASK_ADDRESS];
 	uint32_t i, k;
 
 	wp.connections = 2;
@@ -94,21 +91,11 @@ static struct bench *bench_make(void)
 	wp.path.timeout = 8;
 	wp.path.retry_count = 1;
 	wp.message = 2048;
-	b->wmem = pages(inlay_task_worker_size(&wp));
-	must(inlay_task_worker_create(&b->worker, b->wmem, inlay_task_worker_size(&wp), dev.pd, &wp, entries, ARRAY(entries)));
+	b->desk = desk_make(&wp, entries, ARRAY(entries), 4);
 	for (i = 0; i < 2; i++) {
-		struct side *s = &b->side[i];
-
-		s->cmem = pages(inlay_task_conn_size(&wp));
-		s->hmem = pages(inlay_task_host_size(&hp));
-		must(inlay_task_conn_create(&s->conn, s->cmem, inlay_task_conn_size(&wp), &b->worker));
-		must(inlay_task_host_create(&s->host, s->hmem, inlay_task_host_size(&hp), dev.pd, &hp));
-		inlay_task_host_address(&s->host, mine);
-		inlay_task_conn_address(&s->conn, theirs);
-		must(inlay_task_conn_connect(&s->conn, mine, sizeof(mine)));
-		must(inlay_task_host_connect(&s->host, theirs, sizeof(theirs)));
+		line_make(&b->side[i].line, b->desk, &hp);
 		for (k = 0; k < TASKS; k++)
-			must(inlay_task_alloc(&s->host, RDMA_ID, NULL, &s->t[k]));
+			must(inlay_task_alloc(&b->side[i].line.host, RDMA_ID, NULL, &b->side[i].t[k]));
 	}
 	far_make(&b->far, INLAY_RDMA_READ | INLAY_RDMA_WRITE | INLAY_RDMA_ATOMIC);
 	return b;
@@ -117,10 +104,10 @@ static struct bench *bench_make(void)
 static void both(struct bench *b)
 {
 	step();
-	inlay_task_worker_progress(&b->worker, 0, 64);
+	inlay_task_worker_progress(&b->desk->worker, 0, 64);
 	step();
-	inlay_task_host_progress(&b->side[0].host, 0, 64);
-	inlay_task_host_progress(&b->side[1].host, 0, 64);
+	inlay_task_host_progress(&b->side[0].line.host, 0, 64);
+	inlay_task_host_progress(&b->side[1].line.host, 0, 64);
 }
 
 static void bench_free(struct bench *b)
@@ -128,22 +115,18 @@ static void bench_free(struct bench *b)
 	uint32_t i;
 
 	for (i = 0; i < 2; i++)
-		must(inlay_task_host_stop(&b->side[i].host));
+		must(inlay_task_host_stop(&b->side[i].line.host));
 	for (i = 0; i < 4; i++)
 		both(b);
 	for (i = 0; i < 2; i++) {
 		struct side *s = &b->side[i];
 
-		assert_int_equal(inlay_task_host_strays(&s->host), 0);
-		must(inlay_task_host_destroy(&s->host));
-		must(inlay_task_conn_destroy(&s->conn));
-		assert_int_equal(inlay_task_conn_kept(&s->conn), 0);
-		free(s->hmem);
-		free(s->cmem);
+		assert_int_equal(s->line.host.strays, 0);
+		line_free(&s->line);
+		assert_int_equal(s->line.conn.kept, 0);
 	}
-	must(inlay_task_worker_destroy(&b->worker));
+	desk_free(b->desk);
 	far_free(&b->far);
-	free(b->wmem);
 	free(b);
 }
 
@@ -162,7 +145,7 @@ static int until_done(struct bench *b, const struct inlay_task *t)
 /* Fills a task; returns where its data goes */
 static uint8_t *request(struct inlay_task *t, uint64_t plugin, const struct rdma_request *r)
 {
-	struct inlay_buf *buf = inlay_task_get_payload(t);
+	struct inlay_buf *buf = inlay_task_payload(t);
 	uint8_t *at = (uint8_t *)inlay_buf_head(buf);
 
 	must(inlay_task_set_plugin(t, plugin));
@@ -200,8 +183,8 @@ static const uint8_t *answer(struct bench *b, uint32_t side, uint32_t len)
 {
 	struct inlay_task *t = b->side[side].t[0];
 
-	assert_int_equal(inlay_task_response_len(t), len);
-	return (const uint8_t *)inlay_buf_data(inlay_task_get_response(t));
+	assert_int_equal(t->response_len, len);
+	return (const uint8_t *)inlay_buf_data(inlay_task_response(t));
 }
 
 static uint64_t endpoint(struct bench *b, uint32_t side, uint64_t plugin, uint8_t *address)
@@ -221,8 +204,8 @@ static uint64_t reach(struct bench *b, uint32_t side, uint64_t plugin, struct fa
 	struct inlay_task_address peer;
 	uint64_t ep = endpoint(b, side, plugin, address);
 
-	must(inlay_task_address_read(&peer, address, sizeof(address), INLAY_TASK_HOST));
-	must(inlay_task_link_connect(&f->link, &peer));
+	must(inlay_task_address_read(&peer, address, sizeof(address), INLAY_TASK_HOST, NULL));
+	must(inlay_task_link_connect(&f->link, &peer, NULL));
 	inlay_task_address_write(address, &f->link.self);
 	must(call(b, side, plugin, ask(RDMA_CONNECT, ep, 0, 0, sizeof(address), address)));
 	return ep;
@@ -316,7 +299,7 @@ static void refusals(void **state)
 	uint64_t ep = reach(b, 0, RDMA_ID, &b->far), map = map_of(b, 0, RDMA_ID, &b->far), at = far_at(&b->far, 0), read_only;
 	uint8_t data[64] = {1}, address[INLAY_TASK_ADDRESS];
 	struct inlay_task *t = b->side[0].t[1];
-	struct inlay_buf *buf = inlay_task_get_payload(t);
+	struct inlay_buf *buf = inlay_task_payload(t);
 	struct rdma_request r;
 	struct far other;
 	uint32_t i;
@@ -460,8 +443,8 @@ static void tag_check(struct bench *b, const struct inlay_task *t, uint64_t tag,
 	const uint8_t *at;
 
 	must(until_done(b, t));
-	assert_int_equal(inlay_task_response_len(t), 8 + len);
-	at = (const uint8_t *)inlay_buf_data(inlay_task_get_response(t));
+	assert_int_equal(t->response_len, 8 + len);
+	at = (const uint8_t *)inlay_buf_data(inlay_task_response(t));
 	assert_int_equal(inlay_task_get64_(at), tag);
 	assert_int_equal(differs(at + 8, len, seed), len);
 }
@@ -517,9 +500,9 @@ static void tags(void **state)
 	tag_send(b, ep[0], 11, 100, 6);
 	must(call(b, 1, RDMA_ID, ask(RDMA_CLOSE, ep[1], 0, 0, 0, NULL)));
 	tag_recv(t[3], 11, INLAY_MATCH_EXACT, 100);
-	for (end = now() + DEADLINE; !inlay_task_conn_kept(&b->side[1].conn) && now() < end;)
+	for (end = now() + DEADLINE; !b->side[1].line.conn.kept && now() < end;)
 		both(b);
-	assert_int_equal(inlay_task_conn_kept(&b->side[1].conn), 1);
+	assert_int_equal(b->side[1].line.conn.kept, 1);
 	assert_int_equal(inlay_task_status(t[3]), -EINPROGRESS);
 	bench_free(b);
 }
@@ -546,7 +529,7 @@ static void broken(void **state)
 		request(t[i], RDMA_ID, &r);
 		must(inlay_task_submit_quiet(t[i]));
 	}
-	inlay_task_host_flush(&b->side[0].host);
+	inlay_task_host_flush(&b->side[0].line.host);
 	assert_int_equal(until_done(b, t[1]), -EIO);
 	for (i = 2; i < 6; i++)
 		assert_int_equal(until_done(b, t[i]), -ECANCELED);
@@ -578,10 +561,10 @@ static void ends(void **state)
 		must(inlay_task_submit(t[i]));
 	}
 	step();
-	inlay_task_worker_progress(&b->worker, 0, 64);
-	must(inlay_task_conn_destroy(&b->side[0].conn));
-	assert_int_equal(inlay_task_conn_kept(&b->side[0].conn), 0);
-	assert_int_equal(b->worker.num_conns, 1);
+	inlay_task_worker_progress(&b->desk->worker, 0, 64);
+	must(inlay_task_conn_destroy(&b->side[0].line.conn));
+	assert_int_equal(b->side[0].line.conn.kept, 0);
+	assert_int_equal(b->desk->worker.num_conns, 1);
 	bench_free(b);
 }
 

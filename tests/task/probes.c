@@ -16,6 +16,12 @@ static uint32_t host_posts(uint64_t time)
 	return line->host.link.sq.pi - pi;
 }
 
+/* A probe has been posted, and the device has not returned it */
+static bool host_asks(void)
+{
+	return !inlay_task_link_done_(&line->host.link, line->host.probe_end);
+}
+
 static void host_asks_in_time(void **state)
 {
 	const uint64_t begin = 7 * PERIOD + 3;
@@ -33,20 +39,21 @@ static void host_asks_in_time(void **state)
 		assert_int_equal(host_posts(i), 0);
 	assert_int_equal(host_posts(begin), 0);
 	assert_int_equal(host_posts(begin + PERIOD), 0);
-	assert_int_equal(inlay_task_host_due(&line->host), begin + 2 * PERIOD);
+	assert_int_equal(line->host.due, begin + 2 * PERIOD);
 	/* Something is: not before the period has passed, and then once; not either when there is something else to do meanwhile */
 	over = task(KEEP);
-	must(inlay_task_set_deadline(over, begin + PERIOD + 50));
+	over->deadline = begin + PERIOD + 50;
 	must(inlay_task_submit(t));
 	must(inlay_task_submit(over));
 	while (num_kept != 2) {
 		step();
 		inlay_task_worker_progress(&desk->worker, 1, 16);
 	}
-	assert_int_equal(inlay_task_host_outstanding(&line->host), 2);
+	assert_int_equal(line->host.outstanding, 2);
 	for (i = begin + PERIOD; i < begin + 2 * PERIOD; i++) {
 		step();
-		assert_int_equal(host_posts(i), 0);
+		/* What is over time asks for a completion after its send */
+		assert_int_equal(host_posts(i), i == begin + PERIOD + 50);
 		assert_int_equal(completed, i >= begin + PERIOD + 50);
 	}
 	assert_int_equal(inlay_task_status(over), -ETIMEDOUT);
@@ -62,21 +69,21 @@ static void host_asks_in_time(void **state)
 			assert_int_equal(host_posts(i), 0);
 	else
 		i = begin + 6 * PERIOD;
-	until(!inlay_sq_pending(&line->host.link.sq) || line->host.probing == 0);
-	assert_int_equal(line->host.probing, 0);
+	until(!host_asks());
+	assert_false(host_asks());
 	/* It is, and the next period begins where the last one ended */
 	assert_int_equal(host_posts(begin + 20 * PERIOD), 1);
-	until(!line->host.probing);
+	until(!host_asks());
 	for (i = begin + 20 * PERIOD; i < begin + 21 * PERIOD; i++)
 		assert_int_equal(host_posts(i), 0);
 	assert_int_equal(host_posts(i), 1);
-	until(!line->host.probing);
+	until(!host_asks());
 	/* And nothing is */
 	must(inlay_task_cmd_answer(kept[0], 0));
 	must(inlay_task_cmd_answer(kept[1], 0));
-	inlay_task_worker_flush(&desk->worker);
-	until(completed == 2 && !inlay_task_host_outstanding(&line->host));
-	assert_int_equal(inlay_task_host_outstanding(&line->host), 0);
+	inlay_task_worker_flush_(&desk->worker);
+	until(completed == 2 && !line->host.outstanding);
+	assert_int_equal(line->host.outstanding, 0);
 	for (i = begin + 21 * PERIOD; i < begin + 25 * PERIOD; i += 10)
 		assert_int_equal(host_posts(i), 0);
 	must(inlay_task_release(t));
@@ -104,7 +111,8 @@ static void acknowledged(uint64_t time)
 {
 	double end = now() + DEADLINE;
 
-	while (lines[0]->conn.probing || lines[1]->conn.probing) {
+	while (!inlay_task_link_done_(&lines[0]->conn.link, lines[0]->conn.probe_end) ||
+	       !inlay_task_link_done_(&lines[1]->conn.link, lines[1]->conn.probe_end)) {
 		step();
 		inlay_task_worker_progress(&desk->worker, time, 16);
 		assert_true(now() < end);
@@ -121,21 +129,21 @@ static void worker_asks_in_time(void **state)
 	hp.period = wp.period = PERIOD;
 	usual_scene(LINES, 4);
 	/* The third one is broken: nobody is asked there, whatever becomes of the WQE that its end takes */
-	must(inlay_task_conn_break(&lines[2]->conn));
+	must(inlay_task_conn_break_(&lines[2]->conn));
 	clock_now = 1;
-	while (!inlay_task_conn_is_broken(&lines[2]->conn) || inlay_sq_pending(&lines[2]->conn.link.sq)) {
+	while (!lines[2]->conn.broken || inlay_sq_pending(&lines[2]->conn.link.sq)) {
 		step();
 		inlay_task_worker_progress(&desk->worker, 1, 16);
 	}
 	acknowledged(1);
 	assert_int_equal(worker_posts(begin), 1);
-	assert_int_equal(inlay_task_worker_due(&desk->worker), begin + PERIOD);
+	assert_int_equal(desk->worker.due, begin + PERIOD);
 	acknowledged(begin);
 	/* It has something to do all the time: one command stalls */
 	t = task(STALLS);
 	stall = 1;
 	must(inlay_task_submit(t));
-	while (inlay_task_worker_due(&desk->worker)) {
+	while (desk->worker.due) {
 		step();
 		inlay_task_worker_progress(&desk->worker, begin, 16);
 	}

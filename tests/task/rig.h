@@ -81,9 +81,11 @@ UNUSED static struct desk *desk_make(const struct inlay_task_worker_params *p, c
 	pool_make(&d->pull, &d->pull_memory, &d->pulled, num);
 	pool_make(&d->pool, &d->pool_memory, &d->answers, num);
 	d->params = *p;
+	d->params.plugins = entries;
+	d->params.num_plugins = num_entries;
 	d->params.pull = d->pull;
 	d->memory = pages(inlay_task_worker_size(&d->params));
-	must(inlay_task_worker_create(&d->worker, d->memory, inlay_task_worker_size(&d->params), dev.pd, &d->params, entries, num_entries));
+	must(inlay_task_worker_create(&d->worker, d->memory, inlay_task_worker_size(&d->params), dev.pd, &d->params, NULL));
 	return d;
 }
 
@@ -108,12 +110,12 @@ UNUSED static void line_make(struct line *l, struct desk *d, const struct inlay_
 	l->host_memory = pages(inlay_task_host_size(p) + INLAY_CACHE_LINE + inlay_inventory_size(NEAR));
 	l->near_memory = (uint8_t *)l->host_memory + inlay_round_up(inlay_task_host_size(p), INLAY_CACHE_LINE);
 	l->conn_memory = pages(inlay_task_conn_size(&d->params));
-	must(inlay_task_conn_create(&l->conn, l->conn_memory, inlay_task_conn_size(&d->params), &d->worker));
-	must(inlay_task_host_create(&l->host, l->host_memory, inlay_task_host_size(p), dev.pd, p));
+	must(inlay_task_conn_create(&l->conn, l->conn_memory, inlay_task_conn_size(&d->params), &d->worker, NULL));
+	must(inlay_task_host_create(&l->host, l->host_memory, inlay_task_host_size(p), dev.pd, p, NULL));
 	inlay_task_host_address(&l->host, mine);
 	inlay_task_conn_address(&l->conn, theirs);
-	must(inlay_task_conn_connect(&l->conn, mine, sizeof(mine)));
-	must(inlay_task_host_connect(&l->host, theirs, sizeof(theirs)));
+	must(inlay_task_conn_connect(&l->conn, mine, sizeof(mine), NULL));
+	must(inlay_task_host_connect(&l->host, theirs, sizeof(theirs), NULL));
 }
 
 UNUSED static void line_free(struct line *l)

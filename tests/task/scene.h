@@ -7,6 +7,7 @@
 #define TESTS_TASK_SCENE_H
 
 #include "common.h"
+#include "messages.h"
 #include "rig.h"
 
 #define ECHO 0x11u      /* answers with the payload; ids are more than a bit apart */
@@ -199,7 +200,7 @@ UNUSED static struct inlay_task *task_of(struct line *l, uint64_t plugin, uint64
 	struct inlay_task *t = NULL;
 
 	must(inlay_task_alloc(&l->host, plugin, done, &t));
-	must(inlay_task_set_destination(t, destination));
+	t->ids.destination = destination;
 	return t;
 }
 
@@ -210,7 +211,7 @@ UNUSED static struct inlay_task *task(uint64_t plugin)
 
 UNUSED static void payload(struct inlay_task *t, uint32_t len, uint32_t seed)
 {
-	struct inlay_buf *buf = inlay_task_get_payload(t);
+	struct inlay_buf *buf = inlay_task_payload(t);
 
 	inlay_buf_set_data(buf, inlay_buf_head(buf), len);
 	fill(inlay_buf_data(buf), len, seed);
@@ -224,7 +225,7 @@ UNUSED static void until_done(const struct inlay_task *t)
 /* Its handler has answered with these bytes */
 UNUSED static void good(const struct inlay_task *t, uint32_t len, uint32_t seed)
 {
-	const struct inlay_buf *buf = inlay_task_get_response(t);
+	const struct inlay_buf *buf = inlay_task_response(t);
 
 	assert_int_equal(inlay_task_status(t), 0);
 	assert_int_equal(inlay_task_by(t), INLAY_TASK_BY_HANDLER);

@@ -151,14 +151,14 @@ static void broken_with_nothing_to_flush(void **state)
 		must(inlay_task_submit(t[i]));
 	}
 	until(num_kept == TASKS);
-	assert_int_equal(inlay_task_conn_kept(&line->conn), TASKS);
-	must(inlay_task_conn_break(&line->conn));
-	until(inlay_task_conn_is_broken(&line->conn));
+	assert_int_equal(line->conn.kept, TASKS);
+	must(inlay_task_conn_break_(&line->conn));
+	until(line->conn.broken);
 	assert_ptr_equal(inlay_task_worker_gone(&desk->worker), &line->conn);
 	assert_null(inlay_task_worker_gone(&desk->worker));
 	for (i = 0; i < TASKS; i++)
 		assert_int_equal(inlay_task_cmd_answer(kept[i], 0), -ENOTCONN);
-	assert_int_equal(inlay_task_conn_kept(&line->conn), 0);
+	assert_int_equal(line->conn.kept, 0);
 	inlay_task_host_stop(&line->host);
 	until(completed == TASKS);
 	for (i = 0; i < TASKS; i++) {
@@ -182,7 +182,7 @@ static void plugins_call_their_worker(void **state)
 		payload(t[i], 20 + i, i);
 	}
 	/* One connection's end, and behind it another one's commands */
-	must(inlay_task_conn_break(&lines[0]->conn));
+	must(inlay_task_conn_break_(&lines[0]->conn));
 	settle();
 	for (i = 0; i < 3; i++)
 		must(inlay_task_submit(t[i]));
@@ -193,7 +193,7 @@ static void plugins_call_their_worker(void **state)
 	assert_true(nested_calls > 6);
 	for (i = 0; i < 3; i++) {
 		must(inlay_task_status(t[i]));
-		assert_int_equal(differs(inlay_buf_data(inlay_task_get_response(t[i])), 20 + i, i), 20 + i);
+		assert_int_equal(differs(inlay_buf_data(inlay_task_response(t[i])), 20 + i, i), 20 + i);
 		answered(t[i], 20 + i, i);
 		must(inlay_task_release(t[i]));
 	}
@@ -220,11 +220,11 @@ static void plugins_cannot_destroy_connections(void **state)
 	}
 	assert_int_equal(destroys.command, 3);
 	assert_true(destroys.progress >= 3);
-	assert_false(inlay_task_conn_is_broken(&lines[0]->conn) || inlay_task_conn_is_broken(&lines[1]->conn));
+	assert_false(lines[0]->conn.broken || lines[1]->conn.broken);
 	assert_int_equal(desk->worker.num_conns, 2);
 	/* As a connection breaks, and as it is destroyed */
-	must(inlay_task_conn_break(&lines[1]->conn));
-	until(inlay_task_conn_is_broken(&lines[1]->conn));
+	must(inlay_task_conn_break_(&lines[1]->conn));
+	until(lines[1]->conn.broken);
 	assert_int_equal(destroys.down, 1);
 	assert_int_equal(desk->worker.num_conns, 2);
 	must(inlay_task_conn_destroy(&lines[0]->conn));
@@ -235,7 +235,7 @@ static void plugins_cannot_destroy_connections(void **state)
 	must(inlay_task_release(t));
 	memset(&lines[0]->conn, 0, sizeof(lines[0]->conn));
 	/* The place can be taken anew */
-	must(inlay_task_conn_create(&lines[0]->conn, lines[0]->conn_memory, inlay_task_conn_size(&desk->params), &desk->worker));
+	must(inlay_task_conn_create(&lines[0]->conn, lines[0]->conn_memory, inlay_task_conn_size(&desk->params), &desk->worker, NULL));
 	assert_int_equal(destroys.refused, destroys.calls);
 	scene_free();
 }
@@ -254,14 +254,14 @@ static void answered_and_stalled(void **state)
 	for (i = 0; i < 3 * TASKS; i++) {
 		payload(t, i, i);
 		answered(t, i, i);
-		assert_int_equal(inlay_task_conn_kept(&line->conn), 0);
-		assert_int_equal(line->conn.waiting.first, INLAY_TASK_NOBODY);
+		assert_int_equal(line->conn.kept, 0);
+		assert_null(line->conn.waiting.first);
 		assert_int_equal(line->conn.commands, line->conn.answers);
 		payload(after, 2 * i, i);
 		answered(after, 2 * i, i);
 	}
 	assert_int_equal(completed, 6 * TASKS);
-	assert_int_equal(inlay_task_host_strays(&line->host), 0);
+	assert_int_equal(line->host.strays, 0);
 	must(inlay_task_release(t));
 	must(inlay_task_release(after));
 	scene_free();
@@ -314,7 +314,7 @@ static uint32_t kept_of(uint64_t destination)
 	uint32_t i;
 
 	for (i = 0; i < num_kept; i++)
-		if (kept[i]->destination == destination)
+		if (kept[i]->ids.destination == destination)
 			return i;
 	return UINT32_MAX;
 }
@@ -378,7 +378,7 @@ static void share_of_the_pool(void **state)
 		for (i = share; i < 2 * share; i++)
 			answer_of(i);
 		answer_of(99);
-		until(!inlay_task_host_outstanding(&line->host));
+		until(!line->host.outstanding);
 		for (i = 0; i < 2 * share; i++) {
 			until_done(t[i]);
 			good(t[i], 0, 0);
@@ -449,8 +449,8 @@ static void share_of_a_lost_connection(void **state)
 		}
 		until(num_kept == 1);
 		must(inlay_task_host_stop(&line->host));
-		must(inlay_task_conn_break(&line->conn));
-		until(inlay_task_conn_is_broken(&line->conn) && completed == 2 * (round + 1));
+		must(inlay_task_conn_break_(&line->conn));
+		until(line->conn.broken && completed == 2 * (round + 1));
 		assert_int_equal(inlay_task_cmd_answer(kept[0], 0), -ENOTCONN);
 		num_kept = 0;
 		assert_int_equal(inlay_inventory_num_free(&desk->pull->inventory), 2);
@@ -483,15 +483,17 @@ static void pool_too_small(void **state)
 	with_all(1, 3);
 	for (n = 2; n < 6; n++) {
 		p = wp;
+		p.plugins = usual_plugins;
+		p.num_plugins = ARRAY(usual_plugins);
 		p.connections = n;
 		p.pull = NULL;
 		memory = pages(inlay_task_worker_size(&p));
 		p.pull = desk->pull;
 		if (n > 3) {
-			assert_int_equal(inlay_task_worker_create(&w, memory, 1 << 20, dev.pd, &p, usual_plugins, ARRAY(usual_plugins)), -EINVAL);
+			assert_int_equal(inlay_task_worker_create(&w, memory, 1 << 20, dev.pd, &p, NULL), -EINVAL);
 			p.pull = NULL; /* none at all is no fault */
 		}
-		must(inlay_task_worker_create(&w, memory, inlay_task_worker_size(&p), dev.pd, &p, usual_plugins, ARRAY(usual_plugins)));
+		must(inlay_task_worker_create(&w, memory, inlay_task_worker_size(&p), dev.pd, &p, NULL));
 		must(inlay_task_worker_destroy(&w));
 		free(memory);
 	}
@@ -525,18 +527,20 @@ static void room_in_the_cq(void **state)
 	(void)state;
 	for (sizes = 200; sizes < 5000; sizes = sizes * 2 + 1) {
 		plain();
+		wp.plugins = usual_plugins;
+		wp.num_plugins = ARRAY(usual_plugins);
 		wp.connections = ARRAY(c);
 		wp.message = wp.response = 64;
 		wp.max_inline = 32;
 		said_max_cqe = (int)sizes;
 		memory = pages(inlay_task_worker_size(&wp));
-		must(inlay_task_worker_create(&w, memory, inlay_task_worker_size(&wp), dev.pd, &wp, usual_plugins, ARRAY(usual_plugins)));
+		must(inlay_task_worker_create(&w, memory, inlay_task_worker_size(&wp), dev.pd, &wp, NULL));
 		/* A CQ has a power of two of entries */
 		assert_true(w.cq.mask < 2 * sizes);
 		for (i = 0; i < ARRAY(c); i++)
 			more[i] = pages(inlay_task_conn_size(&wp));
 		for (n = all = 0; n < ARRAY(c); n++) {
-			int err = inlay_task_conn_create(&c[n], more[n], inlay_task_conn_size(&wp), &w);
+			int err = inlay_task_conn_create(&c[n], more[n], inlay_task_conn_size(&wp), &w, NULL);
 
 			if (err) {
 				assert_int_equal(err, -ENOSPC);
@@ -548,9 +552,9 @@ static void room_in_the_cq(void **state)
 		}
 		assert_true(n && n < ARRAY(c));
 		assert_int_equal(w.num_conns, n);
-		assert_int_equal(inlay_task_conn_create(&c[n], more[n], inlay_task_conn_size(&wp), &w), -ENOSPC);
+		assert_int_equal(inlay_task_conn_create(&c[n], more[n], inlay_task_conn_size(&wp), &w, NULL), -ENOSPC);
 		must(inlay_task_conn_destroy(&c[0]));
-		must(inlay_task_conn_create(&c[n], more[n], inlay_task_conn_size(&wp), &w));
+		must(inlay_task_conn_create(&c[n], more[n], inlay_task_conn_size(&wp), &w, NULL));
 		for (i = 1; i <= n; i++)
 			must(inlay_task_conn_destroy(&c[i]));
 		must(inlay_task_worker_destroy(&w));
@@ -565,6 +569,7 @@ static void room_in_the_cq(void **state)
 static void worker_does_not_sleep(void **state)
 {
 	struct inlay_task *t, *k;
+	uint64_t until;
 
 	(void)state;
 	plain();
@@ -572,34 +577,34 @@ static void worker_does_not_sleep(void **state)
 	with_all(1, 4);
 	t = task(STALLS);
 	k = task(KEEP);
-	must(inlay_task_worker_arm(&desk->worker));
+	must(inlay_task_worker_arm(&desk->worker, &until));
 	/* A stalled command, when there is nothing in the CQ */
 	stall = 1;
 	payload(t, 30, 1);
 	must(inlay_task_submit(t));
 	until(stalled > 3);
 	assert_null(inlay_cq_peek(&desk->worker.cq));
-	assert_int_equal(inlay_task_worker_arm(&desk->worker), -EAGAIN);
+	assert_int_equal(inlay_task_worker_arm(&desk->worker, &until), -EAGAIN);
 	stall = 0;
 	until_done(t);
 	good(t, 30, 1);
 	until(!inlay_cq_peek(&desk->worker.cq));
 	turns(3);
 	assert_null(inlay_cq_peek(&desk->worker.cq));
-	must(inlay_task_worker_arm(&desk->worker));
+	must(inlay_task_worker_arm(&desk->worker, &until));
 	/* An answer that was not flushed; a kept command alone is no reason */
 	must(inlay_task_submit(k));
 	until(num_kept == 1);
 	turns(3);
 	assert_null(inlay_cq_peek(&desk->worker.cq));
-	must(inlay_task_worker_arm(&desk->worker));
+	must(inlay_task_worker_arm(&desk->worker, &until));
 	must(inlay_task_cmd_answer(kept[0], 0));
 	assert_null(inlay_cq_peek(&desk->worker.cq));
-	assert_int_equal(inlay_task_worker_arm(&desk->worker), -EAGAIN);
-	inlay_task_worker_flush(&desk->worker);
+	assert_int_equal(inlay_task_worker_arm(&desk->worker, &until), -EAGAIN);
+	inlay_task_worker_flush_(&desk->worker);
 	until_done(k);
 	turns(3);
-	must(inlay_task_worker_arm(&desk->worker));
+	must(inlay_task_worker_arm(&desk->worker, &until));
 	scene_free();
 }
 

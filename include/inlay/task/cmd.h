@@ -15,26 +15,20 @@
  *           INLAY_PLUGIN_VERSION, INLAY_PLUGIN_LAYOUT, "counter",
  *           NULL, NULL, NULL, NULL, count, NULL, NULL};
  *
- * A handler gets the command in place: cmd->payload points into the receive. It returns
+ * A handler gets the command in place: cmd->payload points into the receive, or, for a payload by
+ * key, to where it was read to. It returns
  *
  *   0 or a negative errno   answer with that status and cmd->response_len bytes of cmd->response
  *   INLAY_TASK_LATER        it keeps the command and answers later, anywhere in the worker's thread
  *   INLAY_TASK_STALL        not now: offered again in the next progress; later commands wait
  *
- * Every command is answered once. Up to params.max_inline bytes of response are copied into the
- * answer's WQE, more are gathered from cmd->response. inlay_task_cmd_answer_data answers with bytes
- * from elsewhere, copied; inlay_task_cmd_answer_buf with a buffer, gathered, or written to the
- * buffer that the host has granted when an answer cannot hold it. An answer that finds the ring
- * full waits its turn.
+ * Invariants
  *
- * Payload by key. It is read by RDMA into an element of params.pull before the handler is called,
- * and cmd->payload points there until the command is answered.
- *
- * Order. Commands of a connection reach their handlers in the order of submission. Answers given at
- * once leave in that order. There is no order between connections.
- *
- * A broken connection. Commands that handlers keep stay theirs, and must still be answered: that
- * sends nothing (-ENOTCONN) and gives them back.
+ *   - Every command is answered once. An answer that finds the ring full waits its turn.
+ *   - Commands of a connection reach their handlers in the order of submission. Answers given at
+ *     once leave in that order. There is no order between connections.
+ *   - When a connection breaks, commands that handlers keep stay theirs and must still be answered:
+ *     that sends nothing (-ENOTCONN) and gives them back.
  *
  * Threads: a worker, its connections and commands have one owner at a time.
  * Sources: DOCA's documentation of doca_urom_plugin.
@@ -42,17 +36,11 @@
 #ifndef INLAY_TASK_CMD_H
 #define INLAY_TASK_CMD_H
 
-#include <infiniband/mlx5dv.h>
-#include <infiniband/verbs.h>
-#include <inlay/base.h>
 #include <inlay/buf.h>
-#include <inlay/queue.h>
 #include <inlay/task/link.h>
-#include <inlay/task/wire.h>
 
 #define INLAY_TASK_PLUGINS 256u         /* of a worker, at most */
 #define INLAY_TASK_CONNECTIONS 4096u    /* likewise */
-#define INLAY_TASK_NOBODY 0xffffffffu   /* no command */
 
 struct inlay_task_conn;
 struct inlay_task_worker;
@@ -69,15 +57,6 @@ enum inlay_task_change {
 	INLAY_TASK_CONNECTED,
 };
 
-enum inlay_task_cmd_state {
-	INLAY_TASK_CMD_FREE,            /* its receive is posted, or it is spare */
-	INLAY_TASK_CMD_WAITING,         /* for others before it, or for its payload */
-	INLAY_TASK_CMD_PULLING,         /* its payload is being read */
-	INLAY_TASK_CMD_KEPT,            /* its handler's */
-	INLAY_TASK_CMD_ANSWERED,        /* the answer waits for room in the ring */
-	INLAY_TASK_CMD_SENDING,         /* the device reads its response */
-};
-
 /* A command. All of it is valid until it is answered. */
 struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_cmd {
 	const uint8_t *payload;
@@ -85,46 +64,36 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_cmd {
 	uint32_t payload_len;
 	uint32_t response_max;          /* bytes that fit there */
 	uint32_t response_len;          /* what the handler has written */
-	uint32_t state;                 /* enum inlay_task_cmd_state; the worker's */
-	uint64_t plugin;
-	uint64_t destination;
-	uint64_t context;               /* the host's */
+	uint32_t kept;                  /* its handler has it */
+	struct inlay_task_ids ids;      /* plugin and destination; the host's context */
 	struct inlay_task_conn *conn;
 	uint64_t user[4];               /* the handler's; undefined at first */
 	struct inlay_buf *pulled;       /* where a payload by key was read to, else NULL */
 	/* The worker's */
 	struct inlay_buf *answer;
-	uint32_t next;
-	uint32_t posted;
-	uint32_t entry;                 /* the plugin's place among the entries */
+	struct inlay_task_cmd *next;    /* in the list that it is in */
+	uint32_t posted;                /* inlay_sq_index after what was posted for it */
+	uint32_t entry;                 /* the plugin's place among the worker's */
 	int status;
+	uint32_t kind;
 	struct inlay_task_key payload_key;
 	struct inlay_task_key response_key;
-	uint32_t kind;
-	uint32_t reserved[7];
+	uint32_t reserved[6];
 };
 
 INLAY_STATIC_ASSERT(sizeof(struct inlay_task_cmd) == 3 * INLAY_CACHE_LINE, "three lines");
 INLAY_STATIC_ASSERT(offsetof(struct inlay_task_cmd, user) == INLAY_CACHE_LINE, "what every command touches is one");
 
-/*
- * A plugin's interface. Functions get what open made of the entry's argument; all but command may
- * be NULL.
- */
+/* A plugin's interface. Functions get what open made; all but command may be NULL. */
 struct inlay_task_plugin {
 	uint32_t version;               /* INLAY_PLUGIN_VERSION */
 	uint32_t layout;                /* INLAY_PLUGIN_LAYOUT */
 	const char *name;
-	/*
-	 * With the worker's creation. *plugin is the argument unless set. An errno fails the
-	 * creation.
-	 */
+	/* At the worker's creation. *plugin is the argument unless set. An errno fails the creation. */
 	int (*open)(void *argument, struct inlay_task_worker *worker, void **plugin);
-	/* With the worker's end. */
+	/* At the worker's end. */
 	void (*close)(void *plugin);
-	/*
-	 * What hosts must know, *len bytes of room and used. -ENOBUFS: *len says how many it takes.
-	 */
+	/* What hosts must know. *len: bytes of room, then used; -ENOBUFS: *len says how many it takes. */
 	int (*address)(void *plugin, void *buf, size_t *len);
 	/* A connection has come, or has ended. */
 	void (*connection)(void *plugin, struct inlay_task_conn *conn, enum inlay_task_change change);
@@ -132,16 +101,13 @@ struct inlay_task_plugin {
 	int (*command)(void *plugin, struct inlay_task_cmd *cmd);
 	/* Once in each progress of the worker. Returns how much it has done. */
 	uint32_t (*progress)(void *plugin);
-	/*
-	 * For inlay_task_cmd_notify: packs at most `size` bytes. How many, or a negative errno as
-	 * the status.
-	 */
+	/* For inlay_task_cmd_notify: packs at most `size` bytes. Returns how many, or an errno as the status. */
 	int64_t (*notification)(void *plugin, struct inlay_task_cmd *cmd, void *to, uint32_t size);
 };
 
-#define INLAY_PLUGIN_VERSION 2u
+#define INLAY_PLUGIN_VERSION 3u
 
-/* A plugin as a worker is given it */
+/* A plugin, as a worker is given it */
 struct inlay_task_entry {
 	uint64_t id;
 	const struct inlay_task_plugin *plugin;
@@ -158,8 +124,9 @@ struct inlay_task_opened {
 /* What a worker and its connections are to be. Start from inlay_task_worker_default. */
 struct inlay_task_worker_params {
 	struct inlay_connect_attr path;
+	const struct inlay_task_entry *plugins; /* need not stay; the interfaces that they point to must */
+	uint32_t num_plugins;           /* at most INLAY_TASK_PLUGINS */
 	uint32_t connections;           /* at most INLAY_TASK_CONNECTIONS */
-	uint32_t plugins;               /* at most INLAY_TASK_PLUGINS */
 	uint32_t credits;               /* commands of a connection that the worker has; a power of two */
 	uint32_t spare;                 /* more, whose answer the device is still sending; at least 1 */
 	uint32_t message;               /* bytes of the longest command that it receives, with its head */
@@ -171,29 +138,22 @@ struct inlay_task_worker_params {
 	uint64_t id;                    /* told to the hosts in the address */
 };
 
-/* A connection by its queue pair's number */
-struct inlay_task_named_ {
-	struct inlay_task_conn *conn;   /* NULL: empty */
-	uint32_t qpn;
-	uint32_t reserved;
-};
-
 /* worker.h */
 struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_worker {
-	struct inlay_task_named_ *named;
+	struct inlay_task_conn **named; /* the connections, found by their queue pair's number */
 	struct inlay_task_opened *plugins; /* in the order of the entries */
 	struct inlay_task_opened *recent; /* whose command came last */
 	uint64_t due;
 	struct inlay_task_conn *dirty;  /* list of those to ring for */
 	uint32_t named_mask;
-	uint32_t num_plugins;
+	uint32_t num_plugins;           /* open */
 	uint32_t inside;                /* progress, or a plugin's function, is under way */
 	uint32_t turn;                  /* which connection is tended first */
 	struct inlay_task_conn **conns;
 	struct inlay_cq cq __attribute__((aligned(INLAY_CACHE_LINE)));
 	uint32_t num_conns;
 	uint32_t share;                 /* elements of params.pull that each connection may use */
-	uint32_t strays;                /* completions that belong to no connection */
+	uint32_t strays;                /* may be read: completions that belong to no connection */
 	uint64_t probe_at;
 	struct inlay_task_worker_params params;
 	struct inlay_uar uar;
@@ -204,10 +164,10 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_worker {
 
 INLAY_STATIC_ASSERT(offsetof(struct inlay_task_worker, cq) == INLAY_CACHE_LINE, "a poll touches two lines");
 
-/* A list of a connection's commands, by index */
+/* A list of a connection's commands */
 struct inlay_task_fifo_ {
-	uint32_t first;
-	uint32_t last;
+	struct inlay_task_cmd *first;   /* NULL: empty */
+	struct inlay_task_cmd *last;
 };
 
 /* A connection to a host; conn.h */
@@ -224,29 +184,27 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_conn {
 	uint32_t quarter;               /* of the send ring, as inlay_task_post_inline_ */
 	uint32_t kept;                  /* commands with handlers */
 	uint32_t response_max;          /* bytes of response in a command's own memory */
-	struct inlay_task_fifo_ waiting;
-	struct inlay_task_fifo_ answered;
-	struct inlay_task_fifo_ sending; /* and, after the end, those whose payload was being read */
-	uint32_t spare;                 /* list */
-	uint32_t num;                   /* commands: credits and spare */
+	struct inlay_task_fifo_ waiting; /* for others before them, or for their payload */
+	struct inlay_task_fifo_ answered; /* whose answer waits for room in the ring */
+	struct inlay_task_fifo_ sending; /* whose memory the device reads; after the end, all that it may use */
+	struct inlay_task_fifo_ spare;
 	struct inlay_task_conn *next_dirty;
 	uint8_t dirty;
 	uint8_t tended;                 /* has something to do in the next progress */
 	uint8_t connected;
 	uint8_t broken;
 	uint8_t told;                   /* inlay_task_worker_gone has named it */
-	uint8_t probing;
-	uint8_t up;                     /* plugins know of it */
-	uint8_t dry;                    /* a payload waits to be read; later ones are not read before it */
 	uint8_t marked;                 /* a broken one's last WQE is posted: one with a completion */
-	uint32_t probe_end;
+	uint32_t probe_end;             /* inlay_sq_index after the last probe */
 	uint32_t pulls;                 /* elements of params.pull in use */
-	uint32_t strays;                /* completions that make no sense */
 	uint32_t answer_max;            /* bytes of response in an answer */
 	struct inlay_task_link link;
+	/* May be read */
 	uint64_t commands;              /* received, and answered */
 	uint64_t answers;
-	uint64_t user_data;
+	uint32_t strays;                /* completions that make no sense */
+	/* Seldom */
+	uint32_t num;                   /* commands: credits and spare */
 	void **states;
 	struct ibv_mr *mr;
 };
@@ -254,46 +212,30 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_conn {
 INLAY_STATIC_ASSERT(offsetof(struct inlay_task_conn, waiting) == INLAY_CACHE_LINE,
 		    "a command touches a line and a half");
 
-/*
- * Of what a plugin's inline code shares with the worker that loads it: the version and a mix of
- * sizes
- */
+/* What a plugin's inline code shares with its worker: the version and a mix of sizes. */
 #define INLAY_PLUGIN_LAYOUT                                                                                \
 	((uint32_t)(INLAY_VERSION + 3 * sizeof(struct inlay_task_cmd) + 31 * sizeof(struct inlay_task_conn) + \
 		    257 * sizeof(struct inlay_buf) + 1009 * sizeof(struct inlay_task_worker) +              \
 		    65537 * sizeof(struct inlay_task_plugin)))
 
 /* ------------------------------------------------------------------------------------------------
- * Internal
+ * Data path: what plugins call comes last
  */
-
-INLAY_ALWAYS uint32_t inlay_task_cmd_index_(const struct inlay_task_cmd *cmd)
-{
-	return (uint32_t)(cmd - cmd->conn->cmds);
-}
 
 INLAY_FN void inlay_task_fifo_push_(struct inlay_task_fifo_ *f, struct inlay_task_cmd *cmd)
 {
-	uint32_t i = inlay_task_cmd_index_(cmd);
-
-	cmd->next = INLAY_TASK_NOBODY;
-	if (f->first == INLAY_TASK_NOBODY)
-		f->first = i;
+	cmd->next = NULL;
+	if (f->first)
+		f->last->next = cmd;
 	else
-		cmd->conn->cmds[f->last].next = i;
-	f->last = i;
-}
-
-INLAY_FN struct inlay_task_cmd *inlay_task_fifo_first_(const struct inlay_task_conn *c,
-						       const struct inlay_task_fifo_ *f)
-{
-	return f->first == INLAY_TASK_NOBODY ? NULL : &c->cmds[f->first];
+		f->first = cmd;
+	f->last = cmd;
 }
 
 /* Takes the first one out, or returns NULL. */
-INLAY_FN struct inlay_task_cmd *inlay_task_fifo_pop_(const struct inlay_task_conn *c, struct inlay_task_fifo_ *f)
+INLAY_FN struct inlay_task_cmd *inlay_task_fifo_pop_(struct inlay_task_fifo_ *f)
 {
-	struct inlay_task_cmd *cmd = inlay_task_fifo_first_(c, f);
+	struct inlay_task_cmd *cmd = f->first;
 
 	if (cmd)
 		f->first = cmd->next;
@@ -322,12 +264,14 @@ INLAY_ALWAYS uint8_t *inlay_task_cmd_message_(const struct inlay_task_cmd *cmd)
 	return cmd->response - cmd->conn->message;
 }
 
-/* Posts the next receive with a command's memory. Rung for with the answers. */
-INLAY_ALWAYS void inlay_task_conn_receive_(struct inlay_task_conn *c, struct inlay_task_cmd *cmd)
+/* What follows every answer: the next receive, in cmd's memory, rung for with it. */
+INLAY_ALWAYS void inlay_task_conn_posted_(struct inlay_task_conn *c, struct inlay_task_cmd *cmd)
 {
 	/* No more are posted than there are credits, so the place taken longest ago is free. */
 	c->ring[inlay_rq_index(&c->link.rq) & c->mask] = cmd;
 	inlay_rq_recycle(&c->link.rq, (uintptr_t)inlay_task_cmd_message_(cmd));
+	c->answers++;
+	inlay_task_conn_dirty_(c);
 }
 
 /* Gives back the buffers that a command has held. */
@@ -345,31 +289,19 @@ INLAY_FN void inlay_task_cmd_drop_(struct inlay_task_cmd *cmd)
 /* The command is nobody's, and has no receive. */
 INLAY_FN void inlay_task_cmd_spare_(struct inlay_task_cmd *cmd)
 {
-	struct inlay_task_conn *c = cmd->conn;
-
 	inlay_task_cmd_drop_(cmd);
-	cmd->state = INLAY_TASK_CMD_FREE;
-	cmd->next = c->spare;
-	c->spare = inlay_task_cmd_index_(cmd);
+	inlay_task_fifo_push_(&cmd->conn->spare, cmd);
 }
 
-/* Posts an inline answer and the command's receive. bbs as inlay_task_post_inline_. */
+/* Posts an inline answer and the command's receive. Returns as inlay_task_post_inline_. */
 INLAY_ALWAYS int inlay_task_cmd_post_inline_(struct inlay_task_cmd *cmd, uint32_t bbs, uint64_t first, const void *data,
 					     uint32_t len)
 {
 	struct inlay_task_conn *c = cmd->conn;
-	struct inlay_task_head_ head;
 
-	head.first = first;
-	head.context = cmd->context;
-	head.plugin = cmd->plugin;
-	head.destination = cmd->destination;
-	if (INLAY_UNLIKELY(inlay_task_post_inline_(&c->link.sq, bbs, &head, data, len, c->quarter, 0)))
+	if (INLAY_UNLIKELY(inlay_task_post_inline_(&c->link.sq, bbs, first, &cmd->ids, data, len, c->quarter, 0)))
 		return -EAGAIN;
-	cmd->state = INLAY_TASK_CMD_FREE;
-	inlay_task_conn_receive_(c, cmd);
-	c->answers++;
-	inlay_task_conn_dirty_(c);
+	inlay_task_conn_posted_(c, cmd);
 	return 0;
 }
 
@@ -401,14 +333,14 @@ INLAY_FN int inlay_task_cmd_post_(struct inlay_task_cmd *cmd)
 	}
 	segs = cmd->answer ? inlay_buf_segs(cmd->answer) : 1;
 	bbs = written ? 1 + (2 + segs + 3) / 4 : (4 + segs + 3) / 4;
-	if (c->spare == INLAY_TASK_NOBODY || inlay_sq_room(sq) < bbs)
+	if (!c->spare.first || inlay_sq_room(sq) < bbs)
 		return -EAGAIN;
 	if (written && inlay_post_write_bufs(sq, 0, cmd->response_key.rkey, cmd->answer, 0))
 		return -EAGAIN;
 	segs = written ? 0 : segs;
 	if (inlay_sq_begin(sq, (4 + segs + 3) / 4, &at))
 		return -EAGAIN; /* not with the room seen above */
-	inlay_task_head_write_(head, first, cmd->context, cmd->plugin, cmd->destination);
+	inlay_task_head_write_(head, first, &cmd->ids);
 	at = inlay_seg_inline(at, head, INLAY_TASK_HEAD);
 	if (segs && cmd->answer)
 		at = inlay_seg_bufs(at, cmd->answer);
@@ -416,19 +348,12 @@ INLAY_FN int inlay_task_cmd_post_(struct inlay_task_cmd *cmd)
 		at = inlay_seg_data(at, (uintptr_t)cmd->response, len, c->lkey);
 	inlay_sq_commit(sq, at, MLX5_OPCODE_SEND, 0, INLAY_SIGNALED, 0);
 	cmd->posted = inlay_sq_index(sq);
-	cmd->state = INLAY_TASK_CMD_SENDING;
 	inlay_task_fifo_push_(&c->sending, cmd);
-	cmd = &c->cmds[c->spare];
-	c->spare = cmd->next;
-	inlay_task_conn_receive_(c, cmd);
-	c->answers++;
-	inlay_task_conn_dirty_(c);
+	inlay_task_conn_posted_(c, inlay_task_fifo_pop_(&c->spare));
 	return 0;
 }
 
-/*
- * Posts the answer, or queues it for room. Drops it, with -ENOTCONN, when the connection has ended.
- */
+/* Posts the answer, or queues it for room. Drops it, with -ENOTCONN, after the connection's end. */
 INLAY_FN int inlay_task_cmd_finish_(struct inlay_task_cmd *cmd, uint32_t kind, int status, uint32_t len)
 {
 	struct inlay_task_conn *c = cmd->conn;
@@ -440,57 +365,51 @@ INLAY_FN int inlay_task_cmd_finish_(struct inlay_task_cmd *cmd, uint32_t kind, i
 		inlay_task_cmd_spare_(cmd);
 		return -ENOTCONN;
 	}
-	if (c->answered.first != INLAY_TASK_NOBODY || inlay_task_cmd_post_(cmd)) {
-		cmd->state = INLAY_TASK_CMD_ANSWERED;
+	if (c->answered.first || inlay_task_cmd_post_(cmd)) {
 		inlay_task_fifo_push_(&c->answered, cmd);
 		inlay_task_conn_tend_soon_(c);
 	}
 	return 0;
 }
 
+/* It is no longer its handler's. */
+INLAY_ALWAYS void inlay_task_cmd_taken_(struct inlay_task_cmd *cmd)
+{
+	cmd->kept = 0;
+	cmd->conn->kept--;
+}
+
 /* An answer that is not short, or cannot be posted now. */
 INLAY_FN int inlay_task_cmd_answer_long_(struct inlay_task_cmd *cmd, int status, const void *data, uint32_t len)
 {
-	struct inlay_task_conn *c = cmd->conn;
-	uint64_t first = inlay_task_first_(INLAY_TASK_ANSWER, inlay_task_status_wire_(status), len);
-
-	if (len > c->response_max)
+	if (len > cmd->conn->response_max)
 		return -E2BIG;
-	c->kept--;
-	if (len <= c->max_inline && !cmd->pulled && !c->broken && c->answered.first == INLAY_TASK_NOBODY &&
-	    !inlay_task_cmd_post_inline_(cmd, inlay_task_inline_bbs_(len), first, data, len))
-		return 0;
+	inlay_task_cmd_taken_(cmd);
 	if (data != cmd->response)
 		inlay_copy(cmd->response, data, len);
 	return inlay_task_cmd_finish_(cmd, INLAY_TASK_ANSWER, status, len);
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path: answering
- */
-
 /*
  * Answers a command with a status and len bytes at data, which are copied. They may lie anywhere,
  * also in the payload, but overlap cmd->response only if they start there.
  *
- * Returns 0: it will be answered, and is the worker's; -ENOTCONN when the connection has ended,
- * likewise; -E2BIG when len exceeds cmd->response_max: it is still the handler's.
- *
- * Answers given outside of handlers and of a plugin's progress leave with the worker's next
- * progress or inlay_task_worker_flush.
+ * Returns 0: it will be answered, with the worker's next progress if not in this one; -ENOTCONN: it
+ * will not, the connection has ended; -E2BIG when len exceeds cmd->response_max: it is still the
+ * handler's.
  */
 INLAY_ALWAYS int inlay_task_cmd_answer_data(struct inlay_task_cmd *cmd, int status, const void *data, uint32_t len)
 {
 	struct inlay_task_conn *c = cmd->conn;
 
-	INLAY_CHECK(cmd->state == INLAY_TASK_CMD_KEPT, "a command is answered once, by its handler");
+	INLAY_CHECK(cmd->kept, "a command is answered once, by its handler");
 	if (INLAY_UNLIKELY(len > INLAY_TASK_SHORT) || INLAY_UNLIKELY(cmd->pulled != NULL) ||
 	    INLAY_UNLIKELY(c->broken) ||
-	    INLAY_UNLIKELY(c->answered.first != INLAY_TASK_NOBODY) || INLAY_UNLIKELY(len > c->response_max) ||
+	    INLAY_UNLIKELY(c->answered.first != NULL) || INLAY_UNLIKELY(len > c->response_max) ||
 	    INLAY_UNLIKELY(inlay_task_cmd_post_inline_(
 		    cmd, 1, inlay_task_first_(INLAY_TASK_ANSWER, inlay_task_status_wire_(status), len), data, len)))
 		return inlay_task_cmd_answer_long_(cmd, status, data, len);
-	c->kept--;
+	inlay_task_cmd_taken_(cmd);
 	return 0;
 }
 
@@ -500,58 +419,43 @@ INLAY_ALWAYS int inlay_task_cmd_answer(struct inlay_task_cmd *cmd, int status)
 	return inlay_task_cmd_answer_data(cmd, status, cmd->response, cmd->response_len);
 }
 
-/* The longest response: in the answer, or written to what the host has granted. */
-INLAY_FN uint64_t inlay_task_cmd_largest(const struct inlay_task_cmd *cmd)
-{
-	return cmd->response_key.bytes > cmd->conn->answer_max ? cmd->response_key.bytes : cmd->conn->answer_max;
-}
-
 /*
- * Answers with the data of a buffer or a list, registered with the worker's PD. The worker takes a
- * reference and gives it back when the device is done; the handler keeps its own.
- *
- * Returns as inlay_task_cmd_answer_data; -E2BIG when it is longer than inlay_task_cmd_largest or
- * has more than 16 pieces; -EINVAL when buf was given back or is not a head.
+ * Answers with the data of a buffer or a list, registered with the worker's PD. What an answer
+ * cannot hold is written to the buffer that the host has granted. The worker takes a reference.
+ * Returns as inlay_task_cmd_answer_data; -E2BIG when it is longer than both, or has more than 16
+ * pieces; -EINVAL when buf was given back or is not a head.
  */
 INLAY_FN int inlay_task_cmd_answer_buf(struct inlay_task_cmd *cmd, int status, struct inlay_buf *buf)
 {
 	struct inlay_task_conn *c = cmd->conn;
 	uint64_t total = inlay_buf_list_bytes(buf);
 
-	INLAY_CHECK(cmd->state == INLAY_TASK_CMD_KEPT, "a command is answered once, by its handler");
-	if (total > inlay_task_cmd_largest(cmd) || inlay_buf_segs(buf) > 16)
+	INLAY_CHECK(cmd->kept, "a command is answered once, by its handler");
+	if ((total > c->answer_max && total > cmd->response_key.bytes) || inlay_buf_segs(buf) > 16)
 		return -E2BIG;
 	if (inlay_buf_inc_refcount(buf, NULL))
 		return -EINVAL;
-	c->kept--;
+	inlay_task_cmd_taken_(cmd);
 	cmd->answer = buf;
 	return inlay_task_cmd_finish_(cmd, total > c->answer_max ? INLAY_TASK_WRITTEN : INLAY_TASK_ANSWER, status,
 				      (uint32_t)total);
 }
 
-/*
- * Answers with what the plugin's `notification` packs; nothing if it has none. A length beyond its
- * room is answered with -E2BIG. Returns as inlay_task_cmd_answer.
- */
+/* Answers with what the plugin's `notification` packs; a length beyond its room with -E2BIG. */
 INLAY_FN int inlay_task_cmd_notify(struct inlay_task_cmd *cmd, int status)
 {
-	struct inlay_task_conn *c = cmd->conn;
-	const struct inlay_task_opened *s = &c->worker->plugins[cmd->entry];
-	int64_t len = s->plugin->notification ? s->plugin->notification(s->state, cmd, cmd->response,
-									c->response_max) : 0;
+	const struct inlay_task_opened *s = &cmd->conn->worker->plugins[cmd->entry];
+	int64_t max = cmd->conn->response_max, len = 0;
 
-	if (len > (int64_t)c->response_max)
+	if (s->plugin->notification)
+		len = s->plugin->notification(s->state, cmd, cmd->response, (uint32_t)max);
+	if (len > max)
 		len = -E2BIG;
-	if (len < 0)
-		return inlay_task_cmd_answer_data(cmd, len < -INLAY_TASK_STATUS_MAX ? -EIO : (int)len, cmd->response,
-						  0);
+	if (len < 0) {
+		status = len < -INLAY_TASK_STATUS_MAX ? -EIO : (int)len;
+		len = 0;
+	}
 	return inlay_task_cmd_answer_data(cmd, status, cmd->response, (uint32_t)len);
-}
-
-/* A plugin's pointer with the connection: see inlay_task_conn_state. */
-INLAY_FN void *inlay_task_cmd_state(const struct inlay_task_cmd *cmd)
-{
-	return cmd->conn->states[cmd->entry];
 }
 
 #endif

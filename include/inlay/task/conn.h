@@ -2,30 +2,27 @@
 /*
  * inlay/task/conn.h: a worker's connection to one host: made, connected, served, taken down.
  *
- *   inlay_task_conn_create(&conn, memory, inlay_task_conn_size(&p), &worker);
+ *   inlay_task_conn_create(&conn, memory, inlay_task_conn_size(&p), &worker, &why);
  *   inlay_task_conn_address(&conn, mine);             to the host, and its address from there
- *   inlay_task_conn_connect(&conn, theirs, len);
+ *   inlay_task_conn_connect(&conn, theirs, len, &why);
  *   ... inlay_task_worker_progress (worker.h) serves it ...
  *   while ((gone = inlay_task_worker_gone(&worker)))  it broke: its host died, or was out of order
  *           inlay_task_conn_destroy(gone);
  *
- * Credits. Each connection has its own receives, params.credits. A command holds one until it is
- * answered. So a host that floods, or whose commands are kept, slows down nobody else. A receive is
- * reposted before its command's answer is rung for.
+ * Invariants
  *
- * Payloads by key. Each connection may use its share of params.pull, the elements divided by
- * params.connections; the next command by key waits until one comes back. Without a pool, or when
- * the payload is larger than an element, the command is refused with -E2BIG.
+ *   - Each connection has its own receives, params.credits. A command holds one until it is
+ *     answered, so a host that floods, or whose commands are kept, slows down nobody else. A
+ *     receive is reposted before its command's answer is rung for.
+ *   - Each connection may use its share of params.pull, the elements divided by params.connections.
+ *     Payloads by key are read in the order of the commands; the next one waits until an element
+ *     comes back. Without a pool, or when the payload is larger than an element, the command is
+ *     refused with -E2BIG.
  *
  * A command's way
  *
  *   receive --> [waiting: others before it, its payload] --> handler --> [kept]
  *           --> answer --> [answered: no room in the ring] --> [sending] --> spare
- *
- * Memory of a connection
- *
- *   | receive | response | receive | response | ...   a pair for each command; registered
- *   | commands | which command has which receive | a pointer for each plugin |
  *
  * Threads: a worker and its connections have one owner at a time.
  * Sources: as cmd.h.
@@ -33,16 +30,8 @@
 #ifndef INLAY_TASK_CONN_H
 #define INLAY_TASK_CONN_H
 
-#include <infiniband/mlx5dv.h>
-#include <infiniband/verbs.h>
-#include <inlay/base.h>
-#include <inlay/buf.h>
 #include <inlay/cqe.h>
-#include <inlay/queue.h>
-#include <inlay/verbs.h>
 #include <inlay/task/cmd.h>
-#include <inlay/task/link.h>
-#include <inlay/task/wire.h>
 
 /* ------------------------------------------------------------------------------------------------
  * Set-up
@@ -50,9 +39,10 @@
 
 INLAY_COLD int inlay_task_worker_valid_(const struct inlay_task_worker_params *p)
 {
-	return p && p->connections && p->connections <= INLAY_TASK_CONNECTIONS && p->plugins &&
-	       p->plugins <= INLAY_TASK_PLUGINS && inlay_is_pow2(p->credits) && p->credits <= INLAY_TASK_RECEIVES_MAX &&
-	       p->spare && p->spare <= INLAY_TASK_RECEIVES_MAX && p->message >= INLAY_TASK_MESSAGE_MIN &&
+	return p && p->connections && p->connections <= INLAY_TASK_CONNECTIONS &&
+	       p->num_plugins <= INLAY_TASK_PLUGINS && (p->plugins || !p->num_plugins) &&
+	       inlay_is_pow2(p->credits) && p->credits <= INLAY_TASK_RECEIVES_MAX && p->spare &&
+	       p->spare <= INLAY_TASK_RECEIVES_MAX && p->message >= INLAY_TASK_MESSAGE_MIN &&
 	       p->message <= INLAY_TASK_MESSAGE_MAX && p->response && p->response <= INLAY_TASK_MESSAGE_MAX &&
 	       p->max_inline <= 512 && p->max_inline <= p->response &&
 	       (!p->pull || inlay_inventory_num_elements(&p->pull->inventory) >= p->connections);
@@ -71,23 +61,30 @@ INLAY_COLD uint32_t inlay_task_conn_wqebbs_(const struct inlay_task_worker_param
 	return all > 32768 ? 32768 : (uint32_t)all;
 }
 
-/* Bytes of a command's receive and response. */
-INLAY_COLD uint64_t inlay_task_conn_stride_(const struct inlay_task_worker_params *p)
+/* Where the parts of a connection lie. What comes before the commands is registered. */
+struct inlay_task_conn_parts_ {
+	uint64_t stride;                /* of a command's receive and response */
+	uint64_t cmds, ring, states, end;
+};
+
+INLAY_COLD struct inlay_task_conn_parts_ inlay_task_conn_place_(const struct inlay_task_worker_params *p)
 {
-	return inlay_round_up(p->message, INLAY_CACHE_LINE) + inlay_round_up(p->response, INLAY_CACHE_LINE);
+	uint64_t num = (uint64_t)p->credits + p->spare, end = 0;
+	struct inlay_task_conn_parts_ at;
+
+	at.stride = inlay_round_up(p->message, INLAY_CACHE_LINE) + inlay_round_up(p->response, INLAY_CACHE_LINE);
+	inlay_task_place_(&end, num * at.stride);
+	at.cmds = inlay_task_place_(&end, num * sizeof(struct inlay_task_cmd));
+	at.ring = inlay_task_place_(&end, p->credits * sizeof(struct inlay_task_cmd *));
+	at.states = inlay_task_place_(&end, p->num_plugins * sizeof(void *));
+	at.end = end;
+	return at;
 }
 
 /* Bytes of memory for a connection of such a worker; 0 when there cannot be one. */
 INLAY_COLD size_t inlay_task_conn_size(const struct inlay_task_worker_params *p)
 {
-	uint64_t num;
-
-	if (!inlay_task_worker_valid_(p))
-		return 0;
-	num = (uint64_t)p->credits + p->spare;
-	return (size_t)(num * (inlay_task_conn_stride_(p) + sizeof(struct inlay_task_cmd)) +
-			inlay_round_up(p->credits * sizeof(void *), INLAY_CACHE_LINE) +
-			inlay_round_up(p->plugins * sizeof(void *), INLAY_CACHE_LINE));
+	return inlay_task_worker_valid_(p) ? (size_t)inlay_task_conn_place_(p).end : 0;
 }
 
 /* Builds the worker's table of connections anew. */
@@ -97,67 +94,51 @@ INLAY_COLD void inlay_task_worker_name_(struct inlay_task_worker *w)
 
 	__builtin_memset(w->named, 0, sizeof(*w->named) * ((size_t)w->named_mask + 1));
 	for (i = 0; i < w->num_conns; i++) {
-		uint32_t qpn = inlay_sq_qpn(&w->conns[i]->link.sq);
-
-		for (at = qpn & w->named_mask; w->named[at].conn; at = (at + 1) & w->named_mask)
-			;
-		w->named[at].conn = w->conns[i];
-		w->named[at].qpn = qpn;
+		at = inlay_sq_qpn(&w->conns[i]->link.sq) & w->named_mask;
+		while (w->named[at])
+			at = (at + 1) & w->named_mask;
+		w->named[at] = w->conns[i];
 	}
 }
 
-/*
- * Makes a connection of everything but verbs objects: for inlay_task_conn_create, and for queues of
- * another making. c->link's queues are in place, the rest of *c is zeroed. Posts the receives. lkey
- * opens the front of memory. Returns 0, or -EAGAIN when the worker has all its connections.
- */
-INLAY_COLD int inlay_task_conn_init_(struct inlay_task_conn *c, void *memory, struct inlay_task_worker *w,
+/* Makes a connection but for its verbs objects, on queues in place. The rest of *c is zeroed. */
+INLAY_COLD void inlay_task_conn_init_(struct inlay_task_conn *c, void *memory, struct inlay_task_worker *w,
 				     uint32_t lkey)
 {
 	const struct inlay_task_worker_params *p = &w->params;
-	uint64_t stride = inlay_task_conn_stride_(p);
-	uint8_t *at = (uint8_t *)memory;
+	const struct inlay_task_conn_parts_ at = inlay_task_conn_place_(p);
+	uint8_t *base = (uint8_t *)memory;
 	struct ibv_sge sge;
 	uint32_t i;
 
-	if (w->num_conns == p->connections)
-		return -EAGAIN;
 	c->worker = w;
 	c->num = p->credits + p->spare;
-	c->slots = at;
+	c->slots = base;
 	c->message = (uint32_t)inlay_round_up(p->message, INLAY_CACHE_LINE);
 	c->mask = p->credits - 1;
 	c->lkey = lkey;
 	c->quarter = inlay_task_link_quarter_(&c->link);
-	c->waiting.first = c->waiting.last = c->spare = INLAY_TASK_NOBODY;
-	c->answered = c->sending = c->waiting;
-	at += c->num * stride;
-	c->cmds = (struct inlay_task_cmd *)(void *)at;
-	at += c->num * sizeof(struct inlay_task_cmd);
-	c->ring = (struct inlay_task_cmd **)(void *)at;
-	at += inlay_round_up(p->credits * sizeof(void *), INLAY_CACHE_LINE);
-	c->states = (void **)(void *)at;
-	at += inlay_round_up(p->plugins * sizeof(void *), INLAY_CACHE_LINE);
-	__builtin_memset(c->cmds, 0, (size_t)(at - (uint8_t *)c->cmds));
+	c->cmds = (struct inlay_task_cmd *)(void *)(base + at.cmds);
+	c->ring = (struct inlay_task_cmd **)(void *)(base + at.ring);
+	c->states = (void **)(void *)(base + at.states);
+	__builtin_memset(c->cmds, 0, (size_t)(at.end - at.cmds));
 	inlay_rq_prepare(&c->link.rq, c->message, lkey);
 	for (i = 0; i < c->num; i++) {
 		c->cmds[i].conn = c;
-		c->cmds[i].response = c->slots + i * stride + c->message;
-		if (i < p->credits) {
-			c->ring[i] = &c->cmds[i];
-			sge.addr = (uintptr_t)c->slots + i * stride;
-			sge.length = c->message;
-			sge.lkey = lkey;
-			inlay_post_recv(&c->link.rq, &sge, 1);
-		} else {
-			c->cmds[i].next = c->spare;
-			c->spare = i;
+		c->cmds[i].response = base + i * at.stride + c->message;
+		if (i >= p->credits) {
+			inlay_task_fifo_push_(&c->spare, &c->cmds[i]);
+			continue;
 		}
+		c->ring[i] = &c->cmds[i];
+		sge.addr = (uintptr_t)inlay_task_cmd_message_(&c->cmds[i]);
+		sge.length = c->message;
+		sge.lkey = lkey;
+		inlay_post_recv(&c->link.rq, &sge, 1);
 	}
 	inlay_rq_ring(&c->link.rq);
 	w->conns[w->num_conns++] = c;
 	inlay_task_worker_name_(w);
-	return 0;
 }
 
 /* Tells the plugins that the connection has come or ended. */
@@ -166,9 +147,6 @@ INLAY_COLD void inlay_task_conn_tell_(struct inlay_task_conn *c, enum inlay_task
 	struct inlay_task_worker *w = c->worker;
 	uint32_t i;
 
-	if (c->up == up)
-		return;
-	c->up = (uint8_t)up;
 	w->inside++;
 	for (i = 0; i < w->num_plugins; i++) {
 		const struct inlay_task_opened *s = &w->plugins[up ? i : w->num_plugins - 1 - i];
@@ -192,15 +170,6 @@ INLAY_COLD void inlay_task_conn_begin_(struct inlay_task_conn *c, const struct i
 	inlay_task_conn_tell_(c, INLAY_TASK_CONNECTED);
 }
 
-/* Frees verbs objects. */
-INLAY_COLD int inlay_task_conn_free_(struct inlay_task_conn *c)
-{
-	if (inlay_task_link_destroy(&c->link) || (c->mr && ibv_dereg_mr(c->mr)))
-		return -EBUSY;
-	c->mr = NULL;
-	return 0;
-}
-
 /*
  * Makes a connection: its queue pair and memory region, with the receives posted.
  *
@@ -208,23 +177,22 @@ INLAY_COLD int inlay_task_conn_free_(struct inlay_task_conn *c)
  * memory  for commands and messages, aligned to a cache line, better to a page
  * size    bytes, at least inlay_task_conn_size(&worker->params)
  *
- * Returns 0; -EINVAL for an argument out of its range; -ENOBUFS when size is too small; -EAGAIN
- * when the worker has all its connections; -ENOSPC when its CQ has too few CQEs left; an error of
- * inlay_task_link_create; else the negative errno of the verbs call that failed. On failure nothing
- * is left behind.
+ * Returns as inlay_task_host_create; -EAGAIN when the worker has all its connections; -ENOSPC when
+ * its CQ has too few CQEs left.
  */
-INLAY_COLD int inlay_task_conn_create(struct inlay_task_conn *c, void *memory, size_t size, struct inlay_task_worker *w)
+INLAY_COLD int inlay_task_conn_create(struct inlay_task_conn *c, void *memory, size_t size, struct inlay_task_worker *w,
+				      const char **why)
 {
 	const struct inlay_task_worker_params *p = &w->params;
 	struct inlay_task_caps caps;
 	int err;
 
 	if (!c || (uintptr_t)c % INLAY_CACHE_LINE || !memory || (uintptr_t)memory % INLAY_CACHE_LINE)
-		return -EINVAL;
+		return inlay_refuse_(-EINVAL, why, "a connection's argument is out of its range");
 	if (size < inlay_task_conn_size(p))
-		return -ENOBUFS;
+		return inlay_refuse_(-ENOBUFS, why, "less memory than inlay_task_conn_size");
 	if (w->num_conns == p->connections)
-		return -EAGAIN;
+		return inlay_refuse_(-EAGAIN, why, "the worker has all its connections");
 	__builtin_memset(c, 0, sizeof(*c));
 	__builtin_memset(&caps, 0, sizeof(caps));
 	caps.pd = w->pd;
@@ -236,21 +204,23 @@ INLAY_COLD int inlay_task_conn_create(struct inlay_task_conn *c, void *memory, s
 	caps.max_inline = INLAY_TASK_HEAD + p->max_inline;
 	caps.max_gather = 16;
 	caps.access = IBV_ACCESS_REMOTE_WRITE; /* which a zero-byte write asks for; no region grants it */
-	err = inlay_task_link_create(&c->link, &caps, &p->path);
+	err = inlay_task_link_create(&c->link, &caps, &p->path, why);
 	if (err)
 		return err;
 	errno = 0;
-	c->mr = ibv_reg_mr(w->pd, memory, (size_t)(((uint64_t)p->credits + p->spare) * inlay_task_conn_stride_(p)),
-			   (unsigned)IBV_ACCESS_LOCAL_WRITE);
-	err = c->mr ? inlay_task_conn_init_(c, memory, w, c->mr->lkey) : errno ? -errno : -ENOMEM;
-	if (err)
-		inlay_task_conn_free_(c);
+	c->mr = ibv_reg_mr(w->pd, memory, (size_t)inlay_task_conn_place_(p).cmds, (unsigned)IBV_ACCESS_LOCAL_WRITE);
+	if (!c->mr) {
+		err = inlay_task_errno_(why, "the connection's memory cannot be registered");
+		inlay_task_link_destroy(&c->link);
+		return err;
+	}
+	inlay_task_conn_init_(c, memory, w, c->mr->lkey);
 	c->link.self.role = INLAY_TASK_WORKER;
 	c->link.self.message = p->message;
 	c->link.self.receives = p->credits;
 	c->link.self.largest = p->pull ? p->pull->element_size : 0;
 	c->link.self.id = p->id;
-	return err;
+	return 0;
 }
 
 /* Writes the connection's address, INLAY_TASK_ADDRESS bytes, for inlay_task_host_connect. */
@@ -263,34 +233,18 @@ INLAY_COLD void inlay_task_conn_address(const struct inlay_task_conn *c, uint8_t
  * Connects to a host, whose address inlay_task_host_address wrote. Returns 0; an error of
  * inlay_task_address_read or inlay_connect_rts; -EBADFD when it is connected, or was.
  */
-INLAY_COLD int inlay_task_conn_connect(struct inlay_task_conn *c, const void *blob, size_t len)
+INLAY_COLD int inlay_task_conn_connect(struct inlay_task_conn *c, const void *blob, size_t len, const char **why)
 {
 	struct inlay_task_address peer;
-	int err = inlay_task_address_read(&peer, blob, len, INLAY_TASK_HOST);
+	int err = inlay_task_address_read(&peer, blob, len, INLAY_TASK_HOST, why);
 
 	if (err)
 		return err;
 	if (c->connected || c->broken)
-		return -EBADFD;
-	err = inlay_task_link_connect(&c->link, &peer);
+		return inlay_refuse_(-EBADFD, why, "the connection is connected, or was");
+	err = inlay_task_link_connect(&c->link, &peer, why);
 	if (!err)
 		inlay_task_conn_begin_(c, &peer);
-	return err;
-}
-
-/*
- * Breaks the connection; progress then finds it broken. Returns 0 or the negative errno of
- * ibv_modify_qp.
- */
-INLAY_COLD int inlay_task_conn_break(struct inlay_task_conn *c)
-{
-	int err = c->link.qp ? inlay_task_link_break(&c->link) : 0;
-
-	/* There may be nothing to flush: all receives taken, and nothing being sent. */
-	if (c->link.qp && !err && !c->marked) {
-		c->marked = !inlay_post_nop(&c->link.sq, INLAY_SIGNALED);
-		inlay_sq_ring(&c->link.sq);
-	}
 	return err;
 }
 
@@ -307,38 +261,15 @@ INLAY_COLD struct inlay_task_conn *inlay_task_worker_gone(struct inlay_task_work
 	return NULL;
 }
 
-/* Whether progress has found the connection broken. */
-INLAY_FN int inlay_task_conn_is_broken(const struct inlay_task_conn *c)
+/* A plugin's own pointer with a connection, NULL at first. entry: as cmd->entry. */
+INLAY_FN void **inlay_task_conn_state(const struct inlay_task_conn *c, uint32_t entry)
 {
-	return c->broken;
-}
-
-/* Commands that handlers keep. */
-INLAY_FN uint32_t inlay_task_conn_kept(const struct inlay_task_conn *c)
-{
-	return c->kept;
-}
-
-/*
- * A plugin's pointer with a connection, NULL at first. entry: the plugin's place among the worker's
- * entries (cmd->entry); NULL too for one beyond params.plugins.
- */
-INLAY_FN void *inlay_task_conn_state(const struct inlay_task_conn *c, uint32_t entry)
-{
-	return entry < c->worker->params.plugins ? c->states[entry] : NULL;
-}
-
-/* Sets it. Returns 0, or -EINVAL for an entry beyond params.plugins. */
-INLAY_FN int inlay_task_conn_set_state(struct inlay_task_conn *c, uint32_t entry, void *state)
-{
-	if (entry >= c->worker->params.plugins)
-		return -EINVAL;
-	c->states[entry] = state;
-	return 0;
+	INLAY_CHECK(entry < c->worker->num_plugins, "a state is of one of the worker's plugins");
+	return &c->states[entry];
 }
 
 /* ------------------------------------------------------------------------------------------------
- * Internal: commands
+ * Data path
  */
 
 /* The plugin of this id, or NULL. */
@@ -354,22 +285,33 @@ INLAY_ALWAYS struct inlay_task_opened *inlay_task_worker_plugin_(struct inlay_ta
 	return NULL;
 }
 
-/* The worker's own answer. */
-INLAY_COLD void inlay_task_cmd_refuse_(struct inlay_task_cmd *cmd, int status)
-{
-	inlay_task_cmd_finish_(cmd, INLAY_TASK_REFUSED, status, 0);
-}
-
 /* The command of the receive that completed; NULL when none is posted (a faulty device). */
 INLAY_ALWAYS struct inlay_task_cmd *inlay_task_conn_next_(struct inlay_task_conn *c)
 {
 	return INLAY_LIKELY(c->taken != inlay_rq_index(&c->link.rq)) ? c->ring[c->taken++ & c->mask] : NULL;
 }
 
-/*
- * The connection has ended. What the device may still use stays in `sending` until it has returned
- * everything.
- */
+/* Posts a last WQE, with a completion: what was done unsignaled has none at the end. */
+INLAY_COLD void inlay_task_conn_mark_(struct inlay_task_conn *c)
+{
+	if (!c->marked && !inlay_post_nop(&c->link.sq, INLAY_SIGNALED)) {
+		c->marked = 1;
+		inlay_sq_ring(&c->link.sq);
+	}
+}
+
+/* Breaks the connection; progress then finds it broken. Returns as inlay_task_link_break. */
+INLAY_COLD int inlay_task_conn_break_(struct inlay_task_conn *c)
+{
+	int err = c->link.qp ? inlay_task_link_break(&c->link) : 0;
+
+	/* There may be nothing to flush: all receives taken, and nothing being sent. */
+	if (c->link.qp && !err)
+		inlay_task_conn_mark_(c);
+	return err;
+}
+
+/* The connection has ended. What the device may still use goes to `sending`. */
 INLAY_COLD void inlay_task_conn_end_(struct inlay_task_conn *c)
 {
 	struct inlay_task_cmd *cmd;
@@ -377,147 +319,103 @@ INLAY_COLD void inlay_task_conn_end_(struct inlay_task_conn *c)
 	if (c->broken)
 		return;
 	c->broken = 1;
-	while ((cmd = inlay_task_fifo_pop_(c, &c->waiting)) || (cmd = inlay_task_fifo_pop_(c, &c->answered)))
-		if (cmd->state == INLAY_TASK_CMD_PULLING)
+	while ((cmd = inlay_task_fifo_pop_(&c->waiting)) || (cmd = inlay_task_fifo_pop_(&c->answered)))
+		if (cmd->pulled)
 			inlay_task_fifo_push_(&c->sending, cmd);
 		else
 			inlay_task_cmd_spare_(cmd);
-	inlay_task_conn_tell_(c, INLAY_TASK_ENDED);
+	if (c->connected)
+		inlay_task_conn_tell_(c, INLAY_TASK_ENDED);
 }
 
-/* Starts to read a payload. Returns 0; -EAGAIN for want of an element or room; -E2BIG. */
+/* Starts to read a payload. Returns 0; -EAGAIN for want of an element or room. */
 INLAY_COLD int inlay_task_cmd_pull_(struct inlay_task_cmd *cmd)
 {
 	struct inlay_task_conn *c = cmd->conn;
-	struct inlay_pool *pool = c->worker->params.pull;
 	struct ibv_sge sge;
 
-	if (!pool || cmd->payload_key.bytes > pool->element_size)
-		return -E2BIG;
-	if (c->pulls == c->worker->share || !inlay_sq_room(&c->link.sq) || inlay_pool_alloc(pool, &cmd->pulled)) {
-		cmd->pulled = NULL;
-		return -EAGAIN;
-	}
-	inlay_buf_set_data(cmd->pulled, inlay_buf_head(cmd->pulled), cmd->payload_key.bytes);
-	sge = inlay_buf_sge(cmd->pulled);
-	if (inlay_post_read(&c->link.sq, 0, cmd->payload_key.rkey, &sge, 1, INLAY_SIGNALED)) {
-		inlay_buf_dec_refcount(cmd->pulled, NULL);
+	if (c->pulls == c->worker->share || !inlay_sq_room(&c->link.sq) ||
+	    inlay_pool_alloc(c->worker->params.pull, &cmd->pulled)) {
 		cmd->pulled = NULL;
 		return -EAGAIN;
 	}
 	c->pulls++;
+	inlay_buf_set_data(cmd->pulled, inlay_buf_head(cmd->pulled), cmd->payload_key.bytes);
+	sge = inlay_buf_sge(cmd->pulled);
+	inlay_post_read(&c->link.sq, 0, cmd->payload_key.rkey, &sge, 1, INLAY_SIGNALED);
 	cmd->posted = inlay_sq_index(&c->link.sq);
 	cmd->payload = (const uint8_t *)inlay_buf_data(cmd->pulled);
-	cmd->state = INLAY_TASK_CMD_PULLING;
 	inlay_task_conn_dirty_(c);
 	return 0;
 }
 
-/* Whether a command's payload is still to be read. */
-INLAY_COLD int inlay_task_cmd_unread_(const struct inlay_task_cmd *cmd)
+/* Starts to read the payloads of waiting commands, in their order. */
+INLAY_COLD void inlay_task_conn_pull_(struct inlay_task_conn *c)
 {
-	return cmd->payload_key.bytes && cmd->state == INLAY_TASK_CMD_WAITING && !cmd->pulled;
+	struct inlay_task_cmd *cmd;
+
+	for (cmd = c->waiting.first; cmd; cmd = cmd->next)
+		if (cmd->payload_key.bytes && !cmd->pulled && inlay_task_cmd_pull_(cmd))
+			break;
 }
 
 /* Hands a command to its handler. Returns 0 when it is stalled, otherwise 1. */
 INLAY_ALWAYS uint32_t inlay_task_cmd_dispatch_(struct inlay_task_cmd *cmd)
 {
 	struct inlay_task_conn *c = cmd->conn;
-	const struct inlay_task_opened *s = inlay_task_worker_plugin_(c->worker, cmd->plugin);
+	const struct inlay_task_opened *s = inlay_task_worker_plugin_(c->worker, cmd->ids.plugin);
 	int err;
 
 	if (INLAY_UNLIKELY(!s)) {
-		inlay_task_cmd_refuse_(cmd, -ENOENT);
+		inlay_task_cmd_finish_(cmd, INLAY_TASK_REFUSED, -ENOENT, 0);
 		return 1;
 	}
 	cmd->entry = (uint32_t)(s - c->worker->plugins);
 	cmd->response_len = 0;
-	cmd->state = INLAY_TASK_CMD_KEPT;
+	cmd->kept = 1;
 	c->kept++;
 	err = s->plugin->command(s->state, cmd);
 	/* A handler that has answered by itself has answered, whatever it returns. */
-	if (INLAY_UNLIKELY(cmd->state != INLAY_TASK_CMD_KEPT))
+	if (INLAY_UNLIKELY(!cmd->kept))
 		return 1;
 	if (INLAY_LIKELY(err <= 0)) {
 		/* One that claims to have written more than fits is answered all the same. */
 		if (INLAY_UNLIKELY(inlay_task_cmd_answer(cmd, err) == -E2BIG))
 			inlay_task_cmd_answer_data(cmd, -E2BIG, cmd->response, 0);
 	} else if (err == INLAY_TASK_STALL) {
-		c->kept--;
-		cmd->state = INLAY_TASK_CMD_WAITING;
+		inlay_task_cmd_taken_(cmd);
 		return 0;
 	}
 	return 1;
 }
 
-/*
- * Starts to read the payloads of waiting commands, in their order: a later one must not have the
- * last element while an earlier one waits.
- */
-INLAY_COLD void inlay_task_conn_pull_(struct inlay_task_conn *c)
-{
-	uint32_t i;
-
-	c->dry = 0;
-	for (i = c->waiting.first; i != INLAY_TASK_NOBODY && !c->dry; i = c->cmds[i].next)
-		c->dry = inlay_task_cmd_unread_(&c->cmds[i]) && inlay_task_cmd_pull_(&c->cmds[i]) == -EAGAIN;
-}
-
-/* Lets waiting commands go on as far as they can. Returns how many handlers were called. */
-INLAY_COLD uint32_t inlay_task_conn_wait_(struct inlay_task_conn *c, uint32_t max)
-{
-	struct inlay_task_cmd *cmd;
-	uint32_t n = 0;
-
-	while (n < max && (cmd = inlay_task_fifo_first_(c, &c->waiting))) {
-		if (c->dry)
-			inlay_task_conn_pull_(c);
-		if (inlay_task_cmd_unread_(cmd)) {
-			if (inlay_task_cmd_pull_(cmd) == -EAGAIN)
-				break;
-			if (cmd->state == INLAY_TASK_CMD_WAITING) { /* too large */
-				inlay_task_fifo_pop_(c, &c->waiting);
-				inlay_task_cmd_refuse_(cmd, -E2BIG);
-				continue;
-			}
-		}
-		if (cmd->state == INLAY_TASK_CMD_PULLING && !inlay_task_link_done_(&c->link, cmd->posted))
-			break;
-		/*
-		 * Out of the list first, since an answer may enter another. A stalled one goes
-		 * back.
-		 */
-		inlay_task_fifo_pop_(c, &c->waiting);
-		if (!inlay_task_cmd_dispatch_(cmd)) {
-			cmd->next = c->waiting.first;
-			if (c->waiting.first == INLAY_TASK_NOBODY)
-				c->waiting.last = inlay_task_cmd_index_(cmd);
-			c->waiting.first = inlay_task_cmd_index_(cmd);
-			break;
-		}
-		n++;
-	}
-	return n;
-}
-
 /* Does what waits for something in a connection. Returns how many handlers were called. */
 INLAY_COLD uint32_t inlay_task_conn_tend_(struct inlay_task_conn *c, uint32_t max)
 {
-	struct inlay_task_cmd *cmd;
-	uint32_t n;
+	struct inlay_task_cmd *cmd, *next;
+	uint32_t n = 0;
 
 	c->tended = 0;
 	if (c->broken)
 		return 0;
-	while ((cmd = inlay_task_fifo_first_(c, &c->answered))) {
-		uint32_t next = cmd->next; /* before it enters another list */
-
+	while ((cmd = c->answered.first)) {
+		next = cmd->next; /* before it enters another list */
 		if (inlay_task_cmd_post_(cmd))
 			break;
 		c->answered.first = next;
 	}
-	n = inlay_task_conn_wait_(c, max);
-	if (c->answered.first != INLAY_TASK_NOBODY || c->waiting.first != INLAY_TASK_NOBODY)
+	inlay_task_conn_pull_(c);
+	for (; n < max && (cmd = c->waiting.first); n++) {
+		if (cmd->payload_key.bytes && (!cmd->pulled || !inlay_task_link_done_(&c->link, cmd->posted)))
+			break;
+		/* Out of the list first, since an answer may enter another. A stalled one goes back. */
+		inlay_task_fifo_pop_(&c->waiting);
+		if (!inlay_task_cmd_dispatch_(cmd)) {
+			c->waiting.first = cmd;
+			break;
+		}
+	}
+	if (c->answered.first || c->waiting.first)
 		inlay_task_conn_tend_soon_(c);
 	return n;
 }
@@ -526,31 +424,25 @@ INLAY_COLD uint32_t inlay_task_conn_tend_(struct inlay_task_conn *c, uint32_t ma
 INLAY_COLD void inlay_task_conn_message_(struct inlay_task_cmd *cmd, const uint8_t *msg, uint32_t bytes)
 {
 	struct inlay_task_conn *c = cmd->conn;
-	struct inlay_task_command head;
-	int err = inlay_task_command_read_(&head, msg, bytes > c->message ? 0 : bytes);
+	struct inlay_pool *pool = c->worker->params.pull;
+	struct inlay_task_message m;
+	int err = inlay_task_message_read_(&m, msg, bytes > c->message ? 0 : bytes);
 
-	cmd->context = head.context;
-	cmd->plugin = head.plugin;
-	cmd->destination = head.destination;
-	if (c->broken) {
-		inlay_task_cmd_spare_(cmd);
-		return;
+	cmd->ids = m.ids;
+	if (err || m.kind != INLAY_TASK_COMMAND || c->broken) {
+		inlay_task_cmd_finish_(cmd, INLAY_TASK_REFUSED, -EBADMSG, 0);
+	} else if (m.payload.bytes && (!pool || m.length > pool->element_size)) {
+		inlay_task_cmd_finish_(cmd, INLAY_TASK_REFUSED, -E2BIG, 0);
+	} else {
+		cmd->payload = msg + m.at;
+		cmd->payload_len = m.length;
+		cmd->payload_key = m.payload;
+		cmd->response_key = m.response;
+		cmd->response_max = c->response_max;
+		inlay_task_fifo_push_(&c->waiting, cmd);
+		inlay_task_conn_tend_soon_(c);
+		inlay_task_conn_pull_(c);
 	}
-	if (err) {
-		inlay_task_cmd_refuse_(cmd, -EBADMSG);
-		return;
-	}
-	cmd->payload = msg + head.at;
-	cmd->payload_len = head.length;
-	cmd->payload_key = head.payload;
-	cmd->response_key = head.response;
-	cmd->response_max = c->response_max;
-	cmd->state = INLAY_TASK_CMD_WAITING;
-	/* Read as early as possible; if not now, in its turn. */
-	if (head.flags & INLAY_TASK_PAYLOAD_KEY && !c->dry)
-		c->dry = inlay_task_cmd_pull_(cmd) == -EAGAIN;
-	inlay_task_fifo_push_(&c->waiting, cmd);
-	inlay_task_conn_tend_soon_(c);
 }
 
 /* A message has come. Returns how many handlers were called. */
@@ -570,15 +462,13 @@ INLAY_ALWAYS uint32_t inlay_task_conn_take_(struct inlay_task_conn *c, uint32_t 
 	/* Only what the device has written is believed: the head's length must be the device's. */
 	if (INLAY_UNLIKELY((first >> 32) + INLAY_TASK_HEAD != bytes) || INLAY_UNLIKELY(bytes > c->message) ||
 	    INLAY_UNLIKELY((uint32_t)first != (INLAY_TASK_COMMAND << 8 | INLAY_TASK_WIRE)) ||
-	    INLAY_UNLIKELY(c->waiting.first != INLAY_TASK_NOBODY) || INLAY_UNLIKELY(c->broken)) {
+	    INLAY_UNLIKELY(c->waiting.first != NULL) || INLAY_UNLIKELY(c->broken)) {
 		inlay_task_conn_message_(cmd, msg, bytes);
 		return 0;
 	}
 	cmd->payload = msg + INLAY_TASK_HEAD;
 	cmd->payload_len = (uint32_t)(first >> 32);
-	cmd->context = inlay_task_get64_(msg + 8);
-	cmd->plugin = inlay_task_get64_(msg + 16);
-	cmd->destination = inlay_task_get64_(msg + 24);
+	__builtin_memcpy(&cmd->ids, msg + 8, sizeof(cmd->ids));
 	cmd->payload_key.bytes = cmd->response_key.bytes = 0;
 	cmd->response_max = c->response_max;
 	if (INLAY_UNLIKELY(!inlay_task_cmd_dispatch_(cmd))) {
@@ -588,17 +478,6 @@ INLAY_ALWAYS uint32_t inlay_task_conn_take_(struct inlay_task_conn *c, uint32_t 
 	return 1;
 }
 
-/* Commands whose answers were sent become spare. */
-INLAY_COLD void inlay_task_conn_sent_(struct inlay_task_conn *c)
-{
-	struct inlay_task_cmd *cmd;
-
-	while ((cmd = inlay_task_fifo_first_(c, &c->sending)) && inlay_task_link_done_(&c->link, cmd->posted)) {
-		inlay_task_fifo_pop_(c, &c->sending);
-		inlay_task_cmd_spare_(cmd);
-	}
-}
-
 /* A completion of a send, an error, or one that makes no sense. Frees it. */
 INLAY_COLD void inlay_task_conn_other_(struct inlay_task_conn *c, const struct mlx5_cqe64 *cqe)
 {
@@ -606,18 +485,12 @@ INLAY_COLD void inlay_task_conn_other_(struct inlay_task_conn *c, const struct m
 	int error = inlay_cqe_is_error(cqe);
 
 	if (inlay_cqe_is_send(cqe)) {
-		if (inlay_sq_release(&c->link.sq, cqe) < 0)
-			c->strays++;
-		else if (inlay_task_link_done_(&c->link, c->probe_end))
-			c->probing = 0;
+		c->strays += inlay_sq_release(&c->link.sq, cqe) < 0;
 	} else if ((cmd = inlay_task_conn_next_(c))) {
 		if (error) {
 			inlay_task_cmd_spare_(cmd);
 		} else {
-			/*
-			 * With an immediate, a key to invalidate, or an RDMA write: no command. It
-			 * took a receive.
-			 */
+			/* With an immediate, a key to invalidate, or an RDMA write: no command. It took a receive. */
 			c->strays++;
 			c->commands++;
 			inlay_task_conn_message_(cmd, inlay_task_cmd_message_(cmd), 0);
@@ -626,21 +499,18 @@ INLAY_COLD void inlay_task_conn_other_(struct inlay_task_conn *c, const struct m
 	inlay_cq_advance(&c->worker->cq, 1);
 	if (error)
 		inlay_task_conn_end_(c);
-	if (!c->broken || !inlay_sq_pending(&c->link.sq))
-		inlay_task_conn_sent_(c);
-	/* What was done unsignaled has no completion at the end either; a last WQE has. */
-	if (c->broken && !c->marked) {
-		c->marked = !inlay_post_nop(&c->link.sq, INLAY_SIGNALED);
-		inlay_task_conn_dirty_(c);
+	if (c->broken)
+		inlay_task_conn_mark_(c);
+	/* Commands whose answers were sent become spare. */
+	while ((!c->broken || !inlay_sq_pending(&c->link.sq)) && (cmd = c->sending.first) &&
+	       inlay_task_link_done_(&c->link, cmd->posted)) {
+		inlay_task_fifo_pop_(&c->sending);
+		inlay_task_cmd_spare_(cmd);
 	}
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Ringing, and the end
- */
-
 /* Rings for all answers and receives that were posted: what progress does at its end. */
-INLAY_FN void inlay_task_worker_flush(struct inlay_task_worker *w)
+INLAY_FN void inlay_task_worker_flush_(struct inlay_task_worker *w)
 {
 	struct inlay_task_conn *c = w->dirty;
 
@@ -655,11 +525,10 @@ INLAY_FN void inlay_task_worker_flush(struct inlay_task_worker *w)
 
 /*
  * Takes a connection down, broken or not; its host finds out as if the worker had died. Plugins are
- * told, if they have not been. Memory and *c are the caller's again.
+ * told, if they have not been.
  *
- * Returns 0; -EBUSY when a plugin's function calls it: nothing has happened; -EBUSY while handlers
- * keep commands of it, or a verbs object is in use: the connection is broken, and it may be called
- * again.
+ * Returns 0: memory and *c are the caller's again; -EBUSY when a plugin's function calls it, while
+ * handlers keep commands of it, or when a verbs object is in use: call it again.
  */
 INLAY_COLD int inlay_task_conn_destroy(struct inlay_task_conn *c)
 {
@@ -669,24 +538,22 @@ INLAY_COLD int inlay_task_conn_destroy(struct inlay_task_conn *c)
 
 	if (w->inside)
 		return -EBUSY;
-	inlay_task_conn_break(c);
+	inlay_task_conn_break_(c);
 	inlay_task_conn_end_(c);
 	if (c->kept)
 		return -EBUSY;
-	inlay_task_worker_flush(w); /* nobody rings for it once the queue pair is gone */
+	inlay_task_worker_flush_(w); /* nobody rings for it once the queue pair is gone */
 	if (inlay_task_link_destroy(&c->link))
 		return -EBUSY;
-	/*
-	 * Its number may be another's from now on. Without a queue pair nothing of it is read or
-	 * written.
-	 */
+	/* Its number may be another's from now on. Without a queue pair nothing of it is read or written. */
 	if (qpn)
 		inlay_cq_clean(&w->cq, qpn, NULL, NULL);
 	__builtin_memset(&c->link.sq, 0, sizeof(c->link.sq));
-	while ((cmd = inlay_task_fifo_pop_(c, &c->sending)))
+	while ((cmd = inlay_task_fifo_pop_(&c->sending)))
 		inlay_task_cmd_spare_(cmd);
-	if (inlay_task_conn_free_(c))
+	if (c->mr && ibv_dereg_mr(c->mr))
 		return -EBUSY;
+	c->mr = NULL;
 	for (i = 0; i < w->num_conns; i++)
 		if (w->conns[i] == c) {
 			w->conns[i] = w->conns[--w->num_conns];

@@ -6,20 +6,23 @@
  *   size = inlay_worker_group_size(oob.members, 4096);
  *   inlay_worker_group_create(&group, memory, size, 4096, &oob);
  *   inlay_worker_group_add_worker(&group, id, address, len);
- *   inlay_worker_group_set_buffers_count(&group, 1);
  *   inlay_worker_group_add_buffer(&group, &segment);                 memory that others may reach
  *   inlay_worker_group_start(&group);
  *   while ((err = inlay_worker_group_progress(&group)) == -EINPROGRESS)
  *           ...
- *   inlay_worker_group_address(&group, domain_id, &address, &len);   of any worker of the group
+ *   inlay_worker_group_worker(&group, domain_id, &worker);           any worker of the group
  *   inlay_worker_group_segment(&group, domain_id, va, &segment);     its memory, handle and key
  *
  * The exchange is one allgather that the caller brings: MPI's, PMIx's, a socket's. Every member
  * gives a record of the same size, `stride`, and gets all of them. Domain ids number the workers:
  * those of member 0 in the order of adding, then those of member 1, and so on.
  *
- * Records are checked before they are used, and are not copied: lookups point into the group's
- * memory. Handles and keys are bytes of any form, such as a blob of mmap/blob.h.
+ * Invariants
+ *
+ *   - Records are checked before they are used, and are not copied: lookups point into the group's
+ *     memory. Handles and keys are bytes of any form, such as a blob of mmap/blob.h.
+ *   - The memory must stay from start until progress returns something other than -EINPROGRESS, and
+ *     for as long as the group is used. There is nothing to destroy.
  *
  * A record, little-endian
  *
@@ -32,8 +35,6 @@
  *
  *   worker:  kind 4 (1), bytes 4 | id 8 | address bytes 4, zero 4 | address
  *   segment: kind 4 (2), bytes 4 | va 8 | bytes 8 | memh bytes 4, mkey bytes 4 | memh | mkey
- *
- * The group's memory must stay from start until progress returns something else than -EINPROGRESS.
  *
  * Threads: one at a time; lookups in a ready group by any number.
  * Sources: DOCA's documentation of doca_urom_domain and of the lookups in doca_urom_plugin.
@@ -59,16 +60,20 @@ enum inlay_group_state {
 
 /* The caller's allgather. Each returns 0 or a negative errno; what is above 0 is taken for -EIO. */
 struct inlay_worker_oob {
-	/*
-	 * Starts it: `bytes` from `from` to every member, and theirs to `to`, by number. *request
-	 * names it.
-	 */
+	/* Starts it: `bytes` from `from` to every member, and theirs to `to`, by number. *request names it. */
 	int (*allgather)(const void *from, void *to, size_t bytes, void *context, void **request);
 	int (*test)(void *request);     /* 0: done; -EINPROGRESS */
 	void (*release)(void *request); /* once, after test has said something else; may be NULL */
 	void *context;
 	uint32_t members;
 	uint32_t index;                 /* this member's number */
+};
+
+/* A worker of the group, as lookups show it */
+struct inlay_group_worker {
+	uint64_t id;
+	const void *address;
+	uint32_t address_len;
 };
 
 /* Memory of a member's that others may reach */
@@ -96,16 +101,11 @@ struct inlay_worker_group {
 	void *request;
 	uint32_t stride;
 	uint32_t used;
-	uint32_t workers;               /* own; once ready, all */
-	uint32_t buffers;
-	uint32_t max_buffers;
+	uint32_t count[2];              /* of own workers and segments */
+	uint32_t workers;               /* may be read, once ready: of all members */
 	uint32_t state;                 /* enum inlay_group_state */
 	int error;
 };
-
-/* ------------------------------------------------------------------------------------------------
- * Set-up: all of it
- */
 
 /*
  * Bytes of memory for a group; 0 when there cannot be one.
@@ -121,16 +121,12 @@ INLAY_COLD size_t inlay_worker_group_size(uint32_t members, uint32_t stride)
 	return (size_t)(members * (uint64_t)sizeof(struct inlay_worker_member_) + ((uint64_t)members + 1) * stride);
 }
 
-/*
- * Makes an empty group. memory, aligned to 8, is the group's for as long as it is used; no destroy
- * is needed. Returns 0; -EINVAL for an argument out of its range; -ENOBUFS when size is too small.
- */
+/* Makes an empty group. memory: aligned to 8. Returns 0; -EINVAL; -ENOBUFS: size is too small. */
 INLAY_COLD int inlay_worker_group_create(struct inlay_worker_group *g, void *memory, size_t size, uint32_t stride,
 					 const struct inlay_worker_oob *oob)
 {
 	if (!g || !memory || (uintptr_t)memory % 8 || !oob || !oob->allgather || !oob->test ||
-	    oob->index >= oob->members ||
-	    !inlay_worker_group_size(oob->members, stride))
+	    oob->index >= oob->members || !inlay_worker_group_size(oob->members, stride))
 		return -EINVAL;
 	if (size < inlay_worker_group_size(oob->members, stride))
 		return -ENOBUFS;
@@ -145,95 +141,61 @@ INLAY_COLD int inlay_worker_group_create(struct inlay_worker_group *g, void *mem
 	return 0;
 }
 
-/*
- * Appends an entry's head of this many bytes, padding and tail included. NULL: the record is full.
- */
-INLAY_COLD uint8_t *inlay_worker_group_entry_(struct inlay_worker_group *g, uint32_t kind, uint64_t head, uint64_t tail)
+/* Appends an entry. A worker's has its id for va, and its address for memh. */
+INLAY_COLD int inlay_worker_group_add_(struct inlay_worker_group *g, uint32_t kind,
+				       const struct inlay_worker_segment *s)
 {
-	uint64_t bytes = head + inlay_round_up(tail, 8);
+	uint32_t head = kind == 1 ? INLAY_GROUP_WORKER : INLAY_GROUP_SEGMENT;
+	uint64_t bytes = head + inlay_round_up((uint64_t)s->memh_len + s->mkey_len, 8);
 	uint8_t *at = g->own + g->used;
 
+	if (g->state != INLAY_GROUP_CONFIG)
+		return -EBADFD;
+	if ((!s->memh && s->memh_len) || (!s->mkey && s->mkey_len))
+		return -EINVAL;
 	if (bytes > (uint64_t)g->stride - g->used - 8) /* 4 are the checksum's, and entries come by 8 */
-		return NULL;
+		return -ENOSPC;
 	inlay_blob_put(at, kind, 4);
 	inlay_blob_put(at + 4, bytes, 4);
+	inlay_blob_put(at + 8, s->va, 8);
+	if (kind == 2)
+		inlay_blob_put(at + 16, s->bytes, 8);
+	inlay_blob_put(at + head - 8, s->memh_len, 4);
+	inlay_blob_put(at + head - 4, s->mkey_len, 4);
+	if (s->memh_len)
+		__builtin_memcpy(at + head, s->memh, s->memh_len);
+	if (s->mkey_len)
+		__builtin_memcpy(at + head + s->memh_len, s->mkey, s->mkey_len);
 	g->used += (uint32_t)bytes;
-	return at;
+	g->count[kind - 1]++;
+	return 0;
 }
 
-/*
- * Adds a worker of this member: its id, and its address in any form. Returns 0; -EBADFD once
- * started; -EINVAL; -ENOSPC when the record is full.
- */
+/* Adds a worker of this member: its id, and its address in any form. Returns as the next. */
 INLAY_COLD int inlay_worker_group_add_worker(struct inlay_worker_group *g, uint64_t id, const void *address,
 					     uint32_t len)
 {
-	uint8_t *at;
+	const struct inlay_worker_segment s = {id, 0, address, NULL, len, 0};
 
-	if (g->state != INLAY_GROUP_CONFIG)
-		return -EBADFD;
-	if (!address && len)
-		return -EINVAL;
-	at = inlay_worker_group_entry_(g, 1, INLAY_GROUP_WORKER, len);
-	if (!at)
-		return -ENOSPC;
-	inlay_blob_put(at + 8, id, 8);
-	inlay_blob_put(at + 16, len, 4);
-	if (len)
-		__builtin_memcpy(at + INLAY_GROUP_WORKER, address, len);
-	g->workers++;
-	return 0;
+	return inlay_worker_group_add_(g, 1, &s);
 }
 
 /*
- * How many buffers may be added. Returns 0; -EBADFD once started; -EINVAL for fewer than there are.
- */
-INLAY_COLD int inlay_worker_group_set_buffers_count(struct inlay_worker_group *g, uint32_t count)
-{
-	if (g->state != INLAY_GROUP_CONFIG)
-		return -EBADFD;
-	if (count < g->buffers)
-		return -EINVAL;
-	g->max_buffers = count;
-	return 0;
-}
-
-/*
- * Adds memory of this member that others may reach. Returns 0; -EBADFD before a count was set, and
- * once started; -EINVAL for an empty range, one past the end of the address space, or a NULL with a
- * length; -ENOSPC when there are as many as were announced, or the record is full.
+ * Adds memory of this member that others may reach. Returns 0; -EBADFD once started; -EINVAL for an
+ * empty range, one past the end of the address space, or NULL with a length; -ENOSPC when the
+ * record is full.
  */
 INLAY_COLD int inlay_worker_group_add_buffer(struct inlay_worker_group *g, const struct inlay_worker_segment *s)
 {
-	uint8_t *at;
-
-	if (g->state != INLAY_GROUP_CONFIG || !g->max_buffers)
-		return -EBADFD;
-	if (!s->bytes || s->va + (s->bytes - 1) < s->va || (!s->memh && s->memh_len) || (!s->mkey && s->mkey_len))
-		return -EINVAL;
-	at = g->buffers == g->max_buffers ? NULL :
-	     inlay_worker_group_entry_(g, 2, INLAY_GROUP_SEGMENT, (uint64_t)s->memh_len + s->mkey_len);
-	if (!at)
-		return -ENOSPC;
-	inlay_blob_put(at + 8, s->va, 8);
-	inlay_blob_put(at + 16, s->bytes, 8);
-	inlay_blob_put(at + 24, s->memh_len, 4);
-	inlay_blob_put(at + 28, s->mkey_len, 4);
-	if (s->memh_len)
-		__builtin_memcpy(at + INLAY_GROUP_SEGMENT, s->memh, s->memh_len);
-	if (s->mkey_len)
-		__builtin_memcpy(at + INLAY_GROUP_SEGMENT + s->memh_len, s->mkey, s->mkey_len);
-	g->buffers++;
-	return 0;
+	if (!s->bytes || s->va + (s->bytes - 1) < s->va)
+		return g->state == INLAY_GROUP_CONFIG ? -EINVAL : -EBADFD;
+	return inlay_worker_group_add_(g, 2, s);
 }
 
-/*
- * Starts the exchange: every member does. Returns 0; -EBADFD; what allgather returned: it may be
- * called again.
- */
+/* Starts the exchange. Returns 0; -EBADFD; what allgather returned: it may be called again. */
 INLAY_COLD int inlay_worker_group_start(struct inlay_worker_group *g)
 {
-	const uint32_t words[7] = {g->used + 4, g->oob.index, g->oob.members, g->stride, g->workers, g->buffers, 0};
+	const uint32_t words[7] = {g->used + 4, g->oob.index, g->oob.members, g->stride, g->count[0], g->count[1], 0};
 	uint8_t *at = g->own;
 	uint32_t i;
 	int err;
@@ -254,41 +216,37 @@ INLAY_COLD int inlay_worker_group_start(struct inlay_worker_group *g)
 /* Bytes of the entry here, if it is one within `left` bytes; otherwise 0. */
 INLAY_COLD uint32_t inlay_worker_group_entry_check_(const uint8_t *at, uint32_t left)
 {
-	uint64_t kind, bytes, va, len, need;
+	uint64_t kind, bytes, va, len;
+	uint32_t head;
 
 	if (left < INLAY_GROUP_WORKER)
 		return 0;
 	kind = inlay_blob_get(at, 4);
 	bytes = inlay_blob_get(at + 4, 4);
-	if (bytes > left || (kind != 1 && (kind != 2 || bytes < INLAY_GROUP_SEGMENT)))
+	head = kind == 1 ? INLAY_GROUP_WORKER : INLAY_GROUP_SEGMENT;
+	if (bytes > left || bytes < head || kind - 1 > 1 ||
+	    bytes != head + inlay_round_up(inlay_blob_get(at + head - 8, 4) + inlay_blob_get(at + head - 4, 4), 8))
 		return 0;
-	if (kind == 1) {
-		need = INLAY_GROUP_WORKER + inlay_round_up(inlay_blob_get(at + 16, 4), 8);
-		return need == bytes && !inlay_blob_get(at + 20, 4) ? (uint32_t)bytes : 0;
-	}
-	need = INLAY_GROUP_SEGMENT + inlay_round_up(inlay_blob_get(at + 24, 4) + inlay_blob_get(at + 28, 4), 8);
+	if (kind == 1)
+		return inlay_blob_get(at + 20, 4) ? 0 : (uint32_t)bytes;
 	va = inlay_blob_get(at + 8, 8);
 	len = inlay_blob_get(at + 16, 8);
-	return need == bytes && len && va + (len - 1) >= va ? (uint32_t)bytes : 0;
+	return len && va + (len - 1) >= va ? (uint32_t)bytes : 0;
 }
 
-/*
- * Checks all of a member's record. Returns 0 with the number of its workers; -EPROTO for another
- * magic, version, number of members or stride; -EBADMSG for a wrong checksum; -EINVAL for lengths
- * and counts that cannot be.
- */
-INLAY_COLD int inlay_worker_group_check(const uint8_t *record, uint32_t member, uint32_t members, uint32_t stride,
-					uint32_t *workers)
+/* Checks a member's record, and counts its workers. Returns as inlay_worker_group_progress. */
+INLAY_COLD int inlay_worker_group_check_(const uint8_t *record, uint32_t member, uint32_t members, uint32_t stride,
+					 uint32_t *workers)
 {
-	uint32_t length, at, n, found[3] = {0, 0, 0};
+	uint32_t length, at, n, found[2] = {0, 0};
 
 	if (__builtin_memcmp(record, "inlaygrp", 8) || inlay_blob_get(record + 8, 2) != 1 ||
 	    inlay_blob_get(record + 20, 4) != members || inlay_blob_get(record + 24, 4) != stride)
 		return -EPROTO;
 	length = (uint32_t)inlay_blob_get(record + 12, 4);
-	if (length < INLAY_GROUP_HEAD + 4 || length > stride || length % 8 != 4 || inlay_blob_get(record + 16,
-												  4) != member ||
-	    inlay_blob_get(record + 10, 2) || inlay_blob_get(record + 36, 4))
+	if (length < INLAY_GROUP_HEAD + 4 || length > stride || length % 8 != 4 ||
+	    inlay_blob_get(record + 16, 4) != member || inlay_blob_get(record + 10, 2) ||
+	    inlay_blob_get(record + 36, 4))
 		return -EINVAL;
 	length -= 4;
 	if (inlay_blob_get(record + length, 4) != inlay_crc32c(record, length))
@@ -297,16 +255,17 @@ INLAY_COLD int inlay_worker_group_check(const uint8_t *record, uint32_t member, 
 		n = inlay_worker_group_entry_check_(record + at, length - at);
 		if (!n)
 			return -EINVAL;
-		found[inlay_blob_get(record + at, 4)]++;
+		found[inlay_blob_get(record + at, 4) - 1]++;
 	}
-	*workers = found[1];
-	return found[1] == inlay_blob_get(record + 28, 4) && found[2] == inlay_blob_get(record + 32, 4) ? 0 : -EINVAL;
+	*workers = found[0];
+	return found[0] == inlay_blob_get(record + 28, 4) && found[1] == inlay_blob_get(record + 32, 4) ? 0 : -EINVAL;
 }
 
 /*
  * Goes on with the exchange. Returns 0: the group is ready; -EINPROGRESS; -EBADFD when it was not
- * started; what the allgather's test returned, or an error of inlay_worker_group_check: these are
- * final.
+ * started. These are final: what the allgather's test returned; for a record, -EPROTO when it is of
+ * another version, number of members or stride, -EBADMSG for a wrong checksum, -EINVAL for lengths
+ * and counts that cannot be.
  */
 INLAY_COLD int inlay_worker_group_progress(struct inlay_worker_group *g)
 {
@@ -314,7 +273,7 @@ INLAY_COLD int inlay_worker_group_progress(struct inlay_worker_group *g)
 	int err;
 
 	if (g->state != INLAY_GROUP_STARTED)
-		return g->state == INLAY_GROUP_READY ? 0 : g->state == INLAY_GROUP_FAILED ? g->error : -EBADFD;
+		return g->state == INLAY_GROUP_CONFIG ? -EBADFD : g->error;
 	err = g->oob.test(g->request);
 	if (err == -EINPROGRESS)
 		return err;
@@ -323,7 +282,7 @@ INLAY_COLD int inlay_worker_group_progress(struct inlay_worker_group *g)
 	err = err > 0 ? -EIO : err;
 	for (i = 0; i < g->oob.members && !err; i++) {
 		g->members[i].record = g->all + (uint64_t)i * g->stride;
-		err = inlay_worker_group_check(g->members[i].record, i, g->oob.members, g->stride, &n);
+		err = inlay_worker_group_check_(g->members[i].record, i, g->oob.members, g->stride, &n);
 		if (!err && total + n < total)
 			err = -EINVAL;
 		g->members[i].first = total;
@@ -336,20 +295,14 @@ INLAY_COLD int inlay_worker_group_progress(struct inlay_worker_group *g)
 	return err;
 }
 
-/* Workers of the whole group once it is ready: domain ids are below it. */
-INLAY_COLD uint32_t inlay_worker_group_workers(const struct inlay_worker_group *g)
-{
-	return g->state == INLAY_GROUP_READY ? g->workers : 0;
-}
-
-/* The member whose worker a domain id is. Returns 0; -EINVAL when not ready; -ENOENT. */
+/* The member whose worker a domain id is. Returns 0; -EBADFD when not ready; -ENOENT. */
 INLAY_COLD int inlay_worker_group_member_(const struct inlay_worker_group *g, uint32_t domain_id,
 					  const struct inlay_worker_member_ **m)
 {
 	uint32_t low = 0, high = g->oob.members, middle;
 
 	if (g->state != INLAY_GROUP_READY || domain_id >= g->workers)
-		return g->state == INLAY_GROUP_READY ? -ENOENT : -EINVAL;
+		return g->state == INLAY_GROUP_READY ? -ENOENT : -EBADFD;
 	while (high - low > 1) {
 		middle = low + (high - low) / 2;
 		if (g->members[middle].first <= domain_id)
@@ -376,49 +329,28 @@ INLAY_COLD const uint8_t *inlay_worker_group_next_(const uint8_t *record, uint32
 	return NULL;
 }
 
-/* A worker's entry. Returns as inlay_worker_group_address. */
-INLAY_COLD int inlay_worker_group_worker_(const struct inlay_worker_group *g, uint32_t domain_id, const uint8_t **entry)
+/* A worker's id and address. Returns 0; -EBADFD: not ready; -ENOENT from g->workers on. */
+INLAY_COLD int inlay_worker_group_worker(const struct inlay_worker_group *g, uint32_t domain_id,
+					 struct inlay_group_worker *worker)
 {
 	const struct inlay_worker_member_ *m = NULL;
+	const uint8_t *entry = NULL;
 	uint32_t at = INLAY_GROUP_HEAD, i;
 	int err = inlay_worker_group_member_(g, domain_id, &m);
 
-	for (i = 0; !err && i <= domain_id - m->first; i++)
-		*entry = inlay_worker_group_next_(m->record, 1, &at);
-	return err;
-}
-
-/*
- * A worker's address, in the group's memory. Returns 0; -EINVAL when the group is not ready;
- * -ENOENT.
- */
-INLAY_COLD int inlay_worker_group_address(const struct inlay_worker_group *g, uint32_t domain_id, const void **address,
-					  uint32_t *len)
-{
-	const uint8_t *entry = NULL;
-	int err = inlay_worker_group_worker_(g, domain_id, &entry);
-
-	if (!err) {
-		*address = entry + INLAY_GROUP_WORKER;
-		*len = (uint32_t)inlay_blob_get(entry + 16, 4);
-	}
-	return err;
-}
-
-/* A worker's id. Returns as inlay_worker_group_address. */
-INLAY_COLD int inlay_worker_group_id(const struct inlay_worker_group *g, uint32_t domain_id, uint64_t *id)
-{
-	const uint8_t *entry = NULL;
-	int err = inlay_worker_group_worker_(g, domain_id, &entry);
-
-	if (!err)
-		*id = inlay_blob_get(entry + 8, 8);
-	return err;
+	if (err)
+		return err;
+	for (i = 0; i <= domain_id - m->first; i++)
+		entry = inlay_worker_group_next_(m->record, 1, &at);
+	worker->id = inlay_blob_get(entry + 8, 8);
+	worker->address = entry + INLAY_GROUP_WORKER;
+	worker->address_len = (uint32_t)inlay_blob_get(entry + 16, 4);
+	return 0;
 }
 
 /*
  * The segment of a worker's member that holds the address va, with handle and key; looks at them in
- * turn. Returns as inlay_worker_group_address; -ENOENT also when no segment holds it.
+ * turn. Returns as inlay_worker_group_worker; -ENOENT also when no segment holds it.
  */
 INLAY_COLD int inlay_worker_group_segment(const struct inlay_worker_group *g, uint32_t domain_id, uint64_t va,
 					  struct inlay_worker_segment *s)

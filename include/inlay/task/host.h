@@ -5,42 +5,36 @@
  *
  *   p = inlay_task_host_default();
  *   memory = aligned_alloc(4096, inlay_task_host_size(&p));
- *   inlay_task_host_create(&host, memory, inlay_task_host_size(&p), pd, &p);
+ *   inlay_task_host_create(&host, memory, inlay_task_host_size(&p), pd, &p, &why);
  *   inlay_task_host_address(&host, mine);             to the worker, and its address from there
- *   inlay_task_host_connect(&host, theirs, len);
+ *   inlay_task_host_connect(&host, theirs, len, &why);
  *   ... submit tasks (task.h) ...
  *   inlay_task_host_progress(&host, now, 32);         calls the callbacks of what completed
  *
- * Limit. Params.in_flight or the worker's credits, whichever is smaller. A command that was sent
- * and not answered counts, also when its task completed early. If an answer names no task, then the
- * next task that completes early no longer counts.
+ * Invariants
  *
- * Time. Progress is told what time it is, in any unit (nanoseconds, if params.period keeps its
- * default); it never goes back. Callers that use neither deadlines nor probes may pass 0.
+ *   - At most params.in_flight commands are outstanding, or the worker's credits if those are
+ *     fewer; also those count whose task completed early. Each message from the worker counts as
+ *     one answer.
+ *   - All receives are posted all the time. The message slot that an answer came in becomes its
+ *     task's, and the task's old slot is posted in its place.
+ *   - The tasks of a dead worker complete. RC retransmits what is not acknowledged, and fails
+ *     (link.h). When everything is acknowledged, a zero-byte RDMA write asks every params.period. A
+ *     worker that lives and does not answer is not dead: use deadlines.
+ *   - The host itself rings when it closes windows or probes. That shows the worker everything.
  *
- * A dead worker. RC retransmits what is not acknowledged, and fails. When everything is
- * acknowledged and being worked on, a zero-byte RDMA write asks every params.period. So the tasks
- * of a dead worker complete within params.period + inlay_task_path_bound(&params.path) of calls of
- * progress. A worker that lives and does not answer is not dead: use deadlines.
+ * Time. Progress is told the time, in any unit (nanoseconds, if params.period keeps its default);
+ * it never goes back. Callers that use neither deadlines nor probes may pass 0.
  *
- * Callbacks may submit, cancel, allocate and release tasks of any host, and call
- * inlay_task_host_stop. They must not call progress of the same host, nor destroy it.
- *
- * Doorbells. The host itself rings when it closes windows or probes, and with that shows the worker
- * everything that was submitted quietly.
+ * Callbacks may do anything with tasks of any host, and call inlay_task_host_stop, but not
+ * progress of the same host.
  *
  * Sleeping, with params.events:
  *
  *   while (inlay_task_host_progress(&host, now(), 64))
  *           ;
- *   if (inlay_task_host_arm(&host) == 0) {
- *           poll inlay_task_host_fd(&host) until inlay_task_host_due(&host);
- *           inlay_task_host_event(&host);
- *   }
- *
- * Message slots. There are as many as tasks and receives together. The slot that an answer came in
- * becomes its task's, and the task's old slot is posted in its place. So all receives are posted
- * all the time, and an answer stays where it is until its task is used again.
+ *   if (inlay_task_host_arm(&host, &until) == 0)
+ *           poll inlay_task_host_fd(&host) until then
  *
  * Threads: a host and its tasks have one owner at a time.
  * Sources: as task/task.h.
@@ -48,26 +42,14 @@
 #ifndef INLAY_TASK_HOST_H
 #define INLAY_TASK_HOST_H
 
-#include <infiniband/mlx5dv.h>
-#include <infiniband/verbs.h>
-#include <inlay/base.h>
-#include <inlay/buf.h>
 #include <inlay/cqe.h>
-#include <inlay/mmap.h>
-#include <inlay/queue.h>
-#include <inlay/verbs.h>
-#include <inlay/task/link.h>
 #include <inlay/task/task.h>
-#include <inlay/task/wire.h>
 
 /* ------------------------------------------------------------------------------------------------
  * Set-up
  */
 
-/*
- * 64 tasks, 32 in flight, messages of 4096 bytes, 96 bytes inline, lists of 4, no windows, no
- * events, a probe every second.
- */
+/* 64 tasks, 32 in flight, messages of 4096 bytes, 96 inline, no windows, a probe a second. */
 INLAY_COLD struct inlay_task_host_params inlay_task_host_default(void)
 {
 	struct inlay_task_host_params p;
@@ -84,14 +66,6 @@ INLAY_COLD struct inlay_task_host_params inlay_task_host_default(void)
 	return p;
 }
 
-INLAY_COLD int inlay_task_host_valid_(const struct inlay_task_host_params *p)
-{
-	return p && p->tasks && p->tasks <= INLAY_TASK_MAX && inlay_is_pow2(p->in_flight) &&
-	       p->in_flight <= INLAY_TASK_RECEIVES_MAX && p->message >= INLAY_TASK_MESSAGE_MIN &&
-	       p->message <= INLAY_TASK_MESSAGE_MAX && p->payload && p->payload <= INLAY_BUF_DATA_MAX &&
-	       p->max_inline <= 512 && p->max_gather <= 16 && p->windows <= 2 * p->tasks;
-}
-
 /* WQEBBs that the send ring needs: twice what may be outstanding, since credit comes late. */
 INLAY_COLD uint32_t inlay_task_host_wqebbs_(const struct inlay_task_host_params *p)
 {
@@ -106,31 +80,42 @@ INLAY_COLD uint32_t inlay_task_host_wqebbs_(const struct inlay_task_host_params 
 	return all > 32768 ? 32768 : (uint32_t)all;
 }
 
-/* Bytes of payloads and slots: what is registered. */
-INLAY_COLD uint64_t inlay_task_host_arena_(const struct inlay_task_host_params *p)
-{
-	return p->tasks * inlay_task_stride_(p) +
-	       ((uint64_t)p->tasks + p->in_flight) * inlay_round_up(p->message, INLAY_CACHE_LINE);
-}
+/* Where the parts of a host lie in its memory. What comes before the tasks is registered. */
+struct inlay_task_host_parts_ {
+	uint64_t stride;                /* of payload buffers: each after a line that ends with room for the head */
+	uint64_t slot;                  /* bytes of each */
+	uint64_t payloads, slots, tasks, slot_of, windows, mmap, inventory, end;
+};
 
-/* Bytes of tables after the tasks: the rest of each, slots by receive, windows. */
-INLAY_COLD uint64_t inlay_task_host_table_(const struct inlay_task_host_params *p, uint32_t what)
+/* Finds them. 0: there can be no such host. */
+INLAY_COLD int inlay_task_host_place_(const struct inlay_task_host_params *p, struct inlay_task_host_parts_ *at)
 {
-	const uint64_t bytes[3] = {(uint64_t)p->tasks * sizeof(struct inlay_task_rest_),
-				   (uint64_t)p->in_flight * sizeof(uint8_t *),
-				   (uint64_t)p->windows * sizeof(struct inlay_task_window_)};
+	uint64_t end = 0;
 
-	return inlay_round_up(bytes[what], INLAY_CACHE_LINE);
+	if (!p || !p->tasks || p->tasks > INLAY_TASK_MAX || !inlay_is_pow2(p->in_flight) ||
+	    p->in_flight > INLAY_TASK_RECEIVES_MAX || p->message < INLAY_TASK_MESSAGE_MIN ||
+	    p->message > INLAY_TASK_MESSAGE_MAX || !p->payload || p->payload > INLAY_BUF_DATA_MAX ||
+	    p->max_inline > 512 || p->max_gather > 16 || p->windows > 2 * p->tasks)
+		return 0;
+	at->stride = INLAY_CACHE_LINE + inlay_round_up(p->payload, INLAY_CACHE_LINE);
+	at->slot = inlay_round_up(p->message, INLAY_CACHE_LINE);
+	at->payloads = inlay_task_place_(&end, p->tasks * at->stride) + INLAY_CACHE_LINE;
+	at->slots = inlay_task_place_(&end, ((uint64_t)p->tasks + p->in_flight) * at->slot);
+	at->tasks = inlay_task_place_(&end, p->tasks * sizeof(struct inlay_task));
+	at->slot_of = inlay_task_place_(&end, p->in_flight * sizeof(uint8_t *));
+	at->windows = inlay_task_place_(&end, p->windows * sizeof(struct inlay_task_window_));
+	at->mmap = inlay_task_place_(&end, inlay_mmap_size(1, 1));
+	at->inventory = inlay_task_place_(&end, inlay_inventory_size(2 * p->tasks));
+	at->end = end;
+	return 1;
 }
 
 /* Bytes of memory for such a host; 0 when there cannot be one. */
 INLAY_COLD size_t inlay_task_host_size(const struct inlay_task_host_params *p)
 {
-	if (!inlay_task_host_valid_(p))
-		return 0;
-	return (size_t)(inlay_task_host_arena_(p) + (uint64_t)p->tasks * sizeof(struct inlay_task) +
-			inlay_task_host_table_(p, 0) + inlay_task_host_table_(p, 1) + inlay_task_host_table_(p, 2) +
-			inlay_mmap_size(1, 1) + inlay_inventory_size(2 * p->tasks));
+	struct inlay_task_host_parts_ at;
+
+	return inlay_task_host_place_(p, &at) ? (size_t)at.end : 0;
 }
 
 /* Takes apart what is made of inlay's objects. */
@@ -138,12 +123,11 @@ INLAY_COLD void inlay_task_host_unmake_(struct inlay_task_host *h)
 {
 	uint32_t i;
 
-	for (i = 0; i < h->num && h->more[i].payload; i++) {
-		if (h->tasks[i].host)
-			inlay_task_unchain_(&h->tasks[i]);
-		inlay_buf_dec_refcount(h->more[i].payload, NULL);
-		if (h->more[i].response)
-			inlay_buf_dec_refcount(h->more[i].response, NULL);
+	for (i = 0; i < h->num && h->tasks[i].own_payload; i++) {
+		inlay_task_unchain_(&h->tasks[i]);
+		inlay_buf_dec_refcount(h->tasks[i].own_payload, NULL);
+		if (h->tasks[i].own_response)
+			inlay_buf_dec_refcount(h->tasks[i].own_response, NULL);
 	}
 	if (h->inventory)
 		inlay_inventory_destroy(h->inventory);
@@ -152,15 +136,14 @@ INLAY_COLD void inlay_task_host_unmake_(struct inlay_task_host *h)
 }
 
 /*
- * Makes a host of everything but verbs objects: for inlay_task_host_create, and for queues of
- * another making. h->cq and h->link's queues are in place; the rest of *h is zeroed; h->pd is pd.
- * keys open the arena, the first bytes of memory.
+ * Makes a host of everything but verbs objects, on queues that are in place; the rest of *h is
+ * zeroed but for pd. keys open what comes before the tasks. Posts the receives.
  */
 INLAY_COLD int inlay_task_host_init_(struct inlay_task_host *h, void *memory, const struct inlay_task_host_params *p,
-				     struct inlay_keys keys)
+				     const struct inlay_task_host_parts_ *at, struct inlay_keys keys)
 {
-	uint64_t stride = inlay_task_stride_(p), slot = inlay_round_up(p->message, INLAY_CACHE_LINE);
-	uint8_t *at = (uint8_t *)memory, *payload = at + INLAY_CACHE_LINE;
+	uint8_t *base = (uint8_t *)memory;
+	struct ibv_sge sge;
 	uint32_t i;
 	int err;
 
@@ -169,67 +152,58 @@ INLAY_COLD int inlay_task_host_init_(struct inlay_task_host *h, void *memory, co
 	h->user_data = p->user_data;
 	h->lkey = keys.lkey;
 	h->due = h->earliest = INLAY_TASK_NEVER;
-	h->first_due = h->last_due = h->waiting = h->free_window = INLAY_TASK_NONE;
-	h->slots = at + p->tasks * stride;
-	h->message = (uint32_t)slot;
+	h->free_window = INLAY_TASK_NONE;
+	h->slots = base + at->slots;
+	h->message = (uint32_t)at->slot;
 	h->response_max = h->message - INLAY_TASK_HEAD;
 	h->mask = p->in_flight - 1;
 	h->quarter = inlay_task_link_quarter_(&h->link);
 	h->num_windows = p->windows;
-	at += inlay_task_host_arena_(p);
-	h->tasks = (struct inlay_task *)(void *)at;
-	at += p->tasks * sizeof(struct inlay_task);
-	h->more = (struct inlay_task_rest_ *)(void *)at;
-	at += inlay_task_host_table_(p, 0);
-	h->slot_of = (uint8_t **)(void *)at;
-	at += inlay_task_host_table_(p, 1);
-	h->windows = (struct inlay_task_window_ *)(void *)at;
-	at += inlay_task_host_table_(p, 2);
-	__builtin_memset(h->tasks, 0, (size_t)(at - (uint8_t *)h->tasks));
-	err = inlay_mmap_create(&h->mmap, at, inlay_mmap_size(1, 1), 1, 1);
-	at += inlay_mmap_size(1, 1);
+	h->tasks = h->free = (struct inlay_task *)(void *)(base + at->tasks);
+	h->slot_of = (uint8_t **)(void *)(base + at->slot_of);
+	h->windows = (struct inlay_task_window_ *)(void *)(base + at->windows);
+	__builtin_memset(h->tasks, 0, (size_t)(at->mmap - at->tasks));
+	err = inlay_mmap_create(&h->mmap, base + at->mmap, inlay_mmap_size(1, 1), 1, 1);
 	if (!err)
 		err = inlay_mmap_add_dev(&h->mmap, h->pd);
 	if (!err)
-		err = inlay_mmap_add(&h->mmap,
-				     inlay_source_keys((uintptr_t)memory, (size_t)inlay_task_host_arena_(p), keys));
+		err = inlay_mmap_add(&h->mmap, inlay_source_keys((uintptr_t)memory, (size_t)at->tasks, keys));
 	if (!err)
 		err = inlay_mmap_set_permissions(&h->mmap, INLAY_LOCAL_READ_WRITE | INLAY_MW_BIND);
 	if (!err)
 		err = inlay_mmap_start(&h->mmap);
 	if (!err)
-		err = inlay_inventory_create(at, inlay_inventory_size(2 * p->tasks), 2 * p->tasks, &h->inventory);
+		err = inlay_inventory_create(base + at->inventory, inlay_inventory_size(2 * p->tasks), 2 * p->tasks,
+					     &h->inventory);
 	if (!err)
 		err = inlay_inventory_start(h->inventory);
 	for (i = 0; i < p->tasks && !err; i++) {
-		err = inlay_inventory_get_by_addr(h->inventory, &h->mmap, payload + i * stride, p->payload,
-						  &h->more[i].payload);
+		struct inlay_task *t = &h->tasks[i];
+
+		t->host = h;
+		t->ids.context = (uint64_t)((i + 1) * 0x9e3779b1u) << 32 | i;
+		t->slot = h->slots + i * at->slot;
+		t->next = i + 1 < p->tasks ? t + 1 : NULL;
+		err = inlay_inventory_get_by_addr(h->inventory, &h->mmap, base + at->payloads + i * at->stride,
+						  p->payload, &t->own_payload);
 		if (!err)
-			err = inlay_inventory_get_by_addr(h->inventory, &h->mmap, h->slots + i * slot, (size_t)slot,
-							  &h->more[i].response);
-		h->tasks[i].host = h;
-		h->tasks[i].context = inlay_task_context_(i, (i + 1) * 0x9e3779b1u);
-		h->tasks[i].slot = h->slots + i * slot;
-		h->more[i].next = i + 1 < p->tasks ? i + 1 : INLAY_TASK_NONE;
+			err = inlay_inventory_get_by_addr(h->inventory, &h->mmap, t->slot, (size_t)at->slot,
+							  &t->own_response);
 	}
-	if (err)
+	if (err) {
 		inlay_task_host_unmake_(h);
-	return err;
-}
-
-/* Posts the receives: one for each command that may be outstanding. Once. */
-INLAY_COLD void inlay_task_host_receive_(struct inlay_task_host *h)
-{
-	struct ibv_sge sge = {0, h->message, h->lkey};
-	uint32_t i;
-
+		return err;
+	}
 	inlay_rq_prepare(&h->link.rq, h->message, h->lkey);
 	for (i = 0; i <= h->mask; i++) {
-		h->slot_of[i] = h->slots + (uint64_t)(h->num + i) * h->message;
+		h->slot_of[i] = h->slots + (h->num + i) * at->slot;
 		sge.addr = (uintptr_t)h->slot_of[i];
+		sge.length = h->message;
+		sge.lkey = h->lkey;
 		inlay_post_recv(&h->link.rq, &sge, 1);
 	}
 	inlay_rq_ring(&h->link.rq);
+	return 0;
 }
 
 /* The worker is there: from now on tasks may be submitted. */
@@ -243,11 +217,10 @@ INLAY_COLD void inlay_task_host_begin_(struct inlay_task_host *h, const struct i
 }
 
 /*
- * Frees what inlay_task_host_create made; memory is the caller's again.
- *
- * Returns 0; -EBUSY while a task is submitted or its callback due, or in quarantine unless the
- * connection has broken (inlay_task_host_stop and progress end that), or when a verbs object is in
- * use: it may be called again, and nothing else of the host.
+ * Frees what inlay_task_host_create made. Returns 0: memory is the caller's again; -EBUSY while a
+ * task is submitted, or in quarantine and the connection not broken (inlay_task_host_stop and
+ * progress end that); -EBUSY when a verbs object is in use: call it again, and nothing else of the
+ * host.
  */
 INLAY_COLD int inlay_task_host_destroy(struct inlay_task_host *h)
 {
@@ -276,54 +249,6 @@ INLAY_COLD int inlay_task_host_destroy(struct inlay_task_host *h)
 	return 0;
 }
 
-/* inlay_task_host_create, which cleans up. */
-INLAY_COLD int inlay_task_host_make_(struct inlay_task_host *h, void *memory, const struct inlay_task_host_params *p)
-{
-	struct inlay_task_caps caps;
-	struct inlay_keys keys;
-	uint32_t i;
-	int err;
-
-	__builtin_memset(&caps, 0, sizeof(caps));
-	caps.wqebbs = inlay_task_host_wqebbs_(p);
-	caps.receives = p->in_flight;
-	caps.max_inline = INLAY_TASK_MESSAGE_MIN + p->max_inline;
-	caps.max_gather = p->max_gather + 2; /* besides the head */
-	caps.access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
-	caps.pd = h->pd;
-	caps.cq = &h->cq;
-	/* The ring may turn out longer than asked for. */
-	err = inlay_task_cq_make_(&h->cq, &h->ibcq, &h->channel, h->pd->context, 5ull * caps.wqebbs + p->in_flight,
-				  p->events);
-	caps.ibcq = h->ibcq;
-	if (!err)
-		err = inlay_task_link_create(&h->link, &caps, &p->path);
-	if (err)
-		return err;
-	h->mr = ibv_reg_mr(h->pd, memory, (size_t)inlay_task_host_arena_(p),
-			   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
-	if (!h->mr)
-		return errno ? -errno : -ENOMEM;
-	keys.lkey = h->mr->lkey;
-	keys.rkey = INLAY_NO_KEY;
-	err = inlay_task_host_init_(h, memory, p, keys);
-	for (i = 0; i < p->windows && !err; i++) {
-		h->windows[i].mw = ibv_alloc_mw(h->pd, IBV_MW_TYPE_2);
-		if (!h->windows[i].mw)
-			return errno ? -errno : -ENOMEM;
-		h->windows[i].rkey = h->windows[i].mw->rkey;
-		h->windows[i].next = h->free_window;
-		h->free_window = i;
-	}
-	if (!err)
-		inlay_task_host_receive_(h);
-	h->link.self.role = INLAY_TASK_HOST;
-	h->link.self.message = h->message;
-	h->link.self.receives = p->in_flight;
-	h->link.self.id = p->id;
-	return err;
-}
-
 /*
  * Makes a host: its queue pair, CQ, memory region and windows, with the receives posted.
  *
@@ -335,52 +260,90 @@ INLAY_COLD int inlay_task_host_make_(struct inlay_task_host *h, void *memory, co
  *
  * Returns 0; -EINVAL for an argument out of its range; -ENOBUFS when size is too small; an error of
  * inlay_task_link_create; else the negative errno of the verbs call that failed. On failure nothing
- * is left behind.
+ * is left behind, and *why says what went wrong.
  */
 INLAY_COLD int inlay_task_host_create(struct inlay_task_host *h, void *memory, size_t size, struct ibv_pd *pd,
-				      const struct inlay_task_host_params *p)
+				      const struct inlay_task_host_params *p, const char **why)
 {
+	struct inlay_task_host_parts_ at;
+	struct inlay_task_caps caps;
+	struct inlay_keys keys;
+	uint32_t i;
 	int err;
 
 	if (!h || (uintptr_t)h % INLAY_CACHE_LINE || !memory || (uintptr_t)memory % INLAY_CACHE_LINE || !pd ||
-	    !inlay_task_host_valid_(p))
-		return -EINVAL;
-	if (size < inlay_task_host_size(p))
-		return -ENOBUFS;
+	    !inlay_task_host_place_(p, &at))
+		return inlay_refuse_(-EINVAL, why, "a host's argument or parameter is out of its range");
+	if (size < at.end)
+		return inlay_refuse_(-ENOBUFS, why, "less memory than inlay_task_host_size");
 	__builtin_memset(h, 0, sizeof(*h));
+	__builtin_memset(&caps, 0, sizeof(caps));
 	h->pd = pd;
-	err = inlay_task_host_make_(h, memory, p);
+	caps.wqebbs = inlay_task_host_wqebbs_(p);
+	caps.receives = p->in_flight;
+	caps.max_inline = INLAY_TASK_MESSAGE_MIN + p->max_inline;
+	caps.max_gather = p->max_gather + 2; /* besides the head */
+	caps.access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
+	caps.pd = pd;
+	caps.cq = &h->cq;
+	/* The ring may turn out longer than asked for. */
+	err = inlay_task_cq_make_(&h->cq, &h->ibcq, &h->channel, pd->context, 5ull * caps.wqebbs + p->in_flight,
+				  p->events, why);
+	caps.ibcq = h->ibcq;
+	if (!err)
+		err = inlay_task_link_create(&h->link, &caps, &p->path, why);
+	if (!err) {
+		errno = 0;
+		h->mr = ibv_reg_mr(pd, memory, (size_t)at.tasks, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+		err = h->mr ? 0 : inlay_task_errno_(why, "the host's memory cannot be registered");
+	}
+	if (!err) {
+		keys.lkey = h->mr->lkey;
+		keys.rkey = INLAY_NO_KEY;
+		err = inlay_task_host_init_(h, memory, p, &at, keys);
+		if (err)
+			inlay_refuse_(err, why, "the tasks' buffers cannot be made");
+	}
+	for (i = 0; i < p->windows && !err; i++) {
+		h->windows[i].mw = ibv_alloc_mw(pd, IBV_MW_TYPE_2);
+		if (!h->windows[i].mw) {
+			err = inlay_task_errno_(why, "ibv_alloc_mw failed");
+			break;
+		}
+		h->windows[i].rkey = h->windows[i].mw->rkey;
+		h->windows[i].next = h->free_window;
+		h->free_window = i;
+	}
 	if (err)
 		inlay_task_host_destroy(h);
+	h->link.self.role = INLAY_TASK_HOST;
+	h->link.self.message = h->message;
+	h->link.self.receives = p->in_flight;
+	h->link.self.id = p->id;
 	return err;
 }
 
-/*
- * Writes the host's address, INLAY_TASK_ADDRESS bytes, for inlay_task_conn_connect on the worker's
- * side.
- */
+/* Writes the host's address, INLAY_TASK_ADDRESS bytes, for inlay_task_conn_connect. */
 INLAY_COLD void inlay_task_host_address(const struct inlay_task_host *h, uint8_t *blob)
 {
 	inlay_task_address_write(blob, &h->link.self);
 }
 
 /*
- * Connects the host to a worker's connection, whose address inlay_task_conn_address wrote. The
- * worker must have connected its end before the first command arrives there.
- *
- * Returns 0; an error of inlay_task_address_read or inlay_connect_rts; -EBADFD when it is
- * connected, or was.
+ * Connects to a worker's connection, whose address inlay_task_conn_address wrote. It must be
+ * connected before the first command arrives. Returns 0; an error of inlay_task_address_read or
+ * inlay_connect_rts; -EBADFD when the host is connected, or was.
  */
-INLAY_COLD int inlay_task_host_connect(struct inlay_task_host *h, const void *blob, size_t len)
+INLAY_COLD int inlay_task_host_connect(struct inlay_task_host *h, const void *blob, size_t len, const char **why)
 {
 	struct inlay_task_address peer;
-	int err = inlay_task_address_read(&peer, blob, len, INLAY_TASK_WORKER);
+	int err = inlay_task_address_read(&peer, blob, len, INLAY_TASK_WORKER, why);
 
 	if (err)
 		return err;
 	if (h->limit || h->broken)
-		return -EBADFD;
-	err = inlay_task_link_connect(&h->link, &peer);
+		return inlay_refuse_(-EBADFD, why, "the host is connected, or was");
+	err = inlay_task_link_connect(&h->link, &peer, why);
 	if (!err)
 		inlay_task_host_begin_(h, &peer);
 	return err;
@@ -388,165 +351,101 @@ INLAY_COLD int inlay_task_host_connect(struct inlay_task_host *h, const void *bl
 
 /*
  * Breaks the connection: no task is submitted any more (-ENOTCONN), and progress completes what is
- * in flight with -ECONNABORTED. Returns 0, or the negative errno of ibv_modify_qp.
+ * in flight. Returns 0, or the negative errno of ibv_modify_qp.
  */
 INLAY_COLD int inlay_task_host_stop(struct inlay_task_host *h)
 {
-	h->stopped = 1;
 	h->limit = 0;
-	h->due = 0;
 	return h->link.qp ? inlay_task_link_break(&h->link) : 0;
 }
 
-/* Commands sent, or posted, and not answered. */
-INLAY_FN uint32_t inlay_task_host_outstanding(const struct inlay_task_host *h)
-{
-	return h->outstanding;
-}
-
-/* How many may be; 0: not connected, stopped or broken. */
-INLAY_FN uint32_t inlay_task_host_limit(const struct inlay_task_host *h)
-{
-	return h->limit;
-}
-
-/* 0, or why the connection is broken: -ECONNRESET or -ECONNABORTED. */
-INLAY_FN int inlay_task_host_broken(const struct inlay_task_host *h)
-{
-	return h->broken;
-}
-
-/* Messages that no worker in order would have sent. */
-INLAY_FN uint32_t inlay_task_host_strays(const struct inlay_task_host *h)
-{
-	return h->strays;
-}
-
-/*
- * When progress is needed though no completion comes, in the caller's time; 0: now; or
- * INLAY_TASK_NEVER.
- */
-INLAY_FN uint64_t inlay_task_host_due(const struct inlay_task_host *h)
-{
-	return h->due;
-}
-
 /* ------------------------------------------------------------------------------------------------
- * Data path: what is rare
+ * Data path: what is rare, then progress
  */
 
-/* The next generation: what is said of the one before is said of no task. */
+/* IDLE, in the next generation: what is said of the one before is said of no task. */
 INLAY_ALWAYS void inlay_task_renew_(struct inlay_task *t)
 {
-	t->context += 3ull << 32; /* neighbours differ by more than a bit */
+	t->ids.context += 3ull << 32; /* neighbours differ by more than a bit */
 	t->deadline = INLAY_TASK_NEVER;
+	t->state = INLAY_TASK_IDLE;
 }
 
-/* Nothing holds the task's memory any more. */
-INLAY_COLD void inlay_task_free_memory_(struct inlay_task *t)
-{
-	inlay_task_closed_(t);
-	if (t->state == INLAY_TASK_CLOSING) {
-		t->state = INLAY_TASK_DUE;
-		inlay_task_queue_(t);
-	} else if (t->state == INLAY_TASK_QUARANTINE) {
-		inlay_task_queue_(t);
-	}
-}
-
-/* Posts what closes a task's windows, if there is room. */
+/* Posts, if there is room, what closes a task's windows, or else a NOP with a completion. */
 INLAY_COLD void inlay_task_close_(struct inlay_task *t)
 {
 	struct inlay_task_host *h = t->host;
 	uint32_t i;
 
-	if (inlay_sq_room(&h->link.sq) < 4)
+	if (inlay_sq_room(&h->link.sq) < 2)
 		return;
 	for (i = 0; i < 2; i++)
 		if (t->held & 1u << i)
-			inlay_post_local_inv(&h->link.sq, h->windows[inlay_task_more_(t)->windows[i]].rkey,
-					     INLAY_SIGNALED);
+			inlay_post_local_inv(&h->link.sq, h->windows[t->windows[i]].rkey, INLAY_SIGNALED);
+	if (!(t->held & INLAY_TASK_HELD_WINDOWS))
+		inlay_post_nop(&h->link.sq, INLAY_SIGNALED);
 	t->end = inlay_sq_index(&h->link.sq);
 	t->held |= INLAY_TASK_HELD_CLOSED;
 	h->owed = 1;
 }
 
-/*
- * Whether the device has returned everything that was posted to a broken connection. Only then is
- * it done with the memory; the first error completion says nothing of the others.
- */
-INLAY_COLD int inlay_task_host_drained_(const struct inlay_task_host *h)
+/* Whether nothing holds a task's memory any more. */
+INLAY_COLD int inlay_task_is_loose_(const struct inlay_task *t)
 {
-	return !inlay_sq_pending(&h->link.sq) && h->flushed > h->mask;
+	const struct inlay_task_link *l = &t->host->link;
+
+	/* The first error completion says nothing of the others: the device must have returned all. */
+	if (t->host->broken)
+		return !(t->held & INLAY_TASK_HELD_MEMORY) ||
+		       (!inlay_sq_pending(&l->sq) && !inlay_rq_pending(&l->rq));
+	if (t->held & INLAY_TASK_HELD_CLOSED)
+		return inlay_task_link_done_(l, t->end);
+	return t->state == INLAY_TASK_CLOSING && !t->held;
 }
 
-/*
- * Goes through the waiting tasks: closes windows when there is room, and lets go those that are
- * ready.
- */
-INLAY_COLD void inlay_task_host_wait_(struct inlay_task_host *h)
+/* Takes a task of the list a step further. Returns 1 when it completed. */
+INLAY_COLD uint32_t inlay_task_settle_(struct inlay_task *t)
 {
-	uint32_t i = h->waiting, next, ready, windows, stay;
+	struct inlay_task_host *h = t->host;
+	inlay_task_cb cb = t->state == INLAY_TASK_QUARANTINE ? h->params.reusable : t->cb;
+	uint32_t completed = t->state != INLAY_TASK_QUARANTINE, i;
 
-	h->waiting = INLAY_TASK_NONE;
-	for (; i != INLAY_TASK_NONE; i = next) {
-		struct inlay_task *t = &h->tasks[i];
-
-		next = h->more[i].next;
-		windows = t->held & INLAY_TASK_HELD_WINDOWS;
-		if (h->broken) {
-			ready = (uint32_t)inlay_task_host_drained_(h);
-			stay = 1;
-		} else {
-			if (windows && (t->held & INLAY_TASK_HELD_CLOSE) && !(t->held & INLAY_TASK_HELD_CLOSED))
-				inlay_task_close_(t);
-			ready = inlay_task_sent_(t) && (!windows || t->held & INLAY_TASK_HELD_CLOSED);
-			stay = !inlay_task_sent_(t) || t->held & INLAY_TASK_HELD_CLOSE;
-		}
-		if (ready) {
-			inlay_task_free_memory_(t);
-		} else if (stay) {
-			h->more[i].next = h->waiting;
-			h->waiting = i;
-		}
+	if (!h->broken && t->held & INLAY_TASK_HELD_CLOSE && !(t->held & INLAY_TASK_HELD_CLOSED))
+		inlay_task_close_(t);
+	if (inlay_task_is_loose_(t)) {
+		for (i = 0; i < 2; i++)
+			if (t->held & 1u << i) {
+				h->windows[t->windows[i]].next = h->free_window;
+				h->free_window = t->windows[i];
+			}
+		t->held = 0;
+		inlay_task_renew_(t);
+	} else {
+		if (h->broken || t->held & (INLAY_TASK_HELD_CLOSE | INLAY_TASK_HELD_CLOSED))
+			inlay_task_list_(t);
+		if (t->state != INLAY_TASK_DUE)
+			return 0;
+		t->state = INLAY_TASK_QUARANTINE;
 	}
+	if (cb)
+		cb(t, t->user_data, h->user_data);
+	return completed;
 }
 
-/*
- * The connection has ended: every task completes. Tasks whose memory the device could still use go
- * to quarantine until it has returned everything. Their own buffers stay registered, so those need
- * not wait.
- */
+/* The connection has ended: every task completes. */
 INLAY_COLD void inlay_task_host_break_(struct inlay_task_host *h, int why)
 {
 	uint32_t i;
 
 	if (h->broken)
 		return;
-	h->broken = h->stopped ? -ECONNABORTED : why;
-	h->limit = h->outstanding = h->orphans = h->unclaimed = h->hurry = 0;
-	h->due = 0;
-	h->waiting = INLAY_TASK_NONE;
-	for (i = 0; i < h->num; i++) {
-		struct inlay_task *t = &h->tasks[i];
-
-		if (t->state == INLAY_TASK_FREE || t->state == INLAY_TASK_IDLE)
-			continue;
-		t->early = 0;
-		t->held &= INLAY_TASK_HELD_WINDOWS | INLAY_TASK_HELD_SEND;
-		if (t->state == INLAY_TASK_SUBMITTED) {
-			t->status = h->broken;
-			t->by = INLAY_TASK_BY_CONNECTION;
-			t->response_len = 0;
-		}
-		if (t->state == INLAY_TASK_SUBMITTED || t->state == INLAY_TASK_CLOSING) {
-			t->state = INLAY_TASK_DUE;
-			inlay_task_queue_(t);
-		} else if (t->state == INLAY_TASK_QUARANTINE && t->held) {
-			h->more[i].next = h->waiting;
-			h->waiting = i;
-		}
-	}
+	h->broken = why;
+	h->limit = h->outstanding = 0;
+	for (i = 0; i < h->num; i++)
+		if (h->tasks[i].state == INLAY_TASK_SUBMITTED)
+			inlay_task_end_(&h->tasks[i], why, INLAY_TASK_BY_CONNECTION);
+		else if (h->tasks[i].state == INLAY_TASK_QUARANTINE)
+			inlay_task_list_(&h->tasks[i]);
 }
 
 /* A completion of the send queue, or an error. */
@@ -554,80 +453,51 @@ INLAY_COLD void inlay_task_host_sent_(struct inlay_task_host *h, const struct ml
 {
 	struct inlay_sq *sq = &h->link.sq;
 	enum ibv_wc_status status;
-	uint32_t i;
 
-	if (!inlay_cqe_is_send(cqe))
-		h->flushed++;
-	else if (inlay_sq_release(sq, cqe) < 0)
+	if ((inlay_cqe_is_send(cqe) ? inlay_sq_release(sq, cqe) : inlay_rq_release(&h->link.rq, cqe)) < 0)
 		h->strays++;
 	if (inlay_cqe_is_error(cqe)) {
 		status = inlay_cqe_status(cqe);
-		h->due = 0;
 		inlay_task_host_break_(h, status == IBV_WC_RETRY_EXC_ERR || status == IBV_WC_RNR_RETRY_EXC_ERR ?
-				       -ECONNRESET :
-													-ECONNABORTED);
-	} else {
-		if (inlay_task_link_done_(&h->link, h->probe_end))
-			h->probing = 0;
-		/*
-		 * Indices have 32 bits: the ends of tasks that are submitted for long are brought
-		 * along.
-		 */
-		if ((inlay_sq_index(sq) - h->aged) >> 30) {
-			h->aged = inlay_sq_index(sq);
-			for (i = 0; i < h->num; i++)
-				if (inlay_task_sent_(&h->tasks[i]))
-					h->tasks[i].end = inlay_sq_index(sq) - inlay_sq_pending(sq);
-		}
+						  -ECONNRESET : -ECONNABORTED);
 	}
 	/* What was done unsignaled has no completion at the end either; a last WQE has. */
 	if (h->broken && !h->marked) {
 		h->marked = !inlay_post_nop(sq, INLAY_SIGNALED);
 		inlay_sq_ring(sq);
 	}
+	if (h->first)
+		h->due = 0; /* it may be what one of them has waited for */
 }
 
-/* A task's answer: all but the commonest. The answer's slot is the task's already. */
-INLAY_COLD void inlay_task_host_answered_(struct inlay_task *t, const struct inlay_task_answer *a, int err)
+/* A submitted task's answer: all but the commonest. The answer's slot is the task's already. */
+INLAY_COLD void inlay_task_host_answered_(struct inlay_task *t, const struct inlay_task_message *m, int err)
 {
-	int copied = !err && a->kind == INLAY_TASK_ANSWER;
 	uint32_t room = t->response ? inlay_task_response_room_(t->response) : 0;
+	int copied = m->kind == INLAY_TASK_ANSWER;
 
-	t->host->outstanding--;
-	t->held &= (uint8_t)~INLAY_TASK_HELD_COPY;
-	if (t->early) {
-		t->early = 0;
-		inlay_task_forget_(t); /* it may be waiting */
-	} else {
-		/* Written beyond what was granted, or though nothing was: that cannot be. */
-		if (!err && a->kind == INLAY_TASK_WRITTEN && (!(t->held & INLAY_TASK_HELD_RESPONSE) ||
-							      a->length > room))
-			err = -EBADMSG;
-		t->status = err ? err : a->status;
-		t->by = a->kind == INLAY_TASK_REFUSED ? INLAY_TASK_BY_WORKER : INLAY_TASK_BY_HANDLER;
-		if (err)
-			t->by = INLAY_TASK_BY_HOST;
-		t->response_len = err ? 0 : a->length;
-		if (copied && t->response && a->length > room) {
-			t->status = -EMSGSIZE;
-			t->by = INLAY_TASK_BY_HOST;
-		} else if (t->response) {
-			if (copied)
-				inlay_copy(inlay_buf_data(t->response), t->slot + INLAY_TASK_HEAD, a->length);
-			inlay_buf_set_data_len(t->response, t->response_len);
-		}
-		t->state = INLAY_TASK_CLOSING;
+	/* Written beyond what was granted, or though nothing was: that cannot be. */
+	if (m->kind == INLAY_TASK_COMMAND ||
+	    (m->kind == INLAY_TASK_WRITTEN && (m->length > room || !(t->held & INLAY_TASK_HELD_RESPONSE))))
+		err = -EBADMSG;
+	t->status = err ? err : m->status;
+	t->by = err ? INLAY_TASK_BY_HOST : m->kind == INLAY_TASK_REFUSED ? INLAY_TASK_BY_WORKER : INLAY_TASK_BY_HANDLER;
+	t->response_len = err ? 0 : m->length;
+	if (!err && copied && t->response && m->length > room) {
+		t->status = -EMSGSIZE;
+		t->by = INLAY_TASK_BY_HOST;
+	} else if (t->response) {
+		if (!err && copied)
+			inlay_copy(inlay_buf_data(t->response), t->slot + INLAY_TASK_HEAD, m->length);
+		inlay_buf_set_data_len(t->response, t->response_len);
 	}
-	if (t->held & INLAY_TASK_HELD_WINDOWS) {
+	t->state = INLAY_TASK_CLOSING;
+	if (t->held & INLAY_TASK_HELD_WINDOWS)
 		t->held |= INLAY_TASK_HELD_CLOSE;
-		if (!(t->held & INLAY_TASK_HELD_CLOSED))
-			inlay_task_close_(t);
-	}
-	/* A task whose callback is due stays in that list. */
-	if (!t->held || (t->held == INLAY_TASK_HELD_SEND && inlay_task_sent_(t)))
-		inlay_task_free_memory_(t);
-	else if (t->state != INLAY_TASK_DUE)
-		inlay_task_wait_(t);
+	else if (t->held) /* its send was signaled */
+		t->held |= INLAY_TASK_HELD_CLOSED;
+	inlay_task_list_(t);
+	t->host->due = 0;
 }
 
 /* Which slot the next completion's receive has: all are posted, so it is the one posted next. */
@@ -640,84 +510,23 @@ INLAY_ALWAYS uint8_t **inlay_task_host_slot_(const struct inlay_task_host *h)
 INLAY_COLD void inlay_task_host_message_(struct inlay_task_host *h, uint32_t bytes)
 {
 	uint8_t **slot = inlay_task_host_slot_(h), *msg = *slot;
-	struct inlay_task *t = NULL;
-	struct inlay_task_answer a;
-	int err = inlay_task_answer_read_(&a, msg, bytes > h->message ? 0 : bytes);
+	struct inlay_task_message m;
+	int err = inlay_task_message_read_(&m, msg, bytes > h->message ? 0 : bytes);
+	struct inlay_task *t = (uint32_t)m.ids.context < h->num ? &h->tasks[(uint32_t)m.ids.context] : NULL;
 
-	h->uncounted++;
-	if ((uint32_t)a.context < h->num)
-		t = &h->tasks[(uint32_t)a.context];
-	if (t && t->context == a.context && (t->state == INLAY_TASK_SUBMITTED || t->early) && !inlay_task_unsent_(t)) {
-		if (!h->broken) {
-			*slot = t->slot;
-			t->slot = msg;
-			inlay_task_host_answered_(t, &a, err);
-		}
-	} else if (h->orphans) {
-		h->orphans--;
-		h->outstanding--;
-	} else if (!h->broken) {
-		h->unclaimed++;
-		h->strays++;
+	if (!t || t->ids.context != m.ids.context || t->state < INLAY_TASK_SUBMITTED ||
+	    t->state == INLAY_TASK_CLOSING) {
+		h->strays += !h->broken && (!t || !h->outstanding);
+	} else if (t->state == INLAY_TASK_SUBMITTED) {
+		*slot = t->slot;
+		t->slot = msg;
+		inlay_task_host_answered_(t, &m, err);
+	} else {
+		inlay_task_let_go_(t); /* too late, but the worker is done with its windows */
 	}
+	h->outstanding -= h->outstanding != 0;
 	inlay_rq_recycle(&h->link.rq, (uintptr_t)*slot);
 	inlay_rq_ring(&h->link.rq);
-}
-
-/* Any completion but a plain message. */
-INLAY_COLD void inlay_task_host_other_(struct inlay_task_host *h, const struct mlx5_cqe64 *cqe)
-{
-	if (inlay_cqe_is_send(cqe) || inlay_cqe_is_error(cqe)) {
-		h->uncounted++;
-		inlay_task_host_sent_(h, cqe);
-		inlay_cq_advance(&h->cq, 1);
-		return;
-	}
-	/*
-	 * With an immediate, a key to invalidate, or an RDMA write: no answer. It took a receive.
-	 */
-	inlay_cq_advance(&h->cq, 1);
-	inlay_task_host_message_(h, 0);
-}
-
-/* Calls callbacks that are due, at most max. Returns how many. */
-INLAY_COLD uint32_t inlay_task_host_deliver_(struct inlay_task_host *h, uint32_t max)
-{
-	uint32_t n;
-
-	for (n = 0; n < max && h->first_due != INLAY_TASK_NONE; n++) {
-		struct inlay_task *t = &h->tasks[h->first_due];
-		inlay_task_cb cb = t->state == INLAY_TASK_DUE ? t->cb : h->params.reusable;
-
-		h->uncounted += t->state != INLAY_TASK_DUE;
-		h->first_due = h->more[h->first_due].next;
-		if (t->held == INLAY_TASK_HELD_SEND && inlay_task_sent_(t))
-			t->held = 0;
-		else if (h->broken && inlay_task_host_drained_(h))
-			inlay_task_closed_(t);
-		if (t->held) {
-			inlay_task_wait_(t);
-			t->state = INLAY_TASK_QUARANTINE;
-		} else {
-			/*
-			 * Used again before its answer came, or the answer was one that named no
-			 * task.
-			 */
-			if (t->early && h->unclaimed) {
-				h->unclaimed--;
-				h->outstanding--;
-			} else if (t->early) {
-				h->orphans++;
-			}
-			t->early = 0;
-			inlay_task_renew_(t);
-			t->state = INLAY_TASK_IDLE;
-			t->held = t->response ? INLAY_TASK_HELD_COPY : 0;
-		}
-		if (cb)
-			cb(t, t->user_data, h->user_data);
-	}
-	return n;
 }
 
 /* Completes tasks whose deadline has passed, and finds the earliest of the others. */
@@ -732,15 +541,13 @@ INLAY_COLD void inlay_task_host_expire_(struct inlay_task_host *h)
 		if (t->state != INLAY_TASK_SUBMITTED)
 			continue;
 		if (t->deadline <= h->now)
-			inlay_task_end_(t, -ETIMEDOUT);
+			inlay_task_end_(t, -ETIMEDOUT, INLAY_TASK_BY_HOST);
 		else if (t->deadline < h->earliest)
 			h->earliest = t->deadline;
 	}
 }
 
-/*
- * A zero-byte write, when one is due, something is outstanding and the last one was acknowledged.
- */
+/* A zero-byte write, when one is due and may be answered, and the last was acknowledged. */
 INLAY_COLD void inlay_task_host_probe_(struct inlay_task_host *h)
 {
 	struct inlay_sq *sq = &h->link.sq;
@@ -748,8 +555,8 @@ INLAY_COLD void inlay_task_host_probe_(struct inlay_task_host *h)
 
 	if (h->now >= h->probe_at) {
 		h->probe_at = next < h->now ? INLAY_TASK_NEVER : next;
-		if (h->outstanding && !h->probing && !inlay_post_write(sq, 0, 0, NULL, 0, INLAY_SIGNALED)) {
-			h->probing = 1;
+		if (h->outstanding && inlay_task_link_done_(&h->link, h->probe_end) &&
+		    !inlay_post_write(sq, 0, 0, NULL, 0, INLAY_SIGNALED)) {
 			h->probe_end = inlay_sq_index(sq);
 			h->owed = 1;
 		}
@@ -758,27 +565,28 @@ INLAY_COLD void inlay_task_host_probe_(struct inlay_task_host *h)
 		h->due = h->probe_at;
 }
 
-/* All that is not a completion. Returns how many callbacks were called. */
-INLAY_COLD uint32_t inlay_task_host_tend_(struct inlay_task_host *h, uint32_t max)
+/* All but completions. Settles at most *left tasks, counting down. Returns how many completed. */
+INLAY_COLD uint32_t inlay_task_host_tend_(struct inlay_task_host *h, uint32_t *left)
 {
-	uint32_t n;
+	struct inlay_task *t, *last;
+	uint32_t n = 0;
 
 	if (h->now >= h->earliest)
 		inlay_task_host_expire_(h);
-	/* A completion of everything that was sent, some of it unsignaled. */
-	if (h->hurry && !inlay_post_nop(&h->link.sq, INLAY_SIGNALED)) {
-		h->hurry = 0;
-		h->owed = 1;
-	}
-	if (h->waiting != INLAY_TASK_NONE)
-		inlay_task_host_wait_(h);
 	h->due = h->earliest;
 	if (h->params.period && h->limit)
 		inlay_task_host_probe_(h);
-	n = inlay_task_host_deliver_(h, max);
-	/* After the connection's end, tasks wait for its completions. */
-	if (h->first_due != INLAY_TASK_NONE || (h->waiting != INLAY_TASK_NONE && !h->broken) || h->hurry)
-		h->due = 0;
+	/* Each that is in the list now, once. Callbacks may append others. */
+	for (t = h->first, last = h->last; t; t = t == last ? NULL : h->first) {
+		if (!*left) {
+			h->due = 0;
+			break;
+		}
+		h->first = t->next;
+		t->listed = 0;
+		n += inlay_task_settle_(t);
+		--*left;
+	}
 	if (h->owed) {
 		h->owed = 0;
 		inlay_sq_ring(&h->link.sq);
@@ -786,25 +594,24 @@ INLAY_COLD uint32_t inlay_task_host_tend_(struct inlay_task_host *h, uint32_t ma
 	return n;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Data path: progress
- */
-
-/* One completion, freed before the callback is called. Returns 0 when there is none. */
-INLAY_ALWAYS int inlay_task_host_take_(struct inlay_task_host *h)
+/* One completion, freed before the callback is called. Returns 1 when a task completed by it. */
+INLAY_ALWAYS uint32_t inlay_task_host_take_(struct inlay_task_host *h, const struct mlx5_cqe64 *cqe)
 {
-	const struct mlx5_cqe64 *cqe = inlay_cq_peek(&h->cq);
-	uint32_t bytes, length, first;
+	uint32_t bytes = 0, length, first;
 	uint64_t context;
 	struct inlay_task *t;
 	uint8_t **slot, *msg;
 
-	if (!cqe)
-		return 0;
 	/* A message that lies in its receive: whose it is, opcode and format in one test. */
 	if (INLAY_UNLIKELY(cqe->op_own >> 2 != MLX5_CQE_RESP_SEND << 2)) {
-		inlay_task_host_other_(h, cqe);
-		return 1;
+		if (inlay_cqe_is_send(cqe) || inlay_cqe_is_error(cqe)) {
+			inlay_task_host_sent_(h, cqe);
+			inlay_cq_advance(&h->cq, 1);
+			return 0;
+		}
+		/* With an immediate, a key to invalidate, or an RDMA write: no answer. It took a receive. */
+		inlay_cq_advance(&h->cq, 1);
+		goto other;
 	}
 	bytes = inlay_cqe_byte_count(cqe);
 	inlay_cq_advance(&h->cq, 1);
@@ -825,8 +632,8 @@ INLAY_ALWAYS int inlay_task_host_take_(struct inlay_task_host *h)
 	if (INLAY_UNLIKELY((uint32_t)context >= h->num))
 		goto other;
 	t = &h->tasks[(uint32_t)context];
-	if (INLAY_UNLIKELY(t->context != context) || INLAY_UNLIKELY(t->state != INLAY_TASK_SUBMITTED) ||
-	    INLAY_UNLIKELY(t->held) || INLAY_UNLIKELY(inlay_task_unsent_(t)))
+	if (INLAY_UNLIKELY(t->ids.context != context) || INLAY_UNLIKELY(t->state != INLAY_TASK_SUBMITTED) ||
+	    INLAY_UNLIKELY(t->held) || INLAY_UNLIKELY(t->response != NULL))
 		goto other;
 	*slot = t->slot;
 	/* Rung for before a submit can cause an answer that takes it. */
@@ -835,16 +642,15 @@ INLAY_ALWAYS int inlay_task_host_take_(struct inlay_task_host *h)
 	t->slot = msg;
 	t->status = -(int)(first >> 16);
 	t->response_len = length;
-	inlay_task_renew_(t);
-	t->state = INLAY_TASK_IDLE;
 	t->by = INLAY_TASK_BY_HANDLER;
-	h->outstanding--;
+	inlay_task_renew_(t);
+	h->outstanding -= h->outstanding != 0;
 	if (t->cb)
 		t->cb(t, t->user_data, h->user_data);
 	return 1;
 other:
 	inlay_task_host_message_(h, bytes);
-	return 1;
+	return 0;
 }
 
 /*
@@ -859,50 +665,34 @@ other:
  */
 INLAY_FN uint32_t inlay_task_host_progress(struct inlay_task_host *h, uint64_t now, uint32_t max)
 {
-	uint32_t left = max;
+	const struct mlx5_cqe64 *cqe;
+	uint32_t done = 0;
 
 	INLAY_CHECK(max, "progress may do something");
-	h->uncounted = 0;
 	h->now = now;
-	if (INLAY_UNLIKELY(now >= h->due)) {
-		left -= inlay_task_host_tend_(h, left);
-		if (!left)
-			return max - h->uncounted;
-	}
-	while (inlay_task_host_take_(h) && --left)
-		;
-	if (INLAY_UNLIKELY(!h->due))
-		left -= inlay_task_host_tend_(h, left);
-	return max - left - h->uncounted;
+	if (INLAY_UNLIKELY(now >= h->due))
+		done = inlay_task_host_tend_(h, &max);
+	for (; max && (cqe = inlay_cq_peek(&h->cq)); max--)
+		done += inlay_task_host_take_(h, cqe);
+	if (INLAY_UNLIKELY(!h->due) && max)
+		done += inlay_task_host_tend_(h, &max);
+	return done;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Sleeping
- */
-
-/* The descriptor to sleep on; -1 without params.events. */
+/* The descriptor to sleep on, which does not block; -1 without params.events. */
 INLAY_COLD int inlay_task_host_fd(const struct inlay_task_host *h)
 {
 	return h->channel ? h->channel->fd : -1;
 }
 
 /*
- * Takes an event from the descriptor. Sleeps when there is none, unless the caller made it
- * non-blocking. Returns 0; -ENOTSUP without params.events; else the negative errno of
- * ibv_get_cq_event.
+ * Arms the descriptor for the next completion. Returns 0, with *until when progress is needed at
+ * the latest, in the caller's time, or INLAY_TASK_NEVER; -EAGAIN when there is something to do:
+ * call progress; -ENOTSUP without params.events.
  */
-INLAY_COLD int inlay_task_host_event(struct inlay_task_host *h)
+INLAY_COLD int inlay_task_host_arm(struct inlay_task_host *h, uint64_t *until)
 {
-	return inlay_task_event_(h->channel, &h->cq);
-}
-
-/*
- * Arms the descriptor for the next completion. Call it when progress has found nothing.
- *
- * Returns 0; -EAGAIN when there is something to do: call progress; -ENOTSUP without params.events.
- */
-INLAY_FN int inlay_task_host_arm(struct inlay_task_host *h)
-{
+	*until = h->due;
 	return inlay_task_arm_(h->channel, &h->cq, !h->due);
 }
 

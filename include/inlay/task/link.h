@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/task/link.h: one end of a connection: a reliable queue pair, its queues and its address.
- * Hosts, workers and plugins with connections of their own use it; set-up only.
+ * Hosts and workers are built on it, and plugins with connections of their own use it; set-up only.
  *
- *   inlay_task_link_create(&link, &caps, &path);      a QP in INIT: post receives now
- *   inlay_task_address_write(blob, &link.self);       for the other side
- *   inlay_task_link_connect(&link, &peer);            its address, from inlay_task_address_read
- *   inlay_task_link_break(&link);                     to the error state: everything is flushed
+ *   inlay_task_link_create(&link, &caps, &path, &why);    a QP in INIT: post receives now
+ *   inlay_task_address_write(blob, &link.self);           for the other side
+ *   inlay_task_link_connect(&link, &peer, &why);          its address, from inlay_task_address_read
+ *   inlay_task_link_break(&link);                         to the error state: everything is flushed
  *   inlay_task_link_destroy(&link);
  *
- * How long until a dead peer is noticed. What nobody acknowledges is sent again retry_count times,
- * each after a timeout that lasts one to four times 4.096 us << timeout; then the queue pair fails.
- * So within inlay_task_path_bound(&path) after something was sent: 1.4 s with the defaults.
+ * Invariants
+ *
+ *   - A link that cannot be made leaves nothing behind.
+ *   - A dead peer is noticed. What nobody acknowledges is sent again path.retry_count times, each
+ *     after a timeout of one to four times 4.096 us << path.timeout; then the queue pair fails.
+ *     With the defaults that takes at most 1.4 s after something was sent.
  *
  * Threads: one thread at a time.
  * Sources: connect.h; the InfiniBand specification, volume 1, chapter 9 ("Ack timeout").
@@ -19,11 +22,8 @@
 #ifndef INLAY_TASK_LINK_H
 #define INLAY_TASK_LINK_H
 
+#include <fcntl.h>
 #include <infiniband/mlx5dv.h>
-#include <infiniband/verbs.h>
-#include <inlay/base.h>
-#include <inlay/connect.h>
-#include <inlay/queue.h>
 #include <inlay/verbs.h>
 #include <inlay/task/wire.h>
 
@@ -52,10 +52,7 @@ struct __attribute__((aligned(INLAY_CACHE_LINE))) inlay_task_link {
 
 INLAY_STATIC_ASSERT(offsetof(struct inlay_task_link, sq) == 0, "a short post touches one line of its queue");
 
-/*
- * connect.h's defaults, but a dead peer is noticed within 1.4 s, and one without receives within 4
- * ms.
- */
+/* connect.h's defaults, but a dead peer fails in 1.4 s, and one without receives in 4 ms. */
 INLAY_COLD struct inlay_connect_attr inlay_task_path_default(void)
 {
 	struct inlay_connect_attr path = inlay_connect_defaults();
@@ -65,16 +62,7 @@ INLAY_COLD struct inlay_connect_attr inlay_task_path_default(void)
 	return path;
 }
 
-/* Nanoseconds within which a dead peer is noticed; see above. */
-INLAY_COLD uint64_t inlay_task_path_bound(const struct inlay_connect_attr *path)
-{
-	return 4ull * (path->retry_count + 1u) * (4096ull << (path->timeout & 31));
-}
-
-/*
- * Destroys the QP and the register. Returns 0; -EBUSY when something is in use: it may be called
- * again.
- */
+/* Destroys the QP and the register. Returns 0; -EBUSY when one is in use: call it again. */
 INLAY_COLD int inlay_task_link_destroy(struct inlay_task_link *l)
 {
 	if (l->qp && ibv_destroy_qp(l->qp))
@@ -85,21 +73,21 @@ INLAY_COLD int inlay_task_link_destroy(struct inlay_task_link *l)
 	return l->own.td && inlay_uar_destroy(&l->own, NULL) ? -EBUSY : 0;
 }
 
-/* Creates the QP in the register's PD and takes its queues over. Returns 0 or a negative errno. */
-INLAY_COLD int inlay_task_link_qp_(struct inlay_task_link *l, const struct inlay_task_caps *caps)
+/* The errno of a verbs call that failed. */
+INLAY_COLD int inlay_task_errno_(const char **why, const char *text)
 {
+	return inlay_refuse_(errno ? -errno : -ENOMEM, why, text);
+}
+
+/* Creates the QP in the register's PD and takes its queues over. Returns 0 or a negative errno. */
+INLAY_COLD int inlay_task_link_qp_(struct inlay_task_link *l, const struct inlay_task_caps *caps, struct inlay_uar *uar,
+				   const char **why)
+{
+	uint32_t ds = 3 + (caps->max_inline + 4 + INLAY_DS - 1) / INLAY_DS, bbs;
 	struct ibv_qp_init_attr_ex init;
 	struct mlx5dv_qp_init_attr dv;
-	struct inlay_uar *uar = caps->uar;
-	uint32_t ds = 3 + (caps->max_inline + 4 + INLAY_DS - 1) / INLAY_DS, bbs;
 	int err;
 
-	if (!uar) {
-		uar = &l->own;
-		err = inlay_uar_create(uar, caps->pd, INLAY_UAR_SERIAL, NULL);
-		if (err && err != -ENOTSUP)
-			return err;
-	}
 	__builtin_memset(&init, 0, sizeof(init));
 	__builtin_memset(&dv, 0, sizeof(dv));
 	init.qp_type = IBV_QPT_RC;
@@ -120,14 +108,14 @@ INLAY_COLD int inlay_task_link_qp_(struct inlay_task_link *l, const struct inlay
 	errno = 0;
 	l->qp = mlx5dv_create_qp(caps->pd->context, &init, &dv);
 	if (!l->qp)
-		return errno ? -errno : -ENOMEM;
-	err = uar->td ? 0 : inlay_uar_from_qp(&l->own, l->qp, NULL);
+		return inlay_task_errno_(why, "mlx5dv_create_qp failed");
+	err = uar->td ? 0 : inlay_uar_from_qp(&l->own, l->qp, why);
 	if (!err)
-		err = inlay_sq_from_qp(&l->sq, l->qp, uar->td ? uar : &l->own, caps->cq, NULL);
+		err = inlay_sq_from_qp(&l->sq, l->qp, uar->td ? uar : &l->own, caps->cq, why);
 	if (!err)
-		err = inlay_rq_from_qp(&l->rq, l->qp, caps->cq, NULL);
+		err = inlay_rq_from_qp(&l->rq, l->qp, caps->cq, why);
 	if (!err && (inlay_sq_size(&l->sq) < caps->wqebbs || inlay_rq_size(&l->rq) < caps->receives))
-		err = -ENOMEM;
+		err = inlay_refuse_(-ENOMEM, why, "the device made shorter queues than asked for");
 	return err;
 }
 
@@ -141,35 +129,38 @@ INLAY_COLD int inlay_task_link_qp_(struct inlay_task_link *l, const struct inlay
  * Returns 0; -EINVAL for a path without retransmission timeout or out of range; -ENOTSUP when the
  * device is not mlx5; -ENOSPC when the CQ has too few CQEs left; else an error of
  * inlay_connect_local, or the negative errno of the verbs call that failed. On failure nothing is
- * left behind.
+ * left behind, and *why says what went wrong.
  */
 INLAY_COLD int inlay_task_link_create(struct inlay_task_link *l, const struct inlay_task_caps *caps,
-				      const struct inlay_connect_attr *path)
+				      const struct inlay_connect_attr *path, const char **why)
 {
-	int err;
+	struct inlay_uar *uar = caps->uar ? caps->uar : &l->own;
+	int err = 0;
 
 	if (!path->timeout)
-		return -EINVAL; /* a dead peer would never be noticed */
+		return inlay_refuse_(-EINVAL, why, "without a timeout a dead peer is never noticed");
 	l->path = *path;
 	l->path.access = caps->access;
-	err = inlay_task_link_qp_(l, caps);
+	if (!caps->uar)
+		err = inlay_uar_create(uar, caps->pd, INLAY_UAR_SERIAL, why);
+	if (!err || err == -ENOTSUP)
+		err = inlay_task_link_qp_(l, caps, uar, why);
 	if (!err)
-		err = inlay_connect_local(&l->self.at, l->qp, &l->path, NULL);
+		err = inlay_connect_local(&l->self.at, l->qp, &l->path, why);
 	if (err)
 		inlay_task_link_destroy(l);
 	return err;
 }
 
 /* Connects the QP to the peer: to RTS. Post receives first. Returns as inlay_connect_rts. */
-INLAY_COLD int inlay_task_link_connect(struct inlay_task_link *l, const struct inlay_task_address *peer)
+INLAY_COLD int inlay_task_link_connect(struct inlay_task_link *l, const struct inlay_task_address *peer,
+				       const char **why)
 {
 	l->peer = *peer;
-	return inlay_connect_rts(l->qp, &l->self.at, &peer->at, &l->path, NULL);
+	return inlay_connect_rts(l->qp, &l->self.at, &peer->at, &l->path, why);
 }
 
-/*
- * Moves the QP to the error state: what is outstanding is flushed. Returns 0 or a negative errno.
- */
+/* Moves the QP to the error state, which flushes everything. Returns 0 or a negative errno. */
 INLAY_COLD int inlay_task_link_break(struct inlay_task_link *l)
 {
 	struct ibv_qp_attr a;
@@ -179,17 +170,29 @@ INLAY_COLD int inlay_task_link_break(struct inlay_task_link *l)
 	return -ibv_modify_qp(l->qp, &a, IBV_QP_STATE);
 }
 
+/* Rounds *at up past an object of so many bytes. Returns where the object begins. */
+INLAY_COLD uint64_t inlay_task_place_(uint64_t *at, uint64_t bytes)
+{
+	uint64_t begin = *at;
+
+	*at += inlay_round_up(bytes, INLAY_CACHE_LINE);
+	return begin;
+}
+
 /* A CQ of n CQEs, with a completion channel if events is not 0. Returns 0 or a negative errno. */
 INLAY_COLD int inlay_task_cq_make_(struct inlay_cq *cq, struct ibv_cq **ibcq, struct ibv_comp_channel **channel,
-				   struct ibv_context *ctx, uint64_t n, uint32_t events)
+				   struct ibv_context *ctx, uint64_t n, uint32_t events, const char **why)
 {
 	errno = 0;
-	if (events && !(*channel = ibv_create_comp_channel(ctx)))
-		return errno ? -errno : -ENOMEM;
+	if (events) {
+		*channel = ibv_create_comp_channel(ctx);
+		if (!*channel || fcntl((*channel)->fd, F_SETFL, O_NONBLOCK))
+			return inlay_task_errno_(why, "the completion channel cannot be made");
+	}
 	*ibcq = ibv_create_cq(ctx, (int)n, NULL, *channel, 0);
 	if (!*ibcq)
-		return errno ? -errno : -ENOMEM;
-	return inlay_cq_from_cq(cq, *ibcq, NULL);
+		return inlay_task_errno_(why, "ibv_create_cq failed");
+	return inlay_cq_from_cq(cq, *ibcq, why);
 }
 
 INLAY_COLD int inlay_task_cq_free_(struct ibv_cq **ibcq, struct ibv_comp_channel **channel)
@@ -203,36 +206,27 @@ INLAY_COLD int inlay_task_cq_free_(struct ibv_cq **ibcq, struct ibv_comp_channel
 	return 0;
 }
 
-/* Arms a CQ. Returns 0; -EAGAIN when there is something to do; -ENOTSUP without a channel. */
+/* Takes the events that have come, and arms. See inlay_task_host_arm. */
 INLAY_COLD int inlay_task_arm_(struct ibv_comp_channel *channel, struct inlay_cq *cq, int busy)
-{
-	if (!channel)
-		return -ENOTSUP;
-	if (busy || inlay_cq_peek(cq))
-		return -EAGAIN;
-	return inlay_cq_arm(cq, 0) ? -ENOTSUP : inlay_cq_peek(cq) ? -EAGAIN : 0;
-}
-
-/* Takes an event of a CQ from its channel. */
-INLAY_COLD int inlay_task_event_(struct ibv_comp_channel *channel, struct inlay_cq *cq)
 {
 	struct ibv_cq *ibcq;
 	void *context;
 
 	if (!channel)
 		return -ENOTSUP;
-	errno = 0;
-	if (ibv_get_cq_event(channel, &ibcq, &context))
-		return errno ? -errno : -EIO;
-	inlay_cq_event(cq);
-	ibv_ack_cq_events(ibcq, 1);
-	return 0;
+	while (!ibv_get_cq_event(channel, &ibcq, &context)) {
+		inlay_cq_event(cq);
+		ibv_ack_cq_events(ibcq, 1);
+	}
+	if (busy || inlay_cq_peek(cq))
+		return -EAGAIN;
+	return inlay_cq_arm(cq, 0) ? -ENOTSUP : inlay_cq_peek(cq) ? -EAGAIN : 0;
 }
 
-/* Whether everything posted before `index` is done. */
+/* Whether everything posted before `index` is done. An index of long ago is, but for a moment. */
 INLAY_ALWAYS int inlay_task_link_done_(const struct inlay_task_link *l, uint32_t index)
 {
-	return (int32_t)(inlay_sq_index(&l->sq) - inlay_sq_pending(&l->sq) - index) >= 0;
+	return inlay_sq_index(&l->sq) - index >= inlay_sq_pending(&l->sq);
 }
 
 /* WQEBBs of a quarter of the send ring, less 1. */

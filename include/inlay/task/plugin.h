@@ -10,15 +10,17 @@
  *
  *   the worker:
  *
- *           inlay_plugin_load(&object, "/opt/plugins", "counter");
+ *           static const char *const folders[] = {"/opt/plugins"};
+ *
+ *           inlay_plugin_load(&object, folders, 1, "counter");
  *           entries[n].id = COUNTER;  entries[n].plugin = object.plugin;
  *           ... inlay_task_worker_create, ..., inlay_task_worker_destroy ...
  *           inlay_plugin_unload(&object);
  *
- * A plugin runs with all rights of the worker, so it is loaded only from where nobody else can put
- * one:
+ * A plugin runs with all rights of the worker. So it is loaded only from where nobody else can put
+ * one. Invariants:
  *
- *   - The folder is an absolute path without ., .. and symbolic links. No search path is used.
+ *   - A folder is an absolute path without ., .. and symbolic links. No search path is used.
  *   - Folder and file belong to root or the worker's user, and neither group nor others may write.
  *     The same holds for all folders above, but one may be writable if it is sticky, as /tmp.
  *   - The name has letters, digits, - and _; the file is a regular one, NAME.so.
@@ -54,37 +56,24 @@
 	const struct inlay_task_plugin inlay_plugin
 #endif
 
-/* A loaded object. */
+/* A loaded object */
 struct inlay_plugin_object {
 	void *object;                   /* dlopen's */
 	const struct inlay_task_plugin *plugin; /* in it */
 };
 
-/* ------------------------------------------------------------------------------------------------
- * Set-up: all of it. In strict ISO C, without POSIX's names, there is nothing of it.
- */
+/* In strict ISO C, without POSIX's names, there is nothing of the rest. */
 #if defined(O_NOFOLLOW) && defined(O_CLOEXEC) && defined(S_ISVTX)
 
 /* Letters, digits, - and _. Returns 0 or -EINVAL. */
 INLAY_COLD int inlay_plugin_name_check_(const char *name)
 {
-	size_t n;
+	size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_");
 
-	for (n = 0; name[n]; n++) {
-		char c = name[n];
-		int good = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' &&
-										c <= '9') || c == '-' || c == '_';
-
-		if (!good || n + 1 == INLAY_PLUGIN_NAME)
-			return -EINVAL;
-	}
-	return n ? 0 : -EINVAL;
+	return n && !name[n] && n < INLAY_PLUGIN_NAME ? 0 : -EINVAL;
 }
 
-/*
- * Whether only root and the worker's user can have made this; above: a folder on the way, which may
- * be sticky.
- */
+/* Whether only root and this user can have made it. above: a folder on the way may be sticky. */
 INLAY_COLD int inlay_plugin_owner_check_(const struct stat *st, int above)
 {
 	if (st->st_uid && st->st_uid != geteuid())
@@ -106,22 +95,16 @@ INLAY_COLD int inlay_plugin_folder_(const char *path)
 	if (fd < 0)
 		return -errno;
 	for (;;) {
-		while (*path == '/')
-			path++;
+		path += strspn(path, "/");
 		err = fstat(fd, &st) ? -errno : inlay_plugin_owner_check_(&st, *path != 0);
 		if (err || !*path)
 			break;
-		for (n = 0; path[n] && path[n] != '/'; n++)
-			if (n + 1 < sizeof(part))
-				part[n] = path[n];
-		err = n >= sizeof(part) ? -ENAMETOOLONG : 0;
-		if (err)
+		n = strcspn(path, "/");
+		snprintf(part, sizeof(part), "%.*s", (int)(n < sizeof(part) ? n : sizeof(part)), path);
+		if (n >= sizeof(part) || !strcmp(part, ".") || !strcmp(part, "..")) {
+			err = n >= sizeof(part) ? -ENAMETOOLONG : -EINVAL;
 			break;
-		part[n] = 0;
-		path += n;
-		err = strcmp(part, ".") && strcmp(part, "..") ? 0 : -EINVAL;
-		if (err)
-			break;
+		}
 		next = openat(fd, part, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 		if (next < 0) {
 			err = -errno;
@@ -129,6 +112,7 @@ INLAY_COLD int inlay_plugin_folder_(const char *path)
 		}
 		close(fd);
 		fd = next;
+		path += n;
 	}
 	if (!err)
 		return fd;
@@ -137,9 +121,8 @@ INLAY_COLD int inlay_plugin_folder_(const char *path)
 }
 
 /*
- * A name for an open file that the loader takes. It believes two objects of one name to be the
- * same, and descriptors' numbers come again. So the name tells device and inode, as 128 steps that
- * lead nowhere: "/." for a one and "/" for a zero.
+ * A name for an open file. The loader takes two objects of one name for the same, and descriptors'
+ * numbers come again. So the name tells device and inode: "/." for each one, "/" for each zero.
  */
 INLAY_COLD void inlay_plugin_path_(char path[INLAY_PLUGIN_PATH], int fd, const struct stat *st)
 {
@@ -185,25 +168,12 @@ INLAY_COLD int inlay_plugin_open_(struct inlay_plugin_object *p, int fd, const c
 	return p->plugin->command && p->plugin->name && !strcmp(p->plugin->name, name) ? 0 : -EINVAL;
 }
 
-/*
- * Loads the plugin `name` from `folder`/`name`.so.
- *
- * Returns 0; -EINVAL for a path or name that cannot be, a file that is not regular, or a plugin of
- * another name or without handler; -EPERM when somebody else could have written it; -ENOENT; -ELOOP
- * or -ENOTDIR for a symbolic link; -ELIBBAD when it cannot be loaded (dlerror(3) says why); -EPROTO
- * when it exports no interface of this version and layout; else the negative errno of open(2). Then
- * nothing is loaded.
- */
-INLAY_COLD int inlay_plugin_load(struct inlay_plugin_object *p, const char *folder, const char *name)
+/* Loads a plugin from one folder. Returns as inlay_plugin_load. */
+INLAY_COLD int inlay_plugin_load_from_(struct inlay_plugin_object *p, const char *folder, const char *name)
 {
 	char file[INLAY_PLUGIN_NAME + 3];
-	int dir, fd, err;
+	int dir = inlay_plugin_folder_(folder), fd, err;
 
-	p->object = NULL;
-	p->plugin = NULL;
-	if (!name || inlay_plugin_name_check_(name))
-		return -EINVAL;
-	dir = inlay_plugin_folder_(folder);
 	if (dir < 0)
 		return dir;
 	snprintf(file, sizeof(file), "%s.so", name);
@@ -217,15 +187,25 @@ INLAY_COLD int inlay_plugin_load(struct inlay_plugin_object *p, const char *fold
 	return err;
 }
 
-/* As above, from the first of several folders that has such a file. */
-INLAY_COLD int inlay_plugin_find(struct inlay_plugin_object *p, const char *const *folders, uint32_t num,
+/*
+ * Loads the plugin `name` from `name`.so in the first of num folders that has such a file.
+ *
+ * Returns 0; -EINVAL for a path or name that cannot be, a file that is not regular, or a plugin of
+ * another name or without handler; -EPERM when somebody else could have written it; -ENOENT; -ELOOP
+ * or -ENOTDIR for a symbolic link; -ELIBBAD when it cannot be loaded (dlerror(3) says why); -EPROTO
+ * when it exports no interface of this version and layout; else the negative errno of open(2). Then
+ * nothing is loaded.
+ */
+INLAY_COLD int inlay_plugin_load(struct inlay_plugin_object *p, const char *const *folders, uint32_t num,
 				 const char *name)
 {
+	int err = name && !inlay_plugin_name_check_(name) ? -ENOENT : -EINVAL;
 	uint32_t i;
-	int err = -ENOENT;
 
+	p->object = NULL;
+	p->plugin = NULL;
 	for (i = 0; i < num && err == -ENOENT; i++)
-		err = inlay_plugin_load(p, folders[i], name);
+		err = inlay_plugin_load_from_(p, folders[i], name);
 	return err;
 }
 

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * inlay/task/wire.h: the messages between host and worker, and the address that each side gives the
- * other. Only the functions here read or write them.
+ * other. Nothing else reads or writes them.
  *
  *   inlay_task_address_write(blob, &link.self);
- *   inlay_task_address_read(&peer, blob, len, INLAY_TASK_WORKER);
+ *   inlay_task_address_read(&peer, blob, len, INLAY_TASK_WORKER, &why);
  *
  * A message is one send on a reliable connection: a head of 32 bytes, then keys or data. Fields are
- * little-endian at fixed offsets. A message holds no address, no local key and no compiler's
- * struct.
+ * little-endian at fixed offsets. A message holds no address and no local key.
  *
  *   command, host to worker                       answer, worker to host
  *
@@ -23,23 +22,19 @@
  *   +..  response key 16  if flagged
  *   +..  payload          unless by key            key:  rkey 4 | zero 4 | bytes 8
  *
- * Keys. A key is the rkey of a type 2 memory window that the host bound on this connection for this
- * command, with addresses from 0. So it does not reveal the host's addresses, and only the worker's
- * end of this queue pair can use it. It opens one payload for reading or one response buffer for
- * writing. The host closes it before it completes the task.
+ * Invariants
  *
- * Context. A task's index and generation. The worker only echoes it, and the host looks it up in
- * its table. First generations are far apart, so that one flipped bit names no other task. The host
- * does not compare the echoed plugin and destination.
- *
- * Lengths. The head and the device's byte count must agree to the byte. Sums are made in 64 bits.
- *
- * Status. ANSWER and WRITTEN carry the handler's. REFUSED comes from the worker itself: EBADMSG,
- * the command is malformed; ENOENT, no such plugin; E2BIG, a payload by key is larger than it
- * reads.
- *
- * Credit. A worker posts as many receives per connection as its address says, and reposts one
- * before it answers. So each answer is the credit for one more command.
+ *   - A key is the rkey of a type 2 memory window that the host bound on this connection for this
+ *     command, with addresses from 0. It opens one payload for reading or one response buffer for
+ *     writing, and only to the worker's end of this queue pair. The host closes it before it
+ *     completes the task.
+ *   - The context is a task's index and generation. The worker echoes it, and the host looks it up
+ *     in its table. First generations are far apart, so that one flipped bit names no other task.
+ *   - The head and the device's byte count agree to the byte. Sums are made in 64 bits.
+ *   - ANSWER and WRITTEN carry the handler's status. REFUSED is the worker's own: EBADMSG, the
+ *     command is malformed; ENOENT, no such plugin; E2BIG, it cannot read so large a payload.
+ *   - Credit: a worker posts as many receives per connection as its address says, and reposts one
+ *     before it answers. So each answer, whatever is in it, is the credit for one more command.
  *
  * The address, INLAY_TASK_ADDRESS bytes, which the caller passes by other means:
  *
@@ -96,34 +91,23 @@ struct inlay_task_key {
 	uint64_t bytes;
 };
 
-/* A command's head in host order */
-struct inlay_task_command {
+/* Whose command it is and for whom: what an answer echoes */
+struct inlay_task_ids {
 	uint64_t context;
 	uint64_t plugin;
 	uint64_t destination;
-	uint32_t flags;                 /* enum inlay_task_flags */
-	uint32_t length;                /* of the payload */
-	struct inlay_task_key payload;  /* 0 without its flag */
-	struct inlay_task_key response;
-	uint32_t at;                    /* where the payload starts in the message */
 };
 
-/* An answer's head in host order */
-struct inlay_task_answer {
-	uint64_t context;
-	uint64_t plugin;
-	uint64_t destination;
+/* A message's head and keys, in host order */
+struct inlay_task_message {
+	struct inlay_task_ids ids;
 	uint32_t kind;                  /* enum inlay_task_kind */
-	uint32_t length;                /* of the response */
-	int status;                     /* 0 or a negative errno */
-};
-
-/* A head as it is written */
-struct inlay_task_head_ {
-	uint64_t first;                 /* inlay_task_first_ */
-	uint64_t context;
-	uint64_t plugin;
-	uint64_t destination;
+	uint32_t flags;                 /* of a command: enum inlay_task_flags */
+	int status;                     /* of an answer: 0 or a negative errno */
+	uint32_t length;                /* of the payload or the response */
+	struct inlay_task_key payload;  /* 0 without its flag, as the next */
+	struct inlay_task_key response;
+	uint32_t at;                    /* where the data starts */
 };
 
 struct inlay_task_address {
@@ -157,35 +141,33 @@ INLAY_COLD void inlay_task_address_write(uint8_t *blob, const struct inlay_task_
 }
 
 /*
- * Reads an address from a peer; nothing in it is trusted before it is checked.
- *
- * role  the role that it must have: INLAY_TASK_HOST or INLAY_TASK_WORKER
- *
- * Returns 0; -EPROTO when it is too short, or of another magic or version; -EBADMSG for a wrong
- * checksum; -EINVAL for a field that cannot be. On failure *a is undefined.
+ * Reads the address of a peer in this role: INLAY_TASK_HOST or INLAY_TASK_WORKER. Returns 0;
+ * -EPROTO when it is too short, or of another magic or version; -EBADMSG for a wrong checksum;
+ * -EINVAL for a field that cannot be. On failure *a is undefined, and *why says what it is.
  */
-INLAY_COLD int inlay_task_address_read(struct inlay_task_address *a, const void *blob, size_t len, uint32_t role)
+INLAY_COLD int inlay_task_address_read(struct inlay_task_address *a, const void *blob, size_t len, uint32_t role,
+				       const char **why)
 {
 	const uint8_t *at = (const uint8_t *)blob;
 
 	if (!at || len < INLAY_TASK_ADDRESS || __builtin_memcmp(at, "inlaytsk", 8) ||
 	    inlay_blob_get(at + 8, 2) != INLAY_TASK_ADDRESS_VERSION)
-		return -EPROTO;
+		return inlay_refuse_(-EPROTO, why, "not an address of this version of command tasks");
 	if (len != INLAY_TASK_ADDRESS || inlay_blob_get(at + 12, 4) != INLAY_TASK_ADDRESS)
-		return -EINVAL;
+		return inlay_refuse_(-EINVAL, why, "the address has a wrong length");
 	if (inlay_blob_get(at + 80, 4) != inlay_crc32c(at, 80))
-		return -EBADMSG;
-	if (inlay_connect_unpack(&a->at, at + 16, INLAY_CONNECT_SIZE, NULL) || a->at.type != IBV_QPT_RC)
+		return inlay_refuse_(-EBADMSG, why, "the address has a wrong checksum");
+	if (inlay_connect_unpack(&a->at, at + 16, INLAY_CONNECT_SIZE, why))
 		return -EINVAL;
 	a->role = (uint32_t)inlay_blob_get(at + 10, 2);
 	a->message = (uint32_t)inlay_blob_get(at + 56, 4);
 	a->receives = (uint32_t)inlay_blob_get(at + 60, 4);
 	a->largest = inlay_blob_get(at + 64, 8);
 	a->id = inlay_blob_get(at + 72, 8);
-	if (a->role != role || a->message < INLAY_TASK_MESSAGE_MIN || a->message > INLAY_TASK_MESSAGE_MAX)
-		return -EINVAL;
-	if (!a->receives || a->receives > INLAY_TASK_RECEIVES_MAX || (role == INLAY_TASK_HOST && a->largest))
-		return -EINVAL;
+	if (a->at.type != IBV_QPT_RC || a->role != role || a->message < INLAY_TASK_MESSAGE_MIN ||
+	    a->message > INLAY_TASK_MESSAGE_MAX || !a->receives || a->receives > INLAY_TASK_RECEIVES_MAX ||
+	    (role == INLAY_TASK_HOST && a->largest))
+		return inlay_refuse_(-EINVAL, why, "the address has another role, or a number out of its range");
 	return 0;
 }
 
@@ -221,119 +203,69 @@ INLAY_ALWAYS uint32_t inlay_task_status_wire_(int status)
 	return status <= 0 && status >= -INLAY_TASK_STATUS_MAX ? (uint32_t)-status : EIO;
 }
 
-INLAY_ALWAYS void inlay_task_head_write_(uint8_t *at, uint64_t first, uint64_t context, uint64_t plugin,
-					 uint64_t destination)
+INLAY_ALWAYS void inlay_task_head_write_(uint8_t *at, uint64_t first, const struct inlay_task_ids *ids)
 {
 	inlay_put64(at, first);
-	inlay_put64(at + 8, context);
-	inlay_put64(at + 16, plugin);
-	inlay_put64(at + 24, destination);
+	__builtin_memcpy(at + 8, ids, sizeof(*ids));
 }
 
-/* Writes a command's head and keys. Returns their bytes. The payload, unless by key, comes next. */
-INLAY_ALWAYS uint32_t inlay_task_command_write_(uint8_t *at, const struct inlay_task_command *c)
+/* Writes a key at *at. */
+INLAY_FN void inlay_task_key_write_(uint8_t **at, uint32_t rkey, uint64_t bytes)
 {
-	uint32_t bytes = INLAY_TASK_HEAD, i;
-
-	inlay_task_head_write_(at, inlay_task_first_(INLAY_TASK_COMMAND, c->flags, c->length), c->context, c->plugin,
-			       c->destination);
-	for (i = 0; i < 2; i++)
-		if (c->flags & 1u << i) {
-			inlay_put64(at + bytes, i ? c->response.rkey : c->payload.rkey);
-			inlay_put64(at + bytes + 8, i ? c->response.bytes : c->payload.bytes);
-			bytes += INLAY_TASK_KEY;
-		}
-	return bytes;
+	inlay_put64(*at, rkey);
+	inlay_put64(*at + 8, bytes);
+	*at += INLAY_TASK_KEY;
 }
 
-/* A command of nobody. No memset, which compilers may call. */
-INLAY_FN void inlay_task_command_clear_(struct inlay_task_command *c)
+/* Reads a key of *bytes bytes that are left. Returns 0 or -EBADMSG. */
+INLAY_FN int inlay_task_key_read_(struct inlay_task_key *key, const uint8_t *at, uint32_t *bytes)
 {
-	c->context = UINT64_MAX;
-	c->plugin = c->destination = 0;
-	c->flags = c->length = c->at = 0;
-	c->payload.rkey = c->response.rkey = 0;
-	c->payload.bytes = c->response.bytes = 0;
+	if (*bytes < INLAY_TASK_KEY)
+		return -EBADMSG;
+	key->rkey = inlay_task_get32_(at);
+	key->bytes = inlay_task_get64_(at + 8);
+	*bytes -= INLAY_TASK_KEY;
+	return inlay_task_get32_(at + 4) || !key->bytes || key->bytes > 1ull << 31 ? -EBADMSG : 0;
 }
 
 /*
- * Reads a command of `bytes` bytes, by the device's count.
- *
- * Returns 0: head, keys and lengths agree, and the payload is at c->at or behind a key. Else
- * -EBADMSG: context, plugin and destination are the head's if there is a whole head of this
- * version, so that it can be answered; otherwise the context is all ones, which no task has.
+ * Reads a message of `bytes` bytes, by the device's count. Returns 0: head, keys and lengths agree.
+ * Else -EBADMSG: m->ids are the head's if there is a whole head of this version, so that it can be
+ * answered; otherwise the context is all ones, which no task has.
  */
-INLAY_FN int inlay_task_command_read_(struct inlay_task_command *c, const uint8_t *msg, uint32_t bytes)
+INLAY_FN int inlay_task_message_read_(struct inlay_task_message *m, const uint8_t *msg, uint32_t bytes)
 {
-	uint32_t i;
+	uint32_t word, left = bytes - INLAY_TASK_HEAD;
 
-	inlay_task_command_clear_(c);
+	/* One by one: compilers may call memset for all at once. */
+	m->ids.context = UINT64_MAX;
+	m->ids.plugin = m->ids.destination = m->payload.bytes = m->response.bytes = 0;
+	m->payload.rkey = m->response.rkey = m->kind = m->flags = m->length = m->at = 0;
+	m->status = 0;
 	if (bytes < INLAY_TASK_HEAD || msg[0] != INLAY_TASK_WIRE)
 		return -EBADMSG;
-	c->flags = inlay_task_get32_(msg) >> 16;
-	c->length = inlay_task_get32_(msg + 4);
-	c->context = inlay_task_get64_(msg + 8);
-	c->plugin = inlay_task_get64_(msg + 16);
-	c->destination = inlay_task_get64_(msg + 24);
-	if (msg[1] != INLAY_TASK_COMMAND || c->flags > (INLAY_TASK_PAYLOAD_KEY | INLAY_TASK_RESPONSE_KEY))
-		return -EBADMSG;
-	c->at = INLAY_TASK_HEAD;
-	for (i = 0; i < 2; i++) {
-		struct inlay_task_key *key = i ? &c->response : &c->payload;
-
-		if (!(c->flags & 1u << i))
-			continue;
-		if (bytes - c->at < INLAY_TASK_KEY)
+	m->kind = msg[1];
+	word = inlay_task_get32_(msg) >> 16;
+	m->length = inlay_task_get32_(msg + 4);
+	__builtin_memcpy(&m->ids, msg + 8, sizeof(m->ids));
+	if (m->kind == INLAY_TASK_COMMAND) {
+		m->flags = word;
+		if (word > (INLAY_TASK_PAYLOAD_KEY | INLAY_TASK_RESPONSE_KEY) ||
+		    (word & INLAY_TASK_PAYLOAD_KEY && inlay_task_key_read_(&m->payload, msg + bytes - left, &left)) ||
+		    (word & INLAY_TASK_RESPONSE_KEY && inlay_task_key_read_(&m->response, msg + bytes - left, &left)))
 			return -EBADMSG;
-		key->rkey = inlay_task_get32_(msg + c->at);
-		key->bytes = inlay_task_get64_(msg + c->at + 8);
-		if (inlay_task_get32_(msg + c->at + 4) || !key->bytes || key->bytes > 1ull << 31)
-			return -EBADMSG;
-		c->at += INLAY_TASK_KEY;
-	}
-	if (c->flags & INLAY_TASK_PAYLOAD_KEY)
-		return bytes == c->at && c->payload.bytes == c->length ? 0 : -EBADMSG;
-	return bytes - c->at == c->length ? 0 : -EBADMSG;
-}
-
-/* Writes an answer's head. The response, if the kind is INLAY_TASK_ANSWER, comes next. */
-INLAY_ALWAYS void inlay_task_answer_write_(uint8_t *at, const struct inlay_task_answer *a)
-{
-	inlay_task_head_write_(at, inlay_task_first_(a->kind, inlay_task_status_wire_(a->status), a->length),
-			       a->context,
-			       a->plugin, a->destination);
-}
-
-/*
- * Reads an answer of `bytes` bytes. Returns 0: kind, status and lengths agree. Else -EBADMSG, with
- * the context as inlay_task_command_read_ has it.
- */
-INLAY_FN int inlay_task_answer_read_(struct inlay_task_answer *a, const uint8_t *msg, uint32_t bytes)
-{
-	uint32_t status;
-
-	a->context = UINT64_MAX;
-	a->plugin = a->destination = 0;
-	a->kind = a->length = 0;
-	a->status = 0;
-	if (bytes < INLAY_TASK_HEAD || msg[0] != INLAY_TASK_WIRE)
+	} else if (m->kind < INLAY_TASK_ANSWER || m->kind > INLAY_TASK_REFUSED || word > INLAY_TASK_STATUS_MAX ||
+		   (m->kind == INLAY_TASK_REFUSED && (m->length || !word))) {
 		return -EBADMSG;
-	a->kind = msg[1];
-	status = inlay_task_get32_(msg) >> 16;
-	a->status = -(int)status;
-	a->length = inlay_task_get32_(msg + 4);
-	a->context = inlay_task_get64_(msg + 8);
-	a->plugin = inlay_task_get64_(msg + 16);
-	a->destination = inlay_task_get64_(msg + 24);
-	bytes -= INLAY_TASK_HEAD;
-	if (status > INLAY_TASK_STATUS_MAX)
-		return -EBADMSG;
-	switch (a->kind) {
-	case INLAY_TASK_ANSWER: return bytes == a->length ? 0 : -EBADMSG;
-	case INLAY_TASK_WRITTEN: return !bytes ? 0 : -EBADMSG;
-	case INLAY_TASK_REFUSED: return !bytes && !a->length && status ? 0 : -EBADMSG;
-	default: return -EBADMSG;
+	} else {
+		m->status = -(int)word;
 	}
+	m->at = bytes - left;
+	if (m->kind == INLAY_TASK_WRITTEN)
+		return left ? -EBADMSG : 0;
+	if (m->flags & INLAY_TASK_PAYLOAD_KEY)
+		return left || m->payload.bytes != m->length ? -EBADMSG : 0;
+	return left != m->length ? -EBADMSG : 0;
 }
 
 /*
@@ -349,8 +281,9 @@ INLAY_FN int inlay_task_answer_read_(struct inlay_task_answer *a, const uint8_t 
  *
  * Returns 0, or -EAGAIN when the ring is full.
  */
-INLAY_ALWAYS int inlay_task_post_inline_(struct inlay_sq *sq, uint32_t bbs, const struct inlay_task_head_ *head,
-					 const void *data, uint32_t len, uint32_t quarter, int ring)
+INLAY_ALWAYS int inlay_task_post_inline_(struct inlay_sq *sq, uint32_t bbs, uint64_t first,
+					 const struct inlay_task_ids *ids, const void *data, uint32_t len,
+					 uint32_t quarter, int ring)
 {
 	struct inlay_cursor at;
 	uint32_t flags;
@@ -359,7 +292,7 @@ INLAY_ALWAYS int inlay_task_post_inline_(struct inlay_sq *sq, uint32_t bbs, cons
 		return -EAGAIN;
 	__asm__("" : "+r"(data)); /* gcc would warn of copies that the length rules out */
 	inlay_put32(at.wqe + INLAY_DS, inlay_to_be32((INLAY_TASK_HEAD + len) | (uint32_t)MLX5_INLINE_SEG));
-	inlay_task_head_write_(at.wqe + INLAY_DS + 4, head->first, head->context, head->plugin, head->destination);
+	inlay_task_head_write_(at.wqe + INLAY_DS + 4, first, ids);
 	if (__builtin_constant_p(bbs) && bbs == 1) {
 		inlay_copy(at.wqe + INLAY_TASK_AT, data, len);
 		at.ds = INLAY_WQEBB / INLAY_DS; /* all of it: the length folds */

@@ -5,16 +5,20 @@
  *
  *   static const struct inlay_task_entry plugins[] = {{COUNTER, &counter, NULL}};
  *   p = inlay_task_worker_default();
- *   inlay_task_worker_create(&worker, memory, inlay_task_worker_size(&p), pd, &p, plugins, 1);
+ *   p.plugins = plugins;
+ *   p.num_plugins = 1;
+ *   inlay_task_worker_create(&worker, memory, inlay_task_worker_size(&p), pd, &p, &why);
  *   ... inlay_task_conn_create and _connect for each host ...
  *   for (;;)
  *           inlay_task_worker_progress(&worker, now, 64);
  *
- * All connections complete to the worker's one CQ and ring its one register. Each breaks alone: by
- * its host's death, by a key that it had no right to, by a send that nobody takes. With
- * params.period a zero-byte write asks each host whether it is there.
+ * Invariants
  *
- * Sleeping: as host.h, with inlay_task_worker_arm, _fd, _due and _event.
+ *   - All connections complete to the worker's one CQ and ring its one register. Each breaks alone:
+ *     by its host's death, by a key that it had no right to, by a send that nobody takes.
+ *   - With params.period a zero-byte write asks each host whether it is there.
+ *
+ * Sleeping: as host.h, with inlay_task_worker_arm and inlay_task_worker_fd.
  *
  * Threads: a worker, its connections and commands have one owner at a time.
  * Sources: DOCA's documentation of doca_urom and doca_urom_plugin.
@@ -22,24 +26,13 @@
 #ifndef INLAY_TASK_WORKER_H
 #define INLAY_TASK_WORKER_H
 
-#include <infiniband/mlx5dv.h>
-#include <infiniband/verbs.h>
-#include <inlay/base.h>
-#include <inlay/cqe.h>
-#include <inlay/queue.h>
-#include <inlay/verbs.h>
-#include <inlay/task/cmd.h>
 #include <inlay/task/conn.h>
-#include <inlay/task/wire.h>
 
 /* ------------------------------------------------------------------------------------------------
  * Set-up
  */
 
-/*
- * 16 connections of 32 credits, 16 plugins, messages of 4096 bytes, 96 bytes inline, no payload by
- * key, no events, hosts asked every second.
- */
+/* No plugins, 16 connections of 32 credits, messages of 4096 bytes, 96 inline, a probe a second. */
 INLAY_COLD struct inlay_task_worker_params inlay_task_worker_default(void)
 {
 	struct inlay_task_worker_params p;
@@ -47,7 +40,6 @@ INLAY_COLD struct inlay_task_worker_params inlay_task_worker_default(void)
 	__builtin_memset(&p, 0, sizeof(p));
 	p.path = inlay_task_path_default();
 	p.connections = 16;
-	p.plugins = 16;
 	p.credits = 32;
 	p.spare = 32;
 	p.message = 4096;
@@ -57,20 +49,27 @@ INLAY_COLD struct inlay_task_worker_params inlay_task_worker_default(void)
 	return p;
 }
 
-/* Bytes of the table of connections by number, at most half full. */
-INLAY_COLD uint64_t inlay_task_worker_named_(const struct inlay_task_worker_params *p)
+/* Where the parts of a worker lie in its memory. Connections by number: at most half full. */
+struct inlay_task_worker_parts_ {
+	uint64_t named, plugins, conns, end;
+};
+
+INLAY_COLD struct inlay_task_worker_parts_ inlay_task_worker_place_(const struct inlay_task_worker_params *p)
 {
-	return sizeof(struct inlay_task_named_) << (inlay_log2_ceil(p->connections) + 1);
+	struct inlay_task_worker_parts_ at;
+	uint64_t end = 0;
+
+	at.named = inlay_task_place_(&end, sizeof(void *) << (inlay_log2_ceil(p->connections) + 1));
+	at.plugins = inlay_task_place_(&end, p->num_plugins * sizeof(struct inlay_task_opened));
+	at.conns = inlay_task_place_(&end, p->connections * sizeof(void *));
+	at.end = end;
+	return at;
 }
 
 /* Bytes of memory for such a worker, without its connections; 0 when there cannot be one. */
 INLAY_COLD size_t inlay_task_worker_size(const struct inlay_task_worker_params *p)
 {
-	if (!inlay_task_worker_valid_(p))
-		return 0;
-	return (size_t)(inlay_round_up(inlay_task_worker_named_(p), INLAY_CACHE_LINE) +
-			inlay_round_up(p->plugins * sizeof(struct inlay_task_opened), INLAY_CACHE_LINE) +
-			inlay_round_up(p->connections * sizeof(void *), INLAY_CACHE_LINE));
+	return inlay_task_worker_valid_(p) ? (size_t)inlay_task_worker_place_(p).end : 0;
 }
 
 /* Closes the plugins, the last one first. */
@@ -88,53 +87,45 @@ INLAY_COLD void inlay_task_worker_close_(struct inlay_task_worker *w)
 }
 
 /* Opens a plugin. Returns as inlay_task_worker_create. */
-INLAY_COLD int inlay_task_worker_open_(struct inlay_task_worker *w, const struct inlay_task_entry *e)
+INLAY_COLD int inlay_task_worker_open_(struct inlay_task_worker *w, const struct inlay_task_entry *e, const char **why)
 {
 	struct inlay_task_opened *s = &w->plugins[w->num_plugins];
 	int err;
 
 	if (!e->plugin || e->plugin->version != INLAY_PLUGIN_VERSION || e->plugin->layout != INLAY_PLUGIN_LAYOUT)
-		return -EPROTO;
+		return inlay_refuse_(-EPROTO, why, "a plugin is of another version or layout");
 	if (!e->plugin->command)
-		return -EINVAL;
+		return inlay_refuse_(-EINVAL, why, "a plugin has no handler");
 	if (inlay_task_worker_plugin_(w, e->id))
-		return -EEXIST;
-	if (w->num_plugins == w->params.plugins)
-		return -ENOSPC;
+		return inlay_refuse_(-EEXIST, why, "two plugins have one id");
 	s->id = e->id;
 	s->plugin = e->plugin;
 	s->state = e->argument;
 	err = e->plugin->open ? e->plugin->open(e->argument, w, &s->state) : 0;
 	w->num_plugins += !err;
-	return err;
+	return err ? inlay_refuse_(err, why, "a plugin cannot be opened") : 0;
 }
 
-/*
- * Makes a worker of everything but verbs objects, and opens its plugins: for
- * inlay_task_worker_create, and for queues of another making. w->cq is in place; the rest of *w is
- * zeroed but for pd.
- */
+/* Makes a worker but for its verbs objects, and opens its plugins. *w has cq and pd only. */
 INLAY_COLD int inlay_task_worker_init_(struct inlay_task_worker *w, void *memory,
-				       const struct inlay_task_worker_params *p,
-				       const struct inlay_task_entry *entries, uint32_t num)
+				       const struct inlay_task_worker_params *p, const char **why)
 {
-	uint8_t *at = (uint8_t *)memory;
+	const struct inlay_task_worker_parts_ at = inlay_task_worker_place_(p);
+	uint8_t *base = (uint8_t *)memory;
 	uint32_t i;
 	int err = 0;
 
-	__builtin_memset(memory, 0, inlay_task_worker_size(p));
+	__builtin_memset(memory, 0, (size_t)at.end);
 	w->params = *p;
-	w->named = (struct inlay_task_named_ *)(void *)at;
+	w->named = (struct inlay_task_conn **)(void *)(base + at.named);
 	w->named_mask = (1u << (inlay_log2_ceil(p->connections) + 1)) - 1;
-	at += inlay_round_up(inlay_task_worker_named_(p), INLAY_CACHE_LINE);
-	w->plugins = (struct inlay_task_opened *)(void *)at;
-	at += inlay_round_up(p->plugins * sizeof(struct inlay_task_opened), INLAY_CACHE_LINE);
-	w->conns = (struct inlay_task_conn **)(void *)at;
+	w->plugins = (struct inlay_task_opened *)(void *)(base + at.plugins);
+	w->conns = (struct inlay_task_conn **)(void *)(base + at.conns);
 	w->due = p->period ? 0 : UINT64_MAX;
 	w->share = p->pull ? inlay_inventory_num_elements(&p->pull->inventory) / p->connections : 0;
 	w->inside++;
-	for (i = 0; i < num && !err; i++)
-		err = inlay_task_worker_open_(w, &entries[i]);
+	for (i = 0; i < p->num_plugins && !err; i++)
+		err = inlay_task_worker_open_(w, &p->plugins[i], why);
 	w->inside--;
 	if (err)
 		inlay_task_worker_close_(w);
@@ -142,8 +133,8 @@ INLAY_COLD int inlay_task_worker_init_(struct inlay_task_worker *w, void *memory
 }
 
 /*
- * Closes the plugins and frees what inlay_task_worker_create made; memory is the caller's again.
- * Returns 0; -EBUSY while it has connections, or a verbs object is in use: it may be called again.
+ * Closes the plugins and frees what inlay_task_worker_create made. Returns 0; -EBUSY while the
+ * worker has connections, or a verbs object is in use: call it again.
  */
 INLAY_COLD int inlay_task_worker_destroy(struct inlay_task_worker *w)
 {
@@ -155,65 +146,51 @@ INLAY_COLD int inlay_task_worker_destroy(struct inlay_task_worker *w)
 	return inlay_task_cq_free_(&w->ibcq, &w->channel);
 }
 
-/* inlay_task_worker_create, which cleans up. */
-INLAY_COLD int inlay_task_worker_make_(struct inlay_task_worker *w, void *memory,
-				       const struct inlay_task_worker_params *p,
-				       const struct inlay_task_entry *entries, uint32_t num)
-{
-	/* Rings may turn out longer than asked for; each connection reserves what it needs. */
-	uint64_t cqes = p->connections * (5ull * inlay_task_conn_wqebbs_(p) + p->credits);
-	struct ibv_device_attr device;
-	int err = -ibv_query_device(w->pd->context, &device);
-
-	if (err)
-		return err;
-	if (cqes > (uint32_t)device.max_cqe)
-		cqes = (uint32_t)device.max_cqe;
-	err = inlay_task_cq_make_(&w->cq, &w->ibcq, &w->channel, w->pd->context, cqes, p->events);
-	if (!err)
-		err = inlay_uar_create(&w->uar, w->pd, INLAY_UAR_SERIAL, NULL);
-	if (err && err != -ENOTSUP) /* without registers of one's own each QP has its own */
-		return err;
-	return inlay_task_worker_init_(w, memory, p, entries, num);
-}
-
 /*
  * Makes a worker: its CQ and doorbell register; and opens its plugins, in their order.
  *
- * w        aligned to a cache line
- * memory   for its tables, aligned to a cache line; the worker's until it is destroyed
- * size     bytes, at least inlay_task_worker_size(p)
- * entries  num plugins; copied. Their interfaces are not, and must outlive the worker
+ * w       aligned to a cache line
+ * memory  for its tables, aligned to a cache line; the worker's until it is destroyed
+ * size    bytes, at least inlay_task_worker_size(p)
  *
- * Returns 0; -EINVAL for an argument out of its range or a plugin without handler; -ENOBUFS when
- * size is too small; -ENOSPC for more plugins than p->plugins; -EPROTO for a plugin of another
- * version or layout; -EEXIST for two of one id; what a plugin's open returned; else the negative
- * errno of the verbs call that failed. On failure nothing is left behind.
+ * Returns as inlay_task_host_create; for plugins, -EINVAL without handler, -EPROTO for another
+ * version or layout, -EEXIST for two of one id, and what open returned.
  */
 INLAY_COLD int inlay_task_worker_create(struct inlay_task_worker *w, void *memory, size_t size, struct ibv_pd *pd,
-					const struct inlay_task_worker_params *p,
-					const struct inlay_task_entry *entries,
-					uint32_t num)
+					const struct inlay_task_worker_params *p, const char **why)
 {
+	struct ibv_device_attr device;
+	uint64_t cqes;
 	int err;
 
 	if (!w || (uintptr_t)w % INLAY_CACHE_LINE || !memory || (uintptr_t)memory % INLAY_CACHE_LINE || !pd ||
-	    !inlay_task_worker_valid_(p) || (num && !entries))
-		return -EINVAL;
+	    !inlay_task_worker_valid_(p))
+		return inlay_refuse_(-EINVAL, why, "a worker's argument or parameter is out of its range");
 	if (size < inlay_task_worker_size(p))
-		return -ENOBUFS;
+		return inlay_refuse_(-ENOBUFS, why, "less memory than inlay_task_worker_size");
+	err = -ibv_query_device(pd->context, &device);
+	if (err)
+		return inlay_refuse_(err, why, "ibv_query_device failed");
 	__builtin_memset(w, 0, sizeof(*w));
 	w->pd = pd;
-	err = inlay_task_worker_make_(w, memory, p, entries, num);
+	/* Rings may turn out longer than asked for; each connection reserves what it needs. */
+	cqes = p->connections * (5ull * inlay_task_conn_wqebbs_(p) + p->credits);
+	if (cqes > (uint32_t)device.max_cqe)
+		cqes = (uint32_t)device.max_cqe;
+	err = inlay_task_cq_make_(&w->cq, &w->ibcq, &w->channel, pd->context, cqes, p->events, why);
+	if (!err) {
+		err = inlay_uar_create(&w->uar, pd, INLAY_UAR_SERIAL, why);
+		if (!err || err == -ENOTSUP) /* without registers of one's own each QP has its own */
+			err = inlay_task_worker_init_(w, memory, p, why);
+	}
 	if (err)
 		inlay_task_worker_destroy(w);
 	return err;
 }
 
 /*
- * What hosts must know of a plugin, as its `address` tells. *len: bytes of room at buf, then bytes
- * used. Returns 0; -ENOENT for no such plugin; -ENOTSUP when it has none; -ENOBUFS, with *len, when
- * buf is too small.
+ * What hosts must know of a plugin: calls its `address`. Returns what that does; -ENOENT for no
+ * such plugin; -ENOTSUP when it has none.
  */
 INLAY_COLD int inlay_task_worker_plugin_address(struct inlay_task_worker *w, uint64_t id, void *buf, size_t *len)
 {
@@ -225,7 +202,7 @@ INLAY_COLD int inlay_task_worker_plugin_address(struct inlay_task_worker *w, uin
 }
 
 /* ------------------------------------------------------------------------------------------------
- * Data path: progress
+ * Data path
  */
 
 /* Asks each host whether it is there. */
@@ -237,10 +214,9 @@ INLAY_COLD void inlay_task_worker_probe_(struct inlay_task_worker *w, uint64_t n
 	for (i = 0; i < w->num_conns; i++) {
 		struct inlay_task_conn *c = w->conns[i];
 
-		if (!c->connected || c->broken || c->probing || inlay_post_write(&c->link.sq, 0, 0, NULL, 0,
-										 INLAY_SIGNALED))
+		if (!c->connected || c->broken || !inlay_task_link_done_(&c->link, c->probe_end) ||
+		    inlay_post_write(&c->link.sq, 0, 0, NULL, 0, INLAY_SIGNALED))
 			continue;
-		c->probing = 1;
 		c->probe_end = inlay_sq_index(&c->link.sq);
 		inlay_task_conn_dirty_(c);
 	}
@@ -273,9 +249,9 @@ INLAY_ALWAYS struct inlay_task_conn *inlay_task_worker_conn_(const struct inlay_
 {
 	uint32_t i = qpn & w->named_mask;
 
-	while (w->named[i].conn && INLAY_UNLIKELY(w->named[i].qpn != qpn))
+	while (w->named[i] && INLAY_UNLIKELY(inlay_sq_qpn(&w->named[i]->link.sq) != qpn))
 		i = (i + 1) & w->named_mask;
-	return w->named[i].conn;
+	return w->named[i];
 }
 
 /*
@@ -316,36 +292,21 @@ INLAY_FN uint32_t inlay_task_worker_progress(struct inlay_task_worker *w, uint64
 		if (w->plugins[n].plugin->progress)
 			done += w->plugins[n].plugin->progress(w->plugins[n].state);
 	if (w->dirty)
-		inlay_task_worker_flush(w);
+		inlay_task_worker_flush_(w);
 	w->inside = 0;
 	return done;
 }
 
-/* ------------------------------------------------------------------------------------------------
- * Sleeping
- */
-
-/* The descriptor to sleep on; -1 without params.events. */
+/* The descriptor to sleep on, which does not block; -1 without params.events. */
 INLAY_COLD int inlay_task_worker_fd(const struct inlay_task_worker *w)
 {
 	return w->channel ? w->channel->fd : -1;
 }
 
-/* As inlay_task_host_due. */
-INLAY_FN uint64_t inlay_task_worker_due(const struct inlay_task_worker *w)
-{
-	return w->due;
-}
-
-/* As inlay_task_host_event. */
-INLAY_COLD int inlay_task_worker_event(struct inlay_task_worker *w)
-{
-	return inlay_task_event_(w->channel, &w->cq);
-}
-
 /* As inlay_task_host_arm. Does not know what a plugin's progress has to do. */
-INLAY_FN int inlay_task_worker_arm(struct inlay_task_worker *w)
+INLAY_COLD int inlay_task_worker_arm(struct inlay_task_worker *w, uint64_t *until)
 {
+	*until = w->due;
 	return inlay_task_arm_(w->channel, &w->cq, !w->due || w->dirty);
 }
 
