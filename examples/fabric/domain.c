@@ -7,6 +7,7 @@
  * kernel does not watch is registered for one transfer at a time.
  */
 #include "fabric.h"
+#include <signal.h>
 
 /* ---- Registrations ---- */
 
@@ -23,15 +24,29 @@ static void *watching(void *arg)
 	return NULL;
 }
 
+/* The thread takes no signals: the application's handlers may allocate. */
+static int start_thread(struct domain *d)
+{
+	sigset_t all, was;
+	int err;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &was);
+	err = pthread_create(&d->watcher, NULL, watching, &d->monitor);
+	pthread_sigmask(SIG_SETMASK, &was, NULL);
+	return -err;
+}
+
 static void watch_start(struct domain *d)
 {
 	const char *why = "no thread";
 	int err = inlay_monitor_init(&d->monitor, d->caches, 1, &why);
 
 	d->watch = WATCH_OFF;
-	if (!err && pthread_create(&d->watcher, NULL, watching, &d->monitor)) {
-		inlay_monitor_fini(&d->monitor);
-		err = -FI_EAGAIN;
+	if (!err) {
+		err = start_thread(d);
+		if (err)
+			inlay_monitor_fini(&d->monitor);
 	}
 	if (err)
 		FI_INFO(&provider, FI_LOG_MR, "registrations are not kept: %s\n", why);

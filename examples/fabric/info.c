@@ -4,7 +4,7 @@
  */
 #include "fabric.h"
 
-struct settings settings = {8192, 1 << 20, 4, 1024, 256, 1, -1, 0, 0, 18, 600000, 10000, 4096};
+struct settings settings = {8192, 1 << 20, 4, 1024, 1000, 1, -1, 0, 0, 18, 600000, 10000, 4096};
 
 /* What an endpoint can do, and what of that a caller gets only if it asks: it has a price. */
 #define ONE_SIDED (FI_RMA | FI_ATOMIC | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)
