@@ -205,12 +205,12 @@ static long applied(unsigned op, long a, long b)
 	}
 }
 
-/* Such that products of all ranks fit into a signed byte, and small ones differ between ranks */
+/* Such that sums and products of many ranks fit into a signed byte */
 static long item(unsigned op, int r, long k)
 {
 	long v = (long)(chance(step, (uint64_t)r, (uint64_t)k) % 7);
 
-	return op == 3 ? v % 2 + 1 : v;
+	return op == 3 ? r % 4 ? 1 : v % 2 + 1 : v;
 }
 
 static const struct kind {
