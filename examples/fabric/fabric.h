@@ -533,6 +533,9 @@ INLAY_FN uint64_t op_handle(const struct op *op)
 /* The operation of a handle from the wire, or NULL: it is over, or never was. */
 struct op *op_of(const struct endpoint *ep, uint64_t handle);
 
+/* It no longer needs its registrations. */
+void op_let_go(struct endpoint *ep, struct op *op);
+
 /* The n-th operation, free or not; NULL after the last. */
 struct op *op_at(const struct endpoint *ep, uint32_t n);
 

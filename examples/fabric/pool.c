@@ -88,16 +88,28 @@ APART int ops_grow(struct endpoint *ep)
 	return 0;
 }
 
-void ops_fini(struct endpoint *ep)
-{
-	while (ep->chunk_count)
-		free(ep->chunks[--ep->chunk_count]);
-	free(ep->chunks);
-}
-
 struct op *op_at(const struct endpoint *ep, uint32_t n)
 {
 	return n < ep->chunk_count * CHUNK_OPS ? &ep->chunks[n / CHUNK_OPS][n % CHUNK_OPS] : NULL;
+}
+
+void op_let_go(struct endpoint *ep, struct op *op)
+{
+	while (op->regions)
+		region_put(ep->domain, op->region[--op->regions]);
+}
+
+void ops_fini(struct endpoint *ep)
+{
+	struct op *op;
+	uint32_t n;
+
+	/* What is not over holds its registrations until now. */
+	for (n = 0; (op = op_at(ep, n)); n++)
+		op_let_go(ep, op);
+	while (ep->chunk_count)
+		free(ep->chunks[--ep->chunk_count]);
+	free(ep->chunks);
 }
 
 struct op *op_of(const struct endpoint *ep, uint64_t handle)

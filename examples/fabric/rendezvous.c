@@ -21,12 +21,6 @@ void wait_for_room(struct endpoint *ep, struct op *op)
 	ep->waiting_tail = &op->next;
 }
 
-static void let_go(struct endpoint *ep, struct op *op)
-{
-	while (op->regions)
-		region_put(ep->domain, op->region[--op->regions]);
-}
-
 /* ---- FIN ---- */
 
 /* Says FIN for op, which is over. */
@@ -103,7 +97,7 @@ static int read_piece(struct peer *p, struct op *op)
 
 static void read_end(struct endpoint *ep, struct op *op)
 {
-	let_go(ep, op);
+	op_let_go(ep, op);
 	recv_end(ep, op, op->err);
 	fin(ep, op);
 }

@@ -118,8 +118,7 @@ static int rma_bounced(struct endpoint *ep, struct peer *p, const struct rma *r,
 
 static void let_go(struct endpoint *ep, struct op *op)
 {
-	while (op->regions)
-		region_put(ep->domain, op->region[--op->regions]);
+	op_let_go(ep, op);
 	op_give(ep, op);
 }
 

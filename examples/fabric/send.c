@@ -147,8 +147,7 @@ static struct op *waiting_op(struct endpoint *ep, struct peer *p, const struct s
 
 static void let_go(struct endpoint *ep, struct op *op)
 {
-	while (op->regions)
-		region_put(ep->domain, op->region[--op->regions]);
+	op_let_go(ep, op);
 	op_give(ep, op);
 }
 

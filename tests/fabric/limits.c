@@ -266,6 +266,52 @@ static void test_registration_fails(void **state)
 	pair_close();
 }
 
+/* Messages with wrong bits: in headers, handles, addresses and hellos. What comes of it is open, but it ends. */
+static void test_corrupt(void **state)
+{
+	static const size_t lens[] = {0, 1, 8, 40, 150, 1000, EAGER, 4 * EAGER};
+	static int contexts[64];
+	struct fi_msg_tagged m;
+	struct iovec iov;
+	uint32_t round, i;
+	int there;
+
+	(void)state;
+	need_softdev("corrupting messages");
+	for (round = 0; round < 24; round++) {
+		pair_open(CAPS, 0);
+		if (round & 1) {
+			must(fi_trecv(pair.b.ep, in[0], 8, NULL, pair.to_a, 1, 0, &there));
+			must(again(fi_tinject(pair.a.ep, out, 8, pair.to_b, 1)));
+			good(&pair.b, &there);
+		}
+		must(softdev_fault(round & 2 ? "corrupt@*" : "corrupt@/3"));
+		for (i = 0; i < 64; i++) {
+			memset(&m, 0, sizeof(m));
+			iov.iov_base = out;
+			iov.iov_len = lens[i % ARRAY(lens)];
+			m.msg_iov = &iov;
+			m.iov_count = 1;
+			m.addr = pair.to_b;
+			m.context = &contexts[i];
+			m.tag = i % 5;
+			fi_tsendmsg(pair.a.ep, &m, i & 8 ? FI_DELIVERY_COMPLETE : i & 16 ? FI_REMOTE_CQ_DATA : 0);
+			fi_trecv(pair.b.ep, in[i], LARGE, NULL, i & 32 ? pair.to_a : FI_ADDR_UNSPEC, i % 5, 0, &there);
+			fi_recv(pair.b.ep, in[i], LARGE, NULL, FI_ADDR_UNSPEC, &there);
+			poll_all();
+		}
+		for (i = 0; i < 200; i++)
+			poll_all();
+		must(softdev_fault(NULL));
+		pair_close();
+	}
+	pair_open(CAPS, 0);
+	must(fi_trecv(pair.b.ep, in[0], 8, NULL, pair.to_a, 1, 0, &there));
+	must(again(fi_tinject(pair.a.ep, out, 8, pair.to_b, 1)));
+	good(&pair.b, &there);
+	pair_close();
+}
+
 /* ---- Selective completion ---- */
 
 static void test_selective(void **state)
@@ -485,6 +531,7 @@ int main(void)
 		cmocka_unit_test_teardown(test_setup_fails, tear_down),
 		cmocka_unit_test_teardown(test_connection_fails, tear_down),
 		cmocka_unit_test_teardown(test_registration_fails, tear_down),
+		cmocka_unit_test_teardown(test_corrupt, tear_down),
 		cmocka_unit_test_teardown(test_selective, tear_down),
 		cmocka_unit_test_teardown(test_threads, tear_down),
 		cmocka_unit_test_teardown(test_info, tear_down),
