@@ -674,33 +674,21 @@ static ssize_t comparemsg(struct fid_ep *fid, const struct fi_msg_atomic *m, con
 	return atomic_msg(fid, m, compare, compares, result, results, flags);
 }
 
-static int valid(enum fi_datatype type, enum fi_op op, size_t *count, uint64_t flags)
-{
-	struct fi_atomic_attr attr;
-	int err = atomic_query(NULL, type, op, &attr, flags);
+#define VALID(name, kind) \
+	static int name(struct fid_ep *fid, enum fi_datatype type, enum fi_op op, size_t *count) \
+	{ \
+		struct fi_atomic_attr attr; \
+		int err = atomic_query(NULL, type, op, &attr, kind); \
+\
+		(void)fid; \
+		if (!err) \
+			*count = attr.count; \
+		return err; \
+	}
 
-	if (!err)
-		*count = attr.count;
-	return err;
-}
-
-static int write_valid(struct fid_ep *fid, enum fi_datatype type, enum fi_op op, size_t *count)
-{
-	(void)fid;
-	return valid(type, op, count, 0);
-}
-
-static int fetch_valid(struct fid_ep *fid, enum fi_datatype type, enum fi_op op, size_t *count)
-{
-	(void)fid;
-	return valid(type, op, count, FI_FETCH_ATOMIC);
-}
-
-static int compare_valid(struct fid_ep *fid, enum fi_datatype type, enum fi_op op, size_t *count)
-{
-	(void)fid;
-	return valid(type, op, count, FI_COMPARE_ATOMIC);
-}
+VALID(write_valid, 0)
+VALID(fetch_valid, FI_FETCH_ATOMIC)
+VALID(compare_valid, FI_COMPARE_ATOMIC)
 
 struct fi_ops_atomic atomic_ops = {
 	sizeof(struct fi_ops_atomic), write1, writev1, writemsg, inject, fetch, fetchv, fetchmsg, compare1, comparev,
